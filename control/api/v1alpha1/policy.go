@@ -1,0 +1,258 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"muster.dev/muster/internal/fleet"
+)
+
+// CollectionPolicy says which metrics the collectors of some sites send, and how.
+//
+// When several select a site, their lists are joined (allow, dropLabels,
+// aggregations) and each scalar (interval, seriesBudget) comes from the policy
+// with the highest priority that sets it; equal priorities are ordered by name.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=cp
+// +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`
+// +kubebuilder:printcolumn:name="Interval",type=string,JSONPath=`.spec.interval`
+// +kubebuilder:printcolumn:name="Budget",type=integer,JSONPath=`.spec.seriesBudget`
+// +kubebuilder:printcolumn:name="Sites",type=integer,JSONPath=`.status.sites`
+// +kubebuilder:printcolumn:name="Applied",type=integer,JSONPath=`.status.applied`
+// +kubebuilder:printcolumn:name="Rejected",type=integer,JSONPath=`.status.rejected`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type CollectionPolicy struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   CollectionPolicySpec   `json:"spec,omitempty"`
+	Status CollectionPolicyStatus `json:"status,omitempty"`
+}
+
+// CollectionPolicySpec is applied in this order: allow, dropLabels, aggregations,
+// seriesBudget.
+type CollectionPolicySpec struct {
+	// SiteSelector chooses sites by label; empty: all of the tenant's sites.
+	// +optional
+	SiteSelector metav1.LabelSelector `json:"siteSelector,omitempty"`
+	// Priority decides between policies; higher wins.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	// +optional
+	Priority int32 `json:"priority,omitempty"`
+	// Interval between scrapes; unset: from a policy of lower priority, else 15s.
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('10m')",message="spec.interval: want 1s to 10m"
+	// +optional
+	Interval *metav1.Duration `json:"interval,omitempty"`
+	// Allow lists the metrics to keep. Nothing else leaves the site.
+	// +optional
+	Allow MetricAllow `json:"allow,omitempty"`
+	// DropLabels are taken off every series. tenant, site and region can't be named.
+	// +kubebuilder:validation:MaxItems=200
+	// +kubebuilder:validation:items:MaxLength=128
+	// +kubebuilder:validation:items:Pattern=`^[a-zA-Z_][a-zA-Z0-9_]*$`
+	// +kubebuilder:validation:XValidation:rule="!self.exists(l, l in ['__name__', 'tenant', 'site', 'region'])",message="spec.dropLabels: __name__, tenant, site and region identify a series and can't be dropped; remove them from the list"
+	// +listType=set
+	// +optional
+	DropLabels []string `json:"dropLabels,omitempty"`
+	// Aggregations say what becomes of series that are equal once labels are
+	// dropped. Without one, the first is kept, the others are dropped and counted.
+	// +kubebuilder:validation:MaxItems=200
+	// +optional
+	Aggregations []Aggregation `json:"aggregations,omitempty"`
+	// SeriesBudget is the largest number of series that leave the site. Series that
+	// already flow keep flowing; new ones over the budget are refused and counted.
+	// Unset: from a policy of lower priority, else 2000.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000
+	// +optional
+	SeriesBudget *int32 `json:"seriesBudget,omitempty"`
+	// Spool bounds the buffer on the site's disk.
+	// +optional
+	Spool *SpoolLimits `json:"spool,omitempty"`
+}
+
+// MetricAllow lists metrics by exact name or by regular expression.
+type MetricAllow struct {
+	// Names are exact metric names.
+	// +kubebuilder:validation:MaxItems=5000
+	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:items:Pattern=`^[a-zA-Z_:][a-zA-Z0-9_:]*$`
+	// +optional
+	Names []string `json:"names,omitempty"`
+	// Patterns are RE2 regular expressions, anchored at both ends.
+	// +kubebuilder:validation:MaxItems=200
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=512
+	// +optional
+	Patterns []string `json:"patterns,omitempty"`
+}
+
+// Aggregation joins the series of one metric that became equal.
+type Aggregation struct {
+	// Metric is an exact metric name.
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^[a-zA-Z_:][a-zA-Z0-9_:]*$`
+	Metric string `json:"metric"`
+	// Op joins the values.
+	// +kubebuilder:validation:Enum=sum;max;min;count
+	Op string `json:"op"`
+}
+
+// SpoolLimits bound what a site keeps while it can't push.
+type SpoolLimits struct {
+	// MaxBytes on disk, e.g. 512Mi.
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('1Mi')) ",message="spec.spool.maxBytes: want more than 1Mi"
+	// +optional
+	MaxBytes *resource.Quantity `json:"maxBytes,omitempty"`
+	// MaxAge of a sample.
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m')",message="spec.spool.maxAge: want at least 1m"
+	// +optional
+	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
+}
+
+// CollectionPolicyStatus counts the sites.
+type CollectionPolicyStatus struct {
+	// Sites that it selects.
+	// +optional
+	Sites int32 `json:"sites"`
+	// Applied counts sites that report the policy rendered for them.
+	// +optional
+	Applied int32 `json:"applied"`
+	// Rejected counts sites that kept their last good policy.
+	// +optional
+	Rejected int32 `json:"rejected"`
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// +kubebuilder:object:root=true
+
+// CollectionPolicyList is a list of collection policies.
+type CollectionPolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []CollectionPolicy `json:"items"`
+}
+
+// HealthPolicy says how the health of some sites is computed. The one with the
+// highest priority that selects a site applies to it, alone.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=hp
+// +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`
+// +kubebuilder:printcolumn:name="Sites",type=integer,JSONPath=`.status.sites`
+// +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.status.conditions[?(@.type=="SignalsHealthy")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type HealthPolicy struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   HealthPolicySpec   `json:"spec,omitempty"`
+	Status HealthPolicyStatus `json:"status,omitempty"`
+}
+
+// HealthPolicySpec is the model: signals, weights, hysteresis.
+type HealthPolicySpec struct {
+	// SiteSelector chooses sites by label; empty: all of the tenant's sites.
+	// +optional
+	SiteSelector metav1.LabelSelector `json:"siteSelector,omitempty"`
+	// Priority decides between policies; higher wins, then the name.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	// +optional
+	Priority int32 `json:"priority,omitempty"`
+	// Weights of the dimensions in the site's score; unset: 1.
+	// +optional
+	Weights DimensionWeights `json:"weights,omitempty"`
+	// Evaluations is how many in a row must agree before a colour changes; into red
+	// by a critical signal it changes at once.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=20
+	// +kubebuilder:default=2
+	// +optional
+	Evaluations int32 `json:"evaluations,omitempty"`
+	// Signals, each one PromQL query.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=100
+	// +listType=map
+	// +listMapKey=name
+	Signals []Signal `json:"signals"`
+}
+
+// DimensionWeights weigh the dimensions; quantities such as "1" or "0.5".
+type DimensionWeights struct {
+	// +optional
+	Connectivity *resource.Quantity `json:"connectivity,omitempty"`
+	// +optional
+	Reliability *resource.Quantity `json:"reliability,omitempty"`
+	// +optional
+	Security *resource.Quantity `json:"security,omitempty"`
+	// +optional
+	Performance *resource.Quantity `json:"performance,omitempty"`
+}
+
+// Signal turns one PromQL query into a part of a dimension's score: 1 at or better
+// than good, 0 at or worse than bad, linear between.
+//
+// +kubebuilder:validation:XValidation:rule="quantity(string(self.good)).compareTo(quantity(string(self.bad))) != 0",message="good and bad must differ: between them the score falls from 1 to 0"
+type Signal struct {
+	// Name, unique in the policy.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+	// +kubebuilder:validation:Enum=connectivity;reliability;security;performance
+	Dimension fleet.Dimension `json:"dimension"`
+	// Query is PromQL over the regional's edge engine. It returns at most one value
+	// for each (tenant, site): aggregate `by (tenant, site)`.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=4096
+	Query string `json:"query"`
+	// Good: at or better than this the signal scores 1.
+	Good resource.Quantity `json:"good"`
+	// Bad: at or worse than this the signal scores 0.
+	Bad resource.Quantity `json:"bad"`
+	// Weight in the dimension; unset: 1.
+	// +optional
+	Weight *resource.Quantity `json:"weight,omitempty"`
+	// Critical caps the dimension and the site at 39 while the signal scores 0.
+	// +optional
+	Critical bool `json:"critical,omitempty"`
+	// Unit of the value, for people: seconds, percent, bytes, count, days, …
+	// +kubebuilder:validation:MaxLength=20
+	// +optional
+	Unit string `json:"unit,omitempty"`
+	// Text tells a person what is wrong, with {value} and {threshold} filled in,
+	// e.g. "{value} nodes are not ready".
+	// +kubebuilder:validation:MaxLength=200
+	// +optional
+	Text string `json:"text,omitempty"`
+	// Source says which exporter gives the metric.
+	// +kubebuilder:validation:MaxLength=200
+	// +optional
+	Source string `json:"source,omitempty"`
+}
+
+// HealthPolicyStatus counts the sites and names failing signals.
+type HealthPolicyStatus struct {
+	// +optional
+	Sites int32 `json:"sites"`
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// +kubebuilder:object:root=true
+
+// HealthPolicyList is a list of health policies.
+type HealthPolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []HealthPolicy `json:"items"`
+}

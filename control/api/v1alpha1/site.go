@@ -1,0 +1,358 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"muster.dev/muster/internal/fleet"
+)
+
+// Tenant is the hard wall between customers: it owns namespaces, users, sites and
+// data. Its namespaces are made by Muster and named <tenant>-<name>.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=tn
+// +kubebuilder:printcolumn:name="Display",type=string,JSONPath=`.spec.displayName`
+// +kubebuilder:printcolumn:name="Sites",type=integer,JSONPath=`.status.sites`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,28}[a-z0-9])?$')",message="metadata.name: a tenant is at most 30 lower-case letters, digits or '-', because its namespaces are named <tenant>-<name>"
+// +kubebuilder:validation:XValidation:rule="!(self.metadata.name in ['kube', 'default', 'muster'])",message="metadata.name: this name is reserved; choose another"
+type Tenant struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   TenantSpec   `json:"spec,omitempty"`
+	Status TenantStatus `json:"status,omitempty"`
+}
+
+// TenantSpec says what a tenant may have.
+type TenantSpec struct {
+	// DisplayName is what people call the tenant.
+	// +kubebuilder:validation:MaxLength=100
+	// +optional
+	DisplayName string `json:"displayName,omitempty"`
+	// Namespaces are made as <tenant>-<name>, besides "system" and "shared",
+	// which every tenant has.
+	// +kubebuilder:validation:MaxItems=200
+	// +kubebuilder:validation:items:MaxLength=30
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	// +listType=set
+	// +optional
+	Namespaces []string `json:"namespaces,omitempty"`
+	// Quotas bound what the tenant's sites may send.
+	// +optional
+	Quotas TenantQuotas `json:"quotas,omitempty"`
+}
+
+// TenantQuotas bound a tenant; zero means the installation's default.
+type TenantQuotas struct {
+	// Sites is the largest number of sites, decommissioned ones not counted.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Sites int32 `json:"sites,omitempty"`
+	// Series is the largest number of active series over all sites.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Series int64 `json:"series,omitempty"`
+	// LogBytesPerDay is the largest volume of logs.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	LogBytesPerDay int64 `json:"logBytesPerDay,omitempty"`
+}
+
+// TenantStatus is what Muster observed.
+type TenantStatus struct {
+	// +optional
+	Sites int32 `json:"sites"`
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// +kubebuilder:object:root=true
+
+// TenantList is a list of tenants.
+type TenantList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Tenant `json:"items"`
+}
+
+// Site is one edge site: a Kubernetes cluster, or a machine that will be one. It
+// lives in <tenant>-system and is made by registration.
+//
+// Its status holds transitions (phase, colour, versions) and a score that is
+// refreshed when the colour changes or the score moves by 5 points or more; the
+// live figures are in the health API and in Cortex.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Region",type=string,JSONPath=`.metadata.labels.region`
+// +kubebuilder:printcolumn:name="Score",type=integer,JSONPath=`.status.health.score`
+// +kubebuilder:printcolumn:name="Colour",type=string,JSONPath=`.status.health.colour`
+// +kubebuilder:printcolumn:name="Last Seen",type=date,JSONPath=`.status.lastSeen`
+// +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.versions.agent`,priority=1
+// +kubebuilder:printcolumn:name="OS",type=string,JSONPath=`.status.versions.os`,priority=1
+// +kubebuilder:printcolumn:name="Kubernetes",type=string,JSONPath=`.status.versions.kubernetes`,priority=1
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.health.reason`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",message="metadata.name: a site is at most 63 lower-case letters, digits or '-': its name becomes a label value and part of its certificate"
+type Site struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   SiteSpec   `json:"spec,omitempty"`
+	Status SiteStatus `json:"status,omitempty"`
+}
+
+// SiteSpec is what people decide about a site.
+type SiteSpec struct {
+	// Approved lets the site have a certificate. Set by a person, or by the
+	// registration token's policy.
+	// +optional
+	Approved bool `json:"approved,omitempty"`
+	// Decommissioned refuses the site for good: its stream is closed and its
+	// certificate no longer accepted. It can't be undone.
+	// +kubebuilder:validation:XValidation:rule="!oldSelf || self",message="a decommissioned site stays so; delete the Site and register the machine anew"
+	// +optional
+	Decommissioned bool `json:"decommissioned,omitempty"`
+	// Place is where the site stands.
+	// +optional
+	Place *Place `json:"place,omitempty"`
+	// Maintenance leaves the site out of the health of its virtual sites.
+	// +optional
+	Maintenance *Maintenance `json:"maintenance,omitempty"`
+	// PublicKey is the SHA-256, in hex, of the DER SubjectPublicKeyInfo that
+	// registered: the only key that this site's certificates are issued for.
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a site's key can't be exchanged; delete the Site and register the machine anew"
+	// +optional
+	PublicKey string `json:"publicKey,omitempty"`
+	// Token is the name of the RegistrationToken that it came with.
+	// +optional
+	Token string `json:"token,omitempty"`
+}
+
+// Place is a position on earth, and what people call it.
+type Place struct {
+	// Latitude in degrees north, WGS 84, e.g. "48.8566".
+	// +kubebuilder:validation:Pattern=`^-?[0-9]{1,2}(\.[0-9]{1,7})?$`
+	Latitude string `json:"latitude"`
+	// Longitude in degrees east, WGS 84, e.g. "2.3522".
+	// +kubebuilder:validation:Pattern=`^-?[0-9]{1,3}(\.[0-9]{1,7})?$`
+	Longitude string `json:"longitude"`
+	// Address is free text.
+	// +kubebuilder:validation:MaxLength=200
+	// +optional
+	Address string `json:"address,omitempty"`
+}
+
+// Maintenance is a stretch of planned work.
+type Maintenance struct {
+	// Reason is shown beside the site.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=200
+	Reason string `json:"reason"`
+	// Until ends it; absent: until it is removed.
+	// +optional
+	Until *metav1.Time `json:"until,omitempty"`
+}
+
+// SiteStatus is what Muster observed.
+type SiteStatus struct {
+	// +kubebuilder:validation:Enum=Pending;Approved;Online;Offline;Decommissioned
+	// +optional
+	Phase fleet.Phase `json:"phase,omitempty"`
+	// LastSeen is refreshed at transitions and at most every 5 minutes.
+	// +optional
+	LastSeen *metav1.Time `json:"lastSeen,omitempty"`
+	// Regional is the one that the site is connected to.
+	// +optional
+	Regional string `json:"regional,omitempty"`
+	// Versions as the agent reports them: agent, os, kernel, kubernetes, …
+	// +kubebuilder:validation:MaxProperties=20
+	// +optional
+	Versions map[string]string `json:"versions,omitempty"`
+	// PolicyHash names the collection policy in effect on the site.
+	// +optional
+	PolicyHash string `json:"policyHash,omitempty"`
+	// AppliedRevision is the desired state that the site holds.
+	// +optional
+	AppliedRevision string `json:"appliedRevision,omitempty"`
+	// CertificateNotAfter is the end of the newest certificate.
+	// +optional
+	CertificateNotAfter *metav1.Time `json:"certificateNotAfter,omitempty"`
+	// +optional
+	Health *SiteHealth `json:"health,omitempty"`
+	// Conditions come from the site and from Muster.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// SiteHealth is the last transition of the site's health.
+type SiteHealth struct {
+	// Score from 0 to 100; absent when unknown.
+	// +optional
+	Score *int32 `json:"score,omitempty"`
+	// +kubebuilder:validation:Enum=green;orange;red;grey
+	Colour fleet.Colour `json:"colour"`
+	// Reason is the first of the ranked reasons.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// Since is when the colour changed.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
+}
+
+// +kubebuilder:object:root=true
+
+// SiteList is a list of sites.
+type SiteList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Site `json:"items"`
+}
+
+// VirtualSite is a set of sites, chosen by their labels. New sites join by their
+// labels alone. In <tenant>-shared it may be named from all of the tenant's
+// namespaces.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=vs
+// +kubebuilder:printcolumn:name="Sites",type=integer,JSONPath=`.status.sites`
+// +kubebuilder:printcolumn:name="Green",type=integer,JSONPath=`.status.green`
+// +kubebuilder:printcolumn:name="Orange",type=integer,JSONPath=`.status.orange`
+// +kubebuilder:printcolumn:name="Red",type=integer,JSONPath=`.status.red`
+// +kubebuilder:printcolumn:name="Unknown",type=integer,JSONPath=`.status.grey`
+// +kubebuilder:printcolumn:name="Maintenance",type=integer,JSONPath=`.status.maintenance`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type VirtualSite struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   VirtualSiteSpec   `json:"spec,omitempty"`
+	Status VirtualSiteStatus `json:"status,omitempty"`
+}
+
+// VirtualSiteSpec chooses sites.
+type VirtualSiteSpec struct {
+	// SiteSelector over the labels of the tenant's sites, in full Kubernetes set
+	// syntax. The empty selector takes all of them.
+	SiteSelector metav1.LabelSelector `json:"siteSelector"`
+	// Description for people.
+	// +kubebuilder:validation:MaxLength=200
+	// +optional
+	Description string `json:"description,omitempty"`
+}
+
+// VirtualSiteStatus counts the members; who they are is asked from the health API.
+type VirtualSiteStatus struct {
+	// +optional
+	Sites int32 `json:"sites"`
+	// +optional
+	Green int32 `json:"green"`
+	// +optional
+	Orange int32 `json:"orange"`
+	// +optional
+	Red int32 `json:"red"`
+	// +optional
+	Grey int32 `json:"grey"`
+	// Maintenance counts members in maintenance; they are in no colour's count.
+	// +optional
+	Maintenance int32 `json:"maintenance"`
+	// Members are the names of the sites, sorted, the first 1,000 of them.
+	// +kubebuilder:validation:MaxItems=1000
+	// +optional
+	Members []string `json:"members,omitempty"`
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// +kubebuilder:object:root=true
+
+// VirtualSiteList is a list of virtual sites.
+type VirtualSiteList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []VirtualSite `json:"items"`
+}
+
+// RegistrationToken lets machines register as sites of the tenant in whose
+// system namespace it lives. The secret itself is never stored.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=rt
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
+// +kubebuilder:printcolumn:name="Used",type=integer,JSONPath=`.status.uses`
+// +kubebuilder:printcolumn:name="Max",type=integer,JSONPath=`.spec.maxUses`
+// +kubebuilder:printcolumn:name="Auto-Approve",type=boolean,JSONPath=`.spec.autoApprove`
+// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.spec.expires`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",message="metadata.name: at most 63 lower-case letters, digits or '-'"
+type RegistrationToken struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   RegistrationTokenSpec   `json:"spec,omitempty"`
+	Status RegistrationTokenStatus `json:"status,omitempty"`
+}
+
+// RegistrationTokenSpec says what a holder of the token may do.
+type RegistrationTokenSpec struct {
+	// SecretHash is the SHA-256, in hex, of the token's secret part.
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="make a new token instead of changing a secret"
+	SecretHash string `json:"secretHash"`
+	// AutoApprove approves sites that come with this token.
+	// +optional
+	AutoApprove bool `json:"autoApprove,omitempty"`
+	// MaxUses is how many sites may register with it; 0: any number.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	MaxUses int32 `json:"maxUses,omitempty"`
+	// Expires is when it stops working; absent: never.
+	// +optional
+	Expires *metav1.Time `json:"expires,omitempty"`
+	// Revoked stops it now. Sites that registered with it stay.
+	// +optional
+	Revoked bool `json:"revoked,omitempty"`
+	// SiteLabels are stamped on each site that registers with it.
+	// +kubebuilder:validation:MaxProperties=50
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('muster.dev/'))",message="labels under muster.dev/ are discovered or set by Muster and can't be stamped"
+	// +optional
+	SiteLabels map[string]string `json:"siteLabels,omitempty"`
+	// SiteNamePattern is a regular expression, anchored at both ends, that the
+	// wanted name must match; empty: any.
+	// +kubebuilder:validation:MaxLength=200
+	// +optional
+	SiteNamePattern string `json:"siteNamePattern,omitempty"`
+}
+
+// RegistrationTokenStatus counts uses.
+type RegistrationTokenStatus struct {
+	// +kubebuilder:validation:Enum=Active;Exhausted;Expired;Revoked
+	// +optional
+	State string `json:"state,omitempty"`
+	// +optional
+	Uses int32 `json:"uses"`
+	// +optional
+	LastUsed *metav1.Time `json:"lastUsed,omitempty"`
+}
+
+// +kubebuilder:object:root=true
+
+// RegistrationTokenList is a list of tokens.
+type RegistrationTokenList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []RegistrationToken `json:"items"`
+}

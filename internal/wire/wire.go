@@ -1,0 +1,34 @@
+// Package wire is the protocol between a site, its regional and control:
+// protobuf messages, gRPC services and the capability number, and nothing else.
+// The edge binary links it, so it must stay small; both ends of each stream
+// import it and none of their own types appear here.
+package wire
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+)
+
+//go:generate protoc --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative wire.proto
+
+// Capability is what this build speaks. A peer never uses what the other's
+// number does not promise.
+//
+//	1 (2026-11): registration, policies down, reports up.
+const Capability = 1
+
+// RevisionOf names a desired state by what it holds: the SHA-256, in hex, of the
+// items' digests in order. The empty state has a revision too.
+func RevisionOf(items []*Item) string {
+	h := sha256.New()
+	for _, it := range items {
+		h.Write([]byte(it.Kind + "/" + it.Name + "=" + it.Digest + "\n"))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// DigestOf names a blob by what it holds: its SHA-256 in hex.
+func DigestOf(blob []byte) string {
+	sum := sha256.Sum256(blob)
+	return hex.EncodeToString(sum[:])
+}
