@@ -37,13 +37,13 @@ func TestParse(t *testing.T) {
 
 func TestErrorsNameLineAndField(t *testing.T) {
 	for in, want := range map[string]string{
-		"listen: x\ndeep:\n  sise: 3\n":   "line 3: field sise not found",
-		"every: soon\n":                   `duration "soon"`,
-		"listen: a\nlisten: b\n":          "line 2",
-		"deep: {size: -1}\n":              "deep.size",
-		"listen: a\n---\nlisten: b\n":     "more than one YAML document",
-		"deep: {size: many}\n":            "line 1: cannot unmarshal",
-		"listen: [unclosed\n":             "line",
+		"listen: x\ndeep:\n  sise: 3\n":    "line 3: field sise not found",
+		"every: soon\n":                    `duration "soon"`,
+		"listen: a\nlisten: b\n":           "line 2",
+		"deep: {size: -1}\n":               "deep.size",
+		"listen: a\n---\nlisten: b\n":      "more than one YAML document",
+		"deep: {size: many}\n":             "line 1: cannot unmarshal",
+		"listen: [unclosed\n":              "line",
 		"listen: x\nnonsense: {a: 1}\n#\n": "line 2: field nonsense not found",
 	} {
 		err := Parse("muster.yaml", []byte(in), &sample{})
