@@ -1,0 +1,346 @@
+// Package config is the shape of Muster's one configuration file: defaults,
+// validation, and the annotated sample that ships with the product. It starts
+// nothing; the roles in internal/app read it, and `muster config check` checks it.
+package config
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"muster.dev/muster/internal/conf"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/obs"
+)
+
+// Sample is the annotated configuration file; it parses to the defaults.
+//
+//go:embed muster.yaml
+var Sample []byte
+
+// Config is the whole file. Every field is described in muster.yaml.
+type Config struct {
+	DataDir     string     `yaml:"dataDir"`
+	TrustDomain string     `yaml:"trustDomain"`
+	Log         Log        `yaml:"log"`
+	Control     Control    `yaml:"control"`
+	Regionals   []Regional `yaml:"regionals"`
+	Aggregator  Aggregator `yaml:"aggregator"`
+	Health      Health     `yaml:"health"`
+	Console     Console    `yaml:"console"`
+}
+
+// Log says how roles log.
+type Log struct {
+	Level  string `yaml:"level"`
+	Format string `yaml:"format"`
+}
+
+// Control configures the control plane.
+type Control struct {
+	Listen       string        `yaml:"listen"`
+	FleetListen  string        `yaml:"fleetListen"`
+	OpsListen    string        `yaml:"opsListen"`
+	FleetAddress string        `yaml:"fleetAddress"`
+	ExtraSANs    []string      `yaml:"extraSANs"`
+	Etcd         Etcd          `yaml:"etcd"`
+	OIDC         OIDC          `yaml:"oidc"`
+	Tenants      []string      `yaml:"tenants"`
+	SiteCertLife conf.Duration `yaml:"siteCertificateLife"`
+}
+
+// Etcd names an external etcd; empty endpoints mean the embedded one.
+type Etcd struct {
+	Endpoints []string `yaml:"endpoints"`
+	CAFile    string   `yaml:"caFile"`
+	CertFile  string   `yaml:"certFile"`
+	KeyFile   string   `yaml:"keyFile"`
+}
+
+// OIDC lets users log in with an identity provider.
+type OIDC struct {
+	IssuerURL     string `yaml:"issuerURL"`
+	ClientID      string `yaml:"clientID"`
+	UsernameClaim string `yaml:"usernameClaim"`
+	GroupsClaim   string `yaml:"groupsClaim"`
+}
+
+// Regional configures one regional edge.
+type Regional struct {
+	Name         string        `yaml:"name"`
+	Listen       string        `yaml:"listen"`
+	Address      string        `yaml:"address"`
+	QueryListen  string        `yaml:"queryListen"`
+	QueryURL     string        `yaml:"queryURL"`
+	ExtraSANs    []string      `yaml:"extraSANs"`
+	Retention    conf.Duration `yaml:"retention"`
+	ForwardBytes int64         `yaml:"forwardBytes"`
+	RuleFiles    []string      `yaml:"ruleFiles"`
+	Limits       Limits        `yaml:"limits"`
+}
+
+// Limits bound what one site may send to a regional.
+type Limits struct {
+	Series           int `yaml:"series"`
+	SamplesPerSecond int `yaml:"samplesPerSecond"`
+	BodyBytes        int `yaml:"bodyBytes"`
+	TenantSeries     int `yaml:"tenantSeries"`
+}
+
+// Aggregator configures the metric store.
+type Aggregator struct {
+	OpsListen string `yaml:"opsListen"`
+	Cortex    Cortex `yaml:"cortex"`
+}
+
+// Cortex is embedded, or an external cluster by URL.
+type Cortex struct {
+	Listen    string        `yaml:"listen"`
+	URL       string        `yaml:"url"`
+	Retention conf.Duration `yaml:"retention"`
+}
+
+// Health configures the health engine.
+type Health struct {
+	OpsListen string        `yaml:"opsListen"`
+	Tick      conf.Duration `yaml:"tick"`
+}
+
+// Console configures the web console and the HTTP API.
+type Console struct {
+	Listen    string `yaml:"listen"`
+	OpsListen string `yaml:"opsListen"`
+	CertFile  string `yaml:"certFile"`
+	KeyFile   string `yaml:"keyFile"`
+}
+
+// DefaultRegional is a regional with every default but its name and ports, which
+// count up from the first: 7443 and 9091, 7444 and 9092, …
+func DefaultRegional(name string, index int) Regional {
+	return Regional{
+		Name:         name,
+		Listen:       fmt.Sprintf("127.0.0.1:%d", 7443+index),
+		QueryListen:  fmt.Sprintf("127.0.0.1:%d", 9091+index),
+		Retention:    conf.Duration(7 * 24 * time.Hour),
+		ForwardBytes: 2 << 30,
+		Limits:       Limits{Series: 10_000, SamplesPerSecond: 5_000, BodyBytes: 4 << 20, TenantSeries: 10_000_000},
+	}
+}
+
+// Default is the configuration of a one-machine fleet.
+func Default() Config {
+	return Config{
+		DataDir:     "./.muster",
+		TrustDomain: "muster.local",
+		Log:         Log{Level: "info", Format: "logfmt"},
+		Control: Control{
+			Listen: "127.0.0.1:6443", FleetListen: "127.0.0.1:6444", OpsListen: "127.0.0.1:9101",
+			Tenants: []string{"main"}, SiteCertLife: conf.Duration(24 * time.Hour),
+			OIDC: OIDC{UsernameClaim: "sub", GroupsClaim: "groups"},
+		},
+		Regionals:  []Regional{DefaultRegional("one", 0)},
+		Aggregator: Aggregator{OpsListen: "127.0.0.1:9102", Cortex: Cortex{Listen: "127.0.0.1:9009", Retention: conf.Duration(30 * 24 * time.Hour)}},
+		Health:     Health{OpsListen: "127.0.0.1:9103", Tick: conf.Duration(15 * time.Second)},
+		Console:    Console{Listen: "127.0.0.1:8080", OpsListen: "127.0.0.1:9104"},
+	}
+}
+
+// Load reads a file over the defaults; an empty path gives the defaults.
+func Load(path string) (Config, error) {
+	c := Default()
+	if path == "" {
+		return c, nil
+	}
+	return c, conf.Load(path, &c)
+}
+
+// UnmarshalYAML fills a regional's missing fields with the defaults.
+func (r *Regional) UnmarshalYAML(decode func(any) error) error {
+	type plain Regional
+	p := plain(DefaultRegional("", 0))
+	p.Listen, p.QueryListen = "", ""
+	if err := decode(&p); err != nil {
+		return err
+	}
+	*r = Regional(p)
+	return nil
+}
+
+// Validate names the first field that can't work, and what to write instead.
+func (c *Config) Validate() error {
+	if c.DataDir == "" {
+		return errors.New("dataDir: must not be empty")
+	}
+	if _, err := obs.NewLogger(os.Stderr, obs.LogOptions{Level: c.Log.Level, Format: c.Log.Format}); err != nil {
+		return fmt.Errorf("log: %w", err)
+	}
+	u, err := url.Parse("spiffe://" + c.TrustDomain + "/")
+	if err != nil || c.TrustDomain == "" || u.Host != c.TrustDomain {
+		return fmt.Errorf("trustDomain: %q: want a DNS name such as muster.example.com", c.TrustDomain)
+	}
+	for i, t := range c.Control.Tenants {
+		if err := fleet.ValidateTenant(t); err != nil {
+			return fmt.Errorf("control.tenants[%d]: %w", i, err)
+		}
+	}
+	if d := c.Control.SiteCertLife.D(); d < 10*time.Minute || d > 90*24*time.Hour {
+		return fmt.Errorf("control.siteCertificateLife: %s: want 10m to 2160h", d)
+	}
+	if len(c.Control.Etcd.Endpoints) == 0 && c.Control.Etcd.CertFile+c.Control.Etcd.KeyFile+c.Control.Etcd.CAFile != "" {
+		return errors.New("control.etcd.endpoints: must name the external etcd when its certificates are set")
+	}
+	if d := c.Health.Tick.D(); d < time.Second || d > 5*time.Minute {
+		return fmt.Errorf("health.tick: %s: want 1s to 5m", d)
+	}
+	if (c.Console.CertFile == "") != (c.Console.KeyFile == "") {
+		return errors.New("console: certFile and keyFile go together; set both or neither")
+	}
+	if c.Aggregator.Cortex.URL != "" {
+		if u, err := url.Parse(c.Aggregator.Cortex.URL); err != nil || u.Scheme == "" || u.Host == "" {
+			return fmt.Errorf("aggregator.cortex.url: %q: want a URL such as https://cortex.example.com", c.Aggregator.Cortex.URL)
+		}
+	}
+	if err := c.validateRegionals(); err != nil {
+		return err
+	}
+	return c.validateListeners()
+}
+
+func (c *Config) validateRegionals() error {
+	if len(c.Regionals) == 0 {
+		return errors.New("regionals: want at least one")
+	}
+	seen := map[string]bool{}
+	for i, r := range c.Regionals {
+		at := fmt.Sprintf("regionals[%d]", i)
+		if err := (fleet.SiteID{Tenant: "x", Name: r.Name}).Validate(); err != nil {
+			return fmt.Errorf("%s.name: %q: want lower-case letters, digits or '-'", at, r.Name)
+		}
+		if seen[r.Name] {
+			return fmt.Errorf("%s.name: %q is used twice", at, r.Name)
+		}
+		seen[r.Name] = true
+		if r.Limits.Series < 1 || r.Limits.SamplesPerSecond < 1 || r.Limits.BodyBytes < 1 || r.Limits.TenantSeries < 1 {
+			return fmt.Errorf("%s.limits: every limit must be at least 1", at)
+		}
+		if r.Retention.D() < time.Hour {
+			return fmt.Errorf("%s.retention: %s: want at least 1h", at, r.Retention.D())
+		}
+		if r.ForwardBytes < 16<<20 {
+			return fmt.Errorf("%s.forwardBytes: %d: want at least 16777216 (16 MiB)", at, r.ForwardBytes)
+		}
+	}
+	return nil
+}
+
+// listener is one address that some role binds.
+type listener struct{ field, addr string }
+
+func (c *Config) listeners() []listener {
+	out := []listener{
+		{"control.listen", c.Control.Listen}, {"control.fleetListen", c.Control.FleetListen}, {"control.opsListen", c.Control.OpsListen},
+		{"aggregator.opsListen", c.Aggregator.OpsListen}, {"health.opsListen", c.Health.OpsListen},
+		{"console.listen", c.Console.Listen}, {"console.opsListen", c.Console.OpsListen},
+	}
+	if c.Aggregator.Cortex.URL == "" {
+		out = append(out, listener{"aggregator.cortex.listen", c.Aggregator.Cortex.Listen})
+	}
+	for i, r := range c.Regionals {
+		out = append(out, listener{fmt.Sprintf("regionals[%d].listen", i), r.Listen}, listener{fmt.Sprintf("regionals[%d].queryListen", i), r.QueryListen})
+	}
+	return out
+}
+
+func (c *Config) validateListeners() error {
+	used := map[string]string{}
+	for _, l := range c.listeners() {
+		_, port, err := net.SplitHostPort(l.addr)
+		if err != nil {
+			return fmt.Errorf("%s: %q: want HOST:PORT, such as 127.0.0.1:8080", l.field, l.addr)
+		}
+		if other, dup := used[l.addr]; dup && port != "0" {
+			return fmt.Errorf("%s: %s is also %s; give each its own port", l.field, l.addr, other)
+		}
+		used[l.addr] = l.field
+	}
+	return nil
+}
+
+// CheckPorts reports the listeners whose address is already taken on this
+// machine, as one line a listener.
+func (c *Config) CheckPorts() error {
+	var errs []error
+	for _, l := range c.listeners() {
+		ln, err := net.Listen("tcp", l.addr)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %s can't be used: %w; stop what holds it or set another address in the config file", l.field, l.addr, unwrapOp(err)))
+			continue
+		}
+		_ = ln.Close()
+	}
+	return errors.Join(errs...)
+}
+
+func unwrapOp(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+// Path joins elements below the data directory.
+func (c *Config) Path(elem ...string) string {
+	return filepath.Join(append([]string{c.DataDir}, elem...)...)
+}
+
+// Regional returns the regional of that name.
+func (c *Config) Regional(name string) (Regional, error) {
+	i := slices.IndexFunc(c.Regionals, func(r Regional) bool { return r.Name == name })
+	if i < 0 {
+		var names []string
+		for _, r := range c.Regionals {
+			names = append(names, r.Name)
+		}
+		return Regional{}, fmt.Errorf("no regional named %q in the config; it has %v", name, names)
+	}
+	return c.Regionals[i], nil
+}
+
+// GatewayAddress is where sites reach the regional.
+func (r Regional) GatewayAddress() string {
+	if r.Address != "" {
+		return r.Address
+	}
+	return r.Listen
+}
+
+// URL is where other roles reach the regional's engines and live view.
+func (r Regional) URL() string {
+	if r.QueryURL != "" {
+		return r.QueryURL
+	}
+	return "http://" + r.QueryListen
+}
+
+// FleetEndpoint is where regionals reach control.
+func (c Control) FleetEndpoint() string {
+	if c.FleetAddress != "" {
+		return c.FleetAddress
+	}
+	return c.FleetListen
+}
+
+// CortexURL is where the other roles reach Cortex, without a trailing slash.
+func (c *Config) CortexURL() string {
+	if c.Aggregator.Cortex.URL != "" {
+		return c.Aggregator.Cortex.URL
+	}
+	return "http://" + c.Aggregator.Cortex.Listen
+}

@@ -1,0 +1,183 @@
+package archtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite edge-modules.txt")
+
+const module = "muster.dev/muster/"
+
+type pkg struct {
+	ImportPath   string
+	Doc          string
+	Imports      []string
+	TestImports  []string
+	XTestImports []string
+	GoFiles      []string
+	Module       *struct{ Path string }
+}
+
+func list(t *testing.T, args ...string) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Doc,Imports,TestImports,XTestImports,GoFiles,Module"}, args...)...)
+	cmd.Dir = "../.."
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	}
+	var pkgs []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
+
+// The tiers, by folder. Nothing below them may know them, and none may know
+// another: what one needs from another it declares as an interface.
+var tiers = []string{"collector", "regional", "aggregator", "health", "alerting", "control", "dashboards", "loadtest"}
+
+// openPackages of a tier may be imported by every central tier, with the reason.
+var openPackages = map[string]string{
+	"control/api": "the CRD types are the fleet's vocabulary towards Kubernetes; every central tier reads or writes them",
+}
+
+func tierOf(path string) string {
+	first, _, _ := strings.Cut(path, "/")
+	if slices.Contains(tiers, first) {
+		return first
+	}
+	return ""
+}
+
+func isOpen(path string) bool {
+	for open := range openPackages {
+		if path == open || strings.HasPrefix(path, open+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+func TestImportsPointOneWay(t *testing.T) {
+	for _, p := range list(t, "./...") {
+		from := strings.TrimPrefix(p.ImportPath, module)
+		for _, imp := range p.Imports {
+			to, ours := strings.CutPrefix(imp, module)
+			if !ours {
+				continue
+			}
+			switch {
+			case strings.HasPrefix(to, "cmd/"):
+				t.Errorf("%s imports %s: commands are thin and nobody's library", from, to)
+			case strings.HasPrefix(to, "internal/app") && !strings.HasPrefix(from, "cmd/") && !strings.HasPrefix(from, "internal/app"):
+				t.Errorf("%s imports %s: only cmd composes roles", from, to)
+			case strings.HasPrefix(to, "internal/testkit") && !strings.HasPrefix(from, "internal/testkit"):
+				t.Errorf("%s imports %s: test helpers don't ship", from, to)
+			case tierOf(to) == "" || isOpen(to):
+			case tierOf(from) == tierOf(to), strings.HasPrefix(from, "internal/app"):
+			case tierOf(from) != "":
+				t.Errorf("%s imports %s: no tier imports another; declare the small interface you need and let internal/app connect them", from, to)
+			case strings.HasPrefix(from, "internal/testkit"):
+			default:
+				t.Errorf("%s imports %s: shared packages lie below the tiers and don't know them", from, to)
+			}
+		}
+	}
+}
+
+func TestAgentIsTheEdgeHalf(t *testing.T) {
+	for _, p := range list(t, "./control/agent/...") {
+		for _, imp := range p.Imports {
+			if to, ours := strings.CutPrefix(imp, module); ours && tierOf(to) == "control" && !strings.HasPrefix(to, "control/agent") {
+				t.Errorf("%s imports %s: the agent runs on sites and talks to control over internal/wire alone", p.ImportPath, to)
+			}
+		}
+	}
+}
+
+// heavy imports take minutes to build; each has one home, so that most tests
+// build in seconds.
+var heavy = map[string][]string{
+	"k8s.io/kubernetes/":               {"control/apiserver"},
+	"go.etcd.io/etcd/server/":          {"control/apiserver"},
+	"github.com/cortexproject/cortex/": {"aggregator/cortex"},
+}
+
+func TestHeavyImportsHaveOneHome(t *testing.T) {
+	for _, p := range list(t, "./...") {
+		from := strings.TrimPrefix(p.ImportPath, module)
+		for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+			for prefix, homes := range heavy {
+				if strings.HasPrefix(imp, prefix) && !slices.Contains(homes, from) {
+					t.Errorf("%s imports %s: it belongs in %v alone", from, imp, homes)
+				}
+			}
+		}
+	}
+}
+
+func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
+	for _, p := range list(t, "./...") {
+		if len(p.GoFiles) > 0 && len(strings.Fields(p.Doc)) < 6 {
+			t.Errorf("%s: wants a package comment: what it is for, what it must not do, who calls it (has %q)", p.ImportPath, p.Doc)
+		}
+	}
+}
+
+// TestEdgeModules holds the edge binary to a checked-in list of modules: on a site
+// every dependency costs memory, bytes over a thin uplink and an update of the
+// whole fleet when it has a hole.
+func TestEdgeModules(t *testing.T) {
+	seen := map[string]bool{}
+	for _, p := range list(t, "-deps", "./cmd/muster-edge") {
+		if p.Module != nil {
+			seen[p.Module.Path] = true
+		}
+		to, ours := strings.CutPrefix(p.ImportPath, module)
+		allowed := []string{"collector", "control/agent", "internal/", "cmd/muster-edge"}
+		if ours && !slices.ContainsFunc(allowed, func(a string) bool { return strings.HasPrefix(to, a) }) {
+			t.Errorf("the edge binary links %s, which is central code", to)
+		}
+	}
+	var mods []string
+	for m := range seen {
+		mods = append(mods, m)
+	}
+	slices.Sort(mods)
+	got := strings.Join(mods, "\n") + "\n"
+	const file = "edge-modules.txt"
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		for _, m := range mods {
+			if !slices.Contains(strings.Fields(string(want)), m) {
+				t.Errorf("new in the edge binary: %s", m)
+			}
+		}
+		t.Errorf("the modules of the edge binary changed; if that is meant, say why in the commit and run: go test ./internal/archtest -update")
+	}
+}
