@@ -1,0 +1,76 @@
+# Muster. `make` alone lists the targets.
+
+SHELL    := /bin/bash
+GO       ?= go
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS  := -s -w -X muster.dev/muster/internal/obs.Version=$(VERSION)
+UI       := dashboards/console/ui
+SUDO     := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+# Cortex and the API server are large: without this, the linker and the compiler
+# of both at once want more memory than a small machine has.
+export GOFLAGS := -buildvcs=false
+
+.DEFAULT_GOAL := help
+.PHONY: help build ui demo test test-go test-ui test-e2e check generate fmt-check generated-check bench clean tools-chromium tools-protoc
+
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ui ## Build muster and muster-edge into bin/ (a cold build takes about 10 minutes on two cores)
+	@echo "== building bin/muster-edge"
+	@$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/muster-edge ./cmd/muster-edge
+	@echo "== building bin/muster (the first time it compiles a Kubernetes API server and Cortex: several minutes; then seconds)"
+	@deploy/progress.sh $(GO) build -trimpath -tags console -ldflags '$(LDFLAGS)' -o bin/muster ./cmd/muster
+	@ls -lh bin | awk 'NR>1 {print "   " $$9, $$5}'
+
+ui: $(UI)/dist/index.html ## Build the console's web page
+
+$(UI)/node_modules/.package-lock.json: $(UI)/package-lock.json
+	@echo "== installing the console's packages"
+	@cd $(UI) && npm ci --no-audit --no-fund --loglevel=error
+
+$(UI)/dist/index.html: $(UI)/node_modules/.package-lock.json $(shell find $(UI)/src $(UI)/public $(UI)/index.html -type f 2>/dev/null)
+	@echo "== building the console"
+	@cd $(UI) && npm run build --silent
+
+demo: build ## Start a fleet of 60 sites on this machine and print the link to its map
+	@bin/muster demo
+
+test: test-go test-ui test-e2e ## Run every test: Go, console, and the whole fleet in Chromium
+
+test-go: ## Run the Go tests (the first time several minutes of compiling)
+	@echo "== go test (the first time it compiles a Kubernetes API server and Cortex: several minutes)"
+	$(GO) test -timeout 20m ./...
+
+test-ui: $(UI)/node_modules/.package-lock.json tools-chromium ## Run the console's own tests, in Chromium against a mock of the API
+	@cd $(UI) && npm test --silent && npm run e2e --silent
+
+test-e2e: build tools-chromium ## Start the demo and drive it: health, faults, kill -9, the page
+	@echo "== the whole fleet"
+	MUSTER_E2E=1 $(GO) test -count=1 -timeout 25m -v ./e2e/...
+
+check: fmt-check generated-check test ## What has to pass before a change lands
+
+fmt-check:
+	@bad=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$bad" ] || { echo "not gofmt-ed:"; echo "$$bad"; exit 1; }
+	$(GO) vet ./...
+
+generate: tools-protoc ## Regenerate CRDs, deep copies, protobuf and reference docs
+	@export PATH="$$($(GO) env GOPATH)/bin:$$PATH"; $(GO) generate ./internal/wire ./control/api/v1alpha1 ./internal/app/docsgen
+
+generated-check: generate ## Fail if generated files differ from what is checked in
+	@git diff --exit-code --stat -- internal/wire control/api docs/reference || { echo "generated files are out of date; commit what 'make generate' made"; exit 1; }
+
+bench: ## Run the benchmarks of docs/benchmarks.md
+	$(GO) test -run '^$$' -bench . -benchtime 3x ./collector/... ./regional/... ./health/... ./internal/spool ./internal/remotewrite
+
+clean: ## Remove what was built (not the data directory)
+	rm -rf bin $(UI)/dist $(UI)/node_modules
+
+tools-chromium:
+	@command -v chromium >/dev/null || { echo "== installing Debian's chromium"; $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq chromium >/dev/null; }
+
+tools-protoc:
+	@command -v protoc >/dev/null || { echo "== installing Debian's protobuf-compiler"; $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq protobuf-compiler >/dev/null; }
+	@[ -x "$$($(GO) env GOPATH)/bin/protoc-gen-go" ] || $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.11
+	@[ -x "$$($(GO) env GOPATH)/bin/protoc-gen-go-grpc" ] || $(GO) install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.5.1
