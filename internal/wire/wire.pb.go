@@ -1741,11 +1741,16 @@ func (x *SiteDesired) GetDesired() *DesiredState {
 }
 
 // SiteRevoked tells the regional to close the site's stream and refuse its certificate.
+// On a new Relay stream control repeats those that still matter.
 type SiteRevoked struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	Site          string                 `protobuf:"bytes,2,opt,name=site,proto3" json:"site,omitempty"`
-	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Site   string                 `protobuf:"bytes,2,opt,name=site,proto3" json:"site,omitempty"`
+	Reason string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Certificates of the site whose NotBefore is earlier are refused; one issued
+	// later, to the machine that registered anew under the name, is good.
+	// Absent: all of its certificates are refused.
+	IssuedBefore  *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=issued_before,json=issuedBefore,proto3" json:"issued_before,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1799,6 +1804,13 @@ func (x *SiteRevoked) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *SiteRevoked) GetIssuedBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.IssuedBefore
+	}
+	return nil
 }
 
 var File_wire_proto protoreflect.FileDescriptor
@@ -1936,11 +1948,12 @@ const file_wire_proto_rawDesc = "" +
 	"\vSiteDesired\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
 	"\x04site\x18\x02 \x01(\tR\x04site\x126\n" +
-	"\adesired\x18\x03 \x01(\v2\x1c.muster.wire.v1.DesiredStateR\adesired\"Q\n" +
+	"\adesired\x18\x03 \x01(\v2\x1c.muster.wire.v1.DesiredStateR\adesired\"\x92\x01\n" +
 	"\vSiteRevoked\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
 	"\x04site\x18\x02 \x01(\tR\x04site\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason2]\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12?\n" +
+	"\rissued_before\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\fissuedBefore2]\n" +
 	"\fRegistration\x12M\n" +
 	"\bRegister\x12\x1f.muster.wire.v1.RegisterRequest\x1a .muster.wire.v1.RegisterResponse2\xd4\x01\n" +
 	"\x06Uplink\x12?\n" +
@@ -2030,27 +2043,28 @@ var file_wire_proto_depIdxs = []int32{
 	25, // 26: muster.wire.v1.RelayDown.desired:type_name -> muster.wire.v1.SiteDesired
 	26, // 27: muster.wire.v1.RelayDown.revoked:type_name -> muster.wire.v1.SiteRevoked
 	11, // 28: muster.wire.v1.SiteDesired.desired:type_name -> muster.wire.v1.DesiredState
-	0,  // 29: muster.wire.v1.Registration.Register:input_type -> muster.wire.v1.RegisterRequest
-	4,  // 30: muster.wire.v1.Uplink.Connect:input_type -> muster.wire.v1.FromSite
-	13, // 31: muster.wire.v1.Uplink.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
-	3,  // 32: muster.wire.v1.Uplink.Renew:input_type -> muster.wire.v1.RenewRequest
-	15, // 33: muster.wire.v1.Control.Register:input_type -> muster.wire.v1.RelayedRegister
-	16, // 34: muster.wire.v1.Control.Renew:input_type -> muster.wire.v1.RelayedRenew
-	17, // 35: muster.wire.v1.Control.Relay:input_type -> muster.wire.v1.RelayUp
-	13, // 36: muster.wire.v1.Control.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
-	1,  // 37: muster.wire.v1.Registration.Register:output_type -> muster.wire.v1.RegisterResponse
-	9,  // 38: muster.wire.v1.Uplink.Connect:output_type -> muster.wire.v1.ToSite
-	14, // 39: muster.wire.v1.Uplink.FetchBlob:output_type -> muster.wire.v1.BlobChunk
-	2,  // 40: muster.wire.v1.Uplink.Renew:output_type -> muster.wire.v1.Issued
-	1,  // 41: muster.wire.v1.Control.Register:output_type -> muster.wire.v1.RegisterResponse
-	2,  // 42: muster.wire.v1.Control.Renew:output_type -> muster.wire.v1.Issued
-	24, // 43: muster.wire.v1.Control.Relay:output_type -> muster.wire.v1.RelayDown
-	14, // 44: muster.wire.v1.Control.FetchBlob:output_type -> muster.wire.v1.BlobChunk
-	37, // [37:45] is the sub-list for method output_type
-	29, // [29:37] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	31, // 29: muster.wire.v1.SiteRevoked.issued_before:type_name -> google.protobuf.Timestamp
+	0,  // 30: muster.wire.v1.Registration.Register:input_type -> muster.wire.v1.RegisterRequest
+	4,  // 31: muster.wire.v1.Uplink.Connect:input_type -> muster.wire.v1.FromSite
+	13, // 32: muster.wire.v1.Uplink.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
+	3,  // 33: muster.wire.v1.Uplink.Renew:input_type -> muster.wire.v1.RenewRequest
+	15, // 34: muster.wire.v1.Control.Register:input_type -> muster.wire.v1.RelayedRegister
+	16, // 35: muster.wire.v1.Control.Renew:input_type -> muster.wire.v1.RelayedRenew
+	17, // 36: muster.wire.v1.Control.Relay:input_type -> muster.wire.v1.RelayUp
+	13, // 37: muster.wire.v1.Control.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
+	1,  // 38: muster.wire.v1.Registration.Register:output_type -> muster.wire.v1.RegisterResponse
+	9,  // 39: muster.wire.v1.Uplink.Connect:output_type -> muster.wire.v1.ToSite
+	14, // 40: muster.wire.v1.Uplink.FetchBlob:output_type -> muster.wire.v1.BlobChunk
+	2,  // 41: muster.wire.v1.Uplink.Renew:output_type -> muster.wire.v1.Issued
+	1,  // 42: muster.wire.v1.Control.Register:output_type -> muster.wire.v1.RegisterResponse
+	2,  // 43: muster.wire.v1.Control.Renew:output_type -> muster.wire.v1.Issued
+	24, // 44: muster.wire.v1.Control.Relay:output_type -> muster.wire.v1.RelayDown
+	14, // 45: muster.wire.v1.Control.FetchBlob:output_type -> muster.wire.v1.BlobChunk
+	38, // [38:46] is the sub-list for method output_type
+	30, // [30:38] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_wire_proto_init() }
