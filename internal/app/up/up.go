@@ -6,6 +6,7 @@ package up
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,11 +25,12 @@ import (
 
 // Process is one child to keep running.
 type Process struct {
-	Name  string
-	Args  []string // arguments of this binary
-	Env   []string // added to the environment
-	Ready string   // URL that answers 200 once the process is ready
-	After []string // names of processes that must be ready first
+	Name       string
+	Executable string // path; empty: this binary
+	Args       []string
+	Env        []string // added to the environment
+	Ready      string   // URL that answers 200 once the process is ready
+	After      []string // names of processes that must be ready first
 }
 
 // Options of a Supervisor.
@@ -235,7 +237,7 @@ func (s *Supervisor) keep(p Process, forks chan<- func(), stop <-chan struct{}) 
 
 // once runs the process and returns how long it was ready.
 func (s *Supervisor) once(p Process, forks chan<- func(), stop <-chan struct{}) (time.Duration, error) {
-	cmd := exec.Command(s.o.Executable, p.Args...)
+	cmd := exec.Command(cmp.Or(p.Executable, s.o.Executable), p.Args...)
 	cmd.Env = append(os.Environ(), p.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	w := s.out.of(p.Name)

@@ -1,0 +1,109 @@
+// Command muster-edge is what runs on a site: the agent that registers it and
+// applies its policies, and the collector that sends its metrics. It holds flags
+// and signals; internal/app/edge composes the parts.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"muster.dev/muster/internal/app/edge"
+	"muster.dev/muster/internal/obs"
+)
+
+const defaultConfig = "/etc/muster/edge.yaml"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := root().ExecuteContext(ctx)
+	stop()
+	if err != nil && !errors.Is(err, context.Canceled) {
+		fmt.Fprintln(os.Stderr, "muster-edge: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+func root() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use: "muster-edge", Short: "Muster's agent and collector for one edge site",
+		Long: `Makes this machine, or the Kubernetes cluster that it belongs to, a site of a Muster
+fleet. It holds one outbound connection to its regional; nothing ever dials it.
+
+  muster-edge join --server GATEWAY --ca-hash HASH --token TOKEN
+  muster-edge run          (what the systemd unit runs)
+  muster-edge status       what it does, and what is wrong`,
+		SilenceUsage: true, SilenceErrors: true, Version: obs.Version,
+	}
+	cmd.PersistentFlags().StringVar(&file, "config", defaultConfig, "configuration file; not needed if every default fits (see `muster-edge config sample`)")
+	load := func(cmd *cobra.Command) (edge.Config, error) {
+		return edge.LoadConfig(file, !cmd.Flags().Changed("config"))
+	}
+
+	var j edge.JoinOptions
+	join := &cobra.Command{
+		Use: "join", Short: "Register this machine as a site", Args: cobra.NoArgs,
+		Long: `Register this machine with a token, wait until it is approved, and keep the
+certificate in the state directory. ` + "`muster token create`" + ` prints the whole command.
+Joining again with the same key is harmless: the same site gets a new certificate.`,
+		Example: "  muster-edge join --server gw.example.com:7443 --ca-hash sha256:6d2f… --token muster1.acme.token-x7.…",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := load(cmd)
+			if err != nil {
+				return err
+			}
+			j.Out = cmd.OutOrStdout()
+			return edge.Join(cmd.Context(), c, j)
+		},
+	}
+	join.Flags().StringSliceVar(&j.Servers, "server", nil, "HOST:PORT of a gateway; repeatable, nearest first")
+	join.Flags().StringVar(&j.CAHash, "ca-hash", "", "hash of the fleet's CA; the gateway has to prove that it belongs to it")
+	join.Flags().StringVar(&j.Token, "token", "", "registration token; - reads it from standard input, which keeps it out of the process list")
+	join.Flags().StringVar(&j.Site, "site", "", "wanted name of the site (default: the host name)")
+
+	run := &cobra.Command{
+		Use: "run", Short: "Run the agent and the collector", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := load(cmd)
+			if err != nil {
+				return err
+			}
+			return edge.Run(cmd.Context(), c)
+		},
+	}
+	var asJSON bool
+	status := &cobra.Command{
+		Use: "status", Short: "Say what the running muster-edge does and what is wrong", Args: cobra.NoArgs,
+		Long: "Ask the running muster-edge for its state. Exits with 1 if something is wrong.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := load(cmd)
+			if err != nil {
+				return err
+			}
+			return edge.PrintStatus(cmd.Context(), cmd.OutOrStdout(), c, asJSON)
+		},
+	}
+	status.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+
+	conf := &cobra.Command{Use: "config", Short: "Check the configuration file, or print the annotated sample"}
+	conf.AddCommand(
+		&cobra.Command{Use: "check FILE", Short: "Check a file without starting anything", Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+			if err := edge.Check(args[0]); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is good\n", args[0])
+			return nil
+		}},
+		&cobra.Command{Use: "sample", Short: "Print every field with its default and what it means", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := cmd.OutOrStdout().Write(edge.Sample)
+			return err
+		}})
+	cmd.AddCommand(join, run, status, conf)
+	return cmd
+}

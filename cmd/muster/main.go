@@ -1,0 +1,98 @@
+// Command muster is the central binary: one role a process, all roles at once with
+// `muster up`, a whole simulated fleet with `muster demo`, and the verbs of an
+// operator. It holds flags and signals; the roles live in internal/app.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"muster.dev/muster/internal/app/cli"
+	"muster.dev/muster/internal/app/config"
+	"muster.dev/muster/internal/obs"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := root().ExecuteContext(ctx)
+	stop()
+	if err != nil && !errors.Is(err, context.Canceled) {
+		fmt.Fprintln(os.Stderr, "muster: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+// flags are what every command shares.
+type flags struct {
+	cli.Globals
+	configFile string
+}
+
+// load reads the config file and applies --data-dir over it.
+func (f *flags) load(cmd *cobra.Command) (config.Config, error) {
+	c, err := config.Load(f.configFile)
+	if err != nil {
+		return c, err
+	}
+	if cmd.Flags().Changed("data-dir") || f.configFile == "" {
+		c.DataDir = f.DataDir
+	}
+	return c, nil
+}
+
+func root() *cobra.Command {
+	f := &flags{}
+	cmd := &cobra.Command{
+		Use:   "muster",
+		Short: "Health of a fleet of edge Kubernetes sites, and change as fast as it allows",
+		Long: `Muster shows the operators of thousands of edge sites how healthy each one is and
+why, and lets them change the fleet only as fast as that health allows.
+
+  muster demo        a fleet of 60 sites on this machine, to look at
+  muster up          all central roles on this machine, for real sites
+  muster get sites   what the fleet looks like now`,
+		SilenceUsage: true, SilenceErrors: true, Version: obs.Version,
+	}
+	cmd.PersistentFlags().StringVar(&f.configFile, "config", "", "configuration file (default: built-in defaults; see `muster config sample`)")
+	cmd.PersistentFlags().StringVar(&f.DataDir, "data-dir", "./.muster", "where state, admin.kubeconfig and admin.token are kept")
+	cmd.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "role", Title: "Run one role:"}, &cobra.Group{ID: "fleet", Title: "Work on a running fleet:"})
+
+	add := func(group string, cmds ...*cobra.Command) {
+		for _, c := range cmds {
+			c.GroupID = group
+			cmd.AddCommand(c)
+		}
+	}
+	add("run", upCmd(f), demoCmd(f))
+	add("role", roleCmds(f)...)
+	add("fleet", cli.Commands(&f.Globals)...)
+	cmd.AddCommand(configCmd())
+	return cmd
+}
+
+func configCmd() *cobra.Command {
+	cmd := &cobra.Command{Use: "config", Short: "Check a configuration file, or print the annotated sample"}
+	cmd.AddCommand(&cobra.Command{
+		Use: "check FILE", Short: "Check a file without starting anything", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := config.Load(args[0]); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is good\n", args[0])
+			return nil
+		},
+	}, &cobra.Command{
+		Use: "sample", Short: "Print every field with its default and what it means", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := cmd.OutOrStdout().Write(config.Sample)
+			return err
+		},
+	})
+	return cmd
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"muster.dev/muster/internal/app/aggregator"
+	"muster.dev/muster/internal/app/config"
+	"muster.dev/muster/internal/app/console"
+	"muster.dev/muster/internal/app/control"
+	"muster.dev/muster/internal/app/demo"
+	"muster.dev/muster/internal/app/health"
+	"muster.dev/muster/internal/app/regional"
+	"muster.dev/muster/internal/app/up"
+	"muster.dev/muster/internal/obs"
+)
+
+// roleCmds is the role table: each command runs one role in this process.
+func roleCmds(f *flags) []*cobra.Command {
+	cmd := func(use, short string, run func(context.Context, config.Config) error) *cobra.Command {
+		return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := f.load(cmd)
+			if err != nil {
+				return err
+			}
+			return run(cmd.Context(), c)
+		}}
+	}
+	var name string
+	reg := cmd("regional", "Gateway of the sites and the two Prometheus engines", func(ctx context.Context, c config.Config) error {
+		if name == "" && len(c.Regionals) == 1 {
+			name = c.Regionals[0].Name
+		}
+		r, err := c.Regional(name)
+		if err != nil {
+			return fmt.Errorf("--name: %w", err)
+		}
+		return regional.Run(ctx, c, r)
+	})
+	reg.Flags().StringVar(&name, "name", "", "which of the config's regionals to run (default: the only one)")
+	return []*cobra.Command{
+		cmd("control", "Kubernetes API, registration, desired state", control.Run),
+		reg,
+		cmd("aggregator", "The metric store, Cortex", aggregator.Run),
+		cmd("health", "Scores of sites and virtual sites", health.Run),
+		cmd("console", "Web console and HTTP API", console.Run),
+	}
+}
+
+func upCmd(f *flags) *cobra.Command {
+	return &cobra.Command{
+		Use: "up", Short: "Run all roles on this machine, each as a child process", Args: cobra.NoArgs,
+		Long: `Run every central role on this machine: control, aggregator, the regionals of the
+config, health and console. A role that dies is started again; Ctrl-C stops all of
+them. State lives in --data-dir; a second start on the same directory resumes.`,
+		Example: "  muster up\n  muster up --config muster.yaml --data-dir /var/lib/muster",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := f.load(cmd)
+			if err != nil {
+				return err
+			}
+			log, err := obs.NewLogger(os.Stderr, obs.LogOptions(c.Log))
+			if err != nil {
+				return err
+			}
+			return runUp(cmd.Context(), f, c, log)
+		},
+	}
+}
+
+func runUp(ctx context.Context, f *flags, c config.Config, log *slog.Logger) error {
+	args, err := childArgs(f.configFile, c.DataDir)
+	if err != nil {
+		return err
+	}
+	// The lock comes first: "another muster is running" explains more than the
+	// ports that it holds.
+	s, err := up.New(up.Options{Dir: c.DataDir, Out: os.Stderr, Log: log}, up.Roles(c, args...))
+	if err != nil {
+		return err
+	}
+	if err := c.CheckPorts(); err != nil {
+		return err
+	}
+	go func() {
+		select {
+		case <-s.Ready("console"):
+			log.Info("the console is up", "url", "http://"+c.Console.Listen, "token", filepath.Join(c.DataDir, "admin.token"))
+		case <-ctx.Done():
+		}
+	}()
+	return s.Run(ctx)
+}
+
+func childArgs(configFile, dataDir string) ([]string, error) {
+	dir, err := filepath.Abs(dataDir)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"--data-dir", dir}
+	if configFile != "" {
+		file, err := filepath.Abs(configFile)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, "--config", file)
+	}
+	return args, nil
+}
+
+func demoCmd(f *flags) *cobra.Command {
+	o := demo.Options{}
+	cmd := &cobra.Command{
+		Use: "demo", Short: "A fleet of simulated sites, and this machine as one of them", Args: cobra.NoArgs,
+		Long: `Start all roles, 59 simulated sites around the world and this machine as the 60th,
+and print a link to the map that is already logged in. Every sample goes the whole
+way: collector, regional, Cortex, health engine, console. Break a site and watch:
+
+  muster demo break paris disk-full
+  muster demo faults
+  muster demo heal paris`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.DataDir, o.ConfigFile, o.Out = f.DataDir, f.configFile, cmd.OutOrStdout()
+			return demo.Run(cmd.Context(), o)
+		},
+	}
+	cmd.Flags().IntVar(&o.Sites, "sites", 60, "number of sites, this machine included")
+	cmd.Flags().BoolVarP(&o.Verbose, "verbose", "v", false, "show the roles' logs instead of writing them to DATA-DIR/demo/muster.log")
+	fleet := &cobra.Command{Use: "fleet", Hidden: true, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		c, err := f.load(cmd)
+		if err != nil {
+			return err
+		}
+		return demo.RunFleet(cmd.Context(), c, o.Sites)
+	}}
+	fleet.Flags().IntVar(&o.Sites, "sites", 60, "number of sites")
+	client := demo.NewFaultClient()
+	cmd.AddCommand(fleet,
+		&cobra.Command{Use: "break SITE FAULT", Short: "Break a simulated site", Args: cobra.ExactArgs(2), RunE: func(cmd *cobra.Command, args []string) error {
+			return client.Break(cmd.Context(), cmd.OutOrStdout(), args[0], args[1])
+		}},
+		&cobra.Command{Use: "heal SITE", Short: "Heal a simulated site of all its faults", Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+			return client.Heal(cmd.Context(), cmd.OutOrStdout(), args[0])
+		}},
+		&cobra.Command{Use: "faults", Short: "List the faults there are, and the sites that are broken", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			return client.List(cmd.Context(), cmd.OutOrStdout())
+		}})
+	return cmd
+}

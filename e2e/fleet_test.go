@@ -1,0 +1,311 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestFleet is one long story on one demo, because starting it is what takes time.
+func TestFleet(t *testing.T) {
+	if os.Getenv("MUSTER_E2E") == "" {
+		t.Skip("set MUSTER_E2E=1, or run make test-e2e: it takes the product's own ports and some minutes")
+	}
+	dir := t.TempDir()
+	f := start(t, dir)
+	ok := t.Run("start", func(t *testing.T) { testStart(t, f) }) &&
+		t.Run("cli", func(t *testing.T) { testCLI(t, f) }) &&
+		t.Run("faults", func(t *testing.T) { testFaults(t, f) }) &&
+		t.Run("uplink", func(t *testing.T) { testUplink(t, f) }) &&
+		t.Run("policy", func(t *testing.T) { testPolicyEdit(t, f) }) &&
+		t.Run("page", func(t *testing.T) { testPage(t, f) }) &&
+		t.Run("kill", func(t *testing.T) { testKill(t, f) })
+	if !ok {
+		return
+	}
+	t.Run("stop and resume", func(t *testing.T) { testResume(t, f) })
+}
+
+func testStart(t *testing.T, f *fleet) {
+	page := eventually(t, "the page answers", 2*time.Minute, func() error {
+		_, err := f.sites()
+		return err
+	})
+	_ = page
+	t.Logf("figure: time to the page: %s", time.Since(f.began).Round(100*time.Millisecond))
+	want := []string{"green", "orange", "red", "grey"}
+	eventually(t, "all sites are there, all but the unapproved one scored, in all four colours", 3*time.Minute, func() error {
+		list, err := f.sites()
+		if err != nil {
+			return err
+		}
+		colours := map[string]int{}
+		for _, s := range list {
+			colours[s.Colour]++
+		}
+		if len(list) != sites || colours["grey"] != 1 {
+			return fmt.Errorf("%d sites, %v", len(list), colours)
+		}
+		for _, c := range want {
+			if colours[c] == 0 {
+				return fmt.Errorf("no site is %s: %v", c, colours)
+			}
+		}
+		return nil
+	})
+	t.Logf("figure: time until all sites are scored: %s", time.Since(f.began).Round(100*time.Millisecond))
+	roles := f.roles()
+	total := rss(f.cmd.Process.Pid)
+	for _, name := range slices.Sorted(maps.Keys(roles)) {
+		t.Logf("figure: RSS of %-20s %4.0f MiB", name, rss(roles[name]))
+		total += rss(roles[name])
+	}
+	t.Logf("figure: RSS of the whole demo     %4.0f MiB", total)
+	if len(roles) < 8 {
+		t.Errorf("roles found: %v", roles)
+	}
+	if total > 4096 {
+		t.Errorf("the demo takes %.0f MiB, more than 4 GiB", total)
+	}
+	// The whole way: what a site pushed is in Cortex, with the stamped labels.
+	eventually(t, "samples of every connected site are in Cortex", 30*time.Second, func() error {
+		r, err := cortexQuery(`count(count by (site) (up{tenant="demo", region!=""}))`)
+		if err != nil {
+			return err
+		}
+		if len(r.Data.Result) != 1 || r.Data.Result[0].Value[1] != strconv.Itoa(sites-1) {
+			return fmt.Errorf("%v", r.Data.Result)
+		}
+		return nil
+	})
+}
+
+func testCLI(t *testing.T, f *fleet) {
+	out := f.muster("get", "sites", "-o", "wide")
+	for _, want := range []string{"NAME", "this-machine", "Online", "Pending"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("muster get sites lacks %q:\n%s", want, out)
+		}
+	}
+	kubectl, err := exec.LookPath("kubectl")
+	if err != nil {
+		t.Log("no kubectl on this machine; its view is not checked")
+		return
+	}
+	b, err := exec.Command(kubectl, "--kubeconfig", f.dir+"/admin.kubeconfig", "get", "sites", "-A", "-o", "wide").CombinedOutput()
+	if err != nil {
+		t.Fatalf("kubectl: %v\n%s", err, b)
+	}
+	for _, col := range []string{"PHASE", "REGION", "SCORE", "COLOUR", "LAST SEEN", "AGENT"} {
+		if !strings.Contains(string(b), col) {
+			t.Errorf("kubectl get sites -o wide lacks %s:\n%s", col, b)
+		}
+	}
+}
+
+// greenSites are simulated sites that are green now.
+func greenSites(t *testing.T, f *fleet) []string {
+	t.Helper()
+	list, err := f.sites()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for name, s := range list {
+		if s.Colour == "green" && name != "this-machine" {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func testFaults(t *testing.T, f *fleet) {
+	faults := []struct{ fault, dimension string }{
+		{"node-not-ready", "reliability"}, {"crash-loop", "reliability"},
+		{"cert-expiring", "security"}, {"policy-denied", "security"},
+		{"disk-full", "performance"}, {"memory-pressure", "performance"}, {"cpu-throttled", "performance"},
+	}
+	green := greenSites(t, f)
+	if len(green) < len(faults)+2 {
+		t.Fatalf("only %d green sites", len(green))
+	}
+	broken := map[string]time.Time{}
+	for i, c := range faults {
+		f.muster("demo", "break", green[i], c.fault)
+		broken[green[i]] = time.Now()
+	}
+	for i, c := range faults {
+		name := green[i]
+		eventually(t, c.fault+" shows on "+name, 90*time.Second, func() error {
+			s, err := f.site(name)
+			if err != nil {
+				return err
+			}
+			if len(s.Reasons) == 0 || s.Reasons[0].Dimension != c.dimension {
+				return fmt.Errorf("reasons %v", s.Reasons)
+			}
+			if d := s.Dimensions[c.dimension]; d.Colour == "green" {
+				return fmt.Errorf("%s is still green", c.dimension)
+			}
+			return nil
+		})
+		s, _ := f.site(name)
+		t.Logf("figure: %-16s → %s is %s after %s; first reason: %s", c.fault, c.dimension, s.Dimensions[c.dimension].Colour,
+			time.Since(broken[name]).Round(time.Second), s.Reasons[0].Text)
+	}
+	for i := range faults {
+		f.muster("demo", "heal", green[i])
+	}
+	for i := range faults {
+		eventually(t, green[i]+" is green again", 4*time.Minute, func() error {
+			s, err := f.site(green[i])
+			if err == nil && s.Colour != "green" {
+				err = fmt.Errorf("%s, %v", s.Colour, s.Reasons)
+			}
+			return err
+		})
+	}
+}
+
+func testUplink(t *testing.T, f *fleet) {
+	name := greenSites(t, f)[0]
+	f.muster("demo", "break", name, "uplink-down")
+	took := eventually(t, name+" is red", 60*time.Second, func() error {
+		s, err := f.site(name)
+		if err == nil && (s.Colour != "red" || len(s.Reasons) == 0 || s.Reasons[0].Dimension != "connectivity") {
+			err = fmt.Errorf("%s, %v", s.Colour, s.Reasons)
+		}
+		return err
+	})
+	t.Logf("figure: uplink cut → red: %s", took.Round(100*time.Millisecond))
+	if took > 30*time.Second {
+		t.Errorf("took %s, more than 30 s", took)
+	}
+	f.muster("demo", "heal", name)
+	took = eventually(t, name+" is green again", 3*time.Minute, func() error {
+		s, err := f.site(name)
+		if err == nil && s.Colour != "green" {
+			err = fmt.Errorf("%s, %v", s.Colour, s.Reasons)
+		}
+		return err
+	})
+	t.Logf("figure: uplink restored → green: %s", took.Round(100*time.Millisecond))
+}
+
+// killable are the roles that may be killed at any moment.
+var killable = []string{"aggregator", "regional-frankfurt", "regional-virginia", "control", "health", "console"}
+
+func testKill(t *testing.T, f *fleet) {
+	before := time.Now()
+	for _, role := range killable {
+		old := f.roles()[role]
+		if old == 0 {
+			t.Fatalf("no %s among %v", role, f.roles())
+		}
+		if err := syscall.Kill(old, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, role+" is back", 90*time.Second, func() error {
+			if pid := f.roles()[role]; pid == 0 || pid == old {
+				return errors.New("not restarted yet")
+			}
+			_, err := f.sites()
+			return err
+		})
+	}
+	eventually(t, "every site but the unapproved one is online and scored", 2*time.Minute, func() error {
+		list, err := f.sites()
+		if err != nil {
+			return err
+		}
+		n := 0
+		for _, s := range list {
+			if s.Phase == "Online" && s.Colour != "grey" {
+				n++
+			}
+		}
+		if n != sites-1 {
+			return fmt.Errorf("%d of %d", n, sites-1)
+		}
+		return nil
+	})
+	assertNoGaps(t, before)
+}
+
+// assertNoGaps counts samples in Cortex: each collector numbers its scrapes of
+// itself in a counter, so a number that is missing is a sample that was lost on
+// the way from site to Cortex.
+func assertNoGaps(t *testing.T, since time.Time) {
+	t.Helper()
+	window := int(time.Since(since).Seconds()) + 60
+	eventually(t, "no number is missing in Cortex", 2*time.Minute, func() error {
+		r, err := cortexQuery(fmt.Sprintf("muster_collector_self_scrapes_total[%ds]", window))
+		if err != nil {
+			return err
+		}
+		if len(r.Data.Result) < sites-1 {
+			return fmt.Errorf("%d series", len(r.Data.Result))
+		}
+		total, lost := 0, 0
+		for _, series := range r.Data.Result {
+			last := -1.0
+			for _, v := range series.Values {
+				n, err := strconv.ParseFloat(v[1].(string), 64)
+				if err != nil {
+					return err
+				}
+				total++
+				if last >= 0 && n > last+1 {
+					lost += int(n - last - 1)
+				}
+				last = n
+			}
+		}
+		if lost > 0 {
+			return fmt.Errorf("%d of %d numbers are missing", lost, total+lost)
+		}
+		t.Logf("figure: kill -9 of %s: %d numbered samples checked in Cortex, lost: %d", strings.Join(killable, ", "), total, lost)
+		return nil
+	})
+}
+
+func testResume(t *testing.T, f *fleet) {
+	roles := f.roles()
+	took := f.stop()
+	t.Logf("figure: clean stop: %s", took.Round(100*time.Millisecond))
+	if took > 10*time.Second {
+		t.Errorf("the stop took %s, more than 10 s", took)
+	}
+	for name, pid := range roles {
+		if err := syscall.Kill(pid, 0); err == nil {
+			t.Errorf("%s is still running", name)
+		}
+	}
+	again := start(t, f.dir)
+	eventually(t, "the same sites are back", 2*time.Minute, func() error {
+		list, err := again.sites()
+		if err != nil {
+			return err
+		}
+		n := 0
+		for _, s := range list {
+			if s.Phase == "Online" && s.Colour != "grey" {
+				n++
+			}
+		}
+		if len(list) != sites || n != sites-1 {
+			return fmt.Errorf("%d sites, %d online", len(list), n)
+		}
+		return nil
+	})
+	t.Logf("figure: second start on the same directory, until all sites are scored: %s", time.Since(again.began).Round(100*time.Millisecond))
+}

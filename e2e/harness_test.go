@@ -1,0 +1,254 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	console = "http://127.0.0.1:8080"
+	cortex  = "http://127.0.0.1:9009"
+	tenant  = "demo"
+	sites   = 60
+)
+
+// fleet is a running demo.
+type fleet struct {
+	t     *testing.T
+	dir   string
+	cmd   *exec.Cmd
+	out   *syncBuffer
+	began time.Time
+	token string
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+func (b *syncBuffer) String() string { b.mu.Lock(); defer b.mu.Unlock(); return b.b.String() }
+
+func bin(name string) string {
+	p, err := filepath.Abs(filepath.Join("..", "bin", name))
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// start runs the demo on dir. The caller stops it.
+func start(t *testing.T, dir string) *fleet {
+	t.Helper()
+	f := &fleet{t: t, dir: dir, out: &syncBuffer{}, began: time.Now()}
+	f.cmd = exec.Command(bin("muster"), "demo", "--data-dir", dir, "--sites", strconv.Itoa(sites))
+	f.cmd.Stdout, f.cmd.Stderr = f.out, f.out
+	if err := f.cmd.Start(); err != nil {
+		t.Fatalf("start the demo: %v; `make build` first", err)
+	}
+	t.Cleanup(func() {
+		f.stop()
+		if t.Failed() {
+			log, _ := os.ReadFile(filepath.Join(dir, "demo", "muster.log"))
+			t.Logf("output of the demo:\n%s\nend of its log:\n%s", f.out.String(), tail(log, 12000))
+		}
+	})
+	return f
+}
+
+func tail(b []byte, n int) []byte {
+	if len(b) > n {
+		return b[len(b)-n:]
+	}
+	return b
+}
+
+// stop ends the demo as Ctrl-C does, and returns how long that took.
+func (f *fleet) stop() time.Duration {
+	if f.cmd.ProcessState != nil {
+		return 0
+	}
+	began := time.Now()
+	_ = f.cmd.Process.Signal(syscall.SIGINT)
+	_ = f.cmd.Wait()
+	return time.Since(began)
+}
+
+// eventually polls until ok returns nil, and fails with its last error.
+func eventually(t *testing.T, what string, within time.Duration, ok func() error) time.Duration {
+	t.Helper()
+	began := time.Now()
+	for {
+		err := ok()
+		if err == nil {
+			return time.Since(began)
+		}
+		if time.Since(began) > within {
+			t.Fatalf("%s: not within %s: %v", what, within, err)
+		}
+		time.Sleep(250 * time.Millisecond)
+	}
+}
+
+// get asks the HTTP API as a user with the admin's token.
+func (f *fleet) get(path string, out any) error {
+	if f.token == "" {
+		b, err := os.ReadFile(filepath.Join(f.dir, "admin.token"))
+		if err != nil {
+			return err
+		}
+		f.token = strings.TrimSpace(string(b))
+	}
+	return getJSON(console+path, http.Header{"Authorization": {"Bearer " + f.token}}, out)
+}
+
+func getJSON(url string, h http.Header, out any) error {
+	req, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	req.Header = h
+	resp, err := (&http.Client{Timeout: 15 * time.Second}).Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: %s: %s", url, resp.Status, tail(b, 500))
+	}
+	return json.Unmarshal(b, out)
+}
+
+type site struct {
+	Name       string   `json:"name"`
+	Tenant     string   `json:"tenant"`
+	Phase      string   `json:"phase"`
+	Score      *float64 `json:"score"`
+	Colour     string   `json:"colour"`
+	Dimensions map[string]struct {
+		Score  *float64 `json:"score"`
+		Colour string   `json:"colour"`
+		Known  bool     `json:"known"`
+	} `json:"dimensions"`
+	Reasons []struct {
+		Dimension string `json:"dimension"`
+		Signal    string `json:"signal"`
+		Text      string `json:"text"`
+	} `json:"reasons"`
+}
+
+func (f *fleet) sites() (map[string]site, error) {
+	var list struct {
+		Sites []site `json:"sites"`
+	}
+	if err := f.get("/api/v1/health/sites?limit=1000", &list); err != nil {
+		return nil, err
+	}
+	out := map[string]site{}
+	for _, s := range list.Sites {
+		out[s.Name] = s
+	}
+	return out, nil
+}
+
+func (f *fleet) site(name string) (site, error) {
+	var s site
+	return s, f.get("/api/v1/health/sites/"+name+"?tenant="+tenant, &s)
+}
+
+// muster runs the CLI on the demo's data directory.
+func (f *fleet) muster(args ...string) string {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, bin("muster"), append(args, "--data-dir", f.dir)...).CombinedOutput()
+	if err != nil {
+		f.t.Fatalf("muster %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// roles finds the children of the demo in /proc: name → pid.
+func (f *fleet) roles() map[string]int {
+	f.t.Helper()
+	out := map[string]int{}
+	procs, _ := filepath.Glob("/proc/[0-9]*/status")
+	ppid := regexp.MustCompile(`(?m)^PPid:\s+(\d+)$`)
+	for _, p := range procs {
+		b, err := os.ReadFile(p)
+		if err != nil {
+			continue
+		}
+		m := ppid.FindSubmatch(b)
+		if m == nil || string(m[1]) != strconv.Itoa(f.cmd.Process.Pid) {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(p)))
+		cmdline, _ := os.ReadFile(filepath.Join(filepath.Dir(p), "cmdline"))
+		args := strings.Split(string(cmdline), "\x00")
+		if len(args) < 2 {
+			continue
+		}
+		name := args[1]
+		switch {
+		case name == "regional":
+			name += "-" + args[3]
+		case name == "demo":
+			name = "fleet"
+		case strings.HasSuffix(args[0], "muster-edge"):
+			name = "edge"
+		}
+		out[name] = pid
+	}
+	return out
+}
+
+// rss is a process' resident memory in MiB.
+func rss(pid int) float64 {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if m := regexp.MustCompile(`VmRSS:\s+(\d+) kB`).FindSubmatch(b); m != nil {
+		kb, _ := strconv.ParseFloat(string(m[1]), 64)
+		return kb / 1024
+	}
+	return 0
+}
+
+type promResult struct {
+	Data struct {
+		Result []struct {
+			Metric map[string]string `json:"metric"`
+			Value  [2]any            `json:"value"`
+			Values [][2]any          `json:"values"`
+		} `json:"result"`
+	} `json:"data"`
+}
+
+// cortexQuery asks Cortex directly, past Muster's own API.
+func cortexQuery(query string) (promResult, error) {
+	var r promResult
+	return r, getJSON(cortex+"/prometheus/api/v1/query?query="+url.QueryEscape(query), http.Header{"X-Scope-Orgid": {tenant}}, &r)
+}
