@@ -198,9 +198,7 @@ type DimensionWeights struct {
 }
 
 // Signal turns one PromQL query into a part of a dimension's score: 1 at or better
-// than good, 0 at or worse than bad, linear between.
-//
-// +kubebuilder:validation:XValidation:rule="quantity(string(self.good)).compareTo(quantity(string(self.bad))) != 0",message="good and bad must differ: between them the score falls from 1 to 0"
+// than good, 0 at or worse than bad, linear between. good and bad must differ.
 type Signal struct {
 	// Name, unique in the policy.
 	// +kubebuilder:validation:MaxLength=63

@@ -1,0 +1,72 @@
+// Package kubeapi starts the real API server with Muster's CRDs for a test binary.
+// Whoever imports it links kube-apiserver and etcd, which takes half a minute, so
+// only few packages should: those whose subject is the API itself.
+package kubeapi
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"muster.dev/muster/control/apiserver"
+	"muster.dev/muster/control/pki"
+)
+
+var (
+	once   sync.Once
+	shared *rest.Config
+	failed error
+)
+
+// Start returns a client configuration of the administrator of an API server that
+// all tests of the binary share: use names of your own. It ends with the process.
+func Start(t testing.TB) *rest.Config {
+	t.Helper()
+	once.Do(func() {
+		dir, err := os.MkdirTemp("", "muster-kubeapi-")
+		if err != nil {
+			failed = err
+			return
+		}
+		s, err := Run(context.Background(), dir, slog.New(slog.DiscardHandler))
+		if err != nil {
+			failed = err
+			return
+		}
+		shared = s.Config()
+	})
+	if failed != nil {
+		t.Fatalf("start the API server: %v", failed)
+	}
+	return rest.CopyConfig(shared)
+}
+
+// Run starts an API server of one's own on dir. The process can hold one at a time.
+func Run(ctx context.Context, dir string, log *slog.Logger) (*apiserver.Server, error) {
+	ca, err := pki.Open(pki.Options{Dir: filepath.Join(dir, "pki"), TrustDomain: "test.local"})
+	if err != nil {
+		return nil, err
+	}
+	certs := filepath.Join(dir, "serving")
+	if _, err := ca.EnsureControl(certs, []string{"127.0.0.1", "localhost"}); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	pair := filepath.Join(certs, pki.PairFile)
+	s, err := apiserver.Start(ctx, apiserver.Options{
+		Dir: filepath.Join(dir, "apiserver"), Listen: "127.0.0.1:0", CertFile: pair, KeyFile: pair, CAPEM: ca.BundlePEM(),
+		KubeconfigDir: dir, Users: map[string][]string{"muster:health": {apiserver.SystemGroup}, "muster:nobody": nil}, Logger: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("after %s: %w", time.Since(began), err)
+	}
+	log.Info("API server is ready", "after", time.Since(began))
+	return s, nil
+}
