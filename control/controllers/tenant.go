@@ -1,0 +1,209 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/fleet"
+)
+
+// The names under "default" and of the cluster roles that tenants' groups are bound to.
+const (
+	defaultPolicy = "default"
+	roleAdmin     = "muster:tenant-admin"
+	roleViewer    = "muster:tenant-viewer"
+)
+
+// tenant brings one tenant up to date. It returns when to look again without an
+// event: at the next expiry of a token or a maintenance.
+func (r *Runner) tenant(ctx context.Context, name string) (time.Duration, error) {
+	var t v1alpha1.Tenant
+	if err := r.o.Cache.Get(ctx, client.ObjectKey{Name: name}, &t); err != nil {
+		return 0, client.IgnoreNotFound(err)
+	}
+	if t.DeletionTimestamp != nil {
+		return 0, nil
+	}
+	collisions, err := r.namespaces(ctx, &t)
+	if err != nil {
+		return 0, err
+	}
+	ready := metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "NamespacesReady", Message: "every namespace is there"}
+	if len(collisions) > 0 {
+		ready.Status, ready.Reason = metav1.ConditionFalse, "NamespaceCollision"
+		ready.Message = strings.Join(collisions, "; ") + "; rename the tenant's namespace or delete the other one"
+	}
+	if slices.ContainsFunc(collisions, func(c string) bool { return strings.HasPrefix(c, fleet.SystemNamespace(name)+" ") }) {
+		return 0, r.tenantStatus(ctx, &t, ready, 0)
+	}
+	if err := errors.Join(r.rbac(ctx, name), r.defaults(ctx, name)); err != nil {
+		return 0, err
+	}
+	var sites v1alpha1.SiteList
+	if err := r.o.Cache.List(ctx, &sites, client.InNamespace(fleet.SystemNamespace(name)), client.UnsafeDisableDeepCopy); err != nil {
+		return 0, err
+	}
+	count := int32(0)
+	for i := range sites.Items {
+		if !sites.Items[i].Spec.Decommissioned {
+			count++
+		}
+	}
+	next := &soonest{now: r.o.Now()}
+	err = errors.Join(
+		r.tenantStatus(ctx, &t, ready, count),
+		r.maintenances(ctx, sites.Items, next),
+		r.virtualSites(ctx, name, sites.Items),
+		r.tokens(ctx, name, next),
+		r.policies(ctx, name, sites.Items),
+	)
+	return next.wait(), err
+}
+
+// soonest keeps the nearest of several moments.
+type soonest struct {
+	now time.Time
+	at  time.Time
+}
+
+func (s *soonest) add(t time.Time) {
+	if t.After(s.now) && (s.at.IsZero() || t.Before(s.at)) {
+		s.at = t
+	}
+}
+
+// wait is how long until the moment has passed; 0: there is none.
+func (s *soonest) wait() time.Duration {
+	if s.at.IsZero() {
+		return 0
+	}
+	return s.at.Sub(s.now) + time.Second
+}
+
+// namespaces makes the tenant's namespaces, and names those that belong to
+// somebody else.
+func (r *Runner) namespaces(ctx context.Context, t *v1alpha1.Tenant) (collisions []string, err error) {
+	names := []string{fleet.SystemNamespace(t.Name), fleet.SharedNamespace(t.Name)}
+	for _, n := range t.Spec.Namespaces {
+		names = append(names, t.Name+"-"+n)
+	}
+	for _, name := range names {
+		var ns corev1.Namespace
+		err := r.o.Cache.Get(ctx, client.ObjectKey{Name: name}, &ns)
+		switch {
+		case apierrors.IsNotFound(err):
+			ns = corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{fleet.LabelTenant: t.Name}}}
+			if err := r.o.Client.Create(ctx, &ns); err != nil && !apierrors.IsAlreadyExists(err) {
+				return nil, fmt.Errorf("make namespace %s: %w", name, err)
+			}
+		case err != nil:
+			return nil, err
+		case ns.Labels[fleet.LabelTenant] != t.Name:
+			owner := ns.Labels[fleet.LabelTenant]
+			if owner == "" {
+				owner = "nobody known to Muster"
+			}
+			collisions = append(collisions, fmt.Sprintf("%s belongs to %s", name, owner))
+		}
+	}
+	return collisions, nil
+}
+
+func (r *Runner) tenantStatus(ctx context.Context, t *v1alpha1.Tenant, ready metav1.Condition, sites int32) error {
+	before := t.DeepCopy()
+	t.Status.Sites = sites
+	ready.ObservedGeneration = t.Generation
+	meta.SetStatusCondition(&t.Status.Conditions, ready)
+	return r.patchStatus(ctx, t, before)
+}
+
+// patchStatus writes the status if it differs.
+func (r *Runner) patchStatus(ctx context.Context, obj, before client.Object) error {
+	if equality.Semantic.DeepEqual(obj, before) {
+		return nil
+	}
+	err := r.o.Client.Status().Patch(ctx, obj, client.MergeFrom(before))
+	if err = client.IgnoreNotFound(err); err != nil {
+		return fmt.Errorf("status of %T %s: %w", obj, obj.GetName(), err)
+	}
+	return nil
+}
+
+// rbac binds the tenant's groups, muster:tenant:<t>:admin and …:viewer, in all of
+// its namespaces.
+func (r *Runner) rbac(ctx context.Context, tenant string) error {
+	var list corev1.NamespaceList
+	if err := r.o.Cache.List(ctx, &list, client.MatchingLabels{fleet.LabelTenant: tenant}); err != nil {
+		return err
+	}
+	for _, ns := range list.Items {
+		for suffix, role := range map[string]string{"admin": roleAdmin, "viewer": roleViewer} {
+			b := &rbacv1.RoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: role, Namespace: ns.Name, Labels: map[string]string{fleet.LabelTenant: tenant}},
+				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+				Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "muster:tenant:" + tenant + ":" + suffix}},
+			}
+			var have rbacv1.RoleBinding
+			if err := r.o.Cache.Get(ctx, client.ObjectKeyFromObject(b), &have); err == nil {
+				continue
+			} else if !apierrors.IsNotFound(err) {
+				return err
+			}
+			if err := r.o.Client.Create(ctx, b); err != nil && !apierrors.IsAlreadyExists(err) {
+				return fmt.Errorf("bind %s in %s: %w", role, ns.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// ClusterRoles are the roles that tenants' groups are bound to; the caller applies
+// them at start.
+func ClusterRoles() []*rbacv1.ClusterRole {
+	read := []string{"get", "list", "watch"}
+	all := append(slices.Clone(read), "create", "update", "patch", "delete")
+	role := func(name string, verbs []string) *rbacv1.ClusterRole {
+		return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"sites", "virtualsites", "registrationtokens", "collectionpolicies", "healthpolicies"}, Verbs: verbs},
+			{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: read},
+		}}
+	}
+	return []*rbacv1.ClusterRole{role(roleAdmin, all), role(roleViewer, read)}
+}
+
+// defaults makes the policies named "default" if they are not there. What a user
+// edited stays; what a user deleted comes back, because a tenant without any
+// policy sends and scores nothing.
+func (r *Runner) defaults(ctx context.Context, tenant string) error {
+	at := metav1.ObjectMeta{Name: defaultPolicy, Namespace: fleet.SystemNamespace(tenant)}
+	for _, obj := range []client.Object{
+		&v1alpha1.CollectionPolicy{ObjectMeta: at, Spec: r.o.DefaultCollectionPolicy},
+		&v1alpha1.HealthPolicy{ObjectMeta: at, Spec: r.o.DefaultHealthPolicy},
+	} {
+		have := obj.DeepCopyObject().(client.Object)
+		err := r.o.Cache.Get(ctx, client.ObjectKeyFromObject(obj), have)
+		if err == nil {
+			continue
+		}
+		if !apierrors.IsNotFound(err) {
+			return err
+		}
+		if err := r.o.Client.Create(ctx, obj); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("make default %T: %w", obj, err)
+		}
+	}
+	return nil
+}
