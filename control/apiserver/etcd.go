@@ -48,14 +48,16 @@ func startEtcd(ctx context.Context, dir string) (endpoint string, stop func(), e
 	cfg.AutoCompactionRetention = "5m"
 	cfg.QuotaBackendBytes = 4 << 30
 	cfg.SnapshotCount = 10_000
+	level := zap.NewAtomicLevelAt(zapcore.ErrorLevel)
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(zapcore.NewCore(
-		zapcore.NewConsoleEncoder(zap.NewProductionEncoderConfig()), zapcore.Lock(os.Stderr), zapcore.ErrorLevel)))
+		zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.Lock(os.Stderr), level)))
 	e, err := embed.StartEtcd(cfg)
 	if err != nil {
 		cleanup()
 		return "", nil, fmt.Errorf("etcd in %s: %w; if its files are damaged, restore control/ from a backup", dir, err)
 	}
 	stop = func() {
+		level.SetLevel(zapcore.FatalLevel) // that its listeners are closed is no error now
 		e.Close()
 		cleanup()
 	}
