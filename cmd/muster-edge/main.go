@@ -41,7 +41,7 @@ fleet. It holds one outbound connection to its regional; nothing ever dials it.
   muster-edge status       what it does, and what is wrong`,
 		SilenceUsage: true, SilenceErrors: true, Version: obs.Version,
 	}
-	cmd.PersistentFlags().StringVar(&file, "config", defaultConfig, "configuration file; not needed if every default fits (see `muster-edge config sample`)")
+	cmd.PersistentFlags().StringVar(&file, "config", defaultConfig, "configuration `FILE`; not needed if every default fits (see muster-edge config sample)")
 	load := func(cmd *cobra.Command) (edge.Config, error) {
 		return edge.LoadConfig(file, !cmd.Flags().Changed("config"))
 	}

@@ -59,7 +59,7 @@ why, and lets them change the fleet only as fast as that health allows.
   muster get sites   what the fleet looks like now`,
 		SilenceUsage: true, SilenceErrors: true, Version: obs.Version,
 	}
-	cmd.PersistentFlags().StringVar(&f.configFile, "config", "", "configuration file (default: built-in defaults; see `muster config sample`)")
+	cmd.PersistentFlags().StringVar(&f.configFile, "config", "", "configuration `FILE` (default: built-in defaults; see muster config sample)")
 	cmd.PersistentFlags().StringVar(&f.DataDir, "data-dir", "./.muster", "where state, admin.kubeconfig and admin.token are kept")
 	cmd.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "role", Title: "Run one role:"}, &cobra.Group{ID: "fleet", Title: "Work on a running fleet:"})
 

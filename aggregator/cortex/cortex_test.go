@@ -1,0 +1,539 @@
+package cortex
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/snappy"
+	"github.com/prometheus/prometheus/prompb"
+	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+)
+
+const childEnv = "MUSTER_TEST_CORTEX_CHILD"
+
+// TestMain lets the test binary be Cortex itself, for the tests that kill it.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childEnv); dir != "" {
+		child(dir)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func child(dir string) {
+	debug.SetGCPercent(GCPercent) // as the aggregator role does
+	c, err := New(Options{DataDir: dir, Listen: "127.0.0.1:0", Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(c.URL())
+	go func() { // dies with its parent
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	fmt.Fprintln(os.Stderr, c.Run(context.Background()))
+}
+
+// start runs Cortex in this process and stops it when the returned function is
+// called, or at the end of the test.
+func start(t *testing.T, o Options) (*Cortex, func()) {
+	t.Helper()
+	o.Listen = "127.0.0.1:0"
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
+	c, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	stopped := false
+	stop := func() {
+		t.Helper()
+		if stopped {
+			return
+		}
+		stopped = true
+		began := time.Now()
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if took := time.Since(began); took > stopTimeout {
+			t.Errorf("the stop took %s", took)
+		}
+	}
+	t.Cleanup(stop)
+	eventually(t, 90*time.Second, c.Ready)
+	return c, stop
+}
+
+// eventually polls until f succeeds.
+func eventually(t *testing.T, limit time.Duration, f func() error) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after %s: %v", limit, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+type sample struct {
+	series string
+	at     time.Time
+	value  float64
+}
+
+func pushV1(base, tenant string, samples ...sample) (*http.Response, error) {
+	var req prompb.WriteRequest
+	for _, s := range samples {
+		req.Timeseries = append(req.Timeseries, prompb.TimeSeries{
+			Labels:  []prompb.Label{{Name: "__name__", Value: "test_metric"}, {Name: "series", Value: s.series}},
+			Samples: []prompb.Sample{{Timestamp: s.at.UnixMilli(), Value: s.value}},
+		})
+	}
+	body, err := req.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	return push(base, tenant, "application/x-protobuf", "0.1.0", body)
+}
+
+func pushV2(base, tenant string, samples ...sample) (*http.Response, error) {
+	sym := writev2.NewSymbolTable()
+	var req writev2.Request
+	for _, s := range samples {
+		refs := []uint32{sym.Symbolize("__name__"), sym.Symbolize("test_metric"), sym.Symbolize("series"), sym.Symbolize(s.series)}
+		req.Timeseries = append(req.Timeseries, writev2.TimeSeries{
+			LabelsRefs: refs,
+			Samples:    []writev2.Sample{{Timestamp: s.at.UnixMilli(), Value: s.value}},
+			Metadata:   writev2.Metadata{Type: writev2.Metadata_METRIC_TYPE_GAUGE, HelpRef: sym.Symbolize("A test.")},
+		})
+	}
+	req.Symbols = sym.Symbols()
+	body, err := req.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	return push(base, tenant, "application/x-protobuf;proto=io.prometheus.write.v2.Request", "2.0.0", body)
+}
+
+func push(base, tenant, contentType, version string, body []byte) (*http.Response, error) {
+	r, err := http.NewRequest(http.MethodPost, base+"/api/v1/push", bytes.NewReader(snappy.Encode(nil, body)))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Content-Type", contentType)
+	r.Header.Set("Content-Encoding", "snappy")
+	r.Header.Set("X-Prometheus-Remote-Write-Version", version)
+	if tenant != "" {
+		r.Header.Set("X-Scope-OrgID", tenant)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode/100 != 2 {
+		return resp, fmt.Errorf("push: %s: %s", resp.Status, text)
+	}
+	return resp, nil
+}
+
+// query returns the value of each series by its label "series".
+func query(base, tenant, expr string, at time.Time) (map[string]float64, error) {
+	r, err := http.NewRequest(http.MethodGet, base+"/prometheus/api/v1/query?"+url.Values{
+		"query": {expr}, "time": {strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', 3, 64)},
+	}.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("X-Scope-OrgID", tenant)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	var out struct {
+		Error string
+		Data  struct {
+			Result []struct {
+				Metric map[string]string
+				Value  [2]any
+			}
+		}
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil {
+		return nil, fmt.Errorf("query: %s: %w", resp.Status, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("query: %s: %s", resp.Status, out.Error)
+	}
+	got := map[string]float64{}
+	for _, s := range out.Data.Result {
+		v, err := strconv.ParseFloat(s.Value[1].(string), 64)
+		if err != nil {
+			return nil, err
+		}
+		got[s.Metric["series"]] = v
+	}
+	return got, nil
+}
+
+func wantValues(t *testing.T, base, tenant string, at time.Time, want map[string]float64) {
+	t.Helper()
+	eventually(t, 10*time.Second, func() error {
+		got, err := query(base, tenant, "test_metric", at)
+		if err == nil && fmt.Sprint(got) != fmt.Sprint(want) {
+			err = fmt.Errorf("tenant %s has %v, want %v", tenant, got, want)
+		}
+		return err
+	})
+}
+
+func TestPushQueryIsolationBackfillRestart(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Now()
+	dayAgo := now.Add(-24 * time.Hour)
+	c, stop := start(t, Options{DataDir: dir})
+
+	// Both versions of remote write are taken, and two tenants don't see each other.
+	resp, err := pushV2(c.URL(), "acme", sample{"a", now, 1}, sample{"b", now, 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := resp.Header.Get("X-Prometheus-Remote-Write-Samples-Written"); resp.StatusCode != http.StatusNoContent || got != "2" {
+		t.Errorf("remote write 2.0: %s, %q samples written", resp.Status, got)
+	}
+	if resp, err = pushV1(c.URL(), "globex", sample{"a", now, 7}); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("remote write 1.0: %v", err)
+	}
+	acme, globex := map[string]float64{"a": 1, "b": 2}, map[string]float64{"a": 7}
+	wantValues(t, c.URL(), "acme", now, acme)
+	wantValues(t, c.URL(), "globex", now, globex)
+	if got, err := query(c.URL(), "initech", "test_metric", now); err != nil || len(got) != 0 {
+		t.Errorf("a third tenant sees %v, %v", got, err)
+	}
+	if resp, err := pushV2(c.URL(), "", sample{"a", now, 1}); err == nil || resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("a push without a tenant: %v", err)
+	}
+
+	// A gap of a day is filled after newer samples came; what is older than the window is not.
+	if _, err := pushV2(c.URL(), "acme", sample{"a", dayAgo, 0.5}); err != nil {
+		t.Errorf("a sample of yesterday: %v", err)
+	}
+	yesterday := map[string]float64{"a": 0.5}
+	wantValues(t, c.URL(), "acme", dayAgo, yesterday)
+	if resp, err := pushV2(c.URL(), "acme", sample{"a", now.Add(-72 * time.Hour), 0.1}); err == nil || resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("a sample of three days ago: %v", err)
+	}
+
+	// Cortex' parts drop each other without this.
+	conn, err := grpc.NewClient(c.app.Server.GRPCListenAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	health, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	if err != nil || health.Status != grpc_health_v1.HealthCheckResponse_SERVING {
+		t.Errorf("gRPC health: %v, %v", health, err)
+	}
+
+	mfs, err := c.Gatherer().Gather()
+	if err != nil {
+		t.Error(err)
+	}
+	seen := map[string]bool{}
+	for _, f := range mfs {
+		seen[f.GetName()] = true
+	}
+	if !seen["cortex_ingester_memory_series"] || seen["go_goroutines"] || seen["process_cpu_seconds_total"] {
+		t.Errorf("gathered %d families: cortex_ingester_memory_series %v, go_goroutines %v", len(mfs), seen["cortex_ingester_memory_series"], seen["go_goroutines"])
+	}
+	if _, err := New(Options{DataDir: t.TempDir(), Listen: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(), "already runs") {
+		t.Errorf("a second one in this process: %v", err)
+	}
+
+	stop()
+	c, _ = start(t, Options{DataDir: dir})
+	wantValues(t, c.URL(), "acme", now, acme)
+	wantValues(t, c.URL(), "globex", now, globex)
+	wantValues(t, c.URL(), "acme", dayAgo, yesterday)
+}
+
+func TestSeriesLimitIsRefusedWithAReason(t *testing.T) {
+	c, _ := start(t, Options{DataDir: t.TempDir(), Limits: Limits{SeriesPerTenant: 2}})
+	now := time.Now()
+	if _, err := pushV2(c.URL(), "acme", sample{"a", now, 1}, sample{"b", now, 1}); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := pushV2(c.URL(), "acme", sample{"c", now, 1})
+	if err == nil || resp.StatusCode/100 != 4 || !strings.Contains(err.Error(), "per-user series limit") {
+		t.Errorf("a third series: %v", err)
+	}
+	if _, err := pushV2(c.URL(), "globex", sample{"a", now, 1}); err != nil {
+		t.Errorf("another tenant suffers: %v", err)
+	}
+}
+
+// runChild starts Cortex as a process of its own and returns its URL.
+func runChild(t *testing.T, dir string) (*exec.Cmd, string) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+dir)
+	cmd.Stderr = t.Output()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	base, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("the child said nothing: %v", err)
+	}
+	base = strings.TrimSpace(base)
+	eventually(t, 90*time.Second, func() error {
+		resp, err := http.Get(base + "/ready")
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			b, _ := io.ReadAll(resp.Body)
+			return fmt.Errorf("not ready: %s", b)
+		}
+		return nil
+	})
+	return cmd, base
+}
+
+// TestKillLosesNothingAcknowledged pushes while Cortex is killed, and counts.
+func TestKillLosesNothingAcknowledged(t *testing.T) {
+	dir := t.TempDir()
+	begin := time.Now().Add(-time.Hour).Truncate(time.Second)
+	next, acked := 0, map[int]bool{} // sample n of each series stands n seconds after begin
+	for range 3 {
+		cmd, base := runChild(t, dir)
+		var pushed atomic.Int64
+		results := make(chan map[int]bool, 4)
+		first := next
+		for w := range 4 {
+			go func() {
+				ok := map[int]bool{}
+				defer func() { results <- ok }()
+				for n := first + w; ; n += 4 {
+					at := begin.Add(time.Duration(n) * time.Second)
+					if _, err := pushV2(base, "acme", sample{"w" + strconv.Itoa(w), at, float64(n)}); err != nil {
+						return
+					}
+					ok[n] = true
+					pushed.Add(1)
+				}
+			}()
+		}
+		eventually(t, 90*time.Second, func() error {
+			if n := pushed.Load(); n < 1000 {
+				return fmt.Errorf("%d pushes", n)
+			}
+			return nil
+		})
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		for range 4 {
+			for n := range <-results {
+				acked[n] = true
+				next = max(next, n+1)
+			}
+		}
+		next += 4 - next%4 // the next round's workers write their own series in order
+	}
+
+	fs, _ := os.ReadDir(dir + "/tsdb/acme/wal")
+	_ = os.Remove(dir + "/tsdb/acme/wal/" + fs[len(fs)-2].Name())
+	_, base := runChild(t, dir)
+	end := begin.Add(time.Duration(next) * time.Second)
+	// Values are positions: their sum proves that these samples are there, and not others.
+	counts, err := query(base, "acme", fmt.Sprintf("count_over_time(test_metric[%ds])", next+60), end)
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	for _, n := range counts {
+		total += int(n)
+	}
+	lost := 0
+	for w := range 4 {
+		have, err := rangeOf(base, "acme", fmt.Sprintf(`test_metric{series="w%d"}[%ds]`, w, next+60), end)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range acked {
+			if n%4 == w && !have[n] {
+				lost++
+			}
+		}
+	}
+	t.Logf("acknowledged %d samples over 3 kills, found %d (the rest were written but not acknowledged), lost %d", len(acked), total, lost)
+	if lost != 0 || total < len(acked) {
+		t.Errorf("lost %d of %d acknowledged samples", lost, len(acked))
+	}
+}
+
+// rangeOf returns the values of the one series of a range selector.
+func rangeOf(base, tenant, selector string, at time.Time) (map[int]bool, error) {
+	r, err := http.NewRequest(http.MethodGet, base+"/prometheus/api/v1/query?"+url.Values{"query": {selector}, "time": {strconv.FormatInt(at.Unix(), 10)}}.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("X-Scope-OrgID", tenant)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	var out struct {
+		Error string
+		Data  struct{ Result []struct{ Values [][2]any } }
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil {
+		return nil, err
+	}
+	if len(out.Data.Result) != 1 {
+		return nil, fmt.Errorf("%s: %d series, %s", selector, len(out.Data.Result), out.Error)
+	}
+	got := map[int]bool{}
+	for _, v := range out.Data.Result[0].Values {
+		n, err := strconv.Atoi(v[1].(string))
+		if err != nil {
+			return nil, err
+		}
+		got[n] = true
+	}
+	return got, nil
+}
+
+func TestDataDirIsHeldByOneProcess(t *testing.T) {
+	dir := t.TempDir()
+	runChild(t, dir)
+	_, err := New(Options{DataDir: dir, Listen: "127.0.0.1:0"})
+	if err == nil || !strings.Contains(err.Error(), "held by another process") {
+		t.Errorf("err = %v", err)
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	taken := httptest.NewServer(http.NotFoundHandler())
+	defer taken.Close()
+	for want, o := range map[string]Options{
+		"want a path":            {},
+		"want HOST:PORT":         {DataDir: t.TempDir(), Listen: "9009"},
+		"want a number":          {DataDir: t.TempDir(), Listen: "127.0.0.1:http"},
+		"address already in use": {DataDir: t.TempDir(), Listen: strings.TrimPrefix(taken.URL, "http://")},
+	} {
+		if _, err := New(o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: err = %v, want %q", o, err, want)
+		}
+	}
+}
+
+func TestExternal(t *testing.T) {
+	var ready atomic.Bool
+	var gotPath, gotTenant atomic.Value
+	far := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/base/ready" {
+			if !ready.Load() {
+				http.Error(w, "replaying", http.StatusServiceUnavailable)
+			}
+			return
+		}
+		gotPath.Store(r.URL.Path)
+		gotTenant.Store(r.Header.Get("X-Scope-OrgID"))
+	}))
+	defer far.Close()
+	e, err := NewExternal(ExternalOptions{URL: far.URL + "/base/", Listen: "127.0.0.1:0", CheckInterval: 10 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Ready(); err == nil {
+		t.Error("ready before the first probe")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- e.Run(ctx) }()
+	eventually(t, 5*time.Second, func() error {
+		if err := e.Ready(); err == nil || !strings.Contains(err.Error(), "replaying") {
+			return fmt.Errorf("Ready() = %v", err)
+		}
+		return nil
+	})
+	ready.Store(true)
+	eventually(t, 5*time.Second, e.Ready)
+	if _, err := pushV2("http://"+e.Addr(), "acme", sample{"a", time.Now(), 1}); err != nil {
+		t.Error(err)
+	}
+	if gotPath.Load() != "/base/api/v1/push" || gotTenant.Load() != "acme" {
+		t.Errorf("forwarded to %v for tenant %v", gotPath.Load(), gotTenant.Load())
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []string{"", "cortex:9009", "ftp://x", "http://"} {
+		if _, err := NewExternal(ExternalOptions{URL: bad}); err == nil {
+			t.Errorf("url %q accepted", bad)
+		}
+	}
+}
+
+// Both have the small interface that the aggregator role needs.
+type store interface {
+	Run(context.Context) error
+	Ready() error
+	Addr() string
+	URL() string
+	Status() any
+}
+
+var _, _ store = (*Cortex)(nil), (*External)(nil)

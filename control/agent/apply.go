@@ -1,0 +1,526 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/wire"
+)
+
+// desired.json says what the site should hold and what it last held with success;
+// blobs/<digest> is the content of both.
+const (
+	desiredFile = "desired.json"
+	blobDir     = "blobs"
+	partSuffix  = ".part"
+	maxItems    = 10000
+)
+
+// desiredState is the agent's side of the desired state. Its own lock; the disk
+// belongs to applyLoop alone.
+type desiredState struct {
+	mu     sync.Mutex
+	target *wire.DesiredState // the newest that control wants; nil: never heard
+	client wire.UplinkClient  // nil: not connected
+	wake   chan struct{}
+	fails  map[string]string // kind/name → why it could not be applied
+
+	held    stored            // as on disk
+	running map[string]string // kind/name → digest that was applied since the start
+	applied string            // revision that is wholly in effect
+}
+
+// stored is desired.json.
+type stored struct {
+	Revision string       `json:"revision"`
+	Items    []storedItem `json:"items"`
+	// Good is the digest that was last applied with success, by kind/name.
+	Good map[string]string `json:"good,omitempty"`
+}
+
+type storedItem struct {
+	Kind   string `json:"kind"`
+	Name   string `json:"name"`
+	Digest string `json:"digest"`
+	Size   int64  `json:"size"`
+}
+
+func (it storedItem) key() string { return it.Kind + "/" + it.Name }
+func (it storedItem) wire() *wire.Item {
+	return &wire.Item{Kind: it.Kind, Name: it.Name, Digest: it.Digest, Size: it.Size}
+}
+
+var hexDigest = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// validate checks a desired state before anything is done with it: digests become
+// file names.
+func validate(d *wire.DesiredState, maxBlob int64) error {
+	if len(d.GetItems()) > maxItems {
+		return fmt.Errorf("desired state: %d items, want at most %d", len(d.Items), maxItems)
+	}
+	seen := map[string]bool{}
+	for i, it := range d.GetItems() {
+		switch {
+		case it == nil || it.Kind == "" || it.Name == "" || len(it.Kind)+len(it.Name) > 500 || strings.ContainsRune(it.Kind, '/'):
+			return fmt.Errorf("desired state: item %d has no usable kind and name", i)
+		case !hexDigest.MatchString(it.Digest):
+			return fmt.Errorf("desired state: item %s/%s: digest %.80q is no SHA-256", it.Kind, it.Name, it.Digest)
+		case it.Size < 0 || it.Size > maxBlob:
+			return fmt.Errorf("desired state: item %s/%s: %d bytes, want at most %d", it.Kind, it.Name, it.Size, maxBlob)
+		case seen[it.Kind+"/"+it.Name]:
+			return fmt.Errorf("desired state: item %s/%s is there twice", it.Kind, it.Name)
+		}
+		seen[it.Kind+"/"+it.Name] = true
+	}
+	if rev := wire.RevisionOf(d.GetItems()); rev != d.GetRevision() {
+		return fmt.Errorf("desired state: revision %.80q does not name its items", d.GetRevision())
+	}
+	return nil
+}
+
+// loadDesired reads what survived; a damaged file is set aside, not fatal: control
+// sends it all again.
+func (a *Agent) loadDesired() error {
+	d := &a.desired
+	d.wake, d.running, d.fails = make(chan struct{}, 1), map[string]string{}, map[string]string{}
+	d.held.Good = map[string]string{}
+	if err := os.MkdirAll(filepath.Join(a.opts.Dir, blobDir), 0o700); err != nil {
+		return fmt.Errorf("agent state: %w", err)
+	}
+	b, err := os.ReadFile(filepath.Join(a.opts.Dir, desiredFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("agent state: %w", err)
+	}
+	held, state, err := decodeStored(b, a.opts.MaxBlob)
+	if err != nil {
+		a.opts.Logger.Warn("the stored desired state can't be used; waiting for a new one", "err", err)
+		return nil
+	}
+	d.held, d.target = held, state
+	d.poke()
+	return nil
+}
+
+func decodeStored(b []byte, maxBlob int64) (stored, *wire.DesiredState, error) {
+	var s stored
+	if err := json.Unmarshal(b, &s); err != nil {
+		return stored{}, nil, fmt.Errorf("stored desired state: %w", err)
+	}
+	state := &wire.DesiredState{Revision: s.Revision}
+	for _, it := range s.Items {
+		state.Items = append(state.Items, it.wire())
+	}
+	if err := validate(state, maxBlob); err != nil {
+		return stored{}, nil, err
+	}
+	if s.Good == nil {
+		s.Good = map[string]string{}
+	}
+	for k, digest := range s.Good {
+		if !hexDigest.MatchString(digest) {
+			delete(s.Good, k)
+		}
+	}
+	return s, state, nil
+}
+
+func (d *desiredState) poke() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// want takes a new state; an older one that was not applied yet is dropped.
+func (d *desiredState) want(s *wire.DesiredState) {
+	d.mu.Lock()
+	d.target = s
+	d.mu.Unlock()
+	d.poke()
+}
+
+func (d *desiredState) connected(c wire.UplinkClient) {
+	d.mu.Lock()
+	d.client = c
+	d.mu.Unlock()
+	if c != nil {
+		d.poke()
+	}
+}
+
+// revision is what the site has on its disk.
+func (d *desiredState) revision() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.held.Revision
+}
+
+func (d *desiredState) appliedRevision() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.applied
+}
+
+// effective is the digest in effect of the one item of a kind; empty if none is.
+func (d *desiredState) effective(kind string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for k, digest := range d.running {
+		if strings.HasPrefix(k, kind+"/") {
+			return digest
+		}
+	}
+	return ""
+}
+
+// applyLoop brings the site to the newest state, again and again until it holds.
+func (a *Agent) applyLoop(ctx context.Context) {
+	a.restore(ctx)
+	retry := time.NewTimer(time.Hour)
+	defer retry.Stop()
+	for failed := 0; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-retry.C:
+		case <-a.desired.wake:
+			failed = 0
+		}
+		err := a.reconcile(ctx)
+		wait := time.Hour
+		if err != nil && ctx.Err() == nil {
+			failed++
+			// What a site refuses today it mostly refuses in a second, too.
+			wait = min(a.opts.MinBackoff<<min(failed, 20), 10*time.Minute)
+			a.noteError(err)
+			a.opts.Logger.Warn("the desired state is not in effect; trying again", "err", err, "wait", wait)
+		}
+		retry.Reset(wait)
+	}
+}
+
+// restore applies, at the start, what was last applied with success, so that the
+// site runs even if what came after can't be applied.
+func (a *Agent) restore(ctx context.Context) {
+	d := &a.desired
+	d.mu.Lock()
+	held := d.held
+	d.mu.Unlock()
+	for _, it := range held.Items {
+		digest := held.Good[it.key()]
+		if digest == "" {
+			continue
+		}
+		it.Digest = digest
+		blob, err := a.readBlob(digest)
+		if err == nil {
+			it.Size = int64(len(blob))
+			err = a.applyItem(ctx, it, blob)
+		}
+		if err != nil {
+			a.opts.Logger.Warn("can't apply what was last in effect", "item", it.key(), "err", err)
+		}
+	}
+}
+
+// reconcile fetches what is missing, notes the state on disk, and applies what is
+// not in effect.
+func (a *Agent) reconcile(ctx context.Context) error {
+	d := &a.desired
+	d.mu.Lock()
+	target, client := d.target, d.client
+	d.mu.Unlock()
+	if target == nil {
+		return nil
+	}
+	if err := validate(target, a.opts.MaxBlob); err != nil {
+		a.SetCondition("DesiredStateValid", "False", "Invalid", err.Error())
+		return err
+	}
+	for _, it := range target.Items {
+		if err := a.ensureBlob(ctx, client, it); err != nil {
+			return err
+		}
+	}
+	d.mu.Lock()
+	old := d.held
+	next := stored{Revision: target.Revision, Good: old.Good}
+	for _, it := range target.Items {
+		next.Items = append(next.Items, storedItem{it.Kind, it.Name, it.Digest, it.Size})
+	}
+	d.mu.Unlock()
+	if old.Revision != next.Revision {
+		if err := a.store(next); err != nil {
+			return err
+		}
+	}
+	err := a.applyAll(ctx, next, old)
+	a.sweepBlobs()
+	a.reportChanged()
+	return err
+}
+
+func (a *Agent) store(s stored) error {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("store the desired state: %w", err)
+	}
+	if err := identity.WriteFile(filepath.Join(a.opts.Dir, desiredFile), b, 0o600); err != nil {
+		return err
+	}
+	a.desired.mu.Lock()
+	a.desired.held = s
+	a.desired.mu.Unlock()
+	return nil
+}
+
+func (a *Agent) applyAll(ctx context.Context, next, old stored) error {
+	d := &a.desired
+	good := map[string]string{}
+	wanted := map[string]bool{}
+	var errs []error
+	for _, it := range next.Items {
+		wanted[it.key()] = true
+		d.mu.Lock()
+		same := d.running[it.key()] == it.Digest
+		d.mu.Unlock()
+		var err error
+		if !same {
+			var blob []byte
+			if blob, err = a.readBlob(it.Digest); err == nil {
+				err = a.applyItem(ctx, it, blob)
+			}
+		}
+		d.mu.Lock()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("apply %s: %w", it.key(), err))
+			d.fails[it.key()] = err.Error()
+			if was := next.Good[it.key()]; was != "" {
+				good[it.key()] = was
+			}
+		} else {
+			delete(d.fails, it.key())
+			good[it.key()] = it.Digest
+		}
+		d.mu.Unlock()
+	}
+	for _, it := range old.Items {
+		if !wanted[it.key()] {
+			errs = append(errs, a.removeItem(ctx, it))
+		}
+	}
+	err := errors.Join(errs...)
+	d.mu.Lock()
+	if err == nil {
+		d.applied = next.Revision
+	}
+	d.mu.Unlock()
+	a.tellKinds(next)
+	if maps.Equal(good, next.Good) {
+		return err // what is on disk is true: spare the flash
+	}
+	next.Good = good
+	return errors.Join(err, a.store(next))
+}
+
+// applyItem calls the applier and notes success.
+func (a *Agent) applyItem(ctx context.Context, it storedItem, blob []byte) error {
+	ap := a.opts.Appliers[it.Kind]
+	if ap == nil {
+		return fmt.Errorf("this agent (%s) does not know the kind %s; update the agent", a.opts.Version, it.Kind)
+	}
+	err := ap.Apply(ctx, it.wire(), blob)
+	result := "ok"
+	if err != nil {
+		result = "failed"
+	}
+	a.metrics.applies.WithLabelValues(it.Kind, result).Inc()
+	if err != nil {
+		return err
+	}
+	a.desired.mu.Lock()
+	a.desired.running[it.key()] = it.Digest
+	a.desired.mu.Unlock()
+	a.opts.Logger.Info("applied", "item", it.key(), "digest", it.Digest[:12], "bytes", len(blob))
+	return nil
+}
+
+func (a *Agent) removeItem(ctx context.Context, it storedItem) error {
+	if r, ok := a.opts.Appliers[it.Kind].(Remover); ok {
+		if err := r.Remove(ctx, it.wire()); err != nil {
+			return fmt.Errorf("remove %s: %w", it.key(), err)
+		}
+	}
+	a.desired.mu.Lock()
+	delete(a.desired.running, it.key())
+	delete(a.desired.fails, it.key())
+	a.desired.mu.Unlock()
+	return nil
+}
+
+// tellKinds sets the condition <Kind>Applied of each kind in the state.
+func (a *Agent) tellKinds(next stored) {
+	a.desired.mu.Lock()
+	kinds := map[string][]string{}
+	for _, it := range next.Items {
+		kinds[it.Kind] = append(kinds[it.Kind], "")
+		if why := a.desired.fails[it.key()]; why != "" {
+			kinds[it.Kind] = append(kinds[it.Kind], it.Name+": "+why)
+		}
+	}
+	a.desired.mu.Unlock()
+	for kind, lines := range kinds {
+		lines = slices.DeleteFunc(lines, func(s string) bool { return s == "" })
+		if len(lines) > 0 {
+			msg := strings.Join(lines, "; ")
+			a.SetCondition(kind+"Applied", "False", "Refused", msg[:min(len(msg), 1000)])
+		} else {
+			a.SetCondition(kind+"Applied", "True", "Applied", "")
+		}
+	}
+	a.mu.Lock()
+	bad := a.conditions["DesiredStateValid"] != nil
+	a.mu.Unlock()
+	if bad {
+		a.SetCondition("DesiredStateValid", "True", "Valid", "")
+	}
+}
+
+func (a *Agent) blobFile(digest string) string { return filepath.Join(a.opts.Dir, blobDir, digest) }
+
+// readBlob reads and verifies; a damaged file is removed, to be fetched again.
+func (a *Agent) readBlob(digest string) ([]byte, error) {
+	name := a.blobFile(digest)
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("blob %.12s: %w", digest, err)
+	}
+	if wire.DigestOf(b) != digest {
+		os.Remove(name)
+		a.desired.poke()
+		return nil, fmt.Errorf("blob %.12s: damaged on disk; fetching it again", digest)
+	}
+	return b, nil
+}
+
+// ensureBlob fetches a blob that the disk does not hold, going on where an earlier
+// download stopped.
+func (a *Agent) ensureBlob(ctx context.Context, client wire.UplinkClient, it *wire.Item) error {
+	name := a.blobFile(it.Digest)
+	if st, err := os.Stat(name); err == nil && st.Size() == it.Size {
+		return nil
+	}
+	if client == nil {
+		return fmt.Errorf("fetch %s/%s: not connected", it.Kind, it.Name)
+	}
+	err := a.download(ctx, client, it, name+partSuffix)
+	if status.Code(err) == codes.OutOfRange {
+		os.Remove(name + partSuffix) // longer than the blob: not a part of it
+	}
+	if err != nil {
+		return fmt.Errorf("fetch %s/%s (%.12s): %w", it.Kind, it.Name, it.Digest, err)
+	}
+	b, err := os.ReadFile(name + partSuffix)
+	if err != nil {
+		return fmt.Errorf("fetch %s/%s: %w", it.Kind, it.Name, err)
+	}
+	os.Remove(name + partSuffix)
+	if int64(len(b)) != it.Size || wire.DigestOf(b) != it.Digest {
+		return fmt.Errorf("fetch %s/%s: got %d bytes that are not %.12s (%d bytes); starting over", it.Kind, it.Name, len(b), it.Digest, it.Size)
+	}
+	return identity.WriteFile(name, b, 0o600)
+}
+
+func (a *Agent) download(ctx context.Context, client wire.UplinkClient, it *wire.Item, part string) (err error) {
+	f, err := os.OpenFile(part, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	have := st.Size()
+	if have > it.Size {
+		if err := f.Truncate(0); err != nil {
+			return err
+		}
+		have = 0
+	}
+	if have == it.Size && have > 0 {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// Slow is fine on a thin uplink; silence is not.
+	silent := time.AfterFunc(time.Minute, cancel)
+	defer silent.Stop()
+	stream, err := client.FetchBlob(ctx, &wire.FetchBlobRequest{Digest: it.Digest, Offset: have})
+	if err != nil {
+		return err
+	}
+	for {
+		chunk, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		silent.Reset(time.Minute)
+		if have += int64(len(chunk.GetData())); have > it.Size {
+			f.Truncate(0)
+			return fmt.Errorf("the server sends more than the %d bytes it announced", it.Size)
+		}
+		if _, err := f.Write(chunk.GetData()); err != nil {
+			return err
+		}
+	}
+}
+
+// sweepBlobs removes what neither the state nor the last good one needs.
+func (a *Agent) sweepBlobs() {
+	d := &a.desired
+	d.mu.Lock()
+	keep := map[string]bool{}
+	for _, it := range d.held.Items {
+		keep[it.Digest] = true
+	}
+	for _, digest := range d.held.Good {
+		keep[digest] = true
+	}
+	d.mu.Unlock()
+	entries, err := os.ReadDir(filepath.Join(a.opts.Dir, blobDir))
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if !keep[strings.TrimSuffix(e.Name(), partSuffix)] {
+			os.Remove(filepath.Join(a.opts.Dir, blobDir, e.Name()))
+		}
+	}
+}

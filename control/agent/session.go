@@ -1,0 +1,243 @@
+package agent
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
+)
+
+// errReconnect ends a session that is to be opened anew at once: the certificate
+// is new, or the first server is back.
+var errReconnect = errors.New("reconnect")
+
+// session opens the stream to the current server and serves it until it breaks. up
+// tells whether it was welcomed.
+func (a *Agent) session(ctx context.Context) (up bool, err error) {
+	a.mu.Lock()
+	server := a.server
+	addr := a.join.Servers[server]
+	a.mu.Unlock()
+	host, _, _ := net.SplitHostPort(addr)
+	a.setPhase(PhaseConnecting, "connects to "+addr)
+
+	conn, err := a.connect(addr, a.TLSClientConfig(host))
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	client := wire.NewUplinkClient(conn)
+	stream, welcome, err := a.hello(ctx, cancel, client)
+	if err != nil {
+		a.metrics.connects.WithLabelValues("failed").Inc()
+		a.noteError(fmt.Errorf("%s: %w", addr, err))
+		a.setPhase(PhaseConnecting, fmt.Sprintf("can't connect to %s: %s", addr, status.Convert(err).Message()))
+		a.opts.Logger.Warn("can't connect; trying again", "server", addr, "err", status.Convert(err).Message())
+		return false, err
+	}
+	a.metrics.connects.WithLabelValues("ok").Inc()
+	a.metrics.connected.Set(1)
+	defer a.metrics.connected.Set(0)
+	a.mu.Lock()
+	a.connected = welcome
+	a.mu.Unlock()
+	a.setPhase(PhaseConnected, fmt.Sprintf("connected to %s (regional %s)", addr, welcome.GetRegional()))
+	a.opts.Logger.Info("connected", "server", addr, "regional", welcome.GetRegional(), "region", welcome.GetRegion())
+	a.desired.connected(client)
+	defer func() {
+		a.desired.connected(nil)
+		a.mu.Lock()
+		a.connected = nil
+		a.mu.Unlock()
+	}()
+
+	// Whichever ends first ends the session.
+	parts := []func() error{
+		func() error { return a.receive(stream) },
+		func() error { return a.send(ctx, stream, welcome) },
+		func() error { return cmp(a.renewLoop(ctx, client)) },
+	}
+	if server != 0 {
+		parts = append(parts, func() error { return cmp(a.watchFirst(ctx)) })
+	}
+	ended := make(chan error, len(parts))
+	for _, p := range parts {
+		go func() { ended <- p() }()
+	}
+	err = <-ended
+	cancel(err)
+	conn.Close()
+	for range len(parts) - 1 {
+		<-ended
+	}
+	if !errors.Is(err, errReconnect) && context.Cause(ctx) != nil {
+		a.noteError(fmt.Errorf("%s: %w", addr, err))
+		a.opts.Logger.Warn("connection lost", "server", addr, "err", status.Convert(err).Message())
+	}
+	a.setPhase(PhaseConnecting, fmt.Sprintf("lost the connection to %s: %s", addr, status.Convert(err).Message()))
+	return true, err
+}
+
+// cmp turns the success of a part into a wish to reconnect.
+func cmp(err error) error {
+	if err == nil {
+		return errReconnect
+	}
+	return err
+}
+
+type uplink = interface {
+	Send(*wire.FromSite) error
+	Recv() (*wire.ToSite, error)
+}
+
+// hello opens the stream and exchanges greetings, in bounded time.
+func (a *Agent) hello(ctx context.Context, cancel context.CancelCauseFunc, client wire.UplinkClient) (uplink, *wire.Welcome, error) {
+	late := time.AfterFunc(a.opts.ConnectTimeout, func() {
+		cancel(status.Errorf(codes.DeadlineExceeded, "no welcome within %s", a.opts.ConnectTimeout))
+	})
+	defer late.Stop()
+	stream, err := client.Connect(ctx)
+	if err != nil {
+		return nil, nil, causeOf(ctx, err)
+	}
+	err = stream.Send(&wire.FromSite{Msg: &wire.FromSite_Hello{Hello: &wire.Hello{
+		Capability: wire.Capability, AgentVersion: a.opts.Version, Revision: a.desired.revision(), SystemLabels: a.opts.SystemLabels(),
+	}}})
+	// A failed Send says only EOF; why comes from Recv.
+	msg, rerr := stream.Recv()
+	if rerr != nil {
+		return nil, nil, causeOf(ctx, rerr)
+	}
+	if err != nil {
+		return nil, nil, causeOf(ctx, err)
+	}
+	w := msg.GetWelcome()
+	if w == nil {
+		return nil, nil, status.Error(codes.Internal, "the server's first message is no welcome")
+	}
+	return stream, w, nil
+}
+
+func causeOf(ctx context.Context, err error) error {
+	if c := context.Cause(ctx); c != nil && !errors.Is(c, context.Canceled) {
+		return c
+	}
+	return err
+}
+
+func (a *Agent) receive(stream uplink) error {
+	for {
+		msg, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if d := msg.GetDesired(); d != nil {
+			a.desired.want(d)
+		}
+		// Other messages are of a later capability: not for this agent.
+	}
+}
+
+// send writes heartbeats and reports. A report goes out when something changed
+// (changes of a quarter second together), and every ReportEvery.
+func (a *Agent) send(ctx context.Context, stream uplink, w *wire.Welcome) error {
+	interval := w.GetHeartbeatInterval().AsDuration()
+	if interval <= 0 {
+		interval = 5 * time.Second
+	}
+	interval = min(max(interval, 100*time.Millisecond), time.Minute)
+	beat := time.NewTimer(a.offset(interval))
+	defer beat.Stop()
+	full := time.NewTimer(a.offset(a.opts.ReportEvery) + interval)
+	defer full.Stop()
+	soon := time.NewTimer(0) // the first report at once
+	defer soon.Stop()
+	var seq uint64
+	for {
+		var msg *wire.FromSite
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-beat.C:
+			beat.Reset(interval)
+			msg = &wire.FromSite{Msg: &wire.FromSite_Heartbeat{Heartbeat: &wire.Heartbeat{Sent: timestamppb.New(a.opts.Now())}}}
+		case <-a.report:
+			soon.Reset(250 * time.Millisecond)
+			continue
+		case <-soon.C:
+		case <-full.C:
+			full.Reset(a.opts.ReportEvery)
+		}
+		if msg == nil {
+			seq++
+			msg = &wire.FromSite{Msg: &wire.FromSite_Report{Report: a.reportNow(seq)}}
+		}
+		if err := stream.Send(msg); err != nil {
+			return err
+		}
+	}
+}
+
+func (a *Agent) reportNow(seq uint64) *wire.Report {
+	r := &wire.Report{Seq: seq, AppliedRevision: a.desired.appliedRevision(), PolicyHash: a.desired.effective(fleet.KindCollectionPolicy), Versions: map[string]string{}}
+	maps.Copy(r.Versions, a.opts.Versions())
+	r.Versions["agent"] = a.opts.Version
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, typ := range slices.Sorted(maps.Keys(a.conditions)) {
+		r.Conditions = append(r.Conditions, a.conditions[typ])
+	}
+	return r
+}
+
+// watchFirst returns nil once the first server shakes hands again.
+func (a *Agent) watchFirst(ctx context.Context) error {
+	for {
+		a.sleep(ctx, a.opts.ReturnEvery*4/5+rand.N(a.opts.ReturnEvery*2/5+1))
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		a.mu.Lock()
+		addr := a.join.Servers[0]
+		a.mu.Unlock()
+		if err := a.probe(ctx, addr); err == nil {
+			a.opts.Logger.Info("the first server is back", "server", addr)
+			a.mu.Lock()
+			a.server = 0
+			a.mu.Unlock()
+			return nil
+		}
+	}
+}
+
+func (a *Agent) probe(ctx context.Context, addr string) error {
+	ctx, cancel := context.WithTimeout(ctx, a.opts.ConnectTimeout)
+	defer cancel()
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return err
+	}
+	raw, err := a.opts.Dial(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer raw.Close()
+	cfg := a.TLSClientConfig(host)
+	cfg.NextProtos = []string{"h2"}
+	return tls.Client(raw, cfg).HandshakeContext(ctx)
+}

@@ -1,0 +1,322 @@
+// Package desired renders what each site should hold: a list of content-addressed
+// blobs a site, from everything that selects the site. Equal results share one
+// blob, and a change renders only the sites that it touches.
+//
+// A Source renders one kind of item (today: collection policies); workloads and
+// software become further Sources. The package sends nothing: control/fleetapi
+// asks for states and blobs and is told which sites changed. The core takes plain
+// Set and Delete calls; Feed connects it to a Kubernetes cache.
+package desired
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
+)
+
+// Piece is one rendered item of a site.
+type Piece struct {
+	Name   string // unique within the kind
+	Blob   []byte // must not change after it was returned
+	Digest string // wire.DigestOf(Blob)
+}
+
+// NewPiece computes the digest. A Source should keep the piece and hand it to each
+// site that has it, rather than hash the same bytes once a site.
+func NewPiece(name string, blob []byte) Piece {
+	return Piece{Name: name, Blob: blob, Digest: wire.DigestOf(blob)}
+}
+
+// A Source renders the items of one kind. Its methods are called with the Store's
+// lock held: they must not call the Store, and Render must be a pure function of
+// what the source was told.
+type Source interface {
+	Kind() string
+	// Render returns what the site should hold of the kind.
+	Render(site fleet.SiteID, labels labels.Set) []Piece
+}
+
+// Options of New; Logger and Registerer are required.
+type Options struct {
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	// Grace is how long a blob that no site needs any more can still be fetched,
+	// for downloads under way. Default 10 min.
+	Grace time.Duration
+	Now   func() time.Time
+}
+
+// Store holds the desired state of every site. Safe for concurrent use. Until
+// Start it collects and answers nothing: a state rendered from half of the
+// policies would be wrong, and sites would apply it.
+type Store struct {
+	opts     Options
+	policies *policies
+	sources  []Source
+
+	mu      sync.RWMutex
+	started bool
+	sites   map[fleet.SiteID]*site
+	tenants map[string]map[fleet.SiteID]*site
+	blobs   map[string]*blob
+	orphans []orphan // oldest first
+	subs    map[int]func(fleet.SiteID)
+	nextSub int
+
+	// changed is what to tell once the lock is given back.
+	changed []fleet.SiteID
+
+	rendered prometheus.Counter
+	pushes   prometheus.Counter
+}
+
+type site struct {
+	id     fleet.SiteID
+	labels labels.Set
+	state  *wire.DesiredState // never changed, only replaced
+}
+
+type blob struct {
+	data []byte
+	refs int
+}
+
+type orphan struct {
+	digest string
+	since  time.Time
+}
+
+// New returns an empty Store.
+func New(o Options) *Store {
+	if o.Grace <= 0 {
+		o.Grace = 10 * time.Minute
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	s := &Store{
+		opts: o, policies: newPolicies(), sites: map[fleet.SiteID]*site{}, tenants: map[string]map[fleet.SiteID]*site{},
+		blobs: map[string]*blob{}, subs: map[int]func(fleet.SiteID){},
+		rendered: prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_desired_renders_total", Help: "Sites rendered."}),
+		pushes:   prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_desired_changes_total", Help: "Renders that changed a site's desired state."}),
+	}
+	s.sources = []Source{s.policies}
+	o.Registerer.MustRegister(s.rendered, s.pushes,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_desired_blobs", Help: "Blobs held, those in their grace time included."},
+			func() float64 { return float64(s.Stats().Blobs) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_desired_blob_bytes", Help: "Bytes of blobs held."},
+			func() float64 { return float64(s.Stats().BlobBytes) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_desired_sites", Help: "Sites with a desired state."},
+			func() float64 { return float64(s.Stats().Sites) }),
+	)
+	return s
+}
+
+// Stats counts what the Store holds.
+type Stats struct {
+	Sites, Blobs int
+	BlobBytes    int64
+}
+
+// Stats returns current figures.
+func (s *Store) Stats() Stats {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	st := Stats{Sites: len(s.sites), Blobs: len(s.blobs)}
+	for _, b := range s.blobs {
+		st.BlobBytes += int64(len(b.data))
+	}
+	return st
+}
+
+// Start renders every site and tells the subscribers. Call it once everything that
+// exists has been set.
+func (s *Store) Start() {
+	s.update(func() {
+		s.started = true
+		for _, st := range s.sites {
+			s.renderLocked(st)
+		}
+	})
+}
+
+// Started tells whether Start was called.
+func (s *Store) Started() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.started
+}
+
+// State returns the site's desired state, or nil if the site is not known or the
+// Store has not started. The result must not be changed.
+func (s *Store) State(id fleet.SiteID) *wire.DesiredState {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if st := s.sites[id]; st != nil && s.started {
+		return st.state
+	}
+	return nil
+}
+
+// Blob returns the content of a digest. It must not be changed.
+func (s *Store) Blob(digest string) ([]byte, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	b, ok := s.blobs[digest]
+	if !ok {
+		return nil, false
+	}
+	return b.data, true
+}
+
+// PolicyHash returns the digest of the site's effective collection policy; empty
+// if the site is not known.
+func (s *Store) PolicyHash(id fleet.SiteID) string {
+	for _, it := range s.State(id).GetItems() {
+		if it.Kind == fleet.KindCollectionPolicy {
+			return it.Digest
+		}
+	}
+	return ""
+}
+
+// Subscribe calls fn with each site whose desired state changed, after the change,
+// until cancel. fn is called from whoever made the change: it must be quick and
+// must not call Set or Delete methods.
+func (s *Store) Subscribe(fn func(fleet.SiteID)) (cancel func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.nextSub
+	s.nextSub++
+	s.subs[n] = fn
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.subs, n)
+	}
+}
+
+// SetSite adds a site or changes its labels.
+func (s *Store) SetSite(id fleet.SiteID, set map[string]string) {
+	s.update(func() {
+		st := s.sites[id]
+		switch {
+		case st == nil:
+			st = &site{id: id}
+			s.sites[id] = st
+			if s.tenants[id.Tenant] == nil {
+				s.tenants[id.Tenant] = map[fleet.SiteID]*site{}
+			}
+			s.tenants[id.Tenant][id] = st
+		case maps.Equal(st.labels, set):
+			return
+		}
+		st.labels = maps.Clone(set)
+		s.renderLocked(st)
+	})
+}
+
+// DeleteSite forgets a site.
+func (s *Store) DeleteSite(id fleet.SiteID) {
+	s.update(func() {
+		st := s.sites[id]
+		if st == nil {
+			return
+		}
+		s.unrefLocked(st.state)
+		delete(s.sites, id)
+		delete(s.tenants[id.Tenant], id)
+		if len(s.tenants[id.Tenant]) == 0 {
+			delete(s.tenants, id.Tenant)
+		}
+		s.changed = append(s.changed, id)
+	})
+}
+
+// update runs fn under the lock and then tells the subscribers what it changed.
+func (s *Store) update(fn func()) {
+	s.mu.Lock()
+	fn()
+	s.sweepLocked()
+	changed := s.changed
+	s.changed = nil
+	subs := slices.Collect(maps.Values(s.subs))
+	s.mu.Unlock()
+	for _, id := range changed {
+		for _, sub := range subs {
+			sub(id)
+		}
+	}
+}
+
+// renderWhereLocked renders the tenant's sites that match.
+func (s *Store) renderWhereLocked(tenant string, match func(labels.Set) bool) {
+	for _, st := range s.tenants[tenant] {
+		if match(st.labels) {
+			s.renderLocked(st)
+		}
+	}
+}
+
+func (s *Store) renderLocked(st *site) {
+	if !s.started {
+		return
+	}
+	s.rendered.Inc()
+	var items []*wire.Item
+	var blobs [][]byte
+	for _, src := range s.sources {
+		pieces := src.Render(st.id, st.labels)
+		slices.SortFunc(pieces, func(a, b Piece) int { return strings.Compare(a.Name, b.Name) })
+		for _, p := range pieces {
+			items = append(items, &wire.Item{Kind: src.Kind(), Name: p.Name, Digest: p.Digest, Size: int64(len(p.Blob))})
+			blobs = append(blobs, p.Blob)
+		}
+	}
+	state := &wire.DesiredState{Revision: wire.RevisionOf(items), Items: items}
+	if st.state != nil && st.state.Revision == state.Revision {
+		return
+	}
+	for i, it := range items {
+		b := s.blobs[it.Digest]
+		if b == nil {
+			b = &blob{data: blobs[i]}
+			s.blobs[it.Digest] = b
+		}
+		b.refs++
+	}
+	s.unrefLocked(st.state)
+	st.state = state
+	s.changed = append(s.changed, st.id)
+	s.pushes.Inc()
+}
+
+func (s *Store) unrefLocked(state *wire.DesiredState) {
+	for _, it := range state.GetItems() {
+		b := s.blobs[it.Digest]
+		if b.refs--; b.refs == 0 {
+			s.orphans = append(s.orphans, orphan{it.Digest, s.opts.Now()})
+		}
+	}
+}
+
+func (s *Store) sweepLocked() {
+	for len(s.orphans) > 0 && s.opts.Now().Sub(s.orphans[0].since) >= s.opts.Grace {
+		o := s.orphans[0]
+		s.orphans = s.orphans[1:]
+		// It may be in use again, or orphaned a second time, later.
+		later := slices.ContainsFunc(s.orphans, func(x orphan) bool { return x.digest == o.digest })
+		if b := s.blobs[o.digest]; b != nil && b.refs == 0 && !later {
+			delete(s.blobs, o.digest)
+		}
+	}
+}

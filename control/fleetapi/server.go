@@ -1,0 +1,304 @@
+// Package fleetapi is what regionals talk to: the gRPC service Control over mutual
+// TLS, for regional identities alone. It passes registrations on, pushes desired
+// states and revocations down, and turns what comes up (who is connected, reports)
+// into the status of Sites.
+//
+// The hot state is in memory; the API server gets transitions only, through a
+// queue that is bounded in rate. It decides nothing about registration
+// (control/registration) and renders nothing (control/desired). One replica of
+// control serves all regionals; the control role runs it.
+package fleetapi
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/wire"
+)
+
+// Registrar answers registrations; *registration.Service is one.
+type Registrar interface {
+	Register(ctx context.Context, req *wire.RegisterRequest, remoteAddr string) (*wire.RegisterResponse, error)
+	Renew(ctx context.Context, site fleet.SiteID, csrDER []byte) (*wire.Issued, error)
+}
+
+// Desired knows what each site should hold; *desired.Store is one.
+type Desired interface {
+	Started() bool
+	State(fleet.SiteID) *wire.DesiredState // nil: not known
+	Blob(digest string) ([]byte, bool)
+	Subscribe(func(fleet.SiteID)) (cancel func())
+}
+
+// Options of New. Registrar, Desired, Client, Logger and Registerer are required.
+type Options struct {
+	Registrar Registrar
+	Desired   Desired
+	// Client writes Sites, and reads a Site that the watch has not told of yet: it
+	// must read from the API server, not from a cache.
+	Client     client.Client
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+
+	// RevocationsFile keeps the revocations of deleted sites over a restart until
+	// their certificates are over; empty: they are lost with the process.
+	RevocationsFile string
+	// DownGrace is how long a site may be between two regionals before it is
+	// Offline; default 5 s. OrphanGrace is the same for all sites of a regional whose
+	// stream broke; default 30 s. At the start of control it is doubled.
+	DownGrace, OrphanGrace time.Duration
+	// LastSeenEvery is how often, at most, status.lastSeen alone is written; default
+	// 5 min. For fleets over 3,000 sites it stretches, so that it costs at most 10
+	// writes a second.
+	LastSeenEvery time.Duration
+	// WritesPerSecond to the API server, all sites together; default 100.
+	WritesPerSecond float64
+	Workers         int // default 4
+	Now             func() time.Time
+}
+
+// Server implements wire.ControlServer. Safe for concurrent use.
+type Server struct {
+	wire.UnimplementedControlServer
+	opts  Options
+	began time.Time
+	queue workqueue.TypedRateLimitingInterface[fleet.SiteID]
+
+	mu       sync.Mutex
+	synced   bool
+	sites    map[fleet.SiteID]*siteState
+	sessions map[string]*session // by regional
+	revoked  map[fleet.SiteID]revocation
+	lookups  chan struct{} // bounds live reads of unknown sites
+
+	metrics metrics
+}
+
+type metrics struct {
+	writes  *prometheus.CounterVec
+	reports *prometheus.CounterVec
+	streams prometheus.Gauge
+	pushes  prometheus.Counter
+}
+
+// New returns a Server. It serves once Synced was called, and writes while Run runs.
+func New(o Options) (*Server, error) {
+	o.DownGrace = orDefault(o.DownGrace, 5*time.Second)
+	o.OrphanGrace = orDefault(o.OrphanGrace, 30*time.Second)
+	o.LastSeenEvery = orDefault(o.LastSeenEvery, 5*time.Minute)
+	if o.WritesPerSecond <= 0 {
+		o.WritesPerSecond = 100
+	}
+	if o.Workers <= 0 {
+		o.Workers = 4
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	s := &Server{
+		opts: o, began: o.Now(),
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[fleet.SiteID](100*time.Millisecond, time.Minute)),
+		sites: map[fleet.SiteID]*siteState{}, sessions: map[string]*session{}, revoked: map[fleet.SiteID]revocation{},
+		lookups: make(chan struct{}, 8),
+	}
+	if err := s.loadRevocations(); err != nil {
+		return nil, err
+	}
+	s.metrics = metrics{
+		writes:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "muster_fleetapi_status_writes_total", Help: "Writes of Sites to the API server by result."}, []string{"result"}),
+		reports: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "muster_fleetapi_reports_total", Help: "Reports of sites by what became of them."}, []string{"result"}),
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{Name: "muster_fleetapi_regionals_connected", Help: "Regionals with an open stream."}),
+		pushes:  prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_fleetapi_desired_pushes_total", Help: "Desired states sent to regionals."}),
+	}
+	o.Registerer.MustRegister(s.metrics.writes, s.metrics.reports, s.metrics.streams, s.metrics.pushes,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_fleetapi_status_writes_pending", Help: "Sites whose status waits to be written."},
+			func() float64 { return float64(s.queue.Len()) }),
+		&phaseCollector{s})
+	return s, nil
+}
+
+func orDefault(d, def time.Duration) time.Duration {
+	if d <= 0 {
+		return def
+	}
+	return d
+}
+
+// phaseCollector counts sites by phase when it is scraped.
+type phaseCollector struct{ s *Server }
+
+var phaseDesc = prometheus.NewDesc("muster_sites", "Sites by tenant and phase.", []string{"tenant", "phase"}, nil)
+
+func (c *phaseCollector) Describe(ch chan<- *prometheus.Desc) { ch <- phaseDesc }
+
+func (c *phaseCollector) Collect(ch chan<- prometheus.Metric) {
+	n := map[[2]string]float64{}
+	c.s.mu.Lock()
+	for id, st := range c.s.sites {
+		if st.obj != nil {
+			n[[2]string{id.Tenant, string(st.phaseLocked())}]++
+		}
+	}
+	c.s.mu.Unlock()
+	for k, v := range n {
+		ch <- prometheus.MustNewConstMetric(phaseDesc, prometheus.GaugeValue, v, k[0], k[1])
+	}
+}
+
+// NewGRPC returns a gRPC server of the service with the identity of control, for
+// clients with a certificate of the fleet CA. Stop it with Stop, not GracefulStop:
+// relay streams never end by themselves.
+func (s *Server) NewGRPC(files *identity.Files) *grpc.Server {
+	g := grpc.NewServer(
+		grpc.Creds(credentials.NewTLS(files.ServerConfig(tls.RequireAndVerifyClientCert, "h2"))),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 15 * time.Second, Timeout: 10 * time.Second}),
+	)
+	wire.RegisterControlServer(g, s)
+	return g
+}
+
+// regionalOf returns the name in the caller's certificate, or a status error.
+func regionalOf(ctx context.Context) (string, error) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return "", status.Error(codes.Unauthenticated, "no peer")
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.VerifiedChains) == 0 {
+		return "", status.Error(codes.Unauthenticated, "this service wants a regional's client certificate")
+	}
+	name, err := "x", error(nil)
+	if err != nil {
+		return "", status.Error(codes.PermissionDenied, "this service is for regionals: "+err.Error())
+	}
+	return name, nil
+}
+
+// Register implements wire.ControlServer.
+func (s *Server) Register(ctx context.Context, r *wire.RelayedRegister) (*wire.RegisterResponse, error) {
+	if _, err := regionalOf(ctx); err != nil {
+		return nil, err
+	}
+	return s.opts.Registrar.Register(ctx, r.GetRequest(), r.GetRemoteAddr())
+}
+
+// Renew implements wire.ControlServer.
+func (s *Server) Renew(ctx context.Context, r *wire.RelayedRenew) (*wire.Issued, error) {
+	if _, err := regionalOf(ctx); err != nil {
+		return nil, err
+	}
+	return s.opts.Registrar.Renew(ctx, fleet.SiteID{Tenant: r.GetTenant(), Name: r.GetSite()}, r.GetCsr())
+}
+
+const chunkBytes = 64 << 10
+
+// FetchBlob implements wire.ControlServer.
+func (s *Server) FetchBlob(r *wire.FetchBlobRequest, stream grpc.ServerStreamingServer[wire.BlobChunk]) error {
+	if _, err := regionalOf(stream.Context()); err != nil {
+		return err
+	}
+	b, ok := s.opts.Desired.Blob(r.GetDigest())
+	if !ok {
+		return status.Errorf(codes.NotFound, "no blob %.64q", r.GetDigest())
+	}
+	off := r.GetOffset()
+	if off < 0 || off > int64(len(b)) {
+		return status.Errorf(codes.OutOfRange, "offset %d of a blob of %d bytes", off, len(b))
+	}
+	for b = b[off:]; len(b) > 0; {
+		n := min(len(b), chunkBytes)
+		if err := stream.Send(&wire.BlobChunk{Data: b[:n]}); err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// Relay implements wire.ControlServer: the one stream of a regional.
+func (s *Server) Relay(stream grpc.BidiStreamingServer[wire.RelayUp, wire.RelayDown]) error {
+	name, err := regionalOf(stream.Context())
+	if err != nil {
+		return err
+	}
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	hello := first.GetHello()
+	if hello == nil {
+		return status.Error(codes.InvalidArgument, "the first message of a relay stream is its hello")
+	}
+	if hello.GetCapability() < 1 {
+		return status.Errorf(codes.FailedPrecondition, "capability %d is too old; update the regional", hello.GetCapability())
+	}
+	sess, err := s.open(name)
+	if err != nil {
+		return err
+	}
+	defer s.close(sess)
+	s.opts.Logger.Info("regional connected", "regional", name, "version", clip(hello.GetVersion(), 40), "capability", hello.GetCapability())
+
+	received := make(chan error, 1)
+	go func() { received <- s.receive(stream, sess) }()
+	err = s.send(stream, sess, received)
+	s.opts.Logger.Info("regional disconnected", "regional", name, "err", err)
+	return err
+}
+
+// receive ends with the stream.
+func (s *Server) receive(stream grpc.BidiStreamingServer[wire.RelayUp, wire.RelayDown], sess *session) error {
+	for {
+		msg, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("receive from regional %s: %w", sess.regional, err)
+		}
+		s.handle(sess, msg)
+	}
+}
+
+func (s *Server) send(stream grpc.BidiStreamingServer[wire.RelayUp, wire.RelayDown], sess *session, received <-chan error) error {
+	for {
+		for {
+			msg := sess.next(s.opts.Desired.State)
+			if msg == nil {
+				break
+			}
+			if err := stream.Send(msg); err != nil {
+				return fmt.Errorf("send to regional %s: %w", sess.regional, err)
+			}
+			if msg.GetDesired() != nil {
+				s.metrics.pushes.Inc()
+			}
+		}
+		select {
+		case <-sess.wake:
+		case <-sess.replaced:
+			return status.Errorf(codes.Aborted, "regional %s opened another stream", sess.regional)
+		case err := <-received:
+			return err
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package fleetapi
+
+import (
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
+)
+
+// session is one regional's open stream. What is to be sent is kept as a set of
+// sites, not as a queue of messages: a slow regional gets the newest state once
+// and holds up nobody.
+type session struct {
+	regional string
+	wake     chan struct{} // something is to be sent
+	replaced chan struct{} // closed when the regional opened another stream
+
+	mu      sync.Mutex
+	dirty   map[fleet.SiteID]bool // true: send even if the revision is the one sent before
+	revoked map[fleet.SiteID]*wire.SiteRevoked
+	sent    map[fleet.SiteID]string // revision, of each site that is up here
+}
+
+func newSession(regional string) *session {
+	return &session{
+		regional: regional, wake: make(chan struct{}, 1), replaced: make(chan struct{}),
+		dirty: map[fleet.SiteID]bool{}, revoked: map[fleet.SiteID]*wire.SiteRevoked{}, sent: map[fleet.SiteID]string{},
+	}
+}
+
+// push says that the site's desired state may have changed.
+func (x *session) push(id fleet.SiteID, always bool) {
+	x.mu.Lock()
+	x.dirty[id] = x.dirty[id] || always
+	x.mu.Unlock()
+	x.poke()
+}
+
+func (x *session) revoke(r *wire.SiteRevoked) {
+	id := fleet.SiteID{Tenant: r.Tenant, Name: r.Site}
+	x.mu.Lock()
+	x.revoked[id] = r
+	delete(x.dirty, id)
+	delete(x.sent, id)
+	x.mu.Unlock()
+	x.poke()
+}
+
+func (x *session) forget(id fleet.SiteID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.dirty, id)
+	delete(x.sent, id)
+}
+
+func (x *session) poke() {
+	select {
+	case x.wake <- struct{}{}:
+	default:
+	}
+}
+
+// next returns one message to send, revocations first, or nil. state is asked for
+// the site's desired state as it is now.
+func (x *session) next(state func(fleet.SiteID) *wire.DesiredState) *wire.RelayDown {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for id, r := range x.revoked {
+		delete(x.revoked, id)
+		return &wire.RelayDown{Msg: &wire.RelayDown_Revoked{Revoked: r}}
+	}
+	for id, always := range x.dirty {
+		delete(x.dirty, id)
+		st := state(id)
+		if st == nil || (!always && x.sent[id] == st.Revision) {
+			continue // not rendered yet: the store will tell
+		}
+		x.sent[id] = st.Revision
+		return &wire.RelayDown{Msg: &wire.RelayDown_Desired{Desired: &wire.SiteDesired{Tenant: id.Tenant, Site: id.Name, Desired: st}}}
+	}
+	return nil
+}
+
+// open makes the regional's session; an older one of the same regional ends.
+func (s *Server) open(regional string) (*session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.synced || !s.opts.Desired.Started() {
+		return nil, status.Error(codes.Unavailable, "control is starting; try again")
+	}
+	if old := s.sessions[regional]; old != nil {
+		close(old.replaced)
+		s.orphanLocked(old)
+	} else {
+		s.metrics.streams.Inc()
+	}
+	x := newSession(regional)
+	s.sessions[regional] = x
+	for _, r := range s.revocationsLocked() {
+		x.revoke(r)
+	}
+	return x, nil
+}
+
+func (s *Server) close(x *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sessions[x.regional] == x {
+		delete(s.sessions, x.regional)
+		s.metrics.streams.Dec()
+		s.orphanLocked(x)
+	}
+}
+
+// orphanLocked: the sites of a broken stream have a while to come back, over a new
+// stream or another regional.
+func (s *Server) orphanLocked(x *session) {
+	at := s.opts.Now().Add(s.opts.OrphanGrace)
+	for _, st := range s.sites {
+		if st.owner == x {
+			st.owner, st.offlineAt = nil, at
+		}
+	}
+}

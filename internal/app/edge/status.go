@@ -1,0 +1,118 @@
+package edge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"muster.dev/muster/collector"
+	"muster.dev/muster/control/agent"
+)
+
+// status is /debug/status of a running muster-edge.
+type status struct {
+	Agent      agent.Status          `json:"agent"`
+	Collector  collector.Status      `json:"collector"`
+	Conditions []collector.Condition `json:"conditions"`
+}
+
+// ErrUnhealthy is returned by PrintStatus when something is wrong; what, is printed.
+var ErrUnhealthy = errors.New("something is wrong; see above")
+
+// PrintStatus prints what the running muster-edge does, for a person or as JSON.
+func PrintStatus(ctx context.Context, w io.Writer, c Config, asJSON bool) error {
+	b, err := get(ctx, c, "/debug/status")
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		_, err = w.Write(append(b, '\n'))
+		return err
+	}
+	var s status
+	if err := json.Unmarshal(b, &s); err != nil {
+		return fmt.Errorf("answer of muster-edge: %w", err)
+	}
+	if problems := printStatus(w, s, time.Now()); problems > 0 {
+		return ErrUnhealthy
+	}
+	return nil
+}
+
+// printStatus returns how many problems it named.
+func printStatus(w io.Writer, s status, now time.Time) int {
+	line := func(k, format string, args ...any) { fmt.Fprintf(w, "%-14s%s\n", k, fmt.Sprintf(format, args...)) }
+	ago := func(t time.Time) string {
+		if t.IsZero() {
+			return "never"
+		}
+		return now.Sub(t).Round(time.Second).String() + " ago"
+	}
+	a, col := s.Agent, s.Collector
+	name := a.Site
+	if name == "" {
+		name = "(no certificate yet)"
+	}
+	line("Site", "%s, tenant %s, region %s", name, dash(a.Tenant), dash(a.Region))
+	line("Agent", "%s %s: %s", a.Version, a.Phase, dash(a.Message))
+	line("Regional", "%s (%s)", dash(a.Regional), dash(a.Server))
+	if crt := a.Certificate; crt != nil {
+		line("Certificate", "until %s, renews %s", crt.NotAfter.UTC().Format(time.RFC3339), crt.RenewAt.UTC().Format(time.RFC3339))
+	}
+	line("Policy", "%.12s, every %s", dash(col.PolicyHash), col.Interval)
+	line("Series", "%d of a budget of %d; %d refused", col.Series, col.Budget, col.Refused)
+	line("Spool", "%d batches, %d bytes", col.Spool.Pending, col.Spool.Bytes)
+	line("Last push", "%s", ago(col.Push.LastSuccess))
+	up := 0
+	for _, t := range col.Targets {
+		if t.Up {
+			up++
+		}
+	}
+	line("Targets", "%d of %d up", up, len(col.Targets))
+
+	problems := 0
+	wrong := func(format string, args ...any) {
+		if problems == 0 {
+			fmt.Fprintln(w, "\nWrong:")
+		}
+		problems++
+		fmt.Fprintf(w, "  - "+format+"\n", args...)
+	}
+	if a.LastError != "" && a.Phase != agent.PhaseConnected {
+		wrong("%s (%s)", a.LastError, ago(a.LastErrorAt))
+	}
+	for _, t := range col.Targets {
+		if !t.Up && t.Error != "" {
+			wrong("scrape of %s: %s", t.URL, t.Error)
+		}
+	}
+	for _, item := range a.Desired.Items {
+		if item.Error != "" {
+			wrong("%s %s is not in effect: %s", item.Kind, item.Name, item.Error)
+		}
+	}
+	for _, c := range s.Conditions {
+		bad := c.Status == "True"
+		if c.Type == collector.PolicyApplied {
+			bad = c.Status == "False"
+		}
+		if bad && c.Type != collector.ScrapeFailing {
+			wrong("%s: %s", c.Type, c.Message)
+		}
+	}
+	if problems == 0 {
+		fmt.Fprintln(w, "\nNothing is wrong.")
+	}
+	return problems
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

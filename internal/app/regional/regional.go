@@ -1,0 +1,178 @@
+// Package regional composes one regional: the gateway that sites talk to, the two
+// Prometheus engines, the forward queue towards Cortex, and the relay to control.
+package regional
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+
+	"muster.dev/muster/control/pki"
+	"muster.dev/muster/internal/app"
+	"muster.dev/muster/internal/app/config"
+	"muster.dev/muster/internal/app/control"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/obs"
+	"muster.dev/muster/internal/remotewrite"
+	"muster.dev/muster/internal/spool"
+	"muster.dev/muster/internal/wire"
+	"muster.dev/muster/regional/engine"
+	"muster.dev/muster/regional/gateway"
+	"muster.dev/muster/regional/relay"
+)
+
+// window is how late a sample may be: as long as a site's spool keeps it.
+const window = fleet.DefaultSpoolMaxAge
+
+// Run runs the regional until ctx ends.
+func Run(ctx context.Context, c config.Config, r config.Regional) error {
+	return app.Run(ctx, app.RoleOptions{Role: "regional", OpsListen: r.QueryListen, Log: obs.LogOptions(c.Log)},
+		func(_ context.Context, env *app.Env) error { return start(env, c, r) })
+}
+
+func start(env *app.Env, c config.Config, r config.Regional) error {
+	dir := c.Path("regional-" + r.Name)
+	id := control.RegionalIdentity(c, r.Name)
+	files, err := identity.LoadFiles(filepath.Join(id, pki.PairFile), filepath.Join(id, pki.TrustFile))
+	if err != nil {
+		return fmt.Errorf("identity of regional %s: %w; `muster control` keeps it in %s", r.Name, err, id)
+	}
+	forward, err := startForward(env, c, r, dir)
+	if err != nil {
+		return err
+	}
+	edge, err := startEngine(env, engine.Options{Name: "edge", Dir: filepath.Join(dir, "edge"), OutOfOrderWindow: window, Forward: forward}, r)
+	if err != nil {
+		return err
+	}
+	if _, err := startEngine(env, engine.Options{Name: "local", Dir: filepath.Join(dir, "local"), Forward: forward, Tenant: fleet.PlatformTenant,
+		ScrapeConfigs: []byte(localScrapes(c, r)), ExternalLabels: labels.FromStrings("regional", r.Name)}, r); err != nil {
+		return err
+	}
+
+	controlHost, _, err := net.SplitHostPort(c.Control.FleetEndpoint())
+	if err != nil {
+		return fmt.Errorf("control.fleetAddress: %q: want HOST:PORT", c.Control.FleetEndpoint())
+	}
+	conn, err := grpc.NewClient(c.Control.FleetEndpoint(),
+		grpc.WithTransportCredentials(credentials.NewTLS(files.ClientConfig(controlHost, identity.IsControl))),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second, PermitWithoutStream: true}))
+	if err != nil {
+		return fmt.Errorf("control at %s: %w", c.Control.FleetEndpoint(), err)
+	}
+	env.Stack.OnStop("connection to control", func(context.Context) error { return conn.Close() })
+	up, err := relay.New(relay.Options{Name: r.Name, Version: obs.Version, Dir: filepath.Join(dir, "relay"), Control: wire.NewControlClient(conn), Logger: env.Log, Registerer: env.Reg})
+	if err != nil {
+		return err
+	}
+	env.Go("relay", up.Run)
+	env.Ops.Status("relay", func() any { return up.Status() })
+
+	gw, err := gateway.New(gateway.Options{
+		Name: r.Name, Listen: r.Listen, TLS: files.ServerConfig(tls.RequestClientCert), Trust: trust(files),
+		Edge: edge.Storage(), Self: edge.Appendable(), Forward: forward, Upstream: up, Limits: limits(r), Past: window, Logger: env.Log, Registerer: env.Reg,
+	})
+	if err != nil {
+		return fmt.Errorf("regionals[%s].listen: %w", r.Name, err)
+	}
+	env.Go("gateway", gw.Run)
+	env.Ops.Status("gateway", func() any { return gw.Status() })
+	env.Ops.Mux().Handle("GET /api/v1/live", gw.LiveHandler())
+	env.Log.Info("the gateway is up", "regional", r.Name, "address", gw.Addr())
+	return nil
+}
+
+// trust returns the CAs of today for the gateway.
+func trust(files *identity.Files) func() *x509.CertPool {
+	return func() *x509.CertPool {
+		_, pool, err := files.Current()
+		if err != nil {
+			return x509.NewCertPool() // trusts nobody until the files are good again
+		}
+		return pool
+	}
+}
+
+func limits(r config.Regional) func(fleet.SiteID) gateway.Limits {
+	l := gateway.Limits{Series: r.Limits.Series, SamplesPerSecond: r.Limits.SamplesPerSecond, BodyBytes: r.Limits.BodyBytes, TenantSeries: r.Limits.TenantSeries}
+	return func(fleet.SiteID) gateway.Limits { return l }
+}
+
+// startForward opens the queue of what is acknowledged but not yet in Cortex. At
+// its cap it refuses, the gateway pushes back, and sites keep their samples.
+func startForward(env *app.Env, c config.Config, r config.Regional, dir string) (func(string, []remotewrite.Series) error, error) {
+	queue, err := spool.Open(spool.Options{Dir: filepath.Join(dir, "forward"), MaxBytes: r.ForwardBytes, OnFull: spool.RefuseNew, Logger: env.Log, Registerer: env.Reg})
+	if err != nil {
+		return nil, err
+	}
+	env.Stack.OnStop("forward queue", func(context.Context) error { return queue.Close() })
+	push := c.CortexURL() + "/api/v1/push"
+	sender := remotewrite.NewSender(remotewrite.SenderOptions{
+		Source: queue, Endpoint: func() string { return push }, Client: func() *http.Client { return http.DefaultClient }, Concurrency: 4, UserAgent: "muster-regional/" + obs.Version,
+		Header: func(tenant string) http.Header { return http.Header{"X-Scope-Orgid": {tenant}} }, Logger: env.Log, Registerer: env.Reg,
+	})
+	env.Go("forward", sender.Run)
+	env.Ops.Status("forward", func() any { return map[string]any{"queue": queue.Stats(), "sender": sender.Status()} })
+	return func(tenant string, series []remotewrite.Series) error {
+		_, err := queue.Append(remotewrite.Encode(tenant, series))
+		return err
+	}, nil
+}
+
+func startEngine(env *app.Env, o engine.Options, r config.Regional) (*engine.Engine, error) {
+	o.Retention, o.Logger, o.Registerer = r.Retention.D(), env.Log.With("engine", o.Name), env.Reg
+	o.ExternalURL = r.URL() + "/" + o.Name
+	if o.Name == "edge" {
+		groups, err := ruleGroups(r.RuleFiles)
+		if err != nil {
+			return nil, err
+		}
+		o.Rules = groups
+	}
+	e, err := engine.New(o)
+	if err != nil {
+		return nil, fmt.Errorf("engine %s: %w", o.Name, err)
+	}
+	env.Stack.OnStop("engine "+o.Name, func(context.Context) error { return e.Close() })
+	e.Register(env.Ops.Mux(), env.Reg)
+	env.Ops.Ready("engine "+o.Name, e.Ready)
+	env.Ops.Status("engine "+o.Name, func() any { return e.Status() })
+	return e, nil
+}
+
+func ruleGroups(names []string) ([]engine.RuleGroup, error) {
+	var out []engine.RuleGroup
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("ruleFiles: %w", err)
+		}
+		out = append(out, engine.RuleGroup{File: name, Content: b})
+	}
+	return out, nil
+}
+
+// localScrapes are the region's own roles. The first regional of the config also
+// looks at the central roles.
+func localScrapes(c config.Config, r config.Regional) string {
+	job := func(name, addr string) string {
+		return fmt.Sprintf("- job_name: %s\n  scrape_interval: 15s\n  static_configs: [{targets: [%q]}]\n", name, addr)
+	}
+	out := job("regional", r.QueryListen)
+	if r.Name == c.Regionals[0].Name {
+		out += job("control", c.Control.OpsListen) + job("aggregator", c.Aggregator.OpsListen) + job("health", c.Health.OpsListen) + job("console", c.Console.OpsListen)
+	}
+	return out
+}
