@@ -1,0 +1,187 @@
+package console
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	authzv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/fleet"
+)
+
+const (
+	cachedDecisions  = 65536
+	parallelReviews  = 8
+	allTenants       = "*"
+	everyNamespace   = ""
+	tenantListAlways = "tenants"
+)
+
+// access decides which tenants a user may read: those in whose system namespace
+// the API server lets the user list sites.
+type access struct {
+	kube      *kube
+	met       *instruments
+	tenants   *reviewCache[[]string]
+	decisions *reviewCache[bool]
+}
+
+func newAccess(k *kube, tm timing, now func() time.Time, met *instruments) *access {
+	return &access{kube: k, met: met,
+		tenants: newReviewCache(1, now, tm.outageGrace, func([]string) (time.Duration, bool) { return tm.goodFor, true }),
+		// In an outage a refusal stands as well as a permission.
+		decisions: newReviewCache(cachedDecisions, now, tm.outageGrace, func(bool) (time.Duration, bool) { return tm.goodFor, true }),
+	}
+}
+
+// readable is the set of tenants that a user may read.
+type readable struct {
+	all   bool     // everything, also tenants to come
+	names []string // sorted
+}
+
+func (s readable) has(tenant string) bool {
+	_, ok := slices.BinarySearch(s.names, tenant)
+	return ok
+}
+
+func (s readable) equal(o readable) bool { return s.all == o.all && slices.Equal(s.names, o.names) }
+
+// header is the set as the health role takes it.
+func (s readable) header() string {
+	if s.all {
+		return allTenants
+	}
+	return strings.Join(s.names, ",")
+}
+
+// tenantNames lists all tenants, sorted.
+func (a *access) tenantNames(ctx context.Context) ([]string, error) {
+	names, err := a.tenants.get(ctx, tenantListAlways, func(ctx context.Context) ([]string, error) {
+		list, err := a.kube.listTenants(ctx)
+		if err != nil {
+			return nil, err
+		}
+		names := make([]string, 0, len(list.Items))
+		for _, t := range list.Items {
+			// A name with a comma or a line break would forge the header below. The
+			// API server refuses such names; so do we.
+			if fleet.ValidateTenant(t.Name) == nil {
+				names = append(names, t.Name)
+			}
+		}
+		slices.Sort(names)
+		return names, nil
+	})
+	if err != nil {
+		return nil, unavailable(err, "the API server can't list the tenants; it may be starting")
+	}
+	return names, nil
+}
+
+// all returns every tenant that the user may read.
+func (a *access) all(ctx context.Context, id identity) (readable, error) {
+	names, err := a.tenantNames(ctx)
+	if err != nil {
+		return readable{}, err
+	}
+	if ok, err := a.mayList(ctx, id, everyNamespace); err != nil {
+		return readable{}, err
+	} else if ok {
+		return readable{all: true, names: names}, nil
+	}
+	allowed := make([]bool, len(names))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallelReviews)
+	for i, name := range names {
+		g.Go(func() (err error) {
+			allowed[i], err = a.mayList(gctx, id, fleet.SystemNamespace(name))
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return readable{}, err
+	}
+	out := readable{names: []string{}}
+	for i, name := range names {
+		if allowed[i] {
+			out.names = append(out.names, name)
+		}
+	}
+	return out, nil
+}
+
+// one returns the set of just this tenant, or a problem. A tenant that doesn't
+// exist and one that the user may not read look the same.
+func (a *access) one(ctx context.Context, id identity, tenant string) (readable, error) {
+	names, err := a.tenantNames(ctx)
+	if err != nil {
+		return readable{}, err
+	}
+	if _, exists := slices.BinarySearch(names, tenant); exists {
+		ok, err := a.mayList(ctx, id, fleet.SystemNamespace(tenant))
+		if err != nil {
+			return readable{}, err
+		}
+		if ok {
+			return readable{names: []string{tenant}}, nil
+		}
+	}
+	return readable{}, forbidden("you may not read tenant %q, or there is none; an administrator can let you `list sites.muster.dev` in namespace %q", tenant, fleet.SystemNamespace(tenant))
+}
+
+// scope is what a request may see: the tenant that it names, or all that the user
+// may read.
+func (a *access) scope(ctx context.Context, id identity, tenant string) (readable, error) {
+	if tenant != "" {
+		return a.one(ctx, id, tenant)
+	}
+	set, err := a.all(ctx, id)
+	if err == nil && !set.all && len(set.names) == 0 {
+		err = forbidden("you may read no tenant; an administrator can let you `list sites.muster.dev` in the namespace <tenant>-system")
+	}
+	return set, err
+}
+
+func (a *access) mayList(ctx context.Context, id identity, namespace string) (bool, error) {
+	key := id.key + namespace
+	if ok, hit := a.decisions.fresh(key); hit {
+		a.met.reviews.WithLabelValues("access", "cached").Inc()
+		return ok, nil
+	}
+	ok, err := a.decisions.get(ctx, key, func(ctx context.Context) (bool, error) { return a.ask(ctx, id, namespace) })
+	switch {
+	case err != nil:
+		a.met.reviews.WithLabelValues("access", "failed").Inc()
+		return false, unavailable(err, "the API server can't be asked what you may read; it may be starting")
+	case ok:
+		a.met.reviews.WithLabelValues("access", "accepted").Inc()
+	default:
+		a.met.reviews.WithLabelValues("access", "refused").Inc()
+	}
+	return ok, nil
+}
+
+func (a *access) ask(ctx context.Context, id identity, namespace string) (bool, error) {
+	extra := make(map[string]authzv1.ExtraValue, len(id.extra))
+	for k, v := range id.extra {
+		extra[k] = v
+	}
+	sar := &authzv1.SubjectAccessReview{Spec: authzv1.SubjectAccessReviewSpec{
+		User: id.name, UID: id.uid, Groups: id.groups, Extra: extra,
+		ResourceAttributes: &authzv1.ResourceAttributes{
+			Namespace: namespace, Verb: "list", Resource: "sites",
+			Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version,
+		},
+	}}
+	out, err := a.kube.reviews.Create(ctx, sar, metav1.CreateOptions{})
+	if err != nil {
+		return false, err
+	}
+	return out.Status.Allowed && !out.Status.Denied, nil
+}

@@ -1,0 +1,91 @@
+package console
+
+import (
+	"context"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"golang.org/x/sync/singleflight"
+)
+
+// reviewTimeout bounds one question to the API server.
+const reviewTimeout = 10 * time.Second
+
+// reviewCache remembers the API server's answers for seconds, bounded in number,
+// and asks once for however many requests wait for the same answer.
+//
+// While the API server can't be asked, good answers are believed for grace longer:
+// operators must be able to watch the fleet while the control plane is down.
+type reviewCache[V any] struct {
+	entries *lru.Cache[string, reviewed[V]]
+	flight  singleflight.Group
+	now     func() time.Time
+	grace   time.Duration
+	// ttl says how long an answer is believed, and whether it is a good one.
+	ttl func(V) (_ time.Duration, good bool)
+}
+
+type reviewed[V any] struct {
+	value V
+	until time.Time
+}
+
+func newReviewCache[V any](size int, now func() time.Time, grace time.Duration, ttl func(V) (time.Duration, bool)) *reviewCache[V] {
+	entries, err := lru.New[string, reviewed[V]](size)
+	if err != nil {
+		panic(err) // only for a size below one
+	}
+	return &reviewCache[V]{entries: entries, now: now, grace: grace, ttl: ttl}
+}
+
+// fresh returns an answer that is still believed.
+func (c *reviewCache[V]) fresh(key string) (V, bool) {
+	e, ok := c.entries.Get(key)
+	if !ok || !c.now().Before(e.until) {
+		var none V
+		return none, false
+	}
+	return e.value, true
+}
+
+// get returns the cached answer or asks. The question outlives ctx, because others
+// may wait for it; the waiting doesn't.
+func (c *reviewCache[V]) get(ctx context.Context, key string, ask func(context.Context) (V, error)) (V, error) {
+	if v, ok := c.fresh(key); ok {
+		return v, nil
+	}
+	done := c.flight.DoChan(key, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
+		defer cancel()
+		v, err := ask(ctx)
+		if err != nil {
+			return c.stale(key, v, err)
+		}
+		ttl, _ := c.ttl(v)
+		c.entries.Add(key, reviewed[V]{v, c.now().Add(ttl)})
+		return v, nil
+	})
+	select {
+	case <-ctx.Done():
+		var none V
+		return none, ctx.Err()
+	case res := <-done:
+		return res.Val.(V), res.Err
+	}
+}
+
+// stale returns the last answer if it was good, is not too old, and the question
+// failed for want of an API server rather than for want of rights.
+func (c *reviewCache[V]) stale(key string, none V, err error) (V, error) {
+	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		return none, err
+	}
+	if e, ok := c.entries.Get(key); ok {
+		if _, good := c.ttl(e.value); good && c.now().Before(e.until.Add(c.grace)) {
+			return e.value, nil
+		}
+	}
+	return none, err
+}

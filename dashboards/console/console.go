@@ -1,0 +1,181 @@
+// Package console is Muster's public HTTP API and the server of the web console:
+// it knows who asks (TokenReview), which tenants they may read
+// (SubjectAccessReview), and passes on to the control plane, the health engine and
+// the metric store only what the API server's own RBAC allows.
+//
+// It decides nothing about rights by itself and keeps no fleet state: reads and
+// writes of fleet objects are done as the user, by impersonation, so that RBAC and
+// the audit log see the person and not the console. internal/app/console calls it.
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+)
+
+// Metrics answers PromQL from the fleet's metric store.
+type Metrics interface {
+	// ServeQuery answers r, a GET or POST of the Prometheus HTTP API, for one tenant
+	// that the caller has authorised. path is "/api/v1/query" or
+	// "/api/v1/query_range". r carries the parameters of that API and nothing
+	// else: no credentials, no tenant, no headers of the client.
+	ServeQuery(w http.ResponseWriter, r *http.Request, tenant, path string)
+}
+
+// Options configure a Console.
+type Options struct {
+	// RestConfig is the console's own identity on the API server; Rules lists the
+	// rights that it needs.
+	RestConfig *rest.Config
+	// HealthURL is where the health role serves /api/v1/health/…, such as
+	// http://127.0.0.1:9103.
+	HealthURL *url.URL
+	// HealthTransport carries requests to HealthURL; nil: a plain transport.
+	HealthTransport http.RoundTripper
+	// Metrics answers PromQL; nil: the query operations answer 503.
+	Metrics Metrics
+	// UI is the web console with index.html at its root; nil: a page that says how
+	// to build it. See the function UI.
+	UI fs.FS
+	// SessionKey seals the session cookies, 32 bytes; replicas share it. Empty: it
+	// is kept in Dir, in the file session.key (0600), and made on first use.
+	SessionKey []byte
+	// Dir is needed without SessionKey.
+	Dir string
+	// SessionTTL ends a session however long its token lives; default 12h.
+	SessionTTL time.Duration
+	// SecureCookies marks cookies Secure also on plain HTTP: set it where a proxy in
+	// front speaks TLS.
+	SecureCookies bool
+	// TrustedOrigins, such as https://muster.example.com, may send unsafe requests
+	// though their Host differs from ours: the public names of a proxy in front.
+	TrustedOrigins []string
+	// ClientAddr tells the address that failed logins are counted for; nil: that of
+	// the connection. Forwarded headers are never trusted by default.
+	ClientAddr func(*http.Request) netip.Addr
+
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// timing is what tests shorten.
+type timing struct {
+	goodFor     time.Duration // a positive review is believed
+	badFor      time.Duration // a negative one
+	outageGrace time.Duration // a positive one, while the API server can't be asked
+	streamCheck time.Duration // between looks at the rights of an open stream
+	request     time.Duration // bound of everything but streams
+	streamWrite time.Duration // bound of one write to a stream
+}
+
+func defaultTiming() timing {
+	return timing{
+		goodFor: 10 * time.Second, badFor: 2 * time.Second, outageGrace: 5 * time.Minute,
+		streamCheck: 20 * time.Second, request: 30 * time.Second, streamWrite: 30 * time.Second,
+	}
+}
+
+// Console serves the API and the UI. Safe for concurrent use.
+type Console struct {
+	log     *slog.Logger
+	opt     Options
+	timing  timing
+	now     func() time.Time
+	kube    *kube
+	auth    *authenticator
+	access  *access
+	seal    *sealer
+	pending *pendingSites
+	health  *healthProxy
+	met     *instruments
+	openapi []byte
+	static  http.Handler
+	handler http.Handler
+}
+
+// New returns a Console that has not talked to anything yet; Run keeps its view of
+// pending sites up to date.
+func New(o Options) (*Console, error) { return newConsole(o, defaultTiming(), time.Now) }
+
+func newConsole(o Options, tm timing, now func() time.Time) (_ *Console, err error) {
+	if o.RestConfig == nil {
+		return nil, errors.New("console: RestConfig is missing")
+	}
+	if o.HealthURL == nil || o.HealthURL.Host == "" {
+		return nil, errors.New("console: HealthURL is missing; want a URL such as http://127.0.0.1:9103")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Registerer == nil {
+		o.Registerer = prometheus.NewRegistry()
+	}
+	if o.SessionTTL <= 0 {
+		o.SessionTTL = 12 * time.Hour
+	}
+	if o.ClientAddr == nil {
+		o.ClientAddr = connectionAddr
+	}
+	c := &Console{log: o.Logger, opt: o, timing: tm, now: now, met: newInstruments(o.Registerer)}
+	key := slices.Clone(o.SessionKey)
+	if len(key) == 0 {
+		if key, err = loadSessionKey(o.Dir); err != nil {
+			return nil, fmt.Errorf("console: session key: %w", err)
+		}
+	}
+	if c.seal, err = newSealer(key, now); err != nil {
+		return nil, fmt.Errorf("console: session key: %w", err)
+	}
+	if c.kube, err = newKube(o.RestConfig); err != nil {
+		return nil, fmt.Errorf("console: API server client: %w", err)
+	}
+	c.auth = newAuthenticator(c.kube, tm, now, c.met)
+	c.access = newAccess(c.kube, tm, now, c.met)
+	c.pending = newPendingSites(c.kube, o.Logger)
+	c.health = newHealthProxy(o.HealthURL, o.HealthTransport, o.Logger)
+	if c.openapi, err = openAPIJSON(); err != nil {
+		return nil, err
+	}
+	if c.static, err = newStatic(o.UI); err != nil {
+		return nil, fmt.Errorf("console: web console: %w", err)
+	}
+	if c.handler, err = c.routes(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Run watches sites for the list of pending registrations until ctx ends.
+func (c *Console) Run(ctx context.Context) error { return c.pending.run(ctx) }
+
+// Ready tells why the console can't answer everything yet, or nil.
+func (c *Console) Ready() error { return c.pending.ready() }
+
+// Handler serves the API under /api/ and the UI everywhere else.
+func (c *Console) Handler() http.Handler { return c.handler }
+
+// NewServer returns a server for Handler with the timeouts that suit it: streams
+// lift theirs. Shutting it down ends the streams, so that it doesn't wait for them.
+func (c *Console) NewServer() *http.Server {
+	srv := &http.Server{
+		Handler:           c.handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		WriteTimeout:      c.timing.request + 30*time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+	}
+	srv.RegisterOnShutdown(c.health.endStreams)
+	return srv
+}

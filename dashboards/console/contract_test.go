@@ -1,0 +1,231 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestEveryRouteHasAnOperation holds the routes and the document to each other.
+func TestEveryRouteHasAnOperation(t *testing.T) {
+	c := loadContract(t)
+	inDoc := map[string]bool{}
+	for path, item := range c.doc.Paths.Map() {
+		for method := range item.Operations() {
+			inDoc[method+" "+path] = true
+		}
+	}
+	for _, rt := range (&Console{}).apiRoutes() {
+		key := rt.method + " " + rt.path
+		if !inDoc[key] {
+			t.Errorf("%s is served but not documented", key)
+			continue
+		}
+		delete(inDoc, key)
+		op := c.doc.Paths.Find(rt.path).GetOperation(rt.method)
+		var documented, served []string
+		if rt.form {
+			for name := range op.RequestBody.Value.Content.Get("application/x-www-form-urlencoded").Schema.Value.Properties {
+				documented = append(documented, name)
+			}
+		} else {
+			for _, p := range op.Parameters {
+				if p.Value.In == "query" {
+					documented = append(documented, p.Value.Name)
+				}
+			}
+		}
+		for _, p := range rt.params {
+			served = append(served, p.name)
+		}
+		slices.Sort(documented)
+		slices.Sort(served)
+		if !slices.Equal(documented, served) {
+			t.Errorf("%s: documented parameters %v, served %v", key, documented, served)
+		}
+		if open := op.Security != nil && len(*op.Security) == 0; open != rt.open {
+			t.Errorf("%s: documented without authentication: %t, served: %t", key, open, rt.open)
+		}
+	}
+	for key := range inDoc {
+		t.Errorf("%s is documented but not served", key)
+	}
+}
+
+// TestContract calls every operation so that it succeeds and so that it fails; do()
+// holds each answer to the document.
+func TestContract(t *testing.T) {
+	h := newHarness(t)
+	const q = "/api/v1/metrics/query"
+	form := []string{"Content-Type", "application/x-www-form-urlencoded"}
+
+	h.want(200, "", "GET", "/api/v1/openapi.json", "")
+	h.want(400, "", "GET", "/api/v1/openapi.json?x=1", "")
+	cookie := h.login("alice")
+	h.want(401, "", "POST", "/api/v1/session", `{"token":"wrong"}`)
+	h.want(400, "", "POST", "/api/v1/session", `{"token":7}`)
+	h.want(400, "", "POST", "/api/v1/session", `{"tokn":"x"}`)
+	h.want(400, "", "POST", "/api/v1/session", `{"token":"a"} {}`)
+	h.want(415, "", "POST", "/api/v1/session", `token=x`, form...)
+	h.want(413, "", "POST", "/api/v1/session", `{"token":"`+strings.Repeat("x", maxBodyBytes)+`"}`)
+	h.want(200, "", "GET", "/api/v1/session", "", "Cookie", cookie)
+	h.want(401, "", "GET", "/api/v1/session", "")
+	h.want(204, "", "DELETE", "/api/v1/session", "")
+	h.want(400, "", "DELETE", "/api/v1/session?x=y", "")
+
+	for _, path := range []string{"/sites", "/sites/paris-07", "/virtualsites", "/virtualsites/all-eu", "/policies"} {
+		h.want(200, "alice", "GET", "/api/v1/health"+path, "")
+		h.want(401, "", "GET", "/api/v1/health"+path, "")
+		h.want(403, "nobody", "GET", "/api/v1/health"+path, "")
+		h.want(400, "alice", "GET", "/api/v1/health"+path+"?bogus=1", "")
+	}
+	h.want(200, "alice", "GET", "/api/v1/health/sites?tenant=acme&virtualSite=shared/all-eu&region=eu&colour=red&phase=Online&q=par&sort=score&limit=1000&cursor=x", "")
+	h.want(404, "alice", "GET", "/api/v1/health/sites/nowhere", "")
+	h.want(404, "alice", "GET", "/api/v1/health/virtualsites/nothing?namespace=shared", "")
+	h.want(400, "alice", "GET", "/api/v1/health/virtualsites/No_Name", "")
+	h.want(401, "", "GET", "/api/v1/health/stream", "")
+	h.want(403, "alice", "GET", "/api/v1/health/stream?tenant=globex", "")
+
+	h.want(200, "alice", "GET", "/api/v1/sites/paris-07?tenant=acme", "")
+	h.want(404, "alice", "GET", "/api/v1/sites/nowhere?tenant=acme", "")
+	h.want(404, "both", "GET", "/api/v1/sites/nowhere", "")
+	h.want(409, "both", "GET", "/api/v1/sites/twin", "")
+	h.want(200, "alice", "PUT", "/api/v1/sites/paris-07/maintenance?tenant=acme", `{"reason":"new router","until":"2026-02-01T00:00:00Z"}`)
+	h.want(204, "alice", "DELETE", "/api/v1/sites/paris-07/maintenance?tenant=acme", "")
+	h.want(403, "carol", "PUT", "/api/v1/sites/paris-07/maintenance?tenant=acme", `{"reason":"x"}`)
+	h.want(403, "carol", "DELETE", "/api/v1/sites/paris-07/maintenance?tenant=acme", "")
+
+	h.want(200, "alice", "GET", "/api/v1/registrations?limit=1", "")
+	h.want(400, "alice", "GET", "/api/v1/registrations?cursor=%25", "")
+	h.want(200, "alice", "POST", "/api/v1/registrations/rome-01/approve?tenant=acme", `{"labels":{"region":"eu-south"},"place":{"latitude":41.9,"longitude":12.5,"address":"Rome"}}`)
+	h.want(400, "alice", "POST", "/api/v1/registrations/oslo-001/approve?tenant=acme", `{"place":{"latitude":1,"longitude":1,"address":"refuse me"}}`)
+	h.want(403, "carol", "POST", "/api/v1/registrations/oslo-001/approve?tenant=acme", "")
+	h.want(403, "carol", "POST", "/api/v1/registrations/oslo-001/reject?tenant=acme", "")
+	h.want(204, "alice", "POST", "/api/v1/registrations/oslo-001/reject?tenant=acme", "")
+
+	h.want(200, "alice", "GET", q+"?query=up", "")
+	h.want(400, "alice", "GET", q, "")
+	h.want(200, "alice", "POST", q, "query=up&time=1", form...)
+	h.want(415, "alice", "POST", q, `{"query":"up"}`)
+	h.want(413, "alice", "POST", q, "query="+strings.Repeat("x", maxBodyBytes), form...)
+	h.want(200, "alice", "GET", q+"_range?query=up&start=0&end=60&step=15s", "")
+	h.want(400, "alice", "GET", q+"_range?query=up", "")
+	h.want(200, "alice", "POST", q+"_range", "query=up&start=2026-01-31T12:00:00Z&end=2026-01-31T13:00:00Z&step=60", form...)
+	h.want(400, "alice", "POST", q+"_range", "query=up&start=0&end=60000000&step=1", form...)
+	h.metrics.fail = http.StatusUnprocessableEntity
+	h.want(422, "alice", "GET", q+"?query=up", "")
+
+	seen := h.con3.seen
+	// The stream's success is read in TestStream.
+	seen["streamHealth"][200] = true
+	for path, item := range h.con3.doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			var ok, bad bool
+			for code := range seen[op.OperationID] {
+				ok, bad = ok || code < 300, bad || code >= 400
+			}
+			if !ok || !bad {
+				t.Errorf("%s %s: no success or no error was tried (%v)", method, path, seen[op.OperationID])
+			}
+		}
+	}
+}
+
+func TestUnknownPathsAndMethodsAreProblems(t *testing.T) {
+	h := newHarness(t)
+	for _, path := range []string{"/api/", "/api/v1/nothing", "/api/v2/session", "/api/v1/health/nothing", "/api/v1/sites/a/b/c"} {
+		h.want(404, "alice", "GET", path, "")
+	}
+	for target, allow := range map[string]string{
+		"PATCH /api/v1/session":                     "DELETE, GET, HEAD, POST",
+		"POST /api/v1/health/sites":                 "GET, HEAD",
+		"GET /api/v1/registrations/rome-01/approve": "POST",
+		"OPTIONS /api/v1/metrics/query":             "GET, HEAD, POST",
+		"DELETE /api/v1/sites/paris-07?tenant=acme": "GET, HEAD",
+		"POST /": "GET, HEAD",
+		"BREW /api/v1/sites/paris-07/maintenance?a=": "DELETE, PUT",
+	} {
+		method, path, _ := strings.Cut(target, " ")
+		if a := h.want(405, "alice", method, path, ""); a.Header.Get("Allow") != allow {
+			t.Errorf("%s: Allow %q, want %q", target, a.Header.Get("Allow"), allow)
+		}
+	}
+}
+
+func TestInvalidInputNamesTheField(t *testing.T) {
+	h := newHarness(t)
+	for _, c := range []struct{ method, target, body, field string }{
+		{"GET", "/api/v1/health/sites?limit=0", "", "limit"},
+		{"GET", "/api/v1/health/sites?limit=1001", "", "limit"},
+		{"GET", "/api/v1/health/sites?limit=1&limit=2", "", "limit"},
+		{"GET", "/api/v1/health/sites?colour=blue", "", "colour"},
+		{"GET", "/api/v1/health/sites?phase=online", "", "phase"},
+		{"GET", "/api/v1/health/sites?sort=age", "", "sort"},
+		{"GET", "/api/v1/health/sites?color=red", "", "color"},
+		{"GET", "/api/v1/health/sites?tenant=a,b", "", "tenant"},
+		{"GET", "/api/v1/health/sites?tenant=*", "", "tenant"},
+		{"GET", "/api/v1/health/sites?a;b", "", "query string"},
+		{"GET", "/api/v1/health/sites/..%2f..%2fmetrics", "", "site"},
+		{"GET", "/api/v1/sites/UPPER?tenant=acme", "", "site"},
+		{"GET", "/api/v1/registrations?cursor=garbage", "", "cursor"},
+		{"PUT", "/api/v1/sites/paris-07/maintenance?tenant=acme", `{"reason":"  "}`, "reason"},
+		{"PUT", "/api/v1/sites/paris-07/maintenance?tenant=acme", `{"reason":"` + strings.Repeat("ü", 201) + `"}`, "reason"},
+		{"PUT", "/api/v1/sites/paris-07/maintenance?tenant=acme", `{"reason":"x","until":"2020-01-01T00:00:00Z"}`, "until"},
+		{"PUT", "/api/v1/sites/paris-07/maintenance?tenant=acme", `{"reason":"x","until":"soon"}`, "body"},
+		{"POST", "/api/v1/registrations/rome-01/approve?tenant=acme", `{"labels":{"muster.dev/tenant":"globex"}}`, "labels.muster.dev/tenant"},
+		{"POST", "/api/v1/registrations/rome-01/approve?tenant=acme", `{"labels":{"a b":"c"}}`, "labels.a b"},
+		{"POST", "/api/v1/registrations/rome-01/approve?tenant=acme", `{"labels":{"a":"b c"}}`, "labels.a"},
+		{"POST", "/api/v1/registrations/rome-01/approve?tenant=acme", `{"place":{"latitude":91,"longitude":0}}`, "place.latitude"},
+		{"POST", "/api/v1/registrations/rome-01/approve?tenant=acme", `{"place":{"latitude":1}}`, "place.longitude"},
+		{"POST", "/api/v1/registrations/rome-01/approve?tenant=acme", `{"place":{"latitude":"1"}}`, "place.latitude"},
+		{"POST", "/api/v1/registrations/rome-01/approve?tenant=acme", `{"approved":true}`, "body"},
+		{"GET", "/api/v1/metrics/query?query=up&time=yesterday", "", "time"},
+		{"GET", "/api/v1/metrics/query_range?query=up&start=1&end=0&step=1", "", "end"},
+		{"GET", "/api/v1/metrics/query_range?query=up&start=0&end=1&step=-1", "", "step"},
+		{"GET", "/api/v1/metrics/query_range?query=up&start=0&end=1e9&step=1", "", "step"},
+	} {
+		a := h.want(400, "alice", c.method, c.target, c.body)
+		p := a.problem(t)
+		if len(p.Errors) == 0 || p.Errors[0].Field != c.field || p.Errors[0].Detail == "" {
+			t.Errorf("%s %s %s: problem names %+v, want %s", c.method, c.target, c.body, p.Errors, c.field)
+		}
+	}
+	for _, e := range h.api.auditLog() {
+		if strings.Contains(e, "patch") {
+			t.Errorf("invalid input led to %s", e)
+		}
+	}
+}
+
+func TestPanicBecomesAProblemWithANumber(t *testing.T) {
+	h := newHarness(t)
+	a := h.send("alice", "GET", "/api/v1/metrics/query?query=panic(", "")
+	p := a.problem(t)
+	if a.StatusCode != 500 || !strings.HasPrefix(p.Instance, "urn:muster:incident:") {
+		t.Fatalf("%d %s", a.StatusCode, a.body)
+	}
+	if n := strings.Count(h.log.String(), "instance="+p.Instance); n != 1 {
+		t.Errorf("the log names the incident %d times, want once", n)
+	}
+	if strings.Contains(string(a.body), "a bug in") {
+		t.Errorf("the cause went to the user: %s", a.body)
+	}
+}
+
+func TestDocumentIsServedAsJSON(t *testing.T) {
+	h := newHarness(t)
+	a := h.want(200, "", "GET", "/api/v1/openapi.json", "")
+	var doc struct {
+		OpenAPI string `json:"openapi"`
+		Paths   map[string]any
+	}
+	a.json(t, &doc)
+	if doc.OpenAPI != "3.0.3" || len(doc.Paths) < 14 {
+		t.Errorf("%s with %d paths", doc.OpenAPI, len(doc.Paths))
+	}
+	if got := fmt.Sprint(a.Header["Cache-Control"], a.Header["X-Content-Type-Options"], a.Header["Content-Security-Policy"]); got != "[no-store] [nosniff] [default-src 'none'; frame-ancestors 'none'; sandbox]" {
+		t.Errorf("headers: %s", got)
+	}
+}

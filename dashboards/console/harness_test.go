@@ -1,0 +1,419 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/gorillamux"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// contract checks that every answer of the API is one that the document promises.
+type contract struct {
+	doc    *openapi3.T
+	router routers.Router
+	mu     sync.Mutex
+	seen   map[string]map[int]bool // operation → status codes seen
+}
+
+func loadContract(t testing.TB) *contract {
+	t.Helper()
+	raw, err := openAPIJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := openapi3.NewLoader().LoadFromData(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := doc.Validate(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range doc.Components.Schemas {
+		closeSchema(s.Value)
+	}
+	router, err := gorillamux.NewRouter(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &contract{doc: doc, router: router, seen: map[string]map[int]bool{}}
+}
+
+// closeSchema refuses properties that the document doesn't name: clients must
+// tolerate them, but we must document what we send.
+func closeSchema(s *openapi3.Schema) {
+	if s == nil {
+		return
+	}
+	if len(s.Properties) > 0 && s.AdditionalProperties.Schema == nil {
+		no := false
+		s.AdditionalProperties.Has = &no
+		for _, p := range s.Properties {
+			if p.Ref == "" {
+				closeSchema(p.Value)
+			}
+		}
+	}
+	if s.Items != nil && s.Items.Ref == "" {
+		closeSchema(s.Items.Value)
+	}
+}
+
+func (c *contract) check(t testing.TB, req *http.Request, res *http.Response, body []byte) {
+	t.Helper()
+	route, params, err := c.router.FindRoute(req)
+	if err != nil {
+		if res.StatusCode != 404 && res.StatusCode != 405 || res.Header.Get("Content-Type") != problemMediaType {
+			t.Errorf("%s %s: no operation, but answered %d %s", req.Method, req.URL, res.StatusCode, res.Header.Get("Content-Type"))
+		}
+		return
+	}
+	in := &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: req, PathParams: params, Route: route},
+		Status:                 res.StatusCode, Header: res.Header, Body: io.NopCloser(bytes.NewReader(body)),
+		Options: &openapi3filter.Options{IncludeResponseStatus: true},
+	}
+	if err := openapi3filter.ValidateResponse(context.Background(), in); err != nil {
+		t.Errorf("%s %s → %d breaks the contract: %v\n%s", req.Method, req.URL, res.StatusCode, err, body)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.seen[route.Operation.OperationID] == nil {
+		c.seen[route.Operation.OperationID] = map[int]bool{}
+	}
+	c.seen[route.Operation.OperationID][res.StatusCode] = true
+}
+
+func init() {
+	// problem+json and event streams are decoded as JSON and as text.
+	openapi3filter.RegisterBodyDecoder(problemMediaType, openapi3filter.JSONBodyDecoder)
+	openapi3filter.RegisterBodyDecoder("text/event-stream", openapi3filter.FileBodyDecoder)
+}
+
+// fakeHealth stands for the health role: it answers with the tenants that it was
+// told, and remembers what it was asked.
+type fakeHealth struct {
+	srv *httptest.Server
+	mu  sync.Mutex
+	req []*http.Request
+	// answer replaces the canned answer.
+	answer http.HandlerFunc
+	events chan string
+	open   atomic.Int32 // streams
+}
+
+func newFakeHealth(t *testing.T) *fakeHealth {
+	f := &fakeHealth{events: make(chan string, 10)}
+	f.srv = httptest.NewServer(f)
+	t.Cleanup(func() {
+		f.srv.CloseClientConnections()
+		f.srv.Close()
+	})
+	return f
+}
+
+func (f *fakeHealth) last() *http.Request {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.req) == 0 {
+		return nil
+	}
+	return f.req[len(f.req)-1]
+}
+
+func (f *fakeHealth) asked() int { f.mu.Lock(); defer f.mu.Unlock(); return len(f.req) }
+
+const cannedDimension = `{"score":88.5,"colour":"green","known":true,"staleSeconds":0}`
+
+var cannedSite = `"name":"paris-07","tenant":"acme","region":"eu-west","virtualSites":["shared/all-eu"],"phase":"Online","lastSeen":"2026-01-31T12:00:00Z",
+"score":null,"colour":"grey","since":"2026-01-31T12:00:00Z","dimensions":{"connectivity":` + cannedDimension + `,"reliability":` + cannedDimension + `,
+"security":` + cannedDimension + `,"performance":{"score":null,"colour":"grey","known":false,"staleSeconds":0}},
+"reasons":[{"dimension":"reliability","signal":"nodes-not-ready","value":1,"threshold":0,"pointsLost":61,"since":"2026-01-31T12:00:00Z","text":"1 node is not ready"}],
+"place":{"latitude":48.85,"longitude":2.35,"address":"Paris"},"maintenance":null`
+
+const cannedVS = `{"name":"all-eu","namespace":"shared","tenant":"acme","description":"","sites":3,"mean":80,"p10":39,"worst":{"site":"paris-07","score":39},
+"counts":{"green":2,"orange":0,"red":1,"grey":0},"maintenance":0,"percentUnhealthy":33.3}`
+
+func (f *fakeHealth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	f.req = append(f.req, r.Clone(context.Background()))
+	answer := f.answer
+	f.mu.Unlock()
+	if answer != nil {
+		answer(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Set-Cookie", "stolen=1")
+	const asOf = `{"asOf":"2026-01-31T12:00:00Z",`
+	switch strings.TrimPrefix(r.URL.Path, "/api/v1/health/") {
+	case "sites":
+		fmt.Fprint(w, asOf+`"total":1,"sites":[{`+cannedSite+`}],"nextCursor":"abc"}`)
+	case "sites/paris-07":
+		fmt.Fprint(w, `{`+cannedSite+`,"labels":{"region":"eu-west"},"signals":[{"name":"nodes-not-ready","dimension":"reliability","value":1,"score":0,"known":true,
+			"error":"","good":0,"bad":1,"weight":1,"critical":true,"unit":"count","source":"kube-state-metrics","asOf":"2026-01-31T12:00:00Z"}]}`)
+	case "virtualsites":
+		fmt.Fprint(w, asOf+`"total":1,"virtualSites":[`+cannedVS+`]}`)
+	case "virtualsites/all-eu":
+		fmt.Fprint(w, cannedVS)
+	case "policies":
+		fmt.Fprint(w, `{"policies":[{"tenant":"acme","name":"default","sites":3,"signals":[{"name":"a","dimension":"security","error":"","sitesKnown":3,"queryMillis":1.5}]}]}`)
+	case "stream":
+		f.serveEvents(w, r)
+	default:
+		w.Header().Set("Content-Type", problemMediaType)
+		w.WriteHeader(404)
+		fmt.Fprint(w, `{"type":"urn:muster:problem:not-found","title":"Not Found","status":404}`)
+	}
+}
+
+func (f *fakeHealth) serveEvents(w http.ResponseWriter, r *http.Request) {
+	f.open.Add(1)
+	defer f.open.Add(-1)
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.WriteHeader(200)
+	_ = http.NewResponseController(w).Flush()
+	for {
+		select {
+		case <-r.Context().Done():
+			return
+		case e := <-f.events:
+			fmt.Fprintf(w, "%s\n\n", e)
+			_ = http.NewResponseController(w).Flush()
+		}
+	}
+}
+
+// fakeMetrics remembers what it was handed.
+type fakeMetrics struct {
+	mu     sync.Mutex
+	tenant string
+	path   string
+	form   url.Values
+	header http.Header
+	method string
+	fail   int
+}
+
+func (f *fakeMetrics) ServeQuery(w http.ResponseWriter, r *http.Request, tenant, path string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tenant, f.path, f.header, f.method = tenant, path, r.Header.Clone(), r.Method
+	if err := r.ParseForm(); err != nil {
+		panic(err)
+	}
+	f.form = r.Form
+	w.Header().Set("Content-Type", "application/json")
+	if f.form.Get("query") == "panic(" {
+		panic("a bug in the metric store")
+	}
+	if f.fail != 0 {
+		w.WriteHeader(f.fail)
+		fmt.Fprint(w, `{"status":"error","errorType":"bad_data","error":"parse error"}`)
+		return
+	}
+	fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
+}
+
+// clock is a time that tests move.
+type clock struct {
+	mu sync.Mutex
+	t  time.Time
+}
+
+func (c *clock) now() time.Time          { c.mu.Lock(); defer c.mu.Unlock(); return c.t }
+func (c *clock) advance(d time.Duration) { c.mu.Lock(); c.t = c.t.Add(d); c.mu.Unlock() }
+
+type harness struct {
+	t       *testing.T
+	api     *fakeAPI
+	health  *fakeHealth
+	metrics *fakeMetrics
+	clock   *clock
+	con     *Console
+	srv     *httptest.Server
+	con3    *contract
+	reg     *prometheus.Registry
+	log     *logBuffer
+}
+
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+func (l *logBuffer) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.b.String() }
+
+// newHarness starts a console before a fake API server with the tenants acme and
+// globex. alice may do everything in acme, bob in globex, carol reads acme, root may
+// everything, both reads both, nobody may nothing.
+func newHarness(t *testing.T, change ...func(*Options, *timing)) *harness {
+	t.Helper()
+	h := &harness{t: t, api: newFakeAPI(t), health: newFakeHealth(t), metrics: &fakeMetrics{}, con3: loadContract(t),
+		clock: &clock{t: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}, reg: prometheus.NewRegistry(), log: &logBuffer{}}
+	h.api.tenants = []string{"globex", "acme"}
+	h.api.user("alice", "list acme-system", "get acme-system", "patch acme-system")
+	h.api.user("bob", "list globex-system", "get globex-system", "patch globex-system")
+	h.api.user("carol", "list acme-system", "get acme-system")
+	h.api.user("both", "list acme-system", "get acme-system", "list globex-system", "get globex-system", "patch acme-system")
+	h.api.user("root", "* *")
+	h.api.user("nobody")
+	h.api.site("acme", "paris-07", approved)
+	h.api.site("acme", "rome-01")
+	h.api.site("acme", "oslo-001")
+	h.api.site("acme", "twin", approved)
+	h.api.site("globex", "twin", approved)
+	h.api.site("globex", "lima-1")
+
+	base, err := url.Parse(h.health.srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{RestConfig: h.api.config(), HealthURL: base, Metrics: h.metrics, SessionKey: bytes.Repeat([]byte{7}, 32), Registerer: h.reg,
+		Logger: slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	tm := defaultTiming()
+	for _, c := range change {
+		c(&o, &tm)
+	}
+	if h.con, err = newConsole(o, tm, h.clock.now); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = h.con.Run(ctx) }()
+	h.srv = httptest.NewUnstartedServer(nil)
+	h.srv.Config = h.con.NewServer()
+	h.srv.Start()
+	t.Cleanup(func() {
+		h.srv.CloseClientConnections()
+		h.srv.Close()
+		cancel()
+		<-done
+	})
+	eventually(t, "the list of sites is loaded", func() bool { return h.con.Ready() == nil })
+	return h
+}
+
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 10 s: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+type answer struct {
+	*http.Response
+	body []byte
+}
+
+func (a answer) json(t testing.TB, out any) {
+	t.Helper()
+	if err := json.Unmarshal(a.body, out); err != nil {
+		t.Fatalf("%v\n%s", err, a.body)
+	}
+}
+
+func (a answer) problem(t testing.TB) problem {
+	t.Helper()
+	var p problem
+	if a.Header.Get("Content-Type") != problemMediaType {
+		t.Errorf("%s %s → %d %s, want a problem\n%.300s", a.Request.Method, a.Request.URL, a.StatusCode, a.Header.Get("Content-Type"), a.body)
+		return p
+	}
+	a.json(t, &p)
+	if p.Status != a.StatusCode || p.Title == "" || p.Type == "" {
+		t.Errorf("half a problem: %s", a.body)
+	}
+	return p
+}
+
+// send sends a request as a program of this user would; user "" sends no token.
+func (h *harness) send(user, method, target, body string, header ...string) answer {
+	h.t.Helper()
+	req, err := http.NewRequest(method, h.srv.URL+target, strings.NewReader(body))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	} else {
+		req.Body = http.NoBody
+	}
+	if user != "" {
+		req.Header.Set("Authorization", "Bearer token-"+user)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		if header[i] == "Host" {
+			req.Host = header[i+1]
+		}
+		req.Header.Set(header[i], header[i+1])
+	}
+	return h.do(req)
+}
+
+func (h *harness) do(req *http.Request) answer {
+	h.t.Helper()
+	client := &http.Client{Timeout: 10 * time.Second, Transport: h.srv.Client().Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	res, err := client.Do(req)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if strings.HasPrefix(req.URL.Path, apiPrefix) && req.Method != "HEAD" && res.StatusCode != 307 && res.StatusCode != 301 {
+		h.con3.check(h.t, req, res, body)
+	}
+	return answer{res, body}
+}
+
+// want sends and checks the status.
+func (h *harness) want(code int, user, method, target, body string, header ...string) answer {
+	h.t.Helper()
+	a := h.send(user, method, target, body, header...)
+	if a.StatusCode != code {
+		h.t.Errorf("%s %s as %s → %d, want %d: %.300s", method, target, user, a.StatusCode, code, a.body)
+	} else if code >= 400 && !strings.HasPrefix(target, "/api/v1/metrics") {
+		a.problem(h.t)
+	}
+	return a
+}
+
+// login returns the Cookie header of a session.
+func (h *harness) login(user string) string {
+	h.t.Helper()
+	a := h.want(204, "", "POST", "/api/v1/session", `{"token":"token-`+user+`"}`)
+	for _, c := range a.Cookies() {
+		if c.Name == sessionCookie {
+			return c.Name + "=" + c.Value
+		}
+	}
+	h.t.Fatal("no cookie was set")
+	return ""
+}

@@ -1,0 +1,229 @@
+package console
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/prometheus/common/model"
+
+	"muster.dev/muster/internal/fleet"
+)
+
+const (
+	maxBodyBytes  = 64 << 10
+	maxQueryBytes = 16 << 10 // of one PromQL expression
+	maxPoints     = 11000    // of one series of a range query, as in Prometheus
+	defaultLimit  = 100
+	maxLimit      = 1000
+)
+
+// param is a parameter of a query string or a form; check says what is wrong with a
+// value and what would be right.
+type param struct {
+	name  string
+	check func(string) error
+}
+
+func text(max int) func(string) error {
+	return func(s string) error {
+		if utf8.RuneCountInString(s) > max || !utf8.ValidString(s) {
+			return fmt.Errorf("want at most %d characters", max)
+		}
+		return nil
+	}
+}
+
+func oneOf(want ...string) func(string) error {
+	return func(s string) error {
+		if !slices.Contains(want, s) {
+			return fmt.Errorf("%q: want one of %s", s, strings.Join(want, ", "))
+		}
+		return nil
+	}
+}
+
+func whole(lo, hi int) func(string) error {
+	return func(s string) error {
+		if n, err := strconv.Atoi(s); err != nil || n < lo || n > hi {
+			return fmt.Errorf("%q: want a whole number from %d to %d", s, lo, hi)
+		}
+		return nil
+	}
+}
+
+var (
+	tenantParam = param{"tenant", fleet.ValidateTenant}
+	limitParam  = param{"limit", whole(1, maxLimit)}
+	cursorParam = param{"cursor", text(1024)}
+	seriesLimit = param{"limit", whole(0, 1_000_000)}
+
+	oneTenant = []param{tenantParam}
+	siteList  = []param{
+		tenantParam, limitParam, cursorParam,
+		{"virtualSite", text(320)}, {"region", text(63)}, {"q", text(200)},
+		{"colour", oneOf(string(fleet.Green), string(fleet.Orange), string(fleet.Red), string(fleet.Grey))},
+		{"phase", oneOf(string(fleet.PhasePending), string(fleet.PhaseApproved), string(fleet.PhaseOnline), string(fleet.PhaseOffline), string(fleet.PhaseDecommissioned))},
+		{"sort", oneOf("score", "name")},
+	}
+	pagedList       = []param{tenantParam, limitParam, cursorParam}
+	virtualSiteItem = []param{tenantParam, {"namespace", text(63)}}
+	instantQuery    = []param{tenantParam, {"query", promQL}, {"time", timestamp}, {"timeout", duration}, seriesLimit}
+	rangeQuery      = []param{tenantParam, {"query", promQL}, {"start", timestamp}, {"end", timestamp}, {"step", duration}, {"timeout", duration}, seriesLimit}
+)
+
+func promQL(s string) error {
+	if len(s) > maxQueryBytes || !utf8.ValidString(s) {
+		return fmt.Errorf("want at most %d bytes of PromQL", maxQueryBytes)
+	}
+	return nil
+}
+
+func timestamp(s string) error {
+	_, err := parseTime(s)
+	return err
+}
+
+func duration(s string) error {
+	_, err := parseStep(s)
+	return err
+}
+
+// parseTime reads a time as Prometheus does: RFC 3339 or Unix seconds.
+func parseTime(s string) (time.Time, error) {
+	if f, err := strconv.ParseFloat(s, 64); err == nil && math.Abs(f) < 1e11 {
+		return time.UnixMilli(int64(f * 1000)), nil
+	}
+	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
+		return t, nil
+	}
+	return time.Time{}, fmt.Errorf("%q: want RFC 3339, such as 2026-01-31T12:00:00Z, or Unix seconds", s)
+}
+
+// parseStep reads a duration as Prometheus does: seconds, or such as 5m.
+func parseStep(s string) (time.Duration, error) {
+	if f, err := strconv.ParseFloat(s, 64); err == nil && f > 0 && f < 1e9 {
+		return time.Duration(f * float64(time.Second)), nil
+	}
+	if d, err := model.ParseDuration(s); err == nil && d > 0 {
+		return time.Duration(d), nil
+	}
+	return 0, fmt.Errorf("%q: want seconds, or a duration such as 15s or 5m, greater than zero", s)
+}
+
+// checked returns the values that are set, or a problem that names all that is
+// wrong: unknown, repeated and malformed parameters.
+func checked(in url.Values, known []param) (url.Values, error) {
+	out := url.Values{}
+	var errs []fieldError
+	names := make([]string, 0, len(in))
+	for name := range in {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		i := slices.IndexFunc(known, func(p param) bool { return p.name == name })
+		switch values := in[name]; {
+		case i < 0:
+			errs = append(errs, fieldError{printable(name), "unknown parameter; want " + listNames(known)})
+		case len(values) > 1:
+			errs = append(errs, fieldError{name, "given more than once"})
+		case values[0] == "":
+		default:
+			if err := known[i].check(values[0]); err != nil {
+				errs = append(errs, fieldError{name, err.Error()})
+			}
+			out.Set(name, values[0])
+		}
+	}
+	if len(errs) > 0 {
+		return nil, invalidFields(errs)
+	}
+	return out, nil
+}
+
+func listNames(known []param) string {
+	if len(known) == 0 {
+		return "none"
+	}
+	names := make([]string, len(known))
+	for i, p := range known {
+		names[i] = p.name
+	}
+	return strings.Join(names, ", ")
+}
+
+func printable(s string) string {
+	if len(s) > 60 {
+		s = s[:60] + "…"
+	}
+	return strings.ToValidUTF8(s, "?")
+}
+
+func limitOf(q url.Values) int {
+	if n, err := strconv.Atoi(q.Get("limit")); err == nil {
+		return n
+	}
+	return defaultLimit
+}
+
+// mediaType tells the type of the body.
+func mediaType(r *http.Request) string {
+	mt, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return mt
+}
+
+// readJSON reads the body into out, strictly; an absent body leaves out as it is
+// where optional.
+func readJSON(r *http.Request, out any, optional bool) error {
+	if optional && (r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0) {
+		return nil
+	}
+	if mediaType(r) != "application/json" {
+		return newProblem(http.StatusUnsupportedMediaType, typeMediaType, "want a body with Content-Type: application/json")
+	}
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	err := dec.Decode(out)
+	if err == nil {
+		if _, more := dec.Token(); !errors.Is(more, io.EOF) {
+			return invalid("body", "want one JSON object and nothing after it")
+		}
+		return nil
+	}
+	var (
+		tooLarge *http.MaxBytesError
+		typeErr  *json.UnmarshalTypeError
+	)
+	switch {
+	case errors.As(err, &tooLarge):
+		return err
+	case errors.As(err, &typeErr) && typeErr.Field != "":
+		return invalid(typeErr.Field, "want %s, have %s", jsonName(typeErr), typeErr.Value)
+	case errors.Is(err, io.EOF):
+		return invalid("body", "is empty; want a JSON object")
+	default:
+		return invalid("body", "%s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+}
+
+func jsonName(e *json.UnmarshalTypeError) string {
+	switch k := e.Type.Kind().String(); {
+	case strings.HasPrefix(k, "float"), strings.HasPrefix(k, "int"):
+		return "a number"
+	case k == "map", k == "struct":
+		return "an object"
+	default:
+		return "a " + k
+	}
+}

@@ -1,0 +1,312 @@
+package console
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/klauspost/compress/gzhttp"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"muster.dev/muster/internal/fleet"
+)
+
+const apiPrefix = "/api/"
+
+// route is one operation of the API. Its parameters are checked before the handler
+// runs; the OpenAPI document has one operation for each, which a test verifies.
+type route struct {
+	method, path string
+	doing        string // what goes wrong when it fails, for problems
+	params       []param
+	form         bool // parameters may come in a form body too
+	open         bool // no authentication
+	stream       bool
+	handle       func(http.ResponseWriter, *call) error
+}
+
+// call is a request that passed the checks of its route.
+type call struct {
+	*http.Request
+	id   identity
+	cred credential
+	q    url.Values // checked parameters, only those that are set
+}
+
+func (c *Console) apiRoutes() []route {
+	const (
+		site    = "/api/v1/sites/{site}"
+		pending = "/api/v1/registrations"
+		health  = "/api/v1/health"
+	)
+	return []route{
+		{method: "GET", path: "/api/v1/openapi.json", doing: "read the API's description", open: true, handle: c.getOpenAPI},
+
+		{method: "POST", path: "/api/v1/session", doing: "log in", open: true, handle: c.postSession},
+		{method: "GET", path: "/api/v1/session", doing: "read the session", handle: c.getSession},
+		{method: "DELETE", path: "/api/v1/session", doing: "log out", open: true, handle: c.deleteSession},
+
+		{method: "GET", path: site, doing: "read the site", params: oneTenant, handle: c.getSite},
+		{method: "PUT", path: site + "/maintenance", doing: "set maintenance", params: oneTenant, handle: c.putMaintenance},
+		{method: "DELETE", path: site + "/maintenance", doing: "end maintenance", params: oneTenant, handle: c.deleteMaintenance},
+
+		{method: "GET", path: pending, doing: "list registrations", params: pagedList, handle: c.listRegistrations},
+		{method: "POST", path: pending + "/{site}/approve", doing: "approve the site", params: oneTenant, handle: c.approve},
+		{method: "POST", path: pending + "/{site}/reject", doing: "reject the site", params: oneTenant, handle: c.reject},
+
+		{method: "GET", path: health + "/sites", doing: "list the sites' health", params: siteList, handle: c.proxyHealth},
+		{method: "GET", path: health + "/sites/{site}", doing: "read the site's health", params: oneTenant, handle: c.proxyHealth},
+		{method: "GET", path: health + "/virtualsites", doing: "list the virtual sites' health", params: pagedList, handle: c.proxyHealth},
+		{method: "GET", path: health + "/virtualsites/{virtualSite}", doing: "read the virtual site's health", params: virtualSiteItem, handle: c.proxyHealth},
+		{method: "GET", path: health + "/policies", doing: "list the health policies", params: nil, handle: c.proxyHealth},
+		{method: "GET", path: health + "/stream", doing: "follow the fleet's health", params: oneTenant, stream: true, handle: c.streamHealth},
+
+		{method: "GET", path: "/api/v1/metrics/query", doing: "query metrics", params: instantQuery, handle: c.queryInstant},
+		{method: "POST", path: "/api/v1/metrics/query", doing: "query metrics", params: instantQuery, form: true, handle: c.queryInstant},
+		{method: "GET", path: "/api/v1/metrics/query_range", doing: "query metrics", params: rangeQuery, handle: c.queryRange},
+		{method: "POST", path: "/api/v1/metrics/query_range", doing: "query metrics", params: rangeQuery, form: true, handle: c.queryRange},
+	}
+}
+
+// routes builds the handler of everything.
+func (c *Console) routes() (http.Handler, error) {
+	sameOrigin := http.NewCrossOriginProtection()
+	for _, o := range c.opt.TrustedOrigins {
+		if err := sameOrigin.AddTrustedOrigin(o); err != nil {
+			return nil, fmt.Errorf("console: trusted origin %q: %w", o, err)
+		}
+	}
+	compress, err := gzhttp.NewWrapper(gzhttp.MinSize(1024), gzhttp.ContentTypes([]string{"application/json", problemMediaType}))
+	if err != nil {
+		return nil, fmt.Errorf("console: compression: %w", err)
+	}
+
+	mux := http.NewServeMux()
+	methods := map[string][]string{}
+	for _, rt := range c.apiRoutes() {
+		h := c.recovered(rt.doing, c.operation(rt, sameOrigin))
+		if !rt.stream {
+			h = compress(h)
+		}
+		mux.Handle(rt.method+" "+rt.path, c.observed(rt.path, rt.stream, h))
+		methods[rt.path] = append(methods[rt.path], rt.method)
+	}
+	for path, allowed := range methods {
+		mux.Handle(path, c.observed(path, false, methodNotAllowed(allowed)))
+	}
+	mux.Handle(apiPrefix, c.observed(apiPrefix, false, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		notFound("there is no %s; GET /api/v1/openapi.json lists what there is", printable(r.URL.Path)).write(w)
+	})))
+	mux.Handle("/", c.observed("/", false, c.recovered("serve the web console", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			methodNotAllowed([]string{"GET"}).ServeHTTP(w, r)
+			return
+		}
+		c.static.ServeHTTP(w, r)
+	}))))
+	return secured(mux), nil
+}
+
+func methodNotAllowed(allowed []string) http.Handler {
+	if slices.Contains(allowed, "GET") {
+		allowed = append(slices.Clone(allowed), "HEAD")
+	}
+	slices.Sort(allowed)
+	list := strings.Join(allowed, ", ")
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Allow", list)
+		newProblem(http.StatusMethodNotAllowed, typeMethod, "%s is not possible here; want %s", printable(r.Method), list).write(w)
+	})
+}
+
+// operation does for every route what comes before its handler: same origin, body
+// cap, time limit, parameters, authentication. Errors become problems.
+func (c *Console) operation(rt route, sameOrigin *http.CrossOriginProtection) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		if err := sameOrigin.Check(r); err != nil {
+			newProblem(http.StatusForbidden, typeCrossOrigin, "a page of another origin sent this request; "+
+				"if the console stands behind a proxy, add its public origin to the trusted ones").write(w)
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
+		if !rt.stream {
+			ctx, cancel := context.WithTimeout(r.Context(), c.timing.request)
+			defer cancel()
+			r = r.WithContext(ctx)
+		}
+		if err := c.serve(rt, w, r); err != nil {
+			c.fail(w, r, asProblem(err, rt.doing))
+		}
+	})
+}
+
+func (c *Console) serve(rt route, w http.ResponseWriter, r *http.Request) error {
+	cl := &call{Request: r}
+	if !rt.open {
+		id, cred, err := c.authenticate(w, r)
+		if err != nil {
+			return err
+		}
+		cl.id, cl.cred = id, cred
+		cl.Request = r.WithContext(withIdentity(r.Context(), id))
+	}
+	in, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return invalid("query string", "%s", err)
+	}
+	if rt.form {
+		if err := addForm(in, r); err != nil {
+			return err
+		}
+	}
+	if cl.q, err = checked(in, rt.params); err != nil {
+		return err
+	}
+	if err := checkPath(r); err != nil {
+		return err
+	}
+	return rt.handle(w, cl)
+}
+
+// addForm adds the form in the body to the values of the query string.
+func addForm(in url.Values, r *http.Request) error {
+	if mediaType(r) != "application/x-www-form-urlencoded" {
+		return newProblem(http.StatusUnsupportedMediaType, typeMediaType, "want a body with Content-Type: application/x-www-form-urlencoded")
+	}
+	if err := r.ParseForm(); err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			return err
+		}
+		return invalid("body", "%s", err)
+	}
+	for name, values := range r.PostForm {
+		in[name] = append(in[name], values...)
+	}
+	return nil
+}
+
+// checkPath holds names in the path to what Kubernetes allows, so that nothing else
+// ever becomes part of a URL of the parts behind us.
+func checkPath(r *http.Request) error {
+	if name := r.PathValue("site"); name != "" {
+		if errs := validation.IsDNS1123Label(name); len(errs) > 0 {
+			return invalid("site", "%q: want 1 to 63 lower-case letters, digits or '-', starting and ending with a letter or digit", printable(name))
+		}
+	}
+	if name := r.PathValue("virtualSite"); name != "" {
+		if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
+			return invalid("virtualSite", "%q: want lower-case letters, digits, '-' or '.'", printable(name))
+		}
+	}
+	return nil
+}
+
+// fail logs what is ours and tells the user.
+func (c *Console) fail(w http.ResponseWriter, r *http.Request, p *problem) {
+	if p.Status >= 500 && p.cause != nil && !errors.Is(p.cause, context.Canceled) {
+		level := c.log.Warn
+		if p.Status == http.StatusInternalServerError {
+			p.Instance = incident()
+			level = c.log.Error
+		}
+		level("request failed", "method", r.Method, "path", r.URL.Path, "code", p.Status, "instance", p.Instance, "err", p.cause)
+	}
+	p.write(w)
+}
+
+func incident() string { return "urn:muster:incident:" + strings.ToLower(rand.Text()) }
+
+// recovered turns a panic into a 500 with a number that the log has too.
+func (c *Console) recovered(doing string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rec := &recorder{ResponseWriter: w}
+		defer func() {
+			v := recover()
+			if v == nil {
+				return
+			}
+			if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+				panic(v)
+			}
+			c.met.panics.Inc()
+			p := newProblem(http.StatusInternalServerError, typeInternal, "%s failed; the log has the cause under this instance", doing)
+			p.Instance = incident()
+			c.log.Error("panic", "method", r.Method, "path", r.URL.Path, "instance", p.Instance, "err", v, "stack", string(debug.Stack()))
+			if rec.code != 0 {
+				panic(http.ErrAbortHandler) // the answer has begun: cut it, so that nobody takes it for whole
+			}
+			p.write(rec)
+		}()
+		next.ServeHTTP(rec, r)
+	})
+}
+
+// secured sets the headers that confine what a browser does with our answers.
+func secured(next http.Handler) http.Handler {
+	const (
+		page = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+		data = "default-src 'none'; frame-ancestors 'none'; sandbox"
+	)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		csp := page
+		if strings.HasPrefix(r.URL.Path, apiPrefix) {
+			csp = data
+		}
+		h.Set("Content-Security-Policy", csp)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Permissions-Policy", "camera=(), microphone=(), geolocation=(), payment=()")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// writeJSON answers with v.
+func writeJSON(w http.ResponseWriter, code int, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode the answer: %w", err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(append(b, '\n'))
+	return nil
+}
+
+// siteOf is the site that the path and the parameter tenant name. Without the
+// parameter, the name must be unique among the tenants that the user may read.
+func (c *Console) siteOf(cl *call) (fleet.SiteID, error) {
+	name := cl.PathValue("site")
+	set, err := c.access.scope(cl.Context(), cl.id, cl.q.Get("tenant"))
+	if err != nil {
+		return fleet.SiteID{}, err
+	}
+	if len(set.names) == 1 {
+		return fleet.SiteID{Tenant: set.names[0], Name: name}, nil
+	}
+	if err := c.pending.ready(); err != nil {
+		return fleet.SiteID{}, unavailable(err, "the list of sites is not loaded yet; name the tenant with the parameter tenant")
+	}
+	tenants := c.pending.tenantsOf(name, set)
+	switch len(tenants) {
+	case 0:
+		return fleet.SiteID{}, notFound("there is no site %q in the tenants that you may read", name)
+	case 1:
+		return fleet.SiteID{Tenant: tenants[0], Name: name}, nil
+	}
+	p := newProblem(http.StatusConflict, typeAmbiguous, "several tenants have a site %q: name one with the parameter tenant", name)
+	p.Tenants = tenants
+	return fleet.SiteID{}, p
+}
