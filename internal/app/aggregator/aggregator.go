@@ -4,6 +4,7 @@ package aggregator
 
 import (
 	"context"
+	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -50,5 +51,6 @@ func open(env *app.Env, c config.Config) (store, error) {
 		return nil, err
 	}
 	_ = probe.Close()
+	debug.SetGCPercent(cortex.GCPercent)
 	return cortex.New(cortex.Options{DataDir: c.Path("aggregator"), Listen: c.Aggregator.Cortex.Listen, Retention: c.Aggregator.Cortex.Retention.D(), Logger: env.Log})
 }
