@@ -292,21 +292,20 @@ func TestAFalsifiedBlobIsNeverApplied(t *testing.T) {
 func TestAHostileStateIsRefused(t *testing.T) {
 	r, s := fleetOf(t)
 	ok := wire.DigestOf(nil)
-	for name, items := range map[string][]*wire.Item{
-		"path":     {{Kind: "CollectionPolicy", Name: "x", Digest: "../../../../etc/passwd"}},
-		"too big":  {{Kind: "CollectionPolicy", Name: "x", Digest: ok, Size: 1 << 50}},
-		"negative": {{Kind: "CollectionPolicy", Name: "x", Digest: ok, Size: -1}},
-		"twice":    {{Kind: "CollectionPolicy", Name: "x", Digest: ok}, {Kind: "CollectionPolicy", Name: "x", Digest: ok}},
-		"no name":  {{Kind: "CollectionPolicy", Digest: ok}},
+	for why, items := range map[string][]*wire.Item{
+		"is no SHA-256":  {{Kind: "CollectionPolicy", Name: "x", Digest: "../../../../etc/passwd"}},
+		"bytes, want at": {{Kind: "CollectionPolicy", Name: "x", Digest: ok, Size: 1 << 50}},
+		"-1 bytes":       {{Kind: "CollectionPolicy", Name: "x", Digest: ok, Size: -1}},
+		"is there twice": {{Kind: "CollectionPolicy", Name: "x", Digest: ok}, {Kind: "CollectionPolicy", Name: "x", Digest: ok}},
+		"no usable kind": {{Kind: "CollectionPolicy", Digest: ok}},
 	} {
 		r.SetState(paris, &wire.DesiredState{Revision: wire.RevisionOf(items), Items: items})
-		want := items[0].Digest
-		r.Eventually(name+" is refused", func() bool {
-			st := s.Status()
-			return st.LastError != "" && len(st.Desired.Items) > 0 && st.Desired.Items[0].Digest == want && r.Seen(paris).Condition("DesiredStateValid").GetStatus() == "False"
+		r.Eventually("refused: "+why, func() bool {
+			return strings.Contains(s.Status().LastError, why) && r.Seen(paris).Condition("DesiredStateValid").GetStatus() == "False"
 		})
 	}
 	r.SetState(paris, &wire.DesiredState{Revision: "of something else"})
+	r.Eventually("refused: a revision that lies", func() bool { return strings.Contains(s.Status().LastError, "does not name its items") })
 	st := r.SetDesired(paris, policy("fine"))
 	r.Eventually("a good state mends it", func() bool {
 		return r.Seen(paris).Report.GetAppliedRevision() == st.Revision && r.Seen(paris).Condition("DesiredStateValid").GetStatus() == "True"

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -56,43 +57,69 @@ func (validator) Validate(_ context.Context, a admission.Attributes, _ admission
 }
 
 func check(a admission.Attributes) (field.ErrorList, error) {
+	var errs field.ErrorList
+	if a.GetOperation() == admission.Create && systemKinds[a.GetKind().Kind] {
+		errs = validation.InSystemNamespace(a.GetNamespace())
+	}
+	if a.GetKind().Kind == "Site" && !trusted(a.GetUserInfo()) {
+		errs = append(errs, validation.ReservedLabels(labelsOf(a.GetOldObject()), labelsOf(a.GetObject()))...)
+	}
+	if !specChanged(a) {
+		return errs, nil
+	}
+	more, err := checkSpec(a)
+	return append(errs, more...), err
+}
+
+func checkSpec(a admission.Attributes) (field.ErrorList, error) {
 	switch a.GetKind().Kind {
+	case "Tenant":
+		return typed(a.GetObject(), validation.Tenant)
 	case "Site":
-		s, errs, err := typed(a.GetObject(), validation.Site)
-		if err == nil && !trusted(a.GetUserInfo()) {
-			var old v1alpha1.Site
-			if u, ok := a.GetOldObject().(*unstructured.Unstructured); ok && u != nil {
-				old.Labels = u.GetLabels()
-			}
-			errs = append(errs, validation.ReservedLabels(old.Labels, s.Labels)...)
-		}
-		return errs, err
+		return typed(a.GetObject(), validation.Site)
 	case "VirtualSite":
-		_, errs, err := typed(a.GetObject(), validation.VirtualSite)
-		return errs, err
+		return typed(a.GetObject(), validation.VirtualSite)
 	case "RegistrationToken":
-		_, errs, err := typed(a.GetObject(), validation.RegistrationToken)
-		return errs, err
+		return typed(a.GetObject(), validation.RegistrationToken)
 	case "CollectionPolicy":
-		_, errs, err := typed(a.GetObject(), validation.CollectionPolicy)
-		return errs, err
+		return typed(a.GetObject(), validation.CollectionPolicy)
 	case "HealthPolicy":
-		_, errs, err := typed(a.GetObject(), validation.HealthPolicy)
-		return errs, err
+		return typed(a.GetObject(), validation.HealthPolicy)
 	}
 	return nil, nil
 }
 
-func typed[T any](obj runtime.Object, validate func(*T) field.ErrorList) (*T, field.ErrorList, error) {
-	out := new(T)
+// systemKinds live in <tenant>-system.
+var systemKinds = map[string]bool{"Site": true, "RegistrationToken": true, "CollectionPolicy": true, "HealthPolicy": true}
+
+// specChanged spares what was let in before: an object that a stricter rule would
+// refuse today can still be labelled and deleted.
+func specChanged(a admission.Attributes) bool {
+	if a.GetOperation() != admission.Update {
+		return true
+	}
+	before, ok1 := a.GetOldObject().(*unstructured.Unstructured)
+	now, ok2 := a.GetObject().(*unstructured.Unstructured)
+	return !ok1 || !ok2 || !equality.Semantic.DeepEqual(before.Object["spec"], now.Object["spec"])
+}
+
+func labelsOf(obj runtime.Object) map[string]string {
+	if u, ok := obj.(*unstructured.Unstructured); ok && u != nil {
+		return u.GetLabels()
+	}
+	return nil
+}
+
+func typed[T any](obj runtime.Object, validate func(*T) field.ErrorList) (field.ErrorList, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
-		return out, nil, nil
+		return nil, nil
 	}
+	out := new(T)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
-		return out, nil, err
+		return nil, err
 	}
-	return out, validate(out), nil
+	return validate(out), nil
 }
 
 func trusted(u user.Info) bool {

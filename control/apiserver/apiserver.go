@@ -8,19 +8,16 @@ package apiserver
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/base64"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -50,7 +47,7 @@ type OIDC struct {
 // Options of a Server.
 type Options struct {
 	Dir      string // state of the API server: etcd, keys, audit log
-	Listen   string // HOST:PORT
+	Listen   string // HOST:PORT; port 0: any free one
 	CertFile string // serving certificate and key, PEM
 	KeyFile  string
 	CAPEM    []byte // what clients shall trust
@@ -58,73 +55,106 @@ type Options struct {
 	// each of Users.
 	KubeconfigDir string
 	// Users are further identities with a token of their own: name → groups. Each
-	// gets Dir/<name>.kubeconfig.
+	// named muster:<name> gets Dir/<name>.kubeconfig.
 	Users  map[string][]string
 	Etcd   Etcd
 	OIDC   OIDC
 	Logger *slog.Logger
 }
 
-// Server is a running API server.
+// Server is a running API server. Its methods may be called at any time.
 type Server struct {
 	o      Options
+	log    quiet
 	addr   string
-	admin  string
+	tokens map[string]string // by name of user
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error
 	etcd   func()
+
+	stopOnce sync.Once
+	stopped  chan struct{}
 }
 
 // Gatherer is where the API server and etcd register their metrics.
 func Gatherer() prometheus.Gatherer { return legacyregistry.DefaultGatherer }
 
 // Start starts the API server and returns when it is ready and the CRDs are
-// served.
+// served. A process starts one: its libraries keep process-wide state.
 func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	klog.SetSlogLogger(slog.New(quiet{o.Logger.Handler()}))
-	s := &Server{o: o, done: make(chan struct{}), etcd: func() {}}
-	endpoints := o.Etcd.Endpoints
-	if len(endpoints) == 0 {
-		endpoint, stop, err := startEtcd(ctx, filepath.Join(o.Dir, "etcd"))
-		if err != nil {
-			return nil, err
-		}
-		endpoints, s.etcd = []string{endpoint}, stop
+	unlock, err := lock(o.Dir)
+	if err != nil {
+		return nil, err
 	}
+	log := newQuiet(o.Logger.Handler())
+	klog.SetSlogLogger(slog.New(log))
+	s := &Server{o: o, log: log, done: make(chan struct{}), stopped: make(chan struct{}), etcd: unlock}
 	defer func() {
 		if err != nil {
 			_ = s.Stop(context.Background())
 		}
 	}()
-	args, err := s.args(endpoints)
+	ln, err := net.Listen("tcp", o.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("API server: listen on %s: %w; stop what holds it or choose another address", o.Listen, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = ln.Close()
+		}
+	}()
+	bound := ln.Addr().(*net.TCPAddr)
+	host, _, _ := net.SplitHostPort(o.Listen)
+	s.addr = net.JoinHostPort(host, strconv.Itoa(bound.Port))
+
+	endpoints := o.Etcd.Endpoints
+	if len(endpoints) == 0 {
+		endpoint, stop, err := startEtcd(ctx, filepath.Join(o.Dir, "etcd"), o.Logger)
+		if err != nil {
+			return nil, err
+		}
+		endpoints, s.etcd = []string{endpoint}, func() { stop(); unlock() }
+	}
+	args, err := s.args(endpoints, bound)
 	if err != nil {
 		return nil, err
 	}
 	runCtx, cancel := context.WithCancel(context.Background())
-	s.cancel = cancel
-	prepared, err := prepare(runCtx, args)
+	run, loopback, err := prepare(runCtx, args, ln)
 	if err != nil {
-		close(s.done)
+		cancel()
 		return nil, fmt.Errorf("API server: %w", err)
 	}
+	s.cancel = cancel
 	go func() {
 		defer close(s.done)
-		s.err = prepared(runCtx)
+		s.err = run(runCtx)
 	}()
 	if err := s.writeKubeconfigs(); err != nil {
 		return nil, err
 	}
-	if err := s.awaitReady(ctx); err != nil {
+	if err := s.awaitReady(ctx, loopback); err != nil {
 		return nil, err
 	}
-	return s, installCRDs(ctx, s.Config())
+	if err := installCRDs(ctx, loopback); err != nil {
+		return nil, err
+	}
+	if err := endNamespaces(runCtx, loopback); err != nil {
+		return nil, err
+	}
+	log.up.Store(true)
+	// The start leaves some 80 MiB of garbage that the process would keep.
+	debug.FreeOSMemory()
+	return s, nil
 }
 
-func prepare(ctx context.Context, args []string) (func(context.Context) error, error) {
+// prepare builds an API server on a listener. The configuration that it returns is
+// the one with which the server talks to itself, as system:apiserver.
+func prepare(ctx context.Context, args []string, ln net.Listener) (func(context.Context) error, *rest.Config, error) {
 	o := options.NewServerRunOptions()
 	addAdmission(o)
 	fs := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
@@ -133,68 +163,49 @@ func prepare(ctx context.Context, args []string) (func(context.Context) error, e
 		fs.AddFlagSet(set)
 	}
 	if err := fs.Parse(args); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	o.SecureServing.Listener = ln
 	if err := o.GenericServerRunOptions.ComponentGlobalsRegistry.Set(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	completed, err := o.Complete(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if errs := completed.Validate(); len(errs) > 0 {
-		return nil, errors.Join(errs...)
+		return nil, nil, errors.Join(errs...)
 	}
 	config, err := app.NewConfig(completed)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	loopback := rest.CopyConfig(config.KubeAPIs.ControlPlane.Generic.LoopbackClientConfig)
 	complete, err := config.Complete()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	server, err := app.CreateServerChain(complete)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	prepared, err := server.PrepareRun()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return prepared.Run, nil
+	return prepared.Run, loopback, nil
 }
 
 // args are the flags of kube-apiserver, as its documentation has them.
-func (s *Server) args(endpoints []string) ([]string, error) {
+func (s *Server) args(endpoints []string, bound *net.TCPAddr) ([]string, error) {
 	o := s.o
-	host, port, err := net.SplitHostPort(o.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("listen %q: want HOST:PORT", o.Listen)
-	}
-	if port == "0" {
-		ln, err := net.Listen("tcp", o.Listen)
-		if err != nil {
-			return nil, err
-		}
-		_, port, _ = net.SplitHostPort(ln.Addr().String())
-		_ = ln.Close()
-	}
-	s.addr = net.JoinHostPort(host, port)
-	bind := host
-	if bind == "" || net.ParseIP(bind) == nil {
-		addrs, err := net.LookupHost(host)
-		if err != nil || len(addrs) == 0 {
-			bind = "0.0.0.0"
-		} else {
-			bind = addrs[0]
-		}
-	}
 	saKey := filepath.Join(o.Dir, "service-account.key")
 	if err := ensureKey(saKey); err != nil {
 		return nil, err
 	}
 	tokens := filepath.Join(o.Dir, "tokens.csv")
-	if s.admin, err = ensureTokens(tokens, o.Users); err != nil {
+	var err error
+	if s.tokens, err = ensureTokens(tokens, o.Users); err != nil {
 		return nil, err
 	}
 	policy := filepath.Join(o.Dir, "audit-policy.yaml")
@@ -203,7 +214,7 @@ func (s *Server) args(endpoints []string) ([]string, error) {
 	}
 	args := []string{
 		"--etcd-servers=" + strings.Join(endpoints, ","),
-		"--bind-address=" + bind, "--secure-port=" + port, "--advertise-address=127.0.0.1",
+		"--bind-address=" + bound.IP.String(), "--secure-port=" + strconv.Itoa(bound.Port), "--advertise-address=127.0.0.1",
 		"--tls-cert-file=" + o.CertFile, "--tls-private-key-file=" + o.KeyFile,
 		"--token-auth-file=" + tokens, "--authorization-mode=RBAC", "--anonymous-auth=false",
 		"--service-account-issuer=https://muster.local", "--service-account-key-file=" + saKey, "--service-account-signing-key-file=" + saKey,
@@ -225,7 +236,11 @@ func (s *Server) args(endpoints []string) ([]string, error) {
 		}
 	}
 	if oidc := o.OIDC; oidc.IssuerURL != "" {
-		args = append(args, "--oidc-issuer-url="+oidc.IssuerURL, "--oidc-client-id="+oidc.ClientID, "--oidc-username-claim="+oidc.UsernameClaim, "--oidc-groups-claim="+oidc.GroupsClaim)
+		for flag, v := range map[string]string{"issuer-url": oidc.IssuerURL, "client-id": oidc.ClientID, "username-claim": oidc.UsernameClaim, "groups-claim": oidc.GroupsClaim} {
+			if v != "" {
+				args = append(args, "--oidc-"+flag+"="+v)
+			}
+		}
 	}
 	return args, nil
 }
@@ -249,57 +264,24 @@ rules:
   - level: Metadata
 `
 
-func ensureKey(path string) error {
-	if _, err := os.Stat(path); err == nil {
-		return nil
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
-	}
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return err
-	}
-	return identity.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
-}
-
-// ensureTokens keeps a static token for the administrator and for each user, so
-// that kubeconfigs stay good over restarts. It returns the administrator's.
-func ensureTokens(path string, users map[string][]string) (admin string, err error) {
-	known := map[string]string{}
-	if b, err := os.ReadFile(path); err == nil {
-		for line := range strings.Lines(string(b)) {
-			if f := strings.SplitN(strings.TrimSpace(line), ",", 4); len(f) >= 2 {
-				known[f[1]] = f[0]
-			}
-		}
-	} else if !errors.Is(err, os.ErrNotExist) {
-		return "", err
-	}
-	token := func(name string) string {
-		if t, ok := known[name]; ok && t != "" {
-			return t
-		}
-		b := make([]byte, 32)
-		_, _ = rand.Read(b)
-		known[name] = base64.RawURLEncoding.EncodeToString(b)
-		return known[name]
-	}
-	var out strings.Builder
-	fmt.Fprintf(&out, "%s,muster:admin,muster:admin,\"system:masters\"\n", token("muster:admin"))
-	for name, groups := range users {
-		fmt.Fprintf(&out, "%s,%s,%s,\"%s\"\n", token(name), name, name, strings.Join(groups, ","))
-	}
-	return known["muster:admin"], identity.WriteFile(path, []byte(out.String()), 0o600)
-}
-
 // Addr is HOST:PORT of the API server.
 func (s *Server) Addr() string { return s.addr }
 
 // Config is a client configuration of the administrator.
-func (s *Server) Config() *rest.Config {
-	return &rest.Config{Host: "https://" + s.reach(), BearerToken: s.admin, TLSClientConfig: rest.TLSClientConfig{CAData: s.o.CAPEM}, QPS: 200, Burst: 400}
+func (s *Server) Config() *rest.Config { return s.config(s.tokens[adminUser]) }
+
+// ConfigOf is a client configuration of one of Options.Users, so that the audit
+// log tells Muster's own roles from the administrator. An unknown user gets one
+// that is refused.
+func (s *Server) ConfigOf(user string) *rest.Config {
+	if _, ok := s.o.Users[user]; !ok {
+		return s.config("unknown")
+	}
+	return s.config(s.tokens[user])
+}
+
+func (s *Server) config(token string) *rest.Config {
+	return &rest.Config{Host: "https://" + s.reach(), BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: s.o.CAPEM}, QPS: 200, Burst: 400}
 }
 
 // reach is the address that clients on this machine use.
@@ -327,20 +309,16 @@ func (s *Server) writeKubeconfigs() error {
 		}
 		return identity.WriteFile(path, b, 0o600)
 	}
-	if err := write(filepath.Join(s.o.KubeconfigDir, "admin.kubeconfig"), "admin", s.admin); err != nil {
+	admin := s.tokens[adminUser]
+	if err := write(filepath.Join(s.o.KubeconfigDir, "admin.kubeconfig"), "admin", admin); err != nil {
 		return err
 	}
-	if err := identity.WriteFile(filepath.Join(s.o.KubeconfigDir, "admin.token"), []byte(s.admin+"\n"), 0o600); err != nil {
+	if err := identity.WriteFile(filepath.Join(s.o.KubeconfigDir, "admin.token"), []byte(admin+"\n"), 0o600); err != nil {
 		return err
 	}
-	b, err := os.ReadFile(filepath.Join(s.o.Dir, "tokens.csv"))
-	if err != nil {
-		return err
-	}
-	for line := range strings.Lines(string(b)) {
-		f := strings.SplitN(line, ",", 4)
-		if name, ok := strings.CutPrefix(f[1], "muster:"); ok && name != "admin" {
-			if err := write(filepath.Join(s.o.Dir, name+".kubeconfig"), name, f[0]); err != nil {
+	for user := range s.o.Users {
+		if name, ok := strings.CutPrefix(user, "muster:"); ok {
+			if err := write(filepath.Join(s.o.Dir, name+".kubeconfig"), name, s.tokens[user]); err != nil {
 				return err
 			}
 		}
@@ -348,8 +326,8 @@ func (s *Server) writeKubeconfigs() error {
 	return nil
 }
 
-func (s *Server) awaitReady(ctx context.Context) error {
-	client, err := rest.UnversionedRESTClientFor(unversioned(s.Config()))
+func (s *Server) awaitReady(ctx context.Context, cfg *rest.Config) error {
+	client, err := rest.UnversionedRESTClientFor(unversioned(cfg))
 	if err != nil {
 		return err
 	}
@@ -361,7 +339,10 @@ func (s *Server) awaitReady(ctx context.Context) error {
 		}
 		select {
 		case <-s.done:
-			return fmt.Errorf("API server on %s: %w", s.addr, s.err)
+			if s.err != nil {
+				err = s.err
+			}
+			return fmt.Errorf("API server on %s: %w", s.addr, err)
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(50 * time.Millisecond):
@@ -372,7 +353,7 @@ func (s *Server) awaitReady(ctx context.Context) error {
 	}
 }
 
-// Err is closed over the end of the API server: Done tells when, Err why.
+// Done is closed when the API server has ended; Err says why.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
 // Err is why the API server ended; nil while it runs or after Stop.
@@ -385,23 +366,31 @@ func (s *Server) Err() error {
 	}
 }
 
-// Stop stops the API server, then etcd. It waits until ctx ends at most.
+// Stop stops the API server, then etcd. It waits until ctx ends at most; another
+// call waits for the same stop.
 func (s *Server) Stop(ctx context.Context) error {
-	if s.cancel != nil {
-		s.cancel()
-		select {
-		case <-s.done:
-		case <-ctx.Done():
-		case <-time.After(4 * time.Second):
-			// Open watches keep it from ending; etcd's own stop is what matters.
-		}
-	}
-	stopped := make(chan struct{})
-	go func() { s.etcd(); close(stopped) }()
+	s.stopOnce.Do(func() {
+		go func() {
+			defer close(s.stopped)
+			s.log.up.Store(false)
+			if s.cancel != nil {
+				s.cancel()
+				select {
+				case <-s.done:
+				case <-time.After(serverStop):
+					// Open requests keep it from ending; etcd's own stop is what matters.
+				}
+			}
+			s.etcd()
+		}()
+	})
 	select {
-	case <-stopped:
+	case <-s.stopped:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return fmt.Errorf("stop the API server: %w", ctx.Err())
 	}
 }
+
+// serverStop bounds the API server's part of a stop.
+const serverStop = 4 * time.Second

@@ -3,11 +3,16 @@ package apiserver_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -62,6 +67,8 @@ func TestObjectsAreValidated(t *testing.T) {
 		{"Tenant", "muster", "{}", "reserved"},
 		{"Tenant", "a-name-that-is-far-too-long-for-it", "{}", "at most 30"},
 		{"Tenant", "bad", "{namespaces: [Pay_ments]}", "spec.namespaces[0]"},
+		{"Tenant", "own", "{namespaces: [a, system]}", "spec.namespaces[1]"},
+		{"Tenant", "theirs", "{namespaces: [b-system]}", "spec.namespaces[0]"},
 		{"Tenant", "neg", "{quotas: {sites: -1}}", "spec.quotas.sites"},
 
 		{"Site", "paris", `{place: {latitude: "48.85", longitude: "2.35"}}`, ""},
@@ -79,6 +86,7 @@ func TestObjectsAreValidated(t *testing.T) {
 		{"RegistrationToken", "t2", "{secretHash: secret}", "spec.secretHash"},
 		{"RegistrationToken", "t3", "{secretHash: " + strings.Repeat("a", 64) + ", siteNamePattern: 'paris-['}", "spec.siteNamePattern"},
 		{"RegistrationToken", "t4", "{secretHash: " + strings.Repeat("a", 64) + ", siteLabels: {muster.dev/tenant: other}}", "spec.siteLabels"},
+		{"RegistrationToken", "t6", "{secretHash: " + strings.Repeat("a", 64) + ", maxUses: -1}", "spec.maxUses"},
 		{"RegistrationToken", "t5", "{secretHash: " + strings.Repeat("a", 64) + ", siteLabels: {region: 'e u'}}", "spec.siteLabels[region]"},
 
 		{"CollectionPolicy", "good", "{interval: 30s, seriesBudget: 500, allow: {names: [up], patterns: ['node_.*']}, dropLabels: [id], aggregations: [{metric: m, op: sum}], spool: {maxBytes: 64Mi, maxAge: 48h}}", ""},
@@ -98,6 +106,7 @@ func TestObjectsAreValidated(t *testing.T) {
 		{"HealthPolicy", "syntax", fmt.Sprintf(signal, "min by (site (up)"), "spec.signals[0].query"},
 		{"HealthPolicy", "scalar", fmt.Sprintf(signal, "1"), "spec.signals[0].query"},
 		{"HealthPolicy", "drops", fmt.Sprintf(signal, "sum by (site) (up)"), "drops the label tenant"},
+		{"HealthPolicy", "joins", fmt.Sprintf(signal, "a / on (site) b"), "spec.signals[0].query"},
 		{"HealthPolicy", "all", fmt.Sprintf(signal, "sum(up)"), "spec.signals[0].query"},
 		{"HealthPolicy", "same", `{signals: [{name: a, dimension: security, good: "1", bad: "1", query: up}]}`, "good and bad must differ"},
 		{"HealthPolicy", "dim", `{signals: [{name: a, dimension: luck, good: "0", bad: "1", query: up}]}`, "spec.signals[0].dimension"},
@@ -176,5 +185,142 @@ func TestAnonymousIsRefused(t *testing.T) {
 	_, err := kubernetes.NewForConfigOrDie(cfg).CoreV1().Namespaces().List(context.Background(), metav1.ListOptions{})
 	if err == nil || !strings.Contains(err.Error(), "Unauthorized") {
 		t.Errorf("err = %v", err)
+	}
+}
+
+// In another namespace than <tenant>-system nobody would look at them.
+func TestObjectsBelongInTheSystemNamespace(t *testing.T) {
+	cfg := kubeapi.Start(t)
+	namespace(t, cfg, "u-pay")
+	c := dynamic.NewForConfigOrDie(cfg)
+	for kind, spec := range map[string]string{
+		"Site": "{}", "RegistrationToken": "{secretHash: " + strings.Repeat("a", 64) + "}", "CollectionPolicy": "{}", "HealthPolicy": fmt.Sprintf(signal, "up"),
+	} {
+		_, err := resource(c, kind, "u-pay").Create(t.Context(), object(t, kind, "x", spec), metav1.CreateOptions{})
+		if err == nil || !strings.Contains(err.Error(), "metadata.namespace") || !strings.Contains(err.Error(), "<tenant>-system") {
+			t.Errorf("%s: err = %v", kind, err)
+		}
+	}
+	if _, err := resource(c, "VirtualSite", "u-pay").Create(t.Context(), object(t, "VirtualSite", "x", "{siteSelector: {}}"), metav1.CreateOptions{}); err != nil {
+		t.Errorf("a virtual site may stand in any namespace: %v", err)
+	}
+}
+
+// A deleted namespace goes, with what is in it, although no kube-controller-manager
+// runs.
+func TestDeletedNamespaceGoes(t *testing.T) {
+	cfg := kubeapi.Start(t)
+	namespace(t, cfg, "gone-system")
+	if _, err := resource(dynamic.NewForConfigOrDie(cfg), "Site", "gone-system").Create(t.Context(), object(t, "Site", "s", "{}"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	spaces := kubernetes.NewForConfigOrDie(cfg).CoreV1().Namespaces()
+	if err := spaces.Delete(t.Context(), "gone-system", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the namespace is gone", func() error {
+		if ns, err := spaces.Get(t.Context(), "gone-system", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("%v, %v", ns.Status, err)
+		}
+		return nil
+	})
+}
+
+func eventually(t *testing.T, what string, ok func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		err := ok()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not so after 20 s: %v", what, err)
+		}
+	}
+}
+
+// The audit log says who changed what, and never what was in it.
+func TestAuditLog(t *testing.T) {
+	cfg := kubeapi.Start(t)
+	namespace(t, cfg, "audited")
+	secrets := kubernetes.NewForConfigOrDie(cfg).CoreV1().Secrets("audited")
+	if _, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "password"}, StringData: map[string]string{"p": "open-sesame"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := secrets.Get(t.Context(), "password", metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	log := filepath.Join(kubeapi.Dir(t), "apiserver", "audit.log")
+	eventually(t, "the write is in the audit log", func() error {
+		b, err := os.ReadFile(log)
+		if err != nil {
+			return err
+		}
+		found := 0
+		for line := range strings.Lines(string(b)) {
+			if !strings.Contains(line, `"password"`) {
+				continue
+			}
+			found++
+			if !strings.Contains(line, `"verb":"create"`) || !strings.Contains(line, `"username":"muster:admin"`) {
+				t.Errorf("not the write: %s", line)
+			}
+		}
+		if strings.Contains(string(b), "open-sesame") || strings.Contains(string(b), "b3Blbi1zZXNhbWU") {
+			t.Error("the audit log holds the secret")
+		}
+		if found != 1 {
+			return fmt.Errorf("%d records", found)
+		}
+		return nil
+	})
+	if fi, err := os.Stat(log); err != nil || fi.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", fi.Mode(), err)
+	}
+}
+
+// What an operator sees with the kubeconfig that stands in the data directory.
+func TestKubectlColumns(t *testing.T) {
+	kubectl, err := exec.LookPath("kubectl")
+	if err != nil {
+		t.Skip("no kubectl on this machine")
+	}
+	cfg := kubeapi.Start(t)
+	namespace(t, cfg, "k-system")
+	sites := resource(dynamic.NewForConfigOrDie(cfg), "Site", "k-system")
+	site := object(t, "Site", "paris", "{approved: true}")
+	site.SetLabels(map[string]string{"region": "eu-west"})
+	if _, err := sites.Create(t.Context(), site, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	status := fmt.Sprintf(`{"status":{"phase":"Online","lastSeen":%q,"versions":{"agent":"v1.2.3","os":"debian-13","kubernetes":"v1.35.0"},
+		"health":{"score":87,"colour":"green","reason":"1 pod pending"}}}`, time.Now().UTC().Format(time.RFC3339))
+	if _, err := sites.Patch(t.Context(), "paris", types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), kubectl, "--kubeconfig", filepath.Join(kubeapi.Dir(t), "admin.kubeconfig"),
+		"--cache-dir", t.TempDir(), "-n", "k-system", "get", "sites", "-o", "wide").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	head, row, _ := strings.Cut(string(out), "\n")
+	if got, want := strings.Join(strings.Fields(head), " "), "NAME PHASE REGION SCORE COLOUR LAST SEEN AGENT OS KUBERNETES REASON AGE"; got != want {
+		t.Errorf("columns %q, want %q", got, want)
+	}
+	for _, want := range []string{"paris", "Online", "eu-west", "87", "green", "v1.2.3", "debian-13", "v1.35.0", "1 pod pending"} {
+		if !strings.Contains(row, want) {
+			t.Errorf("no %q in %q", want, row)
+		}
+	}
+	for _, short := range []string{"tn", "vs", "rt", "cp", "hp"} {
+		if out, err := exec.CommandContext(t.Context(), kubectl, "--kubeconfig", filepath.Join(kubeapi.Dir(t), "admin.kubeconfig"),
+			"--cache-dir", t.TempDir(), "get", short, "-A").CombinedOutput(); err != nil {
+			t.Errorf("kubectl get %s: %v: %s", short, err, out)
+		}
+	}
+	for name, want := range map[string]os.FileMode{"admin.kubeconfig": 0o600, "admin.token": 0o600, "apiserver": 0o700, "apiserver/tokens.csv": 0o600} {
+		if fi, err := os.Stat(filepath.Join(kubeapi.Dir(t), name)); err != nil || fi.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v, want %v", name, fi.Mode(), err, want)
+		}
 	}
 }

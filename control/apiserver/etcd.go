@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
 	"time"
 
+	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -20,7 +22,7 @@ const maxSocketPath = 107
 // startEtcd runs an etcd in this process. It listens on unix sockets in a
 // directory that only this user can enter: whoever can talk to etcd reads every
 // secret, so there is no TCP port.
-func startEtcd(ctx context.Context, dir string) (endpoint string, stop func(), err error) {
+func startEtcd(ctx context.Context, dir string, log *slog.Logger) (endpoint string, stop func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", nil, err
 	}
@@ -48,16 +50,18 @@ func startEtcd(ctx context.Context, dir string) (endpoint string, stop func(), e
 	cfg.AutoCompactionRetention = "5m"
 	cfg.QuotaBackendBytes = 4 << 30
 	cfg.SnapshotCount = 10_000
-	level := zap.NewAtomicLevelAt(zapcore.ErrorLevel)
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(zapcore.NewCore(
-		zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.Lock(os.Stderr), level)))
-	e, err := embed.StartEtcd(cfg)
+	last := &zapToSlog{log: log.With("part", "etcd"), shared: new(zapShared)}
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(last, zap.WithFatalHook(zapcore.WriteThenPanic)))
+	e, err := open(cfg)
 	if err != nil {
 		cleanup()
-		return "", nil, fmt.Errorf("etcd in %s: %w; if its files are damaged, restore control/ from a backup", dir, err)
+		if said := last.fatal(); said != nil {
+			err = said // the whole of what the panic only began to say
+		}
+		return "", nil, fmt.Errorf("etcd in %s: %w; restore the directory from a backup, or move it away to begin with an empty fleet", dir, err)
 	}
 	stop = func() {
-		level.SetLevel(zapcore.FatalLevel) // that its listeners are closed is no error now
+		last.shared.ending.Store(true) // that its listeners are closed is no error now
 		e.Close()
 		cleanup()
 	}
@@ -74,6 +78,28 @@ func startEtcd(ctx context.Context, dir string) (endpoint string, stop func(), e
 		stop()
 		return "", nil, ctx.Err()
 	}
+}
+
+// open starts etcd. On damaged files etcd panics or wants to end the process.
+func open(cfg *embed.Config) (e *embed.Etcd, err error) {
+	// On a damaged database it does so in a goroutine of its own, where nothing can
+	// catch it.
+	name := filepath.Join(cfg.Dir, "member", "snap", "db")
+	if _, err := os.Stat(name); err == nil {
+		db, err := bbolt.Open(name, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
+		if err != nil {
+			return nil, fmt.Errorf("damaged files: %s: %w", name, err)
+		}
+		if err := db.Close(); err != nil {
+			return nil, err
+		}
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("damaged files: %v", r)
+		}
+	}()
+	return embed.StartEtcd(cfg)
 }
 
 // socketDir is dir itself, or a short temporary one if paths in dir are too long

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -84,29 +83,3 @@ func awaitEstablished(ctx context.Context, client apiextensionsclient.Interface,
 		}
 	}
 }
-
-// quiet lowers klog's chatter: what the API server calls information is debugging
-// to an operator of Muster.
-type quiet struct{ slog.Handler }
-
-// Enabled implements slog.Handler.
-func (q quiet) Enabled(ctx context.Context, l slog.Level) bool {
-	if l < slog.LevelWarn {
-		l = slog.LevelDebug
-	}
-	return q.Handler.Enabled(ctx, l)
-}
-
-// Handle implements slog.Handler.
-func (q quiet) Handle(ctx context.Context, r slog.Record) error {
-	if r.Level < slog.LevelWarn {
-		r.Level = slog.LevelDebug
-	}
-	return q.Handler.Handle(ctx, r)
-}
-
-// WithAttrs implements slog.Handler.
-func (q quiet) WithAttrs(a []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(a)} }
-
-// WithGroup implements slog.Handler.
-func (q quiet) WithGroup(n string) slog.Handler { return quiet{q.Handler.WithGroup(n)} }

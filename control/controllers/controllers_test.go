@@ -2,19 +2,25 @@ package controllers_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,12 +30,39 @@ import (
 	"muster.dev/muster/internal/testkit/kubeapi"
 )
 
-// run starts the controllers against the real API server.
-func run(t *testing.T) client.Client {
+// events keeps what the controllers told people.
+type events struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (e *events) Event(o runtime.Object, kind, reason, message string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.said = append(e.said, fmt.Sprintf("%s %s %s: %s", o.(client.Object).GetName(), kind, reason, message))
+}
+
+func (e *events) has(part string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.ContainsFunc(e.said, func(s string) bool { return strings.Contains(s, part) })
+}
+
+// run runs the controllers against the real API server until the test ends.
+func run(t *testing.T, with ...func(*controllers.Options)) client.Client {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	c, ended := start(t, ctx, with...)
+	t.Cleanup(func() { cancel(); <-ended })
+	return c
+}
+
+// start starts the controllers; what Run returned is in the channel in the end.
+func start(t *testing.T, ctx context.Context, with ...func(*controllers.Options)) (client.Client, <-chan error) {
 	t.Helper()
 	cfg := kubeapi.Start(t)
 	scheme := runtime.NewScheme()
-	if err := controllers.AddToScheme(scheme); err != nil {
+	if err := errors.Join(controllers.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	c, err := client.New(cfg, client.Options{Scheme: scheme})
@@ -40,18 +73,20 @@ func run(t *testing.T) client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{}, 2)
-	go func() { _ = ca.Start(ctx); ended <- struct{}{} }()
-	r := controllers.New(controllers.Options{
+	go func() { _ = ca.Start(ctx) }()
+	o := controllers.Options{
 		Client: c, Cache: ca, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 		RenderedPolicy: func(id fleet.SiteID) string { return "hash-of-" + id.Tenant },
 		DefaultHealthPolicy: v1alpha1.HealthPolicySpec{Signals: []v1alpha1.Signal{{Name: "up", Dimension: fleet.Connectivity, Query: "up",
 			Good: resource.MustParse("1"), Bad: resource.MustParse("0")}}},
-	})
-	go func() { _ = r.Run(ctx); ended <- struct{}{} }()
-	t.Cleanup(func() { cancel(); <-ended; <-ended })
-	return c
+	}
+	for _, change := range with {
+		change(&o)
+	}
+	r := controllers.New(o)
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	return c, ended
 }
 
 func eventually(t *testing.T, what string, within time.Duration, ok func() error) time.Duration {
@@ -82,7 +117,8 @@ func site(tenant, name string, labels map[string]string) *v1alpha1.Site {
 }
 
 func TestTenantGetsItsNamespacesPoliciesAndRoles(t *testing.T) {
-	c := run(t)
+	var told events
+	c := run(t, func(o *controllers.Options) { o.Recorder = &told })
 	ctx := context.Background()
 	create(t, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "alpha-taken"}},
 		&v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "alpha"}, Spec: v1alpha1.TenantSpec{Namespaces: []string{"pay", "taken"}}})
@@ -107,6 +143,11 @@ func TestTenantGetsItsNamespacesPoliciesAndRoles(t *testing.T) {
 		}
 		return c.Get(ctx, key, &v1alpha1.HealthPolicy{})
 	})
+	for _, want := range []string{"alpha Warning NamespaceCollision: alpha-taken belongs to nobody", "alpha Normal DefaultPolicyMade"} {
+		if !told.has(want) {
+			t.Errorf("no event %q in %q", want, told.said)
+		}
+	}
 	var taken corev1.Namespace
 	if err := c.Get(ctx, client.ObjectKey{Name: "alpha-taken"}, &taken); err != nil || taken.Labels[fleet.LabelTenant] != "" {
 		t.Errorf("a namespace of somebody else was taken over: %v %v", taken.Labels, err)
@@ -133,6 +174,153 @@ func TestTenantGetsItsNamespacesPoliciesAndRoles(t *testing.T) {
 	if err := c.Get(ctx, key, &hp); err != nil || hp.Spec.Evaluations != 7 {
 		t.Errorf("the user's edit was overwritten: %d, %v", hp.Spec.Evaluations, err)
 	}
+
+	// A namespace that the other one left is made.
+	if err := c.Delete(ctx, &taken); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the namespace is made when it is free", 10*time.Second, func() error {
+		var ns corev1.Namespace
+		if err := c.Get(ctx, client.ObjectKey{Name: "alpha-taken"}, &ns); err != nil || ns.Labels[fleet.LabelTenant] != "alpha" {
+			return fmt.Errorf("%v %v", ns.Labels, err)
+		}
+		var tn v1alpha1.Tenant
+		if err := c.Get(ctx, client.ObjectKey{Name: "alpha"}, &tn); err != nil || !meta.IsStatusConditionTrue(tn.Status.Conditions, "Ready") {
+			return fmt.Errorf("%+v, %v", tn.Status.Conditions, err)
+		}
+		return nil
+	})
+}
+
+// A deleted default comes back to a tenant that has no other, and stays away else.
+func TestDefaultPolicyIsTheUsersToDelete(t *testing.T) {
+	c := run(t)
+	ctx := t.Context()
+	create(t, c, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "beta"}})
+	key := client.ObjectKey{Namespace: "beta-system", Name: "default"}
+	var first v1alpha1.CollectionPolicy
+	eventually(t, "the default is made", 10*time.Second, func() error { return c.Get(ctx, key, &first) })
+	if err := c.Delete(ctx, &first); err != nil {
+		t.Fatal(err)
+	}
+	var second v1alpha1.CollectionPolicy
+	eventually(t, "the only one comes back", 5*time.Second, func() error { return c.Get(ctx, key, &second) })
+
+	create(t, c, &v1alpha1.CollectionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "mine", Namespace: "beta-system"}})
+	counted := func(sites int32) func() error {
+		return func() error {
+			var p v1alpha1.CollectionPolicy
+			if err := c.Get(ctx, client.ObjectKey{Namespace: "beta-system", Name: "mine"}, &p); err != nil || len(p.Status.Conditions) == 0 || p.Status.Sites != sites {
+				return fmt.Errorf("%+v, %v", p.Status, err)
+			}
+			return nil
+		}
+	}
+	eventually(t, "a pass has seen the user's policy", 5*time.Second, counted(0))
+	if err := c.Delete(ctx, &second); err != nil {
+		t.Fatal(err)
+	}
+	create(t, c, site("beta", "s", nil))
+	eventually(t, "a pass has seen the deletion", 5*time.Second, counted(1))
+	if err := c.Get(ctx, key, &second); !apierrors.IsNotFound(err) {
+		t.Errorf("the default came back beside the user's policy: %v", err)
+	}
+}
+
+// The tenant's groups may do their work in its namespaces and nowhere else, and a
+// binding that somebody bent is straightened.
+func TestTenantGroups(t *testing.T) {
+	c := run(t)
+	ctx := t.Context()
+	for _, role := range controllers.ClusterRoles() {
+		if err := c.Create(ctx, role); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create(t, c, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "delta"}}, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "epsilon"}})
+	b := &rbacv1.RoleBinding{}
+	key := client.ObjectKey{Namespace: "delta-system", Name: "muster:tenant-admin"}
+	eventually(t, "the binding is made", 10*time.Second, func() error { return c.Get(ctx, key, b) })
+	eventually(t, "the other tenant is there", 10*time.Second, func() error {
+		return c.Get(ctx, client.ObjectKey{Namespace: "epsilon-system", Name: "muster:tenant-viewer"}, &rbacv1.RoleBinding{})
+	})
+	as := func(group string) client.Client {
+		cfg := kubeapi.Start(t)
+		cfg.Impersonate = rest.ImpersonationConfig{UserName: "alice", Groups: []string{group}}
+		as, err := client.New(cfg, client.Options{Scheme: c.Scheme()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return as
+	}
+	admin, viewer := as("muster:tenant:delta:admin"), as("muster:tenant:delta:viewer")
+	eventually(t, "the administrator may make a virtual site", 5*time.Second, func() error {
+		return client.IgnoreAlreadyExists(admin.Create(ctx, &v1alpha1.VirtualSite{ObjectMeta: metav1.ObjectMeta{Name: "v", Namespace: "delta-shared"}}))
+	})
+	eventually(t, "the viewer may read it", 5*time.Second, func() error {
+		return viewer.Get(ctx, client.ObjectKey{Namespace: "delta-shared", Name: "v"}, &v1alpha1.VirtualSite{})
+	})
+	for what, err := range map[string]error{
+		"a viewer made a virtual site":      viewer.Create(ctx, &v1alpha1.VirtualSite{ObjectMeta: metav1.ObjectMeta{Name: "w", Namespace: "delta-shared"}}),
+		"read another tenant's sites":       admin.List(ctx, &v1alpha1.SiteList{}, client.InNamespace("epsilon-system")),
+		"wrote a site's status":             admin.Status().Update(ctx, site("delta", "s", nil)),
+		"read the tenants":                  admin.List(ctx, &v1alpha1.TenantList{}),
+		"gave rights to others":             admin.Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "delta-system"}, RoleRef: b.RoleRef}),
+		"read secrets of Muster's own kind": admin.List(ctx, &corev1.SecretList{}, client.InNamespace("delta-system")),
+	} {
+		if !apierrors.IsForbidden(err) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+
+	b.Subjects = append(b.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: "eve"})
+	if err := c.Update(ctx, b); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "eve is out again", 5*time.Second, func() error {
+		if err := c.Get(ctx, key, b); err != nil || len(b.Subjects) != 1 {
+			return fmt.Errorf("%v, %v", b.Subjects, err)
+		}
+		return nil
+	})
+}
+
+// One of two replicas works; the other takes over when it ends.
+func TestLeaderElection(t *testing.T) {
+	as := func(id string) func(*controllers.Options) {
+		return func(o *controllers.Options) {
+			o.LeaderElection = &controllers.LeaderElection{Config: kubeapi.Start(t), Namespace: "default", Identity: id}
+		}
+	}
+	leads := func(c client.Client, want string) func() error {
+		return func() error {
+			var l coordinationv1.Lease
+			if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "muster-controllers"}, &l); err != nil {
+				return err
+			}
+			if id := l.Spec.HolderIdentity; id == nil || *id != want {
+				return fmt.Errorf("held by %v", id)
+			}
+			return nil
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	c, ended := start(t, ctx, as("one"))
+	eventually(t, "the first leads", 10*time.Second, leads(c, "one"))
+	run(t, as("two"))
+	create(t, c, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "zeta"}})
+	eventually(t, "the first works", 10*time.Second, func() error {
+		return c.Get(t.Context(), client.ObjectKey{Name: "zeta-shared"}, &corev1.Namespace{})
+	})
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("ended with %v", err)
+	}
+	eventually(t, "the second takes over at once", 10*time.Second, leads(c, "two"))
+	create(t, c, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "eta"}})
+	eventually(t, "the second works", 10*time.Second, func() error {
+		return c.Get(t.Context(), client.ObjectKey{Name: "eta-shared"}, &corev1.Namespace{})
+	})
 }
 
 func TestVirtualSiteFollowsLabelsWithin2s(t *testing.T) {
@@ -178,6 +366,18 @@ func TestVirtualSiteFollowsLabelsWithin2s(t *testing.T) {
 		t.Fatal(err)
 	}
 	patch("tokyo", `{"spec":{"maintenance":{"reason":"disks"}}}`)
+	pending := site("two-part", "york", map[string]string{"region": "uk"})
+	pending.Spec.Approved = false
+	create(t, c, pending)
+	eventually(t, "why a site is no member is said", 2*time.Second, func() error {
+		if err := c.Get(ctx, client.ObjectKeyFromObject(vs), vs); err != nil {
+			return err
+		}
+		if cond := meta.FindStatusCondition(vs.Status.Conditions, "Populated"); cond == nil || cond.Status != metav1.ConditionTrue || !strings.Contains(cond.Message, "1 more would match and wait for approval") {
+			return fmt.Errorf("%+v", cond)
+		}
+		return nil
+	})
 	eventually(t, "colours are counted, maintenance apart", 2*time.Second, func() error {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(vs), vs); err != nil {
 			return err
@@ -190,7 +390,8 @@ func TestVirtualSiteFollowsLabelsWithin2s(t *testing.T) {
 }
 
 func TestTokensMaintenanceAndPolicyCounts(t *testing.T) {
-	c := run(t)
+	var told events
+	c := run(t, func(o *controllers.Options) { o.Recorder = &told })
 	ctx := context.Background()
 	create(t, c, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "gamma"}})
 	soon := metav1.NewTime(time.Now().Add(3 * time.Second))
@@ -218,10 +419,46 @@ func TestTokensMaintenanceAndPolicyCounts(t *testing.T) {
 		}
 		return nil
 	})
+	for _, want := range []string{"t Normal Expired: was Active", `s Normal MaintenanceEnded: maintenance "x"`} {
+		eventually(t, want, 5*time.Second, func() error {
+			if !told.has(want) {
+				return fmt.Errorf("events: %q", told.said)
+			}
+			return nil
+		})
+	}
 	eventually(t, "the policy counts its sites", 5*time.Second, func() error {
 		var p v1alpha1.CollectionPolicy
 		if err := c.Get(ctx, client.ObjectKey{Namespace: "gamma-system", Name: "default"}, &p); err != nil || p.Status.Sites != 1 || p.Status.Applied != 1 {
 			return fmt.Errorf("%+v, %v", p.Status, err)
+		}
+		return nil
+	})
+}
+
+func TestRejectedPolicyIsNamed(t *testing.T) {
+	c := run(t)
+	ctx := t.Context()
+	create(t, c, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "theta"}})
+	for _, name := range []string{"b", "a"} {
+		s := site("theta", name, nil)
+		create(t, c, s)
+		s.Status.PolicyHash = "hash-of-theta"
+		if name == "a" {
+			meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{Type: "CollectionPolicyApplied", Status: metav1.ConditionFalse, Reason: "Rejected", Message: "bad regex"})
+		}
+		if err := c.Status().Update(ctx, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the condition names the site", 10*time.Second, func() error {
+		var p v1alpha1.CollectionPolicy
+		if err := c.Get(ctx, client.ObjectKey{Namespace: "theta-system", Name: "default"}, &p); err != nil {
+			return err
+		}
+		cond := meta.FindStatusCondition(p.Status.Conditions, "Applied")
+		if p.Status.Sites != 2 || p.Status.Applied != 1 || p.Status.Rejected != 1 || cond == nil || cond.Reason != "Rejected" || !strings.Contains(cond.Message, "refused by a;") {
+			return fmt.Errorf("%+v", p.Status)
 		}
 		return nil
 	})

@@ -20,7 +20,7 @@ import (
 	"muster.dev/muster/internal/fleet"
 )
 
-// The names under "default" and of the cluster roles that tenants' groups are bound to.
+// The name of the default policies, and those of the cluster roles that tenants' groups are bound to.
 const (
 	defaultPolicy = "default"
 	roleAdmin     = "muster:tenant-admin"
@@ -30,6 +30,9 @@ const (
 // tenant brings one tenant up to date. It returns when to look again without an
 // event: at the next expiry of a token or a maintenance.
 func (r *Runner) tenant(ctx context.Context, name string) (time.Duration, error) {
+	if name == "" {
+		return 0, nil
+	}
 	var t v1alpha1.Tenant
 	if err := r.o.Cache.Get(ctx, client.ObjectKey{Name: name}, &t); err != nil {
 		return 0, client.IgnoreNotFound(err)
@@ -37,20 +40,26 @@ func (r *Runner) tenant(ctx context.Context, name string) (time.Duration, error)
 	if t.DeletionTimestamp != nil {
 		return 0, nil
 	}
-	collisions, err := r.namespaces(ctx, &t)
-	if err != nil {
-		return 0, err
-	}
+	blocked, err := r.namespaces(ctx, &t)
 	ready := metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "NamespacesReady", Message: "every namespace is there"}
-	if len(collisions) > 0 {
-		ready.Status, ready.Reason = metav1.ConditionFalse, "NamespaceCollision"
-		ready.Message = strings.Join(collisions, "; ") + "; rename the tenant's namespace or delete the other one"
+	switch {
+	case err != nil:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NotSetUp", err.Error()
+		return 0, errors.Join(err, r.tenantStatus(ctx, &t, ready, t.Status.Sites))
+	case len(blocked) > 0:
+		ready.Status, ready.Reason = metav1.ConditionFalse, blocked[0].reason
+		var says []string
+		for _, b := range blocked {
+			says = append(says, b.namespace+" "+b.why)
+		}
+		ready.Message = strings.Join(says, "; ")
+		if slices.ContainsFunc(blocked, func(b blockedNamespace) bool { return b.namespace == fleet.SystemNamespace(name) }) {
+			return 0, r.tenantStatus(ctx, &t, ready, 0)
+		}
 	}
-	if slices.ContainsFunc(collisions, func(c string) bool { return strings.HasPrefix(c, fleet.SystemNamespace(name)+" ") }) {
-		return 0, r.tenantStatus(ctx, &t, ready, 0)
-	}
-	if err := errors.Join(r.rbac(ctx, name), r.defaults(ctx, name)); err != nil {
-		return 0, err
+	setUp := errors.Join(r.rbac(ctx, name), r.defaults(ctx, &t))
+	if setUp != nil && ready.Status == metav1.ConditionTrue {
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NotSetUp", setUp.Error()
 	}
 	var sites v1alpha1.SiteList
 	if err := r.o.Cache.List(ctx, &sites, client.InNamespace(fleet.SystemNamespace(name)), client.UnsafeDisableDeepCopy); err != nil {
@@ -63,7 +72,8 @@ func (r *Runner) tenant(ctx context.Context, name string) (time.Duration, error)
 		}
 	}
 	next := &soonest{now: r.o.Now()}
-	err = errors.Join(
+	next.add(next.now.Add(look))
+	err = errors.Join(setUp,
 		r.tenantStatus(ctx, &t, ready, count),
 		r.maintenances(ctx, sites.Items, next),
 		r.virtualSites(ctx, name, sites.Items),
@@ -93,9 +103,12 @@ func (s *soonest) wait() time.Duration {
 	return s.at.Sub(s.now) + time.Second
 }
 
-// namespaces makes the tenant's namespaces, and names those that belong to
-// somebody else.
-func (r *Runner) namespaces(ctx context.Context, t *v1alpha1.Tenant) (collisions []string, err error) {
+// blockedNamespace is one that the tenant should have and has not.
+type blockedNamespace struct{ namespace, reason, why string }
+
+// namespaces makes the tenant's namespaces, and names those that it can't have:
+// they belong to somebody else, or are being deleted.
+func (r *Runner) namespaces(ctx context.Context, t *v1alpha1.Tenant) (blocked []blockedNamespace, err error) {
 	names := []string{fleet.SystemNamespace(t.Name), fleet.SharedNamespace(t.Name)}
 	for _, n := range t.Spec.Namespaces {
 		names = append(names, t.Name+"-"+n)
@@ -116,16 +129,25 @@ func (r *Runner) namespaces(ctx context.Context, t *v1alpha1.Tenant) (collisions
 			if owner == "" {
 				owner = "nobody known to Muster"
 			}
-			collisions = append(collisions, fmt.Sprintf("%s belongs to %s", name, owner))
+			blocked = append(blocked, blockedNamespace{name, "NamespaceCollision", "belongs to " + owner + ": rename the tenant's namespace or delete the other one"})
+		case ns.DeletionTimestamp != nil:
+			blocked = append(blocked, blockedNamespace{name, "NamespaceTerminating", "is being deleted: it is made again when it is gone"})
 		}
 	}
-	return collisions, nil
+	return blocked, nil
 }
 
 func (r *Runner) tenantStatus(ctx context.Context, t *v1alpha1.Tenant, ready metav1.Condition, sites int32) error {
 	before := t.DeepCopy()
 	t.Status.Sites = sites
 	ready.ObservedGeneration = t.Generation
+	if old := meta.FindStatusCondition(t.Status.Conditions, ready.Type); old == nil || old.Status != ready.Status || old.Reason != ready.Reason {
+		kind := corev1.EventTypeNormal
+		if ready.Status != metav1.ConditionTrue {
+			kind = corev1.EventTypeWarning
+		}
+		r.event(t, kind, ready.Reason, ready.Message)
+	}
 	meta.SetStatusCondition(&t.Status.Conditions, ready)
 	return r.patchStatus(ctx, t, before)
 }
@@ -150,6 +172,9 @@ func (r *Runner) rbac(ctx context.Context, tenant string) error {
 		return err
 	}
 	for _, ns := range list.Items {
+		if ns.DeletionTimestamp != nil {
+			continue
+		}
 		for suffix, role := range map[string]string{"admin": roleAdmin, "viewer": roleViewer} {
 			b := &rbacv1.RoleBinding{
 				ObjectMeta: metav1.ObjectMeta{Name: role, Namespace: ns.Name, Labels: map[string]string{fleet.LabelTenant: tenant}},
@@ -157,9 +182,21 @@ func (r *Runner) rbac(ctx context.Context, tenant string) error {
 				Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "muster:tenant:" + tenant + ":" + suffix}},
 			}
 			var have rbacv1.RoleBinding
-			if err := r.o.Cache.Get(ctx, client.ObjectKeyFromObject(b), &have); err == nil {
+			err := r.o.Cache.Get(ctx, client.ObjectKeyFromObject(b), &have)
+			switch {
+			case err == nil && equality.Semantic.DeepEqual(have.RoleRef, b.RoleRef) && equality.Semantic.DeepEqual(have.Subjects, b.Subjects):
 				continue
-			} else if !apierrors.IsNotFound(err) {
+			case err == nil && have.RoleRef == b.RoleRef:
+				have.Subjects = b.Subjects
+				if err := r.o.Client.Update(ctx, &have); err != nil {
+					return fmt.Errorf("restore the binding of %s in %s: %w", role, ns.Name, err)
+				}
+				continue
+			case err == nil: // a role can't be exchanged in a binding
+				if err := r.o.Client.Delete(ctx, &have); client.IgnoreNotFound(err) != nil {
+					return fmt.Errorf("restore the binding of %s in %s: %w", role, ns.Name, err)
+				}
+			case !apierrors.IsNotFound(err):
 				return err
 			}
 			if err := r.o.Client.Create(ctx, b); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -184,25 +221,31 @@ func ClusterRoles() []*rbacv1.ClusterRole {
 	return []*rbacv1.ClusterRole{role(roleAdmin, all), role(roleViewer, read)}
 }
 
-// defaults makes the policies named "default" if they are not there. What a user
-// edited stays; what a user deleted comes back, because a tenant without any
-// policy sends and scores nothing.
-func (r *Runner) defaults(ctx context.Context, tenant string) error {
-	at := metav1.ObjectMeta{Name: defaultPolicy, Namespace: fleet.SystemNamespace(tenant)}
-	for _, obj := range []client.Object{
-		&v1alpha1.CollectionPolicy{ObjectMeta: at, Spec: r.o.DefaultCollectionPolicy},
-		&v1alpha1.HealthPolicy{ObjectMeta: at, Spec: r.o.DefaultHealthPolicy},
+// defaults makes the policies named "default" where a tenant has no policy of the
+// kind: without any it would send and score nothing. What a user edited stays, and
+// so does the deletion by a user who has policies of another name.
+func (r *Runner) defaults(ctx context.Context, t *v1alpha1.Tenant) error {
+	at := metav1.ObjectMeta{Name: defaultPolicy, Namespace: fleet.SystemNamespace(t.Name)}
+	for _, d := range []struct {
+		have client.ObjectList
+		make client.Object
+	}{
+		{&v1alpha1.CollectionPolicyList{}, &v1alpha1.CollectionPolicy{ObjectMeta: at, Spec: *r.o.DefaultCollectionPolicy.DeepCopy()}},
+		{&v1alpha1.HealthPolicyList{}, &v1alpha1.HealthPolicy{ObjectMeta: at, Spec: *r.o.DefaultHealthPolicy.DeepCopy()}},
 	} {
-		have := obj.DeepCopyObject().(client.Object)
-		err := r.o.Cache.Get(ctx, client.ObjectKeyFromObject(obj), have)
-		if err == nil {
-			continue
-		}
-		if !apierrors.IsNotFound(err) {
+		if err := r.o.Cache.List(ctx, d.have, client.InNamespace(at.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 			return err
 		}
-		if err := r.o.Client.Create(ctx, obj); err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("make default %T: %w", obj, err)
+		if meta.LenList(d.have) > 0 {
+			continue
+		}
+		err := r.o.Client.Create(ctx, d.make)
+		switch {
+		case apierrors.IsAlreadyExists(err): // the cache does not know it yet
+		case err != nil:
+			return fmt.Errorf("make default %T: %w", d.make, err)
+		default:
+			r.event(t, corev1.EventTypeNormal, "DefaultPolicyMade", fmt.Sprintf("made %T %s/%s", d.make, at.Namespace, at.Name))
 		}
 	}
 	return nil

@@ -186,7 +186,7 @@ func regionalOf(ctx context.Context) (string, error) {
 	if !ok || len(info.State.VerifiedChains) == 0 {
 		return "", status.Error(codes.Unauthenticated, "this service wants a regional's client certificate")
 	}
-	name, err := "x", error(nil)
+	name, err := identity.ParseRegional(info.State.VerifiedChains[0][0])
 	if err != nil {
 		return "", status.Error(codes.PermissionDenied, "this service is for regionals: "+err.Error())
 	}

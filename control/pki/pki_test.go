@@ -202,8 +202,6 @@ func handshake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, e
 		}
 		served <- err
 	}()
-	client = client.Clone()
-	client.ServerName = "gw.example"
 	cli := tls.Client(b, client)
 	if err := cli.Handshake(); err != nil {
 		b.Close()
@@ -233,7 +231,7 @@ func TestFilesRotateWithoutARestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, client := files.ServerConfig(tls.VerifyClientCertIfGiven), files.ClientConfig(identity.IsRegional)
+	server, client := files.ServerConfig(tls.VerifyClientCertIfGiven), files.ClientConfig("gw.example", identity.IsRegional)
 	cs, err := handshake(t, server, client)
 	if err != nil {
 		t.Fatal(err)
@@ -241,8 +239,14 @@ func TestFilesRotateWithoutARestart(t *testing.T) {
 	if name, err := identity.ParseRegional(cs.PeerCertificates[0]); err != nil || name != "eu-1" {
 		t.Errorf("peer %q, %v", name, err)
 	}
-	if _, err := handshake(t, server, files.ClientConfig(identity.IsControl)); err == nil {
+	if _, err := handshake(t, server, files.ClientConfig("gw.example", identity.IsControl)); err == nil {
 		t.Error("a regional passed for control")
+	}
+	if _, err := handshake(t, server, files.ClientConfig("127.0.0.1", identity.IsRegional)); err != nil {
+		t.Errorf("by address: %v", err)
+	}
+	if _, err := handshake(t, server, files.ClientConfig("evil.example", identity.IsRegional)); err == nil {
+		t.Error("a server of another name accepted")
 	}
 	for what, change := range map[string]func() error{
 		"names": func() error { hosts = append(hosts, "new.example"); return nil },

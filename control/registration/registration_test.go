@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,6 +49,9 @@ type bench struct {
 	audit  string
 	events *events
 	now    time.Time
+
+	lists  atomic.Int32
+	looked chan struct{} // closed at the second List
 }
 
 type events struct {
@@ -67,7 +71,7 @@ func newBench(t testing.TB, objects ...client.Object) *bench {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, events: &events{}, now: time.Now(), audit: filepath.Join(t.TempDir(), "audit.log")}
+	b := &bench{t: t, events: &events{}, now: time.Now(), audit: filepath.Join(t.TempDir(), "audit.log"), looked: make(chan struct{})}
 	b.faults = &interceptor.Funcs{}
 	b.client = interceptor.NewClient(fake.NewClientBuilder().WithScheme(scheme).
 		WithStatusSubresource(&v1alpha1.Site{}, &v1alpha1.RegistrationToken{}).
@@ -77,6 +81,12 @@ func newBench(t testing.TB, objects ...client.Object) *bench {
 				return b.faults.Create(ctx, c, o, opts...)
 			}
 			return c.Create(ctx, o, opts...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			if b.lists.Add(1) == 2 {
+				close(b.looked)
+			}
+			return c.List(ctx, l, opts...)
 		},
 	})
 	var err error
@@ -386,6 +396,17 @@ func TestSameKeyIsTheSameSite(t *testing.T) {
 func TestParallelRetriesOfOneMachineMakeOneSite(t *testing.T) {
 	b := newBench(t)
 	tok, key := b.token("tok", v1alpha1.RegistrationTokenSpec{AutoApprove: true}), newKey(t)
+	// The first attempt is held up so that another one could look for its site meanwhile.
+	var once sync.Once
+	b.faults.Create = func(ctx context.Context, c client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+		once.Do(func() {
+			select {
+			case <-b.looked:
+			case <-time.After(100 * time.Millisecond):
+			}
+		})
+		return c.Create(ctx, o)
+	}
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {

@@ -110,7 +110,10 @@ func Run(ctx context.Context, o RoleOptions, start func(context.Context, *Env) e
 		return err
 	}
 	reg := obs.NewRegistry(o.Role)
-	gather := append(prometheus.Gatherers{reg}, o.Gather...)
+	gather := prometheus.Gatherers{reg}
+	for _, g := range o.Gather {
+		gather = append(gather, obs.WithoutProcess(g))
+	}
 	env := &Env{Role: o.Role, Log: log, Reg: reg, Ops: obs.NewOps(o.Role, gather), Stack: lifecycle.New(log), fail: make(chan error, 1)}
 	defer func() {
 		if stopErr := env.Stack.Stop(StopTimeout); stopErr != nil {

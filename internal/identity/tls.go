@@ -61,28 +61,17 @@ func VerifyPinned(chain []*x509.Certificate, caHash, serverName string, now time
 		return nil, errors.New("the server presented no certificate")
 	}
 	var ca *x509.Certificate
-	inter := x509.NewCertPool()
 	for _, c := range chain[1:] {
 		// Of several certificates of the key (one is cross-signed), the root is the self-signed one.
 		if c.IsCA && CAHash(c) == caHash && (ca == nil || bytes.Equal(c.RawSubject, c.RawIssuer)) {
 			ca = c
 		}
-		inter.AddCert(c)
 	}
 	if ca == nil {
 		return nil, fmt.Errorf("no certificate authority of the server has the hash %s; check --server and --ca-hash, or make a new join command with `muster token create`", caHash)
 	}
-	roots := x509.NewCertPool()
-	roots.AddCert(ca)
-	_, err := chain[0].Verify(x509.VerifyOptions{
-		Roots: roots, Intermediates: inter, DNSName: serverName, CurrentTime: now,
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("server certificate (this machine's clock says %s): %w", now.UTC().Format(time.RFC3339), err)
-	}
-	if _, err := ParseRegional(chain[0]); err != nil {
-		return nil, fmt.Errorf("server certificate: %w", err)
+	if err := VerifyServer(chain, PoolOf([]*x509.Certificate{ca}), serverName, now, IsRegional); err != nil {
+		return nil, err
 	}
 	return ca, nil
 }
@@ -185,51 +174,65 @@ func (f *Files) ServerConfig(clientAuth tls.ClientAuthType, nextProtos ...string
 	return base
 }
 
-// ClientConfig is for a client with this identity. verify is asked whether the
-// server's verified certificate is the right kind of peer; nil takes any that the
-// bundle vouches for. The pair and the bundle are taken anew for each connection.
-func (f *Files) ClientConfig(verify func(*x509.Certificate) error) *tls.Config {
+// ClientConfig is for connections to one host (a name or an address, without the
+// port) with this identity. verify is asked whether the server's verified
+// certificate is the right kind of peer; nil takes any that the bundle vouches
+// for. The pair and the bundle are taken anew for each connection.
+func (f *Files) ClientConfig(host string, verify func(*x509.Certificate) error) *tls.Config {
+	return ClientConfig(host, f.Current, verify)
+}
+
+// ClientConfig is Files.ClientConfig for a pair and a bundle from elsewhere.
+// current is asked for each connection; a nil pair sends no certificate, an error
+// together with a pool is ignored.
+func ClientConfig(host string, current func() (*tls.Certificate, *x509.CertPool, error), verify func(*x509.Certificate) error) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
+		ServerName: host,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, _, _ := f.Current()
-			return pair, nil
+			if pair, _, _ := current(); pair != nil {
+				return pair, nil
+			}
+			return &tls.Certificate{}, nil
 		},
 		// The built-in verification takes its pool from RootCAs, which can't rotate;
 		// so it is switched off and VerifyConnection does the same with today's pool.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(cs tls.ConnectionState) error {
-			_, pool, _ := f.Current()
-			return VerifyServer(cs, pool, time.Now(), verify)
+			_, pool, err := current()
+			if pool == nil {
+				return fmt.Errorf("no trust bundle to verify the server with: %w", err)
+			}
+			// Not cs.ServerName: it is empty for an address.
+			return VerifyServer(cs.PeerCertificates, pool, host, time.Now(), verify)
 		},
 	}
 }
 
 // VerifyServer is what crypto/tls does for a client, for use in VerifyConnection
-// with a pool that rotates: chain, server name, server-auth usage; then verify.
-func VerifyServer(cs tls.ConnectionState, roots *x509.CertPool, now time.Time, verify func(*x509.Certificate) error) error {
-	if len(cs.PeerCertificates) == 0 {
+// with a pool that rotates: chain (leaf first), host, server-auth usage; then verify.
+func VerifyServer(chain []*x509.Certificate, roots *x509.CertPool, host string, now time.Time, verify func(*x509.Certificate) error) error {
+	if len(chain) == 0 {
 		return errors.New("the server presented no certificate")
 	}
-	if cs.ServerName == "" {
-		return errors.New("no server name to verify the server's certificate for")
+	if host == "" {
+		return errors.New("no host to verify the server's certificate for")
 	}
 	inter := x509.NewCertPool()
-	for _, c := range cs.PeerCertificates[1:] {
+	for _, c := range chain[1:] {
 		inter.AddCert(c)
 	}
-	leaf := cs.PeerCertificates[0]
-	_, err := leaf.Verify(x509.VerifyOptions{
-		Roots: roots, Intermediates: inter, DNSName: cs.ServerName, CurrentTime: now,
+	_, err := chain[0].Verify(x509.VerifyOptions{
+		Roots: roots, Intermediates: inter, DNSName: host, CurrentTime: now,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 	if err != nil {
-		return fmt.Errorf("server certificate: %w", err)
+		return fmt.Errorf("server certificate (this machine's clock says %s): %w", now.UTC().Format(time.RFC3339), err)
 	}
 	if verify == nil {
 		return nil
 	}
-	return verify(leaf)
+	return verify(chain[0])
 }
 
 // IsRegional is a verify function for ClientConfig: the peer is a regional.

@@ -6,6 +6,9 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
 func get(t *testing.T, o *Ops, path string) (int, string) {
@@ -47,5 +50,14 @@ func TestLoggerOptions(t *testing.T) {
 		if _, err := NewLogger(io.Discard, o); err == nil || !strings.Contains(err.Error(), "want") {
 			t.Errorf("%+v: err = %v", o, err)
 		}
+	}
+}
+
+func TestWithoutProcess(t *testing.T) {
+	own, library := NewRegistry("x"), prometheus.NewRegistry()
+	library.MustRegister(collectors.NewGoCollector(), prometheus.NewCounter(prometheus.CounterOpts{Name: "library_total"}))
+	o := NewOps("x", prometheus.Gatherers{own, WithoutProcess(library)})
+	if code, body := get(t, o, "/metrics"); code != 200 || !strings.Contains(body, "library_total") || !strings.Contains(body, "go_goroutines") {
+		t.Errorf("%d\n%s", code, body)
 	}
 }

@@ -270,6 +270,21 @@ func TestTornTailAtEveryByte(t *testing.T) {
 	}
 }
 
+// TestTailLostInPowerCut has the file's length on the disk but not its last bytes.
+func TestTailLostInPowerCut(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, Options{Dir: dir})
+	mustAppend(t, s, "first", "second")
+	crash(s)
+	flip(t, segFiles(t, dir)[0], "second", 2)
+	s = open(t, Options{Dir: dir})
+	mustAppend(t, s, "new")
+	want(t, "records", data(drain(t, s)), "first new")
+	if st := s.Stats(); st.Dropped.Corrupt != 0 || st.Pending != 2 {
+		t.Errorf("a torn tail is no damage: stats %+v", st)
+	}
+}
+
 func TestWatermarkDamagedOrAhead(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, Options{Dir: dir})

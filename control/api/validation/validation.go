@@ -6,6 +6,7 @@ package validation
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -24,6 +25,30 @@ const ReservedLabelPrefix = "muster.dev/"
 
 var spec = field.NewPath("spec")
 
+// InSystemNamespace checks where an object lives. Sites, tokens and policies in
+// another namespace would be looked at by nobody.
+func InSystemNamespace(ns string) field.ErrorList {
+	if _, ok := fleet.TenantOfSystemNamespace(ns); ok {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("metadata", "namespace"), ns, "want the tenant's system namespace, <tenant>-system; elsewhere it would have no effect")}
+}
+
+// Tenant checks that its namespaces can't be taken for another tenant's.
+func Tenant(t *v1alpha1.Tenant) field.ErrorList {
+	var errs field.ErrorList
+	for i, n := range t.Spec.Namespaces {
+		for _, own := range []string{"system", "shared"} {
+			if n == own {
+				errs = append(errs, field.Invalid(spec.Child("namespaces").Index(i), n, "every tenant has this one; remove it from the list"))
+			} else if strings.HasSuffix(n, "-"+own) {
+				errs = append(errs, field.Invalid(spec.Child("namespaces").Index(i), n, t.Name+"-"+n+" would be the "+own+" namespace of a tenant "+strings.TrimSuffix(t.Name+"-"+n, "-"+own)+"; choose a name that does not end in -"+own))
+			}
+		}
+	}
+	return errs
+}
+
 // Site checks the place; coordinates match a pattern already, but 91 degrees does too.
 func Site(s *v1alpha1.Site) field.ErrorList {
 	var errs field.ErrorList
@@ -35,7 +60,7 @@ func Site(s *v1alpha1.Site) field.ErrorList {
 }
 
 func degrees(at *field.Path, s string, limit float64) field.ErrorList {
-	if v, err := strconv.ParseFloat(s, 64); err != nil || v < -limit || v > limit {
+	if v, err := strconv.ParseFloat(s, 64); err != nil || !(v >= -limit && v <= limit) {
 		return field.ErrorList{field.Invalid(at, s, "want degrees between -"+strconv.Itoa(int(limit))+" and "+strconv.Itoa(int(limit)))}
 	}
 	return nil
@@ -66,7 +91,8 @@ func RegistrationToken(t *v1alpha1.RegistrationToken) field.ErrorList {
 }
 
 func regex(at *field.Path, pattern string) field.ErrorList {
-	if _, err := regexp.Compile("^(?:" + pattern + ")$"); err != nil {
+	// By itself, not anchored: "a)|(b" would compile between "^(?:" and ")$".
+	if _, err := regexp.Compile(pattern); err != nil {
 		return field.ErrorList{field.Invalid(at, pattern, "not a regular expression in RE2 syntax: "+strings.TrimPrefix(err.Error(), "error parsing regexp: "))}
 	}
 	return nil
@@ -110,44 +136,89 @@ func HealthPolicy(p *v1alpha1.HealthPolicy) field.ErrorList {
 			errs = append(errs, field.Invalid(at, s.Query, "a signal needs one value for each site, so an instant vector; this is a "+parser.DocumentedType(expr.Type())))
 			continue
 		}
-		if missing := droppedLabel(expr); missing != "" {
-			errs = append(errs, field.Invalid(at, s.Query, "the outermost aggregation drops the label "+missing+"; aggregate by ("+fleet.SeriesTenant+", "+fleet.SeriesSite+")"))
+		for _, label := range []string{fleet.SeriesTenant, fleet.SeriesSite} {
+			if !keeps(expr, label) {
+				errs = append(errs, field.Invalid(at, s.Query, "its result drops the label "+label+", so its values can't be told apart by site; aggregate by ("+fleet.SeriesTenant+", "+fleet.SeriesSite+")"))
+				break
+			}
 		}
 	}
 	return errs
 }
 
-// droppedLabel names the label, tenant or site, that the outermost aggregation of
-// the expression takes away; empty if it keeps both. Binary operations are followed
-// on their left side, whose labels they keep.
-func droppedLabel(e parser.Expr) string {
+// keeps tells whether the result of an expression can have a label, tenant or
+// site, that the series it begins with have. It judges by the syntax alone and is
+// in doubt on the user's side.
+func keeps(e parser.Expr, label string) bool {
 	switch e := e.(type) {
 	case *parser.ParenExpr:
-		return droppedLabel(e.Expr)
+		return keeps(e.Expr, label)
 	case *parser.UnaryExpr:
-		return droppedLabel(e.Expr)
+		return keeps(e.Expr, label)
 	case *parser.StepInvariantExpr:
-		return droppedLabel(e.Expr)
+		return keeps(e.Expr, label)
+	case *parser.SubqueryExpr:
+		return keeps(e.Expr, label)
+	case *parser.Call:
+		return callKeeps(e, label)
 	case *parser.BinaryExpr:
-		if e.LHS.Type() == parser.ValueTypeScalar {
-			return droppedLabel(e.RHS)
-		}
-		return droppedLabel(e.LHS)
+		return binaryKeeps(e, label)
 	case *parser.AggregateExpr:
-		if e.Op == parser.TOPK || e.Op == parser.BOTTOMK || e.Op == parser.LIMITK || e.Op == parser.LIMIT_RATIO {
-			return ""
+		switch e.Op {
+		case parser.TOPK, parser.BOTTOMK, parser.LIMITK, parser.LIMIT_RATIO:
+			return keeps(e.Expr, label)
 		}
-		for _, l := range []string{fleet.SeriesTenant, fleet.SeriesSite} {
-			named := false
-			for _, g := range e.Grouping {
-				named = named || g == l
+		return slices.Contains(e.Grouping, label) != e.Without && keeps(e.Expr, label)
+	}
+	return true
+}
+
+func callKeeps(e *parser.Call, label string) bool {
+	switch e.Func.Name {
+	case "label_replace", "label_join": // dst_label is the second argument
+		if len(e.Args) > 1 {
+			if dst, ok := e.Args[1].(*parser.StringLiteral); ok && dst.Val == label {
+				return true
 			}
-			if named == e.Without {
-				return l
-			}
+		}
+	case "absent", "absent_over_time", "info":
+		return true // labels come from matchers, or from elsewhere
+	case "vector":
+		return false
+	}
+	for _, arg := range e.Args {
+		if t := arg.Type(); t == parser.ValueTypeVector || t == parser.ValueTypeMatrix {
+			return keeps(arg, label)
 		}
 	}
-	return ""
+	return false // time() and its like
+}
+
+func binaryKeeps(e *parser.BinaryExpr, label string) bool {
+	left, right := e.LHS.Type() == parser.ValueTypeVector, e.RHS.Type() == parser.ValueTypeVector
+	m := e.VectorMatching
+	switch {
+	case left && !right:
+		return keeps(e.LHS, label)
+	case right && !left:
+		return keeps(e.RHS, label)
+	case m == nil:
+		return keeps(e.LHS, label)
+	case e.Op == parser.LOR:
+		return keeps(e.LHS, label) && keeps(e.RHS, label)
+	case e.Op == parser.LAND || e.Op == parser.LUNLESS:
+		return keeps(e.LHS, label)
+	case m.Card == parser.CardManyToOne:
+		return keeps(e.LHS, label) || slices.Contains(m.Include, label)
+	case m.Card == parser.CardOneToMany:
+		return keeps(e.RHS, label) || slices.Contains(m.Include, label)
+	case slices.Contains(m.MatchingLabels, label) != m.On:
+		// One to one, and the label is not among those that are matched: a result
+		// has only those, except that a comparison hands on its left side.
+		return e.Op.IsComparisonOperator() && !e.ReturnBool && keeps(e.LHS, label)
+	default:
+		return keeps(e.LHS, label)
+	}
 }
 
 // ReservedLabels refuses a change of labels under muster.dev/ by anybody but

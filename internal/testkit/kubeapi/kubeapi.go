@@ -6,10 +6,13 @@ package kubeapi
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,7 +25,9 @@ import (
 var (
 	once   sync.Once
 	shared *rest.Config
+	home   string
 	failed error
+	held   io.Closer // ends with the process
 )
 
 // Start returns a client configuration of the administrator of an API server that
@@ -41,6 +46,7 @@ func Start(t testing.TB) *rest.Config {
 			return
 		}
 		shared = s.Config()
+		home, failed = dir, removeAfterwards(dir)
 	})
 	if failed != nil {
 		t.Fatalf("start the API server: %v", failed)
@@ -48,8 +54,32 @@ func Start(t testing.TB) *rest.Config {
 	return rest.CopyConfig(shared)
 }
 
-// Run starts an API server of one's own on dir. The process can hold one at a time.
-func Run(ctx context.Context, dir string, log *slog.Logger) (*apiserver.Server, error) {
+// Dir is the data directory of the API server that Start starts.
+func Dir(t testing.TB) string {
+	t.Helper()
+	Start(t)
+	return home
+}
+
+// removeAfterwards removes dir when this process has ended, however it ends: a
+// shell waits for the end of a pipe that only this process holds.
+func removeAfterwards(dir string) error {
+	sh := exec.Command("/bin/sh", "-c", `read -r _; rm -rf -- "$0"`, dir)
+	sh.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // not ended by Ctrl-C
+	pipe, err := sh.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := sh.Start(); err != nil {
+		return fmt.Errorf("clean up %s: %w", dir, err)
+	}
+	held = pipe
+	return nil
+}
+
+// Run starts an API server of one's own on dir, with further changes of its
+// options. The process can hold one at a time.
+func Run(ctx context.Context, dir string, log *slog.Logger, with ...func(*apiserver.Options)) (*apiserver.Server, error) {
 	ca, err := pki.Open(pki.Options{Dir: filepath.Join(dir, "pki"), TrustDomain: "test.local"})
 	if err != nil {
 		return nil, err
@@ -60,10 +90,14 @@ func Run(ctx context.Context, dir string, log *slog.Logger) (*apiserver.Server, 
 	}
 	began := time.Now()
 	pair := filepath.Join(certs, pki.PairFile)
-	s, err := apiserver.Start(ctx, apiserver.Options{
+	o := apiserver.Options{
 		Dir: filepath.Join(dir, "apiserver"), Listen: "127.0.0.1:0", CertFile: pair, KeyFile: pair, CAPEM: ca.BundlePEM(),
 		KubeconfigDir: dir, Users: map[string][]string{"muster:health": {apiserver.SystemGroup}, "muster:nobody": nil}, Logger: log,
-	})
+	}
+	for _, change := range with {
+		change(&o)
+	}
+	s, err := apiserver.Start(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("after %s: %w", time.Since(began), err)
 	}

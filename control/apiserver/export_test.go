@@ -1,0 +1,4 @@
+package apiserver
+
+// StartEtcd is startEtcd.
+var StartEtcd = startEtcd
