@@ -1,0 +1,487 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"muster.dev/muster/health/engine"
+	"muster.dev/muster/internal/fleet"
+)
+
+// Source is what the API needs of *engine.Engine.
+type Source interface {
+	View() *engine.View
+	Subscribe(size int) *engine.Subscription
+}
+
+// Options of a Server. Source and Logger are needed.
+type Options struct {
+	Source     Source
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer // may be nil
+	// KeepAlive is the time between comments on a quiet stream; default 15 s.
+	KeepAlive time.Duration
+	// StreamQueue is how many updates a slow client may lag behind; default 16.
+	StreamQueue int
+	// MaxStreams bounds the open streams; default 1000.
+	MaxStreams int
+}
+
+// Server serves the health API. Safe for concurrent use.
+type Server struct {
+	opts    Options
+	log     *slog.Logger
+	boot    uint64 // tells the ETags of this process from another's
+	streams prometheus.Gauge
+
+	mu      sync.Mutex
+	open    int
+	encoded []*encodedUpdate // of the newest updates, shared by the streams
+}
+
+// New returns a server; Register mounts it.
+func New(o Options) (*Server, error) {
+	if o.Source == nil || o.Logger == nil {
+		return nil, errors.New("health api: Source and Logger must be set")
+	}
+	if o.KeepAlive <= 0 {
+		o.KeepAlive = 15 * time.Second
+	}
+	if o.StreamQueue <= 0 {
+		o.StreamQueue = 16
+	}
+	if o.MaxStreams <= 0 {
+		o.MaxStreams = 1000
+	}
+	s := &Server{opts: o, log: o.Logger, boot: rand.Uint64(), streams: prometheus.NewGauge(prometheus.GaugeOpts{Name: "muster_health_streams", Help: "Open streams of changes."})}
+	if o.Registerer != nil {
+		o.Registerer.MustRegister(s.streams)
+	}
+	return s, nil
+}
+
+// Register mounts the API below /api/v1/health/.
+func (s *Server) Register(mux *http.ServeMux) {
+	mux.HandleFunc("GET /api/v1/health/sites", s.get(s.sites))
+	mux.HandleFunc("GET /api/v1/health/sites/{name}", s.get(s.site))
+	mux.HandleFunc("GET /api/v1/health/virtualsites", s.get(s.virtualSites))
+	mux.HandleFunc("GET /api/v1/health/virtualsites/{name}", s.get(s.virtualSite))
+	mux.HandleFunc("GET /api/v1/health/policies", s.get(s.policies))
+	mux.HandleFunc("GET /api/v1/health/stream", s.stream)
+	mux.HandleFunc("/api/v1/health/", func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			fail(w, failure(http.StatusMethodNotAllowed, "the health API is read with GET"))
+			return
+		}
+		fail(w, failure(http.StatusNotFound, "no such path: "+r.URL.Path))
+	})
+}
+
+// problem is an error for the client.
+type problem Problem
+
+func (p *problem) Error() string { return p.Detail }
+
+func failure(status int, detail string) *problem {
+	return &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail}
+}
+
+func fail(w http.ResponseWriter, p *problem) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	if p.Status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "2")
+	}
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode((*Problem)(p))
+}
+
+// scope is what a request may read and asks for.
+type scope struct {
+	all     bool
+	allowed []string // sorted
+	tenants []string // asked for; empty: all that are allowed
+}
+
+func (sc *scope) has(tenant string) bool {
+	if len(sc.tenants) > 0 {
+		return slices.Contains(sc.tenants, tenant)
+	}
+	return sc.all || slices.Contains(sc.allowed, tenant)
+}
+
+func scopeOf(r *http.Request) (*scope, *problem) {
+	values := r.Header.Values(TenantsHeader)
+	if len(values) != 1 || strings.TrimSpace(values[0]) == "" {
+		return nil, failure(http.StatusForbidden, "the request doesn't say which tenants it may read: it must come through the console, which sets "+TenantsHeader)
+	}
+	sc := &scope{}
+	for name := range strings.SplitSeq(values[0], ",") {
+		switch name = strings.TrimSpace(name); {
+		case name == "*":
+			sc.all = true
+		case fleet.ValidateTenant(name) != nil:
+			return nil, failure(http.StatusForbidden, fmt.Sprintf("%s: %q is no tenant", TenantsHeader, name))
+		default:
+			sc.allowed = append(sc.allowed, name)
+		}
+	}
+	slices.Sort(sc.allowed)
+	for _, name := range list(r.URL.Query(), "tenant") {
+		if !sc.all && !slices.Contains(sc.allowed, name) {
+			return nil, failure(http.StatusForbidden, fmt.Sprintf("tenant: you may not read %q", name))
+		}
+		sc.tenants = append(sc.tenants, name)
+	}
+	return sc, nil
+}
+
+// list returns the values of a parameter that may be repeated or separated by
+// commas.
+func list(q url.Values, key string) []string {
+	var out []string
+	for _, v := range q[key] {
+		for part := range strings.SplitSeq(v, ",") {
+			if part = strings.TrimSpace(part); part != "" {
+				out = append(out, part)
+			}
+		}
+	}
+	return out
+}
+
+// get wraps what all reads share: scope, the view, ETag, JSON.
+func (s *Server) get(f func(*http.Request, *engine.View, *scope) (any, *problem)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		sc, p := scopeOf(r)
+		if p != nil {
+			fail(w, p)
+			return
+		}
+		v := s.opts.Source.View()
+		if v == nil {
+			fail(w, failure(http.StatusServiceUnavailable, "the first evaluation is not done yet; try again in a few seconds"))
+			return
+		}
+		h := w.Header()
+		tag := s.etag(r, v, sc)
+		h.Set("ETag", tag)
+		h.Set("Cache-Control", "private, no-cache")
+		h.Set("Vary", TenantsHeader)
+		if match(r.Header.Get("If-None-Match"), tag) {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		out, p := f(r, v, sc)
+		if p != nil {
+			h.Del("ETag")
+			fail(w, p)
+			return
+		}
+		body, err := json.Marshal(out)
+		if err != nil {
+			s.log.Error("health api: an answer can't be encoded", "path", r.URL.Path, "err", err)
+			h.Del("ETag")
+			fail(w, failure(http.StatusInternalServerError, "the answer can't be encoded"))
+			return
+		}
+		h.Set("Content-Type", "application/json")
+		_, _ = w.Write(append(body, '\n'))
+	}
+}
+
+// etag is the same for the same view, question and scope.
+func (s *Server) etag(r *http.Request, v *engine.View, sc *scope) string {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%t %q %q %q", sc.all, sc.allowed, r.URL.Path, r.URL.RawQuery)
+	return fmt.Sprintf(`"%x-%d-%x"`, s.boot, v.Version, h.Sum64())
+}
+
+func match(header, tag string) bool {
+	for part := range strings.SplitSeq(header, ",") {
+		if part = strings.TrimSpace(part); part == "*" || strings.TrimPrefix(part, "W/") == tag {
+			return true
+		}
+	}
+	return false
+}
+
+const (
+	defaultLimit = 100
+	maxLimit     = 1000
+)
+
+func limitOf(q url.Values) (int, *problem) {
+	v := q.Get("limit")
+	if v == "" {
+		return defaultLimit, nil
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 1 {
+		return 0, failure(http.StatusBadRequest, fmt.Sprintf("limit: %.20q: want a number from 1 to %d", v, maxLimit))
+	}
+	return min(n, maxLimit), nil
+}
+
+// filter is what a list of sites is narrowed to.
+type filter struct {
+	virtual, regions []string
+	colours          []fleet.Colour
+	phases           []fleet.Phase
+	text             string
+}
+
+var (
+	colours = []fleet.Colour{fleet.Green, fleet.Orange, fleet.Red, fleet.Grey}
+	phases  = []fleet.Phase{fleet.PhasePending, fleet.PhaseApproved, fleet.PhaseOnline, fleet.PhaseOffline, fleet.PhaseDecommissioned}
+)
+
+func filterOf(q url.Values) (*filter, *problem) {
+	f := &filter{virtual: list(q, "virtualSite"), regions: list(q, "region"), text: strings.ToLower(strings.TrimSpace(q.Get("q")))}
+	for _, c := range list(q, "colour") {
+		if !slices.Contains(colours, fleet.Colour(c)) {
+			return nil, failure(http.StatusBadRequest, fmt.Sprintf("colour: %.20q: want green, orange, red or grey", c))
+		}
+		f.colours = append(f.colours, fleet.Colour(c))
+	}
+	for _, p := range list(q, "phase") {
+		i := slices.IndexFunc(phases, func(x fleet.Phase) bool { return strings.EqualFold(string(x), p) })
+		if i < 0 {
+			return nil, failure(http.StatusBadRequest, fmt.Sprintf("phase: %.20q: want Pending, Approved, Online, Offline or Decommissioned", p))
+		}
+		f.phases = append(f.phases, phases[i])
+	}
+	return f, nil
+}
+
+func (f *filter) matches(s *engine.Site) bool {
+	switch {
+	case len(f.phases) == 0 && !s.Counts(): // pending and decommissioned sites are asked for by name
+		return false
+	case len(f.phases) > 0 && !slices.Contains(f.phases, s.Phase):
+		return false
+	case len(f.colours) > 0 && !slices.Contains(f.colours, s.Colour()):
+		return false
+	case len(f.regions) > 0 && !slices.Contains(f.regions, s.Region):
+		return false
+	case len(f.virtual) > 0 && !slices.ContainsFunc(f.virtual, func(v string) bool { return inVirtual(s, v) }):
+		return false
+	case f.text != "":
+		return strings.Contains(s.ID.Name, f.text) || strings.Contains(strings.ToLower(s.Region), f.text) || s.Place != nil && strings.Contains(strings.ToLower(s.Place.Address), f.text)
+	}
+	return true
+}
+
+// inVirtual takes "namespace/name", or the name alone for any namespace.
+func inVirtual(s *engine.Site, v string) bool {
+	for _, key := range s.VirtualSites {
+		if _, name, _ := strings.Cut(key, "/"); key == v || name == v {
+			return true
+		}
+	}
+	return false
+}
+
+const (
+	sortName  = "name"
+	sortScore = "score" // the worst first, unknown last
+)
+
+func (s *Server) sites(r *http.Request, v *engine.View, sc *scope) (any, *problem) {
+	q := r.URL.Query()
+	f, p := filterOf(q)
+	if p != nil {
+		return nil, p
+	}
+	limit, p := limitOf(q)
+	if p != nil {
+		return nil, p
+	}
+	order := q.Get("sort")
+	switch order {
+	case "":
+		order = sortName
+	case sortName, sortScore:
+	default:
+		return nil, failure(http.StatusBadRequest, fmt.Sprintf("sort: %.20q: want name or score", order))
+	}
+	after, err := decodeCursor(q.Get("cursor"), order)
+	if err != nil {
+		return nil, failure(http.StatusBadRequest, err.Error())
+	}
+	type row struct {
+		key  position
+		site *engine.Site
+	}
+	var rows []row
+	total := 0
+	for _, x := range v.Sites {
+		if !sc.has(x.ID.Tenant) || !f.matches(x) {
+			continue
+		}
+		total++
+		key := position{Sort: order, Name: x.ID.Name, Tenant: x.ID.Tenant}
+		if order == sortScore {
+			score, known := x.Score()
+			if known {
+				key.Score = score
+			}
+			key.Unknown = !known
+		}
+		if after == nil || key.compare(after) > 0 {
+			rows = append(rows, row{key, x})
+		}
+	}
+	slices.SortFunc(rows, func(a, b row) int { return a.key.compare(&b.key) })
+	out := SiteList{AsOf: asOf(v), Total: total, Sites: make([]Site, 0, min(limit, len(rows)))}
+	for i := range rows {
+		if i == limit {
+			out.NextCursor = rows[i-1].key.encode()
+			break
+		}
+		out.Sites = append(out.Sites, SiteOf(rows[i].site, v.AsOf))
+	}
+	return out, nil
+}
+
+func asOf(v *engine.View) time.Time { return v.AsOf.UTC().Truncate(time.Millisecond) }
+
+func (s *Server) site(r *http.Request, v *engine.View, sc *scope) (any, *problem) {
+	name := r.PathValue("name")
+	var found []*engine.Site
+	for _, t := range v.Snapshot.Tenants {
+		if sc.has(t) {
+			if x := v.Find(t, name); x != nil {
+				found = append(found, x)
+			}
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, failure(http.StatusNotFound, fmt.Sprintf("no site %q that you may read", name))
+	case 1:
+		return DetailOf(found[0], v.AsOf), nil
+	}
+	p := failure(http.StatusConflict, fmt.Sprintf("several tenants have a site %q; say which with tenant=", name))
+	for _, x := range found {
+		p.Tenants = append(p.Tenants, x.ID.Tenant)
+	}
+	return nil, p
+}
+
+func (s *Server) virtualSites(r *http.Request, v *engine.View, sc *scope) (any, *problem) {
+	q := r.URL.Query()
+	limit, p := limitOf(q)
+	if p != nil {
+		return nil, p
+	}
+	after, err := decodeCursor(q.Get("cursor"), "virtual")
+	if err != nil {
+		return nil, failure(http.StatusBadRequest, err.Error())
+	}
+	type row struct {
+		key position
+		vs  *engine.VirtualSite
+	}
+	var rows []row
+	total := 0
+	for _, x := range v.VirtualSites {
+		if !sc.has(x.Tenant) {
+			continue
+		}
+		total++
+		key := position{Sort: "virtual", Name: x.Name, Tenant: x.Tenant, Space: x.Namespace}
+		if after == nil || key.compare(after) > 0 {
+			rows = append(rows, row{key, x})
+		}
+	}
+	slices.SortFunc(rows, func(a, b row) int { return a.key.compare(&b.key) })
+	out := VirtualSiteList{AsOf: asOf(v), Total: total, VirtualSites: make([]VirtualSite, 0, min(limit, len(rows)))}
+	for i := range rows {
+		if i == limit {
+			out.NextCursor = rows[i-1].key.encode()
+			break
+		}
+		out.VirtualSites = append(out.VirtualSites, VirtualSiteOf(rows[i].vs))
+	}
+	return out, nil
+}
+
+func (s *Server) virtualSite(r *http.Request, v *engine.View, sc *scope) (any, *problem) {
+	name, space := r.PathValue("name"), r.URL.Query().Get("namespace")
+	var found []*engine.VirtualSite
+	for _, x := range v.VirtualSites {
+		if x.Name == name && sc.has(x.Tenant) && (space == "" || x.Namespace == space) {
+			found = append(found, x)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, failure(http.StatusNotFound, fmt.Sprintf("no virtual site %q that you may read", name))
+	case 1:
+		return VirtualSiteOf(found[0]), nil
+	}
+	where := make([]string, 0, len(found))
+	p := failure(http.StatusConflict, "")
+	for _, x := range found {
+		where = append(where, fmt.Sprintf("tenant %s namespace %s", x.Tenant, x.Namespace))
+		if !slices.Contains(p.Tenants, x.Tenant) {
+			p.Tenants = append(p.Tenants, x.Tenant)
+		}
+	}
+	p.Detail = fmt.Sprintf("several virtual sites are named %q; say which with tenant= and namespace=: %s", name, strings.Join(where, ", "))
+	return nil, p
+}
+
+func (s *Server) policies(_ *http.Request, v *engine.View, sc *scope) (any, *problem) {
+	out := PolicyList{AsOf: asOf(v), Policies: []Policy{}}
+	for _, x := range v.Policies {
+		shipped := x.Tenant == ""
+		if !shipped && !sc.has(x.Tenant) {
+			continue
+		}
+		p := Policy{Tenant: x.Tenant, Name: x.Name, Sites: x.Sites, Error: x.Err, Signals: make([]PolicySignal, len(x.Signals))}
+		for i, sig := range x.Signals {
+			p.Signals[i] = PolicySignal{Name: sig.Name, Dimension: sig.Dimension, Error: sig.Err, SitesKnown: sig.SitesKnown, QueryMillis: sig.Millis}
+		}
+		if shipped && !recount(&p, v, sc) {
+			continue
+		}
+		out.Policies = append(out.Policies, p)
+	}
+	return out, nil
+}
+
+// recount counts the shipped policy's sites anew: only those that the reader may
+// see. It says whether there are any.
+func recount(p *Policy, v *engine.View, sc *scope) bool {
+	p.Sites = 0
+	for i := range p.Signals {
+		p.Signals[i].SitesKnown = 0
+	}
+	for _, x := range v.Sites {
+		if x.Policy != nil || x.State == nil || !sc.has(x.ID.Tenant) {
+			continue
+		}
+		p.Sites++
+		for i := range x.State.Signals {
+			if i < len(p.Signals) && x.State.Signals[i].Known {
+				p.Signals[i].SitesKnown++
+			}
+		}
+	}
+	return p.Sites > 0
+}

@@ -1,0 +1,144 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+type triple struct {
+	tenant, site string
+	value        float64
+}
+
+func decodeAll(data []byte) (out []triple, err error) {
+	err = decodeVector(data, func(tenant, site []byte, v float64) error {
+		out = append(out, triple{string(tenant), string(site), v})
+		return nil
+	})
+	return out, err
+}
+
+func TestDecodeVector(t *testing.T) {
+	for _, c := range []struct {
+		name, in string
+		want     string // triples, or "error: part of the text"
+	}{
+		{"empty", `{"status":"success","data":{"resultType":"vector","result":[]}}`, ``},
+		{"one", `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"site":"s","tenant":"t"},"value":[1700000000.123,"0.5"]}]}}`, `t/s=0.5`},
+		{"spaces and other keys", "\n{ \"status\" : \"success\" , \"warnings\":[\"w\"], \"infos\":[{}], \"data\" : { \"x\":null, \"resultType\" : \"vector\" , \"result\" : [ { \"metric\" : { \"a\":\"b\", \"tenant\":\"t\",\"site\":\"s\" } , \"value\" : [ 1 , \"1e3\" ] } , {\"value\":[1,\"2\"],\"metric\":{}} ] } }\n", `t/s=1000 /=2`},
+		{"other order", `{"data":{"result":[{"metric":{"site":"s","tenant":"t"},"value":[1,"7"]}],"resultType":"vector"},"status":"success"}`, `t/s=7`},
+		{"special values", `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"site":"a","tenant":"t"},"value":[1,"NaN"]},{"metric":{"site":"b","tenant":"t"},"value":[1,"+Inf"]},{"metric":{"site":"c","tenant":"t"},"value":[1,"-Inf"]}]}}`, `t/a=NaN t/b=+Inf t/c=-Inf`},
+		{"escapes", `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"site":"a\"é\u00e9","tenant":"t\\"},"value":[1,"1"]}]}}`, `t\/a"éé=1`},
+		{"failed query", `{"status":"error","errorType":"execution","error":"found duplicate series"}`, `error: execution: found duplicate series`},
+		{"scalar", `{"status":"success","data":{"resultType":"scalar","result":[1,"1"]}}`, `error: returns a scalar`},
+		{"matrix", `{"status":"success","data":{"resultType":"matrix","result":[]}}`, `error: returns a matrix`},
+		{"histogram", `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"histogram":[1,{}]}]}}`, `error: returns histograms`},
+		{"no value", `{"status":"success","data":{"resultType":"vector","result":[{"metric":{}}]}}`, `error: without a value`},
+		{"no number", `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"x"]}]}}`, `error: no number`},
+		{"bare number", `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,1]}]}}`, `error: want '"'`},
+		{"three parts", `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"1",2]}]}}`, `error: want ']'`},
+		{"one part", `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1]}]}}`, `error: want ','`},
+		{"trailing comma", `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"1"]},]}}`, `error: comma`},
+		{"garbage after", `{"status":"success","data":{"resultType":"vector","result":[]}}x`, `error: after the end`},
+		{"truncated", `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"ten`, `error: without an end`},
+		{"nothing", ``, `error: want '{'`},
+		{"html", `<html>502 Bad Gateway</html>`, `error: want '{'`},
+		{"no status", `{}`, `error: status ""`},
+		{"no result", `{"status":"success","data":{}}`, `error: no result`},
+		{"deep", `{"status":"success","x":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `}`, `error: too deeply`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := decodeAll([]byte(c.in))
+			if want, bad := strings.CutPrefix(c.want, "error: "); bad {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Fatalf("error %v, want one with %q", err, want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var parts []string
+			for _, x := range got {
+				parts = append(parts, fmt.Sprintf("%s/%s=%v", x.tenant, x.site, x.value))
+			}
+			if s := strings.Join(parts, " "); s != c.want {
+				t.Errorf("got %s, want %s", s, c.want)
+			}
+		})
+	}
+	var q *queryError
+	if _, err := decodeAll([]byte(`{"status":"error","errorType":"timeout","error":"x"}`)); !errors.As(err, &q) || q.kind != "timeout" {
+		t.Errorf("a failed query isn't a queryError: %v", err)
+	}
+}
+
+// reference is what encoding/json makes of an answer.
+func reference(data []byte) ([]triple, error) {
+	var r struct {
+		Status string
+		Data   struct {
+			ResultType string
+			Result     []struct {
+				Metric map[string]string
+				Value  []any
+			}
+		}
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, err
+	}
+	var out []triple
+	for _, s := range r.Data.Result {
+		if len(s.Value) != 2 {
+			return nil, errors.New("value")
+		}
+		text, ok := s.Value[1].(string)
+		if !ok {
+			return nil, errors.New("value")
+		}
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil && !math.IsInf(v, 0) {
+			return nil, err
+		}
+		out = append(out, triple{s.Metric["tenant"], s.Metric["site"], v})
+	}
+	return out, nil
+}
+
+// FuzzDecodeVector: it never panics, accepts nothing that isn't JSON, and reads
+// what encoding/json reads.
+func FuzzDecodeVector(f *testing.F) {
+	f.Add([]byte(`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"site":"s","tenant":"t"},"value":[1700000000.123,"0.5"]}]}}`))
+	f.Add([]byte(`{"data":{"result":[{"metric":{"site":"s","tenant":"t"},"value":[1,"7"]}],"resultType":"vector"},"status":"success"}`))
+	f.Add([]byte(`{"status":"error","errorType":"execution","error":"x\u00e9"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, err := decodeAll(data)
+		if err != nil {
+			return
+		}
+		if !json.Valid(data) {
+			t.Fatalf("accepted what is no JSON: %q", data)
+		}
+		want, err := reference(data)
+		if err != nil || len(got) == 0 {
+			return // repeated or differently cased keys, which encoding/json folds
+		}
+		if len(got) != len(want) {
+			return // the same
+		}
+		for i := range want {
+			if strings.Count(string(data), `"tenant"`) > len(want) || strings.Count(string(data), `"site"`) > len(want) || strings.Count(string(data), "value") > len(want) || strings.Contains(strings.ToLower(string(data)), `\u`) || strings.Contains(string(data), "metric\"") && strings.Count(strings.ToLower(string(data)), "metric") > len(want) || strings.Count(strings.ToLower(string(data)), "value") > len(want) {
+				return
+			}
+			if got[i].tenant != want[i].tenant || got[i].site != want[i].site || got[i].value != want[i].value && !(math.IsNaN(got[i].value) && math.IsNaN(want[i].value)) {
+				t.Fatalf("series %d: %+v, encoding/json says %+v", i, got[i], want[i])
+			}
+		}
+	})
+}

@@ -1,0 +1,541 @@
+package engine
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"muster.dev/muster/health"
+	"muster.dev/muster/health/inventory"
+	"muster.dev/muster/internal/fleet"
+)
+
+func TestScoresAndWritesBack(t *testing.T) {
+	one, two, store := newRegional(t, "one"), newRegional(t, "two"), newCortex(t, "a", "b")
+	inv := &shelf{changed: make(chan struct{}, 1)}
+	inv.set([]*inventory.Site{aSite("a/paris", "shared/eu"), aSite("a/rome", "shared/eu", "shop/south"), aSite("b/paris"), aSite("a/new"), aSite("a/pending")},
+		[]*inventory.VirtualSite{{Tenant: "a", Namespace: "shared", Name: "eu"}, {Tenant: "a", Namespace: "shop", Name: "south"}, {Tenant: "b", Namespace: "shared", Name: "none"}}, nil)
+	inv.snap.Sites[inv.snap.Find("a", "pending")].Phase = fleet.PhasePending
+	well(t, one.prom, "a/paris")
+	one.connect("a/paris", true)
+	well(t, two.prom, "a/rome")
+	two.put(t, "temperature", `sensor="2"`, "a/rome", 30, 0)
+	two.connect("a/rome", true)
+	well(t, two.prom, "b/paris")
+	two.put(t, "fire", `room="kitchen"`, "b/paris", 1, 0)
+	two.connect("b/paris", true)
+	// What rome left behind in the regional that it came from must not count.
+	one.put(t, "fire", "", "a/rome", 1, time.Minute)
+	one.connect("a/rome", false)
+	// A site that nobody knows.
+	well(t, one.prom, "a/stranger")
+
+	r := begin(t, t.TempDir(), []*regional{one, two}, store, inv, nil)
+	v := r.until("scores", func(v *View) bool { return v.Tick >= 2 })
+	for id, want := range map[string]struct {
+		score  float64
+		colour fleet.Colour
+		home   string
+		phase  fleet.Phase
+	}{"a/paris": {100, fleet.Green, "one", fleet.PhaseOnline}, "a/rome": {87.5, fleet.Green, "two", fleet.PhaseOnline}, "b/paris": {39, fleet.Red, "two", fleet.PhaseOnline}, "a/new": {0, fleet.Grey, "", fleet.PhaseApproved}, "a/pending": {0, fleet.Grey, "", fleet.PhasePending}} {
+		tenant, name, _ := strings.Cut(id, "/")
+		s := v.Find(tenant, name)
+		if score, _ := s.Score(); score != want.score || s.Colour() != want.colour || s.Home != want.home || s.Phase != want.phase {
+			t.Errorf("%s: %v %s at %q %s, want %+v\n%s", id, score, s.Colour(), s.Home, s.Phase, want, describe(v))
+		}
+	}
+	if got := v.Find("b", "paris").State.Reasons[0]; got.Signal != "fire" || got.Text != "it burns" {
+		t.Errorf("first reason %+v", got)
+	}
+	if v.Find("a", "pending").State != nil {
+		t.Error("a pending site was evaluated")
+	}
+	eu := v.VirtualSites[0]
+	if eu.Sites != 2 || eu.Mean != 93.75 || eu.WorstSite != "rome" || eu.Counts.Green != 2 {
+		t.Errorf("virtual site: %+v", eu)
+	}
+	if len(v.Policies) != 1 || v.Policies[0].Sites != 4 || v.Policies[0].Signals[0].SitesKnown != 3 {
+		t.Errorf("policies: %+v", v.Policies[0])
+	}
+
+	eventually(t, "scores in the regionals and in Cortex", func() bool {
+		return len(two.ask(t, fleet.MetricSiteScore)) == 2 && len(store.tenants["a"].ask(t, fleet.MetricSiteScore)) == 2 && len(store.tenants["b"].ask(t, fleet.MetricSiteScore)) == 1
+	})
+	for _, c := range []struct {
+		p     *prom
+		query string
+		want  map[string]float64
+	}{
+		{one.prom, fleet.MetricSiteScore, map[string]float64{`{__name__="muster_site_health_score", region="eu", site="paris", tenant="a"}`: 100}},
+		{two.prom, fleet.MetricSiteColour, map[string]float64{`{__name__="muster_site_health_colour", region="eu", site="rome", tenant="a"}`: 1, `{__name__="muster_site_health_colour", region="eu", site="paris", tenant="b"}`: 3}},
+		{store.tenants["a"], fleet.MetricDimensionScore + `{site="rome",dimension="performance"}`, map[string]float64{`{__name__="muster_site_health_dimension_score", dimension="performance", region="eu", site="rome", tenant="a"}`: 50}},
+		{store.tenants["a"], fleet.MetricVirtualSite + `{site="rome"}`, map[string]float64{`{__name__="muster_virtual_site_member", site="rome", tenant="a", virtual_site="shared/eu"}`: 1, `{__name__="muster_virtual_site_member", site="rome", tenant="a", virtual_site="shop/south"}`: 1}},
+		{store.tenants["a"], fleet.MetricVirtualSiteScore + `{virtual_site="shared/eu"}`, map[string]float64{
+			`{__name__="muster_virtual_site_health_score", stat="mean", tenant="a", virtual_site="shared/eu"}`:  93.75,
+			`{__name__="muster_virtual_site_health_score", stat="p10", tenant="a", virtual_site="shared/eu"}`:   87.5,
+			`{__name__="muster_virtual_site_health_score", stat="worst", tenant="a", virtual_site="shared/eu"}`: 87.5}},
+		// The join that the members are for.
+		{store.tenants["a"], `avg by (virtual_site) (muster_site_health_score * on (tenant, site) group_right () muster_virtual_site_member)`, map[string]float64{`{virtual_site="shared/eu"}`: 93.75, `{virtual_site="shop/south"}`: 87.5}},
+	} {
+		got := c.p.ask(t, c.query)
+		if len(got) != len(c.want) {
+			t.Errorf("%s: %v, want %v", c.query, got, c.want)
+		}
+		for k, x := range c.want {
+			if got[k] != x {
+				t.Errorf("%s: %s = %v, want %v", c.query, k, got[k], x)
+			}
+		}
+	}
+
+	// A membership and a site end: their series must end too, not linger.
+	inv.set([]*inventory.Site{aSite("a/paris", "shared/eu"), aSite("a/rome", "shared/eu")}, []*inventory.VirtualSite{{Tenant: "a", Namespace: "shared", Name: "eu"}}, nil)
+	eventually(t, "the ended series to be gone", func() bool {
+		return len(store.tenants["a"].ask(t, fleet.MetricVirtualSite)) == 2 && len(store.tenants["b"].ask(t, fleet.MetricSiteScore)) == 0 && len(two.ask(t, fleet.MetricSiteColour)) == 1 &&
+			len(store.tenants["a"].ask(t, fleet.MetricVirtualSiteScore)) == 3
+	})
+	// A site that moves leaves no last word behind.
+	well(t, one.prom, "a/rome")
+	two.connect("a/rome", false)
+	one.connect("a/rome", true)
+	eventually(t, "rome's series to move", func() bool {
+		return len(two.ask(t, fleet.MetricSiteScore)) == 0 && len(one.ask(t, fleet.MetricSiteScore)) == 2
+	})
+	// Each query ran once a tick at each regional, whatever the number of tenants.
+	asked := map[string]int{}
+	for _, q := range one.asked() {
+		asked[q]++
+	}
+	ticks := int(r.e.View().Tick)
+	for q, n := range asked {
+		if n > ticks+1 {
+			t.Errorf("%d × %s in %d ticks", n, q, ticks)
+		}
+	}
+	if strings.Contains(strings.Join(one.asked(), " "), "muster_site_connected") {
+		t.Error("the uplink query was asked of a regional; its live view had the answer")
+	}
+}
+
+func TestUplinkShowsBetweenTicks(t *testing.T) {
+	one := newRegional(t, "one")
+	inv := &shelf{changed: make(chan struct{}, 1)}
+	inv.set([]*inventory.Site{aSite("a/paris"), aSite("a/rome")}, nil, nil)
+	for _, s := range []string{"a/paris", "a/rome"} {
+		well(t, one.prom, s)
+		one.connect(s, true)
+	}
+	r := begin(t, t.TempDir(), []*regional{one}, nil, inv, func(o *Options) {
+		o.Tick, o.Offset = time.Hour, func(time.Duration) time.Duration { return 0 }
+	})
+	r.until("green", func(v *View) bool { return v.Find("a", "paris").Colour() == fleet.Green })
+	one.connect("a/paris", false)
+	v := r.until("paris red", func(v *View) bool { return v.Find("a", "paris").Colour() == fleet.Red })
+	s := v.Find("a", "paris")
+	if v.Tick != 1 {
+		t.Errorf("it took a tick: %d", v.Tick)
+	}
+	if s.State.Dimensions[0].Score != 0 || !s.State.Dimensions[1].Stale || s.State.Reasons[0].Signal != health.SignalUplink || s.Phase != fleet.PhaseOffline {
+		t.Errorf("%s", describe(v))
+	}
+	if c := v.Find("a", "rome").Colour(); c != fleet.Green {
+		t.Errorf("rome is %s", c)
+	}
+	// One look at "not connected" is not enough: streams are re-established.
+	one.connect("a/rome", false)
+	one.connect("a/rome", true)
+	one.connect("a/paris", true)
+	r.until("paris online again", func(v *View) bool { return v.Find("a", "paris").State.Link == health.LinkUp })
+	// A regional that forgot the site, as after a restart, is given time.
+	one.forget("a/rome")
+	began := time.Now()
+	r.until("rome offline", func(v *View) bool { return v.Find("a", "rome").State.Link == health.LinkDown })
+	if took := time.Since(began); took < 300*time.Millisecond {
+		t.Errorf("offline %s after its regional forgot it, want no less than the grace", took)
+	}
+}
+
+func TestRegionalAway(t *testing.T) {
+	one, two, store := newRegional(t, "one"), newRegional(t, "two"), newCortex(t, "a", "b")
+	inv := &shelf{changed: make(chan struct{}, 1)}
+	inv.set([]*inventory.Site{aSite("a/paris"), aSite("b/paris"), aSite("b/lost"), aSite("b/other")}, nil, nil)
+	for _, s := range []string{"a/paris", "b/paris", "b/lost"} {
+		well(t, one.prom, s)
+		one.connect(s, true)
+	}
+	well(t, two.prom, "b/other")
+	two.connect("b/other", true)
+	r := begin(t, t.TempDir(), []*regional{one, two}, store, inv, nil)
+	r.until("all green", func(v *View) bool {
+		for _, s := range v.Sites {
+			if s.Colour() != fleet.Green {
+				return false
+			}
+		}
+		return true
+	})
+	// What the store knows differs, so that it shows whose word it is.
+	push := float64(time.Now().Add(-40*time.Second).UnixMilli()) / 1000
+	for tenant, site := range map[string]string{"a": "a/paris", "b": "b/paris"} {
+		p := store.tenants[tenant]
+		well(t, p, site)
+		p.put(t, "temperature", `sensor="2"`, site, 25, 0)
+		p.put(t, fleet.MetricSiteConnected, `regional="one"`, site, 1, 0)
+		p.put(t, fleet.MetricSiteLastPush, `regional="one"`, site, push, 0)
+	}
+	// Another tenant's store must not speak for a site.
+	store.tenants["a"].put(t, "fire", "", "b/paris", 1, 0)
+	one.down.Store(true)
+	v := r.until("readings from the store", func(v *View) bool {
+		s := v.Find("a", "paris")
+		return s.FromStore && s.State.Dimensions[3].Score == 75 && s.State.Link == health.LinkUp && v.Find("b", "lost").Colour() == fleet.Grey
+	})
+	for _, id := range []string{"a", "b"} {
+		s := v.Find(id, "paris")
+		if age := s.State.Dimensions[3].StaleSeconds(v.AsOf); s.Colour() != fleet.Green || age < 39 || age > 60 {
+			t.Errorf("%s/paris: %s, stale %d s, want green and about 40 s\n%s", id, s.Colour(), age, describe(v))
+		}
+	}
+	if s := v.Find("b", "other"); s.FromStore || s.Colour() != fleet.Green || s.State.Dimensions[3].Stale {
+		t.Errorf("a site of the other regional is touched: %s", describe(v))
+	}
+	// The store says that it is not connected.
+	store.tenants["a"].put(t, fleet.MetricSiteConnected, `regional="one"`, "a/paris", 0, 0)
+	r.until("paris offline by the store's word", func(v *View) bool { return v.Find("a", "paris").State.Link == health.LinkDown })
+	one.down.Store(false)
+	r.until("the regional's own word again", func(v *View) bool {
+		s := v.Find("a", "paris")
+		return !s.FromStore && s.Colour() == fleet.Green && s.State.Dimensions[3].Score == 100 && !s.State.Dimensions[3].Stale && v.Find("b", "lost").Colour() == fleet.Green
+	})
+}
+
+func signal(name, query string) health.Signal {
+	return health.Signal{Name: name, Dimension: fleet.Security, Query: query, Good: 0, Bad: 10, Weight: 1}
+}
+
+func aPolicy(t *testing.T, tenant, name string, signals ...health.Signal) *inventory.Policy {
+	m, err := health.NewModel([4]float64{1, 1, 1, 1}, 2, signals)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &inventory.Policy{Tenant: tenant, Namespace: tenant + "-system", Name: name, Model: m}
+}
+
+// TestFailingQueries: each way in which a query can fail makes its signal unknown
+// with an error that says what to do, and touches nothing else.
+func TestFailingQueries(t *testing.T) {
+	one := newRegional(t, "one")
+	bad := map[string]struct{ query, err string }{
+		"unparsable":    {"max by (tenant, site) (", "can't be parsed"},
+		"no-labels":     {"max(temperature)", "aggregate `by (tenant, site)`"},
+		"no-site":       {"max by (tenant) (temperature)", "aggregate `by (tenant, site)`"},
+		"two-series":    {"temperature", "more than one series for site paris"},
+		"scalar":        {"1", "want an instant vector"},
+		"matrix":        {"temperature[5m]", "want an instant vector"},
+		"many-to-many":  {"temperature / on (tenant, site) temperature", "many-to-many"},
+		"other-tenant":  {`label_replace(max by (tenant, site) (temperature), "tenant", "b", "", "")`, `tenant "b"`},
+		"unknown-label": {`label_replace(max by (tenant, site) (temperature), "site", "", "", "")`, "aggregate `by (tenant, site)`"},
+	}
+	signals := []health.Signal{signal("fine", "max by (tenant, site) (temperature)"), signal("silent", "max by (tenant, site) (no_such_metric)")}
+	for name, c := range bad {
+		signals = append(signals, signal(name, c.query))
+	}
+	p := aPolicy(t, "a", "mixed", signals...)
+	site := aSite("a/paris")
+	site.Policy = p
+	other := aSite("b/rome")
+	inv := &shelf{changed: make(chan struct{}, 1)}
+	inv.set([]*inventory.Site{site, other}, nil, []*inventory.Policy{p})
+	one.put(t, "temperature", `sensor="1"`, "a/paris", 5, 0)
+	one.put(t, "temperature", `sensor="2"`, "a/paris", 4, 0)
+	well(t, one.prom, "b/rome")
+	one.connect("a/paris", true)
+	one.connect("b/rome", true)
+	r := begin(t, t.TempDir(), []*regional{one}, nil, inv, nil)
+	v := r.until("a tick", func(v *View) bool { return v.Tick >= 1 })
+	s := v.Find("a", "paris")
+	for i, sig := range p.Model.Signals {
+		st := &s.State.Signals[i]
+		switch c, isBad := bad[sig.Name]; {
+		case isBad:
+			if st.Known || !strings.Contains(st.Err, c.err) {
+				t.Errorf("%s: known %v, error %q, want one with %q", sig.Name, st.Known, st.Err, c.err)
+			}
+			if got := v.Policies[0].Signals[i].Err; !strings.Contains(got, c.err) {
+				t.Errorf("%s: the policy's error is %q", sig.Name, got)
+			}
+		case sig.Name == "silent":
+			if st.Known || st.Err != "" {
+				t.Errorf("silent: %+v, want unknown without an error", st)
+			}
+		case sig.Name == "fine":
+			if !st.Known || st.Value != 5 {
+				t.Errorf("fine: %+v", st)
+			}
+		}
+	}
+	if s.State.Dimensions[2].Known {
+		t.Error("one of eleven signals made the dimension known")
+	}
+	if o := v.Find("b", "rome"); o.Colour() != fleet.Green {
+		t.Errorf("another tenant suffers: %s", describe(v))
+	}
+	eventually(t, "the policy's report", func() bool {
+		inv.mu.Lock()
+		defer inv.mu.Unlock()
+		return len(inv.policies) == 1 && inv.policies[0].Sites == 1 && len(inv.policies[0].Failing) == len(bad)
+	})
+	eventually(t, "the metric", func() bool { return testutil.ToFloat64(r.e.metrics.failed) > 0 })
+}
+
+// TestTenantsAreConfined: a tenant's own query sees its own series and no others,
+// however it is written.
+func TestTenantsAreConfined(t *testing.T) {
+	one := newRegional(t, "one")
+	for _, s := range []string{"a/paris", "b/paris", "c/paris"} {
+		well(t, one.prom, s)
+		one.connect(s, true)
+	}
+	one.put(t, "secret", "", "b/paris", 7, 0)
+	p := aPolicy(t, "a", "curious",
+		signal("plain", `max by (tenant, site) (secret)`),
+		signal("sum", `temperature * 0 + on () group_left () sum(secret)`),
+		signal("forged", `label_replace(label_replace(secret, "tenant", "a", "", ""), "site", "paris", "", "")`),
+		signal("other", `max by (tenant, site) (secret{tenant="b"})`),
+		signal("regex", `max by (tenant, site) ({__name__=~"sec.*"})`),
+		signal("subquery", `max_over_time(max by (tenant, site) (secret)[5m:15s] offset 0s)`),
+		signal("or", `max by (tenant, site) (temperature * 0 + scalar(sum(secret)))`),
+		signal("count", `max by (tenant, site) (temperature) * 0 + on () group_left () count(temperature)`),
+	)
+	site := aSite("a/paris")
+	site.Policy = p
+	inv := &shelf{changed: make(chan struct{}, 1)}
+	inv.set([]*inventory.Site{site, aSite("b/paris"), aSite("c/paris")}, nil, []*inventory.Policy{p})
+	r := begin(t, t.TempDir(), []*regional{one}, nil, inv, nil)
+	v := r.until("a tick", func(v *View) bool { return v.Tick >= 1 })
+	for i, sig := range p.Model.Signals {
+		st := v.Find("a", "paris").State.Signals[i]
+		switch sig.Name {
+		case "count":
+			if !st.Known || st.Value != 1 {
+				t.Errorf("count: %+v, want its own one series", st)
+			}
+		case health.SignalUplink:
+		default:
+			if st.Known && !math.IsNaN(st.Value) {
+				t.Errorf("%s: sees another tenant's series: %v", sig.Name, st.Value)
+			}
+		}
+	}
+	for _, q := range one.asked() {
+		if strings.Contains(q, "secret") && !strings.Contains(q, `tenant="a"`) {
+			t.Errorf("asked without the tenant: %s", q)
+		}
+	}
+}
+
+func TestPlanner(t *testing.T) {
+	m := simple(t)
+	pl, err := newPlanner(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := aPolicy(t, "a", "copy", health.Signal{Name: "x", Dimension: fleet.Performance, Query: "max  by(tenant,site)\n( temperature )", Good: 0, Bad: 1, Weight: 1})
+	own := aPolicy(t, "a", "own", signal("y", "max by (tenant, site) (temperature + 1)"))
+	twin := aPolicy(t, "a", "twin", signal("z", "max by (tenant, site) (temperature+1)"))
+	other := aPolicy(t, "b", "own", signal("y", "max by (tenant, site) (temperature + 1)"))
+	p := pl.plan([]*inventory.Policy{same, own, twin, other})
+	if a, b := p.policies[same].query[0], p.shipped.query[0]; a != b {
+		t.Errorf("a shipped query, written differently, is asked apart: %d %d", a, b)
+	}
+	if p.policies[own].query[0] != p.policies[twin].query[0] {
+		t.Error("the same query of one tenant is asked twice")
+	}
+	if p.policies[own].query[0] == p.policies[other].query[0] {
+		t.Error("two tenants share a confined query")
+	}
+	if q := p.queries[p.policies[other].query[0]]; q.tenant != "b" || !strings.Contains(q.text, `temperature{tenant="b"}`) {
+		t.Errorf("%+v", q)
+	}
+	if pl.plan([]*inventory.Policy{same, own, twin, other}) != p {
+		t.Error("the same policies made another plan")
+	}
+	if pl.plan([]*inventory.Policy{same}) == p {
+		t.Error("other policies made the same plan")
+	}
+}
+
+func FuzzConfine(f *testing.F) {
+	for _, q := range []string{`up`, `sum by (x) (rate(a{b="c"}[5m] offset 1h)) / on() b`, `max_over_time((a or b)[5m:1m])`, `{__name__=~".+"}`, `a @ end()`, `absent(a{tenant="z"})`, `quantile_over_time(0.5, a[1m])`} {
+		f.Add(q)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		expr, err := parser.ParseExpr(text)
+		if err != nil {
+			return
+		}
+		if err := confine(expr, "acme"); err != nil {
+			t.Fatal(err)
+		}
+		again, err := parser.ParseExpr(expr.String())
+		if err != nil {
+			t.Skipf("not printed so that it parses: %v", err) // then it is not asked either: the regional refuses it
+		}
+		parser.Inspect(again, func(n parser.Node, _ []parser.Node) error {
+			if vs, ok := n.(*parser.VectorSelector); ok {
+				for _, m := range vs.LabelMatchers {
+					if m.Name == "tenant" && m.Type.String() == "=" && m.Value == "acme" {
+						return nil
+					}
+				}
+				t.Fatalf("%q became %q: selector %s isn't confined", text, expr, vs)
+			}
+			return nil
+		})
+	})
+}
+
+func TestRestartKeepsColours(t *testing.T) {
+	one, store := newRegional(t, "one"), newCortex(t, "a")
+	inv := &shelf{changed: make(chan struct{}, 1)}
+	sites := []*inventory.Site{aSite("a/paris", "shared/eu"), aSite("a/rome"), aSite("a/gone", "shared/eu")}
+	vs := []*inventory.VirtualSite{{Tenant: "a", Namespace: "shared", Name: "eu"}}
+	inv.set(sites, vs, nil)
+	for _, s := range []string{"a/paris", "a/rome", "a/gone"} {
+		well(t, one.prom, s)
+		one.connect(s, true)
+	}
+	one.put(t, "fire", `room="1"`, "a/paris", 1, 0)
+	dir := t.TempDir()
+	r := begin(t, dir, []*regional{one}, store, inv, nil)
+	r.until("colours", func(v *View) bool { return v.Tick >= 3 })
+	one.connect("a/rome", false)
+	before := r.until("rome offline", func(v *View) bool {
+		return v.Find("a", "rome").State.Link == health.LinkDown && v.Find("a", "rome").State.Dimensions[1].Stale
+	})
+	eventually(t, "the series", func() bool { return len(store.tenants["a"].ask(t, fleet.MetricVirtualSite)) == 2 })
+	r.until("one more tick", func(v *View) bool { return v.Tick > before.Tick })
+	r.stop()
+
+	// While it was away: the fire is out, and one site is gone.
+	one.put(t, "fire", `room="1"`, "a/paris", 0, 0)
+	one.prom.put(t, "lock", "", "a/rome", 0, 0)
+	inv.set(sites[:2], vs, nil)
+	r = begin(t, dir, []*regional{one}, store, inv, nil)
+	after := r.until("the first view", func(*View) bool { return true })
+	if after.Tick <= before.Tick {
+		t.Errorf("ticks count from %d again, were at %d", after.Tick, before.Tick)
+	}
+	paris, was := after.Find("a", "paris").State, before.Find("a", "paris").State
+	if paris.Colour != fleet.Red || !paris.Since.Equal(was.Since.Truncate(time.Millisecond)) || paris.Score != 100 {
+		t.Errorf("paris after the restart: %s since %s score %v; before: %s since %s", paris.Colour, paris.Since, paris.Score, was.Colour, was.Since)
+	}
+	rome, was := after.Find("a", "rome").State, before.Find("a", "rome").State
+	if rome.Colour != fleet.Red || !rome.Since.Equal(was.Since.Truncate(time.Millisecond)) || !rome.Dimensions[2].Stale || rome.Dimensions[2].Score != 100 {
+		t.Errorf("rome, offline, doesn't have its last values: %+v", rome.Dimensions)
+	}
+	r.until("paris green", func(v *View) bool { return v.Find("a", "paris").Colour() == fleet.Green })
+	eventually(t, "the series of the site that is gone to end", func() bool {
+		return len(store.tenants["a"].ask(t, fleet.MetricVirtualSite)) == 1 && len(store.tenants["a"].ask(t, fleet.MetricSiteColour+`{site="gone"}`)) == 0
+	})
+}
+
+func TestUpdates(t *testing.T) {
+	one := newRegional(t, "one")
+	inv := &shelf{changed: make(chan struct{}, 1)}
+	inv.set([]*inventory.Site{aSite("a/paris", "shared/eu"), aSite("a/rome")}, []*inventory.VirtualSite{{Tenant: "a", Namespace: "shared", Name: "eu"}}, nil)
+	for _, s := range []string{"a/paris", "a/rome"} {
+		well(t, one.prom, s)
+		one.connect(s, true)
+	}
+	one.put(t, "temperature", `sensor="2"`, "a/rome", 30, 0)
+	r := begin(t, t.TempDir(), []*regional{one}, nil, inv, nil)
+	r.until("ticks", func(v *View) bool { return v.Tick >= 2 })
+	sub, lazy := r.e.Subscribe(1000), r.e.Subscribe(1)
+	defer sub.Close()
+	u := <-sub.C
+	for !u.Tick {
+		u = <-sub.C
+	}
+	if len(u.Sites)+len(u.VirtualSites)+len(u.Removed) != 0 {
+		t.Errorf("a quiet tick has changes: %+v", u)
+	}
+	one.put(t, "temperature", `sensor="2"`, "a/rome", 30.05, 0) // nobody would see it
+	one.put(t, "fire", "", "a/paris", 1, 0)
+	for len(u.Sites) == 0 {
+		u = <-sub.C
+	}
+	if len(u.Sites) != 1 || u.Sites[0].ID.Name != "paris" || len(u.VirtualSites) != 1 || u.VirtualSites[0].Counts.Red != 1 {
+		t.Errorf("%+v %+v", u.Sites, u.VirtualSites)
+	}
+	inv.set([]*inventory.Site{aSite("a/paris")}, nil, nil)
+	for len(u.Removed) == 0 {
+		u = <-sub.C
+	}
+	if len(u.Removed) != 1 || u.Removed[0].Name != "rome" {
+		t.Errorf("removed %v", u.Removed)
+	}
+	// Who doesn't read is let go of.
+	eventually(t, "the lazy subscriber to be dropped", lazy.Dropped)
+	lazy.Close()
+	if sub.Dropped() {
+		t.Error("the diligent one was dropped too")
+	}
+}
+
+func TestSlowQueriesMissTicksButNotTheLink(t *testing.T) {
+	one := newRegional(t, "one")
+	inv := &shelf{changed: make(chan struct{}, 1)}
+	inv.set([]*inventory.Site{aSite("a/paris")}, nil, nil)
+	well(t, one.prom, "a/paris")
+	one.connect("a/paris", true)
+	r := begin(t, t.TempDir(), []*regional{one}, nil, inv, func(o *Options) { o.QueryTimeout = 700 * time.Millisecond })
+	r.until("green", func(v *View) bool { return v.Find("a", "paris").Colour() == fleet.Green })
+	one.slow.Store(int64(time.Hour))
+	tick := r.e.View().Tick
+	one.connect("a/paris", false)
+	v := r.until("red", func(v *View) bool { return v.Find("a", "paris").Colour() == fleet.Red })
+	if v.Tick > tick+1 {
+		t.Errorf("it took %d ticks", v.Tick-tick)
+	}
+	one.connect("a/paris", true)
+	v = r.until("the errors", func(v *View) bool { return v.Policies[0].Signals[0].Err != "" })
+	if got := v.Policies[0].Signals[0].Err; !strings.Contains(got, "no answer within 700ms") {
+		t.Errorf("error %q", got)
+	}
+	if testutil.ToFloat64(r.e.metrics.missed) == 0 {
+		t.Error("no tick was missed")
+	}
+	r.until("grey: nothing is known any more", func(v *View) bool { return v.Find("a", "paris").Colour() == fleet.Grey })
+}
+
+func TestNewRefuses(t *testing.T) {
+	good := Options{Inventory: &shelf{}, Shipped: simple(t), Logger: begin(t, t.TempDir(), nil, nil, &shelf{changed: make(chan struct{}), snap: inventory.NewSnapshot(1, nil, nil, nil)}, nil).opts.Logger, Dir: t.TempDir()}
+	for name, f := range map[string]func(*Options){
+		"no inventory": func(o *Options) { o.Inventory = nil },
+		"no model":     func(o *Options) { o.Shipped = nil },
+		"no dir":       func(o *Options) { o.Dir = "" },
+		"no name":      func(o *Options) { o.Regionals = []Regional{{"", "http://x"}} },
+		"same name":    func(o *Options) { o.Regionals = []Regional{{"a", "http://x"}, {"a", "http://y"}} },
+		"bad URL":      func(o *Options) { o.Regionals = []Regional{{"a", "x:1"}} },
+	} {
+		o := good
+		f(&o)
+		if _, err := New(o); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func FuzzDecodeLive(f *testing.F) {
+	f.Add([]byte(`{"regional":"one","region":"eu","asOf":"2026-01-01T00:00:00Z","sites":[{"tenant":"a","site":"b","connected":true,"connectedSince":null,"lastHeartbeat":"2026-01-01T00:00:00Z"}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if a, err := decodeLive(data); err == nil && a.Regional == "" {
+			t.Error("accepted a live view of nobody")
+		}
+	})
+}

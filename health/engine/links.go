@@ -1,0 +1,194 @@
+package engine
+
+import (
+	"time"
+
+	"muster.dev/muster/health"
+	"muster.dev/muster/health/inventory"
+	"muster.dev/muster/internal/fleet"
+)
+
+// regionalState is what is known of one regional.
+type regionalState struct {
+	Regional
+	polled bool // at least one answer or failure
+	ok     bool // the last poll was answered
+	err    string
+	at     time.Time // of the last answer
+	sites  []liveSite
+}
+
+// memory is what the engine remembers of one site between ticks.
+type memory struct {
+	id    fleet.SiteID
+	state *health.State
+	home  int32 // position of the regional that speaks for it, or homeUnknown
+	link  health.Link
+	since time.Time // of link
+	// changed: link did since the site was last evaluated.
+	changed bool
+	// down is when a regional first said that the site is not connected, missing
+	// when it was first in nobody's live view; zero while connected.
+	down, missing time.Time
+	seen          time.Time // newest heartbeat
+	store         health.Link
+	storeAt       time.Time // of the store's word about the link
+	readAt        time.Time // of the store's readings
+	sent          *Site     // as the subscribers know it
+}
+
+// heard is what all live views together say of one site.
+type heard struct {
+	up        int32 // regional that it is connected to, or homeUnknown
+	upSince   time.Time
+	listed    int32 // regional that heard of it last, or homeUnknown
+	heartbeat time.Time
+	push      time.Time
+}
+
+// fresh says whether a regional's live view may still be believed.
+func (e *Engine) fresh(r *regionalState, now time.Time) bool {
+	return !r.at.IsZero() && now.Sub(r.at) <= e.opts.LiveMaxAge
+}
+
+// listen joins the live views.
+func (e *Engine) listen(snap *inventory.Snapshot, now time.Time) []heard {
+	if cap(e.heard) < len(snap.Sites) {
+		e.heard = make([]heard, len(snap.Sites)+len(snap.Sites)/8)
+	}
+	out := e.heard[:len(snap.Sites)]
+	for i := range out {
+		out[i] = heard{up: homeUnknown, listed: homeUnknown}
+	}
+	for r := range e.regionals {
+		reg := &e.regionals[r]
+		if !e.fresh(reg, now) {
+			continue
+		}
+		for j := range reg.sites {
+			l := &reg.sites[j]
+			i := snap.Find(l.Tenant, l.Site)
+			if i < 0 {
+				continue
+			}
+			h := &out[i]
+			// Times from a regional in the future are its clock's fault, not the site's.
+			beat, since := earlier(l.LastHeartbeat, now), earlier(l.ConnectedSince, now)
+			if l.Connected && (h.up == homeUnknown || since.After(h.upSince)) {
+				h.up, h.upSince = int32(r), since
+			}
+			if h.listed == homeUnknown || beat.After(h.heartbeat) {
+				h.listed = int32(r)
+			}
+			if beat.After(h.heartbeat) {
+				h.heartbeat = beat
+			}
+		}
+	}
+	return out
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.After(b) {
+		return b
+	}
+	return a
+}
+
+// judge decides a site's link from what was heard, and says whether it changed.
+func (e *Engine) judge(m *memory, site *inventory.Site, h *heard, now time.Time) bool {
+	if h.heartbeat.After(m.seen) {
+		m.seen = h.heartbeat
+	}
+	if site.LastSeen.After(m.seen) {
+		m.seen = site.LastSeen
+	}
+	switch {
+	case h.up != homeUnknown:
+		m.home = h.up
+		m.down, m.missing = time.Time{}, time.Time{}
+		return m.set(health.LinkUp, later(h.upSince, m.since, m.link == health.LinkUp), now)
+	case m.home == homeUnknown && h.listed != homeUnknown:
+		m.home = h.listed
+	}
+	if m.home == homeUnknown {
+		for r := range e.regionals {
+			if e.regionals[r].Name == site.Regional {
+				m.home = int32(r)
+			}
+		}
+	}
+	// Nobody who can be asked has it connected. The one that can't be asked might.
+	all, homeFresh := true, false
+	for r := range e.regionals {
+		if f := e.fresh(&e.regionals[r], now); !f {
+			all = false
+		} else if int32(r) == m.home {
+			homeFresh = true
+		}
+	}
+	if !all && m.store == health.LinkUp && now.Sub(m.storeAt) < 3*e.opts.Tick {
+		m.down, m.missing = time.Time{}, time.Time{}
+		return m.set(health.LinkUp, time.Time{}, now)
+	}
+	never := h.listed == homeUnknown && m.seen.IsZero() && site.Phase != fleet.PhaseOnline && site.Phase != fleet.PhaseOffline
+	switch {
+	case never && (m.link == health.LinkUnknown || m.link == health.LinkNever):
+		return m.set(health.LinkNever, time.Time{}, now)
+	case m.link == health.LinkDown && (all || homeFresh):
+		return false
+	}
+	if h.listed != homeUnknown && (all || homeFresh) {
+		return e.gone(m, &m.down, e.opts.LiveInterval*4/5, health.LinkDown, now)
+	}
+	if all || homeFresh {
+		return e.gone(m, &m.missing, e.opts.MissingGrace, health.LinkDown, now)
+	}
+	if m.store == health.LinkDown && now.Sub(m.storeAt) < 3*e.opts.Tick {
+		return m.set(health.LinkDown, m.seen, now)
+	}
+	return e.gone(m, &m.missing, e.opts.MissingGrace, health.LinkUnknown, now)
+}
+
+// gone changes the link once it has been observed for long enough by polls, not
+// merely by looking at the same answer twice.
+func (e *Engine) gone(m *memory, first *time.Time, grace time.Duration, to health.Link, now time.Time) bool {
+	if first.IsZero() {
+		*first = e.lastPoll(now)
+		return false
+	}
+	if false {
+		return false
+	}
+	return m.set(to, m.seen, now)
+}
+
+// lastPoll is when the slowest of the live views that can be had was had.
+func (e *Engine) lastPoll(now time.Time) time.Time {
+	at := now
+	for r := range e.regionals {
+		if reg := &e.regionals[r]; e.fresh(reg, now) && reg.at.Before(at) {
+			at = reg.at
+		}
+	}
+	return at
+}
+
+func (m *memory) set(to health.Link, since, now time.Time) bool {
+	if m.link == to {
+		return false
+	}
+	if since.IsZero() {
+		since = now
+	}
+	m.link, m.since = to, since
+	return true
+}
+
+// later returns a, unless keep says that b stands.
+func later(a, b time.Time, keep bool) time.Time {
+	if keep {
+		return b
+	}
+	return a
+}

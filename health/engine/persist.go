@@ -1,0 +1,215 @@
+package engine
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"muster.dev/muster/health"
+	"muster.dev/muster/internal/fleet"
+)
+
+// The state file: what must outlive a restart, so that colours don't flap, no
+// "since" is lost, and series of what vanished meanwhile are ended.
+//
+//	magic  "musterhealth1\n"
+//	crc32  Castagnoli of the rest, 4 bytes little-endian
+//	body   gob of savedState
+const (
+	stateFile  = "state"
+	stateMagic = "musterhealth1\n"
+)
+
+type savedState struct {
+	Ticks   uint64
+	Names   [][]string // signals of each model
+	Sites   []savedSite
+	Virtual []savedVirtual
+}
+
+type savedSite struct {
+	Tenant, Name string
+	Home         string // name of the regional
+	Seen         int64  // milliseconds since 1970
+	Model        int    // position in Names; -1: no state
+	State        health.Saved
+	// What was written of it.
+	Wrote   bool
+	Region  string
+	Live    [6]bool
+	Members []string
+}
+
+type savedVirtual struct {
+	Tenant, Key string
+	Homes       []string
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// save writes the state file anew; a crash leaves the old one or the new one.
+func (e *Engine) save(v *View, sites map[fleet.SiteID]*siteSeries, virtual map[[2]string]*virtualSeries) error {
+	st := savedState{Ticks: v.Tick, Sites: make([]savedSite, 0, len(v.Sites))}
+	models := map[*health.Model]int{}
+	for _, s := range v.Sites {
+		x := savedSite{Tenant: s.ID.Tenant, Name: s.ID.Name, Home: s.Home, Model: -1}
+		if !s.LastSeen.IsZero() {
+			x.Seen = s.LastSeen.UnixMilli()
+		}
+		if s.State != nil {
+			n, ok := models[s.State.Model]
+			if !ok {
+				n = len(st.Names)
+				models[s.State.Model] = n
+				st.Names = append(st.Names, s.State.Model.Names())
+			}
+			x.Model, x.State = n, s.State.Save(nil)
+		}
+		if w := sites[s.ID]; w != nil {
+			x.Wrote, x.Region, x.Live = true, w.region, w.live
+			for i := range w.members {
+				x.Members = append(x.Members, w.members[i].key)
+			}
+		}
+		st.Sites = append(st.Sites, x)
+	}
+	for key, w := range virtual {
+		if w.live {
+			x := savedVirtual{Tenant: key[0], Key: key[1]}
+			for _, h := range w.homes {
+				x.Homes = append(x.Homes, e.opts.Regionals[h].Name)
+			}
+			st.Virtual = append(st.Virtual, x)
+		}
+	}
+	return writeState(filepath.Join(e.opts.Dir, stateFile), &st)
+}
+
+func writeState(path string, st *savedState) (err error) {
+	tmp := path + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+			_ = os.Remove(tmp)
+		}
+	}()
+	if _, err = f.WriteString(stateMagic + "\x00\x00\x00\x00"); err != nil {
+		return err
+	}
+	sum := crc32.New(castagnoli)
+	buf := bufio.NewWriterSize(io.MultiWriter(f, sum), 256<<10)
+	if err = gob.NewEncoder(buf).Encode(st); err != nil {
+		return err
+	}
+	if err = buf.Flush(); err != nil {
+		return err
+	}
+	if _, err = f.WriteAt(binary.LittleEndian.AppendUint32(nil, sum.Sum32()), int64(len(stateMagic))); err != nil {
+		return err
+	}
+	if err = f.Sync(); err != nil {
+		return err
+	}
+	if err = f.Close(); err != nil {
+		return err
+	}
+	if err = os.Rename(tmp, path); err != nil {
+		return err
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func readState(r io.Reader) (*savedState, error) {
+	head := make([]byte, len(stateMagic)+4)
+	if _, err := io.ReadFull(r, head); err != nil || string(head[:len(stateMagic)]) != stateMagic {
+		return nil, errors.New("it is no health state of this version")
+	}
+	body, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	if crc32.Checksum(body, castagnoli) != binary.LittleEndian.Uint32(head[len(stateMagic):]) {
+		return nil, errors.New("its checksum is wrong")
+	}
+	var st savedState
+	if err := gob.NewDecoder(bytes.NewReader(body)).Decode(&st); err != nil {
+		return nil, err
+	}
+	return &st, nil
+}
+
+func (e *Engine) load() error {
+	path := filepath.Join(e.opts.Dir, stateFile)
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := readState(f)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	regional := map[string]int32{}
+	for i, r := range e.opts.Regionals {
+		regional[r.Name] = int32(i)
+	}
+	home := func(name string) int32 {
+		if i, ok := regional[name]; ok {
+			return i
+		}
+		return homeUnknown
+	}
+	e.ticks = st.Ticks
+	for i := range st.Sites {
+		x := &st.Sites[i]
+		id := fleet.SiteID{Tenant: x.Tenant, Name: x.Name}
+		m := &memory{id: id, home: home(x.Home)}
+		if x.Seen != 0 {
+			m.seen = time.UnixMilli(x.Seen).UTC()
+		}
+		if x.Model >= 0 && x.Model < len(st.Names) {
+			x.State.Names = st.Names[x.Model]
+			if s, ok := x.State.Restore(); ok {
+				m.state, m.link, m.since = s, s.Link, s.LinkSince
+			}
+		}
+		e.mem[id] = m
+		if x.Wrote {
+			w := &siteSeries{region: x.Region, home: m.home, labels: scoreLabels(id, x.Region), live: x.Live}
+			for _, key := range x.Members {
+				w.members = append(w.members, memberSeries{key, memberLabels(id, key)})
+			}
+			e.writer.sites[id] = w
+		}
+	}
+	for _, x := range st.Virtual {
+		w := &virtualSeries{labels: virtualLabels(x.Tenant, x.Key), live: true}
+		for _, name := range x.Homes {
+			if h := home(name); h != homeUnknown {
+				w.homes = append(w.homes, h)
+			}
+		}
+		e.writer.virtual[[2]string{x.Tenant, x.Key}] = w
+	}
+	return nil
+}

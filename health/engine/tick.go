@@ -1,0 +1,444 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"muster.dev/muster/health"
+	"muster.dev/muster/health/inventory"
+	"muster.dev/muster/internal/fleet"
+)
+
+// collect prepares a tick and returns the function that asks its queries.
+func (e *Engine) collect(ctx context.Context, done chan<- *answers) func() {
+	now := e.now()
+	snap := e.opts.Inventory.Snapshot()
+	e.look(snap, now)
+	a := e.answers
+	e.answers = nil
+	if a == nil {
+		a = &answers{}
+	}
+	a.reset(snap, e.planner.plan(snap.Policies), now)
+	targets := e.targets(a)
+	return func() {
+		var wg sync.WaitGroup
+		for place, t := range targets {
+			jobs := make(chan int)
+			for range e.opts.Concurrency {
+				wg.Go(func() {
+					for q := range jobs {
+						e.run(ctx, a, q, t.target, place)
+					}
+				})
+			}
+			wg.Go(func() {
+				defer close(jobs)
+				for q := range a.plan.queries {
+					query := &a.plan.queries[q]
+					if query.storeOnly && t.org == "" || query.tenant != "" && !t.tenants[query.tenant] {
+						continue
+					}
+					select {
+					case jobs <- q:
+					case <-ctx.Done():
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if ctx.Err() == nil {
+			done <- a
+		}
+	}
+}
+
+type place struct {
+	target
+	tenants map[string]bool // that have sites there
+}
+
+// targets decides where each site's readings come from, and returns the places
+// that must be asked.
+func (e *Engine) targets(a *answers) map[int32]*place {
+	out := map[int32]*place{}
+	n := int32(len(e.regionals))
+	tenants := make(map[string]int32, len(a.snap.Tenants))
+	for i, t := range a.snap.Tenants {
+		tenants[t] = n + int32(i)
+	}
+	for i, s := range a.snap.Sites {
+		m := e.aligned[i]
+		a.home[i] = homeUnknown
+		if !s.Counts() || m.home == homeUnknown {
+			continue
+		}
+		at := m.home
+		if !e.regionals[at].ok {
+			if e.opts.StoreQueryURL == "" {
+				continue
+			}
+			at = tenants[s.ID.Tenant]
+		}
+		a.home[i] = at
+		p := out[at]
+		if p == nil {
+			p = &place{tenants: map[string]bool{}}
+			if at < n {
+				p.target = target{name: "regional " + e.regionals[at].Name, url: e.regionals[at].URL + "/edge/api/v1"}
+			} else {
+				p.target = target{name: "store", url: e.opts.StoreQueryURL, org: s.ID.Tenant}
+			}
+			out[at] = p
+		}
+		p.tenants[s.ID.Tenant] = true
+	}
+	return out
+}
+
+// look takes in what the live views say. Links that changed are marked in the
+// memories until pass has evaluated them.
+func (e *Engine) look(snap *inventory.Snapshot, now time.Time) {
+	e.removed = append(e.removed, e.align(snap)...)
+	said := e.listen(snap, now)
+	for i, site := range snap.Sites {
+		m := e.aligned[i]
+		if !site.Counts() {
+			m.state, m.link = nil, health.LinkNever
+		} else if e.judge(m, site, &said[i], now) {
+			m.changed = true
+		}
+	}
+}
+
+// align brings the memories to the positions of a snapshot's sites, and forgets
+// sites that are gone.
+func (e *Engine) align(snap *inventory.Snapshot) (removed []fleet.SiteID) {
+	if e.alignedTo == snap {
+		return nil
+	}
+	e.aligned = slices.Grow(e.aligned[:0], len(snap.Sites))
+	for _, s := range snap.Sites {
+		m := e.mem[s.ID]
+		if m == nil {
+			m = &memory{id: s.ID, home: homeUnknown}
+			e.mem[s.ID] = m
+		}
+		e.aligned = append(e.aligned, m)
+	}
+	if len(e.mem) > len(snap.Sites) {
+		for id, m := range e.mem {
+			if snap.Find(id.Tenant, id.Name) < 0 {
+				delete(e.mem, id)
+				if m.sent != nil {
+					removed = append(removed, id)
+				}
+			}
+		}
+	}
+	e.alignedTo = snap
+	slices.SortFunc(removed, func(a, b fleet.SiteID) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Name, b.Name))
+	})
+	return removed
+}
+
+// pass looks at the live views, evaluates what is news and publishes a new View. a
+// holds a tick's answers, or is nil when only connections and the inventory are
+// looked at.
+func (e *Engine) pass(a *answers) {
+	began := e.now()
+	now := began
+	snap := e.opts.Inventory.Snapshot()
+	e.look(snap, now)
+	removed := e.removed
+	e.removed = nil
+	news := a != nil || len(removed) > 0 || e.view.Load() == nil || e.view.Load().Snapshot != snap
+	for i, site := range snap.Sites {
+		m := e.aligned[i]
+		if !site.Counts() {
+			continue
+		}
+		j := -1
+		if a != nil {
+			if j = i; a.snap != snap {
+				j = a.snap.Find(site.ID.Tenant, site.ID.Name)
+			}
+		}
+		if j >= 0 {
+			e.evaluate(m, a, j, now)
+			news = true
+		} else if m.changed || m.state == nil {
+			e.relink(m, site, now)
+			news = true
+		}
+		m.changed = false
+	}
+	if a != nil {
+		e.ticks++
+		e.answers = a
+	}
+	if news {
+		e.publish(snap, a, removed, now)
+	}
+	if a != nil {
+		e.metrics.tick.Observe(e.now().Sub(a.at).Seconds())
+		e.metrics.evaluate.Observe(e.now().Sub(began).Seconds())
+		e.metrics.lastTick.Set(float64(now.UnixMilli()) / 1000)
+	}
+}
+
+// evaluate computes a site's health from a tick's answers; j is its position there.
+func (e *Engine) evaluate(m *memory, a *answers, j int, now time.Time) {
+	b := a.plan.binding(a.snap.Sites[j].Policy)
+	r := health.Readings{Signals: slices.Grow(e.scratch[:0], len(b.query))[:len(b.query)]}
+	e.scratch = r.Signals
+	home := a.home[j]
+	store := home >= int32(len(e.regionals))
+	if store {
+		e.fromStore(m, a, j, b)
+		r.At = m.readAt
+	} else {
+		m.store, m.readAt = health.LinkUnknown, time.Time{}
+	}
+	for i, q := range b.query {
+		rd := health.Reading{}
+		switch {
+		case i == b.model.Uplink():
+		case q < 0:
+			rd.Err = b.err[i]
+		case home == homeUnknown:
+			if m.home != homeUnknown {
+				rd.Err = "regional " + e.regionals[m.home].Name + ": " + e.regionals[m.home].err
+			}
+		case a.errs[q][home] != "":
+			rd.Err = a.errs[q][home]
+		case a.have[q][j]:
+			rd.Value, rd.Known = a.value[q][j], true
+		}
+		r.Signals[i] = rd
+	}
+	r.Link, r.LinkSince = m.link, m.since
+	st := health.Evaluate(b.model, r, m.state, now)
+	m.state = &st
+}
+
+// fromStore takes what the store says about the connection of a site whose
+// regional is away. The link itself is judged on the next look.
+func (e *Engine) fromStore(m *memory, a *answers, j int, b *binding) {
+	m.store, m.storeAt, m.readAt = health.LinkUnknown, a.at, a.at
+	if q := b.query[b.model.Uplink()]; q >= 0 && a.have[q][j] {
+		m.store = health.LinkDown
+		if a.value[q][j] >= 0.5 {
+			m.store = health.LinkUp
+		}
+	}
+	if q := a.plan.pushed; a.have[q][j] {
+		m.readAt = earlier(time.UnixMilli(int64(a.value[q][j]*1000)), a.at)
+	}
+}
+
+// relink evaluates a site whose link changed since the last tick, or which is new.
+func (e *Engine) relink(m *memory, site *inventory.Site, now time.Time) {
+	model := e.opts.Shipped
+	if site.Policy != nil {
+		model = site.Policy.Model
+	}
+	prev := m.state
+	if prev != nil && prev.Model != model && len(prev.Model.Signals) > 0 {
+		model = prev.Model // an edited policy waits for the tick that asks its queries
+	}
+	st := health.Evaluate(model, health.Readings{Link: m.link, LinkSince: m.since, LiveOnly: true}, prev, now)
+	m.state = &st
+}
+
+func (e *Engine) publish(snap *inventory.Snapshot, a *answers, removed []fleet.SiteID, now time.Time) {
+	e.version++
+	v := &View{Version: e.version, Tick: e.ticks, AsOf: now, Snapshot: snap, Sites: make([]*Site, len(snap.Sites))}
+	u := &Update{View: v, Removed: removed, Tick: a != nil}
+	var counts [4]int
+	var reports []inventory.SiteReport
+	if a != nil {
+		reports = make([]inventory.SiteReport, 0, len(snap.Sites))
+	}
+	for i, site := range snap.Sites {
+		m := e.aligned[i]
+		s := &Site{Site: site, State: m.state, Phase: phaseOf(site.Phase, m.link), LastSeen: m.seen, home: m.home, Maintenance: site.InMaintenance(now)}
+		if m.home != homeUnknown {
+			s.Home = e.regionals[m.home].Name
+			s.FromStore = !e.regionals[m.home].ok
+		}
+		v.Sites[i] = s
+		seen := visible(m.sent, s)
+		if seen {
+			u.Sites = append(u.Sites, s)
+			m.sent = s
+		}
+		if s.State == nil {
+			continue
+		}
+		counts[int(s.State.Colour.Number())]++
+		if a != nil || seen {
+			reports = append(reports, report(s))
+		}
+	}
+	e.aggregate(v, u)
+	if a != nil {
+		v.Policies = e.fare(v, a)
+		e.reportPolicies(v, a)
+	} else if old := e.view.Load(); old != nil {
+		v.Policies = old.Policies
+	}
+	for c, name := range []fleet.Colour{fleet.Grey, fleet.Green, fleet.Orange, fleet.Red} {
+		e.metrics.sites.WithLabelValues(string(name)).Set(float64(counts[c]))
+	}
+	e.view.Store(v)
+	if dropped := e.hub.Publish(u); dropped > 0 {
+		e.metrics.dropped.Add(float64(dropped))
+	}
+	e.opts.Inventory.ReportSites(reports)
+	if a != nil {
+		e.writer.take(v)
+	}
+}
+
+func report(s *Site) inventory.SiteReport {
+	r := inventory.SiteReport{Site: s.Site, Score: s.State.Score, Known: s.State.Known, Colour: s.State.Colour, Since: s.State.Since}
+	if len(s.State.Reasons) > 0 {
+		r.Reason = s.State.Reasons[0].Text
+	}
+	return r
+}
+
+func phaseOf(p fleet.Phase, l health.Link) fleet.Phase {
+	if p == fleet.PhaseApproved || p == fleet.PhaseOnline || p == fleet.PhaseOffline {
+		switch l {
+		case health.LinkUp:
+			return fleet.PhaseOnline
+		case health.LinkDown:
+			return fleet.PhaseOffline
+		}
+	}
+	return p
+}
+
+func (e *Engine) aggregate(v *View, u *Update) {
+	now := make(map[[2]string]*VirtualSite, len(v.Snapshot.VirtualSites))
+	for _, def := range v.Snapshot.VirtualSites {
+		e.members = e.members[:0]
+		for _, i := range def.Members {
+			s := v.Sites[i]
+			score, known := s.Score()
+			e.members = append(e.members, health.Member{Name: s.ID.Name, Score: score, Known: known, Colour: s.Colour(), Maintenance: s.Maintenance})
+		}
+		x := &VirtualSite{VirtualSite: def}
+		x.Aggregate, e.scores = health.Summarize(e.members, e.scores)
+		v.VirtualSites = append(v.VirtualSites, x)
+		key := [2]string{def.Tenant, def.Key()}
+		sent := e.virtual[key]
+		if visibleVirtual(sent, x) {
+			u.VirtualSites = append(u.VirtualSites, x)
+			sent = x
+		}
+		now[key] = sent
+	}
+	e.virtual = now
+}
+
+// shippedName is what the shipped policy is called where it applies.
+const shippedName = "(shipped)"
+
+// fare counts how each policy does.
+func (e *Engine) fare(v *View, a *answers) []*Policy {
+	by := map[*inventory.Policy]*Policy{}
+	out := []*Policy{}
+	add := func(p *inventory.Policy, m *health.Model) *Policy {
+		x := &Policy{Name: shippedName}
+		if p != nil {
+			x.Tenant, x.Name = p.Tenant, p.Name
+			if p.Err != nil {
+				x.Err = p.Err.Error()
+			}
+		}
+		if m != nil {
+			x.Signals = make([]SignalStat, len(m.Signals))
+			b := a.plan.binding(p)
+			for i := range m.Signals {
+				x.Signals[i] = SignalStat{Name: m.Signals[i].Name, Dimension: m.Signals[i].Dimension, Err: b.err[i]}
+				if q := b.query[i]; q >= 0 {
+					x.Signals[i].Millis = a.millis[q]
+					x.Signals[i].Err = joinErrors(a.errs[q])
+				}
+			}
+		}
+		by[p] = x
+		out = append(out, x)
+		return x
+	}
+	for _, p := range a.snap.Policies {
+		add(p, p.Model)
+	}
+	for j, site := range a.snap.Sites {
+		if !site.Counts() {
+			continue
+		}
+		p := by[site.Policy]
+		if p == nil {
+			p = add(nil, e.opts.Shipped) // site.Policy is nil: all others are in the snapshot
+		}
+		p.Sites++
+		i := j
+		if v.Snapshot != a.snap {
+			i = v.Snapshot.Find(site.ID.Tenant, site.ID.Name)
+		}
+		if i < 0 || v.Sites[i].State == nil || len(v.Sites[i].State.Signals) != len(p.Signals) {
+			continue
+		}
+		for k := range v.Sites[i].State.Signals {
+			if v.Sites[i].State.Signals[k].Known {
+				p.Signals[k].SitesKnown++
+			}
+		}
+	}
+	return out
+}
+
+func joinErrors(errs map[int32]string) string {
+	out := ""
+	for n, place := range slices.Sorted(maps.Keys(errs)) {
+		switch {
+		case n == 0:
+			out = errs[place]
+		case n < 3:
+			out += "; " + errs[place]
+		case n == 3:
+			out += fmt.Sprintf("; and %d more", len(errs)-3)
+		}
+	}
+	return out
+}
+
+func (e *Engine) reportPolicies(v *View, a *answers) {
+	failed := 0
+	for _, errs := range a.errs {
+		failed += len(errs)
+	}
+	e.metrics.failed.Add(float64(failed))
+	reports := make([]inventory.PolicyReport, 0, len(a.snap.Policies))
+	for i, p := range a.snap.Policies {
+		r := inventory.PolicyReport{Policy: p, Sites: v.Policies[i].Sites}
+		for _, s := range v.Policies[i].Signals {
+			if s.Err != "" {
+				r.Failing = append(r.Failing, s.Name+": "+s.Err)
+			}
+		}
+		reports = append(reports, r)
+	}
+	e.opts.Inventory.ReportPolicies(reports)
+}

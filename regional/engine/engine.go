@@ -1,0 +1,394 @@
+// Package engine is one Prometheus engine, built from Prometheus' own packages:
+// the time series database, PromQL, rules, scraping, the notifier and the HTTP API.
+// A regional runs two in one process: "edge" holds what sites push, "local" scrapes
+// the region's own services, so that a noisy site can't take down the region's view
+// of itself.
+//
+// It knows nothing of sites and certificates (gateway does). What is scraped or
+// computed by rules also goes to Options.Forward, so that it reaches the store.
+// internal/app makes the engines.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/config"
+	"github.com/prometheus/prometheus/discovery"
+	"github.com/prometheus/prometheus/discovery/targetgroup"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/notifier"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/rules"
+	"github.com/prometheus/prometheus/scrape"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb"
+	"github.com/prometheus/prometheus/util/compression"
+
+	"muster.dev/muster/internal/remotewrite"
+)
+
+// Names of the two engines of a regional.
+const (
+	Edge  = "edge"
+	Local = "local"
+)
+
+// RuleGroup is a file of Prometheus rule groups. Without Content it is read from
+// the disk.
+type RuleGroup struct {
+	File    string
+	Content []byte
+}
+
+// Options of New. Name and Dir are required.
+type Options struct {
+	Name      string // "edge" or "local": label "engine" of the metrics, prefix of the URLs
+	Dir       string
+	Retention time.Duration // default 7 days
+	// OutOfOrderWindow is how late a sample may be. Default 0: not at all.
+	OutOfOrderWindow time.Duration
+	// ExternalLabels are added to alerts and to what is forwarded and federated.
+	ExternalLabels labels.Labels
+	Rules          []RuleGroup
+	// EvaluationInterval of rule groups that set none. Default 15 s.
+	EvaluationInterval time.Duration
+	// ScrapeConfigs is YAML: a list, as scrape_configs in a Prometheus configuration.
+	ScrapeConfigs []byte
+	// Alertmanagers are base URLs, such as http://127.0.0.1:9093.
+	Alertmanagers []string
+	// ExternalURL is where people reach the engine; it stands in alerts.
+	ExternalURL string
+
+	// Forward gets every batch that is appended through Appendable: rule results and
+	// scraped samples. An error is counted and logged; the samples stay in the engine.
+	Forward func(tenant string, series []remotewrite.Series) error
+	// Tenant is whom forwarded samples belong to. Empty: a sample's own tenant label,
+	// else the platform's tenant.
+	Tenant string
+
+	QueryConcurrency int           // default 20
+	QueryTimeout     time.Duration // default 2 minutes
+	QueryMaxSamples  int           // default 50 million
+	Logger           *slog.Logger
+	Registerer       prometheus.Registerer
+	Now              func() time.Time
+}
+
+func (o *Options) withDefaults() error {
+	if o.Name == "" || o.Dir == "" {
+		return errors.New("engine: Name and Dir must be set")
+	}
+	def := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	def(&o.Retention, 7*24*time.Hour)
+	def(&o.EvaluationInterval, 15*time.Second)
+	def(&o.QueryTimeout, 2*time.Minute)
+	if o.QueryConcurrency == 0 {
+		o.QueryConcurrency = 20
+	}
+	if o.QueryMaxSamples == 0 {
+		o.QueryMaxSamples = 50_000_000
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Registerer == nil {
+		o.Registerer = prometheus.NewRegistry()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.ExternalURL == "" {
+		o.ExternalURL = "http://localhost/" + o.Name
+	}
+	return nil
+}
+
+// Engine is a running engine. Safe for concurrent use.
+type Engine struct {
+	opts     Options
+	log      *slog.Logger
+	reg      prometheus.Registerer
+	start    time.Time
+	db       *tsdb.DB
+	query    *promql.Engine
+	rules    *rules.Manager
+	loader   *ruleLoader
+	notifier *notifier.Manager
+	scraper  *scrape.Manager
+	tee      *tee
+	config   config.Config
+
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	once   sync.Once
+	err    error
+}
+
+// New opens the database, which replays its write-ahead log, and starts the engine.
+func New(o Options) (*Engine, error) {
+	if err := o.withDefaults(); err != nil {
+		return nil, err
+	}
+	extURL, err := url.Parse(o.ExternalURL)
+	if err != nil {
+		return nil, fmt.Errorf("engine %s: external URL: %w", o.Name, err)
+	}
+	log := o.Logger.With("engine", o.Name)
+	ctx, cancel := context.WithCancel(context.Background())
+	e := &Engine{
+		opts: o, log: log, start: o.Now(), cancel: cancel,
+		reg: prometheus.WrapRegistererWith(prometheus.Labels{"engine": o.Name}, o.Registerer),
+	}
+	if err := e.open(ctx, extURL); err != nil {
+		cancel()
+		if e.notifier != nil {
+			e.notifier.Stop()
+			e.wg.Wait()
+		}
+		return nil, errors.Join(fmt.Errorf("engine %s: %w", o.Name, err), e.closeStores())
+	}
+	return e, nil
+}
+
+func (e *Engine) open(ctx context.Context, extURL *url.URL) error {
+	if err := e.parseConfig(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(e.opts.Dir, 0o750); err != nil {
+		return err
+	}
+	// A bad rule must not cost a replay of the log first.
+	e.loader = newRuleLoader()
+	files, err := e.loader.set(e.opts.Rules)
+	if err != nil {
+		return err
+	}
+	if e.db, err = tsdb.Open(e.opts.Dir, e.log.With("part", "tsdb"), e.reg, e.tsdbOptions(), nil); err != nil {
+		return fmt.Errorf("open the database in %s: %w", e.opts.Dir, err)
+	}
+	tracker := promql.NewActiveQueryTracker(e.opts.Dir, e.opts.QueryConcurrency, e.log.With("part", "queries"))
+	e.query = promql.NewEngine(promql.EngineOpts{
+		Logger: e.log.With("part", "promql"), Reg: e.reg,
+		MaxSamples: e.opts.QueryMaxSamples, Timeout: e.opts.QueryTimeout, ActiveQueryTracker: tracker,
+		NoStepSubqueryIntervalFn: func(int64) int64 { return e.opts.EvaluationInterval.Milliseconds() },
+		EnableAtModifier:         true, EnableNegativeOffset: true,
+	})
+	e.tee = newTee(e.db, e.opts, e.log, e.reg)
+	if err := e.startNotifier(); err != nil {
+		return err
+	}
+	e.rules = rules.NewManager(&rules.ManagerOptions{
+		Appendable: e.tee, Queryable: e.db, QueryFunc: rules.EngineQueryFunc(e.query, e.db),
+		NotifyFunc: rules.SendAlerts(e.notifier, e.opts.ExternalURL), ExternalURL: extURL,
+		Context: ctx, Logger: e.log.With("part", "rules"), Registerer: e.reg, GroupLoader: e.loader,
+		OutageTolerance: time.Hour, ForGracePeriod: 10 * time.Minute, ResendDelay: time.Minute,
+		DefaultRuleQueryOffset: func() time.Duration { return 0 },
+	})
+	if err := e.updateRules(files); err != nil {
+		return err
+	}
+	if err := e.startScraping(ctx); err != nil {
+		return err
+	}
+	e.goRun(e.rules.Run)
+	return nil
+}
+
+func (e *Engine) goRun(fn func()) {
+	e.wg.Add(1)
+	go func() {
+		defer e.wg.Done()
+		fn()
+	}()
+}
+
+func (e *Engine) tsdbOptions() *tsdb.Options {
+	o := tsdb.DefaultOptions()
+	o.RetentionDuration = e.opts.Retention.Milliseconds()
+	o.OutOfOrderTimeWindow = e.opts.OutOfOrderWindow.Milliseconds()
+	// As Prometheus does: a block is at most a tenth of the retention, so that old
+	// data goes in steps of that size.
+	o.MaxBlockDuration = max(o.MinBlockDuration, min(e.opts.Retention/10, 31*24*time.Hour).Milliseconds())
+	o.WALCompression = compression.Snappy
+	return o
+}
+
+func (e *Engine) parseConfig() error {
+	src := "global:\n  evaluation_interval: " + model.Duration(e.opts.EvaluationInterval).String() + "\n"
+	cfg, err := config.Load(src, e.log)
+	if err != nil {
+		return err
+	}
+	if len(e.opts.ScrapeConfigs) > 0 {
+		parsed, err := config.Load(src+"scrape_configs:\n"+string(e.opts.ScrapeConfigs), e.log)
+		if err != nil {
+			return fmt.Errorf("scrape configs: %w", err)
+		}
+		cfg = parsed
+	}
+	cfg.GlobalConfig.ExternalLabels = e.opts.ExternalLabels
+	for i, u := range e.opts.Alertmanagers {
+		parsed, err := url.Parse(u)
+		if err != nil || parsed.Host == "" {
+			return fmt.Errorf("alertmanagers[%d]: %q: want a URL such as http://127.0.0.1:9093", i, u)
+		}
+		am := config.DefaultAlertmanagerConfig
+		am.Scheme, am.PathPrefix = parsed.Scheme, parsed.Path
+		am.AlertRelabelConfigs, am.RelabelConfigs = nil, nil
+		am.ServiceDiscoveryConfigs = discovery.Configs{discovery.StaticConfig{{
+			Targets: []model.LabelSet{{model.AddressLabel: model.LabelValue(parsed.Host)}},
+		}}}
+		cfg.AlertingConfig.AlertmanagerConfigs = append(cfg.AlertingConfig.AlertmanagerConfigs, &am)
+	}
+	e.config = *cfg
+	return nil
+}
+
+func (e *Engine) startNotifier() error {
+	e.notifier = notifier.NewManager(&notifier.Options{
+		QueueCapacity: 10_000, DrainOnShutdown: true, Registerer: e.reg,
+	}, model.UTF8Validation, e.log.With("part", "notifier"))
+	if err := e.notifier.ApplyConfig(&e.config); err != nil {
+		return fmt.Errorf("alertmanagers: %w", err)
+	}
+	// The addresses are fixed, so what discovery would find is known already.
+	sets := map[string][]*targetgroup.Group{}
+	for key, am := range e.config.AlertingConfig.AlertmanagerConfigs.ToMap() {
+		for _, sd := range am.ServiceDiscoveryConfigs {
+			if static, ok := sd.(discovery.StaticConfig); ok {
+				sets[key] = append(sets[key], static...)
+			}
+		}
+	}
+	found := make(chan map[string][]*targetgroup.Group, 1)
+	found <- sets
+	e.goRun(func() { e.notifier.Run(found) })
+	return nil
+}
+
+// startScraping starts discovery and scraping also when there is nothing to
+// scrape: the API asks the scrape manager for its targets.
+func (e *Engine) startScraping(ctx context.Context) error {
+	sd, err := discovery.CreateAndRegisterSDMetrics(e.reg)
+	if err != nil {
+		return fmt.Errorf("discovery metrics: %w", err)
+	}
+	disc := discovery.NewManager(ctx, e.log.With("part", "discovery"), e.reg, sd, discovery.Name("scrape"))
+	if disc == nil {
+		return errors.New("discovery metrics are registered already")
+	}
+	if e.scraper, err = scrape.NewManager(&scrape.Options{}, e.log.With("part", "scrape"), nil, e.tee, e.reg); err != nil {
+		return fmt.Errorf("scraping: %w", err)
+	}
+	configs, err := e.config.GetScrapeConfigs()
+	if err != nil {
+		return fmt.Errorf("scrape configs: %w", err)
+	}
+	if err := e.scraper.ApplyConfig(&e.config); err != nil {
+		return fmt.Errorf("scrape configs: %w", err)
+	}
+	found := map[string]discovery.Configs{}
+	for _, c := range configs {
+		found[c.JobName] = c.ServiceDiscoveryConfigs
+	}
+	if err := disc.ApplyConfig(found); err != nil {
+		return fmt.Errorf("scrape configs: %w", err)
+	}
+	e.goRun(func() { _ = disc.Run() })
+	e.goRun(func() { _ = e.scraper.Run(disc.SyncCh()) })
+	return nil
+}
+
+// Name is "edge" or "local".
+func (e *Engine) Name() string { return e.opts.Name }
+
+// Ready is nil when the engine answers queries.
+func (e *Engine) Ready() error {
+	select {
+	case <-e.closing():
+		return errors.New("stopping")
+	default:
+		return nil
+	}
+}
+
+func (e *Engine) closing() <-chan struct{} { return e.tee.closed }
+
+// Storage is the database itself: what is appended to it is not forwarded. The
+// gateway uses it, because it forwards with the site's tenant itself.
+func (e *Engine) Storage() storage.Storage { return e.db }
+
+// Appendable appends to the database and forwards.
+func (e *Engine) Appendable() storage.Appendable { return e.tee }
+
+// Query runs an instant query.
+func (e *Engine) Query(ctx context.Context, q string, ts time.Time) (promql.Vector, error) {
+	return rules.EngineQueryFunc(e.query, e.db)(ctx, q, ts)
+}
+
+// HeadSeries is the number of series in memory.
+func (e *Engine) HeadSeries() uint64 { return e.db.Head().NumSeries() }
+
+// Status is what /debug/ shows.
+type Status struct {
+	Name          string    `json:"name"`
+	HeadSeries    uint64    `json:"headSeries"`
+	Blocks        int       `json:"blocks"`
+	OldestSample  time.Time `json:"oldestSample"`
+	RuleGroups    int       `json:"ruleGroups"`
+	Targets       int       `json:"targets"`
+	ForwardErrors uint64    `json:"forwardErrors"`
+}
+
+// Status returns the state now.
+func (e *Engine) Status() Status {
+	st := Status{Name: e.opts.Name, HeadSeries: e.HeadSeries(), Blocks: len(e.db.Blocks()), RuleGroups: len(e.rules.RuleGroups()), ForwardErrors: e.tee.failed.Load()}
+	for _, t := range e.scraper.TargetsActive() {
+		st.Targets += len(t)
+	}
+	if ms, err := e.db.StartTime(); err == nil {
+		st.OldestSample = time.UnixMilli(ms).UTC()
+	}
+	return st
+}
+
+// Close stops scraping, rules and notifications, in this order, and closes the
+// database. It is safe to call twice.
+func (e *Engine) Close() error {
+	e.once.Do(func() {
+		close(e.tee.closed)
+		e.scraper.Stop()
+		e.rules.Stop()
+		e.notifier.Stop()
+		e.cancel()
+		e.wg.Wait()
+		if err := e.closeStores(); err != nil {
+			e.err = fmt.Errorf("engine %s: close: %w", e.opts.Name, err)
+		}
+	})
+	return e.err
+}
+
+func (e *Engine) closeStores() error {
+	var errs []error
+	if e.query != nil {
+		errs = append(errs, e.query.Close()) // and with it the tracker
+	}
+	if e.db != nil {
+		errs = append(errs, e.db.Close())
+	}
+	return errors.Join(errs...)
+}

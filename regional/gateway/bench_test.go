@@ -1,0 +1,353 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/snappy"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/storage"
+
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/remotewrite"
+	"muster.dev/muster/internal/spool"
+	"muster.dev/muster/regional/engine"
+)
+
+const childEnv = "MUSTER_GATEWAY_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childEnv); dir != "" {
+		pushForEver(dir)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// rig is a gateway's push path without TLS: real engine, real spool.
+type rig struct {
+	g    *Gateway
+	edge *engine.Engine
+	fwd  *spool.Spool
+}
+
+func newRig(dir string, limits Limits, forward func(string, []remotewrite.Series) error) (*rig, error) {
+	r := &rig{}
+	var err error
+	if r.edge, err = engine.New(engine.Options{Name: engine.Edge, Dir: dir + "/edge", OutOfOrderWindow: 48 * time.Hour}); err != nil {
+		return nil, err
+	}
+	if r.fwd, err = spool.Open(spool.Options{Dir: dir + "/forward", OnFull: spool.DropOldest, MaxBytes: 512 << 20}); err != nil {
+		return nil, err
+	}
+	if forward == nil {
+		forward = func(tenant string, series []remotewrite.Series) error {
+			_, err := r.fwd.Append(remotewrite.Encode(tenant, series))
+			return err
+		}
+	}
+	r.g, err = newUnbound(Options{Name: "one", Listen: "-", TLS: &tls.Config{}, Trust: x509.NewCertPool, Edge: r.edge.Storage(),
+		Forward: forward, Upstream: &upstream{}, Limits: func(fleet.SiteID) Limits { return limits }})
+	return r, err
+}
+
+func (r *rig) close() {
+	_ = r.edge.Close()
+	_ = r.fwd.Close()
+}
+
+func (r *rig) push(id fleet.SiteID, body []byte) *httptest.ResponseRecorder {
+	req := httptest.NewRequest(http.MethodPost, "/api/v1/push", bytes.NewReader(body))
+	req.Header.Set("Content-Type", remotewrite.ContentTypeV2)
+	req.Header.Set("Content-Encoding", "snappy")
+	w := httptest.NewRecorder()
+	r.g.handlePush(w, req.WithContext(context.WithValue(req.Context(), callerKey{}, caller{site: id, region: "eu-west"})))
+	return w
+}
+
+// siteSeries is what a site sends: labels as those of node_exporter and
+// kube-state-metrics, eleven of them with the stamped ones.
+func siteSeries(n int, at time.Time) []remotewrite.Series {
+	out := make([]remotewrite.Series, n)
+	for i := range out {
+		out[i] = remotewrite.Series{
+			Labels: labels.FromStrings("__name__", fmt.Sprintf("node_metric_%03d_total", i%200), "instance", "10.0.0.7:9100", "job", "node",
+				"node", fmt.Sprintf("node-%d", i%5), "namespace", "kube-system", "pod", fmt.Sprintf("workload-%d-7f9c6d5b8-x2x4z", i/200), "container", "main", "device", fmt.Sprintf("eth%d", i%7)),
+			Samples: []remotewrite.Sample{{T: at.UnixMilli(), V: float64(i)}},
+		}
+	}
+	return out
+}
+
+var unlimited = Limits{Series: 1 << 30, SamplesPerSecond: 1 << 30}
+
+// BenchmarkGatewayPush: samples a second on one core through the push handler:
+// snappy, decoding, stamping, limits, append to the engine with its log, encoding
+// and append to the forward spool. "bare" is the engine's appender alone, with
+// labels and references at hand; "engine" is the handler without the forward.
+func BenchmarkGatewayPush(b *testing.B) {
+	const perPush, sites = 2000, 20
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	ids := make([]fleet.SiteID, sites)
+	for i := range ids {
+		ids[i] = fleet.SiteID{Tenant: "acme", Name: fmt.Sprintf("site-%d", i)}
+	}
+	start := time.Now().Add(-24 * time.Hour)
+	bodies := func(b *testing.B) func(int) []byte { // one a scrape; encoded outside of the clock
+		series, now, cur := siteSeries(perPush, start), -1, []byte(nil)
+		return func(round int) []byte {
+			if round != now {
+				b.StopTimer()
+				for i := range series {
+					series[i].Samples[0] = remotewrite.Sample{T: start.Add(time.Duration(round) * 15 * time.Second).UnixMilli(), V: float64(round + i)}
+				}
+				now, cur = round, remotewrite.EncodeV2(series)
+				b.StartTimer()
+			}
+			return cur
+		}
+	}
+	handler := func(b *testing.B, forward func(string, []remotewrite.Series) error) {
+		r, err := newRig(b.TempDir(), unlimited, forward)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer r.close()
+		body := bodies(b)
+		for _, id := range ids {
+			r.push(id, body(0)) // series are made here, outside of the clock
+		}
+		b.ResetTimer()
+		for n := range b.N {
+			next := body(1 + n/sites)
+			if w := r.push(ids[n%sites], next); w.Code != 204 {
+				b.Fatal(w.Code, w.Body)
+			}
+		}
+		b.ReportMetric(float64(b.N)*perPush/b.Elapsed().Seconds(), "samples/s")
+	}
+	b.Run("push", func(b *testing.B) { handler(b, nil) })
+	b.Run("engine", func(b *testing.B) { handler(b, func(string, []remotewrite.Series) error { return nil }) })
+	b.Run("bare", func(b *testing.B) {
+		r, err := newRig(b.TempDir(), unlimited, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer r.close()
+		series := siteSeries(perPush, start)
+		refs := make([][]storage.SeriesRef, sites)
+		all := make([][]labels.Labels, sites)
+		push := func(site int, t int64) {
+			app := r.edge.Storage().Appender(context.Background())
+			for i, ls := range all[site] {
+				ref, err := app.Append(refs[site][i], ls, t, float64(i)+float64(t))
+				if err != nil {
+					b.Fatal(err)
+				}
+				refs[site][i] = ref
+			}
+			if err := app.Commit(); err != nil {
+				b.Fatal(err)
+			}
+		}
+		for s, id := range ids {
+			refs[s] = make([]storage.SeriesRef, perPush)
+			for i := range series {
+				lb := labels.NewBuilder(series[i].Labels)
+				all[s] = append(all[s], lb.Set("tenant", id.Tenant).Set("site", id.Name).Set("region", "eu-west").Labels())
+			}
+			push(s, start.UnixMilli())
+		}
+		b.ResetTimer()
+		for n := range b.N {
+			push(n%sites, start.Add(time.Duration(1+n/sites)*15*time.Second).UnixMilli())
+		}
+		b.ReportMetric(float64(b.N)*perPush/b.Elapsed().Seconds(), "samples/s")
+	})
+}
+
+// BenchmarkEngineSeriesMemory: bytes of heap a series, at 200,000 series of 100
+// sites, engine and gateway together. The engine's 30 samples a series are in it.
+func BenchmarkEngineSeriesMemory(b *testing.B) {
+	const sites, perSite, rounds = 100, 2000, 30
+	heap := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	for b.Loop() {
+		r, err := newRig(b.TempDir(), unlimited, func(string, []remotewrite.Series) error { return nil })
+		if err != nil {
+			b.Fatal(err)
+		}
+		start := time.Now().Add(-time.Hour)
+		series := siteSeries(perSite, start)
+		before := heap()
+		for round := range rounds {
+			for i := range series {
+				series[i].Samples[0] = remotewrite.Sample{T: start.Add(time.Duration(round) * 15 * time.Second).UnixMilli(), V: float64(round * i)}
+			}
+			body := remotewrite.EncodeV2(series)
+			for s := range sites {
+				if w := r.push(fleet.SiteID{Tenant: "acme", Name: fmt.Sprintf("site-%d", s)}, body); w.Code != 204 {
+					b.Fatal(w.Code, w.Body)
+				}
+			}
+			if round == 0 {
+				b.ReportMetric(float64(heap()-before)/(sites*perSite), "B/series-first-sample")
+			}
+		}
+		after := heap()
+		b.ReportMetric(float64(after-before)/(sites*perSite), "B/series")
+		r.g.sites = nil // what is left is the engine
+		b.ReportMetric(float64(after-heap())/(sites*perSite), "B/series-in-gateway")
+		if n := r.edge.HeadSeries(); n != sites*perSite {
+			b.Fatal(n)
+		}
+		rss, _ := os.ReadFile("/proc/self/statm")
+		var size, resident float64
+		_, _ = fmt.Sscan(string(rss), &size, &resident)
+		b.ReportMetric(resident*float64(os.Getpagesize())/(1<<20), "MiB-RSS")
+		r.close()
+	}
+}
+
+// pushForEver is the child of TestKillKeepsAcknowledged: it pushes through the
+// handler and says what was acknowledged.
+func pushForEver(dir string) {
+	r, err := newRig(dir, unlimited, nil)
+	if err != nil {
+		fmt.Println("error", err)
+		return
+	}
+	start := time.Now().Add(-20 * time.Hour).Truncate(time.Second)
+	fmt.Println("start", start.Unix())
+	for i := 1; ; i++ {
+		series := many(50, start.Add(time.Duration(i)*time.Second), "x")
+		if w := r.push(paris, remotewrite.EncodeV2(series)); w.Code != http.StatusNoContent {
+			fmt.Println("error", w.Code, w.Body)
+			return
+		}
+		fmt.Println("acked", i)
+	}
+}
+
+// TestKillKeepsAcknowledged kills a gateway with -9 while it takes pushes, and
+// counts: what it acknowledged is in the engine and in the forward queue.
+func TestKillKeepsAcknowledged(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var start int64
+	acked := 0
+	lines := bufio.NewScanner(out)
+	killed := false
+	for lines.Scan() {
+		n := 0
+		if _, err := fmt.Sscanf(lines.Text(), "start %d", &start); err == nil {
+			continue
+		}
+		if _, err := fmt.Sscanf(lines.Text(), "acked %d", &n); err == nil && n == acked+1 {
+			acked = n
+		} else if !killed {
+			t.Fatal(lines.Text())
+		}
+		if acked == 300 && !killed {
+			killed = true
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = cmd.Wait()
+	r, err := newRig(dir, unlimited, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	vec, err := r.edge.Query(t.Context(), `sum(count_over_time(x{site="paris"}[1d]))`, time.Unix(start+int64(acked), 0))
+	if err != nil || len(vec) != 1 || int(vec[0].F) != 50*acked {
+		t.Errorf("engine: acknowledged %d samples, have %v, %v", 50*acked, vec, err)
+	}
+	inQueue := 0
+	for n := r.fwd.Stats().Pending; n > 0; n-- {
+		rec, err := r.fwd.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := remotewrite.Inspect(rec.Data)
+		if err != nil || info.Key != "acme" {
+			t.Fatal(info, err)
+		}
+		if info.MaxT <= (start+int64(acked))*1000 {
+			inQueue += info.Samples
+		}
+	}
+	if inQueue != 50*acked {
+		t.Errorf("queue: acknowledged %d samples, have %d", 50*acked, inQueue)
+	}
+	t.Logf("acknowledged %d samples, all there after kill -9", 50*acked)
+}
+
+// FuzzPush: any bytes, as a body and as an uncompressed request of both
+// protocols, get an answer; what is stored carries the site's identity.
+func FuzzPush(f *testing.F) {
+	series := []remotewrite.Series{sample(time.Now(), 1, "__name__", "up", "site", "forged")}
+	for _, enc := range [][]byte{remotewrite.EncodeV1(series), remotewrite.EncodeV2(series)} {
+		f.Add(enc)
+		raw, _ := snappy.Decode(nil, enc)
+		f.Add(raw)
+	}
+	for _, s := range []string{"\x2a\x04\x1a\x02\x20\x63", "\x0a\x06\x22\x04\x10\x01\x18\x05", "\x2a\x00", "\x22\x01a\x2a\x04\x0a\x02\x00\x01"} {
+		f.Add([]byte(s))
+	}
+	r, err := newRig(f.TempDir(), Limits{Series: 1 << 30, SamplesPerSecond: 1 << 30, RawBytes: 1 << 20}, func(tenant string, series []remotewrite.Series) error {
+		for _, s := range series {
+			if tenant != "acme" || s.Labels.Get("site") != "paris" || s.Labels.Get("tenant") != "acme" || s.Labels.Get("region") != "eu-west" || s.Labels.Get("__name__") == "" {
+				panic(fmt.Sprintf("%s: %s", tenant, s.Labels))
+			}
+		}
+		// What the gateway lets through must come through the queue.
+		if _, _, err := remotewrite.Decode(remotewrite.Encode(tenant, series)); err != nil {
+			panic(err)
+		}
+		return nil
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(r.close)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, body := range [][]byte{b, snappy.Encode(nil, b)} {
+			for _, ct := range []string{remotewrite.ContentTypeV1, remotewrite.ContentTypeV2} {
+				req := httptest.NewRequest(http.MethodPost, "/api/v1/push", bytes.NewReader(body))
+				req.Header.Set("Content-Type", ct)
+				w := httptest.NewRecorder()
+				r.g.handlePush(w, req.WithContext(context.WithValue(req.Context(), callerKey{}, caller{site: paris, region: "eu-west"})))
+				if w.Code != 204 && w.Code != 400 && w.Code != 413 {
+					t.Fatalf("%d %s", w.Code, w.Body)
+				}
+			}
+		}
+	})
+}

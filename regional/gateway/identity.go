@@ -1,0 +1,134 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"muster.dev/muster/internal/fleet"
+)
+
+// Who a peer is comes from its certificate alone. The TLS handshake asks for a
+// certificate but refuses none: it only proves that the peer holds the key. The
+// chain, the dates and the identity are checked here, request by request, so that
+// a machine whose certificate expired is told so in words; in TLS 1.3 the client
+// would see a bare alert, and often only a reset connection. A peer without a good
+// certificate gets no further than one without any: to Registration.
+
+// caller is who makes a request.
+type caller struct {
+	site    fleet.SiteID
+	region  string
+	cert    *x509.Certificate
+	refused *refusal // not nil: there is no identity
+}
+
+type callerKey struct{}
+type connKey struct{}
+
+// callerOf returns the identity that ServeHTTP put into the context.
+func callerOf(ctx context.Context) (caller, *refusal) {
+	c, ok := ctx.Value(callerKey{}).(caller)
+	if !ok {
+		c.refused = &refusal{code: http.StatusUnauthorized, text: "no identity"}
+	}
+	return c, c.refused
+}
+
+// grpcCaller is callerOf with a gRPC error.
+func grpcCaller(ctx context.Context) (caller, error) {
+	c, ref := callerOf(ctx)
+	if ref == nil {
+		return c, nil
+	}
+	if ref.code == http.StatusForbidden {
+		return c, status.Error(codes.PermissionDenied, ref.text)
+	}
+	return c, status.Error(codes.Unauthenticated, ref.text)
+}
+
+// conn remembers what a connection's certificate was found to be, so that a
+// signature is verified once a connection and not once a request.
+type conn struct {
+	mu   sync.Mutex
+	pool *x509.CertPool // with which who was found
+	who  caller
+}
+
+func connContext(ctx context.Context, _ net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, &conn{})
+}
+
+// identify returns who the peer is now: a bundle that changed, a certificate that
+// ran out and a revocation take effect on open connections.
+func (g *Gateway) identify(ctx context.Context, cs *tls.ConnectionState) caller {
+	pool := g.opts.Trust()
+	c, ok := ctx.Value(connKey{}).(*conn)
+	if !ok {
+		c = &conn{}
+	}
+	c.mu.Lock()
+	if c.pool == nil || c.pool != pool {
+		c.who, c.pool = g.verify(cs, pool), pool
+	}
+	who := c.who
+	c.mu.Unlock()
+	if who.refused != nil {
+		return who
+	}
+	now := g.now()
+	refuse := func(code int, format string, args ...any) caller {
+		who.refused = &refusal{code: code, text: fmt.Sprintf(format, args...)}
+		return who
+	}
+	switch {
+	case now.After(who.cert.NotAfter):
+		return refuse(http.StatusUnauthorized, "the certificate of site %s expired on %s; the agent renews it, or join again with `muster-edge join`",
+			who.site, who.cert.NotAfter.UTC().Format(time.RFC3339))
+	case now.Before(who.cert.NotBefore):
+		return refuse(http.StatusUnauthorized, "the certificate of site %s is valid from %s on; check the clocks", who.site, who.cert.NotBefore.UTC().Format(time.RFC3339))
+	}
+	if reason, denied := g.opts.Upstream.Denied(who.site, who.cert); denied {
+		return refuse(http.StatusForbidden, "site %s is refused: %s", who.site, reason)
+	}
+	return who
+}
+
+// verify checks the chain as of a time within the leaf's own life; identify checks
+// the dates.
+func (g *Gateway) verify(cs *tls.ConnectionState, pool *x509.CertPool) caller {
+	refuse := func(code int, format string, args ...any) caller {
+		return caller{refused: &refusal{code: code, text: fmt.Sprintf(format, args...)}}
+	}
+	if cs == nil || len(cs.PeerCertificates) == 0 {
+		return refuse(http.StatusUnauthorized, "a site certificate is required; join with `muster-edge join`")
+	}
+	leaf := cs.PeerCertificates[0]
+	at := g.now()
+	if at.After(leaf.NotAfter) {
+		at = leaf.NotAfter
+	}
+	if at.Before(leaf.NotBefore) {
+		at = leaf.NotBefore
+	}
+	inter := x509.NewCertPool()
+	for _, c := range cs.PeerCertificates[1:] {
+		inter.AddCert(c)
+	}
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: pool, Intermediates: inter, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+		return refuse(http.StatusUnauthorized, "the certificate is not one of this fleet: %v", err)
+	}
+	id, region, err := g.opts.Identify(leaf)
+	if err != nil {
+		return refuse(http.StatusForbidden, "%v", err)
+	}
+	return caller{site: id, region: region, cert: leaf}
+}

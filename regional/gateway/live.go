@@ -1,0 +1,259 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
+	"github.com/prometheus/prometheus/storage"
+
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
+	"muster.dev/muster/regional"
+)
+
+// ConditionLimits is the condition that the gateway adds to a site's report: True
+// while the site runs into a limit, with the limit as the reason.
+const ConditionLimits = "GatewayLimits"
+
+// limitState is guarded by site.mu.
+type limitState struct {
+	reason string
+	text   string
+	at     time.Time
+}
+
+// limitedFor is how long after its last refusal a site counts as limited.
+const limitedFor = 5 * time.Minute
+
+// camelReason is the condition's reason for a metric's reason.
+var camelReason = map[string]string{
+	reasonSeries: "SeriesLimit", reasonRate: "RateLimit", reasonBody: "BodyLimit", reasonInFlight: "RequestsLimit",
+	reasonInvalid: "InvalidSeries", reasonFuture: "FutureSamples", reasonTooOld: "TooOldSamples",
+	reasonDuplicate: "DuplicateSamples", reasonMalformed: "MalformedRequest",
+}
+
+// noteLimit remembers why something of the site was refused, and tells control
+// when that is new.
+func (g *Gateway) noteLimit(s *site, reason, text string) {
+	now := g.now()
+	s.mu.Lock()
+	isNew := s.limit.reason != reason || now.Sub(s.limit.at) > limitedFor
+	s.limit = limitState{reason: reason, text: text, at: now}
+	report := isNew && s.live.session != nil && s.live.report != nil
+	s.mu.Unlock()
+	if isNew {
+		g.log.Warn("site is limited", "site", s.id, "reason", reason, "text", text)
+	}
+	if report {
+		g.report(s)
+	}
+}
+
+func (s *site) limitedLocked(now time.Time) string {
+	if s.limit.reason == "" || now.Sub(s.limit.at) > limitedFor {
+		return ""
+	}
+	return camelReason[s.limit.reason]
+}
+
+// Live returns what is known of every site now, by tenant and name.
+func (g *Gateway) Live() []regional.SiteLive {
+	now := g.now()
+	var out []regional.SiteLive
+	for _, s := range g.allSites() {
+		s.mu.Lock()
+		l := regional.SiteLive{
+			Tenant: s.id.Tenant, Site: s.id.Name, Region: s.live.region, Connected: s.connectedLocked(now),
+			ConnectedSince: timeOrNil(s.live.since), LastHeartbeat: timeOrNil(s.live.heartbeat), LastPush: timeOrNil(s.live.push),
+			AgentVersion: s.live.version, Limited: s.limitedLocked(now),
+		}
+		if !l.Connected {
+			l.ConnectedSince = nil
+		}
+		s.mu.Unlock()
+		out = append(out, l)
+	}
+	slices.SortFunc(out, func(a, b regional.SiteLive) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Site, b.Site))
+	})
+	return out
+}
+
+// connectedLocked does not wait for the stream's own watchdog.
+func (s *site) connectedLocked(now time.Time) bool {
+	return s.live.session != nil && now.Sub(s.live.heartbeat) < HeartbeatTimeout
+}
+
+func timeOrNil(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC().Truncate(time.Millisecond)
+	return &t
+}
+
+// LiveHandler serves GET /api/v1/live. There is no authentication: mount it on the
+// regional's own listener, not on the gateway's.
+func (g *Gateway) LiveHandler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		sites := g.Live()
+		if sites == nil {
+			sites = []regional.SiteLive{}
+		}
+		_ = json.NewEncoder(w).Encode(struct {
+			Regional string              `json:"regional"`
+			Region   string              `json:"region"`
+			AsOf     time.Time           `json:"asOf"`
+			Sites    []regional.SiteLive `json:"sites"`
+		}{g.opts.Name, g.opts.Region, g.now().UTC().Truncate(time.Millisecond), sites})
+	})
+}
+
+// SelfInterval is how often the gateway writes what it knows into the engine.
+const SelfInterval = 15 * time.Second
+
+// forgetAfter is how long after it was last heard of a site stays in the live view.
+const forgetAfter = 24 * time.Hour
+
+// runSelf writes muster_site_connected and muster_site_last_push_timestamp_seconds
+// of every site, and forgets idle series and sites, until ctx ends.
+func (g *Gateway) runSelf(ctx context.Context) {
+	t := time.NewTicker(SelfInterval)
+	defer t.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		g.writeSelf(ctx)
+		if n%4 == 0 {
+			g.expire()
+		}
+	}
+}
+
+// writeSelf appends through the tee, so that the series reach the store too. They
+// carry the label regional: a site that moved is known to two of them, and the one
+// that lost it must not overwrite the other's word in the store.
+func (g *Gateway) writeSelf(ctx context.Context) {
+	if g.opts.Self == nil {
+		return
+	}
+	now := g.now()
+	app := g.opts.Self.Appender(ctx)
+	for _, s := range g.allSites() {
+		s.mu.Lock()
+		connected, push, region := 0.0, s.live.push, s.live.region
+		if s.connectedLocked(now) {
+			connected = 1
+		}
+		s.mu.Unlock()
+		g.appendSelf(app, s, region, fleet.MetricSiteConnected, now, connected)
+		if !push.IsZero() {
+			g.appendSelf(app, s, region, fleet.MetricSiteLastPush, now, float64(push.UnixMilli())/1000)
+		}
+	}
+	if err := app.Commit(); err != nil {
+		g.logEvery("self", "the sites' connection series can't be written", "err", err)
+	}
+}
+
+func (g *Gateway) appendSelf(app storage.Appender, s *site, region, name string, t time.Time, v float64) {
+	ls := labels.FromStrings(labels.MetricName, name, "regional", g.opts.Name,
+		fleet.SeriesRegion, region, fleet.SeriesSite, s.id.Name, fleet.SeriesTenant, s.id.Tenant)
+	if region == "" {
+		ls = labels.NewBuilder(ls).Del(fleet.SeriesRegion).Labels()
+	}
+	if _, err := app.Append(0, ls, t.UnixMilli(), v); err != nil {
+		g.logEvery("self", "the sites' connection series can't be written", "err", err)
+	}
+}
+
+// expire forgets idle series, and sites that were not heard of for long.
+func (g *Gateway) expire() {
+	now := g.now()
+	var gone []*site
+	series := 0
+	for _, s := range g.allSites() {
+		s.mu.Lock()
+		n := s.cache.expire(now.Add(-g.opts.SeriesIdle).Unix())
+		s.tenant.series.Add(-int64(n))
+		series += s.cache.len()
+		seen := s.live.seen
+		idle := s.refs.Load() == 0 && s.cache.len() == 0 && now.Sub(seen) > forgetAfter
+		was := s.limit.reason != "" && now.Sub(s.limit.at) > limitedFor
+		if was {
+			s.limit = limitState{}
+		}
+		report := was && s.live.session != nil && s.live.report != nil
+		s.mu.Unlock()
+		if report {
+			g.report(s)
+		}
+		if idle {
+			gone = append(gone, s)
+		}
+	}
+	g.metrics.activeSeries.Set(float64(series))
+	g.forget(gone)
+}
+
+// forget drops sites and ends their series.
+func (g *Gateway) forget(gone []*site) {
+	if len(gone) == 0 {
+		return
+	}
+	now := g.now()
+	if g.opts.Self != nil {
+		app := g.opts.Self.Appender(context.Background())
+		for _, s := range gone {
+			g.appendSelf(app, s, s.live.region, fleet.MetricSiteConnected, now, math.Float64frombits(value.StaleNaN))
+		}
+		_ = app.Commit()
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range gone {
+		if s.refs.Load() == 0 {
+			delete(g.sites, s.id)
+		}
+	}
+}
+
+// report passes the site's last report on, with the gateway's own condition.
+func (g *Gateway) report(s *site) {
+	now := g.now()
+	s.mu.Lock()
+	if s.live.report == nil || s.live.session == nil {
+		s.mu.Unlock()
+		return
+	}
+	last := s.live.report
+	seq := s.live.session.seq.Add(1)
+	limit := s.limit
+	limited := s.limitedLocked(now)
+	s.mu.Unlock()
+
+	// The gateway's own condition goes first: receivers may cut a long list.
+	cond := &wire.Condition{Type: ConditionLimits, Status: "False", Reason: "WithinLimits", Message: "The regional takes everything that the site sends."}
+	if limited != "" {
+		cond.Status, cond.Reason, cond.Message = "True", limited, strings.ToValidUTF8(limit.text[:min(len(limit.text), 1000)], "")
+	}
+	out := &wire.Report{Seq: seq, AppliedRevision: last.AppliedRevision, PolicyHash: last.PolicyHash, Versions: last.Versions, Conditions: []*wire.Condition{cond}}
+	for _, c := range last.Conditions {
+		if c != nil && c.Type != ConditionLimits { // a site can't speak for the gateway
+			out.Conditions = append(out.Conditions, c)
+		}
+	}
+	g.opts.Upstream.Report(s.id, out)
+}

@@ -1,0 +1,451 @@
+package gateway
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/snappy"
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/storage"
+
+	"muster.dev/muster/internal/remotewrite"
+	"muster.dev/muster/internal/spool"
+)
+
+// Why samples were refused: values of the label "reason".
+const (
+	reasonSeries    = "series_limit"
+	reasonRate      = "rate_limit"
+	reasonBody      = "body_limit"
+	reasonInFlight  = "requests_limit"
+	reasonInvalid   = "invalid"
+	reasonFuture    = "future"
+	reasonTooOld    = "too_old"
+	reasonDuplicate = "duplicate"
+	reasonMalformed = "malformed"
+)
+
+// pusher is the working memory of one push; it is pooled.
+type pusher struct {
+	hash    maphash.Hash
+	buf     []byte
+	body    bytes.Buffer
+	raw     []byte
+	dec     decoder
+	builder labels.ScratchBuilder
+	app     storage.Appender
+	series  []remotewrite.Series
+}
+
+func newPusherPool() *sync.Pool {
+	seed := maphash.MakeSeed()
+	return &sync.Pool{New: func() any {
+		p := &pusher{builder: labels.NewScratchBuilder(32)}
+		p.hash.SetSeed(seed)
+		return p
+	}}
+}
+
+// maxPooled is the largest buffer, in bytes, that is kept for the next push.
+const maxPooled = 4 << 20
+
+func (g *Gateway) putPusher(p *pusher) {
+	p.dec.release()
+	clear(p.series)
+	p.series, p.app = p.series[:0], nil
+	if p.body.Cap() > maxPooled {
+		p.body = bytes.Buffer{}
+	}
+	if cap(p.raw) > maxPooled {
+		p.raw = nil
+	}
+	if cap(p.series) > 1<<15 {
+		p.series = nil
+	}
+	g.pushers.Put(p)
+}
+
+// refusal is an answer other than success. Written counts what was taken anyway.
+type refusal struct {
+	code       int
+	reason     string
+	text       string
+	retryAfter time.Duration
+}
+
+func (r *refusal) Error() string { return r.text }
+
+// outcome counts what became of one push.
+type outcome struct {
+	samples, histograms int // taken
+	refused             map[string]int
+	texts               []string // the first few reasons, for the sender
+}
+
+// maxTexts is how many different reasons an answer spells out.
+const maxTexts = 5
+
+func (o *outcome) refuse(reason string, n int, text string) {
+	if o.refused == nil {
+		o.refused = map[string]int{}
+	}
+	o.refused[reason] += n
+	if len(o.texts) < maxTexts && !slices.Contains(o.texts, text) {
+		o.texts = append(o.texts, text)
+	}
+}
+
+func (o *outcome) refusedSamples() int {
+	n := 0
+	for _, v := range o.refused {
+		n += v
+	}
+	return n
+}
+
+// handlePush is POST /api/v1/push: remote write 1.0 and 2.0.
+//
+//	204        everything is in the edge engine and in the forward queue
+//	400        something was refused for good; all the rest was taken (see the
+//	           X-Prometheus-Remote-Write-*-Written headers), or, if the request
+//	           is malformed, nothing
+//	401, 403   the certificate (see identity.go)
+//	413        the body is over the limit; nothing was taken
+//	415        not remote write
+//	429, 503   over the rate limit, or the forward queue is full: the same request
+//	           again after Retry-After; nothing is lost
+func (g *Gateway) handlePush(w http.ResponseWriter, r *http.Request) {
+	began := g.now()
+	who, ref := callerOf(r.Context())
+	var out outcome
+	v2 := false
+	if ref == nil {
+		s := g.acquire(who.site)
+		defer s.release()
+		if ref = g.admit(s); ref == nil {
+			defer s.inFlight.Add(-1)
+			v2, out, ref = g.receive(w, r, s, who)
+			g.account(s, &out, ref)
+		}
+	}
+	if v2 && (ref == nil || ref.code < 500) {
+		h := w.Header()
+		h.Set("X-Prometheus-Remote-Write-Samples-Written", strconv.Itoa(out.samples))
+		h.Set("X-Prometheus-Remote-Write-Histograms-Written", strconv.Itoa(out.histograms))
+		h.Set("X-Prometheus-Remote-Write-Exemplars-Written", "0")
+	}
+	code := http.StatusNoContent
+	if ref == nil && len(out.refused) > 0 {
+		ref = &refusal{code: http.StatusBadRequest, text: fmt.Sprintf("accepted %d of %d samples; refused %d: %s",
+			out.samples+out.histograms, out.samples+out.histograms+out.refusedSamples(), out.refusedSamples(), strings.Join(out.texts, "; "))}
+	}
+	if ref != nil {
+		code = ref.code
+		writeRefusal(w, ref)
+	} else {
+		w.WriteHeader(code)
+	}
+	g.metrics.pushes.WithLabelValues(strconv.Itoa(code)).Inc()
+	g.metrics.pushSeconds.Observe(g.now().Sub(began).Seconds())
+}
+
+func writeRefusal(w http.ResponseWriter, ref *refusal) {
+	if ref.retryAfter > 0 {
+		// Rounded up: a sender that comes back too early is refused again.
+		w.Header().Set("Retry-After", strconv.Itoa(int((ref.retryAfter+time.Second-1)/time.Second)))
+	}
+	http.Error(w, ref.text, ref.code)
+}
+
+// admit decides, before anything is read, whether the site may send now. If it may,
+// the caller gives the place in flight back.
+func (g *Gateway) admit(s *site) *refusal {
+	lim := g.limits(s.id)
+	now := g.now()
+	n := s.inFlight.Add(1)
+	refuse := func(reason string, after time.Duration, format string, args ...any) *refusal {
+		s.inFlight.Add(-1)
+		return g.limited(s, &refusal{code: http.StatusTooManyRequests, reason: reason, retryAfter: after, text: fmt.Sprintf(format, args...)})
+	}
+	if n > g.opts.MaxInFlight {
+		return refuse(reasonInFlight, time.Second, "site %s has more than %d requests in flight", s.id, g.opts.MaxInFlight)
+	}
+	s.bucket.set(now, lim.SamplesPerSecond)
+	s.tenant.bucket.set(now, lim.TenantSamplesPerSecond)
+	if d := s.bucket.wait(now); d > 0 {
+		return refuse(reasonRate, d, "site %s is over its limit of %d samples a second (limits.samplesPerSecond)", s.id, lim.SamplesPerSecond)
+	}
+	if d := s.tenant.bucket.wait(now); d > 0 {
+		return refuse(reasonRate, d, "tenant %s is over its limit of %d samples a second (limits.tenantSamplesPerSecond)", s.id.Tenant, lim.TenantSamplesPerSecond)
+	}
+	return nil
+}
+
+// receive reads, checks and stores one request.
+func (g *Gateway) receive(w http.ResponseWriter, r *http.Request, s *site, who caller) (v2 bool, out outcome, ref *refusal) {
+	lim := g.limits(who.site)
+	v2, err := remotewrite.IsV2(r.Header.Get("Content-Type"))
+	if err != nil {
+		return false, out, &refusal{code: http.StatusUnsupportedMediaType, reason: reasonMalformed, text: err.Error()}
+	}
+	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "snappy" {
+		return v2, out, &refusal{code: http.StatusUnsupportedMediaType, reason: reasonMalformed, text: fmt.Sprintf("content encoding %q: want snappy", enc)}
+	}
+	p := g.pushers.Get().(*pusher)
+	defer g.putPusher(p)
+	if ref := g.readBody(w, r, p, lim); ref != nil {
+		return v2, out, ref
+	}
+	// Garbage costs too: a byte of it a hundredth of a sample.
+	cost := 1 + p.body.Len()/100
+	defer func() {
+		now := g.now()
+		n := max(cost, out.samples+out.histograms+out.refusedSamples())
+		s.bucket.pay(now, n)
+		s.tenant.bucket.pay(now, n)
+	}()
+	size, err := snappy.DecodedLen(p.body.Bytes())
+	if err != nil {
+		return v2, out, &refusal{code: http.StatusBadRequest, reason: reasonMalformed, text: "snappy: " + err.Error()}
+	}
+	if size > lim.RawBytes {
+		return v2, out, &refusal{code: http.StatusRequestEntityTooLarge, reason: reasonBody,
+			text: fmt.Sprintf("%d bytes uncompressed, want at most %d (8 times limits.bodyBytes)", size, lim.RawBytes)}
+	}
+	if p.raw, err = snappy.Decode(p.raw[:cap(p.raw)], p.body.Bytes()); err != nil {
+		return v2, out, &refusal{code: http.StatusBadRequest, reason: reasonMalformed, text: "snappy: " + err.Error()}
+	}
+	if ref := g.store(r.Context(), p, s, who, v2, lim, &out); ref != nil {
+		return v2, outcome{refused: out.refused}, ref
+	}
+	return v2, out, nil
+}
+
+func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, p *pusher, lim Limits) *refusal {
+	tooLarge := &refusal{code: http.StatusRequestEntityTooLarge, reason: reasonBody,
+		text: fmt.Sprintf("the body has more than %d bytes (limits.bodyBytes); send smaller batches", lim.BodyBytes)}
+	if r.ContentLength > int64(lim.BodyBytes) {
+		return tooLarge
+	}
+	// A sender that dribbles holds a slot of its own site, and not for long.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.opts.BodyTimeout))
+	p.body.Reset()
+	n, err := p.body.ReadFrom(io.LimitReader(r.Body, int64(lim.BodyBytes)+1))
+	g.metrics.bytes.Add(float64(n))
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &refusal{code: http.StatusRequestTimeout, reason: reasonMalformed, text: fmt.Sprintf("the body did not arrive within %s", g.opts.BodyTimeout)}
+	case err != nil:
+		return &refusal{code: http.StatusBadRequest, reason: reasonMalformed, text: "reading the body: " + err.Error()}
+	case n > int64(lim.BodyBytes):
+		return tooLarge
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	return nil
+}
+
+// store appends the request to the engine and to the forward queue. When it
+// returns nil, what out counts as taken is in both.
+func (g *Gateway) store(ctx context.Context, p *pusher, s *site, who caller, v2 bool, lim Limits, out *outcome) *refusal {
+	if ref := g.appendEdge(ctx, p, s, who, v2, lim, out); ref != nil {
+		return ref
+	}
+	if len(p.series) == 0 {
+		return nil
+	}
+	if err := g.opts.Forward(who.site.Tenant, p.series); err != nil {
+		// The engine has the samples already and takes them again without harm.
+		if errors.Is(err, spool.ErrTooLarge) {
+			return &refusal{code: http.StatusRequestEntityTooLarge, reason: reasonBody, text: "the batch is too large for the forward queue; send smaller ones"}
+		}
+		g.metrics.forwardErrors.Inc()
+		g.logEvery("forward", "samples can't be queued for the store; sites are told to wait", "err", err)
+		return &refusal{code: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, text: "this regional's queue to the store takes nothing now; try again"}
+	}
+	return nil
+}
+
+// appendEdge appends to the engine. The site is locked, so the pushes of one site
+// go one after the other, and those of others are not held up.
+func (g *Gateway) appendEdge(ctx context.Context, p *pusher, s *site, who caller, v2 bool, lim Limits, out *outcome) *refusal {
+	now := g.now()
+	w := window{now.Add(-g.opts.Past).UnixMilli(), now.Add(lim.Future).UnixMilli(), g.opts.Past, lim.Future}
+	sec := now.Unix()
+	d := &p.dec
+	d.reset(p.raw, v2)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.setRegionLocked(who.region)
+	p.app = g.opts.Edge.Appender(ctx)
+	for d.next() {
+		n := len(d.samples) + len(d.histograms)
+		switch {
+		case d.bad != nil:
+			out.refuse(reasonInvalid, max(n, 1), d.bad.Error())
+			continue
+		case n == 0 && v2:
+			out.refuse(reasonInvalid, 0, "a series without samples")
+			continue
+		case n == 0:
+			continue
+		}
+		c, err := s.resolveLocked(p, d, lim, sec)
+		if err != nil {
+			reason := reasonInvalid
+			if errors.Is(err, errSeriesLimit) {
+				reason = reasonSeries
+			}
+			out.refuse(reason, n, err.Error())
+			continue
+		}
+		if err := p.appendSeries(c, w, out); err != nil {
+			return g.rollback(p, err)
+		}
+	}
+	if d.err != nil {
+		ref := &refusal{code: http.StatusBadRequest, reason: reasonMalformed, text: d.err.Error()}
+		if errors.Is(d.err, errTooMany) {
+			ref.code, ref.reason = http.StatusRequestEntityTooLarge, reasonBody
+		}
+		_ = p.app.Rollback()
+		*out = outcome{}
+		return ref
+	}
+	if err := p.app.Commit(); err != nil {
+		return g.rollback(p, err)
+	}
+	s.live.seen = now
+	return nil
+}
+
+func (g *Gateway) rollback(p *pusher, err error) *refusal {
+	_ = p.app.Rollback()
+	g.logEvery("append", "the edge engine takes no samples; sites are told to wait", "err", err)
+	return &refusal{code: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, text: "this regional can't store samples now; try again"}
+}
+
+// appendSeries appends the samples of one series and collects those that were
+// taken for the forward. Its error is about the engine, not about the sample.
+func (p *pusher) appendSeries(c *cached, w window, out *outcome) error {
+	d := &p.dec
+	taken := d.samples[:0:len(d.samples)]
+	for _, v := range d.samples {
+		if reason, text := w.check(v.T); reason != "" {
+			out.refuse(reason, 1, text)
+			continue
+		}
+		ref, err := p.app.Append(c.ref, c.labels, v.T, v.V)
+		if err == nil {
+			c.ref = ref
+			taken = append(taken, v)
+			continue
+		}
+		if err := out.refuseSample(err, c.labels); err != nil {
+			return err
+		}
+	}
+	var histograms []remotewrite.Histogram
+	for _, h := range d.histograms {
+		if reason, text := w.check(h.T); reason != "" {
+			out.refuse(reason, 1, text)
+			continue
+		}
+		ref, err := p.app.AppendHistogram(c.ref, c.labels, h.T, h.H, h.FH)
+		if err == nil {
+			c.ref = ref
+			histograms = append(histograms, h)
+			continue
+		}
+		if err := out.refuseSample(err, c.labels); err != nil {
+			return err
+		}
+	}
+	if len(taken)+len(histograms) > 0 {
+		out.samples += len(taken)
+		out.histograms += len(histograms)
+		p.series = append(p.series, remotewrite.Series{Labels: c.labels, Metadata: d.meta, Samples: taken, Histograms: histograms})
+	}
+	return nil
+}
+
+// window is which timestamps are taken, in milliseconds since 1970. The engine has
+// its own idea of too old, but not while it is empty: a first sample of the year
+// 1900 would make it cut a century into blocks.
+type window struct {
+	min, max     int64
+	past, future time.Duration
+}
+
+func (w window) check(t int64) (reason, text string) {
+	switch {
+	case t > w.max:
+		return reasonFuture, fmt.Sprintf("a sample more than %s in the future; check the site's clock", w.future)
+	case t < w.min:
+		return reasonTooOld, fmt.Sprintf("a sample more than %s old", w.past)
+	}
+	return "", ""
+}
+
+// refuseSample sorts the errors of an append: what concerns the sample is
+// counted, anything else is returned.
+func (o *outcome) refuseSample(err error, ls labels.Labels) error {
+	var bad histogram.Error
+	switch {
+	case errors.Is(err, storage.ErrTooOldSample), errors.Is(err, storage.ErrOutOfBounds), errors.Is(err, storage.ErrOutOfOrderSample):
+		o.refuse(reasonTooOld, 1, fmt.Sprintf("%v for %.200s", err, ls.String()))
+	case errors.Is(err, storage.ErrDuplicateSampleForTimestamp):
+		o.refuse(reasonDuplicate, 1, fmt.Sprintf("%v for %.200s", err, ls.String()))
+	case errors.As(err, &bad):
+		o.refuse(reasonInvalid, 1, fmt.Sprintf("%v for %.200s", err, ls.String()))
+	default:
+		return err
+	}
+	return nil
+}
+
+// account counts an outcome and remembers which limit the site ran into.
+func (g *Gateway) account(s *site, out *outcome, ref *refusal) {
+	g.metrics.samples.Add(float64(out.samples + out.histograms))
+	worst := ""
+	for reason, n := range out.refused {
+		g.metrics.refused.WithLabelValues(reason).Add(float64(n))
+		if n > out.refused[worst] || worst == "" {
+			worst = cmp.Or(reason, worst)
+		}
+	}
+	now := g.now()
+	if ref != nil {
+		if ref.reason != "" {
+			g.limited(s, ref)
+		}
+		return
+	}
+	if worst != "" {
+		g.noteLimit(s, worst, strings.Join(out.texts, "; "))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if out.samples+out.histograms > 0 {
+		s.live.push, s.live.pushed = now, true
+	}
+}
+
+// limited counts a refused request and remembers why.
+func (g *Gateway) limited(s *site, ref *refusal) *refusal {
+	g.metrics.limited.WithLabelValues(ref.reason).Inc()
+	g.noteLimit(s, ref.reason, ref.text)
+	return ref
+}

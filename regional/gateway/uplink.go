@@ -1,0 +1,417 @@
+package gateway
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"muster.dev/muster/internal/wire"
+	"muster.dev/muster/regional"
+)
+
+// Heartbeats of a site's stream.
+const (
+	HeartbeatInterval = 5 * time.Second
+	// HeartbeatTimeout is after how long without a message a site counts as gone.
+	HeartbeatTimeout = 3 * HeartbeatInterval
+)
+
+// Bounds of what a site says over gRPC.
+const (
+	maxMessage    = 256 << 10
+	streamBytes   = 32 << 10 // a second, on average
+	streamBurst   = 512 << 10
+	maxConditions = 64
+	maxVersions   = 64
+	maxText       = 4096
+)
+
+// session is one open stream of a site. It implements regional.Session.
+type session struct {
+	site *site
+	cert *x509.Certificate
+	seq  atomic.Uint64 // of the reports that go to control
+
+	mu      sync.Mutex
+	desired *wire.DesiredState // the newest that is not sent yet
+	wake    chan struct{}
+	ended   chan struct{}
+	why     error
+}
+
+func newSession(s *site, cert *x509.Certificate) *session {
+	return &session{site: s, cert: cert, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+}
+
+// Certificate implements regional.Session.
+func (s *session) Certificate() *x509.Certificate { return s.cert }
+
+// Desired implements regional.Session.
+func (s *session) Desired(d *wire.DesiredState) {
+	s.mu.Lock()
+	s.desired = d
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Revoke implements regional.Session.
+func (s *session) Revoke(reason string) {
+	s.end(status.Errorf(codes.PermissionDenied, "site %s is refused: %s", s.site.id, reason))
+}
+
+func (s *session) end(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.ended:
+	default:
+		s.why = why
+		close(s.ended)
+	}
+}
+
+func (s *session) takeDesired() *wire.DesiredState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.desired
+	s.desired = nil
+	return d
+}
+
+// uplink serves the Uplink service.
+type uplink struct {
+	wire.UnimplementedUplinkServer
+	g *Gateway
+}
+
+// Connect implements wire.UplinkServer. The stream ends when the site is silent
+// for HeartbeatTimeout, connects again, is revoked, or its certificate expires; the
+// agent then comes back with a renewed one.
+func (u *uplink) Connect(stream grpc.BidiStreamingServer[wire.FromSite, wire.ToSite]) error {
+	g := u.g
+	who, err := grpcCaller(stream.Context())
+	if err != nil {
+		return err
+	}
+	msgs, recvErr := receiveAll(stream)
+	first, err := firstMessage(stream.Context(), msgs, recvErr)
+	if err != nil {
+		return err
+	}
+	hello := first.GetHello()
+	if hello == nil {
+		return status.Error(codes.InvalidArgument, "the first message of a stream must be a Hello")
+	}
+	s := g.acquire(who.site)
+	defer s.release()
+	sess := newSession(s, who.cert)
+	g.connect(s, sess, who, hello)
+	defer g.disconnect(s, sess)
+	welcome := &wire.Welcome{
+		Capability: min(wire.Capability, max(hello.Capability, 1)), HeartbeatInterval: durationpb.New(HeartbeatInterval),
+		Regional: g.opts.Name, Region: g.opts.Region,
+	}
+	if err := stream.Send(&wire.ToSite{Msg: &wire.ToSite_Welcome{Welcome: welcome}}); err != nil {
+		return err
+	}
+	g.opts.Upstream.SiteUp(s.id, hello, sess)
+	return g.runStream(stream, s, sess, who, hello.Revision, msgs, recvErr)
+}
+
+func receiveAll(stream grpc.BidiStreamingServer[wire.FromSite, wire.ToSite]) (<-chan *wire.FromSite, <-chan error) {
+	msgs, errs := make(chan *wire.FromSite), make(chan error, 1)
+	go func() {
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				errs <- err
+				return
+			}
+			select {
+			case msgs <- m:
+			case <-stream.Context().Done():
+				return
+			}
+		}
+	}()
+	return msgs, errs
+}
+
+func firstMessage(ctx context.Context, msgs <-chan *wire.FromSite, recvErr <-chan error) (*wire.FromSite, error) {
+	t := time.NewTimer(HeartbeatTimeout)
+	defer t.Stop()
+	select {
+	case m := <-msgs:
+		return m, nil
+	case err := <-recvErr:
+		return nil, ended(err)
+	case <-t.C:
+		return nil, status.Errorf(codes.DeadlineExceeded, "no Hello within %s", HeartbeatTimeout)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// ended: a site that closes its side is no error.
+func ended(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+func (g *Gateway) runStream(stream grpc.BidiStreamingServer[wire.FromSite, wire.ToSite], s *site, sess *session, who caller, held string, msgs <-chan *wire.FromSite, recvErr <-chan error) error {
+	silent := time.NewTimer(HeartbeatTimeout)
+	defer silent.Stop()
+	expiry := time.NewTimer(who.cert.NotAfter.Sub(g.now()))
+	defer expiry.Stop()
+	for {
+		select {
+		case m := <-msgs:
+			silent.Reset(HeartbeatTimeout)
+			if err := g.fromSite(s, sess, m); err != nil {
+				return err
+			}
+		case err := <-recvErr:
+			return ended(err)
+		case <-sess.wake:
+			d := sess.takeDesired()
+			if d == nil || d.Revision == held {
+				continue // the site holds it already
+			}
+			if err := stream.Send(&wire.ToSite{Msg: &wire.ToSite_Desired{Desired: d}}); err != nil {
+				return err
+			}
+			held = d.Revision
+		case <-silent.C:
+			return status.Errorf(codes.DeadlineExceeded, "no heartbeat for %s", HeartbeatTimeout)
+		case <-expiry.C:
+			return status.Errorf(codes.Unauthenticated, "the certificate of site %s expired; connect with a renewed one", s.id)
+		case <-sess.ended:
+			return sess.why
+		case <-g.stopping:
+			return status.Error(codes.Unavailable, "this regional is stopping")
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		}
+	}
+}
+
+// fromSite takes one message.
+func (g *Gateway) fromSite(s *site, sess *session, m *wire.FromSite) error {
+	now := g.now()
+	switch msg := m.GetMsg().(type) {
+	case *wire.FromSite_Heartbeat:
+		g.alive(s, sess, now)
+	case *wire.FromSite_Report:
+		if err := checkReport(msg.Report); err != nil {
+			return status.Error(codes.InvalidArgument, err.Error())
+		}
+		g.alive(s, sess, now)
+		s.mu.Lock()
+		mine := s.live.session == sess
+		if mine {
+			s.live.report = msg.Report
+		}
+		s.mu.Unlock()
+		if mine {
+			g.report(s)
+		}
+	case *wire.FromSite_Hello:
+		return status.Error(codes.InvalidArgument, "a second Hello on one stream")
+	default:
+		// A newer agent may say more than this regional knows.
+		g.alive(s, sess, now)
+	}
+	return nil
+}
+
+func checkReport(r *wire.Report) error {
+	switch {
+	case r == nil:
+		return errors.New("report: empty")
+	case len(r.Conditions) > maxConditions:
+		return fmt.Errorf("report: %d conditions, want at most %d", len(r.Conditions), maxConditions)
+	case len(r.Versions) > maxVersions:
+		return fmt.Errorf("report: %d versions, want at most %d", len(r.Versions), maxVersions)
+	case len(r.AppliedRevision) > 128 || len(r.PolicyHash) > 128:
+		return errors.New("report: a revision or policy hash of more than 128 bytes")
+	}
+	for _, c := range r.Conditions {
+		if len(c.GetType()) > 128 || len(c.GetReason()) > 256 || len(c.GetMessage()) > maxText {
+			return fmt.Errorf("report: condition %.64q is too long", c.GetType())
+		}
+	}
+	for k, v := range r.Versions {
+		if len(k)+len(v) > maxText {
+			return fmt.Errorf("report: version %.64q is too long", k)
+		}
+	}
+	return nil
+}
+
+func (g *Gateway) alive(s *site, sess *session, now time.Time) {
+	s.mu.Lock()
+	mine := s.live.session == sess
+	if mine {
+		s.live.heartbeat, s.live.seen = now, now
+	}
+	s.mu.Unlock()
+	if mine {
+		g.opts.Upstream.Alive(s.id, now)
+	}
+}
+
+// connect makes sess the site's one stream; an older one is ended: the machine
+// behind it may be gone without a word.
+func (g *Gateway) connect(s *site, sess *session, who caller, hello *wire.Hello) {
+	now := g.now()
+	s.mu.Lock()
+	old := s.live.session
+	s.setRegionLocked(who.region)
+	s.live.session, s.live.since, s.live.heartbeat, s.live.seen = sess, now, now, now
+	s.live.version = strings.ToValidUTF8(hello.AgentVersion[:min(len(hello.AgentVersion), 64)], "")
+	s.live.report = nil
+	s.mu.Unlock()
+	if old != nil {
+		old.end(status.Error(codes.Aborted, "the site opened another stream"))
+	} else {
+		g.metrics.connected.Inc()
+	}
+	g.log.Info("site connected", "site", s.id, "region", who.region, "agent", hello.AgentVersion, "again", old != nil)
+}
+
+func (g *Gateway) disconnect(s *site, sess *session) {
+	s.mu.Lock()
+	last := s.live.heartbeat
+	mine := s.live.session == sess
+	if mine {
+		s.live.session = nil
+	}
+	s.mu.Unlock()
+	if mine {
+		g.metrics.connected.Dec()
+		g.log.Info("site disconnected", "site", s.id, "last_heartbeat", last)
+	}
+	g.opts.Upstream.SiteDown(s.id, sess, last)
+}
+
+// FetchBlob implements wire.UplinkServer.
+func (u *uplink) FetchBlob(req *wire.FetchBlobRequest, stream grpc.ServerStreamingServer[wire.BlobChunk]) error {
+	who, err := grpcCaller(stream.Context())
+	if err != nil {
+		return err
+	}
+	if req.Offset < 0 || len(req.Digest) != 64 {
+		return status.Error(codes.InvalidArgument, "want a digest of 64 hex digits and an offset of 0 or more")
+	}
+	err = u.g.opts.Upstream.Blob(stream.Context(), who.site, req.Digest, req.Offset, func(b []byte) error {
+		return stream.Send(&wire.BlobChunk{Data: b})
+	})
+	if _, isStatus := status.FromError(err); err == nil || isStatus {
+		return err
+	}
+	if errors.Is(err, regional.ErrUnknownBlob) {
+		return status.Errorf(codes.NotFound, "blob %s: %v", req.Digest, err)
+	}
+	return status.Errorf(codes.Unavailable, "blob %s: %v", req.Digest, err)
+}
+
+// Renew implements wire.UplinkServer.
+func (u *uplink) Renew(ctx context.Context, req *wire.RenewRequest) (*wire.Issued, error) {
+	who, err := grpcCaller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return u.g.opts.Upstream.Renew(ctx, &wire.RelayedRenew{Tenant: who.site.Tenant, Site: who.site.Name, Csr: req.Csr})
+}
+
+// registration serves the Registration service, the only one that needs no
+// certificate. Each address gets a few attempts.
+type registration struct {
+	wire.UnimplementedRegistrationServer
+	g *Gateway
+
+	mu    sync.Mutex
+	peers map[string]*rate.Limiter
+}
+
+// Attempts of one address: many sites may join through one NAT, and tokens are 32
+// random bytes, so this is against floods and not against guessing.
+const (
+	registerPerSecond = 5
+	registerBurst     = 100
+	maxRegisterPeers  = 10_000
+)
+
+// Register implements wire.RegistrationServer.
+func (r *registration) Register(ctx context.Context, req *wire.RegisterRequest) (*wire.RegisterResponse, error) {
+	addr := ""
+	if p, ok := peer.FromContext(ctx); ok {
+		addr = p.Addr.String()
+	}
+	if !r.allow(addr) {
+		return nil, status.Errorf(codes.ResourceExhausted, "too many registrations from %s; try again in a few seconds", addr)
+	}
+	return r.g.opts.Upstream.Register(ctx, &wire.RelayedRegister{Request: req, RemoteAddr: addr})
+}
+
+func (r *registration) allow(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		host = addr
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.peers[host]
+	if l == nil {
+		if len(r.peers) >= maxRegisterPeers {
+			clear(r.peers)
+		}
+		l = rate.NewLimiter(registerPerSecond, registerBurst)
+		r.peers[host] = l
+	}
+	return l.Allow()
+}
+
+// slowBody bounds how fast the body of a gRPC request is read. The transport that
+// serves gRPC from an HTTP handler buffers what it read without bound, so this is
+// what keeps a site from filling the regional's memory.
+type slowBody struct {
+	io.ReadCloser
+	ctx context.Context
+	l   *rate.Limiter
+}
+
+func newSlowBody(r *http.Request) io.ReadCloser {
+	return &slowBody{r.Body, r.Context(), rate.NewLimiter(streamBytes, streamBurst)}
+}
+
+// Read implements io.Reader.
+func (b *slowBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p[:min(len(p), 32<<10)])
+	if n > 0 {
+		if werr := b.l.WaitN(b.ctx, n); werr != nil && err == nil {
+			err = werr
+		}
+	}
+	return n, err
+}

@@ -1,0 +1,571 @@
+// Package relay is a regional's connection to control. It forwards registrations
+// and renewals, keeps one stream over which sites' comings, reports and desired
+// states go, caches what sites need, and goes on serving it while control is away.
+//
+// It holds no opinion on desired states and reports: it passes them on. It must
+// never give a site what belongs to another. The gateway calls it through
+// regional.Upstream; internal/app makes it.
+package relay
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
+	"muster.dev/muster/regional"
+)
+
+// Options of New. Name, Dir and Control are required.
+type Options struct {
+	Name    string // of the regional
+	Version string
+	Dir     string
+	// Control is a client of control's fleet API over the regional's certificate.
+	// The connection should have keepalive on, so that a dead control is noticed.
+	Control wire.ControlClient
+	// CacheBytes bounds the blobs on disk. Default 1 GiB.
+	CacheBytes int64
+	// AliveInterval is how often heartbeats are passed on. Default 30 s.
+	AliveInterval time.Duration
+	// MinBackoff and MaxBackoff bound the pause between attempts to reach control,
+	// which has full jitter. Defaults 500 ms and 30 s.
+	MinBackoff, MaxBackoff time.Duration
+	Logger                 *slog.Logger
+	Registerer             prometheus.Registerer
+	Now                    func() time.Time
+}
+
+// settleTime is after how long a stream that control did not refuse is a good one.
+const settleTime = time.Second
+
+// callTimeout bounds a forwarded registration or renewal.
+const callTimeout = 20 * time.Second
+
+// Relay implements regional.Upstream. Safe for concurrent use.
+type Relay struct {
+	opts    Options
+	log     *slog.Logger
+	blobs   *blobCache
+	desired *desiredStore
+	denied  *denyList
+	wake    chan struct{}
+	metrics *metrics
+
+	mu        sync.Mutex
+	sites     map[fleet.SiteID]*siteState
+	connected bool
+	since     time.Time
+	lastErr   string
+}
+
+// siteState is what has to be told to control about one site. Only the newest
+// counts, so a long absence of control costs no more memory than a short one.
+type siteState struct {
+	session  regional.Session // nil: no stream
+	hello    *wire.Hello
+	lastSeen time.Time
+	report   *wire.Report // the latest
+
+	upDue, downDue, reportDue, aliveDue bool
+	announced                           bool // control thinks the site is up
+}
+
+var _ regional.Upstream = (*Relay)(nil)
+
+// New opens the caches in Options.Dir; Run connects.
+func New(o Options) (*Relay, error) {
+	if o.Name == "" || o.Dir == "" || o.Control == nil {
+		return nil, errors.New("relay: Name, Dir and Control must be set")
+	}
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def(&o.AliveInterval, 30*time.Second)
+	def(&o.MinBackoff, 500*time.Millisecond)
+	def(&o.MaxBackoff, 30*time.Second)
+	if o.CacheBytes <= 0 {
+		o.CacheBytes = 1 << 30
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Registerer == nil {
+		o.Registerer = prometheus.NewRegistry()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	r := &Relay{opts: o, log: o.Logger.With("part", "relay"), wake: make(chan struct{}, 1), sites: map[fleet.SiteID]*siteState{}, since: o.Now()}
+	for _, sub := range []string{"blobs", "desired"} {
+		if err := os.MkdirAll(filepath.Join(o.Dir, sub), 0o750); err != nil {
+			return nil, fmt.Errorf("relay: %w", err)
+		}
+	}
+	var err error
+	if r.blobs, err = openBlobs(filepath.Join(o.Dir, "blobs"), o.CacheBytes, o.Control, r.log); err != nil {
+		return nil, fmt.Errorf("relay: blob cache: %w", err)
+	}
+	r.desired = openDesired(filepath.Join(o.Dir, "desired"), r.log)
+	if r.denied, err = openDenied(filepath.Join(o.Dir, "revoked.json")); err != nil {
+		return nil, fmt.Errorf("relay: %w", err)
+	}
+	r.metrics = newMetrics(r, o.Registerer)
+	return r, nil
+}
+
+// Run keeps the stream to control until ctx ends.
+func (r *Relay) Run(ctx context.Context) error {
+	for attempt := 0; ; attempt++ {
+		began := r.opts.Now()
+		err := r.stream(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if r.opts.Now().Sub(began) > r.opts.MaxBackoff {
+			attempt = 0
+		}
+		r.lost(err)
+		bound := r.opts.MaxBackoff
+		if attempt < 20 {
+			bound = min(bound, r.opts.MinBackoff<<attempt)
+		}
+		t := time.NewTimer(rand.N(bound) + time.Millisecond)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return nil
+		case <-t.C:
+		}
+	}
+}
+
+// lost notes that the stream ended.
+func (r *Relay) lost(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.connected {
+		r.log.Warn("lost control; sites go on with what is cached", "err", err)
+		r.since = r.opts.Now()
+	} else {
+		r.log.Debug("control can't be reached", "err", err)
+	}
+	r.connected = false
+	if err != nil {
+		r.lastErr = err.Error()
+	}
+}
+
+// stream runs one stream to control until it ends.
+func (r *Relay) stream(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	st, err := r.opts.Control.Relay(ctx)
+	if err != nil {
+		return err
+	}
+	hello := &wire.RelayHello{Capability: wire.Capability, Regional: r.opts.Name, Version: r.opts.Version}
+	received := make(chan error, 1)
+	go func() { received <- r.receive(st) }()
+	// A failed Send says EOF only; why is told to the receiver, and soon.
+	cause := func(err error) error {
+		if errors.Is(err, io.EOF) {
+			return <-received
+		}
+		return err
+	}
+	if err := st.Send(&wire.RelayUp{Msg: &wire.RelayUp_Hello{Hello: hello}}); err != nil {
+		return cause(err)
+	}
+	r.allDue()
+	// A stream that opens says little: control may refuse it a moment later. It
+	// counts once control answers, or has not refused for a while. What is known of
+	// sites that are away now is sent only then, because it is sent only once.
+	answered := make(chan struct{})
+	go func() {
+		// A refusal has no header, and that is not an error to gRPC.
+		if md, err := st.Header(); err == nil && md.Len() > 0 {
+			close(answered)
+		}
+	}()
+	settled := time.NewTimer(settleTime)
+	defer settled.Stop()
+	alive := time.NewTicker(r.opts.AliveInterval)
+	defer alive.Stop()
+	for {
+		if err := r.flush(st); err != nil {
+			return cause(err)
+		}
+		select {
+		case err := <-received:
+			return err
+		case <-r.wake:
+		case <-answered:
+			answered = nil
+			r.reached()
+		case <-settled.C:
+			r.reached()
+		case <-alive.C:
+			if err := r.sendAlive(st); err != nil {
+				return cause(err)
+			}
+		}
+	}
+}
+
+// allDue makes everything due that a control that just started has to know.
+func (r *Relay) allDue() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.sites {
+		s.announced = false
+		if s.session != nil {
+			s.upDue = true
+			s.reportDue = s.report != nil
+		}
+	}
+}
+
+// reached notes that control is there.
+func (r *Relay) reached() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.connected {
+		return
+	}
+	r.connected, r.since, r.lastErr = true, r.opts.Now(), ""
+	r.log.Info("connected to control", "sites", len(r.sites))
+}
+
+// flush sends what is due. Sending waits when control is slow; meanwhile newer
+// states replace older ones.
+func (r *Relay) flush(st grpc.BidiStreamingClient[wire.RelayUp, wire.RelayDown]) error {
+	r.mu.Lock()
+	var due []fleet.SiteID
+	for id, s := range r.sites {
+		if (s.upDue || s.downDue || s.reportDue) && (s.session != nil || r.connected) {
+			due = append(due, id)
+		}
+	}
+	r.mu.Unlock()
+	for _, id := range due {
+		for _, m := range r.takeDue(id) {
+			if err := st.Send(m); err != nil {
+				r.giveBack(id, m)
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *Relay) takeDue(id fleet.SiteID) []*wire.RelayUp {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.sites[id]
+	if s == nil {
+		return nil
+	}
+	var out []*wire.RelayUp
+	// A site that is away now but has something to say is announced first, so that
+	// control sees the same order as it would have.
+	if s.upDue || (s.reportDue && !s.announced) {
+		hello := s.hello
+		if hello == nil {
+			hello = &wire.Hello{}
+		}
+		out = append(out, &wire.RelayUp{Msg: &wire.RelayUp_Up{Up: &wire.SiteUp{Tenant: id.Tenant, Site: id.Name, Hello: hello}}})
+		s.upDue, s.announced = false, true
+	}
+	if s.reportDue && s.report != nil {
+		out = append(out, &wire.RelayUp{Msg: &wire.RelayUp_Report{Report: &wire.SiteReport{Tenant: id.Tenant, Site: id.Name, Report: s.report}}})
+	}
+	s.reportDue = false
+	if s.downDue && s.session == nil {
+		out = append(out, &wire.RelayUp{Msg: &wire.RelayUp_Down{Down: &wire.SiteDown{Tenant: id.Tenant, Site: id.Name, LastSeen: timestamppb.New(s.lastSeen)}}})
+		s.announced = false
+	}
+	s.downDue = false
+	if s.session == nil {
+		delete(r.sites, id)
+	}
+	return out
+}
+
+// giveBack keeps what could not be sent for the next stream.
+func (r *Relay) giveBack(id fleet.SiteID, m *wire.RelayUp) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.sites[id]
+	if s == nil {
+		s = &siteState{}
+		r.sites[id] = s
+	}
+	switch msg := m.Msg.(type) {
+	case *wire.RelayUp_Up:
+		if s.hello == nil {
+			s.hello = msg.Up.Hello
+		}
+		s.upDue = true
+	case *wire.RelayUp_Report:
+		if s.report == nil {
+			s.report = msg.Report.Report
+		}
+		s.reportDue = true
+	case *wire.RelayUp_Down:
+		if s.session == nil {
+			s.lastSeen, s.downDue = msg.Down.LastSeen.AsTime(), true
+		}
+	}
+}
+
+func (r *Relay) sendAlive(st grpc.BidiStreamingClient[wire.RelayUp, wire.RelayDown]) error {
+	alive := &wire.SitesAlive{}
+	r.mu.Lock()
+	for id, s := range r.sites {
+		if s.aliveDue && s.session != nil {
+			alive.Sites = append(alive.Sites, &wire.SiteSeen{Tenant: id.Tenant, Site: id.Name, LastSeen: timestamppb.New(s.lastSeen)})
+			s.aliveDue = false
+		}
+	}
+	r.mu.Unlock()
+	if len(alive.Sites) == 0 {
+		return nil
+	}
+	return st.Send(&wire.RelayUp{Msg: &wire.RelayUp_Alive{Alive: alive}})
+}
+
+// receive takes what control says until the stream ends.
+func (r *Relay) receive(st grpc.BidiStreamingClient[wire.RelayUp, wire.RelayDown]) error {
+	for {
+		m, err := st.Recv()
+		if err != nil {
+			return err
+		}
+		switch msg := m.GetMsg().(type) {
+		case *wire.RelayDown_Desired:
+			r.onDesired(msg.Desired)
+		case *wire.RelayDown_Revoked:
+			r.onRevoked(msg.Revoked)
+		}
+	}
+}
+
+func (r *Relay) onDesired(d *wire.SiteDesired) {
+	id := fleet.SiteID{Tenant: d.GetTenant(), Name: d.GetSite()}
+	if err := id.Validate(); err != nil || d.GetDesired() == nil {
+		r.log.Warn("control sent a desired state that makes no sense", "site", id, "err", err)
+		return
+	}
+	if want := wire.RevisionOf(d.Desired.Items); d.Desired.Revision != want {
+		r.log.Warn("control sent a desired state whose revision does not match its items; ignored", "site", id, "revision", d.Desired.Revision, "want", want)
+		return
+	}
+	r.desired.set(id, d.Desired)
+	r.mu.Lock()
+	var sess regional.Session
+	if s := r.sites[id]; s != nil {
+		sess = s.session
+	}
+	r.mu.Unlock()
+	if sess != nil {
+		sess.Desired(d.Desired)
+	}
+}
+
+func (r *Relay) onRevoked(m *wire.SiteRevoked) {
+	id := fleet.SiteID{Tenant: m.GetTenant(), Name: m.GetSite()}
+	if err := id.Validate(); err != nil {
+		r.log.Warn("control revoked a site that makes no sense", "site", id, "err", err)
+		return
+	}
+	var before time.Time
+	if m.IssuedBefore != nil {
+		before = m.IssuedBefore.AsTime()
+	}
+	if err := r.denied.add(id, m.Reason, before); err != nil {
+		r.log.Error("a revocation is in effect but could not be saved; a restart forgets it until control repeats it", "site", id, "err", err)
+	}
+	r.mu.Lock()
+	var sess regional.Session
+	if s := r.sites[id]; s != nil {
+		sess = s.session
+	}
+	r.mu.Unlock()
+	if sess != nil {
+		// Control repeats revocations on each stream. The machine that has since
+		// registered anew under the name is not meant.
+		if _, denied := r.denied.check(id, sess.Certificate()); !denied {
+			return
+		}
+		sess.Revoke(m.Reason)
+	}
+	r.desired.remove(id)
+	r.log.Info("site revoked", "site", id, "reason", m.Reason)
+}
+
+// Denied implements regional.Upstream.
+func (r *Relay) Denied(id fleet.SiteID, cert *x509.Certificate) (string, bool) {
+	return r.denied.check(id, cert)
+}
+
+func (r *Relay) poke() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (r *Relay) stateLocked(id fleet.SiteID) *siteState {
+	s := r.sites[id]
+	if s == nil {
+		s = &siteState{}
+		r.sites[id] = s
+	}
+	return s
+}
+
+// SiteUp implements regional.Upstream.
+func (r *Relay) SiteUp(id fleet.SiteID, hello *wire.Hello, sess regional.Session) {
+	r.mu.Lock()
+	s := r.stateLocked(id)
+	s.session, s.hello, s.lastSeen = sess, hello, r.opts.Now()
+	s.report, s.reportDue, s.downDue, s.upDue = nil, false, false, true
+	r.mu.Unlock()
+	r.poke()
+	if d := r.desired.get(id); d != nil {
+		sess.Desired(d)
+	}
+}
+
+// SiteDown implements regional.Upstream.
+func (r *Relay) SiteDown(id fleet.SiteID, sess regional.Session, last time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.sites[id]
+	if s == nil || s.session != sess {
+		return
+	}
+	s.session, s.lastSeen, s.downDue = nil, last, true
+	r.poke()
+}
+
+// Report implements regional.Upstream.
+func (r *Relay) Report(id fleet.SiteID, rep *wire.Report) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.sites[id]
+	if s == nil || s.session == nil || (s.report != nil && rep.Seq <= s.report.Seq) {
+		return
+	}
+	s.report, s.reportDue = rep, true
+	r.poke()
+}
+
+// Alive implements regional.Upstream.
+func (r *Relay) Alive(id fleet.SiteID, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.sites[id]; s != nil && s.session != nil {
+		s.lastSeen, s.aliveDue = at, true
+	}
+}
+
+// Register implements regional.Upstream.
+func (r *Relay) Register(ctx context.Context, req *wire.RelayedRegister) (*wire.RegisterResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	resp, err := r.opts.Control.Register(ctx, req)
+	return resp, forSite(err)
+}
+
+// Renew implements regional.Upstream.
+func (r *Relay) Renew(ctx context.Context, req *wire.RelayedRenew) (*wire.Issued, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	resp, err := r.opts.Control.Renew(ctx, req)
+	return resp, forSite(err)
+}
+
+// forSite tells a site what it can use: why control refused it, but not why this
+// regional can't reach control.
+func forSite(err error) error {
+	switch status.Code(err) {
+	case codes.OK, codes.PermissionDenied, codes.AlreadyExists, codes.InvalidArgument, codes.NotFound,
+		codes.FailedPrecondition, codes.ResourceExhausted, codes.Canceled, codes.Aborted:
+		return err
+	case codes.Unauthenticated:
+		// It is this regional that control does not know, not the site.
+		return status.Error(codes.Unavailable, "this regional is not let in by control now; try again later")
+	default:
+		return status.Error(codes.Unavailable, "control can't be reached by this regional now; try again later")
+	}
+}
+
+// Blob implements regional.Upstream.
+func (r *Relay) Blob(ctx context.Context, id fleet.SiteID, digest string, offset int64, send func([]byte) error) error {
+	size := int64(-1)
+	if d := r.desired.get(id); d != nil {
+		for _, it := range d.Items {
+			if it.GetDigest() == digest {
+				size = it.GetSize()
+				break
+			}
+		}
+	}
+	if size < 0 {
+		return regional.ErrUnknownBlob
+	}
+	if offset > size {
+		return status.Errorf(codes.OutOfRange, "offset %d of a blob of %d bytes", offset, size)
+	}
+	return r.blobs.stream(ctx, digest, size, offset, send)
+}
+
+// Status is what /debug/ shows.
+type Status struct {
+	Connected    bool      `json:"connected"`
+	Since        time.Time `json:"since"` // of being connected, or not
+	LastError    string    `json:"lastError,omitempty"`
+	Sites        int       `json:"sites"`
+	Due          int       `json:"due"` // sites with something that control does not know yet
+	Revoked      int       `json:"revoked"`
+	DesiredState int       `json:"desiredStates"`
+	Blobs        int       `json:"blobs"`
+	BlobBytes    int64     `json:"blobBytes"`
+}
+
+// Status returns the state now.
+func (r *Relay) Status() Status {
+	r.mu.Lock()
+	st := Status{Connected: r.connected, Since: r.since, LastError: r.lastErr}
+	for _, s := range r.sites {
+		if s.session != nil {
+			st.Sites++
+		}
+		if s.upDue || s.downDue || s.reportDue {
+			st.Due++
+		}
+	}
+	r.mu.Unlock()
+	st.Revoked, st.DesiredState = r.denied.len(), r.desired.len()
+	st.Blobs, st.BlobBytes = r.blobs.size()
+	return st
+}

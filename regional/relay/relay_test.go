@@ -1,0 +1,523 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
+	"muster.dev/muster/regional"
+)
+
+var (
+	paris = fleet.SiteID{Tenant: "acme", Name: "paris"}
+	tokyo = fleet.SiteID{Tenant: "umbrella", Name: "tokyo"}
+)
+
+// control is a fleet API server that records, on a real listener.
+type control struct {
+	wire.UnimplementedControlServer
+	mu      sync.Mutex
+	seen    []string // what came up, in order
+	blobs   map[string][]byte
+	fetches int
+	gate    chan struct{} // fetches wait for it
+	breakAt int           // the first fetch breaks after that many bytes
+	desired map[fleet.SiteID]*wire.DesiredState
+	revoke  []*wire.SiteRevoked
+	down    chan *wire.RelayDown
+	refuse  error
+}
+
+func (c *control) Register(_ context.Context, r *wire.RelayedRegister) (*wire.RegisterResponse, error) {
+	if c.refuse != nil {
+		return nil, c.refuse
+	}
+	return &wire.RegisterResponse{Message: r.Request.Token + " from " + r.RemoteAddr}, nil
+}
+
+func (c *control) Renew(_ context.Context, r *wire.RelayedRenew) (*wire.Issued, error) {
+	return &wire.Issued{CertificatePem: []byte(r.Tenant + "/" + r.Site)}, c.refuse
+}
+
+func (c *control) Relay(st grpc.BidiStreamingServer[wire.RelayUp, wire.RelayDown]) error {
+	c.mu.Lock()
+	refuse := c.refuse
+	c.mu.Unlock()
+	if refuse != nil {
+		return refuse
+	}
+	go func() {
+		for {
+			select {
+			case m := <-c.down:
+				_ = st.Send(m)
+			case <-st.Context().Done():
+				return
+			}
+		}
+	}()
+	for {
+		m, err := st.Recv()
+		if err != nil {
+			return err
+		}
+		c.mu.Lock()
+		switch msg := m.Msg.(type) {
+		case *wire.RelayUp_Hello:
+			c.seen = append(c.seen, "hello "+msg.Hello.Regional)
+			for _, r := range c.revoke {
+				c.down <- &wire.RelayDown{Msg: &wire.RelayDown_Revoked{Revoked: r}}
+			}
+		case *wire.RelayUp_Up:
+			c.seen = append(c.seen, "up "+msg.Up.Tenant+"/"+msg.Up.Site)
+			if d := c.desired[fleet.SiteID{Tenant: msg.Up.Tenant, Name: msg.Up.Site}]; d != nil {
+				c.down <- &wire.RelayDown{Msg: &wire.RelayDown_Desired{Desired: &wire.SiteDesired{Tenant: msg.Up.Tenant, Site: msg.Up.Site, Desired: d}}}
+			}
+		case *wire.RelayUp_Down:
+			c.seen = append(c.seen, fmt.Sprintf("down %s/%s %d", msg.Down.Tenant, msg.Down.Site, msg.Down.LastSeen.Seconds))
+		case *wire.RelayUp_Report:
+			c.seen = append(c.seen, fmt.Sprintf("report %s/%s %d", msg.Report.Tenant, msg.Report.Site, msg.Report.Report.Seq))
+		case *wire.RelayUp_Alive:
+			for _, s := range msg.Alive.Sites {
+				c.seen = append(c.seen, fmt.Sprintf("alive %s/%s", s.Tenant, s.Site))
+			}
+		}
+		c.mu.Unlock()
+	}
+}
+
+func (c *control) FetchBlob(r *wire.FetchBlobRequest, st grpc.ServerStreamingServer[wire.BlobChunk]) error {
+	c.mu.Lock()
+	c.fetches++
+	first, b, gate, breakAt := c.fetches == 1, c.blobs[r.Digest], c.gate, c.breakAt
+	c.mu.Unlock()
+	if gate != nil {
+		<-gate
+	}
+	if b == nil {
+		return status.Error(codes.NotFound, "no such blob")
+	}
+	b = b[r.Offset:]
+	for len(b) > 0 {
+		n := min(len(b), 1000)
+		if first && breakAt > 0 && breakAt < n {
+			return status.Error(codes.Unavailable, "broken")
+		}
+		breakAt -= n
+		if err := st.Send(&wire.BlobChunk{Data: b[:n]}); err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+func (c *control) log() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return strings.Join(c.seen, ", ")
+}
+
+func newControl() *control {
+	return &control{blobs: map[string][]byte{}, desired: map[fleet.SiteID]*wire.DesiredState{}, down: make(chan *wire.RelayDown, 100)}
+}
+
+// serve starts the server on addr ("" for any) and returns its address and a stop.
+func (c *control) serve(t *testing.T, addr string) (string, func()) {
+	t.Helper()
+	if addr == "" {
+		addr = "127.0.0.1:0"
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := grpc.NewServer()
+	wire.RegisterControlServer(srv, c)
+	go func() { _ = srv.Serve(ln) }()
+	t.Cleanup(srv.Stop)
+	return ln.Addr().String(), srv.Stop
+}
+
+func client(t *testing.T, addr string) wire.ControlClient {
+	t.Helper()
+	cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, MaxDelay: 50 * time.Millisecond, Multiplier: 1.6}, MinConnectTimeout: 5 * time.Second}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	return wire.NewControlClient(cc)
+}
+
+func newRelay(t *testing.T, o Options) *Relay {
+	t.Helper()
+	if o.Dir == "" {
+		o.Dir = t.TempDir()
+	}
+	o.Name, o.MinBackoff, o.MaxBackoff = "one", time.Millisecond, 20*time.Millisecond
+	r, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func run(t *testing.T, r *Relay) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = r.Run(ctx)
+	}()
+	stop = func() { cancel(); <-done }
+	t.Cleanup(stop)
+	return stop
+}
+
+type session struct {
+	cert    *x509.Certificate
+	desired chan *wire.DesiredState
+	revoked chan string
+}
+
+func newSession() *session {
+	return &session{cert: &x509.Certificate{NotBefore: time.Unix(1000, 0)}, desired: make(chan *wire.DesiredState, 10), revoked: make(chan string, 10)}
+}
+
+func (s *session) Certificate() *x509.Certificate { return s.cert }
+func (s *session) Desired(d *wire.DesiredState)   { s.desired <- d }
+func (s *session) Revoke(why string)              { s.revoked <- why }
+
+func desiredOf(blobs ...[]byte) *wire.DesiredState {
+	d := &wire.DesiredState{}
+	for i, b := range blobs {
+		d.Items = append(d.Items, &wire.Item{Kind: fleet.KindCollectionPolicy, Name: fmt.Sprint(i), Digest: wire.DigestOf(b), Size: int64(len(b))})
+	}
+	d.Revision = wire.RevisionOf(d.Items)
+	return d
+}
+
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !cond() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+func read(t *testing.T, r *Relay, id fleet.SiteID, digest string, off int64) (string, error) {
+	t.Helper()
+	var out []byte
+	err := r.Blob(t.Context(), id, digest, off, func(b []byte) error { out = append(out, b...); return nil })
+	return string(out), err
+}
+
+func TestSiteOverControl(t *testing.T) {
+	c := newControl()
+	blob := []byte("policy")
+	c.desired[paris], c.blobs[wire.DigestOf(blob)] = desiredOf(blob), blob
+	addr, _ := c.serve(t, "")
+	r := newRelay(t, Options{Control: client(t, addr), AliveInterval: 20 * time.Millisecond})
+	run(t, r)
+	s := newSession()
+	r.SiteUp(paris, &wire.Hello{}, s)
+	if d := <-s.desired; d.Revision != desiredOf(blob).Revision {
+		t.Errorf("desired %v", d)
+	}
+	for seq := range uint64(3) {
+		r.Report(paris, &wire.Report{Seq: seq + 1})
+	}
+	r.Report(paris, &wire.Report{Seq: 2}) // an old one
+	eventually(t, "the latest report arrives", func() bool { return strings.Contains(c.log(), "report acme/paris 3") })
+	r.Alive(paris, time.Now())
+	eventually(t, "heartbeats arrive", func() bool { return strings.Contains(c.log(), "alive acme/paris") })
+	if got, err := read(t, r, paris, wire.DigestOf(blob), 2); err != nil || got != "licy" {
+		t.Errorf("blob %q, %v", got, err)
+	}
+	// Nobody else may have it, also not now that it is cached.
+	if _, err := read(t, r, tokyo, wire.DigestOf(blob), 0); !errors.Is(err, regional.ErrUnknownBlob) {
+		t.Errorf("another tenant's blob: %v", err)
+	}
+	if _, err := read(t, r, paris, wire.DigestOf(blob), 99); status.Code(err) != codes.OutOfRange {
+		t.Errorf("offset: %v", err)
+	}
+	r.SiteDown(paris, newSession(), time.Unix(1, 0)) // not the site's session
+	r.SiteDown(paris, s, time.Unix(77, 0))
+	eventually(t, "the site's going is told", func() bool { return strings.Contains(c.log(), "down acme/paris 77") })
+	if log := c.log(); !strings.HasPrefix(log, "hello one, up acme/paris, ") || strings.Contains(log, "down acme/paris 1,") || strings.Count(log, "up ") != 1 {
+		t.Errorf("control saw %s", log)
+	}
+	if resp, err := r.Register(t.Context(), &wire.RelayedRegister{Request: &wire.RegisterRequest{Token: "tok"}, RemoteAddr: "addr"}); err != nil || resp.Message != "tok from addr" {
+		t.Errorf("register %v, %v", resp, err)
+	}
+	if resp, err := r.Renew(t.Context(), &wire.RelayedRenew{Tenant: "a", Site: "b"}); err != nil || string(resp.CertificatePem) != "a/b" {
+		t.Errorf("renew %v, %v", resp, err)
+	}
+	if st := r.Status(); !st.Connected || st.Sites != 0 || st.Due != 0 || st.Blobs != 1 {
+		t.Errorf("status %+v", st)
+	}
+}
+
+// TestControlDown: sites come and go, get what is cached, and their last words
+// reach control when it is back.
+func TestControlDown(t *testing.T) {
+	dir, blob := t.TempDir(), []byte("policy")
+	c := newControl()
+	c.desired[paris], c.blobs[wire.DigestOf(blob)] = desiredOf(blob), blob
+	addr, stopControl := c.serve(t, "")
+	r := newRelay(t, Options{Dir: dir, Control: client(t, addr)})
+	stop := run(t, r)
+	s := newSession()
+	r.SiteUp(paris, &wire.Hello{}, s)
+	<-s.desired
+	if _, err := read(t, r, paris, wire.DigestOf(blob), 0); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	stopControl()
+
+	// The regional restarts while control is away.
+	r = newRelay(t, Options{Dir: dir, Control: client(t, addr)})
+	run(t, r)
+	s = newSession()
+	r.SiteUp(paris, &wire.Hello{}, s)
+	if d := <-s.desired; d.Revision != desiredOf(blob).Revision {
+		t.Errorf("desired from the disk: %v", d)
+	}
+	if got, err := read(t, r, paris, wire.DigestOf(blob), 0); err != nil || got != "policy" {
+		t.Errorf("blob from the disk: %q, %v", got, err)
+	}
+	for seq := range uint64(100) {
+		r.Report(paris, &wire.Report{Seq: seq + 1})
+	}
+	gone := newSession()
+	r.SiteUp(tokyo, &wire.Hello{}, gone)
+	r.Report(tokyo, &wire.Report{Seq: 5})
+	r.SiteDown(tokyo, gone, time.Unix(99, 0))
+	if _, err := r.Register(t.Context(), &wire.RelayedRegister{}); status.Code(err) != codes.Unavailable || strings.Contains(err.Error(), addr) {
+		t.Errorf("register without control: %v", err)
+	}
+	eventually(t, "the status says so", func() bool { st := r.Status(); return !st.Connected && st.Due == 2 && st.LastError != "" })
+
+	c2 := newControl()
+	c2.refuse = status.Error(codes.Unavailable, "control is starting")
+	c2.serve(t, addr)
+	eventually(t, "the relay was turned away", func() bool { return strings.Contains(r.Status().LastError, "starting") })
+	c2.mu.Lock()
+	c2.refuse = nil
+	c2.mu.Unlock()
+	eventually(t, "what was said meanwhile arrives, the latest only", func() bool {
+		log := c2.log()
+		return strings.Contains(log, "up acme/paris, report acme/paris 100") && strings.Contains(log, "up umbrella/tokyo, report umbrella/tokyo 5, down umbrella/tokyo 99")
+	})
+	if st := r.Status(); st.Due != 0 {
+		t.Errorf("status %+v, control saw %s", st, c2.log())
+	}
+}
+
+func TestRevocation(t *testing.T) {
+	dir := t.TempDir()
+	c := newControl()
+	addr, _ := c.serve(t, "")
+	r := newRelay(t, Options{Dir: dir, Control: client(t, addr)})
+	run(t, r)
+	s, again := newSession(), newSession()
+	again.cert = &x509.Certificate{NotBefore: time.Unix(3000, 0)}
+	r.SiteUp(paris, &wire.Hello{}, s)
+	r.SiteUp(tokyo, &wire.Hello{}, again)
+	c.down <- &wire.RelayDown{Msg: &wire.RelayDown_Revoked{Revoked: &wire.SiteRevoked{Tenant: "umbrella", Site: "tokyo", Reason: "deleted", IssuedBefore: timestamppb.New(time.Unix(2000, 0))}}}
+	c.down <- &wire.RelayDown{Msg: &wire.RelayDown_Revoked{Revoked: &wire.SiteRevoked{Tenant: "../x", Site: "y"}}}
+	c.down <- &wire.RelayDown{Msg: &wire.RelayDown_Revoked{Revoked: &wire.SiteRevoked{Tenant: "acme", Site: "paris", Reason: "stolen"}}}
+	if why := <-s.revoked; why != "stolen" {
+		t.Error(why)
+	}
+	check := func(r *Relay) {
+		t.Helper()
+		if why, denied := r.Denied(paris, again.cert); !denied || why != "stolen" {
+			t.Errorf("paris: %q %v", why, denied)
+		}
+		if _, denied := r.Denied(tokyo, s.cert); !denied {
+			t.Error("the old certificate of tokyo is let in")
+		}
+		if _, denied := r.Denied(tokyo, again.cert); denied {
+			t.Error("the machine that registered anew is refused")
+		}
+	}
+	check(r)
+	if len(again.revoked) != 0 {
+		t.Error("the stream of the machine that registered anew was closed")
+	}
+	check(newRelay(t, Options{Dir: dir, Control: client(t, addr)})) // after a restart
+
+	if err := os.WriteFile(filepath.Join(dir, "revoked.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(Options{Name: "one", Dir: dir, Control: client(t, addr)}); err == nil || !strings.Contains(err.Error(), "revoked.json") {
+		t.Errorf("a torn list: %v", err)
+	}
+}
+
+// TestBlobs: fetched once for all, checked, resumed, bounded.
+func TestBlobs(t *testing.T) {
+	blob := bytes.Repeat([]byte("0123456789"), 1000)
+	digest := wire.DigestOf(blob)
+	c := newControl()
+	c.blobs[digest], c.gate, c.breakAt = blob, make(chan struct{}), 4500
+	addr, _ := c.serve(t, "")
+	r := newRelay(t, Options{Control: client(t, addr)})
+	for i := range 20 {
+		r.desired.set(fleet.SiteID{Tenant: "acme", Name: fmt.Sprintf("s%d", i)}, desiredOf(blob))
+	}
+	// One of those who wait leaves; the fetch goes on.
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		left <- r.Blob(ctx, fleet.SiteID{Tenant: "acme", Name: "s0"}, digest, 0, func([]byte) error { return nil })
+	}()
+	eventually(t, "the fetch runs", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.fetches == 1 })
+	cancel()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	var wg sync.WaitGroup
+	for i := 1; i < 20; i++ {
+		wg.Go(func() {
+			if got, err := read(t, r, fleet.SiteID{Tenant: "acme", Name: fmt.Sprintf("s%d", i)}, digest, 0); err != nil || got != string(blob) {
+				t.Errorf("s%d: %d bytes, %v", i, len(got), err)
+			}
+		})
+	}
+	close(c.gate)
+	wg.Wait()
+	if c.fetches != 2 { // the first one broke and was resumed
+		t.Errorf("%d fetches", c.fetches)
+	}
+	tmp, _ := filepath.Glob(filepath.Join(r.opts.Dir, "blobs", "*", ".fetch-*"))
+	if len(tmp) != 0 {
+		t.Errorf("left behind: %v", tmp)
+	}
+
+	// Wrong bytes and too many bytes are not kept.
+	evil := wire.DigestOf([]byte("good"))
+	c.blobs[evil] = []byte("evil")
+	d := desiredOf([]byte("good"))
+	r.desired.set(paris, d)
+	if _, err := read(t, r, paris, evil, 0); err == nil || !strings.Contains(err.Error(), "digest") {
+		t.Errorf("evil: %v", err)
+	}
+	c.blobs[evil] = []byte("good and more")
+	if _, err := read(t, r, paris, evil, 0); err == nil || !strings.Contains(err.Error(), "more than the 4 bytes") {
+		t.Errorf("more: %v", err)
+	}
+	delete(c.blobs, evil)
+	if _, err := read(t, r, paris, evil, 0); err == nil {
+		t.Error("a missing blob was found")
+	}
+	if n, size := r.blobs.size(); n != 1 || size != int64(len(blob)) {
+		t.Errorf("%d blobs, %d bytes", n, size)
+	}
+}
+
+func TestBlobCacheIsBounded(t *testing.T) {
+	c := newControl()
+	addr, _ := c.serve(t, "")
+	dir := t.TempDir()
+	r := newRelay(t, Options{Dir: dir, Control: client(t, addr), CacheBytes: 2500})
+	var blobs [][]byte
+	for i := range 4 {
+		b := bytes.Repeat([]byte{byte('a' + i)}, 1000)
+		blobs = append(blobs, b)
+		c.blobs[wire.DigestOf(b)] = b
+	}
+	r.desired.set(paris, desiredOf(blobs...))
+	use := func(r *Relay, i int) (fetched bool) {
+		t.Helper()
+		c.mu.Lock()
+		before := c.fetches
+		c.mu.Unlock()
+		if got, err := read(t, r, paris, wire.DigestOf(blobs[i]), 0); err != nil || got != string(blobs[i]) {
+			t.Errorf("blob %d: %v", i, err)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.fetches > before
+	}
+	use(r, 0)
+	use(r, 1)
+	use(r, 0)
+	use(r, 2) // 1 is the least recently used
+	if use(r, 0) || use(r, 2) || !use(r, 1) {
+		t.Error("the wrong one went")
+	}
+	if n, size := r.blobs.size(); n != 2 || size != 2000 {
+		t.Errorf("%d blobs, %d bytes", n, size)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "blobs", "aa.torn"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again := newRelay(t, Options{Dir: dir, Control: client(t, addr), CacheBytes: 2500})
+	if n, _ := again.blobs.size(); n != 2 || use(again, 1) {
+		t.Errorf("%d blobs after a restart", n)
+	}
+}
+
+func TestTornDesiredState(t *testing.T) {
+	dir := t.TempDir()
+	c := newControl()
+	addr, _ := c.serve(t, "")
+	r := newRelay(t, Options{Dir: dir, Control: client(t, addr)})
+	r.onDesired(&wire.SiteDesired{Tenant: "acme", Site: "paris", Desired: desiredOf([]byte("x"))})
+	r.onDesired(&wire.SiteDesired{Tenant: "acme", Site: "paris", Desired: &wire.DesiredState{Revision: "lie", Items: desiredOf([]byte("y")).Items}})
+	r.onDesired(&wire.SiteDesired{Tenant: "..", Site: "..", Desired: desiredOf([]byte("x"))})
+	r.onDesired(&wire.SiteDesired{})
+	if d := r.desired.get(paris); d == nil || d.Revision != desiredOf([]byte("x")).Revision || r.desired.len() != 1 {
+		t.Errorf("desired %v", d)
+	}
+	file := r.desired.path(paris)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, b[:len(b)-5], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := newRelay(t, Options{Dir: dir, Control: client(t, addr)}); r.desired.len() != 0 {
+		t.Error("took a torn file")
+	}
+}
+
+func TestRefusalsReachTheSite(t *testing.T) {
+	for in, want := range map[codes.Code]codes.Code{
+		codes.PermissionDenied: codes.PermissionDenied, codes.AlreadyExists: codes.AlreadyExists, codes.InvalidArgument: codes.InvalidArgument,
+		codes.Unauthenticated: codes.Unavailable, codes.Internal: codes.Unavailable, codes.Unavailable: codes.Unavailable, codes.DeadlineExceeded: codes.Unavailable,
+	} {
+		if got := status.Code(forSite(status.Error(in, "x"))); got != want {
+			t.Errorf("%s became %s, want %s", in, got, want)
+		}
+	}
+	if forSite(nil) != nil {
+		t.Error("nil")
+	}
+}
