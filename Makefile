@@ -3,7 +3,7 @@
 SHELL    := /bin/bash
 GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS  := -s -w -X muster.dev/muster/internal/obs.Version=$(VERSION)
+LDFLAGS  := -s -w -X muster.dev/muster/internal/obs.Version=$(VERSION) -X muster.dev/muster/internal/obs.built=$(shell git log -1 --format=%cI 2>/dev/null)
 # The embedded Cortex reads labels in the form that this tag gives them. muster-edge is
 # built without it: its own form takes less memory.
 TAGS     := slicelabels

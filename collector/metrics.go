@@ -14,6 +14,9 @@ import (
 type metrics struct {
 	c    *Collector
 	self *prometheus.Registry
+	// scrapes numbers the scrapes of the collector's own series: a number that is
+	// missing in the store is a sample that was lost on the way.
+	scrapes prometheus.Counter
 
 	series, budget, refused, kept, dropped, lost  *prometheus.Desc
 	spoolBytes, spoolRecords, spoolOldest         *prometheus.Desc
@@ -50,9 +53,13 @@ func newMetrics(c *Collector) (*metrics, error) {
 		build:        prometheus.NewDesc("muster_edge_build_info", "1; the version of the edge software.", []string{"version"}, nil),
 		buildTime:    prometheus.NewDesc("muster_edge_build_timestamp_seconds", "When the edge software was built.", nil, nil),
 	}
+	m.scrapes = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "muster_collector_self_scrapes_total", Help: "Scrapes of the collector's own series; grows by one with each sample of itself.",
+	})
 	if err := m.self.Register(m); err != nil {
 		return nil, err
 	}
+	m.self.MustRegister(m.scrapes)
 	if c.opts.ProcessMetrics {
 		m.self.MustRegister(
 			collectors.NewProcessCollector(collectors.ProcessCollectorOpts{Namespace: "muster_edge"}),
@@ -74,7 +81,11 @@ func (m *metrics) unregister() {
 }
 
 func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.self, promhttp.HandlerOpts{})
+	h := promhttp.HandlerFor(m.self, promhttp.HandlerOpts{})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		m.scrapes.Inc()
+		h.ServeHTTP(w, r)
+	})
 }
 
 // Describe implements prometheus.Collector.

@@ -28,6 +28,15 @@ import (
 // Version is the released version; set by the linker, "dev" otherwise.
 var Version = "dev"
 
+// built is when the released commit was made, RFC 3339; set by the linker.
+var built string
+
+// Built is when this software was made; the zero time if that is not known.
+func Built() time.Time {
+	t, _ := time.Parse(time.RFC3339, built)
+	return t
+}
+
 // LogOptions chooses how a process logs.
 type LogOptions struct {
 	Level  string // debug, info, warn, error; default info

@@ -89,19 +89,13 @@ func start(ctx context.Context, env *app.Env, c config.Config) error {
 
 	own := filepath.Join(dir, "identities", "control")
 	pair := filepath.Join(own, pki.PairFile)
-	// Bound here, so that a taken port is one clear line before anything starts.
-	probe, err := app.Listen("control.listen", c.Control.Listen)
-	if err != nil {
-		return err
-	}
-	_ = probe.Close()
 	server, err := apiserver.Start(ctx, apiserver.Options{
 		Dir: filepath.Join(dir, "apiserver"), Listen: c.Control.Listen, CertFile: pair, KeyFile: pair, CAPEM: ca.BundlePEM(), KubeconfigDir: c.DataDir,
 		Users: map[string][]string{"muster:control": {"system:masters"}, "muster:health": {apiserver.SystemGroup}, "muster:console": {apiserver.SystemGroup}},
 		Etcd:  apiserver.Etcd(c.Control.Etcd), OIDC: apiserver.OIDC(c.Control.OIDC), Logger: env.Log,
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("control.listen: %w", err)
 	}
 	env.Stack.OnStop("API server", server.Stop)
 	env.Go("API server", func(ctx context.Context) error {
@@ -113,30 +107,30 @@ func start(ctx context.Context, env *app.Env, c config.Config) error {
 		}
 	})
 	env.Log.Info("the Kubernetes API is up", "url", "https://"+server.Addr())
-	return startFleet(ctx, env, c, ca, server.Config())
+	return startFleet(ctx, env, c, ca, server.ConfigOf("muster:control"))
 }
 
 // startFleet starts what runs on top of the API server.
-func startFleet(ctx context.Context, env *app.Env, c config.Config, ca *pki.CA, admin *rest.Config) error {
+func startFleet(ctx context.Context, env *app.Env, c config.Config, ca *pki.CA, cfg *rest.Config) error {
 	scheme := runtime.NewScheme()
 	if err := controllers.AddToScheme(scheme); err != nil {
 		return err
 	}
-	admin.QPS = -1 // each user of the client bounds itself
-	kube, err := client.New(admin, client.Options{Scheme: scheme})
+	cfg.QPS = -1 // each user of the client bounds itself
+	kube, err := client.New(cfg, client.Options{Scheme: scheme})
 	if err != nil {
 		return err
 	}
 	if err := bootstrap(ctx, kube, c); err != nil {
 		return err
 	}
-	informers, err := cache.New(admin, cache.Options{Scheme: scheme})
+	informers, err := cache.New(cfg, cache.Options{Scheme: scheme})
 	if err != nil {
 		return err
 	}
 	env.Go("watch", informers.Start)
 
-	recorder, err := newRecorder(env, admin, scheme)
+	recorder, err := newRecorder(env, cfg, scheme)
 	if err != nil {
 		return err
 	}
@@ -156,7 +150,7 @@ func startFleet(ctx context.Context, env *app.Env, c config.Config, ca *pki.CA, 
 	}
 	env.Go("fleet API writer", fleetServer.Run)
 
-	runner := controllers.New(controllers.Options{Client: kube, Cache: informers, RenderedPolicy: store.PolicyHash, Logger: env.Log, Registerer: env.Reg,
+	runner := controllers.New(controllers.Options{Client: kube, Cache: informers, RenderedPolicy: store.PolicyHash, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
 		DefaultCollectionPolicy: defaults.CollectionPolicy().Spec, DefaultHealthPolicy: defaults.HealthPolicy().Spec})
 	env.Go("controllers", runner.Run)
 

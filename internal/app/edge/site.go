@@ -14,6 +14,7 @@ import (
 	"muster.dev/muster/collector"
 	"muster.dev/muster/control/agent"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -69,7 +70,7 @@ func NewSite(o SiteOptions) (*Site, error) {
 		id = fleet.SiteID{Name: o.Join.Site}
 	}
 	s.Collector, err = collector.New(collector.Options{
-		Dir: filepath.Join(o.Dir, "spool"), Site: id, ScrapeConfigs: o.ScrapeConfigs, Targets: o.Targets, Version: o.Version,
+		Dir: filepath.Join(o.Dir, "spool"), Site: id, ScrapeConfigs: o.ScrapeConfigs, Targets: o.Targets, Version: o.Version, BuildTime: obs.Built(),
 		Endpoint: s.pushURL, Client: s.Agent.HTTPClient, ProcessMetrics: o.ProcessMetrics, Logger: o.Logger, Registerer: o.Registerer,
 	})
 	return s, err
