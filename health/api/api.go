@@ -269,7 +269,7 @@ func filterOf(q url.Values) (*filter, *problem) {
 
 func (f *filter) matches(s *engine.Site) bool {
 	switch {
-	case len(f.phases) == 0 && !s.Counts(): // pending and decommissioned sites are asked for by name
+	case len(f.phases) == 0 && !s.Listed():
 		return false
 	case len(f.phases) > 0 && !slices.Contains(f.phases, s.Phase):
 		return false

@@ -187,15 +187,15 @@ func TestListsAndFilters(t *testing.T) {
 	f.view.Store(fixture(t))
 	srv := serve(t, f)
 	for _, c := range []struct{ path, tenants, want string }{
-		{"sites", "*", "a/berlin c/lima a/oslo a/paris b/paris a/rome"},
-		{"sites?sort=name", "a,b", "a/berlin a/oslo a/paris b/paris a/rome"},
-		{"sites?sort=score", "*", "a/paris b/paris a/oslo c/lima a/berlin a/rome"},
+		{"sites", "*", "a/berlin c/lima a/oslo a/paris b/paris a/rome a/waiting"},
+		{"sites?sort=name", "a,b", "a/berlin a/oslo a/paris b/paris a/rome a/waiting"},
+		{"sites?sort=score", "*", "a/paris b/paris a/oslo c/lima a/berlin a/rome a/waiting"},
 		{"sites?sort=score", " b , c ", "b/paris c/lima"},
-		{"sites?tenant=a", "*", "a/berlin a/oslo a/paris a/rome"},
-		{"sites?tenant=a&tenant=c", "*", "a/berlin c/lima a/oslo a/paris a/rome"},
+		{"sites?tenant=a", "*", "a/berlin a/oslo a/paris a/rome a/waiting"},
+		{"sites?tenant=a&tenant=c", "*", "a/berlin c/lima a/oslo a/paris a/rome a/waiting"},
 		{"sites", "nobody", ""},
 		{"sites?colour=orange", "*", "c/lima a/oslo a/paris b/paris"},
-		{"sites?colour=grey,green", "*", "a/berlin a/rome"},
+		{"sites?colour=grey,green", "*", "a/berlin a/rome a/waiting"},
 		{"sites?region=nordics", "*", "a/oslo"},
 		{"sites?virtualSite=shared/eu", "*", "a/berlin a/oslo a/paris b/paris"},
 		{"sites?virtualSite=north", "*", "a/berlin"},

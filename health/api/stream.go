@@ -44,7 +44,7 @@ func (s *Server) encode(u *engine.Update) (*encodedUpdate, error) {
 	}
 	e.asOf = marshal(asOf(u.View))
 	for _, x := range u.Sites {
-		if x.Counts() {
+		if x.Listed() {
 			e.sites = append(e.sites, encodedPart{x.ID.Tenant, marshal(SiteOf(x, u.View.AsOf))})
 		} else { // it may have been listed before
 			e.removed = append(e.removed, encodedPart{x.ID.Tenant, marshal(SiteRef{x.ID.Tenant, x.ID.Name})})

@@ -157,7 +157,7 @@ func (e *Engine) gone(m *memory, first *time.Time, grace time.Duration, to healt
 		*first = e.lastPoll(now)
 		return false
 	}
-	if false {
+	if e.lastPoll(now).Sub(*first) < grace {
 		return false
 	}
 	return m.set(to, m.seen, now)

@@ -53,6 +53,11 @@ func (s *Site) Counts() bool {
 	return s.Phase != fleet.PhasePending && s.Phase != fleet.PhaseDecommissioned
 }
 
+// Listed says whether the site is shown beside those that count: a pending one is,
+// so that people see a new site on the map at once; a decommissioned one is asked
+// for by its phase.
+func (s *Site) Listed() bool { return s.Phase != fleet.PhaseDecommissioned }
+
 // InMaintenance says whether planned work is going on at now.
 func (s *Site) InMaintenance(now time.Time) bool {
 	return s.Maintenance != nil && (s.Maintenance.Until.IsZero() || now.Before(s.Maintenance.Until))

@@ -283,12 +283,26 @@ func TestWritesStatusSparingly(t *testing.T) {
 			return writes.Load() == want && h != nil && (score < 0 && h.Score == nil || h.Score != nil && *h.Score == score)
 		})
 	}
+	quiet := func(want int32) {
+		t.Helper()
+		eventually(t, "the writer to be idle", func() bool {
+			inv.writer.mu.Lock()
+			defer inv.writer.mu.Unlock()
+			return len(inv.writer.want)+len(inv.writer.busy) == 0
+		})
+		if n := writes.Load(); n != want {
+			t.Fatalf("%d writes, want %d", n, want)
+		}
+	}
 	report(80.9, fleet.Green, "")
 	settled(1, 80)
-	report(80.1, fleet.Green, "")       // the same
-	report(76.5, fleet.Green, "")       // less than 5
+	report(80.1, fleet.Green, "") // the same
+	quiet(1)
+	report(76.5, fleet.Green, "") // less than 5
+	quiet(1)
 	report(84.5, fleet.Green, "a word") // the reason alone waits too
-	report(75.9, fleet.Green, "")       // 5
+	quiet(1)
+	report(75.9, fleet.Green, "") // 5
 	settled(2, 75)
 	report(75, fleet.Orange, "disk") // the colour
 	settled(3, 75)
@@ -301,6 +315,7 @@ func TestWritesStatusSparingly(t *testing.T) {
 	settled(5, 78)
 	clock.Add(599)
 	report(79, fleet.Green, "")
+	quiet(5)
 	clock.Add(1)
 	report(79, fleet.Green, "")
 	settled(6, 79)
