@@ -1,0 +1,61 @@
+import AxeBuilder from "@axe-core/playwright";
+import type { Page } from "@playwright/test";
+import { expect, login, MOCK, sites, test } from "./fixtures";
+
+const PAGES: Record<string, (page: Page) => Promise<void>> = {
+  fleet: async (p) => {
+    await p.goto("/");
+    await expect(p.locator("[data-mark]").first()).toBeVisible();
+  },
+  "virtual sites": async (p) => {
+    await p.goto("/virtual-sites");
+    await expect(p.locator("tbody tr").first()).toBeVisible();
+  },
+  "virtual site": async (p) => {
+    await p.goto("/virtual-sites");
+    await p.locator("tbody th a").first().click();
+    await expect(p.locator("[data-site]").first()).toBeVisible();
+  },
+  site: async (p) => {
+    const s = (await sites(p)).sort((a, b) => b.reasons.length - a.reasons.length)[0]!;
+    await p.goto(`/sites/${s.name}?tenant=${s.tenant}`);
+    await expect(p.getByRole("region", { name: "Conditions" })).toBeVisible();
+    await expect(p.getByRole("img", { name: /^Score over/ }).or(p.getByText("There are no samples"))).toBeVisible();
+  },
+  registrations: async (p) => {
+    await p.goto("/registrations");
+    await expect(p.locator("[data-registration]").first().or(p.getByText("Nothing waits"))).toBeVisible();
+  },
+  policies: async (p) => {
+    await p.goto("/policies");
+    await expect(p.locator("tbody").first()).toBeVisible();
+  },
+  "approve dialog": async (p) => {
+    if (!MOCK) return;
+    await p.goto("/registrations");
+    await p.getByRole("button", { name: /^Approve/ }).first().click();
+    await expect(p.getByRole("dialog")).toBeVisible();
+  },
+  "not found": (p) => p.goto("/nowhere").then(() => undefined),
+};
+
+for (const colorScheme of ["light", "dark"] as const) {
+  for (const [name, open] of Object.entries(PAGES)) {
+    test(`${name} (${colorScheme}) has no accessibility faults that axe knows`, async ({ page }) => {
+      await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
+      await login(page);
+      await open(page);
+      const { violations } = await new AxeBuilder({ page }).withTags(["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]).analyze();
+      expect(violations.map((v) => `${v.impact} ${v.id}: ${v.help}: ${v.nodes.map((n) => n.target.join(" ")).slice(0, 4).join(" | ")}`)).toEqual([]);
+    });
+  }
+}
+
+test("no page is wider than a phone", async ({ page }) => {
+  await page.setViewportSize({ width: 390, height: 844 });
+  await login(page);
+  for (const [name, open] of Object.entries(PAGES)) {
+    await open(page);
+    expect(await page.evaluate(() => document.documentElement.scrollWidth), name).toBeLessThanOrEqual(390);
+  }
+});

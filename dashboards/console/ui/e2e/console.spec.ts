@@ -1,0 +1,372 @@
+import { breakSite, canBreak, control, expect, FAULT_TIMEOUT, get, healSite, login, MOCK, type Registration, sites, test, TOKEN, type VirtualSite } from "./fixtures";
+
+const COLOURS = ["red", "orange", "grey", "green"] as const;
+const legend = (c: string) => `[data-legend="${c}"]`;
+
+test.describe("session", () => {
+  test("a login link logs in, and leaves no token behind", async ({ page, context }) => {
+    await login(page);
+    expect(page.url()).not.toContain("token");
+    await expect(page.locator(legend("red"))).toContainText(/\d/);
+    const cookie = (await context.cookies()).find((c) => c.name === "muster_session");
+    expect(cookie).toMatchObject({ httpOnly: true, sameSite: "Strict" });
+    expect(await page.evaluate(() => JSON.stringify({ ...localStorage, ...sessionStorage }))).not.toContain(TOKEN);
+  });
+
+  test("the form refuses a wrong token and takes the right one", async ({ page }) => {
+    await page.goto("/virtual-sites");
+    await page.getByLabel("Token").fill("no-such-token");
+    await page.getByRole("button", { name: "Log in" }).click();
+    await expect(page.getByRole("alert")).not.toBeEmpty();
+    await page.getByLabel("Token").fill(TOKEN);
+    await page.getByRole("button", { name: "Log in" }).click();
+    await expect(page.getByRole("heading", { level: 1, name: "Virtual sites" })).toBeVisible();
+  });
+
+  test("a session that has ended leads to the login page and back", async ({ page, context }) => {
+    await login(page, "/virtual-sites");
+    await context.clearCookies();
+    await page.getByRole("link", { name: "Policies" }).click();
+    await expect(page.getByText("Your session has ended")).toBeVisible();
+    await page.getByLabel("Token").fill(TOKEN);
+    await page.getByRole("button", { name: "Log in" }).click();
+    await expect(page.getByRole("heading", { level: 1, name: "Health policies" })).toBeVisible();
+  });
+
+  test("logging out forgets the session", async ({ page }) => {
+    await login(page);
+    await page.getByRole("button", { name: "Log out" }).click();
+    await expect(page.getByLabel("Token")).toBeVisible();
+    expect((await page.request.get("/api/v1/session")).status()).toBe(401);
+  });
+});
+
+test.describe("fleet", () => {
+  test("the map holds every site that has a place", async ({ page }) => {
+    await login(page);
+    const all = await sites(page);
+    await expect(page.locator("[data-mark]").first()).toBeVisible();
+    const shown = await page.locator("[data-mark]").evaluateAll((marks) => marks.map((m) => Number(/^([\d,]+) sites/.exec(m.getAttribute("aria-label") ?? "")?.[1]?.replaceAll(",", "") ?? 1)));
+    expect(shown.reduce((a, b) => a + b, 0)).toBe(all.filter((s) => s.place).length);
+    const unplaced = all.filter((s) => !s.place).length;
+    if (unplaced > 0) await expect(page.getByText(new RegExp(`^${unplaced} sites? ha(s|ve) no place`))).toBeVisible();
+  });
+
+  test("the outlines are drawn", async ({ page }) => {
+    await login(page);
+    const colours = () =>
+      page.locator(".map canvas").evaluate((c: HTMLCanvasElement) => {
+        const d = c.getContext("2d")!.getImageData(0, 0, c.width, c.height).data;
+        const seen = new Set<string>();
+        for (let i = 0; i < d.length; i += 4 * 97) seen.add(`${d[i]},${d[i + 1]},${d[i + 2]}`);
+        return seen.size;
+      });
+    await expect.poll(colours).toBeGreaterThan(4);
+  });
+
+  test("the legend counts, and filters list, map and address", async ({ page }) => {
+    await login(page);
+    await expect(page.locator("[data-site]").first()).toBeVisible();
+    if (MOCK) {
+      const all = await sites(page);
+      for (const c of COLOURS) await expect(page.locator(`${legend(c)} b`)).toHaveText(String(all.filter((s) => s.colour === c).length));
+    }
+    await page.locator(legend("red")).click();
+    await expect(page.locator(legend("red"))).toHaveAttribute("aria-pressed", "true");
+    await expect(page).toHaveURL(/colour=red/);
+    await expect(page.locator('[data-site] .shape:not([data-colour="red"])')).toHaveCount(0);
+    await expect(page.locator('[data-mark]:not([data-colour="red"])')).toHaveCount(0);
+    await page.reload();
+    await expect(page.locator(legend("red"))).toHaveAttribute("aria-pressed", "true");
+    await page.getByRole("button", { name: "Clear filters" }).first().click();
+    await expect(page).not.toHaveURL(/colour/);
+  });
+
+  test("searches and filters by region", async ({ page }) => {
+    await login(page);
+    const all = await sites(page);
+    const target = all[Math.floor(all.length / 2)]!;
+    await page.getByLabel("Search sites").fill(target.name);
+    await expect(page.locator("[data-site]").first()).toHaveAttribute("data-site", `${target.tenant}/${target.name}`);
+    await page.getByLabel("Search sites").fill("no such site anywhere");
+    await expect(page.getByRole("heading", { name: "No site matches" })).toBeVisible();
+    await page.getByLabel("Search sites").fill("");
+    await page.getByLabel("Region").selectOption(target.region);
+    const n = all.filter((s) => s.region === target.region).length;
+    await expect(page.getByText(`${n} of ${all.length} sites`)).toBeVisible();
+  });
+
+  test("the list is sorted, the worst first", async ({ page }) => {
+    await login(page);
+    await expect(page.locator("[data-site]").first()).toBeVisible();
+    const shown = await page.locator("[data-site] .shape").evaluateAll((s) => s.map((x) => x.getAttribute("data-colour")!));
+    expect(shown.map((c) => COLOURS.indexOf(c as "red"))).toEqual(shown.map((c) => COLOURS.indexOf(c as "red")).sort());
+  });
+
+  test("is usable with the keyboard alone", async ({ page }) => {
+    await login(page);
+    await expect(page.locator(".marker.cluster").first()).toBeVisible();
+    const focused = () => page.evaluate(() => document.activeElement?.getAttribute("data-mark") ?? "");
+    // Tab leads from the legend into the map, the worst marker first.
+    await page.getByRole("button", { name: "Maintenance" }).focus();
+    await page.keyboard.press("Tab");
+    const first = await focused();
+    expect(first).not.toBe("");
+    await page.keyboard.press("Tab");
+    expect(await focused()).not.toBe(first);
+    await page.keyboard.press("Shift+Tab");
+    // Arrows go to a neighbour.
+    for (const key of ["ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown"]) {
+      await page.keyboard.press(key);
+      if ((await focused()) !== first) break;
+    }
+    expect(await focused()).not.toBe(first);
+    // Enter opens a cluster and goes inside; Escape leads back to it.
+    const cluster = page.locator(".marker.cluster").first();
+    const id = await cluster.getAttribute("data-mark");
+    const label = await cluster.getAttribute("aria-label");
+    await cluster.focus();
+    await page.keyboard.press("Enter");
+    await expect(page.locator(`[aria-label="${label}"]`)).toHaveCount(0);
+    await expect.poll(focused).not.toBe("");
+    await page.keyboard.press("Escape");
+    await expect(page.locator(`[data-mark="${id}"]`)).toHaveAttribute("aria-label", label!);
+    await expect.poll(focused).toBe(id);
+    // Enter often enough ends at a site, or at the list of those at one place.
+    for (let i = 0; i < 25 && !/\/sites\//.test(page.url()); i++) {
+      const before = await focused();
+      await page.keyboard.press("Enter");
+      await page.waitForFunction((b) => location.pathname.startsWith("/sites/") || (document.activeElement?.hasAttribute("data-mark") && document.activeElement.getAttribute("data-mark") !== b) || document.querySelector(".map-place"), before, { timeout: 3000 }).catch(() => undefined);
+      const atOnePlace = page.locator(".map-place li a").first();
+      if (await atOnePlace.isVisible()) await atOnePlace.press("Enter");
+    }
+    await expect(page).toHaveURL(/\/sites\//);
+    await page.goBack();
+    await expect(page.locator(".map")).toBeVisible();
+  });
+
+  test("the list is usable with arrow keys", async ({ page }) => {
+    await login(page);
+    await page.locator("[data-site]").first().focus();
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("ArrowDown");
+    expect(await page.evaluate(() => document.activeElement?.getAttribute("data-index"))).toBe("2");
+    await page.keyboard.press("End");
+    const last = (await sites(page)).length - 1;
+    await expect.poll(() => page.evaluate(() => document.activeElement?.getAttribute("data-index"))).toBe(String(last));
+  });
+
+  test("10,000 sites are no burden", async ({ page }) => {
+    await login(page, "/policies");
+    const [one] = await sites(page);
+    const many = Array.from({ length: 10_000 }, (_, i) => ({ ...one, name: `site-${i}`, colour: COLOURS[i % 4], place: { latitude: ((i * 7919) % 12_000) / 100 - 50, longitude: ((i * 104_729) % 34_000) / 100 - 170 } }));
+    await page.route("**/api/v1/health/sites?**", (r) => {
+      const from = Number(new URL(r.request().url()).searchParams.get("cursor") ?? 0);
+      return r.fulfill({ json: { asOf: new Date().toISOString(), total: many.length, sites: many.slice(from, from + 1000), ...(from + 1000 < many.length ? { nextCursor: String(from + 1000) } : {}) } });
+    });
+    await page.goto("/");
+    await expect(page.getByText("10,000 sites, worst first")).toBeVisible({ timeout: 20_000 });
+    expect(await page.locator("[data-site]").count()).toBeLessThan(60);
+    expect(await page.locator("[data-mark]").count()).toBeLessThan(500);
+    await page.locator(legend("red")).click();
+    await expect(page.getByText("2,500 of 10,000 sites")).toBeVisible();
+  });
+});
+
+test.describe("live", () => {
+  test("a fault turns the site red without a reload", async ({ page }) => {
+    test.skip(!canBreak, "set E2E_BREAK and E2E_HEAL to commands with {site}");
+    test.setTimeout(FAULT_TIMEOUT * 3 + 30_000);
+    await login(page);
+    const victim = (await sites(page)).reverse().find((s) => s.colour === "green" && s.place && s.phase === "Online" && s.maintenance === null)!;
+    await page.getByLabel("Search sites").fill(victim.name);
+    const row = page.locator(`[data-site="${victim.tenant}/${victim.name}"]`);
+    const mark = page.locator(`[data-mark="${victim.tenant}/${victim.name}"]`);
+    await expect(row.locator(".shape")).toHaveAttribute("data-colour", "green");
+    await expect(mark).toHaveAttribute("data-colour", "green");
+    await expect(page.locator("[data-live=live]")).toBeVisible();
+    const requests: string[] = [];
+    page.on("request", (r) => requests.push(r.url()));
+    try {
+      await breakSite(page, victim);
+      await expect(mark).toHaveAttribute("data-colour", "red", { timeout: FAULT_TIMEOUT });
+      await expect(row.locator(".shape")).toHaveAttribute("data-colour", "red");
+      await expect(row).toContainText("offline");
+      expect(requests.filter((u) => u.includes("/health/sites?"))).toEqual([]); // it came by the stream
+      await page.getByRole("button", { name: "Changes" }).click();
+      await expect(page.getByRole("list", { name: /Changes of colour/ })).toContainText(victim.name);
+    } finally {
+      await healSite(page, victim);
+    }
+    await expect(mark).toHaveAttribute("data-colour", "green", { timeout: 3 * FAULT_TIMEOUT });
+  });
+
+  test("an engine that stands still is shown, though the connection lives", async ({ page }) => {
+    test.skip(!MOCK, "stops the mock's evaluations");
+    await control(page, "stop");
+    await page.route("**/api/v1/health/sites?**", async (r) => {
+      const res = await r.fetch();
+      await r.fulfill({ response: res, json: { ...(await res.json()), asOf: new Date(Date.now() - 10 * 60_000).toISOString() } });
+    });
+    await login(page);
+    await expect(page.locator("[data-live=stale]")).toContainText("Stale since");
+  });
+
+  test("a lost stream is shown, comes back, and what was missed is read", async ({ page }) => {
+    test.skip(!MOCK, "cuts the mock's streams");
+    await login(page);
+    await expect(page.locator("[data-live=live]")).toBeVisible();
+    const victim = (await sites(page)).reverse().find((s) => s.colour === "green" && s.place)!;
+    await page.getByLabel("Search sites").fill(victim.name);
+    await page.route("**/api/v1/health/stream", (r) => r.abort());
+    await control(page, "drop");
+    await expect(page.locator("[data-live=reconnecting]")).toBeVisible();
+    await breakSite(page, victim);
+    await page.unroute("**/api/v1/health/stream");
+    await expect(page.locator("[data-live=live]")).toBeVisible({ timeout: 20_000 });
+    await expect(page.locator(`[data-mark="${victim.tenant}/${victim.name}"]`)).toHaveAttribute("data-colour", "red");
+  });
+});
+
+test.describe("pages", () => {
+  test("a site's page explains its score", async ({ page }) => {
+    await login(page);
+    const worst = (await sites(page)).filter((s) => s.reasons.length > 0).sort((a, b) => b.reasons.length - a.reasons.length)[0]!;
+    await page.goto(`/sites/${worst.name}?tenant=${worst.tenant}`);
+    await expect(page.getByRole("heading", { level: 1, name: worst.name })).toBeVisible();
+    await expect(page.locator("[data-dimension]")).toHaveCount(4);
+    await expect(page.locator("[data-site-colour]")).toHaveAttribute("data-site-colour", worst.colour);
+    await expect(page.locator("ol.reasons li").first()).toContainText(worst.reasons[0]!.text.slice(0, 12));
+    await expect(page.getByRole("img", { name: /^Score over the last 1 h/ })).toBeVisible();
+    await page.getByRole("button", { name: "6 h" }).click();
+    await expect(page.getByRole("img", { name: /^Score over the last 6 h/ })).toBeVisible();
+    expect(await page.locator("tr[data-signal]").count()).toBeGreaterThan(3);
+    for (const name of ["Facts", "Versions", "Labels", "Conditions"]) await expect(page.getByRole("region", { name, exact: true })).toBeVisible();
+  });
+
+  test("a signal whose query fails shows its error", async ({ page }) => {
+    test.skip(!MOCK, "blinds a site of the mock");
+    await login(page);
+    const s = (await sites(page)).find((x) => x.colour === "green")!;
+    await control(page, "blind", { tenant: s.tenant, site: s.name, signal: "disk-used" });
+    await page.goto(`/sites/${s.name}?tenant=${s.tenant}`);
+    await expect(page.locator('tr[data-signal="disk-used"]')).toContainText("many-to-many");
+    await expect(page.getByText("1 query fails")).toBeVisible();
+  });
+
+  test("history that can't be read does not take the page with it", async ({ page }) => {
+    await login(page);
+    const [s] = await sites(page);
+    await page.route("**/api/v1/metrics/query_range**", (r) => r.fulfill({ status: 503, contentType: "application/problem+json", body: JSON.stringify({ title: "Service Unavailable", status: 503, detail: "the metric store can't be reached" }) }));
+    await page.goto(`/sites/${s!.name}?tenant=${s!.tenant}`);
+    await expect(page.getByRole("alert")).toContainText("the metric store can't be reached");
+    await expect(page.locator("[data-dimension]")).toHaveCount(4);
+  });
+
+  test("maintenance starts and ends", async ({ page }) => {
+    test.skip(!MOCK, "changes the fleet");
+    await login(page);
+    const s = (await sites(page)).find((x) => x.maintenance === null)!;
+    await page.goto(`/sites/${s.name}?tenant=${s.tenant}`);
+    await page.getByRole("button", { name: "Start maintenance…" }).click();
+    await page.getByRole("button", { name: "Start maintenance", exact: true }).click();
+    await expect(page.getByText("Say why")).toBeVisible();
+    await page.getByLabel("Reason", { exact: true }).fill("new switch, OPS-1");
+    await page.getByLabel("How long").selectOption("4h");
+    await page.getByRole("button", { name: "Start maintenance", exact: true }).click();
+    await expect(page.getByText("In maintenance")).toBeVisible();
+    await expect(page.getByText("new switch, OPS-1")).toBeVisible();
+    await page.getByRole("button", { name: "End maintenance" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "End maintenance" }).click();
+    await expect(page.getByText("In maintenance")).toHaveCount(0);
+  });
+
+  test("virtual sites lead to their members", async ({ page }) => {
+    await login(page);
+    const { virtualSites } = await get<{ virtualSites: VirtualSite[] }>(page, "/api/v1/health/virtualsites?limit=1000");
+    const big = virtualSites.sort((a, b) => b.sites - a.sites)[0]!;
+    await page.getByRole("link", { name: "Virtual sites" }).click();
+    await page.locator(`a[href="/virtual-sites/${big.namespace}/${big.name}?tenant=${big.tenant}"]`).click();
+    await expect(page.getByRole("heading", { level: 1, name: `${big.namespace}/${big.name}` })).toBeVisible();
+    await expect(page.getByRole("list", { name: /^Members of/ }).getByRole("listitem").first()).toHaveAttribute("aria-setsize", String(big.sites));
+    await expect(page.locator("[data-mark]").first()).toBeVisible();
+  });
+
+  test("a machine is approved with labels and a place", async ({ page }) => {
+    await login(page, "/registrations");
+    const list = (await get<{ registrations: Registration[] }>(page, "/api/v1/registrations")).registrations;
+    test.skip(list.length === 0, "nothing waits for approval");
+    const r = list.at(-1)!;
+    await expect(page.getByRole("link", { name: /Registrations/ })).toContainText(String(list.length));
+    await page.getByRole("button", { name: `Approve ${r.name}` }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByRole("button", { name: "Add a label" }).click();
+    await dialog.getByLabel("Label name").last().fill("not a label");
+    await dialog.getByRole("button", { name: "Approve" }).click();
+    await expect(dialog.getByRole("alert")).toBeVisible();
+    await dialog.getByLabel("Label name").last().fill("tier");
+    await dialog.getByLabel("Value of tier").fill("gold");
+    await dialog.getByLabel("Latitude").fill("52.52, 13.405"); // as a map copies it
+    await expect(dialog.getByLabel("Longitude")).toHaveValue("13.405");
+    await dialog.getByLabel("Address").fill("Berlin");
+    const sent = page.waitForRequest((q) => q.url().includes("/approve"));
+    await dialog.getByRole("button", { name: "Approve" }).click();
+    expect((await sent).postDataJSON()).toEqual({ labels: { tier: "gold" }, place: { latitude: 52.52, longitude: 13.405, address: "Berlin" }, publicKey: r.publicKey });
+    await expect(page.getByText(`${r.name} is approved`)).toBeVisible();
+    await expect(page.locator(`[data-registration="${r.tenant}/${r.name}"]`)).toHaveCount(0);
+  });
+
+  test("rejecting asks first; then nothing waits, and the page says how to make a token", async ({ page }) => {
+    test.skip(!MOCK, "empties the list");
+    await login(page, "/registrations");
+    await expect(page.locator("[data-registration]").first()).toBeVisible();
+    for (let left = await page.locator("[data-registration]").count(); left > 0; left--) {
+      await page.getByRole("button", { name: /^Reject/ }).first().click();
+      await page.getByRole("dialog").getByRole("button", { name: "Reject" }).click();
+      await expect(page.locator("[data-registration]")).toHaveCount(left - 1);
+    }
+    await expect(page.getByText("muster token create", { exact: true })).toBeVisible();
+  });
+
+  test("an error says what happened, and trying again helps", async ({ page }) => {
+    await login(page, "/policies");
+    const detail = "the health engine can't be reached; it may be starting";
+    await page.route("**/api/v1/health/sites?**", (r) => r.fulfill({ status: 500, contentType: "application/problem+json", body: JSON.stringify({ type: "urn:x", title: "Internal Server Error", status: 500, detail }) }));
+    await page.goto("/");
+    await expect(page.getByRole("alert")).toContainText(detail);
+    await page.unroute("**/api/v1/health/sites?**");
+    await page.getByRole("button", { name: "Try again" }).click();
+    await expect(page.locator("[data-site]").first()).toBeVisible();
+    await expect(page.getByRole("alert")).toHaveCount(0);
+  });
+
+  test("what is not there is said so", async ({ page }) => {
+    await login(page, "/nowhere/at/all");
+    await expect(page.getByRole("heading", { name: "There is no such page" })).toBeVisible();
+    await page.goto("/sites/no-such-site");
+    await expect(page.getByRole("heading", { name: "There is no such site" })).toBeVisible();
+    await page.goto("/virtual-sites/shared/no-such-one");
+    await expect(page.getByRole("heading", { name: "There is no such virtual site" })).toBeVisible();
+  });
+
+  test("a fleet without sites tells how to begin", async ({ page }) => {
+    test.skip(!MOCK, "empties the fleet");
+    await control(page, "empty");
+    await login(page);
+    await expect(page.getByRole("heading", { name: "No sites yet" })).toBeVisible();
+    await expect(page.getByText("muster token create")).toBeVisible();
+  });
+
+  test("the theme can be chosen, and stays", async ({ page }) => {
+    await page.emulateMedia({ colorScheme: "light" });
+    await login(page);
+    const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    const light = await background();
+    await page.getByRole("button", { name: /^Theme/ }).click();
+    await page.getByRole("button", { name: /^Theme/ }).click();
+    await expect.poll(background).not.toBe(light);
+    const dark = await background();
+    await page.reload();
+    expect(await background()).toBe(dark);
+  });
+});

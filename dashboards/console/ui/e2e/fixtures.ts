@@ -1,0 +1,79 @@
+import { execSync } from "node:child_process";
+import { expect, type Page, test as base } from "@playwright/test";
+import type { Registration, Site, SiteList, VirtualSite } from "../src/api/types";
+
+export const TOKEN = process.env.TOKEN ?? "";
+export const MOCK = process.env.E2E_MOCK === "1";
+
+/**
+ * Every test also fails on an error of the page, on a breach of the content security
+ * policy, and on a request to any other server.
+ */
+export const test = base.extend<{ faults: string[] }>({
+  baseURL: async ({}, use) => use(process.env.BASE_URL ?? ""),
+  faults: [
+    async ({ page, baseURL }, use) => {
+      const faults: string[] = [];
+      page.on("pageerror", (e) => faults.push(`error of the page: ${e}`));
+      page.on("console", (m) => {
+        if (/Content.Security.Policy|Refused to/i.test(m.text())) faults.push(m.text());
+      });
+      page.on("request", (r) => {
+        if (!r.url().startsWith(baseURL!) && !r.url().startsWith("data:")) faults.push(`request to ${r.url()}`);
+      });
+      if (MOCK) await control(page, "reset");
+      await use(faults);
+      expect(faults).toEqual([]);
+    },
+    { auto: true },
+  ],
+});
+
+export { expect };
+
+/** Drives the mock. */
+export async function control(page: Page, what: string, data: object = {}): Promise<void> {
+  const r = await page.request.post(`${process.env.BASE_URL}/mock/${what}`, { data });
+  expect(r.ok()).toBe(true);
+}
+
+export async function login(page: Page, path = "/"): Promise<void> {
+  await page.goto(`${path}#token=${encodeURIComponent(TOKEN)}`);
+  await expect(page.getByRole("navigation", { name: "Main" })).toBeVisible();
+}
+
+export async function sites(page: Page): Promise<Site[]> {
+  const all: Site[] = [];
+  for (let cursor = ""; ; ) {
+    const r = (await (await page.request.get(`/api/v1/health/sites?limit=1000${cursor && `&cursor=${encodeURIComponent(cursor)}`}`)).json()) as SiteList;
+    all.push(...r.sites);
+    if (!r.nextCursor) return all;
+    cursor = r.nextCursor;
+  }
+}
+
+export async function get<T>(page: Page, path: string): Promise<T> {
+  const r = await page.request.get(path);
+  expect(r.ok(), `GET ${path}: ${r.status()}`).toBe(true);
+  return (await r.json()) as T;
+}
+
+/** What a fault needs: the mock, or commands such as E2E_BREAK="bin/muster demo break {site} uplink-down". */
+export const canBreak = MOCK || !!process.env.E2E_BREAK;
+
+const run = (command: string, site: string) => execSync(command.replaceAll("{site}", site), { stdio: "inherit" });
+
+export async function breakSite(page: Page, s: Site): Promise<void> {
+  if (MOCK) await control(page, "break", { tenant: s.tenant, site: s.name, fault: "uplink-down" });
+  else run(process.env.E2E_BREAK!, s.name);
+}
+
+export async function healSite(page: Page, s: Site): Promise<void> {
+  if (MOCK) await control(page, "heal", { tenant: s.tenant, site: s.name });
+  else if (process.env.E2E_HEAL) run(process.env.E2E_HEAL, s.name);
+}
+
+/** How long the real fleet may take from a fault to the page. */
+export const FAULT_TIMEOUT = MOCK ? 20_000 : 60_000;
+
+export type { Registration, Site, VirtualSite };

@@ -1,0 +1,89 @@
+// Takes a picture of every page in both themes at two sizes, into screenshots/:
+//   node e2e/shots.mjs [filter]     (BASE_URL and TOKEN as in the tests; default: a mock of its own)
+import { spawn } from "node:child_process";
+import { mkdirSync } from "node:fs";
+import { chromium } from "@playwright/test";
+
+const only = process.argv[2] ?? "";
+let base = process.env.BASE_URL;
+const token = process.env.TOKEN ?? "mock";
+let mock;
+if (!base) {
+  base = "http://127.0.0.1:8097";
+  mock = spawn(process.execPath, ["mock/server.mjs", "8097"], { stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, MOCK_STILL: "1" } });
+  await new Promise((ok) => mock.stdout.once("data", ok));
+}
+const args = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
+const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args });
+mkdirSync("screenshots", { recursive: true });
+
+const worst = async (page) => {
+  const r = await page.request.get(`${base}/api/v1/health/sites?limit=1000`);
+  const s = (await r.json()).sites.filter((x) => x.reasons.length > 1 && x.colour === "red").sort((a, b) => b.reasons.length - a.reasons.length)[0];
+  return `/sites/${s.name}?tenant=${s.tenant}`;
+};
+const PAGES = {
+  fleet: async (p) => p.goto(`${base}/`),
+  "fleet-zoomed": async (p) => {
+    await p.goto(`${base}/`);
+    await p.locator(".marker.cluster").first().focus();
+    await p.waitForTimeout(300);
+    await p.keyboard.press("Enter");
+    await p.waitForTimeout(700);
+  },
+  "fleet-filtered": async (p) => p.goto(`${base}/?colour=red,orange&q=paris`),
+  "virtual-sites": async (p) => p.goto(`${base}/virtual-sites`),
+  "virtual-site": async (p) => p.goto(`${base}/virtual-sites/shared/all-eu?tenant=acme`),
+  site: async (p) => p.goto(base + (await worst(p))),
+  registrations: async (p) => p.goto(`${base}/registrations`),
+  approve: async (p) => {
+    await p.goto(`${base}/registrations`);
+    await p.getByRole("button", { name: /^Approve/ }).first().click();
+  },
+  policies: async (p) => p.goto(`${base}/policies`),
+  "not-found": async (p) => p.goto(`${base}/nowhere`),
+  login: async (p) => {
+    await p.goto(`${base}/`);
+    await p.getByRole("button", { name: "Log out" }).click();
+  },
+  loading: async (p) => {
+    await p.route("**/api/v1/health/sites?**", () => {});
+    await p.goto(`${base}/`);
+  },
+  error: async (p) => {
+    await p.route("**/api/v1/health/sites?**", (r) => r.fulfill({ status: 503, contentType: "application/problem+json", body: JSON.stringify({ title: "Service Unavailable", status: 503, detail: "the health engine can't be reached; it may be starting" }) }));
+    await p.goto(`${base}/`);
+    await p.waitForTimeout(1500);
+  },
+  empty: async (p) => {
+    const none = (key) => (r) => r.fulfill({ json: { asOf: null, total: 0, [key]: [] } });
+    await p.route("**/api/v1/health/sites?**", none("sites"));
+    await p.route("**/api/v1/registrations?**", none("registrations"));
+    await p.goto(`${base}/`);
+  },
+  stale: async (p) => {
+    await p.route("**/api/v1/health/stream", (r) => r.abort());
+    await p.goto(`${base}/`);
+    await p.waitForTimeout(31500);
+  },
+};
+
+for (const theme of ["dark", "light"]) {
+  for (const [w, h] of [[1440, 900], [390, 844]]) {
+    const context = await browser.newContext({ viewport: { width: w, height: h }, colorScheme: theme, reducedMotion: "reduce", ...(w < 500 ? { hasTouch: true, deviceScaleFactor: 2 } : {}) });
+    for (const [name, go] of Object.entries(PAGES)) {
+      if ((only && !name.match(new RegExp(`^(${only})$`))) || (name === "stale" && only !== "stale")) continue;
+      await context.request.post(`${base}/api/v1/session`, { data: { token } });
+      const page = await context.newPage();
+      page.on("console", (m) => m.type() === "error" && !/status of (401|503)/.test(m.text()) && console.log(name, m.text()));
+      page.on("pageerror", (e) => console.log(name, String(e)));
+      await go(page);
+      await page.waitForTimeout(900);
+      await page.screenshot({ path: `screenshots/${name}-${theme}-${w}.png`, fullPage: w < 500 || ["site", "policies", "virtual-site"].includes(name) });
+      await page.close();
+    }
+    await context.close();
+  }
+}
+await browser.close();
+if (mock) mock.kill();

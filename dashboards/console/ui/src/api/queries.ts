@@ -1,0 +1,193 @@
+import { queryOptions, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { alignedWindow, linesOf, promString, type Range, type Sample } from "../lib/history";
+import { siteKey, type SiteRef, virtualSiteKey } from "../lib/site";
+import { useStore } from "../lib/store";
+import { api, isTransient, Problem, serverNow } from "./client";
+import { fleetOf, type VirtualSites } from "./fleet";
+import { keys } from "./keys";
+import { fleetBuffer, liveState } from "./live";
+import type {
+  HealthPolicy, Maintenance, Matrix, Place, Registration, RegistrationList, Session, Site, SiteDetail, SiteList, SiteObject, Time,
+  VirtualSite, VirtualSiteList,
+} from "./types";
+
+const PAGE = 1000;
+/** Nothing that loops over pages goes on for ever, whatever a server says. */
+const MAX_PAGES = 500;
+
+export const retry = (count: number, e: unknown): boolean => isTransient(e) && count < 1;
+
+async function allPages<P extends { nextCursor?: string | null }>(path: string, signal: AbortSignal, each: (p: P) => void): Promise<void> {
+  let cursor: string | undefined;
+  for (let i = 0; i < MAX_PAGES; i++) {
+    const page = await api<P>("GET", path, { params: { limit: PAGE, cursor }, signal });
+    each(page);
+    if (!page.nextCursor || page.nextCursor === cursor) return;
+    cursor = page.nextCursor;
+  }
+}
+
+export const sessionQuery = queryOptions({
+  queryKey: keys.session,
+  queryFn: ({ signal }) => api<Session>("GET", "/api/v1/session", { signal }),
+  staleTime: 5 * 60_000,
+});
+
+/** Every site. While the stream is live it keeps this true; else it is polled. */
+export function useFleet() {
+  const live = useStore(liveState).kind === "live";
+  return useQuery({
+    queryKey: keys.fleet,
+    queryFn: ({ signal }) =>
+      fleetBuffer.reading(async () => {
+        const sites: Site[] = [];
+        let asOf: Time | null | undefined;
+        await allPages<SiteList>("/api/v1/health/sites", signal, (p) => {
+          if (asOf === undefined) asOf = p.asOf;
+          sites.push(...p.sites);
+        });
+        return fleetOf(asOf ?? null, sites);
+      }),
+    staleTime: Infinity,
+    structuralSharing: false,
+    refetchInterval: (q) => (q.state.status === "error" ? 10_000 : live ? 10 * 60_000 : 30_000),
+  });
+}
+
+export function useVirtualSites() {
+  const live = useStore(liveState).kind === "live";
+  return useQuery({
+    queryKey: keys.virtualSites,
+    queryFn: async ({ signal }): Promise<VirtualSites> => {
+      const all: VirtualSite[] = [];
+      await allPages<VirtualSiteList>("/api/v1/health/virtualsites", signal, (p) => all.push(...p.virtualSites));
+      return new Map(all.map((v) => [virtualSiteKey(v), v]));
+    },
+    // The stream tells of changes, not of virtual sites that were deleted.
+    staleTime: 30_000,
+    structuralSharing: false,
+    refetchInterval: live ? 60_000 : 30_000,
+  });
+}
+
+/** A site's health with every signal. tenant may be "" when the name is unique. */
+export function useSiteHealth(ref: SiteRef) {
+  return useQuery({
+    queryKey: keys.siteHealth(siteKey(ref)),
+    queryFn: ({ signal }) => api<SiteDetail>("GET", `/api/v1/health/sites/${encodeURIComponent(ref.name)}`, { params: { tenant: ref.tenant }, signal }),
+    refetchInterval: 15_000,
+  });
+}
+
+export function useSiteObject(ref: SiteRef) {
+  return useQuery({
+    queryKey: keys.siteObject(siteKey(ref)),
+    queryFn: ({ signal }) => api<SiteObject>("GET", `/api/v1/sites/${encodeURIComponent(ref.name)}`, { params: { tenant: ref.tenant }, signal }),
+    refetchInterval: 30_000,
+  });
+}
+
+export interface History {
+  start: number;
+  end: number;
+  score: readonly Sample[];
+  dimensions: ReadonlyMap<string, readonly Sample[]>;
+}
+
+export function useSiteHistory(ref: SiteRef, range: Range, enabled: boolean) {
+  return useQuery({
+    queryKey: keys.siteHistory(siteKey(ref), range.id),
+    enabled,
+    queryFn: async ({ signal }): Promise<History> => {
+      const { start, end } = alignedWindow(serverNow() / 1000, range);
+      const ask = async (query: string) => {
+        const m = await api<Matrix>("GET", "/api/v1/metrics/query_range", {
+          params: { query, start, end, step: range.step, tenant: ref.tenant },
+          signal,
+        });
+        if (m.status === "error") throw new Problem(502, { title: "The query failed", detail: m.error ?? "" });
+        return m;
+      };
+      const site = promString(ref.name);
+      const [score, dims] = await Promise.all([
+        ask(`max(muster_site_health_score{site=${site}})`),
+        ask(`max by (dimension) (muster_site_health_dimension_score{site=${site}})`),
+      ]);
+      return {
+        start,
+        end,
+        score: linesOf(score, "", start, end, range.step).get("") ?? [],
+        dimensions: linesOf(dims, "dimension", start, end, range.step),
+      };
+    },
+    staleTime: 10_000,
+    refetchInterval: Math.max(15, range.step) * 1000,
+    placeholderData: (previous, query) => (query?.queryKey[1] === siteKey(ref) ? previous : undefined),
+  });
+}
+
+export function useRegistrations() {
+  return useQuery({
+    queryKey: keys.registrations,
+    queryFn: async ({ signal }) => {
+      const all: Registration[] = [];
+      await allPages<RegistrationList>("/api/v1/registrations", signal, (p) => all.push(...p.registrations));
+      return all;
+    },
+    refetchInterval: 10_000,
+    refetchOnWindowFocus: true,
+  });
+}
+
+export function usePolicies() {
+  return useQuery({
+    queryKey: keys.policies,
+    queryFn: ({ signal }) => api<{ policies: HealthPolicy[] }>("GET", "/api/v1/health/policies", { signal }).then((r) => r.policies),
+    refetchInterval: 15_000,
+  });
+}
+
+export interface Approval {
+  site: Registration;
+  labels: Record<string, string>;
+  place: Place | null;
+}
+
+export function useApprove() {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: ({ site, labels, place }: Approval) =>
+      api<SiteObject>("POST", `/api/v1/registrations/${encodeURIComponent(site.name)}/approve`, {
+        params: { tenant: site.tenant },
+        body: {
+          ...(Object.keys(labels).length > 0 ? { labels } : {}),
+          ...(place ? { place } : {}),
+          // Approve the machine that was looked at, not one that took its name since.
+          ...(site.publicKey ? { publicKey: site.publicKey } : {}),
+        },
+      }),
+    onSettled: () => client.invalidateQueries({ queryKey: keys.registrations }),
+  });
+}
+
+export function useReject() {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: (site: Registration) =>
+      api<void>("POST", `/api/v1/registrations/${encodeURIComponent(site.name)}/reject`, { params: { tenant: site.tenant } }),
+    onSettled: () => client.invalidateQueries({ queryKey: keys.registrations }),
+  });
+}
+
+export function useMaintenance(ref: SiteRef) {
+  const client = useQueryClient();
+  const path = `/api/v1/sites/${encodeURIComponent(ref.name)}/maintenance`;
+  return useMutation({
+    /** null ends it. */
+    mutationFn: (m: Maintenance | null) =>
+      m === null
+        ? api<unknown>("DELETE", path, { params: { tenant: ref.tenant } })
+        : api<unknown>("PUT", path, { params: { tenant: ref.tenant }, body: m }),
+    onSettled: () => client.invalidateQueries({ queryKey: keys.siteKey(siteKey(ref)) }),
+  });
+}

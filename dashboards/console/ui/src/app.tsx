@@ -1,0 +1,95 @@
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { useEffect } from "react";
+import { Route, Switch } from "wouter";
+import { api, onUnauthorized, Problem } from "./api/client";
+import { keys } from "./api/keys";
+import { startLive } from "./api/live";
+import { retry } from "./api/queries";
+import type { Session } from "./api/types";
+import { Boundary } from "./components/boundary";
+import { tokenOfHash } from "./lib/token";
+import { useStore } from "./lib/store";
+import { FleetPage } from "./pages/fleet";
+import { LoginPage } from "./pages/login";
+import { NotFoundPage } from "./pages/not-found";
+import { PoliciesPage } from "./pages/policies";
+import { RegistrationsPage } from "./pages/registrations";
+import { SitePage } from "./pages/site";
+import { VirtualSitePage } from "./pages/virtual-site";
+import { VirtualSitesPage } from "./pages/virtual-sites";
+import { auth, endSession } from "./session";
+
+const client = new QueryClient({
+  defaultOptions: { queries: { retry, retryDelay: 800, staleTime: 5000, refetchOnWindowFocus: false }, mutations: { retry: false } },
+});
+
+onUnauthorized(() => {
+  const message = auth.get().state === "in" ? "Your session has ended. Log in again to go on where you were." : "";
+  endSession(client, message);
+});
+
+/** Logs in by the link's token if there is one; else finds out whether there is a session. */
+async function begin(): Promise<void> {
+  const token = tokenOfHash(location.hash);
+  if (token) {
+    // First of all: neither the history nor a copied address may hold the token.
+    history.replaceState(history.state, "", location.pathname + location.search);
+    try {
+      await api<void>("POST", "/api/v1/session", { body: { token } });
+    } catch (e) {
+      const p = e instanceof Problem ? e.detail || e.title : String(e);
+      auth.set({ state: "out", message: `The link's token was not accepted: ${p}` });
+      return;
+    }
+  }
+  try {
+    client.setQueryData(keys.session, await api<Session>("GET", "/api/v1/session"));
+    auth.set({ state: "in" });
+  } catch (e) {
+    if (e instanceof Problem && e.status === 401) auth.set({ state: "out", message: "" });
+    else auth.set({ state: "out", message: e instanceof Problem ? e.detail || e.title : String(e) });
+  }
+}
+
+let begun = false;
+
+export function App() {
+  useEffect(() => {
+    if (!begun) {
+      begun = true;
+      void begin();
+    }
+    // A login link that is opened in a tab that already shows the console.
+    const onHash = () => {
+      if (tokenOfHash(location.hash)) void begin();
+    };
+    window.addEventListener("hashchange", onHash);
+    return () => window.removeEventListener("hashchange", onHash);
+  }, []);
+  return (
+    <QueryClientProvider client={client}>
+      <Boundary>
+        <Gate />
+      </Boundary>
+    </QueryClientProvider>
+  );
+}
+
+function Gate() {
+  const state = useStore(auth);
+  const isIn = state.state === "in";
+  useEffect(() => (isIn ? startLive(client) : undefined), [isIn]);
+  if (state.state === "unknown") return null;
+  if (state.state === "out") return <LoginPage message={state.message} />;
+  return (
+    <Switch>
+      <Route path="/" component={FleetPage} />
+      <Route path="/virtual-sites" component={VirtualSitesPage} />
+      <Route path="/virtual-sites/:namespace/:name">{(p) => <VirtualSitePage namespace={p.namespace} name={p.name} />}</Route>
+      <Route path="/sites/:name">{(p) => <SitePage name={p.name} />}</Route>
+      <Route path="/registrations" component={RegistrationsPage} />
+      <Route path="/policies" component={PoliciesPage} />
+      <Route component={NotFoundPage} />
+    </Switch>
+  );
+}

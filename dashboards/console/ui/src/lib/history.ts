@@ -1,0 +1,97 @@
+import type { Matrix } from "../api/types";
+
+/** Seconds since 1970 and the value; null where there is none. */
+export type Sample = readonly [t: number, v: number | null];
+
+export interface Range {
+  id: string;
+  label: string;
+  seconds: number;
+  step: number;
+}
+
+/** About 120 points a line: as many as a small chart can show. */
+export const RANGES: readonly Range[] = [
+  { id: "1h", label: "1 h", seconds: 3600, step: 30 },
+  { id: "6h", label: "6 h", seconds: 6 * 3600, step: 180 },
+  { id: "24h", label: "24 h", seconds: 24 * 3600, step: 720 },
+];
+
+/** A PromQL string literal. */
+export const promString = (s: string): string => JSON.stringify(s);
+
+/** Start and end on multiples of the step, so that a refresh asks for the same points. */
+export function alignedWindow(nowSeconds: number, r: Range): { start: number; end: number } {
+  const end = Math.floor(nowSeconds / r.step) * r.step;
+  return { start: end - r.seconds, end };
+}
+
+/**
+ * Lines of a range query by the value of a label ("" without one), with a null where
+ * Prometheus leaves a step out, so that gaps stay gaps. Several series with the same
+ * value of the label (a site that changed its region) become one line.
+ */
+export function linesOf(m: Matrix, label: string, start: number, end: number, step: number): Map<string, Sample[]> {
+  const raw = new Map<string, Map<number, number>>();
+  for (const series of m.data?.result ?? []) {
+    const name = series.metric[label] ?? "";
+    let line = raw.get(name);
+    if (!line) raw.set(name, (line = new Map()));
+    for (const [t, v] of series.values) {
+      const x = Number(v);
+      if (Number.isFinite(x)) line.set(Math.round((t - start) / step), x);
+    }
+  }
+  const out = new Map<string, Sample[]>();
+  const n = Math.round((end - start) / step);
+  for (const [name, line] of raw) {
+    const samples: Sample[] = [];
+    for (let i = 0; i <= n; i++) samples.push([start + i * step, line.get(i) ?? null]);
+    out.set(name, samples);
+  }
+  return out;
+}
+
+export interface Summary {
+  first: number;
+  last: number;
+  min: number;
+  minAt: number;
+  max: number;
+  gaps: boolean;
+}
+
+/** What a line says, for those who can't see it; undefined for one without values. */
+export function summarize(samples: readonly Sample[]): Summary | undefined {
+  let out: Summary | undefined;
+  let gaps = false;
+  for (const [t, v] of samples) {
+    if (v === null) {
+      gaps = true;
+      continue;
+    }
+    if (!out) out = { first: v, last: v, min: v, minAt: t, max: v, gaps: false };
+    out.last = v;
+    if (v < out.min) {
+      out.min = v;
+      out.minAt = t;
+    }
+    out.max = Math.max(out.max, v);
+  }
+  if (out) out.gaps = gaps;
+  return out;
+}
+
+/** Runs of neighbouring values: each is one stroke of the line. */
+export function strokes(samples: readonly Sample[]): { t: number; v: number }[][] {
+  const out: { t: number; v: number }[][] = [];
+  let run: { t: number; v: number }[] = [];
+  for (const [t, v] of samples) {
+    if (v === null) {
+      if (run.length > 0) out.push(run);
+      run = [];
+    } else run.push({ t, v });
+  }
+  if (run.length > 0) out.push(run);
+  return out;
+}

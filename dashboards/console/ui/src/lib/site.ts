@@ -1,0 +1,67 @@
+import type { Site, Time, VirtualSite } from "../api/types";
+import { colourRank } from "./colour";
+import { DASH, formatPercent } from "./format";
+import { parseTime } from "./time";
+
+export interface SiteRef {
+  tenant: string;
+  name: string;
+}
+
+/** A site's name is unique within its tenant only. */
+export const siteKey = (s: SiteRef): string => `${s.tenant}/${s.name}`;
+
+export const sitePath = (s: SiteRef): string => `/sites/${encodeURIComponent(s.name)}?tenant=${encodeURIComponent(s.tenant)}`;
+
+/** A virtual site as users name it: namespace/name. */
+export const virtualSiteRef = (v: Pick<VirtualSite, "namespace" | "name">): string => `${v.namespace}/${v.name}`;
+
+export const virtualSiteKey = (v: Pick<VirtualSite, "tenant" | "namespace" | "name">): string => `${v.tenant}/${virtualSiteRef(v)}`;
+
+export const virtualSitePath = (v: Pick<VirtualSite, "tenant" | "namespace" | "name">): string =>
+  `/virtual-sites/${encodeURIComponent(v.namespace)}/${encodeURIComponent(v.name)}?tenant=${encodeURIComponent(v.tenant)}`;
+
+export const isMember = (s: Site, v: Pick<VirtualSite, "tenant" | "namespace" | "name">): boolean =>
+  s.tenant === v.tenant && s.virtualSites.includes(virtualSiteRef(v));
+
+/** Worst first: by colour, then by score, then by name, so that equal ones never jump about. */
+export function compareWorst(a: Site, b: Site): number {
+  return (
+    colourRank(a.colour) - colourRank(b.colour) ||
+    (a.score ?? 101) - (b.score ?? 101) ||
+    (a.name < b.name ? -1 : a.name > b.name ? 1 : a.tenant < b.tenant ? -1 : a.tenant > b.tenant ? 1 : 0)
+  );
+}
+
+/** Whether the place is a position that can be drawn. */
+export function hasPlace(s: Site): boolean {
+  const p = s.place;
+  return !!p && Number.isFinite(p.latitude) && Number.isFinite(p.longitude) && Math.abs(p.latitude) <= 90 && Math.abs(p.longitude) <= 180;
+}
+
+/** The one line that says why: the first reason, else the phase that explains the lack of one. */
+export function headline(s: Site): string {
+  const first = s.reasons[0];
+  if (first?.text) return first.text;
+  if (s.phase === "Pending") return "waiting for approval";
+  if (s.phase === "Approved") return "approved, has not connected yet";
+  if (s.phase === "Decommissioned") return "decommissioned";
+  if (s.colour === "grey") return "not enough is known for a score";
+  return "no points lost";
+}
+
+/** Share of degraded and failing sites; a dash where no site counts. */
+export function formatUnhealthy(v: VirtualSite): string {
+  const counted = v.counts.green + v.counts.orange + v.counts.red + v.counts.grey;
+  return v.percentUnhealthy === null || counted === 0 ? DASH : formatPercent(v.percentUnhealthy);
+}
+
+/**
+ * When the site was last heard of. The stream sends sites that changed, and a
+ * heartbeat is no change: a site that is online was heard of at every evaluation
+ * since, unless its regional can't be asked (then its connectivity is stale).
+ */
+export function lastSeen(s: Site, asOf: Time | null): Time | null {
+  const fresh = s.phase === "Online" && !(s.dimensions.connectivity && s.dimensions.connectivity.staleSeconds > 0);
+  return fresh && asOf && (parseTime(s.lastSeen) ?? 0) < (parseTime(asOf) ?? 0) ? asOf : s.lastSeen;
+}

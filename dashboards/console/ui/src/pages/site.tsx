@@ -1,0 +1,293 @@
+import { useState } from "react";
+import { Link, useSearch } from "wouter";
+import { Problem } from "../api/client";
+import { useSiteHealth, useSiteHistory, useSiteObject } from "../api/queries";
+import type { Dimension, Maintenance, SiteDetail, SiteObject } from "../api/types";
+import { Chart } from "../components/chart";
+import { Shape } from "../components/shape";
+import { Shell, useTitle } from "../components/shell";
+import { Empty, ProblemNote, Skeleton } from "../components/states";
+import { Ago, For, useNow } from "../components/time";
+import { colourName, DIMENSIONS, dimensionName } from "../lib/colour";
+import { formatPoints, formatScore, formatValue, plural } from "../lib/format";
+import { RANGES, type Range } from "../lib/history";
+import { hasPlace, siteKey } from "../lib/site";
+import { formatDuration, parseTime } from "../lib/time";
+import { WorldMap } from "../map/world-map";
+import { fleetHref } from "./fleet";
+import { MaintenanceBar } from "./site-maintenance";
+import { ConditionsCard, SiteFacts } from "./site-facts";
+import { SignalsTable } from "./site-signals";
+
+export function SitePage({ name }: { name: string }) {
+  const tenant = new URLSearchParams(useSearch()).get("tenant") ?? "";
+  const health = useSiteHealth({ tenant, name });
+  useTitle(name);
+  const site = health.data;
+  return (
+    <Shell>
+      <div className="page stack">
+        <p className="crumb">
+          <Link href={fleetHref()}>← Fleet</Link>
+        </p>
+        {health.isPending && <Loading name={name} />}
+        {health.error && !site && <Failed error={health.error} name={name} onRetry={() => void health.refetch()} />}
+        {site && (
+          <>
+            {health.error && <ProblemNote slim error={health.error} doing="refresh this site; the figures are older" onRetry={() => void health.refetch()} />}
+            <Loaded key={siteKey(site)} site={site} />
+          </>
+        )}
+      </div>
+    </Shell>
+  );
+}
+
+function Loading({ name }: { name: string }) {
+  return (
+    <>
+      <h1>{name}</h1>
+      <div className="dims">
+        {DIMENSIONS.map((d) => (
+          <div key={d} className="card dim">
+            <h2>{dimensionName[d]}</h2>
+            <Skeleton height={60} />
+          </div>
+        ))}
+      </div>
+      <Skeleton height={36} count={4} />
+    </>
+  );
+}
+
+function Failed({ error, name, onRetry }: { error: unknown; name: string; onRetry: () => void }) {
+  if (error instanceof Problem && error.tenants.length > 0) {
+    return (
+      <div className="card">
+        <Empty page title={`Several tenants have a site ${name}`}>
+          <ul className="row wrap">
+            {error.tenants.map((t) => (
+              <li key={t}>
+                <Link className="button" href={`/sites/${encodeURIComponent(name)}?tenant=${encodeURIComponent(t)}`}>
+                  {t}/{name}
+                </Link>
+              </li>
+            ))}
+          </ul>
+        </Empty>
+      </div>
+    );
+  }
+  if (error instanceof Problem && error.status === 404) {
+    return (
+      <div className="card">
+        <Empty page title="There is no such site">
+          <p>{error.detail}</p>
+          <Link href="/" className="button">
+            Go to the fleet
+          </Link>
+        </Empty>
+      </div>
+    );
+  }
+  return (
+    <>
+      <h1>{name}</h1>
+      <ProblemNote error={error} doing="load the site" onRetry={onRetry} />
+    </>
+  );
+}
+
+function Loaded({ site }: { site: SiteDetail }) {
+  const object = useSiteObject(site);
+  const [range, setRange] = useState<Range>(RANGES[0]!);
+  const [at, setAt] = useState<number | null>(null);
+  const history = useSiteHistory(site, range, true);
+  const h = history.data;
+  const maintenance = useMaintenanceOf(site, object.data);
+  return (
+    <>
+      <Header site={site} maintenance={maintenance} />
+      {maintenance && <MaintenanceBar site={site} maintenance={maintenance} />}
+      {site.fromStore && (
+        <div className="note slim">
+          <strong>Its regional can't be reached</strong>
+          <span>The figures come from the metric store and may be older; their age is shown beside them.</span>
+        </div>
+      )}
+      <section className="dims" aria-label="Dimensions">
+        {DIMENSIONS.map((d) => (
+          <DimensionCard key={d} site={site} dimension={d}>
+            {h && <Chart samples={h.dimensions.get(d) ?? []} start={h.start} end={h.end} height={36} label={`${dimensionName[d]} over the last ${range.label}`} at={at} onAt={setAt} />}
+            {history.isPending && <Skeleton height={36} />}
+          </DimensionCard>
+        ))}
+      </section>
+      <div className="site-cols">
+        <div className="stack">
+          <Reasons site={site} />
+          <section className="card" aria-label="History of the score">
+            <header>
+              <h2>Score</h2>
+              <div className="segmented" role="group" aria-label="Time range">
+                {RANGES.map((r) => (
+                  <button key={r.id} type="button" aria-pressed={r.id === range.id} onClick={() => setRange(r)}>
+                    {r.label}
+                  </button>
+                ))}
+              </div>
+            </header>
+            <div className="body">
+              {history.error && <ProblemNote error={history.error} doing="read the history" onRetry={() => void history.refetch()} />}
+              {history.isPending && <Skeleton height={130} />}
+              {h && h.score.every(([, v]) => v === null) && !history.error ? (
+                <p className="muted">There are no samples of the score in this time. A new site's history starts with its first evaluation.</p>
+              ) : (
+                h && <Chart samples={h.score} start={h.start} end={h.end} height={120} label={`Score over the last ${range.label}`} axis at={at} onAt={setAt} />
+              )}
+            </div>
+          </section>
+          <ConditionsCard object={object.data} />
+        </div>
+        <div className="stack">
+          {hasPlace(site) && (
+            <section className="card" aria-label="Place">
+              <div className="locator" style={{ overflow: "hidden", display: "grid" }}>
+                <WorldMap sites={[site]} still label={`Map with ${site.name}`} />
+              </div>
+              <p className="body small">
+                {site.place?.address}{" "}
+                <span className="muted">
+                  {site.place?.latitude.toFixed(4)}, {site.place?.longitude.toFixed(4)}
+                </span>
+              </p>
+            </section>
+          )}
+          <SiteFacts query={object} site={site} />
+        </div>
+      </div>
+      <SignalsTable signals={site.signals} />
+    </>
+  );
+}
+
+/** The control plane knows of a maintenance first; the next evaluation follows. */
+function useMaintenanceOf(site: SiteDetail, object: SiteObject | undefined): Maintenance | null {
+  const now = useNow();
+  const m = object ? (object.maintenance ?? null) : site.maintenance;
+  const until = parseTime(m?.until);
+  return until !== undefined && until < now ? null : m;
+}
+
+function Header({ site, maintenance }: { site: SiteDetail; maintenance: Maintenance | null }) {
+  return (
+    <header className="site-head">
+      <div className="site-score" data-site-colour={site.colour}>
+        <Shape colour={site.colour} size={30} />
+        {formatScore(site.score)}
+      </div>
+      <div style={{ minWidth: 0 }}>
+        <h1>{site.name}</h1>
+        <p className="muted">
+          <span style={{ color: "var(--text)" }}>{colourName[site.colour]}</span>
+          <For since={site.since} before=" " />
+          {" · "}
+          {site.phase}, seen <Ago time={site.lastSeen} />
+          {" · "}
+          {site.region || "no region"} · tenant {site.tenant}
+        </p>
+        {site.virtualSites.length > 0 && (
+          <ul className="labels" style={{ marginTop: 6 }} aria-label="Virtual sites">
+            {site.virtualSites.map((v) => {
+              const i = v.indexOf("/");
+              const [ns, n] = i < 0 ? ["shared", v] : [v.slice(0, i), v.slice(i + 1)];
+              return (
+                <li key={v}>
+                  <Link className="chip" href={`/virtual-sites/${encodeURIComponent(ns)}/${encodeURIComponent(n)}?tenant=${encodeURIComponent(site.tenant)}`}>
+                    {v}
+                  </Link>
+                </li>
+              );
+            })}
+          </ul>
+        )}
+      </div>
+      {!maintenance && (
+        <div style={{ marginLeft: "auto" }}>
+          <MaintenanceBar site={site} maintenance={null} />
+        </div>
+      )}
+    </header>
+  );
+}
+
+function DimensionCard({ site, dimension, children }: { site: SiteDetail; dimension: Dimension; children: React.ReactNode }) {
+  const d = site.dimensions[dimension];
+  const signals = site.signals.filter((s) => s.dimension === dimension);
+  const known = signals.filter((s) => s.known).length;
+  const colour = d?.colour ?? "grey";
+  return (
+    <article className="card dim" aria-label={dimensionName[dimension]} data-dimension={dimension} data-colour={colour}>
+      <h2>{dimensionName[dimension]}</h2>
+      <div className="big">
+        <Shape colour={colour} size={18} />
+        {formatScore(d?.score)}
+        <span className="muted small" style={{ fontWeight: 500 }}>
+          {d?.known ? colourName[colour] : "Unknown"}
+        </span>
+      </div>
+      <p className="muted small">
+        {signals.length > 0 ? `${known} of ${plural(signals.length, "signal")} known` : "no signals"}
+        {d && d.staleSeconds > 0 && <span className="chip warn"> stale, {formatDuration(d.staleSeconds)} old</span>}
+      </p>
+      {children}
+    </article>
+  );
+}
+
+function Reasons({ site }: { site: SiteDetail }) {
+  const units = new Map(site.signals.map((s) => [s.name, s.unit]));
+  return (
+    <section className="card" aria-label="Reasons">
+      <header>
+        <h2>Why</h2>
+        {site.reasons.length > 0 && <span className="muted small">the costliest first</span>}
+      </header>
+      {site.reasons.length === 0 ? (
+        <p className="body muted">{site.score === null ? "Too little is known for a score; see the signals below." : "No signal costs this site points."}</p>
+      ) : (
+        <ol className="reasons">
+          {site.reasons.map((r, i) => (
+            <li key={`${r.dimension}/${r.signal}`} data-signal={r.signal}>
+              <span className="rank">{i + 1}</span>
+              <div>
+                <strong>{r.text}</strong>
+                <div className="muted small">
+                  {dimensionName[r.dimension] ?? r.dimension}
+                  {r.signal && (
+                    <>
+                      {" · "}
+                      <code>{r.signal}</code>
+                    </>
+                  )}
+                  {r.value !== null && (
+                    <>
+                      {" · "}
+                      {formatValue(r.value, units.get(r.signal))}
+                      {r.threshold !== null && <> against {formatValue(r.threshold, units.get(r.signal))}</>}
+                    </>
+                  )}
+                  <For since={r.since} before=" · " />
+                </div>
+              </div>
+              <div className="lost">
+                <span>{r.pointsLost > 0 ? `−${formatPoints(r.pointsLost)} points` : "no points"}</span>
+                <i aria-hidden style={{ "--lost": Math.min(100, Math.max(0, r.pointsLost)) } as React.CSSProperties} />
+              </div>
+            </li>
+          ))}
+        </ol>
+      )}
+    </section>
+  );
+}

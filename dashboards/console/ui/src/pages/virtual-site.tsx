@@ -1,0 +1,137 @@
+import { useCallback, useMemo, useState } from "react";
+import { Link, useLocation, useSearch } from "wouter";
+import { useFleet, useVirtualSites } from "../api/queries";
+import type { Site } from "../api/types";
+import { CountsRow, StackedBar } from "../components/bars";
+import { Shape } from "../components/shape";
+import { Shell, useTitle } from "../components/shell";
+import { SiteList } from "../components/site-list";
+import { Empty, ProblemNote, Skeleton } from "../components/states";
+import { colourOfScore } from "../lib/colour";
+import { DASH, formatCount, formatScore, plural } from "../lib/format";
+import { compareWorst, formatUnhealthy, hasPlace, isMember, sitePath, virtualSiteRef } from "../lib/site";
+import { WorldMap } from "../map/world-map";
+
+export function VirtualSitePage({ namespace, name }: { namespace: string; name: string }) {
+  const tenant = new URLSearchParams(useSearch()).get("tenant") ?? "";
+  const list = useVirtualSites();
+  const fleet = useFleet();
+  const [, navigate] = useLocation();
+  const [lit, setLit] = useState<string | null>(null);
+  useTitle(`${namespace}/${name}`);
+  const found = useMemo(
+    () => [...(list.data?.values() ?? [])].filter((v) => v.namespace === namespace && v.name === name && (!tenant || v.tenant === tenant)),
+    [list.data, namespace, name, tenant],
+  );
+  const vs = found[0];
+  const held = fleet.data?.sites;
+  const members = useMemo(() => (vs ? [...(held?.values() ?? [])].filter((s) => isMember(s, vs)).sort(compareWorst) : []), [held, vs]);
+  const placed = useMemo(() => members.filter(hasPlace), [members]);
+  const open = useCallback((s: Site) => navigate(sitePath(s)), [navigate]);
+  const unplaced = members.length - placed.length;
+  return (
+    <Shell>
+      <div className="page stack">
+        <div>
+          <p className="crumb">
+            <Link href="/virtual-sites">← Virtual sites</Link>
+          </p>
+          <h1>{`${namespace}/${name}`}</h1>
+          <p className="muted">
+            {vs && <>Tenant {vs.tenant}</>}
+            {vs?.description && <> · {vs.description}</>}
+          </p>
+        </div>
+        {list.error && <ProblemNote error={list.error} doing="load the virtual site" onRetry={() => void list.refetch()} />}
+        {list.isPending && <Skeleton height={60} />}
+        {list.data && !vs && (
+          <div className="card">
+            <Empty title="There is no such virtual site">
+              <p>
+                <code>{`${namespace}/${name}`}</code> does not exist, or you may not read its tenant.
+              </p>
+              <Link href="/virtual-sites" className="button">
+                All virtual sites
+              </Link>
+            </Empty>
+          </div>
+        )}
+        {found.length > 1 && (
+          <div className="note slim">
+            Several tenants have one of this name; this is {vs?.tenant}'s. Others: {found.slice(1).map((v) => v.tenant).join(", ")}
+          </div>
+        )}
+        {vs && (
+          <>
+            <dl className="figures">
+              <Figure label="Mean">
+                <Shape colour={colourOfScore(vs.mean)} /> {formatScore(vs.mean)}
+              </Figure>
+              <Figure label="10th percentile">
+                <Shape colour={colourOfScore(vs.p10)} /> {formatScore(vs.p10)}
+              </Figure>
+              <Figure label="Worst">
+                {vs.worst ? (
+                  <>
+                    <Shape colour={colourOfScore(vs.worst.score)} /> {formatScore(vs.worst.score)}
+                    <small>
+                      <Link href={sitePath({ tenant: vs.tenant, name: vs.worst.site })}>{vs.worst.site}</Link>
+                    </small>
+                  </>
+                ) : (
+                  DASH
+                )}
+              </Figure>
+              <Figure label="Unhealthy">{formatUnhealthy(vs)}</Figure>
+              <Figure label="Sites">{formatCount(vs.sites)}</Figure>
+              <Figure label="In maintenance">{formatCount(vs.maintenance)}</Figure>
+            </dl>
+            <div className="card">
+              <div className="body" style={{ display: "grid", gap: 6 }}>
+                <StackedBar counts={vs.counts} height={14} />
+                <CountsRow counts={vs.counts} />
+              </div>
+            </div>
+            <div className="vs-split">
+              <section className="card">
+                <header>
+                  <h2>Members</h2>
+                  <Link href={`/?${new URLSearchParams({ virtualSite: virtualSiteRef(vs), ...(tenant ? { tenant } : {}) }).toString()}`}>Show on the fleet page</Link>
+                </header>
+                {fleet.error && <ProblemNote error={fleet.error} doing="load the members" onRetry={() => void fleet.refetch()} />}
+                {fleet.isPending && (
+                  <div className="body">
+                    <Skeleton height={40} count={5} />
+                  </div>
+                )}
+                {fleet.data && members.length === 0 ? (
+                  <Empty title="No members">
+                    <p>No site that you may read has labels that match its selector.</p>
+                  </Empty>
+                ) : (
+                  <SiteList sites={members} asOf={fleet.data?.asOf ?? null} label={`Members of ${virtualSiteRef(vs)}, worst first`} lit={lit} onLit={setLit} />
+                )}
+              </section>
+              <section className="card">
+                <header>
+                  <h2>Map</h2>
+                  {unplaced > 0 && <span className="muted small">{plural(unplaced, "member has", "members have")} no place</span>}
+                </header>
+                <WorldMap sites={placed} onOpen={open} lit={lit} onLit={setLit} label={`Map of the members of ${virtualSiteRef(vs)}`} />
+              </section>
+            </div>
+          </>
+        )}
+      </div>
+    </Shell>
+  );
+}
+
+function Figure({ label, children }: { label: string; children: React.ReactNode }) {
+  return (
+    <div>
+      <dt>{label}</dt>
+      <dd>{children}</dd>
+    </div>
+  );
+}
