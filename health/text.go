@@ -4,7 +4,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // render fills in the signal's text, or makes one up.
@@ -83,6 +82,3 @@ func bytes(v float64) string {
 	}
 	return number(v) + " " + units[i]
 }
-
-// Age writes a duration for people.
-func Age(d time.Duration) string { return duration(d.Seconds()) }

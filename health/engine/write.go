@@ -265,7 +265,7 @@ func (w *writer) write(ctx context.Context, v *View) {
 	}
 	for id, x := range w.sites {
 		if x.mark != v.Version { // gone, or no longer evaluated
-			w.end(o, id, x, true)
+			end(o, id, x)
 			delete(w.sites, id)
 		}
 	}
@@ -288,7 +288,7 @@ func (w *writer) write(ctx context.Context, v *View) {
 func (w *writer) site(o *out, v *View, s *Site) {
 	x := w.sites[s.ID]
 	if x != nil && x.region != s.Region {
-		w.end(o, s.ID, x, true)
+		end(o, s.ID, x)
 		x = nil
 	}
 	if x == nil {
@@ -349,17 +349,15 @@ func (w *writer) membership(o *out, s *Site, x *siteSeries, homes []int32) {
 }
 
 // end marks all series of a site as over.
-func (w *writer) end(o *out, id fleet.SiteID, x *siteSeries, members bool) {
+func end(o *out, id fleet.SiteID, x *siteSeries) {
 	homes := []int32{x.home}
 	for i, l := range x.labels {
 		if x.live[i] {
 			o.add(id.Tenant, homes, l, stale)
 		}
 	}
-	if members {
-		for i := range x.members {
-			o.add(id.Tenant, homes, x.members[i].labels, stale)
-		}
+	for i := range x.members {
+		o.add(id.Tenant, homes, x.members[i].labels, stale)
 	}
 }
 
