@@ -14,7 +14,7 @@ export GOFLAGS := -buildvcs=false
 # time from a fresh clone to a running demo.
 
 .DEFAULT_GOAL := help
-.PHONY: help build ui demo test test-go test-ui test-e2e check generate fmt-check generated-check bench clean tools-chromium tools-protoc
+.PHONY: help build ui demo test test-go test-ui test-e2e check generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-protoc
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,7 +32,7 @@ $(UI)/node_modules/.package-lock.json: $(UI)/package-lock.json
 	@echo "== installing the console's packages"
 	@cd $(UI) && npm ci --no-audit --no-fund --loglevel=error
 
-$(UI)/dist/index.html: $(UI)/node_modules/.package-lock.json $(shell find $(UI)/src $(UI)/public $(UI)/index.html -type f 2>/dev/null)
+$(UI)/dist/index.html: $(UI)/node_modules/.package-lock.json $(UI)/package.json $(UI)/vite.config.ts $(shell find $(UI)/src $(UI)/public $(UI)/index.html -type f 2>/dev/null)
 	@echo "== building the console"
 	@cd $(UI) && npm run build --silent
 
@@ -41,7 +41,7 @@ demo: build ## Start a fleet of 60 sites on this machine and print the link to i
 
 test: test-go test-ui test-e2e ## Run every test: Go, console, and the whole fleet in Chromium
 
-test-go: ## Run the Go tests (the first time several minutes of compiling)
+test-go: tools-elasticsearch ## Run the Go tests (the first time several minutes of compiling)
 	@echo "== go test (the first time it compiles a Kubernetes API server and Cortex: several minutes)"
 	$(GO) test -tags $(TAGS) -timeout 20m ./...
 
@@ -72,6 +72,9 @@ clean: ## Remove what was built (not the data directory)
 
 tools-chromium:
 	@command -v chromium >/dev/null || { echo "== installing Debian's chromium"; $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq chromium >/dev/null; }
+
+tools-elasticsearch:
+	@command -v mvn >/dev/null && command -v java >/dev/null || { echo "== installing Debian's Java runtime and Maven, for a real Elasticsearch in the tests"; $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq default-jre-headless maven >/dev/null; }
 
 tools-protoc:
 	@command -v protoc >/dev/null || { echo "== installing Debian's protobuf-compiler"; $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq protobuf-compiler >/dev/null; }

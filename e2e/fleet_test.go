@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"slices"
@@ -26,6 +27,7 @@ func TestFleet(t *testing.T) {
 		t.Run("faults", func(t *testing.T) { testFaults(t, f) }) &&
 		t.Run("uplink", func(t *testing.T) { testUplink(t, f) }) &&
 		t.Run("policy", func(t *testing.T) { testPolicyEdit(t, f) }) &&
+		t.Run("edge", func(t *testing.T) { testEdgeProcess(t, f) }) &&
 		t.Run("page", func(t *testing.T) { testPage(t, f) }) &&
 		t.Run("kill", func(t *testing.T) { testKill(t, f) })
 	if !ok {
@@ -74,6 +76,19 @@ func testStart(t *testing.T, f *fleet) {
 	}
 	if total > 4096 {
 		t.Errorf("the demo takes %.0f MiB, more than 4 GiB", total)
+	}
+	for _, ops := range []string{"9091", "9092", "9101", "9102", "9103", "9104", "9105", "9106"} {
+		for _, path := range []string{"/metrics", "/-/ready", "/-/healthy", "/debug/", "/debug/status"} {
+			resp, err := http.Get("http://127.0.0.1:" + ops + path)
+			if err != nil {
+				t.Errorf("a role does not explain itself: %v", err)
+				continue
+			}
+			_ = resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				t.Errorf("%s of the role on port %s: %s", path, ops, resp.Status)
+			}
+		}
 	}
 	// The whole way: what a site pushed is in Cortex, with the stamped labels.
 	eventually(t, "samples of every connected site are in Cortex", 30*time.Second, func() error {
