@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -25,8 +24,6 @@ import (
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/obs"
-	"muster.dev/muster/internal/remotewrite"
-	"muster.dev/muster/internal/spool"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/engine"
 	"muster.dev/muster/regional/gateway"
@@ -49,10 +46,12 @@ func start(env *app.Env, c config.Config, r config.Regional) error {
 	if err != nil {
 		return fmt.Errorf("identity of regional %s: %w; `muster control` keeps it in %s", r.Name, err, id)
 	}
-	forward, err := startForward(env, c, r, dir)
+	queues, err := newForwarder(env, filepath.Join(dir, "forward"), c.CortexURL()+"/api/v1/push", r.ForwardBytes)
 	if err != nil {
 		return err
 	}
+	env.Ops.Status("forward", queues.status)
+	forward := queues.forward
 	edge, err := startEngine(env, engine.Options{Name: "edge", Dir: filepath.Join(dir, "edge"), OutOfOrderWindow: window, Forward: forward}, r)
 	if err != nil {
 		return err
@@ -108,27 +107,6 @@ func trust(files *identity.Files) func() *x509.CertPool {
 func limits(r config.Regional) func(fleet.SiteID) gateway.Limits {
 	l := gateway.Limits{Series: r.Limits.Series, SamplesPerSecond: r.Limits.SamplesPerSecond, BodyBytes: r.Limits.BodyBytes, TenantSeries: r.Limits.TenantSeries}
 	return func(fleet.SiteID) gateway.Limits { return l }
-}
-
-// startForward opens the queue of what is acknowledged but not yet in Cortex. At
-// its cap it refuses, the gateway pushes back, and sites keep their samples.
-func startForward(env *app.Env, c config.Config, r config.Regional, dir string) (func(string, []remotewrite.Series) error, error) {
-	queue, err := spool.Open(spool.Options{Dir: filepath.Join(dir, "forward"), MaxBytes: r.ForwardBytes, OnFull: spool.RefuseNew, Logger: env.Log, Registerer: env.Reg})
-	if err != nil {
-		return nil, err
-	}
-	env.Stack.OnStop("forward queue", func(context.Context) error { return queue.Close() })
-	push := c.CortexURL() + "/api/v1/push"
-	sender := remotewrite.NewSender(remotewrite.SenderOptions{
-		Source: queue, Endpoint: func() string { return push }, Client: func() *http.Client { return http.DefaultClient }, Concurrency: 4, UserAgent: "muster-regional/" + obs.Version,
-		Header: func(tenant string) http.Header { return http.Header{"X-Scope-Orgid": {tenant}} }, Logger: env.Log, Registerer: env.Reg,
-	})
-	env.Go("forward", sender.Run)
-	env.Ops.Status("forward", func() any { return map[string]any{"queue": queue.Stats(), "sender": sender.Status()} })
-	return func(tenant string, series []remotewrite.Series) error {
-		_, err := queue.Append(remotewrite.Encode(tenant, series))
-		return err
-	}, nil
 }
 
 func startEngine(env *app.Env, o engine.Options, r config.Regional) (*engine.Engine, error) {
