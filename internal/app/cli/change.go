@@ -3,9 +3,6 @@ package cli
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/registration"
 	"muster.dev/muster/internal/fleet"
 )
 
@@ -251,10 +249,10 @@ func CreateToken(ctx context.Context, c client.Client, tenant, name string, o To
 	if name == "" {
 		name = "token-" + strings.ToLower(rand.Text()[:6])
 	}
-	raw := make([]byte, 32)
-	_, _ = rand.Read(raw) // never fails, by its documentation
-	secret := base64.RawURLEncoding.EncodeToString(raw)
-	hash := sha256.Sum256([]byte(secret))
+	token, err := registration.NewToken(tenant, name)
+	if err != nil {
+		return "", err
+	}
 	for k, v := range o.SiteLabels {
 		if _, err := labels.ValidatedSelectorFromSet(labels.Set{k: v}); err != nil {
 			return "", fmt.Errorf("label %s=%s: %w", k, v, err)
@@ -263,7 +261,7 @@ func CreateToken(ctx context.Context, c client.Client, tenant, name string, o To
 	t := &v1alpha1.RegistrationToken{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: fleet.SystemNamespace(tenant)},
 		Spec: v1alpha1.RegistrationTokenSpec{
-			SecretHash: hex.EncodeToString(hash[:]), AutoApprove: o.AutoApprove, MaxUses: o.MaxUses, SiteLabels: o.SiteLabels, SiteNamePattern: o.SiteNamePattern,
+			SecretHash: token.SecretHash(), AutoApprove: o.AutoApprove, MaxUses: o.MaxUses, SiteLabels: o.SiteLabels, SiteNamePattern: o.SiteNamePattern,
 		},
 	}
 	if o.Expires > 0 {
@@ -275,7 +273,7 @@ func CreateToken(ctx context.Context, c client.Client, tenant, name string, o To
 		}
 		return "", fmt.Errorf("create token: %w", err)
 	}
-	return "muster1." + tenant + "." + name + "." + secret, nil
+	return token.String(), nil
 }
 
 // JoinInfo is what `muster up` leaves in the data directory for `token create`:
