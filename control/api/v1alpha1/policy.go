@@ -116,12 +116,15 @@ type SpoolLimits struct {
 // CollectionPolicyStatus counts the sites.
 type CollectionPolicyStatus struct {
 	// Sites that it selects.
+	// +kubebuilder:default=0
 	// +optional
 	Sites int32 `json:"sites"`
 	// Applied counts sites that report the policy rendered for them.
+	// +kubebuilder:default=0
 	// +optional
 	Applied int32 `json:"applied"`
 	// Rejected counts sites that kept their last good policy.
+	// +kubebuilder:default=0
 	// +optional
 	Rejected int32 `json:"rejected"`
 	// +listType=map
@@ -238,6 +241,7 @@ type Signal struct {
 
 // HealthPolicyStatus counts the sites and names failing signals.
 type HealthPolicyStatus struct {
+	// +kubebuilder:default=0
 	// +optional
 	Sites int32 `json:"sites"`
 	// +listType=map

@@ -49,6 +49,7 @@ type TenantSpec struct {
 type TenantQuotas struct {
 	// Sites is the largest number of sites, decommissioned ones not counted.
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:default=0
 	// +optional
 	Sites int32 `json:"sites,omitempty"`
 	// Series is the largest number of active series over all sites.
@@ -63,6 +64,7 @@ type TenantQuotas struct {
 
 // TenantStatus is what Muster observed.
 type TenantStatus struct {
+	// +kubebuilder:default=0
 	// +optional
 	Sites int32 `json:"sites"`
 	// +listType=map
@@ -253,17 +255,23 @@ type VirtualSiteSpec struct {
 
 // VirtualSiteStatus counts the members; who they are is asked from the health API.
 type VirtualSiteStatus struct {
+	// +kubebuilder:default=0
 	// +optional
 	Sites int32 `json:"sites"`
+	// +kubebuilder:default=0
 	// +optional
 	Green int32 `json:"green"`
+	// +kubebuilder:default=0
 	// +optional
 	Orange int32 `json:"orange"`
+	// +kubebuilder:default=0
 	// +optional
 	Red int32 `json:"red"`
+	// +kubebuilder:default=0
 	// +optional
 	Grey int32 `json:"grey"`
 	// Maintenance counts members in maintenance; they are in no colour's count.
+	// +kubebuilder:default=0
 	// +optional
 	Maintenance int32 `json:"maintenance"`
 	// Members are the names of the sites, sorted, the first 1,000 of them.
@@ -342,6 +350,7 @@ type RegistrationTokenStatus struct {
 	// +kubebuilder:validation:Enum=Active;Exhausted;Expired;Revoked
 	// +optional
 	State string `json:"state,omitempty"`
+	// +kubebuilder:default=0
 	// +optional
 	Uses int32 `json:"uses"`
 	// +optional
