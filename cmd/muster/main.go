@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"muster.dev/muster/internal/app/cli"
 	"muster.dev/muster/internal/app/config"
@@ -20,6 +21,9 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	// kube-apiserver's packages register flags of their own for the whole process;
+	// they are no flags of muster.
+	pflag.CommandLine = pflag.NewFlagSet("muster", pflag.ContinueOnError)
 	err := root().ExecuteContext(ctx)
 	stop()
 	if err != nil && !errors.Is(err, context.Canceled) {

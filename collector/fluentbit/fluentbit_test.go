@@ -1,0 +1,221 @@
+package fluentbit
+
+import (
+	"compress/gzip"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/identity"
+)
+
+// gateway is a regional that answers as the test says, and a site's state directory
+// that trusts it.
+type gateway struct {
+	srv  *httptest.Server
+	dir  string
+	code int
+	head http.Header
+
+	mu       sync.Mutex
+	requests int
+	body     []byte
+	request  *http.Request
+	peer     fleet.SiteID
+}
+
+func start(t *testing.T) *gateway {
+	t.Helper()
+	g := &gateway{dir: t.TempDir(), code: 200}
+	caKey, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "CA"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, _ = x509.ParseCertificate(der)
+	issue := func(u *url.URL) ([]byte, *ecdsa.PrivateKey) {
+		key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		c := &x509.Certificate{SerialNumber: big.NewInt(2), URIs: []*url.URL{u}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}
+		der, err := x509.CreateCertificate(rand.Reader, c, ca, key.Public(), caKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return der, key
+	}
+	cert, key := issue(identity.SiteURI("muster.local", fleet.SiteID{Tenant: "acme", Name: "paris"}))
+	keyDER, _ := x509.MarshalECPrivateKey(key)
+	for name, block := range map[string]*pem.Block{"key.pem": {Type: "EC PRIVATE KEY", Bytes: keyDER}, "cert.pem": {Type: "CERTIFICATE", Bytes: cert}, "bundle.pem": {Type: "CERTIFICATE", Bytes: ca.Raw}} {
+		if err := os.WriteFile(filepath.Join(g.dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.srv = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body io.Reader = r.Body
+		if r.Header.Get("Content-Encoding") == "gzip" {
+			body, _ = gzip.NewReader(r.Body)
+		}
+		b, _ := io.ReadAll(body)
+		g.mu.Lock()
+		g.requests++
+		g.body, g.request = b, r
+		g.peer, _, _ = identity.ParseSite(r.TLS.PeerCertificates[0])
+		code := g.code
+		for k, v := range g.head {
+			w.Header()[k] = v
+		}
+		g.mu.Unlock()
+		if code == 0 { // never answers
+			<-r.Context().Done()
+			return
+		}
+		http.Error(w, "reason", code)
+	}))
+	scert, skey := issue(identity.RegionalURI("muster.local", "eu-1"))
+	g.srv.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{scert}, PrivateKey: skey}}, ClientCAs: identity.PoolOf([]*x509.Certificate{ca}), ClientAuth: tls.RequireAndVerifyClientCert}
+	g.srv.StartTLS()
+	t.Cleanup(g.srv.Close)
+	return g
+}
+
+func (g *gateway) output(t *testing.T, keys map[string]string) *Output {
+	t.Helper()
+	all := map[string]string{"Endpoint": g.srv.URL, "Identity_Dir": g.dir}
+	for k, v := range keys {
+		all[k] = v
+	}
+	cfg, err := ParseConfig(func(k string) string { return all[k] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := New(cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(o.Close)
+	return o
+}
+
+func TestFlush(t *testing.T) {
+	for _, compress := range []string{"gzip", "off"} {
+		g := start(t)
+		o := g.output(t, map[string]string{"Compress": compress})
+		chunk := []byte(strings.Repeat("\x92\xffentry", 1000))
+		if got := o.Flush(chunk, "kube.á"); got != OK {
+			t.Fatalf("%s: outcome %d", compress, got)
+		}
+		if string(g.body) != string(chunk) || g.request.URL.Path != "/api/v1/logs" || g.request.Header.Get("Content-Type") != "application/msgpack" ||
+			g.request.Header.Get("X-Fluent-Tag") != "kube.%C3%A1" || g.peer.String() != "acme/paris" {
+			t.Errorf("%s: %d bytes from %s, %+v", compress, len(g.body), g.peer, g.request.Header)
+		}
+	}
+}
+
+// TestOutcomes: only what can never be taken is dropped.
+func TestOutcomes(t *testing.T) {
+	g := start(t)
+	for code, want := range map[int]Outcome{200: OK, 204: OK, 400: Error, 413: Error, 415: Error, 302: Retry, 401: Retry, 403: Retry, 404: Retry, 408: Retry, 429: Retry, 500: Retry, 503: Retry} {
+		g.mu.Lock()
+		g.code = code
+		g.mu.Unlock()
+		if got := g.output(t, nil).Flush([]byte("x"), "t"); got != want {
+			t.Errorf("%d: outcome %d, want %d", code, got, want)
+		}
+	}
+}
+
+func TestRetryAfterIsObeyed(t *testing.T) {
+	g := start(t)
+	g.code, g.head = 503, http.Header{"Retry-After": {"30"}}
+	o := g.output(t, nil)
+	for range 3 {
+		if got := o.Flush([]byte("x"), "t"); got != Retry {
+			t.Fatalf("outcome %d", got)
+		}
+	}
+	if g.requests != 1 {
+		t.Errorf("%d requests, want 1", g.requests)
+	}
+}
+
+// TestSlowIntake: a flush ends within its timeout, and flushes run side by side.
+func TestSlowIntake(t *testing.T) {
+	g := start(t)
+	g.code = 0
+	o := g.output(t, map[string]string{"Timeout": "1s"})
+	var wg sync.WaitGroup
+	begin := time.Now()
+	for i := range 4 {
+		wg.Go(func() {
+			if got := o.Flush([]byte(fmt.Sprint(i)), "t"); got != Retry {
+				t.Errorf("outcome %d", got)
+			}
+		})
+	}
+	wg.Wait()
+	if took := time.Since(begin); took > 8*time.Second {
+		t.Errorf("took %s", took)
+	}
+}
+
+// TestNotJoinedYet: no certificate is no reason to drop logs; the files are found
+// when they come.
+func TestNotJoinedYet(t *testing.T) {
+	g := start(t)
+	late := t.TempDir()
+	o := g.output(t, map[string]string{"Identity_Dir": late})
+	if got := o.Flush([]byte("x"), "t"); got != Retry {
+		t.Fatalf("outcome %d", got)
+	}
+	for _, name := range []string{"key.pem", "cert.pem", "bundle.pem"} {
+		b, _ := os.ReadFile(filepath.Join(g.dir, name))
+		if err := os.WriteFile(filepath.Join(late, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.ident.checked = time.Time{}
+	if got := o.Flush([]byte("x"), "t"); got != OK {
+		t.Errorf("outcome %d", got)
+	}
+}
+
+func TestParseConfig(t *testing.T) {
+	for _, c := range []struct{ key, value, want string }{
+		{"Endpoint", "", "Endpoint"}, {"Endpoint", "http://x:1", "https://"}, {"Endpoint", "https://x/y", "Endpoint"},
+		{"Timeout", "0", "Timeout"}, {"Timeout", "2h", "Timeout"}, {"Compress", "lz4", "gzip or off"},
+	} {
+		_, err := ParseConfig(func(k string) string {
+			if k == c.key {
+				return c.value
+			}
+			return map[string]string{"Endpoint": "https://x:1"}[k]
+		})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s=%q: %v", c.key, c.value, err)
+		}
+	}
+	cfg, err := ParseConfig(func(k string) string { return map[string]string{"Endpoint": "https://x:1/", "Timeout": "5"}[k] })
+	if want := (Config{"https://x:1", DefaultIdentityDir, 5 * time.Second, true}); err != nil || cfg != want {
+		t.Errorf("%+v %v", cfg, err)
+	}
+}

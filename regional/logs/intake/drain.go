@@ -1,0 +1,305 @@
+package intake
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"muster.dev/muster/internal/spool"
+	"muster.dev/muster/regional/logs/store"
+)
+
+// Sink is where the lines go; a store.Store is one. Write is called by several
+// goroutines at once, with records of one tenant. It says record by record what
+// became of it; a record that is stored already, by its ID, must not be stored
+// twice. After an error all of them are written again later.
+type Sink interface {
+	Write(ctx context.Context, records []Record) (store.Result, error)
+}
+
+// gather is how long a short write waits for more records.
+const gather = 20 * time.Millisecond
+
+// load is what one call of Write gets, and what to acknowledge after it.
+type load struct {
+	tenant  string
+	records []Record
+	bytes   int
+	seqs    []uint64
+}
+
+// loadBytes bounds a load, with the lines of one batch more.
+const loadBytes = 4 << 20
+
+// drain moves batches from the queue to the sink, several at a time, until ctx ends.
+func (in *Intake) drain(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	slots := make(chan struct{}, in.opts.Writers)
+	var down atomic.Int32 // writers that are between attempts
+	var held *load
+	for {
+		l, rest, err := in.collect(ctx, held)
+		held = rest
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, spool.ErrClosed) {
+				return nil
+			}
+			in.log.Error("reading the log queue failed", "err", err)
+			if !pause(ctx, time.Second) {
+				return nil
+			}
+			continue
+		}
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return nil
+		}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			in.write(ctx, l, &down)
+		})
+	}
+}
+
+// collect takes batches of one tenant from the queue until they are enough for a
+// write or no more come. A batch of another tenant is handed back, to begin the
+// next load.
+func (in *Intake) collect(ctx context.Context, l *load) (*load, *load, error) {
+	for l == nil {
+		rec, err := in.queue.Next(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		l = in.open(rec)
+	}
+	wait, cancel := context.WithTimeout(ctx, gather)
+	defer cancel()
+	for len(l.records) < in.opts.WriteLines && l.bytes < loadBytes {
+		rec, err := in.queue.Next(wait)
+		if err != nil {
+			return l, nil, nil // an error of the disk will come again
+		}
+		more := in.open(rec)
+		switch {
+		case more == nil:
+		case more.tenant != l.tenant || len(l.records)+len(more.records) > in.opts.WriteLines:
+			return l, more, nil
+		default:
+			l.records = append(l.records, more.records...)
+			l.seqs = append(l.seqs, more.seqs...)
+			l.bytes += more.bytes
+		}
+	}
+	return l, nil, nil
+}
+
+// open decodes a batch. One that can't be is damage that the spool's checksum has
+// not seen, or from another version: it is kept as a dead letter.
+func (in *Intake) open(rec spool.Record) *load {
+	records, err := in.codec.decode(rec.Data)
+	if err == nil && len(records) > 0 {
+		l := &load{tenant: records[0].Tenant, records: records, seqs: []uint64{rec.Seq}}
+		for i := range records {
+			l.bytes += len(records[i].Message) + 256
+		}
+		return l
+	}
+	if err != nil {
+		in.log.Error("a batch of the log queue can't be read; it is kept with the dead letters", "seq", rec.Seq, "err", err)
+		if err := in.dead.add([]deadLetter{{At: in.opts.Now(), Reason: err.Error(), Batch: rec.Data}}); err != nil {
+			in.log.Error("writing a dead letter failed", "err", err)
+		}
+	}
+	in.queue.Ack(rec.Seq)
+	return nil
+}
+
+// write tries until the sink has taken the load or ctx ends.
+func (in *Intake) write(ctx context.Context, l *load, down *atomic.Int32) {
+	failing := false
+	defer func() {
+		if failing && down.Add(-1) == 0 && ctx.Err() == nil {
+			in.metrics.storeDown.Set(0)
+			in.status.set(Condition{Type: ConditionStoreDown}, false)
+		}
+	}()
+	backoff := in.opts.MinBackoff
+	records := l.records
+	for {
+		left, err := in.attempt(ctx, l.tenant, records)
+		if err == nil {
+			for _, seq := range l.seqs {
+				in.queue.Ack(seq)
+			}
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if len(left) < len(records) {
+			backoff = in.opts.MinBackoff // it takes some
+		}
+		records = left
+		if !failing {
+			failing = true
+			down.Add(1)
+			in.metrics.storeDown.Set(1)
+			in.status.set(Condition{Type: ConditionStoreDown, Message: "log lines wait in the queue: " + err.Error()}, true)
+			in.log.Warn("writing log lines to the store failed; trying again", "tenant", l.tenant, "lines", len(records), "err", err)
+		}
+		in.metrics.retried.Inc()
+		if !pause(ctx, time.Duration(rand.Int64N(int64(backoff)))+time.Millisecond) {
+			return
+		}
+		backoff = min(2*backoff, in.opts.MaxBackoff)
+	}
+}
+
+// attempt writes once. With an error it returns the records that must be written
+// again.
+func (in *Intake) attempt(ctx context.Context, tenant string, records []Record) ([]Record, error) {
+	res, err := in.opts.Sink.Write(ctx, records)
+	if err != nil {
+		return records, err
+	}
+	for _, f := range append(slices.Clone(res.Dead), res.Retry...) {
+		if f.Index < 0 || f.Index >= len(records) {
+			return records, fmt.Errorf("the store speaks of record %d of %d", f.Index, len(records))
+		}
+	}
+	if err := in.bury(tenant, records, res.Dead); err != nil {
+		return records, fmt.Errorf("keep refused log lines: %w", err)
+	}
+	in.metrics.written.Add(float64(len(records) - len(res.Dead) - len(res.Retry)))
+	in.metrics.duplicates.Add(float64(res.Duplicates))
+	if len(res.Retry) == 0 {
+		return nil, nil
+	}
+	left := make([]Record, 0, len(res.Retry))
+	for _, f := range res.Retry {
+		left = append(left, records[f.Index])
+	}
+	return left, fmt.Errorf("%d of %d records not taken: %s", len(left), len(records), res.Retry[0].Reason)
+}
+
+// bury keeps records that the store will never take. They are done with then.
+func (in *Intake) bury(tenant string, records []Record, dead []store.Failure) error {
+	if len(dead) == 0 {
+		return nil
+	}
+	now := in.opts.Now()
+	letters := make([]deadLetter, 0, len(dead))
+	for _, f := range dead {
+		letters = append(letters, deadLetter{At: now, Reason: f.Reason, Record: &records[f.Index]})
+	}
+	if err := in.dead.add(letters); err != nil {
+		return err
+	}
+	in.metrics.deadLettered.Add(float64(len(letters)))
+	in.log.Warn("the store refused log lines; they are kept with the dead letters", "file", in.dead.path, "tenant", tenant, "lines", len(letters), "reason", letters[0].Reason)
+	return nil
+}
+
+// deadLetter is a line of the dead-letter file, in JSON.
+type deadLetter struct {
+	At     time.Time `json:"at"`
+	Reason string    `json:"reason"`
+	Record *Record   `json:"record,omitempty"`
+	Batch  []byte    `json:"batch,omitempty"` // in base64, when it could not be read
+}
+
+// deadLetters is a file that is moved to NAME.1 when it is half of the cap, over
+// the one before it.
+type deadLetters struct {
+	path    string
+	half    int64
+	written atomic.Uint64
+
+	mu   sync.Mutex
+	file *os.File
+	size int64
+}
+
+func openDeadLetters(dir string, limit int64) (*deadLetters, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	d := &deadLetters{path: filepath.Join(dir, "dead-letters.jsonl"), half: limit / 2}
+	return d, d.open()
+}
+
+func (d *deadLetters) open() error {
+	f, err := os.OpenFile(d.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	st, err := f.Stat()
+	if err != nil {
+		_ = f.Close()
+		return err
+	}
+	d.file, d.size = f, st.Size()
+	return nil
+}
+
+// add is durable when it returns.
+func (d *deadLetters) add(letters []deadLetter) error {
+	if len(letters) == 0 {
+		return nil
+	}
+	var b []byte
+	for _, l := range letters {
+		line, err := json.Marshal(l)
+		if err != nil {
+			return err
+		}
+		b = append(append(b, line...), '\n')
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.file == nil {
+		if err := d.open(); err != nil {
+			return err
+		}
+	}
+	if d.size > 0 && d.size+int64(len(b)) > d.half {
+		_ = d.file.Close()
+		d.file = nil
+		if err := os.Rename(d.path, d.path+".1"); err != nil {
+			return err
+		}
+		if err := d.open(); err != nil {
+			return err
+		}
+	}
+	n, err := d.file.Write(b)
+	d.size += int64(n)
+	if err == nil {
+		err = d.file.Sync()
+	}
+	if err == nil {
+		d.written.Add(uint64(len(letters)))
+	}
+	return err
+}
+
+func (d *deadLetters) close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.file == nil {
+		return nil
+	}
+	err := d.file.Close()
+	d.file = nil
+	return err
+}

@@ -1,0 +1,241 @@
+package intake
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"net"
+	"runtime"
+	"testing"
+	"time"
+
+	"muster.dev/muster/internal/fleet"
+)
+
+// heap is what is alive, in bytes.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestHostileClient: whatever one site sends, it holds no more than its share of
+// memory, is cut off, and another site's lines get through meanwhile.
+func TestHostileClient(t *testing.T) {
+	gz := func(n int) []byte {
+		var b bytes.Buffer
+		w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed)
+		zeros := make([]byte, 1<<20)
+		for range n {
+			_, _ = w.Write(zeros)
+		}
+		_ = w.Close()
+		return b.Bytes()
+	}
+	bomb := mp{0x93}.str("t").bin(gz(64)).amap(2).str("compressed", "gzip", "chunk", "b")
+	for name, msg := range map[string][]byte{
+		"a str of 4 GiB":             {0x93, 0xdb, 0xff, 0xff, 0xff, 0xff},
+		"a bin of 4 GiB":             {0x93, 0xa1, 't', 0xc6, 0xff, 0xff, 0xff, 0xff},
+		"an array of 4 billion":      {0x93, 0xa1, 't', 0xdd, 0xff, 0xff, 0xff, 0xff},
+		"a map of 4 billion":         {0x93, 0xa1, 't', 0x91, 0xdf, 0xff, 0xff, 0xff, 0xff},
+		"deep arrays":                bytes.Repeat([]byte{0x91}, 1<<20),
+		"deep maps":                  append([]byte{0x93, 0xa1, 't', 0x91, 0x92, 0x01}, bytes.Repeat([]byte{0x81, 0x01}, 100)...),
+		"a reserved byte":            {0x93, 0xc1},
+		"no message":                 {0xc0},
+		"HTTP":                       []byte("GET / HTTP/1.1\r\n\r\n"),
+		"a gzip bomb":                bomb,
+		"an array of empty strings":  append(mp{0x93}.str("t").array(60000), bytes.Repeat([]byte{0xa0}, 30000)...),
+		"options that are no map":    {0x93, 0xa1, 't', 0x90, 0x01},
+		"a chunk id that is a map":   append(mp{0x93}.str("t").array(0).amap(1).str("chunk"), 0x80),
+		"an unknown compression":     mp{0x93}.str("t").bin([]byte("x")).amap(1).str("compressed", "lzma"),
+		"gzip that is none":          mp{0x93}.str("t").bin([]byte("x")).amap(1).str("compressed", "gzip"),
+		"zstd with a window of 2 GB": mp{0x93}.str("t").bin([]byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8, 0x01, 0x00, 0x00}).amap(1).str("compressed", "zstd"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, func(o *Options) {
+				o.HTTPListen, o.MaxMessageBytes, o.MaxPayloadBytes, o.MessageTime = "", 1<<20, 2<<20, 300*time.Millisecond
+			})
+			var conns []net.Conn
+			before := heap()
+			for range 8 {
+				c := r.dial(t, paris)
+				go func() { _, _ = c.Write(msg) }() // may block or fail
+				conns = append(conns, c)
+			}
+			if got := send(t, r.dial(t, berlin), forward("ok", 1, func(int) string { return "x" })); got != ackOf("ok") {
+				t.Fatalf("the other site: ack %q", got)
+			}
+			for _, c := range conns {
+				closed(t, c)
+			}
+			if grown := heap() - before; grown > r.opts.SiteMemory {
+				t.Errorf("the heap grew by %d bytes; a site may hold %d", grown, r.opts.SiteMemory)
+			}
+			if st := r.Status(); st.MemoryPeak > 2*r.opts.SiteMemory || st.MemoryUsed != 0 {
+				t.Errorf("peak %d bytes, now %d; a site may hold %d", st.MemoryPeak, st.MemoryUsed, r.opts.SiteMemory)
+			}
+		})
+	}
+}
+
+// TestManyLargeMessages: connections that all send a large message without ending it
+// hold what one site may hold, not what all of them sent.
+func TestManyLargeMessages(t *testing.T) {
+	r := start(t, func(o *Options) {
+		o.HTTPListen, o.MaxMessageBytes, o.MaxPayloadBytes, o.SiteMemory, o.MessageTime = "", 4<<20, 4<<20, 12<<20, 3*time.Second
+	})
+	const conns = 24
+	before := heap()
+	var open []net.Conn
+	for range conns {
+		c := r.dial(t, paris)
+		open = append(open, c)
+		go func() {
+			_, _ = c.Write(append(mp{0x93, 0xa1, 't', 0xc6, 0x00, 0x3f, 0x00, 0x00}, make([]byte, 3<<20)...))
+		}()
+	}
+	eventually(t, "the site's share is used up", func() bool {
+		r.memory.mu.Lock()
+		defer r.memory.mu.Unlock()
+		return r.memory.used > 8<<20
+	})
+	// The test's own half of the connections is in the heap too: the bytes of each.
+	if grown := heap() - before; grown > 12<<20+conns*(3<<20+256<<10) {
+		t.Errorf("the heap grew by %d MiB", grown>>20)
+	}
+	if got := send(t, r.dial(t, berlin), forward("ok", 1, func(int) string { return "x" })); got != ackOf("ok") {
+		t.Fatalf("the other site: ack %q", got)
+	}
+	for _, c := range open {
+		closed(t, c)
+	}
+	if st := r.Status(); st.MemoryPeak > 13<<20 || st.MemoryUsed != 0 {
+		t.Errorf("peak %d bytes, now %d; the site may hold %d", st.MemoryPeak, st.MemoryUsed, 12<<20)
+	}
+}
+
+// TestConnectionsOfASite are bounded, and those of others are not.
+func TestConnectionsOfASite(t *testing.T) {
+	r := start(t, func(o *Options) {
+		o.Limits = func(fleet.SiteID) SiteLimits { return SiteLimits{Connections: 3} }
+	})
+	for i := range 3 {
+		send(t, r.dial(t, paris), forward(fmt.Sprint(i), 1, func(int) string { return "x" }))
+	}
+	closed(t, r.dial(t, paris))
+	if got := send(t, r.dial(t, berlin), forward("ok", 1, func(int) string { return "x" })); got != ackOf("ok") {
+		t.Errorf("ack %q", got)
+	}
+}
+
+// TestSlowLoris: a peer that never finishes its TLS handshake, one that never
+// finishes a message and one that never starts one are all cut off.
+func TestSlowLoris(t *testing.T) {
+	r := start(t, func(o *Options) {
+		o.HandshakeTime, o.MessageTime, o.IdleTime = 200*time.Millisecond, 200*time.Millisecond, 300*time.Millisecond
+	})
+	raw, err := net.Dial("tcp", r.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	_ = raw.SetDeadline(time.Now().Add(15 * time.Second))
+	_, _ = raw.Write([]byte{0x16})
+	closed(t, raw)
+	c := r.dial(t, paris)
+	_, _ = c.Write([]byte{0x93, 0xa4})
+	closed(t, c)
+	closed(t, r.dial(t, paris))
+}
+
+// TestBudget: a site over its budget is delayed, then cut off without an ack; it
+// loses nothing, and is named.
+func TestBudget(t *testing.T) {
+	r := start(t, func(o *Options) {
+		o.MaxDelay = 200 * time.Millisecond
+		o.Limits = func(id fleet.SiteID) SiteLimits {
+			if id == paris {
+				return SiteLimits{BytesPerSecond: 100}
+			}
+			return SiteLimits{}
+		}
+	})
+	big := func(int) string { return fmt.Sprintf("%0500d", 0) }
+	if got := send(t, r.dial(t, paris), forward("first", 20, big)); got != ackOf("first") {
+		t.Fatalf("ack %q", got)
+	}
+	c := r.dial(t, paris)
+	if _, err := c.Write(forward("second", 20, big)); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, c)
+	if got := send(t, r.dial(t, berlin), forward("first", 20, big)); got != ackOf("first") {
+		t.Errorf("the other site: ack %q", got)
+	}
+	if conds := r.Status().Conditions; len(conds) != 1 || conds[0].Site != paris || conds[0].Type != ConditionOverBudget {
+		t.Errorf("%+v", conds)
+	}
+	eventually(t, "what was acknowledged", func() bool { return r.sink.count() == 40 })
+}
+
+// TestStreams: lines of denied streams are left out and acknowledged.
+func TestStreams(t *testing.T) {
+	r := start(t, func(o *Options) {
+		o.Limits = func(fleet.SiteID) SiteLimits {
+			return SiteLimits{Allow: []string{"pod/*", "unit/kubelet.service"}, Deny: []string{"pod/kube-system/*"}}
+		}
+	})
+	b := mp{0x93}.str("t").array(4)
+	now := time.Now()
+	b = b.entry(now, "log", "1", "namespace", "shop", "pod", "web-1", "container", "web")
+	b = b.entry(now, "log", "2", "namespace", "kube-system", "pod", "dns-1", "container", "dns")
+	b = b.entry(now, "MESSAGE", "3", "_SYSTEMD_UNIT", "kubelet.service")
+	b = b.entry(now, "MESSAGE", "4", "_SYSTEMD_UNIT", "ssh.service")
+	if got := send(t, r.dial(t, paris), b.amap(1).str("chunk", "c")); got != ackOf("c") {
+		t.Fatalf("ack %q", got)
+	}
+	eventually(t, "two lines", func() bool { return r.sink.count() == 2 })
+	if all := r.sink.all(); all[0].Message+all[1].Message != "13" {
+		t.Errorf("%v", all)
+	}
+	if st := r.Status().Sites[0]; st.Dropped != 2 {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestGlob(t *testing.T) {
+	for _, c := range []struct {
+		pattern, s string
+		want       bool
+	}{
+		{"a", "a", true}, {"a", "ab", false}, {"*", "", true}, {"a*", "abc", true}, {"*c", "abc", true}, {"a*c", "abc", true}, {"a*c", "ab", false},
+		{"a*a", "a", false}, {"pod/*/web-*/*", "pod/shop/web-1/web", true}, {"pod/*/web-*/*", "pod/shop/db-1/web", false}, {"*b*b*", "ab", false},
+	} {
+		if got := glob(c.pattern, c.s); got != c.want {
+			t.Errorf("glob(%q, %q) = %v", c.pattern, c.s, got)
+		}
+	}
+}
+
+// TestScannerRefusesAtTheHeader: what can't fit is refused before it is sent.
+func TestScannerRefusesAtTheHeader(t *testing.T) {
+	for name, c := range map[string]struct {
+		msg  []byte
+		want error
+	}{
+		"str":      {[]byte{0x93, 0xdb, 0xff, 0xff, 0xff, 0xff}, errLarge},
+		"bin":      {[]byte{0x93, 0xa1, 't', 0xc6, 0x00, 0x10, 0x00, 0x00}, errLarge},
+		"ext":      {[]byte{0xc9, 0xff, 0xff, 0xff, 0xff, 0x00}, errLarge},
+		"array":    {[]byte{0x93, 0xa1, 't', 0xdd, 0xff, 0xff, 0xff, 0xff}, errLarge},
+		"map":      {[]byte{0xdf, 0xff, 0xff, 0xff, 0xff}, errLarge},
+		"many":     {bytes.Repeat([]byte{0xdc, 0x40, 0x00}, 8), errLarge},
+		"deep":     {bytes.Repeat([]byte{0x91}, maxDepth+1), errDeep},
+		"reserved": {[]byte{0x92, 0xc1}, errInvalid},
+	} {
+		var s scanner
+		if done, err := s.run(c.msg, 100_000); done || err != c.want {
+			t.Errorf("%s: %v %v, want %v", name, done, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,328 @@
+package intake
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/s2"
+	"github.com/klauspost/compress/zstd"
+
+	"muster.dev/muster/internal/spool"
+)
+
+// zstdWindow is the largest window that a sender's zstd frame may ask for, in bytes.
+const zstdWindow = 8 << 20
+
+// workBytes is what queueing a message takes beside its payload, at most: the open
+// batch, and its compressed form.
+const workBytes = 3 * batchBytes
+
+// delivery is one message or request on its way into the queue.
+type delivery struct {
+	site     *site
+	region   string
+	tag      []byte
+	hash     hash
+	records  iter.Seq2[entry, error]
+	wantTime bool // the records' own fields hold their times
+	// wait is until when to wait for room in the queue; without a deadline a full
+	// queue is an error at once.
+	wait context.Context
+}
+
+// outcome counts what became of the records.
+type outcome struct {
+	lines, dropped, malformed, marks int
+	total                            int    // entries, of all kinds
+	first                            string // what is wrong with the first malformed one
+}
+
+// worker has the buffers for one delivery at a time.
+type worker struct {
+	in     *Intake
+	reader reader
+	batch  batch
+	out    []byte
+}
+
+func (in *Intake) newWorker() *worker {
+	return &worker{in: in, reader: reader{maxLine: in.opts.MaxLineBytes}}
+}
+
+// release gives large buffers back.
+func (w *worker) release() {
+	if cap(w.batch.buf) > keepBuffer {
+		w.batch.buf = nil
+	}
+	if cap(w.out) > keepBuffer {
+		w.out = nil
+	}
+	if cap(w.reader.text) > keepBuffer {
+		w.reader.text = nil
+	}
+}
+
+// deliver puts the records into the queue. When it returns nil, all that are wanted
+// are on disk. After an error some may be; they will come again with the same ids.
+func (w *worker) deliver(d delivery) (outcome, error) {
+	var o outcome
+	var l line
+	var group value
+	now := w.in.opts.Now()
+	oldest, newest := now.Add(-w.in.opts.MaxPast).UnixNano(), now.Add(w.in.opts.MaxAhead).UnixNano()
+	streams := d.site.streams()
+	w.batch.reset(d.site.id, d.region, d.hash.prefix())
+	var failed error
+	retimed := 0
+	for e, err := range d.records {
+		index := o.total
+		o.total++
+		switch {
+		case err != nil || e.malformed:
+			if o.malformed++; o.first == "" {
+				o.first = fmt.Sprintf("record %d: want [time, record] or [[time, metadata], record]", index+1)
+				if err != nil {
+					o.first = fmt.Sprintf("record %d: %v", index+1, err)
+				}
+			}
+			continue
+		case e.group == groupStart:
+			o.marks++
+			group = e.record
+			continue
+		case e.group == groupEnd:
+			o.marks++
+			group = value{}
+			continue
+		}
+		l.index, l.time = index, e.time
+		w.reader.read(&l, d.tag, e.record, e.meta, group, d.wantTime)
+		if l.time < oldest || l.time > newest {
+			if l.time != 0 {
+				retimed++
+			}
+			l.time = now.UnixNano()
+		}
+		if !streams.wants(&l) {
+			o.dropped++
+			continue
+		}
+		o.lines++
+		w.batch.add(&l)
+		if len(w.batch.buf) >= batchBytes {
+			if failed = w.put(d.wait); failed != nil {
+				break
+			}
+		}
+	}
+	if failed == nil && w.batch.lines > 0 {
+		failed = w.put(d.wait)
+	}
+	w.account(d.site, o, retimed)
+	return o, failed
+}
+
+// Errors of a delivery that the sender must repeat.
+var (
+	errQueueFull  = errors.New("the log queue is full")
+	errQueueWrite = errors.New("the log queue can't be written")
+)
+
+// put queues the open batch.
+func (w *worker) put(wait context.Context) error {
+	w.out = w.in.codec.encode(w.out[:0], &w.batch)
+	w.batch.clear()
+	for {
+		_, err := w.in.queue.Append(w.out)
+		if err == nil {
+			return nil
+		}
+		// A disk that is full or broken is no different to the sender: it keeps the
+		// lines. To the operator it is.
+		what := errQueueWrite
+		if errors.Is(err, spool.ErrFull) {
+			what = errQueueFull
+		}
+		w.in.queueFull(err)
+		if wait == nil || !pause(wait, 100*time.Millisecond) {
+			return fmt.Errorf("%w: %w", what, err)
+		}
+	}
+}
+
+func (in *Intake) queueFull(err error) {
+	in.lastFull.Store(in.opts.Now().UnixNano())
+	in.metrics.full.Set(1)
+	in.status.set(Condition{Type: ConditionQueueFull, Message: "senders are not acknowledged: " + err.Error()}, true)
+}
+
+// pause returns false if ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (w *worker) account(s *site, o outcome, retimed int) {
+	m := w.in.metrics
+	m.lines.WithLabelValues(s.id.Tenant, s.id.Name).Add(float64(o.lines))
+	count := func(reason string, n int) {
+		if n > 0 {
+			m.dropped.WithLabelValues(reason).Add(float64(n))
+		}
+	}
+	count("stream", o.dropped)
+	count("malformed", o.malformed)
+	m.changed.WithLabelValues("utf8").Add(float64(w.reader.repaired))
+	m.changed.WithLabelValues("truncated").Add(float64(w.reader.truncated))
+	m.changed.WithLabelValues("time").Add(float64(retimed))
+	if w.reader.repaired > 0 {
+		w.in.warn(s, "utf8", "log lines with bytes that are no UTF-8; they were replaced by U+FFFD", "fields", w.reader.repaired)
+	}
+	if o.malformed > 0 {
+		w.in.warn(s, "malformed", "log entries that are no records were left out", "entries", o.malformed, "first", o.first)
+	}
+	m.changed.WithLabelValues("labels").Add(float64(w.reader.unlabelled))
+	w.reader.repaired, w.reader.truncated, w.reader.unlabelled = 0, 0, 0
+	s.mu.Lock()
+	s.lines += uint64(o.lines)
+	s.dropped += uint64(o.dropped)
+	s.malformed += uint64(o.malformed)
+	s.mu.Unlock()
+}
+
+// budget waits until the site may send, as long as ctx allows, and then takes n
+// bytes. It returns how long the site still has to wait if ctx ended first.
+func (in *Intake) budget(ctx context.Context, s *site, n int) (time.Duration, bool) {
+	s.configure(in.opts.Now(), in.limits(s.id))
+	for {
+		debt := s.debt(in.opts.Now())
+		if debt <= 0 {
+			s.pay(in.opts.Now(), n)
+			s.mu.Lock()
+			s.bytes += uint64(n)
+			s.mu.Unlock()
+			in.metrics.bytes.WithLabelValues(s.id.Tenant, s.id.Name).Add(float64(n))
+			return 0, true
+		}
+		in.overBudget(s, true)
+		if ctx == nil || !pause(ctx, min(debt, time.Second)) {
+			return debt, false
+		}
+	}
+}
+
+func (in *Intake) overBudget(s *site, over bool) {
+	s.mu.Lock()
+	changed := s.overBudget != over
+	s.overBudget = over
+	limit := s.bucket.Limit()
+	s.mu.Unlock()
+	if changed {
+		in.status.set(Condition{Site: s.id, Type: ConditionOverBudget,
+			Message: fmt.Sprintf("sends more log bytes than its budget of %.0f a second; lines are delayed, not lost", float64(limit))}, over)
+	}
+}
+
+// unpackers are decompressors that are used again.
+type unpackers struct{ gzip, zstd sync.Pool }
+
+var errCompression = errors.New("unknown compression; want gzip or zstd")
+
+// unpack decompresses b into memory of the lease, up to the limit.
+func (in *Intake) decompress(ctx context.Context, l *lease, how string, b []byte) ([]byte, error) {
+	switch how {
+	case "gzip":
+		z, _ := in.unpack.gzip.Get().(*gzip.Reader)
+		if z == nil {
+			z = new(gzip.Reader)
+		}
+		defer in.unpack.gzip.Put(z)
+		if err := z.Reset(bytes.NewReader(b)); err != nil {
+			return nil, err
+		}
+		return in.readAll(ctx, l, z, in.opts.MaxPayloadBytes, len(b), nil)
+	case "zstd":
+		if err := l.grow(ctx, zstdWindow); err != nil {
+			return nil, err
+		}
+		defer l.shrink(zstdWindow)
+		z, _ := in.unpack.zstd.Get().(*zstd.Decoder)
+		if z == nil {
+			var err error
+			if z, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow)); err != nil {
+				return nil, err
+			}
+		}
+		defer in.unpack.zstd.Put(z)
+		if err := z.Reset(bytes.NewReader(b)); err != nil {
+			return nil, err
+		}
+		defer func() { _ = z.Reset(nil) }()
+		return in.readAll(ctx, l, z, in.opts.MaxPayloadBytes, len(b), nil)
+	case "snappy": // Fluent Bit's http output: one block
+		n, err := s2.DecodedLen(b)
+		if err != nil {
+			return nil, err
+		}
+		if n > in.opts.MaxPayloadBytes {
+			return nil, errLarge
+		}
+		if err := l.grow(ctx, int64(n)); err != nil {
+			return nil, err
+		}
+		return s2.Decode(nil, b)
+	}
+	return nil, errCompression
+}
+
+// readAll reads r to its end into a buffer that grows as bytes come, in the lease
+// before in fact, up to limit bytes. before, if not nil, is called before each read
+// with what has come so far.
+func (in *Intake) readAll(ctx context.Context, l *lease, r io.Reader, limit, guess int, before func(int)) ([]byte, error) {
+	n := min(max(guess, 4<<10), limit+1)
+	if err := l.grow(ctx, int64(n)); err != nil {
+		return nil, err
+	}
+	buf := make([]byte, 0, n)
+	for {
+		if len(buf) == cap(buf) {
+			if len(buf) > limit {
+				return nil, errLarge
+			}
+			n := min(2*cap(buf), limit+1)
+			// Old and new are held until the copy is done.
+			if err := l.grow(ctx, int64(n)); err != nil {
+				return nil, err
+			}
+			bigger := append(make([]byte, 0, n), buf...)
+			l.shrink(int64(cap(buf)))
+			buf = bigger
+		}
+		if before != nil {
+			before(len(buf))
+		}
+		n, err := r.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		switch {
+		case len(buf) > limit:
+			return nil, errLarge
+		case errors.Is(err, io.EOF):
+			return buf, nil
+		case err != nil:
+			return nil, err
+		}
+	}
+}

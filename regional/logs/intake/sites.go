@@ -1,0 +1,264 @@
+package intake
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"muster.dev/muster/internal/fleet"
+)
+
+// SiteLimits is what one site may send. A zero field means the default.
+type SiteLimits struct {
+	// BytesPerSecond is the average, uncompressed; default 1 MiB/s. A site may send
+	// burstSeconds of it at once.
+	BytesPerSecond int64
+	// Connections at a time, of the forward protocol and requests over HTTP
+	// together; default 32.
+	Connections int
+	// Allow and Deny select streams. A stream's name is pod/NAMESPACE/POD/CONTAINER,
+	// unit/NAME, or other; in a pattern * stands for any characters, / included.
+	// Nothing in Allow allows all; Deny wins. Lines of other streams are dropped,
+	// counted and acknowledged.
+	Allow, Deny []string
+}
+
+// Defaults of SiteLimits.
+const (
+	DefaultBytesPerSecond = 1 << 20
+	DefaultConnections    = 32
+	burstSeconds          = 30
+	// chunksRemembered of each site: a chunk is sent again within seconds or minutes
+	// of its first time. Older ones are told by the ids of their records.
+	chunksRemembered = 256
+)
+
+func (l SiteLimits) withDefaults() SiteLimits {
+	if l.BytesPerSecond <= 0 {
+		l.BytesPerSecond = DefaultBytesPerSecond
+	}
+	l.BytesPerSecond = min(l.BytesPerSecond, 1<<30)
+	if l.Connections <= 0 {
+		l.Connections = DefaultConnections
+	}
+	return l
+}
+
+// site is what is kept of a site while it is connected and an hour longer: a few
+// kilobytes, whatever it sends.
+type site struct {
+	id fleet.SiteID
+
+	mu       sync.Mutex
+	region   string
+	conns    int
+	lastSeen time.Time
+	bucket   *rate.Limiter // bytes; may go into debt, so that no message is too large to ever pass
+	memory   int64         // held by the site's messages; guarded by memory.mu
+	allow    []string
+	deny     []string
+	chunks   map[hash]struct{} // acknowledged lately
+	ring     []hash            // the same, oldest at next
+	next     int
+	warned   map[string]time.Time
+
+	lines, bytes, dropped, malformed, duplicates uint64
+	overBudget                                   bool
+	lastError                                    string
+	lastErrorAt                                  time.Time
+}
+
+func newSite(id fleet.SiteID) *site {
+	return &site{id: id, chunks: map[hash]struct{}{}, warned: map[string]time.Time{}, bucket: rate.NewLimiter(DefaultBytesPerSecond, DefaultBytesPerSecond*burstSeconds)}
+}
+
+func (s *site) configure(now time.Time, l SiteLimits) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bucket.Limit() != rate.Limit(l.BytesPerSecond) {
+		s.bucket.SetLimitAt(now, rate.Limit(l.BytesPerSecond))
+		s.bucket.SetBurstAt(now, int(l.BytesPerSecond)*burstSeconds)
+	}
+	s.allow, s.deny = l.Allow, l.Deny
+}
+
+// debt is how long until the site may send again; 0: now.
+func (s *site) debt(now time.Time) time.Duration {
+	tokens := s.bucket.TokensAt(now)
+	if tokens >= 0 {
+		return 0
+	}
+	return time.Duration(-tokens / float64(s.bucket.Limit()) * float64(time.Second))
+}
+
+// pay takes n bytes from the budget, into debt if need be.
+func (s *site) pay(now time.Time, n int) {
+	for n > 0 {
+		part := min(n, s.bucket.Burst())
+		s.bucket.ReserveN(now, part)
+		n -= part
+	}
+}
+
+// known tells whether a message was acknowledged lately.
+func (s *site) known(h hash) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.chunks[h]
+	return ok
+}
+
+func (s *site) remember(h hash) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.chunks[h]; ok {
+		return
+	}
+	if len(s.ring) < chunksRemembered {
+		s.ring = append(s.ring, h)
+	} else {
+		delete(s.chunks, s.ring[s.next])
+		s.ring[s.next] = h
+		s.next = (s.next + 1) % chunksRemembered
+	}
+	s.chunks[h] = struct{}{}
+}
+
+// streams decides what a site's lines may be. It remembers the last answer, since
+// lines of one stream come together.
+type streams struct {
+	allow, deny []string
+	name, last  []byte
+	allowed     bool
+}
+
+func (s *site) streams() streams {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return streams{allow: s.allow, deny: s.deny}
+}
+
+func (s *streams) wants(l *line) bool {
+	if len(s.allow) == 0 && len(s.deny) == 0 {
+		return true
+	}
+	s.name = s.name[:0]
+	switch {
+	case len(l.pod) > 0:
+		for i, part := range [][]byte{[]byte("pod"), l.namespace, l.pod, l.container} {
+			if i > 0 {
+				s.name = append(s.name, '/')
+			}
+			s.name = append(s.name, part...)
+		}
+	case len(l.unit) > 0:
+		s.name = append(append(s.name, "unit/"...), l.unit...)
+	default:
+		s.name = append(s.name, "other"...)
+	}
+	if string(s.name) != string(s.last) {
+		s.last = append(s.last[:0], s.name...)
+		match := func(p string) bool { return glob(p, string(s.name)) }
+		s.allowed = (len(s.allow) == 0 || slices.ContainsFunc(s.allow, match)) && !slices.ContainsFunc(s.deny, match)
+	}
+	return s.allowed
+}
+
+// glob matches with * for any characters. Each part between stars is searched for
+// once, from the left, so that it takes linear time.
+func glob(pattern, s string) bool {
+	parts := strings.Split(pattern, "*")
+	if len(parts) == 1 {
+		return pattern == s
+	}
+	rest, ok := strings.CutPrefix(s, parts[0])
+	if !ok {
+		return false
+	}
+	for _, p := range parts[1 : len(parts)-1] {
+		i := strings.Index(rest, p)
+		if i < 0 {
+			return false
+		}
+		rest = rest[i+len(p):]
+	}
+	return strings.HasSuffix(rest, parts[len(parts)-1])
+}
+
+// memory counts the bytes that messages hold, of all sites and of each.
+type memory struct {
+	total, perSite int64 // the limits
+
+	mu         sync.Mutex
+	used, peak int64
+	freed      chan struct{} // closed and replaced whenever something is given back
+}
+
+func newMemory(total, perSite int64) *memory {
+	return &memory{total: total, perSite: perSite, freed: make(chan struct{})}
+}
+
+var errMemory = errors.New("too many bytes in flight")
+
+// take reserves n bytes, and waits until ctx ends if there are too few.
+func (m *memory) take(ctx context.Context, s *site, n int64) error {
+	if n > m.perSite || n > m.total {
+		return errLarge
+	}
+	for {
+		m.mu.Lock()
+		if m.used+n <= m.total && s.memory+n <= m.perSite {
+			m.used += n
+			s.memory += n
+			m.peak = max(m.peak, m.used)
+			m.mu.Unlock()
+			return nil
+		}
+		freed := m.freed
+		m.mu.Unlock()
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return errMemory
+		}
+	}
+}
+
+func (m *memory) give(s *site, n int64) {
+	if n == 0 {
+		return
+	}
+	m.mu.Lock()
+	m.used -= n
+	s.memory -= n
+	close(m.freed)
+	m.freed = make(chan struct{})
+	m.mu.Unlock()
+}
+
+// lease is what one message holds.
+type lease struct {
+	m *memory
+	s *site
+	n int64
+}
+
+func (l *lease) grow(ctx context.Context, n int64) error {
+	if err := l.m.take(ctx, l.s, n); err != nil {
+		return err
+	}
+	l.n += n
+	return nil
+}
+
+func (l *lease) free() { l.shrink(l.n) }
+
+func (l *lease) shrink(n int64) {
+	l.m.give(l.s, n)
+	l.n -= n
+}
