@@ -1,0 +1,280 @@
+package elastic
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/elastic/go-elasticsearch/v8/esapi"
+
+	"muster.dev/muster/internal/testkit/elasticsearch"
+	"muster.dev/muster/regional/logs/store"
+	"muster.dev/muster/regional/logs/store/storetest"
+)
+
+var lines = flag.Int("lines", 20000, "log lines in the store that BenchmarkSearch queries")
+
+var prefixes atomic.Int64
+
+func open(t testing.TB, o Options) *Store {
+	t.Helper()
+	if o.Prefix == "" {
+		o.Prefix = fmt.Sprintf("t%d", prefixes.Add(1))
+	}
+	s, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if all, err := s.Indices(ctx); err == nil { // it may be dead by now
+			for _, name := range all {
+				if err := s.do(ctx, esapi.IndicesDeleteRequest{Index: []string{name}}, nil); err != nil {
+					t.Errorf("clean up: %v", err)
+				}
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return s
+}
+
+func factory(node *elasticsearch.Node) storetest.Factory {
+	return func(t testing.TB, c storetest.Config) store.Store {
+		return open(t, Options{URLs: []string{node.URL}, Now: c.Now, Retention: c.Retention, Future: c.Future, MaxQueryTime: time.Minute})
+	}
+}
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, factory(elasticsearch.Start(t, elasticsearch.Options{})))
+}
+
+func record(id, tenant, message string) store.Record {
+	return store.Record{Timestamp: time.Now(), Tenant: tenant, ID: id, Message: message, Site: "paris"}
+}
+
+func request(t *testing.T, method, url, body string) map[string]any {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var out map[string]any
+	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil || resp.StatusCode/100 != 2 {
+		t.Fatalf("%s %s: %s %v %v", method, url, resp.Status, out, err)
+	}
+	return out
+}
+
+// An index that someone made with another mapping refuses some records for good, and
+// an index that is blocked refuses all for now: the rest of the same Write is stored.
+func TestPartialFailures(t *testing.T) {
+	node := elasticsearch.Start(t, elasticsearch.Options{})
+	s := open(t, Options{URLs: []string{node.URL}})
+	if err := s.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	request(t, "PUT", node.URL+"/"+s.indexName("odd", now), `{"mappings":{"properties":{"muster":{"properties":{"site":{"type":"integer"}}}}}}`)
+	request(t, "PUT", node.URL+"/"+s.indexName("blocked", now), `{"settings":{"index.blocks.write":true}}`)
+	res, err := s.Write(t.Context(), []store.Record{record("1", "good", "a"), record("2", "odd", "b"), record("3", "blocked", "c"), record("4", "good", "d")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Stored != 2 || len(res.Dead) != 1 || res.Dead[0].Index != 1 || len(res.Retry) != 1 || res.Retry[0].Index != 2 {
+		t.Fatalf("%+v, want 1 dead, 2 to retry, the others stored", res)
+	}
+	if !strings.Contains(res.Dead[0].Reason, "muster.site") || !strings.Contains(res.Retry[0].Reason, "block") {
+		t.Errorf("reasons: %+v", res)
+	}
+	// Unblocked, the retry goes in.
+	request(t, "PUT", node.URL+"/"+s.indexName("blocked", now)+"/_settings", `{"index.blocks.write":false}`)
+	if res, err := s.Write(t.Context(), []store.Record{record("3", "blocked", "c")}); err != nil || res.Stored != 1 {
+		t.Errorf("the retry: %+v, %v", res, err)
+	}
+}
+
+func TestMappingIsECS(t *testing.T) {
+	node := elasticsearch.Start(t, elasticsearch.Options{})
+	s := open(t, Options{URLs: []string{node.URL}})
+	r := record("1", "a-b", "hello")
+	r.Pod, r.Node, r.Labels = "web-1", "n1", map[string]string{"app": "web"}
+	if res, err := s.Write(t.Context(), []store.Record{r}); err != nil || res.Stored != 1 {
+		t.Fatal(res, err)
+	}
+	storetest.Settle(t, s)
+	index := s.opts.Prefix + "-a_b-" + r.Timestamp.UTC().Format("2006.01.02")
+	got := request(t, "GET", node.URL+"/"+index+"/_mapping", "")[index].(map[string]any)["mappings"].(map[string]any)
+	if got["dynamic"] != "false" {
+		t.Errorf("dynamic mapping: %v", got["dynamic"])
+	}
+	// By the name that Filebeat gives it, as a saved search in Kibana would.
+	hits := request(t, "GET", node.URL+"/"+index+`/_search?q=kubernetes.pod.name:web-1+AND+labels.app:web+AND+host.name:*+AND+message:hello`, "")
+	if n := hits["hits"].(map[string]any)["total"].(map[string]any)["value"]; n != 1.0 {
+		t.Errorf("%v hits by ECS names", n)
+	}
+}
+
+// Two regions' clusters: one query, then one of them is killed and named as missing.
+func TestClustersJoined(t *testing.T) {
+	far := elasticsearch.Start(t, elasticsearch.Options{Name: "far"})
+	near := elasticsearch.Start(t, elasticsearch.Options{Name: "near", Remotes: map[string]string{"far": far.Transport}})
+	a := open(t, Options{URLs: []string{far.URL}, Prefix: DefaultPrefix})
+	b := open(t, Options{URLs: []string{near.URL}, Prefix: DefaultPrefix, Clusters: map[string]string{"far": "tokyo"}})
+	for i, s := range []*Store{a, b} {
+		for _, tenant := range []string{"acme", "acme-2"} {
+			if res, err := s.Write(t.Context(), []store.Record{record(fmt.Sprint(i), tenant, "hello world")}); err != nil || res.Stored != 1 {
+				t.Fatal(res, err)
+			}
+		}
+		storetest.Settle(t, s)
+	}
+	q := store.Query{Tenant: "acme", Text: "hello", Buckets: 10, Limit: 1}
+	page, err := b.Search(t.Context(), q)
+	if err != nil || page.Total != 2 || len(page.Missing) != 0 || len(page.Hits) != 1 || page.Hits[0].ID != "1" {
+		t.Fatalf("both clusters: %+v, %v", page, err)
+	}
+	q.Cursor = page.Next
+	if page, err = b.Search(t.Context(), q); err != nil || len(page.Hits) != 1 || page.Hits[0].ID != "0" || page.Next != "" {
+		t.Errorf("second page over both: %+v, %v", page, err)
+	}
+	q.Cursor, q.Local = "", true
+	if page, err = b.Search(t.Context(), q); err != nil || page.Total != 1 {
+		t.Errorf("this cluster only: %+v, %v", page, err)
+	}
+	far.Kill(t)
+	q.Local = false
+	page, err = b.Search(t.Context(), q)
+	if err != nil || page.Total != 1 || len(page.Missing) != 1 || page.Missing[0].Region != "tokyo" || page.Missing[0].Reason == "" {
+		t.Errorf("with far dead: %+v, %v; want one hit and tokyo missing", page, err)
+	}
+}
+
+// Killed and restarted under a writer that retries: nothing acknowledged is lost,
+// nothing is there twice.
+func TestKilledUnderLoad(t *testing.T) {
+	node := elasticsearch.Start(t, elasticsearch.Options{Private: true})
+	s := open(t, Options{URLs: []string{node.URL}, WriteTimeout: 20 * time.Second})
+	acked, failed, duplicates, restarted := 0, 0, 0, false
+	put := func(n int) bool {
+		records := make([]store.Record, 100)
+		for i := range records {
+			records[i] = record(fmt.Sprintf("%d-%d", n, i), "acme", "line")
+		}
+		res, err := s.Write(t.Context(), records)
+		if err != nil || len(res.Retry) > 0 {
+			failed++
+			return false
+		}
+		if len(res.Dead) > 0 {
+			t.Fatalf("%+v", res)
+		}
+		duplicates += res.Duplicates
+		acked += res.Stored + res.Duplicates
+		return true
+	}
+	for n := range 30 {
+		if n == 15 {
+			go node.Kill(t) // while the next ones are written
+		}
+		for tries := 0; !put(n); tries++ {
+			if tries > 500 {
+				t.Fatal("it does not come back")
+			}
+			if err := s.Ready(t.Context()); err != nil && !restarted {
+				restarted = true
+				node.Restart(t)
+			}
+		}
+	}
+	storetest.Settle(t, s)
+	page, err := s.Search(t.Context(), store.Query{Tenant: "acme"})
+	if err != nil || page.Total != 3000 || acked != 3000 {
+		t.Errorf("acknowledged %d, found %d, %v; want 3000 of both", acked, page.Total, err)
+	}
+	t.Logf("%d failed writes, %d records counted as duplicates on retry", failed, duplicates)
+}
+
+func TestUnreachableSaysSo(t *testing.T) {
+	s, err := Open(Options{URLs: []string{"http://127.0.0.1:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Ready(t.Context()); err == nil {
+		t.Error("ready without Elasticsearch")
+	}
+	if _, err := s.Write(t.Context(), []store.Record{record("1", "acme", "x")}); err == nil {
+		t.Error("write without Elasticsearch")
+	}
+	for _, o := range []Options{{}, {URLs: []string{"localhost:9200"}}, {URLs: []string{"http://x"}, Prefix: "A*"}, {URLs: []string{"http://x"}, Retention: time.Hour}} {
+		if _, err := Open(o); err == nil {
+			t.Errorf("%+v is taken", o)
+		}
+	}
+}
+
+func TestFailuresAreSorted(t *testing.T) {
+	for _, c := range []struct {
+		status int
+		typ    string
+		dead   bool
+	}{{400, "document_parsing_exception", true}, {400, "mapper_parsing_exception", true}, {429, "es_rejected_execution_exception", false},
+		{503, "unavailable_shards_exception", false}, {403, "cluster_block_exception", false}, {403, "security_exception", false},
+		{404, "index_not_found_exception", false}, {400, "index_closed_exception", false}, {500, "", false}} {
+		if got := dead(c.status, c.typ); got != c.dead {
+			t.Errorf("%d %s: dead %v, want %v", c.status, c.typ, got, c.dead)
+		}
+	}
+}
+
+func TestIndexNames(t *testing.T) {
+	s := &Store{opts: Options{Prefix: DefaultPrefix}}
+	at := time.Date(2026, 11, 21, 23, 0, 0, 0, time.FixedZone("", -3*3600))
+	if got := s.indexName("acme", at); got != "muster-logs-acme-2026.11.22" {
+		t.Error(got)
+	}
+	if day, ok := s.parseIndexName("muster-logs-a_b-2026.11.22"); !ok || day.Day() != 22 {
+		t.Error(day, ok)
+	}
+	for _, foreign := range []string{"muster-logs-a-b-2026.11.22", "muster-logs-a", "muster-logs--2026.11.22", "other-a-2026.11.22", "muster-logs-a-2026.13.22"} {
+		if _, ok := s.parseIndexName(foreign); ok {
+			t.Errorf("%s is taken for one of ours", foreign)
+		}
+	}
+}
+
+func TestErrorsAreDecoded(t *testing.T) {
+	node := elasticsearch.Start(t, elasticsearch.Options{})
+	s := open(t, Options{URLs: []string{node.URL}})
+	err := s.do(t.Context(), esapi.SearchRequest{Body: bytes.NewReader([]byte(`{"query":{"nosuch":{}}}`))}, nil)
+	var e *Error
+	if !errors.As(err, &e) || e.Status != 400 || !strings.Contains(e.Reason, "nosuch") {
+		t.Errorf("%v", err)
+	}
+}
+
+func BenchmarkWrite(b *testing.B) {
+	storetest.BenchmarkWrite(b, factory(elasticsearch.Start(b, elasticsearch.Options{Optimize: true})))
+}
+
+func BenchmarkSearch(b *testing.B) {
+	storetest.BenchmarkSearch(b, factory(elasticsearch.Start(b, elasticsearch.Options{Optimize: true})), *lines)
+}

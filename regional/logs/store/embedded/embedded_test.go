@@ -1,0 +1,191 @@
+package embedded
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"muster.dev/muster/regional/logs/store"
+	"muster.dev/muster/regional/logs/store/storetest"
+)
+
+var lines = flag.Int("lines", 20000, "log lines in the store that BenchmarkSearch queries")
+
+func open(t testing.TB, o Options) *Store {
+	t.Helper()
+	if o.Dir == "" {
+		o.Dir = t.TempDir()
+	}
+	s, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return s
+}
+
+func factory(t testing.TB, c storetest.Config) store.Store {
+	return open(t, Options{Now: c.Now, Retention: c.Retention, Future: c.Future, MaxQueryTime: 5 * time.Minute})
+}
+
+func TestStore(t *testing.T) { storetest.Run(t, factory) }
+
+// The whole suite again with every shard closed as soon as nobody uses it.
+func TestStoreWithOneShardOpen(t *testing.T) {
+	storetest.Run(t, func(t testing.TB, c storetest.Config) store.Store {
+		return open(t, Options{Now: c.Now, Retention: c.Retention, Future: c.Future, MaxOpen: 1})
+	})
+}
+
+func record(id string) store.Record {
+	return store.Record{Timestamp: time.Now(), Tenant: "acme", ID: id, Message: "hello " + id}
+}
+
+func total(t *testing.T, s *Store) int64 {
+	t.Helper()
+	p, err := s.Search(t.Context(), store.Query{Tenant: "acme", Text: "hello"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Total
+}
+
+func mustWrite(t *testing.T, s *Store, records ...store.Record) {
+	t.Helper()
+	if res, err := s.Write(t.Context(), records); err != nil || res.Stored != len(records) {
+		t.Fatalf("%+v, %v", res, err)
+	}
+}
+
+func TestRestart(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustWrite(t, s, record("1"), record("2"))
+	start, err := s.Tail(t.Context(), store.Query{Tenant: "acme"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustWrite(t, s, record("3"))
+	if _, err := Open(Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("a second owner: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Write(t.Context(), nil); !errors.Is(err, errClosed) {
+		t.Errorf("write after close: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("second close: %v", err)
+	}
+	// Even with a clock that was set back, the tail goes on where it was.
+	s = open(t, Options{Dir: dir, Now: func() time.Time { return time.Now().Add(-time.Hour) }, Future: 48 * time.Hour})
+	mustWrite(t, s, record("4"))
+	if n := total(t, s); n != 4 {
+		t.Errorf("%d records after a restart, want 4", n)
+	}
+	p, err := s.Tail(t.Context(), store.Query{Tenant: "acme"}, start.Next)
+	if err != nil || len(p.Hits) != 2 || p.Hits[0].ID != "3" || p.Hits[1].ID != "4" {
+		t.Errorf("the tail over a restart: %+v, %v; want 3 and 4", p.Hits, err)
+	}
+}
+
+func TestDamagedShardIsSetAside(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustWrite(t, s, record("1"))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	bolts, _ := filepath.Glob(filepath.Join(dir, "v1", "acme", "*", "root.bolt"))
+	if len(bolts) != 1 {
+		t.Fatal(bolts)
+	}
+	if err := os.WriteFile(bolts[0], []byte(strings.Repeat("garbage!", 4096)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, Options{Dir: dir})
+	mustWrite(t, s, record("2"))
+	if n := total(t, s); n != 1 {
+		t.Errorf("%d records beside the damaged shard, want 1", n)
+	}
+	aside, _ := filepath.Glob(filepath.Join(dir, "v1", "acme", "*.damaged-*", "root.bolt"))
+	if len(aside) != 1 {
+		t.Errorf("the damaged shard was not kept: %v", aside)
+	}
+}
+
+func TestSizeCap(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	day := store.Day(time.Now())
+	for i := range 3 {
+		r := record("x")
+		r.Timestamp = day.AddDate(0, 0, -i)
+		mustWrite(t, s, r)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, Options{Dir: dir, MaxBytes: 1})
+	if err := s.Retain(); err != nil {
+		t.Fatal(err)
+	}
+	if n := total(t, s); n != 1 {
+		t.Errorf("%d days left over the cap, want the newest", n)
+	}
+	if err := s.Ready(t.Context()); err == nil {
+		t.Error("ready though the newest day alone is over the cap")
+	}
+	res, err := s.Write(t.Context(), []store.Record{record("y")})
+	if err != nil || len(res.Retry) != 1 || !strings.Contains(res.Retry[0].Reason, "cap") {
+		t.Errorf("over the cap: %+v, %v; want a retry that says why", res, err)
+	}
+}
+
+func TestExpensivePatternIsRefused(t *testing.T) {
+	s := open(t, Options{})
+	for first := range 3 {
+		records := make([]store.Record, 2000)
+		for i := range records {
+			records[i] = record("w" + string(rune('a'+first)) + strings.Repeat("z", i%7) + time.Duration(i).String())
+		}
+		mustWrite(t, s, records...)
+	}
+	_, err := s.Search(t.Context(), store.Query{Tenant: "acme", Text: "w*"})
+	var qe *store.QueryError
+	if !errors.As(err, &qe) || !strings.Contains(err.Error(), "too many") {
+		t.Errorf("a pattern with 6,000 words: %v", err)
+	}
+	if p, err := s.Search(t.Context(), store.Query{Tenant: "acme", Text: "wa*"}); err != nil || p.Total != 2000 {
+		t.Errorf("a pattern with 2,000 words: %d, %v", p.Total, err)
+	}
+}
+
+func TestQueryTimeIsBounded(t *testing.T) {
+	s := open(t, Options{MaxQueryTime: time.Nanosecond})
+	mustWrite(t, s, record("1"))
+	if _, err := s.Search(t.Context(), store.Query{Tenant: "acme"}); !errors.Is(err, store.ErrTimeout) {
+		t.Errorf("%v, want ErrTimeout", err)
+	}
+}
+
+func BenchmarkWrite(b *testing.B)  { storetest.BenchmarkWrite(b, factory) }
+func BenchmarkSearch(b *testing.B) { storetest.BenchmarkSearch(b, factory, *lines) }

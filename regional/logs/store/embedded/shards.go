@@ -1,0 +1,239 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/blevesearch/bleve/v2/index/scorch"
+	index "github.com/blevesearch/bleve_index_api"
+
+	"muster.dev/muster/regional/logs/store"
+)
+
+const dayFormat = "2006.01.02"
+
+// key of a shard.
+type key struct {
+	tenant string
+	day    time.Time
+}
+
+// shard is one day of one tenant. The Store's lock guards refs, used, last and gone.
+type shard struct {
+	key  key
+	dir  string
+	refs int
+	used int64
+	last int64  // greatest stamp written since the process started
+	gone string // where its files went when it was deleted
+
+	opening sync.Mutex
+	idx     index.Index // nil while closed; set under opening and the Store's lock
+
+	writing sync.Mutex // one batch at a time: see write
+}
+
+// list finds the shards on disk, and removes what a crash left half deleted.
+func (s *Store) list() error {
+	tenants, err := os.ReadDir(s.root())
+	if err != nil {
+		return err
+	}
+	for _, t := range tenants {
+		if store.CheckTenant(t.Name()) != nil {
+			continue
+		}
+		days, err := os.ReadDir(filepath.Join(s.root(), t.Name()))
+		if err != nil {
+			return err
+		}
+		for _, d := range days {
+			if strings.HasPrefix(d.Name(), ".deleted-") {
+				_ = os.RemoveAll(filepath.Join(s.root(), t.Name(), d.Name()))
+			} else if day, err := time.Parse(dayFormat, d.Name()); err == nil {
+				s.addLocked(key{t.Name(), day})
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Store) addLocked(k key) *shard {
+	sh := &shard{key: k, dir: filepath.Join(s.root(), k.tenant, k.day.Format(dayFormat))}
+	s.shards[k] = sh
+	return sh
+}
+
+// keys of the tenant's shards whose day overlaps from ≤ t < to, newest first.
+func (s *Store) keys(tenant string, from, to time.Time) []key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []key
+	for k := range s.shards {
+		if k.tenant == tenant && k.day.Before(to) && k.day.Add(24*time.Hour).After(from) {
+			out = append(out, k)
+		}
+	}
+	slices.SortFunc(out, func(a, b key) int { return b.day.Compare(a.day) })
+	return out
+}
+
+// acquire returns an open shard, which release must be called for. nil if there is
+// none and create is not set.
+func (s *Store) acquire(k key, create bool) (*shard, error) {
+	s.mu.Lock()
+	sh := s.shards[k]
+	if sh == nil {
+		if !create {
+			s.mu.Unlock()
+			return nil, nil
+		}
+		sh = s.addLocked(k)
+	}
+	sh.refs++
+	s.uses++
+	sh.used = s.uses
+	s.mu.Unlock()
+	if err := s.openShard(sh); err != nil {
+		s.release(sh)
+		return nil, err
+	}
+	return sh, nil
+}
+
+func (s *Store) openShard(sh *shard) error {
+	sh.opening.Lock()
+	defer sh.opening.Unlock()
+	if sh.idx != nil {
+		return nil
+	}
+	idx, err := s.openIndex(sh.dir)
+	if err != nil && !errors.Is(err, fs.ErrPermission) && !isOutOfSpace(err) {
+		// A damaged shard must not stop the intake, and must not be thrown away either.
+		aside := sh.dir + ".damaged-" + strconv.FormatInt(s.opts.Now().Unix(), 10)
+		s.opts.Logger.Error("a shard of the log store can't be opened and is set aside; its records are not found any more", "shard", sh.dir, "moved_to", aside, "err", err)
+		if rerr := os.Rename(sh.dir, aside); rerr != nil {
+			return fmt.Errorf("open shard %s: %w", sh.dir, errors.Join(err, rerr))
+		}
+		s.metrics.quarantined.Inc()
+		idx, err = s.openIndex(sh.dir)
+	}
+	if err != nil {
+		return fmt.Errorf("open shard %s: %w", sh.dir, err)
+	}
+	s.mu.Lock()
+	sh.idx = idx
+	s.open++
+	s.mu.Unlock()
+	return nil
+}
+
+func (s *Store) openIndex(dir string) (idx index.Index, err error) {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return nil, err
+	}
+	defer func() {
+		// bleve's decoders panic on some damaged files.
+		if r := recover(); r != nil {
+			err = fmt.Errorf("damaged: %v", r)
+		}
+	}()
+	// Each batch is on disk before Batch returns; "unsafe_batch" would change that.
+	idx, err = scorch.NewScorch(scorch.Name, map[string]any{"path": dir, "bolt_timeout": "10s", "numSnapshotsToKeep": 1}, s.analysis)
+	if err != nil {
+		return nil, err
+	}
+	return idx, idx.Open()
+}
+
+// release gives a shard back, and closes the least used ones over the limit.
+func (s *Store) release(sh *shard) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sh.refs--
+	if sh.refs == 0 && sh.gone != "" {
+		s.removeLocked(sh)
+	}
+	for s.open > s.opts.MaxOpen {
+		var oldest *shard
+		for _, c := range s.shards {
+			if c.refs == 0 && c.idx != nil && (oldest == nil || c.used < oldest.used) {
+				oldest = c
+			}
+		}
+		if oldest == nil {
+			return // all in use: that many queries run now
+		}
+		if err := s.closeLocked(oldest); err != nil {
+			s.opts.Logger.Warn("close a shard of the log store", "shard", oldest.dir, "err", err)
+		}
+	}
+}
+
+func (s *Store) closeLocked(sh *shard) error {
+	if sh.idx == nil {
+		return nil
+	}
+	err := sh.idx.Close()
+	sh.idx = nil
+	s.open--
+	return err
+}
+
+// delete takes a shard away: out of sight at once, off the disk when nobody reads it any more.
+func (s *Store) delete(k key, reason string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sh := s.shards[k]
+	if sh == nil {
+		return nil
+	}
+	gone := filepath.Join(filepath.Dir(sh.dir), fmt.Sprintf(".deleted-%s-%d", filepath.Base(sh.dir), s.opts.Now().UnixNano()))
+	if err := os.Rename(sh.dir, gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	sh.gone = gone
+	delete(s.shards, k)
+	s.metrics.deleted.WithLabelValues(reason).Inc()
+	if sh.refs == 0 {
+		s.removeLocked(sh)
+	}
+	return nil
+}
+
+func (s *Store) removeLocked(sh *shard) {
+	_ = s.closeLocked(sh)
+	if err := os.RemoveAll(sh.gone); err != nil {
+		s.opts.Logger.Warn("remove a deleted shard of the log store; tried again at the next start", "dir", sh.gone, "err", err)
+	}
+}
+
+// readStamp returns a stamp that no earlier process has gone past, or 0.
+func (s *Store) readStamp() int64 {
+	data, err := os.ReadFile(filepath.Join(s.opts.Dir, "STAMP"))
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+// writeStamp keeps tails' cursors valid when the machine's clock is set back between
+// two runs. Best effort: without it the clock alone decides.
+func (s *Store) writeStamp(n int64) {
+	path := filepath.Join(s.opts.Dir, "STAMP")
+	if err := os.WriteFile(path+".tmp", []byte(strconv.FormatInt(n, 10)+"\n"), 0o600); err == nil {
+		_ = os.Rename(path+".tmp", path)
+	}
+}
