@@ -236,7 +236,7 @@ export class MockFleet {
   object(s, now) {
     return {
       name: s.name, tenant: s.tenant, phase: s.phase, labels: labels(s),
-      systemLabels: { "muster.dev/system-arch": s.year > 2019 ? "arm64" : "amd64", "muster.dev/system-os": "Debian-GNU-Linux-12-bookworm", "muster.dev/system-kernel": "6.1.0-28", "muster.dev/system-cpus": "4", "muster.dev/system-memory": "16Gi", "muster.dev/system-vendor": "Dell-Inc" },
+      systemLabels: { "muster.dev/key": "6a75fcf6b892db9146f8fcb5450e0d20047c1622deb17612312ca66893e042f", "muster.dev/tenant": s.tenant, "muster.dev/system-arch": s.year > 2019 ? "arm64" : "amd64", "muster.dev/system-os": "Debian-GNU-Linux-12-bookworm", "muster.dev/system-kernel": "6.1.0-28", "muster.dev/system-cpus": "4", "muster.dev/system-memory": "16Gi", "muster.dev/system-vendor": "Dell-Inc" },
       versions: { agent: "0.4.2", kernel: "6.1.0-28", kubernetes: "v1.35.2", os: "Debian GNU/Linux 12 (bookworm)" },
       conditions: [
         { type: "Connected", status: s.phase === "Online" ? "True" : "False", reason: s.phase === "Online" ? "StreamOpen" : "NoHeartbeat", message: s.phase === "Online" ? "" : "three heartbeats were missed", lastTransitionTime: iso(s.since) },

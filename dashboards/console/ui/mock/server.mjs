@@ -40,7 +40,7 @@ function reset() {
 function register(name, labels) {
   registrations.push({
     name, tenant: "acme", labels: { fleet: "chargers", ...labels },
-    systemLabels: { "muster.dev/system-arch": "arm64", "muster.dev/system-os": "Debian-GNU-Linux-12-bookworm", "muster.dev/system-kernel": "6.1.0-28", "muster.dev/system-cpus": "4", "muster.dev/system-memory": "8Gi", "muster.dev/system-vendor": "Raspberry-Pi-Ltd" },
+    systemLabels: { "muster.dev/key": "6a75fcf6b892db9146f8fcb5450e0d20047c1622deb17612312ca66893e042f", "muster.dev/tenant": "acme", "muster.dev/system-arch": "arm64", "muster.dev/system-os": "Debian-GNU-Linux-12-bookworm", "muster.dev/system-kernel": "6.1.0-28", "muster.dev/system-cpus": "4", "muster.dev/system-memory": "8Gi", "muster.dev/system-vendor": "Raspberry-Pi-Ltd" },
     token: "chargers-2026", createdAt: new Date(Date.now() - 7 * 60_000).toISOString(), publicKey: randomBytes(32).toString("hex"),
   });
 }

@@ -22,7 +22,7 @@ export function plural(n: number, word: string, many = `${word}s`): string {
   return `${formatCount(n)} ${n === 1 ? word : many}`;
 }
 
-/** A signal's value with its unit, as the health engine writes it into reasons. */
+/** A signal's value with its unit, as the health engine writes it into reasons; parts of a day are told in hours and minutes. */
 export function formatValue(v: number | null | undefined, unit = ""): string {
   if (v === null || v === undefined || Number.isNaN(v)) return DASH;
   switch (unit) {
@@ -36,6 +36,7 @@ export function formatValue(v: number | null | undefined, unit = ""): string {
     case "seconds":
       return seconds(v);
     case "days":
+      if (v > 0 && v < 0.9995) return seconds(v * 86_400);
       return number(v) === "1" ? "1 day" : `${number(v)} days`;
     case "bytes":
       return bytes(v);

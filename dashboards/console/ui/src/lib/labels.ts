@@ -3,13 +3,26 @@
 
 const NAME = /^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)$/;
 const PREFIX = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$/;
-const DISCOVERED = "muster.dev/";
+const MUSTER = "muster.dev/";
+const DISCOVERED = "muster.dev/system-";
+
+type LabelSet = Readonly<Record<string, string>>;
+
+/**
+ * What the machine said of itself, without the prefix. Muster's other labels, such as
+ * its key and tenant, are for selectors; the page shows those facts elsewhere.
+ */
+export const discovered = (labels: LabelSet): Record<string, string> =>
+  Object.fromEntries(Object.entries(labels).flatMap(([k, v]) => (k.startsWith(DISCOVERED) ? [[k.slice(DISCOVERED.length), v]] : [])));
+
+/** Those that people set. */
+export const ownLabels = (labels: LabelSet): Record<string, string> => Object.fromEntries(Object.entries(labels).filter(([k]) => !k.startsWith(MUSTER)));
 
 /** What is wrong with a label's name, or "". */
 export function checkLabelName(k: string): string {
   const i = k.indexOf("/");
   const name = i < 0 ? k : k.slice(i + 1);
-  if (k.startsWith(DISCOVERED)) return "labels under muster.dev/ are set by Muster";
+  if (k.startsWith(MUSTER)) return "labels under muster.dev/ are set by Muster";
   if (i >= 0 && !PREFIX.test(k.slice(0, i))) return "the part before / must be a DNS name";
   if (!NAME.test(name)) return "want letters, digits, - _ . and at most 63 of them";
   return "";

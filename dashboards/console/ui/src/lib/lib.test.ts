@@ -4,7 +4,7 @@ import { learnSkew, serverNow, withParams } from "../api/client";
 import { choices, formatFilter, matchesBase, matchesColour, parseFilter } from "./filter";
 import { formatScore, formatValue, plural } from "./format";
 import { alignedWindow, linesOf, promString, RANGES, strokes, summarize } from "./history";
-import { checkLabelName, checkLabelValue, parseDegrees, parsePair } from "./labels";
+import { checkLabelName, checkLabelValue, discovered, ownLabels, parseDegrees, parsePair } from "./labels";
 import { compareWorst, formatUnhealthy, hasPlace, headline, isMember, lastSeen, sitePath, virtualSitePath } from "./site";
 import { formatDuration, formatRelative, parseTime } from "./time";
 import { tokenOfHash } from "./token";
@@ -105,6 +105,8 @@ describe("figures", () => {
     expect(formatValue(210, "seconds")).toBe("3.5 min");
     expect(formatValue(0.0004, "seconds")).toBe("0.4 ms");
     expect(formatValue(1, "days")).toBe("1 day");
+    expect(formatValue(0.0103, "days")).toBe("14.8 min");
+    expect(formatValue(0, "days")).toBe("0 days");
     expect(formatValue(64 * 1024 * 1024, "bytes")).toBe("64 MiB");
     expect(formatValue(12.5, "per second")).toBe("12.5 per second");
     expect(formatValue(Infinity, "days")).toBe("∞ days");
@@ -165,6 +167,15 @@ describe("history", () => {
 
   it("quotes names for PromQL", () => {
     expect(promString('a"b\\c')).toBe('"a\\"b\\\\c"');
+  });
+});
+
+describe("labels", () => {
+  const all = { region: "eu", "example.com/tier": "gold", "muster.dev/key": "6a75", "muster.dev/tenant": "acme", "muster.dev/system-arch": "arm64" };
+
+  it("tells what was discovered, what people set, and what Muster needs for itself", () => {
+    expect(discovered(all)).toEqual({ arch: "arm64" });
+    expect(ownLabels(all)).toEqual({ region: "eu", "example.com/tier": "gold" });
   });
 });
 

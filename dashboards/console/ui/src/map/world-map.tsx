@@ -85,7 +85,8 @@ export function WorldMap({ sites: all, onOpen, lit = null, onLit, turned, rememb
   const behaviour = useRef<ZoomBehavior<HTMLDivElement, unknown> | null>(null);
   const stack = useRef<{ view: Transform; mark: string }[]>([]);
   const focusNext = useRef<ReadonlySet<string> | null>(null);
-  const moving = useRef(0);
+  const held = useRef<string | null>(null); // the marker that has the focus; the id is also the key of a site in it
+  const moving = useRef(0); // the animation's next frame; 0 while the map rests
   const [size, setSize] = useState<Size | null>(null);
   const [transform, setTransform] = useState<Transform | null>(null);
   const view = useMemo<View | null>(() => (size && transform ? { ...size, transform } : null), [size, transform]);
@@ -119,7 +120,9 @@ export function WorldMap({ sites: all, onOpen, lit = null, onLit, turned, rememb
         const { x, y, k } = ev.transform;
         if (ev.sourceEvent) {
           cancelAnimationFrame(moving.current);
+          moving.current = 0;
           stack.current = []; // moved by hand: there is nothing to go back to
+          focusNext.current = null;
         }
         setTransform({ x, y, k });
         if (remember) remembered.set(remember, { transform: { x, y, k }, width: e.clientWidth, height: e.clientHeight });
@@ -212,6 +215,8 @@ export function WorldMap({ sites: all, onOpen, lit = null, onLit, turned, rememb
     const e = box.current;
     const z = behaviour.current;
     if (!e || !z) return;
+    cancelAnimationFrame(moving.current);
+    moving.current = 0;
     if (reducedMotion()) {
       select(e).call(z.transform, toZoom(t));
       return;
@@ -225,10 +230,9 @@ export function WorldMap({ sites: all, onOpen, lit = null, onLit, turned, rememb
       const ease = 1 - (1 - u) ** 3;
       const k = k0 * (t.k / k0) ** ease;
       const f = Math.abs(t.k - k0) < 1e-9 ? ease : (k - k0) / (t.k - k0);
+      moving.current = u < 1 ? requestAnimationFrame(step) : 0;
       select(e).call(z.transform, toZoom({ k, x: x0 + (t.x - x0) * f, y: y0 + (t.y - y0) * f }));
-      if (u < 1) moving.current = requestAnimationFrame(step);
     };
-    cancelAnimationFrame(moving.current);
     moving.current = requestAnimationFrame(step);
   }, []);
   useEffect(() => () => cancelAnimationFrame(moving.current), []);
@@ -260,16 +264,26 @@ export function WorldMap({ sites: all, onOpen, lit = null, onLit, turned, rememb
     [moveTo, onOpen],
   );
 
-  // After a cluster was opened by keyboard, the focus goes to the worst of its parts.
+  // A marker that had the focus may have become another element: a part of it while
+  // the map comes closer, a larger one while it goes back. The focus goes with its
+  // site; were it lost, no key would reach the map.
+  useLayoutEffect(() => {
+    const id = held.current;
+    const active = document.activeElement;
+    if (id === null || !box.current || (active && active !== document.body)) return;
+    const heir = visible.find((v) => v.mark.id === id) ?? visible.find((v) => holds(v.mark, id));
+    if (heir) focusMark(box.current, heir.mark.id);
+    else box.current.focus({ preventScroll: true });
+  }, [visible]);
+
+  // After a cluster was opened by keyboard, the focus goes to the worst of its parts,
+  // once the map rests: on the way there its parts still change.
   useEffect(() => {
     const wanted = focusNext.current;
-    if (!wanted || !box.current) return;
-    const timer = setTimeout(() => {
-      focusNext.current = null;
-      const target = visible.find((v) => v.mark.sites.some((s) => wanted.has(siteKey(s))));
-      if (target) focusMark(box.current, target.mark.id);
-    }, 60);
-    return () => clearTimeout(timer);
+    if (!wanted || moving.current !== 0) return;
+    focusNext.current = null;
+    const target = visible.find((v) => v.mark.sites.some((s) => wanted.has(siteKey(s))));
+    if (target) focusMark(box.current, target.mark.id);
   }, [visible]);
 
   const zoomBy = (f: number) => {
@@ -332,7 +346,8 @@ export function WorldMap({ sites: all, onOpen, lit = null, onLit, turned, rememb
 
   return (
     <div ref={box} className={still ? "map still" : "map"} role="group" aria-label={label} tabIndex={-1} onKeyDown={onKeyDown}
-      onPointerOver={point} onPointerLeave={() => point({ target: document.body })} onFocus={point} onBlur={() => setTip(null)}>
+      onPointerOver={point} onPointerLeave={() => point({ target: document.body })} onBlur={() => { held.current = null; setTip(null); }}
+      onFocus={(e) => { held.current = e.target.getAttribute("data-mark"); point(e); }}>
       <canvas ref={canvas} aria-hidden />
       {visible.map(({ mark, px, py }) => (
         <Marker key={mark.id} mark={mark} px={px} py={py} lit={holds(mark, lit)} onOpen={open}

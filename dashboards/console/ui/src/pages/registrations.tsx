@@ -8,6 +8,7 @@ import { Ago } from "../components/time";
 import { DASH, plural } from "../lib/format";
 import { siteKey } from "../lib/site";
 import { ApproveDialog } from "./approve";
+import { discovered } from "../lib/labels";
 import { Labels } from "./site-facts";
 
 export function RegistrationsPage() {
@@ -99,7 +100,7 @@ export function Facts({ of: r }: { of: Registration }) {
     <dl className="kv facts small">
       <dt>Discovered</dt>
       <dd>
-        <Labels labels={r.systemLabels ?? {}} none="nothing" />
+        <Labels labels={discovered(r.systemLabels ?? {})} none="nothing" />
       </dd>
       <dt>Labels</dt>
       <dd>

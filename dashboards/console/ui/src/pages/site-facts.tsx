@@ -4,9 +4,8 @@ import type { Condition, SiteDetail, SiteObject } from "../api/types";
 import { ProblemNote, Skeleton } from "../components/states";
 import { Ago, For } from "../components/time";
 import { DASH } from "../lib/format";
+import { discovered, ownLabels } from "../lib/labels";
 import { parseTime } from "../lib/time";
-
-const SYSTEM = "muster.dev/";
 
 /** What the control plane knows: identity, versions, labels. */
 export function SiteFacts({ query, site }: { query: UseQueryResult<SiteObject>; site: SiteDetail }) {
@@ -22,7 +21,7 @@ export function SiteFacts({ query, site }: { query: UseQueryResult<SiteObject>; 
   }
   if (!o) return <ProblemNote error={query.error} doing="read the site's object" onRetry={() => void query.refetch()} />;
   const versions = Object.entries(o.versions ?? {}).sort();
-  const labels = o.labels ?? Object.fromEntries(Object.entries(site.labels ?? {}).filter(([k]) => !k.startsWith(SYSTEM)));
+  const labels = o.labels ?? ownLabels(site.labels ?? {});
   return (
     <>
       {query.error && <ProblemNote slim error={query.error} doing="refresh the site's object" onRetry={() => void query.refetch()} />}
@@ -76,11 +75,11 @@ export function SiteFacts({ query, site }: { query: UseQueryResult<SiteObject>; 
         <header>
           <h2>Labels</h2>
         </header>
-        <div className="body" style={{ display: "grid", gap: 10 }}>
+        <div className="body stack" style={{ gap: 10 }}>
           <Labels labels={labels} none="no labels" />
-          <div style={{ display: "grid", gap: 4 }}>
+          <div className="stack" style={{ gap: 4 }}>
             <h3 className="label">Discovered</h3>
-            <Labels labels={o.systemLabels ?? {}} none="nothing discovered yet" />
+            <Labels labels={discovered(o.systemLabels ?? {})} none="nothing discovered yet" />
           </div>
         </div>
       </section>
@@ -104,7 +103,7 @@ export function Labels({ labels, none }: { labels: Record<string, string>; none:
     <ul className="labels">
       {all.map(([k, v]) => (
         <li key={k} className="chip" title={`${k}=${v}`}>
-          <span className="muted">{k.replace(/^muster\.dev\/system-/, "")}</span>
+          <span className="muted">{k}</span>
           {v !== "" && `=${v}`}
         </li>
       ))}

@@ -282,7 +282,7 @@ function Reasons({ site }: { site: SiteDetail }) {
               </div>
               <div className="lost">
                 <span>{r.pointsLost > 0 ? `−${formatPoints(r.pointsLost)} points` : "no points"}</span>
-                <i aria-hidden style={{ "--lost": Math.min(100, Math.max(0, r.pointsLost)) } as React.CSSProperties} />
+                {r.pointsLost > 0 && <i aria-hidden style={{ "--lost": Math.min(100, r.pointsLost) } as React.CSSProperties} />}
               </div>
             </li>
           ))}

@@ -45,7 +45,7 @@ func (c *Clock) Horizon() int64 {
 	h := max(c.now().UnixNano(), c.last+1)
 	c.last = h - 1 // later stamps are not below what was promised
 	for s := range c.open {
-		_ = s
+		h = min(h, s)
 	}
 	return h
 }
