@@ -222,7 +222,7 @@ func (c Cursor) position(kind byte) (Position, error) {
 		return Position{}, errCursor
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(string(c))
-	if err != nil || len(b) < 5 {
+	if err != nil || len(b) < 5 || strings.ContainsAny(string(c), "\r\n") { // which the decoder skips
 		return Position{}, errCursor
 	}
 	b, sum := b[:len(b)-4], binary.BigEndian.Uint32(b[len(b)-4:])

@@ -100,6 +100,7 @@ func FuzzCursor(f *testing.F) {
 	f.Add(string(PageCursor(Record{Timestamp: now, ID: "x"})))
 	f.Add(string(TailCursor(Position{1, 2, "x"})))
 	f.Add("")
+	f.Add(string(PageCursor(Record{Timestamp: now, ID: "x"})) + "\n")
 	f.Fuzz(func(t *testing.T, s string) {
 		for _, kind := range []byte{kindPage, kindTail} {
 			p, err := Cursor(s).position(kind)

@@ -183,6 +183,7 @@ test.describe("fleet", () => {
     await login(page, "/policies");
     const [one] = await sites(page);
     const many = Array.from({ length: 10_000 }, (_, i) => ({ ...one, name: `site-${i}`, colour: COLOURS[i % 4], place: { latitude: ((i * 7919) % 12_000) / 100 - 50, longitude: ((i * 104_729) % 34_000) / 100 - 170 } }));
+    await page.route("**/api/v1/health/stream**", (r) => r.abort()); // a real fleet's changes would join the made-up list
     await page.route("**/api/v1/health/sites?**", (r) => {
       const from = Number(new URL(r.request().url()).searchParams.get("cursor") ?? 0);
       return r.fulfill({ json: { asOf: new Date().toISOString(), total: many.length, sites: many.slice(from, from + 1000), ...(from + 1000 < many.length ? { nextCursor: String(from + 1000) } : {}) } });

@@ -251,6 +251,9 @@ func TestIndexNames(t *testing.T) {
 	if got := s.indexName("acme", at); got != "muster-logs-acme-2026.11.22" {
 		t.Error(got)
 	}
+	if a, b := s.tenantPrefix("a"), s.indexName("a-b", at); strings.HasPrefix(b, a) {
+		t.Errorf("the pattern %s* of tenant a finds %s", a, b)
+	}
 	if day, ok := s.parseIndexName("muster-logs-a_b-2026.11.22"); !ok || day.Day() != 22 {
 		t.Error(day, ok)
 	}
