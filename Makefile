@@ -19,7 +19,7 @@ export GOFLAGS := -buildvcs=false
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ui ## Build muster and muster-edge into bin/ (a cold build takes about 10 minutes on two cores)
+build: ui ## Build muster and muster-edge into bin/ (a cold build takes about 7 minutes on two cores)
 	@echo "== building bin/muster-edge"
 	@$(GO) build -ldflags '$(LDFLAGS)' -o bin/muster-edge ./cmd/muster-edge
 	@echo "== building bin/muster (the first time it compiles a Kubernetes API server and Cortex: several minutes; then seconds)"
