@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"muster.dev/muster/loadtest/simsite"
 )
@@ -54,9 +60,8 @@ func testEdgeProcess(t *testing.T, f *fleet) {
 	}
 	t.Cleanup(func() {
 		// The later parts of the story count the demo's own sites.
-		out, err := exec.Command("kubectl", "--kubeconfig", f.dir+"/admin.kubeconfig", "-n", "demo-system", "delete", "site", "big").CombinedOutput()
-		if err != nil {
-			t.Errorf("delete the site: %v: %s", err, out)
+		if err := deleteSite(f.dir+"/admin.kubeconfig", "big"); err != nil {
+			t.Errorf("delete the site: %v", err)
 		}
 		eventually(t, "the deleted site is gone", 30*time.Second, func() error {
 			list, err := f.sites()
@@ -127,4 +132,17 @@ func cpuSeconds(pid int) float64 {
 	user, _ := strconv.ParseFloat(fields[11], 64)
 	system, _ := strconv.ParseFloat(fields[12], 64)
 	return (user + system) / 100 // USER_HZ is 100 on Linux
+}
+
+func deleteSite(kubeconfig, name string) error {
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return err
+	}
+	c, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	sites := schema.GroupVersionResource{Group: "muster.dev", Version: "v1alpha1", Resource: "sites"}
+	return c.Resource(sites).Namespace("demo-system").Delete(context.Background(), name, metav1.DeleteOptions{})
 }

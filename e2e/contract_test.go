@@ -1,0 +1,68 @@
+package e2e
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers/gorillamux"
+)
+
+// testContract holds the answers of the real health role, which the console passes
+// on, and of the console itself against the OpenAPI document that it serves.
+func testContract(t *testing.T, f *fleet) {
+	fetch := func(path string) (*http.Request, *http.Response, []byte) {
+		t.Helper()
+		req, err := http.NewRequest(http.MethodGet, console+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+f.token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return req, resp, b
+	}
+	_, _, spec := fetch("/api/v1/openapi.json")
+	doc, err := openapi3.NewLoader().LoadFromData(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := doc.Validate(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	doc.Servers = nil
+	router, err := gorillamux.NewRouter(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{
+		"/api/v1/health/sites?limit=1000", "/api/v1/health/sites?limit=3&sort=score", "/api/v1/health/sites/paris?tenant=demo", "/api/v1/health/sites/this-machine",
+		"/api/v1/health/sites/nowhere", "/api/v1/health/sites?colour=purple", "/api/v1/health/virtualsites", "/api/v1/health/virtualsites/europe?tenant=demo&namespace=shared",
+		"/api/v1/health/policies", "/api/v1/sites/paris", "/api/v1/registrations", "/api/v1/session",
+		"/api/v1/metrics/query?query=up&tenant=demo",
+	} {
+		req, resp, body := fetch(path)
+		route, params, err := router.FindRoute(req)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		in := &openapi3filter.ResponseValidationInput{
+			RequestValidationInput: &openapi3filter.RequestValidationInput{Request: req, Route: route, PathParams: params},
+			Status:                 resp.StatusCode, Header: resp.Header, Options: &openapi3filter.Options{IncludeResponseStatus: true},
+		}
+		if err := openapi3filter.ValidateResponse(context.Background(), in.SetBodyBytes(body)); err != nil {
+			t.Errorf("%s answers %s against the document: %.600v", path, resp.Status, err)
+		}
+	}
+}
