@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+	grpcstatus "google.golang.org/grpc/status"
 
 	"muster.dev/muster/collector"
 	"muster.dev/muster/collector/hostexporter"
@@ -197,7 +198,7 @@ func enrol(ctx context.Context, a *agent.Agent, out io.Writer) error {
 		case ctx.Err() != nil:
 			return errors.New("stopped before the site was approved; `muster-edge run` or another join goes on where this left off")
 		case err != nil:
-			return err
+			return errors.New(grpcstatus.Convert(err).Message()) // the sentence, without gRPC's wrapping
 		}
 		if id, region, ok := a.Identity(); ok && wait == 0 {
 			where := ""
