@@ -38,11 +38,10 @@ func TestFleet(t *testing.T) {
 }
 
 func testStart(t *testing.T, f *fleet) {
-	page := eventually(t, "the page answers", 2*time.Minute, func() error {
+	eventually(t, "the page answers", 2*time.Minute, func() error {
 		_, err := f.sites()
 		return err
 	})
-	_ = page
 	t.Logf("figure: time to the page: %s", time.Since(f.began).Round(100*time.Millisecond))
 	want := []string{"green", "orange", "red", "grey"}
 	eventually(t, "all sites are there, all but the unapproved one scored, in all four colours", 3*time.Minute, func() error {

@@ -33,10 +33,11 @@ import (
 	"github.com/cortexproject/cortex/pkg/util/modules"
 	"github.com/cortexproject/cortex/pkg/util/services"
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/weaveworks/common/server"
 	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"muster.dev/muster/internal/obs"
 )
 
 // Options of an embedded Cortex.
@@ -183,7 +184,7 @@ func (c *Cortex) assemble(cfg upstream.Config) error {
 
 	reg := prometheus.NewRegistry()
 	prometheus.DefaultRegisterer, prometheus.DefaultGatherer = reg, reg
-	c.gatherer = prometheus.Gatherers{reg, withoutProcess{initMetrics}}
+	c.gatherer = prometheus.Gatherers{reg, obs.WithoutProcess(initMetrics)}
 	cfg.Server.Registerer, cfg.Server.Gatherer = reg, prometheus.Gatherers{reg, initMetrics}
 
 	if err := cfg.Validate(kitLog); err != nil {
@@ -364,18 +365,4 @@ func (c *Cortex) serveServices(w http.ResponseWriter, _ *http.Request) {
 	for s, name := range c.names {
 		fmt.Fprintf(w, "%s => %s\n", name, s.State())
 	}
-}
-
-// withoutProcess leaves out what every registry of ours describes already.
-type withoutProcess struct{ prometheus.Gatherer }
-
-func (g withoutProcess) Gather() ([]*dto.MetricFamily, error) {
-	all, err := g.Gatherer.Gather()
-	kept := all[:0]
-	for _, f := range all {
-		if n := f.GetName(); !strings.HasPrefix(n, "go_") && !strings.HasPrefix(n, "process_") {
-			kept = append(kept, f)
-		}
-	}
-	return kept, err
 }

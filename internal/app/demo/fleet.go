@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -42,7 +41,6 @@ const (
 
 // simulated is one site of the fleet that is not real.
 type simulated struct {
-	plan plannedSite
 	sim  *simsite.Site
 	link *link.Link
 	site *edge.Site
@@ -205,7 +203,7 @@ func newSimulated(c config.Config, plan plannedSite, join agent.JoinConfig, temp
 	if err != nil {
 		return nil, err
 	}
-	s := &simulated{plan: plan, sim: sim, link: &link.Link{}}
+	s := &simulated{sim: sim, link: &link.Link{}}
 	s.follow()
 	var targets []collector.Target
 	for _, page := range simsite.Pages() {
@@ -248,8 +246,4 @@ func kubeClient(c config.Config) (client.Client, error) {
 		return nil, err
 	}
 	return client.New(cfg, client.Options{Scheme: scheme})
-}
-
-func demoPath(dir string, elem ...string) string {
-	return filepath.Join(append([]string{dir}, elem...)...)
 }

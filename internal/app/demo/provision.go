@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -88,7 +89,7 @@ func (p *provisioner) token(ctx context.Context, region string, autoApprove bool
 	if !autoApprove {
 		name += "-manual"
 	}
-	file := demoPath(p.dir, "tokens", name)
+	file := filepath.Join(p.dir, "tokens", name)
 	if b, err := os.ReadFile(file); err == nil {
 		return strings.TrimSpace(string(b)), nil
 	}
@@ -96,13 +97,13 @@ func (p *provisioner) token(ctx context.Context, region string, autoApprove bool
 	if err != nil {
 		return "", err
 	}
-	return token, errors.Join(os.MkdirAll(demoPath(p.dir, "tokens"), 0o700), os.WriteFile(file, []byte(token+"\n"), 0o600))
+	return token, errors.Join(os.MkdirAll(filepath.Join(p.dir, "tokens"), 0o700), os.WriteFile(file, []byte(token+"\n"), 0o600))
 }
 
 // thisMachine writes the configuration of the real muster-edge.
 func (p *provisioner) thisMachine(gateways []string, caHash, token string) error {
 	e := edge.DefaultConfig()
-	e.StateDir = demoPath(p.dir, thisMachine)
+	e.StateDir = filepath.Join(p.dir, thisMachine)
 	e.Gateways, e.CAHash, e.Token, e.Site = gateways, caHash, token, thisMachine
 	var targets []any
 	targets = append(targets, p.c.Control.OpsListen, p.c.Aggregator.OpsListen, p.c.Health.OpsListen, p.c.Console.OpsListen)
@@ -110,7 +111,7 @@ func (p *provisioner) thisMachine(gateways []string, caHash, token string) error
 		targets = append(targets, r.QueryListen)
 	}
 	e.ScrapeConfigs = []any{map[string]any{"job_name": "muster", "static_configs": []any{map[string]any{"targets": targets}}}}
-	return writeYAML(demoPath(p.dir, thisMachineConfig), e)
+	return writeYAML(filepath.Join(p.dir, thisMachineConfig), e)
 }
 
 // places labels the sites and puts them on the map as they register: what a person

@@ -123,13 +123,12 @@ func Check(file string) error {
 
 // JoinOptions are the flags of `muster-edge join`.
 type JoinOptions struct {
-	Servers     []string
-	CAHash      string
-	Token       string // "-": from standard input
-	Site        string
-	Out         io.Writer
-	Stdin       io.Reader
-	StatePrefix string
+	Servers []string
+	CAHash  string
+	Token   string // "-": from standard input
+	Site    string
+	Out     io.Writer
+	Stdin   io.Reader
 }
 
 // Join registers this machine and waits until it has a certificate.
