@@ -72,6 +72,32 @@ type CollectionPolicySpec struct {
 	// Spool bounds the buffer on the site's disk.
 	// +optional
 	Spool *SpoolLimits `json:"spool,omitempty"`
+	// Logs says which log streams the regional takes from the site, and how much.
+	// +optional
+	Logs *LogPolicy `json:"logs,omitempty"`
+}
+
+// LogPolicy selects log streams and bounds them. A stream's name is
+// pod/NAMESPACE/POD/CONTAINER, unit/NAME, or other; in a pattern * stands for any
+// characters. The lists of all policies that select a site are joined.
+type LogPolicy struct {
+	// Allow lists the streams to keep; empty: all.
+	// +kubebuilder:validation:MaxItems=200
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=512
+	// +optional
+	Allow []string `json:"allow,omitempty"`
+	// Deny lists the streams to drop; it wins over allow.
+	// +kubebuilder:validation:MaxItems=200
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=512
+	// +optional
+	Deny []string `json:"deny,omitempty"`
+	// BytesPerSecond of uncompressed log lines, on average; the site may send 30
+	// seconds' worth at once. Unset: from a policy of lower priority, else 1Mi.
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('1023')) ",message="spec.logs.bytesPerSecond: want at least 1Ki"
+	// +optional
+	BytesPerSecond *resource.Quantity `json:"bytesPerSecond,omitempty"`
 }
 
 // MetricAllow lists metrics by exact name or by regular expression.

@@ -18,6 +18,9 @@ func AddToScheme(s *runtime.Scheme) error {
 		&RegistrationToken{}, &RegistrationTokenList{},
 		&CollectionPolicy{}, &CollectionPolicyList{},
 		&HealthPolicy{}, &HealthPolicyList{},
+		&AlertRules{}, &AlertRulesList{},
+		&LogRules{}, &LogRulesList{},
+		&AlertRoute{}, &AlertRouteList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

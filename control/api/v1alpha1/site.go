@@ -124,9 +124,16 @@ type SiteSpec struct {
 	// Place is where the site stands.
 	// +optional
 	Place *Place `json:"place,omitempty"`
-	// Maintenance leaves the site out of the health of its virtual sites.
+	// Maintenance leaves the site out of the health of its virtual sites, and
+	// silences its alerts, from now on.
 	// +optional
 	Maintenance *Maintenance `json:"maintenance,omitempty"`
+	// MaintenanceWindows do the same at planned times, once or again and again.
+	// +kubebuilder:validation:MaxItems=20
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	MaintenanceWindows []MaintenanceWindow `json:"maintenanceWindows,omitempty"`
 	// PublicKey is the SHA-256, in hex, of the DER SubjectPublicKeyInfo that
 	// registered: the only key that this site's certificates are issued for.
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
@@ -161,6 +168,35 @@ type Maintenance struct {
 	// Until ends it; absent: until it is removed.
 	// +optional
 	Until *metav1.Time `json:"until,omitempty"`
+}
+
+// MaintenanceWindow is planned work: once, at start, or again and again, by schedule.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.start) != has(self.schedule)",message="want either start, for once, or schedule, for again and again"
+type MaintenanceWindow struct {
+	// Name, unique in the object.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+	// Reason is shown beside the site, and in the silence.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=200
+	Reason string `json:"reason"`
+	// Start of a window that comes once.
+	// +optional
+	Start *metav1.Time `json:"start,omitempty"`
+	// Schedule of a window that comes again, in cron's five fields, e.g. "0 2 * * SUN".
+	// +kubebuilder:validation:MinLength=9
+	// +kubebuilder:validation:MaxLength=100
+	// +optional
+	Schedule string `json:"schedule,omitempty"`
+	// TimeZone of the schedule, such as Europe/Berlin; default UTC.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	TimeZone string `json:"timeZone,omitempty"`
+	// Duration of the window.
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m') && duration(self) <= duration('168h')",message="duration: want 1m to 168h"
+	Duration metav1.Duration `json:"duration"`
 }
 
 // SiteStatus is what Muster observed.
@@ -251,6 +287,12 @@ type VirtualSiteSpec struct {
 	// +kubebuilder:validation:MaxLength=200
 	// +optional
 	Description string `json:"description,omitempty"`
+	// MaintenanceWindows of all members.
+	// +kubebuilder:validation:MaxItems=20
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	MaintenanceWindows []MaintenanceWindow `json:"maintenanceWindows,omitempty"`
 }
 
 // VirtualSiteStatus counts the members; who they are is asked from the health API.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"muster.dev/muster/regional/logs/store/querystring"
+	"muster.dev/muster/internal/logquery"
 )
 
 // Limits on one query.
@@ -24,7 +24,7 @@ const (
 // empty list that is not nil means none: a virtual site without members finds nothing.
 type Query struct {
 	Tenant     string    // required
-	Text       string    // in the language of package querystring; empty finds all
+	Text       string    // in the language of package logquery; empty finds all
 	From       time.Time // included; zero: as far back as the retention goes
 	To         time.Time // excluded; zero: open
 	Sites      []string
@@ -39,7 +39,7 @@ type Query struct {
 // Plan is a checked Query, as the implementations use it.
 type Plan struct {
 	Query
-	Root    querystring.Node
+	Root    logquery.Node
 	Filters []Filter
 	Before  *Position     // search strictly below it
 	Step    time.Duration // of the histogram, 0 without
@@ -79,7 +79,7 @@ func (q Query) Plan(now time.Time, w Window) (Plan, error) {
 	if q.To.Before(q.From) {
 		q.To = q.From // finds nothing, as a range wholly outside of what is kept should
 	}
-	root, err := querystring.Parse(q.Text, queryFields(), now)
+	root, err := logquery.Parse(q.Text, logquery.LogFields(), now)
 	if err != nil {
 		return Plan{}, &QueryError{"query", err}
 	}
@@ -87,7 +87,7 @@ func (q Query) Plan(now time.Time, w Window) (Plan, error) {
 	for _, f := range []struct {
 		name, field string
 		values      []string
-	}{{"site", FieldSite, q.Sites}, {"namespace", FieldNamespace, q.Namespaces}, {"severity", FieldSeverity, q.Severities}} {
+	}{{"site", logquery.FieldSite, q.Sites}, {"namespace", logquery.FieldNamespace, q.Namespaces}, {"severity", logquery.FieldSeverity, q.Severities}} {
 		if f.values == nil {
 			continue
 		}
@@ -96,7 +96,7 @@ func (q Query) Plan(now time.Time, w Window) (Plan, error) {
 		}
 		values := make([]string, len(f.values))
 		for i, v := range f.values {
-			if values[i] = v; f.field == FieldSeverity {
+			if values[i] = v; f.field == logquery.FieldSeverity {
 				values[i] = strings.ToLower(v)
 			}
 		}

@@ -5,7 +5,7 @@
 //
 // It uses only what every Elasticsearch 8 has: no index lifecycle management, data
 // streams, ingest pipelines or scripts. It never sends a user's text to Elasticsearch's
-// own query parser: package querystring reads it, and translate.go writes the query.
+// own query parser: package logquery reads it, and translate.go writes the query.
 package elastic
 
 import (
@@ -27,6 +27,7 @@ import (
 	"github.com/elastic/go-elasticsearch/v8/esapi"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"muster.dev/muster/internal/logquery"
 	"muster.dev/muster/regional/logs/store"
 	"muster.dev/muster/regional/logs/store/internal/stamp"
 )
@@ -246,18 +247,18 @@ func (s *Store) indexTemplate() map[string]any {
 		at[parts[len(parts)-1]] = mapping
 	}
 	keyword := m{"type": "keyword"}
-	for _, f := range []string{store.FieldSeverity, store.FieldStream, store.FieldID, store.FieldNode, store.FieldNamespace, store.FieldPod,
-		store.FieldContainer, store.FieldUnit, store.FieldTenant, store.FieldSite, store.FieldRegion} {
+	for _, f := range []string{logquery.FieldSeverity, logquery.FieldStream, logquery.FieldID, logquery.FieldNode, logquery.FieldNamespace, logquery.FieldPod,
+		logquery.FieldContainer, logquery.FieldUnit, logquery.FieldTenant, logquery.FieldSite, logquery.FieldRegion} {
 		put(f, keyword)
 	}
-	for alias, field := range store.Aliases() {
+	for alias, field := range logquery.Aliases() {
 		put(alias, m{"type": "alias", "path": field})
 	}
-	put(store.FieldTimestamp, m{"type": "date_nanos"})
-	put(store.FieldIngested, m{"type": "date_nanos"})
-	put(store.FieldMessage, m{"type": "text", "analyzer": "standard", "norms": false})
+	put(logquery.FieldTimestamp, m{"type": "date_nanos"})
+	put(logquery.FieldIngested, m{"type": "date_nanos"})
+	put(logquery.FieldMessage, m{"type": "text", "analyzer": "standard", "norms": false})
 	// One field however many labels there are: a site can't make the mapping grow.
-	put(store.FieldLabels, m{"type": "flattened"})
+	put(logquery.FieldLabels, m{"type": "flattened"})
 	return m{
 		"index_patterns": []string{s.opts.Prefix + "-*"},
 		"priority":       500,

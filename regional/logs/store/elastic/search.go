@@ -14,6 +14,7 @@ import (
 
 	"github.com/elastic/go-elasticsearch/v8/esapi"
 
+	"muster.dev/muster/internal/logquery"
 	"muster.dev/muster/regional/logs/store"
 )
 
@@ -34,8 +35,8 @@ func (s *Store) Search(ctx context.Context, q store.Query) (store.Page, error) {
 		"size": p.Limit + 1, "query": planQuery(p), "track_total_hits": true,
 		"timeout": fmt.Sprintf("%dms", s.opts.MaxQueryTime.Milliseconds()),
 		"sort": []any{
-			object{store.FieldTimestamp: nanosSort("desc")},
-			object{store.FieldID: object{"order": "desc", "unmapped_type": "keyword"}},
+			object{logquery.FieldTimestamp: nanosSort("desc")},
+			object{logquery.FieldID: object{"order": "desc", "unmapped_type": "keyword"}},
 		},
 	}
 	if p.Before != nil {
@@ -43,7 +44,7 @@ func (s *Store) Search(ctx context.Context, q store.Query) (store.Page, error) {
 	}
 	if page.Histogram != nil {
 		body["aggs"] = object{"over_time": object{"date_histogram": object{
-			"field": store.FieldTimestamp, "fixed_interval": fmt.Sprintf("%ds", int64(p.Step/time.Second)), "min_doc_count": 1,
+			"field": logquery.FieldTimestamp, "fixed_interval": fmt.Sprintf("%ds", int64(p.Step/time.Second)), "min_doc_count": 1,
 		}}}
 	}
 	answer, err := s.search(ctx, s.targets(p), body)
@@ -90,8 +91,8 @@ func (s *Store) targets(p store.Plan) []string {
 // planQuery is the tenant's wall, a second one after the index pattern, and inside it the query.
 func planQuery(p store.Plan) object {
 	filter := []any{
-		object{"term": object{store.FieldTenant: p.Tenant}},
-		rangeQuery(store.FieldTimestamp, p.From, p.To),
+		object{"term": object{logquery.FieldTenant: p.Tenant}},
+		rangeQuery(logquery.FieldTimestamp, p.From, p.To),
 	}
 	for _, f := range p.Filters {
 		filter = append(filter, object{"terms": object{f.Field: f.Values}})
@@ -237,15 +238,15 @@ func (s *Store) Tail(ctx context.Context, q store.Query, after store.Cursor) (st
 	}
 	query := planQuery(p)
 	b := query["bool"].(object)
-	b["filter"] = append(b["filter"].([]any), rangeQuery(store.FieldIngested, time.Unix(0, pos.Ingested), time.Unix(0, horizon)))
+	b["filter"] = append(b["filter"].([]any), rangeQuery(logquery.FieldIngested, time.Unix(0, pos.Ingested), time.Unix(0, horizon)))
 	a, err := s.search(ctx, targets, object{
 		"size": p.Limit + 1, "query": query, "track_total_hits": false,
 		"timeout":      fmt.Sprintf("%dms", s.opts.MaxQueryTime.Milliseconds()),
 		"search_after": []any{pos.Ingested, pos.Nanos, pos.ID},
 		"sort": []any{
-			object{store.FieldIngested: nanosSort("asc")},
-			object{store.FieldTimestamp: nanosSort("asc")},
-			object{store.FieldID: object{"order": "asc", "unmapped_type": "keyword"}},
+			object{logquery.FieldIngested: nanosSort("asc")},
+			object{logquery.FieldTimestamp: nanosSort("asc")},
+			object{logquery.FieldID: object{"order": "asc", "unmapped_type": "keyword"}},
 		},
 	})
 	if err != nil {

@@ -5,40 +5,39 @@ import (
 	"strings"
 	"time"
 
-	"muster.dev/muster/regional/logs/store"
-	"muster.dev/muster/regional/logs/store/querystring"
+	"muster.dev/muster/internal/logquery"
 )
 
 // translate turns a query's tree into Elasticsearch's query language.
-func translate(n querystring.Node) object {
+func translate(n logquery.Node) object {
 	switch n := n.(type) {
-	case querystring.And:
+	case logquery.And:
 		return object{"bool": object{"filter": list(n)}}
-	case querystring.Or:
+	case logquery.Or:
 		return object{"bool": object{"should": list(n), "minimum_should_match": 1}}
-	case querystring.Not:
+	case logquery.Not:
 		return object{"bool": object{"must_not": []any{translate(n.Node)}}}
-	case querystring.All:
+	case logquery.All:
 		return object{"match_all": object{}}
-	case querystring.Term:
-		if n.Field.Kind == querystring.Text {
+	case logquery.Term:
+		if n.Field.Kind == logquery.Text {
 			return object{"match_phrase": object{n.Field.Name: n.Value}}
 		}
 		return object{"term": object{path(n.Field, n.Key): object{"value": n.Value}}}
-	case querystring.Wildcard:
-		if n.Field.Kind == querystring.Labels { // the parser lets only beginnings through
+	case logquery.Wildcard:
+		if n.Field.Kind == logquery.Labels { // the parser lets only beginnings through
 			return object{"prefix": object{path(n.Field, n.Key): object{"value": n.Pattern[0].Literal}}}
 		}
 		return object{"wildcard": object{path(n.Field, n.Key): object{"value": pattern(n.Pattern)}}}
-	case querystring.Exists:
+	case logquery.Exists:
 		return object{"exists": object{"field": path(n.Field, n.Key)}}
-	case querystring.Range:
+	case logquery.Range:
 		return rangeQuery(n.Field.Name, n.From, n.To)
 	}
 	panic(fmt.Sprintf("query node %T", n))
 }
 
-func list(nodes []querystring.Node) []any {
+func list(nodes []logquery.Node) []any {
 	out := make([]any, len(nodes))
 	for i, n := range nodes {
 		out[i] = translate(n)
@@ -46,16 +45,16 @@ func list(nodes []querystring.Node) []any {
 	return out
 }
 
-func path(f querystring.Field, key string) string {
-	if f.Kind == querystring.Labels {
-		return store.FieldLabels + "." + key
+func path(f logquery.Field, key string) string {
+	if f.Kind == logquery.Labels {
+		return logquery.FieldLabels + "." + key
 	}
 	return f.Name
 }
 
 var escapeWildcard = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`)
 
-func pattern(pieces []querystring.Piece) string {
+func pattern(pieces []logquery.Piece) string {
 	var b strings.Builder
 	for _, p := range pieces {
 		switch {

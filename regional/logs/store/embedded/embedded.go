@@ -7,7 +7,7 @@
 //
 // It sets no bleve index mapping and none of bleve's global registries: documents and
 // searches are built field by field here, so that what a query means is decided by
-// package querystring alone.
+// package logquery alone.
 package embedded
 
 import (

@@ -13,8 +13,8 @@ import (
 	"github.com/blevesearch/bleve/v2/search/searcher"
 	index "github.com/blevesearch/bleve_index_api"
 
+	"muster.dev/muster/internal/logquery"
 	"muster.dev/muster/regional/logs/store"
-	"muster.dev/muster/regional/logs/store/querystring"
 )
 
 // Bounds on one pattern in one shard: how much of the dictionary it may read, and how
@@ -41,13 +41,13 @@ var noScore = search.SearcherOptions{Score: "none"}
 // plan returns the searcher of everything that p asks for: text, filters and time.
 // stamps, if not nil, are the only ingest stamps that count.
 func (b *builder) plan(p store.Plan, stamps []string) (search.Searcher, error) {
-	nodes := querystring.And{p.Root, querystring.Range{From: p.From, To: p.To}}
+	nodes := logquery.And{p.Root, logquery.Range{From: p.From, To: p.To}}
 	var all []search.Searcher
 	for _, n := range nodes {
-		if _, ok := n.(querystring.All); ok {
+		if _, ok := n.(logquery.All); ok {
 			continue
 		}
-		if r, ok := n.(querystring.Range); ok && b.whole(r) {
+		if r, ok := n.(logquery.Range); ok && b.whole(r) {
 			continue
 		}
 		s, err := b.node(n)
@@ -90,40 +90,40 @@ func closeAll(all []search.Searcher, err error) error {
 	return err
 }
 
-func (b *builder) node(n querystring.Node) (search.Searcher, error) {
+func (b *builder) node(n logquery.Node) (search.Searcher, error) {
 	switch n := n.(type) {
-	case querystring.And:
+	case logquery.And:
 		return b.and(n)
-	case querystring.Or:
+	case logquery.Or:
 		all, err := b.list(n)
 		if err != nil {
 			return nil, err
 		}
 		s, err := searcher.NewDisjunctionSearcher(b.ctx, b.reader, all, 1, noScore)
 		return s, closeAll(all, err)
-	case querystring.Not:
-		return b.and(querystring.And{n})
-	case querystring.All:
+	case logquery.Not:
+		return b.and(logquery.And{n})
+	case logquery.All:
 		return searcher.NewMatchAllSearcher(b.ctx, b.reader, 1, noScore)
-	case querystring.Term:
+	case logquery.Term:
 		return b.term(n)
-	case querystring.Wildcard:
+	case logquery.Wildcard:
 		return b.wildcard(n)
-	case querystring.Exists:
+	case logquery.Exists:
 		switch {
-		case n.Field.Kind == querystring.Labels:
-			return b.one(fieldHas, store.FieldLabels+"."+n.Key)
-		case n.Field.Name == store.FieldMessage || n.Field.Name == store.FieldTimestamp || n.Field.Name == store.FieldID:
+		case n.Field.Kind == logquery.Labels:
+			return b.one(fieldHas, logquery.FieldLabels+"."+n.Key)
+		case n.Field.Name == logquery.FieldMessage || n.Field.Name == logquery.FieldTimestamp || n.Field.Name == logquery.FieldID:
 			return searcher.NewMatchAllSearcher(b.ctx, b.reader, 1, noScore)
 		}
 		return b.one(fieldHas, n.Field.Name)
-	case querystring.Range:
+	case logquery.Range:
 		return b.timeRange(n)
 	}
 	return nil, fmt.Errorf("query node %T", n)
 }
 
-func (b *builder) list(nodes []querystring.Node) ([]search.Searcher, error) {
+func (b *builder) list(nodes []logquery.Node) ([]search.Searcher, error) {
 	var all []search.Searcher
 	for _, n := range nodes {
 		s, err := b.node(n)
@@ -136,17 +136,17 @@ func (b *builder) list(nodes []querystring.Node) ([]search.Searcher, error) {
 }
 
 // and takes the NOTs among the nodes out of what must hold.
-func (b *builder) and(nodes querystring.And) (search.Searcher, error) {
-	var must, not []querystring.Node
+func (b *builder) and(nodes logquery.And) (search.Searcher, error) {
+	var must, not []logquery.Node
 	for _, n := range nodes {
-		if inner, ok := n.(querystring.Not); ok {
+		if inner, ok := n.(logquery.Not); ok {
 			not = append(not, inner.Node)
 		} else {
 			must = append(must, n)
 		}
 	}
 	if len(must) == 0 {
-		must = append(must, querystring.All{})
+		must = append(must, logquery.All{})
 	}
 	musts, err := b.list(must)
 	if err != nil {
@@ -183,18 +183,18 @@ func (b *builder) one(field, term string) (search.Searcher, error) {
 func (b *builder) none() (search.Searcher, error) { return searcher.NewMatchNoneSearcher(b.reader) }
 
 // bleveField is the field that holds the values of the query's field.
-func bleveField(f querystring.Field) string {
-	if f.Name == store.FieldID {
+func bleveField(f logquery.Field) string {
+	if f.Name == logquery.FieldID {
 		return "_id"
 	}
 	return f.Name
 }
 
-func (b *builder) term(n querystring.Term) (search.Searcher, error) {
+func (b *builder) term(n logquery.Term) (search.Searcher, error) {
 	switch n.Field.Kind {
-	case querystring.Labels:
-		return b.one(store.FieldLabels, string(labelTerm(n.Key, n.Value)))
-	case querystring.Text:
+	case logquery.Labels:
+		return b.one(logquery.FieldLabels, string(labelTerm(n.Key, n.Value)))
+	case logquery.Text:
 		tokens := words.Analyze([]byte(n.Value))
 		switch len(tokens) {
 		case 0:
@@ -268,9 +268,9 @@ func (b *builder) dict(field, prefix string, f func(term string) (more bool, err
 
 // wildcard reads the part of the dictionary that begins as the pattern does. bleve's
 // own way, a regular expression, has no bound.
-func (b *builder) wildcard(n querystring.Wildcard) (search.Searcher, error) {
+func (b *builder) wildcard(n logquery.Wildcard) (search.Searcher, error) {
 	field, prefix := bleveField(n.Field), ""
-	if n.Field.Kind == querystring.Labels {
+	if n.Field.Kind == logquery.Labels {
 		prefix = string(labelTerm(n.Key, ""))
 	}
 	var found []string
@@ -293,7 +293,7 @@ func (b *builder) wildcard(n querystring.Wildcard) (search.Searcher, error) {
 
 // matches says whether the whole of s has the pattern's form, in at most len(s) ·
 // len(pattern) steps.
-func matches(pattern []querystring.Piece, s string) bool {
+func matches(pattern []logquery.Piece, s string) bool {
 	star, retry := -1, ""
 	i := 0
 	for {
@@ -321,7 +321,7 @@ func matches(pattern []querystring.Piece, s string) bool {
 	}
 }
 
-func step(p querystring.Piece, s string) (rest string, ok bool) {
+func step(p logquery.Piece, s string) (rest string, ok bool) {
 	if p.One {
 		_, n := utf8.DecodeRuneInString(s)
 		return s[n:], n > 0
@@ -330,13 +330,13 @@ func step(p querystring.Piece, s string) (rest string, ok bool) {
 }
 
 // whole says that the range covers all of the shard's day.
-func (b *builder) whole(r querystring.Range) bool {
+func (b *builder) whole(r logquery.Range) bool {
 	return (r.From.IsZero() || !r.From.After(b.day)) && (r.To.IsZero() || !r.To.Before(b.day.Add(24*time.Hour)))
 }
 
 // timeRange finds whole minutes by their term, and looks at each record's time only
 // in the two minutes at the ends.
-func (b *builder) timeRange(r querystring.Range) (search.Searcher, error) {
+func (b *builder) timeRange(r logquery.Range) (search.Searcher, error) {
 	if b.whole(r) {
 		return searcher.NewMatchAllSearcher(b.ctx, b.reader, 1, noScore)
 	}

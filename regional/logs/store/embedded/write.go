@@ -16,6 +16,7 @@ import (
 	index "github.com/blevesearch/bleve_index_api"
 	"github.com/blevesearch/segment"
 
+	"muster.dev/muster/internal/logquery"
 	"muster.dev/muster/regional/logs/store"
 )
 
@@ -265,16 +266,16 @@ func newDocument(r *store.Record, stamp int64) (*document.Document, error) {
 	add(fieldTime, []byte(hexNanos(r.Timestamp.UnixNano())), term|index.DocValues, nil)
 	add(fieldMinute, []byte(minuteTerm(minuteOf(r.Timestamp))), term, nil)
 	add(fieldStamp, []byte(hexNanos(stamp)), term|index.DocValues, nil)
-	add(store.FieldMessage, []byte(r.Message), index.IndexField|index.IncludeTermVectors, words)
+	add(logquery.FieldMessage, []byte(r.Message), index.IndexField|index.IncludeTermVectors, words)
 	r.Keywords(func(field, value string) {
-		if field != store.FieldID { // the document's own name
+		if field != logquery.FieldID { // the document's own name
 			add(field, []byte(value), term, nil)
 			add(fieldHas, []byte(field), term, nil)
 		}
 	})
 	for k, v := range r.Labels {
-		add(store.FieldLabels, labelTerm(k, v), term, nil)
-		add(fieldHas, []byte(store.FieldLabels+"."+k), term, nil)
+		add(logquery.FieldLabels, labelTerm(k, v), term, nil)
+		add(fieldHas, []byte(logquery.FieldLabels+"."+k), term, nil)
 	}
 	return doc, nil
 }

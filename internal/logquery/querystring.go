@@ -1,4 +1,4 @@
-// Package querystring parses Muster's log queries, a subset of Lucene's query
+// Package logquery parses Muster's log queries, a subset of Lucene's query
 // string syntax, into a tree that every store translates for itself. One parser for
 // all stores is what makes the same text find the same records in each of them, and
 // what bounds a hostile query before a store sees it.
@@ -28,7 +28,7 @@
 // records are ordered by time); NOT binds tighter than AND, and AND tighter than OR; +a
 // is a. Regular expressions, fuzzy terms (a~), proximity ("a b"~3), boosts (a^2) and
 // ranges over anything but time are refused with an error that says so.
-package querystring
+package logquery
 
 import (
 	"fmt"

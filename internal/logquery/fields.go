@@ -1,8 +1,4 @@
-package store
-
-import (
-	"muster.dev/muster/regional/logs/store/querystring"
-)
+package logquery
 
 // Names of a record's fields in the stores: the Elastic Common Schema's where it has
 // one, else those of Elastic's own shippers (systemd.unit) or OpenTelemetry
@@ -44,44 +40,31 @@ func Aliases() map[string]string {
 	return out
 }
 
-// queryFields is what a query may name: the short names that Muster shows, the names
+// LogFields is what a query may name: the short names that Muster shows, the names
 // in the store, and the aliases. There is no tenant among them: that is not the
 // query's to say.
-func queryFields() querystring.Fields {
-	f := querystring.Fields{}
-	add := func(kind querystring.Kind, field string, names ...string) {
+func LogFields() Fields {
+	f := Fields{}
+	add := func(kind Kind, field string, names ...string) {
 		for _, n := range append(names, field) {
-			f[n] = querystring.Field{Name: field, Kind: kind}
+			f[n] = Field{Name: field, Kind: kind}
 		}
 	}
-	add(querystring.Text, FieldMessage, "")
-	add(querystring.Time, FieldTimestamp, "timestamp")
-	add(querystring.Lower, FieldSeverity, "severity", "level")
-	add(querystring.Keyword, FieldStream, "stream")
-	add(querystring.Keyword, FieldID, "id")
-	add(querystring.Keyword, FieldNode, "node")
-	add(querystring.Keyword, FieldNamespace, "namespace")
-	add(querystring.Keyword, FieldPod, "pod")
-	add(querystring.Keyword, FieldContainer, "container")
-	add(querystring.Keyword, FieldUnit, "unit")
-	add(querystring.Keyword, FieldSite, "site")
-	add(querystring.Keyword, FieldRegion, "region")
-	add(querystring.Labels, FieldLabels)
+	add(Text, FieldMessage, "")
+	add(Time, FieldTimestamp, "timestamp")
+	add(Lower, FieldSeverity, "severity", "level")
+	add(Keyword, FieldStream, "stream")
+	add(Keyword, FieldID, "id")
+	add(Keyword, FieldNode, "node")
+	add(Keyword, FieldNamespace, "namespace")
+	add(Keyword, FieldPod, "pod")
+	add(Keyword, FieldContainer, "container")
+	add(Keyword, FieldUnit, "unit")
+	add(Keyword, FieldSite, "site")
+	add(Keyword, FieldRegion, "region")
+	add(Labels, FieldLabels)
 	for alias, field := range aliases {
 		f[alias] = f[field]
 	}
 	return f
-}
-
-// Keywords are the values of a record's keyword fields, by name in the store; empty ones are left out.
-func (r *Record) Keywords(yield func(field, value string)) {
-	for _, kv := range [...][2]string{
-		{FieldSeverity, r.Severity}, {FieldStream, r.Stream}, {FieldID, r.ID}, {FieldNode, r.Node},
-		{FieldNamespace, r.Namespace}, {FieldPod, r.Pod}, {FieldContainer, r.Container}, {FieldUnit, r.Unit},
-		{FieldSite, r.Site}, {FieldRegion, r.Region},
-	} {
-		if kv[1] != "" {
-			yield(kv[0], kv[1])
-		}
-	}
 }

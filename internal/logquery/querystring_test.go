@@ -1,4 +1,4 @@
-package querystring
+package logquery
 
 import (
 	"errors"

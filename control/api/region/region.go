@@ -1,0 +1,155 @@
+// Package region is what control tells every regional of each tenant: its sites
+// (Inventory) and its rules (Rules), as JSON blobs that are named by their digest like
+// a site's desired state. A regional keeps the last ones on disk, so that rules and
+// budgets go on while control is away.
+//
+// It holds the shapes and their coding, and does no I/O. control/desired encodes,
+// internal/app/regional decodes.
+package region
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/fleet"
+)
+
+// Kinds of a regional's items (wire.Item.Kind). The item's name is the tenant.
+const (
+	KindInventory = "Inventory"
+	KindRules     = "Rules"
+)
+
+// MaxBytes of one blob.
+const MaxBytes = 256 << 20
+
+// Inventory is a tenant's sites. All regionals get the same one.
+type Inventory struct {
+	Tenant string `json:"tenant"`
+	// LogBytesPerDay bounds all sites together; 0: no bound.
+	LogBytesPerDay int64 `json:"logBytesPerDay,omitempty"`
+	// LogPolicies are the different ones in use; Site.LogPolicy is an index into them.
+	LogPolicies []LogPolicy `json:"logPolicies,omitempty"`
+	// Sites that are approved and not decommissioned, by name.
+	Sites []Site `json:"sites"`
+}
+
+// LogPolicy is what a regional takes of a site's logs; see v1alpha1.LogPolicy.
+type LogPolicy struct {
+	Allow          []string `json:"allow,omitempty"`
+	Deny           []string `json:"deny,omitempty"`
+	BytesPerSecond int64    `json:"bytesPerSecond,omitempty"` // 0: the default
+}
+
+// Site is one entry of the inventory.
+type Site struct {
+	Name   string `json:"name"`
+	Region string `json:"region,omitempty"`
+	// Regional answers for the site: the one that it is or was last connected to. For a
+	// site never heard of, one that control chose, always the same.
+	Regional string            `json:"regional,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	// VirtualSites are NAMESPACE/NAME, the namespace as users type it, sorted.
+	VirtualSites []string `json:"virtualSites,omitempty"`
+	LogPolicy    int      `json:"logPolicy,omitempty"`
+}
+
+// Rules are a tenant's rules, by name of the object.
+type Rules struct {
+	Tenant string         `json:"tenant"`
+	Alerts []AlertRuleSet `json:"alerts,omitempty"`
+	Logs   []LogRuleSet   `json:"logs,omitempty"`
+}
+
+// AlertRuleSet is one AlertRules object.
+type AlertRuleSet struct {
+	Name string                  `json:"name"`
+	Spec v1alpha1.AlertRulesSpec `json:"spec"`
+}
+
+// LogRuleSet is one LogRules object.
+type LogRuleSet struct {
+	Name string                `json:"name"`
+	Spec v1alpha1.LogRulesSpec `json:"spec"`
+}
+
+// Encode returns the blob; equal values give equal bytes.
+func (i Inventory) Encode() []byte { return encode(i) }
+
+// Encode returns the blob; equal values give equal bytes.
+func (r Rules) Encode() []byte { return encode(r) }
+
+func encode(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("region: encode %T: %v", v, err)) // plain data: can't fail
+	}
+	return b
+}
+
+// DecodeInventory parses and checks a blob. Fields that a newer control has added
+// are ignored.
+func DecodeInventory(b []byte) (Inventory, error) {
+	var i Inventory
+	if err := decode(b, &i); err != nil {
+		return Inventory{}, fmt.Errorf("inventory: %w", err)
+	}
+	if err := fleet.ValidateTenant(i.Tenant); err != nil {
+		return Inventory{}, fmt.Errorf("inventory: tenant: %w", err)
+	}
+	for n, s := range i.Sites {
+		if err := (fleet.SiteID{Tenant: i.Tenant, Name: s.Name}).Validate(); err != nil {
+			return Inventory{}, fmt.Errorf("inventory: sites[%d]: %w", n, err)
+		}
+		if s.LogPolicy < 0 || (s.LogPolicy > 0 && s.LogPolicy >= len(i.LogPolicies)) {
+			return Inventory{}, fmt.Errorf("inventory: sites[%d].logPolicy: %d: there are %d policies", n, s.LogPolicy, len(i.LogPolicies))
+		}
+	}
+	if !slices.IsSortedFunc(i.Sites, func(a, b Site) int { return strings.Compare(a.Name, b.Name) }) {
+		return Inventory{}, errors.New("inventory: sites are not in order of their names")
+	}
+	return i, nil
+}
+
+// DecodeRules parses and checks a blob. The rules themselves are for those who
+// evaluate them to check.
+func DecodeRules(b []byte) (Rules, error) {
+	var r Rules
+	if err := decode(b, &r); err != nil {
+		return Rules{}, fmt.Errorf("rules: %w", err)
+	}
+	if err := fleet.ValidateTenant(r.Tenant); err != nil {
+		return Rules{}, fmt.Errorf("rules: tenant: %w", err)
+	}
+	return r, nil
+}
+
+func decode(b []byte, out any) error {
+	if len(b) > MaxBytes {
+		return fmt.Errorf("%d bytes, the limit is %d", len(b), MaxBytes)
+	}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	if err := dec.Decode(out); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something stands after the object")
+	}
+	return nil
+}
+
+// VirtualSitesLabel is the value of the alert label virtual_sites: every virtual
+// site between bars, as in "|shared/all|shared/europe|", so that a matcher such as
+// virtual_sites=~".*[|]shared/europe[|].*" finds one of them. "" for none.
+func VirtualSitesLabel(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return "|" + strings.Join(names, "|") + "|"
+}

@@ -1,0 +1,73 @@
+package region
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"muster.dev/muster/control/api/v1alpha1"
+)
+
+func inventory() Inventory {
+	return Inventory{Tenant: "acme", LogPolicies: []LogPolicy{{}, {Deny: []string{"unit/audit"}, BytesPerSecond: 4096}},
+		Sites: []Site{{Name: "berlin", Region: "eu", Regional: "one", VirtualSites: []string{"shared/all"}}, {Name: "paris", LogPolicy: 1}}}
+}
+
+func TestRoundTrip(t *testing.T) {
+	inv := inventory()
+	if got, err := DecodeInventory(inv.Encode()); err != nil || !reflect.DeepEqual(got, inv) {
+		t.Fatalf("inventory: %+v, %v", got, err)
+	}
+	r := Rules{Tenant: "acme", Alerts: []AlertRuleSet{{Name: "a", Spec: v1alpha1.AlertRulesSpec{Engine: "edge", Groups: []v1alpha1.RuleGroup{{Name: "g", Rules: []v1alpha1.Rule{{Alert: "A", Expr: "up == 0"}}}}}}}}
+	if got, err := DecodeRules(r.Encode()); err != nil || !reflect.DeepEqual(got, r) {
+		t.Fatalf("rules: %+v, %v", got, err)
+	}
+}
+
+func TestBadInventory(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Inventory)
+		want   string
+	}{
+		"tenant": {func(i *Inventory) { i.Tenant = "../x" }, "tenant"},
+		"site":   {func(i *Inventory) { i.Sites[1].Name = "Paris" }, "sites[1]"},
+		"policy": {func(i *Inventory) { i.Sites[1].LogPolicy = 2 }, "sites[1].logPolicy"},
+		"order":  {func(i *Inventory) { i.Sites[0], i.Sites[1] = i.Sites[1], i.Sites[0] }, "order"},
+	} {
+		i := inventory()
+		c.change(&i)
+		if _, err := DecodeInventory(i.Encode()); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want one that names %q", name, err, c.want)
+		}
+	}
+	if _, err := DecodeInventory(append(inventory().Encode(), '{')); err == nil {
+		t.Error("something after the object was accepted")
+	}
+}
+
+func TestVirtualSitesLabel(t *testing.T) {
+	if got := VirtualSitesLabel([]string{"shared/all", "shared/eu"}); got != "|shared/all|shared/eu|" {
+		t.Error(got)
+	}
+	if got := VirtualSitesLabel(nil); got != "" {
+		t.Error(got)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(inventory().Encode())
+	f.Add([]byte(`{"tenant":"acme","alerts":[{"name":"a","spec":{"groups":[]}}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if i, err := DecodeInventory(b); err == nil {
+			again, err := DecodeInventory(i.Encode())
+			if err != nil || string(again.Encode()) != string(i.Encode()) {
+				t.Fatalf("not stable: %v", err)
+			}
+		}
+		if r, err := DecodeRules(b); err == nil {
+			if _, err := DecodeRules(r.Encode()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
