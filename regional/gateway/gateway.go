@@ -57,6 +57,8 @@ type Options struct {
 	// Self takes the series that the gateway writes about sites; nil: none.
 	Self     storage.Appendable
 	Upstream regional.Upstream
+	// Logs serves POST and PUT /api/v1/logs; nil: not served. Identity tells it who asks.
+	Logs http.Handler
 	// Limits of a site; nil: the defaults. Asked for each push, must be fast.
 	Limits func(fleet.SiteID) Limits
 
@@ -159,6 +161,10 @@ func newUnbound(o Options) (*Gateway, error) {
 	wire.RegisterUplinkServer(g.grpc, &uplink{g: g})
 	g.mux = http.NewServeMux()
 	g.mux.HandleFunc("POST /api/v1/push", g.handlePush)
+	if o.Logs != nil {
+		g.mux.Handle("POST /api/v1/logs", o.Logs)
+		g.mux.Handle("PUT /api/v1/logs", o.Logs) // Fluent Bit's http_method
+	}
 
 	cfg := o.TLS.Clone()
 	if inner := cfg.GetConfigForClient; inner != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -41,6 +42,23 @@ func callerOf(ctx context.Context) (caller, *refusal) {
 		c.refused = &refusal{code: http.StatusUnauthorized, text: "no identity"}
 	}
 	return c, c.refused
+}
+
+// ErrRenew is in the error of a certificate that is not valid now but was or will be:
+// the agent renews it, so it is worth trying again.
+var ErrRenew = errors.New("certificate out of date")
+
+// Identity tells a handler of Options who sent the request.
+func Identity(r *http.Request) (fleet.SiteID, string, error) {
+	c, ref := callerOf(r.Context())
+	switch {
+	case ref == nil:
+		return c.site, c.region, nil
+	case ref.code == http.StatusUnauthorized && c.cert != nil:
+		return fleet.SiteID{}, "", fmt.Errorf("%w: %w", ErrRenew, ref)
+	default:
+		return fleet.SiteID{}, "", ref
+	}
 }
 
 // grpcCaller is callerOf with a gRPC error.

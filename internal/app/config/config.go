@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"muster.dev/muster/internal/conf"
@@ -33,6 +34,7 @@ type Config struct {
 	Regionals   []Regional `yaml:"regionals"`
 	Aggregator  Aggregator `yaml:"aggregator"`
 	Health      Health     `yaml:"health"`
+	Alerting    Alerting   `yaml:"alerting"`
 	Console     Console    `yaml:"console"`
 }
 
@@ -83,6 +85,29 @@ type Regional struct {
 	ForwardBytes int64         `yaml:"forwardBytes"`
 	RuleFiles    []string      `yaml:"ruleFiles"`
 	Limits       Limits        `yaml:"limits"`
+	Logs         Logs          `yaml:"logs"`
+}
+
+// Logs configures a regional's log intake and store.
+type Logs struct {
+	ForwardListen string        `yaml:"forwardListen"`
+	QueueBytes    int64         `yaml:"queueBytes"`
+	Retention     conf.Duration `yaml:"retention"`
+	MaxBytes      int64         `yaml:"maxBytes"`
+	Elasticsearch Elasticsearch `yaml:"elasticsearch"`
+}
+
+// Elasticsearch is the region's cluster; no URLs: the embedded store.
+type Elasticsearch struct {
+	URLs           []string          `yaml:"urls"`
+	Username       string            `yaml:"username"`
+	PasswordFile   string            `yaml:"passwordFile"`
+	APIKeyFile     string            `yaml:"apiKeyFile"`
+	CAFile         string            `yaml:"caFile"`
+	Prefix         string            `yaml:"prefix"`
+	Replicas       int               `yaml:"replicas"`
+	Shards         int               `yaml:"shards"`
+	RemoteClusters map[string]string `yaml:"remoteClusters"`
 }
 
 // Limits bound what one site may send to a regional.
@@ -112,6 +137,31 @@ type Health struct {
 	Tick      conf.Duration `yaml:"tick"`
 }
 
+// Alerting configures the alerting role and its Alertmanager.
+type Alerting struct {
+	OpsListen    string        `yaml:"opsListen"`
+	Alertmanager Alertmanager  `yaml:"alertmanager"`
+	SiteDownFor  conf.Duration `yaml:"siteDownFor"`
+	ShippedRules bool          `yaml:"shippedRules"`
+}
+
+// Alertmanager is embedded, or external by URL.
+type Alertmanager struct {
+	Listen      string        `yaml:"listen"`
+	ExternalURL string        `yaml:"externalURL"`
+	URLs        []string      `yaml:"urls"`
+	Retention   conf.Duration `yaml:"retention"`
+	Cluster     AlertCluster  `yaml:"cluster"`
+	GlobalFile  string        `yaml:"globalFile"`
+}
+
+// AlertCluster joins embedded Alertmanagers.
+type AlertCluster struct {
+	Listen    string   `yaml:"listen"`
+	Advertise string   `yaml:"advertise"`
+	Peers     []string `yaml:"peers"`
+}
+
 // Console configures the web console and the HTTP API.
 type Console struct {
 	Listen    string `yaml:"listen"`
@@ -130,6 +180,7 @@ func DefaultRegional(name string, index int) Regional {
 		Retention:    conf.Duration(7 * 24 * time.Hour),
 		ForwardBytes: 2 << 30,
 		Limits:       Limits{Series: 10_000, SamplesPerSecond: 5_000, BodyBytes: 4 << 20, TenantSeries: 10_000_000},
+		Logs:         Logs{ForwardListen: fmt.Sprintf("127.0.0.1:%d", 24224+index), QueueBytes: 4 << 30, Retention: conf.Duration(7 * 24 * time.Hour), Elasticsearch: Elasticsearch{Prefix: "muster-logs", Shards: 1}},
 	}
 }
 
@@ -147,7 +198,9 @@ func Default() Config {
 		Regionals:  []Regional{DefaultRegional("one", 0)},
 		Aggregator: Aggregator{OpsListen: "127.0.0.1:9102", Cortex: Cortex{Listen: "127.0.0.1:9009", Retention: conf.Duration(30 * 24 * time.Hour)}},
 		Health:     Health{OpsListen: "127.0.0.1:9103", Tick: conf.Duration(15 * time.Second)},
-		Console:    Console{Listen: "127.0.0.1:8080", OpsListen: "127.0.0.1:9104"},
+		Alerting: Alerting{OpsListen: "127.0.0.1:9107", SiteDownFor: conf.Duration(15 * time.Second), ShippedRules: true,
+			Alertmanager: Alertmanager{Listen: "127.0.0.1:9093", Retention: conf.Duration(5 * 24 * time.Hour)}},
+		Console: Console{Listen: "127.0.0.1:8080", OpsListen: "127.0.0.1:9104"},
 	}
 }
 
@@ -164,7 +217,7 @@ func Load(path string) (Config, error) {
 func (r *Regional) UnmarshalYAML(decode func(any) error) error {
 	type plain Regional
 	p := plain(DefaultRegional("", 0))
-	p.Listen, p.QueryListen = "", ""
+	p.Listen, p.QueryListen, p.Logs.ForwardListen = "", "", ""
 	if err := decode(&p); err != nil {
 		return err
 	}
@@ -206,6 +259,9 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("aggregator.cortex.url: %q: want a URL such as https://cortex.example.com", c.Aggregator.Cortex.URL)
 		}
 	}
+	if err := c.Alerting.validate(); err != nil {
+		return fmt.Errorf("alerting.%w", err)
+	}
 	if err := c.validateRegionals(); err != nil {
 		return err
 	}
@@ -232,11 +288,70 @@ func (c *Config) validateRegionals() error {
 		if r.Retention.D() < time.Hour {
 			return fmt.Errorf("%s.retention: %s: want at least 1h", at, r.Retention.D())
 		}
+		if err := r.Logs.validate(); err != nil {
+			return fmt.Errorf("%s.logs.%w", at, err)
+		}
 		if r.ForwardBytes < 16<<20 {
 			return fmt.Errorf("%s.forwardBytes: %d: want at least 16777216 (16 MiB)", at, r.ForwardBytes)
 		}
 	}
 	return nil
+}
+
+func (l Logs) validate() error {
+	es := l.Elasticsearch
+	switch {
+	case l.QueueBytes < 64<<20:
+		return fmt.Errorf("queueBytes: %d: want at least 67108864 (64 MiB)", l.QueueBytes)
+	case l.Retention.D() < 24*time.Hour:
+		return fmt.Errorf("retention: %s: want at least 24h; logs are deleted by days", l.Retention.D())
+	case l.MaxBytes < 0:
+		return fmt.Errorf("maxBytes: %d: want 0, for no cap, or more", l.MaxBytes)
+	case len(es.URLs) == 0 && es.Username+es.PasswordFile+es.APIKeyFile+es.CAFile != "":
+		return errors.New("elasticsearch.urls: must name the cluster when its credentials are set")
+	case es.APIKeyFile != "" && es.Username != "":
+		return errors.New("elasticsearch: apiKeyFile and username exclude each other; set one")
+	case (es.Username == "") != (es.PasswordFile == ""):
+		return errors.New("elasticsearch: username and passwordFile go together; set both or neither")
+	case es.Replicas < 0 || es.Shards < 0:
+		return errors.New("elasticsearch: replicas and shards must not be negative")
+	}
+	for i, u := range es.URLs {
+		if p, err := url.Parse(u); err != nil || p.Host == "" || p.Scheme != "http" && p.Scheme != "https" {
+			return fmt.Errorf("elasticsearch.urls[%d]: %q: want a URL such as https://elasticsearch.example.com:9200", i, u)
+		}
+	}
+	return nil
+}
+
+func (a Alerting) validate() error {
+	for i, u := range a.Alertmanager.URLs {
+		if p, err := url.Parse(u); err != nil || p.Host == "" || p.Scheme != "http" && p.Scheme != "https" {
+			return fmt.Errorf("alertmanager.urls[%d]: %q: want a URL such as http://alertmanager.example.com:9093", i, u)
+		}
+	}
+	if d := a.SiteDownFor.D(); d < 0 || d > 24*time.Hour {
+		return fmt.Errorf("siteDownFor: %s: want 0s to 24h", d)
+	}
+	if d := a.Alertmanager.Retention.D(); d < time.Hour {
+		return fmt.Errorf("alertmanager.retention: %s: want at least 1h", d)
+	}
+	if len(a.Alertmanager.Cluster.Peers) > 0 && a.Alertmanager.Cluster.Listen == "" {
+		return errors.New("alertmanager.cluster.listen: must be set when there are peers")
+	}
+	return nil
+}
+
+// AlertmanagerURLs are where alerts go, without a slash at the end.
+func (c *Config) AlertmanagerURLs() []string {
+	var out []string
+	for _, u := range c.Alerting.Alertmanager.URLs {
+		out = append(out, strings.TrimRight(u, "/"))
+	}
+	if len(out) == 0 {
+		out = append(out, "http://"+c.Alerting.Alertmanager.Listen)
+	}
+	return out
 }
 
 // listener is one address that some role binds.
@@ -246,13 +361,19 @@ func (c *Config) listeners() []listener {
 	out := []listener{
 		{"control.listen", c.Control.Listen}, {"control.fleetListen", c.Control.FleetListen}, {"control.opsListen", c.Control.OpsListen},
 		{"aggregator.opsListen", c.Aggregator.OpsListen}, {"health.opsListen", c.Health.OpsListen},
-		{"console.listen", c.Console.Listen}, {"console.opsListen", c.Console.OpsListen},
+		{"alerting.opsListen", c.Alerting.OpsListen}, {"console.listen", c.Console.Listen}, {"console.opsListen", c.Console.OpsListen},
 	}
 	if c.Aggregator.Cortex.URL == "" {
 		out = append(out, listener{"aggregator.cortex.listen", c.Aggregator.Cortex.Listen})
 	}
+	if len(c.Alerting.Alertmanager.URLs) == 0 {
+		out = append(out, listener{"alerting.alertmanager.listen", c.Alerting.Alertmanager.Listen})
+	}
 	for i, r := range c.Regionals {
 		out = append(out, listener{fmt.Sprintf("regionals[%d].listen", i), r.Listen}, listener{fmt.Sprintf("regionals[%d].queryListen", i), r.QueryListen})
+		if r.Logs.ForwardListen != "" {
+			out = append(out, listener{fmt.Sprintf("regionals[%d].logs.forwardListen", i), r.Logs.ForwardListen})
+		}
 	}
 	return out
 }

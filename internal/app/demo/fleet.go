@@ -25,6 +25,7 @@ import (
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/loadtest/cities"
 	"muster.dev/muster/loadtest/link"
+	"muster.dev/muster/loadtest/shipper"
 	"muster.dev/muster/loadtest/simsite"
 )
 
@@ -44,6 +45,7 @@ type simulated struct {
 	sim  *simsite.Site
 	link *link.Link
 	site *edge.Site
+	logs *shipper.Shipper
 }
 
 // Break implements faultTarget.
@@ -151,6 +153,7 @@ func startFleet(ctx context.Context, env *app.Env, c config.Config, n int) error
 		}
 		fleet[plan.city.Name] = s
 		env.Go("site "+plan.city.Name, s.site.Run)
+		env.Go("logs of "+plan.city.Name, s.logs.Run)
 	}
 	token, err := p.token(ctx, "eu", true)
 	if err != nil {
@@ -190,7 +193,7 @@ func serveFleetFaults(env *app.Env, fleet map[string]*simulated) {
 	env.Ops.Status("sites", func() any {
 		out := map[string]any{}
 		for name, s := range fleet {
-			out[name] = map[string]any{"faults": s.Faults(), "agent": s.site.Agent.Status().Phase}
+			out[name] = map[string]any{"faults": s.Faults(), "agent": s.site.Agent.Status().Phase, "logs": s.logs.Stats()}
 		}
 		return out
 	})
@@ -220,7 +223,27 @@ func newSimulated(c config.Config, plan plannedSite, join agent.JoinConfig, temp
 		},
 		Logger: log.With("site", plan.city.Name),
 	})
-	return s, err
+	if err != nil {
+		return nil, err
+	}
+	s.logs = shipper.New(shipper.Options{
+		Collect: func(b []byte, from, to time.Time) []byte {
+			for _, l := range sim.Logs(from, to) {
+				b = l.AppendJSON(b)
+			}
+			return b
+		},
+		Endpoint: s.logEndpoint, Client: s.site.Agent.HTTPClient, Logger: log.With("site", plan.city.Name),
+	})
+	return s, nil
+}
+
+// logEndpoint is the gateway; empty until the site has a certificate.
+func (s *simulated) logEndpoint() string {
+	if _, _, ok := s.site.Agent.Identity(); !ok {
+		return ""
+	}
+	return s.site.Agent.Endpoint()
 }
 
 // gateways lists the regionals for a region, the nearest first.

@@ -16,14 +16,14 @@ import (
 	"muster.dev/muster/internal/remotewrite"
 )
 
-// store is a receiver that refuses one tenant for its limits, as Cortex does.
-type store struct {
+// cortexStub is a receiver that refuses one tenant for its limits, as Cortex does.
+type cortexStub struct {
 	mu   sync.Mutex
 	got  map[string]int
 	full string
 }
 
-func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *cortexStub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	tenant := r.Header.Get("X-Scope-OrgID")
@@ -37,7 +37,7 @@ func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (s *store) count(tenant string) int { s.mu.Lock(); defer s.mu.Unlock(); return s.got[tenant] }
+func (s *cortexStub) count(tenant string) int { s.mu.Lock(); defer s.mu.Unlock(); return s.got[tenant] }
 
 func env() *app.Env {
 	log := slog.New(slog.DiscardHandler)
@@ -49,7 +49,7 @@ func batch() []remotewrite.Series {
 }
 
 func TestARefusedTenantHoldsUpNobodyElseAndLosesNothing(t *testing.T) {
-	st := &store{got: map[string]int{}, full: "greedy"}
+	st := &cortexStub{got: map[string]int{}, full: "greedy"}
 	srv := httptest.NewServer(st)
 	defer srv.Close()
 	dir := t.TempDir()

@@ -27,6 +27,7 @@ import (
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/engine"
 	"muster.dev/muster/regional/gateway"
+	"muster.dev/muster/regional/logs/intake"
 	"muster.dev/muster/regional/relay"
 )
 
@@ -79,8 +80,13 @@ func start(env *app.Env, c config.Config, r config.Regional) error {
 	env.Go("relay", up.Run)
 	env.Ops.Status("relay", func() any { return up.Status() })
 
+	inv := newInventory()
+	_, logs, err := startLogs(env, dir, r, files, inv, up.Denied, func(intake.Condition) {})
+	if err != nil {
+		return err
+	}
 	gw, err := gateway.New(gateway.Options{
-		Name: r.Name, Listen: r.Listen, TLS: files.ServerConfig(tls.RequestClientCert), Trust: trust(files),
+		Name: r.Name, Listen: r.Listen, Logs: logs, TLS: files.ServerConfig(tls.RequestClientCert), Trust: trust(files),
 		Edge: edge.Storage(), Self: edge.Appendable(), Forward: forward, Upstream: up, Limits: limits(r), Past: window, Logger: env.Log, Registerer: env.Reg,
 	})
 	if err != nil {

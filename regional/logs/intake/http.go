@@ -48,8 +48,13 @@ func (in *Intake) serveHTTP(ctx context.Context) error {
 	return nil
 }
 
+// renewWait is how long a sender with an expired certificate waits: the agent
+// renews it, and a sender that is told 401 would drop its lines.
+const renewWait = 30 * time.Second
+
 // Identify says which site a request is from, and its region. An error is answered
-// with 401 and its text.
+// with its text and 401, on which Fluent Bit drops the chunk, or with 503 if it is an
+// ErrExpired, on which it sends it again.
 type Identify func(*http.Request) (site fleet.SiteID, region string, err error)
 
 // Handler serves POST /api/v1/logs: newline-delimited JSON (application/x-ndjson,
@@ -99,7 +104,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, region, err := h.identify(r)
 	if err != nil {
 		in.metrics.refused.WithLabelValues("identity").Inc()
-		h.reply(w, fail(http.StatusUnauthorized, "%w", err))
+		a := fail(http.StatusUnauthorized, "%w", err)
+		if errors.Is(err, ErrExpired) {
+			a = later(http.StatusServiceUnavailable, renewWait, err)
+		}
+		h.reply(w, a)
 		return
 	}
 	s, err := in.enter(id, region)

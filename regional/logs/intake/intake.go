@@ -396,10 +396,13 @@ func (in *Intake) peer(cs *tls.ConnectionState) (fleet.SiteID, string, *x509.Cer
 	return id, region, leaf, in.stillGood(id, leaf)
 }
 
+// ErrExpired is in the error of a certificate whose time is over.
+var ErrExpired = errors.New("expired")
+
 // stillGood is asked again at every message: connections outlive certificates.
 func (in *Intake) stillGood(id fleet.SiteID, leaf *x509.Certificate) error {
 	if now := in.opts.Now(); now.After(leaf.NotAfter) {
-		return fmt.Errorf("the certificate of site %s expired on %s; the agent renews it", id, leaf.NotAfter.UTC().Format(time.RFC3339))
+		return fmt.Errorf("the certificate of site %s is out of date: %w on %s; the agent renews it", id, ErrExpired, leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
 	if in.opts.Denied != nil {
 		if reason, denied := in.opts.Denied(id, leaf); denied {

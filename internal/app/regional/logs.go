@@ -1,0 +1,87 @@
+package regional
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"muster.dev/muster/internal/app"
+	"muster.dev/muster/internal/app/config"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/regional/gateway"
+	"muster.dev/muster/regional/logs/intake"
+	"muster.dev/muster/regional/logs/store"
+	"muster.dev/muster/regional/logs/store/elastic"
+	"muster.dev/muster/regional/logs/store/embedded"
+)
+
+// openLogStore opens the region's Elasticsearch, or the embedded store.
+func openLogStore(env *app.Env, dir string, l config.Logs) (store.Store, error) {
+	log := env.Log.With("part", "log store")
+	es := l.Elasticsearch
+	if len(es.URLs) == 0 {
+		return embedded.Open(embedded.Options{Dir: dir, Retention: l.Retention.D(), MaxBytes: l.MaxBytes, Logger: log, Registerer: env.Reg})
+	}
+	o := elastic.Options{URLs: es.URLs, Username: es.Username, Prefix: es.Prefix, Replicas: es.Replicas, Shards: es.Shards, Clusters: es.RemoteClusters,
+		Retention: l.Retention.D(), Logger: log, Registerer: env.Reg}
+	for _, f := range []struct {
+		field, file string
+		into        *string
+	}{{"passwordFile", es.PasswordFile, &o.Password}, {"apiKeyFile", es.APIKeyFile, &o.APIKey}} {
+		if f.file == "" {
+			continue
+		}
+		b, err := os.ReadFile(f.file)
+		if err != nil {
+			return nil, fmt.Errorf("elasticsearch.%s: %w", f.field, err)
+		}
+		*f.into = strings.TrimSpace(string(b))
+	}
+	if es.CAFile != "" {
+		b, err := os.ReadFile(es.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("elasticsearch.caFile: %w", err)
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(b) {
+			return nil, fmt.Errorf("elasticsearch.caFile: %s holds no certificate in PEM", es.CAFile)
+		}
+		o.TLS = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
+	return elastic.Open(o)
+}
+
+// startLogs starts the intake before the store. The handler is for the gateway.
+func startLogs(env *app.Env, dir string, r config.Regional, files *identity.Files, inv *inventory, denied func(fleet.SiteID, *x509.Certificate) (string, bool), tell func(intake.Condition)) (store.Store, http.Handler, error) {
+	st, err := openLogStore(env, filepath.Join(dir, "logs", "store"), r.Logs)
+	if err != nil {
+		return nil, nil, fmt.Errorf("log store: %w", err)
+	}
+	env.Stack.OnStop("log store", func(context.Context) error { return st.Close() })
+	in, err := intake.New(intake.Options{
+		Name: r.Name, Dir: filepath.Join(dir, "logs"), Listen: r.Logs.ForwardListen, TLS: files.ServerConfig(tls.RequireAndVerifyClientCert),
+		Denied: denied, Limits: inv.logLimits, QueueBytes: r.Logs.QueueBytes, Sink: st, OnCondition: tell, Logger: env.Log.With("part", "log intake"), Registerer: env.Reg,
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("regionals[%s].logs: %w", r.Name, err)
+	}
+	env.Go("log intake", in.Run)
+	env.Ops.Status("logs", func() any { return in.Status() })
+	return st, in.Handler(sender), nil
+}
+
+// sender says who sent a request that the gateway passed on.
+func sender(r *http.Request) (fleet.SiteID, string, error) {
+	id, region, err := gateway.Identity(r)
+	if errors.Is(err, gateway.ErrRenew) {
+		err = fmt.Errorf("%w: %w", intake.ErrExpired, err)
+	}
+	return id, region, err
+}
