@@ -1,6 +1,7 @@
 // Package cli holds the verbs of `muster` that talk to a running fleet: get,
-// describe, approve, token, site, kubeconfig. They use the Kubernetes API like any
-// other client, with the user's own kubeconfig and rights; nothing here runs a role.
+// describe, approve, token, site, kubeconfig use the Kubernetes API like any other
+// client, with the user's own kubeconfig and rights; logs, alerts and silence use the
+// console's HTTP API with the same credentials. Nothing here runs a role.
 package cli
 
 import (
@@ -38,11 +39,12 @@ type Globals struct {
 	Kubeconfig string
 	Tenant     string
 	Output     string
+	Console    string // URL of the HTTP API
 }
 
 // Commands returns the verbs. g is filled by the root command's flags.
 func Commands(g *Globals) []*cobra.Command {
-	return []*cobra.Command{getCmd(g), describeCmd(g), approveCmd(g), tokenCmd(g), siteCmd(g), kubeconfigCmd(g)}
+	return []*cobra.Command{getCmd(g), describeCmd(g), approveCmd(g), tokenCmd(g), siteCmd(g), logsCmd(g), alertsCmd(g), silenceCmd(g), kubeconfigCmd(g)}
 }
 
 // AddFlags registers the flags of fleet verbs on a command.
