@@ -14,7 +14,7 @@ export GOFLAGS := -buildvcs=false
 # time from a fresh clone to a running demo.
 
 .DEFAULT_GOAL := help
-.PHONY: help build ui demo test test-go test-ui test-e2e check generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-protoc
+.PHONY: help build ui plugin demo test test-go test-ui test-e2e check generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-protoc
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,12 @@ $(UI)/node_modules/.package-lock.json: $(UI)/package-lock.json
 $(UI)/dist/index.html: $(UI)/node_modules/.package-lock.json $(UI)/package.json $(UI)/vite.config.ts $(shell find $(UI)/src $(UI)/public $(UI)/index.html -type f 2>/dev/null)
 	@echo "== building the console"
 	@cd $(UI) && npm run build --silent
+
+plugin: ## Build Fluent Bit's output plugin, bin/out_muster.so (needs a C compiler)
+	@mkdir -p bin
+	@CGO_ENABLED=1 $(GO) build -buildmode=c-shared -ldflags '$(LDFLAGS)' -o bin/out_muster.so ./collector/fluentbit/plugin
+	@rm -f bin/out_muster.h
+	@ls -lh bin/out_muster.so | awk '{print "   " $$9, $$5}'
 
 demo: build ## Start a fleet of 60 sites on this machine and print the link to its map
 	@bin/muster demo

@@ -9,7 +9,7 @@
 // Configuration keys of the plugin (name: muster):
 //
 //	Endpoint       the intake, https://HOST:PORT; required
-//	Identity_Dir   the agent's state directory (key.pem, cert.pem, bundle.pem); default /var/lib/muster-edge
+//	Identity_Dir   the agent's directory (key.pem, cert.pem, bundle.pem); default /var/lib/muster-edge/agent
 //	Timeout        of one flush, as 10s; default 10s, at most 60s
 //	Compress       gzip (default) or off
 //
@@ -60,7 +60,7 @@ type Config struct {
 
 // Defaults of Config.
 const (
-	DefaultIdentityDir = "/var/lib/muster-edge"
+	DefaultIdentityDir = "/var/lib/muster-edge/agent"
 	DefaultTimeout     = 10 * time.Second
 	maxTimeout         = time.Minute
 )
