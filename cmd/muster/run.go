@@ -121,8 +121,10 @@ func demoCmd(f *flags) *cobra.Command {
 and print a link to the map that is already logged in. Every sample goes the whole
 way: collector, regional, Cortex, health engine, console. Break a site and watch:
 
-  muster demo break paris disk-full
-  muster demo faults
+  muster demo break paris crash-loop
+  muster alerts
+  muster logs --site paris severity:error
+  muster demo oncall
   muster demo heal paris`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.DataDir, o.ConfigFile, o.Out = f.DataDir, f.configFile, cmd.OutOrStdout()
@@ -146,6 +148,9 @@ way: collector, regional, Cortex, health engine, console. Break a site and watch
 		}},
 		&cobra.Command{Use: "heal SITE", Short: "Heal a simulated site of all its faults", Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
 			return client.Heal(cmd.Context(), cmd.OutOrStdout(), args[0])
+		}},
+		&cobra.Command{Use: "oncall", Short: "Show the notifications that reached whoever is on call", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			return client.OnCall(cmd.Context(), cmd.OutOrStdout())
 		}},
 		&cobra.Command{Use: "faults", Short: "List the faults there are, and the sites that are broken", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 			return client.List(cmd.Context(), cmd.OutOrStdout())

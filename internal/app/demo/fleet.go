@@ -135,6 +135,10 @@ func startFleet(ctx context.Context, env *app.Env, c config.Config, n int) error
 	if err := p.objects(ctx); err != nil {
 		return err
 	}
+	env.Ops.Mux().Handle(onCallPath, &phone{})
+	if err := p.alerting(ctx); err != nil {
+		return err
+	}
 	hash, err := os.ReadFile(c.Path(cli.JoinHashFile))
 	if err != nil {
 		return err
