@@ -28,6 +28,8 @@ func TestFleet(t *testing.T) {
 		t.Run("faults", func(t *testing.T) { testFaults(t, f) }) &&
 		t.Run("uplink", func(t *testing.T) { testUplink(t, f) }) &&
 		t.Run("policy", func(t *testing.T) { testPolicyEdit(t, f) }) &&
+		t.Run("logs", func(t *testing.T) { testLogs(t, f) }) &&
+		t.Run("alerts", func(t *testing.T) { testAlerts(t, f) }) &&
 		t.Run("edge", func(t *testing.T) { testEdgeProcess(t, f) }) &&
 		t.Run("page", func(t *testing.T) { testPage(t, f) }) &&
 		t.Run("kill", func(t *testing.T) { testKill(t, f) })
@@ -71,13 +73,13 @@ func testStart(t *testing.T, f *fleet) {
 		total += rss(roles[name])
 	}
 	t.Logf("figure: RSS of the whole demo     %4.0f MiB", total)
-	if len(roles) < 8 {
+	if len(roles) < 9 {
 		t.Errorf("roles found: %v", roles)
 	}
 	if total > 4096 {
 		t.Errorf("the demo takes %.0f MiB, more than 4 GiB", total)
 	}
-	for _, ops := range []string{"9091", "9092", "9101", "9102", "9103", "9104", "9105", "9106"} {
+	for _, ops := range []string{"9091", "9092", "9101", "9102", "9103", "9104", "9105", "9106", "9107"} {
 		for _, path := range []string{"/metrics", "/-/ready", "/-/healthy", "/debug/", "/debug/status"} {
 			resp, err := http.Get("http://127.0.0.1:" + ops + path)
 			if err != nil {
@@ -217,7 +219,7 @@ func testUplink(t *testing.T, f *fleet) {
 }
 
 // killable are the roles that may be killed at any moment.
-var killable = []string{"aggregator", "regional-frankfurt", "regional-virginia", "control", "health", "console"}
+var killable = []string{"aggregator", "regional-frankfurt", "regional-virginia", "control", "health", "alerting", "console"}
 
 func testKill(t *testing.T, f *fleet) {
 	before := time.Now()

@@ -1,0 +1,193 @@
+// Package rules turns tenants' AlertRules, and those that ship with Muster, into
+// rule files for a regional's Prometheus engines. A tenant's rule sees that tenant's
+// series and nothing else: matchers are put into the parsed expression, never into its
+// text.
+//
+// It is pure: it evaluates nothing and sends nothing. internal/app/regional gives the
+// files to the engines.
+package rules
+
+import (
+	"cmp"
+	"embed"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"muster.dev/muster/control/api/alertrules"
+	"muster.dev/muster/control/api/region"
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/fleet"
+)
+
+// Engines of a regional.
+const (
+	Edge  = "edge"
+	Local = "local"
+)
+
+// LabelSeverity of an alert: critical, warning or info. DefaultSeverity is what a
+// rule gives that says nothing.
+const (
+	LabelSeverity   = "severity"
+	DefaultSeverity = "warning"
+)
+
+//go:embed shipped/*.yaml
+var shipped embed.FS
+
+// File is a Prometheus rule file.
+type File struct {
+	Name    string // muster/edge.yaml, or TENANT/OBJECT
+	Content []byte
+}
+
+// Error is an object that can't be used. The others are not disturbed.
+type Error struct {
+	Tenant, Name string
+	Err          error
+}
+
+func (e Error) Error() string {
+	return fmt.Sprintf("alert rules %s/%s: %v", e.Tenant, e.Name, e.Err)
+}
+func (e Error) Unwrap() error { return e.Err }
+
+// Shipped returns the rules that ship with Muster for an engine.
+func Shipped(engine string) File {
+	b, err := shipped.ReadFile("shipped/" + engine + ".yaml")
+	if err != nil {
+		panic(err) // embedded: a test reads both
+	}
+	return File{Name: fleet.PlatformTenant + "/shipped-" + engine, Content: b}
+}
+
+// Compile returns the files of one engine, one for each object, in order of their names.
+func Compile(engine string, tenants []region.Rules, withShipped bool) ([]File, []Error) {
+	var files []File
+	var errs []Error
+	if withShipped {
+		files = append(files, Shipped(engine))
+	}
+	for _, t := range tenants {
+		for _, set := range t.Alerts {
+			if cmp.Or(set.Spec.Engine, Edge) != engine {
+				continue
+			}
+			f, err := compile(t.Tenant, set)
+			if err != nil {
+				errs = append(errs, Error{t.Tenant, set.Name, err})
+				continue
+			}
+			files = append(files, f)
+		}
+	}
+	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+	return files, errs
+}
+
+func compile(tenant string, set region.AlertRuleSet) (File, error) {
+	if errs := alertrules.Check(set.Spec, tenant); len(errs) > 0 {
+		return File{}, errs.ToAggregate()
+	}
+	groups := make([]v1alpha1.RuleGroup, len(set.Spec.Groups))
+	for i, g := range set.Spec.Groups {
+		g = *g.DeepCopy()
+		if g.Labels[fleet.SeriesTenant] != "" && tenant != fleet.PlatformTenant {
+			return File{}, fmt.Errorf("group %s: the label tenant is set by Muster; remove it", g.Name)
+		}
+		for j := range g.Rules {
+			if err := compileRule(tenant, g.Labels, &g.Rules[j]); err != nil {
+				return File{}, fmt.Errorf("group %s, rule %d: %w", g.Name, j+1, err)
+			}
+		}
+		groups[i] = g
+	}
+	b, err := alertrules.File(groups)
+	return File{Name: tenant + "/" + set.Name, Content: b}, err
+}
+
+func compileRule(tenant string, ofGroup map[string]string, r *v1alpha1.Rule) error {
+	set := func(name, value string) {
+		if r.Labels == nil {
+			r.Labels = map[string]string{}
+		}
+		r.Labels[name] = value
+	}
+	if r.Alert != "" && r.Labels[LabelSeverity] == "" && ofGroup[LabelSeverity] == "" {
+		set(LabelSeverity, DefaultSeverity)
+	}
+	if tenant == fleet.PlatformTenant {
+		return nil
+	}
+	expr, err := Confine(r.Expr, tenant)
+	if err != nil {
+		return err
+	}
+	r.Expr = expr
+	// Labels of the rule overwrite those of the result, so neither an aggregation nor
+	// label_replace takes the tenant away.
+	set(fleet.SeriesTenant, tenant)
+	return nil
+}
+
+// Confine returns the expression with a matcher on the tenant in every selector. A
+// matcher that the expression has already stays and can only narrow.
+func Confine(expr, tenant string) (string, error) {
+	if err := fleet.ValidateTenant(tenant); err != nil {
+		return "", err
+	}
+	tree, err := parser.ParseExpr(expr)
+	if err != nil {
+		return "", err
+	}
+	confine := func(v *parser.VectorSelector) {
+		m := labels.MustNewMatcher(labels.MatchEqual, fleet.SeriesTenant, tenant)
+		v.LabelMatchers = append(v.LabelMatchers, m)
+	}
+	parser.Inspect(tree, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.VectorSelector:
+			confine(n)
+		case *parser.Call:
+			// info() takes series by itself.
+			if n.Func.Name == "info" {
+				err = errors.New("the function info is not available in a tenant's rules")
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	out := tree.String()
+	// What was printed is what will be evaluated: look at it once more.
+	again, err := parser.ParseExpr(out)
+	if err != nil {
+		return "", fmt.Errorf("expression can't be written out again: %w", err)
+	}
+	for _, v := range selectors(again) {
+		if !slices.ContainsFunc(v.LabelMatchers, func(m *labels.Matcher) bool {
+			return m.Name == fleet.SeriesTenant && m.Type == labels.MatchEqual && m.Value == tenant
+		}) {
+			return "", fmt.Errorf("selector %s can't be confined to the tenant", v)
+		}
+	}
+	return out, nil
+}
+
+func selectors(tree parser.Expr) []*parser.VectorSelector {
+	found := map[*parser.VectorSelector]bool{}
+	parser.Inspect(tree, func(n parser.Node, _ []parser.Node) error {
+		if v, ok := n.(*parser.VectorSelector); ok {
+			found[v] = true
+		}
+		return nil
+	})
+	return slices.Collect(maps.Keys(found))
+}

@@ -1,0 +1,342 @@
+package rules
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/promql/promqltest"
+	"github.com/prometheus/prometheus/storage"
+
+	"muster.dev/muster/control/api/region"
+	"muster.dev/muster/control/api/v1alpha1"
+)
+
+const twoTenants = `
+load 15s
+  up{tenant="acme", site="paris", job="node"} 0x20
+  up{tenant="acme", site="rome", job="node"} 1x20
+  up{tenant="rival", site="secret", job="node"} 1x20
+  requests_total{tenant="acme", site="paris"} 0+10x20
+  requests_total{tenant="rival", site="secret"} 0+99x20
+  {"weird name", tenant="rival", site="secret"} 7x20
+`
+
+func newEngine() *promql.Engine {
+	return promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute, EnableAtModifier: true, EnableNegativeOffset: true,
+		NoStepSubqueryIntervalFn: func(int64) int64 { return 15000 }})
+}
+
+// hostile are expressions that try to see another tenant's series.
+var hostile = []string{
+	`up`, `up{tenant="rival"}`, `up{tenant!="acme"}`, `up{tenant=~".*"}`, `up{tenant=~"acme|rival"}`, `{__name__=~".+"}`, `{"__name__"="up","tenant"="rival"}`, `{"up",tenant="rival"}`, `{"weird name"}`,
+	`sum(up)`, `sum by (site) (up)`, `count without (tenant) (up)`, `up or up{tenant="rival"}`, `up unless up{tenant="acme"}`, `absent(up{tenant="rival"})`,
+	`rate(requests_total[1m])`, `max_over_time(rate(requests_total[1m])[2m:15s])`, `up offset 15s`, `up @ end()`, `label_replace(up, "tenant", "rival", "", "")`,
+	`label_join(up, "tenant", "", "site")`, `topk(3, up)`, `count_values("tenant", up)`, `up * on () group_left (site) sum(requests_total)`, `(up)`, `-up`, `vector(scalar(sum(up{tenant="rival"})))`,
+	`sort_desc(up)`, `quantile_over_time(0.5, up[1m])`, `group by (tenant, site) (up)`, `up{tenant=""}`, `histogram_quantile(0.9, up)`, `last_over_time(up[5m] @ 60 offset 15s)`,
+}
+
+// Whatever the expression says, it sees what it would see if there were no other tenant.
+func TestConfine(t *testing.T) {
+	both := promqltest.LoadedStorage(t, twoTenants)
+	defer both.Close()
+	alone := promqltest.LoadedStorage(t, regexp.MustCompile(`(?m)^.*rival.*$`).ReplaceAllString(twoTenants, ""))
+	defer alone.Close()
+	engine := newEngine()
+	at := time.Unix(150, 0)
+	eval := func(q *promqlQuery) string {
+		t.Helper()
+		res, err := engine.NewInstantQuery(t.Context(), q.on, nil, q.expr, at)
+		if err != nil {
+			t.Fatalf("%s: %v", q.expr, err)
+		}
+		defer res.Close()
+		r := res.Exec(context.Background())
+		if r.Err != nil {
+			return "error: " + r.Err.Error()
+		}
+		lines := strings.Split(r.Value.String(), "\n")
+		slices.Sort(lines)
+		return strings.Join(lines, "\n")
+	}
+	for _, expr := range hostile {
+		confined, err := Confine(expr, "acme")
+		if err != nil {
+			t.Errorf("%s: %v", expr, err)
+			continue
+		}
+		got, want := eval(&promqlQuery{both, confined}), eval(&promqlQuery{alone, confined})
+		if got != want {
+			t.Errorf("%s → %s\n sees another tenant:\n%s\nwithout that tenant:\n%s", expr, confined, got, want)
+		}
+	}
+	if c, err := Confine(`info(up)`, "acme"); err == nil {
+		t.Errorf("info() was let through: %s", c)
+	}
+	if _, err := Confine("up", `x"} or {a="`); err == nil {
+		t.Error("a tenant that is no name was put into an expression")
+	}
+}
+
+type promqlQuery struct {
+	on   storage.Queryable
+	expr string
+}
+
+func TestCompile(t *testing.T) {
+	rule := func(r v1alpha1.Rule) v1alpha1.AlertRulesSpec {
+		return v1alpha1.AlertRulesSpec{Groups: []v1alpha1.RuleGroup{{Name: "g", Rules: []v1alpha1.Rule{r}}}}
+	}
+	local := rule(v1alpha1.Rule{Alert: "L", Expr: "up"})
+	local.Engine = Local
+	tenants := []region.Rules{
+		{Tenant: "acme", Alerts: []region.AlertRuleSet{
+			{Name: "good", Spec: rule(v1alpha1.Rule{Alert: "Down", Expr: "sum by (site) (up == 0)", For: "1m"})},
+			{Name: "bad", Spec: rule(v1alpha1.Rule{Alert: "Down", Expr: "up =="})},
+			{Name: "sly", Spec: rule(v1alpha1.Rule{Alert: "Down", Expr: "up", Annotations: map[string]string{"a": `{{ query "up" }}`}})},
+			{Name: "local", Spec: local},
+		}},
+		{Tenant: "muster", Alerts: []region.AlertRuleSet{{Name: "all", Spec: rule(v1alpha1.Rule{Alert: "Any", Expr: "up == 0", Labels: map[string]string{"severity": "info"}})}, {Name: "local", Spec: local}}},
+	}
+	files, errs := Compile(Edge, tenants, true)
+	var names []string
+	byName := map[string]*rulefmt.RuleGroups{}
+	for _, f := range files {
+		names = append(names, f.Name)
+		groups, perrs := rulefmt.Parse(f.Content, false, model.UTF8Validation)
+		if len(perrs) > 0 {
+			t.Fatalf("%s: %v\n%s", f.Name, perrs, f.Content)
+		}
+		byName[f.Name] = groups
+	}
+	if want := []string{"acme/good", "muster/all", "muster/shipped-edge"}; !slices.Equal(names, want) {
+		t.Fatalf("files %v, want %v", names, want)
+	}
+	if len(errs) != 2 || errs[0].Name != "bad" || errs[1].Name != "sly" {
+		t.Errorf("errors %v", errs)
+	}
+	good := byName["acme/good"].Groups[0].Rules[0]
+	if good.Labels["tenant"] != "acme" || good.Labels["severity"] != DefaultSeverity || !strings.Contains(good.Expr, `tenant="acme"`) || good.For.String() != "1m" {
+		t.Errorf("%+v", good)
+	}
+	all := byName["muster/all"].Groups[0].Rules[0]
+	if all.Labels["tenant"] != "" || all.Labels["severity"] != "info" || all.Expr != "up == 0" {
+		t.Errorf("%+v", all)
+	}
+	if files, errs := Compile(Local, tenants, false); len(files) != 1 || files[0].Name != "muster/local" || len(errs) != 1 {
+		t.Errorf("local: %v, %v", files, errs)
+	}
+}
+
+// Every alert that ships is well formed, says what to do, and has its section in the docs.
+func TestShipped(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/alerts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^### (\w+)$`).FindAllStringSubmatch(string(doc), -1) {
+		sections[m[1]] = true
+	}
+	// Raised by the alerting role itself.
+	used := map[string]bool{"SiteDown": true, "RegionDown": true, "RegionalDown": true, "SiteNeverConnected": true, "Watchdog": true}
+	for _, engine := range []string{Edge, Local} {
+		groups, errs := rulefmt.Parse(Shipped(engine).Content, false, model.UTF8Validation)
+		if len(errs) > 0 {
+			t.Fatal(errs)
+		}
+		for _, g := range groups.Groups {
+			for _, r := range g.Rules {
+				if used[r.Alert] {
+					t.Errorf("%s is there twice", r.Alert)
+				}
+				used[r.Alert] = true
+				if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) {
+					t.Errorf("%s: severity %q", r.Alert, r.Labels["severity"])
+				}
+				if (engine == Local) != (r.Labels["tenant"] == "muster") {
+					t.Errorf("%s of %s: tenant label %q", r.Alert, engine, r.Labels["tenant"])
+				}
+				for _, a := range []string{"summary", "description", "runbook_url"} {
+					if r.Annotations[a] == "" {
+						t.Errorf("%s has no %s", r.Alert, a)
+					}
+				}
+				if !strings.HasSuffix(r.Annotations["runbook_url"], "#"+strings.ToLower(r.Alert)) {
+					t.Errorf("%s: runbook %s", r.Alert, r.Annotations["runbook_url"])
+				}
+			}
+		}
+	}
+	for name := range used {
+		if !sections[name] {
+			t.Errorf("docs/alerts.md has no section on %s", name)
+		}
+	}
+	for name := range sections {
+		if !used[name] {
+			t.Errorf("docs/alerts.md has a section on %s, which nothing raises", name)
+		}
+	}
+	if n, _ := fs.Glob(shipped, "shipped/*"); len(n) != 2 {
+		t.Errorf("files %v", n)
+	}
+}
+
+// firing evaluates the shipped rules of an engine over series, and returns which
+// alerts' expressions hold at the end.
+func firing(t *testing.T, engine, load string, at time.Duration) map[string][]string {
+	t.Helper()
+	st := promqltest.LoadedStorage(t, load)
+	defer st.Close()
+	out := map[string][]string{}
+	groups, _ := rulefmt.Parse(Shipped(engine).Content, false, model.UTF8Validation)
+	e := newEngine()
+	for _, g := range groups.Groups {
+		for _, r := range g.Rules {
+			q, err := e.NewInstantQuery(t.Context(), st, nil, r.Expr, time.Unix(0, 0).Add(at))
+			if err != nil {
+				t.Fatal(err)
+			}
+			res := q.Exec(t.Context())
+			if res.Err != nil {
+				t.Fatalf("%s: %v", r.Alert, res.Err)
+			}
+			v, err := res.Vector()
+			if err != nil {
+				t.Fatalf("%s: %v", r.Alert, err)
+			}
+			for _, s := range v {
+				out[r.Alert] = append(out[r.Alert], s.Metric.Get("site")+s.Metric.Get("instance"))
+			}
+			q.Close()
+		}
+	}
+	return out
+}
+
+// Each rule holds for what it is about, and not for a site that is well.
+func TestShippedRulesHold(t *testing.T) {
+	series := func(site string, bad bool) string {
+		v := func(well, broken string) string {
+			if bad {
+				return broken
+			}
+			return well
+		}
+		l := fmt.Sprintf(`tenant="acme",site=%q,region="eu"`, site)
+		lines := []string{
+			`muster_site_connected{` + l + `} 1x120`,
+			`muster_site_last_push_timestamp_seconds{` + l + `} ` + v("0+15x120", "0+0x120"),
+			`node_netstat_Tcp_RetransSegs{` + l + `} ` + v("0+1x120", "0+20x120"), `node_netstat_Tcp_OutSegs{` + l + `} 0+100x120`,
+			`muster_collector_spool_bytes{` + l + `} ` + v("1e6x120", "4e8x120"), `muster_collector_series_refused{` + l + `} ` + v("0x120", "7x120"),
+			`muster_collector_spool_dropped_batches_total{` + l + `,reason="size"} ` + v("0x120", "0+1x120"),
+			`up{` + l + `,job="a"} 1x120`, `up{` + l + `,job="b"} ` + v("1x120", "0x120"),
+			`muster_site_health_score{` + l + `} ` + v("96x120", "96x100 30x20"),
+			`kube_node_status_condition{` + l + `,node="n1",condition="Ready",status="true"} ` + v("1x120", "0x120"),
+			`kube_node_status_condition{` + l + `,node="n1",condition="DiskPressure",status="true"} ` + v("0x120", "1x120"),
+			`kube_pod_container_status_waiting_reason{` + l + `,namespace="shop",pod="p",reason="CrashLoopBackOff"} ` + v("0x120", "1x120"),
+			`kube_pod_status_phase{` + l + `,namespace="shop",pod="p",phase="Pending"} ` + v("0x120", "1x120"),
+			`kube_deployment_status_replicas_available{` + l + `,namespace="shop",deployment="d"} ` + v("2x120", "0x120"),
+			`kube_deployment_spec_replicas{` + l + `,namespace="shop",deployment="d"} 2x120`,
+			`node_filesystem_avail_bytes{` + l + `,node="n1",mountpoint="/",fstype="ext4"} ` + v("50x120", "5x120"), `node_filesystem_size_bytes{` + l + `,node="n1",mountpoint="/",fstype="ext4"} 100x120`,
+			`node_filesystem_files_free{` + l + `,node="n1",mountpoint="/",fstype="ext4"} ` + v("50x120", "1x120"), `node_filesystem_files{` + l + `,node="n1",mountpoint="/",fstype="ext4"} 100x120`,
+			`node_memory_MemAvailable_bytes{` + l + `,node="n1"} ` + v("50x120", "3x120"), `node_memory_MemTotal_bytes{` + l + `,node="n1"} 100x120`,
+			`container_cpu_cfs_throttled_periods_total{` + l + `,namespace="shop",pod="p",container="c"} ` + v("0+1x120", "0+90x120"), `container_cpu_cfs_periods_total{` + l + `,namespace="shop",pod="p",container="c"} 0+100x120`,
+			`kubelet_certificate_manager_client_ttl_seconds{` + l + `,node="n1"} ` + v("3e6x120", "8e4x120"),
+			`node_timex_offset_seconds{` + l + `,node="n1"} ` + v("0.001x120", "-2.5x120"),
+			`cilium_drop_count_total{` + l + `,reason="Policy denied"} ` + v("0x120", "0+600x120"),
+		}
+		return "  " + strings.Join(lines, "\n  ") + "\n"
+	}
+	got := firing(t, Edge, "load 15s\n"+series("well", false)+series("broken", true), 120*15*time.Second)
+	groups, _ := rulefmt.Parse(Shipped(Edge).Content, false, model.UTF8Validation)
+	for _, g := range groups.Groups {
+		for _, r := range g.Rules {
+			if s := slices.Compact(slices.Sorted(slices.Values(got[r.Alert]))); !slices.Equal(s, []string{"broken"}) {
+				t.Errorf("%s holds for %v, want broken alone", r.Alert, s)
+			}
+		}
+	}
+	role := func(instance string, bad bool) string {
+		v := func(well, broken string) string {
+			if bad {
+				return broken
+			}
+			return well
+		}
+		l := fmt.Sprintf(`instance=%q,job="regional"`, instance)
+		lines := []string{`up{` + l + `} ` + v("1x120", "0x120"), `muster_spool_pending_bytes{` + l + `,spool="forward"} ` + v("1x120", "60x120"), `muster_spool_max_bytes{` + l + `,spool="forward"} 100x120`,
+			`muster_logs_intake_queue_full{` + l + `} ` + v("0x120", "1x120"), `muster_logs_dead_letters_total{` + l + `} ` + v("0x120", "0+1x120"),
+			`muster_engine_forward_failed_samples_total{` + l + `,engine="edge"} ` + v("0x120", "0+1x120"), `prometheus_rule_evaluation_failures_total{` + l + `,engine="edge",rule_group="g"} ` + v("0x120", "0+1x120"),
+			`prometheus_notifications_dropped_total{` + l + `,engine="edge"} ` + v("0x120", "0+1x120")}
+		return "  " + strings.Join(lines, "\n  ") + "\n"
+	}
+	got = firing(t, Local, "load 15s\n"+role("well", false)+role("broken", true)+"  muster_health_last_tick_timestamp_seconds 0x120\n", 120*15*time.Second)
+	groups, _ = rulefmt.Parse(Shipped(Local).Content, false, model.UTF8Validation)
+	for _, g := range groups.Groups {
+		for _, r := range g.Rules {
+			want := []string{"broken"}
+			if r.Alert == "MusterHealthStale" {
+				want = []string{""}
+			}
+			if s := slices.Compact(slices.Sorted(slices.Values(got[r.Alert]))); !slices.Equal(s, want) {
+				t.Errorf("%s holds for %v, want %v", r.Alert, s, want)
+			}
+		}
+	}
+}
+
+func FuzzConfine(f *testing.F) {
+	for _, h := range hostile {
+		f.Add(h)
+	}
+	f.Fuzz(func(t *testing.T, expr string) {
+		out, err := Confine(expr, "acme")
+		if err != nil {
+			return
+		}
+		tree, err := parser.ParseExpr(out)
+		if err != nil {
+			t.Fatalf("%q → %q: %v", expr, out, err)
+		}
+		for _, v := range selectors(tree) {
+			if !strings.Contains(v.String(), `tenant="acme"`) {
+				t.Fatalf("%q → %q", expr, out)
+			}
+		}
+	})
+}
+
+// Random combinations of the hostile ones stay confined too.
+func TestConfineCombinations(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		a, b := hostile[r.IntN(len(hostile))], hostile[r.IntN(len(hostile))]
+		expr := fmt.Sprintf("(%s) %s (%s)", a, []string{"or", "and", "unless", "+", "> bool"}[r.IntN(5)], b)
+		out, err := Confine(expr, "acme")
+		if err != nil {
+			continue // such as a scalar where a set is wanted
+		}
+		tree, err := parser.ParseExpr(out)
+		if err != nil {
+			t.Fatalf("%s → %s: %v", expr, out, err)
+		}
+		for _, v := range selectors(tree) {
+			if !strings.Contains(v.String(), `tenant="acme"`) {
+				t.Fatalf("%s → %s", expr, out)
+			}
+		}
+	}
+}
