@@ -65,6 +65,12 @@ type Options struct {
 	ScrapeConfigs []byte
 	// Alertmanagers are base URLs, such as http://127.0.0.1:9093.
 	Alertmanagers []string
+	// ResendDelay is after how long an alert that fires is sent again; default 30 s. An
+	// Alertmanager that was away learns of it then.
+	ResendDelay time.Duration
+	// AlertLabels may add labels to an alert before it is sent, such as what the rule's
+	// series don't carry; nil: it goes as it is. Called for each alert, also concurrently.
+	AlertLabels func(labels.Labels) labels.Labels
 	// ExternalURL is where people reach the engine; it stands in alerts.
 	ExternalURL string
 
@@ -95,6 +101,7 @@ func (o *Options) withDefaults() error {
 	def(&o.Retention, 7*24*time.Hour)
 	def(&o.EvaluationInterval, 15*time.Second)
 	def(&o.QueryTimeout, 2*time.Minute)
+	def(&o.ResendDelay, 30*time.Second)
 	if o.QueryConcurrency == 0 {
 		o.QueryConcurrency = 20
 	}
@@ -192,9 +199,9 @@ func (e *Engine) open(ctx context.Context, extURL *url.URL) error {
 	}
 	e.rules = rules.NewManager(&rules.ManagerOptions{
 		Appendable: e.tee, Queryable: e.db, QueryFunc: rules.EngineQueryFunc(e.query, e.db),
-		NotifyFunc: rules.SendAlerts(e.notifier, e.opts.ExternalURL), ExternalURL: extURL,
+		NotifyFunc: rules.SendAlerts(sender{e}, e.opts.ExternalURL), ExternalURL: extURL,
 		Context: ctx, Logger: e.log.With("part", "rules"), Registerer: e.reg, GroupLoader: e.loader,
-		OutageTolerance: time.Hour, ForGracePeriod: 10 * time.Minute, ResendDelay: time.Minute,
+		OutageTolerance: time.Hour, ForGracePeriod: 10 * time.Minute, ResendDelay: e.opts.ResendDelay,
 		DefaultRuleQueryOffset: func() time.Duration { return 0 },
 	})
 	if err := e.updateRules(files); err != nil {
@@ -277,6 +284,24 @@ func (e *Engine) startNotifier() error {
 	found <- sets
 	e.goRun(func() { e.notifier.Run(found) })
 	return nil
+}
+
+// sender is the way of every alert to the notifier's queue.
+type sender struct{ e *Engine }
+
+// Send implements rules.Sender.
+func (s sender) Send(alerts ...*notifier.Alert) { s.e.SendAlerts(alerts) }
+
+// SendAlerts puts alerts of another source into the queue in which those of the
+// rules wait. The queue is bounded: when Alertmanager is away for long, the oldest
+// are dropped, and sources send again as long as an alert fires.
+func (e *Engine) SendAlerts(alerts []*notifier.Alert) {
+	if e.opts.AlertLabels != nil {
+		for _, a := range alerts {
+			a.Labels = e.opts.AlertLabels(a.Labels)
+		}
+	}
+	e.notifier.Send(alerts...)
 }
 
 // startScraping starts discovery and scraping also when there is nothing to

@@ -1,0 +1,129 @@
+package engine
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/notifier"
+)
+
+// inbox is an Alertmanager that counts alerts by name and can be away.
+type inbox struct {
+	mu   sync.Mutex
+	away bool
+	got  map[string]map[string]string // alertname → labels of the last one
+	n    int
+}
+
+func (b *inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.away {
+		http.Error(w, "away", http.StatusServiceUnavailable)
+		return
+	}
+	var alerts []struct{ Labels map[string]string }
+	if json.NewDecoder(r.Body).Decode(&alerts) != nil {
+		w.WriteHeader(http.StatusBadRequest)
+	}
+	for _, a := range alerts {
+		b.got[a.Labels["alertname"]] = a.Labels
+		b.n++
+	}
+}
+
+func (b *inbox) labels(name string) map[string]string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.got[name]
+}
+
+func (b *inbox) setAway(away bool) { b.mu.Lock(); b.away = away; b.mu.Unlock() }
+
+func newInbox(t *testing.T) (*inbox, string) {
+	b := &inbox{got: map[string]map[string]string{}}
+	srv := httptest.NewServer(b)
+	t.Cleanup(srv.Close)
+	return b, srv.URL
+}
+
+const alwaysDown = "groups:\n- name: g\n  rules:\n  - alert: Down\n    expr: up == 0\n"
+
+// Every alert passes the hook, whoever raised it.
+func TestAlertLabels(t *testing.T) {
+	b, url := newInbox(t)
+	e := open(t, Options{Alertmanagers: []string{url}, EvaluationInterval: 100 * time.Millisecond, Rules: []RuleGroup{{File: "r", Content: []byte(alwaysDown)}},
+		AlertLabels: func(l labels.Labels) labels.Labels {
+			return labels.NewBuilder(l).Set("virtual_sites", "|all|").Labels()
+		}})
+	add(t, e, time.Now(), 0, "__name__", "up", "site", "paris", "tenant", "acme")
+	e.SendAlerts([]*notifier.Alert{{Labels: labels.FromStrings("alertname", "FromLogs", "site", "rome")}})
+	for _, name := range []string{"Down", "FromLogs"} {
+		eventually(t, name+" arrives", func() bool { return b.labels(name) != nil })
+		if got := b.labels(name); got["virtual_sites"] != "|all|" || got["site"] == "" {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// An alert that fires while Alertmanager is away is sent when it is back.
+func TestAlertsComeAfterAlertmanagerIsBack(t *testing.T) {
+	b, url := newInbox(t)
+	b.setAway(true)
+	e := open(t, Options{Alertmanagers: []string{url}, EvaluationInterval: 100 * time.Millisecond, ResendDelay: 200 * time.Millisecond, Rules: []RuleGroup{{File: "r", Content: []byte(alwaysDown)}}})
+	add(t, e, time.Now(), 0, "__name__", "up", "site", "paris", "tenant", "acme")
+	eventually(t, "the alert fires", func() bool { return len(e.rules.AlertingRules()[0].ActiveAlerts()) == 1 })
+	b.setAway(false)
+	eventually(t, "the alert arrives", func() bool { return b.labels("Down") != nil })
+}
+
+// A rule's `for` goes on where it was, after a restart and when other groups change.
+func TestForSurvives(t *testing.T) {
+	const rule = "groups:\n- name: g\n  rules:\n  - alert: Down\n    expr: up == 0\n    for: 1h\n"
+	dir := t.TempDir()
+	start := func() *Engine {
+		e, err := New(Options{Name: Edge, Dir: dir, EvaluationInterval: 100 * time.Millisecond, Rules: []RuleGroup{{File: "r", Content: []byte(rule)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		add(t, e, time.Now(), 0, "__name__", "up", "site", "paris")
+		return e
+	}
+	since := func(e *Engine) (at time.Time) {
+		eventually(t, "the alert is pending", func() bool {
+			for _, r := range e.rules.AlertingRules() {
+				for _, a := range r.ActiveAlerts() {
+					if r.Name() == "Down" {
+						at = a.ActiveAt
+						return true
+					}
+				}
+			}
+			return false
+		})
+		return at
+	}
+	e := start()
+	first := since(e)
+	if err := e.SetRules([]RuleGroup{{File: "r", Content: []byte(rule)}, {File: "other", Content: []byte(alwaysDown)}}); err != nil {
+		t.Fatal(err)
+	}
+	if again := since(e); !again.Equal(first) {
+		t.Errorf("another group changed: pending since %s, before since %s", again, first)
+	}
+	eventually(t, "the state is in the database", func() bool {
+		v, err := e.Query(t.Context(), `ALERTS_FOR_STATE{alertname="Down"}`, time.Now())
+		return err == nil && len(v) == 1
+	})
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := start()
+	defer again.Close()
+	eventually(t, "the time before the restart counts", func() bool { d := since(again).Sub(first); return d < 2*time.Second && d > -2*time.Second })
+}
