@@ -23,7 +23,8 @@ const (
 )
 
 // access decides which tenants a user may read: those in whose system namespace
-// the API server lets the user list sites.
+// the API server lets the user list sites; for logs and silences, those in which it
+// grants these.
 type access struct {
 	kube      *kube
 	met       *instruments
@@ -37,6 +38,33 @@ func newAccess(k *kube, tm timing, now func() time.Time, met *instruments) *acce
 		// In an outage a refusal stands as well as a permission.
 		decisions: newReviewCache(cachedDecisions, now, tm.outageGrace, func(bool) (time.Duration, bool) { return tm.goodFor, true }),
 	}
+}
+
+// right is what a user must be allowed to do in a tenant's system namespace.
+type right struct {
+	verb, resource string
+	// platform: also in the platform's own pseudo tenant.
+	platform bool
+}
+
+// logs and silences are no resources of the API server: they are there for RBAC alone.
+var (
+	readSites      = right{verb: "list", resource: "sites"}
+	readAlerts     = right{verb: "list", resource: "sites", platform: true}
+	readLogs       = right{verb: "get", resource: "logs", platform: true}
+	readSilences   = right{verb: "get", resource: "silences", platform: true}
+	createSilences = right{verb: "create", resource: "silences", platform: true}
+	deleteSilences = right{verb: "delete", resource: "silences", platform: true}
+)
+
+func (r right) String() string { return r.verb + " " + r.resource + "." + v1alpha1.GroupVersion.Group }
+
+// does says it in a sentence about a tenant.
+func (r right) does() string {
+	if r.resource == "sites" {
+		return "read"
+	}
+	return r.verb + " " + r.resource + " of"
 }
 
 // readable is the set of tenants that a user may read.
@@ -86,11 +114,16 @@ func (a *access) tenantNames(ctx context.Context) ([]string, error) {
 
 // all returns every tenant that the user may read.
 func (a *access) all(ctx context.Context, id identity) (readable, error) {
+	return a.allOf(ctx, id, readSites)
+}
+
+// allOf returns every tenant in which the user has the right.
+func (a *access) allOf(ctx context.Context, id identity, need right) (readable, error) {
 	names, err := a.tenantNames(ctx)
 	if err != nil {
 		return readable{}, err
 	}
-	if ok, err := a.mayList(ctx, id, everyNamespace); err != nil {
+	if ok, err := a.may(ctx, id, need, everyNamespace); err != nil {
 		return readable{}, err
 	} else if ok {
 		return readable{all: true, names: names}, nil
@@ -100,7 +133,7 @@ func (a *access) all(ctx context.Context, id identity) (readable, error) {
 	g.SetLimit(parallelReviews)
 	for i, name := range names {
 		g.Go(func() (err error) {
-			allowed[i], err = a.mayList(gctx, id, fleet.SystemNamespace(name))
+			allowed[i], err = a.may(gctx, id, need, fleet.SystemNamespace(name))
 			return err
 		})
 	}
@@ -117,14 +150,14 @@ func (a *access) all(ctx context.Context, id identity) (readable, error) {
 }
 
 // one returns the set of just this tenant, or a problem. A tenant that doesn't
-// exist and one that the user may not read look the same.
-func (a *access) one(ctx context.Context, id identity, tenant string) (readable, error) {
+// exist and one in which the user has no such right look the same.
+func (a *access) one(ctx context.Context, id identity, need right, tenant string) (readable, error) {
 	names, err := a.tenantNames(ctx)
 	if err != nil {
 		return readable{}, err
 	}
-	if _, exists := slices.BinarySearch(names, tenant); exists {
-		ok, err := a.mayList(ctx, id, fleet.SystemNamespace(tenant))
+	if _, exists := slices.BinarySearch(names, tenant); exists || need.platform && tenant == fleet.PlatformTenant {
+		ok, err := a.may(ctx, id, need, fleet.SystemNamespace(tenant))
 		if err != nil {
 			return readable{}, err
 		}
@@ -132,29 +165,34 @@ func (a *access) one(ctx context.Context, id identity, tenant string) (readable,
 			return readable{names: []string{tenant}}, nil
 		}
 	}
-	return readable{}, forbidden("you may not read tenant %q, or there is none; an administrator can let you `list sites.muster.dev` in namespace %q", tenant, fleet.SystemNamespace(tenant))
+	return readable{}, forbidden("you may not %s tenant %q, or there is none; an administrator can let you `%s` in namespace %q", need.does(), tenant, need, fleet.SystemNamespace(tenant))
 }
 
 // scope is what a request may see: the tenant that it names, or all that the user
 // may read.
 func (a *access) scope(ctx context.Context, id identity, tenant string) (readable, error) {
+	return a.scopeOf(ctx, id, readSites, tenant)
+}
+
+// scopeOf is scope for another right.
+func (a *access) scopeOf(ctx context.Context, id identity, need right, tenant string) (readable, error) {
 	if tenant != "" {
-		return a.one(ctx, id, tenant)
+		return a.one(ctx, id, need, tenant)
 	}
-	set, err := a.all(ctx, id)
+	set, err := a.allOf(ctx, id, need)
 	if err == nil && !set.all && len(set.names) == 0 {
-		err = forbidden("you may read no tenant; an administrator can let you `list sites.muster.dev` in the namespace <tenant>-system")
+		err = forbidden("you may %s no tenant; an administrator can let you `%s` in the namespace <tenant>-system", need.does(), need)
 	}
 	return set, err
 }
 
-func (a *access) mayList(ctx context.Context, id identity, namespace string) (bool, error) {
-	key := id.key + namespace
+func (a *access) may(ctx context.Context, id identity, need right, namespace string) (bool, error) {
+	key := id.key + need.String() + " " + namespace
 	if ok, hit := a.decisions.fresh(key); hit {
 		a.met.reviews.WithLabelValues("access", "cached").Inc()
 		return ok, nil
 	}
-	ok, err := a.decisions.get(ctx, key, func(ctx context.Context) (bool, error) { return a.ask(ctx, id, namespace) })
+	ok, err := a.decisions.get(ctx, key, func(ctx context.Context) (bool, error) { return a.ask(ctx, id, need, namespace) })
 	switch {
 	case err != nil:
 		a.met.reviews.WithLabelValues("access", "failed").Inc()
@@ -167,7 +205,7 @@ func (a *access) mayList(ctx context.Context, id identity, namespace string) (bo
 	return ok, nil
 }
 
-func (a *access) ask(ctx context.Context, id identity, namespace string) (bool, error) {
+func (a *access) ask(ctx context.Context, id identity, need right, namespace string) (bool, error) {
 	extra := make(map[string]authzv1.ExtraValue, len(id.extra))
 	for k, v := range id.extra {
 		extra[k] = v
@@ -175,7 +213,7 @@ func (a *access) ask(ctx context.Context, id identity, namespace string) (bool, 
 	sar := &authzv1.SubjectAccessReview{Spec: authzv1.SubjectAccessReviewSpec{
 		User: id.name, UID: id.uid, Groups: id.groups, Extra: extra,
 		ResourceAttributes: &authzv1.ResourceAttributes{
-			Namespace: namespace, Verb: "list", Resource: "sites",
+			Namespace: namespace, Verb: need.verb, Resource: need.resource,
 			Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version,
 		},
 	}}

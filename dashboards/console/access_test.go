@@ -54,6 +54,19 @@ func TestTenantsAreWalls(t *testing.T) {
 			{"GET", "/api/v1/registrations?tenant=globex", ""},
 			{"POST", "/api/v1/registrations/lima-1/approve?tenant=globex", `{}`},
 			{"POST", "/api/v1/registrations/lima-1/reject?tenant=globex", ""},
+			{"PUT", "/api/v1/sites/lima-1/maintenance/windows/w?tenant=globex", `{"reason":"x","schedule":"0 2 * * *","duration":"2h"}`},
+			{"DELETE", "/api/v1/sites/lima-1/maintenance/windows/w?tenant=globex", ""},
+			{"GET", "/api/v1/virtualsites/shared/all-eu/maintenance/windows?tenant=globex", ""},
+			{"PUT", "/api/v1/virtualsites/shared/all-eu/maintenance/windows/w?tenant=globex", `{"reason":"x","schedule":"0 2 * * *","duration":"2h"}`},
+			{"DELETE", "/api/v1/virtualsites/shared/all-eu/maintenance/windows/w?tenant=globex", ""},
+			{"GET", "/api/v1/logs/search?tenant=globex", ""},
+			{"GET", "/api/v1/logs/tail?tenant=globex", ""},
+			{"GET", "/api/v1/alerts?tenant=globex", ""},
+			{"GET", "/api/v1/alerts/state?tenant=globex", ""},
+			{"GET", "/api/v1/alerts/8a1f6b7c2d3e4f50?tenant=globex", ""},
+			{"GET", "/api/v1/silences?tenant=globex", ""},
+			{"POST", "/api/v1/silences?tenant=globex", `{"matchers":[{"name":"a","value":"b"}],"duration":"1h","comment":"x"}`},
+			{"DELETE", "/api/v1/silences/5f1d8a52?tenant=globex", ""},
 			{"GET", "/api/v1/metrics/query?query=up&tenant=globex", ""},
 			{"GET", "/api/v1/metrics/query_range?query=up&start=0&end=1&step=1&tenant=globex", ""},
 		} {
@@ -71,6 +84,12 @@ func TestTenantsAreWalls(t *testing.T) {
 		h.want(404, "alice", "GET", "/api/v1/sites/lima-1", "", forged...)
 		if n := h.health.asked(); n != 0 {
 			t.Errorf("%d requests reached the health role", n)
+		}
+		if n := h.alerts.asked(); n != 0 {
+			t.Errorf("%d requests reached the alerting role", n)
+		}
+		if _, _, _, n := h.logs.last(); n != 0 {
+			t.Errorf("%d requests reached the log stores", n)
 		}
 		for _, e := range h.api.auditLog() {
 			if strings.Contains(e, "globex") {
@@ -362,10 +381,10 @@ func TestStream(t *testing.T) {
 	}
 	ended(r, "shutdown")
 	eventually(t, "all streams are counted out", func() bool { return testutil.ToFloat64(h.con.met.streams) == 0 })
-	h.con.health.mu.Lock()
-	defer h.con.health.mu.Unlock()
-	if len(h.con.health.users) != 0 {
-		t.Errorf("left: %v", h.con.health.users)
+	h.con.streams.mu.Lock()
+	defer h.con.streams.mu.Unlock()
+	if len(h.con.streams.users) != 0 {
+		t.Errorf("left: %v", h.con.streams.users)
 	}
 }
 
@@ -392,7 +411,7 @@ func TestStreamOutlivesTheServersTimeouts(t *testing.T) {
 }
 
 func TestStreamsAreBounded(t *testing.T) {
-	h := newHealthProxy(&url.URL{Scheme: "http", Host: "127.0.0.1:1"}, nil, newHarness(t).con.log)
+	h := newStreams()
 	for range maxStreams {
 		if !h.enter("a") {
 			t.Fatal("refused too early")

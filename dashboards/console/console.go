@@ -33,6 +33,15 @@ type Metrics interface {
 	ServeQuery(w http.ResponseWriter, r *http.Request, tenant, path string)
 }
 
+// Logs answers log queries from all regions.
+type Logs interface {
+	// ServeSearch and ServeTail answer r, a GET with the parameters of the operation in
+	// its URL and nothing else but, for a tail, the header Last-Event-ID, for one tenant that
+	// the caller has authorised. A tail goes on until r's context ends.
+	ServeSearch(w http.ResponseWriter, r *http.Request, tenant string)
+	ServeTail(w http.ResponseWriter, r *http.Request, tenant string)
+}
+
 // Options configure a Console.
 type Options struct {
 	// RestConfig is the console's own identity on the API server; Rules lists the
@@ -45,6 +54,13 @@ type Options struct {
 	HealthTransport http.RoundTripper
 	// Metrics answers PromQL; nil: the query operations answer 503.
 	Metrics Metrics
+	// Logs searches and follows the fleet's logs; nil: the log operations answer 503.
+	Logs Logs
+	// AlertingURL is where the alerting role serves /api/v1/alerts and
+	// /api/v1/silences, such as http://127.0.0.1:9107; nil: these answer 503.
+	AlertingURL *url.URL
+	// AlertingTransport carries requests to AlertingURL; nil: a plain transport.
+	AlertingTransport http.RoundTripper
 	// UI is the web console with index.html at its root; nil: a page that says how
 	// to build it. See the function UI.
 	UI fs.FS
@@ -97,7 +113,9 @@ type Console struct {
 	access  *access
 	seal    *sealer
 	pending *pendingSites
-	health  *healthProxy
+	streams *streams
+	health  *backend
+	alerts  *backend // nil: not configured
 	met     *instruments
 	openapi []byte
 	static  http.Handler
@@ -114,6 +132,9 @@ func newConsole(o Options, tm timing, now func() time.Time) (_ *Console, err err
 	}
 	if o.HealthURL == nil || o.HealthURL.Host == "" {
 		return nil, errors.New("console: HealthURL is missing; want a URL such as http://127.0.0.1:9103")
+	}
+	if o.AlertingURL != nil && o.AlertingURL.Host == "" {
+		return nil, errors.New("console: AlertingURL has no host; want a URL such as http://127.0.0.1:9107")
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -143,7 +164,11 @@ func newConsole(o Options, tm timing, now func() time.Time) (_ *Console, err err
 	c.auth = newAuthenticator(c.kube, tm, now, c.met)
 	c.access = newAccess(c.kube, tm, now, c.met)
 	c.pending = newPendingSites(c.kube, o.Logger)
-	c.health = newHealthProxy(o.HealthURL, o.HealthTransport, o.Logger)
+	c.streams = newStreams()
+	c.health = newBackend("health engine", o.HealthURL, o.HealthTransport, o.Logger)
+	if o.AlertingURL != nil {
+		c.alerts = newBackend("alerting role", o.AlertingURL, o.AlertingTransport, o.Logger)
+	}
 	if c.openapi, err = openAPIJSON(); err != nil {
 		return nil, err
 	}
@@ -176,6 +201,6 @@ func (c *Console) NewServer() *http.Server {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 	}
-	srv.RegisterOnShutdown(c.health.endStreams)
+	srv.RegisterOnShutdown(c.streams.end)
 	return srv
 }

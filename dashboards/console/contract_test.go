@@ -117,9 +117,48 @@ func TestContract(t *testing.T) {
 	h.metrics.fail = http.StatusUnprocessableEntity
 	h.want(422, "alice", "GET", q+"?query=up", "")
 
+	const (
+		window  = "/api/v1/sites/paris-07/maintenance/windows/updates?tenant=acme"
+		virtual = "/api/v1/virtualsites/shared/all-eu/maintenance/windows"
+		weekly  = `{"reason":"updates","schedule":"0 2 * * SUN","timeZone":"Europe/Berlin","duration":"2h"}`
+	)
+	h.want(200, "alice", "PUT", window, weekly)
+	h.want(200, "alice", "PUT", window, `{"reason":"once","start":"2026-02-01T00:00:00Z","duration":"90m"}`)
+	h.want(403, "carol", "PUT", window, weekly)
+	h.want(204, "alice", "DELETE", window, "")
+	h.want(404, "alice", "DELETE", window, "")
+	h.want(200, "alice", "PUT", virtual+"/updates", weekly)
+	h.want(200, "alice", "GET", virtual, "")
+	h.want(404, "alice", "GET", "/api/v1/virtualsites/shared/none/maintenance/windows", "")
+	h.want(403, "carol", "PUT", virtual+"/updates", weekly)
+	h.want(204, "alice", "DELETE", virtual+"/updates", "")
+	h.want(404, "alice", "DELETE", virtual+"/updates", "")
+
+	h.want(200, "alice", "GET", "/api/v1/logs/search?query=severity:error&from=now-1h&virtualSite=all-eu&site=a,b&site=c&severity=error&namespace=x&limit=10", "")
+	h.want(400, "alice", "GET", "/api/v1/logs/search?nonsense=1", "")
+	h.want(403, "carol", "GET", "/api/v1/logs/search", "")
+	h.want(403, "carol", "GET", "/api/v1/logs/tail", "")
+	if a := h.send("alice", "HEAD", "/api/v1/logs/tail", ""); a.StatusCode != 405 {
+		t.Errorf("HEAD of a stream: %d", a.StatusCode)
+	}
+
+	h.want(200, "alice", "GET", "/api/v1/alerts?virtualSite=shared/all-eu&site=paris-07&severity=critical&state=active&q=x&limit=5", "")
+	h.want(400, "alice", "GET", "/api/v1/alerts?severity=bad", "")
+	h.want(200, "alice", "GET", "/api/v1/alerts/state?virtualSite=shared/all-eu", "")
+	h.want(403, "nobody", "GET", "/api/v1/alerts/state", "")
+	h.want(200, "alice", "GET", "/api/v1/alerts/8a1f6b7c2d3e4f50", "")
+	h.want(404, "alice", "GET", "/api/v1/alerts/0000000000000000", "")
+	h.want(400, "alice", "GET", "/api/v1/alerts/..%2f..", "")
+	h.want(200, "alice", "GET", "/api/v1/silences?state=active", "")
+	h.want(403, "carol", "GET", "/api/v1/silences", "")
+	h.want(201, "alice", "POST", "/api/v1/silences", `{"matchers":[{"name":"site","value":"paris-07"}],"duration":"2h","comment":"disk"}`)
+	h.want(400, "alice", "POST", "/api/v1/silences", `{"matchers":[],"duration":"2h","comment":"disk"}`)
+	h.want(204, "alice", "DELETE", "/api/v1/silences/5f1d8a52", "")
+	h.want(404, "alice", "DELETE", "/api/v1/silences/nothing", "")
+
 	seen := h.con3.seen
-	// The stream's success is read in TestStream.
-	seen["streamHealth"][200] = true
+	// The streams' success is read in TestStream and TestLogTail.
+	seen["streamHealth"][200], seen["tailLogs"][200] = true, true
 	for path, item := range h.con3.doc.Paths.Map() {
 		for method, op := range item.Operations() {
 			var ok, bad bool
@@ -181,6 +220,33 @@ func TestInvalidInputNamesTheField(t *testing.T) {
 		{"POST", "/api/v1/registrations/rome-01/approve?tenant=acme", `{"place":{"latitude":1}}`, "place.longitude"},
 		{"POST", "/api/v1/registrations/rome-01/approve?tenant=acme", `{"place":{"latitude":"1"}}`, "place.latitude"},
 		{"POST", "/api/v1/registrations/rome-01/approve?tenant=acme", `{"approved":true}`, "body"},
+		{"GET", "/api/v1/logs/search?tenant=acme&limit=1001", "", "limit"},
+		{"GET", "/api/v1/logs/search?q=x", "", "q"},
+		{"GET", "/api/v1/logs/search?query=a&query=b", "", "query"},
+		{"GET", "/api/v1/logs/search?query=" + strings.Repeat("x", 5000), "", "query"},
+		{"GET", "/api/v1/logs/search?site=" + strings.Repeat("a,", 300), "", "site"},
+		{"GET", "/api/v1/logs/tail?cursor=x", "", "cursor"},
+		{"GET", "/api/v1/alerts?state=firing", "", "state"},
+		{"GET", "/api/v1/alerts/state?q=x", "", "q"},
+		{"GET", "/api/v1/alerts/UPPER", "", "fingerprint"},
+		{"GET", "/api/v1/silences?limit=1", "", "limit"},
+		{"DELETE", "/api/v1/silences/a%2fb", "", "silence"},
+		{"POST", "/api/v1/silences", `{"matchers":[{"name":"tenant","value":"globex"}],"duration":"1h","comment":"x"}`, "matchers[0].name"},
+		{"POST", "/api/v1/silences", `{"matchers":[{"name":"a","value":"(","isRegex":true}],"duration":"1h","comment":"x"}`, "matchers[0].value"},
+		{"POST", "/api/v1/silences", `{"matchers":[{"name":"a","value":"b"}],"comment":"x"}`, "duration"},
+		{"POST", "/api/v1/silences", `{"matchers":[{"name":"a","value":"b"}],"duration":"1h","endsAt":"2027-01-01T00:00:00Z","comment":"x"}`, "duration"},
+		{"POST", "/api/v1/silences", `{"matchers":[{"name":"a","value":"b"}],"endsAt":"2020-01-01T00:00:00Z","comment":"x"}`, "endsAt"},
+		{"POST", "/api/v1/silences", `{"matchers":[{"name":"a","value":"b"}],"duration":"9y","comment":"x"}`, "endsAt"},
+		{"POST", "/api/v1/silences", `{"matchers":[{"name":"a","value":"b"}],"duration":"1h","comment":" "}`, "comment"},
+		{"POST", "/api/v1/silences", `{"matchers":[{"name":"a","value":"b"}],"duration":"1h","comment":"x","createdBy":"bob"}`, "body"},
+		{"PUT", "/api/v1/sites/paris-07/maintenance/windows/w?tenant=acme", `{"reason":"x","duration":"2h"}`, "start"},
+		{"PUT", "/api/v1/sites/paris-07/maintenance/windows/w?tenant=acme", `{"reason":"x","start":"2026-02-01T00:00:00Z","schedule":"0 2 * * *","duration":"2h"}`, "schedule"},
+		{"PUT", "/api/v1/sites/paris-07/maintenance/windows/w?tenant=acme", `{"reason":"x","start":"2026-01-31T09:00:00Z","duration":"2h"}`, "start"},
+		{"PUT", "/api/v1/sites/paris-07/maintenance/windows/w?tenant=acme", `{"reason":"x","schedule":"@daily","duration":"2h"}`, "schedule"},
+		{"PUT", "/api/v1/sites/paris-07/maintenance/windows/w?tenant=acme", `{"reason":"x","schedule":"0 2 * * *","duration":"2 weeks"}`, "duration"},
+		{"PUT", "/api/v1/sites/paris-07/maintenance/windows/w?tenant=acme", `{"reason":"x","schedule":"0 2 * * *","duration":"2h","timeZone":"Mars/Olympus"}`, "timeZone"},
+		{"PUT", "/api/v1/sites/paris-07/maintenance/windows/W?tenant=acme", `{"reason":"x","schedule":"0 2 * * *","duration":"2h"}`, "window"},
+		{"PUT", "/api/v1/virtualsites/Shared/all-eu/maintenance/windows/w?tenant=acme", `{"reason":"x","schedule":"0 2 * * *","duration":"2h"}`, "namespace"},
 		{"GET", "/api/v1/metrics/query?query=up&time=yesterday", "", "time"},
 		{"GET", "/api/v1/metrics/query_range?query=up&start=1&end=0&step=1", "", "end"},
 		{"GET", "/api/v1/metrics/query_range?query=up&start=0&end=1&step=-1", "", "step"},

@@ -35,9 +35,10 @@ type fakeAPI struct {
 
 	mu       sync.Mutex
 	users    map[string]authnv1.UserInfo // token → user
-	grants   map[string][]string         // user → "verb namespace"; namespace "*" is all
+	grants   map[string][]string         // user → "verb namespace"; namespace "*" is all; "verb/resource namespace" for other things than sites
 	tenants  []string
 	sites    map[string]*v1alpha1.Site // namespace/name
+	virtual  map[string]map[string]any // virtual sites, namespace/name
 	version  int
 	watchers map[chan metav1.WatchEvent]bool
 	asked    map[string]int // kind of request → count
@@ -47,7 +48,7 @@ type fakeAPI struct {
 }
 
 func newFakeAPI(t *testing.T) *fakeAPI {
-	f := &fakeAPI{t: t, users: map[string]authnv1.UserInfo{}, grants: map[string][]string{}, sites: map[string]*v1alpha1.Site{},
+	f := &fakeAPI{t: t, users: map[string]authnv1.UserInfo{}, grants: map[string][]string{}, sites: map[string]*v1alpha1.Site{}, virtual: map[string]map[string]any{},
 		watchers: map[chan metav1.WatchEvent]bool{}, asked: map[string]int{}}
 	f.srv = httptest.NewServer(f)
 	t.Cleanup(func() {
@@ -180,6 +181,8 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		reply(w, 200, out)
 	case strings.HasPrefix(r.URL.Path, group+"/namespaces/") && len(parts) == 3 && parts[1] == "sites" && as != "":
 		f.oneSite(w, r, as, parts[0], parts[2])
+	case strings.HasPrefix(r.URL.Path, group+"/namespaces/") && len(parts) == 3 && parts[1] == "virtualsites" && as != "":
+		f.oneVirtualSite(w, r, as, parts[0], parts[2])
 	default:
 		f.t.Errorf("API server: unexpected request %s %s as %q", r.Method, r.URL, as)
 		status(w, 404, metav1.StatusReasonNotFound, "no such path")
@@ -207,7 +210,8 @@ func (f *fakeAPI) accessReview(w http.ResponseWriter, r *http.Request) {
 		f.t.Error(err)
 	}
 	a := sar.Spec.ResourceAttributes
-	if a == nil || a.Group != "muster.dev" || a.Resource != "sites" || a.Verb != "list" || sar.Spec.User == "" || len(sar.Spec.Groups) == 0 || len(sar.Spec.Extra) == 0 {
+	verbs := map[string][]string{"sites": {"list"}, "logs": {"get"}, "silences": {"get", "create", "delete"}}
+	if a == nil || a.Group != "muster.dev" || !slices.Contains(verbs[a.Resource], a.Verb) || sar.Spec.User == "" || len(sar.Spec.Groups) == 0 || len(sar.Spec.Extra) == 0 {
 		f.t.Errorf("access review: %+v", sar.Spec)
 		status(w, 400, metav1.StatusReasonBadRequest, "bad review")
 		return
@@ -218,7 +222,11 @@ func (f *fakeAPI) accessReview(w http.ResponseWriter, r *http.Request) {
 	}
 	f.mu.Lock()
 	f.asked["access"]++
-	sar.Status.Allowed = f.may(sar.Spec.User, a.Verb, ns)
+	verb := a.Verb
+	if a.Resource != "sites" {
+		verb += "/" + a.Resource
+	}
+	sar.Status.Allowed = f.may(sar.Spec.User, verb, ns)
 	f.mu.Unlock()
 	reply(w, 201, sar)
 }
@@ -330,6 +338,38 @@ func (f *fakeAPI) patch(w http.ResponseWriter, r *http.Request, s *v1alpha1.Site
 	}
 	f.put(out, "MODIFIED")
 	reply(w, 200, out)
+}
+
+// oneVirtualSite answers get and patch; resourceVersions are checked.
+func (f *fakeAPI) oneVirtualSite(w http.ResponseWriter, r *http.Request, as, ns, name string) {
+	verb := strings.ToLower(r.Method)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.audit = append(f.audit, as+" "+verb+" virtualsite "+ns+"/"+name)
+	if !f.may(as, verb+"/virtualsites", ns) {
+		status(w, 403, metav1.StatusReasonForbidden, "User %q cannot %s resource \"virtualsites\" in namespace %q", as, verb, ns)
+		return
+	}
+	doc, ok := f.virtual[ns+"/"+name]
+	if !ok {
+		status(w, 404, metav1.StatusReasonNotFound, "virtualsites.muster.dev %q not found", name)
+		return
+	}
+	if verb == "patch" {
+		var patch map[string]any
+		if err := json.NewDecoder(r.Body).Decode(&patch); err != nil {
+			f.t.Error(err)
+		}
+		meta := doc["metadata"].(map[string]any)
+		if patch["metadata"].(map[string]any)["resourceVersion"] != meta["resourceVersion"] {
+			status(w, 409, metav1.StatusReasonConflict, "the object has been modified")
+			return
+		}
+		merge(doc, patch)
+		f.version++
+		meta["resourceVersion"] = strconv.Itoa(f.version)
+	}
+	reply(w, 200, doc)
 }
 
 // merge is RFC 7396.

@@ -230,6 +230,125 @@ func (f *fakeMetrics) ServeQuery(w http.ResponseWriter, r *http.Request, tenant,
 	fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
 }
 
+// fakeAlerting stands for the alerting role: it remembers what it was asked.
+type fakeAlerting struct {
+	srv  *httptest.Server
+	mu   sync.Mutex
+	req  []*http.Request
+	body []string
+	// answer replaces the canned answer.
+	answer http.HandlerFunc
+}
+
+func newFakeAlerting(t *testing.T) *fakeAlerting {
+	f := &fakeAlerting{}
+	f.srv = httptest.NewServer(f)
+	t.Cleanup(func() {
+		f.srv.CloseClientConnections()
+		f.srv.Close()
+	})
+	return f
+}
+
+func (f *fakeAlerting) last() (*http.Request, string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.req) == 0 {
+		return nil, ""
+	}
+	return f.req[len(f.req)-1], f.body[len(f.body)-1]
+}
+
+func (f *fakeAlerting) asked() int { f.mu.Lock(); defer f.mu.Unlock(); return len(f.req) }
+
+const cannedAlert = `"fingerprint":"8a1f6b7c2d3e4f50","name":"SiteDown","tenant":"acme","site":"paris-07","region":"eu-west","virtualSites":["shared/all-eu"],
+"severity":"critical","state":"suppressed","silencedBy":["5f1d8a52"],"inhibitedBy":["0000000000000001"],"startsAt":"2026-01-31T11:58:00Z","updatedAt":"2026-01-31T11:59:00Z",
+"endsAt":"2026-01-31T12:04:00Z","labels":{"alertname":"SiteDown"},"annotations":{"summary":"paris-07 is down"},"generatorURL":"http://eu-1/graph"`
+
+func (f *fakeAlerting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	b, _ := io.ReadAll(r.Body)
+	f.mu.Lock()
+	f.req, f.body = append(f.req, r.Clone(context.Background())), append(f.body, string(b))
+	answer := f.answer
+	f.mu.Unlock()
+	if answer != nil {
+		answer(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	const asOf = `{"asOf":"2026-01-31T12:00:00Z",`
+	switch key := r.Method + " " + strings.TrimPrefix(r.URL.Path, "/api/v1/"); key {
+	case "GET alerts":
+		fmt.Fprint(w, asOf+`"total":1,"counts":{"critical":1,"warning":0,"info":0},"alerts":[{`+cannedAlert+`}],"nextCursor":"abc"}`)
+	case "GET alerts/state":
+		fmt.Fprint(w, asOf+`"firing":{"critical":1,"warning":2,"info":3},"suppressed":4,"sites":5}`)
+	case "GET alerts/8a1f6b7c2d3e4f50":
+		fmt.Fprint(w, `{`+cannedAlert+`,"history":[{"startsAt":"2026-01-31T11:58:00Z","endsAt":null},{"startsAt":"2026-01-30T11:58:00Z","endsAt":"2026-01-30T12:58:00Z"}]}`)
+	case "GET silences":
+		fmt.Fprint(w, `{"silences":[{"id":"5f1d8a52","tenant":"acme","matchers":[{"name":"site","value":"paris-07","isRegex":false,"isEqual":true}],"startsAt":"2026-01-31T11:58:00Z",
+			"endsAt":"2026-01-31T13:58:00Z","createdBy":"alice","comment":"disk","state":"active","maintenance":false}]}`)
+	case "POST silences":
+		w.WriteHeader(201)
+		fmt.Fprint(w, `{"id":"5f1d8a52"}`)
+	case "DELETE silences/5f1d8a52":
+		w.Header().Del("Content-Type")
+		w.WriteHeader(204)
+	default:
+		w.Header().Set("Content-Type", problemMediaType)
+		w.WriteHeader(404)
+		fmt.Fprint(w, `{"type":"urn:muster:problem:not-found","title":"Not Found","status":404}`)
+	}
+}
+
+// fakeLogs remembers what it was handed. Its tail sends what comes on events.
+type fakeLogs struct {
+	mu     sync.Mutex
+	tenant string
+	query  url.Values
+	header http.Header
+	calls  int
+	events chan string
+	open   atomic.Int32
+}
+
+func (f *fakeLogs) note(r *http.Request, tenant string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls++
+	f.tenant, f.query, f.header = tenant, r.URL.Query(), r.Header.Clone()
+}
+
+func (f *fakeLogs) last() (string, url.Values, http.Header, int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.tenant, f.query, f.header, f.calls
+}
+
+func (f *fakeLogs) ServeSearch(w http.ResponseWriter, r *http.Request, tenant string) {
+	f.note(r, tenant)
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprint(w, `{"hits":[{"timestamp":"2026-01-31T11:59:58.123456789Z","tenant":"acme","site":"paris-07","region":"eu-west","node":"","namespace":"","pod":"",
+		"container":"","unit":"sshd.service","severity":"error","message":"no","labels":{"a":"b"},"id":"1"}],"total":1,
+		"histogram":{"start":"2026-01-31T11:00:00Z","stepSeconds":60,"counts":[0,1]},"missingRegions":[{"region":"us-1","reason":"did not answer within 10s"}],"nextCursor":"x"}`)
+}
+
+func (f *fakeLogs) ServeTail(w http.ResponseWriter, r *http.Request, tenant string) {
+	f.note(r, tenant)
+	f.open.Add(1)
+	defer f.open.Add(-1)
+	w.Header().Set("Content-Type", "text/event-stream")
+	_ = http.NewResponseController(w).Flush()
+	for {
+		select {
+		case <-r.Context().Done():
+			return
+		case e := <-f.events:
+			fmt.Fprintf(w, "%s\n\n", e)
+			_ = http.NewResponseController(w).Flush()
+		}
+	}
+}
+
 // clock is a time that tests move.
 type clock struct {
 	mu sync.Mutex
@@ -244,6 +363,8 @@ type harness struct {
 	api     *fakeAPI
 	health  *fakeHealth
 	metrics *fakeMetrics
+	alerts  *fakeAlerting
+	logs    *fakeLogs
 	clock   *clock
 	con     *Console
 	srv     *httptest.Server
@@ -269,13 +390,20 @@ func (l *logBuffer) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l
 // everything, both reads both, nobody may nothing.
 func newHarness(t *testing.T, change ...func(*Options, *timing)) *harness {
 	t.Helper()
-	h := &harness{t: t, api: newFakeAPI(t), health: newFakeHealth(t), metrics: &fakeMetrics{}, con3: loadContract(t),
+	h := &harness{t: t, api: newFakeAPI(t), health: newFakeHealth(t), metrics: &fakeMetrics{}, alerts: newFakeAlerting(t), logs: &fakeLogs{events: make(chan string)}, con3: loadContract(t),
 		clock: &clock{t: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}, reg: prometheus.NewRegistry(), log: &logBuffer{}}
 	h.api.tenants = []string{"globex", "acme"}
-	h.api.user("alice", "list acme-system", "get acme-system", "patch acme-system")
-	h.api.user("bob", "list globex-system", "get globex-system", "patch globex-system")
+	everything := func(tenant string) (out []string) {
+		for _, verb := range []string{"list", "get", "patch", "get/logs", "get/silences", "create/silences", "delete/silences"} {
+			out = append(out, verb+" "+tenant+"-system")
+		}
+		return append(out, "get/virtualsites "+tenant+"-shared", "patch/virtualsites "+tenant+"-shared")
+	}
+	h.api.user("alice", everything("acme")...)
+	h.api.user("bob", everything("globex")...)
 	h.api.user("carol", "list acme-system", "get acme-system")
-	h.api.user("both", "list acme-system", "get acme-system", "list globex-system", "get globex-system", "patch acme-system")
+	h.api.user("both", "list acme-system", "get acme-system", "list globex-system", "get globex-system", "patch acme-system",
+		"get/logs acme-system", "get/logs globex-system", "get/silences acme-system", "create/silences acme-system", "create/silences globex-system")
 	h.api.user("root", "* *")
 	h.api.user("nobody")
 	h.api.site("acme", "paris-07", approved)
@@ -285,11 +413,20 @@ func newHarness(t *testing.T, change ...func(*Options, *timing)) *harness {
 	h.api.site("globex", "twin", approved)
 	h.api.site("globex", "lima-1")
 
+	for _, ns := range []string{"acme-shared", "globex-shared"} {
+		h.api.virtual[ns+"/all-eu"] = map[string]any{"apiVersion": "muster.dev/v1alpha1", "kind": "VirtualSite",
+			"metadata": map[string]any{"namespace": ns, "name": "all-eu", "uid": "uid-" + ns, "resourceVersion": "1"}, "spec": map[string]any{"siteSelector": map[string]any{}}}
+	}
+
 	base, err := url.Parse(h.health.srv.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{RestConfig: h.api.config(), HealthURL: base, Metrics: h.metrics, SessionKey: bytes.Repeat([]byte{7}, 32), Registerer: h.reg,
+	alerting, err := url.Parse(h.alerts.srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{RestConfig: h.api.config(), HealthURL: base, Metrics: h.metrics, Logs: h.logs, AlertingURL: alerting, SessionKey: bytes.Repeat([]byte{7}, 32), Registerer: h.reg,
 		Logger: slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	tm := defaultTiming()
 	for _, c := range change {

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/logquery"
 )
 
 const (
@@ -26,6 +27,8 @@ const (
 	maxPoints     = 11000    // of one series of a range query, as in Prometheus
 	defaultLimit  = 100
 	maxLimit      = 1000
+	maxLogCursor  = 16 << 10 // it has a position for each region that lags
+	maxValues     = 200      // of a parameter that may be repeated
 )
 
 // param is a parameter of a query string or a form; check says what is wrong with a
@@ -76,6 +79,17 @@ var (
 		{"phase", oneOf(string(fleet.PhasePending), string(fleet.PhaseApproved), string(fleet.PhaseOnline), string(fleet.PhaseOffline), string(fleet.PhaseDecommissioned))},
 		{"sort", oneOf("score", "name")},
 	}
+	logFilters = []param{
+		tenantParam, {"query", logText}, {"from", text(64)}, {"to", text(64)}, {"virtualSite", text(320)},
+		{"site", text(63)}, {"namespace", text(63)}, {"severity", text(64)},
+	}
+	logSearch = append(slices.Clone(logFilters), limitParam, param{"cursor", text(maxLogCursor)})
+	// manyValues may be repeated or separated by commas in the log operations.
+	manyValues = []string{"site", "namespace", "severity"}
+	alertScope = []param{tenantParam, {"virtualSite", text(320)}, {"site", text(63)}}
+	alertList  = append(slices.Clone(alertScope), param{"severity", oneOf("critical", "warning", "info")},
+		param{"state", oneOf("active", "suppressed", "all")}, param{"q", text(200)}, limitParam, cursorParam)
+	silenceList     = []param{tenantParam, {"state", oneOf("active", "pending", "expired", "all")}}
 	pagedList       = []param{tenantParam, limitParam, cursorParam}
 	virtualSiteItem = []param{tenantParam, {"namespace", text(63)}}
 	instantQuery    = []param{tenantParam, {"query", promQL}, {"time", timestamp}, {"timeout", duration}, seriesLimit}
@@ -85,6 +99,13 @@ var (
 func promQL(s string) error {
 	if len(s) > maxQueryBytes || !utf8.ValidString(s) {
 		return fmt.Errorf("want at most %d bytes of PromQL", maxQueryBytes)
+	}
+	return nil
+}
+
+func logText(s string) error {
+	if len(s) > logquery.MaxLength || !utf8.ValidString(s) {
+		return fmt.Errorf("want at most %d bytes of text", logquery.MaxLength)
 	}
 	return nil
 }
@@ -122,8 +143,9 @@ func parseStep(s string) (time.Duration, error) {
 }
 
 // checked returns the values that are set, or a problem that names all that is
-// wrong: unknown, repeated and malformed parameters.
-func checked(in url.Values, known []param) (url.Values, error) {
+// wrong: unknown, repeated and malformed parameters. Those in many may be repeated
+// and may hold several values, separated by commas.
+func checked(in url.Values, known []param, many ...string) (url.Values, error) {
 	out := url.Values{}
 	var errs []fieldError
 	names := make([]string, 0, len(in))
@@ -133,23 +155,47 @@ func checked(in url.Values, known []param) (url.Values, error) {
 	slices.Sort(names)
 	for _, name := range names {
 		i := slices.IndexFunc(known, func(p param) bool { return p.name == name })
-		switch values := in[name]; {
+		values := in[name]
+		if slices.Contains(many, name) {
+			values = splitValues(values)
+		}
+		switch {
 		case i < 0:
 			errs = append(errs, fieldError{printable(name), "unknown parameter; want " + listNames(known)})
-		case len(values) > 1:
+			continue
+		case len(values) > 1 && !slices.Contains(many, name):
 			errs = append(errs, fieldError{name, "given more than once"})
-		case values[0] == "":
-		default:
-			if err := known[i].check(values[0]); err != nil {
+			continue
+		case len(values) > maxValues:
+			errs = append(errs, fieldError{name, fmt.Sprintf("%d values, want at most %d", len(values), maxValues)})
+			continue
+		}
+		for _, v := range values {
+			if v == "" {
+				continue
+			}
+			if err := known[i].check(v); err != nil {
 				errs = append(errs, fieldError{name, err.Error()})
 			}
-			out.Set(name, values[0])
+			out.Add(name, v)
 		}
 	}
 	if len(errs) > 0 {
 		return nil, invalidFields(errs)
 	}
 	return out, nil
+}
+
+func splitValues(in []string) []string {
+	var out []string
+	for _, v := range in {
+		for part := range strings.SplitSeq(v, ",") {
+			if part = strings.TrimSpace(part); part != "" {
+				out = append(out, part)
+			}
+		}
+	}
+	return out
 }
 
 func listNames(known []param) string {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -18,7 +19,10 @@ import (
 	"muster.dev/muster/internal/fleet"
 )
 
-const apiPrefix = "/api/"
+const (
+	apiPrefix      = "/api/"
+	pathAlertState = "/api/v1/alerts/state"
+)
 
 // route is one operation of the API. Its parameters are checked before the handler
 // runs; the OpenAPI document has one operation for each, which a test verifies.
@@ -26,8 +30,9 @@ type route struct {
 	method, path string
 	doing        string // what goes wrong when it fails, for problems
 	params       []param
-	form         bool // parameters may come in a form body too
-	open         bool // no authentication
+	many         []string // of params, those that may be repeated
+	form         bool     // parameters may come in a form body too
+	open         bool     // no authentication
 	stream       bool
 	handle       func(http.ResponseWriter, *call) error
 }
@@ -45,6 +50,10 @@ func (c *Console) apiRoutes() []route {
 		site    = "/api/v1/sites/{site}"
 		pending = "/api/v1/registrations"
 		health  = "/api/v1/health"
+		logs    = "/api/v1/logs"
+		alerts  = "/api/v1/alerts"
+		virtual = "/api/v1/virtualsites/{namespace}/{virtualSite}"
+		windows = "/maintenance/windows"
 	)
 	return []route{
 		{method: "GET", path: "/api/v1/openapi.json", doing: "read the API's description", open: true, handle: c.getOpenAPI},
@@ -56,6 +65,11 @@ func (c *Console) apiRoutes() []route {
 		{method: "GET", path: site, doing: "read the site", params: oneTenant, handle: c.getSite},
 		{method: "PUT", path: site + "/maintenance", doing: "set maintenance", params: oneTenant, handle: c.putMaintenance},
 		{method: "DELETE", path: site + "/maintenance", doing: "end maintenance", params: oneTenant, handle: c.deleteMaintenance},
+		{method: "PUT", path: site + windows + "/{window}", doing: "plan maintenance of the site", params: oneTenant, handle: c.putSiteWindow},
+		{method: "DELETE", path: site + windows + "/{window}", doing: "drop planned maintenance of the site", params: oneTenant, handle: c.deleteSiteWindow},
+		{method: "GET", path: virtual + windows, doing: "read planned maintenance of the virtual site", params: oneTenant, handle: c.getVirtualSiteWindows},
+		{method: "PUT", path: virtual + windows + "/{window}", doing: "plan maintenance of the virtual site", params: oneTenant, handle: c.putVirtualSiteWindow},
+		{method: "DELETE", path: virtual + windows + "/{window}", doing: "drop planned maintenance of the virtual site", params: oneTenant, handle: c.deleteVirtualSiteWindow},
 
 		{method: "GET", path: pending, doing: "list registrations", params: pagedList, handle: c.listRegistrations},
 		{method: "POST", path: pending + "/{site}/approve", doing: "approve the site", params: oneTenant, handle: c.approve},
@@ -67,6 +81,16 @@ func (c *Console) apiRoutes() []route {
 		{method: "GET", path: health + "/virtualsites/{virtualSite}", doing: "read the virtual site's health", params: virtualSiteItem, handle: c.proxyHealth},
 		{method: "GET", path: health + "/policies", doing: "list the health policies", params: nil, handle: c.proxyHealth},
 		{method: "GET", path: health + "/stream", doing: "follow the fleet's health", params: oneTenant, stream: true, handle: c.streamHealth},
+
+		{method: "GET", path: logs + "/search", doing: "search logs", params: logSearch, many: manyValues, handle: c.searchLogs},
+		{method: "GET", path: logs + "/tail", doing: "follow logs", params: logFilters, many: manyValues, stream: true, handle: c.tailLogs},
+
+		{method: "GET", path: alerts, doing: "list alerts", params: alertList, handle: c.readAlerts},
+		{method: "GET", path: pathAlertState, doing: "read the state of alerts", params: alertScope, handle: c.readAlerts},
+		{method: "GET", path: alerts + "/{fingerprint}", doing: "read the alert", params: oneTenant, handle: c.readAlerts},
+		{method: "GET", path: "/api/v1/silences", doing: "list silences", params: silenceList, handle: c.listSilences},
+		{method: "POST", path: "/api/v1/silences", doing: "silence alerts", params: oneTenant, handle: c.postSilence},
+		{method: "DELETE", path: "/api/v1/silences/{silence}", doing: "end the silence", params: oneTenant, handle: c.deleteSilence},
 
 		{method: "GET", path: "/api/v1/metrics/query", doing: "query metrics", params: instantQuery, handle: c.queryInstant},
 		{method: "POST", path: "/api/v1/metrics/query", doing: "query metrics", params: instantQuery, form: true, handle: c.queryInstant},
@@ -99,6 +123,9 @@ func (c *Console) routes() (http.Handler, error) {
 		methods[rt.path] = append(methods[rt.path], rt.method)
 	}
 	for path, allowed := range methods {
+		if path == pathAlertState {
+			continue // the mux would not know it from GET …/{fingerprint}, whose own does for both
+		}
 		mux.Handle(path, c.observed(path, false, methodNotAllowed(allowed)))
 	}
 	mux.Handle(apiPrefix, c.observed(apiPrefix, false, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -167,7 +194,7 @@ func (c *Console) serve(rt route, w http.ResponseWriter, r *http.Request) error 
 			return err
 		}
 	}
-	if cl.q, err = checked(in, rt.params); err != nil {
+	if cl.q, err = checked(in, rt.params, rt.many...); err != nil {
 		return err
 	}
 	if err := checkPath(r); err != nil {
@@ -207,8 +234,24 @@ func checkPath(r *http.Request) error {
 			return invalid("virtualSite", "%q: want lower-case letters, digits, '-' or '.'", printable(name))
 		}
 	}
+	for _, label := range []string{"namespace", "window"} {
+		if name := r.PathValue(label); name != "" && len(validation.IsDNS1123Label(name)) > 0 {
+			return invalid(label, "%q: want 1 to 63 lower-case letters, digits or '-', starting and ending with a letter or digit", printable(name))
+		}
+	}
+	if f := r.PathValue("fingerprint"); f != "" && !fingerprint.MatchString(f) {
+		return invalid("fingerprint", "%q: want 16 hexadecimal digits", printable(f))
+	}
+	if id := r.PathValue("silence"); id != "" && !silenceID.MatchString(id) {
+		return invalid("silence", "%q: want the id of a silence, as GET /api/v1/silences lists them", printable(id))
+	}
 	return nil
 }
+
+var (
+	fingerprint = regexp.MustCompile(`^[0-9a-f]{16}$`)
+	silenceID   = regexp.MustCompile(`^[0-9A-Za-z-]{1,64}$`)
+)
 
 // fail logs what is ours and tells the user.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, p *problem) {

@@ -36,6 +36,7 @@ type siteView struct {
 	Conditions          []conditionView   `json:"conditions"`
 	Place               *placeView        `json:"place"`
 	Maintenance         *maintenanceView  `json:"maintenance"`
+	MaintenanceWindows  []windowView      `json:"maintenanceWindows"` // planned
 	Regional            string            `json:"regional"`
 	LastSeen            *time.Time        `json:"lastSeen"`
 	CreatedAt           time.Time         `json:"createdAt"`
@@ -73,6 +74,7 @@ func viewSite(tenant string, s *v1alpha1.Site) siteView {
 		CertificateNotAfter: timeView(s.Status.CertificateNotAfter), PolicyHash: s.Status.PolicyHash,
 		Token: s.Spec.Token, Approved: s.Spec.Approved, Decommissioned: s.Spec.Decommissioned,
 	}
+	v.MaintenanceWindows = viewWindows(s.Spec.MaintenanceWindows)
 	v.Labels, v.SystemLabels = splitLabels(s.Labels)
 	if v.Versions == nil {
 		v.Versions = map[string]string{}

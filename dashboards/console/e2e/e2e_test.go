@@ -33,6 +33,7 @@ import (
 )
 
 var (
+	virtual = schema.GroupVersionResource{Group: "muster.dev", Version: "v1alpha1", Resource: "virtualsites"}
 	sites   = schema.GroupVersionResource{Group: "muster.dev", Version: "v1alpha1", Resource: "sites"}
 	tenants = schema.GroupVersionResource{Group: "muster.dev", Version: "v1alpha1", Resource: "tenants"}
 )
@@ -79,7 +80,7 @@ func start(t *testing.T) *world {
 	w.kube = must(kubernetes.NewForConfig(w.admin))(t)
 	w.dynamic = must(dynamic.NewForConfig(w.admin))(t)
 	ctx := context.Background()
-	for _, ns := range []string{home, "e2ea-system", "e2eb-system"} {
+	for _, ns := range []string{home, "e2ea-system", "e2ea-shared", "e2eb-system"} {
 		must(w.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{}))(t)
 	}
 	for _, name := range []string{"e2ea", "e2eb"} {
@@ -93,11 +94,17 @@ func start(t *testing.T) *world {
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "muster-console"},
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: home, Name: "console"}}}, metav1.CreateOptions{}))(t)
 	for user, verbs := range map[string][]string{"alice": {"get", "list", "patch"}, "carol": {"get", "list"}} {
-		must(w.kube.RbacV1().Roles("e2ea-system").Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: user},
-			Rules: []rbacv1.PolicyRule{{APIGroups: []string{"muster.dev"}, Resources: []string{"sites"}, Verbs: verbs}}}, metav1.CreateOptions{}))(t)
-		must(w.kube.RbacV1().RoleBindings("e2ea-system").Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: user},
-			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user},
-			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: home, Name: user}}}, metav1.CreateOptions{}))(t)
+		rules := []rbacv1.PolicyRule{{APIGroups: []string{"muster.dev"}, Resources: []string{"sites", "virtualsites"}, Verbs: verbs}}
+		if user == "alice" { // neither is a resource of the API server: RBAC alone knows them
+			rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{"muster.dev"}, Resources: []string{"logs"}, Verbs: []string{"get"}},
+				rbacv1.PolicyRule{APIGroups: []string{"muster.dev"}, Resources: []string{"silences"}, Verbs: []string{"get", "create"}})
+		}
+		for _, ns := range []string{"e2ea-system", "e2ea-shared"} {
+			must(w.kube.RbacV1().Roles(ns).Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: rules}, metav1.CreateOptions{}))(t)
+			must(w.kube.RbacV1().RoleBindings(ns).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: user},
+				RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user},
+				Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: home, Name: user}}}, metav1.CreateOptions{}))(t)
+		}
 	}
 
 	health := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -240,6 +247,55 @@ func TestAgainstTheRealAPIServer(t *testing.T) {
 		}
 		w.want(404, alice, "GET", "/api/v1/sites/nowhere?tenant=e2ea", "")
 		w.want(403, alice, "GET", "/api/v1/sites/lima-01?tenant=e2eb", "")
+	})
+	t.Run("maintenance windows", func(t *testing.T) {
+		const weekly = `{"reason":"updates","schedule":"0 2 * * SUN","timeZone":"Europe/Berlin","duration":"2h"}`
+		windows := func(o map[string]any) (out []string) {
+			for _, x := range o["maintenanceWindows"].([]any) {
+				m := x.(map[string]any)
+				out = append(out, fmt.Sprint(m["name"], " ", m["start"], " ", m["schedule"], " ", m["duration"]))
+			}
+			return out
+		}
+		start := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+		for _, base := range []string{"/api/v1/sites/paris-07/maintenance/windows", "/api/v1/virtualsites/shared/all-eu/maintenance/windows"} {
+			read := base
+			if strings.Contains(base, "sites/paris") {
+				read = "/api/v1/sites/paris-07"
+			} else {
+				u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "muster.dev/v1alpha1", "kind": "VirtualSite",
+					"metadata": map[string]any{"name": "all-eu"}, "spec": map[string]any{"siteSelector": map[string]any{}}}}
+				must(w.dynamic.Resource(virtual).Namespace("e2ea-shared").Create(context.Background(), u, metav1.CreateOptions{}))(t)
+			}
+			w.want(403, carol, "PUT", base+"/weekly", weekly)
+			w.want(200, alice, "PUT", base+"/weekly", weekly)
+			w.want(200, alice, "PUT", base+"/once", `{"reason":"router","start":"`+start+`","duration":"90m"}`)
+			w.want(200, alice, "PUT", base+"/weekly", strings.Replace(weekly, "2h", "3h", 1))
+			want := []string{"weekly <nil> 0 2 * * SUN 3h0m0s", "once " + start + "  1h30m0s"}
+			if got := windows(w.want(200, carol, "GET", read, "")); !slices.Equal(got, want) {
+				t.Errorf("%q, want %q", got, want)
+			}
+			w.want(204, alice, "DELETE", base+"/weekly", "")
+			w.want(204, alice, "DELETE", base+"/once", "")
+			w.want(404, alice, "DELETE", base+"/once", "")
+			if got := windows(w.want(200, carol, "GET", read, "")); len(got) != 0 {
+				t.Errorf("left: %q", got)
+			}
+		}
+	})
+	t.Run("rights to logs and silences", func(t *testing.T) {
+		// 503: allowed, but this console has neither; 403: not even asked.
+		const silence = `{"matchers":[{"name":"a","value":"b"}],"duration":"1h","comment":"x"}`
+		for _, c := range []struct {
+			method, path, body string
+			alice              int
+		}{{"GET", "/api/v1/logs/search", "", 503}, {"GET", "/api/v1/silences", "", 503}, {"POST", "/api/v1/silences", silence, 503}, {"DELETE", "/api/v1/silences/x", "", 403}} {
+			w.want(c.alice, alice, c.method, c.path, c.body)
+			w.want(403, alice, c.method, c.path+"?tenant=e2eb", c.body)
+			w.want(403, carol, c.method, c.path, c.body)
+			w.want(503, w.admin.BearerToken, c.method, c.path+"?tenant=e2ea", c.body)
+		}
+		w.want(503, carol, "GET", "/api/v1/alerts", "")
 	})
 	t.Run("a stream ends when the token is revoked", func(t *testing.T) {
 		req := must(http.NewRequest("GET", w.srv.URL+"/api/v1/health/stream", nil))(t)

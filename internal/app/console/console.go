@@ -6,11 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"k8s.io/client-go/tools/clientcmd"
 
+	"muster.dev/muster/aggregator/logs"
 	"muster.dev/muster/aggregator/query"
 	"muster.dev/muster/dashboards/console"
 	"muster.dev/muster/internal/app"
@@ -38,9 +41,17 @@ func start(env *app.Env, c config.Config) error {
 	if err != nil {
 		return err
 	}
+	alerting, err := url.Parse("http://" + c.Alerting.OpsListen)
+	if err != nil {
+		return err
+	}
+	search, err := newLogs(env, c)
+	if err != nil {
+		return err
+	}
 	s, err := console.New(console.Options{
-		RestConfig: rest, HealthURL: health, UI: console.UI(), Dir: c.Path("console"), Logger: env.Log, Registerer: env.Reg,
-		Metrics: newMetrics(store),
+		RestConfig: rest, HealthURL: health, AlertingURL: alerting, UI: console.UI(), Dir: c.Path("console"), Logger: env.Log, Registerer: env.Reg,
+		Metrics: newMetrics(store), Logs: search,
 	})
 	if err != nil {
 		return err
@@ -57,6 +68,16 @@ func start(env *app.Env, c config.Config) error {
 	}
 	env.Serve("console", ln, srv)
 	return nil
+}
+
+// newLogs asks the regionals for logs.
+func newLogs(env *app.Env, c config.Config) (*logs.Client, error) {
+	o := logs.Options{Logger: env.Log.With("part", "logs"), Registerer: env.Reg}
+	for _, r := range c.Regionals {
+		joined := slices.Sorted(maps.Values(r.Logs.Elasticsearch.RemoteClusters))
+		o.Regionals = append(o.Regionals, logs.Regional{Name: r.Name, URL: r.URL(), JoinedTo: joined})
+	}
+	return logs.New(o)
 }
 
 // metrics lets the console ask Cortex for one tenant.

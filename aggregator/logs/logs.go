@@ -1,0 +1,206 @@
+// Package logs searches and follows the log records of all regions: it asks every
+// regional at once, merges what they answer, and names those that did not answer
+// instead of failing or hanging.
+//
+// It keeps no records and decides nothing about rights: the tenant comes from the caller, as an
+// argument and never out of the query, and goes to the regionals in a header. A hit of
+// another tenant makes a region's whole answer garbage. The console calls it through its
+// own small interface (ServeSearch, ServeTail); internal/app/console connects them.
+package logs
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"golang.org/x/time/rate"
+)
+
+const (
+	tenantHeader = "X-Muster-Tenant"
+	pathSearch   = "/api/v1/logs/search"
+	pathTail     = "/api/v1/logs/tail"
+)
+
+// Regional is where one region's records are asked for.
+type Regional struct {
+	Name string // the region's name in answers
+	URL  string // of the regional's private query listener, such as http://127.0.0.1:9120
+	// JoinedTo are the regionals whose Elasticsearch clusters this one's cluster searches
+	// too: it is then asked for all of them, and they are asked themselves only
+	// for what it can't give.
+	JoinedTo []string
+}
+
+// Options of a Client. Regionals is needed; zero limits get defaults.
+type Options struct {
+	Regionals []Regional
+	// Client sends the requests; nil: one of its own, without a proxy. Its Timeout must be
+	// zero: it would cut the tails.
+	Client *http.Client
+	// PerRegionTimeout bounds one regional's answer to a search; default 10 s. Where
+	// regionals are joined, a search may take twice as long.
+	PerRegionTimeout time.Duration
+	MaxSearches      int           // at once, beyond which 429; default 32
+	MaxTails         int           // at once, beyond which 429; default 256
+	MaxAnswerBytes   int64         // of one regional's answer; default 32 MiB
+	MaxPageBytes     int           // of the records of one merged page; it is cut there; default 16 MiB
+	TailIdle         time.Duration // without a sign of life a regional's tail is given up; default 20 s
+	KeepAlive        time.Duration // between comments on a quiet tail; default 15 s
+	Logger           *slog.Logger
+	Registerer       prometheus.Registerer
+	Now              func() time.Time // default time.Now
+}
+
+func (o *Options) defaults() error {
+	if len(o.Regionals) == 0 {
+		return errors.New("log fan-out: Regionals is empty")
+	}
+	o.Regionals = slices.Clone(o.Regionals)
+	names := map[string]bool{}
+	for i, r := range o.Regionals {
+		if r.Name == "" || names[r.Name] {
+			return fmt.Errorf("log fan-out: Regionals[%d].Name: %q is empty or there twice", i, r.Name)
+		}
+		names[r.Name] = true
+		u, err := url.Parse(r.URL)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" {
+			return fmt.Errorf("log fan-out: Regionals[%d].URL: %q: want a URL such as http://127.0.0.1:9120", i, r.URL)
+		}
+		o.Regionals[i].URL = strings.TrimRight(r.URL, "/")
+	}
+	for i, r := range o.Regionals {
+		for _, j := range r.JoinedTo {
+			if !names[j] || j == r.Name {
+				return fmt.Errorf("log fan-out: Regionals[%d].JoinedTo: %q is not the name of another regional", i, j)
+			}
+		}
+	}
+	if o.Client == nil {
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.Proxy = nil // the regionals are ours: never by way of a proxy from the environment
+		t.MaxIdleConnsPerHost = 32
+		o.Client = &http.Client{Transport: t}
+	}
+	c := *o.Client
+	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	o.Client = &c
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Registerer == nil {
+		o.Registerer = prometheus.NewRegistry()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	positive(&o.PerRegionTimeout, 10*time.Second)
+	positive(&o.MaxSearches, 32)
+	positive(&o.MaxTails, 256)
+	positive(&o.MaxAnswerBytes, 32<<20)
+	positive(&o.MaxPageBytes, 16<<20)
+	positive(&o.TailIdle, 20*time.Second)
+	positive(&o.KeepAlive, 15*time.Second)
+	return nil
+}
+
+func positive[T int | int64 | time.Duration](v *T, def T) {
+	if *v <= 0 {
+		*v = def
+	}
+}
+
+// Client asks the regionals. Safe for concurrent use.
+type Client struct {
+	opts     Options
+	log      *slog.Logger
+	complain rate.Sometimes // a region that is down must not flood the log
+	searches chan struct{}
+	tails    chan struct{}
+
+	asked *prometheus.CounterVec   // region, kind, result: ok, timeout, unreachable, refused, garbage
+	took  *prometheus.HistogramVec // region
+	part  prometheus.Counter
+	open  prometheus.Gauge
+}
+
+// New returns a client that has not talked to any regional yet.
+func New(o Options) (*Client, error) {
+	if err := o.defaults(); err != nil {
+		return nil, err
+	}
+	f := promauto.With(o.Registerer)
+	return &Client{
+		opts: o, log: o.Logger, complain: rate.Sometimes{First: 1, Interval: 30 * time.Second},
+		searches: make(chan struct{}, o.MaxSearches), tails: make(chan struct{}, o.MaxTails),
+		asked: f.NewCounterVec(prometheus.CounterOpts{Name: "muster_logs_fanout_requests_total", Help: "Requests to regionals for logs, by region, kind (search, tail) and result."}, []string{"region", "kind", "result"}),
+		took: f.NewHistogramVec(prometheus.HistogramOpts{Name: "muster_logs_fanout_search_duration_seconds", Help: "Time that a regional took for a log search.",
+			Buckets: prometheus.ExponentialBuckets(0.005, 2, 12)}, []string{"region"}),
+		part: f.NewCounter(prometheus.CounterOpts{Name: "muster_logs_fanout_partial_total", Help: "Log searches that were answered without one region or more."}),
+		open: f.NewGauge(prometheus.GaugeOpts{Name: "muster_logs_fanout_tails", Help: "Open live tails over all regions."}),
+	}, nil
+}
+
+// Missing is a region that did not answer, or not in full.
+type Missing struct {
+	Region string `json:"region"`
+	Reason string `json:"reason"`
+}
+
+// Hit is one log record.
+type Hit struct {
+	Timestamp time.Time         `json:"timestamp"`
+	Tenant    string            `json:"tenant"`
+	Site      string            `json:"site"`
+	Region    string            `json:"region"`
+	Node      string            `json:"node"`
+	Namespace string            `json:"namespace"`
+	Pod       string            `json:"pod"`
+	Container string            `json:"container"`
+	Unit      string            `json:"unit"`
+	Stream    string            `json:"stream,omitempty"`
+	Severity  string            `json:"severity"`
+	Message   string            `json:"message"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	ID        string            `json:"id"`
+}
+
+// compare orders hits as a search shows them, turned round: oldest first, then by ID.
+func (h *Hit) compare(o *Hit) int {
+	if c := h.Timestamp.Compare(o.Timestamp); c != 0 {
+		return c
+	}
+	return strings.Compare(h.ID, o.ID)
+}
+
+// size is about what the hit takes in memory and on the wire, in bytes.
+func (h *Hit) size() int {
+	n := 300 + len(h.Message) + len(h.Site) + len(h.Region) + len(h.Node) + len(h.Namespace) + len(h.Pod) + len(h.Container) + len(h.Unit) + len(h.ID)
+	for k, v := range h.Labels {
+		n += len(k) + len(v) + 6
+	}
+	return n
+}
+
+// Histogram is the number of hits over time, in steps of whole seconds.
+type Histogram struct {
+	Start       time.Time `json:"start"`
+	StepSeconds int64     `json:"stepSeconds"`
+	Counts      []int64   `json:"counts"`
+}
+
+// Answer is one merged page of a search.
+type Answer struct {
+	Hits           []Hit      `json:"hits"` // newest first
+	Total          int64      `json:"total"`
+	Histogram      *Histogram `json:"histogram"`
+	MissingRegions []Missing  `json:"missingRegions"`
+	NextCursor     string     `json:"nextCursor,omitempty"`
+}

@@ -1,0 +1,132 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// maxStreams a user: a browser opens one a tab.
+const maxStreams = 64
+
+// streams counts the open ones, by user, and ends them all when the server stops.
+type streams struct {
+	mu    sync.Mutex
+	users map[string]int
+	stop  chan struct{}
+	once  sync.Once
+}
+
+func newStreams() *streams { return &streams{users: map[string]int{}, stop: make(chan struct{})} }
+
+// enter counts a stream of a user, up to the limit.
+func (s *streams) enter(user string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users[user] >= maxStreams {
+		return false
+	}
+	s.users[user]++
+	return true
+}
+
+func (s *streams) leave(user string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users[user]--; s.users[user] <= 0 {
+		delete(s.users, user)
+	}
+}
+
+// end ends all streams, for good.
+func (s *streams) end() { s.once.Do(func() { close(s.stop) }) }
+
+// streaming runs serve for as long as the user keeps exactly the rights with which the
+// stream was opened. When they change the stream ends; clients connect again and get
+// what they may see then. ended tells serve whether it was us who cancelled its context.
+func (c *Console) streaming(w http.ResponseWriter, cl *call, need right, granted readable, serve func(w http.ResponseWriter, ctx context.Context, ended *atomic.Bool)) error {
+	if cl.Method == http.MethodHead {
+		return newProblem(http.StatusMethodNotAllowed, typeMethod, "a stream has no end to report about; use GET")
+	}
+	if !c.streams.enter(cl.id.name) {
+		p := newProblem(http.StatusTooManyRequests, typeLimited, "you have %d streams open; close some", maxStreams)
+		p.retryAfter = secondsUntilRetry
+		return p
+	}
+	defer c.streams.leave(cl.id.name)
+	c.met.streams.Inc()
+	defer c.met.streams.Dec()
+
+	ctx, cancel := context.WithCancel(cl.Context())
+	defer cancel()
+	var ended atomic.Bool
+	watching := make(chan struct{})
+	go func() {
+		defer close(watching)
+		c.watchRights(ctx, cl, need, granted, func() { ended.Store(true); cancel() })
+	}()
+	defer func() { cancel(); <-watching }()
+
+	w.Header().Set("X-Accel-Buffering", "no")
+	serve(&pacedWriter{ResponseWriter: w, rc: http.NewResponseController(w), limit: c.timing.streamWrite}, ctx, &ended)
+	return nil
+}
+
+// watchRights calls end when the token is no longer good, when the set of tenants
+// has changed, or when the server stops.
+func (c *Console) watchRights(ctx context.Context, cl *call, need right, granted readable, end func()) {
+	tick := time.NewTicker(c.timing.streamCheck)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.streams.stop:
+			end()
+			return
+		case <-tick.C:
+		}
+		if !c.stillGranted(ctx, cl, need, granted) {
+			end()
+			return
+		}
+	}
+}
+
+func (c *Console) stillGranted(ctx context.Context, cl *call, need right, granted readable) bool {
+	if cl.cred.fromCookie {
+		if cred, err := c.credentialOf(cl.Request); err != nil || cred.token != cl.cred.token {
+			return false // the session has expired
+		}
+	}
+	id, err := c.auth.review(ctx, cl.cred.token, netip.Addr{})
+	if err != nil || id.name != cl.id.name {
+		return false
+	}
+	set, err := c.access.scopeOf(ctx, id, need, cl.q.Get("tenant"))
+	return err == nil && set.equal(granted)
+}
+
+// pacedWriter bounds each write in place of the whole answer, so that a client that
+// no longer reads is let go.
+type pacedWriter struct {
+	http.ResponseWriter
+	rc    *http.ResponseController
+	limit time.Duration
+}
+
+func (w *pacedWriter) Write(b []byte) (int, error) {
+	_ = w.rc.SetWriteDeadline(time.Now().Add(w.limit))
+	return w.ResponseWriter.Write(b)
+}
+
+// FlushError is what http.ResponseController calls: a flush is what really writes.
+func (w *pacedWriter) FlushError() error {
+	_ = w.rc.SetWriteDeadline(time.Now().Add(w.limit))
+	return w.rc.Flush()
+}
+
+func (w *pacedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,0 +1,85 @@
+package query
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"time"
+
+	"muster.dev/muster/regional/logs/store"
+)
+
+// hit is a record on its way to the fan-out. Cursor continues a search below it, in
+// every region.
+type hit struct {
+	store.Record
+	Cursor store.Cursor `json:"cursor,omitempty"`
+	// Ingested is the store's own business.
+	Ingested *struct{} `json:"ingested,omitempty"`
+}
+
+type histogram struct {
+	Start       time.Time `json:"start"`
+	StepSeconds int64     `json:"stepSeconds"`
+	Counts      []int64   `json:"counts"`
+}
+
+// answer to a search.
+type answer struct {
+	// Regions that the hits come from: this one, and those joined to it that answered.
+	Regions []string          `json:"regions"`
+	Hits    []json.RawMessage `json:"hits"` // of hit
+	Total   int64             `json:"total"`
+	// Histogram has steps of whole seconds.
+	Histogram *histogram `json:"histogram"`
+	// Next continues below the last hit; absent when there is no more.
+	Next           store.Cursor    `json:"next,omitempty"`
+	MissingRegions []store.Missing `json:"missingRegions,omitempty"`
+}
+
+func (a *API) search(w http.ResponseWriter, r *http.Request, req *request) *problem {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(r.Context(), a.opts.Timeout)
+	defer cancel()
+	q, p := a.query(req)
+	if p != nil {
+		return p
+	}
+	page, err := a.opts.Store.Search(ctx, q)
+	if err != nil {
+		return a.storeProblem(err)
+	}
+	out := answer{Regions: []string{a.opts.Regional}, Total: page.Total, Next: page.Next, MissingRegions: page.Missing, Hits: []json.RawMessage{}}
+	if !q.Local {
+		for _, name := range a.opts.Joined {
+			if !slices.ContainsFunc(page.Missing, func(m store.Missing) bool { return m.Region == name }) {
+				out.Regions = append(out.Regions, name)
+			}
+		}
+	}
+	if h := page.Histogram; h != nil {
+		out.Histogram = &histogram{h.Start, int64(h.Step / time.Second), h.Counts}
+	}
+	size := 0
+	for i, rec := range page.Hits {
+		b, err := json.Marshal(hit{Record: rec, Cursor: store.PageCursor(rec)})
+		if err != nil {
+			return a.storeProblem(err)
+		}
+		if size += len(b); size > a.opts.MaxBytes && i > 0 {
+			out.Next = store.PageCursor(page.Hits[i-1])
+			break
+		}
+		out.Hits = append(out.Hits, b)
+	}
+	a.sent.Add(float64(len(out.Hits)))
+	body, err := json.Marshal(out)
+	if err != nil {
+		return a.storeProblem(err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(body, '\n'))
+	a.duration.Observe(time.Since(start).Seconds())
+	return nil
+}
