@@ -51,7 +51,7 @@ var hostile = []string{
 func TestConfine(t *testing.T) {
 	both := promqltest.LoadedStorage(t, twoTenants)
 	defer both.Close()
-	alone := promqltest.LoadedStorage(t, regexp.MustCompile(`(?m)^.*rival.*$`).ReplaceAllString(twoTenants, ""))
+	alone := promqltest.LoadedStorage(t, regexp.MustCompile(`(?m)^.*rival.*\n`).ReplaceAllString(twoTenants, ""))
 	defer alone.Close()
 	engine := newEngine()
 	at := time.Unix(150, 0)
