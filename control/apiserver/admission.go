@@ -85,12 +85,17 @@ func checkSpec(a admission.Attributes) (field.ErrorList, error) {
 		return typed(a.GetObject(), validation.CollectionPolicy)
 	case "HealthPolicy":
 		return typed(a.GetObject(), validation.HealthPolicy)
+	case "AlertRules":
+		return typed(a.GetObject(), validation.AlertRules)
+	case "AlertRoute":
+		return typed(a.GetObject(), validation.AlertRoute)
 	}
 	return nil, nil
 }
 
 // systemKinds live in <tenant>-system.
-var systemKinds = map[string]bool{"Site": true, "RegistrationToken": true, "CollectionPolicy": true, "HealthPolicy": true}
+var systemKinds = map[string]bool{"Site": true, "RegistrationToken": true, "CollectionPolicy": true, "HealthPolicy": true,
+	"AlertRules": true, "LogRules": true, "AlertRoute": true}
 
 // specChanged spares what was let in before: an object that a stricter rule would
 // refuse today can still be labelled and deleted.

@@ -1,7 +1,7 @@
 // Package controllers keeps the derived parts of Muster's API objects true: a
 // tenant's namespaces, roles and default policies, the members and colours of
-// virtual sites, the state of tokens, the counts in policies' status, the end of a
-// maintenance. The phase of a site is not its business: control/fleetapi knows who
+// virtual sites, the state of tokens, the counts in policies' and rules' status, the
+// end of a maintenance, and the namespace of the platform's operators. The phase of a site is not its business: control/fleetapi knows who
 // is connected.
 //
 // There is one loop, by tenant. Whatever changes in a tenant marks it; a moment
@@ -63,6 +63,8 @@ type Options struct {
 	// RenderedPolicy is the hash of the collection policy that a site should have
 	// in effect; empty: not known yet.
 	RenderedPolicy func(fleet.SiteID) string
+	// Rules tells what became of AlertRules and LogRules; nil: their status is not written.
+	Rules Rules
 	// DefaultCollectionPolicy and DefaultHealthPolicy are made, under the name
 	// "default", in each tenant that has no policy of the kind, and never touched
 	// again.
@@ -161,7 +163,7 @@ const (
 
 func (r *Runner) run(ctx context.Context) error {
 	for _, obj := range []client.Object{&v1alpha1.Tenant{}, &v1alpha1.Site{}, &v1alpha1.VirtualSite{}, &v1alpha1.RegistrationToken{},
-		&v1alpha1.CollectionPolicy{}, &v1alpha1.HealthPolicy{}, &corev1.Namespace{}, &rbacv1.RoleBinding{}} {
+		&v1alpha1.CollectionPolicy{}, &v1alpha1.HealthPolicy{}, &v1alpha1.AlertRules{}, &v1alpha1.LogRules{}, &corev1.Namespace{}, &rbacv1.RoleBinding{}} {
 		informer, err := r.o.Cache.GetInformer(ctx, obj)
 		if err != nil {
 			return fmt.Errorf("watch %T: %w", obj, err)
@@ -175,6 +177,10 @@ func (r *Runner) run(ctx context.Context) error {
 	if !r.o.Cache.WaitForCacheSync(ctx) {
 		return ctx.Err()
 	}
+	if r.o.Rules != nil {
+		r.o.Rules.SubscribeRules(func(tenant string) { r.queue.AddAfter(tenant, settle) })
+	}
+	r.queue.Add(fleet.PlatformTenant)
 	stop := context.AfterFunc(ctx, r.queue.ShutDown)
 	defer stop()
 	for {

@@ -33,6 +33,9 @@ func (r *Runner) tenant(ctx context.Context, name string) (time.Duration, error)
 	if name == "" {
 		return 0, nil
 	}
+	if name == fleet.PlatformTenant {
+		return look, r.platform(ctx)
+	}
 	var t v1alpha1.Tenant
 	if err := r.o.Cache.Get(ctx, client.ObjectKey{Name: name}, &t); err != nil {
 		return 0, client.IgnoreNotFound(err)
@@ -79,6 +82,7 @@ func (r *Runner) tenant(ctx context.Context, name string) (time.Duration, error)
 		r.virtualSites(ctx, name, sites.Items),
 		r.tokens(ctx, name, next),
 		r.policies(ctx, name, sites.Items),
+		r.rules(ctx, name),
 	)
 	return next.wait(), err
 }
@@ -212,13 +216,15 @@ func (r *Runner) rbac(ctx context.Context, tenant string) error {
 func ClusterRoles() []*rbacv1.ClusterRole {
 	read := []string{"get", "list", "watch"}
 	all := append(slices.Clone(read), "create", "update", "patch", "delete")
-	role := func(name string, verbs []string) *rbacv1.ClusterRole {
+	role := func(name string, verbs, silences []string) *rbacv1.ClusterRole {
 		return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"sites", "virtualsites", "registrationtokens", "collectionpolicies", "healthpolicies"}, Verbs: verbs},
+			{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"sites", "virtualsites", "registrationtokens", "collectionpolicies", "healthpolicies", "alertrules", "logrules", "alertroutes"}, Verbs: verbs},
+			// No object of the API server: the console asks for these rights.
+			{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"silences"}, Verbs: silences},
 			{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: read},
 		}}
 	}
-	return []*rbacv1.ClusterRole{role(roleAdmin, all), role(roleViewer, read)}
+	return []*rbacv1.ClusterRole{role(roleAdmin, all, []string{"get", "list", "create", "delete"}), role(roleViewer, read, []string{"get", "list"})}
 }
 
 // defaults makes the policies named "default" where a tenant has no policy of the

@@ -44,6 +44,7 @@ func (s *Store) SetPolicy(tenant, name string, spec v1alpha1.CollectionPolicySpe
 	p := &policy{name: name, selector: selector, spec: *spec.DeepCopy()}
 	s.update(func() {
 		old := s.policies.put(tenant, name, p)
+		s.fleet.setPolicies(tenant, s.policies.byTenant[tenant])
 		s.renderWhereLocked(tenant, func(l labels.Set) bool {
 			return p.selector.Matches(l) || (old != nil && old.selector.Matches(l))
 		})
@@ -55,6 +56,7 @@ func (s *Store) SetPolicy(tenant, name string, spec v1alpha1.CollectionPolicySpe
 func (s *Store) DeletePolicy(tenant, name string) {
 	s.update(func() {
 		if old := s.policies.put(tenant, name, nil); old != nil {
+			s.fleet.setPolicies(tenant, s.policies.byTenant[tenant])
 			s.renderWhereLocked(tenant, func(l labels.Set) bool { return old.selector.Matches(l) })
 		}
 	})

@@ -3,7 +3,8 @@
 // blob, and a change renders only the sites that it touches.
 //
 // A Source renders one kind of item (today: collection policies); workloads and
-// software become further Sources. The package sends nothing: control/fleetapi
+// software become further Sources. Fleet renders what every regional holds: the
+// tenants' sites and rules (control/api/region). The package sends nothing: control/fleetapi
 // asks for states and blobs and is told which sites changed. The core takes plain
 // Set and Delete calls; Feed connects it to a Kubernetes cache.
 package desired
@@ -52,7 +53,12 @@ type Options struct {
 	// Grace is how long a blob that no site needs any more can still be fetched,
 	// for downloads under way. Default 10 min.
 	Grace time.Duration
-	Now   func() time.Time
+	// Regionals are the names of all that there should be. A site that never
+	// connected, or was last on one that is not among them, is given to one of them.
+	Regionals []string
+	// RenderEvery is how often, at most, what regionals hold is rendered. Default 3 s.
+	RenderEvery time.Duration
+	Now         func() time.Time
 }
 
 // Store holds the desired state of every site. Safe for concurrent use. Until
@@ -62,21 +68,26 @@ type Store struct {
 	opts     Options
 	policies *policies
 	sources  []Source
+	fleet    *Fleet
 
 	mu      sync.RWMutex
 	started bool
 	sites   map[fleet.SiteID]*site
 	tenants map[string]map[fleet.SiteID]*site
 	blobs   map[string]*blob
-	orphans []orphan // oldest first
+	orphans []orphan
 	subs    map[int]func(fleet.SiteID)
 	nextSub int
+
+	regional     *wire.DesiredState // never changed, only replaced; nil: not rendered yet
+	regionalSubs map[int]func()
 
 	// changed is what to tell once the lock is given back.
 	changed []fleet.SiteID
 
-	rendered prometheus.Counter
-	pushes   prometheus.Counter
+	rendered       prometheus.Counter
+	pushes         prometheus.Counter
+	regionalPushes prometheus.Counter
 }
 
 type site struct {
@@ -92,25 +103,34 @@ type blob struct {
 
 type orphan struct {
 	digest string
-	since  time.Time
+	until  time.Time
 }
+
+// regionalGrace replaces Options.Grace for what regionals hold: an inventory may be
+// large and change every few seconds, and who misses one fetches the next.
+const regionalGrace = time.Minute
 
 // New returns an empty Store.
 func New(o Options) *Store {
 	if o.Grace <= 0 {
 		o.Grace = 10 * time.Minute
 	}
+	if o.RenderEvery <= 0 {
+		o.RenderEvery = 3 * time.Second
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	s := &Store{
 		opts: o, policies: newPolicies(), sites: map[fleet.SiteID]*site{}, tenants: map[string]map[fleet.SiteID]*site{},
-		blobs: map[string]*blob{}, subs: map[int]func(fleet.SiteID){},
-		rendered: prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_desired_renders_total", Help: "Sites rendered."}),
-		pushes:   prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_desired_changes_total", Help: "Renders that changed a site's desired state."}),
+		blobs: map[string]*blob{}, subs: map[int]func(fleet.SiteID){}, regionalSubs: map[int]func(){},
+		rendered:       prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_desired_renders_total", Help: "Sites rendered."}),
+		pushes:         prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_desired_changes_total", Help: "Renders that changed a site's desired state."}),
+		regionalPushes: prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_desired_regional_changes_total", Help: "Changes of what regionals hold: the tenants' sites and rules."}),
 	}
 	s.sources = []Source{s.policies}
-	o.Registerer.MustRegister(s.rendered, s.pushes,
+	s.fleet = newFleet(s, o.Regionals)
+	o.Registerer.MustRegister(s.rendered, s.pushes, s.regionalPushes,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_desired_blobs", Help: "Blobs held, those in their grace time included."},
 			func() float64 { return float64(s.Stats().Blobs) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_desired_blob_bytes", Help: "Bytes of blobs held."},
@@ -138,8 +158,8 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-// Start renders every site and tells the subscribers. Call it once everything that
-// exists has been set.
+// Start renders every site, and what regionals hold, and tells the subscribers.
+// Call it once everything that exists has been set.
 func (s *Store) Start() {
 	s.update(func() {
 		s.started = true
@@ -147,6 +167,7 @@ func (s *Store) Start() {
 			s.renderLocked(st)
 		}
 	})
+	s.fleet.render()
 }
 
 // Started tells whether Start was called.
@@ -165,6 +186,46 @@ func (s *Store) State(id fleet.SiteID) *wire.DesiredState {
 		return st.state
 	}
 	return nil
+}
+
+// Regional returns what every regional should hold, or nil before Start. The result
+// must not be changed.
+func (s *Store) Regional() *wire.DesiredState {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.regional
+}
+
+// SubscribeRegional calls fn after each change of Regional until cancel; fn must be quick.
+func (s *Store) SubscribeRegional(fn func()) (cancel func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.nextSub
+	s.nextSub++
+	s.regionalSubs[n] = fn
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.regionalSubs, n)
+	}
+}
+
+// setRegional replaces what regionals should hold.
+func (s *Store) setRegional(state *wire.DesiredState, blobs [][]byte) {
+	var subs []func()
+	s.update(func() {
+		if s.regional != nil && s.regional.Revision == state.Revision {
+			return
+		}
+		s.refLocked(state, blobs)
+		s.unrefLocked(s.regional, min(regionalGrace, s.opts.Grace))
+		s.regional = state
+		subs = slices.Collect(maps.Values(s.regionalSubs))
+		s.regionalPushes.Inc()
+	})
+	for _, sub := range subs {
+		sub()
+	}
 }
 
 // Blob returns the content of a digest. It must not be changed.
@@ -232,7 +293,7 @@ func (s *Store) DeleteSite(id fleet.SiteID) {
 		if st == nil {
 			return
 		}
-		s.unrefLocked(st.state)
+		s.unrefLocked(st.state, s.opts.Grace)
 		delete(s.sites, id)
 		delete(s.tenants[id.Tenant], id)
 		if len(s.tenants[id.Tenant]) == 0 {
@@ -286,7 +347,15 @@ func (s *Store) renderLocked(st *site) {
 	if st.state != nil && st.state.Revision == state.Revision {
 		return
 	}
-	for i, it := range items {
+	s.refLocked(state, blobs)
+	s.unrefLocked(st.state, s.opts.Grace)
+	st.state = state
+	s.changed = append(s.changed, st.id)
+	s.pushes.Inc()
+}
+
+func (s *Store) refLocked(state *wire.DesiredState, blobs [][]byte) {
+	for i, it := range state.Items {
 		b := s.blobs[it.Digest]
 		if b == nil {
 			b = &blob{data: blobs[i]}
@@ -294,29 +363,35 @@ func (s *Store) renderLocked(st *site) {
 		}
 		b.refs++
 	}
-	s.unrefLocked(st.state)
-	st.state = state
-	s.changed = append(s.changed, st.id)
-	s.pushes.Inc()
 }
 
-func (s *Store) unrefLocked(state *wire.DesiredState) {
+func (s *Store) unrefLocked(state *wire.DesiredState, grace time.Duration) {
 	for _, it := range state.GetItems() {
 		b := s.blobs[it.Digest]
 		if b.refs--; b.refs == 0 {
-			s.orphans = append(s.orphans, orphan{it.Digest, s.opts.Now()})
+			s.orphans = append(s.orphans, orphan{it.Digest, s.opts.Now().Add(grace)})
 		}
 	}
 }
 
 func (s *Store) sweepLocked() {
-	for len(s.orphans) > 0 && s.opts.Now().Sub(s.orphans[0].since) >= s.opts.Grace {
-		o := s.orphans[0]
-		s.orphans = s.orphans[1:]
+	if len(s.orphans) == 0 {
+		return
+	}
+	now := s.opts.Now()
+	var over []string
+	s.orphans = slices.DeleteFunc(s.orphans, func(o orphan) bool {
+		if now.Before(o.until) {
+			return false
+		}
+		over = append(over, o.digest)
+		return true
+	})
+	for _, digest := range over {
 		// It may be in use again, or orphaned a second time, later.
-		later := slices.ContainsFunc(s.orphans, func(x orphan) bool { return x.digest == o.digest })
-		if b := s.blobs[o.digest]; b != nil && b.refs == 0 && !later {
-			delete(s.blobs, o.digest)
+		later := slices.ContainsFunc(s.orphans, func(o orphan) bool { return o.digest == digest })
+		if b := s.blobs[digest]; b != nil && b.refs == 0 && !later {
+			delete(s.blobs, digest)
 		}
 	}
 }

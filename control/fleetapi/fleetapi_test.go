@@ -230,6 +230,7 @@ type regional struct {
 	desired map[fleet.SiteID]*wire.DesiredState
 	pushes  map[fleet.SiteID]int
 	revoked map[fleet.SiteID]*wire.SiteRevoked
+	own     int // RegionalDesired messages
 	err     error
 }
 
@@ -255,6 +256,9 @@ func (w *world) regional(name string) *regional {
 			if d := m.GetDesired(); d != nil {
 				r.desired[idOf(d)] = d.Desired
 				r.pushes[idOf(d)]++
+			}
+			if m.GetRegional() != nil {
+				r.own++
 			}
 			if v := m.GetRevoked(); v != nil {
 				r.revoked[idOf(v)] = v
@@ -384,6 +388,20 @@ func TestOnlyRegionalsMayCall(t *testing.T) {
 	if err != nil || string(issued.CertificatePem) != "acme/x!" {
 		t.Errorf("%v, %v", issued, err)
 	}
+}
+
+// siteClient calls with the certificate of a site.
+func (w *world) siteClient() wire.ControlClient {
+	w.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	site, err := w.ca.IssueSite(key.Public(), acme("paris"), "")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return w.dial(identityConfig(&tls.Certificate{Certificate: [][]byte{site.Leaf.Raw}, PrivateKey: key}, w))
 }
 
 func identityConfig(cert *tls.Certificate, w *world) *tls.Config {

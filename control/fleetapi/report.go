@@ -2,7 +2,9 @@ package fleetapi
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -28,6 +30,11 @@ const ConditionReportAccepted = "ReportAccepted"
 
 // reserved conditions on a Site are Muster's own: a site can't set or clear them.
 var reserved = map[string]bool{ConditionReportAccepted: true, "Healthy": true, "Ready": true, "Approved": true}
+
+// regionalTypes are the conditions of a Site that its regional sets: what it makes of
+// the site's logs. No other type is taken from a regional, and none of these from a
+// site. A type that the regional does not name is absent.
+var regionalTypes = map[string]bool{"LogBudgetExceeded": true, "LogsAccepted": true}
 
 var (
 	conditionType   = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,62}$`)
@@ -77,7 +84,7 @@ func clean(r *wire.Report) *report {
 		case !conditionType.MatchString(typ):
 			problem("condition type %q is not CamelCase", clip(typ, 20))
 			continue
-		case reserved[typ]:
+		case reserved[typ] || regionalTypes[typ]:
 			problem("condition %s is Muster's own", typ)
 			continue
 		case seen[typ]:
@@ -85,21 +92,7 @@ func clean(r *wire.Report) *report {
 			continue
 		}
 		seen[typ] = true
-		cond := metav1.Condition{Type: typ, Status: metav1.ConditionStatus(c.GetStatus()), Reason: c.GetReason(), Message: text(c.GetMessage(), maxMessage)}
-		if s := cond.Status; s != metav1.ConditionTrue && s != metav1.ConditionFalse && s != metav1.ConditionUnknown {
-			problem("condition %s: status %q is none of True, False, Unknown", typ, clip(c.GetStatus(), 20))
-			cond.Status = metav1.ConditionUnknown
-		}
-		if cond.Reason == "" {
-			cond.Reason = "Reported"
-		}
-		if len(cond.Reason) > maxReason || !conditionReason.MatchString(cond.Reason) {
-			problem("condition %s: reason %q is not CamelCase", typ, clip(cond.Reason, 20))
-			cond.Reason = "Invalid"
-		}
-		if len(c.GetMessage()) > maxMessage {
-			problem("condition %s: a message of %d bytes is cut to %d", typ, len(c.GetMessage()), maxMessage)
-		}
+		cond := cleanCondition(c, problem)
 		out.conditions = append(out.conditions, cond)
 	}
 	if n := len(r.GetVersions()); n > maxVersions {
@@ -112,6 +105,42 @@ func clean(r *wire.Report) *report {
 			continue
 		}
 		out.versions[k] = clip(v, maxVersion)
+	}
+	return out
+}
+
+// cleanCondition makes all of a condition but its type harmless.
+func cleanCondition(c *wire.Condition, problem func(string, ...any)) metav1.Condition {
+	typ := c.GetType()
+	cond := metav1.Condition{Type: typ, Status: metav1.ConditionStatus(c.GetStatus()), Reason: c.GetReason(), Message: text(c.GetMessage(), maxMessage)}
+	if s := cond.Status; s != metav1.ConditionTrue && s != metav1.ConditionFalse && s != metav1.ConditionUnknown {
+		problem("condition %s: status %q is none of True, False, Unknown", typ, clip(c.GetStatus(), 20))
+		cond.Status = metav1.ConditionUnknown
+	}
+	if cond.Reason == "" {
+		cond.Reason = "Reported"
+	}
+	if len(cond.Reason) > maxReason || !conditionReason.MatchString(cond.Reason) {
+		problem("condition %s: reason %q is not CamelCase", typ, clip(cond.Reason, 20))
+		cond.Reason = "Invalid"
+	}
+	if len(c.GetMessage()) > maxMessage {
+		problem("condition %s: a message of %d bytes is cut to %d", typ, len(c.GetMessage()), maxMessage)
+	}
+	return cond
+}
+
+// cleanRegional keeps what a regional may say of a site, the last of each type, by type.
+func cleanRegional(conds []*wire.Condition) []metav1.Condition {
+	byType := map[string]metav1.Condition{}
+	for _, c := range conds {
+		if regionalTypes[c.GetType()] {
+			byType[c.GetType()] = cleanCondition(c, func(string, ...any) {})
+		}
+	}
+	out := make([]metav1.Condition, 0, len(byType))
+	for _, typ := range slices.Sorted(maps.Keys(byType)) {
+		out = append(out, byType[typ])
 	}
 	return out
 }

@@ -1,7 +1,7 @@
 // Package fleetapi is what regionals talk to: the gRPC service Control over mutual
 // TLS, for regional identities alone. It passes registrations on, pushes desired
-// states and revocations down, and turns what comes up (who is connected, reports)
-// into the status of Sites.
+// states and revocations down, and turns what comes up (who is connected, reports,
+// what became of rules) into the status of Sites, and into what RulesState answers.
 //
 // The hot state is in memory; the API server gets transitions only, through a
 // queue that is bounded in rate. It decides nothing about registration
@@ -40,12 +40,16 @@ type Registrar interface {
 	Renew(ctx context.Context, site fleet.SiteID, csrDER []byte) (*wire.Issued, error)
 }
 
-// Desired knows what each site should hold; *desired.Store is one.
+// Desired knows what each site, and every regional, should hold; *desired.Store is one.
 type Desired interface {
 	Started() bool
 	State(fleet.SiteID) *wire.DesiredState // nil: not known
 	Blob(digest string) ([]byte, bool)
 	Subscribe(func(fleet.SiteID)) (cancel func())
+	Regional() *wire.DesiredState // nil: not known yet
+	SubscribeRegional(func()) (cancel func())
+	// SpecIn is the digest of an object's spec within a Rules blob; "": not in it.
+	SpecIn(blobDigest, kind, name string) string
 }
 
 // Options of New. Registrar, Desired, Client, Logger and Registerer are required.
@@ -58,6 +62,9 @@ type Options struct {
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 
+	// Regionals are the names of all that there should be. Rules count as applied once
+	// all of them said so; empty: all that connected since this process runs.
+	Regionals []string
 	// RevocationsFile keeps the revocations of deleted sites over a restart until
 	// their certificates are over; empty: they are lost with the process.
 	RevocationsFile string
@@ -89,6 +96,9 @@ type Server struct {
 	revoked  map[fleet.SiteID]revocation
 	lookups  chan struct{} // bounds live reads of unknown sites
 
+	rules     map[string]*regionalRules // by regional; outlives its stream
+	rulesSubs []func(tenant string)
+
 	metrics metrics
 }
 
@@ -117,6 +127,7 @@ func New(o Options) (*Server, error) {
 		opts: o, began: o.Now(),
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[fleet.SiteID](100*time.Millisecond, time.Minute)),
 		sites: map[fleet.SiteID]*siteState{}, sessions: map[string]*session{}, revoked: map[fleet.SiteID]revocation{},
+		rules:   map[string]*regionalRules{},
 		lookups: make(chan struct{}, 8),
 	}
 	if err := s.loadRevocations(); err != nil {
@@ -251,7 +262,7 @@ func (s *Server) Relay(stream grpc.BidiStreamingServer[wire.RelayUp, wire.RelayD
 	if hello.GetCapability() < 1 {
 		return status.Errorf(codes.FailedPrecondition, "capability %d is too old; update the regional", hello.GetCapability())
 	}
-	sess, err := s.open(name)
+	sess, err := s.open(name, hello.GetCapability())
 	if err != nil {
 		return err
 	}
@@ -282,7 +293,7 @@ func (s *Server) receive(stream grpc.BidiStreamingServer[wire.RelayUp, wire.Rela
 func (s *Server) send(stream grpc.BidiStreamingServer[wire.RelayUp, wire.RelayDown], sess *session, received <-chan error) error {
 	for {
 		for {
-			msg := sess.next(s.opts.Desired.State)
+			msg := sess.next(s.opts.Desired.State, s.opts.Desired.Regional)
 			if msg == nil {
 				break
 			}

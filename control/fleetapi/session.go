@@ -14,19 +14,26 @@ import (
 // sites, not as a queue of messages: a slow regional gets the newest state once
 // and holds up nobody.
 type session struct {
-	regional string
-	wake     chan struct{} // something is to be sent
-	replaced chan struct{} // closed when the regional opened another stream
+	regional   string
+	capability uint32
+	wake       chan struct{} // something is to be sent
+	replaced   chan struct{} // closed when the regional opened another stream
 
 	mu      sync.Mutex
 	dirty   map[fleet.SiteID]bool // true: send even if the revision is the one sent before
 	revoked map[fleet.SiteID]*wire.SiteRevoked
 	sent    map[fleet.SiteID]string // revision, of each site that is up here
+
+	ownDirty bool   // what the regional itself holds may have changed
+	ownSent  string // its revision
 }
 
-func newSession(regional string) *session {
+// ownCapability is the first of regionals that take a RegionalDesired.
+const ownCapability = 2
+
+func newSession(regional string, capability uint32) *session {
 	return &session{
-		regional: regional, wake: make(chan struct{}, 1), replaced: make(chan struct{}),
+		regional: regional, capability: capability, ownDirty: true, wake: make(chan struct{}, 1), replaced: make(chan struct{}),
 		dirty: map[fleet.SiteID]bool{}, revoked: map[fleet.SiteID]*wire.SiteRevoked{}, sent: map[fleet.SiteID]string{},
 	}
 }
@@ -56,6 +63,14 @@ func (x *session) forget(id fleet.SiteID) {
 	delete(x.sent, id)
 }
 
+// pushOwn says that what regionals hold may have changed.
+func (x *session) pushOwn() {
+	x.mu.Lock()
+	x.ownDirty = true
+	x.mu.Unlock()
+	x.poke()
+}
+
 func (x *session) poke() {
 	select {
 	case x.wake <- struct{}{}:
@@ -64,13 +79,20 @@ func (x *session) poke() {
 }
 
 // next returns one message to send, revocations first, or nil. state is asked for
-// the site's desired state as it is now.
-func (x *session) next(state func(fleet.SiteID) *wire.DesiredState) *wire.RelayDown {
+// the site's desired state as it is now, own for the regional's.
+func (x *session) next(state func(fleet.SiteID) *wire.DesiredState, own func() *wire.DesiredState) *wire.RelayDown {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for id, r := range x.revoked {
 		delete(x.revoked, id)
 		return &wire.RelayDown{Msg: &wire.RelayDown_Revoked{Revoked: r}}
+	}
+	if x.ownDirty && x.capability >= ownCapability {
+		x.ownDirty = false
+		if st := own(); st != nil && x.ownSent != st.Revision {
+			x.ownSent = st.Revision
+			return &wire.RelayDown{Msg: &wire.RelayDown_Regional{Regional: &wire.RegionalDesired{Desired: st}}}
+		}
 	}
 	for id, always := range x.dirty {
 		delete(x.dirty, id)
@@ -85,7 +107,7 @@ func (x *session) next(state func(fleet.SiteID) *wire.DesiredState) *wire.RelayD
 }
 
 // open makes the regional's session; an older one of the same regional ends.
-func (s *Server) open(regional string) (*session, error) {
+func (s *Server) open(regional string, capability uint32) (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.synced || !s.opts.Desired.Started() {
@@ -97,7 +119,8 @@ func (s *Server) open(regional string) (*session, error) {
 	} else {
 		s.metrics.streams.Inc()
 	}
-	x := newSession(regional)
+	x := newSession(regional, capability)
+	x.poke()
 	s.sessions[regional] = x
 	for _, r := range s.revocationsLocked() {
 		x.revoke(r)

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"muster.dev/muster/control/api/v1alpha1"
@@ -30,6 +32,9 @@ type siteState struct {
 	labels map[string]string // discovered, from the last Hello; nil: none yet
 	agent  string            // version, from the last Hello
 	report *report           // nil: none since this process runs
+	// regionalView is what the site's regional says of it, without times; nil: nothing
+	// since this process runs.
+	regionalView *[]metav1.Condition
 
 	reports *rate.Limiter // what the site may say
 	writes  *rate.Limiter // what may be written because of it
@@ -143,6 +148,10 @@ func (s *Server) handle(sess *session, msg *wire.RelayUp) {
 		s.siteDown(sess, idOf(m.Down), m.Down.GetLastSeen().AsTime())
 	case *wire.RelayUp_Report:
 		s.siteReport(sess, idOf(m.Report), m.Report.GetReport())
+	case *wire.RelayUp_SiteConditions:
+		s.siteConditions(sess, idOf(m.SiteConditions), m.SiteConditions.GetConditions())
+	case *wire.RelayUp_RegionalReport:
+		s.regionalReport(sess, m.RegionalReport)
 	case *wire.RelayUp_Alive:
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -270,6 +279,22 @@ func (s *Server) siteReport(sess *session, id fleet.SiteID, r *wire.Report) {
 	s.queue.Add(id)
 }
 
+// siteConditions takes what a regional says of a site that is, or was last, up on it.
+func (s *Server) siteConditions(sess *session, id fleet.SiteID, conds []*wire.Condition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.sites[id]
+	if st == nil || st.regional != sess.regional || s.sessions[sess.regional] != sess {
+		return
+	}
+	now := cleanRegional(conds)
+	if st.regionalView != nil && equality.Semantic.DeepEqual(*st.regionalView, now) {
+		return
+	}
+	st.regionalView = &now
+	s.queue.Add(id)
+}
+
 // sweep turns sites whose grace time is over Offline, and lets lastSeen be written
 // where it is old.
 func (s *Server) sweep() {
@@ -306,6 +331,15 @@ func (s *Server) desiredChanged(id fleet.SiteID) {
 	defer s.mu.Unlock()
 	if st := s.sites[id]; st != nil && st.owner != nil {
 		st.owner.push(id, false)
+	}
+}
+
+// regionalChanged is the subscriber of what regionals hold.
+func (s *Server) regionalChanged() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.sessions {
+		x.pushOwn()
 	}
 }
 

@@ -24,6 +24,8 @@ import (
 // Run writes Sites, subscribes to desired states and keeps time until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.opts.Desired.Subscribe(s.desiredChanged)()
+	defer s.opts.Desired.SubscribeRegional(s.regionalChanged)()
+	s.regionalChanged() // what changed before
 	limit := rate.NewLimiter(rate.Limit(s.opts.WritesPerSecond), max(1, int(s.opts.WritesPerSecond/2)))
 	var wg sync.WaitGroup
 	for range s.opts.Workers {
@@ -196,6 +198,8 @@ func (st *siteState) statusPatchLocked(now time.Time, lastSeenEvery time.Duratio
 		if r.appliedRevision != old.AppliedRevision {
 			out["appliedRevision"] = r.appliedRevision
 		}
+	}
+	if st.report != nil || st.regionalView != nil {
 		if c := st.conditionsLocked(now); !equality.Semantic.DeepEqual(c, old.Conditions) {
 			out["conditions"] = c
 		}
@@ -237,13 +241,22 @@ func versionPatch(old, now map[string]string, full bool) map[string]any {
 }
 
 // conditionsLocked is the Site's list as it should be: Muster's own as they are,
-// the site's as it reported them, each with the time of its last change of status.
+// the site's as it reported them, the regional's as it sees the site, each with the
+// time of its last change of status. What nobody has told of since this process
+// runs stays as it is.
 func (st *siteState) conditionsLocked(now time.Time) []metav1.Condition {
 	old := map[string]metav1.Condition{}
-	var out []metav1.Condition
+	out := []metav1.Condition{}
 	for _, c := range st.obj.Status.Conditions {
 		old[c.Type] = c
-		if reserved[c.Type] && c.Type != ConditionReportAccepted {
+		told := st.report != nil
+		switch {
+		case regionalTypes[c.Type]:
+			told = st.regionalView != nil
+		case reserved[c.Type] && c.Type != ConditionReportAccepted:
+			told = false
+		}
+		if !told {
 			out = append(out, c)
 		}
 	}
@@ -254,6 +267,21 @@ func (st *siteState) conditionsLocked(now time.Time) []metav1.Condition {
 		}
 		out = append(out, c)
 	}
+	if st.regionalView != nil {
+		for _, c := range *st.regionalView {
+			set(c)
+		}
+	}
+	if st.report != nil {
+		st.reportedLocked(old, set)
+	}
+	slices.SortFunc(out, func(a, b metav1.Condition) int { return strings.Compare(a.Type, b.Type) })
+	return out
+}
+
+// reportedLocked sets the conditions that the site reported, and what of its report
+// could not be taken.
+func (st *siteState) reportedLocked(old map[string]metav1.Condition, set func(metav1.Condition)) {
 	for _, c := range st.report.conditions {
 		set(c)
 	}
@@ -266,6 +294,4 @@ func (st *siteState) conditionsLocked(now time.Time) []metav1.Condition {
 	} else if _, was := old[ConditionReportAccepted]; was {
 		set(metav1.Condition{Type: ConditionReportAccepted, Status: metav1.ConditionTrue, Reason: "Accepted"})
 	}
-	slices.SortFunc(out, func(a, b metav1.Condition) int { return strings.Compare(a.Type, b.Type) })
-	return out
 }

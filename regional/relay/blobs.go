@@ -197,26 +197,9 @@ func (c *blobCache) fetch(ctx context.Context, digest string, size int64) error 
 		_ = tmp.Close()
 		_ = os.Remove(tmp.Name())
 	}()
-	d := &download{f: tmp, sum: sha256.New(), max: size}
-	for attempt := 1; ; attempt++ {
-		before := d.n
-		err := c.attempt(ctx, digest, d)
-		if err == nil {
-			break
-		}
-		if d.n > before {
-			attempt = 1 // it gets on
-		}
-		if attempt >= fetchAttempts || ctx.Err() != nil || errors.Is(err, errDownload) {
-			return fmt.Errorf("blob %s: fetch from control: %w", digest, err)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Duration(attempt) * 200 * time.Millisecond):
-		}
-	}
-	if got := hex.EncodeToString(d.sum.Sum(nil)); got != digest {
-		return fmt.Errorf("blob %s: control sent bytes with the digest %s", digest, got)
+	n, err := fetchTo(ctx, c.control, digest, size, tmp)
+	if err != nil {
+		return err
 	}
 	if err := tmp.Sync(); err != nil {
 		return fmt.Errorf("blob %s: %w", digest, err)
@@ -226,15 +209,42 @@ func (c *blobCache) fetch(ctx context.Context, digest string, size int64) error 
 	if err := os.Rename(tmp.Name(), c.path(digest)); err != nil {
 		return fmt.Errorf("blob %s: %w", digest, err)
 	}
-	c.addLocked(digest, d.n)
+	c.addLocked(digest, n)
 	return nil
+}
+
+// fetchTo downloads a blob of at most size bytes to w, going on where a broken
+// attempt ended. It returns the length; an error if it has not the digest.
+func fetchTo(ctx context.Context, control wire.ControlClient, digest string, size int64, w io.Writer) (int64, error) {
+	d := &download{w: w, sum: sha256.New(), max: size}
+	for attempt := 1; ; attempt++ {
+		before := d.n
+		err := d.attempt(ctx, control, digest)
+		if err == nil {
+			break
+		}
+		if d.n > before {
+			attempt = 1 // it gets on
+		}
+		if attempt >= fetchAttempts || ctx.Err() != nil || errors.Is(err, errDownload) {
+			return 0, fmt.Errorf("blob %s: fetch from control: %w", digest, err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(attempt) * 200 * time.Millisecond):
+		}
+	}
+	if got := hex.EncodeToString(d.sum.Sum(nil)); got != digest {
+		return 0, fmt.Errorf("blob %s: control sent bytes with the digest %s", digest, got)
+	}
+	return d.n, nil
 }
 
 // errDownload: to try again is of no use.
 var errDownload = errors.New("download")
 
 type download struct {
-	f   *os.File
+	w   io.Writer
 	sum hash.Hash
 	n   int64
 	max int64
@@ -244,7 +254,7 @@ func (d *download) write(b []byte) error {
 	if d.n+int64(len(b)) > d.max {
 		return fmt.Errorf("%w: more than the %d bytes that the desired state names", errDownload, d.max)
 	}
-	if _, err := d.f.Write(b); err != nil {
+	if _, err := d.w.Write(b); err != nil {
 		return fmt.Errorf("%w: %w", errDownload, err)
 	}
 	_, _ = d.sum.Write(b)
@@ -252,10 +262,10 @@ func (d *download) write(b []byte) error {
 	return nil
 }
 
-func (c *blobCache) attempt(ctx context.Context, digest string, d *download) error {
+func (d *download) attempt(ctx context.Context, control wire.ControlClient, digest string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	st, err := c.control.FetchBlob(ctx, &wire.FetchBlobRequest{Digest: digest, Offset: d.n})
+	st, err := control.FetchBlob(ctx, &wire.FetchBlobRequest{Digest: digest, Offset: d.n})
 	if err != nil {
 		return err
 	}

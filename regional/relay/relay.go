@@ -1,6 +1,7 @@
 // Package relay is a regional's connection to control. It forwards registrations
 // and renewals, keeps one stream over which sites' comings, reports and desired
 // states go, caches what sites need, and goes on serving it while control is away.
+// It keeps what the regional itself holds, each tenant's sites and rules, likewise.
 //
 // It holds no opinion on desired states and reports: it passes them on. It must
 // never give a site what belongs to another. The gateway calls it through
@@ -8,6 +9,7 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -17,6 +19,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,9 +49,15 @@ type Options struct {
 	// MinBackoff and MaxBackoff bound the pause between attempts to reach control,
 	// which has full jitter. Defaults 500 ms and 30 s.
 	MinBackoff, MaxBackoff time.Duration
-	Logger                 *slog.Logger
-	Registerer             prometheus.Registerer
-	Now                    func() time.Time
+	// OnRegional takes what the regional itself holds, each tenant's sites and rules,
+	// whole: first, if there is one, the last good set from the disk, then each set
+	// that differs from the one before, and says which items are not in effect. Of
+	// these the consumer should keep what it had. It is called from Run, never
+	// concurrently. nil: nothing is taken.
+	OnRegional func([]Item) []ItemError
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	Now        func() time.Time
 }
 
 // settleTime is after how long a stream that control did not refuse is a good one.
@@ -64,6 +73,7 @@ type Relay struct {
 	blobs   *blobCache
 	desired *desiredStore
 	denied  *denyList
+	own     *own // nil: no Options.OnRegional
 	wake    chan struct{}
 	metrics *metrics
 
@@ -72,6 +82,9 @@ type Relay struct {
 	connected bool
 	since     time.Time
 	lastErr   string
+
+	conditions map[fleet.SiteID][]*wire.Condition // what this regional says of sites
+	condsDue   map[fleet.SiteID]bool
 }
 
 // siteState is what has to be told to control about one site. Only the newest
@@ -113,7 +126,8 @@ func New(o Options) (*Relay, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	r := &Relay{opts: o, log: o.Logger.With("part", "relay"), wake: make(chan struct{}, 1), sites: map[fleet.SiteID]*siteState{}, since: o.Now()}
+	r := &Relay{opts: o, log: o.Logger.With("part", "relay"), wake: make(chan struct{}, 1), sites: map[fleet.SiteID]*siteState{}, since: o.Now(),
+		conditions: map[fleet.SiteID][]*wire.Condition{}, condsDue: map[fleet.SiteID]bool{}}
 	for _, sub := range []string{"blobs", "desired"} {
 		if err := os.MkdirAll(filepath.Join(o.Dir, sub), 0o750); err != nil {
 			return nil, fmt.Errorf("relay: %w", err)
@@ -127,12 +141,35 @@ func New(o Options) (*Relay, error) {
 	if r.denied, err = openDenied(filepath.Join(o.Dir, "revoked.json")); err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
+	if o.OnRegional != nil {
+		dir := filepath.Join(o.Dir, "regional")
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			return nil, fmt.Errorf("relay: %w", err)
+		}
+		r.own = newOwn(dir, o.OnRegional, r.fetchOwn, r.poke, r.log)
+	}
 	r.metrics = newMetrics(r, o.Registerer)
 	return r, nil
 }
 
+// fetchOwn gets a blob of the regional's own, which sites can't ask for.
+func (r *Relay) fetchOwn(ctx context.Context, digest string, size int64) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	var b bytes.Buffer
+	if _, err := fetchTo(ctx, r.opts.Control, digest, size, &b); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
 // Run keeps the stream to control until ctx ends.
 func (r *Relay) Run(ctx context.Context) error {
+	if r.own != nil {
+		done := make(chan struct{})
+		defer func() { <-done }()
+		go func() { defer close(done); r.own.run(ctx) }()
+	}
 	for attempt := 0; ; attempt++ {
 		began := r.opts.Now()
 		err := r.stream(ctx)
@@ -234,6 +271,12 @@ func (r *Relay) stream(ctx context.Context) error {
 func (r *Relay) allDue() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.own != nil {
+		r.own.newStream()
+	}
+	for id := range r.conditions {
+		r.condsDue[id] = true
+	}
 	for _, s := range r.sites {
 		s.announced = false
 		if s.session != nil {
@@ -260,11 +303,23 @@ func (r *Relay) flush(st grpc.BidiStreamingClient[wire.RelayUp, wire.RelayDown])
 	r.mu.Lock()
 	var due []fleet.SiteID
 	for id, s := range r.sites {
-		if (s.upDue || s.downDue || s.reportDue) && (s.session != nil || r.connected) {
+		if (s.upDue || s.downDue || s.reportDue || r.condsDue[id]) && (s.session != nil || r.connected) {
+			due = append(due, id)
+		}
+	}
+	for id := range r.condsDue {
+		if r.sites[id] == nil && r.connected { // else they follow what there is to say of the site
 			due = append(due, id)
 		}
 	}
 	r.mu.Unlock()
+	if r.own != nil {
+		if rep := r.own.takeDue(); rep != nil {
+			if err := st.Send(&wire.RelayUp{Msg: &wire.RelayUp_RegionalReport{RegionalReport: rep}}); err != nil {
+				return err // control asks again on the next stream
+			}
+		}
+	}
 	for _, id := range due {
 		for _, m := range r.takeDue(id) {
 			if err := st.Send(m); err != nil {
@@ -280,10 +335,10 @@ func (r *Relay) takeDue(id fleet.SiteID) []*wire.RelayUp {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.sites[id]
-	if s == nil {
-		return nil
-	}
 	var out []*wire.RelayUp
+	if s == nil {
+		return r.takeConditionsLocked(id, out)
+	}
 	// A site that is away now but has something to say is announced first, so that
 	// control sees the same order as it would have.
 	if s.upDue || (s.reportDue && !s.announced) {
@@ -293,6 +348,7 @@ func (r *Relay) takeDue(id fleet.SiteID) []*wire.RelayUp {
 		}
 		out = append(out, &wire.RelayUp{Msg: &wire.RelayUp_Up{Up: &wire.SiteUp{Tenant: id.Tenant, Site: id.Name, Hello: hello}}})
 		s.upDue, s.announced = false, true
+		r.condsDue[id] = true // also if there are none: a former regional's have to go
 	}
 	if s.reportDue && s.report != nil {
 		out = append(out, &wire.RelayUp{Msg: &wire.RelayUp_Report{Report: &wire.SiteReport{Tenant: id.Tenant, Site: id.Name, Report: s.report}}})
@@ -306,13 +362,52 @@ func (r *Relay) takeDue(id fleet.SiteID) []*wire.RelayUp {
 	if s.session == nil {
 		delete(r.sites, id)
 	}
-	return out
+	return r.takeConditionsLocked(id, out)
+}
+
+func (r *Relay) takeConditionsLocked(id fleet.SiteID, out []*wire.RelayUp) []*wire.RelayUp {
+	if !r.condsDue[id] {
+		return out
+	}
+	delete(r.condsDue, id)
+	conds := r.conditions[id]
+	if len(conds) == 0 {
+		delete(r.conditions, id)
+	}
+	return append(out, &wire.RelayUp{Msg: &wire.RelayUp_SiteConditions{SiteConditions: &wire.SiteConditions{Tenant: id.Tenant, Site: id.Name, Conditions: conds}}})
+}
+
+// SiteConditions tells control how this regional sees a site. The list replaces the
+// one before, and is told anew on each stream; an empty one ends what was told. The
+// conditions must not be changed afterwards. Control takes the types that it knows
+// of regionals, such as LogBudgetExceeded, and of sites that are or were last
+// connected here.
+func (r *Relay) SiteConditions(id fleet.SiteID, conds []*wire.Condition) {
+	if id.Validate() != nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.conditions[id] = slices.Clone(conds)
+	r.condsDue[id] = true
+	r.poke()
+}
+
+// Connected tells whether control can be reached.
+func (r *Relay) Connected() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.connected
 }
 
 // giveBack keeps what could not be sent for the next stream.
 func (r *Relay) giveBack(id fleet.SiteID, m *wire.RelayUp) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if _, ok := m.Msg.(*wire.RelayUp_SiteConditions); ok {
+		r.condsDue[id] = true
+		return
+	}
 	s := r.sites[id]
 	if s == nil {
 		s = &siteState{}
@@ -364,6 +459,10 @@ func (r *Relay) receive(st grpc.BidiStreamingClient[wire.RelayUp, wire.RelayDown
 			r.onDesired(msg.Desired)
 		case *wire.RelayDown_Revoked:
 			r.onRevoked(msg.Revoked)
+		case *wire.RelayDown_Regional:
+			if r.own != nil {
+				r.own.want(msg.Regional.GetDesired())
+			}
 		}
 	}
 }
@@ -407,6 +506,9 @@ func (r *Relay) onRevoked(m *wire.SiteRevoked) {
 	var sess regional.Session
 	if s := r.sites[id]; s != nil {
 		sess = s.session
+	} else {
+		delete(r.conditions, id)
+		delete(r.condsDue, id)
 	}
 	r.mu.Unlock()
 	if sess != nil {
@@ -550,6 +652,8 @@ type Status struct {
 	DesiredState int       `json:"desiredStates"`
 	Blobs        int       `json:"blobs"`
 	BlobBytes    int64     `json:"blobBytes"`
+	// Own is what the regional itself holds.
+	Own OwnStatus `json:"own"`
 }
 
 // Status returns the state now.
@@ -567,5 +671,8 @@ func (r *Relay) Status() Status {
 	r.mu.Unlock()
 	st.Revoked, st.DesiredState = r.denied.len(), r.desired.len()
 	st.Blobs, st.BlobBytes = r.blobs.size()
+	if r.own != nil {
+		st.Own = r.own.statusNow()
+	}
 	return st
 }

@@ -99,9 +99,30 @@ func (c *control) Relay(st grpc.BidiStreamingServer[wire.RelayUp, wire.RelayDown
 			for _, s := range msg.Alive.Sites {
 				c.seen = append(c.seen, fmt.Sprintf("alive %s/%s", s.Tenant, s.Site))
 			}
+		case *wire.RelayUp_RegionalReport:
+			line := "own " + msg.RegionalReport.Revision[:8]
+			for _, it := range msg.RegionalReport.Items {
+				line += " " + it.Kind + "/" + it.Name
+				if it.Error != "" {
+					line += "!" + it.Error
+				}
+			}
+			c.seen = append(c.seen, line)
+		case *wire.RelayUp_SiteConditions:
+			types := []string{}
+			for _, cond := range msg.SiteConditions.Conditions {
+				types = append(types, cond.Type)
+			}
+			c.seen = append(c.seen, fmt.Sprintf("conditions %s/%s %v", msg.SiteConditions.Tenant, msg.SiteConditions.Site, types))
 		}
 		c.mu.Unlock()
 	}
+}
+
+func (c *control) fetched() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.fetches
 }
 
 func (c *control) FetchBlob(r *wire.FetchBlobRequest, st grpc.ServerStreamingServer[wire.BlobChunk]) error {

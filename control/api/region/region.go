@@ -53,8 +53,9 @@ type Site struct {
 	Region string `json:"region,omitempty"`
 	// Regional answers for the site: the one that it is or was last connected to. For a
 	// site never heard of, one that control chose, always the same.
-	Regional string            `json:"regional,omitempty"`
-	Labels   map[string]string `json:"labels,omitempty"`
+	Regional string `json:"regional,omitempty"`
+	// Labels that log rules select by, of the tenant or the platform; no others.
+	Labels map[string]string `json:"labels,omitempty"`
 	// VirtualSites are NAMESPACE/NAME, the namespace as users type it, sorted.
 	VirtualSites []string `json:"virtualSites,omitempty"`
 	LogPolicy    int      `json:"logPolicy,omitempty"`

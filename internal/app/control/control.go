@@ -91,7 +91,7 @@ func start(ctx context.Context, env *app.Env, c config.Config) error {
 	pair := filepath.Join(own, pki.PairFile)
 	server, err := apiserver.Start(ctx, apiserver.Options{
 		Dir: filepath.Join(dir, "apiserver"), Listen: c.Control.Listen, CertFile: pair, KeyFile: pair, CAPEM: ca.BundlePEM(), KubeconfigDir: c.DataDir,
-		Users: map[string][]string{"muster:control": {"system:masters"}, "muster:health": {apiserver.SystemGroup}, "muster:console": {apiserver.SystemGroup}},
+		Users: map[string][]string{"muster:control": {"system:masters"}, "muster:health": {apiserver.SystemGroup}, "muster:alerting": {apiserver.SystemGroup}, "muster:console": {apiserver.SystemGroup}},
 		Etcd:  apiserver.Etcd(c.Control.Etcd), OIDC: apiserver.OIDC(c.Control.OIDC), Logger: env.Log,
 	})
 	if err != nil {
@@ -141,16 +141,18 @@ func startFleet(ctx context.Context, env *app.Env, c config.Config, ca *pki.CA, 
 	env.Stack.OnStop("registration audit", func(context.Context) error { return audit.Close() })
 	registrar := registration.New(registration.Options{Client: kube, Issuer: ca, Audit: audit, Recorder: recorder, Logger: env.Log, Registerer: env.Reg})
 
-	store := desired.New(desired.Options{Logger: env.Log, Registerer: env.Reg})
+	regionals := regionalNames(c)
+	store := desired.New(desired.Options{Regionals: regionals, Logger: env.Log, Registerer: env.Reg})
 	env.Ops.Status("desired state", func() any { return store.Stats() })
-	fleetServer, err := fleetapi.New(fleetapi.Options{Registrar: registrar, Desired: store, Client: kube, Logger: env.Log, Registerer: env.Reg,
+	env.Go("desired state of regionals", store.Run)
+	fleetServer, err := fleetapi.New(fleetapi.Options{Registrar: registrar, Regionals: regionals, Desired: store, Client: kube, Logger: env.Log, Registerer: env.Reg,
 		RevocationsFile: filepath.Join(Dir(c), "revocations.json")})
 	if err != nil {
 		return err
 	}
 	env.Go("fleet API writer", fleetServer.Run)
 
-	runner := controllers.New(controllers.Options{Client: kube, Cache: informers, RenderedPolicy: store.PolicyHash, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
+	runner := controllers.New(controllers.Options{Client: kube, Cache: informers, RenderedPolicy: store.PolicyHash, Rules: fleetServer, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
 		DefaultCollectionPolicy: defaults.CollectionPolicy().Spec, DefaultHealthPolicy: defaults.HealthPolicy().Spec})
 	env.Go("controllers", runner.Run)
 
@@ -172,6 +174,14 @@ func startFleet(ctx context.Context, env *app.Env, c config.Config, ca *pki.CA, 
 	env.Stack.OnStop("fleet API", func(context.Context) error { grpcServer.Stop(); return nil })
 	go func() { env.Fail(grpcServer.Serve(ln)) }()
 	return nil
+}
+
+func regionalNames(c config.Config) []string {
+	var out []string
+	for _, r := range c.Regionals {
+		out = append(out, r.Name)
+	}
+	return out
 }
 
 // ensureCertificates keeps the certificates of control and of each regional fresh.

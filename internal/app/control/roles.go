@@ -18,6 +18,13 @@ func ownRoles() []*rbacv1.ClusterRole {
 			{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: read},
 			{APIGroups: group, Resources: []string{"sites/status", "healthpolicies/status"}, Verbs: []string{"update", "patch"}},
 		}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "muster:alerting"}, Rules: []rbacv1.PolicyRule{
+			{APIGroups: group, Resources: []string{"tenants", "sites", "virtualsites", "alertroutes"}, Verbs: read},
+			{APIGroups: group, Resources: []string{"alertroutes/status"}, Verbs: []string{"update", "patch"}},
+			{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: read},
+			// Only those that an AlertRoute names are asked for, one by one.
+			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}},
+		}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "muster:console"}, Rules: console.Rules()},
 	}
 }

@@ -15,11 +15,14 @@ import (
 	"muster.dev/muster/internal/app/config"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/gateway"
 	"muster.dev/muster/regional/logs/intake"
+	"muster.dev/muster/regional/logs/query"
 	"muster.dev/muster/regional/logs/store"
 	"muster.dev/muster/regional/logs/store/elastic"
 	"muster.dev/muster/regional/logs/store/embedded"
+	"muster.dev/muster/regional/relay"
 )
 
 // openLogStore opens the region's Elasticsearch, or the embedded store.
@@ -58,23 +61,55 @@ func openLogStore(env *app.Env, dir string, l config.Logs) (store.Store, error) 
 	return elastic.Open(o)
 }
 
-// startLogs starts the intake before the store. The handler is for the gateway.
-func startLogs(env *app.Env, dir string, r config.Regional, files *identity.Files, inv *inventory, denied func(fleet.SiteID, *x509.Certificate) (string, bool), tell func(intake.Condition)) (store.Store, http.Handler, error) {
+// startLogs starts the intake before the store, and the queries to it. The handler is
+// for the gateway.
+func startLogs(env *app.Env, dir string, r config.Regional, files *identity.Files, own *holdings, up *relay.Relay) (http.Handler, error) {
 	st, err := openLogStore(env, filepath.Join(dir, "logs", "store"), r.Logs)
 	if err != nil {
-		return nil, nil, fmt.Errorf("log store: %w", err)
+		return nil, fmt.Errorf("log store: %w", err)
 	}
 	env.Stack.OnStop("log store", func(context.Context) error { return st.Close() })
 	in, err := intake.New(intake.Options{
 		Name: r.Name, Dir: filepath.Join(dir, "logs"), Listen: r.Logs.ForwardListen, TLS: files.ServerConfig(tls.RequireAndVerifyClientCert),
-		Denied: denied, Limits: inv.logLimits, QueueBytes: r.Logs.QueueBytes, Sink: st, OnCondition: tell, Logger: env.Log.With("part", "log intake"), Registerer: env.Reg,
+		Denied: up.Denied, Limits: own.inv.logLimits, QueueBytes: r.Logs.QueueBytes, Sink: st, OnCondition: siteConditions(up), Logger: env.Log.With("part", "log intake"), Registerer: env.Reg,
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("regionals[%s].logs: %w", r.Name, err)
+		return nil, fmt.Errorf("regionals[%s].logs: %w", r.Name, err)
 	}
 	env.Go("log intake", in.Run)
 	env.Ops.Status("logs", func() any { return in.Status() })
-	return st, in.Handler(sender), nil
+
+	var joined []string
+	for _, name := range r.Logs.Elasticsearch.RemoteClusters {
+		joined = append(joined, name)
+	}
+	queries, err := query.New(query.Options{Regional: r.Name, Joined: joined, Store: st, Members: own.inv.virtualMembers, Logger: env.Log.With("part", "log queries"), Registerer: env.Reg})
+	if err != nil {
+		return nil, err
+	}
+	queries.Register(env.Ops.Mux())
+	env.Go("log queries", func(ctx context.Context) error {
+		<-ctx.Done()
+		queries.Close() // open tails would hold up the end of the listener
+		return nil
+	})
+	return in.Handler(sender), nil
+}
+
+// siteConditions passes what the intake says of a site on to control, where it
+// becomes a condition of the Site. The regional's own conditions are in its metrics
+// and alerts.
+func siteConditions(up *relay.Relay) func(intake.Condition) {
+	return func(c intake.Condition) {
+		if c.Site == (fleet.SiteID{}) {
+			return
+		}
+		cond := &wire.Condition{Type: c.Type, Status: "False", Reason: "WithinBudget", Message: c.Message}
+		if c.Active {
+			cond.Status, cond.Reason = "True", "OverBudget"
+		}
+		up.SiteConditions(c.Site, []*wire.Condition{cond})
+	}
 }
 
 // sender says who sent a request that the gateway passed on.

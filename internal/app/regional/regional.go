@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -27,7 +26,6 @@ import (
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/engine"
 	"muster.dev/muster/regional/gateway"
-	"muster.dev/muster/regional/logs/intake"
 	"muster.dev/muster/regional/relay"
 )
 
@@ -53,38 +51,28 @@ func start(env *app.Env, c config.Config, r config.Regional) error {
 	}
 	env.Ops.Status("forward", queues.status)
 	forward := queues.forward
-	edge, err := startEngine(env, engine.Options{Name: "edge", Dir: filepath.Join(dir, "edge"), OutOfOrderWindow: window, Forward: forward}, r)
+	own, err := newHoldings(env, c, r)
 	if err != nil {
 		return err
 	}
-	if _, err := startEngine(env, engine.Options{Name: "local", Dir: filepath.Join(dir, "local"), Forward: forward, Tenant: fleet.PlatformTenant,
-		ScrapeConfigs: []byte(localScrapes(c, r)), ExternalLabels: labels.FromStrings("regional", r.Name)}, r); err != nil {
+	env.Ops.Status("rules", own.status)
+	edge, err := own.startEngine(env, engine.Options{Name: engine.Edge, Dir: filepath.Join(dir, "edge"), OutOfOrderWindow: window, Forward: forward}, c, r)
+	if err != nil {
 		return err
 	}
-
-	controlHost, _, err := net.SplitHostPort(c.Control.FleetEndpoint())
-	if err != nil {
-		return fmt.Errorf("control.fleetAddress: %q: want HOST:PORT", c.Control.FleetEndpoint())
+	if _, err := own.startEngine(env, engine.Options{Name: engine.Local, Dir: filepath.Join(dir, "local"), Forward: forward, Tenant: fleet.PlatformTenant,
+		ScrapeConfigs: []byte(localScrapes(c, r)), ExternalLabels: labels.FromStrings("regional", r.Name)}, c, r); err != nil {
+		return err
 	}
-	conn, err := grpc.NewClient(c.Control.FleetEndpoint(),
-		grpc.WithTransportCredentials(credentials.NewTLS(files.ClientConfig(controlHost, identity.IsControl))),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second, PermitWithoutStream: true}))
+	up, err := startRelay(env, c, r, files, own, filepath.Join(dir, "relay"))
 	if err != nil {
-		return fmt.Errorf("control at %s: %w", c.Control.FleetEndpoint(), err)
+		return err
 	}
-	env.Stack.OnStop("connection to control", func(context.Context) error { return conn.Close() })
-	up, err := relay.New(relay.Options{Name: r.Name, Version: obs.Version, Dir: filepath.Join(dir, "relay"), Control: wire.NewControlClient(conn), Logger: env.Log, Registerer: env.Reg})
+	logs, err := startLogs(env, dir, r, files, own, up)
 	if err != nil {
 		return err
 	}
 	env.Go("relay", up.Run)
-	env.Ops.Status("relay", func() any { return up.Status() })
-
-	inv := newInventory()
-	_, logs, err := startLogs(env, dir, r, files, inv, up.Denied, func(intake.Condition) {})
-	if err != nil {
-		return err
-	}
 	gw, err := gateway.New(gateway.Options{
 		Name: r.Name, Listen: r.Listen, Logs: logs, TLS: files.ServerConfig(tls.RequestClientCert), Trust: trust(files),
 		Edge: edge.Storage(), Self: edge.Appendable(), Forward: forward, Upstream: up, Limits: limits(r), Past: window, Logger: env.Log, Registerer: env.Reg,
@@ -97,6 +85,27 @@ func start(env *app.Env, c config.Config, r config.Regional) error {
 	env.Ops.Mux().Handle("GET /api/v1/live", gw.LiveHandler())
 	env.Log.Info("the gateway is up", "regional", r.Name, "address", gw.Addr())
 	return nil
+}
+
+// startRelay connects to control. Its Run must come when all that it calls is there.
+func startRelay(env *app.Env, c config.Config, r config.Regional, files *identity.Files, own *holdings, dir string) (*relay.Relay, error) {
+	controlHost, _, err := net.SplitHostPort(c.Control.FleetEndpoint())
+	if err != nil {
+		return nil, fmt.Errorf("control.fleetAddress: %q: want HOST:PORT", c.Control.FleetEndpoint())
+	}
+	conn, err := grpc.NewClient(c.Control.FleetEndpoint(),
+		grpc.WithTransportCredentials(credentials.NewTLS(files.ClientConfig(controlHost, identity.IsControl))),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second, PermitWithoutStream: true}))
+	if err != nil {
+		return nil, fmt.Errorf("control at %s: %w", c.Control.FleetEndpoint(), err)
+	}
+	env.Stack.OnStop("connection to control", func(context.Context) error { return conn.Close() })
+	up, err := relay.New(relay.Options{Name: r.Name, Version: obs.Version, Dir: dir, Control: wire.NewControlClient(conn), OnRegional: own.apply, Logger: env.Log, Registerer: env.Reg})
+	if err != nil {
+		return nil, err
+	}
+	env.Ops.Status("relay", func() any { return up.Status() })
+	return up, nil
 }
 
 // trust returns the CAs of today for the gateway.
@@ -115,39 +124,6 @@ func limits(r config.Regional) func(fleet.SiteID) gateway.Limits {
 	return func(fleet.SiteID) gateway.Limits { return l }
 }
 
-func startEngine(env *app.Env, o engine.Options, r config.Regional) (*engine.Engine, error) {
-	o.Retention, o.Logger, o.Registerer = r.Retention.D(), env.Log.With("engine", o.Name), env.Reg
-	o.ExternalURL = r.URL() + "/" + o.Name
-	if o.Name == "edge" {
-		groups, err := ruleGroups(r.RuleFiles)
-		if err != nil {
-			return nil, err
-		}
-		o.Rules = groups
-	}
-	e, err := engine.New(o)
-	if err != nil {
-		return nil, fmt.Errorf("engine %s: %w", o.Name, err)
-	}
-	env.Stack.OnStop("engine "+o.Name, func(context.Context) error { return e.Close() })
-	e.Register(env.Ops.Mux(), env.Reg)
-	env.Ops.Ready("engine "+o.Name, e.Ready)
-	env.Ops.Status("engine "+o.Name, func() any { return e.Status() })
-	return e, nil
-}
-
-func ruleGroups(names []string) ([]engine.RuleGroup, error) {
-	var out []engine.RuleGroup
-	for _, name := range names {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			return nil, fmt.Errorf("ruleFiles: %w", err)
-		}
-		out = append(out, engine.RuleGroup{File: name, Content: b})
-	}
-	return out, nil
-}
-
 // localScrapes are the region's own roles. The first regional of the config also
 // looks at the central roles.
 func localScrapes(c config.Config, r config.Regional) string {
@@ -156,7 +132,7 @@ func localScrapes(c config.Config, r config.Regional) string {
 	}
 	out := job("regional", r.QueryListen)
 	if r.Name == c.Regionals[0].Name {
-		out += job("control", c.Control.OpsListen) + job("aggregator", c.Aggregator.OpsListen) + job("health", c.Health.OpsListen) + job("console", c.Console.OpsListen)
+		out += job("control", c.Control.OpsListen) + job("aggregator", c.Aggregator.OpsListen) + job("health", c.Health.OpsListen) + job("alerting", c.Alerting.OpsListen) + job("console", c.Console.OpsListen)
 	}
 	return out
 }

@@ -1,0 +1,398 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"muster.dev/muster/control/api/region"
+	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/wire"
+)
+
+// Item is one item of what the regional itself holds: a tenant's sites or rules, see
+// control/api/region.
+type Item struct {
+	Kind, Name string // Name: the tenant
+	Digest     string // of Blob; equal digests, equal blobs
+	Blob       []byte // must not be changed
+}
+
+// ItemError says that an item is not in effect. Of an item of kind Rules that is in
+// effect but for some objects, the errors name those: Kind is AlertRules or LogRules,
+// and Name TENANT/NAME.
+type ItemError struct {
+	Kind, Name string
+	Err        error
+}
+
+// Pauses between attempts to fetch what is missing.
+const (
+	minFetchPause = time.Second
+	maxFetchPause = 30 * time.Second
+)
+
+// own keeps what the regional itself holds: the set that control last named, and on
+// disk the last good one, of items that were fetched whole and not refused.
+type own struct {
+	dir   string
+	apply func([]Item) []ItemError
+	fetch func(ctx context.Context, digest string, size int64) ([]byte, error)
+	tell  func() // something is to be sent to control
+	log   *slog.Logger
+	wake  chan struct{}
+
+	mu     sync.Mutex
+	wanted *wire.DesiredState // nil: none heard of since the start
+	report *wire.RegionalReport
+	due    bool
+	status OwnStatus
+
+	// Of the goroutine that applies alone.
+	blobs   map[string][]byte     // of applied and good, by digest
+	applied *wire.DesiredState    // as handed on last; nil: nothing yet
+	good    map[string]*wire.Item // by KIND/NAME
+}
+
+// OwnStatus is what /debug/ shows of what the regional itself holds.
+type OwnStatus struct {
+	Items    int      `json:"items"`   // handed on
+	Refused  int      `json:"refused"` // of them
+	Pending  bool     `json:"pending"` // control wants another set
+	Revision string   `json:"revision,omitempty"`
+	Errors   []string `json:"errors,omitempty"` // the first few
+}
+
+const maxStatusErrors = 10
+
+func newOwn(dir string, apply func([]Item) []ItemError, fetch func(context.Context, string, int64) ([]byte, error), tell func(), log *slog.Logger) *own {
+	return &own{dir: dir, apply: apply, fetch: fetch, tell: tell, log: log, wake: make(chan struct{}, 1), blobs: map[string][]byte{}, good: map[string]*wire.Item{}}
+}
+
+func itemKey(it *wire.Item) string { return it.GetKind() + "/" + it.GetName() }
+
+// checkItems refuses a set that could not be kept or handed on.
+func checkItems(st *wire.DesiredState) error {
+	if want := wire.RevisionOf(st.GetItems()); st.GetRevision() != want {
+		return errors.New("the revision does not match the items")
+	}
+	seen := map[string]bool{}
+	for _, it := range st.GetItems() {
+		switch {
+		case !digestForm.MatchString(it.GetDigest()):
+			return fmt.Errorf("%s: digest %q is no SHA-256 in hex", itemKey(it), it.GetDigest())
+		case it.GetSize() < 0 || it.GetSize() > region.MaxBytes:
+			return fmt.Errorf("%s: %d bytes, the limit is %d", itemKey(it), it.GetSize(), region.MaxBytes)
+		case seen[itemKey(it)]:
+			return fmt.Errorf("%s is there twice", itemKey(it))
+		}
+		seen[itemKey(it)] = true
+	}
+	return nil
+}
+
+// want takes a set of control.
+func (o *own) want(st *wire.DesiredState) {
+	if err := checkItems(st); err != nil {
+		o.log.Warn("control sent a set of items for this regional that makes no sense; ignored", "err", err)
+		return
+	}
+	o.mu.Lock()
+	o.wanted, o.status.Pending = st, true
+	o.mu.Unlock()
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run hands on what is stored, then each set that control names, until ctx ends.
+func (o *own) run(ctx context.Context) {
+	if stored := o.load(); stored != nil {
+		o.setReport(stored, o.handOn(stored))
+	}
+	pause := time.Duration(0)
+	again := time.NewTimer(time.Hour)
+	defer again.Stop()
+	for {
+		if again.Stop(); pause > 0 {
+			again.Reset(pause)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-o.wake:
+		case <-again.C:
+		}
+		o.mu.Lock()
+		wanted := o.wanted
+		o.mu.Unlock()
+		err := o.bring(ctx, wanted)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			pause = min(max(minFetchPause, 2*pause), maxFetchPause)
+			o.log.Warn("can't get all that control wants this regional to hold; what it has stays in effect", "again", pause, "err", err)
+			continue
+		}
+		pause = 0
+	}
+}
+
+// bring makes a wanted set the applied one, and reports.
+func (o *own) bring(ctx context.Context, wanted *wire.DesiredState) error {
+	if wanted == nil {
+		return nil
+	}
+	o.mu.Lock()
+	known := o.report.GetRevision() == wanted.Revision
+	o.mu.Unlock()
+	if !known {
+		if err := o.fetchAll(ctx, wanted); err != nil {
+			return err
+		}
+		errs := o.handOn(wanted)
+		o.setReport(wanted, errs)
+		o.keepGood(wanted, errs)
+	}
+	o.mu.Lock()
+	o.due = true
+	o.status.Pending = o.wanted != wanted
+	o.mu.Unlock()
+	o.tell()
+	return nil
+}
+
+// fetchAll gets the blobs that are not there. They stay in memory only: keepGood
+// stores them.
+func (o *own) fetchAll(ctx context.Context, wanted *wire.DesiredState) error {
+	for _, it := range wanted.Items {
+		if _, ok := o.blobs[it.Digest]; ok {
+			continue
+		}
+		b, err := o.fetch(ctx, it.Digest, it.Size)
+		if err != nil {
+			return fmt.Errorf("%s: %w", itemKey(it), err)
+		}
+		o.blobs[it.Digest] = b
+	}
+	return nil
+}
+
+// handOn calls the consumer; every blob is there and checked.
+func (o *own) handOn(st *wire.DesiredState) []ItemError {
+	items := make([]Item, len(st.Items))
+	for i, it := range st.Items {
+		items[i] = Item{Kind: it.Kind, Name: it.Name, Digest: it.Digest, Blob: o.blobs[it.Digest]}
+	}
+	errs := o.apply(items)
+	o.applied = st
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.status.Items, o.status.Refused, o.status.Revision, o.status.Errors = len(items), len(errs), st.Revision, nil
+	for _, e := range errs[:min(len(errs), maxStatusErrors)] {
+		o.status.Errors = append(o.status.Errors, fmt.Sprintf("%s %s: %v", e.Kind, e.Name, e.Err))
+	}
+	return errs
+}
+
+// reasons are why items and objects are refused, by KIND/NAME.
+func reasons(errs []ItemError) map[string]string {
+	why := map[string]string{}
+	for _, e := range errs {
+		if e.Err != nil {
+			why[e.Kind+"/"+e.Name] = cmp.Or(clipError(e.Err.Error()), "refused")
+		}
+	}
+	return why
+}
+
+// setReport makes what control is told about a set: each item, then the objects
+// within items that are refused.
+func (o *own) setReport(st *wire.DesiredState, errs []ItemError) {
+	why := reasons(errs)
+	report := &wire.RegionalReport{Revision: st.Revision}
+	rules := map[string]string{} // digests by tenant
+	for _, it := range st.Items {
+		report.Items = append(report.Items, &wire.ItemState{Kind: it.Kind, Name: it.Name, Digest: it.Digest, Error: why[itemKey(it)]})
+		delete(why, itemKey(it))
+		if it.Kind == region.KindRules {
+			rules[it.Name] = it.Digest
+		}
+	}
+	for _, e := range errs {
+		key := e.Kind + "/" + e.Name
+		if reason, ok := why[key]; ok {
+			tenant, _, _ := strings.Cut(e.Name, "/")
+			report.Items = append(report.Items, &wire.ItemState{Kind: e.Kind, Name: e.Name, Digest: rules[tenant], Error: reason})
+			delete(why, key)
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.report = report
+}
+
+// keepGood stores the last good set: of an item that was refused, the one before.
+func (o *own) keepGood(st *wire.DesiredState, errs []ItemError) {
+	why := reasons(errs)
+	good := map[string]*wire.Item{}
+	for _, it := range st.Items {
+		key := itemKey(it)
+		if why[key] == "" {
+			good[key] = it
+		} else if o.good[key] != nil {
+			good[key] = o.good[key]
+		}
+	}
+	o.good = good
+	needed := map[string]bool{}
+	for _, it := range o.good {
+		needed[it.Digest] = true
+	}
+	stored := maps.Clone(needed)
+	for _, it := range o.applied.GetItems() {
+		needed[it.Digest] = true
+	}
+	maps.DeleteFunc(o.blobs, func(digest string, _ []byte) bool { return !needed[digest] })
+	if err := o.save(stored); err != nil {
+		o.log.Error("what this regional holds is in effect, but could not be stored; a restart without control goes on with what was stored before", "err", err)
+	}
+}
+
+// clipError keeps a report with thousands of refused items within what a message may hold.
+func clipError(s string) string {
+	const most = 512
+	if len(s) > most {
+		s = s[:most]
+	}
+	return strings.ToValidUTF8(s, "?") // else the report could not be sent
+}
+
+func (o *own) setFile() string { return filepath.Join(o.dir, "set") }
+
+func (o *own) blobFile(digest string) string { return filepath.Join(o.dir, "blobs", digest) }
+
+// save stores the good set: first the blobs, then the list of them, in one step.
+// What the list does not name any more is removed last.
+func (o *own) save(keep map[string]bool) error {
+	dir := filepath.Join(o.dir, "blobs")
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	for digest := range keep {
+		if info, err := os.Stat(o.blobFile(digest)); err == nil && info.Size() == int64(len(o.blobs[digest])) {
+			continue // load checks what it holds
+		}
+		if err := identity.WriteFile(o.blobFile(digest), o.blobs[digest], 0o640); err != nil {
+			return err
+		}
+	}
+	set := &wire.DesiredState{}
+	for _, k := range slices.Sorted(maps.Keys(o.good)) {
+		set.Items = append(set.Items, o.good[k])
+	}
+	set.Revision = wire.RevisionOf(set.Items)
+	b, err := proto.Marshal(set)
+	if err != nil {
+		return err
+	}
+	if err := identity.WriteFile(o.setFile(), b, 0o640); err != nil {
+		return err
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if keep[f.Name()] {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, f.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// load reads the stored set. A blob that is not what its name says is removed, and
+// its item left out until control can be asked for it again. nil: nothing usable.
+func (o *own) load() *wire.DesiredState {
+	b, err := os.ReadFile(o.setFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var set *wire.DesiredState
+	if err == nil {
+		set, err = decodeSet(b)
+	}
+	if err != nil {
+		o.log.Error("the stored inventory and rules can't be read; there are none until control sends them again", "file", o.setFile(), "err", err)
+		return nil
+	}
+	usable := &wire.DesiredState{}
+	for _, it := range set.Items {
+		blob, err := os.ReadFile(o.blobFile(it.Digest))
+		if err == nil && (int64(len(blob)) != it.Size || wire.DigestOf(blob) != it.Digest) {
+			err = errors.New("it is not what its name says")
+			_ = os.Remove(o.blobFile(it.Digest))
+		}
+		if err != nil {
+			o.log.Error("a stored item can't be used; it is missing until control sends it again", "item", itemKey(it), "file", o.blobFile(it.Digest), "err", err)
+			continue
+		}
+		usable.Items = append(usable.Items, it)
+		o.blobs[it.Digest], o.good[itemKey(it)] = blob, it
+	}
+	if len(usable.Items) == 0 && len(set.Items) > 0 {
+		return nil
+	}
+	usable.Revision = wire.RevisionOf(usable.Items)
+	return usable
+}
+
+// decodeSet parses and checks a stored set.
+func decodeSet(b []byte) (*wire.DesiredState, error) {
+	set := &wire.DesiredState{}
+	if err := proto.Unmarshal(b, set); err != nil {
+		return nil, err
+	}
+	return set, checkItems(set)
+}
+
+// takeDue returns the report that is to be sent, if any.
+func (o *own) takeDue() *wire.RegionalReport {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.due {
+		return nil
+	}
+	o.due = false
+	return o.report
+}
+
+// newStream: control says on each stream what it wants, and that is answered then.
+func (o *own) newStream() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.due = false
+}
+
+func (o *own) statusNow() OwnStatus {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.status
+}
