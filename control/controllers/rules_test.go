@@ -293,7 +293,7 @@ func TestRolesOfRulesAndSilences(t *testing.T) {
 	verbs := func(role *rbacv1.ClusterRole, resource string) string {
 		for _, r := range role.Rules {
 			for _, x := range r.Resources {
-				if x == resource && r.APIGroups[0] == v1alpha1.GroupVersion.Group {
+				if x == resource && (r.APIGroups[0] == v1alpha1.GroupVersion.Group || x == "secrets") {
 					return strings.Join(r.Verbs, " ")
 				}
 			}
@@ -303,7 +303,7 @@ func TestRolesOfRulesAndSilences(t *testing.T) {
 	roles := controllers.ClusterRoles()
 	for resource, want := range map[string][2]string{
 		"alertrules": {"get list watch create update patch delete", "get list watch"}, "logrules": {"get list watch create update patch delete", "get list watch"},
-		"alertroutes": {"get list watch create update patch delete", "get list watch"}, "silences": {"get list create delete", "get list"},
+		"alertroutes": {"get list watch create update patch delete", "get list watch"}, "silences": {"get list create delete", "get list"}, "logs": {"get", "get"}, "secrets": {"get list watch create update patch delete", ""},
 	} {
 		if a, v := verbs(roles[0], resource), verbs(roles[1], resource); a != want[0] || v != want[1] {
 			t.Errorf("%s: admin %q, viewer %q", resource, a, v)

@@ -221,10 +221,14 @@ func ClusterRoles() []*rbacv1.ClusterRole {
 			{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"sites", "virtualsites", "registrationtokens", "collectionpolicies", "healthpolicies", "alertrules", "logrules", "alertroutes"}, Verbs: verbs},
 			// No object of the API server: the console asks for these rights.
 			{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"silences"}, Verbs: silences},
+			{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"logs"}, Verbs: []string{"get"}},
 			{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: read},
 		}}
 	}
-	return []*rbacv1.ClusterRole{role(roleAdmin, all, []string{"get", "list", "create", "delete"}), role(roleViewer, read, []string{"get", "list"})}
+	admin := role(roleAdmin, all, []string{"get", "list", "create", "delete"})
+	// AlertRoutes take passwords from them.
+	admin.Rules = append(admin.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: all})
+	return []*rbacv1.ClusterRole{admin, role(roleViewer, read, []string{"get", "list"})}
 }
 
 // defaults makes the policies named "default" where a tenant has no policy of the

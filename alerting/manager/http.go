@@ -1,0 +1,100 @@
+package manager
+
+import (
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/alertmanager/ui"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/route"
+)
+
+// metrics are those that Alertmanager's own main makes and config.Coordinator, which
+// reads files, would make. The names are theirs.
+type metrics struct {
+	requestDuration                                *prometheus.HistogramVec
+	clusterEnabled                                 prometheus.Gauge
+	receivers, integrations, inhibitions           prometheus.Gauge
+	configHash, configSuccess, configSuccessSecond prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	f := promauto.With(reg)
+	gauge := func(name, help string) prometheus.Gauge {
+		return f.NewGauge(prometheus.GaugeOpts{Name: "alertmanager_" + name, Help: help})
+	}
+	return &metrics{
+		requestDuration: f.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "alertmanager_http_request_duration_seconds", Help: "Histogram of latencies for HTTP requests.",
+			Buckets: prometheus.DefBuckets, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
+		}, []string{"handler", "method", "code"}),
+		clusterEnabled:      gauge("cluster_enabled", "Indicates whether the clustering is enabled or not."),
+		receivers:           gauge("receivers", "Number of configured receivers."),
+		integrations:        gauge("integrations", "Number of configured integrations."),
+		inhibitions:         gauge("inhibition_rules", "Number of configured inhibition rules."),
+		configHash:          gauge("config_hash", "Hash of the currently loaded alertmanager configuration. Note that this is not a cryptographically strong hash."),
+		configSuccess:       gauge("config_last_reload_successful", "Whether the last configuration reload attempt was successful."),
+		configSuccessSecond: gauge("config_last_reload_success_timestamp_seconds", "Timestamp of the last successful configuration reload."),
+	}
+}
+
+func (m *metrics) config(p *prepared, yaml []byte) {
+	h := fnv.New32a() // 32 bits: a gauge holds them exactly
+	_, _ = h.Write(yaml)
+	m.configHash.Set(float64(h.Sum32()))
+	m.configSuccess.Set(1)
+	m.configSuccessSecond.SetToCurrentTime()
+	m.receivers.Set(float64(len(p.receivers)))
+	m.integrations.Set(float64(p.integrations))
+	m.inhibitions.Set(float64(len(p.conf.InhibitRules)))
+}
+
+// routes is Alertmanager's own UI and API v2. What its UI package would serve from the
+// process (default registry, pprof) is served from what was handed in, or not at all.
+func (m *Manager) routes() http.Handler {
+	prefix := m.external.Path
+	r := route.New()
+	if prefix != "" {
+		r.Get("/", func(w http.ResponseWriter, req *http.Request) { http.Redirect(w, req, prefix, http.StatusFound) })
+		r = r.WithPrefix(prefix)
+	}
+	ui.Register(r, nil, m.log)
+	routePrefix := prefix
+	if routePrefix == "" {
+		routePrefix = "/"
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", m.api.Register(r, routePrefix))
+	mux.Handle(prefix+"/debug/", http.NotFoundHandler())
+	figures := http.NotFoundHandler()
+	if g, ok := m.opts.Registerer.(prometheus.Gatherer); ok {
+		figures = promhttp.HandlerFor(g, promhttp.HandlerOpts{EnableOpenMetrics: true})
+	}
+	mux.Handle(prefix+"/metrics", figures)
+	mux.HandleFunc(prefix+"/-/ready", func(w http.ResponseWriter, _ *http.Request) {
+		if err := m.Ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprint(w, "OK")
+	})
+	reload := m.opts.OnReload
+	mux.HandleFunc(prefix+"/-/reload", func(w http.ResponseWriter, req *http.Request) {
+		if req.Method != http.MethodPost {
+			w.Header().Set("Allow", http.MethodPost)
+			http.Error(w, "reload with POST", http.StatusMethodNotAllowed)
+			return
+		}
+		if reload == nil {
+			return
+		}
+		if err := reload(); err != nil {
+			http.Error(w, fmt.Sprintf("failed to reload config: %s", err), http.StatusInternalServerError)
+		}
+	})
+	return mux
+}

@@ -1,0 +1,136 @@
+package state
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"muster.dev/muster/alerting/amclient"
+)
+
+func many(sites, each int) []amclient.Alert {
+	var out []amclient.Alert
+	for s := range sites {
+		for i := range each {
+			a := alert(fmt.Sprintf("Alert%d", i), fmt.Sprintf("tenant-%d", s%4), fmt.Sprintf("site-%04d", s), severities[i%3], fmt.Sprintf("|shared/all|shared/group-%02d|", s%20), time.Duration(i)*time.Minute)
+			a.Labels["instance"], a.Labels["job"], a.Labels["pod"] = "10.0.0.1:9100", "node", "checkout-7d9c5b8f6-abcde"
+			a.Annotations["description"] = "The disk of the node has been filling for an hour and will be full before tomorrow."
+			a.GeneratorURL = "http://127.0.0.1:9201/graph?g0.expr=node_filesystem_avail_bytes+%3C+0.1"
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// TestFigures prints what 10,000 alerts over 1,000 sites cost. It asserts nothing of
+// time; MUSTER_FIGURES=1 runs it.
+func TestFigures(t *testing.T) {
+	if os.Getenv("MUSTER_FIGURES") == "" {
+		t.Skip("set MUSTER_FIGURES=1 to measure")
+	}
+	var notified, requests atomic.Int64
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		notified.Store(time.Now().UnixNano())
+	}))
+	defer hook.Close()
+	m, c, _ := alertmanager(t, fmt.Sprintf(`
+route: {receiver: hook, group_by: [tenant, site], group_wait: 10ms, group_interval: 1s}
+receivers: [{name: hook, webhook_configs: [{url: %q}]}]
+inhibit_rules: [{source_matchers: [alertname=SiteDown], target_matchers: [alertname!=SiteDown], equal: [tenant, site]}]`, hook.URL))
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	alerts := many(1000, 10)
+	began := time.Now()
+	must(t, c.PostAlerts(t.Context(), alerts))
+	t.Logf("POST of %d alerts: %v", len(alerts), time.Since(began))
+	until(t, "1,000 groups notified", func() bool { return requests.Load() >= 1000 })
+	t.Logf("POST to the webhook, group_wait 10 ms: last of 1,000 groups after %v", time.Unix(0, notified.Load()).Sub(began))
+
+	one := func() time.Duration {
+		n := requests.Load()
+		began := time.Now()
+		must(t, c.PostAlerts(t.Context(), []amclient.Alert{alert(fmt.Sprint("One", n), "tenant-0", fmt.Sprint("new-", n), "critical", "", 0)}))
+		until(t, "one more", func() bool { return requests.Load() > n })
+		return time.Unix(0, notified.Load()).Sub(began)
+	}
+	latencies := []time.Duration{}
+	for range 20 {
+		latencies = append(latencies, one())
+	}
+	slices.Sort(latencies)
+	t.Logf("POST to the webhook of one alert among them: median %v, worst %v", latencies[10], latencies[19])
+
+	for name, source := range map[string]Source{"over HTTP": SourceFunc(func(ctx context.Context) ([]amclient.Alert, error) { return c.Alerts(ctx) }), "embedded": m} {
+		h := serve(t, Options{Source: source, Silences: c})
+		began = time.Now()
+		h.poll()
+		first := time.Since(began)
+		began = time.Now()
+		h.poll()
+		t.Logf("%s: first poll, with the history %v, next %v", name, first, time.Since(began))
+		for _, path := range []string{"/api/v1/alerts?limit=100", "/api/v1/alerts?limit=1000", "/api/v1/alerts?q=full&limit=100", "/api/v1/alerts?virtualSite=group-07", "/api/v1/alerts/state", "/api/v1/alerts/state?virtualSite=group-07", "/api/v1/alerts/state?site=site-0007"} {
+			const n = 50
+			began = time.Now()
+			bytes := 0
+			for range n {
+				_, body := h.do("*", "GET", path, "")
+				bytes = len(body)
+			}
+			t.Logf("%s: GET %s: %v, %d bytes", name, path, time.Since(began)/n, bytes)
+		}
+		began = time.Now()
+		pages := 0
+		for path := "/api/v1/alerts?limit=1000"; path != ""; pages++ {
+			l := get[AlertList](h, "*", path)
+			if path = ""; l.NextCursor != "" {
+				path = "/api/v1/alerts?limit=1000&cursor=" + l.NextCursor
+			}
+		}
+		t.Logf("%s: all alerts in %d pages, decoded: %v", name, pages, time.Since(began))
+	}
+	alerts = nil
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	t.Logf("heap of Alertmanager and two indexes: %d MB", (after.HeapAlloc-before.HeapAlloc)>>20)
+	began = time.Now()
+	all, err := c.Alerts(t.Context())
+	must(t, err)
+	t.Logf("Alertmanager's own GET /api/v2/alerts of %d, decoded: %v", len(all), time.Since(began))
+}
+
+func BenchmarkState(b *testing.B) {
+	var list []amclient.Alert
+	for i, a := range many(1000, 10) {
+		a.Fingerprint = fmt.Sprintf("%016x", i)
+		list = append(list, a)
+	}
+	h := serve(b, Options{Source: SourceFunc(func(context.Context) ([]amclient.Alert, error) { return list, nil }), Silences: &amclient.Client{}})
+	h.poll()
+	for _, path := range []string{"/api/v1/alerts", "/api/v1/alerts?limit=1000", "/api/v1/alerts/state", "/api/v1/alerts/state?virtualSite=group-07"} {
+		b.Run(path, func(b *testing.B) {
+			req := httptest.NewRequest("GET", path, nil)
+			req.Header.Set(TenantsHeader, "*")
+			for b.Loop() {
+				w := httptest.NewRecorder()
+				h.Config.Handler.ServeHTTP(w, req)
+				if w.Code != 200 {
+					b.Fatal(w.Code)
+				}
+			}
+		})
+	}
+	b.Run("poll", func(b *testing.B) {
+		for b.Loop() {
+			h.poll()
+		}
+	})
+}

@@ -1,0 +1,204 @@
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/common/model"
+
+	"muster.dev/muster/alerting/amclient"
+)
+
+// Silence as the API gives it. One that no single tenant owns, made by an operator with
+// amtool, has no Tenant, and only those who may read all tenants see it.
+type Silence struct {
+	ID          string             `json:"id"`
+	Tenant      string             `json:"tenant"`
+	Matchers    []amclient.Matcher `json:"matchers"`
+	StartsAt    time.Time          `json:"startsAt"`
+	EndsAt      time.Time          `json:"endsAt"`
+	CreatedBy   string             `json:"createdBy"`
+	Comment     string             `json:"comment"`
+	State       string             `json:"state"`       // active, pending or expired
+	Maintenance bool               `json:"maintenance"` // from a maintenance window
+}
+
+// SilenceList is the answer of a list.
+type SilenceList struct {
+	Silences []Silence `json:"silences"`
+}
+
+// SilenceRequest is a new silence, from StartsAt, or now, up to EndsAt or for Duration.
+type SilenceRequest struct {
+	Matchers []amclient.Matcher `json:"matchers"`
+	StartsAt *time.Time         `json:"startsAt,omitempty"`
+	EndsAt   *time.Time         `json:"endsAt,omitempty"`
+	Duration string             `json:"duration,omitempty"`
+	Comment  string             `json:"comment"`
+}
+
+// tenantOf is the tenant that a silence is confined to; "" if it is to none.
+func tenantOf(s *amclient.Silence) string {
+	for _, m := range s.Matchers {
+		if m.Name == "tenant" && m.IsEqual && !m.IsRegex {
+			return m.Value
+		}
+	}
+	return ""
+}
+
+func (s *State) upstream(what string, err error) *Problem {
+	var refused *amclient.Error
+	if errors.As(err, &refused) && refused.Status == http.StatusBadRequest {
+		return failure(http.StatusBadRequest, "%s", refused.Detail)
+	}
+	s.log.Warn("alert state: "+what, "err", err)
+	return failure(http.StatusServiceUnavailable, "Alertmanager does not answer; try again in a few seconds")
+}
+
+func (s *State) silences(r *http.Request, q url.Values, sc *scope) (int, any, *Problem) {
+	state := q.Get("state")
+	if !slices.Contains([]string{"", "all", "active", "pending", "expired"}, state) {
+		return 0, nil, failure(http.StatusBadRequest, "state: %.20q: want active, pending, expired or all", state)
+	}
+	all, err := s.opts.Silences.Silences(r.Context())
+	if err != nil {
+		return 0, nil, s.upstream("list silences", err)
+	}
+	out := SilenceList{Silences: []Silence{}}
+	for i := range all {
+		x := &all[i]
+		tenant := tenantOf(x)
+		if tenant == "" && (!sc.all || len(sc.tenants) > 0) || tenant != "" && !sc.has(tenant) {
+			continue
+		}
+		if state != "" && state != "all" && x.Status.State != state {
+			continue
+		}
+		out.Silences = append(out.Silences, Silence{ID: x.ID, Tenant: tenant, Matchers: x.Matchers, StartsAt: x.StartsAt.UTC(), EndsAt: x.EndsAt.UTC(),
+			CreatedBy: x.CreatedBy, Comment: x.Comment, State: x.Status.State, Maintenance: x.CreatedBy == amclient.CreatedByMaintenance})
+	}
+	return http.StatusOK, out, nil
+}
+
+const (
+	maxSilenceBody = 256 << 10
+	maxMatchers    = 20
+	maxSilence     = 366 * 24 * time.Hour
+)
+
+func (s *State) postSilence(r *http.Request, _ url.Values, sc *scope) (int, any, *Problem) {
+	tenant, p := sc.one()
+	if p != nil {
+		return 0, nil, p
+	}
+	user := strings.TrimSpace(r.Header.Get(UserHeader))
+	if user == "" || user == amclient.CreatedByMaintenance {
+		return 0, nil, failure(http.StatusForbidden, "the request doesn't say who makes the silence: it must come through the console, which sets %s", UserHeader)
+	}
+	silence, err := decodeSilence(r.Body, time.Now())
+	if err != nil {
+		return 0, nil, failure(http.StatusBadRequest, "%v", err)
+	}
+	silence.CreatedBy = user
+	silence.Matchers = append([]amclient.Matcher{amclient.Equal("tenant", tenant)}, silence.Matchers...)
+	id, err := s.opts.Silences.SetSilence(r.Context(), *silence)
+	if err != nil {
+		return 0, nil, s.upstream("set a silence", err)
+	}
+	return http.StatusCreated, map[string]string{"id": id}, nil
+}
+
+func decodeSilence(r io.Reader, now time.Time) (*amclient.Silence, error) {
+	var in SilenceRequest
+	limited := &io.LimitedReader{R: r, N: maxSilenceBody + 1}
+	dec := json.NewDecoder(limited)
+	dec.DisallowUnknownFields()
+	err := dec.Decode(&in)
+	if err == nil {
+		if _, more := dec.Token(); !errors.Is(more, io.EOF) {
+			err = errors.New("something stands after the object")
+		}
+	}
+	switch {
+	case limited.N <= 0:
+		return nil, failure(0, "the body is longer than %d bytes", maxSilenceBody)
+	case err != nil:
+		return nil, failure(0, "the body is not a silence: %v", err)
+	case len(in.Matchers) < 1 || len(in.Matchers) > maxMatchers:
+		return nil, failure(0, "matchers: want 1 to %d of them, have %d", maxMatchers, len(in.Matchers))
+	}
+	for i, m := range in.Matchers {
+		if m.Name == "tenant" {
+			return nil, failure(0, "matchers[%d].name: the tenant is set by the server, from the parameter tenant; remove it", i)
+		}
+		if !model.UTF8Validation.IsValidLabelName(m.Name) {
+			return nil, failure(0, "matchers[%d].name: %.100q: not a label's name", i, m.Name)
+		}
+		if m.IsRegex {
+			if _, err := regexp.Compile("^(?:" + m.Value + ")$"); err != nil {
+				return nil, failure(0, "matchers[%d].value: %v", i, err)
+			}
+		}
+	}
+	out := &amclient.Silence{Matchers: in.Matchers, StartsAt: now, Comment: strings.TrimSpace(in.Comment)}
+	if out.Comment == "" || utf8.RuneCountInString(out.Comment) > 1000 {
+		return nil, failure(0, "comment: want 1 to 1000 characters: why, for those who find the silence later")
+	}
+	if in.StartsAt != nil && in.StartsAt.After(now) {
+		out.StartsAt = *in.StartsAt
+	}
+	switch {
+	case (in.EndsAt == nil) == (in.Duration == ""):
+		return nil, failure(0, "want either endsAt or duration")
+	case in.EndsAt != nil:
+		out.EndsAt = *in.EndsAt
+	default:
+		d, err := model.ParseDuration(in.Duration)
+		if err != nil || d <= 0 {
+			return nil, failure(0, "duration: %.40q: want such as 30m, 2h or 1d", in.Duration)
+		}
+		out.EndsAt = out.StartsAt.Add(min(time.Duration(d), 2*maxSilence))
+	}
+	if d := out.EndsAt.Sub(out.StartsAt); d <= 0 || d > maxSilence {
+		return nil, failure(0, "endsAt: want it after startsAt and now, and at most %d days after", int(maxSilence.Hours()/24))
+	}
+	return out, nil
+}
+
+func (s *State) deleteSilence(r *http.Request, _ url.Values, sc *scope) (int, any, *Problem) {
+	id := r.PathValue("id")
+	none := failure(http.StatusNotFound, "no silence %.64q that you may end", id)
+	if uuid.Validate(id) != nil {
+		return 0, nil, none
+	}
+	x, err := s.opts.Silences.Silence(r.Context(), id)
+	if errors.Is(err, amclient.ErrNotFound) {
+		return 0, nil, none
+	} else if err != nil {
+		return 0, nil, s.upstream("read a silence", err)
+	}
+	tenant := tenantOf(x)
+	if tenant == "" && (!sc.all || len(sc.tenants) > 0) || tenant != "" && !sc.has(tenant) {
+		return 0, nil, none
+	}
+	switch {
+	case x.CreatedBy == amclient.CreatedByMaintenance:
+		return 0, nil, failure(http.StatusConflict, "it comes from a maintenance window, which would make it anew; end the window instead")
+	case x.Status.State == "expired":
+		return http.StatusNoContent, nil, nil
+	}
+	if err := s.opts.Silences.ExpireSilence(r.Context(), id); err != nil {
+		return 0, nil, s.upstream("end a silence", err)
+	}
+	return http.StatusNoContent, nil, nil
+}

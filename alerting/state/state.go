@@ -1,0 +1,345 @@
+// Package state keeps an index of what fires, with the history of each alert on disk,
+// and serves it, and silences, as JSON below /api/v1/alerts and /api/v1/silences.
+//
+// It asks Alertmanager every few seconds, embedded or external, and decides nothing: what
+// is suppressed, Alertmanager says. It authenticates nobody: X-Muster-Tenants says
+// what a request may read and X-Muster-User who asks, so it must be mounted on a
+// listener that only the console reaches. internal/app runs and mounts it.
+package state
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"muster.dev/muster/alerting/amclient"
+)
+
+// Source lists the alerts that fire: *amclient.Client behind SourceFunc, or an
+// embedded *manager.Manager, which spares the coding of JSON.
+type Source interface {
+	Alerts(ctx context.Context) ([]amclient.Alert, error)
+}
+
+// SourceFunc is a Source.
+type SourceFunc func(ctx context.Context) ([]amclient.Alert, error)
+
+// Alerts calls f.
+func (f SourceFunc) Alerts(ctx context.Context) ([]amclient.Alert, error) { return f(ctx) }
+
+// Silences is what the API needs of *amclient.Client.
+type Silences interface {
+	Silences(ctx context.Context, filter ...string) ([]amclient.Silence, error)
+	Silence(ctx context.Context, id string) (*amclient.Silence, error)
+	SetSilence(ctx context.Context, s amclient.Silence) (string, error)
+	ExpireSilence(ctx context.Context, id string) error
+}
+
+// Options of a State. Source, Silences, File and Logger are needed.
+type Options struct {
+	Source   Source
+	Silences Silences
+	// File is the history (bbolt).
+	File string
+	// Every is the time between two questions to Source; default 2 s. It grows to ten
+	// times what an answer takes, so that this costs at most a tenth of a core.
+	Every time.Duration
+	// Settle is how long after the start an alert that fired before it is taken to
+	// fire on though Alertmanager, which forgets alerts as it restarts, does not list
+	// it yet: until those who raise alerts have sent them again. Default 2 min; negative: 0.
+	Settle time.Duration
+	// HistoryAge and HistorySpans bound the history: default 90 days, 200,000 times
+	// that an alert fired. One alert keeps at most 100.
+	HistoryAge   time.Duration
+	HistorySpans int
+	Logger       *slog.Logger
+	Registerer   prometheus.Registerer // may be nil
+}
+
+// State is the index and its API. Safe for concurrent use.
+type State struct {
+	opts    Options
+	log     *slog.Logger
+	history *history
+	view    atomic.Pointer[view]
+	carried []Alert // fired before the start; only Run's goroutine
+	started time.Time
+
+	polled          prometheus.Gauge
+	failures        prometheus.Counter
+	took            prometheus.Histogram
+	firing          *prometheus.GaugeVec
+	historyFailures prometheus.Counter
+}
+
+// Alert as the API gives it.
+type Alert struct {
+	Fingerprint  string            `json:"fingerprint"`
+	Name         string            `json:"name"`
+	Tenant       string            `json:"tenant"`
+	Site         string            `json:"site"`
+	Region       string            `json:"region"`
+	VirtualSites []string          `json:"virtualSites"` // NAMESPACE/NAME
+	Severity     string            `json:"severity"`     // critical, warning or info; warning if the alert has no such
+	State        string            `json:"state"`        // active, suppressed; of one alert also resolved
+	SilencedBy   []string          `json:"silencedBy"`   // IDs of silences
+	InhibitedBy  []string          `json:"inhibitedBy"`  // fingerprints
+	StartsAt     time.Time         `json:"startsAt"`
+	UpdatedAt    time.Time         `json:"updatedAt"`
+	EndsAt       time.Time         `json:"endsAt"`
+	Labels       map[string]string `json:"labels"`
+	Annotations  map[string]string `json:"annotations"`
+	GeneratorURL string            `json:"generatorURL"`
+}
+
+// Values of Alert.State.
+const (
+	Active     = "active"
+	Suppressed = "suppressed"
+	Resolved   = "resolved"
+)
+
+var severities = []string{"critical", "warning", "info"} // worst first
+
+// New opens the history.
+func New(o Options) (*State, error) {
+	if o.Source == nil || o.Silences == nil || o.File == "" || o.Logger == nil {
+		return nil, errors.New("alert state: Source, Silences, File and Logger must be set")
+	}
+	if o.Every <= 0 {
+		o.Every = 2 * time.Second
+	}
+	if o.Settle == 0 {
+		o.Settle = 2 * time.Minute
+	}
+	if o.HistoryAge <= 0 {
+		o.HistoryAge = 90 * 24 * time.Hour
+	}
+	if o.HistorySpans <= 0 {
+		o.HistorySpans = 200_000
+	}
+	h, err := openHistory(o.File, o.HistoryAge, o.HistorySpans)
+	if err != nil {
+		return nil, err
+	}
+	s := &State{opts: o, log: o.Logger, history: h, started: time.Now()}
+	if s.carried, err = h.stillOpen(); err != nil {
+		return nil, errors.Join(err, h.close())
+	}
+	f := promauto.With(o.Registerer)
+	s.polled = f.NewGauge(prometheus.GaugeOpts{Name: "muster_alerts_polled_timestamp_seconds", Help: "When Alertmanager last said what fires."})
+	s.failures = f.NewCounter(prometheus.CounterOpts{Name: "muster_alerts_poll_failures_total", Help: "Times that Alertmanager did not say what fires."})
+	s.took = f.NewHistogram(prometheus.HistogramOpts{Name: "muster_alerts_poll_duration_seconds", Help: "Time to ask and to index.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)})
+	s.firing = f.NewGaugeVec(prometheus.GaugeOpts{Name: "muster_alerts", Help: "Alerts by severity and state."}, []string{"severity", "state"})
+	s.historyFailures = f.NewCounter(prometheus.CounterOpts{Name: "muster_alerts_history_failures_total", Help: "Times that the history could not be written."})
+	return s, nil
+}
+
+// Close closes the history; after Run has ended.
+func (s *State) Close() error { return s.history.close() }
+
+// Ready is nil once Alertmanager has been heard.
+func (s *State) Ready() error {
+	if s.view.Load() == nil {
+		return errors.New("alert state: Alertmanager has not said yet what fires")
+	}
+	return nil
+}
+
+// Run asks until ctx ends. A failure leaves the last answer, with its age, in place.
+func (s *State) Run(ctx context.Context) error {
+	pruned := time.Time{}
+	for {
+		began := time.Now()
+		if err := s.poll(ctx); err != nil && ctx.Err() == nil {
+			s.failures.Inc()
+			s.log.Warn("alert state: can't learn what fires", "err", err)
+		}
+		if time.Since(pruned) > time.Hour {
+			if err := s.history.prune(time.Now()); err != nil {
+				s.historyFailures.Inc()
+				s.log.Error("alert history", "err", err)
+			}
+			pruned = time.Now()
+		}
+		took := time.Since(began)
+		s.took.Observe(took.Seconds())
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(max(s.opts.Every, 10*took)):
+		}
+	}
+}
+
+func (s *State) poll(ctx context.Context) error {
+	listed, err := s.opts.Source.Alerts(ctx)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	alerts := make([]Alert, 0, len(listed)+len(s.carried))
+	for i := range listed {
+		alerts = append(alerts, alertOf(&listed[i]))
+	}
+	if now.Sub(s.started) >= s.opts.Settle {
+		s.carried = nil
+	}
+	if len(s.carried) > 0 {
+		seen := make(map[string]bool, len(alerts))
+		for i := range alerts {
+			seen[alerts[i].Fingerprint] = true
+		}
+		s.carried = slices.DeleteFunc(s.carried, func(a Alert) bool { return seen[a.Fingerprint] })
+		alerts = append(alerts, s.carried...)
+	}
+	v := newView(now, alerts)
+	if err := s.history.record(now, v.all); err != nil {
+		s.historyFailures.Inc()
+		s.log.Error("alert history", "err", err) // what fires is told all the same
+	}
+	s.view.Store(v)
+	s.polled.Set(float64(now.UnixMilli()) / 1000)
+	for _, sev := range severities {
+		s.firing.WithLabelValues(sev, Active).Set(float64(v.active[sev]))
+		s.firing.WithLabelValues(sev, Suppressed).Set(float64(v.suppressed[sev]))
+	}
+	return nil
+}
+
+func alertOf(a *amclient.Alert) Alert {
+	out := Alert{
+		Fingerprint: a.Fingerprint, Name: a.Labels["alertname"], Tenant: a.Labels["tenant"], Site: a.Labels["site"], Region: a.Labels["region"],
+		Severity: a.Labels["severity"], State: Active, SilencedBy: a.Status.SilencedBy, InhibitedBy: a.Status.InhibitedBy,
+		StartsAt: a.StartsAt.UTC(), UpdatedAt: a.UpdatedAt.UTC(), EndsAt: a.EndsAt.UTC(), Labels: a.Labels, Annotations: a.Annotations, GeneratorURL: a.GeneratorURL,
+		VirtualSites: []string{},
+	}
+	if v := strings.Trim(a.Labels["virtual_sites"], "|"); v != "" {
+		out.VirtualSites = strings.Split(v, "|")
+	}
+	if !slices.Contains(severities, out.Severity) {
+		out.Severity = "warning"
+	}
+	if a.Status.State == Suppressed {
+		out.State = Suppressed
+	}
+	if out.SilencedBy == nil {
+		out.SilencedBy = []string{}
+	}
+	if out.InhibitedBy == nil {
+		out.InhibitedBy = []string{}
+	}
+	if out.Annotations == nil {
+		out.Annotations = map[string]string{}
+	}
+	return out
+}
+
+// view is what fires at one moment; never changed once made.
+type view struct {
+	at                 time.Time
+	all                []*Alert // the worst first, then the newest
+	byTenant           map[string][]*Alert
+	bySite             map[[2]string][]*Alert // tenant, site
+	byVirtual          map[[2]string][]*Alert // tenant, NAMESPACE/NAME
+	byID               map[string]*Alert
+	active, suppressed map[string]int // by severity
+}
+
+func newView(at time.Time, alerts []Alert) *view {
+	v := &view{at: at, all: make([]*Alert, len(alerts)), byTenant: map[string][]*Alert{}, bySite: map[[2]string][]*Alert{}, byVirtual: map[[2]string][]*Alert{},
+		byID: make(map[string]*Alert, len(alerts)), active: map[string]int{}, suppressed: map[string]int{}}
+	for i := range alerts {
+		v.all[i] = &alerts[i]
+	}
+	slices.SortFunc(v.all, func(a, b *Alert) int { return positionOf(a).compare(positionOf(b)) })
+	for _, a := range v.all {
+		v.byID[a.Fingerprint] = a
+		v.byTenant[a.Tenant] = append(v.byTenant[a.Tenant], a)
+		if a.Site != "" {
+			k := [2]string{a.Tenant, a.Site}
+			v.bySite[k] = append(v.bySite[k], a)
+		}
+		for _, vs := range a.VirtualSites {
+			k := [2]string{a.Tenant, vs}
+			v.byVirtual[k] = append(v.byVirtual[k], a)
+		}
+		if a.State == Suppressed {
+			v.suppressed[a.Severity]++
+		} else {
+			v.active[a.Severity]++
+		}
+	}
+	return v
+}
+
+// position in the order of lists: also what a cursor holds.
+type position struct {
+	Severity    int    `json:"s"`
+	Start       int64  `json:"t"` // Unix nanoseconds
+	Fingerprint string `json:"f"`
+}
+
+func positionOf(a *Alert) position {
+	return position{slices.Index(severities, a.Severity), a.StartsAt.UnixNano(), a.Fingerprint}
+}
+
+func (p position) compare(q position) int {
+	return cmp.Or(cmp.Compare(p.Severity, q.Severity), cmp.Compare(q.Start, p.Start), strings.Compare(p.Fingerprint, q.Fingerprint))
+}
+
+// within lists the alerts of a scope, narrowed by sites and virtual sites, in order and
+// without touching others.
+func (v *view) within(sc *scope, sites, virtual []string) []*Alert {
+	tenants := sc.tenants
+	if len(tenants) == 0 {
+		tenants = sc.allowed
+	}
+	if len(sc.tenants) == 0 && sc.all {
+		if len(sites) == 0 && len(virtual) == 0 {
+			return v.all
+		}
+		tenants = make([]string, 0, len(v.byTenant))
+		for t := range v.byTenant {
+			tenants = append(tenants, t)
+		}
+	}
+	tenants = slices.Compact(slices.Sorted(slices.Values(tenants)))
+	var lists [][]*Alert
+	for _, t := range tenants {
+		switch {
+		case len(virtual) > 0:
+			for _, x := range virtual {
+				lists = append(lists, v.byVirtual[[2]string{t, x}])
+			}
+		case len(sites) > 0:
+			for _, x := range sites {
+				lists = append(lists, v.bySite[[2]string{t, x}])
+			}
+		default:
+			lists = append(lists, v.byTenant[t])
+		}
+	}
+	if len(lists) == 1 && (len(virtual) == 0 || len(sites) == 0) {
+		return lists[0]
+	}
+	out := slices.Concat(lists...)
+	if len(virtual) > 0 && len(sites) > 0 {
+		out = slices.DeleteFunc(out, func(a *Alert) bool { return !slices.Contains(sites, a.Site) })
+	}
+	slices.SortFunc(out, func(a, b *Alert) int { return positionOf(a).compare(positionOf(b)) })
+	return slices.Compact(out) // one alert may be of several virtual sites
+}
+
+func historyError(what string, err error) error {
+	return fmt.Errorf("alert history: %s: %w", what, err)
+}

@@ -1,0 +1,409 @@
+package state
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"muster.dev/muster/alerting/amclient"
+	"muster.dev/muster/alerting/manager"
+)
+
+const dropAll = `
+route: {receiver: none}
+receivers: [{name: none}]
+inhibit_rules: [{source_matchers: [alertname=Big], target_matchers: [alertname=Small], equal: [tenant, site]}]`
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// alertmanager runs a real one.
+func alertmanager(t testing.TB, config string) (*manager.Manager, *amclient.Client, func()) {
+	t.Helper()
+	m, err := manager.New(manager.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Logger: quiet()})
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	must(t, m.SetConfig([]byte(config)))
+	c, err := amclient.New(amclient.Options{URLs: []string{m.URL()}})
+	must(t, err)
+	return m, c, stop
+}
+
+type server struct {
+	t testing.TB
+	s *State
+	*httptest.Server
+}
+
+func serve(t testing.TB, o Options) *server {
+	t.Helper()
+	o.Logger = quiet()
+	if o.File == "" {
+		o.File = filepath.Join(t.TempDir(), "history.db")
+	}
+	s, err := New(o)
+	must(t, err)
+	mux := http.NewServeMux()
+	s.Register(mux)
+	h := &server{t, s, httptest.NewServer(mux)}
+	t.Cleanup(func() { h.Close(); _ = s.Close() })
+	return h
+}
+
+func (h *server) poll() {
+	h.t.Helper()
+	must(h.t, h.s.poll(h.t.Context()))
+}
+
+// do returns the status and the body.
+func (h *server) do(tenants, method, path, body string) (int, string) {
+	h.t.Helper()
+	req, err := http.NewRequestWithContext(h.t.Context(), method, h.URL+path, strings.NewReader(body))
+	must(h.t, err)
+	if tenants != "" {
+		req.Header.Set(TenantsHeader, tenants)
+	}
+	req.Header.Set(UserHeader, "alice")
+	resp, err := http.DefaultClient.Do(req)
+	must(h.t, err)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	must(h.t, err)
+	if resp.StatusCode >= 400 && resp.Header.Get("Content-Type") != "application/problem+json" {
+		h.t.Errorf("%s %s: %d as %s", method, path, resp.StatusCode, resp.Header.Get("Content-Type"))
+	}
+	return resp.StatusCode, string(b)
+}
+
+func get[T any](h *server, tenants, path string) T {
+	h.t.Helper()
+	var out T
+	code, body := h.do(tenants, "GET", path, "")
+	if code != 200 {
+		h.t.Fatalf("GET %s: %d %s", path, code, body)
+	}
+	must(h.t, json.Unmarshal([]byte(body), &out))
+	return out
+}
+
+func names(l AlertList) string {
+	var out []string
+	for _, a := range l.Alerts {
+		out = append(out, a.Name+"@"+a.Tenant+"/"+a.Site)
+	}
+	return strings.Join(out, " ")
+}
+
+func alert(name, tenant, site, severity, virtual string, age time.Duration) amclient.Alert {
+	l := map[string]string{"alertname": name, "tenant": tenant, "site": site, "severity": severity, "virtual_sites": virtual, "region": "eu"}
+	return amclient.Alert{Labels: l, StartsAt: time.Now().Add(-age), Annotations: map[string]string{"summary": "Something with " + name}}
+}
+
+func until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain for: %s", what)
+		}
+	}
+}
+
+func TestAlerts(t *testing.T) {
+	m, c, _ := alertmanager(t, dropAll)
+	for name, source := range map[string]Source{"over HTTP": SourceFunc(func(ctx context.Context) ([]amclient.Alert, error) { return c.Alerts(ctx) }), "embedded": m} {
+		t.Run(name, func(t *testing.T) { testAlerts(t, c, source) })
+	}
+}
+
+func testAlerts(t *testing.T, c *amclient.Client, source Source) {
+	h := serve(t, Options{Source: source, Silences: c})
+	if code, _ := h.do("*", "GET", "/api/v1/alerts", ""); code != 503 || h.s.Ready() == nil {
+		t.Errorf("before the first answer: %d", code)
+	}
+	must(t, c.PostAlerts(t.Context(), []amclient.Alert{
+		alert("Big", "acme", "paris", "critical", "|shared/eu|team/x|", 2*time.Minute),
+		alert("Small", "acme", "paris", "critical", "|shared/eu|", time.Minute),
+		alert("Old", "acme", "lyon", "warning", "|shared/eu|team/x|", 3*time.Minute),
+		alert("New", "acme", "lyon", "odd", "|team/x|", time.Minute),
+		alert("Big", "zeta", "paris", "info", "|shared/eu|", time.Minute),
+		{Labels: map[string]string{"alertname": "Own"}, StartsAt: time.Now()},
+	}))
+	until(t, "six alerts, one inhibited", func() bool { h.poll(); v := h.s.view.Load(); return len(v.all) == 6 && v.suppressed["critical"] == 1 })
+	for _, x := range []struct{ tenants, query, want string }{
+		{"acme", "", "Small@acme/paris Big@acme/paris New@acme/lyon Old@acme/lyon"},
+		{"acme,zeta", "", "Small@acme/paris Big@acme/paris New@acme/lyon Old@acme/lyon Big@zeta/paris"},
+		{"*", "", "Small@acme/paris Big@acme/paris Own@/ New@acme/lyon Old@acme/lyon Big@zeta/paris"},
+		{"*", "tenant=zeta", "Big@zeta/paris"},
+		{"acme,zeta", "tenant=zeta", "Big@zeta/paris"},
+		{"acme", "site=lyon", "New@acme/lyon Old@acme/lyon"},
+		{"*", "site=paris", "Small@acme/paris Big@acme/paris Big@zeta/paris"},
+		{"acme", "virtualSite=eu", "Small@acme/paris Big@acme/paris Old@acme/lyon"},
+		{"acme", "virtualSite=eu&virtualSite=team/x", "Small@acme/paris Big@acme/paris New@acme/lyon Old@acme/lyon"},
+		{"acme", "virtualSite=team/x&site=paris", "Big@acme/paris"},
+		{"acme", "severity=warning,info", "New@acme/lyon Old@acme/lyon"},
+		{"acme", "state=suppressed", "Small@acme/paris"},
+		{"acme", "state=active&severity=critical", "Big@acme/paris"},
+		{"acme", "q=with+old", "Old@acme/lyon"},
+		{"acme", "virtualSite=none", ""},
+	} {
+		l := get[AlertList](h, x.tenants, "/api/v1/alerts?"+x.query)
+		if got := names(l); got != x.want || l.Total != len(l.Alerts) || l.Counts.Critical+l.Counts.Warning+l.Counts.Info != l.Total {
+			t.Errorf("%s %s: %q, want %q (%+v of %d)", x.tenants, x.query, got, x.want, l.Counts, l.Total)
+		}
+	}
+	var paged []string
+	for path := "/api/v1/alerts?limit=2"; ; {
+		l := get[AlertList](h, "acme", path)
+		if l.Total != 4 || len(l.Alerts) == 0 {
+			t.Fatalf("a page of %d, total %d", len(l.Alerts), l.Total)
+		}
+		paged = append(paged, names(l))
+		if l.NextCursor == "" {
+			break
+		}
+		path = "/api/v1/alerts?limit=2&cursor=" + l.NextCursor
+	}
+	if got := strings.Join(paged, " | "); got != "Small@acme/paris Big@acme/paris | New@acme/lyon Old@acme/lyon" {
+		t.Errorf("pages %s", got)
+	}
+	for _, x := range []struct{ tenants, query, want string }{
+		{"acme", "", "{1 2 0} 1 2"},
+		{"*", "", "{1 3 1} 1 3"},
+		{"acme", "virtualSite=eu", "{1 1 0} 1 2"},
+		{"acme", "virtualSite=eu,team/x", "{1 2 0} 1 2"},
+		{"acme", "site=lyon", "{0 2 0} 0 1"},
+		{"acme", "site=nowhere", "{0 0 0} 0 0"},
+	} {
+		s := get[AlertState](h, x.tenants, "/api/v1/alerts/state?"+x.query)
+		if got := fmt.Sprint(s.Firing, s.Suppressed, s.Sites); got != x.want {
+			t.Errorf("state of %s %s: %s, want %s", x.tenants, x.query, got, x.want)
+		}
+	}
+	small := get[AlertList](h, "acme", "/api/v1/alerts?state=suppressed").Alerts[0]
+	big := get[AlertList](h, "acme", "/api/v1/alerts?state=active&severity=critical").Alerts[0]
+	if len(small.InhibitedBy) != 1 || small.InhibitedBy[0] != big.Fingerprint || small.Labels["region"] != "eu" || big.VirtualSites[1] != "team/x" {
+		t.Errorf("%+v", small)
+	}
+	for _, x := range []struct {
+		tenants, path string
+		code          int
+	}{
+		{"", "/api/v1/alerts", 403},
+		{" ", "/api/v1/alerts/state", 403},
+		{"Not_A_Tenant", "/api/v1/alerts", 403},
+		{"acme", "/api/v1/alerts?tenant=zeta", 403},
+		{"acme", "/api/v1/alerts?sites=a", 400},
+		{"acme", "/api/v1/alerts/state?q=a", 400},
+		{"acme", "/api/v1/alerts?severity=bad", 400},
+		{"acme", "/api/v1/alerts?state=firing", 400},
+		{"acme", "/api/v1/alerts?limit=0", 400},
+		{"acme", "/api/v1/alerts?cursor=%25", 400},
+		{"acme", "/api/v1/alerts?cursor=e30", 400},
+		{"acme", "/api/v1/alerts/UPPER", 400},
+		{"acme", "/api/v1/alerts/0000000000000000", 404},
+		{"zeta", "/api/v1/alerts/" + big.Fingerprint, 404},
+		{"acme", "/api/v1/alerts/" + big.Fingerprint + "?tenant=acme", 200},
+		{"acme", "/api/v1/alerts/a/b", 404},
+	} {
+		if code, body := h.do(x.tenants, "GET", x.path, ""); code != x.code {
+			t.Errorf("%s as %q: %d %s, want %d", x.path, x.tenants, code, body, x.code)
+		}
+	}
+	if code, _ := h.do("acme", "PUT", "/api/v1/alerts", ""); code != 404 {
+		t.Errorf("PUT: %d", code)
+	}
+}
+
+func TestHistory(t *testing.T) {
+	var fires []amclient.Alert
+	source := SourceFunc(func(context.Context) ([]amclient.Alert, error) { return fires, nil })
+	_, c, _ := alertmanager(t, dropAll)
+	file := filepath.Join(t.TempDir(), "history.db")
+	o := Options{Source: source, Silences: c, File: file}
+	h := serve(t, o)
+	a := alert("A", "acme", "paris", "critical", "", 0)
+	a.Fingerprint = "00000000000000aa"
+	path := "/api/v1/alerts/" + a.Fingerprint
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for i := range maxSpansOfOne + 5 {
+		a.StartsAt = start.Add(time.Duration(i) * time.Minute)
+		fires = []amclient.Alert{a}
+		h.poll()
+		fires = nil
+		h.poll()
+	}
+	d := get[AlertDetail](h, "acme", path)
+	if d.State != Resolved || len(d.History) != maxSpansOfOne || !d.History[0].StartsAt.Equal(a.StartsAt) || d.History[0].EndsAt == nil || !d.History[1].StartsAt.Before(d.History[0].StartsAt) {
+		t.Fatalf("%s, %d times, the last %+v", d.State, len(d.History), d.History[0])
+	}
+	fires = []amclient.Alert{a} // again, of the same start: Alertmanager had forgotten it
+	h.poll()
+	if d = get[AlertDetail](h, "acme", path); d.State != Active || d.History[0].EndsAt != nil || len(d.History) != maxSpansOfOne {
+		t.Errorf("fires again: %s, %d times, the last %+v", d.State, len(d.History), d.History[0])
+	}
+
+	// A restart with an Alertmanager that has forgotten everything.
+	h.Close()
+	must(t, h.s.Close())
+	fires = nil
+	h = serve(t, o)
+	h.poll()
+	if l := get[AlertList](h, "acme", "/api/v1/alerts"); l.Total != 1 || l.Alerts[0].Fingerprint != a.Fingerprint {
+		t.Errorf("after a restart: %+v", l)
+	}
+	h.s.started = h.s.started.Add(-time.Hour) // settled
+	h.poll()
+	if l := get[AlertList](h, "acme", "/api/v1/alerts"); l.Total != 0 {
+		t.Errorf("after it settled: %+v", l)
+	}
+	must(t, h.s.history.prune(time.Now()))
+	if d := get[AlertDetail](h, "acme", path); len(d.History) != maxSpansOfOne {
+		t.Errorf("%d times after a prune of nothing", len(d.History))
+	}
+	h.s.history.limit = 10
+	must(t, h.s.history.prune(time.Now()))
+	if d := get[AlertDetail](h, "acme", path); len(d.History) != 10 || !d.History[0].StartsAt.Equal(a.StartsAt) {
+		t.Errorf("%d times after a prune to 10", len(d.History))
+	}
+	must(t, h.s.history.prune(time.Now().Add(h.s.history.age+time.Hour)))
+	if code, _ := h.do("acme", "GET", path, ""); code != 404 {
+		t.Errorf("after its age: %d", code)
+	}
+}
+
+func TestSilences(t *testing.T) {
+	m, c, _ := alertmanager(t, dropAll)
+	h := serve(t, Options{Source: m, Silences: c})
+	must(t, c.PostAlerts(t.Context(), []amclient.Alert{alert("A", "acme", "paris", "critical", "", 0), alert("A", "zeta", "paris", "critical", "", 0)}))
+	const body = `{"matchers": [{"name": "alertname", "value": "A.*", "isRegex": true}, {"name": "site", "value": "rome", "isEqual": false}], "duration": "1h", "comment": " why "}`
+	code, out := h.do("acme", "POST", "/api/v1/silences?tenant=acme", body)
+	var made struct{ ID string }
+	if code != 201 || json.Unmarshal([]byte(out), &made) != nil || made.ID == "" {
+		t.Fatalf("POST: %d %s", code, out)
+	}
+	l := get[SilenceList](h, "acme", "/api/v1/silences?state=active").Silences
+	if len(l) != 1 || l[0].ID != made.ID || l[0].Tenant != "acme" || l[0].CreatedBy != "alice" || l[0].Comment != "why" || l[0].Maintenance || len(l[0].Matchers) != 3 {
+		t.Fatalf("%+v", l)
+	}
+	h.poll()
+	if got := names(get[AlertList](h, "*", "/api/v1/alerts?state=suppressed")); got != "A@acme/paris" {
+		t.Errorf("silenced: %s", got)
+	}
+	platform, err := c.SetSilence(t.Context(), amclient.Silence{Matchers: []amclient.Matcher{amclient.Equal("site", "x")}, StartsAt: time.Now(), EndsAt: time.Now().Add(time.Hour), CreatedBy: "root", Comment: "x"})
+	must(t, err)
+	window, err := c.SetSilence(t.Context(), amclient.Silence{Matchers: []amclient.Matcher{amclient.Equal("tenant", "acme"), amclient.Equal("site", "x")}, StartsAt: time.Now(), EndsAt: time.Now().Add(time.Hour), CreatedBy: amclient.CreatedByMaintenance, Comment: "x"})
+	must(t, err)
+	for tenants, want := range map[string]int{"acme": 2, "zeta": 0, "*": 3, "zeta,acme": 2} {
+		if got := get[SilenceList](h, tenants, "/api/v1/silences").Silences; len(got) != want {
+			t.Errorf("%s sees %d silences", tenants, len(got))
+		}
+	}
+	for _, x := range []struct {
+		tenants, method, path, body string
+		code                        int
+	}{
+		{"acme", "DELETE", "/api/v1/silences/" + platform, "", 404},
+		{"acme", "DELETE", "/api/v1/silences/" + window, "", 409},
+		{"zeta", "DELETE", "/api/v1/silences/" + made.ID, "", 404},
+		{"*", "DELETE", "/api/v1/silences/" + made.ID + "?tenant=zeta", "", 404},
+		{"acme", "DELETE", "/api/v1/silences/nonsense", "", 404},
+		{"acme", "DELETE", "/api/v1/silences/00000000-0000-4000-8000-000000000000", "", 404},
+		{"", "POST", "/api/v1/silences", body, 403},
+		{"acme", "POST", "/api/v1/silences?tenant=zeta", body, 403},
+		{"*", "POST", "/api/v1/silences", body, 400},
+		{"acme,zeta", "POST", "/api/v1/silences", body, 400},
+		{"acme", "POST", "/api/v1/silences", `{"matchers": [{"name": "tenant", "value": "zeta"}], "duration": "1h", "comment": "x"}`, 400},
+		{"acme", "POST", "/api/v1/silences", `{"matchers": [{"name": "a", "value": "(", "isRegex": true}], "duration": "1h", "comment": "x"}`, 400},
+		{"acme", "POST", "/api/v1/silences", `{"matchers": [], "duration": "1h", "comment": "x"}`, 400},
+		{"acme", "POST", "/api/v1/silences", `{"matchers": [{"name": "a", "value": "b"}], "comment": "x"}`, 400},
+		{"acme", "POST", "/api/v1/silences", `{"matchers": [{"name": "a", "value": "b"}], "duration": "1h"}`, 400},
+		{"acme", "POST", "/api/v1/silences", `{"matchers": [{"name": "a", "value": "b"}], "duration": "9y", "comment": "x"}`, 400},
+		{"acme", "POST", "/api/v1/silences", `{"matchers": [{"name": "a", "value": "b"}], "duration": "1h", "comment": "x", "createdBy": "bob"}`, 400},
+		{"acme", "POST", "/api/v1/silences", body + body, 400},
+		{"acme", "GET", "/api/v1/silences?state=gone", "", 400},
+		{"acme", "DELETE", "/api/v1/silences/" + made.ID, "", 204},
+		{"acme", "DELETE", "/api/v1/silences/" + made.ID, "", 204},
+	} {
+		if code, out := h.do(x.tenants, x.method, x.path, x.body); code != x.code {
+			t.Errorf("%s %s as %q %s: %d %s, want %d", x.method, x.path, x.tenants, x.body, code, out, x.code)
+		}
+	}
+	if l := get[SilenceList](h, "acme", "/api/v1/silences?state=expired").Silences; len(l) != 1 || l[0].ID != made.ID {
+		t.Errorf("expired: %+v", l)
+	}
+	h.poll()
+	if l := get[AlertList](h, "*", "/api/v1/alerts?state=suppressed"); l.Total != 0 {
+		t.Errorf("silenced after its end: %s", names(l))
+	}
+}
+
+// The last answer stands while Alertmanager is away, with its age; silences say so.
+func TestAlertmanagerAway(t *testing.T) {
+	_, c, stop := alertmanager(t, dropAll)
+	h := serve(t, Options{Source: SourceFunc(func(ctx context.Context) ([]amclient.Alert, error) { return c.Alerts(ctx) }), Silences: c})
+	must(t, c.PostAlerts(t.Context(), []amclient.Alert{alert("A", "acme", "paris", "critical", "", 0)}))
+	h.poll()
+	before := get[AlertList](h, "acme", "/api/v1/alerts")
+	stop()
+	if h.s.poll(t.Context()) == nil {
+		t.Fatal("no error")
+	}
+	if after := get[AlertList](h, "acme", "/api/v1/alerts"); after.Total != 1 || !after.AsOf.Equal(before.AsOf) {
+		t.Errorf("%+v", after)
+	}
+	if code, _ := h.do("acme", "GET", "/api/v1/silences", ""); code != 503 {
+		t.Errorf("silences: %d", code)
+	}
+}
+
+func FuzzDecodeSilence(f *testing.F) {
+	f.Add([]byte(`{"matchers": [{"name": "alertname", "value": "A.*", "isRegex": true}], "duration": "1h", "comment": "x"}`))
+	f.Add([]byte(`{"matchers": [{"name": "a", "value": "b", "isEqual": false}], "startsAt": "2026-01-01T00:00:00Z", "endsAt": "2026-01-02T00:00:00Z", "comment": "x"}`))
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := decodeSilence(strings.NewReader(string(b)), now)
+		if err != nil {
+			return
+		}
+		if len(s.Matchers) == 0 || s.Comment == "" || s.StartsAt.Before(now) || !s.EndsAt.After(s.StartsAt) || tenantOf(s) != "" {
+			t.Errorf("%s gives %+v", b, s)
+		}
+	})
+}
+
+func FuzzDecodeCursor(f *testing.F) {
+	f.Add(position{1, 2, "00000000000000aa"}.encode())
+	f.Add("e30")
+	f.Fuzz(func(t *testing.T, s string) {
+		p, err := decodeCursor(s)
+		if err == nil && p != nil {
+			if q, err := decodeCursor(p.encode()); err != nil || *q != *p {
+				t.Errorf("%q: %v, then %v, %v", s, p, q, err)
+			}
+		}
+	})
+}
