@@ -261,12 +261,14 @@ func TestTenantGroups(t *testing.T) {
 		return viewer.Get(ctx, client.ObjectKey{Namespace: "delta-shared", Name: "v"}, &v1alpha1.VirtualSite{})
 	})
 	for what, err := range map[string]error{
-		"a viewer made a virtual site":      viewer.Create(ctx, &v1alpha1.VirtualSite{ObjectMeta: metav1.ObjectMeta{Name: "w", Namespace: "delta-shared"}}),
-		"read another tenant's sites":       admin.List(ctx, &v1alpha1.SiteList{}, client.InNamespace("epsilon-system")),
-		"wrote a site's status":             admin.Status().Update(ctx, site("delta", "s", nil)),
-		"read the tenants":                  admin.List(ctx, &v1alpha1.TenantList{}),
-		"gave rights to others":             admin.Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "delta-system"}, RoleRef: b.RoleRef}),
-		"read secrets of Muster's own kind": admin.List(ctx, &corev1.SecretList{}, client.InNamespace("delta-system")),
+		"a viewer made a virtual site":  viewer.Create(ctx, &v1alpha1.VirtualSite{ObjectMeta: metav1.ObjectMeta{Name: "w", Namespace: "delta-shared"}}),
+		"read another tenant's sites":   admin.List(ctx, &v1alpha1.SiteList{}, client.InNamespace("epsilon-system")),
+		"wrote a site's status":         admin.Status().Update(ctx, site("delta", "s", nil)),
+		"read the tenants":              admin.List(ctx, &v1alpha1.TenantList{}),
+		"gave rights to others":         admin.Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "delta-system"}, RoleRef: b.RoleRef}),
+		"a viewer read secrets":         viewer.List(ctx, &corev1.SecretList{}, client.InNamespace("delta-system")),
+		"read another tenant's secrets": admin.List(ctx, &corev1.SecretList{}, client.InNamespace("epsilon-system")),
+		"read Muster's own secrets":     admin.List(ctx, &corev1.SecretList{}, client.InNamespace("muster-system")),
 	} {
 		if !apierrors.IsForbidden(err) {
 			t.Errorf("%s: %v", what, err)
