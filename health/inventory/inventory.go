@@ -28,15 +28,16 @@ import (
 
 // Site is one site as the API server has it. It is never changed once made.
 type Site struct {
-	ID          fleet.SiteID
-	Namespace   string
-	Region      string // the region label
-	Labels      map[string]string
-	Phase       fleet.Phase
-	LastSeen    time.Time // zero: never
-	Regional    string
-	CreatedAt   time.Time
-	Place       *Place
+	ID        fleet.SiteID
+	Namespace string
+	Region    string // the region label
+	Labels    map[string]string
+	Phase     fleet.Phase
+	LastSeen  time.Time // zero: never
+	Regional  string
+	CreatedAt time.Time
+	Place     *Place
+	// Maintenance by hand, or by a window that is open, of the site or a virtual site of it.
 	Maintenance *Maintenance
 	// VirtualSites that it belongs to, as "namespace/name" without the tenant's
 	// prefix, sorted. Sites that are Pending or Decommissioned belong to none.
@@ -44,7 +45,8 @@ type Site struct {
 	// Policy that applies; nil: none does, so the shipped one does.
 	Policy *Policy
 
-	health *v1alpha1.SiteHealth
+	health  *v1alpha1.SiteHealth
+	windows []v1alpha1.MaintenanceWindow // the site's own
 }
 
 // Counts says whether the site is part of the fleet's health: approved, and not
@@ -212,6 +214,7 @@ type Inventory struct {
 	dirty      map[*siteRecord]bool
 	dirtyAll   map[string]bool // tenants whose sites must all be looked at again
 	stale      bool            // snapshot is out of date
+	nextEdge   time.Time       // when some site's maintenance window opens or closes; zero: none has any
 	snapshot   *Snapshot
 }
 
@@ -273,11 +276,12 @@ func (inv *Inventory) Ready() error {
 	return nil
 }
 
-// Snapshot returns the fleet as it is now. It costs nothing while nothing changed,
-// else time in the number of sites.
+// Snapshot returns the fleet as it is now. It costs nothing while nothing changed
+// and no maintenance window opened or closed, else time in the number of sites.
 func (inv *Inventory) Snapshot() *Snapshot {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
+	inv.passEdges()
 	if inv.stale {
 		inv.refreshLocked()
 	}

@@ -383,3 +383,55 @@ func BenchmarkSnapshot10k(b *testing.B) {
 		inv.Snapshot()
 	}
 }
+
+// A site is in maintenance while a window of its own, or of a virtual site of it, is
+// open, and leaves it at the edge without any change in the API server.
+func TestMaintenanceWindows(t *testing.T) {
+	start0 := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	var clock atomic.Pointer[time.Time]
+	set := func(d time.Duration) { now := start0.Add(d); clock.Store(&now) }
+	set(0)
+	window := func(name string, from, length time.Duration) []v1alpha1.MaintenanceWindow {
+		return []v1alpha1.MaintenanceWindow{{Name: name, Reason: name, Start: &metav1.Time{Time: start0.Add(from)}, Duration: metav1.Duration{Duration: length}}}
+	}
+	paris, rome, oslo := site("a", "paris", map[string]string{"region": "eu"}), site("a", "rome", map[string]string{"region": "eu"}), site("a", "oslo", nil)
+	paris.Spec.MaintenanceWindows = window("own", time.Hour, time.Hour)
+	rome.Spec.Maintenance = &v1alpha1.Maintenance{Reason: "by hand"}
+	eu := virtual("a-shared", "eu", match("region", "eu"))
+	eu.Spec.MaintenanceWindows = window("all of eu", 90*time.Minute, time.Hour)
+	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(ns("a-system", "a"), ns("a-shared", "a"), paris, rome, oslo, eu).Build()
+	inv := start(t, c, func(o *Options) { o.Now = func() time.Time { return *clock.Load() } })
+	state := func() string {
+		var out []string
+		for _, s := range inv.Snapshot().Sites {
+			if s.InMaintenance(*clock.Load()) {
+				out = append(out, s.ID.Name+" "+s.Maintenance.Reason)
+			}
+		}
+		return strings.Join(out, ", ")
+	}
+	for _, step := range []struct {
+		at   time.Duration
+		want string
+	}{
+		{0, "rome by hand"}, {time.Hour - 1, "rome by hand"}, {time.Hour, "paris own, rome by hand"}, {100 * time.Minute, "paris all of eu, rome by hand"},
+		{150*time.Minute - 1, "paris all of eu, rome by hand"}, {150 * time.Minute, "rome by hand"}, {72 * time.Hour, "rome by hand"},
+	} {
+		set(step.at)
+		if got := state(); got != step.want {
+			t.Errorf("after %s: %q, want %q", step.at, got, step.want)
+		}
+	}
+	var o v1alpha1.Site
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "a-system", Name: "oslo"}, &o); err != nil {
+		t.Fatal(err)
+	}
+	o.Spec.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Name: "daily", Reason: "daily", Schedule: "0 12 * * *", Duration: metav1.Duration{Duration: time.Hour}}}
+	if err := c.Update(t.Context(), &o); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the new window", func() bool { return state() == "oslo daily, rome by hand" })
+	if s := inv.Snapshot(); inv.Snapshot() != s {
+		t.Error("a new snapshot though no window opened or closed")
+	}
+}

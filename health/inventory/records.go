@@ -4,11 +4,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"muster.dev/muster/control/api/maintenance"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/health"
 	"muster.dev/muster/internal/fleet"
@@ -23,12 +26,15 @@ type siteRecord struct {
 	key  objectKey
 	base Site  // without tenant, virtual sites and policy
 	out  *Site // nil until placed
+	// edge is when its maintenance windows open or close next; zero if it has none.
+	edge time.Time
 }
 
 type virtualRecord struct {
 	key         objectKey
 	description string
 	selector    labels.Selector
+	windows     []v1alpha1.MaintenanceWindow
 }
 
 type policyRecord struct {
@@ -72,6 +78,7 @@ func siteOf(o *v1alpha1.Site) Site {
 	s := Site{
 		ID: fleet.SiteID{Name: o.Name}, Namespace: o.Namespace, Region: o.Labels[fleet.LabelRegion], Labels: o.Labels,
 		Phase: o.Status.Phase, Regional: o.Status.Regional, CreatedAt: o.CreationTimestamp.UTC(), health: o.Status.Health,
+		windows: o.Spec.MaintenanceWindows,
 	}
 	if t := o.Status.LastSeen; t != nil {
 		s.LastSeen = t.UTC()
@@ -104,7 +111,7 @@ func sameButHealth(a, b *Site) bool {
 	same := a.Phase == b.Phase && a.LastSeen.Equal(b.LastSeen) && a.Regional == b.Regional && len(a.Labels) == len(b.Labels) && a.CreatedAt.Equal(b.CreatedAt)
 	same = same && (a.Place == nil) == (b.Place == nil) && (a.Place == nil || *a.Place == *b.Place)
 	same = same && (a.Maintenance == nil) == (b.Maintenance == nil) && (a.Maintenance == nil || a.Maintenance.Reason == b.Maintenance.Reason && a.Maintenance.Until.Equal(b.Maintenance.Until))
-	if !same {
+	if !same || !equality.Semantic.DeepEqual(a.windows, b.windows) {
 		return false
 	}
 	for k, v := range a.Labels {
@@ -125,7 +132,7 @@ func (inv *Inventory) dropSite(key objectKey) {
 
 func (inv *Inventory) putVirtual(o *v1alpha1.VirtualSite) {
 	key := objectKey{o.Namespace, o.Name}
-	inv.virtual[key] = &virtualRecord{key: key, description: o.Spec.Description, selector: inv.selector(&o.Spec.SiteSelector, "VirtualSite", key)}
+	inv.virtual[key] = &virtualRecord{key: key, description: o.Spec.Description, selector: inv.selector(&o.Spec.SiteSelector, "VirtualSite", key), windows: o.Spec.MaintenanceWindows}
 	inv.touchNamespace(o.Namespace)
 }
 
@@ -293,18 +300,21 @@ func (inv *Inventory) indexTenant(tenant string) *tenantIndex {
 // place works out where a site belongs.
 func (inv *Inventory) place(r *siteRecord) {
 	n, ok := inv.namespaces[r.key.namespace]
+	r.edge = time.Time{}
 	if !ok || n.short != "system" {
 		r.out = nil
 		return
 	}
 	site := r.base
 	site.ID.Tenant = n.tenant
+	windows := site.windows
 	if index := inv.byTenant[n.tenant]; index != nil {
 		set := labels.Set(site.Labels)
 		if site.Counts() {
 			for _, v := range index.virtual {
 				if v.selector.Matches(set) {
 					site.VirtualSites = append(site.VirtualSites, inv.namespaces[v.key.namespace].short+"/"+v.key.name)
+					windows = append(slices.Clip(windows), v.windows...)
 				}
 			}
 			slices.Sort(site.VirtualSites)
@@ -316,5 +326,49 @@ func (inv *Inventory) place(r *siteRecord) {
 			}
 		}
 	}
+	if len(windows) > 0 {
+		inv.applyWindows(r, &site, windows)
+	}
 	r.out = &site
+}
+
+// windowHorizon is how far ahead edges of windows are looked for at a time.
+const windowHorizon = 24 * time.Hour
+
+// applyWindows puts the site in maintenance while one of its windows, or of its
+// virtual sites', is open.
+func (inv *Inventory) applyWindows(r *siteRecord, site *Site, windows []v1alpha1.MaintenanceWindow) {
+	now := inv.now()
+	if r.edge = maintenance.NextEdge(windows, now, windowHorizon); r.edge.IsZero() {
+		r.edge = now.Add(windowHorizon)
+	}
+	if inv.nextEdge.IsZero() || r.edge.Before(inv.nextEdge) {
+		inv.nextEdge = r.edge
+	}
+	span, open := maintenance.Open(windows, now)
+	if !open {
+		return
+	}
+	// What a person said by hand stands, if it lasts longer.
+	if m := site.Maintenance; m == nil || !m.Until.IsZero() && m.Until.Before(span.End) {
+		site.Maintenance = &Maintenance{Reason: span.Reason, Until: span.End}
+	}
+}
+
+// passEdges looks again at the sites whose windows opened or closed since.
+func (inv *Inventory) passEdges() {
+	now := inv.now()
+	if inv.nextEdge.IsZero() || now.Before(inv.nextEdge) {
+		return
+	}
+	inv.nextEdge, inv.stale = time.Time{}, true
+	for _, r := range inv.sites {
+		switch {
+		case r.edge.IsZero():
+		case !r.edge.After(now):
+			inv.dirty[r] = true
+		case inv.nextEdge.IsZero() || r.edge.Before(inv.nextEdge):
+			inv.nextEdge = r.edge
+		}
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"muster.dev/muster/control/api/maintenance"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
 )
@@ -49,14 +50,15 @@ func Tenant(t *v1alpha1.Tenant) field.ErrorList {
 	return errs
 }
 
-// Site checks the place; coordinates match a pattern already, but 91 degrees does too.
+// Site checks the place (coordinates match a pattern already, but 91 degrees does
+// too) and the maintenance windows.
 func Site(s *v1alpha1.Site) field.ErrorList {
 	var errs field.ErrorList
 	if p := s.Spec.Place; p != nil {
 		errs = append(errs, degrees(spec.Child("place", "latitude"), p.Latitude, 90)...)
 		errs = append(errs, degrees(spec.Child("place", "longitude"), p.Longitude, 180)...)
 	}
-	return errs
+	return append(errs, maintenance.Check(spec.Child("maintenanceWindows"), s.Spec.MaintenanceWindows)...)
 }
 
 func degrees(at *field.Path, s string, limit float64) field.ErrorList {
@@ -66,9 +68,9 @@ func degrees(at *field.Path, s string, limit float64) field.ErrorList {
 	return nil
 }
 
-// VirtualSite checks the selector.
+// VirtualSite checks the selector and the maintenance windows.
 func VirtualSite(v *v1alpha1.VirtualSite) field.ErrorList {
-	return selector(spec.Child("siteSelector"), &v.Spec.SiteSelector)
+	return append(selector(spec.Child("siteSelector"), &v.Spec.SiteSelector), maintenance.Check(spec.Child("maintenanceWindows"), v.Spec.MaintenanceWindows)...)
 }
 
 func selector(at *field.Path, s *metav1.LabelSelector) field.ErrorList {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -166,4 +167,10 @@ func FuzzQuery(f *testing.F) {
 		f.Add(q)
 	}
 	f.Fuzz(func(t *testing.T, q string) { _ = fmt.Sprint(query(q)) })
+}
+
+func TestMaintenanceWindows(t *testing.T) {
+	bad := []v1alpha1.MaintenanceWindow{{Name: "ok", Start: &metav1.Time{}, Duration: metav1.Duration{Duration: time.Hour}}, {Name: "x", Schedule: "never", Duration: metav1.Duration{Duration: time.Hour}}}
+	expect(t, "Site", Site(&v1alpha1.Site{Spec: v1alpha1.SiteSpec{MaintenanceWindows: bad}}), "spec.maintenanceWindows[1].schedule")
+	expect(t, "VirtualSite", VirtualSite(&v1alpha1.VirtualSite{Spec: v1alpha1.VirtualSiteSpec{MaintenanceWindows: bad}}), "spec.maintenanceWindows[1].schedule")
 }
