@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster.dev/muster/internal/app/aggregator"
+	"muster.dev/muster/internal/app/alerting"
 	"muster.dev/muster/internal/app/config"
 	"muster.dev/muster/internal/app/console"
 	"muster.dev/muster/internal/app/control"
@@ -47,6 +48,7 @@ func roleCmds(f *flags) []*cobra.Command {
 		cmd("control", "Kubernetes API, registration, desired state", control.Run),
 		reg,
 		cmd("aggregator", "The metric store, Cortex", aggregator.Run),
+		cmd("alerting", "Alertmanager with the tenants' routes, silent sites, maintenance", alerting.Run),
 		cmd("health", "Scores of sites and virtual sites", health.Run),
 		cmd("console", "Web console and HTTP API", console.Run),
 	}
@@ -56,7 +58,7 @@ func upCmd(f *flags) *cobra.Command {
 	return &cobra.Command{
 		Use: "up", Short: "Run all roles on this machine, each as a child process", Args: cobra.NoArgs,
 		Long: `Run every central role on this machine: control, aggregator, the regionals of the
-config, health and console. A role that dies is started again; Ctrl-C stops all of
+config, alerting, health and console. A role that dies is started again; Ctrl-C stops all of
 them. State lives in --data-dir; a second start on the same directory resumes.`,
 		Example: "  muster up\n  muster up --config muster.yaml --data-dir /var/lib/muster",
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -152,7 +153,8 @@ type Alertmanager struct {
 	URLs        []string      `yaml:"urls"`
 	Retention   conf.Duration `yaml:"retention"`
 	Cluster     AlertCluster  `yaml:"cluster"`
-	GlobalFile  string        `yaml:"globalFile"`
+	// DenyNetworks that receivers may not reach, in CIDR notation.
+	DenyNetworks []string `yaml:"denyNetworks"`
 }
 
 // AlertCluster joins embedded Alertmanagers.
@@ -199,7 +201,7 @@ func Default() Config {
 		Aggregator: Aggregator{OpsListen: "127.0.0.1:9102", Cortex: Cortex{Listen: "127.0.0.1:9009", Retention: conf.Duration(30 * 24 * time.Hour)}},
 		Health:     Health{OpsListen: "127.0.0.1:9103", Tick: conf.Duration(15 * time.Second)},
 		Alerting: Alerting{OpsListen: "127.0.0.1:9107", SiteDownFor: conf.Duration(15 * time.Second), ShippedRules: true,
-			Alertmanager: Alertmanager{Listen: "127.0.0.1:9093", Retention: conf.Duration(5 * 24 * time.Hour)}},
+			Alertmanager: Alertmanager{Listen: "127.0.0.1:9093", Retention: conf.Duration(5 * 24 * time.Hour), DenyNetworks: []string{"169.254.0.0/16", "fe80::/10"}}},
 		Console: Console{Listen: "127.0.0.1:8080", OpsListen: "127.0.0.1:9104"},
 	}
 }
@@ -328,6 +330,11 @@ func (a Alerting) validate() error {
 	for i, u := range a.Alertmanager.URLs {
 		if p, err := url.Parse(u); err != nil || p.Host == "" || p.Scheme != "http" && p.Scheme != "https" {
 			return fmt.Errorf("alertmanager.urls[%d]: %q: want a URL such as http://alertmanager.example.com:9093", i, u)
+		}
+	}
+	for i, n := range a.Alertmanager.DenyNetworks {
+		if _, err := netip.ParsePrefix(n); err != nil {
+			return fmt.Errorf("alertmanager.denyNetworks[%d]: %q: want a network such as 169.254.0.0/16", i, n)
 		}
 	}
 	if d := a.SiteDownFor.D(); d < 0 || d > 24*time.Hour {

@@ -106,7 +106,7 @@ func (p *provisioner) thisMachine(gateways []string, caHash, token string) error
 	e.StateDir = filepath.Join(p.dir, thisMachine)
 	e.Gateways, e.CAHash, e.Token, e.Site = gateways, caHash, token, thisMachine
 	var targets []any
-	targets = append(targets, p.c.Control.OpsListen, p.c.Aggregator.OpsListen, p.c.Health.OpsListen, p.c.Console.OpsListen)
+	targets = append(targets, p.c.Control.OpsListen, p.c.Aggregator.OpsListen, p.c.Health.OpsListen, p.c.Alerting.OpsListen, p.c.Console.OpsListen)
 	for _, r := range p.c.Regionals {
 		targets = append(targets, r.QueryListen)
 	}

@@ -15,8 +15,8 @@ func Roles(c config.Config, args ...string) []Process {
 		role("control", []string{"control"}, c.Control.OpsListen),
 		role("aggregator", []string{"aggregator"}, c.Aggregator.OpsListen),
 	}
-	// Regionals need control's CA for their first certificate, health and console
-	// its kubeconfig; none needs the aggregator to start.
+	// Regionals need control's CA for their first certificate, alerting, health and
+	// console its kubeconfig; none needs the aggregator to start.
 	var regionals []string
 	for _, r := range c.Regionals {
 		name := "regional-" + r.Name
@@ -24,6 +24,7 @@ func Roles(c config.Config, args ...string) []Process {
 		procs = append(procs, role(name, []string{"regional", "--name", r.Name}, r.QueryListen, "control"))
 	}
 	return append(procs,
+		role("alerting", []string{"alerting"}, c.Alerting.OpsListen, "control"),
 		role("health", []string{"health"}, c.Health.OpsListen, append([]string{"control"}, regionals...)...),
 		role("console", []string{"console"}, c.Console.OpsListen, "control"))
 }
