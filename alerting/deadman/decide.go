@@ -164,7 +164,12 @@ func (d *decision) regionals(sites []Site) {
 
 // regions finds silent sites and blames the region where most of them are silent.
 func (d *decision) regions(sites []Site) {
-	type group struct{ silent, all []Site }
+	// quiet sites will be silent soon: a region's sites don't fall silent in the same
+	// second, and the first of them must not alert before the others count.
+	type group struct {
+		silent, all []Site
+		quiet       int
+	}
 	groups := map[string]*group{} // tenant/region
 	for _, s := range sites {
 		if !s.Connected && !d.heard(s) {
@@ -179,13 +184,16 @@ func (d *decision) regions(sites []Site) {
 			g = &group{}
 			groups[k] = g
 		}
-		silent, known := d.silent(s)
+		quiet, known := d.silent(s)
 		if !known {
 			continue // its regional is to blame, if anybody
 		}
 		g.all = append(g.all, s)
-		if silent {
-			g.silent = append(g.silent, s)
+		if quiet {
+			g.quiet++
+			if d.now.Sub(d.next.Silent[s.ID.String()]) >= d.c.SiteFor {
+				g.silent = append(g.silent, s)
+			}
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(groups)) {
@@ -193,17 +201,17 @@ func (d *decision) regions(sites []Site) {
 		if len(g.silent) == 0 {
 			continue
 		}
-		share := float64(len(g.silent)) / float64(len(g.all))
+		share := float64(g.quiet) / float64(len(g.all))
 		since, blamed := d.prev.Regions[k]
 		_, name, _ := strings.Cut(k, "/")
-		if name != "" && len(g.silent) >= d.c.MinSites && (share >= d.c.MinShare || blamed && share >= d.c.EndShare) {
+		if name != "" && g.quiet >= d.c.MinSites && (share >= d.c.MinShare || blamed && share >= d.c.EndShare) {
 			if !blamed {
 				since = d.now
 			}
 			d.next.Regions[k] = since
 			s := g.silent[0]
 			d.fire(map[string]string{"alertname": AlertRegionDown, "tenant": s.ID.Tenant, "region": s.Region, "severity": "critical"},
-				fmt.Sprintf("%d of the %d sites of region %s are silent", len(g.silent), len(g.all), s.Region), "Their regional answers: the network of the region is to blame. The sites raise no alert each.")
+				fmt.Sprintf("%d of the %d sites of region %s are silent", g.quiet, len(g.all), s.Region), "Their regional answers: the network of the region is to blame. The sites raise no alert each.")
 			continue
 		}
 		for _, s := range g.silent {
@@ -231,8 +239,7 @@ func (d *decision) heard(s Site) bool {
 	return false
 }
 
-// silent tells whether a site has been silent for long enough, and whether that is
-// known: a regional that does not answer, or has only just begun to, knows nothing of
+// silent tells whether a site is silent, however shortly, and whether that is known: a regional that does not answer, or has only just begun to, knows nothing of
 // its sites.
 func (d *decision) silent(s Site) (silent, known bool) {
 	key := s.ID.String()
@@ -257,5 +264,5 @@ func (d *decision) silent(s Site) (silent, known bool) {
 		}
 	}
 	d.next.Silent[key] = since
-	return d.now.Sub(since) >= d.c.SiteFor, true
+	return true, true
 }

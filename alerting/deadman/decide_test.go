@@ -256,3 +256,27 @@ func BenchmarkDecide(b *testing.B) {
 		Decide(w.c, w.sites, views, w.state, w.now)
 	}
 }
+
+// A region's sites are missed one after the other, as their connections time out: the
+// first ones don't alert for themselves before the region does.
+func TestRegionWhoseSitesFallSilentOneByOne(t *testing.T) {
+	w := newWorld(40)
+	w.step(time.Minute)
+	for i := 0; i < 40; i += 2 {
+		w.on[fmt.Sprintf("s%d", i)] = ""
+		if i%8 == 0 {
+			if got := w.step(3 * time.Second); len(got) != 0 {
+				t.Fatalf("after %d sites: %v", i/2, got)
+			}
+		}
+	}
+	seen := map[string]bool{}
+	for range 20 {
+		for _, name := range w.step(3 * time.Second) {
+			seen[name] = true
+		}
+	}
+	if len(seen) != 1 {
+		t.Errorf("fired: %v, want the region and nothing else", slices.Collect(maps.Keys(seen)))
+	}
+}

@@ -76,7 +76,8 @@ func (f *forwarder) tenant(name string) (*tenantQueue, error) {
 	}
 	reg := prometheus.WrapRegistererWith(prometheus.Labels{"tenant": name}, f.env.Reg)
 	log := f.env.Log.With("tenant", name)
-	queue, err := spool.Open(spool.Options{Dir: filepath.Join(f.dir, name), MaxBytes: f.maxBytes, OnFull: spool.RefuseNew, Logger: log, Registerer: reg})
+	queue, err := spool.Open(spool.Options{Dir: filepath.Join(f.dir, name), MaxBytes: f.maxBytes, OnFull: spool.RefuseNew, Logger: log,
+		Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"spool": "forward"}, reg)})
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package regional
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -11,9 +12,12 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"muster.dev/muster/internal/app"
+	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/lifecycle"
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/remotewrite"
+	"muster.dev/muster/regional/logs/intake"
+	"muster.dev/muster/regional/logs/store"
 )
 
 // cortexStub is a receiver that refuses one tenant for its limits, as Cortex does.
@@ -97,4 +101,34 @@ func await(t *testing.T, what string, ok func() bool) {
 			t.Fatalf("never happened: %s", what)
 		}
 	}
+}
+
+// The queues of metrics and of logs are spools that tell the same figures in one
+// registry.
+func TestQueuesShareARegistry(t *testing.T) {
+	e := env()
+	f, err := newForwarder(e, t.TempDir(), "http://127.0.0.1:1", 16<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := intake.New(intake.Options{Name: "one", Dir: t.TempDir(), Sink: nothing{}, Limits: func(fleet.SiteID) intake.SiteLimits { return intake.SiteLimits{} }, Logger: e.Log, Registerer: e.Reg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	for _, tenant := range []string{"acme", "umbrella"} {
+		if _, err := f.tenant(tenant); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := e.Stack.Stop(5 * time.Second); err != nil {
+		t.Error(err)
+	}
+}
+
+// nothing takes all records.
+type nothing struct{}
+
+func (nothing) Write(_ context.Context, records []store.Record) (store.Result, error) {
+	return store.Result{Stored: len(records)}, nil
 }

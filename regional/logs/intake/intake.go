@@ -198,7 +198,8 @@ func New(o Options) (_ *Intake, err error) {
 	}
 	in.queue, err = spool.Open(spool.Options{
 		Dir: filepath.Join(o.Dir, "queue"), MaxBytes: o.QueueBytes, MaxAge: o.QueueAge, OnFull: spool.RefuseNew, SyncInterval: o.SyncInterval,
-		Logger: o.Logger, Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"spool": "logs"}, reg), Now: o.Now,
+		// The other spools of a regional have a tenant each; one metric, one set of labels.
+		Logger: o.Logger, Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"spool": "logs", "tenant": ""}, reg), Now: o.Now,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("log intake: %w", err)
