@@ -87,6 +87,8 @@ func checkSpec(a admission.Attributes) (field.ErrorList, error) {
 		return typed(a.GetObject(), validation.HealthPolicy)
 	case "AlertRules":
 		return typed(a.GetObject(), validation.AlertRules)
+	case "LogRules":
+		return typed(a.GetObject(), validation.LogRules)
 	case "AlertRoute":
 		return typed(a.GetObject(), validation.AlertRoute)
 	}

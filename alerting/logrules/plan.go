@@ -1,0 +1,252 @@
+package logrules
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"muster.dev/muster/control/api/logrule"
+	"muster.dev/muster/control/api/region"
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/logquery"
+)
+
+// RuleError is an object that can't be used; what it said before stays in effect.
+type RuleError struct {
+	Tenant, Name string
+	Err          error
+}
+
+func (e RuleError) Error() string { return fmt.Sprintf("log rules %s/%s: %v", e.Tenant, e.Name, e.Err) }
+func (e RuleError) Unwrap() error { return e.Err }
+
+// objectID is a LogRules object.
+type objectID struct{ tenant, name string }
+
+// plan is a rule, ready to be evaluated.
+type plan struct {
+	object   objectID
+	rule     v1alpha1.LogRule
+	selector labels.Selector
+	hash     string // of all that the rule says
+	// labelHash is of what an alert's labels come from.
+	labelHash string
+
+	keys      []logrule.Field // query_key
+	queries   []query
+	timeframe int64 // milliseconds, all below; a multiple of step
+	step      int64
+	delay     int64
+	hold      int64 // how long an alert fires after its match
+	realert   int64
+
+	height             float64 // spike
+	low, high          float64 // thresholds; NaN-free: see hasLow, hasHigh
+	hasLow, hasHigh    bool
+	blacklist          map[string]bool // or whitelist
+	fromInventory      bool            // every site has a window, heard of or not
+	perValue           bool            // the last value of a group's key is not of query_key
+	forgetAfter, terms int64
+}
+
+// query is one question to the Source.
+type query struct {
+	text, metric string
+	by           []string
+}
+
+const defaultStep = 10 * time.Second
+
+// forgetAfter is how long a value of query_key is known that no line comes for.
+const forgetAfter = 7 * 24 * time.Hour
+
+func compile(tenant string, set region.LogRuleSet) ([]*plan, error) {
+	if errs := logrule.Check(set.Spec); len(errs) > 0 {
+		return nil, errs.ToAggregate()
+	}
+	selector, err := metav1.LabelSelectorAsSelector(&set.Spec.SiteSelector)
+	if err != nil {
+		return nil, fmt.Errorf("siteSelector: %w", err)
+	}
+	var plans []*plan
+	for _, r := range set.Spec.Rules {
+		p := &plan{object: objectID{tenant, set.Name}, rule: r, selector: selector}
+		if err := p.prepare(); err != nil {
+			return nil, fmt.Errorf("rule %s: %w", r.Name, err)
+		}
+		plans = append(plans, p)
+	}
+	return plans, nil
+}
+
+func (p *plan) prepare() error {
+	r := p.rule
+	var err error
+	if p.hash, err = hashOf(r); err != nil {
+		return err
+	}
+	if p.labelHash, err = hashOf([]any{r.Name, r.Labels, logrule.Severity(r), r.QueryKey}); err != nil {
+		return err
+	}
+	by := []string{logquery.FieldSite}
+	for _, name := range r.QueryKey {
+		f, err := logrule.ParseField(name)
+		if err != nil {
+			return err
+		}
+		p.keys, by = append(p.keys, f), append(by, f.Name)
+	}
+	p.realert = logrule.Realert(r).Milliseconds()
+	p.hold = max(p.realert, minute)
+	p.delay = millis(r.QueryDelay)
+	p.step, p.timeframe = steps(millis(r.Timeframe))
+	p.forgetAfter = forgetAfter.Milliseconds()
+	if err := p.numbers(); err != nil {
+		return err
+	}
+	return p.plan(by)
+}
+
+func (p *plan) plan(by []string) error {
+	r := p.rule
+	ask := func(text, metric, field string) error {
+		q := query{text: text, metric: metric, by: by[:len(by):len(by)]}
+		if field != "" {
+			f, err := logrule.ParseField(field)
+			if err != nil {
+				return err
+			}
+			q.by, p.perValue = append(q.by, f.Name), true
+		}
+		p.queries = append(p.queries, q)
+		return nil
+	}
+	noKey := len(p.keys) == 0
+	switch r.Type {
+	case logrule.Blacklist, logrule.Whitelist, logrule.Change:
+		p.blacklist = map[string]bool{}
+		for _, v := range append(r.Blacklist, r.Whitelist...) {
+			p.blacklist[v] = true
+		}
+		return ask(r.Filter, "", r.CompareKey)
+	case logrule.NewTerm:
+		p.terms = logrule.TermsWindow(r).Milliseconds()
+		for _, f := range r.Fields {
+			if err := ask(r.Filter, "", f); err != nil {
+				return err
+			}
+		}
+		return nil
+	case logrule.Cardinality:
+		p.fromInventory = noKey && p.hasLow
+		return ask(r.Filter, "", r.CardinalityField)
+	case logrule.MetricAggregation:
+		p.fromInventory = noKey && (r.MetricAggType == "sum" || r.MetricAggType == "value_count" || r.MetricAggType == "cardinality")
+		return p.planMetric(ask)
+	case logrule.PercentageMatch:
+		if err := ask(r.Filter, "", ""); err != nil {
+			return err
+		}
+		return ask(logrule.Bucket(r), "", "")
+	case logrule.Flatline, logrule.Spike:
+		p.fromInventory = noKey
+	}
+	return ask(r.Filter, "", "")
+}
+
+func (p *plan) planMetric(ask func(text, metric, field string) error) error {
+	r := p.rule
+	switch r.MetricAggType {
+	case "cardinality":
+		return ask(r.Filter, "", r.MetricAggKey)
+	case "value_count":
+		exists := "_exists_:\"" + r.MetricAggKey + "\""
+		if r.Filter != "" {
+			exists = "(" + r.Filter + ") AND " + exists
+		}
+		if _, err := logquery.Parse(exists, logquery.LogFields(), time.Unix(0, 0)); err != nil {
+			return fmt.Errorf("metric_agg_key: %w", err)
+		}
+		return ask(exists, "", "")
+	}
+	return ask(r.Filter, r.MetricAggKey, "")
+}
+
+func (p *plan) numbers() error {
+	r := p.rule
+	parse := func(s string, to *float64, has *bool) error {
+		if s == "" {
+			return nil
+		}
+		f, err := strconv.ParseFloat(s, 64)
+		if has != nil {
+			*has = true
+		}
+		*to = f
+		return err
+	}
+	for _, n := range []struct {
+		s   string
+		to  *float64
+		has *bool
+	}{{r.SpikeHeight, &p.height, nil}, {r.MinThreshold, &p.low, &p.hasLow}, {r.MaxThreshold, &p.high, &p.hasHigh},
+		{r.MinPercentage, &p.low, &p.hasLow}, {r.MaxPercentage, &p.high, &p.hasHigh}} {
+		if err := parse(n.s, n.to, n.has); err != nil {
+			return err
+		}
+	}
+	if r.MinCardinality != nil {
+		p.low, p.hasLow = float64(*r.MinCardinality), true
+	}
+	if r.MaxCardinality != nil {
+		p.high, p.hasHigh = float64(*r.MaxCardinality), true
+	}
+	return nil
+}
+
+func millis(d *metav1.Duration) int64 {
+	if d == nil {
+		return 0
+	}
+	return d.Milliseconds()
+}
+
+// steps returns the step for a timeframe, and the timeframe in whole steps. The step
+// is the longest of whole seconds of which 20 to 60 make the timeframe exactly. For a
+// timeframe that no such step divides, it is a twentieth, rounded up, and 20 of it are the
+// timeframe: 20 seconds more at the most. Under 20 s the step is a second.
+func steps(timeframe int64) (step, rounded int64) {
+	const second = 1000
+	if timeframe == 0 {
+		return defaultStep.Milliseconds(), 0
+	}
+	seconds := timeframe / second
+	if seconds <= 20 {
+		return second, timeframe
+	}
+	for n := int64(20); n <= 60; n++ {
+		if seconds%n == 0 {
+			return seconds / n * second, timeframe
+		}
+	}
+	step = (seconds + 19) / 20 * second
+	return step, 20 * step
+}
+
+func hashOf(v any) (string, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return "", err
+	}
+	h := sha256.Sum256(b)
+	return hex.EncodeToString(h[:12]), nil
+}
+
+// selects tells whether the rule looks at a site.
+func (p *plan) selects(s Site) bool { return p.selector.Matches(labels.Set(s.Labels)) }

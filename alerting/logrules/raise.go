@@ -1,0 +1,253 @@
+package logrules
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"muster.dev/muster/control/api/logrule"
+	"muster.dev/muster/control/api/region"
+	"muster.dev/muster/internal/fleet"
+)
+
+// outbox turns events into alerts, with realert and aggregation, in the rule's state.
+type outbox struct {
+	p        *plan
+	st       *state
+	sites    map[string]Site
+	limits   limits
+	now      int64 // by the own clock: alerts fire from when they were found out
+	external string
+	changed  bool
+	raised   int
+}
+
+// take works through the events of a round. to is how far the round saw.
+func (o *outbox) take(events []event, to int64) {
+	slices.SortStableFunc(events, func(a, b event) int {
+		return cmp.Or(cmp.Compare(a.seen, b.seen), cmp.Compare(a.key, b.key), cmp.Compare(a.at, b.at))
+	})
+	for _, e := range events {
+		o.due(e.seen)
+		switch e.kind {
+		case ended:
+			if a := o.st.Active[e.key]; a != nil && a.Lasting {
+				o.st.end(e.key, e.at)
+				o.changed = true
+			}
+		case holds:
+			if o.st.Silenced[e.key] <= e.seen {
+				o.raise(e)
+			}
+		case matched:
+			o.matched(e)
+		}
+	}
+	o.due(to)
+	for k, until := range o.st.Silenced {
+		if until <= to {
+			delete(o.st.Silenced, k)
+			o.changed = true
+		}
+	}
+}
+
+func (o *outbox) matched(e event) {
+	if o.st.Silenced[e.key] > e.seen {
+		return
+	}
+	wait := millis(o.p.rule.Aggregation)
+	if wait == 0 {
+		o.raise(e)
+		return
+	}
+	o.changed = true
+	c := o.st.Collecting[e.key]
+	if c == nil {
+		if len(o.st.Collecting) >= o.limits.keys {
+			o.st.Cut++
+			return
+		}
+		c = &collected{Until: e.seen + wait, At: e.at}
+		o.st.Collecting[e.key] = c
+	}
+	c.Count++
+	c.At, c.Value, c.Message, c.Summary = min(c.At, e.at), e.value, clip(e.message), e.summary
+}
+
+// due raises what aggregation has collected for long enough.
+func (o *outbox) due(to int64) {
+	var keys []string
+	for k, c := range o.st.Collecting {
+		if c.Until <= to {
+			keys = append(keys, k)
+		}
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		c := o.st.Collecting[k]
+		delete(o.st.Collecting, k)
+		what := "matches"
+		if c.Count == 1 {
+			what = "match"
+		}
+		o.raise(event{kind: matched, key: k, at: c.At, seen: c.Until, value: float64(c.Count), message: c.Message,
+			summary: fmt.Sprintf("%d %s within %s, the last: %s", c.Count, what, ms(millis(o.p.rule.Aggregation)), c.Summary)})
+	}
+}
+
+// raise puts an alert into the outbox, or lets one fire on that still does.
+func (o *outbox) raise(e event) {
+	site, ok := o.sites[siteOf(e.key)]
+	if !ok {
+		return
+	}
+	lasting := e.kind == holds
+	a := o.st.Active[e.key]
+	if a != nil && !lasting && a.Lasting {
+		return // it fires anyway
+	}
+	if a != nil && !a.Lasting && a.Until < e.seen {
+		o.st.end(e.key, a.Until) // over, and not cleared away yet
+		a = nil
+	}
+	if a == nil {
+		if len(o.st.Active) >= max(o.limits.keys, len(o.sites)) {
+			o.st.Cut++
+			return
+		}
+		a = &active{Site: site.Name, Labels: o.p.labels(site, e.key), StartsAt: e.at}
+		o.st.Active[e.key] = a
+		o.raised++
+	}
+	a.Lasting, a.Until, a.sent = lasting, 0, 0
+	if !lasting {
+		a.Until = max(o.now, e.seen) + o.p.hold
+	}
+	a.Annotations = o.p.annotations(a.Labels, e)
+	o.changed = true
+	if o.p.realert > 0 {
+		o.st.Silenced[e.key] = e.seen + o.p.realert
+	}
+}
+
+// left ends the alerts of sites that the rule looks at no more, and forgets them.
+func (o *outbox) left() {
+	gone := func(key string) bool {
+		_, ok := o.sites[siteOf(key)]
+		return !ok
+	}
+	for _, k := range slices.Sorted(maps.Keys(o.st.Active)) {
+		if gone(k) {
+			o.st.end(k, o.now)
+			o.changed = true
+		}
+	}
+	n := len(o.st.Keys) + len(o.st.Silenced) + len(o.st.Collecting) + len(o.st.Pending)
+	maps.DeleteFunc(o.st.Keys, func(k string, _ *window) bool { return gone(k) })
+	maps.DeleteFunc(o.st.Silenced, func(k string, _ int64) bool { return gone(k) })
+	maps.DeleteFunc(o.st.Collecting, func(k string, _ *collected) bool { return gone(k) })
+	o.st.Pending = slices.DeleteFunc(o.st.Pending, func(p pending) bool { return gone(p.Key) })
+	o.changed = o.changed || n != len(o.st.Keys)+len(o.st.Silenced)+len(o.st.Collecting)+len(o.st.Pending)
+}
+
+// labels of an alert. Muster's own win over all others.
+func (p *plan) labels(s Site, key string) map[string]string {
+	out := maps.Clone(p.rule.Labels)
+	if out == nil {
+		out = map[string]string{}
+	}
+	set := func(name, value string) {
+		delete(out, name)
+		if value != "" {
+			out[name] = value
+		}
+	}
+	for i, v := range strings.Split(key, keySep)[1:] {
+		if i < len(p.keys) {
+			set(p.keys[i].Label, v)
+		}
+	}
+	set(logrule.LabelName, p.rule.Name)
+	set(fleet.SeriesTenant, s.Tenant)
+	set(fleet.SeriesSite, s.Name)
+	set(fleet.SeriesRegion, s.Region)
+	set(logrule.LabelVirtualSites, region.VirtualSitesLabel(s.VirtualSites))
+	set(logrule.LabelSeverity, logrule.Severity(p.rule))
+	return out
+}
+
+// annotations are the rule's, filled in, and a summary where the rule has none.
+func (p *plan) annotations(labels map[string]string, e event) map[string]string {
+	out := map[string]string{"summary": e.summary}
+	for k, v := range p.rule.Annotations {
+		out[k] = logrule.Expand(v, labels, e.value, e.message, time.UnixMilli(e.seen))
+	}
+	return out
+}
+
+// Times of sending, in milliseconds: an alert is sent again so often that an
+// Alertmanager that restarted knows it soon, and one that lasts resolves by itself when
+// nobody sends it any more.
+const (
+	resend     = minute
+	lastingFor = 5 * minute
+)
+
+// toSend lists what the Sink has to be given now; taken is called when it took it.
+func (o *outbox) toSend() (alerts []Alert, taken func()) {
+	var sent []*active
+	add := func(a *active, ends int64) {
+		alerts = append(alerts, Alert{Labels: a.Labels, Annotations: a.Annotations, StartsAt: time.UnixMilli(a.StartsAt).UTC(),
+			EndsAt: time.UnixMilli(ends).UTC(), GeneratorURL: o.link(a)})
+		sent = append(sent, a)
+	}
+	for _, k := range slices.Sorted(maps.Keys(o.st.Active)) {
+		a := o.st.Active[k]
+		switch {
+		case !a.Lasting && a.Taken && a.Until <= o.now:
+			delete(o.st.Active, k)
+			o.changed = true
+		case a.Taken && a.sent > 0 && o.now-a.sent < resend:
+		case a.Lasting:
+			add(a, o.now+lastingFor)
+		default:
+			if !a.Taken { // it waited for the Sink: it fires from now on
+				a.Until = max(a.Until, o.now+minute)
+			}
+			add(a, a.Until)
+		}
+	}
+	for _, a := range o.st.Ended {
+		if !a.Taken { // somebody wants to know that it was
+			a.Until = max(a.Until, o.now+minute)
+		}
+		add(a, a.Until)
+	}
+	ends := o.st.Ended
+	return alerts, func() {
+		for _, a := range sent {
+			a.sent = o.now
+			o.changed = o.changed || !a.Taken
+			a.Taken = true
+		}
+		if len(ends) > 0 {
+			o.st.Ended, o.changed = nil, true
+		}
+	}
+}
+
+func (o *outbox) link(a *active) string {
+	if o.external == "" {
+		return ""
+	}
+	q := url.Values{"tenant": {a.Labels[fleet.SeriesTenant]}, "site": {a.Labels[fleet.SeriesSite]}}
+	if o.p != nil && o.p.rule.Filter != "" {
+		q.Set("query", o.p.rule.Filter)
+	}
+	return strings.TrimSuffix(o.external, "/") + "/logs?" + q.Encode()
+}

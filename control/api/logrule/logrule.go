@@ -1,0 +1,442 @@
+// Package logrule reads the LogRules object: it says what is wrong with it, and what
+// a rule means where it leaves something out. It is pure. The admission plugin asks it
+// before an object is let in, and alerting/logrules asks again before it evaluates
+// one.
+package logrule
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/model"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/logquery"
+)
+
+// Types of a rule.
+const (
+	Any               = "any"
+	Frequency         = "frequency"
+	Spike             = "spike"
+	Flatline          = "flatline"
+	Blacklist         = "blacklist"
+	Whitelist         = "whitelist"
+	Change            = "change"
+	NewTerm           = "new_term"
+	Cardinality       = "cardinality"
+	MetricAggregation = "metric_aggregation"
+	PercentageMatch   = "percentage_match"
+)
+
+// Types are all of them.
+var types = []string{Any, Frequency, Spike, Flatline, Blacklist, Whitelist, Change, NewTerm, Cardinality, MetricAggregation, PercentageMatch}
+
+// Defaults and bounds.
+const (
+	DefaultSeverity    = "warning"
+	DefaultRealert     = time.Minute
+	DefaultTermsWindow = 720 * time.Hour
+
+	MaxTimeframe   = 24 * time.Hour
+	MaxTermsWindow = 720 * time.Hour
+	MaxRealert     = 7 * 24 * time.Hour
+	MaxQueryDelay  = time.Hour
+	MaxAggregation = 24 * time.Hour
+)
+
+// Labels that every alert of a log rule carries besides tenant, site and region.
+const (
+	LabelName         = "alertname"
+	LabelVirtualSites = "virtual_sites"
+	LabelSeverity     = "severity"
+)
+
+// reserved can't be set by a rule, nor be the name that a field of query_key gets.
+var reserved = []string{LabelName, fleet.SeriesTenant, fleet.SeriesSite, fleet.SeriesRegion, LabelVirtualSites, LabelSeverity}
+
+// Realert of a rule, with the default.
+func Realert(r v1alpha1.LogRule) time.Duration { return or(r.Realert, DefaultRealert) }
+
+// TermsWindow of a rule, with the default.
+func TermsWindow(r v1alpha1.LogRule) time.Duration { return or(r.TermsWindowSize, DefaultTermsWindow) }
+
+// Severity of a rule, with the default.
+func Severity(r v1alpha1.LogRule) string {
+	if r.Severity == "" {
+		return DefaultSeverity
+	}
+	return r.Severity
+}
+
+func or(d *metav1.Duration, otherwise time.Duration) time.Duration {
+	if d == nil {
+		return otherwise
+	}
+	return d.Duration
+}
+
+// Field is a field of a line that lines can be grouped by.
+type Field struct {
+	// Name as the stores know it; the one of a line's label is labels.KEY.
+	Name string
+	// Label is its name as a label of an alert: the name as the user wrote it, without
+	// the labels. of a line's label, every character other than a letter, a digit and _ made
+	// a _, and a _ before a leading digit.
+	Label string
+}
+
+// ParseField finds the field of a name that a rule gives.
+func ParseField(name string) (Field, error) {
+	fields := logquery.LogFields()
+	if key, ok := strings.CutPrefix(name, logquery.FieldLabels+"."); ok && key != "" {
+		return Field{name, LabelOf(key)}, nil
+	}
+	f, ok := fields[name]
+	switch {
+	case name == "":
+		return Field{}, fmt.Errorf("a field is wanted, such as pod or labels.app")
+	case !ok:
+		return Field{}, fmt.Errorf("there is no such field; the fields are %s", strings.Join(groupable(fields), ", "))
+	case f.Kind == logquery.Labels:
+		return Field{}, fmt.Errorf("which label? Write labels.KEY")
+	case f.Kind == logquery.Text || f.Kind == logquery.Time || f.Name == logquery.FieldID:
+		return Field{}, fmt.Errorf("lines can't be grouped by this field; the fields are %s", strings.Join(groupable(fields), ", "))
+	}
+	return Field{f.Name, LabelOf(name)}, nil
+}
+
+func groupable(fields logquery.Fields) []string {
+	var out []string
+	for _, n := range slices.Sorted(maps.Keys(fields)) {
+		switch f := fields[n]; {
+		case f.Kind == logquery.Labels:
+			out = append(out, n+".KEY")
+		case n != "" && f.Kind != logquery.Text && f.Kind != logquery.Time && f.Name != logquery.FieldID:
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// LabelOf makes a name that is valid for a label; see Field.Label.
+func LabelOf(name string) string {
+	out := strings.Map(func(r rune) rune {
+		if r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, name)
+	if out != "" && out[0] >= '0' && out[0] <= '9' {
+		out = "_" + out
+	}
+	return out
+}
+
+// Bucket returns the query of percentage_match's second number: the lines that
+// the filter finds and match_bucket_filter too.
+func Bucket(r v1alpha1.LogRule) string {
+	if strings.TrimSpace(r.Filter) == "" {
+		return r.MatchBucketFilter
+	}
+	return "(" + r.Filter + ") AND (" + r.MatchBucketFilter + ")"
+}
+
+// Check says what is wrong with the rules.
+func Check(spec v1alpha1.LogRulesSpec) field.ErrorList {
+	var errs field.ErrorList
+	at := field.NewPath("spec")
+	if _, err := metav1.LabelSelectorAsSelector(&spec.SiteSelector); err != nil {
+		errs = append(errs, field.Invalid(at.Child("siteSelector"), metav1.FormatLabelSelector(&spec.SiteSelector), err.Error()))
+	}
+	names := map[string]bool{}
+	for i, r := range spec.Rules {
+		at := at.Child("rules").Index(i)
+		if names[r.Name] {
+			errs = append(errs, field.Duplicate(at.Child("name"), r.Name))
+		}
+		names[r.Name] = true
+		c := &checker{at: at, r: r}
+		c.rule()
+		errs = append(errs, c.errs...)
+	}
+	return errs
+}
+
+type checker struct {
+	at   *field.Path
+	r    v1alpha1.LogRule
+	errs field.ErrorList
+}
+
+func (c *checker) invalid(name string, value any, format string, args ...any) {
+	c.errs = append(c.errs, field.Invalid(c.at.Child(name), value, fmt.Sprintf(format, args...)))
+}
+
+func (c *checker) rule() {
+	if !model.LabelName(c.r.Name).IsValidLegacy() {
+		c.invalid("name", c.r.Name, "letters, digits and _ only, no digit first")
+	}
+	if !slices.Contains(types, c.r.Type) {
+		c.invalid("type", c.r.Type, "want one of %s", strings.Join(types, ", "))
+		return
+	}
+	if !slices.Contains([]string{"critical", "warning", "info"}, Severity(c.r)) {
+		c.invalid("severity", c.r.Severity, "want critical, warning or info")
+	}
+	c.knownAndNeeded()
+	c.filters()
+	c.durations()
+	c.fields()
+	c.labels()
+	c.numbers()
+	c.lists()
+}
+
+// option is a field that only some types know.
+type option struct {
+	name   string
+	set    bool
+	knows  []string
+	needed []string
+}
+
+func (c *checker) options() []option {
+	r := c.r
+	one := func(name string, set bool, of string, needed bool) option {
+		o := option{name: name, set: set, knows: []string{of}}
+		if needed {
+			o.needed = o.knows
+		}
+		return o
+	}
+	windows := []string{Frequency, Spike, Flatline, Cardinality, MetricAggregation, PercentageMatch}
+	compare := []string{Blacklist, Whitelist, Change}
+	lasting := slices.DeleteFunc(slices.Clone(types), func(t string) bool { return t == Flatline })
+	return []option{
+		{"aggregation", r.Aggregation != nil, lasting, nil},
+		{"timeframe", r.Timeframe != nil, append(slices.Clone(windows), Change), windows},
+		one("num_events", r.NumEvents != 0, Frequency, true),
+		one("threshold", r.Threshold != 0, Flatline, true),
+		one("spike_height", r.SpikeHeight != "", Spike, true),
+		one("spike_type", r.SpikeType != "", Spike, true),
+		one("threshold_ref", r.ThresholdRef != 0, Spike, false),
+		one("threshold_cur", r.ThresholdCur != 0, Spike, false),
+		{"compare_key", r.CompareKey != "", compare, compare},
+		one("blacklist", len(r.Blacklist) > 0, Blacklist, true),
+		one("whitelist", len(r.Whitelist) > 0, Whitelist, true),
+		{"ignore_null", r.IgnoreNull, []string{Whitelist, Change}, nil},
+		one("fields", len(r.Fields) > 0, NewTerm, true),
+		one("terms_window_size", r.TermsWindowSize != nil, NewTerm, false),
+		one("cardinality_field", r.CardinalityField != "", Cardinality, true),
+		one("max_cardinality", r.MaxCardinality != nil, Cardinality, false),
+		one("min_cardinality", r.MinCardinality != nil, Cardinality, false),
+		one("metric_agg_key", r.MetricAggKey != "", MetricAggregation, true),
+		one("metric_agg_type", r.MetricAggType != "", MetricAggregation, true),
+		one("max_threshold", r.MaxThreshold != "", MetricAggregation, false),
+		one("min_threshold", r.MinThreshold != "", MetricAggregation, false),
+		one("match_bucket_filter", r.MatchBucketFilter != "", PercentageMatch, true),
+		one("min_percentage", r.MinPercentage != "", PercentageMatch, false),
+		one("max_percentage", r.MaxPercentage != "", PercentageMatch, false),
+		one("min_denominator", r.MinDenominator != 0, PercentageMatch, false),
+	}
+}
+
+func (c *checker) knownAndNeeded() {
+	for _, o := range c.options() {
+		if o.set && !slices.Contains(o.knows, c.r.Type) {
+			c.errs = append(c.errs, field.Forbidden(c.at.Child(o.name), fmt.Sprintf("type %s does not know it, only %s do; remove it", c.r.Type, strings.Join(o.knows, ", "))))
+		}
+		if !o.set && slices.Contains(o.needed, c.r.Type) {
+			c.errs = append(c.errs, field.Required(c.at.Child(o.name), "type "+c.r.Type+" needs it"))
+		}
+	}
+	pair := func(of, a, b string, set bool) {
+		if c.r.Type == of && !set {
+			c.errs = append(c.errs, field.Required(c.at.Child(a), fmt.Sprintf("type %s needs it or %s, or both", of, b)))
+		}
+	}
+	pair(Cardinality, "max_cardinality", "min_cardinality", c.r.MaxCardinality != nil || c.r.MinCardinality != nil)
+	pair(MetricAggregation, "max_threshold", "min_threshold", c.r.MaxThreshold != "" || c.r.MinThreshold != "")
+	pair(PercentageMatch, "min_percentage", "max_percentage", c.r.MinPercentage != "" || c.r.MaxPercentage != "")
+}
+
+func (c *checker) filters() {
+	ok := true
+	parse := func(name, text, query string) {
+		if _, err := logquery.Parse(query, logquery.LogFields(), time.Unix(0, 0)); err != nil {
+			c.invalid(name, text, "%s", err)
+			ok = false
+		}
+	}
+	parse("filter", c.r.Filter, c.r.Filter)
+	if c.r.MatchBucketFilter != "" {
+		if parse("match_bucket_filter", c.r.MatchBucketFilter, c.r.MatchBucketFilter); ok {
+			parse("match_bucket_filter", c.r.MatchBucketFilter, Bucket(c.r))
+		}
+	}
+}
+
+func (c *checker) durations() {
+	check := func(name string, d *metav1.Duration, least, most time.Duration) {
+		if d == nil {
+			return
+		}
+		if d.Duration < least || d.Duration > most {
+			c.invalid(name, d.Duration.String(), "want %s to %s", least, most)
+		} else if d.Duration%time.Second != 0 {
+			c.invalid(name, d.Duration.String(), "want whole seconds")
+		}
+	}
+	check("realert", c.r.Realert, 0, MaxRealert)
+	check("query_delay", c.r.QueryDelay, 0, MaxQueryDelay)
+	check("aggregation", c.r.Aggregation, time.Second, MaxAggregation)
+	check("timeframe", c.r.Timeframe, time.Second, MaxTimeframe)
+	check("terms_window_size", c.r.TermsWindowSize, time.Minute, MaxTermsWindow)
+}
+
+func (c *checker) fields() {
+	seen, byLabel := map[string]string{}, map[string]string{}
+	for i, name := range c.r.QueryKey {
+		at := c.at.Child("query_key").Index(i)
+		f, err := ParseField(name)
+		if err != nil {
+			c.errs = append(c.errs, field.Invalid(at, name, err.Error()))
+			continue
+		}
+		_, ofRule := c.r.Labels[f.Label]
+		switch other, twice := seen[f.Name]; {
+		case twice:
+			c.errs = append(c.errs, field.Invalid(at, name, fmt.Sprintf("the same field as %s; remove one", other)))
+		case slices.Contains(reserved, f.Label):
+			c.errs = append(c.errs, field.Invalid(at, name, fmt.Sprintf("becomes the label %s, which every alert has already; remove it", f.Label)))
+		case byLabel[f.Label] != "":
+			c.errs = append(c.errs, field.Invalid(at, name, fmt.Sprintf("becomes the label %s, as %s does; remove one", f.Label, byLabel[f.Label])))
+		case ofRule:
+			c.errs = append(c.errs, field.Invalid(at, name, fmt.Sprintf("becomes the label %s, which labels sets too; remove one", f.Label)))
+		}
+		seen[f.Name], byLabel[f.Label] = name, name
+	}
+	one := func(at *field.Path, name string) {
+		if name == "" {
+			return
+		}
+		if _, err := ParseField(name); err != nil {
+			c.errs = append(c.errs, field.Invalid(at, name, err.Error()))
+		}
+	}
+	one(c.at.Child("compare_key"), c.r.CompareKey)
+	one(c.at.Child("cardinality_field"), c.r.CardinalityField)
+	one(c.at.Child("metric_agg_key"), c.r.MetricAggKey)
+	for i, name := range c.r.Fields {
+		at := c.at.Child("fields").Index(i)
+		if name == "" {
+			c.errs = append(c.errs, field.Required(at, "a field is wanted"))
+		}
+		if slices.Contains(c.r.Fields[:i], name) {
+			c.errs = append(c.errs, field.Duplicate(at, name))
+		}
+		one(at, name)
+	}
+	if slices.Contains([]string{"min", "max", "avg", "sum"}, c.r.MetricAggType) && c.r.MetricAggKey != "" && !strings.HasPrefix(c.r.MetricAggKey, logquery.FieldLabels+".") {
+		c.invalid("metric_agg_key", c.r.MetricAggKey, "only labels hold numbers: want labels.KEY, or metric_agg_type cardinality or value_count")
+	}
+}
+
+func (c *checker) labels() {
+	for _, name := range slices.Sorted(maps.Keys(c.r.Labels)) {
+		at := c.at.Child("labels").Key(name)
+		switch {
+		case slices.Contains(reserved, name):
+			c.errs = append(c.errs, field.Forbidden(at, "Muster sets this label; remove it"))
+		case !model.LabelName(name).IsValidLegacy() || strings.HasPrefix(name, "__"):
+			c.errs = append(c.errs, field.Invalid(at, name, "not the name of a label: letters, digits and _ only, no digit and no __ first"))
+		case !model.LabelValue(c.r.Labels[name]).IsValid():
+			c.errs = append(c.errs, field.Invalid(at, c.r.Labels[name], "not valid UTF-8"))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.r.Annotations)) {
+		at := c.at.Child("annotations").Key(name)
+		if !model.LabelName(name).IsValidLegacy() {
+			c.errs = append(c.errs, field.Invalid(at, name, "not the name of an annotation: letters, digits and _ only, no digit first"))
+		}
+		if err := CheckTemplate(c.r.Annotations[name]); err != nil {
+			c.errs = append(c.errs, field.Invalid(at, c.r.Annotations[name], err.Error()))
+		}
+	}
+}
+
+func (c *checker) numbers() {
+	parse := func(name, s string, least, most float64) float64 {
+		if s == "" {
+			return math.NaN()
+		}
+		f, err := strconv.ParseFloat(s, 64)
+		if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
+			c.invalid(name, s, "want a number")
+			return math.NaN()
+		}
+		if f < least || f > most {
+			c.invalid(name, s, "want %v to %v", least, most)
+			return math.NaN()
+		}
+		return f
+	}
+	if f := parse("spike_height", c.r.SpikeHeight, 0, 1e9); f <= 1 {
+		c.invalid("spike_height", c.r.SpikeHeight, "want more than 1: it is how many times as many, or as few")
+	}
+	if c.r.SpikeType != "" && !slices.Contains([]string{"up", "down", "both"}, c.r.SpikeType) {
+		c.invalid("spike_type", c.r.SpikeType, "want up, down or both")
+	}
+	if c.r.MetricAggType != "" && !slices.Contains([]string{"min", "max", "avg", "sum", "cardinality", "value_count"}, c.r.MetricAggType) {
+		c.invalid("metric_agg_type", c.r.MetricAggType, "want min, max, avg, sum, cardinality or value_count")
+	}
+	ordered := func(name string, least, most float64) {
+		if least > most {
+			c.errs = append(c.errs, field.Forbidden(c.at.Child(name), "the minimum is more than the maximum: every value would alert"))
+		}
+	}
+	ordered("min_threshold", parse("min_threshold", c.r.MinThreshold, -1e300, 1e300), parse("max_threshold", c.r.MaxThreshold, -1e300, 1e300))
+	ordered("min_percentage", parse("min_percentage", c.r.MinPercentage, 0, 100), parse("max_percentage", c.r.MaxPercentage, 0, 100))
+	if lo, hi := c.r.MinCardinality, c.r.MaxCardinality; lo != nil && hi != nil {
+		ordered("min_cardinality", float64(*lo), float64(*hi))
+	}
+	for _, n := range []struct {
+		name  string
+		v     int64
+		least int64
+	}{{"num_events", c.r.NumEvents, 0}, {"threshold", c.r.Threshold, 0}, {"threshold_ref", c.r.ThresholdRef, 0}, {"threshold_cur", c.r.ThresholdCur, 0},
+		{"min_denominator", c.r.MinDenominator, 0}, {"max_cardinality", deref(c.r.MaxCardinality, 0), 0}, {"min_cardinality", deref(c.r.MinCardinality, 1), 1}} {
+		if n.v < n.least {
+			c.invalid(n.name, n.v, "want at least %d", n.least)
+		}
+	}
+}
+
+func deref(p *int64, otherwise int64) int64 {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}
+
+func (c *checker) lists() {
+	for name, list := range map[string][]string{"blacklist": c.r.Blacklist, "whitelist": c.r.Whitelist} {
+		for i, v := range list {
+			switch {
+			case v == "":
+				c.errs = append(c.errs, field.Invalid(c.at.Child(name).Index(i), v, "empty: a line without compare_key is told by ignore_null"))
+			case strings.HasPrefix(v, "!file"):
+				c.errs = append(c.errs, field.Invalid(c.at.Child(name).Index(i), v, "files of the server can't be read; write the values here"))
+			}
+		}
+	}
+}
