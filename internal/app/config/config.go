@@ -172,6 +172,14 @@ type Console struct {
 	KeyFile   string `yaml:"keyFile"`
 }
 
+// URL under which browsers on this machine reach the console.
+func (c Console) URL() string {
+	if c.CertFile != "" {
+		return "https://" + c.Listen
+	}
+	return "http://" + c.Listen
+}
+
 // DefaultRegional is a regional with every default but its name and ports, which
 // count up from the first: 7443 and 9091, 7444 and 9092, …
 func DefaultRegional(name string, index int) Regional {

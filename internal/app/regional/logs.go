@@ -26,13 +26,14 @@ import (
 )
 
 // openLogStore opens the region's Elasticsearch, or the embedded store.
-func openLogStore(env *app.Env, dir string, l config.Logs) (store.Store, error) {
+func openLogStore(env *app.Env, dir string, r config.Regional) (store.Store, error) {
+	l := r.Logs
 	log := env.Log.With("part", "log store")
 	es := l.Elasticsearch
 	if len(es.URLs) == 0 {
 		return embedded.Open(embedded.Options{Dir: dir, Retention: l.Retention.D(), MaxBytes: l.MaxBytes, Logger: log, Registerer: env.Reg})
 	}
-	o := elastic.Options{URLs: es.URLs, Username: es.Username, Prefix: es.Prefix, Replicas: es.Replicas, Shards: es.Shards, Clusters: es.RemoteClusters,
+	o := elastic.Options{URLs: es.URLs, Username: es.Username, Prefix: es.Prefix, Replicas: es.Replicas, Shards: es.Shards, Clusters: es.RemoteClusters, Writer: r.Name,
 		Retention: l.Retention.D(), Logger: log, Registerer: env.Reg}
 	for _, f := range []struct {
 		field, file string
@@ -61,14 +62,17 @@ func openLogStore(env *app.Env, dir string, l config.Logs) (store.Store, error) 
 	return elastic.Open(o)
 }
 
-// startLogs starts the intake before the store, and the queries to it. The handler is
-// for the gateway.
-func startLogs(env *app.Env, dir string, r config.Regional, files *identity.Files, own *holdings, up *relay.Relay) (http.Handler, error) {
-	st, err := openLogStore(env, filepath.Join(dir, "logs", "store"), r.Logs)
+// startLogs starts the intake before the store, the queries to it and the rules over
+// it. The handler is for the gateway.
+func startLogs(env *app.Env, c config.Config, dir string, r config.Regional, files *identity.Files, own *holdings, up *relay.Relay) (http.Handler, error) {
+	st, err := openLogStore(env, filepath.Join(dir, "logs", "store"), r)
 	if err != nil {
 		return nil, fmt.Errorf("log store: %w", err)
 	}
 	env.Stack.OnStop("log store", func(context.Context) error { return st.Close() })
+	if err := startLogRules(env, c, r, st, own); err != nil {
+		return nil, err
+	}
 	in, err := intake.New(intake.Options{
 		Name: r.Name, Dir: filepath.Join(dir, "logs"), Listen: r.Logs.ForwardListen, TLS: files.ServerConfig(tls.RequireAndVerifyClientCert),
 		Denied: up.Denied, Limits: own.inv.logLimits, QueueBytes: r.Logs.QueueBytes, Sink: st, OnCondition: siteConditions(up), Logger: env.Log.With("part", "log intake"), Registerer: env.Reg,

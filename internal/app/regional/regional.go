@@ -68,7 +68,7 @@ func start(env *app.Env, c config.Config, r config.Regional) error {
 	if err != nil {
 		return err
 	}
-	logs, err := startLogs(env, dir, r, files, own, up)
+	logs, err := startLogs(env, c, dir, r, files, own, up)
 	if err != nil {
 		return err
 	}

@@ -107,6 +107,18 @@ type Store interface {
 	// Ingested) included, each exactly once; an empty cursor starts now. It looks at Tenant, Text,
 	// the filters and Limit of the query, and at From and To if they are set.
 	Tail(ctx context.Context, q Query, after Cursor) (TailPage, error)
+	// Now is a time up to which all is known: nothing that was taken in at or before it
+	// appears any more. It never goes back. Tail and GroupBy see everything up to it.
+	Now(ctx context.Context) (time.Time, error)
+	// GetState returns what PutState wrote under a key, and its version; ErrNoState. All
+	// processes on the same store share one state.
+	GetState(ctx context.Context, key string) (value []byte, version string, err error)
+	// PutState writes if the version is still the one that was read, or if there is
+	// nothing yet and version is ""; ErrStateConflict if not. After another error it is
+	// not known whether it wrote: read again.
+	PutState(ctx context.Context, key string, value []byte, version string) (newVersion string, err error)
+	// DeleteState deletes that version; ErrStateConflict if it is another one or gone.
+	DeleteState(ctx context.Context, key, version string) error
 	// Ready says why the store can't take records now, or nil.
 	Ready(ctx context.Context) error
 	// Close waits for what is going on, for a bounded time.

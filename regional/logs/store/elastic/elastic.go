@@ -49,7 +49,9 @@ type Options struct {
 	Future       time.Duration // how far ahead a record's clock may be; default 24 h
 	MaxQueryTime time.Duration // default 10 s
 	WriteTimeout time.Duration // of one bulk request; default 60 s
-	Settle       time.Duration // how long Tail waits for other writers' records; default 1 s
+	// Writer is this process's name among those that write to the cluster with the same
+	// prefix; it stays the same over restarts. Default: a random one.
+	Writer string
 	// Clusters are those joined to this one: its name in cluster.remote.NAME → the region it holds.
 	Clusters   map[string]string
 	Logger     *slog.Logger
@@ -75,7 +77,6 @@ func (o *Options) defaults() error {
 	set(&o.Future, 24*time.Hour)
 	set(&o.MaxQueryTime, 10*time.Second)
 	set(&o.WriteTimeout, time.Minute)
-	set(&o.Settle, time.Second)
 	if o.Retention < 24*time.Hour {
 		return fmt.Errorf("the retention of the log store is %s: records are deleted by days, so it must be 24h or more", o.Retention)
 	}
@@ -115,6 +116,7 @@ type Store struct {
 	loops    sync.WaitGroup
 	setup    sync.Mutex
 	template bool // put by this process
+	writers  *writers
 }
 
 var _ store.Store = (*Store)(nil)
@@ -140,7 +142,7 @@ func Open(opts Options) (*Store, error) {
 	s := &Store{
 		opts:   opts,
 		window: store.Window{Retention: opts.Retention, Future: opts.Future},
-		clock:  stamp.New(opts.Now, 0),
+		clock:  stamp.New(opts.Now, 0), writers: newWriters(opts.Writer),
 		client: client, http: transport,
 		records: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "muster_logs_store_records_total", Help: "Records handed to the log store, by what became of them."}, []string{"result"}),
 		deleted: prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_logs_store_deleted_indices_total", Help: "Indices deleted because of their age."}),
@@ -150,6 +152,7 @@ func Open(opts Options) (*Store, error) {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.loops.Go(s.retentionLoop)
+	s.loops.Go(s.publishLoop)
 	return s, nil
 }
 

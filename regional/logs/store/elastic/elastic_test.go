@@ -7,7 +7,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	neturl "net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -46,6 +50,7 @@ func open(t testing.TB, o Options) *Store {
 		if err := s.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}
+		_ = s.do(ctx, esapi.IndicesDeleteRequest{Index: []string{s.stateIndex()}}, nil) // two of a test may share it
 	})
 	return s
 }
@@ -280,4 +285,87 @@ func BenchmarkWrite(b *testing.B) {
 
 func BenchmarkSearch(b *testing.B) {
 	storetest.BenchmarkSearch(b, factory(elasticsearch.Start(b, elasticsearch.Options{Optimize: true})), *lines)
+}
+
+// slowBulk holds up bulk requests on their way to Elasticsearch.
+func slowBulk(t *testing.T, url string, hold func() time.Duration) string {
+	target, err := neturl.Parse(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/_bulk") {
+			time.Sleep(hold())
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// Two processes write to one cluster, the clock of one is behind and its requests take
+// long: who reads at the other counts each record once.
+func TestOtherWriters(t *testing.T) {
+	node := elasticsearch.Start(t, elasticsearch.Options{})
+	url := slowBulk(t, node.URL, func() time.Duration { return rand.N(1500 * time.Millisecond) })
+	near := open(t, Options{URLs: []string{node.URL}, Prefix: "shared", Writer: "near"})
+	far := open(t, Options{URLs: []string{url}, Prefix: "shared", Writer: "far", Now: func() time.Time { return time.Now().Add(-2 * time.Second) }})
+	storetest.GroupsUnderLoad(t, near, far, far)
+}
+
+// One that died, or was stopped for long, holds nobody up for ever, and one that left
+// not at all.
+func TestWritersThatEnd(t *testing.T) {
+	node := elasticsearch.Start(t, elasticsearch.Options{})
+	s := open(t, Options{URLs: []string{node.URL}, Prefix: "ends", Writer: "stays"})
+	gone, err := Open(Options{URLs: []string{node.URL}, Prefix: "ends", Writer: "gone"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gone.Write(t.Context(), []store.Record{record("1", "acme", "x")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := gone.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dead := floorState{Floor: time.Now().Add(-time.Hour).UnixNano(), Count: 7}
+	body, err := json.Marshal(dead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.do(t.Context(), esapi.IndexRequest{Index: s.stateIndex(), DocumentID: stateID(floorKey("dead")), Body: bytes.NewReader(body)}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.PutState(t.Context(), "x", nil, ""); err != nil {
+		t.Fatal(err)
+	}
+	list, version, err := s.list(t.Context())
+	if err != nil || len(list) != 0 {
+		t.Fatalf("after it left the list is %v, %v", list, err)
+	}
+	list["dead"] = time.Now()
+	if err := s.putList(t.Context(), list, version); err != nil {
+		t.Fatal(err)
+	}
+	at, err := s.Now(t.Context())
+	if err != nil || at.UnixNano() >= dead.Floor {
+		t.Fatalf("Now passes the floor of a writer that may live: %s, %v", at, err)
+	}
+	s.writers.mu.Lock()
+	s.writers.others["dead"].seen = time.Now().Add(-writerDead)
+	s.writers.mu.Unlock()
+	began := time.Now()
+	if at, err = s.Now(t.Context()); err != nil || at.Before(began.Add(-time.Second)) {
+		t.Fatalf("Now waits for one that is dead: %s, %v", at, err)
+	}
+	s.writers.mu.Lock()
+	s.writers.others["dead"].seen = time.Now().Add(-10 * writerDead)
+	s.writers.mu.Unlock()
+	if _, err := s.Now(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if list, _, err := s.list(t.Context()); err != nil || list["stays"].IsZero() || !list["dead"].IsZero() {
+		t.Errorf("the list of writers is %v, %v", list, err)
+	}
 }

@@ -138,7 +138,26 @@ type shardFailure struct {
 	Reason cause  `json:"reason"`
 }
 
+// search asks, and asks again if it met an index that is being made: a day's first
+// record makes one, and for a moment it can't be searched.
 func (s *Store) search(ctx context.Context, targets []string, body object) (*answer, error) {
+	for began := time.Now(); ; {
+		a, err := s.searchOnce(ctx, targets, body)
+		if !errors.Is(err, errNoShard) || time.Since(began) > newIndexWait {
+			return a, err
+		}
+		health := esapi.ClusterHealthRequest{Index: targets[:1], WaitForStatus: "yellow", Timeout: newIndexWait}
+		if s.do(ctx, health, nil) != nil {
+			return a, err
+		}
+	}
+}
+
+const newIndexWait = 5 * time.Second
+
+var errNoShard = errors.New("some shards are on no node, or not ready yet")
+
+func (s *Store) searchOnce(ctx context.Context, targets []string, body object) (*answer, error) {
 	data, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
@@ -160,14 +179,19 @@ func (s *Store) search(ctx context.Context, targets []string, body object) (*ans
 		return nil, store.ErrTimeout
 	case errors.As(err, &e) && e.Status == http.StatusBadRequest && strings.Contains(e.Type, "too_many"):
 		return nil, &store.QueryError{Field: "query", Err: errors.New("it has too many parts for Elasticsearch: make it shorter")}
+	case errors.As(err, &e) && e.Status == http.StatusServiceUnavailable:
+		return nil, fmt.Errorf("search: %w: %w", errNoShard, err)
 	default:
 		return nil, fmt.Errorf("search: %w", err)
 	}
 	if a.TimedOut && len(a.Clusters.Details) == 0 {
 		return nil, store.ErrTimeout
 	}
-	if a.Shards.Failed > 0 && len(a.Clusters.Details) == 0 {
-		return nil, fmt.Errorf("search: %s", failures(a.Shards.Failures))
+	if f := a.Shards.Failures; a.Shards.Failed > 0 && len(a.Clusters.Details) == 0 {
+		if len(f) > 0 && f[0].Reason.Type == "no_shard_available_action_exception" {
+			return nil, fmt.Errorf("search: %w: %s", errNoShard, failures(f))
+		}
+		return nil, fmt.Errorf("search: %s", failures(f))
 	}
 	return &a, nil
 }
@@ -214,15 +238,18 @@ func failures(f []shardFailure) string {
 }
 
 // Tail returns what came in after the cursor; see store.Store. It looks at this
-// cluster only. Records of this process are never missed; those that another
-// process writes to the same cluster, if their bulk request took less than Settle.
+// cluster only, and goes no further than Now.
 func (s *Store) Tail(ctx context.Context, q store.Query, after store.Cursor) (store.TailPage, error) {
 	p, pos, err := q.PlanTail(after, s.opts.Now(), s.window)
 	if err != nil {
 		return store.TailPage{}, err
 	}
 	p.Local = true
-	horizon := min(s.clock.Horizon(), s.opts.Now().Add(-s.opts.Settle).UnixNano())
+	now, err := s.Now(ctx)
+	if err != nil {
+		return store.TailPage{}, fmt.Errorf("tail: %w", err)
+	}
+	horizon := now.UnixNano() + 1 // all below it is known
 	page := store.TailPage{Hits: []store.Record{}, Next: store.TailCursor(store.Position{Ingested: horizon})}
 	if after != "" && pos.Ingested >= horizon {
 		page.Next = after

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -29,8 +30,10 @@ func (s *Store) Write(ctx context.Context, records []store.Record) (store.Result
 	defer stop()
 	defer context.AfterFunc(s.ctx, stop)()
 
+	if err := s.mayWrite(ctx); err != nil {
+		return store.Result{}, err
+	}
 	stamp, done := s.clock.Begin()
-	defer done()
 	ingested := time.Unix(0, stamp).UTC()
 	w := &writing{settled: make([]bool, len(records))}
 	// What the indexer reports as failed requests, the records that no answer named have in common.
@@ -41,6 +44,7 @@ func (s *Store) Write(ctx context.Context, records []store.Record) (store.Result
 		OnError:      func(_ context.Context, err error) { w.requestFailed(err) },
 	})
 	if err != nil {
+		done()
 		return store.Result{}, fmt.Errorf("bulk indexer: %w", err)
 	}
 	now := s.opts.Now()
@@ -73,6 +77,12 @@ func (s *Store) Write(ctx context.Context, records []store.Record) (store.Result
 	}
 	if err := bi.Close(ctx); err != nil {
 		w.requestFailed(err)
+	}
+	if w.doubt() {
+		// The request may be at work still; its records would appear below a horizon.
+		time.AfterFunc(doubtFor, done)
+	} else {
+		done()
 	}
 	res, err := w.result()
 	s.count(res)
@@ -121,6 +131,14 @@ func (w *writing) requestFailed(err error) {
 	if w.err == nil {
 		w.err = err
 	}
+}
+
+// doubt says whether a request ended without an answer after it was sent.
+func (w *writing) doubt() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var timeout interface{ Timeout() bool }
+	return w.err != nil && (errors.Is(w.err, context.DeadlineExceeded) || errors.Is(w.err, context.Canceled) || errors.As(w.err, &timeout) && timeout.Timeout())
 }
 
 func (w *writing) itemFailed(i int, item esutil.BulkIndexerResponseItem, err error) {

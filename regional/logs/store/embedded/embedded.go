@@ -3,7 +3,7 @@
 // than one machine, or some thousands of lines a second) uses the elastic package.
 //
 // Layout: DIR/v1/TENANT/2026.11.21/ is one bleve (scorch) index, a shard. Retention
-// deletes whole shards. One process owns DIR at a time.
+// deletes whole shards. DIR/state.db is the state of the store's users. One process owns DIR at a time.
 //
 // It sets no bleve index mapping and none of bleve's global registries: documents and
 // searches are built field by field here, so that what a query means is decided by
@@ -25,6 +25,7 @@ import (
 
 	index "github.com/blevesearch/bleve_index_api"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.etcd.io/bbolt"
 
 	"muster.dev/muster/regional/logs/store"
 	"muster.dev/muster/regional/logs/store/internal/stamp"
@@ -81,6 +82,7 @@ type Store struct {
 	clock    *stamp.Clock
 	start    int64 // stamps up to it may be in shards that are not open yet
 	lock     *os.File
+	state    *bbolt.DB
 	analysis *index.AnalysisQueue
 	metrics  *metrics
 	full     atomic.Bool // over MaxBytes with nothing left to delete
@@ -126,6 +128,10 @@ func Open(opts Options) (*Store, error) {
 	if err := s.list(); err != nil {
 		lock.Close()
 		return nil, fmt.Errorf("log store: %w", err)
+	}
+	if s.state, err = openState(opts.Dir); err != nil {
+		lock.Close()
+		return nil, err
 	}
 	s.metrics = newMetrics(s, opts.Registerer)
 	s.clock = stamp.New(opts.Now, s.readStamp())
@@ -191,7 +197,7 @@ func (s *Store) Close() error {
 	if s.opts.Registerer != nil {
 		s.metrics.unregister(s.opts.Registerer)
 	}
-	return errors.Join(append(errs, s.lock.Close())...)
+	return errors.Join(append(errs, s.state.Close(), s.lock.Close())...)
 }
 
 type metrics struct {

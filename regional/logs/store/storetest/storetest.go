@@ -41,6 +41,9 @@ func Run(t *testing.T, f Factory) {
 	t.Run("TenantsApart", func(t *testing.T) { testTenants(t, f) })
 	t.Run("Tail", func(t *testing.T) { testTail(t, f) })
 	t.Run("TailUnderLoad", func(t *testing.T) { testTailUnderLoad(t, f) })
+	t.Run("Groups", func(t *testing.T) { testGroups(t, f) })
+	t.Run("GroupsUnderLoad", func(t *testing.T) { testGroupsUnderLoad(t, f) })
+	t.Run("State", func(t *testing.T) { testState(t, f) })
 	t.Run("Retention", func(t *testing.T) { testRetention(t, f) })
 	t.Run("BadQueries", func(t *testing.T) { testBadQueries(t, f) })
 }

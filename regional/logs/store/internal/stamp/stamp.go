@@ -49,3 +49,10 @@ func (c *Clock) Horizon() int64 {
 	}
 	return h
 }
+
+// Raise makes all further stamps greater than floor (Unix nanoseconds).
+func (c *Clock) Raise(floor int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = max(c.last, floor)
+}
