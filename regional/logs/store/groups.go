@@ -19,7 +19,10 @@ import (
 const (
 	MaxBy            = 8
 	DefaultMaxGroups = 10_000
-	maxSample        = 1 << 10 // bytes of Group.Message
+	LargestMaxGroups = 100_000
+	maxSample        = 1 << 10 // bytes of Group.Message and of a value of Group.Key
+	groupPage        = 2000    // records held at once
+	largestMetric    = 1e100   // larger numbers don't count: their sums would have no end
 )
 
 // GroupQuery counts one tenant's records by when the store took them in, which is
@@ -35,16 +38,17 @@ type GroupQuery struct {
 	By          []string      // fields as a query names them, such as site or labels.user; at most MaxBy
 	Step        time.Duration // of the record's own Timestamp; 0: no cutting by time
 	Metric      string        // a field whose values are numbers; empty: none
-	MaxGroups   int           // 0: DefaultMaxGroups
+	MaxGroups   int           // 0: DefaultMaxGroups; at most LargestMaxGroups
 }
 
 // Group is the records that have the same values and fall in the same step.
 type Group struct {
-	Key         []string  // for each of By; "" where a record has no such field
+	Key         []string  // for each of By, its first KiB; "" where a record has no such field
 	Time        time.Time // start of the step, a multiple of Step since 1970; zero without Step
 	Count       int64
 	First, Last time.Time // the oldest and the newest Timestamp
-	// MetricCount records have a finite number as the metric; Min, Max and Sum are theirs.
+	// MetricCount records have a number of at most 1e100 as the metric; Min, Max and Sum
+	// are theirs.
 	MetricCount   int64
 	Min, Max, Sum float64
 	Message       string // of the newest record, its first KiB
@@ -94,7 +98,7 @@ func GroupBy(ctx context.Context, s Store, q GroupQuery) (Groups, error) {
 		return Groups{}, nil
 	}
 	until := q.UpTo.UnixNano()
-	query := Query{Tenant: q.Tenant, Text: q.Text, Sites: q.Sites, Limit: MaxLimit, Local: true}
+	query := Query{Tenant: q.Tenant, Text: q.Text, Sites: q.Sites, Limit: groupPage, Local: true}
 	at := TailCursor(Position{Ingested: max(q.After.UnixNano(), -1) + 1})
 	for {
 		page, err := s.Tail(ctx, query, at)
@@ -137,7 +141,7 @@ func newGrouping(q GroupQuery) (*grouping, error) {
 	if q.Step < 0 {
 		return nil, &QueryError{"step", errors.New("must not be negative")}
 	}
-	g := &grouping{step: int64(q.Step), limit: cmp.Or(max(q.MaxGroups, 0), DefaultMaxGroups), groups: map[string]*Group{}}
+	g := &grouping{step: int64(q.Step), limit: min(cmp.Or(max(q.MaxGroups, 0), DefaultMaxGroups), LargestMaxGroups), groups: map[string]*Group{}}
 	fields := logquery.LogFields()
 	for _, name := range q.By {
 		f, err := fieldOf(name, fields)
@@ -167,7 +171,7 @@ func (g *grouping) add(r *Record) {
 	key := make([]string, len(g.by))
 	id := make([]byte, 0, 64)
 	for i, f := range g.by {
-		key[i] = f(r)
+		key[i] = sample(f(r))
 		id = append(strconv.AppendInt(id, int64(len(key[i])), 10), ':')
 		id = append(id, key[i]...)
 	}
@@ -195,7 +199,7 @@ func (g *grouping) add(r *Record) {
 		return
 	}
 	v, err := strconv.ParseFloat(strings.TrimSpace(g.metric(r)), 64)
-	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+	if err != nil || math.IsNaN(v) || math.Abs(v) > largestMetric {
 		return
 	}
 	if x.MetricCount == 0 {
@@ -205,15 +209,16 @@ func (g *grouping) add(r *Record) {
 	x.Min, x.Max, x.Sum = min(x.Min, v), max(x.Max, v), x.Sum+v
 }
 
+// sample is a copy, so that a group does not hold on to a whole record.
 func sample(s string) string {
 	if len(s) <= maxSample {
-		return s
+		return strings.Clone(s)
 	}
 	n := maxSample
 	for n > 0 && !utf8.RuneStart(s[n]) {
 		n--
 	}
-	return s[:n]
+	return strings.Clone(s[:n])
 }
 
 func (g *grouping) result() Groups {

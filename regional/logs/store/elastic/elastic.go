@@ -117,6 +117,7 @@ type Store struct {
 	setup    sync.Mutex
 	template bool // put by this process
 	writers  *writers
+	writing  sync.WaitGroup // calls of Write
 }
 
 var _ store.Store = (*Store)(nil)
@@ -160,6 +161,8 @@ func Open(opts Options) (*Store, error) {
 func (s *Store) Close() error {
 	s.cancel()
 	s.loops.Wait()
+	s.writing.Wait()
+	s.leave()
 	if s.opts.Registerer != nil {
 		s.opts.Registerer.Unregister(s.records)
 		s.opts.Registerer.Unregister(s.deleted)

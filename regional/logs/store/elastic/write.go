@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -30,6 +29,8 @@ func (s *Store) Write(ctx context.Context, records []store.Record) (store.Result
 	defer stop()
 	defer context.AfterFunc(s.ctx, stop)()
 
+	s.writing.Add(1)
+	defer s.writing.Done()
 	if err := s.mayWrite(ctx); err != nil {
 		return store.Result{}, err
 	}
@@ -133,12 +134,11 @@ func (w *writing) requestFailed(err error) {
 	}
 }
 
-// doubt says whether a request ended without an answer after it was sent.
+// doubt says whether a request failed as a whole: it may have arrived all the same.
 func (w *writing) doubt() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var timeout interface{ Timeout() bool }
-	return w.err != nil && (errors.Is(w.err, context.DeadlineExceeded) || errors.Is(w.err, context.Canceled) || errors.As(w.err, &timeout) && timeout.Timeout())
+	return w.err != nil
 }
 
 func (w *writing) itemFailed(i int, item esutil.BulkIndexerResponseItem, err error) {

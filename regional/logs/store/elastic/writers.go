@@ -72,7 +72,6 @@ func (s *Store) publishLoop() {
 	for {
 		select {
 		case <-s.ctx.Done():
-			s.leave()
 			return
 		case <-t.C:
 		}
@@ -298,10 +297,14 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	if err := s.readFloors(ctx); err != nil {
 		return time.Time{}, fmt.Errorf("elasticsearch: ask the other writers: %w", err)
 	}
-	for _, o := range w.others {
-		if time.Since(o.seen) < writerDead {
-			horizon = min(horizon, o.floor.Floor)
+	for id, o := range w.others {
+		if time.Since(o.seen) >= writerDead {
+			continue
 		}
+		if o.floor.Floor == 0 && w.last == 0 {
+			return time.Time{}, fmt.Errorf("elasticsearch: the writer %s has only just come; ask again", id)
+		}
+		horizon = min(horizon, o.floor.Floor)
 	}
 	w.last = max(w.last, horizon-1)
 	return time.Unix(0, w.last).UTC(), nil
