@@ -30,6 +30,41 @@ const PAGES: Record<string, (page: Page) => Promise<void>> = {
     await p.goto("/policies");
     await expect(p.locator("tbody").first()).toBeVisible();
   },
+  logs: async (p) => {
+    await p.goto("/logs");
+    if (!MOCK) return;
+    await p.locator(".log-row").nth(1).click();
+    await expect(p.locator(".log-fields")).toBeVisible();
+  },
+  "logs, a wrong query": async (p) => {
+    await p.goto("/logs?query=(&from=2026-01-01T00:00:00Z");
+    await p.getByRole("button", { name: "How to write a query" }).click();
+  },
+  alerts: async (p) => {
+    await p.goto("/alerts");
+    if (MOCK) await expect(p.locator("[data-alert]").first()).toBeVisible();
+  },
+  alert: async (p) => {
+    await p.goto("/alerts");
+    if (!MOCK) return;
+    await p.locator("[data-alert] a").first().click();
+    await expect(p.getByRole("region", { name: "History" })).toBeVisible();
+  },
+  silences: async (p) => {
+    await p.goto("/alerts?tab=silences&silences=all");
+    if (MOCK) await expect(p.locator(".silence").first()).toBeVisible();
+  },
+  "silence dialog": async (p) => {
+    await p.goto("/alerts");
+    await p.getByRole("button", { name: "New silence…" }).click();
+    await expect(p.getByRole("dialog")).toBeVisible();
+  },
+  "plan dialog": async (p) => {
+    await p.goto("/virtual-sites");
+    await p.locator("tbody th a").first().click();
+    await p.getByRole("button", { name: "Plan…" }).click();
+    await p.getByRole("button", { name: "Recurring" }).click();
+  },
   "approve dialog": async (p) => {
     if (!MOCK) return;
     await p.goto("/registrations");

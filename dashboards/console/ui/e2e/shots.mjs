@@ -35,6 +35,36 @@ const PAGES = {
   "virtual-sites": async (p) => p.goto(`${base}/virtual-sites`),
   "virtual-site": async (p) => p.goto(`${base}/virtual-sites/shared/all-eu?tenant=acme`),
   site: async (p) => p.goto(base + (await worst(p))),
+  logs: async (p) => p.goto(`${base}/logs?tenant=acme`),
+  "logs-line": async (p) => {
+    await p.goto(`${base}/logs?tenant=acme&severity=critical,error&range=24h`);
+    await p.locator(".log-row").nth(2).click();
+  },
+  "logs-live": async (p) => p.goto(`${base}/logs?tenant=acme&live=1`),
+  "logs-fault": async (p) => {
+    await p.goto(`${base}/logs?tenant=acme&query=${encodeURIComponent("refused AND (")}`);
+    await p.getByRole("button", { name: "How to write a query" }).click();
+  },
+  alerts: async (p) => p.goto(`${base}/alerts`),
+  alert: async (p) => {
+    await p.goto(`${base}/alerts`);
+    await p.locator("[data-alert] a").first().click();
+  },
+  silence: async (p) => {
+    await p.goto(`${base}/alerts`);
+    await p.locator("[data-alert] a").first().click();
+    await p.getByRole("button", { name: "Silence…" }).click();
+  },
+  silences: async (p) => p.goto(`${base}/alerts?tab=silences&silences=all`),
+  "alerts-down": async (p) => {
+    await p.route(/\/api\/v1\/alerts/, (r) => r.fulfill({ status: 503, contentType: "application/problem+json", body: JSON.stringify({ title: "Service Unavailable", status: 503, detail: "the alerting role can't be reached; it may be starting" }) }));
+    await p.goto(`${base}/alerts`);
+    await p.waitForTimeout(1500);
+  },
+  plan: async (p) => {
+    await p.goto(`${base}/virtual-sites/shared/all-eu?tenant=acme`);
+    await p.getByRole("button", { name: "Plan…" }).click();
+  },
   registrations: async (p) => p.goto(`${base}/registrations`),
   approve: async (p) => {
     await p.goto(`${base}/registrations`);
@@ -75,7 +105,7 @@ for (const theme of ["dark", "light"]) {
       if ((only && !name.match(new RegExp(`^(${only})$`))) || (name === "stale" && only !== "stale")) continue;
       await context.request.post(`${base}/api/v1/session`, { data: { token } });
       const page = await context.newPage();
-      page.on("console", (m) => m.type() === "error" && !/status of (401|503)/.test(m.text()) && console.log(name, m.text()));
+      page.on("console", (m) => m.type() === "error" && !/status of (400|401|503)/.test(m.text()) && console.log(name, m.text()));
       page.on("pageerror", (e) => console.log(name, String(e)));
       await go(page);
       await page.waitForTimeout(900);

@@ -1,7 +1,8 @@
 // A mock of the console's HTTP API for developing and testing the page alone:
 //   node mock/server.mjs [port]     (default 8099; log in with the token "mock")
 // It serves dist/ too, with the real server's security headers. POST /mock/… drives it:
-// break, heal {tenant?, site, fault?}, register {name}, fail {path, status}, expire, drop, silence, stop, reset.
+// break, heal {tenant?, site, fault?}, register {name}, fail {path, status, title?, detail?}, expire, drop, silence, stop, reset,
+// log {message, severity?, site?, count?}, region {region, reason} (no reason: it answers again), droptails, tenants {tenants}.
 // MOCK_SITES, MOCK_TICK_MS and MOCK_STILL=1 (nothing changes by itself) shape it.
 
 import { randomBytes } from "node:crypto";
@@ -9,7 +10,10 @@ import { createReadStream, existsSync, statSync } from "node:fs";
 import { createServer } from "node:http";
 import { extname, join, normalize, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
+import { MockAlerts } from "./alerts.mjs";
+import { checkBody, checkParams, forbidden, invalidField, notFound, problem } from "./check.mjs";
 import { MockFleet } from "./fleet.mjs";
+import { MockLogs } from "./logs.mjs";
 
 const PORT = Number(process.argv[2] ?? process.env.PORT ?? 8099);
 const TOKEN = process.env.TOKEN ?? "mock";
@@ -19,6 +23,9 @@ const STILL = process.env.MOCK_STILL === "1";
 const DIST = resolve(process.env.DIST ?? fileURLToPath(new URL("../dist/", import.meta.url))) + "/";
 
 let fleet;
+let logs;
+let alerts;
+let tenants;
 let registrations;
 let failures;
 let tick = 0;
@@ -28,7 +35,11 @@ const sessions = new Set();
 const streams = new Set();
 
 function reset() {
+  logs?.drop();
   fleet = new MockFleet(SITES);
+  logs = new MockLogs(fleet);
+  alerts = new MockAlerts(fleet);
+  tenants = ["acme", "globex"];
   failures = [];
   silent = false;
   stopped = false;
@@ -44,9 +55,6 @@ function register(name, labels) {
     token: "chargers-2026", createdAt: new Date(Date.now() - 7 * 60_000).toISOString(), publicKey: randomBytes(32).toString("hex"),
   });
 }
-
-const problem = (status, title, detail, extra = {}) => ({ problem: { type: `urn:muster:problem:${title.toLowerCase().replaceAll(" ", "-")}`, title, status, detail, ...extra } });
-const notFound = (d) => problem(404, "Not Found", d);
 
 function send(event, data) {
   if (silent) return;
@@ -87,23 +95,65 @@ function findSite(name, q) {
   return hits[0];
 }
 
-const PARAMS = {
-  sites: ["tenant", "virtualSite", "region", "colour", "phase", "q", "sort", "limit", "cursor"], paged: ["tenant", "limit", "cursor"], tenant: ["tenant"],
-  vs: ["tenant", "namespace"], range: ["tenant", "query", "start", "end", "step", "timeout"], none: [],
-};
+const USER = "ada@example.com";
+
+/** The tenants that the parameter means, or a problem. */
+function tenantsOf(q) {
+  const t = q.get("tenant");
+  if (t && !tenants.includes(t)) return forbidden(`you may not read tenant "${t}", or there is none`);
+  return { names: t ? [t] : tenants };
+}
+
+function inTenants(q, f) {
+  const t = tenantsOf(q);
+  return t.problem ? t : f(t.names);
+}
+
+/** As inTenants, where there must be one. */
+function inTenant(q, why, f) {
+  return inTenants(q, (names) => (names.length === 1 ? f(names[0]) : invalidField("tenant", `is missing: ${why}, and you may choose from ${names.length}: ${names.join(", ")}`)));
+}
+
+const siteObject = (s) => ({ ...fleet.object(s, Date.now()), maintenanceWindows: alerts.windowsOf(`site/${s.tenant}/${s.name}`) });
+
+function withVirtualSite(m, q, f) {
+  return inTenant(q, "a virtual site belongs to one tenant", (tenant) => {
+    const [namespace, name] = [decodeURIComponent(m[1]), decodeURIComponent(m[2])];
+    if (!fleet.virtualSites().some((v) => v.tenant === tenant && v.namespace === namespace && v.name === name)) return notFound(`there is no virtual site "${namespace}/${name}"`);
+    const key = `vs/${tenant}/${namespace}/${name}`;
+    return f(key, () => ({ json: { tenant, namespace, name, maintenanceWindows: alerts.windowsOf(key) } }));
+  });
+}
+
+const windowName = (m, f) => (/^(?=.{1,63}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?$/.test(m) ? f(m) : invalidField("window", `${JSON.stringify(m)}: want lower-case letters, digits and -`));
 
 const ROUTES = [
-  ["GET", /^\/api\/v1\/session$/, "none", () => ({ json: { user: "ada@example.com", groups: ["sre"], tenants: ["acme", "globex"] } })],
+  ["GET", /^\/api\/v1\/session$/, "none", () => ({ json: { user: USER, groups: ["sre"], tenants } })],
   ["GET", /^\/api\/v1\/health\/sites$/, "sites", (_m, q) => ({ json: page([...fleet.sites.values()].map((s) => s.view), q, "sites") })],
   ["GET", /^\/api\/v1\/health\/sites\/([^/]+)$/, "tenant", (m, q) => withSite(m[1], q, (s) => ({ json: fleet.detail(s) }))],
   ["GET", /^\/api\/v1\/health\/virtualsites$/, "paged", (_m, q) => ({ json: page(fleet.virtualSites(), q, "virtualSites") })],
   ["GET", /^\/api\/v1\/health\/policies$/, "none", () => ({ json: { policies: fleet.policies() } })],
-  ["GET", /^\/api\/v1\/sites\/([^/]+)$/, "tenant", (m, q) => withSite(m[1], q, (s) => ({ json: fleet.object(s, Date.now()) }))],
+  ["GET", /^\/api\/v1\/sites\/([^/]+)$/, "tenant", (m, q) => withSite(m[1], q, (s) => ({ json: siteObject(s) }))],
+  ["PUT", /^\/api\/v1\/sites\/([^/]+)\/maintenance\/windows\/([^/]+)$/, "tenant", (m, q, body) => windowName(m[2], (w) => withSite(m[1], q, (s) => alerts.putWindow(`site/${s.tenant}/${s.name}`, w, body) ?? { json: siteObject(s) }))],
+  ["DELETE", /^\/api\/v1\/sites\/([^/]+)\/maintenance\/windows\/([^/]+)$/, "tenant", (m, q) => windowName(m[2], (w) => withSite(m[1], q, (s) => alerts.dropWindow(`site/${s.tenant}/${s.name}`, w)))],
+  ["GET", /^\/api\/v1\/virtualsites\/([^/]+)\/([^/]+)\/maintenance\/windows$/, "tenant", (m, q) => withVirtualSite(m, q, (_key, view) => view())],
+  ["PUT", /^\/api\/v1\/virtualsites\/([^/]+)\/([^/]+)\/maintenance\/windows\/([^/]+)$/, "tenant", (m, q, body) => windowName(m[3], (w) => withVirtualSite(m, q, (key, view) => alerts.putWindow(key, w, body) ?? view()))],
+  ["DELETE", /^\/api\/v1\/virtualsites\/([^/]+)\/([^/]+)\/maintenance\/windows\/([^/]+)$/, "tenant", (m, q) => windowName(m[3], (w) => withVirtualSite(m, q, (key) => alerts.dropWindow(key, w)))],
+  ["GET", /^\/api\/v1\/logs\/search$/, "logs", (_m, q) => inTenant(q, "logs are searched in one tenant", (t) => logs.search(q, t))],
+  ["GET", /^\/api\/v1\/logs\/tail$/, "tail", (_m, q, _b, req, res) => inTenant(q, "logs are searched in one tenant", (t) => logs.tail(req, res, q, t))],
+  ["GET", /^\/api\/v1\/alerts$/, "alerts", (_m, q) => inTenants(q, (t) => alerts.list(q, t))],
+  ["GET", /^\/api\/v1\/alerts\/state$/, "alertScope", (_m, q) => inTenants(q, (t) => alerts.state(q, t))],
+  ["GET", /^\/api\/v1\/alerts\/([^/]+)$/, "tenant", (m, q) => inTenants(q, (t) => alerts.detail(m[1], t))],
+  ["GET", /^\/api\/v1\/silences$/, "silences", (_m, q) => inTenants(q, (t) => alerts.listSilences(q, t))],
+  ["POST", /^\/api\/v1\/silences$/, "tenant", (_m, q, body) => inTenants(q, (t) => alerts.silence(t, body, USER))],
+  ["DELETE", /^\/api\/v1\/silences\/([^/]+)$/, "tenant", (m, q) => inTenants(q, (t) => alerts.expire(m[1], t))],
   ["PUT", /^\/api\/v1\/sites\/([^/]+)\/maintenance$/, "tenant", (m, q, body) => withSite(m[1], q, (s) => {
-    if (!body?.reason) return problem(400, "Bad Request", "reason: is missing");
+    const bad = checkBody(body, ["reason", "until"]);
+    if (bad) return bad;
+    if (!body.reason) return invalidField("reason", "is missing");
     s.maintenance = { reason: body.reason, until: body.until ?? null };
     evaluate(false);
-    return { json: fleet.object(s, Date.now()) };
+    return { json: siteObject(s) };
   })],
   ["DELETE", /^\/api\/v1\/sites\/([^/]+)\/maintenance$/, "tenant", (m, q) => withSite(m[1], q, (s) => {
     s.maintenance = null;
@@ -155,13 +205,17 @@ const CONTROLS = {
   heal: (b) => each(b, (s) => s.faults.clear()),
   blind: (b) => each(b, (s) => (s.failing = b.signal)),
   register: (b) => register(b.name, b.labels ?? {}),
-  fail: (b) => failures.push({ path: b.path, status: b.status ?? 500 }),
+  fail: (b) => failures.push({ path: b.path, method: b.method, status: b.status ?? 500, title: b.title ?? "Internal Server Error", detail: b.detail ?? "the health engine can't be reached; it may be starting" }),
   unfail: () => (failures = []),
-  empty: () => { fleet.sites.clear(); registrations = []; fleet.evaluate(Date.now()); },
+  empty: () => { fleet.sites.clear(); registrations = []; fleet.evaluate(Date.now()); logs = new MockLogs(fleet); alerts = new MockAlerts(fleet); },
   expire: () => { sessions.clear(); for (const r of streams) r.destroy(); },
   drop: () => { for (const r of streams) r.destroy(); },
   silence: () => (silent = true),
   stop: () => (stopped = true),
+  log: (b) => { for (let i = 0; i < (b.count ?? 1); i++) logs.add({ ...b, ...(b.message ? { message: b.message.replace("{i}", i + 1) } : {}) }); },
+  region: (b) => logs.setRegion(b.region, b.reason),
+  droptails: () => logs.drop(),
+  tenants: (b) => (tenants = b.tenants),
   reset: () => { reset(); for (const r of streams) r.destroy(); },
 };
 
@@ -199,15 +253,17 @@ async function handleAPI(req, res, url) {
     return answer(res, { status: 204 });
   }
   if (!sessions.has(cookieOf(req))) return answer(res, problem(401, "Unauthorized", "log in first"));
-  const failing = failures.find((f) => url.pathname.startsWith(f.path));
-  if (failing) return answer(res, problem(failing.status, "Internal Server Error", "the health engine can't be reached; it may be starting", { instance: "urn:muster:incident:mock" }));
+  const failing = failures.find((f) => url.pathname.startsWith(f.path) && (!f.method || f.method === req.method));
+  if (failing) return answer(res, problem(failing.status, failing.title, failing.detail, { instance: "urn:muster:incident:mock" }));
   if (url.pathname === "/api/v1/health/stream") return stream(req, res);
   for (const [method, path, params, f] of ROUTES) {
     const m = path.exec(url.pathname);
     if (!m || method !== req.method) continue;
-    const bad = [...url.searchParams.keys()].find((k) => !PARAMS[params].includes(k));
-    if (bad) return answer(res, problem(400, "Bad Request", `${bad}: unknown parameter; want ${PARAMS[params].join(", ") || "none"}`));
-    return answer(res, f(m, url.searchParams, body));
+    const bad = checkParams(url.searchParams, params);
+    if (bad) return answer(res, bad);
+    if (body !== undefined && !/^application\/json\b/.test(req.headers["content-type"] ?? "")) return answer(res, problem(415, "Unsupported Media Type", "want application/json"));
+    const r = f(m, url.searchParams, body, req, res);
+    return r === undefined ? undefined : answer(res, r); // undefined: it streams
   }
   return answer(res, notFound(`there is no ${url.pathname}; GET /api/v1/openapi.json lists what there is`));
 }
@@ -237,11 +293,15 @@ function handleStatic(res, url) {
 
 reset();
 setInterval(() => {
-  if (!STILL) drift();
+  if (!STILL) {
+    drift();
+    for (let i = 0; i < 12; i++) setTimeout(() => logs.add(), (i * TICK) / 12);
+  }
   evaluate(!STILL);
 }, TICK);
 setInterval(() => {
   for (const res of streams) res.write(": keep-alive\n\n");
+  for (const t of logs.tails) t.res.write(": alive\n\n");
 }, 15_000);
 
 const server = createServer((req, res) => {

@@ -9,8 +9,11 @@ import type { Session } from "./api/types";
 import { Boundary } from "./components/boundary";
 import { tokenOfHash } from "./lib/token";
 import { useStore } from "./lib/store";
+import { AlertPage } from "./pages/alert";
+import { AlertsPage } from "./pages/alerts";
 import { FleetPage } from "./pages/fleet";
 import { LoginPage } from "./pages/login";
+import { LogsPage } from "./pages/logs";
 import { NotFoundPage } from "./pages/not-found";
 import { PoliciesPage } from "./pages/policies";
 import { RegistrationsPage } from "./pages/registrations";
@@ -87,6 +90,9 @@ function Gate() {
       <Route path="/virtual-sites" component={VirtualSitesPage} />
       <Route path="/virtual-sites/:namespace/:name">{(p) => <VirtualSitePage namespace={p.namespace} name={p.name} />}</Route>
       <Route path="/sites/:name">{(p) => <SitePage name={p.name} />}</Route>
+      <Route path="/alerts" component={AlertsPage} />
+      <Route path="/alerts/:fingerprint">{(p) => <AlertPage fingerprint={p.fingerprint} />}</Route>
+      <Route path="/logs" component={LogsPage} />
       <Route path="/registrations" component={RegistrationsPage} />
       <Route path="/policies" component={PoliciesPage} />
       <Route component={NotFoundPage} />

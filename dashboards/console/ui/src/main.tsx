@@ -6,6 +6,8 @@ import "./styles/base.css";
 import "./styles/shell.css";
 import "./styles/fleet.css";
 import "./styles/pages.css";
+import "./styles/logs.css";
+import "./styles/alerts.css";
 
 const root = document.getElementById("root");
 if (root) {

@@ -9,6 +9,8 @@ export interface ProblemBody {
   instance?: string;
   /** The tenants that have a site of the wanted name. */
   tenants?: string[];
+  /** What is wrong with each field of the request. */
+  errors?: { field: string; detail: string }[];
 }
 
 /** A failed call: RFC 9457 as the server sent it; status 0 when nothing came back. */
@@ -18,6 +20,7 @@ export class Problem extends Error {
   readonly detail: string;
   readonly instance: string;
   readonly tenants: string[];
+  readonly errors: readonly { field: string; detail: string }[];
 
   constructor(status: number, body: ProblemBody) {
     const title = body.title || (status === 0 ? "No answer" : `Error ${status}`);
@@ -28,6 +31,15 @@ export class Problem extends Error {
     this.detail = body.detail ?? "";
     this.instance = body.instance ?? "";
     this.tenants = body.tenants ?? [];
+    this.errors = body.errors ?? [];
+  }
+
+  /** What the server says of one field, or "". */
+  fieldFault(field: string): string {
+    return this.errors
+      .filter((e) => e.field === field || e.field.startsWith(`${field}[`))
+      .map((e) => e.detail)
+      .join("; ");
   }
 }
 
@@ -95,7 +107,7 @@ export async function api<T>(method: string, path: string, call: Call = {}): Pro
   const isJSON = /json/.test(res.headers.get("Content-Type") ?? "");
   if (!res.ok) {
     if (res.status === 401 && !(method === "POST" && path === "/api/v1/session")) unauthorized();
-    throw new Problem(res.status, isJSON ? await problemBody(res) : { title: res.statusText });
+    throw await problemOf(res);
   }
   if (!isJSON) {
     throw new Problem(502, { title: "Unexpected answer", detail: `${path} did not answer with JSON; is there a proxy in between?` });
@@ -107,6 +119,14 @@ export async function api<T>(method: string, path: string, call: Call = {}): Pro
     throw new Problem(0, { title: "Broken answer", detail: `The answer of ${path} was cut off or is not JSON.` });
   }
 }
+
+/** The problem that a failed answer carries. */
+export async function problemOf(res: Response): Promise<Problem> {
+  return new Problem(res.status, /json/.test(res.headers.get("Content-Type") ?? "") ? await problemBody(res) : { title: res.statusText });
+}
+
+/** What api does when the session has ended; for calls that don't go through it. */
+export const sessionEnded = (): void => unauthorized();
 
 async function problemBody(res: Response): Promise<ProblemBody> {
   try {

@@ -10,4 +10,14 @@ export const keys = {
   siteHistory: (key: string, range: string) => ["siteHistory", key, range] as const,
   registrations: ["registrations"] as const,
   policies: ["policies"] as const,
+  logs: (search: string) => ["logs", search] as const,
+  /** Everything that the alerting role says. */
+  alerting: ["alerting"] as const,
+  alertState: (scope: string) => ["alerting", "state", scope] as const,
+  alerts: (search: string) => ["alerting", "alerts", search] as const,
+  alertTotals: (search: string) => ["alerting", "totals", search] as const,
+  alert: (tenant: string, fingerprint: string) => ["alerting", "alert", tenant, fingerprint] as const,
+  allAlerts: (tenant: string) => ["alerting", "all", tenant] as const,
+  silences: (search: string) => ["alerting", "silences", search] as const,
+  virtualSiteWindows: (key: string) => ["virtualSiteWindows", key] as const,
 };

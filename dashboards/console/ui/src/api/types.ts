@@ -136,6 +136,7 @@ export interface SiteObject {
   conditions?: Condition[] | null;
   place?: Place | null;
   maintenance?: Maintenance | null;
+  maintenanceWindows?: MaintenanceWindow[] | null;
   regional?: string;
   lastSeen?: Time | null;
   createdAt?: Time | null;
@@ -189,4 +190,146 @@ export interface Matrix {
   status: "success" | "error";
   error?: string;
   data?: { resultType: string; result: { metric: Record<string, string>; values: [number, string][] }[] };
+}
+
+/** Planned work: once, at start, or again and again, by schedule. */
+export interface MaintenanceWindow {
+  name: string;
+  reason: string;
+  start: Time | null;
+  /** cron's five fields; "" for a window that comes once. */
+  schedule: string;
+  /** Of the schedule; "" for UTC. */
+  timeZone: string;
+  /** As Go writes it: 2h0m0s. */
+  duration: string;
+}
+
+export interface VirtualSiteMaintenance {
+  tenant: string;
+  namespace: string;
+  name: string;
+  maintenanceWindows: MaintenanceWindow[];
+}
+
+export interface LogRecord {
+  timestamp: Time;
+  tenant: string;
+  site: string;
+  region: string;
+  node: string;
+  namespace: string;
+  pod: string;
+  container: string;
+  /** systemd unit, for lines from no pod. */
+  unit: string;
+  stream?: string;
+  severity: string;
+  message: string;
+  labels?: Record<string, string>;
+  /** With the timestamp, names the record for good. */
+  id: string;
+}
+
+/** Bucket i counts the records from start + i * stepSeconds up to the next. */
+export interface LogHistogram {
+  start: Time;
+  stepSeconds: number;
+  counts: number[];
+}
+
+export interface MissingRegion {
+  region: string;
+  reason: string;
+}
+
+export interface LogPage {
+  hits: LogRecord[];
+  total: number;
+  histogram: LogHistogram | null;
+  missingRegions: MissingRegion[];
+  nextCursor?: string | null;
+}
+
+export type AlertStateName = "active" | "suppressed" | "resolved";
+
+export interface Alert {
+  fingerprint: string;
+  name: string;
+  tenant: string;
+  /** "" for an alert of no single site. */
+  site: string;
+  region: string;
+  virtualSites: string[];
+  /** critical, warning or info; what a rule says besides is passed on. */
+  severity: string;
+  state: AlertStateName;
+  silencedBy: string[];
+  inhibitedBy: string[];
+  startsAt: Time;
+  updatedAt: Time;
+  endsAt: Time | null;
+  labels: Record<string, string>;
+  annotations: Record<string, string>;
+  generatorURL: string;
+}
+
+export interface AlertSpan {
+  startsAt: Time;
+  /** null while it fires. */
+  endsAt: Time | null;
+}
+
+export interface AlertDetail extends Alert {
+  history: AlertSpan[];
+}
+
+export interface SeverityCounts {
+  critical: number;
+  warning: number;
+  info: number;
+}
+
+export interface AlertList {
+  asOf: Time;
+  total: number;
+  counts: SeverityCounts;
+  alerts: Alert[];
+  nextCursor?: string | null;
+}
+
+export interface AlertState {
+  asOf: Time;
+  firing: SeverityCounts;
+  suppressed: number;
+  /** Sites that have a firing alert. */
+  sites: number;
+}
+
+export interface Matcher {
+  name: string;
+  value: string;
+  isRegex: boolean;
+  isEqual: boolean;
+}
+
+export type SilenceState = "active" | "pending" | "expired";
+
+export interface Silence {
+  id: string;
+  tenant: string;
+  matchers: Matcher[];
+  startsAt: Time;
+  endsAt: Time;
+  createdBy: string;
+  comment: string;
+  state: SilenceState;
+  /** Made by Muster for a maintenance window; it ends with that. */
+  maintenance: boolean;
+}
+
+export interface SilenceRequest {
+  matchers: Matcher[];
+  duration: string;
+  comment: string;
 }

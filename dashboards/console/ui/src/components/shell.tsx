@@ -2,13 +2,14 @@ import { useIsFetching, useQuery, useQueryClient } from "@tanstack/react-query";
 import { type ReactNode, useEffect, useMemo, useState } from "react";
 import { Link, useLocation } from "wouter";
 import { api } from "../api/client";
+import { useAlertState } from "../api/alert-queries";
 import { lastTick, liveState, recentChanges, tickInterval } from "../api/live";
 import type { LiveState } from "../api/stream";
 import { sessionQuery, useFleet, useRegistrations } from "../api/queries";
 import { Icon } from "../map/world-map";
 import { useNow } from "./time";
 import { colourName, countColours } from "../lib/colour";
-import { formatCount } from "../lib/format";
+import { formatCount, plural } from "../lib/format";
 import { useStore } from "../lib/store";
 import { setTheme, theme, type Theme } from "../lib/theme";
 import { formatAbsolute, formatClock, parseTime } from "../lib/time";
@@ -36,6 +37,8 @@ export function Brand() {
 export function Shell({ children, fixed }: { children: ReactNode; fixed?: boolean }) {
   const [location] = useLocation();
   const { data: pending } = useRegistrations();
+  const firing = useAlertState();
+  const urgent = firing.data && !firing.error ? firing.data.firing.critical + firing.data.firing.warning : 0;
   const item = (href: string, text: string, extra?: ReactNode) => {
     const here = href === "/" ? location === "/" : location.startsWith(href);
     return (
@@ -60,6 +63,17 @@ export function Shell({ children, fixed }: { children: ReactNode; fixed?: boolea
           <ul>
             {item("/", "Fleet")}
             {item("/virtual-sites", "Virtual sites")}
+            {item(
+              "/alerts",
+              "Alerts",
+              urgent > 0 && (
+                <span className={firing.data && firing.data.firing.critical > 0 ? "badge critical" : "badge"} title={`${plural(firing.data?.firing.critical ?? 0, "critical alert")} and ${plural(firing.data?.firing.warning ?? 0, "warning")}`}>
+                  {formatCount(urgent)}
+                  <span className="visually-hidden"> critical and warning</span>
+                </span>
+              ),
+            )}
+            {item("/logs", "Logs")}
             {item(
               "/registrations",
               "Registrations",

@@ -39,6 +39,13 @@ export function formatDuration(seconds: number): string {
 }
 
 export const formatAbsolute = (t: number): string => absolute.format(t);
+/** A line's time: the day too, down to milliseconds. */
+export function formatDayClock(t: number): string {
+  const d = new Date(t);
+  const two = (n: number) => String(n).padStart(2, "0");
+  return `${two(d.getMonth() + 1)}-${two(d.getDate())} ${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}.${String(d.getMilliseconds()).padStart(3, "0")}`;
+}
+
 export const formatClock = (t: number): string => clock.format(t);
 
 /** Labels of a time axis. */

@@ -5,7 +5,7 @@ import { Dialog } from "../components/dialog";
 import { ProblemNote } from "../components/states";
 import { checkLabelName, checkLabelValue, parseDegrees, parsePair } from "../lib/labels";
 import { Icon } from "../map/world-map";
-import { Facts } from "./registrations";
+import { Facts } from "./registration-facts";
 
 interface Pair {
   id: number;

@@ -8,8 +8,7 @@ import { Ago } from "../components/time";
 import { DASH, plural } from "../lib/format";
 import { siteKey } from "../lib/site";
 import { ApproveDialog } from "./approve";
-import { discovered } from "../lib/labels";
-import { Labels } from "./site-facts";
+import { Facts } from "./registration-facts";
 
 export function RegistrationsPage() {
   const { data, error, isPending, refetch } = useRegistrations();
@@ -92,29 +91,6 @@ export function RegistrationsPage() {
         )}
       </div>
     </Shell>
-  );
-}
-
-export function Facts({ of: r }: { of: Registration }) {
-  return (
-    <dl className="kv facts small">
-      <dt>Discovered</dt>
-      <dd>
-        <Labels labels={discovered(r.systemLabels ?? {})} none="nothing" />
-      </dd>
-      <dt>Labels</dt>
-      <dd>
-        <Labels labels={r.labels ?? {}} none="none from the token" />
-      </dd>
-      {r.publicKey && (
-        <>
-          <dt>Key (SHA-256)</dt>
-          <dd>
-            <code>{r.publicKey}</code>
-          </dd>
-        </>
-      )}
-    </dl>
   );
 }
 

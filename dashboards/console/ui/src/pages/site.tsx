@@ -3,6 +3,7 @@ import { Link, useSearch } from "wouter";
 import { Problem } from "../api/client";
 import { useSiteHealth, useSiteHistory, useSiteObject } from "../api/queries";
 import type { Dimension, Maintenance, SiteDetail, SiteObject } from "../api/types";
+import { AlertPanel } from "../components/alert-panel";
 import { Chart } from "../components/chart";
 import { Shape } from "../components/shape";
 import { Shell, useTitle } from "../components/shell";
@@ -15,6 +16,7 @@ import { hasPlace, siteKey } from "../lib/site";
 import { formatDuration, parseTime } from "../lib/time";
 import { WorldMap } from "../map/world-map";
 import { fleetHref } from "./fleet";
+import { MaintenanceWindows } from "./maintenance-windows";
 import { MaintenanceBar } from "./site-maintenance";
 import { ConditionsCard, SiteFacts } from "./site-facts";
 import { SignalsTable } from "./site-signals";
@@ -148,8 +150,10 @@ function Loaded({ site }: { site: SiteDetail }) {
             </div>
           </section>
           <ConditionsCard object={object.data} />
+          <MaintenanceWindows owner={{ site }} windows={object.data ? (object.data.maintenanceWindows ?? []) : undefined} error={object.data ? undefined : object.error} onRetry={() => void object.refetch()} />
         </div>
         <div className="stack">
+          <AlertPanel scope={{ tenant: site.tenant, site: site.name }} />
           {hasPlace(site) && (
             <section className="card" aria-label="Place">
               <div className="locator" style={{ overflow: "hidden", display: "grid" }}>

@@ -1,7 +1,9 @@
 import { useCallback, useMemo, useState } from "react";
 import { Link, useLocation, useSearch } from "wouter";
 import { useFleet, useVirtualSites } from "../api/queries";
-import type { Site } from "../api/types";
+import type { Site, VirtualSite } from "../api/types";
+import { useVirtualSiteWindows } from "../api/window-queries";
+import { AlertPanel } from "../components/alert-panel";
 import { CountsRow, StackedBar } from "../components/bars";
 import { Shape } from "../components/shape";
 import { Shell, useTitle } from "../components/shell";
@@ -9,8 +11,9 @@ import { SiteList } from "../components/site-list";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { colourOfScore } from "../lib/colour";
 import { DASH, formatCount, formatScore, plural } from "../lib/format";
-import { compareWorst, formatUnhealthy, hasPlace, isMember, sitePath, virtualSiteRef } from "../lib/site";
+import { compareWorst, formatUnhealthy, hasPlace, isMember, sitePath, virtualSiteKey, virtualSiteRef } from "../lib/site";
 import { WorldMap } from "../map/world-map";
+import { MaintenanceWindows } from "./maintenance-windows";
 
 export function VirtualSitePage({ namespace, name }: { namespace: string; name: string }) {
   const tenant = new URLSearchParams(useSearch()).get("tenant") ?? "";
@@ -92,6 +95,10 @@ export function VirtualSitePage({ namespace, name }: { namespace: string; name: 
                 <CountsRow counts={vs.counts} />
               </div>
             </div>
+            <div className="vs-pair">
+              <AlertPanel showSite scope={{ tenant: vs.tenant, virtualSite: virtualSiteRef(vs) }} />
+              <Windows key={virtualSiteKey(vs)} of={vs} />
+            </div>
             <div className="vs-split">
               <section className="card">
                 <header>
@@ -125,6 +132,11 @@ export function VirtualSitePage({ namespace, name }: { namespace: string; name: 
       </div>
     </Shell>
   );
+}
+
+function Windows({ of: v }: { of: VirtualSite }) {
+  const windows = useVirtualSiteWindows(v);
+  return <MaintenanceWindows owner={{ virtualSite: v }} windows={windows.data} error={windows.error} onRetry={() => void windows.refetch()} />;
 }
 
 function Figure({ label, children }: { label: string; children: React.ReactNode }) {

@@ -1,0 +1,240 @@
+import { useQuery } from "@tanstack/react-query";
+import { useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { Link, useLocation, useSearch } from "wouter";
+import { useAlertCounts, useAlerts } from "../api/alert-queries";
+import { sessionQuery } from "../api/queries";
+import type { Alert, SeverityCounts } from "../api/types";
+import { ServiceNote } from "../components/service-note";
+import { Severity, SeverityMark } from "../components/severity";
+import { Shell, useTitle } from "../components/shell";
+import { Empty, Skeleton } from "../components/states";
+import { Ago } from "../components/time";
+import { type AlertFilter, alertPath, alertsHref, formatAlertFilter, parseAlertFilter, silencesHref, summaryOf, suppressedText } from "../lib/alert-filter";
+import { DASH, formatCount, plural } from "../lib/format";
+import { ALERT_SEVERITIES } from "../lib/severity";
+import { sitePath } from "../lib/site";
+import { SiteInput, VirtualSiteSelect } from "./logs-filters";
+import { SilenceDialog } from "./silence-dialog";
+import { SilencesTab } from "./silences";
+
+export function AlertsPage() {
+  const address = useSearch();
+  const tab = new URLSearchParams(address).get("tab") === "silences" ? "silences" : "alerts";
+  const filter = useMemo(() => parseAlertFilter(address), [address]);
+  const session = useQuery(sessionQuery);
+  const tenants = session.data?.tenants ?? [];
+  const [silencing, setSilencing] = useState(false);
+  const [done, setDone] = useState("");
+  useTitle(tab === "alerts" ? "Alerts" : "Silences");
+  const item = (id: string, href: string, text: string) => (
+    <li>
+      <Link href={href} {...(tab === id ? { "aria-current": "page" as const } : {})}>
+        {text}
+      </Link>
+    </li>
+  );
+  return (
+    <Shell>
+      <div className="page stack">
+        <div className="page-head">
+          <div>
+            <h1>{tab === "alerts" ? "Alerts" : "Silences"}</h1>
+            <p className="muted">
+              {tab === "alerts" ? "What fires now, the most severe first, then the newest. Refreshed every 10 seconds." : "Alerts that a silence fits are shown on, but tell nobody while it lasts."}
+            </p>
+          </div>
+          <button type="button" className="button" onClick={() => setSilencing(true)}>
+            New silence…
+          </button>
+        </div>
+        <nav className="tabs" aria-label="Alerts and silences">
+          <ul>
+            {item("alerts", alertsHref({ tenant: filter.tenant }), "Alerts")}
+            {item("silences", silencesHref(filter.tenant), "Silences")}
+          </ul>
+        </nav>
+        <div role="status">{done && <div className="note slim">{done}</div>}</div>
+        {tab === "alerts" ? <AlertsTab filter={filter} tenants={tenants} /> : <SilencesTab address={address} tenants={tenants} />}
+        {silencing && (
+          <SilenceDialog
+            tenants={tenants}
+            tenant={filter.tenant}
+            labels={filter.site ? { site: filter.site } : {}}
+            onClose={() => setSilencing(false)}
+            onDone={(text) => {
+              setDone(text);
+              setSilencing(false);
+            }}
+          />
+        )}
+      </div>
+    </Shell>
+  );
+}
+
+function AlertsTab({ filter, tenants }: { filter: AlertFilter; tenants: readonly string[] }) {
+  const [, navigate] = useLocation();
+  const change = useCallback((f: Partial<AlertFilter>) => navigate(alertsHref({ ...filter, ...f }), { replace: true }), [filter, navigate]);
+  const list = useAlerts(filter);
+  const apart = useAlertCounts(filter, filter.severity !== "");
+  const first = list.data?.pages[0];
+  const alerts = useMemo(() => list.data?.pages.flatMap((p) => p.alerts) ?? [], [list.data]);
+  const counts = filter.severity === "" ? first?.counts : apart.data;
+  const filtered = formatAlertFilter(filter) !== "";
+  return (
+    <>
+      <Filters filter={filter} tenants={tenants} counts={counts} onChange={change} />
+      {list.error && <ServiceNote error={list.error} service="alerts" older={first !== undefined} onRetry={() => void list.refetch()} />}
+      {list.isPending && (
+        <div className="card">
+          <div className="body">
+            <Skeleton height={32} count={6} />
+          </div>
+        </div>
+      )}
+      {first && alerts.length === 0 && (
+        <div className="card">
+          <Empty title={filtered ? "No alert matches" : "Nothing fires"}>
+            <p>{filtered ? "No alert that fires now fits the search and filters." : "No alert fires in the tenants that you may read."}</p>
+            {filtered && (
+              <button type="button" className="button" onClick={() => navigate("/alerts", { replace: true })}>
+                Clear filters
+              </button>
+            )}
+          </Empty>
+        </div>
+      )}
+      {alerts.length > 0 && (
+        <>
+          <AlertTable alerts={alerts} tenants={tenants.length > 1} />
+          <div className="row wrap spread">
+            <p className="muted small" role="status">
+              {first && first.total > alerts.length ? `${formatCount(alerts.length)} of ${plural(first.total, "alert")}` : plural(alerts.length, "alert")}
+              {first && (
+                <>
+                  , as of <Ago time={first.asOf} />
+                </>
+              )}
+            </p>
+            {list.hasNextPage && (
+              <button type="button" className="button" disabled={list.isFetchingNextPage} onClick={() => void list.fetchNextPage()}>
+                {list.isFetchingNextPage ? "Loading…" : "Load more"}
+              </button>
+            )}
+          </div>
+        </>
+      )}
+    </>
+  );
+}
+
+const TYPING_MS = 300;
+
+function Filters({ filter, tenants, counts, onChange }: { filter: AlertFilter; tenants: readonly string[]; counts: SeverityCounts | undefined; onChange: (f: Partial<AlertFilter>) => void }) {
+  const [q, setQ] = useState(filter.q);
+  const [site, setSite] = useState(filter.site);
+  const told = useRef(filter.q);
+  useEffect(() => {
+    if (filter.q !== told.current) setQ(filter.q); // back, forward, or a link
+    told.current = filter.q;
+  }, [filter.q]);
+  useEffect(() => setSite(filter.site), [filter.site]);
+  useEffect(() => {
+    if (q === filter.q) return;
+    const timer = setTimeout(() => {
+      told.current = q;
+      onChange({ q });
+    }, TYPING_MS);
+    return () => clearTimeout(timer);
+  }, [q, filter.q, onChange]);
+  const commit = () => {
+    if (site.trim() !== filter.site) onChange({ site: site.trim() });
+  };
+  return (
+    <form
+      className="alert-filters"
+      role="search"
+      aria-label="Search and filter alerts"
+      onSubmit={(e) => {
+        e.preventDefault();
+        commit();
+      }}
+    >
+      <div className="alert-counts" role="group" aria-label="Severities; press to filter">
+        {ALERT_SEVERITIES.map((s) => (
+          <button key={s} type="button" aria-pressed={filter.severity === s} data-severity={s} onClick={() => onChange({ severity: filter.severity === s ? "" : s })}>
+            <SeverityMark severity={s} size={14} />
+            <span className="name">{s}</span>
+            <b>{counts ? formatCount(counts[s]) : DASH}</b>
+          </button>
+        ))}
+      </div>
+      <input className="input" type="search" aria-label="Search alerts" placeholder="Search labels and annotations…" maxLength={200} value={q} onChange={(e) => setQ(e.target.value)} />
+      {(tenants.length > 1 || filter.tenant) && (
+        <select className={filter.tenant ? "select set" : "select"} aria-label="Tenant" value={filter.tenant} onChange={(e) => onChange({ tenant: e.target.value })}>
+          <option value="">All tenants</option>
+          {(filter.tenant && !tenants.includes(filter.tenant) ? [filter.tenant, ...tenants] : tenants).map((t) => (
+            <option key={t}>{t}</option>
+          ))}
+        </select>
+      )}
+      <VirtualSiteSelect tenant={filter.tenant} value={filter.virtualSite} onChange={(virtualSite) => onChange({ virtualSite })} />
+      <SiteInput tenant={filter.tenant} value={site} set={filter.site !== ""} onChange={setSite} onCommit={commit} />
+      <select className={filter.state === "all" ? "select" : "select set"} aria-label="State" value={filter.state} onChange={(e) => onChange({ state: e.target.value as AlertFilter["state"] })}>
+        <option value="all">All states</option>
+        <option value="active">Active</option>
+        <option value="suppressed">Silenced or inhibited</option>
+      </select>
+    </form>
+  );
+}
+
+function AlertTable({ alerts, tenants }: { alerts: readonly Alert[]; tenants: boolean }) {
+  return (
+    <div className="card table-wrap" tabIndex={0} role="region" aria-label="Table of alerts">
+      <table className="alerts stacks">
+        <thead>
+          <tr>
+            <th scope="col">Severity</th>
+            <th scope="col">Alert</th>
+            <th scope="col">Site</th>
+            <th scope="col">Virtual sites</th>
+            <th scope="col">Since</th>
+            <th scope="col">State</th>
+          </tr>
+        </thead>
+        <tbody>
+          {alerts.map((a) => (
+            <tr key={`${a.tenant}/${a.fingerprint}`} data-alert={a.fingerprint} data-state={a.state}>
+              <td className="alert-severity">
+                <Severity severity={a.severity} />
+              </td>
+              <th scope="row" className="alert-name">
+                <Link href={alertPath(a)}>{a.name}</Link>
+                <div className="muted small">{summaryOf(a)}</div>
+              </th>
+              <td data-label="Site">
+                {a.site ? <Link href={sitePath({ tenant: a.tenant, name: a.site })}>{a.site}</Link> : <span className="muted">{a.region ? `region ${a.region}` : "no single site"}</span>}
+                {tenants && <div className="muted small">{a.tenant}</div>}
+              </td>
+              <td className="alert-vs small" data-label="Virtual sites">
+                {a.virtualSites.length > 0 ? a.virtualSites.join(", ") : DASH}
+              </td>
+              <td className="nowrap" data-label="Since">
+                <Ago time={a.startsAt} none={DASH} />
+              </td>
+              <td data-label="State">
+                <AlertStateChip alert={a} />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+export function AlertStateChip({ alert: a }: { alert: Alert }) {
+  if (a.state === "resolved") return <span className="chip">resolved</span>;
+  return a.state === "active" ? <span className="chip firing">firing</span> : <span className="chip">{suppressedText(a)}</span>;
+}

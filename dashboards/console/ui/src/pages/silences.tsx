@@ -1,0 +1,167 @@
+import { useEffect, useState } from "react";
+import { Link, useLocation } from "wouter";
+import { useExpire, useSilences } from "../api/alert-queries";
+import type { Silence, SilenceState } from "../api/types";
+import { Dialog } from "../components/dialog";
+import { isForbidden, ServiceNote } from "../components/service-note";
+import { Empty, ProblemNote, Skeleton } from "../components/states";
+import { Ago } from "../components/time";
+import { SILENCE_STATES, silencesHref } from "../lib/alert-filter";
+import { DASH, plural } from "../lib/format";
+import { formatMatcher } from "../lib/matchers";
+import { parseTime } from "../lib/time";
+
+const NAMES: Record<SilenceState | "all", string> = { active: "Active", pending: "Pending", expired: "Expired", all: "All" };
+
+export function SilencesTab({ address, tenants }: { address: string; tenants: readonly string[] }) {
+  const [, navigate] = useLocation();
+  const p = new URLSearchParams(address);
+  const tenant = p.get("tenant") ?? "";
+  const state = SILENCE_STATES.find((s) => s === p.get("silences")) ?? "active";
+  const list = useSilences(tenant, state);
+  const [ending, setEnding] = useState<Silence | null>(null);
+  // The one that a link asks for.
+  const wanted = location.hash.slice(1);
+  const loaded = list.data !== undefined;
+  useEffect(() => {
+    if (wanted && loaded) document.getElementById(wanted)?.scrollIntoView({ block: "center" });
+  }, [wanted, loaded]);
+  const shown = [...(list.data ?? [])].sort((a, b) => (parseTime(b.startsAt) ?? 0) - (parseTime(a.startsAt) ?? 0));
+  return (
+    <>
+      <div className="row wrap">
+        <div className="segmented" role="group" aria-label="State of silences">
+          {SILENCE_STATES.map((s) => (
+            <button key={s} type="button" aria-pressed={s === state} onClick={() => navigate(silencesHref(tenant, s), { replace: true })}>
+              {NAMES[s]}
+            </button>
+          ))}
+        </div>
+        {(tenants.length > 1 || tenant) && (
+          <select className={tenant ? "select set" : "select"} style={{ width: 160 }} aria-label="Tenant" value={tenant} onChange={(e) => navigate(silencesHref(e.target.value, state), { replace: true })}>
+            <option value="">All tenants</option>
+            {(tenant && !tenants.includes(tenant) ? [tenant, ...tenants] : tenants).map((t) => (
+              <option key={t}>{t}</option>
+            ))}
+          </select>
+        )}
+      </div>
+      {list.error && <ServiceNote error={list.error} service="silences" older={loaded} onRetry={() => void list.refetch()} />}
+      {list.isPending && <Skeleton height={64} count={3} />}
+      {loaded && shown.length === 0 && (
+        <div className="card">
+          <Empty title={state === "all" ? "There are no silences" : `No ${state} silences`}>
+            <p>A silence keeps alerts from telling anybody, for a time, by their labels.</p>
+          </Empty>
+        </div>
+      )}
+      {shown.length > 0 && (
+        <section className="card" aria-label="Silences">
+          <header>
+            <h2>{plural(shown.length, "silence")}</h2>
+          </header>
+          <ul>
+            {shown.map((s) => (
+              <Item key={s.id} silence={s} tenants={tenants.length > 1} lit={s.id === wanted} onEnd={() => setEnding(s)} />
+            ))}
+          </ul>
+        </section>
+      )}
+      {ending && <ExpireDialog silence={ending} onClose={() => setEnding(null)} />}
+    </>
+  );
+}
+
+/** All but the tenant's, which the server adds. */
+const ownMatchers = (s: Silence) => s.matchers.filter((m) => !(m.name === "tenant" && m.value === s.tenant && m.isEqual && !m.isRegex));
+
+function Item({ silence: s, tenants, lit, onEnd }: { silence: Silence; tenants: boolean; lit: boolean; onEnd: () => void }) {
+  return (
+    <li id={s.id} className={lit ? "silence lit" : "silence"} data-silence={s.id} data-state={s.state}>
+      <div className="stack" style={{ gap: 6 }}>
+        <h3>{s.comment || "No comment"}</h3>
+        <Matchers silence={s} />
+        <p className="muted small">
+          by {s.maintenance ? "Muster" : s.createdBy || "nobody known"} ·{" "}
+          {s.state === "pending" ? (
+            <>
+              begins <Ago time={s.startsAt} />, ends <Ago time={s.endsAt} />
+            </>
+          ) : s.state === "active" ? (
+            <>
+              began <Ago time={s.startsAt} />, ends <Ago time={s.endsAt} />
+            </>
+          ) : (
+            <>
+              ended <Ago time={s.endsAt} />
+            </>
+          )}
+          {tenants && <> · tenant {s.tenant || DASH}</>}
+        </p>
+      </div>
+      <div className="row wrap">
+        <span className={s.state === "active" ? "chip warn" : "chip"}>{s.state}</span>
+        {s.maintenance ? (
+          <span className="chip" title="Muster made it for a maintenance window and ends it with that">
+            maintenance
+          </span>
+        ) : (
+          s.state !== "expired" && (
+            <button type="button" className="button" onClick={onEnd}>
+              Expire<span className="visually-hidden"> the silence: {s.comment}</span>
+            </button>
+          )
+        )}
+      </div>
+      {s.maintenance && s.state !== "expired" && <p className="hint">It belongs to a maintenance window and ends with it: end the maintenance on the page of the site or virtual site.</p>}
+    </li>
+  );
+}
+
+function Matchers({ silence }: { silence: Silence }) {
+  const all = ownMatchers(silence);
+  if (all.length === 0) return <p className="muted small">every alert of the tenant</p>;
+  return (
+    <ul className="labels" aria-label="Matchers">
+      {all.map((m, i) => (
+        <li key={i} className="chip">
+          {formatMatcher(m)}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function ExpireDialog({ silence: s, onClose }: { silence: Silence; onClose: () => void }) {
+  const expire = useExpire();
+  return (
+    <Dialog title={s.state === "pending" ? "Drop the silence before it begins?" : "Expire the silence now?"} onClose={onClose} busy={expire.isPending} onSubmit={() => expire.mutate(s, { onSuccess: onClose })}
+      actions={
+        <button type="submit" className="button danger" disabled={expire.isPending}>
+          {expire.isPending ? "Expiring…" : "Expire"}
+        </button>
+      }
+    >
+      <p>{s.comment}</p>
+      <Matchers silence={s} />
+      <p className="muted">Alerts that it fits and that still fire tell people again. It can't be taken up again; make a new one instead.</p>
+      {expire.error && <ProblemNote error={expire.error} doing={isForbidden(expire.error) ? "expire it: you lack the right to delete silences.muster.dev here" : "expire the silence"} />}
+    </Dialog>
+  );
+}
+
+/** Links to the silences that keep an alert quiet. */
+export function SilenceLinks({ ids, tenant }: { ids: readonly string[]; tenant: string }) {
+  return (
+    <>
+      {ids.map((id, i) => (
+        <span key={id}>
+          {i > 0 && ", "}
+          <Link href={`${silencesHref(tenant)}#${id}`}>
+            <code>{id.slice(0, 8)}</code>
+          </Link>
+        </span>
+      ))}
+    </>
+  );
+}
