@@ -43,6 +43,9 @@ type Plan struct {
 	Filters []Filter
 	Before  *Position     // search strictly below it
 	Step    time.Duration // of the histogram, 0 without
+	// Until is where the histogram ends: To, or now if that is open, though a site whose
+	// clock is ahead may have hits after it.
+	Until time.Time
 }
 
 // Filter wants one of the values; with no values it finds nothing.
@@ -72,8 +75,13 @@ func (q Query) Plan(now time.Time, w Window) (Plan, error) {
 	if oldest := Day(now.Add(-w.Retention)); q.From.Before(oldest) {
 		q.From = oldest
 	}
-	if newest := now.Add(w.Future + 1).UTC(); q.To.IsZero() || q.To.After(newest) {
+	open := q.To.IsZero()
+	if newest := now.Add(w.Future + 1).UTC(); open || q.To.After(newest) {
 		q.To = newest
+	}
+	until := q.To
+	if open {
+		until = now.UTC()
 	}
 	q.From, q.To = q.From.UTC(), q.To.UTC()
 	if q.To.Before(q.From) {
@@ -83,7 +91,7 @@ func (q Query) Plan(now time.Time, w Window) (Plan, error) {
 	if err != nil {
 		return Plan{}, &QueryError{"query", err}
 	}
-	p := Plan{Query: q, Root: root}
+	p := Plan{Query: q, Root: root, Until: until.UTC()}
 	for _, f := range []struct {
 		name, field string
 		values      []string
@@ -110,7 +118,7 @@ func (q Query) Plan(now time.Time, w Window) (Plan, error) {
 		p.Before = &pos
 	}
 	if q.Buckets > 0 {
-		p.Step = step(q.To.Sub(q.From), q.Buckets)
+		p.Step = step(p.Until.Sub(q.From), q.Buckets)
 	}
 	return p, nil
 }
@@ -158,15 +166,15 @@ func step(d time.Duration, n int) time.Duration {
 	return day * time.Duration(int(d/day)/max(1, n-2)+1)
 }
 
-// NewHistogram returns an empty one that covers the plan's range, or nil if none is wanted.
+// NewHistogram returns an empty one from From up to Until, or nil if none is wanted.
 // Buckets start at whole steps since 1970.
 func (p Plan) NewHistogram() *Histogram {
 	if p.Step == 0 {
 		return nil
 	}
 	h := &Histogram{Start: time.Unix(0, p.From.UnixNano()/int64(p.Step)*int64(p.Step)).UTC(), Step: p.Step, Counts: []int64{}}
-	if p.From.Before(p.To) {
-		h.Counts = make([]int64, (p.To.UnixNano()-1-h.Start.UnixNano())/int64(p.Step)+1)
+	if p.From.Before(p.Until) {
+		h.Counts = make([]int64, (p.Until.UnixNano()-1-h.Start.UnixNano())/int64(p.Step)+1)
 	}
 	return h
 }
