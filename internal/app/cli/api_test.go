@@ -77,28 +77,49 @@ func TestLogsPagesAndPrintsOldestFirst(t *testing.T) {
 	}
 }
 
-func TestLogsFollowGoesOnAfterABreak(t *testing.T) {
+// The stream is opened, then the search is made: what both bring is printed once, and
+// after a break the stream goes on without another search.
+func TestLogsFollow(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	calls := 0
+	var calls []string
+	numbered := func(n int, message string) logLine {
+		l := hit(n, message)
+		l.ID = message
+		return l
+	}
+	opened, searched := make(chan struct{}), make(chan struct{})
 	h := func(w http.ResponseWriter, r *http.Request) {
-		calls++
-		w.Header().Set("Content-Type", "text/event-stream")
-		if calls == 1 {
-			b, _ := json.Marshal(map[string]any{"hits": []logLine{hit(1, "one")}})
-			fmt.Fprintf(w, ": hello\n\nevent: hits\nid: p1\ndata: %s\n\n", b)
+		calls = append(calls, r.URL.Path+"@"+r.Header.Get("Last-Event-ID"))
+		q := r.URL.Query()
+		if strings.HasSuffix(r.URL.Path, "/search") {
+			<-opened
+			if q.Get("from") == "" || q.Get("query") != "x" {
+				t.Errorf("search %s", r.URL)
+			}
+			_ = json.NewEncoder(w).Encode(map[string]any{"hits": []logLine{numbered(2, "both"), numbered(1, "old")}})
+			close(searched)
 			return
 		}
-		if r.Header.Get("Last-Event-ID") != "p1" {
-			t.Errorf("continues at %q", r.Header.Get("Last-Event-ID"))
+		if q.Get("from") != "" || q.Get("query") != "x" {
+			t.Errorf("tail %s", r.URL)
 		}
-		cancel()
+		w.Header().Set("Content-Type", "text/event-stream")
+		if r.Header.Get("Last-Event-ID") != "" {
+			cancel()
+			return
+		}
+		w.(http.Flusher).Flush()
+		close(opened)
+		<-searched
+		b, _ := json.Marshal(map[string]any{"hits": []logLine{numbered(2, "both"), numbered(3, "new")}})
+		fmt.Fprintf(w, ": hello\n\nevent: hits\nid: p1\ndata: %s\n\n", b)
 	}
-	if out, _, err := run(t, ctx, h, "logs", "-f", "-o", "message"); err != nil || out != "one\n" {
+	if out, _, err := run(t, ctx, h, "logs", "x", "-f", "-o", "message"); err != nil || out != "old\nboth\nnew\n" {
 		t.Errorf("%q, %v", out, err)
 	}
-	if calls != 2 {
-		t.Errorf("%d calls", calls)
+	if want := []string{"/api/v1/logs/tail@", "/api/v1/logs/search@", "/api/v1/logs/tail@p1"}; !slices.Equal(calls, want) {
+		t.Errorf("calls %v, want %v", calls, want)
 	}
 }
 

@@ -32,6 +32,7 @@ type logLine struct {
 	Unit      string    `json:"unit"`
 	Severity  string    `json:"severity"`
 	Message   string    `json:"message"`
+	ID        string    `json:"id"`
 }
 
 type missingRegion struct {
@@ -177,17 +178,35 @@ func search(ctx context.Context, a *api, q url.Values, limit int, p *printer) er
 			return err
 		}
 	}
-	if len(lines) == 0 && p.output != "json" {
+	if len(lines) == 0 && p.output != "json" && p.seen == nil {
 		fmt.Fprintln(p.err, "no line matches; widen --since, or check the query with the log page of the console")
 	}
 	return nil
 }
 
-// follow prints what there is and then what comes, over breaks of the connection.
+// follow prints what there is and then what comes, over breaks of the connection. The
+// stream is opened before the search is made, so that nothing falls between the two;
+// what both bring is printed once.
 func follow(ctx context.Context, a *api, q url.Values, o logOptions, p *printer) error {
-	last := ""
+	p.seen = map[string]bool{}
+	last, opened := "", func() error {
+		backlog := url.Values{}
+		for k, v := range q {
+			backlog[k] = v
+		}
+		return search(ctx, a, backlog, o.limit, p)
+	}
+	stream := url.Values{}
+	for k, v := range q {
+		if k != "from" { // a late line is news, however old it is
+			stream[k] = v
+		}
+	}
 	for {
-		id, err := tail(ctx, a, q, last, p)
+		id, err := tail(ctx, a, stream, last, opened, p)
+		if id != "" {
+			opened = nil // what came before is printed, and the stream goes on where it was
+		}
 		if id != "" {
 			last = id
 		}
@@ -208,8 +227,9 @@ func follow(ctx context.Context, a *api, q url.Values, o logOptions, p *printer)
 	}
 }
 
-// tail prints one stream's lines until it ends, and returns where to go on.
-func tail(ctx context.Context, a *api, q url.Values, last string, p *printer) (string, error) {
+// tail prints one stream's lines until it ends, and returns where to go on. opened is
+// called, if it is not nil, once every region's stream stands.
+func tail(ctx context.Context, a *api, q url.Values, last string, opened func() error, p *printer) (string, error) {
 	header := http.Header{"Accept": {"text/event-stream"}}
 	if last != "" {
 		header.Set("Last-Event-ID", last)
@@ -219,6 +239,11 @@ func tail(ctx context.Context, a *api, q url.Values, last string, p *printer) (s
 		return "", err
 	}
 	defer resp.Body.Close()
+	if opened != nil {
+		if err := opened(); err != nil {
+			return last, err
+		}
+	}
 	r := sse.NewReader(resp.Body, maxAnswer)
 	for {
 		e, err := r.Next()
@@ -257,7 +282,8 @@ func tail(ctx context.Context, a *api, q url.Values, last string, p *printer) (s
 type printer struct {
 	out, err io.Writer
 	output   string
-	said     string // what was said to be missing
+	said     string          // what was said to be missing
+	seen     map[string]bool // IDs of lines printed; nil: none need be known
 }
 
 func (p *printer) missing(m []missingRegion) {
@@ -276,6 +302,15 @@ func (p *printer) missing(m []missingRegion) {
 }
 
 func (p *printer) line(l logLine) error {
+	if p.seen != nil && l.ID != "" {
+		if p.seen[l.ID] {
+			return nil
+		}
+		if len(p.seen) > 200_000 {
+			clear(p.seen) // the backlog is long past
+		}
+		p.seen[l.ID] = true
+	}
 	switch p.output {
 	case "json":
 		return json.NewEncoder(p.out).Encode(l)
