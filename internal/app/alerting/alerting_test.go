@@ -1,0 +1,173 @@
+package alerting
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"muster.dev/muster/internal/app/config"
+	"muster.dev/muster/internal/app/control"
+)
+
+func free(t *testing.T) string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+func write(t *testing.T, file, content string) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(content), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() error) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for tick := time.NewTicker(20 * time.Millisecond); ; <-tick.C {
+		err := ok()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("waited 30 s for %s: %v", what, err)
+		}
+	}
+}
+
+// With what it kept on disk the role starts while control is down, finds a regional
+// silent, and notifies by the routes that it had.
+func TestStartsWithoutControl(t *testing.T) {
+	got := make(chan string, 16)
+	phone := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var n struct {
+			Alerts []struct{ Labels map[string]string }
+		}
+		if err := json.NewDecoder(r.Body).Decode(&n); err != nil {
+			t.Error(err)
+		}
+		for _, a := range n.Alerts {
+			got <- a.Labels["alertname"] + " " + a.Labels["tenant"] + " " + a.Labels["regional"]
+		}
+	}))
+	defer phone.Close()
+	c := config.Default()
+	c.DataDir = t.TempDir()
+	c.Alerting.OpsListen, c.Alerting.Alertmanager.Listen = free(t), free(t)
+	c.Regionals[0].QueryListen = free(t) // nobody
+	write(t, control.Kubeconfig(c, "alerting"), `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}], users: [{name: u, user: {token: x}}]}`)
+	write(t, filepath.Join(c.Path("alerting"), "inventory.json"), `{"sites":[{"id":{"Tenant":"acme","Name":"paris"},"regional":"one","connected":true}],"virtualSites":[]}`)
+	write(t, filepath.Join(c.Path("alerting"), "alertmanager.yml"), `{route: {receiver: none, group_wait: 1s, routes: [{matchers: ['tenant="acme"'], receiver: phone}]}, receivers: [{name: none}, {name: phone, webhook_configs: [{url: "`+phone.URL+`"}]}]}`)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Run(ctx, c) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	eventually(t, "readiness", func() error {
+		resp, err := http.Get("http://" + c.Alerting.OpsListen + "/-/ready")
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return errors.New(resp.Status)
+		}
+		return nil
+	})
+	select {
+	case name := <-got:
+		if name != "RegionalDown acme one" {
+			t.Errorf("notified of %s", name)
+		}
+	case <-time.After(40 * time.Second):
+		t.Error("no notification in 40 s")
+	}
+	eventually(t, "the index of what fires", func() error {
+		req, _ := http.NewRequest(http.MethodGet, "http://"+c.Alerting.OpsListen+"/api/v1/alerts/state", nil)
+		req.Header.Set("X-Muster-Tenants", "acme")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		var s struct {
+			Firing struct{ Critical int }
+		}
+		if err := json.NewDecoder(resp.Body).Decode(&s); err != nil || s.Firing.Critical != 1 {
+			return fmt.Errorf("%+v, %v", s, err)
+		}
+		return nil
+	})
+}
+
+func TestReceiversAreKeptFromDeniedNetworks(t *testing.T) {
+	srv := httptest.NewServer(http.NotFoundHandler())
+	defer srv.Close()
+	for _, c := range []struct {
+		deny string
+		ok   bool
+	}{{"169.254.0.0/16", true}, {"127.0.0.0/8", false}, {"::ffff:127.0.0.0/104", true}} {
+		dial, err := dialer([]string{c.deny})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := dial(t.Context(), "tcp", srv.Listener.Addr().String())
+		if err == nil {
+			_ = conn.Close()
+		}
+		if (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "denyNetworks") {
+			t.Errorf("%s: %v", c.deny, err)
+		}
+	}
+	if _, err := dialer([]string{"10.0.0.0"}); err == nil || !strings.Contains(err.Error(), "denyNetworks[0]") {
+		t.Errorf("no network: %v", err)
+	}
+}
+
+// An Alertmanager that runs elsewhere gets the merged routes as a file and is asked
+// to read it; what it says against them is told.
+func TestExternalAlertmanager(t *testing.T) {
+	bad := false
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost || r.URL.Path != "/am/-/reload" {
+			t.Errorf("%s %s", r.Method, r.URL)
+		}
+		if bad {
+			http.Error(w, "failed to reload config: no receiver", http.StatusInternalServerError)
+		}
+	}))
+	defer srv.Close()
+	e := &external{file: filepath.Join(t.TempDir(), "external", "alertmanager.yml"), urls: []string{srv.URL + "/am/"}, client: http.DefaultClient}
+	if err := e.apply([]byte("one")); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(e.file); string(b) != "one" || err != nil {
+		t.Errorf("%q, %v", b, err)
+	}
+	if info, err := os.Stat(e.file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v: the file holds secrets", info.Mode(), err)
+	}
+	bad = true
+	if err := e.apply([]byte("two")); err == nil || !strings.Contains(err.Error(), "no receiver") {
+		t.Errorf("a reload that fails: %v", err)
+	}
+}
