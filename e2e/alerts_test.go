@@ -162,7 +162,47 @@ func testSilence(t *testing.T, f *fleet, site string) {
 		return err
 	})
 	f.muster("site", "maintenance", site, "--end")
+	eventually(t, "the alert is active after maintenance", time.Minute, func() error {
+		a, err := f.alert(site, "ShopDeploymentShort")
+		if err == nil && a.State != "active" {
+			err = fmt.Errorf("%+v", a)
+		}
+		return err
+	})
+	testWindow(t, f, site)
 	f.muster("demo", "heal", site)
+}
+
+// testWindow plans maintenance of a virtual site: while the window is open its members
+// are in maintenance and their alerts silenced.
+func testWindow(t *testing.T, f *fleet, site string) {
+	t.Helper()
+	window := "/api/v1/virtualsites/shared/all/maintenance/windows/e2e?tenant=" + tenant
+	if err := f.call(http.MethodPut, window, `{"reason": "weekly updates", "start": "`+time.Now().Add(5*time.Second).UTC().Format(time.RFC3339)+`", "duration": "1h"}`); err != nil {
+		t.Error(err)
+		return
+	}
+	inWindow := func(want bool, state string) func() error {
+		return func() error {
+			s, err := f.site(site)
+			if err != nil {
+				return err
+			}
+			if (s.Maintenance != nil && s.Maintenance.Reason == "weekly updates") != want {
+				return fmt.Errorf("maintenance of %s: %+v", site, s.Maintenance)
+			}
+			a, err := f.alert(site, "ShopDeploymentShort")
+			if err == nil && a.State != state {
+				err = fmt.Errorf("%+v", a)
+			}
+			return err
+		}
+	}
+	eventually(t, "the window opens", time.Minute, inWindow(true, "suppressed"))
+	if err := f.call(http.MethodDelete, window, ""); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the window is gone", time.Minute, inWindow(false, "active"))
 }
 
 // testAlertsWithoutCentre stops aggregator and control, so that they neither answer

@@ -38,7 +38,7 @@ func testEdgeProcess(t *testing.T, f *fleet) {
 	for _, page := range simsite.Pages() {
 		fmt.Fprintf(&scrapes, "- {job_name: %s, metrics_path: %s, static_configs: [{targets: [%q]}]}\n", strings.Split(page, "/")[1], page, strings.TrimPrefix(srv.URL, "http://"))
 	}
-	ops := "127.0.0.1:9107"
+	ops := "127.0.0.1:9108"
 	config := filepath.Join(dir, "edge.yaml")
 	if err := os.WriteFile(config, []byte(fmt.Sprintf("stateDir: %s\nopsListen: %s\nhostMetrics: false\nscrapeConfigs:\n%s", dir, ops, indent(scrapes.String()))), 0o600); err != nil {
 		t.Fatal(err)

@@ -122,6 +122,24 @@ func (f *fleet) get(path string, out any) error {
 	return getJSON(console+path, http.Header{"Authorization": {"Bearer " + f.token}}, out)
 }
 
+// call changes something through the HTTP API as that user.
+func (f *fleet) call(method, path, body string) error {
+	req, err := http.NewRequest(method, console+path, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header = http.Header{"Authorization": {"Bearer " + f.token}, "Content-Type": {"application/json"}}
+	resp, err := (&http.Client{Timeout: 15 * time.Second}).Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if b, _ := io.ReadAll(resp.Body); resp.StatusCode/100 != 2 {
+		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, tail(b, 500))
+	}
+	return nil
+}
+
 func getJSON(url string, h http.Header, out any) error {
 	req, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {
@@ -154,6 +172,9 @@ type site struct {
 		Colour string   `json:"colour"`
 		Known  bool     `json:"known"`
 	} `json:"dimensions"`
+	Maintenance *struct {
+		Reason string `json:"reason"`
+	} `json:"maintenance"`
 	Reasons []struct {
 		Dimension string `json:"dimension"`
 		Signal    string `json:"signal"`
