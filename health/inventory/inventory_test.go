@@ -397,9 +397,13 @@ func TestMaintenanceWindows(t *testing.T) {
 	paris, rome, oslo := site("a", "paris", map[string]string{"region": "eu"}), site("a", "rome", map[string]string{"region": "eu"}), site("a", "oslo", nil)
 	paris.Spec.MaintenanceWindows = window("own", time.Hour, time.Hour)
 	rome.Spec.Maintenance = &v1alpha1.Maintenance{Reason: "by hand"}
+	// What a person said ends before the window does.
+	bern := site("a", "bern", nil)
+	bern.Spec.Maintenance = &v1alpha1.Maintenance{Reason: "short", Until: &metav1.Time{Time: start0.Add(70 * time.Minute)}}
+	bern.Spec.MaintenanceWindows = window("long", time.Hour, time.Hour)
 	eu := virtual("a-shared", "eu", match("region", "eu"))
 	eu.Spec.MaintenanceWindows = window("all of eu", 90*time.Minute, time.Hour)
-	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(ns("a-system", "a"), ns("a-shared", "a"), paris, rome, oslo, eu).Build()
+	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(ns("a-system", "a"), ns("a-shared", "a"), bern, paris, rome, oslo, eu).Build()
 	inv := start(t, c, func(o *Options) { o.Now = func() time.Time { return *clock.Load() } })
 	state := func() string {
 		var out []string
@@ -414,7 +418,7 @@ func TestMaintenanceWindows(t *testing.T) {
 		at   time.Duration
 		want string
 	}{
-		{0, "rome by hand"}, {time.Hour - 1, "rome by hand"}, {time.Hour, "paris own, rome by hand"}, {100 * time.Minute, "paris all of eu, rome by hand"},
+		{0, "bern short, rome by hand"}, {time.Hour - 1, "bern short, rome by hand"}, {time.Hour, "bern long, paris own, rome by hand"}, {100 * time.Minute, "bern long, paris all of eu, rome by hand"},
 		{150*time.Minute - 1, "paris all of eu, rome by hand"}, {150 * time.Minute, "rome by hand"}, {72 * time.Hour, "rome by hand"},
 	} {
 		set(step.at)

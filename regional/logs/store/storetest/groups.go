@@ -98,6 +98,21 @@ func testGroups(t *testing.T, f Factory) {
 	if total := count(groups(t, s, q)); total != 7 {
 		t.Errorf("%d records in the first stretch, want 7", total)
 	}
+	// The bounds, to the nanosecond: After is excluded, UpTo included.
+	hits := find(t, s, store.Query{Tenant: "acme", Text: "id:late"}).Hits
+	if len(hits) != 1 || hits[0].Ingested.IsZero() {
+		t.Fatalf("the late record: %+v", hits)
+	}
+	at1 := hits[0].Ingested
+	for _, c := range []struct {
+		after, upTo time.Duration
+		want        int64
+	}{{-1, 0, 1}, {0, 1, 0}, {-2, -1, 0}, {-1, 1, 1}} {
+		q := store.GroupQuery{Tenant: "acme", After: at1.Add(c.after), UpTo: at1.Add(c.upTo)}
+		if n := count(groups(t, s, q)); n != c.want {
+			t.Errorf("after %d, up to %d ns of its ingest: %d records, want %d", c.after, c.upTo, n, c.want)
+		}
+	}
 	q.UpTo = start
 	if total := count(groups(t, s, q)); total != 0 {
 		t.Errorf("%d records in no time at all", total)
