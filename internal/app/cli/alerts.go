@@ -261,7 +261,7 @@ func silenceAddCmd(g *Globals) *cobra.Command {
 amtool: alertname=SiteDown, severity!=critical, pod=~"checkout-.*". Alerts go on
 being shown, as suppressed; nobody is notified of them.
 
-For planned work on a site, better plan it: muster site maintenance.`,
+For planned work on a site, better plan it: muster site plan.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := model.ParseDuration(length)
 			if err != nil || d <= 0 {

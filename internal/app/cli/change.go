@@ -82,7 +82,7 @@ func patchSite(ctx context.Context, c client.Client, s *v1alpha1.Site, change fu
 }
 
 func siteCmd(g *Globals) *cobra.Command {
-	cmd := &cobra.Command{Use: "site", Short: "Change a site: label, maintenance, decommission"}
+	cmd := &cobra.Command{Use: "site", Short: "Change a site: label, maintenance, plan, decommission"}
 	verb := func(use, short, long, example string, args cobra.PositionalArgs, flags func(*cobra.Command), run func(cmd *cobra.Command, c client.Client, s *v1alpha1.Site, args []string) (string, error)) {
 		sub := &cobra.Command{Use: use, Short: short, Long: long, Example: example, Args: args, ValidArgsFunction: g.completeSites, RunE: func(cmd *cobra.Command, args []string) error {
 			c, tenant, err := g.connect(cmd.Context())
@@ -150,6 +150,14 @@ func siteCmd(g *Globals) *cobra.Command {
 				m.Until = &metav1.Time{Time: time.Now().Add(forHow)}
 			}
 			return s.Name + " is in maintenance", patchSite(cmd.Context(), c, s, func() { s.Spec.Maintenance = m })
+		})
+
+	var w window
+	verb("plan NAME [WINDOW]", "List, plan or drop maintenance windows", "Plan maintenance, once or again and again. While a window is open the site is in\nmaintenance and its alerts are silenced. Without WINDOW, list what is planned.",
+		"  muster site plan paris-07\n  muster site plan paris-07 disks --start 2026-01-31T22:00:00Z --for 4h --reason 'new disks'\n  muster site plan paris-07 updates --schedule '0 2 * * SUN' --time-zone Europe/Paris --for 2h --reason updates\n  muster site plan paris-07 updates --drop",
+		cobra.RangeArgs(1, 2), w.flags,
+		func(cmd *cobra.Command, c client.Client, s *v1alpha1.Site, args []string) (string, error) {
+			return w.run(cmd.Context(), cmd.OutOrStdout(), c, s, args)
 		})
 
 	var yes bool
