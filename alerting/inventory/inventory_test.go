@@ -126,7 +126,10 @@ func TestFollowsTheAPIServerAndKeepsItOnDisk(t *testing.T) {
 	})
 
 	// Another one, without any API server, knows the same.
-	eventually(t, "the file", func() bool { b, err := os.ReadFile(file); return err == nil && strings.Contains(string(b), `"regional":"one"`) })
+	eventually(t, "the file", func() bool {
+		b, err := os.ReadFile(file)
+		return err == nil && strings.Contains(string(b), `"regional":"one"`)
+	})
 	nobody, err := New(Options{Cache: inv.opts.Cache, File: file, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
