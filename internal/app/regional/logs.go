@@ -15,7 +15,6 @@ import (
 	"muster.dev/muster/internal/app/config"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
-	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/gateway"
 	"muster.dev/muster/regional/logs/intake"
 	"muster.dev/muster/regional/logs/query"
@@ -75,7 +74,7 @@ func startLogs(env *app.Env, c config.Config, dir string, r config.Regional, fil
 	}
 	in, err := intake.New(intake.Options{
 		Name: r.Name, Dir: filepath.Join(dir, "logs"), Listen: r.Logs.ForwardListen, TLS: files.ServerConfig(tls.RequireAndVerifyClientCert),
-		Denied: up.Denied, Limits: own.inv.logLimits, QueueBytes: r.Logs.QueueBytes, Sink: st, OnCondition: siteConditions(up), Logger: env.Log.With("part", "log intake"), Registerer: env.Reg,
+		Denied: up.Denied, Limits: own.inv.logLimits, QueueBytes: r.Logs.QueueBytes, Sink: st, OnCondition: newLogConditions(up, own.inv, r.Name).changed, Logger: env.Log.With("part", "log intake"), Registerer: env.Reg,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("regionals[%s].logs: %w", r.Name, err)
@@ -98,22 +97,6 @@ func startLogs(env *app.Env, c config.Config, dir string, r config.Regional, fil
 		return nil
 	})
 	return in.Handler(sender), nil
-}
-
-// siteConditions passes what the intake says of a site on to control, where it
-// becomes a condition of the Site. The regional's own conditions are in its metrics
-// and alerts.
-func siteConditions(up *relay.Relay) func(intake.Condition) {
-	return func(c intake.Condition) {
-		if c.Site == (fleet.SiteID{}) {
-			return
-		}
-		cond := &wire.Condition{Type: c.Type, Status: "False", Reason: "WithinBudget", Message: c.Message}
-		if c.Active {
-			cond.Status, cond.Reason = "True", "OverBudget"
-		}
-		up.SiteConditions(c.Site, []*wire.Condition{cond})
-	}
 }
 
 // sender says who sent a request that the gateway passed on.
