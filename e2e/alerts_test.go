@@ -89,11 +89,12 @@ func testAlerts(t *testing.T, f *fleet) {
 			return err
 		})
 		t.Logf("figure: fault → notification, %s (%s): %s", c.alert, c.kind, time.Since(broke).Round(time.Second))
-		a, err := f.alert(c.site, c.alert)
-		if err != nil {
-			t.Error(err)
-			continue
-		}
+		var a alert
+		// The index asks Alertmanager every two seconds.
+		eventually(t, c.alert+" of "+c.site+" is listed", 15*time.Second, func() (err error) {
+			a, err = f.alert(c.site, c.alert)
+			return err
+		})
 		if a.Tenant != tenant || a.Region == "" || a.Severity == "" || !slices.Contains(a.VirtualSites, "shared/all") {
 			t.Errorf("labels of %s: %+v", c.alert, a)
 		}
