@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/fleet"
 )
 
@@ -31,14 +32,5 @@ func lastPolicy(dir string, log *slog.Logger) fleet.CollectionPolicy {
 }
 
 func savePolicy(dir string, p fleet.CollectionPolicy) error {
-	path := filepath.Join(dir, policyFile)
-	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(p.Encode())
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(path+".tmp", path)
+	return atomicfile.Write(filepath.Join(dir, policyFile), p.Encode(), 0o600)
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/fleet"
 )
 
@@ -377,8 +378,7 @@ func (d *Deadman) save(next State) {
 	d.state = next
 	b, err := json.Marshal(next)
 	if err == nil {
-		tmp := d.opts.File + ".tmp"
-		err = errors.Join(os.WriteFile(tmp, b, 0o600), os.Rename(tmp, d.opts.File))
+		err = atomicfile.Write(d.opts.File, b, 0o600)
 	}
 	if err != nil {
 		d.log.Error("save the dead-man's state", "err", err)

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/fleet"
 )
 
@@ -230,8 +231,7 @@ func (inv *Inventory) refresh(ctx context.Context) error {
 	case inv.changed <- struct{}{}:
 	default:
 	}
-	tmp := inv.opts.File + ".tmp"
-	if err := errors.Join(os.WriteFile(tmp, b, 0o600), os.Rename(tmp, inv.opts.File)); err != nil {
+	if err := atomicfile.Write(inv.opts.File, b, 0o600); err != nil {
 		return fmt.Errorf("save the inventory: %w", err)
 	}
 	inv.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/alertmanager/ui"
@@ -68,7 +69,7 @@ func (m *Manager) routes() http.Handler {
 		routePrefix = "/"
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/", m.api.Register(r, routePrefix))
+	mux.Handle("/", m.durable(m.api.Register(r, routePrefix)))
 	mux.Handle(prefix+"/debug/", http.NotFoundHandler())
 	figures := http.NotFoundHandler()
 	if g, ok := m.opts.Registerer.(prometheus.Gatherer); ok {
@@ -97,4 +98,40 @@ func (m *Manager) routes() http.Handler {
 		}
 	})
 	return mux
+}
+
+// durable answers a change of the silences when it is on disk: whoever silenced an
+// alert is not woken by it after a crash.
+func (m *Manager) durable(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if (req.Method == http.MethodPost || req.Method == http.MethodDelete) && strings.HasPrefix(req.URL.Path, m.external.Path+"/api/v2/silence") {
+			w = &afterSaving{ResponseWriter: w, save: m.saveSilences}
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+// afterSaving saves before a success is told, and tells an error if that fails.
+type afterSaving struct {
+	http.ResponseWriter
+	save   func() (int64, error)
+	failed bool
+}
+
+func (w *afterSaving) WriteHeader(code int) {
+	if code/100 == 2 {
+		if _, err := w.save(); err != nil {
+			w.failed = true
+			http.Error(w.ResponseWriter, fmt.Sprintf("it is in force, but a restart would lose it: %s", err), http.StatusInsufficientStorage)
+			return
+		}
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *afterSaving) Write(b []byte) (int, error) {
+	if w.failed { // the answer was the error
+		return len(b), nil
+	}
+	return w.ResponseWriter.Write(b)
 }

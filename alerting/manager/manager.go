@@ -9,6 +9,7 @@
 package manager
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"muster.dev/muster/control/api/alertroute"
+	"muster.dev/muster/internal/atomicfile"
 )
 
 // DefaultListen is where Alertmanager is looked for.
@@ -54,7 +56,8 @@ type Options struct {
 	Cluster     Cluster
 	// Retention of silences that ended and of the notification log; default 120 h.
 	Retention time.Duration
-	// Maintenance is the time between snapshots to Dir; default 15 min.
+	// Maintenance is the time between snapshots of the notification log to Dir, which is
+	// what a crash can lose of it; default 15 min. A silence is saved before it is answered.
 	Maintenance time.Duration
 	// OnReload serves POST /-/reload; nil: there is nothing to load, so it succeeds.
 	OnReload func() error
@@ -103,6 +106,7 @@ type Manager struct {
 	configMu sync.Mutex              // one SetConfig at a time
 	stopped  bool                    // guarded by configMu
 	current  atomic.Pointer[running] // what the last good configuration made
+	saving   sync.Mutex              // of the silences to their file
 	closing  sync.Once
 	closed   error
 }
@@ -222,6 +226,21 @@ func (m *Manager) open() (err error) {
 	return nil
 }
 
+// saveSilences drops those that ended long ago and puts the rest into their file.
+func (m *Manager) saveSilences() (int64, error) {
+	m.saving.Lock()
+	defer m.saving.Unlock()
+	if _, err := m.silences.GC(); err != nil {
+		return 0, err
+	}
+	var b bytes.Buffer
+	n, err := m.silences.Snapshot(&b)
+	if err != nil {
+		return 0, err
+	}
+	return n, atomicfile.Write(m.file("silences"), b.Bytes(), 0o600)
+}
+
 func (m *Manager) file(name string) string { return filepath.Join(m.opts.Dir, name) }
 
 func (m *Manager) createPeer() error {
@@ -290,7 +309,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	// Their last act, after stop, is a snapshot.
 	wg.Go(func() { m.nflog.Maintenance(m.opts.Maintenance, m.file("nflog"), stop, nil) })
-	wg.Go(func() { m.silences.Maintenance(m.opts.Maintenance, m.file("silences"), stop, nil) })
+	wg.Go(func() { m.silences.Maintenance(m.opts.Maintenance, m.file("silences"), stop, m.saveSilences) })
 	if m.peer != nil {
 		if err := m.peer.Join(cluster.DefaultReconnectInterval, cluster.DefaultReconnectTimeout); err != nil {
 			m.log.Warn("unable to join gossip mesh", "err", err)

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"muster.dev/muster/alerting/amclient"
+	"muster.dev/muster/internal/testkit/alertmanager"
 )
 
 // hook is a real webhook receiver.
@@ -243,6 +244,41 @@ func TestRestartKeepsSilencesAndLog(t *testing.T) {
 	h.Close()
 }
 
+// What a crash leaves is what is on disk while it runs.
+func TestSilencesAreOnDiskWhenAnswered(t *testing.T) {
+	dir := t.TempDir()
+	_, c, _ := start(t, Options{Dir: dir})
+	set := func() (string, error) {
+		return c.SetSilence(t.Context(), amclient.Silence{Matchers: []amclient.Matcher{amclient.Equal("a", "b")}, StartsAt: time.Now(), EndsAt: time.Now().Add(time.Hour), CreatedBy: "me", Comment: "x"})
+	}
+	state := func(id string) string {
+		after := t.TempDir()
+		b, err := os.ReadFile(filepath.Join(dir, "silences"))
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(after, "silences"), b, 0o600))
+		_, c, stop := start(t, Options{Dir: after})
+		defer stop()
+		s, err := c.Silence(t.Context(), id)
+		must(t, err)
+		return s.Status.State
+	}
+	id, err := set()
+	must(t, err)
+	if got := state(id); got != "active" {
+		t.Errorf("after a crash the silence is %q", got)
+	}
+	must(t, c.ExpireSilence(t.Context(), id))
+	if got := state(id); got != "expired" {
+		t.Errorf("after its end and a crash the silence is %q", got)
+	}
+	// A disk that fails is told.
+	must(t, os.Remove(filepath.Join(dir, "silences")))
+	must(t, os.Mkdir(filepath.Join(dir, "silences"), 0o700))
+	if _, err := set(); err == nil || !strings.Contains(err.Error(), "restart would lose it") {
+		t.Errorf("a silence that could not be saved: %v", err)
+	}
+}
+
 func TestPages(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	reloads := 0
@@ -340,20 +376,8 @@ func logged(m *Manager, name string) bool {
 	return err == nil && strings.Contains(string(b), `alertname="`+name+`"`)
 }
 
-// amtool is built from Alertmanager's module as it is in the module cache, with that
-// module's own go.mod.
 func amtool(t *testing.T) func(args ...string) string {
-	if testing.Short() {
-		t.Skip("builds amtool")
-	}
-	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/prometheus/alertmanager").Output()
-	must(t, err)
-	bin := filepath.Join(t.TempDir(), "amtool")
-	build := exec.Command("go", "build", "-o", bin, "./cmd/amtool")
-	build.Dir, build.Env = strings.TrimSpace(string(dir)), append(os.Environ(), "GOFLAGS=-mod=readonly", "GOWORK=off")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build amtool: %v\n%s", err, out)
-	}
+	bin := alertmanager.Build(t, "amtool")
 	return func(args ...string) string {
 		t.Helper()
 		out, err := exec.Command(bin, args...).CombinedOutput()

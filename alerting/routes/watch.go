@@ -25,8 +25,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/fleet"
-	"muster.dev/muster/internal/identity"
 )
 
 // ConditionApplied is the condition of an AlertRoute that the watcher writes.
@@ -253,7 +253,7 @@ func (w *Watcher) keep(config []byte) error {
 			return nil
 		}
 	}
-	if err := identity.WriteFile(w.opts.File, config, 0o600); err != nil {
+	if err := atomicfile.Write(w.opts.File, config, 0o600); err != nil {
 		return fmt.Errorf("keep the configuration: %w", err)
 	}
 	w.last = config

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -284,7 +284,7 @@ func (a *Agent) store(s stored) error {
 	if err != nil {
 		return fmt.Errorf("store the desired state: %w", err)
 	}
-	if err := identity.WriteFile(filepath.Join(a.opts.Dir, desiredFile), b, 0o600); err != nil {
+	if err := atomicfile.Write(filepath.Join(a.opts.Dir, desiredFile), b, 0o600); err != nil {
 		return err
 	}
 	a.desired.mu.Lock()
@@ -447,7 +447,7 @@ func (a *Agent) ensureBlob(ctx context.Context, client wire.UplinkClient, it *wi
 	if int64(len(b)) != it.Size || wire.DigestOf(b) != it.Digest {
 		return fmt.Errorf("fetch %s/%s: got %d bytes that are not %.12s (%d bytes); starting over", it.Kind, it.Name, len(b), it.Digest, it.Size)
 	}
-	return identity.WriteFile(name, b, 0o600)
+	return atomicfile.Write(name, b, 0o600)
 }
 
 func (a *Agent) download(ctx context.Context, client wire.UplinkClient, it *wire.Item, part string) (err error) {

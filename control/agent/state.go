@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
 )
@@ -110,7 +111,7 @@ func Join(dir string, j JoinConfig) error {
 			}
 		}
 	}
-	return identity.WriteFile(filepath.Join(dir, joinFile), b, 0o600)
+	return atomicfile.Write(filepath.Join(dir, joinFile), b, 0o600)
 }
 
 func readBundle(dir string) ([]*x509.Certificate, error) {
@@ -174,7 +175,7 @@ func (a *Agent) loadKey() error {
 			return fmt.Errorf("agent state: make a key: %w", err)
 		}
 		a.key = key
-		return identity.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
+		return atomicfile.Write(name, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("agent state: %w", err)
@@ -257,10 +258,10 @@ func (a *Agent) keep(certPEM, bundlePEM []byte) error {
 	a.bundle, a.pool = cas, identity.PoolOf(cas)
 	a.renewFrom = a.opts.Now()
 	a.mu.Unlock()
-	if err := identity.WriteFile(filepath.Join(a.opts.Dir, bundleFile), bundlePEM, 0o600); err != nil {
+	if err := atomicfile.Write(filepath.Join(a.opts.Dir, bundleFile), bundlePEM, 0o600); err != nil {
 		return err
 	}
-	return identity.WriteFile(filepath.Join(a.opts.Dir, certFile), certPEM, 0o600)
+	return atomicfile.Write(filepath.Join(a.opts.Dir, certFile), certPEM, 0o600)
 }
 
 func (a *Agent) csr() ([]byte, error) {

@@ -30,7 +30,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 
-	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/atomicfile"
 )
 
 // Etcd names an external etcd.
@@ -307,13 +307,13 @@ func (s *Server) writeKubeconfigs() error {
 		if err != nil {
 			return err
 		}
-		return identity.WriteFile(path, b, 0o600)
+		return atomicfile.Write(path, b, 0o600)
 	}
 	admin := s.tokens[adminUser]
 	if err := write(filepath.Join(s.o.KubeconfigDir, "admin.kubeconfig"), "admin", admin); err != nil {
 		return err
 	}
-	if err := identity.WriteFile(filepath.Join(s.o.KubeconfigDir, "admin.token"), []byte(admin+"\n"), 0o600); err != nil {
+	if err := atomicfile.Write(filepath.Join(s.o.KubeconfigDir, "admin.token"), []byte(admin+"\n"), 0o600); err != nil {
 		return err
 	}
 	for user := range s.o.Users {

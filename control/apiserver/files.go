@@ -19,7 +19,7 @@ import (
 
 	"k8s.io/client-go/util/keyutil"
 
-	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/atomicfile"
 )
 
 // adminUser is the name under which the administrator's token stands.
@@ -64,7 +64,7 @@ func ensureKey(path string) error {
 	if err != nil {
 		return err
 	}
-	return identity.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
+	return atomicfile.Write(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
 }
 
 // ensureTokens keeps a static token for the administrator and for each user, so
@@ -97,7 +97,7 @@ func ensureTokens(path string, users map[string][]string) (map[string]string, er
 	for _, name := range slices.Sorted(maps.Keys(users)) {
 		add(name, users[name]...)
 	}
-	return tokens, identity.WriteFile(path, []byte(out.String()), 0o600)
+	return tokens, atomicfile.Write(path, []byte(out.String()), 0o600)
 }
 
 // isToken tells a token from the rest of a line that was cut.

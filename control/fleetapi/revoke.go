@@ -13,8 +13,8 @@ import (
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/pki"
+	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/fleet"
-	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -109,7 +109,7 @@ func (s *Server) saveRevocationsLocked() error {
 	if err != nil {
 		return fmt.Errorf("revocations: %w", err)
 	}
-	return identity.WriteFile(s.opts.RevocationsFile, b, 0o600)
+	return atomicfile.Write(s.opts.RevocationsFile, b, 0o600)
 }
 
 func (s *Server) loadRevocations() error {

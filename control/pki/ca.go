@@ -26,6 +26,7 @@ import (
 	"sync"
 	"time"
 
+	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/identity"
 )
 
@@ -111,7 +112,7 @@ func Open(o Options) (*CA, error) {
 		}
 		return ca, nil
 	}
-	if err := identity.WriteFile(filepath.Join(o.Dir, bundleFile), ca.BundlePEM(), 0o644); err != nil {
+	if err := atomicfile.Write(filepath.Join(o.Dir, bundleFile), ca.BundlePEM(), 0o644); err != nil {
 		return nil, fmt.Errorf("fleet CA: %w", err)
 	}
 	if now := o.Now(); now.After(ca.active.cert.NotAfter) {
@@ -266,10 +267,10 @@ func (ca *CA) save() error {
 			out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Headers: map[string]string{roleHeader: role}, Bytes: c.Raw})...)
 		}
 	}
-	if err := identity.WriteFile(filepath.Join(ca.opts.Dir, caFile), out, 0o600); err != nil {
+	if err := atomicfile.Write(filepath.Join(ca.opts.Dir, caFile), out, 0o600); err != nil {
 		return fmt.Errorf("fleet CA: %w", err)
 	}
-	if err := identity.WriteFile(filepath.Join(ca.opts.Dir, bundleFile), ca.bundlePEM(), 0o644); err != nil {
+	if err := atomicfile.Write(filepath.Join(ca.opts.Dir, bundleFile), ca.bundlePEM(), 0o644); err != nil {
 		return fmt.Errorf("fleet CA: %w", err)
 	}
 	return nil

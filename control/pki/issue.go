@@ -20,6 +20,7 @@ import (
 	"slices"
 	"time"
 
+	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
 )
@@ -192,7 +193,7 @@ func (ca *CA) ensure(dir string, hosts []string, uri *url.URL, issue func(crypto
 	pair, trust := filepath.Join(dir, PairFile), filepath.Join(dir, TrustFile)
 	bundle := ca.BundlePEM()
 	if cur, err := os.ReadFile(trust); err != nil || !bytes.Equal(cur, bundle) {
-		if err := identity.WriteFile(trust, bundle, 0o644); err != nil {
+		if err := atomicfile.Write(trust, bundle, 0o644); err != nil {
 			return false, err
 		}
 	}
@@ -212,7 +213,7 @@ func (ca *CA) ensure(dir string, hosts []string, uri *url.URL, issue func(crypto
 		return false, fmt.Errorf("keep certificate of %s: %w", uri.Path, err)
 	}
 	data := append(slices.Clip(out.CertPEM), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})...)
-	if err := identity.WriteFile(pair, data, 0o600); err != nil {
+	if err := atomicfile.Write(pair, data, 0o600); err != nil {
 		return false, err
 	}
 	return true, nil

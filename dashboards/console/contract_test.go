@@ -1,8 +1,14 @@
 package console
 
 import (
+	"bufio"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -294,4 +300,134 @@ func TestDocumentIsServedAsJSON(t *testing.T) {
 	if got := fmt.Sprint(a.Header["Cache-Control"], a.Header["X-Content-Type-Options"], a.Header["Content-Security-Policy"]); got != "[no-store] [nosniff] [default-src 'none'; frame-ancestors 'none'; sandbox]" {
 		t.Errorf("headers: %s", got)
 	}
+}
+
+// TestMockKeepsTheContract holds the mock that the page is developed and tested against
+// to the same document: else a browser test could pass on an answer that nobody gives.
+func TestMockKeepsTheContract(t *testing.T) {
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("no node on this machine")
+	}
+	cmd := exec.CommandContext(t.Context(), node, "mock/server.mjs", "0")
+	cmd.Dir, cmd.Env = "ui", append(os.Environ(), "MOCK_STILL=1", "MOCK_TICK_MS=1000", "TOKEN=mock")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Wait() }) // after the test's context has ended it
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := regexp.MustCompile(`http://[^/]+`).FindString(line)
+	c, cookie := loadContract(t), ""
+	send := func(status int, method, path, body string) []byte {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, base+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body != "" {
+			req.Header.Set("Content-Type", "application/json")
+		}
+		req.Header.Set("Cookie", cookie)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		b, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.StatusCode != status {
+			t.Errorf("%s %s: %d, want %d: %.300s", method, path, res.StatusCode, status, b)
+		}
+		for _, k := range res.Cookies() {
+			cookie = k.Name + "=" + k.Value
+		}
+		req.URL.Host, req.URL.Scheme, req.Host = "", "", "" // the document's server is /
+		c.check(t, req, res, b)
+		return b
+	}
+	decode := func(b []byte, into any) {
+		t.Helper()
+		if err := json.Unmarshal(b, into); err != nil {
+			t.Fatalf("%v: %.300s", err, b)
+		}
+	}
+
+	send(401, "GET", "/api/v1/session", "")
+	send(401, "POST", "/api/v1/session", `{"token":"wrong"}`)
+	send(204, "POST", "/api/v1/session", `{"token":"mock"}`)
+	send(200, "GET", "/api/v1/session", "")
+	send(404, "GET", "/api/v1/nothing", "")
+
+	var sites struct {
+		Sites []struct{ Tenant, Name, Colour string }
+	}
+	decode(send(200, "GET", "/api/v1/health/sites?limit=1000", ""), &sites)
+	send(400, "GET", "/api/v1/health/sites?nonsense=1", "")
+	for _, s := range sites.Sites {
+		at := s.Name + "?tenant=" + s.Tenant
+		send(200, "GET", "/api/v1/health/sites/"+at, "")
+		send(200, "GET", "/api/v1/sites/"+at, "")
+	}
+	send(404, "GET", "/api/v1/health/sites/nowhere", "")
+	send(200, "GET", "/api/v1/health/virtualsites", "")
+	send(200, "GET", "/api/v1/health/policies", "")
+	site := sites.Sites[0]
+	at := "/api/v1/sites/" + site.Name + "/maintenance"
+	in := "?tenant=" + site.Tenant
+	send(200, "PUT", at+in, `{"reason":"new router","until":"2099-02-01T00:00:00Z"}`)
+	send(400, "PUT", at+in, `{}`)
+	send(204, "DELETE", at+in, "")
+	send(200, "PUT", at+"/windows/updates"+in, `{"reason":"updates","schedule":"0 2 * * SUN","timeZone":"Europe/Berlin","duration":"2h"}`)
+	send(400, "PUT", at+"/windows/updates"+in, `{"reason":"updates"}`)
+	send(200, "GET", "/api/v1/sites/"+site.Name+in, "")
+	send(204, "DELETE", at+"/windows/updates"+in, "")
+	send(404, "DELETE", at+"/windows/updates"+in, "")
+
+	var pending struct {
+		Registrations []struct{ Tenant, Name string }
+	}
+	decode(send(200, "GET", "/api/v1/registrations", ""), &pending)
+	for i, p := range pending.Registrations {
+		path := "/api/v1/registrations/" + p.Name + []string{"/approve", "/reject"}[i%2] + "?tenant=" + p.Tenant
+		send([]int{200, 204}[i%2], "POST", path, "{}")
+		send(404, "POST", path, "{}")
+	}
+	send(200, "GET", "/api/v1/metrics/query_range?query=muster_site_health_score%7Bsite%3D%22"+site.Name+"%22%7D&start=0&end=600&step=60", "")
+
+	for _, tenant := range []string{"acme", "globex"} {
+		in := "&tenant=" + tenant
+		send(200, "GET", "/api/v1/logs/search?from=now-24h&limit=1000"+in, "")
+		send(200, "GET", "/api/v1/logs/search?query=severity:error&limit=5"+in, "")
+		send(400, "GET", "/api/v1/logs/search?query=%22"+in, "")
+		send(200, "GET", "/api/v1/alerts/state?"+in[1:], "")
+		var alerts struct {
+			Alerts []struct{ Fingerprint string }
+		}
+		decode(send(200, "GET", "/api/v1/alerts?limit=1000"+in, ""), &alerts)
+		for _, a := range alerts.Alerts {
+			send(200, "GET", "/api/v1/alerts/"+a.Fingerprint+"?tenant="+tenant, "")
+		}
+		if len(alerts.Alerts) == 0 {
+			t.Errorf("no alert of %s", tenant)
+		}
+		var made struct{ ID string }
+		decode(send(201, "POST", "/api/v1/silences?tenant="+tenant, `{"matchers":[{"name":"site","value":"x"}],"duration":"1h","comment":"x"}`), &made)
+		send(400, "POST", "/api/v1/silences?tenant="+tenant, `{"matchers":[]}`)
+		send(200, "GET", "/api/v1/silences?tenant="+tenant, "")
+		send(204, "DELETE", "/api/v1/silences/"+made.ID+"?tenant="+tenant, "")
+		send(404, "DELETE", "/api/v1/silences/nothing?tenant="+tenant, "")
+	}
+	send(400, "GET", "/api/v1/alerts?severity=purple", "")
+	send(404, "GET", "/api/v1/alerts/0000000000000000?tenant=acme", "")
+	send(204, "DELETE", "/api/v1/session", "")
 }

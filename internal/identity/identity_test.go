@@ -5,8 +5,6 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"net/url"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"muster.dev/muster/internal/fleet"
@@ -117,29 +115,4 @@ func FuzzParseBundle(f *testing.F) {
 			t.Error("accepted an empty bundle")
 		}
 	})
-}
-
-func TestWriteFileLeavesTheOldOneWhenItFails(t *testing.T) {
-	dir := t.TempDir()
-	name := filepath.Join(dir, "f")
-	if err := WriteFile(name, []byte("one"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := WriteFile(filepath.Join(name, "under-a-file"), nil, 0o600); err == nil {
-		t.Error("wrote under a file")
-	}
-	if err := os.Mkdir(filepath.Join(dir, "taken"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := WriteFile(filepath.Join(dir, "taken"), []byte("x"), 0o600); err == nil {
-		t.Error("replaced a directory")
-	}
-	entries, _ := os.ReadDir(dir)
-	if len(entries) != 2 {
-		t.Errorf("left behind: %v", entries)
-	}
-	st, _ := os.Stat(name)
-	if b, _ := os.ReadFile(name); string(b) != "one" || st.Mode().Perm() != 0o600 {
-		t.Errorf("content %q, mode %o", b, st.Mode().Perm())
-	}
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/prometheus/prometheus/storage/remote"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/remotewrite"
@@ -557,7 +558,7 @@ func TestRotatingFiles(t *testing.T) {
 		}
 		caPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw})
 		chain := slices.Concat(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}), caPEM, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}))
-		if err := errors.Join(identity.WriteFile(pair, chain, 0o600), identity.WriteFile(bundle, caPEM, 0o600)); err != nil {
+		if err := errors.Join(atomicfile.Write(pair, chain, 0o600), atomicfile.Write(bundle, caPEM, 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"muster.dev/muster/control/api/region"
-	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -297,7 +297,7 @@ func (o *own) save(keep map[string]bool) error {
 		if info, err := os.Stat(o.blobFile(digest)); err == nil && info.Size() == int64(len(o.blobs[digest])) {
 			continue // load checks what it holds
 		}
-		if err := identity.WriteFile(o.blobFile(digest), o.blobs[digest], 0o640); err != nil {
+		if err := atomicfile.Write(o.blobFile(digest), o.blobs[digest], 0o640); err != nil {
 			return err
 		}
 	}
@@ -310,7 +310,7 @@ func (o *own) save(keep map[string]bool) error {
 	if err != nil {
 		return err
 	}
-	if err := identity.WriteFile(o.setFile(), b, 0o640); err != nil {
+	if err := atomicfile.Write(o.setFile(), b, 0o640); err != nil {
 		return err
 	}
 	files, err := os.ReadDir(dir)

@@ -14,8 +14,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/fleet"
-	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -164,7 +164,7 @@ func (d *denyList) add(id fleet.SiteID, reason string, before time.Time) error {
 	if err != nil {
 		return err
 	}
-	return identity.WriteFile(d.file, b, 0o640)
+	return atomicfile.Write(d.file, b, 0o640)
 }
 
 func (d *denyList) check(id fleet.SiteID, cert *x509.Certificate) (string, bool) {

@@ -37,6 +37,7 @@ import (
 	"muster.dev/muster/internal/app"
 	"muster.dev/muster/internal/app/config"
 	"muster.dev/muster/internal/app/control"
+	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/obs"
 )
 
@@ -196,8 +197,7 @@ func (e *external) apply(config []byte) error {
 	if err := os.MkdirAll(filepath.Dir(e.file), 0o700); err != nil {
 		return err
 	}
-	tmp := e.file + ".tmp"
-	if err := errors.Join(os.WriteFile(tmp, config, 0o600), os.Rename(tmp, e.file)); err != nil {
+	if err := atomicfile.Write(e.file, config, 0o600); err != nil {
 		return fmt.Errorf("write the merged routes: %w", err)
 	}
 	var errs []error

@@ -14,8 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"muster.dev/muster/alerting/amclient"
 	"muster.dev/muster/internal/app/config"
 	"muster.dev/muster/internal/app/control"
+	realam "muster.dev/muster/internal/testkit/alertmanager"
 )
 
 func free(t *testing.T) string {
@@ -49,8 +51,15 @@ func eventually(t *testing.T, what string, ok func() error) {
 }
 
 // With what it kept on disk the role starts while control is down, finds a regional
-// silent, and notifies by the routes that it had.
+// silent, and notifies by the routes that it had: with the embedded Alertmanager, and
+// with one that runs elsewhere.
 func TestStartsWithoutControl(t *testing.T) {
+	for _, external := range []bool{false, true} {
+		t.Run(fmt.Sprintf("external=%v", external), func(t *testing.T) { testStartsWithoutControl(t, external) })
+	}
+}
+
+func testStartsWithoutControl(t *testing.T, external bool) {
 	got := make(chan string, 16)
 	phone := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		var n struct {
@@ -72,6 +81,11 @@ func TestStartsWithoutControl(t *testing.T) {
 clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}], users: [{name: u, user: {token: x}}]}`)
 	write(t, filepath.Join(c.Path("alerting"), "inventory.json"), `{"sites":[{"id":{"Tenant":"acme","Name":"paris"},"regional":"one","connected":true}],"virtualSites":[]}`)
 	write(t, filepath.Join(c.Path("alerting"), "alertmanager.yml"), `{route: {receiver: none, group_wait: 1s, routes: [{matchers: ['tenant="acme"'], receiver: phone}]}, receivers: [{name: none}, {name: phone, webhook_configs: [{url: "`+phone.URL+`"}]}]}`)
+	if external {
+		file := filepath.Join(c.Path("alerting"), "external", "alertmanager.yml")
+		write(t, file, noRoutes)
+		c.Alerting.Alertmanager.URLs = []string{realam.Start(t, file)}
+	}
 
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -143,31 +157,41 @@ func TestReceiversAreKeptFromDeniedNetworks(t *testing.T) {
 	}
 }
 
-// An Alertmanager that runs elsewhere gets the merged routes as a file and is asked
-// to read it; what it says against them is told.
-func TestExternalAlertmanager(t *testing.T) {
-	bad := false
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost || r.URL.Path != "/am/-/reload" {
-			t.Errorf("%s %s", r.Method, r.URL)
+const noRoutes = `{route: {receiver: none}, receivers: [{name: none}]}`
+
+// What an Alertmanager that runs elsewhere says against the merged routes is told, and
+// one that is away does not keep the others from reading them.
+func TestExternalAlertmanagerRefuses(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "external", "alertmanager.yml")
+	write(t, file, noRoutes)
+	url := realam.Start(t, file)
+	running := func() string {
+		c, err := amclient.New(amclient.Options{URLs: []string{url}})
+		if err != nil {
+			t.Fatal(err)
 		}
-		if bad {
-			http.Error(w, "failed to reload config: no receiver", http.StatusInternalServerError)
+		s, err := c.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
 		}
-	}))
-	defer srv.Close()
-	e := &external{file: filepath.Join(t.TempDir(), "external", "alertmanager.yml"), urls: []string{srv.URL + "/am/"}, client: http.DefaultClient}
-	if err := e.apply([]byte("one")); err != nil {
-		t.Fatal(err)
+		return s.Config.Original
 	}
-	if b, err := os.ReadFile(e.file); string(b) != "one" || err != nil {
-		t.Errorf("%q, %v", b, err)
+	e := &external{file: file, urls: []string{"http://127.0.0.1:1", url + "/"}, client: http.DefaultClient}
+	err := e.apply([]byte(`{route: {receiver: phone}, receivers: [{name: phone}]}`))
+	if err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") || strings.Contains(err.Error(), url) {
+		t.Errorf("one of two is away: %v", err)
 	}
-	if info, err := os.Stat(e.file); err != nil || info.Mode().Perm() != 0o600 {
+	if got := running(); !strings.Contains(got, "phone") {
+		t.Errorf("the other runs %s", got)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v: the file holds secrets", info.Mode(), err)
 	}
-	bad = true
-	if err := e.apply([]byte("two")); err == nil || !strings.Contains(err.Error(), "no receiver") {
-		t.Errorf("a reload that fails: %v", err)
+	e.urls = e.urls[1:]
+	if err := e.apply([]byte(`{route: {receiver: nobody}, receivers: [{name: phone}]}`)); err == nil || !strings.Contains(err.Error(), "nobody") && !strings.Contains(err.Error(), "reload") {
+		t.Errorf("routes that it refuses: %v", err)
+	}
+	if got := running(); !strings.Contains(got, "receiver: phone") {
+		t.Errorf("after refused routes it runs %s", got)
 	}
 }

@@ -4,14 +4,19 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,7 +24,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"muster.dev/muster/control/api/region"
+	"muster.dev/muster/internal/app"
+	"muster.dev/muster/internal/app/config"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/testkit/elasticsearch"
 	"muster.dev/muster/regional/logs/intake"
@@ -165,8 +174,53 @@ func TestNoAcknowledgedLineIsLost(t *testing.T) {
 	awaitLong(t, "lines flow after the second kill", func() bool { return s.acked.Load() > after+5000 })
 	cancel()
 	senders.Wait()
+	s.allStoredOnce(t, node.URL)
+}
 
-	st, err := elastic.Open(elastic.Options{URLs: []string{node.URL}, Prefix: "flood"})
+// The disk of Elasticsearch fills up to where it makes every index read-only, and is
+// emptied again: the lines wait, and none goes to the dead letters.
+func TestFloodStageOfElasticsearch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts Elasticsearch")
+	}
+	node := elasticsearch.Start(t, elasticsearch.Options{Private: true})
+	full := func(yes bool) {
+		body := fmt.Sprintf(`{"persistent":{"cluster.info.update.interval":"10s","cluster.routing.allocation.disk":{"threshold_enabled":%v,"watermark":{"low":"1%%","high":"1%%","flood_stage":"1%%"}}}}`, yes)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, node.URL+"/_cluster/settings", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if b, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s", resp.Status, b)
+		}
+	}
+	dir, addr := t.TempDir(), freeAddr(t)
+	startIntake(t, dir, addr, node.URL)
+	s := &flood{url: "http://" + addr + "/", acknowledged: map[string]bool{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var senders sync.WaitGroup
+	senders.Go(func() { s.run(ctx, 0) })
+	awaitLong(t, "lines flow into Elasticsearch", func() bool { return s.acked.Load() > 2000 })
+	full(true)
+	awaitLong(t, "the queue is full and the intake stops acknowledging", func() bool { return s.refused.Load() > 8 })
+	atCap := s.acked.Load()
+	full(false)
+	awaitLong(t, "lines flow again", func() bool { return s.acked.Load() > atCap+2000 })
+	cancel()
+	senders.Wait()
+	s.allStoredOnce(t, node.URL)
+}
+
+func (s *flood) allStoredOnce(t *testing.T, url string) {
+	t.Helper()
+	st, err := elastic.Open(elastic.Options{URLs: []string{url}, Prefix: "flood"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,6 +242,69 @@ func TestNoAcknowledgedLineIsLost(t *testing.T) {
 	t.Logf("%d lines acknowledged, %d refusals, %d attempts after the first; stored %d, of them twice %d", len(s.acknowledged), s.refused.Load(), s.again.Load(), len(found), twice)
 	if twice > 0 {
 		t.Errorf("%d lines are stored twice", twice)
+	}
+}
+
+// Elasticsearch has its TLS and its users from a distribution's security part, which
+// the node of the tests lacks: here a proxy before it has them.
+func TestElasticsearchWithTLSAndUsers(t *testing.T) {
+	node := elasticsearch.Start(t, elasticsearch.Options{})
+	target, err := url.Parse(node.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := httputil.NewSingleHostReverseProxy(target)
+	proxy := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := r.BasicAuth()
+		if (user != "muster" || password != "secret") && r.Header.Get("Authorization") != "APIKey a2V5OnNlY3JldA==" {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("WWW-Authenticate", "Basic")
+			w.WriteHeader(http.StatusUnauthorized)
+			fmt.Fprint(w, `{"error":{"root_cause":[{"type":"security_exception","reason":"unable to authenticate user"}],"type":"security_exception","reason":"unable to authenticate user"},"status":401}`)
+			return
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	defer proxy.Close()
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	ca := file("ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: proxy.Certificate().Raw})))
+	password, key := file("password", "secret\n"), file("key", "a2V5OnNlY3JldA==\n")
+	for name, c := range map[string]struct {
+		es   config.Elasticsearch
+		want string // in the error
+	}{
+		"password":          {es: config.Elasticsearch{CAFile: ca, Username: "muster", PasswordFile: password}},
+		"API key":           {es: config.Elasticsearch{CAFile: ca, APIKeyFile: key}},
+		"wrong password":    {es: config.Elasticsearch{CAFile: ca, Username: "muster", PasswordFile: key}, want: "401 security_exception: unable to authenticate user"},
+		"no user":           {es: config.Elasticsearch{CAFile: ca}, want: "401"},
+		"unknown authority": {es: config.Elasticsearch{Username: "muster", PasswordFile: password}, want: "certificate signed by unknown authority"},
+		"no CA file":        {es: config.Elasticsearch{CAFile: dir + "/none"}, want: "elasticsearch.caFile"},
+		"no certificate":    {es: config.Elasticsearch{CAFile: key}, want: "elasticsearch.caFile"},
+		"no password file":  {es: config.Elasticsearch{PasswordFile: dir + "/none"}, want: "elasticsearch.passwordFile"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.es.URLs, c.es.Prefix, c.es.Shards = []string{proxy.URL}, "tls", 1
+			st, err := openLogStore(&app.Env{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry()}, dir, config.Regional{Name: "one", Logs: config.Logs{Elasticsearch: c.es}})
+			if err == nil {
+				defer st.Close()
+				if err = st.Ready(t.Context()); err == nil {
+					var res store.Result
+					if res, err = st.Write(t.Context(), []store.Record{{Timestamp: time.Now(), Tenant: "acme", Site: "paris", ID: name, Message: "hello"}}); err == nil && res.Stored != 1 {
+						t.Errorf("%+v", res)
+					}
+				}
+			}
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
 	}
 }
 

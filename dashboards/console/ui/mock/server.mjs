@@ -184,7 +184,7 @@ function decide(name, what, body) {
   if (!body?.place) s.place = null;
   s.phase = "Approved";
   evaluate(false);
-  return { json: fleet.object(s, Date.now()) };
+  return { json: siteObject(s) };
 }
 
 function range(q) {
