@@ -1,14 +1,10 @@
 package routes
 
 import (
-	"context"
-	"io"
-	"log/slog"
 	"strings"
 	"testing"
 
 	"muster.dev/muster/alerting/amclient"
-	"muster.dev/muster/alerting/manager"
 )
 
 // What the shipped rules inhibit, as a real Alertmanager sees it.
@@ -17,26 +13,7 @@ func TestShippedInhibitions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := manager.New(manager.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- m.Run(ctx) }()
-	defer func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}()
-	if err := m.SetConfig(b); err != nil {
-		t.Fatal(err)
-	}
-	c, err := amclient.New(amclient.Options{URLs: []string{m.URL()}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ctx, c := t.Context(), runManager(t, b)
 	cases := map[string]bool{ // labels → inhibited
 		"alertname=SiteDown tenant=a site=paris severity=critical region=eu":              false,
 		"alertname=DiskFull tenant=a site=paris severity=critical":                        true,
