@@ -157,7 +157,7 @@ func siteCmd(g *Globals) *cobra.Command {
 		"  muster site plan paris-07\n  muster site plan paris-07 disks --start 2026-01-31T22:00:00Z --for 4h --reason 'new disks'\n  muster site plan paris-07 updates --schedule '0 2 * * SUN' --time-zone Europe/Paris --for 2h --reason updates\n  muster site plan paris-07 updates --drop",
 		cobra.RangeArgs(1, 2), w.flags,
 		func(cmd *cobra.Command, c client.Client, s *v1alpha1.Site, args []string) (string, error) {
-			return w.run(cmd.Context(), cmd.OutOrStdout(), c, s, args)
+			return w.run(cmd.OutOrStdout(), planned{s.Name, "site", &s.Spec.MaintenanceWindows, func(change func()) error { return patchSite(cmd.Context(), c, s, change) }}, args)
 		})
 
 	var yes bool

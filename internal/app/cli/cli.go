@@ -44,7 +44,7 @@ type Globals struct {
 
 // Commands returns the verbs. g is filled by the root command's flags.
 func Commands(g *Globals) []*cobra.Command {
-	return []*cobra.Command{getCmd(g), describeCmd(g), approveCmd(g), tokenCmd(g), siteCmd(g), logsCmd(g), alertsCmd(g), silenceCmd(g), kubeconfigCmd(g)}
+	return []*cobra.Command{getCmd(g), describeCmd(g), approveCmd(g), tokenCmd(g), siteCmd(g), virtualSiteCmd(g), logsCmd(g), alertsCmd(g), silenceCmd(g), kubeconfigCmd(g)}
 }
 
 // AddFlags registers the flags of fleet verbs on a command.

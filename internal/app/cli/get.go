@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -19,7 +21,7 @@ import (
 
 func getCmd(g *Globals) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "get sites|virtualsites|tokens|policies",
+		Use:   "get sites|virtualsites|tokens|policies|rules|routes",
 		Short: "List what a tenant has",
 		Example: `  muster get sites
   muster get sites -l region=eu -o wide
@@ -47,6 +49,8 @@ func getCmd(g *Globals) *cobra.Command {
 	add("virtualsites", []string{"virtualsite", "vs"}, "Virtual sites with their counts by colour", g.getVirtualSites)
 	add("tokens", []string{"token"}, "Registration tokens and what is left of them", g.getTokens)
 	add("policies", []string{"policy"}, "Collection and health policies", g.getPolicies)
+	add("rules", []string{"rule"}, "Alert rules and log rules, and whether the regionals evaluate them", g.getRules)
+	add("routes", []string{"route"}, "Alert routes, and whether Alertmanager uses them", g.getRoutes)
 	return cmd
 }
 
@@ -128,6 +132,52 @@ func (g *Globals) getPolicies(ctx context.Context, w io.Writer, c client.Client,
 		t.rows = append(t.rows, []string{"HealthPolicy", p.Name, fmt.Sprint(p.Spec.Priority), fmt.Sprint(p.Status.Sites), "-", "-", age(&p.CreationTimestamp)})
 	}
 	return g.print(w, map[string]any{"collectionPolicies": cps.Items, "healthPolicies": hps.Items}, t)
+}
+
+func (g *Globals) getRules(ctx context.Context, w io.Writer, c client.Client, tenant string, sel labels.Selector) error {
+	ns := client.InNamespace(fleet.SystemNamespace(tenant))
+	var ars v1alpha1.AlertRulesList
+	var lrs v1alpha1.LogRulesList
+	if err := c.List(ctx, &ars, ns, client.MatchingLabelsSelector{Selector: sel}); err != nil {
+		return err
+	}
+	if err := c.List(ctx, &lrs, ns, client.MatchingLabelsSelector{Selector: sel}); err != nil {
+		return err
+	}
+	t := table{header: []string{"KIND", "NAME", "ENGINE", "RULES", "REGIONALS", "APPLIED", "AGE", "MESSAGE"}, wide: 7}
+	row := func(kind, engine string, m metav1.ObjectMeta, s v1alpha1.RulesStatus) {
+		applied, why := condition(s.Conditions, "Applied")
+		t.rows = append(t.rows, []string{kind, m.Name, engine, fmt.Sprint(s.Rules), fmt.Sprint(s.Regionals), applied, age(&m.CreationTimestamp), why})
+	}
+	for _, r := range ars.Items {
+		row("AlertRules", orDash(r.Spec.Engine), r.ObjectMeta, r.Status)
+	}
+	for _, r := range lrs.Items {
+		row("LogRules", "-", r.ObjectMeta, r.Status)
+	}
+	return g.print(w, map[string]any{"alertRules": ars.Items, "logRules": lrs.Items}, t)
+}
+
+func (g *Globals) getRoutes(ctx context.Context, w io.Writer, c client.Client, tenant string, sel labels.Selector) error {
+	var list v1alpha1.AlertRouteList
+	if err := c.List(ctx, &list, client.InNamespace(fleet.SystemNamespace(tenant)), client.MatchingLabelsSelector{Selector: sel}); err != nil {
+		return err
+	}
+	t := table{header: []string{"NAME", "RECEIVERS", "APPLIED", "AGE", "MESSAGE"}, wide: 4}
+	for _, r := range list.Items {
+		applied, why := condition(r.Status.Conditions, "Applied")
+		t.rows = append(t.rows, []string{r.Name, fmt.Sprint(r.Status.Receivers), applied, age(&r.CreationTimestamp), why})
+	}
+	return g.print(w, list, t)
+}
+
+// condition is the status and the message of a condition, fit for a cell.
+func condition(all []metav1.Condition, kind string) (status, message string) {
+	c := meta.FindStatusCondition(all, kind)
+	if c == nil {
+		return "-", "-"
+	}
+	return string(c.Status), orDash(printable(c.Message))
 }
 
 func selectorText(v v1alpha1.VirtualSite) string {

@@ -6,19 +6,23 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"muster.dev/muster/control/api/maintenance"
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/fleet"
 )
 
-// window is what `muster site plan` is told of a maintenance window.
+// window is what `muster site plan` and `muster virtualsite plan` are told of a
+// maintenance window.
 type window struct {
 	reason, start, schedule, zone string
 	length                        time.Duration
@@ -27,7 +31,7 @@ type window struct {
 
 func (w *window) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&w.reason, "reason", "", "why; shown beside the site and in the silence")
+	f.StringVar(&w.reason, "reason", "", "why; shown on the page and in the silence")
 	f.StringVar(&w.start, "start", "", "begin of a window that comes once, such as 2026-01-31T22:00:00Z")
 	f.StringVar(&w.schedule, "schedule", "", "begin of a window that comes again, in cron's five fields, such as '0 2 * * SUN'")
 	f.StringVar(&w.zone, "time-zone", "", "of the schedule, such as Europe/Berlin (default UTC)")
@@ -35,19 +39,27 @@ func (w *window) flags(cmd *cobra.Command) {
 	f.BoolVar(&w.drop, "drop", false, "remove the window")
 }
 
-// run lists a site's windows, or adds, replaces or drops one.
-func (w *window) run(ctx context.Context, out io.Writer, c client.Client, s *v1alpha1.Site, args []string) (string, error) {
+// planned is a site or a virtual site, whose windows are listed and changed.
+type planned struct {
+	name    string // as it was typed
+	kind    string // of `muster KIND plan`
+	windows *[]v1alpha1.MaintenanceWindow
+	patch   func(change func()) error
+}
+
+// run lists the windows, or adds, replaces or drops one.
+func (w *window) run(out io.Writer, on planned, args []string) (string, error) {
 	if len(args) == 0 {
-		listWindows(out, s.Spec.MaintenanceWindows, time.Now())
-		return fmt.Sprintf("%s: %d planned", s.Name, len(s.Spec.MaintenanceWindows)), nil
+		listWindows(out, *on.windows, time.Now())
+		return fmt.Sprintf("%s: %d planned", on.name, len(*on.windows)), nil
 	}
 	name := args[0]
-	rest := slices.DeleteFunc(slices.Clone(s.Spec.MaintenanceWindows), func(x v1alpha1.MaintenanceWindow) bool { return x.Name == name })
+	rest := slices.DeleteFunc(slices.Clone(*on.windows), func(x v1alpha1.MaintenanceWindow) bool { return x.Name == name })
 	if w.drop {
-		if len(rest) == len(s.Spec.MaintenanceWindows) {
-			return "", fmt.Errorf("%s has no window %q; muster site plan %s lists them", s.Name, name, s.Name)
+		if len(rest) == len(*on.windows) {
+			return "", fmt.Errorf("%s has no window %q; muster %s plan %s lists them", on.name, name, on.kind, on.name)
 		}
-		return name + " of " + s.Name + " is dropped", patchSite(ctx, c, s, func() { s.Spec.MaintenanceWindows = rest })
+		return name + " of " + on.name + " is dropped", on.patch(func() { *on.windows = rest })
 	}
 	made, err := w.build(name)
 	if err != nil {
@@ -56,7 +68,7 @@ func (w *window) run(ctx context.Context, out io.Writer, c client.Client, s *v1a
 	if errs := maintenance.Check(field.NewPath("window"), []v1alpha1.MaintenanceWindow{made}); len(errs) > 0 {
 		return "", errs.ToAggregate()
 	}
-	return name + " of " + s.Name + " is planned", patchSite(ctx, c, s, func() { s.Spec.MaintenanceWindows = append(rest, made) })
+	return name + " of " + on.name + " is planned", on.patch(func() { *on.windows = append(rest, made) })
 }
 
 func (w *window) build(name string) (v1alpha1.MaintenanceWindow, error) {
@@ -96,4 +108,61 @@ func listWindows(out io.Writer, windows []v1alpha1.MaintenanceWindow, now time.T
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", x.Name, when, x.Duration.Duration, next, printable(x.Reason))
 	}
 	_ = w.Flush()
+}
+
+func virtualSiteCmd(g *Globals) *cobra.Command {
+	cmd := &cobra.Command{Use: "virtualsite", Aliases: []string{"vs"}, Short: "Change a virtual site: plan"}
+	var w window
+	plan := &cobra.Command{
+		Use: "plan NAME [WINDOW]", Short: "List, plan or drop maintenance windows of all members", Args: cobra.RangeArgs(1, 2),
+		Long: `Plan maintenance of every site that is a member, once or again and again. While a
+window is open its members are in maintenance and their alerts are silenced.
+NAME is that of a virtual site in the shared namespace, or NAMESPACE/NAME.
+Without WINDOW, list what is planned.`,
+		Example: `  muster virtualsite plan stores
+  muster virtualsite plan stores updates --schedule '0 2 * * SUN' --time-zone Europe/Paris --for 2h --reason updates
+  muster virtualsite plan shop/canary move --start 2026-01-31T22:00:00Z --for 4h --reason 'new racks'
+  muster virtualsite plan stores updates --drop`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, tenant, err := g.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			v, err := getVirtualSite(cmd.Context(), c, tenant, args[0])
+			if err != nil {
+				return err
+			}
+			said, err := w.run(cmd.OutOrStdout(), planned{args[0], "virtualsite", &v.Spec.MaintenanceWindows, func(change func()) error {
+				before := v.DeepCopy()
+				change()
+				if err := c.Patch(cmd.Context(), v, client.MergeFrom(before)); err != nil {
+					return fmt.Errorf("virtual site %s: %w", args[0], err)
+				}
+				return nil
+			}}, args[1:])
+			if err == nil {
+				fmt.Fprintln(cmd.OutOrStdout(), said)
+			}
+			return err
+		},
+	}
+	w.flags(plan)
+	g.AddFlags(plan)
+	cmd.AddCommand(plan)
+	return cmd
+}
+
+// getVirtualSite takes NAME, in the shared namespace, or NAMESPACE/NAME.
+func getVirtualSite(ctx context.Context, c client.Client, tenant, name string) (*v1alpha1.VirtualSite, error) {
+	key := client.ObjectKey{Namespace: fleet.SharedNamespace(tenant), Name: name}
+	if ns, n, ok := strings.Cut(name, "/"); ok {
+		key = client.ObjectKey{Namespace: tenant + "-" + ns, Name: n}
+	}
+	v := &v1alpha1.VirtualSite{}
+	if err := c.Get(ctx, key, v); apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("tenant %s has no virtual site %s; muster get virtualsites lists them", tenant, name)
+	} else if err != nil {
+		return nil, fmt.Errorf("virtual site %s: %w", name, err)
+	}
+	return v, nil
 }

@@ -27,7 +27,7 @@ func TestPlan(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		said, err := w.run(t.Context(), &out, c, &now, args)
+		said, err := w.run(&out, planned{now.Name, "site", &now.Spec.MaintenanceWindows, func(change func()) error { return patchSite(t.Context(), c, &now, change) }}, args)
 		return out.String() + said, err
 	}
 	for _, c := range []struct {
@@ -63,5 +63,24 @@ func TestPlan(t *testing.T) {
 	}
 	if out, err := do(window{}); err != nil || strings.Contains(out, "updates") || !strings.Contains(out, "paris: 1 planned") {
 		t.Errorf("%q, %v", out, err)
+	}
+}
+
+// The windows of a virtual site are planned in the same way, by the name that users type.
+func TestPlanOfAVirtualSite(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	shared := &v1alpha1.VirtualSite{ObjectMeta: metav1.ObjectMeta{Namespace: "acme-shared", Name: "stores"}}
+	own := &v1alpha1.VirtualSite{ObjectMeta: metav1.ObjectMeta{Namespace: "acme-shop", Name: "stores"}}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(shared, own).Build()
+	for name, want := range map[string]string{"stores": "acme-shared", "shared/stores": "acme-shared", "shop/stores": "acme-shop"} {
+		if v, err := getVirtualSite(t.Context(), c, "acme", name); err != nil || v.Namespace != want {
+			t.Errorf("%s: %v, %v", name, v, err)
+		}
+	}
+	if _, err := getVirtualSite(t.Context(), c, "acme", "shop/none"); err == nil || !strings.Contains(err.Error(), "muster get virtualsites") {
+		t.Errorf("one that is not there: %v", err)
 	}
 }
