@@ -65,8 +65,13 @@ type Groups struct {
 	Truncated bool // there are more than MaxGroups
 }
 
+// ErrTooMuch is a Query that the store can't answer in the time it allows: ask about a
+// shorter stretch.
+var ErrTooMuch = errors.New("too many lines at once")
+
 // Source is the log store.
 type Source interface {
+	// Groups answers a Query; ErrTooMuch.
 	Groups(ctx context.Context, q Query) (Groups, error)
 	// Now is a time of the store's own clock at or before which no line will appear
 	// as taken in any more.

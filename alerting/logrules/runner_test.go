@@ -472,6 +472,32 @@ func TestTruncatedIsAskedInParts(t *testing.T) {
 	}
 }
 
+// A store that is too slow for a long stretch is asked for shorter ones; one that is too
+// slow for the shortest is an error, and nothing is passed over.
+func TestSlowStoreIsAskedInParts(t *testing.T) {
+	w := newWorld(t, "paris")
+	w.use("acme", "{type: any, query_key: [pod], realert: 1h}")
+	r := w.runner()
+	round1(r)
+	for i := range 60 {
+		w.now = w.now.Add(10 * time.Second)
+		w.log("paris", "x", w.now.Sub(t0).Seconds(), fmt.Sprintf("pod=p%d", i))
+	}
+	w.src.most = time.Millisecond
+	round1(r)
+	if s := r.Status().(Status); len(s.Units) != 1 || !strings.Contains(s.Units[0].Error, "too many lines at once") || len(w.sink.raised()) != 0 {
+		t.Errorf("%+v, %v", s, w.sink.raised())
+	}
+	w.src.most = 20 * time.Second
+	round1(r)
+	if n := len(w.sink.raised()); n != 60 {
+		t.Errorf("%d alerts, want 60", n)
+	}
+	if s := r.Status().(Status); s.BehindSeconds > 1 || len(s.Units) != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestBoundedKeys(t *testing.T) {
 	for _, rule := range []string{"{type: any, query_key: [pod], realert: 1h}", "{type: frequency, num_events: 1, timeframe: 1h, query_key: [pod]}", "{type: flatline, threshold: 1, timeframe: 1h, query_key: [pod]}",
 		"{type: change, compare_key: labels.v, query_key: [pod]}", "{type: new_term, fields: [pod], realert: 0s}", "{type: cardinality, cardinality_field: pod, max_cardinality: 1000, timeframe: 1h}",

@@ -255,8 +255,9 @@ func (u *unit) read(ctx context.Context, w *owner, sites map[string]Site, now ti
 	return nil
 }
 
-// ask asks all queries of the rule about one stretch. Where there are too many groups the
-// stretch is halved; one that can't be halved is taken as it is.
+// ask asks all queries of the rule about one stretch. Where there are too many groups, or
+// too many lines to be read in time, the stretch is halved; one of too many groups that
+// can't be halved is taken as it is.
 func (u *unit) ask(ctx context.Context, w *owner, sites map[string]Site, upTo time.Time, learn bool) ([][]Group, time.Time, error) {
 	if len(sites) == 0 {
 		return make([][]Group, len(u.plan.queries)), upTo, nil
@@ -264,10 +265,12 @@ func (u *unit) ask(ctx context.Context, w *owner, sites map[string]Site, upTo ti
 	names := siteNames(sites)
 	for {
 		groups, truncated, err := u.askOnce(ctx, w, names, upTo, learn)
-		if err != nil {
+		length := upTo.Sub(u.st.Position)
+		tooMuch := errors.Is(err, ErrTooMuch) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
+		if err != nil && (!tooMuch || length/2 < minStretch) {
 			return nil, upTo, err
 		}
-		length := upTo.Sub(u.st.Position)
+		truncated = truncated || tooMuch
 		if !truncated {
 			u.stretch = min(2*u.stretch, maxLearn)
 			return groups, upTo, nil

@@ -36,7 +36,8 @@ type memSource struct {
 	lines   []line
 	told    time.Time // the latest Now: no line may appear at or before it
 	err     error
-	extra   []Group // more than was asked for
+	extra   []Group       // more than was asked for
+	most    time.Duration // of one query; 0: any
 	queries []Query
 }
 
@@ -58,6 +59,9 @@ func (s *memSource) Groups(_ context.Context, q Query) (Groups, error) {
 	s.queries = append(s.queries, q)
 	if q.By[0] != logquery.FieldSite || q.UpTo.After(s.now()) || !q.After.Before(q.UpTo) || q.Step <= 0 {
 		return Groups{}, fmt.Errorf("a query outside of what Source allows: %+v", q)
+	}
+	if s.most > 0 && q.UpTo.Sub(q.After) > s.most {
+		return Groups{}, fmt.Errorf("%w: %s", ErrTooMuch, q.UpTo.Sub(q.After))
 	}
 	node, err := logquery.Parse(q.Text, logquery.LogFields(), s.now())
 	if err != nil {

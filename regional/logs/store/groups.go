@@ -2,7 +2,6 @@ package store
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -21,7 +20,6 @@ const (
 	DefaultMaxGroups = 10_000
 	LargestMaxGroups = 100_000
 	maxSample        = 1 << 10 // bytes of Group.Message and of a value of Group.Key
-	groupPage        = 2000    // records held at once
 	largestMetric    = 1e100   // larger numbers don't count: their sums would have no end
 )
 
@@ -46,7 +44,7 @@ type Group struct {
 	Key         []string  // for each of By, its first KiB; "" where a record has no such field
 	Time        time.Time // start of the step, a multiple of Step since 1970; zero without Step
 	Count       int64
-	First, Last time.Time // the oldest and the newest Timestamp
+	First, Last time.Time // the oldest and the newest Timestamp, to the millisecond
 	// MetricCount records have a number of at most 1e100 as the metric; Min, Max and Sum
 	// are theirs.
 	MetricCount   int64
@@ -61,18 +59,29 @@ type Groups struct {
 	Truncated bool
 }
 
-// field reads a value of a record.
-type field func(*Record) string
+// ErrNotKnown is a GroupQuery whose UpTo is later than what Store.Now has given.
+var ErrNotKnown = errors.New("what came in until then is not known yet")
 
-func fieldOf(name string, fields logquery.Fields) (field, error) {
+// Plan checks the text and the sites of a GroupQuery, as Query.Plan does.
+func (q GroupQuery) Plan(now time.Time, w Window) (Plan, error) {
+	return Query{Tenant: q.Tenant, Text: q.Text, Sites: q.Sites, Local: true}.Plan(now, w)
+}
+
+// GroupField is one of By, or the metric.
+type GroupField struct {
+	Name string // as the store names it; labels.KEY for a label
+	read func(*Record) string
+}
+
+func groupField(name string, fields logquery.Fields) (GroupField, error) {
 	if label, ok := strings.CutPrefix(name, logquery.FieldLabels+"."); ok && label != "" {
-		return func(r *Record) string { return r.Labels[label] }, nil
+		return GroupField{name, func(r *Record) string { return r.Labels[label] }}, nil
 	}
 	f, ok := fields[name]
 	if !ok || name == "" {
-		return nil, fmt.Errorf("%q is no field: use one such as site, namespace, pod, severity, message or labels.NAME", name)
+		return GroupField{}, fmt.Errorf("%q is no field: use one such as site, namespace, pod, severity, message or labels.NAME", name)
 	}
-	read := map[string]field{
+	read := map[string]func(*Record) string{
 		logquery.FieldMessage: func(r *Record) string { return r.Message }, logquery.FieldSeverity: func(r *Record) string { return r.Severity },
 		logquery.FieldStream: func(r *Record) string { return r.Stream }, logquery.FieldID: func(r *Record) string { return r.ID },
 		logquery.FieldNode: func(r *Record) string { return r.Node }, logquery.FieldNamespace: func(r *Record) string { return r.Namespace },
@@ -81,132 +90,109 @@ func fieldOf(name string, fields logquery.Fields) (field, error) {
 		logquery.FieldRegion: func(r *Record) string { return r.Region },
 	}[f.Name]
 	if read == nil {
-		return nil, fmt.Errorf("records can't be grouped by %q", name)
+		return GroupField{}, fmt.Errorf("records can't be grouped by %q", name)
 	}
-	return read, nil
+	return GroupField{f.Name, read}, nil
 }
 
-// GroupBy reads what came in within the query's bounds and groups it. Its memory is
-// bounded by MaxGroups, its time is linear in the records that the text finds. A
-// *QueryError is the user's mistake.
-func GroupBy(ctx context.Context, s Store, q GroupQuery) (Groups, error) {
-	g, err := newGrouping(q)
-	if err != nil {
-		return Groups{}, err
-	}
-	if !q.After.Before(q.UpTo) {
-		return Groups{}, nil
-	}
-	until := q.UpTo.UnixNano()
-	query := Query{Tenant: q.Tenant, Text: q.Text, Sites: q.Sites, Limit: groupPage, Local: true}
-	at := TailCursor(Position{Ingested: max(q.After.UnixNano(), -1) + 1})
-	for {
-		page, err := s.Tail(ctx, query, at)
-		if err != nil {
-			return Groups{}, err
-		}
-		for i := range page.Hits {
-			if page.Hits[i].Ingested.UnixNano() > until {
-				return g.result(), nil
-			}
-			g.add(&page.Hits[i])
-		}
-		pos, err := page.Next.position(kindTail)
-		if err != nil {
-			return Groups{}, fmt.Errorf("tail: %w", err)
-		}
-		switch {
-		case pos.Ingested > until:
-			return g.result(), nil
-		case !page.More && page.Next == at:
-			return Groups{}, fmt.Errorf("what came in up to %s is not known yet", q.UpTo.Format(time.RFC3339Nano))
-		}
-		at = page.Next
-	}
-}
-
-type grouping struct {
-	by     []field
-	metric field
+// Grouping gathers the groups of one GroupQuery. Its memory is bounded by MaxGroups.
+type Grouping struct {
+	By     []GroupField
+	Metric *GroupField // nil: none
 	step   int64
 	limit  int
 	groups map[string]*Group
 	over   bool
 }
 
-func newGrouping(q GroupQuery) (*grouping, error) {
+// Grouping checks By, Step and Metric. A *QueryError is the user's mistake.
+func (q GroupQuery) Grouping() (*Grouping, error) {
 	if len(q.By) > MaxBy {
 		return nil, &QueryError{"by", fmt.Errorf("%d fields, the limit is %d", len(q.By), MaxBy)}
 	}
 	if q.Step < 0 {
 		return nil, &QueryError{"step", errors.New("must not be negative")}
 	}
-	g := &grouping{step: int64(q.Step), limit: min(cmp.Or(max(q.MaxGroups, 0), DefaultMaxGroups), LargestMaxGroups), groups: map[string]*Group{}}
+	g := &Grouping{step: int64(q.Step), limit: min(cmp.Or(max(q.MaxGroups, 0), DefaultMaxGroups), LargestMaxGroups), groups: map[string]*Group{}}
 	fields := logquery.LogFields()
 	for _, name := range q.By {
-		f, err := fieldOf(name, fields)
+		f, err := groupField(name, fields)
 		if err != nil {
 			return nil, &QueryError{"by", err}
 		}
-		g.by = append(g.by, f)
+		g.By = append(g.By, f)
 	}
 	if q.Metric != "" {
-		f, err := fieldOf(q.Metric, fields)
+		f, err := groupField(q.Metric, fields)
 		if err != nil {
 			return nil, &QueryError{"metric", err}
 		}
-		g.metric = f
+		g.Metric = &f
 	}
 	return g, nil
 }
 
-func (g *grouping) add(r *Record) {
-	at := int64(0)
+// Add counts a record.
+func (g *Grouping) Add(r *Record) {
+	one := Group{Key: make([]string, len(g.By)), Count: 1, First: r.Timestamp, Last: r.Timestamp, Message: r.Message}
+	for i, f := range g.By {
+		one.Key[i] = f.read(r)
+	}
 	if g.step > 0 {
 		n := r.Timestamp.UnixNano()
-		if at = n / g.step * g.step; n < at {
+		at := n / g.step * g.step
+		if n < at {
 			at -= g.step
 		}
+		one.Time = time.Unix(0, at).UTC()
 	}
-	key := make([]string, len(g.by))
+	metric := ""
+	if g.Metric != nil {
+		metric = g.Metric.read(r)
+	}
+	g.Merge(one, metric)
+}
+
+// Merge counts records that have the same Key, Time and value of the metric, of which
+// it reads Key, Time, Count, First, Last and Message. It is false, and counts nothing,
+// if there is no room for one more group.
+func (g *Grouping) Merge(some Group, metric string) bool {
 	id := make([]byte, 0, 64)
-	for i, f := range g.by {
-		key[i] = sample(f(r))
-		id = append(strconv.AppendInt(id, int64(len(key[i])), 10), ':')
-		id = append(id, key[i]...)
+	for i := range some.Key {
+		some.Key[i] = sample(some.Key[i])
+		id = append(strconv.AppendInt(id, int64(len(some.Key[i])), 10), ':')
+		id = append(id, some.Key[i]...)
 	}
-	id = strconv.AppendInt(id, at, 10)
+	id = strconv.AppendInt(id, some.Time.UnixNano(), 10)
 	x := g.groups[string(id)]
 	if x == nil {
 		if len(g.groups) >= g.limit {
 			g.over = true
-			return
+			return false
 		}
-		x = &Group{Key: key, First: r.Timestamp, Last: r.Timestamp, Message: sample(r.Message)}
-		if g.step > 0 {
-			x.Time = time.Unix(0, at).UTC()
-		}
+		x = &Group{Key: some.Key, Time: some.Time, First: some.First, Last: some.Last, Message: sample(some.Message)}
 		g.groups[string(id)] = x
 	}
-	x.Count++
-	if r.Timestamp.Before(x.First) {
-		x.First = r.Timestamp
+	x.Count += some.Count
+	if some.First.Before(x.First) {
+		x.First = some.First
 	}
-	if r.Timestamp.After(x.Last) {
-		x.Last, x.Message = r.Timestamp, sample(r.Message)
+	if some.Last.After(x.Last) {
+		x.Last, x.Message = some.Last, sample(some.Message)
 	}
-	if g.metric == nil {
-		return
+	if g.Metric == nil {
+		return true
 	}
-	v, err := strconv.ParseFloat(strings.TrimSpace(g.metric(r)), 64)
+	v, err := strconv.ParseFloat(strings.TrimSpace(metric), 64)
 	if err != nil || math.IsNaN(v) || math.Abs(v) > largestMetric {
-		return
+		return true
 	}
 	if x.MetricCount == 0 {
 		x.Min, x.Max = v, v
 	}
-	x.MetricCount++
-	x.Min, x.Max, x.Sum = min(x.Min, v), max(x.Max, v), x.Sum+v
+	x.MetricCount += some.Count
+	x.Min, x.Max, x.Sum = min(x.Min, v), max(x.Max, v), x.Sum+v*float64(some.Count)
+	return true
 }
 
 // sample is a copy, so that a group does not hold on to a whole record.
@@ -221,7 +207,8 @@ func sample(s string) string {
 	return strings.Clone(s[:n])
 }
 
-func (g *grouping) result() Groups {
+// Groups are those gathered so far.
+func (g *Grouping) Groups() Groups {
 	out := Groups{Groups: make([]Group, 0, len(g.groups)), Truncated: g.over}
 	for _, x := range g.groups {
 		out.Groups = append(out.Groups, *x)

@@ -107,8 +107,12 @@ type Store interface {
 	// Ingested) included, each exactly once; an empty cursor starts now. It looks at Tenant, Text,
 	// the filters and Limit of the query, and at From and To if they are set.
 	Tail(ctx context.Context, q Query, after Cursor) (TailPage, error)
+	// Groups counts what came in within the query's bounds, each record once; ErrNotKnown.
+	// Its memory is bounded by MaxGroups. A *QueryError is the user's mistake; ErrTimeout
+	// means that there is too much between After and UpTo to be read at once.
+	Groups(ctx context.Context, q GroupQuery) (Groups, error)
 	// Now is a time up to which all is known: nothing that was taken in at or before it
-	// appears any more. It never goes back. Tail and GroupBy see everything up to it.
+	// appears any more. It never goes back. Tail and Groups see everything up to it.
 	Now(ctx context.Context) (time.Time, error)
 	// GetState returns what PutState wrote under a key, and its version; ErrNoState. All
 	// processes on the same store share one state.

@@ -287,6 +287,10 @@ func BenchmarkSearch(b *testing.B) {
 	storetest.BenchmarkSearch(b, factory(elasticsearch.Start(b, elasticsearch.Options{Optimize: true})), *lines)
 }
 
+func BenchmarkGroups(b *testing.B) {
+	storetest.BenchmarkGroups(b, factory(elasticsearch.Start(b, elasticsearch.Options{Optimize: true})), *lines)
+}
+
 // slowBulk holds up bulk requests on their way to Elasticsearch.
 func slowBulk(t *testing.T, url string, hold func() time.Duration) string {
 	target, err := neturl.Parse(url)

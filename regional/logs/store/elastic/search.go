@@ -130,6 +130,10 @@ type answer struct {
 				Count int64 `json:"doc_count"`
 			} `json:"buckets"`
 		} `json:"over_time"`
+		Groups struct {
+			After   map[string]any `json:"after_key"`
+			Buckets []groupBucket  `json:"buckets"`
+		} `json:"groups"`
 	} `json:"aggregations"`
 }
 
@@ -263,11 +267,8 @@ func (s *Store) Tail(ctx context.Context, q store.Query, after store.Cursor) (st
 	if err := s.do(ctx, esapi.IndicesRefreshRequest{Index: targets, IgnoreUnavailable: &yes, AllowNoIndices: &yes}, nil); err != nil {
 		return store.TailPage{}, fmt.Errorf("tail: refresh: %w", err)
 	}
-	query := planQuery(p)
-	b := query["bool"].(object)
-	b["filter"] = append(b["filter"].([]any), rangeQuery(logquery.FieldIngested, time.Unix(0, pos.Ingested), time.Unix(0, horizon)))
 	a, err := s.search(ctx, targets, object{
-		"size": p.Limit + 1, "query": query, "track_total_hits": false,
+		"size": p.Limit + 1, "query": ingestedBetween(p, time.Unix(0, pos.Ingested), time.Unix(0, horizon)), "track_total_hits": false,
 		"timeout":      fmt.Sprintf("%dms", s.opts.MaxQueryTime.Milliseconds()),
 		"search_after": []any{pos.Ingested, pos.Nanos, pos.ID},
 		"sort": []any{

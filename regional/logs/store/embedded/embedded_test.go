@@ -188,4 +188,5 @@ func TestQueryTimeIsBounded(t *testing.T) {
 }
 
 func BenchmarkWrite(b *testing.B)  { storetest.BenchmarkWrite(b, factory) }
+func BenchmarkGroups(b *testing.B) { storetest.BenchmarkGroups(b, factory, *lines) }
 func BenchmarkSearch(b *testing.B) { storetest.BenchmarkSearch(b, factory, *lines) }

@@ -339,21 +339,33 @@ func (t *top) records(ctx context.Context) ([]store.Record, error) {
 		if i%256 == 0 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		doc, err := t.b.reader.Document(t.external(&t.items[i]))
-		if err != nil || doc == nil {
-			return nil, errors.Join(err, t.err, errors.New("a record that was found can't be read"))
+		name := t.external(&t.items[i])
+		if t.err != nil {
+			return nil, t.err
 		}
-		var r store.Record
-		doc.VisitFields(func(f index.Field) {
-			if f.Name() == fieldRecord {
-				err = json.Unmarshal(f.Value(), &r)
-			}
-		})
+		r, err := t.b.recordOf(name)
 		if err != nil {
-			return nil, fmt.Errorf("read a record: %w", err)
+			return nil, err
 		}
-		r.Timestamp, r.Ingested = r.Timestamp.UTC(), r.Ingested.UTC()
 		out = append(out, r)
 	}
 	return out, t.err
+}
+
+// recordOf reads the record of a document.
+func (b *builder) recordOf(name string) (r store.Record, err error) {
+	doc, err := b.reader.Document(name)
+	if err != nil || doc == nil {
+		return r, errors.Join(err, errors.New("a record that was found can't be read"))
+	}
+	doc.VisitFields(func(f index.Field) {
+		if f.Name() == fieldRecord {
+			err = json.Unmarshal(f.Value(), &r)
+		}
+	})
+	if err != nil {
+		return r, fmt.Errorf("read a record: %w", err)
+	}
+	r.Timestamp, r.Ingested = r.Timestamp.UTC(), r.Ingested.UTC()
+	return r, nil
 }

@@ -86,3 +86,55 @@ func BenchmarkSearch(b *testing.B, f Factory, n int) {
 		})
 	}
 }
+
+// BenchmarkGroups is what one log rule reads at once: n lines that came in since it
+// looked last. Beside the lines counted a second it reports them as a multiple of the
+// lines written a second in the same run: one rule keeps up with a store that is
+// written at full speed above 1, ten of them above 10.
+func BenchmarkGroups(b *testing.B, f Factory, n int) {
+	s := f(b, Config{})
+	const chunk = 5000
+	began := time.Now()
+	for first := 0; first < n; first += chunk {
+		if res, err := s.Write(b.Context(), Lines(first, min(chunk, n-first))); err != nil || res.Stored == 0 {
+			b.Fatalf("%+v, %v", res, err)
+		}
+	}
+	written := float64(n) / time.Since(began).Seconds()
+	Settle(b, s)
+	until, err := s.Now(b.Context())
+	for until.Before(began.Add(time.Nanosecond)) && err == nil {
+		until, err = s.Now(b.Context())
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, q := range []struct {
+		name string
+		q    store.GroupQuery
+	}{
+		{"every line", store.GroupQuery{By: []string{"site"}}},
+		{"errors", store.GroupQuery{Text: "severity:error", By: []string{"site", "pod"}}},
+		{"two words", store.GroupQuery{Text: `severity:error AND "out of memory"`, By: []string{"site"}}},
+	} {
+		b.Run(fmt.Sprintf("%s/lines=%d", q.name, n), func(b *testing.B) {
+			q.q.Tenant, q.q.After, q.q.UpTo = "acme", began.Add(-time.Second), until
+			q.q.Step = 15 * time.Second
+			var counted int64
+			for b.Loop() {
+				got, err := s.Groups(b.Context(), q.q)
+				if err != nil {
+					b.Fatal(err)
+				}
+				counted = 0
+				for _, g := range got.Groups {
+					counted += g.Count
+				}
+			}
+			rate := float64(n) * float64(b.N) / b.Elapsed().Seconds()
+			b.ReportMetric(float64(counted), "counted")
+			b.ReportMetric(rate, "lines/s")
+			b.ReportMetric(rate/written, "times-written")
+		})
+	}
+}

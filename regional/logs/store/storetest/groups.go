@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"muster.dev/muster/regional/logs/store"
 )
@@ -37,7 +39,7 @@ func now(t *testing.T, s store.Store, after time.Time) time.Time {
 
 func groups(t *testing.T, s store.Store, q store.GroupQuery) store.Groups {
 	t.Helper()
-	g, err := store.GroupBy(t.Context(), s, q)
+	g, err := s.Groups(t.Context(), q)
 	if err != nil {
 		t.Fatalf("groups of %+v: %v", q, err)
 	}
@@ -132,13 +134,61 @@ func testGroups(t *testing.T, f Factory) {
 		}
 		bad.After, bad.UpTo = start, second
 		var e *store.QueryError
-		if _, err := store.GroupBy(t.Context(), s, bad); !errors.As(err, &e) || e.Field != field {
+		if _, err := s.Groups(t.Context(), bad); !errors.As(err, &e) || e.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
 	var e *store.QueryError
-	if _, err := store.GroupBy(t.Context(), s, store.GroupQuery{Tenant: "acme", UpTo: second, By: slices.Repeat([]string{"site"}, 9)}); !errors.As(err, &e) || e.Field != "by" {
+	if _, err := s.Groups(t.Context(), store.GroupQuery{Tenant: "acme", UpTo: second, By: slices.Repeat([]string{"site"}, 9)}); !errors.As(err, &e) || e.Field != "by" {
 		t.Errorf("nine fields: %v", err)
+	}
+}
+
+// Records of all kinds against groups made from them one by one.
+func testGroupsAtRandom(t *testing.T, f Factory) {
+	s := f(t, Config{})
+	start := now(t, s, time.Time{})
+	rnd := rand.New(rand.NewPCG(7, 11))
+	pick := func(from ...string) string { return from[rnd.IntN(len(from))] }
+	records := make([]store.Record, 1500)
+	for i := range records {
+		r := store.Record{
+			// Each in a millisecond of its own, somewhere in it, up to two days back.
+			Timestamp: base().Truncate(time.Hour).Add(-time.Duration(i)*115*time.Second + time.Duration(rnd.IntN(1_000_000))), Tenant: "acme", ID: fmt.Sprint(i),
+			Site: pick("paris", "rome", "oslo"), Pod: pick("", "a", "b"), Severity: pick("info", "error"), Message: fmt.Sprintf("message %d of %s", i%40, pick("x", "ü")),
+		}
+		if rnd.IntN(3) > 0 {
+			r.Labels = map[string]string{"user.name": pick("", "ada", "Ünsal", "a b"), "ms": pick("1", "-2.5", " 30 ", "1e3", "NaN", "many", "")}
+		}
+		records[i] = r
+	}
+	mustStore(t, s, records...)
+	until := now(t, s, start)
+	for n := range 40 {
+		q := store.GroupQuery{Tenant: "acme", Text: pick("", "severity:error", "message:ü AND NOT pod:b"), After: start, UpTo: until,
+			Step: []time.Duration{0, time.Minute, 7 * time.Second, time.Hour, 24 * time.Hour, 1500 * time.Microsecond}[rnd.IntN(6)], Metric: pick("", "labels.ms")}
+		for range rnd.IntN(4) {
+			q.By = append(q.By, pick("site", "kubernetes.pod.name", "labels.user.name", "severity", "message", "labels.ms", "unit"))
+		}
+		g, err := q.Grouping()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range records {
+			if strings.Contains(q.Text, "error") && r.Severity != "error" || strings.Contains(q.Text, "ü") && (!strings.Contains(r.Message, "ü") || r.Pod == "b") {
+				continue
+			}
+			g.Add(&r)
+		}
+		want, got := g.Groups(), groups(t, s, q)
+		for _, all := range []store.Groups{want, got} {
+			for i, x := range all.Groups {
+				all.Groups[i].First, all.Groups[i].Last = x.First.Truncate(time.Millisecond), x.Last.Truncate(time.Millisecond)
+			}
+		}
+		if d := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-9), cmpopts.EquateEmpty()); d != "" {
+			t.Fatalf("query %d, %+v (-want +got):\n%.3000s", n, q, d)
+		}
 	}
 }
 

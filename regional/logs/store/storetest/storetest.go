@@ -43,6 +43,7 @@ func Run(t *testing.T, f Factory) {
 	t.Run("TailUnderLoad", func(t *testing.T) { testTailUnderLoad(t, f) })
 	t.Run("Groups", func(t *testing.T) { testGroups(t, f) })
 	t.Run("GroupsUnderLoad", func(t *testing.T) { testGroupsUnderLoad(t, f) })
+	t.Run("GroupsAtRandom", func(t *testing.T) { testGroupsAtRandom(t, f) })
 	t.Run("State", func(t *testing.T) { testState(t, f) })
 	t.Run("Retention", func(t *testing.T) { testRetention(t, f) })
 	t.Run("BadQueries", func(t *testing.T) { testBadQueries(t, f) })
