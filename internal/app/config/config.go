@@ -93,6 +93,7 @@ type Regional struct {
 type Logs struct {
 	ForwardListen string        `yaml:"forwardListen"`
 	QueueBytes    int64         `yaml:"queueBytes"`
+	QueueAge      conf.Duration `yaml:"queueAge"`
 	Retention     conf.Duration `yaml:"retention"`
 	MaxBytes      int64         `yaml:"maxBytes"`
 	Elasticsearch Elasticsearch `yaml:"elasticsearch"`
@@ -313,6 +314,8 @@ func (l Logs) validate() error {
 	switch {
 	case l.QueueBytes < 64<<20:
 		return fmt.Errorf("queueBytes: %d: want at least 67108864 (64 MiB)", l.QueueBytes)
+	case l.QueueAge.D() != 0 && l.QueueAge.D() < time.Minute:
+		return fmt.Errorf("queueAge: %s: want 0, for no cap, or at least 1m", l.QueueAge.D())
 	case l.Retention.D() < 24*time.Hour:
 		return fmt.Errorf("retention: %s: want at least 24h; logs are deleted by days", l.Retention.D())
 	case l.MaxBytes < 0:

@@ -74,7 +74,7 @@ func startLogs(env *app.Env, c config.Config, dir string, r config.Regional, fil
 	}
 	in, err := intake.New(intake.Options{
 		Name: r.Name, Dir: filepath.Join(dir, "logs"), Listen: r.Logs.ForwardListen, TLS: files.ServerConfig(tls.RequireAndVerifyClientCert),
-		Denied: up.Denied, Limits: own.inv.logLimits, QueueBytes: r.Logs.QueueBytes, Sink: st, OnCondition: newLogConditions(up, own.inv, r.Name).changed, Logger: env.Log.With("part", "log intake"), Registerer: env.Reg,
+		Denied: up.Denied, Limits: own.inv.logLimits, QueueBytes: r.Logs.QueueBytes, QueueAge: r.Logs.QueueAge.D(), Sink: st, OnCondition: newLogConditions(up, own.inv, r.Name).changed, Logger: env.Log.With("part", "log intake"), Registerer: env.Reg,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("regionals[%s].logs: %w", r.Name, err)

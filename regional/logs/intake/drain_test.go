@@ -313,3 +313,30 @@ func TestKill9(t *testing.T) {
 	}
 	t.Logf("%d chunks acknowledged over 4 kills, %d lines written twice, %d torn", len(acked), twice, torn)
 }
+
+// TestQueueAge: with a cap on age, what waited longer than that is dropped from the
+// queue and counted; what is younger is stored.
+func TestQueueAge(t *testing.T) {
+	dir, text := t.TempDir(), func(s string) func(int) string { return func(int) string { return s } }
+	r := start(t, func(o *Options) { o.Dir, o.QueueAge = dir, time.Hour })
+	r.sink.setDown(errors.New("down"))
+	if got := send(t, r.dial(t, paris), forward("a", 3, text("old"))); got != ackOf("a") {
+		t.Fatalf("ack %q", got)
+	}
+	r.stop()
+	r = start(t, func(o *Options) {
+		o.Dir, o.QueueAge, o.Now = dir, time.Hour, func() time.Time { return time.Now().Add(61 * time.Minute) }
+	})
+	if got := send(t, r.dial(t, paris), forward("b", 2, text("new"))); got != ackOf("b") {
+		t.Fatalf("ack %q", got)
+	}
+	eventually(t, "the new lines are stored", func() bool { return r.sink.count() == 2 })
+	for _, rec := range r.sink.all() {
+		if rec.Message != "new" {
+			t.Errorf("stored %q", rec.Message)
+		}
+	}
+	if st := r.queue.Stats(); st.Dropped.Age != 1 || st.Pending != 0 {
+		t.Errorf("%+v, want one message of three lines dropped", st)
+	}
+}
