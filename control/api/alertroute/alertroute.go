@@ -336,6 +336,9 @@ func (s *Spec) Resolve(get func(name, key string) (string, error)) (*Spec, error
 		if err == nil && v == redacted {
 			err = errors.New("is the placeholder " + redacted)
 		}
+		if err == nil {
+			err = checkTemplate(secretKeyRef, v) // Alertmanager may run it as one
+		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("secret %s, key %s: %w", ref.Name, ref.Key, err))
 		}

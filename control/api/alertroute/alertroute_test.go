@@ -133,6 +133,10 @@ func TestBad(t *testing.T) {
 		{"file", fmt.Sprintf(small, "", "  webhook_configs: [{url_file: /etc/passwd}]"), "spec.receivers[0].webhook_configs[0].url_file", "url: {secretKeyRef"},
 		{"headers' files", fmt.Sprintf(small, "", "  webhook_configs: [{url: 'http://x', http_config: {http_headers: {A: {files: [/etc/passwd]}}}}]"), "spec.receivers[0].webhook_configs[0].http_config.http_headers.A.files", "secretKeyRef"},
 		{"certificate", fmt.Sprintf(small, "", "  webhook_configs: [{url: 'http://x', http_config: {tls_config: {ca: nonsense}}}]"), "spec.receivers[0]", "CA"},
+		{"token of OAuth", fmt.Sprintf(small, "", "  webhook_configs: [{url: 'http://x', http_config: {oauth2: {client_id: a, client_secret: b, token_url: 'http://169.254.169.254/'}}}]"), "spec.receivers[0].webhook_configs[0].http_config.oauth2", "basic_auth"},
+		{"proxy of the server", fmt.Sprintf(small, "", "  webhook_configs: [{url: 'http://x', http_config: {proxy_from_environment: true}}]"), "spec.receivers[0].webhook_configs[0].http_config.proxy_from_environment", "proxy_url"},
+		{"template that grows", fmt.Sprintf(small, "", "  slack_configs: [{api_url: 'http://x', title: '{{ range 1000000000 }}x{{ end }}'}]"), "spec.receivers[0].slack_configs[0].title", "range"},
+		{"key that grows", fmt.Sprintf(small, "", "  pagerduty_configs: [{routing_key: '{{ range 1000000000 }}x{{ end }}'}]"), "spec.receivers[0].pagerduty_configs[0].routing_key", "range"},
 		{"AWS credentials of the server", fmt.Sprintf(small, "", "  sns_configs: [{topic_arn: x, sigv4: {region: eu}}]"), "spec.receivers[0].sns_configs[0].sigv4", "access_key"},
 		{"secret in a route", fmt.Sprintf(small, ", routes: [{matchers: [{secretKeyRef: {name: a, key: b}}]}]", ""), "spec.route.routes[0].matchers[0].secretKeyRef", "receivers only"},
 		{"number as a name", "route: {receiver: a}\nreceivers: [{name: a}, {name: 5}]", "spec.receivers[1].name", "quotes"},
@@ -182,6 +186,11 @@ func TestNoFileOfTheServer(t *testing.T) {
 				continue
 			}
 			at := append(append([]string{}, path...), name)
+			if pastDenied[name] != "" {
+				n++
+				refused(t, at)
+				continue
+			}
 			if strings.HasSuffix(name, "_file") || strings.HasSuffix(name, "files") || strings.HasSuffix(name, "_ref") {
 				n++
 				refused(t, at)

@@ -1,6 +1,7 @@
 package alertroute
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"text/template"
@@ -8,6 +9,8 @@ import (
 	amtemplate "github.com/prometheus/alertmanager/template"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"muster.dev/muster/control/api/templates"
 )
 
 const (
@@ -40,6 +43,10 @@ func walkIn(at *field.Path, key string, v any, secrets, inFree bool) field.Error
 				errs = append(errs, field.Forbidden(at, "an AlertRoute can't name files or secret stores of the server; put the value into a Secret and write "+strings.TrimSuffix(strings.TrimSuffix(k, "_file"), "_ref")+": {secretKeyRef: {name: NAME, key: KEY}}"))
 				continue
 			}
+			if why := pastDenied[k]; !inFree && why != "" {
+				errs = append(errs, field.Forbidden(at, why))
+				continue
+			}
 			next := k
 			if key == "http_headers" {
 				next = "http_headers.*"
@@ -55,10 +62,17 @@ func walkIn(at *field.Path, key string, v any, secrets, inFree bool) field.Error
 			errs = append(errs, field.Invalid(at, v, "this is what Alertmanager shows instead of a secret; write the secret itself, or a secretKeyRef"))
 		}
 		if err := checkTemplate(key, v); err != nil {
-			errs = append(errs, field.Invalid(at, brief(v), "not a template: "+strings.TrimPrefix(err.Error(), "template: ")))
+			errs = append(errs, field.Invalid(at, brief(v), err.Error()))
 		}
 	}
 	return errs
+}
+
+// pastDenied are fields whose requests Alertmanager makes past the networks that
+// receivers may not reach.
+var pastDenied = map[string]string{
+	"oauth2":                 "not available in an AlertRoute: the token would be fetched past the networks that receivers are kept from; use authorization or basic_auth",
+	"proxy_from_environment": "not available in an AlertRoute: the server's own proxy is not for receivers; name yours with proxy_url",
 }
 
 func isObject(v any) bool {
@@ -70,19 +84,24 @@ func ofServer(key string) bool {
 	return strings.HasSuffix(key, "_file") || strings.HasSuffix(key, "_files") || strings.HasSuffix(key, "_ref") || key == "files" || key == "templates"
 }
 
+// dialect of Alertmanager's templates.
+var dialect = templates.Dialect{Template: true}
+
 // checkTemplate leaves out what is not sent as a template, such as a password with
-// two braces.
+// two braces; but what Alertmanager could run as one, such as a routing key, is bounded.
 func checkTemplate(key, s string) error {
 	if !strings.Contains(s, "{{") {
 		return nil
 	}
-	for _, secret := range []string{"password", "secret", "token", "key", "credentials"} {
-		if strings.Contains(key, secret) {
-			return nil
+	if _, err := template.New("text").Funcs(template.FuncMap(amtemplate.DefaultFuncs)).Parse(s); err != nil {
+		for _, secret := range []string{"password", "secret", "token", "key", "credentials"} {
+			if strings.Contains(key, secret) {
+				return nil
+			}
 		}
+		return fmt.Errorf("not a template: %s", strings.TrimPrefix(err.Error(), "template: "))
 	}
-	_, err := template.New("text").Funcs(template.FuncMap(amtemplate.DefaultFuncs)).Parse(s)
-	return err
+	return dialect.Check(s)
 }
 
 func checkRef(at *field.Path, outer map[string]any, v any, allowed bool) field.ErrorList {

@@ -7,8 +7,10 @@ package alertrules
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
-	"text/template/parse"
+	"time"
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/rulefmt"
@@ -16,12 +18,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
+	"muster.dev/muster/control/api/templates"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
 )
 
 // EngineLocal is the engine that only the platform's operators may use.
 const EngineLocal = "local"
+
+// MinInterval of a group.
+const MinInterval = 5 * time.Second
 
 // File returns the groups as a Prometheus rule file.
 func File(groups []v1alpha1.RuleGroup) ([]byte, error) {
@@ -43,6 +49,10 @@ func Check(spec v1alpha1.AlertRulesSpec, tenant string) field.ErrorList {
 			errs = append(errs, field.Invalid(at, g.Name, err.Error()))
 			continue
 		}
+		if d, err := model.ParseDuration(g.Interval); g.Interval != "" && (err != nil || time.Duration(d) < MinInterval) {
+			errs = append(errs, field.Invalid(at.Child("interval"), g.Interval, fmt.Sprintf("want %s or more: the engine evaluates the rules of all tenants", MinInterval)))
+		}
+		errs = append(errs, checkTemplates(at.Child("labels"), g.Labels)...) // they are every rule's
 		for j, r := range g.Rules {
 			errs = append(errs, checkRule(at.Child("rules").Index(j), g, r, tenant)...)
 		}
@@ -65,14 +75,8 @@ func checkRule(at *field.Path, g v1alpha1.RuleGroup, r v1alpha1.Rule, tenant str
 	if _, ok := r.Labels[fleet.SeriesTenant]; ok && tenant != fleet.PlatformTenant {
 		errs = append(errs, field.Forbidden(at.Child("labels").Key(fleet.SeriesTenant), "the tenant is set by Muster; remove the label"))
 	}
-	for name, m := range map[string]map[string]string{"labels": r.Labels, "annotations": r.Annotations} {
-		for k, v := range m {
-			if err := checkTemplate(v); err != nil {
-				errs = append(errs, field.Invalid(at.Child(name).Key(k), v, err.Error()))
-			}
-		}
-	}
-	return errs
+	errs = append(errs, checkTemplates(at.Child("labels"), r.Labels)...)
+	return append(errs, checkTemplates(at.Child("annotations"), r.Annotations)...)
 }
 
 // parses asks Prometheus' own parser.
@@ -91,69 +95,26 @@ func parses(g v1alpha1.RuleGroup) error {
 	return errors.Join(errs...)
 }
 
-// checkTemplate refuses templates that ask for series: they would see those of all
+// dialect of Prometheus' templates. Those that ask for series would see those of all
 // tenants.
-func checkTemplate(text string) error {
-	if !strings.Contains(text, "{{") {
-		return nil
-	}
-	tree := parse.New("text")
-	tree.Mode = parse.SkipFuncCheck
-	trees := map[string]*parse.Tree{}
-	const defs = "{{$labels := .Labels}}{{$externalLabels := .ExternalLabels}}{{$externalURL := .ExternalURL}}{{$value := .Value}}"
-	if _, err := tree.Parse(defs+text, "{{", "}}", trees); err != nil {
-		return err
-	}
-	for _, t := range trees {
-		if t.Root != nil && asks(t.Root) {
-			return fmt.Errorf("the template function query is not available here: it would see other tenants' series; compute the value in expr")
-		}
-	}
-	return nil
+var dialect = templates.Dialect{
+	Defs:    "{{$labels := .Labels}}{{$externalLabels := .ExternalLabels}}{{$externalURL := .ExternalURL}}{{$value := .Value}}",
+	Refused: map[string]string{"query": "it would see other tenants' series; compute the value in expr"},
 }
 
-// asks tells whether a template calls query.
-func asks(n parse.Node) bool {
-	some := func(nodes []parse.Node) bool {
-		for _, n := range nodes {
-			if n != nil && asks(n) {
-				return true
-			}
+func checkTemplates(at *field.Path, texts map[string]string) field.ErrorList {
+	var errs field.ErrorList
+	for _, k := range slices.Sorted(maps.Keys(texts)) {
+		if err := dialect.Check(texts[k]); err != nil {
+			errs = append(errs, field.Invalid(at.Key(k), brief(texts[k]), err.Error()))
 		}
-		return false
 	}
-	pipe := func(p *parse.PipeNode) bool {
-		if p == nil {
-			return false
-		}
-		for _, c := range p.Cmds {
-			if some(c.Args) {
-				return true
-			}
-		}
-		return false
+	return errs
+}
+
+func brief(s string) string {
+	if len(s) > 100 {
+		return strings.ToValidUTF8(s[:97], "") + "..."
 	}
-	list := func(l *parse.ListNode) bool { return l != nil && some(l.Nodes) }
-	branch := func(b parse.BranchNode) bool { return pipe(b.Pipe) || list(b.List) || list(b.ElseList) }
-	switch n := n.(type) {
-	case *parse.ListNode:
-		return list(n)
-	case *parse.ActionNode:
-		return pipe(n.Pipe)
-	case *parse.PipeNode:
-		return pipe(n)
-	case *parse.ChainNode:
-		return asks(n.Node)
-	case *parse.IfNode:
-		return branch(n.BranchNode)
-	case *parse.RangeNode:
-		return branch(n.BranchNode)
-	case *parse.WithNode:
-		return branch(n.BranchNode)
-	case *parse.TemplateNode:
-		return pipe(n.Pipe)
-	case *parse.IdentifierNode:
-		return n.Ident == "query"
-	}
-	return false
+	return s
 }

@@ -75,9 +75,24 @@ func TestTemplatesMayNotQuery(t *testing.T) {
 		if errs := Check(spec(r), "acme"); len(errs) == 0 {
 			t.Errorf("label %s was accepted", text)
 		}
+		group := spec(v1alpha1.Rule{Alert: "A", Expr: "up"})
+		group.Groups[0].Labels = map[string]string{"l": text}
+		if errs := Check(group, "acme"); len(errs) == 0 {
+			t.Errorf("label %s of a group was accepted", text)
+		}
 	}
 	if errs := Check(spec(v1alpha1.Rule{Alert: "A", Expr: "up", Annotations: map[string]string{"a": `query "up" {{ "query" }}`}}), "acme"); len(errs) > 0 {
 		t.Errorf("a text that only says query was refused: %v", errs)
+	}
+}
+
+func TestIntervalIsBounded(t *testing.T) {
+	for interval, ok := range map[string]bool{"": true, "5s": true, "1m": true, "4s": false, "1ms": false} {
+		s := spec(v1alpha1.Rule{Alert: "A", Expr: "up"})
+		s.Groups[0].Interval = interval
+		if errs := Check(s, "acme"); (len(errs) == 0) != ok {
+			t.Errorf("%q: %v", interval, errs)
+		}
 	}
 }
 

@@ -1,0 +1,265 @@
+// Package templates bounds the templates that tenants write into rules and receivers.
+// Prometheus and Alertmanager run them for all tenants in one process, into a buffer
+// without a limit, so what a template can make of its input is worked out before it is
+// taken: its text, with every function's result at its longest.
+//
+// The bound is an upper one and generous; what it stops are templates that multiply:
+// print of print, range over a number, templates that call each other.
+package templates
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"text/template/parse"
+)
+
+const (
+	// MaxBytes is the longest template.
+	MaxBytes = 16 << 10
+	// MaxResult bounds the longest text, with no loop run more than once.
+	MaxResult = 4 << 20
+
+	maxNested = 2        // loops in loops
+	valueSize = 16 << 10 // at most, of a label, an annotation, a list of them
+	largest   = int64(1) << 40
+)
+
+// Dialect is what differs between those who run templates.
+type Dialect struct {
+	Defs    string            // declarations that come before the text, such as {{$labels := .Labels}}
+	Refused map[string]string // functions that are not available, and why
+	// Template lets a text call the templates that ship with the program.
+	Template bool
+}
+
+// Check says what is wrong with a template, without running it.
+func (d Dialect) Check(text string) error {
+	if len(text) > MaxBytes {
+		return fmt.Errorf("longer than %d bytes", MaxBytes)
+	}
+	if !strings.Contains(text, "{{") {
+		return nil
+	}
+	tree := parse.New("text")
+	tree.Mode = parse.SkipFuncCheck
+	trees := map[string]*parse.Tree{}
+	if _, err := tree.Parse(d.Defs+text, "{{", "}}", trees); err != nil {
+		return err
+	}
+	if len(trees) > 1 {
+		return errors.New("define and block are not available here")
+	}
+	if tree.Root == nil {
+		return nil
+	}
+	w := &walker{d: d, vars: map[string]int64{}}
+	if size := w.node(tree.Root); w.err == nil && size > MaxResult {
+		w.err = fmt.Errorf("its result could be longer than %d MiB: give print, printf and reReplaceAll less of each other's results", MaxResult>>20)
+	}
+	return w.err
+}
+
+// walker works out how long the result of a node can be.
+type walker struct {
+	d     Dialect
+	vars  map[string]int64
+	loops []parse.Node // what the loops around go over
+	err   error        // the first
+}
+
+func (w *walker) fail(format string, args ...any) int64 {
+	if w.err == nil {
+		w.err = fmt.Errorf(format, args...)
+	}
+	return 0
+}
+
+// add and mul stay where numbers are right.
+func add(a, b int64) int64 { return min(a+b, largest) }
+func mul(a, b int64) int64 {
+	if a > 0 && b > largest/a {
+		return largest
+	}
+	return a * b
+}
+
+func (w *walker) node(n parse.Node) int64 {
+	switch n := n.(type) {
+	case *parse.ListNode:
+		var sum int64
+		if n != nil {
+			for _, x := range n.Nodes {
+				sum = add(sum, w.node(x))
+			}
+		}
+		return sum
+	case *parse.TextNode:
+		return int64(len(n.Text))
+	case *parse.ActionNode:
+		return w.node(n.Pipe)
+	case *parse.PipeNode:
+		return w.pipe(n)
+	case *parse.IfNode:
+		return w.branch(&n.BranchNode)
+	case *parse.WithNode:
+		return w.branch(&n.BranchNode)
+	case *parse.RangeNode:
+		return w.loop(n)
+	case *parse.TemplateNode:
+		if !w.d.Template {
+			return w.fail("template is not available here")
+		}
+		return add(valueSize, w.node(n.Pipe))
+	case *parse.StringNode:
+		return int64(len(n.Text))
+	case *parse.NumberNode, *parse.BoolNode, *parse.NilNode:
+		return 64
+	case *parse.VariableNode:
+		if size, ok := w.vars[n.Ident[0]]; ok && len(n.Ident) == 1 {
+			return size
+		}
+		return valueSize
+	case *parse.ChainNode:
+		return max(valueSize, w.node(n.Node))
+	case *parse.IdentifierNode:
+		return w.call(n.Ident, nil)
+	}
+	return valueSize // a field, the dot
+}
+
+// branch: which way it goes is not known, so both count, and both may assign.
+func (w *walker) branch(b *parse.BranchNode) int64 {
+	return add(w.node(b.Pipe), add(w.node(b.List), w.node(b.ElseList)))
+}
+
+func (w *walker) loop(n *parse.RangeNode) int64 {
+	over := n.Pipe.Cmds[0].Args[0]
+	switch {
+	case len(n.Pipe.Cmds) != 1 || !list(over):
+		return w.fail("range is for labels, annotations and alerts: write what it goes over as in .Alerts, .Labels.SortedPairs or $labels")
+	case len(w.loops) == maxNested:
+		return w.fail("more than %d loops in each other", maxNested)
+	case ofAlerts(over) && slices.ContainsFunc(w.loops, ofAlerts):
+		return w.fail("a loop over alerts in a loop over alerts")
+	}
+	w.node(n.Pipe)
+	w.loops = append(w.loops, over)
+	size := add(w.node(n.List), w.node(n.ElseList))
+	w.loops = w.loops[:len(w.loops)-1]
+	return size
+}
+
+func idents(n parse.Node) []string {
+	switch n := n.(type) {
+	case *parse.FieldNode:
+		return n.Ident
+	case *parse.VariableNode:
+		return n.Ident
+	case *parse.ChainNode:
+		return n.Field
+	}
+	return nil
+}
+
+// list says whether a loop may go over it: no number, which would be a loop of any length.
+func list(n parse.Node) bool {
+	for _, id := range idents(n) {
+		for _, s := range []string{"Alerts", "Labels", "Annotations", "$labels", "$externalLabels"} {
+			if strings.HasSuffix(id, s) && id != "TruncatedAlerts" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func ofAlerts(n parse.Node) bool { return slices.Contains(idents(n), "Alerts") }
+
+func (w *walker) pipe(p *parse.PipeNode) int64 {
+	if p == nil {
+		return 0
+	}
+	var size int64
+	for i, c := range p.Cmds {
+		var args []int64
+		for _, a := range c.Args[1:] {
+			args = append(args, w.node(a))
+		}
+		if i > 0 {
+			args = append(args, size)
+		}
+		if id, ok := c.Args[0].(*parse.IdentifierNode); ok {
+			size = w.callOf(id.Ident, c.Args[1:], args)
+			continue
+		}
+		size = w.node(c.Args[0])
+		for _, a := range args { // a method that may give back what it was given
+			size = add(size, a)
+		}
+	}
+	for _, v := range p.Decl {
+		if p.IsAssign && len(w.loops) > 0 {
+			return w.fail("%s is assigned to in a loop; declare it there with :=", v.Ident[0])
+		}
+		if p.IsAssign { // or not, in a branch that is not taken
+			size = max(size, w.vars[v.Ident[0]])
+		}
+		w.vars[v.Ident[0]] = size
+	}
+	if len(p.Decl) > 0 {
+		return 0 // nothing is written
+	}
+	return size
+}
+
+var (
+	// indexed, starred and very wide: what a format makes then has nothing to do with the length of its arguments.
+	wild  = regexp.MustCompile(`%[^a-zA-Z%]*[\[*]|[0-9]{4,}`)
+	short = []string{"humanize", "humanize1024", "humanizeDuration", "humanizePercentage", "humanizeTimestamp", "len", "eq", "ne", "lt", "le", "gt", "ge", "not", "match", "reMatch", "parseDuration", "toTime", "now", "since", "date"}
+)
+
+func (w *walker) callOf(name string, nodes []parse.Node, args []int64) int64 {
+	if name == "printf" {
+		format, ok := parse.Node(nil), false
+		if len(nodes) > 0 {
+			format = nodes[0]
+			_, ok = format.(*parse.StringNode)
+		}
+		switch {
+		case !ok:
+			return w.fail("printf wants its format in quotes, right after it")
+		case wild.MatchString(format.(*parse.StringNode).Text):
+			return w.fail("printf: a width of * or of more than three digits, or an argument by its number")
+		}
+	}
+	return w.call(name, args)
+}
+
+// call is how long the result of a function can be, from the lengths of its arguments.
+func (w *walker) call(name string, args []int64) int64 {
+	if why, ok := w.d.Refused[name]; ok {
+		return w.fail("the template function %s is not available here: %s", name, why)
+	}
+	var sum int64
+	for _, a := range args {
+		sum = add(sum, a)
+	}
+	switch {
+	case slices.Contains(short, name):
+		return valueSize
+	case name == "print" || name == "println":
+		return add(sum, int64(len(args))+1)
+	case name == "printf": // %x and %q write each byte as several; every verb may be 999 wide
+		return add(mul(6, sum), mul(1000, int64(len(args))))
+	case name == "reReplaceAll" && len(args) == 3: // the replacement at every place, with what was there
+		return mul(add(args[2], 1), add(args[1], 1))
+	case name == "join" && len(args) == 2:
+		return mul(add(args[1], 1), add(args[0], 1))
+	case name == "and" || name == "or" || name == "index" || name == "slice" || name == "stringSlice":
+		return add(sum, 1)
+	}
+	return add(mul(6, sum), valueSize)
+}
