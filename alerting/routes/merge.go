@@ -36,6 +36,7 @@ const (
 	ReasonInvalid = "Invalid"
 	ReasonSecret  = "SecretNotUsable"
 	ReasonRefused = "ConfigurationRefused"
+	ReasonAway    = "AlertmanagerAway"
 )
 
 // ID names an AlertRoute.

@@ -42,7 +42,8 @@ type WatcherOptions struct {
 	Cache cache.Cache
 	// Client reads Secrets and writes status. It must not read from a cache.
 	Client client.Client
-	// Apply runs a configuration; it is called by one goroutine at a time.
+	// Apply runs a configuration; it is called by one goroutine at a time, with the same
+	// one again and again. A *TryLater says that there is nobody to run it just now.
 	Apply func(config []byte) error
 	// File keeps the last configuration, with its secrets, mode 0600.
 	File string
@@ -193,10 +194,15 @@ func (w *Watcher) once(ctx context.Context) error {
 		return err
 	}
 	refused := w.opts.Apply(config)
+	var away *TryLater
+	isAway := errors.As(refused, &away)
 	bad := 0
 	for id, r := range results {
 		if refused != nil && r.Err == nil {
 			r.Reason, r.Err = ReasonRefused, errors.New("Alertmanager refused the merged configuration; the alerting role's log says why")
+			if isAway {
+				r.Reason, r.Err = ReasonAway, errors.New("no Alertmanager answers; it is asked again every minute")
+			}
 			results[id] = r
 		}
 		if r.Err != nil {
@@ -208,6 +214,8 @@ func (w *Watcher) once(ctx context.Context) error {
 	errs := []error{refused}
 	if refused == nil {
 		w.applied.SetToCurrentTime()
+	}
+	if refused == nil || isAway {
 		errs = append(errs, w.keep(config))
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(results), func(a, b ID) int { return strings.Compare(a.String(), b.String()) }) {

@@ -141,6 +141,10 @@ func TestWatcher(t *testing.T) {
 		t.Error("fresh after a refusal")
 	}
 	a.mu.Lock()
+	a.fail = &TryLater{errors.New("away")}
+	a.mu.Unlock()
+	until(t, "nobody there, in status", is("plain", ReasonAway))
+	a.mu.Lock()
 	a.fail = nil
 	a.mu.Unlock()
 	until(t, "applied again", is("plain", ReasonApplied))

@@ -5,10 +5,12 @@
 package alerting
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -170,7 +172,7 @@ func startAlertmanager(env *app.Env, c config.Config, dir string) (*alertmanager
 	}
 	if am.source == nil {
 		am.source = state.SourceFunc(func(ctx context.Context) ([]amclient.Alert, error) { return am.client.Alerts(ctx) })
-		external := &external{file: filepath.Join(dir, "external", "alertmanager.yml"), urls: urls, client: &http.Client{Timeout: 10 * time.Second}}
+		external := &external{file: filepath.Join(dir, "external", "alertmanager.yml"), urls: urls, client: &http.Client{Timeout: 10 * time.Second}, log: log, taken: map[string]string{}}
 		am.apply = external.apply
 	}
 	return am, nil
@@ -186,34 +188,55 @@ func path(url string) string {
 }
 
 // external gives the merged routes to Alertmanagers that run elsewhere: as a file,
-// which they read as their --config.file, and a request to read it again.
+// which they read as their --config.file, and a request to read it again when it has
+// changed. A reload starts all groups anew, so none is asked twice for the same.
 type external struct {
 	file   string
 	urls   []string
 	client *http.Client
+	log    *slog.Logger
+	taken  map[string]string // by URL, the configuration that it said yes to
 }
 
+// apply is called by one goroutine. One that is away reads the file when it starts, and
+// is asked again at the next call; while another one has the configuration, that is
+// no error.
 func (e *external) apply(config []byte) error {
 	if err := os.MkdirAll(filepath.Dir(e.file), 0o700); err != nil {
 		return err
 	}
-	if err := atomicfile.Write(e.file, config, 0o600); err != nil {
-		return fmt.Errorf("write the merged routes: %w", err)
+	if b, err := os.ReadFile(e.file); err != nil || !bytes.Equal(b, config) {
+		if err := atomicfile.Write(e.file, config, 0o600); err != nil {
+			return fmt.Errorf("write the merged routes: %w", err)
+		}
 	}
-	var errs []error
+	var refused, away []error
 	for _, u := range e.urls {
+		if e.taken[u] == string(config) {
+			continue
+		}
 		resp, err := e.client.Post(strings.TrimSuffix(u, "/")+"/-/reload", "", nil)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("ask the Alertmanager to reload: %w", err))
+			away = append(away, fmt.Errorf("ask the Alertmanager to reload: %w", err))
 			continue
 		}
 		b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
 		_ = resp.Body.Close()
 		if resp.StatusCode != http.StatusOK {
-			errs = append(errs, fmt.Errorf("reload of %s: %s: %s", u, resp.Status, strings.TrimSpace(string(b))))
+			refused = append(refused, fmt.Errorf("reload of %s: %s: %s", u, resp.Status, strings.TrimSpace(string(b))))
+			continue
 		}
+		e.taken[u] = string(config)
 	}
-	return errors.Join(errs...)
+	switch {
+	case len(refused) > 0:
+		return errors.Join(append(refused, away...)...)
+	case len(away) == len(e.urls):
+		return &routes.TryLater{Err: errors.Join(away...)}
+	case len(away) > 0:
+		e.log.Warn("an Alertmanager does not have the alert routes yet", "err", errors.Join(away...))
+	}
+	return nil
 }
 
 // dialer keeps the receivers of tenants away from networks that are not theirs to

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"muster.dev/muster/alerting/amclient"
+	"muster.dev/muster/alerting/routes"
 	"muster.dev/muster/internal/app/config"
 	"muster.dev/muster/internal/app/control"
 	realam "muster.dev/muster/internal/testkit/alertmanager"
@@ -159,6 +161,10 @@ func TestReceiversAreKeptFromDeniedNetworks(t *testing.T) {
 
 const noRoutes = `{route: {receiver: none}, receivers: [{name: none}]}`
 
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
 // What an Alertmanager that runs elsewhere says against the merged routes is told, and
 // one that is away does not keep the others from reading them.
 func TestExternalAlertmanagerRefuses(t *testing.T) {
@@ -176,18 +182,32 @@ func TestExternalAlertmanagerRefuses(t *testing.T) {
 		}
 		return s.Config.Original
 	}
-	e := &external{file: file, urls: []string{"http://127.0.0.1:1", url + "/"}, client: http.DefaultClient}
-	err := e.apply([]byte(`{route: {receiver: phone}, receivers: [{name: phone}]}`))
-	if err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") || strings.Contains(err.Error(), url) {
+	reloads := 0
+	count := roundTripper(func(r *http.Request) (*http.Response, error) {
+		reloads++
+		return http.DefaultTransport.RoundTrip(r)
+	})
+	e := &external{file: file, urls: []string{"http://127.0.0.1:1", url + "/"}, client: &http.Client{Transport: count}, log: slog.New(slog.DiscardHandler), taken: map[string]string{}}
+	good := []byte(`{route: {receiver: phone}, receivers: [{name: phone}]}`)
+	if err := e.apply(good); err != nil {
 		t.Errorf("one of two is away: %v", err)
 	}
 	if got := running(); !strings.Contains(got, "phone") {
 		t.Errorf("the other runs %s", got)
 	}
+	reloads = 0
+	if err := e.apply(good); err != nil || reloads != 1 {
+		t.Errorf("the same again: %v, %d asked; want only the one that was away", err, reloads)
+	}
+	e.urls = e.urls[:1]
+	var later *routes.TryLater
+	if err := e.apply(good); !errors.As(err, &later) {
+		t.Errorf("nobody is there: %v", err)
+	}
+	e.urls = []string{url + "/"}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v: the file holds secrets", info.Mode(), err)
 	}
-	e.urls = e.urls[1:]
 	if err := e.apply([]byte(`{route: {receiver: nobody}, receivers: [{name: phone}]}`)); err == nil || !strings.Contains(err.Error(), "nobody") && !strings.Contains(err.Error(), "reload") {
 		t.Errorf("routes that it refuses: %v", err)
 	}
