@@ -205,6 +205,9 @@ func TestMaintenanceWindows(t *testing.T) {
 	var s siteView
 	h.want(200, "alice", "PUT", path+"weekly", `{"reason":"updates","schedule":"0 2 * * SUN","timeZone":"Europe/Berlin","duration":"2h"}`)
 	h.want(200, "alice", "PUT", path+"once", `{"reason":"router","start":"2026-02-01T01:00:00+01:00","duration":"90m"}`)
+	for _, schedule := range []string{"TZ=x", "TZ=", "CRON_TZ=Europe/Berlin 0 2 * * *", "@every 1h", "0 2 * *", "sometimes"} {
+		h.want(400, "alice", "PUT", path+"weekly", fmt.Sprintf(`{"reason":"x","schedule":%q,"duration":"2h"}`, schedule))
+	}
 	h.want(200, "alice", "PUT", path+"weekly", `{"reason":"more updates","schedule":"0 3 * * SUN","duration":"3h"}`).json(t, &s)
 	h.want(200, "carol", "GET", "/api/v1/sites/paris-07", "").json(t, &s)
 	b, _ := json.Marshal(s.MaintenanceWindows)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -324,7 +325,7 @@ func parseMatchers(args []string, s scope) ([]matcher, error) {
 		if !strings.Contains(v, "/") {
 			v = "shared/" + v
 		}
-		out = append(out, matcher{Name: "virtual_sites", Value: `.*[|]` + v + `[|].*`, IsRegex: true, IsEqual: true})
+		out = append(out, matcher{Name: "virtual_sites", Value: `.*[|]` + regexp.QuoteMeta(v) + `[|].*`, IsRegex: true, IsEqual: true})
 	}
 	if len(out) == 0 {
 		return nil, errors.New("name what to silence: a matcher such as alertname=SiteDown, --site or --virtual-site")

@@ -159,7 +159,13 @@ func (g *Globals) print(w io.Writer, obj any, t table) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(tw, strings.Join(t.header[:n], "\t"))
 	for _, row := range t.rows {
-		fmt.Fprintln(tw, strings.Join(row[:n], "\t"))
+		for i, cell := range row[:n] {
+			if i > 0 {
+				fmt.Fprint(tw, "\t")
+			}
+			fmt.Fprint(tw, strings.ReplaceAll(printable(cell), "\t", " "))
+		}
+		fmt.Fprintln(tw)
 	}
 	if err := tw.Flush(); err != nil {
 		return err

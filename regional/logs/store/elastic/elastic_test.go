@@ -238,15 +238,70 @@ func TestUnreachableSaysSo(t *testing.T) {
 
 func TestFailuresAreSorted(t *testing.T) {
 	for _, c := range []struct {
-		status int
-		typ    string
-		dead   bool
-	}{{400, "document_parsing_exception", true}, {400, "mapper_parsing_exception", true}, {429, "es_rejected_execution_exception", false},
-		{503, "unavailable_shards_exception", false}, {403, "cluster_block_exception", false}, {403, "security_exception", false},
-		{404, "index_not_found_exception", false}, {400, "index_closed_exception", false}, {500, "", false}} {
-		if got := dead(c.status, c.typ); got != c.dead {
+		status      int
+		typ, reason string
+		dead        bool
+	}{{400, "document_parsing_exception", "", true}, {400, "mapper_parsing_exception", "", true}, {429, "es_rejected_execution_exception", "", false},
+		{400, "illegal_argument_exception", `Document contains at least one immense term in field="x"`, true},
+		{400, "illegal_argument_exception", "Validation Failed: 1: this action would add [2] shards, but this cluster currently has [1000]/[1000] maximum shards open;", false},
+		{503, "unavailable_shards_exception", "", false}, {403, "cluster_block_exception", "", false}, {403, "security_exception", "", false},
+		{404, "index_not_found_exception", "", false}, {400, "index_closed_exception", "", false}, {500, "", "", false}} {
+		if got := dead(c.status, c.typ, c.reason); got != c.dead {
 			t.Errorf("%d %s: dead %v, want %v", c.status, c.typ, got, c.dead)
 		}
+	}
+}
+
+// Two that publish late again and again do not drive each other's stamps into the future.
+func TestLateWritersKeepToTheClock(t *testing.T) {
+	node := elasticsearch.Start(t, elasticsearch.Options{})
+	a := open(t, Options{URLs: []string{node.URL}, Prefix: "late"})
+	b := open(t, Options{URLs: []string{node.URL}, Prefix: "late"})
+	for i := range 10 {
+		for name, s := range map[string]*Store{"a": a, "b": b} {
+			if res, err := s.Write(t.Context(), []store.Record{record(fmt.Sprint(name, i), "acme", "x")}); err != nil || res.Stored != 1 {
+				t.Fatal(res, err)
+			}
+			s.writers.mu.Lock()
+			s.writers.published = time.Now().Add(-3 * publishEvery)
+			s.writers.mu.Unlock()
+			if _, err := s.Now(t.Context()); err != nil && !strings.Contains(err.Error(), "only just come") {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, s := range map[string]*Store{"a": a, "b": b} {
+		if ahead := time.Until(time.Unix(0, s.clock.Horizon())); ahead > 2*floorMargin {
+			t.Errorf("the clock of %s is %s ahead", name, ahead)
+		}
+	}
+}
+
+// A cluster that has all the shards that it may have takes no new index: the lines of
+// a new day wait.
+func TestShardLimit(t *testing.T) {
+	node := elasticsearch.Start(t, elasticsearch.Options{})
+	limit := func(n string) {
+		request(t, "PUT", node.URL+"/_cluster/settings", `{"persistent":{"cluster.max_shards_per_node":`+n+`}}`)
+	}
+	s := open(t, Options{URLs: []string{node.URL}})
+	r := record("1", "acme", "a")
+	if res, err := s.Write(t.Context(), []store.Record{r}); err != nil || res.Stored != 1 {
+		t.Fatal(res, err)
+	}
+	limit("1")
+	defer limit("null")
+	tomorrow := record("2", "acme", "b")
+	tomorrow.Timestamp = tomorrow.Timestamp.Add(23 * time.Hour)
+	yesterday := record("3", "acme", "c")
+	yesterday.Timestamp = yesterday.Timestamp.Add(-24 * time.Hour)
+	res, err := s.Write(t.Context(), []store.Record{record("4", "acme", "d"), tomorrow, yesterday})
+	if err != nil || res.Stored < 1 || len(res.Dead) != 0 || len(res.Retry) == 0 || !strings.Contains(res.Retry[0].Reason, "shards") {
+		t.Fatalf("%+v, %v; want no dead ones", res, err)
+	}
+	limit("null")
+	if res, err := s.Write(t.Context(), []store.Record{tomorrow, yesterday}); err != nil || res.Stored+res.Duplicates != 2 {
+		t.Errorf("with room again: %+v, %v", res, err)
 	}
 }
 

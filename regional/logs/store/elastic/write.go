@@ -153,7 +153,7 @@ func (w *writing) itemFailed(i int, item esutil.BulkIndexerResponseItem, err err
 		switch {
 		case item.Status == 409:
 			res.Duplicates++
-		case err == nil && dead(item.Status, item.Error.Type):
+		case err == nil && dead(item.Status, item.Error.Type, reason):
 			res.Dead = append(res.Dead, store.Failure{Index: i, Reason: strings.TrimSpace(reason)})
 		default:
 			res.Retry = append(res.Retry, store.Failure{Index: i, Reason: strings.TrimSpace(reason)})
@@ -164,13 +164,16 @@ func (w *writing) itemFailed(i int, item esutil.BulkIndexerResponseItem, err err
 // dead says whether trying again is of no use: the record itself is refused. A 4xx that
 // speaks of the index or of us (blocked, being closed, not allowed to write) passes
 // when an operator mends it, and the record must wait for that.
-func dead(status int, errType string) bool {
+func dead(status int, errType, reason string) bool {
 	if status != 400 {
 		return false
 	}
 	switch errType {
-	case "document_parsing_exception", "mapper_parsing_exception", "strict_dynamic_mapping_exception", "illegal_argument_exception", "parsing_exception", "x_content_parse_exception":
+	case "document_parsing_exception", "mapper_parsing_exception", "strict_dynamic_mapping_exception", "parsing_exception", "x_content_parse_exception":
 		return true
+	case "illegal_argument_exception":
+		// The limit of shards in a cluster comes under this name too.
+		return strings.Contains(reason, "immense term")
 	}
 	return false
 }

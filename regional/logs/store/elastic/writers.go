@@ -287,11 +287,18 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	defer cancel()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	// A reader is on the list too: a new writer must keep above what it was promised.
-	if !w.joined || time.Since(w.published) > 2*publishEvery {
-		if err := s.join(ctx); err != nil {
-			return time.Time{}, fmt.Errorf("elasticsearch: ask the other writers: %w", err)
-		}
+	// A reader is on the list too: a new writer must keep above what it was promised. Only
+	// one that the others may take for dead has to come above their floors: if two did so
+	// again and again, their stamps would climb over each other into the future.
+	var err error
+	switch late := time.Since(w.published); {
+	case !w.joined || late >= writerStale:
+		err = s.join(ctx)
+	case late > 2*publishEvery:
+		err = s.publish(ctx)
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("elasticsearch: ask the other writers: %w", err)
 	}
 	horizon := s.clock.Horizon()
 	if err := s.readFloors(ctx); err != nil {
