@@ -37,6 +37,34 @@ type Regional struct {
 	// too: it is then asked for all of them, and they are asked themselves only
 	// for what it can't give.
 	JoinedTo []string
+	// Spares are the regionals that keep their records in the very same store. One that
+	// answers speaks for all of them: the next is asked only if it does not.
+	Spares []Spare
+}
+
+// Spare is another way to a Regional's store.
+type Spare struct {
+	Name, URL string
+}
+
+// names are those of all regionals that the answer, or its absence, is about.
+func (r Regional) names() []string {
+	out := []string{r.Name}
+	for _, s := range r.Spares {
+		out = append(out, s.Name)
+	}
+	return out
+}
+
+// ways are the regional and its spares, the one to ask first in front.
+func (r Regional) ways() []Regional {
+	out := []Regional{r}
+	for _, s := range r.Spares {
+		way := r
+		way.URL = s.URL
+		out = append(out, way)
+	}
+	return out
 }
 
 // Options of a Client. Regionals is needed; zero limits get defaults.
@@ -65,20 +93,36 @@ func (o *Options) defaults() error {
 	}
 	o.Regionals = slices.Clone(o.Regionals)
 	names := map[string]bool{}
-	for i, r := range o.Regionals {
-		if r.Name == "" || names[r.Name] {
-			return fmt.Errorf("log fan-out: Regionals[%d].Name: %q is empty or there twice", i, r.Name)
+	check := func(at, name string, address *string) error {
+		if name == "" || names[name] {
+			return fmt.Errorf("log fan-out: %s.Name: %q is empty or there twice", at, name)
 		}
-		names[r.Name] = true
-		u, err := url.Parse(r.URL)
+		names[name] = true
+		u, err := url.Parse(*address)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" {
-			return fmt.Errorf("log fan-out: Regionals[%d].URL: %q: want a URL such as http://127.0.0.1:9120", i, r.URL)
+			return fmt.Errorf("log fan-out: %s.URL: %q: want a URL such as http://127.0.0.1:9120", at, *address)
 		}
-		o.Regionals[i].URL = strings.TrimRight(r.URL, "/")
+		*address = strings.TrimRight(*address, "/")
+		return nil
+	}
+	spares := map[string]bool{}
+	for i := range o.Regionals {
+		r := &o.Regionals[i]
+		r.Spares = slices.Clone(r.Spares)
+		at := fmt.Sprintf("Regionals[%d]", i)
+		if err := check(at, r.Name, &r.URL); err != nil {
+			return err
+		}
+		for j := range r.Spares {
+			if err := check(fmt.Sprintf("%s.Spares[%d]", at, j), r.Spares[j].Name, &r.Spares[j].URL); err != nil {
+				return err
+			}
+			spares[r.Spares[j].Name] = true
+		}
 	}
 	for i, r := range o.Regionals {
 		for _, j := range r.JoinedTo {
-			if !names[j] || j == r.Name {
+			if !names[j] || spares[j] || j == r.Name {
 				return fmt.Errorf("log fan-out: Regionals[%d].JoinedTo: %q is not the name of another regional", i, j)
 			}
 		}

@@ -123,11 +123,18 @@ func (c *Client) ask(ctx context.Context, tenant string, req *request, cur *page
 			r := c.askUnit(ctx, tenant, req, u)
 			rest := u.regions
 			if r.err == nil {
+				// A cluster may be named after any of the regionals that share it.
+				one := func(name string, f func(string) bool) bool { return slices.ContainsFunc(c.regional(name).names(), f) }
+				missing := func(name string) bool {
+					return slices.ContainsFunc(r.MissingRegions, func(m Missing) bool { return m.Region == name })
+				}
 				rest = slices.DeleteFunc(slices.Clone(u.regions), func(name string) bool {
-					return slices.Contains(r.Regions, name) && !slices.ContainsFunc(r.MissingRegions, func(m Missing) bool { return m.Region == name })
+					return one(name, func(n string) bool { return slices.Contains(r.Regions, n) }) && !one(name, missing)
 				})
 				r.regions = slices.DeleteFunc(slices.Clone(u.regions), func(name string) bool { return slices.Contains(rest, name) })
-				r.MissingRegions = slices.DeleteFunc(r.MissingRegions, func(m Missing) bool { return slices.Contains(u.regions, m.Region) })
+				r.MissingRegions = slices.DeleteFunc(r.MissingRegions, func(m Missing) bool {
+					return slices.ContainsFunc(u.regions, func(name string) bool { return slices.Contains(c.regional(name).names(), m.Region) })
+				})
 				add(r)
 			}
 			for _, name := range rest {
@@ -154,7 +161,9 @@ func (c *Client) search(ctx context.Context, tenant string, req *request, cur *p
 			continue
 		}
 		for _, name := range r.regions {
-			missing[name] = c.reason(r.err)
+			for _, n := range c.regional(name).names() {
+				missing[n] = c.reason(r.err)
+			}
 		}
 		var p *problem
 		if errors.As(r.err, &p) {
@@ -330,8 +339,22 @@ func kindOf(err error) string {
 	return "unreachable"
 }
 
-// askUnit asks one question, within the time limit.
-func (c *Client) askUnit(parent context.Context, tenant string, req *request, u unit) result {
+// askUnit asks one regional, and then those that share its store, until one answers.
+func (c *Client) askUnit(ctx context.Context, tenant string, req *request, u unit) result {
+	var r result
+	for _, way := range u.regional.ways() {
+		u.regional = way
+		r = c.askOnce(ctx, tenant, req, u)
+		var wrong *problem
+		if r.err == nil || ctx.Err() != nil || errors.As(r.err, &wrong) && wrong.Status < 500 {
+			break
+		}
+	}
+	return r
+}
+
+// askOnce asks one question, within the time limit.
+func (c *Client) askOnce(parent context.Context, tenant string, req *request, u unit) result {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(parent, c.opts.PerRegionTimeout)
 	defer cancel()

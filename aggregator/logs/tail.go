@@ -179,7 +179,9 @@ func (t *tail) missing() {
 	reasons := map[string]string{}
 	for region, err := range t.state {
 		if err != nil {
-			reasons[region] = t.c.reason(err)
+			for _, name := range t.c.regional(region).names() {
+				reasons[name] = t.c.reason(err)
+			}
 		}
 	}
 	if t.told == nil && len(reasons) == 0 && len(t.state) < len(t.c.opts.Regionals) {
@@ -224,7 +226,7 @@ func (t *tail) send() bool {
 }
 
 // follow keeps a region's tail open until ctx ends: when it is lost it says why, and
-// tries again after a while that grows.
+// tries again after a while that grows; the next time by the next way to its store.
 func (c *Client) follow(ctx context.Context, tenant string, r Regional, req *request, at string, out chan<- news) {
 	wait := backoffMin
 	tell := func(n news) bool {
@@ -236,9 +238,10 @@ func (c *Client) follow(ctx context.Context, tenant string, r Regional, req *req
 			return false
 		}
 	}
-	for ctx.Err() == nil {
+	ways := r.ways()
+	for n := 0; ctx.Err() == nil; n++ {
 		heard := false
-		err := c.followOnce(ctx, tenant, r, req, at, func(n news) bool {
+		err := c.followOnce(ctx, tenant, ways[n%len(ways)], req, at, func(n news) bool {
 			heard, at = true, n.cursor
 			return tell(n)
 		})

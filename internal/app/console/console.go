@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -70,14 +71,37 @@ func start(env *app.Env, c config.Config) error {
 	return nil
 }
 
-// newLogs asks the regionals for logs.
+// newLogs asks the regionals for logs, of those that share an Elasticsearch one.
 func newLogs(env *app.Env, c config.Config) (*logs.Client, error) {
-	o := logs.Options{Logger: env.Log.With("part", "logs"), Registerer: env.Reg}
-	for _, r := range c.Regionals {
-		joined := slices.Sorted(maps.Values(r.Logs.Elasticsearch.RemoteClusters))
-		o.Regionals = append(o.Regionals, logs.Regional{Name: r.Name, URL: r.URL(), JoinedTo: joined})
+	return logs.New(logs.Options{Regionals: logRegionals(c.Regionals), Logger: env.Log.With("part", "logs"), Registerer: env.Reg})
+}
+
+func logRegionals(all []config.Regional) []logs.Regional {
+	var out []logs.Regional
+	byStore := map[string]int{}
+	asked := map[string]string{} // by name of a regional, who is asked for its store
+	for _, r := range all {
+		es := r.Logs.Elasticsearch
+		store := strings.Join(append(slices.Sorted(slices.Values(es.URLs)), es.Prefix), " ")
+		if i, shared := byStore[store]; shared && len(es.URLs) > 0 {
+			out[i].Spares = append(out[i].Spares, logs.Spare{Name: r.Name, URL: r.URL()})
+			asked[r.Name] = out[i].Name
+			continue
+		}
+		byStore[store] = len(out)
+		asked[r.Name] = r.Name
+		out = append(out, logs.Regional{Name: r.Name, URL: r.URL(), JoinedTo: slices.Sorted(maps.Values(es.RemoteClusters))})
 	}
-	return logs.New(o)
+	for i := range out {
+		var joined []string
+		for _, name := range out[i].JoinedTo {
+			if a := asked[name]; a != out[i].Name && !slices.Contains(joined, a) {
+				joined = append(joined, a)
+			}
+		}
+		out[i].JoinedTo = joined
+	}
+	return out
 }
 
 // metrics lets the console ask Cortex for one tenant.
