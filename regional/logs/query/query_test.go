@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -305,6 +306,46 @@ func TestLargePagesAreCut(t *testing.T) {
 	srv, _ = serve(t, s, func(o *Options) { o.MaxBytes = 1 })
 	if a := find(t, srv, ""); len(a.Hits) != 1 || a.Next == "" {
 		t.Errorf("%d hits", len(a.Hits))
+	}
+}
+
+// counting remembers how many bytes of messages the store has handed out.
+type counting struct {
+	Store
+	bytes atomic.Int64
+}
+
+func (c *counting) Search(ctx context.Context, q store.Query) (store.Page, error) {
+	p, err := c.Store.Search(ctx, q)
+	for _, h := range p.Hits {
+		c.bytes.Add(int64(len(h.Message)))
+	}
+	return p, err
+}
+
+// A page that may have 10,000 records reads little more of them than it can have bytes;
+// small ones come in one page, each once, with the histogram and the total of all.
+func TestPagesAreReadInSlices(t *testing.T) {
+	s := &counting{Store: openStore(t)}
+	long, small := strings.Repeat("x", 100<<10), []store.Record{}
+	for i := range 300 {
+		put(t, s.Store.(store.Store), record("acme", "a", i, long))
+		small = append(small, record("acme", "b", i, "short"))
+	}
+	put(t, s.Store.(store.Store), small...)
+	srv, _ := serve(t, s, func(o *Options) { o.MaxBytes = 1 << 20 })
+	if a := find(t, srv, "limit=10000&site=a&buckets=10"); len(a.Hits) == 0 || a.Total != 300 || a.Next == "" || a.Histogram == nil {
+		t.Errorf("%d hits, total %d", len(a.Hits), a.Total)
+	}
+	if n := s.bytes.Load(); n > int64(firstSlice*len(long)) {
+		t.Errorf("%d MiB were read for a page of 1 MiB", n>>20)
+	}
+	a := find(t, srv, "limit=250&site=b&buckets=10")
+	if got := ids(a); len(got) != 250 || len(slices.Compact(slices.Clone(got))) != 250 || !slices.IsSortedFunc(got, func(a, b string) int { return strings.Compare(b, a) }) || a.Next == "" || a.Histogram == nil {
+		t.Errorf("%d hits: %v", len(got), got)
+	}
+	if rest := find(t, srv, "limit=250&site=b&cursor="+string(a.Next)); len(rest.Hits) != 50 || rest.Next != "" {
+		t.Errorf("%d hits on the last page", len(rest.Hits))
 	}
 }
 

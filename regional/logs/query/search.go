@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -38,6 +39,52 @@ type answer struct {
 	MissingRegions []store.Missing `json:"missingRegions,omitempty"`
 }
 
+// Records of one look at the store. Lines may have 256 KiB, so it is few at first, and
+// more where they are small.
+const (
+	firstSlice = 100
+	mostSlice  = 400
+)
+
+// page is one page of the store, asked for in slices, so that a page of long lines is cut
+// before all of it is in memory.
+func (a *API) page(ctx context.Context, q store.Query) (store.Page, error) {
+	limit := cmp.Or(q.Limit, store.DefaultLimit)
+	q.Limit = min(limit, firstSlice)
+	page, err := a.opts.Store.Search(ctx, q)
+	if err != nil {
+		return page, err
+	}
+	size := sizeOf(page.Hits)
+	for len(page.Hits) > 0 && len(page.Hits) < limit && page.Next != "" && size < a.opts.MaxBytes {
+		fits := (a.opts.MaxBytes - size) / (size/len(page.Hits) + 1)
+		q.Limit = min(max(fits, 1), mostSlice, limit-len(page.Hits))
+		q.Cursor, q.Buckets = page.Next, 0
+		more, err := a.opts.Store.Search(ctx, q)
+		if err != nil {
+			return page, err
+		}
+		if !slices.Equal(more.Missing, page.Missing) {
+			break // the next page begins where this slice would have
+		}
+		page.Hits, page.Next = append(page.Hits, more.Hits...), more.Next
+		size += sizeOf(more.Hits)
+	}
+	return page, nil
+}
+
+// sizeOf is about what records take.
+func sizeOf(records []store.Record) int {
+	n := 0
+	for _, r := range records {
+		n += 256 + len(r.Message)
+		for k, v := range r.Labels {
+			n += len(k) + len(v)
+		}
+	}
+	return n
+}
+
 func (a *API) search(w http.ResponseWriter, r *http.Request, req *request) *problem {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(r.Context(), a.opts.Timeout)
@@ -46,7 +93,7 @@ func (a *API) search(w http.ResponseWriter, r *http.Request, req *request) *prob
 	if p != nil {
 		return p
 	}
-	page, err := a.opts.Store.Search(ctx, q)
+	page, err := a.page(ctx, q)
 	if err != nil {
 		return a.storeProblem(err)
 	}

@@ -20,7 +20,6 @@ const (
 )
 
 const (
-	tailLimit      = 1000    // records of one look at the store
 	tailEventBytes = 1 << 20 // of one event, more for a single record that is larger
 )
 
@@ -45,7 +44,7 @@ func (s *tailStream) send(event string, id store.Cursor, data []byte) bool {
 
 // tail looks at the store again and again, for as long as the reader stays.
 func (a *API) tail(w http.ResponseWriter, r *http.Request, req *request) *problem {
-	req.q.Limit = tailLimit
+	req.q.Limit = firstSlice
 	page, p := a.look(r.Context(), req, req.after)
 	if p != nil {
 		return p
@@ -69,6 +68,12 @@ func (a *API) tail(w http.ResponseWriter, r *http.Request, req *request) *proble
 			return nil
 		}
 		at = page.Next
+		switch size := sizeOf(page.Hits); {
+		case size > 4<<20:
+			req.q.Limit = max(req.q.Limit/4, 10)
+		case page.More && size < 1<<20:
+			req.q.Limit = min(req.q.Limit*2, mostSlice)
+		}
 		select {
 		case <-a.stop: // also while there is always more
 			return nil
