@@ -1,7 +1,7 @@
 // Package deadman raises alerts for what falls silent: a site, a region, a regional.
-// It looks at every regional's live view and at the inventory, and alerts once, at the
-// level that is to blame: when a region's network fails, the region alerts and not its
-// 900 sites.
+// It looks at every regional's live view and at the inventory, and notifies once, at
+// the level that is to blame: when a region's network fails, the region alerts, and the
+// alerts of its 900 sites are inhibited by it.
 //
 // Decide is pure; Deadman feeds it and sends what it says. It knows nothing of routes
 // and silences. internal/app runs it.
@@ -302,23 +302,30 @@ func (d *Deadman) act(ctx context.Context) {
 func (d *Deadman) due(alerts []Alert, now time.Time) []Outgoing {
 	var due []Outgoing
 	firing := map[string]bool{}
+	again := func(a Alert) bool {
+		old, sent := d.sent[a.key()]
+		return !sent || !maps.Equal(old.Labels, a.Labels) || now.Sub(old.at) >= d.opts.Resend
+	}
+	// Regions go along with every site, so that an Alertmanager that has just started does
+	// not get the site alone and notify.
+	sites := slices.ContainsFunc(alerts, func(a Alert) bool { return a.Labels["alertname"] == AlertSiteDown && again(a) })
 	for _, a := range alerts {
 		k := a.key()
 		firing[k] = true
 		out := Outgoing{Labels: a.Labels, Annotations: a.Annotations, StartsAt: a.StartsAt, EndsAt: now.Add(4*d.opts.Resend + d.opts.Interval)}
 		old, sent := d.sent[k]
-		changed := sent && !maps.Equal(old.Labels, a.Labels)
-		if changed {
+		if sent && !maps.Equal(old.Labels, a.Labels) {
 			// To Alertmanager other labels are another alert; the old one is over.
 			end := old.Outgoing
 			end.EndsAt = now
 			due = append(due, end)
 		}
-		if !sent || changed || now.Sub(old.at) >= d.opts.Resend {
+		if again(a) || sites && a.Labels["alertname"] == AlertRegionDown {
 			due = append(due, out)
 		}
 	}
-	for _, k := range slices.Sorted(maps.Keys(d.sent)) {
+	// Sites end before their region, which inhibits them until they have.
+	for _, k := range slices.Backward(slices.Sorted(maps.Keys(d.sent))) {
 		if !firing[k] {
 			end := d.sent[k].Outgoing
 			end.EndsAt = now

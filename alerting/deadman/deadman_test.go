@@ -43,6 +43,7 @@ type box struct {
 	mu     sync.Mutex
 	broken bool
 	sent   []Outgoing
+	posts  int
 }
 
 func (b *box) Send(_ context.Context, alerts []Outgoing) error {
@@ -52,6 +53,7 @@ func (b *box) Send(_ context.Context, alerts []Outgoing) error {
 		return errors.New("not now")
 	}
 	b.sent = append(b.sent, alerts...)
+	b.posts++
 	return nil
 }
 
@@ -122,6 +124,60 @@ func TestRunner(t *testing.T) {
 	step(16*time.Second, "RegionalDown one until 5m3s\nRegionalDown one until 5m3s")
 	if d.Status().Regionals["one"] {
 		t.Error("a view of another regional counts as an answer")
+	}
+}
+
+// A region and its sites are sent in one post, so that Alertmanager has what inhibits
+// before it notifies; the region is first to begin and last to end.
+func TestRegionIsSentWithItsSites(t *testing.T) {
+	view := func(connected, last bool) string {
+		var sites []string
+		for i := range 7 {
+			sites = append(sites, fmt.Sprintf(`{"tenant":"acme","site":"s%d","connected":%t,"lastHeartbeat":"2026-03-01T12:00:00Z"}`, i, connected || last && i == 6))
+		}
+		return `{"regional":"one","sites":[` + strings.Join(sites, ",") + `]}`
+	}
+	one := &regionalView{}
+	srv := httptest.NewServer(one)
+	defer srv.Close()
+	var sites []Site
+	for i := range 7 {
+		sites = append(sites, Site{ID: fleet.SiteID{Tenant: "acme", Name: fmt.Sprintf("s%d", i)}, Region: "eu", Regional: "one", Connected: true, Created: t0})
+	}
+	out, clock := &box{}, t0
+	d, err := New(Options{Regionals: []Regional{{"one", srv.URL}}, File: filepath.Join(t.TempDir(), "state.json"), Sink: out, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Now: func() time.Time { return clock }, Sites: func() ([]Site, bool) { return sites, true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	look := func(after time.Duration, connected, last bool) {
+		t.Helper()
+		out.sent, out.posts, clock = nil, 0, clock.Add(after)
+		one.set(view(connected, last))
+		d.look(t.Context())
+		d.act(t.Context())
+	}
+	look(0, true, true)
+	look(31*time.Second, true, true)
+	look(3*time.Second, false, true)
+	look(15*time.Second, false, true)
+	if n := len(out.sent); out.posts != 1 || n != 8 || out.sent[0].Labels["alertname"] != AlertRegionDown {
+		t.Fatalf("%d alerts in %d posts, first of all %v; want the region, 6 sites and the watchdog in one", n, out.posts, out.sent[:min(n, 1)])
+	}
+	// One that falls silent later takes the region along.
+	look(3*time.Second, false, false)
+	look(15*time.Second, false, false)
+	if n := len(out.sent); out.posts != 1 || n != 2 || out.sent[0].Labels["alertname"] != AlertRegionDown {
+		t.Fatalf("%d alerts in %d posts; want the region and the site in one: %v", n, out.posts, out.sent)
+	}
+	look(3*time.Second, true, true)
+	if n := len(out.sent); out.posts != 1 || n != 8 || out.sent[n-1].Labels["alertname"] != AlertRegionDown {
+		t.Fatalf("%d alerts in %d posts; want the 7 sites and then the region in one: %v", n, out.posts, out.sent)
+	}
+	for _, a := range out.sent {
+		if a.EndsAt.After(clock) {
+			t.Errorf("%v does not end", a.Labels)
+		}
 	}
 }
 

@@ -28,6 +28,8 @@ type Site struct {
 	Connected    bool   // it has been connected at some time
 	Created      time.Time
 	VirtualSites []string
+	// Maintenance is on now. The site's silence is planned and says nothing of its region.
+	Maintenance bool
 }
 
 // View is what is known of one regional now.
@@ -51,7 +53,9 @@ type Config struct {
 	SiteFor     time.Duration // silent for so long before SiteDown
 	RegionalFor time.Duration // not answering for so long before RegionalDown
 	// Grace is how long after a regional answers again its sites have to come back
-	// before they count as silent.
+	// before they count as silent. It is also how long, after RegionalFor, a regional's
+	// sites may take to appear at another one and in the inventory, and how long a region
+	// stays to blame while its sites come back.
 	Grace     time.Duration
 	NeverFor  time.Duration // approved for so long before SiteNeverConnected
 	MinSites  int           // silent at once, before a region is to blame
@@ -65,7 +69,8 @@ type Config struct {
 type State struct {
 	// Silent is since when sites that were connected are silent, by tenant/site.
 	Silent map[string]time.Time `json:"silent"`
-	// Regions that are to blame, by tenant/region, since when.
+	// Regions that are to blame, by tenant/region: since when too few of their sites are
+	// silent for that, or zero.
 	Regions map[string]time.Time `json:"regions"`
 	// Firing is since when alerts fire, by their key.
 	Firing map[string]time.Time `json:"firing"`
@@ -84,7 +89,9 @@ func (a Alert) key() string {
 
 // Decide says which alerts fire. It is a pure function: neither clock nor I/O. The
 // result is the same for the same input, and every silent site is covered by exactly
-// one of SiteDown, RegionDown and RegionalDown.
+// one of SiteDown and RegionalDown. RegionDown comes beside the SiteDown of each of its
+// sites and before them: Alertmanager is to have it first, as it inhibits them, and
+// they inhibit what else fires at their sites.
 func Decide(c Config, sites []Site, views []View, prev State, now time.Time) ([]Alert, State) {
 	d := decision{c: c, now: now, prev: prev, views: map[string]View{}, next: State{Silent: map[string]time.Time{}, Regions: map[string]time.Time{}, Firing: map[string]time.Time{}}}
 	for _, v := range views {
@@ -106,6 +113,7 @@ type decision struct {
 	next   State
 	views  map[string]View
 	down   map[string]bool // regionals
+	moving bool            // some are down so lately that their sites may be on the way to others
 	alerts []Alert
 }
 
@@ -146,6 +154,7 @@ func (d *decision) regionals(sites []Site) {
 		// Its sites are not looked at from the first moment on: whether they are silent is
 		// not known.
 		d.down[name] = true
+		d.moving = d.moving || d.now.Sub(v.Since) < d.c.RegionalFor+d.c.Grace
 		if d.now.Sub(v.Since) < d.c.RegionalFor {
 			continue
 		}
@@ -162,18 +171,21 @@ func (d *decision) regionals(sites []Site) {
 	}
 }
 
+// group is a tenant's sites of a region, of which it is known whether they are silent.
+type group struct {
+	silent []Site // for SiteFor; in maintenance, too
+	// The numbers leave out what is in maintenance. Quiet sites will be silent soon: a
+	// region's sites don't fall silent in the same second, and the first of them must not
+	// alert before the others count.
+	all, quiet, ripe int // ripe: silent for SiteFor
+}
+
 // regions finds silent sites and blames the region where most of them are silent.
 func (d *decision) regions(sites []Site) {
-	// quiet sites will be silent soon: a region's sites don't fall silent in the same
-	// second, and the first of them must not alert before the others count.
-	type group struct {
-		silent, all []Site
-		quiet       int
-	}
 	groups := map[string]*group{} // tenant/region
 	for _, s := range sites {
 		if !s.Connected && !d.heard(s) {
-			if d.now.Sub(s.Created) >= d.c.NeverFor && d.allReachable() {
+			if d.now.Sub(s.Created) >= d.c.NeverFor && !d.down[s.Regional] && !d.moving {
 				d.fire(d.siteLabels(AlertSiteNeverConnected, "warning", s), s.ID.Name+" was approved but has never connected", "Look at the agent on the machine: muster-edge status.")
 			}
 			continue
@@ -188,12 +200,19 @@ func (d *decision) regions(sites []Site) {
 		if !known {
 			continue // its regional is to blame, if anybody
 		}
-		g.all = append(g.all, s)
+		ripe := quiet && d.now.Sub(d.next.Silent[s.ID.String()]) >= d.c.SiteFor
+		if ripe {
+			g.silent = append(g.silent, s)
+		}
+		if s.Maintenance {
+			continue
+		}
+		g.all++
 		if quiet {
 			g.quiet++
-			if d.now.Sub(d.next.Silent[s.ID.String()]) >= d.c.SiteFor {
-				g.silent = append(g.silent, s)
-			}
+		}
+		if ripe {
+			g.ripe++
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(groups)) {
@@ -201,18 +220,9 @@ func (d *decision) regions(sites []Site) {
 		if len(g.silent) == 0 {
 			continue
 		}
-		share := float64(g.quiet) / float64(len(g.all))
-		since, blamed := d.prev.Regions[k]
-		_, name, _ := strings.Cut(k, "/")
-		if name != "" && g.quiet >= d.c.MinSites && (share >= d.c.MinShare || blamed && share >= d.c.EndShare) {
-			if !blamed {
-				since = d.now
-			}
-			d.next.Regions[k] = since
-			s := g.silent[0]
+		if s := g.silent[0]; s.Region != "" && d.blamed(k, g) {
 			d.fire(map[string]string{"alertname": AlertRegionDown, "tenant": s.ID.Tenant, "region": s.Region, "severity": "critical"},
-				fmt.Sprintf("%d of the %d sites of region %s are silent", g.quiet, len(g.all), s.Region), "Their regional answers: the network of the region is to blame. The sites raise no alert each.")
-			continue
+				fmt.Sprintf("%d of the %d sites of region %s are silent", g.quiet, g.all, s.Region), "Their regional answers: the network of the region is to blame. The alerts of its sites are held back.")
 		}
 		for _, s := range g.silent {
 			at := d.next.Silent[s.ID.String()]
@@ -222,11 +232,33 @@ func (d *decision) regions(sites []Site) {
 	}
 }
 
+// blamed tells whether a region is to blame, and remembers it. It stays so for Grace
+// after too many sites are back: the rest of them alert already, and would be notified
+// of on their way back if the region let go of them at once.
+func (d *decision) blamed(k string, g *group) bool {
+	eased, was := d.prev.Regions[k]
+	share := d.c.MinShare
+	if was {
+		share = d.c.EndShare
+	}
+	enough := g.quiet >= d.c.MinSites && float64(g.quiet)/float64(g.all) >= share
+	switch {
+	case enough && (was || g.ripe > 0):
+		eased = time.Time{}
+	case !was:
+		return false
+	case eased.IsZero():
+		eased = d.now
+	case d.now.Sub(eased) >= d.c.Grace:
+		return false
+	}
+	d.next.Regions[k] = eased
+	return true
+}
+
 func (d *decision) siteLabels(name, severity string, s Site) map[string]string {
 	return map[string]string{"alertname": name, "tenant": s.ID.Tenant, "site": s.ID.Name, "region": s.Region, "regional": s.Regional, "severity": severity, "virtual_sites": region.VirtualSitesLabel(s.VirtualSites)}
 }
-
-func (d *decision) allReachable() bool { return len(d.down) == 0 }
 
 // heard tells whether some regional has ever had the site, though the inventory does
 // not say so yet.
@@ -239,8 +271,8 @@ func (d *decision) heard(s Site) bool {
 	return false
 }
 
-// silent tells whether a site is silent, however shortly, and whether that is known: a regional that does not answer, or has only just begun to, knows nothing of
-// its sites.
+// silent tells whether a site is silent, however shortly, and whether that is known: a
+// regional that does not answer, or has only just begun to, knows nothing of its sites.
 func (d *decision) silent(s Site) (silent, known bool) {
 	key := s.ID.String()
 	for _, v := range d.views {
@@ -249,9 +281,10 @@ func (d *decision) silent(s Site) (silent, known bool) {
 		}
 	}
 	since, was := d.prev.Silent[key]
-	// The site may be on any regional that does not answer: the one that it was last on,
-	// or its second.
-	if d.down[s.Regional] || !was && !d.allReachable() {
+	// The site may be on a regional that does not answer: the one that it was last on, or
+	// for a while another one, as the inventory hears late of a move. Not for longer: one
+	// dead regional must not hide the silent sites of the others.
+	if d.down[s.Regional] || !was && d.moving {
 		if was {
 			d.next.Silent[key] = since
 		}

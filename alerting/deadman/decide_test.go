@@ -131,8 +131,19 @@ func TestRegionalDown(t *testing.T) {
 	want(t, w.step(time.Minute), "SiteDown acme/eu/one/s18")
 }
 
+// downs are the names of the SiteDown alerts of a region's silent sites.
+func (w *world) downs(region string) []string {
+	var out []string
+	for _, s := range w.sites {
+		if s.Region == region && w.on[s.ID.Name] == "" {
+			out = append(out, "SiteDown acme/"+region+"/"+s.Regional+"/"+s.ID.Name)
+		}
+	}
+	return out
+}
+
 // Most sites of a region are silent while their regional answers: the region alerts,
-// once, and sites that alerted before don't any more.
+// and before its sites, which it inhibits.
 func TestRegionDown(t *testing.T) {
 	w := newWorld(40)
 	w.step(time.Minute)
@@ -143,14 +154,144 @@ func TestRegionDown(t *testing.T) {
 			w.on[s.ID.Name] = ""
 		}
 	}
-	want(t, w.step(30*time.Second), "RegionDown acme/eu//")
+	want(t, w.step(30*time.Second), append(w.downs("eu"), "RegionDown acme/eu//")...)
+	if w.last[0].Labels["alertname"] != AlertRegionDown {
+		t.Errorf("the first alert is %v, want the region's", w.last[0].Labels)
+	}
 	// It flaps around the share: the region stays to blame until half of it is back.
 	w.on["s2"], w.on["s4"], w.on["s6"] = "one", "one", "one"
-	want(t, w.step(time.Minute), "RegionDown acme/eu//")
-	for i := 8; i < 34; i += 2 {
+	want(t, w.step(time.Minute), append(w.downs("eu"), "RegionDown acme/eu//")...)
+	// The rest of it gets a while to come back, too, before it alerts for itself.
+	for i := 8; i < 32; i += 2 {
 		w.on[fmt.Sprintf("s%d", i)] = "one"
 	}
-	want(t, w.step(time.Minute), "SiteDown acme/eu/one/s0")
+	rest := []string{"SiteDown acme/eu/one/s0", "SiteDown acme/eu/one/s32"}
+	want(t, w.step(27*time.Second), append(rest, "RegionDown acme/eu//")...)
+	want(t, w.step(6*time.Second), rest...)
+	want(t, w.step(time.Hour), rest...)
+}
+
+// When the whole region is back, all of it ends at the same look.
+func TestRegionComesBack(t *testing.T) {
+	w := newWorld(40)
+	w.step(time.Minute)
+	for i := 0; i < 40; i += 2 {
+		w.on[fmt.Sprintf("s%d", i)] = ""
+	}
+	want(t, w.step(time.Minute), append(w.downs("eu"), "RegionDown acme/eu//")...)
+	for i := 0; i < 40; i += 2 {
+		w.on[fmt.Sprintf("s%d", i)] = "one"
+	}
+	want(t, w.step(3*time.Second))
+	if len(w.state.Regions) != 0 {
+		t.Errorf("still remembered: %v", w.state.Regions)
+	}
+	// Some come back, and are gone again before the region let go: it goes on, and the
+	// time for the rest starts anew.
+	w = newWorld(40)
+	w.step(time.Minute)
+	flap := func(on string) {
+		for i := 0; i < 30; i += 2 {
+			w.on[fmt.Sprintf("s%d", i)] = on
+		}
+	}
+	flap("")
+	w.on["s30"], w.on["s32"], w.on["s34"] = "", "", ""
+	w.step(time.Minute)
+	for range 5 {
+		flap("one")
+		want(t, w.step(21*time.Second), append(w.downs("eu"), "RegionDown acme/eu//")...)
+		flap("")
+		want(t, w.step(30*time.Second), append(w.downs("eu"), "RegionDown acme/eu//")...)
+	}
+}
+
+// Sites in maintenance alert for themselves, to be silenced, and say nothing of their
+// region: neither when they are silent nor when they are not.
+func TestRegionAndMaintenance(t *testing.T) {
+	w := newWorld(40) // 20 of eu
+	plan := func(from, until int, on bool) {
+		for i := from; i < until; i += 2 {
+			w.sites[i].Maintenance = on
+		}
+	}
+	dark := func(from, until int, on string) {
+		for i := from; i < until; i += 2 {
+			w.on[fmt.Sprintf("s%d", i)] = on
+		}
+	}
+	w.step(time.Minute)
+	plan(0, 36, true) // 18
+	dark(0, 36, "")
+	want(t, w.step(time.Hour), w.downs("eu")...)
+	// All others fall silent: they are too few for a region.
+	dark(36, 40, "")
+	want(t, w.step(time.Minute), w.downs("eu")...)
+	// The planned work is over, and nothing has come back.
+	plan(0, 36, false)
+	want(t, w.step(3*time.Second), append(w.downs("eu"), "RegionDown acme/eu//")...)
+
+	// Sites that are up for all of their maintenance don't make the silent ones fewer.
+	w = newWorld(40)
+	w.step(time.Minute)
+	plan(0, 26, true) // 13, and 7 others
+	dark(28, 40, "")  // 6
+	want(t, w.step(time.Minute), append(w.downs("eu"), "RegionDown acme/eu//")...)
+
+	// A planned silence does not make the first of the others alert before the rest.
+	w = newWorld(40)
+	w.step(time.Minute)
+	plan(0, 2, true)
+	dark(0, 2, "")
+	want(t, w.step(time.Minute), w.downs("eu")...)
+	dark(2, 40, "")
+	want(t, w.step(12*time.Second), "SiteDown acme/eu/one/s0")
+	want(t, w.step(9*time.Second), append(w.downs("eu"), "RegionDown acme/eu//")...)
+}
+
+// A regional that is dead for an hour hides its own sites and no others.
+func TestOthersWhileARegionalIsDown(t *testing.T) {
+	w := newWorld(40)
+	w.c.Regionals = append(w.c.Regionals, "three")
+	w.up["three"], w.views["three"] = true, &View{Name: "three", Reachable: true, Since: t0.Add(-time.Hour)}
+	for i := range w.sites {
+		if s := &w.sites[i]; i >= 30 {
+			s.Region, s.Regional = "asia", "three"
+			w.on[s.ID.Name] = "three"
+		}
+	}
+	// One that moved from it, of which the inventory has not heard.
+	w.on["s31"] = "two"
+	w.step(time.Minute)
+	w.up["three"] = false
+	for i := 30; i < 40; i++ {
+		if i != 31 {
+			w.on[fmt.Sprintf("s%d", i)] = ""
+		}
+	}
+	dead := []string{"RegionalDown acme//three/", "RegionalDown muster//three/"}
+	// While its sites may be on the way to another regional, nobody else is judged.
+	w.on["s0"] = ""
+	want(t, w.step(42*time.Second), dead...)
+	want(t, w.step(24*time.Second), append(dead, "SiteDown acme/eu/one/s0")...)
+	w.step(time.Hour)
+	w.on["s2"] = ""
+	want(t, w.step(21*time.Second), append(dead, "SiteDown acme/eu/one/s0", "SiteDown acme/eu/one/s2")...)
+	// A whole region, and with it one that never connected.
+	for i := 1; i < 30; i += 2 {
+		w.on[fmt.Sprintf("s%d", i)] = ""
+	}
+	w.sites = append(w.sites, Site{ID: fleet.SiteID{Tenant: "acme", Name: "new"}, Region: "eu", Created: t0},
+		Site{ID: fleet.SiteID{Tenant: "acme", Name: "newer"}, Region: "asia", Regional: "three", Created: t0})
+	all := append(w.downs("us"), "RegionDown acme/us//", "SiteDown acme/eu/one/s0", "SiteDown acme/eu/one/s2", "SiteNeverConnected acme/eu//new")
+	want(t, w.step(21*time.Second), slices.Concat(all, dead)...)
+	// It comes back, and has a site that does not.
+	w.up["three"] = true
+	for i := 30; i < 39; i++ {
+		w.on[fmt.Sprintf("s%d", i)] = "three"
+	}
+	all = append(all, "SiteDown acme/asia/three/s39", "SiteNeverConnected acme/asia/three/newer")
+	want(t, w.step(time.Minute), all...)
 }
 
 func TestNeverConnected(t *testing.T) {
@@ -180,8 +321,8 @@ func TestRestart(t *testing.T) {
 	_ = began
 }
 
-// Whatever happens, a site that is silent for long is covered by exactly one alert,
-// and a site that is connected by none.
+// Whatever happens, a site that is silent for long is covered by exactly one alert of
+// its own or its regional's, and a site that is connected by none.
 func TestEveryCaseIsCoveredOnce(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -222,12 +363,18 @@ func (w *world) check(t *testing.T, seed uint64, settled bool) {
 	for _, s := range w.sites {
 		n, on := site[s.ID.Name], w.on[s.ID.Name]
 		connected := on != "" && w.up[on]
-		if n > 1 || n == 1 && (region[s.Region] || connected || !w.up[s.Regional]) {
-			t.Fatalf("seed %d: SiteDown of %s (%d), region to blame %v, connected %v, its regional answers %v", seed, s.ID, n, region[s.Region], connected, w.up[s.Regional])
+		if n > 1 || n == 1 && (connected || !w.up[s.Regional]) {
+			t.Fatalf("seed %d: SiteDown of %s (%d), connected %v, its regional answers %v", seed, s.ID, n, connected, w.up[s.Regional])
 		}
-		if settled && !connected && n == 0 && !region[s.Region] && !regional["one"] && !regional["two"] {
+		if settled && !connected && n == 0 && !regional[s.Regional] {
 			t.Fatalf("seed %d: %s is silent and nobody says so: %v", seed, s.ID, w.firing())
 		}
+		if n == 1 {
+			delete(region, s.Region)
+		}
+	}
+	if len(region) > 0 {
+		t.Fatalf("seed %d: regions %v are to blame and none of their sites is down", seed, region)
 	}
 	keys := map[string]bool{}
 	for _, a := range w.last {
@@ -270,13 +417,21 @@ func TestRegionWhoseSitesFallSilentOneByOne(t *testing.T) {
 			}
 		}
 	}
-	seen := map[string]bool{}
 	for range 20 {
-		for _, name := range w.step(3 * time.Second) {
-			seen[name] = true
+		if got := w.step(3 * time.Second); len(got) > 0 && !slices.Contains(got, "RegionDown acme/eu//") {
+			t.Errorf("without the region: %v", got)
 		}
 	}
-	if len(seen) != 1 {
-		t.Errorf("fired: %v, want the region and nothing else", slices.Collect(maps.Keys(seen)))
+	want(t, w.firing(), append(w.downs("eu"), "RegionDown acme/eu//")...)
+	var began time.Time
+	for _, a := range w.last {
+		if a.Labels["alertname"] == AlertRegionDown {
+			began = a.StartsAt
+		}
+	}
+	for _, a := range w.last {
+		if a.StartsAt.Before(began) {
+			t.Errorf("%v began at %s, before its region at %s", a.Labels, a.StartsAt, began)
+		}
 	}
 }

@@ -35,6 +35,14 @@ func TestShippedInhibitions(t *testing.T) {
 		"alertname=CPU tenant=a site=oslo severity=warning":                               false,
 		"alertname=Memory tenant=a site=rome severity=warning":                            false,
 		"alertname=CPU tenant=b site=rome severity=warning":                               false,
+
+		// A site of a region that is down, as the dead-man tells of it: its own alert is
+		// inhibited by the region's, and inhibits the rest of it, with and without a region.
+		"alertname=SiteDown tenant=a site=kyoto regional=r3 region=asia severity=critical": true,
+		"alertname=SiteUnhealthy tenant=a site=kyoto region=asia severity=critical":        true,
+		"alertname=DiskFull tenant=a site=kyoto severity=critical":                         true,
+		"alertname=SiteUnhealthy tenant=a site=seoul region=asia severity=critical":        false, // it is not silent
+		"alertname=SiteUnhealthy tenant=b site=kyoto region=asia severity=critical":        false,
 	}
 	var alerts []amclient.Alert
 	key := func(labels map[string]string) string {

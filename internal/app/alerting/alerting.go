@@ -35,6 +35,7 @@ import (
 	"muster.dev/muster/alerting/manager"
 	"muster.dev/muster/alerting/routes"
 	"muster.dev/muster/alerting/state"
+	windows "muster.dev/muster/control/api/maintenance"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/app"
 	"muster.dev/muster/internal/app/config"
@@ -288,11 +289,7 @@ func startDeadman(env *app.Env, c config.Config, dir string, inv *inventory.Inve
 			if s == nil {
 				return nil, false
 			}
-			sites := make([]deadman.Site, 0, len(s.Sites))
-			for _, x := range s.Sites {
-				sites = append(sites, deadman.Site{ID: x.ID, Region: x.Region, Regional: x.Regional, Connected: x.Connected, Created: x.Created, VirtualSites: x.VirtualSites})
-			}
-			return sites, true
+			return watched(s, time.Now()), true
 		},
 		Sink: sink{am}, Logger: env.Log.With("part", "dead-man"), Registerer: env.Reg})
 	if err != nil {
@@ -301,6 +298,30 @@ func startDeadman(env *app.Env, c config.Config, dir string, inv *inventory.Inve
 	env.Go("dead-man", d.Run)
 	env.Ops.Status("dead-man", func() any { return d.Status() })
 	return nil
+}
+
+// watched are the sites as the dead-man wants them.
+func watched(s *inventory.Snapshot, now time.Time) []deadman.Site {
+	// The windows of a virtual site are looked at once, and not for each member: this is
+	// done every few seconds, for all sites.
+	open := map[[2]string]bool{} // tenant and name
+	for _, v := range s.VirtualSites {
+		if _, is := windows.Open(v.Windows, now); is {
+			open[[2]string{v.Tenant, v.Name}] = true
+		}
+	}
+	sites := make([]deadman.Site, 0, len(s.Sites))
+	for _, x := range s.Sites {
+		planned := x.Maintenance != nil && (x.Maintenance.Until == nil || x.Maintenance.Until.After(now))
+		if !planned {
+			_, planned = windows.Open(x.Windows, now)
+		}
+		for _, v := range x.VirtualSites {
+			planned = planned || open[[2]string{x.ID.Tenant, v}]
+		}
+		sites = append(sites, deadman.Site{ID: x.ID, Region: x.Region, Regional: x.Regional, Connected: x.Connected, Created: x.Created, VirtualSites: x.VirtualSites, Maintenance: planned})
+	}
+	return sites
 }
 
 // sink posts the dead-man's alerts to Alertmanager.

@@ -15,10 +15,16 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"muster.dev/muster/alerting/amclient"
+	"muster.dev/muster/alerting/inventory"
 	"muster.dev/muster/alerting/routes"
+	windows "muster.dev/muster/control/api/maintenance"
+	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/app/config"
 	"muster.dev/muster/internal/app/control"
+	"muster.dev/muster/internal/fleet"
 	realam "muster.dev/muster/internal/testkit/alertmanager"
 )
 
@@ -133,6 +139,52 @@ clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}], users: [{name: 
 		}
 		return nil
 	})
+}
+
+// Which sites the dead-man takes for planned to be away.
+func TestWatchedKnowsMaintenance(t *testing.T) {
+	now := time.Date(2026, 3, 1, 2, 30, 0, 0, time.UTC)
+	at := func(d time.Duration) *metav1.Time { return &metav1.Time{Time: now.Add(d)} }
+	window := func(d time.Duration) []v1alpha1.MaintenanceWindow {
+		return []v1alpha1.MaintenanceWindow{{Name: "w", Start: at(d), Duration: metav1.Duration{Duration: time.Hour}}}
+	}
+	nightly := []v1alpha1.MaintenanceWindow{{Name: "n", Schedule: "0 2 * * *", Duration: metav1.Duration{Duration: time.Hour}}}
+	cases := []struct {
+		name string
+		site inventory.Site
+		want bool
+	}{
+		{"none", inventory.Site{}, false},
+		{"no-end", inventory.Site{Maintenance: &v1alpha1.Maintenance{}}, true},
+		{"until-later", inventory.Site{Maintenance: &v1alpha1.Maintenance{Until: at(time.Minute)}}, true},
+		{"over", inventory.Site{Maintenance: &v1alpha1.Maintenance{Until: at(0)}}, false},
+		{"over-but-open", inventory.Site{Maintenance: &v1alpha1.Maintenance{Until: at(0)}, Windows: window(-time.Minute)}, true},
+		{"open", inventory.Site{Windows: window(-time.Minute)}, true},
+		{"not-yet", inventory.Site{Windows: window(time.Minute)}, false},
+		{"closed", inventory.Site{Windows: window(-time.Hour)}, false},
+		{"nightly", inventory.Site{Windows: nightly}, true},
+		{"member", inventory.Site{VirtualSites: []string{"shared/all", "shared/stores"}}, true},
+		{"member-of-another", inventory.Site{VirtualSites: []string{"shared/all"}}, false},
+		{"other-tenant", inventory.Site{ID: fleet.SiteID{Tenant: "rival"}, VirtualSites: []string{"shared/stores"}}, false},
+	}
+	s := &inventory.Snapshot{VirtualSites: []inventory.VirtualSite{{Tenant: "acme", Name: "shared/stores", Windows: nightly}, {Tenant: "acme", Name: "shared/all", Windows: window(time.Minute)}}}
+	for _, c := range cases {
+		c.site.ID.Name = c.name
+		if c.site.ID.Tenant == "" {
+			c.site.ID.Tenant = "acme"
+		}
+		s.Sites = append(s.Sites, c.site)
+	}
+	got := watched(s, now)
+	for i, c := range cases {
+		if got[i].ID.Name != c.name || got[i].Maintenance != c.want {
+			t.Errorf("%s: in maintenance %v, want %v", got[i].ID, got[i].Maintenance, c.want)
+		}
+		// The same as the silences say.
+		if _, open := windows.Open(s.WindowsOf(s.Sites[i]), now); open && !got[i].Maintenance {
+			t.Errorf("%s: a window is open, and it is not in maintenance", got[i].ID)
+		}
+	}
 }
 
 func TestReceiversAreKeptFromDeniedNetworks(t *testing.T) {
