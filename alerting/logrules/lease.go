@@ -46,6 +46,7 @@ type lease struct {
 	renewed time.Time
 	seen    string // the version of another's lease, and since when it stands
 	seenAt  time.Time
+	others  bool // by the last step, which the State answered
 }
 
 func newLease(o Options) *lease {
@@ -59,8 +60,23 @@ func (l *lease) epoch() (int64, bool) {
 	return l.doc.Epoch, l.held && l.now().Sub(l.renewed) < l.ttl*2/3
 }
 
+// isOthers tells whether another process surely has the lease: no if that is not known.
+func (l *lease) isOthers() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.others
+}
+
 // step renews the lease, or tries to get it.
 func (l *lease) step(ctx context.Context) error {
+	err := l.try(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.others = !l.held && (err == nil || errors.Is(err, errLost))
+	return err
+}
+
+func (l *lease) try(ctx context.Context) error {
 	l.mu.Lock()
 	held, doc, version := l.held, l.doc, l.version
 	l.mu.Unlock()

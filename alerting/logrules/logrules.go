@@ -137,7 +137,8 @@ type Options struct {
 	ExternalURL string        // of the console, for links; empty: no links
 	// MaxKeys bounds, for each rule and tenant, the values of query_key that are counted
 	// apart and the alerts that fire; MaxTerms the values that new_term and
-	// cardinality remember; MaxGroups one answer of the Source.
+	// cardinality remember; MaxGroups one answer of the Source. A site always has its
+	// share of the first two, whatever the others use up.
 	MaxKeys, MaxTerms, MaxGroups int
 	Concurrency                  int // rules evaluated side by side; 4
 	Logger                       *slog.Logger

@@ -103,9 +103,14 @@ func (p *plan) prepare() error {
 		p.keys, by = append(p.keys, f), append(by, f.Name)
 	}
 	p.realert = logrule.Realert(r).Milliseconds()
-	p.hold = max(p.realert, minute)
 	p.delay = millis(r.QueryDelay)
 	p.step, p.timeframe = steps(millis(r.Timeframe))
+	p.hold = max(p.realert, minute)
+	if r.Type == logrule.MetricAggregation || r.Type == logrule.PercentageMatch {
+		// What lasts matches again at the first end of a step after realert, and after
+		// aggregation: it fires until then, a step and a minute more.
+		p.hold = (p.realert+p.step-1)/p.step*p.step + p.step + millis(r.Aggregation) + minute
+	}
 	p.forgetAfter = forgetAfter.Milliseconds()
 	if err := p.numbers(); err != nil {
 		return err

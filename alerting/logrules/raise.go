@@ -24,6 +24,9 @@ type outbox struct {
 	external string
 	changed  bool
 	raised   int
+
+	// How many there are; counted when first needed.
+	alerts, collecting *quota
 }
 
 // take works through the events of a round. to is how far the round saw.
@@ -36,8 +39,7 @@ func (o *outbox) take(events []event, to int64) {
 		switch e.kind {
 		case ended:
 			if a := o.st.Active[e.key]; a != nil && a.Lasting {
-				o.st.end(e.key, e.at)
-				o.changed = true
+				o.end(e.key, e.at)
 			}
 		case holds:
 			if o.st.Silenced[e.key] <= e.seen {
@@ -68,7 +70,10 @@ func (o *outbox) matched(e event) {
 	o.changed = true
 	c := o.st.Collecting[e.key]
 	if c == nil {
-		if len(o.st.Collecting) >= o.limits.keys {
+		if o.collecting == nil {
+			o.collecting = count(o.st.Collecting, o.limits.keys, len(o.sites))
+		}
+		if !o.collecting.take(siteOf(e.key)) {
 			o.st.Cut++
 			return
 		}
@@ -91,6 +96,7 @@ func (o *outbox) due(to int64) {
 	for _, k := range keys {
 		c := o.st.Collecting[k]
 		delete(o.st.Collecting, k)
+		o.collecting.give(siteOf(k), 1)
 		what := "matches"
 		if c.Count == 1 {
 			what = "match"
@@ -112,11 +118,14 @@ func (o *outbox) raise(e event) {
 		return // it fires anyway
 	}
 	if a != nil && !a.Lasting && a.Until < e.seen {
-		o.st.end(e.key, a.Until) // over, and not cleared away yet
+		o.end(e.key, a.Until) // over, and not cleared away yet
 		a = nil
 	}
 	if a == nil {
-		if len(o.st.Active) >= max(o.limits.keys, len(o.sites)) {
+		if o.alerts == nil {
+			o.alerts = count(o.st.Active, o.limits.keys, len(o.sites))
+		}
+		if !o.alerts.take(siteOf(e.key)) {
 			o.st.Cut++
 			return
 		}
@@ -135,6 +144,12 @@ func (o *outbox) raise(e event) {
 	}
 }
 
+func (o *outbox) end(key string, at int64) {
+	o.st.end(key, at)
+	o.alerts.give(siteOf(key), 1)
+	o.changed = true
+}
+
 // left ends the alerts of sites that the rule looks at no more, and forgets them.
 func (o *outbox) left() {
 	gone := func(key string) bool {
@@ -143,8 +158,7 @@ func (o *outbox) left() {
 	}
 	for _, k := range slices.Sorted(maps.Keys(o.st.Active)) {
 		if gone(k) {
-			o.st.end(k, o.now)
-			o.changed = true
+			o.end(k, o.now)
 		}
 	}
 	n := len(o.st.Keys) + len(o.st.Silenced) + len(o.st.Collecting) + len(o.st.Pending)
@@ -192,10 +206,11 @@ func (p *plan) annotations(labels map[string]string, e event) map[string]string 
 
 // Times of sending, in milliseconds: an alert is sent again so often that an
 // Alertmanager that restarted knows it soon, and one that lasts resolves by itself when
-// nobody sends it any more.
+// nobody sends it any more. Its end is sent, so that may take as long as a log store is
+// usually down: an alert that resolved meanwhile would be told again after it.
 const (
 	resend     = minute
-	lastingFor = 5 * minute
+	lastingFor = 30 * minute
 )
 
 // toSend lists what the Sink has to be given now; taken is called when it took it.
@@ -206,11 +221,20 @@ func (o *outbox) toSend() (alerts []Alert, taken func()) {
 			EndsAt: time.UnixMilli(ends).UTC(), GeneratorURL: o.link(a)})
 		sent = append(sent, a)
 	}
+	// What ended comes first: the same alert may fire again, and an Alertmanager takes
+	// them in their order.
+	for _, a := range o.st.Ended {
+		if !a.Taken { // somebody wants to know that it was
+			a.Until = max(a.Until, o.now+minute)
+		}
+		add(a, a.Until)
+	}
 	for _, k := range slices.Sorted(maps.Keys(o.st.Active)) {
 		a := o.st.Active[k]
 		switch {
 		case !a.Lasting && a.Taken && a.Until <= o.now:
 			delete(o.st.Active, k)
+			o.alerts.give(siteOf(k), 1)
 			o.changed = true
 		case a.Taken && a.sent > 0 && o.now-a.sent < resend:
 		case a.Lasting:
@@ -221,12 +245,6 @@ func (o *outbox) toSend() (alerts []Alert, taken func()) {
 			}
 			add(a, a.Until)
 		}
-	}
-	for _, a := range o.st.Ended {
-		if !a.Taken { // somebody wants to know that it was
-			a.Until = max(a.Until, o.now+minute)
-		}
-		add(a, a.Until)
 	}
 	ends := o.st.Ended
 	return alerts, func() {

@@ -29,6 +29,10 @@ type Runner struct {
 	bad     map[objectID]bool
 	ruleErr []RuleError
 	status  Status
+	// readTo is when, by the own clock, what the rule furthest behind has read was taken
+	// in. It stands still while nothing can be read, and is now where that is not asked
+	// of this process.
+	readTo time.Time
 
 	// What follows belongs to the evaluation; see once.
 	units map[unitID]*unit
@@ -69,7 +73,7 @@ func New(o Options) (*Runner, error) {
 	if err := o.defaults(); err != nil {
 		return nil, err
 	}
-	return &Runner{o: o, lease: newLease(o), m: newMetrics(o.Registerer), plans: map[objectID][]*plan{}, bad: map[objectID]bool{}, units: map[unitID]*unit{}}, nil
+	return &Runner{o: o, lease: newLease(o), m: newMetrics(o.Registerer), plans: map[objectID][]*plan{}, bad: map[objectID]bool{}, readTo: o.Now(), units: map[unitID]*unit{}}, nil
 }
 
 // SetRules takes the rules of all tenants. An object that can't be used keeps what it
@@ -143,6 +147,33 @@ func (r *Runner) keep(ctx context.Context) {
 	}
 	_, owner := r.lease.epoch()
 	r.m.owner.Set(boolean(owner))
+	r.behind() // also while an evaluation waits for a store that hangs
+}
+
+// behind works out how far the rules are behind by now, and tells it to the metrics.
+func (r *Runner) behind() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.o.Now()
+	others := r.lease.isOthers()
+	if others {
+		r.m.rules.Set(0)
+	}
+	if others || !r.hasRulesLocked() {
+		r.readTo = now
+	}
+	d := max(0, now.Sub(r.readTo))
+	r.m.behind.Set(d.Seconds())
+	return d
+}
+
+func (r *Runner) hasRulesLocked() bool {
+	for _, ps := range r.plans {
+		if len(ps) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func boolean(b bool) float64 {
@@ -159,7 +190,8 @@ func (r *Runner) once(ctx context.Context) {
 		r.units, r.index, r.epoch = map[unitID]*unit{}, nil, epoch // others may have written since
 	}
 	if !owner {
-		r.set(func(s *Status) { *s = Status{LastRun: s.LastRun} })
+		behind := r.behind().Seconds()
+		r.set(func(s *Status) { *s = Status{LastRun: s.LastRun, BehindSeconds: behind} })
 		return
 	}
 	r.mu.Lock()
@@ -167,8 +199,9 @@ func (r *Runner) once(ctx context.Context) {
 	r.mu.Unlock()
 	sites := r.o.Sites()
 	if !known || sites == nil {
+		behind := r.behind().Seconds()
 		r.set(func(s *Status) {
-			*s = Status{Owner: true, Epoch: epoch, Error: "the rules or the sites are not known yet"}
+			*s = Status{Owner: true, Epoch: epoch, BehindSeconds: behind, Error: "the rules or the sites are not known yet"}
 		})
 		return
 	}
@@ -212,7 +245,7 @@ func (r *Runner) evaluate(ctx context.Context, plans map[objectID][]*plan, bad m
 	for id, p := range want {
 		u := r.units[id]
 		if u == nil {
-			u = &unit{id: id}
+			u = &unit{id: id, readTo: r.start()}
 			r.units[id] = u
 		}
 		u.plan = p
@@ -264,6 +297,13 @@ func selected(p *plan, sites []Site) map[string]Site {
 
 func siteNames(sites map[string]Site) []string { return slices.Sorted(maps.Keys(sites)) }
 
+// start is from when a rule counts as behind that was not evaluated yet.
+func (r *Runner) start() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.readTo
+}
+
 func (r *Runner) set(f func(*Status)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -275,8 +315,13 @@ func (r *Runner) report(epoch int64, start time.Time, err error) {
 	if err != nil {
 		s.Error = err.Error()
 	}
+	now := r.o.Now()
+	readTo := now
 	for id, u := range r.units {
-		s.BehindSeconds = max(s.BehindSeconds, u.behind.Seconds())
+		if u.readTo.Before(readTo) {
+			readTo = u.readTo
+		}
+		u.behind = max(0, now.Sub(u.readTo))
 		us := UnitStatus{Tenant: id.Tenant, Object: id.Object, Rule: id.Rule, Sites: id.Sites, Truncated: u.truncated, Cut: u.cut, BehindSeconds: u.behind.Seconds()}
 		if u.err != nil {
 			us.Error = u.err.Error()
@@ -289,7 +334,12 @@ func (r *Runner) report(epoch int64, start time.Time, err error) {
 	slices.SortFunc(s.Units, func(a, b UnitStatus) int {
 		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Object, b.Object), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Sites, b.Sites))
 	})
-	r.m.behind.Set(s.BehindSeconds)
+	if err == nil { // else nothing was read, and there may be no units
+		r.mu.Lock()
+		r.readTo = readTo
+		r.mu.Unlock()
+	}
+	s.BehindSeconds = r.behind().Seconds()
 	r.m.rules.Set(float64(s.Rules))
 	r.set(func(out *Status) { *out = s })
 }
@@ -418,7 +468,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	m := &metrics{
 		owner:       gauge("owner", "1 while this process evaluates the log rules of its store."),
-		behind:      gauge("behind_seconds", "How far the log rule furthest behind has read, before the store's now."),
+		behind:      gauge("behind_seconds", "How far the log rule furthest behind has read, before the store's now; while the store can't be read it grows, and while another process has the rules it is 0."),
 		rules:       gauge("rules", "Log rules evaluated, times the tenants whose sites they look at."),
 		evaluations: counter("evaluations_total", "Evaluations of a log rule."),
 		errors:      counter("evaluation_errors_total", "Evaluations of a log rule that failed and are made up for by the next one."),

@@ -1,6 +1,7 @@
 package logrules
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -147,9 +149,8 @@ func unpack(b []byte, v any) error {
 	return json.Unmarshal(b, v)
 }
 
-// encode packs the state. One that is too big loses what it can do without longest:
-// the windows that no line came for, then everything else that can be learned again.
-// Alerts stay.
+// encode packs the state. One that is too big loses windows, those of the sites that
+// have the most, then everything else that can be learned again, and alerts only then.
 func (s *state) encode() ([]byte, error) {
 	for {
 		b, err := pack(s)
@@ -165,11 +166,7 @@ func (s *state) encode() ([]byte, error) {
 func (s *state) shrink() bool {
 	switch {
 	case len(s.Keys) > 0:
-		oldest := slices.SortedFunc(maps.Keys(s.Keys), func(a, b string) int { return int(s.Keys[a].Last/1000 - s.Keys[b].Last/1000) })
-		for _, k := range oldest[:(len(oldest)+1)/2] {
-			delete(s.Keys, k)
-			s.Cut++
-		}
+		s.shrinkWindows()
 	case len(s.Pending) > 0:
 		s.Cut += int64(len(s.Pending))
 		s.Pending = nil
@@ -178,9 +175,86 @@ func (s *state) shrink() bool {
 		clear(s.Collecting)
 		clear(s.Silenced)
 	default:
-		return false
+		return s.shrinkAlerts()
 	}
 	return true
+}
+
+// shrinkAlerts drops half of the alerts, the latest, of the site that has the most: a
+// site whose lines make thousands of them must not keep the rule from being written. A
+// single alert stays.
+func (s *state) shrinkAlerts() bool {
+	bySite := map[string][]string{}
+	for k, a := range s.Active {
+		bySite[a.Site] = append(bySite[a.Site], k)
+	}
+	var most []string
+	for _, site := range slices.Sorted(maps.Keys(bySite)) {
+		if len(bySite[site]) > len(most) {
+			most = bySite[site]
+		}
+	}
+	if len(most) < 2 {
+		n := len(s.Ended) / 2
+		s.Ended = s.Ended[n:]
+		s.Cut += int64(n)
+		return n > 0
+	}
+	slices.SortFunc(most, func(a, b string) int {
+		return cmp.Or(cmp.Compare(s.Active[a].StartsAt, s.Active[b].StartsAt), cmp.Compare(a, b))
+	})
+	for _, k := range most[(len(most)+1)/2:] {
+		delete(s.Active, k)
+		s.Cut++
+	}
+	return true
+}
+
+// shrinkWindows drops about half of what the windows take up. The same bound holds for
+// each site: who is over it loses windows, those first that no line came for the longest.
+func (s *state) shrinkWindows() {
+	type windows struct {
+		keys []string
+		size int
+		last int64
+	}
+	total, bySite := 0, map[string]*windows{}
+	for k, w := range s.Keys {
+		site := siteOf(k)
+		if bySite[site] == nil {
+			bySite[site] = &windows{}
+		}
+		of := bySite[site]
+		of.keys, of.size, of.last = append(of.keys, k), of.size+w.size(k), max(of.last, w.Last)
+		total += w.size(k)
+	}
+	half := total / 2
+	bound := sort.Search(total, func(bound int) bool { // the first that is too much
+		sum := 0
+		for _, of := range bySite {
+			sum += min(of.size, bound+1)
+		}
+		return sum > half
+	})
+	largest := slices.SortedFunc(maps.Values(bySite), func(a, b *windows) int {
+		return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(a.last, b.last))
+	})
+	for _, of := range largest {
+		slices.SortFunc(of.keys, func(a, b string) int { return cmp.Or(cmp.Compare(s.Keys[a].Last, s.Keys[b].Last), cmp.Compare(a, b)) })
+		for _, k := range of.keys {
+			if total <= half || of.size <= bound {
+				break
+			}
+			total, of.size = total-s.Keys[k].size(k), of.size-s.Keys[k].size(k)
+			delete(s.Keys, k)
+			s.Cut++
+		}
+	}
+}
+
+// size is about how many bytes of JSON a window is.
+func (w *window) size(key string) int {
+	return 50 + len(key) + 60*len(w.Buckets) + 30*len(w.Terms) + len(w.Value)
 }
 
 var errVersion = errors.New("written by a newer version of Muster")

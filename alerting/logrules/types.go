@@ -3,6 +3,7 @@ package logrules
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -28,10 +29,9 @@ type round struct {
 	changed bool // the state has to be written
 	holding map[string]bool
 	fresh   map[string]bool
-	nTerms  int
+	windows *quota
+	terms   *quota
 }
-
-type limits struct{ keys, terms int }
 
 type eventKind int
 
@@ -74,10 +74,10 @@ type item struct {
 func (r *round) run(groups [][]Group) {
 	r.holding, r.fresh = map[string]bool{}, map[string]bool{}
 	r.forget()
+	r.windows, r.terms = count(r.st.Keys, r.limits.keys, len(r.sites)), newQuota(r.limits.terms, len(r.sites), leastTerms)
 	if r.remembers() {
-		r.nTerms = 0
-		for _, w := range r.st.Keys {
-			r.nTerms += len(w.Terms)
+		for key, w := range r.st.Keys {
+			r.terms.give(siteOf(key), -len(w.Terms))
 		}
 	}
 	for i, gs := range groups {
@@ -130,11 +130,7 @@ func floor(t, step int64) int64 {
 func (r *round) window(key string) *window {
 	w := r.st.Keys[key]
 	if w == nil {
-		room := r.limits.keys
-		if r.p.fromInventory {
-			room = max(room, len(r.sites)) // bounded by the inventory
-		}
-		if len(r.st.Keys) >= room {
+		if !r.windows.take(siteOf(key)) {
 			r.st.Cut++
 			return nil
 		}
@@ -290,7 +286,7 @@ func (r *round) newTerm(query int, it item) {
 	}
 	term := known + ":" + termHash(it.value)
 	_, old := w.Terms[term]
-	if !r.remember(w, term, it.last) {
+	if !r.remember(w, it.key, term, it.last) {
 		return
 	}
 	make2(&w.Terms)
@@ -301,15 +297,12 @@ func (r *round) newTerm(query int, it item) {
 }
 
 // remember notes when a value was last seen, if there is room.
-func (r *round) remember(w *window, term string, at int64) bool {
+func (r *round) remember(w *window, key, term string, at int64) bool {
 	make2(&w.Terms)
 	last, old := w.Terms[term]
-	if !old {
-		if r.nTerms >= r.limits.terms {
-			r.st.Cut++
-			return false
-		}
-		r.nTerms++
+	if !old && !r.terms.take(siteOf(key)) {
+		r.st.Cut++
+		return false
 	}
 	w.Terms[term] = max(last, at)
 	return true
@@ -317,29 +310,27 @@ func (r *round) remember(w *window, term string, at int64) bool {
 
 // cardinality counts a value; more than max_cardinality match at once.
 func (r *round) cardinality(w *window, it item) {
-	if it.value == "" || !r.remember(w, termHash(it.value), it.last) {
+	if it.value == "" || !r.remember(w, it.key, termHash(it.value), it.last) {
 		return
 	}
 	if r.p.rule.Type != logrule.Cardinality || !r.p.hasHigh || float64(len(w.Terms)) <= r.p.high {
 		return
 	}
-	r.dropTerms(w, it.last-r.p.timeframe)
+	site := siteOf(it.key)
+	r.terms.give(site, w.dropTerms(it.last-r.p.timeframe))
 	if n := len(w.Terms); float64(n) > r.p.high {
 		r.match(it.key, it.first, float64(n), it.n.Message, "%d different values of %s within %s, more than %v", n, r.p.rule.CardinalityField, ms(r.p.timeframe), r.p.high)
 		if !r.p.hasLow { // else they are still to be counted for the minimum
-			r.nTerms -= len(w.Terms)
+			r.terms.give(site, len(w.Terms))
 			clear(w.Terms)
 		}
 	}
 }
 
-func (r *round) dropTerms(w *window, upTo int64) {
-	for k, t := range w.Terms {
-		if t <= upTo {
-			delete(w.Terms, k)
-			r.nTerms--
-		}
-	}
+func (w *window) dropTerms(upTo int64) (dropped int) {
+	n := len(w.Terms)
+	maps.DeleteFunc(w.Terms, func(_ string, t int64) bool { return t <= upTo })
+	return n - len(w.Terms)
 }
 
 // pend keeps a value of change until query_delay has passed: at its first and its last
@@ -416,9 +407,9 @@ func (r *round) forget() {
 		}
 		switch {
 		case p.rule.Type == logrule.NewTerm:
-			r.dropTerms(w, r.after-p.terms)
+			w.dropTerms(r.after - p.terms)
 		case p.perValue && r.remembers():
-			r.dropTerms(w, old)
+			w.dropTerms(old)
 		}
 		empty := len(w.Buckets) == 0 && len(w.Terms) == 0 && w.ValueAt == 0
 		transient := p.rule.Type == logrule.Frequency || p.rule.Type == logrule.PercentageMatch || p.rule.Type == logrule.Spike ||

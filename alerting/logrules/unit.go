@@ -61,6 +61,7 @@ type unit struct {
 	truncated bool
 	behind    time.Duration
 	cut       int64
+	readTo    time.Time // by the own clock: when what was read last was taken in
 }
 
 // owner is what a unit needs of the Runner.
@@ -108,6 +109,7 @@ func (u *unit) evaluate(ctx context.Context, w *owner, sites map[string]Site, no
 	}
 	if !now.IsZero() {
 		u.behind = max(0, now.Sub(u.st.Position))
+		u.readTo = w.Now().Add(-u.behind)
 	}
 	u.cut = u.st.Cut
 	if err := u.write(ctx, w); err != nil {
@@ -204,7 +206,9 @@ func (u *unit) write(ctx context.Context, w *owner) error {
 	}
 	u.dirty = true // until it is known to be written
 	u.st.Epoch = epoch
+	cut := u.st.Cut
 	b, err := u.st.encode()
+	w.m.cut.Add(float64(u.st.Cut - cut))
 	if err != nil {
 		return fmt.Errorf("write the state: %w", err)
 	}

@@ -26,14 +26,14 @@ func startLogRules(env *app.Env, c config.Config, r config.Regional, st store.St
 	if err != nil {
 		return fmt.Errorf("log rules: %w", err)
 	}
-	sharing := &sharing{name: r.Name, state: ruleState{st}, names: map[string]bool{r.Name: true}}
+	sharing := &sharing{name: r.Name, state: ruleState{st}}
 	env.Go("log store members", func(ctx context.Context) error {
 		sharing.run(ctx, func(err error) { log.Debug("who shares the log store is not known yet", "err", err) })
 		return nil
 	})
 	runner, err := logrules.New(logrules.Options{
 		Name: r.Name, Source: ruleSource{st}, State: ruleState{st}, Sink: ruleSink{am, func(err error) { log.Error("Alertmanager refuses an alert of a log rule", "err", err) }},
-		Sites: func() []logrules.Site { return own.inv.ruleSites(sharing.has) }, ExternalURL: c.Console.URL(), Logger: log, Registerer: env.Reg,
+		Sites: func() []logrules.Site { return sharing.sites(own.inv) }, ExternalURL: c.Console.URL(), Logger: log, Registerer: env.Reg,
 	})
 	if err != nil {
 		return err
@@ -146,7 +146,7 @@ type sharing struct {
 	state ruleState
 
 	mu    sync.RWMutex
-	names map[string]bool
+	names map[string]bool // nil: not known yet
 }
 
 const (
@@ -159,6 +159,18 @@ func (s *sharing) has(regional string) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.names[regional]
+}
+
+// sites are nil until it is known who shares the store: to an owner that knows only
+// itself the others' sites would be gone, with their alerts and all that is known of them.
+func (s *sharing) sites(inv *inventory) []logrules.Site {
+	s.mu.RLock()
+	known := s.names != nil
+	s.mu.RUnlock()
+	if !known {
+		return nil
+	}
+	return inv.ruleSites(s.has)
 }
 
 func (s *sharing) run(ctx context.Context, failed func(error)) {

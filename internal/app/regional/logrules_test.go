@@ -2,6 +2,7 @@ package regional
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -142,8 +143,8 @@ func TestSharing(t *testing.T) {
 	if _, err := st.PutState(t.Context(), sharingKey, []byte(`{"gone":"2020-01-01T00:00:00Z"}`), ""); err != nil {
 		t.Fatal(err)
 	}
-	one := &sharing{name: "one", state: ruleState{st}, names: map[string]bool{"one": true}}
-	two := &sharing{name: "two", state: ruleState{st}, names: map[string]bool{"two": true}}
+	one := &sharing{name: "one", state: ruleState{st}}
+	two := &sharing{name: "two", state: ruleState{st}}
 	for _, s := range []*sharing{one, two, one} {
 		if err := s.enter(t.Context()); err != nil {
 			t.Fatal(err)
@@ -155,15 +156,33 @@ func TestSharing(t *testing.T) {
 		}
 	}
 	inv := newInventory()
-	if inv.ruleSites(one.has) != nil {
+	if one.sites(inv) != nil {
 		t.Error("sites are known before control has told of any")
 	}
 	inv.set([]region.Inventory{{Tenant: "acme", Sites: []region.Site{{Name: "a", Regional: "one"}, {Name: "b", Regional: "three"}, {Name: "c", Regional: "two", Region: "eu", VirtualSites: []string{"shared/all"}}}}})
 	var names []string
-	for _, s := range inv.ruleSites(one.has) {
+	for _, s := range one.sites(inv) {
 		names = append(names, s.Tenant+"/"+s.Name)
 	}
 	if !slices.Equal(names, []string{"acme/a", "acme/c"}) {
 		t.Errorf("sites %v", names)
 	}
+	fresh := &sharing{name: "one", state: ruleState{awayStore{st}}}
+	if err := fresh.enter(t.Context()); err == nil {
+		t.Error("it entered a store that is away")
+	}
+	if got := fresh.sites(inv); got != nil {
+		t.Errorf("sites %v, before it is known who shares the store", got)
+	}
+	fresh.state = ruleState{st}
+	if err := fresh.enter(t.Context()); err != nil || len(fresh.sites(inv)) != 2 {
+		t.Errorf("%v: sites %v", err, fresh.sites(inv))
+	}
+}
+
+// awayStore has no state to give.
+type awayStore struct{ store.Store }
+
+func (awayStore) GetState(context.Context, string) ([]byte, string, error) {
+	return nil, "", errors.New("away")
 }

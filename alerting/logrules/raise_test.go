@@ -1,0 +1,68 @@
+package logrules
+
+import (
+	"testing"
+	"time"
+)
+
+// An alert that ended and fires again by the next send fires: its end is told first.
+func TestEndedAndFiringAtOnce(t *testing.T) {
+	w := newWorld(t, "rome")
+	w.use("acme", "{type: flatline, threshold: 1, timeframe: 1m}")
+	r := w.runner()
+	round1(r)
+	w.run(2*time.Minute, r)
+	w.expect("before", w.sink.firing(), "R{site=rome}")
+	w.sink.fail = func() (error, error) { return errInjected, nil }
+	w.log("rome", "x", 121)
+	w.run(3*time.Minute, r)
+	before := len(w.sink.sends)
+	w.sink.fail = nil
+	w.run(15*time.Second, r)
+	w.expect("the last word on it", w.sink.firing(), "R{site=rome}")
+	w.expect("raised", w.sink.raised(), "R{site=rome}@60", "R{site=rome}@183")
+	if n := len(w.sink.sends) - before; n != 2 {
+		t.Errorf("%d alerts sent at once, want one end and one start", n)
+	}
+}
+
+// A threshold that is passed for hours is one alert, however far apart it is judged.
+func TestThresholdLasts(t *testing.T) {
+	for _, c := range []struct {
+		rule string
+		hold time.Duration
+	}{
+		{"{type: percentage_match, match_bucket_filter: 'severity:error', max_percentage: '10', timeframe: 1h}", 7 * time.Minute},
+		{"{type: percentage_match, match_bucket_filter: 'severity:error', max_percentage: '10', timeframe: 1h, realert: 4m}", 10 * time.Minute},
+		{"{type: percentage_match, match_bucket_filter: 'severity:error', max_percentage: '10', timeframe: 1h, realert: 0s, query_delay: 10m}", 4 * time.Minute},
+		{"{type: percentage_match, match_bucket_filter: 'severity:error', max_percentage: '10', timeframe: 1h, aggregation: 10m}", 17 * time.Minute},
+		{"{type: metric_aggregation, metric_agg_key: labels.ms, metric_agg_type: avg, max_threshold: '10', timeframe: 1h}", 7 * time.Minute},
+		{"{type: metric_aggregation, metric_agg_key: labels.user, metric_agg_type: cardinality, max_threshold: '0', timeframe: 1h}", 7 * time.Minute},
+	} {
+		w := newWorld(t, "paris")
+		w.use("acme", c.rule)
+		r := w.runner()
+		round1(r)
+		for ; w.now.Before(t0.Add(2 * time.Hour)); w.run(30*time.Second, r) {
+			w.log("paris", "web", w.now.Sub(t0).Seconds(), "severity=error", "labels.ms=20", "labels.user=a")
+			if len(w.sink.raised()) > 0 && len(w.sink.firing()) == 0 {
+				t.Fatalf("%s: ended after %s while it holds", c.rule, w.now.Sub(t0))
+			}
+		}
+		for ; w.now.Before(t0.Add(2*time.Hour + 55*time.Minute)); w.run(30*time.Second, r) { // the last hour has them still
+			if len(w.sink.firing()) == 0 {
+				t.Fatalf("%s: ended after %s while it holds", c.rule, w.now.Sub(t0))
+			}
+		}
+		if n := len(w.sink.raised()); n != 1 {
+			t.Errorf("%s: raised %v", c.rule, w.sink.raised())
+		}
+		delay := millis(w.rules[0].Logs[0].Spec.Rules[0].QueryDelay) + millis(w.rules[0].Logs[0].Spec.Rules[0].Aggregation)
+		last := t0.Add(3*time.Hour + time.Duration(delay)*time.Millisecond)
+		w.run(last.Add(c.hold+DefaultInterval).Sub(w.now), r)
+		w.expect(c.rule+": when it is over", w.sink.firing())
+		if n := len(w.sink.raised()); n != 1 {
+			t.Errorf("%s: raised %v", c.rule, w.sink.raised())
+		}
+	}
+}
