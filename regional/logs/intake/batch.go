@@ -14,7 +14,7 @@ import (
 )
 
 // A Record is one log line as the store gets it. Its ID is the same whenever the
-// same line of the same message arrives.
+// same line of the same message arrives, unless it came over HTTP without a time.
 type Record = store.Record
 
 // A batch is what one record of the queue holds: lines of one site, and so of one
@@ -25,9 +25,11 @@ type Record = store.Record
 //	  index uvarint, time varint (ns), node, namespace, pod, container, unit, stream, severity, message,
 //	  number of labels uvarint, name and value of each
 //
-// where a string is its length as uvarint and its bytes.
+// where a string is its length as uvarint and its bytes. An index with the bit
+// receivedBit belongs to a line whose id has its time in it.
 const (
 	batchVersion = 1
+	receivedBit  = 1 << 63
 	// batchBytes is when a batch is closed, uncompressed. With the longest line it
 	// stays far below spool.MaxRecord.
 	batchBytes = 2 << 20
@@ -50,7 +52,11 @@ func (b *batch) reset(id fleet.SiteID, region, prefix string) {
 }
 
 func (b *batch) add(l *line) {
-	b.buf = binary.AppendUvarint(b.buf, uint64(l.index))
+	index := uint64(l.index)
+	if l.received {
+		index |= receivedBit
+	}
+	b.buf = binary.AppendUvarint(b.buf, index)
 	b.buf = binary.AppendVarint(b.buf, l.time)
 	for _, s := range [...][]byte{l.node, l.namespace, l.pod, l.container, l.unit, l.stream, l.severity, l.message} {
 		b.buf = appendString(b.buf, s)
@@ -108,10 +114,14 @@ func (c *codec) decode(rec []byte) ([]Record, error) {
 	var out []Record
 	for len(r.s) > 0 && !r.bad {
 		index, ns := r.uvarint(), r.varint()
+		id := prefix + "-" + strconv.FormatUint(index&^receivedBit, 36)
+		if index&receivedBit != 0 {
+			id += "-" + strconv.FormatInt(ns, 36)
+		}
 		out = append(out, Record{
 			Timestamp: time.Unix(0, ns).UTC(), Tenant: tenant, Site: site, Region: region,
 			Node: r.str(), Namespace: r.str(), Pod: r.str(), Container: r.str(), Unit: r.str(), Stream: r.str(), Severity: r.str(), Message: r.str(), Labels: r.labels(),
-			ID: prefix + "-" + strconv.FormatUint(index, 36),
+			ID: id,
 		})
 	}
 	if r.bad {

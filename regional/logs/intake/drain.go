@@ -28,11 +28,12 @@ type Sink interface {
 // gather is how long a short write waits for more records.
 const gather = 20 * time.Millisecond
 
-// load is what one call of Write gets, and what to acknowledge after it.
+// load is what one call of Write gets, and what to acknowledge after it: when all
+// of its records are taken or dead letters, never before.
 type load struct {
 	tenant  string
-	records []Record
-	bytes   int
+	records []Record // those that are not taken yet
+	bytes   int      // about what they take in memory
 	seqs    []uint64
 }
 
@@ -44,7 +45,10 @@ func (in *Intake) drain(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	slots := make(chan struct{}, in.opts.Writers)
-	var down atomic.Int32 // writers that are between attempts
+	down := outage{in: in}
+	parking, leave := context.WithCancel(ctx)
+	defer leave()
+	wg.Go(func() { in.park.run(parking, &down) })
 	var held *load
 	for {
 		l, rest, err := in.collect(ctx, held)
@@ -110,7 +114,7 @@ func (in *Intake) open(rec spool.Record) *load {
 	if err == nil && len(records) > 0 {
 		l := &load{tenant: records[0].Tenant, records: records, seqs: []uint64{rec.Seq}}
 		for i := range records {
-			l.bytes += len(records[i].Message) + 256
+			l.bytes += sizeOf(&records[i])
 		}
 		return l
 	}
@@ -124,46 +128,92 @@ func (in *Intake) open(rec spool.Record) *load {
 	return nil
 }
 
-// write tries until the sink has taken the load or ctx ends.
-func (in *Intake) write(ctx context.Context, l *load, down *atomic.Int32) {
+// sizeOf is about what a record takes in memory.
+func sizeOf(r *Record) int {
+	n := len(r.Message) + 256
+	for k, v := range r.Labels {
+		n += len(k) + len(v) + 32
+	}
+	return n
+}
+
+// write tries until the sink has taken the load, its rest is parked or ctx ends.
+func (in *Intake) write(ctx context.Context, l *load, down *outage) {
 	failing := false
 	defer func() {
-		if failing && down.Add(-1) == 0 && ctx.Err() == nil {
-			in.metrics.storeDown.Set(0)
-			in.status.set(Condition{Type: ConditionStoreDown}, false)
+		if failing {
+			down.end(ctx)
 		}
 	}()
 	backoff := in.opts.MinBackoff
-	records := l.records
 	for {
-		left, err := in.attempt(ctx, l.tenant, records)
+		left, err := in.attempt(ctx, l.tenant, l.records)
 		if err == nil {
-			for _, seq := range l.seqs {
-				in.queue.Ack(seq)
-			}
+			in.taken(l)
 			return
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		if len(left) < len(records) {
+		if len(left) < len(l.records) {
 			backoff = in.opts.MinBackoff // it takes some
 		}
-		records = left
+		l.records = left
+		in.metrics.retried.Inc()
+		if errors.Is(err, errNotTaken) && in.park.add(l, err) {
+			return
+		}
 		if !failing {
 			failing = true
-			down.Add(1)
-			in.metrics.storeDown.Set(1)
-			in.status.set(Condition{Type: ConditionStoreDown, Message: "log lines wait in the queue: " + err.Error()}, true)
-			in.log.Warn("writing log lines to the store failed; trying again", "tenant", l.tenant, "lines", len(records), "err", err)
+			down.begin(err)
+			in.log.Warn("writing log lines to the store failed; trying again", "tenant", l.tenant, "lines", len(left), "err", err)
 		}
-		in.metrics.retried.Inc()
-		if !pause(ctx, time.Duration(rand.Int64N(int64(backoff)))+time.Millisecond) {
+		if !pause(ctx, in.jitter(backoff)) {
 			return
 		}
 		backoff = min(2*backoff, in.opts.MaxBackoff)
 	}
 }
+
+func (in *Intake) jitter(backoff time.Duration) time.Duration {
+	return time.Duration(rand.Int64N(int64(backoff))) + time.Millisecond
+}
+
+// taken acknowledges a load.
+func (in *Intake) taken(l *load) {
+	for _, seq := range l.seqs {
+		in.queue.Ack(seq)
+	}
+}
+
+// outage counts those that wait because the store is down.
+type outage struct {
+	in *Intake
+	mu sync.Mutex
+	n  int
+}
+
+func (o *outage) begin(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.n++
+	o.in.metrics.storeDown.Set(1)
+	o.in.status.set(Condition{Type: ConditionStoreDown, Message: "log lines wait in the queue: " + err.Error()}, true)
+}
+
+// end at the end of ctx says nothing of the store.
+func (o *outage) end(ctx context.Context) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.n--; o.n == 0 && ctx.Err() == nil {
+		o.in.metrics.storeDown.Set(0)
+		o.in.status.set(Condition{Type: ConditionStoreDown}, false)
+	}
+}
+
+// errNotTaken: the store answers, and some records must be written again. What else
+// goes wrong concerns all loads.
+var errNotTaken = errors.New("not taken")
 
 // attempt writes once. With an error it returns the records that must be written
 // again.
@@ -189,7 +239,7 @@ func (in *Intake) attempt(ctx context.Context, tenant string, records []Record) 
 	for _, f := range res.Retry {
 		left = append(left, records[f.Index])
 	}
-	return left, fmt.Errorf("%d of %d records not taken: %s", len(left), len(records), res.Retry[0].Reason)
+	return left, fmt.Errorf("%d of %d records %w: %s", len(left), len(records), errNotTaken, res.Retry[0].Reason)
 }
 
 // bury keeps records that the store will never take. They are done with then.

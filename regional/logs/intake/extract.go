@@ -14,6 +14,9 @@ import (
 type line struct {
 	time  int64 // nanoseconds since 1970; 0: none was found
 	index int   // of the record in its message: with the message's hash, its id
+	// received says that the time is that of receipt, and is a part of the id: the same
+	// message received again is another line.
+	received bool
 
 	node, namespace, pod, container, unit, stream, severity, message []byte
 
@@ -53,11 +56,12 @@ func (p *pick) offerText(rank int, t []byte) {
 	}
 }
 
-func (p *pick) get() []byte {
+// get returns what is found, for a caller that cuts it to limit bytes.
+func (p *pick) get(limit int) []byte {
 	if p.text != nil {
 		return p.text
 	}
-	return p.val.text()
+	return p.val.textUpTo(limit)
 }
 
 // found is what the fields of one record may be.
@@ -86,8 +90,8 @@ func (r *reader) read(l *line, tag []byte, rec, meta, group value, wantTime bool
 			l.time = ns
 		}
 	}
-	l.node, l.namespace, l.pod = r.name(f.node.get()), r.name(f.namespace.get()), r.name(f.pod.get())
-	l.container, l.unit, l.stream = r.name(f.container.get()), r.name(f.unit.get()), r.name(f.stream.get())
+	l.node, l.namespace, l.pod = r.name(&f.node), r.name(&f.namespace), r.name(&f.pod)
+	l.container, l.unit, l.stream = r.name(&f.container), r.name(&f.unit), r.name(&f.stream)
 	r.text = r.text[:0]
 	r.message(l, &f, rec)
 	r.labels(l, &f, rec)
@@ -297,9 +301,9 @@ func (r *reader) message(l *line, f *found, rec value) {
 	var text []byte
 	switch {
 	case f.message.rank > 0:
-		text = bytes.TrimRight(f.message.get(), "\r\n")
+		text = bytes.TrimRight(f.message.get(r.maxLine), "\r\n")
 	case f.others:
-		r.text = appendOthers(r.text, rec)
+		r.text = appendOthers(r.text, rec, r.maxLine)
 		text = r.text
 	}
 	if !utf8.Valid(text) {
@@ -324,7 +328,8 @@ func clip(b []byte, n int) []byte {
 	return b[:n:n]
 }
 
-func appendOthers(b []byte, rec value) []byte {
+// appendOthers stops behind the field with which b is longer than a message may be.
+func appendOthers(b []byte, rec value, limit int) []byte {
 	b = append(b, '{')
 	first := true
 	rec.each(func(key []byte, v value) bool {
@@ -335,9 +340,9 @@ func appendOthers(b []byte, rec value) []byte {
 			b = append(b, ',')
 		}
 		first = false
-		b = append(appendQuoted(b, key), ':')
-		b = v.appendJSON(b)
-		return true
+		b = append(appendQuoted(b, upTo(key, limit)), ':')
+		b = v.appendJSON(b, limit)
+		return len(b) <= limit
 	})
 	return append(b, '}')
 }
@@ -353,21 +358,21 @@ func (r *reader) labels(l *line, f *found, rec value) {
 	// The other fields were parsed from this line: what it says is in it.
 	whole := len(l.message) > 0 && l.message[0] == '{'
 	rec.each(func(key []byte, v value) bool {
-		rank := messageRank(key)
+		rank, full, left := messageRank(key), len(l.labels) >= store.MaxLabels, r.unlabelled
 		switch {
 		case string(key) == "kubernetes":
 			v.each(func(sub []byte, v value) bool {
 				if string(sub) == "labels" {
 					r.label(l, []byte("kubernetes.labels"), v, 0)
 				}
-				return true
+				return len(l.labels) < store.MaxLabels
 			})
 		case rank > 0 && rank != f.message.rank && !whole:
 			r.label(l, key, v, 0)
 		case !consumed(key):
 			r.label(l, key, v, 0)
 		}
-		return true
+		return !full || r.unlabelled == left // the first one that has no room is the last one looked at
 	})
 }
 
@@ -382,9 +387,12 @@ func (r *reader) label(l *line, key []byte, v value, depth int) {
 				r.unlabelled++
 				return len(l.labels) < store.MaxLabels
 			}
-			start := len(r.text)
+			start, labels := len(r.text), len(l.labels)
 			r.text = append(append(append(r.text, key...), '.'), sub...)
 			r.label(l, r.text[start:len(r.text):len(r.text)], v, depth+1)
+			if len(l.labels) == labels {
+				r.text = r.text[:start] // a null, an empty object: nothing holds the name
+			}
 			return true
 		})
 		return
@@ -393,7 +401,7 @@ func (r *reader) label(l *line, key []byte, v value, depth int) {
 		r.unlabelled++
 		return
 	}
-	val := v.text()
+	val := v.textUpTo(store.MaxFieldBytes)
 	if !utf8.Valid(val) {
 		r.repaired++
 		val = bytes.ToValidUTF8(val, []byte("\uFFFD"))
@@ -409,8 +417,9 @@ func (r *reader) label(l *line, key []byte, v value, depth int) {
 }
 
 // name bounds and repairs what names something.
-func (r *reader) name(b []byte) []byte {
-	if b = bytes.TrimSpace(b); !utf8.Valid(b) {
+func (r *reader) name(p *pick) []byte {
+	b := bytes.TrimSpace(p.get(maxName))
+	if !utf8.Valid(b) {
 		r.repaired++
 		b = bytes.ToValidUTF8(b, []byte("\uFFFD"))
 	}

@@ -88,7 +88,7 @@ func (a *authority) client(t testing.TB, id fleet.SiteID) *tls.Config {
 }
 
 // memSink is a store that keeps one record an id, counts what comes twice, and can
-// be down.
+// be down, or refuse some records for good or for now.
 type memSink struct {
 	mu         sync.Mutex
 	records    map[string]Record // by tenant and id
@@ -96,6 +96,7 @@ type memSink struct {
 	duplicates int
 	down       error
 	dead       func(Record) string
+	later      func(Record) bool
 	writes     int
 }
 
@@ -120,6 +121,10 @@ func (s *memSink) Write(_ context.Context, records []Record) (store.Result, erro
 				continue
 			}
 		}
+		if s.later != nil && s.later(r) {
+			res.Retry = append(res.Retry, store.Failure{Index: i, Reason: "the index is blocked"})
+			continue
+		}
 		key := r.Tenant + "/" + r.ID
 		if _, ok := s.records[key]; ok {
 			s.duplicates++
@@ -137,6 +142,31 @@ func (s *memSink) setDown(err error) {
 	s.mu.Lock()
 	s.down = err
 	s.mu.Unlock()
+}
+
+func (s *memSink) setLater(later func(Record) bool) {
+	s.mu.Lock()
+	s.later = later
+	s.mu.Unlock()
+}
+
+func (s *memSink) tries() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writes
+}
+
+// of counts a tenant's records.
+func (s *memSink) of(tenant string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, r := range s.records {
+		if r.Tenant == tenant {
+			n++
+		}
+	}
+	return n
 }
 
 func (s *memSink) all() []Record {

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"compress/gzip"
 	"fmt"
+	"math"
 	"net"
 	"runtime"
 	"testing"
 	"time"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/regional/logs/store"
 )
 
 // heap is what is alive, in bytes.
@@ -46,6 +48,7 @@ func TestHostileClient(t *testing.T) {
 		"HTTP":                       []byte("GET / HTTP/1.1\r\n\r\n"),
 		"a gzip bomb":                bomb,
 		"an array of empty strings":  append(mp{0x93}.str("t").array(60000), bytes.Repeat([]byte{0xa0}, 30000)...),
+		"maps as keys of maps":       append(append(mp{0x93}.str("t"), 0x01), append(nestedKeys(30), 0xc0)...), // and then no message
 		"options that are no map":    {0x93, 0xa1, 't', 0x90, 0x01},
 		"a chunk id that is a map":   append(mp{0x93}.str("t").array(0).amap(1).str("chunk"), 0x80),
 		"an unknown compression":     mp{0x93}.str("t").bin([]byte("x")).amap(1).str("compressed", "lzma"),
@@ -77,6 +80,111 @@ func TestHostileClient(t *testing.T) {
 				t.Errorf("peak %d bytes; a site may hold %d", st.MemoryPeak, r.opts.SiteMemory)
 			}
 		})
+	}
+}
+
+// nestedKeys is {{{}: nil}: nil}, n maps around the empty one.
+func nestedKeys(n int) []byte {
+	return append(append(bytes.Repeat([]byte{0x81}, n), 0x80), bytes.Repeat([]byte{0xc0}, n)...)
+}
+
+// TestKeysAreBounded: a key that is a map or an array is shown within bounds, however
+// deep it is.
+func TestKeysAreBounded(t *testing.T) {
+	for n := range 31 {
+		raw := nestedKeys(n)
+		w := worker{reader: reader{maxLine: 1000}}
+		check(t, &w, raw, func(yield func(entry, error) bool) { yield(entry{record: value{raw: raw}}, nil) }, false)
+		if got := len(value{raw: raw}.appendJSON(nil, math.MaxInt)); got > 4*len(raw)+64 {
+			t.Fatalf("%d levels, %d bytes of MessagePack: %d bytes of JSON", n, len(raw), got)
+		}
+		if cap(w.reader.text) > 8*len(raw)+64 {
+			t.Fatalf("%d levels, %d bytes of MessagePack: %d bytes of text", n, len(raw), cap(w.reader.text))
+		}
+	}
+	long := append(append([]byte{0x81}, mp{}.array(5000).str(make([]string, 5000)...)...), 0x01)
+	value{raw: long}.each(func(key []byte, _ value) bool {
+		if len(key) == 0 || len(key) > store.MaxFieldBytes {
+			t.Errorf("a key of %d bytes", len(key))
+		}
+		return true
+	})
+}
+
+// TestNamesWithoutLabels: the name of a field that becomes no label takes no memory,
+// and neither do fields beyond the number that a record may have.
+func TestNamesWithoutLabels(t *testing.T) {
+	name := string(bytes.Repeat([]byte("n"), store.MaxFieldBytes-2))
+	const pairs = 100_000
+	for what, c := range map[string]struct {
+		pair   []byte
+		labels int
+	}{
+		"null":          {[]byte{0xa1, 'a', 0xc0}, 0},
+		"empty objects": {[]byte{0xa1, 'a', 0x80}, 0},
+		"numbers":       {[]byte{0xa1, 'a', 0x01}, store.MaxLabels},
+	} {
+		fields := []byte{0xdf, 0, byte(pairs >> 16), byte(pairs >> 8 & 0xff), byte(pairs & 0xff)}
+		fields = append(fields, bytes.Repeat(c.pair, pairs)...)
+		rec := append(mp{0x82}.str("log", "x", name), fields...)
+		r, l := reader{maxLine: 1000}, line{}
+		if n := testing.AllocsPerRun(1, func() { r.read(&l, nil, value{raw: rec}, value{}, value{}, false) }); n > 100 {
+			t.Errorf("%s: %.0f allocations", what, n)
+		}
+		if len(l.labels) != c.labels {
+			t.Errorf("%s: %d labels, want %d", what, len(l.labels), c.labels)
+		}
+		if cap(r.text) > 4*store.MaxLabels*store.MaxFieldBytes {
+			t.Errorf("%s: %d bytes of names", what, cap(r.text))
+		}
+	}
+}
+
+// TestLongJSON: what is shown as JSON and then cut is not built whole.
+func TestLongJSON(t *testing.T) {
+	const n = 60_000
+	list := mp{}.array(n)
+	fields := mp{}.amap(n)
+	for range n {
+		list, fields = append(list, 0xc2), append(fields.str("f"), 0xc2)
+	}
+	many := mp{}.amap(8).str("log", "x")
+	for i := range 7 {
+		many = append(many.str(fmt.Sprint("l", i)), list...)
+	}
+	raw := append(mp{0x81}.str("b"), mp{}.bin(bytes.Repeat([]byte{0xff}, 300_000))...)
+	text := mp{0x81}.str("s", string(bytes.Repeat([]byte{1}, 300_000)))
+	for name, c := range map[string]struct {
+		rec []byte
+		cut bool
+	}{
+		"fields":           {fields, true},
+		"message":          {append(mp{0x81}.str("log"), list...), true},
+		"map as a message": {append(mp{0x81}.str("log"), fields...), true},
+		"pod":              {append(mp{0x82}.str("log", "x", "pod"), list...), false},
+		"labels":           {many, false},
+		"bytes":            {raw, true},
+		"one text":         {text, true},
+		"an ext":           {append(mp{0x81, 0xa1, 'e', 0xc9, 0, 4, 0, 0, 5}, make([]byte, 1<<18)...), true},
+		"a key":            {append(append(mp{0x81}, text[3:]...), 1), true},
+	} {
+		r, l := reader{maxLine: 10_000}, line{}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		r.read(&l, nil, value{raw: c.rec}, value{}, value{}, false)
+		runtime.ReadMemStats(&after)
+		if got := after.TotalAlloc - before.TotalAlloc; got > 512<<10 {
+			t.Errorf("%s: %d bytes of memory for a record of %d", name, got, len(c.rec))
+		}
+		if cut := r.truncated == 1 && len(l.message) > 9_990; cut != c.cut {
+			t.Errorf("%s: a message of %d bytes, %d truncated", name, len(l.message), r.truncated)
+		}
+		if r.unlabelled > 1 {
+			t.Errorf("%s: looked at %d fields after the last one with room", name, r.unlabelled)
+		}
+		if name == "labels" && (len(l.labels) != 7 || len(l.labels[0].value) != store.MaxFieldBytes) {
+			t.Errorf("labels %.100s", l.labels)
+		}
 	}
 }
 

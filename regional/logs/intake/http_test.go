@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -85,6 +86,43 @@ func TestHTTPForms(t *testing.T) {
 				got[i].ID = ""
 			}
 			if d := cmp.Diff(want, got); d != "" {
+				t.Errorf("want -, got +:\n%s", d)
+			}
+		})
+	}
+}
+
+// TestHTTPSameBodyTwice: a line without a time that is sent again is said again, and is
+// kept; one with a time of its own is the same line. Both may be in one body.
+func TestHTTPSameBodyTwice(t *testing.T) {
+	var now atomic.Int64
+	now.Store(time.Now().UnixNano())
+	at := time.Now().UTC().Format(time.RFC3339Nano)
+	for name, c := range map[string]struct {
+		kind, body string
+		want       map[string]int
+	}{
+		"no times":     {"application/json", `{"message":"backup finished"}`, map[string]int{"backup finished": 3}},
+		"own times":    {"application/json", `{"message":"backup finished","time":"` + at + `"}`, map[string]int{"backup finished": 1}},
+		"both":         {"application/x-ndjson", `{"log":"a"}` + "\n" + `{"log":"b","ts":"` + at + `"}` + "\n" + `{"log":"c","time":"now"}`, map[string]int{"a": 3, "b": 1, "c": 3}},
+		"impossible":   {"application/json", `{"message":"x","time":"2001-01-01T00:00:00Z"}`, map[string]int{"x": 1}},
+		"own msgpack":  {"application/msgpack", string(mp{}.entry(time.Now(), "log", "x")), map[string]int{"x": 1}},
+		"msgpack at 0": {"application/msgpack", string(mp{}.entry(time.Unix(0, 0), "log", "x")), map[string]int{"x": 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, func(o *Options) { o.Now = func() time.Time { return time.Unix(0, now.Load()) } })
+			for range 3 {
+				if code, text, _ := r.post(t, c.kind, "", []byte(c.body)); code != 200 {
+					t.Fatalf("%d %s", code, text)
+				}
+				now.Add(int64(time.Second))
+			}
+			eventually(t, "all are written", func() bool { return r.queue.Stats().Pending == 0 })
+			got := map[string]int{}
+			for _, rec := range r.sink.all() {
+				got[rec.Message]++
+			}
+			if d := cmp.Diff(c.want, got); d != "" {
 				t.Errorf("want -, got +:\n%s", d)
 			}
 		})

@@ -32,6 +32,9 @@ type delivery struct {
 	hash     hash
 	records  iter.Seq2[entry, error]
 	wantTime bool // the records' own fields hold their times
+	// repeats says that the sender may send the same bytes for another line: those
+	// without a time of their own are told apart by when they were received.
+	repeats bool
 	// wait is until when to wait for room in the queue; without a deadline a full
 	// queue is an error at once.
 	wait context.Context
@@ -70,7 +73,8 @@ func (w *worker) release() {
 }
 
 // deliver puts the records into the queue. When it returns nil, all that are wanted
-// are on disk. After an error some may be; they will come again with the same ids.
+// are on disk. After an error some may be; they will come again, with the same ids
+// unless delivery.repeats says otherwise.
 func (w *worker) deliver(d delivery) (outcome, error) {
 	var o outcome
 	var l line
@@ -104,6 +108,7 @@ func (w *worker) deliver(d delivery) (outcome, error) {
 		}
 		l.index, l.time = index, e.time
 		w.reader.read(&l, d.tag, e.record, e.meta, group, d.wantTime)
+		l.received = d.repeats && l.time == 0
 		if l.time < oldest || l.time > newest {
 			if l.time != 0 {
 				retimed++

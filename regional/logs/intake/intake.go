@@ -5,6 +5,11 @@
 // message only after its lines are in a queue on disk, from which they go to the
 // store.
 //
+// A message that is sent again has the same records with the same ids, so that the
+// store keeps them once. Excepted are records over HTTP that have no time of their
+// own, which are new ones each time: a lost answer may store such a line twice, and
+// a line that is said again is never taken for a repetition.
+//
 // It must not know which store there is (a Sink is handed in), must not answer queries, and
 // must never let what one sender does cost more than that sender's share of memory,
 // connections or bytes. internal/app/regional starts it.
@@ -164,6 +169,7 @@ type Intake struct {
 	memory  *memory
 	dead    *deadLetters
 	status  conditions
+	park    park
 
 	ln, httpLn net.Listener
 
@@ -186,6 +192,7 @@ func New(o Options) (_ *Intake, err error) {
 	in := &Intake{opts: o, log: o.Logger, sites: map[fleet.SiteID]*site{}, memory: newMemory(o.Memory, o.SiteMemory)}
 	in.status.changed = o.OnCondition
 	in.status.now = o.Now
+	in.park.in, in.park.wake = in, make(chan struct{}, 1)
 	if in.codec, err = newCodec(); err != nil {
 		return nil, fmt.Errorf("log intake: %w", err)
 	}
@@ -433,6 +440,7 @@ func (in *Intake) warn(s *site, kind, msg string, args ...any) {
 // Status is shown on the debug page.
 type Status struct {
 	Queue       spool.Stats
+	Parked      []ParkedStatus
 	DeadLetters uint64 // records, since the start
 	MemoryUsed  int64  // bytes that messages hold now
 	MemoryPeak  int64
@@ -458,7 +466,7 @@ type SiteStatus struct {
 
 // Status returns the state now.
 func (in *Intake) Status() Status {
-	st := Status{Queue: in.queue.Stats(), DeadLetters: in.dead.written.Load(), Conditions: in.status.list()}
+	st := Status{Queue: in.queue.Stats(), Parked: in.park.list(), DeadLetters: in.dead.written.Load(), Conditions: in.status.list()}
 	in.memory.mu.Lock()
 	st.MemoryUsed, st.MemoryPeak = in.memory.used, in.memory.peak
 	in.memory.mu.Unlock()

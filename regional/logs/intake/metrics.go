@@ -17,7 +17,7 @@ type metrics struct {
 	connections, full                   prometheus.Gauge
 
 	written, duplicates, retried, deadLettered prometheus.Counter
-	storeDown                                  prometheus.Gauge
+	storeDown, parkedLoads, parkedLines        prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -44,9 +44,11 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		duplicates:   counter("duplicate_lines_total", "Log lines that the store had already; written_lines_total counts them too."),
 		retried:      counter("write_retries_total", "Writes to the store that failed and were tried again."),
 		deadLettered: counter("dead_letters_total", "Log lines that the store refused for good; they are in the dead-letter file with the reason."),
-		storeDown:    gauge("store_down", "1 while writes to the store fail."),
+		storeDown:    gauge("store_down", "1 while writes to the store fail, so that all lines wait."),
+		parkedLoads:  gauge("intake_parked_loads", "Writes of which the store refuses some lines for now; they are tried again beside the others."),
+		parkedLines:  gauge("intake_parked_lines", "Log lines in parked loads; they are in the queue on disk until the store takes them."),
 	}
-	for _, c := range []prometheus.Collector{m.lines, m.bytes, m.dropped, m.changed, m.messages, m.refused, m.connections, m.full, m.written, m.duplicates, m.retried, m.deadLettered, m.storeDown} {
+	for _, c := range []prometheus.Collector{m.lines, m.bytes, m.dropped, m.changed, m.messages, m.refused, m.connections, m.full, m.written, m.duplicates, m.retried, m.deadLettered, m.storeDown, m.parkedLoads, m.parkedLines} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -66,6 +68,9 @@ const (
 	ConditionQueueFull = "LogQueueFull"
 	// ConditionStoreDown: lines stay in the queue, because writes to the store fail.
 	ConditionStoreDown = "LogStoreDown"
+	// ConditionParked: the store refuses some lines for now and takes others, as when an
+	// index is blocked. The message names one of the tenants; Status.Parked has all.
+	ConditionParked = "LogLinesParked"
 	// ConditionOverBudget: a site sends more than its budget and is delayed.
 	ConditionOverBudget = "LogBudgetExceeded"
 )

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"math"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"muster.dev/muster/regional/logs/store"
 )
 
 // value is one value of a record in the form it came in, MessagePack or JSON,
@@ -75,7 +78,11 @@ func (v value) typ() valueType {
 // text is the value as a person would write it: a string without quotes, a number,
 // true or false; JSON for an object or an array; nothing for null. The bytes may
 // be part of the message, and may not be valid UTF-8.
-func (v value) text() []byte {
+func (v value) text() []byte { return v.textUpTo(math.MaxInt) }
+
+// textUpTo is text for a caller that cuts it to limit bytes: JSON is not built much
+// further than that.
+func (v value) textUpTo(limit int) []byte {
 	switch v.typ() {
 	case typeNull:
 		return nil
@@ -89,7 +96,7 @@ func (v value) text() []byte {
 	if v.json {
 		return v.raw
 	}
-	return v.appendJSON(nil)
+	return v.appendJSON(nil, limit)
 }
 
 // unquote takes a valid JSON string.
@@ -133,7 +140,7 @@ func (v value) number() (float64, bool) {
 }
 
 // each calls f for the fields of an object, in order, until it returns false. A
-// key that is no string is passed in the form of text.
+// key that is no string is passed in the form of keyText.
 func (v value) each(f func(key []byte, val value) bool) {
 	if v.typ() != typeObject {
 		return
@@ -155,23 +162,35 @@ func (v value) each(f func(key []byte, val value) bool) {
 		if val, rest, err = cut(rest); err != nil {
 			return
 		}
-		if !f(value{raw: k}.text(), value{raw: val}) {
+		if !f(keyText(k), value{raw: val}) {
 			return
 		}
 	}
 }
 
+// keyText is the key of a field as text. A key that is an object or an array is its
+// first bytes in hex: as JSON inside a JSON string it would double with every level
+// of keys in keys, and no sender that means well has one.
+func keyText(raw []byte) []byte {
+	v := value{raw: raw}
+	if t := v.typ(); t == typeObject || t == typeArray {
+		return hex.AppendEncode(nil, raw[:min(len(raw), store.MaxFieldBytes/2)])
+	}
+	return v.text()
+}
+
 // appendJSON renders the value. Bytes that are no UTF-8 become U+FFFD, binary
-// values base64 unless they are text.
-func (v value) appendJSON(b []byte) []byte {
+// values base64 unless they are text. It stops, in the middle of the value, soon after
+// b is longer than limit.
+func (v value) appendJSON(b []byte, limit int) []byte {
 	if v.json {
 		return append(b, v.raw...)
 	}
-	b, _ = appendJSON(b, v.raw)
+	b, _ = appendJSON(b, v.raw, limit)
 	return b
 }
 
-func appendJSON(b, raw []byte) ([]byte, []byte) {
+func appendJSON(b, raw []byte, limit int) ([]byte, []byte) {
 	h, err := headOf(raw)
 	if err != nil {
 		return append(b, "null"...), nil
@@ -193,7 +212,7 @@ func appendJSON(b, raw []byte) ([]byte, []byte) {
 		}
 		return strconv.AppendFloat(b, f, 'g', -1, 64), rest
 	case kindStr, kindBin:
-		body := rest[:h.n]
+		body := upTo(rest[:h.n], limit)
 		if h.kind == kindBin && !utf8.Valid(body) {
 			b = append(b, '"')
 			b = base64.StdEncoding.AppendEncode(b, body)
@@ -205,20 +224,26 @@ func appendJSON(b, raw []byte) ([]byte, []byte) {
 			return appendQuoted(b, []byte(time.Unix(0, t).UTC().Format(time.RFC3339Nano))), rest[h.n:]
 		}
 		b = append(b, '"')
-		b = base64.StdEncoding.AppendEncode(b, rest[:h.n])
+		b = base64.StdEncoding.AppendEncode(b, upTo(rest[:h.n], limit))
 		return append(b, '"'), rest[h.n:]
 	case kindArray:
 		b = append(b, '[')
 		for i := range h.n {
+			if len(b) > limit {
+				return b, nil
+			}
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b, rest = appendJSON(b, rest)
+			b, rest = appendJSON(b, rest, limit)
 		}
 		return append(b, ']'), rest
 	}
 	b = append(b, '{')
 	for i := range h.n {
+		if len(b) > limit {
+			return b, nil
+		}
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -226,10 +251,18 @@ func appendJSON(b, raw []byte) ([]byte, []byte) {
 		if err != nil {
 			return append(b, '}'), nil
 		}
-		b = append(appendQuoted(b, value{raw: k}.text()), ':')
-		b, rest = appendJSON(b, after)
+		b = append(appendQuoted(b, upTo(keyText(k), limit)), ':')
+		b, rest = appendJSON(b, after, limit)
 	}
 	return append(b, '}'), rest
+}
+
+// upTo is the head of b, one byte longer than limit if there is so much.
+func upTo(b []byte, limit int) []byte {
+	if len(b) > limit {
+		return b[:limit+1]
+	}
+	return b
 }
 
 const hexDigits = "0123456789abcdef"

@@ -129,6 +129,55 @@ func TestDamagedShardIsSetAside(t *testing.T) {
 	}
 }
 
+// TestFailedWriteIsNotADuplicate: what a failed write has left in memory alone does not
+// count as stored when it comes again, and a tail that goes on after it misses nothing.
+func TestFailedWriteIsNotADuplicate(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustWrite(t, s, record("1"))
+	tail, err := s.Tail(t.Context(), store.Query{Tenant: "acme"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// No file can be made in a directory that is not there, not even by root.
+	shards, _ := filepath.Glob(filepath.Join(dir, "v1", "acme", "*"))
+	if len(shards) != 1 {
+		t.Fatal(shards)
+	}
+	away := filepath.Join(dir, "away")
+	if err := os.Rename(shards[0], away); err != nil {
+		t.Fatal(err)
+	}
+	two := record("2")
+	for range 3 {
+		res, err := s.Write(t.Context(), []store.Record{two})
+		if err != nil || len(res.Retry) != 1 || res.Stored+res.Duplicates != 0 {
+			t.Fatalf("while the disk fails: %+v, %v; want a retry", res, err)
+		}
+	}
+	p, err := s.Tail(t.Context(), store.Query{Tenant: "acme"}, tail.Next)
+	if err != nil || len(p.Hits) != 1 || p.Hits[0].ID != "2" {
+		t.Errorf("tail: %+v, %v; want what the index shows already", p.Hits, err)
+	}
+	if err := os.Rename(away, shards[0]); err != nil {
+		t.Fatal(err)
+	}
+	res, err := s.Write(t.Context(), []store.Record{two, record("3")})
+	if err != nil || len(res.Retry) != 0 || res.Stored+res.Duplicates != 2 {
+		t.Fatalf("when the disk is good again: %+v, %v", res, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, Options{Dir: dir})
+	if n := total(t, s); n != 3 {
+		t.Errorf("%d records after a restart, want 3", n)
+	}
+}
+
 func TestSizeCap(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(Options{Dir: dir})

@@ -32,13 +32,16 @@ type shard struct {
 	dir  string
 	refs int
 	used int64
-	last int64  // greatest stamp written since the process started
+	last int64  // greatest stamp that may have been written since the process started
 	gone string // where its files went when it was deleted
 
 	opening sync.Mutex
 	idx     index.Index // nil while closed; set under opening and the Store's lock
 
 	writing sync.Mutex // one batch at a time: see write
+	// unsure, under writing: a batch failed, and what it held may be in memory and not
+	// on disk. See settle.
+	unsure bool
 }
 
 // list finds the shards on disk, and removes what a crash left half deleted.

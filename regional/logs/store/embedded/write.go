@@ -178,6 +178,10 @@ func (s *Store) writePart(ctx context.Context, k key, p *part, stamp int64) (sto
 			size += len(rest[n].Message)
 			n++
 		}
+		// Also a batch that fails may be found: see settle.
+		s.mu.Lock()
+		sh.last = max(sh.last, stamp)
+		s.mu.Unlock()
 		stored, err := sh.write(rest[:n], stamp)
 		if err != nil {
 			return res, fmt.Errorf("write to shard %s: %w", sh.dir, err)
@@ -185,9 +189,6 @@ func (s *Store) writePart(ctx context.Context, k key, p *part, stamp int64) (sto
 		res.Stored += stored
 		res.Duplicates += n - stored
 		rest = rest[n:]
-		s.mu.Lock()
-		sh.last = max(sh.last, stamp)
-		s.mu.Unlock()
 	}
 	return res, nil
 }
@@ -195,6 +196,9 @@ func (s *Store) writePart(ctx context.Context, k key, p *part, stamp int64) (sto
 // write adds the records that the shard doesn't have yet, and returns how many. They are
 // on disk when it returns.
 func (sh *shard) write(records []store.Record, stamp int64) (int, error) {
+	if err := sh.settle(); err != nil {
+		return 0, err
+	}
 	have, err := sh.have(records)
 	if err != nil {
 		return 0, err
@@ -215,7 +219,26 @@ func (sh *shard) write(records []store.Record, stamp int64) (int, error) {
 	if stored == 0 {
 		return 0, nil
 	}
-	return stored, sh.idx.Batch(batch)
+	if err := sh.idx.Batch(batch); err != nil {
+		sh.unsure = true
+		return 0, err
+	}
+	return stored, nil
+}
+
+// settle makes sure that what the index finds is on disk. scorch shows a batch to its
+// readers before it writes it: when the write fails, the records are found and would
+// count as stored before, though kill -9 loses them. An empty batch is answered after
+// everything before it is written.
+func (sh *shard) settle() error {
+	if !sh.unsure {
+		return nil
+	}
+	if err := sh.idx.Batch(index.NewBatch()); err != nil {
+		return fmt.Errorf("earlier records are not on disk yet: %w", err)
+	}
+	sh.unsure = false
+	return nil
 }
 
 // have returns which of the records are in the shard, by ID.
