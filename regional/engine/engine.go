@@ -289,19 +289,15 @@ func (e *Engine) startNotifier() error {
 // sender is the way of every alert to the notifier's queue.
 type sender struct{ e *Engine }
 
-// Send implements rules.Sender.
-func (s sender) Send(alerts ...*notifier.Alert) { s.e.SendAlerts(alerts) }
-
-// SendAlerts puts alerts of another source into the queue in which those of the
-// rules wait. The queue is bounded: when Alertmanager is away for long, the oldest
-// are dropped, and sources send again as long as an alert fires.
-func (e *Engine) SendAlerts(alerts []*notifier.Alert) {
-	if e.opts.AlertLabels != nil {
+// Send implements rules.Sender. The queue is bounded: when Alertmanager is away for
+// long, the oldest are dropped, and the rules send again as long as an alert fires.
+func (s sender) Send(alerts ...*notifier.Alert) {
+	if label := s.e.opts.AlertLabels; label != nil {
 		for _, a := range alerts {
-			a.Labels = e.opts.AlertLabels(a.Labels)
+			a.Labels = label(a.Labels)
 		}
 	}
-	e.notifier.Send(alerts...)
+	s.e.notifier.Send(alerts...)
 }
 
 // startScraping starts discovery and scraping also when there is nothing to
