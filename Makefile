@@ -8,13 +8,14 @@ LDFLAGS  := -s -w -X muster.dev/muster/internal/obs.Version=$(VERSION) -X muster
 # built without it: its own form takes less memory.
 TAGS     := slicelabels
 UI       := dashboards/console/ui
+GOLANGCI := v2.15.0
 SUDO     := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 export GOFLAGS := -buildvcs=false
 # No -trimpath: tests and builds then share every compiled package, which halves the
 # time from a fresh clone to a running demo.
 
 .DEFAULT_GOAL := help
-.PHONY: help build ui plugin demo test test-go test-ui test-e2e check generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-protoc
+.PHONY: help build ui lint-ui plugin demo test test-go test-ui test-e2e test-neighbour check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-protoc
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +32,10 @@ ui: $(UI)/dist/index.html ## Build the console's web page
 $(UI)/node_modules/.package-lock.json: $(UI)/package-lock.json
 	@echo "== installing the console's packages"
 	@cd $(UI) && npm ci --no-audit --no-fund --loglevel=error
+
+$(UI)/tools/node_modules/.package-lock.json: $(UI)/tools/package-lock.json
+	@echo "== installing the console's linter and generator"
+	@cd $(UI)/tools && npm ci --no-audit --no-fund --loglevel=error
 
 $(UI)/dist/index.html: $(UI)/node_modules/.package-lock.json $(UI)/package.json $(UI)/vite.config.ts $(shell find $(UI)/src $(UI)/public $(UI)/index.html -type f 2>/dev/null)
 	@echo "== building the console"
@@ -58,29 +63,45 @@ test-e2e: build tools-chromium ## Start the demo and drive it: health, faults, k
 	@echo "== the whole fleet"
 	MUSTER_E2E=1 $(GO) test -count=1 -timeout 25m -v ./e2e/...
 
-check: fmt-check generated-check test ## What has to pass before a change lands
+test-neighbour: build ## Five minutes of a hostile tenant and a hostile site, with what their neighbour sees meanwhile
+	MUSTER_E2E=1 MUSTER_NEIGHBOUR=5m $(GO) test -count=1 -timeout 25m -run 'TestNeighbour$$' -v ./e2e
+
+check: fmt-check tidy-check lint lint-ui generated-check test ## What has to pass before a change lands
 
 fmt-check:
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$bad" ] || { echo "not gofmt-ed:"; echo "$$bad"; exit 1; }
 	$(GO) vet -tags $(TAGS) ./...
 
-generate: tools-protoc ## Regenerate CRDs, deep copies, protobuf and reference docs
-	@export PATH="$$($(GO) env GOPATH)/bin:$$PATH"; $(GO) generate ./internal/wire ./control/api/v1alpha1 ./internal/app/docsgen
+tidy-check:
+	$(GO) mod tidy -diff
+
+lint: tools-golangci ## Lint the Go code (.golangci.yml says with what)
+	@"$$($(GO) env GOPATH)/bin/golangci-lint" run ./...
+
+lint-ui: $(UI)/node_modules/.package-lock.json $(UI)/tools/node_modules/.package-lock.json ## Lint the console's page
+	@cd $(UI) && npm run lint --silent
+
+generate: tools-protoc $(UI)/tools/node_modules/.package-lock.json ## Regenerate CRDs, deep copies, protobuf, the page's API types and reference docs
+	@export PATH="$$($(GO) env GOPATH)/bin:$$PATH"; $(GO) generate ./internal/wire ./control/api/v1alpha1 ./cmd/internal/docsgen
+	@cd $(UI) && npm run generate --silent
 
 generated-check: generate ## Fail if generated files differ from what is checked in
-	@git diff --exit-code --stat -- internal/wire control/api docs/reference || { echo "generated files are out of date; commit what 'make generate' made"; exit 1; }
+	@git diff --exit-code --stat -- internal/wire control/api docs/reference $(UI)/src/api/openapi.ts || { echo "generated files are out of date; commit what 'make generate' made"; exit 1; }
 
 bench: ## Run the benchmarks of docs/benchmarks.md
-	$(GO) test -run '^$$' -bench . -benchtime 3x ./collector/... ./regional/... ./health/... ./internal/spool ./internal/remotewrite ./internal/app/regional ./alerting/...
+	$(GO) test -run '^$$' -bench . -benchtime 3x ./collector/... ./regional/... ./health/... ./internal/spool ./internal/remotewrite ./cmd/internal/regional ./alerting/...
 
 clean: ## Remove what was built (not the data directory)
-	rm -rf bin $(UI)/dist $(UI)/node_modules
+	rm -rf bin $(UI)/dist $(UI)/node_modules $(UI)/tools/node_modules
 
 tools-chromium:
 	@command -v chromium >/dev/null || { echo "== installing Debian's chromium"; $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq chromium >/dev/null; }
 
 tools-elasticsearch:
 	@command -v mvn >/dev/null && command -v java >/dev/null || { echo "== installing Debian's Java runtime and Maven, for a real Elasticsearch in the tests"; $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq default-jre-headless maven >/dev/null; }
+
+tools-golangci:
+	@"$$($(GO) env GOPATH)/bin/golangci-lint" version 2>/dev/null | grep -q 'version $(GOLANGCI:v%=%) ' || { echo "== building golangci-lint"; cd / && $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI); }
 
 tools-protoc:
 	@command -v protoc >/dev/null || { echo "== installing Debian's protobuf-compiler"; $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq protobuf-compiler >/dev/null; }

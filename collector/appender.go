@@ -3,7 +3,6 @@ package collector
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -91,7 +90,8 @@ func (a *appender) Rollback() error {
 func (a *appender) Commit() error {
 	b := a.c.batches.Get().(*batch)
 	a.scrape.Commit(b.add)
-	return a.c.queue(b)
+	a.c.queue(b)
+	return nil // the scrape went well; what the spool did not take is counted, and a condition
 }
 
 // batch is the samples of one scrape on their way to the spool. Its memory is
@@ -104,18 +104,14 @@ type batch struct {
 
 func (b *batch) add(o filter.Out) { b.outs = append(b.outs, o) }
 
-// queue puts a batch into the spool and takes its memory back.
-func (c *Collector) queue(b *batch) error {
-	var errs []error
+// queue puts a batch into the spool and takes its memory back. What the spool does not
+// take is counted, told by a condition, and logged once a minute.
+func (c *Collector) queue(b *batch) {
 	outs := b.outs
 	for len(outs) > 0 {
 		n := min(len(outs), maxBatch)
-		if _, err := c.spool.Append(remotewrite.Encode("", b.toSeries(outs[:n]))); err != nil {
-			c.mu.Lock()
-			c.lost += uint64(n)
-			c.lostErr, c.lostAt = err, time.Now()
-			c.mu.Unlock()
-			errs = append(errs, fmt.Errorf("queue %d samples: %w", n, err))
+		if _, err := c.spool.Append(remotewrite.Encode("", 0, b.toSeries(outs[:n]))); err != nil {
+			c.noteLost(uint64(n), err)
 		}
 		outs = outs[n:]
 	}
@@ -123,7 +119,21 @@ func (c *Collector) queue(b *batch) error {
 	clear(b.series)
 	b.outs = b.outs[:0]
 	c.batches.Put(b)
-	return errors.Join(errs...)
+}
+
+func (c *Collector) noteLost(n uint64, err error) {
+	now := time.Now()
+	c.mu.Lock()
+	c.lost += n
+	c.lostErr, c.lostAt = err, now
+	total, warn := c.lost, now.Sub(c.warnedAt) >= time.Minute
+	if warn {
+		c.warnedAt = now
+	}
+	c.mu.Unlock()
+	if warn {
+		c.log.Error("the spool does not take samples; they are lost", "samples_lost", total, "err", err)
+	}
 }
 
 func (b *batch) toSeries(outs []filter.Out) []remotewrite.Series {

@@ -54,9 +54,9 @@ type Options struct {
 	// is asked too: certificates rotate.
 	Endpoint func() string
 	Client   func() *http.Client
-	// Concurrency is how many pushes are in flight; default 2.
-	Concurrency int
-	// SpoolSync is spool.Options.SyncInterval.
+	// SpoolSync is how often at most the spool is synced to the disk: what power loss
+	// can cost. Default 1 s, which spares SD cards; negative: before a scrape counts
+	// as taken.
 	SpoolSync time.Duration
 	// ProcessMetrics adds the figures of the whole process to the collector's own
 	// series: right when the process has one collector.
@@ -69,7 +69,13 @@ type Options struct {
 
 	// reloadEvery is how often new targets are picked up.
 	reloadEvery time.Duration
+	// rememberFailures is how long the condition of failing pushes outlives the last
+	// failure: else it would come and go with every other push.
+	rememberFailures time.Duration
 }
+
+// DefaultSpoolSync is the default of Options.SpoolSync.
+const DefaultSpoolSync = time.Second
 
 // Collector collects one site's metrics. Safe for concurrent use.
 type Collector struct {
@@ -80,6 +86,7 @@ type Collector struct {
 	table    *filter.Table
 	inproc   *inProcess
 	scraper  *scrape.Manager
+	refused  caughtCounters // of samples, by the scrape package
 	discover *discovery.Manager
 	metrics  *metrics
 	batches  sync.Pool // of *batch
@@ -99,6 +106,8 @@ type Collector struct {
 	lost      uint64
 	lostErr   error
 	lostAt    time.Time
+	warnedAt  time.Time
+	held      holds
 	closed    bool
 }
 
@@ -129,6 +138,12 @@ func New(o Options) (*Collector, error) {
 	if o.BuildTime.IsZero() {
 		o.BuildTime = programTime()
 	}
+	if o.SpoolSync == 0 {
+		o.SpoolSync = DefaultSpoolSync
+	}
+	if o.rememberFailures <= 0 {
+		o.rememberFailures = 30 * time.Second
+	}
 	if o.reloadEvery <= 0 {
 		o.reloadEvery = time.Second
 	}
@@ -149,7 +164,7 @@ func New(o Options) (*Collector, error) {
 	}
 	c.spool, err = spool.Open(spool.Options{
 		Dir: o.Dir, MaxBytes: o.Policy.SpoolMaxBytes, MaxAge: o.Policy.SpoolMaxAge,
-		SyncInterval: o.SpoolSync, Logger: o.Logger, Registerer: o.Registerer,
+		SyncInterval: max(o.SpoolSync, 0), Logger: o.Logger, Registerer: o.Registerer,
 	})
 	if err != nil {
 		return nil, err
@@ -178,7 +193,7 @@ func programTime() time.Time {
 func (c *Collector) assemble() error {
 	o := c.opts
 	c.sender = remotewrite.NewSender(remotewrite.SenderOptions{
-		Source: c.spool, Endpoint: o.Endpoint, Client: o.Client, Concurrency: o.Concurrency,
+		Source: c.spool, Endpoint: o.Endpoint, Client: o.Client,
 		UserAgent: "muster-edge/" + o.Version, Logger: o.Logger, Registerer: o.Registerer,
 	})
 	var err error
@@ -191,6 +206,7 @@ func (c *Collector) assemble() error {
 	// The scrape and discovery packages want a registry each; their figures are
 	// those of a Prometheus server, and stay in the process.
 	reg := prometheus.NewRegistry()
+	c.refused.Registerer = reg
 	sd, err := discovery.CreateAndRegisterSDMetrics(reg)
 	if err != nil {
 		return err
@@ -202,7 +218,7 @@ func (c *Collector) assemble() error {
 	c.scraper, err = scrape.NewManager(&scrape.Options{
 		AppendMetadata: true, PassMetadataInContext: true, DiscoveryReloadInterval: model.Duration(o.reloadEvery),
 		HTTPClientOptions: c.inproc.clientOptions(),
-	}, o.Logger, nil, appendable{c}, reg)
+	}, o.Logger, nil, appendable{c}, &c.refused)
 	return err
 }
 
@@ -305,16 +321,13 @@ func (c *Collector) applyLocked(p fleet.CollectionPolicy, raw []byte) error {
 	c.spool.SetLimits(p.SpoolMaxBytes, p.SpoolMaxAge)
 	ended := c.batches.Get().(*batch)
 	c.table.SetPolicy(compiled, time.Now().UnixMilli(), ended.add)
-	n := len(ended.outs)
 	c.mu.Lock()
 	c.policy, c.hash = p, hashOf(p)
 	c.mu.Unlock()
 	if err := savePolicy(c.opts.Dir, p); err != nil {
 		c.log.Warn("saving the policy failed; after a restart the one before is in effect until it comes again", "err", err)
 	}
-	if err := c.queue(ended); err != nil {
-		c.log.Error("queueing stale markers failed", "series", n, "err", err)
-	}
+	c.queue(ended)
 	return nil
 }
 

@@ -309,7 +309,7 @@ func TestOwnSeries(t *testing.T) {
 		return ""
 	})
 	cond := c.waitCondition(SeriesBudgetExceeded, "True")
-	if !strings.Contains(cond.Message, "1 series are refused: all 1 places") {
+	if !strings.Contains(cond.Message, "all 1 places are taken") {
 		t.Errorf("%+v", cond)
 	}
 	if problems, err := testutil.GatherAndLint(c.reg); err != nil || len(problems) > 0 {
@@ -324,7 +324,9 @@ func TestOutageLosesNothing(t *testing.T) {
 	r := newReceiver(t)
 	r.down.Store(true)
 	p := newPage(t, "")
-	c := start(t, r, func(o *Options) { o.ScrapeConfigs = []byte(static("app", p.addr())) })
+	c := start(t, r, func(o *Options) {
+		o.ScrapeConfigs, o.rememberFailures = []byte(static("app", p.addr())), time.Millisecond
+	})
 	cond := c.waitCondition(PushFailing, "True")
 	if !strings.Contains(cond.Message, "503") {
 		t.Errorf("%+v", cond)
@@ -634,9 +636,74 @@ func TestFullDisk(t *testing.T) {
 	r := newReceiver(t)
 	c := start(t, r, func(o *Options) {})
 	c.spool.SetLimits(10, 0) // no batch fits
-	cond := c.waitCondition(SpoolFilling, "True")
+	cond := c.waitCondition(SpoolFailing, "True")
 	if cond.Reason != "WriteFailed" || c.Status().Lost == 0 {
 		t.Errorf("%+v", cond)
+	}
+}
+
+// TestSamplesOfTheFuture: an exporter whose clock was ahead is heard again as soon as it
+// is right, and what is refused is counted and a condition.
+func TestSamplesOfTheFuture(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t)
+	p := newPage(t, "")
+	at := func(d time.Duration) string {
+		return fmt.Sprintf("stamped 7 %d\n", time.Now().Add(d).UnixMilli())
+	}
+	p.set(at(5*time.Minute), false)
+	c := start(t, r, func(o *Options) {
+		o.ScrapeConfigs = []byte(static("app", p.addr()))
+		o.Policy = policy("stamped")
+	})
+	values := func() (n int) {
+		for _, points := range r.series(t, "stamped") {
+			n += len(points)
+		}
+		return n
+	}
+	eventually(t, func() string {
+		if values() == 0 {
+			return "the first sample"
+		}
+		return ""
+	})
+	p.set(at(0), false)
+	eventually(t, func() string {
+		if values() < 2 {
+			return "a sample of now, after one of the future"
+		}
+		return ""
+	})
+	if cond := c.condition(SampleTimesRefused); cond.Status != "False" {
+		t.Errorf("%+v", cond)
+	}
+	p.set(at(time.Hour), false)
+	c.waitCondition(SampleTimesRefused, "True")
+	if st := c.Status(); st.Dropped["future"] == 0 {
+		t.Errorf("%+v", st.Dropped)
+	}
+}
+
+// TestConditionsSayTheSameWhileNothingChanges: a number that grows would be a report
+// to the centre each time.
+func TestConditionsSayTheSameWhileNothingChanges(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t)
+	r.down.Store(true)
+	p := newPage(t, "a 1\n")
+	c := start(t, r, func(o *Options) { o.ScrapeConfigs = []byte(static("app", p.addr())) })
+	c.waitCondition(PushFailing, "True")
+	first := fmt.Sprintf("%+v", c.Conditions())
+	before := c.Status()
+	eventually(t, func() string {
+		if st := c.Status(); st.Spool.Pending < before.Spool.Pending+4 || st.Push.FailedRequests < before.Push.FailedRequests+2 {
+			return fmt.Sprintf("%+v", st)
+		}
+		return ""
+	})
+	if now := fmt.Sprintf("%+v", c.Conditions()); now != first {
+		t.Errorf("from\n%s\nto\n%s", first, now)
 	}
 }
 

@@ -18,11 +18,11 @@ type metrics struct {
 	// missing in the store is a sample that was lost on the way.
 	scrapes prometheus.Counter
 
-	series, budget, refused, kept, dropped, lost  *prometheus.Desc
-	spoolBytes, spoolRecords, spoolOldest         *prometheus.Desc
-	spoolDropped, pushErrors, pushDelay           *prometheus.Desc
-	pushLast, sent, retried, failed, wire, policy *prometheus.Desc
-	policyOK, build, buildTime                    *prometheus.Desc
+	series, budget, refused, kept, dropped, lost   *prometheus.Desc
+	spoolBytes, spoolRecords, spoolOldest          *prometheus.Desc
+	spoolDropped, spoolSync, pushErrors, pushDelay *prometheus.Desc
+	pushLast, sent, retried, failed, wire, policy  *prometheus.Desc
+	policyOK, build, buildTime                     *prometheus.Desc
 }
 
 func newMetrics(c *Collector) (*metrics, error) {
@@ -35,12 +35,13 @@ func newMetrics(c *Collector) (*metrics, error) {
 		budget:       d("series_budget", "The policy's series budget."),
 		refused:      d("series_refused", "Series that are refused because the budget is used up."),
 		kept:         d("samples_kept_total", "Samples that passed the filter."),
-		dropped:      d("samples_dropped_total", "Samples that the filter dropped, by reason: allowlist, duplicate, budget.", "reason"),
+		dropped:      d("samples_dropped_total", "Samples that were dropped, by reason: allowlist, duplicate, budget are the filter's; future and out_of_order are those of an exporter whose clock is wrong.", "reason"),
 		lost:         d("samples_lost_total", "Samples that passed the filter and could not be queued."),
 		spoolBytes:   d("spool_bytes", "Bytes of the batches that are queued."),
 		spoolRecords: d("spool_batches", "Batches that are queued."),
 		spoolOldest:  d("spool_oldest_seconds", "Age of the oldest queued batch; 0 when there is none."),
 		spoolDropped: d("spool_dropped_batches_total", "Queued batches that were dropped, by reason: size, age, corrupt.", "reason"),
+		spoolSync:    d("spool_sync_errors_total", "Failed syncs of the spool to the disk."),
 		pushErrors:   d("push_errors_total", "Push requests that failed."),
 		pushDelay:    d("push_delay_seconds", "Age of the newest sample that the regional acknowledged."),
 		pushLast:     d("push_last_success_timestamp_seconds", "When a push was last acknowledged; 0 before the first."),
@@ -91,7 +92,7 @@ func (m *metrics) handler() http.Handler {
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.series, m.budget, m.refused, m.kept, m.dropped, m.lost, m.spoolBytes, m.spoolRecords, m.spoolOldest, m.spoolDropped,
+		m.series, m.budget, m.refused, m.kept, m.dropped, m.lost, m.spoolBytes, m.spoolRecords, m.spoolOldest, m.spoolDropped, m.spoolSync,
 		m.pushErrors, m.pushDelay, m.pushLast, m.sent, m.retried, m.failed, m.wire, m.policy, m.policyOK, m.build, m.buildTime,
 	} {
 		ch <- d
@@ -123,6 +124,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(m.spoolDropped, st.Spool.Dropped.Size, "size")
 	counter(m.spoolDropped, st.Spool.Dropped.Age, "age")
 	counter(m.spoolDropped, st.Spool.Dropped.Corrupt, "corrupt")
+	counter(m.spoolSync, st.Spool.SyncErrors)
 	counter(m.pushErrors, st.Push.FailedRequests)
 	gauge(m.pushDelay, st.PushDelay.Seconds())
 	last := 0.0

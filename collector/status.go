@@ -1,11 +1,15 @@
 package collector
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/prometheus/scrape"
 
 	"muster.dev/muster/collector/filter"
@@ -29,6 +33,8 @@ const (
 	SpoolFilling         = "SpoolFilling"
 	PushFailing          = "PushFailing"
 	ScrapeFailing        = "ScrapeFailing"
+	SpoolFailing         = "SpoolFailing"
+	SampleTimesRefused   = "SampleTimesRefused"
 )
 
 // Thresholds of conditions.
@@ -58,8 +64,18 @@ type Status struct {
 	Targets     []TargetStatus     `json:"targets"`
 
 	lostAt     time.Time
+	lostErr    error
 	duplicates int
 	maxAge     time.Duration
+	ahead      uint64 // samples refused because they are of the future
+	late       uint64 // samples refused because their series has a newer one
+}
+
+// holds is what the conditions remember of the past.
+type holds struct {
+	pushFailing, half bool
+	times             uint64 // samples refused for their time, at the last look
+	timesAt           time.Time
 }
 
 // TargetStatus is the state of one target.
@@ -100,6 +116,8 @@ func (c *Collector) status() Status {
 	for _, r := range filter.Reasons() {
 		st.Dropped[r.String()] = f.Dropped[r]
 	}
+	st.ahead, st.late = valueOf(c.refused.ahead), valueOf(c.refused.late)
+	st.Dropped["future"], st.Dropped["out_of_order"] = st.ahead, st.late
 	newest := c.started
 	if ts := st.Push.HighestTimestamp; ts > 0 {
 		newest = time.UnixMilli(ts)
@@ -111,18 +129,63 @@ func (c *Collector) status() Status {
 	if c.policyErr != nil {
 		st.PolicyError = c.policyErr.Error()
 	}
-	st.Lost, st.lostAt = c.lost, c.lostAt
+	st.Lost, st.lostAt, st.lostErr = c.lost, c.lostAt, c.lostErr
 	if c.lostErr != nil {
 		st.LostError = c.lostErr.Error()
 	}
 	return st
 }
 
+// caughtCounters registers what it is given and remembers two of the scrape package's
+// counters, which it neither exports nor counts by target. (Gathering its registry
+// would wait for the scrape manager, which may wait for a scrape of ourselves.)
+type caughtCounters struct {
+	prometheus.Registerer
+	ahead, late prometheus.Counter
+}
+
+// Register implements prometheus.Registerer.
+func (c *caughtCounters) Register(col prometheus.Collector) error {
+	if counter, ok := col.(prometheus.Counter); ok {
+		switch desc := counter.Desc().String(); {
+		case strings.Contains(desc, `"prometheus_target_scrapes_sample_out_of_bounds_total"`):
+			c.ahead = counter
+		case strings.Contains(desc, `"prometheus_target_scrapes_sample_out_of_order_total"`):
+			c.late = counter
+		}
+	}
+	return c.Registerer.Register(col)
+}
+
+func valueOf(c prometheus.Counter) uint64 {
+	var m dto.Metric
+	if c == nil || c.Write(&m) != nil {
+		return 0
+	}
+	return uint64(m.GetCounter().GetValue())
+}
+
 // Conditions returns what a person should know about the collector, always all
-// types in the same order.
+// types in the same order. Their messages hold no counts that grow: a condition that
+// says the same is the same, and the numbers are in Status and in the metrics.
 func (c *Collector) Conditions() []Condition {
-	st := c.Status()
-	return []Condition{st.policyApplied(), st.budgetExceeded(), st.spoolFilling(time.Now()), st.pushFailing(), st.scrapeFailing()}
+	st, now := c.Status(), time.Now()
+	c.mu.Lock()
+	h := &c.held
+	h.pushFailing = st.Push.ConsecutiveFailures >= failingPushes ||
+		h.pushFailing && (st.Push.ConsecutiveFailures > 0 || now.Sub(st.Push.LastErrorTime) < c.opts.rememberFailures)
+	half := spoolHalf
+	if h.half {
+		half -= 0.05
+	}
+	h.half = st.filled() > half
+	if n := st.ahead + st.late; n > h.times {
+		h.times, h.timesAt = n, now
+	}
+	held := *h
+	c.mu.Unlock()
+	return []Condition{st.policyApplied(), st.budgetExceeded(), st.spoolFilling(held.half), st.spoolFailing(now), st.pushFailing(held.pushFailing),
+		st.scrapeFailing(), st.timesRefused(held.times > 0 && now.Sub(held.timesAt) < rememberLosses)}
 }
 
 func (s Status) policyApplied() Condition {
@@ -135,32 +198,61 @@ func (s Status) policyApplied() Condition {
 func (s Status) budgetExceeded() Condition {
 	if s.Refused > 0 {
 		return Condition{SeriesBudgetExceeded, "True", "NewSeriesRefused",
-			fmt.Sprintf("%d series are refused: all %d places are taken; raise seriesBudget or narrow the allowlist", s.Refused, s.Budget)}
+			fmt.Sprintf("new series are refused: all %d places are taken; raise seriesBudget or narrow the allowlist", s.Budget)}
 	}
-	return Condition{SeriesBudgetExceeded, "False", "WithinBudget", fmt.Sprintf("%d of %d series", s.Series, s.Budget)}
+	return Condition{SeriesBudgetExceeded, "False", "WithinBudget", fmt.Sprintf("the budget is %d series", s.Budget)}
 }
 
-func (s Status) spoolFilling(now time.Time) Condition {
-	full := 0.0
-	if s.Spool.MaxBytes > 0 {
-		full = float64(s.Spool.Bytes) / float64(s.Spool.MaxBytes)
+// filled is the part of the spool's cap, or of the room that the disk leaves it, that
+// is in use.
+func (s Status) filled() float64 {
+	if s.Spool.MaxBytes <= 0 {
+		return 0
 	}
+	return float64(s.Spool.Bytes) / float64(s.Spool.MaxBytes)
+}
+
+func (s Status) spoolFilling(half bool) Condition {
 	switch {
-	case s.Lost > 0 && now.Sub(s.lostAt) < rememberLosses:
-		return Condition{SpoolFilling, "True", "WriteFailed", fmt.Sprintf("%d samples are lost: %s", s.Lost, s.LostError)}
-	case full > spoolHalf:
-		return Condition{SpoolFilling, "True", "Size", fmt.Sprintf("%.0f %% of %d bytes are in use; at the cap the oldest samples are dropped", 100*full, s.Spool.MaxBytes)}
+	case half:
+		return Condition{SpoolFilling, "True", "Size", fmt.Sprintf("more than half of %d bytes are in use; at the cap the oldest samples are dropped", s.Spool.MaxBytes)}
 	case s.maxAge > 0 && s.Spool.OldestAge > time.Duration(spoolHalf*float64(s.maxAge)):
-		return Condition{SpoolFilling, "True", "Age", fmt.Sprintf("the oldest samples wait for %s; after %s they are dropped", s.Spool.OldestAge.Round(time.Second), s.maxAge)}
+		return Condition{SpoolFilling, "True", "Age", fmt.Sprintf("the oldest samples wait for more than half of %s; after that they are dropped", s.maxAge)}
 	}
-	return Condition{SpoolFilling, "False", "Draining", fmt.Sprintf("%d batches, %d bytes", s.Spool.Pending, s.Spool.Bytes)}
+	return Condition{SpoolFilling, "False", "Draining", ""}
 }
 
-func (s Status) pushFailing() Condition {
-	if s.Push.ConsecutiveFailures >= failingPushes {
-		return Condition{PushFailing, "True", "Retrying", fmt.Sprintf("%d pushes failed in a row: %s", s.Push.ConsecutiveFailures, s.Push.LastError)}
+// spoolFailing is about the disk below the spool.
+func (s Status) spoolFailing(now time.Time) Condition {
+	var errno syscall.Errno
+	switch {
+	case s.Spool.SyncFailing:
+		return Condition{SpoolFailing, "True", "SyncFailed", "the disk does not keep what is written to it; replace it"}
+	case s.Spool.DiskFull:
+		return Condition{SpoolFailing, "True", "DiskFull", "the disk is full: the spool does not grow, and drops the oldest samples before their time; make room"}
+	case s.Lost > 0 && now.Sub(s.lostAt) < rememberLosses:
+		why := "see the log"
+		if errors.As(s.lostErr, &errno) {
+			why = errno.Error()
+		}
+		return Condition{SpoolFailing, "True", "WriteFailed", "samples were lost: the spool can't be written: " + why}
+	}
+	return Condition{SpoolFailing, "False", "Writing", ""}
+}
+
+func (s Status) pushFailing(failing bool) Condition {
+	if failing {
+		return Condition{PushFailing, "True", "Retrying", "pushes fail: " + s.Push.LastError}
 	}
 	return Condition{PushFailing, "False", "Pushing", ""}
+}
+
+func (s Status) timesRefused(lately bool) Condition {
+	if lately {
+		return Condition{SampleTimesRefused, "True", "WrongClock",
+			"samples are dropped for their own timestamps: an exporter's clock is over 10 minutes ahead of this machine's, or goes back; right it, or set honor_timestamps: false for its job"}
+	}
+	return Condition{SampleTimesRefused, "False", "Taken", ""}
 }
 
 func (s Status) scrapeFailing() Condition {

@@ -45,14 +45,9 @@ func testEdgeProcess(t *testing.T, f *fleet) {
 	}
 
 	// The command that `muster token create` prints is the one that joins.
-	out := f.muster("token", "create", "--auto-approve", "--label", "region=eu")
 	var join []string
-	for _, flag := range []string{"--server", "--ca-hash", "--token"} {
-		m := regexp.MustCompile(flag + ` (\S+)`).FindStringSubmatch(out)
-		if m == nil {
-			t.Fatalf("muster token create did not print %s:\n%s", flag, out)
-		}
-		join = append(join, flag, m[1])
+	for flag, value := range f.joinFlags(t) {
+		join = append(join, flag, value)
 	}
 	joined, err := exec.Command(bin("muster-edge"), append([]string{"join", "--config", config, "--site", "big"}, join...)...).CombinedOutput()
 	if err != nil || !strings.Contains(string(joined), "This machine is site big of tenant demo in region eu") {
@@ -60,7 +55,7 @@ func testEdgeProcess(t *testing.T, f *fleet) {
 	}
 	t.Cleanup(func() {
 		// The later parts of the story count the demo's own sites.
-		if err := deleteSite(f.dir+"/admin.kubeconfig", "big"); err != nil {
+		if err := deleteSite(f.dir+"/admin.kubeconfig", tenant, "big"); err != nil {
 			t.Errorf("delete the site: %v", err)
 		}
 		eventually(t, "the deleted site is gone", 30*time.Second, func() error {
@@ -134,7 +129,7 @@ func cpuSeconds(pid int) float64 {
 	return (user + system) / 100 // USER_HZ is 100 on Linux
 }
 
-func deleteSite(kubeconfig, name string) error {
+func deleteSite(kubeconfig, tenant, name string) error {
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return err
@@ -144,5 +139,5 @@ func deleteSite(kubeconfig, name string) error {
 		return err
 	}
 	sites := schema.GroupVersionResource{Group: "muster.dev", Version: "v1alpha1", Resource: "sites"}
-	return c.Resource(sites).Namespace("demo-system").Delete(context.Background(), name, metav1.DeleteOptions{})
+	return c.Resource(sites).Namespace(tenant+"-system").Delete(context.Background(), name, metav1.DeleteOptions{})
 }

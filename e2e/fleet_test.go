@@ -32,6 +32,7 @@ func TestFleet(t *testing.T) {
 		t.Run("alerts", func(t *testing.T) { testAlerts(t, f) }) &&
 		t.Run("edge", func(t *testing.T) { testEdgeProcess(t, f) }) &&
 		t.Run("page", func(t *testing.T) { testPage(t, f) }) &&
+		t.Run("neighbour", func(t *testing.T) { testNeighbour(t, f) }) &&
 		t.Run("kill", func(t *testing.T) { testKill(t, f) })
 	if !ok {
 		return

@@ -141,24 +141,48 @@ func (f *fleet) call(method, path, body string) error {
 }
 
 func getJSON(url string, h http.Header, out any) error {
-	req, err := http.NewRequest(http.MethodGet, url, nil)
+	b, err := getBody(url, h)
 	if err != nil {
 		return err
+	}
+	return json.Unmarshal(b, out)
+}
+
+// getBody reads what stands at url; another answer than 200 is an error.
+func getBody(url string, h http.Header) ([]byte, error) {
+	req, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
 	}
 	req.Header = h
 	resp, err := (&http.Client{Timeout: 15 * time.Second}).Do(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("GET %s: %s: %s", url, resp.Status, tail(b, 500))
+		return nil, fmt.Errorf("GET %s: %s: %s", url, resp.Status, tail(b, 500))
 	}
-	return json.Unmarshal(b, out)
+	return b, nil
+}
+
+// joinFlags are the flags of the command that `muster token create` prints.
+func (f *fleet) joinFlags(t *testing.T, args ...string) map[string]string {
+	t.Helper()
+	out := f.muster(append([]string{"token", "create", "--auto-approve", "--label", "region=eu"}, args...)...)
+	flags := map[string]string{}
+	for _, flag := range []string{"--server", "--ca-hash", "--token"} {
+		m := regexp.MustCompile(flag + ` (\S+)`).FindStringSubmatch(out)
+		if m == nil {
+			t.Fatalf("muster token create did not print %s:\n%s", flag, out)
+		}
+		flags[flag] = m[1]
+	}
+	return flags
 }
 
 type site struct {

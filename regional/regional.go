@@ -1,9 +1,9 @@
 // Package regional holds the few types that the parts of a regional share: what
-// the gateway asks of the relay, and what it tells about a site. The parts are
+// the gateway asks of the relay. The parts are
 // engine (the two Prometheus engines), gateway (what sites talk to) and relay (the
 // connection to control).
 //
-// It does nothing by itself and must not import its parts; internal/app connects
+// It does nothing by itself and must not import its parts; cmd/internal connects
 // them.
 package regional
 
@@ -16,21 +16,6 @@ import (
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/wire"
 )
-
-// SiteLive is what the gateway knows of one site right now: the JSON of
-// GET /api/v1/live. Times that never were are null.
-type SiteLive struct {
-	Tenant         string     `json:"tenant"`
-	Site           string     `json:"site"`
-	Region         string     `json:"region"`
-	Connected      bool       `json:"connected"`
-	ConnectedSince *time.Time `json:"connectedSince"`
-	LastHeartbeat  *time.Time `json:"lastHeartbeat"`
-	LastPush       *time.Time `json:"lastPush"`
-	AgentVersion   string     `json:"agentVersion"`
-	// Limited names the limit that the site ran into lately; empty when none.
-	Limited string `json:"limited,omitempty"`
-}
 
 // Session is one site's stream, as the relay sees it. All methods return at once.
 type Session interface {

@@ -1,6 +1,7 @@
 package cortex
 
 import (
+	"flag"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/cortexproject/cortex/pkg/storage/bucket"
 	"github.com/cortexproject/cortex/pkg/util/flagext"
 	"github.com/prometheus/common/model"
+	"github.com/weaveworks/common/middleware"
 )
 
 // config turns the options into Cortex' own configuration: its defaults, with
@@ -24,6 +26,8 @@ func config(o Options) (upstream.Config, error) {
 	// queriers, and here there is one.
 	cfg.Target = []string{upstream.Distributor, upstream.Ingester, upstream.Querier, upstream.StoreGateway, upstream.Compactor}
 	cfg.AuthEnabled = true
+	// What the gateway acknowledged must be good here too: OpenTelemetry's names have dots.
+	cfg.NameValidationScheme = model.UTF8Validation
 
 	if err := listeners(&cfg, o); err != nil {
 		return cfg, err
@@ -55,7 +59,11 @@ func listeners(cfg *upstream.Config, o Options) error {
 	s.GRPCServerMaxSendMsgSize = 128 << 20
 	s.GPRCServerMaxConcurrentStreams = 1000
 	s.DisableRequestSuccessLog = true
-	return nil
+	s.HTTPMiddleware = []middleware.Interface{middleware.Func(onlyServed)}
+	// The one way to this option: its field is private.
+	api := flag.NewFlagSet("", flag.ContinueOnError)
+	cfg.API.RegisterFlags(api)
+	return api.Set("api.build-info-enabled", "true")
 }
 
 // hostPort splits an address the way Cortex wants it: it joins the two with a

@@ -8,7 +8,7 @@
 //
 // Cortex keeps its logger, its metrics registry and its in-memory ring in package
 // variables, which is why this is the only package that may import it and why one
-// process holds one Cortex at a time. internal/app/aggregator is its caller.
+// process holds one Cortex at a time. cmd/internal/aggregator is its caller.
 package cortex
 
 import (
@@ -27,6 +27,7 @@ import (
 	"time"
 
 	upstream "github.com/cortexproject/cortex/pkg/cortex"
+	"github.com/cortexproject/cortex/pkg/querier"
 	"github.com/cortexproject/cortex/pkg/ring"
 	"github.com/cortexproject/cortex/pkg/util/grpcutil"
 	utillog "github.com/cortexproject/cortex/pkg/util/log"
@@ -38,6 +39,8 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"muster.dev/muster/internal/obs"
+	"muster.dev/muster/internal/promcost"
+	"muster.dev/muster/internal/prommeter"
 )
 
 // Options of an embedded Cortex.
@@ -199,6 +202,16 @@ func (c *Cortex) assemble(cfg upstream.Config) error {
 	// querier are told the gRPC port when they are built. Upstream's own Server module
 	// can't tell them; this one does.
 	app.ModuleManager.RegisterModule(upstream.Server, c.initServer, modules.UserInvisibleModule)
+	// Between the store and its queries, where upstream may put its tenant federation.
+	app.ModuleManager.RegisterModule(upstream.TenantFederation, func() (services.Service, error) {
+		app.QuerierQueryable = querier.NewSampleAndChunkQueryable(&prommeter.Queryable{
+			Queryable: app.QuerierQueryable, PerSeries: int64(promcost.Query.Cost), Points: int64(cfg.Querier.MaxSamples),
+		})
+		return nil, nil
+	}, modules.UserInvisibleModule)
+	if err := app.ModuleManager.AddDependency(upstream.TenantFederation, upstream.Queryable); err != nil {
+		return err
+	}
 	app.ServiceMap, err = app.ModuleManager.InitModuleServices(cfg.Target...)
 	if err != nil {
 		return err
@@ -245,23 +258,30 @@ func (c *Cortex) initServer() (services.Service, error) {
 	}), nil
 }
 
-// Run serves until ctx is done or a part fails, and stops everything within
-// seconds. It may be called once.
+// Run serves until ctx is done or a part ends, by failure or by itself, and stops
+// everything within seconds. A part that ended is an error, so that the role is started
+// again: Cortex without its ingester answers, and loses. It may be called once.
 func (c *Cortex) Run(ctx context.Context) error {
 	defer inUse.Store(false)
 	defer c.unlock()
 
-	c.manager.AddListener(services.NewManagerListener(
-		func() { c.log.Info("cortex started", "address", c.Addr()) },
-		func() {},
-		func(s services.Service) {
-			// A part that is told to stop while it starts calls that a failure.
-			err := s.FailureCase()
-			if !errors.Is(err, modules.ErrStopProcess) && !errors.Is(err, context.Canceled) {
-				c.setFailed(fmt.Errorf("cortex: %s: %w", c.names[s], err))
+	c.manager.AddListener(services.NewManagerListener(func() { c.log.Info("cortex started", "address", c.Addr()) }, func() {}, func(services.Service) {}))
+	var stopping atomic.Bool
+	stop := func() {
+		stopping.Store(true)
+		c.manager.StopAsync()
+	}
+	for s, name := range c.names {
+		ended := func(err error) {
+			if !stopping.Load() {
+				c.setFailed(fmt.Errorf("cortex: %s: %w", name, err))
 			}
-			c.manager.StopAsync()
-		}))
+			stop() // the others must not look as if they ended by themselves
+		}
+		s.AddListener(services.NewListener(nil, nil, nil,
+			func(services.State) { ended(errors.New("it ended by itself")) },
+			func(_ services.State, err error) { ended(err) }))
+	}
 	if err := c.manager.StartAsync(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("cortex: start: %w", err)
 	}
@@ -273,7 +293,7 @@ func (c *Cortex) Run(ctx context.Context) error {
 	select {
 	case <-stopped:
 	case <-ctx.Done():
-		c.manager.StopAsync()
+		stop()
 		deadline := time.NewTimer(stopTimeout)
 		defer deadline.Stop()
 		select {

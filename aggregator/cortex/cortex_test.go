@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -302,6 +303,151 @@ func TestSeriesLimitIsRefusedWithAReason(t *testing.T) {
 	}
 	if _, err := pushV2(c.URL(), "globex", sample{"a", now, 1}); err != nil {
 		t.Errorf("another tenant suffers: %v", err)
+	}
+}
+
+// TestDenseSeries: a series with a thousand samples a second makes of a query that its
+// text calls cheap one that Cortex would finish long after its timeout.
+func TestDenseSeries(t *testing.T) {
+	c, _ := start(t, Options{DataDir: t.TempDir()})
+	end := time.Now().Truncate(time.Second)
+	var dense []sample
+	for i := range 10_000 {
+		dense = append(dense, sample{"a", end.Add(time.Duration(i-10_000) * time.Millisecond), 1})
+	}
+	for len(dense) > 0 {
+		if _, err := pushV2(c.URL(), "acme", dense[:1000]...); err != nil {
+			t.Fatal(err)
+		}
+		dense = dense[1000:]
+	}
+	ask := func(steps int) (int, string) {
+		t.Helper()
+		u := fmt.Sprintf("%s/prometheus/api/v1/query_range?query=sum_over_time(test_metric[10s])&start=%.3f&end=%.3f&step=0.001",
+			c.URL(), float64(end.UnixMilli()-int64(steps))/1000, float64(end.UnixMilli())/1000)
+		req, err := http.NewRequest(http.MethodGet, u, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Scope-OrgID", "acme")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(body[:min(len(body), 300)])
+	}
+	eventually(t, 10*time.Second, func() error { // Cortex' parts find each other after a while
+		if status, body := ask(10); status == http.StatusInternalServerError {
+			return errors.New(body)
+		}
+		return nil
+	})
+	if status, body := ask(10); status != http.StatusOK || !strings.Contains(body, "1") {
+		t.Errorf("ten steps: %d %s", status, body)
+	}
+	if status, body := ask(10_999); status != http.StatusUnprocessableEntity || !strings.Contains(body, "too many samples for this range") {
+		t.Errorf("11,000 steps of 10,000 samples: %d %s", status, body)
+	}
+}
+
+// TestOnlyPushesAndQueriesAreServed: Cortex' admin pages, some of which work by GET, are
+// shut, and so is everything that nobody thought of.
+func TestOnlyPushesAndQueriesAreServed(t *testing.T) {
+	c, _ := start(t, Options{DataDir: t.TempDir()})
+	var all atomic.Int64
+	far := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { all.Add(1) }))
+	defer far.Close()
+	e, err := NewExternal(ExternalOptions{URL: far.URL, Listen: "127.0.0.1:0", CheckInterval: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- e.Run(ctx) }()
+	eventually(t, 5*time.Second, e.Ready)
+	all.Store(0)
+	ask := func(base, method, path string, header ...string) int {
+		req, err := http.NewRequest(method, base+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Scope-OrgID", "acme")
+		for i := 0; i < len(header); i += 2 {
+			req.Header.Set(header[i], header[i+1])
+		}
+		tr := &http.Transport{}
+		defer tr.CloseIdleConnections()
+		resp, err := tr.RoundTrip(req) // no redirects
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	shut := []string{"/", "/config", "/services", "/runtime_config", "/memberlist", "/debug/pprof/", "/debug/fgprof",
+		"/distributor/ring", "/distributor/all_user_stats", "/distributor/ha_tracker", "/all_user_stats", "/api/v1/user_stats",
+		"/ring", "/store-gateway/ring", "/compactor/ring", "/ingester/ring", "/ingester/mode", "/ingester/renewTokens", "/ingester/all_user_stats",
+		"/ingester/push", "/push", "/api/prom/push", "/api/v1/otlp/v1/metrics", "/purger/delete_tenant", "/api/v1/user-overrides",
+		"/prometheus/api/v1/label/a/b/values", "/prometheus/api/v1/label/../values", "//ingester/mode", "/api/v1/push/../../../ingester/mode", "/%69ngester/mode",
+		"/ingester/flush", "/flush", "/ingester/shutdown", "/shutdown"}
+	for _, base := range []string{c.URL(), "http://" + e.Addr()} {
+		for _, path := range shut {
+			for _, method := range []string{"GET", "POST", "DELETE", "HEAD"} {
+				if code := ask(base, method, path); code/100 != 4 {
+					t.Errorf("%s %s%s: %d", method, base, path, code)
+				}
+			}
+		}
+		if code := ask(base, "DELETE", "/prometheus/api/v1/series?match[]=up"); code != http.StatusMethodNotAllowed {
+			t.Errorf("DELETE series: %d", code)
+		}
+		for _, header := range [][]string{{"Origin", "https://evil.example"}, {"Sec-Fetch-Site", "cross-site"}} {
+			if code := ask(base, "POST", "/api/v1/push", header...); code != http.StatusForbidden {
+				t.Errorf("a cross-origin POST with %v: %d", header, code)
+			}
+		}
+	}
+	if n := all.Load(); n != 0 {
+		t.Errorf("%d requests reached the external Cortex", n)
+	}
+	for _, path := range []string{"/ready", "/metrics", "/prometheus/api/v1/status/buildinfo", "/prometheus/api/v1/labels", "/prometheus/api/v1/label/site/values",
+		"/prometheus/api/v1/query?query=up", "/prometheus/api/v1/query_exemplars?query=up&start=1&end=2"} {
+		if code := ask(c.URL(), "GET", path); code != http.StatusOK {
+			t.Errorf("GET %s: %d", path, code)
+		}
+	}
+	if err := c.Ready(); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAPartThatEndsEndsTheStore: whatever stops a module, the role must notice, so that
+// it is started again.
+func TestAPartThatEndsEndsTheStore(t *testing.T) {
+	c, err := New(Options{DataDir: t.TempDir(), Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- c.Run(t.Context()) }()
+	eventually(t, 90*time.Second, c.Ready)
+	c.app.Ingester.StopAsync() // what Cortex' own shutdown page does
+	select {
+	case err := <-done:
+		if err == nil || !strings.Contains(err.Error(), "ingester") {
+			t.Errorf("Run ended with %v, which names no part", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the store runs on without its ingester")
 	}
 }
 

@@ -77,11 +77,11 @@ func (e *External) Run(ctx context.Context) error {
 		srv := &http.Server{
 			ReadHeaderTimeout: 10 * time.Second,
 			ErrorLog:          slog.NewLogLogger(e.o.Logger.Handler(), slog.LevelWarn),
-			Handler: &httputil.ReverseProxy{
+			Handler: onlyServed(&httputil.ReverseProxy{
 				Transport: e.o.Transport,
 				Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(e.base) },
 				ErrorLog:  slog.NewLogLogger(e.o.Logger.Handler(), slog.LevelWarn),
-			},
+			}),
 		}
 		go func() { failed <- srv.Serve(e.ln) }()
 		defer func() {

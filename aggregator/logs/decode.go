@@ -6,30 +6,15 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"muster.dev/muster/internal/wire"
 )
-
-// regionHit is a hit as a regional sends it, with the position just below it.
-type regionHit struct {
-	Hit
-	Cursor string `json:"cursor"`
-}
-
-// regionAnswer is a regional's answer to a search. Fields that a newer regional has
-// added are ignored.
-type regionAnswer struct {
-	Regions        []string    `json:"regions"`
-	Hits           []regionHit `json:"hits"`
-	Total          int64       `json:"total"`
-	Histogram      *Histogram  `json:"histogram"`
-	Next           string      `json:"next"`
-	MissingRegions []Missing   `json:"missingRegions"`
-}
 
 var errTooLarge = errors.New("the answer is too large")
 
 // decodeAnswer reads and checks an answer of at most max bytes. What passes is safe to
 // merge: of the right tenant, in order, within the limit.
-func decodeAnswer(r io.Reader, max int64, tenant string, limit int) (*regionAnswer, error) {
+func decodeAnswer(r io.Reader, max int64, tenant string, limit int) (*wire.RegionLogs, error) {
 	b, err := io.ReadAll(io.LimitReader(r, max+1))
 	if err != nil {
 		return nil, err
@@ -37,7 +22,7 @@ func decodeAnswer(r io.Reader, max int64, tenant string, limit int) (*regionAnsw
 	if int64(len(b)) > max {
 		return nil, errTooLarge
 	}
-	var a regionAnswer
+	var a wire.RegionLogs
 	if err := json.Unmarshal(b, &a); err != nil {
 		return nil, fmt.Errorf("decode: %w", err)
 	}
@@ -55,13 +40,13 @@ func decodeAnswer(r io.Reader, max int64, tenant string, limit int) (*regionAnsw
 	}
 	for i := range a.Hits {
 		h := &a.Hits[i]
-		if err := checkHit(&h.Hit, tenant); err != nil {
+		if err := checkHit(h, tenant); err != nil {
 			return nil, fmt.Errorf("hits[%d]: %w", i, err)
 		}
 		if h.Cursor == "" || len(h.Cursor) > maxPositionBytes {
 			return nil, fmt.Errorf("hits[%d]: no usable cursor", i)
 		}
-		if i > 0 && h.compare(&a.Hits[i-1].Hit) >= 0 {
+		if i > 0 && h.Compare(&a.Hits[i-1]) >= 0 {
 			return nil, fmt.Errorf("hits[%d]: out of order", i)
 		}
 	}
@@ -76,14 +61,14 @@ func decodeAnswer(r io.Reader, max int64, tenant string, limit int) (*regionAnsw
 		}
 	}
 	for i, m := range a.MissingRegions {
-		a.MissingRegions[i] = Missing{clean(m.Region), clean(m.Reason)}
+		a.MissingRegions[i] = wire.MissingRegion{Region: clean(m.Region), Reason: clean(m.Reason)}
 	}
 	return &a, nil
 }
 
 func badTime(t time.Time) bool { y := t.UTC().Year(); return y < 1970 || y > 2261 }
 
-func checkHit(h *Hit, tenant string) error {
+func checkHit(h *wire.LogHit, tenant string) error {
 	switch {
 	case h.Tenant != tenant:
 		return errors.New("of another tenant")
@@ -97,14 +82,13 @@ func checkHit(h *Hit, tenant string) error {
 }
 
 // decodeHits reads the hits of an event of a tail.
-func decodeHits(data []byte, tenant string) ([]Hit, error) {
-	var in struct {
-		Hits []Hit `json:"hits"`
-	}
+func decodeHits(data []byte, tenant string) ([]wire.LogHit, error) {
+	var in wire.LogEvent
 	if err := json.Unmarshal(data, &in); err != nil {
 		return nil, fmt.Errorf("decode: %w", err)
 	}
 	for i := range in.Hits {
+		in.Hits[i].Cursor = "" // a search's
 		if err := checkHit(&in.Hits[i], tenant); err != nil {
 			return nil, fmt.Errorf("hits[%d]: %w", i, err)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/logs/query"
 	"muster.dev/muster/regional/logs/store"
 )
@@ -201,11 +202,11 @@ func newClient(t testing.TB, regions []*region, change ...func(*Options)) *Clien
 }
 
 // ask searches through the HTTP handler.
-func ask(t testing.TB, c *Client, params string) (int, Answer, []byte) {
+func ask(t testing.TB, c *Client, params string) (int, wire.LogPage, []byte) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	c.ServeSearch(w, httptest.NewRequest("GET", "/api/v1/logs/search?"+params, nil), "acme")
-	var a Answer
+	var a wire.LogPage
 	if w.Code == 200 {
 		if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
 			t.Fatalf("%v\n%s", err, w.Body)
@@ -214,7 +215,7 @@ func ask(t testing.TB, c *Client, params string) (int, Answer, []byte) {
 	return w.Code, a, w.Body.Bytes()
 }
 
-func mustAsk(t testing.TB, c *Client, params string) Answer {
+func mustAsk(t testing.TB, c *Client, params string) wire.LogPage {
 	t.Helper()
 	code, a, body := ask(t, c, params)
 	if code != 200 {
@@ -229,7 +230,7 @@ func record(site string, at time.Duration, id string) store.Record {
 	return store.Record{Timestamp: start.Add(at), Tenant: "acme", Site: site, Region: "eu", Severity: "info", Message: "line " + id, ID: id}
 }
 
-func hitIDs(hits []Hit) (out []string) {
+func hitIDs(hits []wire.LogHit) (out []string) {
 	for _, h := range hits {
 		out = append(out, h.ID)
 	}

@@ -5,7 +5,7 @@
 // It keeps no records and decides nothing about rights: the tenant comes from the caller, as an
 // argument and never out of the query, and goes to the regionals in a header. A hit of
 // another tenant makes a region's whole answer garbage. The console calls it through its
-// own small interface (ServeSearch, ServeTail); internal/app/console connects them.
+// own small interface (ServeSearch, ServeTail); cmd/internal/console connects them.
 package logs
 
 import (
@@ -24,9 +24,8 @@ import (
 )
 
 const (
-	tenantHeader = "X-Muster-Tenant"
-	pathSearch   = "/api/v1/logs/search"
-	pathTail     = "/api/v1/logs/tail"
+	pathSearch = "/api/v1/logs/search"
+	pathTail   = "/api/v1/logs/tail"
 )
 
 // Regional is where one region's records are asked for.
@@ -190,61 +189,4 @@ func New(o Options) (*Client, error) {
 		part: f.NewCounter(prometheus.CounterOpts{Name: "muster_logs_fanout_partial_total", Help: "Log searches that were answered without one region or more."}),
 		open: f.NewGauge(prometheus.GaugeOpts{Name: "muster_logs_fanout_tails", Help: "Open live tails over all regions."}),
 	}, nil
-}
-
-// Missing is a region that did not answer, or not in full.
-type Missing struct {
-	Region string `json:"region"`
-	Reason string `json:"reason"`
-}
-
-// Hit is one log record.
-type Hit struct {
-	Timestamp time.Time         `json:"timestamp"`
-	Tenant    string            `json:"tenant"`
-	Site      string            `json:"site"`
-	Region    string            `json:"region"`
-	Node      string            `json:"node"`
-	Namespace string            `json:"namespace"`
-	Pod       string            `json:"pod"`
-	Container string            `json:"container"`
-	Unit      string            `json:"unit"`
-	Stream    string            `json:"stream,omitempty"`
-	Severity  string            `json:"severity"`
-	Message   string            `json:"message"`
-	Labels    map[string]string `json:"labels,omitempty"`
-	ID        string            `json:"id"`
-}
-
-// compare orders hits as a search shows them, turned round: oldest first, then by ID.
-func (h *Hit) compare(o *Hit) int {
-	if c := h.Timestamp.Compare(o.Timestamp); c != 0 {
-		return c
-	}
-	return strings.Compare(h.ID, o.ID)
-}
-
-// size is about what the hit takes in memory and on the wire, in bytes.
-func (h *Hit) size() int {
-	n := 300 + len(h.Message) + len(h.Site) + len(h.Region) + len(h.Node) + len(h.Namespace) + len(h.Pod) + len(h.Container) + len(h.Unit) + len(h.ID)
-	for k, v := range h.Labels {
-		n += len(k) + len(v) + 6
-	}
-	return n
-}
-
-// Histogram is the number of hits over time, in steps of whole seconds.
-type Histogram struct {
-	Start       time.Time `json:"start"`
-	StepSeconds int64     `json:"stepSeconds"`
-	Counts      []int64   `json:"counts"`
-}
-
-// Answer is one merged page of a search.
-type Answer struct {
-	Hits           []Hit      `json:"hits"` // newest first
-	Total          int64      `json:"total"`
-	Histogram      *Histogram `json:"histogram"`
-	MissingRegions []Missing  `json:"missingRegions"`
-	NextCursor     string     `json:"nextCursor,omitempty"`
 }

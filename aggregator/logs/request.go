@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"muster.dev/muster/internal/logquery"
+	"muster.dev/muster/internal/wire"
 )
 
 const (
@@ -38,18 +39,18 @@ var (
 )
 
 // parse reads the parameters, strictly, at the time now.
-func parse(in url.Values, known []string, tenant string, now time.Time) (*request, *problem) {
+func parse(in url.Values, known []string, tenant string, now time.Time) (*request, *wire.Problem) {
 	for name, values := range in {
 		switch {
 		case !slices.Contains(known, name):
-			return nil, invalid(clean(name), "unknown parameter; want one of "+strings.Join(known, ", "))
+			return nil, wire.Invalid(wire.FieldError{Field: clean(name), Detail: "unknown parameter; want one of " + strings.Join(known, ", ")})
 		case len(values) > 1 && !slices.Contains(listNames, name):
-			return nil, invalid(name, "given more than once")
+			return nil, wire.Invalid(wire.FieldError{Field: name, Detail: "given more than once"})
 		}
 	}
 	r := &request{text: in.Get("query"), virtualSite: in.Get("virtualSite"), limit: defaultLimit}
 	if _, err := logquery.Parse(r.text, logquery.LogFields(), now); err != nil {
-		return nil, invalid("query", err.Error())
+		return nil, wire.Invalid(wire.FieldError{Field: "query", Detail: err.Error()})
 	}
 	for _, t := range []struct {
 		name string
@@ -58,17 +59,17 @@ func parse(in url.Values, known []string, tenant string, now time.Time) (*reques
 		if v := in.Get(t.name); v != "" {
 			var err error
 			if *t.to, err = parseTime(v, now); err != nil {
-				return nil, invalid(t.name, err.Error())
+				return nil, wire.Invalid(wire.FieldError{Field: t.name, Detail: err.Error()})
 			}
 		}
 	}
 	if !r.from.IsZero() && !r.to.IsZero() && r.to.Before(r.from) {
-		return nil, invalid("to", "is before from")
+		return nil, wire.Invalid(wire.FieldError{Field: "to", Detail: "is before from"})
 	}
 	if v := in.Get("limit"); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil || n < 1 || n > maxLimit {
-			return nil, invalid("limit", fmt.Sprintf("%.20q: want a whole number from 1 to %d", v, maxLimit))
+			return nil, wire.Invalid(wire.FieldError{Field: "limit", Detail: fmt.Sprintf("%.20q: want a whole number from 1 to %d", v, maxLimit)})
 		}
 		r.limit = n
 	}
@@ -144,7 +145,7 @@ func enter(w http.ResponseWriter, slots chan struct{}, what string) bool {
 	case slots <- struct{}{}:
 		return true
 	default:
-		failure(http.StatusTooManyRequests, typeLimited, fmt.Sprintf("%d %s are running already; try again in a moment", cap(slots), what)).write(w)
+		wire.Failure(http.StatusTooManyRequests, "%d %s are running already; try again in a moment", cap(slots), what).Write(w)
 		return false
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -13,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"muster.dev/muster/internal/wire"
 )
 
 // ServeSearch answers a search of one tenant that the caller has authorised. r carries
@@ -21,17 +22,17 @@ import (
 func (c *Client) ServeSearch(w http.ResponseWriter, r *http.Request, tenant string) {
 	in, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		invalid("query string", err.Error()).write(w)
+		wire.Invalid(wire.FieldError{Field: "query string", Detail: err.Error()}).Write(w)
 		return
 	}
 	req, p := parse(in, searchNames, tenant, c.opts.Now())
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	cur, err := decodePage(in.Get("cursor"), req)
 	if err != nil {
-		invalid("cursor", err.Error()).write(w)
+		wire.Invalid(wire.FieldError{Field: "cursor", Detail: err.Error()}).Write(w)
 		return
 	}
 	if !enter(w, c.searches, "log searches") {
@@ -43,13 +44,13 @@ func (c *Client) ServeSearch(w http.ResponseWriter, r *http.Request, tenant stri
 		return // nobody reads it
 	}
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	b, err := json.Marshal(a)
 	if err != nil {
 		c.log.Error("log search: the answer can't be encoded", "err", err)
-		failure(http.StatusInternalServerError, "urn:muster:problem:internal", "the answer can't be encoded").write(w)
+		wire.Failure(http.StatusInternalServerError, "the answer can't be encoded").Write(w)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -69,7 +70,7 @@ func (u unit) local() bool { return len(u.regions) == 1 }
 // result is what became of a unit.
 type result struct {
 	unit
-	*regionAnswer
+	*wire.RegionLogs
 	err error
 }
 
@@ -126,13 +127,13 @@ func (c *Client) ask(ctx context.Context, tenant string, req *request, cur *page
 				// A cluster may be named after any of the regionals that share it.
 				one := func(name string, f func(string) bool) bool { return slices.ContainsFunc(c.regional(name).names(), f) }
 				missing := func(name string) bool {
-					return slices.ContainsFunc(r.MissingRegions, func(m Missing) bool { return m.Region == name })
+					return slices.ContainsFunc(r.MissingRegions, func(m wire.MissingRegion) bool { return m.Region == name })
 				}
 				rest = slices.DeleteFunc(slices.Clone(u.regions), func(name string) bool {
 					return one(name, func(n string) bool { return slices.Contains(r.Regions, n) }) && !one(name, missing)
 				})
 				r.regions = slices.DeleteFunc(slices.Clone(u.regions), func(name string) bool { return slices.Contains(rest, name) })
-				r.MissingRegions = slices.DeleteFunc(r.MissingRegions, func(m Missing) bool {
+				r.MissingRegions = slices.DeleteFunc(r.MissingRegions, func(m wire.MissingRegion) bool {
 					return slices.ContainsFunc(u.regions, func(name string) bool { return slices.Contains(c.regional(name).names(), m.Region) })
 				})
 				add(r)
@@ -147,11 +148,11 @@ func (c *Client) ask(ctx context.Context, tenant string, req *request, cur *page
 }
 
 // search returns one merged page. A problem means that the question was wrong.
-func (c *Client) search(ctx context.Context, tenant string, req *request, cur *pageCursor) (*Answer, *problem) {
+func (c *Client) search(ctx context.Context, tenant string, req *request, cur *pageCursor) (*wire.LogPage, *wire.Problem) {
 	results := c.ask(ctx, tenant, req, cur)
 	var good []result
 	missing := map[string]string{}
-	refused := map[int]*problem{} // by status
+	refused := map[int]*wire.Problem{} // by status
 	for _, r := range results {
 		if r.err == nil {
 			good = append(good, r)
@@ -165,7 +166,7 @@ func (c *Client) search(ctx context.Context, tenant string, req *request, cur *p
 				missing[n] = c.reason(r.err)
 			}
 		}
-		var p *problem
+		var p *wire.Problem
 		if errors.As(r.err, &p) {
 			refused[p.Status] = p
 		}
@@ -178,11 +179,11 @@ func (c *Client) search(ctx context.Context, tenant string, req *request, cur *p
 			}
 		}
 	}
-	out := &Answer{Hits: []Hit{}, MissingRegions: missingList(missing)}
+	out := &wire.LogPage{Hits: []wire.LogHit{}, MissingRegions: missingList(missing)}
 	if len(missing) > 0 {
 		c.part.Inc()
 	}
-	histograms := make([]*Histogram, 0, len(good))
+	histograms := make([]*wire.LogHistogram, 0, len(good))
 	for _, r := range good {
 		out.Total += r.Total
 		histograms = append(histograms, r.Histogram)
@@ -192,26 +193,26 @@ func (c *Client) search(ctx context.Context, tenant string, req *request, cur *p
 	return out, nil
 }
 
-func missingList(missing map[string]string) []Missing {
-	out := make([]Missing, 0, len(missing))
+func missingList(missing map[string]string) []wire.MissingRegion {
+	out := make([]wire.MissingRegion, 0, len(missing))
 	for region, reason := range missing {
-		out = append(out, Missing{region, reason})
+		out = append(out, wire.MissingRegion{Region: region, Reason: reason})
 	}
-	slices.SortFunc(out, func(a, b Missing) int { return strings.Compare(a.Region, b.Region) })
+	slices.SortFunc(out, func(a, b wire.MissingRegion) int { return strings.Compare(a.Region, b.Region) })
 	return out
 }
 
 // merge fills in the hits, newest first, and the next cursor.
-func (c *Client) merge(out *Answer, results []result, limit int, cur *pageCursor) {
+func (c *Client) merge(out *wire.LogPage, results []result, limit int, cur *pageCursor) {
 	at := make([]int, len(results)) // of each result's next hit
 	shown := map[string]bool{}      // positions of the results that a shown hit came from
-	var last *regionHit
+	var last *wire.LogHit
 	size := 0
 	for len(out.Hits) < limit && size < c.opts.MaxPageBytes {
 		best, blind := -1, false
 		for i, r := range results {
 			if at[i] < len(r.Hits) {
-				if best < 0 || r.Hits[at[i]].compare(&results[best].Hits[at[best]].Hit) > 0 {
+				if best < 0 || r.Hits[at[i]].Compare(&results[best].Hits[at[best]]) > 0 {
 					best = i
 				}
 			} else if r.Next != "" {
@@ -224,16 +225,17 @@ func (c *Client) merge(out *Answer, results []result, limit int, cur *pageCursor
 		h := &results[best].Hits[at[best]]
 		at[best]++
 		shown[results[best].position] = true
-		if last != nil && h.compare(&last.Hit) == 0 {
+		if last != nil && h.Compare(last) == 0 {
 			continue // the same record, in two regions
 		}
 		last = h
-		out.Hits = append(out.Hits, h.Hit)
-		size += h.size()
+		out.Hits = append(out.Hits, *h)
+		out.Hits[len(out.Hits)-1].Cursor = "" // of one region
+		size += h.Size()
 	}
 	more := false
 	for i, r := range results {
-		for last != nil && at[i] < len(r.Hits) && r.Hits[at[i]].compare(&last.Hit) == 0 {
+		for last != nil && at[i] < len(r.Hits) && r.Hits[at[i]].Compare(last) == 0 {
 			at[i]++
 			shown[r.position] = true
 		}
@@ -262,7 +264,7 @@ func (c *Client) merge(out *Answer, results []result, limit int, cur *pageCursor
 // sum adds up histograms. They have the same steps unless the regions keep their
 // records for different times and the search has no beginning; then the longest step is
 // taken, and a bucket of a shorter one counts where it starts.
-func sum(in []*Histogram) *Histogram {
+func sum(in []*wire.LogHistogram) *wire.LogHistogram {
 	var start, end, step int64 // Unix seconds; seconds
 	some := false
 	for _, h := range in {
@@ -284,7 +286,7 @@ func sum(in []*Histogram) *Histogram {
 	if n > 4000 {
 		return nil // regions that speak of wholly different times
 	}
-	out := &Histogram{Start: time.Unix(start, 0).UTC(), StepSeconds: step, Counts: make([]int64, n)}
+	out := &wire.LogHistogram{Start: time.Unix(start, 0).UTC(), StepSeconds: step, Counts: make([]int64, n)}
 	for _, h := range in {
 		if h == nil {
 			continue
@@ -305,7 +307,7 @@ func (g *garbage) Unwrap() error { return g.err }
 // reason says to users why a region is missing.
 func (c *Client) reason(err error) string {
 	var (
-		p *problem
+		p *wire.Problem
 		g *garbage
 	)
 	switch {
@@ -323,7 +325,7 @@ func (c *Client) reason(err error) string {
 
 func kindOf(err error) string {
 	var (
-		p *problem
+		p *wire.Problem
 		g *garbage
 	)
 	switch {
@@ -345,7 +347,7 @@ func (c *Client) askUnit(ctx context.Context, tenant string, req *request, u uni
 	for _, way := range u.regional.ways() {
 		u.regional = way
 		r = c.askOnce(ctx, tenant, req, u)
-		var wrong *problem
+		var wrong *wire.Problem
 		if r.err == nil || ctx.Err() != nil || errors.As(r.err, &wrong) && wrong.Status < 500 {
 			break
 		}
@@ -373,7 +375,7 @@ func (c *Client) askOnce(parent context.Context, tenant string, req *request, u 
 	}
 	c.took.WithLabelValues(u.regional.Name).Observe(time.Since(start).Seconds())
 	c.count(parent, u.regional.Name, "search", err)
-	return result{unit: u, regionAnswer: a, err: err}
+	return result{unit: u, RegionLogs: a, err: err}
 }
 
 // count counts a request and, now and then, logs what is wrong with it.
@@ -388,7 +390,7 @@ func (c *Client) count(parent context.Context, region, kind string, err error) {
 	}
 }
 
-func (c *Client) fetch(ctx context.Context, r Regional, tenant string, q url.Values, limit int) (*regionAnswer, error) {
+func (c *Client) fetch(ctx context.Context, r Regional, tenant string, q url.Values, limit int) (*wire.RegionLogs, error) {
 	res, err := c.get(ctx, r, tenant, pathSearch, q, "application/json")
 	if err != nil {
 		return nil, err
@@ -407,8 +409,8 @@ func (c *Client) get(ctx context.Context, r Regional, tenant, path string, q url
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set(tenantHeader, tenant)
-	req.Header.Set("Accept", want+", application/problem+json")
+	req.Header.Set(wire.TenantHeader, tenant)
+	req.Header.Set("Accept", want+", "+wire.ProblemMediaType)
 	res, err := c.opts.Client.Do(req)
 	if err != nil {
 		return nil, err
@@ -418,17 +420,14 @@ func (c *Client) get(ctx context.Context, r Regional, tenant, path string, q url
 		return res, nil
 	}
 	defer res.Body.Close()
-	var p problem
-	if have != "application/problem+json" || res.StatusCode < 400 || json.NewDecoder(io.LimitReader(res.Body, 64<<10)).Decode(&p) != nil {
+	p := wire.ReadProblem(res)
+	if p == nil {
 		return nil, &garbage{fmt.Errorf("status %d, content type %q", res.StatusCode, clean(have))}
 	}
-	out := failure(res.StatusCode, typeInvalid, clean(p.Detail))
-	if res.StatusCode == http.StatusNotFound {
-		out.Type = typeNotFound
-	}
+	out := wire.Failure(res.StatusCode, "%s", clean(p.Detail))
 	for i, e := range p.Errors {
 		if i < 10 {
-			out.Errors = append(out.Errors, fieldError{clean(e.Field), clean(e.Detail)})
+			out.Errors = append(out.Errors, wire.FieldError{Field: clean(e.Field), Detail: clean(e.Detail)})
 		}
 	}
 	return nil, out

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/logs/query"
 	"muster.dev/muster/regional/logs/store"
 )
@@ -104,7 +105,7 @@ func TestNothingIsLostWhileRegionsComeAndGo(t *testing.T) {
 					t.Fatalf("seed %d: %s twice", seed, h.ID)
 				}
 				delete(want, h.ID)
-				if i > 0 && h.compare(&a.Hits[i-1]) >= 0 {
+				if i > 0 && h.Compare(&a.Hits[i-1]) >= 0 {
 					t.Fatalf("seed %d: a page is out of order", seed)
 				}
 			}
@@ -185,7 +186,7 @@ func TestBadRegionsAreNamed(t *testing.T) {
 		bad.set(x.f)
 		begin := time.Now()
 		a := mustAsk(t, c, "")
-		if !slices.Equal(hitIDs(a.Hits), []string{"one"}) || len(a.MissingRegions) != 1 || a.MissingRegions[0] != (Missing{"bad", x.reason}) {
+		if !slices.Equal(hitIDs(a.Hits), []string{"one"}) || len(a.MissingRegions) != 1 || a.MissingRegions[0] != (wire.MissingRegion{Region: "bad", Reason: x.reason}) {
 			t.Errorf("%s: %v %+v", name, hitIDs(a.Hits), a.MissingRegions)
 		}
 		if took := time.Since(begin); took > 5*time.Second {
@@ -224,8 +225,8 @@ func TestQuestionsThatAreWrong(t *testing.T) {
 		"from=now&to=now-1h": "to", "limit=0": "limit", "limit=1001": "limit", "cursor=x": "cursor", "cursor=" + encode(pageCursor{Search: "other"}): "cursor", "from=%22": "from", "a;b": "query string",
 	} {
 		code, _, body := ask(t, c, params)
-		var p problem
-		if err := json.Unmarshal(body, &p); err != nil || code != 400 || len(p.Errors) != 1 || p.Errors[0].Field != field || p.Type != typeInvalid {
+		var p wire.Problem
+		if err := json.Unmarshal(body, &p); err != nil || code != 400 || len(p.Errors) != 1 || p.Errors[0].Field != field || p.Type != wire.ProblemInvalid {
 			t.Errorf("%s: %d %s", params, code, body)
 		}
 	}
@@ -233,7 +234,7 @@ func TestQuestionsThatAreWrong(t *testing.T) {
 		t.Errorf("%d of them went to a region", n)
 	}
 	// Only the regions know the virtual sites: all must say no.
-	if code, _, body := ask(t, c, "virtualSite=unknown"); code != 404 || !strings.Contains(string(body), typeNotFound) {
+	if code, _, body := ask(t, c, "virtualSite=unknown"); code != 404 || !strings.Contains(string(body), wire.ProblemNotFound) {
 		t.Errorf("%d %s", code, body)
 	}
 	if code, _, _ := ask(t, c, "virtualSite=odd"); code != 200 {
@@ -338,15 +339,15 @@ func TestJoinedClustersAreAskedOnce(t *testing.T) {
 
 func TestHistogramsAddUp(t *testing.T) {
 	at := func(s int64) time.Time { return time.Unix(s, 0).UTC() }
-	same := sum([]*Histogram{{at(60), 10, []int64{1, 2}}, nil, {at(40), 10, []int64{3, 0, 4}}})
+	same := sum([]*wire.LogHistogram{{Start: at(60), StepSeconds: 10, Counts: []int64{1, 2}}, nil, {Start: at(40), StepSeconds: 10, Counts: []int64{3, 0, 4}}})
 	if b, _ := json.Marshal(same); string(b) != `{"start":"1970-01-01T00:00:40Z","stepSeconds":10,"counts":[3,0,5,2]}` {
 		t.Errorf("%s", b)
 	}
-	mixed := sum([]*Histogram{{at(60), 20, []int64{1, 2}}, {at(50), 5, []int64{1, 1, 1, 1, 1, 1, 1}}})
+	mixed := sum([]*wire.LogHistogram{{Start: at(60), StepSeconds: 20, Counts: []int64{1, 2}}, {Start: at(50), StepSeconds: 5, Counts: []int64{1, 1, 1, 1, 1, 1, 1}}})
 	if b, _ := json.Marshal(mixed); string(b) != `{"start":"1970-01-01T00:00:40Z","stepSeconds":20,"counts":[2,5,3]}` {
 		t.Errorf("%s", b)
 	}
-	if sum([]*Histogram{nil}) != nil || sum([]*Histogram{{at(0), 1, []int64{1}}, {at(1e9), 1, []int64{1}}}) != nil {
+	if sum([]*wire.LogHistogram{nil}) != nil || sum([]*wire.LogHistogram{{Start: at(0), StepSeconds: 1, Counts: []int64{1}}, {Start: at(1e9), StepSeconds: 1, Counts: []int64{1}}}) != nil {
 		t.Error("made up")
 	}
 }

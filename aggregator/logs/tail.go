@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"muster.dev/muster/internal/sse"
+	"muster.dev/muster/internal/wire"
 )
 
 const (
@@ -29,7 +30,7 @@ const (
 type news struct {
 	region string
 	cursor string // where the region's tail stands after this
-	hits   []Hit
+	hits   []wire.LogHit
 	down   error // the region can't be followed now; nil: it is
 }
 
@@ -44,17 +45,17 @@ type news struct {
 func (c *Client) ServeTail(w http.ResponseWriter, r *http.Request, tenant string) {
 	in, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		invalid("query string", err.Error()).write(w)
+		wire.Invalid(wire.FieldError{Field: "query string", Detail: err.Error()}).Write(w)
 		return
 	}
 	req, p := parse(in, tailNames, tenant, c.opts.Now())
 	if p != nil {
-		p.write(w)
+		p.Write(w)
 		return
 	}
 	id, err := decodeTail(r.Header.Get("Last-Event-ID"))
 	if err != nil {
-		invalid("Last-Event-ID", "is not an id of this stream: connect without it").write(w)
+		wire.Invalid(wire.FieldError{Field: "Last-Event-ID", Detail: "is not an id of this stream: connect without it"}).Write(w)
 		return
 	}
 	if !enter(w, c.tails, "live tails") {
@@ -89,7 +90,7 @@ type tail struct {
 	in      chan news
 	id      tailID
 	state   map[string]error // by region that has been asked; nil: it is followed
-	pending []Hit
+	pending []wire.LogHit
 	size    int
 	told    []byte // the last "missing" event
 	buf     bytes.Buffer
@@ -148,9 +149,9 @@ func (t *tail) settle(ctx context.Context) bool {
 			t.take(n)
 		}
 	}
-	var wrong *problem
+	var wrong *wire.Problem
 	for _, err := range t.state {
-		var p *problem
+		var p *wire.Problem
 		if !errors.As(err, &p) || p.Status != http.StatusBadRequest && p.Status != http.StatusNotFound {
 			return true
 		}
@@ -159,7 +160,7 @@ func (t *tail) settle(ctx context.Context) bool {
 	if wrong == nil {
 		return true
 	}
-	wrong.write(t.w)
+	wrong.Write(t.w)
 	return false
 }
 
@@ -169,7 +170,7 @@ func (t *tail) take(n news) {
 	}
 	t.state[n.region] = n.down
 	for i := range n.hits {
-		t.size += n.hits[i].size()
+		t.size += n.hits[i].Size()
 	}
 	t.pending = append(t.pending, n.hits...)
 }
@@ -187,7 +188,7 @@ func (t *tail) missing() {
 	if t.told == nil && len(reasons) == 0 && len(t.state) < len(t.c.opts.Regionals) {
 		return
 	}
-	b, err := json.Marshal(map[string][]Missing{"missingRegions": missingList(reasons)})
+	b, err := json.Marshal(map[string][]wire.MissingRegion{"missingRegions": missingList(reasons)})
 	if err != nil || bytes.Equal(b, t.told) {
 		return
 	}
@@ -206,8 +207,8 @@ func (t *tail) hits() {
 	if len(t.pending) == 0 {
 		return
 	}
-	slices.SortStableFunc(t.pending, func(a, b Hit) int { return a.compare(&b) })
-	b, err := json.Marshal(map[string][]Hit{"hits": t.pending})
+	slices.SortStableFunc(t.pending, func(a, b wire.LogHit) int { return a.Compare(&b) })
+	b, err := json.Marshal(map[string][]wire.LogHit{"hits": t.pending})
 	t.pending, t.size = nil, 0
 	if err != nil {
 		t.c.log.Error("log tail: hits can't be encoded", "err", err)
@@ -297,7 +298,7 @@ func (c *Client) followOnce(parent context.Context, tenant string, r Regional, r
 			if json.Unmarshal([]byte(ev.Data), &t) != nil || t.Detail == "" {
 				t.Detail = "its log store can't answer now"
 			}
-			return failure(http.StatusServiceUnavailable, "", clean(t.Detail))
+			return wire.Failure(http.StatusServiceUnavailable, "%s", clean(t.Detail))
 		}
 		if ev.ID == "" || len(ev.ID) > maxPositionBytes {
 			return &garbage{errors.New("an event without a usable id")}

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"muster.dev/muster/internal/sse"
+	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/logs/store"
 )
 
@@ -71,7 +72,7 @@ func (r *tailed) next() sse.Event {
 func (r *tailed) missing() map[string]string {
 	r.t.Helper()
 	e := r.next()
-	var in struct{ MissingRegions []Missing }
+	var in struct{ MissingRegions []wire.MissingRegion }
 	if err := json.Unmarshal([]byte(e.Data), &in); err != nil || e.Name != "missing" || in.MissingRegions == nil {
 		r.t.Fatalf("%v %+v", err, e)
 	}
@@ -90,11 +91,11 @@ func (r *tailed) hits(n int) (out []string) {
 		if e.Name == "missing" {
 			continue
 		}
-		var in struct{ Hits []Hit }
+		var in struct{ Hits []wire.LogHit }
 		if err := json.Unmarshal([]byte(e.Data), &in); err != nil || e.Name != "hits" {
 			r.t.Fatalf("%v %+v; have %v", err, e, out)
 		}
-		if !slices.IsSortedFunc(in.Hits, func(a, b Hit) int { return a.compare(&b) }) {
+		if !slices.IsSortedFunc(in.Hits, func(a, b wire.LogHit) int { return a.Compare(&b) }) {
 			r.t.Errorf("not oldest first: %v", hitIDs(in.Hits))
 		}
 		out = append(out, hitIDs(in.Hits)...)
@@ -155,7 +156,7 @@ func TestTailOverALostRegion(t *testing.T) {
 	a.mem.put(record("s1", time.Second, "a1"))
 	for got := []string{}; !slices.Contains(got, "a1"); { // the other one goes on; the reason may change
 		e := r.next()
-		var in struct{ Hits []Hit }
+		var in struct{ Hits []wire.LogHit }
 		if err := json.Unmarshal([]byte(e.Data), &in); err != nil {
 			t.Fatal(err)
 		}
@@ -167,8 +168,8 @@ func TestTailOverALostRegion(t *testing.T) {
 	for back := false; !back || len(seen) == 0; {
 		e := r.next()
 		var in struct {
-			Hits           []Hit
-			MissingRegions []Missing
+			Hits           []wire.LogHit
+			MissingRegions []wire.MissingRegion
 		}
 		if err := json.Unmarshal([]byte(e.Data), &in); err != nil {
 			t.Fatal(err)
@@ -337,8 +338,8 @@ func FuzzDecodeAnswer(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out := &Answer{Histogram: sum([]*Histogram{a.Histogram, a.Histogram})}
-		c.merge(out, []result{{unit: unit{regions: []string{"a"}}, regionAnswer: a}}, 10, &pageCursor{})
+		out := &wire.LogPage{Histogram: sum([]*wire.LogHistogram{a.Histogram, a.Histogram})}
+		c.merge(out, []result{{unit: unit{regions: []string{"a"}}, RegionLogs: a}}, 10, &pageCursor{})
 		if _, err := json.Marshal(out); err != nil {
 			t.Fatal(err)
 		}

@@ -1,10 +1,8 @@
-// Package query asks a Prometheus HTTP API, Cortex' or an engine's, on behalf of
-// one tenant: as a client for our own code, and as a proxy handler for users.
+// Package query asks a Prometheus HTTP API, Cortex', on behalf of one tenant.
 //
-// The tenant always comes from the server, never from the user's request. Time
-// and size of every answer are bounded. It must not import Cortex, and it decides
-// nothing about who may see what: the caller names the tenant. internal/app
-// hands it to the console and to the health engine.
+// Cost, time and size of every query are bounded, and no tenant takes all turns. It must
+// not import Cortex, and it decides nothing about who may see what: the caller names the
+// tenant. cmd/internal hands it to the console.
 package query
 
 import (
@@ -20,9 +18,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/common/model"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/promcost"
+	"muster.dev/muster/internal/turns"
 )
 
 // TenantHeader is how Cortex is told the tenant.
@@ -49,8 +48,8 @@ type Options struct {
 	Timeout time.Duration
 	// MaxResponseBytes bounds one answer, decompressed; default 32 MiB.
 	MaxResponseBytes int64
-	// MaxConcurrent bounds the queries in flight; more wait for their turn until
-	// their time is up. Default 16.
+	// MaxConcurrent bounds the queries in flight, a quarter of them of one tenant; more
+	// wait for their turn until their time is up. Default 16.
 	MaxConcurrent int
 	// Registerer gets muster_query_*; nil: none.
 	Registerer prometheus.Registerer
@@ -60,7 +59,7 @@ type Options struct {
 type Client struct {
 	o       Options
 	base    string // ends with /api/v1
-	slots   chan struct{}
+	slots   *turns.Slots
 	seconds *prometheus.HistogramVec
 	refused *prometheus.CounterVec
 }
@@ -91,7 +90,7 @@ func New(o Options) (*Client, error) {
 	c := &Client{
 		o:     o,
 		base:  u.String() + strings.TrimRight(o.PathPrefix, "/") + "/api/v1",
-		slots: make(chan struct{}, o.MaxConcurrent),
+		slots: turns.New(o.MaxConcurrent, o.MaxConcurrent, max(1, o.MaxConcurrent/4)),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "muster_query_duration_seconds", Help: "Time that queries to the metric store took, waiting included, by path and result.",
 			Buckets: []float64{.005, .02, .1, .5, 2, 10, 30},
@@ -110,119 +109,130 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// Error is an answer that is not a result. Status is the HTTP status; Type and
-// Message are the API's own (bad_data, timeout, execution, …). A caller can tell
-// a wrong query (400, 422) from a store that is down (5xx, or another error).
-type Error struct {
-	Status  int
-	Type    string
-	Message string
+// Request is an instant query at Time, or with a Step one over a range.
+type Request struct {
+	Expr       string
+	Time       time.Time // zero: now, by the store's clock
+	Start, End time.Time // both inclusive
+	Step       time.Duration
+	Timeout    time.Duration // 0: the store's own
+	Limit      int           // of series; 0: none
 }
 
-func (e *Error) Error() string {
-	if e.Type == "" {
-		return fmt.Sprintf("%d: %s", e.Status, e.Message)
+func (r Request) window() promcost.Window {
+	if r.Step <= 0 {
+		return promcost.Window{}
 	}
-	return fmt.Sprintf("%d %s: %s", e.Status, e.Type, e.Message)
+	return promcost.Window{Span: r.End.Sub(r.Start), Step: r.Step}
 }
 
-// ErrTooLarge says that an answer was over MaxResponseBytes.
-var ErrTooLarge = errors.New("the answer is too large; ask for fewer series or a larger step")
-
-// Result is what a query returned.
-type Result struct {
-	Value    model.Value // Vector, Matrix, *Scalar or *String
-	Warnings []string
-}
-
-// Query evaluates expr for the tenant at one instant; the zero time means now by
-// the server's clock. An empty tenant sends no tenant header, for an engine that
-// has none.
-func (c *Client) Query(ctx context.Context, tenant, expr string, at time.Time) (Result, error) {
-	form := url.Values{"query": {expr}}
-	if !at.IsZero() {
-		form.Set("time", stamp(at))
+func (r Request) form() (path string, form url.Values) {
+	form = url.Values{"query": {r.Expr}}
+	if r.Timeout > 0 {
+		form.Set("timeout", seconds(r.Timeout))
 	}
-	return c.ask(ctx, tenant, "/query", form)
-}
-
-// QueryRange evaluates expr for the tenant from start to end, both inclusive.
-func (c *Client) QueryRange(ctx context.Context, tenant, expr string, start, end time.Time, step time.Duration) (Result, error) {
-	return c.ask(ctx, tenant, "/query_range", url.Values{
-		"query": {expr}, "start": {stamp(start)}, "end": {stamp(end)}, "step": {strconv.FormatFloat(step.Seconds(), 'f', -1, 64)},
-	})
+	if r.Limit > 0 {
+		form.Set("limit", strconv.Itoa(r.Limit))
+	}
+	if r.Step > 0 {
+		form.Set("start", stamp(r.Start))
+		form.Set("end", stamp(r.End))
+		form.Set("step", seconds(r.Step))
+		return "/query_range", form
+	}
+	if !r.Time.IsZero() {
+		form.Set("time", stamp(r.Time))
+	}
+	return "/query", form
 }
 
 func stamp(t time.Time) string { return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64) }
 
-func (c *Client) ask(ctx context.Context, tenant, path string, form url.Values) (Result, error) {
-	status, body, err := c.do(ctx, tenant, http.MethodPost, path, path, form)
-	if err != nil {
-		return Result{}, fmt.Errorf("query %s: %w", tenant, err)
+func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }
+
+// errTooLarge says that an answer was over MaxResponseBytes.
+var errTooLarge = errors.New("the answer is too large; ask for fewer series or a larger step")
+
+// Ask evaluates a query for the tenant. What it returns is a status and a body of the
+// Prometheus HTTP API, also when the query is refused here or the store is down. A query
+// that costs more than promcost.Query allows is not passed on: the store's own timeout
+// does not stop it.
+func (c *Client) Ask(ctx context.Context, tenant string, r Request) (status int, body []byte) {
+	if _, err := promcost.Query.Parse(r.Expr, r.window()); err != nil {
+		c.refused.WithLabelValues("bad_query").Inc()
+		return http.StatusBadRequest, errorJSON("bad_data", err.Error())
 	}
-	r, err := decode(status, body)
-	if err != nil {
-		return r, fmt.Errorf("query %s: %w", tenant, err)
+	path, form := r.form()
+	status, body, err := c.do(ctx, tenant, path, form)
+	switch {
+	case errors.Is(err, errTooLarge):
+		return http.StatusUnprocessableEntity, errorJSON("execution", err.Error())
+	case errors.Is(err, context.DeadlineExceeded):
+		return http.StatusGatewayTimeout, errorJSON("timeout", "the query took longer than "+c.o.Timeout.String()+", waiting for its turn included")
+	case errors.Is(err, errTenant):
+		return http.StatusForbidden, errorJSON("forbidden", err.Error())
+	case err != nil:
+		return http.StatusBadGateway, errorJSON("unavailable", "the metric store can't be reached; regionals and scores go on without it")
 	}
-	return r, nil
+	if r.Limit > 0 && status == http.StatusOK {
+		body = cut(body, r.Limit)
+	}
+	return status, jsonOrError(status, body)
 }
 
-// decode parses an answer of the Prometheus API.
-func decode(status int, body []byte) (Result, error) {
-	var env struct {
-		Status    string   `json:"status"`
-		ErrorType string   `json:"errorType"`
-		Error     string   `json:"error"`
-		Warnings  []string `json:"warnings"`
-		Data      struct {
-			Type   string          `json:"resultType"`
-			Result json.RawMessage `json:"result"`
-		} `json:"data"`
+// cut leaves n series of an answer and warns as Prometheus does, because Cortex ignores the
+// limit. Whatever has no list of series stays as it is.
+func cut(body []byte, n int) []byte {
+	var answer, data map[string]json.RawMessage
+	var series []json.RawMessage
+	var kind string
+	var warnings []string
+	if json.Unmarshal(body, &answer) != nil || json.Unmarshal(answer["data"], &data) != nil || json.Unmarshal(data["resultType"], &kind) != nil ||
+		(kind != "vector" && kind != "matrix") || json.Unmarshal(data["result"], &series) != nil || len(series) <= n {
+		return body
 	}
-	if err := json.Unmarshal(body, &env); err != nil {
-		if status/100 == 2 {
-			return Result{}, fmt.Errorf("the answer is no JSON of the Prometheus API: %w", err)
+	if w, ok := answer["warnings"]; ok && json.Unmarshal(w, &warnings) != nil {
+		return body
+	}
+	set := func(m map[string]json.RawMessage, key string, v any) {
+		b, err := json.Marshal(v)
+		if err != nil {
+			panic(err) // what was unmarshalled marshals
 		}
-		return Result{}, &Error{Status: status, Message: strings.TrimSpace(string(body[:min(len(body), 300)]))}
+		m[key] = b
 	}
-	if status/100 != 2 || env.Status != "success" {
-		return Result{}, &Error{Status: status, Type: env.ErrorType, Message: env.Error}
-	}
-	r := Result{Warnings: env.Warnings}
-	var err error
-	switch env.Data.Type {
-	case "vector":
-		var v model.Vector
-		err = json.Unmarshal(env.Data.Result, &v)
-		r.Value = v
-	case "matrix":
-		var v model.Matrix
-		err = json.Unmarshal(env.Data.Result, &v)
-		r.Value = v
-	case "scalar":
-		v := new(model.Scalar)
-		err = json.Unmarshal(env.Data.Result, v)
-		r.Value = v
-	case "string":
-		v := new(model.String)
-		err = json.Unmarshal(env.Data.Result, v)
-		r.Value = v
-	default:
-		err = fmt.Errorf("result type %q", env.Data.Type)
-	}
+	set(data, "result", series[:n])
+	set(answer, "data", data)
+	set(answer, "warnings", append(warnings, "results truncated due to limit"))
+	out, err := json.Marshal(answer)
 	if err != nil {
-		return Result{}, fmt.Errorf("the answer is no result of the Prometheus API: %w", err)
+		panic(err)
 	}
-	return r, nil
+	return out
 }
 
-// do sends one request and reads its bounded answer. label is the path without
-// what users chose, for the metrics.
-func (c *Client) do(ctx context.Context, tenant, method, path, label string, form url.Values) (status int, body []byte, err error) {
-	if tenant != "" {
-		if err := fleet.ValidateTenant(tenant); err != nil { // also keeps '|', which joins tenants, out
-			return 0, nil, err
-		}
+func errorJSON(kind, text string) []byte {
+	b, err := json.Marshal(map[string]string{"status": "error", "errorType": kind, "error": text})
+	if err != nil {
+		panic(err) // a map of strings always marshals
+	}
+	return b
+}
+
+// jsonOrError wraps the plain text that Cortex answers some errors with.
+func jsonOrError(status int, body []byte) []byte {
+	if status/100 == 2 || json.Valid(body) {
+		return body
+	}
+	return errorJSON("execution", strings.TrimSpace(string(body[:min(len(body), 500)])))
+}
+
+var errTenant = errors.New("no such tenant")
+
+// do sends one request and reads its bounded answer.
+func (c *Client) do(ctx context.Context, tenant, path string, form url.Values) (status int, body []byte, err error) {
+	if fleet.ValidateTenant(tenant) != nil { // also keeps '|', which joins tenants, out
+		return 0, nil, errTenant
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
@@ -232,32 +242,21 @@ func (c *Client) do(ctx context.Context, tenant, method, path, label string, for
 		if err == nil {
 			result = strconv.Itoa(status/100) + "xx"
 		}
-		c.seconds.WithLabelValues(label, result).Observe(time.Since(began).Seconds())
+		c.seconds.WithLabelValues(path, result).Observe(time.Since(began).Seconds())
 	}()
-	select {
-	case c.slots <- struct{}{}:
-		defer func() { <-c.slots }()
-	case <-ctx.Done():
+	release, err := c.slots.Acquire(ctx, turns.Class{Tenant: tenant})
+	if err != nil {
 		c.refused.WithLabelValues("busy").Inc()
-		return 0, nil, fmt.Errorf("%d queries are running already: %w", c.o.MaxConcurrent, ctx.Err())
+		return 0, nil, fmt.Errorf("%d queries are running already: %w", c.o.MaxConcurrent, err)
 	}
+	defer release()
 
-	target, payload := c.base+path, io.Reader(nil)
-	if method == http.MethodPost {
-		payload = strings.NewReader(form.Encode())
-	} else if len(form) > 0 {
-		target += "?" + form.Encode()
-	}
-	req, err := http.NewRequestWithContext(ctx, method, target, payload)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+path, strings.NewReader(form.Encode()))
 	if err != nil {
 		return 0, nil, err
 	}
-	if method == http.MethodPost {
-		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	}
-	if tenant != "" {
-		req.Header.Set(TenantHeader, tenant)
-	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set(TenantHeader, tenant)
 	resp, err := c.o.Client.Do(req)
 	if err != nil {
 		return 0, nil, err
@@ -269,7 +268,7 @@ func (c *Client) do(ctx context.Context, tenant, method, path, label string, for
 	}
 	if int64(len(body)) > c.o.MaxResponseBytes {
 		c.refused.WithLabelValues("too_large").Inc()
-		return 0, nil, fmt.Errorf("more than %d bytes: %w", c.o.MaxResponseBytes, ErrTooLarge)
+		return 0, nil, fmt.Errorf("more than %d bytes: %w", c.o.MaxResponseBytes, errTooLarge)
 	}
 	return resp.StatusCode, body, nil
 }

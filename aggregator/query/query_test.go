@@ -2,18 +2,18 @@ package query
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/common/model"
 )
 
 // store is a Prometheus API that says what it was asked.
@@ -28,80 +28,31 @@ func store(t *testing.T, answer func(w http.ResponseWriter, r *http.Request)) (*
 	return s, c
 }
 
-const vector = `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"site":"a"},"value":[1700000000,"4.5"]}]},"warnings":["careful"]}`
+const vector = `{"status":"success","data":{"resultType":"vector","result":[]}}`
 
-func TestQuery(t *testing.T) {
+func TestAsk(t *testing.T) {
 	var got *http.Request
 	_, c := store(t, func(w http.ResponseWriter, r *http.Request) {
 		_ = r.ParseForm()
 		got = r
-		if r.URL.Path == "/prometheus/api/v1/query_range" {
-			_, _ = io.WriteString(w, `{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2"],[3,"NaN"]]}]}}`)
-			return
-		}
 		_, _ = io.WriteString(w, vector)
 	})
-	r, err := c.Query(t.Context(), "acme", `up{a="b"}`, time.UnixMilli(1700000000123))
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, ok := r.Value.(model.Vector)
-	if !ok || len(v) != 1 || v[0].Value != 4.5 || v[0].Metric["site"] != "a" || len(r.Warnings) != 1 {
-		t.Errorf("result = %+v", r)
-	}
-	if got.URL.Path != "/prometheus/api/v1/query" || got.Header.Get(TenantHeader) != "acme" || got.PostForm.Get("query") != `up{a="b"}` || got.PostForm.Get("time") != "1700000000.123" {
-		t.Errorf("asked %s %v for %q", got.URL, got.PostForm, got.Header.Get(TenantHeader))
-	}
-	r, err = c.QueryRange(t.Context(), "acme", "up", time.Unix(1, 0), time.Unix(3, 0), 1500*time.Millisecond)
-	if m, ok := r.Value.(model.Matrix); err != nil || !ok || len(m[0].Values) != 2 || got.PostForm.Get("step") != "1.5" {
-		t.Errorf("range = %+v, %v", r, err)
-	}
-	if _, err := c.Query(t.Context(), "", "up", time.Time{}); err != nil || got.Header.Get(TenantHeader) != "" || got.PostForm.Has("time") {
-		t.Errorf("without a tenant: %v, %v", err, got.Header)
-	}
-	for _, bad := range []string{"acme|globex", "*", "Acme", "a/b"} {
-		if _, err := c.Query(t.Context(), bad, "up", time.Time{}); err == nil {
-			t.Errorf("tenant %q accepted", bad)
-		}
-	}
-}
-
-func TestQueryErrors(t *testing.T) {
-	status, body := 200, ""
-	s, c := store(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, body)
-	})
 	for _, tc := range []struct {
-		status int
-		body   string
-		want   Error
+		r    Request
+		path string
+		want url.Values
 	}{
-		{400, `{"status":"error","errorType":"bad_data","error":"parse error"}`, Error{400, "bad_data", "parse error"}},
-		{422, `{"status":"error","errorType":"execution","error":"limit"}`, Error{422, "execution", "limit"}},
-		{503, "empty ring\n", Error{503, "", "empty ring"}},
+		{Request{Expr: `up{a="b"}`, Time: time.UnixMilli(1700000000123), Limit: 7}, "/query", url.Values{"query": {`up{a="b"}`}, "time": {"1700000000.123"}, "limit": {"7"}}},
+		{Request{Expr: "up"}, "/query", url.Values{"query": {"up"}}},
+		{Request{Expr: "up", Start: time.Unix(1, 0), End: time.Unix(3, 0), Step: 1500 * time.Millisecond, Timeout: 5 * time.Second}, "/query_range",
+			url.Values{"query": {"up"}, "start": {"1.000"}, "end": {"3.000"}, "step": {"1.5"}, "timeout": {"5"}}},
 	} {
-		status, body = tc.status, tc.body
-		_, err := c.Query(t.Context(), "acme", "up", time.Time{})
-		var e *Error
-		if !errors.As(err, &e) || *e != tc.want {
-			t.Errorf("%d: err = %v", tc.status, err)
+		if status, body := c.Ask(t.Context(), "acme", tc.r); status != 200 || string(body) != vector {
+			t.Errorf("%d %s", status, body)
 		}
-	}
-	for _, bad := range []string{"", "[]", `{"status":"success"}`, `{"status":"success","data":{"resultType":"vector","result":{}}}`} {
-		status, body = 200, bad
-		if r, err := c.Query(t.Context(), "acme", "up", time.Time{}); err == nil {
-			t.Errorf("%q gave %+v", bad, r)
+		if got.URL.Path != "/prometheus/api/v1"+tc.path || got.Header.Get(TenantHeader) != "acme" || got.PostForm.Encode() != tc.want.Encode() {
+			t.Errorf("asked %s %v for %q", got.URL, got.PostForm, got.Header.Get(TenantHeader))
 		}
-	}
-	c.o.MaxResponseBytes, body = 10, vector
-	if _, err := c.Query(t.Context(), "acme", "up", time.Time{}); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("err = %v", err)
-	}
-	s.Close()
-	var e *Error
-	if _, err := c.Query(t.Context(), "acme", "up", time.Time{}); err == nil || errors.As(err, &e) {
-		t.Errorf("a store that is down: %v", err)
 	}
 	for _, bad := range []string{"", "cortex", "ftp://x", "http://h?x=1"} {
 		if _, err := New(Options{URL: bad}); err == nil {
@@ -110,78 +61,31 @@ func TestQueryErrors(t *testing.T) {
 	}
 }
 
-type denied struct{}
-
-func (denied) Error() string   { return "log in first" }
-func (denied) StatusCode() int { return http.StatusUnauthorized }
-
-func TestProxy(t *testing.T) {
-	var got *http.Request
-	_, c := store(t, func(w http.ResponseWriter, r *http.Request) {
-		_ = r.ParseForm()
-		got = r
-		_, _ = io.WriteString(w, vector)
-	})
-	h := c.ProxyHandler(func(r *http.Request) (string, error) {
-		switch u := r.Header.Get("User"); u {
-		case "":
-			return "", denied{}
-		case "eve":
-			return "", errors.New("eve may read no tenant")
-		default:
-			return "acme", nil
-		}
-	})
-	ask := func(method, target, user string, form url.Values) (*httptest.ResponseRecorder, *http.Request) {
-		got = nil
-		r := httptest.NewRequest(method, target, strings.NewReader(form.Encode()))
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		r.Header.Set(TenantHeader, "globex")
-		r.Header.Set("Cookie", "muster_session=secret")
-		r.Header.Set("User", user)
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		return w, got
-	}
-
-	// The tenant is the server's; the user's headers and unknown parameters stay behind.
-	w, r := ask("GET", "/api/v1/metrics/query_range?query=up&start=1&end=2&step=1&tenant=globex&x=y", "bob", nil)
-	if w.Code != 200 || r == nil || r.URL.Path != "/prometheus/api/v1/query_range" || fmt.Sprint(r.Header.Values(TenantHeader)) != "[acme]" ||
-		r.Header.Get("Cookie") != "" || r.Form.Has("tenant") || r.Form.Has("x") || r.Form.Get("step") != "1" {
-		t.Errorf("%d, asked %+v", w.Code, r)
-	}
-	if w, r = ask("POST", "/x/api/v1/series", "bob", url.Values{"match[]": {"a", "b"}}); w.Code != 200 || len(r.Form["match[]"]) != 2 {
-		t.Errorf("series: %d, %+v", w.Code, r)
-	}
-	if w, r = ask("GET", "/prometheus/api/v1/label/site/values?match[]=up", "bob", nil); w.Code != 200 || r.URL.Path != "/prometheus/api/v1/label/site/values" || r.Method != "GET" {
-		t.Errorf("label values: %d, %+v", w.Code, r)
-	}
+// What no timeout of the store would stop is not passed on.
+func TestAskRefuses(t *testing.T) {
+	_, c := store(t, func(http.ResponseWriter, *http.Request) { t.Error("it was passed on") })
+	hour := Request{Start: time.Unix(0, 0), End: time.Unix(10_000, 0), Step: time.Second}
+	with := func(r Request, expr string) Request { r.Expr = expr; return r }
 	for _, tc := range []struct {
-		method, target, user string
-		want                 int
+		tenant string
+		r      Request
+		status int
+		want   string
 	}{
-		{"GET", "/query", "", 401},
-		{"GET", "/query", "eve", 403},
-		{"DELETE", "/query", "bob", 405},
-		{"POST", "/metadata", "bob", 405},
-		{"GET", "/api/v1/admin/tsdb/delete_series", "bob", 404},
-		{"GET", "/api/v1/read", "bob", 404},
-		{"GET", "/api/v1/push", "bob", 404},
-		{"GET", "/api/v1/label/a%2f..%2f..%2fpush/values", "bob", 404},
-		{"GET", "/api/v1/label/..%2f..%2f..%2fvalues", "bob", 404},
-		{"GET", "/", "bob", 404},
+		{"acme", Request{Expr: "sum_over_time(sum_over_time(vector(1)[1d:1s])[1d:1s])"}, 400, "longer step"},
+		{"acme", with(hour, "avg_over_time(x[30d])"), 400, "longer step"},
+		{"acme", Request{Expr: "up{"}, 400, "bad_data"},
+		{"acme", Request{Expr: "up", Start: time.Unix(1, 0), Step: time.Second}, 400, "backwards"},
+		{"acme|umbrella", Request{Expr: "up"}, 403, "tenant"},
+		{"", Request{Expr: "up"}, 403, "tenant"},
 	} {
-		w, r := ask(tc.method, tc.target, tc.user, nil)
-		if w.Code != tc.want || r != nil || !strings.Contains(w.Body.String(), `"status":"error"`) {
-			t.Errorf("%s %s by %q: %d %s, passed on: %v", tc.method, tc.target, tc.user, w.Code, w.Body, r != nil)
+		if status, body := c.Ask(t.Context(), tc.tenant, tc.r); status != tc.status || !strings.Contains(string(body), tc.want) {
+			t.Errorf("%q, %+v: %d %s", tc.tenant, tc.r, status, body)
 		}
-	}
-	if w, r := ask("POST", "/query", "bob", url.Values{"query": {strings.Repeat("x", maxFormBytes)}}); w.Code != 400 || r != nil {
-		t.Errorf("a huge form: %d", w.Code)
 	}
 }
 
-func TestProxyBounds(t *testing.T) {
+func TestAskIsBounded(t *testing.T) {
 	release := make(chan struct{})
 	status := 200
 	s, c := store(t, func(w http.ResponseWriter, r *http.Request) {
@@ -200,11 +104,9 @@ func TestProxyBounds(t *testing.T) {
 	})
 	t.Cleanup(func() { close(release) })
 	c.o.MaxResponseBytes, c.o.Timeout = 100, 50*time.Millisecond
-	h := c.ProxyHandler(func(*http.Request) (string, error) { return "acme", nil })
 	ask := func(q string) (int, string) {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", "/query?query="+q, nil))
-		return w.Code, w.Body.String()
+		code, body := c.Ask(t.Context(), "acme", Request{Expr: q})
+		return code, string(body)
 	}
 	if code, body := ask("large"); code != 422 || !strings.Contains(body, "too large") {
 		t.Errorf("large: %d %s", code, body)
@@ -212,6 +114,7 @@ func TestProxyBounds(t *testing.T) {
 	if code, body := ask("slow"); code != 504 || !strings.Contains(body, `"errorType":"timeout"`) {
 		t.Errorf("slow: %d %s", code, body)
 	}
+	c.o.Timeout = time.Minute
 	status = 500
 	if code, body := ask("plain"); code != 500 || !strings.Contains(body, `"error":"plain text"`) {
 		t.Errorf("plain: %d %s", code, body)
@@ -222,51 +125,56 @@ func TestProxyBounds(t *testing.T) {
 	}
 }
 
-func TestQueriesWaitForTheirTurn(t *testing.T) {
+// A tenant whose queries all hang keeps no other from its answers.
+func TestOneTenantDoesNotTakeAllTurns(t *testing.T) {
 	release := make(chan struct{})
-	entered := make(chan struct{}, 2)
-	_, c := store(t, func(w http.ResponseWriter, _ *http.Request) {
-		entered <- struct{}{}
-		<-release
+	entered := make(chan struct{}, 100)
+	_, c := store(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(TenantHeader) == "greedy" {
+			entered <- struct{}{}
+			<-release
+		}
 		_, _ = io.WriteString(w, vector)
 	})
-	c.slots = make(chan struct{}, 1)
-	done := make(chan error, 1)
-	go func() {
-		_, err := c.Query(context.Background(), "acme", "up", time.Time{})
-		done <- err
-	}()
-	<-entered
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if _, err := c.Query(ctx, "acme", "up", time.Time{}); !errors.Is(err, context.DeadlineExceeded) || len(entered) != 0 {
-		t.Errorf("err = %v, %d entered", err, len(entered))
+	var wg sync.WaitGroup
+	for range 30 {
+		wg.Go(func() { c.Ask(context.Background(), "greedy", Request{Expr: "up"}) })
+	}
+	for range DefaultMaxConcurrent / 4 {
+		<-entered
+	}
+	if status, body := c.Ask(t.Context(), "acme", Request{Expr: "up"}); status != 200 {
+		t.Errorf("another tenant: %d %s", status, body)
+	}
+	if n := len(entered); n > 0 {
+		t.Errorf("%d more of the greedy one were let in", n)
 	}
 	close(release)
-	if err := <-done; err != nil {
-		t.Error(err)
+	wg.Wait()
+}
+
+func TestCut(t *testing.T) {
+	vec := `{"status":"success","warnings":["x"],"data":{"resultType":"vector","result":[{"metric":{"a":"1"},"value":[1,"2"]},{"metric":{"a":"2"},"value":[1,"2"]}]}}`
+	for in, want := range map[string]string{
+		vec: `{"data":{"result":[{"metric":{"a":"1"},"value":[1,"2"]}],"resultType":"vector"},"status":"success","warnings":["x","results truncated due to limit"]}`,
+		`{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}`: "",
+		`{"status":"success","data":{"resultType":"matrix","result":[{}]}}`:    "",
+		`oops`: "", `{"data":7}`: "", `[]`: "",
+	} {
+		if want == "" {
+			want = in
+		}
+		if got := string(cut([]byte(in), 1)); got != want {
+			t.Errorf("%s\n gives %s\n want  %s", in, got, want)
+		}
 	}
 }
 
-func FuzzDecode(f *testing.F) {
-	f.Add(200, []byte(vector))
-	f.Add(200, []byte(`{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}`))
-	f.Add(500, []byte("oops"))
-	f.Fuzz(func(t *testing.T, status int, body []byte) {
-		r, err := decode(status, body)
-		if err == nil && r.Value == nil {
-			t.Errorf("%q: neither a value nor an error", body)
-		}
-	})
-}
-
-func FuzzAPIPath(f *testing.F) {
-	f.Add("/api/v1/label/site/values")
-	f.Add("/query")
-	f.Fuzz(func(t *testing.T, p string) {
-		path, label, ok := apiPath(p)
-		if ok && (strings.Contains(path, "..") || strings.ContainsAny(path, "?#% ") || passed[label] == nil) {
-			t.Errorf("%q passes as %q", p, path)
+func FuzzCut(f *testing.F) {
+	f.Add([]byte(`{"status":"success","data":{"resultType":"vector","result":[1,2]}}`), 1)
+	f.Fuzz(func(t *testing.T, body []byte, n int) {
+		if n > 0 && json.Valid(body) && !json.Valid(cut(body, n)) {
+			t.Errorf("%q is cut into no JSON", body)
 		}
 	})
 }

@@ -18,6 +18,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"muster.dev/muster/internal/wire"
 )
 
 // CreatedByMaintenance is Silence.CreatedBy of those that Muster makes from the
@@ -30,61 +32,15 @@ var ErrNotFound = errors.New("not found")
 // maxBody bounds an answer, in bytes; 100,000 alerts are about 100 MB.
 const maxBody = 512 << 20
 
-// Alert is sent and listed. To send, Labels are needed, the rest may be zero: an
-// alert without EndsAt ends after Alertmanager's resolve_timeout unless sent again,
-// one whose EndsAt is past is resolved.
-type Alert struct {
-	Labels       map[string]string `json:"labels"`
-	Annotations  map[string]string `json:"annotations,omitempty"`
-	StartsAt     time.Time         `json:"startsAt,omitzero"`
-	EndsAt       time.Time         `json:"endsAt,omitzero"`
-	GeneratorURL string            `json:"generatorURL,omitempty"`
-
-	// Only in what Alertmanager answers.
-	UpdatedAt   time.Time   `json:"updatedAt,omitzero"`
-	Fingerprint string      `json:"fingerprint,omitempty"`
-	Status      AlertStatus `json:"status,omitzero"`
-}
-
-// AlertStatus is what Alertmanager makes of an alert.
-type AlertStatus struct {
-	State       string   `json:"state"` // unprocessed, active or suppressed
-	SilencedBy  []string `json:"silencedBy"`
-	InhibitedBy []string `json:"inhibitedBy"` // fingerprints
-	MutedBy     []string `json:"mutedBy,omitempty"`
-}
-
-// Matcher of a silence. Its zero IsEqual means "not equal", as in the API.
-type Matcher struct {
-	Name    string `json:"name"`
-	Value   string `json:"value"`
-	IsRegex bool   `json:"isRegex"`
-	IsEqual bool   `json:"isEqual"`
-}
-
-// UnmarshalJSON reads a missing isEqual as true, as Alertmanager does.
-func (m *Matcher) UnmarshalJSON(b []byte) error {
-	type plain Matcher
-	p := plain{IsEqual: true}
-	if err := json.Unmarshal(b, &p); err != nil {
-		return err
-	}
-	*m = Matcher(p)
-	return nil
-}
-
-// Equal returns the matcher name="value".
-func Equal(name, value string) Matcher { return Matcher{Name: name, Value: value, IsEqual: true} }
-
 // Silence is set and listed. With an ID, SetSilence changes that one; Alertmanager
 // may end it and make another with a new ID instead.
 type Silence struct {
-	ID        string    `json:"id,omitempty"`
-	Matchers  []Matcher `json:"matchers"`
-	StartsAt  time.Time `json:"startsAt"`
-	EndsAt    time.Time `json:"endsAt"`
-	CreatedBy string    `json:"createdBy"`
-	Comment   string    `json:"comment"`
+	ID        string         `json:"id,omitempty"`
+	Matchers  []wire.Matcher `json:"matchers"`
+	StartsAt  time.Time      `json:"startsAt"`
+	EndsAt    time.Time      `json:"endsAt"`
+	CreatedBy string         `json:"createdBy"`
+	Comment   string         `json:"comment"`
 
 	// Only in what Alertmanager answers.
 	UpdatedAt time.Time     `json:"updatedAt,omitzero"`
@@ -171,7 +127,7 @@ func New(o Options) (*Client, error) {
 // PostAlerts sends to every URL at once, because Alertmanagers of a cluster do not
 // share alerts. It fails only if none took them; alerts that Alertmanager finds
 // invalid make it fail there, though it keeps the valid ones.
-func (c *Client) PostAlerts(ctx context.Context, alerts []Alert) error {
+func (c *Client) PostAlerts(ctx context.Context, alerts []wire.Alert) error {
 	if len(alerts) == 0 {
 		return nil
 	}
@@ -202,8 +158,8 @@ func (c *Client) PostAlerts(ctx context.Context, alerts []Alert) error {
 // Alerts lists the alerts that fire, suppressed ones too, from the first URL that
 // answers. A filter is a matcher as in `amtool alert query`, such as tenant="acme";
 // all must hold.
-func (c *Client) Alerts(ctx context.Context, filter ...string) ([]Alert, error) {
-	var out []Alert
+func (c *Client) Alerts(ctx context.Context, filter ...string) ([]wire.Alert, error) {
+	var out []wire.Alert
 	err := c.first(ctx, func(b *url.URL) error {
 		out = nil
 		return c.call(ctx, b, http.MethodGet, "/api/v2/alerts", query(filter), nil, &out)

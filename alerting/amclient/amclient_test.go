@@ -12,6 +12,7 @@ import (
 
 	"muster.dev/muster/alerting/amclient"
 	"muster.dev/muster/alerting/manager"
+	"muster.dev/muster/internal/wire"
 )
 
 func must(t testing.TB, err error) {
@@ -41,22 +42,22 @@ func client(t *testing.T, urls ...string) *amclient.Client {
 func TestAlertsAndSilences(t *testing.T) {
 	ctx := t.Context()
 	c := client(t, alertmanager(t)+"/")
-	a := amclient.Alert{Labels: map[string]string{"alertname": "A", "site": "a \"b\" ü"}, Annotations: map[string]string{"x": "y"}, GeneratorURL: "http://g.example/", StartsAt: time.Now().Add(-time.Minute), EndsAt: time.Now().Add(time.Minute)}
+	a := wire.Alert{Labels: map[string]string{"alertname": "A", "site": "a \"b\" ü"}, Annotations: map[string]string{"x": "y"}, GeneratorURL: "http://g.example/", StartsAt: time.Now().Add(-time.Minute), EndsAt: time.Now().Add(time.Minute)}
 	must(t, c.PostAlerts(ctx, nil))
-	must(t, c.PostAlerts(ctx, []amclient.Alert{a, {Labels: map[string]string{"alertname": "B"}}}))
+	must(t, c.PostAlerts(ctx, []wire.Alert{a, {Labels: map[string]string{"alertname": "B"}}}))
 	l, err := c.Alerts(ctx, `alertname="A"`, `site=~"a.*"`)
 	must(t, err)
 	if len(l) != 1 || l[0].Labels["site"] != a.Labels["site"] || l[0].Annotations["x"] != "y" || l[0].GeneratorURL != a.GeneratorURL || l[0].StartsAt.Sub(a.StartsAt).Abs() > time.Millisecond || len(l[0].Fingerprint) != 16 || l[0].Status.State == "" {
 		t.Errorf("%+v", l)
 	}
-	if err := c.PostAlerts(ctx, []amclient.Alert{{Labels: map[string]string{}}}); err == nil || !strings.Contains(err.Error(), "400") {
+	if err := c.PostAlerts(ctx, []wire.Alert{{Labels: map[string]string{}}}); err == nil || !strings.Contains(err.Error(), "400") {
 		t.Errorf("an alert without labels: %v", err)
 	}
 	if _, err := c.Alerts(ctx, `a b`); err == nil {
 		t.Error("took a filter that is none")
 	}
 
-	s := amclient.Silence{Matchers: []amclient.Matcher{amclient.Equal("alertname", "A"), {Name: "site", Value: "b.*", IsRegex: true}}, StartsAt: time.Now(), EndsAt: time.Now().Add(time.Hour), CreatedBy: "me", Comment: "why"}
+	s := amclient.Silence{Matchers: []wire.Matcher{wire.EqualMatcher("alertname", "A"), {Name: "site", Value: "b.*", IsRegex: true}}, StartsAt: time.Now(), EndsAt: time.Now().Add(time.Hour), CreatedBy: "me", Comment: "why"}
 	id, err := c.SetSilence(ctx, s)
 	must(t, err)
 	got, err := c.Silence(ctx, id)
@@ -92,7 +93,7 @@ func TestSeveral(t *testing.T) {
 	down := httptest.NewServer(http.NotFoundHandler())
 	down.Close()
 	one, two := alertmanager(t), alertmanager(t)
-	alerts := []amclient.Alert{{Labels: map[string]string{"alertname": "A"}}}
+	alerts := []wire.Alert{{Labels: map[string]string{"alertname": "A"}}}
 	must(t, client(t, down.URL, one, two).PostAlerts(ctx, alerts))
 	for _, u := range []string{one, two} {
 		if l, err := client(t, u).Alerts(ctx); err != nil || len(l) != 1 {

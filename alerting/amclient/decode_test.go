@@ -3,13 +3,15 @@ package amclient
 import (
 	"bytes"
 	"testing"
+
+	"muster.dev/muster/internal/wire"
 )
 
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`[{"labels":{"a":"b"},"startsAt":"2026-01-01T00:00:00Z","status":{"state":"active","silencedBy":[],"inhibitedBy":null}}]`))
 	f.Add([]byte(`[{"id":"x","matchers":[{"name":"a","value":"b"}],"status":{"state":"expired"}}]`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var alerts []Alert
+		var alerts []wire.Alert
 		_ = decode(bytes.NewReader(b), &alerts)
 		var silences []Silence
 		if decode(bytes.NewReader(b), &silences) == nil {

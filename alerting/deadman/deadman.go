@@ -4,7 +4,7 @@
 // alerts of its 900 sites are inhibited by it.
 //
 // Decide is pure; Deadman feeds it and sends what it says. It knows nothing of routes
-// and silences. internal/app runs it.
+// and silences. cmd/internal runs it.
 package deadman
 
 import (
@@ -28,20 +28,16 @@ import (
 
 	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
 )
 
 // maxLive bounds a live view: 100,000 sites are about 25 MB.
 const maxLive = 128 << 20
 
-// Outgoing is an alert as it is sent. An EndsAt in the past resolves it.
-type Outgoing struct {
-	Labels, Annotations map[string]string
-	StartsAt, EndsAt    time.Time
-}
-
-// Sink takes alerts; it may be called again with the same ones.
+// Sink takes alerts; it may be called again with the same ones. An EndsAt in the past
+// ends one.
 type Sink interface {
-	Send(ctx context.Context, alerts []Outgoing) error
+	PostAlerts(ctx context.Context, alerts []wire.Alert) error
 }
 
 // Regional is one that is watched.
@@ -87,7 +83,7 @@ type Deadman struct {
 }
 
 type sentAlert struct {
-	Outgoing
+	wire.Alert
 	at time.Time // when it was last taken by the sink
 }
 
@@ -226,7 +222,7 @@ func (d *Deadman) look(ctx context.Context) {
 }
 
 func (d *Deadman) ask(ctx context.Context, r Regional) (map[fleet.SiteID]LiveSite, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+"/api/v1/live", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+wire.LivePath, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -252,30 +248,15 @@ func (d *Deadman) ask(ctx context.Context, r Regional) (map[fleet.SiteID]LiveSit
 	return sites, nil
 }
 
-// decodeLive reads GET /api/v1/live of a regional.
+// decodeLive reads the live view of a regional.
 func decodeLive(b []byte, name string) (map[fleet.SiteID]LiveSite, error) {
-	var view struct {
-		Regional string `json:"regional"`
-		Sites    []struct {
-			Tenant        string     `json:"tenant"`
-			Site          string     `json:"site"`
-			Connected     bool       `json:"connected"`
-			LastHeartbeat *time.Time `json:"lastHeartbeat"`
-		} `json:"sites"`
-	}
-	if err := json.Unmarshal(b, &view); err != nil {
+	view, err := wire.DecodeLiveView(b, name)
+	if err != nil {
 		return nil, err
-	}
-	if view.Regional != name {
-		return nil, fmt.Errorf("it is of regional %.80q; check queryURL in the config", view.Regional)
 	}
 	out := make(map[fleet.SiteID]LiveSite, len(view.Sites))
 	for _, s := range view.Sites {
-		l := LiveSite{Connected: s.Connected}
-		if s.LastHeartbeat != nil {
-			l.LastSeen = *s.LastHeartbeat
-		}
-		out[fleet.SiteID{Tenant: s.Tenant, Name: s.Site}] = l
+		out[fleet.SiteID{Tenant: s.Tenant, Name: s.Site}] = LiveSite{Connected: s.Connected, LastSeen: s.LastHeartbeat}
 	}
 	return out, nil
 }
@@ -299,8 +280,8 @@ func (d *Deadman) act(ctx context.Context) {
 }
 
 // due are the alerts that are new, changed, over, or not sent for a while.
-func (d *Deadman) due(alerts []Alert, now time.Time) []Outgoing {
-	var due []Outgoing
+func (d *Deadman) due(alerts []Alert, now time.Time) []wire.Alert {
+	var due []wire.Alert
 	firing := map[string]bool{}
 	again := func(a Alert) bool {
 		old, sent := d.sent[a.key()]
@@ -312,11 +293,11 @@ func (d *Deadman) due(alerts []Alert, now time.Time) []Outgoing {
 	for _, a := range alerts {
 		k := a.key()
 		firing[k] = true
-		out := Outgoing{Labels: a.Labels, Annotations: a.Annotations, StartsAt: a.StartsAt, EndsAt: now.Add(4*d.opts.Resend + d.opts.Interval)}
+		out := wire.Alert{Labels: a.Labels, Annotations: a.Annotations, StartsAt: a.StartsAt, EndsAt: now.Add(4*d.opts.Resend + d.opts.Interval)}
 		old, sent := d.sent[k]
 		if sent && !maps.Equal(old.Labels, a.Labels) {
 			// To Alertmanager other labels are another alert; the old one is over.
-			end := old.Outgoing
+			end := old.Alert
 			end.EndsAt = now
 			due = append(due, end)
 		}
@@ -327,7 +308,7 @@ func (d *Deadman) due(alerts []Alert, now time.Time) []Outgoing {
 	// Sites end before their region, which inhibits them until they have.
 	for _, k := range slices.Backward(slices.Sorted(maps.Keys(d.sent))) {
 		if !firing[k] {
-			end := d.sent[k].Outgoing
+			end := d.sent[k].Alert
 			end.EndsAt = now
 			due = append(due, end)
 		}
@@ -335,20 +316,20 @@ func (d *Deadman) due(alerts []Alert, now time.Time) []Outgoing {
 	return due
 }
 
-func (d *Deadman) send(ctx context.Context, due []Outgoing, now time.Time) error {
+func (d *Deadman) send(ctx context.Context, due []wire.Alert, now time.Time) error {
 	if len(due) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if err := d.opts.Sink.Send(ctx, due); err != nil {
+	if err := d.opts.Sink.PostAlerts(ctx, due); err != nil {
 		d.failed.Inc()
 		return fmt.Errorf("send %d alerts: %w", len(due), err)
 	}
 	for _, o := range due {
 		k := Alert{Labels: o.Labels}.key()
 		if o.EndsAt.After(now) {
-			d.sent[k] = sentAlert{Outgoing: o, at: now}
+			d.sent[k] = sentAlert{Alert: o, at: now}
 		} else if maps.Equal(d.sent[k].Labels, o.Labels) {
 			delete(d.sent, k)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
 )
 
 // regionalView is a regional's live view over HTTP.
@@ -42,11 +43,11 @@ func (v *regionalView) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type box struct {
 	mu     sync.Mutex
 	broken bool
-	sent   []Outgoing
+	sent   []wire.Alert
 	posts  int
 }
 
-func (b *box) Send(_ context.Context, alerts []Outgoing) error {
+func (b *box) PostAlerts(_ context.Context, alerts []wire.Alert) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.broken {

@@ -18,7 +18,7 @@
 // one is judged as lines come in; query_delay matters there to change alone, which has to
 // see lines in their order.
 //
-// It does no I/O but through Source, State and Sink. internal/app/regional connects it to the
+// It does no I/O but through Source, State and Sink. cmd/internal/regional connects it to the
 // region's store and to Alertmanager.
 package logrules
 
@@ -29,6 +29,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"muster.dev/muster/internal/wire"
 )
 
 // Query asks for lines of one tenant that the store took in after After, up to and
@@ -94,16 +96,9 @@ type State interface {
 	Delete(ctx context.Context, key, version string) error
 }
 
-// Alert as Alertmanager's API takes it.
-type Alert struct {
-	Labels, Annotations map[string]string
-	StartsAt, EndsAt    time.Time
-	GeneratorURL        string
-}
-
 // Sink takes alerts. No error: they are taken over for good.
 type Sink interface {
-	Send(ctx context.Context, alerts []Alert) error
+	Send(ctx context.Context, alerts []wire.Alert) error
 }
 
 // Site is one of the inventory.

@@ -46,13 +46,14 @@ type plan struct {
 	hold      int64 // how long an alert fires after its match
 	realert   int64
 
-	height             float64 // spike
-	low, high          float64 // thresholds; NaN-free: see hasLow, hasHigh
-	hasLow, hasHigh    bool
-	blacklist          map[string]bool // or whitelist
-	fromInventory      bool            // every site has a window, heard of or not
-	perValue           bool            // the last value of a group's key is not of query_key
-	forgetAfter, terms int64
+	height          float64 // spike
+	low, high       float64 // thresholds; NaN-free: see hasLow, hasHigh
+	hasLow, hasHigh bool
+	listed          map[string]bool // blacklist, whitelist
+	fromInventory   bool            // every site has a window, heard of or not
+	perValue        bool            // the last value of a group's key is not of query_key
+	kind            kind
+	traits          traits
 }
 
 // query is one question to the Source.
@@ -106,16 +107,18 @@ func (p *plan) prepare() error {
 	p.delay = millis(r.QueryDelay)
 	p.step, p.timeframe = steps(millis(r.Timeframe))
 	p.hold = max(p.realert, minute)
-	if r.Type == logrule.MetricAggregation || r.Type == logrule.PercentageMatch {
+	if err := p.numbers(); err != nil {
+		return err
+	}
+	if err := p.plan(by); err != nil {
+		return err
+	}
+	if p.traits.repeats {
 		// What lasts matches again at the first end of a step after realert, and after
 		// aggregation: it fires until then, a step and a minute more.
 		p.hold = (p.realert+p.step-1)/p.step*p.step + p.step + millis(r.Aggregation) + minute
 	}
-	p.forgetAfter = forgetAfter.Milliseconds()
-	if err := p.numbers(); err != nil {
-		return err
-	}
-	return p.plan(by)
+	return nil
 }
 
 func (p *plan) plan(by []string) error {
@@ -132,55 +135,14 @@ func (p *plan) plan(by []string) error {
 		p.queries = append(p.queries, q)
 		return nil
 	}
-	noKey := len(p.keys) == 0
-	switch r.Type {
-	case logrule.Blacklist, logrule.Whitelist, logrule.Change:
-		p.blacklist = map[string]bool{}
-		for _, v := range append(r.Blacklist, r.Whitelist...) {
-			p.blacklist[v] = true
-		}
-		return ask(r.Filter, "", r.CompareKey)
-	case logrule.NewTerm:
-		p.terms = logrule.TermsWindow(r).Milliseconds()
-		for _, f := range r.Fields {
-			if err := ask(r.Filter, "", f); err != nil {
-				return err
-			}
-		}
-		return nil
-	case logrule.Cardinality:
-		p.fromInventory = noKey && p.hasLow
-		return ask(r.Filter, "", r.CardinalityField)
-	case logrule.MetricAggregation:
-		p.fromInventory = noKey && (r.MetricAggType == "sum" || r.MetricAggType == "value_count" || r.MetricAggType == "cardinality")
-		return p.planMetric(ask)
-	case logrule.PercentageMatch:
-		if err := ask(r.Filter, "", ""); err != nil {
-			return err
-		}
-		return ask(logrule.Bucket(r), "", "")
-	case logrule.Flatline, logrule.Spike:
-		p.fromInventory = noKey
+	var err error
+	p.kind = kinds[r.Type]
+	if p.kind == nil {
+		return fmt.Errorf("type %q is not known here", r.Type)
 	}
-	return ask(r.Filter, "", "")
-}
-
-func (p *plan) planMetric(ask func(text, metric, field string) error) error {
-	r := p.rule
-	switch r.MetricAggType {
-	case "cardinality":
-		return ask(r.Filter, "", r.MetricAggKey)
-	case "value_count":
-		exists := "_exists_:\"" + r.MetricAggKey + "\""
-		if r.Filter != "" {
-			exists = "(" + r.Filter + ") AND " + exists
-		}
-		if _, err := logquery.Parse(exists, logquery.LogFields(), time.Unix(0, 0)); err != nil {
-			return fmt.Errorf("metric_agg_key: %w", err)
-		}
-		return ask(exists, "", "")
-	}
-	return ask(r.Filter, r.MetricAggKey, "")
+	p.traits, err = p.kind.plan(p, ask)
+	p.fromInventory = p.traits.inventory && len(p.keys) == 0
+	return err
 }
 
 func (p *plan) numbers() error {

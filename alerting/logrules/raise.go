@@ -12,6 +12,7 @@ import (
 	"muster.dev/muster/control/api/logrule"
 	"muster.dev/muster/control/api/region"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
 )
 
 // outbox turns events into alerts, with realert and aggregation, in the rule's state.
@@ -161,12 +162,35 @@ func (o *outbox) left() {
 			o.end(k, o.now)
 		}
 	}
+	o.moved()
 	n := len(o.st.Keys) + len(o.st.Silenced) + len(o.st.Collecting) + len(o.st.Pending)
 	maps.DeleteFunc(o.st.Keys, func(k string, _ *window) bool { return gone(k) })
 	maps.DeleteFunc(o.st.Silenced, func(k string, _ int64) bool { return gone(k) })
 	maps.DeleteFunc(o.st.Collecting, func(k string, _ *collected) bool { return gone(k) })
 	o.st.Pending = slices.DeleteFunc(o.st.Pending, func(p pending) bool { return gone(p.Key) })
 	o.changed = o.changed || n != len(o.st.Keys)+len(o.st.Silenced)+len(o.st.Collecting)+len(o.st.Pending)
+}
+
+// moved gives the alerts of sites that joined a virtual site, or left one, its label as
+// it is now. To Alertmanager that is another alert, so the one that it knows ends.
+func (o *outbox) moved() {
+	for _, k := range slices.Sorted(maps.Keys(o.st.Active)) {
+		a, s := o.st.Active[k], o.sites[siteOf(k)]
+		want := region.VirtualSitesLabel(s.VirtualSites)
+		if a.Labels[logrule.LabelVirtualSites] == want {
+			continue
+		}
+		next := *a
+		next.Labels, next.sent = maps.Clone(a.Labels), 0
+		if next.Labels[logrule.LabelVirtualSites] = want; want == "" {
+			delete(next.Labels, logrule.LabelVirtualSites)
+		}
+		if a.Taken {
+			o.st.end(k, o.now)
+		}
+		o.st.Active[k] = &next
+		o.changed = true
+	}
 }
 
 // labels of an alert. Muster's own win over all others.
@@ -214,10 +238,10 @@ const (
 )
 
 // toSend lists what the Sink has to be given now; taken is called when it took it.
-func (o *outbox) toSend() (alerts []Alert, taken func()) {
+func (o *outbox) toSend() (alerts []wire.Alert, taken func()) {
 	var sent []*active
 	add := func(a *active, ends int64) {
-		alerts = append(alerts, Alert{Labels: a.Labels, Annotations: a.Annotations, StartsAt: time.UnixMilli(a.StartsAt).UTC(),
+		alerts = append(alerts, wire.Alert{Labels: a.Labels, Annotations: a.Annotations, StartsAt: time.UnixMilli(a.StartsAt).UTC(),
 			EndsAt: time.UnixMilli(ends).UTC(), GeneratorURL: o.link(a)})
 		sent = append(sent, a)
 	}

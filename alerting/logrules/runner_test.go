@@ -14,6 +14,7 @@ import (
 	"muster.dev/muster/control/api/region"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
 )
 
 // mortal is the State and the Sink of a process that dies at its nth write or
@@ -57,7 +58,7 @@ func (m *mortal) Delete(ctx context.Context, key, version string) error {
 	return m.op(func() error { return m.w.state.Delete(ctx, key, version) })
 }
 
-func (m *mortal) Send(ctx context.Context, alerts []Alert) error {
+func (m *mortal) Send(ctx context.Context, alerts []wire.Alert) error {
 	return m.op(func() error { return m.w.sink.Send(ctx, alerts) })
 }
 
@@ -322,6 +323,50 @@ func TestInventory(t *testing.T) {
 	w.sites = []Site{}
 	w.run(15*time.Second, r)
 	w.expect("all left", w.sink.firing())
+}
+
+// An alert that fires gains the virtual site that its site joins, and loses the one that
+// it leaves; Alertmanager has one of it at any time.
+func TestAlertsFollowTheirSite(t *testing.T) {
+	w := newWorld(t, "paris")
+	w.use("acme", "{name: Flat, type: flatline, threshold: 1, timeframe: 1m}", "{name: Any, type: any, realert: 1h}")
+	r := w.runner()
+	round1(r)
+	w.log("paris", "x", 1)
+	w.run(3*time.Minute, r)
+	fires := func() []string {
+		last := map[string]time.Time{}
+		for _, a := range w.sink.sends {
+			last[a.Labels["alertname"]+" "+a.Labels["virtual_sites"]] = a.EndsAt
+		}
+		out := []string{}
+		for k, ends := range last {
+			if ends.After(w.now) {
+				out = append(out, k)
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	w.expect("before", fires(), "Any |shared/all|", "Flat |shared/all|") // one that ends by itself, and one that lasts
+	began := func(alert string) (at time.Time) {
+		for _, a := range w.sink.sends {
+			if a.Labels["alertname"] == alert {
+				at = a.StartsAt
+			}
+		}
+		return at
+	}
+	anyBegan, flatBegan := began("Any"), began("Flat")
+	for _, virtual := range [][]string{{"shared/all", "shop/new"}, {"shop/new"}, nil, {"shared/all"}} {
+		w.sites[0].VirtualSites = virtual
+		w.run(15*time.Second, r)
+		label := region.VirtualSitesLabel(virtual)
+		w.expect(fmt.Sprint(virtual), fires(), "Any "+label, "Flat "+label)
+	}
+	if a, f := began("Any"), began("Flat"); !a.Equal(anyBegan) || !f.Equal(flatBegan) {
+		t.Errorf("they fire since %s and %s, before since %s and %s", a, f, anyBegan, flatBegan)
+	}
 }
 
 func TestSelectorAndLabels(t *testing.T) {

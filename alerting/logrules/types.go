@@ -12,6 +12,64 @@ import (
 	"muster.dev/muster/control/api/logrule"
 )
 
+// kind is a type of rule. Each stands in a file of its own and embeds plain for what it
+// has no need of; the round does what all have in common: windows, quotas, sites, time.
+type kind interface {
+	// plan asks the rule's questions of the store and says what the round is to keep. The
+	// rule's options have been checked (control/api/logrule).
+	plan(p *plan, ask askFunc) (traits, error)
+	// take sees each item of the answer to a question, in order of time.
+	take(r *round, query int, it item)
+	// taken is called after the items of a question.
+	taken(r *round, items []item)
+	// judge looks at a window at the end of a step, if traits.judged.
+	judge(r *round, key string, w *window, t int64)
+}
+
+// kinds are all types, by name. A new one is a file, a line here and one in
+// control/api/logrule.
+var kinds = map[string]kind{
+	logrule.Any:               anyLine{},
+	logrule.Frequency:         frequency{},
+	logrule.Spike:             spike{},
+	logrule.SpikeAggregation:  spikeAggregation{},
+	logrule.Flatline:          flatline{},
+	logrule.Blacklist:         blacklist{},
+	logrule.Whitelist:         whitelist{},
+	logrule.Change:            change{},
+	logrule.NewTerm:           newTerm{},
+	logrule.Cardinality:       cardinality{},
+	logrule.MetricAggregation: metricAggregation{},
+	logrule.PercentageMatch:   percentageMatch{},
+}
+
+// askFunc adds a question: a filter, a field with numbers, and a field whose values
+// tell items apart beside query_key. The latter two may be empty.
+type askFunc func(text, metric, field string) error
+
+// traits are what the round has to know of a rule.
+type traits struct {
+	judged    bool  // at the ends of steps
+	repeats   bool  // what lasts matches again at each end of a step
+	inventory bool  // without query_key every site has a window, heard of or not
+	transient bool  // a window with nothing in it need not be kept
+	frames    int64 // how many timeframes a window goes back; 0: one
+	late      bool  // lines of long ago are kept for a timeframe after they came in
+	terms     bool  // windows remember values
+	termsFor  int64 // for how long, in ms; 0: a timeframe
+	learns    bool  // a new rule begins with what is in the store for termsFor
+	// forgetAfter is how long a key is known that no line comes for; 0: a week.
+	forgetAfter int64
+}
+
+// plain is a type that asks for the lines of its filter and does nothing with them.
+type plain struct{}
+
+func (plain) plan(p *plan, ask askFunc) (traits, error) { return traits{}, ask(p.rule.Filter, "", "") }
+func (plain) take(*round, int, item)                    {}
+func (plain) taken(*round, []item)                      {}
+func (plain) judge(*round, string, *window, int64)      {}
+
 // round is one evaluation of one rule: the lines of one stretch of ingest, and the
 // ends of steps that are to be judged. It changes the state and collects events; it
 // does no I/O and knows no clock.
@@ -75,7 +133,7 @@ func (r *round) run(groups [][]Group) {
 	r.holding, r.fresh = map[string]bool{}, map[string]bool{}
 	r.forget()
 	r.windows, r.terms = count(r.st.Keys, r.limits.keys, len(r.sites)), newQuota(r.limits.terms, len(r.sites), leastTerms)
-	if r.remembers() {
+	if r.p.traits.terms {
 		for key, w := range r.st.Keys {
 			r.terms.give(siteOf(key), -len(w.Terms))
 		}
@@ -83,13 +141,12 @@ func (r *round) run(groups [][]Group) {
 	for i, gs := range groups {
 		items := r.items(gs)
 		r.changed = r.changed || len(items) > 0
-		r.take(i, items)
+		for _, it := range items {
+			r.p.kind.take(r, i, it)
+		}
+		r.p.kind.taken(r, items)
 	}
 	r.judge()
-}
-
-func (r *round) remembers() bool {
-	return r.p.rule.Type == logrule.NewTerm || r.p.rule.Type == logrule.Cardinality || r.p.perValue && r.p.rule.Type == logrule.MetricAggregation
 }
 
 // items drops what is of no site of the rule. A line from the future is one whose
@@ -171,60 +228,26 @@ func (r *round) level(holding bool, key string, t int64, value float64, format s
 	}
 }
 
-func (r *round) take(query int, items []item) {
-	for _, it := range items {
-		switch r.p.rule.Type {
-		case logrule.Any:
-			r.match(it.key, it.first, float64(it.n.Count), it.n.Message, "%s: %s", plural(it.n.Count, "line"), clip(it.n.Message))
-		case logrule.Blacklist:
-			if it.value != "" && r.p.blacklist[it.value] {
-				r.match(it.key, it.first, float64(it.n.Count), it.n.Message, "%s is %q, which is on the blacklist: %s", r.p.rule.CompareKey, it.value, clip(it.n.Message))
-			}
-		case logrule.Whitelist:
-			if it.value == "" && r.p.rule.IgnoreNull || it.value != "" && r.p.blacklist[it.value] {
-				continue
-			}
-			r.match(it.key, it.first, float64(it.n.Count), it.n.Message, "%s is %q, which is not on the whitelist: %s", r.p.rule.CompareKey, it.value, clip(it.n.Message))
-		case logrule.Change:
-			r.pend(it)
-		case logrule.NewTerm:
-			r.newTerm(query, it)
-		default:
-			r.count(query, it)
-		}
-	}
-	if r.p.rule.Type == logrule.Change {
-		r.changes()
-	}
-	if r.p.rule.Type == logrule.Frequency {
-		r.frequency(items)
-	}
-}
-
-// count adds the lines to the key's window.
-func (r *round) count(query int, it item) {
-	w := r.window(it.key)
-	if w == nil {
-		return
+// bucket is where an item is counted, or nil if there is no room for its key.
+func (r *round) bucket(it item) (w *window, b *bucket, added bool) {
+	if w = r.window(it.key); w == nil {
+		return nil, nil, false
 	}
 	w.Last, w.message = r.upTo, it.n.Message
-	if r.p.perValue {
-		r.cardinality(w, it)
-		return
-	}
 	i, found := slices.BinarySearchFunc(w.Buckets, it.t, func(b bucket, t int64) int { return cmp.Compare(b.T, t) })
 	if !found {
 		w.Buckets = slices.Insert(w.Buckets, i, bucket{T: it.t})
-		if r.p.rule.Type == logrule.Frequency {
-			w.Buckets[i].First, w.Buckets[i].Last = it.first-it.t, it.last-it.t
-		}
 	}
-	b := &w.Buckets[i]
-	switch {
-	case r.p.rule.Type == logrule.PercentageMatch && query == 1:
-		b.M += it.n.Count
+	return w, &w.Buckets[i], !found
+}
+
+// count adds the lines, and the numbers in them, to the key's window.
+func (r *round) count(it item) {
+	_, b, _ := r.bucket(it)
+	if b == nil {
 		return
-	case it.n.MetricCount > 0:
+	}
+	if it.n.MetricCount > 0 {
 		if b.M == 0 {
 			b.Min, b.Max = it.n.Min, it.n.Max
 		}
@@ -232,69 +255,10 @@ func (r *round) count(query int, it item) {
 		b.Min, b.Max, b.Sum = math.Min(b.Min, it.n.Min), math.Max(b.Max, it.n.Max), b.Sum+it.n.Sum
 	}
 	b.N += it.n.Count
-	if r.p.rule.Type == logrule.Frequency {
-		b.Seen, b.First, b.Last = r.upTo, min(b.First, it.first-it.t), max(b.Last, it.last-it.t)
-	}
 }
 
 // maxBuckets bounds what lines of long ago can add to a window.
 const maxBuckets = 1000
-
-// frequency looks for num_events lines less than a timeframe apart. What led to a
-// match is used up, as in ElastAlert.
-func (r *round) frequency(items []item) {
-	done := map[string]bool{}
-	for _, it := range items {
-		w := r.st.Keys[it.key]
-		if w == nil || done[it.key] {
-			continue
-		}
-		done[it.key] = true
-		var sum int64
-		from := 0
-		for i := 0; i < len(w.Buckets); i++ {
-			b := w.Buckets[i]
-			sum += b.N
-			for from < i && b.T+b.Last-(w.Buckets[from].T+w.Buckets[from].First) >= r.p.timeframe {
-				sum -= w.Buckets[from].N
-				from++
-			}
-			if sum >= r.p.rule.NumEvents {
-				r.match(it.key, b.T+b.Last, float64(sum), w.message, "%s within %s: %s", plural(sum, "line"), ms(r.p.timeframe), clip(w.message))
-				w.Buckets = slices.Delete(w.Buckets, 0, i+1)
-				i, from, sum = -1, 0, 0
-			}
-		}
-	}
-}
-
-// newTerm remembers the values of a field. A site and query_key that no value is
-// known of learns those of its first stretch without telling.
-func (r *round) newTerm(query int, it item) {
-	if it.value == "" {
-		return
-	}
-	w := r.window(it.key)
-	if w == nil {
-		return
-	}
-	w.Last = r.upTo
-	field := r.p.rule.Fields[query]
-	known := fmt.Sprintf("%d", query) // that some value of the field is known
-	if _, ok := w.Terms[known]; !ok {
-		r.fresh[it.key+keySep+known] = true
-	}
-	term := known + ":" + termHash(it.value)
-	_, old := w.Terms[term]
-	if !r.remember(w, it.key, term, it.last) {
-		return
-	}
-	make2(&w.Terms)
-	w.Terms[known] = r.upTo
-	if !old && !r.learn && !r.fresh[it.key+keySep+known] {
-		r.match(it.key, it.first, float64(it.n.Count), it.n.Message, "%s is %q, not seen in the last %s: %s", field, it.value, ms(r.p.terms), clip(it.n.Message))
-	}
-}
 
 // remember notes when a value was last seen, if there is room.
 func (r *round) remember(w *window, key, term string, at int64) bool {
@@ -308,72 +272,10 @@ func (r *round) remember(w *window, key, term string, at int64) bool {
 	return true
 }
 
-// cardinality counts a value; more than max_cardinality match at once.
-func (r *round) cardinality(w *window, it item) {
-	if it.value == "" || !r.remember(w, it.key, termHash(it.value), it.last) {
-		return
-	}
-	if r.p.rule.Type != logrule.Cardinality || !r.p.hasHigh || float64(len(w.Terms)) <= r.p.high {
-		return
-	}
-	site := siteOf(it.key)
-	r.terms.give(site, w.dropTerms(it.last-r.p.timeframe))
-	if n := len(w.Terms); float64(n) > r.p.high {
-		r.match(it.key, it.first, float64(n), it.n.Message, "%d different values of %s within %s, more than %v", n, r.p.rule.CardinalityField, ms(r.p.timeframe), r.p.high)
-		if !r.p.hasLow { // else they are still to be counted for the minimum
-			r.terms.give(site, len(w.Terms))
-			clear(w.Terms)
-		}
-	}
-}
-
 func (w *window) dropTerms(upTo int64) (dropped int) {
 	n := len(w.Terms)
 	maps.DeleteFunc(w.Terms, func(_ string, t int64) bool { return t <= upTo })
 	return n - len(w.Terms)
-}
-
-// pend keeps a value of change until query_delay has passed: at its first and its last
-// line of the step.
-func (r *round) pend(it item) {
-	if it.value == "" && r.p.rule.IgnoreNull {
-		return
-	}
-	msg := clip(it.n.Message)
-	r.st.Pending = append(r.st.Pending, pending{it.key, it.value, it.first, msg})
-	if it.last != it.first {
-		r.st.Pending = append(r.st.Pending, pending{it.key, it.value, it.last, msg})
-	}
-}
-
-// changes compares the values, in order of their time. A line older than what is
-// known already says nothing any more.
-func (r *round) changes() {
-	slices.SortStableFunc(r.st.Pending, func(a, b pending) int {
-		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Value, b.Value))
-	})
-	n := 0
-	for _, e := range r.st.Pending {
-		if e.At > r.upTo-r.p.delay && len(r.st.Pending)-n <= r.limits.keys {
-			break
-		}
-		n++
-		w, known := r.st.Keys[e.Key], r.st.Keys[e.Key] != nil
-		if w == nil {
-			w = r.window(e.Key)
-		}
-		if w == nil || e.At < w.ValueAt {
-			continue
-		}
-		if known && w.ValueAt != 0 && w.Value != e.Value && (r.p.timeframe == 0 || e.At-w.ValueAt <= millis(r.p.rule.Timeframe)) {
-			r.event(matched, e.Key, e.At, r.seen(e.At), 1, e.Message, "%s changed from %q to %q: %s", r.p.rule.CompareKey, w.Value, e.Value, e.Message)
-		}
-		w.Value, w.ValueAt, w.Last = e.Value, e.At, r.upTo
-	}
-	if n > 0 {
-		r.st.Pending = slices.Clone(r.st.Pending[n:])
-		r.changed = true
-	}
 }
 
 // forget drops what no window needs any more, and keys that nothing was heard of for
@@ -383,19 +285,13 @@ func (r *round) changes() {
 // site that was cut off may send them in several pieces.
 func (r *round) forget() {
 	p := r.p
-	keep := max(p.timeframe, p.step)
-	if p.rule.Type == logrule.Spike {
-		keep *= 2
-	}
-	forgetAfter := max(p.forgetAfter, p.terms)
-	if p.rule.Type == logrule.Flatline {
-		forgetAfter = max(24*60*minute, 4*p.timeframe)
-	}
+	keep := max(p.timeframe, p.step) * max(p.traits.frames, 1)
+	forgetAfter := cmp.Or(p.traits.forgetAfter, forgetAfter.Milliseconds())
 	old := min(r.from, r.to) - keep
 	for key, w := range r.st.Keys {
 		w.message = ""
 		w.Buckets = slices.DeleteFunc(w.Buckets, func(b bucket) bool {
-			return b.T+p.step <= old && (p.rule.Type != logrule.Frequency || b.Seen <= r.after-keep)
+			return b.T+p.step <= old && (!p.traits.late || b.Seen <= r.after-keep)
 		})
 		for i, g := 0, grain(p.step); i < len(w.Buckets); i++ {
 			b := &w.Buckets[i]
@@ -406,15 +302,13 @@ func (r *round) forget() {
 			r.st.Cut++
 		}
 		switch {
-		case p.rule.Type == logrule.NewTerm:
-			w.dropTerms(r.after - p.terms)
-		case p.perValue && r.remembers():
+		case p.traits.termsFor > 0:
+			w.dropTerms(r.after - p.traits.termsFor)
+		case p.traits.terms:
 			w.dropTerms(old)
 		}
 		empty := len(w.Buckets) == 0 && len(w.Terms) == 0 && w.ValueAt == 0
-		transient := p.rule.Type == logrule.Frequency || p.rule.Type == logrule.PercentageMatch || p.rule.Type == logrule.Spike ||
-			p.rule.Type == logrule.Cardinality && !p.hasLow || p.rule.Type == logrule.MetricAggregation
-		if p.fromInventory || !(transient && empty || w.Last < r.after-forgetAfter) {
+		if p.fromInventory || !(p.traits.transient && empty || w.Last < r.after-forgetAfter) {
 			continue
 		}
 		delete(r.st.Keys, key)
@@ -434,11 +328,12 @@ func grain(step int64) int64 {
 	return 1
 }
 
+// full says whether a key was known for the whole timeframe.
+func (r *round) full(w *window, t int64) bool { return t-w.First >= r.p.timeframe }
+
 // judge looks at the ends of steps.
 func (r *round) judge() {
-	switch r.p.rule.Type {
-	case logrule.Spike, logrule.Flatline, logrule.MetricAggregation, logrule.PercentageMatch, logrule.Cardinality:
-	default:
+	if !r.p.traits.judged {
 		return
 	}
 	first := floor(r.from, r.p.step) + r.p.step
@@ -447,7 +342,7 @@ func (r *round) judge() {
 	}
 	for t := first; t <= r.to; t += r.p.step {
 		for key, w := range r.st.Keys {
-			r.judgeOne(key, w, t)
+			r.p.kind.judge(r, key, w, t)
 		}
 	}
 }
@@ -474,34 +369,6 @@ func (w *window) sum(t, timeframe int64) bucket {
 	return out
 }
 
-func (r *round) judgeOne(key string, w *window, t int64) {
-	p := r.p
-	full := t-w.First >= p.timeframe // the key was known for the whole timeframe
-	switch p.rule.Type {
-	case logrule.Flatline:
-		if n := w.sum(t, p.timeframe).N; full {
-			r.level(n < p.rule.Threshold, key, t, float64(n), "%s within %s, fewer than %d", plural(n, "line"), ms(p.timeframe), p.rule.Threshold)
-		}
-	case logrule.Spike:
-		r.spike(key, w, t)
-	case logrule.Cardinality:
-		if n := w.terms(t - p.timeframe); p.hasLow && full {
-			r.level(float64(n) < p.low, key, t, float64(n), "%d different values of %s within %s, fewer than %v", n, p.rule.CardinalityField, ms(p.timeframe), p.low)
-		}
-	case logrule.PercentageMatch:
-		b := w.sum(t, p.timeframe)
-		if b.N < max(p.rule.MinDenominator, 1) {
-			return
-		}
-		r.threshold(key, t, 100*float64(b.M)/float64(b.N), w.message, true, fmt.Sprintf("%% of %d lines", b.N))
-	case logrule.MetricAggregation:
-		if v, ok := r.metric(w, t); ok {
-			additive := p.rule.MetricAggType != "min" && p.rule.MetricAggType != "max" && p.rule.MetricAggType != "avg"
-			r.threshold(key, t, v, w.message, full || !additive, ": "+p.rule.MetricAggType+" of "+p.rule.MetricAggKey)
-		}
-	}
-}
-
 func (w *window) terms(after int64) int {
 	n := 0
 	for _, t := range w.Terms {
@@ -510,24 +377,6 @@ func (w *window) terms(after int64) int {
 		}
 	}
 	return n
-}
-
-func (r *round) metric(w *window, t int64) (float64, bool) {
-	if r.p.perValue {
-		return float64(w.terms(t - r.p.timeframe)), true
-	}
-	b := w.sum(t, r.p.timeframe)
-	switch r.p.rule.MetricAggType {
-	case "min":
-		return b.Min, b.M > 0
-	case "max":
-		return b.Max, b.M > 0
-	case "avg":
-		return b.Sum / float64(max(b.M, 1)), b.M > 0
-	case "sum":
-		return b.Sum, true
-	}
-	return float64(b.N), true // value_count
 }
 
 // threshold matches a value over the maximum, or under the minimum if the window is
@@ -539,27 +388,6 @@ func (r *round) threshold(key string, t int64, v float64, message string, lowCou
 	case r.p.hasLow && v < r.p.low && lowCounts:
 		r.event(matched, key, t, t, v, message, "%.6g%s within %s, less than %v", v, what, ms(r.p.timeframe), r.p.low)
 	}
-}
-
-// spike compares a timeframe with the one before it. After a match both have to fill
-// again, as in ElastAlert. Where there was nothing and is nothing, there is no spike.
-func (r *round) spike(key string, w *window, t int64) {
-	p := r.p
-	if t-w.First < 2*p.timeframe {
-		return
-	}
-	cur, ref := w.sum(t, p.timeframe).N, w.sum(t-p.timeframe, p.timeframe).N
-	if cur == ref || cur < p.rule.ThresholdCur || ref < p.rule.ThresholdRef {
-		return
-	}
-	up := p.rule.SpikeType != "down" && float64(cur) >= float64(ref)*p.height
-	down := p.rule.SpikeType != "up" && float64(cur) <= float64(ref)/p.height
-	if !up && !down {
-		return
-	}
-	r.event(matched, key, t, t, float64(cur), w.message, "%s within %s, %d in the %s before", plural(cur, "line"), ms(p.timeframe), ref, ms(p.timeframe))
-	w.First = t
-	r.changed = true
 }
 
 func plural(n int64, what string) string {

@@ -2,9 +2,13 @@ package logrules
 
 import (
 	"fmt"
+	"maps"
+	"os"
 	"slices"
 	"testing"
 	"time"
+
+	"muster.dev/muster/control/api/logrule"
 )
 
 // script is a line of a test of types: at what second a line comes in, whose own time
@@ -116,6 +120,14 @@ func TestTypes(t *testing.T) {
 		{"cardinality max, just too slow", "{type: cardinality, cardinality_field: labels.user, max_cardinality: 2, timeframe: 1m}", list(at(1, "paris", "x", "labels.user=a"), at(40, "paris", "x", "labels.user=b"), at(62, "paris", "x", "labels.user=c")), 120, nil, nil},
 		{"cardinality min", "{type: cardinality, cardinality_field: labels.user, min_cardinality: 2, timeframe: 1m}", all(every(10, 0, 200, at(0, "paris", "x", "labels.user=a")), every(10, 100, 200, at(0, "paris", "x", "labels.user=b")), every(10, 0, 200, at(0, "rome", "x", "labels.user=a")), every(10, 0, 200, at(0, "rome", "x", "labels.user=b"))), 200, []string{"R{site=paris}@60"}, []string{}},
 		{"cardinality min, never heard of", "{type: cardinality, cardinality_field: labels.user, min_cardinality: 1, timeframe: 1m}", every(10, 0, 200, at(0, "paris", "x", "labels.user=a")), 200, []string{"R{site=rome}@60"}, []string{"R{site=rome}"}},
+		{"spike of a metric", "{type: spike_aggregation, metric_agg_key: labels.ms, metric_agg_type: avg, timeframe: 1m, spike_height: '3', spike_type: up}",
+			all(every(10, 0, 120, at(0, "paris", "x", "labels.ms=10")), every(10, 120, 300, at(0, "paris", "x", "labels.ms=90"))), 300, []string{"R{site=paris}@135"}, nil},
+		{"spike of a metric, down", "{type: spike_aggregation, metric_agg_key: labels.ms, metric_agg_type: sum, timeframe: 1m, spike_height: '3', spike_type: down, threshold_ref: 50}",
+			all(every(10, 0, 180, at(0, "paris", "x", "labels.ms=10")), every(10, 180, 300, at(0, "paris", "x", "labels.ms=1"))), 300, []string{"R{site=paris}@222"}, nil},
+		{"spike of a metric, from nothing or to nothing", "{type: spike_aggregation, metric_agg_key: labels.ms, metric_agg_type: avg, timeframe: 1m, spike_height: '3', spike_type: both}",
+			all(every(10, 0, 130, at(0, "paris", "x")), every(10, 130, 180, at(0, "paris", "x", "labels.ms=90"))), 400, nil, nil},
+		{"spike of a metric, steady", "{type: spike_aggregation, metric_agg_key: labels.ms, metric_agg_type: max, timeframe: 1m, spike_height: '2', spike_type: both}",
+			every(10, 0, 300, at(0, "paris", "x", "labels.ms=10")), 300, nil, nil},
 		{"metric max", "{type: metric_aggregation, metric_agg_key: labels.ms, metric_agg_type: avg, max_threshold: '10', timeframe: 1m}", list(at(1, "paris", "x", "labels.ms=5"), at(2, "paris", "x", "labels.ms=16"), at(3, "rome", "x", "labels.ms=10")), 30, []string{"R{site=paris}@3"}, nil},
 		{"metric max of max", "{type: metric_aggregation, metric_agg_key: labels.ms, metric_agg_type: max, max_threshold: '10', timeframe: 1m}", list(at(1, "paris", "x", "labels.ms=5"), at(2, "paris", "x", "labels.ms=16"), at(3, "rome", "x", "labels.ms=10")), 30, []string{"R{site=paris}@3"}, nil},
 		{"metric min of min", "{type: metric_aggregation, metric_agg_key: labels.ms, metric_agg_type: min, min_threshold: '5', timeframe: 1m}", list(at(1, "paris", "x", "labels.ms=5"), at(2, "rome", "x", "labels.ms=-1"), at(3, "rome", "x", "labels.ms=none")), 30, []string{"R{site=rome}@3"}, nil},
@@ -156,5 +168,20 @@ func TestSteps(t *testing.T) {
 	}
 	if step, whole := steps(3600_000); fmt.Sprint(step, whole) != "180000 3600000" {
 		t.Error(step, whole)
+	}
+}
+
+// Each type that can be written is one that is evaluated, and none besides.
+func TestEveryTypeHasItsFile(t *testing.T) {
+	names := slices.Sorted(maps.Keys(kinds))
+	want := logrule.Types()
+	slices.Sort(want)
+	if !slices.Equal(names, want) {
+		t.Errorf("evaluated are %v, admitted %v", names, want)
+	}
+	for _, n := range names {
+		if _, err := os.Stat("type_" + n + ".go"); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"muster.dev/muster/control/api/logrule"
 )
 
 // unitID is a rule over the sites of one tenant; for the rules of the platform that
@@ -151,9 +149,9 @@ func (u *unit) load(ctx context.Context, w *owner, now time.Time) error {
 			return errors.New("the store's time is not known: the rule can't start")
 		}
 		u.st.restart(u.plan, now, w.Now().UnixMilli())
-		if u.plan.rule.Type == logrule.NewTerm {
+		if u.plan.traits.learns {
 			u.st.Learn = now.UnixMilli()
-			u.st.Position = now.Add(-time.Duration(u.plan.terms) * time.Millisecond)
+			u.st.Position = now.Add(-time.Duration(u.plan.traits.termsFor) * time.Millisecond)
 		}
 		u.dirty = true
 	}

@@ -17,6 +17,7 @@ import (
 	"muster.dev/muster/control/api/region"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/logquery"
+	"muster.dev/muster/internal/wire"
 )
 
 var t0 = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -221,11 +222,11 @@ type memSink struct {
 }
 
 type sent struct {
-	Alert
+	wire.Alert
 	when time.Time
 }
 
-func (s *memSink) Send(_ context.Context, alerts []Alert) error {
+func (s *memSink) Send(_ context.Context, alerts []wire.Alert) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var before, after error

@@ -5,7 +5,7 @@
 //
 // Wanted is pure; Keeper compares what it gives with what Alertmanager has. It
 // touches only silences that Muster made for maintenance, never people's.
-// internal/app runs it.
+// cmd/internal runs it.
 package maintenance
 
 import (
@@ -22,9 +22,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"muster.dev/muster/alerting/amclient"
-	"muster.dev/muster/alerting/inventory"
 	"muster.dev/muster/control/api/maintenance"
-	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/wire"
 )
 
 const (
@@ -38,16 +38,19 @@ const (
 // Wanted are the silences that should be there at now.
 func Wanted(s *inventory.Snapshot, now time.Time) []amclient.Silence {
 	var out []amclient.Silence
-	add := func(matchers []amclient.Matcher, what string, windows []v1alpha1.MaintenanceWindow) {
-		for _, span := range maintenance.Between(windows, now, now.Add(Ahead)) {
+	add := func(matchers []wire.Matcher, what string, spans []maintenance.Span) {
+		for _, span := range spans {
 			out = append(out, amclient.Silence{Matchers: matchers, StartsAt: span.Start, EndsAt: span.End, CreatedBy: amclient.CreatedByMaintenance,
 				Comment: fmt.Sprintf("Maintenance window %s of %s: %s", span.Name, what, span.Reason)})
 		}
 	}
 	for _, site := range s.Sites {
-		matchers := []amclient.Matcher{amclient.Equal("site", site.ID.Name), amclient.Equal("tenant", site.ID.Tenant)}
-		add(matchers, "site "+site.ID.String(), site.Windows)
-		m := site.Maintenance
+		if !site.Counts() {
+			continue
+		}
+		matchers := []wire.Matcher{wire.EqualMatcher("site", site.ID.Name), wire.EqualMatcher("tenant", site.ID.Tenant)}
+		add(matchers, "site "+site.ID.String(), site.Planned(now, now.Add(Ahead)))
+		m := site.ByHand
 		if m == nil || m.Until != nil && !m.Until.After(now) {
 			continue
 		}
@@ -58,8 +61,8 @@ func Wanted(s *inventory.Snapshot, now time.Time) []amclient.Silence {
 		out = append(out, silence)
 	}
 	for _, v := range s.VirtualSites {
-		matchers := []amclient.Matcher{amclient.Equal("tenant", v.Tenant), {Name: "virtual_sites", Value: ".*[|]" + regexp.QuoteMeta(v.Name) + "[|].*", IsRegex: true, IsEqual: true}}
-		add(matchers, "virtual site "+v.Tenant+"/"+v.Name, v.Windows)
+		matchers := []wire.Matcher{wire.EqualMatcher("tenant", v.Tenant), {Name: "virtual_sites", Value: ".*[|]" + regexp.QuoteMeta(v.Key()) + "[|].*", IsRegex: true, IsEqual: true}}
+		add(matchers, "virtual site "+v.Tenant+"/"+v.Key(), v.Planned(now, now.Add(Ahead)))
 	}
 	return out
 }

@@ -15,10 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"muster.dev/muster/alerting/amclient"
-	"muster.dev/muster/alerting/inventory"
 	"muster.dev/muster/alerting/manager"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/wire"
 )
 
 func once(name string, start time.Time, length time.Duration) v1alpha1.MaintenanceWindow {
@@ -72,20 +73,18 @@ func TestSilencesFollowTheWindows(t *testing.T) {
 	c := alertmanager(t)
 	now := time.Now().UTC().Truncate(time.Second)
 	clock := now
-	snapshot := &inventory.Snapshot{
-		Sites: []inventory.Site{
-			{ID: fleet.SiteID{Tenant: "acme", Name: "paris"}, Windows: []v1alpha1.MaintenanceWindow{once("now", now.Add(-time.Minute), time.Hour), once("later", now.Add(23*time.Hour), time.Hour), once("far", now.Add(25*time.Hour), time.Hour)}},
-			{ID: fleet.SiteID{Tenant: "acme", Name: "rome"}, Maintenance: &v1alpha1.Maintenance{Reason: "new disk"}},
-			{ID: fleet.SiteID{Tenant: "acme", Name: "oslo"}, Maintenance: &v1alpha1.Maintenance{Reason: "moved", Until: &metav1.Time{Time: now.Add(2 * time.Hour)}}},
-			{ID: fleet.SiteID{Tenant: "acme", Name: "done"}, Maintenance: &v1alpha1.Maintenance{Reason: "over", Until: &metav1.Time{Time: now.Add(-time.Second)}}},
-		},
-		VirtualSites: []inventory.VirtualSite{{Tenant: "acme", Name: "shared/e.u", Windows: []v1alpha1.MaintenanceWindow{once("all", now.Add(time.Hour), time.Hour)}}},
-	}
+	snapshot := inventory.NewSnapshot(1, []*inventory.Site{
+		{ID: fleet.SiteID{Tenant: "acme", Name: "paris"}, Windows: []v1alpha1.MaintenanceWindow{once("now", now.Add(-time.Minute), time.Hour), once("later", now.Add(23*time.Hour), time.Hour), once("far", now.Add(25*time.Hour), time.Hour)}},
+		{ID: fleet.SiteID{Tenant: "acme", Name: "rome"}, ByHand: &v1alpha1.Maintenance{Reason: "new disk"}},
+		{ID: fleet.SiteID{Tenant: "acme", Name: "oslo"}, ByHand: &v1alpha1.Maintenance{Reason: "moved", Until: &metav1.Time{Time: now.Add(2 * time.Hour)}}},
+		{ID: fleet.SiteID{Tenant: "acme", Name: "done"}, ByHand: &v1alpha1.Maintenance{Reason: "over", Until: &metav1.Time{Time: now.Add(-time.Second)}}},
+		{ID: fleet.SiteID{Tenant: "acme", Name: "waits"}, Phase: fleet.PhasePending, ByHand: &v1alpha1.Maintenance{Reason: "not yet"}},
+	}, []*inventory.VirtualSite{{Tenant: "acme", Namespace: "shared", Name: "e.u", Windows: []v1alpha1.MaintenanceWindow{once("all", now.Add(time.Hour), time.Hour)}}}, nil)
 	k, err := New(Options{Alertmanager: c, Snapshot: func() *inventory.Snapshot { return snapshot }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), Now: func() time.Time { return clock }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	mine := amclient.Silence{Matchers: []amclient.Matcher{amclient.Equal("tenant", "acme"), amclient.Equal("site", "paris")}, StartsAt: now, EndsAt: now.Add(3 * time.Hour), CreatedBy: "alice", Comment: "mine"}
+	mine := amclient.Silence{Matchers: []wire.Matcher{wire.EqualMatcher("tenant", "acme"), wire.EqualMatcher("site", "paris")}, StartsAt: now, EndsAt: now.Add(3 * time.Hour), CreatedBy: "alice", Comment: "mine"}
 	if _, err := c.SetSilence(t.Context(), mine); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +127,7 @@ func TestSilencesFollowTheWindows(t *testing.T) {
 
 	// An end is prolonged in time, under the same ID; what a window no longer says is over.
 	clock = now.Add(7 * time.Hour)
-	snapshot = &inventory.Snapshot{Sites: snapshot.Sites[1:2]}
+	snapshot = inventory.NewSnapshot(2, []*inventory.Site{{ID: fleet.SiteID{Tenant: "acme", Name: "rome"}, ByHand: &v1alpha1.Maintenance{Reason: "new disk"}}}, nil, nil)
 	check("seven hours later", person, "active until +19h0m0s Maintenance of site acme/rome: new disk by muster-maintenance")
 	if after := ids(); !slices.Equal(before, after) {
 		t.Errorf("the open end has another ID: %v, %v", before, after)
@@ -141,7 +140,7 @@ func TestSilencesFollowTheWindows(t *testing.T) {
 func TestVirtualSiteMatcher(t *testing.T) {
 	c := alertmanager(t)
 	now := time.Now()
-	snapshot := &inventory.Snapshot{VirtualSites: []inventory.VirtualSite{{Tenant: "acme", Name: "shared/e.u", Windows: []v1alpha1.MaintenanceWindow{once("all", now.Add(-time.Minute), time.Hour)}}}}
+	snapshot := inventory.NewSnapshot(1, nil, []*inventory.VirtualSite{{Tenant: "acme", Namespace: "shared", Name: "e.u", Windows: []v1alpha1.MaintenanceWindow{once("all", now.Add(-time.Minute), time.Hour)}}}, nil)
 	k, err := New(Options{Alertmanager: c, Snapshot: func() *inventory.Snapshot { return snapshot }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
@@ -149,10 +148,10 @@ func TestVirtualSiteMatcher(t *testing.T) {
 	if _, err := k.sync(t.Context(), snapshot); err != nil {
 		t.Fatal(err)
 	}
-	alert := func(name, tenant, vs string) amclient.Alert {
-		return amclient.Alert{Labels: map[string]string{"alertname": name, "tenant": tenant, "virtual_sites": vs}, StartsAt: now, EndsAt: now.Add(time.Hour)}
+	alert := func(name, tenant, vs string) wire.Alert {
+		return wire.Alert{Labels: map[string]string{"alertname": name, "tenant": tenant, "virtual_sites": vs}, StartsAt: now, EndsAt: now.Add(time.Hour)}
 	}
-	if err := c.PostAlerts(t.Context(), []amclient.Alert{alert("Member", "acme", "|shared/all|shared/e.u|"), alert("Dot", "acme", "|shared/exu|"), alert("Part", "acme", "|shared/e.u2|"), alert("Other", "umbrella", "|shared/e.u|")}); err != nil {
+	if err := c.PostAlerts(t.Context(), []wire.Alert{alert("Member", "acme", "|shared/all|shared/e.u|"), alert("Dot", "acme", "|shared/exu|"), alert("Part", "acme", "|shared/e.u2|"), alert("Other", "umbrella", "|shared/e.u|")}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := c.Alerts(t.Context())
@@ -188,7 +187,7 @@ func TestRun(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	snapshot.Store(&inventory.Snapshot{Sites: []inventory.Site{{ID: fleet.SiteID{Tenant: "acme", Name: "rome"}, Maintenance: &v1alpha1.Maintenance{Reason: "new disk"}}}})
+	snapshot.Store(inventory.NewSnapshot(1, []*inventory.Site{{ID: fleet.SiteID{Tenant: "acme", Name: "rome"}, ByHand: &v1alpha1.Maintenance{Reason: "new disk"}}}, nil, nil))
 	k.Changed()
 	for end := time.Now().Add(10 * time.Second); ; {
 		if len(list(t, c, time.Now())) == 1 && k.Status().LastError == "" {

@@ -5,12 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	htmltemplate "html/template"
+	"maps"
+	"slices"
+	"sort"
+	texttemplate "text/template"
 	"time"
 
 	"github.com/prometheus/alertmanager/config"
 	"github.com/prometheus/alertmanager/config/receiver"
 	"github.com/prometheus/alertmanager/dispatch"
-	"github.com/prometheus/alertmanager/inhibit"
 	"github.com/prometheus/alertmanager/notify"
 	"github.com/prometheus/alertmanager/silence"
 	"github.com/prometheus/alertmanager/template"
@@ -19,7 +23,7 @@ import (
 	commoncfg "github.com/prometheus/common/config"
 	"github.com/prometheus/common/model"
 
-	"muster.dev/muster/alerting/amclient"
+	"muster.dev/muster/internal/wire"
 )
 
 // dropAll is in force until the first SetConfig.
@@ -32,14 +36,18 @@ const maintenanceOfGroups = 30 * time.Second
 type running struct {
 	yaml        []byte
 	placeholder bool
-	dispatcher  *dispatch.Dispatcher
-	inhibitor   *inhibit.Inhibitor
+	shards      map[string]*shard
 	silencer    *silence.Silencer
+	by          string // label of the shards
 }
 
 // mark works out anew whether an alert is suppressed; the marker holds the result.
 func (r *running) mark(ctx context.Context, labels model.LabelSet) {
-	r.inhibitor.Mutes(ctx, labels)
+	s := r.shards[string(labels[model.LabelName(r.by)])]
+	if s == nil {
+		s = r.shards[""]
+	}
+	s.inhibitor.Mutes(ctx, labels)
 	r.silencer.Mutes(ctx, labels)
 }
 
@@ -47,10 +55,13 @@ func (r *running) mark(ctx context.Context, labels model.LabelSet) {
 type prepared struct {
 	conf         *config.Config
 	tmpl         *template.Template
+	text         *texttemplate.Template // tmpl's own
 	routes       *dispatch.Route
 	receivers    map[string][]notify.Integration
 	integrations int
 	intervals    map[string][]timeinterval.TimeInterval
+	silencer     *silence.Silencer
+	pieces       map[string]*piece
 }
 
 // SetConfig runs a configuration in Alertmanager's format. After an error the former
@@ -71,11 +82,7 @@ func (m *Manager) SetConfig(yaml []byte) error {
 		m.metrics.configSuccess.Set(0)
 		return fmt.Errorf("alertmanager: configuration: %w", err)
 	}
-	if old != nil {
-		old.inhibitor.Stop()
-		old.dispatcher.Stop()
-	}
-	m.current.Store(m.start(p, yaml))
+	m.current.Store(m.start(p, yaml, old))
 	m.metrics.config(p, yaml)
 	return nil
 }
@@ -89,21 +96,17 @@ func (m *Manager) prepare(yaml []byte) (*prepared, error) {
 		return nil, errors.New("tracing: not supported; remove the section")
 	}
 	p := &prepared{conf: conf, routes: dispatch.NewRoute(conf.Route, nil), receivers: map[string][]notify.Integration{}, intervals: map[string][]timeinterval.TimeInterval{}}
-	if p.tmpl, err = template.FromGlobs(conf.Templates); err != nil {
+	if p.tmpl, err = template.FromGlobs(conf.Templates, func(text *texttemplate.Template, _ *htmltemplate.Template) { p.text = text }); err != nil {
 		return nil, fmt.Errorf("templates: %w", err)
 	}
 	p.tmpl.ExternalURL = m.external
 	active := map[string]bool{}
 	p.routes.Walk(func(r *dispatch.Route) { active[r.RouteOpts.Receiver] = true })
-	var opts []commoncfg.HTTPClientOption
-	if m.opts.Dial != nil {
-		opts = append(opts, commoncfg.WithDialContextFunc(m.opts.Dial))
-	}
 	for _, rcv := range conf.Receivers {
 		if !active[rcv.Name] {
 			continue
 		}
-		if p.receivers[rcv.Name], err = receiver.BuildReceiverIntegrations(rcv, p.tmpl, m.log, opts...); err != nil {
+		if p.receivers[rcv.Name], err = m.integrations(rcv, p); err != nil {
 			return nil, fmt.Errorf("receiver %q: %w", rcv.Name, err)
 		}
 		p.integrations += len(p.receivers[rcv.Name])
@@ -114,44 +117,93 @@ func (m *Manager) prepare(yaml []byte) (*prepared, error) {
 	for _, t := range conf.TimeIntervals {
 		p.intervals[t.Name] = t.TimeIntervals
 	}
+	if p.pieces, err = m.split(p, yaml); err != nil {
+		return nil, fmt.Errorf("split by %s: %w", m.opts.ShardBy, err)
+	}
 	return p, nil
 }
 
-// start puts a prepared configuration to work; it can't fail.
-func (m *Manager) start(p *prepared, yaml []byte) *running {
-	r := &running{
-		yaml:      bytes.Clone(yaml),
-		inhibitor: inhibit.NewInhibitor(m.alerts, p.conf.InhibitRules, m.marker, m.log),
-		silencer:  silence.NewSilencer(m.silences, m.marker, m.log),
+// integrations are what a receiver sends with. Connections are not kept: receivers are
+// many and notifications rare.
+func (m *Manager) integrations(rcv config.Receiver, p *prepared) ([]notify.Integration, error) {
+	opts := []commoncfg.HTTPClientOption{commoncfg.WithKeepAlivesDisabled()}
+	if m.opts.Dial != nil {
+		opts = append(opts, commoncfg.WithDialContextFunc(m.opts.Dial))
 	}
-	wait := func() time.Duration { return 0 }
-	if m.peer != nil {
-		wait = func() time.Duration { return time.Duration(m.peer.Position()) * m.opts.Cluster.PeerTimeout }
+	var out []notify.Integration
+	err := single(rcv, func(one config.Receiver, conf any, i int) error {
+		built := []notify.Integration{}
+		if c, is := conf.(*config.EmailConfig); is {
+			built = append(built, notify.NewIntegration(newEmail(c, p.tmpl, m.log.With("integration", "email"), m.opts.Dial), c, "email", i, rcv.Name))
+		} else {
+			var err error
+			if built, err = receiver.BuildReceiverIntegrations(one, p.tmpl, m.log, opts...); err != nil {
+				return err
+			}
+		}
+		for _, in := range built {
+			out = append(out, notify.NewIntegration(newBounded(in, conf, p, m.log, m.metrics.leftOut), &in, in.Name(), i, rcv.Name))
+		}
+		return nil
+	})
+	return out, err
+}
+
+// start puts a prepared configuration to work; it can't fail. Shards whose part of it is
+// the same run on.
+func (m *Manager) start(p *prepared, yaml []byte, old *running) *running {
+	r := &running{yaml: bytes.Clone(yaml), by: m.opts.ShardBy, shards: make(map[string]*shard, len(p.pieces)), silencer: silence.NewSilencer(m.silences, m.marker, m.log)}
+	p.silencer = r.silencer
+	if old != nil {
+		for key, s := range old.shards {
+			if piece := p.pieces[key]; piece != nil && piece.sum == s.sum {
+				r.shards[key] = s
+			} else {
+				s.stop()
+			}
+		}
 	}
-	stages := m.pipeline.New(p.receivers, wait, r.inhibitor, r.silencer, timeinterval.NewIntervener(p.intervals), m.marker, m.nflog, m.pipelinePeer())
 	m.api.Update(p.conf, r.mark)
-	timeout := func(d time.Duration) time.Duration { return max(d, notify.MinTimeout) + wait() }
-	r.dispatcher = dispatch.NewDispatcher(m.alerts, p.routes, stages, m.marker, timeout, maintenanceOfGroups, nil, m.log, m.dispM)
+	for key, piece := range p.pieces {
+		if r.shards[key] == nil {
+			r.shards[key] = m.startShard(p, piece)
+		}
+	}
+	maps.DeleteFunc(m.slots, func(key string, _ chan struct{}) bool { return r.shards[key] == nil })
 	p.routes.Walk(func(route *dispatch.Route) {
 		if o := route.RouteOpts; o.RepeatInterval > m.opts.Retention {
 			m.log.Warn("repeat_interval is longer than the retention: notifications can be repeated sooner", "repeat_interval", o.RepeatInterval, "retention", m.opts.Retention, "route", route.Key())
 		}
 	})
-	// The inhibitor first: an alert that is to be inhibited must not be notified.
-	go r.inhibitor.Run()
-	r.inhibitor.WaitForLoading()
-	go r.dispatcher.Run(m.started)
-	r.dispatcher.WaitForLoading()
 	return r
+}
+
+// groups are those of all shards, as the dispatcher of a whole would list them.
+func (m *Manager) groups(ctx context.Context, routes func(*dispatch.Route) bool, alerts func(*types.Alert, time.Time) bool) (dispatch.AlertGroups, map[model.Fingerprint][]string, error) {
+	var out dispatch.AlertGroups
+	receivers := map[model.Fingerprint][]string{}
+	for _, s := range m.current.Load().shards {
+		groups, by, err := s.dispatcher.Groups(ctx, routes, alerts)
+		if err != nil {
+			return nil, nil, err
+		}
+		out = append(out, groups...)
+		for fp, names := range by {
+			receivers[fp] = append(receivers[fp], names...)
+			slices.Sort(receivers[fp])
+		}
+	}
+	sort.Sort(out)
+	return out, receivers, nil
 }
 
 // Alerts lists the alerts that fire, as GET /api/v2/alerts does, without the cost of
 // encoding and decoding them.
-func (m *Manager) Alerts(ctx context.Context) ([]amclient.Alert, error) {
+func (m *Manager) Alerts(ctx context.Context) ([]wire.Alert, error) {
 	it := m.alerts.GetPending()
 	defer it.Close()
 	r, now := m.current.Load(), time.Now()
-	out := []amclient.Alert{}
+	out := []wire.Alert{}
 	for a := range it.Next() {
 		if err := errors.Join(it.Err(), ctx.Err()); err != nil {
 			return nil, fmt.Errorf("alertmanager: list alerts: %w", err)
@@ -164,12 +216,12 @@ func (m *Manager) Alerts(ctx context.Context) ([]amclient.Alert, error) {
 	return out, nil
 }
 
-func listed(a *types.Alert, s types.AlertStatus) amclient.Alert {
-	return amclient.Alert{
+func listed(a *types.Alert, s types.AlertStatus) wire.Alert {
+	return wire.Alert{
 		Labels: plain(a.Labels), Annotations: plain(a.Annotations),
 		StartsAt: a.StartsAt, EndsAt: a.EndsAt, UpdatedAt: a.UpdatedAt, GeneratorURL: a.GeneratorURL,
 		Fingerprint: a.Fingerprint().String(),
-		Status:      amclient.AlertStatus{State: string(s.State), SilencedBy: s.SilencedBy, InhibitedBy: s.InhibitedBy},
+		Status:      wire.AlertStatus{State: string(s.State), SilencedBy: s.SilencedBy, InhibitedBy: s.InhibitedBy},
 	}
 }
 

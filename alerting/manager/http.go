@@ -21,6 +21,7 @@ type metrics struct {
 	clusterEnabled                                 prometheus.Gauge
 	receivers, integrations, inhibitions           prometheus.Gauge
 	configHash, configSuccess, configSuccessSecond prometheus.Gauge
+	leftOut                                        prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -40,6 +41,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		configHash:          gauge("config_hash", "Hash of the currently loaded alertmanager configuration. Note that this is not a cryptographically strong hash."),
 		configSuccess:       gauge("config_last_reload_successful", "Whether the last configuration reload attempt was successful."),
 		configSuccessSecond: gauge("config_last_reload_success_timestamp_seconds", "Timestamp of the last successful configuration reload."),
+		leftOut: f.NewCounter(prometheus.CounterOpts{
+			Name: "muster_alertmanager_notification_alerts_left_out_total", Help: "Alerts that a notification had no room for, because their group is too large or the receiver's templates make too much of each.",
+		}),
 	}
 }
 

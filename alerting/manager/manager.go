@@ -4,7 +4,7 @@
 // theirs is done again.
 //
 // It knows nothing of tenants and routes: the configuration is handed in as bytes
-// (alerting/routes makes them). internal/app runs it. Those who post or read alerts use
+// (alerting/routes makes them). cmd/internal runs it. Those who post or read alerts use
 // its HTTP API (alerting/amclient), so that an external Alertmanager can stand in.
 package manager
 
@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,7 +27,6 @@ import (
 
 	"github.com/prometheus/alertmanager/api"
 	"github.com/prometheus/alertmanager/cluster"
-	"github.com/prometheus/alertmanager/dispatch"
 	"github.com/prometheus/alertmanager/featurecontrol"
 	"github.com/prometheus/alertmanager/nflog"
 	"github.com/prometheus/alertmanager/notify"
@@ -34,10 +34,10 @@ import (
 	"github.com/prometheus/alertmanager/silence"
 	"github.com/prometheus/alertmanager/types"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/common/model"
 
 	"muster.dev/muster/control/api/alertroute"
 	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/obs"
 )
 
 // DefaultListen is where Alertmanager is looked for.
@@ -53,16 +53,30 @@ type Options struct {
 	// ExternalURL is what links in notifications begin with; its path prefixes all
 	// endpoints. Default http://ADDR.
 	ExternalURL string
-	Cluster     Cluster
+	// Hosts are the names that Listen is reached by, beside addresses and the one in
+	// ExternalURL: see obs.Guard.
+	Hosts   []string
+	Cluster Cluster
 	// Retention of silences that ended and of the notification log; default 120 h.
 	Retention time.Duration
 	// Maintenance is the time between snapshots of the notification log to Dir, which is
 	// what a crash can lose of it; default 15 min. A silence is saved before it is answered.
 	Maintenance time.Duration
+	// ShardBy is a label whose values are strangers to each other, such as tenant: see
+	// shard. Empty: all alerts and routes are one party's.
+	ShardBy string
+	// MaxAlerts that one value of ShardBy may have; default 50,000. Further ones are
+	// refused and counted until some have ended.
+	MaxAlerts int
+	// MaxGroups that the alerts of one value may fall into; default 10,000. Each is a timer
+	// and a goroutine.
+	MaxGroups int
+	// Slots is how many notifications of one value are sent at once; default 32.
+	Slots int
 	// OnReload serves POST /-/reload; nil: there is nothing to load, so it succeeds.
 	OnReload func() error
-	// Dial is used by receivers that speak HTTP, to keep tenants' webhooks away from
-	// the platform's own addresses; nil: any address.
+	// Dial is used by all receivers, to keep what tenants name away from the platform's
+	// own addresses (internal/egress); nil: any address.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	Logger *slog.Logger
@@ -100,8 +114,9 @@ type Manager struct {
 	peer     *cluster.Peer // nil: no cluster
 	api      *api.API
 	pipeline *notify.PipelineBuilder
-	dispM    *dispatch.DispatcherMetrics
 	metrics  *metrics
+	hub      *hub
+	slots    map[string]chan struct{} // by shard; guarded by configMu
 
 	configMu sync.Mutex              // one SetConfig at a time
 	stopped  bool                    // guarded by configMu
@@ -118,7 +133,7 @@ func New(o Options) (m *Manager, err error) {
 		return nil, err
 	}
 	alertroute.UseAlertmanagerParsers()
-	m = &Manager{opts: o, log: o.Logger, started: time.Now()}
+	m = &Manager{opts: o, log: slog.New(sparing{o.Logger.Handler(), &sync.Mutex{}, map[string]time.Time{}}), started: time.Now(), hub: newHub(o.ShardBy, o.MaxAlerts), slots: map[string]chan struct{}{}}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("alertmanager: data directory: %w", err)
 	}
@@ -135,7 +150,7 @@ func New(o Options) (m *Manager, err error) {
 		return nil, errors.Join(err, m.Close())
 	}
 	m.current.Load().placeholder = true
-	m.handler = m.routes()
+	m.handler = obs.Guard(m.routes(), append(slices.Clone(o.Hosts), m.external.Hostname()))
 	return m, nil
 }
 
@@ -148,6 +163,14 @@ func (o *Options) complete() error {
 	}
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
+	}
+	for _, d := range []struct {
+		at *int
+		or int
+	}{{&o.MaxAlerts, 50_000}, {&o.MaxGroups, 10_000}, {&o.Slots, 32}} {
+		if *d.at <= 0 {
+			*d.at = d.or
+		}
 	}
 	for _, d := range []struct {
 		at *time.Duration
@@ -202,11 +225,14 @@ func (m *Manager) open() (err error) {
 		m.nflog.SetBroadcast(m.peer.AddState("nfl", m.nflog, reg).Broadcast)
 		m.silences.SetBroadcast(m.peer.AddState("sil", m.silences, reg).Broadcast)
 	}
-	if m.alerts, err = mem.NewAlerts(context.Background(), m.marker, 30*time.Minute, 0, nil, m.log, reg, ff); err != nil {
+	if m.alerts, err = mem.NewAlerts(context.Background(), m.marker, 30*time.Minute, 0, m.hub, m.log, reg, ff); err != nil {
 		return fmt.Errorf("alertmanager: alerts: %w", err)
 	}
+	m.hub.store = m.alerts
 	m.pipeline = notify.NewPipelineBuilder(reg, ff)
-	m.dispM = dispatch.NewDispatcherMetrics(false, reg)
+	if err := reg.Register(m); err != nil {
+		return fmt.Errorf("alertmanager: %w", err)
+	}
 	m.api, err = api.New(api.Options{
 		Alerts:          m.alerts,
 		Silences:        m.silences,
@@ -216,9 +242,7 @@ func (m *Manager) open() (err error) {
 		Logger:          m.log.With("component", "api"),
 		Registry:        reg,
 		RequestDuration: m.metrics.requestDuration,
-		GroupFunc: func(ctx context.Context, routes func(*dispatch.Route) bool, alerts func(*types.Alert, time.Time) bool) (dispatch.AlertGroups, map[model.Fingerprint][]string, error) {
-			return m.current.Load().dispatcher.Groups(ctx, routes, alerts)
-		},
+		GroupFunc:       m.groups,
 	})
 	if err != nil {
 		return fmt.Errorf("alertmanager: API: %w", err)
@@ -345,8 +369,9 @@ func (m *Manager) Close() error {
 		defer m.configMu.Unlock()
 		m.stopped = true
 		if r := m.current.Load(); r != nil {
-			r.dispatcher.Stop()
-			r.inhibitor.Stop()
+			for _, s := range r.shards {
+				s.stop()
+			}
 		}
 		if m.alerts != nil {
 			m.alerts.Close()

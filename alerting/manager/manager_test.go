@@ -22,6 +22,7 @@ import (
 
 	"muster.dev/muster/alerting/amclient"
 	"muster.dev/muster/internal/testkit/alertmanager"
+	"muster.dev/muster/internal/wire"
 )
 
 // hook is a real webhook receiver.
@@ -32,9 +33,10 @@ type hook struct {
 }
 
 type notification struct {
-	Receiver string `json:"receiver"`
-	Status   string `json:"status"`
-	Alerts   []struct {
+	Receiver          string            `json:"receiver"`
+	Status            string            `json:"status"`
+	CommonAnnotations map[string]string `json:"commonAnnotations"`
+	Alerts            []struct {
 		Status      string            `json:"status"`
 		Labels      map[string]string `json:"labels"`
 		Fingerprint string            `json:"fingerprint"`
@@ -122,8 +124,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func alert(name string, labels ...string) amclient.Alert {
-	a := amclient.Alert{Labels: map[string]string{"alertname": name}}
+func alert(name string, labels ...string) wire.Alert {
+	a := wire.Alert{Labels: map[string]string{"alertname": name}}
 	for i := 0; i < len(labels); i += 2 {
 		a.Labels[labels[i]] = labels[i+1]
 	}
@@ -140,11 +142,11 @@ func TestNotifySilenceInhibitResolve(t *testing.T) {
 	must(t, m.SetConfig(h.config(`inhibit_rules: [{source_matchers: [alertname=Big], target_matchers: [alertname=Small], equal: [site]}]`)))
 	must(t, m.Ready())
 
-	id, err := c.SetSilence(ctx, amclient.Silence{Matchers: []amclient.Matcher{amclient.Equal("alertname", "Quiet")}, StartsAt: time.Now(), EndsAt: time.Now().Add(time.Hour), CreatedBy: "me", Comment: "test"})
+	id, err := c.SetSilence(ctx, amclient.Silence{Matchers: []wire.Matcher{wire.EqualMatcher("alertname", "Quiet")}, StartsAt: time.Now(), EndsAt: time.Now().Add(time.Hour), CreatedBy: "me", Comment: "test"})
 	must(t, err)
-	must(t, c.PostAlerts(ctx, []amclient.Alert{alert("Big", "site", "a"), alert("Quiet")}))
+	must(t, c.PostAlerts(ctx, []wire.Alert{alert("Big", "site", "a"), alert("Quiet")}))
 	until(t, "Big notified", func() bool { return h.names() == "Big firing" })
-	must(t, c.PostAlerts(ctx, []amclient.Alert{alert("Small", "site", "a"), alert("Small", "site", "b")}))
+	must(t, c.PostAlerts(ctx, []wire.Alert{alert("Small", "site", "a"), alert("Small", "site", "b")}))
 	until(t, "only Small of site b notified", func() bool { return h.names() == "Big firing, Small firing" })
 	h.mu.Lock()
 	if got := h.got[1].Alerts[0].Labels["site"]; got != "b" {
@@ -171,14 +173,14 @@ func TestNotifySilenceInhibitResolve(t *testing.T) {
 	until(t, "Quiet notified once its silence ended", func() bool { return strings.Contains(h.names(), "Quiet firing") })
 	gone := alert("Big", "site", "a")
 	gone.EndsAt = time.Now()
-	must(t, c.PostAlerts(ctx, []amclient.Alert{gone}))
+	must(t, c.PostAlerts(ctx, []wire.Alert{gone}))
 	until(t, "Big resolved", func() bool { return strings.Contains(h.names(), "Big resolved") })
 	if s, err := c.Silence(ctx, id); err != nil || s.Status.State != "expired" {
 		t.Errorf("silence %+v, %v", s, err)
 	}
 }
 
-func describe(alerts []amclient.Alert) string {
+func describe(alerts []wire.Alert) string {
 	var lines []string
 	for _, a := range alerts {
 		lines = append(lines, fmt.Sprintln(a.Labels["alertname"], a.Status.State, a.Status.SilencedBy, a.Status.InhibitedBy, a.Labels["site"], a.Fingerprint))
@@ -191,9 +193,9 @@ func TestSetConfig(t *testing.T) {
 	h := newHook(t)
 	m, c, _ := start(t, Options{})
 	must(t, m.SetConfig(h.config("")))
-	dispatcher := m.current.Load().dispatcher
+	dispatcher := m.current.Load().shards[""].dispatcher
 	must(t, m.SetConfig(h.config("")))
-	if m.current.Load().dispatcher != dispatcher {
+	if m.current.Load().shards[""].dispatcher != dispatcher {
 		t.Error("the same configuration started anew")
 	}
 	for _, bad := range []string{"", "route: {receiver: x}", "nonsense: 1", "route: {receiver: a}\nreceivers: [{name: a, webhook_configs: [{url: 'http://x', http_config: {tls_config: {ca: nonsense}}}]}]"} {
@@ -201,14 +203,14 @@ func TestSetConfig(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
-	if m.current.Load().dispatcher != dispatcher {
+	if m.current.Load().shards[""].dispatcher != dispatcher {
 		t.Error("a bad configuration replaced the running one")
 	}
-	must(t, c.PostAlerts(t.Context(), []amclient.Alert{alert("A")}))
+	must(t, c.PostAlerts(t.Context(), []wire.Alert{alert("A")}))
 	until(t, "A notified with the old configuration", func() bool { return h.names() == "A firing" })
 	// A new one does not notify again what was notified.
 	must(t, m.SetConfig(h.config("# changed")))
-	must(t, c.PostAlerts(t.Context(), []amclient.Alert{alert("B")}))
+	must(t, c.PostAlerts(t.Context(), []wire.Alert{alert("B")}))
 	until(t, "B notified", func() bool { return strings.Contains(h.names(), "B firing") })
 	if got := h.names(); got != "A firing, B firing" {
 		t.Errorf("notified %s", got)
@@ -221,9 +223,9 @@ func TestRestartKeepsSilencesAndLog(t *testing.T) {
 	dir := t.TempDir()
 	m, c, stop := start(t, Options{Dir: dir})
 	must(t, m.SetConfig(h.config("")))
-	id, err := c.SetSilence(t.Context(), amclient.Silence{Matchers: []amclient.Matcher{amclient.Equal("a", "b")}, StartsAt: time.Now(), EndsAt: time.Now().Add(time.Hour), CreatedBy: "me", Comment: "x"})
+	id, err := c.SetSilence(t.Context(), amclient.Silence{Matchers: []wire.Matcher{wire.EqualMatcher("a", "b")}, StartsAt: time.Now(), EndsAt: time.Now().Add(time.Hour), CreatedBy: "me", Comment: "x"})
 	must(t, err)
-	must(t, c.PostAlerts(t.Context(), []amclient.Alert{alert("A")}))
+	must(t, c.PostAlerts(t.Context(), []wire.Alert{alert("A")}))
 	until(t, "A notified", func() bool { return h.names() == "A firing" })
 	stop()
 	if err := m.SetConfig(h.config("# after")); err == nil {
@@ -235,7 +237,7 @@ func TestRestartKeepsSilencesAndLog(t *testing.T) {
 	if _, err := c.Silence(t.Context(), id); err != nil {
 		t.Error(err)
 	}
-	must(t, c.PostAlerts(t.Context(), []amclient.Alert{alert("A"), alert("B")}))
+	must(t, c.PostAlerts(t.Context(), []wire.Alert{alert("A"), alert("B")}))
 	until(t, "B notified", func() bool { return strings.Contains(h.names(), "B firing") })
 	if got := h.names(); got != "A firing, B firing" {
 		t.Errorf("notified %s: A twice", got)
@@ -249,7 +251,7 @@ func TestSilencesAreOnDiskWhenAnswered(t *testing.T) {
 	dir := t.TempDir()
 	_, c, _ := start(t, Options{Dir: dir})
 	set := func() (string, error) {
-		return c.SetSilence(t.Context(), amclient.Silence{Matchers: []amclient.Matcher{amclient.Equal("a", "b")}, StartsAt: time.Now(), EndsAt: time.Now().Add(time.Hour), CreatedBy: "me", Comment: "x"})
+		return c.SetSilence(t.Context(), amclient.Silence{Matchers: []wire.Matcher{wire.EqualMatcher("a", "b")}, StartsAt: time.Now(), EndsAt: time.Now().Add(time.Hour), CreatedBy: "me", Comment: "x"})
 	}
 	state := func(id string) string {
 		after := t.TempDir()
@@ -338,13 +340,13 @@ func TestClusterNotifiesOnce(t *testing.T) {
 		t.Fatalf("cluster: %+v", s.Cluster)
 	}
 
-	id, err := c1.SetSilence(t.Context(), amclient.Silence{Matchers: []amclient.Matcher{amclient.Equal("alertname", "Quiet")}, StartsAt: time.Now(), EndsAt: time.Now().Add(time.Hour), CreatedBy: "me", Comment: "x"})
+	id, err := c1.SetSilence(t.Context(), amclient.Silence{Matchers: []wire.Matcher{wire.EqualMatcher("alertname", "Quiet")}, StartsAt: time.Now(), EndsAt: time.Now().Add(time.Hour), CreatedBy: "me", Comment: "x"})
 	must(t, err)
 	until(t, "the silence at the other", func() bool { _, err := c2.Silence(t.Context(), id); return err == nil })
 
 	both, err := amclient.New(amclient.Options{URLs: []string{m1.URL(), m2.URL()}})
 	must(t, err)
-	must(t, both.PostAlerts(t.Context(), []amclient.Alert{alert("A"), alert("Quiet")}))
+	must(t, both.PostAlerts(t.Context(), []wire.Alert{alert("A"), alert("Quiet")}))
 	for _, c := range []*amclient.Client{c1, c2} {
 		l, err := c.Alerts(t.Context(), `alertname="Quiet"`)
 		must(t, err)
@@ -356,7 +358,7 @@ func TestClusterNotifiesOnce(t *testing.T) {
 	// The second one would notify PeerTimeout after the first: B, sent to it alone when A
 	// is past that, shows that it had its turn.
 	until(t, "the second's turn passed", func() bool { return logged(m1, "A") && logged(m2, "A") })
-	must(t, both.PostAlerts(t.Context(), []amclient.Alert{alert("B")}))
+	must(t, both.PostAlerts(t.Context(), []wire.Alert{alert("B")}))
 	until(t, "B logged at both", func() bool { return logged(m1, "B") && logged(m2, "B") })
 	end := time.Now().Add(2 * quick.PeerTimeout)
 	until(t, "twice the peer timeout passed", func() bool { return time.Now().After(end) })
@@ -366,7 +368,7 @@ func TestClusterNotifiesOnce(t *testing.T) {
 
 	// One is gone: the other one notifies alone, and a client of both still answers.
 	stop2()
-	must(t, both.PostAlerts(t.Context(), []amclient.Alert{alert("C")}))
+	must(t, both.PostAlerts(t.Context(), []wire.Alert{alert("C")}))
 	until(t, "C notified", func() bool { return strings.Contains(h.names(), "C firing") })
 }
 
@@ -418,5 +420,43 @@ func TestAmtool(t *testing.T) {
 	}
 	if out := run(at, "cluster", "show"); !strings.Contains(out, "disabled") {
 		t.Errorf("cluster show: %s", out)
+	}
+}
+
+// A web page in an operator's browser neither silences nor reads: Alertmanager itself
+// answers every origin.
+func TestOtherOriginsAreRefused(t *testing.T) {
+	m, _, _ := start(t, Options{})
+	do := func(method, path, origin, host, body string) int {
+		req, err := http.NewRequestWithContext(t.Context(), method, m.URL()+path, strings.NewReader(body))
+		must(t, err)
+		req.Header.Set("Content-Type", "application/json")
+		if origin != "" {
+			req.Header.Set("Origin", origin)
+		}
+		if host != "" {
+			req.Host = host
+		}
+		resp, err := http.DefaultClient.Do(req)
+		must(t, err)
+		defer resp.Body.Close()
+		return resp.StatusCode
+	}
+	silence := fmt.Sprintf(`{"matchers":[{"name":"a","value":".+","isRegex":true,"isEqual":true}],"startsAt":%q,"endsAt":%q,"createdBy":"x","comment":"x"}`,
+		time.Now().UTC().Format(time.RFC3339), time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+	for _, c := range []struct{ method, path, body string }{
+		{"POST", "/api/v2/silences", silence}, {"GET", "/api/v2/alerts", ""}, {"POST", "/-/reload", ""}, {"OPTIONS", "/api/v2/silences", ""},
+	} {
+		if got := do(c.method, c.path, "https://evil.example", "", c.body); got != http.StatusForbidden {
+			t.Errorf("%s %s of another origin: %d", c.method, c.path, got)
+		}
+		if got := do(c.method, c.path, "", "evil.example:9093", c.body); got != http.StatusMisdirectedRequest {
+			t.Errorf("%s %s by another name: %d", c.method, c.path, got)
+		}
+	}
+	for _, origin := range []string{"", "http://" + m.Addr().String()} {
+		if got := do("POST", "/api/v2/silences", origin, "", silence); got != http.StatusOK {
+			t.Errorf("a silence from origin %q: %d", origin, got)
+		}
 	}
 }

@@ -14,7 +14,7 @@ func BenchmarkMerge(b *testing.B) {
 				objects = append(objects, object(b, fmt.Sprintf("tenant-%d", i), "route", team))
 			}
 			for b.Loop() {
-				if _, _, err := Merge(objects, noSecrets); err != nil {
+				if _, _, err := Merge(objects, noSecrets, nil); err != nil {
 					b.Fatal(err)
 				}
 			}

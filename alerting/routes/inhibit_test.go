@@ -4,12 +4,12 @@ import (
 	"strings"
 	"testing"
 
-	"muster.dev/muster/alerting/amclient"
+	"muster.dev/muster/internal/wire"
 )
 
 // What the shipped rules inhibit, as a real Alertmanager sees it.
 func TestShippedInhibitions(t *testing.T) {
-	b, _, err := Merge(nil, noSecrets)
+	b, _, err := Merge(nil, noSecrets, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestShippedInhibitions(t *testing.T) {
 		"alertname=SiteUnhealthy tenant=a site=seoul region=asia severity=critical":        false, // it is not silent
 		"alertname=SiteUnhealthy tenant=b site=kyoto region=asia severity=critical":        false,
 	}
-	var alerts []amclient.Alert
+	var alerts []wire.Alert
 	key := func(labels map[string]string) string {
 		var l []string
 		for _, n := range []string{"alertname", "tenant", "site", "regional", "region", "severity"} {
@@ -56,7 +56,7 @@ func TestShippedInhibitions(t *testing.T) {
 	}
 	want := map[string]bool{}
 	for text, inhibited := range cases {
-		a := amclient.Alert{Labels: map[string]string{}}
+		a := wire.Alert{Labels: map[string]string{}}
 		for f := range strings.FieldsSeq(text) {
 			k, v, _ := strings.Cut(f, "=")
 			a.Labels[k] = v

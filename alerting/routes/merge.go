@@ -5,7 +5,7 @@
 // disk for a start without control.
 //
 // It does not send anything: the configuration goes to the function that it is given,
-// which is the embedded Alertmanager's SetConfig. internal/app runs the watcher.
+// which is the embedded Alertmanager's SetConfig. cmd/internal runs the watcher.
 package routes
 
 import (
@@ -21,11 +21,15 @@ import (
 
 	"muster.dev/muster/control/api/alertroute"
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/egress"
 	"muster.dev/muster/internal/fleet"
 )
 
 // None is the receiver that drops. Others have slashes in their names.
 const None = "none"
+
+// maxRoutes of a tenant. Every alert of the tenant is held against each.
+const maxRoutes = 2000
 
 // tenantLabel is on every alert.
 const tenantLabel = fleet.SeriesTenant
@@ -37,6 +41,10 @@ const (
 	ReasonSecret  = "SecretNotUsable"
 	ReasonRefused = "ConfigurationRefused"
 	ReasonAway    = "AlertmanagerAway"
+	// ReasonTooMany: the tenant's other AlertRoutes have all the routes that it may have.
+	ReasonTooMany = "TooManyRoutes"
+	// ReasonUnreachable: a receiver is where none may connect to.
+	ReasonUnreachable = "DestinationRefused"
 )
 
 // ID names an AlertRoute.
@@ -69,19 +77,25 @@ func (e *TryLater) Unwrap() error { return e.Err }
 
 // Merge returns the configuration and what became of each object. Equal input gives
 // equal bytes, in whatever order. An object that can't be used is left out, and the
-// others are as if it were not there.
-func Merge(objects []Object, secret SecretFunc) ([]byte, map[ID]Result, error) {
+// others are as if it were not there. reach says whether a receiver may connect to
+// HOST:PORT; nil: to all.
+func Merge(objects []Object, secret SecretFunc, reach func(address string) error) ([]byte, map[ID]Result, error) {
 	alertroute.UseAlertmanagerParsers()
 	objects = slices.SortedFunc(slices.Values(objects), func(a, b Object) int {
 		return cmp.Or(strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Name, b.Name))
 	})
 	results := make(map[ID]Result, len(objects))
 	var parts []part
+	routes := map[string]int{} // by tenant
 	for _, o := range objects {
-		p, result := prepare(o, secret)
+		p, result := prepare(o, secret, reach)
 		var later *TryLater
 		if errors.As(result.Err, &later) {
 			return nil, nil, fmt.Errorf("alert route %s: %w", o.ID, result.Err)
+		}
+		if routes[o.Tenant] += p.routes; result.Err == nil && routes[o.Tenant] > maxRoutes && o.Tenant != fleet.PlatformTenant {
+			result = Result{Reason: ReasonTooMany, Err: fmt.Errorf("with it the tenant's AlertRoutes would have %d routes; want at most %d", routes[o.Tenant], maxRoutes)}
+			routes[o.Tenant] -= p.routes
 		}
 		results[o.ID] = result
 		if result.Err == nil {
@@ -95,16 +109,31 @@ func Merge(objects []Object, secret SecretFunc) ([]byte, map[ID]Result, error) {
 	return b, results, nil
 }
 
+// hide leaves an address out of an error: it may come from a Secret, which not everybody
+// may read who reads the status.
+func hide(reach func(string) error) func(string) error {
+	if reach == nil {
+		return nil
+	}
+	return func(address string) error {
+		if reach(address) != nil {
+			return egress.ErrRefused
+		}
+		return nil
+	}
+}
+
 // part is an object, ready to stand beside others.
 type part struct {
 	id        ID
+	routes    int
 	route     map[string]any
 	receivers []any
 	inhibit   []any
 	intervals []any
 }
 
-func prepare(o Object, secret SecretFunc) (part, Result) {
+func prepare(o Object, secret SecretFunc, reach func(string) error) (part, Result) {
 	spec, errs := alertroute.Parse(o.Spec)
 	if len(errs) > 0 {
 		return part{}, Result{Reason: ReasonInvalid, Err: errs.ToAggregate()}
@@ -113,7 +142,11 @@ func prepare(o Object, secret SecretFunc) (part, Result) {
 	if err != nil {
 		return part{}, Result{Reason: ReasonSecret, Err: err}
 	}
+	if errs := spec.Unreachable(hide(reach)); len(errs) > 0 {
+		return part{}, Result{Reason: ReasonUnreachable, Err: errs.ToAggregate()}
+	}
 	p := rename(o.ID, spec)
+	p.routes, _ = spec.Routes()
 	// By itself first: names can't meet those of others, so what loads alone loads
 	// together with them.
 	if _, err := assemble([]part{p}); err != nil {

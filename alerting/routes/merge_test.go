@@ -34,7 +34,7 @@ func noSecrets(_, name, _ string) (string, error) {
 
 func merged(t testing.TB, objects ...Object) (*config.Config, map[ID]Result) {
 	t.Helper()
-	b, results, err := Merge(objects, noSecrets)
+	b, results, err := Merge(objects, noSecrets, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestMerge(t *testing.T) {
 
 func TestBadObjectsStandAlone(t *testing.T) {
 	good := object(t, "acme", "good", team)
-	alone, _, err := Merge([]Object{good}, noSecrets)
+	alone, _, err := Merge([]Object{good}, noSecrets, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestBadObjectsStandAlone(t *testing.T) {
 		}
 		return noSecrets(tenant, name, key)
 	}
-	b, results, err := Merge(append(bad, good), secrets)
+	b, results, err := Merge(append(bad, good), secrets, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,8 +157,54 @@ func TestBadObjectsStandAlone(t *testing.T) {
 		t.Errorf("the good one: %+v", r)
 	}
 
-	if _, _, err := Merge(append(bad, good), func(string, string, string) (string, error) { return "", &TryLater{errors.New("no answer")} }); err == nil {
+	if _, _, err := Merge(append(bad, good), func(string, string, string) (string, error) { return "", &TryLater{errors.New("no answer")} }, nil); err == nil {
 		t.Error("merged without an answer about secrets")
+	}
+}
+
+// A tenant's objects share a number of routes; the first by name have them.
+func TestMergeBoundsTheRoutesOfATenant(t *testing.T) {
+	wide := `{route: {receiver: a, routes: [` + strings.Repeat(`{receiver: a, continue: true}, `, 498) + `]}, receivers: [{name: a}]}`
+	var objects []Object
+	for i := range 6 {
+		objects = append(objects, object(t, "evil", fmt.Sprint("o", i), wide))
+	}
+	_, results, err := Merge(append(objects, object(t, "good", "team", team)), noSecrets, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, r := range results {
+		if want := id.Tenant == "good" || id.Name < "o4"; (r.Err == nil) != want || !want && r.Reason != ReasonTooMany {
+			t.Errorf("%s: %s, %v", id, r.Reason, r.Err)
+		}
+	}
+}
+
+// What receivers may not connect to keeps its object out, written out or from a Secret;
+// the status names the field and not the Secret's value.
+func TestMergeLeavesOutWhatIsOutOfReach(t *testing.T) {
+	reach := func(address string) error {
+		if strings.HasPrefix(address, "127.") {
+			return fmt.Errorf("connect to %s: no", address)
+		}
+		return nil
+	}
+	b, results, err := Merge([]Object{
+		object(t, "acme", "literal", `{route: {receiver: a}, receivers: [{name: a, webhook_configs: [{url: "http://127.0.0.1:9009/ingester/shutdown"}]}]}`),
+		object(t, "acme", "secret", `{route: {receiver: a}, receivers: [{name: a, slack_configs: [{channel: x, api_url: {secretKeyRef: {name: s, key: u}}}]}]}`),
+		object(t, "acme", "good", `{route: {receiver: a}, receivers: [{name: a, webhook_configs: [{url: "http://example.com/"}]}]}`),
+	}, func(string, string, string) (string, error) { return "http://127.0.0.1:9009/x", nil }, reach)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, at := range map[string]string{"literal": "spec.receivers[0].webhook_configs[0].url", "secret": "spec.receivers[0].slack_configs[0].api_url"} {
+		r := results[ID{"acme", name}]
+		if r.Reason != ReasonUnreachable || !strings.Contains(r.Err.Error(), at) || strings.Contains(r.Err.Error(), "127.0.0.1") {
+			t.Errorf("%s: %s, %v", name, r.Reason, r.Err)
+		}
+	}
+	if strings.Contains(string(b), "9009") || results[ID{"acme", "good"}].Err != nil {
+		t.Errorf("%+v, %s", results, b)
 	}
 }
 

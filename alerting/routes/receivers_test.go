@@ -20,6 +20,7 @@ import (
 
 	"muster.dev/muster/alerting/amclient"
 	"muster.dev/muster/alerting/manager"
+	"muster.dev/muster/internal/wire"
 )
 
 // runManager runs a real Alertmanager with a configuration until the test ends.
@@ -146,7 +147,7 @@ receivers:
 			return "", fmt.Errorf("there is no secret %s of %s", name, tenant)
 		}
 		return v, nil
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +157,7 @@ receivers:
 		}
 	}
 	c := runManager(t, b)
-	alerts := []amclient.Alert{
+	alerts := []wire.Alert{
 		{Labels: map[string]string{"alertname": "DiskFull", "tenant": "acme", "site": "paris-07", "severity": "critical"}, Annotations: map[string]string{"summary": "the disk is full"}},
 		{Labels: map[string]string{"alertname": "NotOurs", "tenant": "globex", "site": "rome", "severity": "critical"}},
 	}

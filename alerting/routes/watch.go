@@ -45,6 +45,8 @@ type WatcherOptions struct {
 	// Apply runs a configuration; it is called by one goroutine at a time, with the same
 	// one again and again. A *TryLater says that there is nobody to run it just now.
 	Apply func(config []byte) error
+	// Reach says whether receivers may connect to HOST:PORT; nil: to all.
+	Reach func(address string) error
 	// File keeps the last configuration, with its secrets, mode 0600.
 	File string
 	// Debounce is how long changes are collected; default 500 ms.
@@ -91,7 +93,7 @@ func NewWatcher(o WatcherOptions) (*Watcher, error) {
 	}
 	b, err := os.ReadFile(o.File)
 	if errors.Is(err, fs.ErrNotExist) {
-		if b, _, err = Merge(nil, nil); err != nil {
+		if b, _, err = Merge(nil, nil, nil); err != nil {
 			return nil, err
 		}
 	} else if err != nil {
@@ -189,7 +191,7 @@ func (w *Watcher) once(ctx context.Context) error {
 			items[id] = r
 		}
 	}
-	config, results, err := Merge(objects, w.secrets(ctx))
+	config, results, err := Merge(objects, w.secrets(ctx), w.opts.Reach)
 	if err != nil {
 		return err
 	}

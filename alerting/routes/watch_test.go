@@ -137,9 +137,7 @@ func TestWatcher(t *testing.T) {
 	a.fail = errors.New("no")
 	a.mu.Unlock()
 	until(t, "the refusal in status", is("plain", ReasonRefused))
-	if w.Fresh() == nil {
-		t.Error("fresh after a refusal")
-	}
+	until(t, "no freshness after a refusal", func() bool { return w.Fresh() != nil })
 	a.mu.Lock()
 	a.fail = &TryLater{errors.New("away")}
 	a.mu.Unlock()

@@ -3,7 +3,7 @@
 // series and nothing else: matchers are put into the parsed expression, never into its
 // text.
 //
-// It is pure: it evaluates nothing and sends nothing. internal/app/regional gives the
+// It is pure: it evaluates nothing and sends nothing. cmd/internal/regional gives the
 // files to the engines.
 package rules
 
@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"muster.dev/muster/control/api/alertrules"
 	"muster.dev/muster/control/api/region"
@@ -43,11 +44,13 @@ var shipped embed.FS
 
 // File is a Prometheus rule file.
 type File struct {
-	Name    string // muster/edge.yaml, or TENANT/OBJECT
+	Name    string // muster/shipped-edge, or TENANT/OBJECT
+	Tenant  string // who answers for it; empty: those that ship with Muster
 	Content []byte
 }
 
-// Error is an object that can't be used. The others are not disturbed.
+// Error is an object of which some groups can't be used, or all. Its others, and those
+// of other objects, are not disturbed.
 type Error struct {
 	Tenant, Name string
 	Err          error
@@ -82,34 +85,56 @@ func Compile(engine string, tenants []region.Rules, withShipped bool) ([]File, [
 			f, err := compile(t.Tenant, set)
 			if err != nil {
 				errs = append(errs, Error{t.Tenant, set.Name, err})
-				continue
 			}
-			files = append(files, f)
+			if f.Name != "" {
+				files = append(files, f)
+			}
 		}
 	}
 	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	return files, errs
 }
 
-func compile(tenant string, set region.AlertRuleSet) (File, error) {
-	if errs := alertrules.Check(set.Spec, tenant); len(errs) > 0 {
-		return File{}, errs.ToAggregate()
+// compile leaves out the groups that can't be used, and says why. An object of an older
+// version, or from elsewhere, loses those and nothing else.
+func compile(tenant string, set region.AlertRuleSet) (f File, err error) {
+	var groups []v1alpha1.RuleGroup
+	var errs []error
+	names := map[string]bool{}
+	if bad := alertrules.Check(v1alpha1.AlertRulesSpec{Engine: set.Spec.Engine}, tenant); len(bad) > 0 {
+		return File{}, bad.ToAggregate()
 	}
-	groups := make([]v1alpha1.RuleGroup, len(set.Spec.Groups))
 	for i, g := range set.Spec.Groups {
 		g = *g.DeepCopy()
-		if g.Labels[fleet.SeriesTenant] != "" && tenant != fleet.PlatformTenant {
-			return File{}, fmt.Errorf("group %s: the label tenant is set by Muster; remove it", g.Name)
+		if bad := alertrules.CheckGroup(field.NewPath("spec", "groups").Index(i), g, tenant); len(bad) > 0 {
+			errs = append(errs, bad.ToAggregate())
+			continue
 		}
-		for j := range g.Rules {
-			if err := compileRule(tenant, g.Labels, &g.Rules[j]); err != nil {
-				return File{}, fmt.Errorf("group %s, rule %d: %w", g.Name, j+1, err)
-			}
+		if names[g.Name] {
+			errs = append(errs, fmt.Errorf("group %s: named twice", g.Name))
+			continue
 		}
-		groups[i] = g
+		if err := compileGroup(tenant, g); err != nil {
+			errs = append(errs, fmt.Errorf("group %s: %w", g.Name, err))
+			continue
+		}
+		names[g.Name] = true
+		groups = append(groups, g)
+	}
+	if len(groups) == 0 {
+		return File{}, errors.Join(errs...)
 	}
 	b, err := alertrules.File(groups)
-	return File{Name: tenant + "/" + set.Name, Content: b}, err
+	return File{Name: tenant + "/" + set.Name, Tenant: tenant, Content: b}, errors.Join(append(errs, err)...)
+}
+
+func compileGroup(tenant string, g v1alpha1.RuleGroup) error {
+	for j := range g.Rules {
+		if err := compileRule(tenant, g.Labels, &g.Rules[j]); err != nil {
+			return fmt.Errorf("rule %d: %w", j+1, err)
+		}
+	}
+	return nil
 }
 
 func compileRule(tenant string, ofGroup map[string]string, r *v1alpha1.Rule) error {

@@ -21,6 +21,7 @@ import (
 
 	"muster.dev/muster/control/api/region"
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/promcost"
 )
 
 const twoTenants = `
@@ -94,6 +95,38 @@ type promqlQuery struct {
 	expr string
 }
 
+// An object from elsewhere, or of an older version, loses the groups that can't be used
+// and no other.
+func TestCompileLeavesOutGroups(t *testing.T) {
+	group := func(name string, labels map[string]string, exprs ...string) v1alpha1.RuleGroup {
+		g := v1alpha1.RuleGroup{Name: name, Labels: labels}
+		for _, e := range exprs {
+			g.Rules = append(g.Rules, v1alpha1.Rule{Record: "a:b", Expr: e})
+		}
+		return g
+	}
+	set := region.AlertRuleSet{Name: "old", Spec: v1alpha1.AlertRulesSpec{Groups: []v1alpha1.RuleGroup{
+		group("good", nil, "up"),
+		group("dear", nil, "up", "sum_over_time(sum_over_time(vector(1)[1d:1s])[1d:1s])"),
+		group("twice", nil, "up"), group("twice", nil, "up"),
+		group("dressed", map[string]string{"tenant": "rival"}, "up"),
+		group("looks", nil, "info(up)"),
+	}}}
+	files, errs := Compile(Edge, []region.Rules{{Tenant: "acme", Alerts: []region.AlertRuleSet{set}}}, false)
+	if len(files) != 1 || len(errs) != 1 || files[0].Tenant != "acme" {
+		t.Fatalf("%d files, %v", len(files), errs)
+	}
+	groups, perrs := rulefmt.Parse(files[0].Content, false, model.UTF8Validation)
+	if len(perrs) > 0 || len(groups.Groups) != 2 || groups.Groups[0].Name != "good" || groups.Groups[1].Name != "twice" {
+		t.Errorf("%v\n%s", perrs, files[0].Content)
+	}
+	for _, want := range []string{"spec.groups[1].rules[1].expr", "longer step", "twice: named twice", "spec.groups[4].labels[tenant]", "info"} {
+		if !strings.Contains(errs[0].Error(), want) {
+			t.Errorf("the error does not say %q: %v", want, errs[0])
+		}
+	}
+}
+
 func TestCompile(t *testing.T) {
 	rule := func(r v1alpha1.Rule) v1alpha1.AlertRulesSpec {
 		return v1alpha1.AlertRulesSpec{Groups: []v1alpha1.RuleGroup{{Name: "g", Rules: []v1alpha1.Rule{r}}}}
@@ -162,6 +195,9 @@ func TestShipped(t *testing.T) {
 					t.Errorf("%s is there twice", r.Alert)
 				}
 				used[r.Alert] = true
+				if _, err := promcost.Rule.Parse(r.Expr, promcost.Window{}); err != nil {
+					t.Errorf("%s: %v", r.Alert, err)
+				}
 				if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) {
 					t.Errorf("%s: severity %q", r.Alert, r.Labels["severity"])
 				}
@@ -241,6 +277,7 @@ func TestShippedRulesHold(t *testing.T) {
 			`muster_site_last_push_timestamp_seconds{` + l + `} ` + v("0+15x120", "0+0x120"),
 			`node_netstat_Tcp_RetransSegs{` + l + `} ` + v("0+1x120", "0+20x120"), `node_netstat_Tcp_OutSegs{` + l + `} 0+100x120`,
 			`muster_collector_spool_bytes{` + l + `} ` + v("1e6x120", "4e8x120"), `muster_collector_series_refused{` + l + `} ` + v("0x120", "7x120"),
+			`muster_collector_spool_sync_errors_total{` + l + `} ` + v("0x120", "0+1x120"),
 			`muster_collector_spool_dropped_batches_total{` + l + `,reason="size"} ` + v("0x120", "0+1x120"),
 			`up{` + l + `,job="a"} 1x120`, `up{` + l + `,job="b"} ` + v("1x120", "0x120"),
 			`muster_site_health_score{` + l + `} ` + v("96x120", "96x100 30x20"),
@@ -277,7 +314,7 @@ func TestShippedRulesHold(t *testing.T) {
 			return well
 		}
 		l := fmt.Sprintf(`instance=%q,job="regional"`, instance)
-		lines := []string{`up{` + l + `} ` + v("1x120", "0x120"), `muster_spool_pending_bytes{` + l + `,spool="forward"} ` + v("1x120", "60x120"), `muster_spool_max_bytes{` + l + `,spool="forward"} 100x120`,
+		lines := []string{`up{` + l + `} ` + v("1x120", "0x120"), `muster_spool_pending_bytes{` + l + `,spool="forward"} ` + v("1x120", "60x120"), `muster_spool_sync_failing{` + l + `,spool="forward"} ` + v("0x120", "1x120"), `muster_spool_disk_full{` + l + `,spool="forward"} ` + v("0x120", "1x120"), `muster_spool_max_bytes{` + l + `,spool="forward"} 100x120`,
 			`muster_logs_intake_queue_full{` + l + `} ` + v("0x120", "1x120"), `muster_logs_intake_parked_loads{` + l + `} ` + v("0x120", "3x120"), `muster_logs_dead_letters_total{` + l + `} ` + v("0x120", "0+1x120"),
 			`muster_engine_forward_failed_samples_total{` + l + `,engine="edge"} ` + v("0x120", "0+1x120"), `prometheus_rule_evaluation_failures_total{` + l + `,engine="edge",rule_group="g"} ` + v("0x120", "0+1x120"),
 			`muster_logrules_behind_seconds{` + l + `} ` + v("20x120", "900x120"),

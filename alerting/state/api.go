@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -13,81 +12,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
 )
-
-// Headers that the console sets, after it has found out who asks.
-const (
-	TenantsHeader = "X-Muster-Tenants" // comma-separated tenants, or * for all
-	UserHeader    = "X-Muster-User"
-)
-
-// Counts of alerts by severity.
-type Counts struct {
-	Critical int `json:"critical"`
-	Warning  int `json:"warning"`
-	Info     int `json:"info"`
-}
-
-func (c *Counts) add(severity string) {
-	switch severity {
-	case "critical":
-		c.Critical++
-	case "info":
-		c.Info++
-	default:
-		c.Warning++
-	}
-}
-
-// AlertList is a page of alerts. Total and Counts are of all pages.
-type AlertList struct {
-	AsOf       time.Time `json:"asOf"`
-	Total      int       `json:"total"`
-	Counts     Counts    `json:"counts"`
-	Alerts     []*Alert  `json:"alerts"`
-	NextCursor string    `json:"nextCursor,omitempty"`
-}
-
-// AlertState is what fires, in figures. Firing leaves out what is suppressed; Sites
-// counts those with an alert that fires.
-type AlertState struct {
-	AsOf       time.Time `json:"asOf"`
-	Firing     Counts    `json:"firing"`
-	Suppressed int       `json:"suppressed"`
-	Sites      int       `json:"sites"`
-}
-
-// AlertDetail is an alert with the times that it fired, newest first.
-type AlertDetail struct {
-	Alert
-	History []Span `json:"history"`
-}
-
-// Problem is an error, as application/problem+json (RFC 9457).
-type Problem struct {
-	Type   string `json:"type"`
-	Title  string `json:"title"`
-	Status int    `json:"status"`
-	Detail string `json:"detail,omitempty"`
-}
-
-func (p *Problem) Error() string { return p.Detail }
-
-func failure(status int, format string, args ...any) *Problem {
-	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: fmt.Sprintf(format, args...)}
-}
-
-func fail(w http.ResponseWriter, p *Problem) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	if p.Status == http.StatusServiceUnavailable {
-		w.Header().Set("Retry-After", "2")
-	}
-	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p)
-}
 
 // Register mounts the API.
 func (s *State) Register(mux *http.ServeMux) {
@@ -98,7 +26,7 @@ func (s *State) Register(mux *http.ServeMux) {
 	mux.HandleFunc("POST /api/v1/silences", s.handle(s.postSilence))
 	mux.HandleFunc("DELETE /api/v1/silences/{id}", s.handle(s.deleteSilence))
 	other := func(w http.ResponseWriter, r *http.Request) {
-		fail(w, failure(http.StatusNotFound, "no such path, or not with %s: %s", r.Method, r.URL.Path))
+		wire.Failure(http.StatusNotFound, "no such path, or not with %s: %s", r.Method, r.URL.Path).Write(w)
 	}
 	for _, p := range []string{"/api/v1/alerts", "/api/v1/alerts/", "/api/v1/silences", "/api/v1/silences/"} {
 		mux.HandleFunc(p, other)
@@ -106,32 +34,32 @@ func (s *State) Register(mux *http.ServeMux) {
 }
 
 // handle wraps what all calls share: scope, known parameters, JSON.
-func (s *State) handle(f func(*http.Request, url.Values, *scope) (int, any, *Problem), params ...string) http.HandlerFunc {
+func (s *State) handle(f func(*http.Request, url.Values, *scope) (int, any, *wire.Problem), params ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		q, err := url.ParseQuery(r.URL.RawQuery)
 		if err != nil {
-			fail(w, failure(http.StatusBadRequest, "the query is not URL-encoded: %v", err))
+			wire.Failure(http.StatusBadRequest, "the query is not URL-encoded: %v", err).Write(w)
 			return
 		}
 		sc, p := scopeOf(r, q)
 		if p != nil {
-			fail(w, p)
+			p.Write(w)
 			return
 		}
 		for k := range q {
 			if k != "tenant" && !slices.Contains(params, k) {
-				fail(w, failure(http.StatusBadRequest, "%.40q: no such parameter here; there are %s", k, strings.Join(append([]string{"tenant"}, params...), ", ")))
+				wire.Failure(http.StatusBadRequest, "%.40q: no such parameter here; there are %s", k, strings.Join(append([]string{"tenant"}, params...), ", ")).Write(w)
 				return
 			}
 		}
 		status, out, p := f(r, q, sc)
 		if p != nil {
-			fail(w, p)
+			p.Write(w)
 			return
 		}
 		h := w.Header()
 		h.Set("Cache-Control", "private, no-cache")
-		h.Set("Vary", TenantsHeader)
+		h.Set("Vary", wire.TenantsHeader)
 		if out == nil {
 			w.WriteHeader(status)
 			return
@@ -139,7 +67,7 @@ func (s *State) handle(f func(*http.Request, url.Values, *scope) (int, any, *Pro
 		body, err := json.Marshal(out)
 		if err != nil {
 			s.log.Error("alert state: an answer can't be encoded", "path", r.URL.Path, "err", err)
-			fail(w, failure(http.StatusInternalServerError, "the answer can't be encoded"))
+			wire.Failure(http.StatusInternalServerError, "the answer can't be encoded").Write(w)
 			return
 		}
 		h.Set("Content-Type", "application/json")
@@ -163,21 +91,21 @@ func (sc *scope) has(tenant string) bool {
 }
 
 // one is the only tenant that is meant, for what is made in one.
-func (sc *scope) one() (string, *Problem) {
+func (sc *scope) one() (string, *wire.Problem) {
 	t := sc.tenants
 	if len(t) == 0 && !sc.all {
 		t = sc.allowed
 	}
 	if len(t) != 1 {
-		return "", failure(http.StatusBadRequest, "tenant: say which one: a silence belongs to one tenant")
+		return "", wire.Failure(http.StatusBadRequest, "tenant: say which one: a silence belongs to one tenant")
 	}
 	return t[0], nil
 }
 
-func scopeOf(r *http.Request, q url.Values) (*scope, *Problem) {
-	values := r.Header.Values(TenantsHeader)
+func scopeOf(r *http.Request, q url.Values) (*scope, *wire.Problem) {
+	values := r.Header.Values(wire.TenantsHeader)
 	if len(values) != 1 || strings.TrimSpace(values[0]) == "" {
-		return nil, failure(http.StatusForbidden, "the request doesn't say which tenants it may read: it must come through the console, which sets %s", TenantsHeader)
+		return nil, wire.Failure(http.StatusForbidden, "the request doesn't say which tenants it may read: it must come through the console, which sets %s", wire.TenantsHeader)
 	}
 	sc := &scope{}
 	for name := range strings.SplitSeq(values[0], ",") {
@@ -185,14 +113,14 @@ func scopeOf(r *http.Request, q url.Values) (*scope, *Problem) {
 		case name == "*":
 			sc.all = true
 		case fleet.ValidateTenant(name) != nil:
-			return nil, failure(http.StatusForbidden, "%s: %q is no tenant", TenantsHeader, name)
+			return nil, wire.Failure(http.StatusForbidden, "%s: %q is no tenant", wire.TenantsHeader, name)
 		default:
 			sc.allowed = append(sc.allowed, name)
 		}
 	}
 	for _, name := range list(q, "tenant") {
 		if !sc.all && !slices.Contains(sc.allowed, name) {
-			return nil, failure(http.StatusForbidden, "tenant: you may not read %.100q", name)
+			return nil, wire.Failure(http.StatusForbidden, "tenant: you may not read %.100q", name)
 		}
 		sc.tenants = append(sc.tenants, name)
 	}
@@ -223,11 +151,11 @@ func virtualSites(q url.Values) []string {
 	return out
 }
 
-func (s *State) current() (*view, *Problem) {
+func (s *State) current() (*view, *wire.Problem) {
 	if v := s.view.Load(); v != nil {
 		return v, nil
 	}
-	return nil, failure(http.StatusServiceUnavailable, "Alertmanager has not said yet what fires; try again in a few seconds")
+	return nil, wire.Failure(http.StatusServiceUnavailable, "Alertmanager has not said yet what fires; try again in a few seconds")
 }
 
 const (
@@ -235,7 +163,7 @@ const (
 	maxLimit     = 1000
 )
 
-func (s *State) list(_ *http.Request, q url.Values, sc *scope) (int, any, *Problem) {
+func (s *State) list(_ *http.Request, q url.Values, sc *scope) (int, any, *wire.Problem) {
 	v, p := s.current()
 	if p != nil {
 		return 0, nil, p
@@ -243,33 +171,33 @@ func (s *State) list(_ *http.Request, q url.Values, sc *scope) (int, any, *Probl
 	want := list(q, "severity")
 	for _, sev := range want {
 		if !slices.Contains(severities, sev) {
-			return 0, nil, failure(http.StatusBadRequest, "severity: %.20q: want critical, warning or info", sev)
+			return 0, nil, wire.Failure(http.StatusBadRequest, "severity: %.20q: want critical, warning or info", sev)
 		}
 	}
 	state := q.Get("state")
-	if !slices.Contains([]string{"", "all", Active, Suppressed}, state) {
-		return 0, nil, failure(http.StatusBadRequest, "state: %.20q: want active, suppressed or all", state)
+	if !slices.Contains([]string{"", "all", wire.AlertActive, wire.AlertSuppressed}, state) {
+		return 0, nil, wire.Failure(http.StatusBadRequest, "state: %.20q: want active, suppressed or all", state)
 	}
 	limit := defaultLimit
 	if l := q.Get("limit"); l != "" {
 		n, err := strconv.Atoi(l)
 		if err != nil || n < 1 {
-			return 0, nil, failure(http.StatusBadRequest, "limit: %.20q: want a number from 1 to %d", l, maxLimit)
+			return 0, nil, wire.Failure(http.StatusBadRequest, "limit: %.20q: want a number from 1 to %d", l, maxLimit)
 		}
 		limit = min(n, maxLimit)
 	}
 	after, err := decodeCursor(q.Get("cursor"))
 	if err != nil {
-		return 0, nil, failure(http.StatusBadRequest, "%v", err)
+		return 0, nil, wire.Failure(http.StatusBadRequest, "%v", err)
 	}
 	text := strings.ToLower(strings.TrimSpace(q.Get("q")))
-	out := AlertList{AsOf: v.at.UTC(), Alerts: []*Alert{}}
+	out := wire.AlertList{AsOf: v.at.UTC(), Alerts: []*wire.KnownAlert{}}
 	for _, a := range v.within(sc, list(q, "site"), virtualSites(q)) {
-		if len(want) > 0 && !slices.Contains(want, a.Severity) || (state == Active || state == Suppressed) && a.State != state || text != "" && !a.contains(text) {
+		if len(want) > 0 && !slices.Contains(want, a.Severity) || (state == wire.AlertActive || state == wire.AlertSuppressed) && a.State != state || text != "" && !contains(a, text) {
 			continue
 		}
 		out.Total++
-		out.Counts.add(a.Severity)
+		out.Counts.Add(a.Severity)
 		if after != nil && positionOf(a).compare(*after) <= 0 {
 			continue
 		}
@@ -282,7 +210,7 @@ func (s *State) list(_ *http.Request, q url.Values, sc *scope) (int, any, *Probl
 	return http.StatusOK, out, nil
 }
 
-func (a *Alert) contains(text string) bool {
+func contains(a *wire.KnownAlert, text string) bool {
 	for _, m := range []map[string]string{a.Labels, a.Annotations} {
 		for _, v := range m {
 			if strings.Contains(strings.ToLower(v), text) {
@@ -293,19 +221,19 @@ func (a *Alert) contains(text string) bool {
 	return false
 }
 
-func (s *State) state(_ *http.Request, q url.Values, sc *scope) (int, any, *Problem) {
+func (s *State) state(_ *http.Request, q url.Values, sc *scope) (int, any, *wire.Problem) {
 	v, p := s.current()
 	if p != nil {
 		return 0, nil, p
 	}
-	out := AlertState{AsOf: v.at.UTC()}
+	out := wire.AlertState{AsOf: v.at.UTC()}
 	sites := map[fleet.SiteID]struct{}{}
 	for _, a := range v.within(sc, list(q, "site"), virtualSites(q)) {
-		if a.State == Suppressed {
+		if a.State == wire.AlertSuppressed {
 			out.Suppressed++
 			continue
 		}
-		out.Firing.add(a.Severity)
+		out.Firing.Add(a.Severity)
 		if a.Site != "" {
 			sites[fleet.SiteID{Tenant: a.Tenant, Name: a.Site}] = struct{}{}
 		}
@@ -316,32 +244,32 @@ func (s *State) state(_ *http.Request, q url.Values, sc *scope) (int, any, *Prob
 
 var fingerprint = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
-func (s *State) detail(r *http.Request, _ url.Values, sc *scope) (int, any, *Problem) {
+func (s *State) detail(r *http.Request, _ url.Values, sc *scope) (int, any, *wire.Problem) {
 	v, p := s.current()
 	if p != nil {
 		return 0, nil, p
 	}
 	id := r.PathValue("fingerprint")
 	if !fingerprint.MatchString(id) {
-		return 0, nil, failure(http.StatusBadRequest, "fingerprint: %.40q: want 16 hexadecimal digits", id)
+		return 0, nil, wire.Failure(http.StatusBadRequest, "fingerprint: %.40q: want 16 hexadecimal digits", id)
 	}
 	a, spans, err := s.history.of(id)
 	if err != nil {
 		s.log.Error("alert history", "err", err)
-		spans = []Span{} // what fires is told all the same
+		spans = []wire.AlertSpan{} // what fires is told all the same
 	}
 	if now := v.byID[id]; now != nil {
 		a = now
 	} else if a != nil {
-		a.State, a.SilencedBy, a.InhibitedBy = Resolved, []string{}, []string{}
+		a.State, a.SilencedBy, a.InhibitedBy = wire.AlertResolved, []string{}, []string{}
 		if len(spans) > 0 && spans[0].EndsAt != nil {
 			a.EndsAt = *spans[0].EndsAt
 		}
 	}
 	if a == nil || !sc.has(a.Tenant) {
-		return 0, nil, failure(http.StatusNotFound, "no alert %s that you may read", id)
+		return 0, nil, wire.Failure(http.StatusNotFound, "no alert %s that you may read", id)
 	}
-	return http.StatusOK, AlertDetail{Alert: *a, History: spans}, nil
+	return http.StatusOK, wire.AlertDetail{KnownAlert: *a, History: spans}, nil
 }
 
 var errCursor = errors.New("cursor: it is none of this list; begin without one")

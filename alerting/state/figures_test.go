@@ -13,10 +13,11 @@ import (
 	"time"
 
 	"muster.dev/muster/alerting/amclient"
+	"muster.dev/muster/internal/wire"
 )
 
-func many(sites, each int) []amclient.Alert {
-	var out []amclient.Alert
+func many(sites, each int) []wire.Alert {
+	var out []wire.Alert
 	for s := range sites {
 		for i := range each {
 			a := alert(fmt.Sprintf("Alert%d", i), fmt.Sprintf("tenant-%d", s%4), fmt.Sprintf("site-%04d", s), severities[i%3], fmt.Sprintf("|shared/all|shared/group-%02d|", s%20), time.Duration(i)*time.Minute)
@@ -58,7 +59,7 @@ inhibit_rules: [{source_matchers: [alertname=SiteDown], target_matchers: [alertn
 	one := func() time.Duration {
 		n := requests.Load()
 		began := time.Now()
-		must(t, c.PostAlerts(t.Context(), []amclient.Alert{alert(fmt.Sprint("One", n), "tenant-0", fmt.Sprint("new-", n), "critical", "", 0)}))
+		must(t, c.PostAlerts(t.Context(), []wire.Alert{alert(fmt.Sprint("One", n), "tenant-0", fmt.Sprint("new-", n), "critical", "", 0)}))
 		until(t, "one more", func() bool { return requests.Load() > n })
 		return time.Unix(0, notified.Load()).Sub(began)
 	}
@@ -69,7 +70,7 @@ inhibit_rules: [{source_matchers: [alertname=SiteDown], target_matchers: [alertn
 	slices.Sort(latencies)
 	t.Logf("POST to the webhook of one alert among them: median %v, worst %v", latencies[10], latencies[19])
 
-	for name, source := range map[string]Source{"over HTTP": SourceFunc(func(ctx context.Context) ([]amclient.Alert, error) { return c.Alerts(ctx) }), "embedded": m} {
+	for name, source := range map[string]Source{"over HTTP": SourceFunc(func(ctx context.Context) ([]wire.Alert, error) { return c.Alerts(ctx) }), "embedded": m} {
 		h := serve(t, Options{Source: source, Silences: c})
 		began = time.Now()
 		h.poll()
@@ -90,14 +91,13 @@ inhibit_rules: [{source_matchers: [alertname=SiteDown], target_matchers: [alertn
 		began = time.Now()
 		pages := 0
 		for path := "/api/v1/alerts?limit=1000"; path != ""; pages++ {
-			l := get[AlertList](h, "*", path)
+			l := get[wire.AlertList](h, "*", path)
 			if path = ""; l.NextCursor != "" {
 				path = "/api/v1/alerts?limit=1000&cursor=" + l.NextCursor
 			}
 		}
 		t.Logf("%s: all alerts in %d pages, decoded: %v", name, pages, time.Since(began))
 	}
-	alerts = nil
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	t.Logf("heap of Alertmanager and two indexes: %d MB", (after.HeapAlloc-before.HeapAlloc)>>20)
@@ -108,17 +108,17 @@ inhibit_rules: [{source_matchers: [alertname=SiteDown], target_matchers: [alertn
 }
 
 func BenchmarkState(b *testing.B) {
-	var list []amclient.Alert
+	var list []wire.Alert
 	for i, a := range many(1000, 10) {
 		a.Fingerprint = fmt.Sprintf("%016x", i)
 		list = append(list, a)
 	}
-	h := serve(b, Options{Source: SourceFunc(func(context.Context) ([]amclient.Alert, error) { return list, nil }), Silences: &amclient.Client{}})
+	h := serve(b, Options{Source: SourceFunc(func(context.Context) ([]wire.Alert, error) { return list, nil }), Silences: &amclient.Client{}})
 	h.poll()
 	for _, path := range []string{"/api/v1/alerts", "/api/v1/alerts?limit=1000", "/api/v1/alerts/state", "/api/v1/alerts/state?virtualSite=group-07"} {
 		b.Run(path, func(b *testing.B) {
 			req := httptest.NewRequest("GET", path, nil)
-			req.Header.Set(TenantsHeader, "*")
+			req.Header.Set(wire.TenantsHeader, "*")
 			for b.Loop() {
 				w := httptest.NewRecorder()
 				h.Config.Handler.ServeHTTP(w, req)

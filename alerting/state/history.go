@@ -11,6 +11,8 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+
+	"muster.dev/muster/internal/wire"
 )
 
 // maxSpansOfOne is how many times of firing one alert keeps.
@@ -20,12 +22,6 @@ var (
 	bucketSpans  = []byte("spans")  // fingerprint, start (8 bytes) → end (8 bytes, 0: fires)
 	bucketAlerts = []byte("alerts") // fingerprint → the Alert as last seen
 )
-
-// Span is one time that an alert fired.
-type Span struct {
-	StartsAt time.Time  `json:"startsAt"`
-	EndsAt   *time.Time `json:"endsAt"` // nil: it fires
-}
 
 // history keeps when alerts fired. Safe for concurrent use.
 type history struct {
@@ -82,12 +78,12 @@ func binaryTime(v []byte) int64 {
 }
 
 // stillOpen lists the alerts that fired when the history was last written.
-func (h *history) stillOpen() ([]Alert, error) {
-	var out []Alert
+func (h *history) stillOpen() ([]wire.KnownAlert, error) {
+	var out []wire.KnownAlert
 	err := h.db.View(func(tx *bolt.Tx) error {
 		b := tx.Bucket(bucketAlerts)
 		for _, fp := range h.open {
-			var a Alert
+			var a wire.KnownAlert
 			// A broken entry, of another version perhaps, is no reason not to start.
 			if v := b.Get([]byte(fp)); v != nil && json.Unmarshal(v, &a) == nil && a.Fingerprint == fp {
 				out = append(out, a)
@@ -102,11 +98,11 @@ func (h *history) stillOpen() ([]Alert, error) {
 }
 
 // record writes what began and ended since the last call; nothing if nothing did.
-func (h *history) record(now time.Time, firing []*Alert) error {
+func (h *history) record(now time.Time, firing []*wire.KnownAlert) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	is := make(map[string]bool, len(firing))
-	var began []*Alert
+	var began []*wire.KnownAlert
 	for _, a := range firing {
 		k := spanKey(a.Fingerprint, a.StartsAt)
 		is[k] = true
@@ -185,21 +181,21 @@ func keysOf(spans *bolt.Bucket, fingerprint string) [][]byte {
 }
 
 // of returns an alert as last seen, nil if never, and its spans, newest first.
-func (h *history) of(fingerprint string) (*Alert, []Span, error) {
-	var a *Alert
-	spans := []Span{}
+func (h *history) of(fingerprint string) (*wire.KnownAlert, []wire.AlertSpan, error) {
+	var a *wire.KnownAlert
+	spans := []wire.AlertSpan{}
 	err := h.db.View(func(tx *bolt.Tx) error {
 		v := tx.Bucket(bucketAlerts).Get([]byte(fingerprint))
 		if v == nil {
 			return nil
 		}
-		a = &Alert{}
+		a = &wire.KnownAlert{}
 		if err := json.Unmarshal(v, a); err != nil {
 			return err
 		}
 		b := tx.Bucket(bucketSpans)
 		for _, k := range slices.Backward(keysOf(b, fingerprint)) {
-			s := Span{StartsAt: time.Unix(0, int64(binary.BigEndian.Uint64(k[len(k)-8:]))).UTC()}
+			s := wire.AlertSpan{StartsAt: time.Unix(0, int64(binary.BigEndian.Uint64(k[len(k)-8:]))).UTC()}
 			if end := binaryTime(b.Get(k)); end != 0 {
 				t := time.Unix(0, end).UTC()
 				s.EndsAt = &t

@@ -16,35 +16,8 @@ import (
 	"github.com/prometheus/common/model"
 
 	"muster.dev/muster/alerting/amclient"
+	"muster.dev/muster/internal/wire"
 )
-
-// Silence as the API gives it. One that no single tenant owns, made by an operator with
-// amtool, has no Tenant, and only those who may read all tenants see it.
-type Silence struct {
-	ID          string             `json:"id"`
-	Tenant      string             `json:"tenant"`
-	Matchers    []amclient.Matcher `json:"matchers"`
-	StartsAt    time.Time          `json:"startsAt"`
-	EndsAt      time.Time          `json:"endsAt"`
-	CreatedBy   string             `json:"createdBy"`
-	Comment     string             `json:"comment"`
-	State       string             `json:"state"`       // active, pending or expired
-	Maintenance bool               `json:"maintenance"` // from a maintenance window
-}
-
-// SilenceList is the answer of a list.
-type SilenceList struct {
-	Silences []Silence `json:"silences"`
-}
-
-// SilenceRequest is a new silence, from StartsAt, or now, up to EndsAt or for Duration.
-type SilenceRequest struct {
-	Matchers []amclient.Matcher `json:"matchers"`
-	StartsAt *time.Time         `json:"startsAt,omitempty"`
-	EndsAt   *time.Time         `json:"endsAt,omitempty"`
-	Duration string             `json:"duration,omitempty"`
-	Comment  string             `json:"comment"`
-}
 
 // tenantOf is the tenant that a silence is confined to; "" if it is to none.
 func tenantOf(s *amclient.Silence) string {
@@ -56,25 +29,25 @@ func tenantOf(s *amclient.Silence) string {
 	return ""
 }
 
-func (s *State) upstream(what string, err error) *Problem {
+func (s *State) upstream(what string, err error) *wire.Problem {
 	var refused *amclient.Error
 	if errors.As(err, &refused) && refused.Status == http.StatusBadRequest {
-		return failure(http.StatusBadRequest, "%s", refused.Detail)
+		return wire.Failure(http.StatusBadRequest, "%s", refused.Detail)
 	}
 	s.log.Warn("alert state: "+what, "err", err)
-	return failure(http.StatusServiceUnavailable, "Alertmanager does not answer; try again in a few seconds")
+	return wire.Failure(http.StatusServiceUnavailable, "Alertmanager does not answer; try again in a few seconds")
 }
 
-func (s *State) silences(r *http.Request, q url.Values, sc *scope) (int, any, *Problem) {
+func (s *State) silences(r *http.Request, q url.Values, sc *scope) (int, any, *wire.Problem) {
 	state := q.Get("state")
 	if !slices.Contains([]string{"", "all", "active", "pending", "expired"}, state) {
-		return 0, nil, failure(http.StatusBadRequest, "state: %.20q: want active, pending, expired or all", state)
+		return 0, nil, wire.Failure(http.StatusBadRequest, "state: %.20q: want active, pending, expired or all", state)
 	}
 	all, err := s.opts.Silences.Silences(r.Context())
 	if err != nil {
 		return 0, nil, s.upstream("list silences", err)
 	}
-	out := SilenceList{Silences: []Silence{}}
+	out := wire.SilenceList{Silences: []wire.KnownSilence{}}
 	for i := range all {
 		x := &all[i]
 		tenant := tenantOf(x)
@@ -84,7 +57,7 @@ func (s *State) silences(r *http.Request, q url.Values, sc *scope) (int, any, *P
 		if state != "" && state != "all" && x.Status.State != state {
 			continue
 		}
-		out.Silences = append(out.Silences, Silence{ID: x.ID, Tenant: tenant, Matchers: x.Matchers, StartsAt: x.StartsAt.UTC(), EndsAt: x.EndsAt.UTC(),
+		out.Silences = append(out.Silences, wire.KnownSilence{ID: x.ID, Tenant: tenant, Matchers: x.Matchers, StartsAt: x.StartsAt.UTC(), EndsAt: x.EndsAt.UTC(),
 			CreatedBy: x.CreatedBy, Comment: x.Comment, State: x.Status.State, Maintenance: x.CreatedBy == amclient.CreatedByMaintenance})
 	}
 	return http.StatusOK, out, nil
@@ -96,21 +69,21 @@ const (
 	maxSilence     = 366 * 24 * time.Hour
 )
 
-func (s *State) postSilence(r *http.Request, _ url.Values, sc *scope) (int, any, *Problem) {
+func (s *State) postSilence(r *http.Request, _ url.Values, sc *scope) (int, any, *wire.Problem) {
 	tenant, p := sc.one()
 	if p != nil {
 		return 0, nil, p
 	}
-	user := strings.TrimSpace(r.Header.Get(UserHeader))
+	user := strings.TrimSpace(r.Header.Get(wire.UserHeader))
 	if user == "" || user == amclient.CreatedByMaintenance {
-		return 0, nil, failure(http.StatusForbidden, "the request doesn't say who makes the silence: it must come through the console, which sets %s", UserHeader)
+		return 0, nil, wire.Failure(http.StatusForbidden, "the request doesn't say who makes the silence: it must come through the console, which sets %s", wire.UserHeader)
 	}
 	silence, err := decodeSilence(r.Body, time.Now())
 	if err != nil {
-		return 0, nil, failure(http.StatusBadRequest, "%v", err)
+		return 0, nil, wire.Failure(http.StatusBadRequest, "%v", err)
 	}
 	silence.CreatedBy = user
-	silence.Matchers = append([]amclient.Matcher{amclient.Equal("tenant", tenant)}, silence.Matchers...)
+	silence.Matchers = append([]wire.Matcher{wire.EqualMatcher("tenant", tenant)}, silence.Matchers...)
 	id, err := s.opts.Silences.SetSilence(r.Context(), *silence)
 	if err != nil {
 		return 0, nil, s.upstream("set a silence", err)
@@ -119,7 +92,7 @@ func (s *State) postSilence(r *http.Request, _ url.Values, sc *scope) (int, any,
 }
 
 func decodeSilence(r io.Reader, now time.Time) (*amclient.Silence, error) {
-	var in SilenceRequest
+	var in wire.SilenceRequest
 	limited := &io.LimitedReader{R: r, N: maxSilenceBody + 1}
 	dec := json.NewDecoder(limited)
 	dec.DisallowUnknownFields()
@@ -131,53 +104,53 @@ func decodeSilence(r io.Reader, now time.Time) (*amclient.Silence, error) {
 	}
 	switch {
 	case limited.N <= 0:
-		return nil, failure(0, "the body is longer than %d bytes", maxSilenceBody)
+		return nil, wire.Failure(0, "the body is longer than %d bytes", maxSilenceBody)
 	case err != nil:
-		return nil, failure(0, "the body is not a silence: %v", err)
+		return nil, wire.Failure(0, "the body is not a silence: %v", err)
 	case len(in.Matchers) < 1 || len(in.Matchers) > maxMatchers:
-		return nil, failure(0, "matchers: want 1 to %d of them, have %d", maxMatchers, len(in.Matchers))
+		return nil, wire.Failure(0, "matchers: want 1 to %d of them, have %d", maxMatchers, len(in.Matchers))
 	}
 	for i, m := range in.Matchers {
 		if m.Name == "tenant" {
-			return nil, failure(0, "matchers[%d].name: the tenant is set by the server, from the parameter tenant; remove it", i)
+			return nil, wire.Failure(0, "matchers[%d].name: the tenant is set by the server, from the parameter tenant; remove it", i)
 		}
 		if !model.UTF8Validation.IsValidLabelName(m.Name) {
-			return nil, failure(0, "matchers[%d].name: %.100q: not a label's name", i, m.Name)
+			return nil, wire.Failure(0, "matchers[%d].name: %.100q: not a label's name", i, m.Name)
 		}
 		if m.IsRegex {
 			if _, err := regexp.Compile("^(?:" + m.Value + ")$"); err != nil {
-				return nil, failure(0, "matchers[%d].value: %v", i, err)
+				return nil, wire.Failure(0, "matchers[%d].value: %v", i, err)
 			}
 		}
 	}
 	out := &amclient.Silence{Matchers: in.Matchers, StartsAt: now, Comment: strings.TrimSpace(in.Comment)}
 	if out.Comment == "" || utf8.RuneCountInString(out.Comment) > 1000 {
-		return nil, failure(0, "comment: want 1 to 1000 characters: why, for those who find the silence later")
+		return nil, wire.Failure(0, "comment: want 1 to 1000 characters: why, for those who find the silence later")
 	}
 	if in.StartsAt != nil && in.StartsAt.After(now) {
 		out.StartsAt = *in.StartsAt
 	}
 	switch {
 	case (in.EndsAt == nil) == (in.Duration == ""):
-		return nil, failure(0, "want either endsAt or duration")
+		return nil, wire.Failure(0, "want either endsAt or duration")
 	case in.EndsAt != nil:
 		out.EndsAt = *in.EndsAt
 	default:
 		d, err := model.ParseDuration(in.Duration)
 		if err != nil || d <= 0 {
-			return nil, failure(0, "duration: %.40q: want such as 30m, 2h or 1d", in.Duration)
+			return nil, wire.Failure(0, "duration: %.40q: want such as 30m, 2h or 1d", in.Duration)
 		}
 		out.EndsAt = out.StartsAt.Add(min(time.Duration(d), 2*maxSilence))
 	}
 	if d := out.EndsAt.Sub(out.StartsAt); d <= 0 || d > maxSilence {
-		return nil, failure(0, "endsAt: want it after startsAt and now, and at most %d days after", int(maxSilence.Hours()/24))
+		return nil, wire.Failure(0, "endsAt: want it after startsAt and now, and at most %d days after", int(maxSilence.Hours()/24))
 	}
 	return out, nil
 }
 
-func (s *State) deleteSilence(r *http.Request, _ url.Values, sc *scope) (int, any, *Problem) {
+func (s *State) deleteSilence(r *http.Request, _ url.Values, sc *scope) (int, any, *wire.Problem) {
 	id := r.PathValue("id")
-	none := failure(http.StatusNotFound, "no silence %.64q that you may end", id)
+	none := wire.Failure(http.StatusNotFound, "no silence %.64q that you may end", id)
 	if uuid.Validate(id) != nil {
 		return 0, nil, none
 	}
@@ -193,7 +166,7 @@ func (s *State) deleteSilence(r *http.Request, _ url.Values, sc *scope) (int, an
 	}
 	switch {
 	case x.CreatedBy == amclient.CreatedByMaintenance:
-		return 0, nil, failure(http.StatusConflict, "it comes from a maintenance window, which would make it anew; end the window instead")
+		return 0, nil, wire.Failure(http.StatusConflict, "it comes from a maintenance window, which would make it anew; end the window instead")
 	case x.Status.State == "expired":
 		return http.StatusNoContent, nil, nil
 	}

@@ -4,7 +4,7 @@
 // It asks Alertmanager every few seconds, embedded or external, and decides nothing: what
 // is suppressed, Alertmanager says. It authenticates nobody: X-Muster-Tenants says
 // what a request may read and X-Muster-User who asks, so it must be mounted on a
-// listener that only the console reaches. internal/app runs and mounts it.
+// listener that only the console reaches. cmd/internal runs and mounts it.
 package state
 
 import (
@@ -22,19 +22,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"muster.dev/muster/alerting/amclient"
+	"muster.dev/muster/internal/wire"
 )
 
 // Source lists the alerts that fire: *amclient.Client behind SourceFunc, or an
 // embedded *manager.Manager, which spares the coding of JSON.
 type Source interface {
-	Alerts(ctx context.Context) ([]amclient.Alert, error)
+	Alerts(ctx context.Context) ([]wire.Alert, error)
 }
 
 // SourceFunc is a Source.
-type SourceFunc func(ctx context.Context) ([]amclient.Alert, error)
+type SourceFunc func(ctx context.Context) ([]wire.Alert, error)
 
 // Alerts calls f.
-func (f SourceFunc) Alerts(ctx context.Context) ([]amclient.Alert, error) { return f(ctx) }
+func (f SourceFunc) Alerts(ctx context.Context) ([]wire.Alert, error) { return f(ctx) }
 
 // Silences is what the API needs of *amclient.Client.
 type Silences interface {
@@ -71,7 +72,7 @@ type State struct {
 	log     *slog.Logger
 	history *history
 	view    atomic.Pointer[view]
-	carried []Alert // fired before the start; only Run's goroutine
+	carried []wire.KnownAlert // fired before the start; only Run's goroutine
 	started time.Time
 
 	polled          prometheus.Gauge
@@ -80,33 +81,6 @@ type State struct {
 	firing          *prometheus.GaugeVec
 	historyFailures prometheus.Counter
 }
-
-// Alert as the API gives it.
-type Alert struct {
-	Fingerprint  string            `json:"fingerprint"`
-	Name         string            `json:"name"`
-	Tenant       string            `json:"tenant"`
-	Site         string            `json:"site"`
-	Region       string            `json:"region"`
-	VirtualSites []string          `json:"virtualSites"` // NAMESPACE/NAME
-	Severity     string            `json:"severity"`     // critical, warning or info; warning if the alert has no such
-	State        string            `json:"state"`        // active, suppressed; of one alert also resolved
-	SilencedBy   []string          `json:"silencedBy"`   // IDs of silences
-	InhibitedBy  []string          `json:"inhibitedBy"`  // fingerprints
-	StartsAt     time.Time         `json:"startsAt"`
-	UpdatedAt    time.Time         `json:"updatedAt"`
-	EndsAt       time.Time         `json:"endsAt"`
-	Labels       map[string]string `json:"labels"`
-	Annotations  map[string]string `json:"annotations"`
-	GeneratorURL string            `json:"generatorURL"`
-}
-
-// Values of Alert.State.
-const (
-	Active     = "active"
-	Suppressed = "suppressed"
-	Resolved   = "resolved"
-)
 
 var severities = []string{"critical", "warning", "info"} // worst first
 
@@ -187,7 +161,7 @@ func (s *State) poll(ctx context.Context) error {
 		return err
 	}
 	now := time.Now()
-	alerts := make([]Alert, 0, len(listed)+len(s.carried))
+	alerts := make([]wire.KnownAlert, 0, len(listed)+len(s.carried))
 	for i := range listed {
 		alerts = append(alerts, alertOf(&listed[i]))
 	}
@@ -199,7 +173,7 @@ func (s *State) poll(ctx context.Context) error {
 		for i := range alerts {
 			seen[alerts[i].Fingerprint] = true
 		}
-		s.carried = slices.DeleteFunc(s.carried, func(a Alert) bool { return seen[a.Fingerprint] })
+		s.carried = slices.DeleteFunc(s.carried, func(a wire.KnownAlert) bool { return seen[a.Fingerprint] })
 		alerts = append(alerts, s.carried...)
 	}
 	v := newView(now, alerts)
@@ -210,16 +184,16 @@ func (s *State) poll(ctx context.Context) error {
 	s.view.Store(v)
 	s.polled.Set(float64(now.UnixMilli()) / 1000)
 	for _, sev := range severities {
-		s.firing.WithLabelValues(sev, Active).Set(float64(v.active[sev]))
-		s.firing.WithLabelValues(sev, Suppressed).Set(float64(v.suppressed[sev]))
+		s.firing.WithLabelValues(sev, wire.AlertActive).Set(float64(v.active[sev]))
+		s.firing.WithLabelValues(sev, wire.AlertSuppressed).Set(float64(v.suppressed[sev]))
 	}
 	return nil
 }
 
-func alertOf(a *amclient.Alert) Alert {
-	out := Alert{
+func alertOf(a *wire.Alert) wire.KnownAlert {
+	out := wire.KnownAlert{
 		Fingerprint: a.Fingerprint, Name: a.Labels["alertname"], Tenant: a.Labels["tenant"], Site: a.Labels["site"], Region: a.Labels["region"],
-		Severity: a.Labels["severity"], State: Active, SilencedBy: a.Status.SilencedBy, InhibitedBy: a.Status.InhibitedBy,
+		Severity: a.Labels["severity"], State: wire.AlertActive, SilencedBy: a.Status.SilencedBy, InhibitedBy: a.Status.InhibitedBy,
 		StartsAt: a.StartsAt.UTC(), UpdatedAt: a.UpdatedAt.UTC(), EndsAt: a.EndsAt.UTC(), Labels: a.Labels, Annotations: a.Annotations, GeneratorURL: a.GeneratorURL,
 		VirtualSites: []string{},
 	}
@@ -229,8 +203,8 @@ func alertOf(a *amclient.Alert) Alert {
 	if !slices.Contains(severities, out.Severity) {
 		out.Severity = "warning"
 	}
-	if a.Status.State == Suppressed {
-		out.State = Suppressed
+	if a.Status.State == wire.AlertSuppressed {
+		out.State = wire.AlertSuppressed
 	}
 	if out.SilencedBy == nil {
 		out.SilencedBy = []string{}
@@ -247,21 +221,21 @@ func alertOf(a *amclient.Alert) Alert {
 // view is what fires at one moment; never changed once made.
 type view struct {
 	at                 time.Time
-	all                []*Alert // the worst first, then the newest
-	byTenant           map[string][]*Alert
-	bySite             map[[2]string][]*Alert // tenant, site
-	byVirtual          map[[2]string][]*Alert // tenant, NAMESPACE/NAME
-	byID               map[string]*Alert
+	all                []*wire.KnownAlert // the worst first, then the newest
+	byTenant           map[string][]*wire.KnownAlert
+	bySite             map[[2]string][]*wire.KnownAlert // tenant, site
+	byVirtual          map[[2]string][]*wire.KnownAlert // tenant, NAMESPACE/NAME
+	byID               map[string]*wire.KnownAlert
 	active, suppressed map[string]int // by severity
 }
 
-func newView(at time.Time, alerts []Alert) *view {
-	v := &view{at: at, all: make([]*Alert, len(alerts)), byTenant: map[string][]*Alert{}, bySite: map[[2]string][]*Alert{}, byVirtual: map[[2]string][]*Alert{},
-		byID: make(map[string]*Alert, len(alerts)), active: map[string]int{}, suppressed: map[string]int{}}
+func newView(at time.Time, alerts []wire.KnownAlert) *view {
+	v := &view{at: at, all: make([]*wire.KnownAlert, len(alerts)), byTenant: map[string][]*wire.KnownAlert{}, bySite: map[[2]string][]*wire.KnownAlert{}, byVirtual: map[[2]string][]*wire.KnownAlert{},
+		byID: make(map[string]*wire.KnownAlert, len(alerts)), active: map[string]int{}, suppressed: map[string]int{}}
 	for i := range alerts {
 		v.all[i] = &alerts[i]
 	}
-	slices.SortFunc(v.all, func(a, b *Alert) int { return positionOf(a).compare(positionOf(b)) })
+	slices.SortFunc(v.all, func(a, b *wire.KnownAlert) int { return positionOf(a).compare(positionOf(b)) })
 	for _, a := range v.all {
 		v.byID[a.Fingerprint] = a
 		v.byTenant[a.Tenant] = append(v.byTenant[a.Tenant], a)
@@ -273,7 +247,7 @@ func newView(at time.Time, alerts []Alert) *view {
 			k := [2]string{a.Tenant, vs}
 			v.byVirtual[k] = append(v.byVirtual[k], a)
 		}
-		if a.State == Suppressed {
+		if a.State == wire.AlertSuppressed {
 			v.suppressed[a.Severity]++
 		} else {
 			v.active[a.Severity]++
@@ -289,7 +263,7 @@ type position struct {
 	Fingerprint string `json:"f"`
 }
 
-func positionOf(a *Alert) position {
+func positionOf(a *wire.KnownAlert) position {
 	return position{slices.Index(severities, a.Severity), a.StartsAt.UnixNano(), a.Fingerprint}
 }
 
@@ -299,7 +273,7 @@ func (p position) compare(q position) int {
 
 // within lists the alerts of a scope, narrowed by sites and virtual sites, in order and
 // without touching others.
-func (v *view) within(sc *scope, sites, virtual []string) []*Alert {
+func (v *view) within(sc *scope, sites, virtual []string) []*wire.KnownAlert {
 	tenants := sc.tenants
 	if len(tenants) == 0 {
 		tenants = sc.allowed
@@ -314,7 +288,7 @@ func (v *view) within(sc *scope, sites, virtual []string) []*Alert {
 		}
 	}
 	tenants = slices.Compact(slices.Sorted(slices.Values(tenants)))
-	var lists [][]*Alert
+	var lists [][]*wire.KnownAlert
 	for _, t := range tenants {
 		switch {
 		case len(virtual) > 0:
@@ -334,9 +308,9 @@ func (v *view) within(sc *scope, sites, virtual []string) []*Alert {
 	}
 	out := slices.Concat(lists...)
 	if len(virtual) > 0 && len(sites) > 0 {
-		out = slices.DeleteFunc(out, func(a *Alert) bool { return !slices.Contains(sites, a.Site) })
+		out = slices.DeleteFunc(out, func(a *wire.KnownAlert) bool { return !slices.Contains(sites, a.Site) })
 	}
-	slices.SortFunc(out, func(a, b *Alert) int { return positionOf(a).compare(positionOf(b)) })
+	slices.SortFunc(out, func(a, b *wire.KnownAlert) int { return positionOf(a).compare(positionOf(b)) })
 	return slices.Compact(out) // one alert may be of several virtual sites
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"muster.dev/muster/alerting/amclient"
 	"muster.dev/muster/alerting/manager"
+	"muster.dev/muster/internal/wire"
 )
 
 const dropAll = `
@@ -85,9 +86,9 @@ func (h *server) do(tenants, method, path, body string) (int, string) {
 	req, err := http.NewRequestWithContext(h.t.Context(), method, h.URL+path, strings.NewReader(body))
 	must(h.t, err)
 	if tenants != "" {
-		req.Header.Set(TenantsHeader, tenants)
+		req.Header.Set(wire.TenantsHeader, tenants)
 	}
-	req.Header.Set(UserHeader, "alice")
+	req.Header.Set(wire.UserHeader, "alice")
 	resp, err := http.DefaultClient.Do(req)
 	must(h.t, err)
 	defer resp.Body.Close()
@@ -110,7 +111,7 @@ func get[T any](h *server, tenants, path string) T {
 	return out
 }
 
-func names(l AlertList) string {
+func names(l wire.AlertList) string {
 	var out []string
 	for _, a := range l.Alerts {
 		out = append(out, a.Name+"@"+a.Tenant+"/"+a.Site)
@@ -118,9 +119,9 @@ func names(l AlertList) string {
 	return strings.Join(out, " ")
 }
 
-func alert(name, tenant, site, severity, virtual string, age time.Duration) amclient.Alert {
+func alert(name, tenant, site, severity, virtual string, age time.Duration) wire.Alert {
 	l := map[string]string{"alertname": name, "tenant": tenant, "site": site, "severity": severity, "virtual_sites": virtual, "region": "eu"}
-	return amclient.Alert{Labels: l, StartsAt: time.Now().Add(-age), Annotations: map[string]string{"summary": "Something with " + name}}
+	return wire.Alert{Labels: l, StartsAt: time.Now().Add(-age), Annotations: map[string]string{"summary": "Something with " + name}}
 }
 
 func until(t testing.TB, what string, ok func() bool) {
@@ -134,7 +135,7 @@ func until(t testing.TB, what string, ok func() bool) {
 
 func TestAlerts(t *testing.T) {
 	m, c, _ := alertmanager(t, dropAll)
-	for name, source := range map[string]Source{"over HTTP": SourceFunc(func(ctx context.Context) ([]amclient.Alert, error) { return c.Alerts(ctx) }), "embedded": m} {
+	for name, source := range map[string]Source{"over HTTP": SourceFunc(func(ctx context.Context) ([]wire.Alert, error) { return c.Alerts(ctx) }), "embedded": m} {
 		t.Run(name, func(t *testing.T) { testAlerts(t, c, source) })
 	}
 }
@@ -144,7 +145,7 @@ func testAlerts(t *testing.T, c *amclient.Client, source Source) {
 	if code, _ := h.do("*", "GET", "/api/v1/alerts", ""); code != 503 || h.s.Ready() == nil {
 		t.Errorf("before the first answer: %d", code)
 	}
-	must(t, c.PostAlerts(t.Context(), []amclient.Alert{
+	must(t, c.PostAlerts(t.Context(), []wire.Alert{
 		alert("Big", "acme", "paris", "critical", "|shared/eu|team/x|", 2*time.Minute),
 		alert("Small", "acme", "paris", "critical", "|shared/eu|", time.Minute),
 		alert("Old", "acme", "lyon", "warning", "|shared/eu|team/x|", 3*time.Minute),
@@ -170,14 +171,14 @@ func testAlerts(t *testing.T, c *amclient.Client, source Source) {
 		{"acme", "q=with+old", "Old@acme/lyon"},
 		{"acme", "virtualSite=none", ""},
 	} {
-		l := get[AlertList](h, x.tenants, "/api/v1/alerts?"+x.query)
+		l := get[wire.AlertList](h, x.tenants, "/api/v1/alerts?"+x.query)
 		if got := names(l); got != x.want || l.Total != len(l.Alerts) || l.Counts.Critical+l.Counts.Warning+l.Counts.Info != l.Total {
 			t.Errorf("%s %s: %q, want %q (%+v of %d)", x.tenants, x.query, got, x.want, l.Counts, l.Total)
 		}
 	}
 	var paged []string
 	for path := "/api/v1/alerts?limit=2"; ; {
-		l := get[AlertList](h, "acme", path)
+		l := get[wire.AlertList](h, "acme", path)
 		if l.Total != 4 || len(l.Alerts) == 0 {
 			t.Fatalf("a page of %d, total %d", len(l.Alerts), l.Total)
 		}
@@ -198,13 +199,13 @@ func testAlerts(t *testing.T, c *amclient.Client, source Source) {
 		{"acme", "site=lyon", "{0 2 0} 0 1"},
 		{"acme", "site=nowhere", "{0 0 0} 0 0"},
 	} {
-		s := get[AlertState](h, x.tenants, "/api/v1/alerts/state?"+x.query)
+		s := get[wire.AlertState](h, x.tenants, "/api/v1/alerts/state?"+x.query)
 		if got := fmt.Sprint(s.Firing, s.Suppressed, s.Sites); got != x.want {
 			t.Errorf("state of %s %s: %s, want %s", x.tenants, x.query, got, x.want)
 		}
 	}
-	small := get[AlertList](h, "acme", "/api/v1/alerts?state=suppressed").Alerts[0]
-	big := get[AlertList](h, "acme", "/api/v1/alerts?state=active&severity=critical").Alerts[0]
+	small := get[wire.AlertList](h, "acme", "/api/v1/alerts?state=suppressed").Alerts[0]
+	big := get[wire.AlertList](h, "acme", "/api/v1/alerts?state=active&severity=critical").Alerts[0]
 	if len(small.InhibitedBy) != 1 || small.InhibitedBy[0] != big.Fingerprint || small.Labels["region"] != "eu" || big.VirtualSites[1] != "team/x" {
 		t.Errorf("%+v", small)
 	}
@@ -239,8 +240,8 @@ func testAlerts(t *testing.T, c *amclient.Client, source Source) {
 }
 
 func TestHistory(t *testing.T) {
-	var fires []amclient.Alert
-	source := SourceFunc(func(context.Context) ([]amclient.Alert, error) { return fires, nil })
+	var fires []wire.Alert
+	source := SourceFunc(func(context.Context) ([]wire.Alert, error) { return fires, nil })
 	_, c, _ := alertmanager(t, dropAll)
 	file := filepath.Join(t.TempDir(), "history.db")
 	o := Options{Source: source, Silences: c, File: file}
@@ -251,18 +252,18 @@ func TestHistory(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for i := range maxSpansOfOne + 5 {
 		a.StartsAt = start.Add(time.Duration(i) * time.Minute)
-		fires = []amclient.Alert{a}
+		fires = []wire.Alert{a}
 		h.poll()
 		fires = nil
 		h.poll()
 	}
-	d := get[AlertDetail](h, "acme", path)
-	if d.State != Resolved || len(d.History) != maxSpansOfOne || !d.History[0].StartsAt.Equal(a.StartsAt) || d.History[0].EndsAt == nil || !d.History[1].StartsAt.Before(d.History[0].StartsAt) {
+	d := get[wire.AlertDetail](h, "acme", path)
+	if d.State != wire.AlertResolved || len(d.History) != maxSpansOfOne || !d.History[0].StartsAt.Equal(a.StartsAt) || d.History[0].EndsAt == nil || !d.History[1].StartsAt.Before(d.History[0].StartsAt) {
 		t.Fatalf("%s, %d times, the last %+v", d.State, len(d.History), d.History[0])
 	}
-	fires = []amclient.Alert{a} // again, of the same start: Alertmanager had forgotten it
+	fires = []wire.Alert{a} // again, of the same start: Alertmanager had forgotten it
 	h.poll()
-	if d = get[AlertDetail](h, "acme", path); d.State != Active || d.History[0].EndsAt != nil || len(d.History) != maxSpansOfOne {
+	if d = get[wire.AlertDetail](h, "acme", path); d.State != wire.AlertActive || d.History[0].EndsAt != nil || len(d.History) != maxSpansOfOne {
 		t.Errorf("fires again: %s, %d times, the last %+v", d.State, len(d.History), d.History[0])
 	}
 
@@ -272,21 +273,21 @@ func TestHistory(t *testing.T) {
 	fires = nil
 	h = serve(t, o)
 	h.poll()
-	if l := get[AlertList](h, "acme", "/api/v1/alerts"); l.Total != 1 || l.Alerts[0].Fingerprint != a.Fingerprint {
+	if l := get[wire.AlertList](h, "acme", "/api/v1/alerts"); l.Total != 1 || l.Alerts[0].Fingerprint != a.Fingerprint {
 		t.Errorf("after a restart: %+v", l)
 	}
 	h.s.started = h.s.started.Add(-time.Hour) // settled
 	h.poll()
-	if l := get[AlertList](h, "acme", "/api/v1/alerts"); l.Total != 0 {
+	if l := get[wire.AlertList](h, "acme", "/api/v1/alerts"); l.Total != 0 {
 		t.Errorf("after it settled: %+v", l)
 	}
 	must(t, h.s.history.prune(time.Now()))
-	if d := get[AlertDetail](h, "acme", path); len(d.History) != maxSpansOfOne {
+	if d := get[wire.AlertDetail](h, "acme", path); len(d.History) != maxSpansOfOne {
 		t.Errorf("%d times after a prune of nothing", len(d.History))
 	}
 	h.s.history.limit = 10
 	must(t, h.s.history.prune(time.Now()))
-	if d := get[AlertDetail](h, "acme", path); len(d.History) != 10 || !d.History[0].StartsAt.Equal(a.StartsAt) {
+	if d := get[wire.AlertDetail](h, "acme", path); len(d.History) != 10 || !d.History[0].StartsAt.Equal(a.StartsAt) {
 		t.Errorf("%d times after a prune to 10", len(d.History))
 	}
 	must(t, h.s.history.prune(time.Now().Add(h.s.history.age+time.Hour)))
@@ -298,27 +299,27 @@ func TestHistory(t *testing.T) {
 func TestSilences(t *testing.T) {
 	m, c, _ := alertmanager(t, dropAll)
 	h := serve(t, Options{Source: m, Silences: c})
-	must(t, c.PostAlerts(t.Context(), []amclient.Alert{alert("A", "acme", "paris", "critical", "", 0), alert("A", "zeta", "paris", "critical", "", 0)}))
+	must(t, c.PostAlerts(t.Context(), []wire.Alert{alert("A", "acme", "paris", "critical", "", 0), alert("A", "zeta", "paris", "critical", "", 0)}))
 	const body = `{"matchers": [{"name": "alertname", "value": "A.*", "isRegex": true}, {"name": "site", "value": "rome", "isEqual": false}], "duration": "1h", "comment": " why "}`
 	code, out := h.do("acme", "POST", "/api/v1/silences?tenant=acme", body)
 	var made struct{ ID string }
 	if code != 201 || json.Unmarshal([]byte(out), &made) != nil || made.ID == "" {
 		t.Fatalf("POST: %d %s", code, out)
 	}
-	l := get[SilenceList](h, "acme", "/api/v1/silences?state=active").Silences
+	l := get[wire.SilenceList](h, "acme", "/api/v1/silences?state=active").Silences
 	if len(l) != 1 || l[0].ID != made.ID || l[0].Tenant != "acme" || l[0].CreatedBy != "alice" || l[0].Comment != "why" || l[0].Maintenance || len(l[0].Matchers) != 3 {
 		t.Fatalf("%+v", l)
 	}
 	h.poll()
-	if got := names(get[AlertList](h, "*", "/api/v1/alerts?state=suppressed")); got != "A@acme/paris" {
+	if got := names(get[wire.AlertList](h, "*", "/api/v1/alerts?state=suppressed")); got != "A@acme/paris" {
 		t.Errorf("silenced: %s", got)
 	}
-	platform, err := c.SetSilence(t.Context(), amclient.Silence{Matchers: []amclient.Matcher{amclient.Equal("site", "x")}, StartsAt: time.Now(), EndsAt: time.Now().Add(time.Hour), CreatedBy: "root", Comment: "x"})
+	platform, err := c.SetSilence(t.Context(), amclient.Silence{Matchers: []wire.Matcher{wire.EqualMatcher("site", "x")}, StartsAt: time.Now(), EndsAt: time.Now().Add(time.Hour), CreatedBy: "root", Comment: "x"})
 	must(t, err)
-	window, err := c.SetSilence(t.Context(), amclient.Silence{Matchers: []amclient.Matcher{amclient.Equal("tenant", "acme"), amclient.Equal("site", "x")}, StartsAt: time.Now(), EndsAt: time.Now().Add(time.Hour), CreatedBy: amclient.CreatedByMaintenance, Comment: "x"})
+	window, err := c.SetSilence(t.Context(), amclient.Silence{Matchers: []wire.Matcher{wire.EqualMatcher("tenant", "acme"), wire.EqualMatcher("site", "x")}, StartsAt: time.Now(), EndsAt: time.Now().Add(time.Hour), CreatedBy: amclient.CreatedByMaintenance, Comment: "x"})
 	must(t, err)
 	for tenants, want := range map[string]int{"acme": 2, "zeta": 0, "*": 3, "zeta,acme": 2} {
-		if got := get[SilenceList](h, tenants, "/api/v1/silences").Silences; len(got) != want {
+		if got := get[wire.SilenceList](h, tenants, "/api/v1/silences").Silences; len(got) != want {
 			t.Errorf("%s sees %d silences", tenants, len(got))
 		}
 	}
@@ -352,11 +353,11 @@ func TestSilences(t *testing.T) {
 			t.Errorf("%s %s as %q %s: %d %s, want %d", x.method, x.path, x.tenants, x.body, code, out, x.code)
 		}
 	}
-	if l := get[SilenceList](h, "acme", "/api/v1/silences?state=expired").Silences; len(l) != 1 || l[0].ID != made.ID {
+	if l := get[wire.SilenceList](h, "acme", "/api/v1/silences?state=expired").Silences; len(l) != 1 || l[0].ID != made.ID {
 		t.Errorf("expired: %+v", l)
 	}
 	h.poll()
-	if l := get[AlertList](h, "*", "/api/v1/alerts?state=suppressed"); l.Total != 0 {
+	if l := get[wire.AlertList](h, "*", "/api/v1/alerts?state=suppressed"); l.Total != 0 {
 		t.Errorf("silenced after its end: %s", names(l))
 	}
 }
@@ -364,15 +365,15 @@ func TestSilences(t *testing.T) {
 // The last answer stands while Alertmanager is away, with its age; silences say so.
 func TestAlertmanagerAway(t *testing.T) {
 	_, c, stop := alertmanager(t, dropAll)
-	h := serve(t, Options{Source: SourceFunc(func(ctx context.Context) ([]amclient.Alert, error) { return c.Alerts(ctx) }), Silences: c})
-	must(t, c.PostAlerts(t.Context(), []amclient.Alert{alert("A", "acme", "paris", "critical", "", 0)}))
+	h := serve(t, Options{Source: SourceFunc(func(ctx context.Context) ([]wire.Alert, error) { return c.Alerts(ctx) }), Silences: c})
+	must(t, c.PostAlerts(t.Context(), []wire.Alert{alert("A", "acme", "paris", "critical", "", 0)}))
 	h.poll()
-	before := get[AlertList](h, "acme", "/api/v1/alerts")
+	before := get[wire.AlertList](h, "acme", "/api/v1/alerts")
 	stop()
 	if h.s.poll(t.Context()) == nil {
 		t.Fatal("no error")
 	}
-	if after := get[AlertList](h, "acme", "/api/v1/alerts"); after.Total != 1 || !after.AsOf.Equal(before.AsOf) {
+	if after := get[wire.AlertList](h, "acme", "/api/v1/alerts"); after.Total != 1 || !after.AsOf.Equal(before.AsOf) {
 		t.Errorf("%+v", after)
 	}
 	if code, _ := h.do("acme", "GET", "/api/v1/silences", ""); code != 503 {

@@ -1,6 +1,6 @@
 // Command muster-edge is what runs on a site: the agent that registers it and
 // applies its policies, and the collector that sends its metrics. It holds flags
-// and signals; internal/app/edge composes the parts.
+// and signals; cmd/internal/edge composes the parts.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster.dev/muster/internal/app/edge"
+	"muster.dev/muster/cmd/internal/edge"
 	"muster.dev/muster/internal/obs"
 )
 

@@ -1,6 +1,6 @@
 // Command muster is the central binary: one role a process, all roles at once with
 // `muster up`, a whole simulated fleet with `muster demo`, and the verbs of an
-// operator. It holds flags and signals; the roles live in internal/app.
+// operator. It holds flags and signals; the roles live in cmd/internal.
 package main
 
 import (
@@ -14,8 +14,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"muster.dev/muster/internal/app/cli"
-	"muster.dev/muster/internal/app/config"
+	"muster.dev/muster/cmd/internal/cli"
+	"muster.dev/muster/cmd/internal/config"
+	"muster.dev/muster/cmd/internal/control"
 	"muster.dev/muster/internal/obs"
 )
 
@@ -77,6 +78,27 @@ why, and lets them change the fleet only as fast as that health allows.
 	add("role", roleCmds(f)...)
 	add("fleet", cli.Commands(&f.Globals)...)
 	cmd.AddCommand(configCmd())
+	cmd.AddCommand(caCmd(f))
+	cli.RefuseUnknown(cmd)
+	return cmd
+}
+
+func caCmd(f *flags) *cobra.Command {
+	cmd := &cobra.Command{Use: "ca", Short: "Change the fleet's CA, step by step",
+		Long: `Change the CA that signs for sites, regionals and control, without locking anyone out:
+prepare the next one, let it sign, retire the old one, each a site's certificate's life
+after the one before. Run it where control keeps its data, and restart control after
+each step.`}
+	for _, step := range control.RolloverSteps {
+		cmd.AddCommand(&cobra.Command{Use: step, Short: map[string]string{"prepare": "Make the next CA and let everybody trust it", "activate": "Let the prepared CA sign", "retire": "Trust the old CA no more"}[step], Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				c, err := f.load(cmd)
+				if err != nil {
+					return err
+				}
+				return control.Rollover(c, step, cmd.OutOrStdout())
+			}})
+	}
 	return cmd
 }
 

@@ -9,31 +9,26 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster.dev/muster/internal/app/aggregator"
-	"muster.dev/muster/internal/app/alerting"
-	"muster.dev/muster/internal/app/config"
-	"muster.dev/muster/internal/app/console"
-	"muster.dev/muster/internal/app/control"
-	"muster.dev/muster/internal/app/demo"
-	"muster.dev/muster/internal/app/health"
-	"muster.dev/muster/internal/app/regional"
-	"muster.dev/muster/internal/app/up"
+	"muster.dev/muster/cmd/internal/aggregator"
+	"muster.dev/muster/cmd/internal/alerting"
+	"muster.dev/muster/cmd/internal/config"
+	"muster.dev/muster/cmd/internal/console"
+	"muster.dev/muster/cmd/internal/control"
+	"muster.dev/muster/cmd/internal/demo"
+	"muster.dev/muster/cmd/internal/health"
+	"muster.dev/muster/cmd/internal/regional"
+	"muster.dev/muster/cmd/internal/up"
 	"muster.dev/muster/internal/obs"
 )
 
-// roleCmds is the role table: each command runs one role in this process.
-func roleCmds(f *flags) []*cobra.Command {
-	cmd := func(use, short string, run func(context.Context, config.Config) error) *cobra.Command {
-		return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := f.load(cmd)
-			if err != nil {
-				return err
-			}
-			return run(cmd.Context(), c)
-		}}
-	}
-	var name string
-	reg := cmd("regional", "Gateway of the sites and the two Prometheus engines", func(ctx context.Context, c config.Config) error {
+// runners run each role of config.Roles in this process. name is one of several of it.
+var runners = map[string]func(ctx context.Context, c config.Config, name string) error{
+	"control":    alone(control.Run),
+	"aggregator": alone(aggregator.Run),
+	"alerting":   alone(alerting.Run),
+	"health":     alone(health.Run),
+	"console":    alone(console.Run),
+	"regional": func(ctx context.Context, c config.Config, name string) error {
 		if name == "" && len(c.Regionals) == 1 {
 			name = c.Regionals[0].Name
 		}
@@ -42,16 +37,31 @@ func roleCmds(f *flags) []*cobra.Command {
 			return fmt.Errorf("--name: %w", err)
 		}
 		return regional.Run(ctx, c, r)
-	})
-	reg.Flags().StringVar(&name, "name", "", "which of the config's regionals to run (default: the only one)")
-	return []*cobra.Command{
-		cmd("control", "Kubernetes API, registration, desired state", control.Run),
-		reg,
-		cmd("aggregator", "The metric store, Cortex", aggregator.Run),
-		cmd("alerting", "Alertmanager with the tenants' routes, silent sites, maintenance", alerting.Run),
-		cmd("health", "Scores of sites and virtual sites", health.Run),
-		cmd("console", "Web console and HTTP API", console.Run),
+	},
+}
+
+func alone(run func(context.Context, config.Config) error) func(context.Context, config.Config, string) error {
+	return func(ctx context.Context, c config.Config, _ string) error { return run(ctx, c) }
+}
+
+// roleCmds are the commands of config.Roles: each runs one role in this process.
+func roleCmds(f *flags) []*cobra.Command {
+	var out []*cobra.Command
+	for _, role := range config.Roles {
+		var name string
+		cmd := &cobra.Command{Use: role.Name, Short: role.Short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := f.load(cmd)
+			if err != nil {
+				return err
+			}
+			return runners[role.Name](cmd.Context(), c, name)
+		}}
+		if role.Name == "regional" {
+			cmd.Flags().StringVar(&name, "name", "", "which of the config's regionals to run (default: the only one)")
+		}
+		out = append(out, cmd)
 	}
+	return out
 }
 
 func upCmd(f *flags) *cobra.Command {

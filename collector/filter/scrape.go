@@ -63,7 +63,7 @@ func (t *Table) Begin(ownerID uint64, exempt bool, now int64) *Scrape {
 // Append takes a sample. Ref is what an earlier call returned for the series, or
 // 0. A sample that the policy drops is no error: it gets a ref as well, which
 // makes dropping it again cheap. ErrOutOfOrder means that the series has a newer
-// sample, or for a stale marker one as new.
+// sample that is not of the future, or for a stale marker one as new.
 func (s *Scrape) Append(ref uint64, ls labels.Labels, t int64, v float64) (uint64, error) {
 	return s.append(ref, ls, t, v, nil, nil)
 }
@@ -101,7 +101,7 @@ func (s *Scrape) append(ref uint64, ls labels.Labels, at int64, v float64, h *hi
 		return ref, nil
 	}
 	switch {
-	case at < m.lastT, stale && at == m.lastT:
+	case at < m.lastT && m.lastT <= s.now, stale && at == m.lastT:
 		return 0, ErrOutOfOrder
 	case at == m.lastT:
 		return ref, nil // the exporter's own timestamp did not move: nothing new
@@ -213,7 +213,7 @@ func (s *Scrape) applyLocked(m *member, p pending, emit func(Out)) {
 		o.acc.add(o.op, p.t, p.v, stale)
 		return
 	}
-	if p.t <= o.lastT && o.lastT != 0 {
+	if o.before(p.t, s.now) {
 		return // the series' former owner was newer
 	}
 	if stale && !o.flows {
@@ -230,6 +230,13 @@ func (s *Scrape) applyLocked(m *member, p pending, emit func(Out)) {
 		out.H, out.FH = n.h, n.fh
 	}
 	emit(out)
+}
+
+// before tells whether a sample of time t comes too late for the series. One whose
+// newest sample is of the future takes what comes: an exporter's clock was ahead, or
+// this machine's, and waiting until it has caught up would silence the series.
+func (o *output) before(t, now int64) bool {
+	return o.lastT != 0 && (t == o.lastT || t < o.lastT && o.lastT <= now)
 }
 
 func (a *accumulator) add(how op, t int64, v float64, stale bool) {
@@ -257,7 +264,7 @@ func (a *accumulator) add(how op, t int64, v float64, stale bool) {
 func (o *output) finish(now int64, emit func(Out)) {
 	a := o.acc
 	o.acc = accumulator{}
-	if o.dead || (a.t <= o.lastT && o.lastT != 0) {
+	if o.dead || o.before(a.t, now) {
 		return
 	}
 	switch {

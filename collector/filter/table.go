@@ -63,6 +63,7 @@ const (
 	vanishAfterScrapes = 5              // of its target, when it did not
 	vanishAfter        = 5 * 60 * 1000  // at least, in milliseconds
 	maxInterval        = 60 * 60 * 1000 // of a target, in milliseconds
+	maxAhead           = 10 * 60 * 1000 // of this machine's clock, in milliseconds, as the scrape package and the gateway have it
 	sweepEvery         = 10 * 1000      // milliseconds, at most this often
 )
 
@@ -211,9 +212,10 @@ func (t *Table) SetPolicy(p *Policy, now int64, emit func(Out)) {
 	for _, o := range was {
 		o.dead = true
 		if n := t.lookupLocked(o.hash, o.labels); o.flows && (n == nil || n.live == 0) {
-			emit(o.marker(max(now, o.lastT+1)))
+			at := o.endsAt(now)
+			emit(o.marker(at))
 			if n != nil {
-				n.staleAt, n.lastT, n.flows = now, max(now, o.lastT+1), false
+				n.staleAt, n.lastT, n.flows = now, at, false
 			}
 		}
 	}
@@ -244,6 +246,15 @@ func (t *Table) redecideLocked(i uint32, old map[uint64]*output) {
 	if m.live {
 		o.live++
 	}
+}
+
+// endsAt is the time of a marker that ends the series now: behind its newest sample,
+// unless that is so far in the future that the regional has refused it.
+func (o *output) endsAt(now int64) int64 {
+	if o.lastT > now+maxAhead {
+		return now
+	}
+	return max(now, o.lastT+1)
 }
 
 func (o *output) marker(t int64) Out {
@@ -441,7 +452,7 @@ func (t *Table) sweepLocked(now int64, emit func(Out)) {
 		if o := m.out; m.live && o != nil && !o.dead {
 			m.live = false
 			if o.live--; o.live == 0 && o.flows {
-				o.staleAt, o.lastT, o.flows = now, max(now, o.lastT+1), false
+				o.staleAt, o.lastT, o.flows = now, o.endsAt(now), false
 				emit(o.marker(o.lastT))
 			}
 		}

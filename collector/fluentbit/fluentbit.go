@@ -99,14 +99,17 @@ func ParseConfig(get func(key string) string) (Config, error) {
 
 // Output is one instance of the plugin. Safe for concurrent use.
 type Output struct {
-	cfg    Config
-	log    *slog.Logger
-	client *http.Client
-	gzips  sync.Pool
-	ident  *files
+	cfg        Config
+	log        *slog.Logger
+	server     string // its name
+	gzips      sync.Pool
+	ident      *files
+	deliveries deliveries
 
 	mu       sync.Mutex
-	notUntil time.Time // the intake asked to wait
+	client   *http.Client
+	pair     *tls.Certificate // that client's connections are made with
+	notUntil time.Time        // the intake asked to wait
 	warned   time.Time
 }
 
@@ -119,13 +122,38 @@ func New(cfg Config, log *slog.Logger) (*Output, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	o := &Output{cfg: cfg, log: log, ident: &files{dir: cfg.IdentityDir}}
-	tr := &http.Transport{
-		TLSClientConfig:     identity.ClientConfig(u.Hostname(), o.ident.current, identity.IsRegional),
-		MaxIdleConnsPerHost: 8, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: cfg.Timeout, ForceAttemptHTTP2: true,
-	}
-	o.client = &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	o := &Output{cfg: cfg, log: log, server: u.Hostname(), ident: &files{dir: cfg.IdentityDir}}
+	o.deliveries.init()
+	o.client = o.newClient()
 	return o, nil
+}
+
+func (o *Output) newClient() *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{
+			TLSClientConfig:     identity.ClientConfig(o.server, o.ident.current, identity.IsRegional),
+			MaxIdleConnsPerHost: 8, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: o.cfg.Timeout, ForceAttemptHTTP2: true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// connection returns the client to send with. After a renewal of the certificate it is
+// another one, so that no connection lives on with the old certificate until the
+// intake refuses it; flushes that are under way end on theirs.
+func (o *Output) connection() *http.Client {
+	pair, _, _ := o.ident.current() // why there is none, the handshake says
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if pair != o.pair {
+		if o.pair != nil {
+			old := o.client
+			o.client = o.newClient()
+			old.CloseIdleConnections() // the others end by IdleConnTimeout
+		}
+		o.pair = pair
+	}
+	return o.client
 }
 
 // Flush sends one chunk: Fluent Bit's own entries one after another, as it holds
@@ -158,7 +186,12 @@ func (o *Output) Flush(chunk []byte, tag string) Outcome {
 	if o.cfg.Compress {
 		req.Header.Set("Content-Encoding", "gzip")
 	}
-	resp, err := o.client.Do(req)
+	what := contentOf(tag, chunk)
+	id := o.deliveries.begin(what)
+	known := false // what became of it
+	defer func() { o.deliveries.end(what, id, known) }()
+	req.Header.Set("X-Muster-Delivery", id)
+	resp, err := o.connection().Do(req)
 	if err != nil {
 		return o.retry(tag, err)
 	}
@@ -167,10 +200,12 @@ func (o *Output) Flush(chunk []byte, tag string) Outcome {
 	err = fmt.Errorf("%s: %s", resp.Status, bytes.TrimSpace(reason))
 	switch resp.StatusCode {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
+		known = true
 		o.log.Error("the intake will never take this chunk; it is dropped", "tag", tag, "bytes", len(chunk), "err", err)
 		return Error
 	}
 	if resp.StatusCode/100 == 2 {
+		known = true
 		return OK
 	}
 	// All else may pass: an identity that is being renewed, a gateway of another
@@ -224,7 +259,11 @@ func (o *Output) body(chunk []byte) ([]byte, error) {
 }
 
 // Close closes idle connections.
-func (o *Output) Close() { o.client.CloseIdleConnections() }
+func (o *Output) Close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.client.CloseIdleConnections()
+}
 
 // files are the agent's key, certificate and bundle, read again when they change.
 type files struct {

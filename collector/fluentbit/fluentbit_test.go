@@ -40,6 +40,10 @@ type gateway struct {
 	body     []byte
 	request  *http.Request
 	peer     fleet.SiteID
+	serial   string
+	remote   map[string]bool
+	stored   map[string]int // by delivery id
+	renew    func(serial int64)
 }
 
 func start(t *testing.T) *gateway {
@@ -53,9 +57,10 @@ func start(t *testing.T) *gateway {
 		t.Fatal(err)
 	}
 	ca, _ = x509.ParseCertificate(der)
+	var serial int64 = 2
 	issue := func(u *url.URL) ([]byte, *ecdsa.PrivateKey) {
 		key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		c := &x509.Certificate{SerialNumber: big.NewInt(2), URIs: []*url.URL{u}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		c := &x509.Certificate{SerialNumber: big.NewInt(serial), URIs: []*url.URL{u}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}
 		der, err := x509.CreateCertificate(rand.Reader, c, ca, key.Public(), caKey)
 		if err != nil {
@@ -63,13 +68,19 @@ func start(t *testing.T) *gateway {
 		}
 		return der, key
 	}
-	cert, key := issue(identity.SiteURI("muster.local", fleet.SiteID{Tenant: "acme", Name: "paris"}))
-	keyDER, _ := x509.MarshalECPrivateKey(key)
-	for name, block := range map[string]*pem.Block{"key.pem": {Type: "EC PRIVATE KEY", Bytes: keyDER}, "cert.pem": {Type: "CERTIFICATE", Bytes: cert}, "bundle.pem": {Type: "CERTIFICATE", Bytes: ca.Raw}} {
-		if err := os.WriteFile(filepath.Join(g.dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
+	g.renew = func(n int64) {
+		serial = n
+		cert, key := issue(identity.SiteURI("muster.local", fleet.SiteID{Tenant: "acme", Name: "paris"}))
+		keyDER, _ := x509.MarshalECPrivateKey(key)
+		for name, block := range map[string]*pem.Block{"key.pem": {Type: "EC PRIVATE KEY", Bytes: keyDER}, "cert.pem": {Type: "CERTIFICATE", Bytes: cert}, "bundle.pem": {Type: "CERTIFICATE", Bytes: ca.Raw}} {
+			path := filepath.Join(g.dir, name)
+			if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_ = os.Chtimes(path, time.Time{}, time.Unix(1_000_000+n, 0))
 		}
 	}
+	g.renew(2)
 	g.srv = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var body io.Reader = r.Body
 		if r.Header.Get("Content-Encoding") == "gzip" {
@@ -80,6 +91,12 @@ func start(t *testing.T) *gateway {
 		g.requests++
 		g.body, g.request = b, r
 		g.peer, _, _ = identity.ParseSite(r.TLS.PeerCertificates[0])
+		g.serial = r.TLS.PeerCertificates[0].SerialNumber.String()
+		if g.remote == nil {
+			g.remote, g.stored = map[string]bool{}, map[string]int{}
+		}
+		g.remote[r.RemoteAddr] = true
+		g.stored[r.Header.Get("X-Muster-Delivery")]++
 		code := g.code
 		for k, v := range g.head {
 			w.Header()[k] = v
@@ -217,5 +234,85 @@ func TestParseConfig(t *testing.T) {
 	cfg, err := ParseConfig(func(k string) string { return map[string]string{"Endpoint": "https://x:1/", "Timeout": "5"}[k] })
 	if want := (Config{"https://x:1", DefaultIdentityDir, 5 * time.Second, true}); err != nil || cfg != want {
 		t.Errorf("%+v %v", cfg, err)
+	}
+}
+
+// TestRenewedCertificate: the first flush after a renewal goes by a new connection, and
+// not by the old one until the intake refuses it; without a renewal there is one
+// connection.
+func TestRenewedCertificate(t *testing.T) {
+	g := start(t)
+	o := g.output(t, nil)
+	flush := func(want string) {
+		t.Helper()
+		o.ident.checked = time.Time{}
+		if got := o.Flush([]byte("x"), "t"); got != OK || g.serial != want {
+			t.Errorf("outcome %d with certificate %s, want %s", got, g.serial, want)
+		}
+	}
+	flush("2")
+	flush("2")
+	if len(g.remote) != 1 {
+		t.Errorf("%d connections", len(g.remote))
+	}
+	g.renew(3)
+	flush("3")
+	flush("3")
+	g.renew(4)
+	flush("4")
+	if len(g.remote) != 3 {
+		t.Errorf("%d connections, want one a certificate", len(g.remote))
+	}
+}
+
+// TestDeliveryIDs: a chunk that is sent again has its id again, and an equal one that
+// is another has another, whatever the order in which they are sent.
+func TestDeliveryIDs(t *testing.T) {
+	g := start(t)
+	o := g.output(t, nil)
+	code := func(c int) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.code = c
+	}
+	for range 3 { // three equal chunks that are all taken at once
+		if got := o.Flush([]byte("x"), "t"); got != OK {
+			t.Fatal(got)
+		}
+	}
+	if len(g.stored) != 3 {
+		t.Errorf("%v", g.stored)
+	}
+	clear(g.stored)
+	code(500)
+	for range 2 {
+		o.Flush([]byte("x"), "t") // the same chunk twice, or two: nobody knows
+	}
+	if len(g.stored) != 1 {
+		t.Errorf("%v", g.stored)
+	}
+	o.Flush([]byte("x"), "other")
+	o.Flush([]byte("y"), "t")
+	code(200)
+	for range 2 {
+		o.Flush([]byte("x"), "t")
+	}
+	o.Flush([]byte("x"), "other")
+	o.Flush([]byte("y"), "t")
+	if len(g.stored) != 4 {
+		t.Errorf("%d ids for 4 chunks: %v", len(g.stored), g.stored)
+	}
+	second := g.output(t, nil)
+	second.Flush([]byte("x"), "t")
+	if len(g.stored) != 5 {
+		t.Errorf("another node's ids are its own: %v", g.stored)
+	}
+	var d deliveries
+	d.init()
+	for i := range 3 * maxUnknown {
+		d.end(contentOf("t", fmt.Append(nil, i)), "x", false)
+	}
+	if d.count > maxUnknown || len(d.unknown) != d.count {
+		t.Errorf("%d ids, counted %d", len(d.unknown), d.count)
 	}
 }

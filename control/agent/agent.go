@@ -26,6 +26,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/holdings"
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/wire"
 )
@@ -56,6 +57,7 @@ type Options struct {
 
 	// Timing; the defaults are for the field.
 	ReportEvery    time.Duration // at the latest, default 5 min
+	ConditionEvery time.Duration // at the earliest, of one type's changes; default 30 s
 	MinBackoff     time.Duration // default 1 s
 	MaxBackoff     time.Duration // default 30 s; refusals are retried ten times as rarely
 	ReturnEvery    time.Duration // how often to look for the first server again, default 5 min
@@ -89,7 +91,9 @@ type Agent struct {
 	lastErrAt  time.Time
 	enrolled   chan struct{}
 	conditions map[string]*wire.Condition
+	told       map[string]time.Time // when a change of a condition's type is or was reported
 
+	blobs   *holdings.Dir // belongs to applyLoop alone
 	desired desiredState
 	report  chan struct{} // the report changed
 	metrics metrics
@@ -120,6 +124,7 @@ type metrics struct {
 // its content can't be read; not being joined yet is no failure.
 func New(o Options) (*Agent, error) {
 	o.ReportEvery = orDefault(o.ReportEvery, 5*time.Minute)
+	o.ConditionEvery = orDefault(o.ConditionEvery, 30*time.Second)
 	o.MinBackoff = orDefault(o.MinBackoff, time.Second)
 	o.MaxBackoff = orDefault(o.MaxBackoff, 30*time.Second)
 	o.ReturnEvery = orDefault(o.ReturnEvery, 5*time.Minute)
@@ -141,7 +146,7 @@ func New(o Options) (*Agent, error) {
 		o.Versions = none
 	}
 	a := &Agent{
-		opts: o, phase: PhaseStarting, since: o.Now(), enrolled: make(chan struct{}), conditions: map[string]*wire.Condition{},
+		opts: o, phase: PhaseStarting, since: o.Now(), enrolled: make(chan struct{}), conditions: map[string]*wire.Condition{}, told: map[string]time.Time{},
 		report: make(chan struct{}, 1),
 		metrics: metrics{
 			connected: prometheus.NewGauge(prometheus.GaugeOpts{Name: "muster_agent_connected", Help: "1 while the stream to a regional is open."}),
@@ -356,14 +361,33 @@ func (a *Agent) dialTLS(ctx context.Context, network, addr string) (net.Conn, er
 }
 
 // SetCondition sets a condition of the site that the next report carries; status is
-// True, False or Unknown, reason is CamelCase. A change is reported at once.
+// True, False or Unknown, reason is CamelCase. Another status or reason is reported at
+// once, but not more often than ConditionEvery a type; another message alone goes with
+// the next report.
 func (a *Agent) SetCondition(typ, status, reason, message string) {
 	c := &wire.Condition{Type: typ, Status: status, Reason: reason, Message: message}
 	a.mu.Lock()
 	old := a.conditions[typ]
 	a.conditions[typ] = c
+	if old != nil && old.Status == status && old.Reason == reason {
+		a.mu.Unlock()
+		return
+	}
+	now := time.Now()
+	wait := max(0, a.told[typ].Add(a.opts.ConditionEvery).Sub(now))
+	if old == nil {
+		wait = 0
+	}
+	pending := a.told[typ].After(now)
+	if !pending {
+		a.told[typ] = now.Add(wait)
+	}
 	a.mu.Unlock()
-	if old == nil || old.Status != status || old.Reason != reason || old.Message != message {
+	switch {
+	case pending: // a report is on its way that will say it
+	case wait > 0:
+		time.AfterFunc(wait, a.reportChanged)
+	default:
 		a.reportChanged()
 	}
 }

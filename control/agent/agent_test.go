@@ -167,6 +167,19 @@ func TestFromJoinToAppliedPolicy(t *testing.T) {
 	if n := r.Seen(paris).Reports; n != before+1 {
 		t.Errorf("%d reports for one change", n-before)
 	}
+	// Another message alone, and a condition that comes and goes, are no report each.
+	before = r.Seen(paris).Reports
+	for i := range 200 {
+		s.SetCondition("SeriesBudgetExceeded", "True", "OverBudget", fmt.Sprint(i, " series refused"))
+		s.SetCondition("PushFailing", []string{"True", "False"}[i%2], "Retrying", "")
+		if i%40 == 0 {
+			beats := r.Seen(paris).Heartbeats
+			r.Eventually("time passes", func() bool { return r.Seen(paris).Heartbeats > beats+2 })
+		}
+	}
+	if n := r.Seen(paris).Reports - before; n > 2 {
+		t.Errorf("%d reports", n)
+	}
 	got := s.Status()
 	if got.Phase != agent.PhaseConnected || got.Regional != "eu-1" || got.Desired.Applied != st.Revision || got.Certificate == nil || got.Site != "paris" {
 		t.Errorf("status %+v", got)

@@ -5,21 +5,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/holdings"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -28,7 +24,6 @@ import (
 const (
 	desiredFile = "desired.json"
 	blobDir     = "blobs"
-	partSuffix  = ".part"
 	maxItems    = 10000
 )
 
@@ -66,30 +61,10 @@ func (it storedItem) wire() *wire.Item {
 	return &wire.Item{Kind: it.Kind, Name: it.Name, Digest: it.Digest, Size: it.Size}
 }
 
-var hexDigest = regexp.MustCompile(`^[0-9a-f]{64}$`)
-
-// validate checks a desired state before anything is done with it: digests become
-// file names.
+// validate checks a desired state before anything is done with it.
 func validate(d *wire.DesiredState, maxBlob int64) error {
-	if len(d.GetItems()) > maxItems {
-		return fmt.Errorf("desired state: %d items, want at most %d", len(d.Items), maxItems)
-	}
-	seen := map[string]bool{}
-	for i, it := range d.GetItems() {
-		switch {
-		case it == nil || it.Kind == "" || it.Name == "" || len(it.Kind)+len(it.Name) > 500 || strings.ContainsRune(it.Kind, '/'):
-			return fmt.Errorf("desired state: item %d has no usable kind and name", i)
-		case !hexDigest.MatchString(it.Digest):
-			return fmt.Errorf("desired state: item %s/%s: digest %.80q is no SHA-256", it.Kind, it.Name, it.Digest)
-		case it.Size < 0 || it.Size > maxBlob:
-			return fmt.Errorf("desired state: item %s/%s: %d bytes, want at most %d", it.Kind, it.Name, it.Size, maxBlob)
-		case seen[it.Kind+"/"+it.Name]:
-			return fmt.Errorf("desired state: item %s/%s is there twice", it.Kind, it.Name)
-		}
-		seen[it.Kind+"/"+it.Name] = true
-	}
-	if rev := wire.RevisionOf(d.GetItems()); rev != d.GetRevision() {
-		return fmt.Errorf("desired state: revision %.80q does not name its items", d.GetRevision())
+	if err := holdings.Check(d, holdings.Limits{Items: maxItems, Bytes: maxBlob}); err != nil {
+		return fmt.Errorf("desired state: %w", err)
 	}
 	return nil
 }
@@ -100,7 +75,8 @@ func (a *Agent) loadDesired() error {
 	d := &a.desired
 	d.wake, d.running, d.fails = make(chan struct{}, 1), map[string]string{}, map[string]string{}
 	d.held.Good = map[string]string{}
-	if err := os.MkdirAll(filepath.Join(a.opts.Dir, blobDir), 0o700); err != nil {
+	var err error
+	if a.blobs, err = holdings.Open(filepath.Join(a.opts.Dir, blobDir), 0o600, false); err != nil {
 		return fmt.Errorf("agent state: %w", err)
 	}
 	b, err := os.ReadFile(filepath.Join(a.opts.Dir, desiredFile))
@@ -136,7 +112,7 @@ func decodeStored(b []byte, maxBlob int64) (stored, *wire.DesiredState, error) {
 		s.Good = map[string]string{}
 	}
 	for k, digest := range s.Good {
-		if !hexDigest.MatchString(digest) {
+		if !holdings.IsDigest(digest) {
 			delete(s.Good, k)
 		}
 	}
@@ -405,101 +381,33 @@ func (a *Agent) tellKinds(next stored) {
 	}
 }
 
-func (a *Agent) blobFile(digest string) string { return filepath.Join(a.opts.Dir, blobDir, digest) }
-
 // readBlob reads and verifies; a damaged file is removed, to be fetched again.
 func (a *Agent) readBlob(digest string) ([]byte, error) {
-	name := a.blobFile(digest)
-	b, err := os.ReadFile(name)
-	if err != nil {
-		return nil, fmt.Errorf("blob %.12s: %w", digest, err)
-	}
-	if wire.DigestOf(b) != digest {
-		os.Remove(name)
+	b, err := a.blobs.Read(digest)
+	if errors.Is(err, holdings.ErrDamaged) {
 		a.desired.poke()
-		return nil, fmt.Errorf("blob %.12s: damaged on disk; fetching it again", digest)
+		return nil, fmt.Errorf("%w; fetching it again", err)
 	}
-	return b, nil
+	return b, err
 }
 
 // ensureBlob fetches a blob that the disk does not hold, going on where an earlier
 // download stopped.
 func (a *Agent) ensureBlob(ctx context.Context, client wire.UplinkClient, it *wire.Item) error {
-	name := a.blobFile(it.Digest)
-	if st, err := os.Stat(name); err == nil && st.Size() == it.Size {
+	if a.blobs.Has(it.Digest, it.Size) {
 		return nil
 	}
 	if client == nil {
-		return fmt.Errorf("fetch %s/%s: not connected", it.Kind, it.Name)
+		return fmt.Errorf("fetch %s: not connected", holdings.Key(it))
 	}
-	err := a.download(ctx, client, it, name+partSuffix)
-	if status.Code(err) == codes.OutOfRange {
-		os.Remove(name + partSuffix) // longer than the blob: not a part of it
+	n, err := a.blobs.Fetch(ctx, holdings.Fetcher{}, client, it.Digest, it.Size)
+	if err == nil && n != it.Size {
+		err = fmt.Errorf("it has %d bytes, the desired state says %d", n, it.Size)
 	}
 	if err != nil {
-		return fmt.Errorf("fetch %s/%s (%.12s): %w", it.Kind, it.Name, it.Digest, err)
+		return fmt.Errorf("fetch %s (%.12s): %w", holdings.Key(it), it.Digest, err)
 	}
-	b, err := os.ReadFile(name + partSuffix)
-	if err != nil {
-		return fmt.Errorf("fetch %s/%s: %w", it.Kind, it.Name, err)
-	}
-	os.Remove(name + partSuffix)
-	if int64(len(b)) != it.Size || wire.DigestOf(b) != it.Digest {
-		return fmt.Errorf("fetch %s/%s: got %d bytes that are not %.12s (%d bytes); starting over", it.Kind, it.Name, len(b), it.Digest, it.Size)
-	}
-	return atomicfile.Write(name, b, 0o600)
-}
-
-func (a *Agent) download(ctx context.Context, client wire.UplinkClient, it *wire.Item, part string) (err error) {
-	f, err := os.OpenFile(part, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
-	}()
-	st, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	have := st.Size()
-	if have > it.Size {
-		if err := f.Truncate(0); err != nil {
-			return err
-		}
-		have = 0
-	}
-	if have == it.Size && have > 0 {
-		return nil
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	// Slow is fine on a thin uplink; silence is not.
-	silent := time.AfterFunc(time.Minute, cancel)
-	defer silent.Stop()
-	stream, err := client.FetchBlob(ctx, &wire.FetchBlobRequest{Digest: it.Digest, Offset: have})
-	if err != nil {
-		return err
-	}
-	for {
-		chunk, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		silent.Reset(time.Minute)
-		if have += int64(len(chunk.GetData())); have > it.Size {
-			f.Truncate(0)
-			return fmt.Errorf("the server sends more than the %d bytes it announced", it.Size)
-		}
-		if _, err := f.Write(chunk.GetData()); err != nil {
-			return err
-		}
-	}
+	return nil
 }
 
 // sweepBlobs removes what neither the state nor the last good one needs.
@@ -514,13 +422,5 @@ func (a *Agent) sweepBlobs() {
 		keep[digest] = true
 	}
 	d.mu.Unlock()
-	entries, err := os.ReadDir(filepath.Join(a.opts.Dir, blobDir))
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		if !keep[strings.TrimSuffix(e.Name(), partSuffix)] {
-			os.Remove(filepath.Join(a.opts.Dir, blobDir, e.Name()))
-		}
-	}
+	_ = a.blobs.Keep(keep) // what stays costs room alone, and the next sweep tries again
 }

@@ -17,9 +17,11 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 
 	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
 )
@@ -90,13 +92,38 @@ func (j *JoinConfig) normalise() error {
 	return nil
 }
 
+// Joined returns what the machine was told; an error that is fs.ErrNotExist: nothing yet.
+func Joined(dir string) (JoinConfig, error) {
+	var j JoinConfig
+	b, err := os.ReadFile(filepath.Join(dir, joinFile))
+	if err == nil {
+		err = json.Unmarshal(b, &j)
+	}
+	return j, err
+}
+
 // Join notes in dir how to reach the fleet; the machine's key, if it has one, is
-// kept, so that a site can join again as itself. Run or Enrol does the rest.
+// kept, so that a site can join again as itself. What j leaves empty stays as an
+// earlier Join had it, and nothing is written that is there already: a full disk is no
+// reason not to start. Run or Enrol does the rest.
 func Join(dir string, j JoinConfig) error {
+	old, err := Joined(dir)
+	if err == nil && (j.CAHash == "" || j.CAHash == old.CAHash) { // the same fleet
+		j.CAHash = old.CAHash
+		if j.Token == "" {
+			j.Token = old.Token
+		}
+		if j.Site == "" {
+			j.Site = old.Site
+		}
+	}
 	if err := j.normalise(); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err == nil && reflect.DeepEqual(j, old) {
+		return nil
+	}
+	if err := disk.MkdirAll(disk.OS{}, dir, 0o700); err != nil {
 		return fmt.Errorf("join: %w", err)
 	}
 	b, err := json.MarshalIndent(j, "", "  ")
@@ -125,7 +152,7 @@ func readBundle(dir string) ([]*x509.Certificate, error) {
 // load reads the directory; called by New.
 func (a *Agent) load() error {
 	dir := a.opts.Dir
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, dir, 0o700); err != nil {
 		return fmt.Errorf("agent state: %w", err)
 	}
 	switch b, err := os.ReadFile(filepath.Join(dir, joinFile)); {

@@ -14,8 +14,10 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 
+	"muster.dev/muster/control/api/kinds"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/api/validation"
+	"muster.dev/muster/control/quota"
 )
 
 // SystemGroup is the group of Muster's own roles: only they, and cluster
@@ -24,15 +26,17 @@ const SystemGroup = "muster:system"
 
 const pluginName = "MusterValidation"
 
-// addAdmission puts Muster's validation at the end of the stock chain, where every
-// mutation has been made.
-func addAdmission(o *options.ServerRunOptions) {
+// addAdmission puts Muster's validation and quotas at the end of the stock chain, where
+// every mutation has been made. Quotas come last: what is let in counts at once.
+func addAdmission(o *options.ServerRunOptions, env kinds.Env, ledger *quota.Ledger) {
 	a := o.Admission.GenericAdmission
-	a.Plugins.Register(pluginName, func(io.Reader) (admission.Interface, error) { return validator{}, nil })
-	a.RecommendedPluginOrder = append(slices.Clone(a.RecommendedPluginOrder), pluginName)
+	a.Plugins.Register(pluginName, func(io.Reader) (admission.Interface, error) { return validator{env}, nil })
+	a.Plugins.Register(quotaPluginName, func(io.Reader) (admission.Interface, error) { return quotas{ledger}, nil })
+	a.Plugins.Register(comingPluginName, func(io.Reader) (admission.Interface, error) { return coming{ledger}, nil })
+	a.RecommendedPluginOrder = slices.Concat([]string{comingPluginName}, a.RecommendedPluginOrder, []string{pluginName, quotaPluginName})
 }
 
-type validator struct{}
+type validator struct{ env kinds.Env }
 
 var _ admission.ValidationInterface = validator{}
 
@@ -42,11 +46,11 @@ func (validator) Handles(op admission.Operation) bool {
 }
 
 // Validate implements admission.ValidationInterface.
-func (validator) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+func (v validator) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetKind().Group != v1alpha1.GroupVersion.Group || a.GetSubresource() != "" {
 		return nil
 	}
-	errs, err := check(a)
+	errs, err := v.check(a)
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
@@ -56,48 +60,25 @@ func (validator) Validate(_ context.Context, a admission.Attributes, _ admission
 	return apierrors.NewInvalid(a.GetKind().GroupKind(), a.GetName(), errs)
 }
 
-func check(a admission.Attributes) (field.ErrorList, error) {
+func (v validator) check(a admission.Attributes) (field.ErrorList, error) {
+	kind, err := kinds.Of(a.GetKind().Kind)
+	if err != nil {
+		return nil, err
+	}
 	var errs field.ErrorList
-	if a.GetOperation() == admission.Create && systemKinds[a.GetKind().Kind] {
+	if a.GetOperation() == admission.Create && kind.Scope == kinds.System {
 		errs = validation.InSystemNamespace(a.GetNamespace())
 	}
-	if a.GetKind().Kind == "Site" && !trusted(a.GetUserInfo()) {
+	if kind.Name == "Site" && !trusted(a.GetUserInfo()) {
 		errs = append(errs, validation.ReservedLabels(labelsOf(a.GetOldObject()), labelsOf(a.GetObject()))...)
 	}
-	if !specChanged(a) {
+	u, ok := a.GetObject().(*unstructured.Unstructured)
+	if !ok || !specChanged(a) {
 		return errs, nil
 	}
-	more, err := checkSpec(a)
+	more, err := kind.Check(u.Object, v.env)
 	return append(errs, more...), err
 }
-
-func checkSpec(a admission.Attributes) (field.ErrorList, error) {
-	switch a.GetKind().Kind {
-	case "Tenant":
-		return typed(a.GetObject(), validation.Tenant)
-	case "Site":
-		return typed(a.GetObject(), validation.Site)
-	case "VirtualSite":
-		return typed(a.GetObject(), validation.VirtualSite)
-	case "RegistrationToken":
-		return typed(a.GetObject(), validation.RegistrationToken)
-	case "CollectionPolicy":
-		return typed(a.GetObject(), validation.CollectionPolicy)
-	case "HealthPolicy":
-		return typed(a.GetObject(), validation.HealthPolicy)
-	case "AlertRules":
-		return typed(a.GetObject(), validation.AlertRules)
-	case "LogRules":
-		return typed(a.GetObject(), validation.LogRules)
-	case "AlertRoute":
-		return typed(a.GetObject(), validation.AlertRoute)
-	}
-	return nil, nil
-}
-
-// systemKinds live in <tenant>-system.
-var systemKinds = map[string]bool{"Site": true, "RegistrationToken": true, "CollectionPolicy": true, "HealthPolicy": true,
-	"AlertRules": true, "LogRules": true, "AlertRoute": true}
 
 // specChanged spares what was let in before: an object that a stricter rule would
 // refuse today can still be labelled and deleted.
@@ -115,18 +96,6 @@ func labelsOf(obj runtime.Object) map[string]string {
 		return u.GetLabels()
 	}
 	return nil
-}
-
-func typed[T any](obj runtime.Object, validate func(*T) field.ErrorList) (field.ErrorList, error) {
-	u, ok := obj.(*unstructured.Unstructured)
-	if !ok {
-		return nil, nil
-	}
-	out := new(T)
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
-		return nil, err
-	}
-	return validate(out), nil
 }
 
 func trusted(u user.Info) bool {

@@ -3,7 +3,7 @@
 //
 // It is the one home of k8s.io/kubernetes and etcd's server, which take minutes to
 // build. The API server keeps process-wide state, so one process runs one. It is
-// started by internal/app/control and by tests through internal/testkit/kubeapi.
+// started by cmd/internal/control and by tests through internal/testkit/kubeapi.
 package apiserver
 
 import (
@@ -30,7 +30,11 @@ import (
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 
+	"muster.dev/muster/control/api/kinds"
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/quota"
 	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/fleet"
 )
 
 // Etcd names an external etcd.
@@ -40,8 +44,31 @@ type Etcd struct {
 }
 
 // OIDC lets users log in with an identity provider; an empty IssuerURL turns it off.
+// The prefixes are compulsory: they keep the provider's system:masters from being
+// Kubernetes' own.
 type OIDC struct {
 	IssuerURL, ClientID, UsernameClaim, GroupsClaim string
+	UsernamePrefix, GroupsPrefix                    string
+	CAFile                                          string // empty: the system's CAs
+}
+
+func (o OIDC) args() ([]string, error) {
+	if o.IssuerURL == "" {
+		return nil, nil
+	}
+	for field, prefix := range map[string]string{"username prefix": o.UsernamePrefix, "groups prefix": o.GroupsPrefix} {
+		if err := fleet.ValidateIDPrefix(prefix); err != nil {
+			return nil, fmt.Errorf("OIDC: %s: %w", field, err)
+		}
+	}
+	var out []string
+	for flag, v := range map[string]string{"issuer-url": o.IssuerURL, "client-id": o.ClientID, "username-claim": o.UsernameClaim, "groups-claim": o.GroupsClaim,
+		"username-prefix": o.UsernamePrefix, "groups-prefix": o.GroupsPrefix, "ca-file": o.CAFile} {
+		if v != "" {
+			out = append(out, "--oidc-"+flag+"="+v)
+		}
+	}
+	return out, nil
 }
 
 // Options of a Server.
@@ -56,9 +83,14 @@ type Options struct {
 	KubeconfigDir string
 	// Users are further identities with a token of their own: name → groups. Each
 	// named muster:<name> gets Dir/<name>.kubeconfig.
-	Users  map[string][]string
-	Etcd   Etcd
-	OIDC   OIDC
+	Users map[string][]string
+	Etcd  Etcd
+	OIDC  OIDC
+	// Reach says whether receivers may connect to HOST:PORT, for an early answer to an
+	// AlertRoute that they can't use; nil: all.
+	Reach func(address string) error
+	// Quotas of a tenant that sets none; 0: no limit.
+	Quotas v1alpha1.TenantQuotas
 	Logger *slog.Logger
 }
 
@@ -68,6 +100,7 @@ type Server struct {
 	log    quiet
 	addr   string
 	tokens map[string]string // by name of user
+	ledger *quota.Ledger
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error
@@ -83,6 +116,10 @@ func Gatherer() prometheus.Gatherer { return legacyregistry.DefaultGatherer }
 // Start starts the API server and returns when it is ready and the CRDs are
 // served. A process starts one: its libraries keep process-wide state.
 func Start(ctx context.Context, o Options) (_ *Server, err error) {
+	oidc, err := o.OIDC.args()
+	if err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -119,12 +156,17 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		}
 		endpoints, s.etcd = []string{endpoint}, func() { stop(); unlock() }
 	}
-	args, err := s.args(endpoints, bound)
+	args, err := s.args(endpoints, bound, oidc)
 	if err != nil {
 		return nil, err
 	}
 	runCtx, cancel := context.WithCancel(context.Background())
-	run, loopback, err := prepare(runCtx, args, ln)
+	s.ledger = quota.New(quota.Options{Defaults: o.Quotas})
+	if err := follow(runCtx, endpoints, o.Etcd, s.ledger, o.Logger); err != nil {
+		cancel()
+		return nil, err
+	}
+	run, loopback, err := prepare(runCtx, args, ln, kinds.Env{Reach: o.Reach}, s.ledger)
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("API server: %w", err)
@@ -154,9 +196,9 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 
 // prepare builds an API server on a listener. The configuration that it returns is
 // the one with which the server talks to itself, as system:apiserver.
-func prepare(ctx context.Context, args []string, ln net.Listener) (func(context.Context) error, *rest.Config, error) {
+func prepare(ctx context.Context, args []string, ln net.Listener, env kinds.Env, ledger *quota.Ledger) (func(context.Context) error, *rest.Config, error) {
 	o := options.NewServerRunOptions()
-	addAdmission(o)
+	addAdmission(o, env, ledger)
 	fs := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
 	sets := o.Flags()
 	for _, set := range sets.FlagSets {
@@ -197,7 +239,7 @@ func prepare(ctx context.Context, args []string, ln net.Listener) (func(context.
 }
 
 // args are the flags of kube-apiserver, as its documentation has them.
-func (s *Server) args(endpoints []string, bound *net.TCPAddr) ([]string, error) {
+func (s *Server) args(endpoints []string, bound *net.TCPAddr, oidc []string) ([]string, error) {
 	o := s.o
 	saKey := filepath.Join(o.Dir, "service-account.key")
 	if err := ensureKey(saKey); err != nil {
@@ -235,14 +277,7 @@ func (s *Server) args(endpoints []string, bound *net.TCPAddr) ([]string, error) 
 			}
 		}
 	}
-	if oidc := o.OIDC; oidc.IssuerURL != "" {
-		for flag, v := range map[string]string{"issuer-url": oidc.IssuerURL, "client-id": oidc.ClientID, "username-claim": oidc.UsernameClaim, "groups-claim": oidc.GroupsClaim} {
-			if v != "" {
-				args = append(args, "--oidc-"+flag+"="+v)
-			}
-		}
-	}
-	return args, nil
+	return append(args, oidc...), nil
 }
 
 // auditPolicy records who changed what; reads and the traffic of the server with
@@ -266,6 +301,9 @@ rules:
 
 // Addr is HOST:PORT of the API server.
 func (s *Server) Addr() string { return s.addr }
+
+// Usage is what a tenant has stored.
+func (s *Server) Usage(tenant string) quota.Usage { return s.ledger.Usage(tenant) }
 
 // Config is a client configuration of the administrator.
 func (s *Server) Config() *rest.Config { return s.config(s.tokens[adminUser]) }

@@ -304,7 +304,7 @@ func TestKubectlColumns(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	head, row, _ := strings.Cut(string(out), "\n")
-	if got, want := strings.Join(strings.Fields(head), " "), "NAME PHASE REGION SCORE COLOUR LAST SEEN AGENT OS KUBERNETES REASON AGE"; got != want {
+	if got, want := strings.Join(strings.Fields(head), " "), "NAME PHASE REGION SCORE COLOUR MAINTENANCE LAST SEEN AGENT OS KUBERNETES REASON AGE"; got != want {
 		t.Errorf("columns %q, want %q", got, want)
 	}
 	for _, want := range []string{"paris", "Online", "eu-west", "87", "green", "v1.2.3", "debian-13", "v1.35.0", "1 pod pending"} {

@@ -1,30 +1,36 @@
-package controllers_test
+package controllers
 
 import (
 	"fmt"
 	"testing"
+	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"muster.dev/muster/control/api/v1alpha1"
-	"muster.dev/muster/control/controllers"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
 )
 
 // One pass over 100 virtual sites of 10,000 sites.
 func BenchmarkVirtualSites(b *testing.B) {
-	var sites []v1alpha1.Site
+	var sites []*inventory.Site
 	for i := range 10_000 {
-		sites = append(sites, *site("t", fmt.Sprintf("site-%05d", i), map[string]string{"region": fmt.Sprint(i % 20), "model": fmt.Sprint(i % 7), "city": fmt.Sprint(i % 300)}))
+		s := &inventory.Site{ID: fleet.SiteID{Tenant: "t", Name: fmt.Sprintf("site-%05d", i)}, Phase: fleet.PhaseOnline}
+		for v := i % 20; v < 100; v += 20 { // as many as region and model choose
+			if i%7 != 1 && i%7 != 2 {
+				s.VirtualSites = append(s.VirtualSites, fmt.Sprintf("shared/v%02d", v))
+			}
+		}
+		sites = append(sites, s)
 	}
-	var specs []v1alpha1.VirtualSiteSpec
+	var virtual []*inventory.VirtualSite
 	for i := range 100 {
-		specs = append(specs, v1alpha1.VirtualSiteSpec{SiteSelector: metav1.LabelSelector{MatchLabels: map[string]string{"region": fmt.Sprint(i % 20)},
-			MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "model", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"1", "2"}}}}})
+		virtual = append(virtual, &inventory.VirtualSite{Tenant: "t", Namespace: "shared", Name: fmt.Sprintf("v%02d", i)})
 	}
+	known := inventory.NewSnapshot(1, sites, virtual, nil)
+	now := time.Now()
 	b.ReportAllocs()
 	for b.Loop() {
-		for _, spec := range specs {
-			if st, _ := controllers.VirtualSiteStatus(spec, sites); st.Sites == 0 {
+		for _, v := range known.VirtualSitesOf("t") {
+			if st, _ := virtualSiteStatus(known, v, now); st.Sites == 0 {
 				b.Fatal("no members")
 			}
 		}

@@ -6,7 +6,7 @@
 //
 // There is one loop, by tenant. Whatever changes in a tenant marks it; a moment
 // later the whole tenant is recomputed from the cache, and only what differs is
-// written. So a thousand label changes cost one pass. internal/app/control runs it.
+// written. So a thousand label changes cost one pass. cmd/internal/control runs it.
 package controllers
 
 import (
@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -22,9 +21,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,8 +28,11 @@ import (
 
 	toolscache "k8s.io/client-go/tools/cache"
 
+	"muster.dev/muster/control/api/kinds"
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/quota"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
 )
 
 // settle is how long changes of a tenant are gathered before it is recomputed. A
@@ -49,17 +48,20 @@ type Recorder interface {
 	Event(object runtime.Object, eventtype, reason, message string)
 }
 
-// LeaderElection lets one of several replicas on the same etcd run the loop.
-type LeaderElection struct {
-	Config    *rest.Config
-	Namespace string // of the Lease; it must exist
-	Identity  string // of this replica, unique
+// Inventory is what the controllers need of *inventory.Inventory, with collection
+// policies.
+type Inventory interface {
+	Ready() error
+	Snapshot() *inventory.Snapshot
+	Changed() <-chan struct{}
 }
 
 // Options of a Runner.
 type Options struct {
 	Client client.Client // writes; reads go to Cache
 	Cache  cache.Cache   // started by the caller
+	// Inventory says who belongs where, and who is in maintenance; somebody else runs it.
+	Inventory Inventory
 	// RenderedPolicy is the hash of the collection policy that a site should have
 	// in effect; empty: not known yet.
 	RenderedPolicy func(fleet.SiteID) string
@@ -70,11 +72,18 @@ type Options struct {
 	// again.
 	DefaultCollectionPolicy v1alpha1.CollectionPolicySpec
 	DefaultHealthPolicy     v1alpha1.HealthPolicySpec
-	Recorder                Recorder        // nil: none
-	LeaderElection          *LeaderElection // nil: this is the only replica
-	Logger                  *slog.Logger
-	Registerer              prometheus.Registerer
-	Now                     func() time.Time // nil: time.Now
+	// Stored is what a tenant has in etcd, Sent what it uses on the regionals: series, and
+	// bytes of logs today. nil: status.usage does not tell of it.
+	Stored func(tenant string) quota.Usage
+	Sent   func(tenant string) (series, logBytes int64)
+	// Quotas of a tenant that sets none; 0: no limit.
+	Quotas v1alpha1.TenantQuotas
+	// GroupsPrefix stands before the groups of the identity provider; "": there is none.
+	GroupsPrefix string
+	Recorder     Recorder // nil: none
+	Logger       *slog.Logger
+	Registerer   prometheus.Registerer
+	Now          func() time.Time // nil: time.Now
 }
 
 // Runner runs the loop.
@@ -106,70 +115,24 @@ func AddToScheme(s *runtime.Scheme) error {
 	return errors.Join(v1alpha1.AddToScheme(s), corev1.AddToScheme(s), rbacv1.AddToScheme(s))
 }
 
-// Run watches and recomputes until ctx ends. Under leader election it waits for
-// its turn first, and returns an error if it loses the lease. It runs once.
+// Run watches and recomputes until ctx ends. It runs once.
 func (r *Runner) Run(ctx context.Context) error {
 	defer r.queue.ShutDown()
-	if r.o.LeaderElection == nil {
-		return r.run(ctx)
+	// Sites come through the inventory: most of their changes are heartbeats.
+	known := r.o.Inventory.Changed()
+	watched := []client.Object{&corev1.Namespace{}, &rbacv1.RoleBinding{}}
+	for _, k := range kinds.All {
+		if k.Recomputed {
+			watched = append(watched, k.New().(client.Object))
+		}
 	}
-	return r.runElected(ctx, *r.o.LeaderElection)
-}
-
-func (r *Runner) runElected(ctx context.Context, o LeaderElection) error {
-	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.Namespace, leaseName,
-		resourcelock.ResourceLockConfig{Identity: o.Identity}, o.Config, renewDeadline)
-	if err != nil {
-		return fmt.Errorf("leader election: %w", err)
-	}
-	electing, cancel := context.WithCancel(ctx)
-	defer cancel()
-	failed := make(chan error, 1)
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: lock, Name: leaseName, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(leading context.Context) {
-				r.o.Logger.Info("this replica runs the controllers", "identity", o.Identity)
-				if err := r.run(leading); leading.Err() == nil {
-					failed <- err
-					cancel()
-				}
-			},
-			OnStoppedLeading: func() {},
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("leader election: %w", err)
-	}
-	elector.Run(electing)
-	select {
-	case err := <-failed:
-		return err
-	default:
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return fmt.Errorf("lost the lease %s/%s: another replica runs the controllers now", o.Namespace, leaseName)
-}
-
-// The lease's times are those of kube-controller-manager.
-const (
-	leaseName     = "muster-controllers"
-	leaseDuration = 15 * time.Second
-	renewDeadline = 10 * time.Second
-	retryPeriod   = 2 * time.Second
-)
-
-func (r *Runner) run(ctx context.Context) error {
-	for _, obj := range []client.Object{&v1alpha1.Tenant{}, &v1alpha1.Site{}, &v1alpha1.VirtualSite{}, &v1alpha1.RegistrationToken{},
-		&v1alpha1.CollectionPolicy{}, &v1alpha1.HealthPolicy{}, &v1alpha1.AlertRules{}, &v1alpha1.LogRules{}, &corev1.Namespace{}, &rbacv1.RoleBinding{}} {
+	for _, obj := range watched {
 		informer, err := r.o.Cache.GetInformer(ctx, obj)
 		if err != nil {
 			return fmt.Errorf("watch %T: %w", obj, err)
 		}
 		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc: r.mark, UpdateFunc: r.changed, DeleteFunc: r.mark,
+			AddFunc: r.mark, UpdateFunc: func(_, o any) { r.mark(o) }, DeleteFunc: r.mark,
 		}); err != nil {
 			return fmt.Errorf("watch %T: %w", obj, err)
 		}
@@ -177,6 +140,14 @@ func (r *Runner) run(ctx context.Context) error {
 	if !r.o.Cache.WaitForCacheSync(ctx) {
 		return ctx.Err()
 	}
+	for r.o.Inventory.Ready() != nil {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-known:
+		}
+	}
+	go r.follow(ctx, known)
 	if r.o.Rules != nil {
 		r.o.Rules.SubscribeRules(func(tenant string) { r.queue.AddAfter(tenant, settle) })
 	}
@@ -205,17 +176,21 @@ func (r *Runner) run(ctx context.Context) error {
 	}
 }
 
-// changed marks the tenant of an object that changed in what a pass looks at. Of a
-// site most changes are heartbeats. Others are marked for their status too: a pass
-// may have begun from a cache that did not know the last pass's own writes.
-func (r *Runner) changed(before, now any) {
-	a, ok1 := before.(*v1alpha1.Site)
-	b, ok2 := now.(*v1alpha1.Site)
-	if ok1 && ok2 && a.UID == b.UID && a.Generation == b.Generation && maps.Equal(a.Labels, b.Labels) &&
-		colour(a) == colour(b) && a.Status.PolicyHash == b.Status.PolicyHash && rejected(a) == rejected(b) {
-		return
+// follow marks the tenants in which the inventory changed.
+func (r *Runner) follow(ctx context.Context, known <-chan struct{}) {
+	last := r.o.Inventory.Snapshot()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-known:
+		}
+		now := r.o.Inventory.Snapshot()
+		for _, tenant := range inventory.Differ(last, now) {
+			r.queue.Add(tenant) // the inventory has gathered for long enough
+		}
+		last = now
 	}
-	r.mark(now)
 }
 
 // event tells people; a nil recorder tells nobody.

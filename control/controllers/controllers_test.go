@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,6 +26,7 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/controllers"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/testkit/kubeapi"
 )
 
@@ -62,7 +62,7 @@ func start(t *testing.T, ctx context.Context, with ...func(*controllers.Options)
 	t.Helper()
 	cfg := kubeapi.Start(t)
 	scheme := runtime.NewScheme()
-	if err := errors.Join(controllers.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
+	if err := controllers.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
 	c, err := client.New(cfg, client.Options{Scheme: scheme})
@@ -74,8 +74,13 @@ func start(t *testing.T, ctx context.Context, with ...func(*controllers.Options)
 		t.Fatal(err)
 	}
 	go func() { _ = ca.Start(ctx) }()
+	inv, err := inventory.New(inventory.Options{Cache: ca, Policies: []inventory.PolicyKind{inventory.CollectionPolicies()}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = inv.Run(ctx) }()
 	o := controllers.Options{
-		Client: c, Cache: ca, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Client: c, Cache: ca, Inventory: inv, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 		RenderedPolicy: func(id fleet.SiteID) string { return "hash-of-" + id.Tenant },
 		DefaultHealthPolicy: v1alpha1.HealthPolicySpec{Signals: []v1alpha1.Signal{{Name: "up", Dimension: fleet.Connectivity, Query: "up",
 			Good: resource.MustParse("1"), Bad: resource.MustParse("0")}}},
@@ -227,6 +232,20 @@ func TestDefaultPolicyIsTheUsersToDelete(t *testing.T) {
 	}
 }
 
+// A policy that is applied together with its tenant does not stand in for the default.
+func TestDefaultPolicyBesideWhatComesWithTheTenant(t *testing.T) {
+	c := run(t)
+	ctx := t.Context()
+	create(t, c, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "companion"}})
+	eventually(t, "the tenant's own policy is taken", 10*time.Second, func() error {
+		return c.Create(ctx, &v1alpha1.CollectionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "mine", Namespace: "companion-system"}})
+	})
+	eventually(t, "the defaults are made", 5*time.Second, func() error {
+		key := client.ObjectKey{Namespace: "companion-system", Name: "default"}
+		return errors.Join(c.Get(ctx, key, &v1alpha1.CollectionPolicy{}), c.Get(ctx, key, &v1alpha1.HealthPolicy{}))
+	})
+}
+
 // The tenant's groups may do their work in its namespaces and nowhere else, and a
 // binding that somebody bent is straightened.
 func TestTenantGroups(t *testing.T) {
@@ -284,44 +303,6 @@ func TestTenantGroups(t *testing.T) {
 			return fmt.Errorf("%v, %v", b.Subjects, err)
 		}
 		return nil
-	})
-}
-
-// One of two replicas works; the other takes over when it ends.
-func TestLeaderElection(t *testing.T) {
-	as := func(id string) func(*controllers.Options) {
-		return func(o *controllers.Options) {
-			o.LeaderElection = &controllers.LeaderElection{Config: kubeapi.Start(t), Namespace: "default", Identity: id}
-		}
-	}
-	leads := func(c client.Client, want string) func() error {
-		return func() error {
-			var l coordinationv1.Lease
-			if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "muster-controllers"}, &l); err != nil {
-				return err
-			}
-			if id := l.Spec.HolderIdentity; id == nil || *id != want {
-				return fmt.Errorf("held by %v", id)
-			}
-			return nil
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	c, ended := start(t, ctx, as("one"))
-	eventually(t, "the first leads", 10*time.Second, leads(c, "one"))
-	run(t, as("two"))
-	create(t, c, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "zeta"}})
-	eventually(t, "the first works", 10*time.Second, func() error {
-		return c.Get(t.Context(), client.ObjectKey{Name: "zeta-shared"}, &corev1.Namespace{})
-	})
-	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("ended with %v", err)
-	}
-	eventually(t, "the second takes over at once", 10*time.Second, leads(c, "two"))
-	create(t, c, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "eta"}})
-	eventually(t, "the second works", 10*time.Second, func() error {
-		return c.Get(t.Context(), client.ObjectKey{Name: "eta-shared"}, &corev1.Namespace{})
 	})
 }
 
@@ -479,4 +460,94 @@ func TestTokenState(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
+}
+
+// While a window is open kubectl shows it on the site and in the counts of its virtual
+// sites, as the console and the CLI do; at its end it is gone without anybody's doing.
+func TestWindowsShowInStatus(t *testing.T) {
+	c := run(t)
+	ctx := t.Context()
+	create(t, c, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "kappa"}})
+	began := time.Now()
+	opens, ends := began.Add(3*time.Second).Truncate(time.Second), began.Add(9*time.Second).Truncate(time.Second)
+	window := func(name string, start time.Time, length time.Duration) []v1alpha1.MaintenanceWindow {
+		return []v1alpha1.MaintenanceWindow{{Name: name, Reason: name, Start: &metav1.Time{Time: start}, Duration: metav1.Duration{Duration: length}}}
+	}
+	long := []v1alpha1.MaintenanceWindow{{Name: "nightly", Reason: "every minute of the year", Schedule: "* * * * *", Duration: metav1.Duration{Duration: time.Minute}}}
+	eu := &v1alpha1.VirtualSite{ObjectMeta: metav1.ObjectMeta{Name: "eu", Namespace: "kappa-shared"}, Spec: v1alpha1.VirtualSiteSpec{SiteSelector: metav1.LabelSelector{MatchLabels: map[string]string{"region": "eu"}},
+		MaintenanceWindows: window("all-of-eu", opens.Add(-time.Minute), ends.Sub(opens)+time.Minute)}}
+	own := site("kappa", "own", nil)
+	own.Spec.MaintenanceWindows = long
+	all := &v1alpha1.VirtualSite{ObjectMeta: metav1.ObjectMeta{Name: "all", Namespace: "kappa-shared"}}
+	create(t, c, site("kappa", "paris", map[string]string{"region": "eu"}), site("kappa", "tokyo", nil), own, all, eu)
+	show := func(name string) string {
+		var s v1alpha1.Site
+		if err := c.Get(ctx, client.ObjectKey{Namespace: "kappa-system", Name: name}, &s); err != nil {
+			t.Fatal(err)
+		}
+		if s.Status.Maintenance == nil {
+			return ""
+		}
+		return s.Status.Maintenance.Reason
+	}
+	want := func(what string, paris string, inEU, inAll int32) {
+		t.Helper()
+		eventually(t, what, 20*time.Second, func() error {
+			if err := errors.Join(c.Get(ctx, client.ObjectKeyFromObject(eu), eu), c.Get(ctx, client.ObjectKeyFromObject(all), all)); err != nil {
+				return err
+			}
+			got := fmt.Sprintf("paris %q tokyo %q own %q eu %d of %d all %d of %d", show("paris"), show("tokyo"), show("own"), eu.Status.Maintenance, eu.Status.Sites, all.Status.Maintenance, all.Status.Sites)
+			if want := fmt.Sprintf("paris %q tokyo %q own %q eu %d of 1 all %d of 3", paris, "", "every minute of the year", inEU, inAll); got != want {
+				return fmt.Errorf("%s, want %s", got, want)
+			}
+			return nil
+		})
+	}
+	want("open", "all-of-eu", 1, 2)
+	want("over", "", 0, 1)
+}
+
+// A file or a chart with a Tenant and what stands in its namespaces is applied in one
+// try.
+func TestTenantAndItsObjectsInOneGo(t *testing.T) {
+	c := run(t)
+	for _, o := range []client.Object{
+		&v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "one-go"}, Spec: v1alpha1.TenantSpec{Namespaces: []string{"pay"}}},
+		&v1alpha1.VirtualSite{ObjectMeta: metav1.ObjectMeta{Namespace: "one-go-shared", Name: "eu"}},
+		&v1alpha1.CollectionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "one-go-system", Name: "p"}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "one-go-pay", Name: "s"}},
+	} {
+		if err := c.Create(t.Context(), o); err != nil {
+			t.Errorf("%T: %v", o, err)
+		}
+	}
+	if err := c.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "one-go-nosuch", Name: "s"}}); !apierrors.IsNotFound(err) {
+		t.Errorf("a namespace that no tenant names: %v", err)
+	}
+}
+
+// What a tenant has and uses stands in its status, and whether it is within its quotas.
+func TestTenantUsage(t *testing.T) {
+	c := run(t, func(o *controllers.Options) {
+		o.Stored = kubeapi.Server(t).Usage
+		o.Sent = func(string) (int64, int64) { return 1000, 5 }
+		o.Quotas = v1alpha1.TenantQuotas{Series: 1000, Objects: 100}
+	})
+	create(t, c, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "omega"}, Spec: v1alpha1.TenantSpec{Quotas: v1alpha1.TenantQuotas{Sites: 4}}}, site("omega", "paris", nil))
+	eventually(t, "the use is told", 60*time.Second, func() error {
+		var tenant v1alpha1.Tenant
+		if err := c.Get(t.Context(), client.ObjectKey{Name: "omega"}, &tenant); err != nil {
+			return err
+		}
+		got := map[string]v1alpha1.QuotaUsage{}
+		for _, u := range tenant.Status.Usage {
+			got[u.Quota] = u
+		}
+		within := meta.FindStatusCondition(tenant.Status.Conditions, v1alpha1.ConditionWithinQuotas)
+		if got["sites"].Used != 1 || got["sites"].Limit != 4 || got["series"].Used != 1000 || got["logBytesPerDay"].Used != 5 || got["objects"].Used < 5 || got["objects"].Limit != 100 || got["objectBytes"].Used < 1000 ||
+			within == nil || within.Status != metav1.ConditionFalse || !strings.Contains(within.Message, "series: 1000 of 1000") {
+			return fmt.Errorf("%+v, %+v", tenant.Status.Usage, within)
+		}
+		return nil
+	})
 }

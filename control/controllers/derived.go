@@ -11,89 +11,112 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
 )
 
 // maxMembers is how many names of members a virtual site's status lists.
 const maxMembers = 1000
 
-// maintenances ends those whose time is over.
-func (r *Runner) maintenances(ctx context.Context, sites []v1alpha1.Site, next *soonest) error {
+// maintenances ends those that a person began and whose time is over, and writes into
+// each site's status what is going on: by hand or in a window, of the site or of a
+// virtual site of it.
+func (r *Runner) maintenances(ctx context.Context, sites []*inventory.Site, now time.Time) error {
 	var errs []error
-	for i := range sites {
-		m := sites[i].Spec.Maintenance
-		if m == nil || m.Until == nil {
-			continue
+	for _, s := range sites {
+		if m := s.ByHand; m != nil && m.Until != nil && !m.Until.After(now) {
+			errs = append(errs, r.endMaintenance(ctx, s, now))
 		}
-		if m.Until.After(next.now) {
-			next.add(m.Until.Time)
-			continue
-		}
-		s := sites[i].DeepCopy()
-		before := s.DeepCopy()
-		s.Spec.Maintenance = nil
-		if err := r.o.Client.Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
-			errs = append(errs, fmt.Errorf("end maintenance of site %s: %w", s.Name, err))
-			continue
-		}
-		r.event(s, corev1.EventTypeNormal, "MaintenanceEnded", fmt.Sprintf("maintenance %q was set to end at %s", m.Reason, m.Until.UTC().Format(time.RFC3339)))
-	}
-	return errors.Join(errs...)
-}
-
-// virtualSites counts the members of each virtual site of the tenant.
-func (r *Runner) virtualSites(ctx context.Context, tenant string, sites []v1alpha1.Site) error {
-	var spaces corev1.NamespaceList
-	if err := r.o.Cache.List(ctx, &spaces, client.MatchingLabels{fleet.LabelTenant: tenant}); err != nil {
-		return err
-	}
-	var errs []error
-	for _, ns := range spaces.Items {
-		var list v1alpha1.VirtualSiteList
-		if err := r.o.Cache.List(ctx, &list, client.InNamespace(ns.Name)); err != nil {
-			return err
-		}
-		for i := range list.Items {
-			v := &list.Items[i]
-			before := v.DeepCopy()
-			status, populated := VirtualSiteStatus(v.Spec, sites)
-			status.Conditions = v.Status.Conditions
-			v.Status = status
-			populated.ObservedGeneration = v.Generation
-			meta.SetStatusCondition(&v.Status.Conditions, populated)
-			errs = append(errs, r.patchStatus(ctx, v, before))
+		if !sameMaintenance(s.InStatus, s.MaintenanceAt(now)) {
+			errs = append(errs, r.tellMaintenance(ctx, s, now))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// VirtualSiteStatus counts the sites that the selector takes, and explains in the
-// condition Populated why there are none, or not all. Decommissioned and pending
-// sites are no members: neither has anything to run or to measure.
-func VirtualSiteStatus(spec v1alpha1.VirtualSiteSpec, sites []v1alpha1.Site) (v1alpha1.VirtualSiteStatus, metav1.Condition) {
-	var st v1alpha1.VirtualSiteStatus
-	sel, err := metav1.LabelSelectorAsSelector(&spec.SiteSelector)
-	if err != nil { // refused at admission
-		return st, metav1.Condition{Type: conditionPopulated, Status: metav1.ConditionFalse, Reason: "BadSelector", Message: "spec.siteSelector: " + err.Error()}
+func (r *Runner) endMaintenance(ctx context.Context, site *inventory.Site, now time.Time) error {
+	var s v1alpha1.Site
+	if err := r.o.Cache.Get(ctx, client.ObjectKey{Namespace: fleet.SystemNamespace(site.ID.Tenant), Name: site.ID.Name}, &s); err != nil {
+		return client.IgnoreNotFound(err)
 	}
-	pending := 0
-	for i := range sites {
-		s := &sites[i]
-		if s.Spec.Decommissioned || !sel.Matches(labels.Set(s.Labels)) {
+	m := s.Spec.Maintenance
+	if m == nil || m.Until == nil || m.Until.After(now) {
+		return nil // it was changed meanwhile
+	}
+	before := s.DeepCopy()
+	s.Spec.Maintenance = nil
+	if err := r.o.Client.Patch(ctx, &s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return nil
+		}
+		return fmt.Errorf("end maintenance of site %s: %w", s.Name, err)
+	}
+	r.event(&s, corev1.EventTypeNormal, "MaintenanceEnded", fmt.Sprintf("maintenance %q was set to end at %s", m.Reason, m.Until.UTC().Format(time.RFC3339)))
+	return nil
+}
+
+func sameMaintenance(told *v1alpha1.SiteMaintenance, m *inventory.Maintenance) bool {
+	if told == nil || m == nil {
+		return told == nil && m == nil
+	}
+	// The API server keeps whole seconds.
+	return told.Reason == m.Reason && told.Window == m.Window && (told.Until == nil) == m.Until.IsZero() && (told.Until == nil || told.Until.Unix() == m.Until.Unix())
+}
+
+func (r *Runner) tellMaintenance(ctx context.Context, site *inventory.Site, now time.Time) error {
+	var s v1alpha1.Site
+	if err := r.o.Cache.Get(ctx, client.ObjectKey{Namespace: fleet.SystemNamespace(site.ID.Tenant), Name: site.ID.Name}, &s); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	before := s.DeepCopy()
+	s.Status.Maintenance = nil
+	if m := site.MaintenanceAt(now); m != nil {
+		s.Status.Maintenance = &v1alpha1.SiteMaintenance{Reason: m.Reason, Window: m.Window}
+		if !m.Until.IsZero() {
+			s.Status.Maintenance.Until = &metav1.Time{Time: m.Until}
+		}
+	}
+	return r.patchStatus(ctx, &s, before)
+}
+
+// virtualSites counts the members of each virtual site of the tenant. One that the
+// inventory does not know yet is counted when it does.
+func (r *Runner) virtualSites(ctx context.Context, known *inventory.Snapshot, tenant string, now time.Time) error {
+	var errs []error
+	for _, v := range known.VirtualSitesOf(tenant) {
+		var o v1alpha1.VirtualSite
+		if err := r.o.Cache.Get(ctx, client.ObjectKey{Namespace: tenant + "-" + v.Namespace, Name: v.Name}, &o); err != nil {
+			errs = append(errs, client.IgnoreNotFound(err))
 			continue
 		}
-		if !s.Spec.Approved {
-			pending++
-			continue
+		before := o.DeepCopy()
+		status, populated := virtualSiteStatus(known, v, now)
+		if _, err := metav1.LabelSelectorAsSelector(&o.Spec.SiteSelector); err != nil { // refused at admission
+			populated = metav1.Condition{Type: conditionPopulated, Status: metav1.ConditionFalse, Reason: "BadSelector", Message: "spec.siteSelector: " + err.Error()}
 		}
-		st.Sites++
-		st.Members = append(st.Members, s.Name)
+		status.Conditions = o.Status.Conditions
+		o.Status = status
+		populated.ObservedGeneration = o.Generation
+		meta.SetStatusCondition(&o.Status.Conditions, populated)
+		errs = append(errs, r.patchStatus(ctx, &o, before))
+	}
+	return errors.Join(errs...)
+}
+
+// virtualSiteStatus counts the members, and explains in the condition Populated why
+// there are none, or not all.
+func virtualSiteStatus(known *inventory.Snapshot, v *inventory.VirtualSite, now time.Time) (v1alpha1.VirtualSiteStatus, metav1.Condition) {
+	st := v1alpha1.VirtualSiteStatus{Sites: int32(len(v.Members))}
+	for _, i := range v.Members {
+		s := known.Sites[i]
+		if len(st.Members) < maxMembers {
+			st.Members = append(st.Members, s.ID.Name) // sorted, as the sites are
+		}
 		switch c := colour(s); {
-		case s.Spec.Maintenance != nil:
+		case s.MaintenanceAt(now) != nil:
 			st.Maintenance++
 		case c == fleet.Green:
 			st.Green++
@@ -105,16 +128,12 @@ func VirtualSiteStatus(spec v1alpha1.VirtualSiteSpec, sites []v1alpha1.Site) (v1
 			st.Grey++
 		}
 	}
-	slices.Sort(st.Members)
-	if len(st.Members) > maxMembers {
-		st.Members = st.Members[:maxMembers]
-	}
 	populated := metav1.Condition{Type: conditionPopulated, Status: metav1.ConditionTrue, Reason: "SitesMatch", Message: "sites join and leave by their labels"}
 	if st.Sites == 0 {
 		populated.Status, populated.Reason, populated.Message = metav1.ConditionFalse, "NoSiteMatches", "the selector takes none of the tenant's sites"
 	}
-	if pending > 0 {
-		populated.Message += fmt.Sprintf("; %d more would match and wait for approval", pending)
+	if v.Waiting > 0 {
+		populated.Message += fmt.Sprintf("; %d more would match and wait for approval", v.Waiting)
 	}
 	return st, populated
 }
@@ -122,16 +141,11 @@ func VirtualSiteStatus(spec v1alpha1.VirtualSiteSpec, sites []v1alpha1.Site) (v1
 // conditionPopulated of a virtual site tells whether it has members.
 const conditionPopulated = "Populated"
 
-func colour(s *v1alpha1.Site) fleet.Colour {
-	if s.Status.Health == nil {
+func colour(s *inventory.Site) fleet.Colour {
+	if s.Health == nil {
 		return fleet.Grey
 	}
-	return s.Status.Health.Colour
-}
-
-// rejected tells whether the site keeps its last good policy.
-func rejected(s *v1alpha1.Site) bool {
-	return meta.IsStatusConditionFalse(s.Status.Conditions, conditionPolicyApplied)
+	return s.Health.Colour
 }
 
 // conditionPolicyApplied is reported by sites.
@@ -176,10 +190,33 @@ func TokenState(t *v1alpha1.RegistrationToken, now time.Time) string {
 // policies counts the sites that each collection policy selects, and those that
 // have it in effect. A health policy's status is written by the health role, which
 // knows what its queries give.
-func (r *Runner) policies(ctx context.Context, tenant string, sites []v1alpha1.Site) error {
-	in := client.InNamespace(fleet.SystemNamespace(tenant))
+func (r *Runner) policies(ctx context.Context, known *inventory.Snapshot, tenant string) error {
+	// Decommissioned and pending sites have nothing to measure.
+	byName := map[string]*v1alpha1.CollectionPolicyStatus{}
+	refusing := map[string][]string{}
+	for _, s := range known.SitesOf(tenant) {
+		if !s.Counts() {
+			continue
+		}
+		want := r.o.RenderedPolicy(s.ID)
+		for _, p := range s.PoliciesOf(fleet.KindCollectionPolicy) {
+			st := byName[p.Name]
+			if st == nil {
+				st = &v1alpha1.CollectionPolicyStatus{}
+				byName[p.Name] = st
+			}
+			st.Sites++
+			switch {
+			case s.PolicyRefused:
+				st.Rejected++
+				refusing[p.Name] = append(refusing[p.Name], s.ID.Name)
+			case want != "" && want == s.PolicyHash:
+				st.Applied++
+			}
+		}
+	}
 	var cps v1alpha1.CollectionPolicyList
-	if err := r.o.Cache.List(ctx, &cps, in); err != nil {
+	if err := r.o.Cache.List(ctx, &cps, client.InNamespace(fleet.SystemNamespace(tenant))); err != nil {
 		return err
 	}
 	var errs []error
@@ -188,18 +225,10 @@ func (r *Runner) policies(ctx context.Context, tenant string, sites []v1alpha1.S
 		before := p.DeepCopy()
 		st := &p.Status
 		st.Sites, st.Applied, st.Rejected = 0, 0, 0
-		var refusing []string
-		each(p.Spec.SiteSelector, sites, func(s *v1alpha1.Site) {
-			st.Sites++
-			switch want := r.o.RenderedPolicy(fleet.SiteID{Tenant: tenant, Name: s.Name}); {
-			case rejected(s):
-				st.Rejected++
-				refusing = append(refusing, s.Name)
-			case want != "" && want == s.Status.PolicyHash:
-				st.Applied++
-			}
-		})
-		applied := appliedCondition(*st, refusing)
+		if n := byName[p.Name]; n != nil {
+			st.Sites, st.Applied, st.Rejected = n.Sites, n.Applied, n.Rejected
+		}
+		applied := appliedCondition(*st, refusing[p.Name])
 		applied.ObservedGeneration = p.Generation
 		meta.SetStatusCondition(&st.Conditions, applied)
 		errs = append(errs, r.patchStatus(ctx, p, before))
@@ -230,15 +259,3 @@ func appliedCondition(st v1alpha1.CollectionPolicyStatus, refusing []string) met
 
 // maxNamed is how many sites a condition names.
 const maxNamed = 5
-
-func each(selector metav1.LabelSelector, sites []v1alpha1.Site, fn func(*v1alpha1.Site)) {
-	sel, err := metav1.LabelSelectorAsSelector(&selector)
-	if err != nil {
-		return
-	}
-	for i := range sites {
-		if s := &sites[i]; !s.Spec.Decommissioned && s.Spec.Approved && sel.Matches(labels.Set(s.Labels)) {
-			fn(s)
-		}
-	}
-}

@@ -59,15 +59,16 @@ func startControl(t *testing.T, regionals ...string) *control {
 	store := desired.New(desired.Options{Logger: log, Registerer: prometheus.NewRegistry(), Regionals: regionals, RenderEvery: 100 * time.Millisecond})
 	var server *fleetapi.Server
 	var informers cache.Cache
+	var inv controllers.Inventory
 	c, ended := start(t, ctx, func(o *controllers.Options) {
 		server, err = fleetapi.New(fleetapi.Options{Desired: store, Client: o.Client, Logger: log, Registerer: prometheus.NewRegistry(), Regionals: regionals})
-		informers, o.Rules, o.Recorder = o.Cache, server, w.told
+		informers, inv, o.Rules, o.Recorder = o.Cache, o.Inventory, server, w.told
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.client = c
-	if err := errors.Join(desired.Feed(ctx, informers, store), fleetapi.Feed(ctx, informers, server)); err != nil {
+	if err := errors.Join(desired.Feed(ctx, informers, inv, store), fleetapi.Feed(ctx, informers, server)); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
@@ -286,27 +287,5 @@ func TestNamespaceOfThePlatform(t *testing.T) {
 	w.applied("the platform's rules are applied", rules, func() *v1alpha1.RulesStatus { return &rules.Status }, rulesStatus(2, 1, metav1.ConditionTrue, "Applied"), "")
 	if inv, r := one.tenant(fleet.PlatformTenant); inv.Tenant != "" || len(r.Alerts) != 1 {
 		t.Errorf("%+v %+v", inv, r)
-	}
-}
-
-func TestRolesOfRulesAndSilences(t *testing.T) {
-	verbs := func(role *rbacv1.ClusterRole, resource string) string {
-		for _, r := range role.Rules {
-			for _, x := range r.Resources {
-				if x == resource && (r.APIGroups[0] == v1alpha1.GroupVersion.Group || x == "secrets") {
-					return strings.Join(r.Verbs, " ")
-				}
-			}
-		}
-		return ""
-	}
-	roles := controllers.ClusterRoles()
-	for resource, want := range map[string][2]string{
-		"alertrules": {"get list watch create update patch delete", "get list watch"}, "logrules": {"get list watch create update patch delete", "get list watch"},
-		"alertroutes": {"get list watch create update patch delete", "get list watch"}, "silences": {"get list create delete", "get list"}, "logs": {"get", "get"}, "secrets": {"get list watch create update patch delete", ""},
-	} {
-		if a, v := verbs(roles[0], resource), verbs(roles[1], resource); a != want[0] || v != want[1] {
-			t.Errorf("%s: admin %q, viewer %q", resource, a, v)
-		}
 	}
 }

@@ -16,16 +16,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"muster.dev/muster/control/api/kinds"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
 )
 
-// The name of the default policies, and those of the cluster roles that tenants' groups are bound to.
-const (
-	defaultPolicy = "default"
-	roleAdmin     = "muster:tenant-admin"
-	roleViewer    = "muster:tenant-viewer"
-)
+// defaultPolicy is the name of the default policies.
+const defaultPolicy = "default"
 
 // tenant brings one tenant up to date. It returns when to look again without an
 // event: at the next expiry of a token or a maintenance.
@@ -48,7 +45,7 @@ func (r *Runner) tenant(ctx context.Context, name string) (time.Duration, error)
 	switch {
 	case err != nil:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NotSetUp", err.Error()
-		return 0, errors.Join(err, r.tenantStatus(ctx, &t, ready, t.Status.Sites))
+		return 0, errors.Join(err, r.tenantStatus(ctx, &t, ready, t.Status))
 	case len(blocked) > 0:
 		ready.Status, ready.Reason = metav1.ConditionFalse, blocked[0].reason
 		var says []string
@@ -57,31 +54,35 @@ func (r *Runner) tenant(ctx context.Context, name string) (time.Duration, error)
 		}
 		ready.Message = strings.Join(says, "; ")
 		if slices.ContainsFunc(blocked, func(b blockedNamespace) bool { return b.namespace == fleet.SystemNamespace(name) }) {
-			return 0, r.tenantStatus(ctx, &t, ready, 0)
+			return 0, r.tenantStatus(ctx, &t, ready, v1alpha1.TenantStatus{})
 		}
 	}
-	setUp := errors.Join(r.rbac(ctx, name), r.defaults(ctx, &t))
+	var own []string
+	own, err = r.ownNamespaces(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	setUp := errors.Join(r.rbac(ctx, name), r.readTenant(ctx, &t), r.defaults(ctx, &t))
 	if setUp != nil && ready.Status == metav1.ConditionTrue {
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NotSetUp", setUp.Error()
 	}
-	var sites v1alpha1.SiteList
-	if err := r.o.Cache.List(ctx, &sites, client.InNamespace(fleet.SystemNamespace(name)), client.UnsafeDisableDeepCopy); err != nil {
-		return 0, err
-	}
-	count := int32(0)
-	for i := range sites.Items {
-		if !sites.Items[i].Spec.Decommissioned {
-			count++
+	known := r.o.Inventory.Snapshot()
+	now := v1alpha1.TenantStatus{Namespaces: own}
+	for _, s := range known.SitesOf(name) {
+		if s.Listed() {
+			now.Sites++
 		}
 	}
+	now.Usage = usage(t.Status.Usage, r.used(name, now), t.Spec.Quotas.Over(r.o.Quotas))
 	next := &soonest{now: r.o.Now()}
 	next.add(next.now.Add(look))
+	next.add(known.NextEdgeOf(name, next.now))
 	err = errors.Join(setUp,
-		r.tenantStatus(ctx, &t, ready, count),
-		r.maintenances(ctx, sites.Items, next),
-		r.virtualSites(ctx, name, sites.Items),
+		r.tenantStatus(ctx, &t, ready, now),
+		r.maintenances(ctx, known.SitesOf(name), next.now),
+		r.virtualSites(ctx, known, name, next.now),
 		r.tokens(ctx, name, next),
-		r.policies(ctx, name, sites.Items),
+		r.policies(ctx, known, name),
 		r.rules(ctx, name),
 	)
 	return next.wait(), err
@@ -141,18 +142,49 @@ func (r *Runner) namespaces(ctx context.Context, t *v1alpha1.Tenant) (blocked []
 	return blocked, nil
 }
 
-func (r *Runner) tenantStatus(ctx context.Context, t *v1alpha1.Tenant, ready metav1.Condition, sites int32) error {
-	before := t.DeepCopy()
-	t.Status.Sites = sites
-	ready.ObservedGeneration = t.Generation
-	if old := meta.FindStatusCondition(t.Status.Conditions, ready.Type); old == nil || old.Status != ready.Status || old.Reason != ready.Reason {
-		kind := corev1.EventTypeNormal
-		if ready.Status != metav1.ConditionTrue {
-			kind = corev1.EventTypeWarning
-		}
-		r.event(t, kind, ready.Reason, ready.Message)
+// used is what the tenant uses of each quota that is known of.
+func (r *Runner) used(tenant string, now v1alpha1.TenantStatus) map[string]int64 {
+	out := map[string]int64{v1alpha1.QuotaSites: int64(now.Sites)}
+	if r.o.Stored != nil {
+		s := r.o.Stored(tenant)
+		out[v1alpha1.QuotaObjects], out[v1alpha1.QuotaObjectBytes] = s.Objects, s.ObjectBytes
 	}
-	meta.SetStatusCondition(&t.Status.Conditions, ready)
+	if r.o.Sent != nil {
+		out[v1alpha1.QuotaSeries], out[v1alpha1.QuotaLogBytesPerDay] = r.o.Sent(tenant)
+	}
+	return out
+}
+
+// ownNamespaces are the tenant's, as users type them.
+func (r *Runner) ownNamespaces(ctx context.Context, tenant string) ([]string, error) {
+	var list corev1.NamespaceList
+	if err := r.o.Cache.List(ctx, &list, client.MatchingLabels{fleet.LabelTenant: tenant}); err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, ns := range list.Items {
+		if short, ok := strings.CutPrefix(ns.Name, tenant+"-"); ok && ns.DeletionTimestamp == nil {
+			out = append(out, short)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+func (r *Runner) tenantStatus(ctx context.Context, t *v1alpha1.Tenant, ready metav1.Condition, now v1alpha1.TenantStatus) error {
+	before := t.DeepCopy()
+	t.Status.Sites, t.Status.Namespaces, t.Status.Usage = now.Sites, now.Namespaces, now.Usage
+	for _, c := range []metav1.Condition{ready, withinQuotas(now.Usage)} {
+		c.ObservedGeneration = t.Generation
+		if old := meta.FindStatusCondition(t.Status.Conditions, c.Type); old == nil || old.Status != c.Status || old.Reason != c.Reason {
+			kind := corev1.EventTypeNormal
+			if c.Status != metav1.ConditionTrue {
+				kind = corev1.EventTypeWarning
+			}
+			r.event(t, kind, c.Reason, c.Message)
+		}
+		meta.SetStatusCondition(&t.Status.Conditions, c)
+	}
 	return r.patchStatus(ctx, t, before)
 }
 
@@ -168,8 +200,8 @@ func (r *Runner) patchStatus(ctx context.Context, obj, before client.Object) err
 	return nil
 }
 
-// rbac binds the tenant's groups, muster:tenant:<t>:admin and …:viewer, in all of
-// its namespaces.
+// rbac binds the tenant's groups, such as muster:tenant:<t>:admin, in all of its
+// namespaces.
 func (r *Runner) rbac(ctx context.Context, tenant string) error {
 	var list corev1.NamespaceList
 	if err := r.o.Cache.List(ctx, &list, client.MatchingLabels{fleet.LabelTenant: tenant}); err != nil {
@@ -179,11 +211,12 @@ func (r *Runner) rbac(ctx context.Context, tenant string) error {
 		if ns.DeletionTimestamp != nil {
 			continue
 		}
-		for suffix, role := range map[string]string{"admin": roleAdmin, "viewer": roleViewer} {
+		for _, tr := range kinds.TenantRoles {
+			role := tr.Name
 			b := &rbacv1.RoleBinding{
 				ObjectMeta: metav1.ObjectMeta{Name: role, Namespace: ns.Name, Labels: map[string]string{fleet.LabelTenant: tenant}},
 				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-				Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "muster:tenant:" + tenant + ":" + suffix}},
+				Subjects:   r.groups(tenant, tr.Suffix),
 			}
 			var have rbacv1.RoleBinding
 			err := r.o.Cache.Get(ctx, client.ObjectKeyFromObject(b), &have)
@@ -211,30 +244,82 @@ func (r *Runner) rbac(ctx context.Context, tenant string) error {
 	return nil
 }
 
+// groups are the subjects that have a role in a tenant: the group of that name, and
+// the identity provider's.
+func (r *Runner) groups(tenant, role string) []rbacv1.Subject {
+	names := []string{fleet.TenantGroup(tenant, role)}
+	if r.o.GroupsPrefix != "" {
+		names = append(names, r.o.GroupsPrefix+names[0])
+	}
+	var out []rbacv1.Subject
+	for _, n := range names {
+		out = append(out, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group", Name: n})
+	}
+	return out
+}
+
+// readTenant lets the tenant's users read their own Tenant, which has no namespace:
+// its namespaces, its quotas and what they use of them. The objects go with it.
+func (r *Runner) readTenant(ctx context.Context, t *v1alpha1.Tenant) error {
+	name := fleet.TenantGroup(t.Name, "reader")
+	at := metav1.ObjectMeta{Name: name, Labels: map[string]string{fleet.LabelTenant: t.Name},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Tenant", Name: t.Name, UID: t.UID}}}
+	role := &rbacv1.ClusterRole{ObjectMeta: at, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"tenants"}, ResourceNames: []string{t.Name}, Verbs: []string{"get", "list", "watch"}}}}
+	bind := &rbacv1.ClusterRoleBinding{ObjectMeta: at, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}}
+	for _, tr := range kinds.TenantRoles {
+		bind.Subjects = append(bind.Subjects, r.groups(t.Name, tr.Suffix)...)
+	}
+	var haveRole rbacv1.ClusterRole
+	err := r.o.Cache.Get(ctx, client.ObjectKeyFromObject(role), &haveRole)
+	switch {
+	case apierrors.IsNotFound(err):
+		err = ignoreExists(r.o.Client.Create(ctx, role)) // the cache may not know it yet
+	case err == nil && !equality.Semantic.DeepEqual(haveRole.Rules, role.Rules):
+		haveRole.Rules = role.Rules
+		err = r.o.Client.Update(ctx, &haveRole)
+	}
+	if err != nil {
+		return fmt.Errorf("role %s: %w", name, err)
+	}
+	var haveBind rbacv1.ClusterRoleBinding
+	err = r.o.Cache.Get(ctx, client.ObjectKeyFromObject(bind), &haveBind)
+	switch {
+	case apierrors.IsNotFound(err):
+		err = ignoreExists(r.o.Client.Create(ctx, bind))
+	case err == nil && !equality.Semantic.DeepEqual(haveBind.Subjects, bind.Subjects):
+		haveBind.Subjects = bind.Subjects
+		err = r.o.Client.Update(ctx, &haveBind)
+	}
+	if err != nil {
+		return fmt.Errorf("bind %s: %w", name, err)
+	}
+	return nil
+}
+
+func ignoreExists(err error) error {
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
 // ClusterRoles are the roles that tenants' groups are bound to; the caller applies
 // them at start.
 func ClusterRoles() []*rbacv1.ClusterRole {
-	read := []string{"get", "list", "watch"}
-	all := append(slices.Clone(read), "create", "update", "patch", "delete")
-	role := func(name string, verbs, silences []string) *rbacv1.ClusterRole {
-		return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"sites", "virtualsites", "registrationtokens", "collectionpolicies", "healthpolicies", "alertrules", "logrules", "alertroutes"}, Verbs: verbs},
-			// No object of the API server: the console asks for these rights.
-			{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"silences"}, Verbs: silences},
-			{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"logs"}, Verbs: []string{"get"}},
-			{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: read},
-		}}
+	var out []*rbacv1.ClusterRole
+	for _, r := range kinds.TenantRoles {
+		out = append(out, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: r.Name}, Rules: r.Rules()})
 	}
-	admin := role(roleAdmin, all, []string{"get", "list", "create", "delete"})
-	// AlertRoutes take passwords from them.
-	admin.Rules = append(admin.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: all})
-	return []*rbacv1.ClusterRole{admin, role(roleViewer, read, []string{"get", "list"})}
+	return out
 }
 
-// defaults makes the policies named "default" where a tenant has no policy of the
-// kind: without any it would send and score nothing. What a user edited stays, and
-// so does the deletion by a user who has policies of another name.
+// defaults makes the policies named "default" for a new tenant, whatever came with it,
+// and where a tenant has no policy of the kind: without any it would send and score
+// nothing. What a user edited stays, and so does the deletion by a user who has policies
+// of another name.
 func (r *Runner) defaults(ctx context.Context, t *v1alpha1.Tenant) error {
+	isNew := !meta.IsStatusConditionTrue(t.Status.Conditions, "Ready")
 	at := metav1.ObjectMeta{Name: defaultPolicy, Namespace: fleet.SystemNamespace(t.Name)}
 	for _, d := range []struct {
 		have client.ObjectList
@@ -246,7 +331,7 @@ func (r *Runner) defaults(ctx context.Context, t *v1alpha1.Tenant) error {
 		if err := r.o.Cache.List(ctx, d.have, client.InNamespace(at.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 			return err
 		}
-		if meta.LenList(d.have) > 0 {
+		if meta.LenList(d.have) > 0 && !isNew {
 			continue
 		}
 		err := r.o.Client.Create(ctx, d.make)

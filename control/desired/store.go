@@ -3,10 +3,11 @@
 // blob, and a change renders only the sites that it touches.
 //
 // A Source renders one kind of item (today: collection policies); workloads and
-// software become further Sources. Fleet renders what every regional holds: the
-// tenants' sites and rules (control/api/region). The package sends nothing: control/fleetapi
-// asks for states and blobs and is told which sites changed. The core takes plain
-// Set and Delete calls; Feed connects it to a Kubernetes cache.
+// software become further Sources. What every regional holds, the tenants' sites and
+// rules (control/api/region), is rendered beside it. Who is in the fleet, and what selects
+// whom, comes from internal/inventory; rules are told by Set and Delete calls, which Feed
+// connects to a Kubernetes cache. The package sends nothing: control/fleetapi asks for
+// states and blobs and is told which sites changed.
 package desired
 
 import (
@@ -18,9 +19,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/labels"
-
+	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -43,7 +44,7 @@ func NewPiece(name string, blob []byte) Piece {
 type Source interface {
 	Kind() string
 	// Render returns what the site should hold of the kind.
-	Render(site fleet.SiteID, labels labels.Set) []Piece
+	Render(site *inventory.Site) []Piece
 }
 
 // Options of New; Logger and Registerer are required.
@@ -56,6 +57,8 @@ type Options struct {
 	// Regionals are the names of all that there should be. A site that never
 	// connected, or was last on one that is not among them, is given to one of them.
 	Regionals []string
+	// Quotas of a tenant that sets none; 0: no limit.
+	Quotas v1alpha1.TenantQuotas
 	// RenderEvery is how often, at most, what regionals hold is rendered. Default 3 s.
 	RenderEvery time.Duration
 	Now         func() time.Time
@@ -68,12 +71,12 @@ type Store struct {
 	opts     Options
 	policies *policies
 	sources  []Source
-	fleet    *Fleet
+	wake     chan struct{} // something changed for the regionals
 
 	mu      sync.RWMutex
 	started bool
-	sites   map[fleet.SiteID]*site
-	tenants map[string]map[fleet.SiteID]*site
+	known   *inventory.Snapshot                 // as applied last; nil: nothing yet
+	sites   map[fleet.SiteID]*wire.DesiredState // never changed, only replaced
 	blobs   map[string]*blob
 	orphans []orphan
 	subs    map[int]func(fleet.SiteID)
@@ -81,6 +84,15 @@ type Store struct {
 
 	regional     *wire.DesiredState // never changed, only replaced; nil: not rendered yet
 	regionalSubs map[int]func()
+	rules        map[string]*tenantRules
+	dirty        map[string]bool // tenants that are to be rendered for the regionals
+	// contents tells which specs, by digest, a Rules blob is made of; by the blob's
+	// digest, then KIND/NAME. history has each tenant's blobs, oldest first.
+	contents map[string]map[string]string
+	history  map[string][]string
+
+	rendering sync.Mutex
+	items     map[itemKey]Piece // as last published; guarded by rendering
 
 	// changed is what to tell once the lock is given back.
 	changed []fleet.SiteID
@@ -88,12 +100,6 @@ type Store struct {
 	rendered       prometheus.Counter
 	pushes         prometheus.Counter
 	regionalPushes prometheus.Counter
-}
-
-type site struct {
-	id     fleet.SiteID
-	labels labels.Set
-	state  *wire.DesiredState // never changed, only replaced
 }
 
 type blob struct {
@@ -122,14 +128,14 @@ func New(o Options) *Store {
 		o.Now = time.Now
 	}
 	s := &Store{
-		opts: o, policies: newPolicies(), sites: map[fleet.SiteID]*site{}, tenants: map[string]map[fleet.SiteID]*site{},
-		blobs: map[string]*blob{}, subs: map[int]func(fleet.SiteID){}, regionalSubs: map[int]func(){},
+		opts: o, policies: newPolicies(), wake: make(chan struct{}, 1), sites: map[fleet.SiteID]*wire.DesiredState{},
+		blobs: map[string]*blob{}, subs: map[int]func(fleet.SiteID){}, regionalSubs: map[int]func(){}, rules: map[string]*tenantRules{}, dirty: map[string]bool{},
+		contents: map[string]map[string]string{}, history: map[string][]string{}, items: map[itemKey]Piece{},
 		rendered:       prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_desired_renders_total", Help: "Sites rendered."}),
 		pushes:         prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_desired_changes_total", Help: "Renders that changed a site's desired state."}),
 		regionalPushes: prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_desired_regional_changes_total", Help: "Changes of what regionals hold: the tenants' sites and rules."}),
 	}
 	s.sources = []Source{s.policies}
-	s.fleet = newFleet(s, o.Regionals)
 	o.Registerer.MustRegister(s.rendered, s.pushes, s.regionalPushes,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_desired_blobs", Help: "Blobs held, those in their grace time included."},
 			func() float64 { return float64(s.Stats().Blobs) }),
@@ -159,15 +165,60 @@ func (s *Store) Stats() Stats {
 }
 
 // Start renders every site, and what regionals hold, and tells the subscribers.
-// Call it once everything that exists has been set.
+// Call it once everything that exists has been told.
 func (s *Store) Start() {
 	s.update(func() {
 		s.started = true
-		for _, st := range s.sites {
-			s.renderLocked(st)
+		s.renderSitesLocked(nil)
+	})
+	s.renderRegional()
+}
+
+// Apply takes the fleet as it is now. Sites whose policies changed are rendered, and
+// tenants in whose membership something changed are rendered for the regionals soon.
+func (s *Store) Apply(now *inventory.Snapshot) {
+	s.update(func() {
+		before := s.known
+		s.known = now
+		if before == nil {
+			before = &inventory.Snapshot{}
+		}
+		for _, t := range inventory.DifferBy(before, now, sameForRegionals) {
+			s.touchLocked(t)
+		}
+		if !slices.Equal(before.Policies, now.Policies) {
+			s.policies.forget()
+		}
+		if s.started {
+			s.renderSitesLocked(before)
 		}
 	})
-	s.fleet.render()
+}
+
+// renderSitesLocked renders the sites that something changed for since before; nil:
+// all of them.
+func (s *Store) renderSitesLocked(before *inventory.Snapshot) {
+	if s.known == nil {
+		return
+	}
+	for _, site := range s.known.Sites {
+		if !site.Listed() { // decommissioned: it holds nothing
+			continue
+		}
+		if before != nil && s.sites[site.ID] != nil {
+			if i := before.Find(site.ID.Tenant, site.ID.Name); i >= 0 && (before.Sites[i] == site || slices.Equal(before.Sites[i].Policies, site.Policies)) {
+				continue
+			}
+		}
+		s.renderLocked(site)
+	}
+	for id, state := range s.sites {
+		if i := s.known.Find(id.Tenant, id.Name); i < 0 || !s.known.Sites[i].Listed() {
+			s.unrefLocked(state, s.opts.Grace)
+			delete(s.sites, id)
+			s.changed = append(s.changed, id)
+		}
+	}
 }
 
 // Started tells whether Start was called.
@@ -182,10 +233,7 @@ func (s *Store) Started() bool {
 func (s *Store) State(id fleet.SiteID) *wire.DesiredState {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if st := s.sites[id]; st != nil && s.started {
-		return st.state
-	}
-	return nil
+	return s.sites[id]
 }
 
 // Regional returns what every regional should hold, or nil before Start. The result
@@ -252,7 +300,7 @@ func (s *Store) PolicyHash(id fleet.SiteID) string {
 
 // Subscribe calls fn with each site whose desired state changed, after the change,
 // until cancel. fn is called from whoever made the change: it must be quick and
-// must not call Set or Delete methods.
+// must not call Apply, Set or Delete methods.
 func (s *Store) Subscribe(fn func(fleet.SiteID)) (cancel func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,43 +312,6 @@ func (s *Store) Subscribe(fn func(fleet.SiteID)) (cancel func()) {
 		defer s.mu.Unlock()
 		delete(s.subs, n)
 	}
-}
-
-// SetSite adds a site or changes its labels.
-func (s *Store) SetSite(id fleet.SiteID, set map[string]string) {
-	s.update(func() {
-		st := s.sites[id]
-		switch {
-		case st == nil:
-			st = &site{id: id}
-			s.sites[id] = st
-			if s.tenants[id.Tenant] == nil {
-				s.tenants[id.Tenant] = map[fleet.SiteID]*site{}
-			}
-			s.tenants[id.Tenant][id] = st
-		case maps.Equal(st.labels, set):
-			return
-		}
-		st.labels = maps.Clone(set)
-		s.renderLocked(st)
-	})
-}
-
-// DeleteSite forgets a site.
-func (s *Store) DeleteSite(id fleet.SiteID) {
-	s.update(func() {
-		st := s.sites[id]
-		if st == nil {
-			return
-		}
-		s.unrefLocked(st.state, s.opts.Grace)
-		delete(s.sites, id)
-		delete(s.tenants[id.Tenant], id)
-		if len(s.tenants[id.Tenant]) == 0 {
-			delete(s.tenants, id.Tenant)
-		}
-		s.changed = append(s.changed, id)
-	})
 }
 
 // update runs fn under the lock and then tells the subscribers what it changed.
@@ -319,24 +330,12 @@ func (s *Store) update(fn func()) {
 	}
 }
 
-// renderWhereLocked renders the tenant's sites that match.
-func (s *Store) renderWhereLocked(tenant string, match func(labels.Set) bool) {
-	for _, st := range s.tenants[tenant] {
-		if match(st.labels) {
-			s.renderLocked(st)
-		}
-	}
-}
-
-func (s *Store) renderLocked(st *site) {
-	if !s.started {
-		return
-	}
+func (s *Store) renderLocked(site *inventory.Site) {
 	s.rendered.Inc()
 	var items []*wire.Item
 	var blobs [][]byte
 	for _, src := range s.sources {
-		pieces := src.Render(st.id, st.labels)
+		pieces := src.Render(site)
 		slices.SortFunc(pieces, func(a, b Piece) int { return strings.Compare(a.Name, b.Name) })
 		for _, p := range pieces {
 			items = append(items, &wire.Item{Kind: src.Kind(), Name: p.Name, Digest: p.Digest, Size: int64(len(p.Blob))})
@@ -344,13 +343,14 @@ func (s *Store) renderLocked(st *site) {
 		}
 	}
 	state := &wire.DesiredState{Revision: wire.RevisionOf(items), Items: items}
-	if st.state != nil && st.state.Revision == state.Revision {
+	old := s.sites[site.ID]
+	if old != nil && old.Revision == state.Revision {
 		return
 	}
 	s.refLocked(state, blobs)
-	s.unrefLocked(st.state, s.opts.Grace)
-	st.state = state
-	s.changed = append(s.changed, st.id)
+	s.unrefLocked(old, s.opts.Grace)
+	s.sites[site.ID] = state
+	s.changed = append(s.changed, site.ID)
 	s.pushes.Inc()
 }
 

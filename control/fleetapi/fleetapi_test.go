@@ -37,6 +37,7 @@ import (
 	"muster.dev/muster/control/pki"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -48,6 +49,8 @@ type world struct {
 	client client.Client
 	ca     *pki.CA
 	store  *desired.Store
+	book   sync.Mutex // of fleet
+	fleet  *inventory.Book
 	server *Server
 	addr   string
 	writes atomic.Int64 // status patches
@@ -90,6 +93,7 @@ func newWorld(t *testing.T, change ...func(*Options)) *world {
 	if w.ca, err = pki.Open(pki.Options{Dir: t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
+	w.fleet = inventory.NewBook("acme")
 	w.store = desired.New(desired.Options{Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
 	o := Options{
 		Registrar: registrar{}, Desired: w.store, Client: w.client, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
@@ -159,9 +163,20 @@ func (w *world) site(name string, change ...func(*v1alpha1.Site)) fleet.SiteID {
 	if err := w.client.Status().Update(w.t.Context(), s); err != nil {
 		w.t.Fatal(err)
 	}
-	w.store.SetSite(acme(name), s.Labels)
+	w.know(s)
 	w.server.SetSite(acme(name), s)
 	return acme(name)
+}
+
+// know tells the store of objects, as the inventory would.
+func (w *world) know(objs ...client.Object) {
+	w.book.Lock()
+	defer w.book.Unlock()
+	w.store.Apply(w.fleet.Put(objs...).Snapshot())
+}
+
+func policyOf(names ...string) *v1alpha1.CollectionPolicy {
+	return &v1alpha1.CollectionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "acme-system", Name: "p"}, Spec: v1alpha1.CollectionPolicySpec{Allow: v1alpha1.MetricAllow{Names: names}}}
 }
 
 func (w *world) get(name string) *v1alpha1.Site {
@@ -436,9 +451,7 @@ func TestDesiredStateGoesDownAndTransitionsGoUp(t *testing.T) {
 		_, old := s.Labels["muster.dev/system-old"]
 		return s.Labels["muster.dev/system-arch"] == "arm64" && !old && s.Labels["region"] == "eu" && s.Status.Regional == "eu-1" && s.Status.Versions["agent"] == "v9" && s.Status.LastSeen != nil
 	})
-	if err := w.store.SetPolicy("acme", "p", v1alpha1.CollectionPolicySpec{Allow: v1alpha1.MetricAllow{Names: []string{"up"}}}); err != nil {
-		t.Fatal(err)
-	}
+	w.know(policyOf("up"))
 	w.eventually("the change is pushed", func() bool { return r.desiredOf(id).GetRevision() == w.store.State(id).Revision && r.pushesOf(id) == 2 })
 
 	rep := &wire.Report{AppliedRevision: w.store.State(id).Revision, PolicyHash: w.store.PolicyHash(id), Versions: map[string]string{"agent": "v9", "os": "Debian 13"},
@@ -524,7 +537,6 @@ func TestMovingBetweenRegionalsDoesNotFlap(t *testing.T) {
 	a, b := w.regional("eu-1"), w.regional("eu-2")
 	a.up(id, nil)
 	w.phase("paris", fleet.PhaseOnline)
-	changes := w.writes.Load() // two moves and nothing else may be added
 	// The new one first, the old one's goodbye late.
 	b.up(id, nil)
 	w.eventually("on the second", func() bool { return w.get("paris").Status.Regional == "eu-2" })
@@ -536,7 +548,8 @@ func TestMovingBetweenRegionalsDoesNotFlap(t *testing.T) {
 		t.Error("a late goodbye of the former regional was taken")
 	}
 	w.server.mu.Unlock()
-	changes = w.writes.Load() - 1 // the site behind does not count; the first move does
+	// Two moves and nothing else may be added.
+	changes := w.writes.Load() - 1 // the site behind does not count; the first move does
 	// The goodbye first, the new one a little late.
 	b.down(id)
 	w.unowned(id)
@@ -683,7 +696,7 @@ func TestASiteThatTheWatchHasNotSeenYet(t *testing.T) {
 	r := w.regional("eu-1")
 	r.up(acme("new"), nil)
 	w.phase("new", fleet.PhaseOnline)
-	w.store.SetSite(acme("new"), nil) // the watch of the store comes last
+	w.know(&v1alpha1.Site{ObjectMeta: metav1.ObjectMeta{Namespace: "acme-system", Name: "new"}, Spec: v1alpha1.SiteSpec{Approved: true}}) // the inventory comes last
 	w.eventually("its desired state", func() bool { return r.desiredOf(acme("new")) != nil })
 	r.up(acme("never"), nil)
 	w.eventually("one that does not exist is refused", func() bool { return r.revokedOf(acme("never")) != nil })
@@ -797,9 +810,7 @@ func TestFetchBlobFromAnOffset(t *testing.T) {
 	for i := range 5000 {
 		names = append(names, fmt.Sprintf("a_rather_long_metric_name_%05d", i))
 	}
-	if err := w.store.SetPolicy("acme", "p", v1alpha1.CollectionPolicySpec{Allow: v1alpha1.MetricAllow{Names: names}}); err != nil {
-		t.Fatal(err)
-	}
+	w.know(policyOf(names...))
 	digest := w.store.PolicyHash(id)
 	want, _ := w.store.Blob(digest)
 	if len(want) < 2*chunkBytes {

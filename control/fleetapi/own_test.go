@@ -28,6 +28,7 @@ import (
 	"muster.dev/muster/control/pki"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/relay"
 )
@@ -60,7 +61,7 @@ func newFleetWorld(t *testing.T) *fleetWorld {
 }
 
 // start runs a control that holds what fill sets.
-func (w *fleetWorld) start(fill func(*desired.Fleet), regionals ...string) *fleetControl {
+func (w *fleetWorld) start(fill func(*desired.Store), regionals ...string) *fleetControl {
 	w.t.Helper()
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -86,7 +87,7 @@ func (w *fleetWorld) start(fill func(*desired.Fleet), regionals ...string) *flee
 		w.t.Fatal(err)
 	}
 	w.addr = lis.Addr().String()
-	fill(c.store.Fleet())
+	fill(c.store)
 	c.store.Start()
 	c.server.Synced()
 	g := c.server.NewGRPC(files)
@@ -168,10 +169,10 @@ func (w *fleetWorld) eventually(what string, ok func() bool) {
 	(&world{t: w.t}).eventually(what, ok)
 }
 
-func acmeFleet(expr string) func(*desired.Fleet) {
-	return func(f *desired.Fleet) {
-		f.SetTenant("acme", 7)
-		f.SetSite(acme("paris"), map[string]string{"region": "eu"}, "")
+func acmeFleet(expr string) func(*desired.Store) {
+	return func(f *desired.Store) {
+		f.Apply(inventory.NewBook("acme").Put(&v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "acme"}, Spec: v1alpha1.TenantSpec{Quotas: v1alpha1.TenantQuotas{LogBytesPerDay: 7}}},
+			&v1alpha1.Site{ObjectMeta: metav1.ObjectMeta{Namespace: "acme-system", Name: "paris", Labels: map[string]string{"region": "eu"}}, Spec: v1alpha1.SiteSpec{Approved: true}}).Snapshot())
 		f.SetAlertRules("acme", "up", upRules(expr))
 		f.SetAlertRules("acme", "other", upRules("other"))
 	}
@@ -209,7 +210,7 @@ func TestRulesReachRegionalsAndTheirStateComesBack(t *testing.T) {
 	// two goes; what it had it still evaluates. A refusal is told with its reason, and
 	// does not touch other objects.
 	two.stop()
-	c.store.Fleet().SetAlertRules("acme", "up", upRules("bad"))
+	c.store.SetAlertRules("acme", "up", upRules("bad"))
 	w.eventually("one refuses", func() bool { st := state("bad"); return st.RefusedBy == "one" && st.Why == "expr: bad indeed" })
 	if st := state("bad"); st.Applied != 0 || !slices.Equal(st.Waiting, []string{"two"}) {
 		t.Errorf("refused: %+v", st)
@@ -253,8 +254,7 @@ func TestRulesReachRegionalsAndTheirStateComesBack(t *testing.T) {
 func TestOlderRegionalIsNotSentWhatItDoesNotKnow(t *testing.T) {
 	w := newWorld(t).started()
 	id := w.site("paris")
-	w.store.Fleet().SetAlertRules("acme", "up", upRules("up"))
-	w.store.Fleet().SetSite(id, nil, "")
+	w.store.SetAlertRules("acme", "up", upRules("up"))
 	old := w.regional("old") // speaks 1
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -291,7 +291,7 @@ func TestSitesMayNotFetchWhatRegionalsHold(t *testing.T) {
 	if digest != "" {
 		t.Fatal("want an empty fleet")
 	}
-	w.store.Fleet().SetAlertRules("acme", "up", upRules("up"))
+	w.store.SetAlertRules("acme", "up", upRules("up"))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() { _ = w.store.Run(ctx) }()
@@ -372,7 +372,7 @@ func TestConditionsOfTheRegional(t *testing.T) {
 
 func TestHostileRegionalReport(t *testing.T) {
 	w := newWorld(t).started()
-	w.store.Fleet().SetAlertRules("acme", "up", upRules("up"))
+	w.store.SetAlertRules("acme", "up", upRules("up"))
 	r := w.regional("one")
 	digest := strings.Repeat("a", 64)
 	r.send(&wire.RelayUp{Msg: &wire.RelayUp_RegionalReport{}})

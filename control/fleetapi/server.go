@@ -92,7 +92,8 @@ type Server struct {
 	mu       sync.Mutex
 	synced   bool
 	sites    map[fleet.SiteID]*siteState
-	sessions map[string]*session // by regional
+	sessions map[string]*session             // by regional
+	use      map[string]map[string]tenantUse // by regional, then tenant
 	revoked  map[fleet.SiteID]revocation
 	lookups  chan struct{} // bounds live reads of unknown sites
 
@@ -127,6 +128,7 @@ func New(o Options) (*Server, error) {
 		opts: o, began: o.Now(),
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[fleet.SiteID](100*time.Millisecond, time.Minute)),
 		sites: map[fleet.SiteID]*siteState{}, sessions: map[string]*session{}, revoked: map[fleet.SiteID]revocation{},
+		use:     map[string]map[string]tenantUse{},
 		rules:   map[string]*regionalRules{},
 		lookups: make(chan struct{}, 8),
 	}

@@ -152,6 +152,8 @@ func (s *Server) handle(sess *session, msg *wire.RelayUp) {
 		s.siteConditions(sess, idOf(m.SiteConditions), m.SiteConditions.GetConditions())
 	case *wire.RelayUp_RegionalReport:
 		s.regionalReport(sess, m.RegionalReport)
+	case *wire.RelayUp_TenantsUse:
+		s.tenantsUse(sess, m.TenantsUse)
 	case *wire.RelayUp_Alive:
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -133,6 +133,8 @@ func (s *Service) createSite(ctx context.Context, req *wire.RegisterRequest, rt 
 	case err == nil:
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err):
 		return nil, true, nameTaken(name)
+	case apierrors.HasStatusCause(err, v1alpha1.CauseQuotaExceeded):
+		return nil, true, refuse(Quota, codes.ResourceExhausted, clip(err.Error(), 300))
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err):
 		return nil, true, refuse(BadPolicy, codes.FailedPrecondition, clip(fmt.Sprintf("registration token %s stamps what a Site can't hold: %v", rt.Name, err), 300))
 	default:

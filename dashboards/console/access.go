@@ -12,12 +12,12 @@ import (
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
 )
 
 const (
 	cachedDecisions  = 65536
 	parallelReviews  = 8
-	allTenants       = "*"
 	everyNamespace   = ""
 	tenantListAlways = "tenants"
 )
@@ -28,13 +28,13 @@ const (
 type access struct {
 	kube      *kube
 	met       *instruments
-	tenants   *reviewCache[[]string]
+	tenants   *reviewCache[[]v1alpha1.Tenant]
 	decisions *reviewCache[bool]
 }
 
 func newAccess(k *kube, tm timing, now func() time.Time, met *instruments) *access {
 	return &access{kube: k, met: met,
-		tenants: newReviewCache(1, now, tm.outageGrace, func([]string) (time.Duration, bool) { return tm.goodFor, true }),
+		tenants: newReviewCache(1, now, tm.outageGrace, func([]v1alpha1.Tenant) (time.Duration, bool) { return tm.goodFor, true }),
 		// In an outage a refusal stands as well as a permission.
 		decisions: newReviewCache(cachedDecisions, now, tm.outageGrace, func(bool) (time.Duration, bool) { return tm.goodFor, true }),
 	}
@@ -83,33 +83,38 @@ func (s readable) equal(o readable) bool { return s.all == o.all && slices.Equal
 // header is the set as the health role takes it.
 func (s readable) header() string {
 	if s.all {
-		return allTenants
+		return wire.AllTenants
 	}
 	return strings.Join(s.names, ",")
 }
 
-// tenantNames lists all tenants, sorted.
-func (a *access) tenantNames(ctx context.Context) ([]string, error) {
-	names, err := a.tenants.get(ctx, tenantListAlways, func(ctx context.Context) ([]string, error) {
+// tenantList lists all tenants, sorted by name.
+func (a *access) tenantList(ctx context.Context) ([]v1alpha1.Tenant, error) {
+	list, err := a.tenants.get(ctx, tenantListAlways, func(ctx context.Context) ([]v1alpha1.Tenant, error) {
 		list, err := a.kube.listTenants(ctx)
 		if err != nil {
 			return nil, err
 		}
-		names := make([]string, 0, len(list.Items))
-		for _, t := range list.Items {
-			// A name with a comma or a line break would forge the header below. The
-			// API server refuses such names; so do we.
-			if fleet.ValidateTenant(t.Name) == nil {
-				names = append(names, t.Name)
-			}
-		}
-		slices.Sort(names)
-		return names, nil
+		// A name with a comma or a line break would forge a header of ours. The API
+		// server refuses such names; so do we.
+		out := slices.DeleteFunc(list.Items, func(t v1alpha1.Tenant) bool { return fleet.ValidateTenant(t.Name) != nil })
+		slices.SortFunc(out, func(a, b v1alpha1.Tenant) int { return strings.Compare(a.Name, b.Name) })
+		return out, nil
 	})
 	if err != nil {
 		return nil, unavailable(err, "the API server can't list the tenants; it may be starting")
 	}
-	return names, nil
+	return list, nil
+}
+
+// tenantNames lists all tenants, sorted.
+func (a *access) tenantNames(ctx context.Context) ([]string, error) {
+	list, err := a.tenantList(ctx)
+	names := make([]string, len(list))
+	for i, t := range list {
+		names[i] = t.Name
+	}
+	return names, err
 }
 
 // all returns every tenant that the user may read.

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/prometheus/common/model"
+
+	"muster.dev/muster/internal/wire"
 )
 
 // toAlerting passes a call on to the alerting role, for the tenants of the set.
@@ -43,22 +45,8 @@ func (c *Console) listSilences(w http.ResponseWriter, cl *call) error {
 	return c.toAlerting(w, cl, outgoing{}, set)
 }
 
-// silenceRequest is a new silence. It lasts from startsAt, or now, up to endsAt or
-// for duration.
-type silenceRequest struct {
-	Matchers []matcher  `json:"matchers"`
-	StartsAt *time.Time `json:"startsAt,omitempty"`
-	EndsAt   *time.Time `json:"endsAt,omitempty"`
-	Duration string     `json:"duration,omitempty"`
-	Comment  string     `json:"comment"`
-}
-
-type matcher struct {
-	Name    string `json:"name"`
-	Value   string `json:"value"`
-	IsRegex bool   `json:"isRegex"`
-	IsEqual *bool  `json:"isEqual"` // nil: true
-}
+// silenceRequest is checked here, so that a page gets an error for each field.
+type silenceRequest wire.SilenceRequest
 
 const (
 	maxMatchers     = 20
@@ -68,19 +56,15 @@ const (
 
 // check normalises the request and says what is wrong with it.
 func (s *silenceRequest) check(now time.Time) error {
-	var errs []fieldError
+	var errs []wire.FieldError
 	bad := func(field, format string, args ...any) {
-		errs = append(errs, fieldError{field, fmt.Sprintf(format, args...)})
+		errs = append(errs, wire.FieldError{Field: field, Detail: fmt.Sprintf(format, args...)})
 	}
 	if len(s.Matchers) < 1 || len(s.Matchers) > maxMatchers {
 		bad("matchers", "want 1 to %d of them, have %d", maxMatchers, len(s.Matchers))
 	}
-	yes := true
 	for i := range s.Matchers {
 		m, field := &s.Matchers[i], fmt.Sprintf("matchers[%d]", i)
-		if m.IsEqual == nil {
-			m.IsEqual = &yes
-		}
 		switch {
 		case m.Name == "tenant":
 			bad(field+".name", "the tenant is set by the server, from the parameter tenant; remove it")

@@ -8,23 +8,18 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-	"golang.org/x/time/rate"
 	authnv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"muster.dev/muster/internal/wire"
 )
 
 const (
-	sessionCookie  = "muster_session"
-	maxTokenBytes  = 16 << 10
-	cachedTokens   = 4096
-	failuresBurst  = 10              // wrong tokens from one address before it must wait
-	failureRefill  = 6 * time.Second // one more is allowed after this long
-	trackedSources = 4096            // addresses with recent failures
-	anonymous      = "system:anonymous"
+	maxTokenBytes = 16 << 10
+	cachedTokens  = 4096
+	anonymous     = "system:anonymous"
 )
 
 // identity is a user as the API server knows it.
@@ -86,10 +81,11 @@ type authenticator struct {
 	met     *instruments
 	cache   *reviewCache[verdict]
 	limiter *failureLimiter
+	lane    *lane
 }
 
 func newAuthenticator(k *kube, tm timing, now func() time.Time, met *instruments) *authenticator {
-	return &authenticator{kube: k, met: met, limiter: newFailureLimiter(now),
+	return &authenticator{kube: k, met: met, limiter: newFailureLimiter(now), lane: newLane(),
 		cache: newReviewCache(cachedTokens, now, tm.outageGrace, func(v verdict) (time.Duration, bool) {
 			if v.ok {
 				return tm.goodFor, true
@@ -99,7 +95,9 @@ func newAuthenticator(k *kube, tm timing, now func() time.Time, met *instruments
 }
 
 // review returns the identity behind the token, or a problem. from is the address
-// that a wrong token is counted against; the zero address counts nothing.
+// that a wrong token is counted against; the zero address counts nothing. A good token
+// passes however many wrong ones came from the same address: where those are many, it
+// waits for its turn.
 func (a *authenticator) review(ctx context.Context, token string, from netip.Addr) (identity, error) {
 	sum := sha256.Sum256([]byte(token))
 	key := string(sum[:])
@@ -107,20 +105,29 @@ func (a *authenticator) review(ctx context.Context, token string, from netip.Add
 	if hit {
 		a.met.reviews.WithLabelValues("token", "cached").Inc()
 	} else {
-		if wait := a.limiter.wait(from); wait > 0 {
-			a.met.reviews.WithLabelValues("token", "limited").Inc()
-			p := newProblem(http.StatusTooManyRequests, typeLimited, "too many wrong tokens from your address; try again in %s", wait)
-			p.retryAfter = int(wait / time.Second)
-			return identity{}, p
-		}
+		suspect := a.limiter.wait(from) > 0 && !a.cache.wasGood(key)
 		var err error
-		if v, err = a.cache.get(ctx, key, func(ctx context.Context) (verdict, error) { return a.ask(ctx, token) }); err != nil {
+		v, err = a.cache.get(ctx, key, func(ctx context.Context) (v verdict, err error) {
+			if !suspect {
+				return a.ask(ctx, token)
+			}
+			if turn := a.lane.do(ctx, sourceOf(from), func() error { v, err = a.ask(ctx, token); return err }); turn != nil {
+				return verdict{}, turn
+			}
+			return v, nil
+		})
+		if errors.Is(err, errBusy) {
+			return identity{}, a.limited(max(a.limiter.wait(from), time.Second))
+		}
+		if err != nil {
 			a.met.reviews.WithLabelValues("token", "failed").Inc()
 			return identity{}, unavailable(err, "the API server can't be asked who you are; it may be starting")
 		}
 	}
 	if !v.ok {
-		a.limiter.failed(from, key)
+		if wait := a.limiter.failed(from, key); wait > 0 {
+			return identity{}, a.limited(wait)
+		}
 		a.met.reviews.WithLabelValues("token", "refused").Inc()
 		return identity{}, unauthenticated("the API server doesn't accept this token; it may have expired or been revoked")
 	}
@@ -128,6 +135,13 @@ func (a *authenticator) review(ctx context.Context, token string, from netip.Add
 		a.met.reviews.WithLabelValues("token", "accepted").Inc()
 	}
 	return v.id, nil
+}
+
+func (a *authenticator) limited(wait time.Duration) *problem {
+	a.met.reviews.WithLabelValues("token", "limited").Inc()
+	p := newProblem(http.StatusTooManyRequests, wire.ProblemLimited, "this token is not accepted, and there were too many wrong ones; try again in %s", wait)
+	p.RetryAfter = int(wait / time.Second)
+	return p
 }
 
 func (a *authenticator) ask(ctx context.Context, token string) (verdict, error) {
@@ -147,6 +161,7 @@ func (a *authenticator) ask(ctx context.Context, token string) (verdict, error) 
 type credential struct {
 	token      string
 	fromCookie bool
+	session    session // from the cookie
 }
 
 // credentialOf takes the bearer token or, without one, the session cookie.
@@ -162,116 +177,53 @@ func (c *Console) credentialOf(r *http.Request) (credential, error) {
 		}
 		return credential{token: token}, nil
 	}
-	cookie, err := r.Cookie(sessionCookie)
-	if err != nil {
+	s, err := c.openSession(r)
+	switch {
+	case errors.Is(err, http.ErrNoCookie):
 		return credential{}, unauthenticated("log in with POST /api/v1/session, or send the header Authorization: Bearer TOKEN")
-	}
-	s, err := c.seal.open(cookie.Value)
-	if errors.Is(err, errExpired) {
+	case errors.Is(err, errExpired):
 		return credential{fromCookie: true}, unauthenticated("the session has expired; log in again")
-	}
-	if err != nil {
+	case err != nil:
 		return credential{fromCookie: true}, unauthenticated("the session cookie is not one of this console; log in again")
 	}
-	return credential{token: s.Token, fromCookie: true}, nil
+	return credential{token: s.Token, fromCookie: true, session: s}, nil
 }
 
-// authenticate finds out who asks. On a cookie that is no good it tells the browser
-// to forget it.
+// authenticate finds out who asks. A session of an identity provider is prolonged on the
+// way. On a cookie that is no good it tells the browser to forget it.
 func (c *Console) authenticate(w http.ResponseWriter, r *http.Request) (identity, credential, error) {
 	cred, err := c.credentialOf(r)
+	if err == nil && cred.fromCookie {
+		cred, err = c.renewed(w, r, cred)
+	}
 	var id identity
 	if err == nil {
-		from := c.opt.ClientAddr(r)
-		if cred.fromCookie {
-			from = netip.Addr{} // sealed by us, so nobody is guessing
+		var from netip.Addr // of a cookie's token: sealed by us, so nobody is guessing
+		if !cred.fromCookie {
+			from = c.proxies.client(r)
 		}
 		id, err = c.auth.review(r.Context(), cred.token, from)
 	}
-	if err != nil && cred.fromCookie && asProblem(err, "authentication").Status == http.StatusUnauthorized {
-		http.SetCookie(w, c.cookie(r, "", -1))
+	// A session with a refresh token is left alone: another console may have prolonged
+	// it this moment, and taking the cookie back would take that one.
+	if err != nil && cred.fromCookie && cred.session.Refresh == "" && asProblem(err, "authentication").Status == http.StatusUnauthorized {
+		c.dropSession(w, r)
 	}
 	return id, cred, err
 }
 
-func (c *Console) cookie(r *http.Request, value string, maxAge int) *http.Cookie {
-	return &http.Cookie{Name: sessionCookie, Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true,
-		Secure: r.TLS != nil || c.opt.SecureCookies, SameSite: http.SameSiteStrictMode}
-}
-
-func connectionAddr(r *http.Request) netip.Addr {
-	ap, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}
+func (c *Console) renewed(w http.ResponseWriter, r *http.Request, cred credential) (credential, error) {
+	s, fresh, err := c.renew(r.Context(), cred.session)
+	switch {
+	case errors.Is(err, errExpired):
+		return cred, unauthenticated("the identity provider has ended the session; log in again")
+	case err != nil:
+		return cred, err
+	case fresh:
+		if err := c.keepSession(w, r, s); err != nil {
+			return cred, err
+		}
+		cred.token, cred.session = s.Token, s
 	}
-	return ap.Addr()
-}
-
-// failureLimiter slows down who guesses tokens: a bucket of failures an address (an
-// IPv6 /64 is one address). The same wrong token again is no new guess: a dashboard
-// with an expired token must not lock out the people behind the same address.
-type failureLimiter struct {
-	now     func() time.Time
-	mu      sync.Mutex
-	sources *lru.Cache[netip.Prefix, *source]
-}
-
-type source struct {
-	bucket *rate.Limiter
-	last   string // key of the last wrong token
-}
-
-func newFailureLimiter(now func() time.Time) *failureLimiter {
-	sources, err := lru.New[netip.Prefix, *source](trackedSources)
-	if err != nil {
-		panic(err) // only for a size below one
-	}
-	return &failureLimiter{now: now, sources: sources}
-}
-
-func sourceOf(a netip.Addr) netip.Prefix {
-	a = a.Unmap().WithZone("")
-	bits := a.BitLen()
-	if a.Is6() {
-		bits = 64
-	}
-	p, _ := a.Prefix(bits)
-	return p
-}
-
-// wait returns how long the address must wait before a token is looked at, in whole
-// seconds, rounded up; 0 to go on.
-func (l *failureLimiter) wait(from netip.Addr) time.Duration {
-	if !from.IsValid() {
-		return 0
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s, ok := l.sources.Get(sourceOf(from))
-	if !ok {
-		return 0
-	}
-	have := s.bucket.TokensAt(l.now())
-	if have >= 1 {
-		return 0
-	}
-	return time.Duration((1-have)*failureRefill.Seconds()+1) * time.Second
-}
-
-func (l *failureLimiter) failed(from netip.Addr, key string) {
-	if !from.IsValid() {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	p := sourceOf(from)
-	s, ok := l.sources.Get(p)
-	if !ok {
-		s = &source{bucket: rate.NewLimiter(rate.Every(failureRefill), failuresBurst)}
-		l.sources.Add(p, s)
-	}
-	if s.last != key {
-		s.last = key
-		s.bucket.AllowN(l.now(), 1)
-	}
+	return cred, nil
 }

@@ -20,6 +20,7 @@ const reviewTimeout = 10 * time.Second
 // operators must be able to watch the fleet while the control plane is down.
 type reviewCache[V any] struct {
 	entries *lru.Cache[string, reviewed[V]]
+	refused *lru.Cache[string, reviewed[V]] // apart, so that no flood of wrong tokens pushes out the good
 	flight  singleflight.Group
 	now     func() time.Time
 	grace   time.Duration
@@ -37,17 +38,35 @@ func newReviewCache[V any](size int, now func() time.Time, grace time.Duration, 
 	if err != nil {
 		panic(err) // only for a size below one
 	}
-	return &reviewCache[V]{entries: entries, now: now, grace: grace, ttl: ttl}
+	refused, err := lru.New[string, reviewed[V]](size)
+	if err != nil {
+		panic(err)
+	}
+	return &reviewCache[V]{entries: entries, refused: refused, now: now, grace: grace, ttl: ttl}
 }
 
 // fresh returns an answer that is still believed.
 func (c *reviewCache[V]) fresh(key string) (V, bool) {
-	e, ok := c.entries.Get(key)
-	if !ok || !c.now().Before(e.until) {
-		var none V
-		return none, false
+	for _, m := range []*lru.Cache[string, reviewed[V]]{c.entries, c.refused} {
+		if e, ok := m.Get(key); ok && c.now().Before(e.until) {
+			return e.value, true
+		}
 	}
-	return e.value, true
+	var none V
+	return none, false
+}
+
+// wasGood tells whether the last answer that we remember was a good one, however old.
+func (c *reviewCache[V]) wasGood(key string) bool { return c.entries.Contains(key) }
+
+func (c *reviewCache[V]) keep(key string, v V) {
+	to, from := c.entries, c.refused
+	ttl, good := c.ttl(v)
+	if !good {
+		to, from = from, to
+	}
+	from.Remove(key)
+	to.Add(key, reviewed[V]{v, c.now().Add(ttl)})
 }
 
 // get returns the cached answer or asks. The question outlives ctx, because others
@@ -63,8 +82,7 @@ func (c *reviewCache[V]) get(ctx context.Context, key string, ask func(context.C
 		if err != nil {
 			return c.stale(key, v, err)
 		}
-		ttl, _ := c.ttl(v)
-		c.entries.Add(key, reviewed[V]{v, c.now().Add(ttl)})
+		c.keep(key, v)
 		return v, nil
 	})
 	select {
@@ -83,7 +101,7 @@ func (c *reviewCache[V]) stale(key string, none V, err error) (V, error) {
 		return none, err
 	}
 	if e, ok := c.entries.Get(key); ok {
-		if _, good := c.ttl(e.value); good && c.now().Before(e.until.Add(c.grace)) {
+		if c.now().Before(e.until.Add(c.grace)) {
 			return e.value, nil
 		}
 	}

@@ -5,7 +5,7 @@
 //
 // It decides nothing about rights by itself and keeps no fleet state: reads and
 // writes of fleet objects are done as the user, by impersonation, so that RBAC and
-// the audit log see the person and not the console. internal/app/console calls it.
+// the audit log see the person and not the console. cmd/internal/console calls it.
 package console
 
 import (
@@ -17,20 +17,30 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
+
+	"muster.dev/muster/internal/oidclogin"
 )
 
 // Metrics answers PromQL from the fleet's metric store.
 type Metrics interface {
-	// ServeQuery answers r, a GET or POST of the Prometheus HTTP API, for one tenant
-	// that the caller has authorised. path is "/api/v1/query" or
-	// "/api/v1/query_range". r carries the parameters of that API and nothing
-	// else: no credentials, no tenant, no headers of the client.
-	ServeQuery(w http.ResponseWriter, r *http.Request, tenant, path string)
+	// Query evaluates q for one tenant, which the caller has authorised. What it returns is
+	// a status and a JSON body of the Prometheus HTTP API, errors included.
+	Query(ctx context.Context, tenant string, q MetricQuery) (status int, body []byte)
+}
+
+// MetricQuery is an instant query at Time, or with a Step one over a range.
+type MetricQuery struct {
+	Expr       string
+	Time       time.Time // zero: now
+	Start, End time.Time
+	Step       time.Duration
+	Timeout    time.Duration // 0: the store's own
+	Limit      int           // of series; 0: none
 }
 
 // Logs answers log queries from all regions.
@@ -64,22 +74,29 @@ type Options struct {
 	// UI is the web console with index.html at its root; nil: a page that says how
 	// to build it. See the function UI.
 	UI fs.FS
-	// SessionKey seals the session cookies, 32 bytes; replicas share it. Empty: it
-	// is kept in Dir, in the file session.key (0600), and made on first use.
-	SessionKey []byte
-	// Dir is needed without SessionKey.
+	// SessionKeyFile holds the keys that seal the session cookies: one a line, 32 bytes
+	// in base64, mode 0600. The first seals, all open; consoles that serve the same
+	// people share it. It is read again when it changes. Empty: session.keys in Dir, made
+	// on first use.
+	SessionKeyFile string
+	// Dir is needed without SessionKeyFile.
 	Dir string
 	// SessionTTL ends a session however long its token lives; default 12h.
 	SessionTTL time.Duration
-	// SecureCookies marks cookies Secure also on plain HTTP: set it where a proxy in
-	// front speaks TLS.
-	SecureCookies bool
-	// TrustedOrigins, such as https://muster.example.com, may send unsafe requests
-	// though their Host differs from ours: the public names of a proxy in front.
-	TrustedOrigins []string
-	// ClientAddr tells the address that failed logins are counted for; nil: that of
-	// the connection. Forwarded headers are never trusted by default.
-	ClientAddr func(*http.Request) netip.Addr
+	// ExternalURL is what browsers open, such as https://muster.example.com, without a
+	// path; nil where they reach us directly. Its origin may send unsafe requests though
+	// a proxy changes the Host, and https marks cookies Secure.
+	ExternalURL *url.URL
+	// TrustedProxies are the networks of proxies in front, whose X-Forwarded-For,
+	// X-Forwarded-Proto and Forwarded are believed. Nobody else's are.
+	TrustedProxies []netip.Prefix
+	// OIDC lets people log in with an identity provider, whose tokens the API server
+	// must accept; nil: with tokens only. It needs ExternalURL.
+	OIDC *oidclogin.Options
+	// CLIClientID and CLIScopes are what `muster login` uses in place of OIDC's; empty:
+	// the same.
+	CLIClientID string
+	CLIScopes   []string
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -109,17 +126,22 @@ type Console struct {
 	timing  timing
 	now     func() time.Time
 	kube    *kube
-	auth    *authenticator
-	access  *access
-	seal    *sealer
-	pending *pendingSites
-	streams *streams
-	health  *backend
-	alerts  *backend // nil: not configured
-	met     *instruments
-	openapi []byte
-	static  http.Handler
-	handler http.Handler
+	proxies proxies
+	// external is without a slash at its end; nil: unknown.
+	external *url.URL
+	oidc     *oidcSessions // nil: not configured
+	keys     *sessionKeys
+	auth     *authenticator
+	access   *access
+	seal     *sealer
+	pending  *pendingSites
+	streams  *streams
+	health   *backend
+	alerts   *backend // nil: not configured
+	met      *instruments
+	openapi  []byte
+	static   http.Handler
+	handler  http.Handler
 }
 
 // New returns a Console that has not talked to anything yet; Run keeps its view of
@@ -145,18 +167,33 @@ func newConsole(o Options, tm timing, now func() time.Time) (_ *Console, err err
 	if o.SessionTTL <= 0 {
 		o.SessionTTL = 12 * time.Hour
 	}
-	if o.ClientAddr == nil {
-		o.ClientAddr = connectionAddr
-	}
-	c := &Console{log: o.Logger, opt: o, timing: tm, now: now, met: newInstruments(o.Registerer)}
-	key := slices.Clone(o.SessionKey)
-	if len(key) == 0 {
-		if key, err = loadSessionKey(o.Dir); err != nil {
-			return nil, fmt.Errorf("console: session key: %w", err)
+	c := &Console{log: o.Logger, opt: o, timing: tm, now: now, met: newInstruments(o.Registerer), proxies: o.TrustedProxies}
+	if u := o.ExternalURL; u != nil {
+		if u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return nil, fmt.Errorf("console: ExternalURL %q: want a URL such as https://muster.example.com", u)
 		}
+		c.external = &url.URL{Scheme: u.Scheme, Host: u.Host}
 	}
-	if c.seal, err = newSealer(key, now); err != nil {
-		return nil, fmt.Errorf("console: session key: %w", err)
+	keys, parsed, err := openSessionKeys(o.SessionKeyFile, o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("console: session keys: %w", err)
+	}
+	c.keys = keys
+	c.met.keysGood.Set(1)
+	if c.seal, err = newSealer(parsed); err != nil {
+		return nil, fmt.Errorf("console: session keys: %w", err)
+	}
+	if o.OIDC != nil {
+		if c.external == nil {
+			return nil, errors.New("console: OIDC needs ExternalURL: the identity provider sends browsers back to it")
+		}
+		client := *o.OIDC
+		client.Now = now
+		provider, err := oidclogin.New(client)
+		if err != nil {
+			return nil, fmt.Errorf("console: OIDC: %w", err)
+		}
+		c.oidc = newOIDCSessions(provider)
 	}
 	if c.kube, err = newKube(o.RestConfig); err != nil {
 		return nil, fmt.Errorf("console: API server client: %w", err)
@@ -181,8 +218,41 @@ func newConsole(o Options, tm timing, now func() time.Time) (_ *Console, err err
 	return c, nil
 }
 
-// Run watches sites for the list of pending registrations until ctx ends.
-func (c *Console) Run(ctx context.Context) error { return c.pending.run(ctx) }
+// Run watches sites for the list of pending registrations, and the session keys, until
+// ctx ends.
+func (c *Console) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.pending.run(ctx) })
+	g.Go(func() error {
+		tick := time.NewTicker(keysEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-tick.C:
+				c.reloadKeys()
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// reloadKeys takes up a changed file of session keys; a bad one changes nothing.
+func (c *Console) reloadKeys() {
+	keys, err := c.keys.read()
+	if err == nil && keys != nil {
+		if err = c.seal.setKeys(keys); err == nil {
+			c.log.Info("session keys were read again", "file", c.keys.path, "keys", len(keys))
+		}
+	}
+	if err != nil {
+		c.met.keysGood.Set(0)
+		c.log.Error("session keys were not read again; those from before stay in use", "err", err)
+		return
+	}
+	c.met.keysGood.Set(1)
+}
 
 // Ready tells why the console can't answer everything yet, or nil.
 func (c *Console) Ready() error { return c.pending.ready() }

@@ -37,14 +37,17 @@ type fakeAPI struct {
 	users    map[string]authnv1.UserInfo // token → user
 	grants   map[string][]string         // user → "verb namespace"; namespace "*" is all; "verb/resource namespace" for other things than sites
 	tenants  []string
-	sites    map[string]*v1alpha1.Site // namespace/name
-	virtual  map[string]map[string]any // virtual sites, namespace/name
+	usage    map[string][]v1alpha1.QuotaUsage // by tenant
+	sites    map[string]*v1alpha1.Site        // namespace/name
+	virtual  map[string]map[string]any        // virtual sites, namespace/name
 	version  int
 	watchers map[chan metav1.WatchEvent]bool
 	asked    map[string]int // kind of request → count
 	audit    []string       // user verb namespace/name
 	down     bool           // answer 500 to everything
 	before   func(verb, key string)
+	// oidc is the API server's authenticator for an identity provider's tokens.
+	oidc func(token string) (authnv1.UserInfo, bool)
 }
 
 func newFakeAPI(t *testing.T) *fakeAPI {
@@ -198,6 +201,9 @@ func (f *fakeAPI) tokenReview(w http.ResponseWriter, r *http.Request) {
 	f.asked["token"]++
 	u, ok := f.users[tr.Spec.Token]
 	f.mu.Unlock()
+	if !ok && f.oidc != nil {
+		u, ok = f.oidc(tr.Spec.Token)
+	}
 	if tr.Status = (authnv1.TokenReviewStatus{Authenticated: ok, User: u}); !ok {
 		tr.Status.Error = "invalid bearer token"
 	}
@@ -237,7 +243,7 @@ func (f *fakeAPI) listTenants(w http.ResponseWriter) {
 	f.asked["tenants"]++
 	out := v1alpha1.TenantList{TypeMeta: metav1.TypeMeta{Kind: "TenantList", APIVersion: v1alpha1.GroupVersion.String()}}
 	for _, t := range f.tenants {
-		out.Items = append(out.Items, v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: t}})
+		out.Items = append(out.Items, v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: t}, Status: v1alpha1.TenantStatus{Usage: f.usage[t]}})
 	}
 	reply(w, 200, out)
 }

@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +24,8 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"muster.dev/muster/internal/wire"
 )
 
 // contract checks that every answer of the API is one that the document promises.
@@ -78,7 +83,7 @@ func (c *contract) check(t testing.TB, req *http.Request, res *http.Response, bo
 	t.Helper()
 	route, params, err := c.router.FindRoute(req)
 	if err != nil {
-		if res.StatusCode != 404 && res.StatusCode != 405 || res.Header.Get("Content-Type") != problemMediaType {
+		if res.StatusCode != 404 && res.StatusCode != 405 || res.Header.Get("Content-Type") != wire.ProblemMediaType {
 			t.Errorf("%s %s: no operation, but answered %d %s", req.Method, req.URL, res.StatusCode, res.Header.Get("Content-Type"))
 		}
 		return
@@ -101,7 +106,7 @@ func (c *contract) check(t testing.TB, req *http.Request, res *http.Response, bo
 
 func init() {
 	// problem+json and event streams are decoded as JSON and as text.
-	openapi3filter.RegisterBodyDecoder(problemMediaType, openapi3filter.JSONBodyDecoder)
+	openapi3filter.RegisterBodyDecoder(wire.ProblemMediaType, openapi3filter.JSONBodyDecoder)
 	openapi3filter.RegisterBodyDecoder("text/event-stream", openapi3filter.FileBodyDecoder)
 }
 
@@ -165,18 +170,18 @@ func (f *fakeHealth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "sites":
 		fmt.Fprint(w, asOf+`"total":1,"sites":[{`+cannedSite+`}],"nextCursor":"abc"}`)
 	case "sites/paris-07":
-		fmt.Fprint(w, `{`+cannedSite+`,"labels":{"region":"eu-west"},"signals":[{"name":"nodes-not-ready","dimension":"reliability","value":1,"score":0,"known":true,
+		fmt.Fprint(w, `{`+cannedSite+`,"asOf":"2026-01-31T12:00:00Z","labels":{"region":"eu-west"},"policy":"","regional":"one","fromStore":false,"signals":[{"name":"nodes-not-ready","dimension":"reliability","value":1,"score":0,"known":true,
 			"error":"","good":0,"bad":1,"weight":1,"critical":true,"unit":"count","source":"kube-state-metrics","asOf":"2026-01-31T12:00:00Z"}]}`)
 	case "virtualsites":
 		fmt.Fprint(w, asOf+`"total":1,"virtualSites":[`+cannedVS+`]}`)
 	case "virtualsites/all-eu":
 		fmt.Fprint(w, cannedVS)
 	case "policies":
-		fmt.Fprint(w, `{"policies":[{"tenant":"acme","name":"default","sites":3,"signals":[{"name":"a","dimension":"security","error":"","sitesKnown":3,"queryMillis":1.5}]}]}`)
+		fmt.Fprint(w, `{"policies":[{"tenant":"acme","name":"default","sites":3,"error":"","signals":[{"name":"a","dimension":"security","error":"","sitesKnown":3,"queryMillis":1.5}]}]}`)
 	case "stream":
 		f.serveEvents(w, r)
 	default:
-		w.Header().Set("Content-Type", problemMediaType)
+		w.Header().Set("Content-Type", wire.ProblemMediaType)
 		w.WriteHeader(404)
 		fmt.Fprint(w, `{"type":"urn:muster:problem:not-found","title":"Not Found","status":404}`)
 	}
@@ -199,35 +204,26 @@ func (f *fakeHealth) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// fakeMetrics remembers what it was handed.
+// fakeMetrics remembers what it was asked.
 type fakeMetrics struct {
 	mu     sync.Mutex
 	tenant string
-	path   string
-	form   url.Values
-	header http.Header
-	method string
+	query  MetricQuery
+	asked  int
 	fail   int
 }
 
-func (f *fakeMetrics) ServeQuery(w http.ResponseWriter, r *http.Request, tenant, path string) {
+func (f *fakeMetrics) Query(_ context.Context, tenant string, q MetricQuery) (int, []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.tenant, f.path, f.header, f.method = tenant, path, r.Header.Clone(), r.Method
-	if err := r.ParseForm(); err != nil {
-		panic(err)
-	}
-	f.form = r.Form
-	w.Header().Set("Content-Type", "application/json")
-	if f.form.Get("query") == "panic(" {
+	f.tenant, f.query, f.asked = tenant, q, f.asked+1
+	if q.Expr == "panic_now" {
 		panic("a bug in the metric store")
 	}
 	if f.fail != 0 {
-		w.WriteHeader(f.fail)
-		fmt.Fprint(w, `{"status":"error","errorType":"bad_data","error":"parse error"}`)
-		return
+		return f.fail, []byte(`{"status":"error","errorType":"bad_data","error":"parse error"}`)
 	}
-	fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
+	return http.StatusOK, []byte(`{"status":"success","data":{"resultType":"vector","result":[]}}`)
 }
 
 // fakeAlerting stands for the alerting role: it remembers what it was asked.
@@ -294,7 +290,7 @@ func (f *fakeAlerting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Del("Content-Type")
 		w.WriteHeader(204)
 	default:
-		w.Header().Set("Content-Type", problemMediaType)
+		w.Header().Set("Content-Type", wire.ProblemMediaType)
 		w.WriteHeader(404)
 		fmt.Fprint(w, `{"type":"urn:muster:problem:not-found","title":"Not Found","status":404}`)
 	}
@@ -426,7 +422,7 @@ func newHarness(t *testing.T, change ...func(*Options, *timing)) *harness {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{RestConfig: h.api.config(), HealthURL: base, Metrics: h.metrics, Logs: h.logs, AlertingURL: alerting, SessionKey: bytes.Repeat([]byte{7}, 32), Registerer: h.reg,
+	o := Options{RestConfig: h.api.config(), HealthURL: base, Metrics: h.metrics, Logs: h.logs, AlertingURL: alerting, SessionKeyFile: keyFile(t, 7), Registerer: h.reg,
 		Logger: slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	tm := defaultTiming()
 	for _, c := range change {
@@ -449,6 +445,25 @@ func newHarness(t *testing.T, change ...func(*Options, *timing)) *harness {
 	})
 	eventually(t, "the list of sites is loaded", func() bool { return h.con.Ready() == nil })
 	return h
+}
+
+// keyFile is a file of session keys, each 32 times its byte.
+func keyFile(t testing.TB, keys ...byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "keys")
+	writeKeys(t, path, keys...)
+	return path
+}
+
+func writeKeys(t testing.TB, path string, keys ...byte) {
+	t.Helper()
+	var b strings.Builder
+	for _, k := range keys {
+		fmt.Fprintln(&b, base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{k}, sessionKeyBytes)))
+	}
+	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func eventually(t testing.TB, what string, ok func() bool) {
@@ -477,7 +492,7 @@ func (a answer) json(t testing.TB, out any) {
 func (a answer) problem(t testing.TB) problem {
 	t.Helper()
 	var p problem
-	if a.Header.Get("Content-Type") != problemMediaType {
+	if a.Header.Get("Content-Type") != wire.ProblemMediaType {
 		t.Errorf("%s %s → %d %s, want a problem\n%.300s", a.Request.Method, a.Request.URL, a.StatusCode, a.Header.Get("Content-Type"), a.body)
 		return p
 	}

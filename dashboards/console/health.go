@@ -15,11 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-)
 
-const (
-	headerTenants = "X-Muster-Tenants"
-	headerUser    = "X-Muster-User"
+	"muster.dev/muster/internal/wire"
 )
 
 // passedHeaders are what a role may tell the client; the rest is ours to say.
@@ -78,9 +75,9 @@ func newBackend(what string, base *url.URL, rt http.RoundTripper, log *slog.Logg
 func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
 	out, _ := pr.In.Context().Value(scopeKey{}).(outgoing)
 	h := http.Header{"Accept": {"application/json, text/event-stream"}, "User-Agent": {fieldManager}}
-	h.Set(headerTenants, out.tenants)
+	h.Set(wire.TenantsHeader, out.tenants)
 	if out.user != "" {
-		h.Set(headerUser, headerText(out.user))
+		h.Set(wire.UserHeader, headerText(out.user))
 	}
 	if last := pr.In.Header.Get("Last-Event-ID"); last != "" && len(last) <= 64 {
 		h.Set("Last-Event-ID", last)
@@ -124,7 +121,7 @@ func (h *backend) checkResponse(res *http.Response) error {
 	switch {
 	case res.StatusCode < 300 && (ct == "application/json" || ct == "text/event-stream"),
 		res.StatusCode == http.StatusNoContent,
-		res.StatusCode >= 400 && ct == problemMediaType:
+		res.StatusCode >= 400 && ct == wire.ProblemMediaType:
 		return nil
 	}
 	h.limited.Do(func() {

@@ -1,59 +1,63 @@
 package console
 
 import (
-	"io"
 	"net/http"
-	"net/url"
 	"strconv"
-	"strings"
-)
+	"time"
 
-const (
-	pathQuery      = "/api/v1/query"
-	pathQueryRange = "/api/v1/query_range"
+	"muster.dev/muster/internal/promcost"
+	"muster.dev/muster/internal/wire"
 )
 
 func (c *Console) queryInstant(w http.ResponseWriter, cl *call) error {
-	if cl.q.Get("query") == "" {
-		return invalid("query", "is missing; want PromQL")
+	var q MetricQuery
+	if t := cl.q.Get("time"); t != "" {
+		var err error
+		if q.Time, err = parseTime(t); err != nil {
+			return invalid("time", "%s", err)
+		}
 	}
-	return c.query(w, cl, pathQuery)
+	return c.query(w, cl, q, promcost.Window{})
 }
 
 func (c *Console) queryRange(w http.ResponseWriter, cl *call) error {
-	var missing []fieldError
+	var missing []wire.FieldError
 	for _, name := range []string{"query", "start", "end", "step"} {
 		if cl.q.Get(name) == "" {
-			missing = append(missing, fieldError{name, "is missing"})
+			missing = append(missing, wire.FieldError{Field: name, Detail: "is missing"})
 		}
 	}
 	if len(missing) > 0 {
 		return invalidFields(missing)
 	}
-	start, err := parseTime(cl.q.Get("start"))
-	if err != nil {
+	var q MetricQuery
+	var err error
+	if q.Start, err = parseTime(cl.q.Get("start")); err != nil {
 		return invalid("start", "%s", err)
 	}
-	end, err := parseTime(cl.q.Get("end"))
-	if err != nil {
+	if q.End, err = parseTime(cl.q.Get("end")); err != nil {
 		return invalid("end", "%s", err)
 	}
-	step, err := parseStep(cl.q.Get("step"))
-	if err != nil {
+	if q.Step, err = parseStep(cl.q.Get("step")); err != nil {
 		return invalid("step", "%s", err)
 	}
-	switch points := end.Sub(start) / step; {
-	case end.Before(start):
+	q.Step = max(q.Step, time.Millisecond)
+	span := q.End.Sub(q.Start)
+	switch points := span / q.Step; {
+	case q.End.Before(q.Start):
 		return invalid("end", "is before start")
 	case points > maxPoints:
 		return invalid("step", "gives %d points a series, want at most %d; take a longer step", points, maxPoints)
 	}
-	return c.query(w, cl, pathQueryRange)
+	return c.query(w, cl, q, promcost.Window{Span: span, Step: q.Step})
 }
 
-// query hands a request to the metric store that carries the checked parameters and
-// nothing that the client says about itself.
-func (c *Console) query(w http.ResponseWriter, cl *call, path string) error {
+// query asks the metric store about one tenant that the user may read.
+func (c *Console) query(w http.ResponseWriter, cl *call, q MetricQuery, over promcost.Window) error {
+	q.Expr = cl.q.Get("query")
+	if q.Expr == "" {
+		return invalid("query", "is missing; want PromQL")
+	}
 	set, err := c.access.scope(cl.Context(), cl.id, cl.q.Get("tenant"))
 	if err != nil {
 		return err
@@ -61,28 +65,26 @@ func (c *Console) query(w http.ResponseWriter, cl *call, path string) error {
 	if len(set.names) != 1 {
 		return invalid("tenant", "is missing: a query is about one tenant, and you may read %d", len(set.names))
 	}
+	if _, err := promcost.Query.Parse(q.Expr, over); err != nil {
+		return invalid("query", "%s", err)
+	}
+	if t := cl.q.Get("timeout"); t != "" {
+		if q.Timeout, err = parseStep(t); err != nil {
+			return invalid("timeout", "%s", err)
+		}
+	}
+	if l := cl.q.Get("limit"); l != "" {
+		if q.Limit, err = strconv.Atoi(l); err != nil {
+			return invalid("limit", "%s", err)
+		}
+	}
 	if c.opt.Metrics == nil {
 		return unavailable(nil, "this console has no metric store configured")
 	}
-	form := url.Values{}
-	for name, v := range cl.q {
-		if name != "tenant" {
-			form[name] = v
-		}
-	}
-	r := cl.Clone(cl.Context())
-	r.Header = http.Header{"Accept": {"application/json"}, "User-Agent": {fieldManager}}
-	r.URL = &url.URL{Path: path}
-	r.RequestURI, r.Host, r.Form, r.PostForm = "", "", nil, nil
-	if cl.Method == http.MethodPost {
-		body := form.Encode()
-		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		r.Header.Set("Content-Length", strconv.Itoa(len(body)))
-	} else {
-		r.Body, r.ContentLength = http.NoBody, 0
-		r.URL.RawQuery = form.Encode()
-	}
-	c.opt.Metrics.ServeQuery(w, r, set.names[0], path)
+	status, body := c.opt.Metrics.Query(cl.Context(), set.names[0], q)
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
 	return nil
 }

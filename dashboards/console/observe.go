@@ -17,6 +17,7 @@ type instruments struct {
 	logins   *prometheus.CounterVec // result: accepted, refused, limited, failed
 	reviews  *prometheus.CounterVec // kind: token, access; result: cached, accepted, refused, limited, failed
 	panics   prometheus.Counter
+	keysGood prometheus.Gauge
 }
 
 func newInstruments(reg prometheus.Registerer) *instruments {
@@ -36,6 +37,9 @@ func newInstruments(reg prometheus.Registerer) *instruments {
 		reviews: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_console_reviews_total", Help: "Questions to the API server about tokens and access, by result.",
 		}, []string{"kind", "result"}),
+		keysGood: f.NewGauge(prometheus.GaugeOpts{
+			Name: "muster_console_session_keys_last_reload_successful", Help: "Whether the session keys could be read the last time.",
+		}),
 		panics: f.NewCounter(prometheus.CounterOpts{Name: "muster_console_panics_total", Help: "Requests that ended in a panic."}),
 	}
 }
@@ -92,7 +96,7 @@ func (c *Console) observed(pattern string, stream bool, next http.Handler) http.
 				latency.Observe(took.Seconds())
 			}
 			c.log.Debug("request", "method", r.Method, "route", pattern, "path", r.URL.Path, "code", code,
-				"bytes", rec.bytes, "took", took.Round(time.Microsecond), "remote", r.RemoteAddr)
+				"bytes", rec.bytes, "took", took.Round(time.Microsecond), "remote", c.proxies.client(r))
 		}()
 		next.ServeHTTP(rec, r)
 	})

@@ -19,6 +19,7 @@ import (
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/logquery"
+	"muster.dev/muster/internal/wire"
 )
 
 const (
@@ -72,7 +73,9 @@ var (
 	seriesLimit = param{"limit", whole(0, 1_000_000)}
 
 	oneTenant = []param{tenantParam}
-	siteList  = []param{
+	// oidcAnswer is what we take of an identity provider's answer.
+	oidcAnswer = []param{{"code", text(4096)}, {"state", text(256)}, {"error", text(256)}, {"error_description", text(4096)}}
+	siteList   = []param{
 		tenantParam, limitParam, cursorParam,
 		{"virtualSite", text(320)}, {"region", text(63)}, {"q", text(200)},
 		{"colour", oneOf(string(fleet.Green), string(fleet.Orange), string(fleet.Red), string(fleet.Grey))},
@@ -147,7 +150,7 @@ func parseStep(s string) (time.Duration, error) {
 // and may hold several values, separated by commas.
 func checked(in url.Values, known []param, many ...string) (url.Values, error) {
 	out := url.Values{}
-	var errs []fieldError
+	var errs []wire.FieldError
 	names := make([]string, 0, len(in))
 	for name := range in {
 		names = append(names, name)
@@ -161,13 +164,13 @@ func checked(in url.Values, known []param, many ...string) (url.Values, error) {
 		}
 		switch {
 		case i < 0:
-			errs = append(errs, fieldError{printable(name), "unknown parameter; want " + listNames(known)})
+			errs = append(errs, wire.FieldError{Field: printable(name), Detail: "unknown parameter; want " + listNames(known)})
 			continue
 		case len(values) > 1 && !slices.Contains(many, name):
-			errs = append(errs, fieldError{name, "given more than once"})
+			errs = append(errs, wire.FieldError{Field: name, Detail: "given more than once"})
 			continue
 		case len(values) > maxValues:
-			errs = append(errs, fieldError{name, fmt.Sprintf("%d values, want at most %d", len(values), maxValues)})
+			errs = append(errs, wire.FieldError{Field: name, Detail: fmt.Sprintf("%d values, want at most %d", len(values), maxValues)})
 			continue
 		}
 		for _, v := range values {
@@ -175,7 +178,7 @@ func checked(in url.Values, known []param, many ...string) (url.Values, error) {
 				continue
 			}
 			if err := known[i].check(v); err != nil {
-				errs = append(errs, fieldError{name, err.Error()})
+				errs = append(errs, wire.FieldError{Field: name, Detail: err.Error()})
 			}
 			out.Add(name, v)
 		}
@@ -236,7 +239,7 @@ func readJSON(r *http.Request, out any, optional bool) error {
 		return nil
 	}
 	if mediaType(r) != "application/json" {
-		return newProblem(http.StatusUnsupportedMediaType, typeMediaType, "want a body with Content-Type: application/json")
+		return newProblem(http.StatusUnsupportedMediaType, wire.ProblemMediaKind, "want a body with Content-Type: application/json")
 	}
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()

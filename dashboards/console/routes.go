@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
 )
 
 const (
@@ -33,6 +35,7 @@ type route struct {
 	many         []string // of params, those that may be repeated
 	form         bool     // parameters may come in a form body too
 	open         bool     // no authentication
+	anyParams    bool     // others than params are ignored instead of refused
 	stream       bool
 	handle       func(http.ResponseWriter, *call) error
 }
@@ -61,6 +64,12 @@ func (c *Console) apiRoutes() []route {
 		{method: "POST", path: "/api/v1/session", doing: "log in", open: true, handle: c.postSession},
 		{method: "GET", path: "/api/v1/session", doing: "read the session", handle: c.getSession},
 		{method: "DELETE", path: "/api/v1/session", doing: "log out", open: true, handle: c.deleteSession},
+
+		{method: "GET", path: "/api/v1/login", doing: "read how to log in", open: true, handle: c.getLogin},
+		{method: "GET", path: "/api/v1/tenants", doing: "list the tenants", params: oneTenant, handle: c.getTenants},
+		{method: "GET", path: "/api/v1/kubernetes", doing: "read where the Kubernetes API is", handle: c.getKubernetes},
+		{method: "GET", path: pathOIDC, doing: "log in", params: []param{{"return", text(2048)}}, open: true, handle: c.beginOIDC},
+		{method: "GET", path: pathOIDCCallback, doing: "log in", params: oidcAnswer, open: true, anyParams: true, handle: c.finishOIDC},
 
 		{method: "GET", path: site, doing: "read the site", params: oneTenant, handle: c.getSite},
 		{method: "PUT", path: site + "/maintenance", doing: "set maintenance", params: oneTenant, handle: c.putMaintenance},
@@ -102,12 +111,12 @@ func (c *Console) apiRoutes() []route {
 // routes builds the handler of everything.
 func (c *Console) routes() (http.Handler, error) {
 	sameOrigin := http.NewCrossOriginProtection()
-	for _, o := range c.opt.TrustedOrigins {
-		if err := sameOrigin.AddTrustedOrigin(o); err != nil {
-			return nil, fmt.Errorf("console: trusted origin %q: %w", o, err)
+	if c.external != nil {
+		if err := sameOrigin.AddTrustedOrigin(c.external.String()); err != nil {
+			return nil, fmt.Errorf("console: ExternalURL: %w", err)
 		}
 	}
-	compress, err := gzhttp.NewWrapper(gzhttp.MinSize(1024), gzhttp.ContentTypes([]string{"application/json", problemMediaType}))
+	compress, err := gzhttp.NewWrapper(gzhttp.MinSize(1024), gzhttp.ContentTypes([]string{"application/json", wire.ProblemMediaType}))
 	if err != nil {
 		return nil, fmt.Errorf("console: compression: %w", err)
 	}
@@ -149,7 +158,7 @@ func methodNotAllowed(allowed []string) http.Handler {
 	list := strings.Join(allowed, ", ")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", list)
-		newProblem(http.StatusMethodNotAllowed, typeMethod, "%s is not possible here; want %s", printable(r.Method), list).write(w)
+		newProblem(http.StatusMethodNotAllowed, wire.ProblemMethod, "%s is not possible here; want %s", printable(r.Method), list).write(w)
 	})
 }
 
@@ -159,8 +168,8 @@ func (c *Console) operation(rt route, sameOrigin *http.CrossOriginProtection) ht
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		if err := sameOrigin.Check(r); err != nil {
-			newProblem(http.StatusForbidden, typeCrossOrigin, "a page of another origin sent this request; "+
-				"if the console stands behind a proxy, add its public origin to the trusted ones").write(w)
+			newProblem(http.StatusForbidden, wire.ProblemCrossOrigin, "a page of another origin sent this request; "+
+				"if the console stands behind a proxy, set console.externalURL to what browsers open").write(w)
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
@@ -194,6 +203,11 @@ func (c *Console) serve(rt route, w http.ResponseWriter, r *http.Request) error 
 			return err
 		}
 	}
+	if rt.anyParams {
+		maps.DeleteFunc(in, func(name string, _ []string) bool {
+			return !slices.ContainsFunc(rt.params, func(p param) bool { return p.name == name })
+		})
+	}
 	if cl.q, err = checked(in, rt.params, rt.many...); err != nil {
 		return err
 	}
@@ -206,7 +220,7 @@ func (c *Console) serve(rt route, w http.ResponseWriter, r *http.Request) error 
 // addForm adds the form in the body to the values of the query string.
 func addForm(in url.Values, r *http.Request) error {
 	if mediaType(r) != "application/x-www-form-urlencoded" {
-		return newProblem(http.StatusUnsupportedMediaType, typeMediaType, "want a body with Content-Type: application/x-www-form-urlencoded")
+		return newProblem(http.StatusUnsupportedMediaType, wire.ProblemMediaKind, "want a body with Content-Type: application/x-www-form-urlencoded")
 	}
 	if err := r.ParseForm(); err != nil {
 		var tooLarge *http.MaxBytesError
@@ -281,7 +295,7 @@ func (c *Console) recovered(doing string, next http.Handler) http.Handler {
 				panic(v)
 			}
 			c.met.panics.Inc()
-			p := newProblem(http.StatusInternalServerError, typeInternal, "%s failed; the log has the cause under this instance", doing)
+			p := newProblem(http.StatusInternalServerError, wire.ProblemInternal, "%s failed; the log has the cause under this instance", doing)
 			p.Instance = incident()
 			c.log.Error("panic", "method", r.Method, "path", r.URL.Path, "instance", p.Instance, "err", v, "stack", string(debug.Stack()))
 			if rec.code != 0 {
@@ -349,7 +363,7 @@ func (c *Console) siteOf(cl *call) (fleet.SiteID, error) {
 	case 1:
 		return fleet.SiteID{Tenant: tenants[0], Name: name}, nil
 	}
-	p := newProblem(http.StatusConflict, typeAmbiguous, "several tenants have a site %q: name one with the parameter tenant", name)
+	p := newProblem(http.StatusConflict, wire.ProblemAmbiguousSite, "several tenants have a site %q: name one with the parameter tenant", name)
 	p.Tenants = tenants
 	return fleet.SiteID{}, p
 }

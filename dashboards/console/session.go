@@ -7,6 +7,19 @@ import (
 	"time"
 )
 
+// session is what the cookie holds, encrypted and authenticated. There is no list of
+// sessions: any console with the key can open it, and the token inside is reviewed
+// again with each request.
+type session struct {
+	Token   string `json:"t"`
+	Expires int64  `json:"e"` // Unix seconds; nothing prolongs it
+	// The rest is there for a login with an identity provider that lets us refresh.
+	Refresh      string `json:"r,omitempty"`
+	Subject      string `json:"s,omitempty"`
+	TokenExpires int64  `json:"x,omitempty"`
+	RenewAt      int64  `json:"n,omitempty"`
+}
+
 type loginRequest struct {
 	Token string `json:"token"`
 }
@@ -30,29 +43,56 @@ func (c *Console) postSession(w http.ResponseWriter, cl *call) error {
 	if len(token) > maxTokenBytes {
 		return invalid("token", "is too long")
 	}
-	_, err := c.auth.review(cl.Context(), token, c.opt.ClientAddr(cl.Request))
-	if err != nil {
-		result := "failed"
-		switch asProblem(err, "").Status {
-		case http.StatusUnauthorized:
-			result = "refused"
-		case http.StatusTooManyRequests:
-			result = "limited"
-		}
-		c.met.logins.WithLabelValues(result).Inc()
+	if _, err := c.auth.review(cl.Context(), token, c.proxies.client(cl.Request)); err != nil {
+		c.met.logins.WithLabelValues(loginResult(err)).Inc()
 		return err
 	}
-	value, err := c.seal.seal(sealedSession{Token: token, Expires: c.now().Add(c.opt.SessionTTL).Unix()})
+	err := c.keepSession(w, cl.Request, session{Token: token, Expires: c.now().Add(c.opt.SessionTTL).Unix()})
 	if errors.Is(err, errCookieSpace) {
-		return invalid("token", "is too long for a session cookie; send it as Authorization: Bearer instead")
+		return invalid("token", "is too long for a session's cookies; send it as Authorization: Bearer instead")
 	}
 	if err != nil {
 		return err
 	}
 	c.met.logins.WithLabelValues("accepted").Inc()
-	http.SetCookie(w, c.cookie(cl.Request, value, int(c.opt.SessionTTL/time.Second)))
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// loginResult is the label under which a failed login is counted.
+func loginResult(err error) string {
+	switch asProblem(err, "").Status {
+	case http.StatusUnauthorized:
+		return "refused"
+	case http.StatusTooManyRequests:
+		return "limited"
+	}
+	return "failed"
+}
+
+// keepSession seals s into the browser's cookies.
+func (c *Console) keepSession(w http.ResponseWriter, r *http.Request, s session) error {
+	value, err := c.seal.seal(forSession, s)
+	if err != nil {
+		return err
+	}
+	return c.setSession(w, r, value, int(time.Unix(s.Expires, 0).Sub(c.now())/time.Second))
+}
+
+// openSession returns the session of the request's cookies.
+func (c *Console) openSession(r *http.Request) (session, error) {
+	var s session
+	value, ok := c.sessionValue(r)
+	if !ok {
+		return s, http.ErrNoCookie
+	}
+	if err := c.seal.open(forSession, value, &s); err != nil || s.Token == "" {
+		return session{}, errNotOurs
+	}
+	if c.now().Unix() >= s.Expires {
+		return session{}, errExpired
+	}
+	return s, nil
 }
 
 // getSession tells who the user is and what the user may read.
@@ -71,7 +111,7 @@ func (c *Console) getSession(w http.ResponseWriter, cl *call) error {
 // deleteSession makes the browser forget the cookie; the token stays valid. It works
 // with an expired session too.
 func (c *Console) deleteSession(w http.ResponseWriter, cl *call) error {
-	http.SetCookie(w, c.cookie(cl.Request, "", -1))
+	c.dropSession(w, cl.Request)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
 )
 
 // discoveredPrefix marks the labels that only Muster sets.
@@ -66,7 +67,7 @@ type maintenanceView struct {
 	Until  *time.Time `json:"until"`
 }
 
-func viewSite(tenant string, s *v1alpha1.Site) siteView {
+func viewSite(tenant string, s *v1alpha1.Site, now time.Time) siteView {
 	v := siteView{
 		Name: s.Name, Tenant: tenant, Phase: phaseOf(s), Versions: s.Status.Versions,
 		Conditions: make([]conditionView, 0, len(s.Status.Conditions)),
@@ -89,7 +90,7 @@ func viewSite(tenant string, s *v1alpha1.Site) siteView {
 			v.Place = &placeView{lat, lon, p.Address}
 		}
 	}
-	if m := s.Spec.Maintenance; m != nil {
+	if m := s.MaintenanceAt(now); m != nil {
 		v.Maintenance = &maintenanceView{m.Reason, timeView(m.Until)}
 	}
 	return v
@@ -137,7 +138,7 @@ func (c *Console) getSite(w http.ResponseWriter, cl *call) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, viewSite(id.Tenant, s))
+	return writeJSON(w, http.StatusOK, viewSite(id.Tenant, s, c.now()))
 }
 
 type maintenanceRequest struct {
@@ -186,7 +187,7 @@ func (c *Console) setMaintenance(w http.ResponseWriter, cl *call, m map[string]a
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	return writeJSON(w, http.StatusOK, viewSite(id.Tenant, s))
+	return writeJSON(w, http.StatusOK, viewSite(id.Tenant, s, c.now()))
 }
 
 type approveRequest struct {
@@ -204,9 +205,9 @@ type placeRequest struct {
 }
 
 func (a *approveRequest) check() error {
-	var errs []fieldError
+	var errs []wire.FieldError
 	bad := func(field, format string, args ...any) {
-		errs = append(errs, fieldError{field, fmt.Sprintf(format, args...)})
+		errs = append(errs, wire.FieldError{Field: field, Detail: fmt.Sprintf(format, args...)})
 	}
 	for _, k := range slices.Sorted(maps.Keys(a.Labels)) {
 		field := "labels." + printable(k)
@@ -279,13 +280,13 @@ func (c *Console) approve(w http.ResponseWriter, cl *call) error {
 	s, err := c.decide(cl.Context(), id, func(s *v1alpha1.Site) (map[string]any, error) {
 		switch {
 		case in.PublicKey != "" && in.PublicKey != s.Spec.PublicKey:
-			return nil, newProblem(http.StatusConflict, typeConflict, "site %s has registered with another key since you looked; look again", id)
+			return nil, newProblem(http.StatusConflict, wire.ProblemConflict, "site %s has registered with another key since you looked; look again", id)
 		case s.Spec.Decommissioned:
-			return nil, newProblem(http.StatusConflict, typeConflict, "site %s is rejected or decommissioned, for good; delete the Site and register the machine anew", id)
+			return nil, newProblem(http.StatusConflict, wire.ProblemConflict, "site %s is rejected or decommissioned, for good; delete the Site and register the machine anew", id)
 		case s.Spec.Approved && in.holds(s):
 			return nil, nil
 		case s.Spec.Approved:
-			return nil, newProblem(http.StatusConflict, typeConflict, "site %s is approved already; change its labels and place with kubectl or `muster site`", id)
+			return nil, newProblem(http.StatusConflict, wire.ProblemConflict, "site %s is approved already; change its labels and place with kubectl or `muster site`", id)
 		}
 		spec := map[string]any{"approved": true}
 		if p := in.place(); p != nil {
@@ -300,7 +301,7 @@ func (c *Console) approve(w http.ResponseWriter, cl *call) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, viewSite(id.Tenant, s))
+	return writeJSON(w, http.StatusOK, viewSite(id.Tenant, s, c.now()))
 }
 
 // reject refuses the machine's key for good. It doesn't delete the Site: the machine
@@ -313,7 +314,7 @@ func (c *Console) reject(w http.ResponseWriter, cl *call) error {
 	_, err = c.decide(cl.Context(), id, func(s *v1alpha1.Site) (map[string]any, error) {
 		switch {
 		case s.Spec.Approved:
-			return nil, newProblem(http.StatusConflict, typeConflict, "site %s is approved already; use `muster site decommission`", id)
+			return nil, newProblem(http.StatusConflict, wire.ProblemConflict, "site %s is approved already; use `muster site decommission`", id)
 		case s.Spec.Decommissioned:
 			return nil, nil
 		}
@@ -338,7 +339,7 @@ func (c *Console) decide(ctx context.Context, id fleet.SiteID, change func(*v1al
 			return nil, err
 		}
 		if uid != "" && uid != s.UID {
-			return nil, newProblem(http.StatusConflict, typeConflict, "site %s was deleted and has registered anew; look again", id)
+			return nil, newProblem(http.StatusConflict, wire.ProblemConflict, "site %s was deleted and has registered anew; look again", id)
 		}
 		uid = s.UID
 		patch, err := change(s)

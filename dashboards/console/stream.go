@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"muster.dev/muster/internal/wire"
 )
 
 // maxStreams a user: a browser opens one a tab.
@@ -49,11 +51,11 @@ func (s *streams) end() { s.once.Do(func() { close(s.stop) }) }
 // what they may see then. ended tells serve whether it was us who cancelled its context.
 func (c *Console) streaming(w http.ResponseWriter, cl *call, need right, granted readable, serve func(w http.ResponseWriter, ctx context.Context, ended *atomic.Bool)) error {
 	if cl.Method == http.MethodHead {
-		return newProblem(http.StatusMethodNotAllowed, typeMethod, "a stream has no end to report about; use GET")
+		return newProblem(http.StatusMethodNotAllowed, wire.ProblemMethod, "a stream has no end to report about; use GET")
 	}
 	if !c.streams.enter(cl.id.name) {
-		p := newProblem(http.StatusTooManyRequests, typeLimited, "you have %d streams open; close some", maxStreams)
-		p.retryAfter = secondsUntilRetry
+		p := newProblem(http.StatusTooManyRequests, wire.ProblemLimited, "you have %d streams open; close some", maxStreams)
+		p.RetryAfter = secondsUntilRetry
 		return p
 	}
 	defer c.streams.leave(cl.id.name)

@@ -18,6 +18,7 @@ import (
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
 )
 
 const maxWindows = 20 // of one object
@@ -50,9 +51,9 @@ type windowRequest struct {
 
 // window returns the API's form of a request, or a problem.
 func (r *windowRequest) window(name string, now time.Time) (v1alpha1.MaintenanceWindow, error) {
-	var errs []fieldError
+	var errs []wire.FieldError
 	bad := func(field, format string, args ...any) {
-		errs = append(errs, fieldError{field, fmt.Sprintf(format, args...)})
+		errs = append(errs, wire.FieldError{Field: field, Detail: fmt.Sprintf(format, args...)})
 	}
 	out := v1alpha1.MaintenanceWindow{Name: name, Reason: strings.TrimSpace(r.Reason), Schedule: strings.TrimSpace(r.Schedule), TimeZone: r.TimeZone}
 	if n := utf8.RuneCountInString(out.Reason); n < 1 || n > 200 {
@@ -169,7 +170,7 @@ func (c *Console) putWindow(cl *call, ref func(*call) (objectRef, error)) ([]byt
 			return have, nil
 		}
 		if len(have) >= maxWindows {
-			return nil, newProblem(http.StatusConflict, typeConflict, "%s has %d maintenance windows already; delete one that is over", o.name, len(have))
+			return nil, newProblem(http.StatusConflict, wire.ProblemConflict, "%s has %d maintenance windows already; delete one that is over", o.name, len(have))
 		}
 		return append(have, w), nil
 	})
@@ -210,7 +211,7 @@ func (c *Console) putSiteWindow(w http.ResponseWriter, cl *call) error {
 		return fmt.Errorf("read the site: %w", err)
 	}
 	tenant, _ := fleet.TenantOfSystemNamespace(s.Namespace)
-	return writeJSON(w, http.StatusOK, viewSite(tenant, s))
+	return writeJSON(w, http.StatusOK, viewSite(tenant, s, c.now()))
 }
 
 func (c *Console) deleteSiteWindow(w http.ResponseWriter, cl *call) error {

@@ -19,6 +19,7 @@ import (
 
 	"muster.dev/muster/health/engine"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
 )
 
 // Source is what the API needs of *engine.Engine.
@@ -84,29 +85,11 @@ func (s *Server) Register(mux *http.ServeMux) {
 	mux.HandleFunc("/api/v1/health/", func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
-			fail(w, failure(http.StatusMethodNotAllowed, "the health API is read with GET"))
+			wire.Failure(http.StatusMethodNotAllowed, "the health API is read with GET").Write(w)
 			return
 		}
-		fail(w, failure(http.StatusNotFound, "no such path: "+r.URL.Path))
+		wire.Failure(http.StatusNotFound, "%s", "no such path: "+r.URL.Path).Write(w)
 	})
-}
-
-// problem is an error for the client.
-type problem Problem
-
-func (p *problem) Error() string { return p.Detail }
-
-func failure(status int, detail string) *problem {
-	return &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail}
-}
-
-func fail(w http.ResponseWriter, p *problem) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	if p.Status == http.StatusServiceUnavailable {
-		w.Header().Set("Retry-After", "2")
-	}
-	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode((*Problem)(p))
 }
 
 // scope is what a request may read and asks for.
@@ -123,10 +106,10 @@ func (sc *scope) has(tenant string) bool {
 	return sc.all || slices.Contains(sc.allowed, tenant)
 }
 
-func scopeOf(r *http.Request) (*scope, *problem) {
-	values := r.Header.Values(TenantsHeader)
+func scopeOf(r *http.Request) (*scope, *wire.Problem) {
+	values := r.Header.Values(wire.TenantsHeader)
 	if len(values) != 1 || strings.TrimSpace(values[0]) == "" {
-		return nil, failure(http.StatusForbidden, "the request doesn't say which tenants it may read: it must come through the console, which sets "+TenantsHeader)
+		return nil, wire.Failure(http.StatusForbidden, "%s", "the request doesn't say which tenants it may read: it must come through the console, which sets "+wire.TenantsHeader)
 	}
 	sc := &scope{}
 	for name := range strings.SplitSeq(values[0], ",") {
@@ -134,7 +117,7 @@ func scopeOf(r *http.Request) (*scope, *problem) {
 		case name == "*":
 			sc.all = true
 		case fleet.ValidateTenant(name) != nil:
-			return nil, failure(http.StatusForbidden, fmt.Sprintf("%s: %q is no tenant", TenantsHeader, name))
+			return nil, wire.Failure(http.StatusForbidden, "%s: %q is no tenant", wire.TenantsHeader, name)
 		default:
 			sc.allowed = append(sc.allowed, name)
 		}
@@ -142,7 +125,7 @@ func scopeOf(r *http.Request) (*scope, *problem) {
 	slices.Sort(sc.allowed)
 	for _, name := range list(r.URL.Query(), "tenant") {
 		if !sc.all && !slices.Contains(sc.allowed, name) {
-			return nil, failure(http.StatusForbidden, fmt.Sprintf("tenant: you may not read %q", name))
+			return nil, wire.Failure(http.StatusForbidden, "tenant: you may not read %q", name)
 		}
 		sc.tenants = append(sc.tenants, name)
 	}
@@ -164,23 +147,23 @@ func list(q url.Values, key string) []string {
 }
 
 // get wraps what all reads share: scope, the view, ETag, JSON.
-func (s *Server) get(f func(*http.Request, *engine.View, *scope) (any, *problem)) http.HandlerFunc {
+func (s *Server) get(f func(*http.Request, *engine.View, *scope) (any, *wire.Problem)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		sc, p := scopeOf(r)
 		if p != nil {
-			fail(w, p)
+			p.Write(w)
 			return
 		}
 		v := s.opts.Source.View()
 		if v == nil {
-			fail(w, failure(http.StatusServiceUnavailable, "the first evaluation is not done yet; try again in a few seconds"))
+			wire.Failure(http.StatusServiceUnavailable, "the first evaluation is not done yet; try again in a few seconds").Write(w)
 			return
 		}
 		h := w.Header()
 		tag := s.etag(r, v, sc)
 		h.Set("ETag", tag)
 		h.Set("Cache-Control", "private, no-cache")
-		h.Set("Vary", TenantsHeader)
+		h.Set("Vary", wire.TenantsHeader)
 		if match(r.Header.Get("If-None-Match"), tag) {
 			w.WriteHeader(http.StatusNotModified)
 			return
@@ -188,14 +171,14 @@ func (s *Server) get(f func(*http.Request, *engine.View, *scope) (any, *problem)
 		out, p := f(r, v, sc)
 		if p != nil {
 			h.Del("ETag")
-			fail(w, p)
+			p.Write(w)
 			return
 		}
 		body, err := json.Marshal(out)
 		if err != nil {
 			s.log.Error("health api: an answer can't be encoded", "path", r.URL.Path, "err", err)
 			h.Del("ETag")
-			fail(w, failure(http.StatusInternalServerError, "the answer can't be encoded"))
+			wire.Failure(http.StatusInternalServerError, "the answer can't be encoded").Write(w)
 			return
 		}
 		h.Set("Content-Type", "application/json")
@@ -224,14 +207,14 @@ const (
 	maxLimit     = 1000
 )
 
-func limitOf(q url.Values) (int, *problem) {
+func limitOf(q url.Values) (int, *wire.Problem) {
 	v := q.Get("limit")
 	if v == "" {
 		return defaultLimit, nil
 	}
 	n, err := strconv.Atoi(v)
 	if err != nil || n < 1 {
-		return 0, failure(http.StatusBadRequest, fmt.Sprintf("limit: %.20q: want a number from 1 to %d", v, maxLimit))
+		return 0, wire.Failure(http.StatusBadRequest, "limit: %.20q: want a number from 1 to %d", v, maxLimit)
 	}
 	return min(n, maxLimit), nil
 }
@@ -249,18 +232,18 @@ var (
 	phases  = []fleet.Phase{fleet.PhasePending, fleet.PhaseApproved, fleet.PhaseOnline, fleet.PhaseOffline, fleet.PhaseDecommissioned}
 )
 
-func filterOf(q url.Values) (*filter, *problem) {
+func filterOf(q url.Values) (*filter, *wire.Problem) {
 	f := &filter{virtual: list(q, "virtualSite"), regions: list(q, "region"), text: strings.ToLower(strings.TrimSpace(q.Get("q")))}
 	for _, c := range list(q, "colour") {
 		if !slices.Contains(colours, fleet.Colour(c)) {
-			return nil, failure(http.StatusBadRequest, fmt.Sprintf("colour: %.20q: want green, orange, red or grey", c))
+			return nil, wire.Failure(http.StatusBadRequest, "colour: %.20q: want green, orange, red or grey", c)
 		}
 		f.colours = append(f.colours, fleet.Colour(c))
 	}
 	for _, p := range list(q, "phase") {
 		i := slices.IndexFunc(phases, func(x fleet.Phase) bool { return strings.EqualFold(string(x), p) })
 		if i < 0 {
-			return nil, failure(http.StatusBadRequest, fmt.Sprintf("phase: %.20q: want Pending, Approved, Online, Offline or Decommissioned", p))
+			return nil, wire.Failure(http.StatusBadRequest, "phase: %.20q: want Pending, Approved, Online, Offline or Decommissioned", p)
 		}
 		f.phases = append(f.phases, phases[i])
 	}
@@ -300,7 +283,7 @@ const (
 	sortScore = "score" // the worst first, unknown last
 )
 
-func (s *Server) sites(r *http.Request, v *engine.View, sc *scope) (any, *problem) {
+func (s *Server) sites(r *http.Request, v *engine.View, sc *scope) (any, *wire.Problem) {
 	q := r.URL.Query()
 	f, p := filterOf(q)
 	if p != nil {
@@ -316,11 +299,11 @@ func (s *Server) sites(r *http.Request, v *engine.View, sc *scope) (any, *proble
 		order = sortName
 	case sortName, sortScore:
 	default:
-		return nil, failure(http.StatusBadRequest, fmt.Sprintf("sort: %.20q: want name or score", order))
+		return nil, wire.Failure(http.StatusBadRequest, "sort: %.20q: want name or score", order)
 	}
 	after, err := decodeCursor(q.Get("cursor"), order)
 	if err != nil {
-		return nil, failure(http.StatusBadRequest, err.Error())
+		return nil, wire.Failure(http.StatusBadRequest, "%s", err.Error())
 	}
 	type row struct {
 		key  position
@@ -359,30 +342,30 @@ func (s *Server) sites(r *http.Request, v *engine.View, sc *scope) (any, *proble
 
 func asOf(v *engine.View) time.Time { return v.AsOf.UTC().Truncate(time.Millisecond) }
 
-func (s *Server) site(r *http.Request, v *engine.View, sc *scope) (any, *problem) {
+func (s *Server) site(r *http.Request, v *engine.View, sc *scope) (any, *wire.Problem) {
 	name := r.PathValue("name")
 	var found []*engine.Site
 	for _, t := range v.Snapshot.Tenants {
-		if sc.has(t) {
-			if x := v.Find(t, name); x != nil {
+		if sc.has(t.Name) {
+			if x := v.Find(t.Name, name); x != nil {
 				found = append(found, x)
 			}
 		}
 	}
 	switch len(found) {
 	case 0:
-		return nil, failure(http.StatusNotFound, fmt.Sprintf("no site %q that you may read", name))
+		return nil, wire.Failure(http.StatusNotFound, "no site %q that you may read", name)
 	case 1:
 		return DetailOf(found[0], v.AsOf), nil
 	}
-	p := failure(http.StatusConflict, fmt.Sprintf("several tenants have a site %q; say which with tenant=", name))
+	p := wire.Failure(http.StatusConflict, "several tenants have a site %q; say which with tenant=", name)
 	for _, x := range found {
 		p.Tenants = append(p.Tenants, x.ID.Tenant)
 	}
 	return nil, p
 }
 
-func (s *Server) virtualSites(r *http.Request, v *engine.View, sc *scope) (any, *problem) {
+func (s *Server) virtualSites(r *http.Request, v *engine.View, sc *scope) (any, *wire.Problem) {
 	q := r.URL.Query()
 	limit, p := limitOf(q)
 	if p != nil {
@@ -390,7 +373,7 @@ func (s *Server) virtualSites(r *http.Request, v *engine.View, sc *scope) (any, 
 	}
 	after, err := decodeCursor(q.Get("cursor"), "virtual")
 	if err != nil {
-		return nil, failure(http.StatusBadRequest, err.Error())
+		return nil, wire.Failure(http.StatusBadRequest, "%s", err.Error())
 	}
 	type row struct {
 		key position
@@ -420,7 +403,7 @@ func (s *Server) virtualSites(r *http.Request, v *engine.View, sc *scope) (any, 
 	return out, nil
 }
 
-func (s *Server) virtualSite(r *http.Request, v *engine.View, sc *scope) (any, *problem) {
+func (s *Server) virtualSite(r *http.Request, v *engine.View, sc *scope) (any, *wire.Problem) {
 	name, space := r.PathValue("name"), r.URL.Query().Get("namespace")
 	var found []*engine.VirtualSite
 	for _, x := range v.VirtualSites {
@@ -430,12 +413,12 @@ func (s *Server) virtualSite(r *http.Request, v *engine.View, sc *scope) (any, *
 	}
 	switch len(found) {
 	case 0:
-		return nil, failure(http.StatusNotFound, fmt.Sprintf("no virtual site %q that you may read", name))
+		return nil, wire.Failure(http.StatusNotFound, "no virtual site %q that you may read", name)
 	case 1:
 		return VirtualSiteOf(found[0]), nil
 	}
 	where := make([]string, 0, len(found))
-	p := failure(http.StatusConflict, "")
+	p := wire.Failure(http.StatusConflict, "")
 	for _, x := range found {
 		where = append(where, fmt.Sprintf("tenant %s namespace %s", x.Tenant, x.Namespace))
 		if !slices.Contains(p.Tenants, x.Tenant) {
@@ -446,7 +429,7 @@ func (s *Server) virtualSite(r *http.Request, v *engine.View, sc *scope) (any, *
 	return nil, p
 }
 
-func (s *Server) policies(_ *http.Request, v *engine.View, sc *scope) (any, *problem) {
+func (s *Server) policies(_ *http.Request, v *engine.View, sc *scope) (any, *wire.Problem) {
 	out := PolicyList{AsOf: asOf(v), Policies: []Policy{}}
 	for _, x := range v.Policies {
 		shipped := x.Tenant == ""
@@ -473,7 +456,7 @@ func recount(p *Policy, v *engine.View, sc *scope) bool {
 		p.Signals[i].SitesKnown = 0
 	}
 	for _, x := range v.Sites {
-		if x.Policy != nil || x.State == nil || !sc.has(x.ID.Tenant) {
+		if x.Policy != "" || x.State == nil || !sc.has(x.ID.Tenant) {
 			continue
 		}
 		p.Sites++

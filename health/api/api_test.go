@@ -17,10 +17,12 @@ import (
 	"testing"
 	"time"
 
+	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/health"
 	"muster.dev/muster/health/engine"
-	"muster.dev/muster/health/inventory"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/wire"
 )
 
 var now = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -84,14 +86,14 @@ func view(t testing.TB, version uint64, entries ...entry) *engine.View {
 	}
 	v := &engine.View{Version: version, Tick: version, AsOf: now, Snapshot: inventory.NewSnapshot(version, sites, vs, nil)}
 	for _, s := range v.Snapshot.Sites {
-		v.Sites = append(v.Sites, &engine.Site{Site: s, State: states[s.ID], Phase: s.Phase, LastSeen: now, Maintenance: s.InMaintenance(now)})
+		v.Sites = append(v.Sites, &engine.Site{Site: s, State: states[s.ID], Phase: s.Phase, LastSeen: now, Maintenance: s.MaintenanceAt(now)})
 	}
 	for _, def := range v.Snapshot.VirtualSites {
 		var members []health.Member
 		for _, i := range def.Members {
 			s := v.Sites[i]
 			score, known := s.Score()
-			members = append(members, health.Member{Name: s.ID.Name, Score: score, Known: known, Colour: s.Colour(), Maintenance: s.Maintenance})
+			members = append(members, health.Member{Name: s.ID.Name, Score: score, Known: known, Colour: s.Colour(), Maintenance: s.Maintenance != nil})
 		}
 		x := &engine.VirtualSite{VirtualSite: def}
 		x.Aggregate, _ = health.Summarize(members, nil)
@@ -111,7 +113,7 @@ func fixture(t testing.TB) *engine.View {
 			s.Region = "nordics"
 			s.Place = &inventory.Place{Latitude: 59.9, Longitude: 10.7, Address: "Karl Johans gate"}
 		}},
-		entry{id: "a/paris", score: 50, virtual: []string{"shared/eu"}, change: func(s *inventory.Site) { s.Maintenance = &inventory.Maintenance{Reason: "new roof"} }},
+		entry{id: "a/paris", score: 50, virtual: []string{"shared/eu"}, change: func(s *inventory.Site) { s.ByHand = &v1alpha1.Maintenance{Reason: "new roof"} }},
 		entry{id: "a/rome", score: -1},
 		entry{id: "a/old", score: 50, change: func(s *inventory.Site) { s.Phase = fleet.PhaseDecommissioned }},
 		entry{id: "a/waiting", score: 50, change: func(s *inventory.Site) { s.Phase = fleet.PhasePending }},
@@ -144,7 +146,7 @@ func get(t testing.TB, srv *httptest.Server, path, tenants string, header ...str
 		t.Fatal(err)
 	}
 	if tenants != "" {
-		req.Header.Set(TenantsHeader, tenants)
+		req.Header.Set(wire.TenantsHeader, tenants)
 	}
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Add(header[i], header[i+1])
@@ -293,7 +295,7 @@ func TestProblems(t *testing.T) {
 		{"nothing", "*", 404, "no such path"},
 	} {
 		resp, body := get(t, srv, c.path, c.tenants)
-		var p Problem
+		var p wire.Problem
 		if err := json.Unmarshal([]byte(body), &p); err != nil || resp.Header.Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s: %v, %s %s", c.path, err, resp.Header.Get("Content-Type"), body)
 		}
@@ -302,12 +304,12 @@ func TestProblems(t *testing.T) {
 		}
 	}
 	_, body := get(t, srv, "sites/paris", "*")
-	var p Problem
+	var p wire.Problem
 	if err := json.Unmarshal([]byte(body), &p); err != nil || !slices.Equal(p.Tenants, []string{"a", "b"}) {
 		t.Errorf("409 names %v", p.Tenants)
 	}
 	// A second header, as a client behind a careless proxy may add.
-	if resp, _ := get(t, srv, "sites", "a", TenantsHeader, "*"); resp.StatusCode != http.StatusForbidden {
+	if resp, _ := get(t, srv, "sites", "a", wire.TenantsHeader, "*"); resp.StatusCode != http.StatusForbidden {
 		t.Errorf("two headers: %s", resp.Status)
 	}
 	resp, err := srv.Client().Post(srv.URL+"/api/v1/health/sites", "", nil)
@@ -420,7 +422,7 @@ func FuzzCursor(f *testing.F) {
 		}
 		q := url.Values{"cursor": {cursor}, "sort": {order}}
 		req := httptest.NewRequest(http.MethodGet, "/api/v1/health/sites?"+q.Encode(), nil)
-		req.Header.Set(TenantsHeader, "a")
+		req.Header.Set(wire.TenantsHeader, "a")
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, req)
 		switch w.Code {
@@ -456,7 +458,7 @@ func events(t *testing.T, srv *httptest.Server, path, tenants string) <-chan [2]
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set(TenantsHeader, tenants)
+	req.Header.Set(wire.TenantsHeader, tenants)
 	resp, err := srv.Client().Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -561,7 +563,7 @@ func TestSlowClientIsDropped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set(TenantsHeader, "*")
+	req.Header.Set(wire.TenantsHeader, "*")
 	resp, err := srv.Client().Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -605,7 +607,7 @@ func BenchmarkList10k(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		req := httptest.NewRequest(http.MethodGet, "/api/v1/health/sites?sort=score&limit=100", nil)
-		req.Header.Set(TenantsHeader, "*")
+		req.Header.Set(wire.TenantsHeader, "*")
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, req)
 		if w.Code != http.StatusOK {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"muster.dev/muster/health/engine"
+	"muster.dev/muster/internal/wire"
 )
 
 // encodedUpdate is an update's JSON, made once for all streams.
@@ -106,7 +107,7 @@ const writeTimeout = 10 * time.Second
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	sc, p := scopeOf(r)
 	if p != nil {
-		fail(w, p)
+		p.Write(w)
 		return
 	}
 	s.mu.Lock()
@@ -116,7 +117,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Unlock()
 	if full {
-		fail(w, failure(http.StatusServiceUnavailable, fmt.Sprintf("%d streams are open already", s.opts.MaxStreams)))
+		wire.Failure(http.StatusServiceUnavailable, "%d streams are open already", s.opts.MaxStreams).Write(w)
 		return
 	}
 	s.streams.Inc()

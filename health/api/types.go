@@ -4,7 +4,7 @@
 //
 // It computes nothing and keeps nothing. It authenticates nobody: the header
 // X-Muster-Tenants says what a request may read, so it must be mounted on a
-// listener that only the console reaches. internal/app/health mounts it; the
+// listener that only the console reaches. cmd/internal/health mounts it; the
 // console proxies it and uses its types.
 package api
 
@@ -17,10 +17,6 @@ import (
 	"muster.dev/muster/health/engine"
 	"muster.dev/muster/internal/fleet"
 )
-
-// TenantsHeader names the tenants that a request may read, separated by commas, or
-// is "*". The console sets it after authentication and authorisation.
-const TenantsHeader = "X-Muster-Tenants"
 
 // SiteList is the answer of GET /api/v1/health/sites.
 type SiteList struct {
@@ -208,16 +204,6 @@ type (
 	}
 )
 
-// Problem is an error after RFC 9457.
-type Problem struct {
-	Type   string `json:"type"`
-	Title  string `json:"title"`
-	Status int    `json:"status"`
-	Detail string `json:"detail"`
-	// Tenants among which a name is not unique.
-	Tenants []string `json:"tenants,omitempty"`
-}
-
 // round keeps n decimals.
 func round(x float64, n float64) float64 { return math.Round(x*n) / n }
 
@@ -285,7 +271,7 @@ func SiteOf(s *engine.Site, asOf time.Time) Site {
 	if p := s.Place; p != nil {
 		out.Place = &Place{p.Latitude, p.Longitude, p.Address}
 	}
-	if m := s.Site.Maintenance; m != nil && s.Maintenance {
+	if m := s.Maintenance; m != nil {
 		out.Maintenance = &Maintenance{m.Reason, timeOf(m.Until)}
 	}
 	return out
@@ -293,12 +279,9 @@ func SiteOf(s *engine.Site, asOf time.Time) Site {
 
 // DetailOf makes the JSON of a site with its labels and signals.
 func DetailOf(s *engine.Site, asOf time.Time) SiteDetail {
-	out := SiteDetail{Site: SiteOf(s, asOf), AsOf: asOf.UTC().Truncate(time.Millisecond), Labels: s.Labels, Regional: s.Home, FromStore: s.FromStore, Signals: []Signal{}}
+	out := SiteDetail{Site: SiteOf(s, asOf), AsOf: asOf.UTC().Truncate(time.Millisecond), Labels: s.Labels, Policy: s.Policy, Regional: s.Home, FromStore: s.FromStore, Signals: []Signal{}}
 	if out.Labels == nil {
 		out.Labels = map[string]string{}
-	}
-	if s.Policy != nil {
-		out.Policy = s.Policy.Name
 	}
 	if s.State == nil || len(s.State.Model.Signals) != len(s.State.Signals) {
 		return out

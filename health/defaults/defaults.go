@@ -1,5 +1,5 @@
 // Package defaults holds the HealthPolicy and the CollectionPolicy that Muster
-// ships, as the YAML that a user would write. internal/app hands them to control,
+// ships, as the YAML that a user would write. cmd/internal hands them to control,
 // which gives every tenant a copy; the health engine falls back to them for a site
 // that no policy selects.
 //

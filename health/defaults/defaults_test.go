@@ -19,6 +19,7 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/health"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/promcost"
 )
 
 func TestShippedHealthPolicy(t *testing.T) {
@@ -45,7 +46,7 @@ func TestShippedHealthPolicy(t *testing.T) {
 		if !strings.Contains(s.Query, "by (tenant, site)") {
 			t.Errorf("signal %s: its query doesn't aggregate by (tenant, site)", s.Name)
 		}
-		if _, err := parser.ParseExpr(s.Query); err != nil {
+		if _, err := promcost.Rule.Parse(s.Query, promcost.Window{}); err != nil {
 			t.Errorf("signal %s: %v", s.Name, err)
 		}
 	}

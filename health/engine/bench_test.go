@@ -17,7 +17,8 @@ import (
 	"time"
 
 	"muster.dev/muster/health/defaults"
-	"muster.dev/muster/health/inventory"
+	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/wire"
 )
 
 const benchSites = 10_000
@@ -82,18 +83,18 @@ func benchEngine(b testing.TB) (*Engine, func()) {
 	}
 	inv := &shelf{changed: make(chan struct{}, 1)}
 	inv.set(sites, virtual, nil)
-	opts.Inventory = inv
+	opts.Inventory, opts.Status = inv, inv
 	e, err := New(opts)
 	if err != nil {
 		b.Fatal(err)
 	}
 	now := time.Now()
 	for n := range servers {
-		var live []liveSite
+		var live []wire.SiteLive
 		for i := n; i < benchSites; i += 2 {
-			live = append(live, liveSite{Tenant: "acme", Site: siteName(i), Connected: true, ConnectedSince: now, LastHeartbeat: now, LastPush: now})
+			live = append(live, wire.SiteLive{Tenant: "acme", Site: siteName(i), Connected: true, ConnectedSince: now, LastHeartbeat: now, LastPush: now})
 		}
-		e.polled(poll{regional: n, answer: liveAnswer{Sites: live}, at: now})
+		e.polled(poll{regional: n, answer: wire.LiveView{Sites: live}, at: now})
 	}
 	return e, func() {
 		for _, s := range servers {
@@ -106,7 +107,7 @@ func (e *Engine) tickOnce(b testing.TB) {
 	done := make(chan *answers, 1)
 	e.collect(context.Background(), done)()
 	e.pass(<-done)
-	e.opts.Inventory.(*shelf).sites = nil
+	e.opts.Status.(*shelf).sites = nil
 }
 
 // cpuTime is what the process has used; on a busy machine it says more than the
@@ -155,7 +156,7 @@ func BenchmarkEvaluate10k(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		e.pass(a)
-		e.opts.Inventory.(*shelf).sites = nil
+		e.opts.Status.(*shelf).sites = nil
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchSites, "ns/site")
 }

@@ -6,5 +6,5 @@
 //
 // It holds no opinion on what is healthy; that is the model's and the policies'. It
 // writes to nothing but its own directory, the metric stores and status.
-// internal/app runs one Engine.
+// cmd/internal runs one Engine.
 package engine

@@ -16,8 +16,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"muster.dev/muster/health"
-	"muster.dev/muster/health/inventory"
+	"muster.dev/muster/health/status"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/wire"
 )
 
 // Regional is one regional that the engine asks.
@@ -33,14 +35,20 @@ type Inventory interface {
 	Ready() error
 	Snapshot() *inventory.Snapshot
 	Changed() <-chan struct{}
-	ReportSites([]inventory.SiteReport)
-	ReportPolicies([]inventory.PolicyReport)
 }
 
-// Options of an Engine. Regionals, Inventory, Shipped, Dir and Logger are needed.
+// Status takes what is to be written back to the API server; *status.Writer is one.
+// Neither call waits.
+type Status interface {
+	ReportSites([]status.SiteReport)
+	ReportPolicies([]status.PolicyReport)
+}
+
+// Options of an Engine. Regionals, Inventory, Status, Shipped, Dir and Logger are needed.
 type Options struct {
 	Regionals []Regional
 	Inventory Inventory
+	Status    Status
 	// Shipped is the model for sites that no policy selects; its queries run once
 	// for all tenants.
 	Shipped *health.Model
@@ -76,7 +84,7 @@ type Options struct {
 }
 
 func (o *Options) defaults() error {
-	if o.Inventory == nil || o.Shipped == nil || o.Logger == nil || o.Dir == "" {
+	if o.Inventory == nil || o.Status == nil || o.Shipped == nil || o.Logger == nil || o.Dir == "" {
 		return errors.New("health engine: Inventory, Shipped, Dir and Logger must be set")
 	}
 	names := map[string]bool{}
@@ -133,6 +141,7 @@ type Engine struct {
 	mem       map[fleet.SiteID]*memory
 	aligned   []*memory // at the positions of alignedTo.Sites
 	alignedTo *inventory.Snapshot
+	rosters   rosters
 	heard     []heard
 	removed   []fleet.SiteID // gone from the inventory, not yet published
 	scratch   []health.Reading
@@ -164,6 +173,7 @@ func New(o Options) (*Engine, error) {
 	for _, r := range o.Regionals {
 		e.regionals = append(e.regionals, regionalState{Regional: r})
 	}
+	e.rosters.e = e
 	e.metrics = newMetrics(o.Registerer)
 	if e.writer, err = newWriter(e); err != nil {
 		return nil, err
@@ -188,7 +198,7 @@ func (e *Engine) Ready() error {
 
 type poll struct {
 	regional int
-	answer   liveAnswer
+	answer   wire.LiveView
 	err      error
 	at       time.Time
 }

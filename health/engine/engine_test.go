@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"testing"
@@ -8,10 +10,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/prometheus/promql/parser"
+	"k8s.io/apimachinery/pkg/api/resource"
 
+	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/health"
-	"muster.dev/muster/health/inventory"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
 )
 
 func TestScoresAndWritesBack(t *testing.T) {
@@ -218,12 +222,49 @@ func signal(name, query string) health.Signal {
 	return health.Signal{Name: name, Dimension: fleet.Security, Query: query, Good: 0, Bad: 10, Weight: 1}
 }
 
-func aPolicy(t *testing.T, tenant, name string, signals ...health.Signal) *inventory.Policy {
-	m, err := health.NewModel([4]float64{1, 1, 1, 1}, 2, signals)
+func aPolicy(t *testing.T, tenant, name string, signals ...health.Signal) *policy {
+	o := &v1alpha1.HealthPolicy{Spec: v1alpha1.HealthPolicySpec{Evaluations: 2}}
+	for _, s := range signals {
+		quantity := func(x float64) resource.Quantity { return resource.MustParse(fmt.Sprint(x)) }
+		o.Spec.Signals = append(o.Spec.Signals, v1alpha1.Signal{Name: s.Name, Dimension: s.Dimension, Query: s.Query, Good: quantity(s.Good), Bad: quantity(s.Bad)})
+	}
+	m, err := health.FromPolicy(&o.Spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &inventory.Policy{Tenant: tenant, Namespace: tenant + "-system", Name: name, Model: m}
+	return &policy{Policy: &inventory.Policy{Kind: healthPolicies, Tenant: tenant, Name: name, Object: o}, model: m}
+}
+
+// An edited policy that is not valid leaves the last valid one in force, and says so;
+// the first valid one of a site applies.
+func TestInvalidPolicyKeepsTheLastValid(t *testing.T) {
+	good, weaker := aPolicy(t, "a", "p", signal("x", "x")), aPolicy(t, "a", "weaker", signal("y", "y"))
+	edited := *good.Policy
+	edited.Object = &v1alpha1.HealthPolicy{Spec: v1alpha1.HealthPolicySpec{Signals: []v1alpha1.Signal{{Name: "x", Dimension: fleet.Security, Query: "x"}}}} // good as bad
+	inv := &shelf{changed: make(chan struct{}, 1)}
+	e := &Engine{opts: Options{Inventory: inv}, log: slog.New(slog.DiscardHandler)}
+	e.rosters.e = e
+	set := func(policies ...*inventory.Policy) *roster {
+		site := aSite("a/paris")
+		site.Policies = policies
+		inv.set([]*inventory.Site{site, aSite("b/rome")}, nil, policies)
+		return e.rosters.now()
+	}
+	r := set(good.Policy, weaker.Policy)
+	if r.of[0] == nil || r.of[0].Name != "p" || r.of[0].err != nil || r.of[1] != nil || e.rosters.now() != r {
+		t.Fatalf("%+v", r.of)
+	}
+	model := r.of[0].model
+	for range 2 { // the second time around it is still remembered
+		if r = set(&edited, weaker.Policy); r.of[0].model != model || r.of[0].err == nil {
+			t.Fatalf("%+v", r.of[0])
+		}
+	}
+	// One that was never valid is passed over.
+	e.rosters = rosters{e: e}
+	if r = set(&edited, weaker.Policy); r.of[0].Name != "weaker" || len(r.policies) != 2 || r.policies[0].err == nil {
+		t.Fatalf("%+v", r.of[0])
+	}
 }
 
 // TestFailingQueries: each way in which a query can fail makes its signal unknown
@@ -231,6 +272,7 @@ func aPolicy(t *testing.T, tenant, name string, signals ...health.Signal) *inven
 func TestFailingQueries(t *testing.T) {
 	one := newRegional(t, "one")
 	bad := map[string]struct{ query, err string }{
+		"dear":          {"max by (tenant, site) (sum_over_time(sum_over_time(temperature[1d:1s])[1d:1s]))", "longer step"},
 		"unparsable":    {"max by (tenant, site) (", "can't be parsed"},
 		"no-labels":     {"max(temperature)", "aggregate `by (tenant, site)`"},
 		"no-site":       {"max by (tenant) (temperature)", "aggregate `by (tenant, site)`"},
@@ -247,10 +289,10 @@ func TestFailingQueries(t *testing.T) {
 	}
 	p := aPolicy(t, "a", "mixed", signals...)
 	site := aSite("a/paris")
-	site.Policy = p
+	site.Policies = []*inventory.Policy{p.Policy}
 	other := aSite("b/rome")
 	inv := &shelf{changed: make(chan struct{}, 1)}
-	inv.set([]*inventory.Site{site, other}, nil, []*inventory.Policy{p})
+	inv.set([]*inventory.Site{site, other}, nil, []*inventory.Policy{p.Policy})
 	one.put(t, "temperature", `sensor="1"`, "a/paris", 5, 0)
 	one.put(t, "temperature", `sensor="2"`, "a/paris", 4, 0)
 	well(t, one.prom, "b/rome")
@@ -259,7 +301,7 @@ func TestFailingQueries(t *testing.T) {
 	r := begin(t, t.TempDir(), []*regional{one}, nil, inv, nil)
 	v := r.until("a tick", func(v *View) bool { return v.Tick >= 1 })
 	s := v.Find("a", "paris")
-	for i, sig := range p.Model.Signals {
+	for i, sig := range p.model.Signals {
 		st := &s.State.Signals[i]
 		switch c, isBad := bad[sig.Name]; {
 		case isBad:
@@ -280,7 +322,7 @@ func TestFailingQueries(t *testing.T) {
 		}
 	}
 	if s.State.Dimensions[2].Known {
-		t.Error("one of eleven signals made the dimension known")
+		t.Error("one of twelve signals made the dimension known")
 	}
 	if o := v.Find("b", "rome"); o.Colour() != fleet.Green {
 		t.Errorf("another tenant suffers: %s", describe(v))
@@ -313,12 +355,12 @@ func TestTenantsAreConfined(t *testing.T) {
 		signal("count", `max by (tenant, site) (temperature) * 0 + on () group_left () count(temperature)`),
 	)
 	site := aSite("a/paris")
-	site.Policy = p
+	site.Policies = []*inventory.Policy{p.Policy}
 	inv := &shelf{changed: make(chan struct{}, 1)}
-	inv.set([]*inventory.Site{site, aSite("b/paris"), aSite("c/paris")}, nil, []*inventory.Policy{p})
+	inv.set([]*inventory.Site{site, aSite("b/paris"), aSite("c/paris")}, nil, []*inventory.Policy{p.Policy})
 	r := begin(t, t.TempDir(), []*regional{one}, nil, inv, nil)
 	v := r.until("a tick", func(v *View) bool { return v.Tick >= 1 })
-	for i, sig := range p.Model.Signals {
+	for i, sig := range p.model.Signals {
 		st := v.Find("a", "paris").State.Signals[i]
 		switch sig.Name {
 		case "count":
@@ -349,7 +391,7 @@ func TestPlanner(t *testing.T) {
 	own := aPolicy(t, "a", "own", signal("y", "max by (tenant, site) (temperature + 1)"))
 	twin := aPolicy(t, "a", "twin", signal("z", "max by (tenant, site) (temperature+1)"))
 	other := aPolicy(t, "b", "own", signal("y", "max by (tenant, site) (temperature + 1)"))
-	p := pl.plan([]*inventory.Policy{same, own, twin, other})
+	p := pl.plan([]*policy{same, own, twin, other})
 	if a, b := p.policies[same].query[0], p.shipped.query[0]; a != b {
 		t.Errorf("a shipped query, written differently, is asked apart: %d %d", a, b)
 	}
@@ -362,10 +404,10 @@ func TestPlanner(t *testing.T) {
 	if q := p.queries[p.policies[other].query[0]]; q.tenant != "b" || !strings.Contains(q.text, `temperature{tenant="b"}`) {
 		t.Errorf("%+v", q)
 	}
-	if pl.plan([]*inventory.Policy{same, own, twin, other}) != p {
+	if pl.plan([]*policy{same, own, twin, other}) != p {
 		t.Error("the same policies made another plan")
 	}
-	if pl.plan([]*inventory.Policy{same}) == p {
+	if pl.plan([]*policy{same}) == p {
 		t.Error("other policies made the same plan")
 	}
 }
@@ -514,15 +556,75 @@ func TestSlowQueriesMissTicksButNotTheLink(t *testing.T) {
 	r.until("grey: nothing is known any more", func(v *View) bool { return v.Find("a", "paris").Colour() == fleet.Grey })
 }
 
+// A tenant whose own signals hang takes no other's turn, and of a tick no more time than
+// one query may.
+func TestSlowTenantDoesNotHoldTheTick(t *testing.T) {
+	one := newRegional(t, "one")
+	one.stuck = `tenant="a"`
+	var signals []health.Signal
+	for i := range 30 {
+		signals = append(signals, signal(fmt.Sprintf("s-%d", i), fmt.Sprintf("max by (tenant, site) (temperature + %d)", i)))
+	}
+	p := aPolicy(t, "a", "slow", signals...)
+	site, other := aSite("a/paris"), aSite("b/rome")
+	site.Policies = []*inventory.Policy{p.Policy}
+	inv := &shelf{changed: make(chan struct{}, 1)}
+	inv.set([]*inventory.Site{site, other}, nil, []*inventory.Policy{p.Policy})
+	well(t, one.prom, "b/rome")
+	one.connect("a/paris", true)
+	one.connect("b/rome", true)
+	r := begin(t, t.TempDir(), []*regional{one}, nil, inv, func(o *Options) { o.QueryTimeout = 300 * time.Millisecond })
+	v := r.until("three ticks", func(v *View) bool { return v.Tick >= 3 })
+	if v.Find("b", "rome").Colour() != fleet.Green {
+		t.Errorf("another tenant suffers: %s", describe(v))
+	}
+	if most, all := one.stuckMost.Load(), one.stuckAll.Load(); most != 1 || all > 5 {
+		t.Errorf("%d of its queries at one time, %d in three or four ticks; want one that takes all of the time", most, all)
+	}
+	if st := v.Find("a", "paris").State.Signals; st[0].Err == "" || !strings.Contains(st[29].Err, "together took longer") {
+		t.Errorf("first %q, last %q", st[0].Err, st[29].Err)
+	}
+}
+
+// The history of a tenant whom the store refuses waits on its own: the others' goes on,
+// and after a restart each goes where it belongs.
+func TestARefusedTenantsHistoryHoldsUpNobodyElses(t *testing.T) {
+	one, store := newRegional(t, "one"), newCortex(t, "greedy", "modest")
+	store.refuses.Store("greedy", true)
+	inv := &shelf{changed: make(chan struct{}, 1)}
+	inv.set([]*inventory.Site{aSite("greedy/paris"), aSite("modest/paris")}, nil, nil)
+	for _, s := range []string{"greedy/paris", "modest/paris"} {
+		well(t, one.prom, s)
+		one.connect(s, true)
+	}
+	dir := t.TempDir()
+	r := begin(t, dir, []*regional{one}, store, inv, nil)
+	written := func(tenant string) float64 {
+		n := 0.0
+		for _, v := range store.tenants[tenant].ask(t, "count_over_time(muster_site_health_score[1h])") {
+			n += v
+		}
+		return n
+	}
+	r.until("twelve scores of the modest tenant in the store", func(*View) bool { return written("modest") >= 12 })
+	if n := written("greedy"); n != 0 {
+		t.Errorf("the store has %v scores of the tenant that it refuses", n)
+	}
+	r.stop()
+	store.refuses.Clear()
+	r = begin(t, dir, []*regional{one}, store, inv, nil)
+	r.until("what waited in the store", func(*View) bool { return written("greedy") >= 12 })
+}
+
 func TestNewRefuses(t *testing.T) {
-	good := Options{Inventory: &shelf{}, Shipped: simple(t), Logger: begin(t, t.TempDir(), nil, nil, &shelf{changed: make(chan struct{}), snap: inventory.NewSnapshot(1, nil, nil, nil)}, nil).opts.Logger, Dir: t.TempDir()}
+	good := Options{Inventory: &shelf{}, Status: &shelf{}, Shipped: simple(t), Logger: begin(t, t.TempDir(), nil, nil, &shelf{changed: make(chan struct{}), snap: inventory.NewSnapshot(1, nil, nil, nil)}, nil).opts.Logger, Dir: t.TempDir()}
 	for name, f := range map[string]func(*Options){
-		"no inventory": func(o *Options) { o.Inventory = nil },
-		"no model":     func(o *Options) { o.Shipped = nil },
-		"no dir":       func(o *Options) { o.Dir = "" },
-		"no name":      func(o *Options) { o.Regionals = []Regional{{"", "http://x"}} },
-		"same name":    func(o *Options) { o.Regionals = []Regional{{"a", "http://x"}, {"a", "http://y"}} },
-		"bad URL":      func(o *Options) { o.Regionals = []Regional{{"a", "x:1"}} },
+		"no inventory": func(o *Options) { o.Inventory = nil }, "no status": func(o *Options) { o.Status = nil },
+		"no model":  func(o *Options) { o.Shipped = nil },
+		"no dir":    func(o *Options) { o.Dir = "" },
+		"no name":   func(o *Options) { o.Regionals = []Regional{{"", "http://x"}} },
+		"same name": func(o *Options) { o.Regionals = []Regional{{"a", "http://x"}, {"a", "http://y"}} },
+		"bad URL":   func(o *Options) { o.Regionals = []Regional{{"a", "x:1"}} },
 	} {
 		o := good
 		f(&o)
@@ -530,13 +632,4 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
-}
-
-func FuzzDecodeLive(f *testing.F) {
-	f.Add([]byte(`{"regional":"one","region":"eu","asOf":"2026-01-01T00:00:00Z","sites":[{"tenant":"a","site":"b","connected":true,"connectedSince":null,"lastHeartbeat":"2026-01-01T00:00:00Z"}]}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		if a, err := decodeLive(data); err == nil && a.Regional == "" {
-			t.Error("accepted a live view of nobody")
-		}
-	})
 }

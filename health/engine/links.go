@@ -4,8 +4,9 @@ import (
 	"time"
 
 	"muster.dev/muster/health"
-	"muster.dev/muster/health/inventory"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/wire"
 )
 
 // regionalState is what is known of one regional.
@@ -15,7 +16,7 @@ type regionalState struct {
 	ok     bool // the last poll was answered
 	err    string
 	at     time.Time // of the last answer
-	sites  []liveSite
+	sites  []wire.SiteLive
 }
 
 // memory is what the engine remembers of one site between ticks.
@@ -43,7 +44,6 @@ type heard struct {
 	upSince   time.Time
 	listed    int32 // regional that heard of it last, or homeUnknown
 	heartbeat time.Time
-	push      time.Time
 }
 
 // fresh says whether a regional's live view may still be believed.

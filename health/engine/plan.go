@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,8 +10,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"muster.dev/muster/health"
-	"muster.dev/muster/health/inventory"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/promcost"
 )
 
 // query is one query of a tick, asked once of every regional whatever the number
@@ -40,10 +41,10 @@ type plan struct {
 	queries  []query
 	pushed   int // position of pushedQuery
 	shipped  *binding
-	policies map[*inventory.Policy]*binding
+	policies map[*policy]*binding
 }
 
-func (p *plan) binding(policy *inventory.Policy) *binding {
+func (p *plan) binding(policy *policy) *binding {
 	if b := p.policies[policy]; b != nil {
 		return b
 	}
@@ -56,7 +57,7 @@ type planner struct {
 	known   map[string]bool           // the shipped queries in canonical form
 	parsed  map[[2]string]parsedQuery // by tenant and text as written
 	last    *plan
-	lastFor []*inventory.Policy
+	lastFor []*policy
 }
 
 type parsedQuery struct {
@@ -77,11 +78,11 @@ func newPlanner(shipped *health.Model) (*planner, error) {
 }
 
 // plan returns what to ask for these policies. The same policies give the same plan.
-func (p *planner) plan(policies []*inventory.Policy) *plan {
+func (p *planner) plan(policies []*policy) *plan {
 	if p.last != nil && slices.Equal(p.lastFor, policies) {
 		return p.last
 	}
-	out := &plan{policies: map[*inventory.Policy]*binding{}}
+	out := &plan{policies: map[*policy]*binding{}}
 	index := map[query]int{}
 	used := map[[2]string]parsedQuery{}
 	bind := func(tenant string, m *health.Model) *binding {
@@ -109,8 +110,8 @@ func (p *planner) plan(policies []*inventory.Policy) *plan {
 	}
 	out.shipped = bind("", p.shipped)
 	for _, policy := range policies {
-		if policy.Model != nil {
-			out.policies[policy] = bind(policy.Tenant, policy.Model)
+		if policy.model != nil {
+			out.policies[policy] = bind(policy.Tenant, policy.model)
 		}
 	}
 	out.pushed = len(out.queries)
@@ -120,8 +121,10 @@ func (p *planner) plan(policies []*inventory.Policy) *plan {
 }
 
 func (p *planner) parse(tenant, text string) parsedQuery {
-	expr, err := parser.ParseExpr(text)
-	if err != nil {
+	expr, err := promcost.Rule.Parse(text, promcost.Window{})
+	if tooMuch := (*promcost.Error)(nil); errors.As(err, &tooMuch) {
+		return parsedQuery{err: "the query is not asked: " + err.Error()}
+	} else if err != nil {
 		return parsedQuery{err: "the query can't be parsed: " + strings.TrimSpace(err.Error())}
 	}
 	if t := expr.Type(); t != parser.ValueTypeVector {

@@ -3,7 +3,6 @@ package engine
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"muster.dev/muster/health/inventory"
+	"muster.dev/muster/internal/wire"
 )
 
 // target is a Prometheus API that answers queries.
@@ -61,6 +60,7 @@ func plainURLError(err error) error {
 
 // ask runs one instant query at one moment.
 func (e *Engine) ask(ctx context.Context, t target, text string, at time.Time, add func(tenant, site []byte, v float64) error) error {
+	lane := ctx
 	ctx, cancel := context.WithTimeout(ctx, e.opts.QueryTimeout)
 	defer cancel()
 	form := url.Values{"query": {text}, "time": {strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', 3, 64)}, "timeout": {e.opts.QueryTimeout.String()}}
@@ -69,6 +69,7 @@ func (e *Engine) ask(ctx context.Context, t target, text string, at time.Time, a
 		return err
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set(wire.HeaderPurpose, wire.PurposeHealth)
 	if t.org != "" {
 		req.Header.Set("X-Scope-OrgID", t.org)
 	}
@@ -80,58 +81,30 @@ func (e *Engine) ask(ctx context.Context, t target, text string, at time.Time, a
 		}
 		return err
 	})
+	if lane.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("no answer: the signals of the tenant's own policies together took longer than %s; make them cheaper, or fewer", e.opts.QueryTimeout)
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("no answer within %s", e.opts.QueryTimeout)
 	}
 	return err
 }
 
-// liveAnswer is a regional's GET /api/v1/live.
-type liveAnswer struct {
-	Regional string     `json:"regional"`
-	Region   string     `json:"region"`
-	AsOf     time.Time  `json:"asOf"`
-	Sites    []liveSite `json:"sites"`
-}
-
-type liveSite struct {
-	Tenant         string    `json:"tenant"`
-	Site           string    `json:"site"`
-	Connected      bool      `json:"connected"`
-	ConnectedSince time.Time `json:"connectedSince"`
-	LastHeartbeat  time.Time `json:"lastHeartbeat"`
-	LastPush       time.Time `json:"lastPush"`
-}
-
-func decodeLive(body []byte) (liveAnswer, error) {
-	var a liveAnswer
-	if err := json.Unmarshal(body, &a); err != nil {
-		return a, fmt.Errorf("not a live view: %w", err)
-	}
-	if a.Regional == "" {
-		return a, errors.New("not a live view: it names no regional")
-	}
-	return a, nil
-}
-
-func (e *Engine) askLive(ctx context.Context, r Regional) (liveAnswer, error) {
+func (e *Engine) askLive(ctx context.Context, r Regional) (wire.LiveView, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.opts.LiveTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+"/api/v1/live", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+wire.LivePath, nil)
 	if err != nil {
-		return liveAnswer{}, err
+		return wire.LiveView{}, err
 	}
-	var a liveAnswer
+	var a wire.LiveView
 	err = e.fetch(req, func(code int, body []byte) (err error) {
 		if code != http.StatusOK {
 			return fmt.Errorf("live view: HTTP status %d: %.200s", code, strings.TrimSpace(string(body)))
 		}
-		a, err = decodeLive(body)
+		a, err = wire.DecodeLiveView(body, r.Name)
 		return err
 	})
-	if err == nil && a.Regional != r.Name {
-		err = fmt.Errorf("%s is regional %q, not %q; check regionals[].queryURL", r.URL, a.Regional, r.Name)
-	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("no live view within %s", e.opts.LiveTimeout)
 	}
@@ -140,7 +113,7 @@ func (e *Engine) askLive(ctx context.Context, r Regional) (liveAnswer, error) {
 
 // answers holds what one tick's queries returned, for the sites of one snapshot.
 type answers struct {
-	snap *inventory.Snapshot
+	snap *roster
 	plan *plan
 	at   time.Time
 	// home of each site when the tick began: the place whose word counts. Places are
@@ -159,7 +132,7 @@ type answers struct {
 const homeUnknown = int32(-1)
 
 // reset makes room, reusing what a former tick has left.
-func (a *answers) reset(snap *inventory.Snapshot, p *plan, at time.Time) {
+func (a *answers) reset(snap *roster, p *plan, at time.Time) {
 	a.snap, a.plan, a.at = snap, p, at
 	n := len(snap.Sites)
 	grow := func(s [][]float64, k int) [][]float64 {
@@ -202,7 +175,7 @@ func (e *Engine) run(ctx context.Context, a *answers, q int, t target, place int
 		}
 		if string(ten) != tenant || byName == nil {
 			tenant = string(ten)
-			byName = a.snap.Tenant(tenant)
+			byName = a.snap.Positions(tenant)
 		}
 		if only != "" && tenant != only {
 			return fmt.Errorf("the query returns a series of tenant %q: it must not change the label tenant", tenant)

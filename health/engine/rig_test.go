@@ -25,8 +25,10 @@ import (
 	apiv1 "github.com/prometheus/prometheus/web/api/v1"
 
 	"muster.dev/muster/health"
-	"muster.dev/muster/health/inventory"
+	"muster.dev/muster/health/status"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/wire"
 )
 
 // prom is a Prometheus: its storage, its query engine and its HTTP API with the
@@ -97,19 +99,23 @@ type regional struct {
 	url  string
 	down atomic.Bool
 	slow atomic.Int64 // nanoseconds before a query is answered
+	// stuck queries contain this text and are never answered; how many were asked at the
+	// same time, at most, and since the engine's start.
+	stuck                         string
+	stuckNow, stuckMost, stuckAll atomic.Int64
 
 	mu      sync.Mutex
-	sites   map[string]*liveSite
+	sites   map[string]*wire.SiteLive
 	queries []string
 }
 
 func newRegional(t testing.TB, name string) *regional {
-	r := &regional{prom: newProm(t), name: name, sites: map[string]*liveSite{}}
+	r := &regional{prom: newProm(t), name: name, sites: map[string]*wire.SiteLive{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/live", func(w http.ResponseWriter, _ *http.Request) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		a := liveAnswer{Regional: name, Region: "eu", AsOf: time.Now(), Sites: []liveSite{}}
+		a := wire.LiveView{Regional: name, Region: "eu", AsOf: time.Now(), Sites: []wire.SiteLive{}}
 		for _, s := range r.sites {
 			a.Sites = append(a.Sites, *s)
 		}
@@ -118,6 +124,14 @@ func newRegional(t testing.TB, name string) *regional {
 	mux.Handle("/edge/api/v1/", http.StripPrefix("/edge/api/v1", http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if strings.HasSuffix(req.URL.Path, "/query") {
 			_ = req.ParseForm() // with the body unread, a client that gave up would not be noticed
+			if r.stuck != "" && strings.Contains(req.FormValue("query"), r.stuck) {
+				r.stuckAll.Add(1)
+				for n, most := r.stuckNow.Add(1), r.stuckMost.Load(); n > most && !r.stuckMost.CompareAndSwap(most, n); most = r.stuckMost.Load() {
+				}
+				<-req.Context().Done()
+				r.stuckNow.Add(-1)
+				return
+			}
 			if d := r.slow.Load(); d > 0 {
 				select {
 				case <-time.After(time.Duration(d)):
@@ -148,7 +162,7 @@ func (r *regional) connect(site string, connected bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	l := &liveSite{Tenant: tenant, Site: name, Connected: connected, LastHeartbeat: now, LastPush: now}
+	l := &wire.SiteLive{Tenant: tenant, Site: name, Connected: connected, LastHeartbeat: now, LastPush: now}
 	if connected {
 		l.ConnectedSince = now
 	}
@@ -171,6 +185,7 @@ func (r *regional) asked() []string {
 type cortex struct {
 	url     string
 	tenants map[string]*prom
+	refuses sync.Map // tenants whose pushes are over a limit, for ever
 }
 
 func newCortex(t testing.TB, tenants ...string) *cortex {
@@ -188,6 +203,11 @@ func newCortex(t testing.TB, tenants ...string) *cortex {
 		case "/prometheus/api/v1/query":
 			req.URL.Path = "/query"
 		case "/api/v1/push":
+			if _, full := c.refuses.Load(req.Header.Get("X-Scope-OrgID")); full {
+				w.Header().Set("Retry-After", "3600")
+				http.Error(w, "per-user series limit exceeded", http.StatusTooManyRequests)
+				return
+			}
 			req.URL.Path = "/write"
 		default:
 			http.NotFound(w, req)
@@ -200,13 +220,13 @@ func newCortex(t testing.TB, tenants ...string) *cortex {
 	return c
 }
 
-// shelf is an inventory that a test fills.
+// shelf is an inventory that a test fills, and takes what is reported.
 type shelf struct {
 	mu       sync.Mutex
 	snap     *inventory.Snapshot
 	changed  chan struct{}
-	sites    []inventory.SiteReport
-	policies []inventory.PolicyReport
+	sites    []status.SiteReport
+	policies []status.PolicyReport
 }
 
 func (s *shelf) Ready() error { return nil }
@@ -216,12 +236,12 @@ func (s *shelf) Snapshot() *inventory.Snapshot {
 	return s.snap
 }
 func (s *shelf) Changed() <-chan struct{} { return s.changed }
-func (s *shelf) ReportSites(r []inventory.SiteReport) {
+func (s *shelf) ReportSites(r []status.SiteReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sites = append(s.sites, r...)
 }
-func (s *shelf) ReportPolicies(r []inventory.PolicyReport) {
+func (s *shelf) ReportPolicies(r []status.PolicyReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.policies = slices.Clone(r)
@@ -243,7 +263,7 @@ func (s *shelf) set(sites []*inventory.Site, virtual []*inventory.VirtualSite, p
 
 func aSite(id string, virtual ...string) *inventory.Site {
 	tenant, name, _ := strings.Cut(id, "/")
-	return &inventory.Site{ID: fleet.SiteID{Tenant: tenant, Name: name}, Namespace: tenant + "-system", Region: "eu", Phase: fleet.PhaseApproved, VirtualSites: virtual}
+	return &inventory.Site{ID: fleet.SiteID{Tenant: tenant, Name: name}, Region: "eu", Phase: fleet.PhaseApproved, VirtualSites: virtual}
 }
 
 // simple is a model of two signals: temperature and, critical, fire.
@@ -274,7 +294,7 @@ type rig struct {
 func begin(t testing.TB, dir string, regionals []*regional, store *cortex, inv *shelf, change func(*Options)) *rig {
 	t.Helper()
 	o := Options{
-		Inventory: inv, Shipped: simple(t), Dir: dir, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Inventory: inv, Status: inv, Shipped: simple(t), Dir: dir, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 		Tick: 100 * time.Millisecond, LiveInterval: 30 * time.Millisecond, LiveTimeout: 500 * time.Millisecond, LiveMaxAge: 300 * time.Millisecond,
 		QueryTimeout: 2 * time.Second, MissingGrace: 400 * time.Millisecond,
 	}

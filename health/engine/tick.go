@@ -10,45 +10,42 @@ import (
 	"time"
 
 	"muster.dev/muster/health"
-	"muster.dev/muster/health/inventory"
+	"muster.dev/muster/health/status"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
 )
 
 // collect prepares a tick and returns the function that asks its queries.
 func (e *Engine) collect(ctx context.Context, done chan<- *answers) func() {
 	now := e.now()
-	snap := e.opts.Inventory.Snapshot()
-	e.look(snap, now)
+	snap := e.rosters.now()
+	e.look(snap.Snapshot, now)
 	a := e.answers
 	e.answers = nil
 	if a == nil {
 		a = &answers{}
 	}
-	a.reset(snap, e.planner.plan(snap.Policies), now)
+	a.reset(snap, e.planner.plan(snap.policies), now)
 	targets := e.targets(a)
 	return func() {
 		var wg sync.WaitGroup
 		for place, t := range targets {
-			jobs := make(chan int)
-			for range e.opts.Concurrency {
-				wg.Go(func() {
-					for q := range jobs {
-						e.run(ctx, a, q, t.target, place)
-					}
-				})
-			}
+			shipped, lanes := a.plan.lanes(t)
+			wg.Go(func() { e.runAll(ctx, a, shipped, t.target, place, e.opts.Concurrency) })
+			free := make(chan struct{}, maxLanes)
 			wg.Go(func() {
-				defer close(jobs)
-				for q := range a.plan.queries {
-					query := &a.plan.queries[q]
-					if query.storeOnly && t.org == "" || query.tenant != "" && !t.tenants[query.tenant] {
-						continue
-					}
+				for _, queries := range lanes {
 					select {
-					case jobs <- q:
+					case free <- struct{}{}:
 					case <-ctx.Done():
 						return
 					}
+					wg.Go(func() {
+						defer func() { <-free }()
+						ctx, cancel := context.WithTimeout(ctx, e.opts.QueryTimeout)
+						defer cancel()
+						e.runAll(ctx, a, queries, t.target, place, 1)
+					})
 				}
 			})
 		}
@@ -57,6 +54,52 @@ func (e *Engine) collect(ctx context.Context, done chan<- *answers) func() {
 			done <- a
 		}
 	}
+}
+
+// maxLanes bounds the tenants whose own queries are asked of one place at one time.
+const maxLanes = 32
+
+// lanes parts a plan into what is asked of a place for everybody, and what for each
+// tenant. A tick waits for all of them, so a tenant whose signals are slow must neither
+// take the others' turns nor more time than one query may: what it does not get done in
+// that time is unknown.
+func (p *plan) lanes(t *place) (shipped []int, tenants [][]int) {
+	of := map[string]int{}
+	for q := range p.queries {
+		query := &p.queries[q]
+		if query.storeOnly && t.org == "" || query.tenant != "" && !t.tenants[query.tenant] {
+			continue
+		}
+		if query.tenant == "" {
+			shipped = append(shipped, q)
+			continue
+		}
+		lane, ok := of[query.tenant]
+		if !ok {
+			lane = len(tenants)
+			of[query.tenant], tenants = lane, append(tenants, nil)
+		}
+		tenants[lane] = append(tenants[lane], q)
+	}
+	return shipped, tenants
+}
+
+// runAll asks queries of one place, some at a time.
+func (e *Engine) runAll(ctx context.Context, a *answers, queries []int, t target, place int32, concurrency int) {
+	jobs := make(chan int, len(queries))
+	for _, q := range queries {
+		jobs <- q
+	}
+	close(jobs)
+	var wg sync.WaitGroup
+	for range min(concurrency, len(queries)) {
+		wg.Go(func() {
+			for q := range jobs {
+				e.run(ctx, a, q, t, place)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 type place struct {
@@ -71,7 +114,7 @@ func (e *Engine) targets(a *answers) map[int32]*place {
 	n := int32(len(e.regionals))
 	tenants := make(map[string]int32, len(a.snap.Tenants))
 	for i, t := range a.snap.Tenants {
-		tenants[t] = n + int32(i)
+		tenants[t.Name] = n + int32(i)
 	}
 	for i, s := range a.snap.Sites {
 		m := e.aligned[i]
@@ -155,11 +198,11 @@ func (e *Engine) align(snap *inventory.Snapshot) (removed []fleet.SiteID) {
 func (e *Engine) pass(a *answers) {
 	began := e.now()
 	now := began
-	snap := e.opts.Inventory.Snapshot()
-	e.look(snap, now)
+	snap := e.rosters.now()
+	e.look(snap.Snapshot, now)
 	removed := e.removed
 	e.removed = nil
-	news := a != nil || len(removed) > 0 || e.view.Load() == nil || e.view.Load().Snapshot != snap
+	news := a != nil || len(removed) > 0 || e.view.Load() == nil || e.view.Load().Snapshot != snap.Snapshot
 	for i, site := range snap.Sites {
 		m := e.aligned[i]
 		if !site.Counts() {
@@ -167,7 +210,7 @@ func (e *Engine) pass(a *answers) {
 		}
 		j := -1
 		if a != nil {
-			if j = i; a.snap != snap {
+			if j = i; a.snap.Snapshot != snap.Snapshot {
 				j = a.snap.Find(site.ID.Tenant, site.ID.Name)
 			}
 		}
@@ -175,7 +218,7 @@ func (e *Engine) pass(a *answers) {
 			e.evaluate(m, a, j, now)
 			news = true
 		} else if m.changed || m.state == nil {
-			e.relink(m, site, now)
+			e.relink(m, snap.of[i], now)
 			news = true
 		}
 		m.changed = false
@@ -196,7 +239,7 @@ func (e *Engine) pass(a *answers) {
 
 // evaluate computes a site's health from a tick's answers; j is its position there.
 func (e *Engine) evaluate(m *memory, a *answers, j int, now time.Time) {
-	b := a.plan.binding(a.snap.Sites[j].Policy)
+	b := a.plan.binding(a.snap.of[j])
 	r := health.Readings{Signals: slices.Grow(e.scratch[:0], len(b.query))[:len(b.query)]}
 	e.scratch = r.Signals
 	home := a.home[j]
@@ -245,10 +288,10 @@ func (e *Engine) fromStore(m *memory, a *answers, j int, b *binding) {
 }
 
 // relink evaluates a site whose link changed since the last tick, or which is new.
-func (e *Engine) relink(m *memory, site *inventory.Site, now time.Time) {
+func (e *Engine) relink(m *memory, p *policy, now time.Time) {
 	model := e.opts.Shipped
-	if site.Policy != nil {
-		model = site.Policy.Model
+	if p != nil {
+		model = p.model
 	}
 	prev := m.state
 	if prev != nil && prev.Model != model && len(prev.Model.Signals) > 0 {
@@ -258,18 +301,21 @@ func (e *Engine) relink(m *memory, site *inventory.Site, now time.Time) {
 	m.state = &st
 }
 
-func (e *Engine) publish(snap *inventory.Snapshot, a *answers, removed []fleet.SiteID, now time.Time) {
+func (e *Engine) publish(snap *roster, a *answers, removed []fleet.SiteID, now time.Time) {
 	e.version++
-	v := &View{Version: e.version, Tick: e.ticks, AsOf: now, Snapshot: snap, Sites: make([]*Site, len(snap.Sites))}
+	v := &View{Version: e.version, Tick: e.ticks, AsOf: now, Snapshot: snap.Snapshot, Sites: make([]*Site, len(snap.Sites))}
 	u := &Update{View: v, Removed: removed, Tick: a != nil}
 	var counts [4]int
-	var reports []inventory.SiteReport
+	var reports []status.SiteReport
 	if a != nil {
-		reports = make([]inventory.SiteReport, 0, len(snap.Sites))
+		reports = make([]status.SiteReport, 0, len(snap.Sites))
 	}
 	for i, site := range snap.Sites {
 		m := e.aligned[i]
-		s := &Site{Site: site, State: m.state, Phase: phaseOf(site.Phase, m.link), LastSeen: m.seen, home: m.home, Maintenance: site.InMaintenance(now)}
+		s := &Site{Site: site, State: m.state, Phase: phaseOf(site.Phase, m.link), LastSeen: m.seen, home: m.home, Maintenance: site.MaintenanceAt(now)}
+		if p := snap.of[i]; p != nil {
+			s.Policy = p.Name
+		}
 		if m.home != homeUnknown {
 			s.Home = e.regionals[m.home].Name
 			s.FromStore = !e.regionals[m.home].ok
@@ -302,14 +348,14 @@ func (e *Engine) publish(snap *inventory.Snapshot, a *answers, removed []fleet.S
 	if dropped := e.hub.Publish(u); dropped > 0 {
 		e.metrics.dropped.Add(float64(dropped))
 	}
-	e.opts.Inventory.ReportSites(reports)
+	e.opts.Status.ReportSites(reports)
 	if a != nil {
 		e.writer.take(v)
 	}
 }
 
-func report(s *Site) inventory.SiteReport {
-	r := inventory.SiteReport{Site: s.Site, Score: s.State.Score, Known: s.State.Known, Colour: s.State.Colour, Since: s.State.Since}
+func report(s *Site) status.SiteReport {
+	r := status.SiteReport{Site: s.Site, Score: s.State.Score, Known: s.State.Known, Colour: s.State.Colour, Since: s.State.Since}
 	if len(s.State.Reasons) > 0 {
 		r.Reason = s.State.Reasons[0].Text
 	}
@@ -335,7 +381,7 @@ func (e *Engine) aggregate(v *View, u *Update) {
 		for _, i := range def.Members {
 			s := v.Sites[i]
 			score, known := s.Score()
-			e.members = append(e.members, health.Member{Name: s.ID.Name, Score: score, Known: known, Colour: s.Colour(), Maintenance: s.Maintenance})
+			e.members = append(e.members, health.Member{Name: s.ID.Name, Score: score, Known: known, Colour: s.Colour(), Maintenance: s.Maintenance != nil})
 		}
 		x := &VirtualSite{VirtualSite: def}
 		x.Aggregate, e.scores = health.Summarize(e.members, e.scores)
@@ -356,14 +402,14 @@ const shippedName = "(shipped)"
 
 // fare counts how each policy does.
 func (e *Engine) fare(v *View, a *answers) []*Policy {
-	by := map[*inventory.Policy]*Policy{}
+	by := map[*policy]*Policy{}
 	out := []*Policy{}
-	add := func(p *inventory.Policy, m *health.Model) *Policy {
+	add := func(p *policy, m *health.Model) *Policy {
 		x := &Policy{Name: shippedName}
 		if p != nil {
 			x.Tenant, x.Name = p.Tenant, p.Name
-			if p.Err != nil {
-				x.Err = p.Err.Error()
+			if p.err != nil {
+				x.Err = p.err.Error()
 			}
 		}
 		if m != nil {
@@ -381,20 +427,20 @@ func (e *Engine) fare(v *View, a *answers) []*Policy {
 		out = append(out, x)
 		return x
 	}
-	for _, p := range a.snap.Policies {
-		add(p, p.Model)
+	for _, p := range a.snap.policies {
+		add(p, p.model)
 	}
 	for j, site := range a.snap.Sites {
 		if !site.Counts() {
 			continue
 		}
-		p := by[site.Policy]
+		p := by[a.snap.of[j]]
 		if p == nil {
-			p = add(nil, e.opts.Shipped) // site.Policy is nil: all others are in the snapshot
+			p = add(nil, e.opts.Shipped) // none applies: all others are in the snapshot
 		}
 		p.Sites++
 		i := j
-		if v.Snapshot != a.snap {
+		if v.Snapshot != a.snap.Snapshot {
 			i = v.Snapshot.Find(site.ID.Tenant, site.ID.Name)
 		}
 		if i < 0 || v.Sites[i].State == nil || len(v.Sites[i].State.Signals) != len(p.Signals) {
@@ -430,9 +476,9 @@ func (e *Engine) reportPolicies(v *View, a *answers) {
 		failed += len(errs)
 	}
 	e.metrics.failed.Add(float64(failed))
-	reports := make([]inventory.PolicyReport, 0, len(a.snap.Policies))
-	for i, p := range a.snap.Policies {
-		r := inventory.PolicyReport{Policy: p, Sites: v.Policies[i].Sites}
+	reports := make([]status.PolicyReport, 0, len(a.snap.policies))
+	for i, p := range a.snap.policies {
+		r := status.PolicyReport{Policy: p.Policy, Err: p.err, Sites: v.Policies[i].Sites}
 		for _, s := range v.Policies[i].Signals {
 			if s.Err != "" {
 				r.Failing = append(r.Failing, s.Name+": "+s.Err)
@@ -440,5 +486,5 @@ func (e *Engine) reportPolicies(v *View, a *answers) {
 		}
 		reports = append(reports, r)
 	}
-	e.opts.Inventory.ReportPolicies(reports)
+	e.opts.Status.ReportPolicies(reports)
 }

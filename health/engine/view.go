@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"muster.dev/muster/health"
-	"muster.dev/muster/health/inventory"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
 )
 
 // Site is one site in a View. It is never changed once made.
@@ -23,8 +23,11 @@ type Site struct {
 	LastSeen time.Time // zero: never
 	Home     string    // name of the regional that speaks for it, "" if none
 	// FromStore says that the regional couldn't be asked, and Cortex was.
-	FromStore   bool
-	Maintenance bool // in maintenance when the View was made
+	FromStore bool
+	// Maintenance that went on when the View was made; nil: none.
+	Maintenance *inventory.Maintenance
+	// Policy is the name of the HealthPolicy that applies; "": the shipped one.
+	Policy string
 
 	home int32
 }
@@ -182,7 +185,7 @@ func (e *Engine) Subscribe(size int) *Subscription { return e.hub.Subscribe(size
 // of a score, what the reasons are about, or what the site is. Values that drift
 // within that are not news.
 func visible(a, b *Site) bool {
-	if a == nil || a.Phase != b.Phase || a.Maintenance != b.Maintenance || a.Home != b.Home || a.FromStore != b.FromStore {
+	if a == nil || a.Phase != b.Phase || !sameMaintenance(a.Maintenance, b.Maintenance) || a.Policy != b.Policy || a.Home != b.Home || a.FromStore != b.FromStore {
 		return true
 	}
 	if a.Site != b.Site && !sameSite(a.Site, b.Site) {
@@ -222,13 +225,11 @@ func sameSite(a, b *inventory.Site) bool {
 			return false
 		}
 	}
-	if (a.Place == nil) != (b.Place == nil) || a.Place != nil && *a.Place != *b.Place {
-		return false
-	}
-	if (a.Maintenance == nil) != (b.Maintenance == nil) {
-		return false
-	}
-	return a.Maintenance == nil || a.Maintenance.Reason == b.Maintenance.Reason && a.Maintenance.Until.Equal(b.Maintenance.Until)
+	return (a.Place == nil) == (b.Place == nil) && (a.Place == nil || *a.Place == *b.Place)
+}
+
+func sameMaintenance(a, b *inventory.Maintenance) bool {
+	return a == b || a != nil && b != nil && a.Reason == b.Reason && a.Until.Equal(b.Until)
 }
 
 func visibleVirtual(a, b *VirtualSite) bool {

@@ -18,28 +18,30 @@ import (
 	"github.com/prometheus/prometheus/model/value"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/forward"
 	"muster.dev/muster/internal/remotewrite"
-	"muster.dev/muster/internal/spool"
 )
 
 const (
 	// batchSeries is the number of series in one write.
 	batchSeries = 5000
-	// Scores wait this long for Cortex, in at most so many bytes, oldest dropped first.
-	queueBytes = 256 << 20
+	// The scores of a tenant wait this long for Cortex, in at most so many bytes, oldest
+	// dropped first.
+	queueBytes = 64 << 20
 	queueAge   = 48 * time.Hour
+	// Nobody is told that a score is kept, so that one sync serves the scores of a while.
+	queueSync = time.Second
 	// saveEvery is how often the state is saved when no colour changed.
 	saveEvery = 4
 )
 
-// writer turns views into series, for Cortex through a queue on disk, and for each
+// writer turns views into series, for Cortex through a queue on disk for each tenant, and for each
 // regional about its own sites, and saves the engine's state. It works beside the
 // ticks; if it can't keep up, views are left out.
 type writer struct {
 	e      *Engine
 	views  chan *View
-	queue  *spool.Spool // nil: no store to write to
-	sender *remotewrite.Sender
+	queues *forward.Queues // nil: no store to write to
 
 	// What follows belongs to the goroutine of run.
 	sites    map[fleet.SiteID]*siteSeries
@@ -84,15 +86,11 @@ func newWriter(e *Engine) (*writer, error) {
 		return w, nil
 	}
 	var err error
-	w.queue, err = spool.Open(spool.Options{Dir: filepath.Join(e.opts.Dir, "forward"), MaxBytes: queueBytes, MaxAge: queueAge, Logger: e.log, Registerer: e.opts.Registerer})
+	w.queues, err = forward.Open(forward.Options{Dir: filepath.Join(e.opts.Dir, "forward"), URL: e.opts.StoreWriteURL, Client: e.opts.Client, MaxBytes: queueBytes, MaxAge: queueAge, SyncInterval: queueSync,
+		UserAgent: "muster-health", Logger: e.log, Registerer: e.opts.Registerer})
 	if err != nil {
-		return nil, fmt.Errorf("health engine: queue towards the store: %w", err)
+		return nil, fmt.Errorf("health engine: towards the store: %w", err)
 	}
-	w.sender = remotewrite.NewSender(remotewrite.SenderOptions{
-		Source: w.queue, Endpoint: func() string { return e.opts.StoreWriteURL }, Client: func() *http.Client { return e.opts.Client },
-		Header: func(tenant string) http.Header { return http.Header{"X-Scope-Orgid": {tenant}} },
-		Logger: e.log, Registerer: e.opts.Registerer, UserAgent: "muster-health",
-	})
 	return w, nil
 }
 
@@ -108,13 +106,6 @@ func (w *writer) take(v *View) {
 }
 
 func (w *writer) run(ctx context.Context) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if w.sender != nil {
-			_ = w.sender.Run(ctx) // ends with ctx, and says nothing else
-		}
-	}()
 	var last *View
 loop:
 	for {
@@ -130,13 +121,12 @@ loop:
 			}
 		}
 	}
-	<-done
 	if last != nil {
 		w.save(last)
 	}
-	if w.queue != nil {
-		if err := w.queue.Close(); err != nil {
-			w.e.log.Warn("queue towards the store can't be closed", "err", err)
+	if w.queues != nil {
+		if err := w.queues.Close(); err != nil {
+			w.e.log.Warn("queues towards the store can't be closed", "err", err)
 		}
 	}
 }
@@ -423,12 +413,12 @@ func virtualLabels(tenant, key string) (out [3]labels.Labels) {
 
 func (w *writer) send(ctx context.Context, o *out) {
 	defer o.reset()
-	if w.queue != nil {
+	if w.queues != nil {
 		for tenant, b := range o.tenants {
 			for part := range w.parts(b, o.t) {
-				if _, err := w.queue.Append(remotewrite.Encode(tenant, part)); err != nil {
+				if err := w.queues.Append(tenant, part); err != nil {
 					w.e.metrics.writeFailed.WithLabelValues("store").Inc()
-					w.warn("store", "scores can't be queued for the store", err)
+					w.warn("store for "+tenant, "scores can't be queued for the store", err)
 					break
 				}
 				w.e.metrics.written.WithLabelValues("store").Add(float64(len(part)))

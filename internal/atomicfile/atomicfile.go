@@ -4,44 +4,55 @@ package atomicfile
 
 import (
 	"fmt"
+	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+
+	"muster.dev/muster/internal/disk"
 )
 
 // Write replaces a file, or makes it: temporary file beside it, fsync, rename, fsync of
 // the directory, which must be there.
-func Write(name string, data []byte, perm os.FileMode) (err error) {
+func Write(name string, data []byte, perm fs.FileMode) error {
+	return WriteTo(disk.OS{}, name, data, perm)
+}
+
+// WriteTo is Write on another file system.
+func WriteTo(fsys disk.FS, name string, data []byte, perm fs.FileMode) (err error) {
 	dir := filepath.Dir(name)
-	tmp, err := os.CreateTemp(dir, "."+filepath.Base(name)+".tmp-*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
+	tmp := filepath.Join(dir, fmt.Sprintf(".%s.tmp-%016x", filepath.Base(name), rand.Uint64()))
 	defer func() {
 		if err != nil {
-			tmp.Close()
-			os.Remove(tmp.Name())
 			err = fmt.Errorf("write %s: %w", name, err)
 		}
 	}()
-	if err := tmp.Chmod(perm); err != nil {
+	if err := writeSynced(fsys, tmp, data, perm); err != nil {
+		_ = fsys.Remove(tmp)
 		return err
 	}
-	if _, err := tmp.Write(data); err != nil {
+	if err := fsys.Rename(tmp, name); err != nil {
+		_ = fsys.Remove(tmp)
 		return err
 	}
-	if err := tmp.Sync(); err != nil {
-		return err
-	}
-	if err := tmp.Close(); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp.Name(), name); err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
+	return fsys.SyncDir(dir)
+}
+
+func writeSynced(fsys disk.FS, name string, data []byte, perm fs.FileMode) (err error) {
+	f, err := fsys.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
 		return err
 	}
-	defer d.Close()
-	return d.Sync()
+	defer func() {
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	if err := f.Chmod(perm); err != nil { // whatever the umask says
+		return err
+	}
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	return f.Sync()
 }

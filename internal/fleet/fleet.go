@@ -7,6 +7,7 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -107,3 +108,41 @@ const (
 	MetricSiteConnected = "muster_site_connected"                   // 1 while a site's stream is open, else 0; written by the gateway
 	MetricSiteLastPush  = "muster_site_last_push_timestamp_seconds" // when the gateway last acknowledged samples of the site
 )
+
+// Roles that a tenant's users have. TenantGroup names the group that has each.
+const (
+	TenantAdmin  = "admin"
+	TenantEditor = "editor"
+	TenantViewer = "viewer"
+)
+
+// TenantGroup is the Kubernetes group whose members have a role, such as
+// TenantAdmin, in a tenant. A group that an identity provider vouches for has the
+// provider's prefix in front of it.
+func TenantGroup(tenant, role string) string { return "muster:tenant:" + tenant + ":" + role }
+
+// TenantOfGroup returns the tenant in which members of the group have a role,
+// whatever prefix an identity provider's groups have.
+func TenantOfGroup(group string) (string, bool) {
+	_, rest, ok := strings.Cut(":"+group, ":muster:tenant:")
+	if !ok {
+		return "", false
+	}
+	tenant, role, _ := strings.Cut(rest, ":")
+	return tenant, ValidateTenant(tenant) == nil && (role == TenantAdmin || role == TenantEditor || role == TenantViewer)
+}
+
+// ValidateIDPrefix checks the prefix of the users or groups of an identity provider:
+// without one, the provider's system:masters would be Kubernetes' own, and its
+// muster:system one of Muster's roles.
+func ValidateIDPrefix(prefix string) error {
+	if prefix == "" || prefix == "-" {
+		return errors.New("must not be empty: without a prefix the provider could name a user or group of Kubernetes or Muster itself; want such as oidc:")
+	}
+	for _, own := range []string{"system:", "muster:"} {
+		if strings.HasPrefix(prefix, own) || strings.HasPrefix(own, prefix) {
+			return fmt.Errorf("%q: with it the provider could name a user or group that begins with %s; want such as oidc:", prefix, own)
+		}
+	}
+	return nil
+}

@@ -1,7 +1,7 @@
 // Package lifecycle runs a program's parts and takes them down again: named
 // clean-ups in reverse order of acquisition, bounded in time, errors joined.
 //
-// It knows nothing of what it stops. Every role in internal/app uses one Stack.
+// It knows nothing of what it stops. Every role in cmd/internal uses one Stack.
 package lifecycle
 
 import (

@@ -2,7 +2,7 @@
 // own, and one operations mux with /metrics, /-/ready, /-/healthy and /debug/.
 //
 // It keeps no package-level state and never touches Prometheus' default
-// registry. Every role in internal/app and the edge binary uses it.
+// registry. Every role in cmd/internal and the edge binary uses it.
 package obs
 
 import (

@@ -17,14 +17,17 @@ import (
 //
 //	version     byte     1
 //	key         uvarint length, bytes
+//	lane        uvarint
 //	series, samples, histograms   uvarint each
 //	minT, maxT  varint each, milliseconds since 1970
 //	body        snappy block of io.prometheus.write.v2.Request
-const recordVersion = 1
+const recordVersion = 2
 
 // Encode returns the spool record of one batch. Key is handed to
-// SenderOptions.Header: the tenant at a regional, "" at the edge.
-func Encode(key string, series []Series) []byte {
+// SenderOptions.Header: the tenant at a regional, "" at the edge. The samples of a
+// series are sent in the order of their records as long as these have the same lane;
+// records of different lanes are sent side by side.
+func Encode(key string, lane uint32, series []Series) []byte {
 	e := encoders.Get().(*encoder)
 	defer encoders.Put(e)
 	e.raw = e.marshalV2(series)
@@ -33,6 +36,7 @@ func Encode(key string, series []Series) []byte {
 	rec = append(rec, recordVersion)
 	rec = binary.AppendUvarint(rec, uint64(len(key)))
 	rec = append(rec, key...)
+	rec = binary.AppendUvarint(rec, uint64(lane))
 	rec = binary.AppendUvarint(rec, uint64(info.Series))
 	rec = binary.AppendUvarint(rec, uint64(info.Samples))
 	rec = binary.AppendUvarint(rec, uint64(info.Histograms))

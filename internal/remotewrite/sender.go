@@ -2,6 +2,7 @@ package remotewrite
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,11 +36,17 @@ type SenderOptions struct {
 	Endpoint func() string
 	Client   func() *http.Client
 	// Header returns further request headers for the records of a key.
-	Header      func(key string) http.Header
-	Concurrency int           // requests in flight; default 2
-	MinBackoff  time.Duration // default 250 ms
-	MaxBackoff  time.Duration // default 30 s
-	Timeout     time.Duration // of one request; default 30 s
+	Header func(key string) http.Header
+	// Concurrency is how many lanes are sent at a time; default 1. A lane has one
+	// request in flight, and its records go in order, whatever fails.
+	Concurrency int
+	// MaxSamples bounds a request that is put together from records that wait in one
+	// lane, so that the way there and back does not bound how fast a backlog drains;
+	// default 10,000. A record with more goes alone.
+	MaxSamples int
+	MinBackoff time.Duration // default 250 ms
+	MaxBackoff time.Duration // default 30 s
+	Timeout    time.Duration // of one request; default 30 s
 	// V1Memory is for how long an endpoint that did not take 2.0 is sent 1.0
 	// before 2.0 is tried again; default 10 min.
 	V1Memory   time.Duration
@@ -88,9 +95,8 @@ func NewSender(o SenderOptions) *Sender {
 			*d = v
 		}
 	}
-	if o.Concurrency <= 0 {
-		o.Concurrency = 2
-	}
+	o.Concurrency = cmp.Or(max(o.Concurrency, 0), 1)
+	o.MaxSamples = cmp.Or(max(o.MaxSamples, 0), 10_000)
 	def(&o.MinBackoff, 250*time.Millisecond)
 	def(&o.MaxBackoff, 30*time.Second)
 	def(&o.Timeout, 30*time.Second)
@@ -107,80 +113,6 @@ func NewSender(o SenderOptions) *Sender {
 	s := &Sender{opts: o, log: o.Logger, v1: map[string]time.Time{}, limit: newLogLimiter(time.Minute)}
 	s.metrics = newSenderMetrics(s, o.Registerer)
 	return s
-}
-
-// Run sends until ctx ends or the source is closed, then returns nil. Records in
-// flight at that moment stay in the source.
-func (s *Sender) Run(ctx context.Context) error {
-	var wg sync.WaitGroup
-	for range s.opts.Concurrency {
-		wg.Go(func() { s.work(ctx) })
-	}
-	wg.Wait()
-	return nil
-}
-
-func (s *Sender) work(ctx context.Context) {
-	for {
-		rec, err := s.opts.Source.Next(ctx)
-		switch {
-		case ctx.Err() != nil, errors.Is(err, spool.ErrClosed):
-			return
-		case err != nil:
-			s.log.Error("reading the queue failed", "err", err)
-			if !sleep(ctx, time.Second) {
-				return
-			}
-			continue
-		}
-		if s.deliver(ctx, rec) {
-			s.opts.Source.Ack(rec.Seq)
-		}
-	}
-}
-
-// deliver sends one record until the receiver takes it or refuses it for good. It
-// returns false if ctx ended before.
-func (s *Sender) deliver(ctx context.Context, rec spool.Record) bool {
-	info, body, err := split(rec.Data)
-	if err != nil {
-		s.dropped(info, "undecodable", err)
-		return true
-	}
-	for attempt := 0; ; attempt++ {
-		if !s.gate.wait(ctx) {
-			return false
-		}
-		endpoint := s.opts.Endpoint()
-		if endpoint == "" {
-			if !sleep(ctx, s.backoff(2)) {
-				return false
-			}
-			continue
-		}
-		res := s.try(ctx, endpoint, info, body, attempt)
-		if ctx.Err() != nil && res.verdict == verdictRetry {
-			return false
-		}
-		s.record(endpoint, info, res)
-		switch res.verdict {
-		case verdictDone, verdictRefused:
-			return true
-		case verdictAgain:
-			attempt = -1 // another protocol, at once
-		case verdictRetry:
-			pause := s.backoff(attempt)
-			if res.retryAfter > 0 {
-				// The receiver asks for time: no request of ours before that. The
-				// jitter keeps those who were told the same from acting in step.
-				s.gate.closeFor(res.retryAfter)
-				pause = res.retryAfter + rand.N(s.opts.MinBackoff)
-			}
-			if !sleep(ctx, pause) {
-				return false
-			}
-		}
-	}
 }
 
 // backoff is exponential with full jitter: anything from zero to the bound, so
@@ -217,7 +149,7 @@ func (s *Sender) try(ctx context.Context, endpoint string, info Info, body []byt
 	defer cancel()
 	useV1 := s.usesV1(endpoint)
 	if useV1 {
-		series, err := DecodeV2(body, Limits{Bytes: 256 << 20, Series: 10_000_000})
+		series, err := decodeBody(body, true)
 		if err != nil {
 			return result{verdict: verdictRefused, reason: "undecodable", err: err}
 		}

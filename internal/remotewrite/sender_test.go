@@ -30,6 +30,8 @@ type receiver struct {
 	busy    int
 	maxBusy int
 	hold    time.Duration // how long a request takes
+	refuse  func([]Series) *answer
+	delay   func([]Series) time.Duration
 }
 
 type answer struct {
@@ -55,7 +57,7 @@ func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	v2, _ := IsV2(req.Header.Get("Content-Type"))
-	series, err := DecodeRequest(req.Header.Get("Content-Type"), body, Limits{})
+	series, err := decodeRequest(req.Header.Get("Content-Type"), body)
 	if err != nil {
 		return nil, err
 	}
@@ -68,10 +70,19 @@ func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
 	if len(r.answers) > 0 {
 		a, r.answers = r.answers[0], r.answers[1:]
 	}
+	if a.code == 204 && r.refuse != nil {
+		if bad := r.refuse(series); bad != nil {
+			a = *bad
+		}
+	}
+	hold := r.hold
+	if r.delay != nil {
+		hold = r.delay(series)
+	}
 	r.busy++
 	r.maxBusy = max(r.maxBusy, r.busy)
 	r.mu.Unlock()
-	if r.hold > 0 && !sleep(req.Context(), r.hold) {
+	if hold > 0 && !sleep(req.Context(), hold) {
 		a.err = req.Context().Err()
 	}
 	r.mu.Lock()
@@ -85,9 +96,16 @@ func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
 		h = http.Header{}
 	}
 	if a.code/100 == 2 && !a.plain && v2 && h.Get("X-Prometheus-Remote-Write-Samples-Written") == "" {
-		h.Set("X-Prometheus-Remote-Write-Samples-Written", fmt.Sprint(len(series)))
+		h.Set("X-Prometheus-Remote-Write-Samples-Written", fmt.Sprint(countSamples(series)))
 	}
 	return &http.Response{StatusCode: a.code, Status: fmt.Sprint(a.code, " ", http.StatusText(a.code)), Header: h, Body: io.NopCloser(strings.NewReader(a.body)), Request: req}, nil
+}
+
+func countSamples(series []Series) (n int) {
+	for _, s := range series {
+		n += len(s.Samples) + len(s.Histograms)
+	}
+	return n
 }
 
 func (r *receiver) setAlways(a *answer) {
@@ -122,7 +140,7 @@ func newRig(t *testing.T, change func(*SenderOptions)) *rig {
 	r := &rig{T: t, recv: &receiver{}, spool: q, reg: prometheus.NewRegistry(), logs: &bytes.Buffer{}}
 	o := SenderOptions{
 		Source: q, Endpoint: func() string { return "https://gateway/push" }, Client: func() *http.Client { return &http.Client{Transport: r.recv} },
-		Logger: slog.New(slog.NewTextHandler(r.logs, nil)), Registerer: r.reg, Concurrency: 1,
+		Logger: slog.New(slog.NewTextHandler(r.logs, nil)), Registerer: r.reg, Concurrency: 1, MaxSamples: 1,
 	}
 	if change != nil {
 		change(&o)
@@ -148,8 +166,8 @@ func newRig(t *testing.T, change func(*SenderOptions)) *rig {
 
 func (r *rig) push(n int) {
 	r.Helper()
-	for range n {
-		if _, err := r.spool.Append(Encode("acme", batch(3, 1000))); err != nil {
+	for i := range n {
+		if _, err := r.spool.Append(Encode("acme", uint32(i), batch(3, 1000))); err != nil {
 			r.Fatal(err)
 		}
 	}
@@ -478,7 +496,7 @@ func TestStopLeavesTheRestQueued(t *testing.T) {
 		settle(4 * time.Second)
 		before := r.spool.Stats()
 		r.stop()
-		if before.Pending != 2 || before.InFlight != 1 || r.spool.Stats().Acked != 0 {
+		if before.Pending != 2 || before.InFlight != 2 || r.spool.Stats().Acked != 0 {
 			t.Errorf("%+v", before)
 		}
 	})

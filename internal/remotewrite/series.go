@@ -41,6 +41,7 @@ type Series struct {
 // Info is what a spool record says about its content without being decoded.
 type Info struct {
 	Key          string
+	Lane         uint32
 	Series       int
 	Samples      int   // float samples
 	Histograms   int   // native histogram samples

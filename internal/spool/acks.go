@@ -3,34 +3,39 @@ package spool
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
-	"maps"
+	"io"
 	"os"
 	"path/filepath"
-	"slices"
+
+	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/disk"
 )
 
-// The watermark file: magic, the mark, the number of sequence numbers above the
-// mark that are acknowledged too, those numbers, and a CRC-32C of all of it. It
-// is small: at most as many numbers as records are in flight.
+// The watermark file: magic, the number of the next append, and the spans of
+// numbers that are done with, then a CRC-32C of all of it. It is small: a span more
+// than records that wait while later ones were delivered.
 const (
-	ackMagic    = "MSPACK\x00\x01"
-	maxAckBytes = 16 << 20
+	ackMagic    = "MSPACK\x00\x02"
+	maxAckBytes = 64 << 20
 )
 
 var errBadAcks = errors.New("not a watermark file")
 
-func encodeAcks(mark uint64, acked []uint64) []byte {
-	b := []byte(ackMagic)
-	b = binary.LittleEndian.AppendUint64(b, mark)
-	b = binary.LittleEndian.AppendUint64(b, uint64(len(acked)))
-	for _, seq := range acked {
-		b = binary.LittleEndian.AppendUint64(b, seq)
+func encodeAcks(next uint64, done spans) []byte {
+	b := make([]byte, 0, len(ackMagic)+16+16*len(done)+4)
+	b = append(b, ackMagic...)
+	b = binary.LittleEndian.AppendUint64(b, next)
+	b = binary.LittleEndian.AppendUint64(b, uint64(len(done)))
+	for _, p := range done {
+		b = binary.LittleEndian.AppendUint64(b, p.from)
+		b = binary.LittleEndian.AppendUint64(b, p.to)
 	}
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-func decodeAcks(b []byte) (mark uint64, acked []uint64, err error) {
+func decodeAcks(b []byte) (next uint64, done spans, err error) {
 	const fixed = len(ackMagic) + 16 + 4
 	if len(b) < fixed || string(b[:len(ackMagic)]) != ackMagic {
 		return 0, nil, errBadAcks
@@ -39,15 +44,19 @@ func decodeAcks(b []byte) (mark uint64, acked []uint64, err error) {
 	if crc32.Checksum(body, castagnoli) != crc {
 		return 0, nil, errBadAcks
 	}
-	mark = binary.LittleEndian.Uint64(b[8:])
+	next = binary.LittleEndian.Uint64(b[8:])
 	n := binary.LittleEndian.Uint64(b[16:])
-	if n != uint64(len(b)-fixed)/8 || (len(b)-fixed)%8 != 0 {
+	if n != uint64(len(b)-fixed)/16 || (len(b)-fixed)%16 != 0 {
 		return 0, nil, errBadAcks
 	}
 	for i := range n {
-		acked = append(acked, binary.LittleEndian.Uint64(b[24+8*i:]))
+		p := span{binary.LittleEndian.Uint64(b[24+16*i:]), binary.LittleEndian.Uint64(b[32+16*i:])}
+		if p.from >= p.to || i > 0 && p.from <= done.end() {
+			return 0, nil, errBadAcks
+		}
+		done = append(done, p)
 	}
-	return mark, acked, nil
+	return next, done, nil
 }
 
 func (s *Spool) ackPath() string { return filepath.Join(s.opts.Dir, "acked") }
@@ -59,19 +68,13 @@ func (s *Spool) loadAcks() bool {
 	if errors.Is(err, os.ErrNotExist) {
 		return false
 	}
-	var acked []uint64
 	if err == nil {
-		s.mark, acked, err = decodeAcks(b)
+		s.next, s.done, err = decodeAcks(b)
 	}
 	if err != nil {
 		s.log.Warn("no usable watermark; records may be sent twice", "err", err)
-		s.mark = 0
+		s.next, s.done = 0, nil
 		return false
-	}
-	for _, seq := range acked {
-		if seq >= s.mark {
-			s.acked[seq] = struct{}{}
-		}
 	}
 	return true
 }
@@ -80,11 +83,52 @@ func (s *Spool) loadAcks() bool {
 // perhaps not power loss, after which some records are sent twice; that is
 // cheaper than a sync a second on an SD card.
 func (s *Spool) saveAcksLocked(sync bool) error {
-	s.ackDirty = false
-	err := writeFileAtomic(s.fs, s.ackPath(), encodeAcks(s.mark, slices.Sorted(maps.Keys(s.acked))), sync)
+	b := encodeAcks(s.visibleLocked(), s.done)
+	var err error
+	if sync {
+		err = atomicfile.WriteTo(s.fs, s.ackPath(), b, 0o600)
+	} else {
+		err = replaceUnsynced(s.fs, s.ackPath(), b)
+	}
+	s.ackDirty = err != nil
 	if err != nil {
-		s.ackDirty = true
-		s.log.Error("saving the watermark failed; after a restart records may be sent twice", "err", err)
+		s.complain("watermark", "saving the watermark failed; after a restart records may be sent twice", err)
 	}
 	return err
+}
+
+// replaceUnsynced replaces path in one step, as far as processes can see.
+func replaceUnsynced(fs disk.FS, path string, data []byte) error {
+	tmp := path + ".tmp"
+	f, err := fs.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err != nil {
+		_ = fs.Remove(tmp) // its bytes may be the last ones of the disk
+		return err
+	}
+	return fs.Rename(tmp, path)
+}
+
+// readAll returns the content of a small file, at most limit bytes.
+func readAll(fs disk.FS, path string, limit int64) ([]byte, error) {
+	f, err := fs.OpenFile(path, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	if size > limit {
+		return nil, fmt.Errorf("%s: %d bytes, want at most %d", path, size, limit)
+	}
+	b := make([]byte, size)
+	if _, err := f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return b, nil
 }

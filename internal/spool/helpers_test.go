@@ -1,9 +1,9 @@
 package spool
 
 import (
+	"bytes"
 	"context"
-	"errors"
-	"os"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -11,10 +11,16 @@ import (
 	"time"
 )
 
+// always syncs before an append returns.
+const always = -1
+
 func open(t testing.TB, o Options) *Spool {
 	t.Helper()
-	if o.SyncInterval == 0 {
+	switch o.SyncInterval {
+	case 0:
 		o.SyncInterval = time.Hour // no background work unless a test wants it
+	case always:
+		o.SyncInterval = 0
 	}
 	s, err := Open(o)
 	if err != nil {
@@ -51,6 +57,22 @@ func drain(t testing.TB, s *Spool) []Record {
 	}
 }
 
+// drainErrors is drain over errors of the disk.
+func drainErrors(s *Spool) []Record {
+	var out []Record
+	for {
+		s.reader <- struct{}{}
+		r, ok, err := s.tryNext()
+		<-s.reader
+		switch {
+		case ok:
+			out = append(out, r)
+		case err == nil:
+			return out
+		}
+	}
+}
+
 func data(recs []Record) string {
 	var out []string
 	for _, r := range recs {
@@ -81,7 +103,7 @@ func crash(s *Spool) {
 	s.closed = true
 	s.mu.Unlock()
 	close(s.stop)
-	<-s.done
+	<-s.stopped
 	_ = s.unlock()
 }
 
@@ -105,85 +127,27 @@ func (c *fakeClock) Add(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// faultFS fails the operations that a test names: "open", "write", "sync",
-// "truncate", "rename", "remove", "read". Of a failing write, short bytes still
-// reach the file.
-type faultFS struct {
-	osFS
-	mu    sync.Mutex
-	fail  map[string]error
-	short int
-}
-
-func newFaultFS() *faultFS { return &faultFS{fail: map[string]error{}} }
-
-func (f *faultFS) set(op string, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.fail[op] = err
-}
-
-func (f *faultFS) check(op string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.fail[op]
-}
-
-func (f *faultFS) OpenFile(path string, flag int) (File, error) {
-	if err := f.check("open"); err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	file, err := f.osFS.OpenFile(path, flag)
-	if err != nil {
-		return nil, err
-	}
-	return faultFile{file, f}, nil
-}
-
-func (f *faultFS) Rename(from, to string) error {
-	return errors.Join(f.check("rename"), f.osFS.Rename(from, to))
-}
-
-func (f *faultFS) Remove(path string) error {
-	if err := f.check("remove"); err != nil {
-		return err
-	}
-	return f.osFS.Remove(path)
-}
-
-type faultFile struct {
-	File
-	fs *faultFS
-}
-
-func (f faultFile) Write(b []byte) (int, error) {
-	if err := f.fs.check("write"); err != nil {
-		n, _ := f.File.Write(b[:min(f.fs.short, len(b))])
-		return n, err
-	}
-	return f.File.Write(b)
-}
-
-func (f faultFile) ReadAt(b []byte, off int64) (int, error) {
-	if err := f.fs.check("read"); err != nil {
-		return 0, err
-	}
-	return f.File.ReadAt(b, off)
-}
-
-func (f faultFile) Sync() error {
-	return errors.Join(f.fs.check("sync"), f.File.Sync())
-}
-
-func (f faultFile) Truncate(n int64) error {
-	if err := f.fs.check("truncate"); err != nil {
-		return err
-	}
-	return f.File.Truncate(n)
-}
-
 func ctx(t testing.TB) context.Context {
 	c, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	t.Cleanup(cancel)
 	return c
 }
+
+// testLog returns a logger and what it has written.
+func testLog() (*slog.Logger, func() string) {
+	var mu sync.Mutex
+	var b bytes.Buffer
+	return slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return b.Write(p)
+		}), nil)), func() string {
+			mu.Lock()
+			defer mu.Unlock()
+			return b.String()
+		}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

@@ -12,7 +12,10 @@ import (
 	"time"
 )
 
-const childEnv = "SPOOL_TEST_CHILD_DIR"
+const (
+	childEnv    = "SPOOL_TEST_CHILD_DIR"
+	intervalEnv = "SPOOL_TEST_SYNC"
+)
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childEnv); dir != "" {
@@ -24,7 +27,12 @@ func TestMain(m *testing.M) {
 // child appends for ever, prints a number after Append returned, and acknowledges
 // every second record.
 func child(dir string) {
-	s, err := Open(Options{Dir: dir, SegmentBytes: 16 << 10, SyncInterval: 5 * time.Millisecond})
+	interval, err := time.ParseDuration(os.Getenv(intervalEnv))
+	if err != nil {
+		fmt.Println("error", err)
+		os.Exit(1)
+	}
+	s, err := Open(Options{Dir: dir, SegmentBytes: 16 << 10, SyncInterval: interval})
 	if err != nil {
 		fmt.Println("error", err)
 		os.Exit(1)
@@ -48,7 +56,7 @@ func TestKill9LosesNothing(t *testing.T) {
 	appended := 0 // numbers 0…appended-1 were acknowledged to the writer
 	for round := range 6 {
 		cmd := exec.Command(os.Args[0], "-test.run=^$")
-		cmd.Env = append(os.Environ(), childEnv+"="+dir)
+		cmd.Env = append(os.Environ(), childEnv+"="+dir, intervalEnv+"="+[]string{"5ms", "0s"}[round%2])
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)

@@ -1,6 +1,8 @@
 package spool
 
 import (
+	"bytes"
+	crand "crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,21 +13,27 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"muster.dev/muster/internal/disk"
 )
 
-// A segment file is a 16-byte header (magic, first sequence number) and records:
+// A segment is a file of records, one after the other. Its name has the sequence
+// number of its first record and its marker in hex. A record is
 //
-//	length  uint32  of the data
-//	crc     uint32  CRC-32C of everything else in the record
-//	seq     uint64  first+0, first+1, …: a record out of place is a corrupt one
-//	time    int64   when it was appended, nanoseconds since 1970
+//	marker  [8]byte  the segment's
+//	length  uint32   of the data
+//	seq     uint64   they rise by one
+//	time    int64    when it was appended, nanoseconds since 1970
+//	crc     uint32   CRC-32C of the data
+//	head    uint32   CRC-32C of all before
 //	data    [length]byte
 //
-// All integers are little-endian.
+// All integers are little-endian. The marker is random, as in Avro's files: after a
+// damaged stretch the reader finds the next record by it, and nobody who writes
+// data can put there what would be taken for a record.
 const (
-	magic         = "MSPOOL\x00\x01"
-	segHeaderSize = int64(len(magic) + 8)
-	recHeaderSize = 24
+	markerSize    = 8
+	recHeaderSize = markerSize + 28
 	// MaxRecord is the largest record that a spool takes, in bytes.
 	MaxRecord = 64 << 20
 
@@ -34,148 +42,177 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+type marker [markerSize]byte
+
+func newMarker() (m marker) {
+	_, _ = crand.Read(m[:]) // never fails
+	return m
+}
+
 // segment is what is kept in memory of one file: a constant number of bytes,
 // whatever the file holds.
 type segment struct {
-	path      string
-	first     uint64 // sequence number of its first record
-	records   uint64
-	size      int64 // of the good part of the file
-	firstTime time.Time
+	path   string
+	marker marker
+	first  uint64 // sequence number of its first record
+	end    uint64 // the number after its last record
+	size   int64  // of the file up to the end of its last record
+	// pending are the records that are not done with, pendBytes theirs on disk.
+	pending   uint64
+	pendBytes int64
 	lastTime  time.Time
 }
 
-// end is the sequence number after the segment's last record.
-func (g *segment) end() uint64 { return g.first + g.records }
-
-func segPath(dir string, first uint64) string {
-	return filepath.Join(dir, fmt.Sprintf("%020d%s", first, segSuffix))
+func segPath(dir string, first uint64, m marker) string {
+	return filepath.Join(dir, fmt.Sprintf("%020d-%x%s", first, m[:], segSuffix))
 }
 
-func parseSegName(name string) (uint64, bool) {
+func parseSegName(name string) (first uint64, m marker, ok bool) {
 	s, ok := strings.CutSuffix(name, segSuffix)
-	if !ok || len(s) != 20 {
-		return 0, false
+	if !ok || len(s) != 20+1+2*markerSize || s[20] != '-' {
+		return 0, m, false
 	}
-	n, err := strconv.ParseUint(s, 10, 64)
-	return n, err == nil
-}
-
-func segHeader(first uint64) []byte {
-	return binary.LittleEndian.AppendUint64([]byte(magic), first)
+	first, err := strconv.ParseUint(s[:20], 10, 64)
+	if err != nil {
+		return 0, m, false
+	}
+	mark, err := strconv.ParseUint(s[21:], 16, 64)
+	if err != nil {
+		return 0, m, false
+	}
+	binary.BigEndian.PutUint64(m[:], mark)
+	return first, m, true
 }
 
 // appendFrame appends the record in its on-disk form to b.
-func appendFrame(b []byte, seq uint64, at time.Time, data []byte) []byte {
+func appendFrame(b []byte, m marker, seq uint64, at time.Time, data []byte) []byte {
 	start := len(b)
 	b = slices.Grow(b, recHeaderSize+len(data))
+	b = append(b, m[:]...)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(data)))
-	b = binary.LittleEndian.AppendUint32(b, 0)
 	b = binary.LittleEndian.AppendUint64(b, seq)
 	b = binary.LittleEndian.AppendUint64(b, uint64(at.UnixNano()))
-	b = append(b, data...)
-	binary.LittleEndian.PutUint32(b[start+4:], frameCRC(b[start:start+recHeaderSize], data))
-	return b
-}
-
-func frameCRC(header, data []byte) uint32 {
-	crc := crc32.Update(0, castagnoli, header[:4])
-	crc = crc32.Update(crc, castagnoli, header[8:recHeaderSize])
-	return crc32.Update(crc, castagnoli, data)
+	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(data, castagnoli))
+	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
+	return append(b, data...)
 }
 
 type recHeader struct {
 	length int64
-	crc    uint32
 	seq    uint64
 	time   time.Time
+	crc    uint32
 }
 
-func parseRecHeader(b []byte) recHeader {
-	return recHeader{
-		length: int64(binary.LittleEndian.Uint32(b)),
-		crc:    binary.LittleEndian.Uint32(b[4:]),
-		seq:    binary.LittleEndian.Uint64(b[8:]),
-		time:   time.Unix(0, int64(binary.LittleEndian.Uint64(b[16:]))),
+// bytes is what the record takes on disk.
+func (h recHeader) bytes() int64 { return recHeaderSize + h.length }
+
+// readHeader reads the header at off of a segment whose good part ends at limit.
+// It is not ok if no record stands there, or one that is cut off.
+func (g *segment) readHeader(f disk.File, off, limit int64) (h recHeader, ok bool, err error) {
+	if off+recHeaderSize > limit {
+		return h, false, nil
 	}
+	var b [recHeaderSize]byte
+	if err := readFull(f, b[:], off); err != nil {
+		return h, false, err
+	}
+	if binary.LittleEndian.Uint32(b[recHeaderSize-4:]) != crc32.Checksum(b[:recHeaderSize-4], castagnoli) || marker(b[:markerSize]) != g.marker {
+		return h, false, nil
+	}
+	h = recHeader{
+		length: int64(binary.LittleEndian.Uint32(b[8:])),
+		seq:    binary.LittleEndian.Uint64(b[12:]),
+		time:   time.Unix(0, int64(binary.LittleEndian.Uint64(b[20:]))),
+		crc:    binary.LittleEndian.Uint32(b[28:]),
+	}
+	return h, h.length <= MaxRecord && off+h.bytes() <= limit, nil
 }
 
-// plausible tells whether a header can be the one of record seq at offset off of
-// a file of size bytes: only then is its length good enough to step over it.
-func (h recHeader) plausible(seq uint64, off, size int64) bool {
-	return h.seq == seq && h.length <= MaxRecord && off+recHeaderSize+h.length <= size
+const scanBlock = 64 << 10
+
+// resync returns where the next record after off begins whose header is good and
+// whose number is in [from, to). It is not ok if there is none below limit. Blocks
+// that the disk can't read are left out.
+func (g *segment) resync(f disk.File, off, limit int64, from, to uint64) (int64, recHeader, bool) {
+	buf := make([]byte, scanBlock+markerSize-1)
+	for block := off + 1; block < limit; block += scanBlock {
+		n, err := f.ReadAt(buf[:min(int64(len(buf)), limit-block)], block)
+		if err != nil && !errors.Is(err, io.EOF) {
+			continue
+		}
+		for at := 0; ; at++ {
+			i := bytes.Index(buf[at:n], g.marker[:])
+			if i < 0 {
+				break
+			}
+			at += i
+			if h, ok, err := g.readHeader(f, block+int64(at), limit); ok && err == nil && h.seq >= from && h.seq < to {
+				return block + int64(at), h, true
+			}
+		}
+	}
+	return 0, recHeader{}, false
 }
 
-var errBadSegment = errors.New("not a segment file")
+// find returns the record at off, or the next one behind it, with a number in
+// [from, to).
+func (g *segment) find(f disk.File, off, limit int64, from, to uint64) (int64, recHeader, bool, error) {
+	for off < limit {
+		h, ok, err := g.readHeader(f, off, limit)
+		switch {
+		case err != nil:
+			return 0, h, false, err
+		case ok && h.seq >= from && h.seq < to:
+			return off, h, true, nil
+		case ok && h.seq < from:
+			off += h.bytes()
+			continue
+		}
+		at, h, ok := g.resync(f, off, limit, from, to)
+		return at, h, ok, nil
+	}
+	return 0, recHeader{}, false, nil
+}
 
-// scanSegment finds out what the file holds. It steps from header to header; with
-// verify it also checks every record's CRC, and the segment then ends after the
-// last good record, so that what a crash left half-written is cut off. Records
-// from sequence number limit on are in the next segment and are ignored here.
-func scanSegment(f File, path string, first, limit uint64, verify bool) (*segment, error) {
-	size, err := f.Size()
-	if err != nil {
-		return nil, err
+// scan finds out what the file holds, stepping from header to header; with verify
+// it also checks the data, and the segment then ends after the last good record.
+// Records from number limit on are in the next segment and are ignored here. It
+// returns the stretches of numbers that are missing between its records, and the
+// size of the file; each is called with every record.
+func (g *segment) scan(f disk.File, limit uint64, verify bool, each func(recHeader)) (missing []span, size int64, err error) {
+	if size, err = f.Size(); err != nil {
+		return nil, 0, err
 	}
-	g := &segment{path: path, first: first, size: segHeaderSize}
-	head := make([]byte, segHeaderSize)
-	if err := readFull(f, head, 0); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil, err
-	} else if err != nil || string(head) != string(segHeader(first)) {
-		return nil, errBadSegment
-	}
-	var buf [recHeaderSize]byte
+	g.end, g.size = g.first, 0
 	var data []byte
-	off, seen := segHeaderSize, uint64(0)
-	var firstTime time.Time
-	for off+recHeaderSize <= size && first+seen < limit {
-		if err := readFull(f, buf[:], off); err != nil {
-			return nil, err
+	for off := int64(0); ; {
+		at, h, ok, err := g.find(f, off, size, g.end, limit)
+		if err != nil {
+			return nil, 0, err
 		}
-		h := parseRecHeader(buf[:])
-		if !h.plausible(first+seen, off, size) {
-			break
+		if !ok {
+			return missing, size, nil
 		}
-		good := true
+		off = at + h.bytes()
 		if verify {
 			data = slices.Grow(data[:0], int(h.length))[:h.length]
-			if err := readFull(f, data, off+recHeaderSize); err != nil {
-				return nil, err
+			if err := readFull(f, data, at+recHeaderSize); err != nil {
+				return nil, 0, err
 			}
-			good = frameCRC(buf[:], data) == h.crc
+			if crc32.Checksum(data, castagnoli) != h.crc {
+				continue
+			}
 		}
-		if seen == 0 {
-			firstTime = h.time
+		if h.seq > g.end {
+			missing = append(missing, span{g.end, h.seq})
 		}
-		seen++
-		off += recHeaderSize + h.length
-		if good {
-			g.records, g.size, g.firstTime, g.lastTime = seen, off, firstTime, h.time
-		}
-	}
-	return g, nil
-}
-
-// seek returns the offset and the time of record seq, which the segment holds.
-func (g *segment) seek(f File, seq uint64) (int64, time.Time, error) {
-	off := segHeaderSize
-	var buf [recHeaderSize]byte
-	for at := g.first; ; at++ {
-		if err := readFull(f, buf[:], off); err != nil {
-			return 0, time.Time{}, err
-		}
-		h := parseRecHeader(buf[:])
-		if !h.plausible(at, off, g.size) {
-			return 0, time.Time{}, errBadSegment
-		}
-		if at == seq {
-			return off, h.time, nil
-		}
-		off += recHeaderSize + h.length
+		each(h)
+		g.end, g.size, g.lastTime = h.seq+1, off, h.time
 	}
 }
 
-func readFull(f File, b []byte, off int64) error {
+func readFull(f disk.File, b []byte, off int64) error {
 	n, err := f.ReadAt(b, off)
 	if n == len(b) {
 		return nil

@@ -1,5 +1,5 @@
 // Package spool is a durable first-in-first-out queue of byte records on disk.
-// What is appended survives kill -9 at once and power loss after the next sync;
+// What was appended survives kill -9, and, as Options.SyncInterval says, power loss;
 // what is acknowledged is never handed out again after a clean restart.
 //
 // The memory of a spool does not grow with its backlog. It knows nothing of what
@@ -9,20 +9,21 @@
 package spool
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"muster.dev/muster/internal/disk"
 )
 
-// OnFull is what Append does at the size cap.
+// OnFull is what Append does at the size cap, or when the disk is full.
 type OnFull int
 
 const (
@@ -35,13 +36,17 @@ const (
 // Defaults and limits.
 const (
 	DefaultSegmentBytes = 8 << 20
-	DefaultSyncInterval = time.Second
 
 	// idleSegmentBytes: an all-acknowledged active segment larger than this is
 	// given back to the disk at the next append.
 	idleSegmentBytes = 256 << 10
 	// readAttempts: a record that can't be read this often is given up.
 	readAttempts = 3
+	// flushEvery is how often the watermark is saved and the disk looked at.
+	flushEvery = time.Second
+	// syncPause is for how long a spool refuses after a failed sync before it tries
+	// the disk again, with a new file.
+	syncPause = time.Second
 )
 
 // Errors of a Spool, for errors.Is.
@@ -49,22 +54,28 @@ var (
 	ErrFull     = errors.New("spool is full")
 	ErrClosed   = errors.New("spool is closed")
 	ErrTooLarge = errors.New("record is too large for the spool")
+	ErrSync     = errors.New("the disk does not keep what is written to it")
 )
 
 // Options configures Open. Only Dir is needed.
 type Options struct {
 	Dir          string
-	MaxBytes     int64         // on disk, all files together; 0: no cap
+	MaxBytes     int64         // on disk, all files together; 0: no cap but the disk
 	MaxAge       time.Duration // older records are dropped; 0: no cap
-	SegmentBytes int64         // default 8 MiB, at most a quarter of MaxBytes
+	SegmentBytes int64         // default 8 MiB, at most a quarter of the room
 	OnFull       OnFull
-	// SyncInterval is how often at most the file is synced to stable storage:
-	// what power loss can cost. Default 1 s; negative: at every append.
+	// SyncInterval 0: a record is on stable storage when Append returns, and power
+	// loss costs nothing; appends that wait share a sync. Above 0: the operating
+	// system has it when Append returns, and it is synced that much later: what
+	// power loss can cost.
 	SyncInterval time.Duration
-	Logger       *slog.Logger
-	Registerer   prometheus.Registerer
-	Now          func() time.Time
-	FS           FS
+	// Reserve is how many bytes of the disk are left to others: the spool doesn't
+	// grow into them. Default: 5 % of the disk, at most 64 MiB.
+	Reserve    int64
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	Now        func() time.Time
+	FS         disk.FS // default disk.OS
 }
 
 // Record is one queued record. Data belongs to the receiver.
@@ -74,76 +85,82 @@ type Record struct {
 	Data []byte
 }
 
+// outstanding is a record that was handed out.
 type outstanding struct {
+	seg   *segment // nil: dropped meanwhile
 	bytes int64
 	time  time.Time
+}
+
+// batch is the appends that one sync makes durable.
+type batch struct {
+	done bool
+	err  error
 }
 
 // Spool is a durable queue. Safe for concurrent use.
 type Spool struct {
 	opts   Options
 	log    *slog.Logger
-	fs     FS
+	fs     disk.FS
 	unlock func() error
 	notify chan struct{} // a record may be ready, or the spool was closed
 	reader chan struct{} // held by the one Next that reads
 
 	metrics *metrics // nil without a registerer
 
-	stop chan struct{}
-	done chan struct{}
+	stop    chan struct{}
+	stopped chan struct{}
 
-	mu         sync.Mutex
-	closed     bool
-	segs       []*segment // oldest first; the last one is written to, once active is open
-	active     File
-	reusable   bool // after Open: the last segment is whole and may be written on
-	broken     bool // the active file holds a half-written record that could not be cut off
-	dirty      bool // written since the last sync
-	ackDirty   bool
+	mu        sync.Mutex
+	syncEnd   *sync.Cond // a sync ended
+	closed    bool
+	segs      []*segment // oldest first; their numbers may have gaps between them
+	active    disk.File
+	activeSeg *segment // the last of segs while active is open
+	broken    bool     // the active file must not be written on
+	newName   bool     // the active file's name is not synced yet
+
 	next       uint64 // sequence number of the next append
-	mark       uint64 // everything below is done with
-	acked      map[uint64]struct{}
-	out        map[uint64]outstanding // handed out, not acknowledged
-	pos        position
-	frame      []byte // reused by Append
-	pending    uint64
-	pendBytes  int64
-	diskBytes  int64
-	counts     counters
-	syncErrors uint64
-}
+	synced     uint64 // records below are on stable storage
+	syncedSize int64  // of the active file
+	syncing    bool
+	batch      *batch // that the next sync ends
+	syncErr    error  // of the last sync, until one works
+	retryAt    time.Time
 
-// position is where the next unread record is.
-type position struct {
-	seq    uint64
-	time   time.Time // of record seq; valid while seq < Spool.next
-	seg    *segment  // nil: not located yet
-	file   File
-	off    int64
-	errors int // failed attempts to read record seq
+	done     spans // numbers that are done with
+	ackDirty bool
+	out      map[uint64]outstanding // handed out, not acknowledged
+	pos      position
+	frame    []byte // reused by Append
+
+	pending   uint64
+	pendBytes int64
+	diskBytes int64
+	counts    counters
+	space     space
+	said      map[string]*complaint
 }
 
 type counters struct {
 	appended, acked                              uint64
 	droppedSize, droppedAge, droppedBad, refused uint64
+	syncErrors                                   uint64
 }
 
-// Open opens or makes the spool in Options.Dir and recovers what a crash left: a
-// half-written tail is cut off, unreadable files are dropped and counted. It
-// fails if another process holds the directory.
+// Open opens or makes the spool in Options.Dir and recovers what a crash left: what
+// was half-written is left out, what is damaged is left out and counted. It fails if
+// another process holds the directory.
 func Open(o Options) (*Spool, error) {
 	if o.Dir == "" {
 		return nil, errors.New("spool: Dir must be set")
-	}
-	if o.SyncInterval == 0 {
-		o.SyncInterval = DefaultSyncInterval
 	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	if o.FS == nil {
-		o.FS = osFS{}
+		o.FS = disk.OS{}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -151,10 +168,12 @@ func Open(o Options) (*Spool, error) {
 	s := &Spool{
 		opts: o, log: o.Logger.With("spool", o.Dir), fs: o.FS,
 		notify: make(chan struct{}, 1), reader: make(chan struct{}, 1),
-		stop: make(chan struct{}), done: make(chan struct{}),
-		acked: map[uint64]struct{}{}, out: map[uint64]outstanding{},
+		stop: make(chan struct{}), stopped: make(chan struct{}),
+		out: map[uint64]outstanding{}, batch: &batch{}, said: map[string]*complaint{},
+		space: space{quota: noQuota},
 	}
-	if err := s.fs.MkdirAll(o.Dir); err != nil {
+	s.syncEnd = sync.NewCond(&s.mu)
+	if err := disk.MkdirAll(s.fs, o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("spool %s: %w", o.Dir, err)
 	}
 	unlock, err := lockDir(o.Dir)
@@ -162,7 +181,14 @@ func Open(o Options) (*Spool, error) {
 		return nil, fmt.Errorf("spool %s: %w", o.Dir, err)
 	}
 	s.unlock = unlock
-	if err := s.recover(); err != nil {
+	s.mu.Lock()
+	err = s.recoverLocked()
+	if err == nil {
+		s.checkSpaceLocked()
+		s.enforceLocked()
+	}
+	s.mu.Unlock()
+	if err != nil {
 		_ = s.unlock()
 		return nil, fmt.Errorf("spool %s: recover: %w", o.Dir, err)
 	}
@@ -173,275 +199,255 @@ func Open(o Options) (*Spool, error) {
 			return nil, fmt.Errorf("spool %s: metrics: %w", o.Dir, err)
 		}
 	}
-	s.mu.Lock()
-	s.enforceLocked()
-	s.mu.Unlock()
 	go s.run()
 	return s, nil
 }
 
-// recover reads the directory: which segments there are, what they hold, and how
-// much of it is acknowledged.
-func (s *Spool) recover() error {
-	entries, err := s.fs.ReadDir(s.opts.Dir)
-	if err != nil {
-		return err
-	}
-	var firsts []uint64
-	for _, e := range entries {
-		if n, ok := parseSegName(e.Name()); ok {
-			firsts = append(firsts, n)
-		}
-	}
-	slices.Sort(firsts)
-	haveMark := s.loadAcks()
-	expected := s.mark
-	if len(firsts) > 0 && (!haveMark || firsts[0] > expected) {
-		expected = firsts[0]
-	}
-	for i, first := range firsts {
-		limit, last := ^uint64(0), i == len(firsts)-1
-		if !last {
-			limit = firsts[i+1]
-		}
-		g, err := s.recoverSegment(first, limit, last)
-		if err != nil {
-			return err
-		}
-		if first > expected {
-			s.counts.droppedBad += first - expected
-			s.log.Warn("records are missing between two segments", "records", first-expected, "before", segPath(s.opts.Dir, first))
-		}
-		expected = max(expected, first)
-		s.reusable = g != nil && last
-		if g == nil {
-			continue
-		}
-		expected = max(expected, g.end())
-		s.segs = append(s.segs, g)
-		s.diskBytes += g.size
-	}
-	s.next = max(expected, s.mark)
-	if !haveMark && len(firsts) > 0 {
-		s.mark = firsts[0]
-	}
-	for seq := range s.acked {
-		s.next = max(s.next, seq+1)
-	}
-	return s.recoverPosition()
-}
-
-// recoverSegment returns nil for a file that is no segment, and removes it.
-func (s *Spool) recoverSegment(first, limit uint64, last bool) (*segment, error) {
-	path := segPath(s.opts.Dir, first)
-	flag := os.O_RDONLY
-	if last {
-		flag = os.O_RDWR
-	}
-	f, err := s.fs.OpenFile(path, flag)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	g, err := scanSegment(f, path, first, limit, last)
-	if errors.Is(err, errBadSegment) {
-		s.log.Warn("dropping a file that is no segment", "file", path)
-		return nil, s.fs.Remove(path)
-	} else if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	size, err := f.Size()
-	if err != nil {
-		return nil, err
-	}
-	if last && size > g.size {
-		s.log.Info("cutting off a half-written tail", "file", path, "bytes", size-g.size)
-		if err := f.Truncate(g.size); err != nil {
-			return nil, fmt.Errorf("%s: truncate: %w", path, err)
-		}
-	}
-	return g, nil
-}
-
-// recoverPosition drops the segments that are done with, sets the read position
-// and counts what is pending.
-func (s *Spool) recoverPosition() error {
-	s.pos = position{seq: s.mark}
-	s.trimLocked()
-	for _, g := range s.segs {
-		if g.end() <= s.mark {
-			continue
-		}
-		s.pending += g.end() - max(g.first, s.mark)
-		s.pendBytes += g.size - segHeaderSize
-		if g.first >= s.mark {
-			continue
-		}
-		f, err := s.fs.OpenFile(g.path, os.O_RDONLY)
-		if err != nil {
-			return err
-		}
-		off, _, err := g.seek(f, s.mark)
-		f.Close()
-		if err != nil {
-			return fmt.Errorf("%s: %w", g.path, err)
-		}
-		s.pendBytes -= off - segHeaderSize
-	}
-	for seq := range s.acked {
-		if s.holds(seq) {
-			s.pending--
-		} else {
-			delete(s.acked, seq)
-		}
-	}
-	return s.locateLocked()
-}
-
-func (s *Spool) holds(seq uint64) bool {
-	return slices.ContainsFunc(s.segs, func(g *segment) bool { return g.first <= seq && seq < g.end() })
-}
-
-// Append queues a copy of rec and returns its sequence number. The record has
-// been handed to the operating system when Append returns, so it survives the
-// death of the process. Under RefuseNew a full spool gives ErrFull. After an
-// error the record is not in the spool and the spool works on.
+// Append queues a copy of rec and returns its sequence number; Options.SyncInterval
+// says what the record survives then. A spool that has no room, for its cap or for
+// the disk's, gives ErrFull under RefuseNew; one whose disk fails to sync gives
+// ErrSync. After an error the record is not in the spool and the spool works on.
 func (s *Spool) Append(rec []byte) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return 0, ErrClosed
+	seq, err := s.writeLocked(rec)
+	if err == nil && s.opts.SyncInterval <= 0 {
+		err = s.commitLocked()
 	}
-	need := recHeaderSize + int64(len(rec))
-	if len(rec) > MaxRecord || (s.opts.MaxBytes > 0 && need+2*segHeaderSize > s.opts.MaxBytes) {
-		return 0, fmt.Errorf("spool %s: %d bytes: %w", s.opts.Dir, len(rec), ErrTooLarge)
-	}
-	if err := s.makeRoomLocked(need); err != nil {
-		return 0, err
-	}
-	now := s.opts.Now()
-	g := s.segs[len(s.segs)-1]
-	s.frame = appendFrame(s.frame[:0], s.next, now, rec)
-	if err := s.writeLocked(g, s.frame); err != nil {
+	if err != nil {
 		return 0, fmt.Errorf("spool %s: append %d bytes: %w", s.opts.Dir, len(rec), err)
 	}
-	if cap(s.frame) > 1<<20 {
-		s.frame = nil // one large record must not stay in memory for ever
-	}
-	seq := s.next
-	if g.records == 0 {
-		g.firstTime = now
-	}
-	g.records++
-	g.size += need
-	g.lastTime = now
-	s.diskBytes += need
-	if s.pos.seq == s.next {
-		s.pos.time = now
-	}
-	s.next++
-	s.pending++
-	s.pendBytes += need
-	s.counts.appended++
-	s.dirty = true
-	s.enforceLocked()
 	s.wake()
 	return seq, nil
 }
 
-// makeRoomLocked makes the last segment one that can take need more bytes.
-func (s *Spool) makeRoomLocked(need int64) error {
-	if s.opts.MaxBytes > 0 && s.opts.OnFull == RefuseNew && s.pending > 0 && s.diskBytes+need > s.opts.MaxBytes {
-		s.counts.refused++
-		return fmt.Errorf("spool %s: %d bytes queued, cap %d: %w", s.opts.Dir, s.pendBytes, s.opts.MaxBytes, ErrFull)
+// writeLocked hands a record to the operating system. On a full disk it makes room
+// as OnFull says and tries again.
+func (s *Spool) writeLocked(rec []byte) (uint64, error) {
+	need := recHeaderSize + int64(len(rec))
+	if len(rec) > MaxRecord || (s.opts.MaxBytes > 0 && need > s.opts.MaxBytes) {
+		return 0, ErrTooLarge
 	}
-	if s.active != nil && !s.broken {
-		g := s.segs[len(s.segs)-1]
-		full := g.records > 0 && g.size+need > s.segmentBytes()
-		idle := s.pending == 0 && g.size > min(idleSegmentBytes, s.segmentBytes()/2)
-		if g.end() == s.next && !full && !idle {
-			return nil
+	for {
+		err := s.prepareLocked(need)
+		if err == nil {
+			err = s.writeFrameLocked(rec, need)
+		}
+		switch {
+		case err == nil:
+			return s.next - 1, nil
+		case !isNoSpace(err):
+			return 0, err
+		}
+		s.diskFullLocked(err)
+		if s.closed || !s.shedLocked() {
+			s.counts.refused++
+			return 0, fmt.Errorf("%w: %w", ErrFull, err)
 		}
 	}
-	return s.rotateLocked()
 }
 
-func (s *Spool) segmentBytes() int64 {
-	n := s.opts.SegmentBytes
-	if n <= 0 {
-		n = DefaultSegmentBytes
+// prepareLocked makes the active file one that takes need more bytes.
+func (s *Spool) prepareLocked(need int64) error {
+	for {
+		if s.closed {
+			return ErrClosed
+		}
+		if s.syncErr != nil && s.opts.SyncInterval <= 0 && s.opts.Now().Before(s.retryAt) {
+			s.counts.refused++
+			return fmt.Errorf("%w: %w", ErrSync, s.syncErr)
+		}
+		if s.active != nil && s.fullLocked(need) {
+			s.endSegmentLocked()
+			continue
+		}
+		if room, err := s.haveRoomLocked(need); err != nil {
+			return err
+		} else if !room {
+			continue
+		}
+		if s.active != nil {
+			return nil
+		}
+		return s.beginSegmentLocked()
 	}
+}
+
+// fullLocked tells whether the next record goes to another file than the active one.
+func (s *Spool) fullLocked(need int64) bool {
+	g := s.activeSeg
+	idle := g.pending == 0 && g.size > min(idleSegmentBytes, s.segmentBytesLocked()/2)
+	return s.broken || g.end != s.next || idle || g.size > 0 && g.size+need > s.segmentBytesLocked()
+}
+
+func (s *Spool) segmentBytesLocked() int64 {
+	n := cmp.Or(max(s.opts.SegmentBytes, 0), DefaultSegmentBytes)
 	if s.opts.MaxBytes > 0 {
 		n = min(n, s.opts.MaxBytes/4)
+	}
+	if q := s.space.quota; q != noQuota {
+		n = min(n, max(q/4, idleSegmentBytes))
 	}
 	return n
 }
 
-// rotateLocked starts a new segment. The old one is synced first: only the last
-// file may ever have a torn tail.
-func (s *Spool) rotateLocked() error {
-	// After a restart the last file is written on, if it is whole and not full.
-	if n := len(s.segs); s.reusable && s.active == nil && n > 0 && s.segs[n-1].end() == s.next && s.segs[n-1].size < s.segmentBytes() && s.pending > 0 {
-		f, err := s.fs.OpenFile(s.segs[n-1].path, os.O_WRONLY|os.O_APPEND)
-		if err != nil {
-			return fmt.Errorf("spool %s: open segment: %w", s.opts.Dir, err)
-		}
-		s.active, s.broken = f, false
-		return nil
-	}
-	path := segPath(s.opts.Dir, s.next)
-	f, err := s.fs.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND)
-	if err == nil {
-		if _, err = f.Write(segHeader(s.next)); err != nil {
-			_ = f.Close()
-			_ = s.fs.Remove(path)
-		}
-	}
+// beginSegmentLocked starts a file; the first sync of it syncs its name too.
+func (s *Spool) beginSegmentLocked() error {
+	g := &segment{marker: newMarker(), first: s.next, end: s.next}
+	g.path = segPath(s.opts.Dir, g.first, g.marker)
+	f, err := s.fs.OpenFile(g.path, createFlags, 0o600)
 	if err != nil {
-		return fmt.Errorf("spool %s: new segment: %w", s.opts.Dir, err)
+		return fmt.Errorf("new segment: %w", err)
 	}
-	s.closeActiveLocked()
-	if n := len(s.segs); n > 0 && s.segs[n-1].path == path {
-		s.diskBytes -= s.segs[n-1].size
-		s.segs = s.segs[:n-1]
-	}
-	s.segs = append(s.segs, &segment{path: path, first: s.next, size: segHeaderSize})
-	s.diskBytes += segHeaderSize
-	s.active, s.broken = f, false
-	s.trimLocked()
+	s.segs = append(s.segs, g)
+	s.active, s.activeSeg, s.broken, s.newName, s.syncedSize = f, g, false, true, 0
 	return nil
 }
 
-func (s *Spool) closeActiveLocked() {
-	if s.active == nil {
-		return
+// endSegmentLocked closes the active file, synced: only the newest may ever have a
+// torn tail. It may let go of the lock, and leave the file open: call it in a loop
+// until active is nil.
+func (s *Spool) endSegmentLocked() {
+	switch {
+	case s.syncing:
+		s.syncEnd.Wait()
+	case s.synced < s.next:
+		s.syncLocked()
+	default:
+		s.closeActiveLocked()
 	}
-	err := s.active.Sync()
-	if err = errors.Join(err, s.active.Close()); err != nil {
-		s.syncErrors++
-		s.log.Error("closing a segment failed; power loss may cost its newest records", "err", err)
-	}
-	s.active = nil
 }
 
-// writeLocked writes a frame to the active file, or leaves the file as it was.
-func (s *Spool) writeLocked(g *segment, frame []byte) error {
-	_, err := s.active.Write(frame)
-	if err == nil && s.opts.SyncInterval < 0 {
-		if err = s.active.Sync(); err != nil {
-			s.syncErrors++
-			err = fmt.Errorf("sync: %w", err)
+func (s *Spool) closeActiveLocked() {
+	g := s.activeSeg
+	if err := s.active.Close(); err != nil {
+		s.complain("close", "closing a segment failed", err)
+	}
+	s.active, s.activeSeg = nil, nil
+	if g.pending == 0 {
+		s.removeLocked(g)
+	}
+}
+
+// writeFrameLocked writes a record to the active file, or leaves the file as it was.
+func (s *Spool) writeFrameLocked(rec []byte, need int64) error {
+	g, now := s.activeSeg, s.opts.Now()
+	s.frame = appendFrame(s.frame[:0], g.marker, s.next, now, rec)
+	_, err := s.active.Write(s.frame)
+	if cap(s.frame) > 1<<20 {
+		s.frame = nil // one large record must not stay in memory for ever
+	}
+	if err != nil {
+		if terr := s.active.Truncate(g.size); terr != nil {
+			s.broken = true // what stands there has the number of the next segment's first
+			err = errors.Join(err, fmt.Errorf("cut off the half-written record: %w", terr))
+		}
+		return err
+	}
+	if s.pos.seq == s.next {
+		s.pos.time = now
+	}
+	s.next++
+	g.end, g.lastTime = s.next, now
+	g.size += need
+	g.pending++
+	g.pendBytes += need
+	s.diskBytes += need
+	s.pending++
+	s.pendBytes += need
+	s.counts.appended++
+	s.enforceLocked()
+	return nil
+}
+
+// commitLocked returns when what was just written is on stable storage. The first
+// to come syncs for all that have written by then.
+func (s *Spool) commitLocked() error {
+	for b := s.batch; ; {
+		switch {
+		case b.done:
+			return b.err
+		case s.syncing:
+			s.syncEnd.Wait()
+		default:
+			s.syncLocked()
 		}
 	}
-	if err == nil {
-		return nil
+}
+
+// syncLocked syncs the active file, without the lock meanwhile. The caller has seen
+// that no other sync is under way.
+func (s *Spool) syncLocked() {
+	b, f, upTo, size, newName := s.batch, s.active, s.next, int64(0), s.newName
+	s.batch = &batch{}
+	if f != nil {
+		size = s.activeSeg.size
 	}
-	if terr := s.active.Truncate(g.size); terr != nil {
-		// The next append starts a new segment; recovery ignores this tail.
-		s.broken = true
-		err = errors.Join(err, fmt.Errorf("cut off the half-written record: %w", terr))
+	s.syncing = true
+	s.mu.Unlock()
+	var err error
+	if f != nil {
+		if err = f.Sync(); err == nil && newName {
+			err = s.fs.SyncDir(s.opts.Dir)
+		}
 	}
-	return err
+	s.mu.Lock()
+	s.syncing = false
+	if err != nil {
+		s.syncFailedLocked(err)
+		b.err = fmt.Errorf("%w: %w", ErrSync, err)
+	} else {
+		s.synced, s.syncedSize, s.newName = upTo, size, s.newName && !newName
+		if s.syncErr != nil && f != nil {
+			s.log.Info("the disk syncs again")
+			s.syncErr = nil
+		}
+	}
+	b.done = true
+	s.syncEnd.Broadcast()
+	s.wake()
+}
+
+// syncFailedLocked gives up the active file: after a failed sync the kernel may have
+// dropped what it could not write, and the next sync of the file would succeed
+// without it. Records that nobody was told are safe are taken back.
+func (s *Spool) syncFailedLocked(err error) {
+	s.counts.syncErrors++
+	s.syncErr, s.retryAt = err, s.opts.Now().Add(syncPause)
+	s.complain("sync", "sync failed; what was written since the last one may not survive power loss", err)
+	g, f := s.activeSeg, s.active
+	s.active, s.activeSeg = nil, nil
+	defer f.Close()
+	if s.opts.SyncInterval > 0 {
+		s.synced = s.next // as far as it will ever be
+		if g.pending == 0 {
+			s.removeLocked(g)
+		}
+		return
+	}
+	s.batch.done, s.batch.err = true, fmt.Errorf("%w: %w", ErrSync, err)
+	s.batch = &batch{}
+	_ = f.Truncate(s.syncedSize) // or else the next segment's first number hides them
+	n, bytes := s.next-s.synced, g.size-s.syncedSize
+	g.end, g.size = s.synced, s.syncedSize
+	g.pending -= n
+	g.pendBytes -= bytes
+	s.diskBytes -= bytes
+	s.pending -= n
+	s.pendBytes -= bytes
+	s.counts.appended -= n
+	s.next = s.synced
+	if g.end == g.first {
+		// A file of the same number would take the place of this one, should a power
+		// cut bring it back.
+		s.done.add(s.next, s.next+1)
+		s.ackDirty = true
+		s.next++
+		s.synced = s.next
+	}
+	if g.pending == 0 {
+		s.removeLocked(g)
+	}
 }
 
 // SetLimits changes the caps, and drops at once what is beyond them.
@@ -461,97 +467,76 @@ func (s *Spool) enforceLocked() {
 	if s.opts.MaxAge > 0 {
 		cutoff = s.opts.Now().Add(-s.opts.MaxAge)
 	}
-	for len(s.segs) > 1 {
+	for len(s.segs) > 0 && s.segs[0] != s.activeSeg {
 		g := s.segs[0]
 		switch {
-		case g.lastTime.Before(cutoff) && g.records > 0:
-			s.dropFirstLocked(&s.counts.droppedAge)
+		case g.lastTime.Before(cutoff):
+			s.dropLocked(g, &s.counts.droppedAge)
 		case s.opts.MaxBytes > 0 && s.diskBytes > s.opts.MaxBytes && s.opts.OnFull == DropOldest:
-			s.dropFirstLocked(&s.counts.droppedSize)
+			s.dropLocked(g, &s.counts.droppedSize)
 		default:
 			return
 		}
 	}
 }
 
-// dropFirstLocked drops the oldest segment and counts the records in it that
-// nobody has read. Records that are handed out already can still be acknowledged.
-func (s *Spool) dropFirstLocked(count *uint64) {
-	g := s.segs[0]
-	if s.pos.seq < g.end() {
-		s.skipLocked(g, count)
-	}
-	s.removeFirstLocked()
-	s.advanceLocked()
-}
-
-// skipLocked moves the read position behind segment g, which holds it, and counts
-// the unread records of g as lost.
-func (s *Spool) skipLocked(g *segment, count *uint64) {
-	unread := g.end() - max(s.pos.seq, g.first)
-	for seq := range s.acked {
-		if seq >= max(s.pos.seq, g.first) && seq < g.end() {
-			unread--
+// dropLocked drops a segment and counts the records in it that nobody has read.
+// Records that are handed out already can still be acknowledged.
+func (s *Spool) dropLocked(g *segment, count *uint64) {
+	var inHand []uint64
+	bytes := int64(0)
+	for seq, o := range s.out {
+		if o.seg == g {
+			inHand = append(inHand, seq)
+			bytes += o.bytes
+			o.seg = nil
+			s.out[seq] = o
 		}
 	}
-	*count += unread
-	s.pending -= unread
-	if s.pos.seg == g {
-		s.pendBytes -= g.size - s.pos.off
-	} else {
-		s.pendBytes -= g.size - segHeaderSize
+	slices.Sort(inHand)
+	lost := g.pending - uint64(len(inHand))
+	*count += lost
+	s.pending -= lost
+	s.pendBytes -= g.pendBytes - bytes
+	g.pending, g.pendBytes = 0, 0
+	from := g.first
+	for _, seq := range inHand {
+		s.done.add(from, seq)
+		from = seq + 1
 	}
-	s.closePosLocked()
-	s.pos = position{seq: g.end()}
-	if err := s.locateLocked(); err != nil {
-		s.log.Warn("opening the next segment failed", "err", err)
+	s.done.add(from, g.end)
+	s.ackDirty = true
+	if s.pos.seq >= g.first && s.pos.seq < g.end {
+		s.closePosLocked()
+		s.pos = position{seq: g.end}
 	}
+	s.removeLocked(g)
+	_ = s.peekLocked() // the next read will tell
 }
 
-func (s *Spool) removeFirstLocked() {
-	g := s.segs[0]
-	s.segs = slices.Delete(s.segs, 0, 1)
+// removeLocked removes a file whose records are all done with. The watermark says so
+// before the file is gone, if the disk has room for it: else a restart would count
+// them as missing.
+func (s *Spool) removeLocked(g *segment) {
+	if s.ackDirty {
+		_ = s.saveAcksLocked(false)
+	}
+	s.segs = slices.DeleteFunc(s.segs, func(other *segment) bool { return other == g })
 	s.diskBytes -= g.size
 	if s.pos.seg == g {
 		s.closePosLocked()
 	}
-	if err := s.fs.Remove(g.path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		s.log.Error("removing a segment failed", "file", g.path, "err", err)
+	if err := s.fs.Remove(g.path); err != nil {
+		s.complain("remove", "removing a segment failed", err)
 	}
-}
-
-// advanceLocked moves the watermark up to the oldest record that is not done with.
-func (s *Spool) advanceLocked() {
-	if s.pending == 0 {
-		s.pendBytes = 0
-	}
-	mark := s.pos.seq
-	for seq := range s.out {
-		mark = min(mark, seq)
-	}
-	if mark == s.mark {
-		return
-	}
-	s.mark = mark
-	for seq := range s.acked {
-		if seq < mark {
-			delete(s.acked, seq)
-		}
-	}
-	s.ackDirty = true
-	s.trimLocked()
-}
-
-// trimLocked removes the segments that are done with. The last one stays: its
-// name carries the sequence number on.
-func (s *Spool) trimLocked() {
-	for len(s.segs) > 1 && s.segs[0].end() <= s.mark {
-		s.removeFirstLocked()
+	if s.ackDirty {
+		_ = s.saveAcksLocked(false) // there is room now
 	}
 }
 
 // Ack says that the record was delivered. Any order is fine; a sequence number
-// that is not outstanding is ignored.
+// that is not outstanding is ignored. A segment goes with the last of its records,
+// wherever it stands.
 func (s *Spool) Ack(seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -560,12 +545,35 @@ func (s *Spool) Ack(seq uint64) {
 		return
 	}
 	delete(s.out, seq)
-	s.acked[seq] = struct{}{}
+	s.counts.acked++
+	if o.seg != nil {
+		s.finishLocked(o.seg, seq, seq+1, o.bytes)
+		return
+	}
 	s.pending--
 	s.pendBytes -= o.bytes
-	s.counts.acked++
+	s.done.add(seq, seq+1)
 	s.ackDirty = true
-	s.advanceLocked()
+}
+
+// finishLocked is done with the pending ones among the records from <= n < to of a
+// segment, which take about so many bytes. It returns how many these were.
+func (s *Spool) finishLocked(g *segment, from, to uint64, bytes int64) uint64 {
+	n := to - from - s.done.count(from, to)
+	s.done.add(from, to)
+	s.ackDirty = true
+	g.pending -= n
+	s.pending -= n
+	if g.pending == 0 {
+		bytes = g.pendBytes
+	}
+	bytes = min(bytes, g.pendBytes)
+	g.pendBytes -= bytes
+	s.pendBytes -= bytes
+	if n > 0 && g.pending == 0 && g != s.activeSeg {
+		s.removeLocked(g)
+	}
+	return n
 }
 
 func (s *Spool) wake() {
@@ -575,12 +583,12 @@ func (s *Spool) wake() {
 	}
 }
 
-// run syncs the file and saves the watermark in the background.
+// run syncs, saves the watermark and looks at the disk, in the background.
 func (s *Spool) run() {
-	defer close(s.done)
-	every := s.opts.SyncInterval
-	if every < 0 {
-		every = DefaultSyncInterval
+	defer close(s.stopped)
+	every := flushEvery
+	if s.opts.SyncInterval > 0 {
+		every = s.opts.SyncInterval
 	}
 	t := time.NewTicker(every)
 	defer t.Stop()
@@ -594,27 +602,17 @@ func (s *Spool) run() {
 	}
 }
 
-// flush syncs what was written and saves the watermark. The sync runs without the
-// lock, so that a slow disk does not stop appends.
+// flush syncs what was written and saves the watermark.
 func (s *Spool) flush() {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.checkSpaceLocked()
 	s.enforceLocked()
-	var f File
-	if s.dirty {
-		f, s.dirty = s.active, false
-	}
 	if s.ackDirty {
-		s.saveAcksLocked(false)
+		_ = s.saveAcksLocked(false)
 	}
-	s.mu.Unlock()
-	if f == nil {
-		return
-	}
-	if err := f.Sync(); err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, syscall.EBADF) {
-		s.mu.Lock()
-		s.syncErrors++
-		s.mu.Unlock()
-		s.log.Error("sync failed; power loss may cost the newest records", "err", err)
+	if s.synced < s.next && !s.syncing {
+		s.syncLocked()
 	}
 }
 
@@ -629,7 +627,7 @@ func (s *Spool) Close() error {
 	s.closed = true
 	s.mu.Unlock()
 	close(s.stop)
-	<-s.done
+	<-s.stopped
 	if s.metrics != nil {
 		s.opts.Registerer.Unregister(s.metrics)
 	}
@@ -637,8 +635,12 @@ func (s *Spool) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var errs []error
-	if s.active != nil {
-		errs = append(errs, s.active.Sync(), s.active.Close())
+	failed := s.counts.syncErrors
+	for s.active != nil {
+		s.endSegmentLocked()
+	}
+	if s.counts.syncErrors > failed {
+		errs = append(errs, s.syncErr)
 	}
 	s.closePosLocked()
 	errs = append(errs, s.saveAcksLocked(true), s.unlock())

@@ -18,14 +18,19 @@ type Stats struct {
 	Appended, Acked uint64
 	Dropped         Dropped
 	SyncErrors      uint64
+	// SyncFailing: the last sync failed, and what was written since the one before may
+	// not survive power loss.
+	SyncFailing bool
+	// DiskFull: the disk has no room to grow, whatever MaxBytes says.
+	DiskFull bool
 }
 
 // Dropped counts lost records by reason.
 type Dropped struct {
 	Size    uint64 // oldest records, to stay below MaxBytes
 	Age     uint64 // older than MaxAge
-	Corrupt uint64 // damaged on disk
-	Refused uint64 // appends that failed with ErrFull
+	Corrupt uint64 // damaged on disk, or gone from it
+	Refused uint64 // appends that failed with ErrFull or ErrSync
 }
 
 // Total is the number of records that were in the spool and are lost.
@@ -38,11 +43,11 @@ func (s *Spool) Stats() Stats {
 	c := s.counts
 	st := Stats{
 		Pending: s.pending, InFlight: len(s.out), Bytes: s.pendBytes, DiskBytes: s.diskBytes, MaxBytes: s.opts.MaxBytes,
-		Appended: c.appended, Acked: c.acked, SyncErrors: s.syncErrors,
+		Appended: c.appended, Acked: c.acked, SyncErrors: c.syncErrors, SyncFailing: s.syncErr != nil, DiskFull: s.space.full,
 		Dropped: Dropped{Size: c.droppedSize, Age: c.droppedAge, Corrupt: c.droppedBad, Refused: c.refused},
 	}
 	var oldest time.Time
-	if s.pos.seq < s.next {
+	if s.pos.seq < s.next { // zero: not known
 		oldest = s.pos.time
 	}
 	for _, o := range s.out {
@@ -58,8 +63,8 @@ func (s *Spool) Stats() Stats {
 
 // metrics exports Stats at each scrape.
 type metrics struct {
-	s                                                                             *Spool
-	pending, inFlight, bytes, disk, limit, oldest, appended, acked, dropped, serr *prometheus.Desc
+	s                                                                                            *Spool
+	pending, inFlight, bytes, disk, limit, oldest, appended, acked, dropped, serr, failing, full *prometheus.Desc
 }
 
 func newMetrics(s *Spool) *metrics {
@@ -78,12 +83,14 @@ func newMetrics(s *Spool) *metrics {
 		acked:    d("acked_records_total", "Records acknowledged."),
 		dropped:  d("dropped_records_total", "Records lost: size and age are the caps, corrupt is damage on disk, refused did not get in.", "reason"),
 		serr:     d("sync_errors_total", "Failed syncs to stable storage."),
+		failing:  d("sync_failing", "1 while the last sync failed: the disk may not keep what is written to it."),
+		full:     d("disk_full", "1 while the spool does not grow because the disk is full."),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.pending, m.inFlight, m.bytes, m.disk, m.limit, m.oldest, m.appended, m.acked, m.dropped, m.serr} {
+	for _, d := range []*prometheus.Desc{m.pending, m.inFlight, m.bytes, m.disk, m.limit, m.oldest, m.appended, m.acked, m.dropped, m.serr, m.failing, m.full} {
 		ch <- d
 	}
 }
@@ -110,4 +117,13 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(m.dropped, st.Dropped.Corrupt, "corrupt")
 	counter(m.dropped, st.Dropped.Refused, "refused")
 	counter(m.serr, st.SyncErrors)
+	gauge(m.failing, oneIf(st.SyncFailing))
+	gauge(m.full, oneIf(st.DiskFull))
+}
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }

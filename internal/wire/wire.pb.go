@@ -1133,6 +1133,7 @@ type RelayUp struct {
 	//	*RelayUp_Alive
 	//	*RelayUp_RegionalReport
 	//	*RelayUp_SiteConditions
+	//	*RelayUp_TenantsUse
 	Msg           isRelayUp_Msg `protobuf_oneof:"msg"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1238,6 +1239,15 @@ func (x *RelayUp) GetSiteConditions() *SiteConditions {
 	return nil
 }
 
+func (x *RelayUp) GetTenantsUse() *TenantsUse {
+	if x != nil {
+		if x, ok := x.Msg.(*RelayUp_TenantsUse); ok {
+			return x.TenantsUse
+		}
+	}
+	return nil
+}
+
 type isRelayUp_Msg interface {
 	isRelayUp_Msg()
 }
@@ -1270,6 +1280,10 @@ type RelayUp_SiteConditions struct {
 	SiteConditions *SiteConditions `protobuf:"bytes,7,opt,name=site_conditions,json=siteConditions,proto3,oneof"`
 }
 
+type RelayUp_TenantsUse struct {
+	TenantsUse *TenantsUse `protobuf:"bytes,8,opt,name=tenants_use,json=tenantsUse,proto3,oneof"`
+}
+
 func (*RelayUp_Hello) isRelayUp_Msg() {}
 
 func (*RelayUp_Up) isRelayUp_Msg() {}
@@ -1283,6 +1297,8 @@ func (*RelayUp_Alive) isRelayUp_Msg() {}
 func (*RelayUp_RegionalReport) isRelayUp_Msg() {}
 
 func (*RelayUp_SiteConditions) isRelayUp_Msg() {}
+
+func (*RelayUp_TenantsUse) isRelayUp_Msg() {}
 
 type RelayHello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1525,6 +1541,120 @@ func (x *SiteReport) GetReport() *Report {
 	return nil
 }
 
+// TenantsUse is what tenants use of their quotas on this regional; it replaces the one
+// before. It is sent when a figure has moved, at most once a minute.
+type TenantsUse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenants       []*TenantUse           `protobuf:"bytes,1,rep,name=tenants,proto3" json:"tenants,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TenantsUse) Reset() {
+	*x = TenantsUse{}
+	mi := &file_wire_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TenantsUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TenantsUse) ProtoMessage() {}
+
+func (x *TenantsUse) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TenantsUse.ProtoReflect.Descriptor instead.
+func (*TenantsUse) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *TenantsUse) GetTenants() []*TenantUse {
+	if x != nil {
+		return x.Tenants
+	}
+	return nil
+}
+
+type TenantUse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Series        int64                  `protobuf:"varint,2,opt,name=series,proto3" json:"series,omitempty"`                     // in the head of the engine
+	LogBytes      int64                  `protobuf:"varint,3,opt,name=log_bytes,json=logBytes,proto3" json:"log_bytes,omitempty"` // queued in the day
+	Day           string                 `protobuf:"bytes,4,opt,name=day,proto3" json:"day,omitempty"`                            // of UTC, as 2026-11-22
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TenantUse) Reset() {
+	*x = TenantUse{}
+	mi := &file_wire_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TenantUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TenantUse) ProtoMessage() {}
+
+func (x *TenantUse) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TenantUse.ProtoReflect.Descriptor instead.
+func (*TenantUse) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *TenantUse) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *TenantUse) GetSeries() int64 {
+	if x != nil {
+		return x.Series
+	}
+	return 0
+}
+
+func (x *TenantUse) GetLogBytes() int64 {
+	if x != nil {
+		return x.LogBytes
+	}
+	return 0
+}
+
+func (x *TenantUse) GetDay() string {
+	if x != nil {
+		return x.Day
+	}
+	return ""
+}
+
 // SitesAlive batches heartbeats: which sites were heard of since the last one.
 type SitesAlive struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1535,7 +1665,7 @@ type SitesAlive struct {
 
 func (x *SitesAlive) Reset() {
 	*x = SitesAlive{}
-	mi := &file_wire_proto_msgTypes[22]
+	mi := &file_wire_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1547,7 +1677,7 @@ func (x *SitesAlive) String() string {
 func (*SitesAlive) ProtoMessage() {}
 
 func (x *SitesAlive) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[22]
+	mi := &file_wire_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1560,7 +1690,7 @@ func (x *SitesAlive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SitesAlive.ProtoReflect.Descriptor instead.
 func (*SitesAlive) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{22}
+	return file_wire_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SitesAlive) GetSites() []*SiteSeen {
@@ -1581,7 +1711,7 @@ type SiteSeen struct {
 
 func (x *SiteSeen) Reset() {
 	*x = SiteSeen{}
-	mi := &file_wire_proto_msgTypes[23]
+	mi := &file_wire_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1593,7 +1723,7 @@ func (x *SiteSeen) String() string {
 func (*SiteSeen) ProtoMessage() {}
 
 func (x *SiteSeen) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[23]
+	mi := &file_wire_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1606,7 +1736,7 @@ func (x *SiteSeen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteSeen.ProtoReflect.Descriptor instead.
 func (*SiteSeen) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{23}
+	return file_wire_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SiteSeen) GetTenant() string {
@@ -1644,7 +1774,7 @@ type RelayDown struct {
 
 func (x *RelayDown) Reset() {
 	*x = RelayDown{}
-	mi := &file_wire_proto_msgTypes[24]
+	mi := &file_wire_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1656,7 +1786,7 @@ func (x *RelayDown) String() string {
 func (*RelayDown) ProtoMessage() {}
 
 func (x *RelayDown) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[24]
+	mi := &file_wire_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1669,7 +1799,7 @@ func (x *RelayDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayDown.ProtoReflect.Descriptor instead.
 func (*RelayDown) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{24}
+	return file_wire_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RelayDown) GetMsg() isRelayDown_Msg {
@@ -1740,7 +1870,7 @@ type RegionalDesired struct {
 
 func (x *RegionalDesired) Reset() {
 	*x = RegionalDesired{}
-	mi := &file_wire_proto_msgTypes[25]
+	mi := &file_wire_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1752,7 +1882,7 @@ func (x *RegionalDesired) String() string {
 func (*RegionalDesired) ProtoMessage() {}
 
 func (x *RegionalDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[25]
+	mi := &file_wire_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1765,7 +1895,7 @@ func (x *RegionalDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionalDesired.ProtoReflect.Descriptor instead.
 func (*RegionalDesired) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{25}
+	return file_wire_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RegionalDesired) GetDesired() *DesiredState {
@@ -1787,7 +1917,7 @@ type RegionalReport struct {
 
 func (x *RegionalReport) Reset() {
 	*x = RegionalReport{}
-	mi := &file_wire_proto_msgTypes[26]
+	mi := &file_wire_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1799,7 +1929,7 @@ func (x *RegionalReport) String() string {
 func (*RegionalReport) ProtoMessage() {}
 
 func (x *RegionalReport) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[26]
+	mi := &file_wire_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1812,7 +1942,7 @@ func (x *RegionalReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionalReport.ProtoReflect.Descriptor instead.
 func (*RegionalReport) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{26}
+	return file_wire_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RegionalReport) GetRevision() string {
@@ -1842,7 +1972,7 @@ type ItemState struct {
 
 func (x *ItemState) Reset() {
 	*x = ItemState{}
-	mi := &file_wire_proto_msgTypes[27]
+	mi := &file_wire_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1854,7 +1984,7 @@ func (x *ItemState) String() string {
 func (*ItemState) ProtoMessage() {}
 
 func (x *ItemState) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[27]
+	mi := &file_wire_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1867,7 +1997,7 @@ func (x *ItemState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemState.ProtoReflect.Descriptor instead.
 func (*ItemState) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{27}
+	return file_wire_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ItemState) GetKind() string {
@@ -1911,7 +2041,7 @@ type SiteConditions struct {
 
 func (x *SiteConditions) Reset() {
 	*x = SiteConditions{}
-	mi := &file_wire_proto_msgTypes[28]
+	mi := &file_wire_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1923,7 +2053,7 @@ func (x *SiteConditions) String() string {
 func (*SiteConditions) ProtoMessage() {}
 
 func (x *SiteConditions) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[28]
+	mi := &file_wire_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1936,7 +2066,7 @@ func (x *SiteConditions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteConditions.ProtoReflect.Descriptor instead.
 func (*SiteConditions) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{28}
+	return file_wire_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SiteConditions) GetTenant() string {
@@ -1971,7 +2101,7 @@ type SiteDesired struct {
 
 func (x *SiteDesired) Reset() {
 	*x = SiteDesired{}
-	mi := &file_wire_proto_msgTypes[29]
+	mi := &file_wire_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1983,7 +2113,7 @@ func (x *SiteDesired) String() string {
 func (*SiteDesired) ProtoMessage() {}
 
 func (x *SiteDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[29]
+	mi := &file_wire_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1996,7 +2126,7 @@ func (x *SiteDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteDesired.ProtoReflect.Descriptor instead.
 func (*SiteDesired) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{29}
+	return file_wire_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SiteDesired) GetTenant() string {
@@ -2037,7 +2167,7 @@ type SiteRevoked struct {
 
 func (x *SiteRevoked) Reset() {
 	*x = SiteRevoked{}
-	mi := &file_wire_proto_msgTypes[30]
+	mi := &file_wire_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2049,7 +2179,7 @@ func (x *SiteRevoked) String() string {
 func (*SiteRevoked) ProtoMessage() {}
 
 func (x *SiteRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[30]
+	mi := &file_wire_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2062,7 +2192,7 @@ func (x *SiteRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteRevoked.ProtoReflect.Descriptor instead.
 func (*SiteRevoked) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{30}
+	return file_wire_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SiteRevoked) GetTenant() string {
@@ -2186,7 +2316,7 @@ const file_wire_proto_rawDesc = "" +
 	"\fRelayedRenew\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
 	"\x04site\x18\x02 \x01(\tR\x04site\x12\x10\n" +
-	"\x03csr\x18\x03 \x01(\fR\x03csr\"\x9e\x03\n" +
+	"\x03csr\x18\x03 \x01(\fR\x03csr\"\xdd\x03\n" +
 	"\aRelayUp\x122\n" +
 	"\x05hello\x18\x01 \x01(\v2\x1a.muster.wire.v1.RelayHelloH\x00R\x05hello\x12(\n" +
 	"\x02up\x18\x02 \x01(\v2\x16.muster.wire.v1.SiteUpH\x00R\x02up\x12.\n" +
@@ -2194,7 +2324,9 @@ const file_wire_proto_rawDesc = "" +
 	"\x06report\x18\x04 \x01(\v2\x1a.muster.wire.v1.SiteReportH\x00R\x06report\x122\n" +
 	"\x05alive\x18\x05 \x01(\v2\x1a.muster.wire.v1.SitesAliveH\x00R\x05alive\x12I\n" +
 	"\x0fregional_report\x18\x06 \x01(\v2\x1e.muster.wire.v1.RegionalReportH\x00R\x0eregionalReport\x12I\n" +
-	"\x0fsite_conditions\x18\a \x01(\v2\x1e.muster.wire.v1.SiteConditionsH\x00R\x0esiteConditionsB\x05\n" +
+	"\x0fsite_conditions\x18\a \x01(\v2\x1e.muster.wire.v1.SiteConditionsH\x00R\x0esiteConditions\x12=\n" +
+	"\vtenants_use\x18\b \x01(\v2\x1a.muster.wire.v1.TenantsUseH\x00R\n" +
+	"tenantsUseB\x05\n" +
 	"\x03msg\"b\n" +
 	"\n" +
 	"RelayHello\x12\x1e\n" +
@@ -2215,7 +2347,15 @@ const file_wire_proto_rawDesc = "" +
 	"SiteReport\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
 	"\x04site\x18\x02 \x01(\tR\x04site\x12.\n" +
-	"\x06report\x18\x03 \x01(\v2\x16.muster.wire.v1.ReportR\x06report\"<\n" +
+	"\x06report\x18\x03 \x01(\v2\x16.muster.wire.v1.ReportR\x06report\"A\n" +
+	"\n" +
+	"TenantsUse\x123\n" +
+	"\atenants\x18\x01 \x03(\v2\x19.muster.wire.v1.TenantUseR\atenants\"j\n" +
+	"\tTenantUse\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
+	"\x06series\x18\x02 \x01(\x03R\x06series\x12\x1b\n" +
+	"\tlog_bytes\x18\x03 \x01(\x03R\blogBytes\x12\x10\n" +
+	"\x03day\x18\x04 \x01(\tR\x03day\"<\n" +
 	"\n" +
 	"SitesAlive\x12.\n" +
 	"\x05sites\x18\x01 \x03(\v2\x18.muster.wire.v1.SiteSeenR\x05sites\"o\n" +
@@ -2277,7 +2417,7 @@ func file_wire_proto_rawDescGZIP() []byte {
 	return file_wire_proto_rawDescData
 }
 
-var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_wire_proto_goTypes = []any{
 	(*RegisterRequest)(nil),       // 0: muster.wire.v1.RegisterRequest
 	(*RegisterResponse)(nil),      // 1: muster.wire.v1.RegisterResponse
@@ -2301,79 +2441,83 @@ var file_wire_proto_goTypes = []any{
 	(*SiteUp)(nil),                // 19: muster.wire.v1.SiteUp
 	(*SiteDown)(nil),              // 20: muster.wire.v1.SiteDown
 	(*SiteReport)(nil),            // 21: muster.wire.v1.SiteReport
-	(*SitesAlive)(nil),            // 22: muster.wire.v1.SitesAlive
-	(*SiteSeen)(nil),              // 23: muster.wire.v1.SiteSeen
-	(*RelayDown)(nil),             // 24: muster.wire.v1.RelayDown
-	(*RegionalDesired)(nil),       // 25: muster.wire.v1.RegionalDesired
-	(*RegionalReport)(nil),        // 26: muster.wire.v1.RegionalReport
-	(*ItemState)(nil),             // 27: muster.wire.v1.ItemState
-	(*SiteConditions)(nil),        // 28: muster.wire.v1.SiteConditions
-	(*SiteDesired)(nil),           // 29: muster.wire.v1.SiteDesired
-	(*SiteRevoked)(nil),           // 30: muster.wire.v1.SiteRevoked
-	nil,                           // 31: muster.wire.v1.RegisterRequest.SystemLabelsEntry
-	nil,                           // 32: muster.wire.v1.Hello.SystemLabelsEntry
-	nil,                           // 33: muster.wire.v1.Report.VersionsEntry
-	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
+	(*TenantsUse)(nil),            // 22: muster.wire.v1.TenantsUse
+	(*TenantUse)(nil),             // 23: muster.wire.v1.TenantUse
+	(*SitesAlive)(nil),            // 24: muster.wire.v1.SitesAlive
+	(*SiteSeen)(nil),              // 25: muster.wire.v1.SiteSeen
+	(*RelayDown)(nil),             // 26: muster.wire.v1.RelayDown
+	(*RegionalDesired)(nil),       // 27: muster.wire.v1.RegionalDesired
+	(*RegionalReport)(nil),        // 28: muster.wire.v1.RegionalReport
+	(*ItemState)(nil),             // 29: muster.wire.v1.ItemState
+	(*SiteConditions)(nil),        // 30: muster.wire.v1.SiteConditions
+	(*SiteDesired)(nil),           // 31: muster.wire.v1.SiteDesired
+	(*SiteRevoked)(nil),           // 32: muster.wire.v1.SiteRevoked
+	nil,                           // 33: muster.wire.v1.RegisterRequest.SystemLabelsEntry
+	nil,                           // 34: muster.wire.v1.Hello.SystemLabelsEntry
+	nil,                           // 35: muster.wire.v1.Report.VersionsEntry
+	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 37: google.protobuf.Timestamp
 }
 var file_wire_proto_depIdxs = []int32{
-	31, // 0: muster.wire.v1.RegisterRequest.system_labels:type_name -> muster.wire.v1.RegisterRequest.SystemLabelsEntry
+	33, // 0: muster.wire.v1.RegisterRequest.system_labels:type_name -> muster.wire.v1.RegisterRequest.SystemLabelsEntry
 	2,  // 1: muster.wire.v1.RegisterResponse.issued:type_name -> muster.wire.v1.Issued
-	34, // 2: muster.wire.v1.RegisterResponse.retry_after:type_name -> google.protobuf.Duration
-	35, // 3: muster.wire.v1.Issued.not_after:type_name -> google.protobuf.Timestamp
+	36, // 2: muster.wire.v1.RegisterResponse.retry_after:type_name -> google.protobuf.Duration
+	37, // 3: muster.wire.v1.Issued.not_after:type_name -> google.protobuf.Timestamp
 	5,  // 4: muster.wire.v1.FromSite.hello:type_name -> muster.wire.v1.Hello
 	7,  // 5: muster.wire.v1.FromSite.report:type_name -> muster.wire.v1.Report
 	6,  // 6: muster.wire.v1.FromSite.heartbeat:type_name -> muster.wire.v1.Heartbeat
-	32, // 7: muster.wire.v1.Hello.system_labels:type_name -> muster.wire.v1.Hello.SystemLabelsEntry
-	35, // 8: muster.wire.v1.Heartbeat.sent:type_name -> google.protobuf.Timestamp
+	34, // 7: muster.wire.v1.Hello.system_labels:type_name -> muster.wire.v1.Hello.SystemLabelsEntry
+	37, // 8: muster.wire.v1.Heartbeat.sent:type_name -> google.protobuf.Timestamp
 	8,  // 9: muster.wire.v1.Report.conditions:type_name -> muster.wire.v1.Condition
-	33, // 10: muster.wire.v1.Report.versions:type_name -> muster.wire.v1.Report.VersionsEntry
+	35, // 10: muster.wire.v1.Report.versions:type_name -> muster.wire.v1.Report.VersionsEntry
 	10, // 11: muster.wire.v1.ToSite.welcome:type_name -> muster.wire.v1.Welcome
 	11, // 12: muster.wire.v1.ToSite.desired:type_name -> muster.wire.v1.DesiredState
-	34, // 13: muster.wire.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	36, // 13: muster.wire.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
 	12, // 14: muster.wire.v1.DesiredState.items:type_name -> muster.wire.v1.Item
 	0,  // 15: muster.wire.v1.RelayedRegister.request:type_name -> muster.wire.v1.RegisterRequest
 	18, // 16: muster.wire.v1.RelayUp.hello:type_name -> muster.wire.v1.RelayHello
 	19, // 17: muster.wire.v1.RelayUp.up:type_name -> muster.wire.v1.SiteUp
 	20, // 18: muster.wire.v1.RelayUp.down:type_name -> muster.wire.v1.SiteDown
 	21, // 19: muster.wire.v1.RelayUp.report:type_name -> muster.wire.v1.SiteReport
-	22, // 20: muster.wire.v1.RelayUp.alive:type_name -> muster.wire.v1.SitesAlive
-	26, // 21: muster.wire.v1.RelayUp.regional_report:type_name -> muster.wire.v1.RegionalReport
-	28, // 22: muster.wire.v1.RelayUp.site_conditions:type_name -> muster.wire.v1.SiteConditions
-	5,  // 23: muster.wire.v1.SiteUp.hello:type_name -> muster.wire.v1.Hello
-	35, // 24: muster.wire.v1.SiteDown.last_seen:type_name -> google.protobuf.Timestamp
-	7,  // 25: muster.wire.v1.SiteReport.report:type_name -> muster.wire.v1.Report
-	23, // 26: muster.wire.v1.SitesAlive.sites:type_name -> muster.wire.v1.SiteSeen
-	35, // 27: muster.wire.v1.SiteSeen.last_seen:type_name -> google.protobuf.Timestamp
-	29, // 28: muster.wire.v1.RelayDown.desired:type_name -> muster.wire.v1.SiteDesired
-	30, // 29: muster.wire.v1.RelayDown.revoked:type_name -> muster.wire.v1.SiteRevoked
-	25, // 30: muster.wire.v1.RelayDown.regional:type_name -> muster.wire.v1.RegionalDesired
-	11, // 31: muster.wire.v1.RegionalDesired.desired:type_name -> muster.wire.v1.DesiredState
-	27, // 32: muster.wire.v1.RegionalReport.items:type_name -> muster.wire.v1.ItemState
-	8,  // 33: muster.wire.v1.SiteConditions.conditions:type_name -> muster.wire.v1.Condition
-	11, // 34: muster.wire.v1.SiteDesired.desired:type_name -> muster.wire.v1.DesiredState
-	35, // 35: muster.wire.v1.SiteRevoked.issued_before:type_name -> google.protobuf.Timestamp
-	0,  // 36: muster.wire.v1.Registration.Register:input_type -> muster.wire.v1.RegisterRequest
-	4,  // 37: muster.wire.v1.Uplink.Connect:input_type -> muster.wire.v1.FromSite
-	13, // 38: muster.wire.v1.Uplink.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
-	3,  // 39: muster.wire.v1.Uplink.Renew:input_type -> muster.wire.v1.RenewRequest
-	15, // 40: muster.wire.v1.Control.Register:input_type -> muster.wire.v1.RelayedRegister
-	16, // 41: muster.wire.v1.Control.Renew:input_type -> muster.wire.v1.RelayedRenew
-	17, // 42: muster.wire.v1.Control.Relay:input_type -> muster.wire.v1.RelayUp
-	13, // 43: muster.wire.v1.Control.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
-	1,  // 44: muster.wire.v1.Registration.Register:output_type -> muster.wire.v1.RegisterResponse
-	9,  // 45: muster.wire.v1.Uplink.Connect:output_type -> muster.wire.v1.ToSite
-	14, // 46: muster.wire.v1.Uplink.FetchBlob:output_type -> muster.wire.v1.BlobChunk
-	2,  // 47: muster.wire.v1.Uplink.Renew:output_type -> muster.wire.v1.Issued
-	1,  // 48: muster.wire.v1.Control.Register:output_type -> muster.wire.v1.RegisterResponse
-	2,  // 49: muster.wire.v1.Control.Renew:output_type -> muster.wire.v1.Issued
-	24, // 50: muster.wire.v1.Control.Relay:output_type -> muster.wire.v1.RelayDown
-	14, // 51: muster.wire.v1.Control.FetchBlob:output_type -> muster.wire.v1.BlobChunk
-	44, // [44:52] is the sub-list for method output_type
-	36, // [36:44] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	24, // 20: muster.wire.v1.RelayUp.alive:type_name -> muster.wire.v1.SitesAlive
+	28, // 21: muster.wire.v1.RelayUp.regional_report:type_name -> muster.wire.v1.RegionalReport
+	30, // 22: muster.wire.v1.RelayUp.site_conditions:type_name -> muster.wire.v1.SiteConditions
+	22, // 23: muster.wire.v1.RelayUp.tenants_use:type_name -> muster.wire.v1.TenantsUse
+	5,  // 24: muster.wire.v1.SiteUp.hello:type_name -> muster.wire.v1.Hello
+	37, // 25: muster.wire.v1.SiteDown.last_seen:type_name -> google.protobuf.Timestamp
+	7,  // 26: muster.wire.v1.SiteReport.report:type_name -> muster.wire.v1.Report
+	23, // 27: muster.wire.v1.TenantsUse.tenants:type_name -> muster.wire.v1.TenantUse
+	25, // 28: muster.wire.v1.SitesAlive.sites:type_name -> muster.wire.v1.SiteSeen
+	37, // 29: muster.wire.v1.SiteSeen.last_seen:type_name -> google.protobuf.Timestamp
+	31, // 30: muster.wire.v1.RelayDown.desired:type_name -> muster.wire.v1.SiteDesired
+	32, // 31: muster.wire.v1.RelayDown.revoked:type_name -> muster.wire.v1.SiteRevoked
+	27, // 32: muster.wire.v1.RelayDown.regional:type_name -> muster.wire.v1.RegionalDesired
+	11, // 33: muster.wire.v1.RegionalDesired.desired:type_name -> muster.wire.v1.DesiredState
+	29, // 34: muster.wire.v1.RegionalReport.items:type_name -> muster.wire.v1.ItemState
+	8,  // 35: muster.wire.v1.SiteConditions.conditions:type_name -> muster.wire.v1.Condition
+	11, // 36: muster.wire.v1.SiteDesired.desired:type_name -> muster.wire.v1.DesiredState
+	37, // 37: muster.wire.v1.SiteRevoked.issued_before:type_name -> google.protobuf.Timestamp
+	0,  // 38: muster.wire.v1.Registration.Register:input_type -> muster.wire.v1.RegisterRequest
+	4,  // 39: muster.wire.v1.Uplink.Connect:input_type -> muster.wire.v1.FromSite
+	13, // 40: muster.wire.v1.Uplink.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
+	3,  // 41: muster.wire.v1.Uplink.Renew:input_type -> muster.wire.v1.RenewRequest
+	15, // 42: muster.wire.v1.Control.Register:input_type -> muster.wire.v1.RelayedRegister
+	16, // 43: muster.wire.v1.Control.Renew:input_type -> muster.wire.v1.RelayedRenew
+	17, // 44: muster.wire.v1.Control.Relay:input_type -> muster.wire.v1.RelayUp
+	13, // 45: muster.wire.v1.Control.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
+	1,  // 46: muster.wire.v1.Registration.Register:output_type -> muster.wire.v1.RegisterResponse
+	9,  // 47: muster.wire.v1.Uplink.Connect:output_type -> muster.wire.v1.ToSite
+	14, // 48: muster.wire.v1.Uplink.FetchBlob:output_type -> muster.wire.v1.BlobChunk
+	2,  // 49: muster.wire.v1.Uplink.Renew:output_type -> muster.wire.v1.Issued
+	1,  // 50: muster.wire.v1.Control.Register:output_type -> muster.wire.v1.RegisterResponse
+	2,  // 51: muster.wire.v1.Control.Renew:output_type -> muster.wire.v1.Issued
+	26, // 52: muster.wire.v1.Control.Relay:output_type -> muster.wire.v1.RelayDown
+	14, // 53: muster.wire.v1.Control.FetchBlob:output_type -> muster.wire.v1.BlobChunk
+	46, // [46:54] is the sub-list for method output_type
+	38, // [38:46] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_wire_proto_init() }
@@ -2398,8 +2542,9 @@ func file_wire_proto_init() {
 		(*RelayUp_Alive)(nil),
 		(*RelayUp_RegionalReport)(nil),
 		(*RelayUp_SiteConditions)(nil),
+		(*RelayUp_TenantsUse)(nil),
 	}
-	file_wire_proto_msgTypes[24].OneofWrappers = []any{
+	file_wire_proto_msgTypes[26].OneofWrappers = []any{
 		(*RelayDown_Desired)(nil),
 		(*RelayDown_Revoked)(nil),
 		(*RelayDown_Regional)(nil),
@@ -2410,7 +2555,7 @@ func file_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wire_proto_rawDesc), len(file_wire_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   34,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

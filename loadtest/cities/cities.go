@@ -2,7 +2,7 @@
 // the demo stands on the map, and which region it belongs to.
 //
 // It is data and nothing else; coordinates are those of the city centres, rounded
-// to a hundredth of a degree. loadtest/simfleet and internal/app read it.
+// to a hundredth of a degree. loadtest/simfleet and cmd/internal read it.
 package cities
 
 // City is one place.

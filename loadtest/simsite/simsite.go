@@ -6,7 +6,7 @@
 // It stands in for hardware: the demo and the load tests scrape it with the real
 // collector. It simulates no Kubernetes API and no network (UplinkDown only says
 // what the composition is to cut), and no real site links it. Callers are
-// loadtest/simfleet and internal/app.
+// loadtest/simfleet and cmd/internal.
 //
 // # Pages
 //

@@ -132,7 +132,7 @@ func TestPagesParseAndHaveTheWantedSize(t *testing.T) {
 			same := map[uint64]labels.Labels{}
 			parse(t, path, "text/plain; version=0.0.4", body, map[string]reading{}, func(l labels.Labels) {
 				l.Range(func(x labels.Label) {
-					if !model.LabelName(x.Name).IsValidLegacy() {
+					if !model.LegacyValidation.IsValidLabelName(x.Name) {
 						t.Errorf("%s: label %q", l, x.Name)
 					}
 				})

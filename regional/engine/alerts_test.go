@@ -5,10 +5,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/notifier"
 )
 
 // inbox is an Alertmanager that counts alerts by name and can be away.
@@ -16,6 +18,7 @@ type inbox struct {
 	mu   sync.Mutex
 	away bool
 	got  map[string]map[string]string // alertname → labels of the last one
+	ends map[string]time.Time         // by alertname and virtual_sites
 	n    int
 }
 
@@ -26,14 +29,25 @@ func (b *inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "away", http.StatusServiceUnavailable)
 		return
 	}
-	var alerts []struct{ Labels map[string]string }
+	var alerts []struct {
+		Labels map[string]string
+		EndsAt time.Time
+	}
 	if json.NewDecoder(r.Body).Decode(&alerts) != nil {
 		w.WriteHeader(http.StatusBadRequest)
 	}
 	for _, a := range alerts {
 		b.got[a.Labels["alertname"]] = a.Labels
+		b.ends[a.Labels["alertname"]+a.Labels["virtual_sites"]] = a.EndsAt
 		b.n++
 	}
+}
+
+// fires tells whether an alert was sent that is not over.
+func (b *inbox) fires(key string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ends[key].After(time.Now())
 }
 
 func (b *inbox) labels(name string) map[string]string {
@@ -45,7 +59,7 @@ func (b *inbox) labels(name string) map[string]string {
 func (b *inbox) setAway(away bool) { b.mu.Lock(); b.away = away; b.mu.Unlock() }
 
 func newInbox(t *testing.T) (*inbox, string) {
-	b := &inbox{got: map[string]map[string]string{}}
+	b := &inbox{got: map[string]map[string]string{}, ends: map[string]time.Time{}}
 	srv := httptest.NewServer(b)
 	t.Cleanup(srv.Close)
 	return b, srv.URL
@@ -64,6 +78,46 @@ func TestAlertLabels(t *testing.T) {
 	eventually(t, "the alert arrives", func() bool { return b.labels("Down") != nil })
 	if got := b.labels("Down"); got["virtual_sites"] != "|all|" || got["site"] != "paris" {
 		t.Errorf("%v", got)
+	}
+}
+
+// An alert that fires gains the virtual site that its site joins, and loses the one
+// that it leaves: Alertmanager has one alert at any time, and none in the end.
+func TestAlertsFollowTheirSite(t *testing.T) {
+	b, url := newInbox(t)
+	var virtual atomic.Value
+	virtual.Store("|all|")
+	e := open(t, Options{Alertmanagers: []string{url}, EvaluationInterval: 50 * time.Millisecond, ResendDelay: 20 * time.Minute, Rules: []RuleGroup{{File: "r", Content: []byte(alwaysDown)}},
+		AlertLabels: func(l labels.Labels) labels.Labels {
+			return labels.NewBuilder(l).Set("virtual_sites", virtual.Load().(string)).Labels()
+		}})
+	s := &sender{e: e}
+	fire := func(ends time.Time) {
+		s.Send(&notifier.Alert{Labels: labels.FromStrings("alertname", "Down", "site", "paris"), StartsAt: time.Now().Add(-time.Hour), EndsAt: ends})
+	}
+	only := func(what, want string) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			n := 0
+			for _, v := range []string{"|all|", "|all|shop|", "|shop|"} {
+				if b.fires("Down" + v) {
+					n++
+				}
+			}
+			return (want == "" && n == 0) || n == 1 && b.fires("Down"+want)
+		})
+	}
+	eventually(t, "Alertmanager is found", func() bool { fire(time.Now().Add(time.Hour)); return b.fires("Down|all|") })
+	for _, v := range []string{"|all|", "|all|shop|", "|all|shop|", "|shop|", "|all|"} {
+		virtual.Store(v)
+		fire(time.Now().Add(time.Hour))
+		only(v, v)
+	}
+	virtual.Store("|shop|") // resolved in the moment that it moves
+	fire(time.Now())
+	only("the end", "")
+	if len(s.sent) != 0 {
+		t.Errorf("%d alerts are remembered after their end", len(s.sent))
 	}
 }
 
@@ -106,7 +160,7 @@ func TestForSurvives(t *testing.T) {
 	}
 	e := start()
 	first := since(e)
-	if err := e.SetRules([]RuleGroup{{File: "r", Content: []byte(rule)}, {File: "other", Content: []byte(alwaysDown)}}); err != nil {
+	if _, err := e.SetRules([]RuleGroup{{File: "r", Content: []byte(rule)}, {File: "other", Content: []byte(alwaysDown)}}); err != nil {
 		t.Fatal(err)
 	}
 	if again := since(e); !again.Equal(first) {

@@ -6,17 +6,20 @@
 //
 // It knows nothing of sites and certificates (gateway does). What is scraped or
 // computed by rules also goes to Options.Forward, so that it reaches the store.
-// internal/app makes the engines.
+// cmd/internal makes the engines.
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
 	"os"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,7 +36,10 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/util/compression"
 
+	"muster.dev/muster/internal/obs"
+	"muster.dev/muster/internal/promcost"
 	"muster.dev/muster/internal/remotewrite"
+	"muster.dev/muster/internal/turns"
 )
 
 // Names of the two engines of a regional.
@@ -41,13 +47,6 @@ const (
 	Edge  = "edge"
 	Local = "local"
 )
-
-// RuleGroup is a file of Prometheus rule groups. Without Content it is read from
-// the disk.
-type RuleGroup struct {
-	File    string
-	Content []byte
-}
 
 // Options of New. Name and Dir are required.
 type Options struct {
@@ -77,16 +76,35 @@ type Options struct {
 	// Forward gets every batch that is appended through Appendable: rule results and
 	// scraped samples. An error is counted and logged; the samples stay in the engine.
 	Forward func(tenant string, series []remotewrite.Series) error
+	// MaxExemplars that the head keeps, of all series together; default 0: none.
+	MaxExemplars int64
+	// SeriesLifecycle is told of every series that the head makes, also while it replays
+	// its log, and drops; its PreCreation may refuse one. Nil: nobody.
+	SeriesLifecycle tsdb.SeriesLifecycleCallback
 	// Tenant is whom forwarded samples belong to. Empty: a sample's own tenant label,
 	// else the platform's tenant.
 	Tenant string
 
-	QueryConcurrency int           // default 20
-	QueryTimeout     time.Duration // default 2 minutes
-	QueryMaxSamples  int           // default 50 million
-	Logger           *slog.Logger
-	Registerer       prometheus.Registerer
-	Now              func() time.Time
+	// QueryConcurrency bounds the evaluations at one time, of rules and queries; default
+	// 20. Shipped rules and health may have all of them, tenants together TenantSlots,
+	// and one tenant a quarter of those: by default twice the processors, at most three
+	// quarters of all.
+	QueryConcurrency, TenantSlots int
+	QueryTimeout                  time.Duration // default 2 minutes
+	QueryMaxSamples               int           // in memory of one evaluation; default 50 million
+	// TenantTimeout and TenantMaxSamples are the same for what a tenant has evaluated;
+	// default 10 s, waiting for a slot included, and 10 million.
+	TenantTimeout    time.Duration
+	TenantMaxSamples int
+	// RuleMaxSeries is how many series or alerts one rule of a tenant may give; default
+	// 10,000.
+	RuleMaxSeries int
+	// TenantAlertSeries is how many series rules may write about one tenant's alerts, two
+	// an alert, within the hours that the head keeps them; default 50,000.
+	TenantAlertSeries int
+	Logger            *slog.Logger
+	Registerer        prometheus.Registerer
+	Now               func() time.Time
 }
 
 func (o *Options) withDefaults() error {
@@ -101,13 +119,14 @@ func (o *Options) withDefaults() error {
 	def(&o.Retention, 7*24*time.Hour)
 	def(&o.EvaluationInterval, 15*time.Second)
 	def(&o.QueryTimeout, 2*time.Minute)
+	def(&o.TenantTimeout, 10*time.Second)
 	def(&o.ResendDelay, 30*time.Second)
-	if o.QueryConcurrency == 0 {
-		o.QueryConcurrency = 20
-	}
-	if o.QueryMaxSamples == 0 {
-		o.QueryMaxSamples = 50_000_000
-	}
+	o.QueryConcurrency = cmp.Or(o.QueryConcurrency, 20)
+	o.TenantSlots = cmp.Or(o.TenantSlots, max(1, min(2*runtime.GOMAXPROCS(0), o.QueryConcurrency*3/4)))
+	o.QueryMaxSamples = cmp.Or(o.QueryMaxSamples, 50_000_000)
+	o.TenantMaxSamples = cmp.Or(o.TenantMaxSamples, 10_000_000)
+	o.RuleMaxSeries = cmp.Or(o.RuleMaxSeries, 10_000)
+	o.TenantAlertSeries = cmp.Or(o.TenantAlertSeries, 50_000)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -130,9 +149,13 @@ type Engine struct {
 	reg      prometheus.Registerer
 	start    time.Time
 	db       *tsdb.DB
-	query    *promql.Engine
+	guard    *guard
 	rules    *rules.Manager
 	loader   *ruleLoader
+	evals    evaluations
+	alerts   *alertSeries
+	setRules sync.Mutex // one change of rules at a time
+	refused  atomic.Pointer[[]RuleError]
 	notifier *notifier.Manager
 	scraper  *scrape.Manager
 	tee      *tee
@@ -157,7 +180,9 @@ func New(o Options) (*Engine, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
 		opts: o, log: log, start: o.Now(), cancel: cancel,
-		reg: prometheus.WrapRegistererWith(prometheus.Labels{"engine": o.Name}, o.Registerer),
+		alerts: newAlertSeries(o.TenantAlertSeries),
+		reg:    prometheus.WrapRegistererWith(prometheus.Labels{"engine": o.Name}, o.Registerer),
+		evals:  evaluations{running: map[*rules.Group]context.CancelFunc{}, obsolete: map[string]int{}},
 	}
 	if err := e.open(ctx, extURL); err != nil {
 		cancel()
@@ -179,32 +204,34 @@ func (e *Engine) open(ctx context.Context, extURL *url.URL) error {
 	}
 	// A bad rule must not cost a replay of the log first.
 	e.loader = newRuleLoader()
-	files, err := e.loader.set(e.opts.Rules)
-	if err != nil {
-		return err
+	files, _, refused := e.loader.set(e.opts.Rules)
+	for _, r := range refused {
+		if r.Group == "" {
+			return r
+		}
+		// What an older version took must not keep this one from starting.
+		e.log.Warn("a rule group is not evaluated", "file", r.File, "group", r.Group, "err", r.Err)
 	}
+	e.refused.Store(&refused)
+	var err error
 	if e.db, err = tsdb.Open(e.opts.Dir, e.log.With("part", "tsdb"), e.reg, e.tsdbOptions(), nil); err != nil {
 		return fmt.Errorf("open the database in %s: %w", e.opts.Dir, err)
 	}
-	tracker := promql.NewActiveQueryTracker(e.opts.Dir, e.opts.QueryConcurrency, e.log.With("part", "queries"))
-	e.query = promql.NewEngine(promql.EngineOpts{
-		Logger: e.log.With("part", "promql"), Reg: e.reg,
-		MaxSamples: e.opts.QueryMaxSamples, Timeout: e.opts.QueryTimeout, ActiveQueryTracker: tracker,
-		NoStepSubqueryIntervalFn: func(int64) int64 { return e.opts.EvaluationInterval.Milliseconds() },
-		EnableAtModifier:         true, EnableNegativeOffset: true,
-	})
+	e.openQueries()
 	e.tee = newTee(e.db, e.opts, e.log, e.reg)
 	if err := e.startNotifier(); err != nil {
 		return err
 	}
 	e.rules = rules.NewManager(&rules.ManagerOptions{
-		Appendable: e.tee, Queryable: e.db, QueryFunc: rules.EngineQueryFunc(e.query, e.db),
-		NotifyFunc: rules.SendAlerts(sender{e}, e.opts.ExternalURL), ExternalURL: extURL,
-		Context: ctx, Logger: e.log.With("part", "rules"), Registerer: e.reg, GroupLoader: e.loader,
+		Appendable: ruleAppendable{e}, Queryable: e.db, QueryFunc: e.queryRule,
+		NotifyFunc: rules.SendAlerts(&sender{e: e}, e.opts.ExternalURL), ExternalURL: extURL,
+		// A refused rule would have a line a sample.
+		Logger:  slog.New(obs.Limit(e.log.With("part", "rules").Handler(), time.Minute)),
+		Context: ctx, Registerer: e.reg, GroupLoader: e.loader,
 		OutageTolerance: time.Hour, ForGracePeriod: 10 * time.Minute, ResendDelay: e.opts.ResendDelay,
 		DefaultRuleQueryOffset: func() time.Duration { return 0 },
 	})
-	if err := e.updateRules(files); err != nil {
+	if err := e.updateRules(files, nil); err != nil {
 		return err
 	}
 	if err := e.startScraping(ctx); err != nil {
@@ -212,6 +239,29 @@ func (e *Engine) open(ctx context.Context, extURL *url.URL) error {
 	}
 	e.goRun(e.rules.Run)
 	return nil
+}
+
+// parsing is how many queries may be parsed while all slots are in use: the tracker
+// counts those too.
+const parsing = 16
+
+func (e *Engine) openQueries() {
+	o := e.opts
+	tracker := promql.NewActiveQueryTracker(o.Dir, o.QueryConcurrency+parsing, e.log.With("part", "queries"))
+	open := func(class string, samples int) *promql.Engine {
+		return promql.NewEngine(promql.EngineOpts{
+			Logger: e.log.With("part", "promql"), Reg: prometheus.WrapRegistererWith(prometheus.Labels{"class": class}, e.reg),
+			MaxSamples: samples, Timeout: o.QueryTimeout, ActiveQueryTracker: tracker,
+			NoStepSubqueryIntervalFn: func(int64) int64 { return promcost.DefaultStep.Milliseconds() },
+			EnableAtModifier:         true, EnableNegativeOffset: true,
+		})
+	}
+	e.guard = &guard{
+		platform: open("platform", o.QueryMaxSamples), tenant: open("tenant", min(o.TenantMaxSamples, o.QueryMaxSamples)),
+		timeout: o.QueryTimeout, tenantTimeout: min(o.TenantTimeout, o.QueryTimeout), samples: o.TenantMaxSamples, limits: promcost.Query,
+		slots: turns.New(o.QueryConcurrency, o.TenantSlots, max(1, o.TenantSlots/4)),
+	}
+	e.guard.register(e.reg)
 }
 
 func (e *Engine) goRun(fn func()) {
@@ -230,6 +280,8 @@ func (e *Engine) tsdbOptions() *tsdb.Options {
 	// data goes in steps of that size.
 	o.MaxBlockDuration = max(o.MinBlockDuration, min(e.opts.Retention/10, 31*24*time.Hour).Milliseconds())
 	o.WALCompression = compression.Snappy
+	o.EnableExemplarStorage, o.MaxExemplars = e.opts.MaxExemplars > 0, e.opts.MaxExemplars
+	o.SeriesLifecycleCallback = e.opts.SeriesLifecycle
 	return o
 }
 
@@ -284,20 +336,6 @@ func (e *Engine) startNotifier() error {
 	found <- sets
 	e.goRun(func() { e.notifier.Run(found) })
 	return nil
-}
-
-// sender is the way of every alert to the notifier's queue.
-type sender struct{ e *Engine }
-
-// Send implements rules.Sender. The queue is bounded: when Alertmanager is away for
-// long, the oldest are dropped, and the rules send again as long as an alert fires.
-func (s sender) Send(alerts ...*notifier.Alert) {
-	if label := s.e.opts.AlertLabels; label != nil {
-		for _, a := range alerts {
-			a.Labels = label(a.Labels)
-		}
-	}
-	s.e.notifier.Send(alerts...)
 }
 
 // startScraping starts discovery and scraping also when there is nothing to
@@ -357,7 +395,7 @@ func (e *Engine) Appendable() storage.Appendable { return e.tee }
 
 // Query runs an instant query.
 func (e *Engine) Query(ctx context.Context, q string, ts time.Time) (promql.Vector, error) {
-	return rules.EngineQueryFunc(e.query, e.db)(ctx, q, ts)
+	return rules.EngineQueryFunc(e.guard, e.db)(withClass(ctx, ofPlatform), q, ts)
 }
 
 // HeadSeries is the number of series in memory.
@@ -370,6 +408,8 @@ type Status struct {
 	Blocks        int       `json:"blocks"`
 	OldestSample  time.Time `json:"oldestSample"`
 	RuleGroups    int       `json:"ruleGroups"`
+	RulesRefused  []string  `json:"rulesRefused,omitempty"`
+	Evaluations   string    `json:"evaluations"`
 	Targets       int       `json:"targets"`
 	ForwardErrors uint64    `json:"forwardErrors"`
 }
@@ -377,6 +417,11 @@ type Status struct {
 // Status returns the state now.
 func (e *Engine) Status() Status {
 	st := Status{Name: e.opts.Name, HeadSeries: e.HeadSeries(), Blocks: len(e.db.Blocks()), RuleGroups: len(e.rules.RuleGroups()), ForwardErrors: e.tee.failed.Load()}
+	platform, tenants, waiting := e.guard.slots.Use()
+	st.Evaluations = fmt.Sprintf("%d of the platform and %d of tenants run, %d wait", platform, tenants, waiting)
+	for _, r := range *e.refused.Load() {
+		st.RulesRefused = append(st.RulesRefused, r.Error())
+	}
 	for _, t := range e.scraper.TargetsActive() {
 		st.Targets += len(t)
 	}
@@ -392,10 +437,12 @@ func (e *Engine) Close() error {
 	e.once.Do(func() {
 		close(e.tee.closed)
 		e.scraper.Stop()
+		e.evals.all()
 		e.rules.Stop()
 		e.notifier.Stop()
 		e.cancel()
 		e.wg.Wait()
+		e.evals.wg.Wait() // the database must be there for as long as they read it
 		if err := e.closeStores(); err != nil {
 			e.err = fmt.Errorf("engine %s: close: %w", e.opts.Name, err)
 		}
@@ -405,8 +452,8 @@ func (e *Engine) Close() error {
 
 func (e *Engine) closeStores() error {
 	var errs []error
-	if e.query != nil {
-		errs = append(errs, e.query.Close()) // and with it the tracker
+	if e.guard != nil {
+		errs = append(errs, e.guard.platform.Close()) // and with it the tracker, which both have
 	}
 	if e.db != nil {
 		errs = append(errs, e.db.Close())

@@ -289,15 +289,17 @@ func TestSetRules(t *testing.T) {
 	if _, err := New(Options{Name: Edge, Dir: t.TempDir(), Rules: []RuleGroup{{File: "bad.yaml", Content: []byte("groups:\n- name: g\n  rules:\n  - record: a\n    expr: sum(\n")}}}); err == nil || !strings.Contains(err.Error(), "bad.yaml") {
 		t.Errorf("a bad rule: %v", err)
 	}
-	e := open(t, Options{Rules: []RuleGroup{{File: "a", Content: []byte("groups:\n- name: one\n  rules:\n  - {record: x, expr: vector(1)}\n")}}})
-	if err := e.SetRules([]RuleGroup{{File: "a", Content: []byte("groups: nonsense")}}); err == nil {
-		t.Error("took nonsense")
+	one := []byte("groups:\n- name: one\n  rules:\n  - {record: x, expr: vector(1)}\n")
+	e := open(t, Options{Rules: []RuleGroup{{File: "a", Content: one}}})
+	refused, err := e.SetRules([]RuleGroup{{File: "a", Content: []byte("groups: nonsense")}, {File: "b", Content: one}})
+	if err != nil || len(refused) != 1 || refused[0].File != "a" {
+		t.Errorf("nonsense: %v, %v", refused, err)
 	}
-	if n := len(e.rules.RuleGroups()); n != 1 {
-		t.Errorf("%d groups after a bad set, want the old one", n)
+	if g := e.rules.RuleGroups(); len(g) != 1 || g[0].File() != "b" {
+		t.Errorf("%v beside nonsense, want b", g)
 	}
-	if err := e.SetRules(nil); err != nil || len(e.rules.RuleGroups()) != 0 {
-		t.Errorf("%v, %d groups", err, len(e.rules.RuleGroups()))
+	if refused, err := e.SetRules(nil); err != nil || len(refused) != 0 || len(e.rules.RuleGroups()) != 0 {
+		t.Errorf("%v, %v, %d groups", err, refused, len(e.rules.RuleGroups()))
 	}
 }
 

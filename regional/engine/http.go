@@ -2,13 +2,15 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"html"
 	"net/http"
 	"os"
-
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/grafana/regexp"
@@ -18,9 +20,14 @@ import (
 	"github.com/prometheus/common/route"
 	"github.com/prometheus/common/version"
 	"github.com/prometheus/prometheus/config"
+	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/util/notifications"
 	apiv1 "github.com/prometheus/prometheus/web/api/v1"
+
+	"muster.dev/muster/internal/promcost"
+	"muster.dev/muster/internal/turns"
+	"muster.dev/muster/internal/wire"
 )
 
 // Register mounts the engine below /NAME/: the Prometheus HTTP API with the remote
@@ -31,11 +38,48 @@ func (e *Engine) Register(mux *http.ServeMux, gatherer prometheus.Gatherer) {
 	prefix := "/" + e.opts.Name
 	router := route.New()
 	e.api(gatherer).Register(router.WithPrefix("/api/v1"))
-	mux.Handle(prefix+"/api/v1/", http.StripPrefix(prefix, router))
+	mux.Handle(prefix+"/api/v1/", http.StripPrefix(prefix, e.classify(router)))
 	mux.HandleFunc("GET "+prefix+"/-/healthy", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "Prometheus Server is Healthy.") })
 	mux.HandleFunc("GET "+prefix+"/-/ready", e.whenReady(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "Prometheus Server is Ready.") }))
 	mux.HandleFunc("GET "+prefix+"/federate", e.whenReady(e.federate))
 	mux.HandleFunc("GET "+prefix+"/{$}", e.home)
+}
+
+// classify gives health's queries the platform's slots, and refuses selectors that cost
+// too much where no expression is evaluated: what is evaluated the guard looks at.
+func (e *Engine) classify(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := checkSelectors(r); err != nil {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusBadRequest)
+			_ = json.NewEncoder(w).Encode(map[string]string{"status": "error", "errorType": "bad_data", "error": err.Error()})
+			return
+		}
+		purpose := r.Header.Get(wire.HeaderPurpose)
+		h.ServeHTTP(w, r.WithContext(withClass(r.Context(), class{Class: turns.Class{Platform: purpose == wire.PurposeHealth}})))
+	})
+}
+
+// checkSelectors looks at match[], and at the query of query_exemplars. What can't be
+// parsed the API itself refuses.
+func checkSelectors(r *http.Request) error {
+	if strings.HasSuffix(r.URL.Path, "/write") || strings.HasSuffix(r.URL.Path, "/read") || r.ParseForm() != nil {
+		return nil
+	}
+	for _, s := range r.Form["match[]"] {
+		if ms, err := parser.ParseMetricSelector(s); err == nil {
+			if err := promcost.Query.CheckMatchers(ms); err != nil {
+				return err
+			}
+		}
+	}
+	if strings.HasSuffix(r.URL.Path, "/query_exemplars") {
+		var over *promcost.Error
+		if _, err := promcost.Query.Parse(r.Form.Get("query"), promcost.Window{}); errors.As(err, &over) {
+			return err
+		}
+	}
+	return nil
 }
 
 func (e *Engine) whenReady(h http.HandlerFunc) http.HandlerFunc {
@@ -63,7 +107,7 @@ func (e *Engine) api(gatherer prometheus.Gatherer) *apiv1.API {
 		readBytesInFrame = 1 << 20
 	)
 	return apiv1.NewAPI(
-		e.query, e.db, e.db, nil,
+		e.guard, e.db, e.db, e.db,
 		func(context.Context) apiv1.ScrapePoolsRetriever { return e.scraper },
 		func(context.Context) apiv1.TargetRetriever { return e.scraper },
 		func(context.Context) apiv1.AlertmanagerRetriever { return e.notifier },

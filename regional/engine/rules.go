@@ -1,51 +1,136 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/rules"
+
+	"muster.dev/muster/internal/promcost"
+	"muster.dev/muster/internal/turns"
 )
+
+// RuleGroup is a file of Prometheus rule groups. Without Content it is read from
+// the disk.
+type RuleGroup struct {
+	File string
+	// Tenant whose rules they are: they share its slots and are held to what a tenant may
+	// use. Empty: the platform's, with reserved slots.
+	Tenant  string
+	Content []byte
+}
+
+// RuleError is a group, or a whole file, that is not evaluated. The others are.
+type RuleError struct {
+	File, Group string // Group is empty for a file that can't be read
+	Err         error
+}
+
+func (e RuleError) Error() string {
+	if e.Group == "" {
+		return fmt.Sprintf("rules %s: %v", e.File, e.Err)
+	}
+	return fmt.Sprintf("rules %s: group %s: %v", e.File, e.Group, e.Err)
+}
+
+func (e RuleError) Unwrap() error { return e.Err }
 
 // ruleLoader gives the rule manager groups that are already parsed, whether they
 // came from a file or from memory.
 type ruleLoader struct {
+	limits promcost.Limits
+
 	mu     sync.Mutex
-	groups map[string]*rulefmt.RuleGroups
+	groups map[string]*rulefmt.RuleGroups // by file
+	tenant map[string]string              // of each file
 }
 
-func newRuleLoader() *ruleLoader { return &ruleLoader{groups: map[string]*rulefmt.RuleGroups{}} }
+func newRuleLoader() *ruleLoader { return &ruleLoader{limits: promcost.Rule} }
 
-// set parses all groups before it takes any, and returns their names.
-func (l *ruleLoader) set(groups []RuleGroup) ([]string, error) {
-	parsed := map[string]*rulefmt.RuleGroups{}
-	var names []string
+// set takes what can be parsed and paid for, and returns its names and what is refused.
+// changed are the groups, as rules.GroupKey names them, that were there before and are
+// not the same now.
+func (l *ruleLoader) set(groups []RuleGroup) (files, changed []string, refused []RuleError) {
+	parsed, tenant := map[string]*rulefmt.RuleGroups{}, map[string]string{}
 	for _, g := range groups {
-		content := g.Content
-		if content == nil {
-			var err error
-			if content, err = os.ReadFile(g.File); err != nil {
-				return nil, fmt.Errorf("rules: %w", err)
-			}
-		}
 		if parsed[g.File] != nil {
-			return nil, fmt.Errorf("rules %s: named twice", g.File)
+			refused = append(refused, RuleError{File: g.File, Err: errors.New("named twice")})
+			continue
 		}
-		rg, errs := rulefmt.Parse(content, false, model.UTF8Validation)
-		if len(errs) > 0 {
-			return nil, fmt.Errorf("rules %s: %w", g.File, errors.Join(errs...))
+		rg, bad, err := l.parse(g)
+		if err != nil {
+			refused = append(refused, RuleError{File: g.File, Err: err})
+			continue
 		}
-		parsed[g.File] = rg
-		names = append(names, g.File)
+		refused = append(refused, bad...)
+		parsed[g.File], tenant[g.File] = rg, g.Tenant
+		files = append(files, g.File)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.groups = parsed
-	return names, nil
+	for file, was := range l.groups {
+		now := map[string]rulefmt.RuleGroup{}
+		if rg := parsed[file]; rg != nil && tenant[file] == l.tenant[file] {
+			for _, g := range rg.Groups {
+				now[g.Name] = g
+			}
+		}
+		for _, g := range was.Groups {
+			if !reflect.DeepEqual(now[g.Name], g) {
+				changed = append(changed, rules.GroupKey(file, g.Name))
+			}
+		}
+	}
+	l.groups, l.tenant = parsed, tenant
+	return files, changed, refused
+}
+
+// parse reads a file and leaves out the groups that cost too much. What admission
+// let in, an older version may have; what admission never saw may come from a blob.
+func (l *ruleLoader) parse(f RuleGroup) (*rulefmt.RuleGroups, []RuleError, error) {
+	content := f.Content
+	if content == nil {
+		var err error
+		if content, err = os.ReadFile(f.File); err != nil {
+			return nil, nil, err
+		}
+	}
+	rg, errs := rulefmt.Parse(content, false, model.UTF8Validation)
+	if len(errs) > 0 {
+		return nil, nil, errors.Join(errs...)
+	}
+	var refused []RuleError
+	rg.Groups = slices.DeleteFunc(rg.Groups, func(g rulefmt.RuleGroup) bool {
+		for i, r := range g.Rules {
+			expr, err := parser.ParseExpr(r.Expr)
+			if err == nil {
+				err = l.limits.Check(expr, promcost.Window{})
+			}
+			if err != nil {
+				refused = append(refused, RuleError{File: f.File, Group: g.Name, Err: fmt.Errorf("rule %d (%s%s): %w", i+1, r.Alert, r.Record, err)})
+				return true
+			}
+		}
+		return false
+	})
+	return rg, refused, nil
+}
+
+// tenants of the files; the map is not changed any more.
+func (l *ruleLoader) tenants() map[string]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.tenant
 }
 
 // Load implements rules.GroupLoader.
@@ -61,18 +146,145 @@ func (l *ruleLoader) Load(name string, _ bool, _ model.ValidationScheme) (*rulef
 // Parse implements rules.GroupLoader.
 func (l *ruleLoader) Parse(q string) (parser.Expr, error) { return parser.ParseExpr(q) }
 
-// SetRules replaces all rule groups without a restart. A group that did not change
-// keeps its state. After an error the old rules run on.
-func (e *Engine) SetRules(groups []RuleGroup) error {
-	files, err := e.loader.set(groups)
-	if err != nil {
-		return fmt.Errorf("engine %s: %w", e.opts.Name, err)
-	}
-	return e.updateRules(files)
+// evaluations are those that run, so that a change of rules can end the ones it
+// makes obsolete: the rule manager itself would wait for them.
+type evaluations struct {
+	mu         sync.Mutex
+	generation int
+	running    map[*rules.Group]context.CancelFunc
+	// obsolete groups, and since which generation. An older one of that name, which the
+	// manager is about to stop, must not begin again.
+	obsolete map[string]int
+	wg       sync.WaitGroup // of queries; a cancelled one goes on until it looks at its context
 }
 
-func (e *Engine) updateRules(files []string) error {
-	err := e.rules.Update(e.opts.EvaluationInterval, files, e.opts.ExternalLabels, e.opts.ExternalURL, nil)
+// begin returns the context of one evaluation; false: the group is about to stop.
+func (v *evaluations) begin(ctx context.Context, g *rules.Group, generation int) (context.Context, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if since, ok := v.obsolete[rules.GroupKey(g.File(), g.Name())]; ok && generation < since {
+		return nil, false
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	v.running[g] = cancel
+	return ctx, true
+}
+
+func (v *evaluations) end(g *rules.Group) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if cancel := v.running[g]; cancel != nil {
+		cancel()
+		delete(v.running, g)
+	}
+}
+
+// retire cancels what runs of these groups, and returns the generation that follows.
+func (v *evaluations) retire(keys []string) int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.generation++
+	for _, k := range keys {
+		v.obsolete[k] = v.generation
+	}
+	for g, cancel := range v.running {
+		if _, ok := v.obsolete[rules.GroupKey(g.File(), g.Name())]; ok {
+			cancel()
+		}
+	}
+	return v.generation
+}
+
+func (v *evaluations) retired() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	clear(v.obsolete)
+}
+
+// all cancels everything, for the end.
+func (v *evaluations) all() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, cancel := range v.running {
+		cancel()
+	}
+}
+
+// evaluate is one round of a group, of this generation of rules.
+func (e *Engine) evaluate(generation int) rules.GroupEvalIterationFunc {
+	tenants := e.loader.tenants()
+	return func(ctx context.Context, g *rules.Group, at time.Time) {
+		ctx, ok := e.evals.begin(ctx, g, generation)
+		if !ok {
+			return
+		}
+		defer e.evals.end(g)
+		tenant := tenants[g.File()]
+		rules.DefaultEvalIterationFunc(withClass(ctx, class{Class: turns.Class{Platform: tenant == "", Tenant: tenant}, admitted: true}), g, at)
+	}
+}
+
+// queryRule evaluates a rule's expression. It returns when ctx ends, whether or not the
+// evaluation has noticed: that one's result is dropped.
+func (e *Engine) queryRule(ctx context.Context, qs string, at time.Time) (promql.Vector, error) {
+	type result struct {
+		v   promql.Vector
+		err error
+	}
+	done := make(chan result, 1)
+	e.evals.wg.Add(1)
+	go func() {
+		defer e.evals.wg.Done()
+		v, err := rules.EngineQueryFunc(e.guard, e.db)(ctx, qs, at)
+		done <- result{v, err}
+	}()
+	select {
+	case r := <-done:
+		if ctx.Err() != nil {
+			return nil, promql.ErrQueryCanceled("rule evaluation: the rule was changed")
+		}
+		if r.err == nil {
+			r.err = e.checkOutput(ctx, len(r.v))
+		}
+		return r.v, r.err
+	case <-ctx.Done():
+		return nil, promql.ErrQueryCanceled("rule evaluation: the rule was changed")
+	}
+}
+
+// checkOutput bounds what one rule of a tenant may give.
+func (e *Engine) checkOutput(ctx context.Context, n int) error {
+	c, _ := ctx.Value(classKey{}).(class)
+	if c.Platform || n <= e.opts.RuleMaxSeries {
+		return nil
+	}
+	what := "series"
+	if rules.FromOriginContext(ctx).Kind == rules.KindAlerting {
+		what = "alerts"
+	}
+	return fmt.Errorf("the rule gives %d %s, a tenant's rule may give at most %d; aggregate, or select fewer", n, what, e.opts.RuleMaxSeries)
+}
+
+// SetRules replaces all rule groups without a restart, and never waits for one that is
+// being evaluated: what runs of changed groups is cancelled and its results dropped. A
+// group that did not change keeps its state and runs on. What can't be used is left out
+// and returned. After an error, which is none of the rules', the old rules run on.
+func (e *Engine) SetRules(groups []RuleGroup) ([]RuleError, error) {
+	e.setRules.Lock()
+	defer e.setRules.Unlock()
+	files, changed, refused := e.loader.set(groups)
+	err := e.updateRules(files, changed)
+	if err != nil {
+		err = fmt.Errorf("engine %s: %w", e.opts.Name, err)
+	}
+	e.refused.Store(&refused)
+	return refused, err
+}
+
+func (e *Engine) updateRules(files, changed []string) error {
+	generation := e.evals.retire(changed)
+	defer e.evals.retired()
+	err := e.rules.Update(e.opts.EvaluationInterval, files, e.opts.ExternalLabels, e.opts.ExternalURL, e.evaluate(generation))
 	if err != nil {
 		return fmt.Errorf("rules: %w", err)
 	}

@@ -37,15 +37,16 @@ func TestMain(m *testing.M) {
 
 // rig is a gateway's push path without TLS: real engine, real spool.
 type rig struct {
-	g    *Gateway
-	edge *engine.Engine
-	fwd  *spool.Spool
+	g      *Gateway
+	edge   *engine.Engine
+	series *HeadSeries
+	fwd    *spool.Spool
 }
 
 func newRig(dir string, limits Limits, forward func(string, []remotewrite.Series) error) (*rig, error) {
-	r := &rig{}
+	r := &rig{series: NewHeadSeries(nil)}
 	var err error
-	if r.edge, err = engine.New(engine.Options{Name: engine.Edge, Dir: dir + "/edge", OutOfOrderWindow: 48 * time.Hour}); err != nil {
+	if r.edge, err = engine.New(engine.Options{Name: engine.Edge, Dir: dir + "/edge", OutOfOrderWindow: 48 * time.Hour, SeriesLifecycle: r.series}); err != nil {
 		return nil, err
 	}
 	if r.fwd, err = spool.Open(spool.Options{Dir: dir + "/forward", OnFull: spool.DropOldest, MaxBytes: 512 << 20}); err != nil {
@@ -53,11 +54,11 @@ func newRig(dir string, limits Limits, forward func(string, []remotewrite.Series
 	}
 	if forward == nil {
 		forward = func(tenant string, series []remotewrite.Series) error {
-			_, err := r.fwd.Append(remotewrite.Encode(tenant, series))
+			_, err := r.fwd.Append(remotewrite.Encode(tenant, 0, series))
 			return err
 		}
 	}
-	r.g, err = newUnbound(Options{Name: "one", Listen: "-", TLS: &tls.Config{}, Trust: x509.NewCertPool, Edge: r.edge.Storage(),
+	r.g, err = newUnbound(Options{Name: "one", Listen: "-", TLS: &tls.Config{}, Trust: x509.NewCertPool, Edge: r.edge.Storage(), Series: r.series,
 		Forward: forward, Upstream: &upstream{}, Limits: func(fleet.SiteID) Limits { return limits }})
 	return r, err
 }
@@ -328,7 +329,7 @@ func FuzzPush(f *testing.F) {
 			}
 		}
 		// What the gateway lets through must come through the queue.
-		if _, _, err := remotewrite.Decode(remotewrite.Encode(tenant, series)); err != nil {
+		if _, _, err := remotewrite.Decode(remotewrite.Encode(tenant, 0, series)); err != nil {
 			panic(err)
 		}
 		return nil

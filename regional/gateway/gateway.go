@@ -5,7 +5,7 @@
 // and region over whatever was sent, holds every site to its limits, appends to
 // the edge engine and to the forward queue before it acknowledges, and knows which
 // sites are connected. It must not trust a byte of what a site sends, and keeps no
-// samples itself. internal/app connects it to the engine, the queue and the relay.
+// samples itself. cmd/internal connects it to the engine, the queue and the relay.
 package gateway
 
 import (
@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,12 +29,14 @@ import (
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/remotewrite"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional"
 )
 
-// Options of New. Name, Listen, TLS, Trust, Edge, Forward and Upstream are required.
+// Options of New. Name, Listen, TLS, Trust, Edge, Series, Forward and Upstream are
+// required.
 type Options struct {
 	Name   string // of the regional
 	Region string // that the regional stands in; may be empty
@@ -51,6 +54,8 @@ type Options struct {
 
 	// Edge is the engine's database itself.
 	Edge storage.Appendable
+	// Series counts what the head of Edge holds: the engine was opened with it.
+	Series *HeadSeries
 	// Forward queues a batch of one tenant for the store. It must have it on disk
 	// when it returns, and must not keep the series. An error makes sites wait.
 	Forward func(tenant string, series []remotewrite.Series) error
@@ -63,9 +68,13 @@ type Options struct {
 	Limits func(fleet.SiteID) Limits
 
 	Past        time.Duration // how old a sample may be: the engine's out-of-order window; default 48 h
-	SeriesIdle  time.Duration // after which a series is no longer active; default 1 h
 	BodyTimeout time.Duration // for the body of a push; default 30 s
-	MaxInFlight int32         // pushes of one site at once; default 8
+	// A peer without a good certificate has StrangerAsk, default 10 s, to send its
+	// registration, and StrangerLife, default 1 minute, for its whole connection.
+	StrangerAsk, StrangerLife time.Duration
+	WriteStall                time.Duration // a peer that takes nothing of an answer for this long is gone; default 30 s
+	MaxInFlight               int32         // pushes of one site at once; default 8
+	Memory                    int64         // bytes that the requests of all sites may hold; default 256 MiB
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -75,7 +84,7 @@ type Options struct {
 func (o *Options) withDefaults() error {
 	for name, missing := range map[string]bool{
 		"Name": o.Name == "", "Listen": o.Listen == "", "TLS": o.TLS == nil, "Trust": o.Trust == nil,
-		"Edge": o.Edge == nil, "Forward": o.Forward == nil, "Upstream": o.Upstream == nil,
+		"Edge": o.Edge == nil, "Series": o.Series == nil, "Forward": o.Forward == nil, "Upstream": o.Upstream == nil,
 	} {
 		if missing {
 			return fmt.Errorf("gateway: %s must be set", name)
@@ -87,10 +96,15 @@ func (o *Options) withDefaults() error {
 		}
 	}
 	def(&o.Past, 48*time.Hour)
-	def(&o.SeriesIdle, time.Hour)
 	def(&o.BodyTimeout, 30*time.Second)
+	def(&o.StrangerAsk, defaultStrangerAsk)
+	def(&o.StrangerLife, defaultStrangerLife)
+	def(&o.WriteStall, defaultWriteStall)
 	if o.MaxInFlight <= 0 {
 		o.MaxInFlight = 8
+	}
+	if o.Memory <= 0 {
+		o.Memory = 256 << 20
 	}
 	if o.Identify == nil {
 		o.Identify = identity.ParseSite
@@ -112,18 +126,22 @@ func (o *Options) withDefaults() error {
 
 // Gateway is the listener and what it knows of sites. Safe for concurrent use.
 type Gateway struct {
-	opts    Options
-	log     *slog.Logger
-	ln      net.Listener
-	srv     *http.Server
-	grpc    *grpc.Server
-	mux     *http.ServeMux
-	metrics *metrics
-	pushers *sync.Pool
+	opts Options
+	log  *slog.Logger
+	ln   net.Listener
+	srv  *http.Server
+	grpc *grpc.Server
+	// strangerGRPC is the same for peers without an identity, with smaller messages.
+	strangerGRPC *grpc.Server
+	strangers    atomic.Int32 // their requests
+	mux          *http.ServeMux
+	metrics      *metrics
+	pushers      *sync.Pool
+	memory       *memory
 
 	stopping chan struct{}
 	stopOnce sync.Once
-	conns    connCounter
+	conns    *connTable
 
 	mu      sync.RWMutex
 	sites   map[fleet.SiteID]*site
@@ -150,15 +168,17 @@ func newUnbound(o Options) (*Gateway, error) {
 		return nil, err
 	}
 	g := &Gateway{
-		opts: o, log: o.Logger.With("part", "gateway"), stopping: make(chan struct{}), pushers: newPusherPool(),
+		opts: o, log: o.Logger.With("part", "gateway"), stopping: make(chan struct{}), conns: newConnTable(), pushers: newPusherPool(), memory: newMemory(o.Memory),
 		sites: map[fleet.SiteID]*site{}, tenants: map[string]*tenant{}, logged: map[string]time.Time{},
-		metrics: newMetrics(o.Registerer),
 	}
-	g.conns.bySite = map[fleet.SiteID]int{}
-	g.conns.site = map[net.Conn]fleet.SiteID{}
+	g.metrics = newMetrics(o.Registerer, g.memory)
 	g.grpc = grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage))
-	wire.RegisterRegistrationServer(g.grpc, &registration{g: g, peers: map[string]*rate.Limiter{}})
-	wire.RegisterUplinkServer(g.grpc, &uplink{g: g})
+	g.strangerGRPC = grpc.NewServer(grpc.MaxRecvMsgSize(strangerBytes))
+	reg := &registration{g: g, peers: map[string]*rate.Limiter{}}
+	for _, s := range []*grpc.Server{g.grpc, g.strangerGRPC} {
+		wire.RegisterRegistrationServer(s, reg)
+		wire.RegisterUplinkServer(s, &uplink{g: g}) // refuses strangers with the reason
+	}
 	g.mux = http.NewServeMux()
 	g.mux.HandleFunc("POST /api/v1/push", g.handlePush)
 	if o.Logs != nil {
@@ -186,7 +206,7 @@ func newUnbound(o Options) (*Gateway, error) {
 			MaxConcurrentStreams: 32, SendPingTimeout: 20 * time.Second, PingTimeout: 10 * time.Second, WriteByteTimeout: 30 * time.Second,
 			MaxReceiveBufferPerConnection: 1 << 20, MaxReceiveBufferPerStream: 512 << 10,
 		},
-		ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
+		ErrorLog: obs.ServerLog(g.log),
 	}
 	return g, nil
 }
@@ -227,6 +247,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 		_ = g.srv.Close()
 	}
 	g.grpc.Stop()
+	g.strangerGRPC.Stop()
 	if err := <-served; err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("gateway: serve on %s: %w", g.Addr(), err)
 	}
@@ -239,14 +260,47 @@ func (g *Gateway) Close() error { return g.ln.Close() }
 // ServeHTTP implements http.Handler: it finds out who asks and passes on to gRPC
 // or to the push handler.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	who := g.identify(r.Context(), r.TLS)
+	c, ok := r.Context().Value(connKey{}).(*conn)
+	if !ok {
+		c = &conn{}
+	}
+	who := g.identify(c, r.TLS)
 	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, who))
-	if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
-		r.Body = newSlowBody(r)
-		g.grpc.ServeHTTP(w, r)
+	isGRPC := r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
+	switch {
+	case who.refused != nil:
+		g.serveStranger(w, r, c, isGRPC)
+	case g.conns.isTold(c.Conn):
+		w.Header().Set("Connection", "close")
+		if isGRPC {
+			grpcRefuse(w, tooManyConns(who.site))
+		} else {
+			writeRefusal(w, &refusal{code: http.StatusTooManyRequests, text: tooManyConns(who.site), retryAfter: 5 * time.Second})
+		}
+	case isGRPC:
+		g.serveUplink(w, r, who)
+	default:
+		// Handlers that know better set their own.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.opts.BodyTimeout))
+		g.mux.ServeHTTP(w, r)
+	}
+}
+
+// serveUplink serves gRPC to a site. All of the site's streams share what it may send.
+func (g *Gateway) serveUplink(w http.ResponseWriter, r *http.Request, who caller) {
+	s := g.acquire(who.site)
+	defer s.release()
+	defer s.streams.Add(-1)
+	if s.streams.Add(1) > maxSiteStreams {
+		ref := &refusal{reason: reasonInFlight, text: fmt.Sprintf("site %s has more than %d gRPC requests in flight", who.site, maxSiteStreams)}
+		grpcRefuse(w, g.limited(s, ref).text)
 		return
 	}
-	g.mux.ServeHTTP(w, r)
+	if r.URL.Path != wire.Uplink_Connect_FullMethodName {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unaryRequestDeadline))
+	}
+	r.Body = &slowBody{ReadCloser: r.Body, ctx: r.Context(), l: s.uplink}
+	g.grpc.ServeHTTP(g.stallWriter(w), r)
 }
 
 func (g *Gateway) now() time.Time { return g.opts.Now() }
@@ -275,7 +329,7 @@ func (g *Gateway) acquire(id fleet.SiteID) *site {
 			t = &tenant{bucket: newBucket(lim.TenantSamplesPerSecond)}
 			g.tenants[id.Tenant] = t
 		}
-		s = &site{id: id, tenant: t, bucket: newBucket(lim.SamplesPerSecond)}
+		s = &site{id: id, tenant: t, bucket: newBucket(lim.SamplesPerSecond), uplink: rate.NewLimiter(streamBytes, streamBurst), examples: rate.NewLimiter(exemplarsPerSecond, exemplarBurst)}
 		s.live.seen = g.now()
 		g.sites[id] = s
 	}
@@ -311,16 +365,24 @@ func (g *Gateway) logEvery(kind, msg string, args ...any) {
 
 // Status is what /debug/ shows.
 type Status struct {
-	Address      string         `json:"address"`
-	Sites        int            `json:"sites"`
-	Connected    int            `json:"connected"`
-	ActiveSeries int            `json:"activeSeries"`
-	Limited      map[string]int `json:"limited"` // sites by limit
+	Address   string         `json:"address"`
+	Sites     int            `json:"sites"`
+	Connected int            `json:"connected"`
+	Series    map[string]int `json:"series"`  // in the head, by tenant
+	Limited   map[string]int `json:"limited"` // sites by limit
+	Memory    Memory         `json:"memory"`
+}
+
+// Memory is what requests hold, in bytes.
+type Memory struct {
+	Used  int64 `json:"used"`
+	Peak  int64 `json:"peak"`
+	Total int64 `json:"total"`
 }
 
 // Status returns the state now.
 func (g *Gateway) Status() Status {
-	st := Status{Address: g.Addr().String(), Limited: map[string]int{}}
+	st := Status{Memory: g.memory.status(), Address: g.Addr().String(), Series: g.opts.Series.TenantSeries(), Limited: map[string]int{}}
 	now := g.now()
 	for _, s := range g.allSites() {
 		s.mu.Lock()
@@ -328,66 +390,10 @@ func (g *Gateway) Status() Status {
 		if s.connectedLocked(now) {
 			st.Connected++
 		}
-		st.ActiveSeries += s.cache.len()
 		if why := s.limitedLocked(now); why != "" {
 			st.Limited[why]++
 		}
 		s.mu.Unlock()
 	}
 	return st
-}
-
-// maxConns is how many connections one site may have: its stream and its sender
-// need two, and failover and a restart some more.
-const maxConns = 16
-
-// connCounter counts the connections of each site.
-type connCounter struct {
-	mu     sync.Mutex
-	bySite map[fleet.SiteID]int
-	site   map[net.Conn]fleet.SiteID
-}
-
-// connState closes connections of a site that has too many. A peer is known once
-// the handshake is over.
-func (g *Gateway) connState(c net.Conn, st http.ConnState) {
-	cc := &g.conns
-	switch st {
-	case http.StateActive:
-		tc, ok := c.(*tls.Conn)
-		if !ok {
-			return
-		}
-		cs := tc.ConnectionState()
-		if len(cs.PeerCertificates) == 0 {
-			return
-		}
-		cc.mu.Lock()
-		_, known := cc.site[c]
-		cc.mu.Unlock()
-		if known {
-			return
-		}
-		who := g.verify(&cs, g.opts.Trust())
-		if who.refused != nil {
-			return
-		}
-		cc.mu.Lock()
-		cc.site[c] = who.site
-		cc.bySite[who.site]++
-		over := cc.bySite[who.site] > maxConns
-		cc.mu.Unlock()
-		if over {
-			_ = c.Close()
-		}
-	case http.StateClosed, http.StateHijacked:
-		cc.mu.Lock()
-		if id, ok := cc.site[c]; ok {
-			delete(cc.site, c)
-			if cc.bySite[id]--; cc.bySite[id] == 0 {
-				delete(cc.bySite, id)
-			}
-		}
-		cc.mu.Unlock()
-	}
 }

@@ -196,18 +196,20 @@ func (u *upstream) Denied(id fleet.SiteID, _ *x509.Certificate) (string, bool) {
 
 // harness is a gateway over TLS with a real engine and a real spool.
 type harness struct {
-	t    testing.TB
-	ca   *authority
-	g    *Gateway
-	edge *engine.Engine
-	fwd  *spool.Spool
-	up   *upstream
+	t      testing.TB
+	ca     *authority
+	g      *Gateway
+	edge   *engine.Engine
+	series *HeadSeries
+	fwd    *spool.Spool
+	up     *upstream
 }
 
 type harnessOptions struct {
-	limits  Limits
-	forward int64 // bytes of the forward queue
-	change  func(*Options)
+	limits       Limits
+	tenantSeries int
+	forward      int64 // bytes of the forward queue
+	change       func(*Options)
 }
 
 func newHarness(t testing.TB, o harnessOptions) *harness {
@@ -219,10 +221,12 @@ func newHarness(t testing.TB, o harnessOptions) *harness {
 	}
 	h.fwd = fwd
 	forward := func(tenant string, series []remotewrite.Series) error {
-		_, err := fwd.Append(remotewrite.Encode(tenant, series))
+		_, err := fwd.Append(remotewrite.Encode(tenant, 0, series))
 		return err
 	}
-	h.edge, err = engine.New(engine.Options{Name: engine.Edge, Dir: t.TempDir(), OutOfOrderWindow: 48 * time.Hour, Forward: forward})
+	h.series = NewHeadSeries(func(string) int { return o.tenantSeries })
+	h.series.Enforce()
+	h.edge, err = engine.New(engine.Options{Name: engine.Edge, Dir: t.TempDir(), OutOfOrderWindow: 48 * time.Hour, Forward: forward, SeriesLifecycle: h.series, MaxExemplars: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +234,7 @@ func newHarness(t testing.TB, o harnessOptions) *harness {
 	opts := Options{
 		Name: "one", Region: "eu", Listen: "127.0.0.1:0",
 		TLS: &tls.Config{Certificates: []tls.Certificate{*cert}}, Trust: func() *x509.CertPool { return pool },
-		Edge: h.edge.Storage(), Self: h.edge.Appendable(), Forward: forward, Upstream: h.up,
+		Edge: h.edge.Storage(), Series: h.series, Self: h.edge.Appendable(), Forward: forward, Upstream: h.up,
 		Limits: func(fleet.SiteID) Limits { return o.limits },
 	}
 	if o.change != nil {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -76,23 +77,22 @@ func grpcCaller(ctx context.Context) (caller, error) {
 // conn remembers what a connection's certificate was found to be, so that a
 // signature is verified once a connection and not once a request.
 type conn struct {
+	net.Conn
+	strange atomic.Int32 // requests under way of a peer without an identity
+
 	mu   sync.Mutex
 	pool *x509.CertPool // with which who was found
 	who  caller
 }
 
-func connContext(ctx context.Context, _ net.Conn) context.Context {
-	return context.WithValue(ctx, connKey{}, &conn{})
+func connContext(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, &conn{Conn: c})
 }
 
 // identify returns who the peer is now: a bundle that changed, a certificate that
 // ran out and a revocation take effect on open connections.
-func (g *Gateway) identify(ctx context.Context, cs *tls.ConnectionState) caller {
+func (g *Gateway) identify(c *conn, cs *tls.ConnectionState) caller {
 	pool := g.opts.Trust()
-	c, ok := ctx.Value(connKey{}).(*conn)
-	if !ok {
-		c = &conn{}
-	}
 	c.mu.Lock()
 	if c.pool == nil || c.pool != pool {
 		c.who, c.pool = g.verify(cs, pool), pool

@@ -5,18 +5,21 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"muster.dev/muster/internal/remotewrite"
 )
 
 // Limits bound what one site, and all sites of its tenant together, may send. A
-// zero field means the default.
+// zero field means the default. How many series a tenant may have is HeadSeries' business.
 type Limits struct {
-	Series           int // active series of the site; default 10,000
+	Series           int // of the site in the head of the engine; default 10,000
 	SamplesPerSecond int // average of the site; default 5,000
 	BodyBytes        int // of one compressed request; default 4 MiB
 	RawBytes         int // of one uncompressed request; default 8 times BodyBytes, at most 64 MiB
 
-	TenantSeries           int // active series of all the tenant's sites on this regional; default 10,000,000
-	TenantSamplesPerSecond int // default: no limit
+	TenantSamplesPerSecond int // of all the tenant's sites on this regional; default: no limit
+
+	HistogramBuckets int // of one native histogram; default 512
 
 	Labels     int           // of one series, the stamped ones included; default 60
 	LabelBytes int           // names and values of one series together; default 16 KiB
@@ -43,8 +46,8 @@ func (l Limits) withDefaults() Limits {
 	def(&l.SamplesPerSecond, 5_000)
 	def(&l.BodyBytes, 4<<20)
 	def(&l.RawBytes, min(8*l.BodyBytes, 64<<20))
-	def(&l.TenantSeries, 10_000_000)
 	def(&l.TenantSamplesPerSecond, math.MaxInt32)
+	def(&l.HistogramBuckets, remotewrite.DefaultBuckets)
 	def(&l.Labels, 60)
 	def(&l.LabelBytes, 16<<10)
 	if l.Future <= 0 {

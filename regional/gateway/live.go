@@ -16,7 +16,6 @@ import (
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/wire"
-	"muster.dev/muster/regional"
 )
 
 // ConditionLimits is the condition that the gateway adds to a site's report: True
@@ -35,9 +34,9 @@ const limitedFor = 5 * time.Minute
 
 // camelReason is the condition's reason for a metric's reason.
 var camelReason = map[string]string{
-	reasonSeries: "SeriesLimit", reasonRate: "RateLimit", reasonBody: "BodyLimit", reasonInFlight: "RequestsLimit",
+	reasonSeries: "SeriesLimit", reasonTenant: "TenantSeriesLimit", reasonRate: "RateLimit", reasonBody: "BodyLimit", reasonInFlight: "RequestsLimit",
 	reasonInvalid: "InvalidSeries", reasonFuture: "FutureSamples", reasonTooOld: "TooOldSamples",
-	reasonDuplicate: "DuplicateSamples", reasonMalformed: "MalformedRequest",
+	reasonDuplicate: "DuplicateSamples", reasonMemory: "MemoryLimit", reasonConns: "ConnectionsLimit", reasonMalformed: "MalformedRequest",
 }
 
 // noteLimit remembers why something of the site was refused, and tells control
@@ -65,23 +64,23 @@ func (s *site) limitedLocked(now time.Time) string {
 }
 
 // Live returns what is known of every site now, by tenant and name.
-func (g *Gateway) Live() []regional.SiteLive {
+func (g *Gateway) Live() []wire.SiteLive {
 	now := g.now()
-	var out []regional.SiteLive
+	var out []wire.SiteLive
 	for _, s := range g.allSites() {
 		s.mu.Lock()
-		l := regional.SiteLive{
+		l := wire.SiteLive{
 			Tenant: s.id.Tenant, Site: s.id.Name, Region: s.live.region, Connected: s.connectedLocked(now),
-			ConnectedSince: timeOrNil(s.live.since), LastHeartbeat: timeOrNil(s.live.heartbeat), LastPush: timeOrNil(s.live.push),
+			ConnectedSince: millis(s.live.since), LastHeartbeat: millis(s.live.heartbeat), LastPush: millis(s.live.push),
 			AgentVersion: s.live.version, Limited: s.limitedLocked(now),
 		}
 		if !l.Connected {
-			l.ConnectedSince = nil
+			l.ConnectedSince = time.Time{}
 		}
 		s.mu.Unlock()
 		out = append(out, l)
 	}
-	slices.SortFunc(out, func(a, b regional.SiteLive) int {
+	slices.SortFunc(out, func(a, b wire.SiteLive) int {
 		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Site, b.Site))
 	})
 	return out
@@ -92,29 +91,23 @@ func (s *site) connectedLocked(now time.Time) bool {
 	return s.live.session != nil && now.Sub(s.live.heartbeat) < HeartbeatTimeout
 }
 
-func timeOrNil(t time.Time) *time.Time {
+func millis(t time.Time) time.Time {
 	if t.IsZero() {
-		return nil
+		return time.Time{}
 	}
-	t = t.UTC().Truncate(time.Millisecond)
-	return &t
+	return t.UTC().Truncate(time.Millisecond)
 }
 
-// LiveHandler serves GET /api/v1/live. There is no authentication: mount it on the
+// LiveHandler serves wire.LiveView, for GET wire.LivePath. There is no authentication: mount it on the
 // regional's own listener, not on the gateway's.
 func (g *Gateway) LiveHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		sites := g.Live()
 		if sites == nil {
-			sites = []regional.SiteLive{}
+			sites = []wire.SiteLive{}
 		}
-		_ = json.NewEncoder(w).Encode(struct {
-			Regional string              `json:"regional"`
-			Region   string              `json:"region"`
-			AsOf     time.Time           `json:"asOf"`
-			Sites    []regional.SiteLive `json:"sites"`
-		}{g.opts.Name, g.opts.Region, g.now().UTC().Truncate(time.Millisecond), sites})
+		_ = json.NewEncoder(w).Encode(wire.LiveView{Regional: g.opts.Name, Region: g.opts.Region, AsOf: millis(g.now()), Sites: sites})
 	})
 }
 
@@ -125,7 +118,7 @@ const SelfInterval = 15 * time.Second
 const forgetAfter = 24 * time.Hour
 
 // runSelf writes muster_site_connected and muster_site_last_push_timestamp_seconds
-// of every site, and forgets idle series and sites, until ctx ends.
+// of every site, and forgets sites that are gone, until ctx ends.
 func (g *Gateway) runSelf(ctx context.Context) {
 	t := time.NewTicker(SelfInterval)
 	defer t.Stop()
@@ -179,18 +172,18 @@ func (g *Gateway) appendSelf(app storage.Appender, s *site, region, name string,
 	}
 }
 
-// expire forgets idle series, and sites that were not heard of for long.
+// expire forgets series that the head has dropped, and sites that were not heard of for
+// long.
 func (g *Gateway) expire() {
 	now := g.now()
 	var gone []*site
-	series := 0
+	app := g.opts.Edge.Appender(context.Background()) // to look up series
+	defer func() { _ = app.Rollback() }()
 	for _, s := range g.allSites() {
 		s.mu.Lock()
-		n := s.cache.expire(now.Add(-g.opts.SeriesIdle).Unix())
-		s.tenant.series.Add(-int64(n))
-		series += s.cache.len()
+		s.sweepLocked(app, g.opts.Series)
 		seen := s.live.seen
-		idle := s.refs.Load() == 0 && s.cache.len() == 0 && now.Sub(seen) > forgetAfter
+		idle := s.refs.Load() == 0 && now.Sub(seen) > forgetAfter
 		was := s.limit.reason != "" && now.Sub(s.limit.at) > limitedFor
 		if was {
 			s.limit = limitState{}
@@ -204,7 +197,6 @@ func (g *Gateway) expire() {
 			gone = append(gone, s)
 		}
 	}
-	g.metrics.activeSeries.Set(float64(series))
 	g.forget(gone)
 }
 
@@ -226,6 +218,7 @@ func (g *Gateway) forget(gone []*site) {
 	for _, s := range gone {
 		if s.refs.Load() == 0 {
 			delete(g.sites, s.id)
+			g.opts.Series.release(s.id, s.extra)
 		}
 	}
 }

@@ -13,10 +13,10 @@ type metrics struct {
 	bytes         prometheus.Counter
 	forwardErrors prometheus.Counter
 	connected     prometheus.Gauge
-	activeSeries  prometheus.Gauge
+	closed        *prometheus.CounterVec
 }
 
-func newMetrics(reg prometheus.Registerer) *metrics {
+func newMetrics(reg prometheus.Registerer, mem *memory) *metrics {
 	m := &metrics{
 		pushes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "muster_gateway_pushes_total", Help: "Remote write requests by the status of the answer."}, []string{"code"}),
 		pushSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "muster_gateway_push_duration_seconds", Help: "From the head of a remote write request to its answer.",
@@ -26,9 +26,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		limited:       prometheus.NewCounterVec(prometheus.CounterOpts{Name: "muster_gateway_refused_pushes_total", Help: "Whole requests that were refused, by reason."}, []string{"reason"}),
 		bytes:         prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_gateway_body_bytes_total", Help: "Compressed bytes of remote write bodies that were read."}),
 		forwardErrors: prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_gateway_forward_errors_total", Help: "Pushes that could not be put into the forward queue; the sites try again."}),
+		closed:        prometheus.NewCounterVec(prometheus.CounterOpts{Name: "muster_gateway_closed_connections_total", Help: "Connections that were closed for a limit: of one site, of peers without a certificate."}, []string{"reason"}),
 		connected:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "muster_gateway_connected_sites", Help: "Sites that hold a stream."}),
-		activeSeries:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "muster_gateway_active_series", Help: "Active series of all sites."}),
 	}
-	reg.MustRegister(m.pushes, m.pushSeconds, m.samples, m.refused, m.limited, m.bytes, m.forwardErrors, m.connected, m.activeSeries)
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_gateway_memory_bytes", Help: "What requests hold while they are read, decoded and stored."},
+		func() float64 { return float64(mem.status().Used) }))
+	reg.MustRegister(m.pushes, m.pushSeconds, m.samples, m.refused, m.limited, m.bytes, m.forwardErrors, m.connected, m.closed)
 	return m
 }

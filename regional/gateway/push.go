@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -28,6 +27,7 @@ import (
 // Why samples were refused: values of the label "reason".
 const (
 	reasonSeries    = "series_limit"
+	reasonTenant    = "tenant_series_limit"
 	reasonRate      = "rate_limit"
 	reasonBody      = "body_limit"
 	reasonInFlight  = "requests_limit"
@@ -36,15 +36,19 @@ const (
 	reasonTooOld    = "too_old"
 	reasonDuplicate = "duplicate"
 	reasonMalformed = "malformed"
+	reasonMemory    = "memory"
+	reasonConns     = "connections_limit"
+	reasonStrangers = "strangers"
 )
 
 // pusher is the working memory of one push; it is pooled.
 type pusher struct {
 	hash    maphash.Hash
 	buf     []byte
-	body    bytes.Buffer
+	body    []byte
 	raw     []byte
-	dec     decoder
+	dec     remotewrite.Decoder
+	lease   lease
 	builder labels.ScratchBuilder
 	app     storage.Appender
 	series  []remotewrite.Series
@@ -60,21 +64,22 @@ func newPusherPool() *sync.Pool {
 }
 
 // maxPooled is the largest buffer, in bytes, that is kept for the next push.
-const maxPooled = 4 << 20
+const maxPooled = 1 << 20
 
 func (g *Gateway) putPusher(p *pusher) {
-	p.dec.release()
+	p.dec.Release()
 	clear(p.series)
 	p.series, p.app = p.series[:0], nil
-	if p.body.Cap() > maxPooled {
-		p.body = bytes.Buffer{}
+	if cap(p.body) > maxPooled {
+		p.body = nil
 	}
 	if cap(p.raw) > maxPooled {
 		p.raw = nil
 	}
-	if cap(p.series) > 1<<15 {
+	if cap(p.series) > 1<<13 {
 		p.series = nil
 	}
+	p.lease.free()
 	g.pushers.Put(p)
 }
 
@@ -91,6 +96,8 @@ func (r *refusal) Error() string { return r.text }
 // outcome counts what became of one push.
 type outcome struct {
 	samples, histograms int // taken
+	exemplars           int
+	cost                int // of the request so far, in samples
 	refused             map[string]int
 	texts               []string // the first few reasons, for the sender
 }
@@ -145,7 +152,7 @@ func (g *Gateway) handlePush(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("X-Prometheus-Remote-Write-Samples-Written", strconv.Itoa(out.samples))
 		h.Set("X-Prometheus-Remote-Write-Histograms-Written", strconv.Itoa(out.histograms))
-		h.Set("X-Prometheus-Remote-Write-Exemplars-Written", "0")
+		h.Set("X-Prometheus-Remote-Write-Exemplars-Written", strconv.Itoa(out.exemplars))
 	}
 	code := http.StatusNoContent
 	if ref == nil && len(out.refused) > 0 {
@@ -206,18 +213,20 @@ func (g *Gateway) receive(w http.ResponseWriter, r *http.Request, s *site, who c
 	}
 	p := g.pushers.Get().(*pusher)
 	defer g.putPusher(p)
-	if ref := g.readBody(w, r, p, lim); ref != nil {
-		return v2, out, ref
-	}
-	// Garbage costs too: a byte of it a hundredth of a sample.
-	cost := 1 + p.body.Len()/100
+	p.lease = lease{m: g.memory, id: s.id}
 	defer func() {
 		now := g.now()
-		n := max(cost, out.samples+out.histograms+out.refusedSamples())
+		// Garbage costs too: a byte of it a hundredth of a sample, or when it is
+		// uncompressed, a four hundredth. Histograms cost by the bucket.
+		n := max(1+len(p.body)/100, len(p.raw)/400, out.cost)
 		s.bucket.pay(now, n)
 		s.tenant.bucket.pay(now, n)
 	}()
-	size, err := snappy.DecodedLen(p.body.Bytes())
+	p.raw = p.raw[:0]
+	if ref := g.readBody(w, r, p, lim); ref != nil {
+		return v2, out, ref
+	}
+	size, err := snappy.DecodedLen(p.body)
 	if err != nil {
 		return v2, out, &refusal{code: http.StatusBadRequest, reason: reasonMalformed, text: "snappy: " + err.Error()}
 	}
@@ -225,36 +234,65 @@ func (g *Gateway) receive(w http.ResponseWriter, r *http.Request, s *site, who c
 		return v2, out, &refusal{code: http.StatusRequestEntityTooLarge, reason: reasonBody,
 			text: fmt.Sprintf("%d bytes uncompressed, want at most %d (8 times limits.bodyBytes)", size, lim.RawBytes)}
 	}
-	if p.raw, err = snappy.Decode(p.raw[:cap(p.raw)], p.body.Bytes()); err != nil {
+	// Three times: what is taken is encoded again, and packed, for the queue.
+	if err := p.lease.grow(3 * int64(size)); err != nil {
+		return v2, out, refuseMemory(err)
+	}
+	if p.raw, err = snappy.Decode(p.raw[:cap(p.raw)], p.body); err != nil {
+		p.raw = p.raw[:0]
 		return v2, out, &refusal{code: http.StatusBadRequest, reason: reasonMalformed, text: "snappy: " + err.Error()}
 	}
 	if ref := g.store(r.Context(), p, s, who, v2, lim, &out); ref != nil {
-		return v2, outcome{refused: out.refused}, ref
+		return v2, outcome{refused: out.refused, cost: out.cost}, ref
 	}
 	return v2, out, nil
 }
 
+// refuseMemory tells a sender that there is no memory for its request now, or ever.
+func refuseMemory(err error) *refusal {
+	if errors.Is(err, errNeverFits) {
+		return &refusal{code: http.StatusRequestEntityTooLarge, reason: reasonBody, text: "decoded, the request takes " + err.Error() + "; send smaller batches"}
+	}
+	return &refusal{code: http.StatusTooManyRequests, reason: reasonMemory, retryAfter: 2 * time.Second, text: err.Error() + "; try again"}
+}
+
+// firstRead is how much of a body is read at first, in bytes; more as it comes.
+const firstRead = 32 << 10
+
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, p *pusher, lim Limits) *refusal {
 	tooLarge := &refusal{code: http.StatusRequestEntityTooLarge, reason: reasonBody,
 		text: fmt.Sprintf("the body has more than %d bytes (limits.bodyBytes); send smaller batches", lim.BodyBytes)}
+	p.body = p.body[:0]
 	if r.ContentLength > int64(lim.BodyBytes) {
 		return tooLarge
 	}
 	// A sender that dribbles holds a slot of its own site, and not for long.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.opts.BodyTimeout))
-	p.body.Reset()
-	n, err := p.body.ReadFrom(io.LimitReader(r.Body, int64(lim.BodyBytes)+1))
-	g.metrics.bytes.Add(float64(n))
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return &refusal{code: http.StatusRequestTimeout, reason: reasonMalformed, text: fmt.Sprintf("the body did not arrive within %s", g.opts.BodyTimeout)}
-	case err != nil:
-		return &refusal{code: http.StatusBadRequest, reason: reasonMalformed, text: "reading the body: " + err.Error()}
-	case n > int64(lim.BodyBytes):
-		return tooLarge
+	for leased := 0; ; {
+		if len(p.body) == leased {
+			// Memory is leased as bytes come, not as they are announced.
+			more := max(leased, firstRead)
+			if err := p.lease.grow(int64(more)); err != nil {
+				return refuseMemory(err)
+			}
+			leased += more
+			p.body = slices.Grow(p.body, leased-len(p.body))
+		}
+		n, err := r.Body.Read(p.body[len(p.body):leased])
+		p.body = p.body[:len(p.body)+n]
+		g.metrics.bytes.Add(float64(n))
+		switch {
+		case len(p.body) > lim.BodyBytes:
+			return tooLarge
+		case err == io.EOF:
+			_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+			return nil
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return &refusal{code: http.StatusRequestTimeout, reason: reasonMalformed, text: fmt.Sprintf("the body did not arrive within %s", g.opts.BodyTimeout)}
+		case err != nil:
+			return &refusal{code: http.StatusBadRequest, reason: reasonMalformed, text: "reading the body: " + err.Error()}
+		}
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	return nil
 }
 
 // store appends the request to the engine and to the forward queue. When it
@@ -283,18 +321,20 @@ func (g *Gateway) store(ctx context.Context, p *pusher, s *site, who caller, v2 
 func (g *Gateway) appendEdge(ctx context.Context, p *pusher, s *site, who caller, v2 bool, lim Limits, out *outcome) *refusal {
 	now := g.now()
 	w := window{now.Add(-g.opts.Past).UnixMilli(), now.Add(lim.Future).UnixMilli(), g.opts.Past, lim.Future}
-	sec := now.Unix()
 	d := &p.dec
-	d.reset(p.raw, v2)
+	d.Charge = func(n int) error { return p.lease.grow(int64(n)) }
+	defer func() { out.cost = d.Cost() }()
+	d.Reset(p.raw, v2, remotewrite.Limits{Buckets: lim.HistogramBuckets, Exemplars: maxExemplars})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.setRegionLocked(who.region)
+	s.live.region = who.region
 	p.app = g.opts.Edge.Appender(ctx)
-	for d.next() {
-		n := len(d.samples) + len(d.histograms)
+	s.sweepLocked(p.app, g.opts.Series)
+	for d.Next() {
+		n := len(d.Samples) + len(d.Histograms)
 		switch {
-		case d.bad != nil:
-			out.refuse(reasonInvalid, max(n, 1), d.bad.Error())
+		case d.Bad != nil:
+			out.refuse(reasonInvalid, max(n, 1), d.Bad.Error())
 			continue
 		case n == 0 && v2:
 			out.refuse(reasonInvalid, 0, "a series without samples")
@@ -302,33 +342,46 @@ func (g *Gateway) appendEdge(ctx context.Context, p *pusher, s *site, who caller
 		case n == 0:
 			continue
 		}
-		c, err := s.resolveLocked(p, d, lim, sec)
+		c, err := s.resolveLocked(p, d, who, lim, g.opts.Series)
 		if err != nil {
-			reason := reasonInvalid
-			if errors.Is(err, errSeriesLimit) {
-				reason = reasonSeries
-			}
-			out.refuse(reason, n, err.Error())
+			out.refuse(reasonOf(err), n, err.Error())
 			continue
 		}
-		if err := p.appendSeries(c, w, out); err != nil {
+		if err := p.appendSeries(c, w, out, s.growLocked(c, lim, g.opts.Series)); err != nil {
 			return g.rollback(p, err)
 		}
-	}
-	if d.err != nil {
-		ref := &refusal{code: http.StatusBadRequest, reason: reasonMalformed, text: d.err.Error()}
-		if errors.Is(d.err, errTooMany) {
-			ref.code, ref.reason = http.StatusRequestEntityTooLarge, reasonBody
+		if c.ref != 0 {
+			s.appendExemplarsLocked(p, c, w, now, out)
 		}
+		s.keepLocked(c, lim, g.opts.Series)
+	}
+	if err := d.Err(); err != nil {
 		_ = p.app.Rollback()
 		*out = outcome{}
-		return ref
+		switch {
+		case errors.Is(err, remotewrite.ErrMalformed):
+			return &refusal{code: http.StatusBadRequest, reason: reasonMalformed, text: err.Error()}
+		case errors.Is(err, remotewrite.ErrTooLarge):
+			return &refusal{code: http.StatusRequestEntityTooLarge, reason: reasonBody, text: err.Error()}
+		}
+		return refuseMemory(err)
 	}
 	if err := p.app.Commit(); err != nil {
 		return g.rollback(p, err)
 	}
 	s.live.seen = now
 	return nil
+}
+
+// reasonOf sorts the errors of a series that is not let in.
+func reasonOf(err error) string {
+	switch {
+	case errors.Is(err, errSeriesLimit):
+		return reasonSeries
+	case errors.Is(err, errTenantSeriesLimit):
+		return reasonTenant
+	}
+	return reasonInvalid
 }
 
 func (g *Gateway) rollback(p *pusher, err error) *refusal {
@@ -338,11 +391,12 @@ func (g *Gateway) rollback(p *pusher, err error) *refusal {
 }
 
 // appendSeries appends the samples of one series and collects those that were
-// taken for the forward. Its error is about the engine, not about the sample.
-func (p *pusher) appendSeries(c *cached, w window, out *outcome) error {
+// taken for the forward. grow makes room for a histogram. Its error is about the engine, not
+// about the sample.
+func (p *pusher) appendSeries(c *cached, w window, out *outcome, grow func(remotewrite.Histogram) error) error {
 	d := &p.dec
-	taken := d.samples[:0:len(d.samples)]
-	for _, v := range d.samples {
+	taken := d.Samples[:0:len(d.Samples)]
+	for _, v := range d.Samples {
 		if reason, text := w.check(v.T); reason != "" {
 			out.refuse(reason, 1, text)
 			continue
@@ -358,9 +412,13 @@ func (p *pusher) appendSeries(c *cached, w window, out *outcome) error {
 		}
 	}
 	var histograms []remotewrite.Histogram
-	for _, h := range d.histograms {
+	for _, h := range d.Histograms {
 		if reason, text := w.check(h.T); reason != "" {
 			out.refuse(reason, 1, text)
+			continue
+		}
+		if err := grow(h); err != nil {
+			out.refuse(reasonOf(err), 1, err.Error())
 			continue
 		}
 		ref, err := p.app.AppendHistogram(c.ref, c.labels, h.T, h.H, h.FH)
@@ -376,9 +434,24 @@ func (p *pusher) appendSeries(c *cached, w window, out *outcome) error {
 	if len(taken)+len(histograms) > 0 {
 		out.samples += len(taken)
 		out.histograms += len(histograms)
-		p.series = append(p.series, remotewrite.Series{Labels: c.labels, Metadata: d.meta, Samples: taken, Histograms: histograms})
+		p.series = append(p.series, remotewrite.Series{Labels: c.labels, Metadata: shortHelp(d.Metadata), Samples: taken, Histograms: histograms})
 	}
 	return nil
+}
+
+// maxHelp is how many bytes of a help text or a unit go on to the store: what Cortex takes.
+// It would drop longer ones whole.
+const maxHelp = 1024
+
+func shortHelp(m remotewrite.Metadata) remotewrite.Metadata {
+	cut := func(s string) string {
+		if len(s) <= maxHelp {
+			return s
+		}
+		return strings.ToValidUTF8(s[:maxHelp], "")
+	}
+	m.Help, m.Unit = cut(m.Help), cut(m.Unit)
+	return m
 }
 
 // window is which timestamps are taken, in milliseconds since 1970. The engine has
@@ -408,6 +481,8 @@ func (o *outcome) refuseSample(err error, ls labels.Labels) error {
 		o.refuse(reasonTooOld, 1, fmt.Sprintf("%v for %.200s", err, ls.String()))
 	case errors.Is(err, storage.ErrDuplicateSampleForTimestamp):
 		o.refuse(reasonDuplicate, 1, fmt.Sprintf("%v for %.200s", err, ls.String()))
+	case errors.Is(err, errTenantSeriesLimit):
+		o.refuse(reasonOf(err), 1, err.Error())
 	case errors.As(err, &bad):
 		o.refuse(reasonInvalid, 1, fmt.Sprintf("%v for %.200s", err, ls.String()))
 	default:
@@ -429,7 +504,7 @@ func (g *Gateway) account(s *site, out *outcome, ref *refusal) {
 	now := g.now()
 	if ref != nil {
 		if ref.reason != "" {
-			g.limited(s, ref)
+			_ = g.limited(s, ref) // it was answered
 		}
 		return
 	}

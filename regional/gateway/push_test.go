@@ -8,14 +8,15 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gogo/protobuf/proto"
 	"github.com/klauspost/compress/snappy"
@@ -27,7 +28,6 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 	"github.com/prometheus/prometheus/storage/remote"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/fleet"
@@ -264,6 +264,26 @@ func TestPartialWrites(t *testing.T) {
 	}
 }
 
+// TestLongHelpIsCut: it is shared by all series of a request, and worth no more than its
+// beginning.
+func TestLongHelpIsCut(t *testing.T) {
+	h := newHarness(t, harnessOptions{})
+	c := h.client(h.ca.site(t, paris, ""))
+	s := sample(time.Now(), 1, "__name__", "up")
+	s.Metadata = remotewrite.Metadata{Type: "gauge", Help: "h" + strings.Repeat("é", 1<<20)}
+	if code, text, _ := h.pushSeries(c, s); code != 204 {
+		t.Fatalf("%d %s", code, text)
+	}
+	rec, err := h.fwd.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, series, err := remotewrite.Decode(rec.Data)
+	if err != nil || len(series) != 1 || len(series[0].Metadata.Help) != maxHelp-1 || !utf8.ValidString(series[0].Metadata.Help) {
+		t.Errorf("%d bytes of help, %v", len(series[0].Metadata.Help), err)
+	}
+}
+
 func TestMalformed(t *testing.T) {
 	h := newHarness(t, harnessOptions{})
 	c := h.client(h.ca.site(t, paris, ""))
@@ -307,12 +327,11 @@ func many(n int, at time.Time, metric string) []remotewrite.Series {
 }
 
 func TestSeriesLimit(t *testing.T) {
-	clock := newClock()
-	now := clock.now()
-	h := newHarness(t, harnessOptions{limits: Limits{Series: 100, TenantSeries: 150}, change: func(o *Options) { o.Now = clock.now }})
+	now := time.Now()
+	h := newHarness(t, harnessOptions{limits: Limits{Series: 100}, tenantSeries: 150})
 	a, b, o := h.client(h.ca.site(t, paris, "")), h.client(h.ca.site(t, berlin, "")), h.client(h.ca.site(t, tokyo, ""))
 	code, text, hdr := h.pushSeries(a, many(120, now, "x")...)
-	if code != 400 || hdr.Get("X-Prometheus-Remote-Write-Samples-Written") != "100" || !strings.Contains(text, "100 active series, its limit (limits.series)") {
+	if code != 400 || hdr.Get("X-Prometheus-Remote-Write-Samples-Written") != "100" || !strings.Contains(text, "100 series here, its limit is 100 (limits.series)") {
 		t.Errorf("%d %s", code, text)
 	}
 	// Known series go on.
@@ -320,27 +339,21 @@ func TestSeriesLimit(t *testing.T) {
 		t.Errorf("%d %s", code, text)
 	}
 	code, text, hdr = h.pushSeries(b, many(60, now, "x")...)
-	if code != 400 || hdr.Get("X-Prometheus-Remote-Write-Samples-Written") != "50" || !strings.Contains(text, "tenant acme has 150 active series") {
+	if code != 400 || hdr.Get("X-Prometheus-Remote-Write-Samples-Written") != "50" || !strings.Contains(text, "tenant acme has 150 series here, its limit is 150") {
 		t.Errorf("%d %s", code, text)
+	}
+	if code, text, _ := h.pushSeries(b, many(50, now.Add(time.Second), "x")...); code != 204 {
+		t.Errorf("known series at the tenant's limit: %d %s", code, text)
 	}
 	if code, text, _ := h.pushSeries(o, many(60, now, "x")...); code != 204 {
 		t.Errorf("another tenant: %d %s", code, text)
 	}
 	live := h.g.Live()
-	if len(live) != 3 || live[0].Limited != "SeriesLimit" || live[1].Limited != "SeriesLimit" || live[2].Limited != "" {
+	if len(live) != 3 || live[0].Limited != "TenantSeriesLimit" || live[1].Limited != "SeriesLimit" || live[2].Limited != "" {
 		t.Errorf("live %+v", live)
 	}
-	// Idle series make room.
-	now = clock.add(2 * time.Hour)
-	h.g.expire()
-	if code, text, _ := h.pushSeries(a, many(100, now, "y")...); code != 204 {
-		t.Errorf("after two hours: %d %s", code, text)
-	}
-	if st := h.g.Status(); st.ActiveSeries != 100 || h.g.tenants["acme"].series.Load() != 100 {
-		t.Errorf("status %+v, tenant %d", st, h.g.tenants["acme"].series.Load())
-	}
-	if live := h.g.Live(); live[1].Limited != "" {
-		t.Errorf("live %+v", live)
+	if got := h.series.TenantSeries(); !maps.Equal(got, map[string]int{"acme": 150, "umbrella": 60}) {
+		t.Errorf("tenants' series %v", got)
 	}
 }
 
@@ -387,38 +400,6 @@ func TestBodyLimits(t *testing.T) {
 	// A liar: it claims 4 GiB.
 	if code, text, _ := h.push(c, remotewrite.ContentTypeV2, []byte{0xff, 0xff, 0xff, 0xff, 0x0f, 0}); code != 413 && code != 400 {
 		t.Errorf("%d %s", code, text)
-	}
-}
-
-// TestDecodedMemory: small bytes must not become large memory.
-func TestDecodedMemory(t *testing.T) {
-	series := func(content []byte) []byte { return protowire.AppendBytes([]byte{0x2a}, content) }
-	for name, raw := range map[string][]byte{
-		"series":               bytes.Repeat([]byte{0x2a, 0x00}, 1<<19),
-		"symbols":              bytes.Repeat([]byte{0x22, 0x00}, 1<<19),
-		"samples":              bytes.Repeat([]byte{0x2a, 0x02, 0x12, 0x00}, 1<<18),
-		"histograms":           bytes.Repeat([]byte{0x2a, 0x02, 0x1a, 0x00}, 1<<18),
-		"exemplars":            bytes.Repeat([]byte{0x2a, 0x02, 0x22, 0x00}, 1<<18),
-		"metadata":             bytes.Repeat([]byte{0x2a, 0x02, 0x2a, 0x00}, 1<<18),
-		"labels, one series":   series(append([]byte{0x0a, 0xf0, 0xff, 0x3f}, make([]byte, 0xffff0)...)),
-		"samples, one series":  series(bytes.Repeat([]byte{0x12, 0x00}, 1<<19)),
-		"histograms of one":    series(bytes.Repeat([]byte{0x1a, 0x00}, 1<<19)),
-		"spans of a histogram": series(protowire.AppendBytes([]byte{0x1a}, bytes.Repeat([]byte{0x5a, 0x00}, 1<<18))),
-	} {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		var d decoder
-		d.reset(raw, true)
-		n := 0
-		for d.next() {
-			n++
-		}
-		runtime.ReadMemStats(&after)
-		// All that was allocated, also what was garbage at once. Slices grow by doubling.
-		if got := after.TotalAlloc - before.TotalAlloc; got > 48<<20 {
-			t.Errorf("%s: 1 MiB allocates %d MiB", name, got>>20)
-		}
-		t.Logf("%s: %d series, %d KiB, %v", name, n, (after.TotalAlloc-before.TotalAlloc)>>10, d.err)
 	}
 }
 
@@ -520,26 +501,27 @@ func TestRegionChange(t *testing.T) {
 	if got := h.query(`up{region="eu-north"}`); len(got) != 1 {
 		t.Errorf("stored %v", got)
 	}
-	if n := h.g.tenants["acme"].series.Load(); n != 1 {
-		t.Errorf("%d active series", n)
+	if n := h.series.Site(paris); n != 2 {
+		t.Errorf("%d series", n)
 	}
 }
 
 func TestSeriesCache(t *testing.T) {
 	var c seriesCache
 	for i := range uint64(5000) {
-		c.add(cached{hash: i, seen: int64(i + 1), labels: labels.FromStrings("i", fmt.Sprint(i))})
+		c.add(cached{hash: i, labels: labels.FromStrings("i", fmt.Sprint(i))})
 	}
-	if n := c.expire(4001); n != 4000 || c.len() != 1000 || len(c.slots) != 1000 {
-		t.Errorf("expired %d, %d left in %d slots", n, c.len(), len(c.slots))
+	c.sweep(func(s *cached) bool { return s.hash < 4000 })
+	if c.len() != 1000 || len(c.slots) != 1000 {
+		t.Errorf("%d left in %d slots", c.len(), len(c.slots))
 	}
 	for i := uint64(4000); i < 5000; i++ {
 		if s := c.get(i); s == nil || s.labels.Get("i") != fmt.Sprint(i) {
 			t.Fatalf("series %d: %+v", i, s)
 		}
 	}
-	c.expire(4501)
-	c.add(cached{hash: 1, seen: 9999})
+	c.sweep(func(s *cached) bool { return s.hash < 4500 })
+	c.add(cached{hash: 1})
 	if c.len() != 501 || len(c.slots) != 1000 || c.get(1) == nil || c.get(4400) != nil {
 		t.Errorf("%d in %d slots", c.len(), len(c.slots))
 	}
@@ -594,32 +576,5 @@ func TestRotatingFiles(t *testing.T) {
 	defer conn.Close()
 	if _, err := identity.VerifyPinned(conn.ConnectionState().PeerCertificates, identity.CAHash(h.ca.cert), "127.0.0.1", time.Now()); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestConnectionsOfOneSite: a site can't take all of the regional's connections.
-func TestConnectionsOfOneSite(t *testing.T) {
-	h := newHarness(t, harnessOptions{})
-	cert := h.ca.site(t, paris, "")
-	open := 0
-	for range maxConns + 10 {
-		if code := func() int {
-			req, _ := http.NewRequest(http.MethodPost, h.url(), bytes.NewReader(remotewrite.EncodeV2([]remotewrite.Series{sample(time.Now(), 1, "__name__", "up")})))
-			req.Header.Set("Content-Type", remotewrite.ContentTypeV2)
-			resp, err := h.client(cert).Do(req) // a connection each
-			if err != nil {
-				return 0
-			}
-			resp.Body.Close()
-			return resp.StatusCode
-		}(); code == 204 {
-			open++
-		}
-	}
-	if open != maxConns {
-		t.Errorf("%d connections, want %d", open, maxConns)
-	}
-	if code, _, _ := h.pushSeries(h.client(h.ca.site(t, berlin, "")), sample(time.Now(), 1, "__name__", "up")); code != 204 {
-		t.Errorf("another site: %d", code)
 	}
 }

@@ -14,14 +14,15 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
+	"golang.org/x/time/rate"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/remotewrite"
 	"muster.dev/muster/internal/wire"
 )
 
 // tenant is what all sites of a tenant share on this regional.
 type tenant struct {
-	series atomic.Int64
 	bucket bucket
 }
 
@@ -29,12 +30,18 @@ type tenant struct {
 type site struct {
 	id       fleet.SiteID
 	tenant   *tenant
-	inFlight atomic.Int32 // pushes
-	refs     atomic.Int32 // see Gateway.acquire
+	inFlight atomic.Int32  // pushes
+	streams  atomic.Int32  // gRPC requests
+	uplink   *rate.Limiter // bytes of their bodies
+	examples *rate.Limiter // exemplars
+	refs     atomic.Int32  // see Gateway.acquire
 	bucket   bucket
 
 	mu    sync.Mutex
 	cache seriesCache
+	spare cached // a series that is not in the cache, while its samples are appended
+	swept uint64 // HeadSeries.dropped when the cache was last swept
+	extra int    // the sum of the cache's
 	live  liveState
 	limit limitState
 }
@@ -52,18 +59,20 @@ type liveState struct {
 	seen      time.Time    // of anything
 }
 
-// cached is one active series: what it became, and where it is in the database.
+// cached is a series that the head holds, in one of the forms that the site sends it in:
+// what it became, and where it is in the database.
 type cached struct {
 	labels labels.Labels
 	ref    storage.SeriesRef
 	hash   uint64
-	seen   int64 // seconds since 1970; 0: a free slot
+	extra  int32 // what its histograms take, in series; see bucketsPerSeries
+	used   bool  // false: a free slot
 }
 
-// seriesCache maps what a site sends to what is stored, and by that counts the
-// site's active series. It is keyed by a hash with a secret, random seed of 64
-// bits: for two of a site's 10,000 series to meet is a matter of 1 in 10^11, and
-// nobody can make them meet.
+// seriesCache maps what a site sends to what is stored. It is keyed by a hash with a
+// secret, random seed of 64 bits: for two of a site's 10,000 series to meet is a matter
+// of 1 in 10^11, and nobody can make them meet. It counts nothing: one series has many
+// forms, and the head knows best what it holds.
 type seriesCache struct {
 	index map[uint64]int32
 	slots []cached
@@ -84,39 +93,37 @@ func (c *seriesCache) add(s cached) *cached {
 	var i int32
 	if n := len(c.free); n > 0 {
 		i, c.free = c.free[n-1], c.free[:n-1]
-		c.slots[i] = s
 	} else {
 		i = int32(len(c.slots))
-		c.slots = append(c.slots, s)
+		c.slots = append(c.slots, cached{})
 	}
+	s.used = true
+	c.slots[i] = s
 	c.index[s.hash] = i
 	return &c.slots[i]
 }
 
 func (c *seriesCache) len() int { return len(c.index) }
 
-// expire forgets series that were not heard of since before and returns how many.
-func (c *seriesCache) expire(before int64) int {
-	n := 0
+// sweep forgets the series for which gone is true.
+func (c *seriesCache) sweep(gone func(*cached) bool) {
 	for i := range c.slots {
-		if s := &c.slots[i]; s.seen != 0 && s.seen < before {
+		if s := &c.slots[i]; s.used && gone(s) {
 			delete(c.index, s.hash)
 			*s = cached{}
 			c.free = append(c.free, int32(i))
-			n++
 		}
 	}
 	if len(c.free) > 1024 && len(c.free) > len(c.slots)/2 {
 		c.compact()
 	}
-	return n
 }
 
 func (c *seriesCache) compact() {
 	slots := make([]cached, 0, len(c.index))
 	index := make(map[uint64]int32, len(c.index))
 	for _, s := range c.slots {
-		if s.seen != 0 {
+		if s.used {
 			index[s.hash] = int32(len(slots))
 			slots = append(slots, s)
 		}
@@ -124,9 +131,11 @@ func (c *seriesCache) compact() {
 	c.index, c.slots, c.free = index, slots, nil
 }
 
-// hashPairs hashes names and values in the order in which they were sent.
-func hashPairs(h *maphash.Hash, buf *[]byte, pairs []string) uint64 {
+// hashPairs hashes the region and, in the order in which they were sent, names and values.
+func hashPairs(h *maphash.Hash, buf *[]byte, region string, pairs []string) uint64 {
 	b := (*buf)[:0]
+	b = binary.AppendUvarint(b, uint64(len(region)))
+	b = append(b, region...)
 	for _, s := range pairs {
 		b = binary.AppendUvarint(b, uint64(len(s)))
 		b = append(b, s...)
@@ -143,9 +152,6 @@ var reservedNames = []string{
 	fleet.MetricSiteScore, fleet.MetricDimensionScore, fleet.MetricSiteColour, fleet.MetricVirtualSite,
 	fleet.MetricVirtualSiteScore, fleet.MetricSiteConnected, fleet.MetricSiteLastPush,
 }
-
-// Reasons for which series are refused.
-var errSeriesLimit = errors.New("series limit")
 
 // stamp makes the stored labels out of the sent ones: tenant, site and region are
 // what the certificate says, whatever was sent. An error says what is wrong with
@@ -201,41 +207,85 @@ func stamp(b *labels.ScratchBuilder, pairs []string, id fleet.SiteID, region str
 	return ls, nil
 }
 
-// setRegionLocked drops the cache when the site's region changed: every series is
-// then a new one.
-func (s *site) setRegionLocked(region string) {
-	if s.live.region == region {
+// sweepLocked forgets what the head has dropped since the last time: whatever comes of
+// it is a new series again.
+func (s *site) sweepLocked(app storage.Appender, head *HeadSeries) {
+	dropped := head.dropped.Load()
+	known, ok := app.(storage.GetRef)
+	if s.swept == dropped || !ok {
 		return
 	}
-	s.live.region = region
-	s.tenant.series.Add(-int64(s.cache.len()))
-	s.cache = seriesCache{}
+	s.swept = dropped
+	s.cache.sweep(func(c *cached) bool {
+		ref, _ := known.GetRef(c.labels, c.labels.Hash())
+		if ref == c.ref && ref != 0 {
+			return false
+		}
+		s.extra -= int(c.extra)
+		head.release(s.id, int(c.extra))
+		return true
+	})
 }
 
-// resolveLocked returns the cache entry of the series that the decoder stands on.
-func (s *site) resolveLocked(p *pusher, d *decoder, lim Limits, now int64) (*cached, error) {
-	hash := hashPairs(&p.hash, &p.buf, d.pairs)
+// resolveLocked returns the cache entry of the series that the decoder stands on. It is
+// good until the next call.
+func (s *site) resolveLocked(p *pusher, d *remotewrite.Decoder, who caller, lim Limits, head *HeadSeries) (*cached, error) {
+	hash := hashPairs(&p.hash, &p.buf, who.region, d.Pairs)
 	if c := s.cache.get(hash); c != nil {
-		c.seen = now
 		return c, nil
 	}
-	ls, err := stamp(&p.builder, d.pairs, s.id, s.live.region, lim)
+	ls, err := stamp(&p.builder, d.Pairs, s.id, who.region, lim)
 	if err != nil {
 		return nil, err
 	}
-	if s.cache.len() >= lim.Series {
-		return nil, fmt.Errorf("%w: site %s has %d active series, its limit (limits.series)", errSeriesLimit, s.id, s.cache.len())
-	}
-	if n := s.tenant.series.Add(1); n > int64(lim.TenantSeries) {
-		s.tenant.series.Add(-1)
-		return nil, fmt.Errorf("%w: tenant %s has %d active series here, its limit (limits.tenantSeries)", errSeriesLimit, s.id.Tenant, n-1)
-	}
-	c := cached{labels: ls, hash: hash, seen: now}
-	// After a restart the database may know the series: use its copy of the labels.
-	if g, ok := p.app.(storage.GetRef); ok {
-		if ref, have := g.GetRef(ls, ls.Hash()); ref != 0 {
+	c := cached{labels: ls, hash: hash}
+	// The head may know the series in another form, or since before a restart: it goes
+	// on, with the head's copy of the labels.
+	if known, ok := p.app.(storage.GetRef); ok {
+		if ref, have := known.GetRef(ls, ls.Hash()); ref != 0 {
 			c.ref, c.labels = ref, have
 		}
 	}
-	return s.cache.add(c), nil
+	if n := head.Site(s.id); c.ref == 0 && n >= lim.Series {
+		return nil, fmt.Errorf("%w: site %s has %d series here, its limit is %d (limits.series); one that gets no more samples counts until the regional drops it from memory, within a few hours",
+			errSeriesLimit, s.id, n, lim.Series)
+	}
+	s.spare = c
+	return &s.spare, nil
+}
+
+// bucketsPerSeries is how many buckets of a native histogram take about what a series of
+// floats takes: the head keeps the last value as it is, and chunks of ten at least.
+const bucketsPerSeries = 16
+
+// growLocked returns what makes room for the buckets of a series, inside the limits: a
+// histogram that grew must not be a way round them.
+func (s *site) growLocked(c *cached, lim Limits, head *HeadSeries) func(remotewrite.Histogram) error {
+	return func(h remotewrite.Histogram) error {
+		more := h.Buckets()/bucketsPerSeries - int(c.extra)
+		if more <= 0 {
+			return nil
+		}
+		if c == &s.spare && s.cache.len() >= lim.Series {
+			return fmt.Errorf("%w: site %s sends its series in more forms than it may have series, %d (limits.series); send their labels in one order", errSeriesLimit, s.id, lim.Series)
+		}
+		if err := head.reserve(s.id, more, lim.Series); err != nil {
+			return err
+		}
+		c.extra += int32(more)
+		s.extra += more
+		return nil
+	}
+}
+
+// keepLocked remembers a series that resolveLocked returned, if the head has it now.
+func (s *site) keepLocked(c *cached, lim Limits, head *HeadSeries) {
+	switch {
+	case c != &s.spare:
+	case c.ref != 0 && s.cache.len() < lim.Series:
+		s.cache.add(*c)
+	case c.extra > 0: // nothing came of it
+		s.extra -= int(c.extra)
+		head.release(s.id, int(c.extra))
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -286,7 +285,7 @@ func (g *Gateway) connect(s *site, sess *session, who caller, hello *wire.Hello)
 	now := g.now()
 	s.mu.Lock()
 	old := s.live.session
-	s.setRegionLocked(who.region)
+	s.live.region = who.region
 	s.live.session, s.live.since, s.live.heartbeat, s.live.seen = sess, now, now, now
 	s.live.version = strings.ToValidUTF8(hello.AgentVersion[:min(len(hello.AgentVersion), 64)], "")
 	s.live.report = nil
@@ -369,7 +368,8 @@ func (r *registration) Register(ctx context.Context, req *wire.RegisterRequest) 
 		addr = p.Addr.String()
 	}
 	if !r.allow(addr) {
-		return nil, status.Errorf(codes.ResourceExhausted, "too many registrations from %s; try again in a few seconds", addr)
+		// Not ResourceExhausted: agents take that for a quota, which only people raise.
+		return nil, status.Errorf(codes.Unavailable, "too many registrations from %s; try again in a few seconds", addr)
 	}
 	return r.g.opts.Upstream.Register(ctx, &wire.RelayedRegister{Request: req, RemoteAddr: addr})
 }
@@ -392,7 +392,7 @@ func (r *registration) allow(addr string) bool {
 	return l.Allow()
 }
 
-// slowBody bounds how fast the body of a gRPC request is read. The transport that
+// slowBody bounds how fast the bodies of gRPC requests are read. The transport that
 // serves gRPC from an HTTP handler buffers what it read without bound, so this is
 // what keeps a site from filling the regional's memory.
 type slowBody struct {
@@ -401,9 +401,8 @@ type slowBody struct {
 	l   *rate.Limiter
 }
 
-func newSlowBody(r *http.Request) io.ReadCloser {
-	return &slowBody{r.Body, r.Context(), rate.NewLimiter(streamBytes, streamBurst)}
-}
+// newStrangerLimiter lets one registration through at once.
+func newStrangerLimiter() *rate.Limiter { return rate.NewLimiter(streamBytes, 2*strangerBytes) }
 
 // Read implements io.Reader.
 func (b *slowBody) Read(p []byte) (int, error) {

@@ -19,6 +19,7 @@ import (
 
 	"muster.dev/muster/control/api/region"
 	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/holdings"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -81,31 +82,12 @@ func newOwn(dir string, apply func([]Item) []ItemError, fetch func(context.Conte
 	return &own{dir: dir, apply: apply, fetch: fetch, tell: tell, log: log, wake: make(chan struct{}, 1), blobs: map[string][]byte{}, good: map[string]*wire.Item{}}
 }
 
-func itemKey(it *wire.Item) string { return it.GetKind() + "/" + it.GetName() }
-
-// checkItems refuses a set that could not be kept or handed on.
-func checkItems(st *wire.DesiredState) error {
-	if want := wire.RevisionOf(st.GetItems()); st.GetRevision() != want {
-		return errors.New("the revision does not match the items")
-	}
-	seen := map[string]bool{}
-	for _, it := range st.GetItems() {
-		switch {
-		case !digestForm.MatchString(it.GetDigest()):
-			return fmt.Errorf("%s: digest %q is no SHA-256 in hex", itemKey(it), it.GetDigest())
-		case it.GetSize() < 0 || it.GetSize() > region.MaxBytes:
-			return fmt.Errorf("%s: %d bytes, the limit is %d", itemKey(it), it.GetSize(), region.MaxBytes)
-		case seen[itemKey(it)]:
-			return fmt.Errorf("%s is there twice", itemKey(it))
-		}
-		seen[itemKey(it)] = true
-	}
-	return nil
-}
+// ownLimits are of a set that control wants a regional to hold.
+var ownLimits = holdings.Limits{Bytes: region.MaxBytes}
 
 // want takes a set of control.
 func (o *own) want(st *wire.DesiredState) {
-	if err := checkItems(st); err != nil {
+	if err := holdings.Check(st, ownLimits); err != nil {
 		o.log.Warn("control sent a set of items for this regional that makes no sense; ignored", "err", err)
 		return
 	}
@@ -185,7 +167,7 @@ func (o *own) fetchAll(ctx context.Context, wanted *wire.DesiredState) error {
 		}
 		b, err := o.fetch(ctx, it.Digest, it.Size)
 		if err != nil {
-			return fmt.Errorf("%s: %w", itemKey(it), err)
+			return fmt.Errorf("%s: %w", holdings.Key(it), err)
 		}
 		o.blobs[it.Digest] = b
 	}
@@ -227,8 +209,8 @@ func (o *own) setReport(st *wire.DesiredState, errs []ItemError) {
 	report := &wire.RegionalReport{Revision: st.Revision}
 	rules := map[string]string{} // digests by tenant
 	for _, it := range st.Items {
-		report.Items = append(report.Items, &wire.ItemState{Kind: it.Kind, Name: it.Name, Digest: it.Digest, Error: why[itemKey(it)]})
-		delete(why, itemKey(it))
+		report.Items = append(report.Items, &wire.ItemState{Kind: it.Kind, Name: it.Name, Digest: it.Digest, Error: why[holdings.Key(it)]})
+		delete(why, holdings.Key(it))
 		if it.Kind == region.KindRules {
 			rules[it.Name] = it.Digest
 		}
@@ -251,7 +233,7 @@ func (o *own) keepGood(st *wire.DesiredState, errs []ItemError) {
 	why := reasons(errs)
 	good := map[string]*wire.Item{}
 	for _, it := range st.Items {
-		key := itemKey(it)
+		key := holdings.Key(it)
 		if why[key] == "" {
 			good[key] = it
 		} else if o.good[key] != nil {
@@ -284,20 +266,22 @@ func clipError(s string) string {
 
 func (o *own) setFile() string { return filepath.Join(o.dir, "set") }
 
-func (o *own) blobFile(digest string) string { return filepath.Join(o.dir, "blobs", digest) }
+func (o *own) blobDir() (*holdings.Dir, error) {
+	return holdings.Open(filepath.Join(o.dir, "blobs"), 0o640, false)
+}
 
 // save stores the good set: first the blobs, then the list of them, in one step.
 // What the list does not name any more is removed last.
 func (o *own) save(keep map[string]bool) error {
-	dir := filepath.Join(o.dir, "blobs")
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+	dir, err := o.blobDir()
+	if err != nil {
 		return err
 	}
 	for digest := range keep {
-		if info, err := os.Stat(o.blobFile(digest)); err == nil && info.Size() == int64(len(o.blobs[digest])) {
+		if dir.Has(digest, int64(len(o.blobs[digest]))) {
 			continue // load checks what it holds
 		}
-		if err := atomicfile.Write(o.blobFile(digest), o.blobs[digest], 0o640); err != nil {
+		if err := dir.Write(digest, o.blobs[digest]); err != nil {
 			return err
 		}
 	}
@@ -313,19 +297,7 @@ func (o *own) save(keep map[string]bool) error {
 	if err := atomicfile.Write(o.setFile(), b, 0o640); err != nil {
 		return err
 	}
-	files, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, f := range files {
-		if keep[f.Name()] {
-			continue
-		}
-		if err := os.Remove(filepath.Join(dir, f.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
+	return dir.Keep(keep)
 }
 
 // load reads the stored set. A blob that is not what its name says is removed, and
@@ -339,23 +311,26 @@ func (o *own) load() *wire.DesiredState {
 	if err == nil {
 		set, err = decodeSet(b)
 	}
+	var dir *holdings.Dir
+	if err == nil {
+		dir, err = o.blobDir()
+	}
 	if err != nil {
 		o.log.Error("the stored inventory and rules can't be read; there are none until control sends them again", "file", o.setFile(), "err", err)
 		return nil
 	}
 	usable := &wire.DesiredState{}
 	for _, it := range set.Items {
-		blob, err := os.ReadFile(o.blobFile(it.Digest))
-		if err == nil && (int64(len(blob)) != it.Size || wire.DigestOf(blob) != it.Digest) {
-			err = errors.New("it is not what its name says")
-			_ = os.Remove(o.blobFile(it.Digest))
+		blob, err := dir.Read(it.Digest)
+		if err == nil && int64(len(blob)) != it.Size {
+			err = errors.New("the list names another size")
 		}
 		if err != nil {
-			o.log.Error("a stored item can't be used; it is missing until control sends it again", "item", itemKey(it), "file", o.blobFile(it.Digest), "err", err)
+			o.log.Error("a stored item can't be used; it is missing until control sends it again", "item", holdings.Key(it), "err", err)
 			continue
 		}
 		usable.Items = append(usable.Items, it)
-		o.blobs[it.Digest], o.good[itemKey(it)] = blob, it
+		o.blobs[it.Digest], o.good[holdings.Key(it)] = blob, it
 	}
 	if len(usable.Items) == 0 && len(set.Items) > 0 {
 		return nil
@@ -370,7 +345,7 @@ func decodeSet(b []byte) (*wire.DesiredState, error) {
 	if err := proto.Unmarshal(b, set); err != nil {
 		return nil, err
 	}
-	return set, checkItems(set)
+	return set, holdings.Check(set, ownLimits)
 }
 
 // takeDue returns the report that is to be sent, if any.

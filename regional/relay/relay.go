@@ -5,7 +5,7 @@
 //
 // It holds no opinion on desired states and reports: it passes them on. It must
 // never give a site what belongs to another. The gateway calls it through
-// regional.Upstream; internal/app makes it.
+// regional.Upstream; cmd/internal makes it.
 package relay
 
 import (
@@ -85,6 +85,8 @@ type Relay struct {
 
 	conditions map[fleet.SiteID][]*wire.Condition // what this regional says of sites
 	condsDue   map[fleet.SiteID]bool
+	use        *wire.TenantsUse // as told last; nil: nothing yet
+	useDue     bool
 }
 
 // siteState is what has to be told to control about one site. Only the newest
@@ -157,8 +159,8 @@ func (r *Relay) fetchOwn(ctx context.Context, digest string, size int64) ([]byte
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	var b bytes.Buffer
-	if _, err := fetchTo(ctx, r.opts.Control, digest, size, &b); err != nil {
-		return nil, err
+	if _, err := fetcher.To(ctx, r.opts.Control, digest, size, &b); err != nil {
+		return nil, fmt.Errorf("blob %s: fetch from control: %w", digest, err)
 	}
 	return b.Bytes(), nil
 }
@@ -277,6 +279,7 @@ func (r *Relay) allDue() {
 	for id := range r.conditions {
 		r.condsDue[id] = true
 	}
+	r.useDue = r.use != nil
 	for _, s := range r.sites {
 		s.announced = false
 		if s.session != nil {
@@ -312,7 +315,16 @@ func (r *Relay) flush(st grpc.BidiStreamingClient[wire.RelayUp, wire.RelayDown])
 			due = append(due, id)
 		}
 	}
+	var use *wire.TenantsUse
+	if r.useDue {
+		use, r.useDue = r.use, false
+	}
 	r.mu.Unlock()
+	if use != nil {
+		if err := st.Send(&wire.RelayUp{Msg: &wire.RelayUp_TenantsUse{TenantsUse: use}}); err != nil {
+			return err // it is told anew on the next stream
+		}
+	}
 	if r.own != nil {
 		if rep := r.own.takeDue(); rep != nil {
 			if err := st.Send(&wire.RelayUp{Msg: &wire.RelayUp_RegionalReport{RegionalReport: rep}}); err != nil {
@@ -390,6 +402,15 @@ func (r *Relay) SiteConditions(id fleet.SiteID, conds []*wire.Condition) {
 	defer r.mu.Unlock()
 	r.conditions[id] = slices.Clone(conds)
 	r.condsDue[id] = true
+	r.poke()
+}
+
+// TenantsUse tells control what tenants use of their quotas here. It replaces what was
+// told before, and is told anew on each stream.
+func (r *Relay) TenantsUse(list []*wire.TenantUse) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.use, r.useDue = &wire.TenantsUse{Tenants: list}, true
 	r.poke()
 }
 

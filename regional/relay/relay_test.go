@@ -435,7 +435,7 @@ func TestBlobs(t *testing.T) {
 	if c.fetches != 2 { // the first one broke and was resumed
 		t.Errorf("%d fetches", c.fetches)
 	}
-	tmp, _ := filepath.Glob(filepath.Join(r.opts.Dir, "blobs", "*", ".fetch-*"))
+	tmp, _ := filepath.Glob(filepath.Join(r.opts.Dir, "blobs", "*", "*.part"))
 	if len(tmp) != 0 {
 		t.Errorf("left behind: %v", tmp)
 	}
@@ -458,6 +458,36 @@ func TestBlobs(t *testing.T) {
 	}
 	if n, size := r.blobs.size(); n != 1 || size != int64(len(blob)) {
 		t.Errorf("%d blobs, %d bytes", n, size)
+	}
+}
+
+// A blob that the disk changed while the regional was down is fetched again: sites would
+// refuse it and ask again, for ever. What is good is not fetched.
+func TestDamagedBlobsAreFetchedAgain(t *testing.T) {
+	c := newControl()
+	addr, _ := c.serve(t, "")
+	dir := t.TempDir()
+	r := newRelay(t, Options{Dir: dir, Control: client(t, addr)})
+	good, bad := []byte("stays as it was"), []byte("loses a bit")
+	c.blobs[wire.DigestOf(good)], c.blobs[wire.DigestOf(bad)] = good, bad
+	d := desiredOf(good, bad)
+	for range 2 {
+		r.desired.set(paris, d)
+		for _, want := range [][]byte{good, bad} {
+			for range 3 {
+				if got, err := read(t, r, paris, wire.DigestOf(want), 0); err != nil || got != string(want) {
+					t.Errorf("%q, %v, want %q", got, err, want)
+				}
+			}
+		}
+		file := r.blobs.dir.File(wire.DigestOf(bad))
+		if err := os.WriteFile(file, []byte("loses a bjt"), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		r = newRelay(t, Options{Dir: dir, Control: client(t, addr)})
+	}
+	if c.fetches != 3 {
+		t.Errorf("%d fetches, want 3: each once, and the damaged one again", c.fetches)
 	}
 }
 

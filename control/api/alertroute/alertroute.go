@@ -33,6 +33,14 @@ import (
 // MaxBytes of a spec as JSON.
 const MaxBytes = 1 << 20
 
+// Every alert of a tenant is held against each of its routes.
+const (
+	// MaxRoutes of a spec, those below others counted.
+	MaxRoutes = 500
+	// MaxDepth of routes below routes.
+	MaxDepth = 16
+)
+
 // SecretRef names a key of a Secret in the AlertRoute's namespace.
 type SecretRef struct{ Name, Key string }
 
@@ -75,6 +83,9 @@ func Parse(in *v1alpha1.AlertRouteSpec) (*Spec, field.ErrorList) {
 		errs = append(errs, walk(at.Child("time_intervals").Index(i), r, false)...)
 	}
 	errs = append(errs, s.names(at)...)
+	if n, depth := s.Routes(); n > MaxRoutes || depth > MaxDepth {
+		errs = append(errs, field.Invalid(at.Child("route"), "", fmt.Sprintf("it has %d routes, %d deep; want at most %d, %d deep", n, depth, MaxRoutes, MaxDepth)))
+	}
 	if len(errs) == 0 {
 		errs = s.check(at)
 	}

@@ -313,3 +313,22 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// Thousands of routes would be looked at for every alert.
+func TestRoutesAreBounded(t *testing.T) {
+	wide := func(n int) string {
+		return `{receiver: a, routes: [` + strings.Repeat(`{receiver: a, continue: true}, `, n-1) + `]}`
+	}
+	deep := func(n int) string {
+		return strings.Repeat(`{receiver: a, routes: [`, n-1) + `{receiver: a}` + strings.Repeat(`]}`, n-1)
+	}
+	for _, c := range []struct {
+		route string
+		ok    bool
+	}{{wide(MaxRoutes), true}, {wide(MaxRoutes + 1), false}, {deep(MaxDepth), true}, {deep(MaxDepth + 1), false}} {
+		_, errs := Parse(spec(t, "route: "+c.route+"\nreceivers: [{name: a}]"))
+		if (len(errs) == 0) != c.ok || !c.ok && errs[0].Field != "spec.route" {
+			t.Errorf("%.60s: %v", c.route, errs)
+		}
+	}
+}

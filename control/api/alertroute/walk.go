@@ -201,6 +201,22 @@ func routeNames(at *field.Path, r map[string]any) field.ErrorList {
 	return errs
 }
 
+// Routes counts the routes, and how deep they stand in each other.
+func (s *Spec) Routes() (n, depth int) {
+	var count func(r map[string]any, at int)
+	count = func(r map[string]any, at int) {
+		n, depth = n+1, max(depth, at)
+		subs, _ := r["routes"].([]any)
+		for _, sub := range subs {
+			if m, is := sub.(map[string]any); is {
+				count(m, at+1)
+			}
+		}
+	}
+	count(s.Route, 1)
+	return n, depth
+}
+
 // texts checks that the fields are strings, or lists of strings, or not there.
 func texts(at *field.Path, m map[string]any, fields ...string) field.ErrorList {
 	var errs field.ErrorList

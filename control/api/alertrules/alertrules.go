@@ -14,13 +14,13 @@ import (
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/rulefmt"
-	"github.com/prometheus/prometheus/promql/parser"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
 	"muster.dev/muster/control/api/templates"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/promcost"
 )
 
 // EngineLocal is the engine that only the platform's operators may use.
@@ -42,28 +42,41 @@ func Check(spec v1alpha1.AlertRulesSpec, tenant string) field.ErrorList {
 		errs = append(errs, field.Invalid(at.Child("engine"), spec.Engine, "the local engines hold the platform's own series; want edge, or put the object into "+fleet.SystemNamespace(fleet.PlatformTenant)))
 	}
 	for i, g := range spec.Groups {
-		at := at.Child("groups").Index(i)
-		alone := g
-		alone.Rules = nil
-		if err := parses(alone); err != nil {
-			errs = append(errs, field.Invalid(at, g.Name, err.Error()))
-			continue
-		}
-		if d, err := model.ParseDuration(g.Interval); g.Interval != "" && (err != nil || time.Duration(d) < MinInterval) {
-			errs = append(errs, field.Invalid(at.Child("interval"), g.Interval, fmt.Sprintf("want %s or more: the engine evaluates the rules of all tenants", MinInterval)))
-		}
-		errs = append(errs, checkTemplates(at.Child("labels"), g.Labels)...) // they are every rule's
-		for j, r := range g.Rules {
-			errs = append(errs, checkRule(at.Child("rules").Index(j), g, r, tenant)...)
-		}
+		errs = append(errs, CheckGroup(at.Child("groups").Index(i), g, tenant)...)
+	}
+	return errs
+}
+
+// CheckGroup says what is wrong with one group of a tenant.
+func CheckGroup(at *field.Path, g v1alpha1.RuleGroup, tenant string) field.ErrorList {
+	var errs field.ErrorList
+	alone := g
+	alone.Rules = nil
+	if err := parses(alone); err != nil {
+		return append(errs, field.Invalid(at, g.Name, err.Error()))
+	}
+	if d, err := model.ParseDuration(g.Interval); g.Interval != "" && (err != nil || time.Duration(d) < MinInterval) {
+		errs = append(errs, field.Invalid(at.Child("interval"), g.Interval, fmt.Sprintf("want %s or more: the engine evaluates the rules of all tenants", MinInterval)))
+	}
+	errs = append(errs, checkLabels(at.Child("labels"), g.Labels, tenant)...) // they are every rule's
+	for j, r := range g.Rules {
+		errs = append(errs, checkRule(at.Child("rules").Index(j), g, r, tenant)...)
+	}
+	return errs
+}
+
+func checkLabels(at *field.Path, l map[string]string, tenant string) field.ErrorList {
+	errs := checkTemplates(at, l)
+	if _, ok := l[fleet.SeriesTenant]; ok && tenant != fleet.PlatformTenant {
+		errs = append(errs, field.Forbidden(at.Key(fleet.SeriesTenant), "the tenant is set by Muster; remove the label"))
 	}
 	return errs
 }
 
 func checkRule(at *field.Path, g v1alpha1.RuleGroup, r v1alpha1.Rule, tenant string) field.ErrorList {
 	var errs field.ErrorList
-	if _, err := parser.ParseExpr(r.Expr); err != nil {
-		return append(errs, field.Invalid(at.Child("expr"), r.Expr, err.Error()))
+	if _, err := promcost.Rule.Parse(r.Expr, promcost.Window{}); err != nil {
+		return append(errs, field.Invalid(at.Child("expr"), brief(r.Expr), err.Error()))
 	}
 	g.Rules, g.Labels = []v1alpha1.Rule{r}, nil
 	if err := parses(g); err != nil {
@@ -72,10 +85,7 @@ func checkRule(at *field.Path, g v1alpha1.RuleGroup, r v1alpha1.Rule, tenant str
 	if n := r.Record; strings.HasPrefix(n, "muster_") || n == "ALERTS" || n == "ALERTS_FOR_STATE" {
 		errs = append(errs, field.Invalid(at.Child("record"), n, "Muster and Prometheus write series of this name themselves; choose another"))
 	}
-	if _, ok := r.Labels[fleet.SeriesTenant]; ok && tenant != fleet.PlatformTenant {
-		errs = append(errs, field.Forbidden(at.Child("labels").Key(fleet.SeriesTenant), "the tenant is set by Muster; remove the label"))
-	}
-	errs = append(errs, checkTemplates(at.Child("labels"), r.Labels)...)
+	errs = append(errs, checkLabels(at.Child("labels"), r.Labels, tenant)...)
 	return append(errs, checkTemplates(at.Child("annotations"), r.Annotations)...)
 }
 

@@ -27,6 +27,8 @@ func TestBadNamesTheField(t *testing.T) {
 	local.Engine = EngineLocal
 	badInterval := spec(v1alpha1.Rule{Alert: "A", Expr: "up"})
 	badInterval.Groups[0].Interval = "soon"
+	groupTenant := spec(v1alpha1.Rule{Alert: "A", Expr: "up"})
+	groupTenant.Groups[0].Labels = map[string]string{"tenant": "other"}
 	for _, c := range []struct {
 		spec v1alpha1.AlertRulesSpec
 		want []string
@@ -42,6 +44,9 @@ func TestBadNamesTheField(t *testing.T) {
 		{spec(v1alpha1.Rule{Record: "ALERTS", Expr: "up"}), []string{"rules[0].record"}},
 		{local, []string{"spec.engine"}},
 		{badInterval, []string{"spec.groups[0]", "soon"}},
+		{groupTenant, []string{"spec.groups[0].labels[tenant]", "set by Muster"}},
+		{spec(v1alpha1.Rule{Alert: "A", Expr: "sum_over_time(sum_over_time(vector(1)[1d:1s])[1d:1s])"}), []string{"spec.groups[0].rules[0].expr", "points", "longer step"}},
+		{spec(v1alpha1.Rule{Record: "a", Expr: "x offset 2y"}), []string{"spec.groups[0].rules[0].expr", "92d"}},
 	} {
 		errs := Check(c.spec, "acme")
 		if len(errs) == 0 {

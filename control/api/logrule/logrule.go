@@ -22,24 +22,6 @@ import (
 	"muster.dev/muster/internal/logquery"
 )
 
-// Types of a rule.
-const (
-	Any               = "any"
-	Frequency         = "frequency"
-	Spike             = "spike"
-	Flatline          = "flatline"
-	Blacklist         = "blacklist"
-	Whitelist         = "whitelist"
-	Change            = "change"
-	NewTerm           = "new_term"
-	Cardinality       = "cardinality"
-	MetricAggregation = "metric_aggregation"
-	PercentageMatch   = "percentage_match"
-)
-
-// Types are all of them.
-var types = []string{Any, Frequency, Spike, Flatline, Blacklist, Whitelist, Change, NewTerm, Cardinality, MetricAggregation, PercentageMatch}
-
 // Defaults and bounds.
 const (
 	DefaultSeverity    = "warning"
@@ -182,11 +164,11 @@ func (c *checker) invalid(name string, value any, format string, args ...any) {
 }
 
 func (c *checker) rule() {
-	if !model.LabelName(c.r.Name).IsValidLegacy() {
+	if !model.LegacyValidation.IsValidLabelName(c.r.Name) {
 		c.invalid("name", c.r.Name, "letters, digits and _ only, no digit first")
 	}
-	if !slices.Contains(types, c.r.Type) {
-		c.invalid("type", c.r.Type, "want one of %s", strings.Join(types, ", "))
+	if typeOf(c.r.Type) == nil {
+		c.invalid("type", c.r.Type, "want one of %s", strings.Join(Types(), ", "))
 		return
 	}
 	if !slices.Contains([]string{"critical", "warning", "info"}, Severity(c.r)) {
@@ -201,72 +183,23 @@ func (c *checker) rule() {
 	c.lists()
 }
 
-// option is a field that only some types know.
-type option struct {
-	name   string
-	set    bool
-	knows  []string
-	needed []string
-}
-
-func (c *checker) options() []option {
-	r := c.r
-	one := func(name string, set bool, of string, needed bool) option {
-		o := option{name: name, set: set, knows: []string{of}}
-		if needed {
-			o.needed = o.knows
-		}
-		return o
-	}
-	windows := []string{Frequency, Spike, Flatline, Cardinality, MetricAggregation, PercentageMatch}
-	compare := []string{Blacklist, Whitelist, Change}
-	lasting := slices.DeleteFunc(slices.Clone(types), func(t string) bool { return t == Flatline })
-	return []option{
-		{"aggregation", r.Aggregation != nil, lasting, nil},
-		{"timeframe", r.Timeframe != nil, append(slices.Clone(windows), Change), windows},
-		one("num_events", r.NumEvents != 0, Frequency, true),
-		one("threshold", r.Threshold != 0, Flatline, true),
-		one("spike_height", r.SpikeHeight != "", Spike, true),
-		one("spike_type", r.SpikeType != "", Spike, true),
-		one("threshold_ref", r.ThresholdRef != 0, Spike, false),
-		one("threshold_cur", r.ThresholdCur != 0, Spike, false),
-		{"compare_key", r.CompareKey != "", compare, compare},
-		one("blacklist", len(r.Blacklist) > 0, Blacklist, true),
-		one("whitelist", len(r.Whitelist) > 0, Whitelist, true),
-		{"ignore_null", r.IgnoreNull, []string{Whitelist, Change}, nil},
-		one("fields", len(r.Fields) > 0, NewTerm, true),
-		one("terms_window_size", r.TermsWindowSize != nil, NewTerm, false),
-		one("cardinality_field", r.CardinalityField != "", Cardinality, true),
-		one("max_cardinality", r.MaxCardinality != nil, Cardinality, false),
-		one("min_cardinality", r.MinCardinality != nil, Cardinality, false),
-		one("metric_agg_key", r.MetricAggKey != "", MetricAggregation, true),
-		one("metric_agg_type", r.MetricAggType != "", MetricAggregation, true),
-		one("max_threshold", r.MaxThreshold != "", MetricAggregation, false),
-		one("min_threshold", r.MinThreshold != "", MetricAggregation, false),
-		one("match_bucket_filter", r.MatchBucketFilter != "", PercentageMatch, true),
-		one("min_percentage", r.MinPercentage != "", PercentageMatch, false),
-		one("max_percentage", r.MaxPercentage != "", PercentageMatch, false),
-		one("min_denominator", r.MinDenominator != 0, PercentageMatch, false),
-	}
-}
-
+// knownAndNeeded compares the options that are set with those of the type.
 func (c *checker) knownAndNeeded() {
-	for _, o := range c.options() {
-		if o.set && !slices.Contains(o.knows, c.r.Type) {
-			c.errs = append(c.errs, field.Forbidden(c.at.Child(o.name), fmt.Sprintf("type %s does not know it, only %s do; remove it", c.r.Type, strings.Join(o.knows, ", "))))
-		}
-		if !o.set && slices.Contains(o.needed, c.r.Type) {
-			c.errs = append(c.errs, field.Required(c.at.Child(o.name), "type "+c.r.Type+" needs it"))
-		}
-	}
-	pair := func(of, a, b string, set bool) {
-		if c.r.Type == of && !set {
-			c.errs = append(c.errs, field.Required(c.at.Child(a), fmt.Sprintf("type %s needs it or %s, or both", of, b)))
+	t := *typeOf(c.r.Type)
+	set := optionsOf(c.r)
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		if set[name] && !t.has(name) {
+			c.errs = append(c.errs, field.Forbidden(c.at.Child(name), fmt.Sprintf("type %s does not know it, only %s do; remove it", t.name, strings.Join(knowing(name), ", "))))
 		}
 	}
-	pair(Cardinality, "max_cardinality", "min_cardinality", c.r.MaxCardinality != nil || c.r.MinCardinality != nil)
-	pair(MetricAggregation, "max_threshold", "min_threshold", c.r.MaxThreshold != "" || c.r.MinThreshold != "")
-	pair(PercentageMatch, "min_percentage", "max_percentage", c.r.MinPercentage != "" || c.r.MaxPercentage != "")
+	for _, name := range t.needs {
+		if !set[name] {
+			c.errs = append(c.errs, field.Required(c.at.Child(name), "type "+t.name+" needs it"))
+		}
+	}
+	if p := t.oneOf; p[0] != "" && !set[p[0]] && !set[p[1]] {
+		c.errs = append(c.errs, field.Required(c.at.Child(p[0]), fmt.Sprintf("type %s needs it or %s, or both", t.name, p[1])))
+	}
 }
 
 func (c *checker) filters() {
@@ -357,7 +290,7 @@ func (c *checker) labels() {
 		switch {
 		case slices.Contains(reserved, name):
 			c.errs = append(c.errs, field.Forbidden(at, "Muster sets this label; remove it"))
-		case !model.LabelName(name).IsValidLegacy() || strings.HasPrefix(name, "__"):
+		case !model.LegacyValidation.IsValidLabelName(name) || strings.HasPrefix(name, "__"):
 			c.errs = append(c.errs, field.Invalid(at, name, "not the name of a label: letters, digits and _ only, no digit and no __ first"))
 		case !model.LabelValue(c.r.Labels[name]).IsValid():
 			c.errs = append(c.errs, field.Invalid(at, c.r.Labels[name], "not valid UTF-8"))
@@ -365,7 +298,7 @@ func (c *checker) labels() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.r.Annotations)) {
 		at := c.at.Child("annotations").Key(name)
-		if !model.LabelName(name).IsValidLegacy() {
+		if !model.LegacyValidation.IsValidLabelName(name) {
 			c.errs = append(c.errs, field.Invalid(at, name, "not the name of an annotation: letters, digits and _ only, no digit first"))
 		}
 		if err := CheckTemplate(c.r.Annotations[name]); err != nil {
@@ -398,6 +331,9 @@ func (c *checker) numbers() {
 	}
 	if c.r.MetricAggType != "" && !slices.Contains([]string{"min", "max", "avg", "sum", "cardinality", "value_count"}, c.r.MetricAggType) {
 		c.invalid("metric_agg_type", c.r.MetricAggType, "want min, max, avg, sum, cardinality or value_count")
+	}
+	if c.r.Type == SpikeAggregation && c.r.MetricAggType == "cardinality" {
+		c.invalid("metric_agg_type", c.r.MetricAggType, "want min, max, avg, sum or value_count: of values only the last time is kept, so how many there were before is not known")
 	}
 	ordered := func(name string, least, most float64) {
 		if least > most {

@@ -61,6 +61,9 @@ func TestBad(t *testing.T) {
 		{"{name: 1x, type: any}", "rules[0].name"},
 		{"{type: any, severity: bad}", "rules[0].severity"},
 		{"{type: any, num_events: 3}", "only frequency do"},
+		{"{type: spike_aggregation, timeframe: 5m, metric_agg_key: labels.ms, metric_agg_type: avg, spike_type: up}", "spike_height: Required"},
+		{"{type: spike_aggregation, timeframe: 5m, metric_agg_key: labels.ms, metric_agg_type: cardinality, spike_type: up, spike_height: '3'}", "metric_agg_type"},
+		{"{type: spike_aggregation, timeframe: 5m, metric_agg_key: labels.ms, metric_agg_type: avg, spike_type: up, spike_height: '3', max_threshold: '3'}", "only metric_aggregation do"},
 		{"{type: any, compare_key: pod}", "only blacklist, whitelist, change do"},
 		{"{type: any, timeframe: 5m}", "rules[0].timeframe"},
 		{"{type: flatline, threshold: 1, timeframe: 5m, aggregation: 5m}", "rules[0].aggregation"},
@@ -119,7 +122,7 @@ func TestBad(t *testing.T) {
 		{"{type: any, annotations: {summary: '{{ $nosuch }}'}}", "annotations[summary]"},
 		{"{type: any, annotations: {summary: '{{ query \"up\" }}'}}", "function query is not available"},
 		{"{type: any, annotations: {summary: '{{ if false }}{{ query \"up\" | first }}{{ end }}'}}", "function query is not available"},
-		{"{type: any, annotations: {summary: '{{ range 1000000000 }}x{{ end }}'}}", "range is not available"},
+		{"{type: any, annotations: {summary: '{{ range 1000000000 }}x{{ end }}'}}", "range is for labels"},
 		{"{type: any, annotations: {summary: '{{ define \"a\" }}{{ template \"a\" }}{{ end }}x'}}", "not available"},
 		{"{type: any, annotations: {a-b: x}}", "annotations[a-b]"},
 	} {
@@ -159,7 +162,6 @@ func TestExpand(t *testing.T) {
 		"{{ $labels.site }} {{ $labels.none }}|":   "paris |",
 		"{{ $value | humanize }} {{ $message }}":   "1.5k boom",
 		"{{ printf \"%.0f\" $value }}":             "1500",
-		"{{ printf \"%9999d\" 1 }}":                "<error expanding",
 		"{{ query \"up\" }}":                       "<error expanding",
 		"{{ reReplaceAll \"o+\" \"0\" $message }}": "b0m",
 	} {
@@ -167,11 +169,24 @@ func TestExpand(t *testing.T) {
 			t.Errorf("%s: %q, want %q", in, got, want)
 		}
 	}
-	doubling := "{{ $message" + strings.Repeat(` | printf "%[1]s%[1]s"`, 150) + " }}"
-	if err := CheckTemplate(doubling); err != nil {
+}
+
+// A result that multiplies is refused when the rule is written; what is long is cut.
+func TestTemplatesAreBounded(t *testing.T) {
+	for _, bad := range []string{
+		"{{ $message" + strings.Repeat(` | printf "%[1]s%[1]s"`, 150) + " }}",
+		"{{ $message" + strings.Repeat(` | printf "%s%s" $message`, 10) + ` | reReplaceAll "" $message }}`,
+		`{{ printf "%9999d" 1 }}`, `{{ query "up" }}`, `{{ range $i := 1000000 }}x{{ end }}`, `{{ template "x" }}`, `{{ define "x" }}{{ end }}`,
+	} {
+		if err := CheckTemplate(bad); err == nil {
+			t.Errorf("%.80s is taken", bad)
+		}
+	}
+	long := strings.Repeat("{{ $message }}", 40)
+	if err := CheckTemplate(long); err != nil {
 		t.Fatal(err)
 	}
-	if got := Expand(doubling, nil, 0, "xxxxxxxx", now); len(got) > MaxAnnotation {
+	if got := Expand(long, nil, 0, strings.Repeat("x", 1000), time.Unix(0, 0)); len(got) != MaxAnnotation {
 		t.Errorf("%d bytes", len(got))
 	}
 }

@@ -1,6 +1,8 @@
 package maintenance
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,17 +44,16 @@ func TestOpen(t *testing.T) {
 		{cronWindow("0 23 * * SUN", "", 4*time.Hour), "2026-03-02T02:00:00Z", "2026-03-02T03:00:00Z"}, // over midnight
 		{cronWindow("0 2 * * *", "Europe/Berlin", time.Hour), "2026-01-15T01:30:00Z", "2026-01-15T02:00:00Z"},
 		{cronWindow("0 2 * * *", "Europe/Berlin", time.Hour), "2026-07-15T00:30:00Z", "2026-07-15T01:00:00Z"}, // summer time
-		// 29 March 2026: 02:00 to 03:00 does not exist in Berlin; the window comes not at all, or an hour late, but never twice.
 		{cronWindow("30 3 * * *", "Europe/Berlin", time.Hour), "2026-03-29T01:45:00Z", "2026-03-29T02:30:00Z"},
 		{cronWindow("nonsense", "", time.Hour), "2026-03-01T00:00:00Z", ""},
 	} {
-		s, ok := Open([]v1alpha1.MaintenanceWindow{c.w}, at(c.at))
+		s, ok := NewPlan([]v1alpha1.MaintenanceWindow{c.w}).Open(at(c.at))
 		if ok != (c.ends != "") || ok && !s.End.Equal(at(c.ends)) {
 			t.Errorf("%s%v at %s: %+v, %v; want the end %s", c.w.Schedule, c.w.Start, c.at, s, ok, c.ends)
 		}
 	}
 	both := []v1alpha1.MaintenanceWindow{once("2026-03-01T10:00:00Z", time.Hour), once("2026-03-01T10:30:00Z", time.Hour)}
-	if s, ok := Open(both, at("2026-03-01T10:45:00Z")); !ok || !s.End.Equal(at("2026-03-01T11:30:00Z")) {
+	if s, ok := NewPlan(both).Open(at("2026-03-01T10:45:00Z")); !ok || !s.End.Equal(at("2026-03-01T11:30:00Z")) {
 		t.Errorf("of two, the later end counts: %+v", s)
 	}
 }
@@ -64,15 +65,100 @@ func TestBetweenAndNextEdge(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	for now, want := range map[string]string{"2026-03-01T00:00:00Z": "2026-03-01T02:00:00Z", "2026-03-01T02:00:00Z": "2026-03-01T03:00:00Z", "2026-03-01T03:00:00Z": "2026-03-01T10:00:00Z"} {
-		if e := NextEdge(w, at(now), 24*time.Hour); !e.Equal(at(want)) {
+		if e := NewPlan(w).NextEdge(at(now)); !e.Equal(at(want)) {
 			t.Errorf("after %s comes %s, want %s", now, e, want)
 		}
 	}
-	if e := NextEdge(nil, at("2026-03-01T00:00:00Z"), time.Hour); !e.IsZero() {
+	if e := NewPlan(nil).NextEdge(at("2026-03-01T00:00:00Z")); !e.IsZero() {
 		t.Error(e)
 	}
 	if n := len(Between([]v1alpha1.MaintenanceWindow{cronWindow("* * * * *", "", time.Minute)}, at("2026-01-01T00:00:00Z"), at("2027-01-01T00:00:00Z"))); n > maxSpans {
 		t.Errorf("%d spans", n)
+	}
+}
+
+// On the days when the clocks change a window comes once: an hour later if the hour
+// of its start is left out, and the first time if there are two.
+func TestClockChanges(t *testing.T) {
+	for _, c := range []struct {
+		name, schedule, zone string
+		from                 string // two days from here
+		want                 []string
+	}{
+		{"left out", "30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", []string{"2026-03-29T01:30:00Z", "2026-03-30T00:30:00Z"}},
+		{"at the change", "0 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", []string{"2026-03-29T01:00:00Z", "2026-03-30T00:00:00Z"}},
+		{"only on that day of the week", "15 2 * * SUN", "Europe/Berlin", "2026-03-28T12:00:00Z", []string{"2026-03-29T01:15:00Z"}},
+		{"with the one that follows", "0 2,3 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", []string{"2026-03-29T01:00:00Z", "2026-03-30T00:00:00Z", "2026-03-30T01:00:00Z"}},
+		{"around the gap", "30 1-3 * * *", "Europe/Berlin", "2026-03-28T23:00:00Z", []string{"2026-03-29T00:30:00Z", "2026-03-29T01:30:00Z", "2026-03-29T23:30:00Z", "2026-03-30T00:30:00Z"}},
+		{"twice on the clock", "30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z", []string{"2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"}},
+		{"at the change back", "0 3 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z", []string{"2026-10-25T02:00:00Z", "2026-10-26T02:00:00Z"}},
+		{"west of Greenwich", "30 2 * * *", "America/New_York", "2026-03-07T12:00:00Z", []string{"2026-03-08T07:30:00Z", "2026-03-09T06:30:00Z"}},
+		{"west of Greenwich, back", "30 1 * * *", "America/New_York", "2026-10-31T12:00:00Z", []string{"2026-11-01T05:30:00Z", "2026-11-02T06:30:00Z"}},
+		{"by half an hour", "15 2 * * *", "Australia/Lord_Howe", "2026-10-03T00:00:00Z", []string{"2026-10-03T15:45:00Z", "2026-10-04T15:15:00Z"}},
+		{"at midnight", "0 0 * * *", "Africa/Cairo", "2026-04-23T12:00:00Z", []string{"2026-04-23T22:00:00Z", "2026-04-24T21:00:00Z"}},
+		{"every six hours", "30 2-23/6 * * *", "Europe/Berlin", "2026-10-25T00:00:00Z", []string{"2026-10-25T00:30:00Z", "2026-10-25T07:30:00Z", "2026-10-25T13:30:00Z", "2026-10-25T19:30:00Z", "2026-10-26T01:30:00Z", "2026-10-26T07:30:00Z", "2026-10-26T13:30:00Z", "2026-10-26T19:30:00Z"}},
+	} {
+		from := at(c.from)
+		var got []string
+		for _, s := range Between([]v1alpha1.MaintenanceWindow{cronWindow(c.schedule, c.zone, time.Minute)}, from, from.Add(48*time.Hour)) {
+			got = append(got, s.Start.Format(time.RFC3339))
+		}
+		if c.name == "around the gap" && len(got) > 4 {
+			got = got[:4]
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %s in %s begins at\n%v, want\n%v", c.name, c.schedule, c.zone, got, c.want)
+		}
+	}
+	// Every hour has no wall clock: 25 on the longer day, 23 on the shorter, an hour apart.
+	for day, want := range map[string]int{"2026-10-24T22:00:00Z": 25, "2026-03-28T23:00:00Z": 23} {
+		from := at(day)
+		until := from.Add(time.Duration(want) * time.Hour)
+		if got := Between([]v1alpha1.MaintenanceWindow{cronWindow("10 * * * *", "Europe/Berlin", time.Minute)}, from, until); len(got) != want {
+			t.Errorf("%d windows on the day from %s, want %d", len(got), day, want)
+		}
+	}
+}
+
+// A year of a daily window has as many as there are days, in any zone and at any hour.
+func TestEveryDayOnce(t *testing.T) {
+	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Cairo", "Asia/Beirut", "America/Santiago", "Pacific/Chatham", "Africa/Casablanca", "Asia/Kolkata"} {
+		loc, err := time.LoadLocation(zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for minute := 0; minute < 24*60; minute += 15 {
+			w := cronWindow(fmt.Sprintf("%d %d * * *", minute%60, minute/60), zone, time.Minute)
+			days := map[string]bool{}
+			p := NewPlan([]v1alpha1.MaintenanceWindow{w})
+			n := 0
+			for month := time.January; month <= time.December; month++ {
+				from := time.Date(2026, month, 1, 12, 0, 0, 0, time.UTC)
+				for _, s := range p.Between(from, time.Date(2026, month+1, 1, 12, 0, 0, 0, time.UTC)) {
+					n++
+					days[s.Start.In(loc).Format(time.DateOnly)] = true
+				}
+			}
+			if n != 365 || len(days) != 365 {
+				t.Errorf("%s in %s: %d windows on %d days", w.Schedule, zone, n, len(days))
+			}
+		}
+	}
+}
+
+// A plan that is asked all day long gives what a new one does, however many windows
+// there are.
+func TestPlanRemembers(t *testing.T) {
+	w := []v1alpha1.MaintenanceWindow{cronWindow("*/5 * * * *", "", time.Minute), cronWindow("0 2 * * *", "Europe/Berlin", time.Hour), once("2026-03-02T10:00:00Z", 26*time.Hour)}
+	p := NewPlan(w)
+	for now := at("2026-03-01T00:00:30Z"); now.Before(at("2026-03-05T00:00:00Z")); now = now.Add(7 * time.Minute) {
+		a, open := p.Open(now)
+		if b, want := NewPlan(w).Open(now); open != want || a != b {
+			t.Fatalf("at %s: %+v %v, want %+v %v", now, a, open, b, want)
+		}
+		if a, b := p.NextEdge(now), NewPlan(w).NextEdge(now); !a.Equal(b) {
+			t.Fatalf("after %s comes %s, want %s", now, a, b)
+		}
 	}
 }
 
@@ -106,8 +192,22 @@ func FuzzSchedule(f *testing.F) {
 			return
 		}
 		now := at("2026-03-01T00:00:00Z")
-		if s, ok := Open(w, now); ok && !s.Covers(now) {
+		p := NewPlan(w)
+		if s, ok := p.Open(now); ok && !s.Covers(now) {
 			t.Fatalf("%+v does not cover %s", s, now)
+		}
+		// What a plan remembers is what it would work out anew.
+		for range 5 {
+			edge := p.NextEdge(now)
+			if edge.IsZero() {
+				return
+			}
+			a, open := p.Open(edge)
+			b, again := NewPlan(w).Open(edge)
+			if open != again || a != b {
+				t.Fatalf("at %s: remembered %+v, worked out %+v", edge, a, b)
+			}
+			now = edge
 		}
 	})
 }

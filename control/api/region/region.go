@@ -4,7 +4,7 @@
 // budgets go on while control is away.
 //
 // It holds the shapes and their coding, and does no I/O. control/desired encodes,
-// internal/app/regional decodes.
+// cmd/internal/regional decodes.
 package region
 
 import (
@@ -32,12 +32,45 @@ const MaxBytes = 256 << 20
 // Inventory is a tenant's sites. All regionals get the same one.
 type Inventory struct {
 	Tenant string `json:"tenant"`
-	// LogBytesPerDay bounds all sites together; 0: no bound.
+	// Series and LogBytesPerDay bound all sites together; 0: no bound. See Share.
+	Series         int64 `json:"series,omitempty"`
 	LogBytesPerDay int64 `json:"logBytesPerDay,omitempty"`
+	// Regionals there are, by name.
+	Regionals []string `json:"regionals,omitempty"`
 	// LogPolicies are the different ones in use; Site.LogPolicy is an index into them.
 	LogPolicies []LogPolicy `json:"logPolicies,omitempty"`
 	// Sites that are approved and not decommissioned, by name.
 	Sites []Site `json:"sites"`
+}
+
+// Share is how much of a quota of the tenant the regional enforces; 0: there is no
+// quota. Each has a part by the number of sites that it answers for, and, where there
+// are several, a tenth of the quota in equal parts on top: a site that moves is not
+// refused before control has heard of it. So all together enforce the quota and a
+// tenth of it at most.
+func (i Inventory) Share(quota int64, regional string) int64 {
+	if quota <= 0 {
+		return 0
+	}
+	all, own := int64(len(i.Sites)), int64(0)
+	for _, s := range i.Sites {
+		if s.Regional == regional {
+			own++
+		}
+	}
+	regionals := int64(len(i.Regionals))
+	if regionals <= 1 {
+		return quota
+	}
+	spare := quota / 10 / regionals
+	part := quota / regionals
+	if all > 0 {
+		part = quota/all*own + quota%all*own/all // quota * own / all, without its overflow
+	}
+	if part > quota-spare {
+		return quota
+	}
+	return max(1, part+spare)
 }
 
 // LogPolicy is what a regional takes of a site's logs; see v1alpha1.LogPolicy.
@@ -103,6 +136,9 @@ func DecodeInventory(b []byte) (Inventory, error) {
 	}
 	if err := fleet.ValidateTenant(i.Tenant); err != nil {
 		return Inventory{}, fmt.Errorf("inventory: tenant: %w", err)
+	}
+	if i.Series < 0 || i.LogBytesPerDay < 0 {
+		return Inventory{}, errors.New("inventory: series, logBytesPerDay: a quota is not negative")
 	}
 	for n, s := range i.Sites {
 		if err := (fleet.SiteID{Tenant: i.Tenant, Name: s.Name}).Validate(); err != nil {

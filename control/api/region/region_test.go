@@ -71,3 +71,41 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// All regionals together enforce a quota, and a tenth more at most; one that has none
+// of the sites still lets some in.
+func TestShares(t *testing.T) {
+	names := []string{"a", "b", "c"}
+	site := func(n int, regional string) []Site {
+		out := make([]Site, n)
+		for i := range out {
+			out[i] = Site{Regional: regional}
+		}
+		return out
+	}
+	for _, sites := range [][]Site{nil, site(1, "a"), site(100, "b"), append(site(10, "a"), site(990, "c")...), append(append(site(3, "a"), site(3, "b")...), site(1, "gone")...)} {
+		for _, quota := range []int64{1, 7, 1000, 1 << 40, 1<<63 - 1} {
+			i := Inventory{Sites: sites, Regionals: names}
+			var sum float64
+			for _, r := range names {
+				share := i.Share(quota, r)
+				if share < 1 || share > quota {
+					t.Errorf("%d sites, %d: %s has %d", len(sites), quota, r, share)
+				}
+				sum += float64(share)
+			}
+			if len(sites) != 7 && (sum < 0.99*float64(quota)-3 || sum > 1.1*float64(quota)+3) {
+				t.Errorf("%d sites, %d: all have %g", len(sites), quota, sum)
+			}
+		}
+	}
+	if got := (Inventory{Regionals: names[:1]}).Share(1000, "a"); got != 1000 {
+		t.Errorf("the only one has %d", got)
+	}
+	if got := (Inventory{Regionals: names, Sites: site(5, "a")}).Share(0, "a"); got != 0 {
+		t.Errorf("of no quota: %d", got)
+	}
+	if a, b := (Inventory{Regionals: names, Sites: append(site(10, "a"), site(990, "c")...)}).Share(3000, "a"), (Inventory{Regionals: names, Sites: append(site(10, "a"), site(990, "c")...)}).Share(3000, "c"); a != 130 || b != 3000 {
+		t.Errorf("%d, %d", a, b)
+	}
+}

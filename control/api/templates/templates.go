@@ -8,6 +8,7 @@
 package templates
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -19,7 +20,8 @@ import (
 const (
 	// MaxBytes is the longest template.
 	MaxBytes = 16 << 10
-	// MaxResult bounds the longest text, with no loop run more than once.
+	// MaxResult bounds the longest text, and each value on the way to it, with no loop run
+	// more than once. How often loops run is known to who renders (alerting/manager).
 	MaxResult = 4 << 20
 
 	maxNested = 2        // loops in loops
@@ -31,6 +33,8 @@ const (
 type Dialect struct {
 	Defs    string            // declarations that come before the text, such as {{$labels := .Labels}}
 	Refused map[string]string // functions that are not available, and why
+	// MaxResult of the longest text; 0: MaxResult, the constant.
+	MaxResult int64
 	// Template lets a text call the templates that ship with the program.
 	Template bool
 }
@@ -55,16 +59,15 @@ func (d Dialect) Check(text string) error {
 	if tree.Root == nil {
 		return nil
 	}
-	w := &walker{d: d, vars: map[string]int64{}}
-	if size := w.node(tree.Root); w.err == nil && size > MaxResult {
-		w.err = fmt.Errorf("its result could be longer than %d MiB: give print, printf and reReplaceAll less of each other's results", MaxResult>>20)
-	}
+	w := &walker{d: d, most: cmp.Or(d.MaxResult, int64(MaxResult)), vars: map[string]int64{}}
+	w.within(w.node(tree.Root))
 	return w.err
 }
 
 // walker works out how long the result of a node can be.
 type walker struct {
 	d     Dialect
+	most  int64 // of a value
 	vars  map[string]int64
 	loops []parse.Node // what the loops around go over
 	err   error        // the first
@@ -75,6 +78,15 @@ func (w *walker) fail(format string, args ...any) int64 {
 		w.err = fmt.Errorf(format, args...)
 	}
 	return 0
+}
+
+// within refuses a value that could be too long: what is only kept in a variable, compared
+// or counted takes as much memory as what is written.
+func (w *walker) within(size int64) int64 {
+	if size > w.most {
+		w.fail("its result, or a value on the way, could be longer than %d MiB: give print, printf and reReplaceAll less of each other's results", w.most>>20)
+	}
+	return size
 }
 
 // add and mul stay where numbers are right.
@@ -192,13 +204,14 @@ func (w *walker) pipe(p *parse.PipeNode) int64 {
 			args = append(args, size)
 		}
 		if id, ok := c.Args[0].(*parse.IdentifierNode); ok {
-			size = w.callOf(id.Ident, c.Args[1:], args)
+			size = w.within(w.callOf(id.Ident, c.Args[1:], args))
 			continue
 		}
 		size = w.node(c.Args[0])
 		for _, a := range args { // a method that may give back what it was given
 			size = add(size, a)
 		}
+		w.within(size)
 	}
 	for _, v := range p.Decl {
 		if p.IsAssign && len(w.loops) > 0 {

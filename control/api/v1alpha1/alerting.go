@@ -160,13 +160,14 @@ type LogRule struct {
 	Name string `json:"name"`
 	// Type: any matches each line; frequency, num_events lines within timeframe;
 	// spike, spike_height times as many or as few as in the timeframe before;
+	// spike_aggregation, the same of a metric;
 	// flatline, fewer than threshold lines within timeframe; blacklist and whitelist,
 	// a compare_key that is in, or not in, the list; change, a compare_key that
 	// changed for the same query_key; new_term, a value never seen before in fields;
 	// cardinality, more or fewer different values of cardinality_field;
 	// metric_aggregation, a metric over or under a threshold; percentage_match, the
 	// share of lines that match_bucket_filter finds.
-	// +kubebuilder:validation:Enum=any;frequency;spike;flatline;blacklist;whitelist;change;new_term;cardinality;metric_aggregation;percentage_match
+	// +kubebuilder:validation:Enum=any;frequency;spike;spike_aggregation;flatline;blacklist;whitelist;change;new_term;cardinality;metric_aggregation;percentage_match
 	Type string `json:"type"`
 	// Filter is a query as in `muster logs`; empty: every line.
 	// +kubebuilder:validation:MaxLength=4096
@@ -214,12 +215,12 @@ type LogRule struct {
 	// +kubebuilder:validation:Minimum=1
 	// +optional
 	Threshold int64 `json:"threshold,omitempty"`
-	// SpikeHeight of spike: the ratio, such as "3".
+	// SpikeHeight of spike and spike_aggregation: the ratio, such as "3".
 	// +kubebuilder:validation:Pattern=`^[0-9]+(\.[0-9]+)?$`
 	// +kubebuilder:validation:MaxLength=20
 	// +optional
 	SpikeHeight string `json:"spike_height,omitempty"`
-	// SpikeType of spike.
+	// SpikeType of spike and spike_aggregation.
 	// +kubebuilder:validation:Enum=up;down;both
 	// +optional
 	SpikeType string `json:"spike_type,omitempty"`

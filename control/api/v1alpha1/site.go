@@ -1,6 +1,9 @@
 package v1alpha1
 
 import (
+	"cmp"
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"muster.dev/muster/internal/fleet"
@@ -15,6 +18,7 @@ import (
 // +kubebuilder:printcolumn:name="Display",type=string,JSONPath=`.spec.displayName`
 // +kubebuilder:printcolumn:name="Sites",type=integer,JSONPath=`.status.sites`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Within Quotas",type=string,JSONPath=`.status.conditions[?(@.type=="WithinQuotas")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,28}[a-z0-9])?$')",message="metadata.name: a tenant is at most 30 lower-case letters, digits or '-', because its namespaces are named <tenant>-<name>"
 // +kubebuilder:validation:XValidation:rule="!(self.metadata.name in ['kube', 'default', 'muster'])",message="metadata.name: this name is reserved; choose another"
@@ -40,26 +44,85 @@ type TenantSpec struct {
 	// +listType=set
 	// +optional
 	Namespaces []string `json:"namespaces,omitempty"`
-	// Quotas bound what the tenant's sites may send.
+	// Quotas bound what the tenant may have, send and store.
 	// +optional
 	Quotas TenantQuotas `json:"quotas,omitempty"`
 }
 
-// TenantQuotas bound a tenant; zero means the installation's default.
+// TenantQuotas bound a tenant; zero means the installation's default, which stands
+// in the configuration under control.quotas. What is used of each is in
+// status.usage.
 type TenantQuotas struct {
 	// Sites is the largest number of sites, decommissioned ones not counted.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:default=0
 	// +optional
 	Sites int32 `json:"sites,omitempty"`
-	// Series is the largest number of active series over all sites.
+	// Series is the largest number of active series over all sites, those that
+	// recording rules make included. Each regional enforces a share of it, by the
+	// number of sites that it answers for.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Series int64 `json:"series,omitempty"`
-	// LogBytesPerDay is the largest volume of logs.
+	// LogBytesPerDay is the largest volume of uncompressed log lines in a day of UTC,
+	// shared out in the same way.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	LogBytesPerDay int64 `json:"logBytesPerDay,omitempty"`
+	// Objects is the largest number of objects of any kind in the tenant's
+	// namespaces, sites not counted.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Objects int64 `json:"objects,omitempty"`
+	// ObjectBytes is the largest size of all objects in the tenant's namespaces
+	// together, sites included, as etcd stores them.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	ObjectBytes int64 `json:"objectBytes,omitempty"`
+}
+
+// Names of the quotas, in status.usage, in refusals and in the CLI.
+const (
+	QuotaSites          = "sites"
+	QuotaSeries         = "series"
+	QuotaLogBytesPerDay = "logBytesPerDay"
+	QuotaObjects        = "objects"
+	QuotaObjectBytes    = "objectBytes"
+)
+
+// Quotas are the names of all quotas, in the order in which people are shown them.
+var Quotas = []string{QuotaSites, QuotaSeries, QuotaLogBytesPerDay, QuotaObjects, QuotaObjectBytes}
+
+// CauseQuotaExceeded is the cause in a refusal of the API server for want of room in a
+// tenant's quotas; the cause's field is the quota's name.
+const CauseQuotaExceeded metav1.CauseType = "QuotaExceeded"
+
+// ConditionWithinQuotas of a tenant is False while a quota is used up.
+const ConditionWithinQuotas = "WithinQuotas"
+
+// Limit returns a quota by its name, 0 if it is not set.
+func (q TenantQuotas) Limit(name string) int64 {
+	switch name {
+	case QuotaSites:
+		return int64(q.Sites)
+	case QuotaSeries:
+		return q.Series
+	case QuotaLogBytesPerDay:
+		return q.LogBytesPerDay
+	case QuotaObjects:
+		return q.Objects
+	case QuotaObjectBytes:
+		return q.ObjectBytes
+	}
+	return 0
+}
+
+// Over returns the quotas with what is not set taken from the defaults.
+func (q TenantQuotas) Over(defaults TenantQuotas) TenantQuotas {
+	return TenantQuotas{
+		Sites: cmp.Or(q.Sites, defaults.Sites), Series: cmp.Or(q.Series, defaults.Series), LogBytesPerDay: cmp.Or(q.LogBytesPerDay, defaults.LogBytesPerDay),
+		Objects: cmp.Or(q.Objects, defaults.Objects), ObjectBytes: cmp.Or(q.ObjectBytes, defaults.ObjectBytes),
+	}
 }
 
 // TenantStatus is what Muster observed.
@@ -67,10 +130,32 @@ type TenantStatus struct {
 	// +kubebuilder:default=0
 	// +optional
 	Sites int32 `json:"sites"`
+	// Namespaces that the tenant has, as its users type them: without the tenant's
+	// name in front.
+	// +listType=set
+	// +optional
+	Namespaces []string `json:"namespaces,omitempty"`
+	// Usage of each quota. It is written when a figure moves by a twentieth of its
+	// quota or reaches it, not with every sample.
+	// +listType=map
+	// +listMapKey=quota
+	// +optional
+	Usage []QuotaUsage `json:"usage,omitempty"`
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// QuotaUsage is how much of one quota is used.
+type QuotaUsage struct {
+	// Quota is its name in spec.quotas.
+	Quota string `json:"quota"`
+	// Used of it; of logBytesPerDay, since midnight UTC.
+	Used int64 `json:"used"`
+	// Limit in effect; 0: none.
+	// +optional
+	Limit int64 `json:"limit,omitempty"`
 }
 
 // +kubebuilder:object:root=true
@@ -95,6 +180,7 @@ type TenantList struct {
 // +kubebuilder:printcolumn:name="Region",type=string,JSONPath=`.metadata.labels.region`
 // +kubebuilder:printcolumn:name="Score",type=integer,JSONPath=`.status.health.score`
 // +kubebuilder:printcolumn:name="Colour",type=string,JSONPath=`.status.health.colour`
+// +kubebuilder:printcolumn:name="Maintenance",type=string,JSONPath=`.status.maintenance.reason`
 // +kubebuilder:printcolumn:name="Last Seen",type=date,JSONPath=`.status.lastSeen`
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.versions.agent`,priority=1
 // +kubebuilder:printcolumn:name="OS",type=string,JSONPath=`.status.versions.os`,priority=1
@@ -190,7 +276,9 @@ type MaintenanceWindow struct {
 	// +kubebuilder:validation:MaxLength=100
 	// +optional
 	Schedule string `json:"schedule,omitempty"`
-	// TimeZone of the schedule, such as Europe/Berlin; default UTC.
+	// TimeZone of the schedule, such as Europe/Berlin; default UTC. When the clocks
+	// change, a window whose hour is left out comes an hour later, and one whose hour
+	// comes twice opens the first time.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	TimeZone string `json:"timeZone,omitempty"`
@@ -225,11 +313,41 @@ type SiteStatus struct {
 	CertificateNotAfter *metav1.Time `json:"certificateNotAfter,omitempty"`
 	// +optional
 	Health *SiteHealth `json:"health,omitempty"`
+	// Maintenance is going on: by hand, in a window of the site or in one of a virtual
+	// site that it belongs to. Absent: none is.
+	// +optional
+	Maintenance *SiteMaintenance `json:"maintenance,omitempty"`
 	// Conditions come from the site and from Muster.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// SiteMaintenance is planned work that is going on.
+type SiteMaintenance struct {
+	// Reason as whoever planned it gave it.
+	Reason string `json:"reason"`
+	// Until ends it; absent: until it is removed.
+	// +optional
+	Until *metav1.Time `json:"until,omitempty"`
+	// Window that is open; absent: it was begun by hand.
+	// +optional
+	Window string `json:"window,omitempty"`
+}
+
+// MaintenanceAt is the planned work that goes on at a site, as far as the object tells:
+// a window from its status, because it may be a virtual site's that the reader can't
+// see, else what was begun by hand; nil if none does. For who has the inventory,
+// that is the one to ask.
+func (s *Site) MaintenanceAt(now time.Time) *SiteMaintenance {
+	if m := s.Status.Maintenance; m != nil && m.Window != "" && m.Until != nil && now.Before(m.Until.Time) {
+		return m
+	}
+	if m := s.Spec.Maintenance; m != nil && (m.Until == nil || now.Before(m.Until.Time)) {
+		return &SiteMaintenance{Reason: m.Reason, Until: m.Until}
+	}
+	return nil
 }
 
 // SiteHealth is the last transition of the site's health.

@@ -14,3 +14,14 @@ func AlertRoute(r *v1alpha1.AlertRoute) field.ErrorList {
 	_, errs := alertroute.Parse(&r.Spec)
 	return errs
 }
+
+// Destinations checks that what an AlertRoute names and can be looked at without
+// resolving it may be reached, as reach says of HOST:PORT. It says nothing about a route
+// that AlertRoute refuses.
+func Destinations(r *v1alpha1.AlertRoute, reach func(address string) error) field.ErrorList {
+	s, errs := alertroute.Parse(&r.Spec)
+	if len(errs) > 0 {
+		return nil
+	}
+	return s.Unreachable(reach)
+}

@@ -5,6 +5,7 @@
 package validation
 
 import (
+	"errors"
 	"regexp"
 	"slices"
 	"strconv"
@@ -19,6 +20,7 @@ import (
 	"muster.dev/muster/control/api/maintenance"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/promcost"
 )
 
 // ReservedLabelPrefix begins the label keys that only Muster itself sets.
@@ -116,8 +118,8 @@ func CollectionPolicy(p *v1alpha1.CollectionPolicy) field.ErrorList {
 	return errs
 }
 
-// HealthPolicy checks the selector and that every query is PromQL whose result can
-// be told apart by tenant and site.
+// HealthPolicy checks the selector and that every query is PromQL that is not too dear to
+// be asked for ever, and whose result can be told apart by tenant and site.
 func HealthPolicy(p *v1alpha1.HealthPolicy) field.ErrorList {
 	errs := selector(spec.Child("siteSelector"), &p.Spec.SiteSelector)
 	for i, s := range p.Spec.Signals {
@@ -129,8 +131,11 @@ func HealthPolicy(p *v1alpha1.HealthPolicy) field.ErrorList {
 			errs = append(errs, field.Invalid(at.Child("weight"), s.Weight.String(), "want a weight greater than 0; leave a signal out to ignore it"))
 		}
 		at = at.Child("query")
-		expr, err := parser.ParseExpr(s.Query)
-		if err != nil {
+		expr, err := promcost.Rule.Parse(s.Query, promcost.Window{})
+		if tooMuch := (*promcost.Error)(nil); errors.As(err, &tooMuch) {
+			errs = append(errs, field.Invalid(at, s.Query, err.Error()))
+			continue
+		} else if err != nil {
 			errs = append(errs, field.Invalid(at, s.Query, "not PromQL: "+err.Error()))
 			continue
 		}

@@ -31,6 +31,7 @@ import (
 	"muster.dev/muster/control/pki"
 	"muster.dev/muster/control/registration"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/testkit/kubeapi"
 	"muster.dev/muster/internal/wire"
 )
@@ -76,7 +77,7 @@ func newWorld(t testing.TB, tenant string) *world {
 	t.Cleanup(func() { audit.Close() })
 	w.svc = registration.New(registration.Options{Client: w.client, Issuer: w.ca, Audit: audit, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
 	w.create(&v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: tenant}})
-	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant + "-system"}})
+	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant + "-system", Labels: map[string]string{fleet.LabelTenant: tenant}}})
 	return w
 }
 
@@ -184,7 +185,12 @@ func TestPolicyToSiteAndReportToStatus(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = server.Run(ctx) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
-	if err := desired.Feed(ctx, w.cache, store); err != nil {
+	inv, err := inventory.New(inventory.Options{Cache: w.cache, Policies: []inventory.PolicyKind{inventory.CollectionPolicies()}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wg.Go(func() { _ = inv.Run(ctx) })
+	if err := desired.Feed(ctx, w.cache, inv, store); err != nil {
 		t.Fatal(err)
 	}
 	if err := fleetapi.Feed(ctx, w.cache, server); err != nil {

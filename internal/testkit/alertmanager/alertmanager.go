@@ -5,7 +5,6 @@ package alertmanager
 import (
 	"bytes"
 	"context"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"muster.dev/muster/internal/testkit"
 )
 
 // Build makes a command of Alertmanager's module, alertmanager or amtool, from the
@@ -43,12 +44,7 @@ func Build(t testing.TB, command string) string {
 func Start(t testing.TB, configFile string) string {
 	t.Helper()
 	bin := Build(t, "alertmanager")
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := ln.Addr().String()
-	_ = ln.Close()
+	addr := testkit.FreeAddr(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, bin, "--config.file="+configFile, "--storage.path="+t.TempDir(), "--web.listen-address="+addr, "--cluster.listen-address=")
 	out := &output{}

@@ -2,13 +2,13 @@ package elasticsearch
 
 import (
 	"embed"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
+
+	"muster.dev/muster/internal/testkit"
 )
 
 // Version of the Elasticsearch that tests run against.
@@ -20,46 +20,14 @@ var launcher embed.FS
 const netty = "modules/transport-netty4"
 
 // artifacts returns the directory that holds everything a node's home and module
-// path are made of, fetching it with Maven the first time. Test binaries of several
-// packages may ask at once: one fetches, the others wait for it.
+// path are made of, fetching it with Maven the first time.
 func artifacts() (string, error) {
 	for _, tool := range []string{"java", "mvn"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return "", fmt.Errorf("%s is not installed, and these tests run a real Elasticsearch: run `make tools-elasticsearch` once", tool)
 		}
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	parent := filepath.Join(cache, "muster-test")
-	if err := os.MkdirAll(parent, 0o755); err != nil {
-		return "", err
-	}
-	dir := filepath.Join(parent, "elasticsearch-"+Version)
-
-	lock, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return "", err
-	}
-	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
-	}
-	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
-	} else if !errors.Is(err, os.ErrNotExist) {
-		return "", err
-	}
-	tmp, err := os.MkdirTemp(parent, "fetch-*")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(tmp)
-	if err := fetch(tmp); err != nil {
-		return "", err
-	}
-	return dir, os.Rename(tmp, dir)
+	return testkit.Cached("elasticsearch-"+Version, fetch)
 }
 
 func fetch(dir string) error {

@@ -247,7 +247,7 @@ func (n *Node) waitReady(exited chan struct{}) error {
 	for {
 		select {
 		case <-exited:
-			return fmt.Errorf("Elasticsearch ended while starting: %v", n.exitErr)
+			return fmt.Errorf("Elasticsearch ended while starting: %w", n.exitErr)
 		case <-ctx.Done():
 			return fmt.Errorf("Elasticsearch was not ready within %s", startTimeout)
 		case <-tick.C:

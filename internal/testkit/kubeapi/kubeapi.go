@@ -20,6 +20,7 @@ import (
 
 	"muster.dev/muster/control/apiserver"
 	"muster.dev/muster/control/pki"
+	"muster.dev/muster/internal/testkit/oidc"
 )
 
 var (
@@ -27,7 +28,9 @@ var (
 	shared *rest.Config
 	home   string
 	failed error
-	held   io.Closer // ends with the process
+	issuer *oidc.Issuer
+	server *apiserver.Server
+	held   io.Closer //nolint:unused // an open end of a pipe: it ends with the process
 )
 
 // Start returns a client configuration of the administrator of an API server that
@@ -40,11 +43,21 @@ func Start(t testing.TB) *rest.Config {
 			failed = err
 			return
 		}
-		s, err := Run(context.Background(), dir, slog.New(slog.DiscardHandler))
+		if issuer, failed = oidc.New(); failed != nil {
+			return
+		}
+		ca := filepath.Join(dir, "issuer.pem")
+		if failed = issuer.WriteCA(ca); failed != nil {
+			return
+		}
+		s, err := Run(context.Background(), dir, slog.New(slog.DiscardHandler), func(o *apiserver.Options) {
+			o.OIDC = apiserver.OIDC{IssuerURL: issuer.URL, ClientID: oidc.ClientID, UsernameClaim: "sub", GroupsClaim: "groups", UsernamePrefix: Prefix, GroupsPrefix: Prefix, CAFile: ca}
+		})
 		if err != nil {
 			failed = err
 			return
 		}
+		server = s
 		shared = s.Config()
 		home, failed = dir, removeAfterwards(dir)
 	})
@@ -52,6 +65,28 @@ func Start(t testing.TB) *rest.Config {
 		t.Fatalf("start the API server: %v", failed)
 	}
 	return rest.CopyConfig(shared)
+}
+
+// Prefix stands before the users and groups of the identity provider.
+const Prefix = "oidc:"
+
+// As returns a client configuration of a user of the identity provider, with these
+// groups; the API server sees both with Prefix in front.
+func As(t testing.TB, user string, groups ...string) *rest.Config {
+	t.Helper()
+	cfg := rest.AnonymousClientConfig(Start(t))
+	var err error
+	if cfg.BearerToken, err = issuer.Token(user, groups...); err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// Server is the API server that Start starts.
+func Server(t testing.TB) *apiserver.Server {
+	t.Helper()
+	Start(t)
+	return server
 }
 
 // Dir is the data directory of the API server that Start starts.

@@ -14,11 +14,11 @@ import (
 )
 
 // A Record is one log line as the store gets it. Its ID is the same whenever the
-// same line of the same message arrives, unless it came over HTTP without a time.
+// same message surely arrives again; see again.go.
 type Record = store.Record
 
 // A batch is what one record of the queue holds: lines of one site, and so of one
-// tenant. Its form is a version byte and a zstd frame of
+// tenant. Its form is a version byte, the number of lines as uvarint, and a zstd frame of
 //
 //	tenant, site, region, prefix of the ids   strings
 //	lines until the end:
@@ -28,11 +28,12 @@ type Record = store.Record
 // where a string is its length as uvarint and its bytes. An index with the bit
 // receivedBit belongs to a line whose id has its time in it.
 const (
-	batchVersion = 1
+	batchVersion = 2
 	receivedBit  = 1 << 63
-	// batchBytes is when a batch is closed, uncompressed. With the longest line it
-	// stays far below spool.MaxRecord.
+	// batchBytes and batchLines are when a batch is closed, uncompressed. With the longest
+	// line it stays far below spool.MaxRecord. A batch is what goes to the store in one piece.
 	batchBytes = 2 << 20
+	batchLines = 1000
 	// maxBatchBytes is what decodeBatch takes: a batch and a line of the largest size.
 	maxBatchBytes = 48 << 20
 )
@@ -94,7 +95,19 @@ func newCodec() (*codec, error) {
 }
 
 func (c *codec) encode(dst []byte, b *batch) []byte {
-	return c.enc.EncodeAll(b.buf, append(dst, batchVersion))
+	return c.enc.EncodeAll(b.buf, binary.AppendUvarint(append(dst, batchVersion), uint64(b.lines)))
+}
+
+// linesOf is how many lines a batch says that it has.
+func linesOf(rec []byte) int {
+	if len(rec) == 0 || rec[0] != batchVersion {
+		return 0
+	}
+	n, size := binary.Uvarint(rec[1:])
+	if size <= 0 || n > batchLines {
+		return 0
+	}
+	return int(n)
 }
 
 var errBatch = errors.New("not a batch of log lines")
@@ -104,7 +117,11 @@ func (c *codec) decode(rec []byte) ([]Record, error) {
 	if len(rec) == 0 || rec[0] != batchVersion {
 		return nil, fmt.Errorf("%w: unknown version", errBatch)
 	}
-	b, err := c.dec.DecodeAll(rec[1:], nil)
+	n, size := binary.Uvarint(rec[1:])
+	if size <= 0 {
+		return nil, fmt.Errorf("%w: no number of lines", errBatch)
+	}
+	b, err := c.dec.DecodeAll(rec[1+size:], nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errBatch, err)
 	}
@@ -124,7 +141,7 @@ func (c *codec) decode(rec []byte) ([]Record, error) {
 			ID: id,
 		})
 	}
-	if r.bad {
+	if r.bad || uint64(len(out)) != n {
 		return nil, errBatch
 	}
 	return out, nil

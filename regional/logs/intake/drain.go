@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/spool"
 	"muster.dev/muster/regional/logs/store"
 )
@@ -34,7 +35,7 @@ type load struct {
 	tenant  string
 	records []Record // those that are not taken yet
 	bytes   int      // about what they take in memory
-	seqs    []uint64
+	items   []item
 }
 
 // loadBytes bounds a load, with the lines of one batch more.
@@ -44,88 +45,103 @@ const loadBytes = 4 << 20
 func (in *Intake) drain(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	slots := make(chan struct{}, in.opts.Writers)
 	down := outage{in: in}
-	parking, leave := context.WithCancel(ctx)
-	defer leave()
-	wg.Go(func() { in.park.run(parking, &down) })
-	var held *load
+	wg.Go(func() { in.park.run(ctx, &down) })
+	in.queue.run(ctx, func(ctx context.Context, ln *lane) { in.drainLane(ctx, ln, &down) })
+	return nil
+}
+
+// drainLane writes what one lane holds, as many loads at a time as slots lets it.
+func (in *Intake) drainLane(ctx context.Context, ln *lane, down *outage) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	var held *spool.Record
 	for {
-		l, rest, err := in.collect(ctx, held)
-		held = rest
-		if err != nil {
+		rec := held
+		held = nil
+		if rec == nil {
+			next, err := ln.sp.Next(ctx)
 			if ctx.Err() != nil || errors.Is(err, spool.ErrClosed) {
-				return nil
+				return
 			}
-			in.log.Error("reading the log queue failed", "err", err)
-			if !pause(ctx, time.Second) {
-				return nil
+			if err != nil {
+				in.log.Error("reading the log queue failed", "tenant", ln.tenant.name, "err", err)
+				if !pause(ctx, time.Second) {
+					return
+				}
+				continue
 			}
+			rec = &next
+		}
+		// What waits for its turn is one record as it is on disk, not a load.
+		if !in.slots.acquire(ctx, ln, false) {
+			return
+		}
+		l, rest := in.collect(ctx, ln, *rec)
+		held = rest
+		if l == nil {
+			in.slots.release(ln.tenant.name)
 			continue
 		}
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			return nil
-		}
 		wg.Go(func() {
-			defer func() { <-slots }()
-			in.write(ctx, l, &down)
+			if in.write(ctx, ln, l, down) {
+				in.slots.release(ln.tenant.name)
+			}
 		})
 	}
 }
 
-// collect takes batches of one tenant from the queue until they are enough for a
-// write or no more come. A batch of another tenant is handed back, to begin the
-// next load.
-func (in *Intake) collect(ctx context.Context, l *load) (*load, *load, error) {
-	for l == nil {
-		rec, err := in.queue.Next(ctx)
-		if err != nil {
-			return nil, nil, err
-		}
-		l = in.open(rec)
-	}
+// collect makes a load of a record and those behind it in its lane, until they are
+// enough for a write or no more come. A record that does not fit is handed back, to
+// begin the next load. It returns no load if there is nothing to write.
+func (in *Intake) collect(ctx context.Context, ln *lane, rec spool.Record) (*load, *spool.Record) {
+	l := &load{tenant: ln.tenant.name}
+	in.open(l, ln, rec)
 	wait, cancel := context.WithTimeout(ctx, gather)
 	defer cancel()
 	for len(l.records) < in.opts.WriteLines && l.bytes < loadBytes {
-		rec, err := in.queue.Next(wait)
+		if st := ln.sp.Stats(); st.Pending <= uint64(st.InFlight) && in.slots.contended() {
+			break // nobody else waits for what may come
+		}
+		rec, err := ln.sp.Next(wait)
 		if err != nil {
-			return l, nil, nil // an error of the disk will come again
+			break // an error of the disk will come again
 		}
-		more := in.open(rec)
-		switch {
-		case more == nil:
-		case more.tenant != l.tenant || len(l.records)+len(more.records) > in.opts.WriteLines:
-			return l, more, nil
-		default:
-			l.records = append(l.records, more.records...)
-			l.seqs = append(l.seqs, more.seqs...)
-			l.bytes += more.bytes
+		if len(l.records) > 0 && len(l.records)+linesOf(rec.Data) > in.opts.WriteLines {
+			return l, &rec
 		}
+		in.open(l, ln, rec)
 	}
-	return l, nil, nil
+	if len(l.records) == 0 {
+		return nil, nil
+	}
+	return l, nil
 }
 
-// open decodes a batch. One that can't be is damage that the spool's checksum has
-// not seen, or from another version: it is kept as a dead letter.
-func (in *Intake) open(rec spool.Record) *load {
+// open adds a batch to a load. One that can't be read is damage that the spool's
+// checksum has not seen, or from another version: it is kept as a dead letter.
+func (in *Intake) open(l *load, ln *lane, rec spool.Record) {
+	it := item{lane: ln, seq: rec.Seq, bytes: int64(len(rec.Data)) + recordBytes}
 	records, err := in.codec.decode(rec.Data)
+	if err == nil && len(records) > 0 && records[0].Tenant != l.tenant {
+		err = fmt.Errorf("%w of tenant %s", errBatch, l.tenant)
+	}
 	if err == nil && len(records) > 0 {
-		l := &load{tenant: records[0].Tenant, records: records, seqs: []uint64{rec.Seq}}
+		it.site, it.lines = records[0].Site, len(records)
+		l.records = append(l.records, records...)
+		l.items = append(l.items, it)
 		for i := range records {
 			l.bytes += sizeOf(&records[i])
 		}
-		return l
+		return
 	}
 	if err != nil {
-		in.log.Error("a batch of the log queue can't be read; it is kept with the dead letters", "seq", rec.Seq, "err", err)
+		in.log.Error("a batch of the log queue can't be read; it is kept with the dead letters", "tenant", l.tenant, "seq", rec.Seq, "err", err)
 		if err := in.dead.add([]deadLetter{{At: in.opts.Now(), Reason: err.Error(), Batch: rec.Data}}); err != nil {
 			in.log.Error("writing a dead letter failed", "err", err)
 		}
 	}
-	in.queue.Ack(rec.Seq)
-	return nil
+	in.queue.done([]item{it})
 }
 
 // sizeOf is about what a record takes in memory.
@@ -137,53 +153,66 @@ func sizeOf(r *Record) int {
 	return n
 }
 
-// write tries until the sink has taken the load, its rest is parked or ctx ends.
-func (in *Intake) write(ctx context.Context, l *load, down *outage) {
-	failing := false
+// write tries until the sink has taken the load, its rest is parked or ctx ends. It
+// returns whether the lane's slot is still held.
+func (in *Intake) write(ctx context.Context, ln *lane, l *load, down *outage) bool {
+	failing, stalled := false, false
 	defer func() {
 		if failing {
 			down.end(ctx)
+		}
+		if stalled {
+			in.slots.stall(l.tenant, -1)
+			in.park.stalled(l, -1)
 		}
 	}()
 	backoff := in.opts.MinBackoff
 	for {
 		left, err := in.attempt(ctx, l.tenant, l.records)
 		if err == nil {
-			in.taken(l)
-			return
+			in.queue.done(l.items)
+			return true
 		}
 		if ctx.Err() != nil {
-			return
+			return true
 		}
 		if len(left) < len(l.records) {
 			backoff = in.opts.MinBackoff // it takes some
 		}
 		l.records = left
 		in.metrics.retried.Inc()
-		if errors.Is(err, errNotTaken) && in.park.add(l, err) {
-			return
+		refused := errors.Is(err, errNotTaken)
+		if refused && in.park.add(l, err) {
+			return true
+		}
+		wait := in.jitter(backoff)
+		backoff = min(2*backoff, in.opts.MaxBackoff)
+		if refused {
+			// The park is full of this tenant's: it waits, and nobody else does.
+			if !stalled {
+				stalled = true
+				in.slots.stall(l.tenant, 1)
+				in.park.stalled(l, 1)
+			}
+			in.slots.release(l.tenant)
+			if !pause(ctx, wait) || !in.slots.acquire(ctx, ln, true) {
+				return false
+			}
+			continue
 		}
 		if !failing {
 			failing = true
 			down.begin(err)
 			in.log.Warn("writing log lines to the store failed; trying again", "tenant", l.tenant, "lines", len(left), "err", err)
 		}
-		if !pause(ctx, in.jitter(backoff)) {
-			return
+		if !pause(ctx, wait) {
+			return true
 		}
-		backoff = min(2*backoff, in.opts.MaxBackoff)
 	}
 }
 
 func (in *Intake) jitter(backoff time.Duration) time.Duration {
 	return time.Duration(rand.Int64N(int64(backoff))) + time.Millisecond
-}
-
-// taken acknowledges a load.
-func (in *Intake) taken(l *load) {
-	for _, seq := range l.seqs {
-		in.queue.Ack(seq)
-	}
 }
 
 // outage counts those that wait because the store is down.
@@ -271,34 +300,38 @@ type deadLetter struct {
 // deadLetters is a file that is moved to NAME.1 when it is half of the cap, over
 // the one before it.
 type deadLetters struct {
+	fs      disk.FS
 	path    string
 	half    int64
 	written atomic.Uint64
 
 	mu   sync.Mutex
-	file *os.File
+	file disk.File
 	size int64
 }
 
-func openDeadLetters(dir string, limit int64) (*deadLetters, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+func openDeadLetters(fsys disk.FS, dir string, limit int64) (*deadLetters, error) {
+	if err := disk.MkdirAll(fsys, dir, 0o700); err != nil {
 		return nil, err
 	}
-	d := &deadLetters{path: filepath.Join(dir, "dead-letters.jsonl"), half: limit / 2}
+	d := &deadLetters{fs: fsys, path: filepath.Join(dir, "dead-letters.jsonl"), half: limit / 2}
 	return d, d.open()
 }
 
 func (d *deadLetters) open() error {
-	f, err := os.OpenFile(d.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := d.fs.OpenFile(d.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
-	st, err := f.Stat()
+	size, err := f.Size()
+	if err == nil {
+		err = d.fs.SyncDir(filepath.Dir(d.path)) // its name, and that of the one before it
+	}
 	if err != nil {
 		_ = f.Close()
 		return err
 	}
-	d.file, d.size = f, st.Size()
+	d.file, d.size = f, size
 	return nil
 }
 
@@ -325,7 +358,7 @@ func (d *deadLetters) add(letters []deadLetter) error {
 	if d.size > 0 && d.size+int64(len(b)) > d.half {
 		_ = d.file.Close()
 		d.file = nil
-		if err := os.Rename(d.path, d.path+".1"); err != nil {
+		if err := d.fs.Rename(d.path, d.path+".1"); err != nil {
 			return err
 		}
 		if err := d.open(); err != nil {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/regional/logs/store"
 )
 
@@ -82,7 +83,7 @@ func TestQueueFull(t *testing.T) {
 	for j := range 500 {
 		fmt.Fprintf(&body, "{\"log\":%q}\n", noise(0)(j))
 	}
-	resp, err := r.http(t, paris).Post("https://"+r.HTTPAddr().String()+Path, "application/x-ndjson", strings.NewReader(body.String()))
+	resp, err := r.http(t, paris).Post(r.url, "application/x-ndjson", strings.NewReader(body.String()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,8 +113,7 @@ func TestQueueFull(t *testing.T) {
 // TestDeadLetters: what the store refuses for good is kept with the reason, what it
 // can't take now is written again, and the rest is stored.
 func TestDeadLetters(t *testing.T) {
-	var r *running
-	r = start(t, func(o *Options) {
+	r := start(t, func(o *Options) {
 		r2 := &memSink{dead: func(rec Record) string {
 			if strings.HasPrefix(rec.Message, "bad") {
 				return "mapper_parsing_exception"
@@ -171,7 +171,7 @@ func (f *flaky) Write(ctx context.Context, records []Record) (store.Result, erro
 
 func TestDeadLetterFileIsBounded(t *testing.T) {
 	dir := t.TempDir()
-	d, err := openDeadLetters(dir, 20_000)
+	d, err := openDeadLetters(disk.OS{}, dir, 20_000)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"bytes"
+	"encoding/hex"
 	"strings"
 	"unicode/utf8"
 
@@ -94,7 +95,10 @@ func (r *reader) read(l *line, tag []byte, rec, meta, group value, wantTime bool
 	l.container, l.unit, l.stream = r.name(&f.container), r.name(&f.unit), r.name(&f.stream)
 	r.text = r.text[:0]
 	r.message(l, &f, rec)
+	l.labels = l.labels[:0]
+	r.trace(l, meta)
 	r.labels(l, &f, rec)
+	r.metadata(l, meta, group)
 	l.severity = nil
 	if f.severity.rank > 0 {
 		l.severity = severityOf(f.severity.val, f.severity.text, f.severity.rank)
@@ -306,11 +310,19 @@ func (r *reader) message(l *line, f *found, rec value) {
 		r.text = appendOthers(r.text, rec, r.maxLine)
 		text = r.text
 	}
+	long := len(text) > r.maxLine
+	if long { // at a character's beginning, before it is looked at: it may be very long
+		end := r.maxLine
+		for end > r.maxLine-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+			end--
+		}
+		text = text[:end:end]
+	}
 	if !utf8.Valid(text) {
 		r.repaired++
 		text = bytes.ToValidUTF8(text, []byte("\uFFFD"))
 	}
-	if len(text) > r.maxLine {
+	if long || len(text) > r.maxLine {
 		r.truncated++
 		text = append(clip(text, r.maxLine), "… [truncated]"...)
 	}
@@ -354,7 +366,6 @@ const labelDepth = 4
 // labels keeps what a record says beside the line: its other fields, and the labels
 // of its pod.
 func (r *reader) labels(l *line, f *found, rec value) {
-	l.labels = l.labels[:0]
 	// The other fields were parsed from this line: what it says is in it.
 	whole := len(l.message) > 0 && l.message[0] == '{'
 	rec.each(func(key []byte, v value) bool {
@@ -373,6 +384,96 @@ func (r *reader) labels(l *line, f *found, rec value) {
 			r.label(l, key, v, 0)
 		}
 		return !full || r.unlabelled == left // the first one that has no room is the last one looked at
+	})
+}
+
+// trace keeps the ids of an OpenTelemetry record, in hex as they are written everywhere
+// else. They come before all other labels, which may be too many.
+func (r *reader) trace(l *line, meta value) {
+	otlpOf(meta, func(key []byte, v value) {
+		name := string(key)
+		if name != "trace_id" && name != "span_id" || v.typ() != typeText {
+			return
+		}
+		id := v.textUpTo(64)
+		if len(id) == 16 && name == "trace_id" || len(id) == 8 { // bytes, as Fluent Bit has them
+			start := len(r.text)
+			r.text = hex.AppendEncode(r.text, id)
+			id = r.text[start:len(r.text):len(r.text)]
+		}
+		if len(bytes.Trim(id, "0")) > 0 && len(id) <= 32 && utf8.Valid(id) {
+			l.labels = append(l.labels, label{key, id})
+		}
+	})
+}
+
+func otlpOf(meta value, f func(key []byte, v value)) {
+	meta.each(func(key []byte, v value) bool {
+		if string(key) != "otlp" {
+			return true
+		}
+		v.each(func(key []byte, v value) bool { f(key, v); return true })
+		return false
+	})
+}
+
+// metadata keeps what came beside the record: attributes of an OpenTelemetry record as
+// attributes.NAME, those of its resource as resource.NAME, its scope as scope.NAME, and
+// what else Fluent Bit's inputs and processors say as metadata.NAME.
+func (r *reader) metadata(l *line, meta, group value) {
+	if meta.typ() == typeObject {
+		otlpOf(meta, func(key []byte, v value) {
+			if string(key) == "attributes" {
+				r.label(l, key, v, 0)
+			}
+		})
+		r.below(l, "metadata.", meta, func(key []byte) bool { return string(key) != "otlp" })
+	}
+	if group.typ() != typeObject {
+		return
+	}
+	group.each(func(key []byte, v value) bool {
+		switch string(key) {
+		case "resource":
+			v.each(func(sub []byte, v value) bool {
+				if string(sub) == "attributes" {
+					r.below(l, "resource.", v, func(key []byte) bool { return !placed(key) })
+				}
+				return true
+			})
+		case "scope":
+			r.label(l, key, v, 0)
+		}
+		return true
+	})
+}
+
+// placed are attributes of a resource that have a field of their own; see fromGroup.
+func placed(key []byte) bool {
+	switch string(key) {
+	case "k8s.namespace.name", "k8s.pod.name", "k8s.container.name", "k8s.node.name":
+		return true
+	}
+	return false
+}
+
+// below makes labels of an object's fields, with a prefix before their names.
+func (r *reader) below(l *line, prefix string, v value, want func(key []byte) bool) {
+	v.each(func(key []byte, v value) bool {
+		if !want(key) {
+			return true
+		}
+		start, labels := len(r.text), len(l.labels)
+		if len(prefix)+len(key) > store.MaxFieldBytes || labels >= store.MaxLabels {
+			r.unlabelled++
+			return labels < store.MaxLabels
+		}
+		r.text = append(append(r.text, prefix...), key...)
+		r.label(l, r.text[start:len(r.text):len(r.text)], v, 0)
+		if len(l.labels) == labels {
+			r.text = r.text[:start]
+		}
+		return true
 	})
 }
 

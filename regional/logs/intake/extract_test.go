@@ -1,10 +1,13 @@
 package intake
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"muster.dev/muster/regional/logs/store"
 )
 
 func extract(tag, rec, meta, group string) Record {
@@ -52,7 +55,14 @@ func TestExtract(t *testing.T) {
 		{name: "two messages", rec: `{"log":"raw","message":"parsed"}`, want: Record{Message: "raw", Labels: map[string]string{"message": "parsed"}}},
 		{name: "OpenTelemetry", rec: `{"log":"x"}`, meta: `{"otlp":{"severity_number":17,"severity_text":"ERROR"}}`,
 			group: `{"resource":{"attributes":{"k8s.pod.name":"p","k8s.namespace.name":"n","k8s.node.name":"w","service.name":"s"}}}`,
-			want:  Record{Node: "w", Namespace: "n", Pod: "p", Unit: "s", Severity: "error", Message: "x"}},
+			want:  Record{Node: "w", Namespace: "n", Pod: "p", Unit: "s", Severity: "error", Message: "x", Labels: map[string]string{"resource.service.name": "s"}}},
+		{name: "OpenTelemetry, all of it", rec: `{"log":"x","k":"v"}`, meta: `{"otlp":{"severity_number":9,"attributes":{"http.method":"GET","http":{"code":200}},"trace_id":"4bf92f3577b34da6a3ce929d0e0e4736","span_id":"00f067aa0ba902b7","trace_flags":1}}`,
+			group: `{"resource":{"attributes":{"k8s.pod.name":"p","deployment.environment":"prod"},"dropped_attributes_count":0},"scope":{"name":"shop.cart","version":"1.2","attributes":{"a":true}}}`,
+			want: Record{Pod: "p", Severity: "info", Message: "x", Labels: map[string]string{"k": "v", "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736", "span_id": "00f067aa0ba902b7",
+				"attributes.http.method": "GET", "attributes.http.code": "200", "resource.deployment.environment": "prod", "scope.name": "shop.cart", "scope.version": "1.2", "scope.attributes.a": "true"}}},
+		{name: "OpenTelemetry, empty ids", rec: `{"log":"x"}`, meta: `{"otlp":{"trace_id":"00000000000000000000000000000000","span_id":"","attributes":{}}}`, group: `{"resource":{},"scope":{}}`, want: Record{Message: "x"}},
+		{name: "Fluent Bit's metadata", rec: `{"log":"x","region":"mine"}`, meta: `{"cluster":"blue","region":"eu","n":{"m":1}}`,
+			want: Record{Message: "x", Labels: map[string]string{"region": "mine", "metadata.cluster": "blue", "metadata.region": "eu", "metadata.n.m": "1"}}},
 		{name: "severity number alone", rec: `{"log":"x"}`, meta: `{"otlp":{"severity_number":13}}`, want: Record{Severity: "warning", Message: "x"}},
 		{name: "empty", rec: `{}`, want: Record{}},
 		{name: "long", rec: `{"log":"` + strings.Repeat("é", 600) + `"}`, want: Record{Message: strings.Repeat("é", 500) + "… [truncated]"}},
@@ -60,6 +70,26 @@ func TestExtract(t *testing.T) {
 		if d := cmp.Diff(c.want, extract(c.tag, c.rec, c.meta, c.group)); d != "" {
 			t.Errorf("%s: want -, got +:\n%s", c.name, d)
 		}
+	}
+}
+
+// TestTraceIDs: Fluent Bit keeps them as bytes; they are found by their hex. They have
+// room before all other labels.
+func TestTraceIDs(t *testing.T) {
+	id := []byte{0x4b, 0xf9, 0x2f, 0x35, 0x77, 0xb3, 0x4d, 0xa6, 0xa3, 0xce, 0x92, 0x9d, 0x0e, 0x0e, 0x47, 0x36}
+	meta := mp{0x81}.str("otlp").amap(3).str("trace_id").bin(id).str("span_id").bin(id[:8]).str("attributes").amap(200)
+	for i := range 200 {
+		meta = meta.str(fmt.Sprint("a", i), "v")
+	}
+	r := reader{maxLine: 1000}
+	var l line
+	r.read(&l, nil, value{raw: mp{0x81}.str("log", "x")}, value{raw: meta}, value{}, false)
+	got := map[string]string{}
+	for _, kv := range l.labels {
+		got[string(kv.key)] = string(kv.value)
+	}
+	if got["trace_id"] != "4bf92f3577b34da6a3ce929d0e0e4736" || got["span_id"] != "4bf92f3577b34da6" || got["attributes.a3"] != "v" || len(l.labels) != store.MaxLabels || r.unlabelled == 0 {
+		t.Errorf("%d labels, %d without room: %v", len(l.labels), r.unlabelled, got)
 	}
 }
 

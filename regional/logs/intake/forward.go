@@ -1,12 +1,13 @@
 package intake
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"crypto/sha512"
 	"crypto/subtle"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -16,8 +17,6 @@ import (
 	"os"
 	"sync"
 	"time"
-
-	"muster.dev/muster/internal/fleet"
 )
 
 const (
@@ -89,6 +88,19 @@ type forwardConn struct {
 	base   []byte
 	nonce  []byte
 	seq    uint64
+	silent bool         // it was said that the sender says nothing
+	acked  map[hash]int // chunks with ids of their own that this connection has acknowledged lately, with their place
+	last   [16]hash
+}
+
+// remember keeps the last chunks that were acknowledged here.
+func (f *forwardConn) remember(h hash) {
+	i := int(f.seq % uint64(len(f.last)))
+	delete(f.acked, f.last[i])
+	if f.acked == nil {
+		f.acked = map[hash]int{}
+	}
+	f.acked[h], f.last[i] = i+1, h
 }
 
 // admit does the TLS handshake and, if the site has a shared key, that of the
@@ -113,13 +125,11 @@ func (in *Intake) admit(ctx context.Context, raw net.Conn, done func()) (_ *forw
 	f := &forwardConn{in: in, ctx: ctx, c: c, cert: cert, site: s, region: region, worker: in.newWorker(), lease: lease{m: in.memory, s: s},
 		base: make([]byte, 0, baseBuffer), nonce: nonce()}
 	f.buf = f.base
-	if in.opts.SharedKey != nil {
-		if key := in.opts.SharedKey(id); key != "" {
-			if err := f.handshake(id, key); err != nil {
-				f.lease.free()
-				in.leave(s)
-				return nil, fmt.Errorf("site %s: handshake: %w", id, err)
-			}
+	if key := in.opts.SharedKey; key != "" {
+		if err := f.handshake(key); err != nil {
+			f.lease.free()
+			in.leave(s)
+			return nil, fmt.Errorf("site %s: the forward protocol's handshake, which forwardSharedKeyFile asks of every sender: %w; set the same Shared_Key in the sender's output", id, err)
 		}
 	}
 	return f, nil
@@ -133,7 +143,7 @@ const maxPing = 4 << 10
 // out_forward/forward.c), so each must be one write, and short; and since 5.0 it
 // checks the server's digest in the PONG. Fluentd refuses a server with its own
 // host name.
-func (f *forwardConn) handshake(id fleet.SiteID, key string) error {
+func (f *forwardConn) handshake(key string) error {
 	salt := hex.EncodeToString(nonce())
 	helo := appendStr([]byte{0x92}, "HELO")
 	helo = appendStr(append(helo, 0x83), "nonce")
@@ -220,7 +230,10 @@ func (f *forwardConn) serve() error {
 		var first time.Time
 		msg, err := f.next(f.in.opts.MaxMessageBytes, func(have int) time.Time {
 			now := time.Now()
-			if have == 0 {
+			switch {
+			case have == 0 && f.seq == 0 && !f.silent && f.in.opts.SharedKey == "":
+				return now.Add(min(f.in.opts.HandshakeTime, f.in.opts.IdleTime)) // see silentHint
+			case have == 0:
 				return now.Add(f.in.opts.IdleTime)
 			}
 			if first.IsZero() {
@@ -228,7 +241,18 @@ func (f *forwardConn) serve() error {
 			}
 			return f.in.arriveBy(first, now, have)
 		})
+		if errors.Is(err, errLarge) {
+			if err = f.oversized(); err == nil {
+				continue
+			}
+		}
 		if err != nil {
+			if len(f.buf) == 0 && f.seq == 0 && !f.silent && f.in.opts.SharedKey == "" && errors.Is(err, os.ErrDeadlineExceeded) {
+				f.silent = true
+				f.in.metrics.refused.WithLabelValues("silent").Inc()
+				f.in.warn(f.site, "silent", "a log sender has connected and says nothing", "hint", silentHint, "peer", f.c.RemoteAddr().String())
+				continue
+			}
 			if len(f.buf) == 0 && (isEOF(err) || errors.Is(err, os.ErrDeadlineExceeded)) {
 				return nil // between messages
 			}
@@ -247,6 +271,10 @@ func (f *forwardConn) serve() error {
 		f.consume(len(msg))
 	}
 }
+
+// silentHint: senders connect when they have something to send. One that then says nothing
+// waits for the greeting of the handshake.
+const silentHint = "if Shared_Key is set in its output (shared_key in Fluentd's), it waits for a handshake that is not served here: remove it, the site's certificate says who it is, or set regionals[].logs.forwardSharedKeyFile"
 
 // next returns the next message, which stays in f.buf until consume. deadline is
 // asked before each read, with the number of bytes that are there.
@@ -323,24 +351,35 @@ func (f *forwardConn) process(b []byte) (result string, err error) {
 	held := f.lease.n
 	defer func() { f.lease.shrink(f.lease.n - held) }()
 	if m.mode == modePacked && m.opts.compressed != "" && m.opts.compressed != "text" {
-		if payload, err = f.in.decompress(wait, &f.lease, m.opts.compressed, payload); err != nil {
+		if payload, err = f.in.decompress(wait, &f.lease, m.opts.compressed, payload, f.in.trimEntries); err != nil {
 			return "broken", fmt.Errorf("tag %.100q, %d bytes of %.16s: %w", m.tag, len(m.entries), m.opts.compressed, err)
 		}
 	}
-	h := f.hash(&m, payload)
-	if len(m.opts.chunk) > 0 && f.site.known(h) {
+	return f.take(wait, &m, payload)
+}
+
+// take queues the records of a message and acknowledges it.
+func (f *forwardConn) take(wait context.Context, m *message, payload []byte) (result string, err error) {
+	h, stable := f.identify(m, payload)
+	if stable && len(m.opts.chunk) > 0 && f.site.known(h) {
 		f.site.mu.Lock()
 		f.site.duplicates++
 		f.site.mu.Unlock()
 		return "duplicate", f.ack(m.opts.chunk)
 	}
-	if debt, ok := f.in.budget(wait, f.site, len(payload)); !ok {
-		return "delayed", fmt.Errorf("the site is over its budget; it may send again in %s", debt.Round(time.Second))
+	if after, err := f.in.budget(wait, f.site, len(payload)); err != nil {
+		return "delayed", fmt.Errorf("%w; it may send again in %s", err, after.Round(time.Second))
 	}
+	charged := int64(len(payload))
+	defer func() {
+		if err != nil {
+			f.in.quota.add(f.site.id.Tenant, -charged) // it comes again
+		}
+	}()
 	if err := f.lease.grow(wait, int64(min(workBytes, 3*len(payload)+4<<10))); err != nil {
 		return "delayed", err
 	}
-	o, err := f.worker.deliver(delivery{site: f.site, region: f.region, tag: m.tag, hash: h, records: f.records(&m, payload), wait: wait})
+	o, err := f.worker.deliver(delivery{site: f.site, region: f.region, tag: m.tag, hash: h, records: f.records(m, payload), wait: wait})
 	if err != nil {
 		return "delayed", err
 	}
@@ -350,23 +389,139 @@ func (f *forwardConn) process(b []byte) (result string, err error) {
 	if len(m.opts.chunk) == 0 {
 		return "stored", nil
 	}
-	f.site.remember(h)
+	if stable {
+		f.site.remember(h)
+		if uniqueChunk(m.opts.chunk) {
+			f.remember(h)
+		}
+	}
 	return "stored", f.ack(m.opts.chunk)
 }
 
-// hash names the message. One without a chunk id is never sent again because an
-// acknowledgement is missing, but may be after a broken connection: its content
-// names it. Only a single record with a time of whole seconds, such as small
-// clients send, is something else each time: the same line ten times in a second is
-// ten lines.
-func (f *forwardConn) hash(m *message, payload []byte) hash {
-	var once []byte
-	if len(m.opts.chunk) == 0 && m.mode == modeMessage {
-		if h, err := headOf(payload); err == nil && (h.kind == kindUint || h.kind == kindInt) {
-			once = binary.LittleEndian.AppendUint64(append(once, f.nonce...), f.seq)
+// oversized takes a message that is larger than it may be, if it is not once its overlong
+// texts are cut: see oversize. It reads the message from what has arrived of it and from
+// the connection.
+func (f *forwardConn) oversized() error {
+	in := f.in
+	first := time.Now()
+	all := &paced{r: io.MultiReader(bytes.NewReader(f.buf), f.c), limit: times(in.opts.MaxMessageBytes, oversize), before: func(have int) {
+		_ = f.c.SetReadDeadline(in.arriveBy(first, time.Now(), have))
+	}}
+	ctx, cancel := context.WithTimeout(f.ctx, in.opts.MaxDelay)
+	defer cancel()
+	l := lease{m: in.memory, s: f.site}
+	defer l.free()
+	br := bufio.NewReaderSize(all, baseBuffer)
+	m, payload, err := in.readOversized(ctx, &l, br)
+	if err != nil {
+		in.metrics.messages.WithLabelValues("broken").Inc()
+		return fmt.Errorf("a message of more than %d bytes: %w", in.opts.MaxMessageBytes, err)
+	}
+	if err := f.in.stillGood(f.site.id, f.cert); err != nil {
+		return err
+	}
+	// What was cut off has been sent, too.
+	f.site.pay(in.opts.Now(), max(0, all.have-len(payload)), 0)
+	rest, _ := br.Peek(br.Buffered())
+	f.lease.free()
+	f.buf = append(f.base[:0], rest...)
+	f.seq++
+	wait, done := context.WithTimeout(f.ctx, in.opts.MaxDelay)
+	defer done()
+	defer func() {
+		f.lease.free()
+		f.worker.release()
+	}()
+	result := "refused"
+	if m.opts.signal == 0 {
+		result, err = f.take(wait, &m, payload)
+	} else {
+		err = fmt.Errorf("tag %.100q holds %s, and this is the intake of logs", m.tag, signalName(m.opts.signal))
+	}
+	in.metrics.messages.WithLabelValues(result).Inc()
+	return err
+}
+
+// maxOptions is what the tag and the options of an oversized message may take each.
+const maxOptions = 16 << 10
+
+// readOversized reads a message, with its overlong texts cut, decompressed.
+func (in *Intake) readOversized(ctx context.Context, l *lease, br *bufio.Reader) (message, []byte, error) {
+	m := message{opts: options{size: -1}}
+	values := func(n int64, limit int) ([]byte, error) {
+		return in.readAll(ctx, l, newTrimmer(br, in.textLimit(), n), limit, 0, nil)
+	}
+	frame, raw, err := peekHead(br)
+	if err != nil || frame.kind != kindArray || frame.n < 2 || frame.n > 4 {
+		return m, nil, errors.Join(err, errShape)
+	}
+	_, _ = br.Discard(len(raw))
+	tag, err := values(1, maxOptions)
+	if err != nil {
+		return m, nil, fmt.Errorf("tag: %w", err)
+	}
+	if m.tag = (value{raw: tag}).text(); (value{raw: tag}).typ() != typeText {
+		return m, nil, errShape
+	}
+	h, raw, err := peekHead(br)
+	if err != nil {
+		return m, nil, unexpected(err)
+	}
+	left := frame.n - 2
+	switch h.kind {
+	case kindArray:
+		_, _ = br.Discard(len(raw))
+		m.mode = modeForward
+		m.entries, err = values(int64(h.n), in.opts.MaxPayloadBytes)
+	case kindStr, kindBin:
+		_, _ = br.Discard(len(raw))
+		m.mode = modePacked
+		m.entries, err = in.readPacked(ctx, l, &io.LimitedReader{R: br, N: int64(h.n)})
+	default:
+		if left == 0 {
+			return m, nil, errShape
+		}
+		left--
+		m.mode = modeMessage
+		m.entries, err = values(2, in.opts.MaxPayloadBytes)
+	}
+	if err != nil {
+		return m, nil, err
+	}
+	if left > 0 {
+		opts, err := values(1, maxOptions)
+		if err != nil {
+			return m, nil, fmt.Errorf("options: %w", err)
+		}
+		if err := m.options(value{raw: opts}); err != nil {
+			return m, nil, err
 		}
 	}
-	return hashOf(f.site.id, m.tag, m.opts.chunk, payload, once)
+	return m, m.entries, nil
+}
+
+// readPacked reads the entries of a PackedForward. The option that says how they are compressed
+// comes behind them, so that their first bytes must do.
+func (in *Intake) readPacked(ctx context.Context, l *lease, body *io.LimitedReader) ([]byte, error) {
+	br := bufio.NewReaderSize(body, baseBuffer)
+	magic, _ := br.Peek(4)
+	how := ""
+	switch {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		how = "gzip"
+	case bytes.HasPrefix(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		how = "zstd"
+	}
+	out, err := in.unpackFrom(ctx, l, how, br, 0, in.trimEntries)
+	if err == nil {
+		_, err = io.Copy(io.Discard, br)
+	}
+	return out, err
+}
+
+// trimEntries cuts overlong texts of entries.
+func (in *Intake) trimEntries(r io.Reader) io.Reader {
+	return newTrimmer(bufio.NewReader(r), in.textLimit(), -1)
 }
 
 func (f *forwardConn) records(m *message, payload []byte) iter.Seq2[entry, error] {

@@ -16,6 +16,7 @@ import (
 	"github.com/fluent/fluent-logger-golang/fluent"
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"muster.dev/muster/internal/fleet"
 )
@@ -97,7 +98,7 @@ func TestFluentBitForms(t *testing.T) {
 			[]Record{{Timestamp: at2024, Tenant: "acme", Site: "paris", Region: "eu-west", Message: "hi", Labels: map[string]string{"tenant": "umbrella", "site": "tokyo", "region": "jp"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := start(t, func(o *Options) { o.HTTPListen, o.MaxPast = "", 100*365*24*time.Hour })
+			r := start(t, func(o *Options) { o.MaxPast = 100 * 365 * 24 * time.Hour })
 			c := r.dial(t, paris)
 			// In two parts: what is incomplete must not be taken for broken.
 			if _, err := c.Write(tc.msg[:len(tc.msg)/2]); err != nil {
@@ -213,7 +214,7 @@ func TestMalformedEntriesAreLeftOut(t *testing.T) {
 // TestHandshake plays Fluent Bit's part of it, which checks the server too.
 func TestHandshake(t *testing.T) {
 	r := start(t, func(o *Options) {
-		o.SharedKey = func(id fleet.SiteID) string { return map[string]string{"paris": "s3cret"}[id.Name] }
+		o.SharedKey = "s3cret"
 	})
 	play := func(c net.Conn, host, key string) (ok bool, reason string, proven bool) {
 		t.Helper()
@@ -262,10 +263,6 @@ func TestHandshake(t *testing.T) {
 		t.Errorf("a wrong key: %v %q", ok, reason)
 	}
 	closed(t, c)
-	// A site without a key needs none.
-	if got := send(t, r.dial(t, berlin), forward("k", 1, func(int) string { return "x" })); got != ackOf("k") {
-		t.Errorf("ack %q", got)
-	}
 	// A message before the handshake is no PING.
 	c = r.dial(t, paris)
 	if _, err := c.Write(forward("k", 1, func(int) string { return "x" })); err != nil {
@@ -274,6 +271,20 @@ func TestHandshake(t *testing.T) {
 	buf := make([]byte, 512)
 	_, _ = c.Read(buf)
 	closed(t, c)
+}
+
+// TestSharedKeyNotServed: a sender that waits for a handshake that is not served is named,
+// with what to do, and one that speaks late is heard.
+func TestSharedKeyNotServed(t *testing.T) {
+	r := start(t, func(o *Options) { o.HandshakeTime = 100 * time.Millisecond })
+	c := r.dial(t, paris)
+	eventually(t, "it is said", func() bool {
+		st := r.Status()
+		return len(st.Sites) == 1 && strings.Contains(st.Sites[0].LastError, "forwardSharedKeyFile") && testutil.ToFloat64(r.metrics.refused.WithLabelValues("silent")) == 1
+	})
+	if got := send(t, c, forward("k", 1, func(int) string { return "x" })); got != ackOf("k") {
+		t.Errorf("ack %q", got)
+	}
 }
 
 // TestFluentLogger is the protocol as somebody else's client understands it.

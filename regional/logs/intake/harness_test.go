@@ -10,9 +10,11 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"io"
+	"log"
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
@@ -199,6 +201,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 // running is an intake and what a test needs to talk to it.
 type running struct {
 	*Intake
+	url  string // of POST /api/v1/logs, as the gateway serves it
 	ca   *authority
 	sink *memSink
 	stop func()
@@ -207,7 +210,7 @@ type running struct {
 func start(t testing.TB, change func(*Options)) *running {
 	t.Helper()
 	r := &running{ca: newAuthority(t), sink: &memSink{}}
-	o := Options{Name: "eu-1", Listen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", TLS: r.ca.server(t), Dir: t.TempDir(), Sink: r.sink, MinBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond}
+	o := Options{Name: "eu-1", Listen: "127.0.0.1:0", TLS: r.ca.server(t), Dir: t.TempDir(), Sink: r.sink, MinBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond}
 	if change != nil {
 		change(&o)
 	}
@@ -216,6 +219,14 @@ func start(t testing.TB, change func(*Options)) *running {
 		t.Fatal(err)
 	}
 	r.Intake = in
+	srv := httptest.NewUnstartedServer(in.Handler(func(req *http.Request) (fleet.SiteID, string, error) {
+		id, region, _, err := in.peer(req.TLS)
+		return id, region, err
+	}))
+	srv.TLS, srv.Config.ErrorLog = o.TLS.Clone(), log.New(io.Discard, "", 0)
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	r.url = srv.URL + Path
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- in.Run(ctx) }()

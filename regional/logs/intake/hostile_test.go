@@ -57,7 +57,7 @@ func TestHostileClient(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := start(t, func(o *Options) {
-				o.HTTPListen, o.MaxMessageBytes, o.MaxPayloadBytes, o.MessageTime = "", 1<<20, 2<<20, 300*time.Millisecond
+				o.MaxMessageBytes, o.MaxPayloadBytes, o.MessageTime = 1<<20, 2<<20, 300*time.Millisecond
 			})
 			var conns []net.Conn
 			before := heap()
@@ -192,7 +192,7 @@ func TestLongJSON(t *testing.T) {
 // hold what one site may hold, not what all of them sent.
 func TestManyLargeMessages(t *testing.T) {
 	r := start(t, func(o *Options) {
-		o.HTTPListen, o.MaxMessageBytes, o.MaxPayloadBytes, o.SiteMemory, o.MessageTime = "", 4<<20, 4<<20, 12<<20, 3*time.Second
+		o.MaxMessageBytes, o.MaxPayloadBytes, o.SiteMemory, o.MessageTime = 4<<20, 4<<20, 12<<20, 3*time.Second
 	})
 	const conns = 24
 	before := heap()

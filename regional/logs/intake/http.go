@@ -1,13 +1,14 @@
 package intake
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
-	"log/slog"
 	"math"
 	"mime"
 	"net/http"
@@ -22,32 +23,6 @@ import (
 // Path of the log intake over HTTP.
 const Path = "/api/v1/logs"
 
-// serveHTTP serves the handler on its own listener until ctx ends.
-func (in *Intake) serveHTTP(ctx context.Context) error {
-	mux := http.NewServeMux()
-	h := in.Handler(nil)
-	mux.Handle("POST "+Path, h)
-	mux.Handle("PUT "+Path, h) // Fluent Bit's http_method
-	srv := &http.Server{
-		Handler: mux, TLSConfig: in.opts.TLS.Clone(), ReadHeaderTimeout: in.opts.HandshakeTime, IdleTimeout: in.opts.IdleTime, MaxHeaderBytes: 32 << 10,
-		ErrorLog: slog.NewLogLogger(in.log.Handler(), slog.LevelDebug),
-	}
-	served := make(chan error, 1)
-	go func() { served <- srv.ServeTLS(in.httpLn, "", "") }()
-	select {
-	case err := <-served:
-		return fmt.Errorf("log intake: HTTP: %w", err)
-	case <-ctx.Done():
-	}
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	if srv.Shutdown(stop) != nil {
-		_ = srv.Close()
-	}
-	<-served
-	return nil
-}
-
 // renewWait is how long a sender with an expired certificate waits: the agent
 // renews it, and a sender that is told 401 would drop its lines.
 const renewWait = 30 * time.Second
@@ -60,24 +35,17 @@ type Identify func(*http.Request) (site fleet.SiteID, region string, err error)
 // Handler serves POST /api/v1/logs: newline-delimited JSON (application/x-ndjson,
 // one object a line), a JSON array or objects one after another (anything else),
 // or Fluent Bit's own entries (application/msgpack), with Content-Encoding gzip,
-// zstd or snappy, as Fluent Bit's http output sends them. identify is for a
-// listener that checks certificates by itself; nil: the certificate that the TLS
-// handshake of this request's connection has verified.
+// zstd or snappy, as Fluent Bit's http output sends them. identify says who has sent a
+// request: the listener checks certificates.
 //
-// A body that is sent again because an answer was lost is stored once, as far as its
-// records have times of their own. One without is a line of its own each time: a
-// script that posts the same text every hour, or twice in a second, loses none.
+// A body that is sent again because an answer was lost is stored once if it is sure
+// that it is the same one: see DeliveryHeader. Otherwise it is another one, so that a
+// script that posts the same text every hour, or twice in a second, loses nothing.
 //
 // The answer is 200 and {"accepted": n, "dropped": n, "malformed": n, "reason": "…"}.
 // 400, 413 and 415 mean that the same body will never be taken, 429 and 503 that it
 // will after Retry-After seconds; Fluent Bit acts on just that.
 func (in *Intake) Handler(identify Identify) http.Handler {
-	if identify == nil {
-		identify = func(r *http.Request) (fleet.SiteID, string, error) {
-			id, region, _, err := in.peer(r.TLS)
-			return id, region, err
-		}
-	}
 	return &handler{in: in, identify: identify}
 }
 
@@ -121,7 +89,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer in.leave(s)
-	o, a := h.take(r, http.NewResponseController(w), s, region)
+	rc := http.NewResponseController(w)
+	o, a := h.take(r, rc, s, region)
 	if a != nil {
 		result := "broken"
 		if a.retry > 0 {
@@ -129,6 +98,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		in.metrics.messages.WithLabelValues(result).Inc()
 		in.warn(s, "http "+strconv.Itoa(a.code), "a request with log lines was refused", "err", a.err, "status", a.code)
+		h.drain(r, rc)
 		h.reply(w, a)
 		return
 	}
@@ -152,33 +122,44 @@ func (h *handler) reply(w http.ResponseWriter, a *answer) {
 }
 
 // take reads one body and queues its records.
-func (h *handler) take(r *http.Request, rc *http.ResponseController, s *site, region string) (outcome, *answer) {
+func (h *handler) take(r *http.Request, rc *http.ResponseController, s *site, region string) (_ outcome, a *answer) {
 	in := h.in
 	s.configure(in.opts.Now(), in.limits(s.id))
 	// Before the body is read: it would be read for nothing.
 	if debt := s.debt(in.opts.Now()); debt > 0 {
 		in.overBudget(s, true)
-		return outcome{}, later(http.StatusTooManyRequests, debt, fmt.Errorf("site %s sends more log bytes than its budget", s.id))
+		return outcome{}, later(http.StatusTooManyRequests, debt, fmt.Errorf("site %s: %w", s.id, errOverBudget))
 	}
-	if r.ContentLength > int64(in.opts.MaxMessageBytes) {
+	if err := in.quota.spent(s.id.Tenant); err != nil {
+		return outcome{}, later(http.StatusTooManyRequests, in.overQuota(s, err), err)
+	}
+	if r.ContentLength > int64(times(in.opts.MaxMessageBytes, oversize)) {
 		return outcome{}, fail(http.StatusRequestEntityTooLarge, "body of %d bytes: want at most %d; send smaller batches", r.ContentLength, in.opts.MaxMessageBytes)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), in.opts.MaxDelay)
 	defer cancel()
 	l := lease{m: in.memory, s: s}
 	defer l.free()
-	body, a := h.body(ctx, r, rc, &l)
+	body, a := h.body(ctx, r, rc, s, &l)
 	if a != nil {
 		return outcome{}, a
 	}
-	if _, ok := in.budget(nil, s, len(body)); !ok {
-		return outcome{}, later(http.StatusTooManyRequests, time.Second, fmt.Errorf("site %s sends more log bytes than its budget", s.id))
+	if after, err := in.budget(noWait, s, len(body)); err != nil {
+		return outcome{}, later(http.StatusTooManyRequests, after, fmt.Errorf("site %s: %w", s.id, err))
 	}
+	defer func() {
+		if a != nil && a.retry > 0 {
+			in.quota.add(s.id.Tenant, -int64(len(body))) // it comes again
+		}
+	}()
 	if err := l.grow(ctx, int64(min(workBytes, 3*len(body)+4<<10))); err != nil {
 		return outcome{}, later(http.StatusServiceUnavailable, time.Second, err)
 	}
 	records, wantTime := recordsOf(r.Header.Get("Content-Type"), body)
-	o, err := in.newWorker().deliver(delivery{site: s, region: region, tag: tagOf(r), hash: hashOf(s.id, []byte("http"), body), records: records, wantTime: wantTime, repeats: true})
+	w, tag := in.newWorker(), tagOf(r)
+	delivered := r.Header.Get(DeliveryHeader)
+	id := w.identifyHTTP(s, delivered, tag, body, records, wantTime)
+	o, err := w.deliver(delivery{site: s, region: region, tag: tag, hash: id, records: records, wantTime: wantTime, repeats: delivered == ""})
 	switch {
 	case err != nil:
 		return o, later(http.StatusServiceUnavailable, 5*time.Second, err)
@@ -200,55 +181,107 @@ func tagOf(r *http.Request) []byte {
 	return []byte(tag)
 }
 
-// body reads and decompresses the body.
-func (h *handler) body(ctx context.Context, r *http.Request, rc *http.ResponseController, l *lease) ([]byte, *answer) {
+// body reads and decompresses the body, and cuts its overlong texts.
+func (h *handler) body(ctx context.Context, r *http.Request, rc *http.ResponseController, s *site, l *lease) ([]byte, *answer) {
 	in := h.in
 	how := strings.ToLower(strings.TrimSpace(r.Header.Get("Content-Encoding")))
-	limit := in.opts.MaxMessageBytes
-	start := time.Now()
-	deadline := func(have int) {
-		// Not every server can; those have deadlines of their own.
-		_ = rc.SetReadDeadline(in.arriveBy(start, time.Now(), have))
-	}
-	raw, err := in.readAll(ctx, l, r.Body, limit, int(max(r.ContentLength, 0))+1, deadline)
-	switch {
-	case errors.Is(err, errLarge):
-		return nil, fail(http.StatusRequestEntityTooLarge, "body: want at most %d bytes; send smaller batches", limit)
-	case errors.Is(err, errMemory):
-		return nil, later(http.StatusServiceUnavailable, time.Second, err)
-	case err != nil:
-		// The sender is gone or too slow; whatever is sent may reach it or not.
-		return nil, later(http.StatusRequestTimeout, time.Second, fmt.Errorf("reading the body: %w", err))
-	}
-	_ = rc.SetReadDeadline(time.Time{}) // not after an error: the rest of the body is not waited for
 	switch how {
-	case "", "identity":
-		return raw, nil
-	case "gzip", "zstd", "snappy":
+	case "identity":
+		how = ""
+	case "", "gzip", "zstd", "snappy":
 	default:
 		return nil, fail(http.StatusUnsupportedMediaType, "Content-Encoding %.20q: want gzip, zstd or snappy", how)
 	}
-	out, err := in.decompress(ctx, l, how, raw)
+	start, limit := time.Now(), times(in.opts.MaxMessageBytes, oversize)
+	src := &paced{r: r.Body, limit: limit, before: func(have int) {
+		// Not every server can; those have deadlines of their own.
+		_ = rc.SetReadDeadline(in.arriveBy(start, time.Now(), have))
+	}}
+	broken := &remember{r: src}
+	trim := in.trimEntries
+	if !isMsgpack(r.Header.Get("Content-Type")) {
+		trim = func(r io.Reader) io.Reader {
+			return &jsonTrimmer{r: bufio.NewReaderSize(r, 32<<10), max: in.textLimit()}
+		}
+	}
+	guess := 0
+	if how == "" && r.ContentLength < int64(in.opts.MaxPayloadBytes) {
+		guess = int(max(r.ContentLength, 0)) + 1
+	}
+	out, err := in.unpackFrom(ctx, l, how, broken, guess, trim)
 	switch {
-	case errors.Is(err, errLarge):
-		return nil, fail(http.StatusRequestEntityTooLarge, "body: want at most %d bytes when decompressed; send smaller batches", in.opts.MaxPayloadBytes)
 	case errors.Is(err, errMemory):
 		return nil, later(http.StatusServiceUnavailable, time.Second, err)
+	case errors.Is(broken.err, errLarge):
+		return nil, fail(http.StatusRequestEntityTooLarge, "body: want at most %d bytes; send smaller batches", in.opts.MaxMessageBytes)
+	case errors.Is(err, errLarge):
+		return nil, fail(http.StatusRequestEntityTooLarge, "body: want at most %d bytes when decompressed; send smaller batches", in.opts.MaxPayloadBytes)
+	case broken.err != nil && !errors.Is(broken.err, io.EOF):
+		// The sender is gone or too slow; whatever is sent may reach it or not.
+		return nil, later(http.StatusRequestTimeout, time.Second, fmt.Errorf("reading the body: %w", broken.err))
 	case err != nil:
 		return nil, fail(http.StatusBadRequest, "body: %s: %w", how, err)
 	}
+	_ = rc.SetReadDeadline(time.Time{}) // not after an error: the rest of the body is not waited for
+	// What was cut off has been sent, too.
+	s.pay(in.opts.Now(), max(0, src.have-len(out)), 0)
 	return out, nil
 }
 
-// recordsOf chooses the form by the content type.
-func recordsOf(contentType string, body []byte) (iter.Seq2[entry, error], bool) {
+// remember keeps the error of a reader, which a decompressor may replace by its own.
+type remember struct {
+	r   io.Reader
+	err error
+}
+
+func (r *remember) Read(p []byte) (int, error) {
+	n, err := r.r.Read(p)
+	if err != nil {
+		r.err = err
+	}
+	return n, err
+}
+
+// drainTime is how long the rest of a refused body is read for nothing.
+const drainTime = 30 * time.Second
+
+// drain reads what is left of a body that was refused, within bounds: a sender that
+// writes all of its body before it reads would see the connection reset and not the answer.
+// Over HTTP/2 an answer is read all the same.
+func (h *handler) drain(r *http.Request, rc *http.ResponseController) {
+	if r.ProtoMajor != 1 {
+		return
+	}
+	start := time.Now()
+	src := &paced{r: r.Body, limit: 4 * times(h.in.opts.MaxMessageBytes, oversize), before: func(have int) {
+		by := h.in.arriveBy(start, time.Now(), have)
+		if end := start.Add(drainTime); end.Before(by) {
+			by = end
+		}
+		_ = rc.SetReadDeadline(by)
+	}}
+	_, _ = io.Copy(io.Discard, src)
+}
+
+func isMsgpack(contentType string) bool {
+	kind := mediaType(contentType)
+	return strings.HasSuffix(kind, "/msgpack") || strings.HasSuffix(kind, "/x-msgpack")
+}
+
+func mediaType(contentType string) string {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
 		kind = strings.ToLower(strings.TrimSpace(contentType))
 	}
-	if strings.HasSuffix(kind, "/msgpack") || strings.HasSuffix(kind, "/x-msgpack") {
+	return kind
+}
+
+// recordsOf chooses the form by the content type.
+func recordsOf(contentType string, body []byte) (iter.Seq2[entry, error], bool) {
+	if isMsgpack(contentType) {
 		return entries(body), false
 	}
+	kind := mediaType(contentType)
 	walk := eachObject
 	if strings.HasSuffix(kind, "ndjson") || strings.HasSuffix(kind, "jsonl") || strings.HasSuffix(kind, "jsonlines") {
 		walk = eachLine

@@ -13,8 +13,6 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
-
-	"muster.dev/muster/internal/spool"
 )
 
 // zstdWindow is the largest window that a sender's zstd frame may ask for, in bytes.
@@ -32,7 +30,7 @@ type delivery struct {
 	hash     hash
 	records  iter.Seq2[entry, error]
 	wantTime bool // the records' own fields hold their times
-	// repeats says that the sender may send the same bytes for another line: those
+	// repeats says that the sender may send the same bytes for other lines: those
 	// without a time of their own are told apart by when they were received.
 	repeats bool
 	// wait is until when to wait for room in the queue; without a deadline a full
@@ -84,7 +82,7 @@ func (w *worker) deliver(d delivery) (outcome, error) {
 	streams := d.site.streams()
 	w.batch.reset(d.site.id, d.region, d.hash.prefix())
 	var failed error
-	retimed := 0
+	retimed, paid := 0, 0
 	for e, err := range d.records {
 		index := o.total
 		o.total++
@@ -121,14 +119,21 @@ func (w *worker) deliver(d delivery) (outcome, error) {
 		}
 		o.lines++
 		w.batch.add(&l)
-		if len(w.batch.buf) >= batchBytes {
-			if failed = w.put(d.wait); failed != nil {
+		if len(w.batch.buf) >= batchBytes || w.batch.lines >= batchLines {
+			// As they come, so that what else the site sends meanwhile finds the debt.
+			d.site.pay(now, 0, o.total-paid)
+			paid = o.total
+			if failed = w.put(d.site, d.wait); failed != nil {
 				break
 			}
 		}
 	}
 	if failed == nil && w.batch.lines > 0 {
-		failed = w.put(d.wait)
+		failed = w.put(d.site, d.wait)
+	}
+	d.site.pay(now, 0, o.total-paid)
+	if failed == nil {
+		w.in.quota.add(d.site.id.Tenant, int64(o.lines)*lineBytes)
 	}
 	w.account(d.site, o, retimed)
 	return o, failed
@@ -141,31 +146,40 @@ var (
 )
 
 // put queues the open batch.
-func (w *worker) put(wait context.Context) error {
+func (w *worker) put(s *site, wait context.Context) error {
 	w.out = w.in.codec.encode(w.out[:0], &w.batch)
+	lines := w.batch.lines
 	w.batch.clear()
 	for {
-		_, err := w.in.queue.Append(w.out)
+		err := w.in.queue.append(s, lines, w.out)
 		if err == nil {
 			return nil
 		}
 		// A disk that is full or broken is no different to the sender: it keeps the
 		// lines. To the operator it is.
-		what := errQueueWrite
-		if errors.Is(err, spool.ErrFull) {
-			what = errQueueFull
+		if !errors.Is(err, errQueueFull) {
+			err = fmt.Errorf("%w: %w", errQueueWrite, err)
 		}
-		w.in.queueFull(err)
+		w.in.queueFull(s, err)
 		if wait == nil || !pause(wait, 100*time.Millisecond) {
-			return fmt.Errorf("%w: %w", what, err)
+			return err
 		}
 	}
 }
 
-func (in *Intake) queueFull(err error) {
-	in.lastFull.Store(in.opts.Now().UnixNano())
+// queueFull begins the condition of a site for whose lines there is no room.
+func (in *Intake) queueFull(s *site, err error) {
+	s.mu.Lock()
+	s.refusedAt = in.opts.Now()
+	s.mu.Unlock()
+	msg := "log lines wait at the senders: the regional's queue has no more room for the site or its tenant until the store takes what is in it"
+	if !errors.Is(err, errQueueFull) {
+		msg = "log lines wait at the senders: the regional can't write its log queue"
+	}
+	if in.status.set(Condition{Site: s.id, Type: ConditionQueueFull, Message: msg}, true) {
+		in.log.Warn("log lines are not acknowledged", "site", s.id.String(), "err", err)
+	}
 	in.metrics.full.Set(1)
-	in.status.set(Condition{Type: ConditionQueueFull, Message: "senders are not acknowledged: " + err.Error()}, true)
 }
 
 // pause returns false if ctx ended first.
@@ -208,36 +222,65 @@ func (w *worker) account(s *site, o outcome, retimed int) {
 	s.mu.Unlock()
 }
 
+// noWait has ended: what is not to be had at once is refused.
+var noWait = func() context.Context {
+	ctx, end := context.WithCancel(context.Background())
+	end()
+	return ctx
+}()
+
 // budget waits until the site may send, as long as ctx allows, and then takes n
-// bytes. It returns how long the site still has to wait if ctx ended first.
-func (in *Intake) budget(ctx context.Context, s *site, n int) (time.Duration, bool) {
+// bytes. It returns how long the site still has to wait if ctx ended first, or if the
+// tenant's quota of the day is used up.
+func (in *Intake) budget(ctx context.Context, s *site, n int) (time.Duration, error) {
 	s.configure(in.opts.Now(), in.limits(s.id))
 	for {
 		debt := s.debt(in.opts.Now())
 		if debt <= 0 {
-			s.pay(in.opts.Now(), n)
-			s.mu.Lock()
-			s.bytes += uint64(n)
-			s.mu.Unlock()
-			in.metrics.bytes.WithLabelValues(s.id.Tenant, s.id.Name).Add(float64(n))
-			return 0, true
+			break
 		}
 		in.overBudget(s, true)
-		if ctx == nil || !pause(ctx, min(debt, time.Second)) {
-			return debt, false
+		if !pause(ctx, min(debt, time.Second)) {
+			return debt, errOverBudget
 		}
 	}
+	if err := in.quota.take(s.id.Tenant, int64(n)); err != nil {
+		return in.overQuota(s, err), err
+	}
+	s.pay(in.opts.Now(), n, 0)
+	s.mu.Lock()
+	s.bytes += uint64(n)
+	s.mu.Unlock()
+	in.metrics.bytes.WithLabelValues(s.id.Tenant, s.id.Name).Add(float64(n))
+	return 0, nil
+}
+
+var errOverBudget = errors.New("the site sends more log lines or bytes than its budget")
+
+// overQuota begins the condition of a site whose tenant may log no more today. It
+// returns how long to wait.
+func (in *Intake) overQuota(s *site, err error) time.Duration {
+	var q *quotaError
+	if !errors.As(err, &q) {
+		return time.Minute
+	}
+	s.mu.Lock()
+	s.overQuota = true
+	s.mu.Unlock()
+	in.metrics.refused.WithLabelValues("quota").Inc()
+	in.status.set(Condition{Site: s.id, Type: ConditionOverQuota, Message: err.Error()}, true)
+	return q.until
 }
 
 func (in *Intake) overBudget(s *site, over bool) {
 	s.mu.Lock()
 	changed := s.overBudget != over
 	s.overBudget = over
-	limit := s.bucket.Limit()
+	bytes, lines := s.byteRate.Limit(), s.lineRate.Limit()
 	s.mu.Unlock()
 	if changed {
 		in.status.set(Condition{Site: s.id, Type: ConditionOverBudget,
-			Message: fmt.Sprintf("sends more log bytes than its budget of %.0f a second; lines are delayed, not lost", float64(limit))}, over)
+			Message: fmt.Sprintf("sends more logs than its budget of %.0f bytes and %.0f lines a second; lines are delayed, not lost", float64(bytes), float64(lines))}, over)
 	}
 }
 
@@ -246,19 +289,30 @@ type unpackers struct{ gzip, zstd sync.Pool }
 
 var errCompression = errors.New("unknown compression; want gzip or zstd")
 
-// unpack decompresses b into memory of the lease, up to the limit.
-func (in *Intake) decompress(ctx context.Context, l *lease, how string, b []byte) ([]byte, error) {
+// decompress unpacks b into memory of the lease, with its overlong texts cut by trim.
+func (in *Intake) decompress(ctx context.Context, l *lease, how string, b []byte, trim func(io.Reader) io.Reader) ([]byte, error) {
+	return in.unpackFrom(ctx, l, how, bytes.NewReader(b), len(b), trim)
+}
+
+// unpackFrom decompresses r, cuts what comes out by trim, and returns that, up to
+// MaxPayloadBytes.
+func (in *Intake) unpackFrom(ctx context.Context, l *lease, how string, r io.Reader, guess int, trim func(io.Reader) io.Reader) ([]byte, error) {
+	whole := func(r io.Reader) ([]byte, error) {
+		return in.readAll(ctx, l, trim(&paced{r: r, limit: times(in.opts.MaxPayloadBytes, oversize)}), in.opts.MaxPayloadBytes, guess, nil)
+	}
 	switch how {
+	case "":
+		return whole(r)
 	case "gzip":
 		z, _ := in.unpack.gzip.Get().(*gzip.Reader)
 		if z == nil {
 			z = new(gzip.Reader)
 		}
 		defer in.unpack.gzip.Put(z)
-		if err := z.Reset(bytes.NewReader(b)); err != nil {
+		if err := z.Reset(r); err != nil {
 			return nil, err
 		}
-		return in.readAll(ctx, l, z, in.opts.MaxPayloadBytes, len(b), nil)
+		return whole(z)
 	case "zstd":
 		if err := l.grow(ctx, zstdWindow); err != nil {
 			return nil, err
@@ -272,12 +326,16 @@ func (in *Intake) decompress(ctx context.Context, l *lease, how string, b []byte
 			}
 		}
 		defer in.unpack.zstd.Put(z)
-		if err := z.Reset(bytes.NewReader(b)); err != nil {
+		if err := z.Reset(r); err != nil {
 			return nil, err
 		}
 		defer func() { _ = z.Reset(nil) }()
-		return in.readAll(ctx, l, z, in.opts.MaxPayloadBytes, len(b), nil)
+		return whole(z)
 	case "snappy": // Fluent Bit's http output: one block
+		b, err := in.readAll(ctx, l, r, in.opts.MaxMessageBytes, guess, nil)
+		if err != nil {
+			return nil, err
+		}
 		n, err := s2.DecodedLen(b)
 		if err != nil {
 			return nil, err
@@ -288,7 +346,10 @@ func (in *Intake) decompress(ctx context.Context, l *lease, how string, b []byte
 		if err := l.grow(ctx, int64(n)); err != nil {
 			return nil, err
 		}
-		return s2.Decode(nil, b)
+		if b, err = s2.Decode(nil, b); err != nil {
+			return nil, err
+		}
+		return whole(bytes.NewReader(b))
 	}
 	return nil, errCompression
 }

@@ -5,14 +5,12 @@
 // message only after its lines are in a queue on disk, from which they go to the
 // store.
 //
-// A message that is sent again has the same records with the same ids, so that the
-// store keeps them once. Excepted are records over HTTP that have no time of their
-// own, which are new ones each time: a lost answer may store such a line twice, and
-// a line that is said again is never taken for a repetition.
+// A message that is surely one that was sent again has the same ids for its records, so
+// that the store keeps them once; see again.go. When in doubt it is another one.
 //
 // It must not know which store there is (a Sink is handed in), must not answer queries, and
 // must never let what one sender does cost more than that sender's share of memory,
-// connections or bytes. internal/app/regional starts it.
+// connections or bytes. cmd/internal/regional starts it.
 package intake
 
 import (
@@ -29,11 +27,11 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/spool"
@@ -45,28 +43,36 @@ type Options struct {
 	// Name of the regional. It is the host name of the handshake, in which it must
 	// differ from the senders'.
 	Name string
-	// Listen is the address of the forward protocol, HTTPListen of POST /api/v1/logs;
-	// empty: not served there. Handler serves the latter elsewhere.
-	Listen, HTTPListen string
+	// Listen is the address of the forward protocol; empty: not served. POST
+	// /api/v1/logs is served by Handler.
+	Listen string
 	// TLS must require and verify client certificates
 	// (identity.Files.ServerConfig(tls.RequireAndVerifyClientCert)).
 	TLS *tls.Config
 	// Denied, if not nil, refuses a site whose certificate is still good, with the reason.
 	Denied func(fleet.SiteID, *x509.Certificate) (string, bool)
-	// SharedKey, if not nil, is asked for the shared key of a site; a key that is not
-	// empty makes the site do the forward protocol's handshake, on top of TLS.
-	SharedKey func(fleet.SiteID) string
+	// SharedKey, if not empty, makes every sender do the forward protocol's handshake, on
+	// top of TLS. Without one, senders must have none either.
+	SharedKey string
 	// Limits, if not nil, is asked at every message: policies change.
 	Limits func(fleet.SiteID) SiteLimits
+	// TenantLogBytesPerDay, if not nil, is how much a tenant's sites together may have
+	// queued here in a day of UTC; 0: no limit. It is asked at every message. What comes
+	// beyond is refused until the next day, and waits at its senders.
+	TenantLogBytesPerDay func(tenant string) int64
 
-	Dir        string        // of the queue and the dead letters
-	QueueBytes int64         // cap of the queue on disk; default 4 GiB. At the cap, new messages are not acknowledged
+	Dir string // of the queue, the dead letters and the usage of the day
+	// QueueBytes is the cap of the queue on disk; default 4 GiB. Tenants share it, and
+	// the sites of each; see queueGreed. At its share's end a site is not acknowledged.
+	QueueBytes int64
 	QueueAge   time.Duration // older lines are dropped from the queue and counted; default 0: never
-	// SyncInterval is what power loss can cost; see spool.Options.
+	// SyncInterval is what power loss can cost; 0: nothing, an acknowledged line is on
+	// stable storage. See spool.Options.
 	SyncInterval time.Duration
+	FS           disk.FS // where Dir is; default disk.OS
 
 	Sink       Sink
-	Writers    int           // calls of Sink.Write at a time; default 4
+	Writers    int           // calls of Sink.Write at a time; default 8, of which one tenant gets half at most
 	WriteLines int           // that one call of Sink.Write gets; default 2,000. A batch of the queue is never split
 	MinBackoff time.Duration // between attempts of a failed write; default 100 ms
 	MaxBackoff time.Duration // default 30 s
@@ -75,10 +81,10 @@ type Options struct {
 
 	MaxMessageBytes int           // one message, or the body of one request, as sent; default 8 MiB
 	MaxPayloadBytes int           // the same, decompressed; default twice MaxMessageBytes
-	MaxLineBytes    int           // of one line's text; what is longer is cut off; default and at most the store's limit
+	MaxLineBytes    int           // of one line's text; what is longer is cut off; default DefaultLineBytes, at most MaxLineBytes
 	SiteMemory      int64         // held by the messages of one site; default: what one message of the largest size takes, 62 MiB
 	Memory          int64         // held by the messages of all sites; default 512 MiB
-	MaxConnections  int           // of each listener; default 8,192
+	MaxConnections  int           // of the forward protocol; default 8,192
 	HandshakeTime   time.Duration // TLS and the shared key together; default 10 s
 	IdleTime        time.Duration // of a connection without a message; default 5 minutes
 	// MessageTime is how long a message may pause while it arrives, and how long it
@@ -98,6 +104,12 @@ type Options struct {
 	Registerer  prometheus.Registerer
 	Now         func() time.Time
 }
+
+// Bounds of Options.MaxLineBytes.
+const (
+	DefaultLineBytes = 256 << 10
+	MaxLineBytes     = store.MaxMessageBytes - 32 // room for the mark of a cut
+)
 
 // minRate is how slow a message may arrive, in bytes a second.
 const minRate = 16 << 10
@@ -120,21 +132,21 @@ func (o *Options) withDefaults() error {
 		return errors.New("log intake: Dir must be set")
 	case o.Sink == nil:
 		return errors.New("log intake: Sink must be set")
-	case (o.Listen != "" || o.HTTPListen != "") && o.TLS == nil:
+	case o.Listen != "" && o.TLS == nil:
 		return errors.New("log intake: TLS must be set: who a sender is comes from its certificate")
 	case o.TLS != nil && o.TLS.ClientAuth != tls.RequireAndVerifyClientCert:
 		return errors.New("log intake: TLS must require and verify client certificates")
 	}
 	def(&o.QueueBytes, 4<<30)
-	def(&o.Writers, 4)
+	def(&o.Writers, 8)
 	def(&o.WriteLines, 2000)
 	def(&o.MinBackoff, 100*time.Millisecond)
 	def(&o.MaxBackoff, 30*time.Second)
 	def(&o.DeadLetterBytes, 64<<20)
 	def(&o.MaxMessageBytes, 8<<20)
 	def(&o.MaxPayloadBytes, 2*o.MaxMessageBytes)
-	def(&o.MaxLineBytes, store.MaxMessageBytes)
-	o.MaxLineBytes = min(o.MaxLineBytes, store.MaxMessageBytes-32) // room for the mark of a cut
+	def(&o.MaxLineBytes, DefaultLineBytes)
+	o.MaxLineBytes = min(o.MaxLineBytes, MaxLineBytes)
 	def(&o.SiteMemory, 2*int64(o.MaxMessageBytes)+2*int64(o.MaxPayloadBytes)+workBytes+zstdWindow)
 	def(&o.Memory, max(512<<20, 2*o.SiteMemory))
 	def(&o.MaxConnections, 8192)
@@ -150,6 +162,9 @@ func (o *Options) withDefaults() error {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.FS == nil {
+		o.FS = disk.OS{}
+	}
 	return nil
 }
 
@@ -164,32 +179,32 @@ type Intake struct {
 	opts    Options
 	log     *slog.Logger
 	metrics *metrics
-	queue   *spool.Spool
+	queue   *queue
+	slots   *slots
+	quota   *quota
 	codec   *codec
 	memory  *memory
 	dead    *deadLetters
 	status  conditions
 	park    park
 
-	ln, httpLn net.Listener
+	ln net.Listener
 
 	mu     sync.Mutex
 	sites  map[fleet.SiteID]*site
 	conns  sync.WaitGroup
 	unpack unpackers
-
-	lastFull atomic.Int64 // when an append to the queue failed last; 0: not lately
 }
 
 // fullFor is how long the condition of a full queue outlives the last refusal.
 const fullFor = 10 * time.Second
 
-// New opens the queue and binds the listeners. Run must follow.
+// New opens the queue and binds the listener. Run must follow.
 func New(o Options) (_ *Intake, err error) {
 	if err := o.withDefaults(); err != nil {
 		return nil, err
 	}
-	in := &Intake{opts: o, log: o.Logger, sites: map[fleet.SiteID]*site{}, memory: newMemory(o.Memory, o.SiteMemory)}
+	in := &Intake{opts: o, log: o.Logger, sites: map[fleet.SiteID]*site{}, memory: newMemory(o.Memory, o.SiteMemory), slots: newSlots(o.Writers)}
 	in.status.changed = o.OnCondition
 	in.status.now = o.Now
 	in.park.in, in.park.wake = in, make(chan struct{}, 1)
@@ -203,12 +218,7 @@ func New(o Options) (_ *Intake, err error) {
 	if in.metrics, err = newMetrics(reg); err != nil {
 		return nil, fmt.Errorf("log intake: metrics: %w", err)
 	}
-	in.queue, err = spool.Open(spool.Options{
-		Dir: filepath.Join(o.Dir, "queue"), MaxBytes: o.QueueBytes, MaxAge: o.QueueAge, OnFull: spool.RefuseNew, SyncInterval: o.SyncInterval,
-		// The other spools of a regional have a tenant each; one metric, one set of labels.
-		Logger: o.Logger, Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"spool": "logs", "tenant": ""}, reg), Now: o.Now,
-	})
-	if err != nil {
+	if in.queue, err = openQueue(in, filepath.Join(o.Dir, "queue"), reg); err != nil {
 		return nil, fmt.Errorf("log intake: %w", err)
 	}
 	defer func() {
@@ -216,36 +226,29 @@ func New(o Options) (_ *Intake, err error) {
 			_ = in.Close()
 		}
 	}()
-	if in.dead, err = openDeadLetters(filepath.Join(o.Dir, "dead-letters"), o.DeadLetterBytes); err != nil {
+	if in.dead, err = openDeadLetters(o.FS, filepath.Join(o.Dir, "dead-letters"), o.DeadLetterBytes); err != nil {
 		return nil, fmt.Errorf("log intake: %w", err)
 	}
-	for _, l := range []struct {
-		addr string
-		ln   *net.Listener
-	}{{o.Listen, &in.ln}, {o.HTTPListen, &in.httpLn}} {
-		if l.addr == "" {
-			continue
-		}
-		ln, err := net.Listen("tcp", l.addr)
+	var lost error
+	if in.quota, lost = openQuota(o.FS, filepath.Join(o.Dir, "usage.json"), o.TenantLogBytesPerDay, o.Now); lost != nil {
+		in.log.Error("log intake", "err", lost)
+	}
+	if o.Listen != "" {
+		ln, err := net.Listen("tcp", o.Listen)
 		if err != nil {
-			return nil, fmt.Errorf("log intake: listen on %s: %w", l.addr, err)
+			return nil, fmt.Errorf("log intake: listen on %s: %w", o.Listen, err)
 		}
-		*l.ln = &boundedListener{Listener: ln, slots: make(chan struct{}, o.MaxConnections), refused: in.metrics.refused.WithLabelValues("connections")}
+		in.ln = &boundedListener{Listener: ln, slots: make(chan struct{}, o.MaxConnections), refused: in.metrics.refused.WithLabelValues("connections")}
 	}
 	return in, nil
 }
 
 // Addr is where the forward protocol is served; nil if it is not.
-func (in *Intake) Addr() net.Addr { return addrOf(in.ln) }
-
-// HTTPAddr is where POST /api/v1/logs is served; nil if it is not.
-func (in *Intake) HTTPAddr() net.Addr { return addrOf(in.httpLn) }
-
-func addrOf(ln net.Listener) net.Addr {
-	if ln == nil {
+func (in *Intake) Addr() net.Addr {
+	if in.ln == nil {
 		return nil
 	}
-	return ln.Addr()
+	return in.ln.Addr()
 }
 
 // Run serves until ctx ends, then closes every connection, stops the writers and
@@ -255,7 +258,7 @@ func (in *Intake) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
-	failed := make(chan error, 3)
+	failed := make(chan error, 2)
 	start := func(f func(context.Context) error) {
 		wg.Go(func() {
 			if err := f(ctx); err != nil && ctx.Err() == nil {
@@ -266,9 +269,6 @@ func (in *Intake) Run(ctx context.Context) error {
 	}
 	if in.ln != nil {
 		start(in.serveForward)
-	}
-	if in.httpLn != nil {
-		start(in.serveHTTP)
 	}
 	start(in.drain)
 	start(in.tend)
@@ -287,15 +287,16 @@ func (in *Intake) Run(ctx context.Context) error {
 // Close frees what New took; Run does it by itself.
 func (in *Intake) Close() error {
 	var errs []error
-	for _, ln := range []net.Listener{in.ln, in.httpLn} {
-		if ln != nil {
-			if err := ln.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-				errs = append(errs, err)
-			}
+	if in.ln != nil {
+		if err := in.ln.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
 		}
 	}
 	if in.queue != nil {
 		errs = append(errs, in.queue.Close())
+	}
+	if in.quota != nil {
+		errs = append(errs, in.quota.save())
 	}
 	if in.dead != nil {
 		errs = append(errs, in.dead.close())
@@ -313,41 +314,60 @@ func (in *Intake) tend(ctx context.Context) error {
 			return nil
 		case <-t.C:
 		}
-		in.checkQueue()
-		now := in.opts.Now()
-		var solvent, left []*site
-		in.mu.Lock()
-		for id, s := range in.sites {
-			s.mu.Lock()
-			gone := s.conns == 0 && now.Sub(s.lastSeen) > time.Hour
-			paid := s.overBudget && s.debt(now) == 0
-			s.mu.Unlock()
-			if paid {
-				solvent = append(solvent, s)
-			}
-			if gone {
-				delete(in.sites, id)
-				left = append(left, s)
-			}
+		in.queue.tend()
+		if err := in.quota.save(); err != nil {
+			in.log.Error("log intake", "err", err)
 		}
-		in.mu.Unlock()
-		for _, s := range solvent {
-			in.overBudget(s, false)
-		}
-		for _, s := range left {
-			in.metrics.forget(s.id)
-			in.status.forget(s.id)
-		}
+		in.tendSites(in.opts.Now())
 	}
 }
 
-// checkQueue ends the condition of a full queue when no append has failed for a
-// while: as long as it is full, senders keep trying.
-func (in *Intake) checkQueue() {
-	if last := in.lastFull.Load(); last != 0 && in.opts.Now().Sub(time.Unix(0, last)) > fullFor {
-		in.lastFull.CompareAndSwap(last, 0)
-		in.status.set(Condition{Type: ConditionQueueFull}, false)
-		in.metrics.full.Set(0)
+// tendSites ends the conditions of sites that are over, and forgets the sites that are gone.
+func (in *Intake) tendSites(now time.Time) {
+	var all, left []*site
+	in.mu.Lock()
+	for id, s := range in.sites {
+		s.mu.Lock()
+		gone := s.conns == 0 && now.Sub(s.lastSeen) > time.Hour
+		s.mu.Unlock()
+		if gone {
+			delete(in.sites, id)
+			left = append(left, s)
+		} else {
+			all = append(all, s)
+		}
+	}
+	in.mu.Unlock()
+	full := 0.
+	for _, s := range all {
+		s.mu.Lock()
+		paid := s.overBudget && s.debt(now) == 0
+		room := s.overQuota && in.quota.spent(s.id.Tenant) == nil
+		if room {
+			s.overQuota = false
+		}
+		// As long as it is refused, a sender keeps trying.
+		free := !s.refusedAt.IsZero() && now.Sub(s.refusedAt) > fullFor
+		if free {
+			s.refusedAt = time.Time{}
+		} else if !s.refusedAt.IsZero() {
+			full = 1
+		}
+		s.mu.Unlock()
+		if paid {
+			in.overBudget(s, false)
+		}
+		if room {
+			in.status.set(Condition{Site: s.id, Type: ConditionOverQuota}, false)
+		}
+		if free {
+			in.status.set(Condition{Site: s.id, Type: ConditionQueueFull}, false)
+		}
+	}
+	in.metrics.full.Set(full)
+	for _, s := range left {
+		in.metrics.forget(s.id)
+		in.status.forget(s.id)
 	}
 }
 
@@ -357,7 +377,7 @@ func (in *Intake) enter(id fleet.SiteID, region string) (*site, error) {
 	in.mu.Lock()
 	s := in.sites[id]
 	if s == nil {
-		s = newSite(id)
+		s = newSite(id, l)
 		in.sites[id] = s
 	}
 	s.mu.Lock()
@@ -439,7 +459,8 @@ func (in *Intake) warn(s *site, kind, msg string, args ...any) {
 
 // Status is shown on the debug page.
 type Status struct {
-	Queue       spool.Stats
+	Queue       spool.Stats   // of all tenants
+	Tenants     []TenantQueue // what waits, by tenant
 	Parked      []ParkedStatus
 	DeadLetters uint64 // records, since the start
 	MemoryUsed  int64  // bytes that messages hold now
@@ -466,7 +487,7 @@ type SiteStatus struct {
 
 // Status returns the state now.
 func (in *Intake) Status() Status {
-	st := Status{Queue: in.queue.Stats(), Parked: in.park.list(), DeadLetters: in.dead.written.Load(), Conditions: in.status.list()}
+	st := Status{Queue: in.queue.Stats(), Tenants: in.queue.list(), Parked: in.park.list(), DeadLetters: in.dead.written.Load(), Conditions: in.status.list()}
 	in.memory.mu.Lock()
 	st.MemoryUsed, st.MemoryPeak = in.memory.used, in.memory.peak
 	in.memory.mu.Unlock()

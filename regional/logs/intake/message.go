@@ -155,6 +155,7 @@ type entry struct {
 // error if the bytes can't be told apart any more.
 func entries(b []byte) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
+		b := b // it may be gone through twice
 		for len(b) > 0 {
 			// The limit keeps a length that an inner header claims below what there is.
 			var s scanner

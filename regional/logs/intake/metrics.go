@@ -36,10 +36,10 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		dropped:  vec("dropped_lines_total", "Log lines left out: stream is what the policy does not want, malformed what is no record.", "reason"),
 		changed:  vec("changed_lines_total", "Log lines that were changed: utf8 had bytes that are none, truncated were too long, time had an impossible time, labels more fields than a record may have.", "reason"),
 		messages: vec("messages_total", "Messages and requests by result: stored, duplicate (acknowledged before), delayed (to be sent again), refused, broken, size differs.", "result"),
-		refused:  vec("refused_total", "Senders and messages refused: identity, connections, handshakes, signal (metrics and traces).", "reason"),
+		refused:  vec("refused_total", "Senders and messages refused: identity, connections, handshakes, quota (of the tenant's day), silent (a sender that waits for a handshake), signal (metrics and traces).", "reason"),
 
 		connections:  gauge("intake_connections", "Open connections of the forward protocol."),
-		full:         gauge("intake_queue_full", "1 while messages are not acknowledged because the queue on disk is full."),
+		full:         gauge("intake_queue_full", "1 while messages of any site are not acknowledged because its part of the queue on disk is full, or the queue can't be written."),
 		written:      counter("written_lines_total", "Log lines that the store has taken from the queue."),
 		duplicates:   counter("duplicate_lines_total", "Log lines that the store had already; written_lines_total counts them too."),
 		retried:      counter("write_retries_total", "Writes to the store that failed and were tried again."),
@@ -63,8 +63,8 @@ func (m *metrics) forget(id fleet.SiteID) {
 
 // The types of a Condition.
 const (
-	// ConditionQueueFull: senders are not acknowledged, because the queue is at its cap
-	// or can't be written.
+	// ConditionQueueFull: a site is not acknowledged, because its part of the queue is full
+	// or the queue can't be written.
 	ConditionQueueFull = "LogQueueFull"
 	// ConditionStoreDown: lines stay in the queue, because writes to the store fail.
 	ConditionStoreDown = "LogStoreDown"
@@ -73,6 +73,9 @@ const (
 	ConditionParked = "LogLinesParked"
 	// ConditionOverBudget: a site sends more than its budget and is delayed.
 	ConditionOverBudget = "LogBudgetExceeded"
+	// ConditionOverQuota: a site is refused until the next day, because its tenant has logged
+	// as much as it may in one.
+	ConditionOverQuota = "LogQuotaExceeded"
 )
 
 // Condition is something that an operator should know. Site is zero when it is the
@@ -99,14 +102,14 @@ type conditions struct {
 	active map[conditionKey]Condition
 }
 
-// set begins or ends a condition, and tells so if that is a change.
-func (c *conditions) set(cond Condition, active bool) {
+// set begins or ends a condition, and tells so if that is a change, which it returns.
+func (c *conditions) set(cond Condition, active bool) bool {
 	k := conditionKey{cond.Site, cond.Type}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old, was := c.active[k]
 	if was == active {
-		return
+		return false
 	}
 	cond.Active, cond.Since = active, c.now()
 	if active {
@@ -121,10 +124,13 @@ func (c *conditions) set(cond Condition, active bool) {
 	if c.changed != nil {
 		c.changed(cond)
 	}
+	return true
 }
 
 func (c *conditions) forget(id fleet.SiteID) {
-	c.set(Condition{Site: id, Type: ConditionOverBudget}, false)
+	for _, typ := range []string{ConditionOverBudget, ConditionOverQuota, ConditionQueueFull} {
+		c.set(Condition{Site: id, Type: typ}, false)
+	}
 }
 
 func (c *conditions) list() []Condition {

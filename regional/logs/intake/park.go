@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"muster.dev/muster/regional/logs/internal/fairshare"
 )
 
 // Bounds of the park. A load takes about 4 MiB at most, so that the first one is
@@ -14,15 +16,15 @@ import (
 const (
 	parkLoads = 64
 	parkBytes = 128 << 20
+	// parkGreed: one tenant alone may fill three quarters of it.
+	parkGreed = 3
 )
 
 // park holds what the store refuses for now while it takes other records: an index
 // that is blocked must stop neither its tenant's other days nor other tenants. Its
 // loads are not acknowledged, so that a restart finds them in the queue again; what
-// the store took of them by then it knows by the ids. When the park is full, loads
-// wait in their writers.
-//
-// The queue keeps on disk what came after the oldest load that waits, taken or not.
+// the store took of them by then it knows by the ids. Tenants share it as fairshare
+// says; one that finds no more room in it waits, and its lanes with it.
 type park struct {
 	in   *Intake
 	wake chan struct{}
@@ -30,6 +32,7 @@ type park struct {
 	mu    sync.Mutex
 	loads []*parked
 	bytes int
+	extra map[string]int // loads that wait outside, by tenant
 }
 
 type parked struct {
@@ -47,24 +50,54 @@ type ParkedStatus struct {
 	Reason string // one of them
 }
 
-// add returns false if the park is full. Only run writes to a load that is in it.
+// add returns false if there is no room for the load. Only run writes to a load that is in it.
 func (p *park) add(l *load, why error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.loads) >= parkLoads || len(p.loads) > 0 && p.bytes+l.bytes > parkBytes {
+	loads, bytes := 0, 0
+	for _, other := range p.loads {
+		if other.tenant == l.tenant {
+			loads++
+			bytes += other.bytes
+		}
+	}
+	fits := fairshare.Fits(int64(loads), 1, int64(len(p.loads)), parkLoads, parkGreed) &&
+		(len(p.loads) == 0 || fairshare.Fits(int64(bytes), int64(l.bytes), int64(p.bytes), parkBytes, parkGreed))
+	p.in.status.set(Condition{Type: ConditionParked, Message: "the store refuses log lines of tenant " + l.tenant + ", which wait in the queue: " + why.Error()}, true)
+	if !fits {
 		return false
 	}
 	o := &p.in.opts
 	p.loads = append(p.loads, &parked{load: l, at: time.Now().Add(p.in.jitter(o.MinBackoff)), backoff: min(2*o.MinBackoff, o.MaxBackoff), reason: why.Error()})
 	p.bytes += l.bytes
 	p.in.log.Warn("the store refuses some log lines for now; they are tried again beside the others", "tenant", l.tenant, "lines", len(l.records), "err", why)
-	p.in.status.set(Condition{Type: ConditionParked, Message: "log lines of tenant " + l.tenant + " wait in the queue: " + why.Error()}, true)
 	p.countLocked()
 	select {
 	case p.wake <- struct{}{}:
 	default:
 	}
 	return true
+}
+
+// stalled counts loads that the store refuses and that found no room, up or down.
+func (p *park) stalled(l *load, by int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.extra == nil {
+		p.extra = map[string]int{}
+	}
+	if p.extra[l.tenant] += by; p.extra[l.tenant] == 0 {
+		delete(p.extra, l.tenant)
+	}
+	p.countLocked()
+	p.endLocked()
+}
+
+// endLocked ends the condition when nothing waits any more.
+func (p *park) endLocked() {
+	if len(p.loads) == 0 && len(p.extra) == 0 {
+		p.in.status.set(Condition{Type: ConditionParked}, false)
+	}
 }
 
 // run tries the loads again, one at a time, until ctx ends.
@@ -103,7 +136,7 @@ func (p *park) run(ctx context.Context, down *outage) {
 		}
 		failing = away
 		if err == nil {
-			p.in.taken(l.load)
+			p.in.queue.done(l.items)
 		} else {
 			p.in.metrics.retried.Inc()
 		}
@@ -145,9 +178,7 @@ func (p *park) tried(l *parked, left []Record, err error) {
 			other.at, other.backoff = now, o.MinBackoff
 		}
 	}
-	if len(p.loads) == 0 {
-		p.in.status.set(Condition{Type: ConditionParked}, false)
-	}
+	p.endLocked()
 }
 
 func (p *park) countLocked() {
@@ -155,7 +186,11 @@ func (p *park) countLocked() {
 	for _, l := range p.loads {
 		lines += len(l.records)
 	}
-	p.in.metrics.parkedLoads.Set(float64(len(p.loads)))
+	loads := len(p.loads)
+	for _, n := range p.extra {
+		loads += n
+	}
+	p.in.metrics.parkedLoads.Set(float64(loads))
 	p.in.metrics.parkedLines.Set(float64(lines))
 }
 

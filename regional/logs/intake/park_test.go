@@ -108,32 +108,38 @@ func TestRefusedPart(t *testing.T) {
 	}
 }
 
-// TestParkIsBounded: what does not fit waits in the writers, as when the store is
-// down, and what is in the queue behind it stays there.
+// TestParkIsBounded: what does not fit waits, and what is in its tenant's queue behind it stays
+// there; the other tenants' lines pass all the while.
 func TestParkIsBounded(t *testing.T) {
 	const chunks = parkLoads + 30
 	sink := &memSink{later: tokyosLater}
 	r := start(t, func(o *Options) { o.Sink, o.WriteLines, o.Writers = sink, 10, 2 })
-	sendLines(t, r.dial(t, tokyo), "tokyo", chunks)
-	eventually(t, "the park and the writers are full", func() bool {
+	c := r.dial(t, tokyo)
+	sendLines(t, c, "tokyo", chunks)
+	eventually(t, "the tenant's part of the park is full", func() bool {
 		st := r.Status()
-		return len(st.Parked) == 1 && st.Parked[0].Loads == parkLoads && testutil.ToFloat64(r.metrics.storeDown) == 1
+		return len(st.Parked) == 1 && st.Parked[0].Loads == parkLoads*parkGreed/(1+parkGreed) && testutil.ToFloat64(r.metrics.parkedLoads) > float64(st.Parked[0].Loads)
 	})
-	// In the writers, in the drain's hand, and in that of its collect.
-	if st := r.queue.Stats(); st.InFlight > parkLoads+2+2 || st.Pending != chunks {
+	sendLines(t, r.dial(t, paris), "paris", 50)
+	eventually(t, "the other tenant's lines", func() bool { return sink.of("acme") == 500 })
+	sendLines(t, c, "more", 5)
+	// In the park, stalled, in the drain's hand, and in that of its collect.
+	if st := r.queue.Stats(); st.InFlight > parkLoads+2+2 || st.Pending != chunks+5 {
 		t.Errorf("%+v", st)
 	}
 	sink.setDown(errors.New("connection refused"))
 	sink.setLater(nil)
 	before := sink.tries()
 	eventually(t, "some attempts", func() bool { return sink.tries() > before+10 })
-	if sink.count() != 0 {
+	if sink.of("umbrella") != 0 {
 		t.Error("stored while the store is down")
 	}
 	sink.setDown(nil)
 	eventually(t, "the queue is empty", func() bool { return r.queue.Stats().Pending == 0 })
-	once(t, sink, "umbrella", 10*chunks)
-	eventually(t, "the conditions end", func() bool { return len(r.Status().Conditions) == 0 && testutil.ToFloat64(r.metrics.storeDown) == 0 })
+	once(t, sink, "umbrella", 10*(chunks+5))
+	eventually(t, "the conditions end", func() bool {
+		return len(r.Status().Conditions) == 0 && testutil.ToFloat64(r.metrics.storeDown) == 0 && testutil.ToFloat64(r.metrics.parkedLoads) == 0
+	})
 }
 
 // TestParkBytes: large loads fill the park before their number does.
@@ -141,11 +147,14 @@ func TestParkBytes(t *testing.T) {
 	r := start(t, nil)
 	p := &park{in: r.Intake, wake: make(chan struct{}, 1)}
 	n := 0
-	for p.add(&load{tenant: "acme", bytes: 40 << 20}, errNotTaken) {
+	for p.add(&load{tenant: "acme", bytes: 12 << 20}, errNotTaken) {
 		n++
 	}
-	if n != 3 {
-		t.Errorf("%d loads of 40 MiB", n)
+	if n != 8 {
+		t.Errorf("%d loads of 12 MiB", n)
+	}
+	if !p.add(&load{tenant: "umbrella", bytes: 12 << 20}, errNotTaken) {
+		t.Error("no room for another tenant")
 	}
 	if p := (&park{in: r.Intake, wake: make(chan struct{}, 1)}); !p.add(&load{tenant: "acme", bytes: 2 * parkBytes}, errNotTaken) {
 		t.Error("one large load has no room in an empty park")

@@ -1,8 +1,6 @@
 package intake
 
 import (
-	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -15,9 +13,12 @@ import (
 
 // SiteLimits is what one site may send. A zero field means the default.
 type SiteLimits struct {
-	// BytesPerSecond is the average, uncompressed; default 1 MiB/s. A site may send
-	// burstSeconds of it at once.
+	// BytesPerSecond is the average, uncompressed, and lineBytes for each line;
+	// default 1 MiB/s. A site may send burstSeconds of it at once.
 	BytesPerSecond int64
+	// LinesPerSecond is the average of lines; default one for each 512 of
+	// BytesPerSecond, and 100 at least. burstSeconds of them may come at once.
+	LinesPerSecond int64
 	// Connections at a time, of the forward protocol and requests over HTTP
 	// together; default 32.
 	Connections int
@@ -43,6 +44,9 @@ func (l SiteLimits) withDefaults() SiteLimits {
 		l.BytesPerSecond = DefaultBytesPerSecond
 	}
 	l.BytesPerSecond = min(l.BytesPerSecond, 1<<30)
+	if l.LinesPerSecond <= 0 {
+		l.LinesPerSecond = max(l.BytesPerSecond/512, 100)
+	}
 	if l.Connections <= 0 {
 		l.Connections = DefaultConnections
 	}
@@ -58,49 +62,66 @@ type site struct {
 	region   string
 	conns    int
 	lastSeen time.Time
-	bucket   *rate.Limiter // bytes; may go into debt, so that no message is too large to ever pass
-	memory   int64         // held by the site's messages; guarded by memory.mu
-	allow    []string
-	deny     []string
-	chunks   map[hash]struct{} // acknowledged lately
-	ring     []hash            // the same, oldest at next
-	next     int
-	warned   map[string]time.Time
+	// The budgets may go into debt, so that no message is too large to ever pass.
+	byteRate, lineRate *rate.Limiter
+	memory             int64 // held by the site's messages; guarded by memory.mu
+	allow              []string
+	deny               []string
+	chunks             map[hash]struct{} // acknowledged lately
+	ring               []hash            // the same, oldest at next
+	next               int
+	warned             map[string]time.Time
 
 	lines, bytes, dropped, malformed, duplicates uint64
-	overBudget                                   bool
+	overBudget, overQuota                        bool
+	refusedAt                                    time.Time // when the queue had no room for it last; zero: not lately
 	lastError                                    string
 	lastErrorAt                                  time.Time
 }
 
-func newSite(id fleet.SiteID) *site {
-	return &site{id: id, chunks: map[hash]struct{}{}, warned: map[string]time.Time{}, bucket: rate.NewLimiter(DefaultBytesPerSecond, DefaultBytesPerSecond*burstSeconds)}
+func newSite(id fleet.SiteID, l SiteLimits) *site {
+	bucket := func(perSecond int64) *rate.Limiter {
+		return rate.NewLimiter(rate.Limit(perSecond), int(perSecond)*burstSeconds)
+	}
+	return &site{id: id, chunks: map[hash]struct{}{}, warned: map[string]time.Time{}, byteRate: bucket(l.BytesPerSecond), lineRate: bucket(l.LinesPerSecond)}
 }
 
 func (s *site) configure(now time.Time, l SiteLimits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.bucket.Limit() != rate.Limit(l.BytesPerSecond) {
-		s.bucket.SetLimitAt(now, rate.Limit(l.BytesPerSecond))
-		s.bucket.SetBurstAt(now, int(l.BytesPerSecond)*burstSeconds)
+	for _, b := range []struct {
+		bucket *rate.Limiter
+		limit  int64
+	}{{s.byteRate, l.BytesPerSecond}, {s.lineRate, l.LinesPerSecond}} {
+		if b.bucket.Limit() != rate.Limit(b.limit) {
+			b.bucket.SetLimitAt(now, rate.Limit(b.limit))
+			b.bucket.SetBurstAt(now, int(b.limit)*burstSeconds)
+		}
 	}
 	s.allow, s.deny = l.Allow, l.Deny
 }
 
 // debt is how long until the site may send again; 0: now.
 func (s *site) debt(now time.Time) time.Duration {
-	tokens := s.bucket.TokensAt(now)
-	if tokens >= 0 {
-		return 0
+	var longest time.Duration
+	for _, b := range []*rate.Limiter{s.byteRate, s.lineRate} {
+		if tokens := b.TokensAt(now); tokens < 0 {
+			longest = max(longest, time.Duration(-tokens/float64(b.Limit())*float64(time.Second)))
+		}
 	}
-	return time.Duration(-tokens / float64(s.bucket.Limit()) * float64(time.Second))
+	return longest
 }
 
-// pay takes n bytes from the budget, into debt if need be.
-func (s *site) pay(now time.Time, n int) {
+// pay takes bytes and lines from the budget, into debt if need be.
+func (s *site) pay(now time.Time, bytes, lines int) {
+	take(s.byteRate, now, bytes+lines*lineBytes)
+	take(s.lineRate, now, lines)
+}
+
+func take(b *rate.Limiter, now time.Time, n int) {
 	for n > 0 {
-		part := min(n, s.bucket.Burst())
-		s.bucket.ReserveN(now, part)
+		part := min(n, b.Burst())
+		b.ReserveN(now, part)
 		n -= part
 	}
 }
@@ -188,77 +209,4 @@ func glob(pattern, s string) bool {
 		rest = rest[i+len(p):]
 	}
 	return strings.HasSuffix(rest, parts[len(parts)-1])
-}
-
-// memory counts the bytes that messages hold, of all sites and of each.
-type memory struct {
-	total, perSite int64 // the limits
-
-	mu         sync.Mutex
-	used, peak int64
-	freed      chan struct{} // closed and replaced whenever something is given back
-}
-
-func newMemory(total, perSite int64) *memory {
-	return &memory{total: total, perSite: perSite, freed: make(chan struct{})}
-}
-
-var errMemory = errors.New("too many bytes in flight")
-
-// take reserves n bytes, and waits until ctx ends if there are too few.
-func (m *memory) take(ctx context.Context, s *site, n int64) error {
-	if n > m.perSite || n > m.total {
-		return errLarge
-	}
-	for {
-		m.mu.Lock()
-		if m.used+n <= m.total && s.memory+n <= m.perSite {
-			m.used += n
-			s.memory += n
-			m.peak = max(m.peak, m.used)
-			m.mu.Unlock()
-			return nil
-		}
-		freed := m.freed
-		m.mu.Unlock()
-		select {
-		case <-freed:
-		case <-ctx.Done():
-			return errMemory
-		}
-	}
-}
-
-func (m *memory) give(s *site, n int64) {
-	if n == 0 {
-		return
-	}
-	m.mu.Lock()
-	m.used -= n
-	s.memory -= n
-	close(m.freed)
-	m.freed = make(chan struct{})
-	m.mu.Unlock()
-}
-
-// lease is what one message holds.
-type lease struct {
-	m *memory
-	s *site
-	n int64
-}
-
-func (l *lease) grow(ctx context.Context, n int64) error {
-	if err := l.m.take(ctx, l.s, n); err != nil {
-		return err
-	}
-	l.n += n
-	return nil
-}
-
-func (l *lease) free() { l.shrink(l.n) }
-
-func (l *lease) shrink(n int64) {
-	l.m.give(l.s, n)
-	l.n -= n
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/logs/store"
 )
 
@@ -34,10 +35,10 @@ var (
 
 // parse reads the parameters strictly: what is unknown, repeated or malformed is an error.
 // site, namespace and severity may be repeated or separated by commas.
-func parse(r *http.Request, tenant string, tail bool) (*request, *problem) {
+func parse(r *http.Request, tenant string, tail bool) (*request, *wire.Problem) {
 	in, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, invalid("query string", err.Error())
+		return nil, wire.Invalid(wire.FieldError{Field: "query string", Detail: err.Error()})
 	}
 	known := searchNames
 	if tail {
@@ -46,9 +47,9 @@ func parse(r *http.Request, tenant string, tail bool) (*request, *problem) {
 	for name, values := range in {
 		switch {
 		case !slices.Contains(known, name):
-			return nil, invalid(fmt.Sprintf("%.60q", name), "unknown parameter; want one of "+strings.Join(known, ", "))
+			return nil, wire.Invalid(wire.FieldError{Field: fmt.Sprintf("%.60q", name), Detail: "unknown parameter; want one of " + strings.Join(known, ", ")})
 		case len(values) > 1 && name != "site" && name != "namespace" && name != "severity":
-			return nil, invalid(name, "given more than once")
+			return nil, wire.Invalid(wire.FieldError{Field: name, Detail: "given more than once"})
 		}
 	}
 	req := &request{q: store.Query{Tenant: tenant, Text: in.Get("query"), Cursor: store.Cursor(in.Get("cursor"))}, after: store.Cursor(in.Get("after"))}
@@ -56,7 +57,7 @@ func parse(r *http.Request, tenant string, tail bool) (*request, *problem) {
 		req.after = store.Cursor(id)
 	}
 	if len(req.q.Cursor) > maxCursorBytes || len(req.after) > maxCursorBytes {
-		return nil, invalid("cursor", fmt.Sprintf("longer than %d bytes; hand back the one that you got", maxCursorBytes))
+		return nil, wire.Invalid(wire.FieldError{Field: "cursor", Detail: fmt.Sprintf("longer than %d bytes; hand back the one that you got", maxCursorBytes)})
 	}
 	for _, t := range []struct {
 		name string
@@ -64,10 +65,10 @@ func parse(r *http.Request, tenant string, tail bool) (*request, *problem) {
 	}{{"from", &req.q.From}, {"to", &req.q.To}} {
 		if v := in.Get(t.name); v != "" {
 			if *t.to, err = time.Parse(time.RFC3339Nano, v); err != nil {
-				return nil, invalid(t.name, fmt.Sprintf("%.60q: want RFC 3339, such as 2026-11-21T10:30:00Z", v))
+				return nil, wire.Invalid(wire.FieldError{Field: t.name, Detail: fmt.Sprintf("%.60q: want RFC 3339, such as 2026-11-21T10:30:00Z", v)})
 			}
 			if y := t.to.Year(); y < 1970 || y > 2261 {
-				return nil, invalid(t.name, "the year is not between 1970 and 2261")
+				return nil, wire.Invalid(wire.FieldError{Field: t.name, Detail: "the year is not between 1970 and 2261"})
 			}
 		}
 	}
@@ -78,7 +79,7 @@ func parse(r *http.Request, tenant string, tail bool) (*request, *problem) {
 	}{{"limit", &req.q.Limit, 1, store.MaxLimit}, {"buckets", &req.q.Buckets, 0, store.MaxBuckets}} {
 		if v := in.Get(n.name); v != "" {
 			if *n.to, err = strconv.Atoi(v); err != nil || *n.to < n.min || *n.to > n.max {
-				return nil, invalid(n.name, fmt.Sprintf("%.20q: want a whole number from %d to %d", v, n.min, n.max))
+				return nil, wire.Invalid(wire.FieldError{Field: n.name, Detail: fmt.Sprintf("%.20q: want a whole number from %d to %d", v, n.min, n.max)})
 			}
 		}
 	}
@@ -87,27 +88,27 @@ func parse(r *http.Request, tenant string, tail bool) (*request, *problem) {
 	case "1":
 		req.q.Local = true
 	default:
-		return nil, invalid("local", fmt.Sprintf("%.20q: want 0 or 1", v))
+		return nil, wire.Invalid(wire.FieldError{Field: "local", Detail: fmt.Sprintf("%.20q: want 0 or 1", v)})
 	}
 	for _, l := range []struct {
 		name string
 		to   *[]string
 	}{{"site", &req.sites}, {"namespace", &req.q.Namespaces}, {"severity", &req.q.Severities}} {
-		var p *problem
+		var p *wire.Problem
 		if *l.to, p = list(in, l.name); p != nil {
 			return nil, p
 		}
 	}
 	if v := in.Get("virtualSite"); v != "" {
 		if req.virtualSite, err = virtualSite(v); err != nil {
-			return nil, invalid("virtualSite", err.Error())
+			return nil, wire.Invalid(wire.FieldError{Field: "virtualSite", Detail: err.Error()})
 		}
 	}
 	return req, nil
 }
 
 // list returns the values of a parameter, or nil if it is not given.
-func list(in url.Values, name string) ([]string, *problem) {
+func list(in url.Values, name string) ([]string, *wire.Problem) {
 	var out []string
 	for _, v := range in[name] {
 		for part := range strings.SplitSeq(v, ",") {
@@ -115,7 +116,7 @@ func list(in url.Values, name string) ([]string, *problem) {
 				continue
 			}
 			if len(part) > store.MaxFieldBytes || len(out) == maxValues {
-				return nil, invalid(name, fmt.Sprintf("want at most %d values of %d bytes", maxValues, store.MaxFieldBytes))
+				return nil, wire.Invalid(wire.FieldError{Field: name, Detail: fmt.Sprintf("want at most %d values of %d bytes", maxValues, store.MaxFieldBytes)})
 			}
 			out = append(out, part)
 		}
@@ -137,7 +138,7 @@ func virtualSite(v string) (string, error) {
 }
 
 // query is the store's query of now: the members of a virtual site change.
-func (a *API) query(req *request) (store.Query, *problem) {
+func (a *API) query(req *request) (store.Query, *wire.Problem) {
 	q := req.q
 	q.Sites = req.sites
 	if req.virtualSite == "" {
@@ -145,7 +146,7 @@ func (a *API) query(req *request) (store.Query, *problem) {
 	}
 	members, ok := a.opts.Members(q.Tenant, req.virtualSite)
 	if !ok {
-		return q, failure(http.StatusNotFound, fmt.Sprintf("virtualSite: there is no %q, or this region has not heard of it yet", req.virtualSite))
+		return q, wire.Failure(http.StatusNotFound, "virtualSite: there is no %q, or this region has not heard of it yet", req.virtualSite)
 	}
 	sites := make([]string, 0, len(members)) // never nil: no member finds nothing
 	for _, m := range members {
@@ -154,7 +155,7 @@ func (a *API) query(req *request) (store.Query, *problem) {
 		}
 	}
 	if len(sites) > store.MaxFilter {
-		return q, invalid("virtualSite", fmt.Sprintf("%s has %d sites, the limit is %d: take a smaller one", req.virtualSite, len(sites), store.MaxFilter))
+		return q, wire.Invalid(wire.FieldError{Field: "virtualSite", Detail: fmt.Sprintf("%s has %d sites, the limit is %d: take a smaller one", req.virtualSite, len(sites), store.MaxFilter)})
 	}
 	q.Sites = sites
 	return q, nil

@@ -4,12 +4,11 @@
 //
 // Every request is about the one tenant in the header X-Muster-Tenant, which the caller has
 // authorised; no parameter can name another. It authenticates nobody itself, so it must
-// never be mounted where users can reach it. internal/app/regional mounts it.
+// never be mounted where users can reach it. cmd/internal/regional mounts it.
 package query
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -23,11 +22,9 @@ import (
 	"golang.org/x/time/rate"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/logs/store"
 )
-
-// TenantHeader names the tenant that a request is about; exactly one.
-const TenantHeader = "X-Muster-Tenant"
 
 // Paths of the API.
 const (
@@ -58,8 +55,8 @@ type Options struct {
 	Registerer prometheus.Registerer
 
 	Timeout     time.Duration // of one search, or one step of a tail; default 9 s
-	MaxSearches int           // at once, beyond which 429; default 16
-	MaxTails    int           // at once, beyond which 429; default 128
+	MaxSearches int           // at once, beyond which 429; default 16. One tenant gets half at most
+	MaxTails    int           // the same of tails; default 128
 	MaxBytes    int           // of one answer's records, as JSON; a page that would be larger is cut; default 16 MiB
 	Poll        time.Duration // between two looks of a tail at the store; default 1 s
 	KeepAlive   time.Duration // between the signs of life of a quiet tail; default 5 s
@@ -102,8 +99,8 @@ type API struct {
 	opts     Options
 	log      *slog.Logger
 	complain rate.Sometimes // a store that is down must not flood the log
-	searches chan struct{}
-	tails    chan struct{}
+	searches *shares
+	tails    *shares
 	stop     chan struct{}
 	once     sync.Once
 
@@ -122,7 +119,7 @@ func New(o Options) (*API, error) {
 	f := promauto.With(o.Registerer)
 	return &API{
 		opts: o, log: o.Logger, complain: rate.Sometimes{First: 1, Interval: 30 * time.Second},
-		searches: make(chan struct{}, o.MaxSearches), tails: make(chan struct{}, o.MaxTails), stop: make(chan struct{}),
+		searches: newShares(o.MaxSearches), tails: newShares(o.MaxTails), stop: make(chan struct{}),
 		requests: f.NewCounterVec(prometheus.CounterOpts{Name: "muster_logs_query_requests_total", Help: "Log queries answered, by kind (search, tail) and status code."}, []string{"kind", "code"}),
 		duration: f.NewHistogram(prometheus.HistogramOpts{Name: "muster_logs_query_search_duration_seconds", Help: "Time to answer a log search.", Buckets: prometheus.ExponentialBuckets(0.005, 2, 12)}),
 		open:     f.NewGauge(prometheus.GaugeOpts{Name: "muster_logs_query_tails", Help: "Open live tails."}),
@@ -141,80 +138,45 @@ func (a *API) Close() { a.once.Do(func() { close(a.stop) }) }
 
 // bounded does what both kinds share: the tenant, the parameters, the bound on how
 // many run at once, errors as problems.
-func (a *API) bounded(kind string, slots chan struct{}, f func(http.ResponseWriter, *http.Request, *request) *problem) http.HandlerFunc {
+func (a *API) bounded(kind string, slots *shares, f func(http.ResponseWriter, *http.Request, *request) *wire.Problem) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		p := a.serve(w, r, slots, kind == "tail", f)
 		code := http.StatusOK
 		if p != nil {
 			code = p.Status
-			p.write(w)
+			p.Write(w)
 		}
 		a.requests.WithLabelValues(kind, strconv.Itoa(code)).Inc()
 	}
 }
 
-func (a *API) serve(w http.ResponseWriter, r *http.Request, slots chan struct{}, tail bool, f func(http.ResponseWriter, *http.Request, *request) *problem) *problem {
-	tenants := r.Header.Values(TenantHeader)
+func (a *API) serve(w http.ResponseWriter, r *http.Request, slots *shares, tail bool, f func(http.ResponseWriter, *http.Request, *request) *wire.Problem) *wire.Problem {
+	tenants := r.Header.Values(wire.TenantHeader)
 	if len(tenants) != 1 || fleet.ValidateTenant(tenants[0]) != nil {
-		return failure(http.StatusForbidden, "the request must say for which one tenant it is: it must come through the console, which sets "+TenantHeader)
+		return wire.Failure(http.StatusForbidden, "%s", "the request must say for which one tenant it is: it must come through the console, which sets "+wire.TenantHeader)
 	}
 	req, p := parse(r, tenants[0], tail)
 	if p != nil {
 		return p
 	}
-	select {
-	case slots <- struct{}{}:
-		defer func() { <-slots }()
-	default:
-		return failure(http.StatusTooManyRequests, "the region has "+strconv.Itoa(cap(slots))+" log queries running already; try again in a moment")
+	if !slots.take(tenants[0]) {
+		return wire.Failure(http.StatusTooManyRequests, "%s", "the tenant has as many log queries running in this region as it may have at once; try again in a moment")
 	}
+	defer slots.give(tenants[0])
 	return f(w, r, req)
-}
-
-// problem is an error for the client, in the form of RFC 9457.
-type problem struct {
-	Type   string       `json:"type"`
-	Title  string       `json:"title"`
-	Status int          `json:"status"`
-	Detail string       `json:"detail"`
-	Errors []fieldError `json:"errors,omitempty"`
-}
-
-type fieldError struct {
-	Field  string `json:"field"`
-	Detail string `json:"detail"`
-}
-
-func failure(status int, detail string) *problem {
-	return &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail}
-}
-
-func invalid(field, detail string) *problem {
-	p := failure(http.StatusBadRequest, field+": "+detail)
-	p.Errors = []fieldError{{field, detail}}
-	return p
-}
-
-func (p *problem) write(w http.ResponseWriter) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	if p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable {
-		w.Header().Set("Retry-After", "2")
-	}
-	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p)
 }
 
 // storeProblem says what went wrong in the store: the user's mistake in full, ours in
 // the log only.
-func (a *API) storeProblem(err error) *problem {
+func (a *API) storeProblem(err error) *wire.Problem {
 	var q *store.QueryError
 	switch {
 	case errors.As(err, &q):
-		return invalid(q.Field, q.Err.Error())
+		return wire.Invalid(wire.FieldError{Field: q.Field, Detail: q.Err.Error()})
 	case errors.Is(err, store.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
-		return failure(http.StatusGatewayTimeout, store.ErrTimeout.Error())
+		return wire.Failure(http.StatusGatewayTimeout, "%s", store.ErrTimeout.Error())
 	}
 	a.complain.Do(func() { a.log.Error("log query: the store failed", "err", err) })
-	return failure(http.StatusServiceUnavailable, "the region's log store can't answer now; the regional's log has the cause")
+	return wire.Failure(http.StatusServiceUnavailable, "the region's log store can't answer now; the regional's log has the cause")
 }

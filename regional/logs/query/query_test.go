@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -21,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"muster.dev/muster/internal/sse"
+	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/logs/store"
 	"muster.dev/muster/regional/logs/store/embedded"
 )
@@ -90,7 +92,7 @@ func get(t testing.TB, srv *httptest.Server, path string, header ...string) (int
 		t.Fatal(err)
 	}
 	if len(header) == 0 {
-		header = []string{TenantHeader, "acme"}
+		header = []string{wire.TenantHeader, "acme"}
 	}
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Add(header[i], header[i+1])
@@ -107,17 +109,7 @@ func get(t testing.TB, srv *httptest.Server, path string, header ...string) (int
 	return res.StatusCode, b
 }
 
-type searchAnswer struct {
-	Regions []string
-	Hits    []struct {
-		store.Record
-		Cursor string
-	}
-	Total          int64
-	Histogram      *histogram
-	Next           string
-	MissingRegions []store.Missing
-}
+type searchAnswer = wire.RegionLogs
 
 func find(t testing.TB, srv *httptest.Server, query string, header ...string) searchAnswer {
 	t.Helper()
@@ -179,14 +171,14 @@ func TestSearch(t *testing.T) {
 			t.Errorf("%s: %d, %d hits, want %d", query, code, len(a.Hits), want)
 		}
 	}
-	if got := find(t, srv, "query=other", TenantHeader, "globex"); len(got.Hits) != 10 {
+	if got := find(t, srv, "query=other", wire.TenantHeader, "globex"); len(got.Hits) != 10 {
 		t.Errorf("globex has %d", len(got.Hits))
 	}
 }
 
 func TestRefusals(t *testing.T) {
 	srv, _ := serve(t, openStore(t))
-	for _, header := range [][]string{{"X", "y"}, {TenantHeader, ""}, {TenantHeader, "acme,globex"}, {TenantHeader, "*"}, {TenantHeader, "acme", TenantHeader, "globex"}, {TenantHeader, "ACME"}} {
+	for _, header := range [][]string{{"X", "y"}, {wire.TenantHeader, ""}, {wire.TenantHeader, "acme,globex"}, {wire.TenantHeader, "*"}, {wire.TenantHeader, "acme", wire.TenantHeader, "globex"}, {wire.TenantHeader, "ACME"}} {
 		for _, path := range []string{PathSearch, PathTail} {
 			if code, b := get(t, srv, path, header...); code != 403 {
 				t.Errorf("%v: %d %s", header, code, b)
@@ -344,7 +336,7 @@ func TestPagesAreReadInSlices(t *testing.T) {
 	if got := ids(a); len(got) != 250 || len(slices.Compact(slices.Clone(got))) != 250 || !slices.IsSortedFunc(got, func(a, b string) int { return strings.Compare(b, a) }) || a.Next == "" || a.Histogram == nil {
 		t.Errorf("%d hits: %v", len(got), got)
 	}
-	if rest := find(t, srv, "limit=250&site=b&cursor="+string(a.Next)); len(rest.Hits) != 50 || rest.Next != "" {
+	if rest := find(t, srv, "limit=250&site=b&cursor="+a.Next); len(rest.Hits) != 50 || rest.Next != "" {
 		t.Errorf("%d hits on the last page", len(rest.Hits))
 	}
 }
@@ -359,7 +351,7 @@ func openTail(t *testing.T, srv *httptest.Server, query string) *tailReader {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	req, _ := http.NewRequestWithContext(ctx, "GET", srv.URL+PathTail+"?"+query, nil)
-	req.Header.Set(TenantHeader, "acme")
+	req.Header.Set(wire.TenantHeader, "acme")
 	res, err := srv.Client().Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -493,11 +485,13 @@ func TestTailTrouble(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	r.end()
-	api.tails <- struct{}{}
+	if !api.tails.take("other") {
+		t.Fatal("the slot was not given back")
+	}
 	if code, b := get(t, srv, PathTail); code != 429 {
 		t.Errorf("%d %s", code, b)
 	}
-	<-api.tails
+	api.tails.give("other")
 }
 
 func TestOptionsAreChecked(t *testing.T) {
@@ -528,4 +522,25 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%+v", req)
 		}
 	})
+}
+
+// TestHitsHaveAllOfARecord: what a record holds comes out, but for the store's own time.
+func TestHitsHaveAllOfARecord(t *testing.T) {
+	rec := store.Record{Labels: map[string]string{"a": "b"}, Timestamp: base, Ingested: base}
+	v := reflect.ValueOf(&rec).Elem()
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.String {
+			f.SetString(v.Type().Field(i).Name)
+		}
+	}
+	h := reflect.ValueOf(hitOf(&rec))
+	for i := range v.NumField() {
+		name := v.Type().Field(i).Name
+		if name == "Ingested" {
+			continue
+		}
+		if f := h.FieldByName(name); !f.IsValid() || !reflect.DeepEqual(f.Interface(), v.Field(i).Interface()) {
+			t.Errorf("%s does not come out", name)
+		}
+	}
 }

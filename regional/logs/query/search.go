@@ -8,35 +8,22 @@ import (
 	"slices"
 	"time"
 
+	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/logs/store"
 )
 
-// hit is a record on its way to the fan-out. Cursor continues a search below it, in
-// every region.
-type hit struct {
-	store.Record
-	Cursor store.Cursor `json:"cursor,omitempty"`
-	// Ingested is the store's own business.
-	Ingested *struct{} `json:"ingested,omitempty"`
+// hitOf is a record as others see it. When the store took it in is the store's own business.
+func hitOf(r *store.Record) wire.LogHit {
+	return wire.LogHit{
+		Timestamp: r.Timestamp, Tenant: r.Tenant, Site: r.Site, Region: r.Region, Node: r.Node, Namespace: r.Namespace, Pod: r.Pod, Container: r.Container,
+		Unit: r.Unit, Stream: r.Stream, Severity: r.Severity, Message: r.Message, Labels: r.Labels, ID: r.ID,
+	}
 }
 
-type histogram struct {
-	Start       time.Time `json:"start"`
-	StepSeconds int64     `json:"stepSeconds"`
-	Counts      []int64   `json:"counts"`
-}
-
-// answer to a search.
+// answer is a wire.RegionLogs whose hits are encoded already: their size is bounded.
 type answer struct {
-	// Regions that the hits come from: this one, and those joined to it that answered.
-	Regions []string          `json:"regions"`
-	Hits    []json.RawMessage `json:"hits"` // of hit
-	Total   int64             `json:"total"`
-	// Histogram has steps of whole seconds.
-	Histogram *histogram `json:"histogram"`
-	// Next continues below the last hit; absent when there is no more.
-	Next           store.Cursor    `json:"next,omitempty"`
-	MissingRegions []store.Missing `json:"missingRegions,omitempty"`
+	wire.RegionLogs
+	Hits []json.RawMessage `json:"hits"`
 }
 
 // Records of one look at the store. Lines may have 256 KiB, so it is few at first, and
@@ -85,7 +72,7 @@ func sizeOf(records []store.Record) int {
 	return n
 }
 
-func (a *API) search(w http.ResponseWriter, r *http.Request, req *request) *problem {
+func (a *API) search(w http.ResponseWriter, r *http.Request, req *request) *wire.Problem {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(r.Context(), a.opts.Timeout)
 	defer cancel()
@@ -97,7 +84,7 @@ func (a *API) search(w http.ResponseWriter, r *http.Request, req *request) *prob
 	if err != nil {
 		return a.storeProblem(err)
 	}
-	out := answer{Regions: []string{a.opts.Regional}, Total: page.Total, Next: page.Next, MissingRegions: page.Missing, Hits: []json.RawMessage{}}
+	out := answer{RegionLogs: wire.RegionLogs{Regions: []string{a.opts.Regional}, Total: page.Total, Next: string(page.Next), MissingRegions: page.Missing}, Hits: []json.RawMessage{}}
 	if !q.Local {
 		for _, name := range a.opts.Joined {
 			if !slices.ContainsFunc(page.Missing, func(m store.Missing) bool { return m.Region == name }) {
@@ -106,16 +93,18 @@ func (a *API) search(w http.ResponseWriter, r *http.Request, req *request) *prob
 		}
 	}
 	if h := page.Histogram; h != nil {
-		out.Histogram = &histogram{h.Start, int64(h.Step / time.Second), h.Counts}
+		out.Histogram = &wire.LogHistogram{Start: h.Start, StepSeconds: int64(h.Step / time.Second), Counts: h.Counts}
 	}
 	size := 0
 	for i, rec := range page.Hits {
-		b, err := json.Marshal(hit{Record: rec, Cursor: store.PageCursor(rec)})
+		h := hitOf(&rec)
+		h.Cursor = string(store.PageCursor(rec))
+		b, err := json.Marshal(h)
 		if err != nil {
 			return a.storeProblem(err)
 		}
 		if size += len(b); size > a.opts.MaxBytes && i > 0 {
-			out.Next = store.PageCursor(page.Hits[i-1])
+			out.Next = string(store.PageCursor(page.Hits[i-1]))
 			break
 		}
 		out.Hits = append(out.Hits, b)

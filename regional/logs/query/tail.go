@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/logs/store"
 )
 
@@ -43,7 +44,7 @@ func (s *tailStream) send(event string, id store.Cursor, data []byte) bool {
 }
 
 // tail looks at the store again and again, for as long as the reader stays.
-func (a *API) tail(w http.ResponseWriter, r *http.Request, req *request) *problem {
+func (a *API) tail(w http.ResponseWriter, r *http.Request, req *request) *wire.Problem {
 	req.q.Limit = firstSlice
 	page, p := a.look(r.Context(), req, req.after)
 	if p != nil {
@@ -111,7 +112,7 @@ func (a *API) pause(ctx context.Context, s *tailStream, at store.Cursor, poll, a
 }
 
 // look asks the store once.
-func (a *API) look(ctx context.Context, req *request, after store.Cursor) (store.TailPage, *problem) {
+func (a *API) look(ctx context.Context, req *request, after store.Cursor) (store.TailPage, *wire.Problem) {
 	q, p := a.query(req)
 	if p != nil {
 		return store.TailPage{}, p
@@ -139,7 +140,7 @@ func (a *API) sendHits(s *tailStream, page store.TailPage) bool {
 		return s.send(eventHits, next, data.Bytes())
 	}
 	for i, rec := range page.Hits {
-		b, err := json.Marshal(hit{Record: rec})
+		b, err := json.Marshal(hitOf(&rec))
 		if err != nil {
 			a.log.Error("log query: a record can't be encoded", "id", rec.ID, "err", err)
 			return false

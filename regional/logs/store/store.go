@@ -17,6 +17,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"muster.dev/muster/internal/wire"
 )
 
 // Record is one log line. Timestamp, Tenant and ID are required.
@@ -45,7 +47,7 @@ type Record struct {
 
 // Limits on one record. Outside them it goes to the dead letters: see Check.
 const (
-	MaxMessageBytes = 256 << 10
+	MaxMessageBytes = 1 << 20
 	MaxFieldBytes   = 512 // any other field, a label's name or value
 	MaxLabels       = 64
 )
@@ -67,16 +69,13 @@ type Result struct {
 // Histogram is the number of hits over time. Bucket i counts Start+i·Step ≤ t <
 // Start+(i+1)·Step.
 type Histogram struct {
-	Start  time.Time     `json:"start"`
-	Step   time.Duration `json:"step"`
-	Counts []int64       `json:"counts"`
+	Start  time.Time
+	Step   time.Duration
+	Counts []int64
 }
 
 // Missing is a joined cluster that did not answer, or not in full.
-type Missing struct {
-	Region string `json:"region"`
-	Reason string `json:"reason"`
-}
+type Missing = wire.MissingRegion
 
 // Page is one page of hits, newest first.
 type Page struct {

@@ -91,7 +91,7 @@ func TestCursorKindsDontMix(t *testing.T) {
 	if _, err := page.position(kindTail); err == nil {
 		t.Error("a page's cursor is taken for a tail's")
 	}
-	if _, err := Cursor(page[:len(page)-1] + "A").position(kindPage); err == nil {
+	if _, err := (page[:len(page)-1] + "A").position(kindPage); err == nil {
 		t.Error("a damaged cursor is taken")
 	}
 }

@@ -30,6 +30,10 @@ const PAGES: Record<string, (page: Page) => Promise<void>> = {
     await p.goto("/policies");
     await expect(p.locator("tbody").first()).toBeVisible();
   },
+  tenants: async (p) => {
+    await p.goto("/tenants");
+    await expect(p.locator("[data-tenant]").first()).toBeVisible();
+  },
   logs: async (p) => {
     await p.goto("/logs");
     if (!MOCK) return;

@@ -190,7 +190,7 @@ test.describe("fleet", () => {
       return r.fulfill({ json: { asOf: new Date().toISOString(), total: many.length, sites: many.slice(from, from + 1000), ...(from + 1000 < many.length ? { nextCursor: String(from + 1000) } : {}) } });
     });
     await page.goto("/");
-    await expect(page.getByText("10,000 sites, worst first")).toBeVisible({ timeout: 20_000 });
+    await expect(page.getByText("10,000 sites, worst first")).toBeVisible({ timeout: 90_000 });
     expect(await page.locator("[data-site]").count()).toBeLessThan(60);
     expect(await page.locator("[data-mark]").count()).toBeLessThan(500);
     await page.locator(legend("red")).click();
@@ -248,7 +248,7 @@ test.describe("live", () => {
     await expect(page.locator("[data-live=reconnecting]")).toBeVisible();
     await breakSite(page, victim);
     await page.unroute("**/api/v1/health/stream");
-    await expect(page.locator("[data-live=live]")).toBeVisible({ timeout: 20_000 });
+    await expect(page.locator("[data-live=live]")).toBeVisible({ timeout: 90_000 });
     await expect(page.locator(`[data-mark="${victim.tenant}/${victim.name}"]`)).toHaveAttribute("data-colour", "red");
   });
 });

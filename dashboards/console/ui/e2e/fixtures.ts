@@ -10,7 +10,8 @@ export const MOCK = process.env.E2E_MOCK === "1";
  * policy, and on a request to any other server.
  */
 export const test = base.extend<{ faults: string[] }>({
-  baseURL: async ({}, use) => use(process.env.BASE_URL ?? ""),
+  // eslint-disable-next-line no-empty-pattern -- how Playwright wants it
+  baseURL: async ({}, provide) => provide(process.env.BASE_URL ?? ""),
   faults: [
     async ({ page, baseURL }, use) => {
       const faults: string[] = [];

@@ -224,8 +224,7 @@ export class MockFleet {
 
   detail(s) {
     return {
-      ...s.view,
-      labels: labels(s),
+      ...s.view, asOf: this.asOf, labels: labels(s), policy: "default", regional: s.phase === "Online" ? `${s.region.slice(0, 2)}-1` : "", fromStore: false,
       signals: s.signals.map(({ name, dimension, good, bad, weight, critical, unit, source, value, score, known, error }) => ({
         name, dimension, value: known ? round(value) : null, score: known ? round(score) : null, known, error, good, bad, weight, critical, unit, source,
         asOf: known ? this.asOf : null,
@@ -280,7 +279,7 @@ export class MockFleet {
     return ["acme", "globex"].map((tenant) => {
       const sites = [...this.sites.values()].filter((s) => s.tenant === tenant);
       return {
-        tenant, name: "default", sites: sites.length,
+        tenant, name: "default", sites: sites.length, error: "",
         signals: SIGNALS.map((g, i) => ({ name: g.name, dimension: g.dimension, error: "", sitesKnown: sites.filter((s) => s.signals[i].known).length, queryMillis: 3 + ((i * 37) % 41) / 3 })),
       };
     });

@@ -2,7 +2,8 @@
 //   node mock/server.mjs [port]     (default 8099; log in with the token "mock")
 // It serves dist/ too, with the real server's security headers. POST /mock/… drives it:
 // break, heal {tenant?, site, fault?}, register {name}, fail {path, status, title?, detail?}, expire, drop, silence, stop, reset,
-// log {message, severity?, site?, count?}, region {region, reason} (no reason: it answers again), droptails, tenants {tenants}.
+// log {message, severity?, site?, count?}, region {region, reason} (no reason: it answers again), droptails, tenants {tenants},
+// provider {provider: {issuerURL, …, denies?}} (none: tokens only).
 // MOCK_SITES, MOCK_TICK_MS and MOCK_STILL=1 (nothing changes by itself) shape it.
 
 import { randomBytes } from "node:crypto";
@@ -29,6 +30,7 @@ let tenants;
 let registrations;
 let failures;
 let tick = 0;
+let provider = null;
 let silent = false;
 let stopped = false;
 const sessions = new Set();
@@ -41,6 +43,7 @@ function reset() {
   alerts = new MockAlerts(fleet);
   tenants = ["acme", "globex"];
   failures = [];
+  provider = null;
   silent = false;
   stopped = false;
   registrations = [];
@@ -125,10 +128,18 @@ function withVirtualSite(m, q, f) {
   });
 }
 
+/** acme comes near two of its quotas; nothing of globex is counted yet. */
+function quotasOf(name) {
+  const used = [...fleet.sites.values()].filter((s) => s.tenant === name).length;
+  const use = (quota, n, limit) => ({ quota, used: n, limit });
+  return { name, quotas: name !== "acme" ? [] : [use("sites", used, 0), use("series", 412_000, 500_000), use("logBytesPerDay", 21 * 2 ** 30, 20 * 2 ** 30), use("objects", 61, 2000), use("objectBytes", 180_000, 8 * 2 ** 20)] };
+}
+
 const windowName = (m, f) => (/^(?=.{1,63}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?$/.test(m) ? f(m) : invalidField("window", `${JSON.stringify(m)}: want lower-case letters, digits and -`));
 
 const ROUTES = [
   ["GET", /^\/api\/v1\/session$/, "none", () => ({ json: { user: USER, groups: ["sre"], tenants } })],
+  ["GET", /^\/api\/v1\/tenants$/, "tenant", (_m, q) => inTenants(q, (names) => ({ json: { tenants: names.map(quotasOf) } }))],
   ["GET", /^\/api\/v1\/health\/sites$/, "sites", (_m, q) => ({ json: page([...fleet.sites.values()].map((s) => s.view), q, "sites") })],
   ["GET", /^\/api\/v1\/health\/sites\/([^/]+)$/, "tenant", (m, q) => withSite(m[1], q, (s) => ({ json: fleet.detail(s) }))],
   ["GET", /^\/api\/v1\/health\/virtualsites$/, "paged", (_m, q) => ({ json: page(fleet.virtualSites(), q, "virtualSites") })],
@@ -216,6 +227,7 @@ const CONTROLS = {
   region: (b) => logs.setRegion(b.region, b.reason),
   droptails: () => logs.drop(),
   tenants: (b) => (tenants = b.tenants),
+  provider: (b) => (provider = b.provider ?? null),
   reset: () => { reset(); for (const r of streams) r.destroy(); },
 };
 
@@ -239,13 +251,25 @@ async function bodyOf(req) {
 
 const cookieOf = (req) => /(?:^|; )muster_session=([^;]+)/.exec(req.headers.cookie ?? "")?.[1] ?? "";
 
+function openSession(res) {
+  const id = randomBytes(16).toString("hex");
+  sessions.add(id);
+  res.setHeader("Set-Cookie", `muster_session=${id}; Path=/; HttpOnly; SameSite=Strict`);
+}
+
 async function handleAPI(req, res, url) {
   const body = ["POST", "PUT"].includes(req.method) ? await bodyOf(req) : undefined;
+  if (url.pathname === "/api/v1/login") return answer(res, { json: { oidc: provider } });
+  if (url.pathname === "/api/v1/session/oidc" && provider) {
+    // As if the provider had let the user in.
+    const back = url.searchParams.get("return") ?? "/";
+    if (!provider.denies) openSession(res);
+    res.writeHead(303, { Location: provider.denies ? "/#login=denied" : back });
+    return res.end();
+  }
   if (url.pathname === "/api/v1/session" && req.method === "POST") {
     if (body?.token !== TOKEN) return answer(res, problem(401, "Unauthorized", "the token is not known to the control plane, or has expired"));
-    const id = randomBytes(16).toString("hex");
-    sessions.add(id);
-    res.setHeader("Set-Cookie", `muster_session=${id}; Path=/; HttpOnly; SameSite=Strict`);
+    openSession(res);
     return answer(res, { status: 204 });
   }
   if (url.pathname === "/api/v1/session" && req.method === "DELETE") {

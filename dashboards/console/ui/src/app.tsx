@@ -1,13 +1,13 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { useEffect } from "react";
 import { Route, Switch } from "wouter";
-import { api, onUnauthorized, Problem } from "./api/client";
+import { api, onUnauthorized, Problem, sessionLives } from "./api/client";
 import { keys } from "./api/keys";
 import { startLive } from "./api/live";
 import { retry } from "./api/queries";
 import type { Session } from "./api/types";
 import { Boundary } from "./components/boundary";
-import { tokenOfHash } from "./lib/token";
+import { loginFault, tokenOfHash } from "./lib/token";
 import { useStore } from "./lib/store";
 import { AlertPage } from "./pages/alert";
 import { AlertsPage } from "./pages/alerts";
@@ -18,6 +18,7 @@ import { NotFoundPage } from "./pages/not-found";
 import { PoliciesPage } from "./pages/policies";
 import { RegistrationsPage } from "./pages/registrations";
 import { SitePage } from "./pages/site";
+import { TenantsPage } from "./pages/tenants";
 import { VirtualSitePage } from "./pages/virtual-site";
 import { VirtualSitesPage } from "./pages/virtual-sites";
 import { auth, endSession } from "./session";
@@ -26,14 +27,26 @@ const client = new QueryClient({
   defaultOptions: { queries: { retry, retryDelay: 800, staleTime: 5000, refetchOnWindowFocus: false }, mutations: { retry: false } },
 });
 
+let confirming = false;
+
+// Another request, to another console, may have renewed the session this moment: one
+// refusal alone doesn't end it.
 onUnauthorized(() => {
-  const message = auth.get().state === "in" ? "Your session has ended. Log in again to go on where you were." : "";
-  endSession(client, message);
+  if (auth.get().state !== "in") return endSession(client, "");
+  if (confirming) return;
+  confirming = true;
+  void sessionLives()
+    .then((lives) => {
+      if (!lives) endSession(client, "Your session has ended. Log in again to go on where you were.");
+    })
+    .finally(() => (confirming = false));
 });
 
 /** Logs in by the link's token if there is one; else finds out whether there is a session. */
 async function begin(): Promise<void> {
   const token = tokenOfHash(location.hash);
+  const fault = loginFault(location.hash);
+  if (fault) history.replaceState(history.state, "", location.pathname + location.search);
   if (token) {
     // First of all: neither the history nor a copied address may hold the token.
     history.replaceState(history.state, "", location.pathname + location.search);
@@ -49,7 +62,7 @@ async function begin(): Promise<void> {
     client.setQueryData(keys.session, await api<Session>("GET", "/api/v1/session"));
     auth.set({ state: "in" });
   } catch (e) {
-    if (e instanceof Problem && e.status === 401) auth.set({ state: "out", message: "" });
+    if (e instanceof Problem && e.status === 401) auth.set({ state: "out", message: fault });
     else auth.set({ state: "out", message: e instanceof Problem ? e.detail || e.title : String(e) });
   }
 }
@@ -95,6 +108,7 @@ function Gate() {
       <Route path="/logs" component={LogsPage} />
       <Route path="/registrations" component={RegistrationsPage} />
       <Route path="/policies" component={PoliciesPage} />
+      <Route path="/tenants" component={TenantsPage} />
       <Route component={NotFoundPage} />
     </Switch>
   );

@@ -63,6 +63,15 @@ export function onUnauthorized(f: () => void): void {
   unauthorized = f;
 }
 
+/** Whether the server knows the session; also when it can't be asked, for then nothing has ended. */
+export async function sessionLives(): Promise<boolean> {
+  try {
+    return (await fetch("/api/v1/session", { credentials: "same-origin", cache: "no-store" })).status !== 401;
+  } catch {
+    return true;
+  }
+}
+
 let skewMs = 0;
 
 /** The server's time in ms, as far as known: ages must not depend on the laptop's clock. */

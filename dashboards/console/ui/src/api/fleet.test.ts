@@ -3,7 +3,7 @@ import { applyEvent, changesBetween, EventBuffer, fleetOf } from "./fleet";
 import type { Colour, Site } from "./types";
 
 const site = (name: string, colour: Colour = "green", score: number | null = 90): Site => ({
-  name, tenant: "acme", region: "eu", virtualSites: [], phase: "Online", lastSeen: null, score, colour, since: null, dimensions: {}, reasons: [], place: null, maintenance: null,
+  name, tenant: "acme", region: "eu", virtualSites: [], phase: "Online", lastSeen: null, score, colour, since: null, dimensions: {} as Site["dimensions"], reasons: [], place: null, maintenance: null,
 });
 const T = (s: number) => new Date(1_700_000_000_000 + s * 1000).toISOString();
 

@@ -1,5 +1,7 @@
 /** Keys of the query cache. */
 export const keys = {
+  login: ["login"] as const,
+  tenants: ["tenants"] as const,
   session: ["session"] as const,
   fleet: ["fleet"] as const,
   virtualSites: ["virtualSites"] as const,

@@ -5,11 +5,11 @@ import type { QueryClient } from "@tanstack/react-query";
 import { headline, siteKey } from "../lib/site";
 import { Store } from "../lib/store";
 import { parseTime } from "../lib/time";
-import { api, serverNow } from "./client";
+import { serverNow } from "./client";
 import { applyEvent, type Change, changesBetween, EventBuffer, type Fleet, type FleetEvent, mergeVirtualSites, type VirtualSites } from "./fleet";
 import { keys } from "./keys";
 import { LiveStream, type LiveState } from "./stream";
-import type { Session, Time, VirtualSite } from "./types";
+import type { Time, VirtualSite } from "./types";
 
 const KEPT_CHANGES = 200;
 /** A tab in the background keeps its stream for this long. */
@@ -37,14 +37,12 @@ export function startLive(client: QueryClient): () => void {
     last = now;
   });
   const stream = new LiveStream({
-    open: () => new EventSource("/api/v1/health/stream"),
+    url: "/api/v1/health/stream",
     onState: liveState.set,
     onConnect: () => {
       void client.invalidateQueries({ queryKey: keys.fleet });
       void client.invalidateQueries({ queryKey: keys.virtualSites });
     },
-    // An EventSource never says why it failed; a session that has ended is found out so.
-    onLost: () => void api<Session>("GET", "/api/v1/session").catch(() => undefined),
     onEvent: (type, data) => onEvent(client, type, data),
   });
   let hidden: ReturnType<typeof setTimeout> | undefined;

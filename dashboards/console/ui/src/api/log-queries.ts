@@ -4,7 +4,8 @@ import { type LogFilter, searchParams, tailParams } from "../lib/log-filter";
 import { mergeLines } from "../lib/log-lines";
 import { api, withParams } from "./client";
 import { keys } from "./keys";
-import { LogTail, type TailState } from "./tail";
+import type { Link } from "./link";
+import { logTail, type TailState } from "./tail";
 import type { LogPage, LogRecord, MissingRegion } from "./types";
 
 const PAGE = 200;
@@ -61,7 +62,7 @@ export function useLogTail(f: LogFilter, tenant: string, onOpen: () => void): Ta
   const [paused, setPaused] = useState(false);
   const [attempt, setAttempt] = useState(0);
   const isPaused = useRef(false);
-  const tail = useRef<LogTail | null>(null);
+  const tail = useRef<Link | null>(null);
   const waiting = useRef(0);
   const open = useRef(onOpen);
   open.current = onOpen;
@@ -73,7 +74,7 @@ export function useLogTail(f: LogFilter, tenant: string, onOpen: () => void): Ta
     waiting.current = 0;
     setPaused(false);
     if (!url) return;
-    const t = new LogTail({
+    const t = logTail({
       url,
       onState: setState,
       onMissing: setMissing,

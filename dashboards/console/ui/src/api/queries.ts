@@ -6,10 +6,7 @@ import { api, isTransient, Problem, serverNow } from "./client";
 import { fleetOf, type VirtualSites } from "./fleet";
 import { keys } from "./keys";
 import { fleetBuffer, liveState } from "./live";
-import type {
-  HealthPolicy, Maintenance, Matrix, Place, Registration, RegistrationList, Session, Site, SiteDetail, SiteList, SiteObject, Time,
-  VirtualSite, VirtualSiteList,
-} from "./types";
+import type { HealthPolicy, Maintenance, Matrix, Place, Registration, RegistrationList, Session, Site, SiteDetail, SiteList, SiteObject, Tenant, Time, VirtualSite, VirtualSiteList } from "./types";
 
 const PAGE = 1000;
 /** Nothing that loops over pages goes on for ever, whatever a server says. */
@@ -136,6 +133,15 @@ export function useRegistrations() {
     },
     refetchInterval: 10_000,
     refetchOnWindowFocus: true,
+  });
+}
+
+/** Use against quota moves slowly: the control plane notes a twentieth of a quota at a time. */
+export function useTenants() {
+  return useQuery({
+    queryKey: keys.tenants,
+    queryFn: async ({ signal }) => (await api<{ tenants: Tenant[] }>("GET", "/api/v1/tenants", { signal })).tenants,
+    refetchInterval: 60_000,
   });
 }
 

@@ -1,46 +1,43 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { LiveStream, type LiveState, type Source } from "./stream";
+import { Problem } from "./client";
+import type { SSECall } from "./sse";
+import { LiveStream, type LiveState } from "./stream";
 
-class FakeSource implements Source {
-  onopen: ((e: Event) => void) | null = null;
-  onerror: ((e: Event) => void) | null = null;
-  closed = false;
-  private readonly listeners = new Map<string, (e: MessageEvent<string>) => void>();
-  addEventListener(type: string, f: (e: MessageEvent<string>) => void) {
-    this.listeners.set(type, f);
-  }
-  close() {
-    this.closed = true;
-  }
-  say(type: string, data: string) {
-    this.listeners.get(type)?.({ data } as MessageEvent<string>);
-  }
-}
+type Call = SSECall & { end: () => void; fail: (p: Problem) => void };
 
-let sources: FakeSource[];
+let calls: Call[];
 let states: LiveState[];
 let events: [string, unknown][];
 let connects: number;
 let stream: LiveStream;
-const last = () => sources.at(-1)!;
+const last = () => calls.at(-1)!;
 const kinds = () => states.map((s) => s.kind);
+const say = (type: string, data: string) => {
+  last().onHeard();
+  last().onEvent({ type, data, id: "7" });
+};
+const lose = async () => {
+  last().fail(new Problem(0, {}));
+  await vi.advanceTimersByTimeAsync(0);
+};
 
 beforeEach(() => {
   vi.useFakeTimers({ now: 1_700_000_000_000 });
-  sources = [];
+  calls = [];
   states = [];
   events = [];
   connects = 0;
   stream = new LiveStream({
-    open: () => {
-      const s = new FakeSource();
-      sources.push(s);
-      return s;
-    },
+    url: "/stream",
     onEvent: (type, data) => events.push([type, data]),
     onConnect: () => connects++,
     onState: (s) => states.push(s),
     random: () => 0.5,
+    read: (_url, call) =>
+      new Promise((ok, fail) => {
+        calls.push({ ...call, end: ok, fail });
+        call.signal.addEventListener("abort", () => fail(new DOMException("", "AbortError")));
+      }),
   });
   stream.start();
 });
@@ -52,86 +49,113 @@ afterEach(() => {
 describe("LiveStream", () => {
   it("is live once connected, and reads the lists then", () => {
     expect(kinds()).toEqual([]);
-    last().onopen?.(new Event("open"));
+    last().onOpen();
     expect(kinds()).toEqual(["live"]);
     expect(connects).toBe(1);
-    last().say("tick", '{"asOf":"2026-01-01T00:00:00Z"}');
-    last().say("sites", "{cut");
+    say("tick", '{"asOf":"2026-01-01T00:00:00Z"}');
+    say("sites", "{cut");
     expect(events).toEqual([["tick", { asOf: "2026-01-01T00:00:00Z" }]]);
   });
 
-  it("reconnects after a loss, and reads the lists again", () => {
-    last().onopen?.(new Event("open"));
-    last().onerror?.(new Event("error"));
+  it("reconnects after a loss, from the beginning, and reads the lists again", async () => {
+    last().onOpen();
+    say("tick", "{}");
+    await lose();
     expect(kinds()).toEqual(["live", "reconnecting"]);
-    expect(sources[0]!.closed).toBe(true);
-    vi.advanceTimersByTime(1000);
-    expect(sources).toHaveLength(2);
-    last().onopen?.(new Event("open"));
+    await vi.advanceTimersByTimeAsync(1500);
+    expect(calls).toHaveLength(2);
+    expect(last().lastEventId).toBe("");
+    last().onOpen();
     expect(kinds()).toEqual(["live", "reconnecting", "live"]);
     expect(connects).toBe(2);
   });
 
-  it("waits longer each time, and says since when the page is stale", () => {
-    last().onopen?.(new Event("open"));
+  it("waits longer each time, and says since when the page is stale", async () => {
+    last().onOpen();
     const lostAt = Date.now();
     const tries: number[] = [];
     for (let i = 0; i < 6; i++) {
-      last().onerror?.(new Event("error"));
-      const before = sources.length;
+      await lose();
+      const before = calls.length;
       const t = Date.now();
-      while (sources.length === before) vi.advanceTimersByTime(100);
+      while (calls.length === before) await vi.advanceTimersByTimeAsync(100);
       tries.push(Date.now() - t);
     }
     expect(tries).toEqual([...tries].sort((a, b) => a - b));
     expect(tries.at(-1)).toBeLessThanOrEqual(8000);
-    vi.advanceTimersByTime(31_000);
+    await vi.advanceTimersByTimeAsync(31_000);
     expect(states.at(-1)).toEqual({ kind: "stale", since: lostAt });
+    expect(kinds()).toEqual(["live", "reconnecting", "stale"]);
   });
 
-  it("takes a silent connection for dead", () => {
-    last().onopen?.(new Event("open"));
+  it("goes on trying when it is refused: rights come back", async () => {
+    last().onOpen();
+    last().fail(new Problem(403, {}));
+    await vi.advanceTimersByTimeAsync(2000);
+    expect(calls).toHaveLength(2);
+    last().onOpen();
+    expect(states.at(-1)).toEqual({ kind: "live" });
+    await vi.advanceTimersByTimeAsync(40_000);
+    expect(states.at(-1)).toEqual({ kind: "live" }); // not stale for what is over
+  });
+
+  it("takes a silent connection for dead", async () => {
+    last().onOpen();
     for (let i = 0; i < 4; i++) {
-      vi.advanceTimersByTime(15_000);
-      last().say("tick", "{}");
+      await vi.advanceTimersByTimeAsync(15_000);
+      say("tick", "{}");
     }
     expect(kinds()).toEqual(["live"]);
-    vi.advanceTimersByTime(47_000);
+    const first = last();
+    await vi.advanceTimersByTimeAsync(47_000);
     expect(kinds().at(-1)).not.toBe("live");
-    expect(sources[0]!.closed).toBe(true);
-    expect(sources.length).toBeGreaterThan(1);
+    expect(first.signal.aborted).toBe(true);
+    expect(calls.length).toBeGreaterThan(1);
   });
 
-  it("is patient with installations that tick seldom", () => {
-    last().onopen?.(new Event("open"));
+  it("is patient with installations that tick seldom", async () => {
+    last().onOpen();
     for (let i = 0; i < 3; i++) {
-      last().say("tick", "{}");
-      vi.advanceTimersByTime(40_000);
+      say("tick", "{}");
+      await vi.advanceTimersByTimeAsync(40_000);
     }
-    last().say("tick", "{}");
-    vi.advanceTimersByTime(100_000);
+    say("tick", "{}");
+    last().onHeard();
+    await vi.advanceTimersByTimeAsync(100_000);
     expect(kinds()).toEqual(["live"]);
   });
 
-  it("hears nothing from a source that it gave up", () => {
-    last().onopen?.(new Event("open"));
+  it("notices at once, when told to look, that it was asleep", async () => {
+    last().onOpen();
+    vi.setSystemTime(Date.now() + 600_000); // timers slept with the laptop
+    stream.nudge();
+    await vi.advanceTimersByTimeAsync(0);
+    expect(kinds().at(-1)).toBe("stale");
+    stream.nudge();
+    expect(calls).toHaveLength(2);
+  });
+
+  it("hears nothing from a connection that it gave up", async () => {
+    last().onOpen();
     const old = last();
-    old.onerror?.(new Event("error"));
-    old.say("tick", "{}");
-    old.onopen?.(new Event("open"));
+    await lose();
+    await vi.advanceTimersByTimeAsync(1500);
+    old.onEvent({ type: "tick", data: "{}", id: "" });
+    old.onOpen();
     expect(events).toEqual([]);
     expect(connects).toBe(1);
   });
 
-  it("lets go when told so, and comes back", () => {
-    last().onopen?.(new Event("open"));
+  it("lets go when told so, and comes back", async () => {
+    last().onOpen();
     stream.pause();
-    expect(last().closed).toBe(true);
-    vi.advanceTimersByTime(60_000);
-    expect(sources).toHaveLength(1);
+    expect(last().signal.aborted).toBe(true);
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(calls).toHaveLength(1);
+    expect(states.at(-1)?.kind).toBe("stale");
     stream.nudge();
-    expect(sources).toHaveLength(2);
-    last().onopen?.(new Event("open"));
+    expect(calls).toHaveLength(2);
+    last().onOpen();
     expect(states.at(-1)?.kind).toBe("live");
   });
 });

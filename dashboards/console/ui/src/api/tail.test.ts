@@ -1,7 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { Problem } from "./client";
 import { type SSECall, SSEParser } from "./sse";
-import { LogTail, type TailState } from "./tail";
+import type { Link } from "./link";
+import { logTail, type TailState } from "./tail";
 import type { LogRecord } from "./types";
 
 describe("event stream", () => {
@@ -32,7 +33,7 @@ describe("log tail", () => {
   let states: TailState[];
   let hits: string[];
   let opens: boolean[];
-  let tail: LogTail;
+  let tail: Link;
   let random: number;
   const last = () => calls.at(-1)!;
   const settle = () => vi.advanceTimersByTimeAsync(0);
@@ -45,7 +46,7 @@ describe("log tail", () => {
     hits = [];
     opens = [];
     random = 0;
-    tail = new LogTail({
+    tail = logTail({
       url: "/tail",
       random: () => random,
       onHits: (h: LogRecord[]) => hits.push(...h.map((x) => x.message)),
@@ -71,7 +72,7 @@ describe("log tail", () => {
     last().onId("id-2"); // a position without lines
     last().end();
     await settle();
-    expect(states.at(-1)).toEqual({ kind: "reconnecting", error: null });
+    expect(states.at(-1)).toMatchObject({ kind: "reconnecting", error: null });
     await vi.advanceTimersByTimeAsync(600);
     expect(calls).toHaveLength(2);
     expect(last().lastEventId).toBe("id-2");
@@ -98,7 +99,7 @@ describe("log tail", () => {
     const first = last();
     tail.hold();
     await settle();
-    expect(states.at(-1)).toEqual({ kind: "held" });
+    expect(states.at(-1)).toMatchObject({ kind: "held" });
     expect(first.signal.aborted).toBe(true);
     await vi.advanceTimersByTimeAsync(120_000);
     expect(calls).toHaveLength(1);

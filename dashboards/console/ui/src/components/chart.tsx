@@ -1,4 +1,4 @@
-import { type PointerEvent, useMemo } from "react";
+import { type PointerEvent, useMemo, useCallback } from "react";
 import { formatScore } from "../lib/format";
 import { type Sample, strokes, summarize } from "../lib/history";
 import { formatClock, formatTick } from "../lib/time";
@@ -20,15 +20,15 @@ const WIDTH = 400;
 
 /** A score's history from 0 to 100, with the bounds between the colours. */
 export function Chart({ samples, start, end, height, label, axis, at, onAt }: Props) {
-  const x = (t: number) => ((t - start) / (end - start)) * WIDTH;
-  const y = (v: number) => height - (Math.min(100, Math.max(0, v)) / 100) * height;
+  const x = useCallback((t: number) => ((t - start) / (end - start)) * WIDTH, [start, end]);
+  const y = useCallback((v: number) => height - (Math.min(100, Math.max(0, v)) / 100) * height, [height]);
   const paths = useMemo(
     () =>
       strokes(samples).map((run) => {
         const d = run.map((p, i) => `${i === 0 ? "M" : "L"}${x(p.t).toFixed(1)} ${y(p.v).toFixed(1)}`).join("");
         return run.length === 1 ? `${d}h0.01` : d;
       }),
-    [samples, start, end, height],
+    [samples, x, y],
   );
   const sum = summarize(samples);
   const text = sum

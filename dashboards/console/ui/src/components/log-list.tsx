@@ -8,7 +8,7 @@ import { canName } from "../lib/log-query";
 import { levelOf } from "../lib/severity";
 import { sitePath } from "../lib/site";
 import { formatAbsolute, formatDayClock, parseTime } from "../lib/time";
-import { Icon } from "../map/world-map";
+import { Icon } from "./icon";
 import { SeverityMark } from "./severity";
 
 const ROW = 26;

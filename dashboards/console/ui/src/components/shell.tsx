@@ -6,7 +6,7 @@ import { useAlertState } from "../api/alert-queries";
 import { lastTick, liveState, recentChanges, tickInterval } from "../api/live";
 import type { LiveState } from "../api/stream";
 import { sessionQuery, useFleet, useRegistrations } from "../api/queries";
-import { Icon } from "../map/world-map";
+import { Icon } from "./icon";
 import { useNow } from "./time";
 import { colourName, countColours } from "../lib/colour";
 import { formatCount, plural } from "../lib/format";
@@ -85,6 +85,7 @@ export function Shell({ children, fixed }: { children: ReactNode; fixed?: boolea
               ),
             )}
             {item("/policies", "Policies")}
+            {item("/tenants", "Tenants")}
           </ul>
         </nav>
         <div className="tools">

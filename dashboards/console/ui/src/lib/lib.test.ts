@@ -7,13 +7,22 @@ import { alignedWindow, linesOf, promString, RANGES, strokes, summarize } from "
 import { checkLabelName, checkLabelValue, discovered, ownLabels, parseDegrees, parsePair } from "./labels";
 import { compareWorst, formatUnhealthy, hasPlace, headline, isMember, lastSeen, sitePath, virtualSitePath } from "./site";
 import { formatDuration, formatRelative, parseTime } from "./time";
-import { tokenOfHash } from "./token";
+import { loginFault, tokenOfHash } from "./token";
 
 const site = (o: Partial<Site>): Site => ({
   name: "paris-07", tenant: "acme", region: "eu-west", virtualSites: ["shared/all-eu"], phase: "Online", lastSeen: null, score: 90, colour: "green", since: null,
-  dimensions: {}, reasons: [], place: { latitude: 48.8, longitude: 2.3, address: "Rue de Rivoli" }, maintenance: null, ...o,
+  dimensions: {} as Site["dimensions"], reasons: [], place: { latitude: 48.8, longitude: 2.3, address: "Rue de Rivoli" }, maintenance: null, ...o,
 });
 const reason = (text: string) => ({ dimension: "reliability" as const, signal: "crash-looping", value: 2, threshold: 2, pointsLost: 20, since: null, text });
+
+describe("the way back from the identity provider", () => {
+  it("has words for every reason and shows nobody else's", () => {
+    expect(loginFault("")).toBe("");
+    expect(loginFault("#token=x")).toBe("");
+    expect(loginFault("#login=denied")).toContain("did not let you in");
+    expect(loginFault("#login=<b>pay here</b>")).toBe(loginFault("#login=failed"));
+  });
+});
 
 describe("filter", () => {
   it("goes to the address and back", () => {
@@ -64,7 +73,7 @@ describe("site", () => {
 
   it("has seen an online site at the newest evaluation", () => {
     const [old, now] = ["2026-01-31T11:00:00Z", "2026-01-31T12:00:00Z"];
-    const stale = { connectivity: { score: 100, colour: "green" as const, known: true, staleSeconds: 90 } };
+    const stale = { connectivity: { score: 100, colour: "green" as const, known: true, staleSeconds: 90 } } as Site["dimensions"];
     expect(lastSeen(site({ lastSeen: old }), now)).toBe(now);
     expect(lastSeen(site({ lastSeen: now }), old)).toBe(now);
     expect(lastSeen(site({ lastSeen: old, phase: "Offline" }), now)).toBe(old);

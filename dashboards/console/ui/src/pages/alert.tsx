@@ -18,8 +18,8 @@ import { sitePath } from "../lib/site";
 import { spansWithin } from "../lib/spans";
 import { formatAbsolute, formatTick, parseTime } from "../lib/time";
 import { AlertStateChip } from "./alerts";
-import { SilenceDialog } from "./silence-dialog";
-import { SilenceLinks } from "./silences";
+import { SilenceDialog } from "../dialogs/silence";
+import { SilenceLinks } from "../panels/silences";
 
 export function AlertPage({ fingerprint }: { fingerprint: string }) {
   const tenant = new URLSearchParams(useSearch()).get("tenant") ?? "";

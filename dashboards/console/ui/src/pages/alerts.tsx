@@ -13,9 +13,9 @@ import { type AlertFilter, alertPath, alertsHref, formatAlertFilter, parseAlertF
 import { DASH, formatCount, plural } from "../lib/format";
 import { ALERT_SEVERITIES } from "../lib/severity";
 import { sitePath } from "../lib/site";
-import { SiteInput, VirtualSiteSelect } from "./logs-filters";
-import { SilenceDialog } from "./silence-dialog";
-import { SilencesTab } from "./silences";
+import { SiteInput, VirtualSiteSelect } from "../panels/logs-filters";
+import { SilenceDialog } from "../dialogs/silence";
+import { SilencesTab } from "../panels/silences";
 
 export function AlertsPage() {
   const address = useSearch();

@@ -15,7 +15,7 @@ import { formatLogFilter, LOG_RANGES, type LogFilter, logsHref, parseLogFilter, 
 import { mergeLines } from "../lib/log-lines";
 import { addClause } from "../lib/log-query";
 import { formatClock } from "../lib/time";
-import { LogFilters } from "./logs-filters";
+import { LogFilters } from "../panels/logs-filters";
 
 export function LogsPage() {
   const address = useSearch();

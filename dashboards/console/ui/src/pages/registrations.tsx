@@ -1,14 +1,14 @@
 import { useState } from "react";
-import { useReject, useRegistrations } from "../api/queries";
+import { useRegistrations } from "../api/queries";
 import type { Registration } from "../api/types";
-import { Dialog } from "../components/dialog";
 import { Shell, useTitle } from "../components/shell";
 import { Command, Empty, ProblemNote, Skeleton } from "../components/states";
 import { Ago } from "../components/time";
 import { DASH, plural } from "../lib/format";
 import { siteKey } from "../lib/site";
-import { ApproveDialog } from "./approve";
-import { Facts } from "./registration-facts";
+import { ApproveDialog } from "../dialogs/approve";
+import { Facts } from "../panels/registration-facts";
+import { RejectDialog } from "../dialogs/reject";
 
 export function RegistrationsPage() {
   const { data, error, isPending, refetch } = useRegistrations();
@@ -91,23 +91,5 @@ export function RegistrationsPage() {
         )}
       </div>
     </Shell>
-  );
-}
-
-function RejectDialog({ site, onClose, onDone }: { site: Registration; onClose: () => void; onDone: () => void }) {
-  const reject = useReject();
-  return (
-    <Dialog title={`Reject ${site.name}?`} onClose={onClose} busy={reject.isPending} onSubmit={() => reject.mutate(site, { onSuccess: onDone })}
-      actions={
-        <button type="submit" className="button danger" disabled={reject.isPending}>
-          {reject.isPending ? "Rejecting…" : "Reject"}
-        </button>
-      }
-    >
-      <p>
-        The machine's key is refused for good. To let it in after all, delete the Site <code>{siteKey(site)}</code> and register the machine anew.
-      </p>
-      {reject.error && <ProblemNote error={reject.error} doing="reject the site" />}
-    </Dialog>
   );
 }

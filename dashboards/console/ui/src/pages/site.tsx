@@ -16,10 +16,10 @@ import { hasPlace, siteKey } from "../lib/site";
 import { formatDuration, parseTime } from "../lib/time";
 import { WorldMap } from "../map/world-map";
 import { fleetHref } from "./fleet";
-import { MaintenanceWindows } from "./maintenance-windows";
-import { MaintenanceBar } from "./site-maintenance";
-import { ConditionsCard, SiteFacts } from "./site-facts";
-import { SignalsTable } from "./site-signals";
+import { MaintenanceWindows } from "../panels/maintenance-windows";
+import { MaintenanceBar } from "../panels/site-maintenance";
+import { ConditionsCard, SiteFacts } from "../panels/site-facts";
+import { SignalsTable } from "../panels/site-signals";
 
 export function SitePage({ name }: { name: string }) {
   const tenant = new URLSearchParams(useSearch()).get("tenant") ?? "";

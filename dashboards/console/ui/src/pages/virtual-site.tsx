@@ -13,7 +13,7 @@ import { colourOfScore } from "../lib/colour";
 import { DASH, formatCount, formatScore, plural } from "../lib/format";
 import { compareWorst, formatUnhealthy, hasPlace, isMember, sitePath, virtualSiteKey, virtualSiteRef } from "../lib/site";
 import { WorldMap } from "../map/world-map";
-import { MaintenanceWindows } from "./maintenance-windows";
+import { MaintenanceWindows } from "../panels/maintenance-windows";
 
 export function VirtualSitePage({ namespace, name }: { namespace: string; name: string }) {
   const tenant = new URLSearchParams(useSearch()).get("tenant") ?? "";

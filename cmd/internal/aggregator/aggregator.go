@@ -1,0 +1,56 @@
+// Package aggregator composes the metric store: Cortex in this process, or an
+// external one by URL.
+package aggregator
+
+import (
+	"context"
+	"runtime/debug"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"muster.dev/muster/aggregator/cortex"
+	"muster.dev/muster/cmd/internal/config"
+	"muster.dev/muster/cmd/internal/role"
+	"muster.dev/muster/internal/obs"
+)
+
+// store is what embedded and external Cortex have in common.
+type store interface {
+	Run(ctx context.Context) error
+	Ready() error
+	URL() string
+	Gatherer() prometheus.Gatherer
+	Status() any
+}
+
+// Run runs the role until ctx ends.
+func Run(ctx context.Context, c config.Config) error {
+	late := &lateGatherer{}
+	return role.Run(ctx, role.Options{Role: "aggregator", OpsListen: c.Aggregator.OpsListen, Hosts: c.HostNames(), Log: obs.LogOptions(c.Log), Gather: []prometheus.Gatherer{late}},
+		func(_ context.Context, env *role.Env) error {
+			s, err := open(env, c)
+			if err != nil {
+				return err
+			}
+			late.set(s.Gatherer())
+			env.Ops.Ready("cortex", s.Ready)
+			env.Ops.Status("cortex", s.Status)
+			env.Go("cortex", s.Run)
+			env.Log.Info("the metric store is at", "url", s.URL())
+			return nil
+		})
+}
+
+func open(env *role.Env, c config.Config) (store, error) {
+	if url := c.Aggregator.Cortex.URL; url != "" {
+		return cortex.NewExternal(cortex.ExternalOptions{URL: url, Logger: env.Log})
+	}
+	// Cortex binds its own listener; this tells a taken port in Muster's words.
+	probe, err := role.Listen("aggregator.cortex.listen", c.Aggregator.Cortex.Listen)
+	if err != nil {
+		return nil, err
+	}
+	_ = probe.Close()
+	debug.SetGCPercent(cortex.GCPercent)
+	return cortex.New(cortex.Options{DataDir: c.Path("aggregator"), Listen: c.Aggregator.Cortex.Listen, Retention: c.Aggregator.Cortex.Retention.D(), Logger: env.Log})
+}

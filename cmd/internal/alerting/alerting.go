@@ -1,0 +1,296 @@
+// Package alerting composes the alerting role: Alertmanager with the tenants' routes,
+// the index of what fires, the dead-man and the silences of maintenance windows. All
+// that it takes from the Kubernetes API it keeps on disk: it starts and works while
+// control and the aggregator are away.
+package alerting
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"muster.dev/muster/alerting/amclient"
+	"muster.dev/muster/alerting/deadman"
+	"muster.dev/muster/alerting/maintenance"
+	"muster.dev/muster/alerting/manager"
+	"muster.dev/muster/alerting/routes"
+	"muster.dev/muster/alerting/state"
+	"muster.dev/muster/cmd/internal/config"
+	"muster.dev/muster/cmd/internal/control"
+	"muster.dev/muster/cmd/internal/role"
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/egress"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/obs"
+	"muster.dev/muster/internal/wire"
+)
+
+// Run runs the role until ctx ends.
+func Run(ctx context.Context, c config.Config) error {
+	return role.Run(ctx, role.Options{Role: "alerting", OpsListen: c.Alerting.OpsListen, Hosts: c.HostNames(), Log: obs.LogOptions(c.Log)},
+		func(_ context.Context, env *role.Env) error { return start(env, c) })
+}
+
+func start(env *role.Env, c config.Config) error {
+	dir := c.Path("alerting")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("alerting: %w", err)
+	}
+	kube, objects, err := kubernetes(env, c)
+	if err != nil {
+		return err
+	}
+	reach := c.Egress()
+	reach.Logger, reach.Registerer = env.Log.With("part", "receivers"), env.Reg
+	door, err := egress.New(reach)
+	if err != nil {
+		return err
+	}
+	am, err := startAlertmanager(env, c, dir, door)
+	if err != nil {
+		return err
+	}
+	watcher, err := routes.NewWatcher(routes.WatcherOptions{Cache: objects, Client: kube, Apply: am.apply, Reach: door.Named, File: filepath.Join(dir, "alertmanager.yml"), Logger: env.Log.With("part", "alert routes"), Registerer: env.Reg})
+	if err != nil {
+		return err
+	}
+	env.Go("alert routes", watcher.Run)
+	env.Ops.Status("alert routes", func() any { return map[string]any{"notFromTheAPIServer": text(watcher.Fresh())} })
+
+	inv, err := inventory.New(inventory.Options{Cache: objects, File: filepath.Join(dir, "inventory.json"), Logger: env.Log.With("part", "inventory")})
+	if err != nil {
+		return err
+	}
+	env.Go("inventory", inv.Run)
+	env.Ops.Ready("inventory", inv.Ready)
+	env.Ops.Status("inventory", inv.Status)
+
+	if err := startState(env, dir, am); err != nil {
+		return err
+	}
+	if err := startDeadman(env, c, dir, inv, am.client); err != nil {
+		return err
+	}
+	keeper, err := maintenance.New(maintenance.Options{Alertmanager: am.client, Snapshot: inv.Snapshot, Logger: env.Log.With("part", "maintenance"), Registerer: env.Reg})
+	if err != nil {
+		return err
+	}
+	env.Go("maintenance", keeper.Run)
+	changed := inv.Changed()
+	env.Go("maintenance changes", func(ctx context.Context) error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-changed:
+				keeper.Changed()
+			}
+		}
+	})
+	env.Ops.Status("maintenance", func() any { return keeper.Status() })
+	return nil
+}
+
+// kubernetes connects to the API server, which need not answer: the kinds are known
+// beforehand, and the cache goes on asking.
+func kubernetes(env *role.Env, c config.Config) (client.Client, cache.Cache, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", control.Kubeconfig(c, "alerting"))
+	if err != nil {
+		return nil, nil, fmt.Errorf("kubeconfig of the alerting role: %w; `muster control` makes it", err)
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+		return nil, nil, err
+	}
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for _, k := range []struct {
+		gv               schema.GroupVersion
+		kind             string
+		plural, singular string
+		scope            meta.RESTScope
+	}{
+		{corev1.SchemeGroupVersion, "Namespace", "namespaces", "namespace", meta.RESTScopeRoot},
+		{corev1.SchemeGroupVersion, "Secret", "secrets", "secret", meta.RESTScopeNamespace},
+		{v1alpha1.GroupVersion, "Tenant", "tenants", "tenant", meta.RESTScopeRoot},
+		{v1alpha1.GroupVersion, "Site", "sites", "site", meta.RESTScopeNamespace},
+		{v1alpha1.GroupVersion, "VirtualSite", "virtualsites", "virtualsite", meta.RESTScopeNamespace},
+		{v1alpha1.GroupVersion, "AlertRoute", "alertroutes", "alertroute", meta.RESTScopeNamespace},
+	} {
+		mapper.AddSpecific(k.gv.WithKind(k.kind), k.gv.WithResource(k.plural), k.gv.WithResource(k.singular), k.scope)
+	}
+	objects, err := cache.New(cfg, cache.Options{Scheme: scheme, Mapper: mapper})
+	if err != nil {
+		return nil, nil, fmt.Errorf("cache of the Kubernetes API: %w", err)
+	}
+	direct, err := client.New(cfg, client.Options{Scheme: scheme, Mapper: mapper})
+	if err != nil {
+		return nil, nil, fmt.Errorf("client of the Kubernetes API: %w", err)
+	}
+	env.Go("kubernetes cache", objects.Start)
+	return direct, objects, nil
+}
+
+// alertmanager is the embedded or the external one.
+type alertmanager struct {
+	client *amclient.Client
+	source state.Source
+	apply  func([]byte) error
+}
+
+func startAlertmanager(env *role.Env, c config.Config, dir string, door *egress.Policy) (*alertmanager, error) {
+	o := c.Alerting.Alertmanager
+	log := env.Log.With("part", "alertmanager")
+	am := &alertmanager{}
+	urls := o.URLs
+	if len(urls) == 0 {
+		m, err := manager.New(manager.Options{Dir: dir, Listen: o.Listen, ExternalURL: o.ExternalURL, Hosts: c.HostNames(), ShardBy: fleet.SeriesTenant, Retention: o.Retention.D(), Maintenance: time.Minute, Dial: door.DialContext,
+			Cluster: manager.Cluster{Listen: o.Cluster.Listen, Advertise: o.Cluster.Advertise, Peers: o.Cluster.Peers}, Logger: log, Registerer: env.Reg})
+		if err != nil {
+			return nil, fmt.Errorf("alerting.alertmanager: %w", err)
+		}
+		env.Go("alertmanager", m.Run)
+		env.Ops.Ready("alertmanager", m.Ready)
+		am.source, am.apply, urls = m, m.SetConfig, []string{"http://" + m.Addr().String() + path(m.URL())}
+	}
+	var err error
+	if am.client, err = amclient.New(amclient.Options{URLs: urls, Logger: log}); err != nil {
+		return nil, err
+	}
+	if am.source == nil {
+		am.source = state.SourceFunc(func(ctx context.Context) ([]wire.Alert, error) { return am.client.Alerts(ctx) })
+		external := &external{file: filepath.Join(dir, "external", "alertmanager.yml"), urls: urls, client: &http.Client{Timeout: 10 * time.Second}, log: log, taken: map[string]string{}}
+		am.apply = external.apply
+	}
+	return am, nil
+}
+
+// path of a URL with its host, for one on the listener's own address.
+func path(url string) string {
+	_, rest, _ := strings.Cut(url, "://")
+	if i := strings.IndexByte(rest, '/'); i >= 0 {
+		return rest[i:]
+	}
+	return ""
+}
+
+// external gives the merged routes to Alertmanagers that run elsewhere: as a file,
+// which they read as their --config.file, and a request to read it again when it has
+// changed. A reload starts all groups anew, so none is asked twice for the same.
+type external struct {
+	file   string
+	urls   []string
+	client *http.Client
+	log    *slog.Logger
+	taken  map[string]string // by URL, the configuration that it said yes to
+}
+
+// apply is called by one goroutine. One that is away reads the file when it starts, and
+// is asked again at the next call; while another one has the configuration, that is
+// no error.
+func (e *external) apply(config []byte) error {
+	if err := os.MkdirAll(filepath.Dir(e.file), 0o700); err != nil {
+		return err
+	}
+	if b, err := os.ReadFile(e.file); err != nil || !bytes.Equal(b, config) {
+		if err := atomicfile.Write(e.file, config, 0o600); err != nil {
+			return fmt.Errorf("write the merged routes: %w", err)
+		}
+	}
+	var refused, away []error
+	for _, u := range e.urls {
+		if e.taken[u] == string(config) {
+			continue
+		}
+		resp, err := e.client.Post(strings.TrimSuffix(u, "/")+"/-/reload", "", nil)
+		if err != nil {
+			away = append(away, fmt.Errorf("ask the Alertmanager to reload: %w", err))
+			continue
+		}
+		b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			refused = append(refused, fmt.Errorf("reload of %s: %s: %s", u, resp.Status, strings.TrimSpace(string(b))))
+			continue
+		}
+		e.taken[u] = string(config)
+	}
+	switch {
+	case len(refused) > 0:
+		return errors.Join(append(refused, away...)...)
+	case len(away) == len(e.urls):
+		return &routes.TryLater{Err: errors.Join(away...)}
+	case len(away) > 0:
+		e.log.Warn("an Alertmanager does not have the alert routes yet", "err", errors.Join(away...))
+	}
+	return nil
+}
+
+func startState(env *role.Env, dir string, am *alertmanager) error {
+	st, err := state.New(state.Options{Source: am.source, Silences: am.client, File: filepath.Join(dir, "history.db"), Logger: env.Log.With("part", "alerts"), Registerer: env.Reg})
+	if err != nil {
+		return err
+	}
+	env.Stack.OnStop("alerts", func(context.Context) error { return st.Close() })
+	env.Go("alerts", st.Run)
+	env.Ops.Ready("alerts", st.Ready)
+	st.Register(env.Ops.Mux())
+	return nil
+}
+
+func startDeadman(env *role.Env, c config.Config, dir string, inv *inventory.Inventory, am *amclient.Client) error {
+	var regionals []deadman.Regional
+	for _, r := range c.Regionals {
+		regionals = append(regionals, deadman.Regional{Name: r.Name, URL: r.URL()})
+	}
+	d, err := deadman.New(deadman.Options{Regionals: regionals, SiteFor: c.Alerting.SiteDownFor.D(), File: filepath.Join(dir, "deadman.json"),
+		Sites: func() ([]deadman.Site, bool) {
+			s := inv.Snapshot()
+			if s == nil {
+				return nil, false
+			}
+			return watched(s, time.Now()), true
+		},
+		Sink: am, Logger: env.Log.With("part", "dead-man"), Registerer: env.Reg})
+	if err != nil {
+		return err
+	}
+	env.Go("dead-man", d.Run)
+	env.Ops.Status("dead-man", func() any { return d.Status() })
+	return nil
+}
+
+// watched are the sites as the dead-man wants them.
+func watched(s *inventory.Snapshot, now time.Time) []deadman.Site {
+	sites := make([]deadman.Site, 0, len(s.Sites))
+	for _, x := range s.Sites {
+		if x.Counts() {
+			sites = append(sites, deadman.Site{ID: x.ID, Region: x.Region, Regional: x.Regional, Connected: !x.LastSeen.IsZero(), Created: x.CreatedAt, VirtualSites: x.VirtualSites, Maintenance: x.MaintenanceAt(now) != nil})
+		}
+	}
+	return sites
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

@@ -1,0 +1,217 @@
+// Package cli holds the verbs of `muster` that talk to a running fleet: get,
+// describe, approve, token, site, kubeconfig use the Kubernetes API like any other
+// client, with the user's own kubeconfig and rights; logs, alerts and silence use the
+// console's HTTP API with the same credentials. Nothing here runs a role.
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	authnv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/fleet"
+)
+
+// Globals are the flags that every verb shares. DataDir is where a one-machine
+// fleet keeps admin.kubeconfig.
+type Globals struct {
+	DataDir    string
+	Kubeconfig string
+	Tenant     string
+	Output     string
+	Console    string // URL of the HTTP API
+}
+
+// Commands returns the verbs. g is filled by the root command's flags.
+func Commands(g *Globals) []*cobra.Command {
+	cmds := []*cobra.Command{getCmd(g), describeCmd(g), approveCmd(g), tokenCmd(g), siteCmd(g), virtualSiteCmd(g), logsCmd(g), alertsCmd(g), silenceCmd(g), kubeconfigCmd(g), loginCmd(g), logoutCmd(), credentialCmd()}
+	for _, cmd := range cmds {
+		g.explain(cmd)
+	}
+	return cmds
+}
+
+// explain adds to every verb's errors what the user can do about them.
+func (g *Globals) explain(cmd *cobra.Command) {
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error { return g.wayOut(run(cmd, args)) }
+	}
+	for _, sub := range cmd.Commands() {
+		g.explain(sub)
+	}
+}
+
+func (g *Globals) wayOut(err error) error {
+	var op *net.OpError
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("the control plane does not accept the credentials in %s: log in again, or name another file with --kubeconfig", g.kubeconfigPath())
+	case apierrors.HasStatusCause(err, v1alpha1.CauseQuotaExceeded): // says what to do
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w; an administrator of the tenant can add you to the group %s or %s", err, fleet.TenantGroup("TENANT", fleet.TenantAdmin), fleet.TenantGroup("TENANT", fleet.TenantViewer))
+	case errors.As(err, &op) && op.Op == "dial":
+		return fmt.Errorf("reach the control plane: %w; is it running? name another with --kubeconfig or --data-dir", err)
+	}
+	return err
+}
+
+// RefuseUnknown makes each command that only groups others, which cobra answers with
+// its help and success whatever is typed, refuse a word that it does not know.
+func RefuseUnknown(cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		RefuseUnknown(sub)
+	}
+	if cmd.Runnable() || !cmd.HasSubCommands() || !cmd.HasParent() {
+		return
+	}
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.FParseErrWhitelist.UnknownFlags = true // the word is what is wrong
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		var known []string
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() {
+				known = append(known, sub.Name())
+			}
+		}
+		return fmt.Errorf("%s does not know %q: want %s", cmd.CommandPath(), args[0], strings.Join(known, ", "))
+	}
+}
+
+// AddFlags registers the flags of fleet verbs on a command.
+func (g *Globals) AddFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&g.Kubeconfig, "kubeconfig", "", "kubeconfig to use (default: $KUBECONFIG, else DATA-DIR/admin.kubeconfig, else that of muster login)")
+	cmd.Flags().StringVarP(&g.Tenant, "tenant", "T", "", "tenant (default: $MUSTER_TENANT, else all that are yours)")
+}
+
+func (g *Globals) addOutput(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&g.Output, "output", "o", "table", "table, wide, json or yaml")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// kubeconfigPath finds the kubeconfig, in the order that --help tells.
+func (g *Globals) kubeconfigPath() string {
+	if g.Kubeconfig != "" {
+		return g.Kubeconfig
+	}
+	if env := os.Getenv("KUBECONFIG"); env != "" {
+		return env
+	}
+	admin := filepath.Join(g.DataDir, "admin.kubeconfig")
+	if _, err := os.Stat(admin); err != nil {
+		if own := loginKubeconfig(); own != "" {
+			return own
+		}
+	}
+	return admin
+}
+
+func (g *Globals) restConfig() (*rest.Config, error) {
+	path := g.kubeconfigPath()
+	if _, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("no kubeconfig at %s: log in with `muster login`, start a fleet with `muster up` there, or name one with --kubeconfig or --data-dir", path)
+	}
+	return clientcmd.BuildConfigFromFlags("", path)
+}
+
+func (g *Globals) client() (client.Client, error) {
+	cfg, err := g.restConfig()
+	if err != nil {
+		return nil, err
+	}
+	cfg.Timeout = 15 * time.Second
+	cfg.QPS, cfg.Burst = 50, 100
+	scheme := runtime.NewScheme()
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authnv1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("reach the control plane at %s: %w; is it running?", cfg.Host, err)
+	}
+	return c, nil
+}
+
+// table is what `-o table` and `-o wide` print: wide adds the last columns.
+type table struct {
+	header []string
+	rows   [][]string
+	wide   int // number of leading columns that -o table shows
+}
+
+func (g *Globals) print(w io.Writer, obj any, t table) error {
+	switch g.Output {
+	case "json":
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(obj)
+	case "yaml":
+		b, err := yaml.Marshal(obj)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(b)
+		return err
+	case "table", "wide", "":
+	default:
+		return fmt.Errorf("--output %q: want table, wide, json or yaml", g.Output)
+	}
+	n := t.wide
+	if g.Output == "wide" || n == 0 {
+		n = len(t.header)
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(tw, strings.Join(t.header[:n], "\t"))
+	for _, row := range t.rows {
+		for i, cell := range row[:n] {
+			if i > 0 {
+				fmt.Fprint(tw, "\t")
+			}
+			fmt.Fprint(tw, strings.ReplaceAll(printable(cell), "\t", " "))
+		}
+		fmt.Fprintln(tw)
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	if len(t.rows) == 0 {
+		fmt.Fprintln(w, "(none)")
+	}
+	return nil
+}
+
+func age(t *metav1.Time) string {
+	if t == nil || t.IsZero() {
+		return "-"
+	}
+	return duration.HumanDuration(time.Since(t.Time))
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

@@ -1,0 +1,405 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"muster.dev/muster/cmd/internal/cli"
+	"muster.dev/muster/cmd/internal/config"
+	"muster.dev/muster/cmd/internal/console"
+	"muster.dev/muster/cmd/internal/control"
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/testkit"
+	"muster.dev/muster/internal/testkit/oidc"
+)
+
+// fleetUnderTest is the real control plane and the real console on one data
+// directory, with two tenants, of which one's name begins like the other's. What the
+// console passes on ends in a stand-in that notes for which tenants it was asked.
+type fleetUnderTest struct {
+	dir    string
+	issuer *oidc.Issuer
+	admin  client.Client
+
+	mu    sync.Mutex
+	asked []string // X-Muster-Tenants, of the requests that reached a role behind the console
+}
+
+func startFleet(t *testing.T) *fleetUnderTest {
+	t.Helper()
+	f := &fleetUnderTest{dir: t.TempDir()}
+	var err error
+	if f.issuer, err = oidc.New(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.issuer.Close)
+	ca := filepath.Join(f.dir, "issuer.pem")
+	if err := f.issuer.WriteCA(ca); err != nil {
+		t.Fatal(err)
+	}
+	behind := httptest.NewServer(http.HandlerFunc(f.behind))
+	t.Cleanup(behind.Close)
+	host := strings.TrimPrefix(behind.URL, "http://")
+
+	c := config.Default()
+	c.DataDir = f.dir
+	c.Log.Level = "error"
+	c.Control.Listen, c.Control.FleetListen, c.Control.OpsListen = testkit.FreeAddr(t), testkit.FreeAddr(t), testkit.FreeAddr(t)
+	c.Console.Listen, c.Console.OpsListen = testkit.FreeAddr(t), testkit.FreeAddr(t)
+	c.Control.Tenants = []string{"acme", "acme-eu"}
+	c.OIDC.IssuerURL, c.OIDC.ClientID, c.OIDC.CAFile = f.issuer.URL, oidc.ClientID, ca
+	c.Alerting.OpsListen, c.Health.OpsListen, c.Regionals[0].QueryURL = host, host, behind.URL
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	role := func(run func(context.Context, config.Config) error) {
+		wg.Go(func() {
+			if err := run(ctx, c); err != nil && ctx.Err() == nil {
+				t.Errorf("role ended: %v", err)
+			}
+		})
+	}
+	role(control.Run)
+	eventually(t, "control", func() error {
+		cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(f.dir, "admin.kubeconfig"))
+		if err != nil {
+			return err
+		}
+		scheme := runtime.NewScheme()
+		if err := v1alpha1.AddToScheme(scheme); err != nil {
+			return err
+		}
+		if f.admin, err = client.New(cfg, client.Options{Scheme: scheme}); err != nil {
+			return err
+		}
+		for _, name := range []string{"acme", "acme-eu"} {
+			var t v1alpha1.Tenant
+			if err := f.admin.Get(ctx, client.ObjectKey{Name: name}, &t); err != nil {
+				return err
+			}
+			if !slices.Contains(t.Status.Namespaces, "shared") || len(t.Status.Conditions) == 0 {
+				return fmt.Errorf("%+v", t.Status)
+			}
+		}
+		return nil
+	})
+	role(console.Run)
+	eventually(t, "console", func() error {
+		resp, err := http.Get("http://" + c.Console.OpsListen + "/-/ready")
+		if err != nil {
+			return err
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return errors.New(resp.Status)
+		}
+		return nil
+	})
+	return f
+}
+
+func eventually(t *testing.T, what string, ok func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		err := ok()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not so after 3 minutes: %v", what, err)
+		}
+	}
+}
+
+// behind plays the roles behind the console, which has decided on rights already.
+func (f *fleetUnderTest) behind(w http.ResponseWriter, r *http.Request) {
+	tenants := r.Header.Get("X-Muster-Tenants") + r.Header.Get("X-Muster-Tenant")
+	if tenants == "" {
+		tenants = r.URL.Query().Get("tenant")
+	}
+	f.mu.Lock()
+	f.asked = append(f.asked, tenants)
+	f.mu.Unlock()
+	alert := map[string]any{"fingerprint": "8a1f6b7c2d3e4f50", "name": "SiteDown", "tenant": "acme", "site": "paris", "state": "active", "startsAt": time.Now(), "labels": map[string]string{}, "annotations": map[string]string{}}
+	w.Header().Set("Content-Type", "application/json")
+	var body any
+	switch {
+	case r.URL.Path == "/api/v1/alerts":
+		body = map[string]any{"alerts": []any{alert}}
+	case r.URL.Path == "/api/v1/alerts/state":
+		body = map[string]any{"asOf": time.Now(), "firing": map[string]int{}}
+	case strings.HasPrefix(r.URL.Path, "/api/v1/alerts/"):
+		body = alert
+	case r.URL.Path == "/api/v1/silences" && r.Method == http.MethodPost:
+		w.WriteHeader(http.StatusCreated)
+		body = map[string]any{"id": "made"}
+	case r.URL.Path == "/api/v1/silences":
+		body = map[string]any{"silences": []any{map[string]any{"id": "known", "matchers": []any{}, "state": "active"}}}
+	case r.Method == http.MethodDelete:
+		w.WriteHeader(http.StatusNoContent)
+		return
+	default:
+		body = map[string]any{"hits": []any{}}
+	}
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+// kubeconfig is that of a user of the identity provider.
+func (f *fleetUnderTest) kubeconfig(t *testing.T, user string, groups ...string) string {
+	t.Helper()
+	c, err := clientcmd.LoadFromFile(filepath.Join(f.dir, "admin.kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := f.issuer.Token(user, groups...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range c.AuthInfos {
+		a.Token = token
+	}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*c, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// muster runs a verb as its user types it.
+func (f *fleetUnderTest) muster(t *testing.T, kubeconfig string, args ...string) (string, error) {
+	t.Helper()
+	g := &cli.Globals{DataDir: f.dir}
+	root := &cobra.Command{Use: "muster", SilenceUsage: true, SilenceErrors: true}
+	root.AddCommand(cli.Commands(g)...)
+	cli.RefuseUnknown(root)
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetErr(&out)
+	root.SetArgs(append(args, "--kubeconfig", kubeconfig))
+	err := root.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func meta(tenant, ns, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: tenant + "-" + ns, Name: name}
+}
+
+// objects of both tenants. Whatever is acme-eu's has "rom" in its name.
+func (f *fleetUnderTest) objects(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"acme", "acme-eu"} {
+		var tenant v1alpha1.Tenant
+		if err := f.admin.Get(t.Context(), client.ObjectKey{Name: name}, &tenant); err != nil {
+			t.Fatal(err)
+		}
+		before := tenant.DeepCopy()
+		tenant.Spec.Namespaces = []string{"shop"}
+		if err := f.admin.Patch(t.Context(), &tenant, client.MergeFrom(before)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the namespace is there", func() error {
+			if err := f.admin.Get(t.Context(), client.ObjectKey{Name: name}, &tenant); err != nil || !slices.Contains(tenant.Status.Namespaces, "shop") {
+				return fmt.Errorf("%v, %v", tenant.Status.Namespaces, err)
+			}
+			return nil
+		})
+	}
+	hash := strings.Repeat("ab", 32)
+	rules := v1alpha1.AlertRulesSpec{Groups: []v1alpha1.RuleGroup{{Name: "g", Rules: []v1alpha1.Rule{{Alert: "A", Expr: "up == 0"}}}}}
+	for _, o := range []client.Object{
+		&v1alpha1.Site{ObjectMeta: meta("acme", "system", "paris"), Spec: v1alpha1.SiteSpec{Approved: true}},
+		&v1alpha1.Site{ObjectMeta: meta("acme", "system", "lyon")},
+		&v1alpha1.Site{ObjectMeta: meta("acme", "system", "old"), Spec: v1alpha1.SiteSpec{Approved: true}},
+		&v1alpha1.Site{ObjectMeta: meta("acme-eu", "system", "rome")},
+		&v1alpha1.Site{ObjectMeta: meta("acme-eu", "system", "paris")},
+		&v1alpha1.VirtualSite{ObjectMeta: meta("acme", "shared", "stores")},
+		&v1alpha1.VirtualSite{ObjectMeta: meta("acme", "shop", "canary")},
+		&v1alpha1.VirtualSite{ObjectMeta: meta("acme-eu", "shared", "roman")},
+		&v1alpha1.VirtualSite{ObjectMeta: meta("acme-eu", "shop", "roman-canary")},
+		&v1alpha1.RegistrationToken{ObjectMeta: meta("acme", "system", "mine"), Spec: v1alpha1.RegistrationTokenSpec{SecretHash: hash}},
+		&v1alpha1.RegistrationToken{ObjectMeta: meta("acme-eu", "system", "roman"), Spec: v1alpha1.RegistrationTokenSpec{SecretHash: hash}},
+		&v1alpha1.AlertRules{ObjectMeta: meta("acme", "system", "mine"), Spec: rules},
+		&v1alpha1.AlertRules{ObjectMeta: meta("acme-eu", "system", "roman"), Spec: rules},
+		&v1alpha1.CollectionPolicy{ObjectMeta: meta("acme-eu", "system", "roman")},
+	} {
+		if err := f.admin.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the virtual site has its member", func() error {
+		var v v1alpha1.VirtualSite
+		if err := f.admin.Get(t.Context(), client.ObjectKey{Namespace: "acme-shop", Name: "canary"}, &v); err != nil || !slices.Contains(v.Status.Members, "paris") {
+			return fmt.Errorf("%+v, %v", v.Status, err)
+		}
+		return nil
+	})
+}
+
+// verbs is what is run of each command, as its user would type it. want is part of the
+// answer. write: a viewer is refused. elsewhere: what is typed of the other tenant,
+// and refused; none for what reads nothing of a tenant.
+var verbs = map[string]struct {
+	args, want string
+	write      bool
+	elsewhere  string
+}{
+	"muster get sites":         {"get sites", "paris", false, "get sites -T acme-eu"},
+	"muster get virtualsites":  {"get virtualsites", "shop/canary", false, "get virtualsites -T acme-eu"},
+	"muster get tokens":        {"get tokens", "mine", false, "get tokens -T acme-eu"},
+	"muster get policies":      {"get policies", "HealthPolicy", false, "get policies -T acme-eu"},
+	"muster get rules":         {"get rules", "mine", false, "get rules -T acme-eu"},
+	"muster get routes":        {"get routes", "(none)", false, "get routes -T acme-eu"},
+	"muster get tenants":       {"get tenants", "acme", false, "get tenants acme-eu"},
+	"muster describe site":     {"describe site paris", "shop/canary", false, "describe site rome -T acme-eu"},
+	"muster describe tenant":   {"describe tenant", "shop", false, "describe tenant acme-eu"},
+	"muster approve":           {"approve lyon", "lyon approved", true, "approve rome -T acme-eu"},
+	"muster token create":      {"token create --name fresh --token-only", "muster1.acme.fresh.", true, "token create -T acme-eu --token-only"},
+	"muster token revoke":      {"token revoke mine", "mine revoked", true, "token revoke roman -T acme-eu"},
+	"muster site label":        {"site label paris model=x", "paris labelled", true, "site label rome a=b -T acme-eu"},
+	"muster site maintenance":  {"site maintenance paris --reason disks", "in maintenance", true, "site maintenance rome --reason x -T acme-eu"},
+	"muster site plan":         {"site plan paris disks --reason disks --start 2031-01-31T22:00:00Z", "is planned", true, "site plan rome -T acme-eu"},
+	"muster site decommission": {"site decommission old --yes", "old is decommissioned", true, "site decommission rome --yes -T acme-eu"},
+	"muster virtualsite plan":  {"virtualsite plan shop/canary disks --reason disks --start 2031-01-31T22:00:00Z", "is planned", true, "virtualsite plan roman -T acme-eu"},
+	"muster logs":              {"logs", "", false, "logs -T acme-eu"},
+	"muster alerts":            {"alerts", "SiteDown", false, "alerts -T acme-eu"},
+	"muster alerts show":       {"alerts show 8a1f6b7c2d3e4f50", "SiteDown", false, "alerts show 8a1f6b7c2d3e4f50 -T acme-eu"},
+	"muster alerts state":      {"alerts state", "CRITICAL", false, "alerts state -T acme-eu"},
+	"muster silence add":       {"silence add alertname=SiteDown -c disks", "made", true, "silence add alertname=SiteDown -c x -T acme-eu"},
+	"muster silence list":      {"silence list", "known", false, "silence list -T acme-eu"},
+	"muster silence expire":    {"silence expire known", "known ended", true, "silence expire known -T acme-eu"},
+	"muster login":             {}, // does not ask the API server as the user; dashboards/console/e2e logs in
+	"muster logout":            {},
+	"muster credential":        {},
+	"muster kubeconfig":        {"kubeconfig", "clusters:", false, ""},
+}
+
+func leaves(cmd *cobra.Command) []string {
+	var out []string
+	if cmd.Runnable() {
+		out = append(out, cmd.CommandPath())
+	}
+	for _, sub := range cmd.Commands() {
+		out = append(out, leaves(sub)...)
+	}
+	return out
+}
+
+func TestEveryVerbHasACase(t *testing.T) {
+	root := &cobra.Command{Use: "muster"}
+	root.AddCommand(cli.Commands(&cli.Globals{})...)
+	all := leaves(root)
+	for _, path := range all {
+		if _, ok := verbs[path]; !ok {
+			t.Errorf("%s is not tried as an ordinary user of a tenant: add it to verbs", path)
+		}
+	}
+	for path := range verbs {
+		if !slices.Contains(all, path) {
+			t.Errorf("%s: there is no such verb", path)
+		}
+	}
+}
+
+// Whoever has a role in one tenant does with every verb what the role allows, without
+// naming the tenant, and neither sees nor changes a tenant whose name begins alike.
+func TestVerbsAsATenantsUser(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	t.Setenv("MUSTER_CONSOLE", "")
+	t.Setenv("MUSTER_TENANT", "")
+	f := startFleet(t)
+	f.objects(t)
+	admin := f.kubeconfig(t, "alice", fleet.TenantGroup("acme", fleet.TenantAdmin))
+	viewer := f.kubeconfig(t, "bob", fleet.TenantGroup("acme", fleet.TenantViewer))
+	stranger := f.kubeconfig(t, "eve", "system:masters")
+	root := filepath.Join(f.dir, "admin.kubeconfig")
+	eventually(t, "the roles are bound", func() error {
+		_, err := f.muster(t, admin, "get", "virtualsites")
+		return err
+	})
+
+	refused := func(who, kubeconfig, args string) {
+		t.Helper()
+		out, err := f.muster(t, kubeconfig, strings.Fields(args)...)
+		if err == nil {
+			t.Errorf("%s as %s was not refused: %s", args, who, out)
+			return
+		}
+		if !strings.ContainsAny(err.Error(), ";:") || strings.Contains(out, "rom") {
+			t.Errorf("%s as %s: %q, %v: wants an error with the way out, and nothing of the other tenant", args, who, out, err)
+		}
+	}
+	paths := make([]string, 0, len(verbs))
+	for path := range verbs {
+		paths = append(paths, path)
+	}
+	slices.Sort(paths)
+	for _, path := range paths {
+		v := verbs[path]
+		if v.args == "" {
+			continue
+		}
+		if v.elsewhere != "" {
+			refused("acme's administrator", admin, v.elsewhere)
+			refused("a stranger", stranger, v.args)
+		}
+		if v.write {
+			refused("acme's viewer", viewer, v.args)
+		} else if out, err := f.muster(t, viewer, strings.Fields(v.args)...); err != nil || !strings.Contains(out, v.want) {
+			t.Errorf("%s as acme's viewer: %q, %v", v.args, out, err)
+		}
+		out, err := f.muster(t, admin, strings.Fields(v.args)...)
+		if err != nil || !strings.Contains(out, v.want) || strings.Contains(out, "rom") {
+			t.Errorf("%s as acme's administrator: %q, %v; want %q and nothing of acme-eu", v.args, out, err, v.want)
+		}
+	}
+	f.mu.Lock()
+	for _, tenants := range f.asked {
+		if tenants != "acme" {
+			t.Errorf("a role behind the console was asked for %q", tenants)
+		}
+	}
+	f.mu.Unlock()
+
+	// An operator has both tenants, and the documented commands go on working.
+	for args, want := range map[string]string{
+		"get sites": "acme-eu   rome", "get virtualsites": "roman", "get tenants": "acme-eu", "site label lyon a=b": "lyon labelled", "get site rome": "rome", "describe site rome": "rome",
+		"alerts": "SiteDown", "logs -T acme": "", "silence list": "known",
+	} {
+		if out, err := f.muster(t, root, strings.Fields(args)...); err != nil || !strings.Contains(out, want) {
+			t.Errorf("%s as the operator: %q, %v", args, out, err)
+		}
+	}
+	for args, want := range map[string]string{
+		"site label paris a=b": "--tenant", "token create": "--tenant", "get sites -T typo": `no tenant "typo"`, "get site nosuch": "muster get sites", "get nosuch": `"nosuch"`, "describe tenant typo": "muster get tenants",
+		"silence add alertname=X -c y": "tenant", "logs": "acme, acme-eu",
+	} {
+		if out, err := f.muster(t, root, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s as the operator: %q, %v; want %q", args, out, err, want)
+		}
+	}
+	if out, err := f.muster(t, root, "get", "virtualsites", "-T", "acme"); err != nil || strings.Contains(out, "roman") {
+		t.Errorf("acme's virtual sites: %q, %v", out, err)
+	}
+	if _, err := os.Stat(filepath.Join(f.dir, cli.ConsoleFile)); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,363 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/fleet"
+)
+
+// kind is one word of `muster get`: what is listed, and how it is shown.
+type kind struct {
+	use     string
+	aliases []string
+	short   string
+	noun    string // of one object, in errors
+	header  []string
+	wide    int
+	// everywhere in the tenant's namespaces, not in the system namespace alone.
+	everywhere bool
+	lists      func() []client.ObjectList
+	row        func(tenant string, o client.Object) []string
+}
+
+func one[T client.ObjectList](empty func() T) func() []client.ObjectList {
+	return func() []client.ObjectList { return []client.ObjectList{empty()} }
+}
+
+var kinds = []kind{
+	{use: "sites", aliases: []string{"site"}, short: "Sites with phase, score and colour", noun: "site",
+		header: []string{"NAME", "PHASE", "REGION", "SCORE", "COLOUR", "LAST SEEN", "AGE", "AGENT", "OS", "KUBERNETES", "REGIONAL", "REASON"}, wide: 7,
+		lists: one(func() *v1alpha1.SiteList { return &v1alpha1.SiteList{} }), row: siteRow},
+	{use: "virtualsites", aliases: []string{"virtualsite", "vs"}, short: "Virtual sites with their counts by colour", noun: "virtual site", everywhere: true,
+		header: []string{"NAME", "SITES", "GREEN", "ORANGE", "RED", "UNKNOWN", "MAINTENANCE", "SELECTOR", "DESCRIPTION"}, wide: 7,
+		lists: one(func() *v1alpha1.VirtualSiteList { return &v1alpha1.VirtualSiteList{} }), row: virtualSiteRow},
+	{use: "tokens", aliases: []string{"token"}, short: "Registration tokens and what is left of them", noun: "token",
+		header: []string{"NAME", "STATE", "USED", "MAX", "AUTO-APPROVE", "EXPIRES", "AGE", "STAMPS"}, wide: 7,
+		lists: one(func() *v1alpha1.RegistrationTokenList { return &v1alpha1.RegistrationTokenList{} }), row: tokenRow},
+	{use: "policies", aliases: []string{"policy"}, short: "Collection and health policies", noun: "policy",
+		header: []string{"KIND", "NAME", "PRIORITY", "SITES", "APPLIED", "REJECTED", "AGE"},
+		lists: func() []client.ObjectList {
+			return []client.ObjectList{&v1alpha1.CollectionPolicyList{}, &v1alpha1.HealthPolicyList{}}
+		}, row: policyRow},
+	{use: "rules", aliases: []string{"rule"}, short: "Alert rules and log rules, and whether the regionals evaluate them", noun: "rules object",
+		header: []string{"KIND", "NAME", "ENGINE", "RULES", "REGIONALS", "APPLIED", "AGE", "MESSAGE"}, wide: 7,
+		lists: func() []client.ObjectList {
+			return []client.ObjectList{&v1alpha1.AlertRulesList{}, &v1alpha1.LogRulesList{}}
+		}, row: rulesRow},
+	{use: "routes", aliases: []string{"route"}, short: "Alert routes, and whether Alertmanager uses them", noun: "route",
+		header: []string{"NAME", "RECEIVERS", "APPLIED", "AGE", "MESSAGE"}, wide: 4,
+		lists: one(func() *v1alpha1.AlertRouteList { return &v1alpha1.AlertRouteList{} }), row: routeRow},
+}
+
+func getCmd(g *Globals) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "get tenants|sites|virtualsites|tokens|policies|rules|routes [NAME...]",
+		Short: "List what there is",
+		Long: `List what your tenants have. Without --tenant, of all that you have a role in, with
+a column that tells them apart.`,
+		Example: `  muster get sites
+  muster get sites -l region=eu -o wide
+  muster get site paris-07
+  muster get virtualsites --tenant main
+  muster get tenants`,
+	}
+	for _, k := range kinds {
+		var selector string
+		sub := &cobra.Command{Use: k.use + " [NAME...]", Aliases: k.aliases, Short: k.short, RunE: func(cmd *cobra.Command, args []string) error {
+			sel, err := labels.Parse(selector)
+			if err != nil {
+				return fmt.Errorf("--selector %q: %w", selector, err)
+			}
+			c, tenants, err := g.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return g.get(cmd.Context(), cmd.OutOrStdout(), c, k, tenants, sel, args)
+		}}
+		if k.use == "sites" {
+			sub.ValidArgsFunction = g.completeSites
+		}
+		sub.Flags().StringVarP(&selector, "selector", "l", "", "label selector in Kubernetes set syntax, e.g. 'region in (eu,us),model-year!=2015'")
+		g.AddFlags(sub)
+		g.addOutput(sub)
+		cmd.AddCommand(sub)
+	}
+	cmd.AddCommand(getTenantsCmd(g))
+	return cmd
+}
+
+// get prints the objects of a kind that the tenants have; with names, only those,
+// and an error if one of them is missing.
+func (g *Globals) get(ctx context.Context, w io.Writer, c client.Client, k kind, tenants []v1alpha1.Tenant, sel labels.Selector, names []string) error {
+	t := table{header: k.header, wide: k.wide}
+	if len(tenants) > 1 {
+		t.header = append([]string{"TENANT"}, t.header...)
+		if t.wide > 0 {
+			t.wide++
+		}
+	}
+	missing := map[string]bool{}
+	for _, n := range names {
+		missing[n] = true
+	}
+	items := []client.Object{}
+	for _, tenant := range tenants {
+		spaces := []string{fleet.SystemNamespace(tenant.Name)}
+		if k.everywhere {
+			spaces = namespacesOf(tenant)
+		}
+		for _, ns := range spaces {
+			for _, list := range k.lists() {
+				if err := c.List(ctx, list, client.InNamespace(ns), client.MatchingLabelsSelector{Selector: sel}); err != nil {
+					return fmt.Errorf("tenant %s: %w", tenant.Name, err)
+				}
+				err := meta.EachListItem(list, func(o runtime.Object) error {
+					obj := o.(client.Object)
+					if len(names) > 0 && !asked(missing, tenant.Name, obj) {
+						return nil
+					}
+					gvk, err := c.GroupVersionKindFor(obj)
+					if err != nil {
+						return err
+					}
+					obj.GetObjectKind().SetGroupVersionKind(gvk)
+					items = append(items, obj)
+					row := k.row(tenant.Name, obj)
+					if len(tenants) > 1 {
+						row = append([]string{tenant.Name}, row...)
+					}
+					t.rows = append(t.rows, row)
+					return nil
+				})
+				if err != nil {
+					return err
+				}
+			}
+		}
+	}
+	for _, n := range names {
+		if missing[n] {
+			return fmt.Errorf("%s: no %s %q; `muster get %s` lists them", strings.Join(tenantNames(tenants), ", "), k.noun, n, k.use)
+		}
+	}
+	return g.print(w, objects(items), t)
+}
+
+// asked tells whether an object's name is among those that were asked for, as NAME or
+// NAMESPACE/NAME, and notes that it was found.
+func asked(missing map[string]bool, tenant string, o client.Object) bool {
+	short := strings.TrimPrefix(o.GetNamespace(), tenant+"-")
+	found := false
+	for _, name := range []string{o.GetName(), short + "/" + o.GetName()} {
+		if _, ok := missing[name]; ok && (name != o.GetName() || short == "system" || short == "shared") {
+			missing[name], found = false, true
+		}
+	}
+	return found
+}
+
+// objects is what -o json and -o yaml print: a list as kubectl's.
+func objects(items []client.Object) any {
+	return map[string]any{"apiVersion": "v1", "kind": "List", "items": items}
+}
+
+func siteRow(_ string, o client.Object) []string {
+	s := o.(*v1alpha1.Site)
+	score, colour, reason := "-", "grey", "-"
+	if h := s.Status.Health; h != nil {
+		colour, reason = string(h.Colour), orDash(h.Reason)
+		if h.Score != nil {
+			score = fmt.Sprint(*h.Score)
+		}
+	}
+	phase := string(s.Status.Phase)
+	if s.MaintenanceAt(time.Now()) != nil {
+		phase += ",Maintenance"
+	}
+	v := s.Status.Versions
+	return []string{s.Name, orDash(phase), orDash(s.Labels[fleet.LabelRegion]), score, colour, age(s.Status.LastSeen), age(&s.CreationTimestamp),
+		orDash(v["agent"]), orDash(v["os"]), orDash(v["kubernetes"]), orDash(s.Status.Regional), reason}
+}
+
+func virtualSiteRow(tenant string, o client.Object) []string {
+	v := o.(*v1alpha1.VirtualSite)
+	s := v.Status
+	return []string{strings.TrimPrefix(v.Namespace, tenant+"-") + "/" + v.Name, fmt.Sprint(s.Sites), fmt.Sprint(s.Green), fmt.Sprint(s.Orange),
+		fmt.Sprint(s.Red), fmt.Sprint(s.Grey), fmt.Sprint(s.Maintenance), selectorText(*v), orDash(v.Spec.Description)}
+}
+
+func tokenRow(_ string, o client.Object) []string {
+	r := o.(*v1alpha1.RegistrationToken)
+	maxUses, expires := "any", "never"
+	if r.Spec.MaxUses > 0 {
+		maxUses = fmt.Sprint(r.Spec.MaxUses)
+	}
+	if r.Spec.Expires != nil {
+		expires = r.Spec.Expires.UTC().Format(time.RFC3339)
+	}
+	return []string{r.Name, orDash(r.Status.State), fmt.Sprint(r.Status.Uses), maxUses, fmt.Sprint(r.Spec.AutoApprove), expires,
+		age(&r.CreationTimestamp), orDash(labelText(r.Spec.SiteLabels))}
+}
+
+func policyRow(_ string, o client.Object) []string {
+	switch p := o.(type) {
+	case *v1alpha1.CollectionPolicy:
+		return []string{"CollectionPolicy", p.Name, fmt.Sprint(p.Spec.Priority), fmt.Sprint(p.Status.Sites), fmt.Sprint(p.Status.Applied), fmt.Sprint(p.Status.Rejected), age(&p.CreationTimestamp)}
+	case *v1alpha1.HealthPolicy:
+		return []string{"HealthPolicy", p.Name, fmt.Sprint(p.Spec.Priority), fmt.Sprint(p.Status.Sites), "-", "-", age(&p.CreationTimestamp)}
+	}
+	return nil
+}
+
+func rulesRow(_ string, o client.Object) []string {
+	row := func(kind, engine string, m metav1.ObjectMeta, s v1alpha1.RulesStatus) []string {
+		applied, why := condition(s.Conditions, "Applied")
+		return []string{kind, m.Name, engine, fmt.Sprint(s.Rules), fmt.Sprint(s.Regionals), applied, age(&m.CreationTimestamp), why}
+	}
+	switch r := o.(type) {
+	case *v1alpha1.AlertRules:
+		return row("AlertRules", orDash(r.Spec.Engine), r.ObjectMeta, r.Status)
+	case *v1alpha1.LogRules:
+		return row("LogRules", "-", r.ObjectMeta, r.Status)
+	}
+	return nil
+}
+
+func routeRow(_ string, o client.Object) []string {
+	r := o.(*v1alpha1.AlertRoute)
+	applied, why := condition(r.Status.Conditions, "Applied")
+	return []string{r.Name, fmt.Sprint(r.Status.Receivers), applied, age(&r.CreationTimestamp), why}
+}
+
+// condition is the status and the message of a condition, fit for a cell.
+func condition(all []metav1.Condition, kind string) (status, message string) {
+	c := meta.FindStatusCondition(all, kind)
+	if c == nil {
+		return "-", "-"
+	}
+	return string(c.Status), orDash(printable(c.Message))
+}
+
+func selectorText(v v1alpha1.VirtualSite) string {
+	var parts []string
+	if s := labelText(v.Spec.SiteSelector.MatchLabels); s != "" {
+		parts = append(parts, s)
+	}
+	for _, e := range v.Spec.SiteSelector.MatchExpressions {
+		parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Key, e.Operator, strings.Join(e.Values, "|"))))
+	}
+	if len(parts) == 0 {
+		return "(all sites)"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func labelText(m map[string]string) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		parts = append(parts, k+"="+m[k])
+	}
+	return strings.Join(parts, ",")
+}
+
+func describeCmd(g *Globals) *cobra.Command {
+	cmd := &cobra.Command{Use: "describe site|tenant", Short: "Show all about one thing", Example: "  muster describe site paris-07\n  muster describe tenant acme"}
+	site := &cobra.Command{
+		Use: "site NAME", Short: "One site: phase, health, versions, labels, conditions", Args: cobra.ExactArgs(1), ValidArgsFunction: g.completeSites,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, tenants, err := g.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			s, name, err := findSite(cmd.Context(), c, tenants, args[0])
+			if err != nil {
+				return err
+			}
+			var vs []v1alpha1.VirtualSite
+			for _, t := range tenants {
+				if t.Name != name {
+					continue
+				}
+				for _, ns := range namespacesOf(t) {
+					var list v1alpha1.VirtualSiteList
+					if err := c.List(cmd.Context(), &list, client.InNamespace(ns)); err != nil {
+						return fmt.Errorf("virtual sites in %s: %w", ns, err)
+					}
+					vs = append(vs, list.Items...)
+				}
+			}
+			describeSite(cmd.OutOrStdout(), name, s, vs)
+			return nil
+		},
+	}
+	g.AddFlags(site)
+	cmd.AddCommand(site, describeTenantCmd(g))
+	return cmd
+}
+
+func describeSite(w io.Writer, tenant string, s *v1alpha1.Site, vs []v1alpha1.VirtualSite) {
+	line := func(k, format string, args ...any) { fmt.Fprintf(w, "%-22s%s\n", k+":", fmt.Sprintf(format, args...)) }
+	line("Name", "%s", s.Name)
+	line("Tenant", "%s", tenant)
+	line("Phase", "%s", orDash(string(s.Status.Phase)))
+	line("Approved", "%v", s.Spec.Approved)
+	if m := s.MaintenanceAt(time.Now()); m != nil {
+		until := "until it is ended"
+		if m.Until != nil {
+			until = "until " + m.Until.UTC().Format(time.RFC3339)
+		}
+		line("Maintenance", "%s (%s)", m.Reason, until)
+	}
+	if p := s.Spec.Place; p != nil {
+		line("Place", "%s, %s %s", p.Latitude, p.Longitude, p.Address)
+	}
+	if h := s.Status.Health; h != nil {
+		score := "unknown"
+		if h.Score != nil {
+			score = fmt.Sprint(*h.Score)
+		}
+		line("Health", "%s, score %s, for %s", h.Colour, score, age(h.Since))
+		if h.Reason != "" {
+			line("Reason", "%s", h.Reason)
+		}
+	}
+	line("Last seen", "%s ago, regional %s", age(s.Status.LastSeen), orDash(s.Status.Regional))
+	if n := s.Status.CertificateNotAfter; n != nil {
+		line("Certificate until", "%s", n.UTC().Format(time.RFC3339))
+	}
+	line("Registered", "%s ago, token %s", age(&s.CreationTimestamp), orDash(s.Spec.Token))
+	line("Collection policy", "%s", orDash(s.Status.PolicyHash))
+	var member []string
+	for _, v := range vs {
+		if ns, ok := strings.CutPrefix(v.Namespace, tenant+"-"); ok && slices.Contains(v.Status.Members, s.Name) {
+			member = append(member, ns+"/"+v.Name)
+		}
+	}
+	line("Virtual sites", "%s", orDash(strings.Join(member, ", ")))
+	section := func(title string, m map[string]string) {
+		fmt.Fprintln(w, title+":")
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			fmt.Fprintf(w, "  %-30s%s\n", k, m[k])
+		}
+	}
+	section("Versions", s.Status.Versions)
+	section("Labels", s.Labels)
+	fmt.Fprintln(w, "Conditions:")
+	for _, c := range s.Status.Conditions {
+		fmt.Fprintf(w, "  %-26s%-8s%s: %s\n", c.Type, c.Status, c.Reason, c.Message)
+	}
+}

@@ -1,0 +1,87 @@
+package config
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"muster.dev/muster/internal/conf"
+)
+
+func TestSampleIsTheDefaults(t *testing.T) {
+	var c Config
+	if err := conf.Parse("muster.yaml", Sample, &c); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(Default(), c, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("muster.yaml is not what the code defaults to (-code +file):\n%s", diff)
+	}
+}
+
+func TestBadConfigsNameTheField(t *testing.T) {
+	for in, want := range map[string]string{
+		"dataDir: ''":                                                                    "dataDir:",
+		"trustDomain: 'a b'":                                                             "trustDomain:",
+		"log: {level: loud}":                                                             "log: log level",
+		"control: {tenants: [Acme]}":                                                     "control.tenants[0]:",
+		"control: {siteCertificateLife: 1s}":                                             "control.siteCertificateLife:",
+		"control: {quotas: {objects: -1}}":                                               "control.quotas.objects:",
+		"control: {etcd: {caFile: x}}":                                                   "control.etcd.endpoints:",
+		"health: {tick: 0s}":                                                             "health.tick:",
+		"console: {certFile: x}":                                                         "console.certFile",
+		"console: {listen: nowhere}":                                                     "console.listen:",
+		"console: {listen: '127.0.0.1:6443'}":                                            "console.listen: 127.0.0.1:6443 is also control.listen",
+		"aggregator: {cortex: {url: cortex}}":                                            "aggregator.cortex.url:",
+		"regionals: []":                                                                  "regionals:",
+		"console: {externalURL: muster.example.com}":                                     "console.externalURL:",
+		"console: {externalURL: 'https://example.com/muster'}":                           "console.externalURL:",
+		"console: {trustedProxies: [10.0.0.1]}":                                          "console.trustedProxies[0]:",
+		"oidc: {issuerURL: 'http://a.example.com', clientID: m}":                         "oidc.issuerURL:",
+		"oidc: {issuerURL: 'https://a.example.com'}":                                     "oidc.clientID:",
+		oidcWith("groupsPrefix: ''"):                                                     "oidc.groupsPrefix:",
+		oidcWith("groupsPrefix: '-'"):                                                    "oidc.groupsPrefix:",
+		oidcWith("groupsPrefix: 'system:'"):                                              "oidc.groupsPrefix:",
+		oidcWith("groupsPrefix: 'sys'"):                                                  "oidc.groupsPrefix:",
+		oidcWith("groupsPrefix: 'muster:'"):                                              "oidc.groupsPrefix:",
+		oidcWith("usernamePrefix: ''"):                                                   "oidc.usernamePrefix:",
+		oidcWith("usernamePrefix: '-'"):                                                  "oidc.usernamePrefix:",
+		oidcWith("scopes: [profile]"):                                                    "oidc.scopes:",
+		oidcWith("usernameClaim: ''") + "console: {listen: 'x:80'}":                      "oidc.usernameClaim:",
+		oidcWith("caFile: x") + "console: {listen: '0.0.0.0:8080'}":                      "console.externalURL:",
+		"regionals: [{name: a, listen: 'x:1', queryListen: 'x:2'}, {name: a}]":           "regionals[1].name:",
+		"regionals: [{name: a, listen: 'x:1', queryListen: 'x:2', limits: {series: 0}}]": "regionals[0].limits:",
+		"regionals: [{name: A}]":                                                         "regionals[0].name:",
+		"regionals: [{nam: a}]":                                                          "line 1: field nam not found",
+	} {
+		c := Default()
+		err := conf.Parse("f", []byte(in), &c)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: err = %v, want %q", in, err, want)
+		}
+	}
+}
+
+func oidcWith(field string) string {
+	return "oidc: {issuerURL: 'https://a.example.com', clientID: m, " + field + "}\n"
+}
+
+func TestCheckPortsNamesTheField(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	c := Default()
+	for _, a := range []*string{&c.Control.Listen, &c.Control.FleetListen, &c.Control.OpsListen, &c.Aggregator.OpsListen, &c.Aggregator.Cortex.Listen,
+		&c.Health.OpsListen, &c.Console.OpsListen, &c.Alerting.OpsListen, &c.Alerting.Alertmanager.Listen, &c.Regionals[0].Logs.ForwardListen, &c.Regionals[0].Listen, &c.Regionals[0].QueryListen} {
+		*a = "127.0.0.1:0"
+	}
+	c.Console.Listen = ln.Addr().String()
+	err = c.CheckPorts()
+	if err == nil || !strings.HasPrefix(err.Error(), "console.listen: "+ln.Addr().String()) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("err = %v", err)
+	}
+}

@@ -1,0 +1,155 @@
+// Package console composes the web console and the HTTP API: the console tier in
+// front, the health role and Cortex behind it.
+package console
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"muster.dev/muster/aggregator/logs"
+	"muster.dev/muster/aggregator/query"
+	"muster.dev/muster/cmd/internal/config"
+	"muster.dev/muster/cmd/internal/control"
+	"muster.dev/muster/cmd/internal/role"
+	"muster.dev/muster/dashboards/console"
+	"muster.dev/muster/internal/obs"
+	"muster.dev/muster/internal/oidclogin"
+)
+
+// Run runs the role until ctx ends.
+func Run(ctx context.Context, c config.Config) error {
+	return role.Run(ctx, role.Options{Role: "console", OpsListen: c.Console.OpsListen, Hosts: c.HostNames(), Log: obs.LogOptions(c.Log)},
+		func(_ context.Context, env *role.Env) error { return start(env, c) })
+}
+
+func start(env *role.Env, c config.Config) error {
+	rest, err := clientcmd.BuildConfigFromFlags("", control.Kubeconfig(c, "console"))
+	if err != nil {
+		return fmt.Errorf("kubeconfig of the console: %w; `muster control` makes it", err)
+	}
+	health, err := url.Parse("http://" + c.Health.OpsListen)
+	if err != nil {
+		return err
+	}
+	store, err := query.New(query.Options{URL: c.CortexURL(), Registerer: env.Reg})
+	if err != nil {
+		return err
+	}
+	alerting, err := url.Parse("http://" + c.Alerting.OpsListen)
+	if err != nil {
+		return err
+	}
+	search, err := newLogs(env, c)
+	if err != nil {
+		return err
+	}
+	o := console.Options{
+		RestConfig: rest, HealthURL: health, AlertingURL: alerting, UI: console.UI(), Dir: c.Path("console"), Logger: env.Log, Registerer: env.Reg,
+		Metrics: metrics{store}, Logs: search,
+	}
+	if err := front(&o, c); err != nil {
+		return err
+	}
+	s, err := console.New(o)
+	if err != nil {
+		return err
+	}
+	ln, err := role.Listen("console.listen", c.Console.Listen)
+	if err != nil {
+		return err
+	}
+	srv := s.NewServer()
+	env.Go("watch", s.Run)
+	env.Ops.Ready("watch", s.Ready)
+	if c.Console.CertFile != "" {
+		return serveTLS(env, c, srv, ln)
+	}
+	env.Serve("console", ln, srv)
+	return nil
+}
+
+// front sets what depends on how browsers reach the console and log in.
+func front(o *console.Options, c config.Config) error {
+	for i, p := range c.Console.TrustedProxies {
+		network, err := netip.ParsePrefix(p)
+		if err != nil {
+			return fmt.Errorf("console.trustedProxies[%d]: %w", i, err)
+		}
+		o.TrustedProxies = append(o.TrustedProxies, network)
+	}
+	o.SessionKeyFile = c.Console.SessionKeyFile
+	if c.Console.ExternalURL == "" && c.OIDC.IssuerURL == "" {
+		return nil
+	}
+	var err error
+	if o.ExternalURL, err = url.Parse(c.Console.URL()); err != nil {
+		return fmt.Errorf("console.externalURL: %w", err)
+	}
+	if c.OIDC.IssuerURL == "" {
+		return nil
+	}
+	login := oidclogin.Options{IssuerURL: c.OIDC.IssuerURL, ClientID: c.OIDC.ClientID, Scopes: c.OIDC.Scopes}
+	if f := c.OIDC.CAFile; f != "" {
+		if login.CAPEM, err = os.ReadFile(f); err != nil {
+			return fmt.Errorf("oidc.caFile: %w", err)
+		}
+	}
+	if f := c.OIDC.ClientSecretFile; f != "" {
+		secret, err := os.ReadFile(f)
+		if err != nil {
+			return fmt.Errorf("oidc.clientSecretFile: %w", err)
+		}
+		login.ClientSecret = strings.TrimSpace(string(secret))
+	}
+	o.OIDC, o.CLIClientID, o.CLIScopes = &login, c.OIDC.CLIClientID, c.OIDC.CLIScopes
+	return nil
+}
+
+// newLogs asks the regionals for logs, of those that share an Elasticsearch one.
+func newLogs(env *role.Env, c config.Config) (*logs.Client, error) {
+	return logs.New(logs.Options{Regionals: logRegionals(c.Regionals), Logger: env.Log.With("part", "logs"), Registerer: env.Reg})
+}
+
+func logRegionals(all []config.Regional) []logs.Regional {
+	var out []logs.Regional
+	byStore := map[string]int{}
+	asked := map[string]string{} // by name of a regional, who is asked for its store
+	for _, r := range all {
+		es := r.Logs.Elasticsearch
+		store := strings.Join(append(slices.Sorted(slices.Values(es.URLs)), es.Prefix), " ")
+		if i, shared := byStore[store]; shared && len(es.URLs) > 0 {
+			out[i].Spares = append(out[i].Spares, logs.Spare{Name: r.Name, URL: r.URL()})
+			asked[r.Name] = out[i].Name
+			continue
+		}
+		byStore[store] = len(out)
+		asked[r.Name] = r.Name
+		out = append(out, logs.Regional{Name: r.Name, URL: r.URL(), JoinedTo: slices.Sorted(maps.Values(es.RemoteClusters))})
+	}
+	for i := range out {
+		var joined []string
+		for _, name := range out[i].JoinedTo {
+			if a := asked[name]; a != out[i].Name && !slices.Contains(joined, a) {
+				joined = append(joined, a)
+			}
+		}
+		out[i].JoinedTo = joined
+	}
+	return out
+}
+
+// metrics lets the console ask Cortex for one tenant.
+type metrics struct{ *query.Client }
+
+// Query implements console.Metrics.
+func (m metrics) Query(ctx context.Context, tenant string, q console.MetricQuery) (int, []byte) {
+	return m.Ask(ctx, tenant, query.Request(q))
+}

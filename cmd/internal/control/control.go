@@ -1,0 +1,297 @@
+// Package control composes the control plane: the API server, the fleet's CA,
+// registration, desired state, the fleet API for regionals, and the controllers.
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"muster.dev/muster/cmd/internal/cli"
+	"muster.dev/muster/cmd/internal/config"
+	"muster.dev/muster/cmd/internal/role"
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/apiserver"
+	"muster.dev/muster/control/controllers"
+	"muster.dev/muster/control/desired"
+	"muster.dev/muster/control/fleetapi"
+	"muster.dev/muster/control/pki"
+	"muster.dev/muster/control/quota"
+	"muster.dev/muster/control/registration"
+	"muster.dev/muster/health/defaults"
+	"muster.dev/muster/internal/egress"
+	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/obs"
+)
+
+// certEvery is how often the certificates of servers are looked at; they are
+// renewed at two thirds of their life.
+const certEvery = time.Hour
+
+// Run runs the role until ctx ends.
+func Run(ctx context.Context, c config.Config) error {
+	return role.Run(ctx, role.Options{Role: "control", OpsListen: c.Control.OpsListen, Hosts: c.HostNames(), Log: obs.LogOptions(c.Log), Gather: []prometheus.Gatherer{apiserver.Gatherer()}},
+		func(ctx context.Context, env *role.Env) error { return start(ctx, env, c) })
+}
+
+// Dir is where control keeps its state.
+func Dir(c config.Config) string { return c.Path("control") }
+
+// RegionalIdentity is where control keeps a regional's certificate fresh.
+func RegionalIdentity(c config.Config, name string) string {
+	return filepath.Join(Dir(c), "identities", "regional-"+name)
+}
+
+// Kubeconfig is the kubeconfig of one of Muster's own roles.
+func Kubeconfig(c config.Config, role string) string {
+	return filepath.Join(Dir(c), "apiserver", role+".kubeconfig")
+}
+
+func start(ctx context.Context, env *role.Env, c config.Config) error {
+	dir := Dir(c)
+	ca, err := pki.Open(pki.Options{Dir: filepath.Join(dir, "pki"), TrustDomain: c.TrustDomain, SiteLife: c.Control.SiteCertLife.D()})
+	if err != nil {
+		return err
+	}
+	if err := ensureCertificates(ca, c); err != nil {
+		return err
+	}
+	if err := writeJoinInfo(ca, c); err != nil {
+		return err
+	}
+	env.Go("certificates", func(ctx context.Context) error {
+		for {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(certEvery):
+				if err := ensureCertificates(ca, c); err != nil {
+					env.Log.Error("renew certificates", "err", err)
+				}
+			}
+		}
+	})
+
+	own := filepath.Join(dir, "identities", "control")
+	pair := filepath.Join(own, pki.PairFile)
+	reach, err := egress.New(c.Egress())
+	if err != nil {
+		return err
+	}
+	server, err := apiserver.Start(ctx, apiserver.Options{
+		Dir: filepath.Join(dir, "apiserver"), Listen: c.Control.Listen, CertFile: pair, KeyFile: pair, CAPEM: ca.BundlePEM(), KubeconfigDir: c.DataDir,
+		Users: ownUsers(),
+		Etcd:  apiserver.Etcd(c.Control.Etcd), OIDC: oidc(c), Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), Reach: reach.Named, Logger: env.Log,
+	})
+	if err != nil {
+		return fmt.Errorf("control.listen: %w", err)
+	}
+	env.Stack.OnStop("API server", server.Stop)
+	env.Go("API server", func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-server.Done():
+			return fmt.Errorf("ended: %w", server.Err())
+		}
+	})
+	env.Log.Info("the Kubernetes API is up", "url", "https://"+server.Addr())
+	return startFleet(ctx, env, c, ca, server.ConfigOf(controlUser), server.Usage)
+}
+
+func oidc(c config.Config) apiserver.OIDC {
+	o := c.OIDC
+	return apiserver.OIDC{IssuerURL: o.IssuerURL, CAFile: o.CAFile, ClientID: o.ClientID, UsernameClaim: o.UsernameClaim, UsernamePrefix: o.UsernamePrefix, GroupsClaim: o.GroupsClaim, GroupsPrefix: o.GroupsPrefix}
+}
+
+// startFleet starts what runs on top of the API server.
+func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA, cfg *rest.Config, stored func(tenant string) quota.Usage) error {
+	scheme := runtime.NewScheme()
+	if err := controllers.AddToScheme(scheme); err != nil {
+		return err
+	}
+	cfg.QPS = -1 // each user of the client bounds itself
+	kube, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return err
+	}
+	if err := bootstrap(ctx, kube, c); err != nil {
+		return err
+	}
+	informers, err := cache.New(cfg, cache.Options{Scheme: scheme})
+	if err != nil {
+		return err
+	}
+	env.Go("watch", informers.Start)
+
+	recorder, err := newRecorder(env, cfg, scheme)
+	if err != nil {
+		return err
+	}
+	audit, err := registration.OpenAudit(registration.AuditOptions{File: filepath.Join(Dir(c), "registration-audit.log")})
+	if err != nil {
+		return err
+	}
+	env.Stack.OnStop("registration audit", func(context.Context) error { return audit.Close() })
+	registrar := registration.New(registration.Options{SiteQuota: c.Control.Quotas.Sites, Client: kube, Issuer: ca, Audit: audit, Recorder: recorder, Logger: env.Log, Registerer: env.Reg})
+
+	regionals := regionalNames(c)
+	store := desired.New(desired.Options{Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), Regionals: regionals, Logger: env.Log, Registerer: env.Reg})
+	env.Ops.Status("desired state", func() any { return store.Stats() })
+	env.Go("desired state of regionals", store.Run)
+	fleetServer, err := fleetapi.New(fleetapi.Options{Registrar: registrar, Regionals: regionals, Desired: store, Client: kube, Logger: env.Log, Registerer: env.Reg,
+		RevocationsFile: filepath.Join(Dir(c), "revocations.json")})
+	if err != nil {
+		return err
+	}
+	env.Go("fleet API writer", fleetServer.Run)
+
+	inv, err := inventory.New(inventory.Options{Cache: informers, Policies: []inventory.PolicyKind{inventory.CollectionPolicies()}, Logger: env.Log})
+	if err != nil {
+		return err
+	}
+	env.Go("inventory", inv.Run)
+	env.Ops.Status("inventory", inv.Status)
+
+	runner := controllers.New(controllers.Options{Client: kube, Cache: informers, Inventory: inv, RenderedPolicy: store.PolicyHash, Rules: fleetServer, Stored: stored, Sent: fleetServer.TenantUse, Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), GroupsPrefix: c.OIDC.GroupsPrefix, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
+		DefaultCollectionPolicy: defaults.CollectionPolicy().Spec, DefaultHealthPolicy: defaults.HealthPolicy().Spec})
+	env.Go("controllers", runner.Run)
+
+	if err := desired.Feed(ctx, informers, inv, store); err != nil {
+		return err
+	}
+	if err := fleetapi.Feed(ctx, informers, fleetServer); err != nil {
+		return err
+	}
+	files, err := identity.LoadFiles(filepath.Join(Dir(c), "identities", "control", pki.PairFile), filepath.Join(Dir(c), "identities", "control", pki.TrustFile))
+	if err != nil {
+		return err
+	}
+	ln, err := role.Listen("control.fleetListen", c.Control.FleetListen)
+	if err != nil {
+		return err
+	}
+	grpcServer := fleetServer.NewGRPC(files)
+	env.Stack.OnStop("fleet API", func(context.Context) error { grpcServer.Stop(); return nil })
+	go func() { env.Fail(grpcServer.Serve(ln)) }()
+	return nil
+}
+
+func regionalNames(c config.Config) []string {
+	var out []string
+	for _, r := range c.Regionals {
+		out = append(out, r.Name)
+	}
+	return out
+}
+
+// ensureCertificates keeps the certificates of control and of each regional fresh.
+func ensureCertificates(ca *pki.CA, c config.Config) error {
+	local := []string{"localhost", "127.0.0.1", "::1"}
+	hosts := append(append(hostsOf(c.Control.Listen, c.Control.FleetListen, c.Control.FleetAddress), local...), c.Control.ExtraSANs...)
+	if _, err := ca.EnsureControl(filepath.Join(Dir(c), "identities", "control"), unique(hosts)); err != nil {
+		return fmt.Errorf("certificate of control: %w", err)
+	}
+	for _, r := range c.Regionals {
+		hosts := append(append(hostsOf(r.Listen, r.Address), local...), r.ExtraSANs...)
+		if _, err := ca.EnsureRegional(RegionalIdentity(c, r.Name), r.Name, unique(hosts)); err != nil {
+			return fmt.Errorf("certificate of regional %s: %w", r.Name, err)
+		}
+	}
+	return nil
+}
+
+// hostsOf are the hosts of HOST:PORT addresses, without wildcard addresses.
+func hostsOf(addrs ...string) []string {
+	var out []string
+	for _, a := range addrs {
+		host, _, err := net.SplitHostPort(a)
+		if ip := net.ParseIP(host); err != nil || host == "" || (ip != nil && ip.IsUnspecified()) {
+			continue
+		}
+		out = append(out, host)
+	}
+	return out
+}
+
+func unique(in []string) []string {
+	seen := map[string]bool{}
+	var out []string
+	for _, s := range in {
+		if !seen[s] {
+			seen[s] = true
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// writeJoinInfo leaves what `muster token create` prints, and where the console is.
+func writeJoinInfo(ca *pki.CA, c config.Config) error {
+	return errors.Join(
+		os.WriteFile(c.Path(cli.JoinHashFile), []byte(ca.Hash()+"\n"), 0o600),
+		os.WriteFile(c.Path(cli.ConsoleFile), []byte(c.Console.URL()+"\n"), 0o600),
+		os.WriteFile(c.Path(cli.JoinServerFile), []byte(c.Regionals[0].GatewayAddress()+"\n"), 0o600))
+}
+
+func newRecorder(env *role.Env, cfg *rest.Config, scheme *runtime.Scheme) (record.EventRecorder, error) {
+	k, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	b := record.NewBroadcaster()
+	b.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.CoreV1().Events("")})
+	env.Stack.OnStop("events", func(context.Context) error { b.Shutdown(); return nil })
+	return b.NewRecorder(scheme, corev1.EventSource{Component: "muster-control"}), nil
+}
+
+// bootstrap makes what every installation has: cluster roles, the rights of
+// Muster's own roles, the tenants of the config.
+func bootstrap(ctx context.Context, kube client.Client, c config.Config) error {
+	for _, role := range append(controllers.ClusterRoles(), ownRoles()...) {
+		want := role.DeepCopy()
+		err := kube.Create(ctx, role)
+		if apierrors.IsAlreadyExists(err) {
+			var have rbacv1.ClusterRole
+			if err = kube.Get(ctx, client.ObjectKeyFromObject(want), &have); err == nil {
+				have.Rules = want.Rules
+				err = kube.Update(ctx, &have)
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("cluster role %s: %w", want.Name, err)
+		}
+	}
+	for _, role := range ownRoles() {
+		b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: role.Name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: role.Name}}}
+		if err := kube.Create(ctx, b); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("bind %s: %w", role.Name, err)
+		}
+	}
+	for _, name := range c.Control.Tenants {
+		t := &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := kube.Create(ctx, t); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("make tenant %s: %w", name, err)
+		}
+	}
+	return nil
+}

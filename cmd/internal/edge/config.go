@@ -1,0 +1,110 @@
+package edge
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"muster.dev/muster/collector"
+	"muster.dev/muster/internal/conf"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/obs"
+)
+
+// Sample is the annotated configuration of muster-edge; it parses to the defaults.
+//
+//go:embed edge.yaml
+var Sample []byte
+
+// Config is muster-edge's file. Every field is described in edge.yaml.
+type Config struct {
+	StateDir      string        `yaml:"stateDir"`
+	OpsListen     string        `yaml:"opsListen"`
+	Gateways      []string      `yaml:"gateways"`
+	CAHash        string        `yaml:"caHash"`
+	Token         string        `yaml:"token"`
+	TokenFile     string        `yaml:"tokenFile"`
+	Site          string        `yaml:"site"`
+	HostMetrics   bool          `yaml:"hostMetrics"`
+	ScrapeConfigs []any         `yaml:"scrapeConfigs"`
+	SpoolSync     conf.Duration `yaml:"spoolSync"`
+	Log           Log           `yaml:"log"`
+}
+
+// Log says how muster-edge logs.
+type Log struct {
+	Level  string `yaml:"level"`
+	Format string `yaml:"format"`
+}
+
+// DefaultConfig is what an empty file means.
+func DefaultConfig() Config {
+	return Config{StateDir: "/var/lib/muster-edge", OpsListen: "127.0.0.1:9106", HostMetrics: true, SpoolSync: conf.Duration(collector.DefaultSpoolSync), Log: Log{Level: "info", Format: "logfmt"}}
+}
+
+// LoadConfig reads a file over the defaults; a file that is not there is an error
+// unless optional.
+func LoadConfig(path string, optional bool) (Config, error) {
+	c := DefaultConfig()
+	if optional {
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			return c, nil
+		}
+	}
+	return c, conf.Load(path, &c)
+}
+
+// Validate names the first field that can't work, and what to write instead.
+func (c *Config) Validate() error {
+	if c.StateDir == "" {
+		return errors.New("stateDir: must not be empty")
+	}
+	if _, err := obs.NewLogger(os.Stderr, obs.LogOptions(c.Log)); err != nil {
+		return fmt.Errorf("log: %w", err)
+	}
+	for i, g := range c.Gateways {
+		if _, _, err := net.SplitHostPort(g); err != nil {
+			return fmt.Errorf("gateways[%d]: %q: want HOST:PORT, such as gw.example.com:7443", i, g)
+		}
+	}
+	if d := c.SpoolSync.D(); d < 0 || d > time.Minute {
+		return fmt.Errorf("spoolSync: %s: want 0s, for at once, to 1m", d)
+	}
+	if c.CAHash != "" {
+		if err := identity.ValidateCAHash(c.CAHash); err != nil {
+			return fmt.Errorf("caHash: %w", err)
+		}
+	}
+	if c.Token != "" && c.TokenFile != "" {
+		return errors.New("token: set token or tokenFile, not both")
+	}
+	if c.Site != "" {
+		if err := (fleet.SiteID{Tenant: "x", Name: c.Site}).Validate(); err != nil {
+			return fmt.Errorf("site: %w", err)
+		}
+	}
+	return nil
+}
+
+// token returns the registration token, from the file or the field; empty once
+// the site has its certificate and neither is set.
+func (c *Config) token() (string, error) {
+	if c.TokenFile == "" {
+		return c.Token, nil
+	}
+	b, err := os.ReadFile(c.TokenFile)
+	if err != nil {
+		return "", fmt.Errorf("tokenFile: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// scrapeYAML returns the scrape configs as Prometheus' own YAML.
+func (c *Config) scrapeYAML() ([]byte, error) { return yaml.Marshal(c.ScrapeConfigs) }

@@ -1,0 +1,239 @@
+// Package edge composes what runs on a site: the agent that registers it and
+// brings policies, and the collector that sends its metrics. cmd/muster-edge runs
+// one site; the demo's fleet runs many of the same.
+package edge
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"muster.dev/muster/cmd/internal/role"
+	"muster.dev/muster/collector"
+	"muster.dev/muster/collector/hostexporter"
+	"muster.dev/muster/control/agent"
+	"muster.dev/muster/control/agent/facts"
+	"muster.dev/muster/internal/obs"
+)
+
+// Run runs the site of the config until ctx ends.
+func Run(ctx context.Context, c Config) error {
+	return role.Run(ctx, role.Options{Role: "edge", OpsListen: c.OpsListen, Log: obs.LogOptions(c.Log)},
+		func(ctx context.Context, env *role.Env) error { return start(ctx, env, c) })
+}
+
+func start(ctx context.Context, env *role.Env, c Config) error {
+	s, err := newSite(env, c)
+	if err != nil {
+		return err
+	}
+	env.Ops.Status("agent", func() any { return s.Agent.Status() })
+	env.Ops.Status("collector", func() any { return s.Collector.Status() })
+	env.Ops.Status("conditions", func() any { return s.Collector.Conditions() })
+	env.Go("site", s.Run)
+	env.Go("watchdog", watchdog)
+	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
+	return nil
+}
+
+func newSite(env *role.Env, c Config) (*Site, error) {
+	scrape, err := c.scrapeYAML()
+	if err != nil {
+		return nil, err
+	}
+	join, err := c.join()
+	if err != nil {
+		return nil, err
+	}
+	f := facts.Discover(facts.Options{Root: os.DirFS("/")})
+	if joined, err := agent.Joined(agentDir(c.StateDir)); join.Site == "" && (err != nil || joined.Site == "") {
+		join.Site = f.Hostname
+	}
+	o := SiteOptions{
+		Dir: c.StateDir, Join: join, Version: obs.Version, ScrapeConfigs: scrape, SystemLabels: f.Labels, Versions: f.Versions,
+		SpoolSync: cmp.Or(c.SpoolSync.D(), -1), ProcessMetrics: true, Logger: env.Log, Registerer: env.Reg,
+	}
+	if c.HostMetrics {
+		host, err := hostexporter.New(hostexporter.Options{Logger: env.Log})
+		if err != nil {
+			return nil, fmt.Errorf("hostMetrics: %w", err)
+		}
+		o.Targets = append(o.Targets, collector.Target{Job: "node", Handler: host})
+	}
+	return NewSite(o)
+}
+
+// join is how the config says to join; empty if it says nothing.
+func (c *Config) join() (agent.JoinConfig, error) {
+	token, err := c.token()
+	if err != nil || len(c.Gateways) == 0 {
+		return agent.JoinConfig{}, err
+	}
+	return agent.JoinConfig{Servers: c.Gateways, Token: token, CAHash: c.CAHash, Site: c.Site}, nil
+}
+
+// watchdog tells systemd that the process lives, if it wants to know.
+func watchdog(ctx context.Context) error {
+	every, err := daemon.SdWatchdogEnabled(false)
+	if err != nil || every == 0 {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(every / 3):
+			_, _ = daemon.SdNotify(false, daemon.SdNotifyWatchdog)
+		}
+	}
+}
+
+// Check checks a config file and the scrape configs in it.
+func Check(file string) error {
+	c, err := LoadConfig(file, false)
+	if err != nil {
+		return err
+	}
+	scrape, err := c.scrapeYAML()
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "muster-edge-check-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	col, err := collector.New(collector.Options{Dir: dir, ScrapeConfigs: scrape, Endpoint: func() string { return "" }})
+	if err != nil {
+		return fmt.Errorf("config %s: scrapeConfigs: %w", file, err)
+	}
+	return col.Close()
+}
+
+// JoinOptions are the flags of `muster-edge join`.
+type JoinOptions struct {
+	Servers []string
+	CAHash  string
+	Token   string // "-": from standard input
+	Site    string
+	Out     io.Writer
+	Stdin   io.Reader
+}
+
+// Join registers this machine and waits until it has a certificate.
+func Join(ctx context.Context, c Config, o JoinOptions) error {
+	if o.Token == "-" {
+		if o.Stdin == nil {
+			o.Stdin = os.Stdin
+		}
+		b, err := io.ReadAll(io.LimitReader(o.Stdin, 4096))
+		if err != nil {
+			return fmt.Errorf("read the token from standard input: %w", err)
+		}
+		o.Token = strings.TrimSpace(string(b))
+	}
+	if len(o.Servers) > 0 {
+		c.Gateways = o.Servers
+	}
+	if o.CAHash != "" {
+		c.CAHash = o.CAHash
+	}
+	if o.Token != "" {
+		c.Token, c.TokenFile = o.Token, ""
+	}
+	if o.Site != "" {
+		c.Site = o.Site
+	}
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	for _, missing := range []struct {
+		empty bool
+		flag  string
+	}{{len(c.Gateways) == 0, "--server"}, {c.CAHash == "", "--ca-hash"}, {c.Token == "" && c.TokenFile == "", "--token"}} {
+		if missing.empty {
+			return fmt.Errorf("%s is missing; `muster token create` prints the whole command", missing.flag)
+		}
+	}
+	join, err := c.join()
+	if err != nil {
+		return err
+	}
+	f := facts.Discover(facts.Options{Root: os.DirFS("/")})
+	if join.Site == "" {
+		join.Site = f.Hostname
+	}
+	dir := agentDir(c.StateDir)
+	if err := agent.Join(dir, join); err != nil {
+		return err
+	}
+	log, err := obs.NewLogger(io.Discard, obs.LogOptions{})
+	if err != nil {
+		return err
+	}
+	a, err := agent.New(agent.Options{Dir: dir, Version: obs.Version, SystemLabels: f.Labels, Versions: f.Versions, Logger: log})
+	if err != nil {
+		return err
+	}
+	return enrol(ctx, a, o.Out)
+}
+
+func enrol(ctx context.Context, a *agent.Agent, out io.Writer) error {
+	said := ""
+	for {
+		wait, err := a.Enrol(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return errors.New("stopped before the site was approved; `muster-edge run` or another join goes on where this left off")
+		case err != nil:
+			return errors.New(grpcstatus.Convert(err).Message()) // the sentence, without gRPC's wrapping
+		}
+		if id, region, ok := a.Identity(); ok && wait == 0 {
+			where := ""
+			if region != "" {
+				where = " in region " + region
+			}
+			fmt.Fprintf(out, "This machine is site %s of tenant %s%s.\nStart it: systemctl enable --now muster-edge, or muster-edge run.\n", id.Name, id.Tenant, where)
+			return nil
+		}
+		if st := a.Status(); st.Message != said {
+			said = st.Message
+			fmt.Fprintln(out, said)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(min(wait, 5*time.Second)):
+		}
+	}
+}
+
+// get asks the running muster-edge.
+func get(ctx context.Context, c Config, path string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.OpsListen+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("muster-edge does not answer on %s; is it running? (systemctl status muster-edge)", c.OpsListen)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 4<<20))
+	if err != nil || resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("muster-edge answers %s on %s: %w", strconv.Itoa(resp.StatusCode), c.OpsListen, err)
+	}
+	return b, nil
+}

@@ -1,0 +1,145 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"muster.dev/muster/collector"
+	"muster.dev/muster/control/agent"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/obs"
+	"muster.dev/muster/internal/wire"
+)
+
+// conditionsEvery is how often the collector's conditions are handed to the agent,
+// which reports those that changed.
+const conditionsEvery = 5 * time.Second
+
+// SiteOptions configure a Site.
+type SiteOptions struct {
+	Dir     string
+	Join    agent.JoinConfig // servers may be empty if the site is enrolled already
+	Version string
+	// ScrapeConfigs in Prometheus' format; Targets are scraped in-process.
+	ScrapeConfigs []byte
+	Targets       []collector.Target
+	SystemLabels  func() map[string]string
+	Versions      func() map[string]string
+	SpoolSync     time.Duration // as collector.Options.SpoolSync
+	// Dial replaces the network; nil: the real one.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// ProcessMetrics: this process is this site and nothing else.
+	ProcessMetrics bool
+	Logger         *slog.Logger
+	Registerer     prometheus.Registerer // nil: no metrics of the process
+}
+
+// Site is the agent and the collector of one site, connected: the agent brings
+// policies and the certificate, the collector brings conditions. The edge binary
+// runs one; the simulated fleet many in one process.
+type Site struct {
+	Agent     *agent.Agent
+	Collector *collector.Collector
+}
+
+// agentDir is where a site's agent keeps its state.
+func agentDir(stateDir string) string { return filepath.Join(stateDir, "agent") }
+
+// NewSite puts a site together. Nothing runs before Run.
+func NewSite(o SiteOptions) (*Site, error) {
+	s := &Site{}
+	dir := agentDir(o.Dir)
+	if len(o.Join.Servers) > 0 {
+		if err := agent.Join(dir, o.Join); err != nil {
+			if _, was := agent.Joined(dir); was != nil || !errors.Is(err, syscall.ENOSPC) {
+				return nil, err
+			}
+			o.Logger.Warn("the disk is full: the site goes on with how it joined before", "err", err)
+		}
+	}
+	var err error
+	s.Agent, err = agent.New(agent.Options{
+		Dir: dir, Version: o.Version, Appliers: map[string]agent.Applier{fleet.KindCollectionPolicy: policyApplier{s}},
+		SystemLabels: o.SystemLabels, Versions: o.Versions, Logger: o.Logger, Registerer: o.Registerer, Dial: o.Dial,
+	})
+	if err != nil {
+		return nil, err
+	}
+	id, _, ok := s.Agent.Identity()
+	if !ok {
+		id = fleet.SiteID{Name: o.Join.Site}
+	}
+	s.Collector, err = collector.New(collector.Options{
+		Dir: filepath.Join(o.Dir, "spool"), Site: id, ScrapeConfigs: o.ScrapeConfigs, Targets: o.Targets, Version: o.Version, BuildTime: obs.Built(),
+		Endpoint: s.pushURL, Client: s.Agent.HTTPClient, SpoolSync: o.SpoolSync, ProcessMetrics: o.ProcessMetrics, Logger: o.Logger, Registerer: o.Registerer,
+	})
+	return s, err
+}
+
+// pushURL is where samples go; empty until the site has a certificate.
+func (s *Site) pushURL() string {
+	if _, _, ok := s.Agent.Identity(); !ok {
+		return ""
+	}
+	if e := s.Agent.Endpoint(); e != "" {
+		return e + "/api/v1/push"
+	}
+	return ""
+}
+
+// Run runs the site until ctx ends. Without a certificate it collects into the
+// spool and keeps asking for one.
+func (s *Site) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make(chan error, 2)
+	run := func(what string, fn func(context.Context) error) {
+		err := fn(ctx)
+		if err != nil && !errors.Is(err, context.Canceled) {
+			err = fmt.Errorf("%s: %w", what, err)
+		} else {
+			err = nil
+		}
+		cancel()
+		errs <- err
+	}
+	go run("collector", s.Collector.Run)
+	go run("agent", s.Agent.Run)
+	go s.passConditions(ctx)
+	return errors.Join(<-errs, <-errs)
+}
+
+func (s *Site) passConditions(ctx context.Context) {
+	for {
+		for _, c := range s.Collector.Conditions() {
+			if c.Type != collector.PolicyApplied { // the agent tells that itself
+				s.Agent.SetCondition(c.Type, c.Status, c.Reason, c.Message)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(conditionsEvery):
+		}
+	}
+}
+
+// policyApplier hands collection policies to the collector.
+type policyApplier struct{ site *Site }
+
+// Apply implements agent.Applier.
+func (p policyApplier) Apply(_ context.Context, _ *wire.Item, blob []byte) error {
+	policy, err := fleet.DecodeCollectionPolicy(blob)
+	if err != nil {
+		return err
+	}
+	return p.site.Collector.ApplyPolicy(policy)
+}

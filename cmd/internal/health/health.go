@@ -1,0 +1,67 @@
+// Package health composes the health role: the inventory from the Kubernetes API,
+// the engine that asks the regionals, and the API that the console proxies.
+package health
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"muster.dev/muster/cmd/internal/config"
+	"muster.dev/muster/cmd/internal/control"
+	"muster.dev/muster/cmd/internal/role"
+	"muster.dev/muster/health/api"
+	"muster.dev/muster/health/defaults"
+	"muster.dev/muster/health/engine"
+	"muster.dev/muster/health/status"
+	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/obs"
+)
+
+// Run runs the role until ctx ends.
+func Run(ctx context.Context, c config.Config) error {
+	return role.Run(ctx, role.Options{Role: "health", OpsListen: c.Health.OpsListen, Hosts: c.HostNames(), Log: obs.LogOptions(c.Log)},
+		func(_ context.Context, env *role.Env) error { return start(env, c) })
+}
+
+func start(env *role.Env, c config.Config) error {
+	rest, err := clientcmd.BuildConfigFromFlags("", control.Kubeconfig(c, "health"))
+	if err != nil {
+		return fmt.Errorf("kubeconfig of the health role: %w; `muster control` makes it", err)
+	}
+	client, err := inventory.NewClient(rest)
+	if err != nil {
+		return err
+	}
+	inv, err := inventory.New(inventory.Options{Client: client, Policies: []inventory.PolicyKind{inventory.HealthPolicies()}, File: filepath.Join(c.Path("health"), "inventory.json"), Logger: env.Log})
+	if err != nil {
+		return err
+	}
+	env.Go("inventory", inv.Run)
+	env.Ops.Ready("inventory", inv.Ready)
+	env.Ops.Status("inventory", inv.Status)
+	writer := status.New(status.Options{Client: client, Logger: env.Log, Registerer: env.Reg})
+	env.Go("status", writer.Run)
+
+	var regionals []engine.Regional
+	for _, r := range c.Regionals {
+		regionals = append(regionals, engine.Regional{Name: r.Name, URL: r.URL()})
+	}
+	e, err := engine.New(engine.Options{
+		Regionals: regionals, Inventory: inv, Status: writer, Shipped: defaults.Model(), Dir: c.Path("health"), Tick: c.Health.Tick.D(),
+		StoreQueryURL: c.CortexURL() + "/prometheus/api/v1", StoreWriteURL: c.CortexURL() + "/api/v1/push", Logger: env.Log, Registerer: env.Reg,
+	})
+	if err != nil {
+		return err
+	}
+	env.Go("engine", e.Run)
+	env.Ops.Ready("engine", e.Ready)
+	h, err := api.New(api.Options{Source: e, Logger: env.Log, Registerer: env.Reg})
+	if err != nil {
+		return err
+	}
+	h.Register(env.Ops.Mux())
+	return nil
+}

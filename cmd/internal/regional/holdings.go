@@ -1,0 +1,158 @@
+package regional
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+
+	"muster.dev/muster/alerting/rules"
+	"muster.dev/muster/cmd/internal/config"
+	"muster.dev/muster/cmd/internal/role"
+	"muster.dev/muster/control/api/region"
+	"muster.dev/muster/regional/engine"
+	"muster.dev/muster/regional/relay"
+)
+
+// holdings are what the regional itself holds by control's word: the inventory, and
+// the tenants' rules in its engines, beside those of its own configuration.
+type holdings struct {
+	inv     *inventory
+	own     []engine.RuleGroup // of the configuration, for the edge engine
+	shipped bool
+
+	mu      sync.Mutex
+	engines map[string]*engine.Engine
+	sites   map[string]region.Inventory // by tenant, the last good ones
+	rules   map[string]region.Rules
+	files   map[string]int // engine → rule files
+	refused []string
+	// logRules is told of the tenants' rules; nil until there is a log store.
+	logRules func([]region.Rules) []relay.ItemError
+}
+
+func newHoldings(_ *role.Env, c config.Config, r config.Regional) (*holdings, error) {
+	h := &holdings{inv: newInventory(r.Name), shipped: c.Alerting.ShippedRules, engines: map[string]*engine.Engine{}, files: map[string]int{}}
+	for _, name := range r.RuleFiles {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("ruleFiles: %w", err)
+		}
+		h.own = append(h.own, engine.RuleGroup{File: name, Content: b})
+	}
+	return h, nil
+}
+
+// groups are the rule files of an engine, and which objects can't be used.
+func (h *holdings) groups(name string, tenants []region.Rules) ([]engine.RuleGroup, []rules.Error) {
+	files, errs := rules.Compile(name, tenants, h.shipped)
+	var out []engine.RuleGroup
+	if name == engine.Edge {
+		out = slices.Clone(h.own)
+	}
+	for _, f := range files {
+		out = append(out, engine.RuleGroup{File: f.Name, Tenant: f.Tenant, Content: f.Content})
+	}
+	return out, errs
+}
+
+func (h *holdings) startEngine(env *role.Env, o engine.Options, c config.Config, r config.Regional) (*engine.Engine, error) {
+	o.Retention, o.Logger, o.Registerer = r.Retention.D(), env.Log.With("engine", o.Name), env.Reg
+	o.ExternalURL = r.URL() + "/" + o.Name
+	o.Alertmanagers, o.AlertLabels = c.AlertmanagerURLs(), h.inv.alertLabels
+	o.Rules, _ = h.groups(o.Name, nil)
+	e, err := engine.New(o)
+	if err != nil {
+		return nil, fmt.Errorf("engine %s: %w", o.Name, err)
+	}
+	env.Stack.OnStop("engine "+o.Name, func(context.Context) error { return e.Close() })
+	e.Register(env.Ops.Mux(), env.Reg)
+	env.Ops.Ready("engine "+o.Name, e.Ready)
+	env.Ops.Status("engine "+o.Name, func() any { return e.Status() })
+	h.mu.Lock()
+	h.engines[o.Name] = e
+	h.mu.Unlock()
+	return e, nil
+}
+
+// apply puts to work what control has sent; relay calls it, one call at a time. What
+// can't be used is reported, and the rest of the set is in effect.
+func (h *holdings) apply(items []relay.Item) []relay.ItemError {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var errs []relay.ItemError
+	sites, byTenant := map[string]region.Inventory{}, map[string]region.Rules{}
+	// What can't be read leaves in effect what was there before.
+	for _, it := range items {
+		switch it.Kind {
+		case region.KindInventory:
+			inv, err := region.DecodeInventory(it.Blob)
+			if err == nil && inv.Tenant != it.Name {
+				err = fmt.Errorf("it is of tenant %q", inv.Tenant)
+			}
+			if err != nil {
+				errs = append(errs, relay.ItemError{Kind: it.Kind, Name: it.Name, Err: err})
+				var had bool
+				if inv, had = h.sites[it.Name]; !had {
+					continue
+				}
+			}
+			sites[it.Name] = inv
+		case region.KindRules:
+			r, err := region.DecodeRules(it.Blob)
+			if err == nil && r.Tenant != it.Name {
+				err = fmt.Errorf("they are of tenant %q", r.Tenant)
+			}
+			if err != nil {
+				errs = append(errs, relay.ItemError{Kind: it.Kind, Name: it.Name, Err: err})
+				var had bool
+				if r, had = h.rules[it.Name]; !had {
+					continue
+				}
+			}
+			byTenant[it.Name] = r
+		default:
+			errs = append(errs, relay.ItemError{Kind: it.Kind, Name: it.Name, Err: errors.New("this version does not know the kind; upgrade the regional")})
+		}
+	}
+	h.sites, h.rules = sites, byTenant
+	h.inv.set(slices.Collect(maps.Values(sites)))
+	var tenants []region.Rules
+	for _, name := range slices.Sorted(maps.Keys(byTenant)) {
+		tenants = append(tenants, byTenant[name])
+	}
+	for name, e := range h.engines {
+		groups, bad := h.groups(name, tenants)
+		h.files[name] = len(groups)
+		for _, b := range bad {
+			errs = append(errs, relay.ItemError{Kind: "AlertRules", Name: b.Tenant + "/" + b.Name, Err: b.Err})
+		}
+		refused, err := e.SetRules(groups)
+		for _, r := range refused { // a file is an object, or one of the configuration
+			errs = append(errs, relay.ItemError{Kind: "AlertRules", Name: r.File, Err: r})
+		}
+		if err != nil { // the engine's own trouble
+			for _, t := range tenants {
+				errs = append(errs, relay.ItemError{Kind: region.KindRules, Name: t.Tenant, Err: err})
+			}
+		}
+	}
+	if h.logRules != nil {
+		errs = append(errs, h.logRules(tenants)...)
+	}
+	h.refused = nil
+	for _, e := range errs {
+		h.refused = append(h.refused, e.Kind+" "+e.Name+": "+e.Err.Error())
+	}
+	return errs
+}
+
+// status is for /debug/.
+func (h *holdings) status() any {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return map[string]any{"ruleFiles": maps.Clone(h.files), "tenantsWithRules": len(h.rules), "refused": slices.Clone(h.refused)}
+}

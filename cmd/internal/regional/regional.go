@@ -1,0 +1,155 @@
+// Package regional composes one regional: the gateway that sites talk to, the two
+// Prometheus engines, the forward queue towards Cortex, and the relay to control.
+package regional
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+
+	"muster.dev/muster/cmd/internal/config"
+	"muster.dev/muster/cmd/internal/control"
+	"muster.dev/muster/cmd/internal/role"
+	"muster.dev/muster/control/pki"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/forward"
+	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/obs"
+	"muster.dev/muster/internal/spool"
+	"muster.dev/muster/internal/wire"
+	"muster.dev/muster/regional/engine"
+	"muster.dev/muster/regional/gateway"
+	"muster.dev/muster/regional/relay"
+)
+
+// window is how late a sample may be: as long as a site's spool keeps it.
+const window = fleet.DefaultSpoolMaxAge
+
+// Run runs the regional until ctx ends.
+func Run(ctx context.Context, c config.Config, r config.Regional) error {
+	return role.Run(ctx, role.Options{Role: "regional", OpsListen: r.QueryListen, Hosts: c.HostNames(), Log: obs.LogOptions(c.Log)},
+		func(_ context.Context, env *role.Env) error { return start(env, c, r) })
+}
+
+func start(env *role.Env, c config.Config, r config.Regional) error {
+	dir := c.Path("regional-" + r.Name)
+	id := control.RegionalIdentity(c, r.Name)
+	files, err := identity.LoadFiles(filepath.Join(id, pki.PairFile), filepath.Join(id, pki.TrustFile))
+	if err != nil {
+		return fmt.Errorf("identity of regional %s: %w; `muster control` keeps it in %s", r.Name, err, id)
+	}
+	// At its cap a queue refuses, the gateway pushes back, and the tenant's sites keep
+	// their samples.
+	queues, err := forward.Open(forward.Options{Dir: filepath.Join(dir, "forward"), URL: c.CortexURL() + "/api/v1/push", MaxBytes: r.ForwardBytes, SyncInterval: r.ForwardSync.D(), OnFull: spool.RefuseNew, Concurrency: 4,
+		UserAgent: "muster-regional/" + obs.Version, Logger: env.Log, Registerer: env.Reg})
+	if err != nil {
+		return err
+	}
+	env.Stack.OnStop("forward queues", func(context.Context) error { return queues.Close() })
+	env.Ops.Status("forward", queues.Status)
+	own, err := newHoldings(env, c, r)
+	if err != nil {
+		return err
+	}
+	env.Ops.Status("rules", own.status)
+	series := gateway.NewHeadSeries(own.inv.tenantSeries(r.Limits.TenantSeries))
+	edge, err := own.startEngine(env, engine.Options{Name: engine.Edge, Dir: filepath.Join(dir, "edge"), OutOfOrderWindow: window, Forward: queues.Append, SeriesLifecycle: series,
+		MaxExemplars: 50_000}, c, r)
+	if err != nil {
+		return err
+	}
+	series.Enforce()
+	if _, err := own.startEngine(env, engine.Options{Name: engine.Local, Dir: filepath.Join(dir, "local"), Forward: queues.Append, Tenant: fleet.PlatformTenant,
+		ScrapeConfigs: []byte(localScrapes(c, r)), ExternalLabels: labels.FromStrings("regional", r.Name)}, c, r); err != nil {
+		return err
+	}
+	up, err := startRelay(env, c, r, files, own, filepath.Join(dir, "relay"))
+	if err != nil {
+		return err
+	}
+	logs, used, err := startLogs(env, c, dir, r, files, own, up)
+	if err != nil {
+		return err
+	}
+	env.Go("relay", up.Run)
+	env.Go("use of quotas", func(ctx context.Context) error { return tellUse(ctx, up, own.inv, series, used) })
+	gw, err := gateway.New(gateway.Options{
+		Name: r.Name, Listen: r.Listen, Logs: logs, TLS: files.ServerConfig(tls.RequestClientCert), Trust: trust(files),
+		Edge: edge.Storage(), Series: series, Self: edge.Appendable(), Forward: queues.Append, Upstream: up, Limits: limits(r), Past: window, Memory: r.PushMemory, Logger: env.Log, Registerer: env.Reg,
+	})
+	if err != nil {
+		return fmt.Errorf("regionals[%s].listen: %w", r.Name, err)
+	}
+	env.Go("gateway", gw.Run)
+	env.Ops.Status("gateway", func() any { return gw.Status() })
+	env.Ops.Mux().Handle("GET "+wire.LivePath, gw.LiveHandler())
+	env.Log.Info("the gateway is up", "regional", r.Name, "address", gw.Addr())
+	return nil
+}
+
+// startRelay connects to control. Its Run must come when all that it calls is there.
+func startRelay(env *role.Env, c config.Config, r config.Regional, files *identity.Files, own *holdings, dir string) (*relay.Relay, error) {
+	controlHost, _, err := net.SplitHostPort(c.Control.FleetEndpoint())
+	if err != nil {
+		return nil, fmt.Errorf("control.fleetAddress: %q: want HOST:PORT", c.Control.FleetEndpoint())
+	}
+	conn, err := grpc.NewClient(c.Control.FleetEndpoint(),
+		grpc.WithTransportCredentials(credentials.NewTLS(files.ClientConfig(controlHost, identity.IsControl))),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second, PermitWithoutStream: true}))
+	if err != nil {
+		return nil, fmt.Errorf("control at %s: %w", c.Control.FleetEndpoint(), err)
+	}
+	env.Stack.OnStop("connection to control", func(context.Context) error { return conn.Close() })
+	up, err := relay.New(relay.Options{Name: r.Name, Version: obs.Version, Dir: dir, Control: wire.NewControlClient(conn), OnRegional: own.apply, Logger: env.Log, Registerer: env.Reg})
+	if err != nil {
+		return nil, err
+	}
+	env.Ops.Status("relay", func() any { return up.Status() })
+	return up, nil
+}
+
+// trust returns the CAs of today for the gateway.
+func trust(files *identity.Files) func() *x509.CertPool {
+	return func() *x509.CertPool {
+		_, pool, err := files.Current()
+		if err != nil {
+			return x509.NewCertPool() // trusts nobody until the files are good again
+		}
+		return pool
+	}
+}
+
+func limits(r config.Regional) func(fleet.SiteID) gateway.Limits {
+	l := gateway.Limits{Series: r.Limits.Series, SamplesPerSecond: r.Limits.SamplesPerSecond, BodyBytes: r.Limits.BodyBytes, HistogramBuckets: r.Limits.HistogramBuckets}
+	return func(fleet.SiteID) gateway.Limits { return l }
+}
+
+// localScrapes are the region's own roles. The first regional of the config also
+// looks at the central roles.
+func localScrapes(c config.Config, r config.Regional) string {
+	job := func(name, addr string) string {
+		return fmt.Sprintf("- job_name: %s\n  scrape_interval: 15s\n  static_configs: [{targets: [%q]}]\n", name, addr)
+	}
+	out := job("regional", r.QueryListen)
+	if r.Name != c.Regionals[0].Name {
+		return out
+	}
+	for _, role := range config.Roles {
+		if role.Name == "regional" {
+			continue // each its own
+		}
+		for _, i := range role.Instances(&c) {
+			out += job(role.Name, i.Ops)
+		}
+	}
+	return out
+}

@@ -1,0 +1,3062 @@
+// Generated from dashboards/console/openapi.yaml by `make generate`; don't edit.
+
+export interface paths {
+    "/api/v1/openapi.json": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** This document */
+        get: operations["getOpenAPI"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/session": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Who is logged in, and what they may read */
+        get: operations["getSession"];
+        put?: never;
+        /**
+         * Trade a token for a session cookie
+         * @description The cookie `muster_session` is HttpOnly, SameSite=Strict, and Secure over TLS. The token travels sealed inside it and
+         *     is reviewed by the API server again and again, so that revoking the token ends the session within seconds.
+         *     Ten wrong tokens from one address, and further wrong ones are answered with 429; a good one always logs in. Over TLS
+         *     the cookie is named `__Host-muster_session`; a session that is too large for one cookie takes several.
+         */
+        post: operations["login"];
+        /**
+         * Log out
+         * @description Makes the browser forget the cookie. The token inside stays valid until it is revoked or expires.
+         */
+        delete: operations["logout"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/login": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * How to log in
+         * @description For the login page and `muster login`. A token always does; an identity provider where one is configured.
+         */
+        get: operations["getLogin"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tenants": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Tenants, and what they use of their quotas */
+        get: operations["listTenants"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/kubernetes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Where the Kubernetes API is
+         * @description For the kubeconfig that `muster login` writes. The address is the one under which the console reaches it.
+         */
+        get: operations["getKubernetes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/session/oidc": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Log in with the identity provider
+         * @description Sends the browser to the identity provider: authorization code with PKCE, state and nonce. The session's cookie then
+         *     holds the ID token, and the refresh token if there is one, sealed; the ID token is renewed at two thirds of its life.
+         */
+        get: operations["beginOIDC"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/session/oidc/callback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Where the identity provider sends the browser back to
+         * @description Register this address at the identity provider. Only the browser that began gets a session; else it is sent to the
+         *     login page with a reason, `/#login=` and one of `expired`, `denied`, `failed`, `refused`, `unavailable`.
+         */
+        get: operations["finishOIDC"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/health/sites": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Health of sites */
+        get: operations["listSiteHealth"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/health/sites/{site}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Health of one site, with every signal */
+        get: operations["getSiteHealth"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/health/virtualsites": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Health of virtual sites */
+        get: operations["listVirtualSiteHealth"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/health/virtualsites/{virtualSite}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Health of one virtual site */
+        get: operations["getVirtualSiteHealth"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/health/policies": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The health policies in effect, and how their queries do */
+        get: operations["listHealthPolicies"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/health/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow changes of health, as server-sent events
+         * @description Read the lists first, then the stream. `id` is the number of the evaluation tick. Events:
+         *
+         *     - `sites`: `{asOf, sites: [Site]}`, every site that changed, whole
+         *     - `virtualsites`: `{asOf, virtualSites: [VirtualSite]}`
+         *     - `removed`: `{asOf, sites: [{tenant, name}]}`
+         *     - `tick`: `{asOf}`, after each evaluation
+         *
+         *     A comment line comes every 15 s. The stream ends when the token is no longer good or the user's rights have changed;
+         *     connect again, and read the lists again.
+         */
+        get: operations["streamHealth"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/sites/{site}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A site as the control plane knows it */
+        get: operations["getSite"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/sites/{site}/maintenance": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Put a site into maintenance
+         * @description It is then left out of the health of its virtual sites, and counted apart.
+         */
+        put: operations["setMaintenance"];
+        post?: never;
+        /** End a site's maintenance */
+        delete: operations["endMaintenance"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/sites/{site}/maintenance/windows/{window}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Plan maintenance of a site, once or again and again
+         * @description While a window is open the site is in maintenance, and its alerts are silenced. A window of the same name is replaced.
+         */
+        put: operations["planSiteMaintenance"];
+        post?: never;
+        /** Drop planned maintenance of a site */
+        delete: operations["dropSiteMaintenance"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/virtualsites/{namespace}/{virtualSite}/maintenance/windows": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Planned maintenance of a virtual site's members */
+        get: operations["listVirtualSiteMaintenance"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/virtualsites/{namespace}/{virtualSite}/maintenance/windows/{window}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Plan maintenance of all members of a virtual site
+         * @description A window of the same name is replaced.
+         */
+        put: operations["planVirtualSiteMaintenance"];
+        post?: never;
+        /** Drop planned maintenance of a virtual site */
+        delete: operations["dropVirtualSiteMaintenance"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/registrations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Machines that wait for approval, oldest first */
+        get: operations["listRegistrations"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/registrations/{site}/approve": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Let a machine have its certificate
+         * @description Approving twice is no error, as long as the second request asks for nothing new.
+         */
+        post: operations["approveRegistration"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/registrations/{site}/reject": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Refuse a machine for good
+         * @description The Site stays, decommissioned, so that the machine can't register again under its key. Delete the Site to undo it.
+         */
+        post: operations["rejectRegistration"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/logs/search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Search the logs of all regions, newest first
+         * @description All regions are asked at once. Those that did not answer in time, or not usably, are in `missingRegions`, and the
+         *     page is made of the others: an empty list means that nothing is missing. The next page asks a missing region from
+         *     where it was left, so that its records are not lost; they may then be newer than the end of the page before. The same
+         *     page may be asked again with the same cursor. There is no `nextCursor` when all regions that answered have
+         *     no more. Times such as now-1h stay over the pages what they were on the first.
+         *
+         *     A page may be shorter than `limit` though there are more, when its records are large.
+         */
+        get: operations["searchLogs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/logs/tail": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow the logs of all regions, as server-sent events
+         * @description Begins now; search for what was before. Events:
+         *
+         *     - `hits`: `{hits: [LogRecord]}`, oldest first within an event. Late records come when they arrive.
+         *     - `missing`: `{missingRegions: [{region, reason}]}`, when all regions have been asked and whenever it changes
+         *
+         *     `id`, handed back as `Last-Event-ID`, goes on where the stream was, in each region. A region that comes back goes on
+         *     where it was lost. A comment line comes every 15 s. The stream ends when the token is no longer good or the
+         *     user's rights have changed.
+         */
+        get: operations["tailLogs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/alerts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Alerts that fire, the most severe first, then the newest */
+        get: operations["listAlerts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/alerts/state": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What fires now, in figures
+         * @description Cheap enough to be asked every few seconds, by every rollout gate.
+         */
+        get: operations["getAlertState"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/alerts/{fingerprint}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One alert, with when it has fired before */
+        get: operations["getAlert"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/silences": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Silences */
+        get: operations["listSilences"];
+        put?: never;
+        /**
+         * Silence alerts of a tenant for a while
+         * @description Silences the tenant's alerts that all matchers fit; the server adds the tenant. They are shown on, as suppressed. It lasts from
+         *     `startsAt`, or now, up to `endsAt` or for `duration`.
+         */
+        post: operations["silence"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/silences/{silence}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** End a silence now */
+        delete: operations["endSilence"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/metrics/query": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Evaluate PromQL at one moment
+         * @description The parameters and the answer are those of the Prometheus HTTP API. The tenant is set by the server.
+         */
+        get: operations["query"];
+        put?: never;
+        /** Evaluate PromQL at one moment, for long expressions */
+        post: operations["queryByForm"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/metrics/query_range": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Evaluate PromQL over a stretch of time */
+        get: operations["queryRange"];
+        put?: never;
+        /** Evaluate PromQL over a stretch of time, for long expressions */
+        post: operations["queryRangeByForm"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+}
+export type webhooks = Record<string, never>;
+export interface components {
+    schemas: {
+        /** @description RFC 9457. */
+        Problem: {
+            /**
+             * @description Tells programs what is wrong
+             * @example urn:muster:problem:invalid
+             */
+            type: string;
+            title: string;
+            status: number;
+            /** @description Tells people what is wrong, and what to do */
+            detail?: string;
+            /** @description The number of this incident in the log */
+            instance?: string;
+            errors?: {
+                field: string;
+                detail: string;
+            }[];
+            /** @description Tenants that have a site of the wanted name */
+            tenants?: string[];
+        };
+        TenantName: string;
+        SiteName: string;
+        /**
+         * @description Over 75 green, 40 to 75 orange, under 40 red, unknown grey
+         * @enum {string}
+         */
+        Colour: "green" | "orange" | "red" | "grey";
+        /** @enum {string} */
+        Phase: "Pending" | "Approved" | "Online" | "Offline" | "Decommissioned";
+        /** @enum {string} */
+        DimensionName: "connectivity" | "reliability" | "security" | "performance";
+        /** @description null when unknown */
+        Score: number | null;
+        Labels: {
+            [key: string]: string;
+        };
+        TenantList: {
+            tenants: {
+                name: components["schemas"]["TenantName"];
+                /** @description Those whose use is known. */
+                quotas: {
+                    /** @enum {string} */
+                    quota: "sites" | "series" | "logBytesPerDay" | "objects" | "objectBytes";
+                    /**
+                     * Format: int64
+                     * @description Of logBytesPerDay: since midnight UTC
+                     */
+                    used: number;
+                    /**
+                     * Format: int64
+                     * @description 0: none
+                     */
+                    limit: number;
+                }[];
+            }[];
+        };
+        Login: {
+            /** @description null: with a token only. */
+            oidc: {
+                /** @example https://login.example.com */
+                issuerURL: string;
+                clientID: string;
+                scopes: string[];
+                /** @description The CA of the identity provider, PEM; absent: a public one. */
+                ca?: string;
+            } | null;
+        };
+        /**
+         * @example {
+         *       "user": "alice",
+         *       "groups": [
+         *         "acme-sre",
+         *         "system:authenticated"
+         *       ],
+         *       "tenants": [
+         *         "acme"
+         *       ]
+         *     }
+         */
+        Session: {
+            user: string;
+            groups: string[];
+            /** @description Names of the tenants that the user may read */
+            tenants: string[];
+        };
+        /**
+         * @example {
+         *       "latitude": 48.8566,
+         *       "longitude": 2.3522,
+         *       "address": "Paris"
+         *     }
+         */
+        Place: {
+            latitude: number;
+            longitude: number;
+            address?: string;
+        } | null;
+        Maintenance: {
+            reason: string;
+            /** Format: date-time */
+            until?: string | null;
+        } | null;
+        Dimension: {
+            score: components["schemas"]["Score"];
+            colour: components["schemas"]["Colour"];
+            /** @description At least half of the signals' weight is known */
+            known: boolean;
+            /** @description Age of the score; more than 0 when it is an old one */
+            staleSeconds: number;
+        };
+        /**
+         * @example {
+         *       "dimension": "reliability",
+         *       "signal": "nodes-not-ready",
+         *       "value": 1,
+         *       "threshold": 0,
+         *       "pointsLost": 61,
+         *       "since": "2026-01-31T11:58:30Z",
+         *       "text": "1 node is not ready"
+         *     }
+         */
+        Reason: {
+            dimension: components["schemas"]["DimensionName"];
+            signal: string;
+            value: number | null;
+            threshold: number | null;
+            /** @description Points of the site's score that this signal costs */
+            pointsLost: number;
+            /** Format: date-time */
+            since: string | null;
+            text: string;
+        };
+        SiteHealth: {
+            name: string;
+            tenant: string;
+            region: string;
+            virtualSites: string[];
+            phase: components["schemas"]["Phase"];
+            /** Format: date-time */
+            lastSeen: string | null;
+            score: components["schemas"]["Score"];
+            colour: components["schemas"]["Colour"];
+            /**
+             * Format: date-time
+             * @description When the colour changed
+             */
+            since: string | null;
+            dimensions: {
+                connectivity: components["schemas"]["Dimension"];
+                reliability: components["schemas"]["Dimension"];
+                security: components["schemas"]["Dimension"];
+                performance: components["schemas"]["Dimension"];
+            };
+            /** @description The costliest first */
+            reasons: components["schemas"]["Reason"][];
+            place: components["schemas"]["Place"];
+            maintenance: components["schemas"]["Maintenance"];
+        };
+        SiteHealthDetail: {
+            name: string;
+            tenant: string;
+            region: string;
+            virtualSites: string[];
+            phase: components["schemas"]["Phase"];
+            /** Format: date-time */
+            lastSeen: string | null;
+            score: components["schemas"]["Score"];
+            colour: components["schemas"]["Colour"];
+            /**
+             * Format: date-time
+             * @description When the colour changed
+             */
+            since: string | null;
+            dimensions: {
+                connectivity: components["schemas"]["Dimension"];
+                reliability: components["schemas"]["Dimension"];
+                security: components["schemas"]["Dimension"];
+                performance: components["schemas"]["Dimension"];
+            };
+            /** @description The costliest first */
+            reasons: components["schemas"]["Reason"][];
+            place: components["schemas"]["Place"];
+            maintenance: components["schemas"]["Maintenance"];
+            /**
+             * Format: date-time
+             * @description The evaluation that it is from
+             */
+            asOf: string;
+            labels: components["schemas"]["Labels"];
+            /** @description Name of the HealthPolicy; empty: the shipped one */
+            policy: string;
+            /** @description The regional that the site sends to */
+            regional: string;
+            /** @description The regional can't be asked, so the values come from Cortex */
+            fromStore: boolean;
+            signals: components["schemas"]["SignalReading"][];
+        };
+        SignalReading: {
+            name: string;
+            dimension: components["schemas"]["DimensionName"];
+            value: number | null;
+            /** @description 1 at good, 0 at bad */
+            score: number | null;
+            known: boolean;
+            /** @description Why it is unknown */
+            error: string;
+            good: number;
+            bad: number;
+            weight: number;
+            /** @description At 0 it caps the dimension and the site at 39 */
+            critical: boolean;
+            unit: string;
+            /** @description The exporter that gives the metric */
+            source: string;
+            /** Format: date-time */
+            asOf: string | null;
+        };
+        SiteHealthList: {
+            /**
+             * Format: date-time
+             * @description The evaluation tick; null before the first
+             */
+            asOf: string | null;
+            /** @description Sites that match, on all pages */
+            total: number;
+            sites: components["schemas"]["SiteHealth"][];
+            nextCursor?: string;
+        };
+        VirtualSiteHealth: {
+            name: string;
+            /** @description As users type it: without the tenant */
+            namespace: string;
+            tenant: string;
+            description?: string;
+            sites: number;
+            mean: components["schemas"]["Score"];
+            p10: components["schemas"]["Score"];
+            worst: {
+                site: string;
+                score: components["schemas"]["Score"];
+            } | null;
+            counts: {
+                green: number;
+                orange: number;
+                red: number;
+                grey: number;
+            };
+            /** @description Members in maintenance; in no colour's count */
+            maintenance: number;
+            percentUnhealthy: number | null;
+        };
+        VirtualSiteHealthList: {
+            /** Format: date-time */
+            asOf: string | null;
+            total: number;
+            virtualSites: components["schemas"]["VirtualSiteHealth"][];
+            nextCursor?: string;
+        };
+        HealthPolicies: {
+            policies: {
+                /** @description empty: the shipped policy, which applies where no other does */
+                tenant: string;
+                name: string;
+                sites: number;
+                /** @description What is wrong with the policy itself */
+                error: string;
+                signals: {
+                    name: string;
+                    dimension: components["schemas"]["DimensionName"];
+                    error: string;
+                    sitesKnown: number;
+                    queryMillis: number;
+                }[];
+            }[];
+        };
+        /**
+         * @example {
+         *       "name": "paris-07",
+         *       "tenant": "acme",
+         *       "phase": "Online",
+         *       "labels": {
+         *         "region": "eu-west",
+         *         "store": "7"
+         *       },
+         *       "systemLabels": {
+         *         "muster.dev/system-arch": "amd64"
+         *       },
+         *       "versions": {
+         *         "agent": "0.1.0",
+         *         "kernel": "6.12.0"
+         *       },
+         *       "conditions": [
+         *         {
+         *           "type": "PolicyApplied",
+         *           "status": "True",
+         *           "reason": "Applied",
+         *           "message": "",
+         *           "lastTransitionTime": "2026-01-31T09:00:00Z"
+         *         }
+         *       ],
+         *       "place": {
+         *         "latitude": 48.8566,
+         *         "longitude": 2.3522,
+         *         "address": "Paris"
+         *       },
+         *       "maintenance": null,
+         *       "maintenanceWindows": [],
+         *       "regional": "eu-1",
+         *       "lastSeen": "2026-01-31T11:59:58Z",
+         *       "createdAt": "2025-11-02T08:00:00Z",
+         *       "certificateNotAfter": "2026-02-01T03:00:00Z",
+         *       "policyHash": "3f9a0c",
+         *       "token": "stores",
+         *       "approved": true,
+         *       "decommissioned": false
+         *     }
+         */
+        Site: {
+            name: string;
+            tenant: string;
+            phase: components["schemas"]["Phase"];
+            labels: components["schemas"]["Labels"];
+            /** @description Labels under muster.dev/, with their whole names */
+            systemLabels: {
+                [key: string]: string;
+            };
+            versions: components["schemas"]["Labels"];
+            conditions: {
+                type: string;
+                /** @enum {string} */
+                status: "True" | "False" | "Unknown";
+                reason: string;
+                message: string;
+                /** Format: date-time */
+                lastTransitionTime: string;
+            }[];
+            place: components["schemas"]["Place"];
+            maintenance: components["schemas"]["Maintenance"];
+            /** @description Planned maintenance */
+            maintenanceWindows: components["schemas"]["MaintenanceWindow"][];
+            /** @description The regional that the site is connected to */
+            regional: string;
+            /** Format: date-time */
+            lastSeen: string | null;
+            /** Format: date-time */
+            createdAt: string;
+            /** Format: date-time */
+            certificateNotAfter: string | null;
+            /** @description Names the collection policy in effect on the site */
+            policyHash: string;
+            /** @description Name of the RegistrationToken that it came with */
+            token: string;
+            approved: boolean;
+            decommissioned: boolean;
+        };
+        Registration: {
+            name: string;
+            tenant: string;
+            labels: components["schemas"]["Labels"];
+            systemLabels: components["schemas"]["Labels"];
+            token: string;
+            /** Format: date-time */
+            createdAt: string;
+            /** @description SHA-256 of the machine's public key, in hex: compare it with what the machine shows */
+            publicKey: string;
+        };
+        RegistrationList: {
+            registrations: components["schemas"]["Registration"][];
+            nextCursor?: string;
+        };
+        /** @description Planned work: once, at start, or again and again, by schedule. */
+        MaintenanceWindow: {
+            name: string;
+            reason: string;
+            /** Format: date-time */
+            start: string | null;
+            /** @description cron's five fields; empty for a window that comes once */
+            schedule: string;
+            /** @description Of the schedule; empty: UTC */
+            timeZone: string;
+            /** @example 2h0m0s */
+            duration: string;
+        };
+        VirtualSiteMaintenance: {
+            tenant: string;
+            namespace: string;
+            name: string;
+            maintenanceWindows: components["schemas"]["MaintenanceWindow"][];
+        };
+        /**
+         * @example {
+         *       "timestamp": "2026-01-31T11:59:58.123456789Z",
+         *       "tenant": "acme",
+         *       "site": "paris-07",
+         *       "region": "eu-west",
+         *       "node": "n1",
+         *       "namespace": "shop",
+         *       "pod": "checkout-5d4f",
+         *       "container": "app",
+         *       "unit": "",
+         *       "severity": "error",
+         *       "message": "out of memory",
+         *       "id": "01JQ2Z"
+         *     }
+         */
+        LogRecord: {
+            /** Format: date-time */
+            timestamp: string;
+            tenant: string;
+            site: string;
+            region: string;
+            node: string;
+            namespace: string;
+            pod: string;
+            container: string;
+            /** @description systemd unit, for lines from no pod */
+            unit: string;
+            /** @description stdout or stderr */
+            stream?: string;
+            severity: string;
+            message: string;
+            labels?: components["schemas"]["Labels"];
+            /** @description With the timestamp, names the record for good */
+            id: string;
+        };
+        LogPage: {
+            hits: components["schemas"]["LogRecord"][];
+            /** @description Records that match, on all pages, in the regions that answered */
+            total: number;
+            /** @description Bucket i counts the records from start + i * stepSeconds up to the next. */
+            histogram: {
+                /** Format: date-time */
+                start: string;
+                stepSeconds: number;
+                counts: number[];
+            } | null;
+            missingRegions: components["schemas"]["MissingRegion"][];
+            nextCursor?: string;
+        };
+        /**
+         * @example {
+         *       "region": "us-1",
+         *       "reason": "did not answer within 10s"
+         *     }
+         */
+        MissingRegion: {
+            region: string;
+            reason: string;
+        };
+        /** @enum {string} */
+        Severity: "critical" | "warning" | "info";
+        Alert: {
+            fingerprint: string;
+            name: string;
+            tenant: string;
+            /** @description Empty for an alert of no single site */
+            site: string;
+            region: string;
+            virtualSites: string[];
+            /** @description critical, warning or info; what a rule says besides is passed on */
+            severity: string;
+            /**
+             * @description resolved: fires no more; lists have none of these
+             * @enum {string}
+             */
+            state: "active" | "suppressed" | "resolved";
+            /** @description Ids of silences */
+            silencedBy: string[];
+            /** @description Fingerprints of alerts */
+            inhibitedBy: string[];
+            /** Format: date-time */
+            startsAt: string;
+            /** Format: date-time */
+            updatedAt: string;
+            /** Format: date-time */
+            endsAt: string | null;
+            labels: components["schemas"]["Labels"];
+            annotations: components["schemas"]["Labels"];
+            generatorURL: string;
+        };
+        AlertDetail: {
+            fingerprint: string;
+            name: string;
+            tenant: string;
+            /** @description Empty for an alert of no single site */
+            site: string;
+            region: string;
+            virtualSites: string[];
+            /** @description critical, warning or info; what a rule says besides is passed on */
+            severity: string;
+            /**
+             * @description resolved: fires no more; lists have none of these
+             * @enum {string}
+             */
+            state: "active" | "suppressed" | "resolved";
+            /** @description Ids of silences */
+            silencedBy: string[];
+            /** @description Fingerprints of alerts */
+            inhibitedBy: string[];
+            /** Format: date-time */
+            startsAt: string;
+            /** Format: date-time */
+            updatedAt: string;
+            /** Format: date-time */
+            endsAt: string | null;
+            labels: components["schemas"]["Labels"];
+            annotations: components["schemas"]["Labels"];
+            generatorURL: string;
+            /** @description When it has fired, newest first. */
+            history: {
+                /** Format: date-time */
+                startsAt: string;
+                /**
+                 * Format: date-time
+                 * @description null while it fires
+                 */
+                endsAt: string | null;
+            }[];
+        };
+        SeverityCounts: {
+            critical: number;
+            warning: number;
+            info: number;
+        };
+        AlertList: {
+            /** Format: date-time */
+            asOf: string;
+            /** @description Alerts that match, on all pages */
+            total: number;
+            counts: components["schemas"]["SeverityCounts"];
+            alerts: components["schemas"]["Alert"][];
+            nextCursor?: string;
+        };
+        AlertState: {
+            /** Format: date-time */
+            asOf: string;
+            firing: components["schemas"]["SeverityCounts"];
+            suppressed: number;
+            /** @description Sites that have a firing alert */
+            sites: number;
+        };
+        Matcher: {
+            /** @description A label, but tenant: that is the server's to set */
+            name: string;
+            value: string;
+            /** @default false */
+            isRegex: boolean;
+            /** @default true */
+            isEqual: boolean;
+        };
+        SilenceList: {
+            silences: {
+                id: string;
+                tenant: string;
+                matchers: components["schemas"]["Matcher"][];
+                /** Format: date-time */
+                startsAt: string;
+                /** Format: date-time */
+                endsAt: string;
+                createdBy: string;
+                comment: string;
+                /** @enum {string} */
+                state: "active" | "pending" | "expired";
+                /** @description Made by Muster for a maintenance window */
+                maintenance: boolean;
+            }[];
+        };
+        /** @description As documented by Prometheus. */
+        PrometheusAnswer: {
+            /** @enum {string} */
+            status: "success" | "error";
+            data?: {
+                /** @enum {string} */
+                resultType?: "matrix" | "vector" | "scalar" | "string";
+                result?: unknown[];
+            };
+            errorType?: string;
+            error?: string;
+            warnings?: string[];
+            infos?: string[];
+        };
+    };
+    responses: {
+        /** @description Any other error. */
+        Problem: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description The request is wrong; errors names the fields. */
+        Invalid: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "type": "urn:muster:problem:invalid",
+                 *       "title": "Bad Request",
+                 *       "status": 400,
+                 *       "detail": "limit: \"0\": want a whole number from 1 to 1000",
+                 *       "errors": [
+                 *         {
+                 *           "field": "limit",
+                 *           "detail": "\"0\": want a whole number from 1 to 1000"
+                 *         }
+                 *       ]
+                 *     }
+                 */
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description No token or session, or one that is no longer good. */
+        Unauthenticated: {
+            headers: {
+                "WWW-Authenticate"?: string;
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "type": "urn:muster:problem:unauthenticated",
+                 *       "title": "Unauthorized",
+                 *       "status": 401,
+                 *       "detail": "the session has expired; log in again"
+                 *     }
+                 */
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description RBAC doesn't allow it, or a page of another origin sent it. */
+        Forbidden: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "type": "urn:muster:problem:forbidden",
+                 *       "title": "Forbidden",
+                 *       "status": 403,
+                 *       "detail": "you may not read tenant \"acme\", or there is none"
+                 *     }
+                 */
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description There is no such thing. */
+        NotFound: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "type": "urn:muster:problem:not-found",
+                 *       "title": "Not Found",
+                 *       "status": 404,
+                 *       "detail": "there is no site \"paris-07\" in the tenants that you may read"
+                 *     }
+                 */
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description Several tenants have a site of this name (tenants lists them), or the site's state doesn't allow it. */
+        Conflict: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "type": "urn:muster:problem:ambiguous-site",
+                 *       "title": "Conflict",
+                 *       "status": 409,
+                 *       "detail": "several tenants have a site \"paris-07\": name one with the parameter tenant",
+                 *       "tenants": [
+                 *         "acme",
+                 *         "globex"
+                 *       ]
+                 *     }
+                 */
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description The body is too large. */
+        TooLarge: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description The body is of another type than the one that is wanted. */
+        MediaType: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description Too much at once; Retry-After says when to come back, in seconds. */
+        TooMany: {
+            headers: {
+                "Retry-After"?: number;
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description A part behind the console doesn't answer; Retry-After says when to come back, in seconds. */
+        Unavailable: {
+            headers: {
+                "Retry-After"?: number;
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "type": "urn:muster:problem:unavailable",
+                 *       "title": "Service Unavailable",
+                 *       "status": 503,
+                 *       "detail": "the health engine can't be reached; it may be starting"
+                 *     }
+                 */
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+    };
+    parameters: {
+        /**
+         * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+         * @example acme
+         */
+        tenant: components["schemas"]["TenantName"];
+        /**
+         * @description The tenant; may be left out by a user who reads only one.
+         * @example acme
+         */
+        queryTenant: components["schemas"]["TenantName"];
+        /** @example paris-07 */
+        site: components["schemas"]["SiteName"];
+        /**
+         * @description Name of the maintenance window, unique in the object.
+         * @example updates
+         */
+        window: string;
+        /**
+         * @description The namespace as users type it: without the tenant.
+         * @example shared
+         */
+        namespace: string;
+        /** @example all-eu */
+        virtualSite: string;
+        /**
+         * @description Only alerts of members of this virtual site: NAMESPACE/NAME, or NAME for one in the namespace shared.
+         * @example shared/all-eu
+         */
+        alertVirtualSite: string;
+        /** @description Only alerts of this site. */
+        alertSite: string;
+        /** @description How many at most. */
+        limit: number;
+        /** @description nextCursor of the page before, unchanged. */
+        cursor: string;
+        /** @example avg by (region) (muster_site_health_score) */
+        promQL: string;
+        /** @description At most this many series; 0 or absent for all. */
+        seriesLimit: number;
+        /** @description A duration such as 10s. */
+        timeout: string;
+    };
+    requestBodies: never;
+    headers: never;
+    pathItems: never;
+}
+export type $defs = Record<string, never>;
+export interface operations {
+    getOpenAPI: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The OpenAPI 3 document of this API. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    getSession: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The user. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Session"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    login: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "token": "eyJhbGciOi…"
+                 *     }
+                 */
+                "application/json": {
+                    /** @description A token that the API server accepts */
+                    token: string;
+                };
+            };
+        };
+        responses: {
+            /** @description Logged in; the cookie is set. */
+            204: {
+                headers: {
+                    "Set-Cookie"?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
+            429: components["responses"]["TooMany"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    logout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Logged out. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    getLogin: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The ways. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Login"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    listTenants: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The tenants that the user may read, by name. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TenantList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getKubernetes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Its address. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /** @example https://muster.example.com:6443 */
+                        server: string;
+                        /** @description PEM */
+                        ca?: string;
+                    };
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    beginOIDC: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Path of the page to go on with.
+                 * @example /alerts
+                 */
+                return?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description To the identity provider, or back to the login page when it can't be reached. */
+            303: {
+                headers: {
+                    Location?: string;
+                    "Set-Cookie"?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Invalid"];
+            404: components["responses"]["NotFound"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    finishOIDC: {
+        parameters: {
+            query?: {
+                code?: string;
+                state?: string;
+                error?: string;
+                error_description?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description To the page, or to the login page. */
+            303: {
+                headers: {
+                    Location?: string;
+                    "Set-Cookie"?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Invalid"];
+            404: components["responses"]["NotFound"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listSiteHealth: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                /**
+                 * @description Only members of this virtual site, such as shared/all-eu.
+                 * @example shared/all-eu
+                 */
+                virtualSite?: string;
+                /**
+                 * @description Only sites of this region.
+                 * @example eu-west
+                 */
+                region?: string;
+                colour?: components["schemas"]["Colour"];
+                phase?: components["schemas"]["Phase"];
+                /** @description Only sites with this text in their name or address. */
+                q?: string;
+                /** @description score: worst first; name: A to Z. */
+                sort?: "score" | "name";
+                /** @description How many at most. */
+                limit?: components["parameters"]["limit"];
+                /** @description nextCursor of the page before, unchanged. */
+                cursor?: components["parameters"]["cursor"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of sites. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteHealthList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getSiteHealth: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /** @example paris-07 */
+                site: components["parameters"]["site"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The site. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteHealthDetail"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listVirtualSiteHealth: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                /** @description How many at most. */
+                limit?: components["parameters"]["limit"];
+                /** @description nextCursor of the page before, unchanged. */
+                cursor?: components["parameters"]["cursor"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of virtual sites. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VirtualSiteHealthList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getVirtualSiteHealth: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                /**
+                 * @description The namespace as users type it, such as shared.
+                 * @example shared
+                 */
+                namespace?: string;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The name without its namespace.
+                 * @example all-eu
+                 */
+                virtualSite: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The virtual site. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VirtualSiteHealth"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listHealthPolicies: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The policies. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HealthPolicies"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    streamHealth: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The events. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example id: 42
+                     *     event: tick
+                     *     data: {"asOf":"2026-01-31T12:00:00Z"}
+                     */
+                    "text/event-stream": string;
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            429: components["responses"]["TooMany"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getSite: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /** @example paris-07 */
+                site: components["parameters"]["site"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The site. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Site"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    setMaintenance: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /** @example paris-07 */
+                site: components["parameters"]["site"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "reason": "new router, ticket 4711",
+                 *       "until": "2026-01-31T18:00:00Z"
+                 *     }
+                 */
+                "application/json": {
+                    reason: string;
+                    /**
+                     * Format: date-time
+                     * @description In the future; absent: until it is deleted.
+                     */
+                    until?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description The site. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Site"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    endMaintenance: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /** @example paris-07 */
+                site: components["parameters"]["site"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The site is not in maintenance. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    planSiteMaintenance: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /** @example paris-07 */
+                site: components["parameters"]["site"];
+                /**
+                 * @description Name of the maintenance window, unique in the object.
+                 * @example updates
+                 */
+                window: components["parameters"]["window"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "reason": "monthly updates",
+                 *       "schedule": "0 2 * * SUN",
+                 *       "timeZone": "Europe/Berlin",
+                 *       "duration": "2h"
+                 *     }
+                 */
+                "application/json": {
+                    reason: string;
+                    /**
+                     * Format: date-time
+                     * @description Begin of a window that comes once; either this or schedule.
+                     */
+                    start?: string | null;
+                    /** @description Begin of a window that comes again and again, in cron's five fields. */
+                    schedule?: string;
+                    /** @description Of the schedule, such as Europe/Berlin; UTC by default. */
+                    timeZone?: string;
+                    /** @description 1m to 168h. */
+                    duration: string;
+                };
+            };
+        };
+        responses: {
+            /** @description The site. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Site"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    dropSiteMaintenance: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /** @example paris-07 */
+                site: components["parameters"]["site"];
+                /**
+                 * @description Name of the maintenance window, unique in the object.
+                 * @example updates
+                 */
+                window: components["parameters"]["window"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The window is gone. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listVirtualSiteMaintenance: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The namespace as users type it: without the tenant.
+                 * @example shared
+                 */
+                namespace: components["parameters"]["namespace"];
+                /** @example all-eu */
+                virtualSite: components["parameters"]["virtualSite"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The windows. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VirtualSiteMaintenance"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    planVirtualSiteMaintenance: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The namespace as users type it: without the tenant.
+                 * @example shared
+                 */
+                namespace: components["parameters"]["namespace"];
+                /** @example all-eu */
+                virtualSite: components["parameters"]["virtualSite"];
+                /**
+                 * @description Name of the maintenance window, unique in the object.
+                 * @example updates
+                 */
+                window: components["parameters"]["window"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "reason": "monthly updates",
+                 *       "schedule": "0 2 * * SUN",
+                 *       "timeZone": "Europe/Berlin",
+                 *       "duration": "2h"
+                 *     }
+                 */
+                "application/json": {
+                    reason: string;
+                    /**
+                     * Format: date-time
+                     * @description Begin of a window that comes once; either this or schedule.
+                     */
+                    start?: string | null;
+                    /** @description Begin of a window that comes again and again, in cron's five fields. */
+                    schedule?: string;
+                    /** @description Of the schedule, such as Europe/Berlin; UTC by default. */
+                    timeZone?: string;
+                    /** @description 1m to 168h. */
+                    duration: string;
+                };
+            };
+        };
+        responses: {
+            /** @description The virtual site's windows. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VirtualSiteMaintenance"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    dropVirtualSiteMaintenance: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The namespace as users type it: without the tenant.
+                 * @example shared
+                 */
+                namespace: components["parameters"]["namespace"];
+                /** @example all-eu */
+                virtualSite: components["parameters"]["virtualSite"];
+                /**
+                 * @description Name of the maintenance window, unique in the object.
+                 * @example updates
+                 */
+                window: components["parameters"]["window"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The window is gone. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listRegistrations: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                /** @description How many at most. */
+                limit?: components["parameters"]["limit"];
+                /** @description nextCursor of the page before, unchanged. */
+                cursor?: components["parameters"]["cursor"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of registrations. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RegistrationList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    approveRegistration: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /** @example paris-07 */
+                site: components["parameters"]["site"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "labels": {
+                 *         "region": "eu-west"
+                 *       },
+                 *       "place": {
+                 *         "latitude": 48.8566,
+                 *         "longitude": 2.3522,
+                 *         "address": "Paris"
+                 *       }
+                 *     }
+                 */
+                "application/json": {
+                    /** @description Kubernetes labels to add; none under muster.dev/. */
+                    labels?: {
+                        [key: string]: string;
+                    };
+                    place?: {
+                        latitude: number;
+                        longitude: number;
+                        address?: string;
+                    };
+                    /** @description Approve only if the machine registered with this key, the one that was looked at. */
+                    publicKey?: string;
+                };
+            };
+        };
+        responses: {
+            /** @description The approved site. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Site"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    rejectRegistration: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /** @example paris-07 */
+                site: components["parameters"]["site"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Rejected. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    searchLogs: {
+        parameters: {
+            query?: {
+                /**
+                 * @description What to look for: words in the message, phrases in quotes, field:value, AND, OR, NOT and brackets.
+                 * @example severity:error AND "out of memory"
+                 */
+                query?: string;
+                /**
+                 * @description The tenant; may be left out by a user who reads only one.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["queryTenant"];
+                /**
+                 * @description From this time on: RFC 3339, a day, Unix seconds, or such as now-1h.
+                 * @example now-1h
+                 */
+                from?: string;
+                /** @description Before this time, in the same forms. */
+                to?: string;
+                /**
+                 * @description Only members of this virtual site: NAMESPACE/NAME, or NAME for one in the namespace shared.
+                 * @example shared/all-eu
+                 */
+                virtualSite?: string;
+                /** @description Only these sites; repeated or separated by commas. */
+                site?: string[];
+                /** @description Only these Kubernetes namespaces on the sites. */
+                namespace?: string[];
+                /** @description Only these severities, such as error or warning. */
+                severity?: string[];
+                /** @description How many at most. */
+                limit?: components["parameters"]["limit"];
+                /** @description nextCursor of the page before, unchanged, with the same other parameters. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of log records. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LogPage"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            429: components["responses"]["TooMany"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    tailLogs: {
+        parameters: {
+            query?: {
+                /**
+                 * @description What to look for: words in the message, phrases in quotes, field:value, AND, OR, NOT and brackets.
+                 * @example severity:error AND "out of memory"
+                 */
+                query?: string;
+                /**
+                 * @description The tenant; may be left out by a user who reads only one.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["queryTenant"];
+                /**
+                 * @description From this time on: RFC 3339, a day, Unix seconds, or such as now-1h.
+                 * @example now-1h
+                 */
+                from?: string;
+                /** @description Before this time, in the same forms. */
+                to?: string;
+                /**
+                 * @description Only members of this virtual site: NAMESPACE/NAME, or NAME for one in the namespace shared.
+                 * @example shared/all-eu
+                 */
+                virtualSite?: string;
+                /** @description Only these sites; repeated or separated by commas. */
+                site?: string[];
+                /** @description Only these Kubernetes namespaces on the sites. */
+                namespace?: string[];
+                /** @description Only these severities, such as error or warning. */
+                severity?: string[];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The events. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example event: missing
+                     *     id: e30
+                     *     data: {"missingRegions":[]}
+                     */
+                    "text/event-stream": string;
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            429: components["responses"]["TooMany"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listAlerts: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                /**
+                 * @description Only alerts of members of this virtual site: NAMESPACE/NAME, or NAME for one in the namespace shared.
+                 * @example shared/all-eu
+                 */
+                virtualSite?: components["parameters"]["alertVirtualSite"];
+                /** @description Only alerts of this site. */
+                site?: components["parameters"]["alertSite"];
+                severity?: components["schemas"]["Severity"];
+                /** @description suppressed: silenced or inhibited. */
+                state?: "active" | "suppressed" | "all";
+                /** @description Only alerts with this text in a label or annotation. */
+                q?: string;
+                /** @description How many at most. */
+                limit?: components["parameters"]["limit"];
+                /** @description nextCursor of the page before, unchanged. */
+                cursor?: components["parameters"]["cursor"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of alerts. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getAlertState: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                /**
+                 * @description Only alerts of members of this virtual site: NAMESPACE/NAME, or NAME for one in the namespace shared.
+                 * @example shared/all-eu
+                 */
+                virtualSite?: components["parameters"]["alertVirtualSite"];
+                /** @description Only alerts of this site. */
+                site?: components["parameters"]["alertSite"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The figures. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertState"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getAlert: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /** @example 8a1f6b7c2d3e4f50 */
+                fingerprint: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The alert. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertDetail"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listSilences: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                state?: "active" | "pending" | "expired" | "all";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The silences. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SilenceList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    silence: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; may be left out by a user who reads only one.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["queryTenant"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "matchers": [
+                 *         {
+                 *           "name": "site",
+                 *           "value": "paris-07",
+                 *           "isRegex": false,
+                 *           "isEqual": true
+                 *         }
+                 *       ],
+                 *       "duration": "2h",
+                 *       "comment": "changing the disk"
+                 *     }
+                 */
+                "application/json": {
+                    matchers: components["schemas"]["Matcher"][];
+                    /** Format: date-time */
+                    startsAt?: string;
+                    /** Format: date-time */
+                    endsAt?: string;
+                    /** @description Such as 30m, 2h or 1d, in place of endsAt. */
+                    duration?: string;
+                    comment: string;
+                };
+            };
+        };
+        responses: {
+            /** @description The silence's id. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "5f1d8a52-6b1f-4c7e-9d55-0d4b8c1f7e2a"
+                     *     }
+                     */
+                    "application/json": {
+                        id: string;
+                    };
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    endSilence: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /** @example 5f1d8a52-6b1f-4c7e-9d55-0d4b8c1f7e2a */
+                silence: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It has ended. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    query: {
+        parameters: {
+            query: {
+                /** @example avg by (region) (muster_site_health_score) */
+                query: components["parameters"]["promQL"];
+                /**
+                 * @description The tenant; may be left out by a user who reads only one.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["queryTenant"];
+                /**
+                 * @description RFC 3339 or Unix seconds; now by default.
+                 * @example 2026-01-31T12:00:00Z
+                 */
+                time?: string;
+                /** @description A duration such as 10s. */
+                timeout?: components["parameters"]["timeout"];
+                /** @description At most this many series; 0 or absent for all. */
+                limit?: components["parameters"]["seriesLimit"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer of the Prometheus HTTP API. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PrometheusAnswer"];
+                };
+            };
+            /** @description A parameter is wrong (a problem), or PromQL refused the expression (an answer of the Prometheus HTTP API). */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["PrometheusAnswer"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            /** @description The expression can't be evaluated. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PrometheusAnswer"];
+                };
+            };
+            /** @description The metric store can't answer now. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["PrometheusAnswer"];
+                };
+            };
+            /** @description Any other error; 502 and 504: the metric store can't be reached, or took too long. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["PrometheusAnswer"];
+                };
+            };
+        };
+    };
+    queryByForm: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/x-www-form-urlencoded": {
+                    query: string;
+                    tenant?: string;
+                    time?: string;
+                    timeout?: string;
+                    limit?: number;
+                };
+            };
+        };
+        responses: {
+            /** @description The answer of the Prometheus HTTP API. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PrometheusAnswer"];
+                };
+            };
+            /** @description A parameter is wrong (a problem), or PromQL refused the expression (an answer of the Prometheus HTTP API). */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["PrometheusAnswer"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
+            /** @description The expression can't be evaluated. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PrometheusAnswer"];
+                };
+            };
+            /** @description The metric store can't answer now. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["PrometheusAnswer"];
+                };
+            };
+            /** @description Any other error; 502 and 504: the metric store can't be reached, or took too long. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["PrometheusAnswer"];
+                };
+            };
+        };
+    };
+    queryRange: {
+        parameters: {
+            query: {
+                /** @example avg by (region) (muster_site_health_score) */
+                query: components["parameters"]["promQL"];
+                /**
+                 * @description The tenant; may be left out by a user who reads only one.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["queryTenant"];
+                /**
+                 * @description RFC 3339 or Unix seconds.
+                 * @example 2026-01-31T00:00:00Z
+                 */
+                start: string;
+                /**
+                 * @description RFC 3339 or Unix seconds.
+                 * @example 2026-01-31T12:00:00Z
+                 */
+                end: string;
+                /**
+                 * @description A duration such as 1m, or seconds. At most 11,000 steps.
+                 * @example 1m
+                 */
+                step: string;
+                /** @description A duration such as 10s. */
+                timeout?: components["parameters"]["timeout"];
+                /** @description At most this many series; 0 or absent for all. */
+                limit?: components["parameters"]["seriesLimit"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer of the Prometheus HTTP API. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PrometheusAnswer"];
+                };
+            };
+            /** @description A parameter is wrong (a problem), or PromQL refused the expression (an answer of the Prometheus HTTP API). */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["PrometheusAnswer"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            /** @description The expression can't be evaluated. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PrometheusAnswer"];
+                };
+            };
+            /** @description The metric store can't answer now. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["PrometheusAnswer"];
+                };
+            };
+            /** @description Any other error; 502 and 504: the metric store can't be reached, or took too long. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["PrometheusAnswer"];
+                };
+            };
+        };
+    };
+    queryRangeByForm: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/x-www-form-urlencoded": {
+                    query: string;
+                    tenant?: string;
+                    start: string;
+                    end: string;
+                    step: string;
+                    timeout?: string;
+                    limit?: number;
+                };
+            };
+        };
+        responses: {
+            /** @description The answer of the Prometheus HTTP API. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PrometheusAnswer"];
+                };
+            };
+            /** @description A parameter is wrong (a problem), or PromQL refused the expression (an answer of the Prometheus HTTP API). */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["PrometheusAnswer"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
+            /** @description The expression can't be evaluated. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PrometheusAnswer"];
+                };
+            };
+            /** @description The metric store can't answer now. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["PrometheusAnswer"];
+                };
+            };
+            /** @description Any other error; 502 and 504: the metric store can't be reached, or took too long. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["PrometheusAnswer"];
+                };
+            };
+        };
+    };
+}

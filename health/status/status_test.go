@@ -1,0 +1,171 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
+)
+
+func scheme(t testing.TB) *runtime.Scheme {
+	s := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func objects() []client.Object {
+	return []client.Object{
+		&v1alpha1.Site{ObjectMeta: metav1.ObjectMeta{Namespace: "a-system", Name: "one"}, Status: v1alpha1.SiteStatus{Phase: fleet.PhaseOnline}},
+		&v1alpha1.HealthPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "a-system", Name: "p"}},
+	}
+}
+
+// eventually polls until ok, for things that another goroutine brings about.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for tick := time.NewTicker(5 * time.Millisecond); !ok(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited 10 s for: %s", what)
+		}
+		<-tick.C
+	}
+}
+
+func start(t testing.TB, c client.Client, now func() time.Time) *Writer {
+	t.Helper()
+	w := New(Options{Client: c, Logger: slog.New(slog.DiscardHandler), Now: now})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = w.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return w
+}
+
+func TestWritesStatusSparingly(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	clock := atomic.Int64{}
+	clock.Store(now.Unix())
+	var writes atomic.Int32
+	fail := atomic.Bool{}
+	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithStatusSubresource(&v1alpha1.Site{}, &v1alpha1.HealthPolicy{}).
+		WithObjects(objects()...).
+		WithInterceptorFuncs(interceptor.Funcs{SubResourceApply: func(ctx context.Context, c client.Client, sub string, o runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
+			writes.Add(1)
+			if fail.Load() {
+				return errors.New("down")
+			}
+			return c.SubResource(sub).Apply(ctx, o, opts...)
+		}}).Build()
+	w := start(t, c, func() time.Time { return time.Unix(clock.Load(), 0) })
+	site := func() *v1alpha1.Site {
+		var o v1alpha1.Site
+		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "a-system", Name: "one"}, &o); err != nil {
+			t.Fatal(err)
+		}
+		return &o
+	}
+	get := func() *v1alpha1.SiteHealth { return site().Status.Health }
+	report := func(score float64, colour fleet.Colour, reason string) {
+		s := &inventory.Site{ID: fleet.SiteID{Tenant: "a", Name: "one"}, Health: get()}
+		w.ReportSites([]SiteReport{{Site: s, Score: score, Known: colour != fleet.Grey, Colour: colour, Reason: reason, Since: now}})
+	}
+	settled := func(want int32, score int32) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("write %d with score %d", want, score), func() bool {
+			h := get()
+			return writes.Load() == want && h != nil && (score < 0 && h.Score == nil || h.Score != nil && *h.Score == score)
+		})
+	}
+	quiet := func(want int32) {
+		t.Helper()
+		eventually(t, "the writer to be idle", func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return len(w.want)+len(w.busy) == 0
+		})
+		if n := writes.Load(); n != want {
+			t.Fatalf("%d writes, want %d", n, want)
+		}
+	}
+	report(80.9, fleet.Green, "")
+	settled(1, 80)
+	report(80.1, fleet.Green, "") // the same
+	quiet(1)
+	report(76.5, fleet.Green, "") // less than 5
+	quiet(1)
+	report(84.5, fleet.Green, "a word") // the reason alone waits too
+	quiet(1)
+	report(75.9, fleet.Green, "") // 5
+	settled(2, 75)
+	report(75, fleet.Orange, "disk") // the colour
+	settled(3, 75)
+	if h := get(); h.Colour != fleet.Orange || h.Reason != "disk" {
+		t.Errorf("%+v", h)
+	}
+	report(0, fleet.Grey, "who knows") // unknown: the score goes
+	settled(4, -1)
+	report(78, fleet.Green, "")
+	settled(5, 78)
+	clock.Add(599)
+	report(79, fleet.Green, "")
+	quiet(5)
+	clock.Add(1)
+	report(79, fleet.Green, "")
+	settled(6, 79)
+	if phase := site().Status.Phase; phase != fleet.PhaseOnline {
+		t.Errorf("phase %q: another's field was lost", phase)
+	}
+	// A failed write is made again after a later report.
+	fail.Store(true)
+	report(20, fleet.Red, "fire")
+	eventually(t, "the failing write", func() bool { return writes.Load() == 7 })
+	fail.Store(false)
+	eventually(t, "the write to be made again", func() bool { report(20, fleet.Red, "fire"); return writes.Load() >= 8 })
+	settled(8, 20)
+}
+
+func TestWritesPolicyStatus(t *testing.T) {
+	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithStatusSubresource(&v1alpha1.HealthPolicy{}).
+		WithObjects(objects()...).Build()
+	w := start(t, c, nil)
+	p := &inventory.Policy{Tenant: "a", Name: "p", Generation: 1}
+	cond := func() *metav1.Condition {
+		var o v1alpha1.HealthPolicy
+		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "a-system", Name: "p"}, &o); err != nil {
+			t.Fatal(err)
+		}
+		if len(o.Status.Conditions) == 0 || o.Status.Sites != 3 {
+			return &metav1.Condition{}
+		}
+		return &o.Status.Conditions[0]
+	}
+	w.ReportPolicies([]PolicyReport{{Policy: p, Sites: 3}})
+	eventually(t, "SignalsHealthy=True", func() bool { return cond().Status == metav1.ConditionTrue && cond().Type == "SignalsHealthy" })
+	w.ReportPolicies([]PolicyReport{{Policy: p, Sites: 3, Failing: []string{"cpu: bad function", "disk: timed out"}}})
+	eventually(t, "SignalsHealthy=False", func() bool {
+		x := cond()
+		return x.Status == metav1.ConditionFalse && strings.Contains(x.Message, "cpu: bad function") && strings.Contains(x.Message, "disk: timed out")
+	})
+	// What is wrong with the policy itself is said at once.
+	edited := *p
+	edited.Generation = 2
+	w.ReportPolicies([]PolicyReport{{Policy: &edited, Err: errors.New("signals[0].bad: is as good"), Sites: 3}})
+	eventually(t, "Invalid", func() bool { return cond().Reason == "Invalid" && cond().ObservedGeneration == 2 })
+}

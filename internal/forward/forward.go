@@ -1,0 +1,196 @@
+// Package forward keeps what is on its way to the metric store, a queue on disk and a
+// sender for each tenant: a tenant whom the store refuses, for its limits or for ever,
+// holds up nobody else. The regional forwards what sites push, health its scores.
+//
+// It decides nothing about what is sent; internal/spool is the queue, internal/remotewrite
+// the sender.
+package forward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/remotewrite"
+	"muster.dev/muster/internal/spool"
+)
+
+// Options of Open. Dir, URL, Logger and Registerer are needed.
+type Options struct {
+	Dir string // a folder a tenant
+	URL string // takes remote write; the tenant is in X-Scope-OrgID
+	// Client makes the requests; nil: http.DefaultClient.
+	Client *http.Client
+	// MaxBytes and MaxAge bound the queue of one tenant; OnFull says what then.
+	MaxBytes int64
+	MaxAge   time.Duration
+	OnFull   spool.OnFull
+	// SyncInterval is that of spool.Options: 0 has what Append takes synced to the disk.
+	SyncInterval time.Duration
+	Concurrency  int // requests in flight for one tenant; 0: the sender's default
+	UserAgent    string
+	Logger       *slog.Logger
+	// Registerer gets the figures of each queue, by tenant.
+	Registerer prometheus.Registerer
+}
+
+// Queues are the queues of all tenants. Safe for concurrent use.
+type Queues struct {
+	opts Options
+	ctx  context.Context // of the senders
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	byName map[string]*queue
+}
+
+type queue struct {
+	spool  *spool.Spool
+	sender *remotewrite.Sender
+}
+
+// Open opens the queues that an earlier run left, and sends until Close.
+func Open(o Options) (*Queues, error) {
+	if o.Dir == "" || o.URL == "" || o.Logger == nil || o.Registerer == nil {
+		return nil, errors.New("forward queues: Dir, URL, Logger and Registerer must be set")
+	}
+	if o.Client == nil {
+		o.Client = http.DefaultClient
+	}
+	q := &Queues{opts: o, byName: map[string]*queue{}}
+	q.ctx, q.stop = context.WithCancel(context.Background())
+	left, err := os.ReadDir(o.Dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("forward queues: %w", err)
+	}
+	for _, e := range left {
+		switch {
+		case e.IsDir() && fleet.ValidateTenant(e.Name()) == nil:
+			if _, err := q.tenant(e.Name()); err != nil {
+				return nil, errors.Join(err, q.Close())
+			}
+		case !e.IsDir(): // of the one queue that there was for all tenants
+			o.Logger.Warn("a file of an earlier version is left out and removed", "dir", o.Dir, "file", e.Name())
+			if err := os.Remove(filepath.Join(o.Dir, e.Name())); err != nil {
+				return nil, errors.Join(fmt.Errorf("forward queues: %w", err), q.Close())
+			}
+		}
+	}
+	return q, nil
+}
+
+// Append has the series in the tenant's queue when it returns nil, on stable storage
+// as Options.SyncInterval says. Calls that come together share a sync.
+func (q *Queues) Append(tenant string, series []remotewrite.Series) error {
+	t, err := q.tenant(tenant)
+	if err != nil {
+		return err
+	}
+	for lane, part := range q.lanes(series) {
+		if _, err := t.spool.Append(remotewrite.Encode(tenant, lane, part)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lanes parts the series by lane. A site's series have one lane for ever, so that
+// their samples arrive in order; a push of one site stays one record.
+func (q *Queues) lanes(series []remotewrite.Series) map[uint32][]remotewrite.Series {
+	n := uint32(max(q.opts.Concurrency, 1))
+	site, lane := "", uint32(0)
+	laneOf := func(s *remotewrite.Series) uint32 {
+		if name := s.Labels.Get(fleet.SeriesSite); name != site {
+			h := fnv.New32a()
+			_, _ = h.Write([]byte(name))
+			site, lane = name, h.Sum32()%n
+		}
+		return lane
+	}
+	out := map[uint32][]remotewrite.Series{}
+	for from := 0; from < len(series); {
+		l, to := laneOf(&series[from]), from+1
+		for to < len(series) && laneOf(&series[to]) == l {
+			to++
+		}
+		if part := out[l]; part == nil {
+			out[l] = series[from:to:to]
+		} else {
+			out[l] = append(part, series[from:to]...)
+		}
+		from = to
+	}
+	return out
+}
+
+// tenant returns the tenant's queue; the first call opens it and starts its sender.
+func (q *Queues) tenant(name string) (*queue, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t, ok := q.byName[name]; ok {
+		return t, nil
+	}
+	if q.closed {
+		return nil, errors.New("forward: the queues are closed")
+	}
+	if err := fleet.ValidateTenant(name); err != nil {
+		return nil, fmt.Errorf("forward: %w", err)
+	}
+	reg := prometheus.WrapRegistererWith(prometheus.Labels{"tenant": name}, q.opts.Registerer)
+	log := q.opts.Logger.With("tenant", name)
+	sp, err := spool.Open(spool.Options{Dir: filepath.Join(q.opts.Dir, name), MaxBytes: q.opts.MaxBytes, MaxAge: q.opts.MaxAge, OnFull: q.opts.OnFull, SyncInterval: q.opts.SyncInterval, Logger: log,
+		Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"spool": "forward"}, reg)})
+	if err != nil {
+		return nil, fmt.Errorf("forward queue of %s: %w", name, err)
+	}
+	sender := remotewrite.NewSender(remotewrite.SenderOptions{
+		Source: sp, Endpoint: func() string { return q.opts.URL }, Client: func() *http.Client { return q.opts.Client }, Concurrency: q.opts.Concurrency,
+		UserAgent: q.opts.UserAgent, Header: func(tenant string) http.Header { return http.Header{"X-Scope-Orgid": {tenant}} }, Logger: log, Registerer: reg,
+	})
+	q.wg.Go(func() { _ = sender.Run(q.ctx) }) // ends with its context, and says nothing else
+	t := &queue{sp, sender}
+	q.byName[name] = t
+	return t, nil
+}
+
+// Close ends the sending and closes the queues; what was not taken is sent after the
+// next Open.
+func (q *Queues) Close() error {
+	q.stop()
+	q.mu.Lock()
+	q.closed = true
+	queues := q.byName
+	q.byName = map[string]*queue{}
+	q.mu.Unlock()
+	q.wg.Wait()
+	var errs []error
+	for name, t := range queues {
+		if err := t.spool.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("forward queue of %s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Status is shown on /debug/.
+func (q *Queues) Status() any {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	out := map[string]any{}
+	for name, t := range q.byName {
+		out[name] = map[string]any{"queue": t.spool.Stats(), "sender": t.sender.Status()}
+	}
+	return out
+}

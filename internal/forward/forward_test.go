@@ -1,0 +1,154 @@
+package forward
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/snappy"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"muster.dev/muster/internal/remotewrite"
+	"muster.dev/muster/internal/spool"
+)
+
+// cortexStub is a receiver that refuses one tenant for its limits, as Cortex does.
+type cortexStub struct {
+	mu   sync.Mutex
+	got  map[string]int
+	full string
+}
+
+func (s *cortexStub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	tenant := r.Header.Get("X-Scope-OrgID")
+	if tenant == s.full {
+		w.Header().Set("Retry-After", "60")
+		http.Error(w, "limit", http.StatusTooManyRequests)
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	raw, derr := snappy.Decode(nil, body)
+	if err != nil || derr != nil {
+		http.Error(w, "body", http.StatusBadRequest)
+		return
+	}
+	var d remotewrite.Decoder
+	d.Reset(raw, true, remotewrite.Limits{})
+	n := 0
+	for d.Next() {
+		n += len(d.Samples)
+	}
+	s.got[tenant] += n
+	w.Header().Set("X-Prometheus-Remote-Write-Samples-Written", strconv.Itoa(n))
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (s *cortexStub) count(tenant string) int { s.mu.Lock(); defer s.mu.Unlock(); return s.got[tenant] }
+
+func batch() []remotewrite.Series {
+	return []remotewrite.Series{{Labels: labels.FromStrings("__name__", "up"), Samples: []remotewrite.Sample{{T: 1000, V: 1}}}}
+}
+
+func TestARefusedTenantHoldsUpNobodyElseAndLosesNothing(t *testing.T) {
+	st := &cortexStub{got: map[string]int{}, full: "greedy"}
+	srv := httptest.NewServer(st)
+	defer srv.Close()
+	dir := t.TempDir()
+	open := func() *Queues {
+		q, err := Open(Options{Dir: dir, URL: srv.URL, MaxBytes: 16 << 20, OnFull: spool.RefuseNew, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q
+	}
+	// What an earlier version left beside the tenants' folders is in nobody's way.
+	if err := os.WriteFile(filepath.Join(dir, "0000000000000001.seg"), []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := open()
+	for range 20 {
+		for _, tenant := range []string{"greedy", "modest"} {
+			if err := f.Append(tenant, batch()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	await(t, "all of the other tenant's batches arrive", func() bool { return st.count("modest") == 20 })
+	if n := st.count("greedy"); n != 0 {
+		t.Errorf("%d batches of the refused tenant were taken", n)
+	}
+	if err := f.Append("../escape", batch()); err == nil {
+		t.Error("a tenant that is no name was queued")
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Append("late", batch()); err == nil {
+		t.Error("a batch was queued after the end")
+	}
+
+	// After a restart what was refused is sent, without a new batch to wake it.
+	st.mu.Lock()
+	st.full = ""
+	st.mu.Unlock()
+	f = open()
+	await(t, "the refused tenant's batches arrive after a restart", func() bool { return st.count("greedy") == 20 })
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never happened: %s", what)
+		}
+	}
+}
+
+// TestASitesSeriesKeepTheirLane has rules' results of many sites between the pushes.
+func TestASitesSeriesKeepTheirLane(t *testing.T) {
+	q := &Queues{opts: Options{Concurrency: 4}}
+	series := func(site, name string) remotewrite.Series {
+		return remotewrite.Series{Labels: labels.FromStrings("__name__", name, "site", site)}
+	}
+	lane := map[string]uint32{}
+	for i := range 50 {
+		var all []remotewrite.Series
+		for j := range 40 {
+			all = append(all, series(strconv.Itoa((i*7+j/3)%20), strconv.Itoa(j)))
+		}
+		if i%2 == 0 {
+			all = all[:3]
+			all[1], all[2] = all[0], all[0]
+		}
+		n := 0
+		for l, part := range q.lanes(all) {
+			n += len(part)
+			for _, s := range part {
+				site := s.Labels.Get("site")
+				if was, ok := lane[site]; ok && was != l {
+					t.Fatalf("site %s in lane %d, before in %d", site, l, was)
+				}
+				lane[site] = l
+			}
+		}
+		if n != len(all) || i%2 == 0 && len(q.lanes(all)) != 1 {
+			t.Fatalf("%d of %d series in %d lanes", n, len(all), len(q.lanes(all)))
+		}
+	}
+	if len(lane) != 20 {
+		t.Errorf("%d sites", len(lane))
+	}
+}

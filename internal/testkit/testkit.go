@@ -1,0 +1,69 @@
+// Package testkit is the small change of tests that several packages need: a free
+// address, and what is costly to make and kept between test binaries. The folders below
+// it are a stand-in or a real part each. Nothing that ships imports it.
+package testkit
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// FreeAddr returns a HOST:PORT of the loopback interface that nobody listened on a
+// moment ago, for what can't be given a listener.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// Cached returns the directory of that name in the user's cache. The first to ask has
+// it filled by fill, in a temporary directory that is renamed when fill is done; others,
+// in other processes too, wait for that. What fill depends on belongs in the name. A
+// file in its place, from a version of the tests that kept one, is replaced.
+func Cached(name string, fill func(dir string) error) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	parent := filepath.Join(cache, "muster-test")
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return "", err
+	}
+	dir := filepath.Join(parent, name)
+	lock, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	switch info, err := os.Stat(dir); {
+	case err == nil && info.IsDir():
+		return dir, nil
+	case err == nil:
+		if err := os.Remove(dir); err != nil {
+			return "", err
+		}
+	case !errors.Is(err, os.ErrNotExist):
+		return "", err
+	}
+	tmp, err := os.MkdirTemp(parent, "new-*")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(tmp)
+	if err := fill(tmp); err != nil {
+		return "", err
+	}
+	return dir, os.Rename(tmp, dir)
+}

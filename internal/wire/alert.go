@@ -1,0 +1,168 @@
+package wire
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+)
+
+// Alert is one as Alertmanager's API v2 takes and lists it. The dead-man and the log
+// rules make them; internal to Muster it goes as this type. To send, Labels are needed,
+// the rest may be zero: an alert without EndsAt ends after Alertmanager's
+// resolve_timeout unless sent again, one whose EndsAt is past is resolved.
+type Alert struct {
+	Labels       map[string]string `json:"labels"`
+	Annotations  map[string]string `json:"annotations,omitempty"`
+	StartsAt     time.Time         `json:"startsAt,omitzero"`
+	EndsAt       time.Time         `json:"endsAt,omitzero"`
+	GeneratorURL string            `json:"generatorURL,omitempty"`
+
+	// Only in what Alertmanager answers.
+	UpdatedAt   time.Time   `json:"updatedAt,omitzero"`
+	Fingerprint string      `json:"fingerprint,omitempty"`
+	Status      AlertStatus `json:"status,omitzero"`
+}
+
+// AlertStatus is what Alertmanager makes of an alert.
+type AlertStatus struct {
+	State       string   `json:"state"` // unprocessed, active or suppressed
+	SilencedBy  []string `json:"silencedBy"`
+	InhibitedBy []string `json:"inhibitedBy"` // fingerprints
+	MutedBy     []string `json:"mutedBy,omitempty"`
+}
+
+// Matcher of a silence, in Alertmanager's API and in ours. Its zero IsEqual means "not
+// equal".
+type Matcher struct {
+	Name    string `json:"name"`
+	Value   string `json:"value"`
+	IsRegex bool   `json:"isRegex"`
+	IsEqual bool   `json:"isEqual"`
+}
+
+// UnmarshalJSON reads a missing isEqual as true, as Alertmanager does.
+func (m *Matcher) UnmarshalJSON(b []byte) error {
+	type plain Matcher
+	p := plain{IsEqual: true}
+	if err := json.Unmarshal(b, &p); err != nil {
+		return err
+	}
+	*m = Matcher(p)
+	return nil
+}
+
+// String is the matcher as amtool writes it.
+func (m Matcher) String() string {
+	op := map[[2]bool]string{{false, true}: "=", {false, false}: "!=", {true, true}: "=~", {true, false}: "!~"}[[2]bool{m.IsRegex, m.IsEqual}]
+	return m.Name + op + strconv.Quote(m.Value)
+}
+
+// EqualMatcher is name="value".
+func EqualMatcher(name, value string) Matcher {
+	return Matcher{Name: name, Value: value, IsEqual: true}
+}
+
+// Values of KnownAlert.State.
+const (
+	AlertActive     = "active"
+	AlertSuppressed = "suppressed"
+	AlertResolved   = "resolved"
+)
+
+// KnownAlert is an alert in Muster's own API: the alerting role serves it, the console
+// passes it on, the page and the CLI show it.
+type KnownAlert struct {
+	Fingerprint  string            `json:"fingerprint"`
+	Name         string            `json:"name"`
+	Tenant       string            `json:"tenant"`
+	Site         string            `json:"site"`
+	Region       string            `json:"region"`
+	VirtualSites []string          `json:"virtualSites"` // NAMESPACE/NAME
+	Severity     string            `json:"severity"`     // critical, warning or info; warning if the alert has no such
+	State        string            `json:"state"`        // active, suppressed; of one alert also resolved
+	SilencedBy   []string          `json:"silencedBy"`   // IDs of silences
+	InhibitedBy  []string          `json:"inhibitedBy"`  // fingerprints
+	StartsAt     time.Time         `json:"startsAt"`
+	UpdatedAt    time.Time         `json:"updatedAt"`
+	EndsAt       time.Time         `json:"endsAt"`
+	Labels       map[string]string `json:"labels"`
+	Annotations  map[string]string `json:"annotations"`
+	GeneratorURL string            `json:"generatorURL"`
+}
+
+// AlertCounts are by severity.
+type AlertCounts struct {
+	Critical int `json:"critical"`
+	Warning  int `json:"warning"`
+	Info     int `json:"info"`
+}
+
+// Add counts one; what is neither critical nor info is a warning.
+func (c *AlertCounts) Add(severity string) {
+	switch severity {
+	case "critical":
+		c.Critical++
+	case "info":
+		c.Info++
+	default:
+		c.Warning++
+	}
+}
+
+// AlertList is a page of alerts. Total and Counts are of all pages.
+type AlertList struct {
+	AsOf       time.Time     `json:"asOf"`
+	Total      int           `json:"total"`
+	Counts     AlertCounts   `json:"counts"`
+	Alerts     []*KnownAlert `json:"alerts"`
+	NextCursor string        `json:"nextCursor,omitempty"`
+}
+
+// AlertState is what fires, in figures. Firing leaves out what is suppressed; Sites
+// counts those with an alert that fires.
+type AlertState struct {
+	AsOf       time.Time   `json:"asOf"`
+	Firing     AlertCounts `json:"firing"`
+	Suppressed int         `json:"suppressed"`
+	Sites      int         `json:"sites"`
+}
+
+// AlertSpan is one time that an alert fired.
+type AlertSpan struct {
+	StartsAt time.Time  `json:"startsAt"`
+	EndsAt   *time.Time `json:"endsAt"` // nil: it fires
+}
+
+// AlertDetail is an alert with the times that it fired, newest first.
+type AlertDetail struct {
+	KnownAlert
+	History []AlertSpan `json:"history"`
+}
+
+// KnownSilence is a silence in Muster's own API. One that no single tenant owns, made by an
+// operator with amtool, has no Tenant, and only those who may read all tenants see it.
+type KnownSilence struct {
+	ID          string    `json:"id"`
+	Tenant      string    `json:"tenant"`
+	Matchers    []Matcher `json:"matchers"`
+	StartsAt    time.Time `json:"startsAt"`
+	EndsAt      time.Time `json:"endsAt"`
+	CreatedBy   string    `json:"createdBy"`
+	Comment     string    `json:"comment"`
+	State       string    `json:"state"`       // active, pending or expired
+	Maintenance bool      `json:"maintenance"` // from a maintenance window
+}
+
+// SilenceList is the answer of a list.
+type SilenceList struct {
+	Silences []KnownSilence `json:"silences"`
+}
+
+// SilenceRequest is a new silence, from StartsAt, or now, up to EndsAt or for Duration.
+type SilenceRequest struct {
+	Matchers []Matcher  `json:"matchers"`
+	StartsAt *time.Time `json:"startsAt,omitempty"`
+	EndsAt   *time.Time `json:"endsAt,omitempty"`
+	Duration string     `json:"duration,omitempty"`
+	Comment  string     `json:"comment"`
+}

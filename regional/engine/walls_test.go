@@ -1,0 +1,434 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/exemplar"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/rules"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+
+	"muster.dev/muster/internal/promcost"
+	"muster.dev/muster/internal/turns"
+	"muster.dev/muster/internal/wire"
+)
+
+const bomb = "sum_over_time(sum_over_time(vector(1)[4h:1s])[4h:1s])"
+
+func group(name, record, expr string) string {
+	return fmt.Sprintf("- name: %s\n  rules:\n  - {record: %q, expr: %q}\n", name, record, expr)
+}
+
+func file(name, tenant string, groups ...string) RuleGroup {
+	return RuleGroup{File: name, Tenant: tenant, Content: []byte("groups:\n" + strings.Join(groups, ""))}
+}
+
+// A change of rules does not wait for what is being evaluated: the rule that takes for
+// ever is gone when SetRules returns, while its evaluation still runs; what comes of it
+// is dropped.
+func TestSetRulesDoesNotWait(t *testing.T) {
+	e := open(t, Options{EvaluationInterval: 50 * time.Millisecond})
+	e.loader.limits.Cost = 1e12 // as if the bound were not there
+	if refused, err := e.SetRules([]RuleGroup{file("acme/bomb", "acme", group("g", "bomb:out", bomb)), file("umbrella/good", "umbrella", group("g", "good:out", "vector(1)"))}); err != nil || len(refused) > 0 {
+		t.Fatal(refused, err)
+	}
+	busy := func() bool { _, n, _ := e.guard.slots.Use(); return n > 0 }
+	running := func() bool {
+		e.evals.mu.Lock()
+		defer e.evals.mu.Unlock()
+		for g := range e.evals.running {
+			if g.File() == "acme/bomb" {
+				return true
+			}
+		}
+		return false
+	}
+	eventually(t, "the long evaluation runs", func() bool { return running() && busy() })
+	if _, err := e.SetRules([]RuleGroup{file("umbrella/good", "umbrella", group("g", "good:out", "vector(1)"))}); err != nil {
+		t.Fatal(err)
+	}
+	if !busy() {
+		t.Error("SetRules waited for the evaluation")
+	}
+	if g := e.rules.RuleGroups(); len(g) != 1 || g[0].File() != "umbrella/good" {
+		t.Errorf("%v are left", g)
+	}
+	eventually(t, "the other group goes on", func() bool {
+		v, err := e.Query(t.Context(), "good:out", time.Now())
+		return err == nil && len(v) == 1
+	})
+	e.evals.wg.Wait()
+	if v, err := e.Query(t.Context(), "bomb:out", time.Now()); err != nil || len(v) != 0 {
+		t.Errorf("the result of a deleted rule: %v, %v", v, err)
+	}
+}
+
+// A rule that is changed while it is evaluated goes on as the new one, and one that the
+// manager finds unchanged goes on as it is.
+func TestSetRulesCancelsOnlyWhatChanged(t *testing.T) {
+	e := open(t, Options{EvaluationInterval: 50 * time.Millisecond})
+	e.loader.limits.Cost = 1e12
+	set := func(expr string) {
+		t.Helper()
+		if _, err := e.SetRules([]RuleGroup{file("acme/a", "acme", group("changes", "a:out", expr), group("stays", "b:out", "vector(1)"))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(bomb)
+	eventually(t, "the long evaluation runs", func() bool { _, n, _ := e.guard.slots.Use(); return n > 0 })
+	before := map[string]*rules.Group{}
+	for _, g := range e.rules.RuleGroups() {
+		before[g.Name()] = g
+	}
+	set("vector(7)")
+	for _, g := range e.rules.RuleGroups() {
+		if (g == before[g.Name()]) != (g.Name() == "stays") {
+			t.Errorf("group %s: the same one: %v", g.Name(), g == before[g.Name()])
+		}
+	}
+	for _, q := range []string{"a:out == 7", "b:out"} {
+		eventually(t, q, func() bool { v, err := e.Query(t.Context(), q, time.Now()); return err == nil && len(v) == 1 })
+	}
+}
+
+// A group that costs too much is refused alone, also when it comes from a restart.
+func TestDearGroupIsRefusedAlone(t *testing.T) {
+	set := []RuleGroup{
+		file("acme/mixed", "acme", group("dear", "a", bomb), group("good", "b:out", "vector(1)")),
+		file("acme/dear", "acme", group("dear", "a", bomb)),
+	}
+	dir := t.TempDir()
+	look := func(e *Engine, refused []RuleError) {
+		t.Helper()
+		if len(refused) != 2 || refused[0].Group != "dear" || !strings.Contains(refused[0].Error(), "longer step") || len(e.Status().RulesRefused) != 2 {
+			t.Errorf("refused: %v", refused)
+		}
+		eventually(t, "the other group runs", func() bool {
+			v, err := e.Query(t.Context(), "b:out", time.Now())
+			return err == nil && len(v) == 1
+		})
+	}
+	e, err := New(Options{Name: Edge, Dir: dir, EvaluationInterval: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused, err := e.SetRules(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	look(e, refused)
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e = open(t, Options{Dir: dir, EvaluationInterval: 50 * time.Millisecond, Rules: set})
+	look(e, *e.refused.Load())
+}
+
+// While tenants take all that they get and more wait, the platform's rules and health
+// are answered; a tenant's own query says what it waited for.
+func TestTenantsLeaveSlots(t *testing.T) {
+	e := open(t, Options{TenantSlots: 4, QueryTimeout: 500 * time.Millisecond, EvaluationInterval: 50 * time.Millisecond, Rules: []RuleGroup{file("shipped", "", group("g", "shipped:out", "vector(1)"))}})
+	srv := serve(t, e)
+	for i := range 4 {
+		release, err := e.guard.slots.Acquire(t.Context(), turns.Class{Tenant: fmt.Sprint(i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer release()
+	}
+	eventually(t, "shipped rules run", func() bool {
+		v, err := e.Query(t.Context(), "shipped:out", time.Now())
+		return err == nil && len(v) == 1
+	})
+	ask := func(q string, health bool) int {
+		t.Helper()
+		req, _ := http.NewRequest(http.MethodGet, srv.URL+"/edge/api/v1/query?query="+url.QueryEscape(q), nil)
+		if health {
+			req.Header.Set(wire.HeaderPurpose, wire.PurposeHealth)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	if code := ask("max by (tenant, site) (up)", true); code != http.StatusOK {
+		t.Errorf("health's query: %d", code)
+	}
+	for name, code := range map[string]int{"a tenant's signal": ask(`max by (tenant, site) (up{tenant="acme"})`, true), "somebody's": ask("up", false)} {
+		if code != http.StatusServiceUnavailable {
+			t.Errorf("%s query: %d, want it to wait and give up", name, code)
+		}
+	}
+}
+
+func TestTenantOf(t *testing.T) {
+	for q, want := range map[string]string{
+		`up{tenant="acme"}`: "acme", `rate(a{tenant="acme"}[5m]) / on () b{tenant="acme"}`: "acme", `sum_over_time(vector(1)[5m:1m])`: "",
+		`up`: "", `up{tenant=~"acme"}`: "", `up{tenant="acme"} + up`: "", `up{tenant="acme"} + up{tenant="umbrella"}`: "",
+	} {
+		expr, err := promcost.Query.Parse(q, promcost.Window{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := tenantOf(expr); got != want {
+			t.Errorf("%s: %q, want %q", q, got, want)
+		}
+	}
+}
+
+// The query API says what is too much, and what to do.
+func TestQueryAPIRefuses(t *testing.T) {
+	srv := serve(t, open(t, Options{}))
+	for path, want := range map[string]string{
+		"query?query=" + url.QueryEscape("sum_over_time(sum_over_time(vector(1)[1d:1s])[1d:1s])"):            "longer step",
+		"query_range?start=0&end=10000&step=1&query=" + url.QueryEscape("avg_over_time(x[30d])"):             "longer step",
+		"query?query=" + url.QueryEscape(`count_over_time(count_values("v", vector(time()))[1d:10s])`):       "count_values",
+		"query?query=" + url.QueryEscape(`x{a=~"`+strings.Repeat(".{1000}", 9)+`"}`):                         "instructions",
+		"series?match[]=" + url.QueryEscape(`x{a=~"`+strings.Repeat(".{1000}", 9)+`"}`):                      "instructions",
+		"labels?match[]=" + url.QueryEscape(`x{a=~"`+strings.Repeat(".{1000}", 9)+`"}`):                      "instructions",
+		"label/a/values?match[]=" + url.QueryEscape(`x{a=~"`+strings.Repeat(".{1000}", 9)+`"}`):              "instructions",
+		"query_exemplars?start=0&end=1&query=" + url.QueryEscape(`x{a=~"`+strings.Repeat(".{1000}", 9)+`"}`): "instructions",
+	} {
+		if body := get(t, srv.URL+"/edge/api/v1/"+path, http.StatusBadRequest); !strings.Contains(body, want) {
+			t.Errorf("%.60s: %.300s, want %q", path, body, want)
+		}
+	}
+}
+
+// What the text of a query can't tell is bounded while it runs: a series with a thousand
+// samples a second, and more series than there is room for.
+func TestDenseSeries(t *testing.T) {
+	e := open(t, Options{TenantMaxSamples: 20_000})
+	app := e.Storage().Appender(t.Context())
+	start := time.Now().Add(-time.Hour).Truncate(time.Second)
+	for i := range int64(100_000) { // 100 s
+		if _, err := app.Append(0, labels.FromStrings("__name__", "dense", "tenant", "acme"), start.UnixMilli()+i, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 100 {
+		if _, err := app.Append(0, labels.FromStrings("__name__", "many", "tenant", "acme", "i", fmt.Sprint(i)), start.UnixMilli(), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := app.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	run := func(q string, span, step time.Duration) (*promql.Result, promql.Query) {
+		t.Helper()
+		query, err := e.guard.NewRangeQuery(t.Context(), e.db, nil, q, start.Add(100*time.Second-span), start.Add(100*time.Second), step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(query.Close)
+		return query.Exec(t.Context()), query
+	}
+	// 5,000 steps over 50,000 samples each, where its text promises 4.
+	if res, q := run("sum_over_time(dense[50s])", 50*time.Second, 10*time.Millisecond); res.Err == nil || !strings.Contains(res.Err.Error(), "too many samples for this range") {
+		t.Errorf("%v; %d points touched", res.Err, q.Stats().Samples.TotalSamples)
+	} else if n := q.Stats().Samples.TotalSamples; n > int64(promcost.Query.Cost) {
+		t.Errorf("%d points were touched", n)
+	}
+	if res, _ := run("sum_over_time(dense[10s])", 10*time.Second, time.Second); res.Err != nil {
+		t.Errorf("a query within the bound: %v", res.Err)
+	}
+	if res, _ := run(`many{tenant="acme"} + 0`, 100*time.Second, 100*time.Millisecond); res.Err == nil || !strings.Contains(res.Err.Error(), "too many series") {
+		t.Errorf("100 series of 1,001 steps: %v", res.Err)
+	}
+	if res, _ := run(`many{tenant="acme"} + 0`, 50*time.Second, time.Second); res.Err != nil {
+		t.Errorf("100 series of 51 steps: %v", res.Err)
+	}
+	if res, _ := run(`sum_over_time(dense{tenant="acme"}[90s])`, 0, time.Second); res.Err == nil || !strings.Contains(res.Err.Error(), "too many samples") {
+		t.Errorf("90,000 samples in a tenant's memory of 20,000: %v", res.Err)
+	}
+}
+
+// What one rule of a tenant may give is bounded, and the rule says so; the platform's are not.
+func TestRuleOutputIsBounded(t *testing.T) {
+	e := open(t, Options{EvaluationInterval: 50 * time.Millisecond, RuleMaxSeries: 5})
+	for i := range 10 {
+		add(t, e, time.Now(), 1, "__name__", "x", "i", fmt.Sprint(i))
+	}
+	alert := RuleGroup{File: "acme/alert", Tenant: "acme", Content: []byte("groups:\n- name: g\n  rules:\n  - {alert: A, expr: x}\n")}
+	if _, err := e.SetRules([]RuleGroup{file("acme/many", "acme", group("g", "acme:out", "x")), alert, file("shipped", "", group("g", "shipped:out", "x"))}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the platform's rule", func() bool {
+		v, err := e.Query(t.Context(), "shipped:out", time.Now())
+		return err == nil && len(v) == 10
+	})
+	for file, want := range map[string]string{"acme/many": "gives 10 series", "acme/alert": "gives 10 alerts"} {
+		eventually(t, file, func() bool {
+			for _, g := range e.rules.RuleGroups() {
+				if g.File() == file {
+					r := g.Rules()[0]
+					return r.Health() == rules.HealthBad && strings.Contains(r.LastError().Error(), want)
+				}
+			}
+			return false
+		})
+	}
+	if v, err := e.Query(t.Context(), `acme:out or {__name__=~"ALERTS.*"}`, time.Now()); err != nil || len(v) != 0 {
+		t.Errorf("%v, %v", v, err)
+	}
+}
+
+// refusing lets no series be made of a tenant at its limit, as the gateway's count does.
+type refusing struct{ limit, made atomic.Int64 }
+
+func (r *refusing) PreCreation(l labels.Labels) error {
+	if r.made.Load() >= r.limit.Load() && !strings.HasPrefix(l.Get("__name__"), "ALERTS") && l.Get("tenant") == "acme" {
+		return fmt.Errorf("tenant acme has %d series here, its limit", r.made.Load())
+	}
+	return nil
+}
+func (r *refusing) PostCreation(l labels.Labels) {
+	if l.Get("tenant") == "acme" {
+		r.made.Add(1)
+	}
+}
+func (r *refusing) PostDeletion(map[chunks.HeadSeriesRef]labels.Labels) {}
+
+// What recording rules make counts with what sites send: over the limit nothing new is
+// made, the rule says why, and the log has a line and not one a sample.
+func TestRecordingRulesMeetTheSeriesLimit(t *testing.T) {
+	var log lines
+	r := &refusing{}
+	r.limit.Store(1 << 40)
+	e := open(t, Options{EvaluationInterval: 50 * time.Millisecond, SeriesLifecycle: r, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	for i := range 100 {
+		add(t, e, time.Now(), 1, "__name__", "x", "tenant", "acme", "i", fmt.Sprint(i))
+	}
+	r.limit.Store(150)
+	if _, err := e.SetRules([]RuleGroup{file("acme/many", "acme", group("g", "out", "x"))}); err != nil {
+		t.Fatal(err)
+	}
+	health := func() (rules.RuleHealth, error) {
+		g := e.rules.RuleGroups()[0].Rules()[0]
+		return g.Health(), g.LastError()
+	}
+	eventually(t, "the rule says so", func() bool {
+		h, err := health()
+		return h == rules.HealthBad && err != nil && strings.Contains(err.Error(), "its limit")
+	})
+	if v, err := e.Query(t.Context(), "out", time.Now()); err != nil || len(v) != 50 {
+		t.Errorf("%d of 50 series, %v", len(v), err)
+	}
+	first := e.rules.RuleGroups()[0].GetLastEvalTimestamp()
+	eventually(t, "more rounds", func() bool { return e.rules.RuleGroups()[0].GetLastEvalTimestamp().Sub(first) > 200*time.Millisecond })
+	if n := log.count("Rule evaluation result discarded"); n != 1 {
+		t.Errorf("%d lines in the log", n)
+	}
+}
+
+// An alert whose labels hold its value is a new one at each evaluation; its series end
+// at the tenant's bound, the alert itself goes on.
+func TestAlertSeriesAreBounded(t *testing.T) {
+	inbox, url := newInbox(t)
+	e := open(t, Options{EvaluationInterval: 50 * time.Millisecond, TenantAlertSeries: 10, ResendDelay: time.Millisecond, Alertmanagers: []string{url}})
+	rule := func(name, tenant string) RuleGroup {
+		return RuleGroup{File: name, Tenant: tenant, Content: []byte("groups:\n- name: g\n  rules:\n  - {alert: " + name + ", expr: vector(time()), labels: {v: '{{ $value }}'}}\n")}
+	}
+	if _, err := e.SetRules([]RuleGroup{rule("Acme", "acme"), rule("Shipped", "")}); err != nil {
+		t.Fatal(err)
+	}
+	count := func(name string) int {
+		v, err := e.Query(t.Context(), fmt.Sprintf(`count(count_over_time({__name__=~"ALERTS.*",alertname=%q}[5m]))`, name), time.Now())
+		if err != nil || len(v) == 0 {
+			return 0
+		}
+		return int(v[0].F)
+	}
+	eventually(t, "the rule says so", func() bool {
+		for _, g := range e.rules.RuleGroups() {
+			if g.File() == "Acme" && g.Rules()[0].Health() == rules.HealthBad {
+				return strings.Contains(g.Rules()[0].LastError().Error(), "take $value out")
+			}
+		}
+		return false
+	})
+	eventually(t, "shipped rules have no such bound", func() bool { return count("Shipped") > 20 })
+	if n := count("Acme"); n > 10 {
+		t.Errorf("%d series", n)
+	}
+	before := inbox.labels("Acme")["v"]
+	eventually(t, "the alert goes on", func() bool { v := inbox.labels("Acme")["v"]; return v != "" && v != before })
+}
+
+// lines is a log.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) { l.mu.Lock(); defer l.mu.Unlock(); return l.b.Write(p) }
+
+func (l *lines) count(s string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.b.String(), s)
+}
+
+func TestExemplars(t *testing.T) {
+	path := func() string {
+		return fmt.Sprintf("/edge/api/v1/query_exemplars?query=x&start=%d&end=%d", time.Now().Unix()-3600, time.Now().Unix()+3600)
+	}
+	if body := get(t, serve(t, open(t, Options{})).URL+path(), http.StatusOK); !strings.Contains(body, `"data":[]`) {
+		t.Errorf("an engine that keeps none: %s", body)
+	}
+	e := open(t, Options{MaxExemplars: 100})
+	app, l := e.Storage().Appender(t.Context()), labels.FromStrings("__name__", "x")
+	ref, err := app.Append(0, l, time.Now().UnixMilli(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := app.AppendExemplar(ref, l, exemplar.Exemplar{Labels: labels.FromStrings("trace_id", "abc"), Value: 1, Ts: time.Now().UnixMilli(), HasTs: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := app.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if body := get(t, serve(t, e).URL+path(), http.StatusOK); !strings.Contains(body, "abc") {
+		t.Errorf("the exemplar is not there: %s", body)
+	}
+}
+
+func TestAlertSeriesAreForgotten(t *testing.T) {
+	a, now := newAlertSeries(3), time.Unix(0, 0)
+	series := func(tenant string, i int) error {
+		return a.admit(tenant, labels.FromStrings("__name__", "ALERTS", "i", fmt.Sprint(i)), now)
+	}
+	for i := range 4 {
+		if err := series("acme", i); (err != nil) != (i == 3) {
+			t.Errorf("series %d: %v", i, err)
+		}
+	}
+	if err := series("umbrella", 3); err != nil {
+		t.Errorf("another tenant's: %v", err)
+	}
+	now = now.Add(headKeeps)
+	if err := series("acme", 0); err != nil {
+		t.Errorf("one that goes on: %v", err)
+	}
+	if err := series("acme", 3); err == nil {
+		t.Error("the head has the others still")
+	}
+	now = now.Add(headKeeps)
+	for _, i := range []int{0, 3, 4} {
+		if err := series("acme", i); err != nil {
+			t.Errorf("series %d, when the others are gone: %v", i, err)
+		}
+	}
+}

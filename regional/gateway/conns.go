@@ -1,0 +1,278 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"muster.dev/muster/internal/fleet"
+)
+
+// Bounds of connections. A stranger is a peer that has not shown a good certificate: every
+// peer before its handshake, a machine that joins, anybody. It may only register, which
+// takes a second, so it gets little of everything, and not for long.
+const (
+	// maxConns is how many connections one site may have: its stream and its sender need
+	// two, and failover and a restart some more.
+	maxConns = 16
+	// maxTold are connections above maxConns that are told why they are closed.
+	maxTold = 4
+
+	maxStrangers         = 2048 // connections
+	maxStrangersPerHost  = 1024 // of one address, or of one IPv6 network of 64 bits; many sites may stand behind one
+	maxStrangerRequests  = 256  // at once, of all of them
+	maxStrangerPerConn   = 4    // requests at once
+	maxSiteStreams       = 32   // gRPC requests of one site at once
+	strangerBytes        = 64 << 10
+	defaultStrangerLife  = time.Minute
+	defaultStrangerAsk   = 10 * time.Second
+	defaultWriteStall    = 30 * time.Second
+	unaryRequestDeadline = 15 * time.Second // for the one message of a gRPC request
+)
+
+// Why connections are closed: values of the label "reason".
+const (
+	closedSite      = "site_connections"
+	closedStrangers = "strangers"
+	closedHost      = "strangers_of_one_address"
+	closedLife      = "stranger_too_long"
+)
+
+// connTable knows the open connections: whose they are, and how many of whom.
+type connTable struct {
+	mu      sync.Mutex
+	open    map[net.Conn]*connEntry
+	bySite  map[fleet.SiteID]int
+	byHost  map[string]int // of strangers
+	perHost int            // most strangers of one address
+	// strangers is their number.
+	strangers int
+}
+
+type connEntry struct {
+	site  fleet.SiteID // of a peer that is known
+	known bool
+	host  string
+	life  *time.Timer // ends a stranger
+	// told says that the site has too many, and that this one is closed with a word.
+	told bool
+}
+
+func newConnTable() *connTable {
+	return &connTable{perHost: maxStrangersPerHost, open: map[net.Conn]*connEntry{}, bySite: map[fleet.SiteID]int{}, byHost: map[string]int{}}
+}
+
+// hostOf is what an address counts for: an IPv6 network of 64 bits is one customer's.
+func hostOf(addr net.Addr) string {
+	ap, err := netip.ParseAddrPort(addr.String())
+	if err != nil {
+		return addr.String()
+	}
+	ip := ap.Addr().Unmap().WithZone("")
+	if ip.Is6() {
+		if p, err := ip.Prefix(64); err == nil {
+			return p.String()
+		}
+	}
+	return ip.String()
+}
+
+// connState is the server's hook. A connection is new before its handshake, and active
+// when it has a request, or with HTTP/2 when the handshake is over.
+func (g *Gateway) connState(c net.Conn, st http.ConnState) {
+	switch st {
+	case http.StateNew:
+		g.stranger(c)
+	case http.StateActive:
+		g.recognize(c)
+	case http.StateClosed, http.StateHijacked:
+		g.conns.forget(c)
+	}
+}
+
+// stranger takes a new connection in, or closes it.
+func (g *Gateway) stranger(c net.Conn) {
+	t, e := g.conns, &connEntry{host: hostOf(c.RemoteAddr())}
+	t.mu.Lock()
+	reason := ""
+	switch {
+	case t.strangers >= maxStrangers:
+		reason = closedStrangers
+	case t.byHost[e.host] >= t.perHost:
+		reason = closedHost
+	}
+	if reason == "" {
+		e.life = time.AfterFunc(g.opts.StrangerLife, func() {
+			t.mu.Lock()
+			still := t.open[c] == e && !e.known
+			t.mu.Unlock()
+			if still {
+				g.metrics.closed.WithLabelValues(closedLife).Inc()
+				_ = c.Close()
+			}
+		})
+		t.open[c] = e
+		t.strangers++
+		t.byHost[e.host]++
+	}
+	t.mu.Unlock()
+	if reason != "" {
+		g.metrics.closed.WithLabelValues(reason).Inc()
+		g.logEvery("strangers", "connections of peers without a certificate are closed: there are too many", "reason", reason, "address", e.host)
+		_ = c.Close()
+	}
+}
+
+// recognize finds out whether the peer of a connection is a site, and closes it if the
+// site has too many.
+func (g *Gateway) recognize(c net.Conn) {
+	tc, ok := c.(*tls.Conn)
+	if !ok {
+		return
+	}
+	t := g.conns
+	t.mu.Lock()
+	e := t.open[c]
+	known := e == nil || e.known
+	t.mu.Unlock()
+	if known {
+		return
+	}
+	cs := tc.ConnectionState()
+	who := g.verify(&cs, g.opts.Trust())
+	if who.refused != nil {
+		return
+	}
+	t.mu.Lock()
+	if t.open[c] != e { // closed meanwhile
+		t.mu.Unlock()
+		return
+	}
+	e.known, e.site = true, who.site
+	e.life.Stop()
+	t.noStranger(e)
+	t.bySite[who.site]++
+	n := t.bySite[who.site]
+	e.told = n > maxConns && n <= maxConns+maxTold
+	t.mu.Unlock()
+	if n <= maxConns {
+		return
+	}
+	g.metrics.closed.WithLabelValues(closedSite).Inc()
+	s := g.acquire(who.site)
+	g.noteLimit(s, reasonConns, tooManyConns(who.site))
+	s.release()
+	if n > maxConns+maxTold {
+		_ = c.Close()
+		return
+	}
+	// It closes when its first request is answered, or soon.
+	time.AfterFunc(g.opts.StrangerAsk, func() { _ = c.Close() })
+}
+
+func tooManyConns(id fleet.SiteID) string {
+	return fmt.Sprintf("site %s has more than %d connections to this regional; senders should keep and share theirs, and close those that they don't use", id, maxConns)
+}
+
+func (t *connTable) noStranger(e *connEntry) {
+	t.strangers--
+	if t.byHost[e.host]--; t.byHost[e.host] == 0 {
+		delete(t.byHost, e.host)
+	}
+}
+
+func (t *connTable) forget(c net.Conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.open[c]
+	if e == nil {
+		return
+	}
+	delete(t.open, c)
+	e.life.Stop()
+	if !e.known {
+		t.noStranger(e)
+	} else if t.bySite[e.site]--; t.bySite[e.site] == 0 {
+		delete(t.bySite, e.site)
+	}
+}
+
+// told says whether a connection is one too many of its site.
+func (t *connTable) isTold(c net.Conn) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.open[c]
+	return e != nil && e.told
+}
+
+// serveStranger serves a peer without an identity: a registration, or a word of refusal.
+func (g *Gateway) serveStranger(w http.ResponseWriter, r *http.Request, c *conn, isGRPC bool) {
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(g.opts.StrangerAsk))
+	if !isGRPC {
+		// The body is not waited for.
+		w.Header().Set("Connection", "close")
+		g.mux.ServeHTTP(w, r)
+		return
+	}
+	all, ofConn := g.strangers.Add(1), c.strange.Add(1)
+	defer g.strangers.Add(-1)
+	defer c.strange.Add(-1)
+	if all > maxStrangerRequests || ofConn > maxStrangerPerConn {
+		g.metrics.limited.WithLabelValues(reasonStrangers).Inc()
+		grpcRefuse(w, "this regional serves too many peers without a certificate; try again in a few seconds")
+		return
+	}
+	// Its life covers what the answer waits for.
+	ctx, cancel := context.WithTimeout(r.Context(), g.opts.StrangerLife)
+	defer cancel()
+	r = r.WithContext(ctx)
+	r.Body = &slowBody{ReadCloser: r.Body, ctx: ctx, l: newStrangerLimiter()}
+	g.strangerGRPC.ServeHTTP(g.stallWriter(w), r)
+}
+
+// grpcRefuse answers a gRPC request with UNAVAILABLE, which clients try again.
+func grpcRefuse(w http.ResponseWriter, text string) {
+	h := w.Header()
+	h.Set("Content-Type", "application/grpc")
+	h.Set("Grpc-Status", "14")
+	h.Set("Grpc-Message", text)
+	w.WriteHeader(http.StatusOK)
+}
+
+// stallWriter gives each write of an answer a deadline: a peer that opens no window must
+// not hold what answers it.
+type stallWriter struct {
+	http.ResponseWriter
+	rc    *http.ResponseController
+	after time.Duration
+}
+
+func (g *Gateway) stallWriter(w http.ResponseWriter) *stallWriter {
+	return &stallWriter{w, http.NewResponseController(w), g.opts.WriteStall}
+}
+
+func (w *stallWriter) guard() func() {
+	_ = w.rc.SetWriteDeadline(time.Now().Add(w.after))
+	return func() { _ = w.rc.SetWriteDeadline(time.Time{}) } // it would end a quiet stream
+}
+
+// Write implements http.ResponseWriter.
+func (w *stallWriter) Write(b []byte) (int, error) {
+	defer w.guard()()
+	return w.ResponseWriter.Write(b)
+}
+
+// Flush implements http.Flusher.
+func (w *stallWriter) Flush() {
+	defer w.guard()()
+	_ = w.rc.Flush()
+}
+
+// Unwrap is for http.ResponseController.
+func (w *stallWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
