@@ -241,12 +241,12 @@ type regional struct {
 	stream grpc.BidiStreamingClient[wire.RelayUp, wire.RelayDown]
 	cancel context.CancelFunc
 
-	mu      sync.Mutex
-	desired map[fleet.SiteID]*wire.DesiredState
-	pushes  map[fleet.SiteID]int
-	revoked map[fleet.SiteID]*wire.SiteRevoked
-	own     int // RegionalDesired messages
-	err     error
+	mu              sync.Mutex
+	desired         map[fleet.SiteID]*wire.DesiredState
+	pushes          map[fleet.SiteID]int
+	revoked         map[fleet.SiteID]*wire.SiteRevoked
+	regionalDesired int // RegionalDesired messages
+	err             error
 }
 
 func (w *world) regional(name string) *regional {
@@ -273,7 +273,7 @@ func (w *world) regional(name string) *regional {
 				r.pushes[idOf(d)]++
 			}
 			if m.GetRegional() != nil {
-				r.own++
+				r.regionalDesired++
 			}
 			if v := m.GetRevoked(); v != nil {
 				r.revoked[idOf(v)] = v

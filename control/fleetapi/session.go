@@ -24,16 +24,16 @@ type session struct {
 	revoked map[fleet.SiteID]*wire.SiteRevoked
 	sent    map[fleet.SiteID]string // revision, of each site that is up here
 
-	ownDirty bool   // what the regional itself holds may have changed
-	ownSent  string // its revision
+	regionalDirty bool   // what the regional itself holds may have changed
+	regionalSent  string // its revision
 }
 
-// ownCapability is the first of regionals that take a RegionalDesired.
-const ownCapability = 2
+// regionalDesiredCapability is the first of regionals that take a RegionalDesired.
+const regionalDesiredCapability = 2
 
 func newSession(regional string, capability uint32) *session {
 	return &session{
-		regional: regional, capability: capability, ownDirty: true, wake: make(chan struct{}, 1), replaced: make(chan struct{}),
+		regional: regional, capability: capability, regionalDirty: true, wake: make(chan struct{}, 1), replaced: make(chan struct{}),
 		dirty: map[fleet.SiteID]bool{}, revoked: map[fleet.SiteID]*wire.SiteRevoked{}, sent: map[fleet.SiteID]string{},
 	}
 }
@@ -63,10 +63,10 @@ func (x *session) forget(id fleet.SiteID) {
 	delete(x.sent, id)
 }
 
-// pushOwn says that what regionals hold may have changed.
-func (x *session) pushOwn() {
+// pushRegional says that what regionals hold may have changed.
+func (x *session) pushRegional() {
 	x.mu.Lock()
-	x.ownDirty = true
+	x.regionalDirty = true
 	x.mu.Unlock()
 	x.poke()
 }
@@ -79,18 +79,18 @@ func (x *session) poke() {
 }
 
 // next returns one message to send, revocations first, or nil. state is asked for
-// the site's desired state as it is now, own for the regional's.
-func (x *session) next(state func(fleet.SiteID) *wire.DesiredState, own func() *wire.DesiredState) *wire.RelayDown {
+// the site's desired state as it is now, regional for the regional's.
+func (x *session) next(state func(fleet.SiteID) *wire.DesiredState, regional func() *wire.DesiredState) *wire.RelayDown {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for id, r := range x.revoked {
 		delete(x.revoked, id)
 		return &wire.RelayDown{Msg: &wire.RelayDown_Revoked{Revoked: r}}
 	}
-	if x.ownDirty && x.capability >= ownCapability {
-		x.ownDirty = false
-		if st := own(); st != nil && x.ownSent != st.Revision {
-			x.ownSent = st.Revision
+	if x.regionalDirty && x.capability >= regionalDesiredCapability {
+		x.regionalDirty = false
+		if st := regional(); st != nil && x.regionalSent != st.Revision {
+			x.regionalSent = st.Revision
 			return &wire.RelayDown{Msg: &wire.RelayDown_Regional{Regional: &wire.RegionalDesired{Desired: st}}}
 		}
 	}

@@ -341,7 +341,7 @@ func (s *Server) regionalChanged() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, x := range s.sessions {
-		x.pushOwn()
+		x.pushRegional()
 	}
 }
 

@@ -6,7 +6,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type metrics struct {
 	r                                                      *Relay
 	connected, sites, due, revoked, blobs, bytes, sinceLen *prometheus.Desc
-	own, refused, pending                                  *prometheus.Desc
+	held, refused, pending                                 *prometheus.Desc
 }
 
 func newMetrics(r *Relay, reg prometheus.Registerer) *metrics {
@@ -22,7 +22,7 @@ func newMetrics(r *Relay, reg prometheus.Registerer) *metrics {
 		revoked:   d("revoked_sites", "Sites whose certificates are refused."),
 		blobs:     d("blobs", "Blobs in the cache."),
 		bytes:     d("blob_bytes", "Bytes of the blobs in the cache."),
-		own:       d("regional_items", "Inventories and rules of tenants that the regional itself was handed."),
+		held:      d("regional_items", "Inventories and rules of tenants that the regional itself was handed."),
 		refused:   d("regional_refused", "Errors of those: what is not in effect."),
 		pending:   d("regional_pending", "1 while control wants other inventories or rules than were handed on."),
 	}
@@ -32,7 +32,7 @@ func newMetrics(r *Relay, reg prometheus.Registerer) *metrics {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.connected, m.sinceLen, m.sites, m.due, m.revoked, m.blobs, m.bytes, m.own, m.refused, m.pending} {
+	for _, d := range []*prometheus.Desc{m.connected, m.sinceLen, m.sites, m.due, m.revoked, m.blobs, m.bytes, m.held, m.refused, m.pending} {
 		ch <- d
 	}
 }
@@ -54,10 +54,10 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(m.revoked, float64(st.Revoked))
 	gauge(m.blobs, float64(st.Blobs))
 	gauge(m.bytes, float64(st.BlobBytes))
-	gauge(m.own, float64(st.Own.Items))
-	gauge(m.refused, float64(st.Own.Refused))
+	gauge(m.held, float64(st.Held.Items))
+	gauge(m.refused, float64(st.Held.Refused))
 	pending := 0.0
-	if st.Own.Pending {
+	if st.Held.Pending {
 		pending = 1
 	}
 	gauge(m.pending, pending)

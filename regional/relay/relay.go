@@ -73,7 +73,7 @@ type Relay struct {
 	blobs   *blobCache
 	desired *desiredStore
 	denied  *denyList
-	own     *own // nil: no Options.OnRegional
+	held    *held // nil: no Options.OnRegional
 	wake    chan struct{}
 	metrics *metrics
 
@@ -148,14 +148,14 @@ func New(o Options) (*Relay, error) {
 		if err := os.MkdirAll(dir, 0o750); err != nil {
 			return nil, fmt.Errorf("relay: %w", err)
 		}
-		r.own = newOwn(dir, o.OnRegional, r.fetchOwn, r.poke, r.log)
+		r.held = newHeld(dir, o.OnRegional, r.fetchRegional, r.poke, r.log)
 	}
 	r.metrics = newMetrics(r, o.Registerer)
 	return r, nil
 }
 
-// fetchOwn gets a blob of the regional's own, which sites can't ask for.
-func (r *Relay) fetchOwn(ctx context.Context, digest string, size int64) ([]byte, error) {
+// fetchRegional gets a blob of what the regional itself holds, which sites can't ask for.
+func (r *Relay) fetchRegional(ctx context.Context, digest string, size int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	var b bytes.Buffer
@@ -167,10 +167,10 @@ func (r *Relay) fetchOwn(ctx context.Context, digest string, size int64) ([]byte
 
 // Run keeps the stream to control until ctx ends.
 func (r *Relay) Run(ctx context.Context) error {
-	if r.own != nil {
+	if r.held != nil {
 		done := make(chan struct{})
 		defer func() { <-done }()
-		go func() { defer close(done); r.own.run(ctx) }()
+		go func() { defer close(done); r.held.run(ctx) }()
 	}
 	for attempt := 0; ; attempt++ {
 		began := r.opts.Now()
@@ -273,8 +273,8 @@ func (r *Relay) stream(ctx context.Context) error {
 func (r *Relay) allDue() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.own != nil {
-		r.own.newStream()
+	if r.held != nil {
+		r.held.newStream()
 	}
 	for id := range r.conditions {
 		r.condsDue[id] = true
@@ -325,8 +325,8 @@ func (r *Relay) flush(st grpc.BidiStreamingClient[wire.RelayUp, wire.RelayDown])
 			return err // it is told anew on the next stream
 		}
 	}
-	if r.own != nil {
-		if rep := r.own.takeDue(); rep != nil {
+	if r.held != nil {
+		if rep := r.held.takeDue(); rep != nil {
 			if err := st.Send(&wire.RelayUp{Msg: &wire.RelayUp_RegionalReport{RegionalReport: rep}}); err != nil {
 				return err // control asks again on the next stream
 			}
@@ -481,8 +481,8 @@ func (r *Relay) receive(st grpc.BidiStreamingClient[wire.RelayUp, wire.RelayDown
 		case *wire.RelayDown_Revoked:
 			r.onRevoked(msg.Revoked)
 		case *wire.RelayDown_Regional:
-			if r.own != nil {
-				r.own.want(msg.Regional.GetDesired())
+			if r.held != nil {
+				r.held.want(msg.Regional.GetDesired())
 			}
 		}
 	}
@@ -673,8 +673,8 @@ type Status struct {
 	DesiredState int       `json:"desiredStates"`
 	Blobs        int       `json:"blobs"`
 	BlobBytes    int64     `json:"blobBytes"`
-	// Own is what the regional itself holds.
-	Own OwnStatus `json:"own"`
+	// Held is what the regional itself holds.
+	Held HeldStatus `json:"held"`
 }
 
 // Status returns the state now.
@@ -692,8 +692,8 @@ func (r *Relay) Status() Status {
 	r.mu.Unlock()
 	st.Revoked, st.DesiredState = r.denied.len(), r.desired.len()
 	st.Blobs, st.BlobBytes = r.blobs.size()
-	if r.own != nil {
-		st.Own = r.own.statusNow()
+	if r.held != nil {
+		st.Held = r.held.statusNow()
 	}
 	return st
 }

@@ -100,7 +100,7 @@ func (c *control) Relay(st grpc.BidiStreamingServer[wire.RelayUp, wire.RelayDown
 				c.seen = append(c.seen, fmt.Sprintf("alive %s/%s", s.Tenant, s.Site))
 			}
 		case *wire.RelayUp_RegionalReport:
-			line := "own " + msg.RegionalReport.Revision[:8]
+			line := "regional " + msg.RegionalReport.Revision[:8]
 			for _, it := range msg.RegionalReport.Items {
 				line += " " + it.Kind + "/" + it.Name
 				if it.Error != "" {

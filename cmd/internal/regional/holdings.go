@@ -20,9 +20,9 @@ import (
 // holdings are what the regional itself holds by control's word: the inventory, and
 // the tenants' rules in its engines, beside those of its own configuration.
 type holdings struct {
-	inv     *inventory
-	own     []engine.RuleGroup // of the configuration, for the edge engine
-	shipped bool
+	inv        *inventory
+	configured []engine.RuleGroup // for the edge engine
+	shipped    bool
 
 	mu      sync.Mutex
 	engines map[string]*engine.Engine
@@ -41,7 +41,7 @@ func newHoldings(_ *role.Env, c config.Config, r config.Regional) (*holdings, er
 		if err != nil {
 			return nil, fmt.Errorf("ruleFiles: %w", err)
 		}
-		h.own = append(h.own, engine.RuleGroup{File: name, Content: b})
+		h.configured = append(h.configured, engine.RuleGroup{File: name, Content: b})
 	}
 	return h, nil
 }
@@ -51,7 +51,7 @@ func (h *holdings) groups(name string, tenants []region.Rules) ([]engine.RuleGro
 	files, errs := rules.Compile(name, tenants, h.shipped)
 	var out []engine.RuleGroup
 	if name == engine.Edge {
-		out = slices.Clone(h.own)
+		out = slices.Clone(h.configured)
 	}
 	for _, f := range files {
 		out = append(out, engine.RuleGroup{File: f.Name, Tenant: f.Tenant, Content: f.Content})

@@ -20,7 +20,7 @@ import (
 
 // startLogRules evaluates the tenants' LogRules over the log store. Regionals that
 // share an Elasticsearch share the work: one of them at a time does it.
-func startLogRules(env *role.Env, c config.Config, r config.Regional, st store.Store, own *holdings) error {
+func startLogRules(env *role.Env, c config.Config, r config.Regional, st store.Store, held *holdings) error {
 	log := env.Log.With("part", "log rules")
 	am, err := amclient.New(amclient.Options{URLs: c.AlertmanagerURLs(), Timeout: 10 * time.Second, Logger: log})
 	if err != nil {
@@ -32,12 +32,12 @@ func startLogRules(env *role.Env, c config.Config, r config.Regional, st store.S
 	})
 	runner, err := logrules.New(logrules.Options{
 		Name: r.Name, Source: ruleSource{st}, State: ruleState{st}, Sink: ruleSink{am, func(err error) { log.Error("Alertmanager refuses an alert of a log rule", "err", err) }},
-		Sites: func() []logrules.Site { return own.inv.sitesOf(sharing) }, ExternalURL: c.Console.URL(), Logger: log, Registerer: env.Reg,
+		Sites: func() []logrules.Site { return held.inv.sitesOf(sharing) }, ExternalURL: c.Console.URL(), Logger: log, Registerer: env.Reg,
 	})
 	if err != nil {
 		return err
 	}
-	own.logRules = func(tenants []region.Rules) []relay.ItemError {
+	held.logRules = func(tenants []region.Rules) []relay.ItemError {
 		var out []relay.ItemError
 		for _, e := range runner.SetRules(tenants) {
 			out = append(out, relay.ItemError{Kind: "LogRules", Name: e.Tenant + "/" + e.Name, Err: e.Err})

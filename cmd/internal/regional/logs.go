@@ -63,13 +63,13 @@ func openLogStore(env *role.Env, dir string, r config.Regional) (store.Store, er
 
 // startLogs starts the intake before the store, the queries to it and the rules over
 // it. The handler is for the gateway.
-func startLogs(env *role.Env, c config.Config, dir string, r config.Regional, files *identity.Files, own *holdings, up *relay.Relay) (http.Handler, *intake.Intake, error) {
+func startLogs(env *role.Env, c config.Config, dir string, r config.Regional, files *identity.Files, held *holdings, up *relay.Relay) (http.Handler, *intake.Intake, error) {
 	st, err := openLogStore(env, filepath.Join(dir, "logs", "store"), r)
 	if err != nil {
 		return nil, nil, fmt.Errorf("log store: %w", err)
 	}
 	env.Stack.OnStop("log store", func(context.Context) error { return st.Close() })
-	if err := startLogRules(env, c, r, st, own); err != nil {
+	if err := startLogRules(env, c, r, st, held); err != nil {
 		return nil, nil, err
 	}
 	key := ""
@@ -85,7 +85,7 @@ func startLogs(env *role.Env, c config.Config, dir string, r config.Regional, fi
 	in, err := intake.New(intake.Options{
 		SharedKey: key, MaxLineBytes: r.Logs.LineBytes,
 		Name: r.Name, Dir: filepath.Join(dir, "logs"), Listen: r.Logs.ForwardListen, TLS: files.ServerConfig(tls.RequireAndVerifyClientCert),
-		Denied: up.Denied, Limits: own.inv.logLimits, TenantLogBytesPerDay: own.inv.tenantLogBytes, QueueBytes: r.Logs.QueueBytes, QueueAge: r.Logs.QueueAge.D(), SyncInterval: r.Logs.QueueSync.D(), Sink: st, OnCondition: newLogConditions(up).changed, Logger: env.Log.With("part", "log intake"), Registerer: env.Reg,
+		Denied: up.Denied, Limits: held.inv.logLimits, TenantLogBytesPerDay: held.inv.tenantLogBytes, QueueBytes: r.Logs.QueueBytes, QueueAge: r.Logs.QueueAge.D(), SyncInterval: r.Logs.QueueSync.D(), Sink: st, OnCondition: newLogConditions(up).changed, Logger: env.Log.With("part", "log intake"), Registerer: env.Reg,
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("regionals[%s].logs: %w", r.Name, err)
@@ -97,7 +97,7 @@ func startLogs(env *role.Env, c config.Config, dir string, r config.Regional, fi
 	for _, name := range r.Logs.Elasticsearch.RemoteClusters {
 		joined = append(joined, name)
 	}
-	queries, err := query.New(query.Options{Regional: r.Name, Joined: joined, Store: st, Members: own.inv.virtualMembers, Logger: env.Log.With("part", "log queries"), Registerer: env.Reg})
+	queries, err := query.New(query.Options{Regional: r.Name, Joined: joined, Store: st, Members: held.inv.virtualMembers, Logger: env.Log.With("part", "log queries"), Registerer: env.Reg})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -56,32 +56,32 @@ func start(env *role.Env, c config.Config, r config.Regional) error {
 	}
 	env.Stack.OnStop("forward queues", func(context.Context) error { return queues.Close() })
 	env.Ops.Status("forward", queues.Status)
-	own, err := newHoldings(env, c, r)
+	held, err := newHoldings(env, c, r)
 	if err != nil {
 		return err
 	}
-	env.Ops.Status("rules", own.status)
-	series := gateway.NewHeadSeries(own.inv.tenantSeries(r.Limits.TenantSeries))
-	edge, err := own.startEngine(env, engine.Options{Name: engine.Edge, Dir: filepath.Join(dir, "edge"), OutOfOrderWindow: window, Forward: queues.Append, SeriesLifecycle: series,
+	env.Ops.Status("rules", held.status)
+	series := gateway.NewHeadSeries(held.inv.tenantSeries(r.Limits.TenantSeries))
+	edge, err := held.startEngine(env, engine.Options{Name: engine.Edge, Dir: filepath.Join(dir, "edge"), OutOfOrderWindow: window, Forward: queues.Append, SeriesLifecycle: series,
 		MaxExemplars: 50_000}, c, r)
 	if err != nil {
 		return err
 	}
 	series.Enforce()
-	if _, err := own.startEngine(env, engine.Options{Name: engine.Local, Dir: filepath.Join(dir, "local"), Forward: queues.Append, Tenant: fleet.PlatformTenant,
+	if _, err := held.startEngine(env, engine.Options{Name: engine.Local, Dir: filepath.Join(dir, "local"), Forward: queues.Append, Tenant: fleet.PlatformTenant,
 		ScrapeConfigs: []byte(localScrapes(c, r)), ExternalLabels: labels.FromStrings("regional", r.Name)}, c, r); err != nil {
 		return err
 	}
-	up, err := startRelay(env, c, r, files, own, filepath.Join(dir, "relay"))
+	up, err := startRelay(env, c, r, files, held, filepath.Join(dir, "relay"))
 	if err != nil {
 		return err
 	}
-	logs, used, err := startLogs(env, c, dir, r, files, own, up)
+	logs, used, err := startLogs(env, c, dir, r, files, held, up)
 	if err != nil {
 		return err
 	}
 	env.Go("relay", up.Run)
-	env.Go("use of quotas", func(ctx context.Context) error { return tellUse(ctx, up, own.inv, series, used) })
+	env.Go("use of quotas", func(ctx context.Context) error { return tellUse(ctx, up, held.inv, series, used) })
 	gw, err := gateway.New(gateway.Options{
 		Name: r.Name, Listen: r.Listen, Logs: logs, TLS: files.ServerConfig(tls.RequestClientCert), Trust: trust(files),
 		Edge: edge.Storage(), Series: series, Self: edge.Appendable(), Forward: queues.Append, Upstream: up, Limits: limits(r), Past: window, Memory: r.PushMemory, Logger: env.Log, Registerer: env.Reg,
@@ -97,7 +97,7 @@ func start(env *role.Env, c config.Config, r config.Regional) error {
 }
 
 // startRelay connects to control. Its Run must come when all that it calls is there.
-func startRelay(env *role.Env, c config.Config, r config.Regional, files *identity.Files, own *holdings, dir string) (*relay.Relay, error) {
+func startRelay(env *role.Env, c config.Config, r config.Regional, files *identity.Files, held *holdings, dir string) (*relay.Relay, error) {
 	controlHost, _, err := net.SplitHostPort(c.Control.FleetEndpoint())
 	if err != nil {
 		return nil, fmt.Errorf("control.fleetAddress: %q: want HOST:PORT", c.Control.FleetEndpoint())
@@ -109,7 +109,7 @@ func startRelay(env *role.Env, c config.Config, r config.Regional, files *identi
 		return nil, fmt.Errorf("control at %s: %w", c.Control.FleetEndpoint(), err)
 	}
 	env.Stack.OnStop("connection to control", func(context.Context) error { return conn.Close() })
-	up, err := relay.New(relay.Options{Name: r.Name, Version: obs.Version, Dir: dir, Control: wire.NewControlClient(conn), OnRegional: own.apply, Logger: env.Log, Registerer: env.Reg})
+	up, err := relay.New(relay.Options{Name: r.Name, Version: obs.Version, Dir: dir, Control: wire.NewControlClient(conn), OnRegional: held.apply, Logger: env.Log, Registerer: env.Reg})
 	if err != nil {
 		return nil, err
 	}

@@ -21,8 +21,8 @@ import (
 	"muster.dev/muster/regional"
 )
 
-// ownState is a set of a tenant's rules and inventory blobs: KIND/NAME=TEXT.
-func (c *control) ownState(specs ...string) *wire.DesiredState {
+// regionalState is a set of a tenant's rules and inventory blobs: KIND/NAME=TEXT.
+func (c *control) regionalState(specs ...string) *wire.DesiredState {
 	d := &wire.DesiredState{}
 	for _, s := range specs {
 		key, text, _ := strings.Cut(s, "=")
@@ -92,7 +92,7 @@ func (c *control) sawReport(want string) func() bool {
 	return func() bool { return strings.Contains(c.log(), want) }
 }
 
-func TestOwnSetIsAppliedReportedAndKept(t *testing.T) {
+func TestRegionalSetIsAppliedReportedAndKept(t *testing.T) {
 	dir := t.TempDir()
 	c := newControl()
 	addr, stopControl := c.serve(t, "")
@@ -104,10 +104,10 @@ func TestOwnSetIsAppliedReportedAndKept(t *testing.T) {
 	}
 	eventually(t, "connected", r.Connected)
 
-	first := c.ownState("Inventory/acme=i1", "Rules/acme=r1", "Rules/umbrella=u1")
+	first := c.regionalState("Inventory/acme=i1", "Rules/acme=r1", "Rules/umbrella=u1")
 	c.push(first)
 	got.await(t, 1, "Inventory/acme=i1 Rules/acme=r1 Rules/umbrella=u1")
-	eventually(t, "the report", c.sawReport("own "+first.Revision[:8]+" Inventory/acme Rules/acme Rules/umbrella"))
+	eventually(t, "the report", c.sawReport("regional "+first.Revision[:8]+" Inventory/acme Rules/acme Rules/umbrella"))
 	// Its blobs are not for sites, also not when one knows the digest.
 	if _, err := read(t, r, paris, first.Items[1].Digest, 0); !errors.Is(err, regional.ErrUnknownBlob) {
 		t.Errorf("a site asked for rules: %v", err)
@@ -115,7 +115,7 @@ func TestOwnSetIsAppliedReportedAndKept(t *testing.T) {
 	fetches := c.fetched()
 
 	// A bad one is refused: the rest is in effect, and what is kept is the last good.
-	c.push(c.ownState("Inventory/acme=i2", "Rules/acme=bad", "Rules/umbrella=half"))
+	c.push(c.regionalState("Inventory/acme=i2", "Rules/acme=bad", "Rules/umbrella=half"))
 	got.await(t, 2, "Inventory/acme=i2 Rules/acme=bad Rules/umbrella=half")
 	eventually(t, "the refusal", c.sawReport("Rules/acme!it is bad Rules/umbrella AlertRules/umbrella/up!half of it is bad?"))
 	if n := c.fetched() - fetches; n != 3 {
@@ -125,9 +125,9 @@ func TestOwnSetIsAppliedReportedAndKept(t *testing.T) {
 		t.Errorf("status %+v", st)
 	}
 	// The same set again, as on a new stream: only the report is repeated.
-	n := strings.Count(c.log(), "own ")
-	c.push(c.ownState("Inventory/acme=i2", "Rules/acme=bad", "Rules/umbrella=half"))
-	eventually(t, "the report again", func() bool { return strings.Count(c.log(), "own ") == n+1 })
+	n := strings.Count(c.log(), "regional ")
+	c.push(c.regionalState("Inventory/acme=i2", "Rules/acme=bad", "Rules/umbrella=half"))
+	eventually(t, "the report again", func() bool { return strings.Count(c.log(), "regional ") == n+1 })
 
 	stop()
 	stopControl()
@@ -146,10 +146,10 @@ func TestOwnSetIsAppliedReportedAndKept(t *testing.T) {
 	c2 := newControl()
 	c2.serve(t, addr)
 	eventually(t, "connected again", r.Connected)
-	same := c2.ownState("Inventory/acme=i2", "Rules/acme=r1", "Rules/umbrella=half")
+	same := c2.regionalState("Inventory/acme=i2", "Rules/acme=r1", "Rules/umbrella=half")
 	c2.push(same)
-	eventually(t, "what was stored is reported", c2.sawReport("own "+same.Revision[:8]))
-	c2.push(c2.ownState("Inventory/acme=i3"))
+	eventually(t, "what was stored is reported", c2.sawReport("regional "+same.Revision[:8]))
+	c2.push(c2.regionalState("Inventory/acme=i3"))
 	got.await(t, 2, "Inventory/acme=i3")
 	eventually(t, "that is stored, and nothing else", func() bool {
 		files, _ := os.ReadDir(filepath.Join(dir, "regional", "blobs"))
@@ -158,14 +158,14 @@ func TestOwnSetIsAppliedReportedAndKept(t *testing.T) {
 	stop()
 }
 
-func TestCorruptOwnBlobIsFetchedAgain(t *testing.T) {
+func TestCorruptRegionalBlobIsFetchedAgain(t *testing.T) {
 	dir := t.TempDir()
 	c := newControl()
 	addr, stopControl := c.serve(t, "")
 	got := &consumer{t: t}
 	r := newRelay(t, Options{Dir: dir, Control: client(t, addr), OnRegional: got.apply})
 	stop := run(t, r)
-	set := c.ownState("Inventory/acme=i1", "Rules/acme=rules")
+	set := c.regionalState("Inventory/acme=i1", "Rules/acme=rules")
 	c.push(set)
 	got.await(t, 1, "Inventory/acme=i1 Rules/acme=rules")
 	file := filepath.Join(dir, "regional", "blobs", wire.DigestOf([]byte("rules")))
@@ -183,7 +183,7 @@ func TestCorruptOwnBlobIsFetchedAgain(t *testing.T) {
 	c2 := newControl()
 	c2.serve(t, addr)
 	eventually(t, "connected", r.Connected)
-	c2.push(c2.ownState("Inventory/acme=i1", "Rules/acme=rules"))
+	c2.push(c2.regionalState("Inventory/acme=i1", "Rules/acme=rules"))
 	got.await(t, 2, "Inventory/acme=i1 Rules/acme=rules")
 	if c2.fetched() != 1 {
 		t.Errorf("%d fetches", c2.fetched())
@@ -191,7 +191,7 @@ func TestCorruptOwnBlobIsFetchedAgain(t *testing.T) {
 	eventually(t, "mended on disk", func() bool { b, _ := os.ReadFile(file); return string(b) == "rules" })
 }
 
-func TestUnreadableOwnSetIsNoneAtAll(t *testing.T) {
+func TestUnreadableRegionalSetIsNoneAtAll(t *testing.T) {
 	for name, content := range map[string][]byte{"garbage": []byte("\xff\xff"), "other revision": mustMarshal(t, &wire.DesiredState{Revision: "x"}), "empty": nil} {
 		dir := t.TempDir()
 		if err := os.MkdirAll(filepath.Join(dir, "regional"), 0o750); err != nil {
@@ -205,7 +205,7 @@ func TestUnreadableOwnSetIsNoneAtAll(t *testing.T) {
 		got := &consumer{t: t}
 		r := newRelay(t, Options{Dir: dir, Control: client(t, addr), OnRegional: got.apply})
 		stop := run(t, r)
-		c.push(c.ownState("Rules/acme=r1"))
+		c.push(c.regionalState("Rules/acme=r1"))
 		eventually(t, name+": control's set", func() bool { return len(got.log()) > 0 })
 		if l := got.log(); !reflect.DeepEqual(l, []string{"Rules/acme=r1"}) {
 			t.Errorf("%s: %q", name, l)
@@ -215,35 +215,35 @@ func TestUnreadableOwnSetIsNoneAtAll(t *testing.T) {
 }
 
 // What control says wrongly, or has no blob for, leaves in effect what there is.
-func TestOwnSetThatCannotBeHad(t *testing.T) {
+func TestRegionalSetThatCannotBeHad(t *testing.T) {
 	c := newControl()
 	addr, _ := c.serve(t, "")
 	got := &consumer{t: t}
 	run(t, newRelay(t, Options{Control: client(t, addr), OnRegional: got.apply}))
-	c.push(c.ownState("Rules/acme=r1"))
+	c.push(c.regionalState("Rules/acme=r1"))
 	got.await(t, 1, "Rules/acme=r1")
-	wrong := c.ownState("Rules/acme=r2")
+	wrong := c.regionalState("Rules/acme=r2")
 	wrong.Revision = strings.Repeat("0", 64)
 	c.push(wrong)
 	c.push(nil)
-	twice := c.ownState("Rules/acme=r2", "Rules/acme=r3")
+	twice := c.regionalState("Rules/acme=r2", "Rules/acme=r3")
 	c.push(twice)
-	missing := c.ownState("Rules/acme=r4")
+	missing := c.regionalState("Rules/acme=r4")
 	c.mu.Lock()
 	delete(c.blobs, missing.Items[0].Digest)
 	c.mu.Unlock()
 	c.push(missing)
-	falsified := c.ownState("Rules/acme=r5")
+	falsified := c.regionalState("Rules/acme=r5")
 	c.mu.Lock()
 	c.blobs[falsified.Items[0].Digest] = []byte("r6")
 	c.mu.Unlock()
 	c.push(falsified)
-	long := c.ownState("Rules/acme=r7")
+	long := c.regionalState("Rules/acme=r7")
 	c.mu.Lock()
 	c.blobs[long.Items[0].Digest] = bytes.Repeat([]byte("x"), 1<<20)
 	c.mu.Unlock()
 	c.push(long)
-	c.push(c.ownState("Rules/acme=r8"))
+	c.push(c.regionalState("Rules/acme=r8"))
 	got.await(t, 2, "Rules/acme=r8")
 }
 
@@ -287,10 +287,10 @@ func TestOlderPeers(t *testing.T) {
 	r := newRelay(t, Options{Control: client(t, addr)}) // no OnRegional
 	run(t, r)
 	eventually(t, "connected", r.Connected)
-	c.push(c.ownState("Rules/acme=r1"))
+	c.push(c.regionalState("Rules/acme=r1"))
 	r.SiteUp(paris, &wire.Hello{}, newSession())
 	eventually(t, "it goes on", c.sawReport("up acme/paris"))
-	if c.fetched() != 0 || strings.Contains(c.log(), "own ") {
+	if c.fetched() != 0 || strings.Contains(c.log(), "regional ") {
 		t.Errorf("%d fetches; %s", c.fetched(), c.log())
 	}
 
@@ -300,14 +300,14 @@ func TestOlderPeers(t *testing.T) {
 	if err := os.MkdirAll(o.dir, 0o750); err != nil {
 		t.Fatal(err)
 	}
-	set := c.ownState("Rules/acme=r1")
+	set := c.regionalState("Rules/acme=r1")
 	o.blobs[set.Items[0].Digest] = []byte("r1")
 	o.keepGood(set, o.handOn(set))
 	r = newRelay(t, Options{Dir: dir, Control: client(t, addr), OnRegional: got.apply})
 	run(t, r)
 	eventually(t, "connected", r.Connected)
 	got.await(t, 2, "Rules/acme=r1")
-	if strings.Contains(c.log(), "own ") {
+	if strings.Contains(c.log(), "regional ") {
 		t.Errorf("a control that did not ask was told: %s", c.log())
 	}
 }
@@ -321,7 +321,7 @@ func TestRefusedRegionalGoesOn(t *testing.T) {
 	got := &consumer{t: t}
 	r := newRelay(t, Options{Dir: dir, Control: client(t, addr), OnRegional: got.apply})
 	stop := run(t, r)
-	c.push(c.ownState("Rules/acme=r1"))
+	c.push(c.regionalState("Rules/acme=r1"))
 	eventually(t, "stored", func() bool { _, err := os.Stat(filepath.Join(dir, "regional", "set")); return err == nil })
 	stop()
 	c.mu.Lock()

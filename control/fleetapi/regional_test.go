@@ -101,8 +101,8 @@ func (w *fleetWorld) start(fill func(*desired.Store), regionals ...string) *flee
 	return c
 }
 
-// ownRelay is a regional's relay and what it was handed.
-type ownRelay struct {
+// heldRelay is a regional's relay and what it was handed.
+type heldRelay struct {
 	*relay.Relay
 	stop func()
 
@@ -112,7 +112,7 @@ type ownRelay struct {
 }
 
 // relay runs a regional with the real relay; it refuses rules that hold "bad".
-func (w *fleetWorld) relay(name, dir string) *ownRelay {
+func (w *fleetWorld) relay(name, dir string) *heldRelay {
 	w.t.Helper()
 	id := w.t.TempDir()
 	if _, err := w.ca.EnsureRegional(id, name, nil); err != nil {
@@ -126,7 +126,7 @@ func (w *fleetWorld) relay(name, dir string) *ownRelay {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	r := &ownRelay{}
+	r := &heldRelay{}
 	r.Relay, err = relay.New(relay.Options{Name: name, Dir: dir, Control: wire.NewControlClient(conn), MinBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond,
 		OnRegional: func(items []relay.Item) (errs []relay.ItemError) {
 			r.mu.Lock()
@@ -152,13 +152,13 @@ func (w *fleetWorld) relay(name, dir string) *ownRelay {
 	return r
 }
 
-func (r *ownRelay) keys() string {
+func (r *heldRelay) keys() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return strings.Join(slices.Sorted(maps.Keys(r.items)), " ")
 }
 
-func (r *ownRelay) item(key string) string {
+func (r *heldRelay) item(key string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.items[key]
@@ -272,7 +272,7 @@ func TestOlderRegionalIsNotSentWhatItDoesNotKnow(t *testing.T) {
 	old.up(id, nil)
 	w.eventually("the old one is served", func() bool { return old.desiredOf(id) != nil })
 	old.mu.Lock()
-	unknown := old.own
+	unknown := old.regionalDesired
 	old.mu.Unlock()
 	if unknown != 0 {
 		t.Errorf("an old regional was sent %d messages that it does not know", unknown)

@@ -45,21 +45,21 @@ const (
 	maxFetchPause = 30 * time.Second
 )
 
-// own keeps what the regional itself holds: the set that control last named, and on
+// held keeps what the regional itself holds: the set that control last named, and on
 // disk the last good one, of items that were fetched whole and not refused.
-type own struct {
-	dir   string
-	apply func([]Item) []ItemError
-	fetch func(ctx context.Context, digest string, size int64) ([]byte, error)
-	tell  func() // something is to be sent to control
-	log   *slog.Logger
-	wake  chan struct{}
+type held struct {
+	dir    string
+	apply  func([]Item) []ItemError
+	fetch  func(ctx context.Context, digest string, size int64) ([]byte, error)
+	notify func() // something is to be sent to control
+	log    *slog.Logger
+	wake   chan struct{}
 
 	mu     sync.Mutex
 	wanted *wire.DesiredState // nil: none heard of since the start
 	report *wire.RegionalReport
 	due    bool
-	status OwnStatus
+	status HeldStatus
 
 	// Of the goroutine that applies alone.
 	blobs   map[string][]byte     // of applied and good, by digest
@@ -67,8 +67,8 @@ type own struct {
 	good    map[string]*wire.Item // by KIND/NAME
 }
 
-// OwnStatus is what /debug/ shows of what the regional itself holds.
-type OwnStatus struct {
+// HeldStatus is what /debug/ shows of what the regional itself holds.
+type HeldStatus struct {
 	Items    int      `json:"items"`   // handed on
 	Refused  int      `json:"refused"` // of them
 	Pending  bool     `json:"pending"` // control wants another set
@@ -78,32 +78,32 @@ type OwnStatus struct {
 
 const maxStatusErrors = 10
 
-func newOwn(dir string, apply func([]Item) []ItemError, fetch func(context.Context, string, int64) ([]byte, error), tell func(), log *slog.Logger) *own {
-	return &own{dir: dir, apply: apply, fetch: fetch, tell: tell, log: log, wake: make(chan struct{}, 1), blobs: map[string][]byte{}, good: map[string]*wire.Item{}}
+func newHeld(dir string, apply func([]Item) []ItemError, fetch func(context.Context, string, int64) ([]byte, error), notify func(), log *slog.Logger) *held {
+	return &held{dir: dir, apply: apply, fetch: fetch, notify: notify, log: log, wake: make(chan struct{}, 1), blobs: map[string][]byte{}, good: map[string]*wire.Item{}}
 }
 
-// ownLimits are of a set that control wants a regional to hold.
-var ownLimits = holdings.Limits{Bytes: region.MaxBytes}
+// regionalLimits are of a set that control wants a regional to hold.
+var regionalLimits = holdings.Limits{Bytes: region.MaxBytes}
 
 // want takes a set of control.
-func (o *own) want(st *wire.DesiredState) {
-	if err := holdings.Check(st, ownLimits); err != nil {
-		o.log.Warn("control sent a set of items for this regional that makes no sense; ignored", "err", err)
+func (h *held) want(st *wire.DesiredState) {
+	if err := holdings.Check(st, regionalLimits); err != nil {
+		h.log.Warn("control sent a set of items for this regional that makes no sense; ignored", "err", err)
 		return
 	}
-	o.mu.Lock()
-	o.wanted, o.status.Pending = st, true
-	o.mu.Unlock()
+	h.mu.Lock()
+	h.wanted, h.status.Pending = st, true
+	h.mu.Unlock()
 	select {
-	case o.wake <- struct{}{}:
+	case h.wake <- struct{}{}:
 	default:
 	}
 }
 
 // run hands on what is stored, then each set that control names, until ctx ends.
-func (o *own) run(ctx context.Context) {
-	if stored := o.load(); stored != nil {
-		o.setReport(stored, o.handOn(stored))
+func (h *held) run(ctx context.Context) {
+	if stored := h.load(); stored != nil {
+		h.setReport(stored, h.applyItems(stored))
 	}
 	pause := time.Duration(0)
 	again := time.NewTimer(time.Hour)
@@ -115,78 +115,78 @@ func (o *own) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-o.wake:
+		case <-h.wake:
 		case <-again.C:
 		}
-		o.mu.Lock()
-		wanted := o.wanted
-		o.mu.Unlock()
-		err := o.bring(ctx, wanted)
+		h.mu.Lock()
+		wanted := h.wanted
+		h.mu.Unlock()
+		err := h.reconcile(ctx, wanted)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
 			pause = min(max(minFetchPause, 2*pause), maxFetchPause)
-			o.log.Warn("can't get all that control wants this regional to hold; what it has stays in effect", "again", pause, "err", err)
+			h.log.Warn("can't get all that control wants this regional to hold; what it has stays in effect", "again", pause, "err", err)
 			continue
 		}
 		pause = 0
 	}
 }
 
-// bring makes a wanted set the applied one, and reports.
-func (o *own) bring(ctx context.Context, wanted *wire.DesiredState) error {
+// reconcile makes a wanted set the applied one, and reports.
+func (h *held) reconcile(ctx context.Context, wanted *wire.DesiredState) error {
 	if wanted == nil {
 		return nil
 	}
-	o.mu.Lock()
-	known := o.report.GetRevision() == wanted.Revision
-	o.mu.Unlock()
+	h.mu.Lock()
+	known := h.report.GetRevision() == wanted.Revision
+	h.mu.Unlock()
 	if !known {
-		if err := o.fetchAll(ctx, wanted); err != nil {
+		if err := h.fetchAll(ctx, wanted); err != nil {
 			return err
 		}
-		errs := o.handOn(wanted)
-		o.setReport(wanted, errs)
-		o.keepGood(wanted, errs)
+		errs := h.applyItems(wanted)
+		h.setReport(wanted, errs)
+		h.keepGood(wanted, errs)
 	}
-	o.mu.Lock()
-	o.due = true
-	o.status.Pending = o.wanted != wanted
-	o.mu.Unlock()
-	o.tell()
+	h.mu.Lock()
+	h.due = true
+	h.status.Pending = h.wanted != wanted
+	h.mu.Unlock()
+	h.notify()
 	return nil
 }
 
 // fetchAll gets the blobs that are not there. They stay in memory only: keepGood
 // stores them.
-func (o *own) fetchAll(ctx context.Context, wanted *wire.DesiredState) error {
+func (h *held) fetchAll(ctx context.Context, wanted *wire.DesiredState) error {
 	for _, it := range wanted.Items {
-		if _, ok := o.blobs[it.Digest]; ok {
+		if _, ok := h.blobs[it.Digest]; ok {
 			continue
 		}
-		b, err := o.fetch(ctx, it.Digest, it.Size)
+		b, err := h.fetch(ctx, it.Digest, it.Size)
 		if err != nil {
 			return fmt.Errorf("%s: %w", holdings.Key(it), err)
 		}
-		o.blobs[it.Digest] = b
+		h.blobs[it.Digest] = b
 	}
 	return nil
 }
 
-// handOn calls the consumer; every blob is there and checked.
-func (o *own) handOn(st *wire.DesiredState) []ItemError {
+// applyItems calls the consumer; every blob is there and checked.
+func (h *held) applyItems(st *wire.DesiredState) []ItemError {
 	items := make([]Item, len(st.Items))
 	for i, it := range st.Items {
-		items[i] = Item{Kind: it.Kind, Name: it.Name, Digest: it.Digest, Blob: o.blobs[it.Digest]}
+		items[i] = Item{Kind: it.Kind, Name: it.Name, Digest: it.Digest, Blob: h.blobs[it.Digest]}
 	}
-	errs := o.apply(items)
-	o.applied = st
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.status.Items, o.status.Refused, o.status.Revision, o.status.Errors = len(items), len(errs), st.Revision, nil
+	errs := h.apply(items)
+	h.applied = st
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.status.Items, h.status.Refused, h.status.Revision, h.status.Errors = len(items), len(errs), st.Revision, nil
 	for _, e := range errs[:min(len(errs), maxStatusErrors)] {
-		o.status.Errors = append(o.status.Errors, fmt.Sprintf("%s %s: %v", e.Kind, e.Name, e.Err))
+		h.status.Errors = append(h.status.Errors, fmt.Sprintf("%s %s: %v", e.Kind, e.Name, e.Err))
 	}
 	return errs
 }
@@ -204,7 +204,7 @@ func reasons(errs []ItemError) map[string]string {
 
 // setReport makes what control is told about a set: each item, then the objects
 // within items that are refused.
-func (o *own) setReport(st *wire.DesiredState, errs []ItemError) {
+func (h *held) setReport(st *wire.DesiredState, errs []ItemError) {
 	why := reasons(errs)
 	report := &wire.RegionalReport{Revision: st.Revision}
 	rules := map[string]string{} // digests by tenant
@@ -223,35 +223,35 @@ func (o *own) setReport(st *wire.DesiredState, errs []ItemError) {
 			delete(why, key)
 		}
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.report = report
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.report = report
 }
 
 // keepGood stores the last good set: of an item that was refused, the one before.
-func (o *own) keepGood(st *wire.DesiredState, errs []ItemError) {
+func (h *held) keepGood(st *wire.DesiredState, errs []ItemError) {
 	why := reasons(errs)
 	good := map[string]*wire.Item{}
 	for _, it := range st.Items {
 		key := holdings.Key(it)
 		if why[key] == "" {
 			good[key] = it
-		} else if o.good[key] != nil {
-			good[key] = o.good[key]
+		} else if h.good[key] != nil {
+			good[key] = h.good[key]
 		}
 	}
-	o.good = good
+	h.good = good
 	needed := map[string]bool{}
-	for _, it := range o.good {
+	for _, it := range h.good {
 		needed[it.Digest] = true
 	}
 	stored := maps.Clone(needed)
-	for _, it := range o.applied.GetItems() {
+	for _, it := range h.applied.GetItems() {
 		needed[it.Digest] = true
 	}
-	maps.DeleteFunc(o.blobs, func(digest string, _ []byte) bool { return !needed[digest] })
-	if err := o.save(stored); err != nil {
-		o.log.Error("what this regional holds is in effect, but could not be stored; a restart without control goes on with what was stored before", "err", err)
+	maps.DeleteFunc(h.blobs, func(digest string, _ []byte) bool { return !needed[digest] })
+	if err := h.save(stored); err != nil {
+		h.log.Error("what this regional holds is in effect, but could not be stored; a restart without control goes on with what was stored before", "err", err)
 	}
 }
 
@@ -264,37 +264,37 @@ func clipError(s string) string {
 	return strings.ToValidUTF8(s, "?") // else the report could not be sent
 }
 
-func (o *own) setFile() string { return filepath.Join(o.dir, "set") }
+func (h *held) setFile() string { return filepath.Join(h.dir, "set") }
 
-func (o *own) blobDir() (*holdings.Dir, error) {
-	return holdings.Open(filepath.Join(o.dir, "blobs"), 0o640, false)
+func (h *held) blobDir() (*holdings.Dir, error) {
+	return holdings.Open(filepath.Join(h.dir, "blobs"), 0o640, false)
 }
 
 // save stores the good set: first the blobs, then the list of them, in one step.
 // What the list does not name any more is removed last.
-func (o *own) save(keep map[string]bool) error {
-	dir, err := o.blobDir()
+func (h *held) save(keep map[string]bool) error {
+	dir, err := h.blobDir()
 	if err != nil {
 		return err
 	}
 	for digest := range keep {
-		if dir.Has(digest, int64(len(o.blobs[digest]))) {
+		if dir.Has(digest, int64(len(h.blobs[digest]))) {
 			continue // load checks what it holds
 		}
-		if err := dir.Write(digest, o.blobs[digest]); err != nil {
+		if err := dir.Write(digest, h.blobs[digest]); err != nil {
 			return err
 		}
 	}
 	set := &wire.DesiredState{}
-	for _, k := range slices.Sorted(maps.Keys(o.good)) {
-		set.Items = append(set.Items, o.good[k])
+	for _, k := range slices.Sorted(maps.Keys(h.good)) {
+		set.Items = append(set.Items, h.good[k])
 	}
 	set.Revision = wire.RevisionOf(set.Items)
 	b, err := proto.Marshal(set)
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Write(o.setFile(), b, 0o640); err != nil {
+	if err := atomicfile.Write(h.setFile(), b, 0o640); err != nil {
 		return err
 	}
 	return dir.Keep(keep)
@@ -302,8 +302,8 @@ func (o *own) save(keep map[string]bool) error {
 
 // load reads the stored set. A blob that is not what its name says is removed, and
 // its item left out until control can be asked for it again. nil: nothing usable.
-func (o *own) load() *wire.DesiredState {
-	b, err := os.ReadFile(o.setFile())
+func (h *held) load() *wire.DesiredState {
+	b, err := os.ReadFile(h.setFile())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -313,10 +313,10 @@ func (o *own) load() *wire.DesiredState {
 	}
 	var dir *holdings.Dir
 	if err == nil {
-		dir, err = o.blobDir()
+		dir, err = h.blobDir()
 	}
 	if err != nil {
-		o.log.Error("the stored inventory and rules can't be read; there are none until control sends them again", "file", o.setFile(), "err", err)
+		h.log.Error("the stored inventory and rules can't be read; there are none until control sends them again", "file", h.setFile(), "err", err)
 		return nil
 	}
 	usable := &wire.DesiredState{}
@@ -326,11 +326,11 @@ func (o *own) load() *wire.DesiredState {
 			err = errors.New("the list names another size")
 		}
 		if err != nil {
-			o.log.Error("a stored item can't be used; it is missing until control sends it again", "item", holdings.Key(it), "err", err)
+			h.log.Error("a stored item can't be used; it is missing until control sends it again", "item", holdings.Key(it), "err", err)
 			continue
 		}
 		usable.Items = append(usable.Items, it)
-		o.blobs[it.Digest], o.good[holdings.Key(it)] = blob, it
+		h.blobs[it.Digest], h.good[holdings.Key(it)] = blob, it
 	}
 	if len(usable.Items) == 0 && len(set.Items) > 0 {
 		return nil
@@ -345,29 +345,29 @@ func decodeSet(b []byte) (*wire.DesiredState, error) {
 	if err := proto.Unmarshal(b, set); err != nil {
 		return nil, err
 	}
-	return set, holdings.Check(set, ownLimits)
+	return set, holdings.Check(set, regionalLimits)
 }
 
 // takeDue returns the report that is to be sent, if any.
-func (o *own) takeDue() *wire.RegionalReport {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.due {
+func (h *held) takeDue() *wire.RegionalReport {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.due {
 		return nil
 	}
-	o.due = false
-	return o.report
+	h.due = false
+	return h.report
 }
 
 // newStream: control says on each stream what it wants, and that is answered then.
-func (o *own) newStream() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.due = false
+func (h *held) newStream() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.due = false
 }
 
-func (o *own) statusNow() OwnStatus {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.status
+func (h *held) statusNow() HeldStatus {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.status
 }
