@@ -121,7 +121,7 @@ func TestRegionalSetIsAppliedReportedAndKept(t *testing.T) {
 	if n := c.fetched() - fetches; n != 3 {
 		t.Errorf("%d blobs were fetched, want those 3 that are new", n)
 	}
-	if st := r.Status().Own; st.Items != 3 || st.Refused != 2 || len(st.Errors) != 2 || st.Pending {
+	if st := r.Status().Held; st.Items != 3 || st.Refused != 2 || len(st.Errors) != 2 || st.Pending {
 		t.Errorf("status %+v", st)
 	}
 	// The same set again, as on a new stream: only the report is repeated.
