@@ -296,13 +296,13 @@ func TestOlderPeers(t *testing.T) {
 
 	dir := t.TempDir()
 	got := &consumer{t: t}
-	o := newOwn(filepath.Join(dir, "regional"), got.apply, nil, func() {}, r.log)
+	o := newHeld(filepath.Join(dir, "regional"), got.apply, nil, func() {}, r.log)
 	if err := os.MkdirAll(o.dir, 0o750); err != nil {
 		t.Fatal(err)
 	}
 	set := c.regionalState("Rules/acme=r1")
 	o.blobs[set.Items[0].Digest] = []byte("r1")
-	o.keepGood(set, o.handOn(set))
+	o.keepGood(set, o.applyItems(set))
 	r = newRelay(t, Options{Dir: dir, Control: client(t, addr), OnRegional: got.apply})
 	run(t, r)
 	eventually(t, "connected", r.Connected)
