@@ -15,7 +15,7 @@ export GOFLAGS := -buildvcs=false
 # time from a fresh clone to a running demo.
 
 .DEFAULT_GOAL := help
-.PHONY: help build ui lint-ui plugin demo test test-go test-ui test-e2e test-neighbour check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-protoc
+.PHONY: help build ui lint-ui plugin demo test test-go test-ui test-e2e test-neighbour loadtest check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-protoc
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,15 @@ test-e2e: build tools-chromium ## Start the demo and drive it: health, faults, k
 
 test-neighbour: build ## Five minutes of a hostile tenant and a hostile site, with what their neighbour sees meanwhile
 	MUSTER_E2E=1 MUSTER_NEIGHBOUR=5m $(GO) test -count=1 -timeout 25m -run 'TestNeighbour$$' -v ./e2e
+
+# What `make loadtest` runs; MUSTER names a binary that is built already.
+SITES  ?= 1000
+SERIES ?= 500
+STEADY ?= 3m
+MUSTER ?= bin/muster
+loadtest: $(if $(filter bin/muster,$(MUSTER)),build) ## Measure what a fleet costs: SITES=1000 SERIES=500 STEADY=3m FLAGS="--help"
+	@$(GO) build -tags $(TAGS) -o bin/loadtest ./loadtest/cmd/loadtest
+	@bin/loadtest --muster $(MUSTER) --sites $(SITES) --series $(SERIES) --steady $(STEADY) $(FLAGS)
 
 check: fmt-check tidy-check lint lint-ui generated-check test ## What has to pass before a change lands
 

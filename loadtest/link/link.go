@@ -13,6 +13,8 @@ import (
 // Link dials through an uplink that can be cut. The zero value is up. Safe for
 // concurrent use.
 type Link struct {
+	Dialer net.Dialer // what is below it; set before the first use
+
 	mu    sync.Mutex
 	down  chan struct{} // non-nil while cut; closed by Restore
 	conns map[*conn]struct{}
@@ -32,8 +34,7 @@ func (l *Link) DialContext(ctx context.Context, network, addr string) (net.Conn,
 			return nil, ctx.Err()
 		}
 	}
-	var d net.Dialer
-	c, err := d.DialContext(ctx, network, addr)
+	c, err := l.Dialer.DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,322 @@
+package fleetload
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/remotewrite"
+	"muster.dev/muster/internal/wire"
+	"muster.dev/muster/regional"
+	"muster.dev/muster/regional/engine"
+	"muster.dev/muster/regional/gateway"
+)
+
+// control is what a gateway needs of the rest: it signs what sites ask for, and hands
+// every site one policy.
+type control struct {
+	t   *testing.T
+	ca  *x509.Certificate
+	key *ecdsa.PrivateKey
+
+	mu       sync.Mutex
+	asked    map[string]int // site → registrations
+	sessions map[fleet.SiteID]regional.Session
+	reports  map[fleet.SiteID]*wire.Report
+	policy   []byte
+	fetched  int
+}
+
+func newControl(t *testing.T) *control {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &control{t: t, key: key, asked: map[string]int{}, sessions: map[fleet.SiteID]regional.Session{}, reports: map[fleet.SiteID]*wire.Report{}, policy: []byte("first")}
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "fleet CA"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.ca, _ = x509.ParseCertificate(der)
+	return c
+}
+
+func (c *control) sign(pub any, uri *url.URL, change func(*x509.Certificate)) []byte {
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}, URIs: []*url.URL{uri}}
+	change(tmpl)
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, c.ca, pub, c.key)
+	if err != nil {
+		c.t.Error(err)
+	}
+	return der
+}
+
+func (c *control) Register(_ context.Context, r *wire.RelayedRegister) (*wire.RegisterResponse, error) {
+	name := r.Request.GetSite()
+	c.mu.Lock()
+	c.asked[name]++
+	again := c.asked[name] > 1
+	c.mu.Unlock()
+	if name == "load-00003" && !again {
+		return nil, status.Error(codes.Unavailable, "later")
+	}
+	if r.Request.GetToken() != "the token" {
+		return nil, status.Error(codes.PermissionDenied, "no such token")
+	}
+	csr, err := x509.ParseCertificateRequest(r.Request.GetCsr())
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	id := fleet.SiteID{Tenant: "acme", Name: name}
+	der := c.sign(csr.PublicKey, identity.SiteURI(identity.DefaultTrustDomain, id), func(x *x509.Certificate) {
+		x.Subject = pkix.Name{CommonName: name, Organization: []string{"acme"}, Locality: []string{"eu"}}
+	})
+	block := func(der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}) }
+	return &wire.RegisterResponse{Tenant: "acme", Site: name, Issued: &wire.Issued{CertificatePem: block(der), TrustBundlePem: block(c.ca.Raw)}}, nil
+}
+
+func (c *control) Renew(context.Context, *wire.RelayedRenew) (*wire.Issued, error) {
+	return nil, status.Error(codes.Unimplemented, "")
+}
+
+func (c *control) desired() *wire.DesiredState {
+	items := []*wire.Item{{Kind: fleet.KindCollectionPolicy, Name: "effective", Digest: wire.DigestOf(c.policy), Size: int64(len(c.policy))}}
+	return &wire.DesiredState{Revision: wire.RevisionOf(items), Items: items}
+}
+
+func (c *control) SiteUp(id fleet.SiteID, _ *wire.Hello, s regional.Session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sessions[id] = s
+	s.Desired(c.desired())
+}
+
+func (c *control) SiteDown(id fleet.SiteID, s regional.Session, _ time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sessions[id] == s {
+		delete(c.sessions, id)
+	}
+}
+
+func (c *control) Report(id fleet.SiteID, r *wire.Report) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reports[id] = r
+}
+
+func (c *control) Alive(fleet.SiteID, time.Time) {}
+
+func (c *control) Blob(_ context.Context, _ fleet.SiteID, digest string, off int64, send func([]byte) error) error {
+	c.mu.Lock()
+	b := c.policy
+	c.fetched++
+	c.mu.Unlock()
+	if digest != wire.DigestOf(b) {
+		return regional.ErrUnknownBlob
+	}
+	return send(b[off:])
+}
+
+func (c *control) Denied(fleet.SiteID, *x509.Certificate) (string, bool) { return "", false }
+
+// tell gives all sites another policy.
+func (c *control) tell(policy string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.policy = []byte(policy)
+	for _, s := range c.sessions {
+		s.Desired(c.desired())
+	}
+}
+
+// reporting is how many sites say that they have the present policy.
+func (c *control) reporting() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for _, r := range c.reports {
+		if r.GetPolicyHash() == wire.DigestOf(c.policy) && r.GetAppliedRevision() == c.desired().Revision {
+			n++
+		}
+	}
+	return n
+}
+
+// startGateway runs a real gateway with a real engine until the test ends, or stop.
+func startGateway(t *testing.T, c *control, listen string) (addr string, e *engine.Engine, stop func()) {
+	t.Helper()
+	series := gateway.NewHeadSeries(func(string) int { return 0 })
+	series.Enforce()
+	forward := func(string, []remotewrite.Series) error { return nil }
+	e, err := engine.New(engine.Options{Name: engine.Edge, Dir: t.TempDir(), OutOfOrderWindow: time.Hour, Forward: forward, SeriesLifecycle: series})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der := c.sign(key.Public(), identity.RegionalURI(identity.DefaultTrustDomain, "one"), func(x *x509.Certificate) { x.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} })
+	pool := identity.PoolOf([]*x509.Certificate{c.ca})
+	g, err := gateway.New(gateway.Options{
+		Name: "one", Region: "eu", Listen: listen, TLS: &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der, c.ca.Raw}, PrivateKey: key}}},
+		Trust: func() *x509.CertPool { return pool }, Edge: e.Storage(), Series: series, Forward: forward, Upstream: c, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := g.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		<-done
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return g.Addr().String(), e, stop
+}
+
+func waitFor(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(time.Minute)
+	for !ok() {
+		select {
+		case <-deadline:
+			t.Fatalf("never: %s", what)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func TestFleetAgainstARealGateway(t *testing.T) {
+	const sites, series = 20, 110
+	c := newControl(t)
+	addr, e, stop := startGateway(t, c, "127.0.0.1:0")
+	f, err := New(Options{Sites: sites, Series: series, Pushes: 3, Interval: 500 * time.Millisecond, MinBackoff: 20 * time.Millisecond, MaxBackoff: 200 * time.Millisecond, Timeout: 2 * time.Second,
+		Server: addr, CAHash: identity.CAHash(c.ca), Token: "the token"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer func() {
+		cancel()
+		f.Wait()
+	}()
+	if err := f.Register(ctx, 8); err != nil {
+		t.Fatal(err)
+	}
+	if n := f.Registered(); n != sites {
+		t.Fatalf("%d sites have a certificate", n)
+	}
+	f.Connect(ctx)
+	f.Push(ctx)
+	waitFor(t, "all streams, policies and pushes", func() bool {
+		return f.Connected() == sites && f.Fresh(time.Second) == sites && f.Policies()[wire.DigestOf([]byte("first"))] == sites && c.reporting() == sites
+	})
+	count := func(query string) float64 {
+		t.Helper()
+		v, err := e.Query(ctx, query, time.Now())
+		if err != nil || len(v) != 1 {
+			t.Fatalf("%s: %v, %v", query, v, err)
+		}
+		return v[0].F
+	}
+	if n := count(`count(count by (site) ({__name__=~".+", tenant="acme"}))`); n != sites {
+		t.Errorf("series of %g sites, want %d", n, sites)
+	}
+	if n := count(`min(count by (site) ({__name__=~".+", site=~"load-.*"}))`); n < series {
+		t.Errorf("a site has %g series, want %d at least", n, series)
+	}
+	if k := f.Tally().Counts(); k.Pushes < 3*sites || k.Samples < series*sites || k.Refused > 0 || k.Timeouts > 0 || k.P99 <= 0 {
+		t.Errorf("counts: %+v", k)
+	}
+
+	c.tell("second")
+	waitFor(t, "all sites to hold and report the second policy", func() bool { return f.Policies()[wire.DigestOf([]byte("second"))] == sites && c.reporting() == sites })
+
+	cut := f.Cut(2)
+	if len(cut) != 2 || cut[0] == cut[1] {
+		t.Fatalf("cut %q", cut)
+	}
+	waitFor(t, "two sites to fall behind", func() bool { return f.Fresh(time.Second) == sites-2 })
+	f.Restore()
+	waitFor(t, "them to catch up", func() bool { return f.Connected() == sites && f.Fresh(time.Second) == sites })
+
+	// A gateway that is gone for a while costs no samples: they come when it is back.
+	before := f.Begin().Counts()
+	stop()
+	if before.Refused > 0 {
+		t.Errorf("refused: %+v", before)
+	}
+	waitFor(t, "all streams to break", func() bool { return f.Connected() == 0 })
+	waitFor(t, "pushes to fail", func() bool { return f.Tally().Counts().Failed > sites })
+	_, e, _ = startGateway(t, c, addr)
+	waitFor(t, "all to be back", func() bool { return f.Connected() == sites && f.Fresh(time.Second) == sites })
+	if n := count(`count(count by (site) ({__name__=~".+", tenant="acme"}))`); n != sites {
+		t.Errorf("after the restart: series of %g sites, want %d", n, sites)
+	}
+	if k := f.Tally().Counts(); k.Reconnects < sites || k.Refused > 0 {
+		t.Errorf("counts of the restart: %+v", k)
+	}
+}
+
+func TestRegisterRefused(t *testing.T) {
+	c := newControl(t)
+	addr, _, _ := startGateway(t, c, "127.0.0.1:0")
+	f, err := New(Options{Sites: 2, Series: 10, Server: addr, CAHash: identity.CAHash(c.ca), Token: "another"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Register(t.Context(), 1); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a wrong token: %v", err)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for _, o := range []Options{{Sites: 0, Series: 1}, {Sites: 1}, {Sites: 1, Series: 2, Pushes: 3}, {Sites: 1, Series: 2, Churn: 2}, {Sites: 1, Series: 1, Server: "no port"}} {
+		if _, err := New(o); err == nil {
+			t.Errorf("%+v was accepted", o)
+		}
+	}
+}
+
+func TestAddressesDiffer(t *testing.T) {
+	seen := map[string]int{}
+	for i := range 200_000 {
+		a := address(i).String()
+		if j, dup := seen[a]; dup {
+			t.Fatal(fmt.Sprintf("sites %d and %d both dial from %s", j, i, a))
+		}
+		seen[a] = i
+	}
+}

@@ -1,0 +1,279 @@
+package rig
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// tenant of the fleet: the one that a new Muster has.
+const tenant = "main"
+
+// regionalName is the one regional's; it is part of a process' name and of a folder's.
+const regionalName = "one"
+
+// ports are the listeners of one Muster, each on a free port of its own, so that a run
+// goes beside another fleet.
+type ports struct {
+	Control, Fleet, ControlOps string
+	Gateway, Regional          string
+	AggregatorOps, Cortex      string
+	HealthOps                  string
+	AlertingOps, Alertmanager  string
+	Console, ConsoleOps        string
+}
+
+func freePorts() (ports, error) {
+	var p ports
+	var held []net.Listener
+	defer func() {
+		for _, ln := range held {
+			_ = ln.Close()
+		}
+	}()
+	for _, at := range []*string{&p.Control, &p.Fleet, &p.ControlOps, &p.Gateway, &p.Regional, &p.AggregatorOps, &p.Cortex, &p.HealthOps, &p.AlertingOps, &p.Alertmanager, &p.Console, &p.ConsoleOps} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return ports{}, fmt.Errorf("find free ports: %w", err)
+		}
+		held = append(held, ln)
+		*at = ln.Addr().String()
+	}
+	return p, nil
+}
+
+// config is the product's configuration file: defaults but for the ports.
+func (p ports) config() ([]byte, error) {
+	type object = map[string]any
+	return yaml.Marshal(object{
+		"control":    object{"listen": p.Control, "fleetListen": p.Fleet, "opsListen": p.ControlOps},
+		"regionals":  []object{{"name": regionalName, "listen": p.Gateway, "queryListen": p.Regional, "logs": object{"forwardListen": ""}}},
+		"aggregator": object{"opsListen": p.AggregatorOps, "cortex": object{"listen": p.Cortex}},
+		"health":     object{"opsListen": p.HealthOps},
+		"alerting":   object{"opsListen": p.AlertingOps, "alertmanager": object{"listen": p.Alertmanager}},
+		"console":    object{"listen": p.Console, "opsListen": p.ConsoleOps},
+	})
+}
+
+// ops is where each role serves metrics and profiles, by the name of its process.
+func (p ports) ops() map[string]string {
+	return map[string]string{
+		"control": p.ControlOps, "regional": p.Regional, "aggregator": p.AggregatorOps, "health": p.HealthOps, "alerting": p.AlertingOps, "console": p.ConsoleOps,
+	}
+}
+
+// roles in the order of the table.
+var roles = []string{"regional", "control", "health", "aggregator", "alerting", "console"}
+
+// cluster is one Muster: `muster up` and the processes that it started.
+type cluster struct {
+	muster string // path of the binary
+	dir    string // of the run; data/ below it is Muster's
+	ports  ports
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when `muster up` has ended
+	log    *os.File
+}
+
+func (c *cluster) data() string    { return filepath.Join(c.dir, "data") }
+func (c *cluster) logFile() string { return filepath.Join(c.dir, "muster.log") }
+
+// startCluster runs `muster up` on a new directory and waits until all roles are ready.
+func startCluster(ctx context.Context, muster, dir string) (*cluster, error) {
+	c := &cluster{muster: muster, dir: dir, exited: make(chan struct{})}
+	var err error
+	if c.ports, err = freePorts(); err != nil {
+		return nil, err
+	}
+	conf, err := c.ports.config()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(c.configFile(), conf, 0o600); err != nil {
+		return nil, err
+	}
+	if c.log, err = os.Create(c.logFile()); err != nil {
+		return nil, err
+	}
+	c.cmd = exec.Command(muster, "up", "--config", c.configFile(), "--data-dir", c.data())
+	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
+	// The roles die with it, and it with this process: with the thread that started it,
+	// to be exact, so that thread waits for it.
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := c.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = c.cmd.Wait()
+			close(c.exited)
+		}
+	}()
+	if err := <-started; err != nil {
+		_ = c.log.Close()
+		return nil, fmt.Errorf("start %s up: %w; `make build` first", muster, err)
+	}
+	return c, until(ctx, "every role to be ready", time.Second/5, func(ctx context.Context) (bool, string, error) {
+		select {
+		case <-c.exited:
+			return false, "", fmt.Errorf("muster up has ended; end of its log:\n%s", c.logTail(4000))
+		default:
+		}
+		for _, role := range roles {
+			if err := ready(ctx, c.ports.ops()[role]); err != nil {
+				return false, role + ": " + err.Error(), nil
+			}
+		}
+		return true, "", nil
+	})
+}
+
+func (c *cluster) configFile() string { return filepath.Join(c.dir, "muster.yaml") }
+
+func ready(ctx context.Context, addr string) error {
+	_, err := get(ctx, "http://"+addr+"/-/ready", nil)
+	return err
+}
+
+func (c *cluster) logTail(n int) string {
+	b, _ := os.ReadFile(c.logFile())
+	return string(b[max(0, len(b)-n):])
+}
+
+// stop ends all processes as Ctrl-C does, by force after 20 s.
+func (c *cluster) stop() {
+	_ = c.cmd.Process.Signal(syscall.SIGINT)
+	select {
+	case <-c.exited:
+	case <-time.After(20 * time.Second):
+		_ = c.cmd.Process.Kill()
+		<-c.exited
+	}
+	_ = c.log.Close()
+}
+
+// run runs a command of the CLI and returns what it prints.
+func (c *cluster) run(ctx context.Context, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, c.muster, append(args, "--data-dir", c.data())...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("muster %s: %w: %s", strings.Join(args[:min(2, len(args))], " "), err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// pids finds the roles' processes: the children of `muster up`.
+func (c *cluster) pids() map[string]int {
+	out := map[string]int{}
+	parent := strconv.Itoa(c.cmd.Process.Pid)
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range stats {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		if f := statFields(b); len(f) < 2 || f[1] != parent {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		cmdline, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
+		if args := strings.Split(string(cmdline), "\x00"); len(args) > 1 && slices.Contains(roles, args[1]) {
+			out[args[1]] = pid
+		}
+	}
+	return out
+}
+
+// statFields are those of /proc/PID/stat after the name, which may hold blanks: state,
+// parent, …
+func statFields(b []byte) []string {
+	_, rest, ok := strings.Cut(string(b[bytes.LastIndexByte(b, ')')+1:]), " ")
+	if !ok {
+		return nil
+	}
+	return strings.Fields(rest)
+}
+
+var errStalled = errors.New("stalled")
+
+// until asks ok again and again. When ctx ends first the error says what was waited
+// for, and how far it had come.
+func until(ctx context.Context, what string, every time.Duration, ok func(context.Context) (done bool, state string, err error)) error {
+	began := time.Now()
+	for {
+		done, state, err := ok(ctx)
+		if err != nil {
+			return err
+		}
+		if done {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return fmt.Errorf("%w: waited %s for %s: %s", errStalled, time.Since(began).Round(time.Second), what, state)
+			}
+			return ctx.Err()
+		case <-time.After(every):
+		}
+	}
+}
+
+func get(ctx context.Context, url string, h http.Header) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	if h != nil {
+		req.Header = h
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	var b bytes.Buffer
+	if _, err := b.ReadFrom(resp.Body); err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, &answerError{resp.StatusCode, fmt.Sprintf("GET %s: %s: %.300s", url, resp.Status, bytes.TrimSpace(b.Bytes()))}
+	}
+	return b.Bytes(), nil
+}
+
+// answerError is an answer other than 200.
+type answerError struct {
+	code int
+	text string
+}
+
+func (e *answerError) Error() string { return e.text }
+
+// final returns the error if asking again won't help: the question was wrong.
+func final(err error) error {
+	var a *answerError
+	if errors.As(err, &a) && a.code/100 == 4 {
+		return err
+	}
+	return nil
+}
