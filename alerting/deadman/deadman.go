@@ -166,7 +166,7 @@ func (d *Deadman) Run(ctx context.Context) error {
 	t := time.NewTicker(d.opts.Interval)
 	defer t.Stop()
 	for {
-		d.look(ctx)
+		d.askRegionals(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -179,8 +179,8 @@ func (d *Deadman) Run(ctx context.Context) error {
 	}
 }
 
-// look asks every regional.
-func (d *Deadman) look(ctx context.Context) {
+// askRegionals asks every regional.
+func (d *Deadman) askRegionals(ctx context.Context) {
 	type answer struct {
 		sites map[fleet.SiteID]LiveSite
 		err   error
@@ -276,7 +276,7 @@ func (d *Deadman) act(ctx context.Context) {
 	d.save(next)
 	due := d.due(alerts, now)
 	err := d.send(ctx, due, now)
-	d.tell(alerts, err)
+	d.setStatus(alerts, err)
 }
 
 // due are the alerts that are new, changed, over, or not sent for a while.
@@ -337,7 +337,7 @@ func (d *Deadman) send(ctx context.Context, due []wire.Alert, now time.Time) err
 	return nil
 }
 
-func (d *Deadman) tell(alerts []Alert, err error) {
+func (d *Deadman) setStatus(alerts []Alert, err error) {
 	st := Status{Regionals: map[string]bool{}, Firing: map[string]int{}}
 	for name, v := range d.views {
 		st.Regionals[name] = v.Reachable

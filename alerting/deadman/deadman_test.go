@@ -94,7 +94,7 @@ func TestRunner(t *testing.T) {
 	step := func(after time.Duration, want string) {
 		t.Helper()
 		clock = clock.Add(after)
-		d.look(t.Context())
+		d.askRegionals(t.Context())
 		d.act(t.Context())
 		if got := out.take(); got != want {
 			t.Errorf("at %s:\n%s\nwant:\n%s", clock.Sub(t0), got, want)
@@ -155,7 +155,7 @@ func TestRegionIsSentWithItsSites(t *testing.T) {
 		t.Helper()
 		out.sent, out.posts, clock = nil, 0, clock.Add(after)
 		one.set(view(connected, last))
-		d.look(t.Context())
+		d.askRegionals(t.Context())
 		d.act(t.Context())
 	}
 	look(0, true, true)

@@ -87,12 +87,12 @@ func (l *lease) try(ctx context.Context) error {
 			return err
 		}
 	}
-	return l.look(ctx, held)
+	return l.read(ctx, held)
 }
 
-// look reads the lease. After a conflict it may still be the own one: a write whose
+// read reads the lease. After a conflict it may still be the own one: a write whose
 // answer got lost.
-func (l *lease) look(ctx context.Context, held bool) error {
+func (l *lease) read(ctx context.Context, held bool) error {
 	started := l.now()
 	b, version, err := l.state.Get(ctx, leaseKey)
 	if errors.Is(err, ErrNoState) {

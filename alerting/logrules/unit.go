@@ -94,7 +94,7 @@ func (u *unit) evaluate(ctx context.Context, w *owner, sites map[string]Site, no
 	}
 	box := u.outbox(w, sites)
 	box.left()
-	u.dirty = u.know(sites, now) || u.dirty || box.changed
+	u.dirty = u.addWindows(sites, now) || u.dirty || box.changed
 	u.truncated = false
 	// What waits goes out first: it may not depend on the Source being there.
 	if err := u.write(ctx, w); err != nil {
@@ -119,9 +119,9 @@ func (u *unit) evaluate(ctx context.Context, w *owner, sites map[string]Site, no
 	return errors.Join(readErr, sendErr)
 }
 
-// know gives every site a window, heard of or not, from when it is first in the
+// addWindows gives every site a window, heard of or not, from when it is first in the
 // inventory.
-func (u *unit) know(sites map[string]Site, now time.Time) (changed bool) {
+func (u *unit) addWindows(sites map[string]Site, now time.Time) (changed bool) {
 	if !u.plan.fromInventory || now.IsZero() {
 		return false
 	}

@@ -145,7 +145,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			k.tell(n, err)
+			k.setStatus(n, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -156,7 +156,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-func (k *Keeper) tell(n int, err error) {
+func (k *Keeper) setStatus(n int, err error) {
 	st := Status{Silences: n, LastRun: k.opts.Now().UTC()}
 	if err != nil {
 		st.LastError = err.Error()

@@ -310,7 +310,7 @@ func (a *Agent) applyAll(ctx context.Context, next, old stored) error {
 		d.applied = next.Revision
 	}
 	d.mu.Unlock()
-	a.tellKinds(next)
+	a.setAppliedConditions(next)
 	if maps.Equal(good, next.Good) {
 		return err // what is on disk is true: spare the flash
 	}
@@ -353,8 +353,8 @@ func (a *Agent) removeItem(ctx context.Context, it storedItem) error {
 	return nil
 }
 
-// tellKinds sets the condition <Kind>Applied of each kind in the state.
-func (a *Agent) tellKinds(next stored) {
+// setAppliedConditions sets the condition <Kind>Applied of each kind in the state.
+func (a *Agent) setAppliedConditions(next stored) {
 	a.desired.mu.Lock()
 	kinds := map[string][]string{}
 	for _, it := range next.Items {

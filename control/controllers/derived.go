@@ -31,7 +31,7 @@ func (r *Runner) maintenances(ctx context.Context, sites []*inventory.Site, now 
 			errs = append(errs, r.endMaintenance(ctx, s, now))
 		}
 		if !sameMaintenance(s.InStatus, s.MaintenanceAt(now)) {
-			errs = append(errs, r.tellMaintenance(ctx, s, now))
+			errs = append(errs, r.writeMaintenance(ctx, s, now))
 		}
 	}
 	return errors.Join(errs...)
@@ -66,7 +66,7 @@ func sameMaintenance(told *v1alpha1.SiteMaintenance, m *inventory.Maintenance) b
 	return told.Reason == m.Reason && told.Window == m.Window && (told.Until == nil) == m.Until.IsZero() && (told.Until == nil || told.Until.Unix() == m.Until.Unix())
 }
 
-func (r *Runner) tellMaintenance(ctx context.Context, site *inventory.Site, now time.Time) error {
+func (r *Runner) writeMaintenance(ctx context.Context, site *inventory.Site, now time.Time) error {
 	var s v1alpha1.Site
 	if err := r.o.Cache.Get(ctx, client.ObjectKey{Namespace: fleet.SystemNamespace(site.ID.Tenant), Name: site.ID.Name}, &s); err != nil {
 		return client.IgnoreNotFound(err)

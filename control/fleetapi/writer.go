@@ -30,7 +30,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for range s.opts.Workers {
 		wg.Go(func() {
-			for s.work(ctx, limit) {
+			for s.writeNext(ctx, limit) {
 			}
 		})
 	}
@@ -51,8 +51,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// work does one item of the queue; false when the queue is shut.
-func (s *Server) work(ctx context.Context, limit *rate.Limiter) bool {
+// writeNext writes the status of the next site of the queue; false when the queue is shut.
+func (s *Server) writeNext(ctx context.Context, limit *rate.Limiter) bool {
 	id, shut := s.queue.Get()
 	if shut {
 		return false

@@ -19,7 +19,7 @@ import (
 func (e *Engine) collect(ctx context.Context, done chan<- *answers) func() {
 	now := e.now()
 	snap := e.rosters.now()
-	e.look(snap.Snapshot, now)
+	e.updateLinks(snap.Snapshot, now)
 	a := e.answers
 	e.answers = nil
 	if a == nil {
@@ -145,9 +145,9 @@ func (e *Engine) targets(a *answers) map[int32]*place {
 	return out
 }
 
-// look takes in what the live views say. Links that changed are marked in the
+// updateLinks takes in what the live views say. Links that changed are marked in the
 // memories until pass has evaluated them.
-func (e *Engine) look(snap *inventory.Snapshot, now time.Time) {
+func (e *Engine) updateLinks(snap *inventory.Snapshot, now time.Time) {
 	e.removed = append(e.removed, e.align(snap)...)
 	said := e.listen(snap, now)
 	for i, site := range snap.Sites {
@@ -199,7 +199,7 @@ func (e *Engine) pass(a *answers) {
 	began := e.now()
 	now := began
 	snap := e.rosters.now()
-	e.look(snap.Snapshot, now)
+	e.updateLinks(snap.Snapshot, now)
 	removed := e.removed
 	e.removed = nil
 	news := a != nil || len(removed) > 0 || e.view.Load() == nil || e.view.Load().Snapshot != snap.Snapshot

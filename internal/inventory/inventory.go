@@ -525,7 +525,7 @@ func (inv *Inventory) Run(ctx context.Context) error {
 		case <-settle.C:
 			gathering = false
 			if inv.refresh() {
-				inv.tell()
+				inv.notify()
 			}
 			at = inv.wakeAtEdge(edge)
 			saving.Reset(inv.opts.SaveEvery)
@@ -536,7 +536,7 @@ func (inv *Inventory) Run(ctx context.Context) error {
 				next := *s
 				next.Version++
 				inv.snapshot.Store(&next)
-				inv.tell()
+				inv.notify()
 			}
 			at = inv.wakeAtEdge(edge)
 		}
@@ -565,7 +565,7 @@ func (inv *Inventory) wakeAtEdge(t *time.Timer) (at time.Time) {
 	return at
 }
 
-func (inv *Inventory) tell() {
+func (inv *Inventory) notify() {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
 	for _, c := range inv.listeners {

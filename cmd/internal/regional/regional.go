@@ -81,7 +81,7 @@ func start(env *role.Env, c config.Config, r config.Regional) error {
 		return err
 	}
 	env.Go("relay", up.Run)
-	env.Go("use of quotas", func(ctx context.Context) error { return tellUse(ctx, up, held.inv, series, used) })
+	env.Go("use of quotas", func(ctx context.Context) error { return reportUse(ctx, up, held.inv, series, used) })
 	gw, err := gateway.New(gateway.Options{
 		Name: r.Name, Listen: r.Listen, Logs: logs, TLS: files.ServerConfig(tls.RequestClientCert), Trust: trust(files),
 		Edge: edge.Storage(), Series: series, Self: edge.Appendable(), Forward: queues.Append, Upstream: up, Limits: limits(r), Past: window, Memory: r.PushMemory, Logger: env.Log, Registerer: env.Reg,

@@ -14,10 +14,10 @@ import (
 // useEvery is how often control is told what tenants use, if it has changed much.
 const useEvery = time.Minute
 
-// tellUse tells control what tenants use of their quotas here, until ctx ends. A figure
+// reportUse reports to control what tenants use of their quotas here, until ctx ends. A figure
 // counts as changed when it moved by a fiftieth of this regional's share; control has
 // its own, coarser steps.
-func tellUse(ctx context.Context, up *relay.Relay, inv *inventory, series *gateway.HeadSeries, logs *intake.Intake) error {
+func reportUse(ctx context.Context, up *relay.Relay, inv *inventory, series *gateway.HeadSeries, logs *intake.Intake) error {
 	told := map[string]*wire.TenantUse{}
 	tick := time.NewTicker(useEvery)
 	defer tick.Stop()

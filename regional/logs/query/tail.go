@@ -46,7 +46,7 @@ func (s *tailStream) send(event string, id store.Cursor, data []byte) bool {
 // tail looks at the store again and again, for as long as the reader stays.
 func (a *API) tail(w http.ResponseWriter, r *http.Request, req *request) *wire.Problem {
 	req.q.Limit = firstSlice
-	page, p := a.look(r.Context(), req, req.after)
+	page, p := a.poll(r.Context(), req, req.after)
 	if p != nil {
 		return p
 	}
@@ -83,7 +83,7 @@ func (a *API) tail(w http.ResponseWriter, r *http.Request, req *request) *wire.P
 		if !page.More && !a.pause(r.Context(), s, at, poll, alive) {
 			return nil
 		}
-		if page, p = a.look(r.Context(), req, at); p != nil {
+		if page, p = a.poll(r.Context(), req, at); p != nil {
 			if r.Context().Err() == nil {
 				detail, _ := json.Marshal(map[string]string{"detail": p.Detail})
 				s.send(eventTrouble, at, detail)
@@ -111,8 +111,8 @@ func (a *API) pause(ctx context.Context, s *tailStream, at store.Cursor, poll, a
 	}
 }
 
-// look asks the store once.
-func (a *API) look(ctx context.Context, req *request, after store.Cursor) (store.TailPage, *wire.Problem) {
+// poll asks the store once.
+func (a *API) poll(ctx context.Context, req *request, after store.Cursor) (store.TailPage, *wire.Problem) {
 	q, p := a.query(req)
 	if p != nil {
 		return store.TailPage{}, p
