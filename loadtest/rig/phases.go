@@ -64,6 +64,8 @@ func (r *run) prepare(ctx context.Context) error {
 const registerWidth = 32
 
 func (r *run) registration(ctx context.Context, _ *Phase) error {
+	stop := r.profileSoon(ctx, PhaseRegistration, 0)
+	defer stop()
 	before := r.c.look()
 	began := time.Now()
 	if err := r.f.Register(ctx, registerWidth); err != nil {

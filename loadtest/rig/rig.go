@@ -45,7 +45,8 @@ type Options struct {
 	Logger          *slog.Logger
 }
 
-// The phases. Registration and cold start are in every run: the others need them.
+// The phases. Every run begins with the registration, and all that come after the cold
+// start need it.
 const (
 	PhaseRegistration = "registration"
 	PhaseCold         = "cold"
@@ -156,6 +157,17 @@ func (o *Options) check() error {
 	return nil
 }
 
+// runs tells whether a phase is wanted, or one that needs it.
+func (o *Options) runs(phase string) bool {
+	switch {
+	case len(o.Phases) == 0, phase == PhaseRegistration, slices.Contains(o.Phases, phase):
+		return true
+	case phase == PhaseCold:
+		return slices.ContainsFunc(o.Phases, func(p string) bool { return p != PhaseRegistration })
+	}
+	return false
+}
+
 func (r *run) say(format string, args ...any) {
 	fmt.Fprintf(r.o.Out, "%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
 }
@@ -167,7 +179,7 @@ func (r *run) phases(ctx context.Context) error {
 	}
 	var errs []error
 	for _, name := range Phases {
-		if len(r.o.Phases) > 0 && !slices.Contains(r.o.Phases, name) && name != PhaseRegistration && name != PhaseCold {
+		if !r.o.runs(name) {
 			continue
 		}
 		p := &Phase{Name: name}

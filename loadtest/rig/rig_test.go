@@ -177,3 +177,22 @@ func TestOptionsAreChecked(t *testing.T) {
 		}
 	}
 }
+
+func TestPhasesThatRun(t *testing.T) {
+	for want, wanted := range map[string][]string{
+		"registration cold steady policy cut restart": nil,
+		"registration":             {PhaseRegistration},
+		"registration cold":        {PhaseCold},
+		"registration cold policy": {PhasePolicy},
+	} {
+		var got []string
+		for _, p := range Phases {
+			if o := (Options{Phases: wanted}); o.runs(p) {
+				got = append(got, p)
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("of %q run %q", wanted, got)
+		}
+	}
+}

@@ -98,7 +98,7 @@ CPU seconds compare well between runs; latencies only on a machine that does not
 	f.Float64Var(&o.Churn, "churn", 0.01, "share of the series that others take the place of in a minute")
 	f.DurationVar(&o.Steady, "steady", 3*time.Minute, "how long the steady phase takes")
 	f.Float64Var(&o.Cut, "cut", 0.01, "share of the sites whose uplink is cut")
-	f.StringSliceVar(&o.Phases, "phases", nil, "run these alone: "+strings.Join(rig.Phases, ",")+" (registration and cold always run)")
+	f.StringSliceVar(&o.Phases, "phases", nil, "run these alone: "+strings.Join(rig.Phases, ",")+" (and what they need)")
 	f.DurationVar(&o.Deadline, "deadline", 5*time.Minute, "for each phase, beyond --steady")
 	f.BoolVar(&o.GoOn, "go-on", false, "go on with the next phase after one that missed its deadline")
 	f.BoolVar(&o.Keep, "keep", false, "keep what Muster stored, in DIR/data")
