@@ -211,7 +211,9 @@ func (a *Agent) Run(ctx context.Context) error {
 			if err != nil {
 				failed++
 				wait = a.backoff(failed)
-				if isRefusal(err) {
+				if after, ok := wire.RetryAfter(err); ok {
+					wait += after // it is well, and busy: so would the others be
+				} else if isRefusal(err) {
 					wait *= 10
 				} else if a.nextServer() {
 					wait = 0 // the others first

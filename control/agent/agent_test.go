@@ -378,6 +378,35 @@ func TestARefusalIsShownAndRetriedRarely(t *testing.T) {
 	r.Eventually("connected without a restart", func() bool { return r.Seen(paris).Connected })
 }
 
+// A gateway that is busy is asked again after the time that it says, with other servers
+// in the list or not, and not as rarely as one that said no.
+func TestABusyGatewayIsAskedAgainWhenItSays(t *testing.T) {
+	r, other := fakeregional.Start(t, fakeregional.Options{}), fakeregional.Start(t, fakeregional.Options{})
+	const after = 300 * time.Millisecond
+	var mu sync.Mutex
+	var asked []time.Time
+	r.OnRegister(func(*wire.RegisterRequest) (*wire.RegisterResponse, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = append(asked, time.Now())
+		if len(asked) > 3 {
+			r.OnRegister(nil)
+		}
+		return nil, wire.Later(after, "too many registrations")
+	})
+	dir := t.TempDir()
+	join(t, dir, []*fakeregional.Regional{r, other})
+	start(t, dir, nil)
+	r.Eventually("connected", func() bool { return r.Seen(paris).Connected })
+	mu.Lock()
+	defer mu.Unlock()
+	for i := range len(asked) - 1 {
+		if wait := asked[i+1].Sub(asked[i]); wait < after {
+			t.Errorf("asked again after %s, want at least %s", wait, after)
+		}
+	}
+}
+
 func TestImpostorsAreNotToldTheToken(t *testing.T) {
 	real, evil := fakeregional.Start(t, fakeregional.Options{}), fakeregional.Start(t, fakeregional.Options{})
 	told := make(chan string, 10)

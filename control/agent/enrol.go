@@ -29,6 +29,9 @@ func (a *Agent) needsEnrolment() bool {
 // isRefusal tells a clear no from a failure: asking again soon, or another server,
 // won't help, a person has to act.
 func isRefusal(err error) bool {
+	if _, later := wire.RetryAfter(err); later {
+		return false
+	}
 	switch status.Code(err) {
 	case codes.PermissionDenied, codes.AlreadyExists, codes.InvalidArgument, codes.FailedPrecondition, codes.ResourceExhausted:
 		return true
@@ -78,6 +81,9 @@ func (a *Agent) Enrol(ctx context.Context) (wait time.Duration, err error) {
 		if isRefusal(err) {
 			a.setPhase(PhaseRefused, status.Convert(err).Message())
 			a.opts.Logger.Error("registration refused", "server", addr, "reason", status.Convert(err).Message())
+		} else if _, later := wire.RetryAfter(err); later {
+			a.setPhase(PhaseEnrolling, fmt.Sprintf("%s is busy: %s", addr, status.Convert(err).Message()))
+			a.opts.Logger.Info("the gateway is busy; registering again soon", "server", addr, "reason", status.Convert(err).Message())
 		} else {
 			a.setPhase(PhaseEnrolling, fmt.Sprintf("can't reach %s: %s", addr, status.Convert(err).Message()))
 			a.opts.Logger.Warn("registration failed; trying again", "server", addr, "err", status.Convert(err).Message())

@@ -39,7 +39,9 @@ type RegistrationClient interface {
 	// Register is idempotent for the same token and key: an agent calls it until
 	// the answer carries a certificate. Refusals are gRPC status errors:
 	// PERMISSION_DENIED (token used up, expired, revoked, forged, wrong tenant),
-	// ALREADY_EXISTS (the name belongs to another key), INVALID_ARGUMENT.
+	// ALREADY_EXISTS (the name belongs to another key), INVALID_ARGUMENT,
+	// RESOURCE_EXHAUSTED (the tenant's quota). UNAVAILABLE with a google.rpc.RetryInfo:
+	// too many at once; ask again after that time.
 	Register(ctx context.Context, in *RegisterRequest, opts ...grpc.CallOption) (*RegisterResponse, error)
 }
 
@@ -71,7 +73,9 @@ type RegistrationServer interface {
 	// Register is idempotent for the same token and key: an agent calls it until
 	// the answer carries a certificate. Refusals are gRPC status errors:
 	// PERMISSION_DENIED (token used up, expired, revoked, forged, wrong tenant),
-	// ALREADY_EXISTS (the name belongs to another key), INVALID_ARGUMENT.
+	// ALREADY_EXISTS (the name belongs to another key), INVALID_ARGUMENT,
+	// RESOURCE_EXHAUSTED (the tenant's quota). UNAVAILABLE with a google.rpc.RetryInfo:
+	// too many at once; ask again after that time.
 	Register(context.Context, *RegisterRequest) (*RegisterResponse, error)
 	mustEmbedUnimplementedRegistrationServer()
 }

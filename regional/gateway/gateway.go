@@ -174,7 +174,7 @@ func newUnbound(o Options) (*Gateway, error) {
 	g.metrics = newMetrics(o.Registerer, g.memory)
 	g.grpc = grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage))
 	g.strangerGRPC = grpc.NewServer(grpc.MaxRecvMsgSize(strangerBytes))
-	reg := &registration{g: g, peers: map[string]*rate.Limiter{}}
+	reg := newRegistration(g)
 	for _, s := range []*grpc.Server{g.grpc, g.strangerGRPC} {
 		wire.RegisterRegistrationServer(s, reg)
 		wire.RegisterUplinkServer(s, &uplink{g: g}) // refuses strangers with the reason

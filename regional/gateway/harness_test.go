@@ -109,14 +109,25 @@ type upstream struct {
 	desired  map[fleet.SiteID]*wire.DesiredState
 	blobs    map[string][]byte
 	joined   []*wire.RelayedRegister
+	refusal  error // of registrations
 	renewed  []*wire.RelayedRenew
 }
 
 func (u *upstream) Register(_ context.Context, r *wire.RelayedRegister) (*wire.RegisterResponse, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.refusal != nil {
+		return nil, u.refusal
+	}
 	u.joined = append(u.joined, r)
 	return &wire.RegisterResponse{Message: "pending"}, nil
+}
+
+// refuse lets registrations fail from now on.
+func (u *upstream) refuse(err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.refusal = err
 }
 
 func (u *upstream) Renew(_ context.Context, r *wire.RelayedRenew) (*wire.Issued, error) {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -344,22 +345,30 @@ func (u *uplink) Renew(ctx context.Context, req *wire.RenewRequest) (*wire.Issue
 }
 
 // registration serves the Registration service, the only one that needs no
-// certificate. Each address gets a few attempts.
+// certificate.
 type registration struct {
 	wire.UnimplementedRegistrationServer
 	g *Gateway
 
-	mu    sync.Mutex
-	peers map[string]*rate.Limiter
+	mu     sync.Mutex
+	peers  map[string]*rate.Limiter            // by address
+	tokens map[[sha256.Size]byte]*rate.Limiter // by token; of those that control has taken
 }
 
-// Attempts of one address: many sites may join through one NAT, and tokens are 32
-// random bytes, so this is against floods and not against guessing.
+// Attempts of one address, against floods and not against guessing: tokens are 32 random
+// bytes. A token that control has taken once pays for itself alone from then on, so that
+// a thousand machines behind one NAT join as fast as a thousand elsewhere.
 const (
 	registerPerSecond = 5
 	registerBurst     = 100
-	maxRegisterPeers  = 10_000
+	tokenPerSecond    = 200
+	tokenBurst        = 1000
+	maxRegisterPeers  = 10_000 // of both
 )
+
+func newRegistration(g *Gateway) *registration {
+	return &registration{g: g, peers: map[string]*rate.Limiter{}, tokens: map[[sha256.Size]byte]*rate.Limiter{}}
+}
 
 // Register implements wire.RegistrationServer.
 func (r *registration) Register(ctx context.Context, req *wire.RegisterRequest) (*wire.RegisterResponse, error) {
@@ -367,29 +376,61 @@ func (r *registration) Register(ctx context.Context, req *wire.RegisterRequest) 
 	if p, ok := peer.FromContext(ctx); ok {
 		addr = p.Addr.String()
 	}
-	if !r.allow(addr) {
+	token := sha256.Sum256([]byte(req.GetToken()))
+	if after := r.wait(addr, token); after > 0 {
 		// Not ResourceExhausted: agents take that for a quota, which only people raise.
-		return nil, status.Errorf(codes.Unavailable, "too many registrations from %s; try again in a few seconds", addr)
+		return nil, wire.Later(after, fmt.Sprintf("too many registrations from %s; try again in %s", addr, after))
 	}
-	return r.g.opts.Upstream.Register(ctx, &wire.RelayedRegister{Request: req, RemoteAddr: addr})
+	resp, err := r.g.opts.Upstream.Register(ctx, &wire.RelayedRegister{Request: req, RemoteAddr: addr})
+	switch status.Code(err) {
+	case codes.OK:
+		r.trust(token)
+	case codes.PermissionDenied: // forged, or no good any more
+		r.distrust(token)
+	}
+	return resp, err
 }
 
-func (r *registration) allow(addr string) bool {
+// wait takes an attempt, and returns 0; or says when there is another one.
+func (r *registration) wait(addr string, token [sha256.Size]byte) time.Duration {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		host = addr
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := r.peers[host]
+	l := r.tokens[token]
 	if l == nil {
-		if len(r.peers) >= maxRegisterPeers {
-			clear(r.peers)
+		if l = r.peers[host]; l == nil {
+			if len(r.peers) >= maxRegisterPeers {
+				clear(r.peers)
+			}
+			l = rate.NewLimiter(registerPerSecond, registerBurst)
+			r.peers[host] = l
 		}
-		l = rate.NewLimiter(registerPerSecond, registerBurst)
-		r.peers[host] = l
 	}
-	return l.Allow()
+	if l.Allow() {
+		return 0
+	}
+	return time.Second // at both rates there is one by then; the agent spreads it
+}
+
+func (r *registration) trust(token [sha256.Size]byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tokens[token] != nil {
+		return
+	}
+	if len(r.tokens) >= maxRegisterPeers {
+		clear(r.tokens)
+	}
+	r.tokens[token] = rate.NewLimiter(tokenPerSecond, tokenBurst)
+}
+
+func (r *registration) distrust(token [sha256.Size]byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.tokens, token)
 }
 
 // slowBody bounds how fast the bodies of gRPC requests are read. The transport that

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
@@ -13,7 +14,6 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/storage"
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -234,15 +234,64 @@ func TestBadStreams(t *testing.T) {
 }
 
 func TestRegistrationsAreCounted(t *testing.T) {
-	r := &registration{peers: map[string]*rate.Limiter{}}
-	n := 0
-	for range 1000 {
-		if r.allow("10.0.0.1:1234") {
-			n++
+	r := newRegistration(nil)
+	forged, good := sha256.Sum256([]byte("forged")), sha256.Sum256([]byte("good"))
+	allowed := func(addr string, token [sha256.Size]byte, of int) (n int) {
+		for range of {
+			if r.wait(addr, token) == 0 {
+				n++
+			}
+		}
+		return n
+	}
+	if n := allowed("10.0.0.1:1234", forged, 1000); n < registerBurst || n > registerBurst+10 {
+		t.Errorf("%d of 1000 let in", n)
+	}
+	if allowed("10.0.0.2:1", forged, 1) != 1 {
+		t.Error("another address pays for the first")
+	}
+	// A token that control took is not held up by what its address did before.
+	if allowed("10.0.0.1:1234", good, 1) != 0 {
+		t.Error("a token that nobody knows gets round the limit of its address")
+	}
+	r.trust(good)
+	if n := allowed("10.0.0.1:1234", good, 2*tokenBurst); n < tokenBurst || n > tokenBurst+100 {
+		t.Errorf("%d of %d with a good token let in", n, 2*tokenBurst)
+	}
+	r.trust(good)
+	if n := allowed("10.0.0.1:1234", good, tokenBurst); n > 100 {
+		t.Errorf("a token that is taken again gets %d more", n)
+	}
+	r.distrust(good)
+	if allowed("10.0.0.1:1234", good, 1) != 0 {
+		t.Error("a token that was revoked still gets round the limit of its address")
+	}
+}
+
+// A site behind a busy address is told when to come again, and one whose token is good
+// is let in where others wait.
+func TestRegistrationsBehindOneAddress(t *testing.T) {
+	h := newHarness(t, harnessOptions{})
+	c := wire.NewRegistrationClient(h.grpc(nil))
+	var late error
+	for range registerBurst + 20 {
+		if _, err := c.Register(t.Context(), &wire.RegisterRequest{Token: "one", Csr: []byte("x")}); err != nil {
+			late = err
+			break
 		}
 	}
-	if n < registerBurst || n > registerBurst+10 || !r.allow("10.0.0.2:1") {
-		t.Errorf("%d of 1000 let in", n)
+	if late != nil {
+		t.Fatalf("a token that control takes is held up: %v", late)
+	}
+	h.up.refuse(status.Error(codes.PermissionDenied, "forged"))
+	for range registerBurst + 20 {
+		if _, err := c.Register(t.Context(), &wire.RegisterRequest{Token: "forged", Csr: []byte("x")}); status.Code(err) != codes.PermissionDenied {
+			late = err
+			break
+		}
+	}
+	if after, ok := wire.RetryAfter(late); status.Code(late) != codes.Unavailable || !ok || after <= 0 {
+		t.Errorf("forged tokens are answered %v", late)
 	}
 }
 
