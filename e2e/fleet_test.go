@@ -163,7 +163,7 @@ func testFaults(t *testing.T, f *fleet) {
 	}
 	for i, c := range faults {
 		name := green[i]
-		eventually(t, c.fault+" shows on "+name, 90*time.Second, func() error {
+		eventually(t, c.fault+" shows on "+name, 3*time.Minute, func() error {
 			s, err := f.site(name)
 			if err != nil {
 				return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,17 +23,21 @@ func randomModel(r *rand.Rand) *Model {
 			good, bad := r.NormFloat64()*100, r.NormFloat64()*100
 			signals[i] = Signal{
 				Name: fmt.Sprintf("s%d", i), Dimension: fleet.Dimensions[r.IntN(4)], Good: good, Bad: bad,
-				Weight: float64(r.IntN(4)), Critical: r.IntN(4) == 0, Unit: "percent",
+				Weight: float64(r.IntN(4)), Cap: []float64{NoCap, NoCap, 60, fleet.CriticalCap}[r.IntN(4)], Unit: "percent",
+			}
+			if r.IntN(5) == 0 {
+				signals[i].Pack = "pack"
 			}
 		}
-		if m, err := NewModel(weights, 1+r.IntN(3), signals); err == nil {
+		o := Options{Weights: weights, WorstShare: float64(r.IntN(5)) / 4, Evaluations: 1 + r.IntN(3), Recovery: 1 + r.IntN(5), Packs: []Pack{{Name: "pack"}}, Signals: signals}
+		if m, err := NewModel(o); err == nil {
 			return m
 		}
 	}
 }
 
 func randomReadings(r *rand.Rand, m *Model) Readings {
-	out := Readings{Link: Link(r.IntN(4)), Signals: make([]Reading, len(m.Signals)), LiveOnly: r.IntN(5) == 0}
+	out := Readings{Link: Link(r.IntN(4)), Signals: make([]Reading, len(m.Signals)), LiveOnly: r.IntN(5) == 0, Packs: []bool{r.IntN(2) == 0}}
 	if r.IntN(3) > 0 {
 		out.Link = LinkUp
 	}
@@ -143,15 +148,17 @@ func TestUnknownNeverMakesGreen(t *testing.T) {
 		check(t, &st)
 		others := false
 		for d := 1; d < 4; d++ {
-			others = others || m.total[d] > 0
+			others = others || hasWeight(m, d)
 		}
-		if st.Colour == fleet.Green && (others && m.used > 2*m.Weights[0] || rd.Link != LinkUp) {
+		if st.Colour == fleet.Green && (others && weighs(m) > 2*m.Weights[0] || rd.Link != LinkUp) {
 			t.Fatalf("green from nothing: %+v", st)
 		}
 		// One more signal that nobody knows.
 		rd = randomReadings(r, m)
 		a := Evaluate(m, rd, nil, epoch)
-		wider, err := NewModel(m.Weights, m.Evaluations, append(append([]Signal(nil), m.Signals...), Signal{Name: "new", Dimension: fleet.Dimensions[r.IntN(4)], Good: 0, Bad: 1, Weight: float64(r.IntN(5)), Critical: r.IntN(2) == 0}))
+		o := m.Options
+		o.Signals = append(append([]Signal(nil), m.Signals...), Signal{Name: "new", Dimension: fleet.Dimensions[r.IntN(4)], Good: 0, Bad: 1, Weight: float64(r.IntN(5)), Cap: []float64{NoCap, fleet.CriticalCap}[r.IntN(2)]})
+		wider, err := NewModel(o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,7 +195,7 @@ func TestSummarizeProperties(t *testing.T) {
 }
 
 func TestNewModelRefuses(t *testing.T) {
-	ok := Signal{Name: "a", Dimension: fleet.Security, Good: 1, Bad: 0, Weight: 1}
+	ok := Signal{Name: "a", Dimension: fleet.Security, Good: 1, Bad: 0, Weight: 1, Cap: NoCap}
 	with := func(f func(*Signal)) []Signal { s := ok; f(&s); return []Signal{s} }
 	one := [4]float64{1, 1, 1, 1}
 	for name, c := range map[string]struct {
@@ -208,7 +215,7 @@ func TestNewModelRefuses(t *testing.T) {
 		"signal weight":          {one, 2, with(func(s *Signal) { s.Weight = -1 })},
 		"uplink elsewhere":       {one, 2, with(func(s *Signal) { s.Name = SignalUplink })},
 	} {
-		if _, err := NewModel(c.weights, c.evaluations, c.signals); err == nil {
+		if _, err := NewModel(Options{Weights: c.weights, WorstShare: DefaultWorstShare, Evaluations: c.evaluations, Signals: c.signals}); err == nil {
 			t.Errorf("%s: no error", name)
 		} else {
 			t.Logf("%s: %v", name, err)
@@ -224,7 +231,7 @@ func TestFormatValue(t *testing.T) {
 		{0, "count", "0"}, {2, "", "2"}, {93.46, "percent", "93.5%"}, {0.123456, "ratio", "12.3%"}, {0.05, "seconds", "50 ms"},
 		{90, "seconds", "90 s"}, {400, "seconds", "6.67 min"}, {7200, "seconds", "2 h"}, {200000, "seconds", "2.31 days"},
 		{1, "days", "1 day"}, {0.8333, "days", "0.833 days"}, {1536, "bytes", "1.5 KiB"}, {3, "per minute", "3 per minute"},
-		{12345, "count", "12345"}, {1e9, "count", "1e+09"}, {99.96, "percent", "100%"}, {-5, "seconds", "-5 s"}, {1e-5, "count", "1e-05"},
+		{12345, "count", "12345"}, {1e9, "count", "1e+09"}, {99.96, "percent", "100%"}, {-5, "seconds", "-5 s"}, {1e-5, "count", "0"}, {1.9, "count", "2"}, {1e-5, "", "1e-05"},
 	} {
 		if got := FormatValue(c.v, c.unit); got != c.want {
 			t.Errorf("FormatValue(%v, %q) = %q, want %q", c.v, c.unit, got, c.want)
@@ -261,9 +268,9 @@ func BenchmarkEvaluate(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 1))
 	signals := make([]Signal, 25)
 	for i := range signals {
-		signals[i] = Signal{Name: fmt.Sprintf("s%d", i), Dimension: fleet.Dimensions[i%4], Good: 0, Bad: 100, Weight: 1, Unit: "percent", Text: "{value} of something"}
+		signals[i] = Signal{Name: fmt.Sprintf("s%d", i), Dimension: fleet.Dimensions[i%4], Good: 0, Bad: 100, Weight: 1, Cap: NoCap, Unit: "percent", Text: "{value} of something"}
 	}
-	m, err := NewModel([4]float64{1, 1, 1, 1}, 2, signals)
+	m, err := NewModel(Options{Weights: [4]float64{1, 1, 1, 1}, WorstShare: DefaultWorstShare, Signals: signals})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -313,4 +320,17 @@ func TestSaveAndRestore(t *testing.T) {
 			t.Errorf("restored %+v", bad)
 		}
 	}
+}
+
+func hasWeight(m *Model, d int) bool {
+	return slices.ContainsFunc(m.Signals, func(s Signal) bool { return s.dim == d && s.Weight > 0 && s.Pack == "" })
+}
+
+func weighs(m *Model) (sum float64) {
+	for d := range m.Weights {
+		if hasWeight(m, d) {
+			sum += m.Weights[d]
+		}
+	}
+	return sum
 }

@@ -18,18 +18,35 @@ type Saved struct {
 	Since     int64
 	EverKnown bool
 	Against   int
+	Better    bool
 	Link      uint8
 	LinkSince int64
 	// Dead is when each unknown dimension became so; 0 where it is known.
 	Dead    [4]int64
 	Stale   [4]bool
 	Signals []SavedSignal
+	// Packs by name, and when each was found last.
+	Packs map[string]int64
+	// First is the first reason, for a colour that holds; nil if there is none.
+	First *SavedReason
+}
+
+// SavedReason is one reason of a Saved.
+type SavedReason struct {
+	Dimension, Signal string
+	Value, Threshold  float64
+	HasValue, Held    bool
+	Since             int64
+	Objects           []string
+	Text              string
 }
 
 // SavedSignal is one signal of a Saved.
 type SavedSignal struct {
 	Value      float64
 	Known      bool
+	Err        string
+	Garbage    bool
 	At, Losing int64
 }
 
@@ -60,11 +77,20 @@ func (m *Model) Names() []string {
 func (s *State) Save(names []string) Saved {
 	out := Saved{
 		Names: names, At: millis(s.At), Score: s.Score, Known: s.Known, Colour: string(s.Colour), Since: millis(s.Since), EverKnown: s.EverKnown,
-		Against: s.Against, Link: uint8(s.Link), LinkSince: millis(s.LinkSince), Signals: make([]SavedSignal, len(s.Signals)),
+		Against: s.Against, Better: s.Better, Link: uint8(s.Link), LinkSince: millis(s.LinkSince), Signals: make([]SavedSignal, len(s.Signals)),
 	}
 	for i := range s.Signals {
 		x := &s.Signals[i]
-		out.Signals[i] = SavedSignal{Value: x.Value, Known: x.Known, At: x.At, Losing: x.Losing}
+		out.Signals[i] = SavedSignal{Value: x.Value, Known: x.Known, Err: x.Err, Garbage: x.Garbage, At: x.At, Losing: x.Losing}
+	}
+	if r := first(s.Reasons); r != nil && s.Colour != fleet.Green {
+		out.First = &SavedReason{Dimension: string(r.Dimension), Signal: r.Signal, Value: r.Value, Threshold: r.Threshold, HasValue: r.HasValue, Held: r.Held, Since: millis(r.Since), Objects: r.Objects, Text: r.Text}
+	}
+	for i, at := range s.Packs {
+		if out.Packs == nil {
+			out.Packs = make(map[string]int64, len(s.Packs))
+		}
+		out.Packs[s.Model.Packs[i].Name] = at
 	}
 	for d := range s.Dimensions {
 		out.Stale[d] = s.Dimensions[d].Stale
@@ -88,16 +114,23 @@ func (s *Saved) Restore() (st *State, ok bool) {
 	if len(s.Names) != len(s.Signals) || s.Link > uint8(LinkDown) || s.Against < 0 {
 		return nil, false
 	}
-	m := &Model{uplink: -1, index: make(map[string]int, len(s.Names))}
+	m := &Model{uplink: -1, flapping: -1, budget: -1, index: make(map[string]int, len(s.Names))}
 	for i, n := range s.Names {
 		m.index[n] = i
 	}
 	st = &State{
 		Model: m, At: fromMillis(s.At), Score: s.Score, Known: s.Known, Colour: fleet.Colour(s.Colour), Since: fromMillis(s.Since), EverKnown: s.EverKnown,
-		Against: s.Against, Link: Link(s.Link), LinkSince: fromMillis(s.LinkSince), Signals: make([]SignalState, len(s.Signals)),
+		Against: s.Against, Better: s.Better, Link: Link(s.Link), LinkSince: fromMillis(s.LinkSince), Signals: make([]SignalState, len(s.Signals)),
 	}
 	for i, x := range s.Signals {
-		st.Signals[i] = SignalState{Value: x.Value, Known: x.Known && finite(x.Value), At: x.At, Losing: x.Losing}
+		st.Signals[i] = SignalState{Value: x.Value, Known: x.Known && finite(x.Value), Err: x.Err, Garbage: x.Garbage, At: x.At, Losing: x.Losing}
+	}
+	for name, at := range s.Packs {
+		m.Packs = append(m.Packs, Pack{Name: name})
+		st.Packs = append(st.Packs, at)
+	}
+	if r := s.First; r != nil {
+		st.Reasons = append(st.Reasons, Reason{Dimension: fleet.Dimension(r.Dimension), Signal: r.Signal, Value: r.Value, Threshold: r.Threshold, HasValue: r.HasValue && finite(r.Value) && finite(r.Threshold), Held: r.Held, Since: fromMillis(r.Since), Objects: r.Objects, Text: r.Text})
 	}
 	for d := range s.Dead {
 		st.Dimensions[d].Stale = s.Stale[d]

@@ -24,6 +24,9 @@ func (s *Signal) render(value, threshold float64) string {
 func FormatValue(v float64, unit string) string {
 	switch unit {
 	case "", "count":
+		if unit == "count" {
+			v = math.Round(v)
+		}
 		return number(v)
 	case "percent":
 		return number(v) + "%"

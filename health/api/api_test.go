@@ -44,9 +44,9 @@ type entry struct {
 }
 
 func model(t testing.TB) *health.Model {
-	m, err := health.NewModel([4]float64{1, 1, 1, 1}, 1, []health.Signal{
-		{Name: "cpu", Dimension: fleet.Performance, Query: "cpu", Good: 0, Bad: 100, Weight: 1, Unit: "percent", Text: "{value} of the CPU is in use", Source: "node_exporter"},
-	})
+	m, err := health.NewModel(health.Options{Weights: [4]float64{1, 1, 1, 1}, Evaluations: 1, Recovery: 1, Signals: []health.Signal{
+		{Name: "cpu", Dimension: fleet.Performance, Query: "cpu", Good: 0, Bad: 100, Weight: 1, Cap: health.NoCap, Unit: "percent", Text: "{value} of the CPU is in use", Source: "node_exporter"},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

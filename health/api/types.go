@@ -294,7 +294,7 @@ func DetailOf(s *engine.Site, asOf time.Time) SiteDetail {
 }
 
 func signalOf(m *health.Signal, st *health.SignalState) Signal {
-	x := Signal{Name: m.Name, Dimension: m.Dimension, Known: st.Known, Error: st.Err, Good: m.Good, Bad: m.Bad, Weight: m.Weight, Critical: m.Critical, Unit: m.Unit, Source: m.Source}
+	x := Signal{Name: m.Name, Dimension: m.Dimension, Known: st.Known, Error: st.Err, Good: m.Good, Bad: m.Bad, Weight: m.Weight, Critical: m.Critical(), Unit: m.Unit, Source: m.Source}
 	if st.Known {
 		score := round(st.Score, 1000)
 		x.Value, x.Score, x.AsOf = figure(st.Value), &score, timeOfMillis(st.At)

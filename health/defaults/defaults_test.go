@@ -143,6 +143,20 @@ func from(before, f func(float64) float64) func(float64) float64 {
 	}
 }
 
+// last switches to f for a while before the end.
+func last(d time.Duration, before, f func(float64) float64) func(float64) float64 {
+	return func(s float64) float64 {
+		if s >= (end - d).Seconds() {
+			return f(s)
+		}
+		return before(s)
+	}
+}
+
+func whole(f func(float64) float64) func(float64) float64 {
+	return func(s float64) float64 { return math.Floor(f(s)) }
+}
+
 type site map[string][]series
 
 func (s site) set(name, labels string, f func(float64) float64) {
@@ -164,6 +178,11 @@ func collectorOnly() site {
 	s.set("muster_collector_push_errors_total", "", rate(0))
 	s.set("muster_collector_spool_bytes", "", flat(1e5))
 	s.set("muster_edge_build_timestamp_seconds", "", flat(0))
+	s.set("muster_collector_series", "", flat(1400))
+	s.set("muster_collector_series_budget", "", flat(2000))
+	s.set("muster_collector_series_refused", "", flat(0))
+	s.set("muster_collector_samples_dropped_total", `reason="future"`, flat(3))
+	s.set("muster_collector_samples_dropped_total", `reason="allowlist"`, rate(4000))
 	return s
 }
 
@@ -187,6 +206,12 @@ func addNode(s site, node string) {
 		s.set("node_cpu_seconds_total", l(`cpu="`+cpu+`",mode="user"`), rate(0.2))
 	}
 	s.set("node_memory_MemTotal_bytes", l(""), flat(8e9))
+	s.set("node_vmstat_oom_kill", l(""), flat(2))
+	s.set("node_boot_time_seconds", l(""), flat(-1e6))
+	s.set("node_time_seconds", l(""), func(t float64) float64 { return t })
+	s.set("node_timex_sync_status", l(""), flat(1))
+	s.set("node_nf_conntrack_entries", l(""), flat(3000))
+	s.set("node_nf_conntrack_entries_limit", l(""), flat(262144))
 	s.set("node_memory_MemAvailable_bytes", l(""), flat(4.5e9))
 	for _, fs := range []string{`device="/dev/vda1",fstype="ext4",mountpoint="/"`, `device="/dev/vda15",fstype="vfat",mountpoint="/boot/efi"`, `device="tmpfs",fstype="tmpfs",mountpoint="/run"`, `device="/dev/loop0",fstype="squashfs",mountpoint="/snap/core"`} {
 		avail, files := 50e9, 1e6
@@ -198,6 +223,7 @@ func addNode(s site, node string) {
 		}
 		s.set("node_filesystem_size_bytes", l(fs), flat(100e9))
 		s.set("node_filesystem_avail_bytes", l(fs), flat(avail))
+		s.set("node_filesystem_device_error", l(fs), flat(0))
 		s.set("node_filesystem_files", l(fs), flat(files))
 		s.set("node_filesystem_files_free", l(fs), flat(files*0.9))
 		s.set("node_filesystem_readonly", l(fs), flat(0))
@@ -230,6 +256,17 @@ func cluster() site {
 			s.set("kube_node_status_condition", l+`,condition="`+c+`",status="false"`, flat(no))
 			s.set("kube_node_status_condition", l+`,condition="`+c+`",status="unknown"`, flat(0))
 		}
+		s.set("kube_node_info", l, flat(1))
+		s.set("kube_node_spec_unschedulable", l, flat(0))
+		s.set("kubelet_running_pods", l, flat(12))
+		s.set("kubelet_evictions", l+`,eviction_signal="memory.available"`, flat(4))
+		s.set("node_md_disks", l+`,device="md0",state="failed"`, flat(0))
+		s.set("node_edac_uncorrectable_errors_total", l+`,controller="0"`, flat(0))
+		s.set("cilium_unreachable_nodes", l, flat(0))
+		s.set("felix_int_dataplane_failures", l, flat(2))
+		s.set("etcd_server_has_leader", l, flat(1))
+		s.set("DCGM_FI_DEV_GPU_TEMP", l+`,gpu="0"`, flat(60))
+		s.set("DCGM_FI_DEV_XID_ERRORS", l+`,gpu="0"`, flat(0))
 		ttl := 100 * 86400.0
 		if i == 2 {
 			ttl = math.Inf(1)
@@ -253,6 +290,12 @@ func cluster() site {
 		s.set("kube_deployment_spec_replicas", `namespace="shop",deployment="`+d+`"`, flat(3))
 		s.set("kube_deployment_status_replicas_available", `namespace="shop",deployment="`+d+`"`, flat(3))
 	}
+	for _, phase := range []string{"Bound", "Pending", "Lost"} {
+		s.set("kube_persistentvolumeclaim_status_phase", `namespace="shop",persistentvolumeclaim="data",phase="`+phase+`"`, flat(map[string]float64{"Bound": 1}[phase]))
+	}
+	s.set("longhorn_volume_robustness", `volume="pvc-1"`, flat(1))
+	s.set("coredns_dns_responses_total", `rcode="NOERROR"`, rate(20))
+	s.set("coredns_dns_responses_total", `rcode="SERVFAIL"`, rate(0.02))
 	s.set("kubelet_volume_stats_capacity_bytes", `namespace="shop",persistentvolumeclaim="data"`, flat(1e10))
 	s.set("kubelet_volume_stats_available_bytes", `namespace="shop",persistentvolumeclaim="data"`, flat(4e9))
 	s.set("kube_deployment_spec_replicas", `namespace="shop",deployment="off"`, flat(0))
@@ -301,7 +344,12 @@ func run(t testing.TB, sites map[fleet.SiteID]site, drop bool) map[fleet.SiteID]
 	eng := promql.NewEngine(promql.EngineOpts{MaxSamples: 5e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute})
 	defer eng.Close()
 	out := map[fleet.SiteID]map[string]float64{}
-	for _, s := range HealthPolicy().Spec.Signals {
+	spec := HealthPolicy().Spec
+	asked := slices.Clone(spec.Signals)
+	for _, p := range spec.Packs {
+		asked = append(asked, v1alpha1.Signal{Name: "pack " + p.Name, Query: p.When})
+	}
+	for _, s := range asked {
 		q, err := eng.NewInstantQuery(context.Background(), st, nil, s.Query, time.UnixMilli((end - 5*time.Second).Milliseconds()))
 		if err != nil {
 			t.Fatalf("signal %s: %v", s.Name, err)
@@ -329,15 +377,30 @@ func run(t testing.TB, sites map[fleet.SiteID]site, drop bool) map[fleet.SiteID]
 	return out
 }
 
-// evaluate gives the state of a site with these values.
+// evaluate gives the state of a site with these values, and the packs that they tell of.
 func evaluate(values map[string]float64) health.State {
 	m := Model()
-	r := health.Readings{Link: health.LinkUp, Signals: make([]health.Reading, len(m.Signals))}
+	r := health.Readings{Link: health.LinkUp, Signals: make([]health.Reading, len(m.Signals)), Packs: make([]bool, len(m.Packs))}
 	for i, s := range m.Signals {
 		v, ok := values[s.Name]
 		r.Signals[i] = health.Reading{Value: v, Known: ok}
 	}
-	return health.Evaluate(m, r, nil, time.UnixMilli(0))
+	for i, p := range m.Packs {
+		r.Packs[i] = values["pack "+p.Name] > 0
+	}
+	var st *health.State
+	for i := range m.Recovery { // a site of which something is unknown is waited for
+		x := health.Evaluate(m, r, st, time.UnixMilli(int64(i)))
+		st = &x
+	}
+	return *st
+}
+
+func yes(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 func TestHealthySites(t *testing.T) {
@@ -362,7 +425,7 @@ func TestHealthySites(t *testing.T) {
 		if st := evaluate(got[full]); st.Colour != fleet.Green || st.Score != 100 {
 			t.Errorf("healthy cluster: %v %s", st.Score, st.Colour)
 		}
-		if st := evaluate(got[machine]); st.Colour != fleet.Green || st.Dimensions[1].Known || !st.Dimensions[3].Known {
+		if st := evaluate(got[machine]); st.Colour != fleet.Green || !st.Dimensions[1].Known || !st.Dimensions[3].Known {
 			t.Errorf("healthy machine: %v %s %+v", st.Score, st.Colour, st.Dimensions)
 		}
 		if st := evaluate(got[silent]); st.Colour != fleet.Grey {
@@ -391,43 +454,98 @@ func faults() []fault {
 		}
 	}
 	none := func(float64) float64 { return math.NaN() }
+	pvc := `namespace="shop",persistentvolumeclaim="data",phase=`
 	return []fault{
-		{"pushes-stop", "telemetry-age", 0, fleet.Green, func(s site) {
+		{"restarted-twice", "restarts", 0.8, fleet.Green, func(s site) {
+			s.set("kube_pod_container_status_restarts_total", `namespace="shop",pod="p0",uid="u0",container="app"`, func(t float64) float64 { return 5 + min(3, max(0, math.Floor((t-end.Seconds()+600)/40))) })
+		}},
+		{"budget-used-up", "series-refused", 0, fleet.Orange, func(s site) { s.set("muster_collector_series_refused", "", flat(40)) }},
+		{"budget-nearly", "series-headroom", 0.4, fleet.Green, func(s site) { s.set("muster_collector_series", "", flat(1940)) }},
+		{"garbage", "samples-dropped", 0, fleet.Orange, func(s site) {
+			s.set("muster_collector_samples_dropped_total", `reason="future"`, last(5*time.Minute, flat(3), func(t float64) float64 { return 3 + t }))
+		}},
+		{"one-of-ten", "nodes-not-ready", 0.6, fleet.Orange, func(s site) {
+			for i := 3; i < 10; i++ {
+				s.set("kube_node_status_condition", fmt.Sprintf(`node="n%d",condition="Ready",status="true"`, i), flat(yes(i < 9)))
+			}
+		}},
+		{"images", "image-pulls", 0, fleet.Orange, func(s site) {
+			for i, reason := range []string{"ErrImagePull", "ImagePullBackOff"} {
+				s.set("kube_pod_container_status_waiting_reason", fmt.Sprintf(`namespace="shop",pod="p%d",uid="u%d",container="app",reason="%s"`, i, i, reason), from(none, flat(1)))
+			}
+		}},
+		{"oom", "oom-kills", 0, fleet.Orange, func(s site) { s.set("node_vmstat_oom_kill", `node="n1"`, last(5*time.Minute, flat(2), flat(7))) }},
+		{"evicting", "evictions", 0, fleet.Orange, func(s site) {
+			s.set("kubelet_evictions", `node="n1",eviction_signal="memory.available"`, last(5*time.Minute, flat(4), flat(8)))
+		}},
+		{"no-room", "pods-unschedulable", 0, fleet.Orange, func(s site) {
+			for i := range 3 {
+				s.set("kube_pod_status_unschedulable", fmt.Sprintf(`namespace="shop",pod="p%d",uid="u%d"`, i, i), flat(1))
+			}
+		}},
+		{"claims", "volumes-failing", 0.4, fleet.Green, func(s site) {
+			s.set("kube_persistentvolumeclaim_status_phase", pvc+`"Bound"`, flat(0))
+			s.set("kube_persistentvolumeclaim_status_phase", pvc+`"Pending"`, flat(1))
+		}},
+		{"all-down", "workloads-down", 0, fleet.Red, func(s site) {
+			for _, d := range []string{"web", "api"} {
+				s.set("kube_deployment_status_replicas_available", `namespace="shop",deployment="`+d+`"`, last(3*time.Minute, flat(3), flat(0)))
+			}
+		}},
+		{"boot-loop", "reboots", 0, fleet.Orange, func(s site) {
+			s.set("node_boot_time_seconds", `node="n1"`, func(t float64) float64 { return math.Floor(t / 200) })
+		}},
+		{"unreadable", "filesystem-errors", 0, fleet.Orange, func(s site) { s.set("node_filesystem_device_error", root, flat(1)) }},
+		{"raid", "disks-failed", 0, fleet.Orange, func(s site) { s.set("node_md_disks", `node="n1",device="md0",state="failed"`, flat(1)) }},
+		{"ecc", "memory-errors", 0, fleet.Orange, func(s site) {
+			s.set("node_edac_uncorrectable_errors_total", `node="n1",controller="0"`, last(5*time.Minute, flat(0), flat(2)))
+		}},
+		{"dns", "dns-failing", 0, fleet.Orange, func(s site) { s.set("coredns_dns_responses_total", `rcode="SERVFAIL"`, rate(20)) }},
+		{"pod-network", "network-unreachable", 0, fleet.Orange, func(s site) { s.set("cilium_unreachable_nodes", `node="n1"`, flat(2)) }},
+		{"felix", "dataplane-failures", 0, fleet.Orange, func(s site) { s.set("felix_int_dataplane_failures", `node="n1"`, whole(rate(1))) }},
+		{"etcd", "etcd-leaderless", 0, fleet.Red, func(s site) { s.set("etcd_server_has_leader", `node="n1"`, flat(0)) }},
+		{"longhorn", "storage-degraded", 0, fleet.Orange, func(s site) { s.set("longhorn_volume_robustness", `volume="pvc-1"`, flat(3)) }},
+		{"xid", "gpu-errors", 0, fleet.Orange, func(s site) { s.set("DCGM_FI_DEV_XID_ERRORS", `node="n1",gpu="0"`, flat(79)) }},
+		{"gpu-hot", "gpu-hot", 0, fleet.Orange, func(s site) { s.set("DCGM_FI_DEV_GPU_TEMP", `node="n1",gpu="0"`, flat(99)) }},
+		{"clock-wrong", "clock-difference", 0, fleet.Orange, func(s site) { s.set("node_time_seconds", `node="n1"`, func(t float64) float64 { return t + 600 }) }},
+		{"no-ntp", "clock-unsynchronised", 0, fleet.Green, func(s site) { s.set("node_timex_sync_status", `node="n1"`, flat(0)) }},
+		{"conntrack", "connections-full", 0, fleet.Orange, func(s site) { s.set("node_nf_conntrack_entries", `node="n1"`, flat(262000)) }},
+		{"pushes-stop", "telemetry-age", 0, fleet.Orange, func(s site) {
 			s.set("muster_site_last_push_timestamp_seconds", "", func(t float64) float64 { return min(t, 600) })
 		}},
 		{"push-late", "push-delay", 0, fleet.Green, func(s site) { s.set("muster_collector_push_delay_seconds", "", flat(400)) }},
 		{"push-fails", "push-errors", 0.6, fleet.Green, func(s site) { s.set("muster_collector_push_errors_total", "", rate(0.1)) }},
 		{"spool-fills", "spool-backlog", 0.5, fleet.Green, func(s site) { s.set("muster_collector_spool_bytes", "", flat(300<<20)) }},
-		{"packet-loss", "packet-loss", 0, fleet.Green, func(s site) { each(s, "node_netstat_Tcp_RetransSegs", "", rate(120)) }},
+		{"packet-loss", "packet-loss", 0, fleet.Orange, func(s site) { each(s, "node_netstat_Tcp_RetransSegs", "", rate(120)) }},
 		{"exporter-down", "targets-down", 0.61, fleet.Green, func(s site) { s.set("up", `job="cilium"`, flat(0)) }},
 		{"node-not-ready", "nodes-not-ready", 0, fleet.Red, func(s site) {
-			s.set("kube_node_status_condition", `node="n1",condition="Ready",status="true"`, from(flat(1), flat(0)))
-			s.set("kube_node_status_condition", `node="n1",condition="Ready",status="unknown"`, from(flat(0), flat(1)))
+			s.set("kube_node_status_condition", `node="n1",condition="Ready",status="true"`, last(time.Minute, flat(1), flat(0)))
+			s.set("kube_node_status_condition", `node="n1",condition="Ready",status="unknown"`, last(time.Minute, flat(0), flat(1)))
 		}},
 		{"crash-loop", "crash-looping", 0, fleet.Red, func(s site) {
 			for i := range 2 {
 				s.set("kube_pod_container_status_waiting_reason", fmt.Sprintf(`namespace="shop",pod="p%d",uid="u%d",container="app",reason="CrashLoopBackOff"`, i, i), from(none, flat(1)))
 			}
 		}},
-		{"deployment-short", "workloads-short", 0, fleet.Green, func(s site) {
+		{"deployment-short", "workloads-short", 0, fleet.Orange, func(s site) {
 			s.set("kube_deployment_status_replicas_available", `namespace="shop",deployment="web"`, flat(1))
 		}},
-		{"statefulset-short", "workloads-short", 0.2, fleet.Green, func(s site) {
+		{"statefulset-short", "workloads-short", 0.25, fleet.Green, func(s site) {
 			s.set("kube_statefulset_status_replicas_ready", `namespace="shop",statefulset="db"`, flat(1))
 		}},
 		{"daemonset-short", "workloads-short", 0.5, fleet.Green, func(s site) {
 			s.set("kube_daemonset_status_number_ready", `namespace="kube-system",daemonset="cilium"`, flat(2))
 		}},
-		{"pods-pending", "pods-pending", 0, fleet.Green, func(s site) {
+		{"pods-pending", "pods-pending", 0, fleet.Orange, func(s site) {
 			for i := range 3 {
 				s.set("kube_pod_status_phase", fmt.Sprintf(`namespace="shop",pod="p%d",uid="u%d",phase="Pending"`, i, i), flat(1))
 			}
 		}},
-		{"restarting", "restarts", 0, fleet.Green, func(s site) {
-			s.set("kube_pod_container_status_restarts_total", `namespace="shop",pod="p0",uid="u0",container="app"`, rate(0.05))
+		{"restarting", "crash-looping", 0.17, fleet.Orange, func(s site) {
+			s.set("kube_pod_container_status_restarts_total", `namespace="shop",pod="p0",uid="u0",container="app"`, whole(rate(0.05)))
 		}},
-		{"filesystem-readonly", "filesystem-readonly", 0, fleet.Green, func(s site) { s.set("node_filesystem_readonly", root, flat(1)) }},
-		{"volume-full", "volume-used", 0, fleet.Green, func(s site) {
+		{"filesystem-readonly", "filesystem-readonly", 0, fleet.Orange, func(s site) { s.set("node_filesystem_readonly", root, flat(1)) }},
+		{"volume-full", "volume-used", 0, fleet.Orange, func(s site) {
 			s.set("kubelet_volume_stats_available_bytes", `namespace="shop",persistentvolumeclaim="data"`, flat(1e8))
 		}},
 		{"cert-expiring", "certificate-days", 0, fleet.Red, func(s site) {
@@ -436,7 +554,7 @@ func faults() []fault {
 		{"cert-ageing", "certificate-days", 0.4, fleet.Green, func(s site) {
 			s.set("kubelet_certificate_manager_client_ttl_seconds", `node="n0"`, flat(11*86400))
 		}},
-		{"policy-denied", "policy-denied", 0, fleet.Green, func(s site) {
+		{"policy-denied", "policy-denied", 0, fleet.Orange, func(s site) {
 			each(s, "cilium_drop_count_total", `reason="Policy denied",direction="INGRESS"`, rate(25))
 		}},
 		{"patch-overdue", "security-updates", 0, fleet.Green, func(s site) {
@@ -444,17 +562,17 @@ func faults() []fault {
 			each(s, "node_reboot_required", "", flat(1))
 		}},
 		{"reboot", "reboot-required", 0, fleet.Green, func(s site) { s.set("node_reboot_required", `node="n2"`, flat(1)) }},
-		{"clock-skew", "clock-offset", 0, fleet.Green, func(s site) { s.set("node_timex_offset_seconds", `node="n0"`, flat(-2.5)) }},
+		{"clock-skew", "clock-offset", 0, fleet.Orange, func(s site) { s.set("node_timex_offset_seconds", `node="n0"`, flat(-2.5)) }},
 		{"agent-old", "agent-age", 0, fleet.Green, func(s site) { s.set("muster_edge_build_timestamp_seconds", "", flat(-400*86400)) }},
 		{"memory-pressure", "memory-available", 0, fleet.Red, func(s site) {
 			s.set("node_memory_MemAvailable_bytes", `node="n0"`, from(flat(4e9), flat(0.03*8e9)))
 		}},
-		{"kubelet-pressure", "node-pressure", 0, fleet.Green, func(s site) {
+		{"kubelet-pressure", "node-pressure", 0, fleet.Orange, func(s site) {
 			s.set("kube_node_status_condition", `node="n1",condition="MemoryPressure",status="true"`, flat(1))
 		}},
 		{"disk-full", "disk-used", 0, fleet.Red, func(s site) { s.set("node_filesystem_avail_bytes", root, from(flat(50e9), flat(1.5e9))) }},
 		{"inodes-full", "inodes-used", 0, fleet.Red, func(s site) { s.set("node_filesystem_files_free", root, from(flat(9e5), flat(1e4))) }},
-		{"cpu-saturated", "cpu-used", 0, fleet.Green, func(s site) {
+		{"cpu-saturated", "cpu-used", 0.12, fleet.Green, func(s site) {
 			for _, c := range []string{"0", "1"} {
 				each(s, "node_cpu_seconds_total", `cpu="`+c+`",mode="idle"`, rate(0.02))
 			}
@@ -462,7 +580,7 @@ func faults() []fault {
 		{"cpu-throttled", "cpu-throttled", 0, fleet.Green, func(s site) {
 			s.set("container_cpu_cfs_throttled_periods_total", `namespace="shop",pod="p0",container="app",id="/kubepods/x0",image="shop:1",name="abc0",node="n0"`, rate(9))
 		}},
-		{"disk-slow", "io-stalled", 0, fleet.Green, func(s site) {
+		{"disk-slow", "io-stalled", 0, fleet.Orange, func(s site) {
 			s.set("node_pressure_io_stalled_seconds_total", `node="n0"`, rate(0.55))
 		}},
 	}
@@ -473,7 +591,7 @@ func faults() []fault {
 // in the last scrape, so they show within one interval.
 func TestFaults(t *testing.T) {
 	sites := map[fleet.SiteID]site{{Tenant: "a", Name: "healthy"}: cluster()}
-	covered := map[string]bool{"uplink": true}
+	covered := map[string]bool{"uplink": true, "uplink-flapping": true, "node-lost": true}
 	for _, f := range faults() {
 		s := cluster()
 		f.break_(s)
@@ -500,7 +618,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%s: %v %s, want %s", f.name, st.Score, st.Colour, f.colour)
 		}
 		for j, s := range m.Signals {
-			if j != i && st.Signals[j].Score < 1 && f.name != "patch-overdue" {
+			if j != i && st.Signals[j].Score < 1 && f.name != "patch-overdue" && !(f.name == "budget-used-up" && s.Sparse) && !slices.Contains(m.Signals[i].Causes, s.Name) && !slices.Contains(s.Causes, m.Signals[i].Name) {
 				t.Errorf("%s: signal %s moved too: %+v", f.name, s.Name, st.Signals[j])
 			}
 		}

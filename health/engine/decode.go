@@ -22,7 +22,13 @@ var errNoSite = errors.New("the query returns series without the labels tenant a
 // It is written by hand because a tick reads tens of megabytes of this: a general
 // decoder would be most of the tick.
 func decodeVector(data []byte, add func(tenant, site []byte, value float64) error) error {
-	p := jsonParser{in: data}
+	return decodeLabelled(data, nil, add)
+}
+
+// decodeLabelled does the same and, before it hands a series to add, all of its labels to
+// label, which may be nil.
+func decodeLabelled(data []byte, label func(name, value []byte), add func(tenant, site []byte, value float64) error) error {
+	p := jsonParser{in: data, label: label}
 	var status, kind, errType, errText string
 	result := -1
 	err := p.object(func(key []byte) error {
@@ -163,6 +169,9 @@ func (p *jsonParser) metric() (tenant, site []byte, err error) {
 		if val, err = p.str(); err != nil {
 			return
 		}
+		if p.label != nil {
+			p.label(key, val)
+		}
 		switch string(key) {
 		case "tenant":
 			tenant = val
@@ -196,8 +205,9 @@ func (p *jsonParser) sample() (float64, error) {
 
 // jsonParser walks over JSON.
 type jsonParser struct {
-	in []byte
-	at int
+	in    []byte
+	at    int
+	label func(name, value []byte) // nil: nobody wants labels
 }
 
 // syntaxError is a break of the format, at a byte.

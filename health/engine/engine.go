@@ -71,6 +71,11 @@ type Options struct {
 	// view before it counts as offline: a regional that has just started lists nobody
 	// until the sites have found it again. Default 20 s.
 	MissingGrace time.Duration
+	// Patience is how long a site that was connected may have neither a stream nor an
+	// acknowledged push before it counts as offline; default 15 s. PushPatience is that of
+	// a site that pushes and never had a stream, such as a Prometheus in agent mode;
+	// default 90 s.
+	Patience, PushPatience time.Duration
 	// Concurrency bounds the queries in flight at one regional; default 4.
 	Concurrency int
 	// MaxResponseBytes bounds an answer; default 64 MiB.
@@ -99,6 +104,7 @@ func (o *Options) defaults() error {
 	}
 	for d, v := range map[*time.Duration]time.Duration{
 		&o.Tick: 15 * time.Second, &o.LiveInterval: 3 * time.Second, &o.LiveTimeout: 2 * time.Second, &o.LiveMaxAge: 10 * time.Second, &o.QueryTimeout: 10 * time.Second, &o.MissingGrace: 20 * time.Second,
+		&o.Patience: 15 * time.Second, &o.PushPatience: 90 * time.Second,
 	} {
 		if *d <= 0 {
 			*d = v
@@ -145,6 +151,7 @@ type Engine struct {
 	heard     []heard
 	removed   []fleet.SiteID // gone from the inventory, not yet published
 	scratch   []health.Reading
+	found     []bool
 	members   []health.Member
 	scores    []float64
 	answers   *answers // the last tick's, for reuse
@@ -152,6 +159,8 @@ type Engine struct {
 	version   uint64
 	ticks     uint64
 	saidDown  map[string]bool // regionals whose loss was logged
+
+	blame blame // of the goroutine that collects
 }
 
 // New checks the options and reads the state of a former run.

@@ -11,11 +11,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/prometheus/promql/parser"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/health"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/wire"
 )
 
 func TestScoresAndWritesBack(t *testing.T) {
@@ -45,12 +47,15 @@ func TestScoresAndWritesBack(t *testing.T) {
 		colour fleet.Colour
 		home   string
 		phase  fleet.Phase
-	}{"a/paris": {100, fleet.Green, "one", fleet.PhaseOnline}, "a/rome": {87.5, fleet.Green, "two", fleet.PhaseOnline}, "b/paris": {39, fleet.Red, "two", fleet.PhaseOnline}, "a/new": {0, fleet.Grey, "", fleet.PhaseApproved}, "a/pending": {0, fleet.Grey, "", fleet.PhasePending}} {
+	}{"a/paris": {100, fleet.Green, "one", fleet.PhaseOnline}, "a/rome": {68.75, fleet.Orange, "two", fleet.PhaseOnline}, "b/paris": {37.5, fleet.Red, "two", fleet.PhaseOnline}, "a/new": {0, fleet.Grey, "", fleet.PhaseApproved}, "a/pending": {0, fleet.Grey, "", fleet.PhasePending}} {
 		tenant, name, _ := strings.Cut(id, "/")
 		s := v.Find(tenant, name)
 		if score, _ := s.Score(); score != want.score || s.Colour() != want.colour || s.Home != want.home || s.Phase != want.phase {
 			t.Errorf("%s: %v %s at %q %s, want %+v\n%s", id, score, s.Colour(), s.Home, s.Phase, want, describe(v))
 		}
+	}
+	if got := v.Find("a", "rome").State.Reasons[0]; got.Signal != "temperature" || len(got.Objects) != 0 {
+		t.Errorf("first reason %+v, want one whose series say nothing of an object", got)
 	}
 	if got := v.Find("b", "paris").State.Reasons[0]; got.Signal != "fire" || got.Text != "it burns" {
 		t.Errorf("first reason %+v", got)
@@ -59,7 +64,7 @@ func TestScoresAndWritesBack(t *testing.T) {
 		t.Error("a pending site was evaluated")
 	}
 	eu := v.VirtualSites[0]
-	if eu.Sites != 2 || eu.Mean != 93.75 || eu.WorstSite != "rome" || eu.Counts.Green != 2 {
+	if eu.Sites != 2 || eu.Mean != 84.375 || eu.WorstSite != "rome" || eu.Counts.Green != 1 {
 		t.Errorf("virtual site: %+v", eu)
 	}
 	if len(v.Policies) != 1 || v.Policies[0].Sites != 4 || v.Policies[0].Signals[0].SitesKnown != 3 {
@@ -75,15 +80,15 @@ func TestScoresAndWritesBack(t *testing.T) {
 		want  map[string]float64
 	}{
 		{one.prom, fleet.MetricSiteScore, map[string]float64{`{__name__="muster_site_health_score", region="eu", site="paris", tenant="a"}`: 100}},
-		{two.prom, fleet.MetricSiteColour, map[string]float64{`{__name__="muster_site_health_colour", region="eu", site="rome", tenant="a"}`: 1, `{__name__="muster_site_health_colour", region="eu", site="paris", tenant="b"}`: 3}},
+		{two.prom, fleet.MetricSiteColour, map[string]float64{`{__name__="muster_site_health_colour", region="eu", site="rome", tenant="a"}`: 2, `{__name__="muster_site_health_colour", region="eu", site="paris", tenant="b"}`: 3}},
 		{store.tenants["a"], fleet.MetricDimensionScore + `{site="rome",dimension="performance"}`, map[string]float64{`{__name__="muster_site_health_dimension_score", dimension="performance", region="eu", site="rome", tenant="a"}`: 50}},
 		{store.tenants["a"], fleet.MetricVirtualSite + `{site="rome"}`, map[string]float64{`{__name__="muster_virtual_site_member", site="rome", tenant="a", virtual_site="shared/eu"}`: 1, `{__name__="muster_virtual_site_member", site="rome", tenant="a", virtual_site="shop/south"}`: 1}},
 		{store.tenants["a"], fleet.MetricVirtualSiteScore + `{virtual_site="shared/eu"}`, map[string]float64{
-			`{__name__="muster_virtual_site_health_score", stat="mean", tenant="a", virtual_site="shared/eu"}`:  93.75,
-			`{__name__="muster_virtual_site_health_score", stat="p10", tenant="a", virtual_site="shared/eu"}`:   87.5,
-			`{__name__="muster_virtual_site_health_score", stat="worst", tenant="a", virtual_site="shared/eu"}`: 87.5}},
+			`{__name__="muster_virtual_site_health_score", stat="mean", tenant="a", virtual_site="shared/eu"}`:  84.375,
+			`{__name__="muster_virtual_site_health_score", stat="p10", tenant="a", virtual_site="shared/eu"}`:   68.75,
+			`{__name__="muster_virtual_site_health_score", stat="worst", tenant="a", virtual_site="shared/eu"}`: 68.75}},
 		// The join that the members are for.
-		{store.tenants["a"], `avg by (virtual_site) (muster_site_health_score * on (tenant, site) group_right () muster_virtual_site_member)`, map[string]float64{`{virtual_site="shared/eu"}`: 93.75, `{virtual_site="shop/south"}`: 87.5}},
+		{store.tenants["a"], `avg by (virtual_site) (muster_site_health_score * on (tenant, site) group_right () muster_virtual_site_member)`, map[string]float64{`{virtual_site="shared/eu"}`: 84.375, `{virtual_site="shop/south"}`: 68.75}},
 	} {
 		got := c.p.ask(t, c.query)
 		if len(got) != len(c.want) {
@@ -219,7 +224,7 @@ func TestRegionalAway(t *testing.T) {
 }
 
 func signal(name, query string) health.Signal {
-	return health.Signal{Name: name, Dimension: fleet.Security, Query: query, Good: 0, Bad: 10, Weight: 1}
+	return health.Signal{Name: name, Dimension: fleet.Security, Query: query, Good: 0, Bad: 10, Weight: 1, Cap: health.NoCap}
 }
 
 func aPolicy(t *testing.T, tenant, name string, signals ...health.Signal) *policy {
@@ -242,7 +247,7 @@ func TestInvalidPolicyKeepsTheLastValid(t *testing.T) {
 	edited := *good.Policy
 	edited.Object = &v1alpha1.HealthPolicy{Spec: v1alpha1.HealthPolicySpec{Signals: []v1alpha1.Signal{{Name: "x", Dimension: fleet.Security, Query: "x"}}}} // good as bad
 	inv := &shelf{changed: make(chan struct{}, 1)}
-	e := &Engine{opts: Options{Inventory: inv}, log: slog.New(slog.DiscardHandler)}
+	e := &Engine{opts: Options{Inventory: inv}, log: slog.New(slog.DiscardHandler), now: time.Now}
 	e.rosters.e = e
 	set := func(policies ...*inventory.Policy) *roster {
 		site := aSite("a/paris")
@@ -474,7 +479,7 @@ func TestRestartKeepsColours(t *testing.T) {
 		t.Errorf("ticks count from %d again, were at %d", after.Tick, before.Tick)
 	}
 	paris, was := after.Find("a", "paris").State, before.Find("a", "paris").State
-	if paris.Colour != fleet.Red || !paris.Since.Equal(was.Since.Truncate(time.Millisecond)) || paris.Score != 100 {
+	if paris.Colour != fleet.Red || !paris.Since.Equal(was.Since.Truncate(time.Millisecond)) || paris.Score != fleet.CriticalCap || !paris.Reasons[0].Held {
 		t.Errorf("paris after the restart: %s since %s score %v; before: %s since %s", paris.Colour, paris.Since, paris.Score, was.Colour, was.Since)
 	}
 	rome, was := after.Find("a", "rome").State, before.Find("a", "rome").State
@@ -553,7 +558,8 @@ func TestSlowQueriesMissTicksButNotTheLink(t *testing.T) {
 	if testutil.ToFloat64(r.e.metrics.missed) == 0 {
 		t.Error("no tick was missed")
 	}
-	r.until("grey: nothing is known any more", func(v *View) bool { return v.Find("a", "paris").Colour() == fleet.Grey })
+	// The model keeps the last values for a while: a query that fails is no outage.
+	r.until("green again", func(v *View) bool { return v.Find("a", "paris").Colour() == fleet.Green })
 }
 
 // A tenant whose own signals hang takes no other's turn, and of a tick no more time than
@@ -631,5 +637,135 @@ func TestNewRefuses(t *testing.T) {
 		if _, err := New(o); err == nil {
 			t.Errorf("%s: no error", name)
 		}
+	}
+}
+
+// A reason names what is to blame, the worst first, and forgets it when it is over.
+func TestReasonsNameObjects(t *testing.T) {
+	one := newRegional(t, "one")
+	inv := &shelf{changed: make(chan struct{}, 1)}
+	inv.set([]*inventory.Site{aSite("a/paris"), aSite("b/paris")}, nil, nil)
+	for _, s := range []string{"a/paris", "b/paris"} {
+		well(t, one.prom, s)
+		one.connect(s, true)
+	}
+	for node, v := range map[string]float64{"n1": 30, "n2": 36, "n3": 19} {
+		one.put(t, "temperature", `node="`+node+`"`, "a/paris", v, 0)
+	}
+	r := begin(t, t.TempDir(), []*regional{one}, nil, inv, nil)
+	v := r.until("named nodes", func(v *View) bool {
+		s := v.Find("a", "paris").State
+		return s != nil && len(s.Reasons) > 0 && len(s.Reasons[0].Objects) > 0
+	})
+	got := v.Find("a", "paris").State.Reasons[0]
+	if want := "temperature is 36 degrees, threshold 20 degrees: node n2 (36 degrees), node n1 (30 degrees)"; got.Text != want {
+		t.Errorf("%q, want %q", got.Text, want)
+	}
+	for _, q := range one.asked() {
+		if strings.Contains(q, "topk") && !strings.Contains(q, `site=~"paris"`) {
+			t.Errorf("asked about all sites: %s", q)
+		}
+	}
+	if s := v.Find("b", "paris").State; len(s.Reasons) != 0 {
+		t.Errorf("a healthy site has reasons: %+v", s.Reasons)
+	}
+	one.put(t, "temperature", `node="n2"`, "a/paris", 20, 0)
+	r.until("the cooled node gone from the reason", func(v *View) bool {
+		s := v.Find("a", "paris").State
+		return len(s.Reasons) > 0 && len(s.Reasons[0].Objects) == 1 && s.Reasons[0].Objects[0] == "node n1 (30 degrees)"
+	})
+}
+
+// An acknowledged push proves a link without a stream; a lost stream is counted.
+func TestPushesProveALink(t *testing.T) {
+	one := newRegional(t, "one")
+	inv := &shelf{changed: make(chan struct{}, 1)}
+	inv.set([]*inventory.Site{aSite("a/agent"), aSite("a/stock")}, nil, nil)
+	for _, s := range []string{"a/agent", "a/stock"} {
+		well(t, one.prom, s)
+	}
+	one.connect("a/agent", true)
+	push := func(site string, ago time.Duration) {
+		one.mu.Lock()
+		defer one.mu.Unlock()
+		tenant, name, _ := strings.Cut(site, "/")
+		l := one.sites[site]
+		if l == nil {
+			l = &wire.SiteLive{Tenant: tenant, Site: name}
+			one.sites[site] = l
+		}
+		l.LastPush = time.Now().Add(-ago)
+	}
+	push("a/stock", 0) // a Prometheus in agent mode: it pushes and has no stream
+	r := begin(t, t.TempDir(), []*regional{one}, nil, inv, func(o *Options) { o.Patience, o.PushPatience = 2*time.Second, 6*time.Second })
+	r.until("both online", func(v *View) bool {
+		return v.Find("a", "stock").Phase == fleet.PhaseOnline && v.Find("a", "agent").Phase == fleet.PhaseOnline && v.Tick > 1
+	})
+	one.connect("a/agent", false) // and its push is new
+	tick := r.e.View().Tick
+	v := r.until("some ticks without a stream", func(v *View) bool { return v.Tick > tick+4 })
+	if s := v.Find("a", "agent"); s.State.Link != health.LinkUp || s.Colour() != fleet.Green {
+		t.Errorf("a site whose pushes arrive is %s %s", s.State.Link, s.Colour())
+	}
+	r.until("offline after its patience", func(v *View) bool { return v.Find("a", "agent").Colour() == fleet.Red })
+	if s := r.e.View().Find("a", "stock"); s.State.Link != health.LinkUp {
+		t.Errorf("the other's push was not patient enough: %s", describe(r.e.View()))
+	}
+	r.until("the site without pushes is offline", func(v *View) bool { return v.Find("a", "stock").Colour() == fleet.Red })
+}
+
+func TestReconnectsAreCounted(t *testing.T) {
+	m, now := &memory{}, time.Unix(1e9, 0)
+	for i, since := range []int64{1, 1, 0, 2, 3, 0, 0, 3} { // lost; another stream; lost
+		at := time.Time{}
+		if since > 0 {
+			at = time.Unix(since, 0)
+		}
+		m.streamed(at, now.Add(time.Duration(i)*time.Second))
+	}
+	if n := m.reconnects(now.Add(10 * time.Second)); n != 3 {
+		t.Errorf("%d, want 3", n)
+	}
+	if n := m.reconnects(now.Add(20 * time.Minute)); n != 0 {
+		t.Errorf("%d after the window", n)
+	}
+}
+
+// An override changes a signal at the sites that it names, until its day.
+func TestOverrides(t *testing.T) {
+	p := aPolicy(t, "a", "p", signal("x", "x"))
+	spec := &p.Object.(*v1alpha1.HealthPolicy).Spec
+	now := time.Unix(1e9, 0)
+	bad := resource.MustParse("20")
+	spec.Overrides = []v1alpha1.SignalOverride{{Sites: []string{"paris"}, VirtualSites: []string{"shared/eu"}, Reason: "old hardware", Until: metav1.NewTime(now.Add(time.Hour)), Signals: []v1alpha1.SignalChange{{Name: "x", Bad: &bad}}}}
+	inv := &shelf{changed: make(chan struct{}, 1)}
+	e := &Engine{opts: Options{Inventory: inv}, log: slog.New(slog.DiscardHandler), now: func() time.Time { return now }}
+	e.rosters.e = e
+	var sites []*inventory.Site
+	for _, s := range []*inventory.Site{aSite("a/paris"), aSite("a/rome", "shared/eu"), aSite("a/oslo")} {
+		s.Policies = []*inventory.Policy{p.Policy}
+		sites = append(sites, s)
+	}
+	inv.set(sites, nil, []*inventory.Policy{p.Policy})
+	bads := func() (out [3]float64) {
+		r := e.rosters.now()
+		for i, site := range r.Sites {
+			out[i] = r.of[i].model.Signals[0].Bad
+			if (r.of[i].base != nil) != (site.ID.Name != "oslo" && now.Unix() < 1e9+3600) {
+				t.Errorf("%s: base %v", site.ID, r.of[i].base)
+			}
+		}
+		return out
+	}
+	if got := bads(); got != [3]float64{10, 20, 20} { // oslo, paris, rome
+		t.Errorf("bad of oslo, paris, rome: %v", got)
+	}
+	now = now.Add(time.Hour)
+	if got := bads(); got != [3]float64{10, 10, 10} {
+		t.Errorf("after its day: %v", got)
+	}
+	spec.Overrides[0].Signals[0].Name = "y"
+	if _, err := modelOf(spec); err == nil || !strings.Contains(err.Error(), "overrides[0]") {
+		t.Errorf("an unknown signal is taken: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"muster.dev/muster/health"
@@ -32,10 +33,18 @@ type memory struct {
 	// when it was first in nobody's live view; zero while connected.
 	down, missing time.Time
 	seen          time.Time // newest heartbeat
-	store         health.Link
-	storeAt       time.Time // of the store's word about the link
-	readAt        time.Time // of the store's readings
-	sent          *Site     // as the subscribers know it
+	// proof is the newest heartbeat or acknowledged push, streams says that it ever had
+	// a stream.
+	proof   time.Time
+	streams bool
+	// up is when the stream began that was seen last, zero when none was; drops are when
+	// streams were lost, the newest last.
+	up      time.Time
+	drops   []time.Time
+	store   health.Link
+	storeAt time.Time // of the store's word about the link
+	readAt  time.Time // of the store's readings
+	sent    *Site     // as the subscribers know it
 }
 
 // heard is what all live views together say of one site.
@@ -44,6 +53,8 @@ type heard struct {
 	upSince   time.Time
 	listed    int32 // regional that heard of it last, or homeUnknown
 	heartbeat time.Time
+	push      time.Time // newest acknowledged push
+	agent     bool      // it ever had a stream
 }
 
 // fresh says whether a regional's live view may still be believed.
@@ -77,6 +88,14 @@ func (e *Engine) listen(snap *inventory.Snapshot, now time.Time) []heard {
 			if l.Connected && (h.up == homeUnknown || since.After(h.upSince)) {
 				h.up, h.upSince = int32(r), since
 			}
+			push := earlier(l.LastPush, now)
+			if push.After(h.push) {
+				h.push = push
+			}
+			h.agent = h.agent || l.Connected || l.AgentVersion != ""
+			if push.After(beat) {
+				beat = push
+			}
 			if h.listed == homeUnknown || beat.After(h.heartbeat) {
 				h.listed = int32(r)
 			}
@@ -103,10 +122,15 @@ func (e *Engine) judge(m *memory, site *inventory.Site, h *heard, now time.Time)
 	if site.LastSeen.After(m.seen) {
 		m.seen = site.LastSeen
 	}
+	if h.heartbeat.After(m.proof) {
+		m.proof = h.heartbeat
+	}
+	m.streams = m.streams || h.agent
 	switch {
 	case h.up != homeUnknown:
 		m.home = h.up
 		m.down, m.missing = time.Time{}, time.Time{}
+		m.streamed(h.upSince, now)
 		return m.set(health.LinkUp, later(h.upSince, m.since, m.link == health.LinkUp), now)
 	case m.home == homeUnknown && h.listed != homeUnknown:
 		m.home = h.listed
@@ -127,6 +151,19 @@ func (e *Engine) judge(m *memory, site *inventory.Site, h *heard, now time.Time)
 			homeFresh = true
 		}
 	}
+	if all || homeFresh {
+		m.streamed(time.Time{}, now)
+	}
+	patience := e.opts.Patience
+	if !m.streams {
+		patience = e.opts.PushPatience
+	}
+	if !h.push.IsZero() && now.Sub(h.push) < patience {
+		// The site is where its pushes arrive.
+		m.home = h.listed
+		m.down, m.missing = time.Time{}, time.Time{}
+		return m.set(health.LinkUp, time.Time{}, now)
+	}
 	if !all && m.store == health.LinkUp && now.Sub(m.storeAt) < 3*e.opts.Tick {
 		m.down, m.missing = time.Time{}, time.Time{}
 		return m.set(health.LinkUp, time.Time{}, now)
@@ -139,7 +176,10 @@ func (e *Engine) judge(m *memory, site *inventory.Site, h *heard, now time.Time)
 		return false
 	}
 	if h.listed != homeUnknown && (all || homeFresh) {
-		return e.gone(m, &m.down, e.opts.LiveInterval*4/5, health.LinkDown, now)
+		if m.proof.IsZero() || now.Sub(m.proof) < patience {
+			return e.gone(m, &m.down, patience, health.LinkDown, now)
+		}
+		return e.gone(m, &m.down, min(patience, e.opts.LiveInterval*4/5), health.LinkDown, now)
 	}
 	if all || homeFresh {
 		return e.gone(m, &m.missing, e.opts.MissingGrace, health.LinkDown, now)
@@ -148,6 +188,32 @@ func (e *Engine) judge(m *memory, site *inventory.Site, h *heard, now time.Time)
 		return m.set(health.LinkDown, m.seen, now)
 	}
 	return e.gone(m, &m.missing, e.opts.MissingGrace, health.LinkUnknown, now)
+}
+
+// flapWindow is how far back lost streams are counted.
+const flapWindow = 10 * time.Minute
+
+// streamed takes in the stream that is seen now, by when it began; zero for none. A
+// stream that is gone, or another one than before, was lost.
+func (m *memory) streamed(since, now time.Time) {
+	if !m.up.IsZero() && !m.up.Equal(since) {
+		if len(m.drops) == 32 {
+			m.drops = slices.Delete(m.drops, 0, 1)
+		}
+		m.drops = append(m.drops, now)
+	}
+	m.up = since
+}
+
+// reconnects is how many streams were lost lately.
+func (m *memory) reconnects(now time.Time) int {
+	n := 0
+	for _, t := range m.drops {
+		if now.Sub(t) < flapWindow {
+			n++
+		}
+	}
+	return n
 }
 
 // gone changes the link once it has been observed for long enough by polls, not

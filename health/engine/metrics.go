@@ -6,6 +6,7 @@ type metrics struct {
 	tick, evaluate          prometheus.Histogram
 	lastTick                prometheus.Gauge
 	missed, failed, dropped prometheus.Counter
+	unnamed                 prometheus.Counter
 	sites, regionalUp       *prometheus.GaugeVec
 	written, writeFailed    *prometheus.CounterVec
 	saved, saveFailed       prometheus.Counter
@@ -25,6 +26,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		lastTick:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "muster_health_last_tick_timestamp_seconds", Help: "When the last tick was done."}),
 		missed:      count("muster_health_ticks_missed_total", "Ticks left out because the queries of the one before still ran."),
 		failed:      count("muster_health_query_failures_total", "Queries that failed at a regional or the store."),
+		unnamed:     count("muster_health_object_query_failures_total", "Queries for the objects to blame that failed; their reasons name none."),
 		dropped:     count("muster_health_subscribers_dropped_total", "Subscribers of changes that fell behind."),
 		sites:       prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "muster_health_sites", Help: "Sites by colour."}, []string{"colour"}),
 		regionalUp:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "muster_health_regional_up", Help: "1 while the regional's live view answers."}, []string{"regional"}),
@@ -35,7 +37,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		skipped:     count("muster_health_writes_skipped_total", "Ticks whose scores were not written because the writes of an earlier one still ran."),
 	}
 	if reg != nil {
-		reg.MustRegister(m.tick, m.evaluate, m.lastTick, m.missed, m.failed, m.dropped, m.sites, m.regionalUp, m.written, m.writeFailed, m.saved, m.saveFailed, m.skipped)
+		reg.MustRegister(m.tick, m.evaluate, m.lastTick, m.missed, m.failed, m.unnamed, m.dropped, m.sites, m.regionalUp, m.written, m.writeFailed, m.saved, m.saveFailed, m.skipped)
 	}
 	return m
 }

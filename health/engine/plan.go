@@ -31,6 +31,9 @@ type binding struct {
 	// query of each signal; -1 for one that can't be parsed.
 	query []int
 	err   []string // why, for each signal; ""
+	// objects of each signal is the position of its query in plan.objects; -1: none.
+	objects []int
+	packs   []int // query of each pack; -1 for one that can't be parsed
 }
 
 // pushedQuery tells, from the store, until when a site's samples reach.
@@ -39,7 +42,8 @@ const pushedQuery = "max by (tenant, site) (" + fleet.MetricSiteLastPush + ")"
 // plan is what a tick asks.
 type plan struct {
 	queries  []query
-	pushed   int // position of pushedQuery
+	objects  []query // what names the objects to blame, with sitesMark for their sites
+	pushed   int     // position of pushedQuery
 	shipped  *binding
 	policies map[*policy]*binding
 }
@@ -68,13 +72,31 @@ type parsedQuery struct {
 func newPlanner(shipped *health.Model) (*planner, error) {
 	p := &planner{shipped: shipped, known: map[string]bool{}, parsed: map[[2]string]parsedQuery{}}
 	for i := range shipped.Signals {
-		expr, err := parser.ParseExpr(shipped.Signals[i].Query)
-		if err != nil {
-			return nil, fmt.Errorf("shipped policy: signal %s: %w", shipped.Signals[i].Name, err)
+		s := &shipped.Signals[i]
+		if err := p.ship("signal "+s.Name, s.Query); err != nil {
+			return nil, err
 		}
-		p.known[expr.String()] = true
+		if s.Objects != "" {
+			if err := p.ship("objects of signal "+s.Name, s.Objects); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for i := range shipped.Packs {
+		if err := p.ship("pack "+shipped.Packs[i].Name, shipped.Packs[i].Query); err != nil {
+			return nil, err
+		}
 	}
 	return p, nil
+}
+
+func (p *planner) ship(what, text string) error {
+	expr, err := parser.ParseExpr(text)
+	if err != nil {
+		return fmt.Errorf("shipped policy: %s: %w", what, err)
+	}
+	p.known[expr.String()] = true
+	return nil
 }
 
 // plan returns what to ask for these policies. The same policies give the same plan.
@@ -83,28 +105,41 @@ func (p *planner) plan(policies []*policy) *plan {
 		return p.last
 	}
 	out := &plan{policies: map[*policy]*binding{}}
-	index := map[query]int{}
+	index, objects := map[query]int{}, map[query]int{}
 	used := map[[2]string]parsedQuery{}
+	// place finds a query's position in a list, -1 if it can't be asked.
+	place := func(tenant, text string, change func(*query), index map[query]int, list *[]query) (int, string) {
+		key := [2]string{tenant, text}
+		pq, ok := p.parsed[key]
+		if !ok {
+			pq = p.parse(tenant, text)
+		}
+		used[key] = pq
+		if pq.err != "" {
+			return -1, pq.err
+		}
+		q := pq.query
+		if change != nil {
+			change(&q)
+		}
+		if _, ok := index[q]; !ok {
+			index[q] = len(*list)
+			*list = append(*list, q)
+		}
+		return index[q], ""
+	}
 	bind := func(tenant string, m *health.Model) *binding {
-		b := &binding{model: m, query: make([]int, len(m.Signals)), err: make([]string, len(m.Signals))}
+		n := len(m.Signals)
+		b := &binding{model: m, query: make([]int, n), err: make([]string, n), objects: make([]int, n), packs: make([]int, len(m.Packs))}
 		for i := range m.Signals {
-			key := [2]string{tenant, m.Signals[i].Query}
-			pq, ok := p.parsed[key]
-			if !ok {
-				pq = p.parse(tenant, m.Signals[i].Query)
+			s := &m.Signals[i]
+			b.query[i], b.err[i] = place(tenant, s.Query, func(q *query) { q.storeOnly = i == m.Uplink() || s.Name == health.SignalFlapping }, index, &out.queries)
+			if b.objects[i] = -1; s.Objects != "" {
+				b.objects[i], _ = place(tenant, s.Objects, func(q *query) { q.text = worst(q.text, s.Good > s.Bad) }, objects, &out.objects)
 			}
-			used[key] = pq
-			if pq.err != "" {
-				b.query[i], b.err[i] = -1, pq.err
-				continue
-			}
-			q := pq.query
-			q.storeOnly = i == m.Uplink()
-			if _, ok := index[q]; !ok {
-				index[q] = len(out.queries)
-				out.queries = append(out.queries, q)
-			}
-			b.query[i] = index[q]
+		}
+		for i := range m.Packs {
+			b.packs[i], _ = place(tenant, m.Packs[i].Query, nil, index, &out.queries)
 		}
 		return b
 	}
@@ -138,6 +173,33 @@ func (p *planner) parse(tenant, text string) parsedQuery {
 		return parsedQuery{err: err.Error()}
 	}
 	return parsedQuery{query: query{text: expr.String(), tenant: tenant}}
+}
+
+const (
+	// sitesMark stands in queries for objects where the sites come.
+	sitesMark = "__sites__"
+	// maxObjects of a site are named with a reason.
+	maxObjects = 3
+)
+
+// worst makes of a query for objects one for the largest, or smallest, of each site.
+func worst(text string, smallest bool) string {
+	expr, err := parser.ParseExpr(text)
+	if err != nil {
+		return text // it came out of the parser
+	}
+	m := labels.MustNewMatcher(labels.MatchRegexp, fleet.SeriesSite, sitesMark)
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		if vs, ok := n.(*parser.VectorSelector); ok {
+			vs.LabelMatchers = append(vs.LabelMatchers, m)
+		}
+		return nil
+	})
+	op := "topk"
+	if smallest {
+		op = "bottomk"
+	}
+	return fmt.Sprintf("%s by (tenant, site) (%d, %s)", op, maxObjects, expr)
 }
 
 // confine puts tenant="…" into every selector of a query, so that no tenant's

@@ -59,7 +59,7 @@ func plainURLError(err error) error {
 }
 
 // ask runs one instant query at one moment.
-func (e *Engine) ask(ctx context.Context, t target, text string, at time.Time, add func(tenant, site []byte, v float64) error) error {
+func (e *Engine) ask(ctx context.Context, t target, text string, at time.Time, label func(name, value []byte), add func(tenant, site []byte, v float64) error) error {
 	lane := ctx
 	ctx, cancel := context.WithTimeout(ctx, e.opts.QueryTimeout)
 	defer cancel()
@@ -74,7 +74,7 @@ func (e *Engine) ask(ctx context.Context, t target, text string, at time.Time, a
 		req.Header.Set("X-Scope-OrgID", t.org)
 	}
 	err = e.fetch(req, func(code int, body []byte) error {
-		err := decodeVector(body, add)
+		err := decodeLabelled(body, label, add)
 		var q *queryError
 		if err != nil && !errors.As(err, &q) && code != http.StatusOK {
 			return fmt.Errorf("HTTP status %d: %.200s", code, strings.TrimSpace(string(body)))
@@ -125,7 +125,10 @@ type answers struct {
 	// errs of each query by place.
 	errs   []map[int32]string
 	millis []int64 // of each query, the slowest answer
-	mu     sync.Mutex
+	// named are the objects to blame, by the query for them and the site; what was not
+	// asked about is not there.
+	named []map[int32][]string
+	mu    sync.Mutex
 }
 
 // homeUnknown sites were never heard of: nothing can be asked about them.
@@ -155,6 +158,7 @@ func (a *answers) reset(snap *roster, p *plan, at time.Time) {
 	}
 	a.errs = make([]map[int32]string, len(p.queries))
 	a.millis = make([]int64, len(p.queries))
+	a.named = make([]map[int32][]string, len(p.objects))
 	if cap(a.home) < n {
 		a.home = make([]int32, n, n+n/8+16)
 	}
@@ -169,7 +173,7 @@ func (e *Engine) run(ctx context.Context, a *answers, q int, t target, place int
 	var byName map[string]int32
 	only := a.plan.queries[q].tenant
 	value, have := a.value[q], a.have[q]
-	err := e.ask(ctx, t, a.plan.queries[q].text, a.at, func(ten, site []byte, v float64) error {
+	err := e.ask(ctx, t, a.plan.queries[q].text, a.at, nil, func(ten, site []byte, v float64) error {
 		if len(ten) == 0 || len(site) == 0 {
 			return errNoSite
 		}

@@ -162,7 +162,7 @@ func (r *regional) connect(site string, connected bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	l := &wire.SiteLive{Tenant: tenant, Site: name, Connected: connected, LastHeartbeat: now, LastPush: now}
+	l := &wire.SiteLive{Tenant: tenant, Site: name, Connected: connected, LastHeartbeat: now, LastPush: now, AgentVersion: "v1"}
 	if connected {
 		l.ConnectedSince = now
 	}
@@ -268,11 +268,11 @@ func aSite(id string, virtual ...string) *inventory.Site {
 
 // simple is a model of two signals: temperature and, critical, fire.
 func simple(t testing.TB) *health.Model {
-	m, err := health.NewModel([4]float64{1, 1, 1, 1}, 2, []health.Signal{
-		{Name: "temperature", Dimension: fleet.Performance, Query: "max by (tenant, site) (temperature)", Good: 20, Bad: 40, Weight: 1, Unit: "degrees"},
-		{Name: "fire", Dimension: fleet.Reliability, Query: "max by (tenant, site) (fire)", Good: 0, Bad: 1, Weight: 1, Critical: true, Text: "it burns"},
-		{Name: "lock", Dimension: fleet.Security, Query: "min by (tenant, site) (lock)", Good: 1, Bad: 0, Weight: 1},
-	})
+	m, err := health.NewModel(health.Options{Weights: [4]float64{1, 1, 1, 1}, WorstShare: health.DefaultWorstShare, Signals: []health.Signal{
+		{Name: "temperature", Dimension: fleet.Performance, Query: "max by (tenant, site) (temperature)", Objects: "temperature", Good: 20, Bad: 40, Weight: 1, Cap: health.NoCap, Unit: "degrees"},
+		{Name: "fire", Dimension: fleet.Reliability, Query: "max by (tenant, site) (fire)", Good: 0, Bad: 1, Weight: 1, Cap: fleet.CriticalCap, Text: "it burns"},
+		{Name: "lock", Dimension: fleet.Security, Query: "min by (tenant, site) (lock)", Good: 1, Bad: 0, Weight: 1, Cap: health.NoCap},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +296,7 @@ func begin(t testing.TB, dir string, regionals []*regional, store *cortex, inv *
 	o := Options{
 		Inventory: inv, Status: inv, Shipped: simple(t), Dir: dir, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 		Tick: 100 * time.Millisecond, LiveInterval: 30 * time.Millisecond, LiveTimeout: 500 * time.Millisecond, LiveMaxAge: 300 * time.Millisecond,
-		QueryTimeout: 2 * time.Second, MissingGrace: 400 * time.Millisecond,
+		QueryTimeout: 2 * time.Second, MissingGrace: 400 * time.Millisecond, Patience: 100 * time.Millisecond, PushPatience: time.Second,
 	}
 	for _, r := range regionals {
 		o.Regionals = append(o.Regionals, Regional{Name: r.name, URL: r.url})

@@ -1,6 +1,10 @@
 package engine
 
 import (
+	"fmt"
+	"slices"
+	"time"
+
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/health"
 	"muster.dev/muster/internal/inventory"
@@ -16,13 +20,36 @@ type policy struct {
 	// valid one.
 	model *health.Model
 	err   error // what is wrong with the policy as it stands
+	// base is the policy of which this is what overrides make of it; nil for a policy
+	// itself.
+	base      *policy
+	overrides []*v1alpha1.SignalOverride // that are in it
+}
+
+// plain is the policy without overrides.
+func (p *policy) plain() *policy {
+	if p != nil && p.base != nil {
+		return p.base
+	}
+	return p
 }
 
 // roster is a snapshot of the inventory, and the policy that applies to each site.
 type roster struct {
 	*inventory.Snapshot
 	policies []*policy // in the order of the snapshot
+	variants []*policy // what overrides make of them
 	of       []*policy // by the site's position; nil: the shipped one
+	// until when the overrides stay as they are; zero: for good.
+	until time.Time
+}
+
+// asked are all policies whose queries a tick asks.
+func (r *roster) asked() []*policy {
+	if len(r.variants) == 0 {
+		return r.policies
+	}
+	return append(slices.Clone(r.policies), r.variants...)
 }
 
 // rosters makes rosters, and remembers the models of policies.
@@ -30,13 +57,16 @@ type rosters struct {
 	e    *Engine
 	last *roster
 	made map[*inventory.Policy]*policy
-	good map[[2]string]*health.Model // the last valid one, by tenant and name
+	// variants that the last roster had.
+	variants []*policy
+	good     map[[2]string]*health.Model // the last valid one, by tenant and name
 }
 
 // now returns the roster of the inventory as it is now, the same as long as that is.
 func (r *rosters) now() *roster {
 	s := r.e.opts.Inventory.Snapshot()
-	if r.last != nil && r.last.Snapshot == s {
+	now := r.e.now()
+	if r.last != nil && r.last.Snapshot == s && (r.last.until.IsZero() || now.Before(r.last.until)) {
 		return r.last
 	}
 	out := &roster{Snapshot: s, of: make([]*policy, len(s.Sites))}
@@ -49,7 +79,7 @@ func (r *rosters) now() *roster {
 		x, key := r.made[p], [2]string{p.Tenant, p.Name}
 		if x == nil {
 			x = &policy{Policy: p}
-			if x.model, x.err = health.FromPolicy(&hp.Spec); x.err != nil {
+			if x.model, x.err = modelOf(&hp.Spec); x.err != nil {
 				r.e.log.Warn("health policy can't be used as it is; the last valid one stays in force", "tenant", p.Tenant, "policy", p.Name, "err", x.err)
 				x.model = r.good[key]
 			}
@@ -57,14 +87,92 @@ func (r *rosters) now() *roster {
 		made[p], good[key] = x, x.model
 		out.policies = append(out.policies, x)
 	}
-	r.made, r.good, r.last = made, good, out
+	r.made, r.good = made, good
 	for i, site := range s.Sites {
 		for _, p := range site.PoliciesOf(healthPolicies) {
 			if x := made[p]; x != nil && x.model != nil {
-				out.of[i] = x
+				out.of[i] = r.variant(out, x, site, now)
 				break
 			}
 		}
 	}
+	r.last, r.variants = out, out.variants
 	return out
+}
+
+// modelOf makes a policy's model, and tries its overrides.
+func modelOf(spec *v1alpha1.HealthPolicySpec) (*health.Model, error) {
+	m, err := health.FromPolicy(spec)
+	if err != nil {
+		return nil, err
+	}
+	for i := range spec.Overrides {
+		if _, err := m.With(changes(&spec.Overrides[i])); err != nil {
+			return nil, fmt.Errorf("overrides[%d]: %w", i, err)
+		}
+	}
+	return m, nil
+}
+
+func changes(o *v1alpha1.SignalOverride) map[string]health.Change {
+	out := make(map[string]health.Change, len(o.Signals))
+	for _, s := range o.Signals {
+		c := health.Change{Ignore: s.Ignore}
+		if s.Good != nil {
+			v := s.Good.AsApproximateFloat64()
+			c.Good = &v
+		}
+		if s.Bad != nil {
+			v := s.Bad.AsApproximateFloat64()
+			c.Bad = &v
+		}
+		out[s.Name] = c
+	}
+	return out
+}
+
+// variant is what the overrides that are in force for a site make of its policy.
+func (r *rosters) variant(out *roster, p *policy, site *inventory.Site, now time.Time) *policy {
+	hp := p.Object.(*v1alpha1.HealthPolicy)
+	if len(hp.Spec.Overrides) == 0 || p.err != nil {
+		return p
+	}
+	var in []*v1alpha1.SignalOverride
+	for i := range hp.Spec.Overrides {
+		o := &hp.Spec.Overrides[i]
+		if !now.Before(o.Until.Time) {
+			continue
+		}
+		if out.until.IsZero() || o.Until.Time.Before(out.until) {
+			out.until = o.Until.Time
+		}
+		if slices.Contains(o.Sites, site.ID.Name) || slices.ContainsFunc(o.VirtualSites, func(v string) bool { return slices.Contains(site.VirtualSites, v) }) {
+			in = append(in, o)
+		}
+	}
+	if len(in) == 0 {
+		return p
+	}
+	for _, list := range [][]*policy{out.variants, r.variants} { // the same as before, so that plans stay
+		for _, v := range list {
+			if v.base == p && slices.Equal(v.overrides, in) {
+				if !slices.Contains(out.variants, v) {
+					out.variants = append(out.variants, v)
+				}
+				return v
+			}
+		}
+	}
+	m := p.model
+	for _, o := range in {
+		next, err := m.With(changes(o))
+		if err != nil { // tried by modelOf; two together may make good and bad equal
+			r.e.log.Warn("overrides of a health policy can't be used together", "tenant", p.Tenant, "policy", p.Name, "site", site.ID, "err", err)
+			return p
+		}
+		m = next
+	}
+	v := &policy{Policy: p.Policy, model: m, base: p, overrides: in}
+	out.variants = append(out.variants, v)
+	return v
 }

@@ -25,7 +25,7 @@ func (e *Engine) collect(ctx context.Context, done chan<- *answers) func() {
 	if a == nil {
 		a = &answers{}
 	}
-	a.reset(snap, e.planner.plan(snap.policies), now)
+	a.reset(snap, e.planner.plan(snap.asked()), now)
 	targets := e.targets(a)
 	return func() {
 		var wg sync.WaitGroup
@@ -50,6 +50,7 @@ func (e *Engine) collect(ctx context.Context, done chan<- *answers) func() {
 			})
 		}
 		wg.Wait()
+		e.name(ctx, a, targets)
 		if ctx.Err() == nil {
 			done <- a
 		}
@@ -264,13 +265,25 @@ func (e *Engine) evaluate(m *memory, a *answers, j int, now time.Time) {
 			rd.Err = a.errs[q][home]
 		case a.have[q][j]:
 			rd.Value, rd.Known = a.value[q][j], true
+			if o := b.objects[i]; o >= 0 {
+				rd.Objects = a.named[o][int32(j)]
+			}
 		}
 		r.Signals[i] = rd
 	}
-	r.Link, r.LinkSince = m.link, m.since
+	r.Packs = slices.Grow(e.found[:0], len(b.packs))[:len(b.packs)]
+	e.found = r.Packs
+	for i, q := range b.packs {
+		r.Packs[i] = q >= 0 && a.have[q][j] && a.value[q][j] > 0
+	}
+	r.Link, r.LinkSince, r.Reconnects = m.link, m.since, m.reconnects(now)
 	st := health.Evaluate(b.model, r, m.state, now)
 	m.state = &st
 }
+
+// storeFresh is how old the last push may be, as the store has it, of a site that is
+// connected: the gateway writes it every 15 s, and it has a way to go.
+const storeFresh = time.Minute
 
 // fromStore takes what the store says about the connection of a site whose
 // regional is away. The link itself is judged on the next look.
@@ -284,6 +297,9 @@ func (e *Engine) fromStore(m *memory, a *answers, j int, b *binding) {
 	}
 	if q := a.plan.pushed; a.have[q][j] {
 		m.readAt = earlier(time.UnixMilli(int64(a.value[q][j]*1000)), a.at)
+		if !m.streams && a.at.Sub(m.readAt) < storeFresh { // it only ever pushes
+			m.store = health.LinkUp
+		}
 	}
 }
 
@@ -297,7 +313,7 @@ func (e *Engine) relink(m *memory, p *policy, now time.Time) {
 	if prev != nil && prev.Model != model && len(prev.Model.Signals) > 0 {
 		model = prev.Model // an edited policy waits for the tick that asks its queries
 	}
-	st := health.Evaluate(model, health.Readings{Link: m.link, LinkSince: m.since, LiveOnly: true}, prev, now)
+	st := health.Evaluate(model, health.Readings{Link: m.link, LinkSince: m.since, Reconnects: m.reconnects(now), LiveOnly: true}, prev, now)
 	m.state = &st
 }
 
@@ -314,7 +330,7 @@ func (e *Engine) publish(snap *roster, a *answers, removed []fleet.SiteID, now t
 		m := e.aligned[i]
 		s := &Site{Site: site, State: m.state, Phase: phaseOf(site.Phase, m.link), LastSeen: m.seen, home: m.home, Maintenance: site.MaintenanceAt(now)}
 		if p := snap.of[i]; p != nil {
-			s.Policy = p.Name
+			s.Policy, s.Overrides = p.Name, p.overrides
 		}
 		if m.home != homeUnknown {
 			s.Home = e.regionals[m.home].Name
@@ -434,7 +450,7 @@ func (e *Engine) fare(v *View, a *answers) []*Policy {
 		if !site.Counts() {
 			continue
 		}
-		p := by[a.snap.of[j]]
+		p := by[a.snap.of[j].plain()]
 		if p == nil {
 			p = add(nil, e.opts.Shipped) // none applies: all others are in the snapshot
 		}

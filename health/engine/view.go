@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/health"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
@@ -28,6 +29,8 @@ type Site struct {
 	Maintenance *inventory.Maintenance
 	// Policy is the name of the HealthPolicy that applies; "": the shipped one.
 	Policy string
+	// Overrides of the policy that are in force for the site; must not be changed.
+	Overrides []*v1alpha1.SignalOverride
 
 	home int32
 }

@@ -122,6 +122,13 @@ func CollectionPolicy(p *v1alpha1.CollectionPolicy) field.ErrorList {
 // be asked for ever, and whose result can be told apart by tenant and site.
 func HealthPolicy(p *v1alpha1.HealthPolicy) field.ErrorList {
 	errs := selector(spec.Child("siteSelector"), &p.Spec.SiteSelector)
+	signals, packs := map[string]bool{}, map[string]bool{}
+	for _, s := range p.Spec.Signals {
+		signals[s.Name] = true
+	}
+	for _, pack := range p.Spec.Packs {
+		packs[pack.Name] = true
+	}
 	for i, s := range p.Spec.Signals {
 		at := spec.Child("signals").Index(i)
 		if s.Good.Cmp(s.Bad) == 0 {
@@ -130,27 +137,56 @@ func HealthPolicy(p *v1alpha1.HealthPolicy) field.ErrorList {
 		if s.Weight != nil && s.Weight.Sign() <= 0 {
 			errs = append(errs, field.Invalid(at.Child("weight"), s.Weight.String(), "want a weight greater than 0; leave a signal out to ignore it"))
 		}
-		at = at.Child("query")
-		expr, err := promcost.Rule.Parse(s.Query, promcost.Window{})
-		if tooMuch := (*promcost.Error)(nil); errors.As(err, &tooMuch) {
-			errs = append(errs, field.Invalid(at, s.Query, err.Error()))
-			continue
-		} else if err != nil {
-			errs = append(errs, field.Invalid(at, s.Query, "not PromQL: "+err.Error()))
-			continue
+		if s.Min != nil && s.Max != nil && s.Min.Cmp(*s.Max) > 0 {
+			errs = append(errs, field.Invalid(at.Child("max"), s.Max.String(), "want at least min"))
 		}
-		if expr.Type() != parser.ValueTypeVector {
-			errs = append(errs, field.Invalid(at, s.Query, "a signal needs one value for each site, so an instant vector; this is a "+parser.DocumentedType(expr.Type())))
-			continue
+		if s.Pack != "" && !packs[s.Pack] {
+			errs = append(errs, field.Invalid(at.Child("pack"), s.Pack, "want the name of one of spec.packs"))
 		}
-		for _, label := range []string{fleet.SeriesTenant, fleet.SeriesSite} {
-			if !keeps(expr, label) {
-				errs = append(errs, field.Invalid(at, s.Query, "its result drops the label "+label+", so its values can't be told apart by site; aggregate by ("+fleet.SeriesTenant+", "+fleet.SeriesSite+")"))
-				break
+		for j, name := range s.Causes {
+			if !signals[name] || name == s.Name {
+				errs = append(errs, field.Invalid(at.Child("causes").Index(j), name, "want the name of another signal of this policy"))
+			}
+		}
+		errs = append(errs, siteQuery(at.Child("query"), s.Query)...)
+		if s.Objects != "" {
+			errs = append(errs, siteQuery(at.Child("objects"), s.Objects)...)
+		}
+	}
+	for i, pack := range p.Spec.Packs {
+		errs = append(errs, siteQuery(spec.Child("packs").Index(i).Child("when"), pack.When)...)
+	}
+	for i, o := range p.Spec.Overrides {
+		at := spec.Child("overrides").Index(i)
+		if len(o.Sites)+len(o.VirtualSites) == 0 {
+			errs = append(errs, field.Required(at.Child("sites"), "name sites or virtual sites"))
+		}
+		for j, s := range o.Signals {
+			if !signals[s.Name] {
+				errs = append(errs, field.Invalid(at.Child("signals").Index(j).Child("name"), s.Name, "want the name of a signal of this policy"))
 			}
 		}
 	}
 	return errs
+}
+
+// siteQuery checks one query of a health policy.
+func siteQuery(at *field.Path, query string) (errs field.ErrorList) {
+	expr, err := promcost.Rule.Parse(query, promcost.Window{})
+	if tooMuch := (*promcost.Error)(nil); errors.As(err, &tooMuch) {
+		return append(errs, field.Invalid(at, query, err.Error()))
+	} else if err != nil {
+		return append(errs, field.Invalid(at, query, "not PromQL: "+err.Error()))
+	}
+	if expr.Type() != parser.ValueTypeVector {
+		return append(errs, field.Invalid(at, query, "a signal needs one value for each site, so an instant vector; this is a "+parser.DocumentedType(expr.Type())))
+	}
+	for _, label := range []string{fleet.SeriesTenant, fleet.SeriesSite} {
+		if !keeps(expr, label) {
+			return append(errs, field.Invalid(at, query, "its result drops the label "+label+", so its values can't be told apart by site; aggregate by ("+fleet.SeriesTenant+", "+fleet.SeriesSite+")"))
+		}
+	}
+	return nil
 }
 
 // keeps tells whether the result of an expression can have a label, tenant or
