@@ -29,7 +29,7 @@ import (
 type Options struct {
 	Dir string // a folder a tenant
 	URL string // takes remote write; the tenant is in X-Scope-OrgID
-	// Client makes the requests; nil: http.DefaultClient.
+	// Client makes the requests; nil: one that keeps a connection for each request in flight.
 	Client *http.Client
 	// MaxBytes and MaxAge bound the queue of one tenant; OnFull says what then.
 	MaxBytes int64
@@ -38,8 +38,11 @@ type Options struct {
 	// SyncInterval is that of spool.Options: 0 has what Append takes synced to the disk.
 	SyncInterval time.Duration
 	Concurrency  int // requests in flight for one tenant; 0: the sender's default
-	UserAgent    string
-	Logger       *slog.Logger
+	// Linger is for how long what comes in waits for more, to go on in one request: what
+	// thousands of sites push is many small batches. 0: not at all.
+	Linger    time.Duration
+	UserAgent string
+	Logger    *slog.Logger
 	// Registerer gets the figures of each queue, by tenant.
 	Registerer prometheus.Registerer
 }
@@ -67,7 +70,7 @@ func Open(o Options) (*Queues, error) {
 		return nil, errors.New("forward queues: Dir, URL, Logger and Registerer must be set")
 	}
 	if o.Client == nil {
-		o.Client = http.DefaultClient
+		o.Client = newClient()
 	}
 	q := &Queues{opts: o, byName: map[string]*queue{}}
 	q.ctx, q.stop = context.WithCancel(context.Background())
@@ -91,19 +94,50 @@ func Open(o Options) (*Queues, error) {
 	return q, nil
 }
 
+// newClient keeps the connections of all senders: the standard library's default is two a
+// host, and every other request would begin with a new one.
+func newClient() *http.Client {
+	tr := http.DefaultTransport.(*http.Transport).Clone()
+	tr.MaxIdleConns, tr.MaxIdleConnsPerHost = 0, 1024
+	return &http.Client{Transport: tr}
+}
+
 // Append has the series in the tenant's queue when it returns nil, on stable storage
 // as Options.SyncInterval says. Calls that come together share a sync.
 func (q *Queues) Append(tenant string, series []remotewrite.Series) error {
-	t, err := q.tenant(tenant)
+	durable, err := q.Put(tenant, series)
 	if err != nil {
 		return err
 	}
-	for lane, part := range q.lanes(series) {
-		if _, err := t.spool.Append(remotewrite.Encode(tenant, lane, part)); err != nil {
-			return err
-		}
+	return durable()
+}
+
+// Put is Append in two steps: the work is done when it returns, and the series are on
+// stable storage when durable has returned nil.
+func (q *Queues) Put(tenant string, series []remotewrite.Series) (durable func() error, err error) {
+	t, err := q.tenant(tenant)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	var parts []func() error
+	for lane, part := range q.lanes(series) {
+		_, done, err := t.spool.Put(remotewrite.Encode(tenant, lane, part))
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, done)
+	}
+	if len(parts) == 1 {
+		return parts[0], nil
+	}
+	return func() error {
+		for _, done := range parts {
+			if err := done(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil
 }
 
 // lanes parts the series by lane. A site's series have one lane for ever, so that
@@ -156,7 +190,7 @@ func (q *Queues) tenant(name string) (*queue, error) {
 		return nil, fmt.Errorf("forward queue of %s: %w", name, err)
 	}
 	sender := remotewrite.NewSender(remotewrite.SenderOptions{
-		Source: sp, Endpoint: func() string { return q.opts.URL }, Client: func() *http.Client { return q.opts.Client }, Concurrency: q.opts.Concurrency,
+		Source: sp, Endpoint: func() string { return q.opts.URL }, Client: func() *http.Client { return q.opts.Client }, Concurrency: q.opts.Concurrency, Linger: q.opts.Linger,
 		UserAgent: q.opts.UserAgent, Header: func(tenant string) http.Header { return http.Header{"X-Scope-Orgid": {tenant}} }, Logger: log, Registerer: reg,
 	})
 	q.wg.Go(func() { _ = sender.Run(q.ctx) }) // ends with its context, and says nothing else

@@ -32,7 +32,6 @@ func TestDecodedMemory(t *testing.T) {
 			all = append(all, Series{Histograms: []Histogram{h}})
 		}
 		var e encoder
-		e.symbols = map[string]uint32{}
 		return e.marshalV2(all)
 	}
 	for name, raw := range map[string][]byte{
@@ -94,7 +93,6 @@ func TestChargeEndsDecoding(t *testing.T) {
 func TestHistogramsCostByBucket(t *testing.T) {
 	for _, buckets := range []int{1, 10, DefaultBuckets, DefaultBuckets + 1, 10_000} {
 		raw := new(encoder)
-		raw.symbols = map[string]uint32{}
 		var d Decoder
 		bad := 0
 		for d.Reset(raw.marshalV2([]Series{{Histograms: []Histogram{{T: 1, H: wide(buckets)}}}}), true, Limits{}); d.Next(); {

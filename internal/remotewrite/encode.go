@@ -3,13 +3,14 @@ package remotewrite
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
+	"math"
 	"sync"
 
 	"github.com/klauspost/compress/snappy"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/prompb"
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // A spool record is a small header and the body of a remote write 2.0 request, as
@@ -30,9 +31,9 @@ const recordVersion = 2
 func Encode(key string, lane uint32, series []Series) []byte {
 	e := encoders.Get().(*encoder)
 	defer encoders.Put(e)
-	e.raw = e.marshalV2(series)
+	e.packed = snappy.Encode(e.packed[:cap(e.packed)], e.marshalV2(series))
 	info := infoOf(key, series)
-	rec := make([]byte, 0, 64+len(key)+len(e.raw)/3)
+	rec := make([]byte, 0, 64+len(key)+len(e.packed))
 	rec = append(rec, recordVersion)
 	rec = binary.AppendUvarint(rec, uint64(len(key)))
 	rec = append(rec, key...)
@@ -42,7 +43,6 @@ func Encode(key string, lane uint32, series []Series) []byte {
 	rec = binary.AppendUvarint(rec, uint64(info.Histograms))
 	rec = binary.AppendVarint(rec, info.MinT)
 	rec = binary.AppendVarint(rec, info.MaxT)
-	e.packed = snappy.Encode(e.packed[:cap(e.packed)], e.raw)
 	return append(rec, e.packed...)
 }
 
@@ -50,8 +50,7 @@ func Encode(key string, lane uint32, series []Series) []byte {
 func EncodeV2(series []Series) []byte {
 	e := encoders.Get().(*encoder)
 	defer encoders.Put(e)
-	e.raw = e.marshalV2(series)
-	return snappy.Encode(nil, e.raw)
+	return snappy.Encode(nil, e.marshalV2(series))
 }
 
 // EncodeV1 returns the body of a remote write 1.0 request. Metadata stays behind:
@@ -80,92 +79,129 @@ func EncodeV1(series []Series) []byte {
 	return snappy.Encode(nil, raw)
 }
 
-// encoder keeps the buffers of one encoding for the next.
+// encoder keeps the buffers of one encoding for the next. It writes the protobuf itself:
+// the generated code wants the whole request as a tree of structs first.
 type encoder struct {
-	symbols     map[string]uint32
-	names       []string
-	req         writev2.Request
-	refs        []uint32
-	samples     []writev2.Sample
-	raw, packed []byte
+	symbols symbols
+	refs    []uint32 // of one series
+	series  []byte   // all of them, encoded
+	raw     []byte
+	packed  []byte
 }
 
-var encoders = sync.Pool{New: func() any { return &encoder{symbols: map[string]uint32{}} }}
+var encoders = sync.Pool{New: func() any { return new(encoder) }}
 
-// marshalV2 returns the uncompressed request; its symbols are sorted, so that
-// equal batches are equal bytes and neighbours share prefixes.
+// Tags of io.prometheus.write.v2: the number of a field and its type.
+const (
+	tagSymbol     = v2Symbols<<3 | byte(protowire.BytesType)
+	tagSeries     = v2Series<<3 | byte(protowire.BytesType)
+	tagLabelsRefs = 1<<3 | byte(protowire.BytesType)
+	tagSample     = 2<<3 | byte(protowire.BytesType)
+	tagHistogram  = 3<<3 | byte(protowire.BytesType)
+	tagMetadata   = 5<<3 | byte(protowire.BytesType)
+	tagSampleV    = sampleV<<3 | byte(protowire.Fixed64Type)
+	tagSampleT    = sampleT<<3 | byte(protowire.VarintType)
+	tagMetaType   = 1<<3 | byte(protowire.VarintType)
+	tagMetaHelp   = 3<<3 | byte(protowire.VarintType)
+	tagMetaUnit   = 4<<3 | byte(protowire.VarintType)
+)
+
+// marshalV2 returns the uncompressed request. Symbols stand in the order in which they
+// are first used, so that equal batches are equal bytes.
 func (e *encoder) marshalV2(series []Series) []byte {
-	clear(e.symbols)
-	e.names = e.names[:0]
-	total, samples := 0, 0
+	defer e.symbols.reset() // don't hold on to label strings
+	e.series = e.series[:0]
 	for i := range series {
-		s := &series[i]
-		s.Labels.Range(func(l labels.Label) {
-			e.add(l.Name)
-			e.add(l.Value)
-			total += 2
-		})
-		e.add(s.Metadata.Help)
-		e.add(s.Metadata.Unit)
-		samples += len(s.Samples)
+		e.add(&series[i])
 	}
-	slices.Sort(e.names)
-	e.req.Symbols = append(e.req.Symbols[:0], "")
-	for i, n := range e.names {
-		e.symbols[n] = uint32(i + 1)
-	}
-	e.req.Symbols = append(e.req.Symbols, e.names...)
-
-	e.refs = slices.Grow(e.refs[:0], total)
-	e.samples = slices.Grow(e.samples[:0], samples)
-	e.req.Timeseries = slices.Grow(e.req.Timeseries[:0], len(series))
-	for i := range series {
-		e.req.Timeseries = append(e.req.Timeseries, e.timeSeries(&series[i]))
-	}
-	raw, err := e.req.OptimizedMarshal(e.raw[:0])
-	if err != nil {
-		panic(fmt.Sprintf("remotewrite: marshal 2.0: %v", err)) // plain numbers and strings always marshal
-	}
-	clear(e.req.Timeseries) // don't hold on to histograms and label strings
-	clear(e.req.Symbols)
-	clear(e.symbols)
-	clear(e.names)
-	return raw
+	e.raw = append(e.symbols.appendTo(e.raw[:0]), e.series...)
+	return e.raw
 }
 
-func (e *encoder) add(s string) {
-	if s == "" {
-		return
-	}
-	if _, ok := e.symbols[s]; !ok {
-		e.symbols[s] = 0
-		e.names = append(e.names, s)
-	}
-}
-
-func (e *encoder) timeSeries(s *Series) writev2.TimeSeries {
-	r, p := len(e.refs), len(e.samples)
+// add encodes one series.
+func (e *encoder) add(s *Series) {
+	e.refs = e.refs[:0]
+	packed := 0
 	s.Labels.Range(func(l labels.Label) {
-		e.refs = append(e.refs, e.symbols[l.Name], e.symbols[l.Value])
+		n, v := e.symbols.ref(l.Name), e.symbols.ref(l.Value)
+		e.refs = append(e.refs, n, v)
+		packed += protowire.SizeVarint(uint64(n)) + protowire.SizeVarint(uint64(v))
 	})
-	for _, v := range s.Samples {
-		e.samples = append(e.samples, writev2.Sample{Value: v.V, Timestamp: v.T})
-	}
-	ts := writev2.TimeSeries{
-		LabelsRefs: e.refs[r:],
-		Samples:    e.samples[p:],
-		Metadata: writev2.Metadata{
-			Type:    writev2.FromMetadataType(s.Metadata.Type),
-			HelpRef: e.symbols[s.Metadata.Help],
-			UnitRef: e.symbols[s.Metadata.Unit],
-		},
+	typ, help, unit := uint64(writev2.FromMetadataType(s.Metadata.Type)), e.symbols.ref(s.Metadata.Help), e.symbols.ref(s.Metadata.Unit)
+	meta := sizeMeta(typ, uint64(help), uint64(unit))
+	var histograms [][]byte
+	size := sizeBytes(packed) + sizeBytes(meta)
+	for _, p := range s.Samples {
+		size += sizeBytes(sizeSample(p))
 	}
 	for _, h := range s.Histograms {
-		if h.H != nil {
-			ts.Histograms = append(ts.Histograms, writev2.FromIntHistogram(h.T, h.H))
-		} else {
-			ts.Histograms = append(ts.Histograms, writev2.FromFloatHistogram(h.T, h.FH))
+		b := marshalHistogram(h)
+		histograms = append(histograms, b)
+		size += sizeBytes(len(b))
+	}
+
+	b := append(e.series, tagSeries)
+	b = binary.AppendUvarint(b, uint64(size))
+	b = append(b, tagLabelsRefs)
+	b = binary.AppendUvarint(b, uint64(packed))
+	for _, r := range e.refs {
+		b = binary.AppendUvarint(b, uint64(r))
+	}
+	for _, p := range s.Samples {
+		b = append(b, tagSample, byte(sizeSample(p))) // 20 at most
+		b = append(b, tagSampleV)
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(p.V))
+		b = append(b, tagSampleT)
+		b = binary.AppendUvarint(b, uint64(p.T))
+	}
+	for _, h := range histograms {
+		b = append(b, tagHistogram)
+		b = binary.AppendUvarint(b, uint64(len(h)))
+		b = append(b, h...)
+	}
+	e.series = appendMeta(b, meta, typ, uint64(help), uint64(unit))
+}
+
+// sizeBytes is what a field of n bytes takes whose tag has one.
+func sizeBytes(n int) int { return 1 + protowire.SizeBytes(n) }
+
+func sizeSample(p Sample) int { return 1 + 8 + 1 + protowire.SizeVarint(uint64(p.T)) }
+
+func sizeMeta(typ, help, unit uint64) int {
+	n := 0
+	for _, v := range [...]uint64{typ, help, unit} {
+		if v != 0 {
+			n += 1 + protowire.SizeVarint(v)
 		}
 	}
-	return ts
+	return n
+}
+
+func appendMeta(b []byte, size int, typ, help, unit uint64) []byte {
+	b = append(b, tagMetadata, byte(size)) // 33 at most
+	for _, f := range [...]struct {
+		tag byte
+		v   uint64
+	}{{tagMetaType, typ}, {tagMetaHelp, help}, {tagMetaUnit, unit}} {
+		if f.v != 0 {
+			b = append(b, f.tag)
+			b = binary.AppendUvarint(b, f.v)
+		}
+	}
+	return b
+}
+
+// marshalHistogram uses the generated code: the message is complicated and rare.
+func marshalHistogram(h Histogram) []byte {
+	var out writev2.Histogram
+	if h.H != nil {
+		out = writev2.FromIntHistogram(h.T, h.H)
+	} else {
+		out = writev2.FromFloatHistogram(h.T, h.FH)
+	}
+	b, err := out.Marshal()
+	if err != nil {
+		panic(fmt.Sprintf("remotewrite: marshal a histogram: %v", err)) // plain numbers always marshal
+	}
+	return b
 }

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/prometheus/model/labels"
-
 	"muster.dev/muster/internal/spool"
 )
 
@@ -27,6 +25,7 @@ type item struct {
 	seq  uint64
 	info Info
 	body []byte
+	due  time.Time // from then on it does not wait for others
 }
 
 // Run sends until ctx ends or the source is closed, then returns nil. Records in
@@ -55,8 +54,9 @@ type dispatcher struct {
 	lanes []*lane
 	moved chan struct{} // a record is done with
 
-	mu   sync.Mutex
-	held int // bytes
+	mu    sync.Mutex
+	held  int  // bytes
+	tight bool // there is no memory for the next record
 }
 
 func (d *dispatcher) run(ctx context.Context) {
@@ -81,7 +81,7 @@ func (d *dispatcher) run(ctx context.Context) {
 		if !d.hold(ctx, len(body)) {
 			return
 		}
-		d.lanes[info.Lane%uint32(len(d.lanes))].push(item{rec.Seq, info, body})
+		d.lanes[info.Lane%uint32(len(d.lanes))].push(item{rec.Seq, info, body, time.Now().Add(d.s.opts.Linger)})
 	}
 }
 
@@ -93,9 +93,13 @@ func (d *dispatcher) hold(ctx context.Context, n int) bool {
 		if ok {
 			d.held += n
 		}
+		d.tight = !ok
 		d.mu.Unlock()
 		if ok {
 			return true
+		}
+		for _, l := range d.lanes {
+			l.wake() // what they hold goes now
 		}
 		select {
 		case <-d.moved:
@@ -103,6 +107,12 @@ func (d *dispatcher) hold(ctx context.Context, n int) bool {
 			return false
 		}
 	}
+}
+
+func (d *dispatcher) isTight() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.tight
 }
 
 // done acknowledges records and gives their memory back.
@@ -136,6 +146,10 @@ func (l *lane) push(it item) {
 	l.mu.Lock()
 	l.queue = append(l.queue, it)
 	l.mu.Unlock()
+	l.wake()
+}
+
+func (l *lane) wake() {
 	select {
 	case l.ready <- struct{}{}:
 	default:
@@ -144,12 +158,22 @@ func (l *lane) push(it item) {
 
 func (l *lane) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		items := l.head()
+		items, full := l.head()
 		if len(items) == 0 {
 			select {
 			case <-l.ready:
 			case <-ctx.Done():
 			}
+			continue
+		}
+		if wait := time.Until(items[0].due); wait > 0 && !full && !l.d.isTight() {
+			t := time.NewTimer(wait)
+			select {
+			case <-l.ready:
+			case <-t.C:
+			case <-ctx.Done():
+			}
+			t.Stop()
 			continue
 		}
 		if n := l.deliver(ctx, items); n > 0 {
@@ -162,8 +186,9 @@ func (l *lane) run(ctx context.Context) {
 	}
 }
 
-// head returns a copy of the first records, as many as go into one request.
-func (l *lane) head() []item {
+// head returns a copy of the first records, as many as go into one request, and whether
+// no more would.
+func (l *lane) head() (items []item, full bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n, samples, bytes := 0, 0, 0
@@ -171,11 +196,12 @@ func (l *lane) head() []item {
 		samples += it.info.All()
 		bytes += len(it.body)
 		if n > 0 && (n == l.most || it.info.Key != l.queue[0].info.Key || samples > l.d.s.opts.MaxSamples || bytes > mergeBytes) {
+			full = true
 			break
 		}
 		n++
 	}
-	return append([]item(nil), l.queue[:n]...)
+	return append([]item(nil), l.queue[:n]...), full || n == l.most
 }
 
 // deliver sends the records as one request until the receiver takes it or refuses it
@@ -222,9 +248,10 @@ func (l *lane) deliver(ctx context.Context, items []item) int {
 			pause := s.backoff(attempt)
 			if res.retryAfter > 0 {
 				// The receiver asks for time: no request of ours before that. The
-				// jitter keeps those who were told the same from acting in step.
-				s.gate.closeFor(res.retryAfter)
-				pause = res.retryAfter + rand.N(s.opts.MinBackoff)
+				// jitter keeps those who were told the same from acting in step, also
+				// when they are thousands: it grows with what is asked for.
+				pause = res.retryAfter + rand.N(s.opts.MinBackoff+res.retryAfter/2)
+				s.gate.closeFor(pause)
 			}
 			if !sleep(ctx, pause) {
 				return 0
@@ -245,11 +272,9 @@ func merge(items []item) (Info, []byte) {
 		return items[0].info, items[0].body
 	}
 	info := items[0].info
-	var all []Series
-	index := map[uint64][]int{}
+	m := merger{index: map[string]int{}}
 	for i, it := range items {
-		series, err := decodeBody(it.body, true)
-		if err != nil {
+		if err := m.add(it.body); err != nil {
 			return info, nil
 		}
 		if i > 0 {
@@ -257,26 +282,9 @@ func merge(items []item) (Info, []byte) {
 			info.Histograms += it.info.Histograms
 			info.MinT, info.MaxT = min(info.MinT, it.info.MinT), max(info.MaxT, it.info.MaxT)
 		}
-		for _, one := range series {
-			h := one.Labels.Hash()
-			at := -1
-			for _, j := range index[h] {
-				if labels.Equal(all[j].Labels, one.Labels) {
-					at = j
-				}
-			}
-			if at < 0 {
-				index[h] = append(index[h], len(all))
-				all = append(all, one)
-				continue
-			}
-			all[at].Samples = append(all[at].Samples, one.Samples...)
-			all[at].Histograms = append(all[at].Histograms, one.Histograms...)
-			all[at].Metadata = one.Metadata
-		}
 	}
-	info.Series = len(all)
-	body := EncodeV2(all)
+	info.Series = len(m.series)
+	body := m.body()
 	info.EncodedBytes = len(body)
 	return info, body
 }

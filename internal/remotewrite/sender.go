@@ -44,6 +44,9 @@ type SenderOptions struct {
 	// lane, so that the way there and back does not bound how fast a backlog drains;
 	// default 10,000. A record with more goes alone.
 	MaxSamples int
+	// Linger is for how long a record that is alone in its lane waits for others, to go
+	// with them in one request; default 0: not at all.
+	Linger     time.Duration
 	MinBackoff time.Duration // default 250 ms
 	MaxBackoff time.Duration // default 30 s
 	Timeout    time.Duration // of one request; default 30 s

@@ -300,7 +300,7 @@ func TestRetryAfterHoldsAllWorkers(t *testing.T) {
 				if n := len(r.recv.requests()); n != 1 {
 					t.Fatalf("%d requests in the pause that the receiver asked for", n)
 				}
-				settle(5 * time.Second)
+				settle(25 * time.Second) // half as much again, at most
 				got := r.recv.requests()
 				if len(got) != 7 || r.spool.Stats().Pending != 0 {
 					t.Fatalf("%d requests, %+v", len(got), r.spool.Stats())

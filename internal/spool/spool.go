@@ -208,17 +208,43 @@ func Open(o Options) (*Spool, error) {
 // the disk's, gives ErrFull under RefuseNew; one whose disk fails to sync gives
 // ErrSync. After an error the record is not in the spool and the spool works on.
 func (s *Spool) Append(rec []byte) (uint64, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	seq, err := s.writeLocked(rec)
-	if err == nil && s.opts.SyncInterval <= 0 {
-		err = s.commitLocked()
+	seq, durable, err := s.Put(rec)
+	if err == nil {
+		err = durable()
 	}
 	if err != nil {
-		return 0, fmt.Errorf("spool %s: append %d bytes: %w", s.opts.Dir, len(rec), err)
+		return 0, err
 	}
-	s.wake()
 	return seq, nil
+}
+
+// Put is Append in two steps: the operating system has the record when it returns, and
+// what SyncInterval promises holds when durable has returned nil. So a caller can give
+// back what it holds before it waits for the disk. What nobody waits for is synced a
+// second later.
+func (s *Spool) Put(rec []byte) (seq uint64, durable func() error, err error) {
+	failed := func(err error) error {
+		return fmt.Errorf("spool %s: append %d bytes: %w", s.opts.Dir, len(rec), err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if seq, err = s.writeLocked(rec); err != nil {
+		return 0, nil, failed(err)
+	}
+	if s.opts.SyncInterval > 0 {
+		s.wake()
+		return seq, func() error { return nil }, nil
+	}
+	b := s.batch
+	return seq, func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if err := s.commitLocked(b); err != nil {
+			return failed(err)
+		}
+		s.wake()
+		return nil
+	}, nil
 }
 
 // writeLocked hands a record to the operating system. On a full disk it makes room
@@ -360,10 +386,10 @@ func (s *Spool) writeFrameLocked(rec []byte, need int64) error {
 	return nil
 }
 
-// commitLocked returns when what was just written is on stable storage. The first
-// to come syncs for all that have written by then.
-func (s *Spool) commitLocked() error {
-	for b := s.batch; ; {
+// commitLocked returns when the batch is on stable storage. The first to come syncs for
+// all that have written by then.
+func (s *Spool) commitLocked(b *batch) error {
+	for {
 		switch {
 		case b.done:
 			return b.err
