@@ -169,8 +169,8 @@ func startGateway(t *testing.T, c *control, listen string) (addr string, e *engi
 	t.Helper()
 	series := gateway.NewHeadSeries(func(string) int { return 0 })
 	series.Enforce()
-	forward := func(string, []remotewrite.Series) error { return nil }
-	e, err := engine.New(engine.Options{Name: engine.Edge, Dir: t.TempDir(), OutOfOrderWindow: time.Hour, Forward: forward, SeriesLifecycle: series})
+	forward := func(string, []remotewrite.Series) (func() error, error) { return nil, nil }
+	e, err := engine.New(engine.Options{Name: engine.Edge, Dir: t.TempDir(), OutOfOrderWindow: time.Hour, SeriesLifecycle: series})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,6 +35,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+type forwarder = func(tenant string, series []remotewrite.Series) (durable func() error, err error)
+
+// nowhere is a forward queue that takes everything and keeps nothing.
+func nowhere(string, []remotewrite.Series) (func() error, error) { return nil, nil }
+
 // rig is a gateway's push path without TLS: real engine, real spool.
 type rig struct {
 	g      *Gateway
@@ -43,7 +48,7 @@ type rig struct {
 	fwd    *spool.Spool
 }
 
-func newRig(dir string, limits Limits, forward func(string, []remotewrite.Series) error) (*rig, error) {
+func newRig(dir string, limits Limits, forward forwarder) (*rig, error) {
 	r := &rig{series: NewHeadSeries(nil)}
 	var err error
 	if r.edge, err = engine.New(engine.Options{Name: engine.Edge, Dir: dir + "/edge", OutOfOrderWindow: 48 * time.Hour, SeriesLifecycle: r.series}); err != nil {
@@ -53,9 +58,9 @@ func newRig(dir string, limits Limits, forward func(string, []remotewrite.Series
 		return nil, err
 	}
 	if forward == nil {
-		forward = func(tenant string, series []remotewrite.Series) error {
-			_, err := r.fwd.Append(remotewrite.Encode(tenant, 0, series))
-			return err
+		forward = func(tenant string, series []remotewrite.Series) (func() error, error) {
+			_, durable, err := r.fwd.Put(remotewrite.Encode(tenant, 0, series))
+			return durable, err
 		}
 	}
 	r.g, err = newUnbound(Options{Name: "one", Listen: "-", TLS: &tls.Config{}, Trust: x509.NewCertPool, Edge: r.edge.Storage(), Series: r.series,
@@ -69,11 +74,15 @@ func (r *rig) close() {
 }
 
 func (r *rig) push(id fleet.SiteID, body []byte) *httptest.ResponseRecorder {
+	return pushTo(r.g, id, body)
+}
+
+func pushTo(g *Gateway, id fleet.SiteID, body []byte) *httptest.ResponseRecorder {
 	req := httptest.NewRequest(http.MethodPost, "/api/v1/push", bytes.NewReader(body))
 	req.Header.Set("Content-Type", remotewrite.ContentTypeV2)
 	req.Header.Set("Content-Encoding", "snappy")
 	w := httptest.NewRecorder()
-	r.g.handlePush(w, req.WithContext(context.WithValue(req.Context(), callerKey{}, caller{site: id, region: "eu-west"})))
+	g.handlePush(w, req.WithContext(context.WithValue(req.Context(), callerKey{}, caller{site: id, region: "eu-west"})))
 	return w
 }
 
@@ -119,7 +128,7 @@ func BenchmarkGatewayPush(b *testing.B) {
 			return cur
 		}
 	}
-	handler := func(b *testing.B, forward func(string, []remotewrite.Series) error) {
+	handler := func(b *testing.B, forward forwarder) {
 		r, err := newRig(b.TempDir(), unlimited, forward)
 		if err != nil {
 			b.Fatal(err)
@@ -139,7 +148,7 @@ func BenchmarkGatewayPush(b *testing.B) {
 		b.ReportMetric(float64(b.N)*perPush/b.Elapsed().Seconds(), "samples/s")
 	}
 	b.Run("push", func(b *testing.B) { handler(b, nil) })
-	b.Run("engine", func(b *testing.B) { handler(b, func(string, []remotewrite.Series) error { return nil }) })
+	b.Run("engine", func(b *testing.B) { handler(b, nowhere) })
 	b.Run("bare", func(b *testing.B) {
 		r, err := newRig(b.TempDir(), unlimited, nil)
 		if err != nil {
@@ -190,7 +199,7 @@ func BenchmarkEngineSeriesMemory(b *testing.B) {
 		return m.HeapAlloc
 	}
 	for b.Loop() {
-		r, err := newRig(b.TempDir(), unlimited, func(string, []remotewrite.Series) error { return nil })
+		r, err := newRig(b.TempDir(), unlimited, nowhere)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -322,7 +331,7 @@ func FuzzPush(f *testing.F) {
 	for _, s := range []string{"\x2a\x04\x1a\x02\x20\x63", "\x0a\x06\x22\x04\x10\x01\x18\x05", "\x2a\x00", "\x22\x01a\x2a\x04\x0a\x02\x00\x01"} {
 		f.Add([]byte(s))
 	}
-	r, err := newRig(f.TempDir(), Limits{Series: 1 << 30, SamplesPerSecond: 1 << 30, RawBytes: 1 << 20}, func(tenant string, series []remotewrite.Series) error {
+	r, err := newRig(f.TempDir(), Limits{Series: 1 << 30, SamplesPerSecond: 1 << 30, RawBytes: 1 << 20}, func(tenant string, series []remotewrite.Series) (func() error, error) {
 		for _, s := range series {
 			if tenant != "acme" || s.Labels.Get("site") != "paris" || s.Labels.Get("tenant") != "acme" || s.Labels.Get("region") != "eu-west" || s.Labels.Get("__name__") == "" {
 				panic(fmt.Sprintf("%s: %s", tenant, s.Labels))
@@ -332,7 +341,7 @@ func FuzzPush(f *testing.F) {
 		if _, _, err := remotewrite.Decode(remotewrite.Encode(tenant, 0, series)); err != nil {
 			panic(err)
 		}
-		return nil
+		return nil, nil
 	})
 	if err != nil {
 		f.Fatal(err)

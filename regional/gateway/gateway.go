@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,6 +32,7 @@ import (
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/remotewrite"
+	"muster.dev/muster/internal/turns"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional"
 )
@@ -56,9 +58,10 @@ type Options struct {
 	Edge storage.Appendable
 	// Series counts what the head of Edge holds: the engine was opened with it.
 	Series *HeadSeries
-	// Forward queues a batch of one tenant for the store. It must have it on disk
-	// when it returns, and must not keep the series. An error makes sites wait.
-	Forward func(tenant string, series []remotewrite.Series) error
+	// Forward queues a batch of one tenant for the store. It must not keep the series,
+	// and must have the batch on disk when durable returns nil. An error of either makes
+	// sites wait.
+	Forward func(tenant string, series []remotewrite.Series) (durable func() error, err error)
 	// Self takes the series that the gateway writes about sites; nil: none.
 	Self     storage.Appendable
 	Upstream regional.Upstream
@@ -73,8 +76,14 @@ type Options struct {
 	// registration, and StrangerLife, default 1 minute, for its whole connection.
 	StrangerAsk, StrangerLife time.Duration
 	WriteStall                time.Duration // a peer that takes nothing of an answer for this long is gone; default 30 s
-	MaxInFlight               int32         // pushes of one site at once; default 8
-	Memory                    int64         // bytes that the requests of all sites may hold; default 256 MiB
+	MaxInFlight               int32         // pushes of one site at once, those that wait included; default 8
+	// Working is how many pushes are decoded and stored at one time; default twice the
+	// processors. More would share the processors, and time out together. Waiting is how
+	// many wait for that, default 2048, and Patience for how long, default 5 s: then their
+	// senders are told to come back.
+	Working, Waiting int
+	Patience         time.Duration
+	Memory           int64 // bytes that the requests of all sites may hold; default 256 MiB
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -102,6 +111,13 @@ func (o *Options) withDefaults() error {
 	def(&o.WriteStall, defaultWriteStall)
 	if o.MaxInFlight <= 0 {
 		o.MaxInFlight = 8
+	}
+	def(&o.Patience, 5*time.Second)
+	if o.Working <= 0 {
+		o.Working = 2 * runtime.GOMAXPROCS(0)
+	}
+	if o.Waiting <= 0 {
+		o.Waiting = 2048
 	}
 	if o.Memory <= 0 {
 		o.Memory = 256 << 20
@@ -137,6 +153,8 @@ type Gateway struct {
 	mux          *http.ServeMux
 	metrics      *metrics
 	pushers      *sync.Pool
+	arrivals     sync.Pool // of *arrival
+	line         *turns.Line
 	memory       *memory
 
 	stopping chan struct{}
@@ -169,9 +187,10 @@ func newUnbound(o Options) (*Gateway, error) {
 	}
 	g := &Gateway{
 		opts: o, log: o.Logger.With("part", "gateway"), stopping: make(chan struct{}), conns: newConnTable(), pushers: newPusherPool(), memory: newMemory(o.Memory),
+		arrivals: sync.Pool{New: func() any { return new(arrival) }}, line: turns.NewLine(o.Working, o.Waiting),
 		sites: map[fleet.SiteID]*site{}, tenants: map[string]*tenant{}, logged: map[string]time.Time{},
 	}
-	g.metrics = newMetrics(o.Registerer, g.memory)
+	g.metrics = newMetrics(o.Registerer, g.memory, g.line)
 	g.grpc = grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage))
 	g.strangerGRPC = grpc.NewServer(grpc.MaxRecvMsgSize(strangerBytes))
 	reg := newRegistration(g)
@@ -371,6 +390,13 @@ type Status struct {
 	Series    map[string]int `json:"series"`  // in the head, by tenant
 	Limited   map[string]int `json:"limited"` // sites by limit
 	Memory    Memory         `json:"memory"`
+	Pushes    Pushes         `json:"pushes"`
+}
+
+// Pushes are requests that are worked on, and that wait for it.
+type Pushes struct {
+	Working int `json:"working"`
+	Waiting int `json:"waiting"`
 }
 
 // Memory is what requests hold, in bytes.
@@ -383,6 +409,7 @@ type Memory struct {
 // Status returns the state now.
 func (g *Gateway) Status() Status {
 	st := Status{Memory: g.memory.status(), Address: g.Addr().String(), Series: g.opts.Series.TenantSeries(), Limited: map[string]int{}}
+	st.Pushes.Working, st.Pushes.Waiting = g.line.Use()
 	now := g.now()
 	for _, s := range g.allSites() {
 		s.mu.Lock()

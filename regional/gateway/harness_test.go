@@ -231,6 +231,10 @@ func newHarness(t testing.TB, o harnessOptions) *harness {
 		t.Fatal(err)
 	}
 	h.fwd = fwd
+	put := func(tenant string, series []remotewrite.Series) (func() error, error) {
+		_, durable, err := fwd.Put(remotewrite.Encode(tenant, 0, series))
+		return durable, err
+	}
 	forward := func(tenant string, series []remotewrite.Series) error {
 		_, err := fwd.Append(remotewrite.Encode(tenant, 0, series))
 		return err
@@ -245,7 +249,7 @@ func newHarness(t testing.TB, o harnessOptions) *harness {
 	opts := Options{
 		Name: "one", Region: "eu", Listen: "127.0.0.1:0",
 		TLS: &tls.Config{Certificates: []tls.Certificate{*cert}}, Trust: func() *x509.CertPool { return pool },
-		Edge: h.edge.Storage(), Series: h.series, Self: h.edge.Appendable(), Forward: forward, Upstream: h.up,
+		Edge: h.edge.Storage(), Series: h.series, Self: h.edge.Appendable(), Forward: put, Upstream: h.up,
 		Limits: func(fleet.SiteID) Limits { return o.limits },
 	}
 	if o.change != nil {

@@ -65,7 +65,7 @@ func TestHistogramBomb(t *testing.T) {
 		"small ones that then grow": {4000, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := newRig(t.TempDir(), Limits{SamplesPerSecond: 1 << 30}, func(string, []remotewrite.Series) error { return nil })
+			r, err := newRig(t.TempDir(), Limits{SamplesPerSecond: 1 << 30}, nowhere)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -189,7 +189,7 @@ func TestLimitBoundsMemory(t *testing.T) {
 		"long labels":    wideLabels(limit, 7, 2000, time.Now()),
 		"distinct names": many(limit, time.Now(), strings.Repeat("n", 1000)),
 	} {
-		r, err := newRig(t.TempDir(), Limits{SamplesPerSecond: 1 << 30, Series: limit}, func(string, []remotewrite.Series) error { return nil })
+		r, err := newRig(t.TempDir(), Limits{SamplesPerSecond: 1 << 30, Series: limit}, nowhere)
 		if err != nil {
 			t.Fatal(err)
 		}

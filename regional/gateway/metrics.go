@@ -1,6 +1,10 @@
 package gateway
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"muster.dev/muster/internal/turns"
+)
 
 // metrics of the gateway. None has a label for sites: the live view and the
 // condition name them.
@@ -16,7 +20,7 @@ type metrics struct {
 	closed        *prometheus.CounterVec
 }
 
-func newMetrics(reg prometheus.Registerer, mem *memory) *metrics {
+func newMetrics(reg prometheus.Registerer, mem *memory, line *turns.Line) *metrics {
 	m := &metrics{
 		pushes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "muster_gateway_pushes_total", Help: "Remote write requests by the status of the answer."}, []string{"code"}),
 		pushSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "muster_gateway_push_duration_seconds", Help: "From the head of a remote write request to its answer.",
@@ -31,6 +35,8 @@ func newMetrics(reg prometheus.Registerer, mem *memory) *metrics {
 	}
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_gateway_memory_bytes", Help: "What requests hold while they are read, decoded and stored."},
 		func() float64 { return float64(mem.status().Used) }))
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_gateway_waiting_pushes", Help: "Remote write requests that wait for their turn."},
+		func() float64 { _, n := line.Use(); return float64(n) }))
 	reg.MustRegister(m.pushes, m.pushSeconds, m.samples, m.refused, m.limited, m.bytes, m.forwardErrors, m.connected, m.closed)
 	return m
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"slices"
@@ -22,6 +23,7 @@ import (
 
 	"muster.dev/muster/internal/remotewrite"
 	"muster.dev/muster/internal/spool"
+	"muster.dev/muster/internal/turns"
 )
 
 // Why samples were refused: values of the label "reason".
@@ -39,16 +41,22 @@ const (
 	reasonMemory    = "memory"
 	reasonConns     = "connections_limit"
 	reasonStrangers = "strangers"
+	reasonBusy      = "busy"
 )
 
-// pusher is the working memory of one push; it is pooled.
+// arrival is what a push holds while it is read and waits for its turn; it is pooled.
+type arrival struct {
+	body  []byte
+	lease lease
+}
+
+// pusher is the working memory of a push that has its turn; it is pooled. There are as
+// many as pushes are worked on, and few of the sizes that these may grow to.
 type pusher struct {
 	hash    maphash.Hash
 	buf     []byte
-	body    []byte
 	raw     []byte
 	dec     remotewrite.Decoder
-	lease   lease
 	builder labels.ScratchBuilder
 	app     storage.Appender
 	series  []remotewrite.Series
@@ -63,24 +71,32 @@ func newPusherPool() *sync.Pool {
 	}}
 }
 
-// maxPooled is the largest buffer, in bytes, that is kept for the next push.
-const maxPooled = 1 << 20
+// maxPooled is the largest buffer, in bytes, that is kept for the next push, and
+// maxPooledBody the same of those that may be many.
+const (
+	maxPooled     = 1 << 20
+	maxPooledBody = 64 << 10
+)
 
 func (g *Gateway) putPusher(p *pusher) {
 	p.dec.Release()
 	clear(p.series)
 	p.series, p.app = p.series[:0], nil
-	if cap(p.body) > maxPooled {
-		p.body = nil
-	}
 	if cap(p.raw) > maxPooled {
 		p.raw = nil
 	}
 	if cap(p.series) > 1<<13 {
 		p.series = nil
 	}
-	p.lease.free()
 	g.pushers.Put(p)
+}
+
+func (g *Gateway) putArrival(a *arrival) {
+	a.lease.free()
+	if cap(a.body) > maxPooledBody {
+		a.body = nil
+	}
+	g.arrivals.Put(a)
 }
 
 // refusal is an answer other than success. Written counts what was taken anyway.
@@ -98,6 +114,7 @@ type outcome struct {
 	samples, histograms int // taken
 	exemplars           int
 	cost                int // of the request so far, in samples
+	raw                 int // bytes that were uncompressed
 	refused             map[string]int
 	texts               []string // the first few reasons, for the sender
 }
@@ -132,8 +149,8 @@ func (o *outcome) refusedSamples() int {
 //	401, 403   the certificate (see identity.go)
 //	413        the body is over the limit; nothing was taken
 //	415        not remote write
-//	429, 503   over the rate limit, or the forward queue is full: the same request
-//	           again after Retry-After; nothing is lost
+//	429, 503   over the rate limit, or too many push at once, or the forward queue is
+//	           full: the same request again after Retry-After; nothing is lost
 func (g *Gateway) handlePush(w http.ResponseWriter, r *http.Request) {
 	began := g.now()
 	who, ref := callerOf(r.Context())
@@ -211,41 +228,76 @@ func (g *Gateway) receive(w http.ResponseWriter, r *http.Request, s *site, who c
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "snappy" {
 		return v2, out, &refusal{code: http.StatusUnsupportedMediaType, reason: reasonMalformed, text: fmt.Sprintf("content encoding %q: want snappy", enc)}
 	}
-	p := g.pushers.Get().(*pusher)
-	defer g.putPusher(p)
-	p.lease = lease{m: g.memory, id: s.id}
+	if !g.line.Room(s.id.Tenant) {
+		return v2, out, g.refuseBusy() // without a look at the body
+	}
+	a := g.arrivals.Get().(*arrival)
+	defer g.putArrival(a)
+	a.lease = lease{m: g.memory, id: s.id}
 	defer func() {
 		now := g.now()
 		// Garbage costs too: a byte of it a hundredth of a sample, or when it is
 		// uncompressed, a four hundredth. Histograms cost by the bucket.
-		n := max(1+len(p.body)/100, len(p.raw)/400, out.cost)
+		n := max(1+len(a.body)/100, out.raw/400, out.cost)
 		s.bucket.pay(now, n)
 		s.tenant.bucket.pay(now, n)
 	}()
-	p.raw = p.raw[:0]
-	if ref := g.readBody(w, r, p, lim); ref != nil {
+	// The body is read before the push has its turn: a slow line must not hold a slot.
+	if ref := g.readBody(w, r, a, lim); ref != nil {
 		return v2, out, ref
 	}
-	size, err := snappy.DecodedLen(p.body)
-	if err != nil {
-		return v2, out, &refusal{code: http.StatusBadRequest, reason: reasonMalformed, text: "snappy: " + err.Error()}
+	durable, out, ref := g.inTurn(r.Context(), a, s, who, v2, lim)
+	if ref == nil && durable != nil {
+		// The turn is over: who waits for the disk shares a sync with whoever came meanwhile.
+		if err := durable(); err != nil {
+			ref = g.refuseForward(err)
+		}
 	}
-	if size > lim.RawBytes {
-		return v2, out, &refusal{code: http.StatusRequestEntityTooLarge, reason: reasonBody,
-			text: fmt.Sprintf("%d bytes uncompressed, want at most %d (8 times limits.bodyBytes)", size, lim.RawBytes)}
-	}
-	// Three times: what is taken is encoded again, and packed, for the queue.
-	if err := p.lease.grow(3 * int64(size)); err != nil {
-		return v2, out, refuseMemory(err)
-	}
-	if p.raw, err = snappy.Decode(p.raw[:cap(p.raw)], p.body); err != nil {
-		p.raw = p.raw[:0]
-		return v2, out, &refusal{code: http.StatusBadRequest, reason: reasonMalformed, text: "snappy: " + err.Error()}
-	}
-	if ref := g.store(r.Context(), p, s, who, v2, lim, &out); ref != nil {
-		return v2, outcome{refused: out.refused, cost: out.cost}, ref
+	if ref != nil {
+		return v2, outcome{refused: out.refused, cost: out.cost, raw: out.raw}, ref
 	}
 	return v2, out, nil
+}
+
+// refuseBusy tells a sender that more push than this regional can take now. When they come
+// back is spread: who was refused together must not return together.
+func (g *Gateway) refuseBusy() *refusal {
+	return &refusal{code: http.StatusTooManyRequests, reason: reasonBusy, retryAfter: g.opts.Patience + rand.N(g.opts.Patience),
+		text: "more sites push at this moment than this regional can take; try again"}
+}
+
+// inTurn waits for the push's turn, decodes it and stores it. What was taken is on disk
+// when durable, if it is not nil, has returned nil.
+func (g *Gateway) inTurn(ctx context.Context, a *arrival, s *site, who caller, v2 bool, lim Limits) (durable func() error, out outcome, ref *refusal) {
+	size, err := snappy.DecodedLen(a.body)
+	if err != nil {
+		return nil, out, &refusal{code: http.StatusBadRequest, reason: reasonMalformed, text: "snappy: " + err.Error()}
+	}
+	if size > lim.RawBytes {
+		return nil, out, &refusal{code: http.StatusRequestEntityTooLarge, reason: reasonBody,
+			text: fmt.Sprintf("%d bytes uncompressed, want at most %d (8 times limits.bodyBytes)", size, lim.RawBytes)}
+	}
+	release, err := g.line.Acquire(ctx, turns.Member{Tenant: s.id.Tenant, Name: s.id.Name}, g.opts.Patience)
+	switch {
+	case errors.Is(err, turns.ErrFull), errors.Is(err, turns.ErrLate):
+		return nil, out, g.refuseBusy()
+	case err != nil: // the sender is gone
+		return nil, out, &refusal{code: http.StatusServiceUnavailable, retryAfter: time.Second, text: err.Error()}
+	}
+	defer release()
+	// Three times: what is taken is encoded again, and packed, for the queue.
+	if err := a.lease.grow(3 * int64(size)); err != nil {
+		return nil, out, refuseMemory(err)
+	}
+	p := g.pushers.Get().(*pusher)
+	defer g.putPusher(p)
+	if p.raw, err = snappy.Decode(p.raw[:cap(p.raw)], a.body); err != nil {
+		p.raw = p.raw[:0]
+		return nil, out, &refusal{code: http.StatusBadRequest, reason: reasonMalformed, text: "snappy: " + err.Error()}
+	}
+	durable, ref = g.store(ctx, p, &a.lease, s, who, v2, lim, &out)
+	out.raw = len(p.raw)
+	return durable, out, ref
 }
 
 // refuseMemory tells a sender that there is no memory for its request now, or ever.
@@ -259,30 +311,30 @@ func refuseMemory(err error) *refusal {
 // firstRead is how much of a body is read at first, in bytes; more as it comes.
 const firstRead = 32 << 10
 
-func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, p *pusher, lim Limits) *refusal {
+func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, a *arrival, lim Limits) *refusal {
 	tooLarge := &refusal{code: http.StatusRequestEntityTooLarge, reason: reasonBody,
 		text: fmt.Sprintf("the body has more than %d bytes (limits.bodyBytes); send smaller batches", lim.BodyBytes)}
-	p.body = p.body[:0]
+	a.body = a.body[:0]
 	if r.ContentLength > int64(lim.BodyBytes) {
 		return tooLarge
 	}
 	// A sender that dribbles holds a slot of its own site, and not for long.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.opts.BodyTimeout))
 	for leased := 0; ; {
-		if len(p.body) == leased {
+		if len(a.body) == leased {
 			// Memory is leased as bytes come, not as they are announced.
 			more := max(leased, firstRead)
-			if err := p.lease.grow(int64(more)); err != nil {
+			if err := a.lease.grow(int64(more)); err != nil {
 				return refuseMemory(err)
 			}
 			leased += more
-			p.body = slices.Grow(p.body, leased-len(p.body))
+			a.body = slices.Grow(a.body, leased-len(a.body))
 		}
-		n, err := r.Body.Read(p.body[len(p.body):leased])
-		p.body = p.body[:len(p.body)+n]
+		n, err := r.Body.Read(a.body[len(a.body):leased])
+		a.body = a.body[:len(a.body)+n]
 		g.metrics.bytes.Add(float64(n))
 		switch {
-		case len(p.body) > lim.BodyBytes:
+		case len(a.body) > lim.BodyBytes:
 			return tooLarge
 		case err == io.EOF:
 			_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
@@ -295,34 +347,40 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, p *pusher, li
 	}
 }
 
-// store appends the request to the engine and to the forward queue. When it
-// returns nil, what out counts as taken is in both.
-func (g *Gateway) store(ctx context.Context, p *pusher, s *site, who caller, v2 bool, lim Limits, out *outcome) *refusal {
-	if ref := g.appendEdge(ctx, p, s, who, v2, lim, out); ref != nil {
-		return ref
+// store appends the request to the engine and to the forward queue. What out counts as
+// taken is in both, and on disk when durable, if it is not nil, has returned nil.
+func (g *Gateway) store(ctx context.Context, p *pusher, l *lease, s *site, who caller, v2 bool, lim Limits, out *outcome) (durable func() error, ref *refusal) {
+	if ref := g.appendEdge(ctx, p, l, s, who, v2, lim, out); ref != nil {
+		return nil, ref
 	}
 	if len(p.series) == 0 {
-		return nil
+		return nil, nil
 	}
-	if err := g.opts.Forward(who.site.Tenant, p.series); err != nil {
-		// The engine has the samples already and takes them again without harm.
-		if errors.Is(err, spool.ErrTooLarge) {
-			return &refusal{code: http.StatusRequestEntityTooLarge, reason: reasonBody, text: "the batch is too large for the forward queue; send smaller ones"}
-		}
-		g.metrics.forwardErrors.Inc()
-		g.logEvery("forward", "samples can't be queued for the store; sites are told to wait", "err", err)
-		return &refusal{code: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, text: "this regional's queue to the store takes nothing now; try again"}
+	durable, err := g.opts.Forward(who.site.Tenant, p.series)
+	if err != nil {
+		return nil, g.refuseForward(err)
 	}
-	return nil
+	return durable, nil
+}
+
+// refuseForward tells a sender that the queue to the store did not take its push. The
+// engine has the samples already and takes them again without harm.
+func (g *Gateway) refuseForward(err error) *refusal {
+	if errors.Is(err, spool.ErrTooLarge) {
+		return &refusal{code: http.StatusRequestEntityTooLarge, reason: reasonBody, text: "the batch is too large for the forward queue; send smaller ones"}
+	}
+	g.metrics.forwardErrors.Inc()
+	g.logEvery("forward", "samples can't be queued for the store; sites are told to wait", "err", err)
+	return &refusal{code: http.StatusServiceUnavailable, retryAfter: 5 * time.Second, text: "this regional's queue to the store takes nothing now; try again"}
 }
 
 // appendEdge appends to the engine. The site is locked, so the pushes of one site
 // go one after the other, and those of others are not held up.
-func (g *Gateway) appendEdge(ctx context.Context, p *pusher, s *site, who caller, v2 bool, lim Limits, out *outcome) *refusal {
+func (g *Gateway) appendEdge(ctx context.Context, p *pusher, l *lease, s *site, who caller, v2 bool, lim Limits, out *outcome) *refusal {
 	now := g.now()
 	w := window{now.Add(-g.opts.Past).UnixMilli(), now.Add(lim.Future).UnixMilli(), g.opts.Past, lim.Future}
 	d := &p.dec
-	d.Charge = func(n int) error { return p.lease.grow(int64(n)) }
+	d.Charge = func(n int) error { return l.grow(int64(n)) }
 	defer func() { out.cost = d.Cost() }()
 	d.Reset(p.raw, v2, remotewrite.Limits{Buckets: lim.HistogramBuckets, Exemplars: maxExemplars})
 	s.mu.Lock()
@@ -521,6 +579,8 @@ func (g *Gateway) account(s *site, out *outcome, ref *refusal) {
 // limited counts a refused request and remembers why.
 func (g *Gateway) limited(s *site, ref *refusal) *refusal {
 	g.metrics.limited.WithLabelValues(ref.reason).Inc()
-	g.noteLimit(s, ref.reason, ref.text)
+	if ref.reason != reasonBusy { // which is not the site's doing, and concerns all at once
+		g.noteLimit(s, ref.reason, ref.text)
+	}
 	return ref
 }

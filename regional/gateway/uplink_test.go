@@ -20,7 +20,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"muster.dev/muster/internal/fleet"
-	"muster.dev/muster/internal/remotewrite"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional"
 )
@@ -321,7 +320,7 @@ func (s *fakeStream) Recv() (*wire.FromSite, error) {
 // bareGateway is a gateway without a listener.
 func bareGateway(now func() time.Time, up regional.Upstream, self storage.Appendable) *Gateway {
 	o := Options{Name: "one", Region: "eu", Listen: "-", TLS: &tls.Config{}, Trust: x509.NewCertPool, Edge: nopAppendable{}, Series: NewHeadSeries(nil), Self: self,
-		Forward: func(string, []remotewrite.Series) error { return nil }, Upstream: up, Now: now}
+		Forward: nowhere, Upstream: up, Now: now}
 	g, err := newUnbound(o)
 	if err != nil {
 		panic(err)

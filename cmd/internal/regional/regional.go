@@ -34,6 +34,9 @@ import (
 // window is how late a sample may be: as long as a site's spool keeps it.
 const window = fleet.DefaultSpoolMaxAge
 
+// linger is for how long a batch waits for others on its way to the store.
+const linger = 500 * time.Millisecond
+
 // Run runs the regional until ctx ends.
 func Run(ctx context.Context, c config.Config, r config.Regional) error {
 	return role.Run(ctx, role.Options{Role: "regional", OpsListen: r.QueryListen, Hosts: c.HostNames(), Log: obs.LogOptions(c.Log)},
@@ -49,7 +52,7 @@ func start(env *role.Env, c config.Config, r config.Regional) error {
 	}
 	// At its cap a queue refuses, the gateway pushes back, and the tenant's sites keep
 	// their samples.
-	queues, err := forward.Open(forward.Options{Dir: filepath.Join(dir, "forward"), URL: c.CortexURL() + "/api/v1/push", MaxBytes: r.ForwardBytes, SyncInterval: r.ForwardSync.D(), OnFull: spool.RefuseNew, Concurrency: 4,
+	queues, err := forward.Open(forward.Options{Dir: filepath.Join(dir, "forward"), URL: c.CortexURL() + "/api/v1/push", MaxBytes: r.ForwardBytes, SyncInterval: r.ForwardSync.D(), OnFull: spool.RefuseNew, Concurrency: 4, Linger: linger,
 		UserAgent: "muster-regional/" + obs.Version, Logger: env.Log, Registerer: env.Reg})
 	if err != nil {
 		return err
@@ -84,7 +87,7 @@ func start(env *role.Env, c config.Config, r config.Regional) error {
 	env.Go("use of quotas", func(ctx context.Context) error { return reportUse(ctx, up, held.inv, series, used) })
 	gw, err := gateway.New(gateway.Options{
 		Name: r.Name, Listen: r.Listen, Logs: logs, TLS: files.ServerConfig(tls.RequestClientCert), Trust: trust(files),
-		Edge: edge.Storage(), Series: series, Self: edge.Appendable(), Forward: queues.Append, Upstream: up, Limits: limits(r), Past: window, Memory: r.PushMemory, Logger: env.Log, Registerer: env.Reg,
+		Edge: edge.Storage(), Series: series, Self: edge.Appendable(), Forward: queues.Put, Upstream: up, Limits: limits(r), Past: window, Memory: r.PushMemory, Logger: env.Log, Registerer: env.Reg,
 	})
 	if err != nil {
 		return fmt.Errorf("regionals[%s].listen: %w", r.Name, err)

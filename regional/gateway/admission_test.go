@@ -1,0 +1,110 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/storage"
+
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/remotewrite"
+)
+
+// slowEngine takes its time for each commit, and counts how many are at it at once.
+type slowEngine struct {
+	storage.Appendable
+	pause    time.Duration
+	at, most atomic.Int32
+}
+
+type slowAppender struct {
+	storage.Appender
+	e *slowEngine
+}
+
+func (e *slowEngine) Appender(ctx context.Context) storage.Appender {
+	return &slowAppender{e.Appendable.Appender(ctx), e}
+}
+
+func (a *slowAppender) Commit() error {
+	n := a.e.at.Add(1)
+	for m := a.e.most.Load(); n > m && !a.e.most.CompareAndSwap(m, n); m = a.e.most.Load() {
+	}
+	<-time.After(a.e.pause)
+	a.e.at.Add(-1)
+	return a.Appender.Commit()
+}
+
+// TestManyPushersOnASlowEngine: hundreds of sites begin at once on an engine that takes
+// only so much. None times out, what can't wait is told when to come back, all is taken in
+// the end, memory stays in its bounds, and a tenant of few sites is not behind one of many.
+func TestManyPushersOnASlowEngine(t *testing.T) {
+	const many, few, working, waiting = 290, 10, 4, 64
+	slow := &slowEngine{pause: 4 * time.Millisecond}
+	h := newHarness(t, harnessOptions{limits: unlimited, forward: 1 << 30, change: func(o *Options) {
+		slow.Appendable = o.Edge
+		o.Edge, o.Working, o.Waiting, o.Patience = slow, working, waiting, 200*time.Millisecond
+	}})
+	body := remotewrite.EncodeV2(siteSeries(100, time.Now()))
+	var refused, tookFew, tookMany, longest atomic.Int64
+	began := time.Now()
+	push := func(id fleet.SiteID, took *atomic.Int64) {
+		for {
+			at := time.Now()
+			w := pushTo(h.g, id, body)
+			if d := int64(time.Since(at)); d > longest.Load() {
+				longest.Store(d)
+			}
+			switch w.Code {
+			case http.StatusNoContent:
+				if d := int64(time.Since(began)); d > took.Load() {
+					took.Store(d)
+				}
+				return
+			case http.StatusTooManyRequests:
+				refused.Add(1)
+				if s, err := strconv.Atoi(w.Header().Get("Retry-After")); err != nil || s < 1 {
+					t.Errorf("Retry-After: %q", w.Header().Get("Retry-After"))
+				}
+				<-time.After(20 * time.Millisecond) // the test has no seconds
+			default:
+				t.Errorf("%s: %d %s", id, w.Code, w.Body)
+				return
+			}
+		}
+	}
+	var wg sync.WaitGroup
+	for i := range many {
+		wg.Go(func() { push(fleet.SiteID{Tenant: "acme", Name: fmt.Sprint("site-", i)}, &tookMany) })
+	}
+	for i := range few {
+		wg.Go(func() { push(fleet.SiteID{Tenant: "umbrella", Name: fmt.Sprint("site-", i)}, &tookFew) })
+	}
+	wg.Wait()
+	st := h.g.Status()
+	t.Logf("%d refusals, the longest answer took %s; few sites in %s, many in %s; memory %+v", refused.Load(), time.Duration(longest.Load()), time.Duration(tookFew.Load()), time.Duration(tookMany.Load()), st.Memory)
+	if got := slow.most.Load(); got > working {
+		t.Errorf("%d commits at once, want %d at most", got, working)
+	}
+	if n := h.edge.HeadSeries(); n != (many+few)*100 {
+		t.Errorf("%d series in the head", n)
+	}
+	if st.Memory.Peak > (waiting+working+many)*firstRead*2 || st.Memory.Used != 0 || st.Pushes != (Pushes{}) {
+		t.Errorf("%+v", st)
+	}
+	if refused.Load() == 0 {
+		t.Error("nobody was told to wait: the test shows nothing")
+	}
+	if 2*tookFew.Load() > tookMany.Load() {
+		t.Errorf("ten sites of one tenant took %s beside %d of another, which took %s", time.Duration(tookFew.Load()), many, time.Duration(tookMany.Load()))
+	}
+	if len(st.Limited) != 0 {
+		t.Errorf("sites are blamed for it: %v", st.Limited)
+	}
+}
