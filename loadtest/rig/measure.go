@@ -161,17 +161,22 @@ func (m *meter) end() (map[string]RoleUse, float64) {
 	return out, m.age
 }
 
-// metrics are those of one role at one moment.
+// metrics are those of one role at one moment, by name.
 type metrics map[string]*dto.MetricFamily
 
-func (c *cluster) metrics(ctx context.Context, role string) (metrics, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	b, err := get(ctx, "http://"+c.ports.ops()[role]+"/metrics", nil)
-	if err != nil {
-		return nil, err
-	}
-	return parseMetrics(b)
+// metrics waits, until ctx ends, for a role that is too busy to answer.
+func (c *cluster) metrics(ctx context.Context, role string) (out metrics, err error) {
+	err = until(ctx, "the metrics of "+role, time.Second, func(ctx context.Context) (bool, string, error) {
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+		defer cancel()
+		b, err := get(ctx, "http://"+c.ports.ops()[role]+"/metrics", nil)
+		if err != nil {
+			return false, err.Error(), final(err)
+		}
+		out, err = parseMetrics(b)
+		return true, "", err
+	})
+	return out, err
 }
 
 func parseMetrics(b []byte) (metrics, error) {
