@@ -474,6 +474,40 @@ func TestDesiredStateGoesDownAndTransitionsGoUp(t *testing.T) {
 	}
 }
 
+// A site that comes says within a moment who it is, what it runs and what it has applied:
+// that is one write and not three.
+func TestASiteThatComesIsWrittenOnce(t *testing.T) {
+	w := newWorld(t).started()
+	const sites = 20
+	var ids []fleet.SiteID
+	for i := range sites {
+		ids = append(ids, w.site(fmt.Sprintf("s-%02d", i)))
+	}
+	for _, id := range ids {
+		w.phase(id.Name, fleet.PhaseApproved)
+	}
+	before := w.writes.Load()
+	r := w.regional("eu-1")
+	hash := strings.Repeat("ab", 32)
+	for _, id := range ids {
+		r.up(id, nil)
+		r.report(id, &wire.Report{Versions: map[string]string{"os": "x"}})
+		w.eventually("the desired state", func() bool { return r.desiredOf(id) != nil })
+		r.report(id, &wire.Report{Seq: 1, Versions: map[string]string{"os": "x"}, PolicyHash: hash})
+	}
+	w.eventually("all online with their policy", func() bool {
+		for _, id := range ids {
+			if s := w.get(id.Name).Status; s.Phase != fleet.PhaseOnline || s.Versions["os"] != "x" || s.PolicyHash != hash {
+				return false
+			}
+		}
+		return true
+	})
+	if n := w.writes.Load() - before; n != sites {
+		t.Errorf("%d writes for %d sites that came, want one each", n, sites)
+	}
+}
+
 func TestHotStatusStaysOut(t *testing.T) {
 	w := newWorld(t).started()
 	var ids []fleet.SiteID

@@ -36,6 +36,10 @@ type siteState struct {
 	// since this process runs.
 	regionalView *[]metav1.Condition
 
+	// settles is until when the site, which has just come, is likely to tell more: what
+	// it tells by then goes into one write.
+	settles time.Time
+
 	reports *rate.Limiter // what the site may say
 	writes  *rate.Limiter // what may be written because of it
 }
@@ -48,6 +52,19 @@ const (
 	writeEvery  = 5 * time.Second
 	writeBurst  = 6
 )
+
+// settle is how long a site that has come needs to fetch and apply what it should hold,
+// and to report that.
+const settle = time.Second
+
+// changedLocked lets what is known of the site be written.
+func (s *Server) changedLocked(st *siteState) {
+	if wait := st.settles.Sub(s.opts.Now()); wait > 0 {
+		s.queue.AddAfter(st.id, wait)
+		return
+	}
+	s.queue.Add(st.id)
+}
 
 func (s *Server) siteLocked(id fleet.SiteID) *siteState {
 	st := s.sites[id]
@@ -104,7 +121,7 @@ func (s *Server) setSiteLocked(id fleet.SiteID, obj *v1alpha1.Site) {
 		}
 		s.revokeLocked(st, reason)
 	}
-	s.queue.Add(id)
+	s.changedLocked(st)
 }
 
 // older compares resource versions; what is not a number is not older.
@@ -230,6 +247,9 @@ func (s *Server) siteUpLocked(sess *session, id fleet.SiteID, hello *wire.Hello)
 		st.owner.forget(id)
 	}
 	now := s.opts.Now()
+	if !st.online {
+		st.settles = now.Add(settle)
+	}
 	st.owner, st.online, st.offlineAt, st.regional = sess, true, time.Time{}, sess.regional
 	st.seenLocked(now, now)
 	if l := fleet.SystemLabels(hello.GetSystemLabels()); len(l) > 0 {
@@ -237,7 +257,7 @@ func (s *Server) siteUpLocked(sess *session, id fleet.SiteID, hello *wire.Hello)
 	}
 	st.agent = clip(hello.GetAgentVersion(), maxVersion)
 	sess.push(id, true)
-	s.queue.Add(id)
+	s.changedLocked(st)
 }
 
 func (s *Server) siteDown(sess *session, id fleet.SiteID, lastSeen time.Time) {
@@ -267,7 +287,7 @@ func (s *Server) siteReport(sess *session, id fleet.SiteID, r *wire.Report) {
 		s.metrics.reports.WithLabelValues("too_many").Inc()
 		if st.report != nil {
 			st.report.flood = true
-			s.queue.Add(id)
+			s.changedLocked(st)
 		}
 		return
 	}
@@ -278,7 +298,7 @@ func (s *Server) siteReport(sess *session, id fleet.SiteID, r *wire.Report) {
 		s.metrics.reports.WithLabelValues("taken").Inc()
 	}
 	st.report = clean
-	s.queue.Add(id)
+	s.changedLocked(st)
 }
 
 // siteConditions takes what a regional says of a site that is, or was last, up on it.
@@ -294,7 +314,7 @@ func (s *Server) siteConditions(sess *session, id fleet.SiteID, conds []*wire.Co
 		return
 	}
 	st.regionalView = &now
-	s.queue.Add(id)
+	s.changedLocked(st)
 }
 
 // sweep turns sites whose grace time is over Offline, and lets lastSeen be written
@@ -307,7 +327,7 @@ func (s *Server) sweep() {
 	for id, st := range s.sites {
 		if st.online && st.owner == nil && !now.Before(st.offlineAt) {
 			st.online = false
-			s.queue.Add(id)
+			s.changedLocked(st)
 		}
 		if st.obj == nil {
 			if st.owner == nil {
@@ -316,7 +336,7 @@ func (s *Server) sweep() {
 			continue
 		}
 		if st.lastSeenDueLocked(every) {
-			s.queue.Add(id)
+			s.changedLocked(st)
 		}
 	}
 	s.pruneRevocationsLocked(now)
