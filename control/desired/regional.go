@@ -346,7 +346,7 @@ func inventoryOf(known *inventory.Snapshot, name string, regionals []string, def
 // platform's rules see all tenants' sites.
 func (t *tenantRules) selectsBy(label string) bool { return t != nil && t.keys[label] }
 
-// logPolicy joins the lists of collection policies, strongest first; the rate is that of
+// logPolicy joins the lists of collection policies, strongest first; each rate is that of
 // the strongest one that sets it.
 func logPolicy(policies []*inventory.Policy) region.LogPolicy {
 	var out region.LogPolicy
@@ -359,6 +359,9 @@ func logPolicy(policies []*inventory.Policy) region.LogPolicy {
 		out.Deny = append(out.Deny, l.Deny...)
 		if out.BytesPerSecond == 0 && l.BytesPerSecond != nil {
 			out.BytesPerSecond = l.BytesPerSecond.Value()
+		}
+		if out.LinesPerSecond == 0 && l.LinesPerSecond != nil {
+			out.LinesPerSecond = int64(*l.LinesPerSecond)
 		}
 	}
 	slices.Sort(out.Allow)

@@ -82,7 +82,7 @@ func TestInventoryAndRules(t *testing.T) {
 		s.SetPolicy("acme", name, v1alpha1.CollectionPolicySpec{SiteSelector: sel, Priority: priority, Logs: logs})
 	}
 	rate := func(q string) *resource.Quantity { v := resource.MustParse(q); return &v }
-	policy("weak", 1, metav1.LabelSelector{}, &v1alpha1.LogPolicy{Deny: []string{"unit/z", "unit/a"}, BytesPerSecond: rate("1Ki")})
+	policy("weak", 1, metav1.LabelSelector{}, &v1alpha1.LogPolicy{Deny: []string{"unit/z", "unit/a"}, BytesPerSecond: rate("1Ki"), LinesPerSecond: new(int32(20))})
 	policy("strong", 9, matching("region", "eu"), &v1alpha1.LogPolicy{Deny: []string{"unit/a"}, Allow: []string{"pod/*"}, BytesPerSecond: rate("2Ki")})
 	policy("stronger", 10, matching("region", "eu"), &v1alpha1.LogPolicy{Allow: []string{"unit/*"}})
 	s.SetAlertRules("acme", "up", alertRules("up == 0"))
@@ -96,7 +96,7 @@ func TestInventoryAndRules(t *testing.T) {
 	inv := toldOf(t, s, "acme")
 	want := region.Inventory{
 		Tenant: "acme", LogBytesPerDay: 1 << 30, Regionals: []string{"one", "two"},
-		LogPolicies: []region.LogPolicy{{Allow: []string{"pod/*", "unit/*"}, Deny: []string{"unit/a", "unit/z"}, BytesPerSecond: 2048}, {Deny: []string{"unit/a", "unit/z"}, BytesPerSecond: 1024}},
+		LogPolicies: []region.LogPolicy{{Allow: []string{"pod/*", "unit/*"}, Deny: []string{"unit/a", "unit/z"}, BytesPerSecond: 2048, LinesPerSecond: 20}, {Deny: []string{"unit/a", "unit/z"}, BytesPerSecond: 1024, LinesPerSecond: 20}},
 		Sites: []region.Site{
 			{Name: "berlin", Region: "eu", Regional: inv.Sites[0].Regional, VirtualSites: []string{"b-shared/all", "shared/eu"}},
 			{Name: "paris", Region: "eu", Regional: "two", Labels: map[string]string{"model": "x"}, VirtualSites: []string{"b-shared/all", "shared/eu"}},

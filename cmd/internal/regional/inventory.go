@@ -106,7 +106,7 @@ func (i *inventory) logLimits(id fleet.SiteID) intake.SiteLimits {
 		return intake.SiteLimits{}
 	}
 	p := t.LogPolicies[s.LogPolicy]
-	return intake.SiteLimits{BytesPerSecond: p.BytesPerSecond, Allow: p.Allow, Deny: p.Deny}
+	return intake.SiteLimits{BytesPerSecond: p.BytesPerSecond, LinesPerSecond: p.LinesPerSecond, Allow: p.Allow, Deny: p.Deny}
 }
 
 // virtualMembers are the sites of a virtual site, NAMESPACE/NAME or NAME in the shared

@@ -349,12 +349,12 @@ func TestInventoryAnswers(t *testing.T) {
 		t.Errorf("limits of a site nobody told of: %+v", l)
 	}
 	var doc region.Inventory
-	if err := json.Unmarshal([]byte(`{"tenant":"acme","logPolicies":[{},{"deny":["unit/*"],"bytesPerSecond":4096}],
+	if err := json.Unmarshal([]byte(`{"tenant":"acme","logPolicies":[{},{"deny":["unit/*"],"bytesPerSecond":4096,"linesPerSecond":7}],
 		"sites":[{"name":"paris","region":"eu","virtualSites":["shared/all","shop/eu"],"logPolicy":1},{"name":"rome"}]}`), &doc); err != nil {
 		t.Fatal(err)
 	}
 	inv.set([]region.Inventory{doc})
-	if l := inv.logLimits(paris); l.BytesPerSecond != 4096 || len(l.Deny) != 1 {
+	if l := inv.logLimits(paris); l.BytesPerSecond != 4096 || l.LinesPerSecond != 7 || len(l.Deny) != 1 {
 		t.Errorf("limits: %+v", l)
 	}
 	for name, want := range map[string]bool{"all": true, "shared/all": true, "shop/eu": true, "eu": false} {

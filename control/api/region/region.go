@@ -78,6 +78,7 @@ type LogPolicy struct {
 	Allow          []string `json:"allow,omitempty"`
 	Deny           []string `json:"deny,omitempty"`
 	BytesPerSecond int64    `json:"bytesPerSecond,omitempty"` // 0: the default
+	LinesPerSecond int64    `json:"linesPerSecond,omitempty"` // 0: what follows from the bytes
 }
 
 // Site is one entry of the inventory.

@@ -96,6 +96,13 @@ type LogPolicy struct {
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('1023')) ",message="spec.logs.bytesPerSecond: want at least 1Ki"
 	// +optional
 	BytesPerSecond *resource.Quantity `json:"bytesPerSecond,omitempty"`
+	// LinesPerSecond is how many log lines a second, on average; the site may send 30
+	// seconds' worth at once. Unset: from a policy of lower priority, else one for each 512
+	// of bytesPerSecond, and 100 at least.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000
+	// +optional
+	LinesPerSecond *int32 `json:"linesPerSecond,omitempty"`
 }
 
 // MetricAllow lists metrics by exact name or by regular expression.

@@ -47,6 +47,7 @@ func (l SiteLimits) withDefaults() SiteLimits {
 	if l.LinesPerSecond <= 0 {
 		l.LinesPerSecond = max(l.BytesPerSecond/512, 100)
 	}
+	l.LinesPerSecond = min(l.LinesPerSecond, 1<<30)
 	if l.Connections <= 0 {
 		l.Connections = DefaultConnections
 	}
