@@ -27,6 +27,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/bbolt"
 
+	"muster.dev/muster/internal/turns"
 	"muster.dev/muster/regional/logs/store"
 	"muster.dev/muster/regional/logs/store/internal/stamp"
 )
@@ -84,6 +85,7 @@ type Store struct {
 	lock     *os.File
 	state    *bbolt.DB
 	analysis *index.AnalysisQueue
+	turns    *turns.Slots
 	metrics  *metrics
 	full     atomic.Bool // over MaxBytes with nothing left to delete
 
@@ -112,6 +114,7 @@ func Open(opts Options) (*Store, error) {
 		window:  store.Window{Retention: opts.Retention, Future: opts.Future},
 		closing: make(chan struct{}),
 		shards:  map[key]*shard{},
+		turns:   newTurns(),
 	}
 	if err := os.MkdirAll(s.root(), 0o700); err != nil {
 		return nil, fmt.Errorf("log store: %w", err)
@@ -187,10 +190,8 @@ func (s *Store) Close() error {
 	s.loops.Wait()
 	s.inflight.Wait()
 	var errs []error
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, sh := range s.shards {
-		errs = append(errs, s.closeLocked(sh))
+	for _, sh := range s.shards { // nobody else is left
+		errs = append(errs, s.closeShard(sh))
 	}
 	s.writeStamp(s.clock.Horizon())
 	s.analysis.Close()

@@ -32,10 +32,15 @@ func (s *Store) Groups(ctx context.Context, q store.GroupQuery) (store.Groups, e
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.opts.MaxQueryTime)
 	defer cancel()
+	t, err := s.begin(ctx, p.Tenant)
+	if err != nil {
+		return store.Groups{}, queryError(ctx, err)
+	}
+	defer t.end()
 	for _, k := range s.writtenSince(s.keys(p.Tenant, p.From, p.To), from) {
 		for at := from; at < to; {
 			next := to
-			err := s.read(ctx, k, func(b *builder) error {
+			err := s.read(ctx, t, k, func(b *builder) error {
 				terms, err := b.stampTerms(at, to)
 				if err != nil || len(terms) == 0 {
 					return err

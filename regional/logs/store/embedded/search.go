@@ -31,9 +31,14 @@ func (s *Store) Search(ctx context.Context, q store.Query) (store.Page, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.opts.MaxQueryTime)
 	defer cancel()
+	t, err := s.begin(ctx, p.Tenant)
+	if err != nil {
+		return store.Page{}, queryError(ctx, err)
+	}
+	defer t.end()
 	more := false
 	for _, k := range s.keys(p.Tenant, p.From, p.To) { // newest day first
-		m, err := s.searchShard(ctx, k, p, &page)
+		m, err := s.searchShard(ctx, t, k, p, &page)
 		if err != nil {
 			return store.Page{}, queryError(ctx, err)
 		}
@@ -54,9 +59,9 @@ func queryError(ctx context.Context, err error) error {
 
 // searchShard adds a shard's hits to the page. more says that it has hits below the
 // page's last.
-func (s *Store) searchShard(ctx context.Context, k key, p store.Plan, page *store.Page) (more bool, err error) {
+func (s *Store) searchShard(ctx context.Context, t *turn, k key, p store.Plan, page *store.Page) (more bool, err error) {
 	want := p.Limit - len(page.Hits)
-	err = s.read(ctx, k, func(b *builder) error {
+	err = s.read(ctx, t, k, func(b *builder) error {
 		top := &top{limit: want, b: b, newest: true}
 		if p.Before != nil {
 			top.bound = &candidate{nanos: p.Before.Nanos, ext: p.Before.ID, known: true}
@@ -80,7 +85,7 @@ func (s *Store) searchShard(ctx context.Context, k key, p store.Plan, page *stor
 		if err != nil {
 			return err
 		}
-		hits, err := top.records(ctx)
+		hits, err := top.records()
 		page.Hits = append(page.Hits, hits...)
 		more = more || top.eligible > len(hits)
 		return err
@@ -89,7 +94,7 @@ func (s *Store) searchShard(ctx context.Context, k key, p store.Plan, page *stor
 }
 
 // read calls f with an open shard, if there is one.
-func (s *Store) read(ctx context.Context, k key, f func(*builder) error) (err error) {
+func (s *Store) read(ctx context.Context, t *turn, k key, f func(*builder) error) (err error) {
 	sh, err := s.acquire(k, false)
 	if err != nil || sh == nil {
 		return err
@@ -104,13 +109,13 @@ func (s *Store) read(ctx context.Context, k key, f func(*builder) error) (err er
 			err = fmt.Errorf("read shard %s: %w", sh.dir, cerr)
 		}
 	}()
-	return f(&builder{ctx: ctx, reader: reader, day: k.day})
+	return f(&builder{ctx: ctx, turn: t, reader: reader, day: k.day})
 }
 
 // each calls f for every document of the shard that the plan wants. id is valid
 // during the call only.
 func (b *builder) each(p store.Plan, stamps []string, f func(id index.IndexInternalID) error) error {
-	if err := b.ctx.Err(); err != nil {
+	if err := b.pass(); err != nil {
 		return err
 	}
 	sr, err := b.plan(p, stamps)
@@ -128,8 +133,8 @@ func (b *builder) each(p store.Plan, stamps []string, f func(id index.IndexInter
 			return err
 		}
 		sctx.DocumentMatchPool.Put(d)
-		if i%1024 == 0 {
-			if err := b.ctx.Err(); err != nil {
+		if i%passEvery == 0 {
+			if err := b.pass(); err != nil {
 				return err
 			}
 		}
@@ -156,12 +161,17 @@ func (s *Store) Tail(ctx context.Context, q store.Query, after store.Cursor) (st
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.opts.MaxQueryTime)
 	defer cancel()
+	t, err := s.begin(ctx, p.Tenant)
+	if err != nil {
+		return store.TailPage{}, queryError(ctx, err)
+	}
+	defer t.end()
 	keys := s.writtenSince(s.keys(p.Tenant, p.From, p.To), pos.Ingested)
 	// Each shard says up to which stamp this page can go without its terms getting too many.
 	until := horizon
 	stamps := map[key][]string{}
 	for _, k := range keys {
-		err := s.read(ctx, k, func(b *builder) error {
+		err := s.read(ctx, t, k, func(b *builder) error {
 			terms, err := b.stampTerms(pos.Ingested, horizon)
 			if len(terms) == maxStamps {
 				until = min(until, parseHex([]byte(terms[maxStamps-1]))+1)
@@ -179,7 +189,7 @@ func (s *Store) Tail(ctx context.Context, q store.Query, after store.Cursor) (st
 		if len(terms) == 0 {
 			continue
 		}
-		hits, err := s.tailShard(ctx, k, p, pos, terms)
+		hits, err := s.tailShard(ctx, t, k, p, pos, terms)
 		if err != nil {
 			return store.TailPage{}, queryError(ctx, err)
 		}
@@ -221,8 +231,8 @@ func (s *Store) writtenSince(keys []key, stamp int64) []key {
 }
 
 // tailShard returns the first Limit+1 hits of a shard after the position.
-func (s *Store) tailShard(ctx context.Context, k key, p store.Plan, after store.Position, stamps []string) (hits []tailHit, err error) {
-	err = s.read(ctx, k, func(b *builder) error {
+func (s *Store) tailShard(ctx context.Context, t *turn, k key, p store.Plan, after store.Position, stamps []string) (hits []tailHit, err error) {
+	err = s.read(ctx, t, k, func(b *builder) error {
 		top := &top{limit: p.Limit + 1, b: b, bound: &candidate{stamp: after.Ingested, nanos: after.Nanos, ext: after.ID, known: true}}
 		err := b.each(p, stamps, func(id index.IndexInternalID) error {
 			n, err := b.nanos(id)
@@ -238,7 +248,7 @@ func (s *Store) tailShard(ctx context.Context, k key, p store.Plan, after store.
 		if err != nil {
 			return err
 		}
-		records, err := top.records(ctx)
+		records, err := top.records()
 		for _, r := range records {
 			hits = append(hits, tailHit{store.Position{Ingested: r.Ingested.UnixNano(), Nanos: r.Timestamp.UnixNano(), ID: r.ID}, r})
 		}
@@ -324,7 +334,7 @@ func (t *top) Pop() any {
 }
 
 // records reads the candidates' records, in the page's order.
-func (t *top) records(ctx context.Context) ([]store.Record, error) {
+func (t *top) records() ([]store.Record, error) {
 	slices.SortFunc(t.items, func(a, b candidate) int {
 		switch {
 		case t.before(&a, &b):
@@ -336,9 +346,6 @@ func (t *top) records(ctx context.Context) ([]store.Record, error) {
 	})
 	out := make([]store.Record, 0, len(t.items))
 	for i := range t.items {
-		if i%256 == 0 && ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
 		name := t.external(&t.items[i])
 		if t.err != nil {
 			return nil, t.err
@@ -354,6 +361,9 @@ func (t *top) records(ctx context.Context) ([]store.Record, error) {
 
 // recordOf reads the record of a document.
 func (b *builder) recordOf(name string) (r store.Record, err error) {
+	if err := b.pass(); err != nil {
+		return r, err
+	}
 	doc, err := b.reader.Document(name)
 	if err != nil || doc == nil {
 		return r, errors.Join(err, errors.New("a record that was found can't be read"))

@@ -160,60 +160,87 @@ func (s *Store) openIndex(dir string) (idx index.Index, err error) {
 // release gives a shard back, and closes the least used ones over the limit.
 func (s *Store) release(sh *shard) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	sh.refs--
-	if sh.refs == 0 && sh.gone != "" {
-		s.removeLocked(sh)
+	gone := sh.refs == 0 && sh.gone != ""
+	s.mu.Unlock()
+	if gone {
+		s.remove(sh)
 	}
-	for s.open > s.opts.MaxOpen {
-		var oldest *shard
-		for _, c := range s.shards {
-			if c.refs == 0 && c.idx != nil && (oldest == nil || c.used < oldest.used) {
-				oldest = c
-			}
-		}
+	for {
+		oldest := s.tooMany()
 		if oldest == nil {
-			return // all in use: that many queries run now
+			return
 		}
-		if err := s.closeLocked(oldest); err != nil {
+		if err := s.closeShard(oldest); err != nil {
 			s.opts.Logger.Warn("close a shard of the log store", "shard", oldest.dir, "err", err)
 		}
 	}
 }
 
-func (s *Store) closeLocked(sh *shard) error {
-	if sh.idx == nil {
+// tooMany returns the shard to close next, if too many are open. There is none while
+// all are in use: that many queries run then.
+func (s *Store) tooMany() *shard {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open <= s.opts.MaxOpen {
 		return nil
 	}
-	err := sh.idx.Close()
-	sh.idx = nil
-	s.open--
-	return err
+	var oldest *shard
+	for _, c := range s.shards {
+		if c.refs == 0 && c.idx != nil && (oldest == nil || c.used < oldest.used) {
+			oldest = c
+		}
+	}
+	return oldest
+}
+
+// closeShard closes a shard unless somebody uses it again. It may take a while, in
+// which nobody else has to wait: the Store's lock is free.
+func (s *Store) closeShard(sh *shard) error {
+	sh.opening.Lock()
+	defer sh.opening.Unlock()
+	s.mu.Lock()
+	idx := sh.idx
+	if sh.refs > 0 {
+		idx = nil
+	}
+	if idx != nil {
+		sh.idx = nil
+		s.open--
+	}
+	s.mu.Unlock()
+	if idx == nil {
+		return nil
+	}
+	return idx.Close()
 }
 
 // delete takes a shard away: out of sight at once, off the disk when nobody reads it any more.
 func (s *Store) delete(k key, reason string) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	sh := s.shards[k]
 	if sh == nil {
+		s.mu.Unlock()
 		return nil
 	}
 	gone := filepath.Join(filepath.Dir(sh.dir), fmt.Sprintf(".deleted-%s-%d", filepath.Base(sh.dir), s.opts.Now().UnixNano()))
 	if err := os.Rename(sh.dir, gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.mu.Unlock()
 		return err
 	}
 	sh.gone = gone
 	delete(s.shards, k)
 	s.metrics.deleted.WithLabelValues(reason).Inc()
-	if sh.refs == 0 {
-		s.removeLocked(sh)
+	unused := sh.refs == 0
+	s.mu.Unlock()
+	if unused {
+		s.remove(sh)
 	}
 	return nil
 }
 
-func (s *Store) removeLocked(sh *shard) {
-	_ = s.closeLocked(sh)
+func (s *Store) remove(sh *shard) {
+	_ = s.closeShard(sh)
 	if err := os.RemoveAll(sh.gone); err != nil {
 		s.opts.Logger.Warn("remove a deleted shard of the log store; tried again at the next start", "dir", sh.gone, "err", err)
 	}

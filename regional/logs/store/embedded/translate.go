@@ -27,6 +27,7 @@ const (
 // builder turns a query's tree into bleve's searchers over one shard.
 type builder struct {
 	ctx    context.Context
+	turn   *turn
 	reader index.IndexReader
 	day    time.Time
 	// Doc values, opened when first asked for. One reader each: a reader loads all its fields.
@@ -34,6 +35,13 @@ type builder struct {
 	lastID        index.IndexInternalID
 	lastNanos     int64
 }
+
+// passEvery is after how many documents or terms a loop calls pass: some tenths of a
+// millisecond.
+const passEvery = 256
+
+// pass lets others go on, or says why the query must end.
+func (b *builder) pass() error { return b.turn.pass(b.ctx) }
 
 // No scores: records are ordered by time, and bleve can then work on bitmaps.
 var noScore = search.SearcherOptions{Score: "none"}
@@ -253,8 +261,10 @@ func (b *builder) dict(field, prefix string, f func(term string) (more bool, err
 	}
 	defer d.Close()
 	for i := 0; ; i++ {
-		if i%1024 == 0 && b.ctx.Err() != nil {
-			return b.ctx.Err()
+		if i%passEvery == 0 {
+			if err := b.pass(); err != nil {
+				return err
+			}
 		}
 		e, err := d.Next()
 		if err != nil || e == nil {
