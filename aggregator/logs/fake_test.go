@@ -3,13 +3,13 @@ package logs
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -201,27 +201,40 @@ func newClient(t testing.TB, regions []*region, change ...func(*Options)) *Clien
 	return c
 }
 
-// ask searches through the HTTP handler.
-func ask(t testing.TB, c *Client, params string) (int, wire.LogPage, []byte) {
+// queryOf is a query written as the parameters of the HTTP API.
+func queryOf(t testing.TB, params string) wire.LogQuery {
 	t.Helper()
-	w := httptest.NewRecorder()
-	c.ServeSearch(w, httptest.NewRequest("GET", "/api/v1/logs/search?"+params, nil), "acme")
-	var a wire.LogPage
-	if w.Code == 200 {
-		if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
-			t.Fatalf("%v\n%s", err, w.Body)
+	in, err := url.ParseQuery(params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := func(name string) []string {
+		if in.Get(name) == "" {
+			return nil
+		}
+		return strings.Split(strings.Join(in[name], ","), ",")
+	}
+	q := wire.LogQuery{Text: in.Get("query"), From: in.Get("from"), To: in.Get("to"), VirtualSite: in.Get("virtualSite"), Sites: list("site"), Namespaces: list("namespace"), Severities: list("severity"), Cursor: in.Get("cursor")}
+	if v := in.Get("limit"); v != "" {
+		if q.Limit, err = strconv.Atoi(v); err != nil {
+			t.Fatal(err)
 		}
 	}
-	return w.Code, a, w.Body.Bytes()
+	return q
+}
+
+func ask(t testing.TB, c *Client, params string) (*wire.LogPage, *wire.Problem) {
+	t.Helper()
+	return c.Search(t.Context(), "acme", queryOf(t, params))
 }
 
 func mustAsk(t testing.TB, c *Client, params string) wire.LogPage {
 	t.Helper()
-	code, a, body := ask(t, c, params)
-	if code != 200 {
-		t.Fatalf("%s: %d %s", params, code, body)
+	a, p := ask(t, c, params)
+	if p != nil {
+		t.Fatalf("%s: %+v", params, p)
 	}
-	return a
+	return *a
 }
 
 var start = time.Now().UTC().Add(-2 * time.Hour).Truncate(time.Minute)

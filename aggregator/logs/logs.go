@@ -5,7 +5,7 @@
 // It keeps no records and decides nothing about rights: the tenant comes from the caller, as an
 // argument and never out of the query, and goes to the regionals in a header. A hit of
 // another tenant makes a region's whole answer garbage. The console calls it through its
-// own small interface (ServeSearch, ServeTail); cmd/internal/console connects them.
+// own small interface (Search, Tail); cmd/internal/console connects them.
 package logs
 
 import (

@@ -1,6 +1,7 @@
 package logs
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -32,33 +33,20 @@ type request struct {
 	fingerprint                 string // of all that makes it this search and no other
 }
 
-var (
-	tailNames   = []string{"query", "from", "to", "virtualSite", "site", "namespace", "severity"}
-	searchNames = append(slices.Clone(tailNames), "limit", "cursor")
-	listNames   = []string{"site", "namespace", "severity"}
-)
-
-// parse reads the parameters, strictly, at the time now.
-func parse(in url.Values, known []string, tenant string, now time.Time) (*request, *wire.Problem) {
-	for name, values := range in {
-		switch {
-		case !slices.Contains(known, name):
-			return nil, wire.Invalid(wire.FieldError{Field: clean(name), Detail: "unknown parameter; want one of " + strings.Join(known, ", ")})
-		case len(values) > 1 && !slices.Contains(listNames, name):
-			return nil, wire.Invalid(wire.FieldError{Field: name, Detail: "given more than once"})
-		}
-	}
-	r := &request{text: in.Get("query"), virtualSite: in.Get("virtualSite"), limit: defaultLimit}
+// check checks a query at the time now. The fields that its problems name are the
+// parameters of the HTTP API.
+func check(q wire.LogQuery, tenant string, now time.Time) (*request, *wire.Problem) {
+	r := &request{text: q.Text, virtualSite: q.VirtualSite, limit: cmp.Or(q.Limit, defaultLimit)}
 	if _, err := logquery.Parse(r.text, logquery.LogFields(), now); err != nil {
 		return nil, wire.Invalid(wire.FieldError{Field: "query", Detail: err.Error()})
 	}
 	for _, t := range []struct {
-		name string
-		to   *time.Time
-	}{{"from", &r.from}, {"to", &r.to}} {
-		if v := in.Get(t.name); v != "" {
+		name, text string
+		to         *time.Time
+	}{{"from", q.From, &r.from}, {"to", q.To, &r.to}} {
+		if t.text != "" {
 			var err error
-			if *t.to, err = parseTime(v, now); err != nil {
+			if *t.to, err = parseTime(t.text, now); err != nil {
 				return nil, wire.Invalid(wire.FieldError{Field: t.name, Detail: err.Error()})
 			}
 		}
@@ -66,31 +54,18 @@ func parse(in url.Values, known []string, tenant string, now time.Time) (*reques
 	if !r.from.IsZero() && !r.to.IsZero() && r.to.Before(r.from) {
 		return nil, wire.Invalid(wire.FieldError{Field: "to", Detail: "is before from"})
 	}
-	if v := in.Get("limit"); v != "" {
-		n, err := strconv.Atoi(v)
-		if err != nil || n < 1 || n > maxLimit {
-			return nil, wire.Invalid(wire.FieldError{Field: "limit", Detail: fmt.Sprintf("%.20q: want a whole number from 1 to %d", v, maxLimit)})
-		}
-		r.limit = n
+	if r.limit < 1 || r.limit > maxLimit {
+		return nil, wire.Invalid(wire.FieldError{Field: "limit", Detail: fmt.Sprintf("%d: want a whole number from 1 to %d", r.limit, maxLimit)})
 	}
-	r.sites, r.namespaces, r.severity = list(in["site"]), list(in["namespace"]), list(in["severity"])
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q %q %q", tenant, r.text, in.Get("from"), in.Get("to"), r.virtualSite, r.sites, r.namespaces, r.severity))
+	r.sites, r.namespaces, r.severity = list(q.Sites), list(q.Namespaces), list(q.Severities)
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q %q %q", tenant, r.text, q.From, q.To, r.virtualSite, r.sites, r.namespaces, r.severity))
 	r.fingerprint = hex.EncodeToString(sum[:8])
 	return r, nil
 }
 
-// list returns the values, sorted and once each; nil for none.
+// list returns the values, sorted and once each.
 func list(values []string) []string {
-	var out []string
-	for _, v := range values {
-		for part := range strings.SplitSeq(v, ",") {
-			if part = strings.TrimSpace(part); part != "" {
-				out = append(out, part)
-			}
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return slices.Compact(slices.Sorted(slices.Values(values)))
 }
 
 var errTime = errors.New("want RFC 3339, such as 2026-11-21T10:30:00Z, a day, Unix seconds, or now-1h")
@@ -140,12 +115,11 @@ func (r *request) values() url.Values {
 }
 
 // enter takes one of the slots, or says that there is none.
-func enter(w http.ResponseWriter, slots chan struct{}, what string) bool {
+func enter(slots chan struct{}, what string) *wire.Problem {
 	select {
 	case slots <- struct{}{}:
-		return true
+		return nil
 	default:
-		wire.Failure(http.StatusTooManyRequests, "%d %s are running already; try again in a moment", cap(slots), what).Write(w)
-		return false
+		return wire.Failure(http.StatusTooManyRequests, "%d %s are running already; try again in a moment", cap(slots), what)
 	}
 }

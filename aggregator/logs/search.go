@@ -2,7 +2,6 @@ package logs
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -16,45 +15,22 @@ import (
 	"muster.dev/muster/internal/wire"
 )
 
-// ServeSearch answers a search of one tenant that the caller has authorised. r carries
-// the parameters query, from, to, virtualSite, site, namespace, severity, limit and cursor;
-// nothing else of it is looked at. Errors are problems (RFC 9457).
-func (c *Client) ServeSearch(w http.ResponseWriter, r *http.Request, tenant string) {
-	in, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		wire.Invalid(wire.FieldError{Field: "query string", Detail: err.Error()}).Write(w)
-		return
-	}
-	req, p := parse(in, searchNames, tenant, c.opts.Now())
+// Search answers a search of one tenant that the caller has authorised, with one merged
+// page. A problem means that the question was wrong, or that too many are asked at once.
+func (c *Client) Search(ctx context.Context, tenant string, q wire.LogQuery) (*wire.LogPage, *wire.Problem) {
+	req, p := check(q, tenant, c.opts.Now())
 	if p != nil {
-		p.Write(w)
-		return
+		return nil, p
 	}
-	cur, err := decodePage(in.Get("cursor"), req)
+	cur, err := decodePage(q.Cursor, req)
 	if err != nil {
-		wire.Invalid(wire.FieldError{Field: "cursor", Detail: err.Error()}).Write(w)
-		return
+		return nil, wire.Invalid(wire.FieldError{Field: "cursor", Detail: err.Error()})
 	}
-	if !enter(w, c.searches, "log searches") {
-		return
+	if p := enter(c.searches, "log searches"); p != nil {
+		return nil, p
 	}
 	defer func() { <-c.searches }()
-	a, p := c.search(r.Context(), tenant, req, cur)
-	if errors.Is(r.Context().Err(), context.Canceled) {
-		return // nobody reads it
-	}
-	if p != nil {
-		p.Write(w)
-		return
-	}
-	b, err := json.Marshal(a)
-	if err != nil {
-		c.log.Error("log search: the answer can't be encoded", "err", err)
-		wire.Failure(http.StatusInternalServerError, "the answer can't be encoded").Write(w)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(b, '\n'))
+	return c.search(ctx, tenant, req, cur)
 }
 
 // unit is one question: to one regional, for itself or for all that its cluster is

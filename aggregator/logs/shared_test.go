@@ -37,8 +37,7 @@ func TestRegionalsThatShareAStore(t *testing.T) {
 	if n := len(b.queries()); n != 0 {
 		t.Errorf("the spare was asked %d times, though the other one answers", n)
 	}
-	srv := serveTails(t, c)
-	r := openTail(t, srv, "", "")
+	r := openTail(t, c, "", "")
 	if m := r.missing(); len(m) != 0 {
 		t.Fatalf("%v", m)
 	}
@@ -61,7 +60,7 @@ func TestRegionalsThatShareAStore(t *testing.T) {
 	a.set(nil)
 	b.set(nil)
 	before := len(b.queries())
-	if status, _, _ := ask(t, c, "query=%22"); status != 400 || len(b.queries()) != before {
-		t.Errorf("status %d, the spare was asked", status)
+	if _, p := ask(t, c, "query=%22"); p == nil || p.Status != 400 || len(b.queries()) != before {
+		t.Errorf("%+v, the spare was asked", p)
 	}
 }

@@ -1,14 +1,11 @@
 package logs
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -34,42 +31,36 @@ type news struct {
 	down   error // the region can't be followed now; nil: it is
 }
 
-// ServeTail follows the records of one tenant that the caller has authorised, for as
-// long as the request's context lives, as server-sent events: "hits" {hits: […]}, oldest first
-// within an event; "missing" {missingRegions: […]}, once all regions have been asked and
-// whenever it changes. The id of an event, handed back in Last-Event-ID, goes on where the tail
-// was, in each region. A region that comes back goes on where it was lost; one that was
-// never reached starts when it is.
+// Tail follows the records of one tenant that the caller has authorised, until ctx ends or
+// send fails. It looks at neither Limit nor Cursor of the query. A problem means that
+// nothing was sent.
 //
-// r carries the parameters query, from, to, virtualSite, site, namespace and severity.
-func (c *Client) ServeTail(w http.ResponseWriter, r *http.Request, tenant string) {
-	in, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		wire.Invalid(wire.FieldError{Field: "query string", Detail: err.Error()}).Write(w)
-		return
-	}
-	req, p := parse(in, tailNames, tenant, c.opts.Now())
+// Each call of send has hits, oldest first within a call, or the regions that are missing,
+// once all have been asked and whenever that changes; or neither, at once when the tail
+// begins and then now and then while it is quiet. Its id, handed back as after, goes on where the
+// tail was, in each region; empty: now. A region that comes back goes on where it was
+// lost; one that was never reached starts when it is.
+func (c *Client) Tail(ctx context.Context, tenant string, q wire.LogQuery, after string, send func(id string, ev wire.LogEvent) error) *wire.Problem {
+	req, p := check(q, tenant, c.opts.Now())
 	if p != nil {
-		p.Write(w)
-		return
+		return p
 	}
-	id, err := decodeTail(r.Header.Get("Last-Event-ID"))
+	id, err := decodeTail(after)
 	if err != nil {
-		wire.Invalid(wire.FieldError{Field: "Last-Event-ID", Detail: "is not an id of this stream: connect without it"}).Write(w)
-		return
+		return wire.Invalid(wire.FieldError{Field: "Last-Event-ID", Detail: "is not an id of this stream: connect without it"})
 	}
-	if !enter(w, c.tails, "live tails") {
-		return
+	if p := enter(c.tails, "live tails"); p != nil {
+		return p
 	}
 	defer func() { <-c.tails }()
 	c.open.Inc()
 	defer c.open.Dec()
 
-	ctx, cancel := context.WithCancel(r.Context())
+	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	t := &tail{c: c, w: w, ctl: http.NewResponseController(w), id: tailID{}, state: map[string]error{}, in: make(chan news)}
+	t := &tail{c: c, send: send, id: tailID{}, state: map[string]error{}, in: make(chan news)}
 	for _, reg := range c.opts.Regionals {
 		if at, ok := id[reg.Name]; ok {
 			t.id[reg.Name] = at
@@ -79,33 +70,28 @@ func (c *Client) ServeTail(w http.ResponseWriter, r *http.Request, tenant string
 		at := t.id[reg.Name]
 		wg.Go(func() { c.follow(ctx, tenant, reg, req, at, t.in) })
 	}
-	t.run(ctx)
+	return t.run(ctx)
 }
 
 // tail is one reader's.
 type tail struct {
 	c       *Client
-	w       http.ResponseWriter
-	ctl     *http.ResponseController
+	send    func(id string, ev wire.LogEvent) error
 	in      chan news
 	id      tailID
 	state   map[string]error // by region that has been asked; nil: it is followed
 	pending []wire.LogHit
 	size    int
-	told    []byte // the last "missing" event
-	buf     bytes.Buffer
+	told    []wire.MissingRegion // nil: not yet
 }
 
-func (t *tail) run(ctx context.Context) {
-	if !t.settle(ctx) {
-		return
+func (t *tail) run(ctx context.Context) *wire.Problem {
+	if p := t.settle(ctx); p != nil {
+		return p
 	}
-	t.w.Header().Set("Content-Type", "text/event-stream")
-	t.w.Header().Set("Cache-Control", "no-store")
-	t.buf.WriteString("retry: 2000\n\n")
-	t.missing()
-	if !t.send() {
-		return
+	// What has come in first: an id stands for all before it.
+	if t.hits() != nil || t.send(encode(t.id), wire.LogEvent{}) != nil || t.missing() != nil {
+		return nil
 	}
 	flush, alive := time.NewTicker(flushEvery), time.NewTicker(t.c.opts.KeepAlive)
 	defer flush.Stop()
@@ -115,36 +101,40 @@ func (t *tail) run(ctx context.Context) {
 		if t.size >= pendingBytes {
 			in = nil // the reader first
 		}
+		var err error
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case n := <-in:
 			t.take(n)
 			continue
 		case <-alive.C:
 			// An id without data moves the reader's position and shows it nothing.
-			fmt.Fprintf(&t.buf, ": alive\nid: %s\n\n", t.safeID())
+			if err = t.hits(); err == nil {
+				err = t.send(encode(t.id), wire.LogEvent{})
+			}
 		case <-flush.C:
-			t.missing()
-			t.hits()
+			if err = t.hits(); err == nil {
+				err = t.missing()
+			}
 		}
-		if !t.send() {
-			return
+		if err != nil {
+			return nil
 		}
 	}
 }
 
-// settle waits for the first word of every region, not for long. When all say that the
-// question is wrong it answers so, and returns false.
-func (t *tail) settle(ctx context.Context) bool {
+// settle waits for the first word of every region, not for long. It returns a problem if
+// all say that the question is wrong.
+func (t *tail) settle(ctx context.Context) *wire.Problem {
 	timeout := time.NewTimer(settleWithin)
 	defer timeout.Stop()
 	for len(t.state) < len(t.c.opts.Regionals) && t.size < pendingBytes {
 		select {
 		case <-ctx.Done():
-			return false
+			return nil
 		case <-timeout.C:
-			return true
+			return nil
 		case n := <-t.in:
 			t.take(n)
 		}
@@ -153,15 +143,11 @@ func (t *tail) settle(ctx context.Context) bool {
 	for _, err := range t.state {
 		var p *wire.Problem
 		if !errors.As(err, &p) || p.Status != http.StatusBadRequest && p.Status != http.StatusNotFound {
-			return true
+			return nil
 		}
 		wrong = p
 	}
-	if wrong == nil {
-		return true
-	}
-	wrong.Write(t.w)
-	return false
+	return wrong
 }
 
 func (t *tail) take(n news) {
@@ -175,8 +161,9 @@ func (t *tail) take(n news) {
 	t.pending = append(t.pending, n.hits...)
 }
 
-// missing writes the event if the list has changed, and when every region has been heard of.
-func (t *tail) missing() {
+// missing sends the list if it has changed, and when every region has been heard of.
+// What has come in goes first, so that the id is right.
+func (t *tail) missing() error {
 	reasons := map[string]string{}
 	for region, err := range t.state {
 		if err != nil {
@@ -186,44 +173,28 @@ func (t *tail) missing() {
 		}
 	}
 	if t.told == nil && len(reasons) == 0 && len(t.state) < len(t.c.opts.Regionals) {
-		return
+		return nil
 	}
-	b, err := json.Marshal(map[string][]wire.MissingRegion{"missingRegions": missingList(reasons)})
-	if err != nil || bytes.Equal(b, t.told) {
-		return
+	list := missingList(reasons)
+	if t.told != nil && slices.Equal(list, t.told) {
+		return nil
 	}
-	t.told = b
-	fmt.Fprintf(&t.buf, "event: missing\nid: %s\ndata: %s\n\n", t.safeID(), b)
+	if err := t.hits(); err != nil {
+		return err
+	}
+	t.told = list
+	return t.send(encode(t.id), wire.LogEvent{MissingRegions: list})
 }
 
-// safeID is the position without what is not sent yet.
-func (t *tail) safeID() string {
-	t.hits()
-	return encode(t.id)
-}
-
-// hits writes what has come in.
-func (t *tail) hits() {
+// hits sends what has come in.
+func (t *tail) hits() error {
 	if len(t.pending) == 0 {
-		return
+		return nil
 	}
-	slices.SortStableFunc(t.pending, func(a, b wire.LogHit) int { return a.Compare(&b) })
-	b, err := json.Marshal(map[string][]wire.LogHit{"hits": t.pending})
+	hits := t.pending
 	t.pending, t.size = nil, 0
-	if err != nil {
-		t.c.log.Error("log tail: hits can't be encoded", "err", err)
-		return
-	}
-	fmt.Fprintf(&t.buf, "event: hits\nid: %s\ndata: %s\n\n", encode(t.id), b)
-}
-
-func (t *tail) send() bool {
-	if t.buf.Len() == 0 {
-		return true
-	}
-	_, err := t.w.Write(t.buf.Bytes())
-	t.buf.Reset()
-	return err == nil && t.ctl.Flush() == nil
+	slices.SortStableFunc(hits, func(a, b wire.LogHit) int { return a.Compare(&b) })
+	return t.send(encode(t.id), wire.LogEvent{Hits: hits})
 }
 
 // follow keeps a region's tail open until ctx ends: when it is lost it says why, and

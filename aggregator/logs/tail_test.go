@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -15,90 +13,88 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"muster.dev/muster/internal/sse"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/logs/store"
 )
 
-// tailed is a reader of a tail, as a browser would be.
+// tailed is a reader of a tail.
 type tailed struct {
 	t   *testing.T
-	in  *sse.Reader
+	in  chan step
 	end func()
 	id  string
 }
 
-func serveTails(t *testing.T, c *Client) *httptest.Server {
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.ServeTail(w, r, "acme") }))
-	t.Cleanup(func() {
-		srv.CloseClientConnections()
-		srv.Close()
-	})
-	return srv
+type step struct {
+	id string
+	wire.LogEvent
 }
 
-func openTail(t *testing.T, srv *httptest.Server, params, last string) *tailed {
+// openTail opens a tail, and waits for its first sign.
+func openTail(t *testing.T, c *Client, params, last string) *tailed {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	req, _ := http.NewRequestWithContext(ctx, "GET", srv.URL+"?"+params, nil)
-	if last != "" {
-		req.Header.Set("Last-Event-ID", last)
-	}
-	res, err := srv.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if res.StatusCode != 200 || res.Header.Get("Content-Type") != "text/event-stream" {
-		b, _ := io.ReadAll(res.Body)
-		t.Fatalf("%d %s", res.StatusCode, b)
-	}
-	r := &tailed{t: t, in: sse.NewReader(res.Body, 32<<20), end: func() { cancel(); res.Body.Close() }}
+	in, done := make(chan step), make(chan struct{})
+	q := queryOf(t, params)
+	go func() {
+		defer close(done)
+		defer close(in)
+		p := c.Tail(ctx, "acme", q, last, func(id string, ev wire.LogEvent) error {
+			select {
+			case in <- step{id, ev}:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		if p != nil {
+			t.Errorf("%s: %+v", params, p)
+		}
+	}()
+	r := &tailed{t: t, in: in, end: func() { cancel(); <-done }}
 	t.Cleanup(r.end)
 	return r
 }
 
-func (r *tailed) next() sse.Event {
+// next is the next step that has something in it.
+func (r *tailed) next() step {
 	r.t.Helper()
-	e, err := r.in.Next()
-	if err != nil {
-		r.t.Fatal(err)
+	for {
+		e, ok := <-r.in
+		if !ok {
+			r.t.Fatal("the tail ended")
+		}
+		if r.id = e.id; e.id == "" {
+			r.t.Errorf("a step without an id: %+v", e)
+		}
+		if e.Hits != nil || e.MissingRegions != nil {
+			return e
+		}
 	}
-	if r.id = e.ID; e.ID == "" {
-		r.t.Errorf("an event without an id: %+v", e)
-	}
-	return e
 }
 
 func (r *tailed) missing() map[string]string {
 	r.t.Helper()
 	e := r.next()
-	var in struct{ MissingRegions []wire.MissingRegion }
-	if err := json.Unmarshal([]byte(e.Data), &in); err != nil || e.Name != "missing" || in.MissingRegions == nil {
-		r.t.Fatalf("%v %+v", err, e)
+	if e.MissingRegions == nil {
+		r.t.Fatalf("%+v", e)
 	}
 	out := map[string]string{}
-	for _, m := range in.MissingRegions {
+	for _, m := range e.MissingRegions {
 		out[m.Region] = m.Reason
 	}
 	return out
 }
 
-// hits reads events until n hits are there.
+// hits reads on until n hits are there.
 func (r *tailed) hits(n int) (out []string) {
 	r.t.Helper()
 	for len(out) < n {
 		e := r.next()
-		if e.Name == "missing" {
-			continue
+		if !slices.IsSortedFunc(e.Hits, func(a, b wire.LogHit) int { return a.Compare(&b) }) {
+			r.t.Errorf("not oldest first: %v", hitIDs(e.Hits))
 		}
-		var in struct{ Hits []wire.LogHit }
-		if err := json.Unmarshal([]byte(e.Data), &in); err != nil || e.Name != "hits" {
-			r.t.Fatalf("%v %+v; have %v", err, e, out)
-		}
-		if !slices.IsSortedFunc(in.Hits, func(a, b wire.LogHit) int { return a.Compare(&b) }) {
-			r.t.Errorf("not oldest first: %v", hitIDs(in.Hits))
-		}
-		out = append(out, hitIDs(in.Hits)...)
+		out = append(out, hitIDs(e.Hits)...)
 	}
 	slices.Sort(out)
 	return out
@@ -108,8 +104,7 @@ func TestTail(t *testing.T) {
 	a, b := newRegion(t, "a"), newRegion(t, "b")
 	a.mem.put(record("s1", 0, "before"))
 	c := newClient(t, []*region{a, b})
-	srv := serveTails(t, c)
-	r := openTail(t, srv, "query=line", "")
+	r := openTail(t, c, "query=line", "")
 	if m := r.missing(); len(m) != 0 {
 		t.Fatalf("%v", m)
 	}
@@ -125,11 +120,11 @@ func TestTail(t *testing.T) {
 	r.end()
 	a.mem.put(record("s1", 6*time.Second, "a2"))
 	b.mem.put(record("s1", 0, "b2"))
-	r = openTail(t, srv, "query=line", at)
+	r = openTail(t, c, "query=line", at)
 	if got := r.hits(2); !slices.Equal(got, []string{"a2", "b2"}) {
 		t.Errorf("resumed: %v", got)
 	}
-	r = openTail(t, srv, "virtualSite=odd&site=s1,s2", begin)
+	r = openTail(t, c, "virtualSite=odd&site=s1,s2", begin)
 	if got := r.hits(4); !slices.Equal(got, []string{"a1", "a2", "b1", "b2"}) {
 		t.Errorf("from the start: %v", got)
 	}
@@ -140,8 +135,7 @@ func TestTail(t *testing.T) {
 func TestTailOverALostRegion(t *testing.T) {
 	a, b := newRegion(t, "a"), newRegion(t, "b")
 	c := newClient(t, []*region{a, b}, func(o *Options) { o.PerRegionTimeout = 500 * time.Millisecond })
-	srv := serveTails(t, c)
-	r := openTail(t, srv, "", "")
+	r := openTail(t, c, "", "")
 	if m := r.missing(); len(m) != 0 {
 		t.Fatalf("%v", m)
 	}
@@ -155,33 +149,21 @@ func TestTailOverALostRegion(t *testing.T) {
 	b.mem.put(record("s1", time.Second, "b1"))
 	a.mem.put(record("s1", time.Second, "a1"))
 	for got := []string{}; !slices.Contains(got, "a1"); { // the other one goes on; the reason may change
-		e := r.next()
-		var in struct{ Hits []wire.LogHit }
-		if err := json.Unmarshal([]byte(e.Data), &in); err != nil {
-			t.Fatal(err)
-		}
-		got = hitIDs(in.Hits)
+		got = hitIDs(r.next().Hits)
 	}
 	at := r.id
 	b.set(nil)
 	var seen []string
 	for back := false; !back || len(seen) == 0; {
 		e := r.next()
-		var in struct {
-			Hits           []wire.LogHit
-			MissingRegions []wire.MissingRegion
-		}
-		if err := json.Unmarshal([]byte(e.Data), &in); err != nil {
-			t.Fatal(err)
-		}
-		seen, back = append(seen, hitIDs(in.Hits)...), back || e.Name == "missing" && len(in.MissingRegions) == 0
+		seen, back = append(seen, hitIDs(e.Hits)...), back || e.MissingRegions != nil && len(e.MissingRegions) == 0
 	}
 	if !slices.Equal(seen, []string{"b1"}) {
 		t.Errorf("after it came back: %v", seen)
 	}
 	r.end()
 	// A reader that comes back later has lost nothing of the region either.
-	r = openTail(t, srv, "", at)
+	r = openTail(t, c, "", at)
 	if got := r.hits(1); !slices.Equal(got, []string{"b1"}) {
 		t.Errorf("resumed: %v", got)
 	}
@@ -221,7 +203,7 @@ func TestTailOfBadRegions(t *testing.T) {
 		regions, want[name] = append(regions, r), x.reason
 	}
 	c := newClient(t, regions, func(o *Options) { o.PerRegionTimeout, o.TailIdle = 200*time.Millisecond, 200*time.Millisecond })
-	r := openTail(t, serveTails(t, c), "", "")
+	r := openTail(t, c, "", "")
 	// "dies" is there and away by turns; all others are named soon.
 	deadline := time.Now().Add(10 * time.Second)
 	for {
@@ -233,9 +215,9 @@ func TestTailOfBadRegions(t *testing.T) {
 	}
 	good.mem.put(record("s1", 0, "one"))
 	for {
-		if e := r.next(); e.Name == "hits" {
-			if !strings.Contains(e.Data, `"id":"one"`) || strings.Contains(e.Data, "globex") {
-				t.Errorf("%s", e.Data)
+		if e := r.next(); e.Hits != nil {
+			if len(e.Hits) != 1 || e.Hits[0].ID != "one" {
+				t.Errorf("%+v", e.Hits)
 			}
 			break
 		}
@@ -245,30 +227,33 @@ func TestTailOfBadRegions(t *testing.T) {
 func TestTailRefusals(t *testing.T) {
 	a, b := newRegion(t, "a"), newRegion(t, "b")
 	c := newClient(t, []*region{a, b}, func(o *Options) { o.MaxTails = 1 })
-	try := func(params, last string) (int, string) {
-		w := httptest.NewRecorder()
-		r := httptest.NewRequest("GET", "/?"+params, nil)
-		r.Header.Set("Last-Event-ID", last)
+	try := func(params, last string) int {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		c.ServeTail(w, r.WithContext(ctx), "acme")
-		return w.Code, w.Body.String()
+		p := c.Tail(ctx, "acme", queryOf(t, params), last, func(string, wire.LogEvent) error {
+			t.Errorf("%s %s: it began", params, last)
+			return context.Canceled
+		})
+		if p == nil {
+			return 0
+		}
+		return p.Status
 	}
-	for _, params := range []string{"limit=1", "cursor=x", "query=(", "tenant=globex", "from=x", "a;b"} {
-		if code, body := try(params, ""); code != 400 {
-			t.Errorf("%s: %d %s", params, code, body)
+	for _, params := range []string{"query=(", "from=x"} {
+		if code := try(params, ""); code != 400 {
+			t.Errorf("%s: %d", params, code)
 		}
 	}
 	for _, last := range []string{"x", "bnVsbA", encode(tailID{"a": strings.Repeat("x", maxPositionBytes+1)}), encode(tailID{"a": "x", "b": "y"})} {
-		if code, body := try("", last); code != 400 {
-			t.Errorf("id %.40s: %d %s", last, code, body)
+		if code := try("", last); code != 400 {
+			t.Errorf("id %.40s: %d", last, code)
 		}
 	}
-	if code, body := try("virtualSite=unknown", ""); code != 404 {
-		t.Errorf("%d %s", code, body)
+	if code := try("virtualSite=unknown", ""); code != 404 {
+		t.Errorf("%d", code)
 	}
 	c.tails <- struct{}{}
-	if code, _ := try("", ""); code != 429 {
+	if code := try("", ""); code != 429 {
 		t.Errorf("%d", code)
 	}
 	<-c.tails
@@ -279,9 +264,8 @@ func TestTailRefusals(t *testing.T) {
 func TestTailsEnd(t *testing.T) {
 	a := newRegion(t, "a")
 	c := newClient(t, []*region{a})
-	srv := serveTails(t, c)
 	for range 5 {
-		r := openTail(t, srv, "", "")
+		r := openTail(t, c, "", "")
 		r.missing()
 		r.end()
 	}
@@ -294,26 +278,37 @@ func TestTailsEnd(t *testing.T) {
 	}
 }
 
-// TestTailKeepsAQuietReadersPlace reads the raw stream: comments come, with an id.
+// TestTailKeepsAQuietReadersPlace: signs of life come, with an id.
 func TestTailKeepsAQuietReadersPlace(t *testing.T) {
 	a := newRegion(t, "a")
 	c := newClient(t, []*region{a}, func(o *Options) { o.KeepAlive = 30 * time.Millisecond })
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	req, _ := http.NewRequestWithContext(ctx, "GET", serveTails(t, c).URL, nil)
-	res, err := http.DefaultTransport.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-	var text strings.Builder
-	buf := make([]byte, 4096)
-	for !strings.Contains(text.String(), ": alive\nid: ") {
-		n, err := res.Body.Read(buf)
-		if text.Write(buf[:n]); err != nil {
-			t.Fatalf("%v\n%s", err, &text)
+	r := openTail(t, c, "", "")
+	r.missing()
+	for range 3 {
+		if e := <-r.in; e.id != r.id || e.Hits != nil || e.MissingRegions != nil {
+			t.Errorf("%+v", e)
 		}
+	}
+}
+
+// A reader that is let go of as soon as the tail begins has an id that leaves nothing out.
+func TestTailBeginsWithWhatHasComeIn(t *testing.T) {
+	a := newRegion(t, "a")
+	c := newClient(t, []*region{a})
+	r := openTail(t, c, "", "")
+	r.missing()
+	at := r.id
+	r.end()
+	a.mem.put(record("s1", 0, "one"))
+	r = openTail(t, c, "", at)
+	first := <-r.in
+	r.end()
+	got := hitIDs(first.Hits)
+	if len(got) == 0 {
+		got = openTail(t, c, "", first.id).hits(1)
+	}
+	if !slices.Equal(got, []string{"one"}) {
+		t.Errorf("%v", got)
 	}
 }
 

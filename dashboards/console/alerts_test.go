@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/wire"
 )
 
 // forgedHeaders are what a client could try to be somebody else with.
@@ -117,10 +120,19 @@ func TestAlertingRoleTrouble(t *testing.T) {
 func TestLogSearchIsRebuilt(t *testing.T) {
 	h := newHarness(t)
 	h.want(200, "both", "GET", "/api/v1/logs/search?tenant=globex&query=a%26b&site=x,y&site=z&severity=&from=now-1h", "", append([]string{"Last-Event-ID", "7"}, forgedHeaders...)...)
-	tenant, q, header, _ := h.logs.last()
-	want := url.Values{"query": {"a&b"}, "site": {"x", "y", "z"}, "from": {"now-1h"}}
-	if tenant != "globex" || q.Encode() != want.Encode() || header.Get("X-Muster-Tenant") != "" || header.Get("Authorization") != "" || header.Get("Cookie") != "" {
-		t.Errorf("%s %v %v", tenant, q, header)
+	tenant, q, _, _ := h.logs.last()
+	if want := (wire.LogQuery{Text: "a&b", Sites: []string{"x", "y", "z"}, From: "now-1h", Limit: 100}); tenant != "globex" || !reflect.DeepEqual(q, want) {
+		t.Errorf("%s %+v, want %+v", tenant, q, want)
+	}
+	h.want(200, "both", "GET", "/api/v1/logs/search?tenant=acme&to=now&namespace=n&severity=error,warning&virtualSite=v&limit=7&cursor=c", "")
+	tenant, q, _, _ = h.logs.last()
+	if want := (wire.LogQuery{To: "now", Namespaces: []string{"n"}, Severities: []string{"error", "warning"}, VirtualSite: "v", Limit: 7, Cursor: "c"}); tenant != "acme" || !reflect.DeepEqual(q, want) {
+		t.Errorf("%s %+v, want %+v", tenant, q, want)
+	}
+	for _, path := range []string{"/api/v1/logs/search", "/api/v1/logs/tail"} {
+		if p := h.want(400, "alice", "GET", path+"?query=(", "").problem(t); len(p.Errors) != 1 || p.Errors[0].Field != "query" {
+			t.Errorf("%s: %+v", path, p)
+		}
 	}
 	if p := h.want(400, "both", "GET", "/api/v1/logs/search", "").problem(t); p.Errors[0].Field != "tenant" || !strings.Contains(p.Detail, "acme, globex") {
 		t.Errorf("%+v", p)
@@ -128,6 +140,15 @@ func TestLogSearchIsRebuilt(t *testing.T) {
 	h.want(200, "alice", "GET", "/api/v1/logs/search", "")
 	if tenant, _, _, _ := h.logs.last(); tenant != "acme" {
 		t.Errorf("alice searched %q", tenant)
+	}
+}
+
+func lines(t *testing.T, r *bufio.Reader, want ...string) {
+	t.Helper()
+	for _, want := range want {
+		if got, err := r.ReadString('\n'); err != nil || got != want+"\n" {
+			t.Fatalf("%q %v, want %q", got, err, want)
+		}
 	}
 }
 
@@ -154,7 +175,9 @@ func TestLogTail(t *testing.T) {
 		if res.StatusCode != 200 || res.Header.Get("Content-Type") != "text/event-stream" || res.Header.Get("Cache-Control") != "no-store" {
 			t.Fatalf("%d %v", res.StatusCode, res.Header)
 		}
-		return bufio.NewReader(res.Body)
+		r := bufio.NewReader(res.Body)
+		lines(t, r, "retry: 2000", "", ": alive", "id: 0", "")
+		return r
 	}
 	ended := func(r *bufio.Reader, why string) {
 		t.Helper()
@@ -165,16 +188,15 @@ func TestLogTail(t *testing.T) {
 	}
 	alice := []string{"Authorization", "Bearer token-alice", "Last-Event-ID", strings.Repeat("x", 3000)}
 	r := open("?query=x&severity=error,warning", alice...)
-	tenant, q, header, _ := h.logs.last()
-	if tenant != "acme" || q.Encode() != "query=x&severity=error&severity=warning" || len(header.Get("Last-Event-ID")) != 3000 {
-		t.Errorf("%s %v %v", tenant, q, header)
+	tenant, q, after, _ := h.logs.last()
+	if tenant != "acme" || q.Text != "x" || !slices.Equal(q.Severities, []string{"error", "warning"}) || len(after) != 3000 {
+		t.Errorf("%s %+v %s", tenant, q, after)
 	}
-	h.logs.events <- "event: hits\ndata: {}"
-	for _, want := range []string{"event: hits\n", "data: {}\n", "\n"} {
-		if got, err := r.ReadString('\n'); err != nil || got != want {
-			t.Fatalf("%q %v, want %q", got, err, want)
-		}
-	}
+	h.logs.events <- wire.LogEvent{MissingRegions: []wire.MissingRegion{}}
+	h.logs.events <- wire.LogEvent{Hits: []wire.LogHit{{ID: "1"}}}
+	h.logs.events <- wire.LogEvent{}
+	hit, _ := json.Marshal(wire.LogHit{ID: "1"})
+	lines(t, r, "event: missing", "id: 1", `data: {"missingRegions":[]}`, "", "event: hits", "id: 2", `data: {"hits":[`+string(hit)+`]}`, "", ": alive", "id: 3", "")
 	h.api.grant("alice", "list acme-system") // still a reader of the tenant, but of no logs
 	h.clock.advance(11 * time.Second)
 	ended(r, "the right to logs taken away")

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"muster.dev/muster/internal/oidclogin"
+	"muster.dev/muster/internal/wire"
 )
 
 // Metrics answers PromQL from the fleet's metric store.
@@ -45,11 +46,12 @@ type MetricQuery struct {
 
 // Logs answers log queries from all regions.
 type Logs interface {
-	// ServeSearch and ServeTail answer r, a GET with the parameters of the operation in
-	// its URL and nothing else but, for a tail, the header Last-Event-ID, for one tenant that
-	// the caller has authorised. A tail goes on until r's context ends.
-	ServeSearch(w http.ResponseWriter, r *http.Request, tenant string)
-	ServeTail(w http.ResponseWriter, r *http.Request, tenant string)
+	// Search returns a page for one tenant, which the caller has authorised.
+	Search(ctx context.Context, tenant string, q wire.LogQuery) (*wire.LogPage, *wire.Problem)
+	// Tail calls send with what comes in, until ctx ends or send fails: hits, or the
+	// regions that are missing, or neither as a sign of life, first of all at once. The id of
+	// a call goes on there as after. A problem means that it was never called.
+	Tail(ctx context.Context, tenant string, q wire.LogQuery, after string, send func(id string, ev wire.LogEvent) error) *wire.Problem
 }
 
 // Options configure a Console.

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -300,47 +301,55 @@ func (f *fakeAlerting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type fakeLogs struct {
 	mu     sync.Mutex
 	tenant string
-	query  url.Values
-	header http.Header
+	query  wire.LogQuery
+	after  string
 	calls  int
-	events chan string
+	events chan wire.LogEvent
 	open   atomic.Int32
 }
 
-func (f *fakeLogs) note(r *http.Request, tenant string) {
+func (f *fakeLogs) note(tenant string, q wire.LogQuery, after string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls++
-	f.tenant, f.query, f.header = tenant, r.URL.Query(), r.Header.Clone()
+	f.tenant, f.query, f.after = tenant, q, after
 }
 
-func (f *fakeLogs) last() (string, url.Values, http.Header, int) {
+func (f *fakeLogs) last() (string, wire.LogQuery, string, int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.tenant, f.query, f.header, f.calls
+	return f.tenant, f.query, f.after, f.calls
 }
 
-func (f *fakeLogs) ServeSearch(w http.ResponseWriter, r *http.Request, tenant string) {
-	f.note(r, tenant)
-	w.Header().Set("Content-Type", "application/json")
-	fmt.Fprint(w, `{"hits":[{"timestamp":"2026-01-31T11:59:58.123456789Z","tenant":"acme","site":"paris-07","region":"eu-west","node":"","namespace":"","pod":"",
-		"container":"","unit":"sshd.service","severity":"error","message":"no","labels":{"a":"b"},"id":"1"}],"total":1,
-		"histogram":{"start":"2026-01-31T11:00:00Z","stepSeconds":60,"counts":[0,1]},"missingRegions":[{"region":"us-1","reason":"did not answer within 10s"}],"nextCursor":"x"}`)
+func (f *fakeLogs) Search(_ context.Context, tenant string, q wire.LogQuery) (*wire.LogPage, *wire.Problem) {
+	f.note(tenant, q, "")
+	if q.Text == "(" {
+		return nil, wire.Invalid(wire.FieldError{Field: "query", Detail: "no"})
+	}
+	return &wire.LogPage{
+		Hits: []wire.LogHit{{Timestamp: time.Date(2026, 1, 31, 11, 59, 58, 123456789, time.UTC), Tenant: "acme", Site: "paris-07", Region: "eu-west", Unit: "sshd.service",
+			Severity: "error", Message: "no", Labels: map[string]string{"a": "b"}, ID: "1"}},
+		Total:          1,
+		Histogram:      &wire.LogHistogram{Start: time.Date(2026, 1, 31, 11, 0, 0, 0, time.UTC), StepSeconds: 60, Counts: []int64{0, 1}},
+		MissingRegions: []wire.MissingRegion{{Region: "us-1", Reason: "did not answer within 10s"}}, NextCursor: "x",
+	}, nil
 }
 
-func (f *fakeLogs) ServeTail(w http.ResponseWriter, r *http.Request, tenant string) {
-	f.note(r, tenant)
+func (f *fakeLogs) Tail(ctx context.Context, tenant string, q wire.LogQuery, after string, send func(string, wire.LogEvent) error) *wire.Problem {
+	f.note(tenant, q, after)
+	if q.Text == "(" {
+		return wire.Invalid(wire.FieldError{Field: "query", Detail: "no"})
+	}
 	f.open.Add(1)
 	defer f.open.Add(-1)
-	w.Header().Set("Content-Type", "text/event-stream")
-	_ = http.NewResponseController(w).Flush()
-	for {
+	for n, ev := 0, (wire.LogEvent{}); ; n++ {
+		if send(strconv.Itoa(n), ev) != nil {
+			return nil
+		}
 		select {
-		case <-r.Context().Done():
-			return
-		case e := <-f.events:
-			fmt.Fprintf(w, "%s\n\n", e)
-			_ = http.NewResponseController(w).Flush()
+		case <-ctx.Done():
+			return nil
+		case ev = <-f.events:
 		}
 	}
 }
@@ -386,7 +395,7 @@ func (l *logBuffer) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l
 // everything, both reads both, nobody may nothing.
 func newHarness(t *testing.T, change ...func(*Options, *timing)) *harness {
 	t.Helper()
-	h := &harness{t: t, api: newFakeAPI(t), health: newFakeHealth(t), metrics: &fakeMetrics{}, alerts: newFakeAlerting(t), logs: &fakeLogs{events: make(chan string)}, con3: loadContract(t),
+	h := &harness{t: t, api: newFakeAPI(t), health: newFakeHealth(t), metrics: &fakeMetrics{}, alerts: newFakeAlerting(t), logs: &fakeLogs{events: make(chan wire.LogEvent)}, con3: loadContract(t),
 		clock: &clock{t: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}, reg: prometheus.NewRegistry(), log: &logBuffer{}}
 	h.api.tenants = []string{"globex", "acme"}
 	everything := func(tenant string) (out []string) {

@@ -43,6 +43,19 @@ func (h *LogHit) Size() int {
 	return n
 }
 
+// LogQuery asks all regions for log lines of one tenant, which is not in it: whoever has
+// authorised it hands it over apart.
+type LogQuery struct {
+	Text string // in the language of package logquery; empty: every line
+	// From and To are RFC 3339, a day, Unix seconds, or relative to now, such as now-1h;
+	// empty: open.
+	From, To                      string
+	VirtualSite                   string // NAMESPACE/NAME, or NAME for one in the namespace shared; empty: any
+	Sites, Namespaces, Severities []string
+	Limit                         int    // of a page, 1 to 1,000; 0: 100
+	Cursor                        string // LogPage.NextCursor of the page before; empty: the first
+}
+
 // LogHistogram is the number of hits over time, in steps of whole seconds. Counts[i] is of
 // Start+i·step ≤ t < Start+(i+1)·step.
 type LogHistogram struct {
