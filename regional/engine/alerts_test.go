@@ -19,6 +19,7 @@ type inbox struct {
 	away bool
 	got  map[string]map[string]string // alertname → labels of the last one
 	ends map[string]time.Time         // by alertname and virtual_sites
+	urls map[string]string            // by alertname
 	n    int
 }
 
@@ -30,8 +31,9 @@ func (b *inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var alerts []struct {
-		Labels map[string]string
-		EndsAt time.Time
+		Labels       map[string]string
+		EndsAt       time.Time
+		GeneratorURL string
 	}
 	if json.NewDecoder(r.Body).Decode(&alerts) != nil {
 		w.WriteHeader(http.StatusBadRequest)
@@ -39,6 +41,7 @@ func (b *inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for _, a := range alerts {
 		b.got[a.Labels["alertname"]] = a.Labels
 		b.ends[a.Labels["alertname"]+a.Labels["virtual_sites"]] = a.EndsAt
+		b.urls[a.Labels["alertname"]] = a.GeneratorURL
 		b.n++
 	}
 }
@@ -56,10 +59,16 @@ func (b *inbox) labels(name string) map[string]string {
 	return b.got[name]
 }
 
+func (b *inbox) link(name string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.urls[name]
+}
+
 func (b *inbox) setAway(away bool) { b.mu.Lock(); b.away = away; b.mu.Unlock() }
 
 func newInbox(t *testing.T) (*inbox, string) {
-	b := &inbox{got: map[string]map[string]string{}, ends: map[string]time.Time{}}
+	b := &inbox{got: map[string]map[string]string{}, ends: map[string]time.Time{}, urls: map[string]string{}}
 	srv := httptest.NewServer(b)
 	t.Cleanup(srv.Close)
 	return b, srv.URL

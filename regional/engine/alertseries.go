@@ -43,7 +43,7 @@ func (a *alertSeries) admit(tenant string, l labels.Labels, at time.Time) error 
 		return nil
 	}
 	if _, ok := a.before[tenant][h]; !ok && len(now)+len(a.before[tenant]) >= a.limit {
-		return fmt.Errorf("tenant %s has %d series about alerts here, its limit; take $value out of the rules' labels: with it an alert is a new one at each evaluation", tenant, a.limit)
+		return &Excess{Kind: "series", Text: fmt.Sprintf("tenant %s has %d series about alerts here, its limit; take $value out of the rules' labels: with it an alert is a new one at each evaluation", tenant, a.limit)}
 	}
 	if now == nil {
 		now = map[uint64]struct{}{}
@@ -59,6 +59,9 @@ type ruleAppendable struct{ e *Engine }
 
 // Appender implements storage.Appendable.
 func (r ruleAppendable) Appender(ctx context.Context) storage.Appender {
+	if round, ok := ctx.Value(roundKey{}).(*round); ok {
+		round.settle() // the rule has its alerts
+	}
 	app := r.e.tee.Appender(ctx)
 	if c, ok := ctx.Value(classKey{}).(class); ok && !c.Platform {
 		return &ruleAppender{Appender: app, e: r.e, tenant: c.Tenant}

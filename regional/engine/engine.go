@@ -102,9 +102,12 @@ type Options struct {
 	// TenantAlertSeries is how many series rules may write about one tenant's alerts, two
 	// an alert, within the hours that the head keeps them; default 50,000.
 	TenantAlertSeries int
-	Logger            *slog.Logger
-	Registerer        prometheus.Registerer
-	Now               func() time.Time
+	// TenantAlertBytes bounds the memory of alerts of one tenant's rules, in bytes; those of
+	// one evaluation count beside those that are there. Default 64 MiB.
+	TenantAlertBytes int64
+	Logger           *slog.Logger
+	Registerer       prometheus.Registerer
+	Now              func() time.Time
 }
 
 func (o *Options) withDefaults() error {
@@ -127,6 +130,7 @@ func (o *Options) withDefaults() error {
 	o.TenantMaxSamples = cmp.Or(o.TenantMaxSamples, 10_000_000)
 	o.RuleMaxSeries = cmp.Or(o.RuleMaxSeries, 10_000)
 	o.TenantAlertSeries = cmp.Or(o.TenantAlertSeries, 50_000)
+	o.TenantAlertBytes = cmp.Or(o.TenantAlertBytes, 64<<20)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -154,8 +158,10 @@ type Engine struct {
 	loader   *ruleLoader
 	evals    evaluations
 	alerts   *alertSeries
+	memory   *alertMemory
 	setRules sync.Mutex // one change of rules at a time
 	refused  atomic.Pointer[[]RuleError]
+	groups   atomic.Pointer[[]*rules.Group] // since the last change
 	notifier *notifier.Manager
 	scraper  *scrape.Manager
 	tee      *tee
@@ -222,9 +228,10 @@ func (e *Engine) open(ctx context.Context, extURL *url.URL) error {
 	if err := e.startNotifier(); err != nil {
 		return err
 	}
+	e.memory = newAlertMemory(e.opts, extURL, e.reg)
 	e.rules = rules.NewManager(&rules.ManagerOptions{
 		Appendable: ruleAppendable{e}, Queryable: e.db, QueryFunc: e.queryRule,
-		NotifyFunc: rules.SendAlerts(&sender{e: e}, e.opts.ExternalURL), ExternalURL: extURL,
+		NotifyFunc: (&sender{e: e}).notify, ExternalURL: extURL,
 		// A refused rule would have a line a sample.
 		Logger:  slog.New(obs.Limit(e.log.With("part", "rules").Handler(), time.Minute)),
 		Context: ctx, Registerer: e.reg, GroupLoader: e.loader,
@@ -416,7 +423,7 @@ type Status struct {
 
 // Status returns the state now.
 func (e *Engine) Status() Status {
-	st := Status{Name: e.opts.Name, HeadSeries: e.HeadSeries(), Blocks: len(e.db.Blocks()), RuleGroups: len(e.rules.RuleGroups()), ForwardErrors: e.tee.failed.Load()}
+	st := Status{Name: e.opts.Name, HeadSeries: e.HeadSeries(), Blocks: len(e.db.Blocks()), RuleGroups: len(ruleView{e: e}.RuleGroups()), ForwardErrors: e.tee.failed.Load()}
 	platform, tenants, waiting := e.guard.slots.Use()
 	st.Evaluations = fmt.Sprintf("%d of the platform and %d of tenants run, %d wait", platform, tenants, waiting)
 	for _, r := range *e.refused.Load() {

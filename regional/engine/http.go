@@ -38,7 +38,7 @@ func (e *Engine) Register(mux *http.ServeMux, gatherer prometheus.Gatherer) {
 	prefix := "/" + e.opts.Name
 	router := route.New()
 	e.api(gatherer).Register(router.WithPrefix("/api/v1"))
-	mux.Handle(prefix+"/api/v1/", http.StripPrefix(prefix, e.classify(router)))
+	mux.Handle(prefix+"/api/v1/", http.StripPrefix(prefix, e.classify(e.rulesAPI(router))))
 	mux.HandleFunc("GET "+prefix+"/-/healthy", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "Prometheus Server is Healthy.") })
 	mux.HandleFunc("GET "+prefix+"/-/ready", e.whenReady(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "Prometheus Server is Ready.") }))
 	mux.HandleFunc("GET "+prefix+"/federate", e.whenReady(e.federate))
@@ -116,7 +116,7 @@ func (e *Engine) api(gatherer prometheus.Gatherer) *apiv1.API {
 		apiv1.GlobalURLOptions{ListenAddress: "localhost", Host: "localhost", Scheme: "http"},
 		e.whenReady,
 		dbAdmin{e.db}, e.opts.Dir, false, e.log.With("part", "api"),
-		func(context.Context) apiv1.RulesRetriever { return e.rules },
+		func(ctx context.Context) apiv1.RulesRetriever { return viewOf(ctx, e) },
 		readSampleLimit, readConcurrency, readBytesInFrame, false,
 		regexp.MustCompile(`^$`), // no cross-origin requests
 		e.runtimeInfo,

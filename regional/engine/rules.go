@@ -220,7 +220,13 @@ func (e *Engine) evaluate(generation int) rules.GroupEvalIterationFunc {
 		}
 		defer e.evals.end(g)
 		tenant := tenants[g.File()]
-		rules.DefaultEvalIterationFunc(withClass(ctx, class{Class: turns.Class{Platform: tenant == "", Tenant: tenant}, admitted: true}), g, at)
+		ctx = withClass(ctx, class{Class: turns.Class{Platform: tenant == "", Tenant: tenant}, admitted: true})
+		if tenant != "" {
+			r := &round{m: e.memory, tenant: tenant, left: g.Rules(), drained: map[rules.Rule]error{}}
+			defer r.end()
+			ctx = context.WithValue(ctx, roundKey{}, r)
+		}
+		rules.DefaultEvalIterationFunc(ctx, g, at)
 	}
 }
 
@@ -231,6 +237,11 @@ func (e *Engine) queryRule(ctx context.Context, qs string, at time.Time) (promql
 		v   promql.Vector
 		err error
 	}
+	var rule *rules.AlertingRule
+	r, ofTenant := ctx.Value(roundKey{}).(*round)
+	if ofTenant {
+		rule = r.next(ctx, qs)
+	}
 	done := make(chan result, 1)
 	e.evals.wg.Add(1)
 	go func() {
@@ -239,14 +250,20 @@ func (e *Engine) queryRule(ctx context.Context, qs string, at time.Time) (promql
 		done <- result{v, err}
 	}()
 	select {
-	case r := <-done:
+	case got := <-done:
 		if ctx.Err() != nil {
 			return nil, promql.ErrQueryCanceled("rule evaluation: the rule was changed")
 		}
-		if r.err == nil {
-			r.err = e.checkOutput(ctx, len(r.v))
+		if got.err == nil {
+			got.err = e.checkOutput(ctx, len(got.v))
 		}
-		return r.v, r.err
+		if got.err == nil && rule != nil {
+			got.v, got.err = e.memory.admit(ctx, r, rule, got.v, at)
+		}
+		if ofTenant {
+			e.memory.count(r.tenant, got.err)
+		}
+		return got.v, got.err
 	case <-ctx.Done():
 		return nil, promql.ErrQueryCanceled("rule evaluation: the rule was changed")
 	}
@@ -262,7 +279,7 @@ func (e *Engine) checkOutput(ctx context.Context, n int) error {
 	if rules.FromOriginContext(ctx).Kind == rules.KindAlerting {
 		what = "alerts"
 	}
-	return fmt.Errorf("the rule gives %d %s, a tenant's rule may give at most %d; aggregate, or select fewer", n, what, e.opts.RuleMaxSeries)
+	return &Excess{Kind: what, Text: fmt.Sprintf("the rule gives more than %d %s, which a tenant's rule may give; aggregate, or select fewer", e.opts.RuleMaxSeries, what)}
 }
 
 // SetRules replaces all rule groups without a restart, and never waits for one that is
@@ -285,6 +302,9 @@ func (e *Engine) updateRules(files, changed []string) error {
 	generation := e.evals.retire(changed)
 	defer e.evals.retired()
 	err := e.rules.Update(e.opts.EvaluationInterval, files, e.opts.ExternalLabels, e.opts.ExternalURL, e.evaluate(generation))
+	groups := e.rules.RuleGroups()
+	e.groups.Store(&groups)
+	e.memory.keep(groups)
 	if err != nil {
 		return fmt.Errorf("rules: %w", err)
 	}

@@ -1,11 +1,14 @@
 package engine
 
 import (
+	"context"
 	"sync"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/notifier"
+	"github.com/prometheus/prometheus/rules"
+	"github.com/prometheus/prometheus/util/strutil"
 )
 
 // sender is the way of every alert to the notifier's queue. Labels that AlertLabels
@@ -22,6 +25,29 @@ type sender struct {
 type sentAlert struct {
 	labels labels.Labels
 	at     time.Time
+}
+
+// maxGeneratorURL is the longest link from an alert to its expression; a longer one leads
+// to the engine alone. Every alert of a rule carries it, as far as the phone.
+const maxGeneratorURL = 2048
+
+// notify is a rules.NotifyFunc, as rules.SendAlerts but for the link.
+func (s *sender) notify(_ context.Context, expr string, alerts ...*rules.Alert) {
+	if len(alerts) == 0 {
+		return
+	}
+	link := s.e.opts.ExternalURL + strutil.TableLinkForExpression(expr)
+	if len(link) > maxGeneratorURL {
+		link = s.e.opts.ExternalURL
+	}
+	out := make([]*notifier.Alert, len(alerts))
+	for i, a := range alerts {
+		out[i] = &notifier.Alert{StartsAt: a.FiredAt, EndsAt: a.ValidUntil, Labels: a.Labels, Annotations: a.Annotations, GeneratorURL: link}
+		if !a.ResolvedAt.IsZero() {
+			out[i].EndsAt = a.ResolvedAt
+		}
+	}
+	s.Send(out...)
 }
 
 // Send implements rules.Sender. The queue is bounded: when Alertmanager is away for

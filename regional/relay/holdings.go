@@ -59,7 +59,10 @@ type held struct {
 	wanted *wire.DesiredState // nil: none heard of since the start
 	report *wire.RegionalReport
 	due    bool
-	status HeldStatus
+	// Of which report is made: the set, what was refused of it, and what failed since.
+	reported       *wire.DesiredState
+	refused, later []ItemError
+	status         HeldStatus
 
 	// Of the goroutine that applies alone.
 	blobs   map[string][]byte     // of applied and good, by digest
@@ -205,6 +208,31 @@ func reasons(errs []ItemError) map[string]string {
 // setReport makes what control is told about a set: each item, then the objects
 // within items that are refused.
 func (h *held) setReport(st *wire.DesiredState, errs []ItemError) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.reported, h.refused = st, errs
+	h.makeReportLocked()
+}
+
+// fail replaces what fails at work of what is in effect, and reports it if that is news.
+func (h *held) fail(errs []ItemError) {
+	h.mu.Lock()
+	before := h.report
+	h.later = errs
+	if h.reported != nil {
+		h.makeReportLocked()
+	}
+	// On a stream on which control has not named its set yet the answer to that tells.
+	news := h.wanted != nil && !proto.Equal(before, h.report)
+	h.due = h.due || news
+	h.mu.Unlock()
+	if news {
+		h.notify()
+	}
+}
+
+func (h *held) makeReportLocked() {
+	st, errs := h.reported, slices.Concat(h.later, h.refused) // the last reason counts
 	why := reasons(errs)
 	report := &wire.RegionalReport{Revision: st.Revision}
 	rules := map[string]string{} // digests by tenant
@@ -223,8 +251,6 @@ func (h *held) setReport(st *wire.DesiredState, errs []ItemError) {
 			delete(why, key)
 		}
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.report = report
 }
 

@@ -124,6 +124,17 @@ func TestRegionalSetIsAppliedReportedAndKept(t *testing.T) {
 	if st := r.Status().Held; st.Items != 3 || st.Refused != 2 || len(st.Errors) != 2 || st.Pending {
 		t.Errorf("status %+v", st)
 	}
+	// What fails at work is told, once, and its end.
+	failing := []ItemError{{Kind: "AlertRules", Name: "acme/loud", Err: errors.New("it gives too much")}}
+	reports := strings.Count(c.log(), "regional ")
+	r.RulesFail(failing)
+	r.RulesFail(failing)
+	eventually(t, "the failure", c.sawReport("AlertRules/acme/loud!it gives too much"))
+	r.RulesFail(nil)
+	eventually(t, "its end", func() bool { return strings.Count(c.log(), "regional ") == reports+2 })
+	if all := strings.Split(c.log(), "regional "); strings.Contains(all[len(all)-1], "loud") {
+		t.Errorf("it fails still: %s", all[len(all)-1])
+	}
 	// The same set again, as on a new stream: only the report is repeated.
 	n := strings.Count(c.log(), "regional ")
 	c.push(c.regionalState("Inventory/acme=i2", "Rules/acme=bad", "Rules/umbrella=half"))

@@ -414,6 +414,14 @@ func (r *Relay) TenantsUse(list []*wire.TenantUse) {
 	r.poke()
 }
 
+// RulesFail tells control which objects are in effect here and fail at work, such as rules
+// that give too much; kind and name as in ItemError. The list replaces the one before.
+func (r *Relay) RulesFail(errs []ItemError) {
+	if r.held != nil {
+		r.held.fail(slices.Clone(errs))
+	}
+}
+
 // Connected tells whether control can be reached.
 func (r *Relay) Connected() bool {
 	r.mu.Lock()

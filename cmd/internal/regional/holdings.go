@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"muster.dev/muster/alerting/rules"
 	"muster.dev/muster/cmd/internal/config"
@@ -148,6 +149,43 @@ func (h *holdings) apply(items []relay.Item) []relay.ItemError {
 		h.refused = append(h.refused, e.Kind+" "+e.Name+": "+e.Err.Error())
 	}
 	return errs
+}
+
+// reportFailing tells control which objects' rules the engines refuse at work, until ctx ends.
+func (h *holdings) reportFailing(ctx context.Context, report func([]relay.ItemError)) error {
+	tick := time.NewTicker(failingEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			report(h.failing())
+		}
+	}
+}
+
+// failingEvery is how often the engines are asked for rules that give too much.
+const failingEvery = 15 * time.Second
+
+// failing names each object once, with the first of its rules.
+func (h *holdings) failing() []relay.ItemError {
+	h.mu.Lock()
+	engines := maps.Clone(h.engines)
+	h.mu.Unlock()
+	byObject := map[string]relay.ItemError{}
+	for _, e := range engines {
+		for _, x := range e.Excesses() {
+			if old, ok := byObject[x.File]; !ok || x.Error() < old.Err.Error() {
+				byObject[x.File] = relay.ItemError{Kind: "AlertRules", Name: x.File, Err: x}
+			}
+		}
+	}
+	var out []relay.ItemError
+	for _, name := range slices.Sorted(maps.Keys(byObject)) {
+		out = append(out, byObject[name])
+	}
+	return out
 }
 
 // status is for /debug/.

@@ -105,17 +105,10 @@ func parses(g v1alpha1.RuleGroup) error {
 	return errors.Join(errs...)
 }
 
-// dialect of Prometheus' templates. Those that ask for series would see those of all
-// tenants.
-var dialect = templates.Dialect{
-	Defs:    "{{$labels := .Labels}}{{$externalLabels := .ExternalLabels}}{{$externalURL := .ExternalURL}}{{$value := .Value}}",
-	Refused: map[string]string{"query": "it would see other tenants' series; compute the value in expr"},
-}
-
 func checkTemplates(at *field.Path, texts map[string]string) field.ErrorList {
 	var errs field.ErrorList
 	for _, k := range slices.Sorted(maps.Keys(texts)) {
-		if err := dialect.Check(texts[k]); err != nil {
+		if err := templates.Rules.Check(texts[k]); err != nil {
 			errs = append(errs, field.Invalid(at.Key(k), brief(texts[k]), err.Error()))
 		}
 	}

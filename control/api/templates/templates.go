@@ -4,7 +4,8 @@
 // taken: its text, with every function's result at its longest.
 //
 // The bound is an upper one and generous; what it stops are templates that multiply:
-// print of print, range over a number, templates that call each other.
+// print of print, range over a number, templates that call each other. Parse and Cost
+// give it for an input of known size, to who runs a template ten thousand times.
 package templates
 
 import (
@@ -12,7 +13,9 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"slices"
+	"strconv"
 	"strings"
 	"text/template/parse"
 )
@@ -24,10 +27,31 @@ const (
 	// more than once. How often loops run is known to who renders (alerting/manager).
 	MaxResult = 4 << 20
 
+	// MaxWork bounds what one run does, see Cost, with values of the largest size.
+	MaxWork = 4 << 30
+	// MaxRegex is how many instructions a regular expression may have.
+	MaxRegex = 1000
+
 	maxNested = 2        // loops in loops
 	valueSize = 16 << 10 // at most, of a label, an annotation, a list of them
 	largest   = int64(1) << 40
+
+	// Work that is done before and beside what functions do, in nanoseconds, as measured
+	// (BenchmarkRun): for each run, each byte of the text, each instruction compiled, each run at a byte.
+	workRun, workByte, workInstruction, workMatch = 70_000, 160, 300, 3
 )
+
+// Input is what a template is run with.
+type Input struct {
+	Value int64 // bytes of the longest value, also of all labels printed as one
+	Items int64 // labels that a loop may go over
+}
+
+// Cost is what one run can come to at most.
+type Cost struct {
+	Bytes int64 // of the result
+	Work  int64 // a unit is about a nanosecond, or a byte copied
+}
 
 // Dialect is what differs between those who run templates.
 type Dialect struct {
@@ -39,35 +63,73 @@ type Dialect struct {
 	Template bool
 }
 
-// Check says what is wrong with a template, without running it.
-func (d Dialect) Check(text string) error {
+// Rules is the dialect of tenants' metric rules, which Prometheus' templates expand.
+// Functions that ask for series would see those of all tenants.
+var Rules = Dialect{
+	Defs:    "{{$labels := .Labels}}{{$externalLabels := .ExternalLabels}}{{$externalURL := .ExternalURL}}{{$value := .Value}}",
+	Refused: map[string]string{"query": "it would see other tenants' series; compute the value in expr"},
+}
+
+// Template is a text that was parsed. Safe for concurrent use.
+type Template struct {
+	d    Dialect
+	text string
+	root *parse.ListNode // nil: nothing is to be filled in
+}
+
+// Parse reads a template. What it costs is not looked at yet.
+func (d Dialect) Parse(text string) (*Template, error) {
 	if len(text) > MaxBytes {
-		return fmt.Errorf("longer than %d bytes", MaxBytes)
+		return nil, fmt.Errorf("longer than %d bytes", MaxBytes)
 	}
+	t := &Template{d: d, text: text}
 	if !strings.Contains(text, "{{") {
-		return nil
+		return t, nil
 	}
 	tree := parse.New("text")
 	tree.Mode = parse.SkipFuncCheck
 	trees := map[string]*parse.Tree{}
 	if _, err := tree.Parse(d.Defs+text, "{{", "}}", trees); err != nil {
-		return err
+		return nil, err
 	}
 	if len(trees) > 1 {
-		return errors.New("define and block are not available here")
+		return nil, errors.New("define and block are not available here")
 	}
-	if tree.Root == nil {
-		return nil
+	t.root = tree.Root
+	return t, nil
+}
+
+// Cost bounds a run with such an input. The error says what is too much in any run.
+func (t *Template) Cost(in Input) (Cost, error) {
+	c := Cost{Bytes: int64(len(t.text)), Work: workRun + workByte*int64(len(t.text))}
+	if t.root == nil {
+		return c, nil
 	}
-	w := &walker{d: d, most: cmp.Or(d.MaxResult, int64(MaxResult)), vars: map[string]int64{}}
-	w.within(w.node(tree.Root))
-	return w.err
+	w := &walker{d: t.d, most: cmp.Or(t.d.MaxResult, int64(MaxResult)), in: in, vars: map[string]int64{}}
+	c.Bytes = w.within(w.node(t.root))
+	c.Work = add(c.Work, w.work)
+	return c, w.err
+}
+
+// Check says what is wrong with a template, without running it.
+func (d Dialect) Check(text string) error {
+	t, err := d.Parse(text)
+	if err != nil {
+		return err
+	}
+	c, err := t.Cost(Input{Value: valueSize, Items: 1})
+	if err == nil && c.Work > MaxWork {
+		err = errors.New("it could take too long: call fewer functions on each other's results, and take shorter regular expressions")
+	}
+	return err
 }
 
 // walker works out how long the result of a node can be.
 type walker struct {
 	d     Dialect
 	most  int64 // of a value
+	in    Input
+	work  int64
 	vars  map[string]int64
 	loops []parse.Node // what the loops around go over
 	err   error        // the first
@@ -124,7 +186,7 @@ func (w *walker) node(n parse.Node) int64 {
 		if !w.d.Template {
 			return w.fail("template is not available here")
 		}
-		return add(valueSize, w.node(n.Pipe))
+		return add(w.in.Value, w.node(n.Pipe))
 	case *parse.StringNode:
 		return int64(len(n.Text))
 	case *parse.NumberNode, *parse.BoolNode, *parse.NilNode:
@@ -133,13 +195,13 @@ func (w *walker) node(n parse.Node) int64 {
 		if size, ok := w.vars[n.Ident[0]]; ok && len(n.Ident) == 1 {
 			return size
 		}
-		return valueSize
+		return w.in.Value
 	case *parse.ChainNode:
-		return max(valueSize, w.node(n.Node))
+		return max(w.in.Value, w.node(n.Node))
 	case *parse.IdentifierNode:
-		return w.call(n.Ident, nil)
+		return w.callOf(n.Ident, nil, nil)
 	}
-	return valueSize // a field, the dot
+	return w.in.Value // a field, the dot
 }
 
 // branch: which way it goes is not known, so both count, and both may assign.
@@ -159,7 +221,9 @@ func (w *walker) loop(n *parse.RangeNode) int64 {
 	}
 	w.node(n.Pipe)
 	w.loops = append(w.loops, over)
-	size := add(w.node(n.List), w.node(n.ElseList))
+	before := w.work
+	size := mul(w.in.Items, add(w.node(n.List), w.node(n.ElseList)))
+	w.work = add(before, mul(w.in.Items, w.work-before))
 	w.loops = w.loops[:len(w.loops)-1]
 	return size
 }
@@ -231,8 +295,12 @@ func (w *walker) pipe(p *parse.PipeNode) int64 {
 var (
 	// indexed, starred and very wide: what a format makes then has nothing to do with the length of its arguments.
 	wild  = regexp.MustCompile(`%[^a-zA-Z%]*[\[*]|[0-9]{4,}`)
-	short = []string{"humanize", "humanize1024", "humanizeDuration", "humanizePercentage", "humanizeTimestamp", "len", "eq", "ne", "lt", "le", "gt", "ge", "not", "match", "reMatch", "parseDuration", "toTime", "now", "since", "date"}
+	short = []string{"humanize", "humanize1024", "humanizeDuration", "humanizePercentage", "humanizeTimestamp", "len", "eq", "ne", "lt", "le", "gt", "ge", "not", "match", "reMatch", "parseDuration", "toTime", "now", "since"}
+	regex = []string{"reReplaceAll", "match", "reMatch"}
 )
+
+// shortSize is the longest result of those.
+const shortSize = 64
 
 func (w *walker) callOf(name string, nodes []parse.Node, args []int64) int64 {
 	if name == "printf" {
@@ -248,7 +316,53 @@ func (w *walker) callOf(name string, nodes []parse.Node, args []int64) int64 {
 			return w.fail("printf: a width of * or of more than three digits, or an argument by its number")
 		}
 	}
-	return w.call(name, args)
+	for i := range args { // what they are made of counted already
+		w.work = add(w.work, args[i])
+	}
+	if slices.Contains(regex, name) {
+		w.match(name, nodes, args)
+	}
+	size := w.call(name, args)
+	w.work = add(w.work, size)
+	return size
+}
+
+// match counts what a regular expression does: it is compiled at each call.
+func (w *walker) match(name string, nodes []parse.Node, args []int64) {
+	pattern, ok := "", false
+	if len(nodes) > 0 {
+		var s *parse.StringNode
+		if s, ok = nodes[0].(*parse.StringNode); ok {
+			pattern = s.Text
+		}
+	}
+	if !ok {
+		w.fail("%s wants its regular expression in quotes, right after it", name)
+		return
+	}
+	re, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		w.fail("%s: %v", name, err)
+		return
+	}
+	prog, err := syntax.Compile(re.Simplify())
+	if err != nil {
+		w.fail("%s: %v", name, err)
+		return
+	}
+	n := int64(len(prog.Inst))
+	if n > MaxRegex {
+		w.fail("%s: the regular expression %s has %d instructions, want at most %d: repeat less", name, strconv.Quote(clip(pattern)), n, MaxRegex)
+		return
+	}
+	w.work = add(w.work, add(workInstruction*n, mul(workMatch*n, args[len(args)-1])))
+}
+
+func clip(s string) string {
+	if len(s) > 40 {
+		return s[:37] + "..."
+	}
+	return s
 }
 
 // call is how long the result of a function can be, from the lengths of its arguments.
@@ -262,7 +376,9 @@ func (w *walker) call(name string, args []int64) int64 {
 	}
 	switch {
 	case slices.Contains(short, name):
-		return valueSize
+		return shortSize
+	case name == "date": // a digit of the layout may become two
+		return add(mul(2, sum), shortSize)
 	case name == "print" || name == "println":
 		return add(sum, int64(len(args))+1)
 	case name == "printf": // %x and %q write each byte as several; every verb may be 999 wide
@@ -274,5 +390,5 @@ func (w *walker) call(name string, args []int64) int64 {
 	case name == "and" || name == "or" || name == "index" || name == "slice" || name == "stringSlice":
 		return add(sum, 1)
 	}
-	return add(mul(6, sum), valueSize)
+	return add(mul(6, sum), w.in.Value)
 }

@@ -1,10 +1,16 @@
 package templates
 
 import (
+	"context"
+	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 
 	amtemplate "github.com/prometheus/alertmanager/template"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/template"
 )
 
 var (
@@ -54,6 +60,11 @@ func TestCheck(t *testing.T) {
 		"compared":           {rules, `{{ if eq (reReplaceAll "" $labels.a $labels.a) "x" }}x{{ end }}`, "could be longer than"},
 		"in a with":          {routes, `{{ with $x := printf "%500d" 1 }}` + strings.Repeat(`{{ with $x = print $x $x }}`, 20) + strings.Repeat(`{{ end }}`, 21), "could be longer than"},
 		"replacing all":      {rules, `{{ reReplaceAll "" "` + strings.Repeat("y", 4000) + `" $labels.x }}`, "could be longer than"},
+		"pattern of a label": {rules, `{{ reReplaceAll $labels.x "" $labels.y }}`, "in quotes"},
+		"dear pattern":       {rules, `{{ if match "(x{30}){20}[a-z]{600}" $labels.y }}x{{ end }}`, "instructions"},
+		"bad pattern":        {rules, `{{ if match "(" $labels.y }}x{{ end }}`, "missing closing"},
+		"patterns on end":    {rules, strings.Repeat(`{{ if match "(a?){200}b" $labels.y }}x{{ end }}`, 300), "too long"},
+		"pattern by a pipe":  {rules, `{{ $labels.site | reReplaceAll "-.*" "" }}`, ""},
 		"broken":             {rules, `{{ $nothing }}`, "undefined variable"},
 		"too long":           {rules, strings.Repeat("x", MaxBytes+1), "longer than"},
 	} {
@@ -83,4 +94,63 @@ func FuzzCheck(f *testing.F) {
 			t.Errorf("%q makes %d bytes", s, len(out))
 		}
 	})
+}
+
+func expand(text string, labels map[string]string, value float64) (string, error) {
+	data := template.AlertTemplateData(labels, map[string]string{}, "", promql.Sample{F: value})
+	return template.NewTemplateExpander(context.Background(), rules.Defs+text, "t", data, model.Now(), nil, &url.URL{}, nil).Expand()
+}
+
+// No run of Prometheus' own templates makes more than its Cost for that very input.
+func FuzzCost(f *testing.F) {
+	for _, s := range []string{`{{ $labels.a }} {{ $value | humanize }}`, `{{ printf "%q %x" $labels.a $labels }}`, `{{ range $k, $v := $labels }}{{ $k }}{{ $v | toUpper | title }}{{ end }}`,
+		`{{ reReplaceAll "" "$0$0" $labels.a }}`, `{{ $value | humanizeTimestamp }}{{ $value | toTime }}{{ now }}`, `{{ html (js $labels.a) }}{{ urlquery $labels.a }}`, `{{ tableLink $labels.a }}{{ graphLink "x" }}`,
+		`{{ args $labels.a 1 2 }}`, `{{ eq $labels.a "b" }}{{ len $labels.a }}{{ match "a" $labels.a }}`} {
+		f.Add(s, "paris<>&\"'\\", 1e300)
+	}
+	f.Fuzz(func(t *testing.T, text, value string, v float64) {
+		if rules.Check(text) != nil || len(value) > 1000 {
+			return
+		}
+		labels := map[string]string{"a": value, "b": "c"}
+		tmpl, err := rules.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := tmpl.Cost(Input{Value: int64(max(512, len(fmt.Sprint(labels)))), Items: 2})
+		if err != nil {
+			return
+		}
+		if out, err := expand(text, labels, v); err == nil && int64(len(out)) > c.Bytes {
+			t.Errorf("%q makes %d bytes of %q, promised %d: %q", text, len(out), value, c.Bytes, out)
+		}
+	})
+}
+
+// The unit of Cost.Work is about a nanosecond.
+func BenchmarkRun(b *testing.B) {
+	labels := map[string]string{"a": strings.Repeat("ab", 100), "site": "paris"}
+	for name, text := range map[string]string{
+		"usual":  `{{ $labels.site }} has {{ $value | humanize }}`,
+		"long":   strings.Repeat(`{{ $labels.site }}`, 800),
+		"regex":  `{{ reReplaceAll "(a?b?c?){100}x" "" $labels.a }}`,
+		"prints": `{{ $x := print $labels.a }}` + strings.Repeat(`{{ $x = print $x $x }}`, 10) + `{{ $x }}`,
+	} {
+		b.Run(name, func(b *testing.B) {
+			tmpl, err := rules.Parse(text)
+			if err != nil {
+				b.Fatal(err)
+			}
+			c, err := tmpl.Cost(Input{Value: 512, Items: 2})
+			if err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				if _, err := expand(text, labels, 1234); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(c.Work), "ns/unit")
+		})
+	}
 }
