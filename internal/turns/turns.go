@@ -4,8 +4,11 @@
 package turns
 
 import (
+	"cmp"
 	"context"
+	"math"
 	"sync"
+	"time"
 )
 
 // Class is for whom a slot is.
@@ -16,20 +19,46 @@ type Class struct {
 
 // Slots are what is shared. The platform may have all of them; tenants together may have
 // fewer, and each of them fewer still, so that neither one tenant nor all of them can
-// keep the platform waiting. Who waits is served in turn: the platform first, then tenant
-// after tenant, each tenant's own in order of arrival.
+// keep the platform waiting. Who waits is served by what it had: the platform first, then
+// the tenant that used slots least of late, each tenant's own in order of arrival.
+//
+// What a slot is worth is the time that it is held, so use is counted in that. A tenant
+// that is not alone and had more than its share for a while may have no more than that
+// share at one time: a burst gets many slots, a flood a few.
 //
 // Safe for concurrent use.
 type Slots struct {
 	total, tenants, each int
+	share                int       // what a tenant may have on end beside others
+	epoch                time.Time // when Slots was made
 
 	mu       sync.Mutex
-	platform queue            // who waits of the platform
-	waiting  map[string]queue // and of each tenant
-	turn     []string         // tenants that wait; the first has its turn
-	running  map[string]int   // by tenant; the platform's not included
-	inUse    int              // of all
-	ofTenant int              // of all tenants
+	platform queue             // who waits of the platform
+	of       map[string]*slots // of each tenant that was here of late
+	inUse    int               // of all
+	ofTenant int               // of all tenants
+	arrived  uint64            // counts who waited
+}
+
+// memory is how long use counts: after it a third is left.
+const memory = 10 * time.Second
+
+// slots are one tenant's.
+type slots struct {
+	waiting queue
+	running int
+	began   time.Duration // the sum of when the running ones began, since Slots.epoch
+	used    time.Duration // until at, faded
+	at      time.Time
+}
+
+// use is how much slot time the tenant had of late, what runs included.
+func (t *slots) use(now, epoch time.Time) time.Duration {
+	return t.faded(now) + time.Duration(t.running)*now.Sub(epoch) - t.began
+}
+
+func (t *slots) faded(now time.Time) time.Duration {
+	return time.Duration(float64(t.used) * math.Exp(-float64(now.Sub(t.at))/float64(memory)))
 }
 
 type queue []*waiter
@@ -37,55 +66,64 @@ type queue []*waiter
 type waiter struct {
 	granted chan struct{} // closed when it has a slot
 	has     bool          // guarded by Slots.mu
+	began   time.Time     // its slot
+	number  uint64        // of arrival
 }
 
 // New makes total slots, of which tenants may have some together and some each.
 func New(total, tenants, each int) *Slots {
-	return &Slots{total: total, tenants: tenants, each: each, waiting: map[string]queue{}, running: map[string]int{}}
+	return &Slots{total: total, tenants: tenants, each: each, share: max(1, each/4), epoch: time.Now(), of: map[string]*slots{}}
 }
 
 // Acquire waits for a slot until ctx ends. release must be called once.
 func (s *Slots) Acquire(ctx context.Context, c Class) (release func(), err error) {
-	w := &waiter{granted: make(chan struct{})}
 	s.mu.Lock()
+	s.arrived++
+	w := &waiter{granted: make(chan struct{}), number: s.arrived}
 	if c.Platform {
 		s.platform = append(s.platform, w)
 	} else {
-		if len(s.waiting[c.Tenant]) == 0 {
-			s.turn = append(s.turn, c.Tenant)
+		t := s.of[c.Tenant]
+		if t == nil {
+			t = &slots{at: time.Now()}
+			s.of[c.Tenant] = t
 		}
-		s.waiting[c.Tenant] = append(s.waiting[c.Tenant], w)
+		t.waiting = append(t.waiting, w)
 	}
 	s.grantLocked()
 	s.mu.Unlock()
 	select {
 	case <-w.granted:
-		return func() { s.release(c) }, nil
+		return func() { s.release(c, w) }, nil
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w.has {
-		s.releaseLocked(c)
-	} else {
-		s.forgetLocked(c, w)
+	switch {
+	case w.has:
+		s.releaseLocked(c, w)
+	case c.Platform:
+		s.platform = s.platform.without(w)
+	default:
+		s.of[c.Tenant].waiting = s.of[c.Tenant].waiting.without(w)
 	}
 	return nil, ctx.Err()
 }
 
-func (s *Slots) release(c Class) {
+func (s *Slots) release(c Class, w *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.releaseLocked(c)
+	s.releaseLocked(c, w)
 }
 
-func (s *Slots) releaseLocked(c Class) {
+func (s *Slots) releaseLocked(c Class, w *waiter) {
 	s.inUse--
 	if !c.Platform {
 		s.ofTenant--
-		if s.running[c.Tenant]--; s.running[c.Tenant] == 0 {
-			delete(s.running, c.Tenant)
-		}
+		t, now := s.of[c.Tenant], time.Now()
+		t.used, t.at = t.faded(now)+now.Sub(w.began), now
+		t.running--
+		t.began -= w.began.Sub(s.epoch)
 	}
 	s.grantLocked()
 }
@@ -97,24 +135,47 @@ func (s *Slots) grantLocked() {
 		s.platform = s.platform[1:]
 		s.inUse++
 	}
-	for i := 0; i < len(s.turn) && s.inUse < s.total && s.ofTenant < s.tenants; {
-		t := s.turn[i]
-		if s.running[t] >= s.each {
-			i++ // its turn stays, and the next may go first
-			continue
-		}
-		q := s.waiting[t]
-		q[0].grant()
-		s.inUse, s.ofTenant = s.inUse+1, s.ofTenant+1
-		s.running[t]++
-		s.turn = append(s.turn[:i], s.turn[i+1:]...)
-		if q = q[1:]; len(q) > 0 {
-			s.waiting[t] = q
-			s.turn = append(s.turn, t)
-		} else {
-			delete(s.waiting, t)
+	if s.inUse == s.total || s.ofTenant == s.tenants {
+		return
+	}
+	now := time.Now()
+	for name, t := range s.of { // nobody's use counts for ever
+		if t.running == 0 && len(t.waiting) == 0 && now.Sub(t.at) > 3*memory {
+			delete(s.of, name)
 		}
 	}
+	for s.inUse < s.total && s.ofTenant < s.tenants {
+		t := s.nextLocked(now)
+		if t == nil {
+			return
+		}
+		w := t.waiting[0]
+		t.waiting = t.waiting[1:]
+		w.began = now
+		w.grant()
+		t.running++
+		t.began += now.Sub(s.epoch)
+		s.inUse, s.ofTenant = s.inUse+1, s.ofTenant+1
+	}
+}
+
+// nextLocked is the tenant whose turn it is; nil: nobody's.
+func (s *Slots) nextLocked(now time.Time) *slots {
+	var next *slots
+	var least time.Duration
+	for _, t := range s.of {
+		if len(t.waiting) == 0 || t.running >= s.each {
+			continue
+		}
+		use := t.use(now, s.epoch)
+		if len(s.of) > 1 && t.running >= s.share && use > time.Duration(s.share)*memory {
+			continue
+		}
+		if next == nil || cmp.Or(cmp.Compare(use, least), cmp.Compare(t.running, next.running), cmp.Compare(t.waiting[0].number, next.waiting[0].number)) < 0 {
+			next, least = t, use
+		}
+	}
+	return next
 }
 
 func (w *waiter) grant() {
@@ -131,32 +192,13 @@ func (q queue) without(w *waiter) queue {
 	return q
 }
 
-func (s *Slots) forgetLocked(c Class, w *waiter) {
-	if c.Platform {
-		s.platform = s.platform.without(w)
-		return
-	}
-	q := s.waiting[c.Tenant].without(w)
-	if len(q) > 0 {
-		s.waiting[c.Tenant] = q
-		return
-	}
-	delete(s.waiting, c.Tenant)
-	for i, t := range s.turn {
-		if t == c.Tenant {
-			s.turn = append(s.turn[:i:i], s.turn[i+1:]...)
-			return
-		}
-	}
-}
-
 // Use returns how many slots the platform and tenants have, and how many wait for one.
 func (s *Slots) Use() (platform, tenants, waiting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	waiting = len(s.platform)
-	for _, q := range s.waiting {
-		waiting += len(q)
+	for _, t := range s.of {
+		waiting += len(t.waiting)
 	}
 	return s.inUse - s.ofTenant, s.ofTenant, waiting
 }

@@ -2,10 +2,14 @@ package turns
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 var (
@@ -80,8 +84,8 @@ func TestSlotsOfTheImpatient(t *testing.T) {
 				t.Errorf("%v got a slot", c)
 			}
 		}
-		if _, _, waiting := s.Use(); waiting != 0 || len(s.turn) != 0 {
-			t.Errorf("%d wait, %v have a turn", waiting, s.turn)
+		if _, _, waiting := s.Use(); waiting != 0 {
+			t.Errorf("%d wait", waiting)
 		}
 		first()
 		if release, err := s.Acquire(t.Context(), umbrella); err != nil {
@@ -100,9 +104,9 @@ func TestSlotsHold(t *testing.T) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		sum := 0
-		for tenant, n := range s.running {
-			if sum += n; n > 2 {
-				t.Errorf("%q has %d", tenant, n)
+		for tenant, x := range s.of {
+			if sum += x.running; x.running > 2 {
+				t.Errorf("%q has %d", tenant, x.running)
 			}
 		}
 		if sum != s.ofTenant || s.ofTenant > 4 || s.inUse > 7 || s.inUse < s.ofTenant {
@@ -129,7 +133,167 @@ func TestSlotsHold(t *testing.T) {
 		}()
 	}
 	wg.Wait()
-	if p, n, w := s.Use(); p != 0 || n != 0 || w != 0 || len(s.running) != 0 || len(s.waiting) != 0 || len(s.turn) != 0 {
-		t.Errorf("left: %d, %d, %d waiting, %v, %v, %v", p, n, w, s.running, s.waiting, s.turn)
+	if p, n, w := s.Use(); p != 0 || n != 0 || w != 0 {
+		t.Errorf("left: %d, %d, %d waiting", p, n, w)
+	}
+	for tenant, x := range s.of {
+		if x.running != 0 || x.began != 0 || len(x.waiting) != 0 {
+			t.Errorf("left of %q: %+v", tenant, x)
+		}
+	}
+}
+
+// hold takes slots of a class again and again, each for a while, until ctx ends.
+func hold(ctx context.Context, s *Slots, c Class, d time.Duration) {
+	for ctx.Err() == nil {
+		if release, err := s.Acquire(ctx, c); err == nil {
+			time.Sleep(d)
+			release()
+		}
+	}
+}
+
+// A tenant alone has all that a tenant may have, for as long as it likes. Beside another
+// a burst has it too, and a flood is held to its share until it is over.
+func TestFloodIsHeldToItsShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(16, 16, 8)
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 20 {
+			go hold(ctx, s, acme, time.Second)
+		}
+		has := func() int { _, n, _ := s.Use(); return n }
+		time.Sleep(time.Minute + time.Millisecond)
+		if n := has(); n != 8 {
+			t.Errorf("alone it has %d", n)
+		}
+		small := func() {
+			before := time.Now()
+			release, err := s.Acquire(ctx, umbrella)
+			if err != nil || time.Since(before) > 0 {
+				t.Errorf("the neighbour waited %v, %v", time.Since(before), err)
+			}
+			time.Sleep(10 * time.Millisecond)
+			release()
+		}
+		small()
+		time.Sleep(5 * time.Second)
+		if n := has(); n != 2 {
+			t.Errorf("beside another it has %d, its share is 2", n)
+		}
+		// A burst of the neighbour is not held back.
+		for range 8 {
+			go func() {
+				if release, err := s.Acquire(ctx, umbrella); err == nil {
+					time.Sleep(time.Second)
+					release()
+				}
+			}()
+		}
+		synctest.Wait()
+		if n := has(); n != 10 {
+			t.Errorf("both have %d, want 2 and 8", n)
+		}
+		time.Sleep(time.Minute)
+		if n := has(); n != 8 {
+			t.Errorf("alone again it has %d", n)
+		}
+		cancel()
+		time.Sleep(2 * time.Second)
+	})
+}
+
+// Of those who wait the one goes first that had least.
+func TestLeastUsedGoesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(1, 1, 1)
+		had := map[string]time.Duration{}
+		var mu sync.Mutex
+		ctx, cancel := context.WithCancel(t.Context())
+		for name, d := range map[string]time.Duration{"long": time.Second, "short": 100 * time.Millisecond} {
+			for range 3 {
+				go func() {
+					for ctx.Err() == nil {
+						if release, err := s.Acquire(ctx, Class{Tenant: name}); err == nil {
+							time.Sleep(d)
+							mu.Lock()
+							had[name] += d
+							mu.Unlock()
+							release()
+						}
+					}
+				}()
+			}
+		}
+		time.Sleep(time.Minute)
+		cancel()
+		time.Sleep(2 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		if a, b := had["long"], had["short"]; a > b*5/4 || b > a*5/4 {
+			t.Errorf("long ones had %v, short ones %v", a, b)
+		}
+	})
+}
+
+// BenchmarkVictim is a tenant with a small piece of work now and then beside one that
+// floods: the 95th percentile of the wait and the work, as a ratio to what it is alone.
+// With share=4 slots are counted only.
+func BenchmarkVictim(b *testing.B) {
+	burn := func(d time.Duration) {
+		for end := time.Now().Add(d); time.Now().Before(end); {
+			for range 1000 {
+				runtime.KeepAlive(d)
+			}
+		}
+	}
+	work := func() { // as much at any time, however busy the machine is
+		x := 0.0
+		for i := range 2_000_000 {
+			x += float64(i)
+		}
+		runtime.KeepAlive(x)
+	}
+	for _, share := range []int{4, 1} {
+		b.Run(fmt.Sprintf("share=%d", share), func(b *testing.B) {
+			s := New(16, 16, 4)
+			s.share = share
+			victim := func() float64 {
+				var took []time.Duration
+				for range 200 {
+					began := time.Now()
+					release, err := s.Acquire(b.Context(), umbrella)
+					if err != nil {
+						b.Fatal(err)
+					}
+					work()
+					release()
+					took = append(took, time.Since(began))
+					time.Sleep(10 * time.Millisecond)
+				}
+				slices.Sort(took)
+				return took[190].Seconds()
+			}
+			for b.Loop() {
+				alone := victim()
+				ctx, cancel := context.WithCancel(b.Context())
+				var wg sync.WaitGroup
+				for range 32 {
+					wg.Go(func() {
+						for ctx.Err() == nil {
+							if release, err := s.Acquire(ctx, acme); err == nil {
+								burn(50 * time.Millisecond)
+								release()
+							}
+						}
+					})
+				}
+				time.Sleep(5 * time.Second) // the flood's burst is over
+				beside := victim()
+				cancel()
+				wg.Wait()
+				b.ReportMetric(beside/alone, "p95-ratio")
+			}
+		})
 	}
 }
