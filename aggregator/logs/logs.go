@@ -9,6 +9,7 @@
 package logs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -144,20 +145,14 @@ func (o *Options) defaults() error {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	positive(&o.PerRegionTimeout, 10*time.Second)
-	positive(&o.MaxSearches, 32)
-	positive(&o.MaxTails, 256)
-	positive(&o.MaxAnswerBytes, 32<<20)
-	positive(&o.MaxPageBytes, 16<<20)
-	positive(&o.TailIdle, 20*time.Second)
-	positive(&o.KeepAlive, 15*time.Second)
+	o.PerRegionTimeout = cmp.Or(max(o.PerRegionTimeout, 0), 10*time.Second)
+	o.MaxSearches = cmp.Or(max(o.MaxSearches, 0), 32)
+	o.MaxTails = cmp.Or(max(o.MaxTails, 0), 256)
+	o.MaxAnswerBytes = cmp.Or(max(o.MaxAnswerBytes, 0), 32<<20)
+	o.MaxPageBytes = cmp.Or(max(o.MaxPageBytes, 0), 16<<20)
+	o.TailIdle = cmp.Or(max(o.TailIdle, 0), 20*time.Second)
+	o.KeepAlive = cmp.Or(max(o.KeepAlive, 0), 15*time.Second)
 	return nil
-}
-
-func positive[T int | int64 | time.Duration](v *T, def T) {
-	if *v <= 0 {
-		*v = def
-	}
 }
 
 // Client asks the regionals. Safe for concurrent use.

@@ -8,6 +8,7 @@
 package deadman
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -99,18 +100,13 @@ func New(o Options) (*Deadman, error) {
 	if o.Sites == nil || o.Sink == nil || o.File == "" || o.Logger == nil {
 		return nil, errors.New("dead-man: Sites, Sink, File and Logger must be set")
 	}
-	def := func(d *time.Duration, v time.Duration) {
-		if *d <= 0 {
-			*d = v
-		}
-	}
-	def(&o.SiteFor, 15*time.Second)
-	def(&o.RegionalFor, 15*time.Second)
-	def(&o.Grace, 30*time.Second)
-	def(&o.NeverFor, 15*time.Minute)
-	def(&o.Interval, 3*time.Second)
-	def(&o.Timeout, 3*time.Second)
-	def(&o.Resend, 45*time.Second)
+	o.SiteFor = cmp.Or(max(o.SiteFor, 0), 15*time.Second)
+	o.RegionalFor = cmp.Or(max(o.RegionalFor, 0), 15*time.Second)
+	o.Grace = cmp.Or(max(o.Grace, 0), 30*time.Second)
+	o.NeverFor = cmp.Or(max(o.NeverFor, 0), 15*time.Minute)
+	o.Interval = cmp.Or(max(o.Interval, 0), 3*time.Second)
+	o.Timeout = cmp.Or(max(o.Timeout, 0), 3*time.Second)
+	o.Resend = cmp.Or(max(o.Resend, 0), 45*time.Second)
 	if o.Client == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.Proxy = nil

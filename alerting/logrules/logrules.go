@@ -23,6 +23,7 @@
 package logrules
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -148,12 +149,12 @@ func (o *Options) defaults() error {
 	case o.Source == nil || o.State == nil || o.Sink == nil || o.Sites == nil:
 		return errors.New("log rules: Source, State, Sink and Sites are wanted")
 	}
-	positive(&o.Interval, DefaultInterval)
-	positive(&o.LeaseTTL, DefaultLeaseTTL)
-	positive(&o.MaxKeys, DefaultMaxKeys)
-	positive(&o.MaxTerms, DefaultMaxTerms)
-	positive(&o.MaxGroups, DefaultMaxGroups)
-	positive(&o.Concurrency, 4)
+	o.Interval = cmp.Or(max(o.Interval, 0), DefaultInterval)
+	o.LeaseTTL = cmp.Or(max(o.LeaseTTL, 0), DefaultLeaseTTL)
+	o.MaxKeys = cmp.Or(max(o.MaxKeys, 0), DefaultMaxKeys)
+	o.MaxTerms = cmp.Or(max(o.MaxTerms, 0), DefaultMaxTerms)
+	o.MaxGroups = cmp.Or(max(o.MaxGroups, 0), DefaultMaxGroups)
+	o.Concurrency = cmp.Or(max(o.Concurrency, 0), 4)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -161,10 +162,4 @@ func (o *Options) defaults() error {
 		o.Now = time.Now
 	}
 	return nil
-}
-
-func positive[T ~int | ~int64](p *T, otherwise T) {
-	if *p <= 0 {
-		*p = otherwise
-	}
 }

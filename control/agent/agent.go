@@ -9,6 +9,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/tls"
@@ -123,12 +124,12 @@ type metrics struct {
 // New loads what the directory holds. It fails if the directory can't be used or
 // its content can't be read; not being joined yet is no failure.
 func New(o Options) (*Agent, error) {
-	o.ReportEvery = orDefault(o.ReportEvery, 5*time.Minute)
-	o.ConditionEvery = orDefault(o.ConditionEvery, 30*time.Second)
-	o.MinBackoff = orDefault(o.MinBackoff, time.Second)
-	o.MaxBackoff = orDefault(o.MaxBackoff, 30*time.Second)
-	o.ReturnEvery = orDefault(o.ReturnEvery, 5*time.Minute)
-	o.ConnectTimeout = orDefault(o.ConnectTimeout, 15*time.Second)
+	o.ReportEvery = cmp.Or(max(o.ReportEvery, 0), 5*time.Minute)
+	o.ConditionEvery = cmp.Or(max(o.ConditionEvery, 0), 30*time.Second)
+	o.MinBackoff = cmp.Or(max(o.MinBackoff, 0), time.Second)
+	o.MaxBackoff = cmp.Or(max(o.MaxBackoff, 0), 30*time.Second)
+	o.ReturnEvery = cmp.Or(max(o.ReturnEvery, 0), 5*time.Minute)
+	o.ConnectTimeout = cmp.Or(max(o.ConnectTimeout, 0), 15*time.Second)
 	if o.MaxBlob <= 0 {
 		o.MaxBlob = 64 << 20
 	}
@@ -172,13 +173,6 @@ func New(o Options) (*Agent, error) {
 		IdleConnTimeout:     90 * time.Second,
 	}}
 	return a, nil
-}
-
-func orDefault(d, def time.Duration) time.Duration {
-	if d <= 0 {
-		return def
-	}
-	return d
 }
 
 // ErrNotJoined is returned by Run and Enrol when nobody told the agent its servers.

@@ -69,10 +69,10 @@ func (a *Agent) session(ctx context.Context) (up bool, err error) {
 	parts := []func() error{
 		func() error { return a.receive(stream) },
 		func() error { return a.send(ctx, stream, welcome) },
-		func() error { return cmp(a.renewLoop(ctx, client)) },
+		func() error { return orReconnect(a.renewLoop(ctx, client)) },
 	}
 	if server != 0 {
-		parts = append(parts, func() error { return cmp(a.watchFirst(ctx)) })
+		parts = append(parts, func() error { return orReconnect(a.watchFirst(ctx)) })
 	}
 	ended := make(chan error, len(parts))
 	for _, p := range parts {
@@ -92,8 +92,8 @@ func (a *Agent) session(ctx context.Context) (up bool, err error) {
 	return true, err
 }
 
-// cmp turns the success of a part into a wish to reconnect.
-func cmp(err error) error {
+// orReconnect turns the success of a part into a wish to reconnect.
+func orReconnect(err error) error {
 	if err == nil {
 		return errReconnect
 	}

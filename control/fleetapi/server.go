@@ -10,6 +10,7 @@
 package fleetapi
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -112,9 +113,9 @@ type metrics struct {
 
 // New returns a Server. It serves once Synced was called, and writes while Run runs.
 func New(o Options) (*Server, error) {
-	o.DownGrace = orDefault(o.DownGrace, 5*time.Second)
-	o.OrphanGrace = orDefault(o.OrphanGrace, 30*time.Second)
-	o.LastSeenEvery = orDefault(o.LastSeenEvery, 5*time.Minute)
+	o.DownGrace = cmp.Or(max(o.DownGrace, 0), 5*time.Second)
+	o.OrphanGrace = cmp.Or(max(o.OrphanGrace, 0), 30*time.Second)
+	o.LastSeenEvery = cmp.Or(max(o.LastSeenEvery, 0), 5*time.Minute)
 	if o.WritesPerSecond <= 0 {
 		o.WritesPerSecond = 100
 	}
@@ -146,13 +147,6 @@ func New(o Options) (*Server, error) {
 			func() float64 { return float64(s.queue.Len()) }),
 		&phaseCollector{s})
 	return s, nil
-}
-
-func orDefault(d, def time.Duration) time.Duration {
-	if d <= 0 {
-		return def
-	}
-	return d
 }
 
 // phaseCollector counts sites by phase when it is scraped.

@@ -8,6 +8,7 @@
 package pki
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -79,9 +80,9 @@ func Open(o Options) (*CA, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	o.CALife = orDefault(o.CALife, 10*365*24*time.Hour)
-	o.SiteLife = orDefault(o.SiteLife, 24*time.Hour)
-	o.ServerLife = orDefault(o.ServerLife, 30*24*time.Hour)
+	o.CALife = cmp.Or(max(o.CALife, 0), 10*365*24*time.Hour)
+	o.SiteLife = cmp.Or(max(o.SiteLife, 0), 24*time.Hour)
+	o.ServerLife = cmp.Or(max(o.ServerLife, 0), 30*24*time.Hour)
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("fleet CA: %w", err)
 	}
@@ -119,13 +120,6 @@ func Open(o Options) (*CA, error) {
 		return nil, fmt.Errorf("fleet CA: %s expired on %s, or this machine's clock is wrong", name, ca.active.cert.NotAfter.Format(time.DateOnly))
 	}
 	return ca, nil
-}
-
-func orDefault(d, def time.Duration) time.Duration {
-	if d <= 0 {
-		return def
-	}
-	return d
 }
 
 func serial() (*big.Int, error) {

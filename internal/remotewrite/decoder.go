@@ -1,6 +1,7 @@
 package remotewrite
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -30,16 +31,11 @@ type Limits struct {
 const DefaultBuckets = 512
 
 func (l Limits) withDefaults() Limits {
-	def := func(p *int, v int) {
-		if *p == 0 {
-			*p = v
-		}
-	}
-	def(&l.Symbols, 1<<20)
-	def(&l.Samples, 1<<20)
-	def(&l.Histograms, 1<<16)
-	def(&l.Labels, 1024)
-	def(&l.Buckets, DefaultBuckets)
+	l.Symbols = cmp.Or(l.Symbols, 1<<20)
+	l.Samples = cmp.Or(l.Samples, 1<<20)
+	l.Histograms = cmp.Or(l.Histograms, 1<<16)
+	l.Labels = cmp.Or(l.Labels, 1024)
+	l.Buckets = cmp.Or(l.Buckets, DefaultBuckets)
 	return l
 }
 

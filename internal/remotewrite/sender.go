@@ -93,17 +93,12 @@ type Sender struct {
 
 // NewSender returns a sender; Run starts it.
 func NewSender(o SenderOptions) *Sender {
-	def := func(d *time.Duration, v time.Duration) {
-		if *d <= 0 {
-			*d = v
-		}
-	}
 	o.Concurrency = cmp.Or(max(o.Concurrency, 0), 1)
 	o.MaxSamples = cmp.Or(max(o.MaxSamples, 0), 10_000)
-	def(&o.MinBackoff, 250*time.Millisecond)
-	def(&o.MaxBackoff, 30*time.Second)
-	def(&o.Timeout, 30*time.Second)
-	def(&o.V1Memory, 10*time.Minute)
+	o.MinBackoff = cmp.Or(max(o.MinBackoff, 0), 250*time.Millisecond)
+	o.MaxBackoff = cmp.Or(max(o.MaxBackoff, 0), 30*time.Second)
+	o.Timeout = cmp.Or(max(o.Timeout, 0), 30*time.Second)
+	o.V1Memory = cmp.Or(max(o.V1Memory, 0), 10*time.Minute)
 	if o.Client == nil {
 		o.Client = func() *http.Client { return http.DefaultClient }
 	}

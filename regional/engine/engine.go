@@ -114,16 +114,11 @@ func (o *Options) withDefaults() error {
 	if o.Name == "" || o.Dir == "" {
 		return errors.New("engine: Name and Dir must be set")
 	}
-	def := func(d *time.Duration, v time.Duration) {
-		if *d == 0 {
-			*d = v
-		}
-	}
-	def(&o.Retention, 7*24*time.Hour)
-	def(&o.EvaluationInterval, 15*time.Second)
-	def(&o.QueryTimeout, 2*time.Minute)
-	def(&o.TenantTimeout, 10*time.Second)
-	def(&o.ResendDelay, 30*time.Second)
+	o.Retention = cmp.Or(o.Retention, 7*24*time.Hour)
+	o.EvaluationInterval = cmp.Or(o.EvaluationInterval, 15*time.Second)
+	o.QueryTimeout = cmp.Or(o.QueryTimeout, 2*time.Minute)
+	o.TenantTimeout = cmp.Or(o.TenantTimeout, 10*time.Second)
+	o.ResendDelay = cmp.Or(o.ResendDelay, 30*time.Second)
 	o.QueryConcurrency = cmp.Or(o.QueryConcurrency, 20)
 	o.TenantSlots = cmp.Or(o.TenantSlots, max(1, min(2*runtime.GOMAXPROCS(0), o.QueryConcurrency*3/4)))
 	o.QueryMaxSamples = cmp.Or(o.QueryMaxSamples, 50_000_000)

@@ -9,6 +9,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -99,16 +100,11 @@ func (o *Options) withDefaults() error {
 			return fmt.Errorf("gateway: %s must be set", name)
 		}
 	}
-	def := func(d *time.Duration, v time.Duration) {
-		if *d <= 0 {
-			*d = v
-		}
-	}
-	def(&o.Past, 48*time.Hour)
-	def(&o.BodyTimeout, 30*time.Second)
-	def(&o.StrangerAsk, defaultStrangerAsk)
-	def(&o.StrangerLife, defaultStrangerLife)
-	def(&o.WriteStall, defaultWriteStall)
+	o.Past = cmp.Or(max(o.Past, 0), 48*time.Hour)
+	o.BodyTimeout = cmp.Or(max(o.BodyTimeout, 0), 30*time.Second)
+	o.StrangerAsk = cmp.Or(max(o.StrangerAsk, 0), defaultStrangerAsk)
+	o.StrangerLife = cmp.Or(max(o.StrangerLife, 0), defaultStrangerLife)
+	o.WriteStall = cmp.Or(max(o.WriteStall, 0), defaultWriteStall)
 	if o.MaxInFlight <= 0 {
 		o.MaxInFlight = 8
 	}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -37,19 +38,14 @@ const (
 const BurstSeconds = 30
 
 func (l Limits) withDefaults() Limits {
-	def := func(p *int, v int) {
-		if *p <= 0 {
-			*p = v
-		}
-	}
-	def(&l.Series, 10_000)
-	def(&l.SamplesPerSecond, 5_000)
-	def(&l.BodyBytes, 4<<20)
-	def(&l.RawBytes, min(8*l.BodyBytes, 64<<20))
-	def(&l.TenantSamplesPerSecond, math.MaxInt32)
-	def(&l.HistogramBuckets, remotewrite.DefaultBuckets)
-	def(&l.Labels, 60)
-	def(&l.LabelBytes, 16<<10)
+	l.Series = cmp.Or(max(l.Series, 0), 10_000)
+	l.SamplesPerSecond = cmp.Or(max(l.SamplesPerSecond, 0), 5_000)
+	l.BodyBytes = cmp.Or(max(l.BodyBytes, 0), 4<<20)
+	l.RawBytes = cmp.Or(max(l.RawBytes, 0), min(8*l.BodyBytes, 64<<20))
+	l.TenantSamplesPerSecond = cmp.Or(max(l.TenantSamplesPerSecond, 0), math.MaxInt32)
+	l.HistogramBuckets = cmp.Or(max(l.HistogramBuckets, 0), remotewrite.DefaultBuckets)
+	l.Labels = cmp.Or(max(l.Labels, 0), 60)
+	l.LabelBytes = cmp.Or(max(l.LabelBytes, 0), 16<<10)
 	if l.Future <= 0 {
 		l.Future = 10 * time.Minute
 	}

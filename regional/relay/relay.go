@@ -10,6 +10,7 @@ package relay
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -108,14 +109,9 @@ func New(o Options) (*Relay, error) {
 	if o.Name == "" || o.Dir == "" || o.Control == nil {
 		return nil, errors.New("relay: Name, Dir and Control must be set")
 	}
-	def := func(d *time.Duration, v time.Duration) {
-		if *d <= 0 {
-			*d = v
-		}
-	}
-	def(&o.AliveInterval, 30*time.Second)
-	def(&o.MinBackoff, 500*time.Millisecond)
-	def(&o.MaxBackoff, 30*time.Second)
+	o.AliveInterval = cmp.Or(max(o.AliveInterval, 0), 30*time.Second)
+	o.MinBackoff = cmp.Or(max(o.MinBackoff, 0), 500*time.Millisecond)
+	o.MaxBackoff = cmp.Or(max(o.MaxBackoff, 0), 30*time.Second)
 	if o.CacheBytes <= 0 {
 		o.CacheBytes = 1 << 30
 	}

@@ -14,6 +14,7 @@
 package intake
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -137,25 +138,25 @@ func (o *Options) withDefaults() error {
 	case o.TLS != nil && o.TLS.ClientAuth != tls.RequireAndVerifyClientCert:
 		return errors.New("log intake: TLS must require and verify client certificates")
 	}
-	def(&o.QueueBytes, 4<<30)
-	def(&o.Writers, 8)
-	def(&o.WriteLines, 2000)
-	def(&o.MinBackoff, 100*time.Millisecond)
-	def(&o.MaxBackoff, 30*time.Second)
-	def(&o.DeadLetterBytes, 64<<20)
-	def(&o.MaxMessageBytes, 8<<20)
-	def(&o.MaxPayloadBytes, 2*o.MaxMessageBytes)
-	def(&o.MaxLineBytes, DefaultLineBytes)
+	o.QueueBytes = cmp.Or(max(o.QueueBytes, 0), 4<<30)
+	o.Writers = cmp.Or(max(o.Writers, 0), 8)
+	o.WriteLines = cmp.Or(max(o.WriteLines, 0), 2000)
+	o.MinBackoff = cmp.Or(max(o.MinBackoff, 0), 100*time.Millisecond)
+	o.MaxBackoff = cmp.Or(max(o.MaxBackoff, 0), 30*time.Second)
+	o.DeadLetterBytes = cmp.Or(max(o.DeadLetterBytes, 0), 64<<20)
+	o.MaxMessageBytes = cmp.Or(max(o.MaxMessageBytes, 0), 8<<20)
+	o.MaxPayloadBytes = cmp.Or(max(o.MaxPayloadBytes, 0), 2*o.MaxMessageBytes)
+	o.MaxLineBytes = cmp.Or(max(o.MaxLineBytes, 0), DefaultLineBytes)
 	o.MaxLineBytes = min(o.MaxLineBytes, MaxLineBytes)
-	def(&o.SiteMemory, 2*int64(o.MaxMessageBytes)+2*int64(o.MaxPayloadBytes)+workBytes+zstdWindow)
-	def(&o.Memory, max(512<<20, 2*o.SiteMemory))
-	def(&o.MaxConnections, 8192)
-	def(&o.HandshakeTime, 10*time.Second)
-	def(&o.IdleTime, 5*time.Minute)
-	def(&o.MessageTime, 30*time.Second)
-	def(&o.MaxDelay, 20*time.Second)
-	def(&o.MaxPast, 14*24*time.Hour)
-	def(&o.MaxAhead, time.Hour)
+	o.SiteMemory = cmp.Or(max(o.SiteMemory, 0), 2*int64(o.MaxMessageBytes)+2*int64(o.MaxPayloadBytes)+workBytes+zstdWindow)
+	o.Memory = cmp.Or(max(o.Memory, 0), max(512<<20, 2*o.SiteMemory))
+	o.MaxConnections = cmp.Or(max(o.MaxConnections, 0), 8192)
+	o.HandshakeTime = cmp.Or(max(o.HandshakeTime, 0), 10*time.Second)
+	o.IdleTime = cmp.Or(max(o.IdleTime, 0), 5*time.Minute)
+	o.MessageTime = cmp.Or(max(o.MessageTime, 0), 30*time.Second)
+	o.MaxDelay = cmp.Or(max(o.MaxDelay, 0), 20*time.Second)
+	o.MaxPast = cmp.Or(max(o.MaxPast, 0), 14*24*time.Hour)
+	o.MaxAhead = cmp.Or(max(o.MaxAhead, 0), time.Hour)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -166,12 +167,6 @@ func (o *Options) withDefaults() error {
 		o.FS = disk.OS{}
 	}
 	return nil
-}
-
-func def[T int | int64 | time.Duration](p *T, v T) {
-	if *p <= 0 {
-		*p = v
-	}
 }
 
 // Intake is the log intake of a regional.

@@ -8,6 +8,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -78,20 +79,14 @@ func (o *Options) defaults() error {
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
 	}
-	positive(&o.Timeout, 9*time.Second)
-	positive(&o.MaxSearches, 16)
-	positive(&o.MaxTails, 128)
-	positive(&o.MaxBytes, 16<<20)
-	positive(&o.Poll, time.Second)
-	positive(&o.KeepAlive, 5*time.Second)
-	positive(&o.WriteWait, 30*time.Second)
+	o.Timeout = cmp.Or(max(o.Timeout, 0), 9*time.Second)
+	o.MaxSearches = cmp.Or(max(o.MaxSearches, 0), 16)
+	o.MaxTails = cmp.Or(max(o.MaxTails, 0), 128)
+	o.MaxBytes = cmp.Or(max(o.MaxBytes, 0), 16<<20)
+	o.Poll = cmp.Or(max(o.Poll, 0), time.Second)
+	o.KeepAlive = cmp.Or(max(o.KeepAlive, 0), 5*time.Second)
+	o.WriteWait = cmp.Or(max(o.WriteWait, 0), 30*time.Second)
 	return nil
-}
-
-func positive[T int | time.Duration](v *T, def T) {
-	if *v <= 0 {
-		*v = def
-	}
 }
 
 // API serves the queries. Safe for concurrent use.
