@@ -126,12 +126,9 @@ func (c *Collector) noteLost(n uint64, err error) {
 	c.mu.Lock()
 	c.lost += n
 	c.lostErr, c.lostAt = err, now
-	total, warn := c.lost, now.Sub(c.warnedAt) >= time.Minute
-	if warn {
-		c.warnedAt = now
-	}
+	total := c.lost
 	c.mu.Unlock()
-	if warn {
+	if _, ok := c.warned.Pass("lost", now); ok {
 		c.log.Error("the spool does not take samples; they are lost", "samples_lost", total, "err", err)
 	}
 }

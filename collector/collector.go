@@ -29,6 +29,7 @@ import (
 
 	"muster.dev/muster/collector/filter"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/remotewrite"
 	"muster.dev/muster/internal/spool"
 )
@@ -106,7 +107,7 @@ type Collector struct {
 	lost      uint64
 	lostErr   error
 	lostAt    time.Time
-	warnedAt  time.Time
+	warned    *obs.Every
 	held      holds
 	closed    bool
 }
@@ -152,7 +153,8 @@ func New(o Options) (*Collector, error) {
 		return nil, fmt.Errorf("collector: policy: %w", err)
 	}
 	c := &Collector{
-		opts: o, log: o.Logger, table: filter.NewTable(compiled), started: time.Now(),
+		warned: obs.NewEvery(time.Minute),
+		opts:   o, log: o.Logger, table: filter.NewTable(compiled), started: time.Now(),
 		raw: o.ScrapeConfigs, policy: o.Policy, hash: hashOf(o.Policy),
 	}
 	c.batches.New = func() any { return &batch{} }

@@ -4,12 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	kitlog "github.com/go-kit/log"
 	"github.com/go-kit/log/level"
 	"github.com/weaveworks/common/logging"
+
+	"muster.dev/muster/internal/obs"
 )
 
 // bridge writes go-kit log lines to slog. Cortex tells of every block and every
@@ -17,21 +18,15 @@ import (
 // it warns anew for every refused push and every query of a young tenant, so of
 // lines that begin alike one a minute stays a warning and the others become debug.
 type bridge struct {
-	to *slog.Logger
-
-	mu   sync.Mutex
-	seen map[string]*repeats
+	to     *slog.Logger
+	warned *obs.Every // by the beginning of a line
 }
 
-type repeats struct {
-	last    time.Time
-	skipped int
-}
+func newBridge(to *slog.Logger) *bridge { return &bridge{to, obs.NewEvery(repeatEvery)} }
 
 const (
 	repeatEvery = time.Minute
 	alike       = 20 // bytes
-	maxSeen     = 500
 )
 
 // Log implements go-kit's Logger; it never fails.
@@ -60,40 +55,16 @@ func (b *bridge) Log(kv ...any) error {
 		}
 	}
 	if lvl > slog.LevelDebug {
-		first, skipped := b.first(msg)
+		leftOut, ok := b.warned.Pass(msg[:min(alike, len(msg))], time.Now())
 		switch {
-		case !first:
+		case !ok:
 			lvl = slog.LevelDebug
-		case skipped > 0:
-			attrs = append(attrs, slog.Int("similar_before", skipped))
+		case leftOut > 0:
+			attrs = append(attrs, slog.Int("left_out", leftOut))
 		}
 	}
 	b.to.LogAttrs(context.Background(), lvl, "cortex: "+msg, attrs...)
 	return nil
-}
-
-// first reports whether no line like this was let through in the last minute, and
-// how many were held back before it.
-func (b *bridge) first(msg string) (bool, int) {
-	key := msg[:min(alike, len(msg))]
-	now := time.Now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.seen == nil || len(b.seen) > maxSeen {
-		b.seen = map[string]*repeats{}
-	}
-	r := b.seen[key]
-	if r == nil {
-		r = &repeats{}
-		b.seen[key] = r
-	}
-	if now.Sub(r.last) < repeatEvery {
-		r.skipped++
-		return false, 0
-	}
-	skipped := r.skipped
-	*r = repeats{last: now}
-	return true, skipped
 }
 
 func serverLog(l kitlog.Logger) logging.Interface { return logging.GoKit(l) }

@@ -15,7 +15,7 @@ import (
 func TestLogBridge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		b := &bridge{to: slog.New(slog.NewTextHandler(&out, nil))}
+		b := newBridge(slog.New(slog.NewTextHandler(&out, nil)))
 		_ = level.Info(b).Log("msg", "uploading block", "ts", "x")
 		_ = level.Warn(b).Log("msg", "push refused by limit", "err", errors.New("too many"), "caller", "x.go:1")
 		_ = level.Warn(b).Log("msg", "push refused by limit")
@@ -23,7 +23,7 @@ func TestLogBridge(t *testing.T) {
 		time.Sleep(2 * repeatEvery)
 		_ = level.Warn(b).Log("msg", "push refused by limit")
 		got := out.String()
-		for _, want := range []string{`level=WARN msg="cortex: push refused by limit" err="too many"`, `level=ERROR msg="cortex: disk is full"`, "similar_before=1"} {
+		for _, want := range []string{`level=WARN msg="cortex: push refused by limit" err="too many"`, `level=ERROR msg="cortex: disk is full"`, "left_out=1"} {
 			if !strings.Contains(got, want) {
 				t.Errorf("no %q in\n%s", want, got)
 			}

@@ -133,7 +133,8 @@ func New(o Options) (m *Manager, err error) {
 		return nil, err
 	}
 	alertroute.UseAlertmanagerParsers()
-	m = &Manager{opts: o, log: slog.New(sparing{o.Logger.Handler(), &sync.Mutex{}, map[string]time.Time{}}), started: time.Now(), hub: newHub(o.ShardBy, o.MaxAlerts), slots: map[string]chan struct{}{}}
+	// One tenant's thousands of alerts above a bound must not fill the log.
+	m = &Manager{opts: o, log: slog.New(obs.LimitWarnings(o.Logger.Handler(), time.Minute)), started: time.Now(), hub: newHub(o.ShardBy, o.MaxAlerts), slots: map[string]chan struct{}{}}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("alertmanager: data directory: %w", err)
 	}

@@ -5,10 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/prometheus/alertmanager/config"
@@ -255,29 +253,3 @@ var (
 	groupsDesc  = prometheus.NewDesc("alertmanager_dispatcher_aggregation_groups", "Number of active aggregation groups", nil, nil)
 	refusedDesc = prometheus.NewDesc("muster_alertmanager_alerts_refused_total", "Alerts that were not taken because their tenant has as many as it may, or their labels are too long.", nil, nil)
 )
-
-// sparing lets a message through once a minute: one tenant's thousands of alerts above
-// a bound must not fill the log.
-type sparing struct {
-	slog.Handler
-	*sync.Mutex
-	last map[string]time.Time
-}
-
-func (s sparing) Handle(ctx context.Context, r slog.Record) error {
-	if r.Level >= slog.LevelWarn {
-		s.Lock()
-		recent := r.Time.Sub(s.last[r.Message]) < time.Minute
-		if !recent {
-			s.last[r.Message] = r.Time
-		}
-		s.Unlock()
-		if recent {
-			return nil
-		}
-	}
-	return s.Handler.Handle(ctx, r)
-}
-
-func (s sparing) WithAttrs(a []slog.Attr) slog.Handler { s.Handler = s.Handler.WithAttrs(a); return s }
-func (s sparing) WithGroup(g string) slog.Handler      { s.Handler = s.Handler.WithGroup(g); return s }

@@ -19,6 +19,7 @@ import (
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/forward"
+	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/remotewrite"
 )
 
@@ -48,7 +49,7 @@ type writer struct {
 	virtual  map[[2]string]*virtualSeries
 	unsaved  int
 	colours  map[fleet.SiteID]fleet.Colour
-	complain map[string]time.Time
+	complain *obs.Every
 	out      out
 	series   []remotewrite.Series
 	samples  []remotewrite.Sample
@@ -81,7 +82,7 @@ type virtualSeries struct {
 var stats = [3]string{"mean", "p10", "worst"}
 
 func newWriter(e *Engine) (*writer, error) {
-	w := &writer{e: e, views: make(chan *View, 1), sites: map[fleet.SiteID]*siteSeries{}, virtual: map[[2]string]*virtualSeries{}, colours: map[fleet.SiteID]fleet.Colour{}, complain: map[string]time.Time{}, out: out{tenants: map[string]*batch{}, regionals: map[int32]*batch{}}}
+	w := &writer{e: e, views: make(chan *View, 1), sites: map[fleet.SiteID]*siteSeries{}, virtual: map[[2]string]*virtualSeries{}, colours: map[fleet.SiteID]fleet.Colour{}, complain: obs.NewEvery(time.Minute), out: out{tenants: map[string]*batch{}, regionals: map[int32]*batch{}}}
 	if e.opts.StoreWriteURL == "" {
 		return w, nil
 	}
@@ -159,8 +160,7 @@ func (w *writer) save(v *View) {
 
 // warn logs once a minute a kind.
 func (w *writer) warn(kind, msg string, err error) {
-	if now := w.e.now(); now.Sub(w.complain[kind]) >= time.Minute {
-		w.complain[kind] = now
+	if _, ok := w.complain.Pass(kind, w.e.now()); ok {
 		w.e.log.Warn(msg, "to", kind, "err", err)
 	}
 }

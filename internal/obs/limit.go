@@ -9,21 +9,9 @@ import (
 	"time"
 )
 
-// Limit hands on a record to h only if none of its kind was handed on within the last
-// interval, and says on the next how many were left out. Records are of one kind that
-// have the same message and level, and came by the same With.
-func Limit(h slog.Handler, interval time.Duration) slog.Handler {
-	return &limited{Handler: h, seen: &seen{interval: interval, kinds: map[string]*kind{}}}
-}
-
-type limited struct {
-	slog.Handler
-	with string // what With added, as part of the kind
-	seen *seen
-}
-
-// seen is shared by all that With made of one handler.
-type seen struct {
+// Every says of each kind of thing whether it may be said now: once an interval. It is
+// safe for concurrent use.
+type Every struct {
 	interval time.Duration
 
 	mu    sync.Mutex
@@ -35,23 +23,28 @@ type kind struct {
 	leftOut int
 }
 
-// maxKinds bounds what is remembered: a message may hold what a peer chose.
+// maxKinds bounds what is remembered: a kind may hold what a peer chose.
 const maxKinds = 1024
 
-// pass tells whether a record goes on, and how many of its kind did not before it.
-func (s *seen) pass(key string) (leftOut int, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	k := s.kinds[key]
+// NewEvery returns one that lets a kind through once an interval.
+func NewEvery(interval time.Duration) *Every {
+	return &Every{interval: interval, kinds: map[string]*kind{}}
+}
+
+// Pass tells whether a thing of a kind may be said at now, and if so, how many of its
+// kind were left out since the last.
+func (e *Every) Pass(of string, now time.Time) (leftOut int, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	k := e.kinds[of]
 	if k == nil {
-		if len(s.kinds) >= maxKinds {
-			clear(s.kinds)
+		if len(e.kinds) >= maxKinds {
+			clear(e.kinds)
 		}
-		s.kinds[key] = &kind{last: now}
+		e.kinds[of] = &kind{last: now}
 		return 0, true
 	}
-	if now.Sub(k.last) < s.interval {
+	if now.Sub(k.last) < e.interval {
 		k.leftOut++
 		return 0, false
 	}
@@ -59,9 +52,32 @@ func (s *seen) pass(key string) (leftOut int, ok bool) {
 	return leftOut, true
 }
 
+// Limit hands on a record to h only if none of its kind was handed on within the last
+// interval, and says on the next how many were left out. Records are of one kind that
+// have the same message and level, and came by the same With.
+func Limit(h slog.Handler, interval time.Duration) slog.Handler {
+	return &limited{Handler: h, every: NewEvery(interval)}
+}
+
+// LimitWarnings is Limit for warnings and errors alone, whatever With they came by: one
+// that names each of thousands of peers does not make them thousands of kinds.
+func LimitWarnings(h slog.Handler, interval time.Duration) slog.Handler {
+	return &limited{Handler: h, every: NewEvery(interval), warnings: true}
+}
+
+type limited struct {
+	slog.Handler
+	with     string // what With added, as part of the kind
+	warnings bool   // with is no part of it, and what is less goes through
+	every    *Every // shared by all that With made of one handler
+}
+
 // Handle implements slog.Handler.
 func (l *limited) Handle(ctx context.Context, r slog.Record) error {
-	leftOut, ok := l.seen.pass(r.Level.String() + l.with + r.Message)
+	if l.warnings && r.Level < slog.LevelWarn {
+		return l.Handler.Handle(ctx, r)
+	}
+	leftOut, ok := l.every.Pass(r.Level.String()+l.with+r.Message, time.Now())
 	if !ok {
 		return nil
 	}
@@ -74,16 +90,25 @@ func (l *limited) Handle(ctx context.Context, r slog.Record) error {
 
 // WithAttrs implements slog.Handler.
 func (l *limited) WithAttrs(attrs []slog.Attr) slog.Handler {
-	with := l.with
+	with := ""
 	for _, a := range attrs {
 		with += a.String() + "\x00"
 	}
-	return &limited{Handler: l.Handler.WithAttrs(attrs), with: with, seen: l.seen}
+	return l.derive(l.Handler.WithAttrs(attrs), with)
 }
 
 // WithGroup implements slog.Handler.
 func (l *limited) WithGroup(name string) slog.Handler {
-	return &limited{Handler: l.Handler.WithGroup(name), with: l.with + name + "\x00", seen: l.seen}
+	return l.derive(l.Handler.WithGroup(name), name+"\x00")
+}
+
+func (l *limited) derive(h slog.Handler, with string) slog.Handler {
+	out := *l
+	out.Handler = h
+	if !l.warnings {
+		out.with += with
+	}
+	return &out
 }
 
 // ServerLog is the ErrorLog of an http.Server. What handlers did wrong, a panic above

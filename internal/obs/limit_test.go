@@ -43,8 +43,29 @@ func TestLimit(t *testing.T) {
 		for i := range 10_000 {
 			l.Warn(strings.Repeat("x", i))
 		}
-		if h := l.Handler().(*limited); len(h.seen.kinds) > maxKinds {
-			t.Errorf("%d kinds are remembered", len(h.seen.kinds))
+		if h := l.Handler().(*limited); len(h.every.kinds) > maxKinds {
+			t.Errorf("%d kinds are remembered", len(h.every.kinds))
+		}
+	})
+}
+
+func TestLimitWarnings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out buffer
+		l := slog.New(LimitWarnings(slog.NewTextHandler(&out, nil), time.Minute))
+		for range 3 {
+			l.Info("info")
+			l.With("group", "a").Warn("same")
+			l.With("group", "b").WithGroup("g").Warn("same")
+			l.Error("same")
+		}
+		if got := out.String(); strings.Count(got, "level=INFO") != 3 || strings.Count(got, "level=WARN") != 1 || strings.Count(got, "level=ERROR") != 1 {
+			t.Error(got)
+		}
+		time.Sleep(time.Minute)
+		l.With("group", "c").Warn("same")
+		if s := out.String(); !strings.HasSuffix(s, "group=c left_out=5\n") {
+			t.Errorf("the last line does not say how many were left out:\n%s", s)
 		}
 	})
 }

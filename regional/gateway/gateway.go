@@ -108,7 +108,7 @@ func (o *Options) withDefaults() error {
 	if o.MaxInFlight <= 0 {
 		o.MaxInFlight = 8
 	}
-	def(&o.Patience, 5*time.Second)
+	o.Patience = cmp.Or(max(o.Patience, 0), 5*time.Second)
 	if o.Working <= 0 {
 		o.Working = 2 * runtime.GOMAXPROCS(0)
 	}
@@ -161,8 +161,7 @@ type Gateway struct {
 	sites   map[fleet.SiteID]*site
 	tenants map[string]*tenant
 
-	logMu  sync.Mutex
-	logged map[string]time.Time
+	logged *obs.Every
 }
 
 // New binds the listener; Run serves.
@@ -184,7 +183,7 @@ func newUnbound(o Options) (*Gateway, error) {
 	g := &Gateway{
 		opts: o, log: o.Logger.With("part", "gateway"), stopping: make(chan struct{}), conns: newConnTable(), pushers: newPusherPool(), memory: newMemory(o.Memory),
 		arrivals: sync.Pool{New: func() any { return new(arrival) }}, line: turns.NewLine(o.Working, o.Waiting),
-		sites: map[fleet.SiteID]*site{}, tenants: map[string]*tenant{}, logged: map[string]time.Time{},
+		sites: map[fleet.SiteID]*site{}, tenants: map[string]*tenant{}, logged: obs.NewEvery(30 * time.Second),
 	}
 	g.metrics = newMetrics(o.Registerer, g.memory, g.line)
 	g.grpc = grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage))
@@ -366,14 +365,7 @@ func (g *Gateway) allSites() []*site {
 
 // logEvery logs a kind of failure at most every 30 seconds.
 func (g *Gateway) logEvery(kind, msg string, args ...any) {
-	now := g.now()
-	g.logMu.Lock()
-	again := now.Sub(g.logged[kind]) < 30*time.Second
-	if !again {
-		g.logged[kind] = now
-	}
-	g.logMu.Unlock()
-	if !again {
+	if _, ok := g.logged.Pass(kind, g.now()); ok {
 		g.log.Error(msg, args...)
 	}
 }

@@ -440,14 +440,9 @@ func (in *Intake) stillGood(id fleet.SiteID, leaf *x509.Certificate) error {
 func (in *Intake) warn(s *site, kind, msg string, args ...any) {
 	now := in.opts.Now()
 	s.mu.Lock()
-	last, ok := s.warned[kind]
-	quiet := ok && now.Sub(last) < time.Minute
-	if !quiet {
-		s.warned[kind] = now
-	}
 	s.lastError, s.lastErrorAt = msg+": "+fmt.Sprint(args[1:]...), now
 	s.mu.Unlock()
-	if !quiet {
+	if _, ok := s.warned.Pass(kind, now); ok {
 		in.log.Warn(msg, append([]any{"site", s.id.String()}, args...)...)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/obs"
 )
 
 // SiteLimits is what one site may send. A zero field means the default.
@@ -71,7 +72,7 @@ type site struct {
 	chunks             map[hash]struct{} // acknowledged lately
 	ring               []hash            // the same, oldest at next
 	next               int
-	warned             map[string]time.Time
+	warned             *obs.Every
 
 	lines, bytes, dropped, malformed, duplicates uint64
 	overBudget, overQuota                        bool
@@ -84,7 +85,7 @@ func newSite(id fleet.SiteID, l SiteLimits) *site {
 	bucket := func(perSecond int64) *rate.Limiter {
 		return rate.NewLimiter(rate.Limit(perSecond), int(perSecond)*burstSeconds)
 	}
-	return &site{id: id, chunks: map[hash]struct{}{}, warned: map[string]time.Time{}, byteRate: bucket(l.BytesPerSecond), lineRate: bucket(l.LinesPerSecond)}
+	return &site{id: id, chunks: map[hash]struct{}{}, warned: obs.NewEvery(time.Minute), byteRate: bucket(l.BytesPerSecond), lineRate: bucket(l.LinesPerSecond)}
 }
 
 func (s *site) configure(now time.Time, l SiteLimits) {
