@@ -31,6 +31,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"muster.dev/muster/internal/logquery"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -50,23 +51,11 @@ type Query struct {
 	MaxGroups int
 }
 
-// Group is the lines of one step that have the same values in the fields of By.
-type Group struct {
-	Key         []string  // the values of By, "" for a line without the field
-	Time        time.Time // where the step begins: a multiple of Step since 1970 in UTC
-	Count       int64
-	First, Last time.Time // the earliest and the latest Timestamp
-	// MetricCount lines have a number in Metric, of these Min, Max and Sum.
-	MetricCount   int64
-	Min, Max, Sum float64
-	Message       string // of one of the lines
-}
-
-// Groups is the answer to a Query.
-type Groups struct {
-	Groups    []Group
-	Truncated bool // there are more than MaxGroups
-}
+// What the store answers to a Query.
+type (
+	Group  = logquery.Group
+	Groups = logquery.Groups
+)
 
 // ErrTooMuch is a Query that the store can't answer in the time it allows: ask about a
 // shorter stretch.

@@ -5,12 +5,9 @@
 package alerting
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -35,7 +32,6 @@ import (
 	"muster.dev/muster/cmd/internal/control"
 	"muster.dev/muster/cmd/internal/role"
 	"muster.dev/muster/control/api/v1alpha1"
-	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/egress"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
@@ -176,8 +172,7 @@ func startAlertmanager(env *role.Env, c config.Config, dir string, door *egress.
 	}
 	if am.source == nil {
 		am.source = state.SourceFunc(func(ctx context.Context) ([]wire.Alert, error) { return am.client.Alerts(ctx) })
-		external := &external{file: filepath.Join(dir, "external", "alertmanager.yml"), urls: urls, client: &http.Client{Timeout: 10 * time.Second}, log: log, taken: map[string]string{}}
-		am.apply = external.apply
+		am.apply = routes.NewExternal(filepath.Join(dir, "external", "alertmanager.yml"), urls, &http.Client{Timeout: 10 * time.Second}, log).Apply
 	}
 	return am, nil
 }
@@ -189,58 +184,6 @@ func path(url string) string {
 		return rest[i:]
 	}
 	return ""
-}
-
-// external gives the merged routes to Alertmanagers that run elsewhere: as a file,
-// which they read as their --config.file, and a request to read it again when it has
-// changed. A reload starts all groups anew, so none is asked twice for the same.
-type external struct {
-	file   string
-	urls   []string
-	client *http.Client
-	log    *slog.Logger
-	taken  map[string]string // by URL, the configuration that it said yes to
-}
-
-// apply is called by one goroutine. One that is away reads the file when it starts, and
-// is asked again at the next call; while another one has the configuration, that is
-// no error.
-func (e *external) apply(config []byte) error {
-	if err := os.MkdirAll(filepath.Dir(e.file), 0o700); err != nil {
-		return err
-	}
-	if b, err := os.ReadFile(e.file); err != nil || !bytes.Equal(b, config) {
-		if err := atomicfile.Write(e.file, config, 0o600); err != nil {
-			return fmt.Errorf("write the merged routes: %w", err)
-		}
-	}
-	var refused, away []error
-	for _, u := range e.urls {
-		if e.taken[u] == string(config) {
-			continue
-		}
-		resp, err := e.client.Post(strings.TrimSuffix(u, "/")+"/-/reload", "", nil)
-		if err != nil {
-			away = append(away, fmt.Errorf("ask the Alertmanager to reload: %w", err))
-			continue
-		}
-		b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			refused = append(refused, fmt.Errorf("reload of %s: %s: %s", u, resp.Status, strings.TrimSpace(string(b))))
-			continue
-		}
-		e.taken[u] = string(config)
-	}
-	switch {
-	case len(refused) > 0:
-		return errors.Join(append(refused, away...)...)
-	case len(away) == len(e.urls):
-		return &routes.TryLater{Err: errors.Join(away...)}
-	case len(away) > 0:
-		e.log.Warn("an Alertmanager does not have the alert routes yet", "err", errors.Join(away...))
-	}
-	return nil
 }
 
 func startState(env *role.Env, dir string, am *alertmanager) error {

@@ -87,14 +87,7 @@ func (s ruleSource) Groups(ctx context.Context, q logrules.Query) (logrules.Grou
 	if errors.Is(err, store.ErrTimeout) {
 		err = fmt.Errorf("%w: %w", logrules.ErrTooMuch, err)
 	}
-	if err != nil {
-		return logrules.Groups{}, err
-	}
-	out := logrules.Groups{Truncated: got.Truncated, Groups: make([]logrules.Group, len(got.Groups))}
-	for i, g := range got.Groups {
-		out.Groups[i] = logrules.Group(g)
-	}
-	return out, nil
+	return got, err
 }
 
 // ruleState keeps documents in the store.

@@ -39,25 +39,11 @@ type GroupQuery struct {
 	MaxGroups   int           // 0: DefaultMaxGroups; at most LargestMaxGroups
 }
 
-// Group is the records that have the same values and fall in the same step.
-type Group struct {
-	Key         []string  // for each of By, its first KiB; "" where a record has no such field
-	Time        time.Time // start of the step, a multiple of Step since 1970; zero without Step
-	Count       int64
-	First, Last time.Time // the oldest and the newest Timestamp, to the millisecond
-	// MetricCount records have a number of at most 1e100 as the metric; Min, Max and Sum
-	// are theirs.
-	MetricCount   int64
-	Min, Max, Sum float64
-	Message       string // of the newest record, its first KiB
-}
-
-// Groups are in the order of Key and Time.
-type Groups struct {
-	Groups []Group
-	// Truncated: there were more than MaxGroups, and records of further ones are not counted.
-	Truncated bool
-}
+// What a GroupQuery finds.
+type (
+	Group  = logquery.Group
+	Groups = logquery.Groups
+)
 
 // ErrNotKnown is a GroupQuery whose UpTo is later than what Store.Now has given.
 var ErrNotKnown = errors.New("what came in until then is not known yet")
