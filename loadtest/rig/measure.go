@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"sync"
@@ -278,10 +279,15 @@ func (c *cluster) liveHeap(ctx context.Context, role string) (int64, error) {
 	return 0, fmt.Errorf("%s: no HeapAlloc in its heap profile", role)
 }
 
-// profile writes a CPU profile of this long, and then a heap profile, of every role.
+// profile writes a CPU profile of this long, and then a heap profile, of every role, and
+// a CPU profile of this process.
 func (c *cluster) profile(ctx context.Context, phase string, long time.Duration) error {
 	dir := filepath.Join(c.dir, "profiles")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	var own bytes.Buffer
+	if err := pprof.StartCPUProfile(&own); err != nil {
 		return err
 	}
 	var wg sync.WaitGroup
@@ -297,5 +303,6 @@ func (c *cluster) profile(ctx context.Context, phase string, long time.Duration)
 		})
 	}
 	wg.Wait()
-	return nil
+	pprof.StopCPUProfile()
+	return os.WriteFile(filepath.Join(dir, phase+"."+generator+".cpu.pb.gz"), own.Bytes(), 0o644)
 }

@@ -28,6 +28,11 @@ func (r *run) steadyRows(p *Phase) {
 	}
 	r.row("regional RSS, GB", float64(regional.RSSEnd)/1e9, "%.2f")
 	r.row("regional RSS, kB a series", per(float64(regional.RSSEnd)/1000, series), "%.2f")
+	for _, before := range r.res.Phases {
+		if before.Name == PhaseRegistration {
+			r.row("the same, above what it had with all sites connected and no series", per(float64(regional.RSSEnd-before.Use["regional"].RSSEnd)/1000, series), "%.2f")
+		}
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if live, err := r.c.liveHeap(ctx, "regional"); err == nil {
