@@ -151,6 +151,7 @@ func (o *Output) connection() *http.Client {
 			o.client = o.newClient()
 			old.CloseIdleConnections() // the others end by IdleConnTimeout
 		}
+		o.notUntil = time.Time{} // it may have been the certificate for which to wait
 		o.pair = pair
 	}
 	return o.client
@@ -164,6 +165,7 @@ func (o *Output) Flush(chunk []byte, tag string) Outcome {
 	if len(chunk) == 0 {
 		return OK
 	}
+	client := o.connection()
 	if o.waiting() {
 		return Retry
 	}
@@ -191,7 +193,7 @@ func (o *Output) Flush(chunk []byte, tag string) Outcome {
 	known := false // what became of it
 	defer func() { o.deliveries.end(what, id, known) }()
 	req.Header.Set("X-Muster-Delivery", id)
-	resp, err := o.connection().Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return o.retry(tag, err)
 	}
@@ -212,7 +214,9 @@ func (o *Output) Flush(chunk []byte, tag string) Outcome {
 	// version behind the name. Fluent Bit's http output drops chunks at 401 and 404.
 	if s, perr := strconv.Atoi(resp.Header.Get("Retry-After")); perr == nil && s > 0 {
 		o.mu.Lock()
-		o.notUntil = time.Now().Add(min(time.Duration(s)*time.Second, time.Minute))
+		if client == o.client { // else there is a new certificate since
+			o.notUntil = time.Now().Add(min(time.Duration(s)*time.Second, time.Minute))
+		}
 		o.mu.Unlock()
 	}
 	return o.retry(tag, err)

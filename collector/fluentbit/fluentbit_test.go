@@ -263,6 +263,19 @@ func TestRenewedCertificate(t *testing.T) {
 	if len(g.remote) != 3 {
 		t.Errorf("%d connections, want one a certificate", len(g.remote))
 	}
+	// One that had expired: the intake says to come again in half a minute, and the
+	// renewal ends the wait.
+	g.code, g.head = 503, http.Header{"Retry-After": {"30"}}
+	if got := o.Flush([]byte("x"), "t"); got != Retry {
+		t.Errorf("outcome %d", got)
+	}
+	g.code, g.head = 200, nil
+	n := g.requests
+	if got := o.Flush([]byte("x"), "t"); got != Retry || g.requests != n {
+		t.Errorf("outcome %d, %d requests while it should wait", got, g.requests-n)
+	}
+	g.renew(5)
+	flush("5")
 }
 
 // TestDeliveryIDs: a chunk that is sent again has its id again, and an equal one that

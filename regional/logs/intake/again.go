@@ -1,6 +1,8 @@
 package intake
 
 import (
+	"bytes"
+	"crypto/sha512"
 	"encoding/base64"
 	"encoding/binary"
 	"iter"
@@ -14,7 +16,7 @@ import (
 //
 //   - by the id of the plugin (DeliveryHeader), or by a chunk id that is one by the
 //     protocol's words, 128 random bits in base64, unless this very connection has
-//     acknowledged it before;
+//     acknowledged it before (Fluent Bit's looks the same);
 //   - by times that no two lines have in common: of nanoseconds, or of several
 //     microseconds, or of one on a node that the record names.
 //
@@ -37,15 +39,20 @@ const (
 	proofRecords = 64
 )
 
-// uniqueChunk tells whether a chunk id is one as the protocol wants them: "the base64 of
-// a unique ID of 128 bits". Fluentd and the fluent-logger libraries send these.
-func uniqueChunk(chunk []byte) bool {
-	if len(chunk) != 24 {
+// uniqueChunk tells whether a message's chunk id is one as the protocol wants them: "the
+// base64 of a unique ID of 128 bits". Fluentd and the fluent-logger libraries send these.
+// Fluent Bit's has that form, but is the beginning of the content's SHA-512.
+func uniqueChunk(o *options, payload []byte) bool {
+	if len(o.chunk) != 24 || o.fluentBit {
 		return false
 	}
 	var b [18]byte
-	n, err := base64.StdEncoding.Decode(b[:], chunk)
-	return err == nil && n == 16
+	n, err := base64.StdEncoding.Decode(b[:], o.chunk)
+	if err != nil || n != 16 {
+		return false
+	}
+	sum := sha512.Sum512(payload) // its versions before 2.0 don't say who they are
+	return !bytes.Equal(b[:16], sum[:16])
 }
 
 // timesProve tells whether the times of a message's records are such that no other message has
@@ -87,7 +94,8 @@ func (w *worker) timesProve(records iter.Seq2[entry, error], tag []byte, wantTim
 // identify names a message of the forward protocol, and tells whether that name is
 // the same when the message is sent again.
 func (f *forwardConn) identify(m *message, payload []byte) (hash, bool) {
-	if !uniqueChunk(m.opts.chunk) && !f.worker.timesProve(f.records(m, payload), m.tag, false) {
+	m.unique = uniqueChunk(&m.opts, payload)
+	if !m.unique && !f.worker.timesProve(f.records(m, payload), m.tag, false) {
 		once := binary.LittleEndian.AppendUint64(append([]byte(nil), f.nonce...), f.seq)
 		return hashOf(f.site.id, m.tag, m.opts.chunk, payload, once), false
 	}

@@ -3,7 +3,7 @@ package intake
 import (
 	"bytes"
 	"crypto/sha512"
-	"encoding/hex"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"testing"
@@ -18,10 +18,16 @@ func nginx(at time.Time, line string) mp {
 }
 
 // fluentBit is a chunk with Fluent Bit's id, which is made of its content: the first 16
-// bytes of its SHA-512 in hex (append_options in plugins/out_forward/forward_format.c).
+// bytes of its SHA-512 in base64 (append_options in plugins/out_forward/forward_format.c).
 func fluentBit(tag string, entries mp) (msg []byte, id string) {
 	sum := sha512.Sum512(entries)
-	id = hex.EncodeToString(sum[:16])
+	id = base64.StdEncoding.EncodeToString(sum[:16])
+	return append(mp{0x93}.str(tag).bin(entries).amap(2).str("chunk", id, "fluent_signal"), 0), id
+}
+
+// oldFluentBit is the same before it said what kind of chunk it is.
+func oldFluentBit(tag string, entries mp) (msg []byte, id string) {
+	_, id = fluentBit(tag, entries)
 	return mp{0x93}.str(tag).bin(entries).amap(1).str("chunk", id), id
 }
 
@@ -111,6 +117,24 @@ func TestEqualLinesOfTwoSources(t *testing.T) {
 			for range 5 {
 				msg, id := fluentBit("kube", append(nginx(at, "tick"), nginx(at, "tock")...))
 				if got := send(t, c, msg); got != ackOf(id) {
+					t.Fatalf("%q", got)
+				}
+			}
+			return 10
+		},
+		"equal flushes, forward, by five connections": func(t *testing.T, r *running) int {
+			for range 5 {
+				msg, id := fluentBit("kube", append(nginx(at, "tick"), nginx(at, "tock")...))
+				if got := send(t, r.dial(t, paris), msg); got != ackOf(id) {
+					t.Fatalf("%q", got)
+				}
+			}
+			return 10
+		},
+		"equal flushes, forward, of a Fluent Bit 1": func(t *testing.T, r *running) int {
+			for range 5 {
+				msg, id := oldFluentBit("kube", append(nginx(at, "tick"), nginx(at, "tock")...))
+				if got := send(t, r.dial(t, paris), msg); got != ackOf(id) {
 					t.Fatalf("%q", got)
 				}
 			}

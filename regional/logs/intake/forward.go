@@ -391,7 +391,7 @@ func (f *forwardConn) take(wait context.Context, m *message, payload []byte) (re
 	}
 	if stable {
 		f.site.remember(h)
-		if uniqueChunk(m.opts.chunk) {
+		if m.unique {
 			f.remember(h)
 		}
 	}

@@ -27,6 +27,7 @@ type message struct {
 	mode    mode
 	entries []byte // Forward: the elements of the array; Packed: the bytes; Message: time and record
 	opts    options
+	unique  bool // the chunk id is, see uniqueChunk
 }
 
 type mode uint8
@@ -42,6 +43,7 @@ type options struct {
 	size       int64 // -1: not given
 	compressed string
 	signal     int64 // Fluent Bit's event type
+	fluentBit  bool  // the event type is given, which nobody else does
 	meta       value // of the one record of a Message
 }
 
@@ -131,6 +133,7 @@ func (m *message) options(o value) error {
 		case "compressed":
 			m.opts.compressed = strings.ToLower(string(v.text()[:min(len(v.text()), 16)]))
 		case "fluent_signal":
+			m.opts.fluentBit = true
 			if n, ok := v.number(); ok {
 				m.opts.signal = int64(n)
 			}
