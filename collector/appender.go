@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/exemplar"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
@@ -28,12 +29,17 @@ type appendable struct{ c *Collector }
 // Appender takes one scrape. The scrape manager says in ctx of which target.
 func (a appendable) Appender(ctx context.Context) storage.Appender {
 	id, self := uint64(0), false
+	var job, instance string
 	if t, ok := scrape.TargetFromContext(ctx); ok {
 		u := t.URL()
 		self = u.Host == selfHost
-		id = xxhash.Sum64String(u.String()) ^ t.Labels(labels.NewBuilder(labels.EmptyLabels())).Hash()
+		ls := t.Labels(labels.NewBuilder(labels.EmptyLabels()))
+		job, instance = ls.Get(model.JobLabel), ls.Get(model.InstanceLabel)
+		id = xxhash.Sum64String(u.String()) ^ ls.Hash()
 	}
-	return &appender{c: a.c, scrape: a.c.table.Begin(id, self, time.Now().UnixMilli())}
+	s := a.c.table.Begin(id, self, time.Now().UnixMilli())
+	s.Of(job, instance)
+	return &appender{c: a.c, scrape: s}
 }
 
 // appender hands the samples of one scrape to the filter, and at Commit what is

@@ -23,6 +23,7 @@ type metrics struct {
 	spoolDropped, spoolSync, pushErrors, pushDelay *prometheus.Desc
 	pushLast, sent, retried, failed, wire, policy  *prometheus.Desc
 	policyOK, build, buildTime                     *prometheus.Desc
+	refusedBy, refusedHealth, clock, bad           *prometheus.Desc
 }
 
 func newMetrics(c *Collector) (*metrics, error) {
@@ -31,28 +32,32 @@ func newMetrics(c *Collector) (*metrics, error) {
 	}
 	m := &metrics{
 		c: c, self: prometheus.NewRegistry(),
-		series:       d("series", "Series that leave the site and count against the budget."),
-		budget:       d("series_budget", "The policy's series budget."),
-		refused:      d("series_refused", "Series that are refused because the budget is used up."),
-		kept:         d("samples_kept_total", "Samples that passed the filter."),
-		dropped:      d("samples_dropped_total", "Samples that were dropped, by reason: allowlist, duplicate, budget are the filter's; future and out_of_order are those of an exporter whose clock is wrong.", "reason"),
-		lost:         d("samples_lost_total", "Samples that passed the filter and could not be queued."),
-		spoolBytes:   d("spool_bytes", "Bytes of the batches that are queued."),
-		spoolRecords: d("spool_batches", "Batches that are queued."),
-		spoolOldest:  d("spool_oldest_seconds", "Age of the oldest queued batch; 0 when there is none."),
-		spoolDropped: d("spool_dropped_batches_total", "Queued batches that were dropped, by reason: size, age, corrupt.", "reason"),
-		spoolSync:    d("spool_sync_errors_total", "Failed syncs of the spool to the disk."),
-		pushErrors:   d("push_errors_total", "Push requests that failed."),
-		pushDelay:    d("push_delay_seconds", "Age of the newest sample that the regional acknowledged."),
-		pushLast:     d("push_last_success_timestamp_seconds", "When a push was last acknowledged; 0 before the first."),
-		sent:         d("samples_sent_total", "Samples that the regional acknowledged."),
-		retried:      d("samples_retried_total", "Samples of failed pushes that are tried again."),
-		failed:       d("samples_failed_total", "Samples that the regional refused for good."),
-		wire:         d("push_bytes_total", "Bytes of the acknowledged push requests, compressed."),
-		policy:       d("policy_info", "1; the hash of the policy in effect.", "hash"),
-		policyOK:     d("policy_applied", "1 if the policy that came last is in effect, 0 if it was refused."),
-		build:        prometheus.NewDesc("muster_edge_build_info", "1; the version of the edge software.", []string{"version"}, nil),
-		buildTime:    prometheus.NewDesc("muster_edge_build_timestamp_seconds", "When the edge software was built.", nil, nil),
+		series:        d("series", "Series that leave the site and count against the budget."),
+		budget:        d("series_budget", "The policy's series budget."),
+		refused:       d("series_refused", "Series that are refused because the budget is used up."),
+		refusedBy:     d("metric_series_refused", "Series that are refused because the budget is used up, by metric; 50 metrics at most, those that the health policy reads first.", "metric"),
+		refusedHealth: d("health_series_refused", "Refused series of metrics that the health policy reads."),
+		clock:         d("node_clock_ahead_seconds", "How far a node's clock (node_time_seconds) is ahead of the collector's; too much by as long as the exporter took to answer.", "node"),
+		bad:           d("doubtful_samples", "1 for each metric of a target that had values within the last ten minutes that no exporter means.", "target_job", "target", "metric", "problem"),
+		kept:          d("samples_kept_total", "Samples that passed the filter."),
+		dropped:       d("samples_dropped_total", "Samples that were dropped, by reason: allowlist, duplicate, budget are the filter's; future and out_of_order are those of an exporter whose clock is wrong.", "reason"),
+		lost:          d("samples_lost_total", "Samples that passed the filter and could not be queued."),
+		spoolBytes:    d("spool_bytes", "Bytes of the batches that are queued."),
+		spoolRecords:  d("spool_batches", "Batches that are queued."),
+		spoolOldest:   d("spool_oldest_seconds", "Age of the oldest queued batch; 0 when there is none."),
+		spoolDropped:  d("spool_dropped_batches_total", "Queued batches that were dropped, by reason: size, age, corrupt.", "reason"),
+		spoolSync:     d("spool_sync_errors_total", "Failed syncs of the spool to the disk."),
+		pushErrors:    d("push_errors_total", "Push requests that failed."),
+		pushDelay:     d("push_delay_seconds", "Age of the newest sample that the regional acknowledged."),
+		pushLast:      d("push_last_success_timestamp_seconds", "When a push was last acknowledged; 0 before the first."),
+		sent:          d("samples_sent_total", "Samples that the regional acknowledged."),
+		retried:       d("samples_retried_total", "Samples of failed pushes that are tried again."),
+		failed:        d("samples_failed_total", "Samples that the regional refused for good."),
+		wire:          d("push_bytes_total", "Bytes of the acknowledged push requests, compressed."),
+		policy:        d("policy_info", "1; the hash of the policy in effect.", "hash"),
+		policyOK:      d("policy_applied", "1 if the policy that came last is in effect, 0 if it was refused."),
+		build:         prometheus.NewDesc("muster_edge_build_info", "1; the version of the edge software.", []string{"version"}, nil),
+		buildTime:     prometheus.NewDesc("muster_edge_build_timestamp_seconds", "When the edge software was built.", nil, nil),
 	}
 	m.scrapes = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "muster_collector_self_scrapes_total", Help: "Scrapes of the collector's own series; grows by one with each sample of itself.",
@@ -94,6 +99,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		m.series, m.budget, m.refused, m.kept, m.dropped, m.lost, m.spoolBytes, m.spoolRecords, m.spoolOldest, m.spoolDropped, m.spoolSync,
 		m.pushErrors, m.pushDelay, m.pushLast, m.sent, m.retried, m.failed, m.wire, m.policy, m.policyOK, m.build, m.buildTime,
+		m.refusedBy, m.refusedHealth, m.clock, m.bad,
 	} {
 		ch <- d
 	}
@@ -113,6 +119,16 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(m.series, float64(st.Series))
 	gauge(m.budget, float64(st.Budget))
 	gauge(m.refused, float64(st.Refused))
+	for metric, n := range st.RefusedByName {
+		gauge(m.refusedBy, float64(n), metric)
+	}
+	gauge(m.refusedHealth, float64(st.reserved))
+	for _, c := range st.Clocks {
+		gauge(m.clock, c.Ahead, c.Node)
+	}
+	for _, b := range st.Bad {
+		gauge(m.bad, 1, b.Job, b.Instance, b.Metric, string(b.Problem))
+	}
 	counter(m.kept, st.Kept)
 	for reason, n := range st.Dropped {
 		counter(m.dropped, n, reason)

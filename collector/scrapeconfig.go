@@ -29,6 +29,7 @@ type configInput struct {
 	site      fleet.SiteID
 	interval  time.Duration
 	keep      string // allowlist
+	drop      []fleet.SeriesDrop
 	raw       []byte // YAML list of scrape configs
 	inProcess *inProcess
 }
@@ -42,8 +43,8 @@ func buildConfig(in configInput) (*config.Config, error) {
 	if err := yaml.Unmarshal(in.raw, &jobs); err != nil {
 		return nil, fmt.Errorf("scrape configs: want a list in the form of Prometheus' scrape_configs: %s", oneLine(err))
 	}
-	for _, t := range in.inProcess.all() {
-		jobs = append(jobs, t.scrapeConfig())
+	for _, job := range in.inProcess.jobs() {
+		jobs = append(jobs, job)
 	}
 	doc, err := yaml.Marshal(map[string]any{
 		"global": map[string]any{
@@ -70,6 +71,10 @@ func buildConfig(in configInput) (*config.Config, error) {
 		SourceLabels: model.LabelNames{model.MetricNameLabel}, Separator: ";", Regex: keep,
 		Action: relabel.Keep, Replacement: "$1", NameValidationScheme: model.UTF8Validation,
 	}
+	drops, err := dropRules(in.drop)
+	if err != nil {
+		return nil, err
+	}
 	for _, sc := range cfg.ScrapeConfigs {
 		if len(sc.ServiceDiscoveryConfigs) == 0 {
 			return nil, fmt.Errorf("scrape configs: job %q: no static_configs, file_sd_configs or kubernetes_sd_configs", sc.JobName)
@@ -81,10 +86,27 @@ func buildConfig(in configInput) (*config.Config, error) {
 		}
 		client.CloseIdleConnections()
 		if sc.JobName != selfJob {
-			sc.MetricRelabelConfigs = append(sc.MetricRelabelConfigs, rule)
+			sc.MetricRelabelConfigs = append(append(sc.MetricRelabelConfigs, rule), drops...)
 		}
 	}
 	return cfg, nil
+}
+
+// dropRules drop series that the allowlist lets through, such as those of the network
+// interfaces of pods.
+func dropRules(drop []fleet.SeriesDrop) ([]*relabel.Config, error) {
+	var out []*relabel.Config
+	for _, d := range drop {
+		re, err := relabel.NewRegexp("(?:" + d.Metric + ");(?:" + d.Values + ")")
+		if err != nil {
+			return nil, fmt.Errorf("dropSeries: %w", err)
+		}
+		out = append(out, &relabel.Config{
+			SourceLabels: model.LabelNames{model.MetricNameLabel, model.LabelName(d.Label)}, Separator: ";", Regex: re,
+			Action: relabel.Drop, Replacement: "$1", NameValidationScheme: model.UTF8Validation,
+		})
+	}
+	return out, nil
 }
 
 func oneLine(err error) string {
@@ -103,42 +125,57 @@ func discoveryConfigs(cfg *config.Config) map[string]discovery.Configs {
 // else on the host can read it or take its port.
 type Target struct {
 	Job      string
-	Instance string            // default: the job
+	Instance string            // default: the job. Targets of one job differ in it
 	Labels   map[string]string // further target labels
-	Path     string            // default /metrics
+	Path     string            // default /metrics; the same for all targets of a job
 	Handler  http.Handler
 }
 
-func (t inProcessTarget) scrapeConfig() map[string]any {
-	labels := maps.Clone(t.Labels)
-	if labels == nil {
-		labels = map[string]string{}
+// jobs are the scrape configs of the in-process targets.
+func (p *inProcess) jobs() []map[string]any {
+	var out []map[string]any
+	at := map[string]int{}
+	for _, t := range p.all() {
+		i, ok := at[t.Job]
+		if !ok {
+			i = len(out)
+			at[t.Job] = i
+			out = append(out, map[string]any{
+				"job_name": t.Job, "metrics_path": t.Path, "enable_compression": false, "follow_redirects": false, "static_configs": []any{},
+			})
+		}
+		labels := maps.Clone(t.Labels)
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels["instance"] = t.Instance
+		out[i]["static_configs"] = append(out[i]["static_configs"].([]any), map[string]any{"targets": []string{t.host}, "labels": labels})
 	}
-	labels["instance"] = t.Instance
-	return map[string]any{
-		"job_name": t.Job, "metrics_path": t.Path, "enable_compression": false, "follow_redirects": false,
-		"static_configs": []any{map[string]any{"targets": []string{t.host}, "labels": labels}},
-	}
+	return out
 }
 
 // validateTargets checks and completes the in-process targets.
 func validateTargets(targets []Target) ([]inProcessTarget, error) {
 	var out []inProcessTarget
-	seen := map[string]bool{selfJob: true}
+	seen := map[[2]string]bool{}
+	paths := map[string]string{}
 	for i, t := range targets {
 		if t.Job == "" || t.Handler == nil {
 			return nil, fmt.Errorf("target %d: Job and Handler must be set", i)
 		}
-		if seen[t.Job] {
-			return nil, fmt.Errorf("target %d: job %q is taken", i, t.Job)
-		}
-		seen[t.Job] = true
 		if t.Instance == "" {
 			t.Instance = t.Job
 		}
 		if t.Path == "" {
 			t.Path = "/metrics"
 		}
+		if t.Job == selfJob || seen[[2]string{t.Job, t.Instance}] {
+			return nil, fmt.Errorf("target %d: instance %q of job %q is taken", i, t.Instance, t.Job)
+		}
+		if p, ok := paths[t.Job]; ok && p != t.Path {
+			return nil, fmt.Errorf("target %d: job %q has the path %s already", i, t.Job, p)
+		}
+		seen[[2]string{t.Job, t.Instance}], paths[t.Job] = true, t.Path
 		out = append(out, inProcessTarget{Target: t, host: fmt.Sprintf("target-%d%s:80", i, inProcessSuffix)})
 	}
 	return slices.Clip(out), nil

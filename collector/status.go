@@ -3,6 +3,7 @@ package collector
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"syscall"
@@ -35,11 +36,14 @@ const (
 	ScrapeFailing        = "ScrapeFailing"
 	SpoolFailing         = "SpoolFailing"
 	SampleTimesRefused   = "SampleTimesRefused"
+	SeriesBudgetFilling  = "SeriesBudgetFilling"
+	SamplesDoubtful      = "SamplesDoubtful"
 )
 
 // Thresholds of conditions.
 const (
 	spoolHalf      = 0.5 // of the size or the age cap
+	budgetFull     = 0.9 // of its places
 	failingPushes  = 3   // in a row
 	rememberLosses = 10 * time.Minute
 	namedTargets   = 3
@@ -47,25 +51,31 @@ const (
 
 // Status is the state of a collector.
 type Status struct {
-	Version     string             `json:"version"`
-	PolicyHash  string             `json:"policyHash"`
-	PolicyError string             `json:"policyError,omitempty"`
-	Interval    time.Duration      `json:"intervalNanos"`
-	Series      int                `json:"series"`
-	Budget      int                `json:"seriesBudget"`
-	Refused     int                `json:"seriesRefused"`
-	Dropped     map[string]uint64  `json:"samplesDropped"` // by reason
-	Kept        uint64             `json:"samplesKept"`
-	Lost        uint64             `json:"samplesLost"` // that the spool did not take
-	LostError   string             `json:"lostError,omitempty"`
-	PushDelay   time.Duration      `json:"pushDelayNanos"` // age of the newest acknowledged sample
-	Spool       spool.Stats        `json:"spool"`
-	Push        remotewrite.Status `json:"push"`
-	Targets     []TargetStatus     `json:"targets"`
+	Version     string        `json:"version"`
+	PolicyHash  string        `json:"policyHash"`
+	PolicyError string        `json:"policyError,omitempty"`
+	Interval    time.Duration `json:"intervalNanos"`
+	Series      int           `json:"series"`
+	Budget      int           `json:"seriesBudget"`
+	Refused     int           `json:"seriesRefused"`
+	// RefusedByName are the refused series by metric, the ones that the health policy
+	// reads first, at most filter.RefusedNames metrics.
+	RefusedByName map[string]int     `json:"seriesRefusedByName,omitempty"`
+	Bad           []filter.Bad       `json:"doubtful,omitempty"` // within the last ten minutes
+	Clocks        []filter.Clock     `json:"clocks,omitempty"`
+	Dropped       map[string]uint64  `json:"samplesDropped"` // by reason
+	Kept          uint64             `json:"samplesKept"`
+	Lost          uint64             `json:"samplesLost"` // that the spool did not take
+	LostError     string             `json:"lostError,omitempty"`
+	PushDelay     time.Duration      `json:"pushDelayNanos"` // age of the newest acknowledged sample
+	Spool         spool.Stats        `json:"spool"`
+	Push          remotewrite.Status `json:"push"`
+	Targets       []TargetStatus     `json:"targets"`
 
 	lostAt     time.Time
 	lostErr    error
 	duplicates int
+	reserved   int // refused series of metrics with reserved places
 	maxAge     time.Duration
 	ahead      uint64 // samples refused because they are of the future
 	late       uint64 // samples refused because their series has a newer one
@@ -73,9 +83,9 @@ type Status struct {
 
 // holds is what the conditions remember of the past.
 type holds struct {
-	pushFailing, half bool
-	times             uint64 // samples refused for their time, at the last look
-	timesAt           time.Time
+	pushFailing, half, budget bool
+	times                     uint64 // samples refused for their time, at the last look
+	timesAt                   time.Time
 }
 
 // TargetStatus is the state of one target.
@@ -112,6 +122,7 @@ func (c *Collector) status() Status {
 	st := Status{
 		Version: c.opts.Version, Series: f.Series, Budget: f.Budget, Refused: f.Refused, Kept: f.KeptSamples,
 		Dropped: map[string]uint64{}, Spool: c.spool.Stats(), Push: c.sender.Status(), duplicates: f.Duplicates,
+		RefusedByName: f.RefusedByName, reserved: f.RefusedReserved, Bad: c.table.Bad(time.Now().UnixMilli()), Clocks: c.table.Clocks(),
 	}
 	for _, r := range filter.Reasons() {
 		st.Dropped[r.String()] = f.Dropped[r]
@@ -179,13 +190,18 @@ func (c *Collector) Conditions() []Condition {
 		half -= 0.05
 	}
 	h.half = st.filled() > half
+	full := budgetFull
+	if h.budget {
+		full -= 0.02
+	}
+	h.budget = float64(st.Series) > full*float64(st.Budget)
 	if n := st.ahead + st.late; n > h.times {
 		h.times, h.timesAt = n, now
 	}
 	held := *h
 	c.mu.Unlock()
-	return []Condition{st.policyApplied(), st.budgetExceeded(), st.spoolFilling(held.half), st.spoolFailing(now), st.pushFailing(held.pushFailing),
-		st.scrapeFailing(), st.timesRefused(held.times > 0 && now.Sub(held.timesAt) < rememberLosses)}
+	return []Condition{st.policyApplied(), st.budgetExceeded(), st.budgetFilling(held.budget), st.spoolFilling(held.half), st.spoolFailing(now), st.pushFailing(held.pushFailing),
+		st.scrapeFailing(), st.timesRefused(held.times > 0 && now.Sub(held.timesAt) < rememberLosses), st.doubtful()}
 }
 
 func (s Status) policyApplied() Condition {
@@ -196,11 +212,49 @@ func (s Status) policyApplied() Condition {
 }
 
 func (s Status) budgetExceeded() Condition {
+	if s.reserved > 0 {
+		return Condition{SeriesBudgetExceeded, "True", "HealthSeriesRefused",
+			fmt.Sprintf("what health reads is refused (%s): all %d places are taken; raise seriesBudget or narrow the allowlist", s.refusedNames(), s.Budget)}
+	}
 	if s.Refused > 0 {
 		return Condition{SeriesBudgetExceeded, "True", "NewSeriesRefused",
 			fmt.Sprintf("new series are refused: all %d places are taken; raise seriesBudget or narrow the allowlist", s.Budget)}
 	}
 	return Condition{SeriesBudgetExceeded, "False", "WithinBudget", fmt.Sprintf("the budget is %d series", s.Budget)}
+}
+
+// refusedNames are some of the refused metrics.
+func (s Status) refusedNames() string {
+	names := slices.Sorted(maps.Keys(s.RefusedByName))
+	if len(names) > namedTargets {
+		names = append(names[:namedTargets], "…")
+	}
+	return strings.Join(names, ", ")
+}
+
+// budgetFilling shows the end of the room while there is still some: what comes when
+// something is wrong, or with a node more, needs places.
+func (s Status) budgetFilling(filling bool) Condition {
+	if filling {
+		return Condition{SeriesBudgetFilling, "True", "NearlyFull",
+			fmt.Sprintf("over nine tenths of %d places are taken; before a node or pods are added, raise seriesBudget or narrow the allowlist", s.Budget)}
+	}
+	return Condition{SeriesBudgetFilling, "False", "Room", fmt.Sprintf("the budget is %d series", s.Budget)}
+}
+
+// doubtful is about samples that can't be what their exporter means.
+func (s Status) doubtful() Condition {
+	if len(s.Bad) == 0 {
+		return Condition{SamplesDoubtful, "False", "Plausible", ""}
+	}
+	var list []string
+	for _, b := range s.Bad[:min(len(s.Bad), namedTargets)] {
+		list = append(list, fmt.Sprintf("%s %s: %s: %s", b.Job, b.Instance, b.Metric, b.Problem))
+	}
+	if len(s.Bad) > namedTargets {
+		list = append(list, "…")
+	}
+	return Condition{SamplesDoubtful, "True", "Garbage", "values that no exporter means: " + strings.Join(list, "; ")}
 }
 
 // filled is the part of the spool's cap, or of the room that the disk leaves it, that

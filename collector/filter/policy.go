@@ -1,6 +1,6 @@
 // Package filter decides which series leave a site: metric allowlist, then label
 // blocklist, then aggregation of the series that became equal, then the series
-// budget. It also carries staleness through all of that: a series that stops, or
+// budget, in which the metrics that the policy reserves places for come first. It also carries staleness through all of that: a series that stops, or
 // that the policy no longer lets through, ends with a stale marker.
 //
 // It is pure: no I/O, no goroutines, no clock. Times come in with the samples. The
@@ -37,6 +37,7 @@ type Policy struct {
 	dropLabels []string
 	ops        map[string]op
 	budget     int
+	reserve    map[string]struct{}
 	interval   int64 // milliseconds
 }
 
@@ -60,6 +61,10 @@ func Compile(p fleet.CollectionPolicy) (*Policy, error) {
 		}
 		c.patterns = re
 	}
+	c.reserve = make(map[string]struct{}, len(p.Reserve))
+	for _, n := range p.Reserve {
+		c.reserve[n] = struct{}{}
+	}
 	for name, o := range p.Aggregations {
 		c.ops[name] = ops[o]
 	}
@@ -73,6 +78,12 @@ func (p *Policy) Allows(name string) bool {
 		return true
 	}
 	return p.patterns != nil && p.patterns.MatchString(name)
+}
+
+// Reserves tells whether places in the budget are reserved for series of this metric.
+func (p *Policy) Reserves(name string) bool {
+	_, ok := p.reserve[name]
+	return ok
 }
 
 // KeepRegexp is the allowlist as one regular expression over the metric name, to

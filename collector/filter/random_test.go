@@ -37,6 +37,21 @@ func TestRandomScrapesKeepTheRules(t *testing.T) {
 			loops[l].scrape(rnd, table, uint64(l), now, w.emit)
 			w.check(table, table.policy)
 		}
+		// The same pages again: by now who has a reserved place has it.
+		for range 2 {
+			for id, l := range loops {
+				now += 1000
+				s := table.Begin(uint64(id), id == 2, now)
+				for _, ls := range l.seen {
+					if ref, err := s.Append(l.refs[ls.String()], ls, now, 1); err == nil {
+						l.refs[ls.String()] = ref
+					}
+				}
+				s.Commit(w.emit)
+			}
+		}
+		w.check(table, table.policy)
+		w.checkReserved(table)
 		// All targets go away: in the end nothing flows and nothing is left.
 		table.SetPolicy(table.policy, now, w.emit)
 		for range 3 {
@@ -66,6 +81,11 @@ func randomPolicy(t *testing.T, rnd *rand.Rand) *Policy {
 		}
 		if rnd.IntN(2) == 0 {
 			p.Aggregations[n] = []string{"sum", "max", "min", "count"}[rnd.IntN(4)]
+		}
+	}
+	for _, n := range []string{"b", "d"} {
+		if rnd.IntN(2) == 0 {
+			p.Reserve = append(p.Reserve, n)
 		}
 	}
 	for _, l := range []string{"x", "y"} {
@@ -134,6 +154,30 @@ func (w *watcher) emit(o Out) {
 		w.t.Errorf("seed %d: stale marker for %s, which does not flow", w.seed, ls)
 	}
 	w.flows[ls] = !stale
+}
+
+// reservedWaits says whether a series with a reserved place that is still served has
+// none: one that was refused and did not come again is not asked.
+func (t *Table) reservedWaits() bool {
+	for i := range t.members {
+		if m := &t.members[i]; m.used && m.out == nil && m.reason == ByBudget && m.lastSeen == t.owners[m.owner].lastScrape && t.policy.Reserves(m.labels.Get("__name__")) {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *watcher) checkReserved(table *Table) {
+	if !table.reservedWaits() {
+		return
+	}
+	for _, o := range table.outs {
+		for ; o != nil; o = o.next {
+			if !o.exempt && !table.policy.Reserves(o.labels.Get("__name__")) {
+				w.t.Errorf("seed %d: %s has a place, and a series with a reserved one has none", w.seed, o.labels)
+			}
+		}
+	}
 }
 
 // check compares the table's counts with what flows.

@@ -14,6 +14,7 @@ import (
 type Scrape struct {
 	table   *Table
 	owner   uint64
+	seq     uint64 // of all scrapes, tells them apart
 	exempt  bool
 	now     int64
 	pend    []pending
@@ -49,6 +50,8 @@ func (t *Table) Begin(ownerID uint64, exempt bool, now int64) *Scrape {
 	s.scraped, s.post = -1, -1
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.scrapes++
+	s.seq = t.scrapes
 	o := t.owners[ownerID]
 	if o == nil {
 		o = &owner{}
@@ -105,6 +108,18 @@ func (s *Scrape) append(ref uint64, ls labels.Labels, at int64, v float64, h *hi
 		return 0, ErrOutOfOrder
 	case at == m.lastT:
 		return ref, nil // the exporter's own timestamp did not move: nothing new
+	case at == m.pendT && s.seq == m.pendBy:
+		t.noteLocked(s.owner, m.labels.Get(model.MetricNameLabel), Duplicate, s.now)
+		return ref, nil
+	}
+	m.pendT, m.pendBy = at, s.seq
+	if !native && !stale {
+		if p := problemOf(v, m.labels, m.out.typ); p != "" {
+			t.noteLocked(s.owner, m.labels.Get(model.MetricNameLabel), p, s.now)
+		}
+		if m.clock {
+			m.ahead = v - float64(s.now)/1000
+		}
 	}
 	p := pending{i: i, gen: m.gen, t: at, v: v}
 	if native {
@@ -121,7 +136,7 @@ func (t *Table) retryLocked(m *member) {
 	switch {
 	case m.out != nil: // its output was replaced
 		m.out, m.live = nil, false
-	case m.reason == ByBudget && t.stats.Series < t.policy.budget:
+	case m.reason == ByBudget && (t.stats.Series < t.policy.budget || len(t.plain) > 0 && t.policy.Reserves(m.labels.Get(model.MetricNameLabel))):
 	case m.reason == ByDuplicate && (m.blocker == nil || m.blocker.dead || (m.blocker.live == 0 && m.blocker.staleAt != 0)):
 	default:
 		return
@@ -148,6 +163,9 @@ func (s *Scrape) SetMetadata(ref uint64, typ model.MetricType, unit string) {
 		return
 	}
 	if o := t.members[i].out; o != nil {
+		if o.op != opCount && o.typ != "" && o.typ != typ && o.typ != model.MetricTypeUnknown && typ != model.MetricTypeUnknown {
+			t.noteLocked(s.owner, o.labels.Get(model.MetricNameLabel), TypeChanged, s.now)
+		}
 		if o.op == opCount {
 			typ, unit = model.MetricTypeGauge, "" // a count of series is neither counter nor bytes
 		}
@@ -180,6 +198,7 @@ func (s *Scrape) Commit(emit func(Out)) {
 	for _, o := range s.touched {
 		o.finish(s.now, count)
 	}
+	t.endEvictedLocked(s.now, count)
 	t.sweepLocked(s.now, count)
 	if s.scraped > s.post && s.post >= 0 && !s.exempt {
 		s.dropped[ByAllowlist] += uint64(s.scraped - s.post)

@@ -3,6 +3,7 @@ package filter
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -48,14 +49,22 @@ type Out struct {
 
 // Stats is the state of a Table. Counts are since NewTable.
 type Stats struct {
-	Series      int // that leave the site and count against the budget
-	Budget      int
-	Exempt      int // that leave the site whatever the policy says
-	Refused     int // series that want to leave and find no place in the budget
-	Duplicates  int // series that are dropped as duplicates
-	KeptSamples uint64
-	Dropped     [numReasons]uint64 // samples
+	Series  int // that leave the site and count against the budget
+	Budget  int
+	Exempt  int // that leave the site whatever the policy says
+	Refused int // series that want to leave and find no place in the budget
+	// RefusedReserved is how many of those are of metrics with reserved places, and
+	// RefusedByName all of them by metric, at most RefusedNames names: of reserved ones
+	// first, then of those with most series.
+	RefusedReserved int
+	RefusedByName   map[string]int
+	Duplicates      int // series that are dropped as duplicates
+	KeptSamples     uint64
+	Dropped         [numReasons]uint64 // samples
 }
+
+// RefusedNames bounds Stats.RefusedByName.
+const RefusedNames = 50
 
 // Times after which a series that is not seen any more is forgotten.
 const (
@@ -78,10 +87,14 @@ type Table struct {
 	outs    map[uint64]*output
 	owners  map[uint64]*owner
 	order   uint64
+	scrapes uint64 // begun
 	swept   int64
 	drop    *labels.Builder
 	stats   Stats
-	pool    sync.Pool // of *Scrape
+	plain   []*output        // without a reserved place, in the order of admission; some are dead
+	bad     map[badKey]int64 // when last seen
+	evicted []*output        // since the last Commit, which ends them
+	pool    sync.Pool        // of *Scrape
 }
 
 // member is one series of one target, as scraped.
@@ -99,8 +112,12 @@ type member struct {
 	report   report
 	used     bool
 	exempt   bool
-	live     bool // its newest sample was no stale marker
-	native   bool // histograms
+	live     bool    // its newest sample was no stale marker
+	native   bool    // histograms
+	clock    bool    // tells a node's time
+	ahead    float64 // of it, seconds before this machine's
+	pendBy   uint64  // scrape that it last had a sample in, and the sample's time
+	pendT    int64   // of its sample in the scrape that goes on
 }
 
 // report tells the scrape loop's own series apart, which say how many samples the
@@ -115,22 +132,23 @@ const (
 
 // output is one series that leaves the site.
 type output struct {
-	labels  labels.Labels
-	hash    uint64
-	next    *output // in the chain of equal hashes
-	typ     model.MetricType
-	unit    string
-	owner   uint64
-	order   uint64 // of admission: when the budget shrinks, the oldest stay
-	lastT   int64
-	staleAt int64 // 0: flows, or never did
-	members int
-	live    int
-	op      op
-	exempt  bool
-	flows   bool // its newest sample that left was no stale marker
-	dead    bool
-	acc     accumulator
+	labels   labels.Labels
+	hash     uint64
+	next     *output // in the chain of equal hashes
+	typ      model.MetricType
+	unit     string
+	owner    uint64
+	order    uint64 // of admission: when the budget shrinks, the oldest stay
+	lastT    int64
+	staleAt  int64 // 0: flows, or never did
+	members  int
+	live     int
+	op       op
+	exempt   bool
+	reserved bool
+	flows    bool // its newest sample that left was no stale marker
+	dead     bool
+	acc      accumulator
 }
 
 // accumulator combines the samples of one scrape.
@@ -145,12 +163,14 @@ type accumulator struct {
 type owner struct {
 	lastScrape int64
 	interval   int64
+
+	job, instance string
 }
 
 // NewTable returns an empty table.
 func NewTable(p *Policy) *Table {
 	return &Table{
-		policy: p, byRaw: map[uint64]uint32{}, outs: map[uint64]*output{}, owners: map[uint64]*owner{},
+		policy: p, byRaw: map[uint64]uint32{}, outs: map[uint64]*output{}, owners: map[uint64]*owner{}, bad: map[badKey]int64{},
 		drop: labels.NewBuilder(labels.EmptyLabels()),
 	}
 }
@@ -161,17 +181,45 @@ func (t *Table) Stats() Stats {
 	defer t.mu.Unlock()
 	st := t.stats
 	st.Budget = t.policy.budget
+	refused := map[string]int{}
 	for i := range t.members {
 		if m := &t.members[i]; m.used && m.out == nil {
 			switch m.reason {
 			case ByBudget:
 				st.Refused++
+				name := m.labels.Get(model.MetricNameLabel)
+				refused[name]++
+				if t.policy.Reserves(name) {
+					st.RefusedReserved++
+				}
 			case ByDuplicate:
 				st.Duplicates++
 			}
 		}
 	}
+	st.RefusedByName = t.policy.firstNames(refused, RefusedNames)
 	return st
+}
+
+// firstNames returns the n names that matter most: reserved ones, then the largest.
+func (p *Policy) firstNames(all map[string]int, n int) map[string]int {
+	if len(all) <= n {
+		return all
+	}
+	names := slices.SortedFunc(maps.Keys(all), func(a, b string) int {
+		if ra, rb := p.Reserves(a), p.Reserves(b); ra != rb {
+			if ra {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(all[b], all[a]), cmp.Compare(a, b))
+	})
+	out := make(map[string]int, n)
+	for _, name := range names[:n] {
+		out[name] = all[name]
+	}
+	return out
 }
 
 // SetPolicy applies another policy to the series that are known. Series that were
@@ -183,11 +231,15 @@ func (t *Table) SetPolicy(p *Policy, now int64, emit func(Out)) {
 	t.policy = p
 	old := t.outs
 	t.outs = make(map[uint64]*output, len(old))
-	t.stats.Series, t.stats.Exempt = 0, 0
+	t.stats.Series, t.stats.Exempt, t.plain = 0, 0, nil
 
-	// The oldest series choose first: existing ones keep flowing.
+	// Those with reserved places choose first, then the oldest: existing ones keep
+	// flowing.
 	idx := make([]uint32, 0, len(t.members))
 	order := func(i uint32) uint64 {
+		if p.Reserves(t.members[i].labels.Get(model.MetricNameLabel)) {
+			return 0
+		}
 		if o := t.members[i].out; o != nil {
 			return o.order
 		}
@@ -211,13 +263,20 @@ func (t *Table) SetPolicy(p *Policy, now int64, emit func(Out)) {
 	slices.SortFunc(was, func(a, b *output) int { return cmp.Compare(a.order, b.order) })
 	for _, o := range was {
 		o.dead = true
-		if n := t.lookupLocked(o.hash, o.labels); o.flows && (n == nil || n.live == 0) {
-			at := o.endsAt(now)
-			emit(o.marker(at))
-			if n != nil {
-				n.staleAt, n.lastT, n.flows = now, at, false
-			}
-		}
+		t.endLocked(o, now, emit)
+	}
+}
+
+// endLocked ends a dead output that was flowing, unless another goes on in its place.
+func (t *Table) endLocked(o *output, now int64, emit func(Out)) {
+	n := t.lookupLocked(o.hash, o.labels)
+	if !o.flows || n != nil && n.live > 0 {
+		return
+	}
+	at := o.endsAt(now)
+	emit(o.marker(at))
+	if n != nil {
+		n.staleAt, n.lastT, n.flows = now, at, false
 	}
 }
 
@@ -300,14 +359,54 @@ func (t *Table) decideLocked(m *member) {
 		}
 		return
 	}
-	if !exempt && t.stats.Series >= t.policy.budget {
+	reserved := !exempt && t.policy.Reserves(name)
+	if !exempt && t.stats.Series >= t.policy.budget && (!reserved || !t.evictLocked()) {
 		m.reason = ByBudget
 		return
 	}
 	t.order++
-	m.out = &output{labels: ls, hash: hash, owner: m.owner, order: t.order, op: how, exempt: exempt, members: 1, next: t.outs[hash]}
+	m.out = &output{labels: ls, hash: hash, owner: m.owner, order: t.order, op: how, exempt: exempt, reserved: reserved, members: 1, next: t.outs[hash]}
 	t.outs[hash] = m.out
 	t.countLocked(m.out, 1)
+	t.notePlainLocked(m.out)
+}
+
+// notePlainLocked remembers an output that others may take the place of.
+func (t *Table) notePlainLocked(o *output) {
+	if o.exempt || o.reserved {
+		return
+	}
+	if len(t.plain) > 2*t.stats.Series+64 {
+		t.plain = slices.DeleteFunc(t.plain, func(o *output) bool { return o.dead })
+	}
+	t.plain = append(t.plain, o)
+}
+
+// evictLocked makes room for a series with a reserved place: the youngest one without
+// has to go. Series that exist only while something is wrong come last, and are what
+// health is about.
+func (t *Table) evictLocked() bool {
+	for n := len(t.plain); n > 0; n = len(t.plain) {
+		o := t.plain[n-1]
+		t.plain[n-1], t.plain = nil, t.plain[:n-1]
+		if o.dead {
+			continue
+		}
+		t.unlinkLocked(o)
+		t.countLocked(o, -1)
+		t.evicted = append(t.evicted, o)
+		return true
+	}
+	return false
+}
+
+// endEvictedLocked ends the series that had to make room.
+func (t *Table) endEvictedLocked(now int64, emit func(Out)) {
+	for i, o := range t.evicted {
+		t.evicted[i] = nil
+		t.endLocked(o, now, emit)
+	}
+	t.evicted = t.evicted[:0]
 }
 
 func (t *Table) countLocked(o *output, d int) {
@@ -326,6 +425,7 @@ func (t *Table) replaceLocked(o *output, m *member, how op) {
 	n.next = t.outs[o.hash]
 	t.outs[o.hash] = &n
 	m.out = &n
+	t.notePlainLocked(&n)
 }
 
 func (t *Table) unlinkLocked(o *output) {
@@ -383,11 +483,13 @@ func (t *Table) memberLocked(s *Scrape, ref uint64, ls labels.Labels, native, cr
 	}
 	t.members[i] = member{
 		labels: ls, owner: s.owner, hash: hash, next: t.byRaw[hash], gen: t.members[i].gen + 1,
-		used: true, exempt: s.exempt, native: native, lastT: math.MinInt64,
+		used: true, exempt: s.exempt, native: native, lastT: math.MinInt64, pendT: math.MinInt64,
 	}
 	t.byRaw[hash] = i + 1
 	m := &t.members[i]
 	switch ls.Get(model.MetricNameLabel) {
+	case clockMetric:
+		m.clock = true
 	case "scrape_samples_scraped":
 		m.report = reportScraped
 	case "scrape_samples_post_metric_relabeling":

@@ -2,10 +2,12 @@ package fleet
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -17,6 +19,11 @@ type CollectionPolicy struct {
 	// Nothing else leaves the site.
 	AllowNames    []string `json:"allowNames,omitempty"`
 	AllowPatterns []string `json:"allowPatterns,omitempty"`
+	// DropSeries are series of allowed metrics that stay on the site all the same.
+	DropSeries []SeriesDrop `json:"dropSeries,omitempty"`
+	// Reserve names the metrics that the site's HealthPolicy reads: while the budget is
+	// used up their series take the places of others, the youngest first.
+	Reserve []string `json:"reserve,omitempty"`
 	// DropLabels are taken off every series.
 	DropLabels []string `json:"dropLabels,omitempty"`
 	// Aggregations: metric name → sum, max, min or count.
@@ -28,6 +35,13 @@ type CollectionPolicy struct {
 	// SpoolMaxBytes and SpoolMaxAge bound the buffer on the site's disk.
 	SpoolMaxBytes int64         `json:"spoolMaxBytes"`
 	SpoolMaxAge   time.Duration `json:"spoolMaxAgeNanos"`
+}
+
+// SeriesDrop selects series by a label. All three are RE2 or names as their comments say.
+type SeriesDrop struct {
+	Metric string `json:"metric"` // RE2, anchored at both ends
+	Label  string `json:"label"`  // name of a label
+	Values string `json:"values"` // RE2, anchored at both ends
 }
 
 // Defaults of a CollectionPolicy that sets nothing.
@@ -44,7 +58,10 @@ const KindCollectionPolicy = "CollectionPolicy"
 // Encode returns the policy's one canonical form: equal policies are equal bytes,
 // so that the digest of the blob is the policy's hash.
 func (p CollectionPolicy) Encode() []byte {
-	for _, l := range []*[]string{&p.AllowNames, &p.AllowPatterns, &p.DropLabels} {
+	p.DropSeries = slices.Compact(slices.SortedFunc(slices.Values(p.DropSeries), func(a, b SeriesDrop) int {
+		return cmp.Or(strings.Compare(a.Metric, b.Metric), strings.Compare(a.Label, b.Label), strings.Compare(a.Values, b.Values))
+	}))
+	for _, l := range []*[]string{&p.AllowNames, &p.AllowPatterns, &p.DropLabels, &p.Reserve} {
 		*l = slices.Compact(slices.Sorted(slices.Values(*l)))
 	}
 	b, err := json.Marshal(p)
@@ -69,6 +86,16 @@ func (p CollectionPolicy) Validate() error {
 	for _, pat := range p.AllowPatterns {
 		if _, err := regexp.Compile("^(?:" + pat + ")$"); err != nil {
 			return fmt.Errorf("allow.patterns: %q: %w", pat, err)
+		}
+	}
+	for _, d := range p.DropSeries {
+		for _, re := range []string{d.Metric, d.Values} {
+			if _, err := regexp.Compile("^(?:" + re + ")$"); err != nil {
+				return fmt.Errorf("dropSeries: %q: %w", re, err)
+			}
+		}
+		if d.Label == "" {
+			return fmt.Errorf("dropSeries: %s: label: name one", d.Metric)
 		}
 	}
 	for _, l := range p.DropLabels {

@@ -132,18 +132,18 @@ func (s *Site) Break(name string) error {
 	defer s.mu.Unlock()
 	if !s.active[f] {
 		now := unix(s.now())
-		s.settleLocked(now)
 		s.active[f], s.since[f] = true, now
+		s.rebuildLocked(now)
 	}
 	return nil
 }
 
-// Heal ends all faults, those of the profile included.
+// Heal ends all faults, those of the profile included, and all that was Set.
 func (s *Site) Heal() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settleLocked(unix(s.now()))
-	s.active = [numFaults]bool{}
+	s.active, s.settings = [numFaults]bool{}, nil
+	s.rebuildLocked(unix(s.now()))
 }
 
 // HealFault ends one fault.
@@ -154,8 +154,8 @@ func (s *Site) HealFault(name string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settleLocked(unix(s.now()))
 	s.active[f] = false
+	s.rebuildLocked(unix(s.now()))
 	return nil
 }
 
@@ -187,87 +187,114 @@ func (s *Site) isActive(f fault) bool {
 	return s.active[f]
 }
 
-// effect is a rate that faults set and counters sum up. It only changes when a
-// fault begins or ends, so a counter is the sum up to the last change plus the
-// rate since: it goes on from where it is, whatever comes and goes.
-type effect int
-
-const (
-	effCPU           effect = iota // share of CPU time taken from idle
-	effIOWait                      // share of the first node's CPU time that waits for the disk
-	effCrash                       // restarts a second
-	effOOM                         // kills a second
-	effLoss                        // 1 while packets are lost
-	effDenied                      // 1 while policies deny much, less for little
-	effPSICPU                      // seconds a second
-	effPSIMemory                   //
-	effPSIMemoryFull               //
-	effPSIIO                       //
-	effPSIIOFull                   //
-	effThrottle                    // 1 while throttled
-	effMajorFaults                 // 1 while memory is short
-	effRenew                       // failed renewals a second
-	numEffects
-)
-
-func (e effect) rate(on *[numFaults]bool) float64 {
-	first := func(cases ...struct {
-		f fault
-		v float64
-	}) float64 {
-		for _, c := range cases {
-			if on[c.f] {
-				return c.v
+// apply brings the fault about in a cluster.
+func (f fault) apply(s *shape, c *cluster, since float64) {
+	first := &c.nodes[0]
+	pods := func(deployment string, keep func(replica int) bool, set func(*podState)) {
+		for i := range s.pods {
+			if p := &s.pods[i]; p.deployment >= 0 && s.deployments[p.deployment].name == deployment && !p.spare && keep(p.replica) {
+				set(&c.pods[i])
 			}
 		}
-		return 0
 	}
-	type is = struct {
-		f fault
-		v float64
-	}
-	switch e {
-	case effCPU:
-		return first(is{cpuSaturated, 0.80}, is{cpuBusy, 0.69})
-	case effIOWait:
-		if on[cpuSaturated] || on[cpuBusy] {
-			return 0 // no idle time to wait in
+	all := func(int) bool { return true }
+	rate := func(n *nodeState, k nodeCounter, v float64) { n.counters[k].rate = max(n.counters[k].rate, v) }
+	nodes := func(set func(*nodeState)) {
+		for i := range c.nodes {
+			set(&c.nodes[i])
 		}
-		return first(is{diskSlow, 0.30})
-	case effCrash:
-		return first(is{crashLoop, 1. / 20})
-	case effOOM:
-		return first(is{oomKills, 1. / 15})
-	case effLoss:
-		return first(is{packetLoss, 1})
-	case effDenied:
-		return first(is{policyDenied, 1}, is{policyProbing, 0.06})
-	case effPSICPU:
-		return first(is{cpuSaturated, 0.79}, is{cpuBusy, 0.14})
-	case effPSIMemory:
-		return first(is{memoryPressure, 0.45})
-	case effPSIMemoryFull:
-		return first(is{memoryPressure, 0.30})
-	case effPSIIO:
-		return first(is{diskSlow, 0.69}, is{memoryPressure, 0.10})
-	case effPSIIOFull:
-		return first(is{diskSlow, 0.54})
-	case effThrottle:
-		return first(is{cpuThrottled, 1})
-	case effMajorFaults:
-		return first(is{memoryPressure, 1})
-	case effRenew:
-		return first(is{certExpiring, 1. / 60})
 	}
-	return 0
+	switch f {
+	case packetLoss:
+		nodes(func(n *nodeState) { rate(n, cntLoss, 1) })
+	case exporterDown:
+		for n := range s.nodes {
+			c.pages[pageIndex("kube-state-metrics")*s.nodes+n].down = true
+		}
+	case nodeNotReady:
+		first.kubeletDead = true
+	case crashLoop:
+		pods("checkout", func(r int) bool { return r < 2 }, func(p *podState) { p.crash = crashes{on: true, since: since, first: 20, most: 20} })
+	case podsPending:
+		for i, left := len(s.pods)-1, 3; i >= 0 && left > 0; i-- {
+			if !s.pods[i].spare {
+				c.pods[i].pending = true
+				left--
+			}
+		}
+	case deploymentShort:
+		pods("catalog", func(r int) bool { return r >= 1 }, func(p *podState) { p.unready = true })
+	case oomKills:
+		pods("payments", all, func(p *podState) {
+			p.counters[cntOOMs].rate, p.counters[cntRestarts].rate, p.oomKilled, p.memory = 1./15, 1./15, true, steady(0.97)
+		})
+	case filesystemReadonly:
+		first.fs[0].readonly = true
+	case volumeFull:
+		c.volume = steady(0.01)
+	case diskFull:
+		first.fs[0].free, first.fs[2].free, first.diskPressure = steady(0.015), steady(0.015), true
+	case diskFilling:
+		first.fs[0].free, first.fs[2].free = least(first.fs[0].free, 0.13), least(first.fs[2].free, 0.13)
+	case inodesFull:
+		first.fs[0].inodes = steady(0.01)
+	case diskSlow:
+		rate(first, cntIOWait, 0.30)
+		rate(first, cntPSIIO, 0.69)
+		rate(first, cntPSIIOFull, 0.54)
+		first.blocked = 5
+	case memoryPressure:
+		first.memory, first.memoryPressure = steady(0.03), true
+		rate(first, cntPSIMemory, 0.45)
+		rate(first, cntPSIMemoryFull, 0.30)
+		rate(first, cntPSIIO, 0.10)
+		rate(first, cntMajorFaults, 1)
+	case memoryTight:
+		first.memory = least(first.memory, 0.11)
+	case cpuSaturated:
+		nodes(func(n *nodeState) {
+			rate(n, cntCPU, 0.80)
+			rate(n, cntPSICPU, 0.79)
+			n.load = steady(6)
+		})
+	case cpuBusy:
+		nodes(func(n *nodeState) {
+			rate(n, cntCPU, 0.69)
+			rate(n, cntPSICPU, 0.14)
+			if !n.load.set {
+				n.load = steady(1.1)
+			}
+		})
+	case cpuThrottled:
+		pods("checkout", all, func(p *podState) { p.counters[cntThrottle].rate = 0.89 })
+	case clockSkew:
+		first.unsynced, first.offset = true, steady(2.5)
+	case certExpiring:
+		first.certEnd = since + 20*3600
+		rate(first, cntRenew, 1./60)
+	case certAgeing:
+		if first.certEnd == 0 {
+			first.certEnd = since + 11*days
+		}
+	case policyDenied:
+		nodes(func(n *nodeState) { rate(n, cntDenied, 1) })
+	case policyProbing:
+		nodes(func(n *nodeState) { rate(n, cntDenied, 0.06) })
+	case patchOverdue:
+		nodes(func(n *nodeState) {
+			n.security, n.other, n.reboot, n.aptAt = steady(41), steady(60), true, since-45*days
+		})
+	case updatesPending:
+		first.reboot = true
+		if !first.security.set {
+			first.security = steady(12)
+		}
+	}
 }
 
-// settleLocked sums the effects up to now, before the set of faults changes.
-func (s *Site) settleLocked(now float64) {
-	if dt := now - s.upTo; dt > 0 {
-		for e := range numEffects {
-			s.effect[e] += e.rate(&s.active) * dt
-		}
-		s.upTo = now
+func least(l level, v float64) level {
+	if l.set {
+		v = min(v, l.to)
 	}
+	return steady(v)
 }

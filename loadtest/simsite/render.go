@@ -2,11 +2,15 @@ package simsite
 
 import (
 	"math"
+	"slices"
 	"strconv"
+	"strings"
+	"time"
 )
 
-// appendPage renders one page as of now. It allocates nothing but room in buf.
-func (s *Site) appendPage(buf []byte, page int) []byte {
+// appendPage renders one page as of now, of one node or all. It allocates nothing but
+// room in buf.
+func (s *Site) appendPage(buf []byte, page int, node int32) []byte {
 	f, _ := s.tmpl.frames.Get().(*frame)
 	if f == nil {
 		f = new(frame)
@@ -14,29 +18,76 @@ func (s *Site) appendPage(buf []byte, page int) []byte {
 	defer s.tmpl.frames.Put(f)
 	s.snapshot(f)
 	fams := s.tmpl.pages[page]
+	wrong := &f.st.pages[page*len(f.st.nodes)+int(max(node, 0))]
 	for i := range fams {
 		fam := &fams[i]
 		header := false
+		if slices.Contains(wrong.skip, fam.name) {
+			continue
+		}
+		what := wrong.of(fam.name)
 		for j := range fam.lines {
 			l := &fam.lines[j]
-			if l.when != nil && !l.when(f, l) {
+			if node != allNodes && l.ent.node != node && l.ent.node >= 0 || l.when != nil && !l.when(f, l) {
 				continue
 			}
 			if !header {
-				buf = append(buf, fam.header...)
+				buf = appendHeader(buf, fam, what)
 				header = true
 			}
+			begin := len(buf)
 			for _, sg := range l.segs {
 				buf = append(buf, sg.text...)
 				if sg.v >= 0 {
 					buf = append(buf, s.vars[sg.v]...)
 				}
 			}
-			buf = appendValue(buf, l.value(f, l))
-			buf = append(buf, '\n')
+			if what == "" {
+				buf = appendValue(buf, l.value(f, l))
+				buf = append(buf, '\n')
+				continue
+			}
+			buf = appendGarbage(buf, begin, l.value(f, l), what, f.now)
 		}
 	}
 	return buf
+}
+
+// of says what is wrong with a family; "": nothing.
+func (p *pageState) of(family string) string {
+	for _, g := range p.garbage {
+		if g[0] == family {
+			return g[1]
+		}
+	}
+	return ""
+}
+
+func appendHeader(buf []byte, fam *family, what string) []byte {
+	if what == "counter" || what == "gauge" {
+		return append(buf, "# TYPE "+fam.name+" "+what+"\n"...)
+	}
+	return append(buf, fam.header...)
+}
+
+// appendGarbage ends a line that began at begin as something says that is wrong.
+func appendGarbage(buf []byte, begin int, v float64, what string, now float64) []byte {
+	ahead, timed := strings.CutPrefix(what, "at+")
+	switch {
+	case what == "counter" || what == "gauge":
+		buf = appendValue(buf, v)
+	case what == "twice":
+		line := string(buf[begin:])
+		buf = append(appendValue(buf, v), '\n')
+		buf = appendValue(append(buf, line...), v+1)
+	case timed:
+		d, _ := time.ParseDuration(ahead)
+		buf = append(appendValue(buf, v), ' ')
+		buf = strconv.AppendInt(buf, int64(1000*(now+d.Seconds())), 10)
+	default:
+		buf = append(buf, what...)
+	}
+	return append(buf, '\n')
 }
 
 // appendValue writes whole numbers as such: it is several times faster, and most

@@ -16,6 +16,7 @@ type shape struct {
 	configMaps  int
 	secrets     int
 	pvcPod      int // the pod that has the volume
+	spares      int // of each deployment
 }
 
 type podSpec struct {
@@ -23,6 +24,7 @@ type podSpec struct {
 	ownerKind, owner           string
 	node, deployment, daemon   int // deployment and daemon: -1 if none
 	replica                    int // of its deployment
+	spare                      bool
 	firstContainer, containers int
 }
 
@@ -68,14 +70,14 @@ var (
 // applications.
 func minPods(nodes int) int { return 2*nodes + 4 + 7 }
 
-func newShape(nodes, pods, fill int) (*shape, error) {
+func newShape(nodes, pods, fill, spares int) (*shape, error) {
 	if nodes < 1 || nodes > 1000 {
 		return nil, fmt.Errorf("nodes: %d: want 1 to 1000", nodes)
 	}
 	if want := minPods(nodes); pods < want {
 		return nil, fmt.Errorf("pods: %d: want at least %d with %d nodes", pods, want, nodes)
 	}
-	s := &shape{nodes: nodes, daemonSets: []string{"cilium", "node-exporter"}}
+	s := &shape{nodes: nodes, spares: spares, daemonSets: []string{"cilium", "node-exporter"}}
 	for d, name := range s.daemonSets {
 		ns := namespaces[d] // cilium in kube-system, node-exporter in monitoring
 		for n := range nodes {
@@ -86,13 +88,14 @@ func newShape(nodes, pods, fill int) (*shape, error) {
 	s.addDeployment("monitoring", "kube-state-metrics", 1, false, false)
 	s.pvcPod = len(s.pods)
 	s.addPod(podSpec{namespace: "shop", name: "postgres-0", app: "postgres", ownerKind: "StatefulSet", owner: "postgres", node: nodes - 1, deployment: -1, daemon: -1}, "postgres")
-	for i := 0; len(s.pods) < pods; i++ {
+	for i, n := 0, len(s.pods)-2*spares; n < pods; i++ {
 		a := apps[i%len(apps)]
 		name := a.name
 		if round := i / len(apps); round > 0 {
 			name += "-" + strconv.Itoa(round+1)
 		}
-		s.addDeployment("shop", name, min(a.replicas, pods-len(s.pods)), true, a.sidecar)
+		s.addDeployment("shop", name, min(a.replicas, pods-n), true, a.sidecar)
+		n += min(a.replicas, pods-n)
 	}
 	// ConfigMaps and secrets fill up to the wanted number: clusters are full of them.
 	s.configMaps = fill / 3
@@ -103,14 +106,14 @@ func (s *shape) addDeployment(ns, name string, replicas int, limited, sidecar bo
 	d := len(s.deployments)
 	rs := name + "-" + suffix(name, 1000, 10)
 	s.deployments = append(s.deployments, deploymentSpec{namespace: ns, name: name, replicaSet: rs, replicas: replicas})
-	for r := range replicas {
+	for r := range replicas + s.spares {
 		cs := []string{name}
 		if sidecar {
 			cs = append(cs, "envoy")
 		}
 		// Replicas spread from the first node on, so that every fault of "one node"
 		// meets some of the shop's pods.
-		s.addPod(podSpec{namespace: ns, name: rs + "-" + suffix(name, r, 5), app: name, ownerKind: "ReplicaSet", owner: rs, node: (d + r) % s.nodes, deployment: d, daemon: -1, replica: r}, cs...)
+		s.addPod(podSpec{namespace: ns, name: rs + "-" + suffix(name, r, 5), app: name, ownerKind: "ReplicaSet", owner: rs, node: (d + r) % s.nodes, deployment: d, daemon: -1, replica: r, spare: r >= replicas}, cs...)
 		if limited {
 			for i := range cs {
 				s.containers[len(s.containers)-1-i].limited = true

@@ -73,6 +73,12 @@ type Options struct {
 	Nodes, Pods int
 	// Series is how many series all pages have together, to within 5 %; default 5,000.
 	Series int
+	// Spares is how many pods each deployment has in reserve, which exist once Set says
+	// so: those that a rolling update or a drain brings.
+	Spares int
+	// Families, if set, are the only ones that the pages have: what a collector drops
+	// anyway costs time. Sites that share Templates must have the same.
+	Families func(name string) bool
 	// Profile is Healthy by default.
 	Profile Profile
 	// Templates is shared by the sites of one process; nil: the site's own.
@@ -91,11 +97,11 @@ type Site struct {
 	boot float64  // unix seconds
 	made float64  // unix seconds
 
-	mu     sync.Mutex
-	active [numFaults]bool
-	since  [numFaults]float64 // unix seconds; of the active ones
-	effect [numEffects]float64
-	upTo   float64 // unix seconds up to which effect is summed up
+	mu       sync.Mutex
+	active   [numFaults]bool
+	since    [numFaults]float64 // unix seconds; of the active ones
+	settings []setting
+	cluster  *cluster // never changed once a page is made from it, but by rebuildLocked and onceLocked
 }
 
 // DefaultSeries is about what a small edge cluster's exporters serve.
@@ -124,16 +130,17 @@ func New(o Options) (*Site, error) {
 	if err != nil {
 		return nil, fmt.Errorf("simulated site %s: %w", o.Name, err)
 	}
-	tmpl, err := o.Templates.get(o.Nodes, o.Pods, o.Series)
+	tmpl, err := o.Templates.get(o.Nodes, o.Pods, o.Series, o.Spares, o.Families)
 	if err != nil {
 		return nil, fmt.Errorf("simulated site %s: %w", o.Name, err)
 	}
 	now := unix(o.Now())
-	s := &Site{name: o.Name, seed: mix(o.Seed), now: o.Now, tmpl: tmpl, made: now, upTo: now, boot: bootTime(now, o.Seed)}
+	s := &Site{name: o.Name, seed: mix(o.Seed), now: o.Now, tmpl: tmpl, made: now, cluster: newCluster(tmpl.shape, now), boot: bootTime(now, o.Seed)}
 	s.vars = tmpl.shape.siteVars(o.Name, s.seed)
 	for _, f := range faults {
 		s.active[f], s.since[f] = true, now
 	}
+	s.rebuildLocked(now)
 	return s, nil
 }
 
@@ -187,24 +194,62 @@ func (b *buffers) get() *[]byte {
 	return new([]byte)
 }
 
-// Handler serves the pages.
+// Handler serves the pages. NodePages has them node by node.
 func (s *Site) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for i, p := range pages {
-		mux.HandleFunc("GET /"+p.name+"/metrics", func(w http.ResponseWriter, _ *http.Request) {
-			if s.pageDown(i) {
-				http.Error(w, p.name+" is down", http.StatusServiceUnavailable)
-				return
-			}
-			buf := s.tmpl.buffers.get()
-			*buf = s.appendPage((*buf)[:0], i)
-			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-			w.Header().Set("Content-Length", strconv.Itoa(len(*buf)))
-			_, _ = w.Write(*buf)
-			s.tmpl.buffers.pool.Put(buf)
-		})
+		mux.Handle("GET /"+p.name+"/metrics", s.pageHandler(i, allNodes))
 	}
 	return mux
+}
+
+// NodePage is what one exporter serves on one node, or for the cluster.
+type NodePage struct {
+	Exporter string // the page's name, without slashes
+	Node     int    // -1: the exporter runs once in the cluster
+	Handler  http.Handler
+}
+
+// NodePages are the pages as the exporters of a cluster serve them: one for each node
+// where an exporter runs on each.
+func (s *Site) NodePages() []NodePage {
+	var out []NodePage
+	for i, p := range pages {
+		if !p.perNode {
+			out = append(out, NodePage{p.name, -1, s.pageHandler(i, allNodes)})
+			continue
+		}
+		for n := range s.tmpl.shape.nodes {
+			out = append(out, NodePage{p.name, n, s.pageHandler(i, int32(n))})
+		}
+	}
+	return out
+}
+
+// allNodes instead of a node: all that are.
+const allNodes = int32(-1)
+
+func (s *Site) pageHandler(page int, node int32) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		down, slow := s.pageState(page, node)
+		if slow > 0 {
+			select {
+			case <-time.After(slow):
+			case <-r.Context().Done():
+				return
+			}
+		}
+		if down {
+			http.Error(w, pages[page].name+" is down", http.StatusServiceUnavailable)
+			return
+		}
+		buf := s.tmpl.buffers.get()
+		*buf = s.appendPage((*buf)[:0], page, node)
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		w.Header().Set("Content-Length", strconv.Itoa(len(*buf)))
+		_, _ = w.Write(*buf)
+		s.tmpl.buffers.pool.Put(buf)
+	})
 }
 
 // AppendPage appends the page of one of Pages to buf, in the text exposition
@@ -214,12 +259,31 @@ func (s *Site) AppendPage(buf []byte, path string) ([]byte, error) {
 	if i < 0 {
 		return buf, fmt.Errorf("simulated site %s: no page %q", s.name, path)
 	}
-	if s.pageDown(i) {
+	if down, _ := s.pageState(i, allNodes); down {
 		return buf, fmt.Errorf("simulated site %s: %s is down", s.name, path)
 	}
-	return s.appendPage(buf, i), nil
+	return s.appendPage(buf, i, allNodes), nil
 }
 
-func (s *Site) pageDown(page int) bool {
-	return pages[page].name == "kube-state-metrics" && s.isActive(exporterDown)
+// pageState says whether a page is down, and how long it takes. A page of all nodes is
+// down when those of all nodes are.
+func (s *Site) pageState(page int, node int32) (down bool, slow time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.cluster
+	if node != allNodes {
+		p := &c.pages[page*len(c.nodes)+int(node)]
+		n := &c.nodes[node]
+		return p.down || n.off || pages[page].dies && n.kubeletDead, p.slow
+	}
+	down = true
+	for i := range c.nodes {
+		p := &c.pages[page*len(c.nodes)+i]
+		down, slow = down && p.down, max(slow, p.slow)
+	}
+	return down, slow
+}
+
+func pageIndex(name string) int {
+	return slices.IndexFunc(pages, func(p page) bool { return p.name == name })
 }

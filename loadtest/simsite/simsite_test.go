@@ -495,7 +495,7 @@ func BenchmarkRender(b *testing.B) {
 			for b.Loop() {
 				buf = buf[:0]
 				for i := range pages {
-					buf = s.appendPage(buf, i)
+					buf = s.appendPage(buf, i, allNodes)
 				}
 			}
 			b.SetBytes(int64(len(buf)))

@@ -33,20 +33,20 @@ var pages = []page{
 // concurrent use.
 type Templates struct {
 	mu   sync.Mutex
-	made map[[3]int]*template
+	made map[[4]int]*template
 }
 
 // NewTemplates returns an empty store, to be shared by the sites of a process.
-func NewTemplates() *Templates { return &Templates{made: map[[3]int]*template{}} }
+func NewTemplates() *Templates { return &Templates{made: map[[4]int]*template{}} }
 
-func (t *Templates) get(nodes, pods, series int) (*template, error) {
+func (t *Templates) get(nodes, pods, series, spares int, families func(string) bool) (*template, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	key := [3]int{nodes, pods, series}
+	key := [4]int{nodes, pods, series, spares}
 	if made := t.made[key]; made != nil {
 		return made, nil
 	}
-	made, err := fit(nodes, pods, series)
+	made, err := fit(nodes, pods, series, spares, families)
 	if err == nil {
 		t.made[key] = made
 	}
@@ -54,7 +54,7 @@ func (t *Templates) get(nodes, pods, series int) (*template, error) {
 }
 
 // fit finds the shape that has about the wanted number of series.
-func fit(nodes, pods, series int) (*template, error) {
+func fit(nodes, pods, series, spares int, families func(string) bool) (*template, error) {
 	if nodes == 0 {
 		nodes = max(1, (series+1)/1650)
 		if nodes > 6 {
@@ -62,7 +62,7 @@ func fit(nodes, pods, series int) (*template, error) {
 		}
 	}
 	measure := func(pods int) (int, error) {
-		s, err := newShape(nodes, pods, 0)
+		s, err := newShape(nodes, pods, 0, 0)
 		if err != nil {
 			return 0, err
 		}
@@ -89,15 +89,15 @@ func fit(nodes, pods, series int) (*template, error) {
 	if float64(base) > 1.05*float64(series) {
 		return nil, fmt.Errorf("series: %d: %d nodes with %d pods have at least %d", series, nodes, pods, base)
 	}
-	s, err := newShape(nodes, pods, max(0, series-base))
+	s, err := newShape(nodes, pods, max(0, series-base), spares)
 	if err != nil {
 		return nil, err
 	}
-	return compile(s)
+	return compile(s, families)
 }
 
 func count(s *shape) (int, error) {
-	t, err := compile(s)
+	t, err := compile(s, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -107,14 +107,16 @@ func count(s *shape) (int, error) {
 // template is the pages of one shape, with holes for what differs between sites
 // and moments.
 type template struct {
-	shape   *shape
-	pages   [][]family
-	series  int
-	buffers buffers
-	frames  sync.Pool
+	shape    *shape
+	families func(string) bool // nil: all
+	pages    [][]family
+	series   int
+	buffers  buffers
+	frames   sync.Pool
 }
 
 type family struct {
+	name   string
 	header string // # HELP and # TYPE
 	lines  []line
 }
@@ -146,8 +148,8 @@ type scope struct {
 	each func(*shape) []entity
 }
 
-func compile(s *shape) (*template, error) {
-	t := &template{shape: s}
+func compile(s *shape, families func(string) bool) (*template, error) {
+	t := &template{shape: s, families: families}
 	for _, p := range pages {
 		text, err := exporterFiles.ReadFile("exporters/" + p.name + ".txt")
 		if err != nil {
@@ -164,11 +166,16 @@ func compile(s *shape) (*template, error) {
 
 func (t *template) compilePage(p page, text string) ([]family, error) {
 	var fams []family
+	skip := false
 	for n, row := range strings.Split(text, "\n") {
 		switch {
 		case row == "":
 		case strings.HasPrefix(row, "# HELP "):
-			fams = append(fams, family{header: row + "\n"})
+			name, _, _ := strings.Cut(row[len("# HELP "):], " ")
+			if skip = t.families != nil && !t.families(name); !skip {
+				fams = append(fams, family{name: name, header: row + "\n"})
+			}
+		case skip:
 		case len(fams) == 0:
 			return nil, fmt.Errorf("line %d: a series before # HELP", n+1)
 		case strings.HasPrefix(row, "# TYPE "):
@@ -228,7 +235,7 @@ func (t *template) compileRow(p page, text string) ([]line, error) {
 	if !ok {
 		return nil, fmt.Errorf("no scope %q", r.scope)
 	}
-	cond, err := condition(p, r)
+	cond, err := condition(p, r, t.shape.spares > 0)
 	if err != nil {
 		return nil, err
 	}
@@ -269,7 +276,7 @@ func (t *template) compileRow(p page, text string) ([]line, error) {
 			}
 		}
 		l.when = cond
-		if cond == nil || !rareConds[r.cond] {
+		if cond == nil || !rareConds[r.cond] && !strings.HasPrefix(r.cond, "waits_") {
 			t.series++
 		}
 		out = append(out, l)
@@ -278,10 +285,10 @@ func (t *template) compileRow(p page, text string) ([]line, error) {
 }
 
 // condition joins what the row asks for with what its page and scope imply.
-func condition(p page, r row) (condFunc, error) {
+func condition(p page, r row, changing bool) (condFunc, error) {
 	var all []condFunc
 	if r.cond != "" {
-		c, ok := conds[r.cond]
+		c, ok := condOf(r.cond)
 		if !ok {
 			return nil, fmt.Errorf("no condition %q", r.cond)
 		}
@@ -290,6 +297,18 @@ func condition(p page, r row) (condFunc, error) {
 	// A pod that runs nowhere has no containers, but what they ask for is known.
 	if (r.scope == "container" || r.scope == "limited") && r.cond != "scheduled" && !strings.HasPrefix(r.name, "kube_pod_container_resource_") {
 		all = append(all, conds["scheduled"])
+	}
+	if changing {
+		switch r.scope {
+		case "pod", "container", "limited":
+			all = append(all, func(f *frame, l *line) bool { return !f.st.pods[l.ent.pod].gone })
+		}
+		if p.dies && (r.scope == "container" || r.scope == "limited") {
+			all = append(all, conds["running"]) // what does not run uses nothing
+		}
+		if p.perNode {
+			all = append(all, func(f *frame, l *line) bool { return l.ent.node < 0 || !f.st.nodes[l.ent.node].off })
+		}
 	}
 	if p.dies {
 		all = append(all, func(f *frame, l *line) bool { return !f.notReady(l.ent.node) })

@@ -1,0 +1,133 @@
+package filter
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+)
+
+// Problem says what is wrong with a target's samples of a metric. They leave the site as
+// they are: what to make of them is for whoever reads them, once it is known.
+type Problem string
+
+// The problems.
+const (
+	NotANumber      Problem = "not a number"
+	Infinite        Problem = "infinite"
+	OutOfRange      Problem = "out of any range" // over 1e300
+	NegativeCounter Problem = "a negative counter"
+	TypeChanged     Problem = "its type changed"
+	Duplicate       Problem = "served twice on one page"
+)
+
+// Bad is a problem of one metric of one target.
+type Bad struct {
+	Job, Instance, Metric string
+	Problem               Problem
+}
+
+type badKey struct {
+	owner   uint64
+	metric  string
+	problem Problem
+}
+
+const (
+	maxBad      = 100            // that are remembered
+	rememberBad = 10 * 60 * 1000 // milliseconds since it was last seen
+	absurd      = 1e300
+)
+
+// clockMetric is how node_exporter tells its machine's time.
+const clockMetric = "node_time_seconds"
+
+// Clock is how far a node's clock is ahead of this machine's, as the last scrape had it:
+// in seconds, too large by as long as the exporter took to answer.
+type Clock struct {
+	Node  string // label node of the series, else its instance
+	Ahead float64
+}
+
+// Of says which target the scrape is of.
+func (s *Scrape) Of(job, instance string) {
+	t := s.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o := t.owners[s.owner]
+	o.job, o.instance = job, instance
+}
+
+// problemOf a value of a series; "": none. A summary without observations has NaN for
+// its quantiles, and the kubelet +Inf for a certificate that never expires.
+func problemOf(v float64, ls labels.Labels, typ model.MetricType) Problem {
+	switch {
+	case v >= -absurd && v <= absurd:
+		if v < 0 && typ == model.MetricTypeCounter {
+			return NegativeCounter
+		}
+	case math.IsNaN(v):
+		if !ls.Has(model.QuantileLabel) {
+			return NotANumber
+		}
+	case math.IsInf(v, 1) && typ == model.MetricTypeGauge:
+	case math.IsInf(v, 0):
+		return Infinite
+	default:
+		return OutOfRange
+	}
+	return ""
+}
+
+func (t *Table) noteLocked(owner uint64, metric string, p Problem, now int64) {
+	k := badKey{owner, metric, p}
+	if _, ok := t.bad[k]; !ok && len(t.bad) >= maxBad {
+		return
+	}
+	t.bad[k] = now
+}
+
+// Bad lists what was wrong with samples within the last ten minutes.
+func (t *Table) Bad(now int64) []Bad {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var out []Bad
+	for k, at := range t.bad {
+		if now-at > rememberBad {
+			delete(t.bad, k)
+			continue
+		}
+		b := Bad{Metric: k.metric, Problem: k.problem}
+		if o := t.owners[k.owner]; o != nil {
+			b.Job, b.Instance = o.job, o.instance
+		}
+		out = append(out, b)
+	}
+	slices.SortFunc(out, func(a, b Bad) int {
+		return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.Metric, b.Metric), cmp.Compare(a.Problem, b.Problem))
+	})
+	return slices.Compact(out)
+}
+
+// Clocks lists the clocks of the nodes that are scraped.
+func (t *Table) Clocks() []Clock {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	byNode := map[string]float64{}
+	for i := range t.members {
+		if m := &t.members[i]; m.used && m.live && m.clock {
+			node := cmp.Or(m.labels.Get("node"), m.labels.Get(model.InstanceLabel))
+			if have, ok := byNode[node]; !ok || math.Abs(m.ahead) > math.Abs(have) {
+				byNode[node] = m.ahead
+			}
+		}
+	}
+	out := make([]Clock, 0, len(byNode))
+	for node, ahead := range byNode {
+		out = append(out, Clock{node, ahead})
+	}
+	slices.SortFunc(out, func(a, b Clock) int { return cmp.Compare(a.Node, b.Node) })
+	return out
+}

@@ -1,0 +1,516 @@
+package scenarios
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/klauspost/compress/snappy"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/storage"
+
+	"muster.dev/muster/collector"
+	"muster.dev/muster/collector/filter"
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/desired"
+	"muster.dev/muster/health"
+	"muster.dev/muster/health/defaults"
+	healthengine "muster.dev/muster/health/engine"
+	"muster.dev/muster/health/status"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/remotewrite"
+	"muster.dev/muster/internal/wire"
+	"muster.dev/muster/loadtest/simsite"
+	"muster.dev/muster/regional/engine"
+)
+
+const (
+	tenant       = "acme"
+	region       = "eu"
+	regionalName = "eu-1"
+)
+
+// rig is one regional with the sites of many scenarios, and health above it, in one
+// process and in the fake time of a synctest bubble. Real are: each site's collector
+// (scrape loop, filter, spool, remote write), the regional's engine (database, PromQL,
+// HTTP API) and the health engine with the shipped policy. Not real are the network
+// between them, and the gateway and the agent's stream: regional stands for them.
+type rig struct {
+	t     testing.TB
+	dir   string
+	reg   *regional
+	sites []*simulated
+	inv   *shelf
+	tmpl  *simsite.Templates
+
+	mu   sync.Mutex
+	seen map[string]map[string][]observation // by model and scenario
+}
+
+// observation is what health said of a site, from one moment on.
+type observation struct {
+	at        time.Duration // since the scenario began
+	colour    fleet.Colour
+	score     float64
+	dimension fleet.Dimension
+	signal    string
+	text      string
+}
+
+func (o observation) String() string {
+	return fmt.Sprintf("%6s %-6s %3.0f %-12s %-20s %s", o.at.Round(time.Second), o.colour, o.score, o.dimension, o.signal, o.text)
+}
+
+// simulated is one site that runs.
+type simulated struct {
+	sc    *Scenario
+	sim   *simsite.Site
+	steps []Step
+	rig   *rig
+	col   *collector.Collector
+	rng   *rand.Rand
+
+	mu   sync.Mutex
+	live wire.SiteLive
+	down bool // the line, as the stream last felt it
+	done bool
+	refs map[uint64]stamped
+	hash maphash.Hash
+	app  labels.ScratchBuilder
+}
+
+type stamped struct {
+	ref    storage.SeriesRef
+	labels labels.Labels
+}
+
+// shippedPolicy is what the collectors of sites without a policy of their own get.
+func shippedPolicy() fleet.CollectionPolicy {
+	return desired.Merge([]v1alpha1.CollectionPolicySpec{defaults.CollectionPolicy().Spec})
+}
+
+// run plays the scenarios side by side and returns what health said of each with each
+// of the models: there is one health engine for each, above the same regional.
+func run(t *testing.T, models map[string]*health.Model, list []*Scenario) map[string]map[string][]observation {
+	t.Helper()
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	r := &rig{t: t, dir: scratch(t), seen: map[string]map[string][]observation{}, tmpl: simsite.NewTemplates()}
+	synctest.Test(t, func(t *testing.T) { r.play(t, models, list) })
+	return r.seen
+}
+
+// scratch is a directory in memory where there is one: the disk is not what is tested.
+func scratch(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "muster-scenarios-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func (r *rig) play(t *testing.T, models map[string]*health.Model, list []*Scenario) {
+	began := time.Now()
+	var wg sync.WaitGroup
+	r.reg = r.startRegional(t)
+	ctx := r.reg.over
+	for _, sc := range list {
+		r.sites = append(r.sites, r.newSite(t, sc))
+	}
+	r.inv = newShelf(r.sites)
+	for name, m := range models {
+		e, err := healthengine.New(healthengine.Options{
+			Inventory: r.inv, Status: r.inv, Shipped: m, Dir: filepath.Join(r.dir, "health", name), Logger: slog.New(slog.DiscardHandler),
+			Regionals: []healthengine.Regional{{Name: regionalName, URL: "http://regional"}}, Client: &http.Client{Transport: r.reg},
+			Offset: func(time.Duration) time.Duration { return 2 * time.Second },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.seen[name] = map[string][]observation{}
+		sub := e.Subscribe(4096)
+		wg.Go(func() { _ = e.Run(ctx) })
+		wg.Go(func() { r.watch(t, name, sub, began) })
+	}
+	wg.Go(func() { r.reg.writeSelf(ctx, r) })
+	for _, s := range r.sites {
+		wg.Go(func() { s.run(ctx) })
+	}
+	wg.Wait()
+	if err := r.reg.eng.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// run is the life of one site.
+func (s *simulated) run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.col.Run(ctx) })
+	wg.Go(func() { s.stream(ctx) })
+	begin := time.Now().Add(Warm)
+	for _, st := range s.steps {
+		time.Sleep(time.Until(begin.Add(st.At)))
+		if err := st.Do(s.sim); err != nil {
+			s.rig.t.Errorf("%s: %v", s.sc.Name, err)
+		}
+	}
+	time.Sleep(time.Until(begin.Add(s.sc.For.D())))
+	s.mu.Lock()
+	s.done = true
+	s.mu.Unlock()
+	cancel()
+	wg.Wait()
+	s.rig.ended()
+}
+
+// ended stops the rig after the last site.
+func (r *rig) ended() {
+	for _, s := range r.sites {
+		s.mu.Lock()
+		done := s.done
+		s.mu.Unlock()
+		if !done {
+			return
+		}
+	}
+	r.reg.stop()
+}
+
+func (r *rig) newSite(t *testing.T, sc *Scenario) *simulated {
+	policy := shippedPolicy()
+	if sc.Site.Budget > 0 {
+		policy.SeriesBudget = sc.Site.Budget
+	}
+	compiled, err := filter.Compile(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &simulated{sc: sc, rig: r, refs: map[uint64]stamped{}, rng: rand.New(rand.NewPCG(1, uint64(len(sc.Name))))}
+	if s.sim, err = sc.NewSite(time.Now, r.tmpl, compiled.Allows); err != nil {
+		t.Fatal(err)
+	}
+	if s.steps, err = sc.Steps(); err != nil {
+		t.Fatal(err)
+	}
+	nodes := s.sim.Nodes()
+	var targets []collector.Target
+	for _, p := range s.sim.NodePages() {
+		if len(sc.Site.Exporters) > 0 && !contains(sc.Site.Exporters, p.Exporter) {
+			continue
+		}
+		instance := p.Exporter
+		if p.Node >= 0 {
+			instance = nodes[p.Node]
+		}
+		targets = append(targets, collector.Target{Job: p.Exporter, Instance: instance, Handler: p.Handler})
+	}
+	s.col, err = collector.New(collector.Options{
+		Dir: filepath.Join(r.dir, "sites", sc.Name), Site: fleet.SiteID{Tenant: tenant, Name: sc.Name}, Targets: targets, Policy: policy,
+		Endpoint: func() string { return "http://gateway/api/v1/push" }, Client: func() *http.Client { return &http.Client{Transport: s} },
+		SpoolSync: 24 * time.Hour, Version: "v1.0.0", BuildTime: time.Now().Add(-30 * 24 * time.Hour),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.live = wire.SiteLive{Tenant: tenant, Site: sc.Name, Region: region, AgentVersion: "v1.0.0"}
+	return s
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+// stream stands for the agent's stream and the gateway's end of it: it breaks with the
+// line, and is tried again as the agent does, after 1, 2, 4, … 30 s.
+func (s *simulated) stream(ctx context.Context) {
+	if s.sc.Site.Agentless {
+		return
+	}
+	failed, next := 0, time.Now()
+	for ; ctx.Err() == nil; time.Sleep(time.Second) {
+		u := s.sim.Uplink()
+		cut := u.Down || u.Stream
+		now := time.Now()
+		s.mu.Lock()
+		switch {
+		case s.live.Connected && cut:
+			s.live.Connected, s.live.ConnectedSince = false, time.Time{}
+			failed, next = 1, now.Add(time.Second)
+		case s.live.Connected:
+			if now.Sub(s.live.LastHeartbeat) >= 5*time.Second {
+				s.live.LastHeartbeat = now
+			}
+		case now.Before(next):
+		case cut:
+			next = now.Add(min(30*time.Second, time.Second<<failed))
+			failed++
+		default:
+			s.live.Connected, s.live.ConnectedSince, s.live.LastHeartbeat = true, now, now
+		}
+		s.mu.Unlock()
+	}
+}
+
+// RoundTrip carries a push over the site's line, and stands for the gateway at its end.
+func (s *simulated) RoundTrip(req *http.Request) (*http.Response, error) {
+	u := s.sim.Uplink()
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return nil, err
+	}
+	wait := u.Delay
+	s.mu.Lock()
+	lost := u.Down || u.Push || s.rng.Float64() < u.Loss
+	s.mu.Unlock()
+	if lost {
+		wait = 5 * time.Second
+	}
+	if wait > 0 {
+		select {
+		case <-time.After(wait):
+		case <-req.Context().Done():
+			return nil, req.Context().Err()
+		}
+	}
+	if lost {
+		return nil, errors.New("connect: no route to host")
+	}
+	code, text := s.push(req, body)
+	return &http.Response{StatusCode: code, Body: io.NopCloser(strings.NewReader(text)), Header: http.Header{}, Request: req}, nil
+}
+
+func (s *simulated) push(req *http.Request, body []byte) (int, string) {
+	v2, err := remotewrite.IsV2(req.Header.Get("Content-Type"))
+	if err != nil {
+		return http.StatusUnsupportedMediaType, err.Error()
+	}
+	raw, err := snappy.Decode(nil, body)
+	if err != nil {
+		return http.StatusBadRequest, err.Error()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	app := s.rig.reg.eng.Storage().Appender(req.Context())
+	var d remotewrite.Decoder
+	var bad error
+	for d.Reset(raw, v2, remotewrite.Limits{}); d.Next(); {
+		if d.Bad != nil {
+			bad = d.Bad
+			continue
+		}
+		st := s.resolve(d.Pairs)
+		for _, v := range d.Samples {
+			ref, err := app.Append(st.ref, st.labels, v.T, v.V)
+			if err != nil {
+				bad = fmt.Errorf("%w for %s", err, st.labels)
+				continue
+			}
+			st.ref = ref
+		}
+		s.keep(d.Pairs, st)
+	}
+	if d.Err() != nil {
+		_ = app.Rollback()
+		return http.StatusBadRequest, d.Err().Error()
+	}
+	if err := app.Commit(); err != nil {
+		return http.StatusServiceUnavailable, err.Error()
+	}
+	s.live.LastPush = time.Now()
+	if bad != nil {
+		return http.StatusBadRequest, bad.Error()
+	}
+	return http.StatusNoContent, ""
+}
+
+func (s *simulated) key(pairs []string) uint64 {
+	s.hash.Reset()
+	for _, p := range pairs {
+		_, _ = s.hash.WriteString(p)
+		_ = s.hash.WriteByte(0)
+	}
+	return s.hash.Sum64()
+}
+
+func (s *simulated) keep(pairs []string, st stamped) { s.refs[s.key(pairs)] = st }
+
+// resolve stamps the site's identity on a series, as the gateway does.
+func (s *simulated) resolve(pairs []string) stamped {
+	if st, ok := s.refs[s.key(pairs)]; ok {
+		return st
+	}
+	s.app.Reset()
+	for i := 0; i+1 < len(pairs); i += 2 {
+		s.app.Add(strings.Clone(pairs[i]), strings.Clone(pairs[i+1]))
+	}
+	s.app.Add(fleet.SeriesTenant, tenant)
+	s.app.Add(fleet.SeriesSite, s.sc.Name)
+	s.app.Add(fleet.SeriesRegion, region)
+	s.app.Sort()
+	return stamped{labels: s.app.Labels()}
+}
+
+// regional is the regional's own engine, and its listener without a network.
+type regional struct {
+	eng  *engine.Engine
+	mux  *http.ServeMux
+	stop context.CancelFunc
+	over context.Context
+}
+
+func (r *rig) startRegional(t *testing.T) *regional {
+	eng, err := engine.New(engine.Options{Name: engine.Edge, Dir: filepath.Join(r.dir, "edge"), OutOfOrderWindow: time.Hour, Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &regional{eng: eng, mux: http.NewServeMux()}
+	g.over, g.stop = context.WithCancel(t.Context())
+	eng.Register(g.mux, prometheus.NewRegistry())
+	g.mux.HandleFunc("GET "+wire.LivePath, func(w http.ResponseWriter, _ *http.Request) {
+		v := wire.LiveView{Regional: regionalName, Region: region, AsOf: time.Now(), Sites: []wire.SiteLive{}}
+		for _, s := range r.sites {
+			s.mu.Lock()
+			if !s.live.LastPush.IsZero() || !s.live.LastHeartbeat.IsZero() {
+				v.Sites = append(v.Sites, s.live)
+			}
+			s.mu.Unlock()
+		}
+		_ = json.NewEncoder(w).Encode(v)
+	})
+	return g
+}
+
+// RoundTrip answers health's requests.
+func (g *regional) RoundTrip(req *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	req = req.Clone(req.Context())
+	if req.URL.Path != wire.LivePath {
+		req.URL.Path = "/edge/api/v1" + strings.TrimPrefix(req.URL.Path, "/edge/api/v1")
+	}
+	if req.Body == nil {
+		req.Body = http.NoBody
+	}
+	g.mux.ServeHTTP(w, req)
+	return w.Result(), nil
+}
+
+// writeSelf writes what the gateway does of each site.
+func (g *regional) writeSelf(ctx context.Context, r *rig) {
+	for ; ctx.Err() == nil && g.over.Err() == nil; time.Sleep(15 * time.Second) {
+		now := time.Now()
+		app := g.eng.Storage().Appender(ctx)
+		for _, s := range r.sites {
+			s.mu.Lock()
+			live, done := s.live, s.done
+			s.mu.Unlock()
+			if done {
+				continue
+			}
+			add := func(name string, v float64) {
+				ls := labels.FromStrings(labels.MetricName, name, "regional", regionalName, fleet.SeriesRegion, region, fleet.SeriesSite, s.sc.Name, fleet.SeriesTenant, tenant)
+				if _, err := app.Append(0, ls, now.UnixMilli(), v); err != nil {
+					r.t.Errorf("%s: %v", name, err)
+				}
+			}
+			connected := 0.0
+			if live.Connected {
+				connected = 1
+			}
+			add(fleet.MetricSiteConnected, connected)
+			if !live.LastPush.IsZero() {
+				add(fleet.MetricSiteLastPush, float64(live.LastPush.UnixMilli())/1000)
+			}
+		}
+		if err := app.Commit(); err != nil {
+			r.t.Error(err)
+		}
+	}
+}
+
+// watch notes what health says.
+func (r *rig) watch(t testing.TB, model string, sub *healthengine.Subscription, began time.Time) {
+	defer sub.Close()
+	for {
+		select {
+		case <-r.reg.over.Done():
+			return
+		case u, ok := <-sub.C:
+			if !ok {
+				t.Error("the watcher fell behind")
+				return
+			}
+			r.note(model, u.View, began)
+		}
+	}
+}
+
+// digits are left out when two texts are compared: a number that moves is no news.
+var digits = regexp.MustCompile(`[0-9.]+`)
+
+func (r *rig) note(model string, v *healthengine.View, began time.Time) {
+	at := v.AsOf.Sub(began) - Warm
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.sites {
+		site := v.Find(tenant, s.sc.Name)
+		if site == nil || at > s.sc.For.D() {
+			continue
+		}
+		o := observation{at: at, colour: site.Colour()}
+		o.score, _ = site.Score()
+		if st := site.State; st != nil && len(st.Reasons) > 0 {
+			first := &st.Reasons[0]
+			o.dimension, o.signal, o.text = first.Dimension, first.Signal, first.Text
+		}
+		list := r.seen[model][s.sc.Name]
+		if n := len(list); n > 0 && list[n-1].colour == o.colour && list[n-1].signal == o.signal && digits.ReplaceAllString(list[n-1].text, "") == digits.ReplaceAllString(o.text, "") {
+			list[n-1].text, list[n-1].score = o.text, o.score
+			continue
+		}
+		r.seen[model][s.sc.Name] = append(list, o)
+	}
+}
+
+// shelf is an inventory that does not change.
+type shelf struct {
+	snap    *inventory.Snapshot
+	changed chan struct{}
+}
+
+func newShelf(sites []*simulated) *shelf {
+	var list []*inventory.Site
+	for _, s := range sites {
+		list = append(list, &inventory.Site{ID: fleet.SiteID{Tenant: tenant, Name: s.sc.Name}, Region: region, Phase: fleet.PhaseApproved})
+	}
+	return &shelf{inventory.NewSnapshot(1, list, nil, nil), make(chan struct{})}
+}
+
+func (s *shelf) Ready() error                         { return nil }
+func (s *shelf) Snapshot() *inventory.Snapshot        { return s.snap }
+func (s *shelf) Changed() <-chan struct{}             { return s.changed }
+func (s *shelf) ReportSites([]status.SiteReport)      {}
+func (s *shelf) ReportPolicies([]status.PolicyReport) {}
