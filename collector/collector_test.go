@@ -685,6 +685,122 @@ func TestSamplesOfTheFuture(t *testing.T) {
 	}
 }
 
+// TestDoubtfulSamples: garbage names its target and metric, and reaches the centre as a
+// series of its own.
+func TestDoubtfulSamples(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t)
+	p := newPage(t, "# TYPE level gauge\nlevel NaN\n# TYPE done counter\ndone -5\n")
+	c := start(t, r, func(o *Options) {
+		o.ScrapeConfigs = []byte(static("app", p.addr()))
+		o.Policy = policy("level", "done")
+	})
+	cond := c.waitCondition(SamplesDoubtful, "True")
+	if want := "app " + p.addr() + ": level: not a number"; !strings.Contains(cond.Message, want) {
+		t.Errorf("%q does not say %q", cond.Message, want)
+	}
+	eventually(t, func() string {
+		for key := range r.series(t, "muster_collector_doubtful_samples") {
+			if strings.Contains(key, `metric="done"`) && strings.Contains(key, `target="`+p.addr()+`"`) && strings.Contains(key, `problem="a negative counter"`) {
+				return ""
+			}
+		}
+		return "the series of the negative counter"
+	})
+}
+
+// TestHealthsSeriesComeFirst: what the health policy reads takes the places of others,
+// and if there are none left that is said.
+func TestHealthsSeriesComeFirst(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t)
+	p := newPage(t, "other{x=\"1\"} 1\nother{x=\"2\"} 1\n")
+	c := start(t, r, func(o *Options) {
+		o.ScrapeConfigs = []byte(static("app", p.addr()))
+		o.Policy = policy("other", "bad")
+		o.Policy.SeriesBudget, o.Policy.Reserve = 2, []string{"bad"}
+	})
+	c.waitCondition(SeriesBudgetFilling, "True")
+	if cond := c.condition(SeriesBudgetExceeded); cond.Status != "False" {
+		t.Errorf("%+v", cond)
+	}
+	p.set("other{x=\"1\"} 1\nother{x=\"2\"} 1\nbad 1\n", false)
+	eventually(t, func() string {
+		if len(r.series(t, "bad")) == 0 {
+			return "the series that has a reserved place"
+		}
+		return ""
+	})
+	if cond := c.waitCondition(SeriesBudgetExceeded, "True"); cond.Reason != "NewSeriesRefused" {
+		t.Errorf("%+v", cond)
+	}
+	p.set("bad{x=\"1\"} 1\nbad{x=\"2\"} 1\nbad{x=\"3\"} 1\n", false)
+	eventually(t, func() string {
+		if cond := c.condition(SeriesBudgetExceeded); cond.Reason != "HealthSeriesRefused" || !strings.Contains(cond.Message, "bad") {
+			return fmt.Sprintf("that health's series are refused: %+v", cond)
+		}
+		return ""
+	})
+	eventually(t, func() string {
+		for key := range r.series(t, "muster_collector_metric_series_refused") {
+			if strings.Contains(key, `metric="bad"`) {
+				return ""
+			}
+		}
+		return "the refused series by metric"
+	})
+}
+
+// TestInterfacesOfPodsStay on the site.
+func TestInterfacesOfPodsStay(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t)
+	p := newPage(t, "node_network_up{device=\"eth0\"} 1\nnode_network_up{device=\"lxc12ab\"} 1\nnode_network_up{device=\"cali99\"} 1\nnode_disk{device=\"lxc\"} 1\n")
+	start(t, r, func(o *Options) {
+		o.ScrapeConfigs = []byte(static("app", p.addr()))
+		o.Policy = policy("node_network_up", "node_disk")
+		o.Policy.DropSeries = []fleet.SeriesDrop{{Metric: "node_network_.*", Label: "device", Values: "(lxc|veth|cali).*"}}
+	})
+	eventually(t, func() string {
+		if len(r.series(t, "node_disk")) == 0 {
+			return "the series of another metric"
+		}
+		return ""
+	})
+	got := r.series(t, "node_network_up")
+	if len(got) != 1 {
+		t.Errorf("%d series of interfaces left the site, want eth0's: %v", len(got), got)
+	}
+}
+
+// TestTargetsOfOneJob are told apart by their instances.
+func TestTargetsOfOneJob(t *testing.T) {
+	t.Parallel()
+	r := newReceiver(t)
+	start(t, r, func(o *Options) {
+		for _, n := range []string{"n1", "n2"} {
+			o.Targets = append(o.Targets, Target{Job: "node", Instance: n, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "m 1") })})
+		}
+	})
+	eventually(t, func() string {
+		up := r.series(t, "up")
+		for _, n := range []string{"n1", "n2"} {
+			if len(up[`{__name__="up", instance="`+n+`", job="node"}`]) == 0 {
+				return n
+			}
+		}
+		return ""
+	})
+	for _, bad := range [][]Target{
+		{{Job: "a", Handler: http.NotFoundHandler()}, {Job: "a", Handler: http.NotFoundHandler()}},
+		{{Job: "a", Handler: http.NotFoundHandler()}, {Job: "a", Instance: "b", Path: "/other", Handler: http.NotFoundHandler()}},
+	} {
+		if _, err := validateTargets(bad); err == nil {
+			t.Errorf("%+v is taken", bad)
+		}
+	}
+}
+
 // TestConditionsSayTheSameWhileNothingChanges: a number that grows would be a report
 // to the centre each time.
 func TestConditionsSayTheSameWhileNothingChanges(t *testing.T) {

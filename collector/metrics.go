@@ -23,7 +23,7 @@ type metrics struct {
 	spoolDropped, spoolSync, pushErrors, pushDelay *prometheus.Desc
 	pushLast, sent, retried, failed, wire, policy  *prometheus.Desc
 	policyOK, build, buildTime                     *prometheus.Desc
-	refusedBy, refusedHealth, clock, bad           *prometheus.Desc
+	refusedBy, refusedHealth, bad                  *prometheus.Desc
 }
 
 func newMetrics(c *Collector) (*metrics, error) {
@@ -37,7 +37,6 @@ func newMetrics(c *Collector) (*metrics, error) {
 		refused:       d("series_refused", "Series that are refused because the budget is used up."),
 		refusedBy:     d("metric_series_refused", "Series that are refused because the budget is used up, by metric; 50 metrics at most, those that the health policy reads first.", "metric"),
 		refusedHealth: d("health_series_refused", "Refused series of metrics that the health policy reads."),
-		clock:         d("node_clock_ahead_seconds", "How far a node's clock (node_time_seconds) is ahead of the collector's; too much by as long as the exporter took to answer.", "node"),
 		bad:           d("doubtful_samples", "1 for each metric of a target that had values within the last ten minutes that no exporter means.", "target_job", "target", "metric", "problem"),
 		kept:          d("samples_kept_total", "Samples that passed the filter."),
 		dropped:       d("samples_dropped_total", "Samples that were dropped, by reason: allowlist, duplicate, budget are the filter's; future and out_of_order are those of an exporter whose clock is wrong.", "reason"),
@@ -99,7 +98,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		m.series, m.budget, m.refused, m.kept, m.dropped, m.lost, m.spoolBytes, m.spoolRecords, m.spoolOldest, m.spoolDropped, m.spoolSync,
 		m.pushErrors, m.pushDelay, m.pushLast, m.sent, m.retried, m.failed, m.wire, m.policy, m.policyOK, m.build, m.buildTime,
-		m.refusedBy, m.refusedHealth, m.clock, m.bad,
+		m.refusedBy, m.refusedHealth, m.bad,
 	} {
 		ch <- d
 	}
@@ -123,9 +122,6 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(m.refusedBy, float64(n), metric)
 	}
 	gauge(m.refusedHealth, float64(st.reserved))
-	for _, c := range st.Clocks {
-		gauge(m.clock, c.Ahead, c.Node)
-	}
 	for _, b := range st.Bad {
 		gauge(m.bad, 1, b.Job, b.Instance, b.Metric, string(b.Problem))
 	}

@@ -62,8 +62,7 @@ type Status struct {
 	// reads first, at most filter.RefusedNames metrics.
 	RefusedByName map[string]int     `json:"seriesRefusedByName,omitempty"`
 	Bad           []filter.Bad       `json:"doubtful,omitempty"` // within the last ten minutes
-	Clocks        []filter.Clock     `json:"clocks,omitempty"`
-	Dropped       map[string]uint64  `json:"samplesDropped"` // by reason
+	Dropped       map[string]uint64  `json:"samplesDropped"`     // by reason
 	Kept          uint64             `json:"samplesKept"`
 	Lost          uint64             `json:"samplesLost"` // that the spool did not take
 	LostError     string             `json:"lostError,omitempty"`
@@ -122,7 +121,7 @@ func (c *Collector) status() Status {
 	st := Status{
 		Version: c.opts.Version, Series: f.Series, Budget: f.Budget, Refused: f.Refused, Kept: f.KeptSamples,
 		Dropped: map[string]uint64{}, Spool: c.spool.Stats(), Push: c.sender.Status(), duplicates: f.Duplicates,
-		RefusedByName: f.RefusedByName, reserved: f.RefusedReserved, Bad: c.table.Bad(time.Now().UnixMilli()), Clocks: c.table.Clocks(),
+		RefusedByName: f.RefusedByName, reserved: f.RefusedReserved, Bad: c.table.Bad(time.Now().UnixMilli()),
 	}
 	for _, r := range filter.Reasons() {
 		st.Dropped[r.String()] = f.Dropped[r]

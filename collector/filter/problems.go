@@ -41,16 +41,6 @@ const (
 	absurd      = 1e300
 )
 
-// clockMetric is how node_exporter tells its machine's time.
-const clockMetric = "node_time_seconds"
-
-// Clock is how far a node's clock is ahead of this machine's, as the last scrape had it:
-// in seconds, too large by as long as the exporter took to answer.
-type Clock struct {
-	Node  string // label node of the series, else its instance
-	Ahead float64
-}
-
 // Of says which target the scrape is of.
 func (s *Scrape) Of(job, instance string) {
 	t := s.table
@@ -109,25 +99,4 @@ func (t *Table) Bad(now int64) []Bad {
 		return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.Metric, b.Metric), cmp.Compare(a.Problem, b.Problem))
 	})
 	return slices.Compact(out)
-}
-
-// Clocks lists the clocks of the nodes that are scraped.
-func (t *Table) Clocks() []Clock {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	byNode := map[string]float64{}
-	for i := range t.members {
-		if m := &t.members[i]; m.used && m.live && m.clock {
-			node := cmp.Or(m.labels.Get("node"), m.labels.Get(model.InstanceLabel))
-			if have, ok := byNode[node]; !ok || math.Abs(m.ahead) > math.Abs(have) {
-				byNode[node] = m.ahead
-			}
-		}
-	}
-	out := make([]Clock, 0, len(byNode))
-	for node, ahead := range byNode {
-		out = append(out, Clock{node, ahead})
-	}
-	slices.SortFunc(out, func(a, b Clock) int { return cmp.Compare(a.Node, b.Node) })
-	return out
 }

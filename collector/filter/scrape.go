@@ -113,14 +113,6 @@ func (s *Scrape) append(ref uint64, ls labels.Labels, at int64, v float64, h *hi
 		return ref, nil
 	}
 	m.pendT, m.pendBy = at, s.seq
-	if !native && !stale {
-		if p := problemOf(v, m.labels, m.out.typ); p != "" {
-			t.noteLocked(s.owner, m.labels.Get(model.MetricNameLabel), p, s.now)
-		}
-		if m.clock {
-			m.ahead = v - float64(s.now)/1000
-		}
-	}
 	p := pending{i: i, gen: m.gen, t: at, v: v}
 	if native {
 		s.native = append(s.native, nativePending{h, fh})
@@ -215,6 +207,11 @@ func (s *Scrape) applyLocked(m *member, p pending, emit func(Out)) {
 	stale := p.native == 0 && value.IsStaleNaN(p.v)
 	if stale && !m.live {
 		return // it never flowed, or has ended already
+	}
+	if p.native == 0 && !stale {
+		if what := problemOf(p.v, m.labels, o.typ); what != "" {
+			s.table.noteLocked(s.owner, m.labels.Get(model.MetricNameLabel), what, s.now)
+		}
 	}
 	m.lastT = p.t
 	if stale {

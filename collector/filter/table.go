@@ -112,12 +112,10 @@ type member struct {
 	report   report
 	used     bool
 	exempt   bool
-	live     bool    // its newest sample was no stale marker
-	native   bool    // histograms
-	clock    bool    // tells a node's time
-	ahead    float64 // of it, seconds before this machine's
-	pendBy   uint64  // scrape that it last had a sample in, and the sample's time
-	pendT    int64   // of its sample in the scrape that goes on
+	live     bool   // its newest sample was no stale marker
+	native   bool   // histograms
+	pendBy   uint64 // scrape that it last had a sample in, and the sample's time
+	pendT    int64  // of its sample in the scrape that goes on
 }
 
 // report tells the scrape loop's own series apart, which say how many samples the
@@ -488,8 +486,6 @@ func (t *Table) memberLocked(s *Scrape, ref uint64, ls labels.Labels, native, cr
 	t.byRaw[hash] = i + 1
 	m := &t.members[i]
 	switch ls.Get(model.MetricNameLabel) {
-	case clockMetric:
-		m.clock = true
 	case "scrape_samples_scraped":
 		m.report = reportScraped
 	case "scrape_samples_post_metric_relabeling":

@@ -315,3 +315,33 @@ func BenchmarkLabelChange(b *testing.B) {
 		s.SetSite(siteNamed("s-0000"), map[string]string{"region": fmt.Sprint(i % 20)})
 	}
 }
+
+// TestReservedPlaces: what the HealthPolicy in effect reads has places in the budget.
+func TestReservedPlaces(t *testing.T) {
+	signal := func(q, objects string) v1alpha1.HealthPolicySpec {
+		return v1alpha1.HealthPolicySpec{Signals: []v1alpha1.Signal{{Name: "s", Query: q, Objects: objects}, {Name: "broken", Query: "sum by ("}}}
+	}
+	shipped := signal(`sum by (tenant, site) (rate(shipped_total[1m])) or 0 * count by (tenant, site) ({__name__="also"})`, "")
+	s := test(New(Options{Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), ShippedHealth: &shipped}))
+	s.SetSite(siteNamed("x"), nil)
+	s.Start()
+	want := func(names ...string) {
+		t.Helper()
+		if got := policyOf(t, s, "x").Reserve; !slices.Equal(got, names) {
+			t.Errorf("reserved %v, want %v", got, names)
+		}
+	}
+	want("also", "shipped_total")
+	own := &v1alpha1.HealthPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "acme-system", Name: "own"}, Spec: signal("max by (tenant, site) (a / b)", "c")}
+	s.book.Put(own)
+	s.apply()
+	want("a", "b", "c")
+	own = own.DeepCopy()
+	own.Generation, own.Spec = 2, signal("max by (tenant, site) (d)", "")
+	s.book.Put(own)
+	s.apply()
+	want("d")
+	s.book.Drop(own)
+	s.apply()
+	want("also", "shipped_total")
+}

@@ -2,8 +2,13 @@ package desired
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
@@ -15,12 +20,20 @@ const effectiveName = "effective"
 
 // policies is the Source of collection policies.
 type policies struct {
+	// shipped is what health reads of a site that no HealthPolicy selects.
+	shipped []string
 	// merged is the result for a set of policies, so that a thousand sites that are
 	// selected by the same ones are merged and encoded once.
 	merged map[string]Piece
 }
 
-func newPolicies() *policies { return &policies{merged: map[string]Piece{}} }
+func newPolicies(shipped *v1alpha1.HealthPolicySpec) *policies {
+	ps := &policies{merged: map[string]Piece{}}
+	if shipped != nil {
+		ps.shipped = MetricNames(shipped)
+	}
+	return ps
+}
 
 // forget drops what was made of former policies.
 func (ps *policies) forget() { clear(ps.merged) }
@@ -29,7 +42,7 @@ func (ps *policies) forget() { clear(ps.merged) }
 func policiesKey(tenant string, list []*inventory.Policy) string {
 	var key strings.Builder
 	for _, p := range list {
-		fmt.Fprintf(&key, "%s/%s\n", tenant, p.Name)
+		fmt.Fprintf(&key, "%s/%s/%s\n", p.Kind, tenant, p.Name)
 	}
 	return key.String()
 }
@@ -43,15 +56,21 @@ func (ps *policies) Kind() string { return fleet.KindCollectionPolicy }
 
 // Render implements Source: always one policy, the defaults if none selects the site.
 func (ps *policies) Render(site *inventory.Site) []Piece {
-	chosen := site.PoliciesOf(ps.Kind())
-	key := policiesKey(site.ID.Tenant, chosen)
+	chosen, health := site.PoliciesOf(ps.Kind()), site.PoliciesOf(kindHealthPolicy)
+	health = health[:min(len(health), 1)] // the strongest is in effect
+	key := policiesKey(site.ID.Tenant, slices.Concat(chosen, health))
 	piece, ok := ps.merged[key]
 	if !ok {
 		specs := make([]v1alpha1.CollectionPolicySpec, len(chosen))
 		for i, p := range chosen {
 			specs[i] = *specOf(p)
 		}
-		piece = NewPiece(effectiveName, Merge(specs).Encode())
+		merged := Merge(specs)
+		merged.Reserve = ps.shipped
+		if len(health) > 0 {
+			merged.Reserve = MetricNames(&health[0].Object.(*v1alpha1.HealthPolicy).Spec)
+		}
+		piece = NewPiece(effectiveName, merged.Encode())
 		ps.merged[key] = piece
 	}
 	return []Piece{piece}
@@ -72,6 +91,9 @@ func Merge(specs []v1alpha1.CollectionPolicySpec) fleet.CollectionPolicy {
 		out.AllowNames = append(out.AllowNames, sp.Allow.Names...)
 		out.AllowPatterns = append(out.AllowPatterns, sp.Allow.Patterns...)
 		out.DropLabels = append(out.DropLabels, sp.DropLabels...)
+		for _, d := range sp.DropSeries {
+			out.DropSeries = append(out.DropSeries, fleet.SeriesDrop{Metric: d.Metric, Label: d.Label, Values: d.Values})
+		}
 		for _, a := range sp.Aggregations {
 			if out.Aggregations == nil {
 				out.Aggregations = map[string]string{}
@@ -92,4 +114,37 @@ func Merge(specs []v1alpha1.CollectionPolicySpec) fleet.CollectionPolicy {
 		}
 	}
 	return out
+}
+
+const kindHealthPolicy = "HealthPolicy"
+
+// MetricNames lists the metrics that a HealthPolicy reads: their series have reserved
+// places in the budget. A selector without a name reserves nothing, and what can't be
+// parsed neither: health says so itself.
+func MetricNames(spec *v1alpha1.HealthPolicySpec) []string {
+	names := map[string]bool{}
+	read := func(query string) {
+		expr, err := parser.ParseExpr(query)
+		if query == "" || err != nil {
+			return
+		}
+		parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+			if vs, ok := n.(*parser.VectorSelector); ok {
+				for _, m := range vs.LabelMatchers {
+					if m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual {
+						names[m.Value] = true
+					}
+				}
+			}
+			return nil
+		})
+	}
+	for i := range spec.Signals {
+		read(spec.Signals[i].Query)
+		read(spec.Signals[i].Objects)
+	}
+	for i := range spec.Packs {
+		read(spec.Packs[i].When)
+	}
+	return slices.Sorted(maps.Keys(names))
 }

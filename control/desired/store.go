@@ -59,6 +59,9 @@ type Options struct {
 	Regionals []string
 	// Quotas of a tenant that sets none; 0: no limit.
 	Quotas v1alpha1.TenantQuotas
+	// ShippedHealth is the policy in effect where no HealthPolicy selects a site. What it
+	// or the site's own reads has reserved places in the site's series budget.
+	ShippedHealth *v1alpha1.HealthPolicySpec
 	// RenderEvery is how often, at most, what regionals hold is rendered. Default 3 s.
 	RenderEvery time.Duration
 	Now         func() time.Time
@@ -128,7 +131,7 @@ func New(o Options) *Store {
 		o.Now = time.Now
 	}
 	s := &Store{
-		opts: o, policies: newPolicies(), wake: make(chan struct{}, 1), sites: map[fleet.SiteID]*wire.DesiredState{},
+		opts: o, policies: newPolicies(o.ShippedHealth), wake: make(chan struct{}, 1), sites: map[fleet.SiteID]*wire.DesiredState{},
 		blobs: map[string]*blob{}, subs: map[int]func(fleet.SiteID){}, regionalSubs: map[int]func(){}, rules: map[string]*tenantRules{}, dirty: map[string]bool{},
 		contents: map[string]map[string]string{}, history: map[string][]string{}, items: map[itemKey]Piece{},
 		rendered:       prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_desired_renders_total", Help: "Sites rendered."}),

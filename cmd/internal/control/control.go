@@ -154,7 +154,7 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	registrar := registration.New(registration.Options{SiteQuota: c.Control.Quotas.Sites, Client: kube, Issuer: ca, Audit: audit, Recorder: recorder, Logger: env.Log, Registerer: env.Reg})
 
 	regionals := regionalNames(c)
-	store := desired.New(desired.Options{Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), Regionals: regionals, Logger: env.Log, Registerer: env.Reg})
+	store := desired.New(desired.Options{Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), Regionals: regionals, ShippedHealth: &defaults.HealthPolicy().Spec, Logger: env.Log, Registerer: env.Reg})
 	env.Ops.Status("desired state", func() any { return store.Stats() })
 	env.Go("desired state of regionals", store.Run)
 	fleetServer, err := fleetapi.New(fleetapi.Options{Registrar: registrar, Regionals: regionals, Desired: store, Client: kube, Logger: env.Log, Registerer: env.Reg,
@@ -164,7 +164,7 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	}
 	env.Go("fleet API writer", fleetServer.Run)
 
-	inv, err := inventory.New(inventory.Options{Cache: informers, Policies: []inventory.PolicyKind{inventory.CollectionPolicies()}, Logger: env.Log})
+	inv, err := inventory.New(inventory.Options{Cache: informers, Policies: []inventory.PolicyKind{inventory.CollectionPolicies(), inventory.HealthPolicies()}, Logger: env.Log})
 	if err != nil {
 		return err
 	}

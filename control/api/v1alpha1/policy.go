@@ -29,7 +29,7 @@ type CollectionPolicy struct {
 	Status CollectionPolicyStatus `json:"status,omitempty"`
 }
 
-// CollectionPolicySpec is applied in this order: allow, dropLabels, aggregations,
+// CollectionPolicySpec is applied in this order: allow, dropSeries, dropLabels, aggregations,
 // seriesBudget.
 type CollectionPolicySpec struct {
 	// SiteSelector chooses sites by label; empty: all of the tenant's sites.
@@ -47,6 +47,12 @@ type CollectionPolicySpec struct {
 	// Allow lists the metrics to keep. Nothing else leaves the site.
 	// +optional
 	Allow MetricAllow `json:"allow,omitempty"`
+	// DropSeries are series of allowed metrics that stay on the site all the same, such as
+	// those of the network interfaces of pods.
+	// +kubebuilder:validation:MaxItems=50
+	// +listType=atomic
+	// +optional
+	DropSeries []SeriesDrop `json:"dropSeries,omitempty"`
 	// DropLabels are taken off every series. tenant, site and region can't be named.
 	// +kubebuilder:validation:MaxItems=200
 	// +kubebuilder:validation:items:MaxLength=128
@@ -61,7 +67,8 @@ type CollectionPolicySpec struct {
 	// +optional
 	Aggregations []Aggregation `json:"aggregations,omitempty"`
 	// SeriesBudget is the largest number of series that leave the site. Series that
-	// already flow keep flowing; new ones over the budget are refused and counted.
+	// already flow keep flowing; new ones over the budget are refused and counted. Only for
+	// what the site's HealthPolicy reads the youngest others make room.
 	// Unset: from a policy of lower priority, else 2000.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000000
@@ -119,6 +126,22 @@ type MetricAllow struct {
 	// +kubebuilder:validation:items:MaxLength=512
 	// +optional
 	Patterns []string `json:"patterns,omitempty"`
+}
+
+// SeriesDrop selects the series of some metrics by the value of a label.
+type SeriesDrop struct {
+	// Metric is an RE2 regular expression over the name, anchored at both ends.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Metric string `json:"metric"`
+	// Label whose value decides.
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^[a-zA-Z_][a-zA-Z0-9_]*$`
+	Label string `json:"label"`
+	// Values is an RE2 regular expression, anchored at both ends.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Values string `json:"values"`
 }
 
 // Aggregation joins the series of one metric that became equal.

@@ -108,6 +108,10 @@ func CollectionPolicy(p *v1alpha1.CollectionPolicy) field.ErrorList {
 	for i, pat := range p.Spec.Allow.Patterns {
 		errs = append(errs, regex(spec.Child("allow", "patterns").Index(i), pat)...)
 	}
+	for i, d := range p.Spec.DropSeries {
+		at := spec.Child("dropSeries").Index(i)
+		errs = append(append(errs, regex(at.Child("metric"), d.Metric)...), regex(at.Child("values"), d.Values)...)
+	}
 	seen := map[string]bool{}
 	for i, a := range p.Spec.Aggregations {
 		if seen[a.Metric] {
