@@ -138,7 +138,7 @@ func (r *rig) play(t *testing.T, models map[string]*health.Model, list []*Scenar
 	r.inv = newShelf(r.sites)
 	for name, m := range models {
 		e, err := healthengine.New(healthengine.Options{
-			Inventory: r.inv, Status: r.inv, Shipped: m, Dir: filepath.Join(r.dir, "health", name), Logger: slog.New(slog.DiscardHandler),
+			Inventory: r.inv, Status: r.inv, Shipped: m, Dir: filepath.Join(r.dir, "health", strings.ReplaceAll(name, " ", "-")), Logger: slog.New(slog.DiscardHandler),
 			Regionals: []healthengine.Regional{{Name: regionalName, URL: "http://regional"}}, Client: &http.Client{Transport: r.reg},
 			Offset: func(time.Duration) time.Duration { return 2 * time.Second },
 		})
