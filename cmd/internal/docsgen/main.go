@@ -1,5 +1,5 @@
 // Command docsgen writes docs/reference from what is the source of each fact: the
-// CRDs for the API, the annotated sample for the configuration file. It is run by
+// CRDs for the API, the table of kinds, the annotated sample for the configuration file. It is run by
 // `make generate`; a difference to what is checked in fails `make check`.
 package main
 
@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"muster.dev/muster/cmd/internal/config"
+	"muster.dev/muster/control/api/kinds"
 )
 
 //go:generate go run .
@@ -30,7 +32,7 @@ func main() {
 }
 
 func run() error {
-	api, err := apiReference(filepath.Join(root, "control/api/crds"))
+	api, short, err := apiReference(filepath.Join(root, "control/api/crds"))
 	if err != nil {
 		return err
 	}
@@ -38,7 +40,28 @@ func run() error {
 	if err := os.WriteFile(filepath.Join(out, "api.md"), api, 0o644); err != nil {
 		return err
 	}
+	if err := os.WriteFile(filepath.Join(out, "kinds.md"), kindsReference(short), 0o644); err != nil {
+		return err
+	}
 	return os.WriteFile(filepath.Join(out, "config.md"), configReference(config.Sample), 0o644)
+}
+
+// kindsReference is the table of kinds; short are their short names.
+func kindsReference(short map[string]string) []byte {
+	var out bytes.Buffer
+	out.WriteString("# Kinds\n\nGenerated from `control/api/kinds` and the CRDs; do not edit. What the fields of each mean: [API reference](api.md).\n\n" +
+		"Tenants' users write or read as their role in the tenant says. Control reads and writes all kinds; of Muster's other roles those named here watch one, or write its status.\n\n" +
+		"| kind | short | stands in | administrators | editors | viewers | watched by | status by | checked beyond its schema |\n|---|---|---|---|---|---|---|---|---|\n")
+	access := map[kinds.Access]string{kinds.None: "-", kinds.Read: "read", kinds.Write: "write"}
+	for _, k := range kinds.All {
+		checked := "yes"
+		if reflect.ValueOf(k.Check).Pointer() == reflect.ValueOf(kinds.Unchecked).Pointer() {
+			checked = "no"
+		}
+		fmt.Fprintf(&out, "| [%s](api.md#%s) | %s | %s | %s | %s | %s | %s | %s | %s |\n", k.Name, strings.ToLower(k.Name), short[k.Name], k.Scope,
+			access[k.Admin], access[k.Edit], access[k.View], strings.Join(append([]string{"control"}, k.Readers...), ", "), strings.Join(append([]string{"control"}, k.StatusBy...), ", "), checked)
+	}
+	return out.Bytes()
 }
 
 // configReference turns the annotated sample into a table: a comment block
@@ -93,26 +116,29 @@ func configReference(sample []byte) []byte {
 	return out.Bytes()
 }
 
-func apiReference(dir string) ([]byte, error) {
+// apiReference is the reference of the CRDs in a folder, and the kinds' short names.
+func apiReference(dir string) ([]byte, map[string]string, error) {
+	shorts := map[string]string{}
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil || len(files) == 0 {
-		return nil, fmt.Errorf("no CRDs in %s (%w)", dir, err)
+		return nil, nil, fmt.Errorf("no CRDs in %s (%w)", dir, err)
 	}
 	var out bytes.Buffer
 	out.WriteString("# API reference\n\nGenerated from the CRDs; do not edit. Group `muster.dev`, version `v1alpha1`.\n`kubectl explain sites.spec --recursive` shows the same in a terminal.\n")
 	for _, f := range files {
 		b, err := os.ReadFile(f)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		var crd apiextensionsv1.CustomResourceDefinition
 		if err := yaml.Unmarshal(b, &crd); err != nil {
-			return nil, fmt.Errorf("%s: %w", f, err)
+			return nil, nil, fmt.Errorf("%s: %w", f, err)
 		}
 		schema := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
 		short := ""
 		if s := crd.Spec.Names.ShortNames; len(s) > 0 {
-			short = ", short `" + strings.Join(s, "`, `") + "`"
+			names := "`" + strings.Join(s, "`, `") + "`"
+			short, shorts[crd.Spec.Names.Kind] = ", short "+names, names
 		}
 		fmt.Fprintf(&out, "\n## %s\n\n%s\n\n%s%s.\n\n| field | type | meaning |\n|---|---|---|\n", crd.Spec.Names.Kind, schema.Description, crd.Spec.Scope, short)
 		for _, part := range []string{"spec", "status"} {
@@ -127,7 +153,7 @@ func apiReference(dir string) ([]byte, error) {
 			}
 		}
 	}
-	return out.Bytes(), nil
+	return out.Bytes(), shorts, nil
 }
 
 func fields(out *bytes.Buffer, path string, p apiextensionsv1.JSONSchemaProps) {
