@@ -4,11 +4,14 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/notifier"
 )
@@ -21,9 +24,15 @@ type inbox struct {
 	ends map[string]time.Time         // by alertname and virtual_sites
 	urls map[string]string            // by alertname
 	n    int
+
+	first map[string]int // how many came before the first of a name
+	hold  chan struct{}  // nil, or what an answer waits for
 }
 
 func (b *inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if b.hold != nil {
+		<-b.hold
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.away {
@@ -41,6 +50,9 @@ func (b *inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for _, a := range alerts {
 		b.got[a.Labels["alertname"]] = a.Labels
 		b.ends[a.Labels["alertname"]+a.Labels["virtual_sites"]] = a.EndsAt
+		if _, ok := b.first[a.Labels["alertname"]]; !ok {
+			b.first[a.Labels["alertname"]] = b.n
+		}
 		b.urls[a.Labels["alertname"]] = a.GeneratorURL
 		b.n++
 	}
@@ -68,7 +80,7 @@ func (b *inbox) link(name string) string {
 func (b *inbox) setAway(away bool) { b.mu.Lock(); b.away = away; b.mu.Unlock() }
 
 func newInbox(t *testing.T) (*inbox, string) {
-	b := &inbox{got: map[string]map[string]string{}, ends: map[string]time.Time{}, urls: map[string]string{}}
+	b := &inbox{got: map[string]map[string]string{}, ends: map[string]time.Time{}, urls: map[string]string{}, first: map[string]int{}}
 	srv := httptest.NewServer(b)
 	t.Cleanup(srv.Close)
 	return b, srv.URL
@@ -100,7 +112,7 @@ func TestAlertsFollowTheirSite(t *testing.T) {
 		AlertLabels: func(l labels.Labels) labels.Labels {
 			return labels.NewBuilder(l).Set("virtual_sites", virtual.Load().(string)).Labels()
 		}})
-	s := &sender{e: e}
+	s := e.sender
 	fire := func(ends time.Time) {
 		s.Send(&notifier.Alert{Labels: labels.FromStrings("alertname", "Down", "site", "paris"), StartsAt: time.Now().Add(-time.Hour), EndsAt: ends})
 	}
@@ -185,4 +197,58 @@ func TestForSurvives(t *testing.T) {
 	again := start()
 	defer again.Close()
 	eventually(t, "the time before the restart counts", func() bool { d := since(again).Sub(first); return d < 2*time.Second && d > -2*time.Second })
+}
+
+// A tenant's ten thousand alerts don't keep another's waiting, and what is too much of
+// them is its own.
+func TestAlertsGoInTurn(t *testing.T) {
+	b, url := newInbox(t)
+	slow := make(chan struct{})
+	b.hold = slow
+	e := open(t, Options{Alertmanagers: []string{url}})
+	alerts := func(tenant string, n int) []*notifier.Alert {
+		out := make([]*notifier.Alert, n)
+		for i := range out {
+			out[i] = &notifier.Alert{Labels: labels.FromStrings("alertname", tenant, "tenant", tenant, "i", strconv.Itoa(i)), StartsAt: time.Now(), EndsAt: time.Now().Add(time.Hour)}
+		}
+		return out
+	}
+	e.sender.Send(alerts("loud", 3*maxWaitingAlerts)...)
+	e.sender.Send(alerts("quiet", 10)...)
+	close(slow)
+	eventually(t, "the quiet one's arrive", func() bool { return b.labels("quiet") != nil })
+	b.mu.Lock()
+	before := b.first["quiet"]
+	b.mu.Unlock()
+	if before > 2000 {
+		t.Errorf("%d alerts of another tenant came before", before)
+	}
+	if n := testutil.ToFloat64(e.sender.dropped.WithLabelValues("loud")); n < 2*maxWaitingAlerts-queueAlerts-1000 {
+		t.Errorf("%v were dropped", n)
+	}
+	if n := testutil.ToFloat64(e.sender.dropped.WithLabelValues("quiet")); n != 0 {
+		t.Errorf("%v of the quiet tenant were dropped", n)
+	}
+}
+
+// Both engines of a regional register with one registry, and the notifier's metrics are there.
+func TestNotifierMetricsOfBothEngines(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	open(t, Options{Name: Edge, Registerer: reg})
+	open(t, Options{Name: Local, Registerer: reg})
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, f := range families {
+		if f.GetName() == "prometheus_notifications_queue_length" {
+			for _, m := range f.GetMetric() {
+				seen[m.GetLabel()[0].GetValue()] = true
+			}
+		}
+	}
+	if !seen[Edge] || !seen[Local] {
+		t.Errorf("%v", seen)
+	}
 }

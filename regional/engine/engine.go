@@ -157,15 +157,17 @@ type Engine struct {
 	setRules sync.Mutex // one change of rules at a time
 	refused  atomic.Pointer[[]RuleError]
 	groups   atomic.Pointer[[]*rules.Group] // since the last change
+	sender   *sender
 	notifier *notifier.Manager
 	scraper  *scrape.Manager
 	tee      *tee
 	config   config.Config
 
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
-	once   sync.Once
-	err    error
+	stopSending func()
+	cancel      context.CancelFunc
+	wg          sync.WaitGroup
+	once        sync.Once
+	err         error
 }
 
 // New opens the database, which replays its write-ahead log, and starts the engine.
@@ -187,7 +189,8 @@ func New(o Options) (*Engine, error) {
 	}
 	if err := e.open(ctx, extURL); err != nil {
 		cancel()
-		if e.notifier != nil {
+		if e.stopSending != nil {
+			e.stopSending()
 			e.notifier.Stop()
 			e.wg.Wait()
 		}
@@ -226,7 +229,7 @@ func (e *Engine) open(ctx context.Context, extURL *url.URL) error {
 	e.memory = newAlertMemory(e.opts, extURL, e.reg)
 	e.rules = rules.NewManager(&rules.ManagerOptions{
 		Appendable: ruleAppendable{e}, Queryable: e.db, QueryFunc: e.queryRule,
-		NotifyFunc: (&sender{e: e}).notify, ExternalURL: extURL,
+		NotifyFunc: e.sender.notify, ExternalURL: extURL,
 		// A refused rule would have a line a sample.
 		Logger:  slog.New(obs.Limit(e.log.With("part", "rules").Handler(), time.Minute)),
 		Context: ctx, Registerer: e.reg, GroupLoader: e.loader,
@@ -319,8 +322,10 @@ func (e *Engine) parseConfig() error {
 }
 
 func (e *Engine) startNotifier() error {
+	var reg *prometheus.Registry
+	e.sender, reg = newSender(e)
 	e.notifier = notifier.NewManager(&notifier.Options{
-		QueueCapacity: 10_000, DrainOnShutdown: true, Registerer: e.reg,
+		QueueCapacity: 10_000, DrainOnShutdown: true, Registerer: reg,
 	}, model.UTF8Validation, e.log.With("part", "notifier"))
 	if err := e.notifier.ApplyConfig(&e.config); err != nil {
 		return fmt.Errorf("alertmanagers: %w", err)
@@ -337,6 +342,10 @@ func (e *Engine) startNotifier() error {
 	found := make(chan map[string][]*targetgroup.Group, 1)
 	found <- sets
 	e.goRun(func() { e.notifier.Run(found) })
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	e.stopSending = func() { stop(); <-done }
+	go func() { defer close(done); e.sender.run(ctx) }()
 	return nil
 }
 
@@ -441,6 +450,7 @@ func (e *Engine) Close() error {
 		e.scraper.Stop()
 		e.evals.all()
 		e.rules.Stop()
+		e.stopSending()
 		e.notifier.Stop()
 		e.cancel()
 		e.wg.Wait()
