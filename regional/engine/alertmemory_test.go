@@ -165,3 +165,49 @@ func TestGeneratorURLIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkLoudRules is a tenant with 25 rules that give 10,000 alerts each, every 5 s, for
+// 25 s: with the bound on its alerts, and as if there were none.
+func BenchmarkLoudRules(b *testing.B) {
+	for name, limit := range map[string]int64{"bounded": 0, "unbounded": 1 << 40} {
+		b.Run(name, func(b *testing.B) {
+			e := open(b, Options{EvaluationInterval: 5 * time.Second, TenantAlertBytes: limit})
+			app := e.Storage().Appender(b.Context())
+			for i := range 10_000 {
+				if _, err := app.Append(0, labels.FromStrings("__name__", "flood", "tenant", "acme", "site", "paris", "i", fmt.Sprint(i)), time.Now().UnixMilli(), 1); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if err := app.Commit(); err != nil {
+				b.Fatal(err)
+			}
+			heap := func() float64 {
+				var m runtime.MemStats
+				runtime.ReadMemStats(&m)
+				return float64(m.HeapAlloc) / (1 << 20)
+			}
+			runtime.GC()
+			before := heap()
+			var set []RuleGroup
+			for i := range 25 {
+				set = append(set, alerting(fmt.Sprintf("acme/%d", i), "acme", fmt.Sprintf("A%d", i), "flood > 0"))
+			}
+			for b.Loop() {
+				if _, err := e.SetRules(set); err != nil {
+					b.Fatal(err)
+				}
+				most, late := 0.0, time.Duration(0)
+				for end := time.Now().Add(25 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+					most = max(most, heap()-before)
+					for _, g := range (ruleView{e: e}).RuleGroups() {
+						if at := g.GetLastEvaluation(); !at.IsZero() {
+							late = max(late, time.Since(at)-g.Interval())
+						}
+					}
+				}
+				b.ReportMetric(most, "peak-MiB")
+				b.ReportMetric(late.Seconds(), "late-s")
+			}
+		})
+	}
+}
