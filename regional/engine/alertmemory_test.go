@@ -34,7 +34,7 @@ func times(n int) string { return `{{ reReplaceAll "" "` + strings.Repeat("y", n
 // before they are made: by name, without touching others, and without the memory.
 func TestAlertsOfATenantAreBounded(t *testing.T) {
 	inbox, am := newInbox(t)
-	e := open(t, Options{EvaluationInterval: 100 * time.Millisecond, Alertmanagers: []string{am}, TenantAlertBytes: 32 << 20, TenantTimeout: time.Minute})
+	e := open(t, Options{EvaluationInterval: 100 * time.Millisecond, Alertmanagers: []string{am}, TenantAlertBytes: 8 << 20, TenantTimeout: time.Minute})
 	app := e.Storage().Appender(t.Context())
 	for i := range 10_000 {
 		for name, x := range map[string]string{"long": strings.Repeat("x", 4000), "short": strings.Repeat("x", 100)} {
@@ -60,7 +60,7 @@ func TestAlertsOfATenantAreBounded(t *testing.T) {
 	if refused, err := e.SetRules(set); err != nil || len(refused) > 0 {
 		t.Fatal(refused, err)
 	}
-	want := map[string]string{"acme/huge": "rule Huge", "acme/long": "longer than 16384 bytes together", "acme/many": "more than 32 MiB"}
+	want := map[string]string{"acme/huge": "rule Huge", "acme/long": "longer than 16384 bytes together", "acme/many": "more than 8 MiB"}
 	eventually(t, "the rules are refused by name", func() bool {
 		most = max(most, heap()-before)
 		found := 0
