@@ -120,6 +120,50 @@ var logParts = map[string][]string{
 	"store/storetest": {"store"},
 }
 
+// logTouch is which parts of regional/logs may touch a thing: the disk, the network, a
+// library that keeps lines. Those that are not here touch none of them.
+var logTouch = map[string][]string{
+	"os":                           {"intake", "store/embedded"},
+	module + "internal/disk":       {"intake"},
+	module + "internal/spool":      {"intake"},
+	module + "internal/atomicfile": {"intake"},
+	"net":                          {"intake"},
+	"net/http":                     {"intake", "query", "store/elastic"},
+	"crypto/tls":                   {"intake", "store/elastic"},
+	"go.etcd.io/bbolt":             {"store/embedded"},
+	"github.com/blevesearch/":      {"store/embedded"},
+	"github.com/elastic/":          {"store/elastic"},
+}
+
+func TestLogPartsTouchWhatIsTheirsAlone(t *testing.T) {
+	const root = "regional/logs/"
+	seen := map[string]bool{}
+	for _, p := range list(t, "./regional/logs/...") {
+		from, _ := strings.CutPrefix(p.ImportPath, module+root)
+		if from == "store/storetest" { // a suite of tests
+			continue
+		}
+		for _, imp := range p.Imports {
+			for what, homes := range logTouch {
+				if imp != what && !(strings.HasSuffix(what, "/") && strings.HasPrefix(imp, what)) {
+					continue
+				}
+				seen[what+" "+from] = true
+				if !slices.Contains(homes, from) {
+					t.Errorf("regional/logs: %s imports %s, which is for %v alone; see the comment of package regional/logs", from, imp, homes)
+				}
+			}
+		}
+	}
+	for what, homes := range logTouch {
+		for _, home := range homes {
+			if !seen[what+" "+home] {
+				t.Errorf("regional/logs: %s does not import %s any more: take it off the list", home, what)
+			}
+		}
+	}
+}
+
 func TestLogPartsKnowTheirNeighbourAlone(t *testing.T) {
 	const root = "regional/logs/"
 	for _, p := range list(t, "./regional/logs/...") {
