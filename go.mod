@@ -52,6 +52,7 @@ replace (
 )
 
 require (
+	github.com/KimMachineGun/automemlimit v0.7.5
 	github.com/coreos/go-systemd/v22 v22.6.0
 	github.com/cortexproject/cortex v1.21.1
 	github.com/fluent/fluent-bit-go v0.0.0-20230731091245-a7a013e2473c
@@ -76,6 +77,8 @@ require (
 	sigs.k8s.io/controller-runtime v0.23.3
 	sigs.k8s.io/yaml v1.6.0
 )
+
+require github.com/pbnjay/memory v0.0.0-20210728143218-7b4eea64cf58 // indirect
 
 require (
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect

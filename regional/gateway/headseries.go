@@ -26,6 +26,7 @@ type HeadSeries struct {
 	limit    func(tenant string) int
 	enforced atomic.Bool
 	dropped  atomic.Uint64 // grows when the head has dropped series
+	strings  labelStrings  // of the labels in the head
 
 	mu      sync.RWMutex
 	tenants map[string]*headTenant
@@ -68,9 +69,14 @@ func uncounted(name string) bool { return slices.Contains(reservedNames, name) }
 var alertNames = []string{"ALERTS", "ALERTS_FOR_STATE"}
 
 // PreCreation implements tsdb.SeriesLifecycleCallback: it holds tenants to their limit.
+// What the log is read into gets shared strings here, before anybody else sees it.
 func (h *HeadSeries) PreCreation(ls labels.Labels) error {
+	if !h.enforced.Load() {
+		h.strings.share(&ls)
+		return nil
+	}
 	tenant := ls.Get(fleet.SeriesTenant)
-	if tenant == "" || !h.enforced.Load() {
+	if tenant == "" {
 		return nil
 	}
 	limit := h.limit(tenant)
@@ -100,6 +106,7 @@ func (h *HeadSeries) PostDeletion(gone map[chunks.HeadSeriesRef]labels.Labels) {
 		h.add(ls, -1)
 	}
 	h.dropped.Add(1)
+	h.strings.age()
 }
 
 func (h *HeadSeries) add(ls labels.Labels, n int) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -155,7 +154,8 @@ var reservedNames = []string{
 
 // stamp makes the stored labels out of the sent ones: tenant, site and region are
 // what the certificate says, whatever was sent. An error says what is wrong with
-// the labels.
+// the labels. They alias what was sent, which lives in a buffer that is used again: who
+// keeps them has labelStrings share them first.
 func stamp(b *labels.ScratchBuilder, pairs []string, id fleet.SiteID, region string, lim Limits) (labels.Labels, error) {
 	none := labels.EmptyLabels()
 	if len(pairs)%2 != 0 {
@@ -181,7 +181,7 @@ func stamp(b *labels.ScratchBuilder, pairs []string, id fleet.SiteID, region str
 		if count++; count > lim.Labels {
 			return none, fmt.Errorf("more than %d labels (limit labels)", lim.Labels)
 		}
-		b.Add(strings.Clone(n), strings.Clone(v)) // what was sent lives in a buffer that is used again
+		b.Add(n, v)
 	}
 	switch {
 	case name == "":
@@ -244,12 +244,15 @@ func (s *site) resolveLocked(p *pusher, d *remotewrite.Decoder, who caller, lim 
 	if known, ok := p.app.(storage.GetRef); ok {
 		if ref, have := known.GetRef(ls, ls.Hash()); ref != 0 {
 			c.ref, c.labels = ref, have
+			s.spare = c
+			return &s.spare, nil
 		}
 	}
-	if n := head.Site(s.id); c.ref == 0 && n >= lim.Series {
+	if n := head.Site(s.id); n >= lim.Series {
 		return nil, fmt.Errorf("%w: site %s has %d series here, its limit is %d (limits.series); one that gets no more samples counts until the regional drops it from memory, within a few hours",
 			errSeriesLimit, s.id, n, lim.Series)
 	}
+	head.strings.share(&c.labels)
 	s.spare = c
 	return &s.spare, nil
 }

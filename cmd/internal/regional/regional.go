@@ -34,12 +34,16 @@ import (
 // window is how late a sample may be: as long as a site's spool keeps it.
 const window = fleet.DefaultSpoolMaxAge
 
+// gcPercent: most of the heap is series that live for hours. With Go's default of 100 as
+// much again would lie there as garbage.
+const gcPercent = 50
+
 // linger is for how long a batch waits for others on its way to the store.
 const linger = 500 * time.Millisecond
 
 // Run runs the regional until ctx ends.
 func Run(ctx context.Context, c config.Config, r config.Regional) error {
-	return role.Run(ctx, role.Options{Role: "regional", OpsListen: r.QueryListen, Hosts: c.HostNames(), Log: obs.LogOptions(c.Log)},
+	return role.Run(ctx, role.Options{Role: "regional", OpsListen: r.QueryListen, Hosts: c.HostNames(), Log: obs.LogOptions(c.Log), GCPercent: gcPercent},
 		func(_ context.Context, env *role.Env) error { return start(env, c, r) })
 }
 

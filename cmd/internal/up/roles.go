@@ -2,6 +2,7 @@ package up
 
 import (
 	"muster.dev/muster/cmd/internal/config"
+	"muster.dev/muster/cmd/internal/role"
 )
 
 // Roles returns the processes of a one-machine fleet, in the order in which they
@@ -9,14 +10,15 @@ import (
 func Roles(c config.Config, args ...string) []Process {
 	var procs []Process
 	instances := map[string][]string{} // by role
-	for _, role := range config.Roles {
+	for _, r := range config.Roles {
 		var after []string
-		for _, r := range role.After {
-			after = append(after, instances[r]...)
+		for _, before := range r.After {
+			after = append(after, instances[before]...)
 		}
-		for _, i := range role.Instances(&c) {
-			instances[role.Name] = append(instances[role.Name], i.Name)
-			procs = append(procs, Process{Name: i.Name, Args: append(i.Args, args...), Ready: "http://" + i.Ops + "/-/ready", After: after})
+		all := r.Instances(&c)
+		for _, i := range all {
+			instances[r.Name] = append(instances[r.Name], i.Name)
+			procs = append(procs, Process{Name: i.Name, Args: append(i.Args, args...), Env: role.MemoryShare(float64(r.Memory) / float64(len(all))), Ready: "http://" + i.Ops + "/-/ready", After: after})
 		}
 	}
 	return procs

@@ -1,0 +1,44 @@
+package role
+
+import (
+	"log/slog"
+	"runtime/debug"
+	"testing"
+)
+
+// What the environment says comes first.
+func TestEnvironmentDecidesOverMemory(t *testing.T) {
+	percent, limit := debug.SetGCPercent(100), debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(limit)
+	defer debug.SetGCPercent(percent)
+	now := func() int {
+		p := debug.SetGCPercent(100)
+		debug.SetGCPercent(p)
+		return p
+	}
+	log := slog.New(slog.DiscardHandler)
+
+	t.Setenv("GOGC", "")
+	t.Setenv(MemoryShareEnv, "off")
+	limitMemory(log, 50)
+	if got := now(); got != 50 {
+		t.Errorf("GC percent %d, want 50", got)
+	}
+	if got := debug.SetMemoryLimit(-1); got != limit {
+		t.Errorf("limit %d, want %d as it was", got, limit)
+	}
+	t.Setenv("GOGC", "80")
+	debug.SetGCPercent(80)
+	limitMemory(log, 50)
+	if got := now(); got != 80 {
+		t.Errorf("GC percent %d, want GOGC's 80", got)
+	}
+	if got := MemoryShare(35); got != nil {
+		t.Errorf("a share of %v beside one that is set by hand", got)
+	}
+	t.Setenv(MemoryShareEnv, "")
+	t.Setenv("GOMEMLIMIT", "")
+	if got := MemoryShare(35); len(got) != 1 || got[0] != "AUTOMEMLIMIT=0.3150" {
+		t.Errorf("%q", got)
+	}
+}
