@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -65,12 +66,14 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Limits protect the store from one tenant, and tenants from each other. They are
-// generous: the gateway's limits are the ones that sites are meant to meet.
+// Limits protect the store from one tenant, and tenants from each other. What the gateways
+// take is taken here too: theirs are the limits that sites meet, and a sample that they
+// acknowledged must not be refused one tier later. So by default there is no limit on what
+// comes in, and who knows the gateways' sets one that is above theirs.
 type Limits struct {
-	SeriesPerTenant  int     // active series; default 5,000,000
-	SeriesPerMetric  int     // active series of one metric name; default 1,000,000
-	SamplesPerSecond float64 // default 1,000,000
+	SeriesPerTenant  int     // active series; default: no limit
+	SeriesPerMetric  int     // active series of one metric name; default: no limit
+	SamplesPerSecond float64 // default: no limit
 	BurstSamples     int     // largest burst, and so the largest single push; default 5,000,000
 	LabelsPerSeries  int     // default 64
 	SeriesPerQuery   int     // default 500,000
@@ -83,14 +86,12 @@ func (l Limits) withDefaults() Limits {
 			*v = def
 		}
 	}
-	set(&l.SeriesPerTenant, 5_000_000)
-	set(&l.SeriesPerMetric, 1_000_000)
 	set(&l.BurstSamples, 5_000_000)
 	set(&l.LabelsPerSeries, 64)
 	set(&l.SeriesPerQuery, 500_000)
 	set(&l.SamplesPerQuery, 20_000_000)
 	if l.SamplesPerSecond == 0 {
-		l.SamplesPerSecond = 1_000_000
+		l.SamplesPerSecond = math.MaxFloat64
 	}
 	return l
 }

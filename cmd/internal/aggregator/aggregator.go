@@ -4,7 +4,6 @@ package aggregator
 
 import (
 	"context"
-	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -26,7 +25,7 @@ type store interface {
 // Run runs the role until ctx ends.
 func Run(ctx context.Context, c config.Config) error {
 	late := &lateGatherer{}
-	return role.Run(ctx, role.Options{Role: "aggregator", OpsListen: c.Aggregator.OpsListen, Hosts: c.HostNames(), Log: obs.LogOptions(c.Log), Gather: []prometheus.Gatherer{late}},
+	return role.Run(ctx, role.Options{Role: "aggregator", OpsListen: c.Aggregator.OpsListen, Hosts: c.HostNames(), Log: obs.LogOptions(c.Log), GCPercent: cortex.GCPercent, Gather: []prometheus.Gatherer{late}},
 		func(_ context.Context, env *role.Env) error {
 			s, err := open(env, c)
 			if err != nil {
@@ -51,6 +50,16 @@ func open(env *role.Env, c config.Config) (store, error) {
 		return nil, err
 	}
 	_ = probe.Close()
-	debug.SetGCPercent(cortex.GCPercent)
-	return cortex.New(cortex.Options{DataDir: c.Path("aggregator"), Listen: c.Aggregator.Cortex.Listen, Retention: c.Aggregator.Cortex.Retention.D(), Logger: env.Log})
+	return cortex.New(cortex.Options{DataDir: c.Path("aggregator"), Listen: c.Aggregator.Cortex.Listen, Retention: c.Aggregator.Cortex.Retention.D(), Limits: storeLimits(c), Logger: env.Log})
+}
+
+// storeLimits are derived from what the regionals take, the one place where limits are
+// set: a tenant may have its most in each of them. A tenth more is for what does not come
+// through a gateway, such as scores.
+func storeLimits(c config.Config) cortex.Limits {
+	n := 0
+	for _, r := range c.Regionals {
+		n += r.Limits.TenantSeries
+	}
+	return cortex.Limits{SeriesPerTenant: n + n/10}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"muster.dev/muster/aggregator/cortex"
+	"muster.dev/muster/cmd/internal/config"
 	"muster.dev/muster/control/pki"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/forward"
@@ -52,7 +53,7 @@ type noControl struct{ regional.Upstream }
 
 func (noControl) Denied(fleet.SiteID, *x509.Certificate) (string, bool) { return "", false }
 
-func newChain(t *testing.T) *chain {
+func newChain(t *testing.T, conf config.Config) *chain {
 	t.Helper()
 	c := &chain{t: t}
 	must := func(err error) {
@@ -72,7 +73,7 @@ func newChain(t *testing.T) *chain {
 			}
 		})
 	}
-	store, err := cortex.New(cortex.Options{DataDir: t.TempDir(), Listen: "127.0.0.1:0"})
+	store, err := cortex.New(cortex.Options{DataDir: t.TempDir(), Listen: "127.0.0.1:0", Limits: storeLimits(conf)})
 	must(err)
 	run("cortex", store.Run)
 	c.store = store.URL()
@@ -82,7 +83,8 @@ func newChain(t *testing.T) *chain {
 		Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	must(err)
 	t.Cleanup(func() { _ = c.queue.Close() })
-	series := gateway.NewHeadSeries(nil)
+	series := gateway.NewHeadSeries(func(string) int { return conf.Regionals[0].Limits.TenantSeries })
+	series.Enforce()
 	c.edge, err = engine.New(engine.Options{Name: engine.Edge, Dir: t.TempDir(), OutOfOrderWindow: 48 * time.Hour, SeriesLifecycle: series})
 	must(err)
 	t.Cleanup(func() { _ = c.edge.Close() })
@@ -119,10 +121,10 @@ func (c *chain) await(what string, ok func() bool) {
 	}
 }
 
-// send pushes one series and returns the gateway's answer.
-func (c *chain) send(s remotewrite.Series) (int, string) {
+// send pushes series and returns the gateway's answer.
+func (c *chain) send(s ...remotewrite.Series) (int, string) {
 	c.t.Helper()
-	resp, err := c.client.Post(c.push, remotewrite.ContentTypeV2, bytes.NewReader(remotewrite.EncodeV2([]remotewrite.Series{s})))
+	resp, err := c.client.Post(c.push, remotewrite.ContentTypeV2, bytes.NewReader(remotewrite.EncodeV2(s)))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -158,10 +160,40 @@ func (c *chain) found(n string, at time.Time) (metric map[string]string, ok bool
 	return body.Data.Result[0].Metric, true
 }
 
+// TestTheStoreTakesWhatTheGatewayTakes: a tenant's series up to the very limit of the
+// gateway, all of one name, are in the store; there is no second, smaller limit.
+func TestTheStoreTakesWhatTheGatewayTakes(t *testing.T) {
+	conf := config.Default()
+	conf.Regionals[0].Limits.TenantSeries = 40
+	c := newChain(t, conf)
+	now := time.Now().Truncate(time.Second)
+	var all []remotewrite.Series
+	for i := range 50 {
+		all = append(all, remotewrite.Series{Labels: labels.FromStrings("__name__", "many", "n", fmt.Sprint(i)), Samples: []remotewrite.Sample{{T: now.UnixMilli(), V: 1}}})
+	}
+	if code, text := c.send(all...); code != http.StatusBadRequest || !strings.Contains(text, "accepted 40 of 50") {
+		t.Fatalf("%d %s", code, text)
+	}
+	c.await("the 40 are in the store", func() bool {
+		_, last := c.found("39", now)
+		return last
+	})
+	for i := range 40 {
+		if _, ok := c.found(fmt.Sprint(i), now); !ok {
+			t.Errorf("series %d is not in the store", i)
+		}
+	}
+	conf.Regionals = append(conf.Regionals, config.DefaultRegional("two", 1))
+	conf.Regionals[1].Limits.TenantSeries = 1000
+	if got := storeLimits(conf); got.SeriesPerTenant < 1040 || got.SeriesPerMetric != 0 || got.SamplesPerSecond != 0 {
+		t.Errorf("two regionals take 1040 series, the store %+v", got)
+	}
+}
+
 // TestAcknowledgedIsGoodInTheStore: what the gateway takes from a site, Cortex takes
 // too, and gives back as it was; or the gateway refuses it with the reason.
 func TestAcknowledgedIsGoodInTheStore(t *testing.T) {
-	c := newChain(t)
+	c := newChain(t, config.Default())
 	now := time.Now().Truncate(time.Second)
 	h := func(change func(*histogram.Histogram)) *histogram.Histogram {
 		h := &histogram.Histogram{Schema: 3, Count: 3, Sum: 4, PositiveSpans: []histogram.Span{{Length: 2}}, PositiveBuckets: []int64{1, 1}}
