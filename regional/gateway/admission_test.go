@@ -14,6 +14,7 @@ import (
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/remotewrite"
+	"muster.dev/muster/internal/wire"
 )
 
 // slowEngine takes its time for each commit, and counts how many are at it at once.
@@ -106,5 +107,53 @@ func TestManyPushersOnASlowEngine(t *testing.T) {
 	}
 	if len(st.Limited) != 0 {
 		t.Errorf("sites are blamed for it: %v", st.Limited)
+	}
+}
+
+// stuckEngine holds up commits until it is let go.
+type stuckEngine struct {
+	storage.Appendable
+	in, out chan struct{}
+}
+
+type stuckAppender struct {
+	storage.Appender
+	e *stuckEngine
+}
+
+func (e *stuckEngine) Appender(ctx context.Context) storage.Appender {
+	return &stuckAppender{e.Appendable.Appender(ctx), e}
+}
+
+func (a *stuckAppender) Commit() error {
+	a.e.in <- struct{}{}
+	<-a.e.out
+	return a.Appender.Commit()
+}
+
+// TestTheLiveViewWaitsForNoPush: with a push stuck in the engine, the live view and the
+// site's stream go on.
+func TestTheLiveViewWaitsForNoPush(t *testing.T) {
+	stuck := &stuckEngine{in: make(chan struct{}), out: make(chan struct{})}
+	h := newHarness(t, harnessOptions{limits: unlimited, change: func(o *Options) {
+		stuck.Appendable = o.Edge
+		o.Edge = stuck
+	}})
+	pushed := make(chan int)
+	go func() { pushed <- pushTo(h.g, paris, remotewrite.EncodeV2(siteSeries(3, time.Now()))).Code }()
+	<-stuck.in
+	seen := make(chan []wire.SiteLive)
+	go func() { seen <- h.g.Live() }()
+	select {
+	case live := <-seen:
+		if len(live) != 1 || live[0].Region != "eu-west" {
+			t.Errorf("%+v", live)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the live view waits for a push")
+	}
+	close(stuck.out)
+	if code := <-pushed; code != http.StatusNoContent {
+		t.Error(code)
 	}
 }

@@ -180,8 +180,10 @@ func (g *Gateway) expire() {
 	app := g.opts.Edge.Appender(context.Background()) // to look up series
 	defer func() { _ = app.Rollback() }()
 	for _, s := range g.allSites() {
-		s.mu.Lock()
+		s.series.Lock()
 		s.sweepLocked(app, g.opts.Series)
+		s.series.Unlock()
+		s.mu.Lock()
 		seen := s.live.seen
 		idle := s.refs.Load() == 0 && now.Sub(seen) > forgetAfter
 		was := s.limit.reason != "" && now.Sub(s.limit.at) > limitedFor

@@ -384,8 +384,10 @@ func (g *Gateway) appendEdge(ctx context.Context, p *pusher, l *lease, s *site, 
 	defer func() { out.cost = d.Cost() }()
 	d.Reset(p.raw, v2, remotewrite.Limits{Buckets: lim.HistogramBuckets, Exemplars: maxExemplars})
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.live.region = who.region
+	s.live.region, s.live.seen = who.region, now
+	s.mu.Unlock()
+	s.series.Lock()
+	defer s.series.Unlock()
 	p.app = g.opts.Edge.Appender(ctx)
 	s.sweepLocked(p.app, g.opts.Series)
 	for d.Next() {
@@ -427,7 +429,6 @@ func (g *Gateway) appendEdge(ctx context.Context, p *pusher, l *lease, s *site, 
 	if err := p.app.Commit(); err != nil {
 		return g.rollback(p, err)
 	}
-	s.live.seen = now
 	return nil
 }
 

@@ -36,11 +36,15 @@ type site struct {
 	refs     atomic.Int32  // see Gateway.acquire
 	bucket   bucket
 
-	mu    sync.Mutex
-	cache seriesCache
-	spare cached // a series that is not in the cache, while its samples are appended
-	swept uint64 // HeadSeries.dropped when the cache was last swept
-	extra int    // the sum of the cache's
+	// series is held while a push is appended, which may take long: nothing that says how
+	// the site is waits for it. It guards what follows, up to mu.
+	series sync.Mutex
+	cache  seriesCache
+	spare  cached // a series that is not in the cache, while its samples are appended
+	swept  uint64 // HeadSeries.dropped when the cache was last swept
+	extra  int    // the sum of the cache's
+
+	mu    sync.Mutex // is never held for long
 	live  liveState
 	limit limitState
 }
