@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/klauspost/compress/snappy"
@@ -30,7 +31,7 @@ const recordVersion = 2
 // records of different lanes are sent side by side.
 func Encode(key string, lane uint32, series []Series) []byte {
 	e := encoders.Get().(*encoder)
-	defer encoders.Put(e)
+	defer e.putBack()
 	e.packed = snappy.Encode(e.packed[:cap(e.packed)], e.marshalV2(series))
 	info := infoOf(key, series)
 	rec := make([]byte, 0, 64+len(key)+len(e.packed))
@@ -49,7 +50,7 @@ func Encode(key string, lane uint32, series []Series) []byte {
 // EncodeV2 returns the body of a remote write 2.0 request.
 func EncodeV2(series []Series) []byte {
 	e := encoders.Get().(*encoder)
-	defer encoders.Put(e)
+	defer e.putBack()
 	return snappy.Encode(nil, e.marshalV2(series))
 }
 
@@ -114,8 +115,21 @@ func (e *encoder) marshalV2(series []Series) []byte {
 	for i := range series {
 		e.add(&series[i])
 	}
-	e.raw = append(e.symbols.appendTo(e.raw[:0]), e.series...)
+	e.raw = slices.Grow(e.raw[:0], e.symbols.size()+len(e.series))
+	e.raw = append(e.symbols.appendTo(e.raw), e.series...)
 	return e.raw
+}
+
+// keptBuffer is the largest buffer, in bytes, that is kept for the next encoding.
+const keptBuffer = 1 << 20
+
+func (e *encoder) putBack() {
+	for _, b := range []*[]byte{&e.series, &e.raw, &e.packed} {
+		if cap(*b) > keptBuffer {
+			*b = nil
+		}
+	}
+	encoders.Put(e)
 }
 
 // add encodes one series.

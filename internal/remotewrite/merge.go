@@ -163,7 +163,11 @@ func (m *merger) addMeta(s *merged, b []byte) error {
 
 // body returns the compressed request.
 func (m *merger) body() []byte {
-	raw := m.symbols.appendTo(nil)
+	size := m.symbols.size()
+	for i := range m.series {
+		size += len(m.series[i].refs) + m.series[i].size + 64
+	}
+	raw := m.symbols.appendTo(make([]byte, 0, size))
 	for i := range m.series {
 		s := &m.series[i]
 		meta := sizeMeta(s.typ, s.help, s.unit)

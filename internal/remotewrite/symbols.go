@@ -43,6 +43,15 @@ func (t *symbols) ref(s string) uint32 {
 	return r
 }
 
+// size is how many bytes appendTo appends, or a few more.
+func (t *symbols) size() int {
+	n := 2
+	for _, s := range t.names {
+		n += 1 + binary.MaxVarintLen32 + len(s)
+	}
+	return n
+}
+
 // appendTo appends the table as the fields of a request.
 func (t *symbols) appendTo(b []byte) []byte {
 	b = append(b, tagSymbol, 0)
