@@ -14,7 +14,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -39,7 +38,6 @@ type Options struct {
 	Server string // gateway, HOST:PORT
 	CAHash string // as `muster token create` prints it
 	Token  string
-	Logger *slog.Logger
 }
 
 // Fleet is the sites. Safe for concurrent use.
@@ -79,9 +77,6 @@ func New(o Options) (*Fleet, error) {
 	def(&o.MaxBackoff, 30*time.Second)
 	def(&o.Timeout, 30*time.Second)
 	o.Pushes = max(o.Pushes, 1)
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
 	f := &Fleet{opts: o, buffers: sync.Pool{New: func() any { return &buffer{} }}}
 	f.tally.Store(&Tally{})
 	var err error

@@ -27,7 +27,9 @@ type Counts struct {
 	Failed      int `json:"failed"`     // no connection, or it broke
 	Reconnects  int `json:"reconnects"` // streams that were opened anew
 	// Of pushes that were acknowledged, refused or timed out, in milliseconds.
-	P50, P99, Max float64
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+	Max float64 `json:"max"`
 	// LastError is one of those that are counted, for a person.
 	LastError string `json:"lastError,omitempty"`
 }

@@ -55,7 +55,7 @@ func (r *run) prepare(ctx context.Context) error {
 	}
 	r.f, err = fleetload.New(fleetload.Options{
 		Sites: r.o.Sites, Series: r.o.Series, Pushes: r.o.Pushes, Interval: r.o.Interval, Churn: r.o.Churn,
-		Server: r.c.ports.Gateway, CAHash: strings.TrimSpace(string(hash)), Token: token, Logger: r.o.Logger,
+		Server: r.c.ports.Gateway, CAHash: strings.TrimSpace(string(hash)), Token: token,
 	})
 	return err
 }

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -42,7 +41,6 @@ type Options struct {
 
 	Command, Commit string // for the table
 	Out             io.Writer
-	Logger          *slog.Logger
 }
 
 // The phases. Every run begins with the registration, and all that come after the cold
