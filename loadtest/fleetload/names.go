@@ -38,8 +38,8 @@ const (
 )
 
 // seriesOf lists n series as a small site has them: all that the signals of the default
-// HealthPolicy read come first, then its pods, then what these serve. Below about 90 a
-// part of the signals has nothing to read, and below 102 there are no pods.
+// HealthPolicy read come first, then its pods, then what these serve. Below about 120 a
+// part of the signals has nothing to read, and there are no pods.
 func seriesOf(n int) (out []series, pods int) {
 	out = fixedSeries()
 	if n <= len(out) {
@@ -81,7 +81,20 @@ func fixedSeries() []series {
 	add(constant, 0, 0, "muster_collector_push_errors_total")
 	add(gauge, 40960, 1000, "muster_collector_spool_bytes")
 	add(constant, float64(time.Now().Add(-10*24*time.Hour).Unix()), 0, "muster_edge_build_timestamp_seconds")
+	add(constant, 0, 0, "muster_collector_series_refused")
+	add(gauge, 1500, 20, "muster_collector_series")
+	add(constant, 2000, 0, "muster_collector_series_budget")
+	for _, reason := range []string{"allowlist", "budget", "invalid"} {
+		add(constant, 0, 0, "muster_collector_samples_dropped_total", "reason", reason)
+	}
 	// node_exporter.
+	node(constant, float64(time.Now().Add(-20*24*time.Hour).Unix()), 0, "node_boot_time_seconds")
+	node(constant, 0, 0, "node_vmstat_oom_kill")
+	node(constant, 0, 0, "node_filesystem_device_error", "device", "/dev/sda1", "fstype", "ext4", "mountpoint", "/")
+	node(constant, 0, 0, "node_edac_uncorrectable_errors_total", "controller", "0")
+	node(constant, 1, 0, "node_timex_sync_status")
+	node(gauge, 900, 100, "node_nf_conntrack_entries")
+	node(constant, 131072, 0, "node_nf_conntrack_entries_limit")
 	node(counter, 10, 0.01, "node_netstat_Tcp_RetransSegs")
 	node(counter, 1000, 50, "node_netstat_Tcp_OutSegs")
 	node(constant, 8<<30, 0, "node_memory_MemTotal_bytes")
@@ -120,6 +133,15 @@ func fixedSeries() []series {
 			kube(constant, v, 0, "kube_node_status_condition", "node", nodeName, "condition", cond, "status", status)
 		}
 	}
+	kube(constant, 1, 0, "kube_node_info", "node", nodeName, "kubelet_version", "v1.34.2")
+	kube(constant, 0, 0, "kube_node_spec_unschedulable", "node", nodeName)
+	for _, phase := range []string{"Bound", "Lost", "Pending"} {
+		v := 0.0
+		if phase == "Bound" {
+			v = 1
+		}
+		kube(constant, v, 0, "kube_persistentvolumeclaim_status_phase", "namespace", "default", "persistentvolumeclaim", "data-db-0", "phase", phase)
+	}
 	kube(constant, 3, 0, "kube_deployment_spec_replicas", "namespace", "default", "deployment", "app")
 	kube(constant, 3, 0, "kube_deployment_status_replicas_available", "namespace", "default", "deployment", "app")
 	kube(constant, 1, 0, "kube_statefulset_replicas", "namespace", "default", "statefulset", "db")
@@ -129,6 +151,14 @@ func fixedSeries() []series {
 	add(constant, 20<<30, 0, "kubelet_volume_stats_capacity_bytes", "job", "kubelet", "namespace", "default", "persistentvolumeclaim", "data-db-0")
 	add(gauge, 12<<30, 1<<20, "kubelet_volume_stats_available_bytes", "job", "kubelet", "namespace", "default", "persistentvolumeclaim", "data-db-0")
 	add(constant, 300*86400, 0, "kubelet_certificate_manager_client_ttl_seconds", "job", "kubelet", "node", nodeName)
+	add(gauge, 24, 2, "kubelet_running_pods", "job", "kubelet", "node", nodeName)
+	add(constant, 0, 0, "kubelet_evictions", "job", "kubelet", "node", nodeName, "eviction_signal", "memory.available")
+	for _, rcode := range []string{"NOERROR", "NXDOMAIN", "SERVFAIL"} {
+		rate := map[string]float64{"NOERROR": 20, "NXDOMAIN": 8}[rcode]
+		add(counter, 100, rate, "coredns_dns_responses_total", "job", "coredns", "rcode", rcode, "zone", ".", "server", "dns://:53")
+	}
+	add(constant, 1, 0, "etcd_server_has_leader", "job", "etcd", "node", nodeName)
+	add(constant, 0, 0, "cilium_unreachable_nodes", "job", "cilium", "node", nodeName)
 	add(constant, 0, 0, "cilium_drop_count_total", "job", "cilium", "reason", "Policy denied", "direction", "INGRESS")
 	add(counter, 0, 0.01, "cilium_drop_count_total", "job", "cilium", "reason", "Stale or unroutable IP", "direction", "EGRESS")
 	return out
