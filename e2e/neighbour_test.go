@@ -74,16 +74,19 @@ func testNeighbour(t *testing.T, f *fleet) {
 	before := time.Now()
 	quiet := f.probe(t, d)
 	ctx, stop := context.WithCancel(t.Context())
+	attacks := slices.Concat(site.Attacks(), evil.Attacks(), anyone.Attacks())
 	answers := make(chan map[string]hostile.Tally, 1)
-	go func() {
-		answers <- hostile.Run(ctx, slices.Concat(site.Attacks(), evil.Attacks(), anyone.Attacks()))
-	}()
+	go func() { answers <- hostile.Run(ctx, attacks) }()
 	attacked := f.probe(t, d)
 	stop()
-	for name, a := range maps.All(<-answers) {
-		t.Logf("figure: attack %-50s %s", name+":", a)
+	came := <-answers
+	for _, attack := range attacks {
+		a := came[attack.Name]
+		t.Logf("figure: attack %-50s %s", attack.Name+":", a)
 		if a.All() == 0 {
-			t.Errorf("attack %q was never tried", name)
+			t.Errorf("attack %q was never tried", attack.Name)
+		} else if err := attack.Wall.Check(a); err != nil {
+			t.Errorf("attack %q: the wall did not hold: %v", attack.Name, err)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(quiet)) {

@@ -29,6 +29,35 @@ type Attack struct {
 	// Try does it once and says what came back, in a word or two: "204", "429",
 	// "refused". The number of try begins at 0.
 	Try func(ctx context.Context, n int) string
+	// Wall is what has to come back; the zero one asks nothing: such a wall shows in what
+	// neighbours feel.
+	Wall Wall
+}
+
+// Wall says how Muster has to answer an attack.
+type Wall struct {
+	Must  []string // one of these at least once
+	Never []string
+}
+
+var (
+	// refused: it is never let in.
+	refused = Wall{Must: []string{"400", "401", "403", "413", "422", "429"}, Never: []string{"200", "201", "204"}}
+	// bounded: some is let in, not all of it.
+	bounded = Wall{Must: []string{"400", "403", "413", "422", "429", "503"}}
+)
+
+// Check says how the wall did not hold.
+func (w Wall) Check(t Tally) error {
+	for _, answer := range w.Never {
+		if t[answer] > 0 {
+			return fmt.Errorf("%d of %d tries were answered %s", t[answer], t.All(), answer)
+		}
+	}
+	if len(w.Must) > 0 && !slices.ContainsFunc(w.Must, func(answer string) bool { return t[answer] > 0 }) {
+		return fmt.Errorf("of %d tries none was refused: %s", t.All(), t)
+	}
+	return nil
 }
 
 // Run runs attacks side by side until ctx ends, and returns what came back: attack →

@@ -41,13 +41,14 @@ type Site struct {
 // Attacks of a site.
 func (s *Site) Attacks() []Attack {
 	return []Attack{
-		{Name: "a thousand new series a push", Every: 200 * time.Millisecond, Try: s.newSeries},
-		{Name: "native histograms with ten thousand buckets", Every: 500 * time.Millisecond, Try: s.histograms},
+		{Name: "a thousand new series a push", Every: 200 * time.Millisecond, Try: s.newSeries, Wall: bounded},
+		{Name: "native histograms with ten thousand buckets", Every: 500 * time.Millisecond, Try: s.histograms, Wall: bounded},
 		{Name: "long labels, many labels, other tenants' labels", Every: 300 * time.Millisecond, Try: s.labels},
 		{Name: "samples from yesterday and from tomorrow", Every: 300 * time.Millisecond, Try: s.times},
-		{Name: "garbage as remote write", Every: 200 * time.Millisecond, Try: s.garbage},
-		{Name: "a bomb in snappy", Every: 500 * time.Millisecond, Try: s.bomb},
+		{Name: "garbage as remote write", Every: 200 * time.Millisecond, Try: s.garbage, Wall: refused},
+		{Name: "a bomb in snappy", Every: 500 * time.Millisecond, Try: s.bomb, Wall: refused},
 		{Name: "log lines of one letter", Every: 100 * time.Millisecond, Try: s.shortLines},
+		{Name: "eight megabytes of log lines of one letter", Every: 10 * time.Second, Try: s.eightMegabytes},
 		{Name: "log lines of a megabyte", Every: 500 * time.Millisecond, Try: s.longLines},
 		{Name: "log lines with a thousand fields of new names", Every: 500 * time.Millisecond, Try: s.manyFields},
 		{Name: "bodies that are never finished", Every: 300 * time.Millisecond, Try: s.unfinished},
@@ -162,6 +163,18 @@ func (s *Site) logs(ctx context.Context, lines []byte) string {
 var shortLines = bytes.Repeat([]byte(`{"log":"x"}`+"\n"), 50_000)
 
 func (s *Site) shortLines(ctx context.Context, _ int) string { return s.logs(ctx, shortLines) }
+
+// eightMegabytes is as many bytes of such lines as a careless budget lets through, in
+// requests one right after the other: 699,050 lines.
+func (s *Site) eightMegabytes(ctx context.Context, _ int) string {
+	answer := ""
+	for sent := 0; sent < 8<<20 && ctx.Err() == nil; sent += len(shortLines) {
+		if answer = s.shortLines(ctx, 0); answer != "200" && answer != "204" {
+			break
+		}
+	}
+	return answer
+}
 
 func (s *Site) longLines(ctx context.Context, _ int) string {
 	return s.logs(ctx, []byte(`{"log":"`+strings.Repeat("x", 1<<20)+`"}`+"\n"))

@@ -36,7 +36,11 @@ func (t *Tenant) Attacks() []Attack {
 	return []Attack{
 		{Name: "queries without end", Every: 200 * time.Millisecond, Try: func(ctx context.Context, _ int) string {
 			return t.query(ctx, Endless)
-		}},
+		}, Wall: refused},
+		{Name: "wrong tokens", Every: 100 * time.Millisecond, Try: func(ctx context.Context, n int) string {
+			wrong := Tenant{Token: fmt.Sprintf("%s-%d", t.Token[:min(len(t.Token), 20)], n), Console: t.Console, Client: t.Client}
+			return wrong.get(ctx, "/api/v1/health/sites?tenant="+t.Name)
+		}, Wall: refused},
 		{Name: "the dearest queries that are let in", Every: 50 * time.Millisecond, Try: func(ctx context.Context, n int) string {
 			return t.query(ctx, []string{
 				`count({__name__=~".+"})`, `sum_over_time(vector(1)[1h:1s])`, `max_over_time(sum by (i) ({__name__=~"flood|bomb"})[30m:15s])`,
@@ -55,7 +59,7 @@ func (t *Tenant) Attacks() []Attack {
 		}},
 		{Name: "rules without end", Every: time.Second, Try: func(ctx context.Context, n int) string {
 			return t.apply(ctx, "alertrules", system, "endless-"+strconv.Itoa(n%50), rules(25, Endless))
-		}},
+		}, Wall: refused},
 		{Name: "rules that are let in, many", Every: time.Second, Try: func(ctx context.Context, n int) string {
 			return t.apply(ctx, "alertrules", system, "many-"+strconv.Itoa(n%50), rules(25, `sum by (i) ({__name__=~"flood|bomb"}) > bool `+strconv.Itoa(n)))
 		}},
@@ -69,19 +73,31 @@ func (t *Tenant) Attacks() []Attack {
 		{Name: "alerts by the thousand", Every: 5 * time.Second, Try: func(ctx context.Context, n int) string {
 			return t.apply(ctx, "alertrules", system, "loud-"+strconv.Itoa(n%5), rules(5, `{__name__="flood"} > 0`))
 		}},
-		{Name: "webhooks to the fleet's own listeners", Every: 500 * time.Millisecond, Try: func(ctx context.Context, n int) string {
-			to := "http://127.0.0.1:9009/ingester/shutdown"
-			if len(t.Own) > 0 {
-				to = "http://" + t.Own[n%len(t.Own)] + []string{"/ingester/shutdown", "/-/quit", "/api/v1/admin/tsdb/delete_series?match[]={__name__!=\"\"}"}[n%3]
+		{Name: "recording rules in one object of 830 kB", Every: 5 * time.Second, Try: func(ctx context.Context, n int) string {
+			var out []any
+			for i := range 800 { // a kilobyte each
+				out = append(out, map[string]any{"record": fmt.Sprintf("large:%d", i), "expr": `{__name__=~"flood|bomb"}`, "labels": map[string]any{"padding": strings.Repeat("x", 950)}})
 			}
-			if n%4 == 3 {
-				to = strings.Replace(to, "127.0.0.1", "localhost", 1)
-			}
-			return t.apply(ctx, "alertroutes", system, "route-"+strconv.Itoa(n%20), map[string]any{
-				"route":     map[string]any{"receiver": "r", "group_by": []any{"..."}, "group_wait": "1s", "group_interval": "1s"},
-				"receivers": []any{map[string]any{"name": "r", "webhook_configs": []any{map[string]any{"url": to}}}},
-			})
+			return t.apply(ctx, "alertrules", system, "large-"+strconv.Itoa(n%5), map[string]any{"groups": []any{map[string]any{"name": "g", "interval": "5s", "rules": out}}})
+		}, Wall: refused},
+		{Name: "annotations of a hundred kilobytes an alert", Every: 5 * time.Second, Try: func(ctx context.Context, n int) string {
+			text := `{{ reReplaceAll "" "` + strings.Repeat("y", 200) + `" (print $labels) }}`
+			return t.apply(ctx, "alertrules", system, "annotations-"+strconv.Itoa(n%5), map[string]any{"groups": []any{map[string]any{"name": "g", "interval": "5s", "rules": []any{
+				map[string]any{"alert": "Annotated", "expr": `{__name__="flood"} > 0`, "annotations": map[string]any{"a": text, "b": text, "c": text}}}}}})
 		}},
+		{Name: "webhooks to the fleet's own listeners", Every: 500 * time.Millisecond, Try: func(ctx context.Context, n int) string {
+			return t.route(ctx, n, map[string]any{"webhook_configs": []any{map[string]any{"url": t.own(n)}}})
+		}, Wall: refused},
+		{Name: "webhooks to the fleet's own listeners by name", Every: 2 * time.Second, Try: func(ctx context.Context, n int) string {
+			return t.route(ctx, n, map[string]any{"webhook_configs": []any{map[string]any{"url": strings.Replace(t.own(0), "127.0.0.1", "localhost", 1)}}})
+		}, Wall: refused},
+		{Name: "mail through the fleet's own listeners", Every: time.Second, Try: func(ctx context.Context, n int) string {
+			to := "169.254.169.254:25"
+			if len(t.Own) > 0 && n%2 == 0 {
+				to = t.Own[n/2%len(t.Own)]
+			}
+			return t.route(ctx, n, map[string]any{"email_configs": []any{map[string]any{"to": "a@b.example", "from": "c@d.example", "smarthost": to}}})
+		}, Wall: refused},
 		{Name: "log rules over everything", Every: time.Second, Try: func(ctx context.Context, n int) string {
 			var out []any
 			for i := range 20 {
@@ -96,7 +112,7 @@ func (t *Tenant) Attacks() []Attack {
 		{Name: "config maps of a megabyte", Every: 500 * time.Millisecond, Try: func(ctx context.Context, n int) string {
 			return t.send(ctx, http.MethodPost, t.Kube+"/api/v1/namespaces/"+t.Name+"-shared/configmaps", map[string]any{
 				"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "fill-" + strconv.Itoa(n)}, "data": map[string]any{"x": strings.Repeat("x", 1_000_000)}})
-		}},
+		}, Wall: bounded},
 	}
 }
 
@@ -106,6 +122,25 @@ func rules(groups int, expr string) map[string]any {
 		out = append(out, map[string]any{"name": "g" + strconv.Itoa(i), "interval": "5s", "rules": []any{map[string]any{"alert": "A" + strconv.Itoa(i), "expr": expr}}})
 	}
 	return map[string]any{"groups": out}
+}
+
+// own is a URL at one of the fleet's own listeners; the first shut the metric store down
+// once.
+func (t *Tenant) own(n int) string {
+	to := "127.0.0.1:9009"
+	if len(t.Own) > 0 {
+		to = t.Own[n%len(t.Own)]
+	}
+	return "http://" + to + []string{"/ingester/shutdown", "/-/quit", "/api/v1/admin/tsdb/delete_series?match[]={__name__!=\"\"}"}[n%3]
+}
+
+// route applies an AlertRoute with one receiver, which gets every alert at once.
+func (t *Tenant) route(ctx context.Context, n int, receiver map[string]any) string {
+	receiver["name"] = "r"
+	return t.apply(ctx, "alertroutes", t.Name+"-system", "route-"+strconv.Itoa(n%20), map[string]any{
+		"route":     map[string]any{"receiver": "r", "group_by": []any{"..."}, "group_wait": "1s", "group_interval": "1s"},
+		"receivers": []any{receiver},
+	})
 }
 
 func (t *Tenant) query(ctx context.Context, q string) string {

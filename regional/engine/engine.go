@@ -325,7 +325,7 @@ func (e *Engine) startNotifier() error {
 	var reg *prometheus.Registry
 	e.sender, reg = newSender(e)
 	e.notifier = notifier.NewManager(&notifier.Options{
-		QueueCapacity: 10_000, DrainOnShutdown: true, Registerer: reg,
+		QueueCapacity: 4 * queueAlerts, DrainOnShutdown: true, Registerer: reg,
 	}, model.UTF8Validation, e.log.With("part", "notifier"))
 	if err := e.notifier.ApplyConfig(&e.config); err != nil {
 		return fmt.Errorf("alertmanagers: %w", err)

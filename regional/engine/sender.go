@@ -47,7 +47,8 @@ const (
 	maxWaitingAlerts = 10_000
 	maxWaitingBytes  = 16 << 20
 	// turnAlerts are taken of a tenant at its turn, and queueAlerts are in the notifier's
-	// queue at one time, but for a turn.
+	// queue at one time, but for a turn. At the end as many are handed on once more: the
+	// rest the rules send again after the restart.
 	turnAlerts  = 64
 	queueAlerts = 512
 )
@@ -77,13 +78,13 @@ func queueLength(reg *prometheus.Registry) int {
 	return 0
 }
 
-// run hands on what waits until ctx ends, and then the rest.
+// run hands on what waits, until ctx ends.
 func (s *sender) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			for batch := s.next(); len(batch) > 0; batch = s.next() {
-				s.e.notifier.Send(batch...)
+			for range queueAlerts / turnAlerts {
+				s.e.notifier.Send(s.next()...)
 			}
 			return
 		case <-s.wake:
