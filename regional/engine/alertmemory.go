@@ -217,7 +217,7 @@ func (m *alertMemory) admit(ctx context.Context, r *round, rule *rules.AlertingR
 	}
 	free, err := m.slots.Acquire(ctx, turns.Class{Tenant: r.tenant})
 	if err != nil {
-		return nil, promql.ErrQueryTimeout("the queue for expanding templates")
+		return nil, promql.ErrQueryCanceled("the queue for expanding templates")
 	}
 	r.free = free
 	made, err := m.measure(ctx, mem, rule, v, at, m.limit-others-held)
