@@ -96,7 +96,7 @@ func TestContract(t *testing.T) {
 	h.want(303, "", "GET", "/api/v1/session/oidc/callback?session_state=theirs", "")
 	h.want(400, "", "GET", "/api/v1/session/oidc/callback?state=a&state=b", "")
 
-	for _, path := range []string{"/sites", "/sites/paris-07", "/virtualsites", "/virtualsites/all-eu", "/policies"} {
+	for _, path := range []string{"/sites", "/sites/paris-07", "/sites/paris-07/explain", "/virtualsites", "/virtualsites/all-eu", "/policies"} {
 		h.want(200, "alice", "GET", "/api/v1/health"+path, "")
 		h.want(401, "", "GET", "/api/v1/health"+path, "")
 		h.want(403, "nobody", "GET", "/api/v1/health"+path, "")

@@ -78,6 +78,7 @@ func New(o Options) (*Server, error) {
 func (s *Server) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/v1/health/sites", s.get(s.sites))
 	mux.HandleFunc("GET /api/v1/health/sites/{name}", s.get(s.site))
+	mux.HandleFunc("GET /api/v1/health/sites/{name}/explain", s.get(s.explain))
 	mux.HandleFunc("GET /api/v1/health/virtualsites", s.get(s.virtualSites))
 	mux.HandleFunc("GET /api/v1/health/virtualsites/{name}", s.get(s.virtualSite))
 	mux.HandleFunc("GET /api/v1/health/policies", s.get(s.policies))
@@ -343,6 +344,27 @@ func (s *Server) sites(r *http.Request, v *engine.View, sc *scope) (any, *wire.P
 func asOf(v *engine.View) time.Time { return v.AsOf.UTC().Truncate(time.Millisecond) }
 
 func (s *Server) site(r *http.Request, v *engine.View, sc *scope) (any, *wire.Problem) {
+	x, p := find(r, v, sc)
+	if p != nil {
+		return nil, p
+	}
+	return DetailOf(x, v.AsOf), nil
+}
+
+func (s *Server) explain(r *http.Request, v *engine.View, sc *scope) (any, *wire.Problem) {
+	x, p := find(r, v, sc)
+	if p != nil {
+		return nil, p
+	}
+	out, ok := ExplanationOf(x)
+	if !ok {
+		return nil, wire.Failure(http.StatusNotFound, "site %q has no score to explain: it is %s", x.ID.Name, x.Phase)
+	}
+	return out, nil
+}
+
+// find returns the site that a path names.
+func find(r *http.Request, v *engine.View, sc *scope) (*engine.Site, *wire.Problem) {
 	name := r.PathValue("name")
 	var found []*engine.Site
 	for _, t := range v.Snapshot.Tenants {
@@ -356,7 +378,7 @@ func (s *Server) site(r *http.Request, v *engine.View, sc *scope) (any, *wire.Pr
 	case 0:
 		return nil, wire.Failure(http.StatusNotFound, "no site %q that you may read", name)
 	case 1:
-		return DetailOf(found[0], v.AsOf), nil
+		return found[0], nil
 	}
 	p := wire.Failure(http.StatusConflict, "several tenants have a site %q; say which with tenant=", name)
 	for _, x := range found {

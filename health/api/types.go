@@ -113,6 +113,39 @@ type Signal struct {
 	AsOf      *time.Time      `json:"asOf"`
 }
 
+// Explanation is the answer of GET /api/v1/health/sites/{name}/explain.
+type Explanation struct {
+	Site      string     `json:"site"`
+	Tenant    string     `json:"tenant"`
+	Policy    string     `json:"policy"` // name of the HealthPolicy; "" for the shipped one
+	Overrides []Override `json:"overrides"`
+	health.Explanation
+}
+
+// Override of a policy that is in force for a site.
+type Override struct {
+	Signals []string  `json:"signals"`
+	Reason  string    `json:"reason"`
+	Until   time.Time `json:"until"`
+}
+
+// ExplanationOf takes a site's score apart; ok is false for a site that is not evaluated.
+func ExplanationOf(s *engine.Site) (out Explanation, ok bool) {
+	if s.State == nil {
+		return out, false
+	}
+	out = Explanation{Site: s.ID.Name, Tenant: s.ID.Tenant, Policy: s.Policy, Overrides: []Override{}}
+	for _, o := range s.Overrides {
+		x := Override{Reason: o.Reason, Until: o.Until.UTC(), Signals: []string{}}
+		for _, c := range o.Signals {
+			x.Signals = append(x.Signals, c.Name)
+		}
+		out.Overrides = append(out.Overrides, x)
+	}
+	out.Explanation, ok = health.Explain(s.State)
+	return out, ok
+}
+
 // VirtualSiteList is the answer of GET /api/v1/health/virtualsites.
 type VirtualSiteList struct {
 	AsOf         time.Time     `json:"asOf"`

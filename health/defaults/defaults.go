@@ -55,3 +55,8 @@ func parse(name string, data []byte, out any) {
 		panic(fmt.Sprintf("%s: %v", name, err)) // embedded; a test reads it
 	}
 }
+
+// CasesYAML are the unit tests of the shipped HealthPolicy, for policytest.
+//
+//go:embed cases.yaml
+var CasesYAML []byte

@@ -492,6 +492,14 @@ func faults() []fault {
 				s.set("kube_deployment_status_replicas_available", `namespace="shop",deployment="`+d+`"`, last(3*time.Minute, flat(3), flat(0)))
 			}
 		}},
+		{"replicas-come-and-go", "workloads-flapping", 0, fleet.Orange, func(s site) {
+			s.set("kube_deployment_status_replicas_available", `namespace="shop",deployment="web"`, func(t float64) float64 { return 2 + math.Mod(math.Floor(t/30), 2) })
+		}},
+		{"configuration", "containers-not-starting", 0, fleet.Orange, func(s site) {
+			for i := range 2 {
+				s.set("kube_pod_container_status_waiting_reason", fmt.Sprintf(`namespace="shop",pod="p%d",uid="u%d",container="app",reason="CreateContainerConfigError"`, i, i), from(none, flat(1)))
+			}
+		}},
 		{"boot-loop", "reboots", 0, fleet.Orange, func(s site) {
 			s.set("node_boot_time_seconds", `node="n1"`, func(t float64) float64 { return math.Floor(t / 200) })
 		}},
@@ -510,7 +518,7 @@ func faults() []fault {
 		{"clock-wrong", "clock-difference", 0, fleet.Orange, func(s site) { s.set("node_time_seconds", `node="n1"`, func(t float64) float64 { return t + 600 }) }},
 		{"no-ntp", "clock-unsynchronised", 0, fleet.Green, func(s site) { s.set("node_timex_sync_status", `node="n1"`, flat(0)) }},
 		{"conntrack", "connections-full", 0, fleet.Orange, func(s site) { s.set("node_nf_conntrack_entries", `node="n1"`, flat(262000)) }},
-		{"pushes-stop", "telemetry-age", 0, fleet.Orange, func(s site) {
+		{"pushes-stop", "telemetry-stopped", 0, fleet.Red, func(s site) {
 			s.set("muster_site_last_push_timestamp_seconds", "", func(t float64) float64 { return min(t, 600) })
 		}},
 		{"push-late", "push-delay", 0, fleet.Green, func(s site) { s.set("muster_collector_push_delay_seconds", "", flat(400)) }},
@@ -572,9 +580,10 @@ func faults() []fault {
 		}},
 		{"disk-full", "disk-used", 0, fleet.Red, func(s site) { s.set("node_filesystem_avail_bytes", root, from(flat(50e9), flat(1.5e9))) }},
 		{"inodes-full", "inodes-used", 0, fleet.Red, func(s site) { s.set("node_filesystem_files_free", root, from(flat(9e5), flat(1e4))) }},
-		{"cpu-saturated", "cpu-used", 0.12, fleet.Green, func(s site) {
+		{"cpu-saturated", "cpu-used", 0, fleet.Orange, func(s site) {
 			for _, c := range []string{"0", "1"} {
 				each(s, "node_cpu_seconds_total", `cpu="`+c+`",mode="idle"`, rate(0.02))
+				each(s, "node_cpu_seconds_total", `cpu="`+c+`",mode="user"`, rate(0.98))
 			}
 		}},
 		{"cpu-throttled", "cpu-throttled", 0, fleet.Green, func(s site) {
@@ -591,7 +600,7 @@ func faults() []fault {
 // in the last scrape, so they show within one interval.
 func TestFaults(t *testing.T) {
 	sites := map[fleet.SiteID]site{{Tenant: "a", Name: "healthy"}: cluster()}
-	covered := map[string]bool{"uplink": true, "uplink-flapping": true, "node-lost": true}
+	covered := map[string]bool{"uplink": true, "uplink-flapping": true, "node-lost": true, "telemetry-age": true, "cpu-busiest-node": true}
 	for _, f := range faults() {
 		s := cluster()
 		f.break_(s)

@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/health"
+	healthapi "muster.dev/muster/health/api"
+	"muster.dev/muster/health/defaults"
+	"muster.dev/muster/health/policytest"
+)
+
+func healthCmd(g *Globals) *cobra.Command {
+	cmd := &cobra.Command{Use: "health", Short: "Explain a site's score, and test health policies"}
+	var all bool
+	explain := &cobra.Command{
+		Use: "explain SITE", Short: "The arithmetic of a site's score, from readings to colour", Args: cobra.ExactArgs(1),
+		Example: "  muster health explain paris-07\n  muster health explain paris-07 --all\n  muster health explain paris-07 -o json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := g.api()
+			if err != nil {
+				return err
+			}
+			return g.explainSite(cmd.Context(), cmd.OutOrStdout(), a, args[0], all)
+		},
+	}
+	explain.Flags().BoolVar(&all, "all", false, "also the signals that are well, and those that do not apply")
+	g.AddFlags(explain)
+	g.addConsole(explain)
+	g.addOutput(explain)
+
+	var files []string
+	var policy string
+	test := &cobra.Command{
+		Use: "test -f CASES...", Short: "Run unit tests of a health policy", Args: cobra.NoArgs,
+		Long: `Run unit tests of a health policy: readings over time, and what a site must look like
+at some moments. A file names its policy; without one, the shipped policy is tested.
+It needs no fleet.`,
+		Example: "  muster health test -f cases.yaml\n  muster health test -f cases.yaml --policy policy.yaml",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(files) == 0 {
+				return errors.New("no cases: name files of them with -f")
+			}
+			return testPolicies(cmd.OutOrStdout(), files, policy)
+		},
+	}
+	test.Flags().StringSliceVarP(&files, "file", "f", nil, "files of cases")
+	test.Flags().StringVar(&policy, "policy", "", "HealthPolicy to test instead of those that the files name")
+	cmd.AddCommand(explain, test)
+	return cmd
+}
+
+func (g *Globals) explainSite(ctx context.Context, w io.Writer, a *api, site string, all bool) error {
+	var x healthapi.Explanation
+	if err := a.get(ctx, "/api/v1/health/sites/"+url.PathEscape(site)+"/explain", g.query(), &x); err != nil {
+		return err
+	}
+	switch g.Output {
+	case "json":
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(x)
+	case "yaml":
+		b, err := yaml.Marshal(x)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(b)
+		return err
+	case "table", "wide", "":
+	default:
+		return fmt.Errorf("--output %q: want table, wide, json or yaml", g.Output)
+	}
+	policy := x.Policy
+	if policy == "" {
+		policy = "(shipped)"
+	}
+	fmt.Fprintf(w, "%s, policy %s: ", printable(x.Site), printable(policy))
+	for _, o := range x.Overrides {
+		fmt.Fprintf(w, "override until %s: %s; ", o.Until.Format("2006-01-02"), printable(o.Reason))
+	}
+	return x.WriteText(w, all || g.Output == "wide")
+}
+
+// testPolicies runs files of cases and prints a line for each case.
+func testPolicies(w io.Writer, files []string, policy string) error {
+	failed, ran := 0, 0
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		cases, err := policytest.Parse(data)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		path := policy
+		if path == "" && cases.Policy != "" {
+			path = filepath.Join(filepath.Dir(file), cases.Policy)
+		}
+		m, err := policyModel(path)
+		if err != nil {
+			return err
+		}
+		for i := range cases.Cases {
+			c := &cases.Cases[i]
+			wrong, err := policytest.Run(m, cases.Tick.Duration, c)
+			if err != nil {
+				return fmt.Errorf("%s: case %q: %w", file, c.Name, err)
+			}
+			ran++
+			if len(wrong) == 0 {
+				fmt.Fprintf(w, "ok    %s\n", c.Name)
+				continue
+			}
+			failed++
+			fmt.Fprintf(w, "FAIL  %s\n", c.Name)
+			for _, line := range wrong {
+				fmt.Fprintf(w, "      %s\n", line)
+			}
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %d cases failed", failed, ran)
+	}
+	fmt.Fprintf(w, "%d cases passed\n", ran)
+	return nil
+}
+
+// policyModel reads a HealthPolicy; "" is the shipped one.
+func policyModel(path string) (*health.Model, error) {
+	if path == "" {
+		return defaults.Model(), nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var p v1alpha1.HealthPolicy
+	if err := yaml.UnmarshalStrict(data, &p); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if p.Kind != "HealthPolicy" {
+		return nil, fmt.Errorf("%s: kind %q: want HealthPolicy", path, p.Kind)
+	}
+	m, err := health.FromPolicy(&p.Spec)
+	if err != nil {
+		return nil, fmt.Errorf("%s: spec.%w", path, err)
+	}
+	return m, nil
+}
