@@ -199,8 +199,8 @@ type State struct {
 // Colour: the first known colour counts at once, or when Model.Recovery evaluations said
 // so while something is still unknown. After that it gets worse when
 // Model.Evaluations evaluations in a row said so, and better when Model.Recovery did; into
-// red by a critical signal it changes at once, and out of red by a lost uplink that does
-// not flap with the first evaluation. While a colour holds against a better score, the
+// red by a critical signal it changes at once, and out of red by a lost uplink with the first
+// evaluation, or with twice Model.Recovery while it flaps. While a colour holds against a better score, the
 // score stays at the top of the colour's band, and the reason for it stays first.
 func Evaluate(m *Model, r Readings, prev *State, now time.Time) State {
 	e := evaluation{m: m, r: &r, prev: prev, now: now.UnixMilli(), nowTime: now, worst: -1}
@@ -570,8 +570,11 @@ func (e *evaluation) colour() {
 		need = e.m.Recovery
 	case e.st.Better:
 		need = e.m.Recovery
-		if r := first(e.prev.Reasons); r != nil && r.Signal == SignalUplink && (e.m.flapping < 0 || e.st.Signals[e.m.flapping].Score == 1) {
-			need = 1
+		flaps := e.m.flapping >= 0 && e.st.Signals[e.m.flapping].Known && e.st.Signals[e.m.flapping].Score < 1
+		if r := first(e.prev.Reasons); r != nil && r.Signal == SignalUplink {
+			if need = 1; flaps {
+				need = 2 * e.m.Recovery // between two losses it is not over
+			}
 		}
 	}
 	if e.st.Against >= need || raw == fleet.Red && e.st.Critical || !e.prev.EverKnown && !early {

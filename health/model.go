@@ -58,9 +58,9 @@ const (
 	// SignalFlapping counts the connections that the site lost in ten minutes. Its value
 	// comes from the live view as well; a policy must name it to have it.
 	SignalFlapping = "uplink-flapping"
-	// SignalBudget is how many series the site's collector refused. While it is above 0,
-	// good values of sparse signals are no proof.
-	SignalBudget = "series-refused"
+	// SignalBudget is how many series that the policy reads the site's collector refused.
+	// While it is above 0, good values of sparse signals are no proof.
+	SignalBudget = "health-series-refused"
 )
 
 // UplinkQuery is the query of the uplink signal of a policy that has none. A value

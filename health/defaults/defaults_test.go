@@ -181,6 +181,7 @@ func collectorOnly() site {
 	s.set("muster_collector_series", "", flat(1400))
 	s.set("muster_collector_series_budget", "", flat(2000))
 	s.set("muster_collector_series_refused", "", flat(0))
+	s.set("muster_collector_health_series_refused", "", flat(0))
 	s.set("muster_collector_samples_dropped_total", `reason="future"`, flat(3))
 	s.set("muster_collector_samples_dropped_total", `reason="allowlist"`, rate(4000))
 	return s
@@ -460,6 +461,10 @@ func faults() []fault {
 			s.set("kube_pod_container_status_restarts_total", `namespace="shop",pod="p0",uid="u0",container="app"`, func(t float64) float64 { return 5 + min(3, max(0, math.Floor((t-end.Seconds()+600)/40))) })
 		}},
 		{"budget-used-up", "series-refused", 0, fleet.Orange, func(s site) { s.set("muster_collector_series_refused", "", flat(40)) }},
+		{"budget-of-health", "health-series-refused", 0, fleet.Orange, func(s site) { s.set("muster_collector_health_series_refused", "", flat(4)) }},
+		{"doubtful", "samples-doubtful", 0, fleet.Orange, func(s site) {
+			s.set("muster_collector_doubtful_samples", `target_job="node",target="n1:9100",metric="node_load1",problem="NaN"`, flat(1))
+		}},
 		{"budget-nearly", "series-headroom", 0.4, fleet.Green, func(s site) { s.set("muster_collector_series", "", flat(1940)) }},
 		{"garbage", "samples-dropped", 0, fleet.Orange, func(s site) {
 			s.set("muster_collector_samples_dropped_total", `reason="future"`, last(5*time.Minute, flat(3), func(t float64) float64 { return 3 + t }))
@@ -627,7 +632,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%s: %v %s, want %s", f.name, st.Score, st.Colour, f.colour)
 		}
 		for j, s := range m.Signals {
-			if j != i && st.Signals[j].Score < 1 && f.name != "patch-overdue" && !(f.name == "budget-used-up" && s.Sparse) && !slices.Contains(m.Signals[i].Causes, s.Name) && !slices.Contains(s.Causes, m.Signals[i].Name) {
+			if j != i && st.Signals[j].Score < 1 && f.name != "patch-overdue" && !(f.name == "budget-of-health" && s.Sparse) && !slices.Contains(m.Signals[i].Causes, s.Name) && !slices.Contains(s.Causes, m.Signals[i].Name) {
 				t.Errorf("%s: signal %s moved too: %+v", f.name, s.Name, st.Signals[j])
 			}
 		}

@@ -171,7 +171,7 @@ func (e *Engine) describe(a *answers, o int, j int32, objects []object) []string
 
 // objectLabels are the labels of one series that say what it is about.
 type objectLabels struct {
-	node, instance, job, namespace, pod, container, workload, kind, claim, mount, device, other string
+	node, instance, job, namespace, pod, container, workload, kind, claim, mount, device, metric, problem, target, other string
 }
 
 func (l *objectLabels) reset() { *l = objectLabels{} }
@@ -205,7 +205,13 @@ func (l *objectLabels) add(name, value []byte) {
 		l.mount = v
 	case "device", "gpu", "disk":
 		l.device = v
-	case "reason", "condition", "target", "name", "state":
+	case "metric":
+		l.metric = v
+	case "problem":
+		l.problem = v
+	case "target":
+		l.target = v
+	case "reason", "condition", "name", "state":
 		l.other = v
 	}
 }
@@ -229,6 +235,15 @@ func (l *objectLabels) name() string {
 	}
 	out := ""
 	switch {
+	case l.metric != "":
+		out = l.metric
+		if l.target != "" {
+			out += " of " + l.target
+		}
+		if l.problem != "" {
+			out += " (" + l.problem + ")"
+		}
+		return out
 	case l.workload != "":
 		out = l.kind + " " + space(l.workload)
 	case l.claim != "":

@@ -179,6 +179,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/health/sites/{site}/explain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The arithmetic of a site's score, from readings to colour */
+        get: operations["explainSiteHealth"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/health/virtualsites": {
         parameters: {
             query?: never;
@@ -732,6 +749,79 @@ export interface components {
             /** Format: date-time */
             since: string | null;
             text: string;
+        };
+        SiteHealthExplanation: {
+            site: string;
+            tenant: string;
+            /** @description Name of the HealthPolicy; empty for the shipped one */
+            policy: string;
+            overrides: {
+                signals: string[];
+                reason: string;
+                /** Format: date-time */
+                until: string;
+            }[];
+            /** Format: date-time */
+            at: string;
+            score: components["schemas"]["Score"];
+            colour: components["schemas"]["Colour"];
+            /**
+             * Format: date-time
+             * @description When the colour changed
+             */
+            since: string;
+            /** @description beforeCaps = (1 − worstShare)·mean + worstShare·worst */
+            worstShare: number;
+            mean: number;
+            worst: number;
+            worstDimension: string;
+            beforeCaps: number;
+            dimensions: {
+                name: components["schemas"]["DimensionName"];
+                weight: number;
+                /** @description False when nothing of it is at the site */
+                applies: boolean;
+                known: boolean;
+                /** @description Something that the site should have is unknown */
+                incomplete: boolean;
+                beforeCaps: number;
+                score: number;
+                signals: {
+                    name: string;
+                    value: number | null;
+                    unit: string;
+                    good: number;
+                    bad: number;
+                    /** @description 0 to 1 */
+                    score: number | null;
+                    weight: number;
+                    /** @description False when its pack is not at the site */
+                    applies: boolean;
+                    counted: boolean;
+                    error: string;
+                    objects: string[];
+                    pack: string;
+                }[];
+            }[];
+            caps: {
+                /** @description Empty for what is unknown */
+                signal: string;
+                at: number;
+                /** @description The score before caps if the signal were good */
+                without: number;
+                leaves: number;
+                binds: boolean;
+            }[];
+            /** @description A better colour is awaited */
+            held: boolean;
+            agreed: number;
+            needed: number;
+            lost: {
+                dimension: components["schemas"]["DimensionName"];
+                signal: string;
+                points: number;
+                text: string;
+            }[];
         };
         SiteHealth: {
             name: string;
@@ -1696,6 +1786,42 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SiteHealthDetail"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    explainSiteHealth: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /** @example paris-07 */
+                site: components["parameters"]["site"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The arithmetic. The lost points sum to 100 − score. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteHealthExplanation"];
                 };
             };
             400: components["responses"]["Invalid"];
