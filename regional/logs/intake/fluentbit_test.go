@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -334,6 +335,41 @@ func TestRealShippedConfigurations(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What an OpenTelemetry agent sends to a Fluent Bit arrives whole.
+func TestRealOpenTelemetry(t *testing.T) {
+	eachOutput(t, func(t *testing.T, r *running, output string) {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port, _ := net.SplitHostPort(ln.Addr().String())
+		_ = ln.Close()
+		log := startFluentBit(t, service+"[INPUT]\n    Name opentelemetry\n    Tag otel\n    Listen 127.0.0.1\n    Port "+port+"\n"+output)
+		body := `{"resourceLogs":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"shop"}}]},"scopeLogs":[{"scope":{"name":"lib"},"logRecords":[
+			{"timeUnixNano":"` + fmt.Sprint(time.Now().UnixNano()) + `","severityNumber":17,"severityText":"ERROR","body":{"stringValue":"paid"},
+			"traceId":"4bf92f3577b34da6a3ce929d0e0e4736","spanId":"00f067aa0ba902b7","attributes":[{"key":"order","value":{"stringValue":"7"}}]}]}]}]}`
+		eventually(t, "Fluent Bit takes the record", func() bool {
+			res, err := http.Post("http://127.0.0.1:"+port+"/v1/logs", "application/json", strings.NewReader(body))
+			if err != nil {
+				return false
+			}
+			_ = res.Body.Close()
+			return res.StatusCode/100 == 2
+		})
+		r.found(t, 1, log)
+		for _, rec := range r.sink.all() {
+			for k, want := range map[string]string{"trace_id": "4bf92f3577b34da6a3ce929d0e0e4736", "span_id": "00f067aa0ba902b7", "attributes.order": "7", "resource.service.name": "shop"} {
+				if rec.Labels[k] != want {
+					t.Errorf("label %s is %q, want %q", k, rec.Labels[k], want)
+				}
+			}
+			if rec.Message != "paid" || rec.Severity != "error" {
+				t.Errorf("%+v", rec)
+			}
+		}
+	})
 }
 
 // A certificate that is renewed in time, and one that had expired before.
