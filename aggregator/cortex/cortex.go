@@ -19,7 +19,6 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -39,6 +38,7 @@ import (
 	"github.com/weaveworks/common/server"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/promcost"
 	"muster.dev/muster/internal/prommeter"
@@ -164,7 +164,7 @@ func build(o Options) (*Cortex, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(o.DataDir, 0o750); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, o.DataDir, 0o750); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	unlock, err := lockDir(filepath.Join(o.DataDir, "lock"))

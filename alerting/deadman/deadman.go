@@ -28,6 +28,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/wire"
 )
@@ -127,7 +128,7 @@ func New(o Options) (*Deadman, error) {
 	d.up = f.NewGaugeVec(prometheus.GaugeOpts{Name: "muster_deadman_regional_up", Help: "1 while the regional's live view answers the alerting role."}, []string{"regional"})
 	d.looks = f.NewCounterVec(prometheus.CounterOpts{Name: "muster_deadman_looks_total", Help: "Looks at live views, by regional and result."}, []string{"regional", "result"})
 	d.failed = f.NewCounter(prometheus.CounterOpts{Name: "muster_deadman_send_failures_total", Help: "Sends that Alertmanager did not take; they are made again."})
-	if err := os.MkdirAll(filepath.Dir(o.File), 0o700); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, filepath.Dir(o.File), 0o700); err != nil {
 		return nil, fmt.Errorf("dead-man: %w", err)
 	}
 	b, err := os.ReadFile(o.File)

@@ -17,7 +17,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,6 +36,7 @@ import (
 
 	"muster.dev/muster/control/api/alertroute"
 	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/obs"
 )
 
@@ -135,7 +135,7 @@ func New(o Options) (m *Manager, err error) {
 	alertroute.UseAlertmanagerParsers()
 	// One tenant's thousands of alerts above a bound must not fill the log.
 	m = &Manager{opts: o, log: slog.New(obs.LimitWarnings(o.Logger.Handler(), time.Minute)), started: time.Now(), hub: newHub(o.ShardBy, o.MaxAlerts), slots: map[string]chan struct{}{}}
-	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("alertmanager: data directory: %w", err)
 	}
 	if m.listener, err = net.Listen("tcp", o.Listen); err != nil {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/disk"
 )
 
 // External gives the merged routes to Alertmanagers that run elsewhere: as a file,
@@ -34,7 +35,7 @@ func NewExternal(file string, urls []string, client *http.Client, log *slog.Logg
 // is asked again at the next call; while another one has the configuration, that is
 // no error.
 func (e *External) Apply(config []byte) error {
-	if err := os.MkdirAll(filepath.Dir(e.file), 0o700); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, filepath.Dir(e.file), 0o700); err != nil {
 		return err
 	}
 	if b, err := os.ReadFile(e.file); err != nil || !bytes.Equal(b, config) {

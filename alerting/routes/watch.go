@@ -26,6 +26,7 @@ import (
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/fleet"
 )
 
@@ -88,7 +89,7 @@ func NewWatcher(o WatcherOptions) (*Watcher, error) {
 	w.good = f.NewGauge(prometheus.GaugeOpts{Name: "muster_alert_routes", Help: "AlertRoutes in Alertmanager's configuration."})
 	w.bad = f.NewGauge(prometheus.GaugeOpts{Name: "muster_alert_routes_invalid", Help: "AlertRoutes that can't be used; their status says why."})
 	w.applied = f.NewGauge(prometheus.GaugeOpts{Name: "muster_alert_routes_applied_timestamp_seconds", Help: "When the AlertRoutes were last merged and applied."})
-	if err := os.MkdirAll(filepath.Dir(o.File), 0o700); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, filepath.Dir(o.File), 0o700); err != nil {
 		return nil, fmt.Errorf("alert routes: %w", err)
 	}
 	b, err := os.ReadFile(o.File)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -12,6 +11,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -34,7 +34,7 @@ type history struct {
 }
 
 func openHistory(file string, age time.Duration, limit int) (*history, error) {
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, filepath.Dir(file), 0o700); err != nil {
 		return nil, historyError("open", err)
 	}
 	db, err := bolt.Open(file, 0o600, &bolt.Options{Timeout: 5 * time.Second, FreelistType: bolt.FreelistMapType})

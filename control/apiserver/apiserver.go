@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"runtime/debug"
 	"strconv"
@@ -34,6 +33,7 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/quota"
 	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/fleet"
 )
 
@@ -120,7 +120,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, o.Dir, 0o700); err != nil {
 		return nil, err
 	}
 	unlock, err := lock(o.Dir)
@@ -251,7 +251,7 @@ func (s *Server) args(endpoints []string, bound *net.TCPAddr, oidc []string) ([]
 		return nil, err
 	}
 	policy := filepath.Join(o.Dir, "audit-policy.yaml")
-	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+	if err := atomicfile.Write(policy, []byte(auditPolicy), 0o600); err != nil {
 		return nil, err
 	}
 	args := []string{

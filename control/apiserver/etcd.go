@@ -14,6 +14,8 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"muster.dev/muster/internal/disk"
 )
 
 // maxSocketPath is the longest path of a unix socket on Linux.
@@ -23,7 +25,7 @@ const maxSocketPath = 107
 // directory that only this user can enter: whoever can talk to etcd reads every
 // secret, so there is no TCP port.
 func startEtcd(ctx context.Context, dir string, log *slog.Logger) (endpoint string, stop func(), err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, dir, 0o700); err != nil {
 		return "", nil, err
 	}
 	sockets, cleanup, err := socketDir(dir)

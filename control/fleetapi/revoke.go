@@ -14,6 +14,7 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/pki"
 	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/wire"
 )
@@ -116,7 +117,7 @@ func (s *Server) loadRevocations() error {
 	if s.opts.RevocationsFile == "" {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(s.opts.RevocationsFile), 0o700); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, filepath.Dir(s.opts.RevocationsFile), 0o700); err != nil {
 		return fmt.Errorf("revocations: %w", err)
 	}
 	b, err := os.ReadFile(s.opts.RevocationsFile)

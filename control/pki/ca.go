@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/identity"
 )
 
@@ -83,7 +84,7 @@ func Open(o Options) (*CA, error) {
 	o.CALife = cmp.Or(max(o.CALife, 0), 10*365*24*time.Hour)
 	o.SiteLife = cmp.Or(max(o.SiteLife, 0), 24*time.Hour)
 	o.ServerLife = cmp.Or(max(o.ServerLife, 0), 30*24*time.Hour)
-	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("fleet CA: %w", err)
 	}
 	ca := &CA{opts: o}

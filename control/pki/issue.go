@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
 )
@@ -187,7 +188,7 @@ func (ca *CA) EnsureControl(dir string, hosts []string) (bool, error) {
 }
 
 func (ca *CA) ensure(dir string, hosts []string, uri *url.URL, issue func(crypto.PublicKey) (Issued, error)) (bool, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, dir, 0o700); err != nil {
 		return false, fmt.Errorf("keep certificate of %s: %w", uri.Path, err)
 	}
 	pair, trust := filepath.Join(dir, PairFile), filepath.Join(dir, TrustFile)

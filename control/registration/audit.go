@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"muster.dev/muster/internal/disk"
 )
 
 // Record is one line of the audit file. It never holds a secret.
@@ -66,7 +68,7 @@ func OpenAudit(o AuditOptions) (*Audit, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if err := os.MkdirAll(filepath.Dir(o.File), 0o700); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, filepath.Dir(o.File), 0o700); err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
 	a := &Audit{opts: o, windows: map[string]*window{}}

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"muster.dev/muster/internal/disk"
 )
 
 const (
@@ -187,7 +189,7 @@ func makeSessionKeys(path string) error {
 		return err
 	}
 	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, dir, 0o700); err != nil {
 		return err
 	}
 	tmp, err := os.CreateTemp(dir, sessionKeyFile+".*") // mode 0600
@@ -205,7 +207,7 @@ func makeSessionKeys(path string) error {
 	if err := os.Link(tmp.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return nil
+	return disk.OS{}.SyncDir(dir)
 }
 
 const keysEvery = 10 * time.Second

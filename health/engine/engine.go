@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +16,7 @@ import (
 
 	"muster.dev/muster/health"
 	"muster.dev/muster/health/status"
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/wire"
@@ -168,7 +168,7 @@ func New(o Options) (*Engine, error) {
 	if err := o.defaults(); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(o.Dir, 0o750); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, o.Dir, 0o750); err != nil {
 		return nil, fmt.Errorf("health engine: %w", err)
 	}
 	pl, err := newPlanner(o.Shipped)

@@ -200,18 +200,22 @@ func TestRegionalAway(t *testing.T) {
 	// Another tenant's store must not speak for a site.
 	store.tenants["a"].put(t, "fire", "", "b/paris", 1, 0)
 	one.down.Store(true)
-	v := r.until("readings from the store", func(v *View) bool {
-		s := v.Find("a", "paris")
-		return s.FromStore && s.State.Dimensions[3].Score == 75 && s.State.Link == health.LinkUp && v.Find("b", "lost").Colour() == fleet.Grey
+	// Colours follow a tick later, and a machine that stands still for a moment looks like
+	// a regional that is away: so all of it is to hold in one view, not in the first.
+	v := r.until("readings from the store, and the other regional's site untouched", func(v *View) bool {
+		for _, id := range []string{"a", "b"} {
+			if s := v.Find(id, "paris"); !s.FromStore || s.State.Dimensions[3].Score != 75 || s.State.Link != health.LinkUp || s.Colour() != fleet.Green {
+				return false
+			}
+		}
+		other := v.Find("b", "other")
+		return v.Find("b", "lost").Colour() == fleet.Grey && !other.FromStore && other.Colour() == fleet.Green && !other.State.Dimensions[3].Stale
 	})
 	for _, id := range []string{"a", "b"} {
-		s := v.Find(id, "paris")
-		if age := s.State.Dimensions[3].StaleSeconds(v.AsOf); s.Colour() != fleet.Green || age < 39 || age > 60 {
-			t.Errorf("%s/paris: %s, stale %d s, want green and about 40 s\n%s", id, s.Colour(), age, describe(v))
+		age, most := v.Find(id, "paris").State.Dimensions[3].StaleSeconds(v.AsOf), int64(v.AsOf.Unix())-int64(push)+1
+		if int64(age) < 39 || int64(age) > most {
+			t.Errorf("%s/paris: stale %d s, want 39 to %d s\n%s", id, age, most, describe(v))
 		}
-	}
-	if s := v.Find("b", "other"); s.FromStore || s.Colour() != fleet.Green || s.State.Dimensions[3].Stale {
-		t.Errorf("a site of the other regional is touched: %s", describe(v))
 	}
 	// The store says that it is not connected.
 	store.tenants["a"].put(t, fleet.MetricSiteConnected, `regional="one"`, "a/paris", 0, 0)
@@ -459,7 +463,9 @@ func TestRestartKeepsColours(t *testing.T) {
 	}
 	one.put(t, "fire", `room="1"`, "a/paris", 1, 0)
 	dir := t.TempDir()
-	r := begin(t, dir, []*regional{one}, store, inv, nil)
+	r := begin(t, dir, []*regional{one}, store, inv, func(o *Options) {
+		o.LiveMaxAge = time.Minute // a machine that stands still for a moment is not what this is about
+	})
 	r.until("colours", func(v *View) bool { return v.Tick >= 3 })
 	one.connect("a/rome", false)
 	before := r.until("rome offline", func(v *View) bool {
@@ -468,13 +474,14 @@ func TestRestartKeepsColours(t *testing.T) {
 	eventually(t, "the series", func() bool { return len(store.tenants["a"].ask(t, fleet.MetricVirtualSite)) == 2 })
 	r.until("one more tick", func(v *View) bool { return v.Tick > before.Tick })
 	r.stop()
+	before = r.e.View()
 
 	// While it was away: the fire is out, and one site is gone.
 	one.put(t, "fire", `room="1"`, "a/paris", 0, 0)
 	one.prom.put(t, "lock", "", "a/rome", 0, 0)
 	inv.set(sites[:2], vs, nil)
 	r = begin(t, dir, []*regional{one}, store, inv, nil)
-	after := r.until("the first view", func(*View) bool { return true })
+	after := r.first()
 	if after.Tick <= before.Tick {
 		t.Errorf("ticks count from %d again, were at %d", after.Tick, before.Tick)
 	}

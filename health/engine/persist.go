@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"encoding/gob"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"muster.dev/muster/health"
+	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/fleet"
 )
 
@@ -94,46 +94,16 @@ func (e *Engine) save(v *View, sites map[fleet.SiteID]*siteSeries, virtual map[[
 	return writeState(filepath.Join(e.opts.Dir, stateFile), &st)
 }
 
-func writeState(path string, st *savedState) (err error) {
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o640)
-	if err != nil {
+func writeState(path string, st *savedState) error {
+	var b bytes.Buffer
+	b.WriteString(stateMagic + "\x00\x00\x00\x00")
+	if err := gob.NewEncoder(&b).Encode(st); err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			_ = f.Close()
-			_ = os.Remove(tmp)
-		}
-	}()
-	if _, err = f.WriteString(stateMagic + "\x00\x00\x00\x00"); err != nil {
-		return err
-	}
-	sum := crc32.New(castagnoli)
-	buf := bufio.NewWriterSize(io.MultiWriter(f, sum), 256<<10)
-	if err = gob.NewEncoder(buf).Encode(st); err != nil {
-		return err
-	}
-	if err = buf.Flush(); err != nil {
-		return err
-	}
-	if _, err = f.WriteAt(binary.LittleEndian.AppendUint32(nil, sum.Sum32()), int64(len(stateMagic))); err != nil {
-		return err
-	}
-	if err = f.Sync(); err != nil {
-		return err
-	}
-	if err = f.Close(); err != nil {
-		return err
-	}
-	if err = os.Rename(tmp, path); err != nil {
-		return err
-	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	out := b.Bytes()
+	head := len(stateMagic) + 4
+	binary.LittleEndian.PutUint32(out[len(stateMagic):], crc32.Checksum(out[head:], castagnoli))
+	return atomicfile.Write(path, out, 0o640)
 }
 
 func readState(r io.Reader) (*savedState, error) {

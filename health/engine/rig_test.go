@@ -288,6 +288,8 @@ type rig struct {
 	dir   string
 	opts  Options
 	store *cortex
+	// views are all since the start, so that the first of them can't be missed.
+	views *Subscription
 }
 
 // begin starts an engine with short times; change may alter the options.
@@ -311,13 +313,30 @@ func begin(t testing.TB, dir string, regionals []*regional, store *cortex, inv *
 	if err != nil {
 		t.Fatal(err)
 	}
+	views := e.Subscribe(1000)
+	t.Cleanup(views.Close)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = e.Run(ctx) }()
-	r := &rig{t: t, e: e, inv: inv, reg: o.Registerer.(*prometheus.Registry), dir: dir, opts: o, store: store}
+	r := &rig{t: t, e: e, views: views, inv: inv, reg: o.Registerer.(*prometheus.Registry), dir: dir, opts: o, store: store}
 	r.stop = sync.OnceFunc(func() { cancel(); <-done })
 	t.Cleanup(r.stop)
 	return r
+}
+
+// first is the view of the first tick.
+func (r *rig) first() *View {
+	r.t.Helper()
+	select {
+	case u, open := <-r.views.C:
+		if !open {
+			r.t.Fatal("the engine stopped before its first view")
+		}
+		return u.View
+	case <-time.After(15 * time.Second):
+		r.t.Fatal("waited 15 s for the first view")
+		return nil
+	}
 }
 
 // until waits for a view that a test describes.

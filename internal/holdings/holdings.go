@@ -16,6 +16,7 @@ import (
 	"hash"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -27,6 +28,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -174,6 +176,7 @@ const partSuffix = ".part"
 // Dir is a directory of blobs, each in a file of its digest's name. Methods may be
 // called at the same time for different digests.
 type Dir struct {
+	fs    disk.FS
 	path  string
 	perm  fs.FileMode // of files
 	shard bool
@@ -181,8 +184,13 @@ type Dir struct {
 
 // Open makes the directory. Sharded ones have a folder for each first two digits.
 func Open(path string, perm fs.FileMode, sharded bool) (*Dir, error) {
-	d := &Dir{path: path, perm: perm, shard: sharded}
-	if err := os.MkdirAll(path, d.dirPerm()); err != nil {
+	return OpenOn(disk.OS{}, path, perm, sharded)
+}
+
+// OpenOn is Open on another file system.
+func OpenOn(fsys disk.FS, path string, perm fs.FileMode, sharded bool) (*Dir, error) {
+	d := &Dir{fs: fsys, path: path, perm: perm, shard: sharded}
+	if err := disk.MkdirAll(fsys, path, d.dirPerm()); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -215,7 +223,7 @@ func (d *Dir) Read(digest string) ([]byte, error) {
 	}
 	b, err := os.ReadFile(d.File(digest))
 	if err == nil && wire.DigestOf(b) != digest {
-		_ = os.Remove(d.File(digest))
+		_ = d.fs.Remove(d.File(digest))
 		err = ErrDamaged
 	}
 	if err != nil {
@@ -236,7 +244,7 @@ func (d *Dir) Verify(digest string) error {
 		return fmt.Errorf("blob %.12s: %w", digest, err)
 	}
 	if hex.EncodeToString(sum.Sum(nil)) != digest {
-		_ = os.Remove(d.File(digest))
+		_ = d.fs.Remove(d.File(digest))
 		return fmt.Errorf("blob %.12s: %w", digest, ErrDamaged)
 	}
 	return nil
@@ -247,10 +255,10 @@ func (d *Dir) Write(digest string, b []byte) error {
 	if wire.DigestOf(b) != digest {
 		return fmt.Errorf("blob %.12s: %w", digest, ErrContent)
 	}
-	if err := os.MkdirAll(filepath.Dir(d.File(digest)), d.dirPerm()); err != nil {
+	if err := disk.MkdirAll(d.fs, filepath.Dir(d.File(digest)), d.dirPerm()); err != nil {
 		return err
 	}
-	return atomicfile.Write(d.File(digest), b, d.perm)
+	return atomicfile.WriteTo(d.fs, d.File(digest), b, d.perm)
 }
 
 // Fetch has a blob of at most size bytes whole and synced when it returns nil. What came
@@ -261,10 +269,10 @@ func (d *Dir) Fetch(ctx context.Context, f Fetcher, from Source, digest string, 
 		return 0, fmt.Errorf("blob %.80q: no SHA-256 in hex", digest)
 	}
 	name := d.File(digest)
-	if err := os.MkdirAll(filepath.Dir(name), d.dirPerm()); err != nil {
+	if err := disk.MkdirAll(d.fs, filepath.Dir(name), d.dirPerm()); err != nil {
 		return 0, err
 	}
-	part, err := os.OpenFile(name+partSuffix, os.O_CREATE|os.O_RDWR|os.O_APPEND, d.perm)
+	part, err := d.fs.OpenFile(name+partSuffix, os.O_CREATE|os.O_RDWR|os.O_APPEND, d.perm)
 	if err != nil {
 		return 0, err
 	}
@@ -273,11 +281,11 @@ func (d *Dir) Fetch(ctx context.Context, f Fetcher, from Source, digest string, 
 			err = cerr
 		}
 		if errors.Is(err, ErrContent) {
-			_ = os.Remove(name + partSuffix)
+			_ = d.fs.Remove(name + partSuffix)
 		}
 	}()
 	dl := &download{w: part, sum: sha256.New(), max: size}
-	if dl.n, err = io.Copy(dl.sum, part); err != nil {
+	if dl.n, err = io.Copy(dl.sum, io.NewSectionReader(part, 0, math.MaxInt64)); err != nil {
 		return 0, err
 	}
 	if dl.n > size { // not a part of this one
@@ -294,19 +302,10 @@ func (d *Dir) Fetch(ctx context.Context, f Fetcher, from Source, digest string, 
 	if err := part.Sync(); err != nil {
 		return 0, err
 	}
-	if err := os.Rename(name+partSuffix, name); err != nil {
+	if err := d.fs.Rename(name+partSuffix, name); err != nil {
 		return 0, err
 	}
-	return dl.n, syncDir(filepath.Dir(name))
-}
-
-func syncDir(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
+	return dl.n, d.fs.SyncDir(filepath.Dir(name))
 }
 
 // Keep removes every file whose digest is not among these, and what is on its way to
@@ -321,7 +320,7 @@ func (d *Dir) Keep(digests map[string]bool) error {
 		if digests[strings.TrimSuffix(f.Name(), partSuffix)] {
 			continue
 		}
-		if err := os.Remove(filepath.Join(d.path, f.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := d.fs.Remove(filepath.Join(d.path, f.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/fleet"
 )
 
@@ -35,7 +36,7 @@ const savedFormat = 1
 
 // load reads the file of an earlier run. One that can't be used is as good as none.
 func (inv *Inventory) load() error {
-	if err := os.MkdirAll(filepath.Dir(inv.opts.File), 0o700); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, filepath.Dir(inv.opts.File), 0o700); err != nil {
 		return fmt.Errorf("inventory: %w", err)
 	}
 	b, err := os.ReadFile(inv.opts.File)

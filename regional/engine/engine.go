@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -36,6 +35,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/util/compression"
 
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/promcost"
 	"muster.dev/muster/internal/remotewrite"
@@ -203,7 +203,7 @@ func (e *Engine) open(ctx context.Context, extURL *url.URL) error {
 	if err := e.parseConfig(); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(e.opts.Dir, 0o750); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, e.opts.Dir, 0o750); err != nil {
 		return err
 	}
 	// A bad rule must not cost a replay of the log first.

@@ -18,7 +18,6 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -30,6 +29,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional"
@@ -127,7 +127,7 @@ func New(o Options) (*Relay, error) {
 	r := &Relay{opts: o, log: o.Logger.With("part", "relay"), wake: make(chan struct{}, 1), sites: map[fleet.SiteID]*siteState{}, since: o.Now(),
 		conditions: map[fleet.SiteID][]*wire.Condition{}, condsDue: map[fleet.SiteID]bool{}}
 	for _, sub := range []string{"blobs", "desired"} {
-		if err := os.MkdirAll(filepath.Join(o.Dir, sub), 0o750); err != nil {
+		if err := disk.MkdirAll(disk.OS{}, filepath.Join(o.Dir, sub), 0o750); err != nil {
 			return nil, fmt.Errorf("relay: %w", err)
 		}
 	}
@@ -141,7 +141,7 @@ func New(o Options) (*Relay, error) {
 	}
 	if o.OnRegional != nil {
 		dir := filepath.Join(o.Dir, "regional")
-		if err := os.MkdirAll(dir, 0o750); err != nil {
+		if err := disk.MkdirAll(disk.OS{}, dir, 0o750); err != nil {
 			return nil, fmt.Errorf("relay: %w", err)
 		}
 		r.held = newHeld(dir, o.OnRegional, r.fetchRegional, r.poke, r.log)

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/wire"
 )
@@ -96,7 +97,7 @@ func (d *desiredStore) save(id fleet.SiteID, st *wire.DesiredState) error {
 		return err
 	}
 	path := d.path(id)
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, filepath.Dir(path), 0o750); err != nil {
 		return err
 	}
 	tmp := path + ".tmp"

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -32,6 +31,7 @@ import (
 	"muster.dev/muster/cmd/internal/control"
 	"muster.dev/muster/cmd/internal/role"
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/egress"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
@@ -47,7 +47,7 @@ func Run(ctx context.Context, c config.Config) error {
 
 func start(env *role.Env, c config.Config) error {
 	dir := c.Path("alerting")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, dir, 0o700); err != nil {
 		return fmt.Errorf("alerting: %w", err)
 	}
 	kube, objects, err := kubernetes(env, c)

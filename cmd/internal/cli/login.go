@@ -24,6 +24,7 @@ import (
 	kubeconfig "k8s.io/client-go/tools/clientcmd/api"
 
 	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/oidclogin"
 )
 
@@ -258,7 +259,7 @@ func addToKubeconfig(path string, cluster *kubeconfig.Cluster, user *kubeconfig.
 }
 
 func writePrivate(path string, b []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
 	return atomicfile.Write(path, b, 0o600)

@@ -36,6 +36,7 @@ import (
 	"muster.dev/muster/control/quota"
 	"muster.dev/muster/control/registration"
 	"muster.dev/muster/health/defaults"
+	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/egress"
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/inventory"
@@ -247,9 +248,9 @@ func unique(in []string) []string {
 // writeJoinInfo leaves what `muster token create` prints, and where the console is.
 func writeJoinInfo(ca *pki.CA, c config.Config) error {
 	return errors.Join(
-		os.WriteFile(c.Path(cli.JoinHashFile), []byte(ca.Hash()+"\n"), 0o600),
-		os.WriteFile(c.Path(cli.ConsoleFile), []byte(c.Console.URL()+"\n"), 0o600),
-		os.WriteFile(c.Path(cli.JoinServerFile), []byte(c.Regionals[0].GatewayAddress()+"\n"), 0o600))
+		atomicfile.Write(c.Path(cli.JoinHashFile), []byte(ca.Hash()+"\n"), 0o600),
+		atomicfile.Write(c.Path(cli.ConsoleFile), []byte(c.Console.URL()+"\n"), 0o600),
+		atomicfile.Write(c.Path(cli.JoinServerFile), []byte(c.Regionals[0].GatewayAddress()+"\n"), 0o600))
 }
 
 func newRecorder(env *role.Env, cfg *rest.Config, scheme *runtime.Scheme) (record.EventRecorder, error) {

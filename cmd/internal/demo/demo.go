@@ -21,7 +21,9 @@ import (
 
 	"muster.dev/muster/cmd/internal/config"
 	"muster.dev/muster/cmd/internal/up"
+	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/conf"
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/obs"
 )
 
@@ -59,7 +61,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	own := filepath.Join(dir, "demo")
-	if err := os.MkdirAll(own, 0o700); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, own, 0o700); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	c := Config(dir)
@@ -137,7 +139,7 @@ func writeYAML(file string, v any) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(file, b, 0o600)
+	return atomicfile.Write(file, b, 0o600)
 }
 
 // report tells how far the start is, until all sites are scored.

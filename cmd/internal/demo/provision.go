@@ -19,6 +19,8 @@ import (
 	"muster.dev/muster/cmd/internal/config"
 	"muster.dev/muster/cmd/internal/edge"
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/fleet"
 )
 
@@ -97,7 +99,7 @@ func (p *provisioner) token(ctx context.Context, region string, autoApprove bool
 	if err != nil {
 		return "", err
 	}
-	return token, errors.Join(os.MkdirAll(filepath.Join(p.dir, "tokens"), 0o700), os.WriteFile(file, []byte(token+"\n"), 0o600))
+	return token, errors.Join(disk.MkdirAll(disk.OS{}, filepath.Join(p.dir, "tokens"), 0o700), atomicfile.Write(file, []byte(token+"\n"), 0o600))
 }
 
 // thisMachine writes the configuration of the real muster-edge.

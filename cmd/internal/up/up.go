@@ -21,6 +21,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"muster.dev/muster/internal/disk"
 )
 
 // Process is one child to keep running.
@@ -73,7 +75,7 @@ func New(o Options, procs []Process) (*Supervisor, error) {
 	if o.StopTimeout == 0 {
 		o.StopTimeout = 9 * time.Second
 	}
-	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(o.Dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)

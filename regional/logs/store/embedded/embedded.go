@@ -27,6 +27,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/bbolt"
 
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/turns"
 	"muster.dev/muster/regional/logs/store"
 	"muster.dev/muster/regional/logs/store/internal/stamp"
@@ -116,7 +117,7 @@ func Open(opts Options) (*Store, error) {
 		shards:  map[key]*shard{},
 		turns:   newTurns(),
 	}
-	if err := os.MkdirAll(s.root(), 0o700); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, s.root(), 0o700); err != nil {
 		return nil, fmt.Errorf("log store: %w", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(opts.Dir, "LOCK"), os.O_CREATE|os.O_RDWR, 0o600)

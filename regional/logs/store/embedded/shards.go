@@ -15,6 +15,8 @@ import (
 	"github.com/blevesearch/bleve/v2/index/scorch"
 	index "github.com/blevesearch/bleve_index_api"
 
+	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/regional/logs/store"
 )
 
@@ -123,7 +125,7 @@ func (s *Store) openShard(sh *shard) error {
 		// A damaged shard must not stop the intake, and must not be thrown away either.
 		aside := sh.dir + ".damaged-" + strconv.FormatInt(s.opts.Now().Unix(), 10)
 		s.opts.Logger.Error("a shard of the log store can't be opened and is set aside; its records are not found any more", "shard", sh.dir, "moved_to", aside, "err", err)
-		if rerr := os.Rename(sh.dir, aside); rerr != nil {
+		if rerr := (disk.OS{}).Rename(sh.dir, aside); rerr != nil {
 			return fmt.Errorf("open shard %s: %w", sh.dir, errors.Join(err, rerr))
 		}
 		s.metrics.quarantined.Inc()
@@ -140,7 +142,7 @@ func (s *Store) openShard(sh *shard) error {
 }
 
 func (s *Store) openIndex(dir string) (idx index.Index, err error) {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+	if err := disk.MkdirAll(disk.OS{}, filepath.Dir(dir), 0o700); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -224,7 +226,7 @@ func (s *Store) delete(k key, reason string) error {
 		return nil
 	}
 	gone := filepath.Join(filepath.Dir(sh.dir), fmt.Sprintf(".deleted-%s-%d", filepath.Base(sh.dir), s.opts.Now().UnixNano()))
-	if err := os.Rename(sh.dir, gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := (disk.OS{}).Rename(sh.dir, gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.mu.Unlock()
 		return err
 	}
@@ -262,8 +264,5 @@ func (s *Store) readStamp() int64 {
 // writeStamp keeps tails' cursors valid when the machine's clock is set back between
 // two runs. Best effort: without it the clock alone decides.
 func (s *Store) writeStamp(n int64) {
-	path := filepath.Join(s.opts.Dir, "STAMP")
-	if err := os.WriteFile(path+".tmp", []byte(strconv.FormatInt(n, 10)+"\n"), 0o600); err == nil {
-		_ = os.Rename(path+".tmp", path)
-	}
+	_ = atomicfile.Write(filepath.Join(s.opts.Dir, "STAMP"), []byte(strconv.FormatInt(n, 10)+"\n"), 0o600)
 }

@@ -1,0 +1,13 @@
+//go:build !linux
+
+package powercut
+
+import "errors"
+
+func tellOfSyncs() error { return errors.ErrUnsupported }
+
+func cut() {}
+
+func trace(string, string, bool) ([]byte, error) {
+	return nil, errors.New("wants Linux, for its ptrace")
+}
