@@ -1,6 +1,7 @@
 package cortex
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"net"
@@ -18,7 +19,7 @@ import (
 
 // config turns the options into Cortex' own configuration: its defaults, with
 // what one process on one disk needs otherwise.
-func config(o Options) (upstream.Config, error) {
+func config(o Options, wal *walSync) (upstream.Config, error) {
 	var cfg upstream.Config
 	flagext.DefaultValues(&cfg)
 	// No ruler and no Alertmanager: rules run in the regionals, so that they work
@@ -29,7 +30,7 @@ func config(o Options) (upstream.Config, error) {
 	// What the gateway acknowledged must be good here too: OpenTelemetry's names have dots.
 	cfg.NameValidationScheme = model.UTF8Validation
 
-	if err := listeners(&cfg, o); err != nil {
+	if err := listeners(&cfg, o, wal); err != nil {
 		return cfg, err
 	}
 	ringAndLifecycle(&cfg)
@@ -38,7 +39,7 @@ func config(o Options) (upstream.Config, error) {
 	return cfg, nil
 }
 
-func listeners(cfg *upstream.Config, o Options) error {
+func listeners(cfg *upstream.Config, o Options, wal *walSync) error {
 	if o.Listen == "" {
 		o.Listen = DefaultListen
 	}
@@ -59,7 +60,7 @@ func listeners(cfg *upstream.Config, o Options) error {
 	s.GRPCServerMaxSendMsgSize = 128 << 20
 	s.GPRCServerMaxConcurrentStreams = 1000
 	s.DisableRequestSuccessLog = true
-	s.HTTPMiddleware = []middleware.Interface{middleware.Func(onlyServed)}
+	s.HTTPMiddleware = []middleware.Interface{middleware.Func(onlyServed), middleware.Func(wal.beforeAnswer)}
 	// The one way to this option: its field is private.
 	api := flag.NewFlagSet("", flag.ContinueOnError)
 	cfg.API.RegisterFlags(api)
@@ -117,18 +118,19 @@ func storage(cfg *upstream.Config, o Options) {
 	b := &cfg.BlocksStorage
 	b.Bucket.Backend = bucket.Filesystem
 	b.Bucket.Filesystem.Directory = filepath.Join(o.DataDir, "blocks")
+	b.Bucket.Middlewares = append(b.Bucket.Middlewares, syncUploads(b.Bucket.Filesystem.Directory))
 	for _, other := range []*bucket.Config{&cfg.RulerStorage.Config, &cfg.AlertmanagerStorage.Config, &cfg.RuntimeConfig.StorageConfig} {
 		other.Backend = bucket.Filesystem
 		other.Filesystem.Directory = filepath.Join(o.DataDir, "unused")
 	}
 
 	t := &b.TSDB
-	t.Dir = filepath.Join(o.DataDir, "tsdb")
+	t.Dir = o.tsdbDir()
 	// A backfilled block is old when it is made. It stays here until the store
 	// gateway has surely taken it over from the bucket.
 	t.Retention = window + 6*time.Hour
 	t.WALCompressionType = "snappy"
-	t.WALSegmentSizeBytes = 32 << 20
+	t.WALSegmentSizeBytes = cmp.Or(o.segmentBytes, 32<<20)
 	t.StripeSize = 2048                   // default 16384: a megabyte for each tenant
 	t.HeadChunksWriteBufferSize = 1 << 20 // default 4 MiB for each tenant
 	t.HeadChunksWriteQueueSize = 0
@@ -183,6 +185,8 @@ func limits(cfg *upstream.Config, o Options) {
 	l.CompactorBlocksRetentionPeriod = model.Duration(o.Retention)
 	l.EnableNativeHistograms = true
 }
+
+func (o Options) tsdbDir() string { return filepath.Join(o.DataDir, "tsdb") }
 
 func (o Options) outOfOrderWindow() time.Duration {
 	if o.OutOfOrderWindow == 0 {

@@ -64,6 +64,8 @@ type Options struct {
 	// Logger gets Cortex' own lines: its warnings and errors as they are, its chatty
 	// info lines as debug. Default: none.
 	Logger *slog.Logger
+
+	segmentBytes int // of a write-ahead log's files, for tests
 }
 
 // Limits protect the store from one tenant, and tenants from each other. What the gateways
@@ -125,6 +127,7 @@ type Cortex struct {
 	manager  *services.Manager
 	names    map[services.Service]string
 	gatherer prometheus.Gatherer
+	wal      *walSync
 	unlock   func()
 	httpAddr net.Addr
 
@@ -160,18 +163,21 @@ func build(o Options) (*Cortex, error) {
 	if o.DataDir == "" {
 		return nil, errors.New("data directory: want a path")
 	}
-	cfg, err := config(o)
+	wal := newWALSync(o.tsdbDir())
+	cfg, err := config(o, wal)
 	if err != nil {
 		return nil, err
 	}
-	if err := disk.MkdirAll(disk.OS{}, o.DataDir, 0o750); err != nil {
-		return nil, fmt.Errorf("data directory: %w", err)
+	for _, dir := range []string{wal.dir, cfg.BlocksStorage.Bucket.Filesystem.Directory} {
+		if err := disk.MkdirAll(disk.OS{}, dir, 0o750); err != nil {
+			return nil, fmt.Errorf("data directory: %w", err)
+		}
 	}
 	unlock, err := lockDir(filepath.Join(o.DataDir, "lock"))
 	if err != nil {
 		return nil, err
 	}
-	c := &Cortex{log: o.Logger, unlock: unlock}
+	c := &Cortex{log: o.Logger, unlock: unlock, wal: wal}
 	if err := c.assemble(cfg); err != nil {
 		unlock()
 		return nil, err
@@ -182,7 +188,7 @@ func build(o Options) (*Cortex, error) {
 // assemble makes the modules. It is what upstream's Run does before it starts
 // them, without its signal handler.
 func (c *Cortex) assemble(cfg upstream.Config) error {
-	kitLog := newBridge(c.log)
+	kitLog := &bridge{to: c.log}
 	utillog.Logger, utillog.SLogger = kitLog, c.log
 	cfg.Server.Log = serverLog(kitLog)
 
@@ -293,19 +299,24 @@ func (c *Cortex) Run(ctx context.Context) error {
 	}()
 	select {
 	case <-stopped:
+	case err := <-c.wal.failed:
+		c.setFailed(fmt.Errorf("cortex: %w", err))
+		stop()
 	case <-ctx.Done():
 		stop()
-		deadline := time.NewTimer(stopTimeout)
-		defer deadline.Stop()
-		select {
-		case <-stopped:
-		case <-deadline.C:
-			return fmt.Errorf("cortex: still stopping after %s: %s", stopTimeout, strings.Join(c.unfinished(), ", "))
-		}
+	}
+	deadline := time.NewTimer(stopTimeout)
+	defer deadline.Stop()
+	var closed error
+	select {
+	case <-stopped:
+		closed = c.wal.close()
+	case <-deadline.C:
+		closed = fmt.Errorf("cortex: still stopping after %s: %s", stopTimeout, strings.Join(c.unfinished(), ", "))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.failed
+	return errors.Join(c.failed, closed)
 }
 
 func (c *Cortex) setFailed(err error) {
