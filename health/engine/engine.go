@@ -224,7 +224,13 @@ func (e *Engine) Run(ctx context.Context) error {
 	for r := range e.regionals {
 		wg.Go(func() { e.pollLive(ctx, r, polls) })
 	}
-	wg.Go(func() { e.writer.run(ctx) })
+	// It ends after the last pass: what people saw of that is saved.
+	writing, stopWriting := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWriting()
+	wg.Go(func() { e.writer.run(writing) })
+	if q := e.writer.queues; q != nil {
+		wg.Go(func() { _ = q.RunRetire(ctx, e.tenantGone) }) // ends with its context
+	}
 
 	var (
 		collected  chan *answers // nil while nothing is being collected
@@ -345,4 +351,13 @@ func (e *Engine) polled(p poll) {
 	}
 	e.saidDown[r.Name] = p.err != nil
 	e.metrics.regionalUp.WithLabelValues(r.Name).Set(up)
+}
+
+// tenantGone says that the inventory is known and has no such tenant.
+func (e *Engine) tenantGone(name string) bool {
+	if e.opts.Inventory.Ready() != nil || name == fleet.PlatformTenant {
+		return false
+	}
+	t := e.opts.Inventory.Snapshot().Tenant(name)
+	return t == nil || !t.Exists
 }

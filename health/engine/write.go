@@ -122,6 +122,10 @@ loop:
 			}
 		}
 	}
+	select {
+	case last = <-w.views: // shown already
+	default:
+	}
 	if last != nil {
 		w.save(last)
 	}

@@ -7,19 +7,25 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/remotewrite"
 	"muster.dev/muster/internal/spool"
@@ -45,6 +51,7 @@ type Options struct {
 	Logger    *slog.Logger
 	// Registerer gets the figures of each queue, by tenant.
 	Registerer prometheus.Registerer
+	Now        func() time.Time // default time.Now
 }
 
 // Queues are the queues of all tenants. Safe for concurrent use.
@@ -62,7 +69,21 @@ type Queues struct {
 type queue struct {
 	spool  *spool.Spool
 	sender *remotewrite.Sender
+	reg    *registered
+	stop   func() // the sender, and waits for it
+
+	// mu is held for reading by whoever puts something in: a queue is retired when there
+	// is nothing in it, and nothing comes after that.
+	mu      sync.RWMutex
+	retired bool
+	last    atomic.Int64 // when something was appended, or it was opened: Unix nanoseconds
 }
+
+// retiredPrefix is of folders whose queue is given up.
+const retiredPrefix = ".retired-"
+
+// errRetired says that the queue is being removed; the next Append makes it anew.
+var errRetired = errors.New("forward: the queue of the tenant, who was gone, is being removed; try again")
 
 // Open opens the queues that an earlier run left, and sends until Close.
 func Open(o Options) (*Queues, error) {
@@ -71,6 +92,9 @@ func Open(o Options) (*Queues, error) {
 	}
 	if o.Client == nil {
 		o.Client = newClient()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	q := &Queues{opts: o, byName: map[string]*queue{}}
 	q.ctx, q.stop = context.WithCancel(context.Background())
@@ -83,6 +107,10 @@ func Open(o Options) (*Queues, error) {
 		case e.IsDir() && fleet.ValidateTenant(e.Name()) == nil:
 			if _, err := q.tenant(e.Name()); err != nil {
 				return nil, errors.Join(err, q.Close())
+			}
+		case e.IsDir() && strings.HasPrefix(e.Name(), retiredPrefix):
+			if err := os.RemoveAll(filepath.Join(o.Dir, e.Name())); err != nil {
+				return nil, errors.Join(fmt.Errorf("forward queues: %w", err), q.Close())
 			}
 		case !e.IsDir(): // of the one queue that there was for all tenants
 			o.Logger.Warn("a file of an earlier version is left out and removed", "dir", o.Dir, "file", e.Name())
@@ -119,6 +147,12 @@ func (q *Queues) Put(tenant string, series []remotewrite.Series) (durable func()
 	if err != nil {
 		return nil, err
 	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if t.retired {
+		return nil, errRetired
+	}
+	t.last.Store(q.opts.Now().UnixNano())
 	var parts []func() error
 	for lane, part := range q.lanes(series) {
 		_, done, err := t.spool.Put(remotewrite.Encode(tenant, lane, part))
@@ -182,10 +216,10 @@ func (q *Queues) tenant(name string) (*queue, error) {
 	if err := fleet.ValidateTenant(name); err != nil {
 		return nil, fmt.Errorf("forward: %w", err)
 	}
-	reg := prometheus.WrapRegistererWith(prometheus.Labels{"tenant": name}, q.opts.Registerer)
+	reg := &registered{Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"tenant": name}, q.opts.Registerer)}
 	log := q.opts.Logger.With("tenant", name)
 	sp, err := spool.Open(spool.Options{Dir: filepath.Join(q.opts.Dir, name), MaxBytes: q.opts.MaxBytes, MaxAge: q.opts.MaxAge, OnFull: q.opts.OnFull, SyncInterval: q.opts.SyncInterval, Logger: log,
-		Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"spool": "forward"}, reg)})
+		Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"spool": "forward"}, reg.Registerer)})
 	if err != nil {
 		return nil, fmt.Errorf("forward queue of %s: %w", name, err)
 	}
@@ -193,10 +227,116 @@ func (q *Queues) tenant(name string) (*queue, error) {
 		Source: sp, Endpoint: func() string { return q.opts.URL }, Client: func() *http.Client { return q.opts.Client }, Concurrency: q.opts.Concurrency, Linger: q.opts.Linger,
 		UserAgent: q.opts.UserAgent, Header: func(tenant string) http.Header { return http.Header{"X-Scope-Orgid": {tenant}} }, Logger: log, Registerer: reg,
 	})
-	q.wg.Go(func() { _ = sender.Run(q.ctx) }) // ends with its context, and says nothing else
-	t := &queue{sp, sender}
+	ctx, cancel := context.WithCancel(q.ctx)
+	ended := make(chan struct{})
+	q.wg.Go(func() {
+		defer close(ended)
+		_ = sender.Run(ctx) // ends with its context, and says nothing else
+	})
+	t := &queue{spool: sp, sender: sender, reg: reg, stop: func() { cancel(); <-ended }}
+	t.last.Store(q.opts.Now().UnixNano())
 	q.byName[name] = t
 	return t, nil
+}
+
+// Retire removes the queues of tenants who are gone, with their senders, figures and
+// files: one that is empty, and one to which nothing was appended for as long as a record
+// is kept; without MaxAge that is fleet.DefaultSpoolMaxAge, beyond which the store takes
+// nothing. gone may be wrong about a tenant who has nothing there or pushes: the next
+// Append makes the queue anew. It returns whom it retired, sorted. One call at a time.
+func (q *Queues) Retire(gone func(tenant string) bool) ([]string, error) {
+	q.mu.Lock()
+	names := slices.Sorted(maps.Keys(q.byName))
+	q.mu.Unlock()
+	var retired []string
+	var errs []error
+	for _, name := range names {
+		if !gone(name) {
+			continue
+		}
+		q.mu.Lock()
+		t := q.byName[name]
+		q.mu.Unlock()
+		if t == nil || !t.retire(q.opts.Now().Add(-cmp.Or(q.opts.MaxAge, fleet.DefaultSpoolMaxAge))) {
+			continue
+		}
+		if err := q.remove(name, t); err != nil {
+			errs = append(errs, fmt.Errorf("forward: retire the queue of %s: %w", name, err))
+		}
+		retired = append(retired, name)
+	}
+	return retired, errors.Join(errs...)
+}
+
+// RunRetire retires once a minute, until ctx ends.
+func (q *Queues) RunRetire(ctx context.Context, gone func(tenant string) bool) error {
+	tick := time.NewTicker(time.Minute)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			if _, err := q.Retire(gone); err != nil {
+				q.opts.Logger.Warn("a queue of a tenant who is gone can't be removed", "err", err)
+			}
+		}
+	}
+}
+
+// retire takes nothing more if it is empty, or nothing was appended since then.
+func (t *queue) retire(since time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.retired = t.retired || t.spool.Stats().Pending == 0 || t.last.Load() < since.UnixNano()
+	return t.retired
+}
+
+func (q *Queues) remove(name string, t *queue) error {
+	t.stop()
+	left := t.spool.Stats().Pending
+	err := t.spool.Close()
+	t.reg.unregister()
+	q.mu.Lock()
+	dir, aside := filepath.Join(q.opts.Dir, name), filepath.Join(q.opts.Dir, retiredPrefix+name)
+	// What is left of an earlier one would be in the way of the name.
+	err = errors.Join(err, os.RemoveAll(aside), disk.OS{}.Rename(dir, aside))
+	if q.byName[name] == t {
+		delete(q.byName, name)
+	}
+	q.mu.Unlock()
+	q.opts.Logger.Info("the queue of a tenant who is gone is removed", "tenant", name, "records_dropped", left)
+	return errors.Join(err, os.RemoveAll(aside))
+}
+
+// registered remembers what is registered through it.
+type registered struct {
+	prometheus.Registerer
+	all []prometheus.Collector
+}
+
+// Register implements prometheus.Registerer.
+func (r *registered) Register(c prometheus.Collector) error {
+	err := r.Registerer.Register(c)
+	if err == nil {
+		r.all = append(r.all, c)
+	}
+	return err
+}
+
+// MustRegister implements prometheus.Registerer.
+func (r *registered) MustRegister(cs ...prometheus.Collector) {
+	for _, c := range cs {
+		if err := r.Register(c); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func (r *registered) unregister() {
+	for _, c := range r.all {
+		r.Unregister(c)
+	}
 }
 
 // Close ends the sending and closes the queues; what was not taken is sent after the

@@ -1,21 +1,29 @@
 package forward
 
 import (
+	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/klauspost/compress/snappy"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/model/labels"
+	"go.uber.org/goleak"
 
+	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/remotewrite"
 	"muster.dev/muster/internal/spool"
 )
@@ -114,6 +122,139 @@ func await(t *testing.T, what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never happened: %s", what)
 		}
+	}
+}
+
+// TestTenantsWhoAreGoneAreRetired: their queues go with files, figures and goroutines, once
+// they are empty or too old to be taken; the others stay, and whoever is back is served.
+func TestTenantsWhoAreGoneAreRetired(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(), goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
+	st := &cortexStub{got: map[string]int{}, full: "stuck"}
+	srv := httptest.NewServer(st)
+	defer srv.Close()
+	dir, reg := t.TempDir(), prometheus.NewRegistry()
+	var later atomic.Int64
+	f, err := Open(Options{Dir: dir, URL: srv.URL, OnFull: spool.RefuseNew, Logger: slog.New(slog.DiscardHandler), Registerer: reg,
+		Now: func() time.Time { return time.Now().Add(time.Duration(later.Load())) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tenant := range []string{"stays", "goes", "stuck"} {
+		if err := f.Append(tenant, batch()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(t, "what can be sent is", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.byName["stays"].spool.Stats().Pending+f.byName["goes"].spool.Stats().Pending == 0
+	})
+	retire := func(want string) {
+		t.Helper()
+		got, err := f.Retire(func(tenant string) bool { return tenant != "stays" })
+		if err != nil || strings.Join(got, " ") != want {
+			t.Errorf("retired %q, want %q: %v", got, want, err)
+		}
+	}
+	tenants := func() string {
+		seen := map[string]bool{}
+		mfs, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, mf := range mfs {
+			for _, m := range mf.Metric {
+				for _, l := range m.Label {
+					if l.GetName() == "tenant" {
+						seen[l.GetValue()] = true
+					}
+				}
+			}
+		}
+		files, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, e := range files {
+			names = append(names, e.Name())
+		}
+		return strings.Join(slices.Sorted(maps.Keys(seen)), " ") + " / " + strings.Join(names, " ")
+	}
+	retire("goes")
+	if got := tenants(); got != "stays stuck / stays stuck" {
+		t.Errorf("figures and folders are left of %s", got)
+	}
+	later.Store(int64(fleet.DefaultSpoolMaxAge - time.Minute))
+	retire("")
+	later.Store(int64(fleet.DefaultSpoolMaxAge + time.Minute))
+	retire("stuck")
+	if got := tenants(); got != "stays / stays" {
+		t.Errorf("figures and folders are left of %s", got)
+	}
+	for _, tenant := range []string{"stays", "goes"} {
+		if err := f.Append(tenant, batch()); err != nil {
+			t.Error(err)
+		}
+		await(t, "a second batch of "+tenant, func() bool { return st.count(tenant) == 2 })
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	srv.Client().CloseIdleConnections()
+}
+
+// TestRetiringLosesNothing retires a tenant again and again who is not gone at all.
+func TestRetiringLosesNothing(t *testing.T) {
+	st := &cortexStub{got: map[string]int{}}
+	srv := httptest.NewServer(st)
+	defer srv.Close()
+	f, err := Open(Options{Dir: t.TempDir(), URL: srv.URL, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pending := func() uint64 {
+		f.mu.Lock()
+		t := f.byName["back"]
+		f.mu.Unlock()
+		if t == nil {
+			return 0
+		}
+		return t.spool.Stats().Pending
+	}
+	var taken, ended atomic.Int64
+	for range 4 {
+		go func() {
+			defer ended.Add(1)
+			for mine := 0; mine < 100; {
+				for pending() > 0 { // so that there are moments when it may be retired
+					runtime.Gosched()
+				}
+				if err := f.Append("back", batch()); err == nil {
+					taken.Add(1)
+					mine++
+				} else if !errors.Is(err, errRetired) {
+					t.Error(err)
+					return
+				}
+			}
+		}()
+	}
+	n := 0
+	for ended.Load() < 4 {
+		got, err := f.Retire(func(string) bool { return true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += len(got)
+	}
+	await(t, "all that was taken is sent", func() bool { return int64(st.count("back")) >= taken.Load() })
+	t.Logf("%d batches taken, %d sent, the queue retired %d times", taken.Load(), st.count("back"), n)
+	if n == 0 {
+		t.Error("it was never retired")
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

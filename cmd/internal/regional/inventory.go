@@ -20,6 +20,7 @@ type inventory struct {
 	regional string // this one's name
 	mu       sync.RWMutex
 	tenants  map[string]*tenantSites
+	told     bool // control has, now or in an earlier run
 }
 
 type tenantSites struct {
@@ -48,7 +49,7 @@ func (i *inventory) set(list []region.Inventory) {
 		tenants[inv.Tenant] = t
 	}
 	i.mu.Lock()
-	i.tenants = tenants
+	i.tenants, i.told = tenants, true
 	i.mu.Unlock()
 }
 
@@ -97,6 +98,13 @@ func (i *inventory) names() []string {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
 	return slices.Sorted(maps.Keys(i.tenants))
+}
+
+// gone says that control has told of its tenants and this is none of them.
+func (i *inventory) gone(tenant string) bool {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return i.told && i.tenants[tenant] == nil && tenant != fleet.PlatformTenant
 }
 
 // logLimits is what a site may log; the defaults for one that control has not told of yet.

@@ -89,6 +89,7 @@ func start(env *role.Env, c config.Config, r config.Regional) error {
 	}
 	env.Go("relay", up.Run)
 	env.Go("rules that fail", func(ctx context.Context) error { return held.reportFailing(ctx, up.RulesFail) })
+	env.Go("queues of deleted tenants", func(ctx context.Context) error { return queues.RunRetire(ctx, held.inv.gone) })
 	env.Go("use of quotas", func(ctx context.Context) error { return reportUse(ctx, up, held.inv, series, used) })
 	gw, err := gateway.New(gateway.Options{
 		Name: r.Name, Listen: r.Listen, Logs: logs, TLS: files.ServerConfig(tls.RequestClientCert), Trust: trust(files),

@@ -50,3 +50,15 @@ func TestQuotaOfSeriesReachesTheHead(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// A tenant is gone when control has told of the others, and not before.
+func TestGoneTenants(t *testing.T) {
+	inv := newInventory("one")
+	if inv.gone("acme") {
+		t.Error("gone before control has told of anybody")
+	}
+	inv.set([]region.Inventory{{Tenant: "globex"}})
+	if !inv.gone("acme") || inv.gone("globex") || inv.gone(fleet.PlatformTenant) {
+		t.Errorf("gone: acme %v, globex %v, the platform %v", inv.gone("acme"), inv.gone("globex"), inv.gone(fleet.PlatformTenant))
+	}
+}
