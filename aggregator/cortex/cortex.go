@@ -188,7 +188,7 @@ func build(o Options) (*Cortex, error) {
 // assemble makes the modules. It is what upstream's Run does before it starts
 // them, without its signal handler.
 func (c *Cortex) assemble(cfg upstream.Config) error {
-	kitLog := &bridge{to: c.log}
+	kitLog := newBridge(c.log)
 	utillog.Logger, utillog.SLogger = kitLog, c.log
 	cfg.Server.Log = serverLog(kitLog)
 

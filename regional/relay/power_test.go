@@ -19,10 +19,10 @@ func TestPowerLoss(t *testing.T) {
 		run(t, r)
 		eventually(t, "connected", r.Connected)
 		for n, specs := range [][]string{{"Inventory/acme=i1", "Rules/acme=r1"}, {"Inventory/acme=i2", "Rules/acme=r1"}} {
-			set := c.ownState(specs...)
+			set := c.regionalState(specs...)
 			c.push(set)
 			got.await(t, n+1, specs[0]+" "+specs[1])
-			eventually(t, "the report", c.sawReport("own "+set.Revision[:8]))
+			eventually(t, "the report", c.sawReport("regional "+set.Revision[:8]))
 		}
 	})
 	c := newControl()
