@@ -124,9 +124,9 @@ var logParts = map[string][]string{
 // library that keeps lines. Those that are not here touch none of them.
 var logTouch = map[string][]string{
 	"os":                           {"intake", "store/embedded"},
-	module + "internal/disk":       {"intake"},
+	module + "internal/disk":       {"intake", "store/embedded"},
 	module + "internal/spool":      {"intake"},
-	module + "internal/atomicfile": {"intake"},
+	module + "internal/atomicfile": {"intake", "store/embedded"},
 	"net":                          {"intake"},
 	"net/http":                     {"intake", "query", "store/elastic"},
 	"crypto/tls":                   {"intake", "store/elastic"},
