@@ -163,6 +163,8 @@ type Cortex struct {
 type Health struct {
 	OpsListen string        `yaml:"opsListen"`
 	Tick      conf.Duration `yaml:"tick"`
+	// OfflineAfter is how long a site may have neither a stream nor an acknowledged push.
+	OfflineAfter conf.Duration `yaml:"offlineAfter"`
 }
 
 // Alerting configures the alerting role and its Alertmanager.
@@ -272,7 +274,7 @@ func Default() Config {
 		},
 		Regionals:  []Regional{DefaultRegional("one", 0)},
 		Aggregator: Aggregator{OpsListen: "127.0.0.1:9102", Cortex: Cortex{Listen: "127.0.0.1:9009", Retention: conf.Duration(30 * 24 * time.Hour)}},
-		Health:     Health{OpsListen: "127.0.0.1:9103", Tick: conf.Duration(15 * time.Second)},
+		Health:     Health{OpsListen: "127.0.0.1:9103", Tick: conf.Duration(15 * time.Second), OfflineAfter: conf.Duration(15 * time.Second)},
 		Alerting: Alerting{OpsListen: "127.0.0.1:9107", SiteDownFor: conf.Duration(15 * time.Second), ShippedRules: true,
 			Alertmanager: Alertmanager{Listen: "127.0.0.1:9093", Retention: conf.Duration(5 * 24 * time.Hour)}},
 		Console: Console{Listen: "127.0.0.1:8080", OpsListen: "127.0.0.1:9104"},
@@ -331,6 +333,9 @@ func (c *Config) Validate() error {
 	}
 	if d := c.Health.Tick.D(); d < time.Second || d > 5*time.Minute {
 		return fmt.Errorf("health.tick: %s: want 1s to 5m", d)
+	}
+	if d := c.Health.OfflineAfter.D(); d < 5*time.Second || d > 10*time.Minute {
+		return fmt.Errorf("health.offlineAfter: %s: want 5s to 10m", d)
 	}
 	if err := c.OIDC.validate(); err != nil {
 		return fmt.Errorf("oidc.%w", err)

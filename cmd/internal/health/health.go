@@ -50,7 +50,7 @@ func start(env *role.Env, c config.Config) error {
 		regionals = append(regionals, engine.Regional{Name: r.Name, URL: r.URL()})
 	}
 	e, err := engine.New(engine.Options{
-		Regionals: regionals, Inventory: inv, Status: writer, Shipped: defaults.Model(), Dir: c.Path("health"), Tick: c.Health.Tick.D(),
+		Regionals: regionals, Inventory: inv, Status: writer, Shipped: defaults.Model(), Dir: c.Path("health"), Tick: c.Health.Tick.D(), Patience: c.Health.OfflineAfter.D(),
 		StoreQueryURL: c.CortexURL() + "/prometheus/api/v1", StoreWriteURL: c.CortexURL() + "/api/v1/push", Logger: env.Log, Registerer: env.Reg,
 	})
 	if err != nil {
