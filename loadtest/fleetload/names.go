@@ -82,6 +82,8 @@ func fixedSeries() []series {
 	add(gauge, 40960, 1000, "muster_collector_spool_bytes")
 	add(constant, float64(time.Now().Add(-10*24*time.Hour).Unix()), 0, "muster_edge_build_timestamp_seconds")
 	add(constant, 0, 0, "muster_collector_series_refused")
+	add(constant, 0, 0, "muster_collector_health_series_refused")
+	add(constant, 0, 0, "muster_collector_doubtful_samples")
 	add(gauge, 1500, 20, "muster_collector_series")
 	add(constant, 2000, 0, "muster_collector_series_budget")
 	for _, reason := range []string{"allowlist", "budget", "invalid"} {
