@@ -80,7 +80,7 @@ type Options struct {
 	MaxInFlight               int32         // pushes of one site at once, those that wait included; default 8
 	// Working is how many pushes are decoded and stored at one time; default twice the
 	// processors. More would share the processors, and time out together. Waiting is how
-	// many wait for that, default 2048, and Patience for how long, default 5 s: then their
+	// many wait for that, default 2048, and Patience for how long, default 10 s: then their
 	// senders are told to come back.
 	Working, Waiting int
 	Patience         time.Duration
@@ -108,7 +108,7 @@ func (o *Options) withDefaults() error {
 	if o.MaxInFlight <= 0 {
 		o.MaxInFlight = 8
 	}
-	o.Patience = cmp.Or(max(o.Patience, 0), 5*time.Second)
+	o.Patience = cmp.Or(max(o.Patience, 0), 10*time.Second)
 	if o.Working <= 0 {
 		o.Working = 2 * runtime.GOMAXPROCS(0)
 	}

@@ -259,10 +259,13 @@ func (g *Gateway) receive(w http.ResponseWriter, r *http.Request, s *site, who c
 	return v2, out, nil
 }
 
+// busyPause is the least after which a sender that found no place comes back.
+const busyPause = 5 * time.Second
+
 // refuseBusy tells a sender that more push than this regional can take now. When they come
 // back is spread: who was refused together must not return together.
 func (g *Gateway) refuseBusy() *refusal {
-	return &refusal{code: http.StatusTooManyRequests, reason: reasonBusy, retryAfter: g.opts.Patience + rand.N(g.opts.Patience),
+	return &refusal{code: http.StatusTooManyRequests, reason: reasonBusy, retryAfter: busyPause + rand.N(busyPause),
 		text: "more sites push at this moment than this regional can take; try again"}
 }
 
