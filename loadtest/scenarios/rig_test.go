@@ -104,7 +104,9 @@ type stamped struct {
 
 // shippedPolicy is what the collectors of sites without a policy of their own get.
 func shippedPolicy() fleet.CollectionPolicy {
-	return desired.Merge([]v1alpha1.CollectionPolicySpec{defaults.CollectionPolicy().Spec})
+	p := desired.Merge([]v1alpha1.CollectionPolicySpec{defaults.CollectionPolicy().Spec})
+	p.Reserve = desired.MetricNames(&defaults.HealthPolicy().Spec)
+	return p
 }
 
 // run plays the scenarios side by side and returns what health said of each with each
@@ -174,6 +176,8 @@ func (s *simulated) run(ctx context.Context) {
 		}
 	}
 	time.Sleep(time.Until(begin.Add(s.sc.For.D())))
+	st := s.col.Status()
+	s.rig.t.Logf("%s: %d nodes, %d pods, %d of %d places for series taken, %d refused", s.sc.Name, s.sc.Site.Nodes, s.sc.Site.Pods, st.Series, st.Budget, st.Refused)
 	s.mu.Lock()
 	s.done = true
 	s.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 
 // CollectionPolicy says which metrics the collectors of some sites send, and how.
 //
-// When several select a site, their lists are joined (allow, dropLabels,
+// When several select a site, their lists are joined (allow, dropSeries, dropLabels,
 // aggregations) and each scalar (interval, seriesBudget) comes from the policy
 // with the highest priority that sets it; equal priorities are ordered by name.
 //
