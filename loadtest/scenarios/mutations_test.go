@@ -76,7 +76,8 @@ func without(p *v1alpha1.HealthPolicySpec, prefix string) {
 // every dimension.
 var ofMutations = strings.Fields(`certificate-of-five-days certificate-expires-today crash-loop-two-pods-out-of-step configuration-missing
 	disk-nearly-full dns-crashes inodes-used-up killed-for-memory kube-state-metrics-down memory-runs-out one-node-of-five-dies
-	one-node-of-three-dies one-pod-crash-loops throttled volume-full half-of-the-exporters bare-host one-restart rolling-update uplink-cut`)
+	one-node-of-three-dies one-pod-crash-loops throttled volume-full half-of-the-exporters bare-host one-restart rolling-update uplink-cut
+	neglected everything-is-slow at-its-limits`)
 
 // TestMutations breaks the policy in a dozen ways: the scenarios must notice each.
 func TestMutations(t *testing.T) {
