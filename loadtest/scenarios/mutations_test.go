@@ -43,6 +43,11 @@ var mutations = map[string]func(*v1alpha1.HealthPolicySpec){
 	},
 }
 
+// unnoticed mutations wait for a scenario. Their number may not grow.
+var unnoticed = map[string]string{
+	"mean of the dimensions alone": "caps decide every colour; no situation is known that the worst dimension alone decides",
+}
+
 func quantity(s string) *resource.Quantity {
 	q := resource.MustParse(s)
 	return &q
@@ -79,7 +84,7 @@ var ofMutations = strings.Fields(`certificate-of-five-days certificate-expires-t
 	one-node-of-three-dies one-pod-crash-loops throttled volume-full half-of-the-exporters bare-host one-restart rolling-update uplink-cut
 	neglected everything-is-slow at-its-limits`)
 
-// TestMutations breaks the policy in a dozen ways: the scenarios must notice each.
+// TestMutations breaks the policy in a dozen ways: the scenarios must notice each but the unnoticed.
 func TestMutations(t *testing.T) {
 	if testing.Short() {
 		t.Skip("two minutes")
@@ -115,7 +120,10 @@ func TestMutations(t *testing.T) {
 			}
 		}
 		t.Logf("%s: noticed by %d of %d: %s", name, len(noticed), len(list), strings.Join(noticed, " "))
-		if len(noticed) == 0 {
+		switch why := unnoticed[name]; {
+		case why != "" && len(noticed) > 0:
+			t.Errorf("%s: is noticed: take it off unnoticed (%s)", name, why)
+		case why == "" && len(noticed) == 0:
 			t.Errorf("%s: no scenario notices", name)
 		}
 	}
