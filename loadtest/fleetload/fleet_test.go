@@ -9,7 +9,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"fmt"
 	"log/slog"
 	"math/big"
 	"net"
@@ -315,7 +314,7 @@ func TestAddressesDiffer(t *testing.T) {
 	for i := range 200_000 {
 		a := address(i).String()
 		if j, dup := seen[a]; dup {
-			t.Fatal(fmt.Sprintf("sites %d and %d both dial from %s", j, i, a))
+			t.Fatalf("sites %d and %d both dial from %s", j, i, a)
 		}
 		seen[a] = i
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -279,7 +280,7 @@ func (r *run) readStream(ctx context.Context, n *atomic.Int64) error {
 	for in := bufio.NewReader(resp.Body); ; {
 		line, err := in.ReadSlice('\n')
 		n.Add(int64(len(line)))
-		if err != nil && err != bufio.ErrBufferFull {
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			if ctx.Err() != nil {
 				return nil
 			}

@@ -90,7 +90,6 @@ type simulated struct {
 
 	mu   sync.Mutex
 	live wire.SiteLive
-	down bool // the line, as the stream last felt it
 	done bool
 	refs map[uint64]stamped
 	hash maphash.Hash

@@ -39,7 +39,7 @@ type nodeState struct {
 	clock   level // seconds ahead of the time
 	offset  level // that the kernel knows of, seconds
 	unsynced, reboot,
-	linkDown, noDisk bool
+	linkDown bool
 	certEnd         float64 // unix seconds; 0: as usual
 	security, other level
 	aptAt           float64 // of the package lists; 0: as usual
