@@ -154,6 +154,8 @@ func (f *fleetUnderTest) behind(w http.ResponseWriter, r *http.Request) {
 		body = map[string]any{"id": "made"}
 	case r.URL.Path == "/api/v1/silences":
 		body = map[string]any{"silences": []any{map[string]any{"id": "known", "matchers": []any{}, "state": "active"}}}
+	case strings.HasSuffix(r.URL.Path, "/sites/paris/explain"):
+		body = map[string]any{"site": "paris", "tenant": "acme"}
 	case r.Method == http.MethodDelete:
 		w.WriteHeader(http.StatusNoContent)
 		return
@@ -286,6 +288,8 @@ var verbs = map[string]struct {
 	"muster silence add":       {"silence add alertname=SiteDown -c disks", "made", true, "silence add alertname=SiteDown -c x -T acme-eu"},
 	"muster silence list":      {"silence list", "known", false, "silence list -T acme-eu"},
 	"muster silence expire":    {"silence expire known", "known ended", true, "silence expire known -T acme-eu"},
+	"muster health explain":    {"health explain paris", "paris, policy", false, "health explain rome -T acme-eu"},
+	"muster health test":       {}, // reads files alone
 	"muster login":             {}, // does not ask the API server as the user; dashboards/console/e2e logs in
 	"muster logout":            {},
 	"muster credential":        {},
