@@ -22,13 +22,46 @@ var errNoSite = errors.New("the query returns series without the labels tenant a
 // It is written by hand because a tick reads tens of megabytes of this: a general
 // decoder would be most of the tick.
 func decodeVector(data []byte, add func(tenant, site []byte, value float64) error) error {
-	return decodeLabelled(data, nil, add)
+	return decode(jsonParser{in: data}, add)
 }
 
 // decodeLabelled does the same and, before it hands a series to add, all of its labels to
-// label, which may be nil.
+// label.
 func decodeLabelled(data []byte, label func(name, value []byte), add func(tenant, site []byte, value float64) error) error {
-	p := jsonParser{in: data, label: label}
+	return decode(jsonParser{in: data, label: label}, add)
+}
+
+// expectation guesses how the next series begins, so that its labels need not be read.
+type expectation interface {
+	// head is the text of the next series up to its value, as appendHead writes it; empty
+	// when there is no guess.
+	head() []byte
+	// came takes the value of the series that was expected.
+	came(value float64) error
+}
+
+// decodeExpected does what decodeVector does, but for series that begin as expected, which
+// are not handed to add.
+func decodeExpected(data []byte, expect expectation, add func(tenant, site []byte, value float64) error) error {
+	return decode(jsonParser{in: data, expect: expect}, add)
+}
+
+// appendHead writes how Prometheus begins a series of `by (tenant, site)`. Nothing is
+// written for names that JSON would escape.
+func appendHead(b []byte, tenant, site string) []byte {
+	for _, s := range []string{tenant, site} {
+		for i := range len(s) {
+			if c := s[i]; c < 0x20 || c >= utf8.RuneSelf || c == '"' || c == '\\' {
+				return b
+			}
+		}
+	}
+	b = append(append(b, `{"metric":{"site":"`...), site...)
+	b = append(append(b, `","tenant":"`...), tenant...)
+	return append(b, `"},"value":[`...)
+}
+
+func decode(p jsonParser, add func(tenant, site []byte, value float64) error) error {
 	var status, kind, errType, errText string
 	result := -1
 	err := p.object(func(key []byte) error {
@@ -106,6 +139,12 @@ func (p *jsonParser) series(add func(tenant, site []byte, value float64) error) 
 		if end, err := p.end(']', first); end || err != nil {
 			return err
 		}
+		if v, ok := p.expected(); ok {
+			if err := p.expect.came(v); err != nil {
+				return err
+			}
+			continue
+		}
 		tenant, site, value, err := p.one()
 		if err != nil {
 			return err
@@ -114,6 +153,58 @@ func (p *jsonParser) series(add func(tenant, site []byte, value float64) error) 
 			return err
 		}
 	}
+}
+
+// expected reads a series if it is the expected one.
+func (p *jsonParser) expected() (float64, bool) {
+	if p.expect == nil {
+		return 0, false
+	}
+	head := p.expect.head()
+	rest := p.in[p.at:]
+	if len(head) == 0 || !bytes.HasPrefix(rest, head) {
+		return 0, false
+	}
+	rest = rest[len(head):]
+	// All series of an answer have the same time.
+	if len(p.time) == 0 || !bytes.HasPrefix(rest, p.time) {
+		return 0, false
+	}
+	rest = rest[len(p.time):]
+	if !bytes.HasPrefix(rest, commaQuote) {
+		return 0, false
+	}
+	rest = rest[len(commaQuote):]
+	end := bytes.IndexByte(rest[:min(len(rest), 32)], '"')
+	if end < 0 || !bytes.HasPrefix(rest[end:], tail) {
+		return 0, false
+	}
+	v, ok := parseValue(rest[:end])
+	if ok {
+		p.at = len(p.in) - len(rest) + end + len(tail)
+	}
+	return v, ok
+}
+
+var commaQuote, tail = []byte(`,"`), []byte(`"]}`)
+
+// parseValue reads a sample's value; most are small whole numbers.
+func parseValue(s []byte) (float64, bool) {
+	if len(s) > 0 && len(s) < 10 {
+		n := 0
+		for _, c := range s {
+			if c < '0' || c > '9' {
+				n = -1
+				break
+			}
+			n = 10*n + int(c-'0')
+		}
+		if n >= 0 {
+			return float64(n), true
+		}
+	}
+	v, err := strconv.ParseFloat(string(s), 64)
+	return v, err == nil || math.IsInf(v, 0)
 }
 
 func (p *jsonParser) one() (tenant, site []byte, value float64, err error) {
@@ -186,8 +277,14 @@ func (p *jsonParser) sample() (float64, error) {
 	if err := p.take('['); err != nil {
 		return 0, err
 	}
-	if err := p.skip(0); err != nil {
-		return 0, err
+	if p.space(); len(p.time) > 0 && bytes.HasPrefix(p.in[p.at:], p.time) && p.at+len(p.time) < len(p.in) && p.in[p.at+len(p.time)] == ',' {
+		p.at += len(p.time)
+	} else {
+		from := p.at
+		if err := p.skip(0); err != nil {
+			return 0, err
+		}
+		p.time = p.in[from:p.at]
 	}
 	if err := p.take(','); err != nil {
 		return 0, err
@@ -196,8 +293,8 @@ func (p *jsonParser) sample() (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	v, err := strconv.ParseFloat(string(s), 64)
-	if err != nil && !math.IsInf(v, 0) {
+	v, ok := parseValue(s)
+	if !ok {
 		return 0, p.bad("a value that is no number")
 	}
 	return v, p.take(']')
@@ -208,6 +305,9 @@ type jsonParser struct {
 	in    []byte
 	at    int
 	label func(name, value []byte) // nil: nobody wants labels
+
+	expect expectation // may be nil
+	time   []byte      // as the last sample had it
 }
 
 // syntaxError is a break of the format, at a byte.

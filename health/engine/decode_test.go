@@ -142,3 +142,100 @@ func FuzzDecodeVector(f *testing.F) {
 		}
 	})
 }
+
+// oracle expects these heads, one after the other, and after the last the first again.
+type oracle struct {
+	heads [][]byte
+	names []triple
+	at    int
+	out   *[]triple
+	hits  int
+}
+
+func (o *oracle) expect(tenant, site string) {
+	o.heads, o.names = append(o.heads, appendHead(nil, tenant, site)), append(o.names, triple{tenant: tenant, site: site})
+}
+
+func (o *oracle) head() []byte {
+	o.at = (o.at + 1) % len(o.heads)
+	return o.heads[o.at]
+}
+
+func (o *oracle) came(v float64) error {
+	o.hits++
+	x := o.names[o.at]
+	x.value = v
+	*o.out = append(*o.out, x)
+	return nil
+}
+
+func decodeAllExpected(data []byte) (out []triple, hits int, err error) {
+	o := &oracle{out: &out, at: -1}
+	for _, site := range []string{"s", "a", "b"} {
+		o.expect("t", site)
+	}
+	err = decodeExpected(data, o, func(tenant, site []byte, v float64) error {
+		out = append(out, triple{string(tenant), string(site), v})
+		return nil
+	})
+	return out, o.hits, err
+}
+
+func TestDecodeExpected(t *testing.T) {
+	series := func(site, rest string) string {
+		return `{"metric":{"site":"` + site + `","tenant":"t"},"value":[` + rest + `}`
+	}
+	wrap := func(s ...string) string {
+		return `{"status":"success","data":{"resultType":"vector","result":[` + strings.Join(s, ",") + `]}}`
+	}
+	for _, c := range []struct {
+		name, in string
+		want     string
+		hits     int
+	}{
+		{"as expected, but for the first, whose time is news", wrap(series("s", `17.5,"1"]`), series("a", `17.5,"-2.5e3"]`), series("b", `17.5,"1234567890123"]`)), "t/s=1 t/a=-2500 t/b=1234567890123", 2},
+		{"others between", wrap(series("s", `1,"1"]`), series("x", `1,"2"]`), series("b", `1,"NaN"]`)), "t/s=1 t/x=2 t/b=NaN", 1},
+		{"another time", wrap(series("s", `1,"1"]`), series("a", `12,"2"]`), series("b", `12,"+Inf"]`)), "t/s=1 t/a=2 t/b=+Inf", 1},
+		{"space", wrap(series("s", `1,"1"]`), series("a", `1, "2" ]`)), "t/s=1 t/a=2", 0},
+		{"no number", wrap(series("s", `1,"1"]`), series("a", `1,""]`)), "error: no number", 0},
+		{"a digit of a longer number", wrap(series("s", `1,"1"]`), series("a", `1,"1]`)), "error: ", 0},
+		{"a histogram after the value", wrap(series("s", `1,"1"]`), series("a", `1,"1"],"histogram":[]`)), "error: histograms", 0},
+		{"cut off", wrap(series("s", `1,"1"]`), series("a", `1,"1"]`))[:150], "error: ", 0},
+	} {
+		got, hits, err := decodeAllExpected([]byte(c.in))
+		if want, bad := strings.CutPrefix(c.want, "error: "); bad {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: error %v, want one with %q", c.name, err, want)
+			}
+			continue
+		}
+		var parts []string
+		for _, x := range got {
+			parts = append(parts, fmt.Sprintf("%s/%s=%.17g", x.tenant, x.site, x.value))
+		}
+		if s := strings.Join(parts, " "); err != nil || s != c.want || hits != c.hits {
+			t.Errorf("%s: %s, %d expected ones, %v; want %s, %d", c.name, s, hits, err, c.want, c.hits)
+		}
+	}
+	for _, name := range []string{`a"b`, `a\b`, "é", "a\n"} {
+		if got := appendHead(nil, "t", name); len(got) != 0 {
+			t.Errorf("a head of %q: %s", name, got)
+		}
+	}
+}
+
+// FuzzDecodeExpected: whatever is expected, the answer says the same.
+func FuzzDecodeExpected(f *testing.F) {
+	f.Add([]byte(`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"site":"s","tenant":"t"},"value":[1700000000.123,"0.5"]},{"metric":{"site":"a","tenant":"t"},"value":[1700000000.123,"12"]}]}}`))
+	f.Add([]byte(`{"data":{"result":[{"metric":{"site":"s","tenant":"t"},"value":[1,"7"]}],"resultType":"vector"},"status":"success"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		want, err := decodeAll(data)
+		got, _, err2 := decodeAllExpected(data)
+		if (err == nil) != (err2 == nil) {
+			t.Fatalf("%v, and with expectations %v", err, err2)
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Fatalf("%v, want %v", got, want)
+		}
+	})
+}

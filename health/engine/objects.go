@@ -118,7 +118,7 @@ func (e *Engine) nameAt(ctx context.Context, a *answers, o int, sites []int32, t
 	}
 	text := strings.ReplaceAll(a.plan.objects[o].text, sitesMark, list)
 	var ls objectLabels
-	err := e.ask(ctx, t, text, a.at, ls.add, func(ten, site []byte, v float64) error {
+	add := func(ten, site []byte, v float64) error {
 		defer ls.reset()
 		j := a.snap.Find(string(ten), string(site))
 		if j < 0 || only != "" && string(ten) != only {
@@ -128,8 +128,8 @@ func (e *Engine) nameAt(ctx context.Context, a *answers, o int, sites []int32, t
 			ask[int32(j)] = append(was, object{ls.name(), v})
 		}
 		return nil
-	})
-	if err != nil {
+	}
+	if err := e.ask(ctx, t, text, a.at, func(answer []byte) error { return decodeLabelled(answer, ls.add, add) }); err != nil {
 		e.metrics.unnamed.Inc()
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -42,6 +43,7 @@ const pushedQuery = "max by (tenant, site) (" + fleet.MetricSiteLastPush + ")"
 // plan is what a tick asks.
 type plan struct {
 	queries  []query
+	every    []int   // of each query: it is asked every so many ticks
 	objects  []query // what names the objects to blame, with sitesMark for their sites
 	pushed   int     // position of pushedQuery
 	shipped  *binding
@@ -66,6 +68,7 @@ type planner struct {
 
 type parsedQuery struct {
 	query query
+	slow  bool // all of its windows are of slowWindow or more
 	err   string
 }
 
@@ -128,18 +131,35 @@ func (p *planner) plan(policies []*policy) *plan {
 		}
 		return index[q], ""
 	}
+	// often says every how many ticks a query is asked: as often as one of its users
+	// wants it.
+	often := func(q, every int) {
+		if q == len(out.every) {
+			out.every = append(out.every, every)
+		} else if q >= 0 {
+			out.every[q] = min(out.every[q], every)
+		}
+	}
 	bind := func(tenant string, m *health.Model) *binding {
 		n := len(m.Signals)
 		b := &binding{model: m, query: make([]int, n), err: make([]string, n), objects: make([]int, n), packs: make([]int, len(m.Packs))}
 		for i := range m.Signals {
 			s := &m.Signals[i]
 			b.query[i], b.err[i] = place(tenant, s.Query, func(q *query) { q.storeOnly = i == m.Uplink() || s.Name == health.SignalFlapping }, index, &out.queries)
+			every := 1
+			// It says nothing else a tick later, and costs a regional the most to answer. A
+			// critical signal does not wait.
+			if !s.Critical() && (s.Unit == "days" || used[[2]string{tenant, s.Query}].slow) {
+				every = slowTicks
+			}
+			often(b.query[i], every)
 			if b.objects[i] = -1; s.Objects != "" {
 				b.objects[i], _ = place(tenant, s.Objects, func(q *query) { q.text = worst(q.text, s.Good > s.Bad) }, objects, &out.objects)
 			}
 		}
 		for i := range m.Packs {
 			b.packs[i], _ = place(tenant, m.Packs[i].Query, nil, index, &out.queries)
+			often(b.packs[i], packTicks)
 		}
 		return b
 	}
@@ -151,8 +171,36 @@ func (p *planner) plan(policies []*policy) *plan {
 	}
 	out.pushed = len(out.queries)
 	out.queries = append(out.queries, query{text: pushedQuery, storeOnly: true})
+	out.every = append(out.every, 1)
 	p.last, p.lastFor, p.parsed = out, slices.Clone(policies), used
 	return out
+}
+
+const (
+	// Signals that move slowly are asked for every slowTicks ticks, packs, which stand for a
+	// day, every packTicks.
+	slowTicks, packTicks = 3, 4
+	// slowWindow is how far a slow signal looks back at least, unless it counts days.
+	slowWindow = 5 * time.Minute
+)
+
+// looksBack is the shortest window of a query; negative for one without.
+func looksBack(expr parser.Expr) time.Duration {
+	shortest := time.Duration(-1)
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		window := time.Duration(-1)
+		switch n := n.(type) {
+		case *parser.MatrixSelector:
+			window = n.Range
+		case *parser.SubqueryExpr:
+			window = n.Range
+		}
+		if window >= 0 && (shortest < 0 || window < shortest) {
+			shortest = window
+		}
+		return nil
+	})
+	return shortest
 }
 
 func (p *planner) parse(tenant, text string) parsedQuery {
@@ -165,14 +213,14 @@ func (p *planner) parse(tenant, text string) parsedQuery {
 	if t := expr.Type(); t != parser.ValueTypeVector {
 		return parsedQuery{err: fmt.Sprintf("the query returns a %s, want an instant vector: aggregate `by (tenant, site)`", parser.DocumentedType(t))}
 	}
-	canonical := expr.String()
+	canonical, slow := expr.String(), looksBack(expr) >= slowWindow
 	if p.known[canonical] {
-		return parsedQuery{query: query{text: canonical}}
+		return parsedQuery{query: query{text: canonical}, slow: slow}
 	}
 	if err := confine(expr, tenant); err != nil {
 		return parsedQuery{err: err.Error()}
 	}
-	return parsedQuery{query: query{text: expr.String(), tenant: tenant}}
+	return parsedQuery{query: query{text: expr.String(), tenant: tenant}, slow: slow}
 }
 
 const (

@@ -8,11 +8,13 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -58,8 +60,9 @@ func plainURLError(err error) error {
 	return err
 }
 
-// ask runs one instant query at one moment.
-func (e *Engine) ask(ctx context.Context, t target, text string, at time.Time, label func(name, value []byte), add func(tenant, site []byte, v float64) error) error {
+// ask runs one instant query at one moment and hands the answer to read, which must not
+// keep it.
+func (e *Engine) ask(ctx context.Context, t target, text string, at time.Time, read func(answer []byte) error) error {
 	lane := ctx
 	ctx, cancel := context.WithTimeout(ctx, e.opts.QueryTimeout)
 	defer cancel()
@@ -74,7 +77,7 @@ func (e *Engine) ask(ctx context.Context, t target, text string, at time.Time, l
 		req.Header.Set("X-Scope-OrgID", t.org)
 	}
 	err = e.fetch(req, func(code int, body []byte) error {
-		err := decodeLabelled(body, label, add)
+		err := read(body)
 		var q *queryError
 		if err != nil && !errors.As(err, &q) && code != http.StatusOK {
 			return fmt.Errorf("HTTP status %d: %.200s", code, strings.TrimSpace(string(body)))
@@ -111,7 +114,8 @@ func (e *Engine) askLive(ctx context.Context, r Regional) (wire.LiveView, error)
 	return a, err
 }
 
-// answers holds what one tick's queries returned, for the sites of one snapshot.
+// answers holds what the queries returned, for the sites of one snapshot: this tick's, and
+// of those that were not due the last one's.
 type answers struct {
 	snap *roster
 	plan *plan
@@ -119,6 +123,11 @@ type answers struct {
 	// home of each site when the tick began: the place whose word counts. Places are
 	// the regionals by position, and after them the store, once for each tenant.
 	home []int32
+	// places that the tick asks.
+	places map[int32]*place
+	// tick counts from 0 since all queries were asked.
+	tick int
+	due  []bool // of each query: it is asked in this tick
 	// Of each query, at the position of each site.
 	value [][]float64
 	have  [][]bool
@@ -129,71 +138,85 @@ type answers struct {
 	// asked about is not there.
 	named []map[int32][]string
 	mu    sync.Mutex
+
+	// heads are how the series of the sites begin, headAt where in it: see appendHead.
+	heads  []byte
+	headAt []int32
+	// next is, of each query, the site that came after each site in the last answer.
+	next [][]int32
 }
 
 // homeUnknown sites were never heard of: nothing can be asked about them.
 const homeUnknown = int32(-1)
 
-// reset makes room, reusing what a former tick has left.
+// resize makes a slice of n elements of what was there.
+func resize[T any](s []T, n int) []T {
+	if cap(s) < n {
+		s = make([]T, n, n+n/8+16)
+	}
+	return s[:n]
+}
+
+// reset prepares for a tick, with the room of the last. What that knew goes, but for what
+// hold keeps, if it asked the same of the same sites.
 func (a *answers) reset(snap *roster, p *plan, at time.Time) {
+	same := a.plan == p && sameSites(a.snap, snap)
 	a.snap, a.plan, a.at = snap, p, at
+	a.home = resize(a.home, len(snap.Sites))
+	a.named = make([]map[int32][]string, len(p.objects))
+	if a.tick++; same {
+		return
+	}
 	n := len(snap.Sites)
-	grow := func(s [][]float64, k int) [][]float64 {
-		for len(s) < k {
-			s = append(s, nil)
-		}
-		return s[:k]
-	}
-	a.value = grow(a.value, len(p.queries))
-	for len(a.have) < len(p.queries) {
-		a.have = append(a.have, nil)
-	}
-	a.have = a.have[:len(p.queries)]
+	a.tick = 0
+	a.value, a.have, a.next = resize(a.value, len(p.queries)), resize(a.have, len(p.queries)), resize(a.next, len(p.queries))
 	for q := range p.queries {
-		if cap(a.value[q]) < n {
-			a.value[q], a.have[q] = make([]float64, n, n+n/8+16), make([]bool, n, n+n/8+16)
+		a.value[q], a.have[q], a.next[q] = resize(a.value[q], n), resize(a.have[q], n), resize(a.next[q], n)
+		for i := range a.next[q] {
+			a.next[q][i] = -1
 		}
-		a.value[q], a.have[q] = a.value[q][:n], a.have[q][:n]
-		clear(a.have[q])
 	}
 	a.errs = make([]map[int32]string, len(p.queries))
 	a.millis = make([]int64, len(p.queries))
-	a.named = make([]map[int32][]string, len(p.objects))
-	if cap(a.home) < n {
-		a.home = make([]int32, n, n+n/8+16)
+	a.due = resize(a.due, len(p.queries))
+	a.heads, a.headAt = a.heads[:0], resize(a.headAt, n+1)
+	for i, s := range snap.Sites {
+		a.heads = appendHead(a.heads, s.ID.Tenant, s.ID.Name)
+		a.headAt[i+1] = int32(len(a.heads))
 	}
-	a.home = a.home[:n]
+}
+
+func sameSites(a, b *roster) bool {
+	return a == b || a != nil && slices.EqualFunc(a.Sites, b.Sites, func(x, y *inventory.Site) bool { return x.ID == y.ID })
+}
+
+// hold decides what is due in this tick, and forgets what the last one knew of that. Of
+// the rest nothing is asked: it holds. All is due when a place is asked that the last
+// tick did not ask, and what failed is due again. young: there are sites whose packs were
+// never asked for.
+func (a *answers) hold(places map[int32]*place, young bool) {
+	for at := range places {
+		if a.places[at] == nil {
+			a.tick = 0
+		}
+	}
+	a.places = places
+	for q := range a.plan.queries {
+		every := a.plan.every[q]
+		a.due[q] = a.tick == 0 || (a.tick+q)%every == 0 || len(a.errs[q]) > 0 || young && every == packTicks
+		if a.due[q] {
+			clear(a.have[q])
+			a.errs[q], a.millis[q] = nil, 0
+		}
+	}
 }
 
 // run asks one query of one place and keeps the values of the sites that have
 // their home there. Places write to different sites, so they need no lock.
 func (e *Engine) run(ctx context.Context, a *answers, q int, t target, place int32) {
 	began := e.now()
-	var tenant string
-	var byName map[string]int32
-	only := a.plan.queries[q].tenant
-	value, have := a.value[q], a.have[q]
-	err := e.ask(ctx, t, a.plan.queries[q].text, a.at, nil, func(ten, site []byte, v float64) error {
-		if len(ten) == 0 || len(site) == 0 {
-			return errNoSite
-		}
-		if string(ten) != tenant || byName == nil {
-			tenant = string(ten)
-			byName = a.snap.Positions(tenant)
-		}
-		if only != "" && tenant != only {
-			return fmt.Errorf("the query returns a series of tenant %q: it must not change the label tenant", tenant)
-		}
-		i, ok := byName[string(site)]
-		if !ok || a.home[i] != place {
-			return nil
-		}
-		if have[i] {
-			return fmt.Errorf("the query returns more than one series for site %s; aggregate `by (tenant, site)`", site)
-		}
-		value[i], have[i] = v, true
-		return nil
-	})
+	r := answerReader{a: a, q: q, place: place, value: a.value[q], have: a.have[q], next: a.next[q], last: -1, guess: -1}
+	err := e.ask(ctx, t, a.plan.queries[q].text, a.at, func(answer []byte) error { return decodeExpected(answer, &r, r.add) })
 	took := e.now().Sub(began)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -204,4 +227,59 @@ func (e *Engine) run(ctx context.Context, a *answers, q int, t target, place int
 		}
 		a.errs[q][place] = t.name + ": " + err.Error()
 	}
+}
+
+// answerReader takes one place's answer to one query. An engine that is asked the same
+// again answers in the same order: so it expects the site that came next before.
+type answerReader struct {
+	a           *answers
+	q           int
+	place       int32
+	value       []float64
+	have        []bool
+	next        []int32
+	last, guess int32 // site that came last, and the one to come; -1: none
+	tenant      string
+	byName      map[string]int32
+}
+
+func (r *answerReader) head() []byte {
+	if r.guess = -1; r.last >= 0 {
+		r.guess = r.next[r.last]
+	}
+	if r.guess < 0 || r.a.home[r.guess] != r.place {
+		return nil
+	}
+	return r.a.heads[r.a.headAt[r.guess]:r.a.headAt[r.guess+1]]
+}
+
+func (r *answerReader) came(v float64) error { return r.set(r.guess, v) }
+
+func (r *answerReader) set(i int32, v float64) error {
+	if r.have[i] {
+		return fmt.Errorf("the query returns more than one series for site %s; aggregate `by (tenant, site)`", r.a.snap.Sites[i].ID.Name)
+	}
+	r.value[i], r.have[i], r.last = v, true, i
+	return nil
+}
+
+func (r *answerReader) add(tenant, site []byte, v float64) error {
+	if len(tenant) == 0 || len(site) == 0 {
+		return errNoSite
+	}
+	if string(tenant) != r.tenant || r.byName == nil {
+		r.tenant = string(tenant)
+		r.byName = r.a.snap.Positions(r.tenant)
+	}
+	if only := r.a.plan.queries[r.q].tenant; only != "" && r.tenant != only {
+		return fmt.Errorf("the query returns a series of tenant %q: it must not change the label tenant", tenant)
+	}
+	i, ok := r.byName[string(site)]
+	if !ok || r.a.home[i] != r.place {
+		return nil
+	}
+	if r.last >= 0 {
+		r.next[r.last] = i
+	}
+	return r.set(i, v)
 }

@@ -27,10 +27,11 @@ func (e *Engine) collect(ctx context.Context, done chan<- *answers) func() {
 	}
 	a.reset(snap, e.planner.plan(snap.asked()), now)
 	targets := e.targets(a)
+	a.hold(targets, e.young(now))
 	return func() {
 		var wg sync.WaitGroup
 		for place, t := range targets {
-			shipped, lanes := a.plan.lanes(t)
+			shipped, lanes := a.lanes(t)
 			wg.Go(func() { e.runAll(ctx, a, shipped, t.target, place, e.opts.Concurrency) })
 			free := make(chan struct{}, maxLanes)
 			wg.Go(func() {
@@ -60,15 +61,32 @@ func (e *Engine) collect(ctx context.Context, done chan<- *answers) func() {
 // maxLanes bounds the tenants whose own queries are asked of one place at one time.
 const maxLanes = 32
 
-// lanes parts a plan into what is asked of a place for everybody, and what for each
+// youngFor is how long after it connected a site's packs are asked for in every tick.
+const youngFor = 2 * time.Minute
+
+// young says whether there is a site that has just connected for the first time: its packs
+// are asked for at once, so that it is not judged by half of its signals.
+func (e *Engine) young(now time.Time) bool {
+	for _, m := range e.aligned {
+		if m.link != health.LinkUp || now.Sub(m.since) >= youngFor {
+			continue
+		}
+		if m.state == nil || !slices.ContainsFunc(m.state.Packs, func(found int64) bool { return found != 0 && found < m.since.UnixMilli() }) {
+			return true
+		}
+	}
+	return false
+}
+
+// lanes parts what is due into what is asked of a place for everybody, and what for each
 // tenant. A tick waits for all of them, so a tenant whose signals are slow must neither
 // take the others' turns nor more time than one query may: what it does not get done in
 // that time is unknown.
-func (p *plan) lanes(t *place) (shipped []int, tenants [][]int) {
+func (a *answers) lanes(t *place) (shipped []int, tenants [][]int) {
 	of := map[string]int{}
-	for q := range p.queries {
-		query := &p.queries[q]
-		if query.storeOnly && t.org == "" || query.tenant != "" && !t.tenants[query.tenant] {
+	for q := range a.plan.queries {
+		query := &a.plan.queries[q]
+		if !a.due[q] || query.storeOnly && t.org == "" || query.tenant != "" && !t.tenants[query.tenant] {
 			continue
 		}
 		if query.tenant == "" {
@@ -265,7 +283,7 @@ func (e *Engine) evaluate(m *memory, a *answers, j int, now time.Time) {
 			rd.Err = a.errs[q][home]
 		case a.have[q][j]:
 			rd.Value, rd.Known = a.value[q][j], true
-			if o := b.objects[i]; o >= 0 {
+			if o := b.objects[i]; o >= 0 && b.model.Signals[i].Score(rd.Value) < 1 {
 				rd.Objects = a.named[o][int32(j)]
 			}
 		}
