@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -70,6 +71,10 @@ why, and lets them change the fleet only as fast as that health allows.
 
 	add := func(group string, cmds ...*cobra.Command) {
 		for _, c := range cmds {
+			if role, _, err := cmd.Find([]string{c.Name()}); err == nil && role != cmd {
+				beside(role, c) // "muster health" runs the role, "muster health explain" is a verb
+				continue
+			}
 			c.GroupID = group
 			cmd.AddCommand(c)
 		}
@@ -81,6 +86,13 @@ why, and lets them change the fleet only as fast as that health allows.
 	cmd.AddCommand(caCmd(f))
 	cli.RefuseUnknown(cmd)
 	return cmd
+}
+
+// beside puts the verbs of group below the role of the same name.
+func beside(role, group *cobra.Command) {
+	role.Long = role.Short + ".\nWithout a verb it runs the role. " + group.Short + " with its verbs."
+	role.Short += "; " + strings.ToLower(group.Short[:1]) + group.Short[1:]
+	role.AddCommand(group.Commands()...)
 }
 
 func caCmd(f *flags) *cobra.Command {

@@ -591,7 +591,7 @@ func faults() []fault {
 				each(s, "node_cpu_seconds_total", `cpu="`+c+`",mode="user"`, rate(0.98))
 			}
 		}},
-		{"cpu-throttled", "cpu-throttled", 0, fleet.Green, func(s site) {
+		{"cpu-throttled", "cpu-throttled", 0, fleet.Orange, func(s site) {
 			s.set("container_cpu_cfs_throttled_periods_total", `namespace="shop",pod="p0",container="app",id="/kubepods/x0",image="shop:1",name="abc0",node="n0"`, rate(9))
 		}},
 		{"disk-slow", "io-stalled", 0, fleet.Orange, func(s site) {
