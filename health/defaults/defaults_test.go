@@ -266,6 +266,8 @@ func cluster() site {
 		s.set("cilium_unreachable_nodes", l, flat(0))
 		s.set("felix_int_dataplane_failures", l, flat(2))
 		s.set("etcd_server_has_leader", l, flat(1))
+		s.set("etcd_server_id", l, flat(1))
+		s.set("etcd_server_has_leader", `instance="links-etcd-and-runs-none"`, flat(0))
 		s.set("DCGM_FI_DEV_GPU_TEMP", l+`,gpu="0"`, flat(60))
 		s.set("DCGM_FI_DEV_XID_ERRORS", l+`,gpu="0"`, flat(0))
 		ttl := 100 * 86400.0
