@@ -183,3 +183,28 @@ func TestFailedSlowQueryIsDueAgain(t *testing.T) {
 		t.Error("the failure stays")
 	}
 }
+
+// A site that has moved is not read where it was, though that still answers as before.
+func TestExpectedSiteHasMoved(t *testing.T) {
+	snap := inventory.NewSnapshot(1, []*inventory.Site{aSite("a/milan"), aSite("a/paris"), aSite("a/rome")}, nil, nil)
+	a := &answers{}
+	a.reset(&roster{Snapshot: snap}, &plan{queries: []query{{text: "x"}}, every: []int{1}}, time.Now())
+	answer := []byte(`{"status":"success","data":{"resultType":"vector","result":[` +
+		`{"metric":{"site":"milan","tenant":"a"},"value":[1,"1"]},{"metric":{"site":"paris","tenant":"a"},"value":[1,"2"]},{"metric":{"site":"rome","tenant":"a"},"value":[1,"3"]}]}}`)
+	for i, home := range []int32{0, 0, 1} { // of paris
+		a.home[0], a.home[1], a.home[2] = 0, home, 0
+		clear(a.have[0])
+		slow := 0
+		r := answerReader{a: a, value: a.value[0], have: a.have[0], next: a.next[0], last: -1, guess: -1}
+		err := decodeExpected(answer, &r, func(tenant, site []byte, v float64) error { slow++; return r.add(tenant, site, v) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := []bool{true, home == 0, true}; !slices.Equal(a.have[0], want) {
+			t.Errorf("round %d: read %v, want %v", i, a.have[0], want)
+		}
+		if i == 1 && slow != 1 {
+			t.Errorf("%d series were read by their labels, want the first", slow)
+		}
+	}
+}

@@ -64,7 +64,9 @@ type Options struct {
 
 	Tick         time.Duration // default 15 s
 	LiveInterval time.Duration // between looks at a live view; default 3 s
-	LiveTimeout  time.Duration // default 2 s
+	// LiveTimeout is how long a live view is waited for; default 2 s. While the regional
+	// answers queries, it is LiveMaxAge.
+	LiveTimeout  time.Duration
 	LiveMaxAge   time.Duration // until when a live view is believed; default 10 s
 	QueryTimeout time.Duration // default 10 s
 	// MissingGrace is how long a site that was connected may be in no regional's live
@@ -161,6 +163,10 @@ type Engine struct {
 	saidDown  map[string]bool // regionals whose loss was logged
 
 	blame blame // of the goroutine that collects
+
+	// answered is when each regional last answered a query, in milliseconds since 1970; 0:
+	// never, or it no longer does. Any goroutine may use it.
+	answered []atomic.Int64
 }
 
 // New checks the options and reads the state of a former run.
@@ -182,6 +188,7 @@ func New(o Options) (*Engine, error) {
 	for _, r := range o.Regionals {
 		e.regionals = append(e.regionals, regionalState{Regional: r})
 	}
+	e.answered = make([]atomic.Int64, len(e.regionals))
 	e.rosters.e = e
 	e.metrics = newMetrics(o.Registerer)
 	if e.writer, err = newWriter(e); err != nil {
@@ -319,7 +326,11 @@ func (e *Engine) pollLive(ctx context.Context, r int, out chan<- poll) {
 	t := time.NewTicker(e.opts.LiveInterval)
 	defer t.Stop()
 	for {
-		a, err := e.askLive(ctx, e.opts.Regionals[r])
+		wait := e.opts.LiveTimeout
+		if e.answering(r, e.now()) {
+			wait = max(wait, e.opts.LiveMaxAge)
+		}
+		a, err := e.askLive(ctx, e.opts.Regionals[r], wait)
 		select {
 		case out <- poll{r, a, err, e.now()}:
 		case <-ctx.Done():
@@ -335,12 +346,12 @@ func (e *Engine) pollLive(ctx context.Context, r int, out chan<- poll) {
 
 func (e *Engine) polled(p poll) {
 	r := &e.regionals[p.regional]
-	r.polled, r.ok, r.err = true, p.err == nil, ""
+	r.polled, r.ok, r.err, r.late = true, p.err == nil, "", errors.Is(p.err, errLate)
 	up := 0.0
 	if p.err != nil {
 		r.err = p.err.Error()
 		if !e.saidDown[r.Name] {
-			e.log.Warn("regional can't be asked; its sites' health comes from the store", "regional", r.Name, "err", p.err)
+			e.log.Warn("regional has no live view; while it answers no queries either, its sites' health comes from the store", "regional", r.Name, "err", p.err)
 		}
 	} else {
 		up = 1

@@ -15,6 +15,7 @@ type regionalState struct {
 	Regional
 	polled bool // at least one answer or failure
 	ok     bool // the last poll was answered
+	late   bool // the last poll was not answered in time
 	err    string
 	at     time.Time // of the last answer
 	sites  []wire.SiteLive
@@ -39,12 +40,14 @@ type memory struct {
 	streams bool
 	// up is when the stream began that was seen last, zero when none was; drops are when
 	// streams were lost, the newest last.
-	up      time.Time
-	drops   []time.Time
-	store   health.Link
-	storeAt time.Time // of the store's word about the link
-	readAt  time.Time // of the store's readings
-	sent    *Site     // as the subscribers know it
+	up    time.Time
+	drops []time.Time
+	// What series say of the link, where there is no live view, and when they said it.
+	store     health.Link
+	storeAt   time.Time
+	readAt    time.Time // of the store's readings
+	fromStore bool      // the last tick's readings
+	sent      *Site     // as the subscribers know it
 }
 
 // heard is what all live views together say of one site.
@@ -60,6 +63,20 @@ type heard struct {
 // fresh says whether a regional's live view may still be believed.
 func (e *Engine) fresh(r *regionalState, now time.Time) bool {
 	return !r.at.IsZero() && now.Sub(r.at) <= e.opts.LiveMaxAge
+}
+
+// answering says whether a regional has answered a query lately.
+func (e *Engine) answering(r int, now time.Time) bool {
+	at := e.answered[r].Load()
+	return at != 0 && now.UnixMilli()-at < (e.opts.Tick+e.opts.QueryTimeout).Milliseconds()
+}
+
+// asked says whether a regional is asked about its sites: while its live view comes, and
+// while that is only late. A regional that has much to do must not send health to the
+// store, which then has as much.
+func (e *Engine) asked(r int, now time.Time) bool {
+	reg := &e.regionals[r]
+	return reg.ok || reg.late && e.answering(r, now)
 }
 
 // listen joins the live views.

@@ -22,7 +22,7 @@ type query struct {
 	// tenant confines the query: it is in every selector, and no other tenant's
 	// series are taken from the answer. "": a shipped query, for all tenants.
 	tenant string
-	// storeOnly: asked only of the store, about sites whose regional is away.
+	// storeOnly: asked only about sites whose regional is away or has no live view.
 	storeOnly bool
 }
 
@@ -39,6 +39,9 @@ type binding struct {
 
 // pushedQuery tells, from the store, until when a site's samples reach.
 const pushedQuery = "max by (tenant, site) (" + fleet.MetricSiteLastPush + ")"
+
+// newestQuery tells how new the store's samples are, of each regional.
+const newestQuery = "max by (regional) (timestamp(" + fleet.MetricSiteConnected + "))"
 
 // plan is what a tick asks.
 type plan struct {

@@ -24,6 +24,8 @@ type target struct {
 	url  string // up to and without /query
 	// org is sent as X-Scope-OrgID if set.
 	org string
+	// late: a regional without a live view.
+	late bool
 }
 
 // errTooLarge is an answer over the limit.
@@ -93,8 +95,11 @@ func (e *Engine) ask(ctx context.Context, t target, text string, at time.Time, r
 	return err
 }
 
-func (e *Engine) askLive(ctx context.Context, r Regional) (wire.LiveView, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.opts.LiveTimeout)
+// errLate is a live view that did not come in time.
+var errLate = errors.New("no live view in time")
+
+func (e *Engine) askLive(ctx context.Context, r Regional, wait time.Duration) (wire.LiveView, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+wire.LivePath, nil)
 	if err != nil {
@@ -109,7 +114,7 @@ func (e *Engine) askLive(ctx context.Context, r Regional) (wire.LiveView, error)
 		return err
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("no live view within %s", e.opts.LiveTimeout)
+		err = fmt.Errorf("%w: none within %s", errLate, wait)
 	}
 	return a, err
 }
@@ -123,6 +128,10 @@ type answers struct {
 	// home of each site when the tick began: the place whose word counts. Places are
 	// the regionals by position, and after them the store, once for each tenant.
 	home []int32
+	// regional of each site, whatever its home is.
+	regional []int32
+	// behind says, of sites whose regional is away, why the store can't speak for them.
+	behind map[int32]string
 	// places that the tick asks.
 	places map[int32]*place
 	// tick counts from 0 since all queries were asked.
@@ -162,7 +171,8 @@ func resize[T any](s []T, n int) []T {
 func (a *answers) reset(snap *roster, p *plan, at time.Time) {
 	same := a.plan == p && sameSites(a.snap, snap)
 	a.snap, a.plan, a.at = snap, p, at
-	a.home = resize(a.home, len(snap.Sites))
+	a.home, a.regional = resize(a.home, len(snap.Sites)), resize(a.regional, len(snap.Sites))
+	a.behind = nil
 	a.named = make([]map[int32][]string, len(p.objects))
 	if a.tick++; same {
 		return
@@ -215,17 +225,49 @@ func (a *answers) hold(places map[int32]*place, young bool) {
 // their home there. Places write to different sites, so they need no lock.
 func (e *Engine) run(ctx context.Context, a *answers, q int, t target, place int32) {
 	began := e.now()
+	if t.late && !e.answering(int(place), began) {
+		a.fail(q, place, t.name+": it is not asked any more: neither its live view nor a query was answered")
+		return
+	}
 	r := answerReader{a: a, q: q, place: place, value: a.value[q], have: a.have[q], next: a.next[q], last: -1, guess: -1}
-	err := e.ask(ctx, t, a.plan.queries[q].text, a.at, func(answer []byte) error { return decodeExpected(answer, &r, r.add) })
+	replied := false
+	err := e.ask(ctx, t, a.plan.queries[q].text, a.at, func(answer []byte) error {
+		replied = true
+		return decodeExpected(answer, &r, r.add)
+	})
 	took := e.now().Sub(began)
+	if int(place) < len(e.answered) {
+		e.heardOf(int(place), began, replied)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.millis[q] = max(a.millis[q], took.Milliseconds())
 	if err != nil {
-		if a.errs[q] == nil {
-			a.errs[q] = map[int32]string{}
-		}
-		a.errs[q][place] = t.name + ": " + err.Error()
+		a.failLocked(q, place, t.name+": "+err.Error())
+	}
+}
+
+func (a *answers) fail(q int, place int32, why string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.failLocked(q, place, why)
+}
+
+func (a *answers) failLocked(q int, place int32, why string) {
+	if a.errs[q] == nil {
+		a.errs[q] = map[int32]string{}
+	}
+	a.errs[q][place] = why
+}
+
+// heardOf notes whether a query that was sent to a regional at began had a reply, be it a
+// refusal. When none did since then, the regional answers none.
+func (e *Engine) heardOf(r int, began time.Time, replied bool) {
+	switch at := e.answered[r].Load(); {
+	case replied:
+		e.answered[r].Store(e.now().UnixMilli())
+	case at < began.UnixMilli():
+		e.answered[r].CompareAndSwap(at, 0)
 	}
 }
 

@@ -99,6 +99,7 @@ type regional struct {
 	url  string
 	down atomic.Bool
 	slow atomic.Int64 // nanoseconds before a query is answered
+	late atomic.Int64 // nanoseconds before the live view is answered
 	// stuck queries contain this text and are never answered; how many were asked at the
 	// same time, at most, and since the engine's start.
 	stuck                         string
@@ -112,7 +113,14 @@ type regional struct {
 func newRegional(t testing.TB, name string) *regional {
 	r := &regional{prom: newProm(t), name: name, sites: map[string]*wire.SiteLive{}}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /api/v1/live", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /api/v1/live", func(w http.ResponseWriter, req *http.Request) {
+		if d := r.late.Load(); d > 0 {
+			select {
+			case <-time.After(time.Duration(d)):
+			case <-req.Context().Done():
+				return
+			}
+		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		a := wire.LiveView{Regional: name, Region: "eu", AsOf: time.Now(), Sites: []wire.SiteLive{}}
@@ -186,6 +194,9 @@ type cortex struct {
 	url     string
 	tenants map[string]*prom
 	refuses sync.Map // tenants whose pushes are over a limit, for ever
+
+	mu      sync.Mutex
+	queries []string
 }
 
 func newCortex(t testing.TB, tenants ...string) *cortex {
@@ -202,6 +213,9 @@ func newCortex(t testing.TB, tenants ...string) *cortex {
 		switch req.URL.Path {
 		case "/prometheus/api/v1/query":
 			req.URL.Path = "/query"
+			c.mu.Lock()
+			c.queries = append(c.queries, req.FormValue("query"))
+			c.mu.Unlock()
 		case "/api/v1/push":
 			if _, full := c.refuses.Load(req.Header.Get("X-Scope-OrgID")); full {
 				w.Header().Set("Retry-After", "3600")

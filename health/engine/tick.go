@@ -26,34 +26,91 @@ func (e *Engine) collect(ctx context.Context, done chan<- *answers) func() {
 		a = &answers{}
 	}
 	a.reset(snap, e.planner.plan(snap.asked()), now)
-	targets := e.targets(a)
+	targets := e.targets(a, now)
 	a.hold(targets, e.young(now))
 	return func() {
 		var wg sync.WaitGroup
 		for place, t := range targets {
-			shipped, lanes := a.lanes(t)
-			wg.Go(func() { e.runAll(ctx, a, shipped, t.target, place, e.opts.Concurrency) })
-			free := make(chan struct{}, maxLanes)
 			wg.Go(func() {
-				for _, queries := range lanes {
-					select {
-					case free <- struct{}{}:
-					case <-ctx.Done():
-						return
-					}
-					wg.Go(func() {
-						defer func() { <-free }()
-						ctx, cancel := context.WithTimeout(ctx, e.opts.QueryTimeout)
-						defer cancel()
-						e.runAll(ctx, a, queries, t.target, place, 1)
-					})
+				if t.org == "" || e.upToDate(ctx, a, t) {
+					e.askPlace(ctx, a, t, place)
 				}
 			})
 		}
 		wg.Wait()
+		a.leave(targets)
 		e.name(ctx, a, targets)
 		if ctx.Err() == nil {
 			done <- a
+		}
+	}
+}
+
+// askPlace asks all that is due of one place.
+func (e *Engine) askPlace(ctx context.Context, a *answers, t *place, at int32) {
+	shipped, lanes := a.lanes(t)
+	var wg sync.WaitGroup
+	wg.Go(func() { e.runAll(ctx, a, shipped, t.target, at, e.opts.Concurrency) })
+	free := make(chan struct{}, maxLanes)
+	for _, queries := range lanes {
+		select {
+		case free <- struct{}{}:
+		case <-ctx.Done():
+			wg.Wait()
+			return
+		}
+		wg.Go(func() {
+			defer func() { <-free }()
+			ctx, cancel := context.WithTimeout(ctx, e.opts.QueryTimeout)
+			defer cancel()
+			e.runAll(ctx, a, queries, t.target, at, 1)
+		})
+	}
+	wg.Wait()
+}
+
+// upToDate finds out of which regionals the store has something new, and says whether
+// there is one. A store that lags knows less than what holds, and has enough to do.
+func (e *Engine) upToDate(ctx context.Context, a *answers, t *place) bool {
+	newest, regional := map[string]time.Time{}, ""
+	label := func(name, value []byte) {
+		if string(name) == "regional" {
+			regional = string(value)
+		}
+	}
+	err := e.ask(ctx, t.target, newestQuery, a.at, func(answer []byte) error {
+		return decodeLabelled(answer, label, func(_, _ []byte, v float64) error {
+			newest[regional], regional = time.UnixMilli(int64(v*1000)), ""
+			return nil
+		})
+	})
+	t.behind = map[int32]string{}
+	for r := range t.regionals {
+		name := e.opts.Regionals[r].Name
+		switch at, known := newest[name]; {
+		case err != nil:
+			t.behind[r] = "the store: " + err.Error()
+		case !known:
+			t.behind[r] = "the store has nothing new of regional " + name
+		case a.at.Sub(at) > storeFresh:
+			t.behind[r] = fmt.Sprintf("the store's newest samples of regional %s are %s old", name, a.at.Sub(at).Round(time.Second))
+		}
+	}
+	return len(t.behind) < len(t.regionals)
+}
+
+// leave takes the sites from the store of whose regionals it has nothing new.
+func (a *answers) leave(places map[int32]*place) {
+	for j, at := range a.home {
+		if at == homeUnknown {
+			continue
+		}
+		if why := places[at].behind[a.regional[j]]; why != "" {
+			a.home[j] = homeUnknown
+			if a.behind == nil {
+				a.behind = map[int32]string{}
+			}
+			a.behind[int32(j)] = why
 		}
 	}
 }
@@ -86,7 +143,7 @@ func (a *answers) lanes(t *place) (shipped []int, tenants [][]int) {
 	of := map[string]int{}
 	for q := range a.plan.queries {
 		query := &a.plan.queries[q]
-		if !a.due[q] || query.storeOnly && t.org == "" || query.tenant != "" && !t.tenants[query.tenant] {
+		if !a.due[q] || query.storeOnly && t.org == "" && !t.late || query.tenant != "" && !t.tenants[query.tenant] {
 			continue
 		}
 		if query.tenant == "" {
@@ -124,11 +181,15 @@ func (e *Engine) runAll(ctx context.Context, a *answers, queries []int, t target
 type place struct {
 	target
 	tenants map[string]bool // that have sites there
+	// Of the store: the regionals in whose place it is asked, and those of which it has
+	// nothing new, with the reason.
+	regionals map[int32]bool
+	behind    map[int32]string
 }
 
 // targets decides where each site's readings come from, and returns the places
 // that must be asked.
-func (e *Engine) targets(a *answers) map[int32]*place {
+func (e *Engine) targets(a *answers, now time.Time) map[int32]*place {
 	out := map[int32]*place{}
 	n := int32(len(e.regionals))
 	tenants := make(map[string]int32, len(a.snap.Tenants))
@@ -137,12 +198,12 @@ func (e *Engine) targets(a *answers) map[int32]*place {
 	}
 	for i, s := range a.snap.Sites {
 		m := e.aligned[i]
-		a.home[i] = homeUnknown
+		a.home[i], a.regional[i] = homeUnknown, m.home
 		if !s.Counts() || m.home == homeUnknown {
 			continue
 		}
 		at := m.home
-		if !e.regionals[at].ok {
+		if !e.asked(int(at), now) {
 			if e.opts.StoreQueryURL == "" {
 				continue
 			}
@@ -151,15 +212,16 @@ func (e *Engine) targets(a *answers) map[int32]*place {
 		a.home[i] = at
 		p := out[at]
 		if p == nil {
-			p = &place{tenants: map[string]bool{}}
+			p = &place{tenants: map[string]bool{}, regionals: map[int32]bool{}}
 			if at < n {
-				p.target = target{name: "regional " + e.regionals[at].Name, url: e.regionals[at].URL + "/edge/api/v1"}
+				reg := &e.regionals[at]
+				p.target = target{name: "regional " + reg.Name, url: reg.URL + "/edge/api/v1", late: !reg.ok || !e.fresh(reg, now)}
 			} else {
 				p.target = target{name: "store", url: e.opts.StoreQueryURL, org: s.ID.Tenant}
 			}
 			out[at] = p
 		}
-		p.tenants[s.ID.Tenant] = true
+		p.tenants[s.ID.Tenant], p.regionals[m.home] = true, true
 	}
 	return out
 }
@@ -263,11 +325,19 @@ func (e *Engine) evaluate(m *memory, a *answers, j int, now time.Time) {
 	e.scratch = r.Signals
 	home := a.home[j]
 	store := home >= int32(len(e.regionals))
-	if store {
+	m.fromStore = store
+	switch {
+	case store:
 		e.fromStore(m, a, j, b)
 		r.At = m.readAt
-	} else {
+	case home != homeUnknown && a.places[home].late:
+		e.fromStore(m, a, j, b) // the link alone: the readings are fresh
+		m.readAt = time.Time{}
+	default:
 		m.store, m.readAt = health.LinkUnknown, time.Time{}
+	}
+	if home == homeUnknown && m.home != homeUnknown {
+		r.At = e.regionals[m.home].at // what holds is as old as that
 	}
 	for i, q := range b.query {
 		rd := health.Reading{}
@@ -277,7 +347,7 @@ func (e *Engine) evaluate(m *memory, a *answers, j int, now time.Time) {
 			rd.Err = b.err[i]
 		case home == homeUnknown:
 			if m.home != homeUnknown {
-				rd.Err = "regional " + e.regionals[m.home].Name + ": " + e.regionals[m.home].err
+				rd.Err = e.away(m, a, j)
 			}
 		case a.errs[q][home] != "":
 			rd.Err = a.errs[q][home]
@@ -292,19 +362,29 @@ func (e *Engine) evaluate(m *memory, a *answers, j int, now time.Time) {
 	r.Packs = slices.Grow(e.found[:0], len(b.packs))[:len(b.packs)]
 	e.found = r.Packs
 	for i, q := range b.packs {
-		r.Packs[i] = q >= 0 && a.have[q][j] && a.value[q][j] > 0
+		r.Packs[i] = q >= 0 && home != homeUnknown && a.have[q][j] && a.value[q][j] > 0
 	}
 	r.Link, r.LinkSince, r.Reconnects = m.link, m.since, m.reconnects(now)
 	st := health.Evaluate(b.model, r, m.state, now)
 	m.state = &st
 }
 
+// away says why nothing is known of a site's readings.
+func (e *Engine) away(m *memory, a *answers, j int) string {
+	why := "regional " + e.regionals[m.home].Name + ": " + e.regionals[m.home].err
+	if behind := a.behind[int32(j)]; behind != "" {
+		why += "; " + behind
+	}
+	return why
+}
+
 // storeFresh is how old the last push may be, as the store has it, of a site that is
-// connected: the gateway writes it every 15 s, and it has a way to go.
+// connected, and what the store has of a regional: the gateway writes both every 15 s, and
+// they have a way to go.
 const storeFresh = time.Minute
 
-// fromStore takes what the store says about the connection of a site whose
-// regional is away. The link itself is judged on the next look.
+// fromStore takes what series say about the connection of a site whose regional is away,
+// or has no live view. The link itself is judged on the next look.
 func (e *Engine) fromStore(m *memory, a *answers, j int, b *binding) {
 	m.store, m.storeAt, m.readAt = health.LinkUnknown, a.at, a.at
 	if q := b.query[b.model.Uplink()]; q >= 0 && a.have[q][j] {
@@ -352,7 +432,7 @@ func (e *Engine) publish(snap *roster, a *answers, removed []fleet.SiteID, now t
 		}
 		if m.home != homeUnknown {
 			s.Home = e.regionals[m.home].Name
-			s.FromStore = !e.regionals[m.home].ok
+			s.FromStore = m.fromStore
 		}
 		v.Sites[i] = s
 		seen := visible(m.sent, s)
