@@ -374,7 +374,7 @@ require (
 	github.com/stoewer/go-strcase v1.3.0 // indirect
 	github.com/stretchr/objx v0.5.2 // indirect
 	github.com/stretchr/testify v1.11.1 // indirect
-	github.com/thanos-io/objstore v0.0.0-20250804093838-71d60dfee488 // indirect
+	github.com/thanos-io/objstore v0.0.0-20250804093838-71d60dfee488
 	github.com/thanos-io/promql-engine v0.0.0-20260119085929-dd5223783674 // indirect
 	github.com/thanos-io/thanos v0.40.1-0.20260204190131-802f43f3bc64 // indirect
 	github.com/tinylib/msgp v1.6.1 // indirect

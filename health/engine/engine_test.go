@@ -212,8 +212,8 @@ func TestRegionalAway(t *testing.T) {
 		return v.Find("b", "lost").Colour() == fleet.Grey && !other.FromStore && other.Colour() == fleet.Green && !other.State.Dimensions[3].Stale
 	})
 	for _, id := range []string{"a", "b"} {
-		age, most := v.Find(id, "paris").State.Dimensions[3].StaleSeconds(v.AsOf), int64(v.AsOf.Unix())-int64(push)+1
-		if int64(age) < 39 || int64(age) > most {
+		age, most := v.Find(id, "paris").State.Dimensions[3].StaleSeconds(v.AsOf), v.AsOf.Unix()-int64(push)+1
+		if age < 39 || age > most {
 			t.Errorf("%s/paris: stale %d s, want 39 to %d s\n%s", id, age, most, describe(v))
 		}
 	}

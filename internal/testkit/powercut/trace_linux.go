@@ -300,7 +300,7 @@ func capture(path string) (of id, n *node, err error) {
 
 func idOf(info fs.FileInfo) id {
 	st := info.Sys().(*syscall.Stat_t)
-	return id{uint64(st.Dev), st.Ino}
+	return id{st.Dev, st.Ino}
 }
 
 // leave puts what survived in the place of what is there.
