@@ -68,8 +68,9 @@ type Options struct {
 	// Rules tells what became of AlertRules and LogRules; nil: their status is not written.
 	Rules Rules
 	// DefaultCollectionPolicy and DefaultHealthPolicy are made, under the name
-	// "default", in each tenant that has no policy of the kind, and never touched
-	// again.
+	// "default", in each tenant that has no policy of the kind, and kept as they are
+	// here until somebody else writes to them. Every field that has a default in its
+	// schema is set: they are compared with what is stored.
 	DefaultCollectionPolicy v1alpha1.CollectionPolicySpec
 	DefaultHealthPolicy     v1alpha1.HealthPolicySpec
 	// Stored is what a tenant has in etcd, Sent what it uses on the regionals: series, and

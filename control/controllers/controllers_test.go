@@ -82,7 +82,7 @@ func start(t *testing.T, ctx context.Context, with ...func(*controllers.Options)
 	o := controllers.Options{
 		Client: c, Cache: ca, Inventory: inv, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 		RenderedPolicy: func(id fleet.SiteID) string { return "hash-of-" + id.Tenant },
-		DefaultHealthPolicy: v1alpha1.HealthPolicySpec{Signals: []v1alpha1.Signal{{Name: "up", Dimension: fleet.Connectivity, Query: "up",
+		DefaultHealthPolicy: v1alpha1.HealthPolicySpec{Evaluations: 2, RecoveryEvaluations: 4, Signals: []v1alpha1.Signal{{Name: "up", Dimension: fleet.Connectivity, Query: "up",
 			Good: resource.MustParse("1"), Bad: resource.MustParse("0")}}},
 	}
 	for _, change := range with {
@@ -161,13 +161,13 @@ func TestTenantGetsItsNamespacesPoliciesAndRoles(t *testing.T) {
 	// A default policy is the user's once it is made.
 	var hp v1alpha1.HealthPolicy
 	key := client.ObjectKey{Namespace: "alpha-system", Name: "default"}
-	if err := c.Get(ctx, key, &hp); err != nil {
-		t.Fatal(err)
-	}
-	hp.Spec.Evaluations = 7
-	if err := c.Update(ctx, &hp); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "the user edits it", 5*time.Second, func() error { // its status is written meanwhile
+		if err := c.Get(ctx, key, &hp); err != nil {
+			return err
+		}
+		hp.Spec.Evaluations = 7
+		return c.Update(ctx, &hp)
+	})
 	create(t, c, site("alpha", "any", nil))
 	eventually(t, "the site is counted", 5*time.Second, func() error {
 		var tn v1alpha1.Tenant

@@ -188,8 +188,8 @@ func TokenState(t *v1alpha1.RegistrationToken, now time.Time) string {
 }
 
 // policies counts the sites that each collection policy selects, and those that
-// have it in effect. A health policy's status is written by the health role, which
-// knows what its queries give.
+// have it in effect. The rest of a health policy's status is written by the health
+// role, which knows what its queries give.
 func (r *Runner) policies(ctx context.Context, known *inventory.Snapshot, tenant string) error {
 	// Decommissioned and pending sites have nothing to measure.
 	byName := map[string]*v1alpha1.CollectionPolicyStatus{}
@@ -231,6 +231,7 @@ func (r *Runner) policies(ctx context.Context, known *inventory.Snapshot, tenant
 		applied := appliedCondition(*st, refusing[p.Name])
 		applied.ObservedGeneration = p.Generation
 		meta.SetStatusCondition(&st.Conditions, applied)
+		r.tellShipped(p, &st.Conditions)
 		errs = append(errs, r.patchStatus(ctx, p, before))
 	}
 	return errors.Join(errs...)

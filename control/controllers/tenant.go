@@ -21,9 +21,6 @@ import (
 	"muster.dev/muster/internal/fleet"
 )
 
-// defaultPolicy is the name of the default policies.
-const defaultPolicy = "default"
-
 // tenant brings one tenant up to date. It returns when to look again without an
 // event: at the next expiry of a token or a maintenance.
 func (r *Runner) tenant(ctx context.Context, name string) (time.Duration, error) {
@@ -83,6 +80,7 @@ func (r *Runner) tenant(ctx context.Context, name string) (time.Duration, error)
 		r.virtualSites(ctx, known, name, next.now),
 		r.tokens(ctx, name, next),
 		r.policies(ctx, known, name),
+		r.tellHealthShipped(ctx, name),
 		r.rules(ctx, name),
 	)
 	return next.wait(), err
@@ -312,36 +310,4 @@ func ClusterRoles() []*rbacv1.ClusterRole {
 		out = append(out, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: r.Name}, Rules: r.Rules()})
 	}
 	return out
-}
-
-// defaults makes the policies named "default" for a new tenant, whatever came with it,
-// and where a tenant has no policy of the kind: without any it would send and score
-// nothing. What a user edited stays, and so does the deletion by a user who has policies
-// of another name.
-func (r *Runner) defaults(ctx context.Context, t *v1alpha1.Tenant) error {
-	isNew := !meta.IsStatusConditionTrue(t.Status.Conditions, "Ready")
-	at := metav1.ObjectMeta{Name: defaultPolicy, Namespace: fleet.SystemNamespace(t.Name)}
-	for _, d := range []struct {
-		have client.ObjectList
-		make client.Object
-	}{
-		{&v1alpha1.CollectionPolicyList{}, &v1alpha1.CollectionPolicy{ObjectMeta: at, Spec: *r.o.DefaultCollectionPolicy.DeepCopy()}},
-		{&v1alpha1.HealthPolicyList{}, &v1alpha1.HealthPolicy{ObjectMeta: at, Spec: *r.o.DefaultHealthPolicy.DeepCopy()}},
-	} {
-		if err := r.o.Cache.List(ctx, d.have, client.InNamespace(at.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-			return err
-		}
-		if meta.LenList(d.have) > 0 && !isNew {
-			continue
-		}
-		err := r.o.Client.Create(ctx, d.make)
-		switch {
-		case apierrors.IsAlreadyExists(err): // the cache does not know it yet
-		case err != nil:
-			return fmt.Errorf("make default %T: %w", d.make, err)
-		default:
-			r.event(t, corev1.EventTypeNormal, "DefaultPolicyMade", fmt.Sprintf("made %T %s/%s", d.make, at.Namespace, at.Name))
-		}
-	}
-	return nil
 }

@@ -49,7 +49,7 @@ var kinds = []kind{
 		header: []string{"NAME", "STATE", "USED", "MAX", "AUTO-APPROVE", "EXPIRES", "AGE", "STAMPS"}, wide: 7,
 		lists: one(func() *v1alpha1.RegistrationTokenList { return &v1alpha1.RegistrationTokenList{} }), row: tokenRow},
 	{use: "policies", aliases: []string{"policy"}, short: "Collection and health policies", noun: "policy",
-		header: []string{"KIND", "NAME", "PRIORITY", "SITES", "APPLIED", "REJECTED", "AGE"},
+		header: []string{"KIND", "NAME", "PRIORITY", "SITES", "APPLIED", "REJECTED", "SHIPPED", "AGE", "MESSAGE"}, wide: 8,
 		lists: func() []client.ObjectList {
 			return []client.ObjectList{&v1alpha1.CollectionPolicyList{}, &v1alpha1.HealthPolicyList{}}
 		}, row: policyRow},
@@ -214,11 +214,15 @@ func tokenRow(_ string, o client.Object) []string {
 }
 
 func policyRow(_ string, o client.Object) []string {
+	row := func(kind string, m metav1.ObjectMeta, priority, sites int32, applied, rejected string, conditions []metav1.Condition) []string {
+		shipped, why := condition(conditions, v1alpha1.ConditionFollowsShipped)
+		return []string{kind, m.Name, fmt.Sprint(priority), fmt.Sprint(sites), applied, rejected, shipped, age(&m.CreationTimestamp), why}
+	}
 	switch p := o.(type) {
 	case *v1alpha1.CollectionPolicy:
-		return []string{"CollectionPolicy", p.Name, fmt.Sprint(p.Spec.Priority), fmt.Sprint(p.Status.Sites), fmt.Sprint(p.Status.Applied), fmt.Sprint(p.Status.Rejected), age(&p.CreationTimestamp)}
+		return row("CollectionPolicy", p.ObjectMeta, p.Spec.Priority, p.Status.Sites, fmt.Sprint(p.Status.Applied), fmt.Sprint(p.Status.Rejected), p.Status.Conditions)
 	case *v1alpha1.HealthPolicy:
-		return []string{"HealthPolicy", p.Name, fmt.Sprint(p.Spec.Priority), fmt.Sprint(p.Status.Sites), "-", "-", age(&p.CreationTimestamp)}
+		return row("HealthPolicy", p.ObjectMeta, p.Spec.Priority, p.Status.Sites, "-", "-", p.Status.Conditions)
 	}
 	return nil
 }

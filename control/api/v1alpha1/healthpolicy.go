@@ -16,6 +16,7 @@ import (
 // +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`
 // +kubebuilder:printcolumn:name="Sites",type=integer,JSONPath=`.status.sites`
 // +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.status.conditions[?(@.type=="SignalsHealthy")].status`
+// +kubebuilder:printcolumn:name="Shipped",type=string,JSONPath=`.status.conditions[?(@.type=="FollowsShipped")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type HealthPolicy struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -20,6 +20,7 @@ import (
 // +kubebuilder:printcolumn:name="Sites",type=integer,JSONPath=`.status.sites`
 // +kubebuilder:printcolumn:name="Applied",type=integer,JSONPath=`.status.applied`
 // +kubebuilder:printcolumn:name="Rejected",type=integer,JSONPath=`.status.rejected`
+// +kubebuilder:printcolumn:name="Shipped",type=string,JSONPath=`.status.conditions[?(@.type=="FollowsShipped")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type CollectionPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -166,6 +167,10 @@ type SpoolLimits struct {
 	// +optional
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
 }
+
+// ConditionFollowsShipped of a policy named "default" is True while it is the one that
+// Muster ships and upgrades change it, False once somebody else wrote to it.
+const ConditionFollowsShipped = "FollowsShipped"
 
 // CollectionPolicyStatus counts the sites.
 type CollectionPolicyStatus struct {
