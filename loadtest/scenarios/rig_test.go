@@ -26,6 +26,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/util/osutil"
 
 	"muster.dev/muster/collector"
 	"muster.dev/muster/collector/filter"
@@ -519,12 +520,12 @@ func (s *shelf) Changed() <-chan struct{}             { return s.changed }
 func (s *shelf) ReportSites([]status.SiteReport)      {}
 func (s *shelf) ReportPolicies([]status.PolicyReport) {}
 
-// TestMain looks this machine's name up once before any bubble of testing/synctest: the
-// scrape manager does so in each, and what the resolver makes at its first use must not
-// belong to one of them.
+// TestMain looks this machine's name up before any bubble of testing/synctest: the scrape
+// manager does so in each, and the channels that package net makes for its first look-up,
+// by Go and by the C library, must not belong to one of them.
 func TestMain(m *testing.M) {
-	if host, err := os.Hostname(); err == nil {
-		_, _ = net.LookupIP(host)
-	}
+	_, _ = osutil.GetFQDN()
+	_, _ = net.LookupIP("localhost")
+	_, _ = net.LookupAddr("127.0.0.1")
 	os.Exit(m.Run())
 }
