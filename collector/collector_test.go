@@ -347,10 +347,16 @@ func TestOutageLosesNothing(t *testing.T) {
 	})
 	c.stop()
 	for _, got := range r.series(t, "ticks") {
+		want, failed := 1.0, false // failed: a scrape did, on a busy machine; what it would have brought was never had
 		for i, s := range got {
-			if s.v != float64(i+1) {
-				t.Fatalf("sample %d is %v: one is missing", i, s.v)
+			if value.IsStaleNaN(s.v) {
+				failed = true
+				continue
 			}
+			if s.v != want && (!failed || s.v < want) {
+				t.Fatalf("sample %d is %v, want %v: one is missing", i, s.v, want)
+			}
+			want, failed = s.v+1, false
 		}
 		if len(got) < 3 {
 			t.Errorf("%d samples", len(got))

@@ -587,15 +587,15 @@ func TestSlowTenantDoesNotHoldTheTick(t *testing.T) {
 	one.connect("a/paris", true)
 	one.connect("b/rome", true)
 	r := begin(t, t.TempDir(), []*regional{one}, nil, inv, func(o *Options) { o.QueryTimeout = 300 * time.Millisecond })
-	v := r.until("three ticks", func(v *View) bool { return v.Tick >= 3 })
-	if v.Find("b", "rome").Colour() != fleet.Green {
-		t.Errorf("another tenant suffers: %s", describe(v))
-	}
-	if most, all := one.stuckMost.Load(), one.stuckAll.Load(); most != 1 || all > 5 {
-		t.Errorf("%d of its queries at one time, %d in three or four ticks; want one that takes all of the time", most, all)
-	}
-	if st := v.Find("a", "paris").State.Signals; st[0].Err == "" || !strings.Contains(st[29].Err, "together took longer") {
-		t.Errorf("first %q, last %q", st[0].Err, st[29].Err)
+	v := r.until("three ticks, another tenant does not suffer, and the slow one is told", func(v *View) bool {
+		if v.Tick < 3 || v.Find("b", "rome").Colour() != fleet.Green {
+			return false
+		}
+		st := v.Find("a", "paris").State.Signals
+		return st[0].Err != "" && strings.Contains(st[29].Err, "together took longer")
+	})
+	if most, all := one.stuckMost.Load(), one.stuckAll.Load(); most > 2 || uint64(all) > v.Tick+2 { // a regional notices a moment later that nobody waits any more
+		t.Errorf("%d of its 30 queries at one time, %d in %d ticks; want one that takes all of the time", most, all, v.Tick)
 	}
 }
 
