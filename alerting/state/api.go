@@ -118,7 +118,7 @@ func scopeOf(r *http.Request, q url.Values) (*scope, *wire.Problem) {
 			sc.allowed = append(sc.allowed, name)
 		}
 	}
-	for _, name := range list(q, "tenant") {
+	for _, name := range wire.Values(q["tenant"]) {
 		if !sc.all && !slices.Contains(sc.allowed, name) {
 			return nil, wire.Failure(http.StatusForbidden, "tenant: you may not read %.100q", name)
 		}
@@ -127,22 +127,9 @@ func scopeOf(r *http.Request, q url.Values) (*scope, *wire.Problem) {
 	return sc, nil
 }
 
-// list returns the values of a parameter that may be repeated or separated by commas.
-func list(q url.Values, key string) []string {
-	var out []string
-	for _, v := range q[key] {
-		for part := range strings.SplitSeq(v, ",") {
-			if part = strings.TrimSpace(part); part != "" {
-				out = append(out, part)
-			}
-		}
-	}
-	return out
-}
-
 // virtualSites takes NAMESPACE/NAME, or NAME of a shared one.
 func virtualSites(q url.Values) []string {
-	out := list(q, "virtualSite")
+	out := wire.Values(q["virtualSite"])
 	for i, v := range out {
 		if !strings.Contains(v, "/") {
 			out[i] = "shared/" + v
@@ -168,7 +155,7 @@ func (s *State) list(_ *http.Request, q url.Values, sc *scope) (int, any, *wire.
 	if p != nil {
 		return 0, nil, p
 	}
-	want := list(q, "severity")
+	want := wire.Values(q["severity"])
 	for _, sev := range want {
 		if !slices.Contains(severities, sev) {
 			return 0, nil, wire.Failure(http.StatusBadRequest, "severity: %.20q: want critical, warning or info", sev)
@@ -192,7 +179,7 @@ func (s *State) list(_ *http.Request, q url.Values, sc *scope) (int, any, *wire.
 	}
 	text := strings.ToLower(strings.TrimSpace(q.Get("q")))
 	out := wire.AlertList{AsOf: v.at.UTC(), Alerts: []*wire.KnownAlert{}}
-	for _, a := range v.within(sc, list(q, "site"), virtualSites(q)) {
+	for _, a := range v.within(sc, wire.Values(q["site"]), virtualSites(q)) {
 		if len(want) > 0 && !slices.Contains(want, a.Severity) || (state == wire.AlertActive || state == wire.AlertSuppressed) && a.State != state || text != "" && !contains(a, text) {
 			continue
 		}
@@ -228,7 +215,7 @@ func (s *State) state(_ *http.Request, q url.Values, sc *scope) (int, any, *wire
 	}
 	out := wire.AlertState{AsOf: v.at.UTC()}
 	sites := map[fleet.SiteID]struct{}{}
-	for _, a := range v.within(sc, list(q, "site"), virtualSites(q)) {
+	for _, a := range v.within(sc, wire.Values(q["site"]), virtualSites(q)) {
 		if a.State == wire.AlertSuppressed {
 			out.Suppressed++
 			continue

@@ -160,7 +160,7 @@ func checked(in url.Values, known []param, many ...string) (url.Values, error) {
 		i := slices.IndexFunc(known, func(p param) bool { return p.name == name })
 		values := in[name]
 		if slices.Contains(many, name) {
-			values = splitValues(values)
+			values = wire.Values(values)
 		}
 		switch {
 		case i < 0:
@@ -187,18 +187,6 @@ func checked(in url.Values, known []param, many ...string) (url.Values, error) {
 		return nil, invalidFields(errs)
 	}
 	return out, nil
-}
-
-func splitValues(in []string) []string {
-	var out []string
-	for _, v := range in {
-		for part := range strings.SplitSeq(v, ",") {
-			if part = strings.TrimSpace(part); part != "" {
-				out = append(out, part)
-			}
-		}
-	}
-	return out
 }
 
 func listNames(known []param) string {

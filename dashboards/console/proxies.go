@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"muster.dev/muster/internal/wire"
 )
 
 // proxies are the networks of the proxies in front of us. What a request says of where
@@ -24,7 +26,7 @@ func (p proxies) client(r *http.Request) netip.Addr {
 	if !p.trusts(peer) {
 		return peer
 	}
-	first, one := p.walk(peer, splitValues(r.Header["X-Forwarded-For"]))
+	first, one := p.walk(peer, wire.Values(r.Header["X-Forwarded-For"]))
 	second, other := p.walk(peer, forwarded(r.Header["Forwarded"], "for"))
 	switch {
 	case one && other && first != second:
@@ -60,7 +62,7 @@ func (p proxies) https(r *http.Request) bool {
 	if !p.trusts(connectionAddr(r)) {
 		return false
 	}
-	said := append(splitValues(r.Header["X-Forwarded-Proto"]), forwarded(r.Header["Forwarded"], "proto")...)
+	said := append(wire.Values(r.Header["X-Forwarded-Proto"]), forwarded(r.Header["Forwarded"], "proto")...)
 	return slices.ContainsFunc(said, func(s string) bool { return strings.EqualFold(s, "https") })
 }
 

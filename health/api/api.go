@@ -124,27 +124,13 @@ func scopeOf(r *http.Request) (*scope, *wire.Problem) {
 		}
 	}
 	slices.Sort(sc.allowed)
-	for _, name := range list(r.URL.Query(), "tenant") {
+	for _, name := range wire.Values(r.URL.Query()["tenant"]) {
 		if !sc.all && !slices.Contains(sc.allowed, name) {
 			return nil, wire.Failure(http.StatusForbidden, "tenant: you may not read %q", name)
 		}
 		sc.tenants = append(sc.tenants, name)
 	}
 	return sc, nil
-}
-
-// list returns the values of a parameter that may be repeated or separated by
-// commas.
-func list(q url.Values, key string) []string {
-	var out []string
-	for _, v := range q[key] {
-		for part := range strings.SplitSeq(v, ",") {
-			if part = strings.TrimSpace(part); part != "" {
-				out = append(out, part)
-			}
-		}
-	}
-	return out
 }
 
 // get wraps what all reads share: scope, the view, ETag, JSON.
@@ -234,14 +220,14 @@ var (
 )
 
 func filterOf(q url.Values) (*filter, *wire.Problem) {
-	f := &filter{virtual: list(q, "virtualSite"), regions: list(q, "region"), text: strings.ToLower(strings.TrimSpace(q.Get("q")))}
-	for _, c := range list(q, "colour") {
+	f := &filter{virtual: wire.Values(q["virtualSite"]), regions: wire.Values(q["region"]), text: strings.ToLower(strings.TrimSpace(q.Get("q")))}
+	for _, c := range wire.Values(q["colour"]) {
 		if !slices.Contains(colours, fleet.Colour(c)) {
 			return nil, wire.Failure(http.StatusBadRequest, "colour: %.20q: want green, orange, red or grey", c)
 		}
 		f.colours = append(f.colours, fleet.Colour(c))
 	}
-	for _, p := range list(q, "phase") {
+	for _, p := range wire.Values(q["phase"]) {
 		i := slices.IndexFunc(phases, func(x fleet.Phase) bool { return strings.EqualFold(string(x), p) })
 		if i < 0 {
 			return nil, wire.Failure(http.StatusBadRequest, "phase: %.20q: want Pending, Approved, Online, Offline or Decommissioned", p)

@@ -131,3 +131,17 @@ func ReadProblem(res *http.Response) *Problem {
 	p.RetryAfter, _ = strconv.Atoi(res.Header.Get("Retry-After"))
 	return p
 }
+
+// Values are those of a parameter or a header that may be repeated, and separated by
+// commas: without spaces around them, and without empty ones.
+func Values(in []string) []string {
+	var out []string
+	for _, v := range in {
+		for part := range strings.SplitSeq(v, ",") {
+			if part = strings.TrimSpace(part); part != "" {
+				out = append(out, part)
+			}
+		}
+	}
+	return out
+}

@@ -42,3 +42,9 @@ func FuzzReadProblem(f *testing.F) {
 		}
 	})
 }
+
+func TestValues(t *testing.T) {
+	if got := Values([]string{" a, b,,", "", "c"}); !reflect.DeepEqual(got, []string{"a", "b", "c"}) {
+		t.Errorf("%q", got)
+	}
+}

@@ -161,22 +161,29 @@ type table struct {
 	wide   int // number of leading columns that -o table shows
 }
 
-func (g *Globals) print(w io.Writer, obj any, t table) error {
+// encode writes obj if --output wants JSON or YAML; done is false for a table.
+func (g *Globals) encode(w io.Writer, obj any) (done bool, err error) {
 	switch g.Output {
 	case "json":
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
-		return enc.Encode(obj)
+		return true, enc.Encode(obj)
 	case "yaml":
 		b, err := yaml.Marshal(obj)
 		if err != nil {
-			return err
+			return true, err
 		}
 		_, err = w.Write(b)
-		return err
+		return true, err
 	case "table", "wide", "":
-	default:
-		return fmt.Errorf("--output %q: want table, wide, json or yaml", g.Output)
+		return false, nil
+	}
+	return false, fmt.Errorf("--output %q: want table, wide, json or yaml", g.Output)
+}
+
+func (g *Globals) print(w io.Writer, obj any, t table) error {
+	if done, err := g.encode(w, obj); done || err != nil {
+		return err
 	}
 	n := t.wide
 	if g.Output == "wide" || n == 0 {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -65,21 +64,8 @@ func (g *Globals) explainSite(ctx context.Context, w io.Writer, a *api, site str
 	if err := a.get(ctx, "/api/v1/health/sites/"+url.PathEscape(site)+"/explain", g.query(), &x); err != nil {
 		return err
 	}
-	switch g.Output {
-	case "json":
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(x)
-	case "yaml":
-		b, err := yaml.Marshal(x)
-		if err != nil {
-			return err
-		}
-		_, err = w.Write(b)
+	if done, err := g.encode(w, x); done || err != nil {
 		return err
-	case "table", "wide", "":
-	default:
-		return fmt.Errorf("--output %q: want table, wide, json or yaml", g.Output)
 	}
 	policy := x.Policy
 	if policy == "" {
