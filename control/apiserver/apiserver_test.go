@@ -156,6 +156,7 @@ func TestReservedLabels(t *testing.T) {
 		RoleRef: rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: "edit-sites"}, Subjects: []rbacv1.Subject{{Kind: "User", Name: "eve"}}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	kubeapi.WaitAllowed(t, cfg, "eve", nil, "patch", "sites.muster.dev", "r-system")
 	eve := rest.CopyConfig(cfg)
 	eve.Impersonate.UserName = "eve"
 	mine, hers := resource(dynamic.NewForConfigOrDie(cfg), "Site", "r-system"), resource(dynamic.NewForConfigOrDie(eve), "Site", "r-system")

@@ -44,6 +44,7 @@ func tenantWithUser(t *testing.T, name, quotas string) *rest.Config {
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}, Subjects: []rbacv1.Subject{{Kind: "User", Name: kubeapi.Prefix + name}}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
+		kubeapi.WaitAllowed(t, cfg, kubeapi.Prefix+name, nil, "create", "configmaps", ns)
 	}
 	user := kubeapi.As(t, name)
 	user.QPS = -1

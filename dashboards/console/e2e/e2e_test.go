@@ -104,6 +104,7 @@ func start(t *testing.T) *world {
 			must(w.kube.RbacV1().RoleBindings(ns).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: user},
 				RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user},
 				Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: home, Name: user}}}, metav1.CreateOptions{}))(t)
+			kubeapi.WaitAllowed(t, w.admin, "system:serviceaccount:"+home+":"+user, nil, "list", "sites.muster.dev", ns)
 		}
 	}
 

@@ -16,6 +16,10 @@ import (
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"muster.dev/muster/control/apiserver"
@@ -80,6 +84,26 @@ func As(t testing.TB, user string, groups ...string) *rest.Config {
 		t.Fatal(err)
 	}
 	return cfg
+}
+
+// WaitAllowed waits until the API server of admin lets user, with these groups, do verb to
+// resource (as "sites.muster.dev") in namespace. Its authorizer reads roles and
+// bindings from a watch: what was just granted is refused for a moment.
+func WaitAllowed(t testing.TB, admin *rest.Config, user string, groups []string, verb, resource, namespace string) {
+	t.Helper()
+	reviews := kubernetes.NewForConfigOrDie(admin).AuthorizationV1().SubjectAccessReviews()
+	gr := schema.ParseGroupResource(resource)
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: gr.Group, Resource: gr.Resource, Namespace: namespace}}}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		got, err := reviews.Create(t.Context(), review, metav1.CreateOptions{})
+		if err == nil && got.Status.Allowed {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s may not %s %s in %q after a minute: %v, %v", user, verb, resource, namespace, err, got)
+		}
+	}
 }
 
 // Server is the API server that Start starts.

@@ -195,4 +195,5 @@ func prepare(t *testing.T, admin *rest.Config) {
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "ops"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "oidc:acme-ops"}}}, metav1.CreateOptions{})
 	check(t, err)
+	kubeapi.WaitAllowed(t, admin, "anybody", []string{"oidc:acme-ops"}, "list", "sites.muster.dev", "acme-system")
 }
