@@ -1,0 +1,104 @@
+package health
+
+import (
+	"fmt"
+	"math"
+)
+
+func (e *evaluation) signal(i int) {
+	sig, st, before := &e.m.Signals[i], &e.st.Signals[i], e.before(i)
+	switch {
+	case i == e.m.uplink:
+		st.Known, st.At = e.r.Link == LinkUp || e.r.Link == LinkDown, e.now
+		if e.r.Link == LinkUp {
+			st.Value = 1
+		}
+	case i == e.m.flapping:
+		st.Known, st.At, st.Value = e.r.Link == LinkUp || e.r.Link == LinkDown, e.now, float64(e.r.Reconnects)
+	case before != nil && before.Known && (e.r.LiveOnly || e.r.Link == LinkDown):
+		st.Value, st.Known, st.At, st.Objects = before.Value, true, before.At, before.Objects
+	case e.r.LiveOnly && before != nil:
+		st.Err, st.Garbage, st.At = before.Err, before.Garbage, before.At
+	case i < len(e.r.Signals):
+		e.read(i, st, e.r.Signals[i], before)
+	}
+	if st.Known {
+		st.Score = sig.Score(st.Value)
+	}
+	switch {
+	case st.Known && st.Score < 1:
+		st.Losing = e.now
+		if i == e.m.uplink && !e.r.LinkSince.IsZero() {
+			st.Losing = e.r.LinkSince.UnixMilli()
+		} else if before != nil && before.Losing != 0 {
+			st.Losing = before.Losing
+		}
+	case !st.Known && before != nil:
+		// It may come back as bad as it was: an unknown moment is not a recovery.
+		st.Losing = before.Losing
+	}
+	e.count(i, sig, st)
+}
+
+// count adds a signal to what its dimension is made of.
+func (e *evaluation) count(i int, sig *Signal, st *SignalState) {
+	d := sig.dim
+	switch {
+	case sig.pack >= 0:
+		st.Applies = e.recent(e.st.Packs[sig.pack])
+	case i == e.m.flapping:
+		st.Applies = st.Known
+	default:
+		st.Applies = true
+	}
+	if !st.Applies || d == 0 && e.r.Link == LinkDown && i != e.m.uplink {
+		return
+	}
+	e.total[d] += sig.Weight
+	if !st.Known {
+		e.blind[d] = e.blind[d] || st.Garbage || sig.Critical() && i != e.m.uplink
+		return
+	}
+	st.Counted = true
+	e.known[d] += sig.Weight
+	e.sum[d] += sig.Weight * st.Score
+	if st.Score == 0 && sig.Critical() {
+		e.failed[d], e.st.Critical = true, true
+	}
+}
+
+func (e *evaluation) read(i int, st *SignalState, r Reading, before *SignalState) {
+	sig := &e.m.Signals[i]
+	at := e.now
+	if !e.r.At.IsZero() {
+		at = min(at, e.r.At.UnixMilli())
+	}
+	switch why := sig.garbage(r.Value); {
+	case !r.Known && e.r.Link == LinkUp && before != nil && before.Known && e.now-before.At < holdFor.Milliseconds():
+		st.Value, st.Known, st.At, st.Objects = before.Value, true, before.At, before.Objects
+	case !r.Known:
+		st.Err = r.Err
+	case why != "":
+		st.Err, st.Garbage = why, true
+	case sig.Sparse && e.refused && sig.Score(r.Value) == 1:
+		st.Err = "the site's series budget is used up, so finding nothing is no proof"
+	default:
+		st.Value, st.Known, st.At, st.Objects = r.Value, true, at, r.Objects
+		if r.Objects == nil && before != nil && sig.Score(r.Value) < 1 {
+			st.Objects = before.Objects
+		}
+	}
+}
+
+// garbage says why v is none that the signal can have; "": it can.
+func (s *Signal) garbage(v float64) string {
+	switch {
+	case math.IsNaN(v):
+		return "the value is NaN, which is no number"
+	case math.IsInf(v, 0):
+		return fmt.Sprintf("the value is %v, which is no finite number", v)
+	case math.Abs(v) > absurd, s.Min != nil && v < *s.Min, s.Max != nil && v > *s.Max:
+		return "the value is " + FormatValue(v, s.Unit) + ", which it can't be"
+	}
+	return ""
+}
