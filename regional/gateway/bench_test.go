@@ -33,6 +33,13 @@ func TestMain(m *testing.M) {
 		pushForEver(dir)
 		return
 	}
+	if os.Getenv(fleetEnv) != "" {
+		if err := connectFleet(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(m.Run())
 }
 
