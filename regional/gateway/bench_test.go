@@ -384,3 +384,61 @@ func FuzzPush(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkColdStart: processor time for a series that the engine does not know yet, as
+// all are when a regional is new: through the push handler, and by the engine's appender
+// alone with labels at hand.
+func BenchmarkColdStart(b *testing.B) {
+	const sites, perSite = 100, 500
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	start := time.Now().Add(-time.Hour)
+	series := siteSeries(perSite, start)
+	b.Run("push", func(b *testing.B) {
+		for b.Loop() {
+			b.StopTimer()
+			r, err := newRig(b.TempDir(), unlimited, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			body := remotewrite.EncodeV2(series)
+			b.StartTimer()
+			cpu := processorTime()
+			for i := range sites {
+				if w := r.push(fleet.SiteID{Tenant: "acme", Name: fmt.Sprintf("site-%d", i)}, body); w.Code != 204 {
+					b.Fatal(w.Code, w.Body)
+				}
+			}
+			b.ReportMetric(float64(processorTime()-cpu)/sites/perSite, "cpu-ns/series")
+			b.StopTimer()
+			r.close()
+			b.StartTimer()
+		}
+	})
+	b.Run("bare", func(b *testing.B) {
+		for b.Loop() {
+			b.StopTimer()
+			r, err := newRig(b.TempDir(), unlimited, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.StartTimer()
+			cpu := processorTime()
+			for i := range sites {
+				app := r.edge.Storage().Appender(context.Background())
+				for _, s := range series {
+					ls := labels.NewBuilder(s.Labels).Set("tenant", "acme").Set("site", fmt.Sprintf("site-%d", i)).Set("region", "eu-west").Labels()
+					if _, err := app.Append(0, ls, start.UnixMilli(), 1); err != nil {
+						b.Fatal(err)
+					}
+				}
+				if err := app.Commit(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(processorTime()-cpu)/sites/perSite, "cpu-ns/series")
+			b.StopTimer()
+			r.close()
+			b.StartTimer()
+		}
+	})
+}
