@@ -39,6 +39,10 @@ import (
 // virtual site follows a label within 2 s; most of that is left for the API server.
 const settle = 300 * time.Millisecond
 
+// gather is the same for reports of sites: after a change of a policy thousands of them
+// come within seconds.
+const gather = time.Second
+
 // look is how often a tenant is recomputed without a change of its objects: what
 // Options.RenderedPolicy says changes without one.
 const look = 30 * time.Second
@@ -56,6 +60,17 @@ type Inventory interface {
 	Changed() <-chan struct{}
 }
 
+// Reports is what the controllers need of *fleetapi.Server to count who applied a policy.
+type Reports interface {
+	// PolicyOf is the hash of the collection policy that a site says it has in effect, and
+	// whether it refuses the one that it should have; told is false if the site said nothing
+	// yet since this process runs.
+	PolicyOf(fleet.SiteID) (hash string, refused, told bool)
+	// SubscribePolicies calls fn with each tenant for one of whose sites PolicyOf answers
+	// otherwise than before; fn must be quick.
+	SubscribePolicies(fn func(tenant string))
+}
+
 // Options of a Runner.
 type Options struct {
 	Client client.Client // writes; reads go to Cache
@@ -65,6 +80,9 @@ type Options struct {
 	// RenderedPolicy is the hash of the collection policy that a site should have
 	// in effect; empty: not known yet.
 	RenderedPolicy func(fleet.SiteID) string
+	// Reports is what sites say of the policies that they have in effect, before it stands in
+	// the status of Sites, which is written at a bounded rate; nil: that status alone counts.
+	Reports Reports
 	// Rules tells what became of AlertRules and LogRules; nil: their status is not written.
 	Rules Rules
 	// DefaultCollectionPolicy and DefaultHealthPolicy are made, under the name
@@ -149,6 +167,9 @@ func (r *Runner) Run(ctx context.Context) error {
 		}
 	}
 	go r.follow(ctx, known)
+	if r.o.Reports != nil {
+		r.o.Reports.SubscribePolicies(func(tenant string) { r.queue.AddAfter(tenant, gather) })
+	}
 	if r.o.Rules != nil {
 		r.o.Rules.SubscribeRules(func(tenant string) { r.queue.AddAfter(tenant, settle) })
 	}

@@ -189,10 +189,10 @@ func TestDefaultPoliciesFollowUpgrades(t *testing.T) {
 	running(earlier, func() {
 		for _, tenant := range append(tenants, "ship-untouched") {
 			must(c.Create(ctx, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: tenant}}))
-			eventually(t, "the defaults are made", 20*time.Second, func() error { return follows(ctx, c, tenant, earlier) })
+			eventually(t, "the defaults are made", time.Minute, func() error { return follows(ctx, c, tenant, earlier) })
 		}
 		for tenant, edit := range people {
-			eventually(t, tenant, 10*time.Second, func() error { // health's and the controllers' status come between
+			eventually(t, tenant, time.Minute, func() error { // health's and the controllers' status come between
 				_, hp, err := defaultsOf(ctx, c, tenant)
 				if err == nil {
 					err = edit(&hp)
@@ -215,7 +215,7 @@ func TestDefaultPoliciesFollowUpgrades(t *testing.T) {
 			"metadata": map[string]any{"namespace": "ship-untouched-system", "name": "default"},
 			"status":   map[string]any{"conditions": []any{map[string]any{"type": "SignalsHealthy", "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}}}}}
 		must(c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(status), client.FieldOwner("muster-health")))
-		eventually(t, "an old copy says that it follows", 20*time.Second, func() error { return follows(ctx, c, "ship-old", earlier) })
+		eventually(t, "an old copy says that it follows", time.Minute, func() error { return follows(ctx, c, "ship-old", earlier) })
 	})
 	tenants = append(tenants, "ship-own", "ship-old-edited", "ship-applied")
 	for _, tenant := range tenants {
@@ -226,7 +226,7 @@ func TestDefaultPoliciesFollowUpgrades(t *testing.T) {
 
 	running(now, func() {
 		for _, tenant := range []string{"ship-untouched", "ship-old"} {
-			eventually(t, tenant+" follows the upgrade", 20*time.Second, func() error { return follows(ctx, c, tenant, now) })
+			eventually(t, tenant+" follows the upgrade", time.Minute, func() error { return follows(ctx, c, tenant, now) })
 		}
 		_, hp, err := defaultsOf(ctx, c, "ship-untouched")
 		must(err)
@@ -235,7 +235,7 @@ func TestDefaultPoliciesFollowUpgrades(t *testing.T) {
 		}
 		for _, tenant := range tenants {
 			create(t, c, site(tenant, "any", nil))
-			eventually(t, tenant+" says that it was edited", 20*time.Second, func() error {
+			eventually(t, tenant+" says that it was edited", time.Minute, func() error {
 				var of v1alpha1.Tenant
 				if err := c.Get(ctx, client.ObjectKey{Name: tenant}, &of); err != nil || of.Status.Sites != 1 {
 					return fmt.Errorf("no pass of this version yet: %+v, %v", of.Status, err)
@@ -265,10 +265,10 @@ func TestDefaultPoliciesFollowUpgrades(t *testing.T) {
 				cp := &v1alpha1.CollectionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: "ship-own-system"}}
 				must(c.Patch(ctx, cp, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"muster.dev/shipped":"reset"}}}`)), client.FieldOwner("kubectl-annotate")))
 			}
-			eventually(t, tenant+" has the shipped one back", 20*time.Second, func() error { return follows(ctx, c, tenant, now) })
+			eventually(t, tenant+" has the shipped one back", time.Minute, func() error { return follows(ctx, c, tenant, now) })
 		}
 		// A removal in what has followed once.
-		eventually(t, "edit what followed", 10*time.Second, func() error {
+		eventually(t, "edit what followed", time.Minute, func() error {
 			return patch(policy("ship-old", own), "kubectl-edit", `{"spec":{"worstShare":null}}`)
 		})
 	})
@@ -280,10 +280,10 @@ func TestDefaultPoliciesFollowUpgrades(t *testing.T) {
 	// that follows is written once.
 	running(earlier, func() {
 		for _, tenant := range append(tenants, "ship-untouched") {
-			eventually(t, tenant+" follows the way back", 20*time.Second, func() error { return follows(ctx, c, tenant, earlier) })
+			eventually(t, tenant+" follows the way back", time.Minute, func() error { return follows(ctx, c, tenant, earlier) })
 		}
 		create(t, c, site("ship-old", "any", nil))
-		eventually(t, "a pass", 20*time.Second, func() error {
+		eventually(t, "a pass", time.Minute, func() error {
 			var of v1alpha1.Tenant
 			if err := c.Get(ctx, client.ObjectKey{Name: "ship-old"}, &of); err != nil || of.Status.Sites != 1 {
 				return fmt.Errorf("%+v, %v", of.Status, err)

@@ -199,6 +199,12 @@ func (r *Runner) policies(ctx context.Context, known *inventory.Snapshot, tenant
 			continue
 		}
 		want := r.o.RenderedPolicy(s.ID)
+		has, refused := s.PolicyHash, s.PolicyRefused
+		if r.o.Reports != nil {
+			if h, ref, told := r.o.Reports.PolicyOf(s.ID); told {
+				has, refused = h, ref
+			}
+		}
 		for _, p := range s.PoliciesOf(fleet.KindCollectionPolicy) {
 			st := byName[p.Name]
 			if st == nil {
@@ -207,10 +213,10 @@ func (r *Runner) policies(ctx context.Context, known *inventory.Snapshot, tenant
 			}
 			st.Sites++
 			switch {
-			case s.PolicyRefused:
+			case refused:
 				st.Rejected++
 				refusing[p.Name] = append(refusing[p.Name], s.ID.Name)
-			case want != "" && want == s.PolicyHash:
+			case want != "" && want == has:
 				st.Applied++
 			}
 		}

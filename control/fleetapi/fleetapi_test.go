@@ -474,6 +474,50 @@ func TestDesiredStateGoesDownAndTransitionsGoUp(t *testing.T) {
 	}
 }
 
+// Who applied a policy is known at once, however long the writing of thousands of Sites
+// takes; and in the end the Sites say the same.
+func TestPoliciesInEffectAreKnownBeforeTheyAreWritten(t *testing.T) {
+	w := newWorld(t).started()
+	var told atomic.Int32
+	w.server.SubscribePolicies(func(tenant string) {
+		if tenant == "acme" {
+			told.Add(1)
+		}
+	})
+	id := w.site("paris")
+	if _, _, known := w.server.PolicyOf(id); known {
+		t.Error("something is known of a site that said nothing")
+	}
+	r := w.regional("eu-1")
+	r.up(id, nil)
+	w.phase("paris", fleet.PhaseOnline)
+	w.mu.Lock()
+	w.fail = errors.New("the API server is busy")
+	w.mu.Unlock()
+	hash := strings.Repeat("ab", 32)
+	r.report(id, &wire.Report{PolicyHash: hash})
+	r.report(id, &wire.Report{Seq: 1, PolicyHash: hash, Versions: map[string]string{"os": "x"}}) // no news of policies
+	r.report(id, &wire.Report{Seq: 2, PolicyHash: hash, Conditions: []*wire.Condition{{Type: "CollectionPolicyApplied", Status: "False", Reason: "Rejected"}}})
+	w.eventually("it is known", func() bool {
+		has, refused, known := w.server.PolicyOf(id)
+		return has == hash && refused && known
+	})
+	if n := told.Load(); n != 2 {
+		t.Errorf("told %d times, want 2", n)
+	}
+	if s := w.get("paris").Status; s.PolicyHash != "" {
+		t.Error("it was written though every write failed:", s)
+	}
+	w.mu.Lock()
+	w.fail = nil
+	w.mu.Unlock()
+	w.eventually("the Site says the same", func() bool {
+		s := w.get("paris").Status
+		c := condition(w.get("paris"), "CollectionPolicyApplied")
+		return s.PolicyHash == hash && c != nil && c.Status == metav1.ConditionFalse
+	})
+}
+
 // A site that comes says within a moment who it is, what it runs and what it has applied:
 // that is one write and not three.
 func TestASiteThatComesIsWrittenOnce(t *testing.T) {

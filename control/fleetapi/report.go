@@ -8,8 +8,10 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -51,6 +53,11 @@ type report struct {
 	versions        map[string]string
 	problems        []string
 	flood           bool
+}
+
+// refusesPolicy: the inventory reads the same of a Site's status (PolicyRefused).
+func (r *report) refusesPolicy() bool {
+	return meta.IsStatusConditionFalse(r.conditions, fleet.KindCollectionPolicy+"Applied")
 }
 
 // clean never fails: a site's report is outside bytes.

@@ -101,6 +101,8 @@ type Server struct {
 	rules     map[string]*regionalRules // by regional; outlives its stream
 	rulesSubs []func(tenant string)
 
+	policySubs []func(tenant string)
+
 	metrics metrics
 }
 

@@ -297,8 +297,36 @@ func (s *Server) siteReport(sess *session, id fleet.SiteID, r *wire.Report) {
 	} else {
 		s.metrics.reports.WithLabelValues("taken").Inc()
 	}
+	before := st.report
 	st.report = clean
 	s.changedLocked(st)
+	if before == nil || before.policyHash != clean.policyHash || before.refusesPolicy() != clean.refusesPolicy() {
+		for _, sub := range s.policySubs {
+			sub(id.Tenant)
+		}
+	}
+}
+
+// PolicyOf is the hash of the collection policy that a site said last that it has in
+// effect, and whether it refuses the one that it should have; told is false if it has said
+// nothing since this process runs. The Site's status says the same a little later: it is
+// written at a bounded rate.
+func (s *Server) PolicyOf(id fleet.SiteID) (hash string, refused, told bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.sites[id]
+	if st == nil || st.report == nil {
+		return "", false, false
+	}
+	return st.report.policyHash, st.report.refusesPolicy(), true
+}
+
+// SubscribePolicies calls fn with each tenant for one of whose sites PolicyOf answers
+// otherwise than before. fn must be quick, and must not call the Server.
+func (s *Server) SubscribePolicies(fn func(tenant string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.policySubs = append(s.policySubs, fn)
 }
 
 // siteConditions takes what a regional says of a site that is, or was last, up on it.

@@ -171,7 +171,7 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	env.Go("inventory", inv.Run)
 	env.Ops.Status("inventory", inv.Status)
 
-	runner := controllers.New(controllers.Options{Client: kube, Cache: informers, Inventory: inv, RenderedPolicy: store.PolicyHash, Rules: fleetServer, Stored: stored, Sent: fleetServer.TenantUse, Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), GroupsPrefix: c.OIDC.GroupsPrefix, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
+	runner := controllers.New(controllers.Options{Client: kube, Cache: informers, Inventory: inv, RenderedPolicy: store.PolicyHash, Reports: fleetServer, Rules: fleetServer, Stored: stored, Sent: fleetServer.TenantUse, Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), GroupsPrefix: c.OIDC.GroupsPrefix, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
 		DefaultCollectionPolicy: defaults.CollectionPolicy().Spec, DefaultHealthPolicy: defaults.HealthPolicy().Spec})
 	env.Go("controllers", runner.Run)
 
