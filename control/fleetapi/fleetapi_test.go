@@ -246,10 +246,14 @@ type regional struct {
 	pushes          map[fleet.SiteID]int
 	revoked         map[fleet.SiteID]*wire.SiteRevoked
 	regionalDesired int // RegionalDesired messages
+	together        int // SitesDesired messages
 	err             error
 }
 
-func (w *world) regional(name string) *regional {
+func (w *world) regional(name string) *regional { return w.regionalThat(name, 1) }
+
+// regionalThat is a regional that speaks a capability.
+func (w *world) regionalThat(name string, capability uint32) *regional {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	w.t.Cleanup(cancel)
@@ -258,7 +262,7 @@ func (w *world) regional(name string) *regional {
 		w.t.Fatal(err)
 	}
 	r := &regional{w: w, stream: stream, cancel: cancel, desired: map[fleet.SiteID]*wire.DesiredState{}, pushes: map[fleet.SiteID]int{}, revoked: map[fleet.SiteID]*wire.SiteRevoked{}}
-	r.send(&wire.RelayUp{Msg: &wire.RelayUp_Hello{Hello: &wire.RelayHello{Capability: 1, Regional: name, Version: "v"}}})
+	r.send(&wire.RelayUp{Msg: &wire.RelayUp_Hello{Hello: &wire.RelayHello{Capability: capability, Regional: name, Version: "v"}}})
 	go func() {
 		for {
 			m, err := stream.Recv()
@@ -271,6 +275,13 @@ func (w *world) regional(name string) *regional {
 			if d := m.GetDesired(); d != nil {
 				r.desired[idOf(d)] = d.Desired
 				r.pushes[idOf(d)]++
+			}
+			if d := m.GetSitesDesired(); d != nil {
+				r.together++
+				for _, s := range d.Sites {
+					r.desired[idOf(s)] = d.Desired
+					r.pushes[idOf(s)]++
+				}
 			}
 			if m.GetRegional() != nil {
 				r.regionalDesired++
@@ -471,6 +482,50 @@ func TestDesiredStateGoesDownAndTransitionsGoUp(t *testing.T) {
 	}
 	if s := w.get("paris"); condition(s, ConditionReportAccepted) != nil {
 		t.Error("a clean report made a condition")
+	}
+}
+
+// A change that many sites should apply is told to a regional in few messages; one that
+// does not know those is told site by site.
+func TestSitesThatHoldTheSameAreToldTogether(t *testing.T) {
+	const sites = 700
+	for _, capability := range []uint32{2, wire.Capability} {
+		w := newWorld(t).started()
+		var ids []fleet.SiteID
+		for i := range sites {
+			ids = append(ids, w.site(fmt.Sprintf("s-%03d", i)))
+		}
+		r := w.regionalThat("eu-1", capability)
+		for _, id := range ids {
+			r.up(id, nil)
+		}
+		all := func(revision string) func() bool {
+			return func() bool {
+				for _, id := range ids {
+					if r.desiredOf(id).GetRevision() != revision {
+						return false
+					}
+				}
+				return true
+			}
+		}
+		w.eventually("all hold nothing", all(w.store.State(ids[0]).Revision))
+		r.mu.Lock()
+		before := r.together
+		r.mu.Unlock()
+		w.know(policyOf("up"))
+		w.eventually("all hold the policy", all(w.store.State(ids[0]).Revision))
+		r.mu.Lock()
+		n := r.together - before
+		r.mu.Unlock()
+		if together := n > 0; together != (capability == wire.Capability) {
+			t.Errorf("capability %d: %d messages about several of %d sites", capability, n, sites)
+		}
+		for _, id := range ids {
+			if n := r.pushesOf(id); n != 2 {
+				t.Fatalf("%s was told %d times, want 2", id, n)
+			}
+		}
 	}
 }
 

@@ -28,8 +28,15 @@ type session struct {
 	regionalSent  string // its revision
 }
 
-// regionalDesiredCapability is the first of regionals that take a RegionalDesired.
-const regionalDesiredCapability = 2
+// The first capabilities of regionals that take a RegionalDesired, and a SitesDesired.
+const (
+	regionalDesiredCapability = 2
+	sitesDesiredCapability    = 3
+)
+
+// alike is how many sites that wait are looked at for those that hold the same as the
+// first, so that one message tells all of them.
+const alike = 512
 
 func newSession(regional string, capability uint32) *session {
 	return &session{
@@ -94,16 +101,38 @@ func (x *session) next(state func(fleet.SiteID) *wire.DesiredState, regional fun
 			return &wire.RelayDown{Msg: &wire.RelayDown_Regional{Regional: &wire.RegionalDesired{Desired: st}}}
 		}
 	}
+	return x.nextDesiredLocked(state)
+}
+
+func (x *session) nextDesiredLocked(state func(fleet.SiteID) *wire.DesiredState) *wire.RelayDown {
+	var set *wire.DesiredState
+	var sites []*wire.SiteName
+	looked := 0
 	for id, always := range x.dirty {
-		delete(x.dirty, id)
 		st := state(id)
 		if st == nil || (!always && x.sent[id] == st.Revision) {
-			continue // not rendered yet: the store will tell
+			delete(x.dirty, id) // not rendered yet: the store will tell
+			continue
 		}
-		x.sent[id] = st.Revision
-		return &wire.RelayDown{Msg: &wire.RelayDown_Desired{Desired: &wire.SiteDesired{Tenant: id.Tenant, Site: id.Name, Desired: st}}}
+		if set == nil {
+			set = st
+		}
+		if st.Revision == set.Revision {
+			delete(x.dirty, id)
+			x.sent[id] = st.Revision
+			sites = append(sites, &wire.SiteName{Tenant: id.Tenant, Site: id.Name})
+		}
+		if looked++; looked == alike || x.capability < sitesDesiredCapability {
+			break
+		}
 	}
-	return nil
+	switch len(sites) {
+	case 0:
+		return nil
+	case 1:
+		return &wire.RelayDown{Msg: &wire.RelayDown_Desired{Desired: &wire.SiteDesired{Tenant: sites[0].Tenant, Site: sites[0].Site, Desired: set}}}
+	}
+	return &wire.RelayDown{Msg: &wire.RelayDown_SitesDesired{SitesDesired: &wire.SitesDesired{Desired: set, Sites: sites}}}
 }
 
 // open makes the regional's session; an older one of the same regional ends.

@@ -18,7 +18,8 @@ import (
 //	1 (2026-11): registration, policies down, reports up.
 //	2 (2026-11): a regional takes RegionalDesired and answers with RegionalReport; it
 //	sends SiteConditions, which an older control ignores. Nothing new for sites.
-const Capability = 2
+//	3 (2026-11): a regional takes SitesDesired. Nothing new for sites.
+const Capability = 3
 
 // RevisionOf names a desired state by what it holds: the SHA-256, in hex, of the
 // items' digests in order. The empty state has a revision too.

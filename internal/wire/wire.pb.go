@@ -1767,6 +1767,7 @@ type RelayDown struct {
 	//	*RelayDown_Desired
 	//	*RelayDown_Revoked
 	//	*RelayDown_Regional
+	//	*RelayDown_SitesDesired
 	Msg           isRelayDown_Msg `protobuf_oneof:"msg"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1836,6 +1837,15 @@ func (x *RelayDown) GetRegional() *RegionalDesired {
 	return nil
 }
 
+func (x *RelayDown) GetSitesDesired() *SitesDesired {
+	if x != nil {
+		if x, ok := x.Msg.(*RelayDown_SitesDesired); ok {
+			return x.SitesDesired
+		}
+	}
+	return nil
+}
+
 type isRelayDown_Msg interface {
 	isRelayDown_Msg()
 }
@@ -1852,11 +1862,17 @@ type RelayDown_Regional struct {
 	Regional *RegionalDesired `protobuf:"bytes,3,opt,name=regional,proto3,oneof"`
 }
 
+type RelayDown_SitesDesired struct {
+	SitesDesired *SitesDesired `protobuf:"bytes,4,opt,name=sites_desired,json=sitesDesired,proto3,oneof"`
+}
+
 func (*RelayDown_Desired) isRelayDown_Msg() {}
 
 func (*RelayDown_Revoked) isRelayDown_Msg() {}
 
 func (*RelayDown_Regional) isRelayDown_Msg() {}
+
+func (*RelayDown_SitesDesired) isRelayDown_Msg() {}
 
 // RegionalDesired is what the regional itself should hold: each tenant's sites and
 // rules (control/api/region). Sent on each new stream and on change, to regionals of
@@ -2150,6 +2166,157 @@ func (x *SiteDesired) GetDesired() *DesiredState {
 	return nil
 }
 
+// SitesDesired is what several sites should hold alike, as after a change of a policy.
+// Sent to regionals of capability 3 and later.
+type SitesDesired struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Desired       *DesiredState          `protobuf:"bytes,1,opt,name=desired,proto3" json:"desired,omitempty"`
+	Sites         []*SiteName            `protobuf:"bytes,2,rep,name=sites,proto3" json:"sites,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SitesDesired) Reset() {
+	*x = SitesDesired{}
+	mi := &file_wire_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SitesDesired) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SitesDesired) ProtoMessage() {}
+
+func (x *SitesDesired) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SitesDesired.ProtoReflect.Descriptor instead.
+func (*SitesDesired) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *SitesDesired) GetDesired() *DesiredState {
+	if x != nil {
+		return x.Desired
+	}
+	return nil
+}
+
+func (x *SitesDesired) GetSites() []*SiteName {
+	if x != nil {
+		return x.Sites
+	}
+	return nil
+}
+
+type SiteName struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Site          string                 `protobuf:"bytes,2,opt,name=site,proto3" json:"site,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SiteName) Reset() {
+	*x = SiteName{}
+	mi := &file_wire_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SiteName) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SiteName) ProtoMessage() {}
+
+func (x *SiteName) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SiteName.ProtoReflect.Descriptor instead.
+func (*SiteName) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *SiteName) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *SiteName) GetSite() string {
+	if x != nil {
+		return x.Site
+	}
+	return ""
+}
+
+// SavedDesired is the file in which a regional keeps what its sites should hold.
+type SavedDesired struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sets          []*SitesDesired        `protobuf:"bytes,1,rep,name=sets,proto3" json:"sets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SavedDesired) Reset() {
+	*x = SavedDesired{}
+	mi := &file_wire_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SavedDesired) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SavedDesired) ProtoMessage() {}
+
+func (x *SavedDesired) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SavedDesired.ProtoReflect.Descriptor instead.
+func (*SavedDesired) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *SavedDesired) GetSets() []*SitesDesired {
+	if x != nil {
+		return x.Sets
+	}
+	return nil
+}
+
 // SiteRevoked tells the regional to close the site's stream and refuse its certificate.
 // On a new Relay stream control repeats those that still matter.
 type SiteRevoked struct {
@@ -2167,7 +2334,7 @@ type SiteRevoked struct {
 
 func (x *SiteRevoked) Reset() {
 	*x = SiteRevoked{}
-	mi := &file_wire_proto_msgTypes[32]
+	mi := &file_wire_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2179,7 +2346,7 @@ func (x *SiteRevoked) String() string {
 func (*SiteRevoked) ProtoMessage() {}
 
 func (x *SiteRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[32]
+	mi := &file_wire_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2192,7 +2359,7 @@ func (x *SiteRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteRevoked.ProtoReflect.Descriptor instead.
 func (*SiteRevoked) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{32}
+	return file_wire_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SiteRevoked) GetTenant() string {
@@ -2362,11 +2529,12 @@ const file_wire_proto_rawDesc = "" +
 	"\bSiteSeen\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
 	"\x04site\x18\x02 \x01(\tR\x04site\x127\n" +
-	"\tlast_seen\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\blastSeen\"\xc3\x01\n" +
+	"\tlast_seen\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\blastSeen\"\x88\x02\n" +
 	"\tRelayDown\x127\n" +
 	"\adesired\x18\x01 \x01(\v2\x1b.muster.wire.v1.SiteDesiredH\x00R\adesired\x127\n" +
 	"\arevoked\x18\x02 \x01(\v2\x1b.muster.wire.v1.SiteRevokedH\x00R\arevoked\x12=\n" +
-	"\bregional\x18\x03 \x01(\v2\x1f.muster.wire.v1.RegionalDesiredH\x00R\bregionalB\x05\n" +
+	"\bregional\x18\x03 \x01(\v2\x1f.muster.wire.v1.RegionalDesiredH\x00R\bregional\x12C\n" +
+	"\rsites_desired\x18\x04 \x01(\v2\x1c.muster.wire.v1.SitesDesiredH\x00R\fsitesDesiredB\x05\n" +
 	"\x03msg\"I\n" +
 	"\x0fRegionalDesired\x126\n" +
 	"\adesired\x18\x01 \x01(\v2\x1c.muster.wire.v1.DesiredStateR\adesired\"]\n" +
@@ -2387,7 +2555,15 @@ const file_wire_proto_rawDesc = "" +
 	"\vSiteDesired\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
 	"\x04site\x18\x02 \x01(\tR\x04site\x126\n" +
-	"\adesired\x18\x03 \x01(\v2\x1c.muster.wire.v1.DesiredStateR\adesired\"\x92\x01\n" +
+	"\adesired\x18\x03 \x01(\v2\x1c.muster.wire.v1.DesiredStateR\adesired\"v\n" +
+	"\fSitesDesired\x126\n" +
+	"\adesired\x18\x01 \x01(\v2\x1c.muster.wire.v1.DesiredStateR\adesired\x12.\n" +
+	"\x05sites\x18\x02 \x03(\v2\x18.muster.wire.v1.SiteNameR\x05sites\"6\n" +
+	"\bSiteName\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
+	"\x04site\x18\x02 \x01(\tR\x04site\"@\n" +
+	"\fSavedDesired\x120\n" +
+	"\x04sets\x18\x01 \x03(\v2\x1c.muster.wire.v1.SitesDesiredR\x04sets\"\x92\x01\n" +
 	"\vSiteRevoked\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
 	"\x04site\x18\x02 \x01(\tR\x04site\x12\x16\n" +
@@ -2417,7 +2593,7 @@ func file_wire_proto_rawDescGZIP() []byte {
 	return file_wire_proto_rawDescData
 }
 
-var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_wire_proto_goTypes = []any{
 	(*RegisterRequest)(nil),       // 0: muster.wire.v1.RegisterRequest
 	(*RegisterResponse)(nil),      // 1: muster.wire.v1.RegisterResponse
@@ -2451,28 +2627,31 @@ var file_wire_proto_goTypes = []any{
 	(*ItemState)(nil),             // 29: muster.wire.v1.ItemState
 	(*SiteConditions)(nil),        // 30: muster.wire.v1.SiteConditions
 	(*SiteDesired)(nil),           // 31: muster.wire.v1.SiteDesired
-	(*SiteRevoked)(nil),           // 32: muster.wire.v1.SiteRevoked
-	nil,                           // 33: muster.wire.v1.RegisterRequest.SystemLabelsEntry
-	nil,                           // 34: muster.wire.v1.Hello.SystemLabelsEntry
-	nil,                           // 35: muster.wire.v1.Report.VersionsEntry
-	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 37: google.protobuf.Timestamp
+	(*SitesDesired)(nil),          // 32: muster.wire.v1.SitesDesired
+	(*SiteName)(nil),              // 33: muster.wire.v1.SiteName
+	(*SavedDesired)(nil),          // 34: muster.wire.v1.SavedDesired
+	(*SiteRevoked)(nil),           // 35: muster.wire.v1.SiteRevoked
+	nil,                           // 36: muster.wire.v1.RegisterRequest.SystemLabelsEntry
+	nil,                           // 37: muster.wire.v1.Hello.SystemLabelsEntry
+	nil,                           // 38: muster.wire.v1.Report.VersionsEntry
+	(*durationpb.Duration)(nil),   // 39: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
 }
 var file_wire_proto_depIdxs = []int32{
-	33, // 0: muster.wire.v1.RegisterRequest.system_labels:type_name -> muster.wire.v1.RegisterRequest.SystemLabelsEntry
+	36, // 0: muster.wire.v1.RegisterRequest.system_labels:type_name -> muster.wire.v1.RegisterRequest.SystemLabelsEntry
 	2,  // 1: muster.wire.v1.RegisterResponse.issued:type_name -> muster.wire.v1.Issued
-	36, // 2: muster.wire.v1.RegisterResponse.retry_after:type_name -> google.protobuf.Duration
-	37, // 3: muster.wire.v1.Issued.not_after:type_name -> google.protobuf.Timestamp
+	39, // 2: muster.wire.v1.RegisterResponse.retry_after:type_name -> google.protobuf.Duration
+	40, // 3: muster.wire.v1.Issued.not_after:type_name -> google.protobuf.Timestamp
 	5,  // 4: muster.wire.v1.FromSite.hello:type_name -> muster.wire.v1.Hello
 	7,  // 5: muster.wire.v1.FromSite.report:type_name -> muster.wire.v1.Report
 	6,  // 6: muster.wire.v1.FromSite.heartbeat:type_name -> muster.wire.v1.Heartbeat
-	34, // 7: muster.wire.v1.Hello.system_labels:type_name -> muster.wire.v1.Hello.SystemLabelsEntry
-	37, // 8: muster.wire.v1.Heartbeat.sent:type_name -> google.protobuf.Timestamp
+	37, // 7: muster.wire.v1.Hello.system_labels:type_name -> muster.wire.v1.Hello.SystemLabelsEntry
+	40, // 8: muster.wire.v1.Heartbeat.sent:type_name -> google.protobuf.Timestamp
 	8,  // 9: muster.wire.v1.Report.conditions:type_name -> muster.wire.v1.Condition
-	35, // 10: muster.wire.v1.Report.versions:type_name -> muster.wire.v1.Report.VersionsEntry
+	38, // 10: muster.wire.v1.Report.versions:type_name -> muster.wire.v1.Report.VersionsEntry
 	10, // 11: muster.wire.v1.ToSite.welcome:type_name -> muster.wire.v1.Welcome
 	11, // 12: muster.wire.v1.ToSite.desired:type_name -> muster.wire.v1.DesiredState
-	36, // 13: muster.wire.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	39, // 13: muster.wire.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
 	12, // 14: muster.wire.v1.DesiredState.items:type_name -> muster.wire.v1.Item
 	0,  // 15: muster.wire.v1.RelayedRegister.request:type_name -> muster.wire.v1.RegisterRequest
 	18, // 16: muster.wire.v1.RelayUp.hello:type_name -> muster.wire.v1.RelayHello
@@ -2484,40 +2663,44 @@ var file_wire_proto_depIdxs = []int32{
 	30, // 22: muster.wire.v1.RelayUp.site_conditions:type_name -> muster.wire.v1.SiteConditions
 	22, // 23: muster.wire.v1.RelayUp.tenants_use:type_name -> muster.wire.v1.TenantsUse
 	5,  // 24: muster.wire.v1.SiteUp.hello:type_name -> muster.wire.v1.Hello
-	37, // 25: muster.wire.v1.SiteDown.last_seen:type_name -> google.protobuf.Timestamp
+	40, // 25: muster.wire.v1.SiteDown.last_seen:type_name -> google.protobuf.Timestamp
 	7,  // 26: muster.wire.v1.SiteReport.report:type_name -> muster.wire.v1.Report
 	23, // 27: muster.wire.v1.TenantsUse.tenants:type_name -> muster.wire.v1.TenantUse
 	25, // 28: muster.wire.v1.SitesAlive.sites:type_name -> muster.wire.v1.SiteSeen
-	37, // 29: muster.wire.v1.SiteSeen.last_seen:type_name -> google.protobuf.Timestamp
+	40, // 29: muster.wire.v1.SiteSeen.last_seen:type_name -> google.protobuf.Timestamp
 	31, // 30: muster.wire.v1.RelayDown.desired:type_name -> muster.wire.v1.SiteDesired
-	32, // 31: muster.wire.v1.RelayDown.revoked:type_name -> muster.wire.v1.SiteRevoked
+	35, // 31: muster.wire.v1.RelayDown.revoked:type_name -> muster.wire.v1.SiteRevoked
 	27, // 32: muster.wire.v1.RelayDown.regional:type_name -> muster.wire.v1.RegionalDesired
-	11, // 33: muster.wire.v1.RegionalDesired.desired:type_name -> muster.wire.v1.DesiredState
-	29, // 34: muster.wire.v1.RegionalReport.items:type_name -> muster.wire.v1.ItemState
-	8,  // 35: muster.wire.v1.SiteConditions.conditions:type_name -> muster.wire.v1.Condition
-	11, // 36: muster.wire.v1.SiteDesired.desired:type_name -> muster.wire.v1.DesiredState
-	37, // 37: muster.wire.v1.SiteRevoked.issued_before:type_name -> google.protobuf.Timestamp
-	0,  // 38: muster.wire.v1.Registration.Register:input_type -> muster.wire.v1.RegisterRequest
-	4,  // 39: muster.wire.v1.Uplink.Connect:input_type -> muster.wire.v1.FromSite
-	13, // 40: muster.wire.v1.Uplink.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
-	3,  // 41: muster.wire.v1.Uplink.Renew:input_type -> muster.wire.v1.RenewRequest
-	15, // 42: muster.wire.v1.Control.Register:input_type -> muster.wire.v1.RelayedRegister
-	16, // 43: muster.wire.v1.Control.Renew:input_type -> muster.wire.v1.RelayedRenew
-	17, // 44: muster.wire.v1.Control.Relay:input_type -> muster.wire.v1.RelayUp
-	13, // 45: muster.wire.v1.Control.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
-	1,  // 46: muster.wire.v1.Registration.Register:output_type -> muster.wire.v1.RegisterResponse
-	9,  // 47: muster.wire.v1.Uplink.Connect:output_type -> muster.wire.v1.ToSite
-	14, // 48: muster.wire.v1.Uplink.FetchBlob:output_type -> muster.wire.v1.BlobChunk
-	2,  // 49: muster.wire.v1.Uplink.Renew:output_type -> muster.wire.v1.Issued
-	1,  // 50: muster.wire.v1.Control.Register:output_type -> muster.wire.v1.RegisterResponse
-	2,  // 51: muster.wire.v1.Control.Renew:output_type -> muster.wire.v1.Issued
-	26, // 52: muster.wire.v1.Control.Relay:output_type -> muster.wire.v1.RelayDown
-	14, // 53: muster.wire.v1.Control.FetchBlob:output_type -> muster.wire.v1.BlobChunk
-	46, // [46:54] is the sub-list for method output_type
-	38, // [38:46] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	32, // 33: muster.wire.v1.RelayDown.sites_desired:type_name -> muster.wire.v1.SitesDesired
+	11, // 34: muster.wire.v1.RegionalDesired.desired:type_name -> muster.wire.v1.DesiredState
+	29, // 35: muster.wire.v1.RegionalReport.items:type_name -> muster.wire.v1.ItemState
+	8,  // 36: muster.wire.v1.SiteConditions.conditions:type_name -> muster.wire.v1.Condition
+	11, // 37: muster.wire.v1.SiteDesired.desired:type_name -> muster.wire.v1.DesiredState
+	11, // 38: muster.wire.v1.SitesDesired.desired:type_name -> muster.wire.v1.DesiredState
+	33, // 39: muster.wire.v1.SitesDesired.sites:type_name -> muster.wire.v1.SiteName
+	32, // 40: muster.wire.v1.SavedDesired.sets:type_name -> muster.wire.v1.SitesDesired
+	40, // 41: muster.wire.v1.SiteRevoked.issued_before:type_name -> google.protobuf.Timestamp
+	0,  // 42: muster.wire.v1.Registration.Register:input_type -> muster.wire.v1.RegisterRequest
+	4,  // 43: muster.wire.v1.Uplink.Connect:input_type -> muster.wire.v1.FromSite
+	13, // 44: muster.wire.v1.Uplink.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
+	3,  // 45: muster.wire.v1.Uplink.Renew:input_type -> muster.wire.v1.RenewRequest
+	15, // 46: muster.wire.v1.Control.Register:input_type -> muster.wire.v1.RelayedRegister
+	16, // 47: muster.wire.v1.Control.Renew:input_type -> muster.wire.v1.RelayedRenew
+	17, // 48: muster.wire.v1.Control.Relay:input_type -> muster.wire.v1.RelayUp
+	13, // 49: muster.wire.v1.Control.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
+	1,  // 50: muster.wire.v1.Registration.Register:output_type -> muster.wire.v1.RegisterResponse
+	9,  // 51: muster.wire.v1.Uplink.Connect:output_type -> muster.wire.v1.ToSite
+	14, // 52: muster.wire.v1.Uplink.FetchBlob:output_type -> muster.wire.v1.BlobChunk
+	2,  // 53: muster.wire.v1.Uplink.Renew:output_type -> muster.wire.v1.Issued
+	1,  // 54: muster.wire.v1.Control.Register:output_type -> muster.wire.v1.RegisterResponse
+	2,  // 55: muster.wire.v1.Control.Renew:output_type -> muster.wire.v1.Issued
+	26, // 56: muster.wire.v1.Control.Relay:output_type -> muster.wire.v1.RelayDown
+	14, // 57: muster.wire.v1.Control.FetchBlob:output_type -> muster.wire.v1.BlobChunk
+	50, // [50:58] is the sub-list for method output_type
+	42, // [42:50] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_wire_proto_init() }
@@ -2548,6 +2731,7 @@ func file_wire_proto_init() {
 		(*RelayDown_Desired)(nil),
 		(*RelayDown_Revoked)(nil),
 		(*RelayDown_Regional)(nil),
+		(*RelayDown_SitesDesired)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2555,7 +2739,7 @@ func file_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wire_proto_rawDesc), len(file_wire_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   36,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

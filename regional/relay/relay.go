@@ -126,16 +126,14 @@ func New(o Options) (*Relay, error) {
 	}
 	r := &Relay{opts: o, log: o.Logger.With("part", "relay"), wake: make(chan struct{}, 1), sites: map[fleet.SiteID]*siteState{}, since: o.Now(),
 		conditions: map[fleet.SiteID][]*wire.Condition{}, condsDue: map[fleet.SiteID]bool{}}
-	for _, sub := range []string{"blobs", "desired"} {
-		if err := disk.MkdirAll(disk.OS{}, filepath.Join(o.Dir, sub), 0o750); err != nil {
-			return nil, fmt.Errorf("relay: %w", err)
-		}
+	if err := disk.MkdirAll(disk.OS{}, filepath.Join(o.Dir, "blobs"), 0o750); err != nil {
+		return nil, fmt.Errorf("relay: %w", err)
 	}
 	var err error
 	if r.blobs, err = openBlobs(filepath.Join(o.Dir, "blobs"), o.CacheBytes, o.Control, r.log); err != nil {
 		return nil, fmt.Errorf("relay: blob cache: %w", err)
 	}
-	r.desired = openDesired(filepath.Join(o.Dir, "desired"), r.log)
+	r.desired = openDesired(filepath.Join(o.Dir, "desired.sets"), r.log)
 	if r.denied, err = openDenied(filepath.Join(o.Dir, "revoked.json")); err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
@@ -163,10 +161,11 @@ func (r *Relay) fetchRegional(ctx context.Context, digest string, size int64) ([
 
 // Run keeps the stream to control until ctx ends.
 func (r *Relay) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { r.desired.run(ctx) })
 	if r.held != nil {
-		done := make(chan struct{})
-		defer func() { <-done }()
-		go func() { defer close(done); r.held.run(ctx) }()
+		wg.Go(func() { r.held.run(ctx) })
 	}
 	for attempt := 0; ; attempt++ {
 		began := r.opts.Now()
@@ -481,7 +480,9 @@ func (r *Relay) receive(st grpc.BidiStreamingClient[wire.RelayUp, wire.RelayDown
 		}
 		switch msg := m.GetMsg().(type) {
 		case *wire.RelayDown_Desired:
-			r.onDesired(msg.Desired)
+			onDesired(r, msg.Desired.GetDesired(), msg.Desired)
+		case *wire.RelayDown_SitesDesired:
+			onDesired(r, msg.SitesDesired.GetDesired(), msg.SitesDesired.GetSites()...)
 		case *wire.RelayDown_Revoked:
 			r.onRevoked(msg.Revoked)
 		case *wire.RelayDown_Regional:
@@ -492,25 +493,36 @@ func (r *Relay) receive(st grpc.BidiStreamingClient[wire.RelayUp, wire.RelayDown
 	}
 }
 
-func (r *Relay) onDesired(d *wire.SiteDesired) {
-	id := fleet.SiteID{Tenant: d.GetTenant(), Name: d.GetSite()}
-	if err := id.Validate(); err != nil || d.GetDesired() == nil {
-		r.log.Warn("control sent a desired state that makes no sense", "site", id, "err", err)
+// onDesired takes what sites should hold. They are told before it is on disk: thousands
+// wait for it.
+func onDesired[S interface {
+	GetTenant() string
+	GetSite() string
+}](r *Relay, st *wire.DesiredState, sites ...S) {
+	if st == nil {
+		r.log.Warn("control sent a message without a desired state; ignored")
 		return
 	}
-	if want := wire.RevisionOf(d.Desired.Items); d.Desired.Revision != want {
-		r.log.Warn("control sent a desired state whose revision does not match its items; ignored", "site", id, "revision", d.Desired.Revision, "want", want)
+	if want := wire.RevisionOf(st.Items); st.Revision != want {
+		r.log.Warn("control sent a desired state whose revision does not match its items; ignored", "sites", len(sites), "revision", st.Revision, "want", want)
 		return
 	}
-	r.desired.set(id, d.Desired)
-	r.mu.Lock()
-	var sess regional.Session
-	if s := r.sites[id]; s != nil {
-		sess = s.session
-	}
-	r.mu.Unlock()
-	if sess != nil {
-		sess.Desired(d.Desired)
+	for _, s := range sites {
+		id := fleet.SiteID{Tenant: s.GetTenant(), Name: s.GetSite()}
+		if err := id.Validate(); err != nil {
+			r.log.Warn("control sent a desired state of a site that makes no sense; ignored", "site", id, "err", err)
+			continue
+		}
+		st = r.desired.set(id, st)
+		r.mu.Lock()
+		var sess regional.Session
+		if s := r.sites[id]; s != nil {
+			sess = s.session
+		}
+		r.mu.Unlock()
+		if sess != nil {
+			sess.Desired(st)
+		}
 	}
 }
 

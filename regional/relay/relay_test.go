@@ -528,6 +528,9 @@ func TestBlobCacheIsBounded(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "blobs", "aa.torn"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := r.desired.save(); err != nil {
+		t.Fatal(err)
+	}
 	again := newRelay(t, Options{Dir: dir, Control: client(t, addr), CacheBytes: 2500})
 	if n, _ := again.blobs.size(); n != 2 || use(again, 1) {
 		t.Errorf("%d blobs after a restart", n)
@@ -539,14 +542,17 @@ func TestTornDesiredState(t *testing.T) {
 	c := newControl()
 	addr, _ := c.serve(t, "")
 	r := newRelay(t, Options{Dir: dir, Control: client(t, addr)})
-	r.onDesired(&wire.SiteDesired{Tenant: "acme", Site: "paris", Desired: desiredOf([]byte("x"))})
-	r.onDesired(&wire.SiteDesired{Tenant: "acme", Site: "paris", Desired: &wire.DesiredState{Revision: "lie", Items: desiredOf([]byte("y")).Items}})
-	r.onDesired(&wire.SiteDesired{Tenant: "..", Site: "..", Desired: desiredOf([]byte("x"))})
-	r.onDesired(&wire.SiteDesired{})
+	onDesired(r, desiredOf([]byte("x")), &wire.SiteDesired{Tenant: "acme", Site: "paris"}, &wire.SiteDesired{Tenant: "..", Site: ".."})
+	onDesired(r, &wire.DesiredState{Revision: "lie", Items: desiredOf([]byte("y")).Items}, &wire.SiteDesired{Tenant: "acme", Site: "paris"})
+	onDesired(r, desiredOf([]byte("x")), &wire.SiteDesired{})
+	onDesired(r, nil, &wire.SiteDesired{Tenant: "acme", Site: "paris"})
 	if d := r.desired.get(paris); d == nil || d.Revision != desiredOf([]byte("x")).Revision || r.desired.len() != 1 {
 		t.Errorf("desired %v", d)
 	}
-	file := r.desired.path(paris)
+	if err := r.desired.save(); err != nil {
+		t.Fatal(err)
+	}
+	file := r.desired.file
 	b, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

@@ -1,65 +1,158 @@
 package relay
 
 import (
+	"context"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
-	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"muster.dev/muster/internal/atomicfile"
-	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/wire"
 )
 
-// desiredStore keeps the newest desired state of each site, also on disk, so that
-// a regional that restarts while control is away still serves it.
+// desiredStore keeps the newest desired state of each site, also on disk, so that a
+// regional that restarts while control is away still serves it. Sites that should hold
+// the same share one state, in memory and in the file.
+//
+// The file is written whole, a moment after a change: a change for thousands of sites is
+// one write. A regional that is killed in that moment, and starts while control is away,
+// tells sites what they should have held before, until control is back.
 type desiredStore struct {
-	dir string
-	log *slog.Logger
+	file string
+	log  *slog.Logger
+	wake chan struct{}
 
 	mu    sync.Mutex
 	sites map[fleet.SiteID]*wire.DesiredState
+	sets  map[string]*sharedSet // by revision
+	dirty bool
 }
 
-const desiredSuffix = ".desired"
+type sharedSet struct {
+	state *wire.DesiredState
+	sites int
+}
 
-// openDesired reads what is there. A file that can't be used is dropped: control
-// sends the state again.
-func openDesired(dir string, log *slog.Logger) *desiredStore {
-	d := &desiredStore{dir: dir, log: log, sites: map[fleet.SiteID]*wire.DesiredState{}}
-	files, _ := filepath.Glob(filepath.Join(dir, "*", "*"+desiredSuffix))
-	for _, name := range files {
-		base := filepath.Base(name)
-		id := fleet.SiteID{Tenant: filepath.Base(filepath.Dir(name)), Name: base[:len(base)-len(desiredSuffix)]}
-		b, err := os.ReadFile(name)
-		var st wire.DesiredState
-		if err == nil {
-			err = proto.Unmarshal(b, &st)
-		}
-		if err == nil && (id.Validate() != nil || st.Revision != wire.RevisionOf(st.Items)) {
-			err = errors.New("the revision does not match the items")
-		}
-		if err != nil {
-			log.Warn("dropping a cached desired state", "file", name, "err", err)
-			_ = os.Remove(name)
-			continue
-		}
-		d.sites[id] = &st
+const (
+	saveEvery = time.Second // at most
+	saveAgain = 30 * time.Second
+)
+
+// openDesired reads what is there. What can't be used is dropped: control sends it again.
+func openDesired(file string, log *slog.Logger) *desiredStore {
+	d := &desiredStore{file: file, log: log, wake: make(chan struct{}, 1), sites: map[fleet.SiteID]*wire.DesiredState{}, sets: map[string]*sharedSet{}}
+	b, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return d
 	}
+	var saved *wire.SavedDesired
+	if err == nil {
+		saved, err = decodeSaved(b)
+	}
+	if err != nil {
+		log.Warn("what sites should hold can't be read; they keep what they have until control sends it again", "file", file, "err", err)
+		return d
+	}
+	for _, set := range saved.Sets {
+		for _, s := range set.Sites {
+			d.setLocked(fleet.SiteID{Tenant: s.Tenant, Name: s.Site}, set.Desired)
+		}
+	}
+	d.dirty = false
 	return d
 }
 
-func (d *desiredStore) path(id fleet.SiteID) string {
-	return filepath.Join(d.dir, id.Tenant, id.Name+desiredSuffix)
+// decodeSaved parses and checks the file.
+func decodeSaved(b []byte) (*wire.SavedDesired, error) {
+	saved := &wire.SavedDesired{}
+	if err := proto.Unmarshal(b, saved); err != nil {
+		return nil, err
+	}
+	for _, set := range saved.Sets {
+		if set.GetDesired().GetRevision() != wire.RevisionOf(set.GetDesired().GetItems()) {
+			return nil, errors.New("a revision does not match its items")
+		}
+		for _, s := range set.Sites {
+			if err := (fleet.SiteID{Tenant: s.GetTenant(), Name: s.GetSite()}).Validate(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return saved, nil
+}
+
+// run writes what changes until ctx ends, and then once more.
+func (d *desiredStore) run(ctx context.Context) {
+	t := time.NewTimer(time.Hour)
+	defer t.Stop()
+	for pause := saveEvery; ; {
+		select {
+		case <-ctx.Done():
+		case <-d.wake:
+			t.Reset(pause) // more is likely to come
+			select {
+			case <-ctx.Done():
+			case <-t.C:
+			}
+		}
+		pause = saveEvery
+		if err := d.save(); err != nil {
+			d.log.Warn("what sites should hold could not be saved; a restart without control goes on with what was saved before", "again", saveAgain, "err", err)
+			pause = saveAgain
+			d.poke()
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+func (d *desiredStore) poke() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// save writes the file if something changed since it was written.
+func (d *desiredStore) save() error {
+	d.mu.Lock()
+	if !d.dirty {
+		d.mu.Unlock()
+		return nil
+	}
+	d.dirty = false
+	sets := map[string]*wire.SitesDesired{}
+	for id, st := range d.sites {
+		set := sets[st.Revision]
+		if set == nil {
+			set = &wire.SitesDesired{Desired: st}
+			sets[st.Revision] = set
+		}
+		set.Sites = append(set.Sites, &wire.SiteName{Tenant: id.Tenant, Site: id.Name})
+	}
+	d.mu.Unlock()
+	b, err := proto.Marshal(&wire.SavedDesired{Sets: slices.Collect(maps.Values(sets))})
+	if err == nil {
+		err = atomicfile.Write(d.file, b, 0o640)
+	}
+	if err != nil {
+		d.mu.Lock()
+		d.dirty = true
+		d.mu.Unlock()
+	}
+	return err
 }
 
 func (d *desiredStore) get(id fleet.SiteID) *wire.DesiredState {
@@ -74,45 +167,54 @@ func (d *desiredStore) len() int {
 	return len(d.sites)
 }
 
-// set takes a state. The id must be valid: it becomes a file name. A failed write
-// only costs the state after a restart.
-func (d *desiredStore) set(id fleet.SiteID, st *wire.DesiredState) {
+// set takes a state of a site, whose id must be valid, and returns the one that all sites
+// share that hold the same.
+func (d *desiredStore) set(id fleet.SiteID, st *wire.DesiredState) *wire.DesiredState {
 	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.setLocked(id, st)
+}
+
+func (d *desiredStore) setLocked(id fleet.SiteID, st *wire.DesiredState) *wire.DesiredState {
 	old := d.sites[id]
-	d.sites[id] = st
-	d.mu.Unlock()
 	if old != nil && old.Revision == st.Revision {
+		return old
+	}
+	set := d.sets[st.Revision]
+	if set == nil {
+		set = &sharedSet{state: st}
+		d.sets[st.Revision] = set
+	}
+	set.sites++
+	d.sites[id] = set.state
+	d.releaseLocked(old)
+	d.changedLocked()
+	return set.state
+}
+
+func (d *desiredStore) releaseLocked(st *wire.DesiredState) {
+	if st == nil {
 		return
 	}
-	if err := d.save(id, st); err != nil {
-		d.log.Warn("a desired state could not be cached on disk", "site", id, "err", err)
+	if set := d.sets[st.Revision]; set.sites > 1 {
+		set.sites--
+	} else {
+		delete(d.sets, st.Revision)
 	}
 }
 
-// save does not sync: a file that power loss tore is dropped at the next start, and
-// a change for every site must not cost thousands of syncs.
-func (d *desiredStore) save(id fleet.SiteID, st *wire.DesiredState) error {
-	b, err := proto.Marshal(st)
-	if err != nil {
-		return err
-	}
-	path := d.path(id)
-	if err := disk.MkdirAll(disk.OS{}, filepath.Dir(path), 0o750); err != nil {
-		return err
-	}
-	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, b, 0o640); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
+func (d *desiredStore) changedLocked() {
+	d.dirty = true
+	d.poke()
 }
 
 func (d *desiredStore) remove(id fleet.SiteID) {
 	d.mu.Lock()
-	delete(d.sites, id)
-	d.mu.Unlock()
-	if err := os.Remove(d.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		d.log.Warn("a cached desired state could not be removed", "site", id, "err", err)
+	defer d.mu.Unlock()
+	if old := d.sites[id]; old != nil {
+		delete(d.sites, id)
+		d.releaseLocked(old)
+		d.changedLocked()
 	}
 }
 
