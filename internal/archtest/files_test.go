@@ -34,7 +34,6 @@ var unsafeFiles = map[string]struct {
 	"control/registration/audit.go":            {[]string{"OpenFile", "Rename"}, "a log that is appended to and rotated, of which nobody is told that a line is kept"},
 	"dashboards/console/seal.go":               {[]string{"CreateTemp", "Link"}, "a link, unlike a rename, fails where another process was first; file and name are synced"},
 	"regional/logs/store/storetest/figures.go": {[]string{"Create"}, "a test's"},
-	"regional/relay/state.go":                  {[]string{"Rename", "WriteFile"}, "a cache of what control sends again, with a digest in it; a change for every site must not cost thousands of syncs"},
 }
 
 func TestFilesAreReplacedSafely(t *testing.T) {
