@@ -13,7 +13,7 @@ func (e *evaluation) colour() {
 		if !early {
 			e.st.Colour = raw
 		} else if raw != fleet.Grey {
-			e.st.Against = 1
+			e.st.Against, e.st.Needed = 1, e.m.Recovery
 			e.st.Known, e.st.Score, e.unknown = false, 0, 0
 		}
 		return
@@ -46,8 +46,9 @@ func (e *evaluation) colour() {
 			}
 		}
 	}
+	e.st.Needed = need
 	if e.st.Against >= need || raw == fleet.Red && e.st.Critical || !e.prev.EverKnown && !early {
-		e.st.Colour, e.st.Since, e.st.Against, e.st.Better = raw, e.nowTime, 0, false
+		e.st.Colour, e.st.Since, e.st.Against, e.st.Needed, e.st.Better = raw, e.nowTime, 0, 0, false
 		return
 	}
 	if early && e.st.Colour == fleet.Grey {

@@ -20,18 +20,22 @@ type Explanation struct {
 	Since  time.Time    `json:"since"` // of the colour
 	// WorstShare·Worst + (1−WorstShare)·Mean = BeforeCaps. Worst is the score before caps
 	// of WorstDimension, "" if there is none; Mean that of all that are known, by weight.
-	WorstShare     float64                `json:"worstShare"`
-	Mean           float64                `json:"mean"`
-	Worst          float64                `json:"worst"`
-	WorstDimension string                 `json:"worstDimension"`
-	BeforeCaps     float64                `json:"beforeCaps"`
-	Dimensions     []DimensionExplanation `json:"dimensions"`
-	Caps           []CapExplanation       `json:"caps"`
-	// Held: the colour gets better when Needed evaluations in a row said so; Agreed did.
-	// The score is kept at the top of the colour's band until then.
-	Held   bool `json:"held"`
-	Agreed int  `json:"agreed"`
-	Needed int  `json:"needed"`
+	WorstShare     float64 `json:"worstShare"`
+	Mean           float64 `json:"mean"`
+	Worst          float64 `json:"worst"`
+	WorstDimension string  `json:"worstDimension"`
+	BeforeCaps     float64 `json:"beforeCaps"`
+	// Formula is that sum for people; "" while the score is unknown.
+	Formula    string                 `json:"formula"`
+	Dimensions []DimensionExplanation `json:"dimensions"`
+	Caps       []CapExplanation       `json:"caps"`
+	// Held: the score is kept at the top of the colour's band until the colour gets better.
+	Held bool `json:"held"`
+	// Another colour comes when Needed evaluations in a row say so; Agreed did. Needed is 0
+	// while none does. Waits says it for people.
+	Agreed int    `json:"agreed"`
+	Needed int    `json:"needed"`
+	Waits  string `json:"waits"`
 	// Lost are the points of the reasons. They sum to 100 − Score.
 	Lost []LostPoints `json:"lost"`
 }
@@ -63,6 +67,9 @@ type SignalExplanation struct {
 	Error   string   `json:"error"` // why it is unknown, if that is known
 	Objects []string `json:"objects"`
 	Pack    string   `json:"pack"`
+	Source  string   `json:"source"`
+	// Points that it loses of the site's 100, its cap's included.
+	Points float64 `json:"points"`
 }
 
 // CapExplanation is a cap on the site's score.
@@ -75,6 +82,7 @@ type CapExplanation struct {
 	Without float64 `json:"without"`
 	Leaves  float64 `json:"leaves"`
 	Binds   bool    `json:"binds"`
+	Text    string  `json:"text"` // the arithmetic for people
 }
 
 // LostPoints are the points of one reason.
@@ -99,7 +107,11 @@ func Explain(st *State) (x Explanation, ok bool) {
 			e.sum[d] += m.Signals[i].Weight * s.Score
 		}
 	}
-	x = Explanation{At: st.At, Colour: st.Colour, Since: st.Since, WorstShare: m.WorstShare, Agreed: st.Against, Needed: m.Recovery}
+	x = Explanation{At: st.At, Colour: st.Colour, Since: st.Since, WorstShare: m.WorstShare, Agreed: st.Against, Needed: st.Needed, Waits: waits(st)}
+	points := make(map[string]float64, len(st.Reasons))
+	for _, r := range st.Reasons {
+		points[r.Signal] += r.PointsLost
+	}
 	var raw [4]float64
 	weight := 0.0
 	for d, name := range fleet.Dimensions {
@@ -108,7 +120,7 @@ func Explain(st *State) (x Explanation, ok bool) {
 		dim := DimensionExplanation{Name: name, Weight: m.Weights[d], Applies: s.Applies, Known: s.Known, Incomplete: s.Incomplete, BeforeCaps: s.Raw, Score: s.Score, Signals: []SignalExplanation{}}
 		for i := range m.Signals {
 			if m.Signals[i].dim == d {
-				dim.Signals = append(dim.Signals, explainSignal(&m.Signals[i], &st.Signals[i]))
+				dim.Signals = append(dim.Signals, explainSignal(&m.Signals[i], &st.Signals[i], points[m.Signals[i].Name]))
 			}
 		}
 		if s.Known {
@@ -129,6 +141,10 @@ func Explain(st *State) (x Explanation, ok bool) {
 		score := st.Score
 		x.Score, x.BeforeCaps = &score, before
 		x.Held = st.Score < st.Capped
+		x.Formula = "mean = " + short(before)
+		if worst >= 0 {
+			x.Formula = fmt.Sprintf("%s × mean %s + %s × worst %s (%s) = %s", short(1-x.WorstShare), short(x.Mean), short(x.WorstShare), short(x.Worst), x.WorstDimension, short(before))
+		}
 		x.Caps = e.explainCaps(raw, before)
 	}
 	for _, r := range st.Reasons {
@@ -137,8 +153,8 @@ func Explain(st *State) (x Explanation, ok bool) {
 	return x, true
 }
 
-func explainSignal(sig *Signal, st *SignalState) SignalExplanation {
-	x := SignalExplanation{Name: sig.Name, Unit: sig.Unit, Good: sig.Good, Bad: sig.Bad, Weight: sig.Weight, Applies: st.Applies, Counted: st.Counted, Error: st.Err, Objects: st.Objects, Pack: sig.Pack}
+func explainSignal(sig *Signal, st *SignalState, points float64) SignalExplanation {
+	x := SignalExplanation{Name: sig.Name, Unit: sig.Unit, Good: sig.Good, Bad: sig.Bad, Weight: sig.Weight, Applies: st.Applies, Counted: st.Counted, Error: st.Err, Objects: st.Objects, Pack: sig.Pack, Source: sig.Source, Points: points}
 	if x.Objects == nil {
 		x.Objects = []string{}
 	}
@@ -179,14 +195,43 @@ func (e *evaluation) explainCaps(raw [4]float64, before float64) []CapExplanatio
 	if binds >= 0 {
 		out[binds].Binds = true
 	}
+	for i := range out {
+		c := &out[i]
+		if c.Signal == "" {
+			c.Text = fmt.Sprintf("cap: something is unknown that the site should have: at most %s", short(c.Leaves))
+			continue
+		}
+		floor := floorOf(c.At)
+		c.Text = fmt.Sprintf("cap of %s: %s; %s + (%s − %s) × %s %% that the rest has = %s", c.Signal, short(c.At), short(floor), short(c.At), short(floor), short(c.Without), short(c.Leaves))
+	}
 	return out
+}
+
+// short writes a figure of the arithmetic: two decimals, four digits.
+func short(v float64) string { return fmt.Sprintf("%.4g", math.Round(v*100)/100) }
+
+// waits says what the colour waits for; "" when it waits for nothing.
+func waits(st *State) string {
+	said := fmt.Sprintf("%d of %d evaluations in a row", st.Against, st.Needed)
+	switch {
+	case st.Needed == 0:
+		return ""
+	case !st.Known && st.Colour == fleet.Grey:
+		return "what is still unknown may be on its way: " + said + " had a score"
+	case st.Better:
+		return "the colour holds: " + said + " were better"
+	case !st.Known:
+		return "the colour holds: " + said + " knew too little"
+	default:
+		return "the colour holds: " + said + " were worse"
+	}
 }
 
 // WriteText writes the explanation for people. all adds the signals that are well and
 // those that do not apply.
 func (x *Explanation) WriteText(w io.Writer, all bool) error {
 	var b strings.Builder
-	f := func(v float64) string { return fmt.Sprintf("%.4g", math.Round(v*100)/100) }
+	f := short
 	score := "unknown"
 	if x.Score != nil {
 		score = f(*x.Score)
@@ -229,23 +274,21 @@ func (x *Explanation) WriteText(w io.Writer, all bool) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if well, absent := x.quiet(); !all && well+absent > 0 {
+		fmt.Fprintf(&b, "\nnot shown: signals that are well (%d), and that do not apply (%d)\n", well, absent)
+	}
 	if x.Score != nil {
-		fmt.Fprintf(&b, "\nscore before caps: %s × mean %s + %s × worst %s (%s) = %s\n", f(1-x.WorstShare), f(x.Mean), f(x.WorstShare), f(x.Worst), x.WorstDimension, f(x.BeforeCaps))
+		fmt.Fprintf(&b, "\nscore before caps: %s\n", x.Formula)
 		for _, c := range x.Caps {
 			binds := ""
 			if c.Binds {
 				binds = "  ← counts"
 			}
-			switch floor := floorOf(c.At); {
-			case c.Signal == "":
-				fmt.Fprintf(&b, "cap: something is unknown that the site should have: at most %s%s\n", f(c.Leaves), binds)
-			default:
-				fmt.Fprintf(&b, "cap of %s: %s; %s + (%s − %s) × %s %% that the rest has = %s%s\n", c.Signal, f(c.At), f(floor), f(c.At), f(floor), f(c.Without), f(c.Leaves), binds)
-			}
+			fmt.Fprintf(&b, "%s%s\n", c.Text, binds)
 		}
-		if x.Held {
-			fmt.Fprintf(&b, "the colour holds: %d of %d evaluations in a row were better\n", x.Agreed, x.Needed)
-		}
+	}
+	if x.Waits != "" {
+		fmt.Fprintf(&b, "\n%s\n", x.Waits)
 	}
 	if len(x.Lost) > 0 {
 		fmt.Fprintln(&b)
@@ -264,4 +307,19 @@ func (x *Explanation) WriteText(w io.Writer, all bool) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// quiet counts the signals that lose nothing and those that do not apply.
+func (x *Explanation) quiet() (well, absent int) {
+	for _, d := range x.Dimensions {
+		for _, s := range d.Signals {
+			switch {
+			case !s.Applies:
+				absent++
+			case s.Score != nil && *s.Score == 1:
+				well++
+			}
+		}
+	}
+	return well, absent
 }

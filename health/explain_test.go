@@ -73,6 +73,8 @@ performance   35   weight 1
   disk        90%  scores 0.2 between good 70% and bad 95%   weight 1  / on n1 (90%)
   cpu         75%  scores 0.5 between good 50% and bad 100%  weight 1  
 
+not shown: signals that are well (2), and that do not apply (1)
+
 score before caps: 0.5 × mean 78.33 + 0.5 × worst 35 (performance) = 56.67
 cap of disk: 63.4; 40 + (63.4 − 40) × 83.33 % that the rest has = 59.5
 

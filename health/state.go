@@ -86,7 +86,9 @@ type State struct {
 	EverKnown bool
 	// Against counts the evaluations in a row that disagreed with Colour to the same
 	// side; Better is that side.
-	Against    int
+	Against int
+	// Needed is how many of them change Colour; 0 while none disagrees.
+	Needed     int
 	Better     bool
 	Link       Link
 	LinkSince  time.Time

@@ -103,6 +103,8 @@ type Signal struct {
 	Value     *float64        `json:"value"`
 	Score     *float64        `json:"score"` // 0..1
 	Known     bool            `json:"known"`
+	Applies   bool            `json:"applies"` // false: its pack is not at the site
+	Pack      string          `json:"pack"`
 	Error     string          `json:"error"` // why it is unknown, when its query failed
 	Good      float64         `json:"good"`
 	Bad       float64         `json:"bad"`
@@ -327,7 +329,7 @@ func DetailOf(s *engine.Site, asOf time.Time) SiteDetail {
 }
 
 func signalOf(m *health.Signal, st *health.SignalState) Signal {
-	x := Signal{Name: m.Name, Dimension: m.Dimension, Known: st.Known, Error: st.Err, Good: m.Good, Bad: m.Bad, Weight: m.Weight, Critical: m.Critical(), Unit: m.Unit, Source: m.Source}
+	x := Signal{Name: m.Name, Dimension: m.Dimension, Known: st.Known, Applies: st.Applies, Pack: m.Pack, Error: st.Err, Good: m.Good, Bad: m.Bad, Weight: m.Weight, Critical: m.Critical(), Unit: m.Unit, Source: m.Source}
 	if st.Known {
 		score := round(st.Score, 1000)
 		x.Value, x.Score, x.AsOf = figure(st.Value), &score, timeOfMillis(st.At)

@@ -2,8 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -42,4 +46,49 @@ cases: [{name: a full disk, readings: {disk-used: "97"}, expect: [{at: 1m, colou
 	if err := testPolicies(&out, []string{cases}, cases); err == nil || !strings.Contains(err.Error(), "cases.yaml") {
 		t.Errorf("a file of cases is taken for a policy: %v", err)
 	}
+}
+
+// TestHealthExplain: what the API answers comes out as its own text does, under the
+// policy's name.
+func TestHealthExplain(t *testing.T) {
+	const dir = "../../../health/api/testdata/"
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/health/sites/paris-07/explain" {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		http.ServeFile(w, r, dir+"explanation.json")
+	}))
+	defer srv.Close()
+	want, err := os.ReadFile(dir + "explanation.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := new(Globals).explainSite(t.Context(), &out, &api{base: srv.URL, http: srv.Client()}, "paris-07", false); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); got != "paris-07, policy (shipped): "+string(want) {
+		t.Errorf("%s", got)
+	}
+	out.Reset()
+	if err := (&Globals{Output: "json"}).explainSite(t.Context(), &out, &api{base: srv.URL, http: srv.Client()}, "paris-07", false); err != nil {
+		t.Fatal(err)
+	}
+	if asked, err := os.ReadFile(dir + "explanation.json"); err != nil || !sameJSON(t, out.Bytes(), asked) {
+		t.Errorf("%v: -o json is not what the API answered:\n%s", err, out.String())
+	}
+}
+
+func sameJSON(t *testing.T, a, b []byte) bool {
+	t.Helper()
+	var x, y any
+	if err := json.Unmarshal(a, &x); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &y); err != nil {
+		t.Fatal(err)
+	}
+	return reflect.DeepEqual(x, y)
 }

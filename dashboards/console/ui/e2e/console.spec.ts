@@ -1,3 +1,6 @@
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import type { Explanation } from "../src/api/types";
 import { breakSite, canBreak, control, expect, FAULT_TIMEOUT, get, healSite, login, MOCK, type Registration, sites, test, TOKEN, type VirtualSite } from "./fixtures";
 
 const COLOURS = ["red", "orange", "grey", "green"] as const;
@@ -267,6 +270,97 @@ test.describe("pages", () => {
     await expect(page.getByRole("img", { name: /^Score over the last 6 h/ })).toBeVisible();
     expect(await page.locator("tr[data-signal]").count()).toBeGreaterThan(3);
     for (const name of ["Facts", "Versions", "Labels", "Conditions"]) await expect(page.getByRole("region", { name, exact: true })).toBeVisible();
+  });
+
+  test("the score leads to its arithmetic, and back", async ({ page }) => {
+    await login(page);
+    const worst = (await sites(page)).filter((s) => s.reasons.length > 1 && s.score !== null).sort((a, b) => b.reasons.length - a.reasons.length)[0]!;
+    await page.goto(`/sites/${worst.name}?tenant=${worst.tenant}`);
+    // What costs points stands first, and what the site can't have is folded away.
+    await expect(page.locator("tr[data-signal]").first()).toHaveAttribute("data-signal", worst.reasons[0]!.signal);
+    if (MOCK) {
+      await expect(page.locator('tr[data-signal="gpu-hot"]')).toHaveCount(0);
+      await expect(page.getByText("2 signals do not apply to this site")).toBeVisible();
+      await page.getByRole("button", { name: "Show them" }).click();
+      await expect(page.locator('tr[data-signal="gpu-hot"]')).toContainText("no gpu here");
+    }
+    await page.locator("[data-site-colour] a").click();
+    await expect(page.getByRole("heading", { level: 1, name: `Score of ${worst.name}` })).toBeVisible();
+    await expect(page.locator("[data-dimension]")).toHaveCount(4);
+    await expect(page.locator("[data-lost]").first()).toHaveAttribute("data-lost", worst.reasons[0]!.signal);
+    await page.getByRole("link", { name: `← ${worst.name}` }).click();
+    await expect(page.getByRole("heading", { level: 1, name: worst.name, exact: true })).toBeVisible();
+  });
+
+  test("the arithmetic is the CLI's, figure by figure", async ({ page }) => {
+    // The engine's answer to `muster health explain paris-07`, and what the CLI writes of it.
+    const testdata = fileURLToPath(new URL("../../../../health/api/testdata/", import.meta.url));
+    const x = JSON.parse(readFileSync(`${testdata}explanation.json`, "utf8")) as Explanation;
+    const text = readFileSync(`${testdata}explanation.txt`, "utf8");
+    await page.route("**/api/v1/health/sites/paris-07/explain?**", (r) => r.fulfill({ json: x }));
+    await login(page, "/sites/paris-07/score?tenant=acme");
+    await expect(page.locator("[data-sum]")).toBeVisible();
+    const show = page.getByRole("button", { name: /^Show the signals of/ });
+    for (let left = await show.count(); left > 0; left--) {
+      await show.first().click();
+      await expect(show).toHaveCount(left - 1);
+    }
+    await page.getByText("28 signals do not apply to this site").click();
+    const shown = (await page.locator("main").innerText()).replace(/\s+/g, " ");
+    // Sentences: the formula, the caps, what the colour waits for, the sum.
+    const sentences = text.split("\n").filter((l) => /^(cap|the colour)/.test(l) || /^100 − /.test(l));
+    expect(sentences.length).toBeGreaterThan(3);
+    for (const l of [...sentences.map((s) => s.replace("  ← counts", "")), x.formula]) {
+      expect(text).toContain(l);
+      expect(shown).toContain(l);
+    }
+    await expect(page.locator("[data-binds=true]")).toHaveCount(1);
+    await expect(page.locator("[data-binds=true]")).toHaveAttribute("data-cap", /^cap of ([^:]+):.*← counts$/m.exec(text)![1]!);
+    // Points, in order.
+    const lost = text.split("\n").filter((l) => l.startsWith("−"));
+    await expect(page.locator("[data-lost]")).toHaveCount(lost.length);
+    for (const [i, l] of lost.entries()) {
+      const [, points, words] = /^(−\S+)\s+\w+\s+(.+)$/.exec(l)!;
+      await expect(page.locator("[data-lost]").nth(i)).toContainText(points!);
+      await expect(page.locator("[data-lost]").nth(i)).toContainText(words!);
+    }
+    // Every dimension, and every signal that the CLI has a line for.
+    for (const d of x.dimensions) {
+      const line = new RegExp(`^${d.name}\\s+(\\S+)`, "m").exec(text)!;
+      await expect(page.locator(`[data-dimension=${d.name}] h3`)).toContainText(line[1]!);
+      const capped = new RegExp(`^${d.name} .*(capped at \\S+)`, "m").exec(text);
+      if (capped) await expect(page.locator(`[data-dimension=${d.name}] h3`)).toContainText(capped[1]!);
+      for (const s of d.signals.filter((s) => s.applies)) {
+        const row = page.locator(`tr[data-signal="${s.name}"]`);
+        const cli = new RegExp(`^  ${s.name}\\s+(\\S+(?: \\S+)*)\\s{2,}(.+)$`, "m").exec(text);
+        if (!cli) {
+          expect(s.score, s.name).toBe(1); // the CLI leaves out what is well
+          continue;
+        }
+        const said = ((await row.innerText()) + "").replace(/\s+/g, " ");
+        if (s.score === null) expect(said).toContain(s.error);
+        else {
+          expect(said).toContain(cli[1]!);
+          expect(said.toLowerCase()).toContain(/between good \S+( \w+)? and bad \S+/.exec(cli[2]!)![0]);
+        }
+      }
+    }
+    await expect(page.getByText("28 signals do not apply to this site")).toBeVisible();
+    expect(text).toContain("that do not apply (28)");
+  });
+
+  test("a score that can't be explained says why", async ({ page }) => {
+    test.skip(!MOCK, "needs a site that never connected");
+    await login(page);
+    const s = (await sites(page)).find((x) => x.phase === "Approved")!;
+    await page.goto(`/sites/${s.name}/score?tenant=${s.tenant}`);
+    await expect(page.getByRole("heading", { name: `${s.name} has no score yet` })).toBeVisible();
+    await page.goto("/sites/no-such-site/score");
+    await expect(page.getByRole("heading", { name: "There is no such site" })).toBeVisible();
+    await page.route("**/explain?**", (r) => r.fulfill({ status: 503, contentType: "application/problem+json", body: JSON.stringify({ title: "Service Unavailable", status: 503, detail: "the health engine can't be reached; it may be starting" }) }));
+    await page.goto(`/sites/${s.name}/score?tenant=${s.tenant}`);
+    await expect(page.getByRole("alert")).toContainText("the health engine can't be reached");
+    await expect(page.getByRole("button", { name: "Try again" })).toBeVisible();
   });
 
   test("a signal whose query fails shows its error", async ({ page }) => {

@@ -35,6 +35,7 @@ const PAGES = {
   "virtual-sites": async (p) => p.goto(`${base}/virtual-sites`),
   "virtual-site": async (p) => p.goto(`${base}/virtual-sites/shared/all-eu?tenant=acme`),
   site: async (p) => p.goto(base + (await worst(p))),
+  score: async (p) => p.goto(base + (await worst(p)).replace("?", "/score?")),
   logs: async (p) => p.goto(`${base}/logs?tenant=acme`),
   "logs-line": async (p) => {
     await p.goto(`${base}/logs?tenant=acme&severity=critical,error&range=24h`);
@@ -109,7 +110,7 @@ for (const theme of ["dark", "light"]) {
       page.on("pageerror", (e) => console.log(name, String(e)));
       await go(page);
       await page.waitForTimeout(900);
-      await page.screenshot({ path: `screenshots/${name}-${theme}-${w}.png`, fullPage: w < 500 || ["site", "policies", "virtual-site"].includes(name) });
+      await page.screenshot({ path: `screenshots/${name}-${theme}-${w}.png`, fullPage: w < 500 || ["site", "score", "policies", "virtual-site"].includes(name) });
       await page.close();
     }
     await context.close();

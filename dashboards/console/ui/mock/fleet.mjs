@@ -43,7 +43,9 @@ const SIGNALS = [
   ["disk-used", "performance", 70, 95, 3, true, "percent", 48, "the fullest filesystem is {value} full", "node_exporter: node_filesystem_avail_bytes"],
   ["cpu-used", "performance", 60, 90, 3, false, "percent", 21, "{value} of the CPU is in use", "node_exporter: node_cpu_seconds_total"],
   ["cpu-throttled", "performance", 25, 75, 2, false, "percent", 1.4, "the worst container is throttled {value} of the time", "cAdvisor: container_cpu_cfs_throttled_periods_total"],
-].map(([name, dimension, good, bad, weight, critical, unit, healthy, text, source]) => ({ name, dimension, good, bad, weight, critical, unit, healthy, text, source }));
+  ["gpu-hot", "performance", 85, 95, 1, false, "celsius", 0, "the hottest GPU has {value}", "DCGM exporter: DCGM_FI_DEV_GPU_TEMP", "gpu"],
+  ["gpu-errors", "reliability", 0, 1, 2, false, "count", 0, "{value} GPUs report an Xid error", "DCGM exporter: DCGM_FI_DEV_XID_ERRORS", "gpu"],
+].map(([name, dimension, good, bad, weight, critical, unit, healthy, text, source, pack = ""]) => ({ name, dimension, good, bad, weight, critical, unit, healthy, text, source, pack }));
 
 export const FAULTS = {
   "uplink-down": { uplink: 0, "telemetry-age": 412 },
@@ -175,33 +177,36 @@ export class MockFleet {
         }
       }
       const failed = s.failing === g.name;
-      const known = !(blind && g.name !== "uplink") && !failed && !(s.phase === "Approved");
+      const known = g.pack !== "gpu" && !(blind && g.name !== "uplink") && !failed && !(s.phase === "Approved");
       const score = Math.min(1, Math.max(0, (value - g.bad) / (g.good - g.bad)));
-      return { ...g, value, score, known, since, error: failed ? "query: 422: many-to-many matching not allowed: matching labels must be unique on one side" : "" };
+      return { ...g, applies: g.pack !== "gpu", value, score, known, since, error: failed ? "query: 422: many-to-many matching not allowed: matching labels must be unique on one side" : "" };
     });
     for (const d of DIMENSIONS) {
-      const of = s.signals.filter((g) => g.dimension === d);
+      const of = s.signals.filter((g) => g.dimension === d && g.applies);
       const known = of.filter((g) => g.known);
       const total = of.reduce((n, g) => n + g.weight, 0);
       const w = known.reduce((n, g) => n + g.weight, 0);
       const critical = known.find((g) => g.critical && g.score === 0);
       let score = w >= total / 2 ? (100 * known.reduce((n, g) => n + g.weight * g.score, 0)) / w : null;
+      const before = w > 0 ? (100 * known.reduce((n, g) => n + g.weight * g.score, 0)) / w : null;
       if (critical) score = Math.min(score ?? 39, d === "connectivity" ? 0 : 39);
-      dims[d] = { score, known: score !== null, w, critical };
+      dims[d] = { score, plain: before, known: score !== null, w, critical };
       if (critical && !capped) capped = critical;
     }
+    s.dims = dims;
     const known = DIMENSIONS.filter((d) => dims[d].score !== null);
     const plain = known.length >= 2 ? known.reduce((n, d) => n + dims[d].score, 0) / known.length : null;
     const score = capped ? Math.min(39, plain ?? 39) : plain;
     for (const g of s.signals) {
       if (!g.known || g.score >= 0.995) continue;
       const lost = (100 * g.weight * (1 - g.score)) / dims[g.dimension].w / Math.max(1, known.length);
-      const extra = g === capped && plain !== null ? Math.max(0, plain - score) + 5 : 0;
       reasons.push({
-        dimension: g.dimension, signal: g.name, value: round(g.value), threshold: g.score === 0 ? g.bad : g.good, pointsLost: round(lost + extra),
+        dimension: g.dimension, signal: g.name, value: round(g.value), threshold: g.score === 0 ? g.bad : g.good, pointsLost: round(lost),
         since: iso(g.since ?? now - 30_000), text: g.text.replace("{value}", format(g.value, g.unit)),
       });
     }
+    const caps = reasons.find((r) => r.signal === capped?.name);
+    if (caps && score !== null) caps.pointsLost = round(Math.max(0, caps.pointsLost + 100 - score - reasons.reduce((n, r) => n + r.pointsLost, 0)));
     reasons.sort((a, b) => b.pointsLost - a.pointsLost);
     if (score === null) reasons.unshift({ dimension: "reliability", signal: "", value: null, threshold: null, pointsLost: 0, since: iso(s.since), text: "reliability is unknown: too few signals have data" });
     const colour = score === null ? "grey" : score > 75 ? "green" : score >= 40 ? "orange" : "red";
@@ -225,10 +230,32 @@ export class MockFleet {
   detail(s) {
     return {
       ...s.view, asOf: this.asOf, labels: labels(s), policy: "default", regional: s.phase === "Online" ? `${s.region.slice(0, 2)}-1` : "", fromStore: false,
-      signals: s.signals.map(({ name, dimension, good, bad, weight, critical, unit, source, value, score, known, error }) => ({
-        name, dimension, value: known ? round(value) : null, score: known ? round(score) : null, known, error, good, bad, weight, critical, unit, source,
+      signals: s.signals.map(({ name, dimension, good, bad, weight, critical, unit, source, value, score, known, error, applies, pack }) => ({
+        name, dimension, value: known ? round(value) : null, score: known ? round(score) : null, known, applies, pack, error, good, bad, weight, critical, unit, source,
         asOf: known ? this.asOf : null,
       })),
+    };
+  }
+
+  /** The arithmetic of the score. The mock's own is simpler than the engine's: a mean and one cap. */
+  explanation(s) {
+    const points = new Map(s.view.reasons.map((r) => [r.signal, r.pointsLost]));
+    const known = DIMENSIONS.filter((d) => s.dims[d].score !== null);
+    const mean = known.length > 0 ? known.reduce((n, d) => n + s.dims[d].plain, 0) / known.length : 0;
+    const lost = s.view.reasons.map((r) => ({ dimension: r.dimension, signal: r.signal, points: r.pointsLost, text: r.text }));
+    const capped = s.signals.find((g) => g.known && g.critical && g.score === 0);
+    return {
+      site: s.name, tenant: s.tenant, policy: "default", overrides: [], at: this.asOf, score: s.view.score, colour: s.view.colour, since: s.view.since,
+      worstShare: 0, mean: round(mean), worst: 0, worstDimension: known[0] ?? "", beforeCaps: round(mean), formula: s.view.score === null ? "" : `1 × mean ${round(mean)} = ${round(mean)}`,
+      dimensions: DIMENSIONS.map((d) => ({
+        name: d, weight: 1, applies: true, known: s.dims[d].score !== null, incomplete: s.dims[d].score === null, beforeCaps: round(s.dims[d].plain ?? 0), score: round(s.dims[d].score ?? 0),
+        signals: s.signals.filter((g) => g.dimension === d).map((g) => ({
+          name: g.name, value: g.known ? round(g.value) : null, unit: g.unit, good: g.good, bad: g.bad, score: g.known ? round(g.score) : null, weight: g.weight, applies: g.applies, counted: g.known,
+          error: g.error, objects: [], pack: g.pack, source: g.source, points: points.get(g.name) ?? 0,
+        })),
+      })),
+      caps: capped ? [{ signal: capped.name, at: 39, without: round(mean), leaves: s.view.score, binds: true, text: `cap of ${capped.name}: 39` }] : [],
+      held: false, agreed: 0, needed: 0, waits: "", lost,
     };
   }
 

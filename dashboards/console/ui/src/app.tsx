@@ -17,6 +17,7 @@ import { LogsPage } from "./pages/logs";
 import { NotFoundPage } from "./pages/not-found";
 import { PoliciesPage } from "./pages/policies";
 import { RegistrationsPage } from "./pages/registrations";
+import { ScorePage } from "./pages/score";
 import { SitePage } from "./pages/site";
 import { TenantsPage } from "./pages/tenants";
 import { VirtualSitePage } from "./pages/virtual-site";
@@ -103,6 +104,7 @@ function Gate() {
       <Route path="/virtual-sites" component={VirtualSitesPage} />
       <Route path="/virtual-sites/:namespace/:name">{(p) => <VirtualSitePage namespace={p.namespace} name={p.name} />}</Route>
       <Route path="/sites/:name">{(p) => <SitePage name={p.name} />}</Route>
+      <Route path="/sites/:name/score">{(p) => <ScorePage name={p.name} />}</Route>
       <Route path="/alerts" component={AlertsPage} />
       <Route path="/alerts/:fingerprint">{(p) => <AlertPage fingerprint={p.fingerprint} />}</Route>
       <Route path="/logs" component={LogsPage} />

@@ -776,6 +776,8 @@ export interface components {
             worst: number;
             worstDimension: string;
             beforeCaps: number;
+            /** @description That sum for people; empty while the score is unknown */
+            formula: string;
             dimensions: {
                 name: components["schemas"]["DimensionName"];
                 weight: number;
@@ -801,6 +803,10 @@ export interface components {
                     error: string;
                     objects: string[];
                     pack: string;
+                    /** @description The exporter that gives the metric */
+                    source: string;
+                    /** @description That it loses of the site's 100, its cap's included */
+                    points: number;
                 }[];
             }[];
             caps: {
@@ -811,11 +817,17 @@ export interface components {
                 without: number;
                 leaves: number;
                 binds: boolean;
+                /** @description The arithmetic for people */
+                text: string;
             }[];
-            /** @description A better colour is awaited */
+            /** @description The score is kept at the top of the colour's band until the colour gets better */
             held: boolean;
+            /** @description Evaluations in a row that asked for another colour */
             agreed: number;
+            /** @description How many of them it takes; 0 while none does */
             needed: number;
+            /** @description That for people */
+            waits: string;
             lost: {
                 dimension: components["schemas"]["DimensionName"];
                 signal: string;
@@ -895,6 +907,10 @@ export interface components {
             /** @description 1 at good, 0 at bad */
             score: number | null;
             known: boolean;
+            /** @description False when its pack is not at the site */
+            applies: boolean;
+            /** @description What the site must have for it to apply; empty for every site */
+            pack: string;
             /** @description Why it is unknown */
             error: string;
             good: number;

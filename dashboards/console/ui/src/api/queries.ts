@@ -6,7 +6,7 @@ import { api, isTransient, Problem, serverNow } from "./client";
 import { fleetOf, type VirtualSites } from "./fleet";
 import { keys } from "./keys";
 import { fleetBuffer, liveState } from "./live";
-import type { HealthPolicy, Maintenance, Matrix, Place, Registration, RegistrationList, Session, Site, SiteDetail, SiteList, SiteObject, Tenant, Time, VirtualSite, VirtualSiteList } from "./types";
+import type { Explanation, HealthPolicy, Maintenance, Matrix, Place, Registration, RegistrationList, Session, Site, SiteDetail, SiteList, SiteObject, Tenant, Time, VirtualSite, VirtualSiteList } from "./types";
 
 const PAGE = 1000;
 /** Nothing that loops over pages goes on for ever, whatever a server says. */
@@ -72,6 +72,15 @@ export function useSiteHealth(ref: SiteRef) {
   return useQuery({
     queryKey: keys.siteHealth(siteKey(ref)),
     queryFn: ({ signal }) => api<SiteDetail>("GET", `/api/v1/health/sites/${encodeURIComponent(ref.name)}`, { params: { tenant: ref.tenant }, signal }),
+    refetchInterval: 15_000,
+  });
+}
+
+/** The arithmetic of a site's score. */
+export function useSiteExplanation(ref: SiteRef) {
+  return useQuery({
+    queryKey: keys.siteExplanation(siteKey(ref)),
+    queryFn: ({ signal }) => api<Explanation>("GET", `/api/v1/health/sites/${encodeURIComponent(ref.name)}/explain`, { params: { tenant: ref.tenant }, signal }),
     refetchInterval: 15_000,
   });
 }

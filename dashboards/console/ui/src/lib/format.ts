@@ -22,6 +22,11 @@ export function plural(n: number, word: string, many = `${word}s`): string {
   return `${formatCount(n)} ${n === 1 ? word : many}`;
 }
 
+export const doNotApply = (n: number): string => (n === 1 ? "1 signal does not apply to this site" : `${formatCount(n)} signals do not apply to this site`);
+
+/** A figure of a score's arithmetic, as the health engine writes it: two decimals, four digits. */
+export const formatFigure = (v: number): string => String(Number((Math.round(v * 100) / 100).toPrecision(4)));
+
 /** A signal's value with its unit, as the health engine writes it into reasons; parts of a day are told in hours and minutes. */
 export function formatValue(v: number | null | undefined, unit = ""): string {
   if (v === null || v === undefined || Number.isNaN(v)) return DASH;

@@ -13,6 +13,9 @@ export const siteKey = (s: SiteRef): string => `${s.tenant}/${s.name}`;
 
 export const sitePath = (s: SiteRef): string => `/sites/${encodeURIComponent(s.name)}?tenant=${encodeURIComponent(s.tenant)}`;
 
+/** The page with the arithmetic of its score. */
+export const scorePath = (s: SiteRef): string => `/sites/${encodeURIComponent(s.name)}/score?tenant=${encodeURIComponent(s.tenant)}`;
+
 /** A virtual site as users name it: namespace/name. */
 export const virtualSiteRef = (v: Pick<VirtualSite, "namespace" | "name">): string => `${v.namespace}/${v.name}`;
 

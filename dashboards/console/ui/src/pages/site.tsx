@@ -12,7 +12,7 @@ import { Ago, For, useNow } from "../components/time";
 import { colourName, DIMENSIONS, dimensionName } from "../lib/colour";
 import { formatPoints, formatScore, formatValue, plural } from "../lib/format";
 import { RANGES, type Range } from "../lib/history";
-import { hasPlace, siteKey } from "../lib/site";
+import { hasPlace, scorePath, siteKey } from "../lib/site";
 import { formatDuration, parseTime } from "../lib/time";
 import { WorldMap } from "../map/world-map";
 import { fleetHref } from "./fleet";
@@ -62,7 +62,8 @@ function Loading({ name }: { name: string }) {
   );
 }
 
-function Failed({ error, name, onRetry }: { error: unknown; name: string; onRetry: () => void }) {
+/** page is what comes after the site's path: a site of the same name has it too. */
+export function Failed({ error, name, onRetry, page = "" }: { error: unknown; name: string; onRetry: () => void; page?: string }) {
   if (error instanceof Problem && error.tenants.length > 0) {
     return (
       <div className="card">
@@ -70,7 +71,7 @@ function Failed({ error, name, onRetry }: { error: unknown; name: string; onRetr
           <ul className="row wrap">
             {error.tenants.map((t) => (
               <li key={t}>
-                <Link className="button" href={`/sites/${encodeURIComponent(name)}?tenant=${encodeURIComponent(t)}`}>
+                <Link className="button" href={`/sites/${encodeURIComponent(name)}${page}?tenant=${encodeURIComponent(t)}`}>
                   {t}/{name}
                 </Link>
               </li>
@@ -170,7 +171,7 @@ function Loaded({ site }: { site: SiteDetail }) {
           <SiteFacts query={object} site={site} />
         </div>
       </div>
-      <SignalsTable signals={site.signals} />
+      <SignalsTable signals={site.signals} reasons={site.reasons} />
     </>
   );
 }
@@ -188,7 +189,9 @@ function Header({ site, maintenance }: { site: SiteDetail; maintenance: Maintena
     <header className="site-head">
       <div className="site-score" data-site-colour={site.colour}>
         <Shape colour={site.colour} size={30} />
-        {formatScore(site.score)}
+        <Link href={scorePath(site)} title="How this score comes about">
+          {formatScore(site.score)}
+        </Link>
       </div>
       <div style={{ minWidth: 0 }}>
         <h1>{site.name}</h1>
@@ -227,7 +230,7 @@ function Header({ site, maintenance }: { site: SiteDetail; maintenance: Maintena
 
 function DimensionCard({ site, dimension, children }: { site: SiteDetail; dimension: Dimension; children: React.ReactNode }) {
   const d = site.dimensions[dimension];
-  const signals = site.signals.filter((s) => s.dimension === dimension);
+  const signals = site.signals.filter((s) => s.dimension === dimension && s.applies);
   const known = signals.filter((s) => s.known).length;
   const colour = d?.colour ?? "grey";
   return (
@@ -241,7 +244,7 @@ function DimensionCard({ site, dimension, children }: { site: SiteDetail; dimens
         </span>
       </div>
       <p className="muted small">
-        {signals.length > 0 ? `${known} of ${plural(signals.length, "signal")} known` : "no signals"}
+        {signals.length > 0 ? `${known} of ${plural(signals.length, "signal")} known` : "no signals apply"}
         {d && d.staleSeconds > 0 && <span className="chip warn"> stale, {formatDuration(d.staleSeconds)} old</span>}
       </p>
       {children}
@@ -255,7 +258,10 @@ function Reasons({ site }: { site: SiteDetail }) {
     <section className="card" aria-label="Reasons">
       <header>
         <h2>Why</h2>
-        {site.reasons.length > 0 && <span className="muted small">the costliest first</span>}
+        <span className="row small muted">
+          {site.reasons.length > 0 && <span>the costliest first</span>}
+          <Link href={scorePath(site)}>How the score comes about</Link>
+        </span>
       </header>
       {site.reasons.length === 0 ? (
         <p className="body muted">{site.score === null ? "Too little is known for a score; see the signals below." : "No signal costs this site points."}</p>

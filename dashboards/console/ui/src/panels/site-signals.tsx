@@ -1,13 +1,18 @@
-import type { Signal } from "../api/types";
+import { useState } from "react";
+import type { Reason, Signal } from "../api/types";
 import { Shape } from "../components/shape";
 import { Ago } from "../components/time";
 import { dimensionName, DIMENSIONS } from "../lib/colour";
-import { DASH, formatValue, plural } from "../lib/format";
+import { DASH, doNotApply, formatValue, plural } from "../lib/format";
 
-/** Every signal of the site, with its bounds; those that can't be known say why. */
-export function SignalsTable({ signals }: { signals: readonly Signal[] }) {
-  const failing = signals.filter((s) => s.error).length;
-  const unknown = signals.filter((s) => !s.known && !s.error).length;
+const COLUMNS = 7;
+
+/** Every signal of the site, with its bounds: those that cost points first, those that do not apply folded away. */
+export function SignalsTable({ signals, reasons }: { signals: readonly Signal[]; reasons: readonly Reason[] }) {
+  const [all, setAll] = useState(false);
+  const failing = signals.filter((s) => s.applies && s.error).length;
+  const unknown = signals.filter((s) => s.applies && !s.known && !s.error).length;
+  const { losing, dark, well, absent } = sorted(signals, reasons);
   return (
     <section className="card" aria-label="Signals">
       <header>
@@ -43,27 +48,53 @@ export function SignalsTable({ signals }: { signals: readonly Signal[] }) {
                 </th>
               </tr>
             </thead>
-            {DIMENSIONS.map((d) => {
-              const rows = signals.filter((s) => s.dimension === d);
-              return (
-                rows.length > 0 && (
-                  <tbody key={d}>
-                    <tr className="group">
-                      <th scope="rowgroup" colSpan={7}>
-                        {dimensionName[d]}
-                      </th>
-                    </tr>
-                    {rows.map((s) => (
-                      <Row key={s.name} signal={s} />
-                    ))}
-                  </tbody>
-                )
-              );
-            })}
+            <Group title="Cost points" rows={losing} />
+            <Group title="Unknown" rows={dark} />
+            {DIMENSIONS.map((d) => (
+              <Group key={d} title={`${dimensionName[d]}, well`} rows={well.filter((s) => s.dimension === d)} />
+            ))}
+            {all && <Group title="Do not apply" rows={absent} />}
           </table>
         </div>
       )}
+      {absent.length > 0 && (
+        <p className="body small row">
+          <span className="muted">{doNotApply(absent.length)}: what they measure was not found in the last day.</span>
+          <button type="button" className="button quiet" aria-expanded={all} onClick={() => setAll(!all)}>
+            {all ? "Hide them" : "Show them"}
+          </button>
+        </p>
+      )}
     </section>
+  );
+}
+
+/** Signals in the order of what they cost; among equals in the policy's. */
+function sorted(signals: readonly Signal[], reasons: readonly Reason[]) {
+  const lost = new Map(reasons.map((r) => [r.signal, r.pointsLost]));
+  const is = (s: Signal) => (!s.applies ? "absent" : !s.known ? "dark" : s.score !== null && s.score < 1 ? "losing" : "well");
+  const of = (what: ReturnType<typeof is>) => signals.filter((s) => is(s) === what);
+  return {
+    losing: of("losing").sort((a, b) => (lost.get(b.name) ?? 0) - (lost.get(a.name) ?? 0) || (a.score ?? 1) - (b.score ?? 1)),
+    dark: of("dark"),
+    well: of("well"),
+    absent: of("absent"),
+  };
+}
+
+function Group({ title, rows }: { title: string; rows: readonly Signal[] }) {
+  if (rows.length === 0) return null;
+  return (
+    <tbody>
+      <tr className="group">
+        <th scope="rowgroup" colSpan={COLUMNS}>
+          {title}
+        </th>
+      </tr>
+      {rows.map((s) => (
+        <Row key={s.name} signal={s} />
+      ))}
+    </tbody>
   );
 }
 
@@ -81,9 +112,9 @@ function Row({ signal: s }: { signal: Signal }) {
             </span>
           )}
         </span>
-        {s.error ? <div className="error small">{s.error}</div> : s.source && <div className="muted small source">{s.source}</div>}
+        {s.applies && s.error ? <div className="error small">{s.error}</div> : s.source && <div className="muted small source">{s.source}</div>}
       </td>
-      <td className="num">{s.known ? <b>{formatValue(s.value, s.unit)}</b> : <span className="muted">{s.error ? "failed" : "no data"}</span>}</td>
+      <td className="num">{s.known ? <b>{formatValue(s.value, s.unit)}</b> : <span className="muted">{!s.applies ? `no ${s.pack} here` : s.error ? "failed" : "no data"}</span>}</td>
       <td className="nowrap">
         {s.known && s.score !== null ? (
           <>

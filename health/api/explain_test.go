@@ -1,0 +1,114 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"muster.dev/muster/health"
+	"muster.dev/muster/health/defaults"
+	"muster.dev/muster/health/engine"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
+)
+
+var update = flag.Bool("update", false, "write testdata anew")
+
+// troubled is a site of the shipped policy with a disk that fills, a crash loop, an
+// exporter whose query failed, and a colour that waits.
+func troubled(t *testing.T) *engine.View {
+	t.Helper()
+	m := defaults.Model()
+	readings := func(values map[string]float64) health.Readings {
+		r := health.Readings{Link: health.LinkUp, LinkSince: now.Add(-time.Hour), Packs: make([]bool, len(m.Packs))}
+		for i, p := range m.Packs {
+			r.Packs[i] = p.Name == "kubernetes" || p.Name == "linux"
+		}
+		for i := range m.Signals {
+			s := &m.Signals[i]
+			x := health.Reading{Value: s.Good, Known: s.Pack == "" || slices.Contains([]string{"kubernetes", "linux"}, s.Pack)}
+			if v, ok := values[s.Name]; ok {
+				x.Value = v
+			}
+			r.Signals = append(r.Signals, x)
+		}
+		return r
+	}
+	at := now.Add(-time.Hour)
+	st := health.Evaluate(m, readings(nil), nil, at)
+	broken := func(disk float64) health.Readings {
+		r := readings(map[string]float64{"disk-used": disk, "crash-looping": 1, "cpu-used": 71})
+		for i := range m.Signals {
+			switch m.Signals[i].Name {
+			case "disk-used":
+				r.Signals[i].Objects = []string{"/ on n1 (" + health.FormatValue(disk, "percent") + ")"}
+			case "crash-looping":
+				r.Signals[i].Objects = []string{"shop/till-1/till"}
+			case "clock-offset":
+				r.Signals[i] = health.Reading{Err: "regional eu-1: HTTP status 422: many-to-many matching not allowed"}
+			}
+		}
+		return r
+	}
+	for range 12 {
+		at = at.Add(15 * time.Second)
+		st = health.Evaluate(m, broken(96.2), &st, at)
+	}
+	st = health.Evaluate(m, broken(90.5), &st, at.Add(15*time.Second))
+	site := &inventory.Site{ID: fleet.SiteID{Tenant: "acme", Name: "paris-07"}, Region: "eu-west", Phase: fleet.PhaseOnline}
+	v := &engine.View{Version: 1, Tick: 1, AsOf: now, Snapshot: inventory.NewSnapshot(1, []*inventory.Site{site}, nil, nil)}
+	v.Sites = []*engine.Site{{Site: site, State: &st, Phase: site.Phase}}
+	return v
+}
+
+// TestExplanationIsTheSameEverywhere keeps the API's answer and what the CLI makes of it
+// in testdata: the CLI's tests and the console's read the same files.
+func TestExplanationIsTheSameEverywhere(t *testing.T) {
+	f := &fake{}
+	f.view.Store(troubled(t))
+	srv := serve(t, f)
+	resp, body := get(t, srv, "sites/paris-07/explain", "acme")
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s %s", resp.Status, body)
+	}
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, []byte(body), "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "explanation.json", indented.Bytes())
+	var x Explanation
+	if err := json.Unmarshal([]byte(body), &x); err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	if err := x.WriteText(&text, false); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "explanation.txt", text.Bytes())
+}
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s has changed; if it should, run go test ./health/api -update\n%s", path, got)
+	}
+}
