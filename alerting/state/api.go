@@ -34,14 +34,14 @@ func (s *State) Register(mux *http.ServeMux) {
 }
 
 // handle wraps what all calls share: scope, known parameters, JSON.
-func (s *State) handle(f func(*http.Request, url.Values, *scope) (int, any, *wire.Problem), params ...string) http.HandlerFunc {
+func (s *State) handle(f func(*http.Request, url.Values, *wire.Scope) (int, any, *wire.Problem), params ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		q, err := url.ParseQuery(r.URL.RawQuery)
 		if err != nil {
 			wire.Failure(http.StatusBadRequest, "the query is not URL-encoded: %v", err).Write(w)
 			return
 		}
-		sc, p := scopeOf(r, q)
+		sc, p := wire.ScopeOf(r, q["tenant"])
 		if p != nil {
 			p.Write(w)
 			return
@@ -76,55 +76,13 @@ func (s *State) handle(f func(*http.Request, url.Values, *scope) (int, any, *wir
 	}
 }
 
-// scope is what a request may read and asks for.
-type scope struct {
-	all     bool
-	allowed []string
-	tenants []string // asked for; empty: all that are allowed
-}
-
-func (sc *scope) has(tenant string) bool {
-	if len(sc.tenants) > 0 {
-		return slices.Contains(sc.tenants, tenant)
-	}
-	return sc.all || slices.Contains(sc.allowed, tenant)
-}
-
 // one is the only tenant that is meant, for what is made in one.
-func (sc *scope) one() (string, *wire.Problem) {
-	t := sc.tenants
-	if len(t) == 0 && !sc.all {
-		t = sc.allowed
-	}
-	if len(t) != 1 {
+func one(sc *wire.Scope) (string, *wire.Problem) {
+	t, ok := sc.One()
+	if !ok {
 		return "", wire.Failure(http.StatusBadRequest, "tenant: say which one: a silence belongs to one tenant")
 	}
-	return t[0], nil
-}
-
-func scopeOf(r *http.Request, q url.Values) (*scope, *wire.Problem) {
-	values := r.Header.Values(wire.TenantsHeader)
-	if len(values) != 1 || strings.TrimSpace(values[0]) == "" {
-		return nil, wire.Failure(http.StatusForbidden, "the request doesn't say which tenants it may read: it must come through the console, which sets %s", wire.TenantsHeader)
-	}
-	sc := &scope{}
-	for name := range strings.SplitSeq(values[0], ",") {
-		switch name = strings.TrimSpace(name); {
-		case name == "*":
-			sc.all = true
-		case fleet.ValidateTenant(name) != nil:
-			return nil, wire.Failure(http.StatusForbidden, "%s: %q is no tenant", wire.TenantsHeader, name)
-		default:
-			sc.allowed = append(sc.allowed, name)
-		}
-	}
-	for _, name := range wire.Values(q["tenant"]) {
-		if !sc.all && !slices.Contains(sc.allowed, name) {
-			return nil, wire.Failure(http.StatusForbidden, "tenant: you may not read %.100q", name)
-		}
-		sc.tenants = append(sc.tenants, name)
-	}
-	return sc, nil
+	return t, nil
 }
 
 // virtualSites takes NAMESPACE/NAME, or NAME of a shared one.
@@ -150,7 +108,7 @@ const (
 	maxLimit     = 1000
 )
 
-func (s *State) list(_ *http.Request, q url.Values, sc *scope) (int, any, *wire.Problem) {
+func (s *State) list(_ *http.Request, q url.Values, sc *wire.Scope) (int, any, *wire.Problem) {
 	v, p := s.current()
 	if p != nil {
 		return 0, nil, p
@@ -208,7 +166,7 @@ func contains(a *wire.KnownAlert, text string) bool {
 	return false
 }
 
-func (s *State) state(_ *http.Request, q url.Values, sc *scope) (int, any, *wire.Problem) {
+func (s *State) state(_ *http.Request, q url.Values, sc *wire.Scope) (int, any, *wire.Problem) {
 	v, p := s.current()
 	if p != nil {
 		return 0, nil, p
@@ -231,7 +189,7 @@ func (s *State) state(_ *http.Request, q url.Values, sc *scope) (int, any, *wire
 
 var fingerprint = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
-func (s *State) detail(r *http.Request, _ url.Values, sc *scope) (int, any, *wire.Problem) {
+func (s *State) detail(r *http.Request, _ url.Values, sc *wire.Scope) (int, any, *wire.Problem) {
 	v, p := s.current()
 	if p != nil {
 		return 0, nil, p
@@ -253,7 +211,7 @@ func (s *State) detail(r *http.Request, _ url.Values, sc *scope) (int, any, *wir
 			a.EndsAt = *spans[0].EndsAt
 		}
 	}
-	if a == nil || !sc.has(a.Tenant) {
+	if a == nil || !sc.Has(a.Tenant) {
 		return 0, nil, wire.Failure(http.StatusNotFound, "no alert %s that you may read", id)
 	}
 	return http.StatusOK, wire.AlertDetail{KnownAlert: *a, History: spans}, nil

@@ -38,7 +38,7 @@ func (s *State) upstream(what string, err error) *wire.Problem {
 	return wire.Failure(http.StatusServiceUnavailable, "Alertmanager does not answer; try again in a few seconds")
 }
 
-func (s *State) silences(r *http.Request, q url.Values, sc *scope) (int, any, *wire.Problem) {
+func (s *State) silences(r *http.Request, q url.Values, sc *wire.Scope) (int, any, *wire.Problem) {
 	state := q.Get("state")
 	if !slices.Contains([]string{"", "all", "active", "pending", "expired"}, state) {
 		return 0, nil, wire.Failure(http.StatusBadRequest, "state: %.20q: want active, pending, expired or all", state)
@@ -51,7 +51,7 @@ func (s *State) silences(r *http.Request, q url.Values, sc *scope) (int, any, *w
 	for i := range all {
 		x := &all[i]
 		tenant := tenantOf(x)
-		if tenant == "" && (!sc.all || len(sc.tenants) > 0) || tenant != "" && !sc.has(tenant) {
+		if tenant == "" && (!sc.Fleet()) || tenant != "" && !sc.Has(tenant) {
 			continue
 		}
 		if state != "" && state != "all" && x.Status.State != state {
@@ -69,8 +69,8 @@ const (
 	maxSilence     = 366 * 24 * time.Hour
 )
 
-func (s *State) postSilence(r *http.Request, _ url.Values, sc *scope) (int, any, *wire.Problem) {
-	tenant, p := sc.one()
+func (s *State) postSilence(r *http.Request, _ url.Values, sc *wire.Scope) (int, any, *wire.Problem) {
+	tenant, p := one(sc)
 	if p != nil {
 		return 0, nil, p
 	}
@@ -148,7 +148,7 @@ func decodeSilence(r io.Reader, now time.Time) (*amclient.Silence, error) {
 	return out, nil
 }
 
-func (s *State) deleteSilence(r *http.Request, _ url.Values, sc *scope) (int, any, *wire.Problem) {
+func (s *State) deleteSilence(r *http.Request, _ url.Values, sc *wire.Scope) (int, any, *wire.Problem) {
 	id := r.PathValue("id")
 	none := wire.Failure(http.StatusNotFound, "no silence %.64q that you may end", id)
 	if uuid.Validate(id) != nil {
@@ -161,7 +161,7 @@ func (s *State) deleteSilence(r *http.Request, _ url.Values, sc *scope) (int, an
 		return 0, nil, s.upstream("read a silence", err)
 	}
 	tenant := tenantOf(x)
-	if tenant == "" && (!sc.all || len(sc.tenants) > 0) || tenant != "" && !sc.has(tenant) {
+	if tenant == "" && (!sc.Fleet()) || tenant != "" && !sc.Has(tenant) {
 		return 0, nil, none
 	}
 	switch {

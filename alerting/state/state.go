@@ -273,12 +273,12 @@ func (p position) compare(q position) int {
 
 // within lists the alerts of a scope, narrowed by sites and virtual sites, in order and
 // without touching others.
-func (v *view) within(sc *scope, sites, virtual []string) []*wire.KnownAlert {
-	tenants := sc.tenants
+func (v *view) within(sc *wire.Scope, sites, virtual []string) []*wire.KnownAlert {
+	tenants := sc.Asked
 	if len(tenants) == 0 {
-		tenants = sc.allowed
+		tenants = sc.Allowed
 	}
-	if len(sc.tenants) == 0 && sc.all {
+	if sc.Fleet() {
 		if len(sites) == 0 && len(virtual) == 0 {
 			return v.all
 		}

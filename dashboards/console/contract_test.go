@@ -102,6 +102,11 @@ func TestContract(t *testing.T) {
 		h.want(403, "nobody", "GET", "/api/v1/health"+path, "")
 		h.want(400, "alice", "GET", "/api/v1/health"+path+"?bogus=1", "")
 	}
+	h.want(200, "alice", "GET", "/api/v1/cost?tenant=acme&by=site&sort=cpu&virtualSite=shared/all-eu&q=par&limit=5&cursor=x", "")
+	h.want(400, "alice", "GET", "/api/v1/cost?by=node", "")
+	h.want(400, "alice", "GET", "/api/v1/cost?sort=price", "")
+	h.want(401, "", "GET", "/api/v1/cost", "")
+	h.want(403, "nobody", "GET", "/api/v1/cost", "")
 	h.want(200, "alice", "GET", "/api/v1/health/sites?tenant=acme&virtualSite=shared/all-eu&region=eu&colour=red&phase=Online&q=par&sort=score&limit=1000&cursor=x", "")
 	h.want(404, "alice", "GET", "/api/v1/health/sites/nowhere", "")
 	h.want(404, "alice", "GET", "/api/v1/health/virtualsites/nothing?namespace=shared", "")

@@ -168,6 +168,10 @@ func (f *fakeHealth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Set-Cookie", "stolen=1")
 	const asOf = `{"asOf":"2026-01-31T12:00:00Z",`
 	switch strings.TrimPrefix(r.URL.Path, "/api/v1/health/") {
+	case wire.CostPath:
+		const use = `"series":300,"samplesPerSecond":20,"wireBytesPerSecond":250.5,"rawBytesPerSecond":900,"pushesPerSecond":0.07,"refusedPerSecond":0,"logLinesPerSecond":0,"logBytesPerSecond":0,"cpuCores":0.001,"memoryBytes":300000`
+		fmt.Fprint(w, asOf+`"by":"site","windowSeconds":240.5,"total":1,"sum":{`+use+`},"rows":[{"tenant":"acme","name":"paris-07","sites":1,"regionals":["one"],"use":{`+use+`}}],
+			"missingRegions":[{"region":"two","reason":"it can't be reached"}],"nextCursor":"abc"}`)
 	case "sites":
 		fmt.Fprint(w, asOf+`"total":1,"sites":[{`+cannedSite+`}],"nextCursor":"abc"}`)
 	case "sites/paris-07":

@@ -82,6 +82,10 @@ var (
 		{"phase", oneOf(string(fleet.PhasePending), string(fleet.PhaseApproved), string(fleet.PhaseOnline), string(fleet.PhaseOffline), string(fleet.PhaseDecommissioned))},
 		{"sort", oneOf("score", "name")},
 	}
+	costList = []param{
+		tenantParam, limitParam, cursorParam, {"by", oneOf(wire.CostBySite, wire.CostByVirtualSite, wire.CostByTenant)},
+		{"sort", oneOf(append([]string{wire.CostByName}, wire.CostColumns...)...)}, {"virtualSite", text(320)}, {"q", text(200)},
+	}
 	logFilters = []param{
 		tenantParam, {"query", logText}, {"from", text(64)}, {"to", text(64)}, {"virtualSite", text(320)},
 		{"site", text(63)}, {"namespace", text(63)}, {"severity", text(64)},

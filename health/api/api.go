@@ -93,50 +93,10 @@ func (s *Server) Register(mux *http.ServeMux) {
 	})
 }
 
-// scope is what a request may read and asks for.
-type scope struct {
-	all     bool
-	allowed []string // sorted
-	tenants []string // asked for; empty: all that are allowed
-}
-
-func (sc *scope) has(tenant string) bool {
-	if len(sc.tenants) > 0 {
-		return slices.Contains(sc.tenants, tenant)
-	}
-	return sc.all || slices.Contains(sc.allowed, tenant)
-}
-
-func scopeOf(r *http.Request) (*scope, *wire.Problem) {
-	values := r.Header.Values(wire.TenantsHeader)
-	if len(values) != 1 || strings.TrimSpace(values[0]) == "" {
-		return nil, wire.Failure(http.StatusForbidden, "%s", "the request doesn't say which tenants it may read: it must come through the console, which sets "+wire.TenantsHeader)
-	}
-	sc := &scope{}
-	for name := range strings.SplitSeq(values[0], ",") {
-		switch name = strings.TrimSpace(name); {
-		case name == "*":
-			sc.all = true
-		case fleet.ValidateTenant(name) != nil:
-			return nil, wire.Failure(http.StatusForbidden, "%s: %q is no tenant", wire.TenantsHeader, name)
-		default:
-			sc.allowed = append(sc.allowed, name)
-		}
-	}
-	slices.Sort(sc.allowed)
-	for _, name := range wire.Values(r.URL.Query()["tenant"]) {
-		if !sc.all && !slices.Contains(sc.allowed, name) {
-			return nil, wire.Failure(http.StatusForbidden, "tenant: you may not read %q", name)
-		}
-		sc.tenants = append(sc.tenants, name)
-	}
-	return sc, nil
-}
-
 // get wraps what all reads share: scope, the view, ETag, JSON.
-func (s *Server) get(f func(*http.Request, *engine.View, *scope) (any, *wire.Problem)) http.HandlerFunc {
+func (s *Server) get(f func(*http.Request, *engine.View, *wire.Scope) (any, *wire.Problem)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		sc, p := scopeOf(r)
+		sc, p := wire.ScopeOf(r, r.URL.Query()["tenant"])
 		if p != nil {
 			p.Write(w)
 			return
@@ -174,9 +134,9 @@ func (s *Server) get(f func(*http.Request, *engine.View, *scope) (any, *wire.Pro
 }
 
 // etag is the same for the same view, question and scope.
-func (s *Server) etag(r *http.Request, v *engine.View, sc *scope) string {
+func (s *Server) etag(r *http.Request, v *engine.View, sc *wire.Scope) string {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%t %q %q %q", sc.all, sc.allowed, r.URL.Path, r.URL.RawQuery)
+	fmt.Fprintf(h, "%t %q %q %q", sc.All, sc.Allowed, r.URL.Path, r.URL.RawQuery)
 	return fmt.Sprintf(`"%x-%d-%x"`, s.boot, v.Version, h.Sum64())
 }
 
@@ -270,7 +230,7 @@ const (
 	sortScore = "score" // the worst first, unknown last
 )
 
-func (s *Server) sites(r *http.Request, v *engine.View, sc *scope) (any, *wire.Problem) {
+func (s *Server) sites(r *http.Request, v *engine.View, sc *wire.Scope) (any, *wire.Problem) {
 	q := r.URL.Query()
 	f, p := filterOf(q)
 	if p != nil {
@@ -299,7 +259,7 @@ func (s *Server) sites(r *http.Request, v *engine.View, sc *scope) (any, *wire.P
 	var rows []row
 	total := 0
 	for _, x := range v.Sites {
-		if !sc.has(x.ID.Tenant) || !f.matches(x) {
+		if !sc.Has(x.ID.Tenant) || !f.matches(x) {
 			continue
 		}
 		total++
@@ -329,7 +289,7 @@ func (s *Server) sites(r *http.Request, v *engine.View, sc *scope) (any, *wire.P
 
 func asOf(v *engine.View) time.Time { return v.AsOf.UTC().Truncate(time.Millisecond) }
 
-func (s *Server) site(r *http.Request, v *engine.View, sc *scope) (any, *wire.Problem) {
+func (s *Server) site(r *http.Request, v *engine.View, sc *wire.Scope) (any, *wire.Problem) {
 	x, p := find(r, v, sc)
 	if p != nil {
 		return nil, p
@@ -337,7 +297,7 @@ func (s *Server) site(r *http.Request, v *engine.View, sc *scope) (any, *wire.Pr
 	return DetailOf(x, v.AsOf), nil
 }
 
-func (s *Server) explain(r *http.Request, v *engine.View, sc *scope) (any, *wire.Problem) {
+func (s *Server) explain(r *http.Request, v *engine.View, sc *wire.Scope) (any, *wire.Problem) {
 	x, p := find(r, v, sc)
 	if p != nil {
 		return nil, p
@@ -350,11 +310,11 @@ func (s *Server) explain(r *http.Request, v *engine.View, sc *scope) (any, *wire
 }
 
 // find returns the site that a path names.
-func find(r *http.Request, v *engine.View, sc *scope) (*engine.Site, *wire.Problem) {
+func find(r *http.Request, v *engine.View, sc *wire.Scope) (*engine.Site, *wire.Problem) {
 	name := r.PathValue("name")
 	var found []*engine.Site
 	for _, t := range v.Snapshot.Tenants {
-		if sc.has(t.Name) {
+		if sc.Has(t.Name) {
 			if x := v.Find(t.Name, name); x != nil {
 				found = append(found, x)
 			}
@@ -373,7 +333,7 @@ func find(r *http.Request, v *engine.View, sc *scope) (*engine.Site, *wire.Probl
 	return nil, p
 }
 
-func (s *Server) virtualSites(r *http.Request, v *engine.View, sc *scope) (any, *wire.Problem) {
+func (s *Server) virtualSites(r *http.Request, v *engine.View, sc *wire.Scope) (any, *wire.Problem) {
 	q := r.URL.Query()
 	limit, p := limitOf(q)
 	if p != nil {
@@ -390,7 +350,7 @@ func (s *Server) virtualSites(r *http.Request, v *engine.View, sc *scope) (any, 
 	var rows []row
 	total := 0
 	for _, x := range v.VirtualSites {
-		if !sc.has(x.Tenant) {
+		if !sc.Has(x.Tenant) {
 			continue
 		}
 		total++
@@ -411,11 +371,11 @@ func (s *Server) virtualSites(r *http.Request, v *engine.View, sc *scope) (any, 
 	return out, nil
 }
 
-func (s *Server) virtualSite(r *http.Request, v *engine.View, sc *scope) (any, *wire.Problem) {
+func (s *Server) virtualSite(r *http.Request, v *engine.View, sc *wire.Scope) (any, *wire.Problem) {
 	name, space := r.PathValue("name"), r.URL.Query().Get("namespace")
 	var found []*engine.VirtualSite
 	for _, x := range v.VirtualSites {
-		if x.Name == name && sc.has(x.Tenant) && (space == "" || x.Namespace == space) {
+		if x.Name == name && sc.Has(x.Tenant) && (space == "" || x.Namespace == space) {
 			found = append(found, x)
 		}
 	}
@@ -437,11 +397,11 @@ func (s *Server) virtualSite(r *http.Request, v *engine.View, sc *scope) (any, *
 	return nil, p
 }
 
-func (s *Server) policies(_ *http.Request, v *engine.View, sc *scope) (any, *wire.Problem) {
+func (s *Server) policies(_ *http.Request, v *engine.View, sc *wire.Scope) (any, *wire.Problem) {
 	out := PolicyList{AsOf: asOf(v), Policies: []Policy{}}
 	for _, x := range v.Policies {
 		shipped := x.Tenant == ""
-		if !shipped && !sc.has(x.Tenant) {
+		if !shipped && !sc.Has(x.Tenant) {
 			continue
 		}
 		p := Policy{Tenant: x.Tenant, Name: x.Name, Sites: x.Sites, Error: x.Err, Signals: make([]PolicySignal, len(x.Signals))}
@@ -458,13 +418,13 @@ func (s *Server) policies(_ *http.Request, v *engine.View, sc *scope) (any, *wir
 
 // recount counts the shipped policy's sites anew: only those that the reader may
 // see. It says whether there are any.
-func recount(p *Policy, v *engine.View, sc *scope) bool {
+func recount(p *Policy, v *engine.View, sc *wire.Scope) bool {
 	p.Sites = 0
 	for i := range p.Signals {
 		p.Signals[i].SitesKnown = 0
 	}
 	for _, x := range v.Sites {
-		if x.Policy != "" || x.State == nil || !sc.has(x.ID.Tenant) {
+		if x.Policy != "" || x.State == nil || !sc.Has(x.ID.Tenant) {
 			continue
 		}
 		p.Sites++

@@ -70,10 +70,10 @@ func (s *Server) encode(u *engine.Update) (*encodedUpdate, error) {
 
 // event appends one server-sent event with the parts that the scope may see, or
 // nothing if there are none.
-func (e *encodedUpdate) event(b *bytes.Buffer, name, field string, parts []encodedPart, sc *scope) {
+func (e *encodedUpdate) event(b *bytes.Buffer, name, field string, parts []encodedPart, sc *wire.Scope) {
 	n := 0
 	for _, p := range parts {
-		if !sc.has(p.tenant) {
+		if !sc.Has(p.tenant) {
 			continue
 		}
 		if n == 0 {
@@ -89,7 +89,7 @@ func (e *encodedUpdate) event(b *bytes.Buffer, name, field string, parts []encod
 	}
 }
 
-func (e *encodedUpdate) events(b *bytes.Buffer, sc *scope) {
+func (e *encodedUpdate) events(b *bytes.Buffer, sc *wire.Scope) {
 	e.event(b, "removed", "sites", e.removed, sc)
 	e.event(b, "sites", "sites", e.sites, sc)
 	e.event(b, "virtualsites", "virtualSites", e.virtual, sc)
@@ -105,7 +105,7 @@ const writeTimeout = 10 * time.Second
 // lists then, so that it misses nothing. One that falls behind is disconnected; it
 // comes back and gets the lists anew.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
-	sc, p := scopeOf(r)
+	sc, p := wire.ScopeOf(r, r.URL.Query()["tenant"])
 	if p != nil {
 		p.Write(w)
 		return

@@ -159,10 +159,14 @@ func (g *Gateway) handlePush(w http.ResponseWriter, r *http.Request) {
 	if ref == nil {
 		s := g.acquire(who.site)
 		defer s.release()
+		s.use.pushes.Add(1)
 		if ref = g.admit(s); ref == nil {
 			defer s.inFlight.Add(-1)
 			v2, out, ref = g.receive(w, r, s, who)
 			g.account(s, &out, ref)
+		}
+		if ref != nil && ref.code == http.StatusTooManyRequests {
+			s.use.refused.Add(1)
 		}
 	}
 	if v2 && (ref == nil || ref.code < 500) {
@@ -239,6 +243,8 @@ func (g *Gateway) receive(w http.ResponseWriter, r *http.Request, s *site, who c
 		// Garbage costs too: a byte of it a hundredth of a sample, or when it is
 		// uncompressed, a four hundredth. Histograms cost by the bucket.
 		n := max(1+len(a.body)/100, out.raw/400, out.cost)
+		s.use.wire.Add(uint64(len(a.body)))
+		s.use.raw.Add(uint64(out.raw))
 		s.bucket.pay(now, n)
 		s.tenant.bucket.pay(now, n)
 	}()
@@ -288,6 +294,7 @@ func (g *Gateway) inTurn(ctx context.Context, a *arrival, s *site, who caller, v
 		return nil, out, &refusal{code: http.StatusServiceUnavailable, retryAfter: time.Second, text: err.Error()}
 	}
 	defer release()
+	defer func(began time.Time) { s.use.work.Add(uint64(time.Since(began))) }(time.Now())
 	// Three times: what is taken is encoded again, and packed, for the queue.
 	if err := a.lease.grow(3 * int64(size)); err != nil {
 		return nil, out, refuseMemory(err)
@@ -556,6 +563,7 @@ func (o *outcome) refuseSample(err error, ls labels.Labels) error {
 // account counts an outcome and remembers which limit the site ran into.
 func (g *Gateway) account(s *site, out *outcome, ref *refusal) {
 	g.metrics.samples.Add(float64(out.samples + out.histograms))
+	s.use.samples.Add(uint64(out.samples + out.histograms))
 	worst := ""
 	for reason, n := range out.refused {
 		g.metrics.refused.WithLabelValues(reason).Add(float64(n))

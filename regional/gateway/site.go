@@ -35,6 +35,7 @@ type site struct {
 	examples *rate.Limiter // exemplars
 	refs     atomic.Int32  // see Gateway.acquire
 	bucket   bucket
+	use      siteUse
 
 	// series is held while a push is appended, which may take long: nothing that says how
 	// the site is waits for it. It guards what follows, up to mu.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -80,7 +79,7 @@ func usageText(all []v1alpha1.QuotaUsage, quota string) string {
 	}
 	number := func(n int64) string { return fmt.Sprint(n) }
 	if quota == v1alpha1.QuotaLogBytesPerDay || quota == v1alpha1.QuotaObjectBytes {
-		number = func(n int64) string { return strings.ReplaceAll(humanize.IBytes(uint64(max(n, 0))), " ", "") }
+		number = func(n int64) string { return bytesText(float64(n)) }
 	}
 	u := all[i]
 	if u.Limit == 0 {

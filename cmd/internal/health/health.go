@@ -1,5 +1,5 @@
 // Package health composes the health role: the inventory from the Kubernetes API,
-// the engine that asks the regionals, and the API that the console proxies.
+// the engine that asks the regionals, what sites cost, and the APIs that the console proxies.
 package health
 
 import (
@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
+	"muster.dev/muster/aggregator/cost"
 	"muster.dev/muster/cmd/internal/config"
 	"muster.dev/muster/cmd/internal/control"
 	"muster.dev/muster/cmd/internal/role"
@@ -63,5 +64,15 @@ func start(env *role.Env, c config.Config) error {
 		return err
 	}
 	h.Register(env.Ops.Mux())
+	// It is here because the inventory is.
+	var asked []cost.Regional
+	for _, r := range c.Regionals {
+		asked = append(asked, cost.Regional{Name: r.Name, URL: r.URL()})
+	}
+	costs, err := cost.New(cost.Options{Regionals: asked, Inventory: inv, Logger: env.Log.With("part", "cost"), Registerer: env.Reg})
+	if err != nil {
+		return err
+	}
+	costs.Register(env.Ops.Mux())
 	return nil
 }

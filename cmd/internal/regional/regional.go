@@ -75,22 +75,23 @@ func start(env *role.Env, c config.Config, r config.Regional) error {
 		return err
 	}
 	series.Enforce()
-	if _, err := held.startEngine(env, engine.Options{Name: engine.Local, Dir: filepath.Join(dir, "local"), Forward: queues.Append, Tenant: fleet.PlatformTenant,
-		ScrapeConfigs: []byte(localScrapes(c, r)), ExternalLabels: labels.FromStrings("regional", r.Name)}, c, r); err != nil {
+	local, err := held.startEngine(env, engine.Options{Name: engine.Local, Dir: filepath.Join(dir, "local"), Forward: queues.Append, Tenant: fleet.PlatformTenant,
+		ScrapeConfigs: []byte(localScrapes(c, r)), ExternalLabels: labels.FromStrings("regional", r.Name)}, c, r)
+	if err != nil {
 		return err
 	}
 	up, err := startRelay(env, c, r, files, held, filepath.Join(dir, "relay"))
 	if err != nil {
 		return err
 	}
-	logs, used, err := startLogs(env, c, dir, r, files, held, up)
+	logs, intake, err := startLogs(env, c, dir, r, files, held, up)
 	if err != nil {
 		return err
 	}
 	env.Go("relay", up.Run)
 	env.Go("rules that fail", func(ctx context.Context) error { return held.reportFailing(ctx, up.RulesFail) })
 	env.Go("queues of deleted tenants", func(ctx context.Context) error { return queues.RunRetire(ctx, held.inv.gone) })
-	env.Go("use of quotas", func(ctx context.Context) error { return reportUse(ctx, up, held.inv, series, used) })
+	env.Go("use of quotas", func(ctx context.Context) error { return reportUse(ctx, up, held.inv, series, intake) })
 	gw, err := gateway.New(gateway.Options{
 		Name: r.Name, Listen: r.Listen, Logs: logs, TLS: files.ServerConfig(tls.RequestClientCert), Trust: trust(files),
 		Edge: edge.Storage(), Series: series, Self: edge.Appendable(), Forward: queues.Put, Upstream: up, Limits: limits(r), Past: window, Memory: r.PushMemory, Logger: env.Log, Registerer: env.Reg,
@@ -101,6 +102,9 @@ func start(env *role.Env, c config.Config, r config.Regional) error {
 	env.Go("gateway", gw.Run)
 	env.Ops.Status("gateway", func() any { return gw.Status() })
 	env.Ops.Mux().Handle("GET "+wire.LivePath, gw.LiveHandler())
+	if err := startCost(env, r, gw, series, local, intake); err != nil {
+		return err
+	}
 	env.Log.Info("the gateway is up", "regional", r.Name, "address", gw.Addr())
 	return nil
 }

@@ -83,6 +83,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/cost": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What sites, virtual sites and tenants take of the regionals */
+        get: operations["listCost"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/kubernetes": {
         parameters: {
             query?: never;
@@ -673,6 +690,58 @@ export interface components {
                     limit: number;
                 }[];
             }[];
+        };
+        /** @enum {string} */
+        CostBy: "site" | "virtualsite" | "tenant";
+        /** @enum {string} */
+        CostSort: "name" | "series" | "samples" | "bytes" | "pushes" | "refused" | "lines" | "logBytes" | "cpu" | "memory";
+        /** @description Rates are means over windowSeconds. */
+        Use: {
+            /**
+             * Format: int64
+             * @description In the memory of the regionals; of a tenant, those that its rules make too.
+             */
+            series: number;
+            samplesPerSecond: number;
+            /** @description Bodies of pushes as they come, compressed. */
+            wireBytesPerSecond: number;
+            /** @description The same uncompressed. */
+            rawBytesPerSecond: number;
+            pushesPerSecond: number;
+            /** @description Pushes that were answered with 429. */
+            refusedPerSecond: number;
+            logLinesPerSecond: number;
+            /** @description Uncompressed. */
+            logBytesPerSecond: number;
+            /** @description An estimate of the share of the regionals' processor time. */
+            cpuCores: number;
+            /** @description An estimate of the share of the regionals' memory. */
+            memoryBytes: number;
+        };
+        CostRow: {
+            tenant: components["schemas"]["TenantName"];
+            /** @description Of a virtual site. */
+            namespace?: string;
+            /** @description Of a site or virtual site. */
+            name?: string;
+            /** @description That the row is about. */
+            sites: number;
+            /** @description That know of them. */
+            regionals: string[];
+            use: components["schemas"]["Use"];
+        };
+        CostPage: {
+            /** Format: date-time */
+            asOf: string;
+            by: components["schemas"]["CostBy"];
+            /** @description The shortest that a regional's rates are means over. */
+            windowSeconds: number;
+            /** @description Of all pages. */
+            total: number;
+            sum: components["schemas"]["Use"];
+            rows: components["schemas"]["CostRow"][];
+            missingRegions: components["schemas"]["MissingRegion"][];
+            nextCursor?: string;
         };
         Login: {
             /** @description null: with a token only. */
@@ -1633,6 +1702,52 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["TenantList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listCost: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                /** @description What the rows are; default site. */
+                by?: components["schemas"]["CostBy"];
+                /** @description By a column: the largest first; name: A to Z. Default series. */
+                sort?: components["schemas"]["CostSort"];
+                /**
+                 * @description Of sites, only members of this virtual site, such as shared/all-eu.
+                 * @example shared/all-eu
+                 */
+                virtualSite?: string;
+                /** @description Only rows with this text in their name. */
+                q?: string;
+                /** @description How many at most. */
+                limit?: components["parameters"]["limit"];
+                /** @description nextCursor of the page before, unchanged. */
+                cursor?: components["parameters"]["cursor"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of rows, without what the regionals in missingRegions would have added. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CostPage"];
                 };
             };
             400: components["responses"]["Invalid"];

@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"muster.dev/muster/internal/wire"
+)
+
+func TestCost(t *testing.T) {
+	var asked []string
+	h := func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		asked = append(asked, q.Encode())
+		p := wire.CostPage{By: q.Get("by"), Total: 3, Sum: wire.Use{Series: 600, SamplesPerSecond: 40}, MissingRegions: []wire.MissingRegion{{Region: "two", Reason: "it can't be reached"}}}
+		row := func(n int64) wire.CostRow {
+			return wire.CostRow{Tenant: "acme", Namespace: "shared", Name: fmt.Sprintf("s%d", n), Sites: int(n), Regionals: []string{"one"}, Use: wire.Use{Series: n * 100, SamplesPerSecond: 6.67, WireBytesPerSecond: 2048, LogLinesPerSecond: 0.5, CPUCores: 0.00123, MemoryBytes: 3 << 20}}
+		}
+		switch q.Get("cursor") {
+		case "":
+			p.Rows, p.NextCursor = []wire.CostRow{row(3), row(2)}, "c1"
+		case "c1":
+			p.Rows = []wire.CostRow{row(1)}
+		}
+		_ = json.NewEncoder(w).Encode(p)
+	}
+	out, errOut, err := run(t, t.Context(), h, "cost", "--sort", "cpu", "--virtual-site", "all-eu", "-T", "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"SITE    TENANT   SERIES   SAMPLES/S   BYTES/S", "s3      acme     300      6.7         2.0KiB    0.5", "0.0012", "3.0MiB", "all 3            600      40"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if !strings.Contains(errOut, "regional two is missing from these figures: it can't be reached") {
+		t.Errorf("stderr: %q", errOut)
+	}
+	if want := "by=site&limit=20&sort=cpu&tenant=acme&virtualSite=all-eu|by=site&cursor=c1&limit=18&sort=cpu&tenant=acme&virtualSite=all-eu"; strings.Join(asked, "|") != want {
+		t.Errorf("asked %v", asked)
+	}
+	if out, _, err = run(t, t.Context(), h, "cost", "--by", "virtualsite", "-n", "2", "-o", "wide"); err != nil || !strings.Contains(out, "shared/s3      acme     3       300") || !strings.Contains(out, "REGIONALS") || !strings.Contains(out, "2 of 3; more with -n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, _, err = run(t, t.Context(), h, "cost", "--by", "tenant", "-o", "json"); err != nil || !strings.Contains(out, `"cpuCores": 0.00123`) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if _, _, err = run(t, t.Context(), h, "cost", "-n", "0"); err == nil || !strings.Contains(err.Error(), "--limit") {
+		t.Errorf("%v", err)
+	}
+}
