@@ -2,6 +2,7 @@ package collector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -26,6 +27,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/testkit"
 )
 
 // receiver is Prometheus' own remote write handler over a real TSDB.
@@ -187,20 +189,15 @@ func start(t testing.TB, r *receiver, change func(*Options)) *rig {
 	return g
 }
 
-// eventually polls until ok returns "".
+// eventually waits until ok returns "", and else says what it said last.
 func eventually(t testing.TB, ok func() string) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		why := ok()
-		if why == "" {
-			return
+	testkit.Eventually(t, "the collector", func() error {
+		if why := ok(); why != "" {
+			return errors.New(why)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not after 30 s: %s", why)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return nil
+	})
 }
 
 func (g *rig) condition(typ string) Condition {

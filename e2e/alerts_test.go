@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"muster.dev/muster/internal/testkit"
 )
 
 type alert struct {
@@ -84,14 +86,14 @@ func testAlerts(t *testing.T, f *fleet) {
 	for _, c := range []struct{ kind, site, alert string }{
 		{"log rule", oom, "OutOfMemoryKill"}, {"dead-man", down, "SiteDown"}, {"metric rule, for: 15s", short, "ShopDeploymentShort"},
 	} {
-		eventually(t, c.alert+" of "+c.site+" reaches the phone", 2*time.Minute, func() error {
+		testkit.EventuallyWithin(t, c.alert+" of "+c.site+" reaches the phone", 2*time.Minute, func() error {
 			_, err := notified(broke, "firing", c.alert, c.site)
 			return err
 		})
 		t.Logf("figure: fault → notification, %s (%s): %s", c.alert, c.kind, time.Since(broke).Round(time.Second))
 		var a alert
 		// The index asks Alertmanager every two seconds.
-		eventually(t, c.alert+" of "+c.site+" is listed", 15*time.Second, func() (err error) {
+		testkit.Eventually(t, c.alert+" of "+c.site+" is listed", func() (err error) {
 			a, err = f.alert(c.site, c.alert)
 			return err
 		})
@@ -109,7 +111,7 @@ func testAlerts(t *testing.T, f *fleet) {
 		f.muster("demo", "heal", s)
 	}
 	for site, name := range map[string]string{oom: "OutOfMemoryKill", down: "SiteDown"} {
-		eventually(t, name+" of "+site+" is resolved on the phone", 4*time.Minute, func() error {
+		testkit.EventuallyWithin(t, name+" of "+site+" is resolved on the phone", 4*time.Minute, func() error {
 			_, err := notified(healed, "resolved", name, site)
 			return err
 		})
@@ -135,7 +137,7 @@ func testAlertState(t *testing.T, f *fleet, site string) {
 func testSilence(t *testing.T, f *fleet, site string) {
 	t.Helper()
 	id := strings.TrimSpace(f.muster("silence", "add", "alertname=ShopDeploymentShort", "--site", site, "-d", "1h", "-c", "e2e"))
-	eventually(t, "the alert is shown as silenced", 30*time.Second, func() error {
+	testkit.Eventually(t, "the alert is shown as silenced", func() error {
 		a, err := f.alert(site, "ShopDeploymentShort")
 		if err == nil && (a.State != "suppressed" || !slices.Contains(a.SilencedBy, id)) {
 			err = fmt.Errorf("%+v", a)
@@ -146,7 +148,7 @@ func testSilence(t *testing.T, f *fleet, site string) {
 		t.Errorf("muster silence list:\n%s", out)
 	}
 	f.muster("silence", "expire", id)
-	eventually(t, "the alert is active again", 30*time.Second, func() error {
+	testkit.Eventually(t, "the alert is active again", func() error {
 		a, err := f.alert(site, "ShopDeploymentShort")
 		if err == nil && a.State != "active" {
 			err = fmt.Errorf("%+v", a)
@@ -155,7 +157,7 @@ func testSilence(t *testing.T, f *fleet, site string) {
 	})
 	// Maintenance does the same by itself.
 	f.muster("site", "maintenance", site, "--reason", "e2e", "--for", "1h")
-	eventually(t, "maintenance silences the site", time.Minute, func() error {
+	testkit.Eventually(t, "maintenance silences the site", func() error {
 		a, err := f.alert(site, "ShopDeploymentShort")
 		if err == nil && a.State != "suppressed" {
 			err = fmt.Errorf("%+v", a)
@@ -163,7 +165,7 @@ func testSilence(t *testing.T, f *fleet, site string) {
 		return err
 	})
 	f.muster("site", "maintenance", site, "--end")
-	eventually(t, "the alert is active after maintenance", time.Minute, func() error {
+	testkit.Eventually(t, "the alert is active after maintenance", func() error {
 		a, err := f.alert(site, "ShopDeploymentShort")
 		if err == nil && a.State != "active" {
 			err = fmt.Errorf("%+v", a)
@@ -199,11 +201,11 @@ func testWindow(t *testing.T, f *fleet, site string) {
 			return err
 		}
 	}
-	eventually(t, "the window opens", time.Minute, inWindow(true, "suppressed"))
+	testkit.Eventually(t, "the window opens", inWindow(true, "suppressed"))
 	if err := f.call(http.MethodDelete, window, ""); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "the window is gone", time.Minute, inWindow(false, "active"))
+	testkit.Eventually(t, "the window is gone", inWindow(false, "active"))
 }
 
 // testAlertsWithoutCentre stops aggregator and control, so that they neither answer
@@ -221,7 +223,7 @@ func testAlertsWithoutCentre(t *testing.T, f *fleet, site string) {
 	broke := time.Now()
 	breakSite(t, site, "deployment-short")
 	var n notice
-	eventually(t, "the alert reaches the phone while aggregator and control are stopped", 2*time.Minute, func() (err error) {
+	testkit.EventuallyWithin(t, "the alert reaches the phone while aggregator and control are stopped", 2*time.Minute, func() (err error) {
 		n, err = notified(broke, "firing", "ShopDeploymentShort", site)
 		return err
 	})

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/loadtest/simsite"
 )
 
@@ -58,7 +59,7 @@ func testEdgeProcess(t *testing.T, f *fleet) {
 		if err := deleteSite(f.dir+"/admin.kubeconfig", tenant, "big"); err != nil {
 			t.Errorf("delete the site: %v", err)
 		}
-		eventually(t, "the deleted site is gone", 30*time.Second, func() error {
+		testkit.Eventually(t, "the deleted site is gone", func() error {
 			list, err := f.sites()
 			if _, still := list["big"]; err == nil && still {
 				err = fmt.Errorf("still listed")
@@ -98,7 +99,7 @@ func testEdgeProcess(t *testing.T, f *fleet) {
 		v, _ := strconv.ParseFloat(string(m[1]), 64)
 		return v
 	}
-	eventually(t, "the budget is used up and samples are acknowledged", 90*time.Second, func() error {
+	testkit.EventuallyWithin(t, "the budget is used up and samples are acknowledged", 90*time.Second, func() error {
 		if s, sent := metric("muster_collector_series"), metric("muster_collector_samples_sent_total"); s < 1990 || s > 2000 || sent < 4000 {
 			return fmt.Errorf("%v series, %v samples acknowledged", s, sent)
 		}

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"muster.dev/muster/internal/testkit"
 )
 
 // TestFleet is one long story on one demo, because starting it is what takes time.
@@ -41,13 +43,13 @@ func TestFleet(t *testing.T) {
 }
 
 func testStart(t *testing.T, f *fleet) {
-	eventually(t, "the page answers", 2*time.Minute, func() error {
+	testkit.EventuallyWithin(t, "the page answers", 2*time.Minute, func() error {
 		_, err := f.sites()
 		return err
 	})
 	t.Logf("figure: time to the page: %s", time.Since(f.began).Round(100*time.Millisecond))
 	want := []string{"green", "orange", "red", "grey"}
-	eventually(t, "all sites are there, all but the unapproved one scored, in all four colours", 3*time.Minute, func() error {
+	testkit.EventuallyWithin(t, "all sites are there, all but the unapproved one scored, in all four colours", 3*time.Minute, func() error {
 		list, err := f.sites()
 		if err != nil {
 			return err
@@ -94,7 +96,7 @@ func testStart(t *testing.T, f *fleet) {
 		}
 	}
 	// The whole way: what a site pushed is in Cortex, with the stamped labels.
-	eventually(t, "samples of every connected site are in Cortex", 30*time.Second, func() error {
+	testkit.Eventually(t, "samples of every connected site are in Cortex", func() error {
 		r, err := cortexQuery(`count(count by (site) (up{tenant="demo", region!=""}))`)
 		if err != nil {
 			return err
@@ -162,7 +164,7 @@ func testFaults(t *testing.T, f *fleet) {
 		broken[green[i]] = time.Now()
 	}
 	seen := map[string]bool{}
-	eventually(t, "every fault shows", 3*time.Minute, func() error {
+	testkit.EventuallyWithin(t, "every fault shows", 3*time.Minute, func() error {
 		var missing []error
 		for i, c := range faults {
 			if seen[c.fault] {
@@ -188,7 +190,7 @@ func testFaults(t *testing.T, f *fleet) {
 		f.muster("demo", "heal", green[i])
 	}
 	for i := range faults {
-		eventually(t, green[i]+" is green again", 4*time.Minute, func() error {
+		testkit.EventuallyWithin(t, green[i]+" is green again", 4*time.Minute, func() error {
 			s, err := f.site(green[i])
 			if err == nil && s.Colour != "green" {
 				err = fmt.Errorf("%s, %v", s.Colour, s.Reasons)
@@ -201,7 +203,7 @@ func testFaults(t *testing.T, f *fleet) {
 func testUplink(t *testing.T, f *fleet) {
 	name := greenSites(t, f)[0]
 	f.muster("demo", "break", name, "uplink-down")
-	took := eventually(t, name+" is red", 60*time.Second, func() error {
+	took := testkit.EventuallyWithin(t, name+" is red", 60*time.Second, func() error {
 		s, err := f.site(name)
 		if err == nil && (s.Colour != "red" || len(s.Reasons) == 0 || s.Reasons[0].Dimension != "connectivity") {
 			err = fmt.Errorf("%s, %v", s.Colour, s.Reasons)
@@ -213,7 +215,7 @@ func testUplink(t *testing.T, f *fleet) {
 		t.Errorf("took %s, more than 30 s", took)
 	}
 	f.muster("demo", "heal", name)
-	took = eventually(t, name+" is green again", 3*time.Minute, func() error {
+	took = testkit.EventuallyWithin(t, name+" is green again", 3*time.Minute, func() error {
 		s, err := f.site(name)
 		if err == nil && s.Colour != "green" {
 			err = fmt.Errorf("%s, %v", s.Colour, s.Reasons)
@@ -236,7 +238,7 @@ func testKill(t *testing.T, f *fleet) {
 		if err := syscall.Kill(old, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, role+" is back", 90*time.Second, func() error {
+		testkit.EventuallyWithin(t, role+" is back", 90*time.Second, func() error {
 			if pid := f.roles()[role]; pid == 0 || pid == old {
 				return errors.New("not restarted yet")
 			}
@@ -244,7 +246,7 @@ func testKill(t *testing.T, f *fleet) {
 			return err
 		})
 	}
-	eventually(t, "every site but the unapproved one is online and scored", 2*time.Minute, func() error {
+	testkit.EventuallyWithin(t, "every site but the unapproved one is online and scored", 2*time.Minute, func() error {
 		list, err := f.sites()
 		if err != nil {
 			return err
@@ -269,7 +271,7 @@ func testKill(t *testing.T, f *fleet) {
 func assertNoGaps(t *testing.T, since time.Time) {
 	t.Helper()
 	window := int(time.Since(since).Seconds()) + 60
-	eventually(t, "no number is missing in Cortex", 2*time.Minute, func() error {
+	testkit.EventuallyWithin(t, "no number is missing in Cortex", 2*time.Minute, func() error {
 		r, err := cortexQuery(fmt.Sprintf("muster_collector_self_scrapes_total[%ds]", window))
 		if err != nil {
 			return err
@@ -313,7 +315,7 @@ func testResume(t *testing.T, f *fleet) {
 		}
 	}
 	again := start(t, f.dir)
-	eventually(t, "the same sites are back", 2*time.Minute, func() error {
+	testkit.EventuallyWithin(t, "the same sites are back", 2*time.Minute, func() error {
 		list, err := again.sites()
 		if err != nil {
 			return err

@@ -94,22 +94,6 @@ func (f *fleet) stop() time.Duration {
 	return time.Since(began)
 }
 
-// eventually polls until ok returns nil, and fails with its last error.
-func eventually(t *testing.T, what string, within time.Duration, ok func() error) time.Duration {
-	t.Helper()
-	began := time.Now()
-	for {
-		err := ok()
-		if err == nil {
-			return time.Since(began)
-		}
-		if time.Since(began) > within {
-			t.Fatalf("%s: not within %s: %v", what, within, err)
-		}
-		time.Sleep(250 * time.Millisecond)
-	}
-}
-
 // get asks the HTTP API as a user with the admin's token.
 func (f *fleet) get(path string, out any) error {
 	if f.token == "" {

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"muster.dev/muster/internal/testkit"
 )
 
 type logPage struct {
@@ -42,7 +44,7 @@ func (f *fleet) logs(query string, params ...string) (logPage, error) {
 
 func testLogs(t *testing.T, f *fleet) {
 	var page logPage
-	eventually(t, "lines of every connected simulated site are found", time.Minute, func() (err error) {
+	testkit.Eventually(t, "lines of every connected simulated site are found", func() (err error) {
 		seen := map[string]bool{}
 		for cursor := ""; ; {
 			if page, err = f.logs("", "from", "now-1h", "cursor", cursor); err != nil {
@@ -95,7 +97,7 @@ func testLogs(t *testing.T, f *fleet) {
 	}()
 	f.muster("demo", "break", name, "crash-loop")
 	broke := time.Now()
-	took := eventually(t, "a line of the fault is found", 30*time.Second, func() error {
+	took := testkit.EventuallyWithin(t, "a line of the fault is found", 30*time.Second, func() error {
 		p, err := f.logs("severity:error AND panic", "site", name, "from", broke.Add(-5*time.Second).UTC().Format(time.RFC3339))
 		if err == nil && len(p.Hits) == 0 {
 			err = errors.New("no hit")
@@ -138,7 +140,7 @@ func testLogs(t *testing.T, f *fleet) {
 		t.Errorf("with a regional that hangs: %d hits, missing %s, %v", len(p.Hits), b, err)
 	}
 	t.Logf("figure: search while one regional hangs: %s", time.Since(began).Round(100*time.Millisecond))
-	eventually(t, "the regional answers again", time.Minute, func() error {
+	testkit.Eventually(t, "the regional answers again", func() error {
 		p, err := f.logs("")
 		if err == nil && len(p.MissingRegions) > 0 {
 			err = fmt.Errorf("missing %v", p.MissingRegions)

@@ -30,6 +30,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"muster.dev/muster/control/agent"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/loadtest/hostile"
 )
 
@@ -302,7 +303,7 @@ func makeEvilTenant(t *testing.T, f *fleet) *hostile.Tenant {
 		t.Fatal(err)
 	}
 	for _, ns := range []string{evil + "-system", evil + "-shared"} {
-		eventually(t, "namespace "+ns, 30*time.Second, func() error {
+		testkit.Eventually(t, "namespace "+ns, func() error {
 			b := &rbacv1.RoleBinding{
 				ObjectMeta: metav1.ObjectMeta{Name: "mallory"},
 				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "muster:tenant-admin"},
@@ -356,7 +357,7 @@ func joinEvilSite(t *testing.T, f *fleet) *hostile.Site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the hostile site has a certificate", time.Minute, func() error {
+	testkit.Eventually(t, "the hostile site has a certificate", func() error {
 		wait, err := a.Enrol(t.Context())
 		if err == nil && wait > 0 {
 			err = errors.New("it waits for approval")

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"muster.dev/muster/internal/testkit"
 )
 
 // testPage runs the console's browser tests against the real thing.
@@ -47,7 +49,7 @@ func testPolicyEdit(t *testing.T, f *fleet) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	name := greenSites(t, f)[0]
-	took := eventually(t, "the new signal counts on "+name, 30*time.Second, func() error {
+	took := testkit.EventuallyWithin(t, "the new signal counts on "+name, 30*time.Second, func() error {
 		var s struct {
 			Signals []struct {
 				Name  string

@@ -27,6 +27,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"muster.dev/muster/internal/testkit"
 )
 
 const childEnv = "MUSTER_TEST_CORTEX_CHILD"
@@ -54,6 +56,9 @@ func child(dir string) {
 	}()
 	fmt.Fprintln(os.Stderr, c.Run(context.Background()))
 }
+
+// startLimit is how long Cortex may take until it is ready.
+const startLimit = 90 * time.Second
 
 // start runs Cortex in this process and stops it when the returned function is
 // called, or at the end of the test.
@@ -87,24 +92,8 @@ func start(t *testing.T, o Options) (*Cortex, func()) {
 		}
 	}
 	t.Cleanup(stop)
-	eventually(t, 90*time.Second, c.Ready)
+	testkit.EventuallyWithin(t, "Cortex is ready", startLimit, c.Ready)
 	return c, stop
-}
-
-// eventually polls until f succeeds.
-func eventually(t *testing.T, limit time.Duration, f func() error) {
-	t.Helper()
-	deadline := time.Now().Add(limit)
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s: %v", limit, err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
 }
 
 type sample struct {
@@ -212,7 +201,7 @@ func query(base, tenant, expr string, at time.Time) (map[string]float64, error) 
 
 func wantValues(t *testing.T, base, tenant string, at time.Time, want map[string]float64) {
 	t.Helper()
-	eventually(t, 10*time.Second, func() error {
+	testkit.Eventually(t, "the values are there", func() error {
 		got, err := query(base, tenant, "test_metric", at)
 		if err == nil && fmt.Sprint(got) != fmt.Sprint(want) {
 			err = fmt.Errorf("tenant %s has %v, want %v", tenant, got, want)
@@ -341,7 +330,7 @@ func TestDenseSeries(t *testing.T) {
 		}
 		return resp.StatusCode, string(body[:min(len(body), 300)])
 	}
-	eventually(t, 10*time.Second, func() error { // Cortex' parts find each other after a while
+	testkit.Eventually(t, "Cortex' parts find each other", func() error {
 		if status, body := ask(10); status == http.StatusInternalServerError {
 			return errors.New(body)
 		}
@@ -369,7 +358,7 @@ func TestOnlyPushesAndQueriesAreServed(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx) }()
-	eventually(t, 5*time.Second, e.Ready)
+	testkit.Eventually(t, "the external one is ready", e.Ready)
 	all.Store(0)
 	ask := func(base, method, path string, header ...string) int {
 		req, err := http.NewRequest(method, base+path, nil)
@@ -439,7 +428,7 @@ func TestAPartThatEndsEndsTheStore(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- c.Run(t.Context()) }()
-	eventually(t, 90*time.Second, c.Ready)
+	testkit.EventuallyWithin(t, "Cortex is ready", startLimit, c.Ready)
 	c.app.Ingester.StopAsync() // what Cortex' own shutdown page does
 	select {
 	case err := <-done:
@@ -478,7 +467,7 @@ func runChild(t *testing.T, dir string) (*exec.Cmd, string) {
 		t.Fatalf("the child said nothing: %v", err)
 	}
 	base = strings.TrimSpace(base)
-	eventually(t, 90*time.Second, func() error {
+	testkit.EventuallyWithin(t, "Cortex is ready", startLimit, func() error {
 		resp, err := http.Get(base + "/ready")
 		if err != nil {
 			return err
@@ -517,7 +506,7 @@ func TestKillLosesNothingAcknowledged(t *testing.T) {
 				}
 			}()
 		}
-		eventually(t, 90*time.Second, func() error {
+		testkit.EventuallyWithin(t, "a thousand pushes", startLimit, func() error {
 			if n := pushed.Load(); n < 1000 {
 				return fmt.Errorf("%d pushes", n)
 			}
@@ -646,14 +635,14 @@ func TestExternal(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx) }()
-	eventually(t, 5*time.Second, func() error {
+	testkit.Eventually(t, "the far one's reason is told", func() error {
 		if err := e.Ready(); err == nil || !strings.Contains(err.Error(), "replaying") {
 			return fmt.Errorf("Ready() = %v", err)
 		}
 		return nil
 	})
 	ready.Store(true)
-	eventually(t, 5*time.Second, e.Ready)
+	testkit.Eventually(t, "the external one is ready", e.Ready)
 	if _, err := pushV2("http://"+e.Addr(), "acme", sample{"a", time.Now(), 1}); err != nil {
 		t.Error(err)
 	}

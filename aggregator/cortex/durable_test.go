@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/powercut"
 )
 
@@ -117,7 +118,7 @@ func TestFailedSyncIsNotAcknowledged(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()
 	defer cancel()
-	eventually(t, 90*time.Second, c.Ready)
+	testkit.EventuallyWithin(t, "Cortex is ready", startLimit, c.Ready)
 	if _, err := pushV2(c.URL(), "acme", sample{"a", now, 1}); err != nil {
 		t.Fatal(err)
 	}

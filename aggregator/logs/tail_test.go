@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/logs/store"
 )
@@ -269,13 +270,7 @@ func TestTailsEnd(t *testing.T) {
 		r.missing()
 		r.end()
 	}
-	deadline := time.Now().Add(10 * time.Second)
-	for testutil.ToFloat64(c.open) > 0 || len(c.tails) > 0 {
-		if time.Now().After(deadline) {
-			t.Fatal("tails are left")
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	testkit.EventuallyTrue(t, "no tail is left", func() bool { return testutil.ToFloat64(c.open) == 0 && len(c.tails) == 0 })
 }
 
 // TestTailKeepsAQuietReadersPlace: signs of life come, with an id.

@@ -24,6 +24,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"muster.dev/muster/control/api/templates"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -253,7 +254,7 @@ func TestLargeGroupIsNotifiedOnceAndResolves(t *testing.T) {
 		return len(entries[0].FiringAlerts), len(entries[0].ResolvedAlerts)
 	}
 	must(t, c.PostAlerts(t.Context(), alerts))
-	until(t, "the whole group in the log", func() bool { firing, _ := logged(); return firing == n })
+	testkit.EventuallyTrue(t, "the whole group in the log", func() bool { firing, _ := logged(); return firing == n })
 	h.mu.Lock()
 	told := map[string]bool{}
 	count, last := len(h.got), h.got[len(h.got)-1]
@@ -270,7 +271,7 @@ func TestLargeGroupIsNotifiedOnceAndResolves(t *testing.T) {
 	// The same again is no news: several intervals pass without a notification.
 	must(t, c.PostAlerts(t.Context(), alerts))
 	end := time.Now().Add(time.Second)
-	until(t, "ten intervals", func() bool { return time.Now().After(end) })
+	testkit.EventuallyTrue(t, "ten intervals", func() bool { return time.Now().After(end) })
 	h.mu.Lock()
 	if len(h.got) != count {
 		t.Errorf("%d notifications of what was known", len(h.got)-count)
@@ -284,7 +285,7 @@ func TestLargeGroupIsNotifiedOnceAndResolves(t *testing.T) {
 		alerts[i].EndsAt = time.Now()
 	}
 	must(t, c.PostAlerts(t.Context(), alerts))
-	until(t, "the end", func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.got[len(h.got)-1].Status == "resolved" })
+	testkit.EventuallyTrue(t, "the end", func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.got[len(h.got)-1].Status == "resolved" })
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, got := range h.got[count:] {

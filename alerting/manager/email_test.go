@@ -31,6 +31,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"muster.dev/muster/internal/egress"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -268,7 +269,7 @@ receivers: [{name: mail, email_configs: [{to: a@example.com, from: b@example.com
 		defer office.mu.Unlock()
 		return office.sessions
 	}
-	until(t, "a refusal", func() bool { return greeted() > 0 || refused(t, reg) > 0 })
+	testkit.EventuallyTrue(t, "a refusal", func() bool { return greeted() > 0 || refused(t, reg) > 0 })
 	if n := greeted(); n > 0 {
 		t.Errorf("the mail server was greeted %d times", n)
 	}

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"muster.dev/muster/alerting/amclient"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/alertmanager"
 	"muster.dev/muster/internal/wire"
 )
@@ -107,16 +108,6 @@ func start(t testing.TB, o Options) (*Manager, *amclient.Client, func()) {
 	return m, c, stop
 }
 
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); {
-		if time.Now().After(end) {
-			t.Fatalf("waited in vain for: %s", what)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -145,9 +136,9 @@ func TestNotifySilenceInhibitResolve(t *testing.T) {
 	id, err := c.SetSilence(ctx, amclient.Silence{Matchers: []wire.Matcher{wire.EqualMatcher("alertname", "Quiet")}, StartsAt: time.Now(), EndsAt: time.Now().Add(time.Hour), CreatedBy: "me", Comment: "test"})
 	must(t, err)
 	must(t, c.PostAlerts(ctx, []wire.Alert{alert("Big", "site", "a"), alert("Quiet")}))
-	until(t, "Big notified", func() bool { return h.names() == "Big firing" })
+	testkit.EventuallyTrue(t, "Big notified", func() bool { return h.names() == "Big firing" })
 	must(t, c.PostAlerts(ctx, []wire.Alert{alert("Small", "site", "a"), alert("Small", "site", "b")}))
-	until(t, "only Small of site b notified", func() bool { return h.names() == "Big firing, Small firing" })
+	testkit.EventuallyTrue(t, "only Small of site b notified", func() bool { return h.names() == "Big firing, Small firing" })
 	h.mu.Lock()
 	if got := h.got[1].Alerts[0].Labels["site"]; got != "b" {
 		t.Errorf("notified Small of site %q", got)
@@ -170,11 +161,11 @@ func TestNotifySilenceInhibitResolve(t *testing.T) {
 	}
 
 	must(t, c.ExpireSilence(ctx, id))
-	until(t, "Quiet notified once its silence ended", func() bool { return strings.Contains(h.names(), "Quiet firing") })
+	testkit.EventuallyTrue(t, "Quiet notified once its silence ended", func() bool { return strings.Contains(h.names(), "Quiet firing") })
 	gone := alert("Big", "site", "a")
 	gone.EndsAt = time.Now()
 	must(t, c.PostAlerts(ctx, []wire.Alert{gone}))
-	until(t, "Big resolved", func() bool { return strings.Contains(h.names(), "Big resolved") })
+	testkit.EventuallyTrue(t, "Big resolved", func() bool { return strings.Contains(h.names(), "Big resolved") })
 	if s, err := c.Silence(ctx, id); err != nil || s.Status.State != "expired" {
 		t.Errorf("silence %+v, %v", s, err)
 	}
@@ -207,11 +198,11 @@ func TestSetConfig(t *testing.T) {
 		t.Error("a bad configuration replaced the running one")
 	}
 	must(t, c.PostAlerts(t.Context(), []wire.Alert{alert("A")}))
-	until(t, "A notified with the old configuration", func() bool { return h.names() == "A firing" })
+	testkit.EventuallyTrue(t, "A notified with the old configuration", func() bool { return h.names() == "A firing" })
 	// A new one does not notify again what was notified.
 	must(t, m.SetConfig(h.config("# changed")))
 	must(t, c.PostAlerts(t.Context(), []wire.Alert{alert("B")}))
-	until(t, "B notified", func() bool { return strings.Contains(h.names(), "B firing") })
+	testkit.EventuallyTrue(t, "B notified", func() bool { return strings.Contains(h.names(), "B firing") })
 	if got := h.names(); got != "A firing, B firing" {
 		t.Errorf("notified %s", got)
 	}
@@ -226,7 +217,7 @@ func TestRestartKeepsSilencesAndLog(t *testing.T) {
 	id, err := c.SetSilence(t.Context(), amclient.Silence{Matchers: []wire.Matcher{wire.EqualMatcher("a", "b")}, StartsAt: time.Now(), EndsAt: time.Now().Add(time.Hour), CreatedBy: "me", Comment: "x"})
 	must(t, err)
 	must(t, c.PostAlerts(t.Context(), []wire.Alert{alert("A")}))
-	until(t, "A notified", func() bool { return h.names() == "A firing" })
+	testkit.EventuallyTrue(t, "A notified", func() bool { return h.names() == "A firing" })
 	stop()
 	if err := m.SetConfig(h.config("# after")); err == nil {
 		t.Error("a stopped Manager took a configuration")
@@ -238,7 +229,7 @@ func TestRestartKeepsSilencesAndLog(t *testing.T) {
 		t.Error(err)
 	}
 	must(t, c.PostAlerts(t.Context(), []wire.Alert{alert("A"), alert("B")}))
-	until(t, "B notified", func() bool { return strings.Contains(h.names(), "B firing") })
+	testkit.EventuallyTrue(t, "B notified", func() bool { return strings.Contains(h.names(), "B firing") })
 	if got := h.names(); got != "A firing, B firing" {
 		t.Errorf("notified %s: A twice", got)
 	}
@@ -333,7 +324,7 @@ func TestClusterNotifiesOnce(t *testing.T) {
 	// Position in the cluster decides who notifies first: with one configuration both.
 	must(t, m1.SetConfig(h.config("")))
 	must(t, m2.SetConfig(h.config("")))
-	until(t, "both settled", func() bool { return m1.Ready() == nil && m2.Ready() == nil })
+	testkit.EventuallyTrue(t, "both settled", func() bool { return m1.Ready() == nil && m2.Ready() == nil })
 	s, err := c1.Status(t.Context())
 	must(t, err)
 	if len(s.Cluster.Peers) != 2 || s.Cluster.Status != "ready" {
@@ -342,7 +333,7 @@ func TestClusterNotifiesOnce(t *testing.T) {
 
 	id, err := c1.SetSilence(t.Context(), amclient.Silence{Matchers: []wire.Matcher{wire.EqualMatcher("alertname", "Quiet")}, StartsAt: time.Now(), EndsAt: time.Now().Add(time.Hour), CreatedBy: "me", Comment: "x"})
 	must(t, err)
-	until(t, "the silence at the other", func() bool { _, err := c2.Silence(t.Context(), id); return err == nil })
+	testkit.EventuallyTrue(t, "the silence at the other", func() bool { _, err := c2.Silence(t.Context(), id); return err == nil })
 
 	both, err := amclient.New(amclient.Options{URLs: []string{m1.URL(), m2.URL()}})
 	must(t, err)
@@ -354,14 +345,14 @@ func TestClusterNotifiesOnce(t *testing.T) {
 			t.Errorf("Quiet: %+v", l)
 		}
 	}
-	until(t, "A notified", func() bool { return h.names() == "A firing" })
+	testkit.EventuallyTrue(t, "A notified", func() bool { return h.names() == "A firing" })
 	// The second one would notify PeerTimeout after the first: B, sent to it alone when A
 	// is past that, shows that it had its turn.
-	until(t, "the second's turn passed", func() bool { return logged(m1, "A") && logged(m2, "A") })
+	testkit.EventuallyTrue(t, "the second's turn passed", func() bool { return logged(m1, "A") && logged(m2, "A") })
 	must(t, both.PostAlerts(t.Context(), []wire.Alert{alert("B")}))
-	until(t, "B logged at both", func() bool { return logged(m1, "B") && logged(m2, "B") })
+	testkit.EventuallyTrue(t, "B logged at both", func() bool { return logged(m1, "B") && logged(m2, "B") })
 	end := time.Now().Add(2 * quick.PeerTimeout)
-	until(t, "twice the peer timeout passed", func() bool { return time.Now().After(end) })
+	testkit.EventuallyTrue(t, "twice the peer timeout passed", func() bool { return time.Now().After(end) })
 	if got := h.names(); got != "A firing, B firing" {
 		t.Errorf("notified %s", got)
 	}
@@ -369,7 +360,7 @@ func TestClusterNotifiesOnce(t *testing.T) {
 	// One is gone: the other one notifies alone, and a client of both still answers.
 	stop2()
 	must(t, both.PostAlerts(t.Context(), []wire.Alert{alert("C")}))
-	until(t, "C notified", func() bool { return strings.Contains(h.names(), "C firing") })
+	testkit.EventuallyTrue(t, "C notified", func() bool { return strings.Contains(h.names(), "C firing") })
 }
 
 // logged says whether the notification log knows of a group.
@@ -400,7 +391,7 @@ func TestAmtool(t *testing.T) {
 	if out := run(at, "alert", "query", "site=paris"); !strings.Contains(out, "Disk") {
 		t.Errorf("alert query: %s", out)
 	}
-	until(t, "Disk notified", func() bool { return h.names() == "Disk firing" })
+	testkit.EventuallyTrue(t, "Disk notified", func() bool { return h.names() == "Disk firing" })
 	id := strings.TrimSpace(run(at, "silence", "add", "--author=me", "--comment=x", "--duration=1h", "alertname=Disk"))
 	if out := run(at, "silence", "query"); !strings.Contains(out, id) {
 		t.Errorf("silence query: %s", out)

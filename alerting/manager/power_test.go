@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"muster.dev/muster/alerting/amclient"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/powercut"
 	"muster.dev/muster/internal/wire"
 )
@@ -25,7 +26,7 @@ func TestPowerLossKeepsSilences(t *testing.T) {
 		h := newHook(t)
 		must(t, m.SetConfig(h.config("")))
 		must(t, c.PostAlerts(t.Context(), []wire.Alert{alert("A")}))
-		until(t, "A notified", func() bool { return strings.Contains(h.names(), "A firing") })
+		testkit.EventuallyTrue(t, "A notified", func() bool { return strings.Contains(h.names(), "A firing") })
 		_, err := c.SetSilence(t.Context(), silence("stays"))
 		must(t, err)
 		id, err := c.SetSilence(t.Context(), silence("ends"))

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/alertmanager/types"
 
 	"muster.dev/muster/alerting/amclient"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -100,14 +101,14 @@ func TestSlowReceiversHoldUpTheirTenantAlone(t *testing.T) {
 	must(t, m.SetConfig(tenants(webhook("slow", slow.URL)+", "+webhook("quick", quick.URL),
 		tenant("evil", `{receiver: slow, group_by: ["..."], continue: true}`), tenant("good", `{receiver: quick, group_by: ["..."]}`))))
 	post(t, c, "evil", 600)
-	until(t, "the hostile tenant's first notifications", func() bool { open, _, _, _ := slow.count(); return open >= 8 })
+	testkit.EventuallyTrue(t, "the hostile tenant's first notifications", func() bool { open, _, _, _ := slow.count(); return open >= 8 })
 	post(t, c, "good", 3)
-	until(t, "the neighbour's", func() bool { return strings.Count(quick.names(), "firing") >= 3 })
+	testkit.EventuallyTrue(t, "the neighbour's", func() bool { return strings.Count(quick.names(), "firing") >= 3 })
 	if _, most, _, _ := slow.count(); most != 8 {
 		t.Errorf("%d notifications of a tenant at once, want 8", most)
 	}
 	slow.letGo()
-	until(t, "the rest", func() bool { _, _, n, _ := slow.count(); return n >= 600 })
+	testkit.EventuallyTrue(t, "the rest", func() bool { _, _, n, _ := slow.count(); return n >= 600 })
 }
 
 // What a tenant changes in its routes ends and repeats nobody else's notifications.
@@ -124,12 +125,12 @@ func TestChangesOfOneTenantLeaveOthersAlone(t *testing.T) {
 	}
 	set(0)
 	post(t, c, "good", 1)
-	until(t, "a notification under way", func() bool { open, _, _, _ := slow.count(); return open == 1 })
+	testkit.EventuallyTrue(t, "a notification under way", func() bool { open, _, _, _ := slow.count(); return open == 1 })
 	for i := range 20 {
 		set(i)
 	}
 	slow.letGo()
-	until(t, "its end", func() bool { open, _, _, _ := slow.count(); return open == 0 })
+	testkit.EventuallyTrue(t, "its end", func() bool { open, _, _, _ := slow.count(); return open == 0 })
 	if _, _, n, cut := slow.count(); n != 1 || cut != 0 {
 		t.Errorf("%d notifications, of which %d were cut off; want one", n, cut)
 	}
@@ -153,7 +154,7 @@ func TestOneTenantsAlertsAndGroupsAreBounded(t *testing.T) {
 	must(t, m.SetConfig(tenants(webhook("quick", quick.URL), tenant("evil", fan), tenant("good", `{receiver: quick, group_by: ["..."]}`))))
 	post(t, c, "evil", 500)
 	post(t, c, "good", 10)
-	until(t, "the neighbour's", func() bool { return strings.Count(quick.names(), "firing") >= 10 })
+	testkit.EventuallyTrue(t, "the neighbour's", func() bool { return strings.Count(quick.names(), "firing") >= 10 })
 	alerts, err := m.Alerts(t.Context())
 	must(t, err)
 	count := map[string]int{}
@@ -211,12 +212,12 @@ func TestShardsDoWhatTheWholeDoes(t *testing.T) {
 		t.Fatalf("%d shards, want a, b and the platform's", got)
 	}
 	must(t, c.PostAlerts(t.Context(), []wire.Alert{alert("Big", "tenant", "b"), alert("Flood", "tenant", "muster"), alert("Hide", "tenant", "a")}))
-	until(t, "the sources", func() bool { return len(splitNames(platform.names())) >= 3 })
+	testkit.EventuallyTrue(t, "the sources", func() bool { return len(splitNames(platform.names())) >= 3 })
 	must(t, c.PostAlerts(t.Context(), []wire.Alert{
 		alert("Small", "tenant", "b"), alert("Wet", "tenant", "b"), alert("Other", "tenant", "b"),
 		alert("Other", "tenant", "a"), alert("Small", "tenant", "c"),
 	}))
-	until(t, "what is not held back", func() bool {
+	testkit.EventuallyTrue(t, "what is not held back", func() bool {
 		return len(splitNames(platform.names())) >= 6 && len(splitNames(mine.names())) >= 3
 	})
 	if got := splitNames(mine.names()); !slices.Equal(got, []string{"Big firing", "Hide firing", "Other firing"}) {

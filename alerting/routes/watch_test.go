@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/kubeapi"
 )
 
@@ -45,15 +46,6 @@ func (a *applied) has(text string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return strings.Contains(a.last, text)
-}
-
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited in vain for: %s", what)
-		}
-	}
 }
 
 func must(t testing.TB, err error) {
@@ -106,8 +98,8 @@ func TestWatcher(t *testing.T) {
 	}
 	must(t, c.Create(ctx, route("plain", team)))
 	must(t, c.Create(ctx, route("secret", withSecret)))
-	until(t, "plain applied", is("plain", ReasonApplied))
-	until(t, "secret missing", is("secret", ReasonSecret))
+	testkit.EventuallyTrue(t, "plain applied", is("plain", ReasonApplied))
+	testkit.EventuallyTrue(t, "secret missing", is("secret", ReasonSecret))
 	if m := condition("secret").Message; !strings.Contains(m, "secret hook, key url: there is no Secret") {
 		t.Errorf("status says %q", m)
 	}
@@ -116,45 +108,45 @@ func TestWatcher(t *testing.T) {
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "hook", Namespace: "routes-system"}, StringData: map[string]string{"url": "http://one.example/"}}
 	must(t, c.Create(ctx, secret))
-	until(t, "secret applied", is("secret", ReasonApplied))
+	testkit.EventuallyTrue(t, "secret applied", is("secret", ReasonApplied))
 	if !a.has("http://one.example/") {
 		t.Error("the secret's value is not in the configuration")
 	}
 	secret.StringData = map[string]string{"url": "http://two.example/"}
 	must(t, c.Update(ctx, secret))
-	until(t, "the new value", func() bool { return a.has("http://two.example/") && !a.has("one.example") })
-	until(t, "fresh", func() bool { return w.Fresh() == nil })
+	testkit.EventuallyTrue(t, "the new value", func() bool { return a.has("http://two.example/") && !a.has("one.example") })
+	testkit.EventuallyTrue(t, "fresh", func() bool { return w.Fresh() == nil })
 
 	onDisk := func(text string) bool {
 		b, err := os.ReadFile(file)
 		return err == nil && strings.Contains(string(b), text)
 	}
-	until(t, "the new value on disk", func() bool { return onDisk("http://two.example/") })
+	testkit.EventuallyTrue(t, "the new value on disk", func() bool { return onDisk("http://two.example/") })
 	if s, err := os.Stat(file); err != nil || s.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", s.Mode(), err)
 	}
 	a.mu.Lock()
 	a.fail = errors.New("no")
 	a.mu.Unlock()
-	until(t, "the refusal in status", is("plain", ReasonRefused))
-	until(t, "no freshness after a refusal", func() bool { return w.Fresh() != nil })
+	testkit.EventuallyTrue(t, "the refusal in status", is("plain", ReasonRefused))
+	testkit.EventuallyTrue(t, "no freshness after a refusal", func() bool { return w.Fresh() != nil })
 	a.mu.Lock()
 	a.fail = &TryLater{errors.New("away")}
 	a.mu.Unlock()
-	until(t, "nobody there, in status", is("plain", ReasonAway))
+	testkit.EventuallyTrue(t, "nobody there, in status", is("plain", ReasonAway))
 	a.mu.Lock()
 	a.fail = nil
 	a.mu.Unlock()
-	until(t, "applied again", is("plain", ReasonApplied))
+	testkit.EventuallyTrue(t, "applied again", is("plain", ReasonApplied))
 	must(t, c.Delete(ctx, route("plain", team)))
-	until(t, "plain gone", func() bool { return !a.has("routes/plain/") })
+	testkit.EventuallyTrue(t, "plain gone", func() bool { return !a.has("routes/plain/") })
 	r := &v1alpha1.AlertRoute{}
 	must(t, c.Get(ctx, client.ObjectKey{Namespace: "routes-system", Name: "secret"}, r))
 	version := r.ResourceVersion
 	a.mu.Lock()
 	n := a.n
 	a.mu.Unlock()
-	until(t, "some more rounds", func() bool { a.mu.Lock(); defer a.mu.Unlock(); return a.n > n+3 })
+	testkit.EventuallyTrue(t, "some more rounds", func() bool { a.mu.Lock(); defer a.mu.Unlock(); return a.n > n+3 })
 	must(t, c.Get(ctx, client.ObjectKey{Namespace: "routes-system", Name: "secret"}, r))
 	if r.ResourceVersion != version {
 		t.Error("status is written though nothing changed")
@@ -163,7 +155,7 @@ func TestWatcher(t *testing.T) {
 	// A start without the API server: the last configuration, from disk.
 	cancel()
 	wg.Wait()
-	until(t, "the last configuration on disk", func() bool { return onDisk("routes/secret/team") && !onDisk("routes/plain/") })
+	testkit.EventuallyTrue(t, "the last configuration on disk", func() bool { return onDisk("routes/secret/team") && !onDisk("routes/plain/") })
 	b := &applied{}
 	o.Apply = b.apply
 	if _, err := NewWatcher(o); err != nil || !b.has("http://two.example/") {

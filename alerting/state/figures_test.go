@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"muster.dev/muster/alerting/amclient"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -53,14 +54,14 @@ inhibit_rules: [{source_matchers: [alertname=SiteDown], target_matchers: [alertn
 	began := time.Now()
 	must(t, c.PostAlerts(t.Context(), alerts))
 	t.Logf("POST of %d alerts: %v", len(alerts), time.Since(began))
-	until(t, "1,000 groups notified", func() bool { return requests.Load() >= 1000 })
+	testkit.EventuallyTrue(t, "1,000 groups notified", func() bool { return requests.Load() >= 1000 })
 	t.Logf("POST to the webhook, group_wait 10 ms: last of 1,000 groups after %v", time.Unix(0, notified.Load()).Sub(began))
 
 	one := func() time.Duration {
 		n := requests.Load()
 		began := time.Now()
 		must(t, c.PostAlerts(t.Context(), []wire.Alert{alert(fmt.Sprint("One", n), "tenant-0", fmt.Sprint("new-", n), "critical", "", 0)}))
-		until(t, "one more", func() bool { return requests.Load() > n })
+		testkit.EventuallyTrue(t, "one more", func() bool { return requests.Load() > n })
 		return time.Unix(0, notified.Load()).Sub(began)
 	}
 	latencies := []time.Duration{}

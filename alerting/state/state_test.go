@@ -16,6 +16,7 @@ import (
 
 	"muster.dev/muster/alerting/amclient"
 	"muster.dev/muster/alerting/manager"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -124,15 +125,6 @@ func alert(name, tenant, site, severity, virtual string, age time.Duration) wire
 	return wire.Alert{Labels: l, StartsAt: time.Now().Add(-age), Annotations: map[string]string{"summary": "Something with " + name}}
 }
 
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited in vain for: %s", what)
-		}
-	}
-}
-
 func TestAlerts(t *testing.T) {
 	m, c, _ := alertmanager(t, dropAll)
 	for name, source := range map[string]Source{"over HTTP": SourceFunc(func(ctx context.Context) ([]wire.Alert, error) { return c.Alerts(ctx) }), "embedded": m} {
@@ -153,7 +145,7 @@ func testAlerts(t *testing.T, c *amclient.Client, source Source) {
 		alert("Big", "zeta", "paris", "info", "|shared/eu|", time.Minute),
 		{Labels: map[string]string{"alertname": "Own"}, StartsAt: time.Now()},
 	}))
-	until(t, "six alerts, one inhibited", func() bool { h.poll(); v := h.s.view.Load(); return len(v.all) == 6 && v.suppressed["critical"] == 1 })
+	testkit.EventuallyTrue(t, "six alerts, one inhibited", func() bool { h.poll(); v := h.s.view.Load(); return len(v.all) == 6 && v.suppressed["critical"] == 1 })
 	for _, x := range []struct{ tenants, query, want string }{
 		{"acme", "", "Small@acme/paris Big@acme/paris New@acme/lyon Old@acme/lyon"},
 		{"acme,zeta", "", "Small@acme/paris Big@acme/paris New@acme/lyon Old@acme/lyon Big@zeta/paris"},

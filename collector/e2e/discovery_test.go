@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +16,7 @@ import (
 
 	"muster.dev/muster/collector"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/kubeapi"
 )
 
@@ -72,27 +72,14 @@ func TestKubernetesDiscovery(t *testing.T) {
 			return nil
 		}
 	}
-	eventually(t, "the pod is scraped", targets(1))
+	testkit.Eventually(t, "the pod is scraped", targets(1))
 	now := int64(0)
 	if err := kube.CoreV1().Pods("shop").Delete(ctx, "checkout", metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the deleted pod is no target any more", targets(0))
+	testkit.Eventually(t, "the deleted pod is no target any more", targets(0))
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
-	}
-}
-
-func eventually(t *testing.T, what string, ok func() error) {
-	t.Helper()
-	for deadline := time.Now().Add(40 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		err := ok()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: %v", what, err)
-		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/kubeapi"
 )
 
@@ -219,25 +220,12 @@ func TestDeletedNamespaceGoes(t *testing.T) {
 	if err := spaces.Delete(t.Context(), "gone-system", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the namespace is gone", func() error {
+	testkit.Eventually(t, "the namespace is gone", func() error {
 		if ns, err := spaces.Get(t.Context(), "gone-system", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("%v, %v", ns.Status, err)
 		}
 		return nil
 	})
-}
-
-func eventually(t *testing.T, what string, ok func() error) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		err := ok()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not so after 20 s: %v", what, err)
-		}
-	}
 }
 
 // The audit log says who changed what, and never what was in it.
@@ -252,7 +240,7 @@ func TestAuditLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := filepath.Join(kubeapi.Dir(t), "apiserver", "audit.log")
-	eventually(t, "the write is in the audit log", func() error {
+	testkit.Eventually(t, "the write is in the audit log", func() error {
 		b, err := os.ReadFile(log)
 		if err != nil {
 			return err

@@ -24,6 +24,7 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/quota"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/kubeapi"
 )
 
@@ -61,7 +62,7 @@ func agree(t *testing.T, tenant string) quota.Usage {
 	}
 	defer c.Close()
 	var got quota.Usage
-	eventually(t, "the count is what is stored", func() error {
+	testkit.Eventually(t, "the count is what is stored", func() error {
 		fresh := quota.New(quota.Options{})
 		if _, err := fresh.Load(t.Context(), c); err != nil {
 			return err
@@ -213,7 +214,7 @@ func TestQuotaOfSites(t *testing.T) {
 		t.Errorf("the first approval: %v", err)
 	}
 	agree(t, "qs")
-	eventually(t, "the second approval is over the quota", func() error {
+	testkit.Eventually(t, "the second approval is over the quota", func() error {
 		if err := approve("b"); !apierrors.HasStatusCause(err, v1alpha1.CauseQuotaExceeded) {
 			return fmt.Errorf("%v", err)
 		}

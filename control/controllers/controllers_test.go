@@ -27,6 +27,7 @@ import (
 	"muster.dev/muster/control/controllers"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/kubeapi"
 )
 
@@ -94,26 +95,11 @@ func start(t *testing.T, ctx context.Context, with ...func(*controllers.Options)
 	return c, ended
 }
 
-func eventually(t *testing.T, what string, within time.Duration, ok func() error) time.Duration {
-	t.Helper()
-	began := time.Now()
-	for {
-		err := ok()
-		if err == nil {
-			return time.Since(began)
-		}
-		if time.Since(began) > within {
-			t.Fatalf("%s: not within %s: %v", what, within, err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
 func create(t *testing.T, c client.Client, objs ...client.Object) {
 	t.Helper()
 	for _, o := range objs {
 		// The namespace may be about to be made.
-		eventually(t, "create "+o.GetName(), time.Minute, func() error { return c.Create(context.Background(), o) })
+		testkit.Eventually(t, "create "+o.GetName(), func() error { return c.Create(context.Background(), o) })
 	}
 }
 
@@ -127,7 +113,7 @@ func TestTenantGetsItsNamespacesPoliciesAndRoles(t *testing.T) {
 	ctx := context.Background()
 	create(t, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "alpha-taken"}},
 		&v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "alpha"}, Spec: v1alpha1.TenantSpec{Namespaces: []string{"pay", "taken"}}})
-	eventually(t, "the tenant is set up", time.Minute, func() error {
+	testkit.Eventually(t, "the tenant is set up", func() error {
 		for _, n := range []string{"alpha-system", "alpha-shared", "alpha-pay"} {
 			var ns corev1.Namespace
 			if err := c.Get(ctx, client.ObjectKey{Name: n}, &ns); err != nil || ns.Labels[fleet.LabelTenant] != "alpha" {
@@ -161,7 +147,7 @@ func TestTenantGetsItsNamespacesPoliciesAndRoles(t *testing.T) {
 	// A default policy is the user's once it is made.
 	var hp v1alpha1.HealthPolicy
 	key := client.ObjectKey{Namespace: "alpha-system", Name: "default"}
-	eventually(t, "the user edits it", time.Minute, func() error { // its status is written meanwhile
+	testkit.Eventually(t, "the user edits it", func() error { // its status is written meanwhile
 		if err := c.Get(ctx, key, &hp); err != nil {
 			return err
 		}
@@ -169,7 +155,7 @@ func TestTenantGetsItsNamespacesPoliciesAndRoles(t *testing.T) {
 		return c.Update(ctx, &hp)
 	})
 	create(t, c, site("alpha", "any", nil))
-	eventually(t, "the site is counted", time.Minute, func() error {
+	testkit.Eventually(t, "the site is counted", func() error {
 		var tn v1alpha1.Tenant
 		if err := c.Get(ctx, client.ObjectKey{Name: "alpha"}, &tn); err != nil || tn.Status.Sites != 1 {
 			return fmt.Errorf("%d sites, %v", tn.Status.Sites, err)
@@ -184,7 +170,7 @@ func TestTenantGetsItsNamespacesPoliciesAndRoles(t *testing.T) {
 	if err := c.Delete(ctx, &taken); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the namespace is made when it is free", time.Minute, func() error {
+	testkit.Eventually(t, "the namespace is made when it is free", func() error {
 		var ns corev1.Namespace
 		if err := c.Get(ctx, client.ObjectKey{Name: "alpha-taken"}, &ns); err != nil || ns.Labels[fleet.LabelTenant] != "alpha" {
 			return fmt.Errorf("%v %v", ns.Labels, err)
@@ -204,12 +190,12 @@ func TestDefaultPolicyIsTheUsersToDelete(t *testing.T) {
 	create(t, c, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "beta"}})
 	key := client.ObjectKey{Namespace: "beta-system", Name: "default"}
 	var first v1alpha1.CollectionPolicy
-	eventually(t, "the default is made", time.Minute, func() error { return c.Get(ctx, key, &first) })
+	testkit.Eventually(t, "the default is made", func() error { return c.Get(ctx, key, &first) })
 	if err := c.Delete(ctx, &first); err != nil {
 		t.Fatal(err)
 	}
 	var second v1alpha1.CollectionPolicy
-	eventually(t, "the only one comes back", time.Minute, func() error { return c.Get(ctx, key, &second) })
+	testkit.Eventually(t, "the only one comes back", func() error { return c.Get(ctx, key, &second) })
 
 	create(t, c, &v1alpha1.CollectionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "mine", Namespace: "beta-system"}})
 	counted := func(sites int32) func() error {
@@ -221,12 +207,12 @@ func TestDefaultPolicyIsTheUsersToDelete(t *testing.T) {
 			return nil
 		}
 	}
-	eventually(t, "a pass has seen the user's policy", time.Minute, counted(0))
+	testkit.Eventually(t, "a pass has seen the user's policy", counted(0))
 	if err := c.Delete(ctx, &second); err != nil {
 		t.Fatal(err)
 	}
 	create(t, c, site("beta", "s", nil))
-	eventually(t, "a pass has seen the deletion", time.Minute, counted(1))
+	testkit.Eventually(t, "a pass has seen the deletion", counted(1))
 	if err := c.Get(ctx, key, &second); !apierrors.IsNotFound(err) {
 		t.Errorf("the default came back beside the user's policy: %v", err)
 	}
@@ -237,10 +223,10 @@ func TestDefaultPolicyBesideWhatComesWithTheTenant(t *testing.T) {
 	c := run(t)
 	ctx := t.Context()
 	create(t, c, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "companion"}})
-	eventually(t, "the tenant's own policy is taken", time.Minute, func() error {
+	testkit.Eventually(t, "the tenant's own policy is taken", func() error {
 		return c.Create(ctx, &v1alpha1.CollectionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "mine", Namespace: "companion-system"}})
 	})
-	eventually(t, "the defaults are made", time.Minute, func() error {
+	testkit.Eventually(t, "the defaults are made", func() error {
 		key := client.ObjectKey{Namespace: "companion-system", Name: "default"}
 		return errors.Join(c.Get(ctx, key, &v1alpha1.CollectionPolicy{}), c.Get(ctx, key, &v1alpha1.HealthPolicy{}))
 	})
@@ -259,8 +245,8 @@ func TestTenantGroups(t *testing.T) {
 	create(t, c, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "delta"}}, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "epsilon"}})
 	b := &rbacv1.RoleBinding{}
 	key := client.ObjectKey{Namespace: "delta-system", Name: "muster:tenant-admin"}
-	eventually(t, "the binding is made", time.Minute, func() error { return c.Get(ctx, key, b) })
-	eventually(t, "the other tenant is there", time.Minute, func() error {
+	testkit.Eventually(t, "the binding is made", func() error { return c.Get(ctx, key, b) })
+	testkit.Eventually(t, "the other tenant is there", func() error {
 		return c.Get(ctx, client.ObjectKey{Namespace: "epsilon-system", Name: "muster:tenant-viewer"}, &rbacv1.RoleBinding{})
 	})
 	as := func(group string) client.Client {
@@ -273,10 +259,10 @@ func TestTenantGroups(t *testing.T) {
 		return as
 	}
 	admin, viewer := as("muster:tenant:delta:admin"), as("muster:tenant:delta:viewer")
-	eventually(t, "the administrator may make a virtual site", time.Minute, func() error {
+	testkit.Eventually(t, "the administrator may make a virtual site", func() error {
 		return client.IgnoreAlreadyExists(admin.Create(ctx, &v1alpha1.VirtualSite{ObjectMeta: metav1.ObjectMeta{Name: "v", Namespace: "delta-shared"}}))
 	})
-	eventually(t, "the viewer may read it", time.Minute, func() error {
+	testkit.Eventually(t, "the viewer may read it", func() error {
 		return viewer.Get(ctx, client.ObjectKey{Namespace: "delta-shared", Name: "v"}, &v1alpha1.VirtualSite{})
 	})
 	for what, err := range map[string]error{
@@ -298,7 +284,7 @@ func TestTenantGroups(t *testing.T) {
 	if err := c.Update(ctx, b); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "eve is out again", time.Minute, func() error {
+	testkit.Eventually(t, "eve is out again", func() error {
 		if err := c.Get(ctx, key, b); err != nil || len(b.Subjects) != 1 {
 			return fmt.Errorf("%v, %v", b.Subjects, err)
 		}
@@ -325,7 +311,7 @@ func TestVirtualSiteFollowsLabelsWithin2s(t *testing.T) {
 			return nil
 		}
 	}
-	eventually(t, "the first members", time.Minute, members("paris"))
+	testkit.Eventually(t, "the first members", members("paris"))
 
 	patch := func(name, json string) {
 		t.Helper()
@@ -334,11 +320,11 @@ func TestVirtualSiteFollowsLabelsWithin2s(t *testing.T) {
 		}
 	}
 	patch("tokyo", `{"metadata":{"labels":{"region":"uk"}}}`)
-	t.Logf("joined after %s", eventually(t, "tokyo joins", time.Minute, members("paris", "tokyo")))
+	t.Logf("joined after %s", testkit.Eventually(t, "tokyo joins", members("paris", "tokyo")))
 	patch("paris", `{"metadata":{"labels":{"old":"yes"}}}`)
-	eventually(t, "paris leaves", time.Minute, members("tokyo"))
+	testkit.Eventually(t, "paris leaves", members("tokyo"))
 	create(t, c, site("two-part", "leeds", map[string]string{"region": "uk"}))
-	eventually(t, "a new site joins by its labels alone", time.Minute, members("leeds", "tokyo"))
+	testkit.Eventually(t, "a new site joins by its labels alone", members("leeds", "tokyo"))
 
 	leeds := site("two-part", "leeds", nil)
 	if err := c.Get(ctx, client.ObjectKeyFromObject(leeds), leeds); err != nil {
@@ -352,7 +338,7 @@ func TestVirtualSiteFollowsLabelsWithin2s(t *testing.T) {
 	pending := site("two-part", "york", map[string]string{"region": "uk"})
 	pending.Spec.Approved = false
 	create(t, c, pending)
-	eventually(t, "why a site is no member is said", time.Minute, func() error {
+	testkit.Eventually(t, "why a site is no member is said", func() error {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(vs), vs); err != nil {
 			return err
 		}
@@ -361,7 +347,7 @@ func TestVirtualSiteFollowsLabelsWithin2s(t *testing.T) {
 		}
 		return nil
 	})
-	eventually(t, "colours are counted, maintenance apart", time.Minute, func() error {
+	testkit.Eventually(t, "colours are counted, maintenance apart", func() error {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(vs), vs); err != nil {
 			return err
 		}
@@ -394,28 +380,28 @@ func TestTokensMaintenanceAndPolicyCounts(t *testing.T) {
 			return nil
 		}
 	}
-	eventually(t, "the token is active", time.Minute, state("Active"))
+	testkit.Eventually(t, "the token is active", state("Active"))
 	before := tok.DeepCopy()
 	tok.Spec.Expires = &metav1.Time{Time: time.Now().Add(2 * time.Second)}
 	if err := c.Patch(ctx, tok, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it expires by itself", time.Minute, state("Expired"))
-	eventually(t, "the maintenance ends by itself", time.Minute, func() error {
+	testkit.Eventually(t, "it expires by itself", state("Expired"))
+	testkit.Eventually(t, "the maintenance ends by itself", func() error {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(s), s); err != nil || s.Spec.Maintenance != nil {
 			return fmt.Errorf("%v, %v", s.Spec.Maintenance, err)
 		}
 		return nil
 	})
 	for _, want := range []string{"t Normal Expired: was Active", `s Normal MaintenanceEnded: maintenance "x"`} {
-		eventually(t, want, time.Minute, func() error {
+		testkit.Eventually(t, want, func() error {
 			if !told.has(want) {
 				return fmt.Errorf("events: %q", told.said)
 			}
 			return nil
 		})
 	}
-	eventually(t, "the policy counts its sites", time.Minute, func() error {
+	testkit.Eventually(t, "the policy counts its sites", func() error {
 		var p v1alpha1.CollectionPolicy
 		if err := c.Get(ctx, client.ObjectKey{Namespace: "gamma-system", Name: "default"}, &p); err != nil || p.Status.Sites != 1 || p.Status.Applied != 1 {
 			return fmt.Errorf("%+v, %v", p.Status, err)
@@ -445,7 +431,7 @@ func (r *reports) SubscribePolicies(fn func(string)) {
 }
 
 func (r *reports) report(t *testing.T, tenant, site, hash string) {
-	eventually(t, "the controllers listen", time.Minute, func() error {
+	testkit.Eventually(t, "the controllers listen", func() error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.tell == nil {
@@ -464,7 +450,7 @@ func TestPolicyCountsFollowReports(t *testing.T) {
 	create(t, c, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "reporting"}}, site("reporting", "a", nil), site("reporting", "b", nil))
 	counts := func(applied, rejected int32) {
 		t.Helper()
-		eventually(t, fmt.Sprintf("%d applied, %d rejected", applied, rejected), time.Minute, func() error {
+		testkit.Eventually(t, fmt.Sprintf("%d applied, %d rejected", applied, rejected), func() error {
 			var p v1alpha1.CollectionPolicy
 			if err := c.Get(t.Context(), client.ObjectKey{Namespace: "reporting-system", Name: "default"}, &p); err != nil || p.Status.Sites != 2 || p.Status.Applied != applied || p.Status.Rejected != rejected {
 				return fmt.Errorf("%+v, %v", p.Status, err)
@@ -496,7 +482,7 @@ func TestRejectedPolicyIsNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the condition names the site", time.Minute, func() error {
+	testkit.Eventually(t, "the condition names the site", func() error {
 		var p v1alpha1.CollectionPolicy
 		if err := c.Get(ctx, client.ObjectKey{Namespace: "theta-system", Name: "default"}, &p); err != nil {
 			return err
@@ -554,7 +540,7 @@ func TestWindowsShowInStatus(t *testing.T) {
 	}
 	want := func(what string, paris string, inEU, inAll int32) {
 		t.Helper()
-		eventually(t, what, time.Minute, func() error {
+		testkit.Eventually(t, what, func() error {
 			if err := errors.Join(c.Get(ctx, client.ObjectKeyFromObject(eu), eu), c.Get(ctx, client.ObjectKeyFromObject(all), all)); err != nil {
 				return err
 			}
@@ -596,7 +582,7 @@ func TestTenantUsage(t *testing.T) {
 		o.Quotas = v1alpha1.TenantQuotas{Series: 1000, Objects: 100}
 	})
 	create(t, c, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "omega"}, Spec: v1alpha1.TenantSpec{Quotas: v1alpha1.TenantQuotas{Sites: 4}}}, site("omega", "paris", nil))
-	eventually(t, "the use is told", 60*time.Second, func() error {
+	testkit.Eventually(t, "the use is told", func() error {
 		var tenant v1alpha1.Tenant
 		if err := c.Get(t.Context(), client.ObjectKey{Name: "omega"}, &tenant); err != nil {
 			return err

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -25,6 +24,7 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/controllers"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/kubeapi"
 )
 
@@ -189,10 +189,10 @@ func TestDefaultPoliciesFollowUpgrades(t *testing.T) {
 	running(earlier, func() {
 		for _, tenant := range append(tenants, "ship-untouched") {
 			must(c.Create(ctx, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: tenant}}))
-			eventually(t, "the defaults are made", time.Minute, func() error { return follows(ctx, c, tenant, earlier) })
+			testkit.Eventually(t, "the defaults are made", func() error { return follows(ctx, c, tenant, earlier) })
 		}
 		for tenant, edit := range people {
-			eventually(t, tenant, time.Minute, func() error { // health's and the controllers' status come between
+			testkit.Eventually(t, tenant, func() error { // health's and the controllers' status come between
 				_, hp, err := defaultsOf(ctx, c, tenant)
 				if err == nil {
 					err = edit(&hp)
@@ -215,7 +215,7 @@ func TestDefaultPoliciesFollowUpgrades(t *testing.T) {
 			"metadata": map[string]any{"namespace": "ship-untouched-system", "name": "default"},
 			"status":   map[string]any{"conditions": []any{map[string]any{"type": "SignalsHealthy", "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}}}}}
 		must(c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(status), client.FieldOwner("muster-health")))
-		eventually(t, "an old copy says that it follows", time.Minute, func() error { return follows(ctx, c, "ship-old", earlier) })
+		testkit.Eventually(t, "an old copy says that it follows", func() error { return follows(ctx, c, "ship-old", earlier) })
 	})
 	tenants = append(tenants, "ship-own", "ship-old-edited", "ship-applied")
 	for _, tenant := range tenants {
@@ -226,7 +226,7 @@ func TestDefaultPoliciesFollowUpgrades(t *testing.T) {
 
 	running(now, func() {
 		for _, tenant := range []string{"ship-untouched", "ship-old"} {
-			eventually(t, tenant+" follows the upgrade", time.Minute, func() error { return follows(ctx, c, tenant, now) })
+			testkit.Eventually(t, tenant+" follows the upgrade", func() error { return follows(ctx, c, tenant, now) })
 		}
 		_, hp, err := defaultsOf(ctx, c, "ship-untouched")
 		must(err)
@@ -235,7 +235,7 @@ func TestDefaultPoliciesFollowUpgrades(t *testing.T) {
 		}
 		for _, tenant := range tenants {
 			create(t, c, site(tenant, "any", nil))
-			eventually(t, tenant+" says that it was edited", time.Minute, func() error {
+			testkit.Eventually(t, tenant+" says that it was edited", func() error {
 				var of v1alpha1.Tenant
 				if err := c.Get(ctx, client.ObjectKey{Name: tenant}, &of); err != nil || of.Status.Sites != 1 {
 					return fmt.Errorf("no pass of this version yet: %+v, %v", of.Status, err)
@@ -265,10 +265,10 @@ func TestDefaultPoliciesFollowUpgrades(t *testing.T) {
 				cp := &v1alpha1.CollectionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: "ship-own-system"}}
 				must(c.Patch(ctx, cp, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"muster.dev/shipped":"reset"}}}`)), client.FieldOwner("kubectl-annotate")))
 			}
-			eventually(t, tenant+" has the shipped one back", time.Minute, func() error { return follows(ctx, c, tenant, now) })
+			testkit.Eventually(t, tenant+" has the shipped one back", func() error { return follows(ctx, c, tenant, now) })
 		}
 		// A removal in what has followed once.
-		eventually(t, "edit what followed", time.Minute, func() error {
+		testkit.Eventually(t, "edit what followed", func() error {
 			return patch(policy("ship-old", own), "kubectl-edit", `{"spec":{"worstShare":null}}`)
 		})
 	})
@@ -280,10 +280,10 @@ func TestDefaultPoliciesFollowUpgrades(t *testing.T) {
 	// that follows is written once.
 	running(earlier, func() {
 		for _, tenant := range append(tenants, "ship-untouched") {
-			eventually(t, tenant+" follows the way back", time.Minute, func() error { return follows(ctx, c, tenant, earlier) })
+			testkit.Eventually(t, tenant+" follows the way back", func() error { return follows(ctx, c, tenant, earlier) })
 		}
 		create(t, c, site("ship-old", "any", nil))
-		eventually(t, "a pass", time.Minute, func() error {
+		testkit.Eventually(t, "a pass", func() error {
 			var of v1alpha1.Tenant
 			if err := c.Get(ctx, client.ObjectKey{Name: "ship-old"}, &of); err != nil || of.Status.Sites != 1 {
 				return fmt.Errorf("%+v, %v", of.Status, err)

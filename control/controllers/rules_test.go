@@ -33,6 +33,7 @@ import (
 	"muster.dev/muster/control/pki"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/relay"
 )
@@ -161,7 +162,7 @@ func alertRules(ns, name, expr string) *v1alpha1.AlertRules {
 
 func (w *control) applied(what string, obj client.Object, status func() *v1alpha1.RulesStatus, want v1alpha1.RulesStatus, message string) {
 	w.t.Helper()
-	eventually(w.t, what, 20*time.Second, func() error {
+	testkit.Eventually(w.t, what, func() error {
 		if err := w.client.Get(context.Background(), client.ObjectKeyFromObject(obj), obj); err != nil {
 			return err
 		}
@@ -195,7 +196,7 @@ func TestInventoryAndRulesFromTheAPIToRegionals(t *testing.T) {
 	create(t, w.client, &v1alpha1.CollectionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "rho-system", Name: "logs"},
 		Spec: v1alpha1.CollectionPolicySpec{Logs: &v1alpha1.LogPolicy{Deny: []string{"unit/audit"}, BytesPerSecond: &rate}}})
 	gone := site("rho", "gone", nil)
-	eventually(t, "decommission", time.Minute, func() error {
+	testkit.Eventually(t, "decommission", func() error {
 		if err := w.client.Get(ctx, client.ObjectKeyFromObject(gone), gone); err != nil {
 			return err
 		}
@@ -207,7 +208,7 @@ func TestInventoryAndRulesFromTheAPIToRegionals(t *testing.T) {
 		SiteSelector: metav1.LabelSelector{MatchLabels: map[string]string{"model": "x"}}, Rules: []v1alpha1.LogRule{{Name: "OOM", Type: "any"}}}}
 	create(t, w.client, rules, logs)
 
-	eventually(t, "the regional has the inventory", time.Minute, func() error {
+	testkit.Eventually(t, "the regional has the inventory", func() error {
 		inv, r := one.tenant("rho")
 		if len(inv.Sites) != 1 || len(r.Alerts) != 1 || len(r.Logs) != 1 {
 			return fmt.Errorf("%+v %+v", inv, r)
@@ -231,7 +232,7 @@ func TestInventoryAndRulesFromTheAPIToRegionals(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.applied("a refusal is told", rules, alertStatus, rulesStatus(2, 0, metav1.ConditionFalse, "Refused"), "regional one: group g, rule A: refused")
-	eventually(t, "an event says so", time.Minute, func() error {
+	testkit.Eventually(t, "an event says so", func() error {
 		if !w.told.has("up Warning Refused: regional one: group g") {
 			return errors.New("none")
 		}
@@ -248,7 +249,7 @@ func TestInventoryAndRulesFromTheAPIToRegionals(t *testing.T) {
 	if err := w.client.Delete(ctx, site("rho", "paris", nil)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "what was deleted is gone", time.Minute, func() error {
+	testkit.Eventually(t, "what was deleted is gone", func() error {
 		if inv, r := one.tenant("rho"); inv.Tenant != "rho" || len(inv.Sites) != 0 || len(r.Alerts) != 0 || len(r.Logs) != 1 {
 			return fmt.Errorf("%+v %+v", inv, r)
 		}
@@ -270,7 +271,7 @@ func TestNamespaceOfThePlatform(t *testing.T) {
 		}
 		return w.client.Get(ctx, client.ObjectKey{Namespace: name, Name: "muster:tenant-admin"}, &rbacv1.RoleBinding{})
 	}
-	eventually(t, "the namespace is there", time.Minute, ready)
+	testkit.Eventually(t, "the namespace is there", ready)
 	// Nobody takes it over.
 	if err := w.client.Create(ctx, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: fleet.PlatformTenant}}); !apierrors.IsInvalid(err) {
 		t.Errorf("a tenant of the platform's name: %v", err)
@@ -279,7 +280,7 @@ func TestNamespaceOfThePlatform(t *testing.T) {
 	if err := w.client.Patch(ctx, ns, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"muster.dev/tenant":"rho"}}}`))); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the label is put right", time.Minute, ready)
+	testkit.Eventually(t, "the label is put right", ready)
 
 	one := w.regional("one")
 	rules := alertRules(name, "fleet", "up == 0")

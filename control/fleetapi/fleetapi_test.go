@@ -38,6 +38,7 @@ import (
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -204,12 +205,7 @@ func (w *world) change(name string, fn func(*v1alpha1.Site)) {
 
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for tick := time.NewTicker(5 * time.Millisecond); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("not within 10 s: %s", what)
-		}
-	}
+	testkit.EventuallyTrue(w.t, what, ok)
 }
 
 func (w *world) dial(cfg *tls.Config) wire.ControlClient {

@@ -29,6 +29,7 @@ import (
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/relay"
 )
@@ -166,7 +167,7 @@ func (r *heldRelay) item(key string) string {
 
 func (w *fleetWorld) eventually(what string, ok func() bool) {
 	w.t.Helper()
-	(&world{t: w.t}).eventually(what, ok)
+	testkit.EventuallyTrue(w.t, what, ok)
 }
 
 func acmeFleet(expr string) func(*desired.Store) {

@@ -19,6 +19,7 @@ import (
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/oidclogin"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -128,7 +129,7 @@ func TestTenantsAreWalls(t *testing.T) {
 		// A cursor that bob was given is no key to his tenant either.
 		var bobs registrationList
 		h.api.site("globex", "lima-02")
-		eventually(t, "bob sees two", func() bool {
+		testkit.EventuallyTrue(t, "bob sees two", func() bool {
 			h.want(200, "bob", "GET", "/api/v1/registrations?limit=1", "").json(t, &bobs)
 			return bobs.NextCursor != ""
 		})
@@ -186,7 +187,7 @@ func TestScopes(t *testing.T) {
 	h.api.site("initech", "paris-07", approved)
 	h.api.site("initech", "ghost", approved)
 	h.clock.advance(11 * time.Second)
-	eventually(t, "root finds initech's site", func() bool { return h.send("root", "GET", "/api/v1/sites/ghost", "").StatusCode == 200 })
+	testkit.EventuallyTrue(t, "root finds initech's site", func() bool { return h.send("root", "GET", "/api/v1/sites/ghost", "").StatusCode == 200 })
 	h.want(200, "both", "GET", "/api/v1/sites/paris-07", "")
 	h.want(404, "both", "GET", "/api/v1/sites/ghost", "")
 	// Rights that are taken away are noticed after ten seconds.
@@ -371,7 +372,7 @@ func TestStream(t *testing.T) {
 
 	r, _ = open("root", "")
 	h.clock.advance(time.Minute)
-	eventually(t, "the ended streams have ended at the health role too", func() bool { return h.health.open.Load() == 1 })
+	testkit.EventuallyTrue(t, "the ended streams have ended at the health role too", func() bool { return h.health.open.Load() == 1 })
 	h.health.events <- "event: tick\ndata: {}"
 	if got := line(r) + line(r) + line(r); got != "event: tick\ndata: {}\n\n" {
 		t.Errorf("a stream with its rights ended: %q", got)
@@ -382,7 +383,7 @@ func TestStream(t *testing.T) {
 		t.Errorf("shutdown waits for streams: %v", err)
 	}
 	ended(r, "shutdown")
-	eventually(t, "all streams are counted out", func() bool { return testutil.ToFloat64(h.con.met.streams) == 0 })
+	testkit.EventuallyTrue(t, "all streams are counted out", func() bool { return testutil.ToFloat64(h.con.met.streams) == 0 })
 	h.con.streams.mu.Lock()
 	defer h.con.streams.mu.Unlock()
 	if len(h.con.streams.users) != 0 {
@@ -597,7 +598,7 @@ muster_console_requests_total{code="404",method="GET",route="/api/"} 1
 muster_console_requests_total{code="204",method="POST",route="/api/v1/session"} 1
 `), "muster_console_logins_total", "muster_console_requests_total")
 	}
-	eventually(t, "requests are counted", func() bool { return check() == nil })
+	testkit.EventuallyTrue(t, "requests are counted", func() bool { return check() == nil })
 	if log := h.log.String(); strings.Contains(log, "token-alice") {
 		t.Error("the log has a token in it")
 	}

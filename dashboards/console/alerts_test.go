@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -184,7 +185,7 @@ func TestLogTail(t *testing.T) {
 		if rest, err := io.ReadAll(r); err != nil || len(rest) != 0 {
 			t.Errorf("%s: the tail did not end in good order: %q %v", why, rest, err)
 		}
-		eventually(t, why+": it ended behind the console too", func() bool { return h.logs.open.Load() == 0 })
+		testkit.EventuallyTrue(t, why+": it ended behind the console too", func() bool { return h.logs.open.Load() == 0 })
 	}
 	alice := []string{"Authorization", "Bearer token-alice", "Last-Event-ID", strings.Repeat("x", 3000)}
 	r := open("?query=x&severity=error,warning", alice...)
@@ -218,7 +219,7 @@ func TestLogTail(t *testing.T) {
 		t.Errorf("shutdown waits for tails: %v", err)
 	}
 	ended(r, "shutdown")
-	eventually(t, "all streams are counted out", func() bool { return testutil.ToFloat64(h.con.met.streams) == 0 })
+	testkit.EventuallyTrue(t, "all streams are counted out", func() bool { return testutil.ToFloat64(h.con.met.streams) == 0 })
 }
 
 func TestMaintenanceWindows(t *testing.T) {

@@ -26,6 +26,7 @@ import (
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -461,7 +462,7 @@ func newHarness(t *testing.T, change ...func(*Options, *timing)) *harness {
 		cancel()
 		<-done
 	})
-	eventually(t, "the list of sites is loaded", func() bool { return h.con.Ready() == nil })
+	testkit.EventuallyTrue(t, "the list of sites is loaded", func() bool { return h.con.Ready() == nil })
 	return h
 }
 
@@ -481,17 +482,6 @@ func writeKeys(t testing.TB, path string, keys ...byte) {
 	}
 	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 10 s: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"muster.dev/muster/health"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -71,7 +72,7 @@ func TestScoresAndWritesBack(t *testing.T) {
 		t.Errorf("policies: %+v", v.Policies[0])
 	}
 
-	eventually(t, "scores in the regionals and in Cortex", func() bool {
+	testkit.EventuallyTrue(t, "scores in the regionals and in Cortex", func() bool {
 		return len(two.ask(t, fleet.MetricSiteScore)) == 2 && len(store.tenants["a"].ask(t, fleet.MetricSiteScore)) == 2 && len(store.tenants["b"].ask(t, fleet.MetricSiteScore)) == 1
 	})
 	for _, c := range []struct {
@@ -103,7 +104,7 @@ func TestScoresAndWritesBack(t *testing.T) {
 
 	// A membership and a site end: their series must end too, not linger.
 	inv.set([]*inventory.Site{aSite("a/paris", "shared/eu"), aSite("a/rome", "shared/eu")}, []*inventory.VirtualSite{{Tenant: "a", Namespace: "shared", Name: "eu"}}, nil)
-	eventually(t, "the ended series to be gone", func() bool {
+	testkit.EventuallyTrue(t, "the ended series to be gone", func() bool {
 		return len(store.tenants["a"].ask(t, fleet.MetricVirtualSite)) == 2 && len(store.tenants["b"].ask(t, fleet.MetricSiteScore)) == 0 && len(two.ask(t, fleet.MetricSiteColour)) == 1 &&
 			len(store.tenants["a"].ask(t, fleet.MetricVirtualSiteScore)) == 3
 	})
@@ -111,7 +112,7 @@ func TestScoresAndWritesBack(t *testing.T) {
 	well(t, one.prom, "a/rome")
 	two.connect("a/rome", false)
 	one.connect("a/rome", true)
-	eventually(t, "rome's series to move", func() bool {
+	testkit.EventuallyTrue(t, "rome's series to move", func() bool {
 		return len(two.ask(t, fleet.MetricSiteScore)) == 0 && len(one.ask(t, fleet.MetricSiteScore)) == 2
 	})
 	// Each query ran once a tick at each regional, whatever the number of tenants.
@@ -336,12 +337,12 @@ func TestFailingQueries(t *testing.T) {
 	if o := v.Find("b", "rome"); o.Colour() != fleet.Green {
 		t.Errorf("another tenant suffers: %s", describe(v))
 	}
-	eventually(t, "the policy's report", func() bool {
+	testkit.EventuallyTrue(t, "the policy's report", func() bool {
 		inv.mu.Lock()
 		defer inv.mu.Unlock()
 		return len(inv.policies) == 1 && inv.policies[0].Sites == 1 && len(inv.policies[0].Failing) == len(bad)
 	})
-	eventually(t, "the metric", func() bool { return testutil.ToFloat64(r.e.metrics.failed) > 0 })
+	testkit.EventuallyTrue(t, "the metric", func() bool { return testutil.ToFloat64(r.e.metrics.failed) > 0 })
 }
 
 // TestTenantsAreConfined: a tenant's own query sees its own series and no others,
@@ -471,7 +472,7 @@ func TestRestartKeepsColours(t *testing.T) {
 	before := r.until("rome offline", func(v *View) bool {
 		return v.Find("a", "rome").State.Link == health.LinkDown && v.Find("a", "rome").State.Dimensions[1].Stale
 	})
-	eventually(t, "the series", func() bool { return len(store.tenants["a"].ask(t, fleet.MetricVirtualSite)) == 2 })
+	testkit.EventuallyTrue(t, "the series", func() bool { return len(store.tenants["a"].ask(t, fleet.MetricVirtualSite)) == 2 })
 	r.until("one more tick", func(v *View) bool { return v.Tick > before.Tick })
 	r.stop()
 	before = r.e.View()
@@ -494,7 +495,7 @@ func TestRestartKeepsColours(t *testing.T) {
 		t.Errorf("rome, offline, doesn't have its last values: %+v", rome.Dimensions)
 	}
 	r.until("paris green", func(v *View) bool { return v.Find("a", "paris").Colour() == fleet.Green })
-	eventually(t, "the series of the site that is gone to end", func() bool {
+	testkit.EventuallyTrue(t, "the series of the site that is gone to end", func() bool {
 		return len(store.tenants["a"].ask(t, fleet.MetricVirtualSite)) == 1 && len(store.tenants["a"].ask(t, fleet.MetricSiteColour+`{site="gone"}`)) == 0
 	})
 }
@@ -535,7 +536,7 @@ func TestUpdates(t *testing.T) {
 		t.Errorf("removed %v", u.Removed)
 	}
 	// Who doesn't read is let go of.
-	eventually(t, "the lazy subscriber to be dropped", lazy.Dropped)
+	testkit.EventuallyTrue(t, "the lazy subscriber to be dropped", lazy.Dropped)
 	lazy.Close()
 	if sub.Dropped() {
 		t.Error("the diligent one was dropped too")

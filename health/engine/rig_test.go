@@ -393,19 +393,6 @@ func describe(v *View) string {
 	return b.String()
 }
 
-// eventually polls for things outside views.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	limit := time.After(15 * time.Second)
-	for tick := time.NewTicker(10 * time.Millisecond); !ok(); {
-		select {
-		case <-tick.C:
-		case <-limit:
-			t.Fatalf("waited 15 s for: %s", what)
-		}
-	}
-}
-
 // well gives a site values that are all good.
 func well(t testing.TB, p *prom, site string) {
 	p.put(t, "temperature", "", site, 20, 0)

@@ -19,6 +19,7 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/testkit"
 )
 
 func scheme(t testing.TB) *runtime.Scheme {
@@ -33,18 +34,6 @@ func objects() []client.Object {
 	return []client.Object{
 		&v1alpha1.Site{ObjectMeta: metav1.ObjectMeta{Namespace: "a-system", Name: "one"}, Status: v1alpha1.SiteStatus{Phase: fleet.PhaseOnline}},
 		&v1alpha1.HealthPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "a-system", Name: "p"}},
-	}
-}
-
-// eventually polls until ok, for things that another goroutine brings about.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for tick := time.NewTicker(5 * time.Millisecond); !ok(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited 10 s for: %s", what)
-		}
-		<-tick.C
 	}
 }
 
@@ -88,14 +77,14 @@ func TestWritesStatusSparingly(t *testing.T) {
 	}
 	settled := func(want int32, score int32) {
 		t.Helper()
-		eventually(t, fmt.Sprintf("write %d with score %d", want, score), func() bool {
+		testkit.EventuallyTrue(t, fmt.Sprintf("write %d with score %d", want, score), func() bool {
 			h := get()
 			return writes.Load() == want && h != nil && (score < 0 && h.Score == nil || h.Score != nil && *h.Score == score)
 		})
 	}
 	quiet := func(want int32) {
 		t.Helper()
-		eventually(t, "the writer to be idle", func() bool {
+		testkit.EventuallyTrue(t, "the writer to be idle", func() bool {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return len(w.want)+len(w.busy) == 0
@@ -135,9 +124,9 @@ func TestWritesStatusSparingly(t *testing.T) {
 	// A failed write is made again after a later report.
 	fail.Store(true)
 	report(20, fleet.Red, "fire")
-	eventually(t, "the failing write", func() bool { return writes.Load() == 7 })
+	testkit.EventuallyTrue(t, "the failing write", func() bool { return writes.Load() == 7 })
 	fail.Store(false)
-	eventually(t, "the write to be made again", func() bool { report(20, fleet.Red, "fire"); return writes.Load() >= 8 })
+	testkit.EventuallyTrue(t, "the write to be made again", func() bool { report(20, fleet.Red, "fire"); return writes.Load() >= 8 })
 	settled(8, 20)
 }
 
@@ -157,9 +146,9 @@ func TestWritesPolicyStatus(t *testing.T) {
 		return &o.Status.Conditions[0]
 	}
 	w.ReportPolicies([]PolicyReport{{Policy: p, Sites: 3}})
-	eventually(t, "SignalsHealthy=True", func() bool { return cond().Status == metav1.ConditionTrue && cond().Type == "SignalsHealthy" })
+	testkit.EventuallyTrue(t, "SignalsHealthy=True", func() bool { return cond().Status == metav1.ConditionTrue && cond().Type == "SignalsHealthy" })
 	w.ReportPolicies([]PolicyReport{{Policy: p, Sites: 3, Failing: []string{"cpu: bad function", "disk: timed out"}}})
-	eventually(t, "SignalsHealthy=False", func() bool {
+	testkit.EventuallyTrue(t, "SignalsHealthy=False", func() bool {
 		x := cond()
 		return x.Status == metav1.ConditionFalse && strings.Contains(x.Message, "cpu: bad function") && strings.Contains(x.Message, "disk: timed out")
 	})
@@ -167,5 +156,5 @@ func TestWritesPolicyStatus(t *testing.T) {
 	edited := *p
 	edited.Generation = 2
 	w.ReportPolicies([]PolicyReport{{Policy: &edited, Err: errors.New("signals[0].bad: is as good"), Sites: 3}})
-	eventually(t, "Invalid", func() bool { return cond().Reason == "Invalid" && cond().ObservedGeneration == 2 })
+	testkit.EventuallyTrue(t, "Invalid", func() bool { return cond().Reason == "Invalid" && cond().ObservedGeneration == 2 })
 }

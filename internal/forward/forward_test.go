@@ -26,6 +26,7 @@ import (
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/remotewrite"
 	"muster.dev/muster/internal/spool"
+	"muster.dev/muster/internal/testkit"
 )
 
 // cortexStub is a receiver that refuses one tenant for its limits, as Cortex does.
@@ -91,7 +92,7 @@ func TestARefusedTenantHoldsUpNobodyElseAndLosesNothing(t *testing.T) {
 			}
 		}
 	}
-	await(t, "all of the other tenant's batches arrive", func() bool { return st.count("modest") == 20 })
+	testkit.EventuallyTrue(t, "all of the other tenant's batches arrive", func() bool { return st.count("modest") == 20 })
 	if n := st.count("greedy"); n != 0 {
 		t.Errorf("%d batches of the refused tenant were taken", n)
 	}
@@ -110,18 +111,9 @@ func TestARefusedTenantHoldsUpNobodyElseAndLosesNothing(t *testing.T) {
 	st.full = ""
 	st.mu.Unlock()
 	f = open()
-	await(t, "the refused tenant's batches arrive after a restart", func() bool { return st.count("greedy") == 20 })
+	testkit.EventuallyTrue(t, "the refused tenant's batches arrive after a restart", func() bool { return st.count("greedy") == 20 })
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s", what)
-		}
 	}
 }
 
@@ -144,7 +136,7 @@ func TestTenantsWhoAreGoneAreRetired(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	await(t, "what can be sent is", func() bool {
+	testkit.EventuallyTrue(t, "what can be sent is", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return f.byName["stays"].spool.Stats().Pending+f.byName["goes"].spool.Stats().Pending == 0
@@ -196,7 +188,7 @@ func TestTenantsWhoAreGoneAreRetired(t *testing.T) {
 		if err := f.Append(tenant, batch()); err != nil {
 			t.Error(err)
 		}
-		await(t, "a second batch of "+tenant, func() bool { return st.count(tenant) == 2 })
+		testkit.EventuallyTrue(t, "a second batch of "+tenant, func() bool { return st.count(tenant) == 2 })
 	}
 	if err := f.Close(); err != nil {
 		t.Error(err)
@@ -248,7 +240,7 @@ func TestRetiringLosesNothing(t *testing.T) {
 		}
 		n += len(got)
 	}
-	await(t, "all that was taken is sent", func() bool { return int64(st.count("back")) >= taken.Load() })
+	testkit.EventuallyTrue(t, "all that was taken is sent", func() bool { return int64(st.count("back")) >= taken.Load() })
 	t.Logf("%d batches taken, %d sent, the queue retired %d times", taken.Load(), st.count("back"), n)
 	if n == 0 {
 		t.Error("it was never retired")

@@ -1,6 +1,7 @@
 // Package testkit is the small change of tests that several packages need: a free
-// address, and what is costly to make and kept between test binaries. The folders below
-// it are a stand-in or a real part each. Nothing that ships imports it.
+// address, waiting for a condition, and what is costly to make and kept between test
+// binaries. The folders below it are a stand-in or a real part each. Nothing that ships
+// imports it.
 package testkit
 
 import (

@@ -23,6 +23,7 @@ import (
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/remotewrite"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional"
 	"muster.dev/muster/regional/engine"
@@ -205,18 +206,6 @@ func startGateway(t *testing.T, c *control, listen string) (addr string, e *engi
 	return g.Addr().String(), e, stop
 }
 
-func waitFor(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(time.Minute)
-	for !ok() {
-		select {
-		case <-deadline:
-			t.Fatalf("never: %s", what)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-}
-
 func TestFleetAgainstARealGateway(t *testing.T) {
 	const sites, series = 20, 110
 	c := newControl(t)
@@ -239,7 +228,7 @@ func TestFleetAgainstARealGateway(t *testing.T) {
 	}
 	f.Connect(ctx)
 	f.Push(ctx)
-	waitFor(t, "all streams, policies and pushes", func() bool {
+	testkit.EventuallyTrue(t, "all streams, policies and pushes", func() bool {
 		return f.Connected() == sites && f.Fresh(time.Second) == sites && f.Policies()[wire.DigestOf([]byte("first"))] == sites && c.reporting() == sites
 	})
 	count := func(query string) float64 {
@@ -261,15 +250,15 @@ func TestFleetAgainstARealGateway(t *testing.T) {
 	}
 
 	c.tell("second")
-	waitFor(t, "all sites to hold and report the second policy", func() bool { return f.Policies()[wire.DigestOf([]byte("second"))] == sites && c.reporting() == sites })
+	testkit.EventuallyTrue(t, "all sites to hold and report the second policy", func() bool { return f.Policies()[wire.DigestOf([]byte("second"))] == sites && c.reporting() == sites })
 
 	cut := f.Cut(2)
 	if len(cut) != 2 || cut[0] == cut[1] {
 		t.Fatalf("cut %q", cut)
 	}
-	waitFor(t, "two sites to fall behind", func() bool { return f.Fresh(time.Second) == sites-2 })
+	testkit.EventuallyTrue(t, "two sites to fall behind", func() bool { return f.Fresh(time.Second) == sites-2 })
 	f.Restore()
-	waitFor(t, "them to catch up", func() bool { return f.Connected() == sites && f.Fresh(time.Second) == sites })
+	testkit.EventuallyTrue(t, "them to catch up", func() bool { return f.Connected() == sites && f.Fresh(time.Second) == sites })
 
 	// A gateway that is gone for a while costs no samples: they come when it is back.
 	before := f.Begin().Counts()
@@ -277,10 +266,10 @@ func TestFleetAgainstARealGateway(t *testing.T) {
 	if before.Refused > 0 {
 		t.Errorf("refused: %+v", before)
 	}
-	waitFor(t, "all streams to break", func() bool { return f.Connected() == 0 })
-	waitFor(t, "pushes to fail", func() bool { return f.Tally().Counts().Failed > sites })
+	testkit.EventuallyTrue(t, "all streams to break", func() bool { return f.Connected() == 0 })
+	testkit.EventuallyTrue(t, "pushes to fail", func() bool { return f.Tally().Counts().Failed > sites })
 	_, e, _ = startGateway(t, c, addr)
-	waitFor(t, "all to be back", func() bool { return f.Connected() == sites && f.Fresh(time.Second) == sites })
+	testkit.EventuallyTrue(t, "all to be back", func() bool { return f.Connected() == sites && f.Fresh(time.Second) == sites })
 	if n := count(`count(count by (site) ({__name__=~".+", tenant="acme"}))`); n != sites {
 		t.Errorf("after the restart: series of %g sites, want %d", n, sites)
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/rules"
+
+	"muster.dev/muster/internal/testkit"
 )
 
 func alerting(file, tenant, name, expr string, annotations ...string) RuleGroup {
@@ -61,7 +63,7 @@ func TestAlertsOfATenantAreBounded(t *testing.T) {
 		t.Fatal(refused, err)
 	}
 	want := map[string]string{"acme/huge": "rule Huge", "acme/long": "longer than 16384 bytes together", "acme/many": "more than 8 MiB"}
-	eventually(t, "the rules are refused by name", func() bool {
+	testkit.EventuallyTrue(t, "the rules are refused by name", func() bool {
 		most = max(most, heap()-before)
 		found := 0
 		for _, x := range e.Excesses() {
@@ -73,7 +75,7 @@ func TestAlertsOfATenantAreBounded(t *testing.T) {
 		return found == len(want)
 	})
 	for _, name := range []string{"Good", "Neighbour", "Shipped"} {
-		eventually(t, name, func() bool { most = max(most, heap()-before); return inbox.labels(name) != nil })
+		testkit.EventuallyTrue(t, name, func() bool { most = max(most, heap()-before); return inbox.labels(name) != nil })
 	}
 	if most > 400<<20 {
 		t.Errorf("the heap grew by %d MiB", most>>20)
@@ -159,7 +161,7 @@ func TestGeneratorURLIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"Long": "http://engine/edge", "Short": "http://engine/edge/graph?g0.expr=vector%281%29&g0.tab=1"} {
-		eventually(t, name, func() bool { return inbox.labels(name) != nil })
+		testkit.EventuallyTrue(t, name, func() bool { return inbox.labels(name) != nil })
 		if got := inbox.link(name); got != want {
 			t.Errorf("%s: %.200s, want %s", name, got, want)
 		}

@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/notifier"
+
+	"muster.dev/muster/internal/testkit"
 )
 
 // inbox is an Alertmanager that counts alerts by name and can be away.
@@ -96,7 +98,7 @@ func TestAlertLabels(t *testing.T) {
 			return labels.NewBuilder(l).Set("virtual_sites", "|all|").Labels()
 		}})
 	add(t, e, time.Now(), 0, "__name__", "up", "site", "paris", "tenant", "acme")
-	eventually(t, "the alert arrives", func() bool { return b.labels("Down") != nil })
+	testkit.EventuallyTrue(t, "the alert arrives", func() bool { return b.labels("Down") != nil })
 	if got := b.labels("Down"); got["virtual_sites"] != "|all|" || got["site"] != "paris" {
 		t.Errorf("%v", got)
 	}
@@ -118,7 +120,7 @@ func TestAlertsFollowTheirSite(t *testing.T) {
 	}
 	only := func(what, want string) {
 		t.Helper()
-		eventually(t, what, func() bool {
+		testkit.EventuallyTrue(t, what, func() bool {
 			n := 0
 			for _, v := range []string{"|all|", "|all|shop|", "|shop|"} {
 				if b.fires("Down" + v) {
@@ -128,7 +130,7 @@ func TestAlertsFollowTheirSite(t *testing.T) {
 			return (want == "" && n == 0) || n == 1 && b.fires("Down"+want)
 		})
 	}
-	eventually(t, "Alertmanager is found", func() bool { fire(time.Now().Add(time.Hour)); return b.fires("Down|all|") })
+	testkit.EventuallyTrue(t, "Alertmanager is found", func() bool { fire(time.Now().Add(time.Hour)); return b.fires("Down|all|") })
 	for _, v := range []string{"|all|", "|all|shop|", "|all|shop|", "|shop|", "|all|"} {
 		virtual.Store(v)
 		fire(time.Now().Add(time.Hour))
@@ -148,9 +150,9 @@ func TestAlertsComeAfterAlertmanagerIsBack(t *testing.T) {
 	b.setAway(true)
 	e := open(t, Options{Alertmanagers: []string{url}, EvaluationInterval: 100 * time.Millisecond, ResendDelay: 200 * time.Millisecond, Rules: []RuleGroup{{File: "r", Content: []byte(alwaysDown)}}})
 	add(t, e, time.Now(), 0, "__name__", "up", "site", "paris", "tenant", "acme")
-	eventually(t, "the alert fires", func() bool { return len(e.rules.AlertingRules()[0].ActiveAlerts()) == 1 })
+	testkit.EventuallyTrue(t, "the alert fires", func() bool { return len(e.rules.AlertingRules()[0].ActiveAlerts()) == 1 })
 	b.setAway(false)
-	eventually(t, "the alert arrives", func() bool { return b.labels("Down") != nil })
+	testkit.EventuallyTrue(t, "the alert arrives", func() bool { return b.labels("Down") != nil })
 }
 
 // A rule's `for` goes on where it was, after a restart and when other groups change.
@@ -166,7 +168,7 @@ func TestForSurvives(t *testing.T) {
 		return e
 	}
 	since := func(e *Engine) (at time.Time) {
-		eventually(t, "the alert is pending", func() bool {
+		testkit.EventuallyTrue(t, "the alert is pending", func() bool {
 			for _, r := range e.rules.AlertingRules() {
 				for _, a := range r.ActiveAlerts() {
 					if r.Name() == "Down" {
@@ -187,7 +189,7 @@ func TestForSurvives(t *testing.T) {
 	if again := since(e); !again.Equal(first) {
 		t.Errorf("another group changed: pending since %s, before since %s", again, first)
 	}
-	eventually(t, "the state is in the database", func() bool {
+	testkit.EventuallyTrue(t, "the state is in the database", func() bool {
 		v, err := e.Query(t.Context(), `ALERTS_FOR_STATE{alertname="Down"}`, time.Now())
 		return err == nil && len(v) == 1
 	})
@@ -196,7 +198,7 @@ func TestForSurvives(t *testing.T) {
 	}
 	again := start()
 	defer again.Close()
-	eventually(t, "the time before the restart counts", func() bool { d := since(again).Sub(first); return d < 2*time.Second && d > -2*time.Second })
+	testkit.EventuallyTrue(t, "the time before the restart counts", func() bool { d := since(again).Sub(first); return d < 2*time.Second && d > -2*time.Second })
 }
 
 // A tenant's ten thousand alerts don't keep another's waiting, and what is too much of
@@ -216,7 +218,7 @@ func TestAlertsGoInTurn(t *testing.T) {
 	e.sender.Send(alerts("loud", 3*maxWaitingAlerts)...)
 	e.sender.Send(alerts("quiet", 10)...)
 	close(slow)
-	eventually(t, "the quiet one's arrive", func() bool { return b.labels("quiet") != nil })
+	testkit.EventuallyTrue(t, "the quiet one's arrive", func() bool { return b.labels("quiet") != nil })
 	b.mu.Lock()
 	before := b.first["quiet"]
 	b.mu.Unlock()

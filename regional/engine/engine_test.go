@@ -24,6 +24,7 @@ import (
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/remotewrite"
+	"muster.dev/muster/internal/testkit"
 )
 
 const childEnv = "MUSTER_ENGINE_TEST_CHILD"
@@ -54,21 +55,6 @@ func open(t testing.TB, o Options) *Engine {
 		}
 	})
 	return e
-}
-
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for !cond() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-		select {
-		case <-t.Context().Done():
-			return
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
 }
 
 func add(t testing.TB, e *Engine, at time.Time, v float64, kv ...string) {
@@ -264,10 +250,10 @@ groups:
 `)}},
 	})
 	add(t, e, time.Now(), 0, "__name__", "up", "site", "paris", "tenant", "acme")
-	eventually(t, "the results with a tenant go to it", func() bool {
+	testkit.EventuallyTrue(t, "the results with a tenant go to it", func() bool {
 		return s.has("acme", `{__name__="site:up:sum", regional="one", site="paris", tenant="acme"}`)
 	})
-	eventually(t, "the others go to the platform", func() bool {
+	testkit.EventuallyTrue(t, "the others go to the platform", func() bool {
 		return s.has(fleet.PlatformTenant, `{__name__="fleet:up:sum", regional="one", site="not-overwritten"}`)
 	})
 	var got []map[string]any
@@ -279,7 +265,7 @@ groups:
 	s.mu.Lock()
 	s.err = io.ErrShortWrite
 	s.mu.Unlock()
-	eventually(t, "failures are counted", func() bool { return e.Status().ForwardErrors > 0 })
+	testkit.EventuallyTrue(t, "failures are counted", func() bool { return e.Status().ForwardErrors > 0 })
 	if vec, err := e.Query(t.Context(), "fleet:up:sum", time.Now()); err != nil || len(vec) != 1 {
 		t.Errorf("query = %v, %v", vec, err)
 	}
@@ -309,11 +295,11 @@ func TestLocalScrapes(t *testing.T) {
 	var s sink
 	e := open(t, Options{Name: Local, Forward: s.forward, Tenant: fleet.PlatformTenant, ExternalLabels: labels.FromStrings("regional", "one"),
 		ScrapeConfigs: []byte("- job_name: roles\n  scrape_interval: 200ms\n  scrape_timeout: 200ms\n  static_configs:\n  - targets: [" + strings.TrimPrefix(target.URL, "http://") + "]\n    labels: {tenant: acme}\n")})
-	eventually(t, "the target is scraped", func() bool {
+	testkit.EventuallyTrue(t, "the target is scraped", func() bool {
 		vec, err := e.Query(t.Context(), `answer{job="roles"}`, time.Now())
 		return err == nil && len(vec) == 1 && vec[0].F == 42
 	})
-	eventually(t, "and forwarded as the platform's", func() bool { return s.has(fleet.PlatformTenant, `__name__="answer"`) })
+	testkit.EventuallyTrue(t, "and forwarded as the platform's", func() bool { return s.has(fleet.PlatformTenant, `__name__="answer"`) })
 	if s.has("acme", "answer") {
 		t.Error("a label chose the tenant of the local engine")
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/rules"
+
+	"muster.dev/muster/internal/testkit"
 )
 
 type alertAnswer struct {
@@ -60,7 +62,7 @@ func TestRulesAPIWithManyAlerts(t *testing.T) {
 	if _, err := e.SetRules(set); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the alerts fire", func() bool { return (ruleView{e: e}).countAlerts(nil, nil, nil) == 3*each+2 })
+	testkit.EventuallyTrue(t, "the alerts fire", func() bool { return (ruleView{e: e}).countAlerts(nil, nil, nil) == 3*each+2 })
 	srv := serve(t, e)
 	ask := func(path string, into any) {
 		t.Helper()

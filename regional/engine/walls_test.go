@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunks"
 
 	"muster.dev/muster/internal/promcost"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/turns"
 	"muster.dev/muster/internal/wire"
 )
@@ -53,7 +54,7 @@ func TestSetRulesDoesNotWait(t *testing.T) {
 		}
 		return false
 	}
-	eventually(t, "the long evaluation runs", func() bool { return running() && busy() })
+	testkit.EventuallyTrue(t, "the long evaluation runs", func() bool { return running() && busy() })
 	if _, err := e.SetRules([]RuleGroup{file("umbrella/good", "umbrella", group("g", "good:out", "vector(1)"))}); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func TestSetRulesDoesNotWait(t *testing.T) {
 	if g := e.rules.RuleGroups(); len(g) != 1 || g[0].File() != "umbrella/good" {
 		t.Errorf("%v are left", g)
 	}
-	eventually(t, "the other group goes on", func() bool {
+	testkit.EventuallyTrue(t, "the other group goes on", func() bool {
 		v, err := e.Query(t.Context(), "good:out", time.Now())
 		return err == nil && len(v) == 1
 	})
@@ -85,7 +86,7 @@ func TestSetRulesCancelsOnlyWhatChanged(t *testing.T) {
 		}
 	}
 	set(bomb)
-	eventually(t, "the long evaluation runs", func() bool { _, n, _ := e.guard.slots.Use(); return n > 0 })
+	testkit.EventuallyTrue(t, "the long evaluation runs", func() bool { _, n, _ := e.guard.slots.Use(); return n > 0 })
 	before := map[string]*rules.Group{}
 	for _, g := range e.rules.RuleGroups() {
 		before[g.Name()] = g
@@ -97,7 +98,7 @@ func TestSetRulesCancelsOnlyWhatChanged(t *testing.T) {
 		}
 	}
 	for _, q := range []string{"a:out == 7", "b:out"} {
-		eventually(t, q, func() bool { v, err := e.Query(t.Context(), q, time.Now()); return err == nil && len(v) == 1 })
+		testkit.EventuallyTrue(t, q, func() bool { v, err := e.Query(t.Context(), q, time.Now()); return err == nil && len(v) == 1 })
 	}
 }
 
@@ -113,7 +114,7 @@ func TestDearGroupIsRefusedAlone(t *testing.T) {
 		if len(refused) != 2 || refused[0].Group != "dear" || !strings.Contains(refused[0].Error(), "longer step") || len(e.Status().RulesRefused) != 2 {
 			t.Errorf("refused: %v", refused)
 		}
-		eventually(t, "the other group runs", func() bool {
+		testkit.EventuallyTrue(t, "the other group runs", func() bool {
 			v, err := e.Query(t.Context(), "b:out", time.Now())
 			return err == nil && len(v) == 1
 		})
@@ -146,7 +147,7 @@ func TestTenantsLeaveSlots(t *testing.T) {
 		}
 		defer release()
 	}
-	eventually(t, "shipped rules run", func() bool {
+	testkit.EventuallyTrue(t, "shipped rules run", func() bool {
 		v, err := e.Query(t.Context(), "shipped:out", time.Now())
 		return err == nil && len(v) == 1
 	})
@@ -265,12 +266,12 @@ func TestRuleOutputIsBounded(t *testing.T) {
 	if _, err := e.SetRules([]RuleGroup{file("acme/many", "acme", group("g", "acme:out", "x")), alert, file("shipped", "", group("g", "shipped:out", "x"))}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the platform's rule", func() bool {
+	testkit.EventuallyTrue(t, "the platform's rule", func() bool {
 		v, err := e.Query(t.Context(), "shipped:out", time.Now())
 		return err == nil && len(v) == 10
 	})
 	for file, want := range map[string]string{"acme/many": "more than 5 series", "acme/alert": "more than 5 alerts"} {
-		eventually(t, file, func() bool {
+		testkit.EventuallyTrue(t, file, func() bool {
 			for _, g := range e.rules.RuleGroups() {
 				if g.File() == file {
 					r := g.Rules()[0]
@@ -319,7 +320,7 @@ func TestRecordingRulesMeetTheSeriesLimit(t *testing.T) {
 		g := e.rules.RuleGroups()[0].Rules()[0]
 		return g.Health(), g.LastError()
 	}
-	eventually(t, "the rule says so", func() bool {
+	testkit.EventuallyTrue(t, "the rule says so", func() bool {
 		h, err := health()
 		return h == rules.HealthBad && err != nil && strings.Contains(err.Error(), "its limit")
 	})
@@ -327,7 +328,7 @@ func TestRecordingRulesMeetTheSeriesLimit(t *testing.T) {
 		t.Errorf("%d of 50 series, %v", len(v), err)
 	}
 	first := e.rules.RuleGroups()[0].GetLastEvalTimestamp()
-	eventually(t, "more rounds", func() bool { return e.rules.RuleGroups()[0].GetLastEvalTimestamp().Sub(first) > 200*time.Millisecond })
+	testkit.EventuallyTrue(t, "more rounds", func() bool { return e.rules.RuleGroups()[0].GetLastEvalTimestamp().Sub(first) > 200*time.Millisecond })
 	if n := log.count("Rule evaluation result discarded"); n != 1 {
 		t.Errorf("%d lines in the log", n)
 	}
@@ -351,7 +352,7 @@ func TestAlertSeriesAreBounded(t *testing.T) {
 		}
 		return int(v[0].F)
 	}
-	eventually(t, "the rule says so", func() bool {
+	testkit.EventuallyTrue(t, "the rule says so", func() bool {
 		for _, g := range e.rules.RuleGroups() {
 			if g.File() == "Acme" && g.Rules()[0].Health() == rules.HealthBad {
 				return strings.Contains(g.Rules()[0].LastError().Error(), "take $value out")
@@ -359,12 +360,12 @@ func TestAlertSeriesAreBounded(t *testing.T) {
 		}
 		return false
 	})
-	eventually(t, "shipped rules have no such bound", func() bool { return count("Shipped") > 20 })
+	testkit.EventuallyTrue(t, "shipped rules have no such bound", func() bool { return count("Shipped") > 20 })
 	if n := count("Acme"); n > 10 {
 		t.Errorf("%d series", n)
 	}
 	before := inbox.labels("Acme")["v"]
-	eventually(t, "the alert goes on", func() bool { v := inbox.labels("Acme")["v"]; return v != "" && v != before })
+	testkit.EventuallyTrue(t, "the alert goes on", func() bool { v := inbox.labels("Acme")["v"]; return v != "" && v != before })
 }
 
 // lines is a log.

@@ -20,6 +20,7 @@ import (
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/remotewrite"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -67,7 +68,7 @@ func TestHalfSentRequests(t *testing.T) {
 				t.Errorf("%d requests of strangers at once", n)
 			}
 			// An honest machine joins meanwhile, if it tries again as agents do.
-			eventually(t, "an honest registration", func() bool {
+			testkit.EventuallyTrue(t, "an honest registration", func() bool {
 				_, err := wire.NewRegistrationClient(h.grpc(nil)).Register(t.Context(), &wire.RegisterRequest{Token: "t"})
 				return err == nil
 			})
@@ -90,7 +91,7 @@ func TestHalfSentRequests(t *testing.T) {
 		cert := h.ca.site(t, paris, "")
 		c := h.halfSent(cert, wire.Uplink_Connect_FullMethodName, 20)
 		d := h.halfSent(cert, wire.Uplink_Connect_FullMethodName, 20)
-		eventually(t, "the streams are bounded", func() bool {
+		testkit.EventuallyTrue(t, "the streams are bounded", func() bool {
 			s := h.g.acquire(paris)
 			defer s.release()
 			return s.streams.Load() == maxSiteStreams
@@ -133,7 +134,7 @@ func TestStrangersRequestsAreFew(t *testing.T) {
 	for range maxStrangerRequests/maxStrangerPerConn - 1 {
 		h.halfSent(nil, wire.Registration_Register_FullMethodName, maxStrangerPerConn)
 	}
-	eventually(t, "all places are taken", func() bool { return h.g.strangers.Load() == maxStrangerRequests })
+	testkit.EventuallyTrue(t, "all places are taken", func() bool { return h.g.strangers.Load() == maxStrangerRequests })
 	refused(h.halfSent(nil, wire.Registration_Register_FullMethodName, 3), 3)
 	if code, text, _ := h.pushSeries(h.client(h.ca.site(t, paris, "")), sample(time.Now(), 1, "__name__", "up")); code != 204 {
 		t.Errorf("a site meanwhile: %d %s", code, text)
@@ -214,7 +215,7 @@ func TestStrangersConnections(t *testing.T) {
 	for _, c := range flood {
 		c.Close()
 	}
-	eventually(t, "all are forgotten", func() bool {
+	testkit.EventuallyTrue(t, "all are forgotten", func() bool {
 		h.g.conns.mu.Lock()
 		defer h.g.conns.mu.Unlock()
 		return h.g.conns.strangers == 0 && len(h.g.conns.byHost) == 0 && len(h.g.conns.open) <= 1
@@ -278,7 +279,7 @@ func TestSeventeenthConnection(t *testing.T) {
 	for _, c := range clients[:4] {
 		c.CloseIdleConnections()
 	}
-	eventually(t, "there is room again", func() bool {
+	testkit.EventuallyTrue(t, "there is room again", func() bool {
 		code, _, _ := h.push(h.client(cert), remotewrite.ContentTypeV2, body)
 		return code == 204
 	})
@@ -306,8 +307,8 @@ func TestReaderThatStandsStill(t *testing.T) {
 		defer s.release()
 		return s.streams.Load()
 	}
-	eventually(t, "both streams are there", func() bool { return streams() == 2 })
-	eventually(t, "the one that stands still is ended", func() bool { return streams() == 1 })
+	testkit.EventuallyTrue(t, "both streams are there", func() bool { return streams() == 2 })
+	testkit.EventuallyTrue(t, "the one that stands still is ended", func() bool { return streams() == 1 })
 	sess := h.up.session(paris)
 	if sess == nil {
 		t.Fatal("the quiet stream was ended")

@@ -367,17 +367,6 @@ func (h *harness) grpc(cert *tls.Certificate) *grpc.ClientConn {
 	return cc
 }
 
-func eventually(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for !cond() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-		<-time.After(10 * time.Millisecond)
-	}
-}
-
 // clock is a clock that tests move.
 type clock struct{ t atomic.Int64 }
 

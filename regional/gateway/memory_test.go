@@ -19,6 +19,7 @@ import (
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/remotewrite"
+	"muster.dev/muster/internal/testkit"
 )
 
 // bomb is n series of a histogram with as many buckets on each side. It is put together
@@ -260,7 +261,7 @@ func TestNeighbourPushesWhileMemoryIsHeld(t *testing.T) {
 			}
 		}()
 	}
-	eventually(t, "the site holds its share", func() bool { return h.g.memory.status().Used > 256<<10 })
+	testkit.EventuallyTrue(t, "the site holds its share", func() bool { return h.g.memory.status().Used > 256<<10 })
 	good := h.client(h.ca.site(t, tokyo, ""))
 	for range 20 {
 		if code, text, _ := h.pushSeries(good, many(200, time.Now(), "x")...); code != 204 {

@@ -33,6 +33,7 @@ import (
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/remotewrite"
+	"muster.dev/muster/internal/testkit"
 )
 
 const stampedParis = `{__name__="up", region="eu-west", site="paris", tenant="acme"}`
@@ -419,7 +420,7 @@ func TestSlowBody(t *testing.T) {
 		}
 		done <- resp.StatusCode
 	}()
-	eventually(t, "the slow request is in flight", func() bool {
+	testkit.EventuallyTrue(t, "the slow request is in flight", func() bool {
 		s := h.g.acquire(paris)
 		defer s.release()
 		return s.inFlight.Load() == 1
@@ -430,7 +431,7 @@ func TestSlowBody(t *testing.T) {
 	if code := <-done; code != http.StatusRequestTimeout && code != -1 {
 		t.Errorf("slow body: %d", code)
 	}
-	eventually(t, "the place is free again", func() bool {
+	testkit.EventuallyTrue(t, "the place is free again", func() bool {
 		code, _, _ := h.pushSeries(c, sample(time.Now(), 1, "__name__", "up"))
 		return code == 204
 	})
@@ -556,7 +557,7 @@ func TestRotatingFiles(t *testing.T) {
 	}})
 	for _, ca := range []*authority{first, h.ca} {
 		write(ca)
-		eventually(t, "the new certificate is served", func() bool {
+		testkit.EventuallyTrue(t, "the new certificate is served", func() bool {
 			c := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: ca.pool(),
 				GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return ca.site(t, paris, ""), nil }}}}
 			defer c.CloseIdleConnections()

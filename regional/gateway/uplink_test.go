@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional"
 )
@@ -94,7 +95,7 @@ func TestStream(t *testing.T) {
 	if err := st.Send(&wire.FromSite{Msg: &wire.FromSite_Report{Report: rep}}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the report is passed on", func() bool { return h.up.report(paris) != nil })
+	testkit.EventuallyTrue(t, "the report is passed on", func() bool { return h.up.report(paris) != nil })
 	got := h.up.report(paris)
 	if len(got.Conditions) != 2 || got.Conditions[0].Reason != "WithinLimits" || got.Conditions[1].Type != "CollectionPolicyApplied" || got.PolicyHash != "abc" {
 		t.Errorf("report %v", got)
@@ -103,7 +104,7 @@ func TestStream(t *testing.T) {
 	if code, _, _ := h.pushSeries(h.client(cert), many(20, time.Now(), "x")...); code != 400 {
 		t.Error("no limit")
 	}
-	eventually(t, "the site is named in a condition", func() bool {
+	testkit.EventuallyTrue(t, "the site is named in a condition", func() bool {
 		r := h.up.report(paris)
 		return r.Seq > got.Seq && r.Conditions[0].Status == "True" && r.Conditions[0].Reason == "SeriesLimit" && strings.Contains(r.Conditions[0].Message, "limits.series")
 	})
@@ -124,7 +125,7 @@ func TestStream(t *testing.T) {
 	if err := drain(st); status.Code(err) != codes.Aborted {
 		t.Errorf("the first stream: %v", err)
 	}
-	eventually(t, "the second one is the site's", func() bool { s := h.up.session(paris); return s != nil && s != sess })
+	testkit.EventuallyTrue(t, "the second one is the site's", func() bool { s := h.up.session(paris); return s != nil && s != sess })
 	if live := h.g.Live(); !live[0].Connected {
 		t.Errorf("live %+v", live)
 	}
@@ -132,7 +133,7 @@ func TestStream(t *testing.T) {
 	if err := drain(st2); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "stolen") {
 		t.Errorf("revoked: %v", err)
 	}
-	eventually(t, "the live view shows it", func() bool { return !h.g.Live()[0].Connected })
+	testkit.EventuallyTrue(t, "the live view shows it", func() bool { return !h.g.Live()[0].Connected })
 }
 
 func drain(st grpc.BidiStreamingClient[wire.FromSite, wire.ToSite]) error {

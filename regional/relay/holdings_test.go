@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"muster.dev/muster/control/api/region"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional"
 )
@@ -82,7 +83,7 @@ func (c *consumer) log() []string {
 
 func (c *consumer) await(t *testing.T, n int, last string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("call %d with %q", n, last), func() bool {
+	testkit.EventuallyTrue(t, fmt.Sprintf("call %d with %q", n, last), func() bool {
 		l := c.log()
 		return len(l) == n && l[n-1] == last
 	})
@@ -102,12 +103,12 @@ func TestRegionalSetIsAppliedReportedAndKept(t *testing.T) {
 	if r.Connected() && len(got.log()) > 0 {
 		t.Error("nothing is stored, but something was handed on")
 	}
-	eventually(t, "connected", r.Connected)
+	testkit.EventuallyTrue(t, "connected", r.Connected)
 
 	first := c.regionalState("Inventory/acme=i1", "Rules/acme=r1", "Rules/umbrella=u1")
 	c.push(first)
 	got.await(t, 1, "Inventory/acme=i1 Rules/acme=r1 Rules/umbrella=u1")
-	eventually(t, "the report", c.sawReport("regional "+first.Revision[:8]+" Inventory/acme Rules/acme Rules/umbrella"))
+	testkit.EventuallyTrue(t, "the report", c.sawReport("regional "+first.Revision[:8]+" Inventory/acme Rules/acme Rules/umbrella"))
 	// Its blobs are not for sites, also not when one knows the digest.
 	if _, err := read(t, r, paris, first.Items[1].Digest, 0); !errors.Is(err, regional.ErrUnknownBlob) {
 		t.Errorf("a site asked for rules: %v", err)
@@ -117,7 +118,7 @@ func TestRegionalSetIsAppliedReportedAndKept(t *testing.T) {
 	// A bad one is refused: the rest is in effect, and what is kept is the last good.
 	c.push(c.regionalState("Inventory/acme=i2", "Rules/acme=bad", "Rules/umbrella=half"))
 	got.await(t, 2, "Inventory/acme=i2 Rules/acme=bad Rules/umbrella=half")
-	eventually(t, "the refusal", c.sawReport("Rules/acme!it is bad Rules/umbrella AlertRules/umbrella/up!half of it is bad?"))
+	testkit.EventuallyTrue(t, "the refusal", c.sawReport("Rules/acme!it is bad Rules/umbrella AlertRules/umbrella/up!half of it is bad?"))
 	if n := c.fetched() - fetches; n != 3 {
 		t.Errorf("%d blobs were fetched, want those 3 that are new", n)
 	}
@@ -129,16 +130,16 @@ func TestRegionalSetIsAppliedReportedAndKept(t *testing.T) {
 	reports := strings.Count(c.log(), "regional ")
 	r.RulesFail(failing)
 	r.RulesFail(failing)
-	eventually(t, "the failure", c.sawReport("AlertRules/acme/loud!it gives too much"))
+	testkit.EventuallyTrue(t, "the failure", c.sawReport("AlertRules/acme/loud!it gives too much"))
 	r.RulesFail(nil)
-	eventually(t, "its end", func() bool { return strings.Count(c.log(), "regional ") == reports+2 })
+	testkit.EventuallyTrue(t, "its end", func() bool { return strings.Count(c.log(), "regional ") == reports+2 })
 	if all := strings.Split(c.log(), "regional "); strings.Contains(all[len(all)-1], "loud") {
 		t.Errorf("it fails still: %s", all[len(all)-1])
 	}
 	// The same set again, as on a new stream: only the report is repeated.
 	n := strings.Count(c.log(), "regional ")
 	c.push(c.regionalState("Inventory/acme=i2", "Rules/acme=bad", "Rules/umbrella=half"))
-	eventually(t, "the report again", func() bool { return strings.Count(c.log(), "regional ") == n+1 })
+	testkit.EventuallyTrue(t, "the report again", func() bool { return strings.Count(c.log(), "regional ") == n+1 })
 
 	stop()
 	stopControl()
@@ -156,13 +157,13 @@ func TestRegionalSetIsAppliedReportedAndKept(t *testing.T) {
 	// Control is back, with what the regional holds already, and then something else.
 	c2 := newControl()
 	c2.serve(t, addr)
-	eventually(t, "connected again", r.Connected)
+	testkit.EventuallyTrue(t, "connected again", r.Connected)
 	same := c2.regionalState("Inventory/acme=i2", "Rules/acme=r1", "Rules/umbrella=half")
 	c2.push(same)
-	eventually(t, "what was stored is reported", c2.sawReport("regional "+same.Revision[:8]))
+	testkit.EventuallyTrue(t, "what was stored is reported", c2.sawReport("regional "+same.Revision[:8]))
 	c2.push(c2.regionalState("Inventory/acme=i3"))
 	got.await(t, 2, "Inventory/acme=i3")
-	eventually(t, "that is stored, and nothing else", func() bool {
+	testkit.EventuallyTrue(t, "that is stored, and nothing else", func() bool {
 		files, _ := os.ReadDir(filepath.Join(dir, "regional", "blobs"))
 		return len(files) == 1 && files[0].Name() == wire.DigestOf([]byte("i3"))
 	})
@@ -180,7 +181,7 @@ func TestCorruptRegionalBlobIsFetchedAgain(t *testing.T) {
 	c.push(set)
 	got.await(t, 1, "Inventory/acme=i1 Rules/acme=rules")
 	file := filepath.Join(dir, "regional", "blobs", wire.DigestOf([]byte("rules")))
-	eventually(t, "stored", func() bool { _, err := os.Stat(filepath.Join(dir, "regional", "set")); return err == nil })
+	testkit.EventuallyTrue(t, "stored", func() bool { _, err := os.Stat(filepath.Join(dir, "regional", "set")); return err == nil })
 	stop()
 	stopControl()
 	if err := os.WriteFile(file, []byte("rulez"), 0o600); err != nil { // as long as the good one
@@ -193,13 +194,13 @@ func TestCorruptRegionalBlobIsFetchedAgain(t *testing.T) {
 	got.await(t, 1, "Inventory/acme=i1")
 	c2 := newControl()
 	c2.serve(t, addr)
-	eventually(t, "connected", r.Connected)
+	testkit.EventuallyTrue(t, "connected", r.Connected)
 	c2.push(c2.regionalState("Inventory/acme=i1", "Rules/acme=rules"))
 	got.await(t, 2, "Inventory/acme=i1 Rules/acme=rules")
 	if c2.fetched() != 1 {
 		t.Errorf("%d fetches", c2.fetched())
 	}
-	eventually(t, "mended on disk", func() bool { b, _ := os.ReadFile(file); return string(b) == "rules" })
+	testkit.EventuallyTrue(t, "mended on disk", func() bool { b, _ := os.ReadFile(file); return string(b) == "rules" })
 }
 
 func TestUnreadableRegionalSetIsNoneAtAll(t *testing.T) {
@@ -217,7 +218,7 @@ func TestUnreadableRegionalSetIsNoneAtAll(t *testing.T) {
 		r := newRelay(t, Options{Dir: dir, Control: client(t, addr), OnRegional: got.apply})
 		stop := run(t, r)
 		c.push(c.regionalState("Rules/acme=r1"))
-		eventually(t, name+": control's set", func() bool { return len(got.log()) > 0 })
+		testkit.EventuallyTrue(t, name+": control's set", func() bool { return len(got.log()) > 0 })
 		if l := got.log(); !reflect.DeepEqual(l, []string{"Rules/acme=r1"}) {
 			t.Errorf("%s: %q", name, l)
 		}
@@ -266,18 +267,18 @@ func TestConditionsOfSitesGoUpOnEachStream(t *testing.T) {
 	over := []*wire.Condition{{Type: "LogBudgetExceeded", Status: "True", Reason: "OverBudget"}}
 	s := newSession()
 	r.SiteUp(paris, &wire.Hello{}, s)
-	eventually(t, "an empty list follows the site", c.sawReport("up acme/paris, conditions acme/paris []"))
+	testkit.EventuallyTrue(t, "an empty list follows the site", c.sawReport("up acme/paris, conditions acme/paris []"))
 	r.SiteConditions(paris, over)
 	r.SiteConditions(tokyo, over) // not connected now
-	eventually(t, "they are told", func() bool {
+	testkit.EventuallyTrue(t, "they are told", func() bool {
 		return strings.Contains(c.log(), "conditions acme/paris [LogBudgetExceeded]") && strings.Contains(c.log(), "conditions umbrella/tokyo [LogBudgetExceeded]")
 	})
 	stopControl()
-	eventually(t, "control is gone", func() bool { return !r.Connected() })
+	testkit.EventuallyTrue(t, "control is gone", func() bool { return !r.Connected() })
 	r.SiteConditions(tokyo, nil)
 	c2 := newControl()
 	c2.serve(t, addr)
-	eventually(t, "told again, the latest", func() bool {
+	testkit.EventuallyTrue(t, "told again, the latest", func() bool {
 		return strings.Contains(c2.log(), "up acme/paris, conditions acme/paris [LogBudgetExceeded]") && strings.Contains(c2.log(), "conditions umbrella/tokyo []")
 	})
 	if strings.Contains(c2.log(), "tokyo [Log") {
@@ -297,10 +298,10 @@ func TestOlderPeers(t *testing.T) {
 	addr, _ := c.serve(t, "")
 	r := newRelay(t, Options{Control: client(t, addr)}) // no OnRegional
 	run(t, r)
-	eventually(t, "connected", r.Connected)
+	testkit.EventuallyTrue(t, "connected", r.Connected)
 	c.push(c.regionalState("Rules/acme=r1"))
 	r.SiteUp(paris, &wire.Hello{}, newSession())
-	eventually(t, "it goes on", c.sawReport("up acme/paris"))
+	testkit.EventuallyTrue(t, "it goes on", c.sawReport("up acme/paris"))
 	if c.fetched() != 0 || strings.Contains(c.log(), "regional ") {
 		t.Errorf("%d fetches; %s", c.fetched(), c.log())
 	}
@@ -316,7 +317,7 @@ func TestOlderPeers(t *testing.T) {
 	o.keepGood(set, o.applyItems(set))
 	r = newRelay(t, Options{Dir: dir, Control: client(t, addr), OnRegional: got.apply})
 	run(t, r)
-	eventually(t, "connected", r.Connected)
+	testkit.EventuallyTrue(t, "connected", r.Connected)
 	got.await(t, 2, "Rules/acme=r1")
 	if strings.Contains(c.log(), "regional ") {
 		t.Errorf("a control that did not ask was told: %s", c.log())
@@ -333,7 +334,7 @@ func TestRefusedRegionalGoesOn(t *testing.T) {
 	r := newRelay(t, Options{Dir: dir, Control: client(t, addr), OnRegional: got.apply})
 	stop := run(t, r)
 	c.push(c.regionalState("Rules/acme=r1"))
-	eventually(t, "stored", func() bool { _, err := os.Stat(filepath.Join(dir, "regional", "set")); return err == nil })
+	testkit.EventuallyTrue(t, "stored", func() bool { _, err := os.Stat(filepath.Join(dir, "regional", "set")); return err == nil })
 	stop()
 	c.mu.Lock()
 	c.refuse = status.Error(codes.PermissionDenied, "this service is for regionals")
@@ -342,7 +343,7 @@ func TestRefusedRegionalGoesOn(t *testing.T) {
 	r = newRelay(t, Options{Dir: dir, Control: client(t, addr), OnRegional: got.apply})
 	run(t, r)
 	got.await(t, 1, "Rules/acme=r1")
-	eventually(t, "turned away", func() bool { return strings.Contains(r.Status().LastError, "for regionals") })
+	testkit.EventuallyTrue(t, "turned away", func() bool { return strings.Contains(r.Status().LastError, "for regionals") })
 	if r.Connected() {
 		t.Error("connected")
 	}

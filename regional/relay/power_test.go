@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/powercut"
 )
 
@@ -17,12 +18,12 @@ func TestPowerLoss(t *testing.T) {
 		got := &consumer{t: t}
 		r := newRelay(t, Options{Dir: filepath.Join(dir, "made", "now"), Control: client(t, addr), OnRegional: got.apply})
 		run(t, r)
-		eventually(t, "connected", r.Connected)
+		testkit.EventuallyTrue(t, "connected", r.Connected)
 		for n, specs := range [][]string{{"Inventory/acme=i1", "Rules/acme=r1"}, {"Inventory/acme=i2", "Rules/acme=r1"}} {
 			set := c.regionalState(specs...)
 			c.push(set)
 			got.await(t, n+1, specs[0]+" "+specs[1])
-			eventually(t, "the report", c.sawReport("regional "+set.Revision[:8]))
+			testkit.EventuallyTrue(t, "the report", c.sawReport("regional "+set.Revision[:8]))
 		}
 	})
 	c := newControl()

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional"
 )
@@ -237,17 +238,6 @@ func desiredOf(blobs ...[]byte) *wire.DesiredState {
 	return d
 }
 
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for !cond() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-		<-time.After(5 * time.Millisecond)
-	}
-}
-
 func read(t *testing.T, r *Relay, id fleet.SiteID, digest string, off int64) (string, error) {
 	t.Helper()
 	var out []byte
@@ -271,9 +261,9 @@ func TestSiteOverControl(t *testing.T) {
 		r.Report(paris, &wire.Report{Seq: seq + 1})
 	}
 	r.Report(paris, &wire.Report{Seq: 2}) // an old one
-	eventually(t, "the latest report arrives", func() bool { return strings.Contains(c.log(), "report acme/paris 3") })
+	testkit.EventuallyTrue(t, "the latest report arrives", func() bool { return strings.Contains(c.log(), "report acme/paris 3") })
 	r.Alive(paris, time.Now())
-	eventually(t, "heartbeats arrive", func() bool { return strings.Contains(c.log(), "alive acme/paris") })
+	testkit.EventuallyTrue(t, "heartbeats arrive", func() bool { return strings.Contains(c.log(), "alive acme/paris") })
 	if got, err := read(t, r, paris, wire.DigestOf(blob), 2); err != nil || got != "licy" {
 		t.Errorf("blob %q, %v", got, err)
 	}
@@ -286,7 +276,7 @@ func TestSiteOverControl(t *testing.T) {
 	}
 	r.SiteDown(paris, newSession(), time.Unix(1, 0)) // not the site's session
 	r.SiteDown(paris, s, time.Unix(77, 0))
-	eventually(t, "the site's going is told", func() bool { return strings.Contains(c.log(), "down acme/paris 77") })
+	testkit.EventuallyTrue(t, "the site's going is told", func() bool { return strings.Contains(c.log(), "down acme/paris 77") })
 	if log := c.log(); !strings.HasPrefix(log, "hello one, up acme/paris, ") || strings.Contains(log, "down acme/paris 1,") || strings.Count(log, "up ") != 1 {
 		t.Errorf("control saw %s", log)
 	}
@@ -340,16 +330,16 @@ func TestControlDown(t *testing.T) {
 	if _, err := r.Register(t.Context(), &wire.RelayedRegister{}); status.Code(err) != codes.Unavailable || strings.Contains(err.Error(), addr) {
 		t.Errorf("register without control: %v", err)
 	}
-	eventually(t, "the status says so", func() bool { st := r.Status(); return !st.Connected && st.Due == 2 && st.LastError != "" })
+	testkit.EventuallyTrue(t, "the status says so", func() bool { st := r.Status(); return !st.Connected && st.Due == 2 && st.LastError != "" })
 
 	c2 := newControl()
 	c2.refuse = status.Error(codes.Unavailable, "control is starting")
 	c2.serve(t, addr)
-	eventually(t, "the relay was turned away", func() bool { return strings.Contains(r.Status().LastError, "starting") })
+	testkit.EventuallyTrue(t, "the relay was turned away", func() bool { return strings.Contains(r.Status().LastError, "starting") })
 	c2.mu.Lock()
 	c2.refuse = nil
 	c2.mu.Unlock()
-	eventually(t, "what was said meanwhile arrives, the latest only", func() bool {
+	testkit.EventuallyTrue(t, "what was said meanwhile arrives, the latest only", func() bool {
 		log := c2.log()
 		return strings.Contains(log, "up acme/paris, report acme/paris 100") && strings.Contains(log, "up umbrella/tokyo, report umbrella/tokyo 5, down umbrella/tokyo 99")
 	})
@@ -417,7 +407,7 @@ func TestBlobs(t *testing.T) {
 	go func() {
 		left <- r.Blob(ctx, fleet.SiteID{Tenant: "acme", Name: "s0"}, digest, 0, func([]byte) error { return nil })
 	}()
-	eventually(t, "the fetch runs", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.fetches == 1 })
+	testkit.EventuallyTrue(t, "the fetch runs", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.fetches == 1 })
 	cancel()
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Error(err)

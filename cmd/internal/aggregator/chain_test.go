@@ -32,6 +32,7 @@ import (
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/remotewrite"
 	"muster.dev/muster/internal/spool"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/regional"
 	"muster.dev/muster/regional/engine"
 	"muster.dev/muster/regional/gateway"
@@ -114,11 +115,7 @@ func newChain(t *testing.T, conf config.Config) *chain {
 
 func (c *chain) await(what string, ok func() bool) {
 	c.t.Helper()
-	for deadline := time.Now().Add(90 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			c.t.Fatalf("never happened: %s", what)
-		}
-	}
+	testkit.EventuallyTrue(c.t, what, ok)
 }
 
 // send pushes series and returns the gateway's answer.

@@ -35,20 +35,6 @@ func write(t *testing.T, file, content string) {
 	}
 }
 
-func eventually(t *testing.T, what string, ok func() error) {
-	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for tick := time.NewTicker(20 * time.Millisecond); ; <-tick.C {
-		err := ok()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("waited 30 s for %s: %v", what, err)
-		}
-	}
-}
-
 // runRole runs the role beside a site that no regional tells of, and without control,
 // until it is ready.
 func runRole(t *testing.T, c config.Config) {
@@ -66,7 +52,7 @@ clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}], users: [{name: 
 			t.Error(err)
 		}
 	})
-	eventually(t, "readiness", func() error {
+	testkit.Eventually(t, "readiness", func() error {
 		resp, err := http.Get("http://" + c.Alerting.OpsListen + "/-/ready")
 		if err != nil {
 			return err
@@ -123,7 +109,7 @@ func testStartsWithoutControl(t *testing.T, external bool) {
 	case <-time.After(40 * time.Second):
 		t.Error("no notification in 40 s")
 	}
-	eventually(t, "the index of what fires", func() error {
+	testkit.Eventually(t, "the index of what fires", func() error {
 		req, _ := http.NewRequest(http.MethodGet, "http://"+c.Alerting.OpsListen+"/api/v1/alerts/state", nil)
 		req.Header.Set("X-Muster-Tenants", "acme")
 		resp, err := http.DefaultClient.Do(req)
@@ -264,7 +250,7 @@ func TestTenantsReachNothingOfOurs(t *testing.T) {
 	}
 	write(t, filepath.Join(c.Path("alerting"), "alertmanager.yml"), `{route: {receiver: none, group_wait: 10ms, routes: [`+routes+`{receiver: phone}]}, receivers: [{name: none}, `+list+`{name: phone, webhook_configs: [{url: "`+phone.URL+`"}]}]}`)
 	runRole(t, c)
-	eventually(t, "every refusal", func() error {
+	testkit.Eventually(t, "every refusal", func() error {
 		resp, err := http.Get("http://" + c.Alerting.OpsListen + "/metrics")
 		if err != nil {
 			return err

@@ -17,6 +17,7 @@ import (
 	"muster.dev/muster/alerting/logrules/members"
 	"muster.dev/muster/control/api/region"
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/elasticsearch"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/logs/store"
@@ -106,19 +107,15 @@ func TestRegionalsThatShareAStoreAlertOnce(t *testing.T) {
 	}
 	wait := func(what string, want ...string) {
 		t.Helper()
-		deadline := time.Now().Add(time.Minute)
-		for tick := time.NewTicker(50 * time.Millisecond); ; <-tick.C {
+		testkit.Eventually(t, what, func() error {
 			got := out.list()
-			missing := slices.ContainsFunc(want, func(w string) bool {
-				return !slices.ContainsFunc(got, func(g string) bool { return strings.HasPrefix(g, w) })
-			})
-			if !missing {
-				return
+			for _, w := range want {
+				if !slices.ContainsFunc(got, func(g string) bool { return strings.HasPrefix(g, w) }) {
+					return fmt.Errorf("alerts %v, want %v", got, want)
+				}
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: alerts %v, want %v", what, got, want)
-			}
-		}
+			return nil
+		})
 	}
 	wait("a site never heard of", "Silent never")
 	lines(stores[0], 0, 5)

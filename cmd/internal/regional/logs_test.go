@@ -333,13 +333,15 @@ func stored(t *testing.T, st store.Store) map[string]int {
 	}
 }
 
+// awaitLong is for what an Elasticsearch that starts anew is in the way of.
 func awaitLong(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s", what)
+	testkit.EventuallyWithin(t, what, 2*time.Minute, func() error {
+		if !ok() {
+			return errors.New("it is not")
 		}
-	}
+		return nil
+	})
 }
 
 func TestInventoryAnswers(t *testing.T) {

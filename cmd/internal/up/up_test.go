@@ -42,16 +42,6 @@ type buffer struct {
 func (b *buffer) Write(p []byte) (int, error) { b.mu.Lock(); defer b.mu.Unlock(); return b.b.Write(p) }
 func (b *buffer) String() string              { b.mu.Lock(); defer b.mu.Unlock(); return b.b.String() }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s", what)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
 func child(t *testing.T, name string, env []string, after ...string) Process {
 	addr := testkit.FreeAddr(t)
 	return Process{Name: name, Args: []string{"-test.run=^$"}, Env: append(env, "UP_CHILD="+addr), Ready: "http://" + addr + "/ready", After: after}
@@ -87,7 +77,7 @@ func TestOrderRestartAndStop(t *testing.T) {
 	if err := syscall.Kill(old, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "first is restarted", func() bool { p := s.PIDs()["first"]; return p != 0 && p != old })
+	testkit.EventuallyTrue(t, "first is restarted", func() bool { p := s.PIDs()["first"]; return p != 0 && p != old })
 
 	pids := s.PIDs()
 	began := time.Now()

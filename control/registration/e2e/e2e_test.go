@@ -32,6 +32,7 @@ import (
 	"muster.dev/muster/control/registration"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/kubeapi"
 	"muster.dev/muster/internal/wire"
 )
@@ -111,12 +112,7 @@ func (w *world) site(name string) *v1alpha1.Site {
 
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for tick := time.NewTicker(10 * time.Millisecond); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("not within 20 s: %s", what)
-		}
-	}
+	testkit.EventuallyTrue(w.t, what, ok)
 }
 
 func csr(t testing.TB) []byte {

@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"muster.dev/muster/dashboards/console"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/kubeapi"
 )
 
@@ -140,11 +141,7 @@ func start(t *testing.T) *world {
 
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("not within 30 s: %s", what)
-		}
-	}
+	testkit.EventuallyTrue(w.t, what, ok)
 }
 
 func (w *world) send(token, method, path, body string) (int, map[string]any) {

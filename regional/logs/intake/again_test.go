@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"muster.dev/muster/internal/testkit"
 )
 
 // nginx is an entry as Fluent Bit holds it behind a parser of whole seconds.
@@ -181,7 +183,7 @@ func TestEqualLinesOfTwoSources(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := start(t, nil)
 			want := run(t, r)
-			eventually(t, "all are stored", func() bool {
+			testkit.EventuallyTrue(t, "all are stored", func() bool {
 				return r.sink.count() == want && r.queue.Stats().Pending == 0
 			})
 		})
@@ -238,7 +240,7 @@ func TestSentAgainIsStoredOnce(t *testing.T) {
 			for range 2 {
 				run(t, r)
 			}
-			eventually(t, "it is stored", func() bool { return r.sink.count() > 0 && r.queue.Stats().Pending == 0 })
+			testkit.EventuallyTrue(t, "it is stored", func() bool { return r.sink.count() > 0 && r.queue.Stats().Pending == 0 })
 			if n := r.sink.count(); n != 1 {
 				t.Errorf("stored %d times", n)
 			}
@@ -249,7 +251,7 @@ func TestSentAgainIsStoredOnce(t *testing.T) {
 		for range 2 {
 			r.ok(t, r.http(t, paris), "", "host", append(mp{}.entry(micro(7), "MESSAGE", "x"), mp{}.entry(micro(9), "MESSAGE", "x")...))
 		}
-		eventually(t, "it is stored", func() bool { return r.sink.count() == 2 && r.queue.Stats().Pending == 0 })
+		testkit.EventuallyTrue(t, "it is stored", func() bool { return r.sink.count() == 2 && r.queue.Stats().Pending == 0 })
 		got := map[string]int{}
 		for _, rec := range r.sink.all() {
 			got[rec.Message]++

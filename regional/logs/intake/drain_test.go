@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"muster.dev/muster/internal/disk"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/regional/logs/store"
 )
 
@@ -39,8 +40,8 @@ func TestStoreDown(t *testing.T) {
 		t.Fatalf("%d records in a store that is down", n)
 	}
 	r.sink.setDown(nil)
-	eventually(t, "all lines", func() bool { return r.sink.count() == 1000 && r.queue.Stats().Pending == 0 })
-	eventually(t, "the condition ends", func() bool { return len(r.Status().Conditions) == 0 })
+	testkit.EventuallyTrue(t, "all lines", func() bool { return r.sink.count() == 1000 && r.queue.Stats().Pending == 0 })
+	testkit.EventuallyTrue(t, "the condition ends", func() bool { return len(r.Status().Conditions) == 0 })
 	if r.sink.duplicates != 0 {
 		t.Errorf("%d duplicates", r.sink.duplicates)
 	}
@@ -101,7 +102,7 @@ func TestQueueFull(t *testing.T) {
 	}
 	before := acked
 	r.sink.setDown(nil)
-	eventually(t, "the queue drains", func() bool { return r.queue.Stats().Pending == 0 })
+	testkit.EventuallyTrue(t, "the queue drains", func() bool { return r.queue.Stats().Pending == 0 })
 	if n := r.sink.count(); n < before {
 		t.Errorf("%d lines stored, %d acknowledged", n, before)
 	}
@@ -126,7 +127,7 @@ func TestDeadLetters(t *testing.T) {
 	if got := send(t, r.dial(t, paris), forward("c", 30, func(i int) string { return []string{"good", "bad", "late"}[i%3] + fmt.Sprint(i) })); got != ackOf("c") {
 		t.Fatalf("ack %q", got)
 	}
-	eventually(t, "all done", func() bool { return sink.count() == 20 && r.queue.Stats().Pending == 0 })
+	testkit.EventuallyTrue(t, "all done", func() bool { return sink.count() == 20 && r.queue.Stats().Pending == 0 })
 	b, err := os.ReadFile(filepath.Join(r.opts.Dir, "dead-letters", "dead-letters.jsonl"))
 	if err != nil {
 		t.Fatal(err)
@@ -286,7 +287,7 @@ func TestKill9(t *testing.T) {
 	}
 	defer f.Close()
 	r := start(t, func(o *Options) { o.Dir, o.Sink = dir, fileSink{f} })
-	eventually(t, "the queue is drained", func() bool { return r.queue.Stats().Pending == 0 })
+	testkit.EventuallyTrue(t, "the queue is drained", func() bool { return r.queue.Stats().Pending == 0 })
 	b, err := os.ReadFile(f.Name())
 	if err != nil {
 		t.Fatal(err)
@@ -330,7 +331,7 @@ func TestQueueAge(t *testing.T) {
 	if got := send(t, r.dial(t, paris), forward("b", 2, text("new"))); got != ackOf("b") {
 		t.Fatalf("ack %q", got)
 	}
-	eventually(t, "the new lines are stored", func() bool { return r.sink.count() == 2 })
+	testkit.EventuallyTrue(t, "the new lines are stored", func() bool { return r.sink.count() == 2 })
 	for _, rec := range r.sink.all() {
 		if rec.Message != "new" {
 			t.Errorf("stored %q", rec.Message)

@@ -20,6 +20,7 @@ import (
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/testkit"
 )
 
 // What only a real Fluent Bit shows. MUSTER_FLUENTBIT names its binary, 5.1 or later.
@@ -172,10 +173,12 @@ func appendTo(t testing.TB, path, text string) {
 // come.
 func (r *running) found(t *testing.T, n int, log *fluentBitLog) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for r.sink.count() < n && time.Now().Before(deadline) {
-		<-time.After(20 * time.Millisecond)
-	}
+	testkit.Eventually(t, fmt.Sprintf("%d lines", n), func() error {
+		if got := r.sink.count(); got < n {
+			return fmt.Errorf("%d lines found\n%s", got, log)
+		}
+		return nil
+	})
 	<-time.After(time.Second)
 	if got := r.sink.count(); got != n {
 		t.Errorf("%d lines found, want %d\n%s", got, n, log)
@@ -271,7 +274,7 @@ func TestRealSharedKey(t *testing.T) {
 		said := &fluentBitLog{}
 		r := start(t, func(o *Options) { o.HandshakeTime, o.Logger = time.Second, slog.New(slog.NewTextHandler(said, nil)) })
 		log := run(t, r)
-		eventually(t, "the regional's log names the sender and the remedy", func() bool {
+		testkit.EventuallyTrue(t, "the regional's log names the sender and the remedy", func() bool {
 			return strings.Contains(said.String(), "Shared_Key") && strings.Contains(said.String(), "paris")
 		})
 		r.found(t, 0, log)
@@ -321,7 +324,7 @@ func TestRealShippedConfigurations(t *testing.T) {
 				appendTo(t, filepath.Join(logs, "web-1_shop_nginx-"+strings.Repeat("a", 64)+".log"), line(i))
 			}
 			log := startFluentBit(t, text)
-			eventually(t, "the lines that were there before", func() bool { return r.sink.count() >= 10 })
+			testkit.EventuallyTrue(t, "the lines that were there before", func() bool { return r.sink.count() >= 10 })
 			all := ""
 			for i := range 10 {
 				all += line(10 + i)
@@ -350,7 +353,7 @@ func TestRealOpenTelemetry(t *testing.T) {
 		body := `{"resourceLogs":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"shop"}}]},"scopeLogs":[{"scope":{"name":"lib"},"logRecords":[
 			{"timeUnixNano":"` + fmt.Sprint(time.Now().UnixNano()) + `","severityNumber":17,"severityText":"ERROR","body":{"stringValue":"paid"},
 			"traceId":"4bf92f3577b34da6a3ce929d0e0e4736","spanId":"00f067aa0ba902b7","attributes":[{"key":"order","value":{"stringValue":"7"}}]}]}]}]}`
-		eventually(t, "Fluent Bit takes the record", func() bool {
+		testkit.EventuallyTrue(t, "Fluent Bit takes the record", func() bool {
 			res, err := http.Post("http://127.0.0.1:"+port+"/v1/logs", "application/json", strings.NewReader(body))
 			if err != nil {
 				return false

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/testkit"
 )
 
 // The bytes that a Fluent Bit 5 sends, by hand. Where each form comes from:
@@ -107,7 +108,7 @@ func TestFluentBitForms(t *testing.T) {
 			if got := send(t, c, tc.msg[len(tc.msg)/2:]); got != ackOf(chunkID) {
 				t.Fatalf("ack %q", got)
 			}
-			eventually(t, "the record is stored", func() bool { return r.sink.count() >= len(tc.want) })
+			testkit.EventuallyTrue(t, "the record is stored", func() bool { return r.sink.count() >= len(tc.want) })
 			got := r.sink.all()
 			for i := range got {
 				if got[i].ID == "" {
@@ -148,7 +149,7 @@ func TestChunkSentAgain(t *testing.T) {
 		if got := send(t, r.dial(t, berlin), forward("again", 1, func(int) string { return fmt.Sprint("other ", round) })); got != ackOf("again") {
 			t.Fatalf("ack %q", got)
 		}
-		eventually(t, "everything is stored", func() bool { return sink.count() >= 21+round && r.queue.Stats().Pending == 0 })
+		testkit.EventuallyTrue(t, "everything is stored", func() bool { return sink.count() >= 21+round && r.queue.Stats().Pending == 0 })
 		r.stop()
 	}
 	_ = ca
@@ -171,7 +172,7 @@ func TestSameLineTwice(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "three lines", func() bool { return r.sink.count() == 3 })
+	testkit.EventuallyTrue(t, "three lines", func() bool { return r.sink.count() == 3 })
 }
 
 // TestSignalsRefused: metrics and traces are told apart and named, the connection
@@ -185,7 +186,7 @@ func TestSignalsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		closed(t, c)
-		eventually(t, "the reason is kept", func() bool {
+		testkit.EventuallyTrue(t, "the reason is kept", func() bool {
 			st := r.Status().Sites
 			return len(st) == 1 && strings.Contains(st[0].LastError, name) && strings.Contains(st[0].LastError, "match only logs")
 		})
@@ -205,7 +206,7 @@ func TestMalformedEntriesAreLeftOut(t *testing.T) {
 	if got := send(t, r.dial(t, paris), b.amap(1).str("chunk", "c")); got != ackOf("c") {
 		t.Fatalf("ack %q", got)
 	}
-	eventually(t, "two lines", func() bool { return r.sink.count() == 2 })
+	testkit.EventuallyTrue(t, "two lines", func() bool { return r.sink.count() == 2 })
 	if st := r.Status().Sites[0]; st.Malformed != 2 {
 		t.Errorf("%+v", st)
 	}
@@ -278,7 +279,7 @@ func TestHandshake(t *testing.T) {
 func TestSharedKeyNotServed(t *testing.T) {
 	r := start(t, func(o *Options) { o.HandshakeTime = 100 * time.Millisecond })
 	c := r.dial(t, paris)
-	eventually(t, "it is said", func() bool {
+	testkit.EventuallyTrue(t, "it is said", func() bool {
 		st := r.Status()
 		return len(st.Sites) == 1 && strings.Contains(st.Sites[0].LastError, "forwardSharedKeyFile") && testutil.ToFloat64(r.metrics.refused.WithLabelValues("silent")) == 1
 	})
@@ -306,7 +307,7 @@ func TestFluentLogger(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "40 records", func() bool { return r.sink.count() == 40 })
+	testkit.EventuallyTrue(t, "40 records", func() bool { return r.sink.count() == 40 })
 	got := r.sink.all()[7]
 	got.ID = ""
 	if age := time.Since(got.Timestamp); age < -time.Second || age > time.Minute {
@@ -352,5 +353,5 @@ func TestIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed(t, c)
-	eventually(t, "one line", func() bool { return r.sink.count() == 1 })
+	testkit.EventuallyTrue(t, "one line", func() bool { return r.sink.count() == 1 })
 }

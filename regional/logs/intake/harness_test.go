@@ -187,17 +187,6 @@ func (s *memSink) count() int {
 	return len(s.order)
 }
 
-// eventually polls a condition; it fails the test after a while.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("not reached: %s", what)
-		}
-		<-time.After(5 * time.Millisecond)
-	}
-}
-
 // running is an intake and what a test needs to talk to it.
 type running struct {
 	*Intake

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/regional/logs/store"
 )
 
@@ -75,7 +76,7 @@ func TestHostileClient(t *testing.T) {
 			if grown := heap() - before; grown > r.opts.SiteMemory {
 				t.Errorf("the heap grew by %d bytes; a site may hold %d", grown, r.opts.SiteMemory)
 			}
-			eventually(t, "all memory is given back", func() bool { return r.Status().MemoryUsed == 0 })
+			testkit.EventuallyTrue(t, "all memory is given back", func() bool { return r.Status().MemoryUsed == 0 })
 			if st := r.Status(); st.MemoryPeak > 2*r.opts.SiteMemory {
 				t.Errorf("peak %d bytes; a site may hold %d", st.MemoryPeak, r.opts.SiteMemory)
 			}
@@ -204,7 +205,7 @@ func TestManyLargeMessages(t *testing.T) {
 			_, _ = c.Write(append(mp{0x93, 0xa1, 't', 0xc6, 0x00, 0x3f, 0x00, 0x00}, make([]byte, 3<<20)...))
 		}()
 	}
-	eventually(t, "the site's share is used up", func() bool {
+	testkit.EventuallyTrue(t, "the site's share is used up", func() bool {
 		r.memory.mu.Lock()
 		defer r.memory.mu.Unlock()
 		return r.memory.used > 8<<20
@@ -219,7 +220,7 @@ func TestManyLargeMessages(t *testing.T) {
 	for _, c := range open {
 		closed(t, c)
 	}
-	eventually(t, "all memory is given back", func() bool { return r.Status().MemoryUsed == 0 })
+	testkit.EventuallyTrue(t, "all memory is given back", func() bool { return r.Status().MemoryUsed == 0 })
 	if st := r.Status(); st.MemoryPeak > 13<<20 {
 		t.Errorf("peak %d bytes; the site may hold %d", st.MemoryPeak, 12<<20)
 	}
@@ -286,7 +287,7 @@ func TestBudget(t *testing.T) {
 	if conds := r.Status().Conditions; len(conds) != 1 || conds[0].Site != paris || conds[0].Type != ConditionOverBudget {
 		t.Errorf("%+v", conds)
 	}
-	eventually(t, "what was acknowledged", func() bool { return r.sink.count() == 40 })
+	testkit.EventuallyTrue(t, "what was acknowledged", func() bool { return r.sink.count() == 40 })
 }
 
 // TestStreams: lines of denied streams are left out and acknowledged.
@@ -305,7 +306,7 @@ func TestStreams(t *testing.T) {
 	if got := send(t, r.dial(t, paris), b.amap(1).str("chunk", "c")); got != ackOf("c") {
 		t.Fatalf("ack %q", got)
 	}
-	eventually(t, "two lines", func() bool { return r.sink.count() == 2 })
+	testkit.EventuallyTrue(t, "two lines", func() bool { return r.sink.count() == 2 })
 	if all := r.sink.all(); all[0].Message+all[1].Message != "13" {
 		t.Errorf("%v", all)
 	}

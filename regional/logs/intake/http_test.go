@@ -18,6 +18,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/testkit"
 )
 
 func (r *running) post(t testing.TB, contentType, encoding string, body []byte) (int, string, http.Header) {
@@ -86,7 +87,7 @@ func TestHTTPForms(t *testing.T) {
 			if code != 200 || !strings.Contains(text, `"accepted":3,"dropped":0,"malformed":0`) {
 				t.Fatalf("%d %s", code, text)
 			}
-			eventually(t, "all are written", func() bool { return r.sink.count() == 3 && r.queue.Stats().Pending == 0 })
+			testkit.EventuallyTrue(t, "all are written", func() bool { return r.sink.count() == 3 && r.queue.Stats().Pending == 0 })
 			got := r.sink.all()
 			for i := range got {
 				got[i].ID = ""
@@ -123,7 +124,7 @@ func TestHTTPSameBodyTwice(t *testing.T) {
 				}
 				now.Add(int64(time.Second))
 			}
-			eventually(t, "all are written", func() bool { return r.queue.Stats().Pending == 0 })
+			testkit.EventuallyTrue(t, "all are written", func() bool { return r.queue.Stats().Pending == 0 })
 			got := map[string]int{}
 			for _, rec := range r.sink.all() {
 				got[rec.Message]++

@@ -14,6 +14,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/klauspost/compress/zstd"
+
+	"muster.dev/muster/internal/testkit"
 )
 
 // noisy has n bytes of text that does not compress well.
@@ -105,7 +107,7 @@ func TestOneLongLine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := start(t, nil)
 			run(t, r)
-			eventually(t, "all are stored", func() bool { return r.sink.count() >= 5 && r.queue.Stats().Pending == 0 })
+			testkit.EventuallyTrue(t, "all are stored", func() bool { return r.sink.count() >= 5 && r.queue.Stats().Pending == 0 })
 			got := map[string]bool{}
 			for _, rec := range r.sink.all() {
 				if strings.HasSuffix(rec.Message, "[truncated]") {

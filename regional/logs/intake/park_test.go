@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"muster.dev/muster/internal/testkit"
 )
 
 // sendLines sends chunks of ten lines each.
@@ -51,12 +53,12 @@ func TestOneTenantRefused(t *testing.T) {
 	change := func(o *Options) { o.Sink, o.Dir, o.WriteLines = sink, dir, 10 }
 	r := start(t, change)
 	sendLines(t, r.dial(t, tokyo), "tokyo", refused)
-	eventually(t, "all of it is parked", func() bool {
+	testkit.EventuallyTrue(t, "all of it is parked", func() bool {
 		p := r.Status().Parked
 		return len(p) == 1 && p[0].Loads == refused && p[0].Lines == 10*refused
 	})
 	sendLines(t, r.dial(t, paris), "paris", others)
-	eventually(t, "the other tenant's lines", func() bool { return sink.of("acme") == 10*others })
+	testkit.EventuallyTrue(t, "the other tenant's lines", func() bool { return sink.of("acme") == 10*others })
 	st := r.Status()
 	if p := st.Parked[0]; p.Tenant != "umbrella" || !strings.Contains(p.Reason, "the index is blocked") {
 		t.Errorf("%+v", p)
@@ -73,15 +75,15 @@ func TestOneTenantRefused(t *testing.T) {
 	}
 
 	r = start(t, change)
-	eventually(t, "parked again after the restart", func() bool {
+	testkit.EventuallyTrue(t, "parked again after the restart", func() bool {
 		p := r.Status().Parked
 		return len(p) == 1 && p[0].Loads == refused
 	})
 	sink.setLater(nil)
-	eventually(t, "the queue is empty", func() bool { return r.queue.Stats().Pending == 0 })
+	testkit.EventuallyTrue(t, "the queue is empty", func() bool { return r.queue.Stats().Pending == 0 })
 	once(t, sink, "umbrella", 10*refused)
 	once(t, sink, "acme", 10*others)
-	eventually(t, "nothing is parked", func() bool {
+	testkit.EventuallyTrue(t, "nothing is parked", func() bool {
 		st := r.Status()
 		return len(st.Parked) == 0 && len(st.Conditions) == 0 && testutil.ToFloat64(r.metrics.parkedLoads) == 0
 	})
@@ -93,7 +95,7 @@ func TestRefusedPart(t *testing.T) {
 	sink := &memSink{later: func(r Record) bool { return strings.HasSuffix(r.Message, "7") }}
 	r := start(t, func(o *Options) { o.Sink = sink })
 	sendLines(t, r.dial(t, tokyo), "tokyo", 1)
-	eventually(t, "nine of ten", func() bool { return sink.count() == 9 && len(r.Status().Parked) == 1 })
+	testkit.EventuallyTrue(t, "nine of ten", func() bool { return sink.count() == 9 && len(r.Status().Parked) == 1 })
 	if p := r.Status().Parked[0]; p.Lines != 1 || p.Loads != 1 {
 		t.Errorf("%+v", p)
 	}
@@ -101,7 +103,7 @@ func TestRefusedPart(t *testing.T) {
 		t.Errorf("%d in the queue, want the one that is not done with", st.Pending)
 	}
 	sink.setLater(nil)
-	eventually(t, "the queue is empty", func() bool { return r.queue.Stats().Pending == 0 })
+	testkit.EventuallyTrue(t, "the queue is empty", func() bool { return r.queue.Stats().Pending == 0 })
 	once(t, sink, "umbrella", 10)
 	if sink.duplicates != 0 {
 		t.Errorf("%d records were written again that had been taken", sink.duplicates)
@@ -116,12 +118,12 @@ func TestParkIsBounded(t *testing.T) {
 	r := start(t, func(o *Options) { o.Sink, o.WriteLines, o.Writers = sink, 10, 2 })
 	c := r.dial(t, tokyo)
 	sendLines(t, c, "tokyo", chunks)
-	eventually(t, "the tenant's part of the park is full", func() bool {
+	testkit.EventuallyTrue(t, "the tenant's part of the park is full", func() bool {
 		st := r.Status()
 		return len(st.Parked) == 1 && st.Parked[0].Loads == parkLoads*parkGreed/(1+parkGreed) && testutil.ToFloat64(r.metrics.parkedLoads) > float64(st.Parked[0].Loads)
 	})
 	sendLines(t, r.dial(t, paris), "paris", 50)
-	eventually(t, "the other tenant's lines", func() bool { return sink.of("acme") == 500 })
+	testkit.EventuallyTrue(t, "the other tenant's lines", func() bool { return sink.of("acme") == 500 })
 	sendLines(t, c, "more", 5)
 	// In the park, stalled, in the drain's hand, and in that of its collect.
 	if st := r.queue.Stats(); st.InFlight > parkLoads+2+2 || st.Pending != chunks+5 {
@@ -130,14 +132,14 @@ func TestParkIsBounded(t *testing.T) {
 	sink.setDown(errors.New("connection refused"))
 	sink.setLater(nil)
 	before := sink.tries()
-	eventually(t, "some attempts", func() bool { return sink.tries() > before+10 })
+	testkit.EventuallyTrue(t, "some attempts", func() bool { return sink.tries() > before+10 })
 	if sink.of("umbrella") != 0 {
 		t.Error("stored while the store is down")
 	}
 	sink.setDown(nil)
-	eventually(t, "the queue is empty", func() bool { return r.queue.Stats().Pending == 0 })
+	testkit.EventuallyTrue(t, "the queue is empty", func() bool { return r.queue.Stats().Pending == 0 })
 	once(t, sink, "umbrella", 10*(chunks+5))
-	eventually(t, "the conditions end", func() bool {
+	testkit.EventuallyTrue(t, "the conditions end", func() bool {
 		return len(r.Status().Conditions) == 0 && testutil.ToFloat64(r.metrics.storeDown) == 0 && testutil.ToFloat64(r.metrics.parkedLoads) == 0
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/faultdisk"
 )
 
@@ -102,7 +103,7 @@ func TestPowerLoss(t *testing.T) {
 			disk.Crash(seed * uint64(at+1))
 			sink.setDown(nil)
 			r := start(t, func(o *Options) { o.Listen, o.Dir, o.Sink, o.FS = "", dir, sink, disk })
-			eventually(t, "the queue is drained", func() bool { return r.queue.Stats().Pending == 0 })
+			testkit.EventuallyTrue(t, "the queue is drained", func() bool { return r.queue.Stats().Pending == 0 })
 			r.stop()
 			have := map[string]bool{}
 			for _, rec := range sink.all() {

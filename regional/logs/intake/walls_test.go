@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/testkit"
 )
 
 // postAs sends one body as a site and returns the status and the text.
@@ -48,7 +49,7 @@ func TestFloodDelaysOnlyItself(t *testing.T) {
 		}
 	}
 	r.sink.setDown(nil)
-	eventually(t, "the neighbours' lines are stored", func() bool {
+	testkit.EventuallyTrue(t, "the neighbours' lines are stored", func() bool {
 		_, a := r.sink.before("from tokyo")
 		_, b := r.sink.before("from berlin")
 		return a && b
@@ -60,7 +61,7 @@ func TestFloodDelaysOnlyItself(t *testing.T) {
 			t.Logf("%d lines before %s's", n, name)
 		}
 	}
-	eventually(t, "the flood is stored too", func() bool { return r.sink.count() == flood+2 })
+	testkit.EventuallyTrue(t, "the flood is stored too", func() bool { return r.sink.count() == flood+2 })
 }
 
 // TestLinesHaveABudget: tiny lines use up a site's budget though their bytes would not,
@@ -135,7 +136,7 @@ func TestQueueIsShared(t *testing.T) {
 		t.Errorf("%v have the condition of a full queue", full)
 	}
 	r.sink.setDown(nil)
-	eventually(t, "all is stored", func() bool { return r.sink.count() >= greedy+neighbour+other && r.queue.Stats().Pending == 0 })
+	testkit.EventuallyTrue(t, "all is stored", func() bool { return r.sink.count() >= greedy+neighbour+other && r.queue.Stats().Pending == 0 })
 	if code, text, _ := r.postAs(t, paris, noise(20_000)); code != 200 {
 		t.Errorf("%d %s after the queue was emptied", code, text)
 	}
@@ -272,18 +273,18 @@ func TestParkedLineLeavesRoom(t *testing.T) {
 	if code, text, _ := r.postAs(t, tokyo, `{"log":"refused"}`); code != 200 {
 		t.Fatalf("%d %s", code, text)
 	}
-	eventually(t, "it is parked", func() bool { return len(r.Status().Parked) == 1 })
+	testkit.EventuallyTrue(t, "it is parked", func() bool { return len(r.Status().Parked) == 1 })
 	b := make([]byte, 20_000)
 	for i := range 100 {
 		_, _ = rand.Read(b)
 		if code, text, _ := r.postAs(t, tokyo, fmt.Sprintf(`{"log":"%x"}`, b)); code != 200 {
 			t.Fatalf("message %d: %d %s, %+v", i, code, text, r.queue.Stats())
 		}
-		eventually(t, "the store has it", func() bool { return r.sink.count() == i+1 })
+		testkit.EventuallyTrue(t, "the store has it", func() bool { return r.sink.count() == i+1 })
 	}
 	if st := r.queue.Stats(); st.Pending != 1 || st.DiskBytes > 1<<20 {
 		t.Errorf("%+v", st)
 	}
 	r.sink.setLater(nil)
-	eventually(t, "it is stored", func() bool { return r.sink.count() == 101 && r.queue.Stats().Pending == 0 })
+	testkit.EventuallyTrue(t, "it is stored", func() bool { return r.sink.count() == 101 && r.queue.Stats().Pending == 0 })
 }

@@ -32,6 +32,9 @@ import (
 	"muster.dev/muster/internal/testkit/oidc"
 )
 
+// startLimit is how long a role may take until it answers.
+const startLimit = 3 * time.Minute
+
 // fleetUnderTest is the real control plane and the real console on one data
 // directory, with two tenants, of which one's name begins like the other's. What the
 // console passes on ends in a stand-in that notes for which tenants it was asked.
@@ -79,7 +82,7 @@ func startFleet(t *testing.T) *fleetUnderTest {
 		})
 	}
 	role(control.Run)
-	eventually(t, "control", func() error {
+	testkit.EventuallyWithin(t, "control", startLimit, func() error {
 		cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(f.dir, "admin.kubeconfig"))
 		if err != nil {
 			return err
@@ -103,7 +106,7 @@ func startFleet(t *testing.T) *fleetUnderTest {
 		return nil
 	})
 	role(console.Run)
-	eventually(t, "console", func() error {
+	testkit.EventuallyWithin(t, "console", startLimit, func() error {
 		resp, err := http.Get("http://" + c.Console.OpsListen + "/-/ready")
 		if err != nil {
 			return err
@@ -115,19 +118,6 @@ func startFleet(t *testing.T) *fleetUnderTest {
 		return nil
 	})
 	return f
-}
-
-func eventually(t *testing.T, what string, ok func() error) {
-	t.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		err := ok()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not so after 3 minutes: %v", what, err)
-		}
-	}
 }
 
 // behind plays the roles behind the console, which has decided on rights already.
@@ -218,7 +208,7 @@ func (f *fleetUnderTest) objects(t *testing.T) {
 		if err := f.admin.Patch(t.Context(), &tenant, client.MergeFrom(before)); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the namespace is there", func() error {
+		testkit.Eventually(t, "the namespace is there", func() error {
 			if err := f.admin.Get(t.Context(), client.ObjectKey{Name: name}, &tenant); err != nil || !slices.Contains(tenant.Status.Namespaces, "shop") {
 				return fmt.Errorf("%v, %v", tenant.Status.Namespaces, err)
 			}
@@ -247,7 +237,7 @@ func (f *fleetUnderTest) objects(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the virtual site has its member", func() error {
+	testkit.Eventually(t, "the virtual site has its member", func() error {
 		var v v1alpha1.VirtualSite
 		if err := f.admin.Get(t.Context(), client.ObjectKey{Namespace: "acme-shop", Name: "canary"}, &v); err != nil || !slices.Contains(v.Status.Members, "paris") {
 			return fmt.Errorf("%+v, %v", v.Status, err)
@@ -335,7 +325,7 @@ func TestVerbsAsATenantsUser(t *testing.T) {
 	viewer := f.kubeconfig(t, "bob", fleet.TenantGroup("acme", fleet.TenantViewer))
 	stranger := f.kubeconfig(t, "eve", "system:masters")
 	root := filepath.Join(f.dir, "admin.kubeconfig")
-	eventually(t, "the roles are bound", func() error {
+	testkit.Eventually(t, "the roles are bound", func() error {
 		_, err := f.muster(t, admin, "get", "virtualsites")
 		return err
 	})
