@@ -128,7 +128,7 @@ type Cortex struct {
 	names    map[services.Service]string
 	gatherer prometheus.Gatherer
 	wal      *walSync
-	unlock   func()
+	lock     *disk.Lock
 	httpAddr net.Addr
 
 	mu     sync.Mutex
@@ -173,13 +173,14 @@ func build(o Options) (*Cortex, error) {
 			return nil, fmt.Errorf("data directory: %w", err)
 		}
 	}
-	unlock, err := lockDir(filepath.Join(o.DataDir, "lock"))
+	// Cortex opens its databases without one, and two writers would ruin them.
+	lock, err := disk.LockFile(filepath.Join(o.DataDir, "lock"))
 	if err != nil {
 		return nil, err
 	}
-	c := &Cortex{log: o.Logger, unlock: unlock, wal: wal}
+	c := &Cortex{log: o.Logger, lock: lock, wal: wal}
 	if err := c.assemble(cfg); err != nil {
-		unlock()
+		_ = lock.Close()
 		return nil, err
 	}
 	return c, nil
@@ -270,7 +271,7 @@ func (c *Cortex) initServer() (services.Service, error) {
 // again: Cortex without its ingester answers, and loses. It may be called once.
 func (c *Cortex) Run(ctx context.Context) error {
 	defer inUse.Store(false)
-	defer c.unlock()
+	defer c.lock.Close()
 
 	c.manager.AddListener(services.NewManagerListener(func() { c.log.Info("cortex started", "address", c.Addr()) }, func() {}, func(services.Service) {}))
 	var stopping atomic.Bool

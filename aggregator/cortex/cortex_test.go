@@ -591,7 +591,7 @@ func TestDataDirIsHeldByOneProcess(t *testing.T) {
 	dir := t.TempDir()
 	runChild(t, dir)
 	_, err := New(Options{DataDir: dir, Listen: "127.0.0.1:0"})
-	if err == nil || !strings.Contains(err.Error(), "held by another process") {
+	if err == nil || !strings.Contains(err.Error(), "another process (pid ") {
 		t.Errorf("err = %v", err)
 	}
 }

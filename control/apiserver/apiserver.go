@@ -123,13 +123,14 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err := disk.MkdirAll(disk.OS{}, o.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	unlock, err := lock(o.Dir)
+	// Without it etcd would wait for its database without a word.
+	lock, err := disk.LockFile(filepath.Join(o.Dir, "lock"))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("API server: %w", err)
 	}
 	log := newQuiet(o.Logger.Handler())
 	klog.SetSlogLogger(slog.New(log))
-	s := &Server{o: o, log: log, done: make(chan struct{}), stopped: make(chan struct{}), etcd: unlock}
+	s := &Server{o: o, log: log, done: make(chan struct{}), stopped: make(chan struct{}), etcd: func() { _ = lock.Close() }}
 	defer func() {
 		if err != nil {
 			_ = s.Stop(context.Background())
@@ -154,7 +155,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		if err != nil {
 			return nil, err
 		}
-		endpoints, s.etcd = []string{endpoint}, func() { stop(); unlock() }
+		endpoints, s.etcd = []string{endpoint}, func() { stop(); _ = lock.Close() }
 	}
 	args, err := s.args(endpoints, bound, oidc)
 	if err != nil {

@@ -12,10 +12,8 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"k8s.io/client-go/util/keyutil"
 
@@ -24,24 +22,6 @@ import (
 
 // adminUser is the name under which the administrator's token stands.
 const adminUser = "muster:admin"
-
-// lock keeps other processes off the directory until unlock is called or the
-// process ends. Without it etcd would wait for its database without a word.
-func lock(dir string) (unlock func(), err error) {
-	name := filepath.Join(dir, "lock")
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another process runs on %s; stop it or choose another data directory", dir)
-		}
-		return nil, fmt.Errorf("lock %s: %w", name, err)
-	}
-	return func() { _ = f.Close() }, nil
-}
 
 // ensureKey makes the key that signs tokens of service accounts, unless it is
 // there.

@@ -199,7 +199,7 @@ func TestStartsThatFail(t *testing.T) {
 			t.Errorf("a second line: %q", p.out.Text())
 		}
 	}
-	refused(start(t, dir), "another process runs on "+filepath.Join(dir, "apiserver"))
+	refused(start(t, dir), " uses "+filepath.Join(dir, "apiserver")+"; stop it")
 	first.stop()
 
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

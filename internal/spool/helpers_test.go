@@ -104,7 +104,7 @@ func crash(s *Spool) {
 	s.mu.Unlock()
 	close(s.stop)
 	<-s.stopped
-	_ = s.unlock()
+	_ = s.lock.Close()
 }
 
 // fakeClock is the time that a test says.

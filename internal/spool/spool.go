@@ -103,7 +103,7 @@ type Spool struct {
 	opts   Options
 	log    *slog.Logger
 	fs     disk.FS
-	unlock func() error
+	lock   *disk.Lock
 	notify chan struct{} // a record may be ready, or the spool was closed
 	reader chan struct{} // held by the one Next that reads
 
@@ -176,11 +176,11 @@ func Open(o Options) (*Spool, error) {
 	if err := disk.MkdirAll(s.fs, o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("spool %s: %w", o.Dir, err)
 	}
-	unlock, err := lockDir(o.Dir)
+	lock, err := disk.LockFile(lockPath(o.Dir))
 	if err != nil {
-		return nil, fmt.Errorf("spool %s: %w", o.Dir, err)
+		return nil, fmt.Errorf("spool: %w", err)
 	}
-	s.unlock = unlock
+	s.lock = lock
 	s.mu.Lock()
 	err = s.recoverLocked()
 	if err == nil {
@@ -189,13 +189,13 @@ func Open(o Options) (*Spool, error) {
 	}
 	s.mu.Unlock()
 	if err != nil {
-		_ = s.unlock()
+		_ = s.lock.Close()
 		return nil, fmt.Errorf("spool %s: recover: %w", o.Dir, err)
 	}
 	if o.Registerer != nil {
 		s.metrics = newMetrics(s)
 		if err := o.Registerer.Register(s.metrics); err != nil {
-			_ = s.unlock()
+			_ = s.lock.Close()
 			return nil, fmt.Errorf("spool %s: metrics: %w", o.Dir, err)
 		}
 	}
@@ -669,7 +669,7 @@ func (s *Spool) Close() error {
 		errs = append(errs, s.syncErr)
 	}
 	s.closePosLocked()
-	errs = append(errs, s.saveAcksLocked(true), s.unlock())
+	errs = append(errs, s.saveAcksLocked(true), s.lock.Close())
 	<-s.reader
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("spool %s: close: %w", s.opts.Dir, err)

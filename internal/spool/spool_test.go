@@ -92,7 +92,7 @@ func TestNextWaits(t *testing.T) {
 func TestSecondOpenIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	open(t, Options{Dir: dir})
-	if _, err := Open(Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "another process") {
+	if _, err := Open(Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), " uses "+dir) {
 		t.Errorf("err = %v", err)
 	}
 }

@@ -5,13 +5,14 @@
 package testkit
 
 import (
+	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
+
+	"muster.dev/muster/internal/disk"
 )
 
 // FreeAddr returns a HOST:PORT of the loopback interface that nobody listened on a
@@ -40,14 +41,11 @@ func Cached(name string, fill func(dir string) error) (string, error) {
 		return "", err
 	}
 	dir := filepath.Join(parent, name)
-	lock, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_RDWR, 0o644)
+	lock, err := disk.WaitLockFile(context.Background(), dir+".lock")
 	if err != nil {
 		return "", err
 	}
 	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
-	}
 	switch info, err := os.Stat(dir); {
 	case err == nil && info.IsDir():
 		return dir, nil

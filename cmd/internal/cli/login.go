@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -393,14 +392,11 @@ func credentialCmd() *cobra.Command {
 // freshSession returns the session of the file with a token that is good for a while. A
 // lock keeps several kubectl from using one refresh token at the same time.
 func freshSession(ctx context.Context, path string, now time.Time) (*loginSession, error) {
-	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := disk.WaitLockFile(ctx, path+".lock")
 	if err != nil {
 		return nil, notLoggedIn(err)
 	}
 	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return nil, fmt.Errorf("lock %s: %w", lock.Name(), err)
-	}
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, notLoggedIn(err)

@@ -52,7 +52,7 @@ type Options struct {
 type Supervisor struct {
 	o     Options
 	procs []Process
-	lock  *os.File
+	lock  *disk.Lock
 	out   *prefixWriter
 
 	mu    sync.Mutex
@@ -78,13 +78,9 @@ func New(o Options, procs []Process) (*Supervisor, error) {
 	if err := disk.MkdirAll(disk.OS{}, o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(o.Dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := disk.LockFile(filepath.Join(o.Dir, "lock"))
 	if err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
-	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = lock.Close()
-		return nil, fmt.Errorf("data directory %s is used by another running muster; stop that one or choose another --data-dir", o.Dir)
 	}
 	width := 0
 	s := &Supervisor{o: o, procs: procs, lock: lock, ready: map[string]chan struct{}{}, pids: map[string]int{}}

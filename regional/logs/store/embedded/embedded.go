@@ -15,12 +15,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	index "github.com/blevesearch/bleve_index_api"
@@ -83,7 +81,7 @@ type Store struct {
 	window   store.Window
 	clock    *stamp.Clock
 	start    int64 // stamps up to it may be in shards that are not open yet
-	lock     *os.File
+	lock     *disk.Lock
 	state    *bbolt.DB
 	analysis *index.AnalysisQueue
 	turns    *turns.Slots
@@ -120,13 +118,9 @@ func Open(opts Options) (*Store, error) {
 	if err := disk.MkdirAll(disk.OS{}, s.root(), 0o700); err != nil {
 		return nil, fmt.Errorf("log store: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(opts.Dir, "LOCK"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := disk.LockFile(filepath.Join(opts.Dir, "LOCK"))
 	if err != nil {
 		return nil, fmt.Errorf("log store: %w", err)
-	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		lock.Close()
-		return nil, fmt.Errorf("log store %s: another process uses it; stop that one, or choose another directory: %w", opts.Dir, err)
 	}
 	s.lock = lock
 	if err := s.list(); err != nil {

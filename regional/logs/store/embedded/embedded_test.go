@@ -77,7 +77,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustWrite(t, s, record("3"))
-	if _, err := Open(Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "another process") {
+	if _, err := Open(Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), " uses "+dir) {
 		t.Errorf("a second owner: %v", err)
 	}
 	if err := s.Close(); err != nil {
