@@ -128,3 +128,19 @@ func (e *evaluation) packs() {
 func (e *evaluation) recent(ms int64) bool {
 	return ms != 0 && e.now-ms < forgetAfter.Milliseconds()
 }
+
+// Settle evaluates the same readings tick after tick until neither a value nor a colour
+// holds any more: what the model makes of a site in the long run, after prev.
+func Settle(m *Model, r Readings, prev *State, now time.Time, tick time.Duration) State {
+	at := now.Add(holdFor)
+	st := Evaluate(m, r, prev, at)
+	for range m.Evaluations + 2*m.Recovery {
+		if st.Needed == 0 {
+			break
+		}
+		at = at.Add(tick)
+		before := st
+		st = Evaluate(m, r, &before, at)
+	}
+	return st
+}

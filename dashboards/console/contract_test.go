@@ -112,6 +112,18 @@ func TestContract(t *testing.T) {
 	h.want(404, "alice", "GET", "/api/v1/health/virtualsites/nothing?namespace=shared", "")
 	h.want(400, "alice", "GET", "/api/v1/health/virtualsites/No_Name", "")
 	h.want(401, "", "GET", "/api/v1/health/stream", "")
+	const try = "/api/v1/health/try"
+	h.want(200, "alice", "POST", try, `{"kind":"HealthPolicy","metadata":{},"spec":{}}`)
+	h.want(401, "", "POST", try, `{}`)
+	h.want(403, "alice", "POST", try+"?tenant=globex", `{"kind":"HealthPolicy","metadata":{},"spec":{}}`)
+	h.want(403, "nobody", "POST", try, `{"kind":"HealthPolicy","metadata":{},"spec":{}}`)
+	h.want(400, "both", "POST", try, `{"kind":"HealthPolicy","metadata":{},"spec":{}}`)
+	h.want(400, "alice", "POST", try+"?bogus=1", `{}`)
+	h.want(415, "alice", "POST", try, `x`, form...)
+	h.want(413, "alice", "POST", try, strings.Repeat(" ", maxPolicyBytes+1))
+	if r := h.health.last(); r.Method != http.MethodPost || r.Header.Get("X-Muster-Tenants") != "acme" || r.URL.RawQuery != "tenant=acme" {
+		t.Errorf("the health role was asked %s %s for %q", r.Method, r.URL, r.Header.Get("X-Muster-Tenants"))
+	}
 	h.want(403, "alice", "GET", "/api/v1/health/stream?tenant=globex", "")
 
 	h.want(200, "alice", "GET", "/api/v1/sites/paris-07?tenant=acme", "")

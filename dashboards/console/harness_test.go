@@ -189,6 +189,9 @@ func (f *fakeHealth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, cannedVS)
 	case "policies":
 		fmt.Fprint(w, `{"policies":[{"tenant":"acme","name":"default","sites":3,"error":"","signals":[{"name":"a","dimension":"security","error":"","sitesKnown":3,"queryMillis":1.5}]}]}`)
+	case "try":
+		fmt.Fprint(w, `{"asOf":"2026-01-31T12:00:00Z","tenant":"acme","policy":"default","sites":3,"changed":1,"omitted":0,"results":[{"site":"paris-07","before":{"score":90,"colour":"green","reason":""},
+			"after":{"score":null,"colour":"grey","reason":"reliability is unknown"}}],"signals":[{"name":"a","dimension":"security","error":"","sitesKnown":3}]}`)
 	case "stream":
 		f.serveEvents(w, r)
 	default:

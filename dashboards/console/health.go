@@ -149,6 +149,28 @@ func (c *Console) proxyHealth(w http.ResponseWriter, cl *call) error {
 	return nil
 }
 
+// tryPolicy passes a HealthPolicy on that is to be tried on the sites of one tenant.
+func (c *Console) tryPolicy(w http.ResponseWriter, cl *call) error {
+	if mediaType(cl.Request) != "application/json" {
+		return newProblem(http.StatusUnsupportedMediaType, wire.ProblemMediaKind, "want a HealthPolicy with Content-Type: application/json")
+	}
+	set, err := c.access.scope(cl.Context(), cl.id, cl.q.Get("tenant"))
+	if err != nil {
+		return err
+	}
+	if len(set.names) != 1 {
+		return manyTenants("a health policy belongs to one tenant", set)
+	}
+	body, err := io.ReadAll(cl.Body)
+	if err != nil {
+		return err
+	}
+	one := readable{names: set.names}
+	ctx := context.WithValue(cl.Context(), scopeKey{}, outgoing{tenants: one.header(), query: url.Values{"tenant": set.names}, method: http.MethodPost, body: body})
+	c.health.proxy.ServeHTTP(w, cl.WithContext(ctx))
+	return nil
+}
+
 // streamHealth passes server-sent events on; see streaming.
 func (c *Console) streamHealth(w http.ResponseWriter, cl *call) error {
 	r, set, err := c.scoped(cl)

@@ -23,13 +23,15 @@ import (
 )
 
 const (
-	maxBodyBytes  = 64 << 10
-	maxQueryBytes = 16 << 10 // of one PromQL expression
-	maxPoints     = 11000    // of one series of a range query, as in Prometheus
-	defaultLimit  = 100
-	maxLimit      = 1000
-	maxLogCursor  = 16 << 10 // it has a position for each region that lags
-	maxValues     = 200      // of a parameter that may be repeated
+	maxBodyBytes = 64 << 10
+	// maxPolicyBytes of a HealthPolicy to try: a hundred signals with long queries.
+	maxPolicyBytes = 1 << 20
+	maxQueryBytes  = 16 << 10 // of one PromQL expression
+	maxPoints      = 11000    // of one series of a range query, as in Prometheus
+	defaultLimit   = 100
+	maxLimit       = 1000
+	maxLogCursor   = 16 << 10 // it has a position for each region that lags
+	maxValues      = 200      // of a parameter that may be repeated
 )
 
 // param is a parameter of a query string or a form; check says what is wrong with a

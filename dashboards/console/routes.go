@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -37,6 +38,7 @@ type route struct {
 	open         bool     // no authentication
 	anyParams    bool     // others than params are ignored instead of refused
 	stream       bool
+	body         int64 // most bytes of it; 0: maxBodyBytes
 	handle       func(http.ResponseWriter, *call) error
 }
 
@@ -90,6 +92,7 @@ func (c *Console) apiRoutes() []route {
 		{method: "GET", path: health + "/virtualsites", doing: "list the virtual sites' health", params: pagedList, handle: c.proxyHealth},
 		{method: "GET", path: health + "/virtualsites/{virtualSite}", doing: "read the virtual site's health", params: virtualSiteItem, handle: c.proxyHealth},
 		{method: "GET", path: health + "/policies", doing: "list the health policies", params: nil, handle: c.proxyHealth},
+		{method: "POST", path: health + "/try", doing: "try the health policy", params: oneTenant, body: maxPolicyBytes, handle: c.tryPolicy},
 		{method: "GET", path: health + "/stream", doing: "follow the fleet's health", params: oneTenant, stream: true, handle: c.streamHealth},
 
 		{method: "GET", path: wire.CostPath, doing: "read what sites cost", params: costList, handle: c.proxyHealth},
@@ -175,7 +178,7 @@ func (c *Console) operation(rt route, sameOrigin *http.CrossOriginProtection) ht
 				"if the console stands behind a proxy, set console.externalURL to what browsers open").write(w)
 			return
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
+		r.Body = http.MaxBytesReader(w, r.Body, cmp.Or(rt.body, maxBodyBytes))
 		if !rt.stream {
 			ctx, cancel := context.WithTimeout(r.Context(), c.timing.request)
 			defer cancel()

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/health/engine"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/wire"
@@ -26,6 +28,7 @@ import (
 type Source interface {
 	View() *engine.View
 	Subscribe(size int) *engine.Subscription
+	Try(ctx context.Context, tenant string, candidate *v1alpha1.HealthPolicy) (*engine.Trial, error)
 }
 
 // Options of a Server. Source and Logger are needed.
@@ -83,10 +86,11 @@ func (s *Server) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/v1/health/virtualsites/{name}", s.get(s.virtualSite))
 	mux.HandleFunc("GET /api/v1/health/policies", s.get(s.policies))
 	mux.HandleFunc("GET /api/v1/health/stream", s.stream)
+	mux.HandleFunc("POST /api/v1/health/try", s.try)
 	mux.HandleFunc("/api/v1/health/", func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
-			wire.Failure(http.StatusMethodNotAllowed, "the health API is read with GET").Write(w)
+			wire.Failure(http.StatusMethodNotAllowed, "the health API is read with GET; only /api/v1/health/try takes a POST").Write(w)
 			return
 		}
 		wire.Failure(http.StatusNotFound, "%s", "no such path: "+r.URL.Path).Write(w)

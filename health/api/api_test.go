@@ -31,6 +31,11 @@ var now = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 type fake struct {
 	engine.Hub
 	view atomic.Pointer[engine.View]
+	try  func(tenant string, candidate *v1alpha1.HealthPolicy) (*engine.Trial, error)
+}
+
+func (f *fake) Try(_ context.Context, tenant string, candidate *v1alpha1.HealthPolicy) (*engine.Trial, error) {
+	return f.try(tenant, candidate)
 }
 
 func (f *fake) View() *engine.View { return f.view.Load() }

@@ -164,6 +164,8 @@ type Engine struct {
 
 	blame blame // of the goroutine that collects
 
+	trials trials
+
 	// answered is when each regional last answered a query, in milliseconds since 1970; 0:
 	// never, or it no longer does. Any goroutine may use it.
 	answered []atomic.Int64

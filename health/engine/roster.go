@@ -69,6 +69,13 @@ func (r *rosters) now() *roster {
 	if r.last != nil && r.last.Snapshot == s && (r.last.until.IsZero() || now.Before(r.last.until)) {
 		return r.last
 	}
+	out := r.cast(s, now)
+	r.last, r.variants = out, out.variants
+	return out
+}
+
+// cast finds the policy of each site of a snapshot.
+func (r *rosters) cast(s *inventory.Snapshot, now time.Time) *roster {
 	out := &roster{Snapshot: s, of: make([]*policy, len(s.Sites))}
 	made, good := map[*inventory.Policy]*policy{}, map[[2]string]*health.Model{}
 	for _, p := range s.Policies {
@@ -96,7 +103,6 @@ func (r *rosters) now() *roster {
 			}
 		}
 	}
-	r.last, r.variants = out, out.variants
 	return out
 }
 

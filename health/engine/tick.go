@@ -339,6 +339,22 @@ func (e *Engine) evaluate(m *memory, a *answers, j int, now time.Time) {
 	if home == homeUnknown && m.home != homeUnknown {
 		r.At = e.regionals[m.home].at // what holds is as old as that
 	}
+	r.Signals, r.Packs = e.scratch, slices.Grow(e.found[:0], len(b.packs))[:len(b.packs)]
+	e.found = r.Packs
+	why := ""
+	if home == homeUnknown && m.home != homeUnknown {
+		why = e.away(m, a, j)
+	}
+	a.read(&r, j, b, why)
+	r.Link, r.LinkSince, r.Reconnects = m.link, m.since, m.reconnects(now)
+	st := health.Evaluate(b.model, r, m.state, now)
+	m.state = &st
+}
+
+// read takes what the answers say of a site into r, whose Signals and Packs have the
+// lengths of the binding's; away is why there are no answers about it.
+func (a *answers) read(r *health.Readings, j int, b *binding, away string) {
+	home := a.home[j]
 	for i, q := range b.query {
 		rd := health.Reading{}
 		switch {
@@ -346,9 +362,7 @@ func (e *Engine) evaluate(m *memory, a *answers, j int, now time.Time) {
 		case q < 0:
 			rd.Err = b.err[i]
 		case home == homeUnknown:
-			if m.home != homeUnknown {
-				rd.Err = e.away(m, a, j)
-			}
+			rd.Err = away
 		case a.errs[q][home] != "":
 			rd.Err = a.errs[q][home]
 		case a.have[q][j]:
@@ -359,14 +373,9 @@ func (e *Engine) evaluate(m *memory, a *answers, j int, now time.Time) {
 		}
 		r.Signals[i] = rd
 	}
-	r.Packs = slices.Grow(e.found[:0], len(b.packs))[:len(b.packs)]
-	e.found = r.Packs
 	for i, q := range b.packs {
 		r.Packs[i] = q >= 0 && home != homeUnknown && a.have[q][j] && a.value[q][j] > 0
 	}
-	r.Link, r.LinkSince, r.Reconnects = m.link, m.since, m.reconnects(now)
-	st := health.Evaluate(b.model, r, m.state, now)
-	m.state = &st
 }
 
 // away says why nothing is known of a site's readings.

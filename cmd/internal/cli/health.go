@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -20,7 +21,7 @@ import (
 )
 
 func healthCmd(g *Globals) *cobra.Command {
-	cmd := &cobra.Command{Use: "health", Short: "Explain a site's score, and test health policies"}
+	cmd := &cobra.Command{Use: "health", Short: "Explain a site's score; test and try health policies"}
 	var all bool
 	explain := &cobra.Command{
 		Use: "explain SITE", Short: "The arithmetic of a site's score, from readings to colour", Args: cobra.ExactArgs(1),
@@ -55,8 +56,71 @@ It needs no fleet.`,
 	}
 	test.Flags().StringSliceVarP(&files, "file", "f", nil, "files of cases")
 	test.Flags().StringVar(&policy, "policy", "", "HealthPolicy to test instead of those that the files name")
-	cmd.AddCommand(explain, test)
+	cmd.AddCommand(explain, test, g.tryCmd())
 	return cmd
+}
+
+func (g *Globals) tryCmd() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use: "try -f POLICY", Short: "Say which sites would change colour under a health policy, before you apply it", Args: cobra.NoArgs,
+		Long: `Say which sites of the tenant would change colour or score under a HealthPolicy, and
+why, without applying it. The policies in force and the tried one look at the same
+readings of this moment, in the long run: what waits for more evaluations is waited for.
+
+A policy in force of the same name is what the tried one would replace; one of another
+name stands beside it, and the higher priority wins. Whoever may see the sites may try.
+
+It fails when a site would change colour, or when a query fails, so that a script or a
+pipeline can hold a change back.`,
+		Example: "  muster health try -f policy.yaml\n  kubectl get healthpolicy default -n acme-system -o yaml | sed s/95/90/ | muster health try -f -\n  muster health try -f policy.yaml -o json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file == "" {
+				return errors.New("no policy: name its file with -f, or - for standard input")
+			}
+			policy, err := readPolicy(cmd.InOrStdin(), file)
+			if err != nil {
+				return err
+			}
+			a, err := g.api()
+			if err != nil {
+				return err
+			}
+			return g.tryPolicy(cmd.Context(), cmd.OutOrStdout(), a, policy)
+		},
+	}
+	cmd.Flags().StringVarP(&file, "file", "f", "", "file of the HealthPolicy; -: standard input")
+	g.AddFlags(cmd)
+	g.addConsole(cmd)
+	g.addOutput(cmd)
+	return cmd
+}
+
+func (g *Globals) tryPolicy(ctx context.Context, w io.Writer, a *api, policy *v1alpha1.HealthPolicy) error {
+	var x healthapi.Trial
+	if err := a.send(ctx, http.MethodPost, "/api/v1/health/try", g.query(), policy, &x); err != nil {
+		return err
+	}
+	done, err := g.encode(w, x)
+	if err == nil && !done {
+		err = x.WriteText(w)
+	}
+	if err != nil {
+		return err
+	}
+	failing := 0
+	for _, s := range x.Signals {
+		if s.Error != "" {
+			failing++
+		}
+	}
+	switch {
+	case failing > 0:
+		return fmt.Errorf("%d of the policy's queries fail", failing)
+	case x.Changed > 0:
+		return fmt.Errorf("%d of %d sites would change colour", x.Changed, x.Sites)
+	}
+	return nil
 }
 
 func (g *Globals) explainSite(ctx context.Context, w io.Writer, a *api, site string, all bool) error {
@@ -128,7 +192,27 @@ func policyModel(path string) (*health.Model, error) {
 	if path == "" {
 		return defaults.Model(), nil
 	}
-	data, err := os.ReadFile(path)
+	p, err := readPolicy(nil, path)
+	if err != nil {
+		return nil, err
+	}
+	m, err := health.FromPolicy(&p.Spec)
+	if err != nil {
+		return nil, fmt.Errorf("%s: spec.%w", path, err)
+	}
+	return m, nil
+}
+
+// readPolicy reads a HealthPolicy; "-" is in.
+func readPolicy(in io.Reader, path string) (*v1alpha1.HealthPolicy, error) {
+	var data []byte
+	var err error
+	if path == "-" {
+		path = "standard input"
+		data, err = io.ReadAll(io.LimitReader(in, healthapi.MaxPolicyBytes+1))
+	} else {
+		data, err = os.ReadFile(path)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -139,9 +223,5 @@ func policyModel(path string) (*health.Model, error) {
 	if p.Kind != "HealthPolicy" {
 		return nil, fmt.Errorf("%s: kind %q: want HealthPolicy", path, p.Kind)
 	}
-	m, err := health.FromPolicy(&p.Spec)
-	if err != nil {
-		return nil, fmt.Errorf("%s: spec.%w", path, err)
-	}
-	return m, nil
+	return &p, nil
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/health/defaults"
 )
 
@@ -91,4 +92,44 @@ func sameJSON(t *testing.T, a, b []byte) bool {
 		t.Fatal(err)
 	}
 	return reflect.DeepEqual(x, y)
+}
+
+// TestHealthTry: the policy is sent as it was read, and a change of colour fails the verb.
+func TestHealthTry(t *testing.T) {
+	trial := `{"tenant":"acme","policy":"default","sites":2,"changed":1,"results":[{"site":"paris","before":{"score":90,"colour":"green","reason":""},"after":{"score":60,"colour":"orange","reason":"the disk is full"}}]}`
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var p v1alpha1.HealthPolicy
+		if err := json.NewDecoder(r.Body).Decode(&p); err != nil || r.Method != http.MethodPost || r.URL.Path != "/api/v1/health/try" || r.URL.Query().Get("tenant") != "acme" || p.Name != "default" || len(p.Spec.Signals) < 50 {
+			t.Errorf("%s %s: %v, %d signals", r.Method, r.URL, err, len(p.Spec.Signals))
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(trial))
+	}))
+	defer srv.Close()
+	policy, err := readPolicy(bytes.NewReader(defaults.HealthPolicyYAML), "-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	g := &Globals{Tenant: "acme"}
+	a := &api{base: srv.URL, http: srv.Client()}
+	if err := g.tryPolicy(t.Context(), &out, a, policy); err == nil || err.Error() != "1 of 2 sites would change colour" || !strings.Contains(out.String(), "paris  green → orange  90 → 60  the disk is full") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	g.Output = "json"
+	out.Reset()
+	if err := g.tryPolicy(t.Context(), &out, a, policy); err == nil || !strings.Contains(out.String(), `"changed": 1`) {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	trial = `{"policy":"default","sites":2,"signals":[{"name":"disk","error":"HTTP 422"}]}`
+	if err := g.tryPolicy(t.Context(), &out, a, policy); err == nil || err.Error() != "1 of the policy's queries fail" {
+		t.Error(err)
+	}
+	trial = `{"policy":"default","sites":2}`
+	if err := g.tryPolicy(t.Context(), &out, a, policy); err != nil {
+		t.Error(err)
+	}
+	if _, err := readPolicy(strings.NewReader("kind: HealthPolicy\nspec: {signal: []}"), "-"); err == nil || !strings.Contains(err.Error(), "standard input") {
+		t.Errorf("an unknown field: %v", err)
+	}
 }

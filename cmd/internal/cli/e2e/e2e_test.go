@@ -146,6 +146,8 @@ func (f *fleetUnderTest) behind(w http.ResponseWriter, r *http.Request) {
 		body = map[string]any{"silences": []any{map[string]any{"id": "known", "matchers": []any{}, "state": "active"}}}
 	case strings.HasSuffix(r.URL.Path, "/sites/paris/explain"):
 		body = map[string]any{"site": "paris", "tenant": "acme"}
+	case strings.HasSuffix(r.URL.Path, "/health/try"):
+		body = map[string]any{"policy": "default", "sites": 1}
 	case r.Method == http.MethodDelete:
 		w.WriteHeader(http.StatusNoContent)
 		return
@@ -280,6 +282,7 @@ var verbs = map[string]struct {
 	"muster silence expire":    {"silence expire known", "known ended", true, "silence expire known -T acme-eu"},
 	"muster health explain":    {"health explain paris", "paris, policy", false, "health explain rome -T acme-eu"},
 	"muster health test":       {}, // reads files alone
+	"muster health try":        {"health try -f ../../../../health/defaults/healthpolicy.yaml", "0 of 1 sites", false, "health try -f ../../../../health/defaults/healthpolicy.yaml -T acme-eu"},
 	"muster login":             {}, // does not ask the API server as the user; dashboards/console/e2e logs in
 	"muster logout":            {},
 	"muster credential":        {},

@@ -264,6 +264,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/health/try": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * What a health policy would change, without applying it
+         * @description Evaluates the tenant's sites with the policy in the body and with the policies in force, both on readings of this moment and in the
+         *     long run, and lists the sites whose colour or score would differ. A policy in force of the same name is what it would replace. Nothing
+         *     is written. The policy is checked as it is when it is written; its queries see the tenant's series alone.
+         */
+        post: operations["tryHealthPolicy"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/health/stream": {
         parameters: {
             query?: never;
@@ -818,6 +840,36 @@ export interface components {
             /** Format: date-time */
             since: string | null;
             text: string;
+        };
+        HealthOutcome: {
+            score: components["schemas"]["Score"];
+            colour: components["schemas"]["Colour"];
+            /** @description The first; empty when there is none */
+            reason: string;
+        };
+        HealthTrial: {
+            /** Format: date-time */
+            asOf: string;
+            tenant: string;
+            policy: string;
+            /** @description Sites that the policy would be in force for, or no longer would be */
+            sites: number;
+            /** @description Of these with another colour */
+            changed: number;
+            /** @description Sites with another colour or score: changes of colour first, then who loses most */
+            results: {
+                site: string;
+                before: components["schemas"]["HealthOutcome"];
+                after: components["schemas"]["HealthOutcome"];
+            }[];
+            /** @description Results beyond the first 1000 */
+            omitted: number;
+            signals: {
+                name: string;
+                dimension: components["schemas"]["DimensionName"];
+                error: string;
+                sitesKnown: number;
+            }[];
         };
         SiteHealthExplanation: {
             site: string;
@@ -2061,6 +2113,47 @@ export interface operations {
                     "application/json": components["schemas"]["HealthPolicies"];
                 };
             };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    tryHealthPolicy: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description A HealthPolicy, as kubectl takes it. */
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @enum {string} */
+                    kind: "HealthPolicy";
+                    metadata: Record<string, never>;
+                    spec: Record<string, never>;
+                };
+            };
+        };
+        responses: {
+            /** @description What would change. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HealthTrial"];
+                };
+            };
+            400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             503: components["responses"]["Unavailable"];

@@ -1,0 +1,226 @@
+package api
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/api/validation"
+	"muster.dev/muster/health"
+	"muster.dev/muster/health/engine"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
+)
+
+const (
+	// MaxPolicyBytes bounds a policy to try.
+	MaxPolicyBytes = 1 << 20
+	// maxTried bounds the sites that an answer lists.
+	maxTried = 1000
+)
+
+// Trial is the answer of POST /api/v1/health/try: what a HealthPolicy would make of the
+// sites of its tenant, beside what the policies in force make of the same readings.
+type Trial struct {
+	AsOf   time.Time `json:"asOf"`
+	Tenant string    `json:"tenant"`
+	Policy string    `json:"policy"`
+	// Sites that the policy would be in force for, or no longer would be; Changed is how
+	// many of them would have another colour.
+	Sites   int `json:"sites"`
+	Changed int `json:"changed"`
+	// Results are the sites of which colour or score would change: changes of colour
+	// first, then who loses most. Omitted are those beyond the first 1000.
+	Results []TriedSite   `json:"results"`
+	Omitted int           `json:"omitted"`
+	Signals []TriedSignal `json:"signals"`
+}
+
+// TriedSite is one site of a Trial.
+type TriedSite struct {
+	Site   string  `json:"site"`
+	Before Outcome `json:"before"`
+	After  Outcome `json:"after"`
+}
+
+// Outcome is what a policy makes of a site in the long run.
+type Outcome struct {
+	Score  *float64     `json:"score"`
+	Colour fleet.Colour `json:"colour"`
+	Reason string       `json:"reason"` // the first; "": none
+}
+
+// TriedSignal is a signal of a tried policy.
+type TriedSignal struct {
+	Name       string          `json:"name"`
+	Dimension  fleet.Dimension `json:"dimension"`
+	Error      string          `json:"error"`
+	SitesKnown int             `json:"sitesKnown"`
+}
+
+// OutcomeOf is a state's outcome.
+func OutcomeOf(st *health.State) Outcome {
+	out := Outcome{Score: scoreOf(st.Score, st.Known), Colour: st.Colour}
+	if len(st.Reasons) > 0 {
+		out.Reason = st.Reasons[0].Text
+	}
+	return out
+}
+
+// delta is by how much the score changes; what is not known counts as a half.
+func (t *TriedSite) delta() float64 {
+	of := func(o Outcome) float64 {
+		if o.Score == nil {
+			return 50
+		}
+		return *o.Score
+	}
+	return of(t.After) - of(t.Before)
+}
+
+func (t *TriedSite) recolours() bool { return t.Before.Colour != t.After.Colour }
+
+// TrialOf makes the JSON of a trial.
+func TrialOf(tenant, policy string, x *engine.Trial) Trial {
+	out := Trial{AsOf: x.AsOf.UTC().Truncate(time.Millisecond), Tenant: tenant, Policy: policy, Sites: len(x.Sites), Results: []TriedSite{}, Signals: []TriedSignal{}}
+	for i := range x.Sites {
+		s := &x.Sites[i]
+		r := TriedSite{Site: s.Site.ID.Name, Before: OutcomeOf(&s.Before), After: OutcomeOf(&s.After)}
+		if r.recolours() {
+			out.Changed++
+		} else if math.Abs(r.delta()) < 0.05 {
+			continue
+		}
+		out.Results = append(out.Results, r)
+	}
+	slices.SortStableFunc(out.Results, func(a, b TriedSite) int {
+		if a.recolours() != b.recolours() {
+			if a.recolours() {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(a.delta(), b.delta()), strings.Compare(a.Site, b.Site))
+	})
+	if n := len(out.Results); n > maxTried {
+		out.Results, out.Omitted = out.Results[:maxTried], n-maxTried
+	}
+	for _, s := range x.Signals {
+		out.Signals = append(out.Signals, TriedSignal{s.Name, s.Dimension, s.Err, s.SitesKnown})
+	}
+	return out
+}
+
+// WriteText writes the trial for people.
+func (t *Trial) WriteText(w io.Writer) error {
+	score := func(o Outcome) string {
+		if o.Score == nil {
+			return "–"
+		}
+		return fmt.Sprintf("%.4g", *o.Score)
+	}
+	var b bytes.Buffer
+	for _, s := range t.Signals {
+		if s.Error != "" {
+			fmt.Fprintf(&b, "signal %s fails: %s\n", s.Name, s.Error)
+		}
+	}
+	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	if len(t.Results) > 0 {
+		fmt.Fprintln(tw, "SITE\tCOLOUR\tSCORE\tWHY")
+	}
+	for i := range t.Results {
+		r := &t.Results[i]
+		colour := string(r.After.Colour)
+		if r.recolours() {
+			colour = string(r.Before.Colour) + " → " + colour
+		}
+		why := r.After.Reason
+		if r.delta() > 0 || why == "" {
+			why = "no longer counts as much: " + r.Before.Reason
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s → %s\t%s\n", r.Site, colour, score(r.Before), score(r.After), why)
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	if t.Omitted > 0 {
+		fmt.Fprintf(&b, "and %d more sites whose score would change\n", t.Omitted)
+	}
+	fmt.Fprintf(&b, "%d of %d sites would change colour with policy %s\n", t.Changed, t.Sites, t.Policy)
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+func (s *Server) try(w http.ResponseWriter, r *http.Request) {
+	sc, p := wire.ScopeOf(r, r.URL.Query()["tenant"])
+	if p != nil {
+		p.Write(w)
+		return
+	}
+	tenant, ok := sc.One()
+	if !ok {
+		wire.Failure(http.StatusBadRequest, "tenant: a policy belongs to one tenant; say which with tenant=").Write(w)
+		return
+	}
+	policy, p := policyOf(http.MaxBytesReader(w, r.Body, MaxPolicyBytes))
+	if p != nil {
+		p.Write(w)
+		return
+	}
+	trial, err := s.opts.Source.Try(r.Context(), tenant, policy)
+	switch {
+	case errors.Is(err, engine.ErrTrying), errors.Is(err, engine.ErrNotEvaluated):
+		wire.Failure(http.StatusServiceUnavailable, "%s", err.Error()).Write(w)
+		return
+	case err != nil:
+		wire.Failure(http.StatusBadRequest, "%s", err.Error()).Write(w)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if err := json.NewEncoder(w).Encode(TrialOf(tenant, policy.Name, trial)); err != nil {
+		s.log.Debug("health api: the answer to a trial was not taken", "err", err)
+	}
+}
+
+// policyOf reads a HealthPolicy and checks it as the API server does when one is written.
+func policyOf(body io.Reader) (*v1alpha1.HealthPolicy, *wire.Problem) {
+	data, err := io.ReadAll(body)
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
+		return nil, wire.Failure(http.StatusRequestEntityTooLarge, "the policy is larger than %d bytes", large.Limit)
+	} else if err != nil {
+		return nil, wire.Failure(http.StatusBadRequest, "the policy can't be read: %s", err)
+	}
+	out := &v1alpha1.HealthPolicy{}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(out); err != nil {
+		return nil, wire.Failure(http.StatusBadRequest, "the body is no HealthPolicy: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	switch spec := &out.Spec; {
+	case dec.More():
+		return nil, wire.Failure(http.StatusBadRequest, "want one HealthPolicy and nothing after it")
+	case out.Kind != "HealthPolicy":
+		return nil, wire.Failure(http.StatusBadRequest, "kind: %.40q: want HealthPolicy", out.Kind)
+	case out.Name == "":
+		return nil, wire.Failure(http.StatusBadRequest, "metadata.name: must not be empty: a policy in force of that name is what it replaces")
+	case len(spec.Signals) == 0 || len(spec.Signals) > 100 || len(spec.Packs) > 30 || len(spec.Overrides) > 100:
+		return nil, wire.Failure(http.StatusBadRequest, "spec: want 1 to 100 signals, and at most 30 packs and 100 overrides")
+	}
+	if errs := validation.HealthPolicy(out); len(errs) > 0 {
+		return nil, wire.Failure(http.StatusBadRequest, "%s", errs.ToAggregate().Error())
+	}
+	return out, nil
+}

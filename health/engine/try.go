@@ -1,0 +1,259 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/health"
+	"muster.dev/muster/internal/inventory"
+)
+
+// Trial is what a policy that is not in force would make of a tenant's sites.
+type Trial struct {
+	AsOf time.Time
+	// Sites that the policy would be in force for, or no longer would be.
+	Sites []Tried
+	// Signals of the policy, with what its queries answered.
+	Signals []SignalStat
+}
+
+// Tried is a site, and what the policy in force and the tried one make of the same
+// readings in the long run.
+type Tried struct {
+	Site          *Site
+	Before, After health.State
+}
+
+var (
+	// ErrTrying: the tenant tries a policy already, or too many tenants do.
+	ErrTrying = errors.New("another policy is being tried; try again in a few seconds")
+	// ErrNotEvaluated: there is nothing to compare with yet.
+	ErrNotEvaluated = errors.New("the first evaluation is not done yet; try again in a few seconds")
+)
+
+const (
+	// maxTrials at one time, of different tenants.
+	maxTrials = 3
+	// tryFor is how long the queries of one may take.
+	tryFor = 20 * time.Second
+)
+
+// trials counts those that run.
+type trials struct {
+	mu sync.Mutex
+	of map[string]bool // by tenant
+}
+
+func (t *trials) begin(tenant string) (end func(), err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.of[tenant] || len(t.of) >= maxTrials {
+		return nil, ErrTrying
+	}
+	if t.of == nil {
+		t.of = map[string]bool{}
+	}
+	t.of[tenant] = true
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.of, tenant)
+	}, nil
+}
+
+// Try evaluates a tenant's sites as the candidate would, and as the policies in force do,
+// with readings of this moment. A policy of the candidate's name is replaced by it. All
+// queries are confined to the tenant. An error other than ErrTrying and ErrNotEvaluated
+// says what is wrong with the candidate. Any goroutine may call it.
+func (e *Engine) Try(ctx context.Context, tenant string, candidate *v1alpha1.HealthPolicy) (*Trial, error) {
+	end, err := e.trials.begin(tenant)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	v := e.view.Load()
+	if v == nil {
+		return nil, ErrNotEvaluated
+	}
+	c, err := e.cast(v, tenant, candidate)
+	if err != nil {
+		return nil, err
+	}
+	a := e.answersFor(v, c)
+	ctx, cancel := context.WithTimeout(ctx, tryFor)
+	defer cancel()
+	e.askTrial(ctx, a)
+	out := &Trial{AsOf: v.AsOf, Signals: statsOf(c.candidate, a)}
+	for _, j := range c.sites {
+		s := v.Sites[j]
+		before := e.settle(a, j, c.before[j], s, v.AsOf)
+		after := e.settle(a, j, c.after[j], s, v.AsOf)
+		out.Sites = append(out.Sites, Tried{s, before, after})
+		if c.after[j].plain() != c.candidate {
+			continue
+		}
+		for i := range out.Signals {
+			if after.Signals[i].Known {
+				out.Signals[i].SitesKnown++
+			}
+		}
+	}
+	return out, nil
+}
+
+// cast is who plays in a trial.
+type cast struct {
+	candidate     *policy
+	sites         []int     // positions of those for which something changes
+	before, after []*policy // of each site
+	plan          *plan
+}
+
+func (e *Engine) cast(v *View, tenant string, hp *v1alpha1.HealthPolicy) (*cast, error) {
+	selector, err := metav1.LabelSelectorAsSelector(&hp.Spec.SiteSelector)
+	if err != nil {
+		return nil, fmt.Errorf("spec.siteSelector: %w", err)
+	}
+	p := &policy{Policy: &inventory.Policy{Kind: healthPolicies, Tenant: tenant, Name: hp.Name, Priority: hp.Spec.Priority, Object: hp}}
+	if p.model, err = modelOf(&hp.Spec); err != nil {
+		return nil, fmt.Errorf("spec.%w", err)
+	}
+	// Queries of the shipped policy are confined to the tenant here as well: nobody else's
+	// sites are looked at.
+	shipped := &policy{Policy: &inventory.Policy{Kind: healthPolicies, Tenant: tenant}, model: e.opts.Shipped}
+	r := &rosters{e: e}
+	now := e.now()
+	current := r.cast(v.Snapshot, now)
+	next := &roster{Snapshot: v.Snapshot}
+	out := &cast{candidate: p, before: make([]*policy, len(v.Sites)), after: make([]*policy, len(v.Sites))}
+	all := []*policy{p}
+	use := func(p *policy) *policy {
+		if p == nil {
+			p = shipped
+		}
+		if !slices.Contains(all, p) {
+			all = append(all, p)
+		}
+		return p
+	}
+	for j, s := range v.Sites {
+		if s.ID.Tenant != tenant || !s.Counts() || s.State == nil || len(s.State.Signals) == 0 {
+			continue
+		}
+		before := current.of[j]
+		was := before != nil && before.Name == hp.Name
+		after := before
+		if was {
+			after = nil // what takes its place if the candidate doesn't
+		}
+		selects := selector.Matches(labels.Set(s.Labels))
+		for _, other := range s.PoliciesOf(healthPolicies) {
+			x := r.made[other]
+			if other.Name == hp.Name || x == nil || x.model == nil {
+				continue
+			}
+			if selects && !stronger(other, p.Policy) {
+				break
+			}
+			after, selects = r.variant(next, x, s.Site, now), false
+			break
+		}
+		if selects {
+			after = r.variant(next, p, s.Site, now)
+		} else if !was {
+			continue
+		}
+		out.sites = append(out.sites, j)
+		out.before[j], out.after[j] = use(before), use(after)
+	}
+	out.plan = (&planner{shipped: e.opts.Shipped, parsed: map[[2]string]parsedQuery{}}).plan(all)
+	return out, nil
+}
+
+// stronger says whether a policy goes before another, as the inventory has it.
+func stronger(a, b *inventory.Policy) bool {
+	return a.Priority > b.Priority || a.Priority == b.Priority && a.Name < b.Name
+}
+
+// answersFor makes room for the answers about the sites of a trial. Where they are asked
+// for is what the view says.
+func (e *Engine) answersFor(v *View, c *cast) *answers {
+	a := &answers{}
+	a.reset(&roster{Snapshot: v.Snapshot}, c.plan, e.now())
+	for j := range a.home {
+		a.home[j], a.regional[j] = homeUnknown, homeUnknown
+	}
+	a.places = map[int32]*place{}
+	for _, j := range c.sites {
+		s := v.Sites[j]
+		at := s.home
+		if at == homeUnknown || s.FromStore && e.opts.StoreQueryURL == "" {
+			continue
+		}
+		a.regional[j] = at
+		if s.FromStore {
+			at = int32(len(e.opts.Regionals))
+		}
+		a.home[j] = at
+		if a.places[at] != nil {
+			continue
+		}
+		p := &place{}
+		if s.FromStore {
+			p.target = target{name: "store", url: e.opts.StoreQueryURL, org: s.ID.Tenant}
+		} else {
+			reg := e.opts.Regionals[at]
+			p.target = target{name: "regional " + reg.Name, url: reg.URL + "/edge/api/v1"}
+		}
+		a.places[at] = p
+	}
+	return a
+}
+
+func (e *Engine) askTrial(ctx context.Context, a *answers) {
+	for q := range a.have {
+		clear(a.have[q])
+	}
+	var wg sync.WaitGroup
+	for at, p := range a.places {
+		var due []int
+		for q := range a.plan.queries {
+			if query := &a.plan.queries[q]; query.tenant != "" && (!query.storeOnly || p.org != "") {
+				due = append(due, q)
+			}
+		}
+		wg.Go(func() { e.runAll(ctx, a, due, p.target, at, e.opts.Concurrency) })
+	}
+	wg.Wait()
+}
+
+func (e *Engine) settle(a *answers, j int, p *policy, s *Site, now time.Time) health.State {
+	b := a.plan.binding(p)
+	r := health.Readings{Link: s.State.Link, LinkSince: s.State.LinkSince, Signals: make([]health.Reading, len(b.query)), Packs: make([]bool, len(b.packs))}
+	if i, ok := s.State.Model.Index(health.SignalFlapping); ok && s.State.Signals[i].Known {
+		r.Reconnects = int(s.State.Signals[i].Value)
+	}
+	a.read(&r, j, b, "the site's regional can't be asked")
+	return health.Settle(b.model, r, s.State, now, e.opts.Tick)
+}
+
+// statsOf are the signals of a policy, with what went wrong with their queries.
+func statsOf(p *policy, a *answers) []SignalStat {
+	out := make([]SignalStat, len(p.model.Signals))
+	b := a.plan.binding(p)
+	for i := range p.model.Signals {
+		out[i] = SignalStat{Name: p.model.Signals[i].Name, Dimension: p.model.Signals[i].Dimension, Err: b.err[i]}
+		if q := b.query[i]; q >= 0 {
+			out[i].Millis, out[i].Err = a.millis[q], joinErrors(a.errs[q])
+		}
+	}
+	return out
+}
