@@ -55,7 +55,7 @@ func TestOrderRestartAndStop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(opts, nil); err == nil || !strings.Contains(err.Error(), "another running muster") {
+	if _, err := New(opts, nil); err == nil || !strings.Contains(err.Error(), " uses "+dir) {
 		t.Errorf("a second supervisor on the same directory: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
