@@ -5,11 +5,6 @@ import "muster.dev/muster/internal/fleet"
 func (e *evaluation) dimension(d int) {
 	st := &e.st.Dimensions[d]
 	st.Colour = fleet.Grey
-	for i := range e.m.Signals {
-		if s := &e.st.Signals[i]; e.m.Signals[i].dim == d && s.Counted && i != e.m.uplink && i != e.m.flapping && (st.At == 0 || s.At < st.At) {
-			st.At = s.At
-		}
-	}
 	offline := d == 0 && e.r.Link == LinkDown
 	enough := e.known[d] > 0 && 2*e.known[d] >= e.total[d]
 	st.Applies = e.total[d] > 0 || e.failed[d] || offline
@@ -27,7 +22,7 @@ func (e *evaluation) dimension(d int) {
 		e.stale(d, st)
 	}
 	st.Score = st.Raw
-	for i := range e.m.Signals {
+	for _, i := range e.losing {
 		if e.m.Signals[i].dim == d && e.st.Signals[i].Score < 0.5 {
 			st.Score = min(st.Score, e.capOf(i, e.mended(i)))
 		}

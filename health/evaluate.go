@@ -86,25 +86,42 @@ type evaluation struct {
 	binds   int        // signal whose cap binds, -1: none
 	unknown float64    // points that not knowing takes
 	held    float64    // points that a colour that holds takes
+	losing  []int      // signals that are counted at less than 1
 
 	incomplete bool // a dimension that weighs something is
 }
 
-// before returns the previous state of signal i.
-func (e *evaluation) before(i int) *SignalState {
-	if e.prev == nil {
-		return nil
-	}
-	if e.prev.Model == e.m {
-		return &e.prev.Signals[i]
-	}
-	if e.prev.Model == nil {
-		return nil
+// before returns the previous state of signal i, and its position there.
+func (e *evaluation) before(i int) (st *SignalState, at int) {
+	switch {
+	case e.prev == nil || e.prev.Model == nil:
+		return nil, -1
+	case e.prev.Model == e.m:
+		return &e.prev.Signals[i], i
 	}
 	if j, ok := e.prev.Model.index[e.m.Signals[i].Name]; ok {
-		return &e.prev.Signals[j]
+		return &e.prev.Signals[j], j
 	}
-	return nil
+	return nil, -1
+}
+
+// note says something of signal i; signals come in order.
+func (e *evaluation) note(i int, err string, objects []string) {
+	if err == "" && len(objects) == 0 {
+		return
+	}
+	if e.st.Notes == nil && e.prev != nil {
+		e.st.Notes = make([]Note, 0, max(1, len(e.prev.Notes)))
+	}
+	e.st.Notes = append(e.st.Notes, Note{i, err, objects})
+}
+
+// objects that were to blame at position at of the previous state.
+func (e *evaluation) objects(at int) []string {
+	if len(e.prev.Notes) == 0 {
+		return nil
+	}
+	return e.prev.NoteOf(at).Objects
 }
 
 func (e *evaluation) packs() {
@@ -112,10 +129,14 @@ func (e *evaluation) packs() {
 		return
 	}
 	e.st.Packs = make([]int64, len(e.m.Packs))
+	same := e.prev != nil && e.prev.Model == e.m
+	if same {
+		copy(e.st.Packs, e.prev.Packs)
+	}
 	for i := range e.m.Packs {
 		if i < len(e.r.Packs) && e.r.Packs[i] && !e.r.LiveOnly {
 			e.st.Packs[i] = e.now
-		} else if e.prev != nil && e.prev.Model != nil {
+		} else if !same && e.prev != nil && e.prev.Model != nil {
 			for j := range e.prev.Packs {
 				if e.prev.Model.Packs[j].Name == e.m.Packs[i].Name {
 					e.st.Packs[i] = e.prev.Packs[j]

@@ -120,7 +120,7 @@ func Explain(st *State) (x Explanation, ok bool) {
 		dim := DimensionExplanation{Name: name, Weight: m.Weights[d], Applies: s.Applies, Known: s.Known, Incomplete: s.Incomplete, BeforeCaps: s.Raw, Score: s.Score, Signals: []SignalExplanation{}}
 		for i := range m.Signals {
 			if m.Signals[i].dim == d {
-				dim.Signals = append(dim.Signals, explainSignal(&m.Signals[i], &st.Signals[i], points[m.Signals[i].Name]))
+				dim.Signals = append(dim.Signals, explainSignal(&m.Signals[i], &st.Signals[i], st.NoteOf(i), points[m.Signals[i].Name]))
 			}
 		}
 		if s.Known {
@@ -153,8 +153,8 @@ func Explain(st *State) (x Explanation, ok bool) {
 	return x, true
 }
 
-func explainSignal(sig *Signal, st *SignalState, points float64) SignalExplanation {
-	x := SignalExplanation{Name: sig.Name, Unit: sig.Unit, Good: sig.Good, Bad: sig.Bad, Weight: sig.Weight, Applies: st.Applies, Counted: st.Counted, Error: st.Err, Objects: st.Objects, Pack: sig.Pack, Source: sig.Source, Points: points}
+func explainSignal(sig *Signal, st *SignalState, note Note, points float64) SignalExplanation {
+	x := SignalExplanation{Name: sig.Name, Unit: sig.Unit, Good: sig.Good, Bad: sig.Bad, Weight: sig.Weight, Applies: st.Applies, Counted: st.Counted, Error: note.Err, Objects: note.Objects, Pack: sig.Pack, Source: sig.Source, Points: points}
 	if x.Objects == nil {
 		x.Objects = []string{}
 	}

@@ -11,12 +11,7 @@ import (
 )
 
 func (e *evaluation) reasons() {
-	losing, unknown := 0, 0
-	for i := range e.st.Signals {
-		if st := &e.st.Signals[i]; st.Counted && st.Score < 1 {
-			losing++
-		}
-	}
+	losing, unknown := len(e.losing), 0
 	for d := range e.st.Dimensions {
 		if e.st.Dimensions[d].Incomplete {
 			unknown++
@@ -27,11 +22,8 @@ func (e *evaluation) reasons() {
 	}
 	out := make([]Reason, 0, losing+unknown+1)
 	sum, bound := 0.0, -1
-	for i := range e.st.Signals {
+	for _, i := range e.losing {
 		sig, st := &e.m.Signals[i], &e.st.Signals[i]
-		if !st.Counted || st.Score >= 1 {
-			continue
-		}
 		caps := st.Score == 0 && sig.Critical()
 		if sig.Weight == 0 && !caps && i != e.binds {
 			continue
@@ -133,22 +125,43 @@ func first(r []Reason) *Reason {
 func (e *evaluation) reason(i int, caps bool) Reason {
 	sig, st := &e.m.Signals[i], &e.st.Signals[i]
 	d, dim := sig.dim, &e.st.Dimensions[sig.dim]
-	r := Reason{Dimension: sig.Dimension, Signal: sig.Name, Value: st.Value, Threshold: sig.Good, HasValue: true, Caps: caps, Since: time.UnixMilli(st.Losing).UTC(), Objects: st.Objects}
+	r := Reason{Dimension: sig.Dimension, Signal: sig.Name, Value: st.Value, Threshold: sig.Good, HasValue: true, Caps: caps, Since: time.UnixMilli(st.Losing).UTC()}
+	if len(e.st.Notes) > 0 {
+		r.Objects = e.st.NoteOf(i).Objects
+	}
 	if st.Score == 0 {
 		r.Threshold = sig.Bad
 	}
 	r.PointsLost = e.loss(i, d)
-	r.Text = sig.render(st.Value, r.Threshold)
+	var room [256]byte
+	text := sig.render(room[:0], st.Value, r.Threshold)
 	if f := e.m.flapping; i == e.m.uplink && f >= 0 && e.st.Signals[f].Known && e.st.Signals[f].Score < 1 {
-		r.Text += "; " + e.m.Signals[f].render(e.st.Signals[f].Value, e.m.Signals[f].Good)
+		text = e.m.Signals[f].render(append(text, "; "...), e.st.Signals[f].Value, e.m.Signals[f].Good)
 	}
-	if len(st.Objects) > 0 {
-		r.Text += ": " + strings.Join(st.Objects, ", ")
+	for n, object := range r.Objects {
+		sep := ", "
+		if n == 0 {
+			sep = ": "
+		}
+		text = append(append(text, sep...), object...)
 	}
 	if dim.Stale {
-		r.Text += " (last known value)"
+		text = append(text, " (last known value)"...)
 	}
+	r.Text = e.said(sig.Name, text)
 	return r
+}
+
+// said is the text as a string: the one that the reason had before, if that is the same.
+func (e *evaluation) said(signal string, text []byte) string {
+	if e.prev != nil {
+		for i := range e.prev.Reasons {
+			if p := &e.prev.Reasons[i]; p.Signal == signal && p.Text == string(text) {
+				return p.Text
+			}
+		}
+	}
+	return string(text)
 }
 
 // loss is what a signal loses by the formula, before caps.
@@ -221,10 +234,12 @@ func (e *evaluation) unknownText(d int) string {
 		switch {
 		case st.Known:
 			known++
-		case st.Garbage || st.Err != "" && failing == "":
-			failing = sig.Name + ": " + st.Err
 		default:
-			lacks = append(lacks, sig.Name)
+			if why := e.st.NoteOf(i).Err; st.Garbage || why != "" && failing == "" {
+				failing = sig.Name + ": " + why
+			} else {
+				lacks = append(lacks, sig.Name)
+			}
 		}
 	}
 	state := "unknown"

@@ -81,7 +81,10 @@ func (s *State) Save(names []string) Saved {
 	}
 	for i := range s.Signals {
 		x := &s.Signals[i]
-		out.Signals[i] = SavedSignal{Value: x.Value, Known: x.Known, Err: x.Err, Garbage: x.Garbage, At: x.At, Losing: x.Losing}
+		out.Signals[i] = SavedSignal{Value: x.Value, Known: x.Known, Garbage: x.Garbage, At: x.At, Losing: x.Losing}
+	}
+	for _, n := range s.Notes {
+		out.Signals[n.Signal].Err = n.Err
 	}
 	if r := first(s.Reasons); r != nil && s.Colour != fleet.Green {
 		out.First = &SavedReason{Dimension: string(r.Dimension), Signal: r.Signal, Value: r.Value, Threshold: r.Threshold, HasValue: r.HasValue, Held: r.Held, Since: millis(r.Since), Objects: r.Objects, Text: r.Text}
@@ -123,7 +126,10 @@ func (s *Saved) Restore() (st *State, ok bool) {
 		Against: s.Against, Better: s.Better, Link: Link(s.Link), LinkSince: fromMillis(s.LinkSince), Signals: make([]SignalState, len(s.Signals)),
 	}
 	for i, x := range s.Signals {
-		st.Signals[i] = SignalState{Value: x.Value, Known: x.Known && finite(x.Value), Err: x.Err, Garbage: x.Garbage, At: x.At, Losing: x.Losing}
+		st.Signals[i] = SignalState{Value: x.Value, Known: x.Known && finite(x.Value), Garbage: x.Garbage, At: x.At, Losing: x.Losing}
+		if x.Err != "" {
+			st.Notes = append(st.Notes, Note{Signal: i, Err: x.Err})
+		}
 	}
 	for name, at := range s.Packs {
 		m.Packs = append(m.Packs, Pack{Name: name})

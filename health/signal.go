@@ -6,7 +6,8 @@ import (
 )
 
 func (e *evaluation) signal(i int) {
-	sig, st, before := &e.m.Signals[i], &e.st.Signals[i], e.before(i)
+	sig, st := &e.m.Signals[i], &e.st.Signals[i]
+	before, place := e.before(i)
 	switch {
 	case i == e.m.uplink:
 		st.Known, st.At = e.r.Link == LinkUp || e.r.Link == LinkDown, e.now
@@ -16,11 +17,12 @@ func (e *evaluation) signal(i int) {
 	case i == e.m.flapping:
 		st.Known, st.At, st.Value = e.r.Link == LinkUp || e.r.Link == LinkDown, e.now, float64(e.r.Reconnects)
 	case before != nil && before.Known && (e.r.LiveOnly || e.r.Link == LinkDown):
-		st.Value, st.Known, st.At, st.Objects = before.Value, true, before.At, before.Objects
+		e.holdOn(i, st, before, place)
 	case e.r.LiveOnly && before != nil:
-		st.Err, st.Garbage, st.At = before.Err, before.Garbage, before.At
+		st.Garbage, st.At = before.Garbage, before.At
+		e.note(i, e.prev.NoteOf(place).Err, nil)
 	case i < len(e.r.Signals):
-		e.read(i, st, e.r.Signals[i], before)
+		e.read(i, st, &e.r.Signals[i], before, place)
 	}
 	if st.Known {
 		st.Score = sig.Score(st.Value)
@@ -62,12 +64,27 @@ func (e *evaluation) count(i int, sig *Signal, st *SignalState) {
 	st.Counted = true
 	e.known[d] += sig.Weight
 	e.sum[d] += sig.Weight * st.Score
+	if dim := &e.st.Dimensions[d]; i != e.m.uplink && i != e.m.flapping && (dim.At == 0 || st.At < dim.At) {
+		dim.At = st.At
+	}
+	if st.Score < 1 {
+		if e.losing == nil {
+			e.losing = make([]int, 0, 8)
+		}
+		e.losing = append(e.losing, i)
+	}
 	if st.Score == 0 && sig.Critical() {
 		e.failed[d], e.st.Critical = true, true
 	}
 }
 
-func (e *evaluation) read(i int, st *SignalState, r Reading, before *SignalState) {
+// holdOn keeps the value that a signal had.
+func (e *evaluation) holdOn(i int, st, before *SignalState, place int) {
+	st.Value, st.Known, st.At = before.Value, true, before.At
+	e.note(i, "", e.objects(place))
+}
+
+func (e *evaluation) read(i int, st *SignalState, r *Reading, before *SignalState, place int) {
 	sig := &e.m.Signals[i]
 	at := e.now
 	if !e.r.At.IsZero() {
@@ -75,18 +92,21 @@ func (e *evaluation) read(i int, st *SignalState, r Reading, before *SignalState
 	}
 	switch why := sig.garbage(r.Value); {
 	case !r.Known && e.r.Link == LinkUp && before != nil && before.Known && e.now-before.At < holdFor.Milliseconds():
-		st.Value, st.Known, st.At, st.Objects = before.Value, true, before.At, before.Objects
+		e.holdOn(i, st, before, place)
 	case !r.Known:
-		st.Err = r.Err
+		e.note(i, r.Err, nil)
 	case why != "":
-		st.Err, st.Garbage = why, true
+		st.Garbage = true
+		e.note(i, why, nil)
 	case sig.Sparse && e.refused && sig.Score(r.Value) == 1:
-		st.Err = "the site's series budget is used up, so finding nothing is no proof"
+		e.note(i, "the site's series budget is used up, so finding nothing is no proof", nil)
 	default:
-		st.Value, st.Known, st.At, st.Objects = r.Value, true, at, r.Objects
-		if r.Objects == nil && before != nil && sig.Score(r.Value) < 1 {
-			st.Objects = before.Objects
+		st.Value, st.Known, st.At = r.Value, true, at
+		objects := r.Objects
+		if objects == nil && before != nil && len(e.prev.Notes) > 0 && sig.Score(r.Value) < 1 {
+			objects = e.objects(place)
 		}
+		e.note(i, "", objects)
 	}
 }
 

@@ -24,8 +24,8 @@ func (e *evaluation) site() {
 		return
 	}
 	e.st.Raw = score
-	for i := range e.m.Signals {
-		if st := &e.st.Signals[i]; !st.Counted || st.Score >= 0.5 || e.m.Signals[i].Cap >= NoCap {
+	for _, i := range e.losing {
+		if e.st.Signals[i].Score >= 0.5 || e.m.Signals[i].Cap >= NoCap {
 			continue
 		}
 		d := e.m.Signals[i].dim

@@ -1,29 +1,39 @@
 package health
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"muster.dev/muster/internal/fleet"
 )
 
-// SignalState is one signal's part of a State.
+// SignalState is one signal's part of a State. There are some ten million of them in a
+// large fleet, made anew in every tick: it holds no pointers, so that collecting garbage
+// need not look at them. What few of them need stands in State.Notes.
 type SignalState struct {
 	Value float64
 	Score float64 // 0..1
-	Known bool
+	// At is when the value was true, Losing since when Score is less than 1 without a
+	// break; milliseconds since 1970, 0 for never.
+	At, Losing int64
+	Known      bool
 	// Applies says that the site should have it: it belongs to no pack, or its pack was
 	// found within a day.
 	Applies bool
 	// Counted says that it has a part in its dimension's score.
 	Counted bool
-	// Err says why it is unknown, if that is known. Garbage: the value is none that the
-	// signal can have.
-	Err     string
+	// Garbage: the value is none that the signal can have.
 	Garbage bool
+}
+
+// Note is what is said of a signal beside its numbers.
+type Note struct {
+	Signal int // position in Model.Signals
+	// Err says why it is unknown.
+	Err string
+	// Objects that are to blame, the worst first.
 	Objects []string
-	// At is when the value was true, Losing since when Score is less than 1 without a
-	// break; milliseconds since 1970, 0 for never.
-	At, Losing int64
 }
 
 // DimensionState is one dimension's part of a State.
@@ -94,6 +104,16 @@ type State struct {
 	LinkSince  time.Time
 	Dimensions [4]DimensionState // in the order of fleet.Dimensions
 	Signals    []SignalState     // in the order of Model.Signals
+	Notes      []Note            // in the same order, of those of which there is something to say
 	Packs      []int64           // when each of Model.Packs was found last, milliseconds since 1970
 	Reasons    []Reason          // ranked
+}
+
+// NoteOf returns what is said of the signal at a position in Model.Signals; the zero Note
+// if that is nothing.
+func (s *State) NoteOf(signal int) Note {
+	if i, ok := slices.BinarySearchFunc(s.Notes, signal, func(n Note, signal int) int { return cmp.Compare(n.Signal, signal) }); ok {
+		return s.Notes[i]
+	}
+	return Note{Signal: signal}
 }

@@ -2,86 +2,100 @@ package health
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// render fills in the signal's text, or makes one up.
-func (s *Signal) render(value, threshold float64) string {
+// render adds the signal's text, or one that it makes up, to b.
+func (s *Signal) render(b []byte, value, threshold float64) []byte {
 	text := s.Text
 	if text == "" {
 		text = s.Name + " is {value}, threshold {threshold}"
 	}
-	if !strings.Contains(text, "{") {
-		return text
+	for {
+		at := strings.IndexByte(text, '{')
+		if at < 0 {
+			return append(b, text...)
+		}
+		b, text = append(b, text[:at]...), text[at:]
+		if rest, ok := strings.CutPrefix(text, "{value}"); ok {
+			b, text = appendValue(b, value, s.Unit), rest
+		} else if rest, ok := strings.CutPrefix(text, "{threshold}"); ok {
+			b, text = appendValue(b, threshold, s.Unit), rest
+		} else {
+			b, text = append(b, '{'), text[1:]
+		}
 	}
-	text = strings.ReplaceAll(text, "{value}", FormatValue(value, s.Unit))
-	return strings.ReplaceAll(text, "{threshold}", FormatValue(threshold, s.Unit))
 }
 
 // FormatValue writes a value with its unit for people: "3.5 min", "93%", "1.2 GiB",
 // "2 days". Units it doesn't know follow the number; count has none.
-func FormatValue(v float64, unit string) string {
+func FormatValue(v float64, unit string) string { return string(appendValue(nil, v, unit)) }
+
+func appendValue(b []byte, v float64, unit string) []byte {
 	switch unit {
-	case "", "count":
-		if unit == "count" {
-			v = math.Round(v)
-		}
-		return number(v)
+	case "":
+		return appendNumber(b, v)
+	case "count":
+		return appendNumber(b, math.Round(v))
 	case "percent":
-		return number(v) + "%"
+		return append(appendNumber(b, v), '%')
 	case "ratio":
-		return number(100*v) + "%"
+		return append(appendNumber(b, 100*v), '%')
 	case "seconds":
-		return duration(v)
+		return appendDuration(b, v)
 	case "days":
-		if number(v) == "1" {
-			return "1 day"
+		from := len(b)
+		if b = appendNumber(b, v); string(b[from:]) == "1" {
+			return append(b, " day"...)
 		}
-		return number(v) + " days"
+		return append(b, " days"...)
 	case "bytes":
-		return bytes(v)
+		return appendBytes(b, v)
 	default:
-		return number(v) + " " + unit
+		return append(append(appendNumber(b, v), ' '), unit...)
 	}
 }
 
-// number keeps three significant digits, and whole numbers below a million whole.
-func number(v float64) string {
+// appendNumber keeps three significant digits, and whole numbers below a million whole.
+func appendNumber(b []byte, v float64) []byte {
 	if a := math.Abs(v); a >= 100 && a < 1e6 {
-		return strconv.FormatFloat(math.Round(v), 'f', -1, 64)
+		return strconv.AppendFloat(b, math.Round(v), 'f', -1, 64)
 	} else if a >= 1e6 || a != 0 && a < 1e-3 {
-		return strconv.FormatFloat(v, 'g', 3, 64)
+		return strconv.AppendFloat(b, v, 'g', 3, 64)
 	}
-	s := strconv.FormatFloat(v, 'g', 3, 64)
-	if strings.ContainsRune(s, 'e') { // 99.96 rounds to 1e+02
-		return strconv.FormatFloat(math.Round(v), 'f', -1, 64)
+	from := len(b)
+	b = strconv.AppendFloat(b, v, 'g', 3, 64)
+	if slices.Contains(b[from:], 'e') { // 99.96 rounds to 1e+02
+		return strconv.AppendFloat(b[:from], math.Round(v), 'f', -1, 64)
 	}
-	return s
+	return b
 }
 
-func duration(v float64) string {
-	a := math.Abs(v)
-	switch {
+func appendDuration(b []byte, v float64) []byte {
+	unit := " days"
+	switch a := math.Abs(v); {
 	case a < 0.9995:
-		return number(v*1000) + " ms"
+		v, unit = v*1000, " ms"
 	case a < 120:
-		return number(v) + " s"
+		unit = " s"
 	case a < 7200:
-		return number(v/60) + " min"
+		v, unit = v/60, " min"
 	case a < 48*3600:
-		return number(v/3600) + " h"
+		v, unit = v/3600, " h"
 	default:
-		return number(v/86400) + " days"
+		v /= 86400
 	}
+	return append(appendNumber(b, v), unit...)
 }
 
-func bytes(v float64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+func appendBytes(b []byte, v float64) []byte {
+	units := [...]string{" B", " KiB", " MiB", " GiB", " TiB", " PiB"}
 	i := 0
 	for math.Abs(v) >= 1024 && i < len(units)-1 {
 		v /= 1024
 		i++
 	}
-	return number(v) + " " + units[i]
+	return append(appendNumber(b, v), units[i]...)
 }

@@ -323,13 +323,13 @@ func DetailOf(s *engine.Site, asOf time.Time) SiteDetail {
 	}
 	out.Signals = make([]Signal, len(s.State.Signals))
 	for i := range s.State.Signals {
-		out.Signals[i] = signalOf(&s.State.Model.Signals[i], &s.State.Signals[i])
+		out.Signals[i] = signalOf(&s.State.Model.Signals[i], &s.State.Signals[i], s.State.NoteOf(i).Err)
 	}
 	return out
 }
 
-func signalOf(m *health.Signal, st *health.SignalState) Signal {
-	x := Signal{Name: m.Name, Dimension: m.Dimension, Known: st.Known, Applies: st.Applies, Pack: m.Pack, Error: st.Err, Good: m.Good, Bad: m.Bad, Weight: m.Weight, Critical: m.Critical(), Unit: m.Unit, Source: m.Source}
+func signalOf(m *health.Signal, st *health.SignalState, why string) Signal {
+	x := Signal{Name: m.Name, Dimension: m.Dimension, Known: st.Known, Applies: st.Applies, Pack: m.Pack, Error: why, Good: m.Good, Bad: m.Bad, Weight: m.Weight, Critical: m.Critical(), Unit: m.Unit, Source: m.Source}
 	if st.Known {
 		score := round(st.Score, 1000)
 		x.Value, x.Score, x.AsOf = figure(st.Value), &score, timeOfMillis(st.At)

@@ -312,17 +312,17 @@ func TestFailingQueries(t *testing.T) {
 	v := r.until("a tick", func(v *View) bool { return v.Tick >= 1 })
 	s := v.Find("a", "paris")
 	for i, sig := range p.model.Signals {
-		st := &s.State.Signals[i]
+		st, why := &s.State.Signals[i], s.State.NoteOf(i).Err
 		switch c, isBad := bad[sig.Name]; {
 		case isBad:
-			if st.Known || !strings.Contains(st.Err, c.err) {
-				t.Errorf("%s: known %v, error %q, want one with %q", sig.Name, st.Known, st.Err, c.err)
+			if st.Known || !strings.Contains(why, c.err) {
+				t.Errorf("%s: known %v, error %q, want one with %q", sig.Name, st.Known, why, c.err)
 			}
 			if got := v.Policies[0].Signals[i].Err; !strings.Contains(got, c.err) {
 				t.Errorf("%s: the policy's error is %q", sig.Name, got)
 			}
 		case sig.Name == "silent":
-			if st.Known || st.Err != "" {
+			if st.Known || why != "" {
 				t.Errorf("silent: %+v, want unknown without an error", st)
 			}
 		case sig.Name == "fine":
@@ -592,8 +592,8 @@ func TestSlowTenantDoesNotHoldTheTick(t *testing.T) {
 		if v.Tick < 3 || v.Find("b", "rome").Colour() != fleet.Green {
 			return false
 		}
-		st := v.Find("a", "paris").State.Signals
-		return st[0].Err != "" && strings.Contains(st[29].Err, "together took longer")
+		st := v.Find("a", "paris").State
+		return st.NoteOf(0).Err != "" && strings.Contains(st.NoteOf(29).Err, "together took longer")
 	})
 	if most, all := one.stuckMost.Load(), one.stuckAll.Load(); most > 2 || uint64(all) > v.Tick+2 { // a regional notices a moment later that nobody waits any more
 		t.Errorf("%d of its 30 queries at one time, %d in %d ticks; want one that takes all of the time", most, all, v.Tick)

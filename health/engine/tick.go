@@ -363,7 +363,7 @@ func (a *answers) read(r *health.Readings, j int, b *binding, away string) {
 			rd.Err = b.err[i]
 		case home == homeUnknown:
 			rd.Err = away
-		case a.errs[q][home] != "":
+		case len(a.errs[q]) > 0 && a.errs[q][home] != "":
 			rd.Err = a.errs[q][home]
 		case a.have[q][j]:
 			rd.Value, rd.Known = a.value[q][j], true
@@ -569,9 +569,10 @@ func (e *Engine) fare(v *View, a *answers) []*Policy {
 		if i < 0 || v.Sites[i].State == nil || len(v.Sites[i].State.Signals) != len(p.Signals) {
 			continue
 		}
-		for k := range v.Sites[i].State.Signals {
-			if v.Sites[i].State.Signals[k].Known {
-				p.Signals[k].SitesKnown++
+		stats, states := p.Signals, v.Sites[i].State.Signals
+		for k := range states {
+			if states[k].Known {
+				stats[k].SitesKnown++
 			}
 		}
 	}
