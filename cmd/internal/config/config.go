@@ -144,6 +144,8 @@ type Limits struct {
 	BodyBytes        int `yaml:"bodyBytes"`
 	HistogramBuckets int `yaml:"histogramBuckets"`
 	TenantSeries     int `yaml:"tenantSeries"`
+	// TenantAlertBytes of memory that alerts of one tenant's metric rules may take.
+	TenantAlertBytes int64 `yaml:"tenantAlertBytes"`
 }
 
 // Aggregator configures the metric store.
@@ -254,7 +256,7 @@ func DefaultRegional(name string, index int) Regional {
 		Retention:    conf.Duration(7 * 24 * time.Hour),
 		PushMemory:   256 << 20,
 		ForwardBytes: 2 << 30,
-		Limits:       Limits{Series: 10_000, SamplesPerSecond: 5_000, BodyBytes: 4 << 20, HistogramBuckets: 512, TenantSeries: 10_000_000},
+		Limits:       Limits{Series: 10_000, SamplesPerSecond: 5_000, BodyBytes: 4 << 20, HistogramBuckets: 512, TenantSeries: 10_000_000, TenantAlertBytes: 64 << 20},
 		Logs:         Logs{ForwardListen: fmt.Sprintf("127.0.0.1:%d", 24224+index), LineBytes: 256 << 10, QueueBytes: 4 << 30, Retention: conf.Duration(7 * 24 * time.Hour), Elasticsearch: Elasticsearch{Prefix: "muster-logs", Shards: 1}},
 	}
 }
@@ -373,6 +375,10 @@ func (c *Config) validateRegionals() error {
 		seen[r.Name] = true
 		if r.Limits.Series < 1 || r.Limits.SamplesPerSecond < 1 || r.Limits.BodyBytes < 1 || r.Limits.HistogramBuckets < 1 || r.Limits.TenantSeries < 1 {
 			return fmt.Errorf("%s.limits: every limit must be at least 1", at)
+		}
+		// An alert with ordinary labels takes about 8 KiB.
+		if r.Limits.TenantAlertBytes < 1<<20 {
+			return fmt.Errorf("%s.limits.tenantAlertBytes: %d: want at least 1048576 (1 MiB)", at, r.Limits.TenantAlertBytes)
 		}
 		if r.Retention.D() < time.Hour {
 			return fmt.Errorf("%s.retention: %s: want at least 1h", at, r.Retention.D())

@@ -53,8 +53,9 @@ func TestBadConfigsNameTheField(t *testing.T) {
 		oidcWith("caFile: x") + "console: {listen: '0.0.0.0:8080'}":                      "console.externalURL:",
 		"regionals: [{name: a, listen: 'x:1', queryListen: 'x:2'}, {name: a}]":           "regionals[1].name:",
 		"regionals: [{name: a, listen: 'x:1', queryListen: 'x:2', limits: {series: 0}}]": "regionals[0].limits:",
-		"regionals: [{name: A}]":                                                         "regionals[0].name:",
-		"regionals: [{nam: a}]":                                                          "line 1: field nam not found",
+		"regionals: [{name: a, listen: 'x:1', queryListen: 'x:2', limits: {tenantAlertBytes: 1000}}]": "regionals[0].limits.tenantAlertBytes: 1000: want",
+		"regionals: [{name: A}]": "regionals[0].name:",
+		"regionals: [{nam: a}]":  "line 1: field nam not found",
 	} {
 		c := Default()
 		err := conf.Parse("f", []byte(in), &c)

@@ -65,6 +65,7 @@ func (h *holdings) startEngine(env *role.Env, o engine.Options, c config.Config,
 	o.ExternalURL = r.URL() + "/" + o.Name
 	o.Alertmanagers, o.AlertLabels = c.AlertmanagerURLs(), h.inv.alertLabels
 	o.Rules, _ = h.groups(o.Name, nil)
+	o.TenantAlertBytes = r.Limits.TenantAlertBytes
 	e, err := engine.New(o)
 	if err != nil {
 		return nil, fmt.Errorf("engine %s: %w", o.Name, err)
