@@ -29,6 +29,16 @@ type Queryable struct {
 	// Points bounds those that all series together may take room for, one a step; 0: no
 	// bound.
 	Points int64
+	// Pass is called between series and every now and then within one; its error ends the
+	// query. Nil: the query's context alone is looked at.
+	Pass func(context.Context) error
+}
+
+func (m *Queryable) pass(ctx context.Context) error {
+	if m.Pass != nil {
+		return m.Pass(ctx)
+	}
+	return ctx.Err()
 }
 
 // Querier implements storage.Queryable.
@@ -80,6 +90,9 @@ func (s *meteredSet) Next() bool {
 	if s.err != nil || !s.SeriesSet.Next() {
 		return false
 	}
+	if s.err = s.q.m.pass(s.ctx); s.err != nil {
+		return false
+	}
 	if s.q.used += min(s.steps, reserved); s.q.m.Points > 0 && s.q.used > s.q.m.Points {
 		s.err = fmt.Errorf("the query selects too many series: %d steps of each are more than %d points together; select fewer, or take a longer step", s.steps, s.q.m.Points)
 		return false
@@ -104,7 +117,7 @@ func (s *meteredSeries) Iterator(it chunkenc.Iterator) chunkenc.Iterator {
 	if !reused {
 		m = &meteredIterator[int64]{}
 	}
-	*m = meteredIterator[int64]{Iterator: s.Series.Iterator(m.Iterator), ctx: s.set.ctx, weight: s.set.weight, left: s.set.q.m.PerSeries}
+	*m = meteredIterator[int64]{Iterator: s.Series.Iterator(m.Iterator), ctx: s.set.ctx, m: s.set.q.m, weight: s.set.weight, left: s.set.q.m.PerSeries}
 	return m
 }
 
@@ -116,6 +129,7 @@ type millis interface{ int64 }
 type meteredIterator[T millis] struct {
 	chunkenc.Iterator
 	ctx          context.Context
+	m            *Queryable
 	weight, left int64
 	looks        int
 	err          error
@@ -129,7 +143,7 @@ func (i *meteredIterator[T]) charge(t chunkenc.ValueType) chunkenc.ValueType {
 		i.err = errors.New("a series has too many samples for this range at this step; take a shorter range or a longer step, or record it with a rule")
 	}
 	if i.looks++; i.looks%1024 == 0 && i.err == nil {
-		i.err = i.ctx.Err()
+		i.err = i.m.pass(i.ctx)
 	}
 	if i.err != nil {
 		return chunkenc.ValNone

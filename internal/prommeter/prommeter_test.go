@@ -170,3 +170,21 @@ func BenchmarkQuery(b *testing.B) {
 		})
 	}
 }
+
+// Pass is called between series and within a long one, and its error ends the query.
+func TestPass(t *testing.T) {
+	for name, s := range map[string]*shelf{"many series": {series: 1000, step: time.Minute}, "one series": {series: 1, step: time.Second}} {
+		calls := 0
+		over := errors.New("somebody else's turn")
+		pass := func(context.Context) error {
+			if calls++; calls == 3 {
+				return over
+			}
+			return nil
+		}
+		res, _ := run(t.Context(), t, &Queryable{Queryable: s, PerSeries: 1e6, Pass: pass}, "sum_over_time(x[1m])", 5*time.Hour, time.Second)
+		if !errors.Is(res.Err, over) || calls != 3 {
+			t.Errorf("%s: %d calls, %v", name, calls, res.Err)
+		}
+	}
+}

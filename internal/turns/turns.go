@@ -1,6 +1,6 @@
 // Package turns shares out what only so many may use at one time, such as evaluations of
-// PromQL, between the platform and its tenants. It knows neither queries nor tiers; the
-// engines of a regional and the query API use it.
+// PromQL or processors, between the platform and its tenants. It knows neither queries nor
+// tiers; the engines of a regional, its log store and the query API use it.
 package turns
 
 import (
@@ -29,8 +29,11 @@ type Class struct {
 // Safe for concurrent use.
 type Slots struct {
 	total, tenants, each int
-	share                int       // what a tenant may have on end beside others
-	epoch                time.Time // when Slots was made
+	share                int // what a tenant may have on end beside others
+	// overdue is after how long a tenant that has no slot gets one beyond what tenants
+	// together have; 0: never.
+	overdue time.Duration
+	epoch   time.Time // when Slots was made
 
 	mu       sync.Mutex
 	platform queue             // who waits of the platform
@@ -91,11 +94,10 @@ func (s *Slots) Acquire(ctx context.Context, c Class) (release func(), err error
 		t.waiting = append(t.waiting, w)
 	}
 	s.grantLocked()
+	got := w.has
 	s.mu.Unlock()
-	select {
-	case <-w.granted:
+	if got || s.wait(ctx, c, w) {
 		return func() { s.release(c, w) }, nil
-	case <-ctx.Done():
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,6 +110,30 @@ func (s *Slots) Acquire(ctx context.Context, c Class) (release func(), err error
 		s.of[c.Tenant].waiting = s.of[c.Tenant].waiting.without(w)
 	}
 	return nil, ctx.Err()
+}
+
+// wait returns whether w has a slot; if not, ctx has ended.
+func (s *Slots) wait(ctx context.Context, c Class, w *waiter) bool {
+	var late <-chan time.Time
+	if s.overdue > 0 && !c.Platform {
+		tick := time.NewTicker(s.overdue)
+		defer tick.Stop()
+		late = tick.C
+	}
+	for {
+		select {
+		case <-w.granted:
+			return true
+		case <-late:
+			s.mu.Lock()
+			if t := s.of[c.Tenant]; !w.has && t.running == 0 && s.inUse < s.total {
+				s.serveLocked(t, time.Now())
+			}
+			s.mu.Unlock()
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 func (s *Slots) release(c Class, w *waiter) {
@@ -135,7 +161,7 @@ func (s *Slots) grantLocked() {
 		s.platform = s.platform[1:]
 		s.inUse++
 	}
-	if s.inUse == s.total || s.ofTenant == s.tenants {
+	if s.inUse >= s.total || s.ofTenant >= s.tenants {
 		return
 	}
 	now := time.Now()
@@ -149,14 +175,42 @@ func (s *Slots) grantLocked() {
 		if t == nil {
 			return
 		}
-		w := t.waiting[0]
-		t.waiting = t.waiting[1:]
-		w.began = now
-		w.grant()
-		t.running++
-		t.began += now.Sub(s.epoch)
-		s.inUse, s.ofTenant = s.inUse+1, s.ofTenant+1
+		s.serveLocked(t, now)
 	}
+}
+
+// serveLocked gives a slot to the one who waits longest of a tenant.
+func (s *Slots) serveLocked(t *slots, now time.Time) {
+	w := t.waiting[0]
+	t.waiting = t.waiting[1:]
+	w.began = now
+	w.grant()
+	t.running++
+	t.began += now.Sub(s.epoch)
+	s.inUse, s.ofTenant = s.inUse+1, s.ofTenant+1
+}
+
+// wanted tells whether somebody waits who would go before another of c: anybody if that
+// is the platform, since tenants have less than it has.
+func (s *Slots) wanted(c Class) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.platform) > 0 {
+		return true
+	}
+	now, mine := time.Now(), time.Duration(math.MaxInt64)
+	if t := s.of[c.Tenant]; !c.Platform && t != nil {
+		if len(t.waiting) > 0 {
+			return true
+		}
+		mine = t.use(now, s.epoch)
+	}
+	for _, t := range s.of {
+		if len(t.waiting) > 0 && t.use(now, s.epoch) < mine {
+			return true
+		}
+	}
+	return false
 }
 
 // nextLocked is the tenant whose turn it is; nil: nobody's.

@@ -56,7 +56,6 @@ type alertMemory struct {
 	url      *url.URL
 	urlText  string
 	now      func() time.Time
-	slots    *turns.Slots // for expanding, which is done outside of a query's slot
 	excess   *prometheus.CounterVec
 
 	mu    sync.Mutex
@@ -75,7 +74,6 @@ type ruleMemory struct {
 func newAlertMemory(o Options, ext *url.URL, reg prometheus.Registerer) *alertMemory {
 	m := &alertMemory{
 		limit: o.TenantAlertBytes, external: o.ExternalLabels.Map(), url: ext, urlText: o.ExternalURL, now: o.Now,
-		slots: turns.New(o.TenantSlots, o.TenantSlots, max(1, o.TenantSlots/4)),
 		excess: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_engine_rule_excess_total", Help: "Evaluations of a tenant's rules that were refused because they give too much: series, alerts, bytes of alerts, or work of templates.",
 		}, []string{"tenant", "kind"}),
@@ -95,11 +93,12 @@ func newAlertMemory(o Options, ext *url.URL, reg prometheus.Registerer) *alertMe
 
 // round is one evaluation of a tenant's group. It belongs to the goroutine that evaluates.
 type round struct {
-	m      *alertMemory
-	tenant string
-	left   []rules.Rule // from the one that is evaluated on
-	rule   *rules.AlertingRule
-	free   func() // gives back the slot for expanding; nil: it has none
+	m          *alertMemory
+	tenant     string
+	processors *turns.Processors
+	left       []rules.Rule // from the one that is evaluated on
+	rule       *rules.AlertingRule
+	turn       *turns.Turn // for what a rule does with its result, templates above all; nil: none
 	// drained are rules that gave no alerts so that old ones go, and why.
 	drained map[rules.Rule]error
 }
@@ -109,6 +108,7 @@ type roundKey struct{}
 // next finds the rule that is evaluated now: they come in order.
 func (r *round) next(ctx context.Context, expr string) *rules.AlertingRule {
 	r.settle()
+	r.pass()
 	name := rules.FromOriginContext(ctx).Name
 	for i, x := range r.left {
 		if x.Name() == name && x.Query().String() == expr {
@@ -126,14 +126,25 @@ func (r *round) settle() {
 		r.m.set(r.tenant, r.rule, heldBytes(r.rule))
 		r.rule = nil
 	}
-	if r.free != nil {
-		r.free()
-		r.free = nil
+}
+
+// take waits for a processor, for all that the rule does with what its expression gave.
+func (r *round) take(ctx context.Context) (err error) {
+	r.turn, err = r.processors.Begin(ctx, turns.Class{Tenant: r.tenant})
+	return err
+}
+
+// pass gives the processor back: before the disk is waited for, and at the end of a rule.
+func (r *round) pass() {
+	if r.turn != nil {
+		r.turn.End()
+		r.turn = nil
 	}
 }
 
 func (r *round) end() {
 	r.settle()
+	r.pass()
 	for rule, err := range r.drained {
 		rule.SetHealth(rules.HealthBad)
 		rule.SetLastError(err)
@@ -215,11 +226,6 @@ func (m *alertMemory) admit(ctx context.Context, r *round, rule *rules.AlertingR
 	if len(v) == 0 {
 		return v, nil
 	}
-	free, err := m.slots.Acquire(ctx, turns.Class{Tenant: r.tenant})
-	if err != nil {
-		return nil, promql.ErrQueryCanceled("the queue for expanding templates")
-	}
-	r.free = free
 	made, err := m.measure(ctx, mem, rule, v, at, m.limit-others-held)
 	if err == nil {
 		m.mu.Lock()

@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+
+	"muster.dev/muster/internal/fleet"
 )
 
 // alertSeries bounds the series that rules write about a tenant's alerts. They are let
@@ -15,43 +18,75 @@ import (
 // alert; but an alert whose labels hold its value is a new one at each evaluation, and
 // the head keeps its series for hours.
 //
+// The head tells of each series that it makes and drops, during the replay of its log
+// too. Its PreCreation would be the place to refuse one; but that sees labels and not
+// whose rule writes them, and shipped rules' alerts carry their sites' tenant as well.
+//
 // Safe for concurrent use.
 type alertSeries struct {
-	limit int // of one tenant, within the time that the head keeps a series
+	tsdb.SeriesLifecycleCallback // is told as well
+	limit                        int
 
-	mu          sync.Mutex
-	turned      time.Time
-	now, before map[string]map[uint64]struct{} // by tenant, hashes of labels
+	mu   sync.Mutex
+	held map[string]int // in the head, by tenant
 }
 
-// headKeeps is about how long the head keeps a series that gets no more samples.
-const headKeeps = 3 * time.Hour
-
-func newAlertSeries(limit int) *alertSeries {
-	return &alertSeries{limit: limit, now: map[string]map[uint64]struct{}{}}
+func newAlertSeries(limit int, also tsdb.SeriesLifecycleCallback) *alertSeries {
+	if also == nil {
+		also = nobody{}
+	}
+	return &alertSeries{SeriesLifecycleCallback: also, limit: limit, held: map[string]int{}}
 }
 
-func (a *alertSeries) admit(tenant string, l labels.Labels, at time.Time) error {
-	h := l.Hash()
+// nobody is told of series.
+type nobody struct{}
+
+func (nobody) PreCreation(labels.Labels) error                     { return nil }
+func (nobody) PostCreation(labels.Labels)                          {}
+func (nobody) PostDeletion(map[chunks.HeadSeriesRef]labels.Labels) {}
+
+// aboutAlert is the tenant of a series that rules write about an alert; "": it is another.
+func aboutAlert(l labels.Labels) string {
+	if name := l.Get(labels.MetricName); name != "ALERTS" && name != "ALERTS_FOR_STATE" {
+		return ""
+	}
+	return l.Get(fleet.SeriesTenant)
+}
+
+// PostCreation implements tsdb.SeriesLifecycleCallback.
+func (a *alertSeries) PostCreation(l labels.Labels) {
+	a.count(l, 1)
+	a.SeriesLifecycleCallback.PostCreation(l)
+}
+
+// PostDeletion implements tsdb.SeriesLifecycleCallback.
+func (a *alertSeries) PostDeletion(gone map[chunks.HeadSeriesRef]labels.Labels) {
+	for _, l := range gone {
+		a.count(l, -1)
+	}
+	a.SeriesLifecycleCallback.PostDeletion(gone)
+}
+
+func (a *alertSeries) count(l labels.Labels, n int) {
+	tenant := aboutAlert(l)
+	if tenant == "" {
+		return
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if at.Sub(a.turned) >= headKeeps {
-		a.turned, a.before, a.now = at, a.now, map[string]map[uint64]struct{}{}
+	if a.held[tenant] += n; a.held[tenant] == 0 {
+		delete(a.held, tenant)
 	}
-	now := a.now[tenant]
-	if _, ok := now[h]; ok {
+}
+
+// room is an Excess if the tenant can have no new series.
+func (a *alertSeries) room(tenant string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.held[tenant] < a.limit {
 		return nil
 	}
-	if _, ok := a.before[tenant][h]; !ok && len(now)+len(a.before[tenant]) >= a.limit {
-		return &Excess{Kind: "series", Text: fmt.Sprintf("tenant %s has %d series about alerts here, its limit; take $value out of the rules' labels: with it an alert is a new one at each evaluation", tenant, a.limit)}
-	}
-	if now == nil {
-		now = map[uint64]struct{}{}
-		a.now[tenant] = now
-	}
-	delete(a.before[tenant], h)
-	now[h] = struct{}{}
-	return nil
+	return &Excess{Kind: "series", Text: fmt.Sprintf("tenant %s has %d series about alerts here, its limit; take $value out of the rules' labels: with it an alert is a new one at each evaluation", tenant, a.limit)}
 }
 
 // ruleAppendable is where rules write to.
@@ -59,27 +94,35 @@ type ruleAppendable struct{ e *Engine }
 
 // Appender implements storage.Appendable.
 func (r ruleAppendable) Appender(ctx context.Context) storage.Appender {
-	if round, ok := ctx.Value(roundKey{}).(*round); ok {
-		round.settle() // the rule has its alerts
-	}
 	app := r.e.tee.Appender(ctx)
-	if c, ok := ctx.Value(classKey{}).(class); ok && !c.Platform {
-		return &ruleAppender{Appender: app, e: r.e, tenant: c.Tenant}
+	round, ok := ctx.Value(roundKey{}).(*round)
+	if !ok {
+		return app
 	}
-	return app
+	round.settle() // the rule has its alerts
+	return &ruleAppender{Appender: app, e: r.e, round: round}
 }
 
+// ruleAppender is for the rules of a tenant.
 type ruleAppender struct {
 	storage.Appender
-	e      *Engine
-	tenant string
+	e     *Engine
+	round *round
+}
+
+// Commit implements storage.Appender.
+func (a *ruleAppender) Commit() error {
+	a.round.pass() // what follows waits for the disk
+	return a.Appender.Commit()
 }
 
 // Append implements storage.Appender.
 func (a *ruleAppender) Append(ref storage.SeriesRef, l labels.Labels, t int64, v float64) (storage.SeriesRef, error) {
-	if name := l.Get(labels.MetricName); name == "ALERTS" || name == "ALERTS_FOR_STATE" {
-		if err := a.e.alerts.admit(a.tenant, l, a.e.opts.Now()); err != nil {
-			return 0, err
+	if tenant := aboutAlert(l); tenant != "" && ref == 0 {
+		if ref, _ = a.Appender.(storage.GetRef).GetRef(l, l.Hash()); ref == 0 {
+			if err := a.e.alerts.room(tenant); err != nil {
+				return 0, err
+			}
 		}
 	}
 	return a.Appender.Append(ref, l, t, v)

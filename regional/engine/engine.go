@@ -92,6 +92,9 @@ type Options struct {
 	QueryConcurrency, TenantSlots int
 	QueryTimeout                  time.Duration // default 2 minutes
 	QueryMaxSamples               int           // in memory of one evaluation; default 50 million
+	// Processors are what evaluations share with other work of the process; default: the
+	// engine's own.
+	Processors *turns.Processors
 	// TenantTimeout and TenantMaxSamples are the same for what a tenant has evaluated;
 	// default 10 s, waiting for a slot included, and 10 million.
 	TenantTimeout    time.Duration
@@ -99,8 +102,8 @@ type Options struct {
 	// RuleMaxSeries is how many series or alerts one rule of a tenant may give; default
 	// 10,000.
 	RuleMaxSeries int
-	// TenantAlertSeries is how many series rules may write about one tenant's alerts, two
-	// an alert, within the hours that the head keeps them; default 50,000.
+	// TenantAlertSeries is how many series about one tenant's alerts, two an alert, the head
+	// may hold before its rules get no new ones; default 50,000.
 	TenantAlertSeries int
 	// TenantAlertBytes bounds the memory of alerts of one tenant's rules, in bytes; those of
 	// one evaluation count beside those that are there. Default 64 MiB.
@@ -121,6 +124,9 @@ func (o *Options) withDefaults() error {
 	o.ResendDelay = cmp.Or(o.ResendDelay, 30*time.Second)
 	o.QueryConcurrency = cmp.Or(o.QueryConcurrency, 20)
 	o.TenantSlots = cmp.Or(o.TenantSlots, max(1, min(2*runtime.GOMAXPROCS(0), o.QueryConcurrency*3/4)))
+	if o.Processors == nil {
+		o.Processors = turns.NewProcessors(0)
+	}
 	o.QueryMaxSamples = cmp.Or(o.QueryMaxSamples, 50_000_000)
 	o.TenantMaxSamples = cmp.Or(o.TenantMaxSamples, 10_000_000)
 	o.RuleMaxSeries = cmp.Or(o.RuleMaxSeries, 10_000)
@@ -183,7 +189,7 @@ func New(o Options) (*Engine, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
 		opts: o, log: log, start: o.Now(), cancel: cancel,
-		alerts: newAlertSeries(o.TenantAlertSeries),
+		alerts: newAlertSeries(o.TenantAlertSeries, o.SeriesLifecycle),
 		reg:    prometheus.WrapRegistererWith(prometheus.Labels{"engine": o.Name}, o.Registerer),
 		evals:  evaluations{running: map[*rules.Group]context.CancelFunc{}, obsolete: map[string]int{}},
 	}
@@ -264,7 +270,7 @@ func (e *Engine) openQueries() {
 	e.guard = &guard{
 		platform: open("platform", o.QueryMaxSamples), tenant: open("tenant", min(o.TenantMaxSamples, o.QueryMaxSamples)),
 		timeout: o.QueryTimeout, tenantTimeout: min(o.TenantTimeout, o.QueryTimeout), samples: o.TenantMaxSamples, limits: promcost.Query,
-		slots: turns.New(o.QueryConcurrency, o.TenantSlots, max(1, o.TenantSlots/4)),
+		slots: turns.New(o.QueryConcurrency, o.TenantSlots, max(1, o.TenantSlots/4)), processors: o.Processors,
 	}
 	e.guard.register(e.reg)
 }
@@ -286,7 +292,7 @@ func (e *Engine) tsdbOptions() *tsdb.Options {
 	o.MaxBlockDuration = max(o.MinBlockDuration, min(e.opts.Retention/10, 31*24*time.Hour).Milliseconds())
 	o.WALCompression = compression.Snappy
 	o.EnableExemplarStorage, o.MaxExemplars = e.opts.MaxExemplars > 0, e.opts.MaxExemplars
-	o.SeriesLifecycleCallback = e.opts.SeriesLifecycle
+	o.SeriesLifecycleCallback = e.alerts
 	return o
 }
 

@@ -76,6 +76,7 @@ type guard struct {
 	tenantTimeout    time.Duration  // of a tenant's, waiting for its slot included
 	samples          int            // that a tenant's evaluation may hold
 	slots            *turns.Slots
+	processors       *turns.Processors
 	limits           promcost.Limits
 }
 
@@ -119,18 +120,22 @@ func (g *guard) query(ctx context.Context, q storage.Queryable, qs string, w pro
 	if c.Tenant != "" {
 		ng, m.Points = g.tenant, int64(g.samples)
 	}
-	inner, err := open(ng, m)
-	if err != nil {
+	out := &guarded{g: g, class: c}
+	m.Pass = func(ctx context.Context) error { return out.turn.Pass(ctx) }
+	var err error
+	if out.Query, err = open(ng, m); err != nil {
 		return nil, err
 	}
-	return &guarded{Query: inner, g: g, class: c}, nil
+	return out, nil
 }
 
-// guarded is a query that runs when it has a slot.
+// guarded is a query that runs when it has a slot and a processor. A slot it keeps: an
+// evaluation that has begun holds memory. The processor it passes on while it reads.
 type guarded struct {
 	promql.Query
 	g     *guard
 	class class
+	turn  *turns.Turn // while it runs
 }
 
 // Exec implements promql.Query.
@@ -142,12 +147,20 @@ func (q *guarded) Exec(ctx context.Context) *promql.Result {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	release, err := q.g.slots.Acquire(ctx, q.class.Class)
-	if err != nil {
-		if errors.Is(err, context.DeadlineExceeded) {
-			return &promql.Result{Err: promql.ErrQueryTimeout("the queue: other evaluations took all of its time")}
+	if err == nil {
+		defer release()
+		if q.turn, err = q.g.processors.Begin(ctx, q.class.Class); err == nil {
+			defer q.turn.End()
+			return q.Query.Exec(ctx)
 		}
-		return &promql.Result{Err: promql.ErrQueryCanceled("the queue")}
 	}
-	defer release()
-	return q.Query.Exec(ctx)
+	return q.gaveUp(err)
+}
+
+// gaveUp is the result of a query that could not begin in its time.
+func (q *guarded) gaveUp(err error) *promql.Result {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &promql.Result{Err: promql.ErrQueryTimeout("the queue: other evaluations took all of its time")}
+	}
+	return &promql.Result{Err: promql.ErrQueryCanceled("the queue")}
 }

@@ -222,7 +222,7 @@ func (e *Engine) evaluate(generation int) rules.GroupEvalIterationFunc {
 		tenant := tenants[g.File()]
 		ctx = withClass(ctx, class{Class: turns.Class{Platform: tenant == "", Tenant: tenant}, admitted: true})
 		if tenant != "" {
-			r := &round{m: e.memory, tenant: tenant, left: g.Rules(), drained: map[rules.Rule]error{}}
+			r := &round{m: e.memory, tenant: tenant, processors: e.opts.Processors, left: g.Rules(), drained: map[rules.Rule]error{}}
 			defer r.end()
 			ctx = context.WithValue(ctx, roundKey{}, r)
 		}
@@ -256,6 +256,9 @@ func (e *Engine) queryRule(ctx context.Context, qs string, at time.Time) (promql
 		}
 		if got.err == nil {
 			got.err = e.checkOutput(ctx, len(got.v))
+		}
+		if got.err == nil && ofTenant && len(got.v) > 0 && r.take(ctx) != nil {
+			got.err = promql.ErrQueryCanceled("the queue for what a rule does with its result")
 		}
 		if got.err == nil && rule != nil {
 			got.v, got.err = e.memory.admit(ctx, r, rule, got.v, at)

@@ -71,6 +71,11 @@ func (a *teeAppender) add(l labels.Labels) *remotewrite.Series {
 	return &a.series[len(a.series)-1]
 }
 
+// GetRef implements storage.GetRef.
+func (a *teeAppender) GetRef(l labels.Labels, hash uint64) (storage.SeriesRef, labels.Labels) {
+	return a.Appender.(storage.GetRef).GetRef(l, hash)
+}
+
 // Append implements storage.Appender.
 func (a *teeAppender) Append(ref storage.SeriesRef, l labels.Labels, t int64, v float64) (storage.SeriesRef, error) {
 	ref, err := a.Appender.Append(ref, l, t, v)

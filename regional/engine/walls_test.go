@@ -2,6 +2,8 @@ package engine
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -340,7 +342,7 @@ func TestAlertSeriesAreBounded(t *testing.T) {
 	inbox, url := newInbox(t)
 	e := open(t, Options{EvaluationInterval: 50 * time.Millisecond, TenantAlertSeries: 10, ResendDelay: time.Millisecond, Alertmanagers: []string{url}})
 	rule := func(name, tenant string) RuleGroup {
-		return RuleGroup{File: name, Tenant: tenant, Content: []byte("groups:\n- name: g\n  rules:\n  - {alert: " + name + ", expr: vector(time()), labels: {v: '{{ $value }}'}}\n")}
+		return RuleGroup{File: name, Tenant: tenant, Content: []byte("groups:\n- name: g\n  rules:\n  - {alert: " + name + ", expr: vector(time()), labels: {tenant: \"" + tenant + "\", v: '{{ $value }}'}}\n")}
 	}
 	if _, err := e.SetRules([]RuleGroup{rule("Acme", "acme"), rule("Shipped", "")}); err != nil {
 		t.Fatal(err)
@@ -406,30 +408,75 @@ func TestExemplars(t *testing.T) {
 	}
 }
 
-func TestAlertSeriesAreForgotten(t *testing.T) {
-	a, now := newAlertSeries(3), time.Unix(0, 0)
-	series := func(tenant string, i int) error {
-		return a.admit(tenant, labels.FromStrings("__name__", "ALERTS", "i", fmt.Sprint(i)), now)
+// What the head holds counts, and nothing else: also what its log brings back, and no
+// longer what it has dropped.
+func TestAlertSeriesAreThoseOfTheHead(t *testing.T) {
+	o := Options{Dir: t.TempDir(), TenantAlertSeries: 3}
+	of := func(tenant string, i int) labels.Labels {
+		return labels.FromStrings("__name__", "ALERTS", "tenant", tenant, "i", fmt.Sprint(i))
 	}
+	write := func(e *Engine, tenant string, i int) error {
+		app := ruleAppendable{e}.Appender(context.WithValue(t.Context(), roundKey{}, &round{tenant: tenant}))
+		if _, err := app.Append(0, of(tenant, i), time.Now().UnixMilli(), 1); err != nil {
+			_ = app.Rollback()
+			return err
+		}
+		return app.Commit()
+	}
+	want := func(e *Engine, tenant string, i int, ok bool) {
+		t.Helper()
+		var x *Excess
+		if err := write(e, tenant, i); ok && err != nil || !ok && !errors.As(err, &x) {
+			t.Errorf("series %d of %s: %v", i, tenant, err)
+		}
+	}
+	e := open(t, o)
 	for i := range 4 {
-		if err := series("acme", i); (err != nil) != (i == 3) {
-			t.Errorf("series %d: %v", i, err)
+		want(e, "acme", i, i < 3)
+	}
+	want(e, "umbrella", 3, true)
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e = open(t, o)
+	want(e, "acme", 0, true)
+	want(e, "acme", 3, false)
+	e.alerts.PostDeletion(map[chunks.HeadSeriesRef]labels.Labels{7: of("acme", 1)})
+	want(e, "acme", 3, true)
+	want(e, "acme", 4, false)
+}
+
+// What one tenant computes and can't interrupt, such as a template, holds up that tenant;
+// shipped rules and other tenants' go on, and nobody keeps a processor.
+func TestWorkOfATenantLeavesProcessors(t *testing.T) {
+	p := turns.NewProcessors(1)
+	held, err := p.Begin(t.Context(), turns.Class{Tenant: "acme"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := open(t, Options{EvaluationInterval: 50 * time.Millisecond, Processors: p})
+	if refused, err := e.SetRules([]RuleGroup{
+		file("acme/r", "acme", group("g", "acme:out", "vector(1)")), file("umbrella/r", "umbrella", group("g", "umbrella:out", "vector(1)")), file("shipped", "", group("g", "shipped:out", "vector(1)")),
+		alerting("umbrella/a", "umbrella", "Alert", "vector(1)", "{{ $value }}"),
+	}); err != nil || len(refused) > 0 {
+		t.Fatal(refused, err)
+	}
+	there := func(name string) func() bool {
+		return func() bool {
+			v, err := e.Query(t.Context(), name, time.Now())
+			return err == nil && len(v) > 0
 		}
 	}
-	if err := series("umbrella", 3); err != nil {
-		t.Errorf("another tenant's: %v", err)
+	for _, name := range []string{"shipped:out", "umbrella:out", "ALERTS"} {
+		testkit.EventuallyTrue(t, name, there(name))
 	}
-	now = now.Add(headKeeps)
-	if err := series("acme", 0); err != nil {
-		t.Errorf("one that goes on: %v", err)
+	if there("acme:out")() {
+		t.Error("a tenant has more than tenants have")
 	}
-	if err := series("acme", 3); err == nil {
-		t.Error("the head has the others still")
+	held.End()
+	testkit.EventuallyTrue(t, "acme:out", there("acme:out"))
+	if _, err := e.SetRules(nil); err != nil {
+		t.Fatal(err)
 	}
-	now = now.Add(headKeeps)
-	for _, i := range []int{0, 3, 4} {
-		if err := series("acme", i); err != nil {
-			t.Errorf("series %d, when the others are gone: %v", i, err)
-		}
-	}
+	testkit.EventuallyTrue(t, "all is given back", func() bool { platform, tenants, waiting := p.Use(); return platform+tenants+waiting == 0 })
 }

@@ -15,6 +15,7 @@ import (
 	"muster.dev/muster/cmd/internal/role"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/turns"
 	"muster.dev/muster/regional/gateway"
 	"muster.dev/muster/regional/logs/intake"
 	"muster.dev/muster/regional/logs/query"
@@ -25,12 +26,12 @@ import (
 )
 
 // openLogStore opens the region's Elasticsearch, or the embedded store.
-func openLogStore(env *role.Env, dir string, r config.Regional) (store.Store, error) {
+func openLogStore(env *role.Env, dir string, r config.Regional, processors *turns.Processors) (store.Store, error) {
 	l := r.Logs
 	log := env.Log.With("part", "log store")
 	es := l.Elasticsearch
 	if len(es.URLs) == 0 {
-		return embedded.Open(embedded.Options{Dir: dir, Retention: l.Retention.D(), MaxBytes: l.MaxBytes, Logger: log, Registerer: env.Reg})
+		return embedded.Open(embedded.Options{Dir: dir, Retention: l.Retention.D(), MaxBytes: l.MaxBytes, Processors: processors, Logger: log, Registerer: env.Reg})
 	}
 	o := elastic.Options{URLs: es.URLs, Username: es.Username, Prefix: es.Prefix, Replicas: es.Replicas, Shards: es.Shards, Clusters: es.RemoteClusters, Writer: r.Name,
 		Retention: l.Retention.D(), Logger: log, Registerer: env.Reg}
@@ -63,8 +64,8 @@ func openLogStore(env *role.Env, dir string, r config.Regional) (store.Store, er
 
 // startLogs starts the intake before the store, the queries to it and the rules over
 // it. The handler is for the gateway.
-func startLogs(env *role.Env, c config.Config, dir string, r config.Regional, files *identity.Files, held *holdings, up *relay.Relay) (http.Handler, *intake.Intake, error) {
-	st, err := openLogStore(env, filepath.Join(dir, "logs", "store"), r)
+func startLogs(env *role.Env, c config.Config, dir string, r config.Regional, files *identity.Files, held *holdings, up *relay.Relay, processors *turns.Processors) (http.Handler, *intake.Intake, error) {
+	st, err := openLogStore(env, filepath.Join(dir, "logs", "store"), r, processors)
 	if err != nil {
 		return nil, nil, fmt.Errorf("log store: %w", err)
 	}

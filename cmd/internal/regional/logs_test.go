@@ -293,7 +293,7 @@ func TestElasticsearchWithTLSAndUsers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.es.URLs, c.es.Prefix, c.es.Shards = []string{proxy.URL}, "tls", 1
-			st, err := openLogStore(&role.Env{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry()}, dir, config.Regional{Name: "one", Logs: config.Logs{Elasticsearch: c.es}})
+			st, err := openLogStore(&role.Env{Log: slog.New(slog.DiscardHandler), Reg: prometheus.NewRegistry()}, dir, config.Regional{Name: "one", Logs: config.Logs{Elasticsearch: c.es}}, nil)
 			if err == nil {
 				defer st.Close()
 				if err = st.Ready(t.Context()); err == nil {

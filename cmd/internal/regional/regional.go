@@ -25,6 +25,7 @@ import (
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/spool"
+	"muster.dev/muster/internal/turns"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/engine"
 	"muster.dev/muster/regional/gateway"
@@ -68,15 +69,21 @@ func start(env *role.Env, c config.Config, r config.Regional) error {
 		return err
 	}
 	env.Ops.Status("rules", held.status)
+	// What may wait, of tenants, takes no more than all processors but one, in whichever part.
+	processors := turns.NewProcessors(0)
+	env.Ops.Status("processors", func() any {
+		platform, tenants, waiting := processors.Use()
+		return map[string]int{"platform": platform, "tenants": tenants, "waiting": waiting}
+	})
 	series := gateway.NewHeadSeries(held.inv.tenantSeries(r.Limits.TenantSeries))
 	edge, err := held.startEngine(env, engine.Options{Name: engine.Edge, Dir: filepath.Join(dir, "edge"), OutOfOrderWindow: window, Forward: queues.Append, SeriesLifecycle: series,
-		MaxExemplars: 50_000}, c, r)
+		MaxExemplars: 50_000, Processors: processors}, c, r)
 	if err != nil {
 		return err
 	}
 	series.Enforce()
 	local, err := held.startEngine(env, engine.Options{Name: engine.Local, Dir: filepath.Join(dir, "local"), Forward: queues.Append, Tenant: fleet.PlatformTenant,
-		ScrapeConfigs: []byte(localScrapes(c, r)), ExternalLabels: labels.FromStrings("regional", r.Name)}, c, r)
+		ScrapeConfigs: []byte(localScrapes(c, r)), ExternalLabels: labels.FromStrings("regional", r.Name), Processors: processors}, c, r)
 	if err != nil {
 		return err
 	}
@@ -84,7 +91,7 @@ func start(env *role.Env, c config.Config, r config.Regional) error {
 	if err != nil {
 		return err
 	}
-	logs, intake, err := startLogs(env, c, dir, r, files, held, up)
+	logs, intake, err := startLogs(env, c, dir, r, files, held, up, processors)
 	if err != nil {
 		return err
 	}

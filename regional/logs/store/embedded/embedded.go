@@ -39,9 +39,11 @@ type Options struct {
 	Future       time.Duration // how far ahead a record's clock may be; default 24 h
 	MaxQueryTime time.Duration // default 10 s
 	MaxOpen      int           // shards kept open at once; default 64
-	Logger       *slog.Logger
-	Registerer   prometheus.Registerer
-	Now          func() time.Time
+	// Processors are what queries share with other work of the process; default: the store's own.
+	Processors *turns.Processors
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	Now        func() time.Time
 }
 
 func (o *Options) defaults() error {
@@ -66,6 +68,9 @@ func (o *Options) defaults() error {
 	if o.MaxOpen == 0 {
 		o.MaxOpen = 64
 	}
+	if o.Processors == nil {
+		o.Processors = turns.NewProcessors(0)
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -84,7 +89,6 @@ type Store struct {
 	lock     *disk.Lock
 	state    *bbolt.DB
 	analysis *index.AnalysisQueue
-	turns    *turns.Slots
 	metrics  *metrics
 	full     atomic.Bool // over MaxBytes with nothing left to delete
 
@@ -113,7 +117,6 @@ func Open(opts Options) (*Store, error) {
 		window:  store.Window{Retention: opts.Retention, Future: opts.Future},
 		closing: make(chan struct{}),
 		shards:  map[key]*shard{},
-		turns:   newTurns(),
 	}
 	if err := disk.MkdirAll(disk.OS{}, s.root(), 0o700); err != nil {
 		return nil, fmt.Errorf("log store: %w", err)
@@ -135,7 +138,7 @@ func Open(opts Options) (*Store, error) {
 	s.clock = stamp.New(opts.Now, s.readStamp())
 	s.start, _ = s.clock.Begin()
 	s.clock = stamp.New(opts.Now, s.start)
-	s.analysis = index.NewAnalysisQueue(runtime.GOMAXPROCS(0))
+	s.analysis = index.NewAnalysisQueue(max(1, runtime.GOMAXPROCS(0)-1)) // as tenants have of Processors
 	s.loops.Go(s.retentionLoop)
 	return s, nil
 }

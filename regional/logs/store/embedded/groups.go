@@ -5,6 +5,7 @@ import (
 
 	index "github.com/blevesearch/bleve_index_api"
 
+	"muster.dev/muster/internal/turns"
 	"muster.dev/muster/regional/logs/store"
 )
 
@@ -32,11 +33,11 @@ func (s *Store) Groups(ctx context.Context, q store.GroupQuery) (store.Groups, e
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.opts.MaxQueryTime)
 	defer cancel()
-	t, err := s.begin(ctx, p.Tenant)
+	t, err := s.opts.Processors.Begin(ctx, turns.Class{Tenant: p.Tenant})
 	if err != nil {
 		return store.Groups{}, queryError(ctx, err)
 	}
-	defer t.end()
+	defer t.End()
 	for _, k := range s.writtenSince(s.keys(p.Tenant, p.From, p.To), from) {
 		for at := from; at < to; {
 			next := to

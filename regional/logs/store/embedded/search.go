@@ -12,6 +12,7 @@ import (
 	"github.com/blevesearch/bleve/v2/search"
 	index "github.com/blevesearch/bleve_index_api"
 
+	"muster.dev/muster/internal/turns"
 	"muster.dev/muster/regional/logs/store"
 )
 
@@ -31,11 +32,11 @@ func (s *Store) Search(ctx context.Context, q store.Query) (store.Page, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.opts.MaxQueryTime)
 	defer cancel()
-	t, err := s.begin(ctx, p.Tenant)
+	t, err := s.opts.Processors.Begin(ctx, turns.Class{Tenant: p.Tenant})
 	if err != nil {
 		return store.Page{}, queryError(ctx, err)
 	}
-	defer t.end()
+	defer t.End()
 	more := false
 	for _, k := range s.keys(p.Tenant, p.From, p.To) { // newest day first
 		m, err := s.searchShard(ctx, t, k, p, &page)
@@ -59,7 +60,7 @@ func queryError(ctx context.Context, err error) error {
 
 // searchShard adds a shard's hits to the page. more says that it has hits below the
 // page's last.
-func (s *Store) searchShard(ctx context.Context, t *turn, k key, p store.Plan, page *store.Page) (more bool, err error) {
+func (s *Store) searchShard(ctx context.Context, t *turns.Turn, k key, p store.Plan, page *store.Page) (more bool, err error) {
 	want := p.Limit - len(page.Hits)
 	err = s.read(ctx, t, k, func(b *builder) error {
 		top := &top{limit: want, b: b, newest: true}
@@ -94,7 +95,7 @@ func (s *Store) searchShard(ctx context.Context, t *turn, k key, p store.Plan, p
 }
 
 // read calls f with an open shard, if there is one.
-func (s *Store) read(ctx context.Context, t *turn, k key, f func(*builder) error) (err error) {
+func (s *Store) read(ctx context.Context, t *turns.Turn, k key, f func(*builder) error) (err error) {
 	sh, err := s.acquire(k, false)
 	if err != nil || sh == nil {
 		return err
@@ -161,11 +162,11 @@ func (s *Store) Tail(ctx context.Context, q store.Query, after store.Cursor) (st
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.opts.MaxQueryTime)
 	defer cancel()
-	t, err := s.begin(ctx, p.Tenant)
+	t, err := s.opts.Processors.Begin(ctx, turns.Class{Tenant: p.Tenant})
 	if err != nil {
 		return store.TailPage{}, queryError(ctx, err)
 	}
-	defer t.end()
+	defer t.End()
 	keys := s.writtenSince(s.keys(p.Tenant, p.From, p.To), pos.Ingested)
 	// Each shard says up to which stamp this page can go without its terms getting too many.
 	until := horizon
@@ -231,7 +232,7 @@ func (s *Store) writtenSince(keys []key, stamp int64) []key {
 }
 
 // tailShard returns the first Limit+1 hits of a shard after the position.
-func (s *Store) tailShard(ctx context.Context, t *turn, k key, p store.Plan, after store.Position, stamps []string) (hits []tailHit, err error) {
+func (s *Store) tailShard(ctx context.Context, t *turns.Turn, k key, p store.Plan, after store.Position, stamps []string) (hits []tailHit, err error) {
 	err = s.read(ctx, t, k, func(b *builder) error {
 		top := &top{limit: p.Limit + 1, b: b, bound: &candidate{stamp: after.Ingested, nanos: after.Nanos, ext: after.ID, known: true}}
 		err := b.each(p, stamps, func(id index.IndexInternalID) error {

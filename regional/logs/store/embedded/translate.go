@@ -14,6 +14,7 @@ import (
 	index "github.com/blevesearch/bleve_index_api"
 
 	"muster.dev/muster/internal/logquery"
+	"muster.dev/muster/internal/turns"
 	"muster.dev/muster/regional/logs/store"
 )
 
@@ -27,7 +28,7 @@ const (
 // builder turns a query's tree into bleve's searchers over one shard.
 type builder struct {
 	ctx    context.Context
-	turn   *turn
+	turn   *turns.Turn
 	reader index.IndexReader
 	day    time.Time
 	// Doc values, opened when first asked for. One reader each: a reader loads all its fields.
@@ -41,7 +42,7 @@ type builder struct {
 const passEvery = 256
 
 // pass lets others go on, or says why the query must end.
-func (b *builder) pass() error { return b.turn.pass(b.ctx) }
+func (b *builder) pass() error { return b.turn.Pass(b.ctx) }
 
 // No scores: records are ordered by time, and bleve can then work on bitmaps.
 var noScore = search.SearcherOptions{Score: "none"}

@@ -1,0 +1,145 @@
+package turns
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// begin takes a turn in the background, which comes over the channel.
+func begin(t *testing.T, p *Processors, c Class) <-chan *Turn {
+	began := make(chan *Turn, 1)
+	go func() {
+		turn, err := p.Begin(t.Context(), c)
+		if err != nil {
+			t.Error(err)
+		}
+		began <- turn
+	}()
+	synctest.Wait()
+	return began
+}
+
+// Long work lets another tenant go on after a stretch, and goes on itself when that one is
+// through: it had more of late.
+func TestLongWorkGivesWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProcessors(3)
+		var long [2]*Turn
+		for i := range long {
+			var err error
+			if long[i], err = p.Begin(t.Context(), acme); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * stretch)
+		if err := long[0].Pass(t.Context()); err != nil || long[0].release == nil {
+			t.Fatalf("nobody waits: %v", err)
+		}
+		began := begin(t, p, umbrella)
+		if err := long[0].Pass(t.Context()); err != nil {
+			t.Fatal(err) // it has only just begun its stretch
+		}
+		if len(began) > 0 {
+			t.Fatal("tenants have all processors")
+		}
+		time.Sleep(stretch)
+		again := make(chan error, 1)
+		go func() { again <- long[0].Pass(t.Context()) }()
+		calm := <-began
+		synctest.Wait()
+		if len(again) > 0 {
+			t.Fatal("it did not give way")
+		}
+		time.Sleep(stretch)
+		if err := calm.Pass(t.Context()); err != nil || calm.release == nil || len(again) > 0 {
+			t.Errorf("who had less gave way: %v", err)
+		}
+		calm.End()
+		calm.End()
+		if err := <-again; err != nil {
+			t.Error(err)
+		}
+		// One that has to end while it waits has nothing to give back.
+		go func() {
+			if calm, err := p.Begin(t.Context(), umbrella); err == nil {
+				defer calm.End()
+				time.Sleep(time.Second)
+			}
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), stretch+time.Millisecond)
+		defer cancel()
+		time.Sleep(stretch)
+		if err := long[1].Pass(ctx); err == nil {
+			t.Error("it goes on after its deadline")
+		}
+		long[1].End()
+		long[0].End()
+		time.Sleep(2 * time.Second)
+		if p, n, w := p.Use(); p+n+w != 0 {
+			t.Errorf("left: %d, %d, %d", p, n, w)
+		}
+	})
+}
+
+// The platform has a processor when tenants have all theirs, and goes first; it lets
+// tenants go on too.
+func TestThePlatformHasAProcessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProcessors(2)
+		tenant, first := <-begin(t, p, acme), <-begin(t, p, platform)
+		second := begin(t, p, platform)
+		time.Sleep(stretch)
+		if !p.slots.wanted(acme) {
+			t.Error("a tenant need not give way to the platform")
+		}
+		tenant.End()
+		other := begin(t, p, acme)
+		time.Sleep(10 * overdue)
+		if len(second) != 1 || len(other) != 0 {
+			t.Fatalf("platform: %d, tenant: %d", len(second), len(other))
+		}
+		again := make(chan error)
+		go func() { again <- first.Pass(t.Context()) }()
+		(<-other).End() // the platform keeps nobody waiting for ever
+		if err := <-again; err != nil {
+			t.Error(err)
+		}
+		first.End()
+		(<-second).End()
+	})
+}
+
+// What can't pass holds up its own tenant, and others for two stretches.
+func TestWhatCanNotPassIsOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProcessors(1)
+		long := <-begin(t, p, acme)
+		own, calm, third := begin(t, p, acme), begin(t, p, umbrella), begin(t, p, Class{Tenant: "third"})
+		time.Sleep(overdue - time.Millisecond)
+		if len(own)+len(calm)+len(third) > 0 {
+			t.Fatal("nobody may go yet")
+		}
+		time.Sleep(10 * overdue)
+		if len(own) != 0 || len(calm)+len(third) != 1 {
+			t.Fatalf("own: %d, of two others: %d", len(own), len(calm)+len(third))
+		}
+		long.End()
+		synctest.Wait()
+		if len(own) != 0 {
+			t.Error("tenants have more than theirs, and one more began")
+		}
+		for range 2 { // in which order is chance
+			select {
+			case x := <-calm:
+				x.End()
+			case x := <-third:
+				x.End()
+			}
+			synctest.Wait()
+		}
+		(<-own).End()
+	})
+}
