@@ -113,8 +113,8 @@ func TestAgentIsTheEdgeHalf(t *testing.T) {
 
 // logParts of regional/logs may import these others of it; see its package comment.
 var logParts = map[string][]string{
-	"intake":          {"store", "internal/fairshare"},
-	"query":           {"store", "internal/fairshare"},
+	"intake":          {"store"},
+	"query":           {"store"},
 	"store/embedded":  {"store", "store/internal/stamp"},
 	"store/elastic":   {"store", "store/internal/stamp"},
 	"store/storetest": {"store"},

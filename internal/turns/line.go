@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"muster.dev/muster/internal/fairshare"
 )
 
 // Member is somebody who stands in a Line: one of a tenant's.
@@ -23,9 +25,9 @@ var (
 // arrival. So what one tenant or one member sends more than others makes only its own wait
 // longer.
 //
-// The places to wait are shared by the rule of dynamic thresholds (Choudhury and Hahne,
-// 1998): a tenant may have as many as are free. One alone gets half of them, two a third
-// each, and however many are greedy, the next one still finds some.
+// The places to wait are shared as package fairshare says: a tenant may have as many as are
+// free. One alone gets half of them, two a third each, and however many are greedy, the
+// next one still finds some.
 //
 // Safe for concurrent use.
 type Line struct {
@@ -112,7 +114,7 @@ func (l *Line) roomLocked(tenant string) bool {
 	if t := l.tenants[tenant]; t != nil {
 		n = t.waiting
 	}
-	return n < l.places-l.waiting
+	return fairshare.Fits(int64(n), 1, int64(l.waiting), int64(l.places), 1)
 }
 
 func (l *Line) releaser(who Member) func() {

@@ -16,7 +16,6 @@
 //	  - query serves searches and tails of one tenant at a time to the fan-out, in the
 //	    shapes of internal/wire. It reads through Store, writes nothing, touches no disk,
 //	    and must stay behind a private listener.
-//	  - internal/fairshare is how intake and query divide what tenants share.
 //
 // cmd/internal/regional brings them together; the log rules of alerting read a store
 // through an interface of their own.

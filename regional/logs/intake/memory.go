@@ -5,7 +5,7 @@ import (
 	"errors"
 	"sync"
 
-	"muster.dev/muster/regional/logs/internal/fairshare"
+	"muster.dev/muster/internal/fairshare"
 )
 
 // memory counts the bytes that messages hold: of all, of each tenant and of each site.

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"muster.dev/muster/regional/logs/internal/fairshare"
+	"muster.dev/muster/internal/fairshare"
 )
 
 // Bounds of the park. A load takes about 4 MiB at most, so that the first one is

@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"muster.dev/muster/internal/disk"
+	"muster.dev/muster/internal/fairshare"
 	"muster.dev/muster/internal/spool"
-	"muster.dev/muster/regional/logs/internal/fairshare"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"muster.dev/muster/regional/logs/internal/fairshare"
+	"muster.dev/muster/internal/fairshare"
 )
 
 // slots are the writes to the store that may run at once. Who waits is served in turns:

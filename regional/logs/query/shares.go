@@ -3,7 +3,7 @@ package query
 import (
 	"sync"
 
-	"muster.dev/muster/regional/logs/internal/fairshare"
+	"muster.dev/muster/internal/fairshare"
 )
 
 // shares are slots for queries that run at once. A tenant holds at most as many as it
