@@ -112,7 +112,13 @@ func TestContract(t *testing.T) {
 	h.want(404, "alice", "GET", "/api/v1/health/virtualsites/nothing?namespace=shared", "")
 	h.want(400, "alice", "GET", "/api/v1/health/virtualsites/No_Name", "")
 	h.want(401, "", "GET", "/api/v1/health/stream", "")
-	const try = "/api/v1/health/try"
+	const try, replay = "/api/v1/health/try", "/api/v1/health/replay"
+	h.want(200, "alice", "POST", replay+"?since=24h&cursor=paris-07", `{"kind":"HealthPolicy","metadata":{},"spec":{}}`)
+	if r := h.health.last(); r.URL.Query().Get("since") != "24h" || r.URL.Query().Get("tenant") != "acme" {
+		t.Errorf("the health role was asked %s", r.URL)
+	}
+	h.want(400, "alice", "POST", replay+"?bogus=1", `{}`)
+	h.want(403, "nobody", "POST", replay, `{}`)
 	h.want(200, "alice", "POST", try, `{"kind":"HealthPolicy","metadata":{},"spec":{}}`)
 	h.want(401, "", "POST", try, `{}`)
 	h.want(403, "alice", "POST", try+"?tenant=globex", `{"kind":"HealthPolicy","metadata":{},"spec":{}}`)

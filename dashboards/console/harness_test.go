@@ -189,6 +189,9 @@ func (f *fakeHealth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, cannedVS)
 	case "policies":
 		fmt.Fprint(w, `{"policies":[{"tenant":"acme","name":"default","sites":3,"error":"","signals":[{"name":"a","dimension":"security","error":"","sitesKnown":3,"queryMillis":1.5}]}]}`)
+	case "replay":
+		fmt.Fprint(w, `{"from":"2026-01-30T12:00:00Z","to":"2026-01-31T12:00:00Z","tenant":"acme","policy":"default","stepSeconds":60,"done":1,"total":1,"sites":[{"site":"paris-07","would":[{"at":"2026-01-31T11:00:00Z",
+			"from":"green","to":"orange","reason":"hot"}],"did":[],"last":{"score":60,"colour":"orange","reason":"hot"},"differs":true}],"signals":[{"name":"a","dimension":"security","error":"","sitesKnown":1}]}`)
 	case "try":
 		fmt.Fprint(w, `{"asOf":"2026-01-31T12:00:00Z","tenant":"acme","policy":"default","sites":3,"changed":1,"omitted":0,"results":[{"site":"paris-07","before":{"score":90,"colour":"green","reason":""},
 			"after":{"score":null,"colour":"grey","reason":"reliability is unknown"}}],"signals":[{"name":"a","dimension":"security","error":"","sitesKnown":3}]}`)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -166,7 +167,9 @@ func (c *Console) tryPolicy(w http.ResponseWriter, cl *call) error {
 		return err
 	}
 	one := readable{names: set.names}
-	ctx := context.WithValue(cl.Context(), scopeKey{}, outgoing{tenants: one.header(), query: url.Values{"tenant": set.names}, method: http.MethodPost, body: body})
+	query := maps.Clone(cl.q)
+	query.Set("tenant", set.names[0])
+	ctx := context.WithValue(cl.Context(), scopeKey{}, outgoing{tenants: one.header(), query: query, method: http.MethodPost, body: body})
 	c.health.proxy.ServeHTTP(w, cl.WithContext(ctx))
 	return nil
 }

@@ -29,6 +29,7 @@ type Source interface {
 	View() *engine.View
 	Subscribe(size int) *engine.Subscription
 	Try(ctx context.Context, tenant string, candidate *v1alpha1.HealthPolicy) (*engine.Trial, error)
+	TryHistory(ctx context.Context, tenant string, candidate *v1alpha1.HealthPolicy, since time.Duration, after string) (*engine.Replay, error)
 }
 
 // Options of a Server. Source and Logger are needed.
@@ -87,10 +88,11 @@ func (s *Server) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/v1/health/policies", s.get(s.policies))
 	mux.HandleFunc("GET /api/v1/health/stream", s.stream)
 	mux.HandleFunc("POST /api/v1/health/try", s.try)
+	mux.HandleFunc("POST /api/v1/health/replay", s.replay)
 	mux.HandleFunc("/api/v1/health/", func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
-			wire.Failure(http.StatusMethodNotAllowed, "the health API is read with GET; only /api/v1/health/try takes a POST").Write(w)
+			wire.Failure(http.StatusMethodNotAllowed, "the health API is read with GET; only /api/v1/health/try and /api/v1/health/replay take a POST").Write(w)
 			return
 		}
 		wire.Failure(http.StatusNotFound, "%s", "no such path: "+r.URL.Path).Write(w)

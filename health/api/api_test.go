@@ -32,6 +32,8 @@ type fake struct {
 	engine.Hub
 	view atomic.Pointer[engine.View]
 	try  func(tenant string, candidate *v1alpha1.HealthPolicy) (*engine.Trial, error)
+
+	replay func(tenant string, candidate *v1alpha1.HealthPolicy, since time.Duration, after string) (*engine.Replay, error)
 }
 
 func (f *fake) Try(_ context.Context, tenant string, candidate *v1alpha1.HealthPolicy) (*engine.Trial, error) {
@@ -39,6 +41,10 @@ func (f *fake) Try(_ context.Context, tenant string, candidate *v1alpha1.HealthP
 }
 
 func (f *fake) View() *engine.View { return f.view.Load() }
+
+func (f *fake) TryHistory(_ context.Context, tenant string, candidate *v1alpha1.HealthPolicy, since time.Duration, after string) (*engine.Replay, error) {
+	return f.replay(tenant, candidate, since, after)
+}
 
 // entry describes one site: its score, or -1 for unknown.
 type entry struct {

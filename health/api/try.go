@@ -163,6 +163,17 @@ func (t *Trial) WriteText(w io.Writer) error {
 }
 
 func (s *Server) try(w http.ResponseWriter, r *http.Request) {
+	s.tried(w, r, func(tenant string, policy *v1alpha1.HealthPolicy) (any, error) {
+		x, err := s.opts.Source.Try(r.Context(), tenant, policy)
+		if err != nil {
+			return nil, err
+		}
+		return TrialOf(tenant, policy.Name, x), nil
+	})
+}
+
+// tried answers a request with a policy about one tenant.
+func (s *Server) tried(w http.ResponseWriter, r *http.Request, do func(tenant string, policy *v1alpha1.HealthPolicy) (any, error)) {
 	sc, p := wire.ScopeOf(r, r.URL.Query()["tenant"])
 	if p != nil {
 		p.Write(w)
@@ -178,9 +189,9 @@ func (s *Server) try(w http.ResponseWriter, r *http.Request) {
 		p.Write(w)
 		return
 	}
-	trial, err := s.opts.Source.Try(r.Context(), tenant, policy)
+	out, err := do(tenant, policy)
 	switch {
-	case errors.Is(err, engine.ErrTrying), errors.Is(err, engine.ErrNotEvaluated):
+	case errors.Is(err, engine.ErrTrying), errors.Is(err, engine.ErrNotEvaluated), errors.Is(err, engine.ErrStore):
 		wire.Failure(http.StatusServiceUnavailable, "%s", err.Error()).Write(w)
 		return
 	case err != nil:
@@ -189,7 +200,7 @@ func (s *Server) try(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	if err := json.NewEncoder(w).Encode(TrialOf(tenant, policy.Name, trial)); err != nil {
+	if err := json.NewEncoder(w).Encode(out); err != nil {
 		s.log.Debug("health api: the answer to a trial was not taken", "err", err)
 	}
 }

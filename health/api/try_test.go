@@ -2,10 +2,12 @@ package api
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -20,7 +22,12 @@ import (
 
 func postTry(t *testing.T, url, query, tenants, body string) (int, string) {
 	t.Helper()
-	req, err := http.NewRequest(http.MethodPost, url+"/api/v1/health/try"+query, strings.NewReader(body))
+	return postTo(t, url+"/api/v1/health/try"+query, tenants, body)
+}
+
+func postTo(t *testing.T, url, tenants, body string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,6 +120,63 @@ bit     green           95 → 94   12% of the CPU is in use
 	} {
 		if code, body := postTry(t, srv.URL, c.query, c.tenants, c.body); code != c.code || !strings.Contains(body, c.detail) {
 			t.Errorf("%s as %q, %.80s: %d %s, want %d with %q", c.query, c.tenants, c.body, code, body, c.code, c.detail)
+		}
+	}
+}
+
+func TestReplay(t *testing.T) {
+	site := func(name string) *engine.Site {
+		return &engine.Site{Site: &inventory.Site{ID: fleet.SiteID{Tenant: "a", Name: name}}}
+	}
+	f := &fake{replay: func(tenant string, _ *v1alpha1.HealthPolicy, since time.Duration, after string) (*engine.Replay, error) {
+		if since < engine.MinSince {
+			return nil, fmt.Errorf("since: %s: too short", since)
+		}
+		if tenant == "lost" {
+			return nil, fmt.Errorf("%w: there is none", engine.ErrStore)
+		}
+		if since != 24*time.Hour || after != "oslo" {
+			t.Errorf("since %s after %q", since, after)
+		}
+		change := func(minutes int, from, to fleet.Colour, why string) engine.Recolour {
+			return engine.Recolour{At: now.Add(time.Duration(minutes) * time.Minute), From: from, To: to, Reason: why}
+		}
+		return &engine.Replay{From: now, To: now.Add(since), Step: time.Minute, Done: 3, Total: 12, Next: "rome", Sites: []engine.Replayed{
+			{Site: site("paris"), Would: []engine.Recolour{change(3, "green", "orange", "hot"), change(9, "orange", "green", "")}, Did: []engine.Recolour{change(6, "green", "red", "")}},
+			{Site: site("rome"), Would: []engine.Recolour{change(3, "green", "orange", "hot")}, Did: []engine.Recolour{change(5, "green", "orange", "")}},
+		}}, nil
+	}}
+	srv := serve(t, f)
+	post := func(query, tenants string) (int, string) {
+		return postTo(t, srv.URL+"/api/v1/health/replay"+query, tenants, shippedJSON(t))
+	}
+	code, body := post("?since=24h&cursor=oslo", "a")
+	var x Replay
+	if err := json.Unmarshal([]byte(body), &x); err != nil || code != http.StatusOK {
+		t.Fatalf("%d %s: %v", code, body, err)
+	}
+	if !x.Sites[0].Differs || x.Sites[1].Differs || x.NextCursor != "rome" || x.Done != 3 {
+		t.Errorf("%s", body)
+	}
+	var text strings.Builder
+	if err := x.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	const want = `paris
+  2026-05-01T12:03:00Z  would  green → orange  hot
+  2026-05-01T12:06:00Z  did    green → red     
+  2026-05-01T12:09:00Z  would  orange → green  
+1 of 12 sites would have had other colours with policy default, 2026-05-01T12:00:00Z to 2026-05-02T12:00:00Z, readings 1m0s apart
+`
+	if got := text.String(); got != want {
+		t.Errorf("got:\n%s", got)
+	}
+	for _, c := range []struct {
+		query, tenants string
+		code           int
+	}{{"", "a", 400}, {"?since=x", "a", 400}, {"?since=1m", "a", 400}, {"?since=24h", "a,b", 400}, {"?since=24h", "lost", 503}, {"?since=24h&tenant=b", "a", 403}} {
+		if code, body := post(c.query, c.tenants); code != c.code {
+			t.Errorf("%s as %s: %d %s", c.query, c.tenants, code, body)
 		}
 	}
 }

@@ -216,6 +216,8 @@ func newCortex(t testing.TB, tenants ...string) *cortex {
 			c.mu.Lock()
 			c.queries = append(c.queries, req.FormValue("query"))
 			c.mu.Unlock()
+		case "/prometheus/api/v1/query_range":
+			req.URL.Path = "/query_range"
 		case "/api/v1/push":
 			if _, full := c.refuses.Load(req.Header.Get("X-Scope-OrgID")); full {
 				w.Header().Set("Retry-After", "3600")

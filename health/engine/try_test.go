@@ -6,12 +6,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/testkit"
 )
 
 func candidate(p *policy) *v1alpha1.HealthPolicy {
@@ -125,4 +127,93 @@ func TestTrialsHaveTurns(t *testing.T) {
 	if _, err := (&Engine{}).Try(context.Background(), "a", &v1alpha1.HealthPolicy{}); !errors.Is(err, ErrNotEvaluated) {
 		t.Errorf("before the first evaluation: %v", err)
 	}
+}
+
+// A replay says when a policy would have changed colours, by what the store has, and when
+// they did change.
+func TestTryHistory(t *testing.T) {
+	one, store := newRegional(t, "one"), newCortex(t, "a")
+	const step = 15 * time.Second
+	// x is 0 for fifteen minutes, 6 for ten, and 0 again; the record is green all along,
+	// but for an orange minute.
+	for i := range 120 {
+		ago := time.Duration(120-i) * step
+		x, colour := 0.0, 1.0
+		if i >= 60 && i < 100 {
+			x = 6
+		}
+		if i >= 20 && i < 24 {
+			colour = 2
+		}
+		for _, s := range []string{"a/paris", "a/rome"} {
+			store.tenants["a"].put(t, "muster_site_connected", "", s, 1, ago)
+			store.tenants["a"].put(t, "x", "", s, x, ago)
+			store.tenants["a"].put(t, "muster_site_health_colour", "", s, colour, ago)
+		}
+	}
+	for _, s := range []string{"a/paris", "a/rome"} {
+		one.connect(s, true)
+		one.put(t, "x", "", s, 0, 0)
+	}
+	inForce := aPolicy(t, "a", "mine", signal("x", "max by (tenant, site) (x / 100)"))
+	paris, rome := aSite("a/paris"), aSite("a/rome")
+	paris.Policies, rome.Policies = []*inventory.Policy{inForce.Policy}, []*inventory.Policy{inForce.Policy}
+	inv := &shelf{changed: make(chan struct{}, 1)}
+	inv.set([]*inventory.Site{paris, rome}, nil, []*inventory.Policy{inForce.Policy})
+	r := begin(t, t.TempDir(), []*regional{one}, store, inv, func(o *Options) { o.Tick, o.StoreWriteURL = step, "" })
+	r.first()
+	strict := candidate(aPolicy(t, "a", "mine", signal("x", "max by (tenant, site) (x)")))
+	strict.Spec.RecoveryEvaluations = 4
+	testkit.EventuallyTrue(t, "the sites are evaluated", func() bool {
+		v := r.e.View()
+		return v.Find("a", "paris").State != nil && len(v.Find("a", "paris").State.Signals) > 0 && len(v.Find("a", "rome").State.Signals) > 0
+	})
+	x, err := r.e.TryHistory(t.Context(), "a", strict, 28*time.Minute, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x.Total != 2 || x.Done != 2 || x.Next != "" || x.Step != step || len(x.Sites) != 2 {
+		t.Fatalf("%+v", x)
+	}
+	for _, s := range x.Sites {
+		if len(s.Would) != 2 || s.Would[0].To != fleet.Orange || s.Would[1].To != fleet.Green || !strings.Contains(s.Would[0].Reason, "x is 6") {
+			t.Fatalf("%s would: %+v", s.Site.ID, s.Would)
+		}
+		// Worse after two evaluations, better after four: the engine's own hysteresis.
+		if d := s.Would[1].At.Sub(s.Would[0].At); d != 42*step {
+			t.Errorf("%s would be orange for %s, want ten minutes and two evaluations more", s.Site.ID, d)
+		}
+		if len(s.Did) != 2 || s.Did[0].To != fleet.Orange || s.Did[1].At.Sub(s.Did[0].At) != time.Minute {
+			t.Errorf("%s did: %+v", s.Site.ID, s.Did)
+		}
+	}
+	if x, err = r.e.TryHistory(t.Context(), "a", strict, 28*time.Minute, "paris"); err != nil || len(x.Sites) != 1 || x.Sites[0].Site.ID.Name != "rome" || x.Done != 2 {
+		t.Errorf("after paris: %+v, %v", x, err)
+	}
+	dear := candidate(aPolicy(t, "a", "mine", signal("x", "max by (tenant, site) (max_over_time(x[30d:1m]))")))
+	if _, err := r.e.TryHistory(t.Context(), "a", dear, 7*24*time.Hour, ""); err == nil || !strings.Contains(err.Error(), "too dear") {
+		t.Errorf("a query that is too dear over a week: %v", err)
+	}
+	for _, since := range []time.Duration{time.Minute, 30 * 24 * time.Hour} {
+		if _, err := r.e.TryHistory(t.Context(), "a", strict, since, ""); err == nil || !strings.Contains(err.Error(), "since") {
+			t.Errorf("%s: %v", since, err)
+		}
+	}
+}
+
+func FuzzMatrix(f *testing.F) {
+	f.Add([]byte(`{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"tenant":"a","site":"b"},"values":[[1,"2"],[16.5,"NaN"]]}]}}`))
+	f.Add([]byte(`{"status":"error","errorType":"bad_data","error":"no"}`))
+	f.Add([]byte(`{"status":"success","data":{"resultType":"matrix","result":[null]}}`))
+	now := time.Unix(1e9, 0)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := decodeMatrix(data)
+		if err != nil {
+			return
+		}
+		h := &history{e: &Engine{}, tenant: "a", tick: 15 * time.Second, sites: make([]*Site, 1), value: make([][]float64, 1), have: make([][]bool, 1)}
+		h.times(now, time.Hour)
+		h.value[0], h.have[0] = make([]float64, h.n), make([]bool, h.n)
+		_ = h.take(0, m, map[string]int{"b": 0})
+	})
 }

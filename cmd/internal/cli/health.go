@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
@@ -62,6 +64,7 @@ It needs no fleet.`,
 
 func (g *Globals) tryCmd() *cobra.Command {
 	var file string
+	var since time.Duration
 	cmd := &cobra.Command{
 		Use: "try -f POLICY", Short: "Say which sites would change colour under a health policy, before you apply it", Args: cobra.NoArgs,
 		Long: `Say which sites of the tenant would change colour or score under a HealthPolicy, and
@@ -72,8 +75,13 @@ A policy in force of the same name is what the tried one would replace; one of a
 name stands beside it, and the higher priority wins. Whoever may see the sites may try.
 
 It fails when a site would change colour, or when a query fails, so that a script or a
-pipeline can hold a change back.`,
-		Example: "  muster health try -f policy.yaml\n  kubectl get healthpolicy default -n acme-system -o yaml | sed s/95/90/ | muster health try -f -\n  muster health try -f policy.yaml -o json",
+pipeline can hold a change back.
+
+With --since it asks how the policy would have done: the sites' history from the metric
+store is evaluated as it would have been then, windows and patience included, and each
+change of colour stands beside those that really were. Readings are at most 1,440 a
+signal: 24 hours come in steps of one minute.`,
+		Example: "  muster health try -f policy.yaml\n  muster health try -f policy.yaml --since 24h\n  kubectl get healthpolicy default -n acme-system -o yaml | sed s/95/90/ | muster health try -f -\n  muster health try -f policy.yaml -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
 				return errors.New("no policy: name its file with -f, or - for standard input")
@@ -86,10 +94,14 @@ pipeline can hold a change back.`,
 			if err != nil {
 				return err
 			}
+			if since != 0 {
+				return g.replayPolicy(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), a, policy, since)
+			}
 			return g.tryPolicy(cmd.Context(), cmd.OutOrStdout(), a, policy)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "file of the HealthPolicy; -: standard input")
+	cmd.Flags().DurationVar(&since, "since", 0, "look back this far, 10m to 168h, in place of now")
 	g.AddFlags(cmd)
 	g.addConsole(cmd)
 	g.addOutput(cmd)
@@ -108,17 +120,70 @@ func (g *Globals) tryPolicy(ctx context.Context, w io.Writer, a *api, policy *v1
 	if err != nil {
 		return err
 	}
-	failing := 0
-	for _, s := range x.Signals {
+	if n := failing(x.Signals); n > 0 {
+		return fmt.Errorf("%d of the policy's queries fail", n)
+	} else if x.Changed > 0 {
+		return fmt.Errorf("%d of %d sites would change colour", x.Changed, x.Sites)
+	}
+	return nil
+}
+
+func failing(signals []healthapi.TriedSignal) (n int) {
+	for _, s := range signals {
 		if s.Error != "" {
-			failing++
+			n++
 		}
 	}
-	switch {
-	case failing > 0:
-		return fmt.Errorf("%d of the policy's queries fail", failing)
-	case x.Changed > 0:
-		return fmt.Errorf("%d of %d sites would change colour", x.Changed, x.Sites)
+	return n
+}
+
+// replayPolicy asks for the history of all sites, some at a time, and tells progress how
+// far it is.
+func (g *Globals) replayPolicy(ctx context.Context, w, progress io.Writer, a *api, policy *v1alpha1.HealthPolicy, since time.Duration) error {
+	var all healthapi.Replay
+	q := g.query()
+	q.Set("since", since.String())
+	for {
+		var x healthapi.Replay
+		if err := a.send(ctx, http.MethodPost, "/api/v1/health/replay", q, policy, &x); err != nil {
+			return err
+		}
+		if all.From.IsZero() {
+			all = x
+		} else {
+			all.Sites, all.Done, all.Total = append(all.Sites, x.Sites...), x.Done, x.Total
+			for i, s := range x.Signals {
+				if i >= len(all.Signals) {
+					break
+				}
+				all.Signals[i].SitesKnown += s.SitesKnown
+				all.Signals[i].Error = cmp.Or(all.Signals[i].Error, s.Error)
+			}
+		}
+		fmt.Fprintf(progress, "%d of %d sites\n", x.Done, x.Total)
+		if x.NextCursor == "" || x.NextCursor == q.Get("cursor") {
+			break
+		}
+		q.Set("cursor", x.NextCursor)
+	}
+	all.NextCursor = ""
+	done, err := g.encode(w, all)
+	if err == nil && !done {
+		err = all.WriteText(w)
+	}
+	if err != nil {
+		return err
+	}
+	differ := 0
+	for _, s := range all.Sites {
+		if s.Differs {
+			differ++
+		}
+	}
+	if n := failing(all.Signals); n > 0 {
+		return fmt.Errorf("%d of the policy's queries fail", n)
+	} else if differ > 0 {
+		return fmt.Errorf("%d of %d sites would have had other colours", differ, all.Total)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/health/defaults"
@@ -131,5 +132,28 @@ func TestHealthTry(t *testing.T) {
 	}
 	if _, err := readPolicy(strings.NewReader("kind: HealthPolicy\nspec: {signal: []}"), "-"); err == nil || !strings.Contains(err.Error(), "standard input") {
 		t.Errorf("an unknown field: %v", err)
+	}
+}
+
+// TestHealthTrySince: all pages are read, what is done is told, and other colours fail the
+// verb.
+func TestHealthTrySince(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		page := `{"from":"2026-05-01T00:00:00Z","to":"2026-05-02T00:00:00Z","policy":"default","stepSeconds":60,"done":1,"total":2,"nextCursor":"oslo","signals":[{"name":"x"}],"sites":[{"site":"oslo","differs":false}]}`
+		if r.URL.Query().Get("cursor") == "oslo" {
+			page = `{"from":"2026-05-01T00:00:00Z","to":"2026-05-02T00:00:00Z","policy":"default","stepSeconds":60,"done":2,"total":2,"signals":[{"name":"x"}],
+				"sites":[{"site":"rome","differs":true,"would":[{"at":"2026-05-01T03:00:00Z","from":"green","to":"red","reason":"hot"}]}]}`
+		}
+		if r.URL.Path != "/api/v1/health/replay" || r.URL.Query().Get("since") != "24h0m0s" {
+			t.Error(r.URL)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(page))
+	}))
+	defer srv.Close()
+	var out, progress bytes.Buffer
+	err := new(Globals).replayPolicy(t.Context(), &out, &progress, &api{base: srv.URL, http: srv.Client()}, &v1alpha1.HealthPolicy{}, 24*time.Hour)
+	if err == nil || err.Error() != "1 of 2 sites would have had other colours" || progress.String() != "1 of 2 sites\n2 of 2 sites\n" || !strings.Contains(out.String(), "rome\n  2026-05-01T03:00:00Z  would  green → red  hot\n1 of 2 sites") {
+		t.Errorf("%v\n%s%s", err, progress.String(), out.String())
 	}
 }

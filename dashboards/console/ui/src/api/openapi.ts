@@ -286,6 +286,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/health/replay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * What a health policy would have made of the last hours
+         * @description Evaluates the history of the tenant's sites, as the metric store has it, with the policy in the body, and sets its changes of colour
+         *     beside those on record. It takes up to ten sites in one go; `nextCursor` leads to the next. Readings are at most 1440 a signal, on
+         *     full evaluations; between them the last one holds. A query that would be too dear over the time is refused.
+         */
+        post: operations["replayHealthPolicy"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/health/stream": {
         parameters: {
             query?: never;
@@ -846,6 +868,44 @@ export interface components {
             colour: components["schemas"]["Colour"];
             /** @description The first; empty when there is none */
             reason: string;
+        };
+        Recolour: {
+            /** Format: date-time */
+            at: string;
+            from: components["schemas"]["Colour"];
+            to: components["schemas"]["Colour"];
+            /** @description Empty for what is on record */
+            reason: string;
+        };
+        HealthReplay: {
+            /** Format: date-time */
+            from: string;
+            /** Format: date-time */
+            to: string;
+            tenant: string;
+            policy: string;
+            /** @description How far apart the readings are */
+            stepSeconds: number;
+            sites: {
+                site: string;
+                /** @description Changes of colour by the policy */
+                would: components["schemas"]["Recolour"][];
+                /** @description Changes of colour on record */
+                did: components["schemas"]["Recolour"][];
+                last: components["schemas"]["HealthOutcome"];
+                /** @description Not the same colours at about the same times: within two steps and a minute */
+                differs: boolean;
+            }[];
+            /** @description Sites that are done with these */
+            done: number;
+            total: number;
+            nextCursor?: string;
+            signals: {
+                name: string;
+                dimension: components["schemas"]["DimensionName"];
+                error: string;
+                sitesKnown: number;
+            }[];
         };
         HealthTrial: {
             /** Format: date-time */
@@ -2151,6 +2211,54 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["HealthTrial"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    replayHealthPolicy: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                /**
+                 * @description How far to look back, 10m to 168h.
+                 * @example 24h
+                 */
+                since?: string;
+                /** @description nextCursor of the page before, unchanged. */
+                cursor?: components["parameters"]["cursor"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description A HealthPolicy, as kubectl takes it. */
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @enum {string} */
+                    kind: "HealthPolicy";
+                    metadata: Record<string, never>;
+                    spec: Record<string, never>;
+                };
+            };
+        };
+        responses: {
+            /** @description The history of some sites. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HealthReplay"];
                 };
             };
             400: components["responses"]["Invalid"];

@@ -1,0 +1,393 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/health"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/promcost"
+	"muster.dev/muster/internal/wire"
+)
+
+// Replay is what a policy that is not in force would have made of some sites' history.
+type Replay struct {
+	From, To time.Time
+	// Step is how far apart the readings are. Between them the last one holds, and the
+	// evaluations go on tick by tick while a colour waits.
+	Step  time.Duration
+	Sites []Replayed
+	// Done of Total sites, these included. Next is where to go on; "": all are done.
+	Done, Total int
+	Next        string
+	Signals     []SignalStat
+}
+
+// Replayed is one site's history.
+type Replayed struct {
+	Site *Site
+	// Would are the changes of colour by the tried policy, Did those that are on record.
+	Would, Did []Recolour
+	// Last is how it would end.
+	Last health.State
+}
+
+// Recolour is a change of colour.
+type Recolour struct {
+	At       time.Time
+	From, To fleet.Colour
+	// Reason is the first; "" for what is on record.
+	Reason string
+}
+
+const (
+	// MinSince and MaxSince bound how far a replay looks back.
+	MinSince, MaxSince = 10 * time.Minute, 7 * 24 * time.Hour
+	// replayPoints of a series, at most; replaySites in one go.
+	replayPoints, replaySites = 1440, 10
+)
+
+// ErrStore: the history can't be read.
+var ErrStore = errors.New("the history can't be read from the metric store")
+
+// TryHistory does what Try does, with what the store has of the time since. It takes some
+// sites in one go, those by name after the one that is named.
+func (e *Engine) TryHistory(ctx context.Context, tenant string, candidate *v1alpha1.HealthPolicy, since time.Duration, after string) (*Replay, error) {
+	if since < MinSince || since > MaxSince {
+		return nil, fmt.Errorf("since: %s: want %s to %s", since, MinSince, MaxSince)
+	}
+	if e.opts.StoreQueryURL == "" {
+		return nil, fmt.Errorf("%w: there is none", ErrStore)
+	}
+	end, err := e.trials.begin(tenant)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	v := e.view.Load()
+	if v == nil {
+		return nil, ErrNotEvaluated
+	}
+	c, err := e.cast(v, tenant, candidate)
+	if err != nil {
+		return nil, err
+	}
+	h := &history{e: e, tenant: tenant, tick: e.opts.Tick}
+	h.times(e.now(), since)
+	out := &Replay{From: h.at(0), To: h.at(h.n - 1), Step: h.step}
+	var policies []*policy
+	for _, j := range c.sites {
+		if c.after[j].plain() != c.candidate {
+			continue
+		}
+		out.Total++
+		name := v.Sites[j].ID.Name
+		switch {
+		case name <= after:
+			out.Done++
+		case len(h.sites) < replaySites:
+			h.sites = append(h.sites, v.Sites[j])
+			h.of = append(h.of, c.after[j])
+			if !slices.Contains(policies, c.after[j]) {
+				policies = append(policies, c.after[j])
+			}
+		}
+	}
+	if len(h.sites) == 0 {
+		return out, nil
+	}
+	if out.Done += len(h.sites); out.Done < out.Total {
+		out.Next = h.sites[len(h.sites)-1].ID.Name
+	}
+	h.plan = (&planner{shipped: e.opts.Shipped, parsed: map[[2]string]parsedQuery{}}).plan(policies)
+	ctx, cancel := context.WithTimeout(ctx, tryFor)
+	defer cancel()
+	if err := h.ask(ctx); err != nil {
+		return nil, err
+	}
+	for i, s := range h.sites {
+		r := Replayed{Site: s, Did: h.did(i)}
+		r.Would, r.Last = h.replay(i)
+		out.Sites = append(out.Sites, r)
+	}
+	b := h.plan.binding(policies[0])
+	for i := range b.model.Signals {
+		x := SignalStat{Name: b.model.Signals[i].Name, Dimension: b.model.Signals[i].Dimension, Err: b.err[i]}
+		if q := b.query[i]; q >= 0 {
+			x.Err = h.errs[q]
+		}
+		for _, r := range out.Sites {
+			if r.Last.Signals[i].Known {
+				x.SitesKnown++
+			}
+		}
+		out.Signals = append(out.Signals, x)
+	}
+	return out, nil
+}
+
+// history holds what the store had of some sites.
+type history struct {
+	e      *Engine
+	tenant string
+	tick   time.Duration
+	start  time.Time
+	step   time.Duration
+	n      int
+	sites  []*Site
+	of     []*policy
+	plan   *plan
+	// Of each query, and after them of the recorded colours, at site·n + point.
+	value [][]float64
+	have  [][]bool
+	errs  []string
+}
+
+// times lays points over the time since: on full steps, which are full ticks.
+func (h *history) times(now time.Time, since time.Duration) {
+	h.step = h.tick
+	if least := since / replayPoints; h.step < least {
+		h.step = (least + h.tick - 1) / h.tick * h.tick
+	}
+	end := now.Truncate(h.step)
+	h.n = int(since/h.step) + 1
+	h.start = end.Add(-time.Duration(h.n-1) * h.step)
+}
+
+func (h *history) at(i int) time.Time { return h.start.Add(time.Duration(i) * h.step) }
+
+// colourQuery reads the recorded colours.
+const colourQuery = "max by (tenant, site) (" + fleet.MetricSiteColour + ")"
+
+// ask asks the store for everything. What fails of the policy's queries is noted; a query
+// that would be too dear over this time is an error.
+func (h *history) ask(ctx context.Context) error {
+	names := make([]string, len(h.sites))
+	at := make(map[string]int, len(h.sites))
+	for i, s := range h.sites {
+		names[i], at[s.ID.Name] = regexp.QuoteMeta(s.ID.Name), i
+	}
+	only := labels.MustNewMatcher(labels.MatchRegexp, fleet.SeriesSite, strings.Join(names, "|"))
+	texts := make([]string, 0, len(h.plan.queries)+1)
+	over := promcost.Window{Span: h.at(h.n - 1).Sub(h.start), Step: h.step}
+	for q := range h.plan.queries {
+		query := &h.plan.queries[q]
+		if query.tenant == "" && q != h.plan.pushed {
+			texts = append(texts, "")
+			continue
+		}
+		expr, err := promcost.Query.Parse(query.text, over)
+		if err != nil {
+			return fmt.Errorf("over this time a query is too dear: %w; look back less far", err)
+		}
+		texts = append(texts, narrow(expr, only))
+	}
+	expr, err := parser.ParseExpr(colourQuery)
+	if err != nil {
+		return err
+	}
+	texts = append(texts, narrow(expr, only))
+	h.value, h.have, h.errs = make([][]float64, len(texts)), make([][]bool, len(texts)), make([]string, len(texts))
+	var wg sync.WaitGroup
+	free := make(chan struct{}, h.e.opts.Concurrency)
+	for q, text := range texts {
+		h.value[q], h.have[q] = make([]float64, len(h.sites)*h.n), make([]bool, len(h.sites)*h.n)
+		if text == "" {
+			continue
+		}
+		wg.Go(func() {
+			free <- struct{}{}
+			defer func() { <-free }()
+			if err := h.askOne(ctx, q, text, at); err != nil {
+				h.errs[q] = "store: " + err.Error()
+			}
+		})
+	}
+	wg.Wait()
+	if why := h.errs[len(texts)-1]; why != "" {
+		return fmt.Errorf("%w: %s", ErrStore, why)
+	}
+	return nil
+}
+
+func narrow(expr parser.Expr, m *labels.Matcher) string {
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		if vs, ok := n.(*parser.VectorSelector); ok {
+			vs.LabelMatchers = append(vs.LabelMatchers, m)
+		}
+		return nil
+	})
+	return expr.String()
+}
+
+func (h *history) askOne(ctx context.Context, q int, text string, at map[string]int) error {
+	seconds := func(t time.Time) string { return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64) }
+	form := url.Values{"query": {text}, "start": {seconds(h.start)}, "end": {seconds(h.at(h.n - 1))}, "step": {strconv.FormatFloat(h.step.Seconds(), 'f', 3, 64)}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.e.opts.StoreQueryURL+"/query_range", strings.NewReader(form.Encode()))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set(wire.HeaderPurpose, wire.PurposeHealth)
+	req.Header.Set("X-Scope-OrgID", h.tenant)
+	return h.e.fetch(req, func(code int, body []byte) error {
+		m, err := decodeMatrix(body)
+		var q2 *queryError
+		if err != nil && !errors.As(err, &q2) && code != http.StatusOK {
+			return fmt.Errorf("HTTP status %d: %.200s", code, strings.TrimSpace(string(body)))
+		} else if err != nil {
+			return err
+		}
+		return h.take(q, m, at)
+	})
+}
+
+func (h *history) take(q int, m model.Matrix, at map[string]int) error {
+	for _, s := range m {
+		site, ok := at[string(s.Metric[fleet.SeriesSite])]
+		switch tenant := string(s.Metric[fleet.SeriesTenant]); {
+		case tenant == "" || s.Metric[fleet.SeriesSite] == "":
+			return errNoSite
+		case tenant != h.tenant:
+			return fmt.Errorf("the query returns a series of tenant %q: it must not change the label tenant", tenant)
+		case !ok:
+			continue
+		}
+		for _, p := range s.Values {
+			i := int(p.Timestamp.Time().Sub(h.start) / h.step)
+			if i < 0 || i >= h.n {
+				continue
+			}
+			if i += site * h.n; h.have[q][i] {
+				return fmt.Errorf("the query returns more than one series for site %s; aggregate `by (tenant, site)`", s.Metric[fleet.SeriesSite])
+			}
+			h.value[q][i], h.have[q][i] = float64(p.Value), true
+		}
+	}
+	return nil
+}
+
+// decodeMatrix reads the Prometheus API's answer to a range query.
+func decodeMatrix(data []byte) (model.Matrix, error) {
+	var a struct {
+		Status    string `json:"status"`
+		ErrorType string `json:"errorType"`
+		Error     string `json:"error"`
+		Data      struct {
+			ResultType string       `json:"resultType"`
+			Result     model.Matrix `json:"result"`
+		} `json:"data"`
+	}
+	switch err := json.Unmarshal(data, &a); {
+	case a.Status == "error":
+		return nil, &queryError{kind: a.ErrorType, text: a.Error}
+	case err != nil:
+		return nil, fmt.Errorf("not an answer of the Prometheus API: %w", err)
+	case a.Status != "success" || a.Data.ResultType != "matrix":
+		return nil, fmt.Errorf("not an answer of the Prometheus API: status %q, result %q", a.Status, a.Data.ResultType)
+	}
+	for _, s := range a.Data.Result {
+		if s == nil {
+			return nil, errors.New("not an answer of the Prometheus API: a series is null")
+		}
+	}
+	return a.Data.Result, nil
+}
+
+// replay evaluates one site's history with the tried policy.
+func (h *history) replay(site int) (changes []Recolour, last health.State) {
+	b := h.plan.binding(h.of[site])
+	r := health.Readings{Signals: make([]health.Reading, len(b.query)), Packs: make([]bool, len(b.packs))}
+	var prev *health.State
+	for i := range h.n {
+		h.read(&r, b, site, i)
+		until := h.at(i).Add(h.step)
+		for at := h.at(i); at.Before(until); at = at.Add(h.tick) {
+			st := health.Evaluate(b.model, r, prev, at)
+			if prev != nil && st.Colour != prev.Colour {
+				c := Recolour{At: at, From: prev.Colour, To: st.Colour}
+				if len(st.Reasons) > 0 {
+					c.Reason = st.Reasons[0].Text
+				}
+				changes = append(changes, c)
+			}
+			if prev = &st; st.Needed == 0 {
+				break // the same readings say the same until the next
+			}
+		}
+	}
+	return changes, *prev
+}
+
+// read takes what the store had at one point.
+func (h *history) read(r *health.Readings, b *binding, site, point int) {
+	at := site*h.n + point
+	for i, q := range b.query {
+		r.Signals[i] = health.Reading{}
+		switch {
+		case q < 0:
+			r.Signals[i].Err = b.err[i]
+		case h.errs[q] != "":
+			r.Signals[i].Err = h.errs[q]
+		case h.have[q][at]:
+			r.Signals[i] = health.Reading{Value: h.value[q][at], Known: true}
+		}
+	}
+	for i, q := range b.packs {
+		r.Packs[i] = q >= 0 && h.have[q][at] && h.value[q][at] > 0
+	}
+	link := health.LinkUnknown
+	pushed := h.plan.pushed
+	switch up := r.Signals[b.model.Uplink()]; {
+	case up.Known && up.Value >= 0.5:
+		link = health.LinkUp
+	case h.have[pushed][at] && h.at(point).Sub(time.UnixMilli(int64(h.value[pushed][at]*1000))) < h.e.opts.PushPatience && !up.Known:
+		link = health.LinkUp // it only ever pushes
+	case up.Known:
+		link = health.LinkDown
+	}
+	if link != r.Link {
+		r.Link, r.LinkSince = link, h.at(point)
+	}
+	r.Reconnects = 0
+	if i, ok := b.model.Index(health.SignalFlapping); ok && r.Signals[i].Known {
+		r.Reconnects = int(r.Signals[i].Value)
+	}
+}
+
+// did are the changes of colour on record.
+func (h *history) did(site int) (out []Recolour) {
+	q := len(h.value) - 1
+	was := fleet.Colour("")
+	for i := range h.n {
+		if !h.have[q][site*h.n+i] {
+			continue
+		}
+		for _, c := range []fleet.Colour{fleet.Grey, fleet.Green, fleet.Orange, fleet.Red} {
+			if float64(c.Number()) != h.value[q][site*h.n+i] || c == was {
+				continue
+			}
+			if was != "" {
+				out = append(out, Recolour{At: h.at(i), From: was, To: c})
+			}
+			was = c
+			break
+		}
+	}
+	return out
+}
