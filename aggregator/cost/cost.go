@@ -59,7 +59,7 @@ type Options struct {
 	Now        func() time.Time
 }
 
-// Server serves GET /api/v1/cost. Safe for concurrent use.
+// Server serves GET /api/v1/cost and /api/v1/cost/names. Safe for concurrent use.
 type Server struct {
 	opts   Options
 	log    *slog.Logger
@@ -108,7 +108,8 @@ func New(o Options) (*Server, error) {
 
 // Register mounts the API.
 func (s *Server) Register(mux *http.ServeMux) {
-	mux.HandleFunc("GET "+wire.CostPath, s.serve)
+	mux.HandleFunc("GET "+wire.CostPath, s.handle(s.cost))
+	mux.HandleFunc("GET "+wire.CostNamesPath, s.handle(s.names))
 }
 
 // answers are those of all regionals at one moment. They are never changed once made.
@@ -126,32 +127,44 @@ func (s *Server) ask(ctx context.Context) *answers {
 	if s.last != nil && now.Sub(s.last.at) < s.opts.Fresh {
 		return s.last
 	}
-	good := make([]*wire.RegionalCost, len(s.opts.Regionals))
+	good, missing := fanOut(ctx, s, func(ctx context.Context, r Regional) (*wire.RegionalCost, error) {
+		b, err := s.get(ctx, r.URL+wire.CostPath)
+		if err != nil {
+			return nil, err
+		}
+		return decoded(wire.DecodeRegionalCost(b, r.Name))
+	})
+	s.last = &answers{at: now, good: good, missing: missing}
+	return s.last
+}
+
+// fanOut asks all regionals at once, and says which did not answer, by name.
+func fanOut[T any](ctx context.Context, s *Server, ask func(context.Context, Regional) (*T, error)) (good []*T, missing []wire.MissingRegion) {
+	answers := make([]*T, len(s.opts.Regionals))
 	errs := make([]error, len(s.opts.Regionals))
-	// Whoever asked and went away must not spoil it for those that wait.
+	// Whoever asked and went away must not spoil it for those that wait for the same.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Timeout)
 	defer cancel()
 	var wg sync.WaitGroup
 	for i, r := range s.opts.Regionals {
-		wg.Go(func() { good[i], errs[i] = s.askOne(ctx, r) })
+		wg.Go(func() { answers[i], errs[i] = ask(ctx, r) })
 	}
 	wg.Wait()
-	out := &answers{at: now, missing: []wire.MissingRegion{}}
+	missing = []wire.MissingRegion{}
 	for i, r := range s.opts.Regionals {
 		if errs[i] == nil {
 			s.asked.WithLabelValues(r.Name, "ok").Inc()
-			out.good = append(out.good, good[i])
+			good = append(good, answers[i])
 			continue
 		}
 		s.asked.WithLabelValues(r.Name, "failed").Inc()
-		if _, ok := s.logged.Pass(r.Name, now); ok {
+		if _, ok := s.logged.Pass(r.Name, s.opts.Now()); ok {
 			s.log.Warn("a regional does not say what its sites cost", "regional", r.Name, "err", errs[i])
 		}
-		out.missing = append(out.missing, wire.MissingRegion{Region: r.Name, Reason: s.reason(errs[i])})
+		missing = append(missing, wire.MissingRegion{Region: r.Name, Reason: s.reason(errs[i])})
 	}
-	slices.SortFunc(out.missing, func(a, b wire.MissingRegion) int { return strings.Compare(a.Region, b.Region) })
-	s.last = out
-	return out
+	slices.SortFunc(missing, func(a, b wire.MissingRegion) int { return strings.Compare(a.Region, b.Region) })
+	return good, missing
 }
 
 // errAnswer is an answer that is none.
@@ -168,8 +181,8 @@ func (s *Server) reason(err error) string {
 	return "it can't be reached"
 }
 
-func (s *Server) askOne(ctx context.Context, r Regional) (*wire.RegionalCost, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+wire.CostPath, nil)
+func (s *Server) get(ctx context.Context, address string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -187,31 +200,45 @@ func (s *Server) askOne(ctx context.Context, r Regional) (*wire.RegionalCost, er
 	case int64(len(b)) > s.opts.MaxAnswerBytes:
 		return nil, fmt.Errorf("%w: more than %d bytes", errAnswer, s.opts.MaxAnswerBytes)
 	}
-	c, err := wire.DecodeRegionalCost(b, r.Name)
+	return b, nil
+}
+
+func decoded[T any](v *T, err error) (*T, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errAnswer, err)
 	}
-	return c, nil
+	return v, nil
 }
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Cache-Control", "no-store")
+// handle does what both share: the inventory, errors as problems, JSON.
+func (s *Server) handle(f func(*http.Request, *inventory.Snapshot) (any, *wire.Problem)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		snap := s.opts.Inventory.Snapshot()
+		if snap == nil {
+			wire.Failure(http.StatusServiceUnavailable, "the inventory of sites is not loaded yet; try again in a few seconds").Write(w)
+			return
+		}
+		out, p := f(r, snap)
+		if p != nil {
+			p.Write(w)
+			return
+		}
+		body, err := json.Marshal(out)
+		if err != nil {
+			s.log.Error("an answer can't be encoded", "path", r.URL.Path, "err", err)
+			wire.Failure(http.StatusInternalServerError, "the answer can't be encoded").Write(w)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(append(body, '\n'))
+	}
+}
+
+func (s *Server) cost(r *http.Request, snap *inventory.Snapshot) (any, *wire.Problem) {
 	q, p := parse(r)
 	if p != nil {
-		p.Write(w)
-		return
+		return nil, p
 	}
-	snap := s.opts.Inventory.Snapshot()
-	if snap == nil {
-		wire.Failure(http.StatusServiceUnavailable, "the inventory of sites is not loaded yet; try again in a few seconds").Write(w)
-		return
-	}
-	body, err := json.Marshal(page(s.ask(r.Context()), snap, q))
-	if err != nil {
-		s.log.Error("an answer can't be encoded", "err", err)
-		wire.Failure(http.StatusInternalServerError, "the answer can't be encoded").Write(w)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(body, '\n'))
+	return page(s.ask(r.Context()), snap, q), nil
 }

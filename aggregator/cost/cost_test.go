@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -49,12 +50,13 @@ type regional struct {
 
 func start(t *testing.T, name string) *regional {
 	r := &regional{Regional: realregional.Start(t, name, 5000)}
-	m, err := cost.New(cost.Options{Regional: name, Sites: r.Gateway.Use, Series: r.Series})
+	m, err := cost.New(cost.Options{Regional: name, Sites: r.Gateway.Use, Series: r.Series, Names: r.Edge.HeaviestNames})
 	if err != nil {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET "+wire.CostPath, m.Handler())
+	mux.Handle("GET "+wire.CostNamesPath, m.NamesHandler())
 	r.srv = httptest.NewServer(mux)
 	t.Cleanup(r.srv.Close)
 	return r
@@ -62,7 +64,12 @@ func start(t *testing.T, name string) *regional {
 
 func (r *regional) push(t *testing.T, tenant, name string, series int) {
 	t.Helper()
-	if code := r.Push(r.Client(fleet.SiteID{Tenant: tenant, Name: name}), "node_load1", series, time.Now()); code != http.StatusNoContent {
+	r.pushMetric(t, tenant, name, "node_load1", series)
+}
+
+func (r *regional) pushMetric(t *testing.T, tenant, name, metric string, series int) {
+	t.Helper()
+	if code := r.Push(r.Client(fleet.SiteID{Tenant: tenant, Name: name}), metric, series, time.Now()); code != http.StatusNoContent {
 		t.Fatalf("status %d", code)
 	}
 }
@@ -78,16 +85,20 @@ func newServer(t *testing.T, inv Inventory, regionals ...Regional) *http.ServeMu
 	return mux
 }
 
-func ask(mux *http.ServeMux, tenants, query string) (int, string, wire.CostPage) {
-	req := httptest.NewRequest(http.MethodGet, wire.CostPath+"?"+query, nil)
+func get[T any](mux *http.ServeMux, path, tenants, query string) (int, string, T) {
+	req := httptest.NewRequest(http.MethodGet, path+"?"+query, nil)
 	if tenants != "" {
 		req.Header.Set(wire.TenantsHeader, tenants)
 	}
 	res := httptest.NewRecorder()
 	mux.ServeHTTP(res, req)
-	var p wire.CostPage
+	var p T
 	_ = json.Unmarshal(res.Body.Bytes(), &p)
 	return res.Code, res.Body.String(), p
+}
+
+func ask(mux *http.ServeMux, tenants, query string) (int, string, wire.CostPage) {
+	return get[wire.CostPage](mux, wire.CostPath, tenants, query)
 }
 
 func names(p wire.CostPage) (out []string) {
@@ -130,6 +141,9 @@ func TestTwoRegionals(t *testing.T) {
 		if code != http.StatusOK || !slices.Equal(names(p), c.want) || p.Sum.Series != c.sum || p.Total != len(c.want) || len(p.MissingRegions) != 0 {
 			t.Errorf("%s %q: %d, %v of %d, sum %d; want %v, %d", c.tenants, c.query, code, names(p), p.Total, p.Sum.Series, c.want, c.sum)
 		}
+		if whole := c.tenants == "*" && !strings.Contains(c.query, "tenant="); whole != (len(p.Regionals) > 0) || whole != strings.Contains(body, "headroom") {
+			t.Errorf("%s %q: regionals as a whole: %s", c.tenants, c.query, body)
+		}
 		if c.tenants == "acme" {
 			for _, secret := range []string{"umbrella", "secret", "hidden"} {
 				if strings.Contains(body, secret) {
@@ -138,7 +152,14 @@ func TestTwoRegionals(t *testing.T) {
 			}
 		}
 	}
-	_, _, p := ask(mux, "acme", "q=paris")
+	_, _, p := ask(mux, "*", "by=tenant")
+	if r := p.Rows[1]; r.SeriesLimit != 10_000 || r.MoreSites == nil || *r.MoreSites != (10_000-660)*3/660 {
+		t.Errorf("room of acme: %+v", r)
+	}
+	if r := p.Regionals[0]; r.Name != "one" || r.Process.Series != 1100 || r.Headroom.Sites != 3 || r.Headroom.MoreSites == nil || r.Headroom.First == "" {
+		t.Errorf("%+v", r)
+	}
+	_, _, p = ask(mux, "acme", "q=paris")
 	if len(p.Rows) != 1 || !slices.Equal(p.Rows[0].Regionals, []string{"one", "two"}) || p.Rows[0].WireBytesPerSecond <= 0 {
 		t.Errorf("%+v", p)
 	}
@@ -243,4 +264,54 @@ func FuzzDecodeCursor(f *testing.F) {
 			t.Errorf("%+v", p)
 		}
 	})
+}
+
+// The names of a site, over two real engines, with the fields of the policies that select it.
+func TestNames(t *testing.T) {
+	one, two := start(t, "one"), start(t, "two")
+	one.pushMetric(t, "acme", "paris", "node_cpu_seconds_total", 40)
+	one.pushMetric(t, "acme", "paris", "up", 3)
+	two.pushMetric(t, "acme", "paris", "node_load1", 30)
+	two.pushMetric(t, "acme", "paris", "node_cpu_seconds_total", 5)
+	one.pushMetric(t, "acme", "rome", "up", 500)
+	one.pushMetric(t, "umbrella", "secret", "secret_metric", 100)
+	policy := func(tenant, name, region string, allow v1alpha1.MetricAllow) *v1alpha1.CollectionPolicy {
+		return &v1alpha1.CollectionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: tenant + "-system", Name: name},
+			Spec: v1alpha1.CollectionPolicySpec{SiteSelector: metav1.LabelSelector{MatchLabels: map[string]string{"region": region}}, Allow: allow}}
+	}
+	inv := fixed{inventory.NewBook("acme", "umbrella").Put(site("acme", "paris", "eu"), site("acme", "rome", "eu"), site("umbrella", "secret", "eu"), site("umbrella", "rome", "eu"),
+		policy("acme", "base", "eu", v1alpha1.MetricAllow{Names: []string{"node_cpu_seconds_total", "node_load1"}}),
+		policy("acme", "more", "eu", v1alpha1.MetricAllow{Patterns: []string{"x", "node_cpu.*"}}),
+		policy("acme", "japan", "jp", v1alpha1.MetricAllow{Names: []string{"up"}}),
+		policy("umbrella", "theirs", "eu", v1alpha1.MetricAllow{Names: []string{"up"}}),
+	).Snapshot()}
+	mux := newServer(t, inv, Regional{"one", one.srv.URL}, Regional{"two", two.srv.URL})
+	names := func(tenants, query string) (int, string, wire.NamesPage) {
+		return get[wire.NamesPage](mux, wire.CostNamesPath, tenants, query)
+	}
+	_, body, p := names("acme", "site=paris")
+	want := []wire.HeavyName{
+		{NameSeries: wire.NameSeries{Name: "node_cpu_seconds_total", Series: 45}, KeptBy: []wire.PolicyField{{Policy: "base", Field: "spec.allow.names"}, {Policy: "more", Field: "spec.allow.patterns[1]", Value: "node_cpu.*"}}},
+		{NameSeries: wire.NameSeries{Name: "node_load1", Series: 30}, KeptBy: []wire.PolicyField{{Policy: "base", Field: "spec.allow.names"}}},
+		{NameSeries: wire.NameSeries{Name: "up", Series: 3}, KeptBy: []wire.PolicyField{}},
+	}
+	if p.Tenant != "acme" || p.Site != "paris" || p.Series != 78 || p.Sampled || !reflect.DeepEqual(p.Names, want) {
+		t.Errorf("%s", body)
+	}
+	// Of the tenant any of its policies counts.
+	if _, body, p = names("acme", ""); p.Series != 578 || p.Names[0].Name != "up" || !reflect.DeepEqual(p.Names[0].KeptBy, []wire.PolicyField{{Policy: "japan", Field: "spec.allow.names"}}) || strings.Contains(body, "secret") {
+		t.Errorf("%s", body)
+	}
+	for _, c := range []struct {
+		tenants, query string
+		code           int
+	}{{"acme", "site=secret", 404}, {"acme", "tenant=umbrella", 403}, {"*", "", 400}, {"*", "site=rome", 409}, {"*", "site=rome&tenant=umbrella", 200}, {"", "", 403}} {
+		if code, body, _ := names(c.tenants, c.query); code != c.code {
+			t.Errorf("%s %q: %d, want %d: %s", c.tenants, c.query, code, c.code, body)
+		}
+	}
+	two.srv.Close()
+	if _, body, p = names("acme", "site=paris"); p.Series != 43 || len(p.MissingRegions) != 1 || p.MissingRegions[0].Region != "two" {
+		t.Errorf("%s", body)
+	}
 }

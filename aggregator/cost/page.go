@@ -68,6 +68,11 @@ func page(a *answers, snap *inventory.Snapshot, q *query) *wire.CostPage {
 			out.Window = r.Window
 		}
 	}
+	if q.Fleet() {
+		for _, r := range a.good {
+			out.Regionals = append(out.Regionals, wire.RegionalRoom{Name: r.Regional, Region: r.Region, Headroom: r.Headroom, Process: r.Process})
+		}
+	}
 	var rows []*wire.CostRow
 	switch q.by {
 	case wire.CostByTenant:
@@ -160,16 +165,24 @@ func tenants(a *answers, snap *inventory.Snapshot, q *query) []*wire.CostRow {
 			r.Sites++
 		}
 	}
+	unlimited := map[string]bool{}
 	for _, g := range a.good {
 		for i := range g.Tenants {
-			if r := row(g.Tenants[i].Tenant); r != nil {
-				r.Add(g.Tenants[i].Use)
+			t := &g.Tenants[i]
+			if r := row(t.Tenant); r != nil {
+				r.Add(t.Use)
 				r.Regionals = append(r.Regionals, g.Regional)
+				r.SeriesLimit += t.SeriesLimit
+				unlimited[t.Tenant] = unlimited[t.Tenant] || t.SeriesLimit == 0
 			}
 		}
 	}
 	out := make([]*wire.CostRow, 0, len(byName))
 	for _, r := range byName {
+		if unlimited[r.Tenant] {
+			r.SeriesLimit = 0
+		}
+		r.MoreSites = wire.MoreSites(r.SeriesLimit, r.Series, r.Sites)
 		out = append(out, r)
 	}
 	return out

@@ -50,6 +50,7 @@ func TestTenantsAreWalls(t *testing.T) {
 			{"GET", "/api/v1/health/virtualsites/all-eu?tenant=globex&namespace=shared", ""},
 			{"GET", "/api/v1/health/stream?tenant=globex", ""},
 			{"GET", "/api/v1/cost?tenant=globex&by=tenant", ""},
+			{"GET", "/api/v1/cost/names?tenant=globex&site=lima-1", ""},
 			{"GET", "/api/v1/sites/lima-1?tenant=globex", ""},
 			{"GET", "/api/v1/sites/twin?tenant=globex", ""},
 			{"PUT", "/api/v1/sites/lima-1/maintenance?tenant=globex", `{"reason":"x"}`},

@@ -169,9 +169,12 @@ func (f *fakeHealth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Set-Cookie", "stolen=1")
 	const asOf = `{"asOf":"2026-01-31T12:00:00Z",`
 	switch strings.TrimPrefix(r.URL.Path, "/api/v1/health/") {
+	case wire.CostNamesPath:
+		fmt.Fprint(w, asOf+`"tenant":"acme","site":"paris-07","series":45,"sampled":false,"names":[{"name":"node_cpu_seconds_total","series":45,"keptBy":[{"policy":"base","field":"spec.allow.patterns[0]","value":"node_.*"}]}],"missingRegions":[]}`)
 	case wire.CostPath:
 		const use = `"series":300,"samplesPerSecond":20,"wireBytesPerSecond":250.5,"rawBytesPerSecond":900,"pushesPerSecond":0.07,"refusedPerSecond":0,"logLinesPerSecond":0,"logBytesPerSecond":0,"cpuCores":0.001,"memoryBytes":300000`
-		fmt.Fprint(w, asOf+`"by":"site","windowSeconds":240.5,"total":1,"sum":{`+use+`},"rows":[{"tenant":"acme","name":"paris-07","sites":1,"regionals":["one"],"use":{`+use+`}}],
+		fmt.Fprint(w, asOf+`"by":"site","windowSeconds":240.5,"total":1,"sum":{`+use+`},"rows":[{"tenant":"acme","name":"paris-07","sites":1,"regionals":["one"],"seriesLimit":5000,"moreSites":15,"use":{`+use+`}}],
+			"regionals":[{"name":"one","region":"eu","process":{`+use+`},"headroom":{"sites":1,"moreSites":15,"first":"series","resources":[{"name":"series","used":300,"limit":5000,"perSite":300,"moreSites":15},{"name":"disk","used":1.5,"limit":0,"perSite":0,"moreSites":null}]}}],
 			"missingRegions":[{"region":"two","reason":"it can't be reached"}],"nextCursor":"abc"}`)
 	case "sites":
 		fmt.Fprint(w, asOf+`"total":1,"sites":[{`+cannedSite+`}],"nextCursor":"abc"}`)

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/prometheus/common/model"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/logquery"
@@ -89,6 +90,7 @@ var (
 		tenantParam, limitParam, cursorParam, {"by", oneOf(wire.CostBySite, wire.CostByVirtualSite, wire.CostByTenant)},
 		{"sort", oneOf(append([]string{wire.CostByName}, wire.CostColumns...)...)}, {"virtualSite", text(320)}, {"q", text(200)},
 	}
+	costNames  = []param{tenantParam, {"site", siteName}}
 	logFilters = []param{
 		tenantParam, {"query", logText}, {"from", text(64)}, {"to", text(64)}, {"virtualSite", text(320)},
 		{"site", text(63)}, {"namespace", text(63)}, {"severity", text(64)},
@@ -105,6 +107,13 @@ var (
 	instantQuery    = []param{tenantParam, {"query", promQL}, {"time", timestamp}, {"timeout", duration}, seriesLimit}
 	rangeQuery      = []param{tenantParam, {"query", promQL}, {"start", timestamp}, {"end", timestamp}, {"step", duration}, {"timeout", duration}, seriesLimit}
 )
+
+func siteName(s string) error {
+	if len(validation.IsDNS1123Label(s)) > 0 {
+		return fmt.Errorf("%q: want the name of a site", s)
+	}
+	return nil
+}
 
 func promQL(s string) error {
 	if len(s) > maxQueryBytes || !utf8.ValidString(s) {

@@ -97,6 +97,7 @@ func (c *Console) apiRoutes() []route {
 		{method: "GET", path: health + "/stream", doing: "follow the fleet's health", params: oneTenant, stream: true, handle: c.streamHealth},
 
 		{method: "GET", path: wire.CostPath, doing: "read what sites cost", params: costList, handle: c.proxyHealth},
+		{method: "GET", path: wire.CostNamesPath, doing: "read which metrics cost most", params: costNames, handle: c.proxyHealth},
 
 		{method: "GET", path: logs + "/search", doing: "search logs", params: logSearch, many: manyValues, handle: c.searchLogs},
 		{method: "GET", path: logs + "/tail", doing: "follow logs", params: logFilters, many: manyValues, stream: true, handle: c.tailLogs},

@@ -68,3 +68,24 @@ func FuzzDecodeRegionalCost(f *testing.F) {
 		}
 	})
 }
+
+func TestRegionalNames(t *testing.T) {
+	const good = `{"regional":"one","tenant":"acme","site":"paris","series":7,"names":[{"name":"up","series":7}]}`
+	if n, err := DecodeRegionalNames([]byte(good), "one", "acme", "paris"); err != nil || n.Names[0].Series != 7 {
+		t.Errorf("%+v, %v", n, err)
+	}
+	for _, bad := range []string{"", "[]", strings.Replace(good, "acme", "umbrella", 1), strings.Replace(good, "paris", "rome", 1), strings.Replace(good, "one", "two", 1), strings.Replace(good, "7", "-7", 1), strings.Replace(good, "7}", "-7}", 1)} {
+		if _, err := DecodeRegionalNames([]byte(bad), "one", "acme", "paris"); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
+func FuzzDecodeRegionalNames(f *testing.F) {
+	f.Add([]byte(`{"regional":"one","tenant":"acme","site":"paris","series":7,"names":[{"name":"up","series":7}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if n, err := DecodeRegionalNames(b, "one", "acme", "paris"); err == nil && (n.Tenant != "acme" || n.Series < 0) {
+			t.Errorf("%+v", n)
+		}
+	})
+}

@@ -18,6 +18,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
+
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/gateway"
@@ -31,8 +33,13 @@ type Logs struct {
 
 // Process is what the whole process uses.
 type Process struct {
-	CPU    time.Duration // since it started
-	Memory int64         // bytes
+	CPU         time.Duration // since it started
+	Memory      int64         // bytes
+	MemoryLimit int64         // bytes; 0: not known
+	Cores       float64       // that it may use
+	// Idle is for how long the machine's cores together had nothing to do since it started;
+	// negative: not known.
+	Idle time.Duration
 }
 
 // Options of a Meter. Regional, Sites and Series are needed.
@@ -43,9 +50,13 @@ type Options struct {
 	Sites       func() []gateway.SiteUse
 	Series      *gateway.HeadSeries
 	OtherSeries func() int64
-	Logs        func() []Logs    // nil: no logs
-	Process     func() Process   // nil: of this process
-	Now         func() time.Time // nil: time.Now
+	Logs        func() []Logs // nil: no logs
+	LineCPU     time.Duration // that a log line takes, from the intake into the store: see docs/benchmarks.md
+	Disk        func() Disk   // nil: not known
+	// Names finds the metrics with the most series; see engine.HeaviestNames. Nil: none.
+	Names   func(ctx context.Context, n, every int, matchers ...*labels.Matcher) ([]wire.NameSeries, int64, error)
+	Process func() Process   // nil: of this process
+	Now     func() time.Time // nil: time.Now
 }
 
 // Window is over how long rates are means: between a half of it and all of it, less after
@@ -58,6 +69,8 @@ type Meter struct {
 
 	mu           sync.Mutex
 	older, newer *reading
+
+	naming chan struct{} // held while names are looked for
 }
 
 // New returns a meter whose window begins now.
@@ -71,13 +84,16 @@ func New(o Options) (*Meter, error) {
 	if o.Logs == nil {
 		o.Logs = func() []Logs { return nil }
 	}
+	if o.Disk == nil {
+		o.Disk = func() Disk { return Disk{} }
+	}
 	if o.Process == nil {
 		o.Process = thisProcess
 	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	m := &Meter{opts: o}
+	m := &Meter{opts: o, naming: make(chan struct{}, 1)}
 	m.older = m.read()
 	m.newer = m.older
 	return m, nil
@@ -145,13 +161,8 @@ func (m *Meter) read() *reading {
 	return r
 }
 
-const (
-	// idleMemory is what the process takes before there is a site, in bytes; it is nobody's.
-	idleMemory = 64 << 20
-	// lineCPU is the processor time that a log line takes from the intake to the embedded
-	// store: see docs/benchmarks.md.
-	lineCPU = 40 * time.Microsecond
-)
+// idleMemory is what the process takes before there is a site, in bytes; it is nobody's.
+const idleMemory = 64 << 20
 
 // Cost returns what each site and tenant takes now.
 //
@@ -179,7 +190,7 @@ func (m *Meter) Cost() *wire.RegionalCost {
 	for _, t := range series {
 		total += int64(t.Total)
 	}
-	p := newPrices(now.process, now.process.CPU-old.process.CPU, all, total)
+	p := newPrices(now.process, now.process.CPU-old.process.CPU, all, total, m.opts.LineCPU)
 	rate := func(d counters, n int) wire.Use {
 		return p.use(d, n, seconds)
 	}
@@ -210,6 +221,11 @@ func (m *Meter) Cost() *wire.RegionalCost {
 	if seconds > 0 {
 		out.Process.CPUCores = (now.process.CPU - old.process.CPU).Seconds() / seconds
 	}
+	c := capacity{process: now.process, cpu: out.Process.CPUCores, idle: -1, disk: m.opts.Disk()}
+	if seconds > 0 && now.process.Idle >= 0 && old.process.Idle >= 0 {
+		c.idle = max(0, (now.process.Idle-old.process.Idle).Seconds()/seconds)
+	}
+	out.Headroom = headroom(c, out)
 	slices.SortFunc(out.Tenants, func(a, b wire.TenantCost) int { return cmp.Compare(a.Tenant, b.Tenant) })
 	slices.SortFunc(out.Sites, func(a, b wire.SiteCost) int {
 		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Site, b.Site))
@@ -236,7 +252,7 @@ type prices struct {
 	memory float64 // bytes for a series
 }
 
-func newPrices(now Process, cpu time.Duration, all counters, series int64) prices {
+func newPrices(now Process, cpu time.Duration, all counters, series int64, lineCPU time.Duration) prices {
 	var p prices
 	left := max(cpu.Seconds(), 0)
 	if work := all.work.Seconds(); work > 0 {

@@ -26,7 +26,7 @@ func TestCostOfRealPushes(t *testing.T) {
 	at := time.Now()
 	now := at
 	cpu := time.Duration(0)
-	m, err := New(Options{Regional: "one", Sites: r.Gateway.Use, Series: r.Series, OtherSeries: func() int64 { return 100 }, Now: func() time.Time { return now },
+	m, err := New(Options{Regional: "one", Sites: r.Gateway.Use, Series: r.Series, LineCPU: 40 * time.Microsecond, OtherSeries: func() int64 { return 100 }, Now: func() time.Time { return now },
 		Logs: func() []Logs {
 			return []Logs{{Site: rome, Lines: uint64(now.Sub(at) / time.Second), Bytes: 10 * uint64(now.Sub(at)/time.Second)}}
 		},
@@ -123,6 +123,7 @@ func TestCountersThatBeginAnew(t *testing.T) {
 
 // What is shared out is never more than there is.
 func TestPrices(t *testing.T) {
+	const line = 40 * time.Microsecond
 	all := counters{work: 10 * time.Second, lines: 1_000_000}
 	for name, c := range map[string]struct {
 		cpu         time.Duration
@@ -132,13 +133,13 @@ func TestPrices(t *testing.T) {
 	}{
 		"work by the clock is more than was used": {5 * time.Second, idleMemory, 100, 0.5, 0},
 		"lines take what is left":                 {20 * time.Second, idleMemory, 100, 1, 1e-5},
-		"something is left for series":            {100 * time.Second, idleMemory, 100, 1, lineCPU.Seconds()},
+		"something is left for series":            {100 * time.Second, idleMemory, 100, 1, line.Seconds()},
 		"less memory than an idle process":        {time.Second, 1, 100, 0.1, 0},
-		"no series":                               {100 * time.Second, 2 * idleMemory, 0, 1, lineCPU.Seconds()},
+		"no series":                               {100 * time.Second, 2 * idleMemory, 0, 1, line.Seconds()},
 		"a clock that went back":                  {-time.Second, 0, 0, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPrices(Process{Memory: c.memory}, c.cpu, all, c.series)
+			p := newPrices(Process{Memory: c.memory}, c.cpu, all, c.series, line)
 			if math.Abs(p.work-c.work) > 1e-9 || math.Abs(p.line-c.lines) > 1e-9 || p.memory < 0 || p.series < 0 {
 				t.Errorf("%+v", p)
 			}

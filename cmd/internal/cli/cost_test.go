@@ -52,3 +52,39 @@ func TestCost(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestHeadroomText(t *testing.T) {
+	n := func(v int64) *int64 { return &v }
+	memory := []wire.Resource{{Name: "memory", Used: 1 << 30, Limit: 8 << 30, PerSite: 7 << 20, MoreSites: n(907)}}
+	for want, h := range map[string]wire.Headroom{
+		"regional one has no sites yet":                                                                                   {},
+		"regional one, 3 sites: how many more it carries is not known yet":                                                {Sites: 3},
+		"regional one carries about 900 more sites like its 60 (memory ends first, 1.0GiB of 8.0GiB used, 7.0MiB a site)": {Sites: 60, MoreSites: n(907), First: "memory", Resources: memory},
+		"regional one carries no more sites like its 60 (cpu ends first, 1.9 of 2.0 used, 0.03 a site)":                   {Sites: 60, MoreSites: n(0), First: "cpu", Resources: []wire.Resource{{Name: "cpu", Used: 1.9, Limit: 2, PerSite: 0.03, MoreSites: n(0)}}},
+	} {
+		if got := headroomText(wire.RegionalRoom{Name: "one", Headroom: h}); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+func TestCostNames(t *testing.T) {
+	h := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != wire.CostNamesPath || r.URL.Query().Get("site") != "paris" {
+			t.Errorf("request %s", r.URL)
+		}
+		_ = json.NewEncoder(w).Encode(wire.NamesPage{Series: 200, Sampled: true, Names: []wire.HeavyName{
+			{NameSeries: wire.NameSeries{Name: "node_cpu_seconds_total", Series: 150}, KeptBy: []wire.PolicyField{{Policy: "base", Field: "spec.allow.names"}, {Policy: "more", Field: "spec.allow.patterns[0]", Value: "node_.*"}}},
+			{NameSeries: wire.NameSeries{Name: "up", Series: 50}},
+		}})
+	}
+	out, _, err := run(t, t.Context(), h, "cost", "names", "paris")
+	for _, want := range []string{"node_cpu_seconds_total   150      75%     base: spec.allow.names, more: spec.allow.patterns[0] node_.*", "up                       50       25%     -", "of 200 series; the figures are estimates"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -36,7 +36,7 @@ func start(env *role.Env, c config.Config) error {
 	if err != nil {
 		return err
 	}
-	inv, err := inventory.New(inventory.Options{Client: client, Policies: []inventory.PolicyKind{inventory.HealthPolicies()}, File: filepath.Join(c.Path("health"), "inventory.json"), Logger: env.Log})
+	inv, err := inventory.New(inventory.Options{Client: client, Policies: []inventory.PolicyKind{inventory.HealthPolicies(), inventory.CollectionPolicies()}, File: filepath.Join(c.Path("health"), "inventory.json"), Logger: env.Log})
 	if err != nil {
 		return err
 	}

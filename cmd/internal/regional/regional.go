@@ -109,7 +109,7 @@ func start(env *role.Env, c config.Config, r config.Regional) error {
 	env.Go("gateway", gw.Run)
 	env.Ops.Status("gateway", func() any { return gw.Status() })
 	env.Ops.Mux().Handle("GET "+wire.LivePath, gw.LiveHandler())
-	if err := startCost(env, r, gw, series, local, intake); err != nil {
+	if err := startCost(env, dir, r, gw, series, edge, local, intake); err != nil {
 		return err
 	}
 	env.Log.Info("the gateway is up", "regional", r.Name, "address", gw.Addr())

@@ -94,7 +94,7 @@ var All = []Kind{
 	{Name: "RegistrationToken", Resource: "registrationtokens", Scope: System, New: func() runtime.Object { return &v1alpha1.RegistrationToken{} }, Check: check(validation.RegistrationToken),
 		Admin: Write, Edit: Read, View: Read, Recomputed: true},
 	{Name: "CollectionPolicy", Resource: "collectionpolicies", Scope: System, New: func() runtime.Object { return &v1alpha1.CollectionPolicy{} }, Check: check(validation.CollectionPolicy),
-		Admin: Write, Edit: Write, View: Read, Recomputed: true},
+		Admin: Write, Edit: Write, View: Read, Readers: []string{"health"}, Recomputed: true},
 	{Name: "HealthPolicy", Resource: "healthpolicies", Scope: System, New: func() runtime.Object { return &v1alpha1.HealthPolicy{} }, Check: check(validation.HealthPolicy),
 		Admin: Write, Edit: Write, View: Read, Readers: []string{"health"}, StatusBy: []string{"health"}, Recomputed: true},
 	{Name: "AlertRules", Resource: "alertrules", Scope: System, New: func() runtime.Object { return &v1alpha1.AlertRules{} }, Check: check(validation.AlertRules),

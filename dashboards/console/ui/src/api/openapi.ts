@@ -100,6 +100,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/cost/names": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The metrics with the most series of a tenant, or of one of its sites */
+        get: operations["listCostNames"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/kubernetes": {
         parameters: {
             query?: never;
@@ -772,7 +789,49 @@ export interface components {
             sites: number;
             /** @description That know of them. */
             regionals: string[];
+            /**
+             * Format: int64
+             * @description Of a tenant, at all regionals that know it; absent: any number.
+             */
+            seriesLimit?: number;
+            /**
+             * Format: int64
+             * @description Of a tenant: for how many more sites like its own that is enough; absent when not known.
+             */
+            moreSites?: number | null;
             use: components["schemas"]["Use"];
+        };
+        Headroom: {
+            /** @description Those with series; a site like these is their mean. */
+            sites: number;
+            /**
+             * Format: int64
+             * @description How many more sites like these the regional carries; null when not known, such as before the first.
+             */
+            moreSites: number | null;
+            /**
+             * @description The resource that ends first; empty when not known.
+             * @enum {string}
+             */
+            first: "" | "memory" | "cpu" | "disk" | "series";
+            resources: {
+                /** @enum {string} */
+                name: "memory" | "cpu" | "disk" | "series";
+                /** @description Bytes, cores or series; of the disk, when its retention is full. */
+                used: number;
+                /** @description 0: none, or not known. */
+                limit: number;
+                /** @description 0: not known. */
+                perSite: number;
+                /** Format: int64 */
+                moreSites: number | null;
+            }[];
+        };
+        RegionalRoom: {
+            name: string;
+            region: string;
+            headroom: components["schemas"]["Headroom"];
+            process: components["schemas"]["Use"];
         };
         CostPage: {
             /** Format: date-time */
@@ -784,8 +843,38 @@ export interface components {
             total: number;
             sum: components["schemas"]["Use"];
             rows: components["schemas"]["CostRow"][];
+            /** @description For those who may read all tenants and ask for all; else absent. */
+            regionals?: components["schemas"]["RegionalRoom"][];
             missingRegions: components["schemas"]["MissingRegion"][];
             nextCursor?: string;
+        };
+        NamesPage: {
+            /** Format: date-time */
+            asOf: string;
+            tenant: components["schemas"]["TenantName"];
+            site?: components["schemas"]["SiteName"];
+            /**
+             * Format: int64
+             * @description Of all names.
+             */
+            series: number;
+            /** @description The counts are estimates: of very many series only a part was looked at. */
+            sampled: boolean;
+            names: components["schemas"]["HeavyName"][];
+            missingRegions: components["schemas"]["MissingRegion"][];
+        };
+        HeavyName: {
+            name: string;
+            /** Format: int64 */
+            series: number;
+            /** @description The fields of collection policies that let it leave the site; it is dropped by taking it out of each. None when it comes another way. */
+            keptBy: {
+                policy: string;
+                /** @example spec.allow.patterns[2] */
+                field: string;
+                /** @description The pattern. */
+                value?: string;
+            }[];
         };
         Login: {
             /** @description null: with a token only. */
@@ -1865,6 +1954,41 @@ export interface operations {
             400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listCostNames: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                /** @description Of this site; without it of the tenant. */
+                site?: components["schemas"]["SiteName"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Ten at most, the largest first, and which fields of collection policies let them through. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NamesPage"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
