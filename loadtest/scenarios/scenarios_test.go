@@ -161,7 +161,7 @@ func known(t *testing.T) map[string]string {
 }
 
 // maxKnownFailures may be lowered.
-const maxKnownFailures = 1
+const maxKnownFailures = 0
 
 const shipped = "shipped"
 
