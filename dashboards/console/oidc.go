@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
@@ -201,6 +202,37 @@ func (s *session) renewedWith(t oidclogin.Tokens, now time.Time) {
 	if t.RefreshToken != "" {
 		s.Refresh, s.RenewAt = t.RefreshToken, oidclogin.RenewAt(now, t.Expires).Unix()
 	}
+}
+
+// endAtProvider revokes the session's refresh token, and says how that went and where the
+// browser ends its session with the provider; "": nowhere.
+func (c *Console) endAtProvider(ctx context.Context, s session) (revoked, endURL string) {
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
+	revoked = "no refresh token"
+	if s.Refresh != "" {
+		key := oidclogin.Fingerprint(s.Refresh)
+		// The cookie may be older than the last refresh. Who kept a copy of it gets no
+		// more out of what that brought.
+		if r, ok := c.oidc.renewed.Get(key); ok && r.err == nil && r.tokens.RefreshToken != "" {
+			s.Refresh, s.Token = r.tokens.RefreshToken, r.tokens.IDToken
+		}
+		c.oidc.renewed.Add(key, renewal{err: fmt.Errorf("%w: logged out", oidclogin.ErrRefused), at: c.now()})
+		offered, err := c.oidc.client.Revoke(ctx, s.Refresh)
+		switch {
+		case err != nil:
+			revoked = "failed: " + err.Error()
+		case offered:
+			revoked = "yes"
+		default:
+			revoked = "not offered by the identity provider"
+		}
+	}
+	endURL, err := c.oidc.client.EndSessionURL(ctx, s.Token, c.external.String()+"/")
+	if err != nil {
+		c.log.Warn("the identity provider can't be asked where its sessions end", "err", err)
+	}
+	return revoked, endURL
 }
 
 // retryRenewal is how long a failure to refresh stands while the token is still good.

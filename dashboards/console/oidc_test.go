@@ -18,6 +18,7 @@ import (
 
 	"muster.dev/muster/internal/oidclogin"
 	"muster.dev/muster/internal/testkit/dex"
+	testoidc "muster.dev/muster/internal/testkit/oidc"
 )
 
 const redirectTo = "https://muster.example.com" + pathOIDCCallback
@@ -296,6 +297,98 @@ func TestSessionsAreProlonged(t *testing.T) {
 		p.advance(12 * time.Hour)
 		b.want(401, "GET", "/api/v1/session", "")
 	})
+}
+
+// Logging out takes the cookies back whatever the provider does, has it revoke the session
+// if it offers that, and names the page where it ends its own.
+func TestLogoutAtTheProvider(t *testing.T) {
+	for name, c := range map[string]struct {
+		status  int // of the revocation; 0: not offered
+		end     bool
+		away    bool
+		refresh string
+		revoked string
+		code    int
+	}{
+		"revoked, and ended there": {status: 200, end: true, refresh: "r1", revoked: "yes", code: 200},
+		"revoked":                  {status: 200, refresh: "r1", revoked: "yes", code: 204},
+		"not offered":              {refresh: "r1", revoked: "not offered", code: 204},
+		"no refresh token":         {status: 200, end: true, revoked: "no refresh token", code: 200},
+		"the revocation fails":     {status: 503, end: true, refresh: "r1", revoked: "failed: ", code: 200},
+		"the provider is away":     {status: 200, end: true, away: true, refresh: "r1", revoked: "failed: ", code: 204},
+	} {
+		t.Run(name, func(t *testing.T) {
+			issuer, err := testoidc.New()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer issuer.Close()
+			var revoked []string
+			if c.status != 0 {
+				issuer.OnRevoke(func(w http.ResponseWriter, r *http.Request) {
+					revoked = append(revoked, r.FormValue("token"))
+					w.WriteHeader(c.status)
+				})
+			}
+			if c.end {
+				issuer.OfferEndSession("/end")
+			}
+			h := newHarness(t, func(o *Options, _ *timing) {
+				o.ExternalURL = mustURL(t, "https://muster.example.com")
+				o.OIDC = &oidclogin.Options{IssuerURL: issuer.URL, ClientID: testoidc.ClientID, CAPEM: issuer.CAPEM(), Scopes: []string{"openid"}}
+			})
+			value, err := h.con.seal.seal(forSession, session{Token: "the ID token", Subject: "zoe", Refresh: c.refresh, Expires: h.clock.now().Add(time.Hour).Unix()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.away {
+				issuer.Close()
+			}
+			a := h.want(c.code, "", "DELETE", "/api/v1/session", "", "Cookie", hostPrefix+sessionCookie+"="+value)
+			if cs := a.Cookies(); len(cs) != 1 || cs[0].Name != hostPrefix+sessionCookie || cs[0].MaxAge >= 0 {
+				t.Errorf("the cookie was not taken back: %v", cs)
+			}
+			if want := c.status != 0 && c.refresh != "" && !c.away; want != (len(revoked) == 1 && revoked[0] == c.refresh) {
+				t.Errorf("revoked %q", revoked)
+			}
+			if c.code == 200 {
+				var out logoutView
+				a.json(t, &out)
+				if want := issuer.URL + "/end?client_id=muster&id_token_hint=the+ID+token&post_logout_redirect_uri=https%3A%2F%2Fmuster.example.com%2F"; out.EndSessionURL != want {
+					t.Errorf("%s\nwant %s", out.EndSessionURL, want)
+				}
+			}
+			line := ""
+			for l := range strings.Lines(h.log.String()) {
+				if strings.Contains(l, "audit=logout") {
+					line += l
+				}
+			}
+			if strings.Count(line, "\n") != 1 || !strings.Contains(line, "subject=zoe") || !strings.Contains(strings.ReplaceAll(line, `"`, ""), "revoked="+c.revoked) {
+				t.Errorf("in the log: %s", line)
+			}
+		})
+	}
+}
+
+// A session that was prolonged is revoked by the refresh token that it has now, and the
+// old cookie brings nothing any more.
+func TestLogoutOfAProlongedSession(t *testing.T) {
+	p := newProvider(t)
+	b := p.browser()
+	b.login("zoe", "/")
+	at := mustURL(t, "https://muster.example.com")
+	old := b.jar.Cookies(at)
+	p.advance(8 * time.Minute)
+	b.session() // with another refresh token from here on
+	b.jar.SetCookies(at, old)
+	b.want(204, "DELETE", "/api/v1/session", "")
+	if line := p.log.String(); !strings.Contains(line, "not offered by the identity provider") {
+		t.Errorf("dex revokes?\n%s", line)
+	}
+	b.jar.SetCookies(at, old)
+	p.advance(4 * time.Minute) // the first ID token is over
+	b.want(401, "GET", "/api/v1/session", "")
 }
 
 func TestLocalPath(t *testing.T) {

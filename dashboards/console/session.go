@@ -108,10 +108,31 @@ func (c *Console) getSession(w http.ResponseWriter, cl *call) error {
 	return writeJSON(w, http.StatusOK, sessionView{User: cl.id.name, Groups: groups, Tenants: set.names})
 }
 
-// deleteSession makes the browser forget the cookie; the token stays valid. It works
-// with an expired session too.
+// logoutView says where the browser has to go to be logged out of the identity provider
+// too.
+type logoutView struct {
+	EndSessionURL string `json:"endSessionURL"`
+}
+
+// deleteSession makes the browser forget the cookie, whatever else fails, and has the
+// identity provider forget the session, where it offers that. A token that was pasted
+// stays valid. It works with an expired session too.
 func (c *Console) deleteSession(w http.ResponseWriter, cl *call) error {
 	c.dropSession(w, cl.Request)
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	var s session
+	if value, ok := c.sessionValue(cl.Request); !ok || c.seal.open(forSession, value, &s) != nil || s.Token == "" {
+		w.WriteHeader(http.StatusNoContent) // there was none
+		return nil
+	}
+	revoked, end := "no refresh token", ""
+	if c.oidc != nil && s.Subject != "" {
+		revoked, end = c.endAtProvider(cl.Context(), s)
+	}
+	// What happened belongs to the record of who did what, beside the API server's own.
+	c.log.Info("a user logged out", "audit", "logout", "subject", s.Subject, "from", c.proxies.client(cl.Request), "revoked", revoked)
+	if end == "" {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	return writeJSON(w, http.StatusOK, logoutView{EndSessionURL: end})
 }

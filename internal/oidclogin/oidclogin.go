@@ -1,6 +1,7 @@
 // Package oidclogin fetches a user's tokens from an OpenID Connect provider:
 // authorization code with PKCE (RFC 7636), state and nonce; device code (RFC 8628);
-// refresh. It keeps nothing and decides nothing about rights: the ID token goes to
+// refresh; and logging out: revocation (RFC 7009) and the provider's own end of the
+// session (OpenID Connect RP-Initiated Logout). It keeps nothing and decides nothing about rights: the ID token goes to
 // the API server, which does. The console and `muster login` call it.
 package oidclogin
 
@@ -15,6 +16,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -204,6 +207,74 @@ func (c *Client) AwaitDevice(ctx context.Context, d *oauth2.DeviceAuthResponse) 
 	}
 	out, _, err := c.verified(ctx, p, tok)
 	return out, err
+}
+
+// endings are what a provider offers beyond what it must.
+type endings struct {
+	Revocation string `json:"revocation_endpoint"`
+	EndSession string `json:"end_session_endpoint"`
+}
+
+func (c *Client) endings(ctx context.Context) (endings, error) {
+	var out endings
+	p, err := c.discovered(ctx)
+	if err != nil {
+		return out, err
+	}
+	if err := p.Claims(&out); err != nil {
+		return out, fmt.Errorf("identity provider %s: %w", c.o.IssuerURL, err)
+	}
+	return out, nil
+}
+
+// Revoke has the provider forget a refresh token and what hangs on it, and tells whether
+// it offers that. A token that is none any more is no error.
+func (c *Client) Revoke(ctx context.Context, refreshToken string) (offered bool, err error) {
+	to, err := c.endings(ctx)
+	if err != nil || to.Revocation == "" {
+		return false, err
+	}
+	form := url.Values{"token": {refreshToken}, "token_type_hint": {"refresh_token"}}
+	if c.o.ClientSecret == "" {
+		form.Set("client_id", c.o.ClientID)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.Revocation, strings.NewReader(form.Encode()))
+	if err != nil {
+		return true, fmt.Errorf("revoke the session: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if c.o.ClientSecret != "" {
+		req.SetBasicAuth(url.QueryEscape(c.o.ClientID), url.QueryEscape(c.o.ClientSecret)) // RFC 6749, 2.3.1
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return true, fmt.Errorf("revoke the session: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return true, fmt.Errorf("revoke the session: %s answered %s", c.o.IssuerURL, resp.Status)
+	}
+	return true, nil
+}
+
+// EndSessionURL is where a browser ends its session with the provider, who then sends it
+// back to returnTo; "": the provider has no such page. returnTo must be known to the
+// provider, as the redirect URL of the login is.
+func (c *Client) EndSessionURL(ctx context.Context, idToken, returnTo string) (string, error) {
+	to, err := c.endings(ctx)
+	if err != nil || to.EndSession == "" {
+		return "", err
+	}
+	u, err := url.Parse(to.EndSession)
+	if err != nil || u.Scheme != "https" || u.Host == "" {
+		return "", fmt.Errorf("identity provider %s: end_session_endpoint %q: want an https URL", c.o.IssuerURL, to.EndSession)
+	}
+	q := u.Query()
+	q.Set("client_id", c.o.ClientID)
+	q.Set("id_token_hint", idToken)
+	q.Set("post_logout_redirect_uri", returnTo)
+	u.RawQuery = q.Encode()
+	return u.String(), nil
 }
 
 // verified takes the ID token out of an answer and checks signature, issuer, audience

@@ -138,6 +138,7 @@ func logoutCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			revokeSession(cmd, filepath.Join(dir, "session.json"))
 			for _, name := range []string{"session.json", "kubeconfig"} {
 				if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 					return err
@@ -146,6 +147,36 @@ func logoutCmd() *cobra.Command {
 			fmt.Fprintln(cmd.ErrOrStderr(), "logged out; a kubeconfig that you named with --kubeconfig is left as it is")
 			return nil
 		},
+	}
+}
+
+// revokeSession has the identity provider forget the session of the file, if it offers
+// that; what fails is said, and hinders nobody from logging out.
+func revokeSession(cmd *cobra.Command, path string) {
+	lock, err := disk.WaitLockFile(cmd.Context(), path+".lock") // a kubectl may be refreshing it
+	if err != nil {
+		return // there is no session, or nobody waits any more
+	}
+	defer lock.Close()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return
+	}
+	var s loginSession
+	if json.Unmarshal(b, &s) != nil || s.RefreshToken == "" {
+		return
+	}
+	client, err := s.client()
+	if err == nil {
+		ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Second)
+		defer cancel()
+		var offered bool
+		if offered, err = client.Revoke(ctx, s.RefreshToken); err == nil && !offered {
+			err = errors.New("it offers no revocation")
+		}
+	}
+	if err != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "the session is forgotten here, but goes on at the identity provider until it expires: %v\n", err)
 	}
 }
 

@@ -38,7 +38,7 @@ export interface paths {
         post: operations["login"];
         /**
          * Log out
-         * @description Makes the browser forget the cookie. The token inside stays valid until it is revoked or expires.
+         * @description Makes the browser forget the cookie. A session with an identity provider is revoked there, if the provider offers that (RFC 7009). A token that was pasted stays valid until it is revoked or expires.
          */
         delete: operations["logout"];
         options?: never;
@@ -904,6 +904,18 @@ export interface components {
             groups: string[];
             /** @description Names of the tenants that the user may read */
             tenants: string[];
+        };
+        /**
+         * @example {
+         *       "endSessionURL": "https://login.example.com/end?client_id=muster"
+         *     }
+         */
+        Logout: {
+            /**
+             * Format: uri
+             * @description Page of the identity provider that a browser has to go to
+             */
+            endSessionURL: string;
         };
         /**
          * @example {
@@ -1850,6 +1862,15 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Logged out here; the browser's session with the identity provider ends at the address. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Logout"];
+                };
+            };
             /** @description Logged out. */
             204: {
                 headers: {

@@ -38,6 +38,7 @@ export type Tenant = Schemas["TenantList"]["tenants"][number];
 export type QuotaUse = Tenant["quotas"][number];
 
 export type Login = Schemas["Login"];
+export type Logout = Schemas["Logout"];
 export type Session = Schemas["Session"];
 
 export type HealthPolicies = Schemas["HealthPolicies"];

@@ -5,6 +5,7 @@ import { api } from "../api/client";
 import { useAlertState } from "../api/alert-queries";
 import { lastTick, liveState, recentChanges, tickInterval } from "../api/live";
 import type { LiveState } from "../api/stream";
+import type { Logout } from "../api/types";
 import { sessionQuery, useFleet, useRegistrations } from "../api/queries";
 import { Icon } from "./icon";
 import { useNow } from "./time";
@@ -171,11 +172,14 @@ export function ThemeToggle() {
 function LogOut() {
   const client = useQueryClient();
   const out = async () => {
+    let done: Logout | undefined;
     try {
-      await api<void>("DELETE", "/api/v1/session");
+      done = await api<Logout | undefined>("DELETE", "/api/v1/session");
     } finally {
       endSession(client, "");
     }
+    // The identity provider would log the next one at this browser in again without a word.
+    if (done?.endSessionURL) window.location.assign(done.endSessionURL);
   };
   return (
     <button type="button" className="button quiet icon" aria-label="Log out" title="Log out" onClick={() => void out()}>

@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"muster.dev/muster/internal/testkit/oidc"
+)
+
+// The session ends at the identity provider too, and here whatever that says.
+func TestLogout(t *testing.T) {
+	for name, c := range map[string]struct {
+		status int // 0: no revocation
+		said   string
+	}{"revoked": {200, ""}, "not offered": {0, "it offers no revocation"}, "unwell": {503, "503"}} {
+		t.Run(name, func(t *testing.T) {
+			issuer, err := oidc.New()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer issuer.Close()
+			var revoked []string
+			if c.status != 0 {
+				issuer.OnRevoke(func(w http.ResponseWriter, r *http.Request) {
+					revoked = append(revoked, r.FormValue("token")+" of "+r.FormValue("client_id"))
+					w.WriteHeader(c.status)
+				})
+			}
+			home := t.TempDir()
+			t.Setenv("XDG_CONFIG_HOME", home)
+			t.Setenv("HOME", home)
+			dir, err := loginDir()
+			if err != nil {
+				t.Fatal(err)
+			}
+			run := func() string {
+				var out bytes.Buffer
+				cmd := logoutCmd()
+				cmd.SetErr(&out)
+				cmd.SetArgs(nil)
+				if err := cmd.ExecuteContext(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				return out.String()
+			}
+			if out := run(); !strings.HasPrefix(out, "logged out") { // nobody was logged in
+				t.Errorf("%s", out)
+			}
+			b, err := json.Marshal(loginSession{IssuerURL: issuer.URL, ClientID: oidc.ClientID, CA: string(issuer.CAPEM()), RefreshToken: "r1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(dir, "session.json")
+			if err := os.WriteFile(file, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			out := run()
+			if _, err := os.Stat(file); err == nil {
+				t.Error("the session is still there")
+			}
+			if got := strings.Join(revoked, ", "); c.status != 0 && got != "r1 of muster" {
+				t.Errorf("revoked %q", got)
+			}
+			if !strings.Contains(out, "logged out") || !strings.Contains(out, c.said) || c.said == "" && strings.Contains(out, "goes on") {
+				t.Errorf("%s", out)
+			}
+		})
+	}
+}
