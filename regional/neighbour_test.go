@@ -107,7 +107,7 @@ func startRegion(b *testing.B) *region {
 		b.Fatal(err)
 	}
 	series.Enforce()
-	in, err := intake.New(intake.Options{Name: "eu-1", Dir: b.TempDir(), Sink: st, Logger: slog.New(slog.DiscardHandler)})
+	in, err := intake.New(intake.Options{Name: "eu-1", Dir: b.TempDir(), Sink: st, Processors: processors, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
+
+	"muster.dev/muster/internal/turns"
 )
 
 // zstdWindow is the largest window that a sender's zstd frame may ask for, in bytes.
@@ -51,7 +53,16 @@ type worker struct {
 	reader reader
 	batch  batch
 	out    []byte
+	turn   *turns.Turn // while it reads records, and not while it waits for the disk
 }
+
+// begin waits for a processor. It comes without a deadline: who has one gives it back.
+func (w *worker) begin(s *site) {
+	w.turn, _ = w.in.opts.Processors.Begin(context.Background(), turns.Class{Tenant: s.id.Tenant})
+}
+
+// passEvery is after how many records others may go on.
+const passEvery = 256
 
 func (in *Intake) newWorker() *worker {
 	return &worker{in: in, reader: reader{maxLine: in.opts.MaxLineBytes}}
@@ -83,9 +94,13 @@ func (w *worker) deliver(d delivery) (outcome, error) {
 	w.batch.reset(d.site.id, d.region, d.hash.prefix())
 	var failed error
 	retimed, paid := 0, 0
+	w.begin(d.site)
+	defer func() { w.turn.End() }()
 	for e, err := range d.records {
 		index := o.total
-		o.total++
+		if o.total++; o.total%passEvery == 0 {
+			_ = w.turn.Pass(context.Background())
+		}
 		switch {
 		case err != nil || e.malformed:
 			if o.malformed++; o.first == "" {
@@ -126,6 +141,7 @@ func (w *worker) deliver(d delivery) (outcome, error) {
 			if failed = w.put(d.site, d.wait); failed != nil {
 				break
 			}
+			w.begin(d.site)
 		}
 	}
 	if failed == nil && w.batch.lines > 0 {
@@ -145,11 +161,12 @@ var (
 	errQueueWrite = errors.New("the log queue can't be written")
 )
 
-// put queues the open batch.
+// put queues the open batch, and ends the turn.
 func (w *worker) put(s *site, wait context.Context) error {
 	w.out = w.in.codec.encode(w.out[:0], &w.batch)
 	lines := w.batch.lines
 	w.batch.clear()
+	w.turn.End()
 	for {
 		err := w.in.queue.append(s, lines, w.out)
 		if err == nil {

@@ -36,6 +36,7 @@ import (
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/spool"
+	"muster.dev/muster/internal/turns"
 	"muster.dev/muster/regional/logs/store"
 )
 
@@ -98,6 +99,10 @@ type Options struct {
 	MaxPast  time.Duration // older lines get the time of receipt; default 14 days
 	MaxAhead time.Duration // lines of the future likewise; default 1 hour
 
+	// Processors are what reading records shares with other work of the process; default:
+	// the intake's own.
+	Processors *turns.Processors
+
 	// OnCondition, if not nil, is called when a condition begins and when it ends.
 	// It must neither block nor call the Intake.
 	OnCondition func(Condition)
@@ -159,6 +164,9 @@ func (o *Options) withDefaults() error {
 	o.MaxAhead = cmp.Or(max(o.MaxAhead, 0), time.Hour)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Processors == nil {
+		o.Processors = turns.NewProcessors(0)
 	}
 	if o.Now == nil {
 		o.Now = time.Now

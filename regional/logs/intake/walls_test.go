@@ -19,6 +19,7 @@ import (
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/testkit"
+	"muster.dev/muster/internal/turns"
 )
 
 // postAs sends one body as a site and returns the status and the text.
@@ -287,4 +288,34 @@ func TestParkedLineLeavesRoom(t *testing.T) {
 	}
 	r.sink.setLater(nil)
 	testkit.EventuallyTrue(t, "it is stored", func() bool { return r.sink.count() == 101 && r.queue.Stats().Pending == 0 })
+}
+
+// TestReadingTakesTurns: a tenant that has its processors in use reads its lines when it
+// is through; another one does not wait for that, and nobody keeps a processor.
+func TestReadingTakesTurns(t *testing.T) {
+	p := turns.NewProcessors(1)
+	r := start(t, func(o *Options) { o.Processors = p })
+	held, err := p.Begin(t.Context(), turns.Class{Tenant: paris.Tenant})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits := make(chan int, 1)
+	go func() {
+		code, _, _ := r.postAs(t, paris, strings.Repeat(`{"log":"from paris"}`+"\n", 5000))
+		waits <- code
+	}()
+	testkit.EventuallyTrue(t, "paris waits", func() bool { _, _, n := p.Use(); return n == 1 })
+	if code, text, _ := r.postAs(t, tokyo, `{"log":"from tokyo"}`); code != 200 {
+		t.Fatalf("%d %s", code, text)
+	}
+	if len(waits) > 0 {
+		t.Error("paris has more processors than a tenant has")
+	}
+	held.End()
+	if code := <-waits; code != 200 {
+		t.Errorf("paris: %d", code)
+	}
+	if platform, tenants, waiting := p.Use(); platform+tenants+waiting > 0 {
+		t.Errorf("kept: %d, %d, %d", platform, tenants, waiting)
+	}
 }
