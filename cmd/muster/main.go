@@ -99,8 +99,9 @@ func caCmd(f *flags) *cobra.Command {
 	cmd := &cobra.Command{Use: "ca", Short: "Change the fleet's CA, step by step",
 		Long: `Change the CA that signs for sites, regionals and control, without locking anyone out:
 prepare the next one, let it sign, retire the old one, each a site's certificate's life
-after the one before. Run it where control keeps its data, and restart control after
-each step.`}
+after the one before. Run it where control keeps its data; control takes each step up
+by itself, and nothing is restarted.`}
+	now := cmd.PersistentFlags().Bool("now", false, "don't wait until every site has renewed; those that have not are locked out")
 	for _, step := range control.RolloverSteps {
 		cmd.AddCommand(&cobra.Command{Use: step, Short: map[string]string{"prepare": "Make the next CA and let everybody trust it", "activate": "Let the prepared CA sign", "retire": "Trust the old CA no more"}[step], Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
@@ -108,7 +109,7 @@ each step.`}
 				if err != nil {
 					return err
 				}
-				return control.Rollover(c, step, cmd.OutOrStdout())
+				return control.Rollover(c, step, *now, cmd.OutOrStdout())
 			}})
 	}
 	return cmd

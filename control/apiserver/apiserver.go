@@ -8,6 +8,7 @@ package apiserver
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,6 +37,8 @@ import (
 	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/kubetls"
 )
 
 // Etcd names an external etcd.
@@ -77,7 +81,7 @@ type Options struct {
 	Listen   string // HOST:PORT; port 0: any free one
 	CertFile string // serving certificate and key, PEM
 	KeyFile  string
-	CAPEM    []byte // what clients shall trust
+	CAPEM    []byte // what clients shall trust; Trust changes it
 	// KubeconfigDir gets admin.kubeconfig and admin.token, and a kubeconfig for
 	// each of Users.
 	KubeconfigDir string
@@ -101,6 +105,7 @@ type Server struct {
 	addr   string
 	tokens map[string]string // by name of user
 	ledger *quota.Ledger
+	ca     atomic.Pointer[trust]
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error
@@ -108,6 +113,31 @@ type Server struct {
 
 	stopOnce sync.Once
 	stopped  chan struct{}
+}
+
+// trust are the CAs that vouch for the API server.
+type trust struct {
+	pem  []byte
+	pool *x509.CertPool
+}
+
+// Trust has clients trust other CAs from now on: the configurations that Config and
+// ConfigOf returned, at their next connection, and the kubeconfigs, which are rewritten.
+// The serving certificate is read again by itself when its file changes.
+func (s *Server) Trust(caPEM []byte) error {
+	if err := s.trust(caPEM); err != nil {
+		return err
+	}
+	return s.writeKubeconfigs()
+}
+
+func (s *Server) trust(caPEM []byte) error {
+	cas, err := identity.ParseBundle(caPEM)
+	if err != nil {
+		return fmt.Errorf("API server: %w", err)
+	}
+	s.ca.Store(&trust{caPEM, identity.PoolOf(cas)})
+	return nil
 }
 
 // Gatherer is where the API server and etcd register their metrics.
@@ -136,6 +166,9 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 			_ = s.Stop(context.Background())
 		}
 	}()
+	if err := s.trust(o.CAPEM); err != nil {
+		return nil, err
+	}
 	ln, err := net.Listen("tcp", o.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("API server: listen on %s: %w; stop what holds it or choose another address", o.Listen, err)
@@ -320,7 +353,11 @@ func (s *Server) ConfigOf(user string) *rest.Config {
 }
 
 func (s *Server) config(token string) *rest.Config {
-	return &rest.Config{Host: "https://" + s.reach(), BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: s.o.CAPEM}, QPS: 200, Burst: 400}
+	cfg := &rest.Config{Host: "https://" + s.reach(), BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: s.ca.Load().pem}, QPS: 200, Burst: 400}
+	if err := kubetls.Follow(cfg, func() (*x509.CertPool, error) { return s.ca.Load().pool, nil }); err != nil {
+		panic(err) // only for an address that is none
+	}
+	return cfg
 }
 
 // reach is the address that clients on this machine use.
@@ -338,7 +375,7 @@ func (s *Server) writeKubeconfigs() error {
 	}
 	write := func(path, user, token string) error {
 		c := clientcmdapi.NewConfig()
-		c.Clusters["muster"] = &clientcmdapi.Cluster{Server: "https://" + s.reach(), CertificateAuthorityData: s.o.CAPEM}
+		c.Clusters["muster"] = &clientcmdapi.Cluster{Server: "https://" + s.reach(), CertificateAuthorityData: s.ca.Load().pem}
 		c.AuthInfos[user] = &clientcmdapi.AuthInfo{Token: token}
 		c.Contexts["muster"] = &clientcmdapi.Context{Cluster: "muster", AuthInfo: user}
 		c.CurrentContext = "muster"

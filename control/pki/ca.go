@@ -8,6 +8,7 @@
 package pki
 
 import (
+	"bytes"
 	"cmp"
 	"crypto"
 	"crypto/ecdsa"
@@ -61,6 +62,7 @@ type CA struct {
 	next   *signer             // prepared: trusted, does not sign yet
 	old    []*x509.Certificate // trusted, sign no more
 	cross  []*x509.Certificate // the active key, signed by an old CA
+	seen   []byte              // the file that this is of, or that was refused since
 }
 
 type signer struct {
@@ -91,6 +93,7 @@ func Open(o Options) (*CA, error) {
 	name := filepath.Join(o.Dir, caFile)
 	switch data, err := os.ReadFile(name); {
 	case err == nil:
+		ca.seen = data
 		if err := ca.parse(data); err != nil {
 			return nil, fmt.Errorf("fleet CA: %s: %w; restore the file from a backup, or remove %s to start a new fleet (every site must then join anew)", name, err, o.Dir)
 		}
@@ -265,10 +268,54 @@ func (ca *CA) save() error {
 	if err := atomicfile.Write(filepath.Join(ca.opts.Dir, caFile), out, 0o600); err != nil {
 		return fmt.Errorf("fleet CA: %w", err)
 	}
+	ca.seen = out
 	if err := atomicfile.Write(filepath.Join(ca.opts.Dir, bundleFile), ca.bundlePEM(), 0o644); err != nil {
 		return fmt.Errorf("fleet CA: %w", err)
 	}
 	return nil
+}
+
+// Reload takes up what another process has made of the CA, and tells whether it did. A
+// file that can't be used changes nothing, and is complained of once.
+func (ca *CA) Reload() (bool, error) {
+	name := filepath.Join(ca.opts.Dir, caFile)
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return false, fmt.Errorf("fleet CA: %w; going on with the one in memory", err)
+	}
+	ca.mu.Lock()
+	defer ca.mu.Unlock()
+	if bytes.Equal(data, ca.seen) {
+		return false, nil
+	}
+	ca.seen = data
+	fresh := &CA{opts: ca.opts}
+	if err := fresh.parse(data); err != nil {
+		return false, fmt.Errorf("fleet CA: %s: %w; going on with the one in memory; restore the file from a backup", name, err)
+	}
+	ca.active, ca.next, ca.old, ca.cross = fresh.active, fresh.next, fresh.old, fresh.cross
+	return true, nil
+}
+
+// Prepared is when the CA that will take over was made, Activated when the active one
+// took over; zero: there is none, or nothing is left of it.
+func (ca *CA) Prepared() time.Time {
+	ca.mu.RLock()
+	defer ca.mu.RUnlock()
+	if ca.next == nil {
+		return time.Time{}
+	}
+	return ca.next.cert.NotBefore.Add(Backdate)
+}
+
+// Activated is described at Prepared.
+func (ca *CA) Activated() time.Time {
+	ca.mu.RLock()
+	defer ca.mu.RUnlock()
+	if len(ca.cross) == 0 {
+		return time.Time{}
+	}
+	return ca.cross[0].NotBefore.Add(Backdate)
 }
 
 // TrustDomain is the authority of all identities that this CA signs.
@@ -357,6 +404,7 @@ func (ca *CA) ActivateRollover() error {
 	tmpl.SerialNumber = sn
 	tmpl.MaxPathLen, tmpl.MaxPathLenZero = 0, true
 	tmpl.AuthorityKeyId = nil
+	tmpl.NotBefore = ca.opts.Now().Add(-Backdate)
 	if tmpl.NotAfter.After(ca.active.cert.NotAfter) {
 		tmpl.NotAfter = ca.active.cert.NotAfter
 	}

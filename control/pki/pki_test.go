@@ -378,3 +378,62 @@ func TestVerifyPinnedRefusesImpostors(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A running CA takes up what `muster ca` does to its files, and bears what is no CA.
+func TestReload(t *testing.T) {
+	dir := t.TempDir()
+	open := func() *pki.CA {
+		ca, err := pki.Open(pki.Options{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ca
+	}
+	running := open()
+	reload := func(want bool) {
+		t.Helper()
+		if changed, err := running.Reload(); err != nil || changed != want {
+			t.Fatalf("changed %v, %v", changed, err)
+		}
+	}
+	reload(false)
+	first := running.Hash()
+	began := time.Now().Add(-time.Second)
+	for i, step := range []func(*pki.CA) error{(*pki.CA).PrepareRollover, (*pki.CA).ActivateRollover, (*pki.CA).RetireOld} {
+		cli := open()
+		if err := step(cli); err != nil {
+			t.Fatal(err)
+		}
+		reload(true)
+		reload(false)
+		if running.Hash() != cli.Hash() || string(running.BundlePEM()) != string(cli.BundlePEM()) {
+			t.Errorf("after step %d it is another CA", i)
+		}
+		if got := !running.Prepared().Before(began); got != (i == 0) {
+			t.Errorf("after step %d: prepared %s", i, running.Prepared())
+		}
+		if got := !running.Activated().Before(began); got != (i == 1) {
+			t.Errorf("after step %d: activated %s", i, running.Activated())
+		}
+	}
+	if running.Hash() == first {
+		t.Error("the CA is still the first")
+	}
+	second := running.Hash()
+	if err := os.WriteFile(filepath.Join(dir, "ca.pem"), []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := running.Reload(); err == nil || changed || !strings.Contains(err.Error(), "going on with the one in memory") {
+		t.Errorf("a damaged file: %v, %v", changed, err)
+	}
+	reload(false) // it was said
+	if _, err := running.IssueSite(newKey(t).Public(), paris, ""); err != nil || running.Hash() != second {
+		t.Errorf("after a damaged file: %v", err)
+	}
+	if err := os.Remove(filepath.Join(dir, "ca.pem")); err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := running.Reload(); err == nil || changed {
+		t.Errorf("a missing file: %v, %v", changed, err)
+	}
+}

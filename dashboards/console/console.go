@@ -59,6 +59,9 @@ type Options struct {
 	// RestConfig is the console's own identity on the API server; Rules lists the
 	// rights that it needs.
 	RestConfig *rest.Config
+	// KubernetesCA are the CAs that clients of the API server shall trust today, in PEM;
+	// nil: those of RestConfig.
+	KubernetesCA func() []byte
 	// HealthURL is where the health role serves /api/v1/health/…, such as
 	// http://127.0.0.1:9103.
 	HealthURL *url.URL

@@ -56,6 +56,9 @@ type kubernetesView struct {
 
 func (c *Console) getKubernetes(w http.ResponseWriter, _ *call) error {
 	ca := c.opt.RestConfig.CAData
+	if c.opt.KubernetesCA != nil {
+		ca = c.opt.KubernetesCA()
+	}
 	if len(ca) == 0 && c.opt.RestConfig.CAFile != "" {
 		var err error
 		if ca, err = os.ReadFile(c.opt.RestConfig.CAFile); err != nil {

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -35,6 +34,7 @@ import (
 	"muster.dev/muster/internal/egress"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/kubetls"
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/wire"
 )
@@ -108,7 +108,7 @@ func start(env *role.Env, c config.Config) error {
 // kubernetes connects to the API server, which need not answer: the kinds are known
 // beforehand, and the cache goes on asking.
 func kubernetes(env *role.Env, c config.Config) (client.Client, cache.Cache, error) {
-	cfg, err := clientcmd.BuildConfigFromFlags("", control.Kubeconfig(c, "alerting"))
+	cfg, _, err := kubetls.Load(control.Kubeconfig(c, "alerting"))
 	if err != nil {
 		return nil, nil, fmt.Errorf("kubeconfig of the alerting role: %w; `muster control` makes it", err)
 	}

@@ -12,14 +12,13 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/client-go/tools/clientcmd"
-
 	"muster.dev/muster/aggregator/logs"
 	"muster.dev/muster/aggregator/query"
 	"muster.dev/muster/cmd/internal/config"
 	"muster.dev/muster/cmd/internal/control"
 	"muster.dev/muster/cmd/internal/role"
 	"muster.dev/muster/dashboards/console"
+	"muster.dev/muster/internal/kubetls"
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/oidclogin"
 )
@@ -31,7 +30,7 @@ func Run(ctx context.Context, c config.Config) error {
 }
 
 func start(env *role.Env, c config.Config) error {
-	rest, err := clientcmd.BuildConfigFromFlags("", control.Kubeconfig(c, "console"))
+	rest, kubeconfig, err := kubetls.Load(control.Kubeconfig(c, "console"))
 	if err != nil {
 		return fmt.Errorf("kubeconfig of the console: %w; `muster control` makes it", err)
 	}
@@ -52,7 +51,7 @@ func start(env *role.Env, c config.Config) error {
 		return err
 	}
 	o := console.Options{
-		RestConfig: rest, HealthURL: health, AlertingURL: alerting, UI: console.UI(), Dir: c.Path("console"), Logger: env.Log, Registerer: env.Reg,
+		RestConfig: rest, KubernetesCA: kubeconfig.CA, HealthURL: health, AlertingURL: alerting, UI: console.UI(), Dir: c.Path("console"), Logger: env.Log, Registerer: env.Reg,
 		Metrics: metrics{store}, Logs: search,
 	}
 	if err := front(&o, c); err != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"time"
@@ -42,9 +43,12 @@ import (
 	"muster.dev/muster/internal/obs"
 )
 
-// certEvery is how often the certificates of servers are looked at; they are
-// renewed at two thirds of their life.
-const certEvery = time.Hour
+// certEvery is how often the certificates of servers are looked at, which are renewed at
+// two thirds of their life; caEvery how often the CA is, which `muster ca` changes.
+const (
+	certEvery = time.Hour
+	caEvery   = 2 * time.Second
+)
 
 // Run runs the role until ctx ends.
 func Run(ctx context.Context, c config.Config) error {
@@ -77,19 +81,6 @@ func start(ctx context.Context, env *role.Env, c config.Config) error {
 	if err := writeJoinInfo(ca, c); err != nil {
 		return err
 	}
-	env.Go("certificates", func(ctx context.Context) error {
-		for {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(certEvery):
-				if err := ensureCertificates(ca, c); err != nil {
-					env.Log.Error("renew certificates", "err", err)
-				}
-			}
-		}
-	})
-
 	own := filepath.Join(dir, "identities", "control")
 	pair := filepath.Join(own, pki.PairFile)
 	reach, err := egress.New(c.Egress())
@@ -114,6 +105,7 @@ func start(ctx context.Context, env *role.Env, c config.Config) error {
 		}
 	})
 	env.Log.Info("the Kubernetes API is up", "url", "https://"+server.Addr())
+	env.Go("certificates", func(ctx context.Context) error { return keepCertificates(ctx, env.Log, c, ca, server) })
 	return startFleet(ctx, env, c, ca, server.ConfigOf(controlUser), server.Usage)
 }
 
@@ -201,6 +193,42 @@ func regionalNames(c config.Config) []string {
 		out = append(out, r.Name)
 	}
 	return out
+}
+
+// keepCertificates renews what is served with, and takes up what `muster ca` does: whom
+// the roles trust and are trusted by changes on disk, where each looks when it connects.
+func keepCertificates(ctx context.Context, log *slog.Logger, c config.Config, ca *pki.CA, server *apiserver.Server) error {
+	looked, behind, said := time.Now(), false, ""
+	for tick := time.NewTicker(caEvery); ; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		changed, err := ca.Reload()
+		if err != nil && err.Error() != said {
+			said = err.Error()
+			log.Error("the fleet's CA can't be read", "err", err)
+		}
+		if changed {
+			said = ""
+			log.Info("the fleet's CA has changed", "hash", ca.Hash(), "trusted", len(ca.Bundle()))
+			behind = true
+		}
+		if !behind && time.Since(looked) < certEvery {
+			continue
+		}
+		looked = time.Now()
+		err = ensureCertificates(ca, c)
+		if err == nil && behind {
+			err = errors.Join(writeJoinInfo(ca, c), server.Trust(ca.BundlePEM()))
+		}
+		if err != nil {
+			log.Error("renew certificates", "err", err)
+			continue
+		}
+		behind = false
+	}
 }
 
 // ensureCertificates keeps the certificates of control and of each regional fresh.

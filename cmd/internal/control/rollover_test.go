@@ -21,15 +21,18 @@ func TestRolloverStepByStep(t *testing.T) {
 		return ca
 	}
 	first := open().Hash()
-	if err := Rollover(c, "activate", &bytes.Buffer{}); err == nil {
+	if err := Rollover(c, "activate", false, &bytes.Buffer{}); err == nil {
 		t.Error("activated what was not prepared")
 	}
 	for _, step := range RolloverSteps {
 		var out bytes.Buffer
-		if err := Rollover(c, step, &out); err != nil || !strings.Contains(out.String(), "Restart muster control") {
+		if err := Rollover(c, step, false, &out); step != "prepare" && (err == nil || !strings.Contains(err.Error(), "--now")) {
+			t.Fatalf("%s at once: %q, %v", step, out.String(), err)
+		}
+		if err := Rollover(c, step, true, &out); err != nil || !strings.Contains(out.String(), "done") {
 			t.Fatalf("%s: %q, %v", step, out.String(), err)
 		}
-		// What control does at its start.
+		// What control does as it takes the step up.
 		if err := ensureCertificates(open(), c); err != nil {
 			t.Fatalf("%s: %v", step, err)
 		}

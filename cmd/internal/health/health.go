@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"k8s.io/client-go/tools/clientcmd"
-
 	"muster.dev/muster/aggregator/cost"
 	"muster.dev/muster/cmd/internal/config"
 	"muster.dev/muster/cmd/internal/control"
@@ -18,6 +16,7 @@ import (
 	"muster.dev/muster/health/engine"
 	"muster.dev/muster/health/status"
 	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/kubetls"
 	"muster.dev/muster/internal/obs"
 )
 
@@ -28,7 +27,7 @@ func Run(ctx context.Context, c config.Config) error {
 }
 
 func start(env *role.Env, c config.Config) error {
-	rest, err := clientcmd.BuildConfigFromFlags("", control.Kubeconfig(c, "health"))
+	rest, _, err := kubetls.Load(control.Kubeconfig(c, "health"))
 	if err != nil {
 		return fmt.Errorf("kubeconfig of the health role: %w; `muster control` makes it", err)
 	}
