@@ -37,6 +37,8 @@ type Slots struct {
 
 	mu       sync.Mutex
 	platform queue             // who waits of the platform
+	waiting  int               // of all tenants
+	swept    time.Time         // when tenants that are gone were forgotten
 	of       map[string]*slots // of each tenant that was here of late
 	inUse    int               // of all
 	ofTenant int               // of all tenants
@@ -92,6 +94,12 @@ func (s *Slots) Acquire(ctx context.Context, c Class) (release func(), err error
 			s.of[c.Tenant] = t
 		}
 		t.waiting = append(t.waiting, w)
+		// Where nobody else waits there is nobody to choose from: tenants may be many.
+		if s.waiting++; s.waiting == 1 && len(s.platform) == 0 && s.inUse < s.total && s.ofTenant < s.tenants {
+			if now := time.Now(); s.mayLocked(t, t.use(now, s.epoch)) {
+				s.serveLocked(t, now)
+			}
+		}
 	}
 	s.grantLocked()
 	got := w.has
@@ -108,6 +116,7 @@ func (s *Slots) Acquire(ctx context.Context, c Class) (release func(), err error
 		s.platform = s.platform.without(w)
 	default:
 		s.of[c.Tenant].waiting = s.of[c.Tenant].waiting.without(w)
+		s.waiting--
 	}
 	return nil, ctx.Err()
 }
@@ -161,16 +170,16 @@ func (s *Slots) grantLocked() {
 		s.platform = s.platform[1:]
 		s.inUse++
 	}
-	if s.inUse >= s.total || s.ofTenant >= s.tenants {
-		return
-	}
 	now := time.Now()
-	for name, t := range s.of { // nobody's use counts for ever
-		if t.running == 0 && len(t.waiting) == 0 && now.Sub(t.at) > 3*memory {
-			delete(s.of, name)
+	if now.Sub(s.swept) > memory {
+		s.swept = now
+		for name, t := range s.of { // nobody's use counts for ever
+			if t.running == 0 && len(t.waiting) == 0 && now.Sub(t.at) > 3*memory {
+				delete(s.of, name)
+			}
 		}
 	}
-	for s.inUse < s.total && s.ofTenant < s.tenants {
+	for s.waiting > 0 && s.inUse < s.total && s.ofTenant < s.tenants {
 		t := s.nextLocked(now)
 		if t == nil {
 			return
@@ -183,6 +192,7 @@ func (s *Slots) grantLocked() {
 func (s *Slots) serveLocked(t *slots, now time.Time) {
 	w := t.waiting[0]
 	t.waiting = t.waiting[1:]
+	s.waiting--
 	w.began = now
 	w.grant()
 	t.running++
@@ -195,8 +205,8 @@ func (s *Slots) serveLocked(t *slots, now time.Time) {
 func (s *Slots) wanted(c Class) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.platform) > 0 {
-		return true
+	if len(s.platform) > 0 || s.waiting == 0 {
+		return len(s.platform) > 0
 	}
 	now, mine := time.Now(), time.Duration(math.MaxInt64)
 	if t := s.of[c.Tenant]; !c.Platform && t != nil {
@@ -213,16 +223,22 @@ func (s *Slots) wanted(c Class) bool {
 	return false
 }
 
+// mayLocked says whether a tenant may have one more, as far as that is about itself.
+func (s *Slots) mayLocked(t *slots, use time.Duration) bool {
+	alone := len(s.of) == 1
+	return t.running < s.each && (alone || t.running < s.share || use <= time.Duration(s.share)*memory)
+}
+
 // nextLocked is the tenant whose turn it is; nil: nobody's.
 func (s *Slots) nextLocked(now time.Time) *slots {
 	var next *slots
 	var least time.Duration
 	for _, t := range s.of {
-		if len(t.waiting) == 0 || t.running >= s.each {
+		if len(t.waiting) == 0 {
 			continue
 		}
 		use := t.use(now, s.epoch)
-		if len(s.of) > 1 && t.running >= s.share && use > time.Duration(s.share)*memory {
+		if !s.mayLocked(t, use) {
 			continue
 		}
 		if next == nil || cmp.Or(cmp.Compare(use, least), cmp.Compare(t.running, next.running), cmp.Compare(t.waiting[0].number, next.waiting[0].number)) < 0 {
@@ -250,9 +266,5 @@ func (q queue) without(w *waiter) queue {
 func (s *Slots) Use() (platform, tenants, waiting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	waiting = len(s.platform)
-	for _, t := range s.of {
-		waiting += len(t.waiting)
-	}
-	return s.inUse - s.ofTenant, s.ofTenant, waiting
+	return s.inUse - s.ofTenant, s.ofTenant, len(s.platform) + s.waiting
 }

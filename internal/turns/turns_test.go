@@ -297,3 +297,39 @@ func BenchmarkVictim(b *testing.B) {
 		})
 	}
 }
+
+// Nobody is remembered for ever, whether or not anybody had to wait.
+func TestTenantsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(2, 2, 2)
+		for i := range 1000 {
+			release, err := s.Acquire(t.Context(), Class{Tenant: fmt.Sprint(i)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			release()
+			time.Sleep(memory / 10)
+		}
+		if n := len(s.of); n > 50 {
+			t.Errorf("%d tenants are remembered", n)
+		}
+	})
+}
+
+// BenchmarkAcquire is a slot that is free, with a thousand tenants that were here of late.
+func BenchmarkAcquire(b *testing.B) {
+	s := New(4, 3, 3)
+	take := func(tenant string) {
+		release, err := s.Acquire(b.Context(), Class{Tenant: tenant})
+		if err != nil {
+			b.Fatal(err)
+		}
+		release()
+	}
+	for i := range 1000 {
+		take(fmt.Sprint(i))
+	}
+	for b.Loop() {
+		take("7")
+	}
+}
