@@ -341,6 +341,19 @@ func TestReservedPlaces(t *testing.T) {
 	s.book.Put(own)
 	s.apply()
 	want("d")
+	// So has what the strongest in shadow reads, however strong it is.
+	shadow := &v1alpha1.HealthPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "acme-system", Name: "a-shadow"}, Spec: signal("max by (tenant, site) (e)", "d")}
+	shadow.Spec.Mode, shadow.Spec.Priority = v1alpha1.HealthPolicyShadow, 9
+	s.book.Put(shadow)
+	s.apply()
+	want("d", "e")
+	s.book.Drop(own)
+	s.apply()
+	want("also", "d", "e", "shipped_total")
+	s.book.Drop(shadow)
+	s.book.Put(own)
+	s.apply()
+	want("d")
 	s.book.Drop(own)
 	s.apply()
 	want("also", "shipped_total")

@@ -57,7 +57,7 @@ func (ps *policies) Kind() string { return fleet.KindCollectionPolicy }
 // Render implements Source: always one policy, the defaults if none selects the site.
 func (ps *policies) Render(site *inventory.Site) []Piece {
 	chosen, health := site.PoliciesOf(ps.Kind()), site.PoliciesOf(kindHealthPolicy)
-	health = health[:min(len(health), 1)] // the strongest is in effect
+	health = read(health)
 	key := policiesKey(site.ID.Tenant, slices.Concat(chosen, health))
 	piece, ok := ps.merged[key]
 	if !ok {
@@ -67,13 +67,29 @@ func (ps *policies) Render(site *inventory.Site) []Piece {
 		}
 		merged := Merge(specs)
 		merged.Reserve = ps.shipped
-		if len(health) > 0 {
-			merged.Reserve = MetricNames(&health[0].Object.(*v1alpha1.HealthPolicy).Spec)
+		if len(health) > 0 && !health[0].Shadow() {
+			merged.Reserve = nil
+		}
+		for _, p := range health {
+			names := MetricNames(&p.Object.(*v1alpha1.HealthPolicy).Spec)
+			merged.Reserve = slices.Compact(slices.Sorted(slices.Values(slices.Concat(merged.Reserve, names))))
 		}
 		piece = NewPiece(effectiveName, merged.Encode())
 		ps.merged[key] = piece
 	}
 	return []Piece{piece}
+}
+
+// read are the health policies whose metrics are read, of those that select a site: the
+// strongest, which is in effect, and the strongest in shadow.
+func read(health []*inventory.Policy) []*inventory.Policy {
+	var out []*inventory.Policy
+	for _, shadow := range []bool{false, true} {
+		if i := slices.IndexFunc(health, func(p *inventory.Policy) bool { return p.Shadow() == shadow }); i >= 0 {
+			out = append(out, health[i])
+		}
+	}
+	return out
 }
 
 // Merge joins policies, strongest first, by the rule that the CollectionPolicy

@@ -111,6 +111,8 @@ func TestContract(t *testing.T) {
 	h.want(403, "nobody", "GET", "/api/v1/cost/names", "")
 	h.want(403, "nobody", "GET", "/api/v1/cost", "")
 	h.want(200, "alice", "GET", "/api/v1/health/sites?tenant=acme&virtualSite=shared/all-eu&region=eu&colour=red&phase=Online&q=par&sort=score&limit=1000&cursor=x", "")
+	h.want(200, "alice", "GET", "/api/v1/health/sites/paris-07/explain?shadow=true", "")
+	h.want(400, "alice", "GET", "/api/v1/health/sites/paris-07/explain?shadow=maybe", "")
 	h.want(404, "alice", "GET", "/api/v1/health/sites/nowhere", "")
 	h.want(404, "alice", "GET", "/api/v1/health/virtualsites/nothing?namespace=shared", "")
 	h.want(400, "alice", "GET", "/api/v1/health/virtualsites/No_Name", "")

@@ -179,10 +179,10 @@ func (f *fakeHealth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "sites":
 		fmt.Fprint(w, asOf+`"total":1,"sites":[{`+cannedSite+`}],"nextCursor":"abc"}`)
 	case "sites/paris-07":
-		fmt.Fprint(w, `{`+cannedSite+`,"asOf":"2026-01-31T12:00:00Z","labels":{"region":"eu-west"},"policy":"","regional":"one","fromStore":false,"signals":[{"name":"nodes-not-ready","dimension":"reliability","value":1,"score":0,"known":true,"applies":true,"pack":"kubernetes",
+		fmt.Fprint(w, `{`+cannedSite+`,"asOf":"2026-01-31T12:00:00Z","labels":{"region":"eu-west"},"policy":"","regional":"one","fromStore":false,"shadow":{"policy":"next","score":50,"colour":"orange","reason":"hot"},"signals":[{"name":"nodes-not-ready","dimension":"reliability","value":1,"score":0,"known":true,"applies":true,"pack":"kubernetes",
 			"error":"","good":0,"bad":1,"weight":1,"critical":true,"unit":"count","source":"kube-state-metrics","asOf":"2026-01-31T12:00:00Z"}]}`)
 	case "sites/paris-07/explain":
-		fmt.Fprint(w, `{"site":"paris-07","tenant":"acme","policy":"","overrides":[{"signals":["cpu-used"],"reason":"old hardware","until":"2026-02-28T00:00:00Z"}],"at":"2026-01-31T12:00:00Z","score":39,"colour":"red","since":"2026-01-31T12:00:00Z",
+		fmt.Fprint(w, `{"site":"paris-07","tenant":"acme","policy":"","shadow":false,"overrides":[{"signals":["cpu-used"],"reason":"old hardware","until":"2026-02-28T00:00:00Z"}],"at":"2026-01-31T12:00:00Z","score":39,"colour":"red","since":"2026-01-31T12:00:00Z",
 			"worstShare":0.5,"mean":75,"worst":0,"worstDimension":"reliability","beforeCaps":39.5,"formula":"0.5 × mean 79 + 0.5 × worst 0 (reliability) = 39.5","dimensions":[{"name":"reliability","weight":1,"applies":true,"known":true,"incomplete":false,"beforeCaps":0,"score":0,
 			"signals":[{"name":"nodes-not-ready","value":100,"unit":"percent","good":0,"bad":25,"score":0,"weight":3,"applies":true,"counted":true,"error":"","objects":["node n1"],"pack":"kubernetes","source":"kube-state-metrics","points":61}]}],
 			"caps":[{"signal":"nodes-not-ready","at":39,"without":100,"leaves":39,"binds":true,"text":"nodes-not-ready: 39"}],"held":false,"agreed":0,"needed":0,"waits":"","lost":[{"dimension":"reliability","signal":"nodes-not-ready","points":61,"text":"100% of the nodes are not ready: node n1"}]}`)
@@ -191,7 +191,7 @@ func (f *fakeHealth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "virtualsites/all-eu":
 		fmt.Fprint(w, cannedVS)
 	case "policies":
-		fmt.Fprint(w, `{"policies":[{"tenant":"acme","name":"default","sites":3,"error":"","signals":[{"name":"a","dimension":"security","error":"","sitesKnown":3,"queryMillis":1.5}]}]}`)
+		fmt.Fprint(w, `{"policies":[{"tenant":"acme","name":"default","sites":3,"error":"","shadow":true,"wouldChange":1,"examples":["paris-07: green → red: hot"],"signals":[{"name":"a","dimension":"security","error":"","sitesKnown":3,"queryMillis":1.5}]}]}`)
 	case "replay":
 		fmt.Fprint(w, `{"from":"2026-01-30T12:00:00Z","to":"2026-01-31T12:00:00Z","tenant":"acme","policy":"default","stepSeconds":60,"done":1,"total":1,"sites":[{"site":"paris-07","would":[{"at":"2026-01-31T11:00:00Z",
 			"from":"green","to":"orange","reason":"hot"}],"did":[],"last":{"score":60,"colour":"orange","reason":"hot"},"differs":true}],"signals":[{"name":"a","dimension":"security","error":"","sitesKnown":1}]}`)

@@ -76,6 +76,7 @@ var (
 	seriesLimit = param{"limit", whole(0, 1_000_000)}
 
 	oneTenant = []param{tenantParam}
+	explained = []param{tenantParam, {"shadow", oneOf("true")}}
 	replayed  = []param{tenantParam, cursorParam, {"since", text(32)}}
 	// oidcAnswer is what we take of an identity provider's answer.
 	oidcAnswer = []param{{"code", text(4096)}, {"state", text(256)}, {"error", text(256)}, {"error_description", text(4096)}}

@@ -88,7 +88,7 @@ func (c *Console) apiRoutes() []route {
 
 		{method: "GET", path: health + "/sites", doing: "list the sites' health", params: siteList, handle: c.proxyHealth},
 		{method: "GET", path: health + "/sites/{site}", doing: "read the site's health", params: oneTenant, handle: c.proxyHealth},
-		{method: "GET", path: health + "/sites/{site}/explain", doing: "read the site's health", params: oneTenant, handle: c.proxyHealth},
+		{method: "GET", path: health + "/sites/{site}/explain", doing: "read the site's health", params: explained, handle: c.proxyHealth},
 		{method: "GET", path: health + "/virtualsites", doing: "list the virtual sites' health", params: pagedList, handle: c.proxyHealth},
 		{method: "GET", path: health + "/virtualsites/{virtualSite}", doing: "read the virtual site's health", params: virtualSiteItem, handle: c.proxyHealth},
 		{method: "GET", path: health + "/policies", doing: "list the health policies", params: nil, handle: c.proxyHealth},

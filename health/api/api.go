@@ -308,6 +308,15 @@ func (s *Server) explain(r *http.Request, v *engine.View, sc *wire.Scope) (any, 
 	if p != nil {
 		return nil, p
 	}
+	if v := r.URL.Query().Get("shadow"); v == "true" {
+		out, ok := ShadowExplanationOf(x)
+		if !ok {
+			return nil, wire.Failure(http.StatusNotFound, "site %q has no score to explain: no policy in shadow selects it, or it was not evaluated yet", x.ID.Name)
+		}
+		return out, nil
+	} else if v != "" {
+		return nil, wire.Failure(http.StatusBadRequest, "shadow: %.20q: want true", v)
+	}
 	out, ok := ExplanationOf(x)
 	if !ok {
 		return nil, wire.Failure(http.StatusNotFound, "site %q has no score to explain: it is %s", x.ID.Name, x.Phase)
@@ -410,7 +419,7 @@ func (s *Server) policies(_ *http.Request, v *engine.View, sc *wire.Scope) (any,
 		if !shipped && !sc.Has(x.Tenant) {
 			continue
 		}
-		p := Policy{Tenant: x.Tenant, Name: x.Name, Sites: x.Sites, Error: x.Err, Signals: make([]PolicySignal, len(x.Signals))}
+		p := Policy{Tenant: x.Tenant, Name: x.Name, Sites: x.Sites, Error: x.Err, Shadow: x.Shadow, WouldChange: x.WouldChange, Examples: append([]string{}, x.Examples...), Signals: make([]PolicySignal, len(x.Signals))}
 		for i, sig := range x.Signals {
 			p.Signals[i] = PolicySignal{Name: sig.Name, Dimension: sig.Dimension, Error: sig.Err, SitesKnown: sig.SitesKnown, QueryMillis: sig.Millis}
 		}

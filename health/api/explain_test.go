@@ -93,6 +93,42 @@ func TestExplanationIsTheSameEverywhere(t *testing.T) {
 	golden(t, "explanation.txt", text.Bytes())
 }
 
+// What the policy in shadow gives is shown beside, under its name.
+func TestShadowIsShown(t *testing.T) {
+	f := &fake{}
+	v := troubled(t)
+	st := health.Evaluate(model(t), health.Readings{Link: health.LinkUp, Signals: []health.Reading{{Value: 80, Known: true}}}, nil, now)
+	s := *v.Sites[0]
+	f.view.Store(v)
+	srv := serve(t, f)
+	if resp, body := get(t, srv, "sites/paris-07/explain?shadow=true", "acme"); resp.StatusCode != http.StatusNotFound {
+		t.Errorf("without a policy in shadow: %s %s", resp.Status, body)
+	}
+	if d := read[SiteDetail](t, srv, "sites/paris-07", "acme"); d.Shadow != nil {
+		t.Errorf("%+v", d.Shadow)
+	}
+	s.Shadow, s.ShadowPolicy = &st, "next"
+	next := *v
+	next.Sites, next.Version = []*engine.Site{&s}, v.Version+1
+	next.Policies = []*engine.Policy{{Tenant: "acme", Name: "next", Sites: 1, Shadow: true, WouldChange: 1, Examples: []string{"paris-07: red → orange"}}}
+	f.view.Store(&next)
+	if d := read[SiteDetail](t, srv, "sites/paris-07", "acme"); d.Shadow == nil || d.Shadow.Policy != "next" || *d.Shadow.Score != 60 || d.Shadow.Colour != fleet.Orange || d.Colour != fleet.Red || d.Shadow.Reason == "" {
+		t.Errorf("%+v", d.Shadow)
+	}
+	if x := read[Explanation](t, srv, "sites/paris-07/explain?shadow=true", "acme"); !x.Shadow || x.Policy != "next" || *x.Score != 60 {
+		t.Errorf("%+v", x)
+	}
+	if x := read[Explanation](t, srv, "sites/paris-07/explain", "acme"); x.Shadow || *x.Score != 39 {
+		t.Errorf("%+v", x)
+	}
+	if p := read[PolicyList](t, srv, "policies", "acme").Policies[0]; !p.Shadow || p.WouldChange != 1 || len(p.Examples) != 1 {
+		t.Errorf("%+v", p)
+	}
+	if resp, _ := get(t, srv, "sites/paris-07/explain?shadow=x", "acme"); resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("shadow=x: %s", resp.Status)
+	}
+}
+
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)

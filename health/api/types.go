@@ -94,6 +94,14 @@ type SiteDetail struct {
 	// FromStore: the regional can't be asked, so the values come from Cortex.
 	FromStore bool     `json:"fromStore"`
 	Signals   []Signal `json:"signals"`
+	// Shadow is what the policy in shadow makes of the site; null: there is none.
+	Shadow *Shadow `json:"shadow"`
+}
+
+// Shadow is a score that counts for nothing.
+type Shadow struct {
+	Policy string `json:"policy"`
+	Outcome
 }
 
 // Signal of a site.
@@ -120,6 +128,7 @@ type Explanation struct {
 	Site      string     `json:"site"`
 	Tenant    string     `json:"tenant"`
 	Policy    string     `json:"policy"` // name of the HealthPolicy; "" for the shipped one
+	Shadow    bool       `json:"shadow"` // it is of the policy in shadow
 	Overrides []Override `json:"overrides"`
 	health.Explanation
 }
@@ -145,6 +154,17 @@ func ExplanationOf(s *engine.Site) (out Explanation, ok bool) {
 		out.Overrides = append(out.Overrides, x)
 	}
 	out.Explanation, ok = health.Explain(s.State)
+	return out, ok
+}
+
+// ShadowExplanationOf takes the score apart that the policy in shadow gives a site; ok is
+// false if there is none.
+func ShadowExplanationOf(s *engine.Site) (out Explanation, ok bool) {
+	if s.Shadow == nil {
+		return out, false
+	}
+	out = Explanation{Site: s.ID.Name, Tenant: s.ID.Tenant, Policy: s.ShadowPolicy, Shadow: true, Overrides: []Override{}}
+	out.Explanation, ok = health.Explain(s.Shadow)
 	return out, ok
 }
 
@@ -200,6 +220,11 @@ type Policy struct {
 	Sites   int            `json:"sites"`
 	Error   string         `json:"error"`
 	Signals []PolicySignal `json:"signals"`
+	// Shadow: it counts for nothing. WouldChange of its sites would have another colour;
+	// Examples are some of them.
+	Shadow      bool     `json:"shadow"`
+	WouldChange int      `json:"wouldChange"`
+	Examples    []string `json:"examples"`
 }
 
 // PolicySignal is one signal of a policy.
@@ -317,6 +342,9 @@ func DetailOf(s *engine.Site, asOf time.Time) SiteDetail {
 	out := SiteDetail{Site: SiteOf(s, asOf), AsOf: asOf.UTC().Truncate(time.Millisecond), Labels: s.Labels, Policy: s.Policy, Regional: s.Home, FromStore: s.FromStore, Signals: []Signal{}}
 	if out.Labels == nil {
 		out.Labels = map[string]string{}
+	}
+	if s.Shadow != nil {
+		out.Shadow = &Shadow{s.ShadowPolicy, OutcomeOf(s.Shadow)}
 	}
 	if s.State == nil || len(s.State.Model.Signals) != len(s.State.Signals) {
 		return out

@@ -25,9 +25,11 @@ type regionalState struct {
 type memory struct {
 	id    fleet.SiteID
 	state *health.State
-	home  int32 // position of the regional that speaks for it, or homeUnknown
-	link  health.Link
-	since time.Time // of link
+	// shadow is what the policy in shadow makes of it; nil: there is none, or not yet.
+	shadow *health.State
+	home   int32 // position of the regional that speaks for it, or homeUnknown
+	link   health.Link
+	since  time.Time // of link
 	// changed: link did since the site was last evaluated.
 	changed bool
 	// down is when a regional first said that the site is not connected, missing

@@ -40,6 +40,7 @@ type roster struct {
 	policies []*policy // in the order of the snapshot
 	variants []*policy // what overrides make of them
 	of       []*policy // by the site's position; nil: the shipped one
+	shadow   []*policy // by the site's position, the policy in shadow; nil: none anywhere
 	// until when the overrides stay as they are; zero: for good.
 	until time.Time
 }
@@ -50,6 +51,14 @@ func (r *roster) asked() []*policy {
 		return r.policies
 	}
 	return append(slices.Clone(r.policies), r.variants...)
+}
+
+// shadowOf is the policy in shadow of the site at a position, nil if there is none.
+func (r *roster) shadowOf(i int) *policy {
+	if r.shadow == nil {
+		return nil
+	}
+	return r.shadow[i]
 }
 
 // rosters makes rosters, and remembers the models of policies.
@@ -97,9 +106,20 @@ func (r *rosters) cast(s *inventory.Snapshot, now time.Time) *roster {
 	r.made, r.good = made, good
 	for i, site := range s.Sites {
 		for _, p := range site.PoliciesOf(healthPolicies) {
-			if x := made[p]; x != nil && x.model != nil {
-				out.of[i] = r.variant(out, x, site, now)
-				break
+			x := made[p]
+			switch {
+			case x == nil || x.model == nil:
+			case !p.Shadow():
+				if out.of[i] == nil {
+					out.of[i] = r.variant(out, x, site, now)
+				}
+			default:
+				if out.shadow == nil {
+					out.shadow = make([]*policy, len(s.Sites))
+				}
+				if out.shadow[i] == nil {
+					out.shadow[i] = r.variant(out, x, site, now)
+				}
 			}
 		}
 	}

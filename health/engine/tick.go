@@ -234,7 +234,7 @@ func (e *Engine) updateLinks(snap *inventory.Snapshot, now time.Time) {
 	for i, site := range snap.Sites {
 		m := e.aligned[i]
 		if !site.Counts() {
-			m.state, m.link = nil, health.LinkNever
+			m.state, m.shadow, m.link = nil, nil, health.LinkNever
 		} else if e.judge(m, site, &said[i], now) {
 			m.changed = true
 		}
@@ -349,6 +349,16 @@ func (e *Engine) evaluate(m *memory, a *answers, j int, now time.Time) {
 	r.Link, r.LinkSince, r.Reconnects = m.link, m.since, m.reconnects(now)
 	st := health.Evaluate(b.model, r, m.state, now)
 	m.state = &st
+	p := a.snap.shadowOf(j)
+	if p == nil {
+		m.shadow = nil
+		return
+	}
+	b = a.plan.binding(p)
+	r.Signals, r.Packs = make([]health.Reading, len(b.query)), make([]bool, len(b.packs))
+	a.read(&r, j, b, why)
+	shadow := health.Evaluate(b.model, r, m.shadow, now)
+	m.shadow = &shadow
 }
 
 // read takes what the answers say of a site into r, whose Signals and Packs have the
@@ -420,8 +430,13 @@ func (e *Engine) relink(m *memory, p *policy, now time.Time) {
 	if prev != nil && prev.Model != model && len(prev.Model.Signals) > 0 {
 		model = prev.Model // an edited policy waits for the tick that asks its queries
 	}
-	st := health.Evaluate(model, health.Readings{Link: m.link, LinkSince: m.since, Reconnects: m.reconnects(now), LiveOnly: true}, prev, now)
+	r := health.Readings{Link: m.link, LinkSince: m.since, Reconnects: m.reconnects(now), LiveOnly: true}
+	st := health.Evaluate(model, r, prev, now)
 	m.state = &st
+	if m.shadow != nil {
+		shadow := health.Evaluate(m.shadow.Model, r, m.shadow, now)
+		m.shadow = &shadow
+	}
 }
 
 func (e *Engine) publish(snap *roster, a *answers, removed []fleet.SiteID, now time.Time) {
@@ -438,6 +453,9 @@ func (e *Engine) publish(snap *roster, a *answers, removed []fleet.SiteID, now t
 		s := &Site{Site: site, State: m.state, Phase: phaseOf(site.Phase, m.link), LastSeen: m.seen, home: m.home, Maintenance: site.MaintenanceAt(now)}
 		if p := snap.of[i]; p != nil {
 			s.Policy, s.Overrides = p.Name, p.overrides
+		}
+		if p := snap.shadowOf(i); p != nil && m.shadow != nil {
+			s.Shadow, s.ShadowPolicy = m.shadow, p.Name
 		}
 		if m.home != homeUnknown {
 			s.Home = e.regionals[m.home].Name
@@ -530,7 +548,7 @@ func (e *Engine) fare(v *View, a *answers) []*Policy {
 	add := func(p *policy, m *health.Model) *Policy {
 		x := &Policy{Name: shippedName}
 		if p != nil {
-			x.Tenant, x.Name = p.Tenant, p.Name
+			x.Tenant, x.Name, x.Shadow = p.Tenant, p.Name, p.Policy.Shadow()
 			if p.err != nil {
 				x.Err = p.err.Error()
 			}
@@ -566,17 +584,48 @@ func (e *Engine) fare(v *View, a *answers) []*Policy {
 		if v.Snapshot != a.snap.Snapshot {
 			i = v.Snapshot.Find(site.ID.Tenant, site.ID.Name)
 		}
-		if i < 0 || v.Sites[i].State == nil || len(v.Sites[i].State.Signals) != len(p.Signals) {
+		if i < 0 {
 			continue
 		}
-		stats, states := p.Signals, v.Sites[i].State.Signals
-		for k := range states {
-			if states[k].Known {
-				stats[k].SitesKnown++
-			}
+		p.knows(v.Sites[i].State)
+		if shadow := a.snap.shadowOf(j); shadow != nil {
+			p := by[shadow.plain()]
+			p.Sites++
+			p.knows(v.Sites[i].Shadow)
+			p.compare(v.Sites[i])
 		}
 	}
 	return out
+}
+
+// knows counts the signals that have a value in a state of the policy.
+func (p *Policy) knows(st *health.State) {
+	if st == nil || len(st.Signals) != len(p.Signals) {
+		return
+	}
+	for k := range st.Signals {
+		if st.Signals[k].Known {
+			p.Signals[k].SitesKnown++
+		}
+	}
+}
+
+// maxExamples of sites whose colour a policy in shadow would change are named.
+const maxExamples = 5
+
+// compare counts a site whose colour the policy in shadow would change.
+func (p *Policy) compare(s *Site) {
+	if s.State == nil || s.Shadow == nil || s.Shadow.Colour == s.State.Colour {
+		return
+	}
+	if p.WouldChange++; len(p.Examples) >= maxExamples {
+		return
+	}
+	text := fmt.Sprintf("%s: %s → %s", s.ID.Name, s.State.Colour, s.Shadow.Colour)
+	if r := s.Shadow.Reasons; len(r) > 0 {
+		text += ": " + r[0].Text
+	}
+	p.Examples = append(p.Examples, text)
 }
 
 func joinErrors(errs map[int32]string) string {
@@ -602,8 +651,9 @@ func (e *Engine) reportPolicies(v *View, a *answers) {
 	e.metrics.failed.Add(float64(failed))
 	reports := make([]status.PolicyReport, 0, len(a.snap.policies))
 	for i, p := range a.snap.policies {
-		r := status.PolicyReport{Policy: p.Policy, Err: p.err, Sites: v.Policies[i].Sites}
-		for _, s := range v.Policies[i].Signals {
+		x := v.Policies[i]
+		r := status.PolicyReport{Policy: p.Policy, Err: p.err, Sites: x.Sites, Shadow: x.Shadow, WouldChange: x.WouldChange, Examples: x.Examples}
+		for _, s := range x.Signals {
 			if s.Err != "" {
 				r.Failing = append(r.Failing, s.Name+": "+s.Err)
 			}

@@ -71,7 +71,7 @@ func (t *trials) begin(tenant string) (end func(), err error) {
 
 // Try evaluates a tenant's sites as the candidate would, and as the policies in force do,
 // with readings of this moment. A policy of the candidate's name is replaced by it. All
-// queries are confined to the tenant. An error other than ErrTrying and ErrNotEvaluated
+// queries are confined to the tenant. Whether it is in shadow makes no difference. An error other than ErrTrying and ErrNotEvaluated
 // says what is wrong with the candidate. Any goroutine may call it.
 func (e *Engine) Try(ctx context.Context, tenant string, candidate *v1alpha1.HealthPolicy) (*Trial, error) {
 	end, err := e.trials.begin(tenant)
@@ -157,7 +157,7 @@ func (e *Engine) cast(v *View, tenant string, hp *v1alpha1.HealthPolicy) (*cast,
 		selects := selector.Matches(labels.Set(s.Labels))
 		for _, other := range s.PoliciesOf(healthPolicies) {
 			x := r.made[other]
-			if other.Name == hp.Name || x == nil || x.model == nil {
+			if other.Name == hp.Name || other.Shadow() || x == nil || x.model == nil {
 				continue
 			}
 			if selects && !stronger(other, p.Policy) {

@@ -32,6 +32,11 @@ type Site struct {
 	// Overrides of the policy that are in force for the site; must not be changed.
 	Overrides []*v1alpha1.SignalOverride
 
+	// Shadow is what the policy in shadow, ShadowPolicy, makes of the site; nil: there is
+	// none. It counts for nothing.
+	Shadow       *health.State
+	ShadowPolicy string
+
 	home int32
 }
 
@@ -65,6 +70,11 @@ type Policy struct {
 	Sites   int
 	Signals []SignalStat
 	Err     string // what is wrong with the policy itself
+	// Shadow: it counts for nothing; WouldChange of its sites would have another colour,
+	// Examples are some of them.
+	Shadow      bool
+	WouldChange int
+	Examples    []string
 }
 
 // SignalStat is how one signal of a policy fares.
@@ -199,6 +209,9 @@ func visible(a, b *Site) bool {
 	}
 	if a.State == b.State {
 		return false
+	}
+	if a.ShadowPolicy != b.ShadowPolicy || (a.Shadow == nil) != (b.Shadow == nil) || a.Shadow != nil && a.Shadow.Colour != b.Shadow.Colour {
+		return true
 	}
 	x, y := a.State, b.State
 	if x.Colour != y.Colour || x.Known != y.Known || math.Abs(x.Score-y.Score) >= 0.5 || len(x.Reasons) != len(y.Reasons) {

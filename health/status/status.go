@@ -55,6 +55,11 @@ type PolicyReport struct {
 	Sites  int
 	// Failing lists "signal: error", in the order of the policy.
 	Failing []string
+	// Shadow: it counts for nothing; WouldChange of its sites would have another colour,
+	// Examples are some of them.
+	Shadow      bool
+	WouldChange int
+	Examples    []string
 }
 
 // ReportSites takes the health of sites and writes what changed enough, within the
@@ -105,6 +110,7 @@ type policyWritten struct {
 	gen     int64
 	status  string
 	since   time.Time
+	shadow  string
 }
 
 // New returns a Writer; Run makes it write.
@@ -231,24 +237,43 @@ func (w *Writer) policies(reports []PolicyReport) {
 		}
 		message = clip(message)
 		old, ok := w.policy[key]
-		next := policyWritten{at: now, sites: r.Sites, message: message, gen: r.Policy.Generation, status: status, since: old.since}
+		next := policyWritten{at: now, shadow: shadowOf(r), sites: r.Sites, message: message, gen: r.Policy.Generation, status: status, since: old.since}
 		if !ok || old.status != status {
 			next.since = now
 		}
-		same := ok && old.sites == next.sites && old.message == next.message && old.gen == next.gen && old.status == next.status
+		same := ok && old.shadow == next.shadow && old.sites == next.sites && old.message == next.message && old.gen == next.gen && old.status == next.status
 		soon := ok && old.status == next.status && old.gen == next.gen && now.Sub(old.at) < policyEvery
 		if same || soon {
 			continue
 		}
 		w.policy[key] = next
-		w.queue(key, true, object("HealthPolicy", key, map[string]any{
+		fields := map[string]any{
 			"sites": int64(r.Sites),
 			"conditions": []any{map[string]any{
 				"type": "SignalsHealthy", "status": status, "reason": reason, "message": message,
 				"observedGeneration": r.Policy.Generation, "lastTransitionTime": next.since.UTC().Format(time.RFC3339),
 			}},
-		}))
+		}
+		if r.Shadow {
+			examples := make([]any, len(r.Examples))
+			for i, x := range r.Examples {
+				examples[i] = clip(x)
+			}
+			fields["shadow"] = map[string]any{"wouldChange": int64(r.WouldChange), "examples": examples}
+		}
+		w.queue(key, true, object("HealthPolicy", key, fields))
 	}
+}
+
+// shadowOf is what of a policy in shadow is worth a write: numbers in reasons drift.
+func shadowOf(r *PolicyReport) string {
+	text := fmt.Sprint(r.Shadow, r.WouldChange)
+	for _, x := range r.Examples {
+		site, rest, _ := strings.Cut(x, ": ")
+		colours, _, _ := strings.Cut(rest, ": ")
+		text += " " + site + " " + colours
+	}
+	return text
 }
 
 func (w *Writer) next() (objectKey, *unstructured.Unstructured, bool) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -152,6 +153,25 @@ func TestWritesPolicyStatus(t *testing.T) {
 		x := cond()
 		return x.Status == metav1.ConditionFalse && strings.Contains(x.Message, "cpu: bad function") && strings.Contains(x.Message, "disk: timed out")
 	})
+	// What a policy in shadow would change; in force it would change nothing.
+	shadow := func() *v1alpha1.HealthPolicyShadowStatus {
+		var o v1alpha1.HealthPolicy
+		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "a-system", Name: "p"}, &o); err != nil {
+			t.Fatal(err)
+		}
+		return o.Status.Shadow
+	}
+	staged := *p
+	staged.Generation = 7
+	w.ReportPolicies([]PolicyReport{{Policy: &staged, Sites: 3, Shadow: true, WouldChange: 2, Examples: []string{"paris: green → red: hot"}}})
+	testkit.EventuallyTrue(t, "what it would change", func() bool {
+		x := shadow()
+		return x != nil && x.WouldChange == 2 && slices.Equal(x.Examples, []string{"paris: green → red: hot"})
+	})
+	enforced := *p
+	enforced.Generation = 8
+	w.ReportPolicies([]PolicyReport{{Policy: &enforced, Sites: 3}})
+	testkit.EventuallyTrue(t, "nothing in shadow", func() bool { return shadow() == nil })
 	// What is wrong with the policy itself is said at once.
 	edited := *p
 	edited.Generation = 2

@@ -167,6 +167,12 @@ type Policy struct {
 // Selects tells whether the policy takes sites with these labels.
 func (p *Policy) Selects(set map[string]string) bool { return p.selector.Matches(labels.Set(set)) }
 
+// Shadow tells whether the policy is a HealthPolicy that counts for nothing.
+func (p *Policy) Shadow() bool {
+	hp, ok := p.Object.(*v1alpha1.HealthPolicy)
+	return ok && hp.Spec.Mode == v1alpha1.HealthPolicyShadow
+}
+
 // Tenant is one tenant: of a Tenant object, or of sites without one.
 type Tenant struct {
 	Name   string

@@ -24,19 +24,20 @@ import (
 
 func healthCmd(g *Globals) *cobra.Command {
 	cmd := &cobra.Command{Use: "health", Short: "Explain a site's score; test and try health policies"}
-	var all bool
+	var all, shadow bool
 	explain := &cobra.Command{
 		Use: "explain SITE", Short: "The arithmetic of a site's score, from readings to colour", Args: cobra.ExactArgs(1),
-		Example: "  muster health explain paris-07\n  muster health explain paris-07 --all\n  muster health explain paris-07 -o json",
+		Example: "  muster health explain paris-07\n  muster health explain paris-07 --all\n  muster health explain paris-07 --shadow\n  muster health explain paris-07 -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a, err := g.api()
 			if err != nil {
 				return err
 			}
-			return g.explainSite(cmd.Context(), cmd.OutOrStdout(), a, args[0], all)
+			return g.explainSite(cmd.Context(), cmd.OutOrStdout(), a, args[0], all, shadow)
 		},
 	}
 	explain.Flags().BoolVar(&all, "all", false, "also the signals that are well, and those that do not apply")
+	explain.Flags().BoolVar(&shadow, "shadow", false, "the score that the policy in shadow (spec.mode: Shadow) gives, which counts for nothing")
 	g.AddFlags(explain)
 	g.addConsole(explain)
 	g.addOutput(explain)
@@ -188,9 +189,13 @@ func (g *Globals) replayPolicy(ctx context.Context, w, progress io.Writer, a *ap
 	return nil
 }
 
-func (g *Globals) explainSite(ctx context.Context, w io.Writer, a *api, site string, all bool) error {
+func (g *Globals) explainSite(ctx context.Context, w io.Writer, a *api, site string, all, shadow bool) error {
 	var x healthapi.Explanation
-	if err := a.get(ctx, "/api/v1/health/sites/"+url.PathEscape(site)+"/explain", g.query(), &x); err != nil {
+	q := g.query()
+	if shadow {
+		q.Set("shadow", "true")
+	}
+	if err := a.get(ctx, "/api/v1/health/sites/"+url.PathEscape(site)+"/explain", q, &x); err != nil {
 		return err
 	}
 	if done, err := g.encode(w, x); done || err != nil {
@@ -199,6 +204,9 @@ func (g *Globals) explainSite(ctx context.Context, w io.Writer, a *api, site str
 	policy := x.Policy
 	if policy == "" {
 		policy = "(shipped)"
+	}
+	if x.Shadow {
+		policy += ", in shadow, which counts for nothing"
 	}
 	fmt.Fprintf(w, "%s, policy %s: ", printable(x.Site), printable(policy))
 	for _, o := range x.Overrides {

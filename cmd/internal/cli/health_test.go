@@ -54,7 +54,9 @@ cases: [{name: a full disk, readings: {disk-used: "97"}, expect: [{at: 1m, colou
 // policy's name.
 func TestHealthExplain(t *testing.T) {
 	const dir = "../../../health/api/testdata/"
+	asked := ""
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = r.URL.RawQuery
 		if r.URL.Path != "/api/v1/health/sites/paris-07/explain" {
 			http.NotFound(w, r)
 			return
@@ -68,17 +70,24 @@ func TestHealthExplain(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := new(Globals).explainSite(t.Context(), &out, &api{base: srv.URL, http: srv.Client()}, "paris-07", false); err != nil {
+	if err := new(Globals).explainSite(t.Context(), &out, &api{base: srv.URL, http: srv.Client()}, "paris-07", false, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := out.String(); got != "paris-07, policy (shipped): "+string(want) {
 		t.Errorf("%s", got)
 	}
+	if asked != "" {
+		t.Errorf("asked %q", asked)
+	}
 	out.Reset()
-	if err := (&Globals{Output: "json"}).explainSite(t.Context(), &out, &api{base: srv.URL, http: srv.Client()}, "paris-07", false); err != nil {
+	if err := new(Globals).explainSite(t.Context(), &out, &api{base: srv.URL, http: srv.Client()}, "paris-07", false, true); err != nil || asked != "shadow=true" {
+		t.Errorf("asked %q: %v", asked, err)
+	}
+	out.Reset()
+	if err := (&Globals{Output: "json"}).explainSite(t.Context(), &out, &api{base: srv.URL, http: srv.Client()}, "paris-07", false, false); err != nil {
 		t.Fatal(err)
 	}
-	if asked, err := os.ReadFile(dir + "explanation.json"); err != nil || !sameJSON(t, out.Bytes(), asked) {
+	if said, err := os.ReadFile(dir + "explanation.json"); err != nil || !sameJSON(t, out.Bytes(), said) {
 		t.Errorf("%v: -o json is not what the API answered:\n%s", err, out.String())
 	}
 }

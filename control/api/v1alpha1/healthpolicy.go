@@ -13,6 +13,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=hp
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`
 // +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`
 // +kubebuilder:printcolumn:name="Sites",type=integer,JSONPath=`.status.sites`
 // +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.status.conditions[?(@.type=="SignalsHealthy")].status`
@@ -31,6 +32,13 @@ type HealthPolicySpec struct {
 	// SiteSelector chooses sites by label; empty: all of the tenant's sites.
 	// +optional
 	SiteSelector metav1.LabelSelector `json:"siteSelector,omitempty"`
+	// Mode is Enforce, which is what an unset one means, or Shadow. A policy in shadow is
+	// evaluated beside the one in force at the sites that it selects. Its scores are shown
+	// and count for nothing: no colour, alert or gate follows them. Of several in shadow
+	// the strongest is evaluated.
+	// +kubebuilder:validation:Enum=Enforce;Shadow
+	// +optional
+	Mode HealthPolicyMode `json:"mode,omitempty"`
 	// Priority decides between policies; higher wins, then the name.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
@@ -76,6 +84,15 @@ type HealthPolicySpec struct {
 	// +listMapKey=name
 	Signals []Signal `json:"signals"`
 }
+
+// HealthPolicyMode says whether a HealthPolicy counts.
+type HealthPolicyMode string
+
+// The modes of a HealthPolicy.
+const (
+	HealthPolicyEnforce HealthPolicyMode = "Enforce"
+	HealthPolicyShadow  HealthPolicyMode = "Shadow"
+)
 
 // DimensionWeights weigh the dimensions; quantities such as "1" or "0.5".
 type DimensionWeights struct {
@@ -224,10 +241,23 @@ type HealthPolicyStatus struct {
 	// +kubebuilder:default=0
 	// +optional
 	Sites int32 `json:"sites"`
+	// Shadow is what a policy in shadow would change; unset for others.
+	// +optional
+	Shadow *HealthPolicyShadowStatus `json:"shadow,omitempty"`
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// HealthPolicyShadowStatus is what a policy in shadow would change.
+type HealthPolicyShadowStatus struct {
+	// WouldChange is how many of its sites would have another colour.
+	WouldChange int32 `json:"wouldChange"`
+	// Examples of them: site, colours, first reason.
+	// +listType=atomic
+	// +optional
+	Examples []string `json:"examples,omitempty"`
 }
 
 // +kubebuilder:object:root=true

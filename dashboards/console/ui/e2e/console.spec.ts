@@ -349,6 +349,23 @@ test.describe("pages", () => {
     expect(text).toContain("that do not apply (28)");
   });
 
+  test("a policy in shadow is shown beside, and counts for nothing", async ({ page }) => {
+    test.skip(!MOCK, "needs a policy in shadow");
+    await login(page);
+    const s = (await sites(page)).find((x) => x.colour === "green")!;
+    await control(page, "shadow", { tenant: s.tenant, site: s.name });
+    await page.goto(`/sites/${s.name}?tenant=${s.tenant}`);
+    await expect(page.locator("[data-shadow=orange]")).toContainText("Policy next, in shadow");
+    await expect(page.locator("[data-site-colour]")).toHaveAttribute("data-site-colour", "green");
+    await page.getByRole("link", { name: "How that score comes about" }).click();
+    await expect(page.getByText("in shadow: counts for nothing")).toBeVisible();
+    await expect(page.getByText("policy next")).toBeVisible();
+    const list = await get<{ policies: object[] }>(page, "/api/v1/health/policies");
+    await page.route("**/api/v1/health/policies", (r) => r.fulfill({ json: { policies: [{ ...list.policies[0], name: "next", shadow: true, wouldChange: 1, examples: ["paris-07: green → orange: hot"] }] } }));
+    await page.goto("/policies");
+    await expect(page.locator("[data-would-change='1']")).toContainText("paris-07: green → orange: hot");
+  });
+
   test("a score that can't be explained says why", async ({ page }) => {
     test.skip(!MOCK, "needs a site that never connected");
     await login(page);

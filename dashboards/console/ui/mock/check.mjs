@@ -25,6 +25,7 @@ export const PARAMS = {
   sites: { tenant, virtualSite: text(320), region: text(63), colour: oneOf("green", "orange", "red", "grey"), phase: text(20), q: text(200), sort: oneOf("score", "name"), limit, cursor },
   paged: { tenant, limit, cursor },
   tenant: { tenant },
+  explain: { tenant, shadow: oneOf("true") },
   vs: { tenant, namespace: text(63) },
   range: { tenant, query: text(16384), start: text(64), end: text(64), step: text(32), timeout: text(32) },
   logs: { ...logFilters, limit, cursor: text(16384) },

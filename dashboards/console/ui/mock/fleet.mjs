@@ -229,7 +229,7 @@ export class MockFleet {
 
   detail(s) {
     return {
-      ...s.view, asOf: this.asOf, labels: labels(s), policy: "default", regional: s.phase === "Online" ? `${s.region.slice(0, 2)}-1` : "", fromStore: false,
+      ...s.view, asOf: this.asOf, labels: labels(s), policy: "default", regional: s.phase === "Online" ? `${s.region.slice(0, 2)}-1` : "", fromStore: false, shadow: s.shadow ?? null,
       signals: s.signals.map(({ name, dimension, good, bad, weight, critical, unit, source, value, score, known, error, applies, pack }) => ({
         name, dimension, value: known ? round(value) : null, score: known ? round(score) : null, known, applies, pack, error, good, bad, weight, critical, unit, source,
         asOf: known ? this.asOf : null,
@@ -245,7 +245,7 @@ export class MockFleet {
     const lost = s.view.reasons.map((r) => ({ dimension: r.dimension, signal: r.signal, points: r.pointsLost, text: r.text }));
     const capped = s.signals.find((g) => g.known && g.critical && g.score === 0);
     return {
-      site: s.name, tenant: s.tenant, policy: "default", overrides: [], at: this.asOf, score: s.view.score, colour: s.view.colour, since: s.view.since,
+      site: s.name, tenant: s.tenant, policy: "default", shadow: false, overrides: [], at: this.asOf, score: s.view.score, colour: s.view.colour, since: s.view.since,
       worstShare: 0, mean: round(mean), worst: 0, worstDimension: known[0] ?? "", beforeCaps: round(mean), formula: s.view.score === null ? "" : `1 × mean ${round(mean)} = ${round(mean)}`,
       dimensions: DIMENSIONS.map((d) => ({
         name: d, weight: 1, applies: true, known: s.dims[d].score !== null, incomplete: s.dims[d].score === null, beforeCaps: round(s.dims[d].plain ?? 0), score: round(s.dims[d].score ?? 0),
@@ -307,6 +307,7 @@ export class MockFleet {
       const sites = [...this.sites.values()].filter((s) => s.tenant === tenant);
       return {
         tenant, name: "default", sites: sites.length, error: "",
+        shadow: false, wouldChange: 0, examples: [],
         signals: SIGNALS.map((g, i) => ({ name: g.name, dimension: g.dimension, error: "", sitesKnown: sites.filter((s) => s.signals[i].known).length, queryMillis: 3 + ((i * 37) % 41) / 3 })),
       };
     });

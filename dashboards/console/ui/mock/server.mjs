@@ -142,7 +142,7 @@ const ROUTES = [
   ["GET", /^\/api\/v1\/tenants$/, "tenant", (_m, q) => inTenants(q, (names) => ({ json: { tenants: names.map(quotasOf) } }))],
   ["GET", /^\/api\/v1\/health\/sites$/, "sites", (_m, q) => ({ json: page([...fleet.sites.values()].map((s) => s.view), q, "sites") })],
   ["GET", /^\/api\/v1\/health\/sites\/([^/]+)$/, "tenant", (m, q) => withSite(m[1], q, (s) => ({ json: fleet.detail(s) }))],
-  ["GET", /^\/api\/v1\/health\/sites\/([^/]+)\/explain$/, "tenant", (m, q) => withSite(m[1], q, (s) => (s.phase === "Approved" ? notFound(`site "${s.name}" has no score to explain: it is Approved`) : { json: fleet.explanation(s) }))],
+  ["GET", /^\/api\/v1\/health\/sites\/([^/]+)\/explain$/, "explain", (m, q) => withSite(m[1], q, (s) => (q.get("shadow") ? (s.shadow ? { json: { ...fleet.explanation(s), policy: s.shadow.policy, shadow: true } } : notFound(`site "${s.name}" has no score to explain: no policy in shadow selects it`)) : s.phase === "Approved" ? notFound(`site "${s.name}" has no score to explain: it is Approved`) : { json: fleet.explanation(s) }))],
   ["GET", /^\/api\/v1\/health\/virtualsites$/, "paged", (_m, q) => ({ json: page(fleet.virtualSites(), q, "virtualSites") })],
   ["GET", /^\/api\/v1\/health\/policies$/, "none", () => ({ json: { policies: fleet.policies() } })],
   ["GET", /^\/api\/v1\/sites\/([^/]+)$/, "tenant", (m, q) => withSite(m[1], q, (s) => ({ json: siteObject(s) }))],
@@ -215,6 +215,7 @@ function range(q) {
 const CONTROLS = {
   break: (b) => each(b, (s) => s.faults.set(b.fault ?? "uplink-down", Date.now())),
   heal: (b) => each(b, (s) => s.faults.clear()),
+  shadow: (b) => each(b, (s) => (s.shadow = { policy: "next", score: 61.3, colour: "orange", reason: "the fullest filesystem is 86% full" })),
   blind: (b) => each(b, (s) => (s.failing = b.signal)),
   register: (b) => register(b.name, b.labels ?? {}),
   fail: (b) => failures.push({ path: b.path, method: b.method, status: b.status ?? 500, title: b.title ?? "Internal Server Error", detail: b.detail ?? "the health engine can't be reached; it may be starting" }),

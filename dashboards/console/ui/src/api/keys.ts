@@ -8,7 +8,7 @@ export const keys = {
   /** Everything about one site. */
   siteKey: (key: string) => ["site", key] as const,
   siteHealth: (key: string) => ["site", key, "health"] as const,
-  siteExplanation: (key: string) => ["site", key, "explanation"] as const,
+  siteExplanation: (key: string, shadow: boolean) => ["site", key, "explanation", shadow] as const,
   siteObject: (key: string) => ["site", key, "object"] as const,
   siteHistory: (key: string, range: string) => ["siteHistory", key, range] as const,
   registrations: ["registrations"] as const,

@@ -1037,6 +1037,8 @@ export interface components {
             tenant: string;
             /** @description Name of the HealthPolicy; empty for the shipped one */
             policy: string;
+            /** @description The policy is in shadow; this score counts for nothing */
+            shadow: boolean;
             overrides: {
                 signals: string[];
                 reason: string;
@@ -1181,6 +1183,13 @@ export interface components {
             /** @description The regional can't be asked, so the values come from Cortex */
             fromStore: boolean;
             signals: components["schemas"]["SignalReading"][];
+            /** @description What the policy in shadow makes of the site, which counts for nothing; null: there is none */
+            shadow: {
+                policy: string;
+                score: components["schemas"]["Score"];
+                colour: components["schemas"]["Colour"];
+                reason: string;
+            } | null;
         };
         SignalReading: {
             name: string;
@@ -1255,6 +1264,12 @@ export interface components {
                 sites: number;
                 /** @description What is wrong with the policy itself */
                 error: string;
+                /** @description It counts for nothing */
+                shadow: boolean;
+                /** @description Of its sites those of another colour than the policy in force gives */
+                wouldChange: number;
+                /** @description Of these some: site, colours, first reason */
+                examples: string[];
                 signals: {
                     name: string;
                     dimension: components["schemas"]["DimensionName"];
@@ -2193,6 +2208,8 @@ export interface operations {
                  * @example acme
                  */
                 tenant?: components["parameters"]["tenant"];
+                /** @description true: the score that the policy in shadow gives. */
+                shadow?: "true";
             };
             header?: never;
             path: {

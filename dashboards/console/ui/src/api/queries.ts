@@ -77,10 +77,10 @@ export function useSiteHealth(ref: SiteRef) {
 }
 
 /** The arithmetic of a site's score. */
-export function useSiteExplanation(ref: SiteRef) {
+export function useSiteExplanation(ref: SiteRef, shadow: boolean) {
   return useQuery({
-    queryKey: keys.siteExplanation(siteKey(ref)),
-    queryFn: ({ signal }) => api<Explanation>("GET", `/api/v1/health/sites/${encodeURIComponent(ref.name)}/explain`, { params: { tenant: ref.tenant }, signal }),
+    queryKey: keys.siteExplanation(siteKey(ref), shadow),
+    queryFn: ({ signal }) => api<Explanation>("GET", `/api/v1/health/sites/${encodeURIComponent(ref.name)}/explain`, { params: { tenant: ref.tenant, shadow: shadow ? "true" : undefined }, signal }),
     refetchInterval: 15_000,
   });
 }

@@ -16,6 +16,9 @@ export const sitePath = (s: SiteRef): string => `/sites/${encodeURIComponent(s.n
 /** The page with the arithmetic of its score. */
 export const scorePath = (s: SiteRef): string => `/sites/${encodeURIComponent(s.name)}/score?tenant=${encodeURIComponent(s.tenant)}`;
 
+/** As scorePath, of what the policy in shadow makes of it. */
+export const shadowPath = (s: SiteRef): string => `${scorePath(s)}&shadow=true`;
+
 /** A virtual site as users name it: namespace/name. */
 export const virtualSiteRef = (v: Pick<VirtualSite, "namespace" | "name">): string => `${v.namespace}/${v.name}`;
 

@@ -48,6 +48,7 @@ function Policy({ policy: p }: { policy: HealthPolicy }) {
           {name}
         </h2>
         <span className="row small">
+          {p.shadow && <span className="chip">in shadow</span>}
           {failing > 0 && <span className="chip warn">{plural(failing, "query fails", "queries fail")}</span>}
           <span className="muted">{plural(p.sites, "site")}</span>
         </span>
@@ -56,6 +57,19 @@ function Policy({ policy: p }: { policy: HealthPolicy }) {
         <p className="body fault" role="alert">
           {p.error}
         </p>
+      )}
+      {p.shadow && (
+        <div className="body small" data-would-change={p.wouldChange}>
+          <p>
+            It counts for nothing. In force, it would change the colour of {formatCount(p.wouldChange)} of {plural(p.sites, "site")}
+            {p.examples.length > 0 ? ", such as:" : "."}
+          </p>
+          <ul>
+            {p.examples.map((x) => (
+              <li key={x}>{x}</li>
+            ))}
+          </ul>
+        </div>
       )}
       <div className="table-wrap" tabIndex={0} role="region" aria-label={`Signals of ${name}`}>
         <table className="signals">

@@ -14,8 +14,9 @@ import { Failed } from "./site";
 
 /** The arithmetic of a site's score, from readings to colour: what `muster health explain` says. */
 export function ScorePage({ name }: { name: string }) {
-  const tenant = new URLSearchParams(useSearch()).get("tenant") ?? "";
-  const query = useSiteExplanation({ tenant, name });
+  const search = new URLSearchParams(useSearch());
+  const tenant = search.get("tenant") ?? "";
+  const query = useSiteExplanation({ tenant, name }, search.get("shadow") === "true");
   useTitle(`Score of ${name}`);
   const x = query.data;
   const back = tenant ? sitePath({ tenant, name }) : `/sites/${encodeURIComponent(name)}`;
@@ -74,6 +75,7 @@ function Arithmetic({ x }: { x: Explanation }) {
           <p className="muted">
             <span style={{ color: "var(--text)" }}>{colourName[x.colour]}</span>
             <For since={x.since} before=" " />
+            {x.shadow && <span className="chip warn">in shadow: counts for nothing</span>}
             {" · "}policy {x.policy || "(shipped)"} · tenant {x.tenant}
           </p>
           {x.overrides.map((o) => (

@@ -12,7 +12,7 @@ import { Ago, For, useNow } from "../components/time";
 import { colourName, DIMENSIONS, dimensionName } from "../lib/colour";
 import { formatPoints, formatScore, formatValue, plural } from "../lib/format";
 import { RANGES, type Range } from "../lib/history";
-import { hasPlace, scorePath, siteKey } from "../lib/site";
+import { hasPlace, scorePath, shadowPath, siteKey } from "../lib/site";
 import { formatDuration, parseTime } from "../lib/time";
 import { WorldMap } from "../map/world-map";
 import { fleetHref } from "./fleet";
@@ -116,6 +116,16 @@ function Loaded({ site }: { site: SiteDetail }) {
         <div className="note slim">
           <strong>Its regional can't be reached</strong>
           <span>The figures come from the metric store and may be older; their age is shown beside them.</span>
+        </div>
+      )}
+      {site.shadow && (
+        <div className="note slim" data-shadow={site.shadow.colour}>
+          <strong>
+            Policy {site.shadow.policy}, in shadow: <Shape colour={site.shadow.colour} size={11} /> {formatScore(site.shadow.score)} {colourName[site.shadow.colour]}
+          </strong>
+          <span>
+            {site.shadow.reason ? `${site.shadow.reason}. ` : ""}It counts for nothing. <Link href={shadowPath(site)}>How that score comes about</Link>
+          </span>
         </div>
       )}
       <section className="dims" aria-label="Dimensions">
