@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/rules"
+	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb/chunks"
 
 	"muster.dev/muster/internal/promcost"
@@ -479,4 +480,83 @@ func TestWorkOfATenantLeavesProcessors(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.EventuallyTrue(t, "all is given back", func() bool { platform, tenants, waiting := p.Use(); return platform+tenants+waiting == 0 })
+}
+
+// laborious is a store whose every series takes work.
+type laborious struct {
+	storage.Queryable
+	work func()
+}
+
+func (l laborious) Querier(mint, maxt int64) (storage.Querier, error) {
+	q, err := l.Queryable.Querier(mint, maxt)
+	return laboriousQuerier{q, l.work}, err
+}
+
+type laboriousQuerier struct {
+	storage.Querier
+	work func()
+}
+
+func (q laboriousQuerier) Select(ctx context.Context, sorted bool, h *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
+	return laboriousSet{q.Querier.Select(ctx, sorted, h, ms...), q.work}
+}
+
+type laboriousSet struct {
+	storage.SeriesSet
+	work func()
+}
+
+func (s laboriousSet) Next() bool {
+	s.work()
+	return s.SeriesSet.Next()
+}
+
+// An evaluation that reads for long gives way to another tenant's, and goes on after it.
+func TestEvaluationsGiveWay(t *testing.T) {
+	p := turns.NewProcessors(1)
+	e := open(t, Options{Processors: p})
+	for i := range 3 {
+		add(t, e, time.Now(), 1, "__name__", "x", "i", fmt.Sprint(i))
+	}
+	shipped, err := p.Begin(t.Context(), turns.Class{Platform: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shipped.End() // so that nobody can overtake
+	began, gave, over := make(chan struct{}), make(chan bool, 1), make(chan struct{})
+	go func() {
+		<-began
+		other, err := p.Begin(t.Context(), turns.Class{Tenant: "umbrella"})
+		if err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-over:
+			gave <- false
+		default:
+			gave <- true
+		}
+		other.End()
+	}()
+	var once sync.Once
+	work := func() {
+		once.Do(func() {
+			close(began)
+			testkit.EventuallyTrue(t, "the other tenant waits", func() bool { _, _, n := p.Use(); return n == 1 })
+			time.Sleep(20 * time.Millisecond) // work
+		})
+	}
+	ctx := withClass(t.Context(), class{Class: turns.Class{Tenant: "acme"}, admitted: true})
+	q, err := e.guard.NewInstantQuery(ctx, laborious{e.db, work}, nil, "count(x)", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res := q.Exec(ctx); res.Err != nil {
+		t.Error(res.Err)
+	}
+	close(over)
+	if !<-gave {
+		t.Error("it did not give way before its end")
+	}
 }
