@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"sync"
@@ -26,6 +25,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"muster.dev/muster/internal/backoff"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/holdings"
 	"muster.dev/muster/internal/identity"
@@ -245,10 +245,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// backoff is full jitter: anything from nothing to the doubled bound.
+// backoff is how long to wait after so many failures in a row.
 func (a *Agent) backoff(failed int) time.Duration {
-	bound := min(a.opts.MinBackoff<<min(failed-1, 20), a.opts.MaxBackoff)
-	return rand.N(bound) + time.Millisecond
+	return backoff.FullJitter(failed-1, a.opts.MinBackoff, a.opts.MaxBackoff)
 }
 
 func (a *Agent) sleep(ctx context.Context, d time.Duration) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/backoff"
 	"muster.dev/muster/internal/holdings"
 	"muster.dev/muster/internal/wire"
 )
@@ -186,7 +187,7 @@ func (a *Agent) applyLoop(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			failed++
 			// What a site refuses today it mostly refuses in a second, too.
-			wait = min(a.opts.MinBackoff<<min(failed, 20), 10*time.Minute)
+			wait = backoff.Bound(failed, a.opts.MinBackoff, 10*time.Minute)
 			a.noteError(err)
 			a.opts.Logger.Warn("the desired state is not in effect; trying again", "err", err, "wait", wait)
 		}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"muster.dev/muster/internal/backoff"
 	"muster.dev/muster/internal/spool"
 )
 
@@ -113,14 +113,8 @@ func NewSender(o SenderOptions) *Sender {
 	return s
 }
 
-// backoff is exponential with full jitter: anything from zero to the bound, so
-// that senders that failed together don't come back together.
 func (s *Sender) backoff(attempt int) time.Duration {
-	bound := s.opts.MaxBackoff
-	if attempt < 30 {
-		bound = min(bound, s.opts.MinBackoff<<attempt)
-	}
-	return rand.N(bound + 1)
+	return backoff.FullJitter(attempt, s.opts.MinBackoff, s.opts.MaxBackoff)
 }
 
 type verdict int

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"strconv"
@@ -27,6 +26,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"muster.dev/muster/internal/backoff"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/holdings"
 	"muster.dev/muster/internal/identity"
@@ -93,9 +93,9 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// backoff is the agent's: anything up to the doubled bound.
+// backoff is the agent's.
 func (s *site) backoff(failed int) time.Duration {
-	return mathrand.N(min(s.f.opts.MinBackoff<<min(failed-1, 20), s.f.opts.MaxBackoff)) + time.Millisecond
+	return backoff.FullJitter(failed-1, s.f.opts.MinBackoff, s.f.opts.MaxBackoff)
 }
 
 func (s *site) dial(cfg *tls.Config) (*grpc.ClientConn, error) {

@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -29,6 +28,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"muster.dev/muster/internal/backoff"
 	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/wire"
@@ -177,11 +177,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			attempt = 0
 		}
 		r.lost(err)
-		bound := r.opts.MaxBackoff
-		if attempt < 20 {
-			bound = min(bound, r.opts.MinBackoff<<attempt)
-		}
-		t := time.NewTimer(rand.N(bound) + time.Millisecond)
+		t := time.NewTimer(backoff.FullJitter(attempt, r.opts.MinBackoff, r.opts.MaxBackoff))
 		select {
 		case <-ctx.Done():
 			t.Stop()

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"muster.dev/muster/internal/backoff"
 	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/spool"
 	"muster.dev/muster/regional/logs/store"
@@ -166,7 +166,7 @@ func (in *Intake) write(ctx context.Context, ln *lane, l *load, down *outage) bo
 			in.park.stalled(l, -1)
 		}
 	}()
-	backoff := in.opts.MinBackoff
+	bound := in.opts.MinBackoff
 	for {
 		left, err := in.attempt(ctx, l.tenant, l.records)
 		if err == nil {
@@ -177,7 +177,7 @@ func (in *Intake) write(ctx context.Context, ln *lane, l *load, down *outage) bo
 			return true
 		}
 		if len(left) < len(l.records) {
-			backoff = in.opts.MinBackoff // it takes some
+			bound = in.opts.MinBackoff // it takes some
 		}
 		l.records = left
 		in.metrics.retried.Inc()
@@ -185,8 +185,8 @@ func (in *Intake) write(ctx context.Context, ln *lane, l *load, down *outage) bo
 		if refused && in.park.add(l, err) {
 			return true
 		}
-		wait := in.jitter(backoff)
-		backoff = min(2*backoff, in.opts.MaxBackoff)
+		wait := backoff.Jitter(bound)
+		bound = min(2*bound, in.opts.MaxBackoff)
 		if refused {
 			// The park is full of this tenant's: it waits, and nobody else does.
 			if !stalled {
@@ -209,10 +209,6 @@ func (in *Intake) write(ctx context.Context, ln *lane, l *load, down *outage) bo
 			return true
 		}
 	}
-}
-
-func (in *Intake) jitter(backoff time.Duration) time.Duration {
-	return time.Duration(rand.Int64N(int64(backoff))) + time.Millisecond
 }
 
 // outage counts those that wait because the store is down.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"muster.dev/muster/internal/backoff"
 	"muster.dev/muster/internal/fairshare"
 )
 
@@ -68,7 +69,7 @@ func (p *park) add(l *load, why error) bool {
 		return false
 	}
 	o := &p.in.opts
-	p.loads = append(p.loads, &parked{load: l, at: time.Now().Add(p.in.jitter(o.MinBackoff)), backoff: min(2*o.MinBackoff, o.MaxBackoff), reason: why.Error()})
+	p.loads = append(p.loads, &parked{load: l, at: time.Now().Add(backoff.Jitter(o.MinBackoff)), backoff: min(2*o.MinBackoff, o.MaxBackoff), reason: why.Error()})
 	p.bytes += l.bytes
 	p.in.log.Warn("the store refuses some log lines for now; they are tried again beside the others", "tenant", l.tenant, "lines", len(l.records), "err", why)
 	p.countLocked()
@@ -166,7 +167,7 @@ func (p *park) tried(l *parked, left []Record, err error) {
 			l.backoff = o.MinBackoff
 		}
 		l.records, l.reason = left, err.Error()
-		l.at = time.Now().Add(p.in.jitter(l.backoff))
+		l.at = time.Now().Add(backoff.Jitter(l.backoff))
 		l.backoff = min(2*l.backoff, o.MaxBackoff)
 		return
 	}
