@@ -2,20 +2,14 @@ package fluentbit
 
 import (
 	"compress/gzip"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
 	"io"
 	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +19,7 @@ import (
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/testkit/testca"
 )
 
 // gateway is a regional that answers as the test says, and a site's state directory
@@ -49,30 +44,14 @@ type gateway struct {
 func start(t *testing.T) *gateway {
 	t.Helper()
 	g := &gateway{dir: t.TempDir(), code: 200}
-	caKey, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "CA"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, _ = x509.ParseCertificate(der)
-	var serial int64 = 2
-	issue := func(u *url.URL) ([]byte, *ecdsa.PrivateKey) {
-		key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		c := &x509.Certificate{SerialNumber: big.NewInt(serial), URIs: []*url.URL{u}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}
-		der, err := x509.CreateCertificate(rand.Reader, c, ca, key.Public(), caKey)
+	ca := testca.New(t)
+	g.renew = func(n int64) {
+		pair := ca.Site(t, fleet.SiteID{Tenant: "acme", Name: "paris"}, "", func(c *x509.Certificate) { c.SerialNumber = big.NewInt(n) })
+		keyDER, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return der, key
-	}
-	g.renew = func(n int64) {
-		serial = n
-		cert, key := issue(identity.SiteURI("muster.local", fleet.SiteID{Tenant: "acme", Name: "paris"}))
-		keyDER, _ := x509.MarshalECPrivateKey(key)
-		for name, block := range map[string]*pem.Block{"key.pem": {Type: "EC PRIVATE KEY", Bytes: keyDER}, "cert.pem": {Type: "CERTIFICATE", Bytes: cert}, "bundle.pem": {Type: "CERTIFICATE", Bytes: ca.Raw}} {
+		for name, block := range map[string]*pem.Block{"key.pem": {Type: "PRIVATE KEY", Bytes: keyDER}, "cert.pem": {Type: "CERTIFICATE", Bytes: pair.Leaf.Raw}, "bundle.pem": {Type: "CERTIFICATE", Bytes: ca.Cert.Raw}} {
 			path := filepath.Join(g.dir, name)
 			if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
 				t.Fatal(err)
@@ -108,8 +87,7 @@ func start(t *testing.T) *gateway {
 		}
 		http.Error(w, "reason", code)
 	}))
-	scert, skey := issue(identity.RegionalURI("muster.local", "eu-1"))
-	g.srv.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{scert}, PrivateKey: skey}}, ClientCAs: identity.PoolOf([]*x509.Certificate{ca}), ClientAuth: tls.RequireAndVerifyClientCert}
+	g.srv.TLS = &tls.Config{Certificates: []tls.Certificate{*ca.Regional(t, "eu-1")}, ClientCAs: ca.Pool(), ClientAuth: tls.RequireAndVerifyClientCert}
 	g.srv.StartTLS()
 	t.Cleanup(g.srv.Close)
 	return g

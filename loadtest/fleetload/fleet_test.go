@@ -2,16 +2,11 @@ package fleetload
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"log/slog"
-	"math/big"
-	"net"
 	"net/url"
 	"sync"
 	"testing"
@@ -24,6 +19,7 @@ import (
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/remotewrite"
 	"muster.dev/muster/internal/testkit"
+	"muster.dev/muster/internal/testkit/testca"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional"
 	"muster.dev/muster/regional/engine"
@@ -33,9 +29,8 @@ import (
 // control is what a gateway needs of the rest: it signs what sites ask for, and hands
 // every site one policy.
 type control struct {
-	t   *testing.T
-	ca  *x509.Certificate
-	key *ecdsa.PrivateKey
+	t  *testing.T
+	ca *testca.CA
 
 	mu       sync.Mutex
 	asked    map[string]int // site → registrations
@@ -46,30 +41,7 @@ type control struct {
 }
 
 func newControl(t *testing.T) *control {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &control{t: t, key: key, asked: map[string]int{}, sessions: map[fleet.SiteID]regional.Session{}, reports: map[fleet.SiteID]*wire.Report{}, policy: []byte("first")}
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "fleet CA"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.ca, _ = x509.ParseCertificate(der)
-	return c
-}
-
-func (c *control) sign(pub any, uri *url.URL, change func(*x509.Certificate)) []byte {
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}, URIs: []*url.URL{uri}}
-	change(tmpl)
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, c.ca, pub, c.key)
-	if err != nil {
-		c.t.Error(err)
-	}
-	return der
+	return &control{t: t, ca: testca.New(t), asked: map[string]int{}, sessions: map[fleet.SiteID]regional.Session{}, reports: map[fleet.SiteID]*wire.Report{}, policy: []byte("first")}
 }
 
 func (c *control) Register(_ context.Context, r *wire.RelayedRegister) (*wire.RegisterResponse, error) {
@@ -89,11 +61,12 @@ func (c *control) Register(_ context.Context, r *wire.RelayedRegister) (*wire.Re
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	id := fleet.SiteID{Tenant: "acme", Name: name}
-	der := c.sign(csr.PublicKey, identity.SiteURI(identity.DefaultTrustDomain, id), func(x *x509.Certificate) {
+	der := c.ca.Sign(c.t, csr.PublicKey, func(x *x509.Certificate) {
+		x.URIs = []*url.URL{identity.SiteURI(identity.DefaultTrustDomain, id)}
 		x.Subject = pkix.Name{CommonName: name, Organization: []string{"acme"}, Locality: []string{"eu"}}
 	})
 	block := func(der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}) }
-	return &wire.RegisterResponse{Tenant: "acme", Site: name, Issued: &wire.Issued{CertificatePem: block(der), TrustBundlePem: block(c.ca.Raw)}}, nil
+	return &wire.RegisterResponse{Tenant: "acme", Site: name, Issued: &wire.Issued{CertificatePem: block(der.Raw), TrustBundlePem: block(c.ca.Cert.Raw)}}, nil
 }
 
 func (c *control) Renew(context.Context, *wire.RelayedRenew) (*wire.Issued, error) {
@@ -174,14 +147,11 @@ func startGateway(t *testing.T, c *control, listen string) (addr string, e *engi
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der := c.sign(key.Public(), identity.RegionalURI(identity.DefaultTrustDomain, "one"), func(x *x509.Certificate) { x.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} })
-	pool := identity.PoolOf([]*x509.Certificate{c.ca})
+	pair := c.ca.Regional(c.t, "one")
+	pair.Certificate = append(pair.Certificate, c.ca.Cert.Raw)
+	pool := c.ca.Pool()
 	g, err := gateway.New(gateway.Options{
-		Name: "one", Region: "eu", Listen: listen, TLS: &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der, c.ca.Raw}, PrivateKey: key}}},
+		Name: "one", Region: "eu", Listen: listen, TLS: &tls.Config{Certificates: []tls.Certificate{*pair}},
 		Trust: func() *x509.CertPool { return pool }, Edge: e.Storage(), Series: series, Forward: forward, Upstream: c, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -211,7 +181,7 @@ func TestFleetAgainstARealGateway(t *testing.T) {
 	c := newControl(t)
 	addr, e, stop := startGateway(t, c, "127.0.0.1:0")
 	f, err := New(Options{Sites: sites, Series: series, Pushes: 3, Interval: 500 * time.Millisecond, MinBackoff: 20 * time.Millisecond, MaxBackoff: 200 * time.Millisecond, Timeout: 2 * time.Second,
-		Server: addr, CAHash: identity.CAHash(c.ca), Token: "the token"})
+		Server: addr, CAHash: identity.CAHash(c.ca.Cert), Token: "the token"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +251,7 @@ func TestFleetAgainstARealGateway(t *testing.T) {
 func TestRegisterRefused(t *testing.T) {
 	c := newControl(t)
 	addr, _, _ := startGateway(t, c, "127.0.0.1:0")
-	f, err := New(Options{Sites: 2, Series: 10, Server: addr, CAHash: identity.CAHash(c.ca), Token: "another"})
+	f, err := New(Options{Sites: 2, Series: 10, Server: addr, CAHash: identity.CAHash(c.ca.Cert), Token: "another"})
 	if err != nil {
 		t.Fatal(err)
 	}

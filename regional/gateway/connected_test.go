@@ -112,7 +112,7 @@ func BenchmarkConnectedSite(b *testing.B) {
 	}
 	for b.Loop() {
 		h := newHarness(b, harnessOptions{})
-		o := fleetOrder{Address: h.g.Addr().String(), CA: h.ca.cert.Raw, Push: remotewrite.EncodeV2(siteSeries(2, time.Now()))}
+		o := fleetOrder{Address: h.g.Addr().String(), CA: h.ca.Cert.Raw, Push: remotewrite.EncodeV2(siteSeries(2, time.Now()))}
 		for i := range sites {
 			c := h.ca.site(b, fleet.SiteID{Tenant: "acme", Name: fmt.Sprintf("site-%d", i)}, "eu-west")
 			key, err := x509.MarshalECPrivateKey(c.PrivateKey.(*ecdsa.PrivateKey))

@@ -146,7 +146,7 @@ func TestStrangersRequestsAreFew(t *testing.T) {
 func TestStrangersBodyIsNotWaitedFor(t *testing.T) {
 	h := newHarness(t, harnessOptions{change: func(o *Options) { o.StrangerAsk = time.Hour }})
 	for _, path := range []string{"/api/v1/push", "/api/v1/logs", "/", "/etc"} {
-		conn, err := tls.Dial("tcp", h.g.Addr().String(), &tls.Config{RootCAs: h.ca.pool(), NextProtos: []string{"http/1.1"}})
+		conn, err := tls.Dial("tcp", h.g.Addr().String(), &tls.Config{RootCAs: h.ca.Pool(), NextProtos: []string{"http/1.1"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +179,7 @@ func TestStrangersConnections(t *testing.T) {
 		raw = append(raw, c)
 	}
 	for range 20 {
-		c, err := tls.Dial("tcp", h.g.Addr().String(), &tls.Config{RootCAs: h.ca.pool(), NextProtos: []string{"h2"}})
+		c, err := tls.Dial("tcp", h.g.Addr().String(), &tls.Config{RootCAs: h.ca.Pool(), NextProtos: []string{"h2"}})
 		if err != nil {
 			t.Fatal(err)
 		}

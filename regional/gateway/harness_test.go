@@ -3,15 +3,9 @@ package gateway
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"io"
-	"math/big"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -23,9 +17,9 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"muster.dev/muster/internal/fleet"
-	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/remotewrite"
 	"muster.dev/muster/internal/spool"
+	"muster.dev/muster/internal/testkit/testca"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional"
 	"muster.dev/muster/regional/engine"
@@ -38,66 +32,15 @@ var (
 )
 
 // authority is a CA for tests.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
+type authority struct{ *testca.CA }
 
-func newAuthority(t testing.TB) *authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "fleet CA"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(72 * time.Hour), KeyUsage: x509.KeyUsageCertSign}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, _ := x509.ParseCertificate(der)
-	return &authority{cert, key}
-}
-
-func (a *authority) pool() *x509.CertPool { return identity.PoolOf([]*x509.Certificate{a.cert}) }
-
-func (a *authority) issue(t testing.TB, change func(*x509.Certificate)) *tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(24 * time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
-	change(tmpl)
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, key.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, _ := x509.ParseCertificate(der)
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
-}
+func newAuthority(t testing.TB) *authority { return &authority{testca.New(t)} }
 
 func (a *authority) site(t testing.TB, id fleet.SiteID, region string, change ...func(*x509.Certificate)) *tls.Certificate {
-	return a.issue(t, func(c *x509.Certificate) {
-		c.URIs = append(c.URIs, identity.SiteURI(identity.DefaultTrustDomain, id))
-		c.Subject = pkix.Name{CommonName: id.Name, Organization: []string{id.Tenant}}
-		if region != "" {
-			c.Subject.Locality = []string{region}
-		}
-		for _, f := range change {
-			f(c)
-		}
-	})
+	return a.Site(t, id, region, change...)
 }
 
-func (a *authority) regional(t testing.TB, name string) *tls.Certificate {
-	return a.issue(t, func(c *x509.Certificate) {
-		c.URIs = append(c.URIs, identity.RegionalURI(identity.DefaultTrustDomain, name))
-		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-		c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
-	})
-}
+func (a *authority) regional(t testing.TB, name string) *tls.Certificate { return a.Regional(t, name) }
 
 // upstream is a relay without a control behind it: it records.
 type upstream struct {
@@ -245,7 +188,7 @@ func newHarness(t testing.TB, o harnessOptions) *harness {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, pool := h.ca.regional(t, "one"), h.ca.pool()
+	cert, pool := h.ca.regional(t, "one"), h.ca.Pool()
 	opts := Options{
 		Name: "one", Region: "eu", Listen: "127.0.0.1:0",
 		TLS: &tls.Config{Certificates: []tls.Certificate{*cert}}, Trust: func() *x509.CertPool { return pool },
@@ -277,7 +220,7 @@ func newHarness(t testing.TB, o harnessOptions) *harness {
 }
 
 func (h *harness) tls(cert *tls.Certificate) *tls.Config {
-	c := &tls.Config{RootCAs: h.ca.pool(), MinVersion: tls.VersionTLS13}
+	c := &tls.Config{RootCAs: h.ca.Pool(), MinVersion: tls.VersionTLS13}
 	if cert != nil {
 		// Sent whatever the server says it accepts, as an attacker would.
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }

@@ -105,7 +105,7 @@ func TestCertificates(t *testing.T) {
 		"not yet":   {h.client(h.ca.site(t, paris, "", func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) })), 401, "check the clocks"},
 		"regional":  {h.client(h.ca.regional(t, "two")), 403, "want one of a site"},
 		"two names": {h.client(h.ca.site(t, paris, "", sited(tokyo))), 403, "2 URI names"},
-		"no names":  {h.client(h.ca.issue(t, func(*x509.Certificate) {})), 403, "0 URI names"},
+		"no names":  {h.client(h.ca.Issue(t, func(*x509.Certificate) {})), 403, "0 URI names"},
 		"server":    {h.client(h.ca.site(t, paris, "", func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} })), 401, "not one of this fleet"},
 		"revoked":   {h.client(h.ca.site(t, berlin, "")), 403, "decommissioned"},
 	} {
@@ -138,7 +138,7 @@ func TestTrustBundleReloads(t *testing.T) {
 	var pool *x509.CertPool
 	h := newHarness(t, harnessOptions{change: func(o *Options) {
 		o.Trust = func() *x509.CertPool { return pool }
-		pool = next.pool()
+		pool = next.Pool()
 	}})
 	// Trust is read by requests; this test makes them one after the other.
 	newClient, oldClient := h.client(next.site(t, paris, "")), h.client(h.ca.site(t, paris, ""))
@@ -149,7 +149,7 @@ func TestTrustBundleReloads(t *testing.T) {
 	if a, b := push(newClient), push(oldClient); a != 204 || b != 401 {
 		t.Errorf("before: %d %d", a, b)
 	}
-	pool = h.ca.pool()
+	pool = h.ca.Pool()
 	if a, b := push(newClient), push(oldClient); a != 401 || b != 204 {
 		t.Errorf("after, on the same connections: %d %d", a, b)
 	}
@@ -539,7 +539,7 @@ func TestRotatingFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		caPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw})
+		caPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Cert.Raw})
 		chain := slices.Concat(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}), caPEM, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}))
 		if err := errors.Join(atomicfile.Write(pair, chain, 0o600), atomicfile.Write(bundle, caPEM, 0o600)); err != nil {
 			t.Fatal(err)
@@ -558,7 +558,7 @@ func TestRotatingFiles(t *testing.T) {
 	for _, ca := range []*authority{first, h.ca} {
 		write(ca)
 		testkit.EventuallyTrue(t, "the new certificate is served", func() bool {
-			c := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: ca.pool(),
+			c := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: ca.Pool(),
 				GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return ca.site(t, paris, ""), nil }}}}
 			defer c.CloseIdleConnections()
 			resp, err := c.Post(h.url(), remotewrite.ContentTypeV2, bytes.NewReader(remotewrite.EncodeV2([]remotewrite.Series{sample(time.Now(), 1, "__name__", "up")})))
@@ -575,7 +575,7 @@ func TestRotatingFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := identity.VerifyPinned(conn.ConnectionState().PeerCertificates, identity.CAHash(h.ca.cert), "127.0.0.1", time.Now()); err != nil {
+	if _, err := identity.VerifyPinned(conn.ConnectionState().PeerCertificates, identity.CAHash(h.ca.Cert), "127.0.0.1", time.Now()); err != nil {
 		t.Error(err)
 	}
 }

@@ -63,7 +63,7 @@ func (r *running) writeIdentity(t testing.TB, dir string, cert tls.Certificate) 
 		t.Fatal(err)
 	}
 	for name, block := range map[string]*pem.Block{
-		"key.pem": {Type: "PRIVATE KEY", Bytes: key}, "cert.pem": {Type: "CERTIFICATE", Bytes: cert.Certificate[0]}, "bundle.pem": {Type: "CERTIFICATE", Bytes: r.ca.cert.Raw},
+		"key.pem": {Type: "PRIVATE KEY", Bytes: key}, "cert.pem": {Type: "CERTIFICATE", Bytes: cert.Certificate[0]}, "bundle.pem": {Type: "CERTIFICATE", Bytes: r.ca.Cert.Raw},
 	} {
 		tmp := filepath.Join(dir, name+".tmp")
 		if err := os.WriteFile(tmp, pem.EncodeToMemory(block), 0o600); err != nil {
@@ -379,7 +379,7 @@ func TestRealOpenTelemetry(t *testing.T) {
 func TestRealCertificateRenewal(t *testing.T) {
 	fluentBitBinary(t)
 	short := func(t *testing.T, r *running, d time.Duration) tls.Certificate {
-		return r.ca.issue(t, func(c *x509.Certificate) {
+		return *r.ca.Issue(t, func(c *x509.Certificate) {
 			c.URIs, c.NotAfter = append(c.URIs, identity.SiteURI(identity.DefaultTrustDomain, fleet.SiteID{Tenant: "acme", Name: "paris"})), time.Now().Add(d)
 		})
 	}

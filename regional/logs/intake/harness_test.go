@@ -2,16 +2,10 @@ package intake
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -20,7 +14,7 @@ import (
 	"time"
 
 	"muster.dev/muster/internal/fleet"
-	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/testkit/testca"
 	"muster.dev/muster/regional/logs/store"
 )
 
@@ -31,62 +25,20 @@ var (
 )
 
 // authority is a CA for tests.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
+type authority struct{ *testca.CA }
 
-func newAuthority(t testing.TB) *authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "fleet CA"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(72 * time.Hour), KeyUsage: x509.KeyUsageCertSign}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, _ := x509.ParseCertificate(der)
-	return &authority{cert, key}
-}
-
-func (a *authority) issue(t testing.TB, change func(*x509.Certificate)) tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(24 * time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
-	change(tmpl)
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, key.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-}
+func newAuthority(t testing.TB) *authority { return &authority{testca.New(t)} }
 
 func (a *authority) site(t testing.TB, id fleet.SiteID) tls.Certificate {
-	return a.issue(t, func(c *x509.Certificate) {
-		c.URIs = append(c.URIs, identity.SiteURI(identity.DefaultTrustDomain, id))
-		c.Subject = pkix.Name{CommonName: id.Name, Organization: []string{id.Tenant}, Locality: []string{"eu-west"}}
-	})
+	return *a.Site(t, id, "eu-west")
 }
 
 func (a *authority) server(t testing.TB) *tls.Config {
-	cert := a.issue(t, func(c *x509.Certificate) {
-		c.URIs = append(c.URIs, identity.RegionalURI(identity.DefaultTrustDomain, "eu-1"))
-	})
-	return &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: a.pool(), ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13}
+	return &tls.Config{Certificates: []tls.Certificate{*a.Regional(t, "eu-1")}, ClientCAs: a.Pool(), ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13}
 }
 
-func (a *authority) pool() *x509.CertPool { return identity.PoolOf([]*x509.Certificate{a.cert}) }
-
 func (a *authority) client(t testing.TB, id fleet.SiteID) *tls.Config {
-	return &tls.Config{Certificates: []tls.Certificate{a.site(t, id)}, RootCAs: a.pool(), ServerName: "127.0.0.1"}
+	return &tls.Config{Certificates: []tls.Certificate{a.site(t, id)}, RootCAs: a.Pool(), ServerName: "127.0.0.1"}
 }
 
 // memSink is a store that keeps one record an id, counts what comes twice, and can
