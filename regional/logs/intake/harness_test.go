@@ -196,7 +196,7 @@ func (r *running) dial(t testing.TB, id fleet.SiteID) net.Conn {
 func (r *running) http(t testing.TB, id fleet.SiteID) *http.Client {
 	tr := &http.Transport{TLSClientConfig: r.ca.client(t, id)}
 	t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: 20 * time.Second}
+	return &http.Client{Transport: tr, Timeout: time.Minute}
 }
 
 // send writes and reads what comes back in one read, as Fluent Bit reads an ack.
