@@ -15,7 +15,7 @@ export GOFLAGS := -buildvcs=false
 # time from a fresh clone to a running demo.
 
 .DEFAULT_GOAL := help
-.PHONY: help build ui lint-ui plugin demo test test-go test-ui test-e2e test-neighbour loadtest check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-protoc
+.PHONY: help build ui lint-ui plugin demo test test-go test-ui test-e2e test-neighbour loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-protoc
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,11 @@ MUSTER ?= bin/muster
 loadtest: $(if $(filter bin/muster,$(MUSTER)),build) ## Measure what a fleet costs: SITES=1000 SERIES=500 STEADY=3m FLAGS="--help"
 	@$(GO) build -tags $(TAGS) -o bin/loadtest ./loadtest/cmd/loadtest
 	@bin/loadtest --muster $(MUSTER) --sites $(SITES) --series $(SERIES) --steady $(STEADY) $(FLAGS)
+
+QUIET_SITES ?= 300
+QUIET_FOR   ?= 24h
+quiet: ## Play normal sites in accelerated time and count false alarms: QUIET_SITES=300 QUIET_FOR=24h (6 s of CPU for each site and hour)
+	$(GO) test -count=1 -tags $(TAGS) -timeout 0 -v -run TestQuietSites ./loadtest/scenarios -quiet.sites $(QUIET_SITES) -quiet.for $(QUIET_FOR)
 
 check: fmt-check tidy-check lint lint-ui generated-check test ## What has to pass before a change lands
 

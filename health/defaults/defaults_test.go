@@ -533,6 +533,9 @@ func faults() []fault {
 		{"spool-fills", "spool-backlog", 0.5, fleet.Green, func(s site) { s.set("muster_collector_spool_bytes", "", flat(300<<20)) }},
 		{"packet-loss", "packet-loss", 0, fleet.Orange, func(s site) { each(s, "node_netstat_Tcp_RetransSegs", "", rate(120)) }},
 		{"exporter-down", "targets-down", 0.61, fleet.Green, func(s site) { s.set("up", `job="cilium"`, flat(0)) }},
+		{"exporter-flaps", "targets-flapping", 0.61, fleet.Green, func(s site) {
+			s.set("up", `job="cilium"`, func(t float64) float64 { return float64(int(t) / 30 % 2) })
+		}},
 		{"node-not-ready", "nodes-not-ready", 0, fleet.Red, func(s site) {
 			s.set("kube_node_status_condition", `node="n1",condition="Ready",status="true"`, last(time.Minute, flat(1), flat(0)))
 			s.set("kube_node_status_condition", `node="n1",condition="Ready",status="unknown"`, last(time.Minute, flat(0), flat(1)))

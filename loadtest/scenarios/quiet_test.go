@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,15 +14,19 @@ import (
 )
 
 var (
-	quietSites = flag.Int("quiet.sites", 0, "how many normal sites TestQuietSites plays; 0: it is skipped")
-	quietFor   = flag.Duration("quiet.for", time.Hour, "for how long")
+	quietSites = flag.Int("quiet.sites", 4, "how many normal sites TestQuietSites plays")
+	quietFor   = flag.Duration("quiet.for", 30*time.Minute, "for how long")
 )
 
+// quietAtOnce is how many of them are played side by side: their engine is in memory.
+const quietAtOnce = 20
+
 // TestQuietSites plays sites of all sizes that have nothing but normal days: every 20
-// minutes one of the events of the normal scenarios. None may turn red.
+// minutes one of the events of the normal scenarios. None may turn red. `make quiet` plays many
+// for long.
 func TestQuietSites(t *testing.T) {
-	if *quietSites == 0 {
-		t.Skip("no -quiet.sites")
+	if testing.Short() {
+		t.Skip("half a minute")
 	}
 	all, err := Load()
 	if err != nil {
@@ -50,19 +55,22 @@ func TestQuietSites(t *testing.T) {
 		list = append(list, sc)
 	}
 	began := time.Now()
-	seen := run(t, map[string]*health.Model{shipped: defaults.Model()}, list)[shipped]
-	reds, others := 0, 0
-	for _, sc := range list {
-		v := judge(sc, seen[sc.Name])
-		reds += v.reds
-		others += v.changes - v.reds
-		for _, o := range seen[sc.Name] {
-			if o.at > 0 && o.colour != fleet.Green {
-				t.Logf("%s: %s", sc.Name, o)
+	reds, others, done := 0, 0, 0
+	for some := range slices.Chunk(list, quietAtOnce) {
+		seen := run(t, map[string]*health.Model{shipped: defaults.Model()}, some)[shipped]
+		for _, sc := range some {
+			v := judge(sc, seen[sc.Name])
+			reds += v.reds
+			others += v.changes - v.reds
+			for _, o := range seen[sc.Name] {
+				if o.at > 0 && o.colour != fleet.Green {
+					t.Logf("%s: %s", sc.Name, o)
+				}
 			}
 		}
+		done += len(some)
+		t.Logf("figure: %d normal sites, %s each, in %s: %d changes into red, %d other changes of colour", done, *quietFor, time.Since(began).Round(time.Second), reds, others)
 	}
-	t.Logf("%d normal sites, %s each, in %s: %d changes into red, %d other changes of colour", len(list), *quietFor, time.Since(began).Round(time.Second), reds, others)
 	if reds > 0 {
 		t.Errorf("%d false reds", reds)
 	}

@@ -93,6 +93,7 @@ type simulated struct {
 	mu   sync.Mutex
 	live wire.SiteLive
 	done bool
+	end  collector.Status // when it was done
 	refs map[uint64]stamped
 	hash maphash.Hash
 	app  labels.ScratchBuilder
@@ -114,10 +115,16 @@ func shippedPolicy() fleet.CollectionPolicy {
 // of the models: there is one health engine for each, above the same regional.
 func run(t *testing.T, models map[string]*health.Model, list []*Scenario) map[string]map[string][]observation {
 	t.Helper()
+	return rigOf(t, models, list).seen
+}
+
+// rigOf does what run does, and returns all of it, at its end.
+func rigOf(t *testing.T, models map[string]*health.Model, list []*Scenario) *rig {
+	t.Helper()
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	r := &rig{t: t, dir: scratch(t), seen: map[string]map[string][]observation{}, tmpl: simsite.NewTemplates()}
 	synctest.Test(t, func(t *testing.T) { r.play(t, models, list) })
-	return r.seen
+	return r
 }
 
 // scratch is a directory in memory where there is one: the disk is not what is tested.
@@ -180,7 +187,7 @@ func (s *simulated) run(ctx context.Context) {
 	st := s.col.Status()
 	s.rig.t.Logf("%s: %d nodes, %d pods, %d of %d places for series taken, %d refused", s.sc.Name, s.sc.Site.Nodes, s.sc.Site.Pods, st.Series, st.Budget, st.Refused)
 	s.mu.Lock()
-	s.done = true
+	s.done, s.end = true, st
 	s.mu.Unlock()
 	cancel()
 	wg.Wait()
