@@ -34,6 +34,15 @@ const PAGES: Record<string, (page: Page) => Promise<void>> = {
     await p.goto("/tenants");
     await expect(p.locator("[data-tenant]").first()).toBeVisible();
   },
+  cost: async (p) => {
+    await p.goto("/cost");
+    await expect(p.locator("[data-cost]").first().or(p.getByText("There are no sites yet"))).toBeVisible();
+  },
+  "cost of a site": async (p) => {
+    const s = (await sites(p))[0]!;
+    await p.goto(`/sites/${s.name}/cost?tenant=${s.tenant}`);
+    await expect(p.locator("[data-metric]").first().or(p.getByText("No series"))).toBeVisible();
+  },
   logs: async (p) => {
     await p.goto("/logs");
     if (!MOCK) return;

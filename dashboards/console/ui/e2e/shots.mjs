@@ -72,6 +72,9 @@ const PAGES = {
     await p.getByRole("button", { name: /^Approve/ }).first().click();
   },
   policies: async (p) => p.goto(`${base}/policies`),
+  cost: async (p) => p.goto(`${base}/cost`),
+  "cost-tenants": async (p) => p.goto(`${base}/cost?by=tenant&sort=cpu`),
+  "site-cost": async (p) => p.goto(base + (await worst(p)).replace("?", "/cost?")),
   "not-found": async (p) => p.goto(`${base}/nowhere`),
   login: async (p) => {
     await p.goto(`${base}/`);

@@ -2,7 +2,7 @@
 //   node mock/server.mjs [port]     (default 8099; log in with the token "mock")
 // It serves dist/ too, with the real server's security headers. POST /mock/… drives it:
 // break, heal {tenant?, site, fault?}, register {name}, fail {path, status, title?, detail?}, expire, drop, silence, stop, reset,
-// log {message, severity?, site?, count?}, region {region, reason} (no reason: it answers again), droptails, tenants {tenants},
+// log {message, severity?, site?, count?}, region {region, reason} (no reason: it answers again), droptails, tenants {tenants}, missing {region, reason} (of the costs),
 // provider {provider: {issuerURL, …, denies?}} (none: tokens only).
 // MOCK_SITES, MOCK_TICK_MS and MOCK_STILL=1 (nothing changes by itself) shape it.
 
@@ -13,6 +13,7 @@ import { extname, join, normalize, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { MockAlerts } from "./alerts.mjs";
 import { checkBody, checkParams, forbidden, invalidField, notFound, problem } from "./check.mjs";
+import { MockCost } from "./cost.mjs";
 import { MockFleet } from "./fleet.mjs";
 import { MockLogs } from "./logs.mjs";
 
@@ -24,6 +25,7 @@ const STILL = process.env.MOCK_STILL === "1";
 const DIST = resolve(process.env.DIST ?? fileURLToPath(new URL("../dist/", import.meta.url))) + "/";
 
 let fleet;
+let cost;
 let logs;
 let alerts;
 let tenants;
@@ -39,6 +41,7 @@ const streams = new Set();
 function reset() {
   logs?.drop();
   fleet = new MockFleet(SITES);
+  cost = new MockCost(fleet);
   logs = new MockLogs(fleet);
   alerts = new MockAlerts(fleet);
   tenants = ["acme", "globex"];
@@ -140,6 +143,8 @@ const windowName = (m, f) => (/^(?=.{1,63}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?$/.test
 const ROUTES = [
   ["GET", /^\/api\/v1\/session$/, "none", () => ({ json: { user: USER, groups: ["sre"], tenants } })],
   ["GET", /^\/api\/v1\/tenants$/, "tenant", (_m, q) => inTenants(q, (names) => ({ json: { tenants: names.map(quotasOf) } }))],
+  ["GET", /^\/api\/v1\/cost$/, "cost", (_m, q) => inTenants(q, (t) => cost.list(q, t, !q.get("tenant") && tenants.length > 1))],
+  ["GET", /^\/api\/v1\/cost\/names$/, "costNames", (_m, q) => inTenants(q, (t) => cost.names(q, t))],
   ["GET", /^\/api\/v1\/health\/sites$/, "sites", (_m, q) => ({ json: page([...fleet.sites.values()].map((s) => s.view), q, "sites") })],
   ["GET", /^\/api\/v1\/health\/sites\/([^/]+)$/, "tenant", (m, q) => withSite(m[1], q, (s) => ({ json: fleet.detail(s) }))],
   ["GET", /^\/api\/v1\/health\/sites\/([^/]+)\/explain$/, "explain", (m, q) => withSite(m[1], q, (s) => (q.get("shadow") ? (s.shadow ? { json: { ...fleet.explanation(s), policy: s.shadow.policy, shadow: true } } : notFound(`site "${s.name}" has no score to explain: no policy in shadow selects it`)) : s.phase === "Approved" ? notFound(`site "${s.name}" has no score to explain: it is Approved`) : { json: fleet.explanation(s) }))],
@@ -229,6 +234,7 @@ const CONTROLS = {
   region: (b) => logs.setRegion(b.region, b.reason),
   droptails: () => logs.drop(),
   tenants: (b) => (tenants = b.tenants),
+  missing: (b) => (cost.missing = [{ region: b.region, reason: b.reason }]),
   provider: (b) => (provider = b.provider ?? null),
   reset: () => { reset(); for (const r of streams) r.destroy(); },
 };

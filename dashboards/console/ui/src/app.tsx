@@ -11,6 +11,7 @@ import { loginFault, tokenOfHash } from "./lib/token";
 import { useStore } from "./lib/store";
 import { AlertPage } from "./pages/alert";
 import { AlertsPage } from "./pages/alerts";
+import { CostPage } from "./pages/cost";
 import { FleetPage } from "./pages/fleet";
 import { LoginPage } from "./pages/login";
 import { LogsPage } from "./pages/logs";
@@ -19,6 +20,7 @@ import { PoliciesPage } from "./pages/policies";
 import { RegistrationsPage } from "./pages/registrations";
 import { ScorePage } from "./pages/score";
 import { SitePage } from "./pages/site";
+import { SiteCostPage } from "./pages/site-cost";
 import { TenantsPage } from "./pages/tenants";
 import { VirtualSitePage } from "./pages/virtual-site";
 import { VirtualSitesPage } from "./pages/virtual-sites";
@@ -105,6 +107,8 @@ function Gate() {
       <Route path="/virtual-sites/:namespace/:name">{(p) => <VirtualSitePage namespace={p.namespace} name={p.name} />}</Route>
       <Route path="/sites/:name">{(p) => <SitePage name={p.name} />}</Route>
       <Route path="/sites/:name/score">{(p) => <ScorePage name={p.name} />}</Route>
+      <Route path="/sites/:name/cost">{(p) => <SiteCostPage name={p.name} />}</Route>
+      <Route path="/cost" component={CostPage} />
       <Route path="/alerts" component={AlertsPage} />
       <Route path="/alerts/:fingerprint">{(p) => <AlertPage fingerprint={p.fingerprint} />}</Route>
       <Route path="/logs" component={LogsPage} />

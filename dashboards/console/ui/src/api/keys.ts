@@ -13,6 +13,8 @@ export const keys = {
   siteHistory: (key: string, range: string) => ["siteHistory", key, range] as const,
   registrations: ["registrations"] as const,
   policies: ["policies"] as const,
+  cost: (search: string) => ["cost", "list", search] as const,
+  costNames: (key: string) => ["cost", "names", key] as const,
   logs: (search: string) => ["logs", search] as const,
   /** Everything that the alerting role says. */
   alerting: ["alerting"] as const,

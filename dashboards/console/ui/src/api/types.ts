@@ -37,6 +37,15 @@ export type VirtualSiteMaintenance = Schemas["VirtualSiteMaintenance"];
 export type Tenant = Schemas["TenantList"]["tenants"][number];
 export type QuotaUse = Tenant["quotas"][number];
 
+export type CostBy = Schemas["CostBy"];
+export type CostSort = Schemas["CostSort"];
+export type Use = Schemas["Use"];
+export type CostRow = Schemas["CostRow"];
+export type CostPage = Schemas["CostPage"];
+export type RegionalRoom = Schemas["RegionalRoom"];
+export type Resource = Schemas["Headroom"]["resources"][number];
+export type CostNames = Schemas["NamesPage"];
+
 export type Login = Schemas["Login"];
 export type Logout = Schemas["Logout"];
 export type Session = Schemas["Session"];

@@ -87,6 +87,7 @@ export function Shell({ children, fixed }: { children: ReactNode; fixed?: boolea
             )}
             {item("/policies", "Policies")}
             {item("/tenants", "Tenants")}
+            {item("/cost", "Cost")}
           </ul>
         </nav>
         <div className="tools">

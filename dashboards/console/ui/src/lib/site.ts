@@ -19,6 +19,9 @@ export const scorePath = (s: SiteRef): string => `/sites/${encodeURIComponent(s.
 /** As scorePath, of what the policy in shadow makes of it. */
 export const shadowPath = (s: SiteRef): string => `${scorePath(s)}&shadow=true`;
 
+/** The page with what it takes of the regionals. */
+export const costPath = (s: SiteRef): string => `/sites/${encodeURIComponent(s.name)}/cost?tenant=${encodeURIComponent(s.tenant)}`;
+
 /** A virtual site as users name it: namespace/name. */
 export const virtualSiteRef = (v: Pick<VirtualSite, "namespace" | "name">): string => `${v.namespace}/${v.name}`;
 

@@ -12,7 +12,7 @@ import { Ago, For, useNow } from "../components/time";
 import { colourName, DIMENSIONS, dimensionName } from "../lib/colour";
 import { formatPoints, formatScore, formatValue, plural } from "../lib/format";
 import { RANGES, type Range } from "../lib/history";
-import { hasPlace, scorePath, shadowPath, siteKey } from "../lib/site";
+import { costPath, hasPlace, scorePath, shadowPath, siteKey } from "../lib/site";
 import { formatDuration, parseTime } from "../lib/time";
 import { WorldMap } from "../map/world-map";
 import { fleetHref } from "./fleet";
@@ -211,7 +211,7 @@ function Header({ site, maintenance }: { site: SiteDetail; maintenance: Maintena
           {" · "}
           {site.phase}, seen <Ago time={site.lastSeen} />
           {" · "}
-          {site.region || "no region"} · tenant {site.tenant}
+          {site.region || "no region"} · tenant {site.tenant} · <Link href={costPath(site)}>cost</Link>
         </p>
         {site.virtualSites.length > 0 && (
           <ul className="labels" style={{ marginTop: 6 }} aria-label="Virtual sites">
