@@ -1,7 +1,7 @@
 // Package regional holds the few types that the parts of a regional share: what
 // the gateway asks of the relay. The parts are
 // engine (the two Prometheus engines), gateway (what sites talk to) and relay (the
-// connection to control).
+// connection to control); cost tells what sites take of them.
 //
 // It does nothing by itself and must not import its parts; cmd/internal connects
 // them.

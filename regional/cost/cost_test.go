@@ -2,11 +2,17 @@ package cost
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/prometheus/model/labels"
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/testkit/realregional"
@@ -76,6 +82,16 @@ func TestCostOfRealPushes(t *testing.T) {
 	}
 	if len(got.Tenants) != 2 || got.Tenants[0].Series != 200 || sum.CPUCores <= 0 || sum.CPUCores >= got.Process.CPUCores || math.Abs(got.Process.CPUCores-0.1) > 1e-9 {
 		t.Errorf("tenants %+v of %+v", got.Tenants, got.Process)
+	}
+
+	// Metrics have tenants, and no sites.
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(m)
+	if n, err := testutil.GatherAndCount(reg, "muster_cost_tenant_series", "muster_cost_tenant_cpu_cores"); err != nil || n != 4 {
+		t.Errorf("%d metrics, %v", n, err)
+	}
+	if err := testutil.GatherAndCompare(reg, strings.NewReader("# HELP muster_cost_tenant_samples_per_second Samples taken of a tenant, over the last minutes.\n# TYPE muster_cost_tenant_samples_per_second gauge\nmuster_cost_tenant_samples_per_second{tenant=\"acme\"} 6\nmuster_cost_tenant_samples_per_second{tenant=\"umbrella\"} 3\n"), "muster_cost_tenant_samples_per_second"); err != nil {
+		t.Error(err)
 	}
 
 	// The window moves on: what was before it counts no more.
@@ -163,5 +179,26 @@ func TestNoSites(t *testing.T) {
 	}
 	if c, err := wire.DecodeRegionalCost(b, "one"); err != nil || len(c.Sites)+len(c.Tenants) != 0 || c.Process.MemoryBytes <= 0 {
 		t.Errorf("%s: %v", b, err)
+	}
+}
+
+// BenchmarkCost is what one question costs with 3,000 sites.
+func BenchmarkCost(b *testing.B) {
+	sites := make([]gateway.SiteUse, 3000)
+	series := gateway.NewHeadSeries(nil)
+	for i := range sites {
+		id := fleet.SiteID{Tenant: "acme", Name: fmt.Sprint("site-", i)}
+		sites[i] = gateway.SiteUse{Site: id, Samples: uint64(i), Pushes: 1}
+		series.PostCreation(labels.FromStrings(labels.MetricName, "up", fleet.SeriesTenant, id.Tenant, fleet.SeriesSite, id.Name))
+	}
+	m, err := New(Options{Regional: "one", Sites: func() []gateway.SiteUse { return sites }, Series: series})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if c := m.Cost(); len(c.Sites) != len(sites) {
+			b.Fatal(len(c.Sites))
+		}
 	}
 }

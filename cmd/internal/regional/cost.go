@@ -46,6 +46,7 @@ func startCost(env *role.Env, dir string, r config.Regional, gw *gateway.Gateway
 	if err != nil {
 		return err
 	}
+	env.Reg.MustRegister(m)
 	env.Go("cost", m.Run)
 	env.Ops.Mux().Handle("GET "+wire.CostPath, m.Handler())
 	env.Ops.Mux().Handle("GET "+wire.CostNamesPath, m.NamesHandler())

@@ -174,7 +174,7 @@ function Filters({ filter, tenants, onChange }: { filter: CostFilter; tenants: r
     return () => clearTimeout(timer);
   }, [q, filter.q, onChange]);
   return (
-    <form className="row wrap" role="search" aria-label="Search and filter the figures" onSubmit={(e) => e.preventDefault()}>
+    <form className="row wrap cost-filters" role="search" aria-label="Search and filter the figures" onSubmit={(e) => e.preventDefault()}>
       <div className="segmented" role="group" aria-label="What the rows are">
         {COST_BY.map((b) => (
           <button key={b.by} type="button" aria-pressed={b.by === filter.by} onClick={() => onChange({ by: b.by, virtualSite: "" })}>
