@@ -3,6 +3,8 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -139,7 +141,34 @@ func getBody(url string, h http.Header) ([]byte, error) {
 		return nil, err
 	}
 	req.Header = h
-	resp, err := (&http.Client{Timeout: 15 * time.Second}).Do(req)
+	return bodyOf(&http.Client{Timeout: 15 * time.Second}, req)
+}
+
+// asOperator asks a role, as curl does on the control machine with the operator's
+// certificate.
+func (f *fleet) asOperator(url string, h http.Header) ([]byte, error) {
+	id := filepath.Join(f.dir, "control", "identities", "operator")
+	pair, err := tls.LoadX509KeyPair(filepath.Join(id, "tls.pem"), filepath.Join(id, "tls.pem"))
+	if err != nil {
+		return nil, err
+	}
+	ca, err := os.ReadFile(filepath.Join(id, "ca-certs.pem"))
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	req, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header = h
+	t := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}, DisableKeepAlives: true}
+	return bodyOf(&http.Client{Timeout: 15 * time.Second, Transport: t}, req)
+}
+
+func bodyOf(client *http.Client, req *http.Request) ([]byte, error) {
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +178,7 @@ func getBody(url string, h http.Header) ([]byte, error) {
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("GET %s: %s: %s", url, resp.Status, tail(b, 500))
+		return nil, fmt.Errorf("GET %s: %s: %s", req.URL, resp.Status, tail(b, 500))
 	}
 	return b, nil
 }

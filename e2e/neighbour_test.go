@@ -222,7 +222,7 @@ var ruleGroup = regexp.MustCompile(`(?m)^prometheus_rule_group_(last_evaluation_
 func (f *fleet) oldestEvaluation() (float64, error) {
 	worst, n := 0.0, 0
 	for _, port := range []string{"9091", "9092"} {
-		page, err := getBody("http://127.0.0.1:"+port+"/metrics", http.Header{})
+		page, err := f.asOperator("https://127.0.0.1:"+port+"/metrics", nil)
 		if err != nil {
 			return 0, err
 		}

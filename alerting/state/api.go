@@ -14,11 +14,12 @@ import (
 	"strings"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/wire"
 )
 
 // Register mounts the API.
-func (s *State) Register(mux *http.ServeMux) {
+func (s *State) Register(mux obs.Routes) {
 	mux.HandleFunc("GET /api/v1/alerts", s.handle(s.list, "virtualSite", "site", "severity", "state", "q", "limit", "cursor"))
 	mux.HandleFunc("GET /api/v1/alerts/state", s.handle(s.state, "virtualSite", "site"))
 	mux.HandleFunc("GET /api/v1/alerts/{fingerprint}", s.handle(s.detail))

@@ -92,7 +92,11 @@ func runUp(ctx context.Context, f *flags, c config.Config, log *slog.Logger) err
 	}
 	// The lock comes first: "another muster is running" explains more than the
 	// ports that it holds.
-	s, err := up.New(up.Options{Dir: c.DataDir, Out: os.Stderr, Log: log}, up.Roles(c, args...))
+	known, err := c.Probe(config.Operator)
+	if err != nil {
+		return err
+	}
+	s, err := up.New(up.Options{Dir: c.DataDir, Out: os.Stderr, Log: log, Transport: known.Transport()}, up.Roles(c, args...))
 	if err != nil {
 		return err
 	}

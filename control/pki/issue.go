@@ -112,6 +112,15 @@ func (ca *CA) IssueControl(pub crypto.PublicKey, hosts []string) (Issued, error)
 	return ca.issueServer(pub, "control", identity.ControlURI(ca.opts.TrustDomain), pkix.Name{CommonName: "control"}, hosts)
 }
 
+// IssueRole signs the key of another role, such as health: a server for the roles that
+// call it, a client of those that it calls.
+func (ca *CA) IssueRole(pub crypto.PublicKey, name string, hosts []string) (Issued, error) {
+	if err := identity.ValidateRole(name); err != nil {
+		return Issued{}, err
+	}
+	return ca.issueServer(pub, "role "+name, identity.RoleURI(ca.opts.TrustDomain, name), pkix.Name{CommonName: name, OrganizationalUnit: []string{"role"}}, hosts)
+}
+
 func (ca *CA) issueServer(pub crypto.PublicKey, what string, uri *url.URL, subject pkix.Name, hosts []string) (Issued, error) {
 	l := leaf{subject: subject, uri: uri, life: ca.opts.ServerLife, usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	for _, h := range hosts {
@@ -184,6 +193,13 @@ func (ca *CA) EnsureRegional(dir, name string, hosts []string) (bool, error) {
 func (ca *CA) EnsureControl(dir string, hosts []string) (bool, error) {
 	return ca.ensure(dir, hosts, identity.ControlURI(ca.opts.TrustDomain), func(pub crypto.PublicKey) (Issued, error) {
 		return ca.IssueControl(pub, hosts)
+	})
+}
+
+// EnsureRole is EnsureRegional for another role.
+func (ca *CA) EnsureRole(dir, name string, hosts []string) (bool, error) {
+	return ca.ensure(dir, hosts, identity.RoleURI(ca.opts.TrustDomain, name), func(pub crypto.PublicKey) (Issued, error) {
+		return ca.IssueRole(pub, name, hosts)
 	})
 }
 

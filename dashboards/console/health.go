@@ -43,14 +43,19 @@ type backend struct {
 	limited rate.Sometimes // a dead role must not flood the log
 }
 
+// Transport sets t up for Options.HealthTransport or Options.AlertingTransport.
+func Transport(t *http.Transport) *http.Transport {
+	t.DisableCompression = true
+	t.MaxIdleConnsPerHost = 32
+	t.ResponseHeaderTimeout = 30 * time.Second
+	return t
+}
+
 func newBackend(what string, base *url.URL, rt http.RoundTripper, log *slog.Logger) *backend {
 	if rt == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.Proxy = nil // the role is ours: never by way of a proxy from the environment
-		t.DisableCompression = true
-		t.MaxIdleConnsPerHost = 32
-		t.ResponseHeaderTimeout = 30 * time.Second
-		rt = t
+		rt = Transport(t)
 	}
 	h := &backend{what: what, log: log, limited: rate.Sometimes{First: 1, Interval: 30 * time.Second}}
 	h.proxy = &httputil.ReverseProxy{
@@ -120,6 +125,10 @@ func (h *backend) checkResponse(res *http.Response) error {
 	}
 	ct, _, _ := strings.Cut(res.Header.Get("Content-Type"), ";")
 	switch {
+	case res.StatusCode == http.StatusUnauthorized:
+		// It is this console that has no good certificate; the user is logged in.
+		h.limited.Do(func() { h.log.Error("the " + h.what + " does not take this console's certificate") })
+		return unavailable(nil, "the %s does not know this console", h.what)
 	case res.StatusCode < 300 && (ct == "application/json" || ct == "text/event-stream"),
 		res.StatusCode == http.StatusNoContent,
 		res.StatusCode >= 400 && ct == wire.ProblemMediaType:

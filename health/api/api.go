@@ -21,6 +21,7 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/health/engine"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -79,7 +80,7 @@ func New(o Options) (*Server, error) {
 }
 
 // Register mounts the API below /api/v1/health/.
-func (s *Server) Register(mux *http.ServeMux) {
+func (s *Server) Register(mux obs.Routes) {
 	mux.HandleFunc("GET /api/v1/health/sites", s.get(s.sites))
 	mux.HandleFunc("GET /api/v1/health/sites/{name}", s.get(s.site))
 	mux.HandleFunc("GET /api/v1/health/sites/{name}/explain", s.get(s.explain))

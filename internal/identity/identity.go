@@ -1,5 +1,5 @@
 // Package identity says who is at the other end of a certificate: a site, a
-// regional or control. It parses and builds the spiffe URIs, hashes keys, pins a
+// regional, control or another role. It parses and builds the spiffe URIs, hashes keys, pins a
 // certificate authority by its hash, and keeps key pairs that rotate on disk.
 //
 // It issues nothing (control/pki does) and knows neither Kubernetes nor gRPC: the
@@ -31,6 +31,7 @@ const (
 	KindSite     Kind = "site"
 	KindRegional Kind = "regional"
 	KindControl  Kind = "control"
+	KindRole     Kind = "role" // of Muster's other roles, and of who may ask them
 )
 
 // Identity is what a certificate says. The signature on it must have been
@@ -40,16 +41,19 @@ type Identity struct {
 	TrustDomain string
 	Site        fleet.SiteID // of a site
 	Region      string       // of a site; may be empty
-	Name        string       // of a regional
+	Name        string       // of a regional, or of a role
 }
 
-// String returns a short form for logs: "site acme/paris-07", "regional eu-1", "control".
+// String returns a short form for logs: "site acme/paris-07", "regional eu-1",
+// "control", "role health".
 func (id Identity) String() string {
 	switch id.Kind {
 	case KindSite:
 		return "site " + id.Site.String()
 	case KindRegional:
 		return "regional " + id.Name
+	case KindRole:
+		return "role " + id.Name
 	default:
 		return string(id.Kind)
 	}
@@ -77,6 +81,15 @@ func ValidateRegional(name string) error {
 	return nil
 }
 
+// ValidateRole says in one line what is wrong with a role's name, or returns nil. Control
+// and regionals have identities of their own kinds, so that nothing is both.
+func ValidateRole(name string) error {
+	if len(name) > 63 || !regionalName.MatchString(name) || name == string(KindControl) || name == string(KindRegional) || name == string(KindSite) {
+		return fmt.Errorf("role name %q: want 1 to 63 lower-case letters, digits or '-', and none of control, regional and site", name)
+	}
+	return nil
+}
+
 // ValidateRegion says in one line what is wrong with a region, or returns nil. The
 // empty region is valid: the site has no region label.
 func ValidateRegion(region string) error {
@@ -99,6 +112,25 @@ func RegionalURI(trustDomain, name string) *url.URL {
 // ControlURI is the URI SAN of the fleet API server's certificate.
 func ControlURI(trustDomain string) *url.URL {
 	return &url.URL{Scheme: "spiffe", Host: trustDomain, Path: "/control"}
+}
+
+// RoleURI is the URI SAN of the certificate of a role that is neither control nor a
+// regional, such as health.
+func RoleURI(trustDomain, name string) *url.URL {
+	return &url.URL{Scheme: "spiffe", Host: trustDomain, Path: "/role/" + name}
+}
+
+// Role is the role that the identity belongs to, such as control, regional or health;
+// "" of a site.
+func (id Identity) Role() string {
+	switch id.Kind {
+	case KindSite:
+		return ""
+	case KindRole:
+		return id.Name
+	default:
+		return string(id.Kind)
+	}
 }
 
 // ErrNoIdentity is returned for a certificate that carries no identity of the fleet.
@@ -165,10 +197,15 @@ func ParseURI(u *url.URL) (Identity, error) {
 		if err := ValidateRegional(id.Name); err != nil {
 			return Identity{}, fmt.Errorf("identity %q: %w", u, err)
 		}
+	case len(parts) == 2 && parts[0] == "role":
+		id.Kind, id.Name = KindRole, parts[1]
+		if err := ValidateRole(id.Name); err != nil {
+			return Identity{}, fmt.Errorf("identity %q: %w", u, err)
+		}
 	case len(parts) == 1 && parts[0] == "control":
 		id.Kind = KindControl
 	default:
-		return bad("want /tenant/T/site/S, /regional/NAME or /control")
+		return bad("want /tenant/T/site/S, /regional/NAME, /role/NAME or /control")
 	}
 	return id, nil
 }

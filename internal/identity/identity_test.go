@@ -33,6 +33,16 @@ func TestParse(t *testing.T) {
 	if err := IsControl(certWith(nil, "spiffe://muster.local/control")); err != nil {
 		t.Error(err)
 	}
+	for uri, want := range map[string]string{"spiffe://muster.local/control": "control", "spiffe://muster.local/regional/eu-1": "regional", "spiffe://muster.local/role/health": "health", "spiffe://muster.local/tenant/a/site/b": ""} {
+		if id, err := Parse(certWith(nil, uri)); err != nil || id.Role() != want {
+			t.Errorf("%s: role %q, %v, want %q", uri, id.Role(), err, want)
+		}
+	}
+	for _, uri := range []string{"spiffe://muster.local/role/control", "spiffe://muster.local/role/regional", "spiffe://muster.local/role/", "spiffe://muster.local/role/Health", "spiffe://muster.local/role/health/x"} {
+		if id, err := Parse(certWith(nil, uri)); err == nil {
+			t.Errorf("%s: accepted as %v", uri, id)
+		}
+	}
 	for name, c := range map[string]*x509.Certificate{
 		"none":            certWith(nil),
 		"two":             certWith(nil, "spiffe://muster.local/tenant/a/site/b", "spiffe://muster.local/tenant/a/site/c"),
@@ -54,6 +64,7 @@ func TestParse(t *testing.T) {
 		"two regions":     certWith([]string{"eu", "us"}, "spiffe://muster.local/tenant/a/site/b"),
 		"regional":        certWith(nil, "spiffe://muster.local/regional/eu-1"),
 		"control":         certWith(nil, "spiffe://muster.local/control"),
+		"another role":    certWith(nil, "spiffe://muster.local/role/health"),
 		"no regional":     certWith(nil, "spiffe://muster.local/regional/"),
 		"an authority":    {IsCA: true, URIs: certWith(nil, "spiffe://muster.local/tenant/a/site/b").URIs},
 		"nil certificate": nil,
@@ -69,7 +80,7 @@ func TestParse(t *testing.T) {
 
 // FuzzParseURI: what is accepted is exactly what is issued.
 func FuzzParseURI(f *testing.F) {
-	for _, s := range []string{"spiffe://muster.local/tenant/a/site/b", "spiffe://muster.local/regional/r", "spiffe://muster.local/control", "spiffe://x/tenant/%61/site/b?#"} {
+	for _, s := range []string{"spiffe://muster.local/tenant/a/site/b", "spiffe://muster.local/regional/r", "spiffe://muster.local/control", "spiffe://muster.local/role/health", "spiffe://x/tenant/%61/site/b?#"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -89,6 +100,8 @@ func FuzzParseURI(f *testing.F) {
 			back = RegionalURI(id.TrustDomain, id.Name)
 		case KindControl:
 			back = ControlURI(id.TrustDomain)
+		case KindRole:
+			back = RoleURI(id.TrustDomain, id.Name)
 		}
 		if back == nil || *back != *u {
 			t.Errorf("%q parsed as %+v, which is issued as %q", s, id, back)

@@ -80,7 +80,7 @@ func NewRegistry(role string) *prometheus.Registry {
 type Ops struct {
 	role  string
 	start time.Time
-	mux   *http.ServeMux
+	mux   *Mux
 
 	mu     sync.Mutex
 	parts  map[string]func() error // nil error: ready
@@ -90,7 +90,7 @@ type Ops struct {
 // NewOps returns the mux of a role; the role is ready when each part added with
 // Ready says so.
 func NewOps(role string, g prometheus.Gatherer) *Ops {
-	o := &Ops{role: role, start: time.Now(), mux: http.NewServeMux(), parts: map[string]func() error{}, status: map[string]func() any{}}
+	o := &Ops{role: role, start: time.Now(), mux: &Mux{}, parts: map[string]func() error{}, status: map[string]func() any{}}
 	o.mux.Handle("GET /metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	o.mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, "%s is healthy\n", role) })
 	o.mux.HandleFunc("GET /-/ready", o.ready)
@@ -118,8 +118,41 @@ func (o *Ops) Status(component string, status func() any) {
 	o.status[component] = status
 }
 
+// Routes is where an API mounts itself: a Mux or an http.ServeMux.
+type Routes interface {
+	Handle(pattern string, h http.Handler)
+	HandleFunc(pattern string, f func(http.ResponseWriter, *http.Request))
+}
+
+// Mux is an http.ServeMux that knows its patterns.
+type Mux struct {
+	http.ServeMux
+	mu       sync.Mutex
+	patterns []string
+}
+
+// Handle is that of http.ServeMux.
+func (m *Mux) Handle(pattern string, h http.Handler) {
+	m.ServeMux.Handle(pattern, h)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.patterns = append(m.patterns, pattern)
+}
+
+// HandleFunc is that of http.ServeMux.
+func (m *Mux) HandleFunc(pattern string, f func(http.ResponseWriter, *http.Request)) {
+	m.Handle(pattern, http.HandlerFunc(f))
+}
+
+// Patterns are all that were mounted.
+func (m *Mux) Patterns() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.patterns)
+}
+
 // Mux is the underlying mux, for a role that serves more on the same listener.
-func (o *Ops) Mux() *http.ServeMux { return o.mux }
+func (o *Ops) Mux() *Mux { return o.mux }
 
 // ServeHTTP implements http.Handler.
 func (o *Ops) ServeHTTP(w http.ResponseWriter, r *http.Request) { o.mux.ServeHTTP(w, r) }

@@ -19,6 +19,8 @@ const (
 	TenantsHeader = "X-Muster-Tenants"
 	// UserHeader is the user's name, for what is signed with it.
 	UserHeader = "X-Muster-User"
+	// OrgHeader is the tenant that a push or a query at the metric store is for.
+	OrgHeader  = "X-Scope-OrgID"
 	AllTenants = "*"
 )
 

@@ -14,10 +14,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/peers"
 )
 
 // tenant of the fleet: the one that a new Muster has.
@@ -87,6 +91,9 @@ type cluster struct {
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when `muster up` has ended
 	log    *os.File
+
+	once     sync.Once
+	operator *http.Client // see ask
 }
 
 func (c *cluster) data() string    { return filepath.Join(c.dir, "data") }
@@ -135,7 +142,7 @@ func startCluster(ctx context.Context, muster, dir string) (*cluster, error) {
 		default:
 		}
 		for _, role := range roles {
-			if err := ready(ctx, c.ports.ops()[role]); err != nil {
+			if err := c.ready(ctx, role); err != nil {
 				return false, role + ": " + err.Error(), nil
 			}
 		}
@@ -145,9 +152,29 @@ func startCluster(ctx context.Context, muster, dir string) (*cluster, error) {
 
 func (c *cluster) configFile() string { return filepath.Join(c.dir, "muster.yaml") }
 
-func ready(ctx context.Context, addr string) error {
-	_, err := get(ctx, "http://"+addr+"/-/ready", nil)
+func (c *cluster) ready(ctx context.Context, role string) error {
+	_, err := c.ask(ctx, role, "/-/ready")
 	return err
+}
+
+// ask gets a page of a role's ops listener, as the operator.
+func (c *cluster) ask(ctx context.Context, role, path string) ([]byte, error) {
+	id, known := filepath.Join(c.data(), "control", "identities", "operator"), map[string]peers.Peer{}
+	for role, addr := range c.ports.ops() {
+		known[addr] = peers.Peer{Role: role}
+	}
+	scheme := "https://"
+	if _, err := os.Stat(id); err != nil {
+		scheme = "http://" // a Muster from before roles had certificates, or one that has none yet
+	}
+	c.once.Do(func() {
+		p, err := peers.Open(peers.Options{PairFile: filepath.Join(id, "tls.pem"), TrustFile: filepath.Join(id, "ca-certs.pem"), Lazy: true, TrustDomain: identity.DefaultTrustDomain, Peers: known})
+		if err != nil {
+			panic(err) // of the options, which are ours
+		}
+		c.operator = p.Client()
+	})
+	return getWith(ctx, c.operator, scheme+c.ports.ops()[role]+path, nil)
 }
 
 func (c *cluster) logTail(n int) string {
@@ -239,6 +266,10 @@ func until(ctx context.Context, what string, every time.Duration, ok func(contex
 }
 
 func get(ctx context.Context, url string, h http.Header) ([]byte, error) {
+	return getWith(ctx, http.DefaultClient, url, h)
+}
+
+func getWith(ctx context.Context, client *http.Client, url string, h http.Header) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
@@ -246,7 +277,7 @@ func get(ctx context.Context, url string, h http.Header) ([]byte, error) {
 	if h != nil {
 		req.Header = h
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
 	}

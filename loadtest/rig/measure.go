@@ -170,7 +170,7 @@ func (c *cluster) metrics(ctx context.Context, role string) (out metrics, err er
 	err = until(ctx, "the metrics of "+role, time.Second, func(ctx context.Context) (bool, string, error) {
 		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 		defer cancel()
-		b, err := get(ctx, "http://"+c.ports.ops()[role]+"/metrics", nil)
+		b, err := c.ask(ctx, role, "/metrics")
 		if err != nil {
 			return false, err.Error(), final(err)
 		}
@@ -267,7 +267,7 @@ func diskUse(dir string) int64 {
 // liveHeap asks a role to collect garbage and returns what is left, in bytes. The
 // profile itself goes to a file.
 func (c *cluster) liveHeap(ctx context.Context, role string) (int64, error) {
-	b, err := get(ctx, "http://"+c.ports.ops()[role]+"/debug/pprof/heap?gc=1&debug=1", nil)
+	b, err := c.ask(ctx, role, "/debug/pprof/heap?gc=1&debug=1")
 	if err != nil {
 		return 0, err
 	}
@@ -294,7 +294,7 @@ func (c *cluster) profile(ctx context.Context, phase string, long time.Duration)
 	for _, role := range roles {
 		wg.Go(func() {
 			for _, what := range []struct{ name, path string }{{"cpu", "profile?seconds=" + strconv.Itoa(max(1, int(long.Seconds())))}, {"heap", "heap"}} {
-				b, err := get(ctx, "http://"+c.ports.ops()[role]+"/debug/pprof/"+what.path, nil)
+				b, err := c.ask(ctx, role, "/debug/pprof/"+what.path)
 				if err != nil {
 					b = []byte(err.Error())
 				}

@@ -387,7 +387,7 @@ func (r *run) restart(ctx context.Context, _ *Phase) error {
 		if pid := r.c.pids()["regional"]; pid == 0 || pid == old {
 			return false, "not started yet", nil
 		}
-		if err := ready(ctx, r.c.ports.Regional); err != nil {
+		if err := r.c.ready(ctx, "regional"); err != nil {
 			return false, err.Error(), nil
 		}
 		return true, "", nil

@@ -25,6 +25,7 @@ import (
 	"github.com/prometheus/prometheus/util/notifications"
 	apiv1 "github.com/prometheus/prometheus/web/api/v1"
 
+	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/promcost"
 	"muster.dev/muster/internal/turns"
 	"muster.dev/muster/internal/wire"
@@ -34,7 +35,7 @@ import (
 // write receiver, /-/ready, /-/healthy and /federate. The receiver writes to this
 // engine only; nothing of it is forwarded. There is no authentication, so the
 // listener must not be open to sites or users.
-func (e *Engine) Register(mux *http.ServeMux, gatherer prometheus.Gatherer) {
+func (e *Engine) Register(mux obs.Routes, gatherer prometheus.Gatherer) {
 	prefix := "/" + e.opts.Name
 	router := route.New()
 	e.api(gatherer).Register(router.WithPrefix("/api/v1"))

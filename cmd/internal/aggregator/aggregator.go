@@ -25,7 +25,11 @@ type store interface {
 // Run runs the role until ctx ends.
 func Run(ctx context.Context, c config.Config) error {
 	late := &lateGatherer{}
-	return role.Run(ctx, role.Options{Role: "aggregator", OpsListen: c.Aggregator.OpsListen, Hosts: c.HostNames(), Log: obs.LogOptions(c.Log), GCPercent: cortex.GCPercent, Gather: []prometheus.Gatherer{late}},
+	known, err := c.OpenPeers("aggregator")
+	if err != nil {
+		return err
+	}
+	return role.Run(ctx, role.Options{Role: "aggregator", OpsListen: c.Aggregator.OpsListen, Guard: known.Listener(config.OpsRules("aggregator")), Hosts: c.HostNames(), Log: obs.LogOptions(c.Log), GCPercent: cortex.GCPercent, Gather: []prometheus.Gatherer{late}},
 		func(_ context.Context, env *role.Env) error {
 			s, err := open(env, c)
 			if err != nil {

@@ -36,16 +36,21 @@ import (
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/kubetls"
 	"muster.dev/muster/internal/obs"
+	"muster.dev/muster/internal/peers"
 	"muster.dev/muster/internal/wire"
 )
 
 // Run runs the role until ctx ends.
 func Run(ctx context.Context, c config.Config) error {
-	return role.Run(ctx, role.Options{Role: "alerting", OpsListen: c.Alerting.OpsListen, Hosts: c.HostNames(), Log: obs.LogOptions(c.Log)},
-		func(_ context.Context, env *role.Env) error { return start(env, c) })
+	known, err := c.OpenPeers("alerting")
+	if err != nil {
+		return err
+	}
+	return role.Run(ctx, role.Options{Role: "alerting", OpsListen: c.Alerting.OpsListen, Guard: known.Listener(config.OpsRules("alerting")), Hosts: c.HostNames(), Log: obs.LogOptions(c.Log)},
+		func(_ context.Context, env *role.Env) error { return start(env, c, known) })
 }
 
-func start(env *role.Env, c config.Config) error {
+func start(env *role.Env, c config.Config, known *peers.Peers) error {
 	dir := c.Path("alerting")
 	if err := disk.MkdirAll(disk.OS{}, dir, 0o700); err != nil {
 		return fmt.Errorf("alerting: %w", err)
@@ -82,7 +87,7 @@ func start(env *role.Env, c config.Config) error {
 	if err := startState(env, dir, am); err != nil {
 		return err
 	}
-	if err := startDeadman(env, c, dir, inv, am.client); err != nil {
+	if err := startDeadman(env, c, known, dir, inv, am.client); err != nil {
 		return err
 	}
 	keeper, err := maintenance.New(maintenance.Options{Alertmanager: am.client, Snapshot: inv.Snapshot, Logger: env.Log.With("part", "maintenance"), Registerer: env.Reg})
@@ -198,12 +203,12 @@ func startState(env *role.Env, dir string, am *alertmanager) error {
 	return nil
 }
 
-func startDeadman(env *role.Env, c config.Config, dir string, inv *inventory.Inventory, am *amclient.Client) error {
+func startDeadman(env *role.Env, c config.Config, known *peers.Peers, dir string, inv *inventory.Inventory, am *amclient.Client) error {
 	var regionals []deadman.Regional
 	for _, r := range c.Regionals {
-		regionals = append(regionals, deadman.Regional{Name: r.Name, URL: r.URL()})
+		regionals = append(regionals, deadman.Regional{Name: r.Name, URL: c.QueryURL(r)})
 	}
-	d, err := deadman.New(deadman.Options{Regionals: regionals, SiteFor: c.Alerting.SiteDownFor.D(), File: filepath.Join(dir, "deadman.json"),
+	d, err := deadman.New(deadman.Options{Client: known.Client(), Regionals: regionals, SiteFor: c.Alerting.SiteDownFor.D(), File: filepath.Join(dir, "deadman.json"),
 		Sites: func() ([]deadman.Site, bool) {
 			s := inv.Snapshot()
 			if s == nil {

@@ -22,6 +22,7 @@ import (
 	"muster.dev/muster/cmd/internal/config"
 	"muster.dev/muster/cmd/internal/control"
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/pki"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/testkit"
@@ -36,9 +37,24 @@ func write(t *testing.T, file, content string) {
 }
 
 // runRole runs the role beside a site that no regional tells of, and without control,
-// until it is ready.
-func runRole(t *testing.T, c config.Config) {
+// until it is ready. It returns the console's client.
+func runRole(t *testing.T, c config.Config) *http.Client {
 	t.Helper()
+	ca, err := pki.Open(pki.Options{Dir: filepath.Join(c.DataDir, "pki"), TrustDomain: c.TrustDomain})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"alerting", "console"} {
+		if _, err := ca.EnsureRole(c.Identity(name), name, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	known, err := c.OpenPeers("console")
+	if err != nil {
+		t.Fatal(err)
+	}
+	console := known.Client()
+	t.Cleanup(console.CloseIdleConnections)
 	write(t, control.Kubeconfig(c, "alerting"), `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
 clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}], users: [{name: u, user: {token: x}}]}`)
 	write(t, filepath.Join(c.Path("alerting"), "inventory.json"), `{"format":1,"namespaces":{"acme-system":"acme"},
@@ -53,7 +69,7 @@ clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}], users: [{name: 
 		}
 	})
 	testkit.Eventually(t, "readiness", func() error {
-		resp, err := http.Get("http://" + c.Alerting.OpsListen + "/-/ready")
+		resp, err := console.Get(c.AlertingURL() + "/-/ready")
 		if err != nil {
 			return err
 		}
@@ -63,6 +79,7 @@ clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}], users: [{name: 
 		}
 		return nil
 	})
+	return console
 }
 
 // With what it kept on disk the role starts while control is down, finds a regional
@@ -100,7 +117,7 @@ func testStartsWithoutControl(t *testing.T, external bool) {
 		c.Alerting.Alertmanager.URLs = []string{realam.Start(t, file)}
 	}
 
-	runRole(t, c)
+	console := runRole(t, c)
 	select {
 	case name := <-got:
 		if name != "RegionalDown acme one" {
@@ -110,9 +127,9 @@ func testStartsWithoutControl(t *testing.T, external bool) {
 		t.Error("no notification in 40 s")
 	}
 	testkit.Eventually(t, "the index of what fires", func() error {
-		req, _ := http.NewRequest(http.MethodGet, "http://"+c.Alerting.OpsListen+"/api/v1/alerts/state", nil)
+		req, _ := http.NewRequest(http.MethodGet, c.AlertingURL()+"/api/v1/alerts/state", nil)
 		req.Header.Set("X-Muster-Tenants", "acme")
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := console.Do(req)
 		if err != nil {
 			return err
 		}
@@ -249,9 +266,9 @@ func TestTenantsReachNothingOfOurs(t *testing.T) {
 		list += fmt.Sprintf("{name: r%d, %s}, ", i, r)
 	}
 	write(t, filepath.Join(c.Path("alerting"), "alertmanager.yml"), `{route: {receiver: none, group_wait: 10ms, routes: [`+routes+`{receiver: phone}]}, receivers: [{name: none}, `+list+`{name: phone, webhook_configs: [{url: "`+phone.URL+`"}]}]}`)
-	runRole(t, c)
+	console := runRole(t, c)
 	testkit.Eventually(t, "every refusal", func() error {
-		resp, err := http.Get("http://" + c.Alerting.OpsListen + "/metrics")
+		resp, err := console.Get(c.AlertingURL() + "/metrics")
 		if err != nil {
 			return err
 		}

@@ -29,17 +29,19 @@ var Sample []byte
 
 // Config is the whole file. Every field is described in muster.yaml.
 type Config struct {
-	DataDir     string     `yaml:"dataDir"`
-	TrustDomain string     `yaml:"trustDomain"`
-	Log         Log        `yaml:"log"`
-	OpsHosts    []string   `yaml:"opsHosts"`
-	OIDC        OIDC       `yaml:"oidc"`
-	Control     Control    `yaml:"control"`
-	Regionals   []Regional `yaml:"regionals"`
-	Aggregator  Aggregator `yaml:"aggregator"`
-	Health      Health     `yaml:"health"`
-	Alerting    Alerting   `yaml:"alerting"`
-	Console     Console    `yaml:"console"`
+	DataDir     string   `yaml:"dataDir"`
+	TrustDomain string   `yaml:"trustDomain"`
+	Log         Log      `yaml:"log"`
+	OpsHosts    []string `yaml:"opsHosts"`
+	// InsecureLoopback has roles talk plain HTTP, on loopback addresses alone.
+	InsecureLoopback bool       `yaml:"insecureLoopback"`
+	OIDC             OIDC       `yaml:"oidc"`
+	Control          Control    `yaml:"control"`
+	Regionals        []Regional `yaml:"regionals"`
+	Aggregator       Aggregator `yaml:"aggregator"`
+	Health           Health     `yaml:"health"`
+	Alerting         Alerting   `yaml:"alerting"`
+	Console          Console    `yaml:"console"`
 }
 
 // Log says how roles log.
@@ -356,7 +358,10 @@ func (c *Config) Validate() error {
 	if err := c.validateRegionals(); err != nil {
 		return err
 	}
-	return c.validateListeners()
+	if err := c.validateListeners(); err != nil {
+		return err
+	}
+	return c.validateRoleURLs()
 }
 
 func (c *Config) validateRegionals() error {
@@ -486,30 +491,37 @@ func (c *Config) AlertmanagerURLs() []string {
 		out = append(out, strings.TrimRight(u, "/"))
 	}
 	if len(out) == 0 {
-		out = append(out, "http://"+c.Alerting.Alertmanager.Listen)
+		u := "http://" + c.Alerting.Alertmanager.Listen
+		if ext, err := url.Parse(c.Alerting.Alertmanager.ExternalURL); err == nil {
+			u += strings.TrimRight(ext.Path, "/") // which its endpoints have too
+		}
+		out = append(out, u)
 	}
 	return out
 }
 
 // listener is one address that some role binds.
-type listener struct{ field, addr string }
+type listener struct {
+	field, addr string
+	roles       bool // it is for other roles, and speaks TLS with certificates of theirs
+}
 
 func (c *Config) listeners() []listener {
 	out := []listener{
-		{"control.listen", c.Control.Listen}, {"control.fleetListen", c.Control.FleetListen}, {"control.opsListen", c.Control.OpsListen},
-		{"aggregator.opsListen", c.Aggregator.OpsListen}, {"health.opsListen", c.Health.OpsListen},
-		{"alerting.opsListen", c.Alerting.OpsListen}, {"console.listen", c.Console.Listen}, {"console.opsListen", c.Console.OpsListen},
+		{"control.listen", c.Control.Listen, false}, {"control.fleetListen", c.Control.FleetListen, false}, {"control.opsListen", c.Control.OpsListen, true},
+		{"aggregator.opsListen", c.Aggregator.OpsListen, true}, {"health.opsListen", c.Health.OpsListen, true},
+		{"alerting.opsListen", c.Alerting.OpsListen, true}, {"console.listen", c.Console.Listen, false}, {"console.opsListen", c.Console.OpsListen, true},
 	}
 	if c.Aggregator.Cortex.URL == "" {
-		out = append(out, listener{"aggregator.cortex.listen", c.Aggregator.Cortex.Listen})
+		out = append(out, listener{"aggregator.cortex.listen", c.Aggregator.Cortex.Listen, true})
 	}
 	if len(c.Alerting.Alertmanager.URLs) == 0 {
-		out = append(out, listener{"alerting.alertmanager.listen", c.Alerting.Alertmanager.Listen})
+		out = append(out, listener{"alerting.alertmanager.listen", c.Alerting.Alertmanager.Listen, true})
 	}
 	for i, r := range c.Regionals {
-		out = append(out, listener{fmt.Sprintf("regionals[%d].listen", i), r.Listen}, listener{fmt.Sprintf("regionals[%d].queryListen", i), r.QueryListen})
+		out = append(out, listener{fmt.Sprintf("regionals[%d].listen", i), r.Listen, false}, listener{fmt.Sprintf("regionals[%d].queryListen", i), r.QueryListen, true})
 		if r.Logs.ForwardListen != "" {
-			out = append(out, listener{fmt.Sprintf("regionals[%d].logs.forwardListen", i), r.Logs.ForwardListen})
+			out = append(out, listener{fmt.Sprintf("regionals[%d].logs.forwardListen", i), r.Logs.ForwardListen, false})
 		}
 	}
 	return out
@@ -526,7 +538,7 @@ func (c *Config) Egress() egress.Options {
 	o.Own = append(o.Own, c.Control.FleetEndpoint(), c.CortexURL(), am.ExternalURL, am.Cluster.Listen, am.Cluster.Advertise)
 	o.Own = slices.Concat(o.Own, c.Control.Etcd.Endpoints, am.URLs, am.Cluster.Peers)
 	for _, r := range c.Regionals {
-		o.Own = append(append(o.Own, r.GatewayAddress(), r.URL()), r.Logs.Elasticsearch.URLs...)
+		o.Own = append(append(o.Own, r.GatewayAddress(), c.QueryURL(r)), r.Logs.Elasticsearch.URLs...)
 	}
 	o.Own = slices.DeleteFunc(o.Own, func(s string) bool { return s == "" })
 	return o
@@ -619,12 +631,13 @@ func (r Regional) GatewayAddress() string {
 	return r.Listen
 }
 
-// URL is where other roles reach the regional's engines and live view.
-func (r Regional) URL() string {
+// QueryURL is where other roles reach a regional's engines and live view, without a slash
+// at the end.
+func (c *Config) QueryURL(r Regional) string {
 	if r.QueryURL != "" {
-		return r.QueryURL
+		return strings.TrimRight(r.QueryURL, "/")
 	}
-	return "http://" + r.QueryListen
+	return c.roleURL(r.QueryListen)
 }
 
 // FleetEndpoint is where regionals reach control.

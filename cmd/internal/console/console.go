@@ -21,20 +21,25 @@ import (
 	"muster.dev/muster/internal/kubetls"
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/oidclogin"
+	"muster.dev/muster/internal/peers"
 )
 
 // Run runs the role until ctx ends.
 func Run(ctx context.Context, c config.Config) error {
-	return role.Run(ctx, role.Options{Role: "console", OpsListen: c.Console.OpsListen, Hosts: c.HostNames(), Log: obs.LogOptions(c.Log)},
-		func(_ context.Context, env *role.Env) error { return start(env, c) })
+	known, err := c.OpenPeers("console")
+	if err != nil {
+		return err
+	}
+	return role.Run(ctx, role.Options{Role: "console", OpsListen: c.Console.OpsListen, Guard: known.Listener(config.OpsRules("console")), Hosts: c.HostNames(), Log: obs.LogOptions(c.Log)},
+		func(_ context.Context, env *role.Env) error { return start(env, c, known) })
 }
 
-func start(env *role.Env, c config.Config) error {
+func start(env *role.Env, c config.Config, known *peers.Peers) error {
 	rest, kubeconfig, err := kubetls.Load(control.Kubeconfig(c, "console"))
 	if err != nil {
 		return fmt.Errorf("kubeconfig of the console: %w; `muster control` makes it", err)
 	}
-	health, err := url.Parse("http://" + c.Health.OpsListen)
+	health, err := url.Parse(c.HealthURL())
 	if err != nil {
 		return err
 	}
@@ -42,16 +47,16 @@ func start(env *role.Env, c config.Config) error {
 	if err != nil {
 		return err
 	}
-	alerting, err := url.Parse("http://" + c.Alerting.OpsListen)
+	alerting, err := url.Parse(c.AlertingURL())
 	if err != nil {
 		return err
 	}
-	search, err := newLogs(env, c)
+	search, err := newLogs(env, c, known)
 	if err != nil {
 		return err
 	}
 	o := console.Options{
-		RestConfig: rest, KubernetesCA: kubeconfig.CA, HealthURL: health, AlertingURL: alerting, UI: console.UI(), Dir: c.Path("console"), Logger: env.Log, Registerer: env.Reg,
+		RestConfig: rest, KubernetesCA: kubeconfig.CA, HealthURL: health, HealthTransport: console.Transport(known.Transport()), AlertingURL: alerting, AlertingTransport: console.Transport(known.Transport()), UI: console.UI(), Dir: c.Path("console"), Logger: env.Log, Registerer: env.Reg,
 		Metrics: metrics{store}, Logs: search,
 	}
 	if err := front(&o, c); err != nil {
@@ -113,25 +118,25 @@ func front(o *console.Options, c config.Config) error {
 }
 
 // newLogs asks the regionals for logs, of those that share an Elasticsearch one.
-func newLogs(env *role.Env, c config.Config) (*logs.Client, error) {
-	return logs.New(logs.Options{Regionals: logRegionals(c.Regionals), Logger: env.Log.With("part", "logs"), Registerer: env.Reg})
+func newLogs(env *role.Env, c config.Config, known *peers.Peers) (*logs.Client, error) {
+	return logs.New(logs.Options{Client: known.Client(), Regionals: logRegionals(c), Logger: env.Log.With("part", "logs"), Registerer: env.Reg})
 }
 
-func logRegionals(all []config.Regional) []logs.Regional {
+func logRegionals(c config.Config) []logs.Regional {
 	var out []logs.Regional
 	byStore := map[string]int{}
 	asked := map[string]string{} // by name of a regional, who is asked for its store
-	for _, r := range all {
+	for _, r := range c.Regionals {
 		es := r.Logs.Elasticsearch
 		store := strings.Join(append(slices.Sorted(slices.Values(es.URLs)), es.Prefix), " ")
 		if i, shared := byStore[store]; shared && len(es.URLs) > 0 {
-			out[i].Spares = append(out[i].Spares, logs.Spare{Name: r.Name, URL: r.URL()})
+			out[i].Spares = append(out[i].Spares, logs.Spare{Name: r.Name, URL: c.QueryURL(r)})
 			asked[r.Name] = out[i].Name
 			continue
 		}
 		byStore[store] = len(out)
 		asked[r.Name] = r.Name
-		out = append(out, logs.Regional{Name: r.Name, URL: r.URL(), JoinedTo: slices.Sorted(maps.Values(es.RemoteClusters))})
+		out = append(out, logs.Regional{Name: r.Name, URL: c.QueryURL(r), JoinedTo: slices.Sorted(maps.Values(es.RemoteClusters))})
 	}
 	for i := range out {
 		var joined []string

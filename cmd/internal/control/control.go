@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,6 +43,7 @@ import (
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/obs"
+	"muster.dev/muster/internal/peers"
 )
 
 // certEvery is how often the certificates of servers are looked at, which are renewed at
@@ -52,37 +55,36 @@ const (
 
 // Run runs the role until ctx ends.
 func Run(ctx context.Context, c config.Config) error {
-	return role.Run(ctx, role.Options{Role: "control", OpsListen: c.Control.OpsListen, Hosts: c.HostNames(), Log: obs.LogOptions(c.Log), Gather: []prometheus.Gatherer{apiserver.Gatherer()}},
-		func(ctx context.Context, env *role.Env) error { return start(ctx, env, c) })
-}
-
-// Dir is where control keeps its state.
-func Dir(c config.Config) string { return c.Path("control") }
-
-// RegionalIdentity is where control keeps a regional's certificate fresh.
-func RegionalIdentity(c config.Config, name string) string {
-	return filepath.Join(Dir(c), "identities", "regional-"+name)
-}
-
-// Kubeconfig is the kubeconfig of one of Muster's own roles.
-func Kubeconfig(c config.Config, role string) string {
-	return filepath.Join(Dir(c), "apiserver", role+".kubeconfig")
-}
-
-func start(ctx context.Context, env *role.Env, c config.Config) error {
-	dir := Dir(c)
-	ca, err := pki.Open(pki.Options{Dir: filepath.Join(dir, "pki"), TrustDomain: c.TrustDomain, SiteLife: c.Control.SiteCertLife.D()})
+	// Its certificate is there before its first listener is.
+	ca, err := pki.Open(pki.Options{Dir: filepath.Join(Dir(c), "pki"), TrustDomain: c.TrustDomain, SiteLife: c.Control.SiteCertLife.D()})
 	if err != nil {
 		return err
 	}
 	if err := ensureCertificates(ca, c); err != nil {
 		return err
 	}
+	known, err := c.OpenPeers("control")
+	if err != nil {
+		return err
+	}
+	return role.Run(ctx, role.Options{Role: "control", OpsListen: c.Control.OpsListen, Guard: known.Listener(config.OpsRules("control")), Hosts: c.HostNames(), Log: obs.LogOptions(c.Log), Gather: []prometheus.Gatherer{apiserver.Gatherer()}},
+		func(ctx context.Context, env *role.Env) error { return start(ctx, env, c, ca) })
+}
+
+// Dir is where control keeps its state.
+func Dir(c config.Config) string { return c.Path("control") }
+
+// Kubeconfig is the kubeconfig of one of Muster's own roles.
+func Kubeconfig(c config.Config, role string) string {
+	return filepath.Join(Dir(c), "apiserver", role+".kubeconfig")
+}
+
+func start(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA) error {
+	dir := Dir(c)
 	if err := writeJoinInfo(ca, c); err != nil {
 		return err
 	}
-	own := filepath.Join(dir, "identities", "control")
-	pair := filepath.Join(own, pki.PairFile)
+	pair := c.PairFile("control")
 	reach, err := egress.New(c.Egress())
 	if err != nil {
 		return err
@@ -173,7 +175,7 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	if err := fleetapi.Feed(ctx, informers, fleetServer); err != nil {
 		return err
 	}
-	files, err := identity.LoadFiles(filepath.Join(Dir(c), "identities", "control", pki.PairFile), filepath.Join(Dir(c), "identities", "control", pki.TrustFile))
+	files, err := identity.LoadFiles(c.PairFile("control"), c.TrustFile("control"))
 	if err != nil {
 		return err
 	}
@@ -231,26 +233,41 @@ func keepCertificates(ctx context.Context, log *slog.Logger, c config.Config, ca
 	}
 }
 
-// ensureCertificates keeps the certificates of control and of each regional fresh.
+// ensureCertificates keeps the certificates of all roles fresh, and of those who may ask
+// them.
 func ensureCertificates(ca *pki.CA, c config.Config) error {
-	local := []string{"localhost", "127.0.0.1", "::1"}
-	hosts := append(append(hostsOf(c.Control.Listen, c.Control.FleetListen, c.Control.FleetAddress), local...), c.Control.ExtraSANs...)
-	if _, err := ca.EnsureControl(filepath.Join(Dir(c), "identities", "control"), unique(hosts)); err != nil {
-		return fmt.Errorf("certificate of control: %w", err)
+	for _, r := range config.Roles {
+		for _, i := range r.Instances(&c) {
+			hosts := unique(slices.Concat(hostsOf(i.Reached...), []string{"localhost", "127.0.0.1", "::1"}, i.ExtraSANs, c.OpsHosts))
+			var err error
+			switch dir := c.Identity(i.Name); {
+			case r.Name == "control":
+				_, err = ca.EnsureControl(dir, hosts)
+			case i.Regional != "":
+				_, err = ca.EnsureRegional(dir, i.Regional, hosts)
+			default:
+				_, err = ca.EnsureRole(dir, r.Name, hosts)
+			}
+			if err != nil {
+				return fmt.Errorf("certificate of %s: %w", i.Name, err)
+			}
+		}
 	}
-	for _, r := range c.Regionals {
-		hosts := append(append(hostsOf(r.Listen, r.Address), local...), r.ExtraSANs...)
-		if _, err := ca.EnsureRegional(RegionalIdentity(c, r.Name), r.Name, unique(hosts)); err != nil {
-			return fmt.Errorf("certificate of regional %s: %w", r.Name, err)
+	for _, name := range config.People {
+		if _, err := ca.EnsureRole(c.Identity(name), name, nil); err != nil {
+			return fmt.Errorf("certificate of %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// hostsOf are the hosts of HOST:PORT addresses, without wildcard addresses.
+// hostsOf are the hosts of URLs and HOST:PORT addresses, without wildcard addresses.
 func hostsOf(addrs ...string) []string {
 	var out []string
 	for _, a := range addrs {
+		if u, err := url.Parse(a); err == nil && u.Host != "" {
+			a = peers.HostPort(u)
+		}
 		host, _, err := net.SplitHostPort(a)
 		if ip := net.ParseIP(host); err != nil || host == "" || (ip != nil && ip.IsUnspecified()) {
 			continue

@@ -107,7 +107,11 @@ func Run(ctx context.Context, o Options) error {
 	procs = append(procs,
 		up.Process{Name: "fleet", Args: append([]string{"demo", "fleet", "--sites", fmt.Sprint(o.Sites)}, args...), Ready: "http://" + OpsListen + "/-/ready", After: roles},
 		up.Process{Name: "edge", Executable: edge, Args: []string{"run", "--config", filepath.Join(own, thisMachineConfig)}, After: []string{"fleet"}})
-	s, err := up.New(up.Options{Dir: dir, Out: logTo, Log: log}, procs)
+	known, err := c.Probe(config.Operator)
+	if err != nil {
+		return err
+	}
+	s, err := up.New(up.Options{Dir: dir, Out: logTo, Log: log, Transport: known.Transport()}, procs)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"muster.dev/muster/internal/obs"
 )
 
 // OpsListen is where the simulated fleet serves its metrics and takes faults.
@@ -33,7 +35,7 @@ type faultList struct {
 
 // serveFaults adds the fault API to the fleet's mux: GET /faults,
 // POST /faults/{site}/{fault}, DELETE /faults/{site}.
-func serveFaults(mux *http.ServeMux, kinds map[string]string, target func(site string) (faultTarget, error), all func() map[string][]string) {
+func serveFaults(mux obs.Routes, kinds map[string]string, target func(site string) (faultTarget, error), all func() map[string][]string) {
 	fail := func(w http.ResponseWriter, err error) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	}

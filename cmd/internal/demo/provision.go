@@ -108,11 +108,20 @@ func (p *provisioner) thisMachine(gateways []string, caHash, token string) error
 	e.StateDir = filepath.Join(p.dir, thisMachine)
 	e.Gateways, e.CAHash, e.Token, e.Site = gateways, caHash, token, thisMachine
 	var targets []any
-	targets = append(targets, p.c.Control.OpsListen, p.c.Aggregator.OpsListen, p.c.Health.OpsListen, p.c.Alerting.OpsListen, p.c.Console.OpsListen)
-	for _, r := range p.c.Regionals {
-		targets = append(targets, r.QueryListen)
+	for _, r := range config.Roles {
+		for _, i := range r.Instances(&p.c) {
+			targets = append(targets, i.Ops)
+		}
 	}
-	e.ScrapeConfigs = []any{map[string]any{"job_name": "muster", "static_configs": []any{map[string]any{"targets": targets}}}}
+	job := map[string]any{"job_name": "muster", "static_configs": []any{map[string]any{"targets": targets}}}
+	if !p.c.InsecureLoopback {
+		ca, err := filepath.Abs(p.c.TrustFile(config.Reader))
+		if err != nil {
+			return err
+		}
+		job["scheme"], job["tls_config"] = "https", map[string]any{"ca_file": ca}
+	}
+	e.ScrapeConfigs = []any{job}
 	return writeYAML(filepath.Join(p.dir, thisMachineConfig), e)
 }
 

@@ -5,6 +5,7 @@ package health
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"path/filepath"
 
 	"muster.dev/muster/aggregator/cost"
@@ -18,15 +19,20 @@ import (
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/kubetls"
 	"muster.dev/muster/internal/obs"
+	"muster.dev/muster/internal/peers"
 )
 
 // Run runs the role until ctx ends.
 func Run(ctx context.Context, c config.Config) error {
-	return role.Run(ctx, role.Options{Role: "health", OpsListen: c.Health.OpsListen, Hosts: c.HostNames(), Log: obs.LogOptions(c.Log)},
-		func(_ context.Context, env *role.Env) error { return start(env, c) })
+	known, err := c.OpenPeers("health")
+	if err != nil {
+		return err
+	}
+	return role.Run(ctx, role.Options{Role: "health", OpsListen: c.Health.OpsListen, Guard: known.Listener(config.OpsRules("health")), Hosts: c.HostNames(), Log: obs.LogOptions(c.Log)},
+		func(_ context.Context, env *role.Env) error { return start(env, c, known) })
 }
 
-func start(env *role.Env, c config.Config) error {
+func start(env *role.Env, c config.Config, known *peers.Peers) error {
 	rest, _, err := kubetls.Load(control.Kubeconfig(c, "health"))
 	if err != nil {
 		return fmt.Errorf("kubeconfig of the health role: %w; `muster control` makes it", err)
@@ -47,10 +53,13 @@ func start(env *role.Env, c config.Config) error {
 
 	var regionals []engine.Regional
 	for _, r := range c.Regionals {
-		regionals = append(regionals, engine.Regional{Name: r.Name, URL: r.URL()})
+		regionals = append(regionals, engine.Regional{Name: r.Name, URL: c.QueryURL(r)})
 	}
+	// The answers are large and the regionals near: compressing costs more than it saves.
+	t := known.Transport()
+	t.MaxIdleConnsPerHost, t.DisableCompression = 16, true
 	e, err := engine.New(engine.Options{
-		Regionals: regionals, Inventory: inv, Status: writer, Shipped: defaults.Model(), Dir: c.Path("health"), Tick: c.Health.Tick.D(), Patience: c.Health.OfflineAfter.D(),
+		Client: &http.Client{Transport: t}, Regionals: regionals, Inventory: inv, Status: writer, Shipped: defaults.Model(), Dir: c.Path("health"), Tick: c.Health.Tick.D(), Patience: c.Health.OfflineAfter.D(),
 		StoreQueryURL: c.CortexURL() + "/prometheus/api/v1", StoreWriteURL: c.CortexURL() + "/api/v1/push", Logger: env.Log, Registerer: env.Reg,
 	})
 	if err != nil {

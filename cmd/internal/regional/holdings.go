@@ -62,7 +62,7 @@ func (h *holdings) groups(name string, tenants []region.Rules) ([]engine.RuleGro
 
 func (h *holdings) startEngine(env *role.Env, o engine.Options, c config.Config, r config.Regional) (*engine.Engine, error) {
 	o.Retention, o.Logger, o.Registerer = r.Retention.D(), env.Log.With("engine", o.Name), env.Reg
-	o.ExternalURL = r.URL() + "/" + o.Name
+	o.ExternalURL = c.QueryURL(r) + "/" + o.Name
 	o.Alertmanagers, o.AlertLabels = c.AlertmanagerURLs(), h.inv.alertLabels
 	o.Rules, _ = h.groups(o.Name, nil)
 	o.TenantAlertBytes = r.Limits.TenantAlertBytes

@@ -17,9 +17,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"muster.dev/muster/cmd/internal/config"
-	"muster.dev/muster/cmd/internal/control"
 	"muster.dev/muster/cmd/internal/role"
-	"muster.dev/muster/control/pki"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/forward"
 	"muster.dev/muster/internal/identity"
@@ -44,16 +42,20 @@ const linger = 500 * time.Millisecond
 
 // Run runs the regional until ctx ends.
 func Run(ctx context.Context, c config.Config, r config.Regional) error {
-	return role.Run(ctx, role.Options{Role: "regional", OpsListen: r.QueryListen, Hosts: c.HostNames(), Log: obs.LogOptions(c.Log), GCPercent: gcPercent},
+	known, err := c.OpenPeers("regional-" + r.Name)
+	if err != nil {
+		return err
+	}
+	return role.Run(ctx, role.Options{Role: "regional", OpsListen: r.QueryListen, Guard: known.Listener(config.OpsRules("regional")), Hosts: c.HostNames(), Log: obs.LogOptions(c.Log), GCPercent: gcPercent},
 		func(_ context.Context, env *role.Env) error { return start(env, c, r) })
 }
 
 func start(env *role.Env, c config.Config, r config.Regional) error {
 	dir := c.Path("regional-" + r.Name)
-	id := control.RegionalIdentity(c, r.Name)
-	files, err := identity.LoadFiles(filepath.Join(id, pki.PairFile), filepath.Join(id, pki.TrustFile))
+	id := "regional-" + r.Name
+	files, err := identity.LoadFiles(c.PairFile(id), c.TrustFile(id))
 	if err != nil {
-		return fmt.Errorf("identity of regional %s: %w; `muster control` keeps it in %s", r.Name, err, id)
+		return fmt.Errorf("identity of regional %s: %w; `muster control` keeps it in %s", r.Name, err, c.Identity(id))
 	}
 	// At its cap a queue refuses, the gateway pushes back, and the tenant's sites keep
 	// their samples.
@@ -157,7 +159,15 @@ func limits(r config.Regional) func(fleet.SiteID) gateway.Limits {
 // looks at the central roles.
 func localScrapes(c config.Config, r config.Regional) string {
 	job := func(name, addr string) string {
-		return fmt.Sprintf("- job_name: %s\n  scrape_interval: 15s\n  static_configs: [{targets: [%q]}]\n", name, addr)
+		out := fmt.Sprintf("- job_name: %s\n  scrape_interval: 15s\n  static_configs: [{targets: [%q]}]\n", name, addr)
+		if !c.InsecureLoopback {
+			out += fmt.Sprintf("  scheme: https\n  tls_config: {ca_file: %q", c.TrustFile("regional-"+r.Name))
+			if host, _, err := net.SplitHostPort(addr); err == nil && (host == "" || net.ParseIP(host).IsUnspecified()) {
+				out += ", server_name: localhost"
+			}
+			out += "}\n"
+		}
+		return out
 	}
 	out := job("regional", r.QueryListen)
 	if r.Name != c.Regionals[0].Name {

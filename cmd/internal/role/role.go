@@ -39,6 +39,8 @@ type Env struct {
 type Options struct {
 	Role      string
 	OpsListen string // HOST:PORT of /metrics, /-/ready, /-/healthy, /debug/
+	// Guard keeps OpsListen to those who may call it; nil: plain HTTP for whoever reaches it.
+	Guard Guard
 	// Hosts are the names that OpsListen is reached by, beside addresses: see obs.Guard.
 	Hosts []string
 	Log   obs.LogOptions
@@ -48,6 +50,15 @@ type Options struct {
 	GCPercent int
 	// Gather adds further registries to /metrics: libraries that keep their own.
 	Gather []prometheus.Gatherer
+}
+
+// Guard is peers.Listener.
+type Guard interface {
+	// Secure has a server speak TLS and let only those through who may call it.
+	Secure(srv *http.Server, log *slog.Logger)
+	// Covers is an error that names a route that nobody may call.
+	Covers(patterns []string) error
+	TLS() bool
 }
 
 // Fail ends the role with this error. Only the first one counts; a nil error and a
@@ -154,7 +165,14 @@ func Run(ctx context.Context, o Options, start func(context.Context, *Env) error
 	if err != nil {
 		return err
 	}
-	env.Serve("ops", ln, &http.Server{Handler: obs.Guard(env.Ops, o.Hosts), ReadHeaderTimeout: 10 * time.Second})
+	srv, scheme := &http.Server{Handler: obs.Guard(env.Ops, o.Hosts), ReadHeaderTimeout: 10 * time.Second}, "http://"
+	if o.Guard != nil {
+		o.Guard.Secure(srv, log)
+		if o.Guard.TLS() {
+			scheme = "https://"
+		}
+	}
+	env.Serve("ops", ln, srv)
 
 	began := time.Now()
 	if err := start(ctx, env); err != nil {
@@ -163,8 +181,13 @@ func Run(ctx context.Context, o Options, start func(context.Context, *Env) error
 		}
 		return err
 	}
+	if o.Guard != nil {
+		if err := o.Guard.Covers(env.Ops.Mux().Patterns()); err != nil {
+			return err
+		}
+	}
 	close(started)
-	log.Info("started", "role", o.Role, "ops", "http://"+ln.Addr().String(), "took", time.Since(began).Round(time.Millisecond))
+	log.Info("started", "role", o.Role, "ops", scheme+ln.Addr().String(), "took", time.Since(began).Round(time.Millisecond))
 	select {
 	case <-ctx.Done():
 		return nil

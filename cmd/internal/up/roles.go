@@ -18,7 +18,7 @@ func Roles(c config.Config, args ...string) []Process {
 		all := r.Instances(&c)
 		for _, i := range all {
 			instances[r.Name] = append(instances[r.Name], i.Name)
-			procs = append(procs, Process{Name: i.Name, Args: append(i.Args, args...), Env: role.MemoryShare(float64(r.Memory) / float64(len(all))), Ready: "http://" + i.Ops + "/-/ready", After: after})
+			procs = append(procs, Process{Name: i.Name, Args: append(i.Args, args...), Env: role.MemoryShare(float64(r.Memory) / float64(len(all))), Ready: c.OpsURL(i) + "/-/ready", After: after})
 		}
 	}
 	return procs

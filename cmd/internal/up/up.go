@@ -41,6 +41,8 @@ type Options struct {
 	Dir        string // data directory; locked while the supervisor runs
 	Out        io.Writer
 	Log        *slog.Logger
+	// Transport asks whether processes are ready; nil: a plain one.
+	Transport http.RoundTripper
 	// Backoff before a restart: doubles from Min to Max, and starts anew after the
 	// process was ready for a minute.
 	MinBackoff, MaxBackoff time.Duration
@@ -287,7 +289,7 @@ func (s *Supervisor) awaitReady(ctx context.Context, p Process, became chan<- ti
 	if p.Ready == "" {
 		return
 	}
-	client := &http.Client{Timeout: 2 * time.Second}
+	client := &http.Client{Timeout: 2 * time.Second, Transport: s.o.Transport}
 	for began := time.Now(); ctx.Err() == nil; {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.Ready, nil)
 		if err != nil {

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/logs/store"
 )
@@ -123,7 +124,7 @@ func New(o Options) (*API, error) {
 }
 
 // Register mounts the API on the regional's private listener.
-func (a *API) Register(mux *http.ServeMux) {
+func (a *API) Register(mux obs.Routes) {
 	mux.HandleFunc("GET "+PathSearch, a.bounded("search", a.searches, a.search))
 	mux.HandleFunc("GET "+PathTail, a.bounded("tail", a.tails, a.tail))
 }

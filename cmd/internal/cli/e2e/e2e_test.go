@@ -66,6 +66,7 @@ func startFleet(t *testing.T) *fleetUnderTest {
 	c := config.Default()
 	c.DataDir = f.dir
 	c.Log.Level = "error"
+	c.InsecureLoopback = true // what plays the roles behind the console has no certificate
 	c.Control.Listen, c.Control.FleetListen, c.Control.OpsListen = testkit.FreeAddr(t), testkit.FreeAddr(t), testkit.FreeAddr(t)
 	c.Console.Listen, c.Console.OpsListen = testkit.FreeAddr(t), testkit.FreeAddr(t)
 	c.Control.Tenants = []string{"acme", "acme-eu"}

@@ -1,0 +1,171 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+
+	"muster.dev/muster/internal/peers"
+	"muster.dev/muster/internal/wire"
+)
+
+// Identities that control keeps beside those of the roles, for people and their tools.
+const (
+	// Operator may call whatever a role may call.
+	Operator = "operator"
+	// Reader may query metrics, as Grafana does.
+	Reader = "reader"
+)
+
+// People are the identities that no role has.
+var People = []string{Operator, Reader}
+
+// says is who is believed in the headers in which roles say for whom they ask, and why.
+var says = map[string][]string{
+	wire.TenantHeader:  {"console", Operator},
+	wire.TenantsHeader: {"console", Operator},
+	wire.UserHeader:    {"console", Operator},
+	wire.HeaderPurpose: {"health"},
+	wire.OrgHeader:     {"regional", "health", "console", Operator, Reader},
+}
+
+// every role has these on its ops listener.
+var everyRole = []peers.Rule{
+	// What a Prometheus, a load balancer or a supervisor reads.
+	{Pattern: "/metrics", Callers: []string{peers.Anyone}},
+	{Pattern: "/-/ready", Callers: []string{peers.Anyone}},
+	{Pattern: "/-/healthy", Callers: []string{peers.Anyone}},
+	{Pattern: "/debug/", Callers: []string{Operator}},
+}
+
+// OpsRules say who may call what on the ops listener of the role of that name.
+func OpsRules(role string) []peers.Rule {
+	i := slices.IndexFunc(Roles, func(r Role) bool { return r.Name == role })
+	return merge(slices.Concat(everyRole, Roles[i].Callers))
+}
+
+// Identity is where control keeps the certificate of an instance of a role, or of one of
+// People.
+func (c *Config) Identity(instance string) string {
+	return c.Path("control", "identities", instance)
+}
+
+// Files of an identity, as control/pki names them.
+const (
+	pairFile  = "tls.pem"
+	trustFile = "ca-certs.pem"
+)
+
+// PairFile has the certificate and the key of an identity, TrustFile the CAs.
+func (c *Config) PairFile(instance string) string { return c.Identity(instance) + "/" + pairFile }
+
+// TrustFile has the CAs that the holder of an identity trusts.
+func (c *Config) TrustFile(instance string) string { return c.Identity(instance) + "/" + trustFile }
+
+// OpenPeers loads the certificate of an instance of a role.
+func (c *Config) OpenPeers(instance string) (*peers.Peers, error) {
+	if c.InsecureLoopback {
+		return peers.Plain(), nil
+	}
+	p, err := peers.Open(c.peerOptions(instance, false))
+	if err != nil {
+		return nil, fmt.Errorf("identity of %s: %w; `muster control` keeps it in %s: copy it from there if that is on another machine", instance, err, c.Identity(instance))
+	}
+	return p, nil
+}
+
+// Probe is for calls with an identity that control may not have made yet.
+func (c *Config) Probe(instance string) (*peers.Peers, error) {
+	if c.InsecureLoopback {
+		return peers.Plain(), nil
+	}
+	return peers.Open(c.peerOptions(instance, true))
+}
+
+func (c *Config) peerOptions(instance string, lazy bool) peers.Options {
+	return peers.Options{PairFile: c.PairFile(instance), TrustFile: c.TrustFile(instance), Lazy: lazy, TrustDomain: c.TrustDomain, Peers: c.peers(), Says: says}
+}
+
+// peers are the roles that others call, by the address in their URLs.
+func (c *Config) peers() map[string]peers.Peer {
+	out := map[string]peers.Peer{}
+	add := func(s string, p peers.Peer) {
+		if u, err := url.Parse(s); err == nil && u.Host != "" {
+			out[peers.HostPort(u)] = p
+		}
+	}
+	for _, u := range c.AlertmanagerURLs() {
+		add(u, peers.Peer{Role: "alerting", External: len(c.Alerting.Alertmanager.URLs) > 0})
+	}
+	add(c.CortexURL(), peers.Peer{Role: "aggregator", External: c.Aggregator.Cortex.URL != ""})
+	for _, role := range Roles {
+		for _, i := range role.Instances(c) {
+			add(c.roleURL(i.Ops), peers.Peer{Role: role.Name, Name: i.Regional})
+		}
+	}
+	for _, r := range c.Regionals {
+		add(c.QueryURL(r), peers.Peer{Role: "regional", Name: r.Name})
+	}
+	return out
+}
+
+// roleURL is the URL of a listener of a role.
+func (c *Config) roleURL(addr string) string {
+	if c.InsecureLoopback {
+		return "http://" + addr
+	}
+	return "https://" + addr
+}
+
+// OpsURL is where an instance of a role serves /metrics and /-/ready, and what else it
+// has for other roles.
+func (c *Config) OpsURL(i Instance) string { return c.roleURL(i.Ops) }
+
+// HealthURL is where the console reaches the health role.
+func (c *Config) HealthURL() string { return c.roleURL(c.Health.OpsListen) }
+
+// AlertingURL is where the console reaches the alerting role.
+func (c *Config) AlertingURL() string { return c.roleURL(c.Alerting.OpsListen) }
+
+// roleListeners are the addresses at which roles call each other.
+func (c *Config) roleListeners() []listener {
+	var out []listener
+	for _, l := range c.listeners() {
+		if l.roles {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// validateRoleURLs has roles talk TLS to each other, or plain HTTP that leaves no machine.
+func (c *Config) validateRoleURLs() error {
+	for i, r := range c.Regionals {
+		if r.QueryURL == "" {
+			continue
+		}
+		at := fmt.Sprintf("regionals[%d].queryURL", i)
+		u, err := url.Parse(r.QueryURL)
+		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+			return fmt.Errorf("%s: %q: want a URL such as https://regional-one.example.com:9091", at, r.QueryURL)
+		}
+		switch {
+		case u.Scheme == "https" && c.InsecureLoopback:
+			return fmt.Errorf("%s: %q: with insecureLoopback roles talk plain HTTP: write http://, or remove insecureLoopback", at, r.QueryURL)
+		case u.Scheme == "http" && !c.InsecureLoopback:
+			return fmt.Errorf("%s: %q: roles talk TLS to each other: write https://", at, r.QueryURL)
+		case u.Scheme == "http" && !isLoopback(u.Hostname()):
+			return fmt.Errorf("%s: %q: insecureLoopback is for roles on one machine: use a loopback address, or remove insecureLoopback and write https://", at, r.QueryURL)
+		}
+	}
+	if !c.InsecureLoopback {
+		return nil
+	}
+	for _, l := range c.roleListeners() {
+		if host, _, err := net.SplitHostPort(l.addr); err != nil || !isLoopback(host) {
+			return fmt.Errorf("%s: %s: insecureLoopback turns authentication between roles off, so it is for loopback addresses alone: listen on 127.0.0.1, or remove insecureLoopback", l.field, l.addr)
+		}
+	}
+	return nil
+}
