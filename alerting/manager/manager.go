@@ -50,8 +50,11 @@ type Options struct {
 	// Listen is the address of API and UI; default DefaultListen. They show and take
 	// everything of all tenants, so they are for the platform's operators.
 	Listen string
+	// Guard keeps Listen to those who may call it, by TLS; nil: plain HTTP for whoever
+	// reaches it.
+	Guard Guard
 	// ExternalURL is what links in notifications begin with; its path prefixes all
-	// endpoints. Default http://ADDR.
+	// endpoints. Default: that of Listen.
 	ExternalURL string
 	// Hosts are the names that Listen is reached by, beside addresses and the one in
 	// ExternalURL: see obs.Guard.
@@ -82,6 +85,12 @@ type Options struct {
 	Logger *slog.Logger
 	// Registerer may be nil. If it is a prometheus.Gatherer too, /metrics serves it.
 	Registerer prometheus.Registerer
+}
+
+// Guard is peers.Listener.
+type Guard interface {
+	Secure(srv *http.Server, log *slog.Logger)
+	TLS() bool
 }
 
 // Cluster is the gossip with other Alertmanagers. Zero durations are Alertmanager's
@@ -141,7 +150,7 @@ func New(o Options) (m *Manager, err error) {
 	if m.listener, err = net.Listen("tcp", o.Listen); err != nil {
 		return nil, fmt.Errorf("alertmanager: %w", err)
 	}
-	if m.external, err = externalURL(o.ExternalURL, m.listener.Addr()); err != nil {
+	if m.external, err = externalURL(o.ExternalURL, m.base()); err != nil {
 		return nil, errors.Join(err, m.listener.Close())
 	}
 	if err := m.open(); err != nil {
@@ -191,9 +200,9 @@ func (o *Options) complete() error {
 	return nil
 }
 
-func externalURL(s string, addr net.Addr) (*url.URL, error) {
+func externalURL(s, base string) (*url.URL, error) {
 	if s == "" {
-		s = "http://" + addr.String()
+		s = base
 	}
 	u, err := url.Parse(s)
 	if err != nil {
@@ -307,7 +316,15 @@ func (m *Manager) pipelinePeer() notify.Peer {
 func (m *Manager) Addr() net.Addr { return m.listener.Addr() }
 
 // URL of API and UI on this machine, with the path prefix.
-func (m *Manager) URL() string { return "http://" + m.Addr().String() + m.external.Path }
+func (m *Manager) URL() string { return m.base() + m.external.Path }
+
+// base is the URL of the listener.
+func (m *Manager) base() string {
+	if m.opts.Guard != nil && m.opts.Guard.TLS() {
+		return "https://" + m.Addr().String()
+	}
+	return "http://" + m.Addr().String()
+}
 
 // ClusterAddr is the address that gossip peers reach it at; "" without a cluster.
 func (m *Manager) ClusterAddr() string {
@@ -344,8 +361,15 @@ func (m *Manager) Run(ctx context.Context) error {
 		wg.Go(func() { m.peer.Settle(settle, m.opts.Cluster.GossipInterval*10) })
 	}
 	srv := &http.Server{Handler: m.handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(m.log.Handler(), slog.LevelWarn)}
+	serve := func() error { return srv.Serve(m.listener) }
+	if m.opts.Guard != nil {
+		m.opts.Guard.Secure(srv, m.log)
+		if srv.TLSConfig != nil {
+			serve = func() error { return srv.ServeTLS(m.listener, "", "") }
+		}
+	}
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(m.listener) }()
+	go func() { served <- serve() }()
 	var err error
 	select {
 	case err = <-served:

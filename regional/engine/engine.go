@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"runtime"
 	"sync"
@@ -64,6 +65,8 @@ type Options struct {
 	ScrapeConfigs []byte
 	// Alertmanagers are base URLs, such as http://127.0.0.1:9093.
 	Alertmanagers []string
+	// AlertClient sends them; nil: one of the notifier's own.
+	AlertClient *http.Client
 	// ResendDelay is after how long an alert that fires is sent again; default 30 s. An
 	// Alertmanager that was away learns of it then.
 	ResendDelay time.Duration
@@ -331,7 +334,7 @@ func (e *Engine) startNotifier() error {
 	var reg *prometheus.Registry
 	e.sender, reg = newSender(e)
 	e.notifier = notifier.NewManager(&notifier.Options{
-		QueueCapacity: 4 * queueAlerts, DrainOnShutdown: true, Registerer: reg,
+		QueueCapacity: 4 * queueAlerts, DrainOnShutdown: true, Registerer: reg, Do: e.opts.sendAlerts(),
 	}, model.UTF8Validation, e.log.With("part", "notifier"))
 	if err := e.notifier.ApplyConfig(&e.config); err != nil {
 		return fmt.Errorf("alertmanagers: %w", err)
@@ -353,6 +356,16 @@ func (e *Engine) startNotifier() error {
 	e.stopSending = func() { stop(); <-done }
 	go func() { defer close(done); e.sender.run(ctx) }()
 	return nil
+}
+
+// sendAlerts is how the notifier makes its requests; nil: as it does by itself.
+func (o *Options) sendAlerts() func(context.Context, *http.Client, *http.Request) (*http.Response, error) {
+	if o.AlertClient == nil {
+		return nil
+	}
+	return func(ctx context.Context, _ *http.Client, req *http.Request) (*http.Response, error) {
+		return o.AlertClient.Do(req.WithContext(ctx))
+	}
 }
 
 // startScraping starts discovery and scraping also when there is nothing to

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -65,7 +64,7 @@ func start(env *role.Env, c config.Config, known *peers.Peers) error {
 	if err != nil {
 		return err
 	}
-	am, err := startAlertmanager(env, c, dir, door)
+	am, err := startAlertmanager(env, c, known, dir, door)
 	if err != nil {
 		return err
 	}
@@ -156,39 +155,30 @@ type alertmanager struct {
 	apply  func([]byte) error
 }
 
-func startAlertmanager(env *role.Env, c config.Config, dir string, door *egress.Policy) (*alertmanager, error) {
+func startAlertmanager(env *role.Env, c config.Config, known *peers.Peers, dir string, door *egress.Policy) (*alertmanager, error) {
 	o := c.Alerting.Alertmanager
 	log := env.Log.With("part", "alertmanager")
 	am := &alertmanager{}
-	urls := o.URLs
-	if len(urls) == 0 {
-		m, err := manager.New(manager.Options{Dir: dir, Listen: o.Listen, ExternalURL: o.ExternalURL, Hosts: c.HostNames(), ShardBy: fleet.SeriesTenant, Retention: o.Retention.D(), Maintenance: time.Minute, Dial: door.DialContext,
+	if len(o.URLs) == 0 {
+		m, err := manager.New(manager.Options{Dir: dir, Listen: o.Listen, Guard: known.Listener(config.AlertmanagerRules(&c)), ExternalURL: o.ExternalURL, Hosts: c.HostNames(), ShardBy: fleet.SeriesTenant, Retention: o.Retention.D(), Maintenance: time.Minute, Dial: door.DialContext,
 			Cluster: manager.Cluster{Listen: o.Cluster.Listen, Advertise: o.Cluster.Advertise, Peers: o.Cluster.Peers}, Logger: log, Registerer: env.Reg})
 		if err != nil {
 			return nil, fmt.Errorf("alerting.alertmanager: %w", err)
 		}
 		env.Go("alertmanager", m.Run)
 		env.Ops.Ready("alertmanager", m.Ready)
-		am.source, am.apply, urls = m, m.SetConfig, []string{"http://" + m.Addr().String() + path(m.URL())}
+		am.source, am.apply = m, m.SetConfig
 	}
+	urls := c.AlertmanagerURLs()
 	var err error
-	if am.client, err = amclient.New(amclient.Options{URLs: urls, Logger: log}); err != nil {
+	if am.client, err = amclient.New(amclient.Options{URLs: urls, Client: known.Client(), Logger: log}); err != nil {
 		return nil, err
 	}
 	if am.source == nil {
 		am.source = state.SourceFunc(func(ctx context.Context) ([]wire.Alert, error) { return am.client.Alerts(ctx) })
-		am.apply = routes.NewExternal(filepath.Join(dir, "external", "alertmanager.yml"), urls, &http.Client{Timeout: 10 * time.Second}, log).Apply
+		am.apply = routes.NewExternal(filepath.Join(dir, "external", "alertmanager.yml"), urls, &http.Client{Timeout: 10 * time.Second, Transport: known.Transport()}, log).Apply
 	}
 	return am, nil
-}
-
-// path of a URL with its host, for one on the listener's own address.
-func path(url string) string {
-	_, rest, _ := strings.Cut(url, "://")
-	if i := strings.IndexByte(rest, '/'); i >= 0 {
-		return rest[i:]
-	}
-	return ""
 }
 
 func startState(env *role.Env, dir string, am *alertmanager) error {

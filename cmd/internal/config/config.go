@@ -491,7 +491,7 @@ func (c *Config) AlertmanagerURLs() []string {
 		out = append(out, strings.TrimRight(u, "/"))
 	}
 	if len(out) == 0 {
-		u := "http://" + c.Alerting.Alertmanager.Listen
+		u := c.roleURL(c.Alerting.Alertmanager.Listen)
 		if ext, err := url.Parse(c.Alerting.Alertmanager.ExternalURL); err == nil {
 			u += strings.TrimRight(ext.Path, "/") // which its endpoints have too
 		}

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strings"
 
 	"muster.dev/muster/internal/peers"
 	"muster.dev/muster/internal/wire"
@@ -43,6 +44,26 @@ var everyRole = []peers.Rule{
 func OpsRules(role string) []peers.Rule {
 	i := slices.IndexFunc(Roles, func(r Role) bool { return r.Name == role })
 	return merge(slices.Concat(everyRole, Roles[i].Callers))
+}
+
+// AlertmanagerRules say who may call what at the embedded Alertmanager.
+func AlertmanagerRules(c *Config) []peers.Rule {
+	prefix := ""
+	if u, err := url.Parse(c.Alerting.Alertmanager.ExternalURL); err == nil {
+		prefix = strings.TrimRight(u.Path, "/")
+	}
+	at := func(paths ...string) []string {
+		for i := range paths {
+			paths[i] = prefix + paths[i]
+		}
+		return paths
+	}
+	return merge(slices.Concat(
+		only(peers.Anyone, at("/metrics", "/-/ready", "/-/healthy")...),
+		only("regional", at("/api/v2/alerts")...), // engines and log rules
+		only("alerting", at("/api/v2/", "/api/v2/alerts", "/-/reload")...),
+		only(Operator, "/"),
+	))
 }
 
 // Identity is where control keeps the certificate of an instance of a role, or of one of

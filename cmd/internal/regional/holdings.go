@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"slices"
 	"sync"
@@ -24,6 +25,7 @@ type holdings struct {
 	inv        *inventory
 	configured []engine.RuleGroup // for the edge engine
 	shipped    bool
+	alerts     *http.Client // towards Alertmanager
 
 	mu      sync.Mutex
 	engines map[string]*engine.Engine
@@ -35,8 +37,8 @@ type holdings struct {
 	logRules func([]region.Rules) []relay.ItemError
 }
 
-func newHoldings(_ *role.Env, c config.Config, r config.Regional) (*holdings, error) {
-	h := &holdings{inv: newInventory(r.Name), shipped: c.Alerting.ShippedRules, engines: map[string]*engine.Engine{}, files: map[string]int{}}
+func newHoldings(c config.Config, r config.Regional, alerts *http.Client) (*holdings, error) {
+	h := &holdings{alerts: alerts, inv: newInventory(r.Name), shipped: c.Alerting.ShippedRules, engines: map[string]*engine.Engine{}, files: map[string]int{}}
 	for _, name := range r.RuleFiles {
 		b, err := os.ReadFile(name)
 		if err != nil {
@@ -63,7 +65,7 @@ func (h *holdings) groups(name string, tenants []region.Rules) ([]engine.RuleGro
 func (h *holdings) startEngine(env *role.Env, o engine.Options, c config.Config, r config.Regional) (*engine.Engine, error) {
 	o.Retention, o.Logger, o.Registerer = r.Retention.D(), env.Log.With("engine", o.Name), env.Reg
 	o.ExternalURL = c.QueryURL(r) + "/" + o.Name
-	o.Alertmanagers, o.AlertLabels = c.AlertmanagerURLs(), h.inv.alertLabels
+	o.Alertmanagers, o.AlertClient, o.AlertLabels = c.AlertmanagerURLs(), h.alerts, h.inv.alertLabels
 	o.Rules, _ = h.groups(o.Name, nil)
 	o.TenantAlertBytes = r.Limits.TenantAlertBytes
 	e, err := engine.New(o)

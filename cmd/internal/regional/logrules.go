@@ -22,7 +22,7 @@ import (
 // share an Elasticsearch share the work: one of them at a time does it.
 func startLogRules(env *role.Env, c config.Config, r config.Regional, st store.Store, held *holdings) error {
 	log := env.Log.With("part", "log rules")
-	am, err := amclient.New(amclient.Options{URLs: c.AlertmanagerURLs(), Timeout: 10 * time.Second, Logger: log})
+	am, err := amclient.New(amclient.Options{URLs: c.AlertmanagerURLs(), Client: held.alerts, Timeout: 10 * time.Second, Logger: log})
 	if err != nil {
 		return fmt.Errorf("log rules: %w", err)
 	}

@@ -22,6 +22,7 @@ import (
 	"muster.dev/muster/internal/forward"
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/obs"
+	"muster.dev/muster/internal/peers"
 	"muster.dev/muster/internal/spool"
 	"muster.dev/muster/internal/turns"
 	"muster.dev/muster/internal/wire"
@@ -47,10 +48,10 @@ func Run(ctx context.Context, c config.Config, r config.Regional) error {
 		return err
 	}
 	return role.Run(ctx, role.Options{Role: "regional", OpsListen: r.QueryListen, Guard: known.Listener(config.OpsRules("regional")), Hosts: c.HostNames(), Log: obs.LogOptions(c.Log), GCPercent: gcPercent},
-		func(_ context.Context, env *role.Env) error { return start(env, c, r) })
+		func(_ context.Context, env *role.Env) error { return start(env, c, r, known) })
 }
 
-func start(env *role.Env, c config.Config, r config.Regional) error {
+func start(env *role.Env, c config.Config, r config.Regional, known *peers.Peers) error {
 	dir := c.Path("regional-" + r.Name)
 	id := "regional-" + r.Name
 	files, err := identity.LoadFiles(c.PairFile(id), c.TrustFile(id))
@@ -66,7 +67,7 @@ func start(env *role.Env, c config.Config, r config.Regional) error {
 	}
 	env.Stack.OnStop("forward queues", func(context.Context) error { return queues.Close() })
 	env.Ops.Status("forward", queues.Status)
-	held, err := newHoldings(env, c, r)
+	held, err := newHoldings(c, r, known.Client())
 	if err != nil {
 		return err
 	}
