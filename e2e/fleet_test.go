@@ -94,7 +94,7 @@ func testStart(t *testing.T, f *fleet) {
 	}
 	// The whole way: what a site pushed is in Cortex, with the stamped labels.
 	testkit.Eventually(t, "samples of every connected site are in Cortex", func() error {
-		r, err := cortexQuery(`count(count by (site) (up{tenant="demo", region!=""}))`)
+		r, err := f.cortexQuery(`count(count by (site) (up{tenant="demo", region!=""}))`)
 		if err != nil {
 			return err
 		}
@@ -259,17 +259,17 @@ func testKill(t *testing.T, f *fleet) {
 		}
 		return nil
 	})
-	assertNoGaps(t, before)
+	assertNoGaps(t, f, before)
 }
 
 // assertNoGaps counts samples in Cortex: each collector numbers its scrapes of
 // itself in a counter, so a number that is missing is a sample that was lost on
 // the way from site to Cortex.
-func assertNoGaps(t *testing.T, since time.Time) {
+func assertNoGaps(t *testing.T, f *fleet, since time.Time) {
 	t.Helper()
 	window := int(time.Since(since).Seconds()) + 60
 	testkit.EventuallyWithin(t, "no number is missing in Cortex", 2*time.Minute, func() error {
-		r, err := cortexQuery(fmt.Sprintf("muster_collector_self_scrapes_total[%ds]", window))
+		r, err := f.cortexQuery(fmt.Sprintf("muster_collector_self_scrapes_total[%ds]", window))
 		if err != nil {
 			return err
 		}

@@ -24,7 +24,7 @@ import (
 
 const (
 	console = "http://127.0.0.1:8080"
-	cortex  = "http://127.0.0.1:9009"
+	cortex  = "https://127.0.0.1:9009"
 	tenant  = "demo"
 	sites   = 60
 )
@@ -306,7 +306,11 @@ type promResult struct {
 }
 
 // cortexQuery asks Cortex directly, past Muster's own API.
-func cortexQuery(query string) (promResult, error) {
+func (f *fleet) cortexQuery(query string) (promResult, error) {
 	var r promResult
-	return r, getJSON(cortex+"/prometheus/api/v1/query?query="+url.QueryEscape(query), http.Header{"X-Scope-Orgid": {tenant}}, &r)
+	b, err := f.asOperator(cortex+"/prometheus/api/v1/query?query="+url.QueryEscape(query), http.Header{"X-Scope-Orgid": {tenant}})
+	if err != nil {
+		return r, err
+	}
+	return r, json.Unmarshal(b, &r)
 }

@@ -111,7 +111,7 @@ func testNeighbour(t *testing.T, f *fleet) {
 			t.Errorf("%s took %.0f MiB", name, rss(pid))
 		}
 	}
-	assertNoGaps(t, before)
+	assertNoGaps(t, f, before)
 }
 
 // observed is what one probe saw: seconds, and what went wrong.

@@ -3,8 +3,8 @@
 // somebody else runs (External).
 //
 // A Muster tenant is a Cortex tenant: every request carries X-Scope-OrgID, and
-// whoever can reach the listener can name any tenant, so it stays on loopback or
-// behind the regionals. Nothing here authenticates users; the console does.
+// whoever may call the listener can name any tenant, so Options.Guard keeps it to
+// roles. Nothing here authenticates users; the console does.
 //
 // Cortex keeps its logger, its metrics registry and its in-memory ring in package
 // variables, which is why this is the only package that may import it and why one
@@ -51,8 +51,11 @@ type Options struct {
 	DataDir string
 	// Listen is HOST:PORT of Cortex' HTTP API; default 127.0.0.1:9009, port 0 picks one.
 	Listen string
-	// GRPCListen is HOST:PORT over which Cortex' parts talk to each other; default
-	// 127.0.0.1:0. Keep it on loopback: it has no authentication.
+	// Guard keeps Listen to those who may call it, by TLS; nil: plain HTTP for whoever
+	// reaches it.
+	Guard Guard
+	// GRPCListen is HOST:PORT over which Cortex' parts talk to each other, and nobody else;
+	// default 127.0.0.1:0.
 	GRPCListen string
 	// Retention is how long samples are kept; 0 keeps them for ever.
 	Retention time.Duration
@@ -66,6 +69,12 @@ type Options struct {
 	Logger *slog.Logger
 
 	segmentBytes int // of a write-ahead log's files, for tests
+}
+
+// Guard is peers.Listener.
+type Guard interface {
+	Secure(srv *http.Server, log *slog.Logger)
+	TLS() bool
 }
 
 // Limits protect the store from one tenant, and tenants from each other. What the gateways
@@ -123,6 +132,7 @@ var initMetrics = prometheus.DefaultGatherer
 // Cortex is an embedded Cortex. Safe for concurrent use.
 type Cortex struct {
 	log      *slog.Logger
+	guard    Guard // nil: none
 	app      *upstream.Cortex
 	manager  *services.Manager
 	names    map[services.Service]string
@@ -178,7 +188,11 @@ func build(o Options) (*Cortex, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cortex{log: o.Logger, lock: lock, wal: wal}
+	if err := closeParts(&cfg, o.DataDir); err != nil {
+		_ = lock.Close()
+		return nil, err
+	}
+	c := &Cortex{log: o.Logger, guard: o.Guard, lock: lock, wal: wal}
 	if err := c.assemble(cfg); err != nil {
 		_ = lock.Close()
 		return nil, err
@@ -248,6 +262,9 @@ func (c *Cortex) initServer() (services.Service, error) {
 	srv, err := server.New(app.Cfg.Server)
 	if err != nil {
 		return nil, err
+	}
+	if c.guard != nil {
+		c.guard.Secure(srv.HTTPServer, c.log)
 	}
 	app.Server = srv
 	c.httpAddr = srv.HTTPListenAddr()
@@ -371,7 +388,12 @@ func (c *Cortex) Ready() error {
 func (c *Cortex) Addr() string { return c.httpAddr.String() }
 
 // URL is the base URL of the HTTP API.
-func (c *Cortex) URL() string { return "http://" + c.Addr() }
+func (c *Cortex) URL() string {
+	if c.guard != nil && c.guard.TLS() {
+		return "https://" + c.Addr()
+	}
+	return "http://" + c.Addr()
+}
 
 // Gatherer gives Cortex' own metrics, without those of the Go runtime and the
 // process, which the role's registry has.

@@ -25,6 +25,7 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
@@ -248,14 +249,22 @@ func TestPushQueryIsolationBackfillRestart(t *testing.T) {
 	}
 
 	// Cortex' parts drop each other without this.
-	conn, err := grpc.NewClient(c.app.Server.GRPCListenAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	own, err := c.app.Cfg.Querier.StoreGatewayClient.TLS.GetTLSConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	health, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
-	if err != nil || health.Status != grpc_health_v1.HealthCheckResponse_SERVING {
-		t.Errorf("gRPC health: %v, %v", health, err)
+	stranger := own.Clone()
+	stranger.Certificates = nil
+	for what, creds := range map[string]credentials.TransportCredentials{"a part": credentials.NewTLS(own), "without TLS": insecure.NewCredentials(), "without a certificate": credentials.NewTLS(stranger)} {
+		conn, err := grpc.NewClient(c.app.Server.GRPCListenAddr().String(), grpc.WithTransportCredentials(creds))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		health, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+		if what == "a part" && (err != nil || health.Status != grpc_health_v1.HealthCheckResponse_SERVING) || what != "a part" && err == nil {
+			t.Errorf("gRPC health, %s: %v, %v", what, health, err)
+		}
 	}
 
 	mfs, err := c.Gatherer().Gather()

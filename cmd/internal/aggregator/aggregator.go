@@ -11,6 +11,7 @@ import (
 	"muster.dev/muster/cmd/internal/config"
 	"muster.dev/muster/cmd/internal/role"
 	"muster.dev/muster/internal/obs"
+	"muster.dev/muster/internal/peers"
 )
 
 // store is what embedded and external Cortex have in common.
@@ -31,7 +32,7 @@ func Run(ctx context.Context, c config.Config) error {
 	}
 	return role.Run(ctx, role.Options{Role: "aggregator", OpsListen: c.Aggregator.OpsListen, Guard: known.Listener(config.OpsRules("aggregator")), Hosts: c.HostNames(), Log: obs.LogOptions(c.Log), GCPercent: cortex.GCPercent, Gather: []prometheus.Gatherer{late}},
 		func(_ context.Context, env *role.Env) error {
-			s, err := open(env, c)
+			s, err := open(env, c, known)
 			if err != nil {
 				return err
 			}
@@ -44,9 +45,9 @@ func Run(ctx context.Context, c config.Config) error {
 		})
 }
 
-func open(env *role.Env, c config.Config) (store, error) {
+func open(env *role.Env, c config.Config, known *peers.Peers) (store, error) {
 	if url := c.Aggregator.Cortex.URL; url != "" {
-		return cortex.NewExternal(cortex.ExternalOptions{URL: url, Logger: env.Log})
+		return cortex.NewExternal(cortex.ExternalOptions{URL: url, Transport: known.Transport(), Logger: env.Log})
 	}
 	// Cortex binds its own listener; this tells a taken port in Muster's words.
 	probe, err := role.Listen("aggregator.cortex.listen", c.Aggregator.Cortex.Listen)
@@ -54,7 +55,7 @@ func open(env *role.Env, c config.Config) (store, error) {
 		return nil, err
 	}
 	_ = probe.Close()
-	return cortex.New(cortex.Options{DataDir: c.Path("aggregator"), Listen: c.Aggregator.Cortex.Listen, Retention: c.Aggregator.Cortex.Retention.D(), Limits: storeLimits(c), Logger: env.Log})
+	return cortex.New(cortex.Options{DataDir: c.Path("aggregator"), Listen: c.Aggregator.Cortex.Listen, Guard: known.Listener(config.CortexRules()), Retention: c.Aggregator.Cortex.Retention.D(), Limits: storeLimits(c), Logger: env.Log})
 }
 
 // storeLimits are derived from what the regionals take, the one place where limits are

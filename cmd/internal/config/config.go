@@ -653,5 +653,5 @@ func (c *Config) CortexURL() string {
 	if c.Aggregator.Cortex.URL != "" {
 		return c.Aggregator.Cortex.URL
 	}
-	return "http://" + c.Aggregator.Cortex.Listen
+	return c.roleURL(c.Aggregator.Cortex.Listen)
 }

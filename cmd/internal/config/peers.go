@@ -66,6 +66,15 @@ func AlertmanagerRules(c *Config) []peers.Rule {
 	))
 }
 
+// CortexRules say who may call what at the embedded Cortex.
+func CortexRules() []peers.Rule {
+	return merge(slices.Concat(
+		only(peers.Anyone, "/metrics", "/ready"),
+		only("regional", "/api/v1/push"), only("health", "/api/v1/push"),
+		queries("/prometheus", "health", "console", Reader), only(Reader, "/prometheus/api/v1/read"),
+	))
+}
+
 // Identity is where control keeps the certificate of an instance of a role, or of one of
 // People.
 func (c *Config) Identity(instance string) string {

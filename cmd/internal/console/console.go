@@ -43,7 +43,7 @@ func start(env *role.Env, c config.Config, known *peers.Peers) error {
 	if err != nil {
 		return err
 	}
-	store, err := query.New(query.Options{URL: c.CortexURL(), Registerer: env.Reg})
+	store, err := query.New(query.Options{URL: c.CortexURL(), Client: known.Client(), Registerer: env.Reg})
 	if err != nil {
 		return err
 	}

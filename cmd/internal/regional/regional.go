@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
+	"net/http"
 	"path/filepath"
 	"time"
 
@@ -60,7 +61,9 @@ func start(env *role.Env, c config.Config, r config.Regional, known *peers.Peers
 	}
 	// At its cap a queue refuses, the gateway pushes back, and the tenant's sites keep
 	// their samples.
-	queues, err := forward.Open(forward.Options{Dir: filepath.Join(dir, "forward"), URL: c.CortexURL() + "/api/v1/push", MaxBytes: r.ForwardBytes, SyncInterval: r.ForwardSync.D(), OnFull: spool.RefuseNew, Concurrency: 4, Linger: linger,
+	tr := known.Transport()
+	tr.MaxIdleConns, tr.MaxIdleConnsPerHost = 0, 1024 // those of all senders are kept
+	queues, err := forward.Open(forward.Options{Client: &http.Client{Transport: tr}, Dir: filepath.Join(dir, "forward"), URL: c.CortexURL() + "/api/v1/push", MaxBytes: r.ForwardBytes, SyncInterval: r.ForwardSync.D(), OnFull: spool.RefuseNew, Concurrency: 4, Linger: linger,
 		UserAgent: "muster-regional/" + obs.Version, Logger: env.Log, Registerer: env.Reg})
 	if err != nil {
 		return err
