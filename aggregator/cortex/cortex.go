@@ -263,6 +263,7 @@ func (c *Cortex) initServer() (services.Service, error) {
 	if err != nil {
 		return nil, err
 	}
+	srv.HTTPServer.ErrorLog = obs.ServerLog(c.log)
 	if c.guard != nil {
 		c.guard.Secure(srv.HTTPServer, c.log)
 	}

@@ -8,8 +8,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/wire"
@@ -30,6 +34,8 @@ type Listener struct {
 	peers *Peers
 	rules []Rule
 	mux   *http.ServeMux // for its patterns
+
+	refused *prometheus.CounterVec // nil: not counted
 }
 
 // Listener makes one with these rules; two with the same pattern are a mistake of the
@@ -69,6 +75,24 @@ func (l *Listener) Covers(patterns []string) error {
 // TLS tells whether the listener speaks it.
 func (l *Listener) TLS() bool { return !l.peers.plain }
 
+// Register adds muster_role_certificate_expiry_timestamp_seconds, when the role's own
+// certificate ends, and muster_role_refused_calls_total by status.
+func (l *Listener) Register(reg prometheus.Registerer) {
+	if l.peers.plain {
+		return
+	}
+	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_role_certificate_expiry_timestamp_seconds", Help: "When the certificate by which other roles know this one ends; 0: it can't be read."}, func() float64 {
+		if pair, _, _ := l.peers.current(); pair != nil {
+			return float64(pair.Leaf.NotAfter.Unix())
+		}
+		return 0
+	})
+	l.refused = promauto.With(reg).NewCounterVec(prometheus.CounterOpts{Name: "muster_role_refused_calls_total", Help: "Calls of who may not make them, on the ops listener, by status."}, []string{"code"})
+	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden} {
+		l.refused.WithLabelValues(strconv.Itoa(code))
+	}
+}
+
 // maxConnAge is after how long a connection is not used again, so that both ends see
 // certificates that were renewed, and CAs that came or went.
 const maxConnAge = time.Hour
@@ -83,7 +107,7 @@ func (l *Listener) Secure(srv *http.Server, log *slog.Logger) {
 	if p.plain {
 		return
 	}
-	next, every := srv.Handler, newRefusals(log)
+	next, every := srv.Handler, newRefusals(log, l.refused)
 	gate := http.NewServeMux()
 	for _, rule := range l.rules {
 		gate.Handle(rule.Pattern, p.only(rule, next, every))
@@ -184,13 +208,17 @@ func list(roles []string) string { return strings.Join(roles, ", ") }
 type refusals struct {
 	log   *slog.Logger
 	every *obs.Every
+	count *prometheus.CounterVec
 }
 
-func newRefusals(log *slog.Logger) *refusals {
-	return &refusals{log, obs.NewEvery(time.Minute)}
+func newRefusals(log *slog.Logger, count *prometheus.CounterVec) *refusals {
+	return &refusals{log, obs.NewEvery(time.Minute), count}
 }
 
 func (f *refusals) write(w http.ResponseWriter, r *http.Request, p *wire.Problem) {
+	if f.count != nil {
+		f.count.WithLabelValues(strconv.Itoa(p.Status)).Inc()
+	}
 	// Not by what the caller chose: a stranger must not fill the log.
 	if left, ok := f.every.Pass(http.StatusText(p.Status), time.Now()); ok {
 		f.log.Warn("a caller is refused", "from", r.RemoteAddr, "method", r.Method, "path", r.URL.Path, "code", p.Status, "why", p.Detail, "left_out", left)

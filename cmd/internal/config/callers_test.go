@@ -121,35 +121,36 @@ func TestAttackEveryListener(t *testing.T) {
 		instances[p] = p
 		ensure(p, p, "")
 	}
-	// Each role's ops listener, behind which everything answers.
-	var servers []*httptest.Server
-	for i, role := range config.Roles {
-		known, err := c.OpenPeers(instances[role.Name])
+	// Each listener, behind which everything answers.
+	type listener struct {
+		name, role string
+		rules      []peers.Rule
+		at         *string
+		srv        *httptest.Server
+	}
+	listeners := []*listener{
+		{name: "cortex", role: "aggregator", rules: config.CortexRules(), at: &c.Aggregator.Cortex.Listen},
+		{name: "alertmanager", role: "alerting", rules: config.AlertmanagerRules(&c), at: &c.Alerting.Alertmanager.Listen},
+	}
+	for _, role := range config.Roles {
+		at := map[string]*string{"control": &c.Control.OpsListen, "aggregator": &c.Aggregator.OpsListen, "regional": &c.Regionals[0].QueryListen,
+			"alerting": &c.Alerting.OpsListen, "health": &c.Health.OpsListen, "console": &c.Console.OpsListen}[role.Name]
+		if at == nil {
+			t.Fatalf("where does %s listen?", role.Name)
+		}
+		listeners = append(listeners, &listener{name: role.Name, role: role.Name, rules: config.OpsRules(role.Name), at: at})
+	}
+	for _, l := range listeners {
+		known, err := c.OpenPeers(instances[l.role])
 		if err != nil {
 			t.Fatal(err)
 		}
-		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
-		known.Listener(config.OpsRules(role.Name)).Secure(srv.Config, slog.New(slog.DiscardHandler))
-		srv.TLS = srv.Config.TLSConfig
-		srv.StartTLS()
-		defer srv.Close()
-		servers = append(servers, srv)
-		switch addr := srv.Listener.Addr().String(); role.Name {
-		case "control":
-			c.Control.OpsListen = addr
-		case "aggregator":
-			c.Aggregator.OpsListen = addr
-		case "regional":
-			c.Regionals[0].QueryListen = addr
-		case "alerting":
-			c.Alerting.OpsListen = addr
-		case "health":
-			c.Health.OpsListen = addr
-		case "console":
-			c.Console.OpsListen = addr
-		default:
-			t.Fatalf("where does %s listen?", config.Roles[i].Name)
-		}
+		l.srv = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+		known.Listener(l.rules).Secure(l.srv.Config, slog.New(slog.DiscardHandler))
+		l.srv.TLS = l.srv.Config.TLSConfig
+		l.srv.StartTLS()
+		defer l.srv.Close()
+		*l.at = l.srv.Listener.Addr().String()
 	}
 	headers := map[string][]string{wire.TenantHeader: {"console"}, wire.TenantsHeader: {"console"}, wire.UserHeader: {"console"}, wire.HeaderPurpose: {"health"}, wire.OrgHeader: {"console", "health", "regional", config.Reader}}
 	for caller, instance := range instances {
@@ -158,15 +159,15 @@ func TestAttackEveryListener(t *testing.T) {
 			t.Fatal(err)
 		}
 		client := known.Client()
-		for _, role := range config.Roles {
-			base := c.OpsURL(role.Instances(&c)[0])
-			for _, rule := range config.OpsRules(role.Name) {
+		for _, l := range listeners {
+			for _, rule := range l.rules {
+				url := "https://" + *l.at + rule.Pattern
 				want := http.StatusForbidden
 				if slices.Contains(rule.Callers, caller) || slices.Contains(rule.Callers, peers.Anyone) {
 					want = http.StatusTeapot
 				}
-				if got := status(t, client, base+rule.Pattern, ""); got != want {
-					t.Errorf("%s calls %s%s: %d, want %d", caller, role.Name, rule.Pattern, got, want)
+				if got := status(t, client, url, ""); got != want {
+					t.Errorf("%s calls %s%s: %d, want %d", caller, l.name, rule.Pattern, got, want)
 				}
 				if want != http.StatusTeapot || slices.Contains(rule.Callers, peers.Anyone) {
 					continue
@@ -176,8 +177,8 @@ func TestAttackEveryListener(t *testing.T) {
 					if slices.Contains(who, caller) || caller == config.Operator && name != wire.HeaderPurpose {
 						want = http.StatusTeapot
 					}
-					if got := status(t, client, base+rule.Pattern, name); got != want {
-						t.Errorf("%s calls %s%s with %s: %d, want %d", caller, role.Name, rule.Pattern, name, got, want)
+					if got := status(t, client, url, name); got != want {
+						t.Errorf("%s calls %s%s with %s: %d, want %d", caller, l.name, rule.Pattern, name, got, want)
 					}
 				}
 			}
@@ -208,14 +209,14 @@ func TestAttackEveryListener(t *testing.T) {
 		code int
 	}{"no certificate": {tls.Certificate{}, 401}, "another CA's operator": {forged, 401}, "a site": {tls.Certificate{Certificate: [][]byte{issued.Leaf.Raw}, PrivateKey: key}, 403}} {
 		tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &stranger.cert, nil }}}
-		for i, role := range config.Roles {
-			for _, rule := range config.OpsRules(role.Name) {
+		for _, l := range listeners {
+			for _, rule := range l.rules {
 				want := stranger.code
 				if slices.Contains(rule.Callers, peers.Anyone) {
 					want = http.StatusTeapot
 				}
-				if got := status(t, &http.Client{Transport: tr}, "https://"+servers[i].Listener.Addr().String()+rule.Pattern, wire.TenantsHeader); got != want {
-					t.Errorf("%s at %s%s: %d, want %d", what, role.Name, rule.Pattern, got, want)
+				if got := status(t, &http.Client{Transport: tr}, "https://"+*l.at+rule.Pattern, wire.TenantsHeader); got != want {
+					t.Errorf("%s at %s%s: %d, want %d", what, l.name, rule.Pattern, got, want)
 				}
 			}
 		}

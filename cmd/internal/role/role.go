@@ -59,6 +59,8 @@ type Guard interface {
 	// Covers is an error that names a route that nobody may call.
 	Covers(patterns []string) error
 	TLS() bool
+	// Register adds its figures to the role's; before Secure.
+	Register(reg prometheus.Registerer)
 }
 
 // Fail ends the role with this error. Only the first one counts; a nil error and a
@@ -167,6 +169,7 @@ func Run(ctx context.Context, o Options, start func(context.Context, *Env) error
 	}
 	srv, scheme := &http.Server{Handler: obs.Guard(env.Ops, o.Hosts), ReadHeaderTimeout: 10 * time.Second}, "http://"
 	if o.Guard != nil {
+		o.Guard.Register(reg)
 		o.Guard.Secure(srv, log)
 		if o.Guard.TLS() {
 			scheme = "https://"
