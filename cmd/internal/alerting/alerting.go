@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,6 +30,7 @@ import (
 	"muster.dev/muster/cmd/internal/control"
 	"muster.dev/muster/cmd/internal/role"
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/egress"
 	"muster.dev/muster/internal/fleet"
@@ -160,8 +162,12 @@ func startAlertmanager(env *role.Env, c config.Config, known *peers.Peers, dir s
 	log := env.Log.With("part", "alertmanager")
 	am := &alertmanager{}
 	if len(o.URLs) == 0 {
+		gossip, err := clusterTLS(c, dir)
+		if err != nil {
+			return nil, err
+		}
 		m, err := manager.New(manager.Options{Dir: dir, Listen: o.Listen, Guard: known.Listener(config.AlertmanagerRules(&c)), ExternalURL: o.ExternalURL, Hosts: c.HostNames(), ShardBy: fleet.SeriesTenant, Retention: o.Retention.D(), Maintenance: time.Minute, Dial: door.DialContext,
-			Cluster: manager.Cluster{Listen: o.Cluster.Listen, Advertise: o.Cluster.Advertise, Peers: o.Cluster.Peers}, Logger: log, Registerer: env.Reg})
+			Cluster: manager.Cluster{Listen: o.Cluster.Listen, Advertise: o.Cluster.Advertise, Peers: o.Cluster.Peers, TLSConfig: gossip}, Logger: log, Registerer: env.Reg})
 		if err != nil {
 			return nil, fmt.Errorf("alerting.alertmanager: %w", err)
 		}
@@ -179,6 +185,30 @@ func startAlertmanager(env *role.Env, c config.Config, known *peers.Peers, dir s
 		am.apply = routes.NewExternal(filepath.Join(dir, "external", "alertmanager.yml"), urls, &http.Client{Timeout: 10 * time.Second, Transport: known.Transport()}, log).Apply
 	}
 	return am, nil
+}
+
+// clusterTLS writes the file by which gossiping Alertmanagers know each other, as
+// Alertmanager's --cluster.tls-config; "" where they need not. A change of the CA is seen at
+// the next start.
+func clusterTLS(c config.Config, dir string) (string, error) {
+	if c.Alerting.Alertmanager.Cluster.Listen == "" || c.InsecureLoopback {
+		return "", nil
+	}
+	pair, err := filepath.Abs(c.PairFile("alerting"))
+	if err != nil {
+		return "", err
+	}
+	trust, name := filepath.Join(filepath.Dir(pair), filepath.Base(c.TrustFile("alerting"))), c.RoleHost("alerting")
+	type object = map[string]any
+	b, err := yaml.Marshal(object{
+		"tls_server_config": object{"cert_file": pair, "key_file": pair, "client_ca_file": trust, "client_auth_type": "RequireAndVerifyClientCert", "client_allowed_sans": []string{name}},
+		"tls_client_config": object{"cert_file": pair, "key_file": pair, "ca_file": trust, "server_name": name},
+	})
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, "cluster-tls.yml")
+	return file, atomicfile.Write(file, b, 0o600)
 }
 
 func startState(env *role.Env, dir string, am *alertmanager) error {

@@ -81,6 +81,10 @@ func (c *Config) Identity(instance string) string {
 	return c.Path("control", "identities", instance)
 }
 
+// RoleHost is a DNS name that the certificate of an instance of a role has, and no other
+// certificate, for libraries that know peers by their names alone.
+func (c *Config) RoleHost(instance string) string { return instance + ".role." + c.TrustDomain }
+
 // Files of an identity, as control/pki names them.
 const (
 	pairFile  = "tls.pem"
@@ -192,7 +196,11 @@ func (c *Config) validateRoleURLs() error {
 	if !c.InsecureLoopback {
 		return nil
 	}
-	for _, l := range c.roleListeners() {
+	gossip := c.Alerting.Alertmanager.Cluster.Listen
+	for _, l := range append(c.roleListeners(), listener{"alerting.alertmanager.cluster.listen", gossip, true}) {
+		if l.addr == "" {
+			continue
+		}
 		if host, _, err := net.SplitHostPort(l.addr); err != nil || !isLoopback(host) {
 			return fmt.Errorf("%s: %s: insecureLoopback turns authentication between roles off, so it is for loopback addresses alone: listen on 127.0.0.1, or remove insecureLoopback", l.field, l.addr)
 		}

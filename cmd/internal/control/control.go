@@ -238,7 +238,7 @@ func keepCertificates(ctx context.Context, log *slog.Logger, c config.Config, ca
 func ensureCertificates(ca *pki.CA, c config.Config) error {
 	for _, r := range config.Roles {
 		for _, i := range r.Instances(&c) {
-			hosts := unique(slices.Concat(hostsOf(i.Reached...), []string{"localhost", "127.0.0.1", "::1"}, i.ExtraSANs, c.OpsHosts))
+			hosts := unique(slices.Concat(hostsOf(i.Reached...), []string{c.RoleHost(i.Name), "localhost", "127.0.0.1", "::1"}, i.ExtraSANs, c.OpsHosts))
 			var err error
 			switch dir := c.Identity(i.Name); {
 			case r.Name == "control":

@@ -162,18 +162,14 @@ func limits(r config.Regional) func(fleet.SiteID) gateway.Limits {
 // localScrapes are the region's own roles. The first regional of the config also
 // looks at the central roles.
 func localScrapes(c config.Config, r config.Regional) string {
-	job := func(name, addr string) string {
+	job := func(name, instance, addr string) string {
 		out := fmt.Sprintf("- job_name: %s\n  scrape_interval: 15s\n  static_configs: [{targets: [%q]}]\n", name, addr)
 		if !c.InsecureLoopback {
-			out += fmt.Sprintf("  scheme: https\n  tls_config: {ca_file: %q", c.TrustFile("regional-"+r.Name))
-			if host, _, err := net.SplitHostPort(addr); err == nil && (host == "" || net.ParseIP(host).IsUnspecified()) {
-				out += ", server_name: localhost"
-			}
-			out += "}\n"
+			out += fmt.Sprintf("  scheme: https\n  tls_config: {ca_file: %q, server_name: %q}\n", c.TrustFile("regional-"+r.Name), c.RoleHost(instance))
 		}
 		return out
 	}
-	out := job("regional", r.QueryListen)
+	out := job("regional", "regional-"+r.Name, r.QueryListen)
 	if r.Name != c.Regionals[0].Name {
 		return out
 	}
@@ -182,7 +178,7 @@ func localScrapes(c config.Config, r config.Regional) string {
 			continue // each its own
 		}
 		for _, i := range role.Instances(&c) {
-			out += job(role.Name, i.Ops)
+			out += job(role.Name, i.Name, i.Ops)
 		}
 	}
 	return out
