@@ -107,7 +107,7 @@ func New(o Options) (*Server, error) {
 }
 
 // Register mounts the API.
-func (s *Server) Register(mux *http.ServeMux) {
+func (s *Server) Register(mux obs.Routes) {
 	mux.HandleFunc("GET "+wire.CostPath, s.handle(s.cost))
 	mux.HandleFunc("GET "+wire.CostNamesPath, s.handle(s.names))
 }

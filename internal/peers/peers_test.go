@@ -21,6 +21,7 @@ import (
 	"muster.dev/muster/control/pki"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/peers"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -259,20 +260,11 @@ func TestRenewalWhileConnectionsStand(t *testing.T) {
 		a.ensure("health")
 		a.ensure("console")
 		client.CloseIdleConnections() // as after maxConnAge, or a restart
-		eventually(t, func() bool { code, _ := ask(t, client, url); return code == 200 })
+		testkit.EventuallyTrue(t, "the answer", func() bool { code, _ := ask(t, client, url); return code == 200 })
 	}
 	// The old CA is retired: its certificate is refused, on the connection that stands too.
-	eventually(t, func() bool { code, _ := ask(t, standing, url); return code == 401 })
-	eventually(t, func() bool { code, _ := ask(t, client, url); return code == 200 })
-}
-
-func eventually(t *testing.T, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("never so")
-		}
-	}
+	testkit.EventuallyTrue(t, "the answer", func() bool { code, _ := ask(t, standing, url); return code == 401 })
+	testkit.EventuallyTrue(t, "the answer", func() bool { code, _ := ask(t, client, url); return code == 200 })
 }
 
 // An identity that is not there yet is used when it is.

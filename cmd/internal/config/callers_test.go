@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"muster.dev/muster/aggregator/cost"
 	"muster.dev/muster/alerting/state"
 	"muster.dev/muster/cmd/internal/config"
 	"muster.dev/muster/control/pki"
@@ -30,7 +31,10 @@ import (
 
 // mounts are what roles mount on their ops listeners, beside what obs.Ops has.
 var mounts = map[string]func(t *testing.T, mux *obs.Mux){
-	"health":   func(_ *testing.T, mux *obs.Mux) { (&api.Server{}).Register(mux) },
+	"health": func(_ *testing.T, mux *obs.Mux) {
+		(&api.Server{}).Register(mux)
+		(&cost.Server{}).Register(mux)
+	},
 	"alerting": func(_ *testing.T, mux *obs.Mux) { (&state.State{}).Register(mux) },
 	"regional": func(t *testing.T, mux *obs.Mux) {
 		for _, name := range []string{engine.Edge, engine.Local} {
@@ -43,6 +47,7 @@ var mounts = map[string]func(t *testing.T, mux *obs.Mux){
 		}
 		(&query.API{}).Register(mux)
 		mux.Handle("GET "+wire.LivePath, http.NotFoundHandler())
+		mux.Handle("GET "+wire.CostPath, http.NotFoundHandler())
 	},
 }
 

@@ -75,9 +75,9 @@ func start(env *role.Env, c config.Config, known *peers.Peers) error {
 	// It is here because the inventory is.
 	var asked []cost.Regional
 	for _, r := range c.Regionals {
-		asked = append(asked, cost.Regional{Name: r.Name, URL: r.URL()})
+		asked = append(asked, cost.Regional{Name: r.Name, URL: c.QueryURL(r)})
 	}
-	costs, err := cost.New(cost.Options{Regionals: asked, Inventory: inv, Logger: env.Log.With("part", "cost"), Registerer: env.Reg})
+	costs, err := cost.New(cost.Options{Client: known.Client(), Regionals: asked, Inventory: inv, Logger: env.Log.With("part", "cost"), Registerer: env.Reg})
 	if err != nil {
 		return err
 	}
