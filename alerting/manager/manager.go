@@ -360,7 +360,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		defer cancel()
 		wg.Go(func() { m.peer.Settle(settle, m.opts.Cluster.GossipInterval*10) })
 	}
-	srv := &http.Server{Handler: m.handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: obs.ServerLog(m.log)}
+	srv := &http.Server{Handler: m.handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: obs.ServerLog(m.log)}
 	serve := func() error { return srv.Serve(m.listener) }
 	if m.opts.Guard != nil {
 		m.opts.Guard.Secure(srv, m.log)

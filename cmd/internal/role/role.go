@@ -167,7 +167,7 @@ func Run(ctx context.Context, o Options, start func(context.Context, *Env) error
 	if err != nil {
 		return err
 	}
-	srv, scheme := &http.Server{Handler: obs.Guard(env.Ops, o.Hosts), ReadHeaderTimeout: 10 * time.Second}, "http://"
+	srv, scheme := &http.Server{Handler: obs.Guard(env.Ops, o.Hosts), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}, "http://"
 	if o.Guard != nil {
 		o.Guard.Register(reg)
 		o.Guard.Secure(srv, log)
