@@ -27,12 +27,12 @@ import (
 
 // authority is a fleet's CA with the identities that it has issued.
 type authority struct {
-	t   *testing.T
+	t   testing.TB
 	dir string
 	ca  *pki.CA
 }
 
-func newAuthority(t *testing.T, domain string) *authority {
+func newAuthority(t testing.TB, domain string) *authority {
 	t.Helper()
 	a := &authority{t: t, dir: t.TempDir()}
 	var err error
@@ -307,4 +307,37 @@ func TestCovers(t *testing.T) {
 			t.Errorf("%s: %v", pattern, err)
 		}
 	}
+}
+
+// BenchmarkCall is a call of one role to another, with an answer of 64 KiB on a connection
+// that stands: by TLS with both certificates looked at, and plain.
+func BenchmarkCall(b *testing.B) {
+	body := strings.Repeat("x", 64<<10)
+	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })
+	run := func(b *testing.B, c *http.Client, url string) {
+		for b.Loop() {
+			resp, err := c.Get(url)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != 64<<10 {
+				b.Fatal(n, err)
+			}
+			_ = resp.Body.Close()
+		}
+	}
+	b.Run("plain", func(b *testing.B) {
+		srv := httptest.NewServer(h)
+		defer srv.Close()
+		run(b, peers.Plain().Client(), srv.URL+"/api/x")
+	})
+	b.Run("tls", func(b *testing.B) {
+		a := newAuthority(b, "muster.local")
+		srv := httptest.NewUnstartedServer(h)
+		a.peers("health", nil).Listener(rules).Secure(srv.Config, slog.New(slog.DiscardHandler))
+		srv.TLS = srv.Config.TLSConfig
+		srv.StartTLS()
+		defer srv.Close()
+		run(b, a.peers("console", map[string]peers.Peer{srv.Listener.Addr().String(): {Role: "health"}}).Client(), srv.URL+"/api/x")
+	})
 }
