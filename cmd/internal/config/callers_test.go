@@ -48,6 +48,7 @@ var mounts = map[string]func(t *testing.T, mux *obs.Mux){
 		(&query.API{}).Register(mux)
 		mux.Handle("GET "+wire.LivePath, http.NotFoundHandler())
 		mux.Handle("GET "+wire.CostPath, http.NotFoundHandler())
+		mux.Handle("GET "+wire.CostNamesPath, http.NotFoundHandler())
 	},
 }
 
