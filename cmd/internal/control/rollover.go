@@ -42,10 +42,10 @@ func Rollover(c config.Config, step string, now bool, out io.Writer) error {
 	next := ""
 	switch step {
 	case "prepare":
-		err, next = ca.PrepareRollover(), fmt.Sprintf("sites learn of it as they renew: copy the regionals' identities to machines that are not this one, and go on with `muster ca activate` in %s", life)
+		err, next = ca.PrepareRollover(), fmt.Sprintf("sites learn of it as they renew: copy the roles' identities to machines that are not this one, and go on with `muster ca activate` in %s", life)
 	case "activate":
 		if err = early(ca.Prepared(), "prepared"); err == nil {
-			err, next = ca.ActivateRollover(), fmt.Sprintf("it signs from now on: copy the regionals' identities and kubeconfigs to machines that are not this one, and go on with `muster ca retire` in %s", life)
+			err, next = ca.ActivateRollover(), fmt.Sprintf("it signs from now on: copy the roles' identities and kubeconfigs to machines that are not this one, and go on with `muster ca retire` in %s", life)
 		}
 	case "retire":
 		if err = early(ca.Activated(), "activated"); err == nil {
