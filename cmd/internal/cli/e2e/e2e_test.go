@@ -147,6 +147,10 @@ func (f *fleetUnderTest) behind(w http.ResponseWriter, r *http.Request) {
 		body = map[string]any{"silences": []any{map[string]any{"id": "known", "matchers": []any{}, "state": "active"}}}
 	case strings.HasSuffix(r.URL.Path, "/sites/paris/explain"):
 		body = map[string]any{"site": "paris", "tenant": "acme"}
+	case r.URL.Path == "/api/v1/cost":
+		body = map[string]any{"by": "site", "total": 1, "rows": []any{map[string]any{"tenant": "acme", "name": "paris", "use": map[string]any{"series": 300}}}}
+	case r.URL.Path == "/api/v1/cost/names":
+		body = map[string]any{"tenant": "acme", "site": "paris", "series": 300, "names": []any{map[string]any{"name": "node_load1", "series": 300}}}
 	case strings.HasSuffix(r.URL.Path, "/health/try"):
 		body = map[string]any{"policy": "default", "sites": 1}
 	case r.Method == http.MethodDelete:
@@ -284,6 +288,8 @@ var verbs = map[string]struct {
 	"muster health explain":    {"health explain paris", "paris, policy", false, "health explain rome -T acme-eu"},
 	"muster health test":       {}, // reads files alone
 	"muster health try":        {"health try -f ../../../../health/defaults/healthpolicy.yaml", "0 of 1 sites", false, "health try -f ../../../../health/defaults/healthpolicy.yaml -T acme-eu"},
+	"muster cost":              {"cost", "paris   acme", false, "cost -T acme-eu"},
+	"muster cost names":        {"cost names paris", "node_load1", false, "cost names rome -T acme-eu"},
 	"muster login":             {}, // does not ask the API server as the user; dashboards/console/e2e logs in
 	"muster logout":            {},
 	"muster credential":        {},
