@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"muster.dev/muster/health"
-	"muster.dev/muster/health/defaults"
 	"muster.dev/muster/health/engine"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
@@ -20,11 +19,33 @@ import (
 
 var update = flag.Bool("update", false, "write testdata anew")
 
-// troubled is a site of the shipped policy with a disk that fills, a crash loop, an
-// exporter whose query failed, and a colour that waits.
+// troubled is a site with a disk that fills, a crash loop, an exporter whose query failed,
+// and a colour that waits. Its policy is its own: the shipped one changes.
 func troubled(t *testing.T) *engine.View {
 	t.Helper()
-	m := defaults.Model()
+	signal := func(name string, d fleet.Dimension, good, bad, limit float64, unit, pack, text string) health.Signal {
+		return health.Signal{Name: name, Dimension: d, Query: "x", Good: good, Bad: bad, Weight: 3, Cap: limit, Unit: unit, Pack: pack, Text: text, Source: "an exporter"}
+	}
+	m, err := health.NewModel(health.Options{
+		Weights: [4]float64{1, 1, 1, 1}, WorstShare: health.DefaultWorstShare,
+		Packs: []health.Pack{{Name: "kubernetes"}, {Name: "linux"}, {Name: "openebs"}, {Name: "gpu"}},
+		Signals: []health.Signal{
+			signal("packet-loss", fleet.Connectivity, 1, 10, 60, "percent", "linux", "{value} of TCP segments are sent again"),
+			signal("crash-looping", fleet.Reliability, 0, 1.2, 39, "count", "kubernetes", "containers that crash and restart over and over: {value}"),
+			signal("nodes-not-ready", fleet.Reliability, 0, 25, fleet.CriticalCap, "percent", "kubernetes", "{value} of the nodes are not ready"),
+			signal("pools-degraded", fleet.Reliability, 1, 3, 45, "", "openebs", ""),
+			signal("gpu-errors", fleet.Reliability, 0, 1, 60, "count", "gpu", ""),
+			signal("certificate-days", fleet.Security, 30, 1, fleet.CriticalCap, "days", "kubernetes", "a node's certificate expires in {value}"),
+			signal("clock-offset", fleet.Security, 0.1, 1, health.NoCap, "seconds", "linux", ""),
+			signal("disk-used", fleet.Performance, 70, 95, fleet.CriticalCap, "percent", "linux", "the fullest filesystem is {value} full"),
+			signal("cpu-used", fleet.Performance, 60, 97, health.NoCap, "percent", "linux", "{value} of the CPU is in use"),
+			signal("memory-available", fleet.Performance, 25, 5, fleet.CriticalCap, "percent", "linux", ""),
+			signal("pool-used", fleet.Performance, 80, 98, 60, "percent", "openebs", ""),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	readings := func(values map[string]float64) health.Readings {
 		r := health.Readings{Link: health.LinkUp, LinkSince: now.Add(-time.Hour), Packs: make([]bool, len(m.Packs))}
 		for i, p := range m.Packs {

@@ -257,7 +257,12 @@ func cluster() site {
 			s.set("kube_node_status_condition", l+`,condition="`+c+`",status="false"`, flat(no))
 			s.set("kube_node_status_condition", l+`,condition="`+c+`",status="unknown"`, flat(0))
 		}
-		s.set("kube_node_info", l, flat(1))
+		s.set("kube_node_info", l+`,os_image="Talos (v1.12.7)"`, flat(1))
+		s.set("diskpool_status", l, flat(1))
+		s.set("diskpool_used_size_bytes", l, flat(4e10))
+		s.set("diskpool_total_size_bytes", l, flat(1e11))
+		s.set("k3s_certificate_expiration_seconds", l+`,subject="CN=etcd-client",usages="ClientAuth"`, flat(200*86400))
+		s.set("k3s_certificate_expiration_seconds", l+`,subject="CN=k3s-server-ca@1713205134",usages="CertSign"`, flat(10*86400))
 		s.set("kube_node_spec_unschedulable", l, flat(0))
 		s.set("kubelet_running_pods", l, flat(12))
 		s.set("kubelet_evictions", l+`,eviction_signal="memory.available"`, flat(4))
@@ -297,6 +302,10 @@ func cluster() site {
 		s.set("kube_persistentvolumeclaim_status_phase", `namespace="shop",persistentvolumeclaim="data",phase="`+phase+`"`, flat(map[string]float64{"Bound": 1}[phase]))
 	}
 	s.set("longhorn_volume_robustness", `volume="pvc-1"`, flat(1))
+	for _, state := range []string{"healthy", "degraded", "faulted", "unknown"} { // Longhorn 1.11
+		s.set("longhorn_volume_robustness", `volume="pvc-2",state="`+state+`"`, flat(map[string]float64{"healthy": 1}[state]))
+		s.set("longhorn_volume_robustness", `volume="detached",state="`+state+`"`, flat(map[string]float64{"unknown": 1}[state]))
+	}
 	s.set("coredns_dns_responses_total", `rcode="NOERROR"`, rate(20))
 	s.set("coredns_dns_responses_total", `rcode="SERVFAIL"`, rate(0.02))
 	s.set("kubelet_volume_stats_capacity_bytes", `namespace="shop",persistentvolumeclaim="data"`, flat(1e10))
@@ -520,6 +529,25 @@ func faults() []fault {
 		{"felix", "dataplane-failures", 0, fleet.Orange, func(s site) { s.set("felix_int_dataplane_failures", `node="n1"`, whole(rate(1))) }},
 		{"etcd", "etcd-leaderless", 0, fleet.Red, func(s site) { s.set("etcd_server_has_leader", `node="n1"`, flat(0)) }},
 		{"longhorn", "storage-degraded", 0, fleet.Orange, func(s site) { s.set("longhorn_volume_robustness", `volume="pvc-1"`, flat(3)) }},
+		{"longhorn-1.11", "storage-degraded", 0, fleet.Orange, func(s site) {
+			s.set("longhorn_volume_robustness", `volume="pvc-2",state="healthy"`, flat(0))
+			s.set("longhorn_volume_robustness", `volume="pvc-2",state="faulted"`, flat(1))
+		}},
+		{"longhorn-rebuilds", "storage-degraded", 0.5, fleet.Green, func(s site) {
+			s.set("longhorn_volume_robustness", `volume="pvc-2",state="healthy"`, flat(0))
+			s.set("longhorn_volume_robustness", `volume="pvc-2",state="degraded"`, flat(1))
+		}},
+		{"mayastor", "pools-degraded", 0, fleet.Orange, func(s site) { s.set("diskpool_status", `node="n1"`, flat(3)) }},
+		{"mayastor-suspected", "pools-degraded", 0, fleet.Orange, func(s site) { s.set("diskpool_status", `node="n1"`, flat(4)) }},
+		{"mayastor-by-the-manual", "pools-degraded", 0, fleet.Orange, func(s site) { s.set("disk_pool_status", `node="n9"`, flat(3)) }},
+		{"pool-full", "pool-used", 0.06, fleet.Orange, func(s site) { s.set("diskpool_used_size_bytes", `node="n1"`, flat(9.7e10)) }},
+		{"k3s-certificates", "k3s-certificate-days", 0, fleet.Red, func(s site) {
+			s.set("k3s_certificate_expiration_seconds", `node="n1",subject="CN=etcd-client",usages="ClientAuth"`, from(flat(86400*30), flat(86400*0.4)))
+		}},
+		{"talos-upgrade-stopped", "talos-versions", 0, fleet.Orange, func(s site) {
+			s.set("kube_node_info", `node="n1",os_image="Talos (v1.12.7)"`, none)
+			s.set("kube_node_info", `node="n1",os_image="Talos (v1.13.0)"`, flat(1))
+		}},
 		{"xid", "gpu-errors", 0, fleet.Orange, func(s site) { s.set("DCGM_FI_DEV_XID_ERRORS", `node="n1",gpu="0"`, flat(79)) }},
 		{"gpu-hot", "gpu-hot", 0, fleet.Orange, func(s site) { s.set("DCGM_FI_DEV_GPU_TEMP", `node="n1",gpu="0"`, flat(99)) }},
 		{"clock-wrong", "clock-difference", 0, fleet.Orange, func(s site) { s.set("node_time_seconds", `node="n1"`, func(t float64) float64 { return t + 600 }) }},

@@ -158,7 +158,8 @@ func TestSignalsHaveSeries(t *testing.T) {
 		// told only of pods and containers that wait, or were killed
 		"kube_pod_container_status_waiting_reason": true, "kube_pod_status_unschedulable": true, "kube_pod_container_status_last_terminated_reason": true,
 		// of hardware and add-ons that a small site does not have
-		"node_md_disks": true, "felix_int_dataplane_failures": true, "longhorn_volume_robustness": true, "DCGM_FI_DEV_XID_ERRORS": true, "DCGM_FI_DEV_GPU_TEMP": true,
+		"node_md_disks": true, "felix_int_dataplane_failures": true, "longhorn_volume_robustness": true, "diskpool_status": true, "diskpool_used_size_bytes": true, "diskpool_total_size_bytes": true,
+		"disk_pool_status": true, "disk_pool_used_size_bytes": true, "disk_pool_total_size_bytes": true, "k3s_certificate_expiration_seconds": true, "DCGM_FI_DEV_XID_ERRORS": true, "DCGM_FI_DEV_GPU_TEMP": true,
 	}
 	for _, s := range all {
 		sent[s.labels[1]] = true
