@@ -37,7 +37,8 @@ var mutations = map[string]func(*v1alpha1.HealthPolicySpec){
 	"the mean of the nodes' memory": func(p *v1alpha1.HealthPolicySpec) {
 		named(p, "memory-available", func(s *v1alpha1.Signal) { s.Query = strings.Replace(s.Query, "min by", "avg by", 1) })
 	},
-	"every pack everywhere": func(p *v1alpha1.HealthPolicySpec) { each(p, func(s *v1alpha1.Signal) { s.Pack = "" }) },
+	"every pack everywhere":                        func(p *v1alpha1.HealthPolicySpec) { each(p, func(s *v1alpha1.Signal) { s.Pack = "" }) },
+	"exporters that come and go are not looked at": func(p *v1alpha1.HealthPolicySpec) { without(p, "targets-flapping") },
 	"certificates are bad at an hour": func(p *v1alpha1.HealthPolicySpec) {
 		named(p, "certificate-days", func(s *v1alpha1.Signal) { s.Good, s.Bad = resource.MustParse("100m"), resource.MustParse("40m") })
 	},
@@ -80,9 +81,9 @@ func without(p *v1alpha1.HealthPolicySpec, prefix string) {
 var ofMutations = strings.Fields(`certificate-of-five-days certificate-expires-today crash-loop-two-pods-out-of-step configuration-missing
 	disk-nearly-full dns-crashes inodes-used-up killed-for-memory kube-state-metrics-down memory-runs-out one-node-of-five-dies
 	one-node-of-three-dies one-pod-crash-loops throttled volume-full half-of-the-exporters bare-host one-restart rolling-update uplink-cut
-	neglected let-slide everything-is-slow at-its-limits`)
+	neglected let-slide everything-is-slow at-its-limits exporter-crashes-over-and-over disk-pressure-evicts`)
 
-// TestMutations breaks the policy in a dozen ways: the scenarios must notice each but the unnoticed.
+// TestMutations breaks the policy in each of these ways: the scenarios must notice each but the unnoticed.
 func TestMutations(t *testing.T) {
 	if testing.Short() {
 		t.Skip("two minutes")
