@@ -1,12 +1,8 @@
 package cost
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
-	"io"
 	"math"
 	"net/http"
 	"slices"
@@ -242,39 +238,16 @@ func (a *position) compare(b *position) int {
 	return cmp.Or(cmp.Compare(b.Value, a.Value), cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Space, b.Space), cmp.Compare(a.Name, b.Name))
 }
 
-const maxCursor = 1024
-
 var errCursor = errors.New("it is none of this list; begin without one")
 
-func (a *position) encode() string {
-	b, err := json.Marshal(a)
-	if err != nil {
-		panic(err) // strings and finite numbers always marshal
-	}
-	return base64.RawURLEncoding.EncodeToString(b)
-}
+func (a *position) encode() string { return wire.EncodeCursor(a) }
 
 func decodeCursor(s string, q *query) (*position, error) {
 	if s == "" {
 		return nil, nil
 	}
-	if len(s) > maxCursor {
-		return nil, errCursor
-	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
-	if err != nil {
-		return nil, errCursor
-	}
 	var p position
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	if dec.Decode(&p) != nil {
-		return nil, errCursor
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errCursor
-	}
-	if p.By != q.by || p.Sort != q.sort || math.IsNaN(p.Value) || p.Tenant == "" {
+	if wire.DecodeCursor(s, &p) != nil || p.By != q.by || p.Sort != q.sort || math.IsNaN(p.Value) || p.Tenant == "" {
 		return nil, errCursor
 	}
 	return &p, nil

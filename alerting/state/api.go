@@ -1,11 +1,8 @@
 package state
 
 import (
-	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -220,29 +217,14 @@ func (s *State) detail(r *http.Request, _ url.Values, sc *wire.Scope) (int, any,
 
 var errCursor = errors.New("cursor: it is none of this list; begin without one")
 
-func (p position) encode() string {
-	b, err := json.Marshal(p)
-	if err != nil {
-		panic(err) // numbers and a string always marshal
-	}
-	return base64.RawURLEncoding.EncodeToString(b)
-}
+func (p position) encode() string { return wire.EncodeCursor(p) }
 
 func decodeCursor(s string) (*position, error) {
 	if s == "" {
 		return nil, nil
 	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(s[:min(len(s), 1024)])
-	if err != nil {
-		return nil, errCursor
-	}
 	var p position
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&p); err != nil {
-		return nil, errCursor
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) || !fingerprint.MatchString(p.Fingerprint) {
+	if wire.DecodeCursor(s, &p) != nil || !fingerprint.MatchString(p.Fingerprint) {
 		return nil, errCursor
 	}
 	return &p, nil

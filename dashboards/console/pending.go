@@ -3,8 +3,6 @@ package console
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,6 +20,7 @@ import (
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
 )
 
 const (
@@ -174,20 +173,11 @@ func (a position) compare(b position) int {
 	return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Name, b.Name))
 }
 
-func (a position) cursor() string {
-	b, err := json.Marshal(a)
-	if err != nil {
-		panic(err) // a number and two strings always marshal
-	}
-	return base64.RawURLEncoding.EncodeToString(b)
-}
+func (a position) cursor() string { return wire.EncodeCursor(a) }
 
 func parseCursor(s string) (position, error) {
 	var at position
-	raw, err := base64.RawURLEncoding.DecodeString(s)
-	if err == nil {
-		err = json.Unmarshal(raw, &at)
-	}
+	err := wire.DecodeCursor(s, &at)
 	if err == nil {
 		err = fleet.SiteID{Tenant: at.Tenant, Name: at.Name}.Validate()
 	}

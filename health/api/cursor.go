@@ -1,13 +1,11 @@
 package api
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
-	"io"
 	"math"
+
+	"muster.dev/muster/internal/wire"
 )
 
 // position is where a page ended: the sort key of its last element. The next page
@@ -33,39 +31,16 @@ func (a *position) compare(b *position) int {
 	return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Space, b.Space))
 }
 
-const maxCursor = 1024
-
 var errCursor = errors.New("cursor: it is none of this list; begin without one")
 
-func (a *position) encode() string {
-	b, err := json.Marshal(a)
-	if err != nil {
-		panic(err) // strings and finite numbers always marshal
-	}
-	return base64.RawURLEncoding.EncodeToString(b)
-}
+func (a *position) encode() string { return wire.EncodeCursor(a) }
 
 func decodeCursor(s, sort string) (*position, error) {
 	if s == "" {
 		return nil, nil
 	}
-	if len(s) > maxCursor {
-		return nil, errCursor
-	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
-	if err != nil {
-		return nil, errCursor
-	}
 	var p position
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&p); err != nil {
-		return nil, errCursor
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errCursor
-	}
-	if p.Sort != sort || math.IsNaN(p.Score) || math.IsInf(p.Score, 0) || p.Name == "" {
+	if wire.DecodeCursor(s, &p) != nil || p.Sort != sort || math.IsNaN(p.Score) || math.IsInf(p.Score, 0) || p.Name == "" {
 		return nil, errCursor
 	}
 	return &p, nil
