@@ -120,8 +120,10 @@ function Loaded({ site }: { site: SiteDetail }) {
       )}
       {site.shadow && (
         <div className="note slim" data-shadow={site.shadow.colour}>
-          <strong>
-            Policy {site.shadow.policy}, in shadow: <Shape colour={site.shadow.colour} size={11} /> {formatScore(site.shadow.score)} {colourName[site.shadow.colour]}
+          <strong className="row nowrap" style={{ gap: 6 }}>
+            Policy {site.shadow.policy}, in shadow:
+            <Shape colour={site.shadow.colour} size={11} />
+            {formatScore(site.shadow.score)} {colourName[site.shadow.colour]}
           </strong>
           <span>
             {site.shadow.reason ? `${site.shadow.reason}. ` : ""}It counts for nothing. <Link href={shadowPath(site)}>How that score comes about</Link>
