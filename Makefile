@@ -54,7 +54,7 @@ test: test-go test-ui test-e2e ## Run every test: Go, console, and the whole fle
 
 test-go: tools-elasticsearch ## Run the Go tests (the first time several minutes of compiling)
 	@echo "== go test (the first time it compiles a Kubernetes API server and Cortex: several minutes)"
-	$(GO) test -tags $(TAGS) -timeout 20m ./...
+	$(GO) test -tags $(TAGS) -timeout 30m ./...
 
 test-ui: $(UI)/node_modules/.package-lock.json tools-chromium ## Run the console's own tests, in Chromium against a mock of the API
 	@cd $(UI) && npm test --silent && npm run e2e --silent

@@ -219,9 +219,11 @@ func TestDefaultPoliciesFollowUpgrades(t *testing.T) {
 	})
 	tenants = append(tenants, "ship-own", "ship-old-edited", "ship-applied")
 	for _, tenant := range tenants {
-		_, hp, err := defaultsOf(ctx, c, tenant)
-		must(err)
-		specs[tenant] = hp.Spec
+		testkit.Eventually(t, "the policies of "+tenant, func() error {
+			_, hp, err := defaultsOf(ctx, c, tenant)
+			specs[tenant] = hp.Spec
+			return err
+		})
 	}
 
 	running(now, func() {
