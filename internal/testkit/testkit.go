@@ -7,24 +7,32 @@ package testkit
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"muster.dev/muster/internal/disk"
 )
 
 // FreeAddr returns a HOST:PORT of the loopback interface that nobody listened on a
-// moment ago, for what can't be given a listener.
+// moment ago, for what can't be given a listener. The port is none of those that systems
+// give to outgoing connections, of which a busy machine opens many in that moment.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const first, ephemeral = 10_000, 32_768 // as Linux has it (ip_local_port_range)
+	var err error
+	for range 100 {
+		var ln net.Listener
+		if ln, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(first+rand.IntN(ephemeral-first)))); err == nil {
+			defer ln.Close()
+			return ln.Addr().String()
+		}
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	t.Fatal(err)
+	return ""
 }
 
 // Cached returns the directory of that name in the user's cache. The first to ask has

@@ -120,6 +120,8 @@ func TestCAChangesOnARunningFleet(t *testing.T) {
 	c.Control.Tenants = []string{"acme"}
 	c.Control.SiteCertLife = conf.Duration(20 * time.Second) // less than a file may say
 	c.Control.Listen, c.Control.FleetListen, c.Control.OpsListen = testkit.FreeAddr(t), testkit.FreeAddr(t), testkit.FreeAddr(t)
+	// Nobody listens there: a fleet beside this one must not get its samples.
+	c.Aggregator.Cortex.Listen, c.Alerting.Alertmanager.Listen = testkit.FreeAddr(t), testkit.FreeAddr(t)
 	r := &c.Regionals[0]
 	r.Listen, r.QueryListen, r.Logs.ForwardListen = testkit.FreeAddr(t), testkit.FreeAddr(t), testkit.FreeAddr(t)
 	toControl, toGateway := newLink(t, c.Control.FleetListen), newLink(t, r.Listen)
