@@ -22,10 +22,8 @@ import (
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/promcost"
 	"muster.dev/muster/internal/turns"
+	"muster.dev/muster/internal/wire"
 )
-
-// TenantHeader is how Cortex is told the tenant.
-const TenantHeader = "X-Scope-OrgID"
 
 // Defaults of Options.
 const (
@@ -256,7 +254,7 @@ func (c *Client) do(ctx context.Context, tenant, path string, form url.Values) (
 		return 0, nil, err
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req.Header.Set(TenantHeader, tenant)
+	req.Header.Set(wire.OrgHeader, tenant)
 	resp, err := c.o.Client.Do(req)
 	if err != nil {
 		return 0, nil, err

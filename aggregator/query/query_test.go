@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"muster.dev/muster/internal/wire"
 )
 
 // store is a Prometheus API that says what it was asked.
@@ -50,8 +52,8 @@ func TestAsk(t *testing.T) {
 		if status, body := c.Ask(t.Context(), "acme", tc.r); status != 200 || string(body) != vector {
 			t.Errorf("%d %s", status, body)
 		}
-		if got.URL.Path != "/prometheus/api/v1"+tc.path || got.Header.Get(TenantHeader) != "acme" || got.PostForm.Encode() != tc.want.Encode() {
-			t.Errorf("asked %s %v for %q", got.URL, got.PostForm, got.Header.Get(TenantHeader))
+		if got.URL.Path != "/prometheus/api/v1"+tc.path || got.Header.Get(wire.OrgHeader) != "acme" || got.PostForm.Encode() != tc.want.Encode() {
+			t.Errorf("asked %s %v for %q", got.URL, got.PostForm, got.Header.Get(wire.OrgHeader))
 		}
 	}
 	for _, bad := range []string{"", "cortex", "ftp://x", "http://h?x=1"} {
@@ -130,7 +132,7 @@ func TestOneTenantDoesNotTakeAllTurns(t *testing.T) {
 	release := make(chan struct{})
 	entered := make(chan struct{}, 100)
 	_, c := store(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get(TenantHeader) == "greedy" {
+		if r.Header.Get(wire.OrgHeader) == "greedy" {
 			entered <- struct{}{}
 			<-release
 		}

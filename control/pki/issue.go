@@ -175,8 +175,8 @@ func (ca *CA) issue(pub crypto.PublicKey, l leaf) (Issued, error) {
 
 // Files that Ensure* keep in a directory, for identity.LoadFiles.
 const (
-	PairFile  = "tls.pem"      // chain and key, 0600
-	TrustFile = "ca-certs.pem" // bundle
+	PairFile  = identity.PairFile  // chain and key, 0600
+	TrustFile = identity.TrustFile // bundle
 )
 
 // EnsureRegional keeps the certificate of a regional in dir: it issues one, with a

@@ -57,7 +57,7 @@ type Recolour struct {
 func ReplayOf(tenant, policy string, x *engine.Replay) Replay {
 	out := Replay{
 		From: x.From.UTC(), To: x.To.UTC(), Tenant: tenant, Policy: policy, StepSeconds: x.Step.Seconds(), Done: x.Done, Total: x.Total, NextCursor: x.Next,
-		Sites: []ReplayedSite{}, Signals: []TriedSignal{},
+		Sites: []ReplayedSite{},
 	}
 	changes := func(in []engine.Recolour) []Recolour {
 		out := make([]Recolour, len(in))
@@ -75,20 +75,14 @@ func ReplayOf(tenant, policy string, x *engine.Replay) Replay {
 		})
 		out.Sites = append(out.Sites, r)
 	}
-	for _, s := range x.Signals {
-		out.Signals = append(out.Signals, TriedSignal{s.Name, s.Dimension, s.Err, s.SitesKnown})
-	}
+	out.Signals = triedSignals(x.Signals)
 	return out
 }
 
 // WriteText writes the sites that differ for people, each with its changes in order.
 func (x *Replay) WriteText(w io.Writer) error {
 	var b bytes.Buffer
-	for _, s := range x.Signals {
-		if s.Error != "" {
-			fmt.Fprintf(&b, "signal %s fails: %s\n", s.Name, s.Error)
-		}
-	}
+	writeFailing(&b, x.Signals)
 	type line struct {
 		Recolour
 		who string

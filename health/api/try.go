@@ -92,7 +92,7 @@ func (t *TriedSite) recolours() bool { return t.Before.Colour != t.After.Colour 
 
 // TrialOf makes the JSON of a trial.
 func TrialOf(tenant, policy string, x *engine.Trial) Trial {
-	out := Trial{AsOf: x.AsOf.UTC().Truncate(time.Millisecond), Tenant: tenant, Policy: policy, Sites: len(x.Sites), Results: []TriedSite{}, Signals: []TriedSignal{}}
+	out := Trial{AsOf: x.AsOf.UTC().Truncate(time.Millisecond), Tenant: tenant, Policy: policy, Sites: len(x.Sites), Results: []TriedSite{}}
 	for i := range x.Sites {
 		s := &x.Sites[i]
 		r := TriedSite{Site: s.Site.ID.Name, Before: OutcomeOf(&s.Before), After: OutcomeOf(&s.After)}
@@ -115,10 +115,25 @@ func TrialOf(tenant, policy string, x *engine.Trial) Trial {
 	if n := len(out.Results); n > maxTried {
 		out.Results, out.Omitted = out.Results[:maxTried], n-maxTried
 	}
-	for _, s := range x.Signals {
-		out.Signals = append(out.Signals, TriedSignal{s.Name, s.Dimension, s.Err, s.SitesKnown})
+	out.Signals = triedSignals(x.Signals)
+	return out
+}
+
+func triedSignals(in []engine.SignalStat) []TriedSignal {
+	out := make([]TriedSignal, len(in))
+	for i, s := range in {
+		out[i] = TriedSignal{s.Name, s.Dimension, s.Err, s.SitesKnown}
 	}
 	return out
+}
+
+// writeFailing names the signals whose queries fail.
+func writeFailing(b *bytes.Buffer, signals []TriedSignal) {
+	for _, s := range signals {
+		if s.Error != "" {
+			fmt.Fprintf(b, "signal %s fails: %s\n", s.Name, s.Error)
+		}
+	}
 }
 
 // WriteText writes the trial for people.
@@ -130,11 +145,7 @@ func (t *Trial) WriteText(w io.Writer) error {
 		return fmt.Sprintf("%.4g", *o.Score)
 	}
 	var b bytes.Buffer
-	for _, s := range t.Signals {
-		if s.Error != "" {
-			fmt.Fprintf(&b, "signal %s fails: %s\n", s.Name, s.Error)
-		}
-	}
+	writeFailing(&b, t.Signals)
 	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	if len(t.Results) > 0 {
 		fmt.Fprintln(tw, "SITE\tCOLOUR\tSCORE\tWHY")

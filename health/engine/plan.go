@@ -239,13 +239,7 @@ func worst(text string, smallest bool) string {
 	if err != nil {
 		return text // it came out of the parser
 	}
-	m := labels.MustNewMatcher(labels.MatchRegexp, fleet.SeriesSite, sitesMark)
-	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
-		if vs, ok := n.(*parser.VectorSelector); ok {
-			vs.LabelMatchers = append(vs.LabelMatchers, m)
-		}
-		return nil
-	})
+	narrow(expr, labels.MustNewMatcher(labels.MatchRegexp, fleet.SeriesSite, sitesMark))
 	op := "topk"
 	if smallest {
 		op = "bottomk"
@@ -263,11 +257,16 @@ func confine(expr parser.Expr, tenant string) error {
 	if err != nil {
 		return fmt.Errorf("tenant %q: %w", tenant, err)
 	}
+	narrow(expr, m)
+	return nil
+}
+
+// narrow adds a matcher to every selector of a query.
+func narrow(expr parser.Expr, m *labels.Matcher) {
 	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
 		if vs, ok := n.(*parser.VectorSelector); ok {
 			vs.LabelMatchers = append(vs.LabelMatchers, m)
 		}
 		return nil
 	})
-	return nil
 }

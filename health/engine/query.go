@@ -69,23 +69,7 @@ func (e *Engine) ask(ctx context.Context, t target, text string, at time.Time, r
 	ctx, cancel := context.WithTimeout(ctx, e.opts.QueryTimeout)
 	defer cancel()
 	form := url.Values{"query": {text}, "time": {strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', 3, 64)}, "timeout": {e.opts.QueryTimeout.String()}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url+"/query", strings.NewReader(form.Encode()))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req.Header.Set(wire.HeaderPurpose, wire.PurposeHealth)
-	if t.org != "" {
-		req.Header.Set("X-Scope-OrgID", t.org)
-	}
-	err = e.fetch(req, func(code int, body []byte) error {
-		err := read(body)
-		var q *queryError
-		if err != nil && !errors.As(err, &q) && code != http.StatusOK {
-			return fmt.Errorf("HTTP status %d: %.200s", code, strings.TrimSpace(string(body)))
-		}
-		return err
-	})
+	err := e.post(ctx, t.url+"/query", t.org, form, read)
 	if lane.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("no answer: the signals of the tenant's own policies together took longer than %s; make them cheaper, or fewer", e.opts.QueryTimeout)
 	}
@@ -93,6 +77,28 @@ func (e *Engine) ask(ctx context.Context, t target, text string, at time.Time, r
 		return fmt.Errorf("no answer within %s", e.opts.QueryTimeout)
 	}
 	return err
+}
+
+// post asks the Prometheus API at an address, for org if there is one, and hands the answer
+// to read, which must not keep it.
+func (e *Engine) post(ctx context.Context, address, org string, form url.Values, read func(answer []byte) error) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(form.Encode()))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set(wire.HeaderPurpose, wire.PurposeHealth)
+	if org != "" {
+		req.Header.Set(wire.OrgHeader, org)
+	}
+	return e.fetch(req, func(code int, body []byte) error {
+		err := read(body)
+		var q *queryError
+		if err != nil && !errors.As(err, &q) && code != http.StatusOK {
+			return fmt.Errorf("HTTP status %d: %.200s", code, strings.TrimSpace(string(body)))
+		}
+		return err
+	})
 }
 
 // errLate is a live view that did not come in time.

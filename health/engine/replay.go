@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
@@ -22,7 +21,6 @@ import (
 	"muster.dev/muster/health"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/promcost"
-	"muster.dev/muster/internal/wire"
 )
 
 // Replay is what a policy that is not in force would have made of some sites' history.
@@ -74,19 +72,11 @@ func (e *Engine) TryHistory(ctx context.Context, tenant string, candidate *v1alp
 	if e.opts.StoreQueryURL == "" {
 		return nil, fmt.Errorf("%w: there is none", ErrStore)
 	}
-	end, err := e.trials.begin(tenant)
+	v, c, end, err := e.rehearse(tenant, candidate)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	v := e.view.Load()
-	if v == nil {
-		return nil, ErrNotEvaluated
-	}
-	c, err := e.cast(v, tenant, candidate)
-	if err != nil {
-		return nil, err
-	}
 	h := &history{e: e, tenant: tenant, tick: e.opts.Tick}
 	h.times(e.now(), since)
 	out := &Replay{From: h.at(0), To: h.at(h.n - 1), Step: h.step}
@@ -114,7 +104,7 @@ func (e *Engine) TryHistory(ctx context.Context, tenant string, candidate *v1alp
 	if out.Done += len(h.sites); out.Done < out.Total {
 		out.Next = h.sites[len(h.sites)-1].ID.Name
 	}
-	h.plan = (&planner{shipped: e.opts.Shipped, parsed: map[[2]string]parsedQuery{}}).plan(policies)
+	h.plan = e.planOnce(policies)
 	ctx, cancel := context.WithTimeout(ctx, tryFor)
 	defer cancel()
 	if err := h.ask(ctx); err != nil {
@@ -125,18 +115,13 @@ func (e *Engine) TryHistory(ctx context.Context, tenant string, candidate *v1alp
 		r.Would, r.Last = h.replay(i)
 		out.Sites = append(out.Sites, r)
 	}
-	b := h.plan.binding(policies[0])
-	for i := range b.model.Signals {
-		x := SignalStat{Name: b.model.Signals[i].Name, Dimension: b.model.Signals[i].Dimension, Err: b.err[i]}
-		if q := b.query[i]; q >= 0 {
-			x.Err = h.errs[q]
-		}
+	out.Signals = h.plan.binding(policies[0]).stats(func(s *SignalStat, q int) { s.Err = h.errs[q] })
+	for i := range out.Signals {
 		for _, r := range out.Sites {
 			if r.Last.Signals[i].Known {
-				x.SitesKnown++
+				out.Signals[i].SitesKnown++
 			}
 		}
-		out.Signals = append(out.Signals, x)
 	}
 	return out, nil
 }
@@ -195,13 +180,15 @@ func (h *history) ask(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("over this time a query is too dear: %w; look back less far", err)
 		}
-		texts = append(texts, narrow(expr, only))
+		narrow(expr, only)
+		texts = append(texts, expr.String())
 	}
 	expr, err := parser.ParseExpr(colourQuery)
 	if err != nil {
 		return err
 	}
-	texts = append(texts, narrow(expr, only))
+	narrow(expr, only)
+	texts = append(texts, expr.String())
 	h.value, h.have, h.errs = make([][]float64, len(texts)), make([][]bool, len(texts)), make([]string, len(texts))
 	var wg sync.WaitGroup
 	free := make(chan struct{}, h.e.opts.Concurrency)
@@ -225,36 +212,18 @@ func (h *history) ask(ctx context.Context) error {
 	return nil
 }
 
-func narrow(expr parser.Expr, m *labels.Matcher) string {
-	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
-		if vs, ok := n.(*parser.VectorSelector); ok {
-			vs.LabelMatchers = append(vs.LabelMatchers, m)
-		}
-		return nil
-	})
-	return expr.String()
-}
-
 func (h *history) askOne(ctx context.Context, q int, text string, at map[string]int) error {
 	seconds := func(t time.Time) string { return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64) }
 	form := url.Values{"query": {text}, "start": {seconds(h.start)}, "end": {seconds(h.at(h.n - 1))}, "step": {strconv.FormatFloat(h.step.Seconds(), 'f', 3, 64)}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.e.opts.StoreQueryURL+"/query_range", strings.NewReader(form.Encode()))
+	var m model.Matrix
+	err := h.e.post(ctx, h.e.opts.StoreQueryURL+"/query_range", h.tenant, form, func(body []byte) (err error) {
+		m, err = decodeMatrix(body)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req.Header.Set(wire.HeaderPurpose, wire.PurposeHealth)
-	req.Header.Set("X-Scope-OrgID", h.tenant)
-	return h.e.fetch(req, func(code int, body []byte) error {
-		m, err := decodeMatrix(body)
-		var q2 *queryError
-		if err != nil && !errors.As(err, &q2) && code != http.StatusOK {
-			return fmt.Errorf("HTTP status %d: %.200s", code, strings.TrimSpace(string(body)))
-		} else if err != nil {
-			return err
-		}
-		return h.take(q, m, at)
-	})
+	return h.take(q, m, at)
 }
 
 func (h *history) take(q int, m model.Matrix, at map[string]int) error {

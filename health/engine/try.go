@@ -74,19 +74,11 @@ func (t *trials) begin(tenant string) (end func(), err error) {
 // queries are confined to the tenant. Whether it is in shadow makes no difference. An error other than ErrTrying and ErrNotEvaluated
 // says what is wrong with the candidate. Any goroutine may call it.
 func (e *Engine) Try(ctx context.Context, tenant string, candidate *v1alpha1.HealthPolicy) (*Trial, error) {
-	end, err := e.trials.begin(tenant)
+	v, c, end, err := e.rehearse(tenant, candidate)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	v := e.view.Load()
-	if v == nil {
-		return nil, ErrNotEvaluated
-	}
-	c, err := e.cast(v, tenant, candidate)
-	if err != nil {
-		return nil, err
-	}
 	a := e.answersFor(v, c)
 	ctx, cancel := context.WithTimeout(ctx, tryFor)
 	defer cancel()
@@ -107,6 +99,23 @@ func (e *Engine) Try(ctx context.Context, tenant string, candidate *v1alpha1.Hea
 		}
 	}
 	return out, nil
+}
+
+// rehearse begins a trial: the view that it is about, and who plays in it. If there is no
+// error, end must be called.
+func (e *Engine) rehearse(tenant string, candidate *v1alpha1.HealthPolicy) (v *View, c *cast, end func(), err error) {
+	if end, err = e.trials.begin(tenant); err != nil {
+		return nil, nil, nil, err
+	}
+	if v = e.view.Load(); v == nil {
+		err = ErrNotEvaluated
+	} else {
+		c, err = e.cast(v, tenant, candidate)
+	}
+	if err != nil {
+		end()
+	}
+	return v, c, end, err
 }
 
 // cast is who plays in a trial.
@@ -174,8 +183,14 @@ func (e *Engine) cast(v *View, tenant string, hp *v1alpha1.HealthPolicy) (*cast,
 		out.sites = append(out.sites, j)
 		out.before[j], out.after[j] = use(before), use(after)
 	}
-	out.plan = (&planner{shipped: e.opts.Shipped, parsed: map[[2]string]parsedQuery{}}).plan(all)
+	out.plan = e.planOnce(all)
 	return out, nil
+}
+
+// planOnce is a plan of a trial: all of its queries are confined to a tenant, the shipped
+// ones too.
+func (e *Engine) planOnce(policies []*policy) *plan {
+	return (&planner{shipped: e.opts.Shipped, parsed: map[[2]string]parsedQuery{}}).plan(policies)
 }
 
 // stronger says whether a policy goes before another, as the inventory has it.
@@ -247,12 +262,16 @@ func (e *Engine) settle(a *answers, j int, p *policy, s *Site, now time.Time) he
 
 // statsOf are the signals of a policy, with what went wrong with their queries.
 func statsOf(p *policy, a *answers) []SignalStat {
-	out := make([]SignalStat, len(p.model.Signals))
-	b := a.plan.binding(p)
-	for i := range p.model.Signals {
-		out[i] = SignalStat{Name: p.model.Signals[i].Name, Dimension: p.model.Signals[i].Dimension, Err: b.err[i]}
+	return a.plan.binding(p).stats(func(s *SignalStat, q int) { s.Millis, s.Err = a.millis[q], joinErrors(a.errs[q]) })
+}
+
+// stats are the signals of a binding; answered adds what became of the query of one.
+func (b *binding) stats(answered func(s *SignalStat, q int)) []SignalStat {
+	out := make([]SignalStat, len(b.model.Signals))
+	for i := range out {
+		out[i] = SignalStat{Name: b.model.Signals[i].Name, Dimension: b.model.Signals[i].Dimension, Err: b.err[i]}
 		if q := b.query[i]; q >= 0 {
-			out[i].Millis, out[i].Err = a.millis[q], joinErrors(a.errs[q])
+			answered(&out[i], q)
 		}
 	}
 	return out

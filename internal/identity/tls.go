@@ -95,6 +95,12 @@ type stamp struct {
 	size int64
 }
 
+// Files of an identity in a directory of its own, for LoadFiles.
+const (
+	PairFile  = "tls.pem"
+	TrustFile = "ca-certs.pem"
+)
+
 // LoadFiles reads pairFile (PEM: the certificate chain, leaf first, and the private
 // key, in one file, so that both change at once) and bundleFile (PEM: the CAs to
 // trust). An error names the file and what is wrong with it.

@@ -168,7 +168,7 @@ func (c *cluster) ask(ctx context.Context, role, path string) ([]byte, error) {
 		scheme = "http://" // a Muster from before roles had certificates, or one that has none yet
 	}
 	c.once.Do(func() {
-		p, err := peers.Open(peers.Options{PairFile: filepath.Join(id, "tls.pem"), TrustFile: filepath.Join(id, "ca-certs.pem"), Lazy: true, TrustDomain: identity.DefaultTrustDomain, Peers: known})
+		p, err := peers.Open(peers.Options{PairFile: filepath.Join(id, identity.PairFile), TrustFile: filepath.Join(id, identity.TrustFile), Lazy: true, TrustDomain: identity.DefaultTrustDomain, Peers: known})
 		if err != nil {
 			panic(err) // of the options, which are ours
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/peers"
 	"muster.dev/muster/internal/wire"
 )
@@ -85,17 +86,15 @@ func (c *Config) Identity(instance string) string {
 // certificate, for libraries that know peers by their names alone.
 func (c *Config) RoleHost(instance string) string { return instance + ".role." + c.TrustDomain }
 
-// Files of an identity, as control/pki names them.
-const (
-	pairFile  = "tls.pem"
-	trustFile = "ca-certs.pem"
-)
-
 // PairFile has the certificate and the key of an identity, TrustFile the CAs.
-func (c *Config) PairFile(instance string) string { return c.Identity(instance) + "/" + pairFile }
+func (c *Config) PairFile(instance string) string {
+	return c.Identity(instance) + "/" + identity.PairFile
+}
 
 // TrustFile has the CAs that the holder of an identity trusts.
-func (c *Config) TrustFile(instance string) string { return c.Identity(instance) + "/" + trustFile }
+func (c *Config) TrustFile(instance string) string {
+	return c.Identity(instance) + "/" + identity.TrustFile
+}
 
 // OpenPeers loads the certificate of an instance of a role.
 func (c *Config) OpenPeers(instance string) (*peers.Peers, error) {
