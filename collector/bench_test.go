@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/testkit"
 )
 
 // bigPage is what the exporters of a busy site serve: 100 metrics of 500 series.
@@ -106,12 +107,12 @@ func BenchmarkCollector50k(b *testing.B) {
 		}
 	}
 	wait(3) // the first scrapes fill the caches
-	start, sent, cpu := scrapes(), c.Status().Push, cpuTime()
+	start, sent, cpu := scrapes(), c.Status().Push, testkit.CPUTime(b)
 	b.ResetTimer()
 	wait(start + int64(b.N))
 	b.StopTimer()
 	n := float64(scrapes() - start)
-	b.ReportMetric(float64(cpuTime()-cpu)/n, "cpu-ns/scrape")
+	b.ReportMetric(float64(testkit.CPUTime(b)-cpu)/n, "cpu-ns/scrape")
 	eventually(b, func() string {
 		if p := c.Status().Spool.Pending; p > 0 {
 			return fmt.Sprint(p, " pending")

@@ -16,7 +16,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -24,6 +23,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/turns"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/engine"
@@ -272,12 +272,10 @@ func (r *region) late(ctx context.Context) (worst time.Duration, err error) {
 
 // runQueue is how long goroutines waited until they ran, in buckets, and the processor
 // time of the process.
-func runQueue() (*metrics.Float64Histogram, time.Duration) {
+func runQueue(tb testing.TB) (*metrics.Float64Histogram, time.Duration) {
 	s := []metrics.Sample{{Name: "/sched/latencies:seconds"}}
 	metrics.Read(s)
-	var use syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &use)
-	return s[0].Value.Float64Histogram(), time.Duration(use.Utime.Nano() + use.Stime.Nano())
+	return s[0].Value.Float64Histogram(), testkit.CPUTime(tb)
 }
 
 // between is what came into a histogram: its upper bounds, at most 10,000 of them.
@@ -297,7 +295,7 @@ func between(before, after *metrics.Float64Histogram) (out []time.Duration) {
 
 // probe is the calm tenant: a line every 50 ms, and two searches and a query again and again.
 func (r *region) probe(b *testing.B, d time.Duration) map[string][]time.Duration {
-	waits, cpu := runQueue()
+	waits, cpu := runQueue(b)
 	ctx, cancel := context.WithTimeout(b.Context(), d)
 	defer cancel()
 	var mu sync.Mutex
@@ -353,7 +351,7 @@ func (r *region) probe(b *testing.B, d time.Duration) map[string][]time.Duration
 	})
 	loop(10*time.Second, func(int) { r.samples(b, "calm", "latency", 1000) })
 	wg.Wait()
-	after, used := runQueue()
+	after, used := runQueue(b)
 	out["run-queue"], out["cpu"] = between(waits, after), []time.Duration{used - cpu}
 	return out
 }

@@ -15,12 +15,12 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"muster.dev/muster/health/defaults"
 	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -145,16 +145,6 @@ func (e *Engine) tickOnce(b testing.TB) {
 	e.opts.Status.(*shelf).sites = nil
 }
 
-// cpuTime is what the process has used; on a busy machine it says more than the
-// clock.
-func cpuTime(b *testing.B) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 // BenchmarkTick10k is one whole tick: asking two regionals over HTTP about 10,000
 // sites, decoding, evaluating, aggregating 20 virtual sites, publishing. The fake
 // regionals run in the same process, but do little more than write.
@@ -175,12 +165,12 @@ func BenchmarkTick10k(b *testing.B) {
 		b.Fatalf("%d sites have a score", known)
 	}
 	b.ReportAllocs()
-	began := cpuTime(b)
+	began := testkit.CPUTime(b)
 	for b.Loop() {
 		e.tickOnce(b)
 	}
 	b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms/tick")
-	b.ReportMetric(float64((cpuTime(b)-began).Milliseconds())/float64(b.N), "cpu-ms/tick")
+	b.ReportMetric(float64((testkit.CPUTime(b)-began).Milliseconds())/float64(b.N), "cpu-ms/tick")
 }
 
 // BenchmarkEvaluate10k is the part of a tick after its last answer.

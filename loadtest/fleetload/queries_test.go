@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"muster.dev/muster/health/defaults"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/remotewrite"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/regional/engine"
 )
 
@@ -78,31 +78,22 @@ func BenchmarkHealthQueries(b *testing.B) {
 	for what, queries := range map[string][]string{"signals": signals, "rules": shipped} {
 		b.Run(what, func(b *testing.B) {
 			costs := map[string]time.Duration{}
-			began, n := cpu(), 0
+			began, n := testkit.CPUTime(b), 0
 			for b.Loop() {
 				n++
 				for _, q := range queries {
-					at := cpu()
+					at := testkit.CPUTime(b)
 					if _, err := e.Query(b.Context(), q, end); err != nil {
 						b.Fatal(names[q], err)
 					}
-					costs[q] += cpu() - at
+					costs[q] += testkit.CPUTime(b) - at
 				}
 			}
-			b.ReportMetric((cpu()-began).Seconds()*1000/float64(n), "cpu-ms/all")
+			b.ReportMetric((testkit.CPUTime(b)-began).Seconds()*1000/float64(n), "cpu-ms/all")
 			dearest := slices.SortedFunc(maps.Keys(costs), func(x, y string) int { return cmp.Compare(costs[y], costs[x]) })
 			for _, q := range dearest[:min(12, len(dearest))] {
 				b.Logf("%-28s %8.2f ms", names[q], costs[q].Seconds()*1000/float64(n))
 			}
 		})
 	}
-}
-
-// cpu is what this process has used so far.
-func cpu() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

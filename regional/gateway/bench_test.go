@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,6 +22,7 @@ import (
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/remotewrite"
 	"muster.dev/muster/internal/spool"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/regional/engine"
 )
 
@@ -148,17 +148,17 @@ func BenchmarkGatewayPush(b *testing.B) {
 			r.push(id, body(0)) // series are made here, outside of the clock
 		}
 		b.ResetTimer()
-		cpu, encoding := processorTime(), time.Duration(0)
+		cpu, encoding := testkit.CPUTime(b), time.Duration(0)
 		for n := range b.N {
-			at := processorTime()
+			at := testkit.CPUTime(b)
 			next := body(1 + n/sites)
-			encoding += processorTime() - at
+			encoding += testkit.CPUTime(b) - at
 			if w := r.push(ids[n%sites], next); w.Code != 204 {
 				b.Fatal(w.Code, w.Body)
 			}
 		}
 		b.ReportMetric(float64(b.N)*perPush/b.Elapsed().Seconds(), "samples/s")
-		b.ReportMetric(float64(processorTime()-cpu-encoding)/float64(b.N)/perPush, "cpu-ns/sample")
+		b.ReportMetric(float64(testkit.CPUTime(b)-cpu-encoding)/float64(b.N)/perPush, "cpu-ns/sample")
 	}
 	b.Run("push", func(b *testing.B) { handler(b, nil) })
 	b.Run("engine", func(b *testing.B) { handler(b, nowhere) })
@@ -198,16 +198,6 @@ func BenchmarkGatewayPush(b *testing.B) {
 		}
 		b.ReportMetric(float64(b.N)*perPush/b.Elapsed().Seconds(), "samples/s")
 	})
-}
-
-// processorTime is what this process has used so far: a figure that holds on a machine
-// that others use too.
-func processorTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // BenchmarkEngineSeriesMemory: bytes of heap a series, at 200,000 series of 100
@@ -402,13 +392,13 @@ func BenchmarkColdStart(b *testing.B) {
 			}
 			body := remotewrite.EncodeV2(series)
 			b.StartTimer()
-			cpu := processorTime()
+			cpu := testkit.CPUTime(b)
 			for i := range sites {
 				if w := r.push(fleet.SiteID{Tenant: "acme", Name: fmt.Sprintf("site-%d", i)}, body); w.Code != 204 {
 					b.Fatal(w.Code, w.Body)
 				}
 			}
-			b.ReportMetric(float64(processorTime()-cpu)/sites/perSite, "cpu-ns/series")
+			b.ReportMetric(float64(testkit.CPUTime(b)-cpu)/sites/perSite, "cpu-ns/series")
 			b.StopTimer()
 			r.close()
 			b.StartTimer()
@@ -422,7 +412,7 @@ func BenchmarkColdStart(b *testing.B) {
 				b.Fatal(err)
 			}
 			b.StartTimer()
-			cpu := processorTime()
+			cpu := testkit.CPUTime(b)
 			for i := range sites {
 				app := r.edge.Storage().Appender(context.Background())
 				for _, s := range series {
@@ -435,7 +425,7 @@ func BenchmarkColdStart(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			b.ReportMetric(float64(processorTime()-cpu)/sites/perSite, "cpu-ns/series")
+			b.ReportMetric(float64(testkit.CPUTime(b)-cpu)/sites/perSite, "cpu-ns/series")
 			b.StopTimer()
 			r.close()
 			b.StartTimer()

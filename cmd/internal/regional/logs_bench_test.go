@@ -12,11 +12,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/elasticsearch"
 	"muster.dev/muster/regional/logs/intake"
 	"muster.dev/muster/regional/logs/store"
@@ -123,18 +123,13 @@ func chunkOf(round, n int) []byte {
 
 // measure reports lines a second, and a second of CPU of this process.
 func measure(b *testing.B, round func(int)) {
-	cpu := func() time.Duration {
-		var u syscall.Rusage
-		_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-	}
-	began, n := cpu(), 0
+	began, n := testkit.CPUTime(b), 0
 	for b.Loop() {
 		round(n)
 		n++
 	}
 	lines := float64(n * benchLines)
 	b.ReportMetric(lines/b.Elapsed().Seconds(), "lines/s")
-	b.ReportMetric(lines/(cpu()-began).Seconds(), "lines/cpu-s")
+	b.ReportMetric(lines/(testkit.CPUTime(b)-began).Seconds(), "lines/cpu-s")
 	b.ReportMetric(0, "ns/op")
 }

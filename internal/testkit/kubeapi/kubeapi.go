@@ -24,6 +24,7 @@ import (
 
 	"muster.dev/muster/control/apiserver"
 	"muster.dev/muster/control/pki"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/oidc"
 )
 
@@ -95,15 +96,13 @@ func WaitAllowed(t testing.TB, admin *rest.Config, user string, groups []string,
 	gr := schema.ParseGroupResource(resource)
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: gr.Group, Resource: gr.Resource, Namespace: namespace}}}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	testkit.Eventually(t, fmt.Sprintf("%s may %s %s in %q", user, verb, resource, namespace), func() error {
 		got, err := reviews.Create(t.Context(), review, metav1.CreateOptions{})
-		if err == nil && got.Status.Allowed {
-			return
+		if err == nil && !got.Status.Allowed {
+			err = fmt.Errorf("refused: %+v", got.Status)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s may not %s %s in %q after a minute: %v, %v", user, verb, resource, namespace, err, got)
-		}
-	}
+		return err
+	})
 }
 
 // Server is the API server that Start starts.
