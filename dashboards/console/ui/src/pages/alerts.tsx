@@ -1,9 +1,10 @@
 import { useQuery } from "@tanstack/react-query";
-import { useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { useCallback, useEffect, useMemo, useState } from "react";
 import { Link, useLocation, useSearch } from "wouter";
 import { useAlertCounts, useAlerts } from "../api/alert-queries";
 import { sessionQuery } from "../api/queries";
 import type { Alert, SeverityCounts } from "../api/types";
+import { TenantSelect, useTyped } from "../components/filters";
 import { ServiceNote } from "../components/service-note";
 import { Severity, SeverityMark } from "../components/severity";
 import { Shell, useTitle } from "../components/shell";
@@ -128,25 +129,13 @@ function AlertsTab({ filter, tenants }: { filter: AlertFilter; tenants: readonly
   );
 }
 
-const TYPING_MS = 300;
-
 function Filters({ filter, tenants, counts, onChange }: { filter: AlertFilter; tenants: readonly string[]; counts: SeverityCounts | undefined; onChange: (f: Partial<AlertFilter>) => void }) {
-  const [q, setQ] = useState(filter.q);
+  const [q, setQ] = useTyped(
+    filter.q,
+    useCallback((q: string) => onChange({ q }), [onChange]),
+  );
   const [site, setSite] = useState(filter.site);
-  const told = useRef(filter.q);
-  useEffect(() => {
-    if (filter.q !== told.current) setQ(filter.q); // back, forward, or a link
-    told.current = filter.q;
-  }, [filter.q]);
   useEffect(() => setSite(filter.site), [filter.site]);
-  useEffect(() => {
-    if (q === filter.q) return;
-    const timer = setTimeout(() => {
-      told.current = q;
-      onChange({ q });
-    }, TYPING_MS);
-    return () => clearTimeout(timer);
-  }, [q, filter.q, onChange]);
   const commit = () => {
     if (site.trim() !== filter.site) onChange({ site: site.trim() });
   };
@@ -170,14 +159,7 @@ function Filters({ filter, tenants, counts, onChange }: { filter: AlertFilter; t
         ))}
       </div>
       <input className="input" type="search" aria-label="Search alerts" placeholder="Search labels and annotations…" maxLength={200} value={q} onChange={(e) => setQ(e.target.value)} />
-      {(tenants.length > 1 || filter.tenant) && (
-        <select className={filter.tenant ? "select set" : "select"} aria-label="Tenant" value={filter.tenant} onChange={(e) => onChange({ tenant: e.target.value })}>
-          <option value="">All tenants</option>
-          {(filter.tenant && !tenants.includes(filter.tenant) ? [filter.tenant, ...tenants] : tenants).map((t) => (
-            <option key={t}>{t}</option>
-          ))}
-        </select>
-      )}
+      <TenantSelect value={filter.tenant} tenants={tenants} onChange={(tenant) => onChange({ tenant })} />
       <VirtualSiteSelect tenant={filter.tenant} value={filter.virtualSite} onChange={(virtualSite) => onChange({ virtualSite })} />
       <SiteInput tenant={filter.tenant} value={site} set={filter.site !== ""} onChange={setSite} onCommit={commit} />
       <select className={filter.state === "all" ? "select" : "select set"} aria-label="State" value={filter.state} onChange={(e) => onChange({ state: e.target.value as AlertFilter["state"] })}>

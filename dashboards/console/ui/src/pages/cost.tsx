@@ -1,9 +1,10 @@
-import { useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { useCallback, useMemo } from "react";
 import { Link, useLocation, useSearch } from "wouter";
 import { useQuery } from "@tanstack/react-query";
 import { type CostFilter, useCost } from "../api/cost-queries";
 import { sessionQuery } from "../api/queries";
 import type { CostBy, CostPage as Page, CostRow, CostSort, RegionalRoom, Resource } from "../api/types";
+import { TenantSelect, useTyped } from "../components/filters";
 import { Shell, useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { Ago } from "../components/time";
@@ -156,23 +157,11 @@ function ResourceRow({ resource: r, first }: { resource: Resource; first: boolea
   );
 }
 
-const TYPING_MS = 300;
-
 function Filters({ filter, tenants, onChange }: { filter: CostFilter; tenants: readonly string[]; onChange: (f: Partial<CostFilter>) => void }) {
-  const [q, setQ] = useState(filter.q);
-  const told = useRef(filter.q);
-  useEffect(() => {
-    if (filter.q !== told.current) setQ(filter.q); // back, forward, or a link
-    told.current = filter.q;
-  }, [filter.q]);
-  useEffect(() => {
-    if (q === filter.q) return;
-    const timer = setTimeout(() => {
-      told.current = q;
-      onChange({ q });
-    }, TYPING_MS);
-    return () => clearTimeout(timer);
-  }, [q, filter.q, onChange]);
+  const [q, setQ] = useTyped(
+    filter.q,
+    useCallback((q: string) => onChange({ q }), [onChange]),
+  );
   return (
     <form className="row wrap cost-filters" role="search" aria-label="Search and filter the figures" onSubmit={(e) => e.preventDefault()}>
       <div className="segmented" role="group" aria-label="What the rows are">
@@ -183,14 +172,7 @@ function Filters({ filter, tenants, onChange }: { filter: CostFilter; tenants: r
         ))}
       </div>
       <input className="input" type="search" aria-label="Search by name" placeholder="Search by name…" maxLength={200} value={q} onChange={(e) => setQ(e.target.value)} />
-      {(tenants.length > 1 || filter.tenant) && (
-        <select className={filter.tenant ? "select set" : "select"} aria-label="Tenant" value={filter.tenant} onChange={(e) => onChange({ tenant: e.target.value })}>
-          <option value="">All tenants</option>
-          {(filter.tenant && !tenants.includes(filter.tenant) ? [filter.tenant, ...tenants] : tenants).map((t) => (
-            <option key={t}>{t}</option>
-          ))}
-        </select>
-      )}
+      <TenantSelect value={filter.tenant} tenants={tenants} onChange={(tenant) => onChange({ tenant })} />
       {filter.virtualSite && (
         <button type="button" className="button" onClick={() => onChange({ virtualSite: "" })}>
           Only {filter.virtualSite} <span aria-hidden>×</span>

@@ -1,3 +1,4 @@
+import { TenantSelect } from "../components/filters";
 import { useEffect, useState } from "react";
 import { Link, useLocation } from "wouter";
 import { useExpire, useSilences } from "../api/alert-queries";
@@ -37,14 +38,7 @@ export function SilencesTab({ address, tenants }: { address: string; tenants: re
             </button>
           ))}
         </div>
-        {(tenants.length > 1 || tenant) && (
-          <select className={tenant ? "select set" : "select"} style={{ width: 160 }} aria-label="Tenant" value={tenant} onChange={(e) => navigate(silencesHref(e.target.value, state), { replace: true })}>
-            <option value="">All tenants</option>
-            {(tenant && !tenants.includes(tenant) ? [tenant, ...tenants] : tenants).map((t) => (
-              <option key={t}>{t}</option>
-            ))}
-          </select>
-        )}
+        <TenantSelect value={tenant} tenants={tenants} width={160} onChange={(t) => navigate(silencesHref(t, state), { replace: true })} />
       </div>
       {list.error && <ServiceNote error={list.error} service="silences" older={loaded} onRetry={() => void list.refetch()} />}
       {list.isPending && <Skeleton height={64} count={3} />}
