@@ -19,7 +19,15 @@ import (
 //	2 (2026-11): a regional takes RegionalDesired and answers with RegionalReport; it
 //	sends SiteConditions, which an older control ignores. Nothing new for sites.
 //	3 (2026-11): a regional takes SitesDesired. Nothing new for sites.
-const Capability = 3
+//	4 (2026-11): a site says what runs on its cluster (KubernetesStatus) and opens tunnels;
+//	regionals pass both on.
+const Capability = 4
+
+// KeyOf names a mirrored object within its site.
+func KeyOf(m *Mirrored) string { return m.GetKind() + "/" + m.GetNamespace() + "/" + m.GetName() }
+
+// WorkloadKey names a WorkloadStatus within its site, apart from mirrored objects.
+func WorkloadKey(item string) string { return "item/" + item }
 
 // RevisionOf names a desired state by what it holds: the SHA-256, in hex, of the
 // items' digests in order. The empty state has a revision too.

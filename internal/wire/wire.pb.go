@@ -293,6 +293,7 @@ type FromSite struct {
 	//	*FromSite_Hello
 	//	*FromSite_Report
 	//	*FromSite_Heartbeat
+	//	*FromSite_Kubernetes
 	Msg           isFromSite_Msg `protobuf_oneof:"msg"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -362,6 +363,15 @@ func (x *FromSite) GetHeartbeat() *Heartbeat {
 	return nil
 }
 
+func (x *FromSite) GetKubernetes() *KubernetesStatus {
+	if x != nil {
+		if x, ok := x.Msg.(*FromSite_Kubernetes); ok {
+			return x.Kubernetes
+		}
+	}
+	return nil
+}
+
 type isFromSite_Msg interface {
 	isFromSite_Msg()
 }
@@ -378,11 +388,17 @@ type FromSite_Heartbeat struct {
 	Heartbeat *Heartbeat `protobuf:"bytes,3,opt,name=heartbeat,proto3,oneof"`
 }
 
+type FromSite_Kubernetes struct {
+	Kubernetes *KubernetesStatus `protobuf:"bytes,4,opt,name=kubernetes,proto3,oneof"`
+}
+
 func (*FromSite_Hello) isFromSite_Msg() {}
 
 func (*FromSite_Report) isFromSite_Msg() {}
 
 func (*FromSite_Heartbeat) isFromSite_Msg() {}
+
+func (*FromSite_Kubernetes) isFromSite_Msg() {}
 
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -648,6 +664,8 @@ type ToSite struct {
 	//
 	//	*ToSite_Welcome
 	//	*ToSite_Desired
+	//	*ToSite_KubernetesResync
+	//	*ToSite_OpenTunnel
 	Msg           isToSite_Msg `protobuf_oneof:"msg"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -708,6 +726,24 @@ func (x *ToSite) GetDesired() *DesiredState {
 	return nil
 }
 
+func (x *ToSite) GetKubernetesResync() *KubernetesResync {
+	if x != nil {
+		if x, ok := x.Msg.(*ToSite_KubernetesResync); ok {
+			return x.KubernetesResync
+		}
+	}
+	return nil
+}
+
+func (x *ToSite) GetOpenTunnel() *OpenTunnel {
+	if x != nil {
+		if x, ok := x.Msg.(*ToSite_OpenTunnel); ok {
+			return x.OpenTunnel
+		}
+	}
+	return nil
+}
+
 type isToSite_Msg interface {
 	isToSite_Msg()
 }
@@ -720,9 +756,433 @@ type ToSite_Desired struct {
 	Desired *DesiredState `protobuf:"bytes,2,opt,name=desired,proto3,oneof"`
 }
 
+type ToSite_KubernetesResync struct {
+	KubernetesResync *KubernetesResync `protobuf:"bytes,3,opt,name=kubernetes_resync,json=kubernetesResync,proto3,oneof"`
+}
+
+type ToSite_OpenTunnel struct {
+	OpenTunnel *OpenTunnel `protobuf:"bytes,4,opt,name=open_tunnel,json=openTunnel,proto3,oneof"`
+}
+
 func (*ToSite_Welcome) isToSite_Msg() {}
 
 func (*ToSite_Desired) isToSite_Msg() {}
+
+func (*ToSite_KubernetesResync) isToSite_Msg() {}
+
+func (*ToSite_OpenTunnel) isToSite_Msg() {}
+
+// KubernetesStatus is what changed of what runs on the site's cluster. A site counts its
+// messages; what it said by then is a version of the site, named by epoch and seq. A
+// message with snapshot set replaces all that was known of the site, and names its
+// version; it may take several messages, all but the last of which say more. Any other
+// follows the version before it, in the same epoch: who does not hold that one asks for a
+// KubernetesResync. Sent to regionals of capability 4 and later.
+type KubernetesStatus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         string                 `protobuf:"bytes,1,opt,name=epoch,proto3" json:"epoch,omitempty"` // at most 64 characters; a new one with each start of the agent
+	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`    // grows by one a message within an epoch
+	Snapshot      bool                   `protobuf:"varint,3,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	More          bool                   `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`
+	Mirrored      []*Mirrored            `protobuf:"bytes,5,rep,name=mirrored,proto3" json:"mirrored,omitempty"`   // new or changed
+	Workloads     []*WorkloadStatus      `protobuf:"bytes,6,rep,name=workloads,proto3" json:"workloads,omitempty"` // new or changed
+	Gone          []string               `protobuf:"bytes,7,rep,name=gone,proto3" json:"gone,omitempty"`           // keys (wire.KeyOf) of what is no more
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KubernetesStatus) Reset() {
+	*x = KubernetesStatus{}
+	mi := &file_wire_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KubernetesStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KubernetesStatus) ProtoMessage() {}
+
+func (x *KubernetesStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KubernetesStatus.ProtoReflect.Descriptor instead.
+func (*KubernetesStatus) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *KubernetesStatus) GetEpoch() string {
+	if x != nil {
+		return x.Epoch
+	}
+	return ""
+}
+
+func (x *KubernetesStatus) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *KubernetesStatus) GetSnapshot() bool {
+	if x != nil {
+		return x.Snapshot
+	}
+	return false
+}
+
+func (x *KubernetesStatus) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *KubernetesStatus) GetMirrored() []*Mirrored {
+	if x != nil {
+		return x.Mirrored
+	}
+	return nil
+}
+
+func (x *KubernetesStatus) GetWorkloads() []*WorkloadStatus {
+	if x != nil {
+		return x.Workloads
+	}
+	return nil
+}
+
+func (x *KubernetesStatus) GetGone() []string {
+	if x != nil {
+		return x.Gone
+	}
+	return nil
+}
+
+// Mirrored is an object of the site's cluster as it is there, but for what nobody at the
+// centre reads, such as managed fields.
+type Mirrored struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`           // Pod, Node, Event; all of core/v1
+	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"` // empty for a Node
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Object        []byte                 `protobuf:"bytes,4,opt,name=object,proto3" json:"object,omitempty"` // core/v1, in Kubernetes' own protobuf, without an envelope
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Mirrored) Reset() {
+	*x = Mirrored{}
+	mi := &file_wire_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Mirrored) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Mirrored) ProtoMessage() {}
+
+func (x *Mirrored) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Mirrored.ProtoReflect.Descriptor instead.
+func (*Mirrored) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Mirrored) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Mirrored) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *Mirrored) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Mirrored) GetObject() []byte {
+	if x != nil {
+		return x.Object
+	}
+	return nil
+}
+
+// WorkloadStatus is what became of one item of the kind KubernetesObject.
+type WorkloadStatus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`        // of the item (workload.ItemName)
+	Digest        string                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`    // of the blob that is in effect; empty: none
+	Wanted        string                 `protobuf:"bytes,3,opt,name=wanted,proto3" json:"wanted,omitempty"`    // of the blob that should be; equal to digest once it is applied
+	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`      // Waiting, Progressing, Ready, Failed, RolledBack (workload.State)
+	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`    // CamelCase, of Failed and Waiting
+	Message       string                 `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`  // one line for a person
+	Status        []byte                 `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`    // the object's status on the site, JSON; empty: it has none
+	Drifted       bool                   `protobuf:"varint,8,opt,name=drifted,proto3" json:"drifted,omitempty"` // somebody changed on the site what the item says
+	Since         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=since,proto3" json:"since,omitempty"`      // of the state
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkloadStatus) Reset() {
+	*x = WorkloadStatus{}
+	mi := &file_wire_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkloadStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkloadStatus) ProtoMessage() {}
+
+func (x *WorkloadStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkloadStatus.ProtoReflect.Descriptor instead.
+func (*WorkloadStatus) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *WorkloadStatus) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *WorkloadStatus) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *WorkloadStatus) GetWanted() string {
+	if x != nil {
+		return x.Wanted
+	}
+	return ""
+}
+
+func (x *WorkloadStatus) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *WorkloadStatus) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *WorkloadStatus) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *WorkloadStatus) GetStatus() []byte {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+func (x *WorkloadStatus) GetDrifted() bool {
+	if x != nil {
+		return x.Drifted
+	}
+	return false
+}
+
+func (x *WorkloadStatus) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+// KubernetesResync asks for a snapshot.
+type KubernetesResync struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KubernetesResync) Reset() {
+	*x = KubernetesResync{}
+	mi := &file_wire_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KubernetesResync) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KubernetesResync) ProtoMessage() {}
+
+func (x *KubernetesResync) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KubernetesResync.ProtoReflect.Descriptor instead.
+func (*KubernetesResync) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{13}
+}
+
+// OpenTunnel asks the site to call Tunnel with this id, and to serve HTTP on it: the
+// Kubernetes API of what it mirrors (logs, exec and port-forward of pods).
+type OpenTunnel struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenTunnel) Reset() {
+	*x = OpenTunnel{}
+	mi := &file_wire_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenTunnel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenTunnel) ProtoMessage() {}
+
+func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenTunnel.ProtoReflect.Descriptor instead.
+func (*OpenTunnel) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *OpenTunnel) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type TunnelData struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // of the first message alone
+	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TunnelData) Reset() {
+	*x = TunnelData{}
+	mi := &file_wire_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TunnelData) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TunnelData) ProtoMessage() {}
+
+func (x *TunnelData) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TunnelData.ProtoReflect.Descriptor instead.
+func (*TunnelData) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *TunnelData) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *TunnelData) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
 
 type Welcome struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -730,13 +1190,17 @@ type Welcome struct {
 	HeartbeatInterval *durationpb.Duration   `protobuf:"bytes,2,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
 	Regional          string                 `protobuf:"bytes,3,opt,name=regional,proto3" json:"regional,omitempty"`
 	Region            string                 `protobuf:"bytes,4,opt,name=region,proto3" json:"region,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// The version of the site's KubernetesStatus that the regional holds; empty: none. A
+	// site that has said no more since then goes on from there, without a snapshot.
+	KubernetesEpoch string `protobuf:"bytes,5,opt,name=kubernetes_epoch,json=kubernetesEpoch,proto3" json:"kubernetes_epoch,omitempty"`
+	KubernetesSeq   uint64 `protobuf:"varint,6,opt,name=kubernetes_seq,json=kubernetesSeq,proto3" json:"kubernetes_seq,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_wire_proto_msgTypes[10]
+	mi := &file_wire_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -748,7 +1212,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[10]
+	mi := &file_wire_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -761,7 +1225,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{10}
+	return file_wire_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Welcome) GetCapability() uint32 {
@@ -792,6 +1256,20 @@ func (x *Welcome) GetRegion() string {
 	return ""
 }
 
+func (x *Welcome) GetKubernetesEpoch() string {
+	if x != nil {
+		return x.KubernetesEpoch
+	}
+	return ""
+}
+
+func (x *Welcome) GetKubernetesSeq() uint64 {
+	if x != nil {
+		return x.KubernetesSeq
+	}
+	return 0
+}
+
 // DesiredState is the whole list of what a site should hold. Revision is the
 // SHA-256, in hex, over the items in order (wire.RevisionOf), so equal lists are equal.
 type DesiredState struct {
@@ -804,7 +1282,7 @@ type DesiredState struct {
 
 func (x *DesiredState) Reset() {
 	*x = DesiredState{}
-	mi := &file_wire_proto_msgTypes[11]
+	mi := &file_wire_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -816,7 +1294,7 @@ func (x *DesiredState) String() string {
 func (*DesiredState) ProtoMessage() {}
 
 func (x *DesiredState) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[11]
+	mi := &file_wire_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -829,7 +1307,7 @@ func (x *DesiredState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredState.ProtoReflect.Descriptor instead.
 func (*DesiredState) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{11}
+	return file_wire_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DesiredState) GetRevision() string {
@@ -858,7 +1336,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_wire_proto_msgTypes[12]
+	mi := &file_wire_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -870,7 +1348,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[12]
+	mi := &file_wire_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -883,7 +1361,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{12}
+	return file_wire_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Item) GetKind() string {
@@ -924,7 +1402,7 @@ type FetchBlobRequest struct {
 
 func (x *FetchBlobRequest) Reset() {
 	*x = FetchBlobRequest{}
-	mi := &file_wire_proto_msgTypes[13]
+	mi := &file_wire_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -936,7 +1414,7 @@ func (x *FetchBlobRequest) String() string {
 func (*FetchBlobRequest) ProtoMessage() {}
 
 func (x *FetchBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[13]
+	mi := &file_wire_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -949,7 +1427,7 @@ func (x *FetchBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchBlobRequest.ProtoReflect.Descriptor instead.
 func (*FetchBlobRequest) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{13}
+	return file_wire_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FetchBlobRequest) GetDigest() string {
@@ -975,7 +1453,7 @@ type BlobChunk struct {
 
 func (x *BlobChunk) Reset() {
 	*x = BlobChunk{}
-	mi := &file_wire_proto_msgTypes[14]
+	mi := &file_wire_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -987,7 +1465,7 @@ func (x *BlobChunk) String() string {
 func (*BlobChunk) ProtoMessage() {}
 
 func (x *BlobChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[14]
+	mi := &file_wire_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1000,7 +1478,7 @@ func (x *BlobChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlobChunk.ProtoReflect.Descriptor instead.
 func (*BlobChunk) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{14}
+	return file_wire_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *BlobChunk) GetData() []byte {
@@ -1020,7 +1498,7 @@ type RelayedRegister struct {
 
 func (x *RelayedRegister) Reset() {
 	*x = RelayedRegister{}
-	mi := &file_wire_proto_msgTypes[15]
+	mi := &file_wire_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1032,7 +1510,7 @@ func (x *RelayedRegister) String() string {
 func (*RelayedRegister) ProtoMessage() {}
 
 func (x *RelayedRegister) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[15]
+	mi := &file_wire_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1045,7 +1523,7 @@ func (x *RelayedRegister) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayedRegister.ProtoReflect.Descriptor instead.
 func (*RelayedRegister) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{15}
+	return file_wire_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RelayedRegister) GetRequest() *RegisterRequest {
@@ -1073,7 +1551,7 @@ type RelayedRenew struct {
 
 func (x *RelayedRenew) Reset() {
 	*x = RelayedRenew{}
-	mi := &file_wire_proto_msgTypes[16]
+	mi := &file_wire_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1085,7 +1563,7 @@ func (x *RelayedRenew) String() string {
 func (*RelayedRenew) ProtoMessage() {}
 
 func (x *RelayedRenew) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[16]
+	mi := &file_wire_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1098,7 +1576,7 @@ func (x *RelayedRenew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayedRenew.ProtoReflect.Descriptor instead.
 func (*RelayedRenew) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{16}
+	return file_wire_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RelayedRenew) GetTenant() string {
@@ -1134,6 +1612,7 @@ type RelayUp struct {
 	//	*RelayUp_RegionalReport
 	//	*RelayUp_SiteConditions
 	//	*RelayUp_TenantsUse
+	//	*RelayUp_SiteKubernetes
 	Msg           isRelayUp_Msg `protobuf_oneof:"msg"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1141,7 +1620,7 @@ type RelayUp struct {
 
 func (x *RelayUp) Reset() {
 	*x = RelayUp{}
-	mi := &file_wire_proto_msgTypes[17]
+	mi := &file_wire_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1153,7 +1632,7 @@ func (x *RelayUp) String() string {
 func (*RelayUp) ProtoMessage() {}
 
 func (x *RelayUp) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[17]
+	mi := &file_wire_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1166,7 +1645,7 @@ func (x *RelayUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayUp.ProtoReflect.Descriptor instead.
 func (*RelayUp) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{17}
+	return file_wire_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RelayUp) GetMsg() isRelayUp_Msg {
@@ -1248,6 +1727,15 @@ func (x *RelayUp) GetTenantsUse() *TenantsUse {
 	return nil
 }
 
+func (x *RelayUp) GetSiteKubernetes() *SiteKubernetes {
+	if x != nil {
+		if x, ok := x.Msg.(*RelayUp_SiteKubernetes); ok {
+			return x.SiteKubernetes
+		}
+	}
+	return nil
+}
+
 type isRelayUp_Msg interface {
 	isRelayUp_Msg()
 }
@@ -1284,6 +1772,10 @@ type RelayUp_TenantsUse struct {
 	TenantsUse *TenantsUse `protobuf:"bytes,8,opt,name=tenants_use,json=tenantsUse,proto3,oneof"`
 }
 
+type RelayUp_SiteKubernetes struct {
+	SiteKubernetes *SiteKubernetes `protobuf:"bytes,9,opt,name=site_kubernetes,json=siteKubernetes,proto3,oneof"`
+}
+
 func (*RelayUp_Hello) isRelayUp_Msg() {}
 
 func (*RelayUp_Up) isRelayUp_Msg() {}
@@ -1300,6 +1792,87 @@ func (*RelayUp_SiteConditions) isRelayUp_Msg() {}
 
 func (*RelayUp_TenantsUse) isRelayUp_Msg() {}
 
+func (*RelayUp_SiteKubernetes) isRelayUp_Msg() {}
+
+// SiteKubernetes is what a site said of its cluster, passed on. After a SiteUp it comes
+// once without a status, with the version that the regional holds: control answers
+// with a SiteKubernetesResync if it does not hold the same.
+type SiteKubernetes struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Site          string                 `protobuf:"bytes,2,opt,name=site,proto3" json:"site,omitempty"`
+	Status        *KubernetesStatus      `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
+	Epoch         string                 `protobuf:"bytes,4,opt,name=epoch,proto3" json:"epoch,omitempty"` // where there is no status: the version held
+	Seq           uint64                 `protobuf:"varint,5,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SiteKubernetes) Reset() {
+	*x = SiteKubernetes{}
+	mi := &file_wire_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SiteKubernetes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SiteKubernetes) ProtoMessage() {}
+
+func (x *SiteKubernetes) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SiteKubernetes.ProtoReflect.Descriptor instead.
+func (*SiteKubernetes) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *SiteKubernetes) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *SiteKubernetes) GetSite() string {
+	if x != nil {
+		return x.Site
+	}
+	return ""
+}
+
+func (x *SiteKubernetes) GetStatus() *KubernetesStatus {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+func (x *SiteKubernetes) GetEpoch() string {
+	if x != nil {
+		return x.Epoch
+	}
+	return ""
+}
+
+func (x *SiteKubernetes) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
 type RelayHello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Capability    uint32                 `protobuf:"varint,1,opt,name=capability,proto3" json:"capability,omitempty"`
@@ -1311,7 +1884,7 @@ type RelayHello struct {
 
 func (x *RelayHello) Reset() {
 	*x = RelayHello{}
-	mi := &file_wire_proto_msgTypes[18]
+	mi := &file_wire_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1323,7 +1896,7 @@ func (x *RelayHello) String() string {
 func (*RelayHello) ProtoMessage() {}
 
 func (x *RelayHello) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[18]
+	mi := &file_wire_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1336,7 +1909,7 @@ func (x *RelayHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayHello.ProtoReflect.Descriptor instead.
 func (*RelayHello) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{18}
+	return file_wire_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RelayHello) GetCapability() uint32 {
@@ -1372,7 +1945,7 @@ type SiteUp struct {
 
 func (x *SiteUp) Reset() {
 	*x = SiteUp{}
-	mi := &file_wire_proto_msgTypes[19]
+	mi := &file_wire_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1384,7 +1957,7 @@ func (x *SiteUp) String() string {
 func (*SiteUp) ProtoMessage() {}
 
 func (x *SiteUp) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[19]
+	mi := &file_wire_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1397,7 +1970,7 @@ func (x *SiteUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteUp.ProtoReflect.Descriptor instead.
 func (*SiteUp) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{19}
+	return file_wire_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SiteUp) GetTenant() string {
@@ -1432,7 +2005,7 @@ type SiteDown struct {
 
 func (x *SiteDown) Reset() {
 	*x = SiteDown{}
-	mi := &file_wire_proto_msgTypes[20]
+	mi := &file_wire_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1444,7 +2017,7 @@ func (x *SiteDown) String() string {
 func (*SiteDown) ProtoMessage() {}
 
 func (x *SiteDown) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[20]
+	mi := &file_wire_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1457,7 +2030,7 @@ func (x *SiteDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteDown.ProtoReflect.Descriptor instead.
 func (*SiteDown) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{20}
+	return file_wire_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SiteDown) GetTenant() string {
@@ -1492,7 +2065,7 @@ type SiteReport struct {
 
 func (x *SiteReport) Reset() {
 	*x = SiteReport{}
-	mi := &file_wire_proto_msgTypes[21]
+	mi := &file_wire_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1504,7 +2077,7 @@ func (x *SiteReport) String() string {
 func (*SiteReport) ProtoMessage() {}
 
 func (x *SiteReport) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[21]
+	mi := &file_wire_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1517,7 +2090,7 @@ func (x *SiteReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteReport.ProtoReflect.Descriptor instead.
 func (*SiteReport) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{21}
+	return file_wire_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SiteReport) GetTenant() string {
@@ -1552,7 +2125,7 @@ type TenantsUse struct {
 
 func (x *TenantsUse) Reset() {
 	*x = TenantsUse{}
-	mi := &file_wire_proto_msgTypes[22]
+	mi := &file_wire_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1564,7 +2137,7 @@ func (x *TenantsUse) String() string {
 func (*TenantsUse) ProtoMessage() {}
 
 func (x *TenantsUse) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[22]
+	mi := &file_wire_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1577,7 +2150,7 @@ func (x *TenantsUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantsUse.ProtoReflect.Descriptor instead.
 func (*TenantsUse) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{22}
+	return file_wire_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TenantsUse) GetTenants() []*TenantUse {
@@ -1599,7 +2172,7 @@ type TenantUse struct {
 
 func (x *TenantUse) Reset() {
 	*x = TenantUse{}
-	mi := &file_wire_proto_msgTypes[23]
+	mi := &file_wire_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1611,7 +2184,7 @@ func (x *TenantUse) String() string {
 func (*TenantUse) ProtoMessage() {}
 
 func (x *TenantUse) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[23]
+	mi := &file_wire_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1624,7 +2197,7 @@ func (x *TenantUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantUse.ProtoReflect.Descriptor instead.
 func (*TenantUse) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{23}
+	return file_wire_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TenantUse) GetTenant() string {
@@ -1665,7 +2238,7 @@ type SitesAlive struct {
 
 func (x *SitesAlive) Reset() {
 	*x = SitesAlive{}
-	mi := &file_wire_proto_msgTypes[24]
+	mi := &file_wire_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +2250,7 @@ func (x *SitesAlive) String() string {
 func (*SitesAlive) ProtoMessage() {}
 
 func (x *SitesAlive) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[24]
+	mi := &file_wire_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +2263,7 @@ func (x *SitesAlive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SitesAlive.ProtoReflect.Descriptor instead.
 func (*SitesAlive) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{24}
+	return file_wire_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SitesAlive) GetSites() []*SiteSeen {
@@ -1711,7 +2284,7 @@ type SiteSeen struct {
 
 func (x *SiteSeen) Reset() {
 	*x = SiteSeen{}
-	mi := &file_wire_proto_msgTypes[25]
+	mi := &file_wire_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +2296,7 @@ func (x *SiteSeen) String() string {
 func (*SiteSeen) ProtoMessage() {}
 
 func (x *SiteSeen) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[25]
+	mi := &file_wire_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +2309,7 @@ func (x *SiteSeen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteSeen.ProtoReflect.Descriptor instead.
 func (*SiteSeen) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{25}
+	return file_wire_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SiteSeen) GetTenant() string {
@@ -1768,6 +2341,8 @@ type RelayDown struct {
 	//	*RelayDown_Revoked
 	//	*RelayDown_Regional
 	//	*RelayDown_SitesDesired
+	//	*RelayDown_KubernetesResync
+	//	*RelayDown_OpenTunnel
 	Msg           isRelayDown_Msg `protobuf_oneof:"msg"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1775,7 +2350,7 @@ type RelayDown struct {
 
 func (x *RelayDown) Reset() {
 	*x = RelayDown{}
-	mi := &file_wire_proto_msgTypes[26]
+	mi := &file_wire_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1787,7 +2362,7 @@ func (x *RelayDown) String() string {
 func (*RelayDown) ProtoMessage() {}
 
 func (x *RelayDown) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[26]
+	mi := &file_wire_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1800,7 +2375,7 @@ func (x *RelayDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayDown.ProtoReflect.Descriptor instead.
 func (*RelayDown) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{26}
+	return file_wire_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RelayDown) GetMsg() isRelayDown_Msg {
@@ -1846,6 +2421,24 @@ func (x *RelayDown) GetSitesDesired() *SitesDesired {
 	return nil
 }
 
+func (x *RelayDown) GetKubernetesResync() *SiteKubernetesResync {
+	if x != nil {
+		if x, ok := x.Msg.(*RelayDown_KubernetesResync); ok {
+			return x.KubernetesResync
+		}
+	}
+	return nil
+}
+
+func (x *RelayDown) GetOpenTunnel() *SiteOpenTunnel {
+	if x != nil {
+		if x, ok := x.Msg.(*RelayDown_OpenTunnel); ok {
+			return x.OpenTunnel
+		}
+	}
+	return nil
+}
+
 type isRelayDown_Msg interface {
 	isRelayDown_Msg()
 }
@@ -1866,6 +2459,14 @@ type RelayDown_SitesDesired struct {
 	SitesDesired *SitesDesired `protobuf:"bytes,4,opt,name=sites_desired,json=sitesDesired,proto3,oneof"`
 }
 
+type RelayDown_KubernetesResync struct {
+	KubernetesResync *SiteKubernetesResync `protobuf:"bytes,5,opt,name=kubernetes_resync,json=kubernetesResync,proto3,oneof"`
+}
+
+type RelayDown_OpenTunnel struct {
+	OpenTunnel *SiteOpenTunnel `protobuf:"bytes,6,opt,name=open_tunnel,json=openTunnel,proto3,oneof"`
+}
+
 func (*RelayDown_Desired) isRelayDown_Msg() {}
 
 func (*RelayDown_Revoked) isRelayDown_Msg() {}
@@ -1873,6 +2474,124 @@ func (*RelayDown_Revoked) isRelayDown_Msg() {}
 func (*RelayDown_Regional) isRelayDown_Msg() {}
 
 func (*RelayDown_SitesDesired) isRelayDown_Msg() {}
+
+func (*RelayDown_KubernetesResync) isRelayDown_Msg() {}
+
+func (*RelayDown_OpenTunnel) isRelayDown_Msg() {}
+
+// SiteKubernetesResync asks the regional for a snapshot of the site, which it has, or
+// asks the site for.
+type SiteKubernetesResync struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Site          string                 `protobuf:"bytes,2,opt,name=site,proto3" json:"site,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SiteKubernetesResync) Reset() {
+	*x = SiteKubernetesResync{}
+	mi := &file_wire_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SiteKubernetesResync) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SiteKubernetesResync) ProtoMessage() {}
+
+func (x *SiteKubernetesResync) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SiteKubernetesResync.ProtoReflect.Descriptor instead.
+func (*SiteKubernetesResync) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *SiteKubernetesResync) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *SiteKubernetesResync) GetSite() string {
+	if x != nil {
+		return x.Site
+	}
+	return ""
+}
+
+type SiteOpenTunnel struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Site          string                 `protobuf:"bytes,2,opt,name=site,proto3" json:"site,omitempty"`
+	Id            string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SiteOpenTunnel) Reset() {
+	*x = SiteOpenTunnel{}
+	mi := &file_wire_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SiteOpenTunnel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SiteOpenTunnel) ProtoMessage() {}
+
+func (x *SiteOpenTunnel) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SiteOpenTunnel.ProtoReflect.Descriptor instead.
+func (*SiteOpenTunnel) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *SiteOpenTunnel) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *SiteOpenTunnel) GetSite() string {
+	if x != nil {
+		return x.Site
+	}
+	return ""
+}
+
+func (x *SiteOpenTunnel) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
 
 // RegionalDesired is what the regional itself should hold: each tenant's sites and
 // rules (control/api/region). Sent on each new stream and on change, to regionals of
@@ -1886,7 +2605,7 @@ type RegionalDesired struct {
 
 func (x *RegionalDesired) Reset() {
 	*x = RegionalDesired{}
-	mi := &file_wire_proto_msgTypes[27]
+	mi := &file_wire_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1898,7 +2617,7 @@ func (x *RegionalDesired) String() string {
 func (*RegionalDesired) ProtoMessage() {}
 
 func (x *RegionalDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[27]
+	mi := &file_wire_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1911,7 +2630,7 @@ func (x *RegionalDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionalDesired.ProtoReflect.Descriptor instead.
 func (*RegionalDesired) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{27}
+	return file_wire_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RegionalDesired) GetDesired() *DesiredState {
@@ -1933,7 +2652,7 @@ type RegionalReport struct {
 
 func (x *RegionalReport) Reset() {
 	*x = RegionalReport{}
-	mi := &file_wire_proto_msgTypes[28]
+	mi := &file_wire_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1945,7 +2664,7 @@ func (x *RegionalReport) String() string {
 func (*RegionalReport) ProtoMessage() {}
 
 func (x *RegionalReport) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[28]
+	mi := &file_wire_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1958,7 +2677,7 @@ func (x *RegionalReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionalReport.ProtoReflect.Descriptor instead.
 func (*RegionalReport) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{28}
+	return file_wire_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RegionalReport) GetRevision() string {
@@ -1988,7 +2707,7 @@ type ItemState struct {
 
 func (x *ItemState) Reset() {
 	*x = ItemState{}
-	mi := &file_wire_proto_msgTypes[29]
+	mi := &file_wire_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2000,7 +2719,7 @@ func (x *ItemState) String() string {
 func (*ItemState) ProtoMessage() {}
 
 func (x *ItemState) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[29]
+	mi := &file_wire_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2013,7 +2732,7 @@ func (x *ItemState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemState.ProtoReflect.Descriptor instead.
 func (*ItemState) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{29}
+	return file_wire_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ItemState) GetKind() string {
@@ -2057,7 +2776,7 @@ type SiteConditions struct {
 
 func (x *SiteConditions) Reset() {
 	*x = SiteConditions{}
-	mi := &file_wire_proto_msgTypes[30]
+	mi := &file_wire_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2069,7 +2788,7 @@ func (x *SiteConditions) String() string {
 func (*SiteConditions) ProtoMessage() {}
 
 func (x *SiteConditions) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[30]
+	mi := &file_wire_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2082,7 +2801,7 @@ func (x *SiteConditions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteConditions.ProtoReflect.Descriptor instead.
 func (*SiteConditions) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{30}
+	return file_wire_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SiteConditions) GetTenant() string {
@@ -2117,7 +2836,7 @@ type SiteDesired struct {
 
 func (x *SiteDesired) Reset() {
 	*x = SiteDesired{}
-	mi := &file_wire_proto_msgTypes[31]
+	mi := &file_wire_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2129,7 +2848,7 @@ func (x *SiteDesired) String() string {
 func (*SiteDesired) ProtoMessage() {}
 
 func (x *SiteDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[31]
+	mi := &file_wire_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2142,7 +2861,7 @@ func (x *SiteDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteDesired.ProtoReflect.Descriptor instead.
 func (*SiteDesired) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{31}
+	return file_wire_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SiteDesired) GetTenant() string {
@@ -2178,7 +2897,7 @@ type SitesDesired struct {
 
 func (x *SitesDesired) Reset() {
 	*x = SitesDesired{}
-	mi := &file_wire_proto_msgTypes[32]
+	mi := &file_wire_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2190,7 +2909,7 @@ func (x *SitesDesired) String() string {
 func (*SitesDesired) ProtoMessage() {}
 
 func (x *SitesDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[32]
+	mi := &file_wire_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2203,7 +2922,7 @@ func (x *SitesDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SitesDesired.ProtoReflect.Descriptor instead.
 func (*SitesDesired) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{32}
+	return file_wire_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SitesDesired) GetDesired() *DesiredState {
@@ -2230,7 +2949,7 @@ type SiteName struct {
 
 func (x *SiteName) Reset() {
 	*x = SiteName{}
-	mi := &file_wire_proto_msgTypes[33]
+	mi := &file_wire_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +2961,7 @@ func (x *SiteName) String() string {
 func (*SiteName) ProtoMessage() {}
 
 func (x *SiteName) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[33]
+	mi := &file_wire_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2255,7 +2974,7 @@ func (x *SiteName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteName.ProtoReflect.Descriptor instead.
 func (*SiteName) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{33}
+	return file_wire_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SiteName) GetTenant() string {
@@ -2282,7 +3001,7 @@ type SavedDesired struct {
 
 func (x *SavedDesired) Reset() {
 	*x = SavedDesired{}
-	mi := &file_wire_proto_msgTypes[34]
+	mi := &file_wire_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2294,7 +3013,7 @@ func (x *SavedDesired) String() string {
 func (*SavedDesired) ProtoMessage() {}
 
 func (x *SavedDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[34]
+	mi := &file_wire_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2307,7 +3026,7 @@ func (x *SavedDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SavedDesired.ProtoReflect.Descriptor instead.
 func (*SavedDesired) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{34}
+	return file_wire_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SavedDesired) GetSets() []*SitesDesired {
@@ -2334,7 +3053,7 @@ type SiteRevoked struct {
 
 func (x *SiteRevoked) Reset() {
 	*x = SiteRevoked{}
-	mi := &file_wire_proto_msgTypes[35]
+	mi := &file_wire_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2346,7 +3065,7 @@ func (x *SiteRevoked) String() string {
 func (*SiteRevoked) ProtoMessage() {}
 
 func (x *SiteRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[35]
+	mi := &file_wire_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2359,7 +3078,7 @@ func (x *SiteRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteRevoked.ProtoReflect.Descriptor instead.
 func (*SiteRevoked) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{35}
+	return file_wire_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SiteRevoked) GetTenant() string {
@@ -2417,11 +3136,14 @@ const file_wire_proto_rawDesc = "" +
 	"\x10trust_bundle_pem\x18\x02 \x01(\fR\x0etrustBundlePem\x127\n" +
 	"\tnot_after\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bnotAfter\" \n" +
 	"\fRenewRequest\x12\x10\n" +
-	"\x03csr\x18\x01 \x01(\fR\x03csr\"\xad\x01\n" +
+	"\x03csr\x18\x01 \x01(\fR\x03csr\"\xf1\x01\n" +
 	"\bFromSite\x12-\n" +
 	"\x05hello\x18\x01 \x01(\v2\x15.muster.wire.v1.HelloH\x00R\x05hello\x120\n" +
 	"\x06report\x18\x02 \x01(\v2\x16.muster.wire.v1.ReportH\x00R\x06report\x129\n" +
-	"\theartbeat\x18\x03 \x01(\v2\x19.muster.wire.v1.HeartbeatH\x00R\theartbeatB\x05\n" +
+	"\theartbeat\x18\x03 \x01(\v2\x19.muster.wire.v1.HeartbeatH\x00R\theartbeat\x12B\n" +
+	"\n" +
+	"kubernetes\x18\x04 \x01(\v2 .muster.wire.v1.KubernetesStatusH\x00R\n" +
+	"kubernetesB\x05\n" +
 	"\x03msg\"\xf7\x01\n" +
 	"\x05Hello\x12\x1e\n" +
 	"\n" +
@@ -2451,18 +3173,54 @@ const file_wire_proto_rawDesc = "" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\"~\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"\x8e\x02\n" +
 	"\x06ToSite\x123\n" +
 	"\awelcome\x18\x01 \x01(\v2\x17.muster.wire.v1.WelcomeH\x00R\awelcome\x128\n" +
-	"\adesired\x18\x02 \x01(\v2\x1c.muster.wire.v1.DesiredStateH\x00R\adesiredB\x05\n" +
-	"\x03msg\"\xa7\x01\n" +
+	"\adesired\x18\x02 \x01(\v2\x1c.muster.wire.v1.DesiredStateH\x00R\adesired\x12O\n" +
+	"\x11kubernetes_resync\x18\x03 \x01(\v2 .muster.wire.v1.KubernetesResyncH\x00R\x10kubernetesResync\x12=\n" +
+	"\vopen_tunnel\x18\x04 \x01(\v2\x1a.muster.wire.v1.OpenTunnelH\x00R\n" +
+	"openTunnelB\x05\n" +
+	"\x03msg\"\xf2\x01\n" +
+	"\x10KubernetesStatus\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\tR\x05epoch\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x1a\n" +
+	"\bsnapshot\x18\x03 \x01(\bR\bsnapshot\x12\x12\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\x124\n" +
+	"\bmirrored\x18\x05 \x03(\v2\x18.muster.wire.v1.MirroredR\bmirrored\x12<\n" +
+	"\tworkloads\x18\x06 \x03(\v2\x1e.muster.wire.v1.WorkloadStatusR\tworkloads\x12\x12\n" +
+	"\x04gone\x18\a \x03(\tR\x04gone\"h\n" +
+	"\bMirrored\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x16\n" +
+	"\x06object\x18\x04 \x01(\fR\x06object\"\x80\x02\n" +
+	"\x0eWorkloadStatus\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x16\n" +
+	"\x06wanted\x18\x03 \x01(\tR\x06wanted\x12\x14\n" +
+	"\x05state\x18\x04 \x01(\tR\x05state\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\x12\x16\n" +
+	"\x06status\x18\a \x01(\fR\x06status\x12\x18\n" +
+	"\adrifted\x18\b \x01(\bR\adrifted\x120\n" +
+	"\x05since\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x12\n" +
+	"\x10KubernetesResync\"\x1c\n" +
+	"\n" +
+	"OpenTunnel\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"0\n" +
+	"\n" +
+	"TunnelData\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"\xf9\x01\n" +
 	"\aWelcome\x12\x1e\n" +
 	"\n" +
 	"capability\x18\x01 \x01(\rR\n" +
 	"capability\x12H\n" +
 	"\x12heartbeat_interval\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12\x1a\n" +
 	"\bregional\x18\x03 \x01(\tR\bregional\x12\x16\n" +
-	"\x06region\x18\x04 \x01(\tR\x06region\"V\n" +
+	"\x06region\x18\x04 \x01(\tR\x06region\x12)\n" +
+	"\x10kubernetes_epoch\x18\x05 \x01(\tR\x0fkubernetesEpoch\x12%\n" +
+	"\x0ekubernetes_seq\x18\x06 \x01(\x04R\rkubernetesSeq\"V\n" +
 	"\fDesiredState\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\tR\brevision\x12*\n" +
 	"\x05items\x18\x02 \x03(\v2\x14.muster.wire.v1.ItemR\x05items\"Z\n" +
@@ -2483,7 +3241,7 @@ const file_wire_proto_rawDesc = "" +
 	"\fRelayedRenew\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
 	"\x04site\x18\x02 \x01(\tR\x04site\x12\x10\n" +
-	"\x03csr\x18\x03 \x01(\fR\x03csr\"\xdd\x03\n" +
+	"\x03csr\x18\x03 \x01(\fR\x03csr\"\xa8\x04\n" +
 	"\aRelayUp\x122\n" +
 	"\x05hello\x18\x01 \x01(\v2\x1a.muster.wire.v1.RelayHelloH\x00R\x05hello\x12(\n" +
 	"\x02up\x18\x02 \x01(\v2\x16.muster.wire.v1.SiteUpH\x00R\x02up\x12.\n" +
@@ -2493,8 +3251,15 @@ const file_wire_proto_rawDesc = "" +
 	"\x0fregional_report\x18\x06 \x01(\v2\x1e.muster.wire.v1.RegionalReportH\x00R\x0eregionalReport\x12I\n" +
 	"\x0fsite_conditions\x18\a \x01(\v2\x1e.muster.wire.v1.SiteConditionsH\x00R\x0esiteConditions\x12=\n" +
 	"\vtenants_use\x18\b \x01(\v2\x1a.muster.wire.v1.TenantsUseH\x00R\n" +
-	"tenantsUseB\x05\n" +
-	"\x03msg\"b\n" +
+	"tenantsUse\x12I\n" +
+	"\x0fsite_kubernetes\x18\t \x01(\v2\x1e.muster.wire.v1.SiteKubernetesH\x00R\x0esiteKubernetesB\x05\n" +
+	"\x03msg\"\x9e\x01\n" +
+	"\x0eSiteKubernetes\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
+	"\x04site\x18\x02 \x01(\tR\x04site\x128\n" +
+	"\x06status\x18\x03 \x01(\v2 .muster.wire.v1.KubernetesStatusR\x06status\x12\x14\n" +
+	"\x05epoch\x18\x04 \x01(\tR\x05epoch\x12\x10\n" +
+	"\x03seq\x18\x05 \x01(\x04R\x03seq\"b\n" +
 	"\n" +
 	"RelayHello\x12\x1e\n" +
 	"\n" +
@@ -2529,13 +3294,23 @@ const file_wire_proto_rawDesc = "" +
 	"\bSiteSeen\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
 	"\x04site\x18\x02 \x01(\tR\x04site\x127\n" +
-	"\tlast_seen\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\blastSeen\"\x88\x02\n" +
+	"\tlast_seen\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\blastSeen\"\xa0\x03\n" +
 	"\tRelayDown\x127\n" +
 	"\adesired\x18\x01 \x01(\v2\x1b.muster.wire.v1.SiteDesiredH\x00R\adesired\x127\n" +
 	"\arevoked\x18\x02 \x01(\v2\x1b.muster.wire.v1.SiteRevokedH\x00R\arevoked\x12=\n" +
 	"\bregional\x18\x03 \x01(\v2\x1f.muster.wire.v1.RegionalDesiredH\x00R\bregional\x12C\n" +
-	"\rsites_desired\x18\x04 \x01(\v2\x1c.muster.wire.v1.SitesDesiredH\x00R\fsitesDesiredB\x05\n" +
-	"\x03msg\"I\n" +
+	"\rsites_desired\x18\x04 \x01(\v2\x1c.muster.wire.v1.SitesDesiredH\x00R\fsitesDesired\x12S\n" +
+	"\x11kubernetes_resync\x18\x05 \x01(\v2$.muster.wire.v1.SiteKubernetesResyncH\x00R\x10kubernetesResync\x12A\n" +
+	"\vopen_tunnel\x18\x06 \x01(\v2\x1e.muster.wire.v1.SiteOpenTunnelH\x00R\n" +
+	"openTunnelB\x05\n" +
+	"\x03msg\"B\n" +
+	"\x14SiteKubernetesResync\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
+	"\x04site\x18\x02 \x01(\tR\x04site\"L\n" +
+	"\x0eSiteOpenTunnel\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
+	"\x04site\x18\x02 \x01(\tR\x04site\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\"I\n" +
 	"\x0fRegionalDesired\x126\n" +
 	"\adesired\x18\x01 \x01(\v2\x1c.muster.wire.v1.DesiredStateR\adesired\"]\n" +
 	"\x0eRegionalReport\x12\x1a\n" +
@@ -2570,16 +3345,18 @@ const file_wire_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12?\n" +
 	"\rissued_before\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\fissuedBefore2]\n" +
 	"\fRegistration\x12M\n" +
-	"\bRegister\x12\x1f.muster.wire.v1.RegisterRequest\x1a .muster.wire.v1.RegisterResponse2\xd4\x01\n" +
+	"\bRegister\x12\x1f.muster.wire.v1.RegisterRequest\x1a .muster.wire.v1.RegisterResponse2\x9a\x02\n" +
 	"\x06Uplink\x12?\n" +
 	"\aConnect\x12\x18.muster.wire.v1.FromSite\x1a\x16.muster.wire.v1.ToSite(\x010\x01\x12J\n" +
 	"\tFetchBlob\x12 .muster.wire.v1.FetchBlobRequest\x1a\x19.muster.wire.v1.BlobChunk0\x01\x12=\n" +
-	"\x05Renew\x12\x1c.muster.wire.v1.RenewRequest\x1a\x16.muster.wire.v1.Issued2\xa4\x02\n" +
+	"\x05Renew\x12\x1c.muster.wire.v1.RenewRequest\x1a\x16.muster.wire.v1.Issued\x12D\n" +
+	"\x06Tunnel\x12\x1a.muster.wire.v1.TunnelData\x1a\x1a.muster.wire.v1.TunnelData(\x010\x012\xea\x02\n" +
 	"\aControl\x12M\n" +
 	"\bRegister\x12\x1f.muster.wire.v1.RelayedRegister\x1a .muster.wire.v1.RegisterResponse\x12=\n" +
 	"\x05Renew\x12\x1c.muster.wire.v1.RelayedRenew\x1a\x16.muster.wire.v1.Issued\x12?\n" +
 	"\x05Relay\x12\x17.muster.wire.v1.RelayUp\x1a\x19.muster.wire.v1.RelayDown(\x010\x01\x12J\n" +
-	"\tFetchBlob\x12 .muster.wire.v1.FetchBlobRequest\x1a\x19.muster.wire.v1.BlobChunk0\x01B!Z\x1fmuster.dev/muster/internal/wireb\x06proto3"
+	"\tFetchBlob\x12 .muster.wire.v1.FetchBlobRequest\x1a\x19.muster.wire.v1.BlobChunk0\x01\x12D\n" +
+	"\x06Tunnel\x12\x1a.muster.wire.v1.TunnelData\x1a\x1a.muster.wire.v1.TunnelData(\x010\x01B!Z\x1fmuster.dev/muster/internal/wireb\x06proto3"
 
 var (
 	file_wire_proto_rawDescOnce sync.Once
@@ -2593,7 +3370,7 @@ func file_wire_proto_rawDescGZIP() []byte {
 	return file_wire_proto_rawDescData
 }
 
-var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_wire_proto_goTypes = []any{
 	(*RegisterRequest)(nil),       // 0: muster.wire.v1.RegisterRequest
 	(*RegisterResponse)(nil),      // 1: muster.wire.v1.RegisterResponse
@@ -2605,102 +3382,125 @@ var file_wire_proto_goTypes = []any{
 	(*Report)(nil),                // 7: muster.wire.v1.Report
 	(*Condition)(nil),             // 8: muster.wire.v1.Condition
 	(*ToSite)(nil),                // 9: muster.wire.v1.ToSite
-	(*Welcome)(nil),               // 10: muster.wire.v1.Welcome
-	(*DesiredState)(nil),          // 11: muster.wire.v1.DesiredState
-	(*Item)(nil),                  // 12: muster.wire.v1.Item
-	(*FetchBlobRequest)(nil),      // 13: muster.wire.v1.FetchBlobRequest
-	(*BlobChunk)(nil),             // 14: muster.wire.v1.BlobChunk
-	(*RelayedRegister)(nil),       // 15: muster.wire.v1.RelayedRegister
-	(*RelayedRenew)(nil),          // 16: muster.wire.v1.RelayedRenew
-	(*RelayUp)(nil),               // 17: muster.wire.v1.RelayUp
-	(*RelayHello)(nil),            // 18: muster.wire.v1.RelayHello
-	(*SiteUp)(nil),                // 19: muster.wire.v1.SiteUp
-	(*SiteDown)(nil),              // 20: muster.wire.v1.SiteDown
-	(*SiteReport)(nil),            // 21: muster.wire.v1.SiteReport
-	(*TenantsUse)(nil),            // 22: muster.wire.v1.TenantsUse
-	(*TenantUse)(nil),             // 23: muster.wire.v1.TenantUse
-	(*SitesAlive)(nil),            // 24: muster.wire.v1.SitesAlive
-	(*SiteSeen)(nil),              // 25: muster.wire.v1.SiteSeen
-	(*RelayDown)(nil),             // 26: muster.wire.v1.RelayDown
-	(*RegionalDesired)(nil),       // 27: muster.wire.v1.RegionalDesired
-	(*RegionalReport)(nil),        // 28: muster.wire.v1.RegionalReport
-	(*ItemState)(nil),             // 29: muster.wire.v1.ItemState
-	(*SiteConditions)(nil),        // 30: muster.wire.v1.SiteConditions
-	(*SiteDesired)(nil),           // 31: muster.wire.v1.SiteDesired
-	(*SitesDesired)(nil),          // 32: muster.wire.v1.SitesDesired
-	(*SiteName)(nil),              // 33: muster.wire.v1.SiteName
-	(*SavedDesired)(nil),          // 34: muster.wire.v1.SavedDesired
-	(*SiteRevoked)(nil),           // 35: muster.wire.v1.SiteRevoked
-	nil,                           // 36: muster.wire.v1.RegisterRequest.SystemLabelsEntry
-	nil,                           // 37: muster.wire.v1.Hello.SystemLabelsEntry
-	nil,                           // 38: muster.wire.v1.Report.VersionsEntry
-	(*durationpb.Duration)(nil),   // 39: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
+	(*KubernetesStatus)(nil),      // 10: muster.wire.v1.KubernetesStatus
+	(*Mirrored)(nil),              // 11: muster.wire.v1.Mirrored
+	(*WorkloadStatus)(nil),        // 12: muster.wire.v1.WorkloadStatus
+	(*KubernetesResync)(nil),      // 13: muster.wire.v1.KubernetesResync
+	(*OpenTunnel)(nil),            // 14: muster.wire.v1.OpenTunnel
+	(*TunnelData)(nil),            // 15: muster.wire.v1.TunnelData
+	(*Welcome)(nil),               // 16: muster.wire.v1.Welcome
+	(*DesiredState)(nil),          // 17: muster.wire.v1.DesiredState
+	(*Item)(nil),                  // 18: muster.wire.v1.Item
+	(*FetchBlobRequest)(nil),      // 19: muster.wire.v1.FetchBlobRequest
+	(*BlobChunk)(nil),             // 20: muster.wire.v1.BlobChunk
+	(*RelayedRegister)(nil),       // 21: muster.wire.v1.RelayedRegister
+	(*RelayedRenew)(nil),          // 22: muster.wire.v1.RelayedRenew
+	(*RelayUp)(nil),               // 23: muster.wire.v1.RelayUp
+	(*SiteKubernetes)(nil),        // 24: muster.wire.v1.SiteKubernetes
+	(*RelayHello)(nil),            // 25: muster.wire.v1.RelayHello
+	(*SiteUp)(nil),                // 26: muster.wire.v1.SiteUp
+	(*SiteDown)(nil),              // 27: muster.wire.v1.SiteDown
+	(*SiteReport)(nil),            // 28: muster.wire.v1.SiteReport
+	(*TenantsUse)(nil),            // 29: muster.wire.v1.TenantsUse
+	(*TenantUse)(nil),             // 30: muster.wire.v1.TenantUse
+	(*SitesAlive)(nil),            // 31: muster.wire.v1.SitesAlive
+	(*SiteSeen)(nil),              // 32: muster.wire.v1.SiteSeen
+	(*RelayDown)(nil),             // 33: muster.wire.v1.RelayDown
+	(*SiteKubernetesResync)(nil),  // 34: muster.wire.v1.SiteKubernetesResync
+	(*SiteOpenTunnel)(nil),        // 35: muster.wire.v1.SiteOpenTunnel
+	(*RegionalDesired)(nil),       // 36: muster.wire.v1.RegionalDesired
+	(*RegionalReport)(nil),        // 37: muster.wire.v1.RegionalReport
+	(*ItemState)(nil),             // 38: muster.wire.v1.ItemState
+	(*SiteConditions)(nil),        // 39: muster.wire.v1.SiteConditions
+	(*SiteDesired)(nil),           // 40: muster.wire.v1.SiteDesired
+	(*SitesDesired)(nil),          // 41: muster.wire.v1.SitesDesired
+	(*SiteName)(nil),              // 42: muster.wire.v1.SiteName
+	(*SavedDesired)(nil),          // 43: muster.wire.v1.SavedDesired
+	(*SiteRevoked)(nil),           // 44: muster.wire.v1.SiteRevoked
+	nil,                           // 45: muster.wire.v1.RegisterRequest.SystemLabelsEntry
+	nil,                           // 46: muster.wire.v1.Hello.SystemLabelsEntry
+	nil,                           // 47: muster.wire.v1.Report.VersionsEntry
+	(*durationpb.Duration)(nil),   // 48: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 49: google.protobuf.Timestamp
 }
 var file_wire_proto_depIdxs = []int32{
-	36, // 0: muster.wire.v1.RegisterRequest.system_labels:type_name -> muster.wire.v1.RegisterRequest.SystemLabelsEntry
+	45, // 0: muster.wire.v1.RegisterRequest.system_labels:type_name -> muster.wire.v1.RegisterRequest.SystemLabelsEntry
 	2,  // 1: muster.wire.v1.RegisterResponse.issued:type_name -> muster.wire.v1.Issued
-	39, // 2: muster.wire.v1.RegisterResponse.retry_after:type_name -> google.protobuf.Duration
-	40, // 3: muster.wire.v1.Issued.not_after:type_name -> google.protobuf.Timestamp
+	48, // 2: muster.wire.v1.RegisterResponse.retry_after:type_name -> google.protobuf.Duration
+	49, // 3: muster.wire.v1.Issued.not_after:type_name -> google.protobuf.Timestamp
 	5,  // 4: muster.wire.v1.FromSite.hello:type_name -> muster.wire.v1.Hello
 	7,  // 5: muster.wire.v1.FromSite.report:type_name -> muster.wire.v1.Report
 	6,  // 6: muster.wire.v1.FromSite.heartbeat:type_name -> muster.wire.v1.Heartbeat
-	37, // 7: muster.wire.v1.Hello.system_labels:type_name -> muster.wire.v1.Hello.SystemLabelsEntry
-	40, // 8: muster.wire.v1.Heartbeat.sent:type_name -> google.protobuf.Timestamp
-	8,  // 9: muster.wire.v1.Report.conditions:type_name -> muster.wire.v1.Condition
-	38, // 10: muster.wire.v1.Report.versions:type_name -> muster.wire.v1.Report.VersionsEntry
-	10, // 11: muster.wire.v1.ToSite.welcome:type_name -> muster.wire.v1.Welcome
-	11, // 12: muster.wire.v1.ToSite.desired:type_name -> muster.wire.v1.DesiredState
-	39, // 13: muster.wire.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
-	12, // 14: muster.wire.v1.DesiredState.items:type_name -> muster.wire.v1.Item
-	0,  // 15: muster.wire.v1.RelayedRegister.request:type_name -> muster.wire.v1.RegisterRequest
-	18, // 16: muster.wire.v1.RelayUp.hello:type_name -> muster.wire.v1.RelayHello
-	19, // 17: muster.wire.v1.RelayUp.up:type_name -> muster.wire.v1.SiteUp
-	20, // 18: muster.wire.v1.RelayUp.down:type_name -> muster.wire.v1.SiteDown
-	21, // 19: muster.wire.v1.RelayUp.report:type_name -> muster.wire.v1.SiteReport
-	24, // 20: muster.wire.v1.RelayUp.alive:type_name -> muster.wire.v1.SitesAlive
-	28, // 21: muster.wire.v1.RelayUp.regional_report:type_name -> muster.wire.v1.RegionalReport
-	30, // 22: muster.wire.v1.RelayUp.site_conditions:type_name -> muster.wire.v1.SiteConditions
-	22, // 23: muster.wire.v1.RelayUp.tenants_use:type_name -> muster.wire.v1.TenantsUse
-	5,  // 24: muster.wire.v1.SiteUp.hello:type_name -> muster.wire.v1.Hello
-	40, // 25: muster.wire.v1.SiteDown.last_seen:type_name -> google.protobuf.Timestamp
-	7,  // 26: muster.wire.v1.SiteReport.report:type_name -> muster.wire.v1.Report
-	23, // 27: muster.wire.v1.TenantsUse.tenants:type_name -> muster.wire.v1.TenantUse
-	25, // 28: muster.wire.v1.SitesAlive.sites:type_name -> muster.wire.v1.SiteSeen
-	40, // 29: muster.wire.v1.SiteSeen.last_seen:type_name -> google.protobuf.Timestamp
-	31, // 30: muster.wire.v1.RelayDown.desired:type_name -> muster.wire.v1.SiteDesired
-	35, // 31: muster.wire.v1.RelayDown.revoked:type_name -> muster.wire.v1.SiteRevoked
-	27, // 32: muster.wire.v1.RelayDown.regional:type_name -> muster.wire.v1.RegionalDesired
-	32, // 33: muster.wire.v1.RelayDown.sites_desired:type_name -> muster.wire.v1.SitesDesired
-	11, // 34: muster.wire.v1.RegionalDesired.desired:type_name -> muster.wire.v1.DesiredState
-	29, // 35: muster.wire.v1.RegionalReport.items:type_name -> muster.wire.v1.ItemState
-	8,  // 36: muster.wire.v1.SiteConditions.conditions:type_name -> muster.wire.v1.Condition
-	11, // 37: muster.wire.v1.SiteDesired.desired:type_name -> muster.wire.v1.DesiredState
-	11, // 38: muster.wire.v1.SitesDesired.desired:type_name -> muster.wire.v1.DesiredState
-	33, // 39: muster.wire.v1.SitesDesired.sites:type_name -> muster.wire.v1.SiteName
-	32, // 40: muster.wire.v1.SavedDesired.sets:type_name -> muster.wire.v1.SitesDesired
-	40, // 41: muster.wire.v1.SiteRevoked.issued_before:type_name -> google.protobuf.Timestamp
-	0,  // 42: muster.wire.v1.Registration.Register:input_type -> muster.wire.v1.RegisterRequest
-	4,  // 43: muster.wire.v1.Uplink.Connect:input_type -> muster.wire.v1.FromSite
-	13, // 44: muster.wire.v1.Uplink.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
-	3,  // 45: muster.wire.v1.Uplink.Renew:input_type -> muster.wire.v1.RenewRequest
-	15, // 46: muster.wire.v1.Control.Register:input_type -> muster.wire.v1.RelayedRegister
-	16, // 47: muster.wire.v1.Control.Renew:input_type -> muster.wire.v1.RelayedRenew
-	17, // 48: muster.wire.v1.Control.Relay:input_type -> muster.wire.v1.RelayUp
-	13, // 49: muster.wire.v1.Control.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
-	1,  // 50: muster.wire.v1.Registration.Register:output_type -> muster.wire.v1.RegisterResponse
-	9,  // 51: muster.wire.v1.Uplink.Connect:output_type -> muster.wire.v1.ToSite
-	14, // 52: muster.wire.v1.Uplink.FetchBlob:output_type -> muster.wire.v1.BlobChunk
-	2,  // 53: muster.wire.v1.Uplink.Renew:output_type -> muster.wire.v1.Issued
-	1,  // 54: muster.wire.v1.Control.Register:output_type -> muster.wire.v1.RegisterResponse
-	2,  // 55: muster.wire.v1.Control.Renew:output_type -> muster.wire.v1.Issued
-	26, // 56: muster.wire.v1.Control.Relay:output_type -> muster.wire.v1.RelayDown
-	14, // 57: muster.wire.v1.Control.FetchBlob:output_type -> muster.wire.v1.BlobChunk
-	50, // [50:58] is the sub-list for method output_type
-	42, // [42:50] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	10, // 7: muster.wire.v1.FromSite.kubernetes:type_name -> muster.wire.v1.KubernetesStatus
+	46, // 8: muster.wire.v1.Hello.system_labels:type_name -> muster.wire.v1.Hello.SystemLabelsEntry
+	49, // 9: muster.wire.v1.Heartbeat.sent:type_name -> google.protobuf.Timestamp
+	8,  // 10: muster.wire.v1.Report.conditions:type_name -> muster.wire.v1.Condition
+	47, // 11: muster.wire.v1.Report.versions:type_name -> muster.wire.v1.Report.VersionsEntry
+	16, // 12: muster.wire.v1.ToSite.welcome:type_name -> muster.wire.v1.Welcome
+	17, // 13: muster.wire.v1.ToSite.desired:type_name -> muster.wire.v1.DesiredState
+	13, // 14: muster.wire.v1.ToSite.kubernetes_resync:type_name -> muster.wire.v1.KubernetesResync
+	14, // 15: muster.wire.v1.ToSite.open_tunnel:type_name -> muster.wire.v1.OpenTunnel
+	11, // 16: muster.wire.v1.KubernetesStatus.mirrored:type_name -> muster.wire.v1.Mirrored
+	12, // 17: muster.wire.v1.KubernetesStatus.workloads:type_name -> muster.wire.v1.WorkloadStatus
+	49, // 18: muster.wire.v1.WorkloadStatus.since:type_name -> google.protobuf.Timestamp
+	48, // 19: muster.wire.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	18, // 20: muster.wire.v1.DesiredState.items:type_name -> muster.wire.v1.Item
+	0,  // 21: muster.wire.v1.RelayedRegister.request:type_name -> muster.wire.v1.RegisterRequest
+	25, // 22: muster.wire.v1.RelayUp.hello:type_name -> muster.wire.v1.RelayHello
+	26, // 23: muster.wire.v1.RelayUp.up:type_name -> muster.wire.v1.SiteUp
+	27, // 24: muster.wire.v1.RelayUp.down:type_name -> muster.wire.v1.SiteDown
+	28, // 25: muster.wire.v1.RelayUp.report:type_name -> muster.wire.v1.SiteReport
+	31, // 26: muster.wire.v1.RelayUp.alive:type_name -> muster.wire.v1.SitesAlive
+	37, // 27: muster.wire.v1.RelayUp.regional_report:type_name -> muster.wire.v1.RegionalReport
+	39, // 28: muster.wire.v1.RelayUp.site_conditions:type_name -> muster.wire.v1.SiteConditions
+	29, // 29: muster.wire.v1.RelayUp.tenants_use:type_name -> muster.wire.v1.TenantsUse
+	24, // 30: muster.wire.v1.RelayUp.site_kubernetes:type_name -> muster.wire.v1.SiteKubernetes
+	10, // 31: muster.wire.v1.SiteKubernetes.status:type_name -> muster.wire.v1.KubernetesStatus
+	5,  // 32: muster.wire.v1.SiteUp.hello:type_name -> muster.wire.v1.Hello
+	49, // 33: muster.wire.v1.SiteDown.last_seen:type_name -> google.protobuf.Timestamp
+	7,  // 34: muster.wire.v1.SiteReport.report:type_name -> muster.wire.v1.Report
+	30, // 35: muster.wire.v1.TenantsUse.tenants:type_name -> muster.wire.v1.TenantUse
+	32, // 36: muster.wire.v1.SitesAlive.sites:type_name -> muster.wire.v1.SiteSeen
+	49, // 37: muster.wire.v1.SiteSeen.last_seen:type_name -> google.protobuf.Timestamp
+	40, // 38: muster.wire.v1.RelayDown.desired:type_name -> muster.wire.v1.SiteDesired
+	44, // 39: muster.wire.v1.RelayDown.revoked:type_name -> muster.wire.v1.SiteRevoked
+	36, // 40: muster.wire.v1.RelayDown.regional:type_name -> muster.wire.v1.RegionalDesired
+	41, // 41: muster.wire.v1.RelayDown.sites_desired:type_name -> muster.wire.v1.SitesDesired
+	34, // 42: muster.wire.v1.RelayDown.kubernetes_resync:type_name -> muster.wire.v1.SiteKubernetesResync
+	35, // 43: muster.wire.v1.RelayDown.open_tunnel:type_name -> muster.wire.v1.SiteOpenTunnel
+	17, // 44: muster.wire.v1.RegionalDesired.desired:type_name -> muster.wire.v1.DesiredState
+	38, // 45: muster.wire.v1.RegionalReport.items:type_name -> muster.wire.v1.ItemState
+	8,  // 46: muster.wire.v1.SiteConditions.conditions:type_name -> muster.wire.v1.Condition
+	17, // 47: muster.wire.v1.SiteDesired.desired:type_name -> muster.wire.v1.DesiredState
+	17, // 48: muster.wire.v1.SitesDesired.desired:type_name -> muster.wire.v1.DesiredState
+	42, // 49: muster.wire.v1.SitesDesired.sites:type_name -> muster.wire.v1.SiteName
+	41, // 50: muster.wire.v1.SavedDesired.sets:type_name -> muster.wire.v1.SitesDesired
+	49, // 51: muster.wire.v1.SiteRevoked.issued_before:type_name -> google.protobuf.Timestamp
+	0,  // 52: muster.wire.v1.Registration.Register:input_type -> muster.wire.v1.RegisterRequest
+	4,  // 53: muster.wire.v1.Uplink.Connect:input_type -> muster.wire.v1.FromSite
+	19, // 54: muster.wire.v1.Uplink.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
+	3,  // 55: muster.wire.v1.Uplink.Renew:input_type -> muster.wire.v1.RenewRequest
+	15, // 56: muster.wire.v1.Uplink.Tunnel:input_type -> muster.wire.v1.TunnelData
+	21, // 57: muster.wire.v1.Control.Register:input_type -> muster.wire.v1.RelayedRegister
+	22, // 58: muster.wire.v1.Control.Renew:input_type -> muster.wire.v1.RelayedRenew
+	23, // 59: muster.wire.v1.Control.Relay:input_type -> muster.wire.v1.RelayUp
+	19, // 60: muster.wire.v1.Control.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
+	15, // 61: muster.wire.v1.Control.Tunnel:input_type -> muster.wire.v1.TunnelData
+	1,  // 62: muster.wire.v1.Registration.Register:output_type -> muster.wire.v1.RegisterResponse
+	9,  // 63: muster.wire.v1.Uplink.Connect:output_type -> muster.wire.v1.ToSite
+	20, // 64: muster.wire.v1.Uplink.FetchBlob:output_type -> muster.wire.v1.BlobChunk
+	2,  // 65: muster.wire.v1.Uplink.Renew:output_type -> muster.wire.v1.Issued
+	15, // 66: muster.wire.v1.Uplink.Tunnel:output_type -> muster.wire.v1.TunnelData
+	1,  // 67: muster.wire.v1.Control.Register:output_type -> muster.wire.v1.RegisterResponse
+	2,  // 68: muster.wire.v1.Control.Renew:output_type -> muster.wire.v1.Issued
+	33, // 69: muster.wire.v1.Control.Relay:output_type -> muster.wire.v1.RelayDown
+	20, // 70: muster.wire.v1.Control.FetchBlob:output_type -> muster.wire.v1.BlobChunk
+	15, // 71: muster.wire.v1.Control.Tunnel:output_type -> muster.wire.v1.TunnelData
+	62, // [62:72] is the sub-list for method output_type
+	52, // [52:62] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_wire_proto_init() }
@@ -2712,12 +3512,15 @@ func file_wire_proto_init() {
 		(*FromSite_Hello)(nil),
 		(*FromSite_Report)(nil),
 		(*FromSite_Heartbeat)(nil),
+		(*FromSite_Kubernetes)(nil),
 	}
 	file_wire_proto_msgTypes[9].OneofWrappers = []any{
 		(*ToSite_Welcome)(nil),
 		(*ToSite_Desired)(nil),
+		(*ToSite_KubernetesResync)(nil),
+		(*ToSite_OpenTunnel)(nil),
 	}
-	file_wire_proto_msgTypes[17].OneofWrappers = []any{
+	file_wire_proto_msgTypes[23].OneofWrappers = []any{
 		(*RelayUp_Hello)(nil),
 		(*RelayUp_Up)(nil),
 		(*RelayUp_Down)(nil),
@@ -2726,12 +3529,15 @@ func file_wire_proto_init() {
 		(*RelayUp_RegionalReport)(nil),
 		(*RelayUp_SiteConditions)(nil),
 		(*RelayUp_TenantsUse)(nil),
+		(*RelayUp_SiteKubernetes)(nil),
 	}
-	file_wire_proto_msgTypes[26].OneofWrappers = []any{
+	file_wire_proto_msgTypes[33].OneofWrappers = []any{
 		(*RelayDown_Desired)(nil),
 		(*RelayDown_Revoked)(nil),
 		(*RelayDown_Regional)(nil),
 		(*RelayDown_SitesDesired)(nil),
+		(*RelayDown_KubernetesResync)(nil),
+		(*RelayDown_OpenTunnel)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2739,7 +3545,7 @@ func file_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wire_proto_rawDesc), len(file_wire_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   39,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

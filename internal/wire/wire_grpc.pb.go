@@ -149,6 +149,7 @@ const (
 	Uplink_Connect_FullMethodName   = "/muster.wire.v1.Uplink/Connect"
 	Uplink_FetchBlob_FullMethodName = "/muster.wire.v1.Uplink/FetchBlob"
 	Uplink_Renew_FullMethodName     = "/muster.wire.v1.Uplink/Renew"
+	Uplink_Tunnel_FullMethodName    = "/muster.wire.v1.Uplink/Tunnel"
 )
 
 // UplinkClient is the client API for Uplink service.
@@ -164,6 +165,10 @@ type UplinkClient interface {
 	FetchBlob(ctx context.Context, in *FetchBlobRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BlobChunk], error)
 	// Renew exchanges a CSR with the site's key for a fresh certificate.
 	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*Issued, error)
+	// Tunnel is one connection that control asked for with OpenTunnel: bytes in both
+	// directions, until either side ends it. The site's first message names it.
+	// NOT_FOUND: nobody waits for it (any more).
+	Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelData, TunnelData], error)
 }
 
 type uplinkClient struct {
@@ -216,6 +221,19 @@ func (c *uplinkClient) Renew(ctx context.Context, in *RenewRequest, opts ...grpc
 	return out, nil
 }
 
+func (c *uplinkClient) Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelData, TunnelData], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Uplink_ServiceDesc.Streams[2], Uplink_Tunnel_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[TunnelData, TunnelData]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Uplink_TunnelClient = grpc.BidiStreamingClient[TunnelData, TunnelData]
+
 // UplinkServer is the server API for Uplink service.
 // All implementations must embed UnimplementedUplinkServer
 // for forward compatibility.
@@ -229,6 +247,10 @@ type UplinkServer interface {
 	FetchBlob(*FetchBlobRequest, grpc.ServerStreamingServer[BlobChunk]) error
 	// Renew exchanges a CSR with the site's key for a fresh certificate.
 	Renew(context.Context, *RenewRequest) (*Issued, error)
+	// Tunnel is one connection that control asked for with OpenTunnel: bytes in both
+	// directions, until either side ends it. The site's first message names it.
+	// NOT_FOUND: nobody waits for it (any more).
+	Tunnel(grpc.BidiStreamingServer[TunnelData, TunnelData]) error
 	mustEmbedUnimplementedUplinkServer()
 }
 
@@ -247,6 +269,9 @@ func (UnimplementedUplinkServer) FetchBlob(*FetchBlobRequest, grpc.ServerStreami
 }
 func (UnimplementedUplinkServer) Renew(context.Context, *RenewRequest) (*Issued, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Renew not implemented")
+}
+func (UnimplementedUplinkServer) Tunnel(grpc.BidiStreamingServer[TunnelData, TunnelData]) error {
+	return status.Errorf(codes.Unimplemented, "method Tunnel not implemented")
 }
 func (UnimplementedUplinkServer) mustEmbedUnimplementedUplinkServer() {}
 func (UnimplementedUplinkServer) testEmbeddedByValue()                {}
@@ -305,6 +330,13 @@ func _Uplink_Renew_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Uplink_Tunnel_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(UplinkServer).Tunnel(&grpc.GenericServerStream[TunnelData, TunnelData]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Uplink_TunnelServer = grpc.BidiStreamingServer[TunnelData, TunnelData]
+
 // Uplink_ServiceDesc is the grpc.ServiceDesc for Uplink service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -329,6 +361,12 @@ var Uplink_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _Uplink_FetchBlob_Handler,
 			ServerStreams: true,
 		},
+		{
+			StreamName:    "Tunnel",
+			Handler:       _Uplink_Tunnel_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
 	},
 	Metadata: "wire.proto",
 }
@@ -338,6 +376,7 @@ const (
 	Control_Renew_FullMethodName     = "/muster.wire.v1.Control/Renew"
 	Control_Relay_FullMethodName     = "/muster.wire.v1.Control/Relay"
 	Control_FetchBlob_FullMethodName = "/muster.wire.v1.Control/FetchBlob"
+	Control_Tunnel_FullMethodName    = "/muster.wire.v1.Control/Tunnel"
 )
 
 // ControlClient is the client API for Control service.
@@ -350,6 +389,8 @@ type ControlClient interface {
 	Renew(ctx context.Context, in *RelayedRenew, opts ...grpc.CallOption) (*Issued, error)
 	Relay(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RelayUp, RelayDown], error)
 	FetchBlob(ctx context.Context, in *FetchBlobRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BlobChunk], error)
+	// Tunnel is a site's Tunnel, passed on.
+	Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelData, TunnelData], error)
 }
 
 type controlClient struct {
@@ -412,6 +453,19 @@ func (c *controlClient) FetchBlob(ctx context.Context, in *FetchBlobRequest, opt
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Control_FetchBlobClient = grpc.ServerStreamingClient[BlobChunk]
 
+func (c *controlClient) Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelData, TunnelData], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[2], Control_Tunnel_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[TunnelData, TunnelData]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Control_TunnelClient = grpc.BidiStreamingClient[TunnelData, TunnelData]
+
 // ControlServer is the server API for Control service.
 // All implementations must embed UnimplementedControlServer
 // for forward compatibility.
@@ -422,6 +476,8 @@ type ControlServer interface {
 	Renew(context.Context, *RelayedRenew) (*Issued, error)
 	Relay(grpc.BidiStreamingServer[RelayUp, RelayDown]) error
 	FetchBlob(*FetchBlobRequest, grpc.ServerStreamingServer[BlobChunk]) error
+	// Tunnel is a site's Tunnel, passed on.
+	Tunnel(grpc.BidiStreamingServer[TunnelData, TunnelData]) error
 	mustEmbedUnimplementedControlServer()
 }
 
@@ -443,6 +499,9 @@ func (UnimplementedControlServer) Relay(grpc.BidiStreamingServer[RelayUp, RelayD
 }
 func (UnimplementedControlServer) FetchBlob(*FetchBlobRequest, grpc.ServerStreamingServer[BlobChunk]) error {
 	return status.Errorf(codes.Unimplemented, "method FetchBlob not implemented")
+}
+func (UnimplementedControlServer) Tunnel(grpc.BidiStreamingServer[TunnelData, TunnelData]) error {
+	return status.Errorf(codes.Unimplemented, "method Tunnel not implemented")
 }
 func (UnimplementedControlServer) mustEmbedUnimplementedControlServer() {}
 func (UnimplementedControlServer) testEmbeddedByValue()                 {}
@@ -519,6 +578,13 @@ func _Control_FetchBlob_Handler(srv interface{}, stream grpc.ServerStream) error
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Control_FetchBlobServer = grpc.ServerStreamingServer[BlobChunk]
 
+func _Control_Tunnel_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(ControlServer).Tunnel(&grpc.GenericServerStream[TunnelData, TunnelData]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Control_TunnelServer = grpc.BidiStreamingServer[TunnelData, TunnelData]
+
 // Control_ServiceDesc is the grpc.ServiceDesc for Control service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -546,6 +612,12 @@ var Control_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "FetchBlob",
 			Handler:       _Control_FetchBlob_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "Tunnel",
+			Handler:       _Control_Tunnel_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
 		},
 	},
 	Metadata: "wire.proto",
