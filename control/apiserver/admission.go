@@ -69,6 +69,9 @@ func (v validator) check(a admission.Attributes) (field.ErrorList, error) {
 	if a.GetOperation() == admission.Create && kind.Scope == kinds.System {
 		errs = validation.InSystemNamespace(a.GetNamespace())
 	}
+	if a.GetOperation() == admission.Create && kind.Scope == kinds.Workloads {
+		errs = validation.OutsideSystemNamespace(a.GetNamespace())
+	}
 	if kind.Name == "Site" && !trusted(a.GetUserInfo()) {
 		errs = append(errs, validation.ReservedLabels(labelsOf(a.GetOldObject()), labelsOf(a.GetObject()))...)
 	}

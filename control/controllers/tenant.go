@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"muster.dev/muster/control/api/kinds"
+	"muster.dev/muster/control/api/offered"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
 )
@@ -209,12 +210,22 @@ func (r *Runner) rbac(ctx context.Context, tenant string) error {
 		if ns.DeletionTimestamp != nil {
 			continue
 		}
+		type bound struct{ role, suffix string }
+		var all []bound
 		for _, tr := range kinds.TenantRoles {
-			role := tr.Name
+			all = append(all, bound{tr.Name, tr.Suffix})
+		}
+		if ns.Name != fleet.SystemNamespace(tenant) {
+			for _, wr := range offered.Roles {
+				all = append(all, bound{wr.Name, wr.Suffix})
+			}
+		}
+		for _, want := range all {
+			role := want.role
 			b := &rbacv1.RoleBinding{
 				ObjectMeta: metav1.ObjectMeta{Name: role, Namespace: ns.Name, Labels: map[string]string{fleet.LabelTenant: tenant}},
 				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-				Subjects:   r.groups(tenant, tr.Suffix),
+				Subjects:   r.groups(tenant, want.suffix),
 			}
 			var have rbacv1.RoleBinding
 			err := r.o.Cache.Get(ctx, client.ObjectKeyFromObject(b), &have)
@@ -308,6 +319,9 @@ func ClusterRoles() []*rbacv1.ClusterRole {
 	var out []*rbacv1.ClusterRole
 	for _, r := range kinds.TenantRoles {
 		out = append(out, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: r.Name}, Rules: r.Rules()})
+	}
+	for _, r := range offered.Roles {
+		out = append(out, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: r.Name}, Rules: r.Rules(offered.NewSet())})
 	}
 	return out
 }

@@ -33,6 +33,8 @@ const (
 	System Scope = "system namespace"
 	// Anywhere in a tenant's namespaces.
 	Anywhere Scope = "any namespace of a tenant"
+	// Workloads: in a tenant's namespaces but the system one.
+	Workloads Scope = "any namespace of a tenant but its system namespace"
 )
 
 // Access is what one of a tenant's roles may do with objects of a kind.
@@ -105,6 +107,10 @@ var All = []Kind{
 		// A route sends the secrets that it names to the address that it names: who may
 		// not read those may not write this.
 		Admin: Write, Edit: Read, View: Read, Readers: []string{"alerting"}, StatusBy: []string{"alerting"}},
+	{Name: "VirtualKubernetes", Resource: "virtualkubernetes", Scope: Workloads, New: func() runtime.Object { return &v1alpha1.VirtualKubernetes{} }, Check: Unchecked,
+		Admin: Write, Edit: Write, View: Read, Recomputed: true},
+	{Name: "Override", Resource: "overrides", Scope: Workloads, New: func() runtime.Object { return &v1alpha1.Override{} }, Check: check(validation.Override),
+		Admin: Write, Edit: Write, View: Read, Recomputed: true},
 }
 
 // beside are rights of a tenant's roles on what is no kind of Muster's: resources that

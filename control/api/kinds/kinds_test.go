@@ -63,7 +63,7 @@ func TestEveryKindHasARow(t *testing.T) {
 		if c.Spec.Names.Plural != k.Resource || (c.Spec.Scope == apiextensionsv1.ClusterScoped) != (k.Scope == Cluster) {
 			t.Errorf("%s: the CRD says %s, %s; the row %s, %s", k.Name, c.Spec.Names.Plural, c.Spec.Scope, k.Resource, k.Scope)
 		}
-		if !slices.Contains([]Scope{Cluster, System, Anywhere}, k.Scope) || k.Check == nil {
+		if !slices.Contains([]Scope{Cluster, System, Anywhere, Workloads}, k.Scope) || k.Check == nil {
 			t.Errorf("%s: the row lacks its scope, or its Check; one with nothing to check says Unchecked", k.Name)
 		}
 		if k.View > k.Edit || k.Edit > k.Admin {

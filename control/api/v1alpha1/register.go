@@ -21,6 +21,8 @@ func AddToScheme(s *runtime.Scheme) error {
 		&AlertRules{}, &AlertRulesList{},
 		&LogRules{}, &LogRulesList{},
 		&AlertRoute{}, &AlertRouteList{},
+		&VirtualKubernetes{}, &VirtualKubernetesList{},
+		&Override{}, &OverrideList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

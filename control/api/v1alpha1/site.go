@@ -47,6 +47,14 @@ type TenantSpec struct {
 	// Quotas bound what the tenant may have, send and store.
 	// +optional
 	Quotas TenantQuotas `json:"quotas,omitempty"`
+	// PodSecurity is the Pod Security Standard that every pod of the tenant must meet.
+	// Workloads that don't are refused, here and on the sites.
+	// +kubebuilder:default=Baseline
+	// +optional
+	PodSecurity PodSecurityLevel `json:"podSecurity,omitempty"`
+	// SiteQuotas bound each of the tenant's namespaces on each site; absent: no bounds.
+	// +optional
+	SiteQuotas *SiteQuotas `json:"siteQuotas,omitempty"`
 }
 
 // TenantQuotas bound a tenant; zero means the installation's default, which stands

@@ -37,6 +37,15 @@ func InSystemNamespace(ns string) field.ErrorList {
 	return field.ErrorList{field.Invalid(field.NewPath("metadata", "namespace"), ns, "want the tenant's system namespace, <tenant>-system; elsewhere it would have no effect")}
 }
 
+// OutsideSystemNamespace checks where what belongs to workloads lives: none run in a
+// tenant's system namespace, where its sites and the passwords of its alert routes stand.
+func OutsideSystemNamespace(ns string) field.ErrorList {
+	if _, ok := fleet.TenantOfSystemNamespace(ns); !ok {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("metadata", "namespace"), ns, "no workloads run in a tenant's system namespace; want another one of the tenant's, of spec.namespaces of the Tenant")}
+}
+
 // Tenant checks that its namespaces can't be taken for another tenant's.
 func Tenant(t *v1alpha1.Tenant) field.ErrorList {
 	var errs field.ErrorList
