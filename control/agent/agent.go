@@ -49,6 +49,10 @@ type Options struct {
 	Dir      string // state; made if missing, 0700
 	Version  string // of the agent
 	Appliers map[string]Applier
+	// Sets are the appliers of kinds whose items come all at once.
+	Sets map[string]SetApplier
+	// SwitchedOff are kinds that this build knows and this site does not take.
+	SwitchedOff []string
 	// SystemLabels are asked at each enrolment and connection, Versions for each
 	// report; nil: none. Keys as in package facts.
 	SystemLabels func() map[string]string

@@ -25,7 +25,9 @@ import (
 const (
 	desiredFile = "desired.json"
 	blobDir     = "blobs"
-	maxItems    = 10000
+	maxItems    = 20000
+
+	settleAfter = 200 * time.Millisecond
 )
 
 // desiredState is the agent's side of the desired state. Its own lock; the disk
@@ -35,7 +37,9 @@ type desiredState struct {
 	target *wire.DesiredState // the newest that control wants; nil: never heard
 	client wire.UplinkClient  // nil: not connected
 	wake   chan struct{}
+	noted  chan struct{}     // appliers of sets said something
 	fails  map[string]string // kind/name → why it could not be applied
+	proved map[string]string // kind/name → digest that proved itself, not on disk yet
 
 	held    stored            // as on disk
 	running map[string]string // kind/name → digest that was applied since the start
@@ -74,7 +78,8 @@ func validate(d *wire.DesiredState, maxBlob int64) error {
 // sends it all again.
 func (a *Agent) loadDesired() error {
 	d := &a.desired
-	d.wake, d.running, d.fails = make(chan struct{}, 1), map[string]string{}, map[string]string{}
+	d.wake, d.noted = make(chan struct{}, 1), make(chan struct{}, 1)
+	d.running, d.fails, d.proved = map[string]string{}, map[string]string{}, map[string]string{}
 	d.held.Good = map[string]string{}
 	var err error
 	if a.blobs, err = holdings.Open(filepath.Join(a.opts.Dir, blobDir), 0o600, false); err != nil {
@@ -174,10 +179,26 @@ func (a *Agent) applyLoop(ctx context.Context) {
 	a.restore(ctx)
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
-	for failed := 0; ; {
+	settle := time.NewTimer(time.Hour)
+	defer settle.Stop()
+	settle.Stop()
+	for failed, settling := 0, false; ; {
 		select {
 		case <-ctx.Done():
 			return
+		case <-a.desired.noted:
+			if !settling { // a thousand words are settled together
+				settling = true
+				settle.Reset(settleAfter)
+			}
+			continue
+		case <-settle.C:
+			settling = false
+			if err := a.settle(); err != nil {
+				a.noteError(err)
+				a.opts.Logger.Warn("can't write down what is in effect", "err", err)
+			}
+			continue
 		case <-retry.C:
 		case <-a.desired.wake:
 			failed = 0
@@ -204,7 +225,7 @@ func (a *Agent) restore(ctx context.Context) {
 	d.mu.Unlock()
 	for _, it := range held.Items {
 		digest := held.Good[it.key()]
-		if digest == "" {
+		if digest == "" || a.opts.Sets[it.Kind] != nil {
 			continue
 		}
 		it.Digest = digest
@@ -233,10 +254,9 @@ func (a *Agent) reconcile(ctx context.Context) error {
 		a.SetCondition("DesiredStateValid", "False", "Invalid", err.Error())
 		return err
 	}
-	for _, it := range target.Items {
-		if err := a.ensureBlob(ctx, client, it); err != nil {
-			return err
-		}
+	missing := a.fetch(ctx, client, target.Items)
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	d.mu.Lock()
 	old := d.held
@@ -250,7 +270,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 			return err
 		}
 	}
-	err := a.applyAll(ctx, next, old)
+	err := a.applyAll(ctx, next, old, missing)
 	a.sweepBlobs()
 	a.reportChanged()
 	return err
@@ -270,7 +290,7 @@ func (a *Agent) store(s stored) error {
 	return nil
 }
 
-func (a *Agent) applyAll(ctx context.Context, next, old stored) error {
+func (a *Agent) applyAll(ctx context.Context, next, old stored, missing map[string]error) error {
 	d := &a.desired
 	good := map[string]string{}
 	wanted := map[string]bool{}
@@ -280,8 +300,19 @@ func (a *Agent) applyAll(ctx context.Context, next, old stored) error {
 		d.mu.Lock()
 		same := d.running[it.key()] == it.Digest
 		d.mu.Unlock()
-		var err error
-		if !same {
+		err := missing[it.key()]
+		if err == nil && a.opts.Sets[it.Kind] != nil {
+			if was := next.Good[it.key()]; was != "" {
+				good[it.key()] = was
+			}
+			if same {
+				d.mu.Lock()
+				delete(d.fails, it.key()) // that another one could not be fetched
+				d.mu.Unlock()
+			}
+			continue // in its own time
+		}
+		if err == nil && !same {
 			var blob []byte
 			if blob, err = a.readBlob(it.Digest); err == nil {
 				err = a.applyItem(ctx, it, blob)
@@ -305,10 +336,13 @@ func (a *Agent) applyAll(ctx context.Context, next, old stored) error {
 			errs = append(errs, a.removeItem(ctx, it))
 		}
 	}
+	for kind, ap := range a.opts.Sets {
+		ap.TakeSet(a.set(kind, next, missing))
+	}
 	err := errors.Join(errs...)
 	d.mu.Lock()
 	if err == nil {
-		d.applied = next.Revision
+		d.settleLocked()
 	}
 	d.mu.Unlock()
 	a.setAppliedConditions(next)
@@ -323,7 +357,7 @@ func (a *Agent) applyAll(ctx context.Context, next, old stored) error {
 func (a *Agent) applyItem(ctx context.Context, it storedItem, blob []byte) error {
 	ap := a.opts.Appliers[it.Kind]
 	if ap == nil {
-		return fmt.Errorf("this agent (%s) does not know the kind %s; update the agent", a.opts.Version, it.Kind)
+		return a.unknownKind(it.Kind)
 	}
 	err := ap.Apply(ctx, it.wire(), blob)
 	result := "ok"

@@ -1,0 +1,179 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"muster.dev/muster/internal/holdings"
+	"muster.dev/muster/internal/wire"
+)
+
+// SetApplier puts all items of one kind into effect together and in its own time, because
+// their order matters, or one waits for another.
+type SetApplier interface {
+	// TakeSet hands over what the site shall hold of the kind; what is not in it was taken
+	// away by control. It must not wait for anything. It is called at the start with what
+	// is on the disk, unless control has never said anything, and then whenever the set may
+	// be another or more of its blobs are at hand; each call replaces the one before.
+	TakeSet(Set)
+}
+
+// Set is what a SetApplier shall hold. Its functions may be called from any goroutine, also
+// when the next set has come.
+type Set struct {
+	Revision string // of the desired state; equal ones have equal items
+	Items    []SetItem
+	// Blob reads the content of an item, wanted or good.
+	Blob func(digest string) ([]byte, error)
+	// Applied says that the content is in effect on the site, or why it is not.
+	Applied func(name, digest string, err error)
+	// Good says that the content has proved itself: its blob is kept, to go back to, until
+	// another one of the item has.
+	Good func(name, digest string)
+}
+
+// SetItem is one item of a Set.
+type SetItem struct {
+	Name   string
+	Digest string
+	Good   string // digest of what last proved itself; empty: nothing
+	Err    error  // why the content is not at hand; it is fetched again
+}
+
+// set makes the Set of a kind of what is wanted.
+func (a *Agent) set(kind string, next stored, missing map[string]error) Set {
+	s := Set{
+		Revision: next.Revision, Blob: a.blobs.Read,
+		Applied: func(name, digest string, err error) { a.setApplied(kind, name, digest, err) },
+		Good: func(name, digest string) {
+			a.desired.mu.Lock()
+			a.desired.proved[kind+"/"+name] = digest
+			a.desired.mu.Unlock()
+			a.desired.note()
+		},
+	}
+	for _, it := range next.Items {
+		if it.Kind == kind {
+			s.Items = append(s.Items, SetItem{it.Name, it.Digest, next.Good[it.key()], missing[it.key()]})
+		}
+	}
+	return s
+}
+
+func (a *Agent) setApplied(kind, name, digest string, err error) {
+	d := &a.desired
+	key := kind + "/" + name
+	result := "ok"
+	d.mu.Lock()
+	if err != nil {
+		result = "failed"
+		d.fails[key] = err.Error()
+	} else {
+		d.running[key] = digest
+		delete(d.fails, key)
+	}
+	d.mu.Unlock()
+	a.metrics.applies.WithLabelValues(kind, result).Inc()
+	d.note()
+}
+
+// note asks applyLoop to settle what appliers of sets have said.
+func (d *desiredState) note() {
+	select {
+	case d.noted <- struct{}{}:
+	default:
+	}
+}
+
+// settle writes down what has proved itself, and tells what is in effect.
+func (a *Agent) settle() error {
+	d := &a.desired
+	d.mu.Lock()
+	held, changed := d.held, false
+	if len(d.proved) > 0 {
+		held.Good = make(map[string]string, len(d.held.Good)+len(d.proved))
+		for _, it := range held.Items {
+			key := it.key()
+			digest, was := d.proved[key], d.held.Good[key]
+			if digest == "" {
+				digest = was
+			}
+			if digest != "" {
+				held.Good[key] = digest
+			}
+			changed = changed || digest != was
+		}
+		clear(d.proved)
+	}
+	d.settleLocked()
+	d.mu.Unlock()
+	a.setAppliedConditions(held)
+	a.reportChanged()
+	if !changed {
+		return nil
+	}
+	if err := a.store(held); err != nil {
+		return err
+	}
+	a.sweepBlobs()
+	return nil
+}
+
+// settleLocked finds out whether the whole state is in effect.
+func (d *desiredState) settleLocked() {
+	for _, it := range d.held.Items {
+		if d.fails[it.key()] != "" || d.running[it.key()] != it.Digest {
+			return
+		}
+	}
+	d.applied = d.held.Revision
+}
+
+// fetchers is how many blobs are fetched at a time: enough that a thousand small ones don't
+// each wait for the way there and back.
+const fetchers = 8
+
+// fetch brings the blobs that the disk lacks, and returns by kind/name why some are not
+// here. One that can't be had holds up no other.
+func (a *Agent) fetch(ctx context.Context, client wire.UplinkClient, items []*wire.Item) map[string]error {
+	missing := map[string]error{}
+	lacking := map[string][]*wire.Item{} // by digest, of which a download writes one file
+	for _, it := range items {
+		if !a.knows(it.GetKind()) {
+			missing[holdings.Key(it)] = a.unknownKind(it.GetKind())
+		} else if !a.blobs.Has(it.Digest, it.Size) {
+			lacking[it.Digest] = append(lacking[it.Digest], it)
+		}
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	turn := make(chan struct{}, fetchers)
+	for _, same := range lacking {
+		turn <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turn }()
+			for _, it := range same { // the first brings it; the others find it, if their size is right
+				if err := a.ensureBlob(ctx, client, it); err != nil {
+					mu.Lock()
+					missing[holdings.Key(it)] = err
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return missing
+}
+
+func (a *Agent) knows(kind string) bool {
+	return a.opts.Appliers[kind] != nil || a.opts.Sets[kind] != nil
+}
+
+func (a *Agent) unknownKind(kind string) error {
+	if slices.Contains(a.opts.SwitchedOff, kind) {
+		return fmt.Errorf("this site does not take the kind %s; switch it on in edge.yaml", kind)
+	}
+	return fmt.Errorf("this agent (%s) does not know the kind %s; update the agent", a.opts.Version, kind)
+}
