@@ -256,6 +256,7 @@ func prepare(ctx context.Context, args []string, ln net.Listener, env kinds.Env,
 	if err != nil {
 		return nil, nil, err
 	}
+	tellVersion(config)
 	loopback := rest.CopyConfig(config.KubeAPIs.ControlPlane.Generic.LoopbackClientConfig)
 	complete, err := config.Complete()
 	if err != nil {
