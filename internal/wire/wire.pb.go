@@ -772,18 +772,20 @@ func (*ToSite_KubernetesResync) isToSite_Msg() {}
 
 func (*ToSite_OpenTunnel) isToSite_Msg() {}
 
-// KubernetesStatus is what changed of what runs on the site's cluster. A site counts its
-// messages; what it said by then is a version of the site, named by epoch and seq. A
-// message with snapshot set replaces all that was known of the site, and names its
-// version; it may take several messages, all but the last of which say more. Any other
-// follows the version before it, in the same epoch: who does not hold that one asks for a
-// KubernetesResync. Sent to regionals of capability 4 and later.
+// KubernetesStatus is what changed of what runs on the site's cluster. What a site has
+// said by then is a version of it, named by epoch and seq. With snapshot set, the message
+// replaces all that was known of the site; without, it changes the version that after
+// names, of the same epoch: who does not hold that one asks for a KubernetesResync. A
+// version may take several messages, which are alike in epoch, seq, after and snapshot,
+// and all but the last of which say more (package mirror). Sent to regionals of
+// capability 4 and later.
 type KubernetesStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         string                 `protobuf:"bytes,1,opt,name=epoch,proto3" json:"epoch,omitempty"` // at most 64 characters; a new one with each start of the agent
-	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`    // grows by one a message within an epoch
+	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`    // grows from version to version within an epoch
 	Snapshot      bool                   `protobuf:"varint,3,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
 	More          bool                   `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`
+	After         uint64                 `protobuf:"varint,8,opt,name=after,proto3" json:"after,omitempty"`        // the seq that it follows; 0 in a snapshot
 	Mirrored      []*Mirrored            `protobuf:"bytes,5,rep,name=mirrored,proto3" json:"mirrored,omitempty"`   // new or changed
 	Workloads     []*WorkloadStatus      `protobuf:"bytes,6,rep,name=workloads,proto3" json:"workloads,omitempty"` // new or changed
 	Gone          []string               `protobuf:"bytes,7,rep,name=gone,proto3" json:"gone,omitempty"`           // keys (wire.KeyOf) of what is no more
@@ -847,6 +849,13 @@ func (x *KubernetesStatus) GetMore() bool {
 		return x.More
 	}
 	return false
+}
+
+func (x *KubernetesStatus) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
 }
 
 func (x *KubernetesStatus) GetMirrored() []*Mirrored {
@@ -3180,12 +3189,13 @@ const file_wire_proto_rawDesc = "" +
 	"\x11kubernetes_resync\x18\x03 \x01(\v2 .muster.wire.v1.KubernetesResyncH\x00R\x10kubernetesResync\x12=\n" +
 	"\vopen_tunnel\x18\x04 \x01(\v2\x1a.muster.wire.v1.OpenTunnelH\x00R\n" +
 	"openTunnelB\x05\n" +
-	"\x03msg\"\xf2\x01\n" +
+	"\x03msg\"\x88\x02\n" +
 	"\x10KubernetesStatus\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\tR\x05epoch\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x1a\n" +
 	"\bsnapshot\x18\x03 \x01(\bR\bsnapshot\x12\x12\n" +
-	"\x04more\x18\x04 \x01(\bR\x04more\x124\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\x12\x14\n" +
+	"\x05after\x18\b \x01(\x04R\x05after\x124\n" +
 	"\bmirrored\x18\x05 \x03(\v2\x18.muster.wire.v1.MirroredR\bmirrored\x12<\n" +
 	"\tworkloads\x18\x06 \x03(\v2\x1e.muster.wire.v1.WorkloadStatusR\tworkloads\x12\x12\n" +
 	"\x04gone\x18\a \x03(\tR\x04gone\"h\n" +

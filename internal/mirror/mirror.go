@@ -1,0 +1,314 @@
+// Package mirror keeps what a site said of what runs on its cluster, and what of that the
+// next hop has not been told: the agent towards its regional, and the regional towards
+// control. What changes twice before it is told is told once, as it is then.
+//
+// Every hop holds a version, named as the site named it (wire.KubernetesStatus): a hop
+// that comes back and holds the right one is told what changed since, another one a
+// snapshot. The package does no I/O; who uses it sends.
+package mirror
+
+import (
+	"bytes"
+	"crypto/rand"
+	"maps"
+	"slices"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+
+	"muster.dev/muster/internal/wire"
+)
+
+// PartBytes is about how large a message is at most, unless a single object is larger.
+const PartBytes = 64 << 10
+
+// Limits of what is kept of a site; what goes beyond is left out and counted.
+type Limits struct {
+	Objects int
+	Bytes   int
+	Object  int // bytes of one
+}
+
+// DefaultLimits hold a site of 5,000 pods.
+var DefaultLimits = Limits{Objects: 20_000, Bytes: 32 << 20, Object: 128 << 10}
+
+// Mirror is one site's. Safe for concurrent use.
+type Mirror struct {
+	limits Limits
+	wake   func()
+
+	mu      sync.Mutex
+	at      Cursor
+	objects map[string]object
+	bytes   int
+	left    int             // objects that were left out since the last snapshot
+	seen    map[string]bool // of a snapshot that is coming in
+
+	// What the next hop was told.
+	told     uint64 // the seq that it holds of this epoch
+	snapshot bool   // it needs everything
+	due      map[string]bool
+}
+
+// object is one of the two.
+type object struct {
+	mirrored *wire.Mirrored
+	workload *wire.WorkloadStatus
+}
+
+func (o object) size() int {
+	if o.mirrored != nil {
+		return len(o.mirrored.Object) + len(o.mirrored.Namespace) + len(o.mirrored.Name) + 32
+	}
+	w := o.workload
+	return len(w.Name) + len(w.Digest) + len(w.Wanted) + len(w.Message) + len(w.Status) + 64
+}
+
+// New returns an empty Mirror. wake, which must be quick, is called when there is
+// something to tell; nil: nobody is.
+func New(l Limits, wake func()) *Mirror {
+	if wake == nil {
+		wake = func() {}
+	}
+	return &Mirror{limits: l, wake: wake, objects: map[string]object{}, due: map[string]bool{}, snapshot: true}
+}
+
+// Begin starts a new epoch of a Mirror whose content is made here, with Put and Drop. Until
+// then nothing is told: call it once all that there is has been put, or the next hop would
+// take the rest for gone.
+func (m *Mirror) Begin() {
+	m.mu.Lock()
+	m.at, m.snapshot = Cursor{epoch: rand.Text(), seq: 1}, true
+	m.mu.Unlock()
+	m.wake()
+}
+
+// Put keeps an object, which must not be changed afterwards.
+func (m *Mirror) Put(o *wire.Mirrored) { m.put(wire.KeyOf(o), object{mirrored: o}) }
+
+// PutWorkload keeps what became of an item.
+func (m *Mirror) PutWorkload(w *wire.WorkloadStatus) {
+	m.put(wire.WorkloadKey(w.GetName()), object{workload: w})
+}
+
+func (m *Mirror) put(key string, o object) {
+	m.mu.Lock()
+	changed := m.putLocked(key, o)
+	m.mu.Unlock()
+	if changed {
+		m.wake()
+	}
+}
+
+// Drop forgets what a key names (wire.KeyOf, wire.WorkloadKey).
+func (m *Mirror) Drop(key string) {
+	m.mu.Lock()
+	changed := m.dropLocked(key)
+	m.mu.Unlock()
+	if changed {
+		m.wake()
+	}
+}
+
+func (m *Mirror) putLocked(key string, o object) bool {
+	old, have := m.objects[key]
+	if have && same(old, o) {
+		return false
+	}
+	grows := o.size()
+	if have {
+		grows -= old.size()
+	}
+	if o.size() > m.limits.Object || m.bytes+grows > m.limits.Bytes || (!have && len(m.objects) >= m.limits.Objects) {
+		m.left++
+		return false
+	}
+	m.objects[key] = o
+	m.bytes += grows
+	m.due[key] = true
+	return true
+}
+
+func (m *Mirror) dropLocked(key string) bool {
+	old, have := m.objects[key]
+	if !have {
+		return false
+	}
+	delete(m.objects, key)
+	m.bytes -= old.size()
+	m.due[key] = true
+	return true
+}
+
+func same(a, b object) bool {
+	if a.mirrored != nil {
+		return b.mirrored != nil && bytes.Equal(a.mirrored.Object, b.mirrored.Object)
+	}
+	return b.workload != nil && proto.Equal(a.workload, b.workload)
+}
+
+// Stats of what is kept.
+type Stats struct{ Objects, Bytes, LeftOut int }
+
+// Stats returns current figures. LeftOut counts what the limits refused.
+func (m *Mirror) Stats() Stats {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return Stats{len(m.objects), m.bytes, m.left}
+}
+
+// Version is what is held: "", 0 before the first, and while one is coming in.
+func (m *Mirror) Version() (epoch string, seq uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.at.Version()
+}
+
+// Apply takes what the hop before says. It is false if that does not follow what is held:
+// a snapshot is needed.
+func (m *Mirror) Apply(st *wire.KubernetesStatus) bool {
+	m.mu.Lock()
+	ok := m.applyLocked(st)
+	m.mu.Unlock()
+	if ok && !st.GetMore() {
+		m.wake()
+	}
+	return ok
+}
+
+func (m *Mirror) applyLocked(st *wire.KubernetesStatus) bool {
+	before := m.at.epoch
+	ok, first := m.at.Take(st)
+	if !ok {
+		return false
+	}
+	if first {
+		m.seen = nil
+		if st.GetSnapshot() {
+			m.seen, m.left = map[string]bool{}, 0
+		}
+	}
+	take := func(key string, o object) {
+		m.putLocked(key, o)
+		if _, kept := m.objects[key]; kept && m.seen != nil {
+			m.seen[key] = true
+		}
+	}
+	for _, o := range st.GetMirrored() {
+		take(wire.KeyOf(o), object{mirrored: o})
+	}
+	for _, w := range st.GetWorkloads() {
+		take(wire.WorkloadKey(w.GetName()), object{workload: w})
+	}
+	for _, key := range st.GetGone() {
+		m.dropLocked(key)
+	}
+	if !st.GetMore() && st.GetSnapshot() {
+		for key := range m.objects {
+			if !m.seen[key] {
+				m.dropLocked(key)
+			}
+		}
+		m.seen = nil
+		if before != m.at.epoch {
+			m.snapshot = true // the next hop holds another epoch, if any
+		}
+	}
+	return true
+}
+
+// Interrupted says that the hop before is gone. What came of a version that is not whole
+// is worth nothing without the rest: a snapshot is needed.
+func (m *Mirror) Interrupted() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.at.Interrupted()
+}
+
+// Assume takes the next hop to hold what is held here, and returns which version that is;
+// it says so if it does not, and Resync is called. "": there is none yet.
+func (m *Mirror) Assume() (epoch string, seq uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if epoch, seq = m.at.Version(); epoch == "" {
+		m.snapshot = true
+		return "", 0
+	}
+	m.told, m.snapshot = seq, false
+	clear(m.due)
+	return epoch, seq
+}
+
+// Held says which version the next hop holds. What it lacks is due from now on.
+func (m *Mirror) Held(epoch string, seq uint64) {
+	m.mu.Lock()
+	m.snapshot = epoch == "" || epoch != m.at.epoch || seq != m.told
+	m.mu.Unlock()
+	m.wake()
+}
+
+// Resync makes all of it due.
+func (m *Mirror) Resync() {
+	m.mu.Lock()
+	m.snapshot = true
+	m.mu.Unlock()
+	m.wake()
+}
+
+// Next returns the messages that bring the next hop from what it was told to what is held
+// now, or nil if it holds that, or nothing is known yet. The caller sends all of them in
+// order, or calls Held or Resync before the next call. They must not be changed. own says
+// that this hop names the versions: the first one, where the content is made.
+func (m *Mirror) Next(own bool) []*wire.KubernetesStatus {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	epoch, seq := m.at.Version()
+	if epoch == "" || (!m.snapshot && len(m.due) == 0 && m.told == seq) {
+		return nil
+	}
+	if own && (len(m.due) > 0 || m.snapshot) {
+		m.at.seq++
+		seq++
+	}
+	head := wire.KubernetesStatus{Epoch: epoch, Seq: seq, Snapshot: m.snapshot}
+	keys := slices.Sorted(maps.Keys(m.due))
+	if m.snapshot {
+		keys = slices.Sorted(maps.Keys(m.objects))
+	} else {
+		head.After = m.told
+	}
+	parts := m.partsLocked(&head, keys)
+	m.told, m.snapshot = seq, false
+	clear(m.due)
+	return parts
+}
+
+func (m *Mirror) partsLocked(head *wire.KubernetesStatus, keys []string) []*wire.KubernetesStatus {
+	part := func() *wire.KubernetesStatus {
+		return &wire.KubernetesStatus{Epoch: head.Epoch, Seq: head.Seq, Snapshot: head.Snapshot, After: head.After, More: true}
+	}
+	now, size := part(), 0
+	var out []*wire.KubernetesStatus
+	for _, key := range keys {
+		o, have := m.objects[key]
+		n := len(key)
+		if have {
+			n = o.size()
+		}
+		if size > 0 && size+n > PartBytes {
+			out = append(out, now)
+			now, size = part(), 0
+		}
+		size += n
+		switch {
+		case o.mirrored != nil:
+			now.Mirrored = append(now.Mirrored, o.mirrored)
+		case o.workload != nil:
+			now.Workloads = append(now.Workloads, o.workload)
+		default:
+			now.Gone = append(now.Gone, key)
+		}
+	}
+	now.More = false
+	return append(out, now)
+}

@@ -1,0 +1,185 @@
+package mirror
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"muster.dev/muster/internal/wire"
+)
+
+func pod(name, content string) *wire.Mirrored {
+	return &wire.Mirrored{Kind: "Pod", Namespace: "acme-shop", Name: name, Object: []byte(content)}
+}
+
+// content is what a Mirror holds, by key.
+func content(m *Mirror) map[string]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[string]string{}
+	for key, o := range m.objects {
+		if o.mirrored != nil {
+			out[key] = string(o.mirrored.Object)
+		} else {
+			out[key] = o.workload.State
+		}
+	}
+	return out
+}
+
+// Three hops with links that break in the middle of versions, hops that restart, and
+// content that changes all the while: whenever nothing is left to tell, all hold the same.
+func TestHopsAgree(t *testing.T) {
+	for seed := range uint64(200) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		site, regional, control := New(DefaultLimits, nil), New(DefaultLimits, nil), New(DefaultLimits, nil)
+		site.Begin()
+		// send passes what is to be told on, over a link that may break after some messages.
+		send := func(from, to *Mirror, own bool, breaks bool) (whole bool) {
+			for _, part := range from.Next(own) {
+				if breaks && rnd.IntN(3) == 0 {
+					return false
+				}
+				if !to.Apply(proto.Clone(part).(*wire.KubernetesStatus)) {
+					from.Resync()
+					return true
+				}
+			}
+			return true
+		}
+		reconnect := func(from, to *Mirror, own bool) {
+			to.Interrupted()
+			if own { // the site is told what its regional holds
+				e, s := to.Version()
+				from.Held(e, s)
+				return
+			}
+			e, s := from.Assume() // control is told, and objects
+			if he, hs := to.Version(); e != "" && (he != e || hs != s) {
+				from.Resync()
+			}
+		}
+		for range 150 {
+			switch rnd.IntN(9) {
+			case 0, 1, 2:
+				site.Put(pod(fmt.Sprint(rnd.IntN(20)), string(make([]byte, rnd.IntN(PartBytes)))+fmt.Sprint(rnd.Int())))
+			case 3:
+				site.PutWorkload(&wire.WorkloadStatus{Name: fmt.Sprint(rnd.IntN(5)), State: fmt.Sprint(rnd.IntN(3))})
+			case 4:
+				keys := slices.Collect(func(yield func(string) bool) {
+					for k := range content(site) {
+						if !yield(k) {
+							return
+						}
+					}
+				})
+				if len(keys) > 0 {
+					site.Drop(keys[rnd.IntN(len(keys))])
+				}
+			case 5:
+				if !send(site, regional, true, true) {
+					reconnect(site, regional, true)
+				}
+			case 6:
+				if !send(regional, control, false, true) {
+					reconnect(regional, control, false)
+				}
+			case 7:
+				switch rnd.IntN(6) {
+				case 0: // the agent restarts, and finds other things
+					site = New(DefaultLimits, nil)
+					site.Begin()
+					reconnect(site, regional, true)
+				case 1:
+					regional = New(DefaultLimits, nil)
+					reconnect(site, regional, true)
+					reconnect(regional, control, false)
+				case 2:
+					control = New(DefaultLimits, nil)
+					reconnect(regional, control, false)
+				}
+			}
+		}
+		for range 3 {
+			send(site, regional, true, false)
+			send(regional, control, false, false)
+		}
+		want := content(site)
+		for what, m := range map[string]*Mirror{"the regional": regional, "control": control} {
+			if got := content(m); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Fatalf("seed %d: %s holds %d objects, the site %d", seed, what, len(got), len(want))
+			}
+			if m.Stats().Bytes != site.Stats().Bytes {
+				t.Fatalf("seed %d: %s counts %d bytes, the site %d", seed, what, m.Stats().Bytes, site.Stats().Bytes)
+			}
+		}
+		if got := regional.Next(false); got != nil {
+			t.Fatalf("seed %d: there is nothing to tell, but %v", seed, got)
+		}
+	}
+}
+
+// What does not change is not told again, and a hop that comes back with the right version
+// costs nothing.
+func TestNothingIsToldTwice(t *testing.T) {
+	site, regional := New(DefaultLimits, nil), New(DefaultLimits, nil)
+	site.Begin()
+	site.Put(pod("web", "1"))
+	for _, p := range site.Next(true) {
+		regional.Apply(p)
+	}
+	site.Put(pod("web", "1"))
+	site.Held(regional.Version())
+	if got := site.Next(true); got != nil {
+		t.Errorf("told again: %v", got)
+	}
+	site.Put(pod("web", "2"))
+	site.Put(pod("web", "3"))
+	parts := site.Next(true)
+	if len(parts) != 1 || parts[0].Snapshot || len(parts[0].Mirrored) != 1 || string(parts[0].Mirrored[0].Object) != "3" {
+		t.Errorf("a change: %v", parts)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	m := New(Limits{Objects: 2, Bytes: 1000, Object: 600}, nil)
+	m.Begin()
+	for i, size := range []int{700, 500, 500, 100, 1} { // too large; fits; over all; fits; one too many
+		m.Put(pod(fmt.Sprint(i), string(make([]byte, size))))
+	}
+	if st := m.Stats(); st.Objects != 2 || st.LeftOut != 3 || st.Bytes > 1000 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// Whatever comes, nothing panics, and what is counted is what is held.
+func FuzzApply(f *testing.F) {
+	a := New(DefaultLimits, nil)
+	a.Begin()
+	a.Put(pod("web", "1"))
+	for _, p := range a.Next(true) {
+		b, _ := proto.Marshal(p)
+		f.Add(b, b)
+	}
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		m := New(Limits{Objects: 10, Bytes: 4096, Object: 1024}, nil)
+		for _, b := range [][]byte{first, second, first} {
+			st := &wire.KubernetesStatus{}
+			if proto.Unmarshal(b, st) != nil {
+				return
+			}
+			m.Apply(st)
+		}
+		sum := 0
+		for _, o := range m.objects {
+			sum += o.size()
+		}
+		if st := m.Stats(); st.Bytes != sum || st.Objects > 10 || st.Bytes > 4096 {
+			t.Errorf("%+v, there are %d bytes", st, sum)
+		}
+		m.Next(false)
+	})
+}
