@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/tunnel"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -25,7 +26,14 @@ type Session interface {
 	Desired(*wire.DesiredState)
 	// Revoke ends the stream.
 	Revoke(reason string)
+	// Resync asks the site for a snapshot of what runs on its cluster.
+	Resync()
+	// OpenTunnel asks the site to call Tunnel with the id.
+	OpenTunnel(id string)
 }
+
+// ErrUnknownTunnel says that nobody asked the site for the tunnel, or not any more.
+var ErrUnknownTunnel = errors.New("nobody waits for this tunnel")
 
 // ErrUnknownBlob says that the digest is not part of the site's desired state.
 var ErrUnknownBlob = errors.New("no such blob for this site")
@@ -43,6 +51,13 @@ type Upstream interface {
 	SiteDown(fleet.SiteID, Session, time.Time)
 	// Report keeps the site's latest report and passes it on. Seq must grow.
 	Report(fleet.SiteID, *wire.Report)
+	// KubernetesVersion is which version of the site's KubernetesStatus is held; "": none.
+	KubernetesVersion(fleet.SiteID) (epoch string, seq uint64)
+	// Kubernetes takes what the site says of its cluster, if the session is the site's.
+	Kubernetes(fleet.SiteID, Session, *wire.KubernetesStatus)
+	// Tunnel connects the site's stream with whoever asked for it, until either ends. The
+	// error is ErrUnknownTunnel, or says why it ended.
+	Tunnel(ctx context.Context, site fleet.SiteID, id string, stream tunnel.Stream) error
 	// Alive notes that the site was heard of.
 	Alive(fleet.SiteID, time.Time)
 	// Blob streams a blob of the site's desired state from an offset; the error is

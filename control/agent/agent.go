@@ -29,6 +29,7 @@ import (
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/holdings"
 	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/mirror"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -57,11 +58,15 @@ type Options struct {
 	// report; nil: none. Keys as in package facts.
 	SystemLabels func() map[string]string
 	Versions     func() map[string]string
-	Logger       *slog.Logger
-	Registerer   prometheus.Registerer // nil: no metrics
+	// Tunnel serves a connection that control asked for, until it ends; nil: the site
+	// takes none.
+	Tunnel     func(ctx context.Context, conn net.Conn)
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer // nil: no metrics
 
 	// Timing; the defaults are for the field.
 	ReportEvery    time.Duration // at the latest, default 5 min
+	MirrorEvery    time.Duration // at the earliest, what changed on the cluster; default 1 s
 	ConditionEvery time.Duration // at the earliest, of one type's changes; default 30 s
 	MinBackoff     time.Duration // default 1 s
 	MaxBackoff     time.Duration // default 30 s; refusals are retried ten times as rarely
@@ -101,6 +106,8 @@ type Agent struct {
 	blobs   *holdings.Dir // belongs to applyLoop alone
 	desired desiredState
 	report  chan struct{} // the report changed
+	mirror  *mirror.Mirror
+	changes chan struct{} // the mirror has something to tell
 	metrics metrics
 }
 
@@ -129,6 +136,7 @@ type metrics struct {
 // its content can't be read; not being joined yet is no failure.
 func New(o Options) (*Agent, error) {
 	o.ReportEvery = cmp.Or(max(o.ReportEvery, 0), 5*time.Minute)
+	o.MirrorEvery = cmp.Or(max(o.MirrorEvery, 0), time.Second)
 	o.ConditionEvery = cmp.Or(max(o.ConditionEvery, 0), 30*time.Second)
 	o.MinBackoff = cmp.Or(max(o.MinBackoff, 0), time.Second)
 	o.MaxBackoff = cmp.Or(max(o.MaxBackoff, 0), 30*time.Second)
@@ -152,7 +160,7 @@ func New(o Options) (*Agent, error) {
 	}
 	a := &Agent{
 		opts: o, phase: PhaseStarting, since: o.Now(), enrolled: make(chan struct{}), conditions: map[string]*wire.Condition{}, told: map[string]time.Time{},
-		report: make(chan struct{}, 1),
+		report: make(chan struct{}, 1), changes: make(chan struct{}, 1),
 		metrics: metrics{
 			connected: prometheus.NewGauge(prometheus.GaugeOpts{Name: "muster_agent_connected", Help: "1 while the stream to a regional is open."}),
 			notAfter:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "muster_agent_certificate_not_after_seconds", Help: "When the site's certificate ends, Unix time."}),
@@ -164,6 +172,7 @@ func New(o Options) (*Agent, error) {
 	if o.Registerer != nil {
 		o.Registerer.MustRegister(a.metrics.connected, a.metrics.notAfter, a.metrics.connects, a.metrics.applies, a.metrics.renewals)
 	}
+	a.mirror = mirror.New(mirror.DefaultLimits, func() { poke(a.changes) })
 	if err := a.load(); err != nil {
 		return nil, err
 	}
@@ -391,9 +400,15 @@ func (a *Agent) SetCondition(typ, status, reason, message string) {
 	}
 }
 
-func (a *Agent) reportChanged() {
+func (a *Agent) reportChanged() { poke(a.report) }
+
+func poke(wake chan<- struct{}) {
 	select {
-	case a.report <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
 }
+
+// Mirror is where the site's cluster is kept for the centre. Nothing of it is told before
+// its Begin.
+func (a *Agent) Mirror() *mirror.Mirror { return a.mirror }

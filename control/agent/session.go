@@ -65,9 +65,12 @@ func (a *Agent) session(ctx context.Context) (up bool, err error) {
 		a.mu.Unlock()
 	}()
 
+	a.mirror.Held(welcome.GetKubernetesEpoch(), welcome.GetKubernetesSeq())
+	tunnels := a.newTunnels(ctx, addr, host)
+	defer tunnels.close()
 	// Whichever ends first ends the session.
 	parts := []func() error{
-		func() error { return a.receive(stream) },
+		func() error { return a.receive(stream, tunnels) },
 		func() error { return a.send(ctx, stream, welcome) },
 		func() error { return orReconnect(a.renewLoop(ctx, client)) },
 	}
@@ -140,21 +143,29 @@ func causeOf(ctx context.Context, err error) error {
 	return err
 }
 
-func (a *Agent) receive(stream uplink) error {
+func (a *Agent) receive(stream uplink, tunnels *tunnels) error {
 	for {
 		msg, err := stream.Recv()
 		if err != nil {
 			return err
 		}
-		if d := msg.GetDesired(); d != nil {
-			a.desired.want(d)
+		switch m := msg.GetMsg().(type) {
+		case *wire.ToSite_Desired:
+			a.desired.want(m.Desired)
+		case *wire.ToSite_KubernetesResync:
+			a.mirror.Resync()
+		case *wire.ToSite_OpenTunnel:
+			tunnels.open(m.OpenTunnel.GetId())
 		}
 		// Other messages are of a later capability: not for this agent.
 	}
 }
 
-// send writes heartbeats and reports. A report goes out when something changed
-// (changes of a quarter second together), and every ReportEvery.
+// mirrorCapability is of the first regionals that take what runs on a site's cluster.
+const mirrorCapability = 4
+
+// send writes heartbeats, reports, and what changed on the site's cluster. A report goes
+// out when something changed (changes of a quarter second together), and every ReportEvery.
 func (a *Agent) send(ctx context.Context, stream uplink, w *wire.Welcome) error {
 	interval := w.GetHeartbeatInterval().AsDuration()
 	if interval <= 0 {
@@ -167,6 +178,15 @@ func (a *Agent) send(ctx context.Context, stream uplink, w *wire.Welcome) error 
 	defer full.Stop()
 	soon := time.NewTimer(0) // the first report at once
 	defer soon.Stop()
+	tell := time.NewTimer(0)
+	defer tell.Stop()
+	var due []*wire.KubernetesStatus // parts of one version, to be sent in order
+	var told time.Time
+	changes := a.changes
+	if w.GetCapability() < mirrorCapability {
+		changes = nil
+	}
+	waits := changes // nil while tell is set
 	var seq uint64
 	for {
 		var msg *wire.FromSite
@@ -182,6 +202,24 @@ func (a *Agent) send(ctx context.Context, stream uplink, w *wire.Welcome) error 
 		case <-soon.C:
 		case <-full.C:
 			full.Reset(a.opts.ReportEvery)
+		case <-waits:
+			waits = nil
+			tell.Reset(max(0, time.Until(told.Add(a.opts.MirrorEvery))))
+			continue
+		case <-tell.C:
+			if len(due) == 0 {
+				due = a.mirror.Next(true)
+			}
+			if len(due) == 0 || changes == nil {
+				waits = changes
+				continue
+			}
+			msg, due = &wire.FromSite{Msg: &wire.FromSite_Kubernetes{Kubernetes: due[0]}}, due[1:]
+			if told = time.Now(); len(due) > 0 {
+				tell.Reset(0)
+			} else {
+				waits = changes
+			}
 		}
 		if msg == nil {
 			seq++

@@ -243,6 +243,8 @@ type regional struct {
 	revoked         map[fleet.SiteID]*wire.SiteRevoked
 	regionalDesired int // RegionalDesired messages
 	together        int // SitesDesired messages
+	resyncs         map[fleet.SiteID]int
+	tunnels         []string
 	err             error
 }
 
@@ -257,7 +259,7 @@ func (w *world) regionalThat(name string, capability uint32) *regional {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	r := &regional{w: w, stream: stream, cancel: cancel, desired: map[fleet.SiteID]*wire.DesiredState{}, pushes: map[fleet.SiteID]int{}, revoked: map[fleet.SiteID]*wire.SiteRevoked{}}
+	r := &regional{w: w, stream: stream, cancel: cancel, desired: map[fleet.SiteID]*wire.DesiredState{}, pushes: map[fleet.SiteID]int{}, revoked: map[fleet.SiteID]*wire.SiteRevoked{}, resyncs: map[fleet.SiteID]int{}}
 	r.send(&wire.RelayUp{Msg: &wire.RelayUp_Hello{Hello: &wire.RelayHello{Capability: capability, Regional: name, Version: "v"}}})
 	go func() {
 		for {
@@ -281,6 +283,12 @@ func (w *world) regionalThat(name string, capability uint32) *regional {
 			}
 			if m.GetRegional() != nil {
 				r.regionalDesired++
+			}
+			if v := m.GetKubernetesResync(); v != nil {
+				r.resyncs[idOf(v)]++
+			}
+			if v := m.GetOpenTunnel(); v != nil {
+				r.tunnels = append(r.tunnels, v.Id)
 			}
 			if v := m.GetRevoked(); v != nil {
 				r.revoked[idOf(v)] = v

@@ -53,10 +53,28 @@ type Desired interface {
 	SpecIn(blobDigest, kind, name string) string
 }
 
+// Clusters keeps what runs on sites' clusters. Calls for one site never overlap, and must be
+// quick.
+type Clusters interface {
+	// Version is which version of the site's KubernetesStatus is held; "": none.
+	Version(site fleet.SiteID) (epoch string, seq uint64)
+	// Apply takes what a site said. False: it does not follow what is held, and the site
+	// is asked for a snapshot.
+	Apply(site fleet.SiteID, st *wire.KubernetesStatus) bool
+	// Interrupted says that what has begun to come in will not be completed.
+	Interrupted(site fleet.SiteID)
+	// Online tells whether the site is connected.
+	Online(site fleet.SiteID, online bool)
+	// Gone says that there is no such site any more.
+	Gone(site fleet.SiteID)
+}
+
 // Options of New. Registrar, Desired, Client, Logger and Registerer are required.
 type Options struct {
 	Registrar Registrar
 	Desired   Desired
+	// Clusters hears what runs on sites; nil: nobody does.
+	Clusters Clusters
 	// Client writes Sites, and reads a Site that the watch has not told of yet: it
 	// must read from the API server, not from a cache.
 	Client     client.Client
@@ -103,6 +121,8 @@ type Server struct {
 
 	policySubs []func(tenant string)
 
+	tunnels map[string]*waitingTunnel // by id
+
 	metrics metrics
 }
 
@@ -134,6 +154,7 @@ func New(o Options) (*Server, error) {
 		use:     map[string]map[string]tenantUse{},
 		rules:   map[string]*regionalRules{},
 		lookups: make(chan struct{}, 8),
+		tunnels: map[string]*waitingTunnel{},
 	}
 	if err := s.loadRevocations(); err != nil {
 		return nil, err

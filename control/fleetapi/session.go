@@ -23,15 +23,19 @@ type session struct {
 	dirty   map[fleet.SiteID]bool // true: send even if the revision is the one sent before
 	revoked map[fleet.SiteID]*wire.SiteRevoked
 	sent    map[fleet.SiteID]string // revision, of each site that is up here
+	resyncs map[fleet.SiteID]bool   // sites that are asked for a snapshot of their cluster
+	tunnels []*wire.SiteOpenTunnel
 
 	regionalDirty bool   // what the regional itself holds may have changed
 	regionalSent  string // its revision
 }
 
-// The first capabilities of regionals that take a RegionalDesired, and a SitesDesired.
+// The first capabilities of regionals that take a RegionalDesired, a SitesDesired, and
+// what has to do with sites' clusters.
 const (
 	regionalDesiredCapability = 2
 	sitesDesiredCapability    = 3
+	clusterCapability         = 4
 )
 
 // alike is how many sites that wait are looked at for those that hold the same as the
@@ -41,7 +45,7 @@ const alike = 512
 func newSession(regional string, capability uint32) *session {
 	return &session{
 		regional: regional, capability: capability, regionalDirty: true, wake: make(chan struct{}, 1), replaced: make(chan struct{}),
-		dirty: map[fleet.SiteID]bool{}, revoked: map[fleet.SiteID]*wire.SiteRevoked{}, sent: map[fleet.SiteID]string{},
+		dirty: map[fleet.SiteID]bool{}, revoked: map[fleet.SiteID]*wire.SiteRevoked{}, sent: map[fleet.SiteID]string{}, resyncs: map[fleet.SiteID]bool{},
 	}
 }
 
@@ -59,8 +63,29 @@ func (x *session) revoke(r *wire.SiteRevoked) {
 	x.revoked[id] = r
 	delete(x.dirty, id)
 	delete(x.sent, id)
+	delete(x.resyncs, id)
 	x.mu.Unlock()
 	x.poke()
+}
+
+// resync asks for a snapshot of the site's cluster.
+func (x *session) resync(id fleet.SiteID) {
+	x.mu.Lock()
+	x.resyncs[id] = true
+	x.mu.Unlock()
+	x.poke()
+}
+
+// openTunnel asks for a tunnel to a site; false: the regional knows of none.
+func (x *session) openTunnel(m *wire.SiteOpenTunnel) bool {
+	if x.capability < clusterCapability {
+		return false
+	}
+	x.mu.Lock()
+	x.tunnels = append(x.tunnels, m)
+	x.mu.Unlock()
+	x.poke()
+	return true
 }
 
 func (x *session) forget(id fleet.SiteID) {
@@ -100,6 +125,15 @@ func (x *session) next(state func(fleet.SiteID) *wire.DesiredState, regional fun
 			x.regionalSent = st.Revision
 			return &wire.RelayDown{Msg: &wire.RelayDown_Regional{Regional: &wire.RegionalDesired{Desired: st}}}
 		}
+	}
+	if len(x.tunnels) > 0 {
+		m := x.tunnels[0]
+		x.tunnels = x.tunnels[1:]
+		return &wire.RelayDown{Msg: &wire.RelayDown_OpenTunnel{OpenTunnel: m}}
+	}
+	for id := range x.resyncs {
+		delete(x.resyncs, id)
+		return &wire.RelayDown{Msg: &wire.RelayDown_KubernetesResync{KubernetesResync: &wire.SiteKubernetesResync{Tenant: id.Tenant, Site: id.Name}}}
 	}
 	return x.nextDesiredLocked(state)
 }

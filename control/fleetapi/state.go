@@ -120,6 +120,7 @@ func (s *Server) setSiteLocked(id fleet.SiteID, obj *v1alpha1.Site) {
 			reason = "the site was decommissioned"
 		}
 		s.revokeLocked(st, reason)
+		s.clusterGoneLocked(id)
 	}
 	s.changedLocked(st)
 }
@@ -147,6 +148,7 @@ func (s *Server) deleteSiteLocked(id fleet.SiteID) {
 		s.revokeLocked(st, "the site was deleted")
 	}
 	delete(s.sites, id)
+	s.clusterGoneLocked(id)
 }
 
 // Synced tells that every Site that exists has been set; streams are taken from now on.
@@ -169,6 +171,8 @@ func (s *Server) handle(sess *session, msg *wire.RelayUp) {
 		s.siteConditions(sess, idOf(m.SiteConditions), m.SiteConditions.GetConditions())
 	case *wire.RelayUp_RegionalReport:
 		s.regionalReport(sess, m.RegionalReport)
+	case *wire.RelayUp_SiteKubernetes:
+		s.siteKubernetes(sess, idOf(m.SiteKubernetes), m.SiteKubernetes)
 	case *wire.RelayUp_TenantsUse:
 		s.tenantsUse(sess, m.TenantsUse)
 	case *wire.RelayUp_Alive:
@@ -257,6 +261,7 @@ func (s *Server) siteUpLocked(sess *session, id fleet.SiteID, hello *wire.Hello)
 	}
 	st.agent = clip(hello.GetAgentVersion(), maxVersion)
 	sess.push(id, true)
+	s.clusterUpLocked(id)
 	s.changedLocked(st)
 }
 
@@ -355,6 +360,7 @@ func (s *Server) sweep() {
 	for id, st := range s.sites {
 		if st.online && st.owner == nil && !now.Before(st.offlineAt) {
 			st.online = false
+			s.clusterDownLocked(id)
 			s.changedLocked(st)
 		}
 		if st.obj == nil {

@@ -33,7 +33,7 @@ const chunk = 32 << 10
 type conn struct {
 	stream Stream
 	name   string
-	closer func()
+	end    func()
 
 	reads chan []byte // what came; closed at its end
 	rest  []byte
@@ -46,10 +46,14 @@ type conn struct {
 	read, write *deadline
 }
 
-// Conn returns a connection over a stream. name is its address, for people. closer ends
-// the stream; it is called once, by Close.
-func Conn(s Stream, name string, closer func()) net.Conn {
-	c := &conn{stream: s, name: name, closer: closer, reads: make(chan []byte), closed: make(chan struct{}), read: newDeadline(), write: newDeadline()}
+// closer is the client's end of a stream, which can say that it has said all.
+type closer interface{ CloseSend() error }
+
+// Conn returns a connection over a stream. name is its address, for people. end ends the
+// stream; it is called once, by Close. A client's end should leave what was written the
+// time to get there.
+func Conn(s Stream, name string, end func()) net.Conn {
+	c := &conn{stream: s, name: name, end: end, reads: make(chan []byte), closed: make(chan struct{}), read: newDeadline(), write: newDeadline()}
 	go c.receive()
 	return c
 }
@@ -130,7 +134,14 @@ func (c *conn) Write(p []byte) (int, error) {
 func (c *conn) Close() error {
 	c.once.Do(func() {
 		close(c.closed)
-		c.closer()
+		if cl, ok := c.stream.(closer); ok {
+			go func() { // CloseSend and a Send that waits must not meet
+				c.sending.Lock()
+				defer c.sending.Unlock()
+				_ = cl.CloseSend()
+			}()
+		}
+		c.end()
 	})
 	return nil
 }
@@ -202,24 +213,35 @@ func (d *deadline) set(t time.Time) {
 	d.timer = mine
 }
 
-// Splice passes on what comes from either stream to the other until one of them ends. It
-// returns why; nil if an end closed it. The caller then ends both.
-func Splice(a, b Stream) error {
+// Splice passes on what comes from a site's stream to control's and back, until control ends
+// it or either breaks. It returns why; nil if an end closed it. The caller then ends both.
+func Splice(site Stream, control interface {
+	Stream
+	closer
+}) error {
 	ended := make(chan error, 2)
-	pass := func(from, to Stream) {
+	pass := func(from, to Stream) error {
 		for {
 			m, err := from.Recv()
 			if err == nil {
 				err = to.Send(m)
 			}
 			if err != nil {
-				ended <- err
-				return
+				return err
 			}
 		}
 	}
-	go pass(a, b)
-	go pass(b, a)
+	go func() {
+		err := pass(site, control)
+		if errors.Is(err, io.EOF) {
+			// What the site said last is still on its way: control ends it.
+			err = control.CloseSend()
+		}
+		if err != nil {
+			ended <- err
+		}
+	}()
+	go func() { ended <- pass(control, site) }()
 	err := <-ended
 	if errors.Is(err, io.EOF) || status.Code(err) == codes.Canceled {
 		return nil

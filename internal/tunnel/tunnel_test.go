@@ -45,6 +45,9 @@ func (p pipe) Recv() (*wire.TunnelData, error) {
 	}
 }
 
+// CloseSend implements closer.
+func (p pipe) CloseSend() error { return nil }
+
 // HTTP goes over two hops and the one between them, in both directions, also much of it.
 func TestHTTPOverSplicedStreams(t *testing.T) {
 	agent, regionalA := pipes()

@@ -20,6 +20,7 @@ import (
 	"muster.dev/muster/internal/remotewrite"
 	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/testca"
+	"muster.dev/muster/internal/tunnel"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional"
 	"muster.dev/muster/regional/engine"
@@ -100,6 +101,14 @@ func (c *control) Report(id fleet.SiteID, r *wire.Report) {
 }
 
 func (c *control) Alive(fleet.SiteID, time.Time) {}
+
+func (c *control) KubernetesVersion(fleet.SiteID) (string, uint64) { return "", 0 }
+
+func (c *control) Kubernetes(fleet.SiteID, regional.Session, *wire.KubernetesStatus) {}
+
+func (c *control) Tunnel(context.Context, fleet.SiteID, string, tunnel.Stream) error {
+	return regional.ErrUnknownTunnel
+}
 
 func (c *control) Blob(_ context.Context, _ fleet.SiteID, digest string, off int64, send func([]byte) error) error {
 	c.mu.Lock()

@@ -310,10 +310,16 @@ func (g *Gateway) serveUplink(w http.ResponseWriter, r *http.Request, who caller
 		grpcRefuse(w, g.limited(s, ref).text)
 		return
 	}
-	if r.URL.Path != wire.Uplink_Connect_FullMethodName {
+	pace := s.uplink
+	switch r.URL.Path {
+	case wire.Uplink_Connect_FullMethodName:
+	case wire.Uplink_Tunnel_FullMethodName:
+		pace = s.tunnels
+		r = withAhead(r)
+	default:
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unaryRequestDeadline))
 	}
-	r.Body = &slowBody{ReadCloser: r.Body, ctx: r.Context(), l: s.uplink}
+	r.Body = &slowBody{ReadCloser: r.Body, ctx: r.Context(), l: pace}
 	g.grpc.ServeHTTP(g.stallWriter(w), r)
 }
 
@@ -343,7 +349,7 @@ func (g *Gateway) acquire(id fleet.SiteID) *site {
 			t = &tenant{bucket: newBucket(lim.TenantSamplesPerSecond)}
 			g.tenants[id.Tenant] = t
 		}
-		s = &site{id: id, tenant: t, bucket: newBucket(lim.SamplesPerSecond), uplink: rate.NewLimiter(streamBytes, streamBurst), examples: rate.NewLimiter(exemplarsPerSecond, exemplarBurst)}
+		s = &site{id: id, tenant: t, bucket: newBucket(lim.SamplesPerSecond), uplink: rate.NewLimiter(streamBytes, streamBurst), tunnels: rate.NewLimiter(tunnelBytes, tunnelBurst), examples: rate.NewLimiter(exemplarsPerSecond, exemplarBurst)}
 		s.live.seen = g.now()
 		g.sites[id] = s
 	}

@@ -17,9 +17,11 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/mirror"
 	"muster.dev/muster/internal/remotewrite"
 	"muster.dev/muster/internal/spool"
 	"muster.dev/muster/internal/testkit/testca"
+	"muster.dev/muster/internal/tunnel"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional"
 	"muster.dev/muster/regional/engine"
@@ -54,6 +56,7 @@ type upstream struct {
 	joined   []*wire.RelayedRegister
 	refusal  error // of registrations
 	renewed  []*wire.RelayedRenew
+	mirrors  map[fleet.SiteID]mirror.Cursor
 }
 
 func (u *upstream) Register(_ context.Context, r *wire.RelayedRegister) (*wire.RegisterResponse, error) {
@@ -127,6 +130,45 @@ func (u *upstream) session(id fleet.SiteID) regional.Session {
 }
 
 func (u *upstream) Alive(fleet.SiteID, time.Time) {}
+
+func (u *upstream) KubernetesVersion(id fleet.SiteID) (string, uint64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	c := u.mirrors[id]
+	return c.Version()
+}
+
+func (u *upstream) Kubernetes(id fleet.SiteID, s regional.Session, st *wire.KubernetesStatus) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.mirrors == nil {
+		u.mirrors = map[fleet.SiteID]mirror.Cursor{}
+	}
+	c := u.mirrors[id]
+	if ok, _ := c.Take(st); !ok {
+		s.Resync()
+	}
+	u.mirrors[id] = c
+}
+
+func (u *upstream) Tunnel(ctx context.Context, id fleet.SiteID, name string, stream tunnel.Stream) error {
+	if name == "nobody-reads" {
+		<-ctx.Done()
+		return nil
+	}
+	if name != "tunnel-of-"+id.Name {
+		return regional.ErrUnknownTunnel
+	}
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return nil
+		}
+		if err := stream.Send(m); err != nil {
+			return err
+		}
+	}
+}
 
 func (u *upstream) Blob(_ context.Context, id fleet.SiteID, digest string, off int64, send func([]byte) error) error {
 	u.mu.Lock()

@@ -31,7 +31,8 @@ type site struct {
 	tenant   *tenant
 	inFlight atomic.Int32  // pushes
 	streams  atomic.Int32  // gRPC requests
-	uplink   *rate.Limiter // bytes of their bodies
+	uplink   *rate.Limiter // bytes of their bodies, but for tunnels
+	tunnels  *rate.Limiter // bytes of those
 	examples *rate.Limiter // exemplars
 	refs     atomic.Int32  // see Gateway.acquire
 	bucket   bucket

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,8 +19,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"muster.dev/muster/internal/tunnel"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional"
 )
@@ -34,8 +37,13 @@ const (
 // Bounds of what a site says over gRPC.
 const (
 	maxMessage    = 256 << 10
-	streamBytes   = 32 << 10 // a second, on average
+	strangerPace  = 32 << 10  // bytes a second
+	streamBytes   = 128 << 10 // a second, on average
 	streamBurst   = 512 << 10
+	tunnelBytes   = 2 << 20 // a second, on average, of all tunnels of a site together
+	tunnelBurst   = 1 << 20
+	tunnelAhead   = 1 << 20 // bytes of one that were read and not passed on yet
+	maxTunnelID   = 64
 	maxConditions = 64
 	maxVersions   = 64
 	maxText       = 4096
@@ -49,6 +57,8 @@ type session struct {
 
 	mu      sync.Mutex
 	desired *wire.DesiredState // the newest that is not sent yet
+	resync  bool
+	tunnels []string // ids that are not sent yet
 	wake    chan struct{}
 	ended   chan struct{}
 	why     error
@@ -66,6 +76,26 @@ func (s *session) Desired(d *wire.DesiredState) {
 	s.mu.Lock()
 	s.desired = d
 	s.mu.Unlock()
+	s.poke()
+}
+
+// Resync implements regional.Session.
+func (s *session) Resync() {
+	s.mu.Lock()
+	s.resync = true
+	s.mu.Unlock()
+	s.poke()
+}
+
+// OpenTunnel implements regional.Session.
+func (s *session) OpenTunnel(id string) {
+	s.mu.Lock()
+	s.tunnels = append(s.tunnels, id)
+	s.mu.Unlock()
+	s.poke()
+}
+
+func (s *session) poke() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -88,12 +118,23 @@ func (s *session) end(why error) {
 	}
 }
 
-func (s *session) takeDesired() *wire.DesiredState {
+// take returns what is to be sent, but for a state that the site holds already, and which
+// it holds then.
+func (s *session) take(held string) ([]*wire.ToSite, string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := s.desired
-	s.desired = nil
-	return d
+	var out []*wire.ToSite
+	if d := s.desired; d != nil && d.Revision != held {
+		out, held = append(out, &wire.ToSite{Msg: &wire.ToSite_Desired{Desired: d}}), d.Revision
+	}
+	if s.resync {
+		out = append(out, &wire.ToSite{Msg: &wire.ToSite_KubernetesResync{KubernetesResync: &wire.KubernetesResync{}}})
+	}
+	for _, id := range s.tunnels {
+		out = append(out, &wire.ToSite{Msg: &wire.ToSite_OpenTunnel{OpenTunnel: &wire.OpenTunnel{Id: id}}})
+	}
+	s.desired, s.resync, s.tunnels = nil, false, nil
+	return out, held
 }
 
 // uplink serves the Uplink service.
@@ -129,6 +170,7 @@ func (u *uplink) Connect(stream grpc.BidiStreamingServer[wire.FromSite, wire.ToS
 		Capability: min(wire.Capability, max(hello.Capability, 1)), HeartbeatInterval: durationpb.New(HeartbeatInterval),
 		Regional: g.opts.Name, Region: g.opts.Region,
 	}
+	welcome.KubernetesEpoch, welcome.KubernetesSeq = g.opts.Upstream.KubernetesVersion(s.id)
 	if err := stream.Send(&wire.ToSite{Msg: &wire.ToSite_Welcome{Welcome: welcome}}); err != nil {
 		return err
 	}
@@ -193,14 +235,13 @@ func (g *Gateway) runStream(stream grpc.BidiStreamingServer[wire.FromSite, wire.
 		case err := <-recvErr:
 			return ended(err)
 		case <-sess.wake:
-			d := sess.takeDesired()
-			if d == nil || d.Revision == held {
-				continue // the site holds it already
+			var due []*wire.ToSite
+			due, held = sess.take(held)
+			for _, m := range due {
+				if err := stream.Send(m); err != nil {
+					return err
+				}
 			}
-			if err := stream.Send(&wire.ToSite{Msg: &wire.ToSite_Desired{Desired: d}}); err != nil {
-				return err
-			}
-			held = d.Revision
 		case <-silent.C:
 			return status.Errorf(codes.DeadlineExceeded, "no heartbeat for %s", HeartbeatTimeout)
 		case <-expiry.C:
@@ -235,6 +276,9 @@ func (g *Gateway) fromSite(s *site, sess *session, m *wire.FromSite) error {
 		if mine {
 			g.report(s)
 		}
+	case *wire.FromSite_Kubernetes:
+		g.alive(s, sess, now)
+		g.opts.Upstream.Kubernetes(s.id, sess, msg.Kubernetes)
 	case *wire.FromSite_Hello:
 		return status.Error(codes.InvalidArgument, "a second Hello on one stream")
 	default:
@@ -333,6 +377,27 @@ func (u *uplink) FetchBlob(req *wire.FetchBlobRequest, stream grpc.ServerStreami
 		return status.Errorf(codes.NotFound, "blob %s: %v", req.Digest, err)
 	}
 	return status.Errorf(codes.Unavailable, "blob %s: %v", req.Digest, err)
+}
+
+// Tunnel implements wire.UplinkServer.
+func (u *uplink) Tunnel(stream grpc.BidiStreamingServer[wire.TunnelData, wire.TunnelData]) error {
+	who, err := grpcCaller(stream.Context())
+	if err != nil {
+		return err
+	}
+	paced := &pacedTunnel{stream, bodyOf(stream.Context())}
+	first, err := paced.Recv()
+	if err != nil {
+		return ended(err)
+	}
+	if id := first.GetId(); id == "" || len(id) > maxTunnelID {
+		return status.Errorf(codes.InvalidArgument, "want an id of 1 to %d characters in the first message of a tunnel", maxTunnelID)
+	}
+	err = u.g.opts.Upstream.Tunnel(stream.Context(), who.site, first.Id, paced)
+	if errors.Is(err, regional.ErrUnknownTunnel) {
+		return status.Error(codes.NotFound, err.Error())
+	}
+	return err
 }
 
 // Renew implements wire.UplinkServer.
@@ -443,7 +508,7 @@ type slowBody struct {
 }
 
 // newStrangerLimiter lets one registration through at once.
-func newStrangerLimiter() *rate.Limiter { return rate.NewLimiter(streamBytes, 2*strangerBytes) }
+func newStrangerLimiter() *rate.Limiter { return rate.NewLimiter(strangerPace, 2*strangerBytes) }
 
 // Read implements io.Reader.
 func (b *slowBody) Read(p []byte) (int, error) {
@@ -454,4 +519,65 @@ func (b *slowBody) Read(p []byte) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// aheadBody is the body of a tunnel. Whoever the tunnel leads to may read slowly, or not at
+// all: so that the transport does not gather what comes, it is read only tunnelAhead bytes
+// ahead, and the site has to wait.
+type aheadBody struct {
+	io.ReadCloser
+	ctx   context.Context
+	ahead atomic.Int64
+	room  chan struct{}
+}
+
+type aheadKey struct{}
+
+// withAhead bounds how far the body is read ahead; bodyOf finds it.
+func withAhead(r *http.Request) *http.Request {
+	b := &aheadBody{ReadCloser: r.Body, ctx: r.Context(), room: make(chan struct{}, 1)}
+	r = r.WithContext(context.WithValue(r.Context(), aheadKey{}, b))
+	r.Body = b
+	return r
+}
+
+func bodyOf(ctx context.Context) *aheadBody {
+	b, _ := ctx.Value(aheadKey{}).(*aheadBody)
+	return b
+}
+
+// Read implements io.Reader.
+func (b *aheadBody) Read(p []byte) (int, error) {
+	for b.ahead.Load() > tunnelAhead {
+		select {
+		case <-b.room:
+		case <-b.ctx.Done():
+			return 0, b.ctx.Err()
+		}
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.ahead.Add(int64(n))
+	return n, err
+}
+
+// pacedTunnel is a tunnel whose body learns what was taken from it.
+type pacedTunnel struct {
+	tunnel.Stream
+	body *aheadBody // nil: a test's
+}
+
+// grpcHeader is what stands before each message of gRPC, in bytes.
+const grpcHeader = 5
+
+// Recv implements tunnel.Stream.
+func (t *pacedTunnel) Recv() (*wire.TunnelData, error) {
+	m, err := t.Stream.Recv()
+	if err == nil && t.body != nil {
+		t.body.ahead.Add(-int64(proto.Size(m) + grpcHeader))
+		select {
+		case t.body.room <- struct{}{}:
+		default:
+		}
+	}
+	return m, err
 }

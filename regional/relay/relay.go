@@ -84,6 +84,9 @@ type Relay struct {
 	since     time.Time
 	lastErr   string
 
+	clusters map[fleet.SiteID]*cluster // what runs on sites; outlives their streams
+	tunnels  map[string]pendingTunnel  // that control asked for, by id
+
 	conditions map[fleet.SiteID][]*wire.Condition // what this regional says of sites
 	condsDue   map[fleet.SiteID]bool
 	use        *wire.TenantsUse // as told last; nil: nothing yet
@@ -125,6 +128,7 @@ func New(o Options) (*Relay, error) {
 		o.Now = time.Now
 	}
 	r := &Relay{opts: o, log: o.Logger.With("part", "relay"), wake: make(chan struct{}, 1), sites: map[fleet.SiteID]*siteState{}, since: o.Now(),
+		clusters: map[fleet.SiteID]*cluster{}, tunnels: map[string]pendingTunnel{},
 		conditions: map[fleet.SiteID][]*wire.Condition{}, condsDue: map[fleet.SiteID]bool{}}
 	if err := disk.MkdirAll(disk.OS{}, filepath.Join(o.Dir, "blobs"), 0o750); err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
@@ -253,6 +257,7 @@ func (r *Relay) stream(ctx context.Context) error {
 		case <-settled.C:
 			r.reached()
 		case <-alive.C:
+			r.sweepClusters()
 			if err := r.sendAlive(st); err != nil {
 				return cause(err)
 			}
@@ -297,7 +302,7 @@ func (r *Relay) flush(st grpc.BidiStreamingClient[wire.RelayUp, wire.RelayDown])
 	r.mu.Lock()
 	var due []fleet.SiteID
 	for id, s := range r.sites {
-		if (s.upDue || s.downDue || s.reportDue || r.condsDue[id]) && (s.session != nil || r.connected) {
+		if (s.upDue || s.downDue || s.reportDue || r.condsDue[id] || (s.announced && r.clusters[id].isDue())) && (s.session != nil || r.connected) {
 			due = append(due, id)
 		}
 	}
@@ -330,6 +335,11 @@ func (r *Relay) flush(st grpc.BidiStreamingClient[wire.RelayUp, wire.RelayDown])
 				return err
 			}
 		}
+		for _, m := range r.takeCluster(id) {
+			if err := st.Send(m); err != nil {
+				return err // the next stream begins with the version
+			}
+		}
 	}
 	return nil
 }
@@ -352,6 +362,9 @@ func (r *Relay) takeDue(id fleet.SiteID) []*wire.RelayUp {
 		out = append(out, &wire.RelayUp{Msg: &wire.RelayUp_Up{Up: &wire.SiteUp{Tenant: id.Tenant, Site: id.Name, Hello: hello}}})
 		s.upDue, s.announced = false, true
 		r.condsDue[id] = true // also if there are none: a former regional's have to go
+		if m := r.clusters[id].announce(id); m != nil {
+			out = append(out, m)
+		}
 	}
 	if s.reportDue && s.report != nil {
 		out = append(out, &wire.RelayUp{Msg: &wire.RelayUp_Report{Report: &wire.SiteReport{Tenant: id.Tenant, Site: id.Name, Report: s.report}}})
@@ -424,9 +437,12 @@ func (r *Relay) Connected() bool {
 func (r *Relay) giveBack(id fleet.SiteID, m *wire.RelayUp) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, ok := m.Msg.(*wire.RelayUp_SiteConditions); ok {
+	switch m.Msg.(type) {
+	case *wire.RelayUp_SiteConditions:
 		r.condsDue[id] = true
 		return
+	case *wire.RelayUp_SiteKubernetes:
+		return // it follows the site's Up on the next stream
 	}
 	s := r.sites[id]
 	if s == nil {
@@ -481,6 +497,10 @@ func (r *Relay) receive(st grpc.BidiStreamingClient[wire.RelayUp, wire.RelayDown
 			onDesired(r, msg.SitesDesired.GetDesired(), msg.SitesDesired.GetSites()...)
 		case *wire.RelayDown_Revoked:
 			r.onRevoked(msg.Revoked)
+		case *wire.RelayDown_KubernetesResync:
+			r.onResync(msg.KubernetesResync)
+		case *wire.RelayDown_OpenTunnel:
+			r.onOpenTunnel(msg.OpenTunnel)
 		case *wire.RelayDown_Regional:
 			if r.held != nil {
 				r.held.want(msg.Regional.GetDesired())
@@ -553,6 +573,9 @@ func (r *Relay) onRevoked(m *wire.SiteRevoked) {
 		sess.Revoke(m.Reason)
 	}
 	r.desired.remove(id)
+	r.mu.Lock()
+	delete(r.clusters, id)
+	r.mu.Unlock()
 	r.log.Info("site revoked", "site", id, "reason", m.Reason)
 }
 
@@ -583,6 +606,7 @@ func (r *Relay) SiteUp(id fleet.SiteID, hello *wire.Hello, sess regional.Session
 	s := r.stateLocked(id)
 	s.session, s.hello, s.lastSeen = sess, hello, r.opts.Now()
 	s.report, s.reportDue, s.downDue, s.upDue = nil, false, false, true
+	r.clusters[id].interrupted()
 	r.mu.Unlock()
 	r.poke()
 	if d := r.desired.get(id); d != nil {
@@ -599,6 +623,9 @@ func (r *Relay) SiteDown(id fleet.SiteID, sess regional.Session, last time.Time)
 		return
 	}
 	s.session, s.lastSeen, s.downDue = nil, last, true
+	if c := r.clusters[id]; c != nil {
+		c.left = r.opts.Now()
+	}
 	r.poke()
 }
 

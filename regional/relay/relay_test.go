@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/mirror"
 	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional"
@@ -45,6 +46,24 @@ type control struct {
 	revoke  []*wire.SiteRevoked
 	down    chan *wire.RelayDown
 	refuse  error
+	mirror  *mirror.Mirror // what is held of acme/paris; nil: it takes none
+}
+
+// Tunnel answers what comes, in capitals.
+func (c *control) Tunnel(st grpc.BidiStreamingServer[wire.TunnelData, wire.TunnelData]) error {
+	first, err := st.Recv()
+	if err != nil || first.Id != "good" {
+		return status.Error(codes.NotFound, "no such tunnel")
+	}
+	for {
+		m, err := st.Recv()
+		if err != nil {
+			return nil
+		}
+		if err := st.Send(&wire.TunnelData{Data: bytes.ToUpper(m.Data)}); err != nil {
+			return err
+		}
+	}
 }
 
 func (c *control) Register(_ context.Context, r *wire.RelayedRegister) (*wire.RegisterResponse, error) {
@@ -91,6 +110,20 @@ func (c *control) Relay(st grpc.BidiStreamingServer[wire.RelayUp, wire.RelayDown
 			c.seen = append(c.seen, "up "+msg.Up.Tenant+"/"+msg.Up.Site)
 			if d := c.desired[fleet.SiteID{Tenant: msg.Up.Tenant, Name: msg.Up.Site}]; d != nil {
 				c.down <- &wire.RelayDown{Msg: &wire.RelayDown_Desired{Desired: &wire.SiteDesired{Tenant: msg.Up.Tenant, Site: msg.Up.Site, Desired: d}}}
+			}
+		case *wire.RelayUp_SiteKubernetes:
+			k := msg.SiteKubernetes
+			ok := c.mirror != nil
+			switch {
+			case ok && k.Status != nil:
+				c.seen = append(c.seen, fmt.Sprintf("cluster %s/%s snapshot=%t", k.Tenant, k.Site, k.Status.Snapshot))
+				ok = c.mirror.Apply(k.Status)
+			case ok:
+				epoch, seq := c.mirror.Version()
+				ok = epoch == k.Epoch && seq == k.Seq
+			}
+			if !ok {
+				c.down <- &wire.RelayDown{Msg: &wire.RelayDown_KubernetesResync{KubernetesResync: &wire.SiteKubernetesResync{Tenant: k.Tenant, Site: k.Site}}}
 			}
 		case *wire.RelayUp_Down:
 			c.seen = append(c.seen, fmt.Sprintf("down %s/%s %d", msg.Down.Tenant, msg.Down.Site, msg.Down.LastSeen.Seconds))
@@ -219,15 +252,19 @@ type session struct {
 	cert    *x509.Certificate
 	desired chan *wire.DesiredState
 	revoked chan string
+	resyncs chan struct{}
+	tunnels chan string
 }
 
 func newSession() *session {
-	return &session{cert: &x509.Certificate{NotBefore: time.Unix(1000, 0)}, desired: make(chan *wire.DesiredState, 10), revoked: make(chan string, 10)}
+	return &session{cert: &x509.Certificate{NotBefore: time.Unix(1000, 0)}, desired: make(chan *wire.DesiredState, 10), revoked: make(chan string, 10), resyncs: make(chan struct{}, 10), tunnels: make(chan string, 10)}
 }
 
 func (s *session) Certificate() *x509.Certificate { return s.cert }
 func (s *session) Desired(d *wire.DesiredState)   { s.desired <- d }
 func (s *session) Revoke(why string)              { s.revoked <- why }
+func (s *session) Resync()                        { s.resyncs <- struct{}{} }
+func (s *session) OpenTunnel(id string)           { s.tunnels <- id }
 
 func desiredOf(blobs ...[]byte) *wire.DesiredState {
 	d := &wire.DesiredState{}

@@ -9,6 +9,7 @@ package fakeregional
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -30,6 +31,8 @@ import (
 	"muster.dev/muster/control/pki"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/mirror"
+	"muster.dev/muster/internal/tunnel"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -61,12 +64,15 @@ type Regional struct {
 	cuts     int
 	fetched  []*wire.FetchBlobRequest
 	renewals int
+	tunnels  map[string]chan net.Conn // asked for, by id
 }
 
 type site struct {
 	seen    Seen
 	desired *wire.DesiredState
 	push    chan struct{}
+	tunnel  chan string
+	cluster *mirror.Mirror
 	stream  context.Context
 }
 
@@ -78,6 +84,8 @@ type Seen struct {
 	Report     *wire.Report // newest
 	Reports    int
 	Heartbeats int
+	Clusters   int    // messages about its cluster
+	Snapshots  int    // those of snapshots among them
 	Serial     string // of the certificate of the newest stream
 }
 
@@ -108,7 +116,7 @@ func Start(t testing.TB, o Options) *Regional {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Regional{t: t, opts: o, files: files, addr: "127.0.0.1:0", refuse: map[fleet.SiteID]error{}, sites: map[fleet.SiteID]*site{}, blobs: map[string][]byte{}}
+	r := &Regional{t: t, opts: o, files: files, addr: "127.0.0.1:0", refuse: map[fleet.SiteID]error{}, tunnels: map[string]chan net.Conn{}, sites: map[fleet.SiteID]*site{}, blobs: map[string][]byte{}}
 	r.Restart()
 	t.Cleanup(r.Stop)
 	return r
@@ -257,6 +265,55 @@ func (r *Regional) Seen(id fleet.SiteID) Seen {
 	return r.siteLocked(id).seen
 }
 
+// Cluster is what the site said of its cluster.
+func (r *Regional) Cluster(id fleet.SiteID) *mirror.Mirror {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.siteLocked(id).cluster
+}
+
+// Dial opens a tunnel to a site that is connected.
+func (r *Regional) Dial(ctx context.Context, id fleet.SiteID) (net.Conn, error) {
+	name, opened := rand.Text(), make(chan net.Conn, 1)
+	r.mu.Lock()
+	ask := r.siteLocked(id).tunnel
+	r.tunnels[name] = opened
+	r.mu.Unlock()
+	select {
+	case ask <- name:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	select {
+	case conn := <-opened:
+		return conn, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Tunnel implements wire.UplinkServer.
+func (r *Regional) Tunnel(stream grpc.BidiStreamingServer[wire.TunnelData, wire.TunnelData]) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	opened := r.tunnels[first.GetId()]
+	delete(r.tunnels, first.GetId())
+	r.mu.Unlock()
+	if opened == nil {
+		return status.Error(codes.NotFound, "nobody asked for it")
+	}
+	closed := make(chan struct{})
+	opened <- tunnel.Conn(stream, "site", func() { close(closed) })
+	select {
+	case <-closed:
+	case <-stream.Context().Done():
+	}
+	return nil
+}
+
 // Condition returns the site's newest condition of a type, or nil.
 func (s Seen) Condition(typ string) *wire.Condition {
 	for _, c := range s.Report.GetConditions() {
@@ -269,7 +326,7 @@ func (s Seen) Condition(typ string) *wire.Condition {
 
 func (r *Regional) siteLocked(id fleet.SiteID) *site {
 	if r.sites[id] == nil {
-		r.sites[id] = &site{push: make(chan struct{}, 1)}
+		r.sites[id] = &site{push: make(chan struct{}, 1), tunnel: make(chan string), cluster: mirror.New(mirror.DefaultLimits, nil)}
 	}
 	return r.sites[id]
 }
@@ -393,8 +450,11 @@ func (r *Regional) Connect(stream grpc.BidiStreamingServer[wire.FromSite, wire.T
 			s.seen.Connected = false
 		}
 	}()
+	s.cluster.Interrupted()
+	epoch, seq := s.cluster.Version()
 	err = stream.Send(&wire.ToSite{Msg: &wire.ToSite_Welcome{Welcome: &wire.Welcome{
 		Capability: wire.Capability, HeartbeatInterval: durationpb.New(r.opts.Heartbeat), Regional: r.opts.Name, Region: r.opts.Region,
+		KubernetesEpoch: epoch, KubernetesSeq: seq,
 	}}})
 	if err != nil {
 		return err
@@ -409,6 +469,8 @@ func (r *Regional) Connect(stream grpc.BidiStreamingServer[wire.FromSite, wire.T
 			}
 			select {
 			case <-s.push:
+			case id := <-s.tunnel:
+				_ = stream.Send(&wire.ToSite{Msg: &wire.ToSite_OpenTunnel{OpenTunnel: &wire.OpenTunnel{Id: id}}})
 			case <-stream.Context().Done():
 				return
 			}
@@ -426,6 +488,15 @@ func (r *Regional) Connect(stream grpc.BidiStreamingServer[wire.FromSite, wire.T
 			s.seen.Reports++
 		case msg.GetHeartbeat() != nil:
 			s.seen.Heartbeats++
+		case msg.GetKubernetes() != nil:
+			s.seen.Clusters++
+			if msg.GetKubernetes().Snapshot {
+				s.seen.Snapshots++
+			}
+			if !s.cluster.Apply(msg.GetKubernetes()) {
+				r.mu.Unlock()
+				return errors.New("what the site says of its cluster does not follow what it said before")
+			}
 		case msg.GetHello() != nil:
 			r.mu.Unlock()
 			return errors.New("a second hello")

@@ -1,0 +1,214 @@
+package fleetapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/mirror"
+	"muster.dev/muster/internal/wire"
+)
+
+// clusters records what it hears.
+type clusters struct {
+	mu     sync.Mutex
+	sites  map[fleet.SiteID]*mirror.Cursor
+	online map[fleet.SiteID]bool
+	gone   map[fleet.SiteID]int
+}
+
+func (c *clusters) of(id fleet.SiteID) *mirror.Cursor {
+	if c.sites[id] == nil {
+		c.sites[id] = &mirror.Cursor{}
+	}
+	return c.sites[id]
+}
+
+func (c *clusters) Version(id fleet.SiteID) (string, uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.of(id).Version()
+}
+
+func (c *clusters) Apply(id fleet.SiteID, st *wire.KubernetesStatus) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ok, _ := c.of(id).Take(st)
+	return ok
+}
+
+func (c *clusters) Interrupted(id fleet.SiteID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.of(id).Interrupted()
+}
+
+func (c *clusters) Online(id fleet.SiteID, online bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.online[id] = online
+}
+
+func (c *clusters) Gone(id fleet.SiteID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.sites, id)
+	c.gone[id]++
+}
+
+func newClusters() *clusters {
+	return &clusters{sites: map[fleet.SiteID]*mirror.Cursor{}, online: map[fleet.SiteID]bool{}, gone: map[fleet.SiteID]int{}}
+}
+
+func (r *regional) kubernetes(id fleet.SiteID, st *wire.KubernetesStatus, epoch string, seq uint64) {
+	r.w.t.Helper()
+	r.send(&wire.RelayUp{Msg: &wire.RelayUp_SiteKubernetes{SiteKubernetes: &wire.SiteKubernetes{Tenant: id.Tenant, Site: id.Name, Status: st, Epoch: epoch, Seq: seq}}})
+}
+
+func (r *regional) resyncsOf(id fleet.SiteID) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.resyncs[id]
+}
+
+// What a site says is taken from the regional that it is up on, and asked for again where
+// it does not follow what is held.
+func TestClustersOfSites(t *testing.T) {
+	c := newClusters()
+	w := newWorld(t, func(o *Options) { o.Clusters = c }).started()
+	paris, rome := w.site("paris"), w.site("rome")
+	one, two := w.regionalThat("one", wire.Capability), w.regionalThat("two", wire.Capability)
+	one.up(paris, nil)
+	one.kubernetes(paris, &wire.KubernetesStatus{Epoch: "a", Seq: 5, Snapshot: true}, "", 0)
+	version := func(id fleet.SiteID, want string) func() bool {
+		return func() bool { e, s := c.Version(id); return fmt.Sprint(e, s) == want }
+	}
+	w.eventually("a snapshot is held", version(paris, "a5"))
+	one.kubernetes(paris, &wire.KubernetesStatus{Epoch: "a", Seq: 9, After: 8}, "", 0)
+	w.eventually("a gap is asked for", func() bool { return one.resyncsOf(paris) == 1 })
+
+	// The site's new regional holds what is held here, or does not.
+	two.up(paris, nil)
+	two.kubernetes(paris, nil, "a", 5)
+	two.kubernetes(paris, &wire.KubernetesStatus{Epoch: "a", Seq: 6, After: 5}, "", 0)
+	w.eventually("it goes on", version(paris, "a6"))
+	two.kubernetes(paris, nil, "b", 1)
+	w.eventually("another version is asked for", func() bool { return two.resyncsOf(paris) == 1 })
+	// The old one has no say any more, nor has anybody for a site that is not up.
+	one.kubernetes(paris, &wire.KubernetesStatus{Epoch: "old", Seq: 1, Snapshot: true}, "", 0)
+	one.kubernetes(rome, &wire.KubernetesStatus{Epoch: "old", Seq: 1, Snapshot: true}, "", 0)
+	one.up(rome, nil)
+	one.kubernetes(rome, &wire.KubernetesStatus{Epoch: "r", Seq: 1, Snapshot: true}, "", 0)
+	w.eventually("rome is held", version(rome, "r1"))
+	if e, s := c.Version(paris); e != "a" || s != 6 {
+		t.Errorf("a regional that the site has left was believed: %s %d", e, s)
+	}
+
+	two.down(paris)
+	w.pass(time.Minute)
+	w.eventually("it is known to be away", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		online, told := c.online[paris]
+		return told && !online && c.online[rome]
+	})
+	w.server.DeleteSite(rome)
+	w.eventually("a deleted one is forgotten", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.gone[rome] == 1 })
+}
+
+// A tunnel is for who asked, and comes over the regional that was asked.
+func TestTunnelToASite(t *testing.T) {
+	w := newWorld(t).started()
+	paris := w.site("paris")
+	if _, err := w.server.Dial(t.Context(), paris); !errors.Is(err, ErrOffline) {
+		t.Fatalf("a site that is away: %v", err)
+	}
+	one := w.regionalThat("one", wire.Capability)
+	one.up(paris, nil)
+	w.eventually("it is up", func() bool { return one.pushesOf(paris) > 0 })
+	open := func(by, id string) (grpc.BidiStreamingClient[wire.TunnelData, wire.TunnelData], error) {
+		ctx, cancel := context.WithCancel(context.Background())
+		t.Cleanup(cancel)
+		st, err := w.regionalClient(by).Tunnel(ctx)
+		if err == nil {
+			err = st.Send(&wire.TunnelData{Id: id})
+		}
+		return st, err
+	}
+	served := make(chan error, 1)
+	go func() {
+		served <- func() error {
+			var id string
+			for end := time.Now().Add(time.Minute); id == ""; time.Sleep(5 * time.Millisecond) {
+				if time.Now().After(end) {
+					return errors.New("the regional was not asked")
+				}
+				one.mu.Lock()
+				if len(one.tunnels) > 0 {
+					id = one.tunnels[0]
+				}
+				one.mu.Unlock()
+			}
+			if st, err := open("two", id); err == nil {
+				if _, err = st.Recv(); status.Code(err) != codes.NotFound {
+					return fmt.Errorf("another regional: %w", err)
+				}
+			}
+			st, err := open("one", id)
+			if err != nil {
+				return err
+			}
+			for {
+				m, err := st.Recv()
+				if err != nil {
+					return nil // closed
+				}
+				if err := st.Send(m); err != nil {
+					return err
+				}
+			}
+		}()
+	}()
+	conn, err := w.server.Dial(t.Context(), paris)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 5)
+	if _, err := io.ReadFull(conn, got); err != nil || string(got) != "hello" {
+		t.Errorf("%q, %v", got, err)
+	}
+	conn.Close()
+	select {
+	case err := <-served:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the site's end is open though the connection is closed")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := w.server.Dial(ctx, paris); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("an agent that opens none: %v", err)
+	}
+	// An older regional would not understand.
+	old := w.regionalThat("old", 3)
+	rome := w.site("rome")
+	old.up(rome, nil)
+	w.eventually("it is up", func() bool { return old.pushesOf(rome) > 0 })
+	if _, err := w.server.Dial(t.Context(), rome); err == nil {
+		t.Error("a tunnel over a regional that knows of none")
+	}
+}
