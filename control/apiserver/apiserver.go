@@ -34,6 +34,7 @@ import (
 	"muster.dev/muster/control/api/kinds"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/quota"
+	"muster.dev/muster/control/vk8s"
 	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/fleet"
@@ -95,7 +96,9 @@ type Options struct {
 	Reach func(address string) error
 	// Quotas of a tenant that sets none; 0: no limit.
 	Quotas v1alpha1.TenantQuotas
-	Logger *slog.Logger
+	// Virtual is where virtual Kubernetes clusters are served; nil: nowhere.
+	Virtual *vk8s.Mount
+	Logger  *slog.Logger
 }
 
 // Server is a running API server. Its methods may be called at any time.
@@ -200,7 +203,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		cancel()
 		return nil, err
 	}
-	run, loopback, err := prepare(runCtx, args, ln, kinds.Env{Reach: o.Reach}, s.ledger)
+	run, loopback, err := prepare(runCtx, args, ln, kinds.Env{Reach: o.Reach}, s.ledger, o.Virtual)
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("API server: %w", err)
@@ -230,7 +233,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 
 // prepare builds an API server on a listener. The configuration that it returns is
 // the one with which the server talks to itself, as system:apiserver.
-func prepare(ctx context.Context, args []string, ln net.Listener, env kinds.Env, ledger *quota.Ledger) (func(context.Context) error, *rest.Config, error) {
+func prepare(ctx context.Context, args []string, ln net.Listener, env kinds.Env, ledger *quota.Ledger, virtual *vk8s.Mount) (func(context.Context) error, *rest.Config, error) {
 	o := options.NewServerRunOptions()
 	addAdmission(o, env, ledger)
 	fs := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
@@ -257,6 +260,9 @@ func prepare(ctx context.Context, args []string, ln net.Listener, env kinds.Env,
 		return nil, nil, err
 	}
 	tellVersion(config)
+	if virtual != nil {
+		mount(config, virtual)
+	}
 	loopback := rest.CopyConfig(config.KubeAPIs.ControlPlane.Generic.LoopbackClientConfig)
 	complete, err := config.Complete()
 	if err != nil {

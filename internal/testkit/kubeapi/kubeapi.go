@@ -24,6 +24,7 @@ import (
 
 	"muster.dev/muster/control/apiserver"
 	"muster.dev/muster/control/pki"
+	"muster.dev/muster/control/vk8s"
 	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/oidc"
 )
@@ -35,6 +36,7 @@ var (
 	failed error
 	issuer *oidc.Issuer
 	server *apiserver.Server
+	mount  = vk8s.New()
 	held   io.Closer //nolint:unused // an open end of a pipe: it ends with the process
 )
 
@@ -57,6 +59,7 @@ func Start(t testing.TB) *rest.Config {
 		}
 		s, err := Run(context.Background(), dir, slog.New(slog.DiscardHandler), func(o *apiserver.Options) {
 			o.OIDC = apiserver.OIDC{IssuerURL: issuer.URL, ClientID: oidc.ClientID, UsernameClaim: "sub", GroupsClaim: "groups", UsernamePrefix: Prefix, GroupsPrefix: Prefix, CAFile: ca}
+			o.Virtual = mount
 		})
 		if err != nil {
 			failed = err
@@ -110,6 +113,14 @@ func Server(t testing.TB) *apiserver.Server {
 	t.Helper()
 	Start(t)
 	return server
+}
+
+// Mount is where the API server that Start starts serves virtual Kubernetes clusters,
+// once it is told which.
+func Mount(t testing.TB) *vk8s.Mount {
+	t.Helper()
+	Start(t)
+	return mount
 }
 
 // Dir is the data directory of the API server that Start starts.

@@ -1,0 +1,79 @@
+package vk8s
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"muster.dev/muster/control/api/offered"
+)
+
+// entry is what of a resource is served. Whatever has none is not.
+type entry struct {
+	group, resource string
+	verbs           []string
+	subs            map[string][]string // subresource → verbs
+	// own: served by this package, or changed by it on its way.
+	own own
+	// cluster: the resource is outside of namespaces for the stock API server.
+	cluster bool
+}
+
+type own int
+
+const (
+	stock      own = iota // passed on
+	mirrored              // Pods, Nodes, Events: what sites report
+	namespaces            // the one namespace
+	review                // what the user may do
+)
+
+var (
+	readVerbs  = []string{"get", "list", "watch"}
+	writeVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+)
+
+// beside is what is served besides the kinds that are carried to sites.
+var beside = []entry{
+	{resource: "pods", verbs: []string{"delete", "deletecollection", "get", "list", "watch"}, own: mirrored, subs: map[string][]string{
+		"log": {"get"}, "exec": {"create", "get"}, "attach": {"create", "get"}, "portforward": {"create", "get"}, "status": {"get"}}},
+	{resource: "nodes", verbs: readVerbs, own: mirrored, cluster: true},
+	{resource: "events", verbs: readVerbs, own: mirrored},
+	{resource: "namespaces", verbs: readVerbs, own: namespaces, cluster: true},
+	// What kubectl rollout reads.
+	{group: "apps", resource: "replicasets", verbs: readVerbs},
+	{group: "apps", resource: "controllerrevisions", verbs: readVerbs},
+	{group: "authorization.k8s.io", resource: "selfsubjectaccessreviews", verbs: []string{"create"}, own: review, cluster: true},
+	{group: "authorization.k8s.io", resource: "selfsubjectrulesreviews", verbs: []string{"create"}, own: review, cluster: true},
+	{group: "authentication.k8s.io", resource: "selfsubjectreviews", verbs: []string{"create"}, cluster: true},
+	{group: "muster.dev", resource: "overrides", verbs: writeVerbs, subs: map[string][]string{"status": {"get"}}},
+	{group: "muster.dev", resource: "virtualsites", verbs: readVerbs},
+	{group: "muster.dev", resource: "virtualkubernetes", verbs: readVerbs},
+}
+
+// entryOf is what is served of a resource.
+func (m *Mount) entryOf(gr schema.GroupResource) (entry, bool) {
+	if i := slices.IndexFunc(beside, func(e entry) bool { return e.group == gr.Group && e.resource == gr.Resource }); i >= 0 {
+		return beside[i], true
+	}
+	carried := stockOffered
+	if b := m.backend.Load(); b != nil && b.Offered != nil {
+		carried = b.Offered
+	}
+	if !carried(gr) {
+		return entry{}, false
+	}
+	subs := map[string][]string{"status": {"get", "patch", "update"}, "scale": {"get", "patch", "update"}}
+	if gr == (schema.GroupResource{Resource: "serviceaccounts"}) {
+		subs = map[string][]string{"token": {"create"}}
+	}
+	return entry{group: gr.Group, resource: gr.Resource, verbs: writeVerbs, subs: subs}, true
+}
+
+// stockOffered are Kubernetes' own kinds that are carried to sites.
+func stockOffered(gr schema.GroupResource) bool {
+	_, ok := stockSet.OfResource(gr)
+	return ok
+}
+
+var stockSet = offered.NewSet()
