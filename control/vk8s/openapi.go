@@ -14,10 +14,11 @@ import (
 	"k8s.io/kube-openapi/pkg/handler3"
 )
 
-// The protobuf forms of OpenAPI, by the names that clients ask for.
+// The protobuf forms of OpenAPI, by their names as media types; clients also write
+// .v2@v1.0, which is none.
 const (
-	protoV2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-	protoV3 = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
+	protoV2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+	protoV3 = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 )
 
 // document is one of the stock API server's OpenAPI documents, narrowed to what is
@@ -52,7 +53,7 @@ func (m *Mount) serveOpenAPI(s Stock, w http.ResponseWriter, req *http.Request, 
 	if err != nil {
 		return err
 	}
-	if !strings.Contains(strings.ReplaceAll(req.Header.Get("Accept"), " ", ""), protoType) {
+	if accept := strings.ReplaceAll(req.Header.Get("Accept"), "@v1.0", ".v1.0"); !strings.Contains(accept, protoType) {
 		writeTagged(w, req, "application/json", d.json)
 		return nil
 	}
