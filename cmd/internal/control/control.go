@@ -37,6 +37,7 @@ import (
 	"muster.dev/muster/control/pki"
 	"muster.dev/muster/control/quota"
 	"muster.dev/muster/control/registration"
+	"muster.dev/muster/control/vk8s"
 	"muster.dev/muster/health/defaults"
 	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/egress"
@@ -89,10 +90,11 @@ func start(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA) erro
 	if err != nil {
 		return err
 	}
+	virtual := vk8s.New()
 	server, err := apiserver.Start(ctx, apiserver.Options{
 		Dir: filepath.Join(dir, "apiserver"), Listen: c.Control.Listen, CertFile: pair, KeyFile: pair, CAPEM: ca.BundlePEM(), KubeconfigDir: c.DataDir,
 		Users: ownUsers(),
-		Etcd:  apiserver.Etcd(c.Control.Etcd), OIDC: oidc(c), Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), Reach: reach.Named, Logger: env.Log,
+		Etcd:  apiserver.Etcd(c.Control.Etcd), OIDC: oidc(c), Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), Reach: reach.Named, Virtual: virtual, Logger: env.Log,
 	})
 	if err != nil {
 		return fmt.Errorf("control.listen: %w", err)
@@ -108,7 +110,7 @@ func start(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA) erro
 	})
 	env.Log.Info("the Kubernetes API is up", "url", "https://"+server.Addr())
 	env.Go("certificates", func(ctx context.Context) error { return keepCertificates(ctx, env.Log, c, ca, server) })
-	return startFleet(ctx, env, c, ca, server.ConfigOf(controlUser), server.Usage)
+	return startFleet(ctx, env, c, ca, server.ConfigOf(controlUser), server.Usage, virtual)
 }
 
 func oidc(c config.Config) apiserver.OIDC {
@@ -117,7 +119,7 @@ func oidc(c config.Config) apiserver.OIDC {
 }
 
 // startFleet starts what runs on top of the API server.
-func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA, cfg *rest.Config, stored func(tenant string) quota.Usage) error {
+func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA, cfg *rest.Config, stored func(tenant string) quota.Usage, virtual *vk8s.Mount) error {
 	scheme := runtime.NewScheme()
 	if err := controllers.AddToScheme(scheme); err != nil {
 		return err
@@ -135,6 +137,9 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 		return err
 	}
 	env.Go("watch", informers.Start)
+	if err := serveVirtual(ctx, virtual, informers); err != nil {
+		return err
+	}
 
 	recorder, err := newRecorder(env, cfg, scheme)
 	if err != nil {
