@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"log/slog"
 	"net/url"
 	"sync"
@@ -17,11 +18,13 @@ import (
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/mirror"
 	"muster.dev/muster/internal/remotewrite"
 	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/testca"
 	"muster.dev/muster/internal/tunnel"
 	"muster.dev/muster/internal/wire"
+	"muster.dev/muster/internal/workload"
 	"muster.dev/muster/regional"
 	"muster.dev/muster/regional/engine"
 	"muster.dev/muster/regional/gateway"
@@ -37,12 +40,16 @@ type control struct {
 	asked    map[string]int // site → registrations
 	sessions map[fleet.SiteID]regional.Session
 	reports  map[fleet.SiteID]*wire.Report
+	clusters map[fleet.SiteID]*mirror.Mirror
 	policy   []byte
+	web      []byte // a Deployment; nil: none
 	fetched  int
 }
 
+const webItem = "Deployment.apps/acme-shop/web"
+
 func newControl(t *testing.T) *control {
-	return &control{t: t, ca: testca.New(t), asked: map[string]int{}, sessions: map[fleet.SiteID]regional.Session{}, reports: map[fleet.SiteID]*wire.Report{}, policy: []byte("first")}
+	return &control{t: t, ca: testca.New(t), asked: map[string]int{}, sessions: map[fleet.SiteID]regional.Session{}, reports: map[fleet.SiteID]*wire.Report{}, clusters: map[fleet.SiteID]*mirror.Mirror{}, policy: []byte("first")}
 }
 
 func (c *control) Register(_ context.Context, r *wire.RelayedRegister) (*wire.RegisterResponse, error) {
@@ -76,6 +83,9 @@ func (c *control) Renew(context.Context, *wire.RelayedRenew) (*wire.Issued, erro
 
 func (c *control) desired() *wire.DesiredState {
 	items := []*wire.Item{{Kind: fleet.KindCollectionPolicy, Name: "effective", Digest: wire.DigestOf(c.policy), Size: int64(len(c.policy))}}
+	if c.web != nil {
+		items = append(items, &wire.Item{Kind: workload.Kind, Name: webItem, Digest: wire.DigestOf(c.web), Size: int64(len(c.web))})
+	}
 	return &wire.DesiredState{Revision: wire.RevisionOf(items), Items: items}
 }
 
@@ -102,9 +112,24 @@ func (c *control) Report(id fleet.SiteID, r *wire.Report) {
 
 func (c *control) Alive(fleet.SiteID, time.Time) {}
 
-func (c *control) KubernetesVersion(fleet.SiteID) (string, uint64) { return "", 0 }
+func (c *control) KubernetesVersion(id fleet.SiteID) (string, uint64) {
+	return c.cluster(id).Version()
+}
 
-func (c *control) Kubernetes(fleet.SiteID, regional.Session, *wire.KubernetesStatus) {}
+func (c *control) Kubernetes(id fleet.SiteID, s regional.Session, st *wire.KubernetesStatus) {
+	if !c.cluster(id).Apply(st) {
+		s.Resync()
+	}
+}
+
+func (c *control) cluster(id fleet.SiteID) *mirror.Mirror {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.clusters[id] == nil {
+		c.clusters[id] = mirror.New(mirror.DefaultLimits, nil)
+	}
+	return c.clusters[id]
+}
 
 func (c *control) Tunnel(context.Context, fleet.SiteID, string, tunnel.Stream) error {
 	return regional.ErrUnknownTunnel
@@ -113,6 +138,9 @@ func (c *control) Tunnel(context.Context, fleet.SiteID, string, tunnel.Stream) e
 func (c *control) Blob(_ context.Context, _ fleet.SiteID, digest string, off int64, send func([]byte) error) error {
 	c.mu.Lock()
 	b := c.policy
+	if c.web != nil && digest == wire.DigestOf(c.web) {
+		b = c.web
+	}
 	c.fetched++
 	c.mu.Unlock()
 	if digest != wire.DigestOf(b) {
@@ -123,11 +151,11 @@ func (c *control) Blob(_ context.Context, _ fleet.SiteID, digest string, off int
 
 func (c *control) Denied(fleet.SiteID, *x509.Certificate) (string, bool) { return "", false }
 
-// tell gives all sites another policy.
-func (c *control) tell(policy string) {
+// tell gives all sites another policy, and a Deployment unless it is nil.
+func (c *control) tell(policy string, web []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.policy = []byte(policy)
+	c.policy, c.web = []byte(policy), web
 	for _, s := range c.sessions {
 		s.Desired(c.desired())
 	}
@@ -228,8 +256,24 @@ func TestFleetAgainstARealGateway(t *testing.T) {
 		t.Errorf("counts: %+v", k)
 	}
 
-	c.tell("second")
+	c.tell("second", []byte(`{"spec":{"replicas":3,"template":{"spec":{"containers":[{"name":"web","image":"nginx:1.29"}]}}}}`))
 	testkit.EventuallyTrue(t, "all sites to hold and report the second policy", func() bool { return f.Policies()[wire.DigestOf([]byte("second"))] == sites && c.reporting() == sites })
+	mirrored := func(objects int) func() bool {
+		return func() bool {
+			for i := range sites {
+				if c.cluster(fleet.SiteID{Tenant: "acme", Name: fmt.Sprintf("load-%05d", i)}).Stats().Objects != objects {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	testkit.EventuallyTrue(t, "three pods and a status of each site", mirrored(4))
+	if n := f.Digests(webItem)[wire.DigestOf(c.web)]; n != sites {
+		t.Errorf("%d sites hold it", n)
+	}
+	c.tell("second", nil)
+	testkit.EventuallyTrue(t, "nothing runs any more", mirrored(0))
 
 	cut := f.Cut(2)
 	if len(cut) != 2 || cut[0] == cut[1] {

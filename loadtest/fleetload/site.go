@@ -49,7 +49,9 @@ type site struct {
 	registered, connected atomic.Bool
 	acked                 atomic.Int64 // time of the newest acknowledged samples, in milliseconds
 	policy                atomic.Value // string: hash of the collection policy in effect
+	items                 atomic.Value // map[string]string: digests of what is to be on its cluster, by item; never changed
 	revision              string       // of the desired state in effect; belongs to the stream
+	cluster               *cluster     // belongs to the stream
 }
 
 // version of the agent that sites claim to be.
@@ -63,6 +65,7 @@ func newSite(f *Fleet, i int) (*site, error) {
 	s := &site{f: f, name: fmt.Sprintf("load-%05d", i), host: host}
 	s.seed = seedOf(s.name)
 	s.policy.Store("")
+	s.cluster = newCluster(s)
 	s.link.Dialer.Timeout = 10 * time.Second
 	if ip := net.ParseIP(host); host == "localhost" || ip.IsLoopback() {
 		s.link.Dialer.LocalAddr = &net.TCPAddr{IP: address(i)}
@@ -221,20 +224,24 @@ func (s *site) session(ctx context.Context) (up bool, err error) {
 		return false, errors.New("no welcome within 15 s")
 	}
 	s.connected.Store(true)
+	s.cluster.mirror.Held(first.GetWelcome().GetKubernetesEpoch(), first.GetWelcome().GetKubernetesSeq())
 	told := make(chan *wire.DesiredState, 1)
 	ended := make(chan error, 1)
-	go func() { ended <- receive(stream, told) }()
+	go func() { ended <- s.receive(stream, told) }()
 	err = s.talk(ctx, client, stream, first.GetWelcome().GetHeartbeatInterval().AsDuration(), told, ended)
 	cancel()
 	return true, err
 }
 
 // receive passes on the newest desired state.
-func receive(stream wire.Uplink_ConnectClient, told chan *wire.DesiredState) error {
+func (s *site) receive(stream wire.Uplink_ConnectClient, told chan *wire.DesiredState) error {
 	for {
 		msg, err := stream.Recv()
 		if err != nil {
 			return err
+		}
+		if msg.GetKubernetesResync() != nil {
+			s.cluster.mirror.Resync()
 		}
 		if d := msg.GetDesired(); d != nil {
 			select {
@@ -260,6 +267,9 @@ func (s *site) talk(ctx context.Context, client wire.UplinkClient, stream wire.U
 	defer full.Stop()
 	soon := time.NewTimer(0)
 	defer soon.Stop()
+	tell := time.NewTimer(0)
+	defer tell.Stop()
+	var toldAt time.Time
 	for seq := uint64(0); ; {
 		var msg *wire.FromSite
 		select {
@@ -273,6 +283,17 @@ func (s *site) talk(ctx context.Context, client wire.UplinkClient, stream wire.U
 				return err
 			}
 			soon.Reset(250 * time.Millisecond) // as the agent: changes of a moment go together
+			continue
+		case <-s.cluster.wake:
+			tell.Reset(max(0, time.Until(toldAt.Add(mirrorEvery))))
+			continue
+		case <-tell.C:
+			toldAt = time.Now()
+			for _, st := range s.cluster.mirror.Next(true) {
+				if err := stream.Send(&wire.FromSite{Msg: &wire.FromSite_Kubernetes{Kubernetes: st}}); err != nil {
+					return err
+				}
+			}
 			continue
 		case <-soon.C:
 		case <-full.C:
@@ -288,6 +309,9 @@ func (s *site) talk(ctx context.Context, client wire.UplinkClient, stream wire.U
 	}
 }
 
+// mirrorEvery is how often the agent tells of its cluster, at most.
+const mirrorEvery = time.Second
+
 // apply fetches what the site should hold and does not hold yet.
 func (s *site) apply(ctx context.Context, client wire.UplinkClient, d *wire.DesiredState) error {
 	hash := ""
@@ -301,6 +325,9 @@ func (s *site) apply(ctx context.Context, client wire.UplinkClient, d *wire.Desi
 		if _, err := (holdings.Fetcher{}).To(ctx, client, hash, it.GetSize(), io.Discard); err != nil {
 			return fmt.Errorf("fetch the policy: %w", err)
 		}
+	}
+	if err := s.cluster.apply(ctx, client, d.GetItems()); err != nil {
+		return err
 	}
 	s.revision = d.GetRevision()
 	s.policy.Store(hash)
