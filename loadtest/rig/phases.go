@@ -43,15 +43,14 @@ func (r *run) prepare(ctx context.Context) error {
 		return err
 	}
 	r.token = strings.TrimSpace(string(admin))
-	cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(r.c.data(), "admin.kubeconfig"))
-	if err != nil {
+	if r.cfg, err = clientcmd.BuildConfigFromFlags("", filepath.Join(r.c.data(), "admin.kubeconfig")); err != nil {
 		return err
 	}
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return err
 	}
-	if r.kube, err = client.New(cfg, client.Options{Scheme: scheme}); err != nil {
+	if r.kube, err = client.New(r.cfg, client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
 	r.f, err = fleetload.New(fleetload.Options{

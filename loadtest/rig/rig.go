@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"muster.dev/muster/loadtest/fleetload"
@@ -44,18 +45,19 @@ type Options struct {
 }
 
 // The phases. Every run begins with the registration, and all that come after the cold
-// start need it.
+// start need it, but for the workloads.
 const (
 	PhaseRegistration = "registration"
 	PhaseCold         = "cold"
 	PhaseSteady       = "steady"
 	PhasePolicy       = "policy"
+	PhaseWorkloads    = "workloads"
 	PhaseCut          = "cut"
 	PhaseRestart      = "restart"
 )
 
 // Phases in their order.
-var Phases = []string{PhaseRegistration, PhaseCold, PhaseSteady, PhasePolicy, PhaseCut, PhaseRestart}
+var Phases = []string{PhaseRegistration, PhaseCold, PhaseSteady, PhasePolicy, PhaseWorkloads, PhaseCut, PhaseRestart}
 
 // Phase is what one phase came to.
 type Phase struct {
@@ -93,6 +95,7 @@ type run struct {
 	o       Options
 	c       *cluster
 	f       *fleetload.Fleet
+	cfg     *rest.Config // the administrator's
 	kube    client.Client
 	token   string // of the console
 	res     *Result
@@ -161,7 +164,7 @@ func (o *Options) runs(phase string) bool {
 	case len(o.Phases) == 0, phase == PhaseRegistration, slices.Contains(o.Phases, phase):
 		return true
 	case phase == PhaseCold:
-		return slices.ContainsFunc(o.Phases, func(p string) bool { return p != PhaseRegistration })
+		return slices.ContainsFunc(o.Phases, func(p string) bool { return p != PhaseRegistration && p != PhaseWorkloads })
 	}
 	return false
 }
@@ -173,7 +176,7 @@ func (r *run) say(format string, args ...any) {
 // phases runs them one after the other. One that stalls ends the run unless GoOn.
 func (r *run) phases(ctx context.Context) error {
 	all := map[string]func(context.Context, *Phase) error{
-		PhaseRegistration: r.registration, PhaseCold: r.cold, PhaseSteady: r.steady, PhasePolicy: r.policy, PhaseCut: r.cut, PhaseRestart: r.restart,
+		PhaseRegistration: r.registration, PhaseCold: r.cold, PhaseSteady: r.steady, PhasePolicy: r.policy, PhaseWorkloads: r.workloads, PhaseCut: r.cut, PhaseRestart: r.restart,
 	}
 	var errs []error
 	for _, name := range Phases {
