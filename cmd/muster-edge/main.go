@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"syscall"
@@ -91,6 +92,23 @@ Joining again with the same key is harmless: the same site gets a new certificat
 	}
 	status.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 
+	var hm edge.HostMetricsOptions
+	var address, port string
+	host := &cobra.Command{
+		Use: "host-metrics", Short: "Serve this node's metrics to the site's muster-edge", Args: cobra.NoArgs,
+		Long: `Serve the metrics of one node of a cluster, over TLS, to who shows the certificate that
+the page itself has. What the DaemonSet of ` + "`muster site manifest`" + ` runs.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			hm.Listen, hm.Log = net.JoinHostPort(address, port), edge.DefaultConfig().Log
+			return edge.HostMetrics(cmd.Context(), hm)
+		},
+	}
+	host.Flags().StringVar(&address, "address", "", "address to listen on (default: all)")
+	host.Flags().StringVar(&port, "port", edge.HostPort, "port to listen on")
+	host.Flags().StringVar(&hm.PairDir, "key-pair", "", "`DIR` with tls.crt and tls.key, such as a mounted Secret")
+	host.Flags().StringVar(&hm.Host, "host", "", "`DIR` in which root, proc and sys are those of the host (default: this process sees them itself)")
+	host.Flags().StringVar(&hm.TextfileDir, "textfile-dir", "", "directory of *.prom files on the host, to be served too")
+
 	conf := &cobra.Command{Use: "config", Short: "Check the configuration file, or print the annotated sample"}
 	conf.AddCommand(
 		&cobra.Command{Use: "check FILE", Short: "Check a file without starting anything", Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
@@ -104,6 +122,6 @@ Joining again with the same key is harmless: the same site gets a new certificat
 			_, err := cmd.OutOrStdout().Write(edge.Sample)
 			return err
 		}})
-	cmd.AddCommand(join, run, status, conf)
+	cmd.AddCommand(join, run, status, host, conf)
 	return cmd
 }

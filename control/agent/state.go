@@ -34,6 +34,14 @@ const (
 	bundleFile = "bundle.pem"
 )
 
+// KeyFile in the state directory is what makes a machine, or a cluster, the site that it
+// is: whoever holds it gets a new certificate.
+const KeyFile = keyFile
+
+// IdentityFiles are the files of the state directory that a site must have again when
+// its disk is gone, the key first.
+func IdentityFiles() []string { return []string{keyFile, certFile, bundleFile} }
+
 // JoinConfig is what a person tells a machine once.
 type JoinConfig struct {
 	// Servers are gateways, "https://host:port" or "host:port", the preferred one

@@ -35,7 +35,23 @@ type Config struct {
 	HostMetrics   bool          `yaml:"hostMetrics"`
 	ScrapeConfigs []any         `yaml:"scrapeConfigs"`
 	SpoolSync     conf.Duration `yaml:"spoolSync"`
+	ProbeListen   string        `yaml:"probeListen"`
+	LogsListen    string        `yaml:"logsListen"`
+	Kubernetes    Kubernetes    `yaml:"kubernetes"`
 	Log           Log           `yaml:"log"`
+}
+
+// Kubernetes says what muster-edge does as a pod of the cluster that is the site.
+type Kubernetes struct {
+	Enabled          bool   `yaml:"enabled"`
+	Discovery        bool   `yaml:"discovery"`
+	Kubeconfig       string `yaml:"kubeconfig"`
+	Namespace        string `yaml:"namespace"`
+	StateSecret      string `yaml:"stateSecret"`
+	HostNamespace    string `yaml:"hostNamespace"`
+	HostSecret       string `yaml:"hostSecret"`
+	KubeStateMetrics string `yaml:"kubeStateMetrics"`
+	TenantPods       bool   `yaml:"tenantPods"`
 }
 
 // Log says how muster-edge logs.
@@ -46,7 +62,7 @@ type Log struct {
 
 // DefaultConfig is what an empty file means.
 func DefaultConfig() Config {
-	return Config{StateDir: "/var/lib/muster-edge", OpsListen: "127.0.0.1:9106", HostMetrics: true, SpoolSync: conf.Duration(collector.DefaultSpoolSync), Log: Log{Level: "info", Format: "logfmt"}}
+	return Config{StateDir: "/var/lib/muster-edge", OpsListen: "127.0.0.1:9106", HostMetrics: true, Kubernetes: Kubernetes{Discovery: true}, SpoolSync: conf.Duration(collector.DefaultSpoolSync), Log: Log{Level: "info", Format: "logfmt"}}
 }
 
 // LoadConfig reads a file over the defaults; a file that is not there is an error
@@ -81,6 +97,20 @@ func (c *Config) Validate() error {
 		if err := identity.ValidateCAHash(c.CAHash); err != nil {
 			return fmt.Errorf("caHash: %w", err)
 		}
+	}
+	for name, addr := range map[string]string{"probeListen": c.ProbeListen, "logsListen": c.LogsListen} {
+		if addr == "" {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			return fmt.Errorf("%s: %q: want HOST:PORT, such as :9108", name, addr)
+		}
+	}
+	if c.LogsListen != "" && (!c.Kubernetes.Enabled || c.Kubernetes.HostSecret == "") {
+		return errors.New("logsListen: needs kubernetes.hostSecret, whose key pair its senders show")
+	}
+	if err := c.Kubernetes.validate(); err != nil {
+		return err
 	}
 	if c.Token != "" && c.TokenFile != "" {
 		return errors.New("token: set token or tokenFile, not both")

@@ -33,9 +33,30 @@ func Run(ctx context.Context, c Config) error {
 }
 
 func start(ctx context.Context, env *role.Env, c Config) error {
-	s, err := newSite(env, c)
+	in, err := newInCluster(c, env)
 	if err != nil {
 		return err
+	}
+	if c.ProbeListen != "" { // before what may wait for the cluster's API server
+		ln, err := role.Listen("probeListen", c.ProbeListen)
+		if err != nil {
+			return err
+		}
+		env.Serve("probes", ln, &http.Server{Handler: probes(env.Ops), ReadHeaderTimeout: 10 * time.Second})
+	}
+	s, err := newSite(ctx, env, c, in)
+	if err != nil {
+		return err
+	}
+	if in != nil {
+		in.run(env)
+	}
+	if c.LogsListen != "" {
+		ln, err := role.Listen("logsListen", c.LogsListen)
+		if err != nil {
+			return err
+		}
+		env.Serve("logs", ln, logServer(s.Agent, in.pair))
 	}
 	env.Ops.Status("agent", func() any { return s.Agent.Status() })
 	env.Ops.Status("collector", func() any { return s.Collector.Status() })
@@ -46,7 +67,7 @@ func start(ctx context.Context, env *role.Env, c Config) error {
 	return nil
 }
 
-func newSite(env *role.Env, c Config) (*Site, error) {
+func newSite(ctx context.Context, env *role.Env, c Config, in *inCluster) (*Site, error) {
 	scrape, err := c.scrapeYAML()
 	if err != nil {
 		return nil, err
@@ -55,12 +76,34 @@ func newSite(env *role.Env, c Config) (*Site, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := facts.Discover(facts.Options{Root: os.DirFS("/")})
-	if joined, err := agent.Joined(agentDir(c.StateDir)); join.Site == "" && (err != nil || joined.Site == "") {
-		join.Site = f.Hostname
+	joined, err := agent.Joined(agentDir(c.StateDir))
+	named := join.Site != "" || err == nil && joined.Site != ""
+	var labels, versions func() map[string]string
+	var conditions func() []collector.Condition
+	if in != nil {
+		if err := in.prepare(ctx, env); err != nil {
+			return nil, err
+		}
+		if !named {
+			if err := retry(ctx, env, "name the site", func(ctx context.Context) (err error) {
+				join.Site, err = in.siteName(ctx)
+				return err
+			}); err != nil {
+				return nil, err
+			}
+		}
+		labels = func() map[string]string { return in.refreshed().Labels() }
+		versions = func() map[string]string { return in.refreshed().Versions() }
+		conditions = in.conditions
+	} else {
+		f := facts.Discover(facts.Options{Root: os.DirFS("/")})
+		labels, versions = f.Labels, f.Versions
+		if !named {
+			join.Site = f.Hostname
+		}
 	}
 	o := SiteOptions{
-		Dir: c.StateDir, Join: join, Version: obs.Version, ScrapeConfigs: scrape, SystemLabels: f.Labels, Versions: f.Versions,
+		Dir: c.StateDir, Join: join, Version: obs.Version, ScrapeConfigs: scrape, SystemLabels: labels, Versions: versions, Conditions: conditions,
 		SpoolSync: cmp.Or(c.SpoolSync.D(), -1), ProcessMetrics: true, Logger: env.Log, Registerer: env.Reg,
 	}
 	if c.HostMetrics {
@@ -70,7 +113,14 @@ func newSite(env *role.Env, c Config) (*Site, error) {
 		}
 		o.Targets = append(o.Targets, collector.Target{Job: "node", Handler: host})
 	}
-	return NewSite(o)
+	s, err := NewSite(o)
+	if err != nil || in == nil {
+		return s, err
+	}
+	if err := in.keep(ctx, env); err != nil {
+		return nil, err
+	}
+	return s, in.watch(c, s.Collector, env)
 }
 
 // join is how the config says to join; empty if it says nothing.

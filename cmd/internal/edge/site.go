@@ -33,7 +33,9 @@ type SiteOptions struct {
 	Targets       []collector.Target
 	SystemLabels  func() map[string]string
 	Versions      func() map[string]string
-	SpoolSync     time.Duration // as collector.Options.SpoolSync
+	// Conditions beside the collector's own; nil: none.
+	Conditions func() []collector.Condition
+	SpoolSync  time.Duration // as collector.Options.SpoolSync
 	// Dial replaces the network; nil: the real one.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// ProcessMetrics: this process is this site and nothing else.
@@ -48,6 +50,7 @@ type SiteOptions struct {
 type Site struct {
 	Agent     *agent.Agent
 	Collector *collector.Collector
+	further   func() []collector.Condition
 }
 
 // agentDir is where a site's agent keeps its state.
@@ -55,7 +58,7 @@ func agentDir(stateDir string) string { return filepath.Join(stateDir, "agent") 
 
 // NewSite puts a site together. Nothing runs before Run.
 func NewSite(o SiteOptions) (*Site, error) {
-	s := &Site{}
+	s := &Site{further: o.Conditions}
 	dir := agentDir(o.Dir)
 	if len(o.Join.Servers) > 0 {
 		if err := agent.Join(dir, o.Join); err != nil {
@@ -119,7 +122,11 @@ func (s *Site) Run(ctx context.Context) error {
 
 func (s *Site) passConditions(ctx context.Context) {
 	for {
-		for _, c := range s.Collector.Conditions() {
+		list := s.Collector.Conditions()
+		if s.further != nil {
+			list = append(list, s.further()...)
+		}
+		for _, c := range list {
 			if c.Type != collector.PolicyApplied { // the agent tells that itself
 				s.Agent.SetCondition(c.Type, c.Status, c.Reason, c.Message)
 			}

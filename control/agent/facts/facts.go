@@ -37,6 +37,11 @@ type Facts struct {
 	Hostname  string
 	CPUs      int
 	MemoryMiB int64
+
+	// Of a site that is a Kubernetes cluster.
+	Kubernetes   string // version of its API server, e.g. v1.35.4+k3s1
+	Distribution string // k3s, rke2, eks, gke, …; empty where the version does not say
+	Nodes        int
 }
 
 // Discover reads the files. It never fails.
@@ -93,6 +98,11 @@ func (f Facts) Labels() map[string]string {
 	set("product", f.Product)
 	set("cloud", f.Cloud)
 	set("hostname", f.Hostname)
+	set("kubernetes", strings.ReplaceAll(f.Kubernetes, "+", "-")) // no + in a label
+	set("distribution", f.Distribution)
+	if f.Nodes > 0 {
+		out["nodes"] = strconv.Itoa(f.Nodes)
+	}
 	if f.CPUs > 0 {
 		out["cpus"] = strconv.Itoa(f.CPUs)
 	}
@@ -111,6 +121,9 @@ func (f Facts) Versions() map[string]string {
 	}
 	if f.Kernel != "" {
 		out["kernel"] = f.Kernel
+	}
+	if f.Kubernetes != "" {
+		out["kubernetes"] = f.Kubernetes
 	}
 	return out
 }
