@@ -15,7 +15,7 @@ export GOFLAGS := -buildvcs=false
 # time from a fresh clone to a running demo.
 
 .DEFAULT_GOAL := help
-.PHONY: help build ui lint-ui plugin demo test test-go test-ui test-e2e test-neighbour loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-protoc
+.PHONY: help build ui lint-ui plugin image demo test test-go test-ui test-e2e test-neighbour loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-protoc
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,11 @@ plugin: ## Build Fluent Bit's output plugin, bin/out_muster.so (needs a C compil
 	@CGO_ENABLED=1 $(GO) build -buildmode=c-shared -ldflags '$(LDFLAGS)' -o bin/out_muster.so ./collector/fluentbit/plugin
 	@rm -f bin/out_muster.h
 	@ls -lh bin/out_muster.so | awk '{print "   " $$9, $$5}'
+
+IMAGE ?= muster-edge:$(VERSION)
+image: ## Build the container image of muster-edge: IMAGE=muster-edge:dev, GOARCH=arm64 for other nodes (needs docker, or DOCKER=podman)
+	@CGO_ENABLED=0 GOOS=linux $(GO) build -ldflags '$(LDFLAGS)' -o bin/muster-edge-linux ./cmd/muster-edge
+	$(or $(DOCKER),docker) build --platform linux/$(shell $(GO) env GOARCH) -t $(IMAGE) -f deploy/Dockerfile .
 
 demo: build ## Start a fleet of 60 sites on this machine and print the link to its map
 	@bin/muster demo

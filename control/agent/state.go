@@ -39,8 +39,8 @@ const (
 const KeyFile = keyFile
 
 // IdentityFiles are the files of the state directory that a site must have again when
-// its disk is gone, the key first.
-func IdentityFiles() []string { return []string{keyFile, certFile, bundleFile} }
+// its disk is gone, the key first: with how it joined, since the token may be gone too.
+func IdentityFiles() []string { return []string{keyFile, certFile, bundleFile, joinFile} }
 
 // JoinConfig is what a person tells a machine once.
 type JoinConfig struct {

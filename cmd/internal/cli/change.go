@@ -84,7 +84,8 @@ func patchSite(ctx context.Context, c client.Client, s *v1alpha1.Site, change fu
 }
 
 func siteCmd(g *Globals) *cobra.Command {
-	cmd := &cobra.Command{Use: "site", Short: "Change a site: label, maintenance, plan, decommission"}
+	cmd := &cobra.Command{Use: "site", Short: "Change a site: label, maintenance, plan, decommission; make one of a cluster"}
+	cmd.AddCommand(siteManifestCmd(g))
 	verb := func(use, short, long, example string, args cobra.PositionalArgs, flags func(*cobra.Command), run func(cmd *cobra.Command, c client.Client, s *v1alpha1.Site, args []string) (string, error)) {
 		sub := &cobra.Command{Use: use, Short: short, Long: long, Example: example, Args: args, ValidArgsFunction: g.completeSites, RunE: func(cmd *cobra.Command, args []string) error {
 			c, tenants, err := g.connect(cmd.Context())
@@ -308,6 +309,7 @@ func printJoin(w io.Writer, dataDir, server, token string, o TokenOptions) error
 		server = strings.TrimSpace(string(b))
 	}
 	fmt.Fprintf(w, "On the machine that shall become a site, run:\n\n  muster-edge join --server %s \\\n    --ca-hash %s \\\n    --token %s\n\n", server, strings.TrimSpace(string(hash)), token)
+	fmt.Fprintf(w, "To make a Kubernetes cluster a site, run where kubectl reaches it:\n\n  muster site manifest --server %s \\\n    --ca-hash %s \\\n    --token %s | kubectl apply -f -\n\n", server, strings.TrimSpace(string(hash)), token)
 	switch {
 	case o.AutoApprove:
 		fmt.Fprintln(w, "It is approved by itself.")

@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"muster.dev/muster/collector"
+	"muster.dev/muster/control/agent"
 	"muster.dev/muster/internal/conf"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
@@ -50,6 +51,7 @@ type Kubernetes struct {
 	StateSecret      string `yaml:"stateSecret"`
 	HostNamespace    string `yaml:"hostNamespace"`
 	HostSecret       string `yaml:"hostSecret"`
+	HostMetrics      bool   `yaml:"hostMetrics"`
 	KubeStateMetrics string `yaml:"kubeStateMetrics"`
 	TenantPods       bool   `yaml:"tenantPods"`
 }
@@ -123,13 +125,18 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// token returns the registration token, from the file or the field; empty once
-// the site has its certificate and neither is set.
+// token returns the registration token, from the file or the field; empty if the site has
+// joined before and neither is there any more.
 func (c *Config) token() (string, error) {
 	if c.TokenFile == "" {
 		return c.Token, nil
 	}
 	b, err := os.ReadFile(c.TokenFile)
+	if errors.Is(err, os.ErrNotExist) {
+		if _, jerr := agent.Joined(agentDir(c.StateDir)); jerr == nil {
+			return "", nil
+		}
+	}
 	if err != nil {
 		return "", fmt.Errorf("tokenFile: %w", err)
 	}

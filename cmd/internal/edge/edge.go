@@ -68,6 +68,11 @@ func start(ctx context.Context, env *role.Env, c Config) error {
 }
 
 func newSite(ctx context.Context, env *role.Env, c Config, in *inCluster) (*Site, error) {
+	if in != nil {
+		if err := in.prepare(ctx, env); err != nil {
+			return nil, err
+		}
+	}
 	scrape, err := c.scrapeYAML()
 	if err != nil {
 		return nil, err
@@ -81,9 +86,6 @@ func newSite(ctx context.Context, env *role.Env, c Config, in *inCluster) (*Site
 	var labels, versions func() map[string]string
 	var conditions func() []collector.Condition
 	if in != nil {
-		if err := in.prepare(ctx, env); err != nil {
-			return nil, err
-		}
 		if !named {
 			if err := retry(ctx, env, "name the site", func(ctx context.Context) (err error) {
 				join.Site, err = in.siteName(ctx)

@@ -192,7 +192,7 @@ func (in *inCluster) watch(c Config, col *collector.Collector, env *role.Env) er
 			return col.Reload(b)
 		},
 	}
-	if in.pair != nil {
+	if in.pair != nil && in.conf.HostMetrics {
 		o.Hosts = in.pair.hosts
 	}
 	var err error
@@ -245,6 +245,8 @@ func (k *Kubernetes) validate() error {
 		return nil
 	case k.HostSecret != "" && k.HostNamespace == "":
 		return errors.New("kubernetes.hostNamespace: say in which namespace hostSecret is")
+	case k.HostMetrics && k.HostSecret == "":
+		return errors.New("kubernetes.hostMetrics: needs kubernetes.hostSecret, whose key pair muster-edge shows to the nodes")
 	case strings.Contains(k.StateSecret, "/") || strings.Contains(k.HostSecret, "/"):
 		return errors.New("kubernetes.stateSecret, kubernetes.hostSecret: want the name alone, without a namespace")
 	}

@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"muster.dev/muster/health/defaults"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected files")
+
+var wellMade = ManifestOptions{
+	Namespace: "muster-edge", Servers: []string{"gw.example.com:7443"}, CAHash: "sha256:" + strings.Repeat("6d", 32),
+	Token: "muster1.acme.token-x7.secret", Features: []string{"metrics", "host"}, Image: "registry.example.com:5000/muster-edge:v1.2.3",
+}
+
+func render(t *testing.T, o ManifestOptions) (string, []*unstructured.Unstructured) {
+	t.Helper()
+	var out bytes.Buffer
+	if err := Manifest(&out, o); err != nil {
+		t.Fatal(err)
+	}
+	var list []*unstructured.Unstructured
+	for _, doc := range strings.Split(out.String(), "---\n")[1:] {
+		u := &unstructured.Unstructured{}
+		if err := yaml.UnmarshalStrict([]byte(doc), &u.Object); err != nil {
+			t.Fatalf("%v in\n%s", err, doc)
+		}
+		list = append(list, u)
+	}
+	return out.String(), list
+}
+
+func names(list []*unstructured.Unstructured) []string {
+	var out []string
+	for _, u := range list {
+		out = append(out, strings.Trim(fmt.Sprintf("%s %s/%s", u.GetKind(), u.GetNamespace(), u.GetName()), "/"))
+	}
+	return out
+}
+
+func TestManifestIsTheChart(t *testing.T) {
+	for name, features := range map[string][]string{"default": {"metrics", "host"}, "all": Features, "least": {}} {
+		o := wellMade
+		o.Features = features
+		got, _ := render(t, o)
+		file := filepath.Join("testdata", "manifest-"+name+".yaml")
+		if *update {
+			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), got); diff != "" {
+			t.Errorf("%s (go test -update rewrites it) -want +got:\n%s", file, diff)
+		}
+	}
+}
+
+// What a feature does not need must not be asked for.
+func TestManifestAsksForNoMoreThanItsFeatures(t *testing.T) {
+	o := wellMade
+	o.Features = nil
+	text, list := render(t, o)
+	for _, bad := range []string{"pods", "nodes/metrics", "hostPath", "DaemonSet", "muster-edge-host", "kube-state-metrics", "privileged"} {
+		if strings.Contains(text, bad) {
+			t.Errorf("without any feature, the manifest has %q:\n%s", bad, text)
+		}
+	}
+	if got := names(list); !slices.Contains(got, "Deployment muster-edge/muster-edge") {
+		t.Errorf("no Deployment in %v", got)
+	}
+	for _, features := range [][]string{nil, {"metrics"}, {"metrics", "host"}, {"logs"}, Features} {
+		o.Features = features
+		text, _ := render(t, o)
+		for _, bad := range []string{"nodes/proxy", "'*'", `"*"`, "cluster-admin", "privileged: true", "hostPID"} {
+			if strings.Contains(text, bad) {
+				t.Errorf("with %v, the manifest has %q", features, bad)
+			}
+		}
+	}
+}
+
+// A metric of the default policies that our kube-state-metrics does not make would be
+// missing on every site that has no other.
+func TestKubeStateMetricsMakesWhatThePolicyAllows(t *testing.T) {
+	text, _ := render(t, wellMade)
+	_, list, _ := strings.Cut(text, "--metric-allowlist=")
+	list, _, _ = strings.Cut(list, "\n")
+	made := strings.Split(list, ",")
+	for _, name := range defaults.CollectionPolicy().Spec.Allow.Names {
+		if strings.HasPrefix(name, "kube_") && !slices.Contains(made, name) {
+			t.Errorf("deploy/helm/muster-edge/values.yaml: kubeStateMetrics.metrics lacks %s", name)
+		}
+	}
+}
+
+func TestManifestRefuses(t *testing.T) {
+	for want, change := range map[string]func(*ManifestOptions){
+		"--token is missing":               func(o *ManifestOptions) { o.Token = "" },
+		"--token: want muster1":            func(o *ManifestOptions) { o.Token = "secret" },
+		"--server is missing":              func(o *ManifestOptions) { o.Servers = nil },
+		"--ca-hash is missing":             func(o *ManifestOptions) { o.CAHash = "" },
+		"--ca-hash:":                       func(o *ManifestOptions) { o.CAHash = "md5:1" },
+		"--site:":                          func(o *ManifestOptions) { o.Site = "Paris 7" },
+		`--features: "metric": want metri`: func(o *ManifestOptions) { o.Features = []string{"metric"} },
+		"kubeStateMetrics.mode":            func(o *ManifestOptions) { o.KubeStateMetrics = "maybe" },
+	} {
+		o := wellMade
+		change(&o)
+		err := o.complete(t.TempDir())
+		if err == nil {
+			err = Manifest(&bytes.Buffer{}, o)
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), want) && !strings.Contains(err.Error(), ": "+want) || strings.Count(err.Error(), "\n") > 0 {
+			t.Errorf("error %v, want one line with %q", err, want)
+		}
+	}
+}
+
+func TestChartPassesHelmLint(t *testing.T) {
+	values := wellMade
+	got := lint.AllWithKubeVersion("../../../deploy/helm/muster-edge", values.values(), "muster-edge", nil)
+	for _, m := range got.Messages {
+		if m.Severity > support.InfoSev {
+			t.Error(m)
+		}
+	}
+}
