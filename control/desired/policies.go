@@ -11,8 +11,10 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/desired/render"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/wire"
 )
 
 // effectiveName is the name of a site's one collection policy.
@@ -24,11 +26,11 @@ type policies struct {
 	shipped []string
 	// merged is the result for a set of policies, so that a thousand sites that are
 	// selected by the same ones are merged and encoded once.
-	merged map[string]Piece
+	merged map[string]*render.List
 }
 
 func newPolicies(shipped *v1alpha1.HealthPolicySpec) *policies {
-	ps := &policies{merged: map[string]Piece{}}
+	ps := &policies{merged: map[string]*render.List{}}
 	if shipped != nil {
 		ps.shipped = MetricNames(shipped)
 	}
@@ -51,15 +53,12 @@ func specOf(p *inventory.Policy) *v1alpha1.CollectionPolicySpec {
 	return &p.Object.(*v1alpha1.CollectionPolicy).Spec
 }
 
-// Kind implements Source.
-func (ps *policies) Kind() string { return fleet.KindCollectionPolicy }
-
 // Render implements Source: always one policy, the defaults if none selects the site.
-func (ps *policies) Render(site *inventory.Site) []Piece {
-	chosen, health := site.PoliciesOf(ps.Kind()), site.PoliciesOf(kindHealthPolicy)
+func (ps *policies) Render(site *inventory.Site) []*render.List {
+	chosen, health := site.PoliciesOf(fleet.KindCollectionPolicy), site.PoliciesOf(kindHealthPolicy)
 	health = read(health)
 	key := policiesKey(site.ID.Tenant, slices.Concat(chosen, health))
-	piece, ok := ps.merged[key]
+	list, ok := ps.merged[key]
 	if !ok {
 		specs := make([]v1alpha1.CollectionPolicySpec, len(chosen))
 		for i, p := range chosen {
@@ -74,10 +73,11 @@ func (ps *policies) Render(site *inventory.Site) []Piece {
 			names := MetricNames(&p.Object.(*v1alpha1.HealthPolicy).Spec)
 			merged.Reserve = slices.Compact(slices.Sorted(slices.Values(slices.Concat(merged.Reserve, names))))
 		}
-		piece = NewPiece(effectiveName, merged.Encode())
-		ps.merged[key] = piece
+		piece := NewPiece(effectiveName, merged.Encode())
+		list = &render.List{Pieces: []*render.Piece{{Item: &wire.Item{Kind: fleet.KindCollectionPolicy, Name: piece.Name, Digest: piece.Digest, Size: int64(len(piece.Blob))}, Blob: piece.Blob}}}
+		ps.merged[key] = list
 	}
-	return []Piece{piece}
+	return []*render.List{list}
 }
 
 // read are the health policies whose metrics are read, of those that select a site: the

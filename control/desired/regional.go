@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"muster.dev/muster/control/api/region"
@@ -164,8 +165,11 @@ func (s *Store) SpecIn(blobDigest, kind, name string) string {
 	return s.contents[blobDigest][kind+"/"+name]
 }
 
-// Run renders what changed for regionals until ctx ends.
+// Run renders what changed for regionals, and of workloads for sites, until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { s.runWorkloads(ctx) })
 	var next time.Time
 	for {
 		select {

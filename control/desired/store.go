@@ -2,8 +2,8 @@
 // blobs a site, from everything that selects the site. Equal results share one
 // blob, and a change renders only the sites that it touches.
 //
-// A Source renders one kind of item (today: collection policies); workloads and
-// software become further Sources. What every regional holds, the tenants' sites and
+// A Source renders one kind of item: collection policies, and the objects of virtual
+// Kubernetes (package render); software becomes a further one. What every regional holds, the tenants' sites and
 // rules (control/api/region), is rendered beside it. Who is in the fleet, and what selects
 // whom, comes from internal/inventory; rules are told by Set and Delete calls, which Feed
 // connects to a Kubernetes cache. The package sends nothing: control/fleetapi asks for
@@ -11,29 +11,30 @@
 package desired
 
 import (
+	"hash/maphash"
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/desired/render"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/wire"
 )
 
-// Piece is one rendered item of a site.
+// Piece is one rendered item of what regionals hold.
 type Piece struct {
 	Name   string // unique within the kind
 	Blob   []byte // must not change after it was returned
 	Digest string // wire.DigestOf(Blob)
 }
 
-// NewPiece computes the digest. A Source should keep the piece and hand it to each
-// site that has it, rather than hash the same bytes once a site.
+// NewPiece computes the digest.
 func NewPiece(name string, blob []byte) Piece {
 	return Piece{Name: name, Blob: blob, Digest: wire.DigestOf(blob)}
 }
@@ -42,9 +43,17 @@ func NewPiece(name string, blob []byte) Piece {
 // lock held: they must not call the Store, and Render must be a pure function of
 // what the source was told.
 type Source interface {
-	Kind() string
-	// Render returns what the site should hold of the kind.
-	Render(site *inventory.Site) []Piece
+	// Render returns what the site should hold of the kind. Sites that get the same should
+	// get the same lists, and a list that changes is another one.
+	Render(site *inventory.Site) []*render.List
+}
+
+// shared is the desired state of all sites that hold the same lists.
+type shared struct {
+	state *wire.DesiredState // never changed
+	lists []*render.List
+	refs  int // sites
+	hash  uint64
 }
 
 // Options of New; Logger and Registerer are required.
@@ -73,17 +82,22 @@ type Options struct {
 type Store struct {
 	opts     Options
 	policies *policies
+	kube     *workloads
 	sources  []Source
 	wake     chan struct{} // something changed for the regionals
 
 	mu      sync.RWMutex
 	started bool
-	known   *inventory.Snapshot                 // as applied last; nil: nothing yet
-	sites   map[fleet.SiteID]*wire.DesiredState // never changed, only replaced
+	known   *inventory.Snapshot // as applied last; nil: nothing yet
+	sites   map[fleet.SiteID]*shared
+	states  map[uint64][]*shared // by the hash of their lists
+	seed    maphash.Seed
 	blobs   map[string]*blob
 	orphans []orphan
 	subs    map[int]func(fleet.SiteID)
 	nextSub int
+	// workloadSubs are told of tenants whose workloads were rendered.
+	workloadSubs []func(tenant string)
 
 	regional     *wire.DesiredState // never changed, only replaced; nil: not rendered yet
 	regionalSubs map[int]func()
@@ -131,14 +145,14 @@ func New(o Options) *Store {
 		o.Now = time.Now
 	}
 	s := &Store{
-		opts: o, policies: newPolicies(o.ShippedHealth), wake: make(chan struct{}, 1), sites: map[fleet.SiteID]*wire.DesiredState{},
+		opts: o, policies: newPolicies(o.ShippedHealth), wake: make(chan struct{}, 1), sites: map[fleet.SiteID]*shared{}, states: map[uint64][]*shared{}, seed: maphash.MakeSeed(), kube: newWorkloads(),
 		blobs: map[string]*blob{}, subs: map[int]func(fleet.SiteID){}, regionalSubs: map[int]func(){}, rules: map[string]*tenantRules{}, dirty: map[string]bool{},
 		contents: map[string]map[string]string{}, history: map[string][]string{}, items: map[itemKey]Piece{},
 		rendered:       prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_desired_renders_total", Help: "Sites rendered."}),
 		pushes:         prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_desired_changes_total", Help: "Renders that changed a site's desired state."}),
 		regionalPushes: prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_desired_regional_changes_total", Help: "Changes of what regionals hold: the tenants' sites and rules."}),
 	}
-	s.sources = []Source{s.policies}
+	s.sources = []Source{s.policies, s.kube}
 	o.Registerer.MustRegister(s.rendered, s.pushes, s.regionalPushes,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_desired_blobs", Help: "Blobs held, those in their grace time included."},
 			func() float64 { return float64(s.Stats().Blobs) }),
@@ -146,6 +160,8 @@ func New(o Options) *Store {
 			func() float64 { return float64(s.Stats().BlobBytes) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_desired_sites", Help: "Sites with a desired state."},
 			func() float64 { return float64(s.Stats().Sites) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_desired_objects", Help: "Objects of virtual Kubernetes that are carried to sites."},
+			func() float64 { return float64(s.Stats().Objects) }),
 	)
 	return s
 }
@@ -154,13 +170,19 @@ func New(o Options) *Store {
 type Stats struct {
 	Sites, Blobs int
 	BlobBytes    int64
+	// States that sites hold, which are fewer than sites: equal ones are one. Objects are
+	// those of virtual Kubernetes.
+	States, Objects int
 }
 
 // Stats returns current figures.
 func (s *Store) Stats() Stats {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	st := Stats{Sites: len(s.sites), Blobs: len(s.blobs)}
+	st := Stats{Sites: len(s.sites), Blobs: len(s.blobs), Objects: s.kube.objects()}
+	for _, list := range s.states {
+		st.States += len(list)
+	}
 	for _, b := range s.blobs {
 		st.BlobBytes += int64(len(b.data))
 	}
@@ -209,15 +231,15 @@ func (s *Store) renderSitesLocked(before *inventory.Snapshot) {
 			continue
 		}
 		if before != nil && s.sites[site.ID] != nil {
-			if i := before.Find(site.ID.Tenant, site.ID.Name); i >= 0 && (before.Sites[i] == site || slices.Equal(before.Sites[i].Policies, site.Policies)) {
+			if i := before.Find(site.ID.Tenant, site.ID.Name); i >= 0 && (before.Sites[i] == site || slices.Equal(before.Sites[i].Policies, site.Policies) && slices.Equal(before.Sites[i].VirtualSites, site.VirtualSites)) {
 				continue
 			}
 		}
 		s.renderLocked(site)
 	}
-	for id, state := range s.sites {
+	for id, held := range s.sites {
 		if i := s.known.Find(id.Tenant, id.Name); i < 0 || !s.known.Sites[i].Listed() {
-			s.unrefLocked(state, s.opts.Grace)
+			s.leaveLocked(held)
 			delete(s.sites, id)
 			s.changed = append(s.changed, id)
 		}
@@ -236,7 +258,10 @@ func (s *Store) Started() bool {
 func (s *Store) State(id fleet.SiteID) *wire.DesiredState {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.sites[id]
+	if held := s.sites[id]; held != nil {
+		return held.state
+	}
+	return nil
 }
 
 // Regional returns what every regional should hold, or nil before Start. The result
@@ -335,26 +360,68 @@ func (s *Store) update(fn func()) {
 
 func (s *Store) renderLocked(site *inventory.Site) {
 	s.rendered.Inc()
-	var items []*wire.Item
-	var blobs [][]byte
+	var lists []*render.List
 	for _, src := range s.sources {
-		pieces := src.Render(site)
-		slices.SortFunc(pieces, func(a, b Piece) int { return strings.Compare(a.Name, b.Name) })
-		for _, p := range pieces {
-			items = append(items, &wire.Item{Kind: src.Kind(), Name: p.Name, Digest: p.Digest, Size: int64(len(p.Blob))})
-			blobs = append(blobs, p.Blob)
-		}
+		lists = append(lists, src.Render(site)...)
 	}
-	state := &wire.DesiredState{Revision: wire.RevisionOf(items), Items: items}
 	old := s.sites[site.ID]
-	if old != nil && old.Revision == state.Revision {
+	if old != nil && slices.Equal(old.lists, lists) {
 		return
 	}
-	s.refLocked(state, blobs)
-	s.unrefLocked(old, s.opts.Grace)
-	s.sites[site.ID] = state
+	held := s.joinLocked(lists)
+	s.sites[site.ID] = held
+	if old != nil {
+		s.leaveLocked(old)
+		if old.state.Revision == held.state.Revision {
+			return
+		}
+	}
 	s.changed = append(s.changed, site.ID)
 	s.pushes.Inc()
+}
+
+// joinLocked returns the state of these lists for one more site.
+func (s *Store) joinLocked(lists []*render.List) *shared {
+	var h maphash.Hash
+	h.SetSeed(s.seed)
+	for _, l := range lists {
+		maphash.WriteComparable(&h, l)
+	}
+	hash := h.Sum64()
+	for _, held := range s.states[hash] {
+		if slices.Equal(held.lists, lists) {
+			held.refs++
+			return held
+		}
+	}
+	n := 0
+	for _, l := range lists {
+		n += len(l.Pieces)
+	}
+	items, blobs := make([]*wire.Item, 0, n), make([][]byte, 0, n)
+	for _, l := range lists {
+		for _, p := range l.Pieces {
+			items, blobs = append(items, p.Item), append(blobs, p.Blob)
+		}
+	}
+	held := &shared{state: &wire.DesiredState{Revision: wire.RevisionOf(items), Items: items}, lists: lists, refs: 1, hash: hash}
+	s.refLocked(held.state, blobs)
+	s.states[hash] = append(s.states[hash], held)
+	return held
+}
+
+// leaveLocked is told when a site has another state.
+func (s *Store) leaveLocked(held *shared) {
+	if held.refs--; held.refs > 0 {
+		return
+	}
+	s.unrefLocked(held.state, s.opts.Grace)
+	rest := slices.DeleteFunc(s.states[held.hash], func(x *shared) bool { return x == held })
+	if len(rest) == 0 {
+		delete(s.states, held.hash)
+	} else {
+		s.states[held.hash] = rest
+	}
 }
 
 func (s *Store) refLocked(state *wire.DesiredState, blobs [][]byte) {
