@@ -85,6 +85,10 @@ type Options struct {
 	Reports Reports
 	// Rules tells what became of AlertRules and LogRules; nil: their status is not written.
 	Rules Rules
+	// Workloads tells what virtual Kubernetes reach; nil: their status is not written.
+	Workloads Workloads
+	// Offered is what tenants' users have rights on; nil: the stock kinds.
+	Offered Offered
 	// DefaultCollectionPolicy and DefaultHealthPolicy are made, under the name
 	// "default", in each tenant that has no policy of the kind, and kept as they are
 	// here until somebody else writes to them. Every field that has a default in its
@@ -172,6 +176,21 @@ func (r *Runner) Run(ctx context.Context) error {
 	}
 	if r.o.Rules != nil {
 		r.o.Rules.SubscribeRules(func(tenant string) { r.queue.AddAfter(tenant, settle) })
+	}
+	if r.o.Workloads != nil {
+		r.o.Workloads.SubscribeWorkloads(func(tenant string) { r.queue.AddAfter(tenant, settle) })
+	}
+	if r.o.Offered != nil {
+		go func(changed <-chan struct{}) {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-changed:
+					r.queue.Add(fleet.PlatformTenant)
+				}
+			}
+		}(r.o.Offered.Changed())
 	}
 	r.queue.Add(fleet.PlatformTenant)
 	stop := context.AfterFunc(ctx, r.queue.ShutDown)

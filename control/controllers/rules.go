@@ -54,7 +54,7 @@ func (r *Runner) platform(ctx context.Context) error {
 		}
 		return nil
 	}
-	return errors.Join(r.rbac(ctx, fleet.PlatformTenant), r.rules(ctx, fleet.PlatformTenant))
+	return errors.Join(r.workloadRoles(ctx), r.rbac(ctx, fleet.PlatformTenant), r.rules(ctx, fleet.PlatformTenant))
 }
 
 // rules counts each object's rules, and the regionals that evaluate them.

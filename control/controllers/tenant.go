@@ -83,6 +83,8 @@ func (r *Runner) tenant(ctx context.Context, name string) (time.Duration, error)
 		r.policies(ctx, known, name),
 		r.tellHealthShipped(ctx, name),
 		r.rules(ctx, name),
+		r.virtualKubernetes(ctx, known, name, own),
+		r.overrides(ctx, known, name, own),
 	)
 	return next.wait(), err
 }

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -34,6 +35,7 @@ import (
 	"muster.dev/muster/control/controllers"
 	"muster.dev/muster/control/desired"
 	"muster.dev/muster/control/fleetapi"
+	"muster.dev/muster/control/granted"
 	"muster.dev/muster/control/pki"
 	"muster.dev/muster/control/quota"
 	"muster.dev/muster/control/registration"
@@ -170,10 +172,20 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	env.Go("inventory", inv.Run)
 	env.Ops.Status("inventory", inv.Status)
 
-	runner := controllers.New(controllers.Options{Client: kube, Cache: informers, Inventory: inv, RenderedPolicy: store.PolicyHash, Reports: fleetServer, Rules: fleetServer, Stored: stored, Sent: fleetServer.TenantUse, Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), GroupsPrefix: c.OIDC.GroupsPrefix, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
+	objects, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	grants := granted.New(objects, env.Log)
+	env.Go("granted kinds", grants.Run)
+
+	runner := controllers.New(controllers.Options{Client: kube, Workloads: store, Offered: grants, Cache: informers, Inventory: inv, RenderedPolicy: store.PolicyHash, Reports: fleetServer, Rules: fleetServer, Stored: stored, Sent: fleetServer.TenantUse, Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), GroupsPrefix: c.OIDC.GroupsPrefix, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
 		DefaultCollectionPolicy: defaults.CollectionPolicy().Spec, DefaultHealthPolicy: defaults.HealthPolicy().Spec})
 	env.Go("controllers", runner.Run)
 
+	if err := desired.FeedWorkloads(ctx, informers, objects, grants, store, env.Log); err != nil {
+		return err
+	}
 	if err := desired.Feed(ctx, informers, inv, store); err != nil {
 		return err
 	}
