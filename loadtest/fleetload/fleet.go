@@ -175,6 +175,16 @@ func (f *Fleet) Policies() map[string]int {
 	return out
 }
 
+// Digests is how many sites hold each version of an item (workload.ItemName), by digest;
+// "" for none.
+func (f *Fleet) Digests(item string) map[string]int {
+	out := map[string]int{}
+	for _, s := range f.sites {
+		out[s.cluster.Held()[item]]++
+	}
+	return out
+}
+
 // Cut makes the uplinks of n sites swallow all that is sent, spread over the fleet,
 // and returns the sites' names.
 func (f *Fleet) Cut(n int) []string {

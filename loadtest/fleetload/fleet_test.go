@@ -25,6 +25,7 @@ import (
 	"muster.dev/muster/internal/tunnel"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/internal/workload"
+	"muster.dev/muster/loadtest/simcluster"
 	"muster.dev/muster/regional"
 	"muster.dev/muster/regional/engine"
 	"muster.dev/muster/regional/gateway"
@@ -268,12 +269,12 @@ func TestFleetAgainstARealGateway(t *testing.T) {
 			return true
 		}
 	}
-	testkit.EventuallyTrue(t, "three pods and a status of each site", mirrored(4))
+	testkit.EventuallyTrue(t, "three pods and a status of each site", mirrored(4+simcluster.Nodes))
 	if n := f.Digests(webItem)[wire.DigestOf(c.web)]; n != sites {
 		t.Errorf("%d sites hold it", n)
 	}
 	c.tell("second", nil)
-	testkit.EventuallyTrue(t, "nothing runs any more", mirrored(0))
+	testkit.EventuallyTrue(t, "nothing runs any more", mirrored(simcluster.Nodes))
 
 	cut := f.Cut(2)
 	if len(cut) != 2 || cut[0] == cut[1] {

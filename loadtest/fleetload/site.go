@@ -30,9 +30,12 @@ import (
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/holdings"
 	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/mirror"
 	"muster.dev/muster/internal/remotewrite"
 	"muster.dev/muster/internal/wire"
+	"muster.dev/muster/internal/workload"
 	"muster.dev/muster/loadtest/link"
+	"muster.dev/muster/loadtest/simcluster"
 )
 
 // site is one of the fleet.
@@ -49,9 +52,10 @@ type site struct {
 	registered, connected atomic.Bool
 	acked                 atomic.Int64 // time of the newest acknowledged samples, in milliseconds
 	policy                atomic.Value // string: hash of the collection policy in effect
-	items                 atomic.Value // map[string]string: digests of what is to be on its cluster, by item; never changed
 	revision              string       // of the desired state in effect; belongs to the stream
-	cluster               *cluster     // belongs to the stream
+	mirror                *mirror.Mirror
+	cluster               *simcluster.Cluster
+	changes               chan struct{} // the mirror has something to tell
 }
 
 // version of the agent that sites claim to be.
@@ -65,7 +69,14 @@ func newSite(f *Fleet, i int) (*site, error) {
 	s := &site{f: f, name: fmt.Sprintf("load-%05d", i), host: host}
 	s.seed = seedOf(s.name)
 	s.policy.Store("")
-	s.cluster = newCluster(s)
+	s.changes = make(chan struct{}, 1)
+	s.mirror = mirror.New(mirror.DefaultLimits, func() {
+		select {
+		case s.changes <- struct{}{}:
+		default:
+		}
+	})
+	s.cluster = simcluster.New(s.name, s.mirror)
 	s.link.Dialer.Timeout = 10 * time.Second
 	if ip := net.ParseIP(host); host == "localhost" || ip.IsLoopback() {
 		s.link.Dialer.LocalAddr = &net.TCPAddr{IP: address(i)}
@@ -224,7 +235,7 @@ func (s *site) session(ctx context.Context) (up bool, err error) {
 		return false, errors.New("no welcome within 15 s")
 	}
 	s.connected.Store(true)
-	s.cluster.mirror.Held(first.GetWelcome().GetKubernetesEpoch(), first.GetWelcome().GetKubernetesSeq())
+	s.mirror.Held(first.GetWelcome().GetKubernetesEpoch(), first.GetWelcome().GetKubernetesSeq())
 	told := make(chan *wire.DesiredState, 1)
 	ended := make(chan error, 1)
 	go func() { ended <- s.receive(stream, told) }()
@@ -241,7 +252,7 @@ func (s *site) receive(stream wire.Uplink_ConnectClient, told chan *wire.Desired
 			return err
 		}
 		if msg.GetKubernetesResync() != nil {
-			s.cluster.mirror.Resync()
+			s.mirror.Resync()
 		}
 		if d := msg.GetDesired(); d != nil {
 			select {
@@ -284,12 +295,12 @@ func (s *site) talk(ctx context.Context, client wire.UplinkClient, stream wire.U
 			}
 			soon.Reset(250 * time.Millisecond) // as the agent: changes of a moment go together
 			continue
-		case <-s.cluster.wake:
+		case <-s.changes:
 			tell.Reset(max(0, time.Until(toldAt.Add(mirrorEvery))))
 			continue
 		case <-tell.C:
 			toldAt = time.Now()
-			for _, st := range s.cluster.mirror.Next(true) {
+			for _, st := range s.mirror.Next(true) {
 				if err := stream.Send(&wire.FromSite{Msg: &wire.FromSite_Kubernetes{Kubernetes: st}}); err != nil {
 					return err
 				}
@@ -326,11 +337,40 @@ func (s *site) apply(ctx context.Context, client wire.UplinkClient, d *wire.Desi
 			return fmt.Errorf("fetch the policy: %w", err)
 		}
 	}
-	if err := s.cluster.apply(ctx, client, d.GetItems()); err != nil {
+	if err := s.deploy(ctx, client, d.GetItems()); err != nil {
 		return err
 	}
 	s.revision = d.GetRevision()
 	s.policy.Store(hash)
+	return nil
+}
+
+// deploy has what should be on the cluster there.
+func (s *site) deploy(ctx context.Context, client wire.UplinkClient, items []*wire.Item) error {
+	held, wanted := s.cluster.Held(), map[string]bool{}
+	for _, it := range items {
+		if it.GetKind() != workload.Kind {
+			continue
+		}
+		wanted[it.GetName()] = true
+		if held[it.GetName()] == it.GetDigest() {
+			continue
+		}
+		var blob bytes.Buffer
+		if _, err := (holdings.Fetcher{}).To(ctx, client, it.GetDigest(), it.GetSize(), &blob); err != nil {
+			return fmt.Errorf("fetch %s: %w", it.GetName(), err)
+		}
+		if err := s.cluster.Apply(ctx, it, blob.Bytes()); err != nil {
+			return err
+		}
+	}
+	for name := range held {
+		if !wanted[name] {
+			if err := s.cluster.Remove(ctx, &wire.Item{Name: name}); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 
