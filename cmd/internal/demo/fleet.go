@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,10 +23,12 @@ import (
 	"muster.dev/muster/collector"
 	"muster.dev/muster/control/agent"
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/mirror"
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/loadtest/cities"
 	"muster.dev/muster/loadtest/link"
 	"muster.dev/muster/loadtest/shipper"
+	"muster.dev/muster/loadtest/simcluster"
 	"muster.dev/muster/loadtest/simsite"
 )
 
@@ -139,6 +142,9 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, n int) erro
 	if err := p.alerting(ctx); err != nil {
 		return err
 	}
+	if err := p.workloads(ctx); err != nil {
+		return err
+	}
 	hash, err := os.ReadFile(c.Path(cli.JoinHashFile))
 	if err != nil {
 		return err
@@ -219,6 +225,7 @@ func newSimulated(c config.Config, plan plannedSite, join agent.JoinConfig, temp
 	}
 	s.site, err = edge.NewSite(edge.SiteOptions{
 		Dir: c.Path("demo", "sites", plan.city.Name), Join: join, Version: obs.Version, Targets: targets, Dial: s.link.DialContext,
+		Simulated: func(m *mirror.Mirror) edge.Simulated { return simcluster.New(plan.city.Name, m) },
 		SystemLabels: func() map[string]string {
 			return map[string]string{"arch": "arm64", "os": "simulated", "vendor": "muster-demo", "cpus": "4", "memory-mib": "8192"}
 		},
@@ -269,7 +276,7 @@ func kubeClient(c config.Config) (client.Client, error) {
 	}
 	cfg.QPS, cfg.Burst, cfg.Timeout = 50, 100, 30*time.Second
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	return client.New(cfg, client.Options{Scheme: scheme})

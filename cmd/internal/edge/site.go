@@ -15,8 +15,10 @@ import (
 	"muster.dev/muster/collector"
 	"muster.dev/muster/control/agent"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/mirror"
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/wire"
+	"muster.dev/muster/internal/workload"
 )
 
 // conditionsEvery is how often the collector's conditions are handed to the agent,
@@ -38,10 +40,21 @@ type SiteOptions struct {
 	SpoolSync  time.Duration // as collector.Options.SpoolSync
 	// Dial replaces the network; nil: the real one.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Simulated makes a cluster that is not there, which tells the mirror what it holds; nil:
+	// the site has none of that kind.
+	Simulated func(*mirror.Mirror) Simulated
 	// ProcessMetrics: this process is this site and nothing else.
 	ProcessMetrics bool
 	Logger         *slog.Logger
 	Registerer     prometheus.Registerer // nil: no metrics of the process
+}
+
+// Simulated is a cluster that is not there.
+type Simulated interface {
+	agent.Applier
+	agent.Remover
+	// Serve answers on a tunnel.
+	Serve(ctx context.Context, conn net.Conn)
 }
 
 // Site is the agent and the collector of one site, connected: the agent brings
@@ -69,12 +82,21 @@ func NewSite(o SiteOptions) (*Site, error) {
 		}
 	}
 	var err error
-	s.Agent, err = agent.New(agent.Options{
-		Dir: dir, Version: o.Version, Appliers: map[string]agent.Applier{fleet.KindCollectionPolicy: policyApplier{s}},
+	appliers := map[string]agent.Applier{fleet.KindCollectionPolicy: policyApplier{s}}
+	ao := agent.Options{
+		Dir: dir, Version: o.Version, Appliers: appliers,
 		SystemLabels: o.SystemLabels, Versions: o.Versions, Logger: o.Logger, Registerer: o.Registerer, Dial: o.Dial,
-	})
-	if err != nil {
+	}
+	var simulated Simulated
+	if o.Simulated != nil {
+		ao.Tunnel = func(ctx context.Context, conn net.Conn) { simulated.Serve(ctx, conn) }
+	}
+	if s.Agent, err = agent.New(ao); err != nil {
 		return nil, err
+	}
+	if o.Simulated != nil {
+		simulated = o.Simulated(s.Agent.Mirror())
+		appliers[workload.Kind] = simulated
 	}
 	id, _, ok := s.Agent.Identity()
 	if !ok {
