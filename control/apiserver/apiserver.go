@@ -1,9 +1,10 @@
 // Package apiserver runs the stock Kubernetes API server in this process, without
 // kubelets, on an embedded or an external etcd, and installs Muster's CRDs in it.
 //
-// It is the one home of k8s.io/kubernetes and etcd's server, which take minutes to
-// build. The API server keeps process-wide state, so one process runs one. It is
-// started by cmd/internal/control and by tests through internal/testkit/kubeapi.
+// It is the one home of k8s.io/kubernetes and etcd's server in what ships, which take
+// minutes to build; clusters for tests begin with Prepare and StartEtcd. The API server
+// keeps process-wide state, so one process runs one. It is started by cmd/internal/control
+// and by tests through internal/testkit/kubeapi.
 package apiserver
 
 import (
@@ -187,7 +188,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 
 	endpoints := o.Etcd.Endpoints
 	if len(endpoints) == 0 {
-		endpoint, stop, err := startEtcd(ctx, filepath.Join(o.Dir, "etcd"), o.Logger)
+		endpoint, stop, err := StartEtcd(ctx, filepath.Join(o.Dir, "etcd"), o.Logger)
 		if err != nil {
 			return nil, err
 		}
@@ -203,7 +204,14 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		cancel()
 		return nil, err
 	}
-	run, loopback, err := prepare(runCtx, args, ln, kinds.Env{Reach: o.Reach}, s.ledger, o.Virtual)
+	run, loopback, err := Prepare(runCtx, args, ln,
+		func(so *options.ServerRunOptions) { addAdmission(so, kinds.Env{Reach: o.Reach}, s.ledger) },
+		func(config *app.Config) {
+			tellVersion(config)
+			if o.Virtual != nil {
+				mount(config, o.Virtual)
+			}
+		})
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("API server: %w", err)
@@ -231,11 +239,16 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	return s, nil
 }
 
-// prepare builds an API server on a listener. The configuration that it returns is
-// the one with which the server talks to itself, as system:apiserver.
-func prepare(ctx context.Context, args []string, ln net.Listener, env kinds.Env, ledger *quota.Ledger, virtual *vk8s.Mount) (func(context.Context) error, *rest.Config, error) {
+// Prepare builds a stock API server on a listener, with kube-apiserver's own flags, and
+// returns what runs it until its context ends. change and changeConfig, unless they are
+// nil, change what the flags can't. The configuration that it returns is the one with which
+// the server talks to itself, as system:apiserver. It is exported for test clusters, whose
+// API server has nothing of Muster.
+func Prepare(ctx context.Context, args []string, ln net.Listener, change func(*options.ServerRunOptions), changeConfig func(*app.Config)) (func(context.Context) error, *rest.Config, error) {
 	o := options.NewServerRunOptions()
-	addAdmission(o, env, ledger)
+	if change != nil {
+		change(o)
+	}
 	fs := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
 	sets := o.Flags()
 	for _, set := range sets.FlagSets {
@@ -259,9 +272,8 @@ func prepare(ctx context.Context, args []string, ln net.Listener, env kinds.Env,
 	if err != nil {
 		return nil, nil, err
 	}
-	tellVersion(config)
-	if virtual != nil {
-		mount(config, virtual)
+	if changeConfig != nil {
+		changeConfig(config)
 	}
 	loopback := rest.CopyConfig(config.KubeAPIs.ControlPlane.Generic.LoopbackClientConfig)
 	complete, err := config.Complete()

@@ -21,10 +21,11 @@ import (
 // maxSocketPath is the longest path of a unix socket on Linux.
 const maxSocketPath = 107
 
-// startEtcd runs an etcd in this process. It listens on unix sockets in a
+// StartEtcd runs an etcd in this process and returns where it can be reached, and what ends
+// it; it is exported for test clusters. It listens on unix sockets in a
 // directory that only this user can enter: whoever can talk to etcd reads every
 // secret, so there is no TCP port.
-func startEtcd(ctx context.Context, dir string, log *slog.Logger) (endpoint string, stop func(), err error) {
+func StartEtcd(ctx context.Context, dir string, log *slog.Logger) (endpoint string, stop func(), err error) {
 	if err := disk.MkdirAll(disk.OS{}, dir, 0o700); err != nil {
 		return "", nil, err
 	}

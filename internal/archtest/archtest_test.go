@@ -177,9 +177,9 @@ func TestLogPartsKnowTheirNeighbourAlone(t *testing.T) {
 }
 
 // heavy imports take minutes to build; each has one home, so that most tests
-// build in seconds.
+// build in seconds. A site's cluster, for tests, is a command of its own that they start.
 var heavy = map[string][]string{
-	"k8s.io/kubernetes/":               {"control/apiserver"},
+	"k8s.io/kubernetes/":               {"control/apiserver", "internal/testkit/kubesite/cluster"},
 	"go.etcd.io/etcd/server/":          {"control/apiserver"},
 	"github.com/cortexproject/cortex/": {"aggregator/cortex"},
 }

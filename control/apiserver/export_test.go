@@ -1,4 +1,0 @@
-package apiserver
-
-// StartEtcd is startEtcd.
-var StartEtcd = startEtcd
