@@ -28,12 +28,13 @@ const pluginName = "MusterValidation"
 
 // addAdmission puts Muster's validation and quotas at the end of the stock chain, where
 // every mutation has been made. Quotas come last: what is let in counts at once.
-func addAdmission(o *options.ServerRunOptions, env kinds.Env, ledger *quota.Ledger) {
+func addAdmission(o *options.ServerRunOptions, env kinds.Env, ledger *quota.Ledger, w *workloads) {
 	a := o.Admission.GenericAdmission
 	a.Plugins.Register(pluginName, func(io.Reader) (admission.Interface, error) { return validator{env}, nil })
+	w.register(a.Plugins)
 	a.Plugins.Register(quotaPluginName, func(io.Reader) (admission.Interface, error) { return quotas{ledger}, nil })
 	a.Plugins.Register(comingPluginName, func(io.Reader) (admission.Interface, error) { return coming{ledger}, nil })
-	a.RecommendedPluginOrder = slices.Concat([]string{comingPluginName}, a.RecommendedPluginOrder, []string{pluginName, quotaPluginName})
+	a.RecommendedPluginOrder = slices.Concat([]string{comingPluginName}, a.RecommendedPluginOrder, []string{pluginName, workloadsPluginName, quotaPluginName})
 }
 
 type validator struct{ env kinds.Env }

@@ -204,14 +204,18 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		cancel()
 		return nil, err
 	}
+	carried := newWorkloads()
 	run, loopback, err := Prepare(runCtx, args, ln,
-		func(so *options.ServerRunOptions) { addAdmission(so, kinds.Env{Reach: o.Reach}, s.ledger) },
+		func(so *options.ServerRunOptions) { addAdmission(so, kinds.Env{Reach: o.Reach}, s.ledger, carried) },
 		func(config *app.Config) {
 			tellVersion(config)
 			if o.Virtual != nil {
 				mount(config, o.Virtual)
 			}
 		})
+	if err == nil {
+		err = carried.use(loopback)
+	}
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("API server: %w", err)

@@ -83,7 +83,7 @@ func strip(kind offered.Kind, u map[string]any) {
 	case "ServiceAccount.":
 		delete(u, "secrets")
 	case "Job.batch":
-		stripJob(spec)
+		stripJob(spec, labels)
 	case "CronJob.batch":
 		stripTime(child(spec, "jobTemplate"))
 	case "StatefulSet.apps":
@@ -145,7 +145,7 @@ func stripService(spec map[string]any, owned managed) {
 
 // stripJob leaves the selector to the site, and its end to the centre: a Job that a site
 // removed by itself would be put there, and run, once more.
-func stripJob(spec map[string]any) {
+func stripJob(spec, own map[string]any) {
 	if spec == nil {
 		return
 	}
@@ -157,6 +157,7 @@ func stripJob(spec map[string]any) {
 	labels := child(spec, "template", "metadata", "labels")
 	for _, key := range []string{"controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"} {
 		delete(labels, key)
+		delete(own, key) // a Job without labels gets its template's
 	}
 	if meta := child(spec, "template", "metadata"); meta != nil && len(labels) == 0 {
 		delete(meta, "labels")
