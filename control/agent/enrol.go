@@ -133,7 +133,7 @@ func (a *Agent) connect(addr string, cfg *tls.Config) (*grpc.ClientConn, error) 
 		grpc.WithDisableServiceConfig(),
 		// Rarer than any server's patience; a dead path shows by TCP_USER_TIMEOUT.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 6 * time.Minute, Timeout: 20 * time.Second}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(4<<20)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxDown)),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", addr, err)

@@ -23,6 +23,10 @@ import (
 //	regionals pass both on.
 const Capability = 4
 
+// MaxDown is the largest message, in bytes, that goes towards a site: 20,000 items of a
+// desired state have some 4 MB.
+const MaxDown = 16 << 20
+
 // KeyOf names a mirrored object within its site.
 func KeyOf(m *Mirrored) string { return m.GetKind() + "/" + m.GetNamespace() + "/" + m.GetName() }
 

@@ -116,7 +116,7 @@ func (s *site) dial(cfg *tls.Config) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+s.f.opts.Server,
 		grpc.WithTransportCredentials(credentials.NewTLS(cfg)),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return s.link.DialContext(ctx, "tcp", addr) }),
-		grpc.WithDisableServiceConfig(), grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10), grpc.WithSharedWriteBuffer(true))
+		grpc.WithDisableServiceConfig(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxDown)), grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10), grpc.WithSharedWriteBuffer(true))
 }
 
 // register gets a certificate, trying again as long as that can help.

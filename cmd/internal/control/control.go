@@ -139,7 +139,13 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 		return err
 	}
 	env.Go("watch", informers.Start)
-	if err := serveVirtual(ctx, virtual, informers); err != nil {
+	objects, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	grants := granted.New(objects, env.Log)
+	env.Go("granted kinds", grants.Run)
+	if err := serveVirtual(ctx, virtual, informers, grants); err != nil {
 		return err
 	}
 
@@ -171,13 +177,6 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	}
 	env.Go("inventory", inv.Run)
 	env.Ops.Status("inventory", inv.Status)
-
-	objects, err := dynamic.NewForConfig(cfg)
-	if err != nil {
-		return err
-	}
-	grants := granted.New(objects, env.Log)
-	env.Go("granted kinds", grants.Run)
 
 	runner := controllers.New(controllers.Options{Client: kube, Workloads: store, Offered: grants, Cache: informers, Inventory: inv, RenderedPolicy: store.PolicyHash, Reports: fleetServer, Rules: fleetServer, Stored: stored, Sent: fleetServer.TenantUse, Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), GroupsPrefix: c.OIDC.GroupsPrefix, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
 		DefaultCollectionPolicy: defaults.CollectionPolicy().Spec, DefaultHealthPolicy: defaults.HealthPolicy().Spec})
