@@ -31,6 +31,7 @@ const (
 type Kind struct {
 	Group, Version string // the version in which it is read and carried
 	Kind, Resource string // as in an object's kind, and in a URL
+	Short          string // as kubectl abbreviates the resource; "": it does not
 	// Template is where its pods' template stands, such as spec.template; nil: it makes
 	// no pods that Muster knows of.
 	Template []string
@@ -61,20 +62,20 @@ var template = []string{"spec", "template"}
 
 // Stock are the kinds of Kubernetes' own, in the order in which people are told of them.
 var Stock = []Kind{
-	{Group: "apps", Version: "v1", Kind: "Deployment", Resource: "deployments", Template: template, Spec: true, Scale: true},
-	{Group: "apps", Version: "v1", Kind: "StatefulSet", Resource: "statefulsets", Template: template, Spec: true, Scale: true},
-	{Group: "apps", Version: "v1", Kind: "DaemonSet", Resource: "daemonsets", Template: template, Spec: true},
+	{Group: "apps", Version: "v1", Kind: "Deployment", Resource: "deployments", Short: "deploy", Template: template, Spec: true, Scale: true},
+	{Group: "apps", Version: "v1", Kind: "StatefulSet", Resource: "statefulsets", Short: "sts", Template: template, Spec: true, Scale: true},
+	{Group: "apps", Version: "v1", Kind: "DaemonSet", Resource: "daemonsets", Short: "ds", Template: template, Spec: true},
 	{Group: "batch", Version: "v1", Kind: "Job", Resource: "jobs", Template: template, Spec: true},
-	{Group: "batch", Version: "v1", Kind: "CronJob", Resource: "cronjobs", Template: []string{"spec", "jobTemplate", "spec", "template"}, Spec: true},
-	{Version: "v1", Kind: "Service", Resource: "services", Spec: true},
-	{Version: "v1", Kind: "ConfigMap", Resource: "configmaps"},
+	{Group: "batch", Version: "v1", Kind: "CronJob", Resource: "cronjobs", Short: "cj", Template: []string{"spec", "jobTemplate", "spec", "template"}, Spec: true},
+	{Version: "v1", Kind: "Service", Resource: "services", Short: "svc", Spec: true},
+	{Version: "v1", Kind: "ConfigMap", Resource: "configmaps", Short: "cm"},
 	{Version: "v1", Kind: "Secret", Resource: "secrets", Secret: true},
-	{Version: "v1", Kind: "PersistentVolumeClaim", Resource: "persistentvolumeclaims", Spec: true},
-	{Version: "v1", Kind: "ServiceAccount", Resource: "serviceaccounts"},
-	{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler", Resource: "horizontalpodautoscalers", Spec: true},
-	{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget", Resource: "poddisruptionbudgets", Spec: true},
-	{Group: "networking.k8s.io", Version: "v1", Kind: "Ingress", Resource: "ingresses", Spec: true},
-	{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy", Resource: "networkpolicies", Spec: true},
+	{Version: "v1", Kind: "PersistentVolumeClaim", Resource: "persistentvolumeclaims", Short: "pvc", Spec: true},
+	{Version: "v1", Kind: "ServiceAccount", Resource: "serviceaccounts", Short: "sa"},
+	{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler", Resource: "horizontalpodautoscalers", Short: "hpa", Spec: true},
+	{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget", Resource: "poddisruptionbudgets", Short: "pdb", Spec: true},
+	{Group: "networking.k8s.io", Version: "v1", Kind: "Ingress", Resource: "ingresses", Short: "ing", Spec: true},
+	{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy", Resource: "networkpolicies", Short: "netpol", Spec: true},
 }
 
 // ofSites are the groups that a CRD can't be granted in: Muster's own objects and the

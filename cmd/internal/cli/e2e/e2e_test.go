@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
@@ -89,7 +90,7 @@ func startFleet(t *testing.T) *fleetUnderTest {
 			return err
 		}
 		scheme := runtime.NewScheme()
-		if err := v1alpha1.AddToScheme(scheme); err != nil {
+		if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 			return err
 		}
 		if f.admin, err = client.New(cfg, client.Options{Scheme: scheme}); err != nil {
@@ -239,6 +240,10 @@ func (f *fleetUnderTest) objects(t *testing.T) {
 		&v1alpha1.AlertRules{ObjectMeta: meta("acme", "system", "mine"), Spec: rules},
 		&v1alpha1.AlertRules{ObjectMeta: meta("acme-eu", "system", "roman"), Spec: rules},
 		&v1alpha1.CollectionPolicy{ObjectMeta: meta("acme-eu", "system", "roman")},
+		&v1alpha1.VirtualKubernetes{ObjectMeta: meta("acme", "shop", "vk8s"), Spec: v1alpha1.VirtualKubernetesSpec{DefaultVirtualSite: "shared/stores"}},
+		&v1alpha1.VirtualKubernetes{ObjectMeta: meta("acme-eu", "shop", "roman"), Spec: v1alpha1.VirtualKubernetesSpec{DefaultVirtualSite: "shared/roman"}},
+		&corev1.ConfigMap{ObjectMeta: meta("acme", "shop", "mine")},
+		&corev1.ConfigMap{ObjectMeta: meta("acme-eu", "shop", "roman")},
 	} {
 		if err := f.admin.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
@@ -291,6 +296,7 @@ var verbs = map[string]struct {
 	"muster health try":        {"health try -f ../../../../health/defaults/healthpolicy.yaml", "0 of 1 sites", false, "health try -f ../../../../health/defaults/healthpolicy.yaml -T acme-eu"},
 	"muster cost":              {"cost", "paris   acme", false, "cost -T acme-eu"},
 	"muster cost names":        {"cost names paris", "node_load1", false, "cost names rome -T acme-eu"},
+	"muster vk8s render":       {"vk8s render shop/vk8s cm/mine --site paris", "name: mine", false, "vk8s render shop/roman cm/roman --site rome -T acme-eu"},
 	"muster login":             {}, // does not ask the API server as the user; dashboards/console/e2e logs in
 	"muster logout":            {},
 	"muster credential":        {},
