@@ -148,7 +148,7 @@ func (w *Watcher) jobs(found []Place, hosts *Hosts) []any {
 			"job_name": jobNodes, "scheme": "https", "kubernetes_sd_configs": sd("pod"), "follow_redirects": false,
 			"tls_config": map[string]any{"ca": hosts.CertPEM, "cert": hosts.CertPEM, "key": hosts.KeyPEM, "server_name": hosts.ServerName},
 			"relabel_configs": []any{
-				rule("keep", hosts.Namespace+";muster-edge-host;Running;"+HostPort, metaNamespace, metaLabel+"app_kubernetes_io_name", metaPhase, metaPort),
+				rule("keep", hosts.Namespace+";muster-edge-host;Running;metrics", metaNamespace, metaLabel+"app_kubernetes_io_name", metaPhase, metaPortName),
 				set("node", "$1", metaPodNode), set("instance", "$1", metaPodNode),
 			},
 		})

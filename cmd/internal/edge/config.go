@@ -54,6 +54,8 @@ type Kubernetes struct {
 	HostMetrics      bool   `yaml:"hostMetrics"`
 	KubeStateMetrics string `yaml:"kubeStateMetrics"`
 	TenantPods       bool   `yaml:"tenantPods"`
+	// LookEvery is how often the cluster is looked at, for tests; 0: each minute.
+	LookEvery time.Duration `yaml:"-"`
 }
 
 // Log says how muster-edge logs.

@@ -181,7 +181,7 @@ func (in *inCluster) watch(c Config, col *collector.Collector, env *role.Env) er
 	}
 	o := cluster.Options{
 		Config: in.config, Kubeconfig: in.conf.Kubeconfig, Namespace: in.conf.Namespace, TenantPods: in.conf.TenantPods,
-		ScaleKubeStateMetrics: in.conf.KubeStateMetrics, Logger: env.Log,
+		ScaleKubeStateMetrics: in.conf.KubeStateMetrics, Every: in.conf.LookEvery, Logger: env.Log,
 		Apply: func(jobs []any) error {
 			all := c
 			all.ScrapeConfigs = append(append([]any{}, c.ScrapeConfigs...), jobs...)

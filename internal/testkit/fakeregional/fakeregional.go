@@ -3,7 +3,8 @@
 // behind it. A test sets what it answers, sees what sites sent, and breaks it:
 // stopped, restarted, downloads cut, sites refused.
 //
-// It takes no telemetry and enforces no limits; that is the real gateway's test.
+// It takes no telemetry but for what Options.HTTP does, and enforces no limits; that is the
+// real gateway's test.
 package fakeregional
 
 import (
@@ -15,7 +16,9 @@ import (
 	"errors"
 	"maps"
 	"net"
+	"net/http"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -43,6 +46,8 @@ type Options struct {
 	Region string  // of the sites that it enrols; default "eu"
 	// Heartbeat is what it asks sites for; default 200 ms.
 	Heartbeat time.Duration
+	// HTTP answers what is no gRPC, such as pushes of samples; nil: nobody does.
+	HTTP http.Handler
 }
 
 // Regional is the fake. Safe for concurrent use.
@@ -56,6 +61,7 @@ type Regional struct {
 
 	mu       sync.Mutex
 	server   *grpc.Server
+	http     *http.Server // nil: gRPC alone
 	register func(*wire.RegisterRequest) (*wire.RegisterResponse, error)
 	refuse   map[fleet.SiteID]error
 	sites    map[fleet.SiteID]*site
@@ -137,14 +143,31 @@ func (r *Regional) Restart() {
 	r.mu.Lock()
 	r.server, r.addr = g, lis.Addr().String()
 	r.mu.Unlock()
-	go func() { _ = g.Serve(lis) }()
+	if r.opts.HTTP == nil {
+		go func() { _ = g.Serve(lis) }()
+		return
+	}
+	srv := &http.Server{TLSConfig: r.files.ServerConfig(tls.VerifyClientCertIfGiven, "h2"), Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if strings.HasPrefix(req.Header.Get("Content-Type"), "application/grpc") {
+			g.ServeHTTP(w, req)
+			return
+		}
+		r.opts.HTTP.ServeHTTP(w, req)
+	})}
+	r.mu.Lock()
+	r.http = srv
+	r.mu.Unlock()
+	go func() { _ = srv.ServeTLS(lis, "", "") }()
 }
 
 // Stop breaks all connections and listens no more.
 func (r *Regional) Stop() {
 	r.mu.Lock()
-	g := r.server
+	g, srv := r.server, r.http
 	r.mu.Unlock()
+	if srv != nil {
+		_ = srv.Close()
+	}
 	g.Stop()
 }
 
