@@ -97,6 +97,10 @@ type TargetStatus struct {
 	LastDuration time.Duration `json:"lastDurationNanos"`
 }
 
+// Metrics are the metrics that the targets have now and the policy allows, with the number
+// of series of each by job.
+func (c *Collector) Metrics() map[string]map[string]int { return c.table.Names() }
+
 // Status returns the state now.
 func (c *Collector) Status() Status {
 	st := c.status()

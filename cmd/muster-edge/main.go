@@ -78,19 +78,26 @@ Joining again with the same key is harmless: the same site gets a new certificat
 			return edge.Run(cmd.Context(), c)
 		},
 	}
+	var output string
 	var asJSON bool
 	status := &cobra.Command{
 		Use: "status", Short: "Say what the running muster-edge does and what is wrong", Args: cobra.NoArgs,
-		Long: "Ask the running muster-edge for its state. Exits with 1 if something is wrong.",
+		Long: `Ask the running muster-edge for its state: its connection, its targets by job, which
+exporters feed each dimension of the site's health, and what is missing. Exits with 1 if
+something is wrong.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := load(cmd)
 			if err != nil {
 				return err
 			}
-			return edge.PrintStatus(cmd.Context(), cmd.OutOrStdout(), c, asJSON)
+			if output != "text" && output != "json" {
+				return fmt.Errorf("--output %q: want text or json", output)
+			}
+			return edge.PrintStatus(cmd.Context(), cmd.OutOrStdout(), c, asJSON || output == "json")
 		},
 	}
-	status.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	status.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	status.Flags().BoolVar(&asJSON, "json", false, "the same as -o json")
 
 	var hm edge.HostMetricsOptions
 	var address, port string

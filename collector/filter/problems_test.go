@@ -6,8 +6,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
 )
 
 // TestBadSamples: what no exporter means is told by target and metric for ten minutes,
@@ -136,5 +138,32 @@ func TestRefusedByName(t *testing.T) {
 	}
 	if want := []string{`{__name__="read", pod="0"}`}; !slices.Equal(got, want) {
 		t.Errorf("%v left the site, want %v", got, want)
+	}
+}
+
+// What a job has is told by the job that scrapes it, whatever the page's own labels say,
+// and until the series ends; what is refused is forgotten by the next sweep.
+func TestNames(t *testing.T) {
+	p, err := Compile(policyOf(t, []byte(`{"allowNames": ["a"], "seriesBudget": 1}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := NewTable(p)
+	scrape := func(at int64, v float64) {
+		s := table.Begin(1, false, at)
+		s.Of("ksm", "i")
+		for _, x := range []string{"1", "2"} { // one finds no place in the budget
+			_, _ = s.Append(0, labels.FromStrings("__name__", "a", "job", "theirs", "x", x), at, v)
+		}
+		_, _ = s.Append(0, labels.FromStrings("__name__", "b"), at, v)
+		s.Commit(func(Out) {})
+	}
+	scrape(1000, 1)
+	if diff := cmp.Diff(map[string]map[string]int{"a": {"ksm": 2}}, table.Names()); diff != "" {
+		t.Error(diff)
+	}
+	scrape(2000, math.Float64frombits(value.StaleNaN))
+	if got := table.Names()["a"]["ksm"]; got != 1 {
+		t.Errorf("%d series are left after the one that has a place ended, want the refused one", got)
 	}
 }

@@ -199,6 +199,30 @@ func (t *Table) Stats() Stats {
 	return st
 }
 
+// Names are the metrics that the targets have now and the policy allows, with the number
+// of series of each by job.
+func (t *Table) Names() map[string]map[string]int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := map[string]map[string]int{}
+	for i := range t.members {
+		m := &t.members[i]
+		if !m.used || !m.exempt && !t.policy.Allows(m.labels.Get(model.MetricNameLabel)) || m.out != nil && !m.live {
+			continue
+		}
+		name := m.labels.Get(model.MetricNameLabel)
+		if out[name] == nil {
+			out[name] = map[string]int{}
+		}
+		job := m.labels.Get(model.JobLabel)
+		if o := t.owners[m.owner]; o != nil && o.job != "" {
+			job = o.job // labels may be the exporter's own
+		}
+		out[name][job]++
+	}
+	return out
+}
+
 // firstNames returns the n names that matter most: reserved ones, then the largest.
 func (p *Policy) firstNames(all map[string]int, n int) map[string]int {
 	if len(all) <= n {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -336,6 +337,10 @@ func TestReservedPlaces(t *testing.T) {
 	s.book.Put(own)
 	s.apply()
 	want("a", "b", "c")
+	// A score needs none of what only names objects.
+	if diff := cmp.Diff([]fleet.HealthRead{{Metrics: []string{"a", "b"}}}, policyOf(t, s, "x").Reads); diff != "" {
+		t.Error(diff)
+	}
 	own = own.DeepCopy()
 	own.Generation, own.Spec = 2, signal("max by (tenant, site) (d)", "")
 	s.book.Put(own)

@@ -1,6 +1,7 @@
 package desired
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,7 +24,8 @@ const effectiveName = "effective"
 // policies is the Source of collection policies.
 type policies struct {
 	// shipped is what health reads of a site that no HealthPolicy selects.
-	shipped []string
+	shipped      []string
+	shippedReads []fleet.HealthRead
 	// merged is the result for a set of policies, so that a thousand sites that are
 	// selected by the same ones are merged and encoded once.
 	merged map[string]*render.List
@@ -32,7 +34,7 @@ type policies struct {
 func newPolicies(shipped *v1alpha1.HealthPolicySpec) *policies {
 	ps := &policies{merged: map[string]*render.List{}}
 	if shipped != nil {
-		ps.shipped = MetricNames(shipped)
+		ps.shipped, ps.shippedReads = MetricNames(shipped), HealthReads(shipped)
 	}
 	return ps
 }
@@ -65,9 +67,9 @@ func (ps *policies) Render(site *inventory.Site) []*render.List {
 			specs[i] = *specOf(p)
 		}
 		merged := Merge(specs)
-		merged.Reserve = ps.shipped
+		merged.Reserve, merged.Reads = ps.shipped, ps.shippedReads
 		if len(health) > 0 && !health[0].Shadow() {
-			merged.Reserve = nil
+			merged.Reserve, merged.Reads = nil, HealthReads(&health[0].Object.(*v1alpha1.HealthPolicy).Spec)
 		}
 		for _, p := range health {
 			names := MetricNames(&p.Object.(*v1alpha1.HealthPolicy).Spec)
@@ -139,28 +141,55 @@ const kindHealthPolicy = "HealthPolicy"
 // parsed neither: health says so itself.
 func MetricNames(spec *v1alpha1.HealthPolicySpec) []string {
 	names := map[string]bool{}
-	read := func(query string) {
-		expr, err := parser.ParseExpr(query)
-		if query == "" || err != nil {
-			return
-		}
-		parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
-			if vs, ok := n.(*parser.VectorSelector); ok {
-				for _, m := range vs.LabelMatchers {
-					if m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual {
-						names[m.Value] = true
-					}
-				}
-			}
-			return nil
-		})
-	}
 	for i := range spec.Signals {
-		read(spec.Signals[i].Query)
-		read(spec.Signals[i].Objects)
+		readNames(spec.Signals[i].Query, names)
+		readNames(spec.Signals[i].Objects, names)
 	}
 	for i := range spec.Packs {
-		read(spec.Packs[i].When)
+		readNames(spec.Packs[i].When, names)
 	}
 	return slices.Sorted(maps.Keys(names))
+}
+
+// readNames adds the metrics that a query names.
+func readNames(query string, names map[string]bool) {
+	expr, err := parser.ParseExpr(query)
+	if query == "" || err != nil {
+		return
+	}
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		if vs, ok := n.(*parser.VectorSelector); ok {
+			for _, m := range vs.LabelMatchers {
+				if m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual {
+					names[m.Value] = true
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// HealthReads lists the metrics of a HealthPolicy's scores by dimension and pack. Those that
+// only name objects are left out: a score needs none of them.
+func HealthReads(spec *v1alpha1.HealthPolicySpec) []fleet.HealthRead {
+	type key struct{ dimension, pack string }
+	sets := map[key]map[string]bool{}
+	for i := range spec.Signals {
+		s := &spec.Signals[i]
+		k := key{string(s.Dimension), s.Pack}
+		if sets[k] == nil {
+			sets[k] = map[string]bool{}
+		}
+		readNames(s.Query, sets[k])
+	}
+	var out []fleet.HealthRead
+	for k, names := range sets {
+		if len(names) > 0 {
+			out = append(out, fleet.HealthRead{Dimension: fleet.Dimension(k.dimension), Pack: k.pack, Metrics: slices.Sorted(maps.Keys(names))})
+		}
+	}
+	slices.SortFunc(out, func(a, b fleet.HealthRead) int {
+		return cmp.Or(strings.Compare(string(a.Dimension), string(b.Dimension)), strings.Compare(a.Pack, b.Pack))
+	})
+	return out
 }

@@ -24,6 +24,8 @@ type CollectionPolicy struct {
 	// Reserve names the metrics that the site's HealthPolicy reads: while the budget is
 	// used up their series take the places of others, the youngest first.
 	Reserve []string `json:"reserve,omitempty"`
+	// Reads says for what they are read, so that a site can tell what its health lacks.
+	Reads []HealthRead `json:"reads,omitempty"`
 	// DropLabels are taken off every series.
 	DropLabels []string `json:"dropLabels,omitempty"`
 	// Aggregations: metric name → sum, max, min or count.
@@ -35,6 +37,15 @@ type CollectionPolicy struct {
 	// SpoolMaxBytes and SpoolMaxAge bound the buffer on the site's disk.
 	SpoolMaxBytes int64         `json:"spoolMaxBytes"`
 	SpoolMaxAge   time.Duration `json:"spoolMaxAgeNanos"`
+}
+
+// HealthRead are the metrics that one dimension of a site's health reads.
+type HealthRead struct {
+	Dimension Dimension `json:"dimension"`
+	// Pack, if set, is what a site need not have: the metrics count where one of those that
+	// show it is found.
+	Pack    string   `json:"pack,omitempty"`
+	Metrics []string `json:"metrics"`
 }
 
 // SeriesDrop selects series by a label. All three are RE2 or names as their comments say.

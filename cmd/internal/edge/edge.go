@@ -44,6 +44,7 @@ func start(ctx context.Context, env *role.Env, c Config) error {
 		}
 		env.Serve("probes", ln, &http.Server{Handler: probes(env.Ops), ReadHeaderTimeout: 10 * time.Second})
 	}
+	env.Ops.Status("waiting", func() any { return in.waitsFor() })
 	s, err := newSite(ctx, env, c, in)
 	if err != nil {
 		return err
@@ -61,6 +62,10 @@ func start(ctx context.Context, env *role.Env, c Config) error {
 	env.Ops.Status("agent", func() any { return s.Agent.Status() })
 	env.Ops.Status("collector", func() any { return s.Collector.Status() })
 	env.Ops.Status("conditions", func() any { return s.Collector.Conditions() })
+	env.Ops.Status("feeds", func() any {
+		policy, _ := s.Collector.Policy()
+		return feedsOf(policy, s.Collector.Metrics(), s.Collector.Status().Targets, in.discovered())
+	})
 	env.Go("site", s.Run)
 	env.Go("watchdog", watchdog)
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
@@ -87,7 +92,7 @@ func newSite(ctx context.Context, env *role.Env, c Config, in *inCluster) (*Site
 	var conditions func() []collector.Condition
 	if in != nil {
 		if !named {
-			if err := retry(ctx, env, "name the site", func(ctx context.Context) (err error) {
+			if err := in.retry(ctx, env, "name the site", func(ctx context.Context) (err error) {
 				join.Site, err = in.siteName(ctx)
 				return err
 			}); err != nil {

@@ -38,8 +38,28 @@ type inCluster struct {
 	pair    *hostPair    // nil: no host metrics of our own
 	watcher *cluster.Watcher
 
-	mu    sync.Mutex
-	facts facts.Facts
+	mu      sync.Mutex
+	facts   facts.Facts
+	waiting string // for what, before the site starts
+}
+
+// waitsFor says for what the start waits; empty: for nothing.
+func (in *inCluster) waitsFor() string {
+	if in == nil {
+		return ""
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.waiting
+}
+
+// discovered is what discovery found; nil if there is none.
+func (in *inCluster) discovered() *cluster.Status {
+	if in == nil || in.watcher == nil {
+		return nil
+	}
+	st := in.watcher.Status()
+	return &st
 }
 
 // newInCluster reaches the cluster of the config; nil if the config has none.
@@ -97,7 +117,7 @@ func (in *inCluster) prepare(ctx context.Context, env *role.Env) error {
 	if in.state == nil {
 		return nil
 	}
-	return retry(ctx, env, "bring back the site's identity", in.state.restore)
+	return in.retry(ctx, env, "bring back the site's identity", in.state.restore)
 }
 
 // keep stores a key that was made just now, before anybody is told of it.
@@ -105,10 +125,16 @@ func (in *inCluster) keep(ctx context.Context, env *role.Env) error {
 	if in.state == nil {
 		return nil
 	}
-	return retry(ctx, env, "keep the site's identity", in.state.save)
+	return in.retry(ctx, env, "keep the site's identity", in.state.save)
 }
 
-func retry(ctx context.Context, env *role.Env, what string, fn func(context.Context) error) error {
+func (in *inCluster) retry(ctx context.Context, env *role.Env, what string, fn func(context.Context) error) error {
+	say := func(waiting string) {
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		in.waiting = waiting
+	}
+	defer say("")
 	for failed := 0; ; failed++ {
 		cctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 		err := fn(cctx)
@@ -117,6 +143,7 @@ func retry(ctx context.Context, env *role.Env, what string, fn func(context.Cont
 			return err
 		}
 		wait := backoff.FullJitter(failed, time.Second, 30*time.Second)
+		say(err.Error())
 		env.Log.Warn("can't "+what+"; trying again", "err", err, "wait", wait.Round(time.Millisecond))
 		select {
 		case <-ctx.Done():

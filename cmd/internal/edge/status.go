@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"muster.dev/muster/collector"
+	"muster.dev/muster/collector/cluster"
 	"muster.dev/muster/control/agent"
 )
 
@@ -17,6 +19,9 @@ type status struct {
 	Agent      agent.Status          `json:"agent"`
 	Collector  collector.Status      `json:"collector"`
 	Conditions []collector.Condition `json:"conditions"`
+	Feeds      feeds                 `json:"feeds"`
+	Cluster    *cluster.Status       `json:"cluster"` // nil: no cluster, or not discovered
+	Waiting    string                `json:"waiting"` // for what muster-edge waits before it starts
 }
 
 // ErrUnhealthy is returned by PrintStatus when something is wrong; what, is printed.
@@ -36,6 +41,10 @@ func PrintStatus(ctx context.Context, w io.Writer, c Config, asJSON bool) error 
 	if err := json.Unmarshal(b, &s); err != nil {
 		return fmt.Errorf("answer of muster-edge: %w", err)
 	}
+	if s.Waiting != "" {
+		fmt.Fprintf(w, "It has not started yet:\n  - %s\n", s.Waiting)
+		return ErrUnhealthy
+	}
 	if problems := printStatus(w, s, time.Now()); problems > 0 {
 		return ErrUnhealthy
 	}
@@ -44,7 +53,7 @@ func PrintStatus(ctx context.Context, w io.Writer, c Config, asJSON bool) error 
 
 // printStatus returns how many problems it named.
 func printStatus(w io.Writer, s status, now time.Time) int {
-	line := func(k, format string, args ...any) { fmt.Fprintf(w, "%-14s%s\n", k, fmt.Sprintf(format, args...)) }
+	line := func(k, format string, args ...any) { fmt.Fprintf(w, "%-16s%s\n", k, fmt.Sprintf(format, args...)) }
 	ago := func(t time.Time) string {
 		if t.IsZero() {
 			return "never"
@@ -72,7 +81,19 @@ func printStatus(w io.Writer, s status, now time.Time) int {
 			up++
 		}
 	}
-	line("Targets", "%d of %d up", up, len(col.Targets))
+	jobs := make([]string, len(s.Feeds.Jobs))
+	for i, j := range s.Feeds.Jobs {
+		jobs[i] = fmt.Sprintf("%s %d/%d", j.Job, j.Up, j.Targets)
+	}
+	line("Targets", "%d of %d up: %s", up, len(col.Targets), dash(strings.Join(jobs, ", ")))
+	if !s.Feeds.Policy {
+		line("Health", "the centre has not said yet what it reads")
+	} else {
+		line("Health", "is fed by (metrics):")
+		for _, d := range s.Feeds.Dimensions {
+			line("  "+string(d.Dimension), "%s", d.line())
+		}
+	}
 
 	problems := 0
 	wrong := func(format string, args ...any) {
@@ -88,6 +109,26 @@ func printStatus(w io.Writer, s status, now time.Time) int {
 	for _, t := range col.Targets {
 		if !t.Up && t.Error != "" {
 			wrong("scrape of %s: %s", t.URL, t.Error)
+		}
+	}
+	told := map[string]bool{}
+	for _, d := range s.Feeds.Dimensions {
+		for _, lack := range d.Lacks {
+			wrong("%s lacks %s", d.Dimension, lack)
+			_, why, _ := strings.Cut(lack, ": ")
+			told[why] = true
+		}
+	}
+	if s.Cluster != nil {
+		jobs := map[string][]string{}
+		for _, l := range s.Cluster.Lacks {
+			jobs[l.Message] = append(jobs[l.Message], l.Job)
+		}
+		for _, l := range s.Cluster.Lacks {
+			if !told[l.Message] {
+				wrong("%s: %s", strings.Join(jobs[l.Message], ", "), l.Message)
+			}
+			told[l.Message] = true
 		}
 	}
 	for _, item := range a.Desired.Items {

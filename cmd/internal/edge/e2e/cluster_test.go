@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -340,9 +341,9 @@ func run(t *testing.T, c edge.Config) *member {
 	return m
 }
 
-func (m *member) says(what string, words ...string) {
-	m.t.Helper()
-	testkit.Eventually(m.t, what, func() error {
+func (m *member) says(t *testing.T, what string, words ...string) {
+	t.Helper()
+	testkit.Eventually(t, what, func() error {
 		text := m.status()
 		for _, w := range words {
 			if !strings.Contains(text, w) {
@@ -442,20 +443,59 @@ func TestClusterBecomesASite(t *testing.T) {
 					unknown = append(unknown, string(d))
 				}
 			}
+			packs := map[string]bool{}
+			for i, p := range site.State.Model.Packs {
+				packs[p.Name] = site.State.Packs[i] > 0
+			}
+			for _, want := range []string{"collector", "kubernetes", "kubelet", "kubelet-certificates", "cpu-limits", "cilium", "coredns", "calico"} {
+				if !packs[want] {
+					unknown = append(unknown, "pack "+want)
+				}
+			}
 			if len(unknown) > 0 {
 				return fmt.Errorf("unknown: %v; status:\n%s", unknown, m.status())
 			}
 			return nil
 		})
-		packs := map[string]bool{}
-		state := c.health.View().Find(tenant, name).State
-		for i, p := range state.Model.Packs {
-			packs[p.Name] = state.Packs[i] > 0
-		}
-		for _, want := range []string{"collector", "kubernetes", "kubelet", "kubelet-certificates", "cpu-limits", "cilium", "coredns", "calico"} {
-			if !packs[want] {
-				t.Errorf("the pack %s is not fed: %v", want, packs)
+	})
+
+	t.Run("status says by what", func(t *testing.T) {
+		m.says(t, "each dimension has its exporters", "cadvisor 2/2", "cilium-agent 2/2", "coredns 1/1", "kube-state-metrics 1/1", "kubelet 2/2", "node 2/2", "pods 1/1", "Nothing is wrong.")
+		var feeds struct {
+			Feeds struct {
+				Dimensions []struct {
+					Dimension fleet.Dimension
+					By        []struct {
+						Exporter   string
+						Jobs, Seen []string
+					}
+				}
+				Unseen []string
 			}
+		}
+		var b bytes.Buffer
+		if err := edge.PrintStatus(t.Context(), &b, conf, true); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(b.Bytes(), &feeds); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]bool{}
+		for _, d := range feeds.Feeds.Dimensions {
+			for _, e := range d.By {
+				for _, j := range e.Jobs {
+					got[string(d.Dimension)+" "+e.Exporter+" "+j] = true
+				}
+			}
+		}
+		for _, want := range []string{"connectivity muster-edge muster-edge", "connectivity host metrics node", "reliability kube-state-metrics kube-state-metrics", "reliability kubelet kubelet",
+			"reliability Calico pods", "reliability CoreDNS coredns", "security kubelet kubelet", "security Cilium cilium-agent", "security host metrics node", "performance cAdvisor cadvisor"} {
+			if !got[want] {
+				t.Errorf("nothing says %q: %v", want, got)
+			}
+		}
+		if slices.Contains(feeds.Feeds.Unseen, "kube_node_info") || !slices.Contains(feeds.Feeds.Unseen, "longhorn_volume_robustness") {
+			t.Errorf("unseen: %v", feeds.Feeds.Unseen)
 		}
 	})
 
@@ -512,7 +552,7 @@ func TestClusterBecomesASite(t *testing.T) {
 	})
 
 	t.Run("another kube-state-metrics takes over from ours", func(t *testing.T) {
-		s.pod("monitoring", "ksm-theirs", 1, ksm, nil, "http-metrics", serve(t, addr(1), s.page("kube-state-metrics", -1), nil))
+		s.pod("monitoring", "ksm-theirs", 1, ksm, nil, "http-metrics", serve(s.t, addr(1), s.page("kube-state-metrics", -1), nil))
 		replicas := func(want int32) func() error {
 			return func() error {
 				d, err := kube.AppsV1().Deployments("muster-edge").Get(t.Context(), "kube-state-metrics", metav1.GetOptions{})
@@ -530,14 +570,14 @@ func TestClusterBecomesASite(t *testing.T) {
 		}
 		s.gone("monitoring", "ksm-theirs")
 		testkit.Eventually(t, "ours stands in", replicas(1))
-		m.says("the gap is told", "kube-state-metrics: the cluster has none that runs")
+		m.says(t, "the gap is told", "kube-state-metrics: the cluster has none that runs")
 		testkit.Eventually(t, "the centre is told", func() error {
 			if cond := c.Seen(c.site).Condition("DiscoveryFailing"); cond.GetStatus() != "True" || cond.GetReason() != "NotFound" {
 				return fmt.Errorf("%v", cond)
 			}
 			return nil
 		})
-		s.pod("muster-edge", "kube-state-metrics-1", 0, ksm, nil, "http-metrics", serve(t, addr(0), s.page("kube-state-metrics", -1), nil))
+		s.pod("muster-edge", "kube-state-metrics-1", 0, ksm, nil, "http-metrics", serve(s.t, addr(0), s.page("kube-state-metrics", -1), nil))
 	})
 
 	t.Run("a right that is missing is named, and costs the others nothing", func(t *testing.T) {
@@ -550,11 +590,13 @@ func TestClusterBecomesASite(t *testing.T) {
 		if _, err := kube.RbacV1().ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		m.says("what is missing is said", "kubelet: the service account may not get nodes/metrics", "cilium-agent")
-		if _, err := kube.RbacV1().ClusterRoles().Patch(t.Context(), whole.Name, types.MergePatchType, mustJSON(t, map[string]any{"rules": whole.Rules}), metav1.PatchOptions{}); err != nil {
+		m.says(t, "what is missing is said", "security lacks kubelet: the service account may not get nodes/metrics", "cilium-agent 2/2", "403")
+		force := true
+		if _, err := kube.RbacV1().ClusterRoles().Patch(t.Context(), whole.Name, types.ApplyPatchType, mustJSON(t, map[string]any{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+			"metadata": map[string]any{"name": whole.Name, "labels": whole.Labels}, "rules": whole.Rules}), metav1.PatchOptions{FieldManager: "kubectl", Force: &force}); err != nil {
 			t.Fatal(err)
 		}
-		testkit.EventuallyTrue(t, "it heals", func() bool { return !strings.Contains(m.status(), "nodes/metrics") })
+		testkit.EventuallyTrue(t, "it heals", func() bool { return strings.Contains(m.status(), "Nothing is wrong.") })
 	})
 
 	t.Run("on another node it is the same site", func(t *testing.T) {
@@ -589,7 +631,7 @@ func TestClusterBecomesASite(t *testing.T) {
 			t.Fatal(err)
 		}
 		m2 := run(t, moved)
-		m2.says("it is connected", "Site          "+name, "connected")
+		m2.says(t, "it is connected", name, "connected")
 		if got, _ := os.ReadFile(filepath.Join(moved.StateDir, "agent", "key.pem")); !bytes.Equal(got, key) {
 			t.Error("it made itself another key")
 		}
@@ -622,12 +664,12 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	conf := configOf(t, apply(t, admin, o), kubeconfigOf(t, admin, o.Namespace))
 
 	m := run(t, conf)
-	m.says("the token is refused", "refused", "is used up; make another")
+	m.says(t, "the token is refused", "refused", "is used up; make another")
 	m.stop()
 
 	conf.StateDir, conf.Gateways = t.TempDir(), []string{free(t)}
 	m = run(t, conf)
-	m.says("the gateway can't be reached", conf.Gateways[0], "connection refused")
+	m.says(t, "the gateway can't be reached", conf.Gateways[0], "connection refused")
 	m.stop()
 
 	kube := kubernetes.NewForConfigOrDie(admin)
@@ -649,6 +691,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		}
 		return nil
 	})
+	m.says(t, "it says for what it waits", "may not get and update the Secret muster-wrong/muster-edge-identity")
 	if _, err := os.Stat(filepath.Join(conf.StateDir, "agent", "key.pem")); !os.IsNotExist(err) {
 		t.Errorf("it made itself a key before it knew whether it has one: %v", err)
 	}

@@ -114,6 +114,7 @@ func (c *centre) push(w http.ResponseWriter, r *http.Request) {
 func policy() fleet.CollectionPolicy {
 	p := desired.Merge([]v1alpha1.CollectionPolicySpec{defaults.CollectionPolicy().Spec})
 	p.Reserve = desired.MetricNames(&defaults.HealthPolicy().Spec)
+	p.Reads = desired.HealthReads(&defaults.HealthPolicy().Spec)
 	p.Interval = time.Second
 	return p
 }
