@@ -36,7 +36,7 @@ capabilities: {drop: [ALL]}
 stateDir: /var/lib/muster-edge
 gateways: {{ .Values.join.servers | toJson }}
 caHash: {{ .Values.join.caHash | quote }}
-tokenFile: /etc/muster/join/token
+tokenFile: /etc/muster-join/token
 site: {{ .Values.site | quote }}
 # The nodes' own, not those of this pod.
 hostMetrics: false
