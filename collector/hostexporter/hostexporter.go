@@ -116,6 +116,7 @@ func flags(o Options) []string {
 		}
 	}
 	if o.RootFS != "" {
+		add("path.udev.data", filepath.Join(o.RootFS, "run/udev/data"))
 		// In a container other pods' mounts are seen too: volumes, which the kubelet tells
 		// of, and what no one but root may look at. They are no file systems of the host.
 		add("collector.filesystem.mount-points-exclude", `^/(dev|proc|sys|run/credentials/.+|run/containerd/.+|run/k3s/.+|run/user/.+|run/netns/.+|var/lib/docker/.+|var/lib/containerd/.+|var/lib/containers/.+|var/lib/kubelet/.+|var/lib/rancher/.+)($|/)`)
