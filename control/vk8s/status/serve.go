@@ -1,0 +1,416 @@
+package status
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/endpoints/handlers"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
+
+	"muster.dev/muster/internal/fleet"
+)
+
+// Scope is what a request may see.
+type Scope struct {
+	Namespace, Tenant string
+	// Site says whether nodes of a site are seen; nil: of all sites of the tenant.
+	Site func(fleet.SiteID) bool
+	// Changed is closed when Site says something else than before; nil: never.
+	Changed <-chan struct{}
+}
+
+// HandlerOptions of a Handler.
+type HandlerOptions struct {
+	// Scope of a request; false: it is not for the store.
+	Scope func(context.Context) (Scope, bool)
+	// Tables are kubectl's columns of Pods, Nodes and Events, by kind; those without one
+	// have a name and an age.
+	Tables map[string]rest.TableConvertor
+	// Dial connects to what serves a site's Kubernetes API; nil: nothing does.
+	Dial Dial
+}
+
+// Handler serves what is in the store: requests as the stock API server gets them, behind
+// its authorization, with the request.RequestInfo of the stock path in their context.
+func (s *Store) Handler(o HandlerOptions) http.Handler {
+	h := &server{store: s, o: o, codecs: serializer.NewCodecFactory(scheme())}
+	for k, plural := range []string{"pods", "nodes", "events"} {
+		h.resources = append(h.resources, &resource{server: h, table: s.tables[k], plural: plural, kind: corev1.SchemeGroupVersion.WithKind(kindNames[k])})
+	}
+	return h
+}
+
+var scheme = sync.OnceValue(func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(corev1.AddToScheme(s))
+	for k := range kinds {
+		utilruntime.Must(s.AddFieldLabelConversionFunc(corev1.SchemeGroupVersion.WithKind(kindNames[k]), func(label, value string) (string, string, error) {
+			if !slices.Contains(selectable[k], label) {
+				return "", "", fmt.Errorf("field label not supported: %s", label)
+			}
+			return label, value, nil
+		}))
+	}
+	return s
+})
+
+// selectable are the fields that a field selector can name, as in the stock API server.
+var selectable = [kinds][]string{
+	pods:  {"metadata.name", "metadata.namespace", "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName"},
+	nodes: {"metadata.name", "spec.unschedulable"},
+	events: {"metadata.name", "metadata.namespace", "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath",
+		"reason", "reportingComponent", "source", "type"},
+}
+
+type server struct {
+	store     *Store
+	o         HandlerOptions
+	codecs    serializer.CodecFactory
+	resources []*resource
+}
+
+// ServeHTTP implements http.Handler.
+func (h *server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if err := h.serve(w, req); err != nil {
+		responsewriters.ErrorNegotiated(err, h.codecs, corev1.SchemeGroupVersion, w, req)
+	}
+}
+
+func (h *server) serve(w http.ResponseWriter, req *http.Request) error {
+	info, ok := request.RequestInfoFrom(req.Context())
+	if !ok {
+		return apierrors.NewInternalError(fmt.Errorf("a request without its info"))
+	}
+	if _, ok := h.o.Scope(req.Context()); !ok {
+		return apierrors.NewInternalError(fmt.Errorf("a request without a scope"))
+	}
+	i := slices.IndexFunc(h.resources, func(r *resource) bool { return r.plural == info.Resource })
+	if i < 0 {
+		return apierrors.NewNotFound(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name)
+	}
+	r := h.resources[i]
+	switch info.Subresource {
+	case "", "status":
+	default:
+		return r.tunnel(w, req, info)
+	}
+	scope := r.scope()
+	switch info.Verb {
+	case "get":
+		handlers.GetResource(r, scope).ServeHTTP(w, req)
+	case "list", "watch":
+		handlers.ListResource(r, r, scope, false, 30*time.Minute).ServeHTTP(w, req)
+	case "delete":
+		handlers.DeleteResource(r, true, scope, nil).ServeHTTP(w, req)
+	case "deletecollection":
+		handlers.DeleteCollection(r, true, scope, nil).ServeHTTP(w, req)
+	default:
+		return apierrors.NewMethodNotSupported(corev1.Resource(r.plural), info.Verb)
+	}
+	return nil
+}
+
+// resource is Pods, Nodes or Events.
+type resource struct {
+	server *server
+	table  *table
+	plural string
+	kind   schema.GroupVersionKind
+}
+
+var (
+	_ rest.Getter            = &resource{}
+	_ rest.Lister            = &resource{}
+	_ rest.Watcher           = &resource{}
+	_ rest.GracefulDeleter   = &resource{}
+	_ rest.CollectionDeleter = &resource{}
+)
+
+func (r *resource) scope() *handlers.RequestScope {
+	s := scheme()
+	return &handlers.RequestScope{
+		Namer:      handlers.ContextBasedNaming{Namer: runtime.Namer(meta.NewAccessor()), ClusterScoped: r.table.kind == nodes},
+		Serializer: r.server.codecs, ParameterCodec: runtime.NewParameterCodec(s),
+		Creater: s, Convertor: s, Defaulter: s, Typer: s, UnsafeConvertor: runtime.UnsafeObjectConvertor(s),
+		EquivalentResourceMapper: runtime.NewEquivalentResourceRegistry(), TableConvertor: r,
+		Resource: corev1.SchemeGroupVersion.WithResource(r.plural), Kind: r.kind,
+		MetaGroupVersion: metav1.SchemeGroupVersion, HubGroupVersion: corev1.SchemeGroupVersion, MaxRequestBodyBytes: 1 << 20,
+	}
+}
+
+// ConvertToTable implements rest.TableConvertor.
+func (r *resource) ConvertToTable(ctx context.Context, o, options runtime.Object) (*metav1.Table, error) {
+	if c := r.server.o.Tables[r.kind.Kind]; c != nil {
+		return c.ConvertToTable(ctx, o, options)
+	}
+	return rest.NewDefaultTableConvertor(corev1.Resource(r.plural)).ConvertToTable(ctx, o, options)
+}
+
+// New implements rest.Storage.
+func (r *resource) New() runtime.Object { return newObject(r.table.kind) }
+
+// Destroy implements rest.Storage.
+func (r *resource) Destroy() {}
+
+// NewList implements rest.Lister.
+func (r *resource) NewList() runtime.Object {
+	return [kinds]runtime.Object{&corev1.PodList{}, &corev1.NodeList{}, &corev1.EventList{}}[r.table.kind]
+}
+
+// filter is a part of a table.
+type filter struct {
+	kind   kind
+	place  string // the namespace; of Nodes, the tenant
+	scope  Scope
+	labels labels.Selector
+	fields fields.Selector
+	object func(*item) object
+}
+
+func (r *resource) filter(ctx context.Context, o *metainternalversion.ListOptions) filter {
+	scope, _ := r.server.o.Scope(ctx)
+	f := filter{kind: r.table.kind, place: scope.Namespace, object: func(it *item) object { return r.table.store.object(it, it.version) }}
+	if f.kind == nodes {
+		f.place, f.scope = scope.Tenant, scope
+	}
+	if o != nil && o.LabelSelector != nil && !o.LabelSelector.Empty() {
+		f.labels = o.LabelSelector
+	}
+	if o != nil && o.FieldSelector != nil && !o.FieldSelector.Empty() {
+		f.fields = o.FieldSelector
+	}
+	return f
+}
+
+func (f filter) matches(it *item) bool {
+	if it.namespace != f.place || f.scope.Site != nil && !f.scope.Site(it.site.id) || f.labels != nil && !f.labels.Matches(it.labels) {
+		return false
+	}
+	if f.fields == nil {
+		return true
+	}
+	set := fields.Set{"metadata.name": it.name, "metadata.namespace": it.namespace, "spec.nodeName": it.node, "status.phase": it.phase, "involvedObject.name": it.aux}
+	rest := false
+	for _, r := range f.fields.Requirements() {
+		v, quick := set[r.Field]
+		if !quick {
+			rest = true
+		} else if r.Operator == "!=" && v == r.Value || r.Operator != "!=" && v != r.Value {
+			return false
+		}
+	}
+	if !rest {
+		return true
+	}
+	switch o := f.object(it).(type) {
+	case *corev1.Pod:
+		maps.Copy(set, fields.Set{"spec.restartPolicy": string(o.Spec.RestartPolicy), "spec.schedulerName": o.Spec.SchedulerName, "spec.serviceAccountName": o.Spec.ServiceAccountName,
+			"spec.hostNetwork": strconv.FormatBool(o.Spec.HostNetwork), "status.podIP": o.Status.PodIP, "status.nominatedNodeName": ""})
+	case *corev1.Node:
+		set["spec.unschedulable"] = strconv.FormatBool(o.Spec.Unschedulable)
+	case *corev1.Event:
+		ref := o.InvolvedObject
+		maps.Copy(set, fields.Set{"involvedObject.kind": ref.Kind, "involvedObject.namespace": ref.Namespace, "involvedObject.uid": string(ref.UID), "involvedObject.apiVersion": ref.APIVersion,
+			"involvedObject.resourceVersion": ref.ResourceVersion, "involvedObject.fieldPath": ref.FieldPath, "reason": o.Reason, "reportingComponent": o.ReportingController,
+			"source": cmp.Or(o.Source.Component, o.ReportingController), "type": o.Type})
+	}
+	return f.fields.Matches(set)
+}
+
+func (r *resource) find(ctx context.Context, name string) (*item, uint64, error) {
+	f := r.filter(ctx, nil)
+	s := r.table.store
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if it := r.table.get(f.place, name); it != nil && f.matches(it) {
+		return it, s.version, nil
+	}
+	return nil, 0, apierrors.NewNotFound(corev1.Resource(r.plural), name)
+}
+
+// Get implements rest.Getter.
+func (r *resource) Get(ctx context.Context, name string, o *metav1.GetOptions) (runtime.Object, error) {
+	it, now, err := r.find(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if from, err := versionOf(o.ResourceVersion); err != nil || from > now {
+		return nil, cmp.Or(err, tooLarge(from, now))
+	}
+	return r.table.store.object(it, it.version), nil
+}
+
+// Watch implements rest.Watcher.
+func (r *resource) Watch(ctx context.Context, o *metainternalversion.ListOptions) (watch.Interface, error) {
+	return r.table.watch(ctx, r.filter(ctx, o), o)
+}
+
+// rangeLocked are the objects of a place, in order.
+func (t *table) rangeLocked(place string) []*item {
+	var out []*item
+	t.byName.AscendGreaterOrEqual(&item{namespace: place}, func(it *item) bool {
+		if it.namespace != place {
+			return false
+		}
+		out = append(out, it)
+		return true
+	})
+	return out
+}
+
+// token is how a list goes on: after a name, as things were at a version.
+type token struct {
+	Version uint64 `json:"v"`
+	After   string `json:"after"`
+}
+
+// at are the objects of a place at a version that is not long ago, and that version; 0 is now.
+func (t *table) at(place string, version uint64) ([]*item, uint64, error) {
+	s := t.store
+	s.mu.RLock()
+	now, all := s.version, t.rangeLocked(place)
+	if version == 0 || version == now {
+		s.mu.RUnlock()
+		return all, now, nil
+	}
+	changes, ok := t.since(version)
+	s.mu.RUnlock()
+	if version > now {
+		return nil, 0, tooLarge(version, now)
+	}
+	if !ok {
+		return nil, 0, apierrors.NewResourceExpired("The provided continue parameter or resource version is too old to display a consistent list result. Start a new list without it.")
+	}
+	then := map[string]*item{} // nil: there was none
+	for _, c := range slices.Backward(changes) {
+		if it := cmp.Or(c.is, c.was); it.namespace == place {
+			then[it.name] = c.was
+		}
+	}
+	all = slices.DeleteFunc(all, func(it *item) bool { _, changed := then[it.name]; return changed })
+	for _, it := range then {
+		if it != nil {
+			all = append(all, it)
+		}
+	}
+	slices.SortFunc(all, func(a, b *item) int { return strings.Compare(a.name, b.name) })
+	return all, version, nil
+}
+
+// List implements rest.Lister.
+func (r *resource) List(ctx context.Context, o *metainternalversion.ListOptions) (runtime.Object, error) {
+	items, version, next, remaining, err := r.list(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	list := r.NewList()
+	lm, err := meta.ListAccessor(list)
+	if err != nil {
+		return nil, err
+	}
+	lm.SetResourceVersion(strconv.FormatUint(version, 10))
+	lm.SetContinue(next)
+	lm.SetRemainingItemCount(remaining)
+	s := r.table.store
+	switch list := list.(type) {
+	case *corev1.PodList:
+		list.Items = make([]corev1.Pod, len(items))
+		for i, it := range items {
+			list.Items[i] = *s.object(it, it.version).(*corev1.Pod)
+		}
+	case *corev1.NodeList:
+		list.Items = make([]corev1.Node, len(items))
+		for i, it := range items {
+			list.Items[i] = *s.object(it, it.version).(*corev1.Node)
+		}
+	case *corev1.EventList:
+		list.Items = make([]corev1.Event, len(items))
+		for i, it := range items {
+			list.Items[i] = *s.object(it, it.version).(*corev1.Event)
+		}
+	}
+	return list, nil
+}
+
+func (r *resource) list(ctx context.Context, o *metainternalversion.ListOptions) (page []*item, version uint64, next string, remaining *int64, err error) {
+	from, err := versionOf(o.ResourceVersion)
+	if err != nil {
+		return nil, 0, "", nil, err
+	}
+	exact := o.ResourceVersionMatch == metav1.ResourceVersionMatchExact || o.ResourceVersionMatch == "" && o.Limit > 0 && from > 0
+	var go_ token
+	if o.Continue != "" {
+		b, err := base64.RawURLEncoding.DecodeString(o.Continue)
+		if err != nil || json.Unmarshal(b, &go_) != nil || go_.Version == 0 {
+			return nil, 0, "", nil, apierrors.NewBadRequest("continue key is not valid")
+		}
+	} else if exact {
+		go_.Version = from
+	}
+	f := r.filter(ctx, o)
+	all, version, err := r.table.at(f.place, go_.Version)
+	if err != nil {
+		return nil, 0, "", nil, err
+	}
+	if o.Continue == "" && from > version {
+		return nil, 0, "", nil, tooLarge(from, version)
+	}
+	if go_.After != "" {
+		i, _ := slices.BinarySearchFunc(all, go_.After+"\x00", func(it *item, after string) int { return strings.Compare(it.name, after) })
+		all = all[i:]
+	}
+	plain := f.labels == nil && f.fields == nil && f.scope.Site == nil
+	for i, it := range all {
+		if !plain && !f.matches(it) {
+			continue
+		}
+		if page = append(page, it); o.Limit <= 0 || int64(len(page)) < o.Limit || i == len(all)-1 {
+			continue
+		}
+		b, _ := json.Marshal(token{version, it.name})
+		next = base64.RawURLEncoding.EncodeToString(b)
+		if n := int64(len(all) - i - 1); plain {
+			remaining = &n
+		}
+		break
+	}
+	return page, version, next, remaining, nil
+}
+
+func versionOf(s string) (uint64, error) {
+	if s == "" || s == "0" {
+		return 0, nil
+	}
+	v, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("resource version %.40q: want a number", s))
+	}
+	return v, nil
+}
+
+func tooLarge(want, now uint64) error { return storage.NewTooLargeResourceVersionError(want, now, 1) }

@@ -1,0 +1,592 @@
+// Package status holds what sites report of their clusters, Pods, Nodes, Events and what
+// became of each object that they were given, and serves the first three as Kubernetes
+// does: list, watch, delete, logs and the rest, under the stock types.
+//
+// It is in memory, with a copy on disk from which a restart begins; etcd holds intent
+// alone. control/fleetapi hands it what arrives, control/vk8s mounts it, control/vk8s/sum
+// reads the states of workloads. A site is believed about itself alone: what it says of a
+// namespace that is not its tenant's is dropped, and sizes and numbers are bounded.
+//
+// Objects are kept as the sites sent them, in protobuf, with what selectors ask beside
+// them, and become core/v1 objects when somebody reads them: a decoded Pod takes four
+// times as much.
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+	"unique"
+
+	"github.com/google/btree"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
+	"muster.dev/muster/internal/workload"
+)
+
+// Limits of what one site may say. Beyond them things are dropped, and its Problem says so.
+type Limits struct {
+	Objects     int // mirrored, of all kinds
+	ObjectBytes int // of one
+	Events      int // among the objects
+	Workloads   int
+	StatusBytes int // of one workload's status
+}
+
+// DefaultLimits are a site of a hundred nodes full of pods.
+var DefaultLimits = Limits{Objects: 20_000, ObjectBytes: 128 << 10, Events: 2_000, Workloads: 20_000, StatusBytes: 16 << 10}
+
+// Options of a Store.
+type Options struct {
+	// MayName says whether objects of a tenant's sites may be in a namespace; nil: those
+	// that begin with the tenant's name. It is asked under a lock and must not wait.
+	MayName func(tenant, namespace string) bool
+	// Workload is the UID of an object of the centre, for the owners of pods; nil or
+	// false: it is not there.
+	Workload func(group, kind, namespace, name string) (types.UID, bool)
+	Limits   Limits // zero: DefaultLimits
+	// Ring is how many changes of each kind a watch can be behind; 0: 16,384.
+	Ring int
+	// Dir is where the copy on disk is; empty: there is none.
+	Dir    string
+	Logger *slog.Logger
+}
+
+// Store holds what sites report. Its methods may be called at any time.
+type Store struct {
+	o Options
+
+	mu        sync.RWMutex
+	version   uint64 // the resourceVersion of the last change
+	sites     map[fleet.SiteID]*site
+	tables    [kinds]*table
+	workloads map[string]map[fleet.SiteID]*wire.WorkloadStatus // by item
+	changed   []func(items []string)
+}
+
+// kind of a mirrored object.
+type kind uint8
+
+const (
+	pods kind = iota
+	nodes
+	events
+	kinds
+)
+
+var kindNames = [kinds]string{"Pod", "Node", "Event"}
+
+// key is an object within its site.
+type key struct {
+	kind            kind
+	namespace, name string
+}
+
+// site is what is known of one site.
+type site struct {
+	id     fleet.SiteID
+	epoch  string
+	seq    uint64
+	online bool
+	items  map[key]*item
+	events int
+	states map[string]*wire.WorkloadStatus // by item
+	// staged is what a snapshot of several messages has said so far; nil: none is coming.
+	staged  *staging
+	dirty   bool
+	dropped map[string]int // reason → how often since the last snapshot
+}
+
+type staging struct {
+	epoch  string
+	seq    uint64
+	seen   map[key]bool
+	events int // among the seen
+	said   map[string]bool
+}
+
+// New returns an empty Store.
+func New(o Options) *Store {
+	if o.Limits == (Limits{}) {
+		o.Limits = DefaultLimits
+	}
+	o.Ring = cmp.Or(o.Ring, 16_384)
+	if o.MayName == nil {
+		o.MayName = func(tenant, namespace string) bool { return strings.HasPrefix(namespace, tenant+"-") }
+	}
+	if o.Workload == nil {
+		o.Workload = func(_, _, _, _ string) (types.UID, bool) { return "", false }
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	// Versions grow over restarts, so that a client with an old one is told to list anew.
+	s := &Store{o: o, version: uint64(time.Now().UnixMicro()), sites: map[fleet.SiteID]*site{}, workloads: map[string]map[fleet.SiteID]*wire.WorkloadStatus{}}
+	for k := range s.tables {
+		s.tables[k] = newTable(s, kind(k), o.Ring)
+	}
+	return s
+}
+
+// OnWorkloads has fn called, outside of the store's lock and in order, with the items whose
+// states changed. To be called before the first Apply.
+func (s *Store) OnWorkloads(fn func(items []string)) { s.changed = append(s.changed, fn) }
+
+func (s *Store) tell(items []string) {
+	if len(items) > 0 {
+		for _, fn := range s.changed {
+			fn(items)
+		}
+	}
+}
+
+// Version is the version of a site's status that is held: epoch "" is none.
+func (s *Store) Version(id fleet.SiteID) (epoch string, seq uint64) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if st := s.sites[id]; st != nil {
+		return st.epoch, st.seq
+	}
+	return "", 0
+}
+
+// Online says whether a site is connected.
+func (s *Store) Online(id fleet.SiteID, online bool) {
+	s.mu.Lock()
+	st := s.siteLocked(id)
+	if st.online == online {
+		s.mu.Unlock()
+		return
+	}
+	st.online = online
+	for k, it := range st.items {
+		if k.kind == nodes { // which are not ready while nobody hears of them
+			next := *it
+			next.offline = !online
+			s.tables[nodes].put(&next)
+			st.items[k] = &next
+		}
+	}
+	items := slices.Collect(maps.Keys(st.states))
+	s.tables[nodes].announce()
+	s.mu.Unlock()
+	s.tell(items)
+}
+
+// IsOnline says whether a site is connected.
+func (s *Store) IsOnline(id fleet.SiteID) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	st := s.sites[id]
+	return st != nil && st.online
+}
+
+func (s *Store) siteLocked(id fleet.SiteID) *site {
+	st := s.sites[id]
+	if st == nil {
+		st = &site{id: id, items: map[key]*item{}, states: map[string]*wire.WorkloadStatus{}, dropped: map[string]int{}}
+		s.sites[id] = st
+	}
+	return st
+}
+
+// Gone forgets a site.
+func (s *Store) Gone(id fleet.SiteID) {
+	s.mu.Lock()
+	st := s.sites[id]
+	if st == nil {
+		s.mu.Unlock()
+		return
+	}
+	for k := range st.items {
+		s.dropLocked(st, k)
+	}
+	items := slices.Collect(maps.Keys(st.states))
+	for _, item := range items {
+		s.forgetLocked(st, item)
+	}
+	delete(s.sites, id)
+	s.announceLocked()
+	s.mu.Unlock()
+	s.removeFile(id)
+	s.tell(items)
+}
+
+// Apply takes what a site said. It returns false if that does not follow what is held:
+// the caller asks for a snapshot. What is wrong in it is dropped and counted in Problem.
+func (s *Store) Apply(id fleet.SiteID, m *wire.KubernetesStatus) bool {
+	if m.GetEpoch() == "" || len(m.GetEpoch()) > 64 {
+		return false
+	}
+	read := s.read(id, m) // the slow part, without the lock
+	s.mu.Lock()
+	st := s.siteLocked(id)
+	switch {
+	case m.GetSnapshot():
+		if g := st.staged; g == nil || g.epoch != m.GetEpoch() || m.GetSeq() != g.seq && m.GetSeq() != g.seq+1 {
+			st.staged = &staging{epoch: m.GetEpoch(), seen: map[key]bool{}, said: map[string]bool{}}
+			st.dropped = map[string]int{}
+			st.epoch, st.seq = "", 0 // until it is whole
+		}
+		st.staged.seq = m.GetSeq()
+	case st.staged != nil || st.epoch != m.GetEpoch():
+		s.mu.Unlock()
+		return false
+	case m.GetSeq() <= st.seq:
+		s.mu.Unlock()
+		return true // said before
+	case m.GetSeq() != st.seq+1:
+		s.mu.Unlock()
+		return false
+	}
+	changed := s.applyLocked(st, m, read)
+	if m.GetSnapshot() && !m.GetMore() {
+		changed = append(changed, s.sweepLocked(st)...)
+		st.staged = nil
+	}
+	if st.staged == nil {
+		st.epoch, st.seq = m.GetEpoch(), m.GetSeq()
+	}
+	st.dirty = true
+	s.announceLocked()
+	s.mu.Unlock()
+	s.tell(changed)
+	return true
+}
+
+// applyLocked returns the items whose states changed.
+func (s *Store) applyLocked(st *site, m *wire.KubernetesStatus, read []*item) (changed []string) {
+	for _, gone := range m.GetGone() {
+		if item, ok := strings.CutPrefix(gone, "item/"); ok {
+			if s.forgetLocked(st, item) {
+				changed = append(changed, item)
+			}
+		} else if k, ok := parseKey(gone); ok {
+			s.dropLocked(st, k)
+		}
+	}
+	for _, it := range read {
+		if it.bytes == nil {
+			st.dropped[it.aux]++
+			continue
+		}
+		s.putLocked(st, it)
+	}
+	for _, w := range m.GetWorkloads() {
+		item := w.GetName()
+		_, _, ns, _, err := workload.ParseItemName(item)
+		_, known := st.states[item]
+		switch {
+		case err != nil || len(item) > 600:
+			st.dropped["a state of an item without a name"]++
+			continue
+		case ns != "" && !s.o.MayName(st.id.Tenant, ns):
+			st.dropped["of a namespace that is not the tenant's"]++
+			continue
+		case !known && len(st.states) >= s.o.Limits.Workloads:
+			st.dropped["too many states of items"]++
+			continue
+		}
+		w = s.clamp(w)
+		st.states[item] = w
+		if s.workloads[item] == nil {
+			s.workloads[item] = map[fleet.SiteID]*wire.WorkloadStatus{}
+		}
+		s.workloads[item][st.id] = w
+		if st.staged != nil {
+			st.staged.said[item] = true
+		}
+		changed = append(changed, item)
+	}
+	return changed
+}
+
+// sweepLocked removes what a snapshot, which has come to its end, did not say.
+func (s *Store) sweepLocked(st *site) (changed []string) {
+	for k := range st.items {
+		if !st.staged.seen[k] {
+			s.dropLocked(st, k)
+		}
+	}
+	for item := range st.states {
+		if !st.staged.said[item] {
+			s.forgetLocked(st, item)
+			changed = append(changed, item)
+		}
+	}
+	return changed
+}
+
+func (s *Store) forgetLocked(st *site, item string) bool {
+	if _, ok := st.states[item]; !ok {
+		return false
+	}
+	delete(st.states, item)
+	delete(s.workloads[item], st.id)
+	if len(s.workloads[item]) == 0 {
+		delete(s.workloads, item)
+	}
+	return true
+}
+
+// putLocked makes an object what the site says it is now.
+func (s *Store) putLocked(st *site, it *item) {
+	k := it.key()
+	had := st.items[k]
+	objects, ofEvents, known := len(st.items), st.events, had != nil
+	if g := st.staged; g != nil { // what it will not name again goes at its end
+		objects, ofEvents, known = len(g.seen), g.events, g.seen[k]
+	}
+	switch {
+	case !known && objects >= s.o.Limits.Objects:
+		st.dropped["too many objects"]++
+		return
+	case !known && k.kind == events && ofEvents >= s.o.Limits.Events:
+		st.dropped["too many events"]++
+		return
+	}
+	it.site, it.offline = st, !st.online
+	if g := st.staged; g != nil {
+		if k.kind == events && !g.seen[k] {
+			g.events++
+		}
+		g.seen[k] = true
+	}
+	if had != nil && string(had.bytes) == string(it.bytes) {
+		return
+	}
+	if had != nil {
+		it.name = had.name // it keeps the name that people know it by
+	} else {
+		it.name = s.freeLocked(st, it)
+		if k.kind == events {
+			st.events++
+		}
+	}
+	if k.kind == events {
+		it.aux = s.refLocked(st, it)
+	}
+	st.items[k] = it
+	s.tables[k.kind].put(it)
+}
+
+// freeLocked is the name by which an object is shown: the one that it gets by itself, or
+// one with more in it if another site's object has that.
+func (s *Store) freeLocked(st *site, it *item) string {
+	t := s.tables[it.kind]
+	for _, name := range []string{it.name, it.name + "-" + st.id.Name, it.name + "-" + st.id.Name + "-" + short(it.own)} {
+		if len(name) > validation.DNS1123SubdomainMaxLength {
+			name = name[:200] + "-" + short(st.id.Name+"/"+it.own)
+		}
+		if t.get(it.namespace, name) == nil {
+			return unique.Make(name).Value()
+		}
+	}
+	return it.name[:min(len(it.name), 200)] + "-" + short(st.id.Name+"/"+it.own)
+}
+
+func (s *Store) dropLocked(st *site, k key) {
+	it := st.items[k]
+	if it == nil {
+		return
+	}
+	delete(st.items, k)
+	if k.kind == events {
+		st.events--
+	}
+	s.tables[k.kind].remove(it)
+}
+
+func (s *Store) announceLocked() {
+	for _, t := range s.tables {
+		t.announce()
+	}
+}
+
+// Problem says what of a site's status could not be taken, in one line; "": nothing.
+func (s *Store) Problem(id fleet.SiteID) string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	st := s.sites[id]
+	if st == nil || len(st.dropped) == 0 {
+		return ""
+	}
+	var parts []string
+	for _, reason := range slices.Sorted(maps.Keys(st.dropped)) {
+		parts = append(parts, fmt.Sprintf("%d dropped: %s", st.dropped[reason], reason))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// States are the states of an item, by site. The messages must not be changed.
+func (s *Store) States(item string) map[fleet.SiteID]*wire.WorkloadStatus {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return maps.Clone(s.workloads[item])
+}
+
+// Items are the names of the items of a namespace of which any site has said something.
+func (s *Store) Items(namespace string) []string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var out []string
+	for item := range s.workloads {
+		if strings.Contains(item, "/"+namespace+"/") {
+			out = append(out, item)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Stats for people.
+type Stats struct {
+	Sites, Online               int
+	Pods, Nodes, Events, States int
+}
+
+// Stats counts.
+func (s *Store) Stats() Stats {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out := Stats{Sites: len(s.sites), Pods: s.tables[pods].byName.Len(), Nodes: s.tables[nodes].byName.Len(), Events: s.tables[events].byName.Len()}
+	for _, st := range s.sites {
+		out.States += len(st.states)
+		if st.online {
+			out.Online++
+		}
+	}
+	return out
+}
+
+// table holds the objects of a kind in the order of a list, and its last changes.
+type table struct {
+	store  *Store
+	kind   kind
+	byName *btree.BTreeG[*item]
+
+	ring      []change // of the last changes, oldest at first
+	first     int
+	announced uint64        // the version of the last change that those who wait were woken for
+	floor     uint64        // the version of the last change that the ring has lost
+	wake      chan struct{} // closed at the next announcement
+}
+
+// change is one change of a table.
+type change struct {
+	version uint64
+	was, is *item // nil: there was none, is none
+	shared  *shared
+}
+
+func newTable(s *Store, k kind, ring int) *table {
+	return &table{store: s, kind: k, ring: make([]change, 0, ring), floor: s.version, wake: make(chan struct{}),
+		byName: btree.NewG(32, func(a, b *item) bool {
+			return cmp.Or(strings.Compare(a.namespace, b.namespace), strings.Compare(a.name, b.name)) < 0
+		})}
+}
+
+func (t *table) get(namespace, name string) *item {
+	it, _ := t.byName.Get(&item{namespace: namespace, name: name})
+	return it
+}
+
+func (t *table) put(it *item) {
+	t.store.version++
+	it.version = t.store.version
+	was, _ := t.byName.ReplaceOrInsert(it)
+	t.record(change{version: it.version, was: was, is: it, shared: &shared{}})
+}
+
+func (t *table) remove(it *item) {
+	t.store.version++
+	t.byName.Delete(it)
+	t.record(change{version: t.store.version, was: it, shared: &shared{}})
+}
+
+func (t *table) record(c change) {
+	if len(t.ring) < cap(t.ring) {
+		t.ring = append(t.ring, c)
+	} else {
+		t.floor = t.ring[t.first].version
+		t.ring[t.first] = c
+		t.first = (t.first + 1) % len(t.ring)
+	}
+	// Those who watch are past it by now; whoever is not encodes it again.
+	if n := len(t.ring); n > encodedChanges {
+		t.ring[(t.first+n-1-encodedChanges)%n].shared = nil
+	}
+}
+
+// encodedChanges is how many of the last changes keep their encodings.
+const encodedChanges = 256
+
+// announce wakes those who wait for changes, if there were any.
+func (t *table) announce() {
+	if n := len(t.ring); n > 0 {
+		last := t.ring[(t.first+n-1)%n]
+		if last.version == t.announced {
+			return
+		}
+		t.announced = last.version
+		close(t.wake)
+		t.wake = make(chan struct{})
+	}
+}
+
+// since returns the changes after a version, oldest first; false: some of them are lost.
+func (t *table) since(version uint64) ([]change, bool) {
+	if version < t.floor {
+		return nil, false
+	}
+	n := len(t.ring)
+	from := sort.Search(n, func(i int) bool { return t.ring[(t.first+i)%n].version > version })
+	out := make([]change, 0, n-from)
+	for i := from; i < n; i++ {
+		out = append(out, t.ring[(t.first+i)%n])
+	}
+	return out, true
+}
+
+// clamp bounds what a site says of an item.
+func (s *Store) clamp(w *wire.WorkloadStatus) *wire.WorkloadStatus {
+	if len(w.GetStatus()) > s.o.Limits.StatusBytes {
+		w.Status = nil
+	}
+	if !slices.Contains(workload.States, workload.State(w.GetState())) {
+		w.State = string(workload.Progressing)
+	}
+	w.Digest, w.Wanted = cut(w.GetDigest(), 64), cut(w.GetWanted(), 64)
+	w.Reason, w.Message = cut(w.GetReason(), 64), cut(w.GetMessage(), 1024)
+	return w
+}
+
+func cut(s string, n int) string {
+	if len(s) > n {
+		s = s[:n]
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, ""))
+}
+
+func parseKey(s string) (key, bool) {
+	parts := strings.Split(s, "/")
+	if len(parts) != 3 {
+		return key{}, false
+	}
+	i := slices.Index(kindNames[:], parts[0])
+	return key{kind(max(i, 0)), parts[1], parts[2]}, i >= 0
+}

@@ -1,0 +1,203 @@
+package status
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/proxy"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"muster.dev/muster/internal/fleet"
+)
+
+// Dial connects to what serves a site's Kubernetes API: HTTP/1.1 without TLS, through the
+// site's own connection.
+type Dial func(ctx context.Context, site fleet.SiteID) (net.Conn, error)
+
+// deleteTime bounds how long a site may take to delete a pod.
+const deleteTime = 30 * time.Second
+
+// transport carries the requests of one client to one site, over connections that end with
+// it: each is the client's own.
+func (h *server) transport(ctx context.Context, id fleet.SiteID) *http.Transport {
+	return &http.Transport{DisableKeepAlives: true, DisableCompression: true, DialContext: func(dialing context.Context, _, _ string) (net.Conn, error) {
+		if h.o.Dial == nil {
+			return nil, errors.New("sites are not reached from here")
+		}
+		conn, err := h.o.Dial(dialing, id)
+		if err != nil {
+			return nil, err
+		}
+		c := &session{Conn: conn}
+		c.unwatch = context.AfterFunc(ctx, func() { _ = conn.Close() })
+		return c, nil
+	}}
+}
+
+// session is a connection that ends with its request, also where a library has taken it
+// over from there.
+type session struct {
+	net.Conn
+	unwatch func() bool
+	once    sync.Once
+}
+
+// Close implements net.Conn.
+func (c *session) Close() error {
+	c.once.Do(func() { c.unwatch() })
+	return c.Conn.Close()
+}
+
+func (h *server) unreachable(it *item, err error) error {
+	id := it.site.id
+	if !h.store.IsOnline(id) {
+		return apierrors.NewServiceUnavailable(fmt.Sprintf("site %s is offline: %s %s can't be reached until it is back", id.Name, strings.ToLower(kindNames[it.kind]), it.name))
+	}
+	return apierrors.NewServiceUnavailable(fmt.Sprintf("site %s: %v", id.Name, err))
+}
+
+// tunnel passes a request for a subresource on to the pod's site, where the pod has a name
+// of its own.
+func (r *resource) tunnel(w http.ResponseWriter, req *http.Request, info *request.RequestInfo) error {
+	if r.table.kind != pods || !slices.Contains([]string{"log", "exec", "attach", "portforward"}, info.Subresource) {
+		return apierrors.NewNotFound(corev1.Resource(r.plural+"/"+info.Subresource), info.Name)
+	}
+	it, _, err := r.find(req.Context(), info.Name)
+	if err != nil {
+		return err
+	}
+	location := &url.URL{Scheme: "http", Host: it.site.id.Name, Path: "/api/v1/namespaces/" + it.namespace + "/pods/" + it.own + "/" + info.Subresource, RawQuery: req.URL.RawQuery}
+	out := req.Clone(req.Context())
+	for name := range out.Header { // who asks is nobody's business there
+		if l := strings.ToLower(name); l == "authorization" || l == "cookie" || strings.HasPrefix(l, "impersonate-") || strings.HasPrefix(l, "x-remote-") {
+			out.Header.Del(name)
+		}
+	}
+	// A WebSocket of a browser has its token in here.
+	protocols := slices.DeleteFunc(strings.Split(strings.Join(out.Header.Values("Sec-Websocket-Protocol"), ","), ","), func(p string) bool {
+		return strings.HasPrefix(strings.TrimSpace(p), "base64url.bearer.authorization")
+	})
+	if out.Header.Get("Sec-Websocket-Protocol") != "" {
+		out.Header.Set("Sec-Websocket-Protocol", strings.Join(protocols, ","))
+	}
+	out.Header.Del("Origin")
+	handler := proxy.NewUpgradeAwareHandler(location, r.server.transport(req.Context(), it.site.id), false, false, refusal{r.server, it})
+	handler.UseLocationHost, handler.UseRequestLocation = true, false
+	handler.ServeHTTP(w, out)
+	return nil
+}
+
+// refusal tells of what goes wrong before a site has answered.
+type refusal struct {
+	server *server
+	it     *item
+}
+
+// Error implements proxy.ErrorResponder.
+func (r refusal) Error(w http.ResponseWriter, req *http.Request, err error) {
+	responsewriters.ErrorNegotiated(r.server.unreachable(r.it, err), r.server.codecs, corev1.SchemeGroupVersion, w, req)
+}
+
+// Delete implements rest.GracefulDeleter: the real pod is deleted on its site, and goes
+// from here when the site says that it is gone.
+func (r *resource) Delete(ctx context.Context, name string, _ rest.ValidateObjectFunc, o *metav1.DeleteOptions) (runtime.Object, bool, error) {
+	it, _, err := r.find(ctx, name)
+	if err != nil {
+		return nil, false, err
+	}
+	obj := r.table.store.object(it, it.version)
+	send := &metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}, GracePeriodSeconds: o.GracePeriodSeconds, PropagationPolicy: o.PropagationPolicy}
+	own := newObject(it.kind)
+	if err := own.Unmarshal(it.bytes); err == nil && own.GetUID() != "" {
+		send.Preconditions = &metav1.Preconditions{UID: new(types.UID)}
+		*send.Preconditions.UID = own.GetUID() // what is shown, and not one that came after it
+	}
+	if p := o.Preconditions; p != nil && (p.UID != nil && *p.UID != obj.GetUID() || p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion()) {
+		return nil, false, apierrors.NewConflict(corev1.Resource(r.plural), name, fmt.Errorf("the preconditions are not met: the UID is %s, the resource version %s", obj.GetUID(), obj.GetResourceVersion()))
+	}
+	if len(o.DryRun) > 0 {
+		return obj, false, nil
+	}
+	body, err := json.Marshal(send)
+	if err != nil {
+		return nil, false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, deleteTime)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, "http://"+it.site.id.Name+"/api/v1/namespaces/"+it.namespace+"/pods/"+it.own, bytes.NewReader(body))
+	if err != nil {
+		return nil, false, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	resp, err := r.server.transport(ctx, it.site.id).RoundTrip(req)
+	if err != nil {
+		return nil, false, r.server.unreachable(it, err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	switch {
+	case err != nil:
+		return nil, false, r.server.unreachable(it, err)
+	case resp.StatusCode == http.StatusNotFound: // on its way out of here
+		return obj, true, nil
+	case resp.StatusCode >= 300:
+		status := metav1.Status{}
+		_ = json.Unmarshal(answer, &status)
+		return nil, false, apierrors.NewGenericServerResponse(resp.StatusCode, "delete", corev1.Resource(r.plural), name, fmt.Sprintf("site %s: %s", it.site.id.Name, cut(status.Message, 1024)), 0, true)
+	}
+	return obj, false, nil
+}
+
+// deletesAtOnce bounds how many pods are deleted at a time.
+const deletesAtOnce = 16
+
+// DeleteCollection implements rest.CollectionDeleter.
+func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, o *metav1.DeleteOptions, lo *metainternalversion.ListOptions) (runtime.Object, error) {
+	lo.Limit, lo.Continue = 0, ""
+	items, version, _, _, err := r.list(ctx, lo)
+	if err != nil {
+		return nil, err
+	}
+	out := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(version)}}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var failed error
+	slots := make(chan struct{}, deletesAtOnce)
+	for _, it := range items {
+		slots <- struct{}{}
+		wg.Add(1)
+		go func() {
+			defer func() { <-slots; wg.Done() }()
+			obj, _, err := r.Delete(ctx, it.name, validate, o.DeepCopy())
+			mu.Lock()
+			defer mu.Unlock()
+			if p, ok := obj.(*corev1.Pod); ok && err == nil {
+				out.Items = append(out.Items, *p)
+			} else if err != nil && !apierrors.IsNotFound(err) {
+				failed = err // the others are tried all the same
+			}
+		}()
+	}
+	wg.Wait()
+	return out, failed
+}
