@@ -56,6 +56,7 @@ type Backend struct {
 // Mount is where the virtual Kubernetes clusters of an API server are.
 type Mount struct {
 	backend atomic.Pointer[Backend]
+	recheck time.Duration // of the right to a session
 
 	mu      sync.Mutex
 	catalog *catalog
@@ -64,7 +65,7 @@ type Mount struct {
 }
 
 // New returns a Mount that answers that it isn't ready until it is told what to serve.
-func New() *Mount { return &Mount{docs: map[string]*document{}} }
+func New() *Mount { return &Mount{docs: map[string]*document{}, recheck: recheckEvery} }
 
 // Serve has the mount serve with a backend from now on.
 func (m *Mount) Serve(b Backend) { m.backend.Store(&b) }
@@ -259,6 +260,14 @@ func (m *Mount) serveResource(s Stock, b Backend, w http.ResponseWriter, req *ht
 	case mirrored:
 		if b.Mirrored == nil {
 			return apierrors.NewServiceUnavailable("what sites report is not served")
+		}
+		if lasts(c) {
+			ctx, end, err := guard(s, req, c, m.recheck)
+			if err != nil {
+				return err
+			}
+			defer end()
+			out = out.WithContext(request.WithRequestInfo(ctx, inner))
 		}
 		b.Mirrored.ServeHTTP(w, out)
 		return nil
