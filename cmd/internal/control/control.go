@@ -92,11 +92,11 @@ func start(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA) erro
 	if err != nil {
 		return err
 	}
-	virtual := vk8s.New()
+	mount := vk8s.New()
 	server, err := apiserver.Start(ctx, apiserver.Options{
 		Dir: filepath.Join(dir, "apiserver"), Listen: c.Control.Listen, CertFile: pair, KeyFile: pair, CAPEM: ca.BundlePEM(), KubeconfigDir: c.DataDir,
 		Users: ownUsers(),
-		Etcd:  apiserver.Etcd(c.Control.Etcd), OIDC: oidc(c), Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), Reach: reach.Named, Virtual: virtual, Logger: env.Log,
+		Etcd:  apiserver.Etcd(c.Control.Etcd), OIDC: oidc(c), Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), Reach: reach.Named, Virtual: mount, Logger: env.Log,
 	})
 	if err != nil {
 		return fmt.Errorf("control.listen: %w", err)
@@ -112,7 +112,7 @@ func start(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA) erro
 	})
 	env.Log.Info("the Kubernetes API is up", "url", "https://"+server.Addr())
 	env.Go("certificates", func(ctx context.Context) error { return keepCertificates(ctx, env.Log, c, ca, server) })
-	return startFleet(ctx, env, c, ca, server.ConfigOf(controlUser), server.Usage, virtual)
+	return startFleet(ctx, env, c, ca, server.ConfigOf(controlUser), server.Usage, mount)
 }
 
 func oidc(c config.Config) apiserver.OIDC {
@@ -121,7 +121,7 @@ func oidc(c config.Config) apiserver.OIDC {
 }
 
 // startFleet starts what runs on top of the API server.
-func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA, cfg *rest.Config, stored func(tenant string) quota.Usage, virtual *vk8s.Mount) error {
+func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA, cfg *rest.Config, stored func(tenant string) quota.Usage, mount *vk8s.Mount) error {
 	scheme := runtime.NewScheme()
 	if err := controllers.AddToScheme(scheme); err != nil {
 		return err
@@ -145,7 +145,8 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	}
 	grants := granted.New(objects, env.Log)
 	env.Go("granted kinds", grants.Run)
-	if err := serveVirtual(ctx, virtual, informers, grants); err != nil {
+	clusters, err := newVirtual(ctx, env, c, informers)
+	if err != nil {
 		return err
 	}
 
@@ -164,7 +165,7 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	store := desired.New(desired.Options{Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), Regionals: regionals, ShippedHealth: &defaults.HealthPolicy().Spec, Logger: env.Log, Registerer: env.Reg})
 	env.Ops.Status("desired state", func() any { return store.Stats() })
 	env.Go("desired state of regionals", store.Run)
-	fleetServer, err := fleetapi.New(fleetapi.Options{Registrar: registrar, Regionals: regionals, Desired: store, Client: kube, Logger: env.Log, Registerer: env.Reg,
+	fleetServer, err := fleetapi.New(fleetapi.Options{Registrar: registrar, Regionals: regionals, Desired: store, Clusters: clusters.store, Client: kube, Logger: env.Log, Registerer: env.Reg,
 		RevocationsFile: filepath.Join(Dir(c), "revocations.json")})
 	if err != nil {
 		return err
@@ -178,6 +179,7 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	env.Go("inventory", inv.Run)
 	env.Ops.Status("inventory", inv.Status)
 
+	clusters.serve(env, mount, store, grants, fleetServer)
 	runner := controllers.New(controllers.Options{Client: kube, Workloads: store, Offered: grants, Cache: informers, Inventory: inv, RenderedPolicy: store.PolicyHash, Reports: fleetServer, Rules: fleetServer, Stored: stored, Sent: fleetServer.TenantUse, Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), GroupsPrefix: c.OIDC.GroupsPrefix, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
 		DefaultCollectionPolicy: defaults.CollectionPolicy().Spec, DefaultHealthPolicy: defaults.HealthPolicy().Spec})
 	env.Go("controllers", runner.Run)

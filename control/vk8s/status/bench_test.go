@@ -76,7 +76,7 @@ func fullStore(tb testing.TB, sites int) (s *Store, bytesEach float64) {
 		id := demo(fmt.Sprintf("site-%04d", i))
 		m := &wire.KubernetesStatus{Epoch: "e", Seq: 1, Snapshot: true}
 		for j := range benchPods {
-			m.Mirrored = append(m.Mirrored, mirror(tb, fullPod(fmt.Sprintf("demo-ns%d", j%benchNamespaces), j, i, id.Name)))
+			m.Mirrored = append(m.Mirrored, mirrorOf(tb, fullPod(fmt.Sprintf("demo-ns%d", j%benchNamespaces), j, i, id.Name)))
 		}
 		if !s.Apply(id, m) {
 			tb.Fatal("not taken")
@@ -146,7 +146,7 @@ func BenchmarkStore(b *testing.B) {
 			epoch, seq := s.Version(id)
 			p := fullPod("demo-ns1", 1, 7, id.Name)
 			p.Status.ContainerStatuses[0].RestartCount = int32(seq)
-			s.Apply(id, &wire.KubernetesStatus{Epoch: epoch, Seq: seq + 1, Mirrored: []*wire.Mirrored{mirror(b, p)}})
+			s.Apply(id, &wire.KubernetesStatus{Epoch: epoch, Seq: seq + 1, After: seq, Mirrored: []*wire.Mirrored{mirrorOf(b, p)}})
 		}
 	})
 	for _, n := range []int{1, 1000} {
@@ -173,7 +173,7 @@ func BenchmarkStore(b *testing.B) {
 				epoch, seq := s.Version(id)
 				p := fullPod("demo-ns1", 1, 7, id.Name)
 				p.Status.ContainerStatuses[0].RestartCount = int32(seq)
-				s.Apply(id, &wire.KubernetesStatus{Epoch: epoch, Seq: seq + 1, Mirrored: []*wire.Mirrored{mirror(b, p)}})
+				s.Apply(id, &wire.KubernetesStatus{Epoch: epoch, Seq: seq + 1, After: seq, Mirrored: []*wire.Mirrored{mirrorOf(b, p)}})
 				for range n {
 					<-got
 				}

@@ -90,7 +90,7 @@ func (s *Store) Save() error {
 	s.mu.RLock()
 	var ids []fleet.SiteID
 	for id, st := range s.sites {
-		if st.dirty && st.staged == nil {
+		if st.dirty {
 			ids = append(ids, id)
 		}
 	}
@@ -124,11 +124,15 @@ func (s *Store) snapshot(id fleet.SiteID) *wire.KubernetesStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.sites[id]
-	if st == nil || st.staged != nil || st.epoch == "" {
+	if st == nil {
+		return nil
+	}
+	epoch, seq := st.at.Version()
+	if epoch == "" { // one is coming in
 		return nil
 	}
 	st.dirty = false
-	m := &wire.KubernetesStatus{Epoch: st.epoch, Seq: st.seq, Snapshot: true}
+	m := &wire.KubernetesStatus{Epoch: epoch, Seq: seq, Snapshot: true}
 	for k, it := range st.items {
 		m.Mirrored = append(m.Mirrored, &wire.Mirrored{Kind: kindNames[k.kind], Namespace: k.namespace, Name: k.name, Object: it.bytes})
 	}

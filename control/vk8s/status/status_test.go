@@ -42,7 +42,7 @@ const shop = "demo-shop"
 
 func demo(name string) fleet.SiteID { return fleet.SiteID{Tenant: "demo", Name: name} }
 
-func mirror(t testing.TB, o object) *wire.Mirrored {
+func mirrorOf(t testing.TB, o object) *wire.Mirrored {
 	t.Helper()
 	b, err := o.Marshal()
 	if err != nil {
@@ -82,9 +82,12 @@ func say(t testing.TB, s *Store, id fleet.SiteID, snapshot bool, gone []string, 
 	if epoch == "" {
 		epoch, snapshot = "e", true
 	}
-	m := &wire.KubernetesStatus{Epoch: epoch, Seq: seq + 1, Snapshot: snapshot, Gone: gone}
+	m := &wire.KubernetesStatus{Epoch: epoch, Seq: seq + 1, After: seq, Snapshot: snapshot, Gone: gone}
+	if snapshot {
+		m.After = 0
+	}
 	for _, o := range objects {
-		m.Mirrored = append(m.Mirrored, mirror(t, o))
+		m.Mirrored = append(m.Mirrored, mirrorOf(t, o))
 	}
 	if !s.Apply(id, m) {
 		t.Fatalf("site %s: a resync is asked for", id)
@@ -227,8 +230,11 @@ func TestVersions(t *testing.T) {
 	id := demo("paris")
 	msg := func(epoch string, seq uint64, snapshot, more bool, pods ...string) *wire.KubernetesStatus {
 		m := &wire.KubernetesStatus{Epoch: epoch, Seq: seq, Snapshot: snapshot, More: more}
+		if !snapshot {
+			m.After = seq - 1
+		}
 		for _, p := range pods {
-			m.Mirrored = append(m.Mirrored, mirror(t, pod(p, "n", corev1.PodRunning)))
+			m.Mirrored = append(m.Mirrored, mirrorOf(t, pod(p, "n", corev1.PodRunning)))
 		}
 		return m
 	}
@@ -242,14 +248,15 @@ func TestVersions(t *testing.T) {
 		{msg("a", 1, false, false, "w-1-aaaaa"), false, 0, "", 0}, // it must begin with a snapshot
 		{msg("a", 4, true, false, "w-1-aaaaa", "w-1-bbbbb"), true, 2, "a", 4},
 		{msg("a", 5, false, false, "w-1-ccccc"), true, 3, "a", 5},
-		{msg("a", 5, false, false, "w-1-ddddd"), true, 3, "a", 5},  // said before
+		{msg("a", 5, false, false, "w-1-ddddd"), false, 3, "a", 5}, // said before
 		{msg("a", 7, false, false, "w-1-eeeee"), false, 3, "a", 5}, // one is lost
 		{msg("b", 6, false, false, "w-1-eeeee"), false, 3, "a", 5}, // the agent started anew
 		{msg("b", 1, true, true, "w-1-aaaaa"), true, 3, "", 0},     // what there was stays until it is whole
 		{msg("b", 2, false, false, "w-1-eeeee"), false, 3, "", 0},
 		{msg("b", 1, true, false, "w-1-fffff"), true, 2, "b", 1},
-		{msg("b", 2, false, false), true, 2, "b", 2},
-		{msg("", 3, true, false), false, 2, "b", 2},
+		{msg("b", 2, false, true), true, 2, "", 0}, // a change in two parts
+		{msg("b", 2, false, false, "w-1-ggggg"), true, 3, "b", 2},
+		{msg("", 3, true, false), false, 3, "b", 2},
 	} {
 		if ok := s.Apply(id, c.m); ok != c.ok {
 			t.Errorf("%d: %v", i, ok)
@@ -257,6 +264,11 @@ func TestVersions(t *testing.T) {
 		if epoch, seq := s.Version(id); epoch != c.epoch || seq != c.seq || s.Stats().Pods != c.pods {
 			t.Errorf("%d: %s %d with %d pods", i, epoch, seq, s.Stats().Pods)
 		}
+	}
+	s.Apply(id, msg("b", 3, true, true))
+	s.Interrupted(id)
+	if epoch, _ := s.Version(id); epoch != "" {
+		t.Error("half a snapshot counts as a version")
 	}
 	s.Gone(id)
 	if epoch, _ := s.Version(id); epoch != "" || s.Stats().Pods != 0 || len(s.sites) != 0 {
@@ -273,10 +285,10 @@ func TestASiteLiesAboutItselfAlone(t *testing.T) {
 	huge.Annotations = map[string]string{"a": strings.Repeat("x", 5000)}
 	inner := pod("web-6f-ccccc", "n", corev1.PodRunning)
 	inner.Namespace = "kube-system" // but it comes as one of demo-shop
-	claims := mirror(t, inner)
+	claims := mirrorOf(t, inner)
 	claims.Namespace = shop
 	m := &wire.KubernetesStatus{Epoch: "e", Seq: 1, Snapshot: true, Mirrored: []*wire.Mirrored{
-		mirror(t, foreign), mirror(t, huge), claims, {Kind: "Pod", Namespace: shop, Name: "garbage", Object: []byte("{\"kind\": 1}")}, {Kind: "Secret", Namespace: shop, Name: "x", Object: []byte{1}},
+		mirrorOf(t, foreign), mirrorOf(t, huge), claims, {Kind: "Pod", Namespace: shop, Name: "garbage", Object: []byte("{\"kind\": 1}")}, {Kind: "Secret", Namespace: shop, Name: "x", Object: []byte{1}},
 		{Kind: "Pod", Namespace: shop, Name: "../up", Object: []byte{1}}, {Kind: "Pod", Namespace: shop, Name: "empty"},
 	}, Workloads: []*wire.WorkloadStatus{
 		{Name: "Deployment.apps/acme-shop/web", State: "Ready"}, {Name: "nonsense", State: "Ready"},
@@ -284,7 +296,7 @@ func TestASiteLiesAboutItselfAlone(t *testing.T) {
 		{Name: "Deployment.apps/demo-shop/b", State: "Ready"}, {Name: "Deployment.apps/demo-shop/c", State: "Ready"},
 	}}
 	for i := range 9 {
-		m.Mirrored = append(m.Mirrored, mirror(t, pod(fmt.Sprintf("web-6f-ddd%02d", i), "n", corev1.PodRunning)))
+		m.Mirrored = append(m.Mirrored, mirrorOf(t, pod(fmt.Sprintf("web-6f-ddd%02d", i), "n", corev1.PodRunning)))
 	}
 	if !s.Apply(demo("paris"), m) {
 		t.Fatal("not taken")
@@ -522,7 +534,7 @@ func TestRestart(t *testing.T) {
 	say(t, s, demo("paris"), true, nil, pod("web-6f-aaaaa", "n", corev1.PodRunning), node("n"))
 	say(t, s, demo("rome"), true, nil, pod("web-6f-bbbbb", "n", corev1.PodRunning))
 	say(t, s, demo("oslo"), true, nil, pod("web-6f-ccccc", "n", corev1.PodRunning))
-	if !s.Apply(demo("paris"), &wire.KubernetesStatus{Epoch: "e", Seq: 2, Workloads: []*wire.WorkloadStatus{{Name: "Deployment.apps/demo-shop/web", State: "Ready", Digest: "d"}}}) {
+	if !s.Apply(demo("paris"), &wire.KubernetesStatus{Epoch: "e", Seq: 2, After: 1, Workloads: []*wire.WorkloadStatus{{Name: "Deployment.apps/demo-shop/web", State: "Ready", Digest: "d"}}}) {
 		t.Fatal("not taken")
 	}
 	if err := s.Save(); err != nil {
@@ -655,7 +667,7 @@ func FuzzApply(f *testing.F) {
 		m := &wire.KubernetesStatus{Epoch: "e", Seq: 1, Snapshot: true, Mirrored: []*wire.Mirrored{{Kind: kind, Namespace: ns, Name: name, Object: b}}, Workloads: []*wire.WorkloadStatus{{Name: itemName, Message: gone}}, Gone: []string{gone}}
 		s.Apply(demo("a"), m)
 		s.Apply(demo("b"), m)
-		s.Apply(demo("a"), &wire.KubernetesStatus{Epoch: "e", Seq: 2, Mirrored: m.Mirrored, Gone: []string{gone}})
+		s.Apply(demo("a"), &wire.KubernetesStatus{Epoch: "e", Seq: 2, After: 1, Mirrored: m.Mirrored, Gone: []string{gone}})
 		for _, table := range s.tables {
 			table.byName.Ascend(func(it *item) bool {
 				o := s.object(it, it.version)

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/mirror"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/internal/workload"
 )
@@ -94,8 +95,7 @@ type key struct {
 // site is what is known of one site.
 type site struct {
 	id     fleet.SiteID
-	epoch  string
-	seq    uint64
+	at     mirror.Cursor
 	online bool
 	items  map[key]*item
 	events int
@@ -107,8 +107,6 @@ type site struct {
 }
 
 type staging struct {
-	epoch  string
-	seq    uint64
 	seen   map[key]bool
 	events int // among the seen
 	said   map[string]bool
@@ -154,9 +152,19 @@ func (s *Store) Version(id fleet.SiteID) (epoch string, seq uint64) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if st := s.sites[id]; st != nil {
-		return st.epoch, st.seq
+		return st.at.Version()
 	}
 	return "", 0
+}
+
+// Interrupted says that what has begun to come in of a site will not be completed.
+func (s *Store) Interrupted(id fleet.SiteID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.sites[id]; st != nil {
+		st.at.Interrupted()
+		st.staged = nil
+	}
 }
 
 // Online says whether a site is connected.
@@ -224,37 +232,24 @@ func (s *Store) Gone(id fleet.SiteID) {
 // Apply takes what a site said. It returns false if that does not follow what is held:
 // the caller asks for a snapshot. What is wrong in it is dropped and counted in Problem.
 func (s *Store) Apply(id fleet.SiteID, m *wire.KubernetesStatus) bool {
-	if m.GetEpoch() == "" || len(m.GetEpoch()) > 64 {
-		return false
-	}
 	read := s.read(id, m) // the slow part, without the lock
 	s.mu.Lock()
 	st := s.siteLocked(id)
-	switch {
-	case m.GetSnapshot():
-		if g := st.staged; g == nil || g.epoch != m.GetEpoch() || m.GetSeq() != g.seq && m.GetSeq() != g.seq+1 {
-			st.staged = &staging{epoch: m.GetEpoch(), seen: map[key]bool{}, said: map[string]bool{}}
-			st.dropped = map[string]int{}
-			st.epoch, st.seq = "", 0 // until it is whole
+	ok, first := st.at.Take(m)
+	if !ok {
+		s.mu.Unlock()
+		return false
+	}
+	if first {
+		st.staged = nil
+		if m.GetSnapshot() {
+			st.staged, st.dropped = &staging{seen: map[key]bool{}, said: map[string]bool{}}, map[string]int{}
 		}
-		st.staged.seq = m.GetSeq()
-	case st.staged != nil || st.epoch != m.GetEpoch():
-		s.mu.Unlock()
-		return false
-	case m.GetSeq() <= st.seq:
-		s.mu.Unlock()
-		return true // said before
-	case m.GetSeq() != st.seq+1:
-		s.mu.Unlock()
-		return false
 	}
 	changed := s.applyLocked(st, m, read)
-	if m.GetSnapshot() && !m.GetMore() {
+	if st.staged != nil && !m.GetMore() {
 		changed = append(changed, s.sweepLocked(st)...)
 		st.staged = nil
-	}
-	if st.staged == nil {
-		st.epoch, st.seq = m.GetEpoch(), m.GetSeq()
 	}
 	st.dirty = true
 	s.announceLocked()
