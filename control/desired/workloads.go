@@ -10,7 +10,9 @@ import (
 	"muster.dev/muster/control/api/offered"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/desired/render"
+	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/workload"
 )
 
 // Changes of workloads are gathered until none came for quiet, and for gather at most: a
@@ -281,4 +283,54 @@ func (s *Store) renderWorkloads() {
 			fn(tenant)
 		}
 	}
+}
+
+// Placement is where an object is carried to.
+type Placement struct {
+	Version uint64                  // the resource version that was rendered
+	Digests map[fleet.SiteID]string // site → the blob that it should have
+}
+
+// Placed tells where an item goes; false: it is not carried.
+func (s *Store) Placed(item string) (Placement, bool) {
+	_, _, ns, _, err := workload.ParseItemName(item)
+	if err != nil {
+		return Placement{}, false
+	}
+	s.mu.RLock()
+	known := s.known
+	s.mu.RUnlock()
+	w := s.kube
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sp := w.spaces[ns]
+	if sp == nil || known == nil {
+		return Placement{}, false
+	}
+	version, ok := sp.VersionOf(item)
+	if !ok {
+		return Placement{}, false
+	}
+	p := Placement{Version: version, Digests: map[fleet.SiteID]string{}}
+	digests := map[*render.List]string{} // sites that hold the same share a list
+	for _, site := range known.SitesOf(sp.Tenant()) {
+		if !site.Listed() {
+			continue
+		}
+		list := sp.On(site.ID.Name, site.VirtualSites)
+		if list == nil {
+			continue
+		}
+		digest, known := digests[list]
+		if !known {
+			if i := slices.IndexFunc(list.Pieces, func(p *render.Piece) bool { return p.Item.Name == item }); i >= 0 {
+				digest = list.Pieces[i].Item.Digest
+			}
+			digests[list] = digest
+		}
+		if digest != "" {
+			p.Digests[site.ID] = digest
+		}
+	}
+	return p, true
 }

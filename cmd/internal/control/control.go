@@ -179,7 +179,9 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	env.Go("inventory", inv.Run)
 	env.Ops.Status("inventory", inv.Status)
 
-	clusters.serve(env, mount, store, grants, fleetServer)
+	if err := clusters.serve(ctx, env, kube, mount, store, grants, fleetServer); err != nil {
+		return err
+	}
 	runner := controllers.New(controllers.Options{Client: kube, Workloads: store, Offered: grants, Cache: informers, Inventory: inv, RenderedPolicy: store.PolicyHash, Reports: fleetServer, Rules: fleetServer, Stored: stored, Sent: fleetServer.TenantUse, Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), GroupsPrefix: c.OIDC.GroupsPrefix, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
 		DefaultCollectionPolicy: defaults.CollectionPolicy().Spec, DefaultHealthPolicy: defaults.HealthPolicy().Spec})
 	env.Go("controllers", runner.Run)

@@ -23,6 +23,7 @@ import (
 	"muster.dev/muster/control/granted"
 	"muster.dev/muster/control/vk8s"
 	"muster.dev/muster/control/vk8s/status"
+	"muster.dev/muster/control/vk8s/sum"
 	"muster.dev/muster/internal/fleet"
 )
 
@@ -32,6 +33,7 @@ type virtual struct {
 	informers cache.Cache
 	reach     *reach
 	store     *status.Store
+	sum       *sum.Controller // nil until it serves
 }
 
 // newVirtual reads what sites said before the last stop.
@@ -55,14 +57,38 @@ func newVirtual(ctx context.Context, env *role.Env, c config.Config, informers c
 }
 
 // serve lets the API server serve them.
-func (v *virtual) serve(env *role.Env, mount *vk8s.Mount, store *desired.Store, grants *granted.Grants, server *fleetapi.Server) {
+func (v *virtual) serve(ctx context.Context, env *role.Env, kube client.Client, mount *vk8s.Mount, store *desired.Store, grants *granted.Grants, server *fleetapi.Server) error {
+	v.sum = sum.New(sum.Options{Cache: v.informers, Client: kube, States: v.store.States, Items: v.store.Items, Online: v.store.IsOnline, VirtualSites: v.defaultSites, Logger: env.Log, Placed: func(item string) (sum.Placement, bool) {
+		p, ok := store.Placed(item)
+		return sum.Placement(p), ok
+	}})
+	v.store.OnWorkloads(v.sum.Touch)
+	store.SubscribeWorkloads(v.sum.TouchTenant)
+	if err := v.sum.Watch(ctx); err != nil {
+		return err
+	}
+	env.Go("status of workloads", v.sum.Run)
 	v.reach = newReach(store)
 	env.Go("reach of namespaces", v.reach.run)
 	mirrored := v.store.Handler(status.HandlerOptions{Scope: v.scope, Tables: apiserver.Tables(), Dial: server.Dial})
-	mount.Serve(vk8s.Backend{Virtual: v.find, Mirrored: mirrored, Offered: func(gr schema.GroupResource) bool {
+	report := v.sum.Handler(func(ctx context.Context) (string, bool) {
+		of, ok := vk8s.VirtualOf(ctx)
+		return of.Namespace, ok
+	})
+	mount.Serve(vk8s.Backend{Virtual: v.find, Mirrored: mirrored, Report: report, Offered: func(gr schema.GroupResource) bool {
 		_, ok := grants.Set().OfResource(gr)
 		return ok
 	}})
+	return nil
+}
+
+// defaultSites are the virtual sites of a namespace's objects that name none.
+func (v *virtual) defaultSites(namespace string) []string {
+	var list v1alpha1.VirtualKubernetesList
+	if v.informers.List(v.ctx, &list, client.InNamespace(namespace)) != nil || len(list.Items) == 0 {
+		return nil
+	}
+	return []string{list.Items[0].Spec.DefaultVirtualSite}
 }
 
 func (v *virtual) tenantOf(namespace string) string {
@@ -86,7 +112,10 @@ func (v *virtual) find(namespace, name string) (vk8s.Virtual, bool) {
 func (v *virtual) mayName(tenant, namespace string) bool { return v.tenantOf(namespace) == tenant }
 
 func (v *virtual) workload(group, kind, namespace, name string) (types.UID, bool) {
-	return "", false
+	if v.sum == nil {
+		return "", false
+	}
+	return v.sum.UID(group, kind, namespace, name)
 }
 
 func (v *virtual) scope(ctx context.Context) (status.Scope, bool) {

@@ -94,6 +94,15 @@ func (s *Space) Tenant() string { return s.tenant }
 // Objects is how many are carried.
 func (s *Space) Objects() int { return len(s.objects) }
 
+// VersionOf is the resource version of an item's object; false: it is not carried.
+func (s *Space) VersionOf(item string) (uint64, bool) {
+	o := s.objects[item]
+	if o == nil {
+		return 0, false
+	}
+	return o.version, true
+}
+
 // changed has what was rendered looked at again.
 func (s *Space) changed() {
 	if len(s.lists) > 0 {

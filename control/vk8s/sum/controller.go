@@ -1,0 +1,337 @@
+package sum
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
+	"muster.dev/muster/internal/workload"
+)
+
+// every bounds how often the status of one object is written.
+const every = time.Second
+
+// Options of a Controller; all are required.
+type Options struct {
+	Cache  cache.Cache
+	Client client.Client // writes status
+	// States is what sites say of an item.
+	States func(item string) map[fleet.SiteID]*wire.WorkloadStatus
+	// Items are those of a namespace of which any site has said something.
+	Items  func(namespace string) []string
+	Online func(fleet.SiteID) bool
+	// Placed tells where an item goes; false: it is not carried.
+	Placed func(item string) (Placement, bool)
+	// VirtualSites are those of a namespace's objects that name none, as users type them.
+	VirtualSites func(namespace string) []string
+	Logger       *slog.Logger
+}
+
+// Controller writes the status of workloads.
+type Controller struct {
+	o     Options
+	queue workqueue.TypedRateLimitingInterface[string]
+
+	mu      sync.RWMutex
+	objects map[string]client.Object // by item; of the cache, not to be changed
+	spaces  map[string]map[string]bool
+}
+
+// New returns a Controller that knows nothing until it runs.
+func New(o Options) *Controller {
+	return &Controller{o: o, objects: map[string]client.Object{}, spaces: map[string]map[string]bool{},
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](every, time.Minute))}
+}
+
+// summed are the kinds whose status is a sum.
+func summed() map[string]client.Object {
+	return map[string]client.Object{"Deployment": &appsv1.Deployment{}, "StatefulSet": &appsv1.StatefulSet{}, "DaemonSet": &appsv1.DaemonSet{}, "Job": &batchv1.Job{}, "CronJob": &batchv1.CronJob{}}
+}
+
+func groupOf(kind string) string {
+	if strings.HasSuffix(kind, "Job") {
+		return "batch"
+	}
+	return "apps"
+}
+
+// Touch says that something of items changed: what sites say of them, or where they go.
+func (c *Controller) Touch(items []string) {
+	for _, item := range items {
+		c.queue.AddAfter(item, every)
+	}
+}
+
+// TouchTenant says that where the objects of a tenant go may have changed.
+func (c *Controller) TouchTenant(tenant string) {
+	c.mu.RLock()
+	var items []string
+	for ns, of := range c.spaces {
+		if strings.HasPrefix(ns, tenant+"-") {
+			for item := range of {
+				items = append(items, item)
+			}
+		}
+	}
+	c.mu.RUnlock()
+	c.Touch(items)
+}
+
+// UID is that of an object of the centre.
+func (c *Controller) UID(group, kind, namespace, name string) (types.UID, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	o := c.objects[workload.ItemName(group, kind, namespace, name)]
+	if o == nil {
+		return "", false
+	}
+	return o.GetUID(), true
+}
+
+// Watch begins to follow workloads; it returns when all there are are known.
+func (c *Controller) Watch(ctx context.Context) error {
+	for kind, o := range summed() {
+		informer, err := c.o.Cache.GetInformer(ctx, o)
+		if err != nil {
+			return fmt.Errorf("watch %s: %w", kind, err)
+		}
+		item := func(o client.Object) string {
+			return workload.ItemName(groupOf(kind), kind, o.GetNamespace(), o.GetName())
+		}
+		put := func(o any) {
+			if o, ok := o.(client.Object); ok {
+				c.mu.Lock()
+				c.objects[item(o)] = o
+				if c.spaces[o.GetNamespace()] == nil {
+					c.spaces[o.GetNamespace()] = map[string]bool{}
+				}
+				c.spaces[o.GetNamespace()][item(o)] = true
+				c.mu.Unlock()
+				c.queue.AddAfter(item(o), every)
+			}
+		}
+		reg, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: put, UpdateFunc: func(_, o any) { put(o) }, DeleteFunc: func(o any) {
+			if d, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+				o = d.Obj
+			}
+			if o, ok := o.(client.Object); ok {
+				c.mu.Lock()
+				delete(c.objects, item(o))
+				delete(c.spaces[o.GetNamespace()], item(o))
+				c.mu.Unlock()
+			}
+		}})
+		if err != nil {
+			return fmt.Errorf("watch %s: %w", kind, err)
+		}
+		if !toolscache.WaitForCacheSync(ctx.Done(), reg.HasSynced) {
+			return fmt.Errorf("watch %s: %w", kind, context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// Run writes until ctx ends.
+func (c *Controller) Run(ctx context.Context) error {
+	go func() { <-ctx.Done(); c.queue.ShutDown() }()
+	for {
+		item, stop := c.queue.Get()
+		if stop {
+			return nil
+		}
+		err := c.write(ctx, item)
+		switch {
+		case err == nil:
+			c.queue.Forget(item)
+		case apierrors.IsNotFound(err):
+		case apierrors.IsConflict(err): // the watch brings the newer one
+			c.queue.AddAfter(item, every)
+		case ctx.Err() == nil:
+			c.o.Logger.Error("write the status of a workload", "item", item, "err", err)
+			c.queue.AddRateLimited(item)
+		}
+		c.queue.Done(item)
+	}
+}
+
+// of is an object with its sites.
+func (c *Controller) of(item string) (o client.Object, p Placement, all, ignored []place, ok bool) {
+	c.mu.RLock()
+	o = c.objects[item]
+	c.mu.RUnlock()
+	ignore := o != nil && o.GetAnnotations()[workload.OfflineSites] == workload.Ignore
+	if p, ok = c.o.Placed(item); !ok {
+		return o, p, nil, nil, false
+	}
+	all, ignored = places(p, c.o.States(item), c.o.Online, ignore)
+	return o, p, all, ignored, true
+}
+
+func (c *Controller) write(ctx context.Context, item string) error {
+	o, p, all, ignored, ok := c.of(item)
+	if o == nil || !ok {
+		return nil
+	}
+	version, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
+	now := metav1.Now().Rfc3339Copy()
+	var changed bool
+	next := o.DeepCopyObject().(client.Object)
+	switch d := next.(type) {
+	case *appsv1.Deployment:
+		was := d.Status
+		d.Status = Deployment(d, version, p, all, ignored, now)
+		changed = !equality.Semantic.DeepEqual(was, d.Status)
+	case *appsv1.StatefulSet:
+		was := d.Status
+		d.Status = StatefulSet(d, version, p, all, ignored, now)
+		changed = !equality.Semantic.DeepEqual(was, d.Status)
+	case *appsv1.DaemonSet:
+		was := d.Status
+		d.Status = DaemonSet(d, version, p, all, ignored, now)
+		changed = !equality.Semantic.DeepEqual(was, d.Status)
+	case *batchv1.Job:
+		was := d.Status
+		if slices.ContainsFunc(was.Conditions, func(c batchv1.JobCondition) bool {
+			return c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed)
+		}) {
+			return nil // as in any Kubernetes, that is its end
+		}
+		d.Status = Job(d, all, ignored, now)
+		changed = !equality.Semantic.DeepEqual(was, d.Status)
+	}
+	if !changed {
+		return nil
+	}
+	return c.o.Client.Status().Update(ctx, next)
+}
+
+// Handler answers below /muster/workloads of a virtual Kubernetes, as wire.Workload says.
+// namespace tells whose request it is.
+func (c *Controller) Handler(namespace func(context.Context) (string, bool)) http.Handler {
+	answer := func(w http.ResponseWriter, o any) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(o)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /muster/workloads", func(w http.ResponseWriter, req *http.Request) {
+		ns, ok := namespace(req.Context())
+		if !ok {
+			refuse(w, http.StatusNotFound, errors.New("not of a virtual Kubernetes"))
+			return
+		}
+		answer(w, wire.WorkloadList{Items: c.List(ns)})
+	})
+	mux.HandleFunc("GET /muster/workloads/{kind}/{name}", func(w http.ResponseWriter, req *http.Request) {
+		ns, ok := namespace(req.Context())
+		kind, group, _ := strings.Cut(req.PathValue("kind"), ".")
+		var one wire.Workload
+		if ok {
+			one, ok = c.Workload(workload.ItemName(group, kind, ns, req.PathValue("name")), true)
+		}
+		if !ok {
+			refuse(w, http.StatusNotFound, fmt.Errorf("%s %s is not carried to sites", req.PathValue("kind"), req.PathValue("name")))
+			return
+		}
+		answer(w, one)
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
+		refuse(w, http.StatusNotFound, fmt.Errorf("want /muster/workloads or /muster/workloads/KIND.GROUP/NAME"))
+	})
+	return mux
+}
+
+// refuse answers as the Kubernetes API does.
+func refuse(w http.ResponseWriter, code int, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: int32(code), Reason: metav1.StatusReasonNotFound, Message: err.Error()})
+}
+
+// List are the workloads of a namespace, and whatever else sites tell of, without sites.
+func (c *Controller) List(namespace string) []wire.Workload {
+	c.mu.RLock()
+	items := map[string]bool{}
+	for item := range c.spaces[namespace] {
+		items[item] = true
+	}
+	c.mu.RUnlock()
+	for _, item := range c.o.Items(namespace) {
+		items[item] = true
+	}
+	out := []wire.Workload{}
+	for item := range items {
+		if w, ok := c.Workload(item, false); ok {
+			out = append(out, w)
+		}
+	}
+	slices.SortFunc(out, func(a, b wire.Workload) int {
+		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// Workload tells what an item is on its sites; false: it is not carried.
+func (c *Controller) Workload(item string, withSites bool) (wire.Workload, bool) {
+	group, kind, ns, name, err := workload.ParseItemName(item)
+	o, _, all, ignored, ok := c.of(item)
+	if err != nil || !ok {
+		return wire.Workload{}, false
+	}
+	w := wire.Workload{Group: group, Kind: kind, Name: name, VirtualSites: c.o.VirtualSites(ns)}
+	desired := 0
+	if o != nil {
+		w.Version, w.Created = "v1", o.GetCreationTimestamp().Time
+		if v, ok := o.GetAnnotations()[workload.VirtualSites]; ok {
+			w.VirtualSites = workload.List(v)
+		}
+		var replicas *int32
+		template := &corev1.PodTemplateSpec{}
+		switch d := o.(type) {
+		case *appsv1.Deployment:
+			replicas, template = d.Spec.Replicas, &d.Spec.Template
+		case *appsv1.StatefulSet:
+			replicas, template = d.Spec.Replicas, &d.Spec.Template
+		case *appsv1.DaemonSet:
+			template = &d.Spec.Template
+		case *batchv1.Job:
+			template = &d.Spec.Template
+		case *batchv1.CronJob:
+			template = &d.Spec.JobTemplate.Spec.Template
+		}
+		if replicas != nil {
+			desired = int(*replicas)
+		}
+		for _, ct := range template.Spec.Containers {
+			w.Images = append(w.Images, ct.Image)
+		}
+	}
+	if w.VirtualSites == nil {
+		w.VirtualSites = []string{}
+	}
+	all = append(all, ignored...)
+	slices.SortFunc(all, func(a, b place) int { return strings.Compare(a.site.Name, b.site.Name) })
+	return describe(w, all, desired, withSites), true
+}

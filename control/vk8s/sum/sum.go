@@ -1,0 +1,429 @@
+// Package sum makes the status of a workload the sum over its sites, so that kubectl
+// rollout status, kubectl wait and Helm's --wait mean the fleet; and tells, below /muster/
+// of a virtual Kubernetes, what a workload is on each of them.
+//
+// It reads what control/vk8s/status holds and where control/desired carries things, and
+// writes the status subresource of Deployments, StatefulSets, DaemonSets and Jobs of
+// namespaces with a virtual Kubernetes: on change alone, and at most once a second each.
+// The sums are pure functions.
+package sum
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
+	"muster.dev/muster/internal/workload"
+)
+
+// Placement is where an item is carried to.
+type Placement struct {
+	Version uint64                  // the resource version of the object that was rendered
+	Digests map[fleet.SiteID]string // site → the blob that it should have
+}
+
+// place is one of the sites of a workload.
+type place struct {
+	site   fleet.SiteID
+	wanted string
+	online bool
+	said   *wire.WorkloadStatus // nil: nothing yet
+}
+
+// applied: the site has what it should have.
+func (p place) applied() bool { return p.said != nil && p.said.GetDigest() == p.wanted }
+
+// state is what a site has made of what it should have now.
+func (p place) state() workload.State {
+	switch {
+	case p.said == nil:
+		return workload.Waiting
+	case p.said.GetWanted() != p.wanted && p.said.GetDigest() != p.wanted:
+		return workload.Waiting // what it says is of something older
+	}
+	return workload.State(p.said.GetState())
+}
+
+// over: nothing more will come of it by itself.
+func (p place) over() bool {
+	return slices.Contains([]workload.State{workload.Failed, workload.RolledBack}, p.state())
+}
+
+// ready: it has what it should have, and that is ready.
+func (p place) ready() bool { return p.applied() && p.state() == workload.Ready }
+
+// places are the sites of an item, by name. ignored are those that are offline and that
+// its annotation leaves out.
+func places(p Placement, states map[fleet.SiteID]*wire.WorkloadStatus, online func(fleet.SiteID) bool, ignore bool) (all, ignored []place) {
+	for id, digest := range p.Digests {
+		at := place{site: id, wanted: digest, online: online(id), said: states[id]}
+		if ignore && !at.online {
+			ignored = append(ignored, at)
+		} else {
+			all = append(all, at)
+		}
+	}
+	byName := func(a, b place) int { return strings.Compare(a.site.Name, b.site.Name) }
+	slices.SortFunc(all, byName)
+	slices.SortFunc(ignored, byName)
+	return all, ignored
+}
+
+// observed says whether the sites' answers are about the object as it is: it was rendered,
+// and every connected site has what came of it, or said that it won't.
+func observed(version uint64, p Placement, all []place) bool {
+	if p.Version < version {
+		return false
+	}
+	return !slices.ContainsFunc(all, func(at place) bool { return at.online && !at.applied() && !at.over() })
+}
+
+// verdict is what is said of all sites together.
+type verdict struct {
+	sites, ready, over, offline int
+	why                         string // of those that are not ready
+}
+
+func judge(all, ignored []place) verdict {
+	v := verdict{sites: len(all), offline: len(ignored)}
+	for _, at := range all {
+		switch {
+		case at.ready():
+			v.ready++
+		case at.over():
+			v.over++
+		}
+		if !at.online {
+			v.offline++
+		}
+	}
+	var parts []string
+	for _, r := range reasonsOf(all) {
+		if parts = append(parts, fmt.Sprintf("%s on %s", cmp.Or(r.Reason, "not ready"), sitesOf(r.Sites, r.Example))); len(parts) == 3 {
+			break
+		}
+	}
+	v.why = strings.Join(parts, "; ")
+	return v
+}
+
+func sitesOf(n int, example string) string {
+	if n == 1 {
+		return example
+	}
+	return fmt.Sprintf("%d sites such as %s", n, example)
+}
+
+// reasonsOf are what keeps sites from being ready, that of most sites first.
+func reasonsOf(all []place) []wire.WorkloadReason {
+	var out []wire.WorkloadReason
+	for _, at := range all {
+		if at.ready() {
+			continue
+		}
+		r := wire.WorkloadReason{Reason: string(at.state()), Example: at.site.Name}
+		if at.said != nil {
+			r.Reason, r.Message = cmp.Or(at.said.GetReason(), r.Reason), at.said.GetMessage()
+		}
+		if !at.online {
+			r.Reason, r.Message = "SiteOffline", "the site is not connected"
+		}
+		if i := slices.IndexFunc(out, func(o wire.WorkloadReason) bool { return o.Reason == r.Reason }); i >= 0 {
+			out[i].Sites++
+			continue
+		}
+		r.Sites = 1
+		out = append(out, r)
+	}
+	slices.SortStableFunc(out, func(a, b wire.WorkloadReason) int { return b.Sites - a.Sites })
+	return out
+}
+
+// condition is one of a workload, whatever its kind.
+type condition struct {
+	kind            string
+	status          corev1.ConditionStatus
+	reason, message string
+}
+
+// conditionsOf are those that say how the sites are.
+func conditionsOf(v verdict) []condition {
+	yesNo := map[bool]corev1.ConditionStatus{true: corev1.ConditionTrue, false: corev1.ConditionFalse}
+	count := fmt.Sprintf("%d of %d sites are ready", v.ready, v.sites)
+	if v.why != "" {
+		count += ": " + v.why
+	}
+	sites := condition{"SitesReady", yesNo[v.ready == v.sites && v.sites > 0], "SitesReady", count}
+	if v.sites == 0 {
+		sites.reason, sites.message = "NoSites", "no site is a member of its virtual sites"
+	} else if v.ready < v.sites {
+		sites.reason = "SitesNotReady"
+	}
+	online := condition{"SitesOnline", yesNo[v.offline == 0], "SitesOnline", "all sites are connected"}
+	if v.offline > 0 {
+		online.reason, online.message = "SitesOffline", fmt.Sprintf("%d sites are not connected; they get it when they are back", v.offline)
+	}
+	return []condition{sites, online}
+}
+
+func parse[T any](at place) (out T) {
+	if at.said != nil && len(at.said.GetStatus()) > 0 {
+		_ = json.Unmarshal(at.said.GetStatus(), &out) // what can't be read counts as nothing
+	}
+	return out
+}
+
+func positive(n int32) int32 { return min(max(n, 0), 1_000_000) }
+
+// Deployment sums one up.
+func Deployment(d *appsv1.Deployment, version uint64, p Placement, all, ignored []place, now metav1.Time) appsv1.DeploymentStatus {
+	out := appsv1.DeploymentStatus{ObservedGeneration: d.Status.ObservedGeneration}
+	if observed(version, p, all) {
+		out.ObservedGeneration = d.Generation
+	}
+	desired := int32(1)
+	if d.Spec.Replicas != nil {
+		desired = *d.Spec.Replicas
+	}
+	for _, at := range all {
+		s := parse[appsv1.DeploymentStatus](at)
+		replicas := positive(s.Replicas)
+		if !at.ready() { // what is still to come is told as what is not updated yet
+			replicas = max(replicas, desired)
+		}
+		if at.applied() {
+			out.UpdatedReplicas += min(positive(s.UpdatedReplicas), replicas)
+		}
+		out.Replicas += replicas
+		out.ReadyReplicas += min(positive(s.ReadyReplicas), replicas)
+		out.AvailableReplicas += min(positive(s.AvailableReplicas), replicas)
+	}
+	out.UnavailableReplicas = out.Replicas - out.AvailableReplicas
+	v := judge(all, ignored)
+	progress := condition{string(appsv1.DeploymentProgressing), corev1.ConditionTrue, "ReplicaSetUpdated", fmt.Sprintf("%d of %d sites are ready", v.ready, v.sites)}
+	switch {
+	case v.ready == v.sites && v.sites > 0:
+		progress.reason = "NewReplicaSetAvailable"
+	case v.over > 0 && v.ready+v.over == v.sites: // kubectl rollout status ends with an error then
+		progress.status, progress.reason, progress.message = corev1.ConditionFalse, "ProgressDeadlineExceeded", v.why
+	}
+	available := condition{string(appsv1.DeploymentAvailable), corev1.ConditionTrue, "MinimumReplicasAvailable", "all sites have what they should have"}
+	if v.ready < v.sites || v.sites == 0 {
+		available = condition{available.kind, corev1.ConditionFalse, "MinimumReplicasUnavailable", progress.message}
+	}
+	for _, c := range append([]condition{available, progress}, conditionsOf(v)...) {
+		n := appsv1.DeploymentCondition{Type: appsv1.DeploymentConditionType(c.kind), Status: c.status, Reason: c.reason, Message: c.message, LastUpdateTime: now, LastTransitionTime: now}
+		if i := slices.IndexFunc(d.Status.Conditions, func(o appsv1.DeploymentCondition) bool { return o.Type == n.Type }); i >= 0 {
+			if was := d.Status.Conditions[i]; was.Status == n.Status {
+				n.LastTransitionTime = was.LastTransitionTime
+				if was.Reason == n.Reason && was.Message == n.Message {
+					n.LastUpdateTime = was.LastUpdateTime
+				}
+			}
+		}
+		out.Conditions = append(out.Conditions, n)
+	}
+	return out
+}
+
+// StatefulSet sums one up.
+func StatefulSet(d *appsv1.StatefulSet, version uint64, p Placement, all, ignored []place, now metav1.Time) appsv1.StatefulSetStatus {
+	out := appsv1.StatefulSetStatus{ObservedGeneration: d.Status.ObservedGeneration}
+	if observed(version, p, all) {
+		out.ObservedGeneration = d.Generation
+	}
+	desired := int32(1)
+	if d.Spec.Replicas != nil {
+		desired = *d.Spec.Replicas
+	}
+	for _, at := range all {
+		s := parse[appsv1.StatefulSetStatus](at)
+		replicas := positive(s.Replicas)
+		if !at.ready() {
+			replicas = max(replicas, desired)
+		}
+		if at.applied() {
+			out.UpdatedReplicas += min(positive(s.UpdatedReplicas), replicas)
+		}
+		out.Replicas += replicas
+		out.ReadyReplicas += min(positive(s.ReadyReplicas), replicas)
+		out.AvailableReplicas += min(positive(s.AvailableReplicas), replicas)
+	}
+	v := judge(all, ignored)
+	out.UpdateRevision = d.Name + "-" + revision(p)
+	out.CurrentRevision = cmp.Or(d.Status.CurrentRevision, d.Name+"-none")
+	if v.ready == v.sites && v.sites > 0 {
+		out.CurrentRevision, out.CurrentReplicas = out.UpdateRevision, out.UpdatedReplicas
+	}
+	for _, c := range conditionsOf(v) {
+		n := appsv1.StatefulSetCondition{Type: appsv1.StatefulSetConditionType(c.kind), Status: c.status, Reason: c.reason, Message: c.message, LastTransitionTime: now}
+		if i := slices.IndexFunc(d.Status.Conditions, func(o appsv1.StatefulSetCondition) bool { return o.Type == n.Type }); i >= 0 && d.Status.Conditions[i].Status == n.Status {
+			n.LastTransitionTime = d.Status.Conditions[i].LastTransitionTime
+		}
+		out.Conditions = append(out.Conditions, n)
+	}
+	return out
+}
+
+// DaemonSet sums one up.
+func DaemonSet(d *appsv1.DaemonSet, version uint64, p Placement, all, ignored []place, now metav1.Time) appsv1.DaemonSetStatus {
+	out := appsv1.DaemonSetStatus{ObservedGeneration: d.Status.ObservedGeneration}
+	if observed(version, p, all) {
+		out.ObservedGeneration = d.Generation
+	}
+	for _, at := range all {
+		s := parse[appsv1.DaemonSetStatus](at)
+		desired := positive(s.DesiredNumberScheduled)
+		if !at.ready() {
+			desired = max(desired, 1) // of how many nodes is not known yet
+		}
+		if at.applied() {
+			out.UpdatedNumberScheduled += min(positive(s.UpdatedNumberScheduled), desired)
+		}
+		out.DesiredNumberScheduled += desired
+		out.CurrentNumberScheduled += min(positive(s.CurrentNumberScheduled), desired)
+		out.NumberMisscheduled += positive(s.NumberMisscheduled)
+		out.NumberReady += min(positive(s.NumberReady), desired)
+		out.NumberAvailable += min(positive(s.NumberAvailable), desired)
+	}
+	out.NumberUnavailable = out.DesiredNumberScheduled - out.NumberAvailable
+	for _, c := range conditionsOf(judge(all, ignored)) {
+		n := appsv1.DaemonSetCondition{Type: appsv1.DaemonSetConditionType(c.kind), Status: c.status, Reason: c.reason, Message: c.message, LastTransitionTime: now}
+		if i := slices.IndexFunc(d.Status.Conditions, func(o appsv1.DaemonSetCondition) bool { return o.Type == n.Type }); i >= 0 && d.Status.Conditions[i].Status == n.Status {
+			n.LastTransitionTime = d.Status.Conditions[i].LastTransitionTime
+		}
+		out.Conditions = append(out.Conditions, n)
+	}
+	return out
+}
+
+// Job sums one up: it is complete when it is on all sites, and failed when it is over on
+// all and failed on any.
+func Job(d *batchv1.Job, all, ignored []place, now metav1.Time) batchv1.JobStatus {
+	out := batchv1.JobStatus{StartTime: d.Status.StartTime, CompletionTime: d.Status.CompletionTime}
+	complete, failed := 0, 0
+	var ready int32
+	for _, at := range all {
+		s := parse[batchv1.JobStatus](at)
+		out.Active, out.Succeeded, out.Failed = out.Active+positive(s.Active), out.Succeeded+positive(s.Succeeded), out.Failed+positive(s.Failed)
+		if s.Ready != nil {
+			ready += positive(*s.Ready)
+		}
+		if s.StartTime != nil && out.StartTime == nil {
+			out.StartTime = &now
+		}
+		for _, c := range s.Conditions {
+			switch {
+			case c.Status != corev1.ConditionTrue || !at.applied():
+			case c.Type == batchv1.JobComplete:
+				complete++
+			case c.Type == batchv1.JobFailed:
+				failed++
+			}
+		}
+	}
+	out.Ready = &ready
+	v := judge(all, ignored)
+	conditions := conditionsOf(v)
+	over := v.sites > 0 && complete+failed == v.sites && out.Active == 0
+	if over && out.StartTime == nil {
+		out.StartTime = &now
+	}
+	switch {
+	case over && failed > 0:
+		why := fmt.Sprintf("it failed on %d of %d sites: %s", failed, v.sites, v.why)
+		conditions = append(conditions, condition{string(batchv1.JobFailureTarget), corev1.ConditionTrue, "SitesFailed", why}, condition{string(batchv1.JobFailed), corev1.ConditionTrue, "SitesFailed", why})
+	case over:
+		conditions = append(conditions, condition{string(batchv1.JobSuccessCriteriaMet), corev1.ConditionTrue, "CompletionsReached", "it is complete on all sites"},
+			condition{string(batchv1.JobComplete), corev1.ConditionTrue, "CompletionsReached", "it is complete on all sites"})
+		if out.CompletionTime == nil {
+			out.CompletionTime = &now
+		}
+	}
+	for _, c := range conditions {
+		n := batchv1.JobCondition{Type: batchv1.JobConditionType(c.kind), Status: c.status, Reason: c.reason, Message: c.message, LastProbeTime: now, LastTransitionTime: now}
+		if i := slices.IndexFunc(d.Status.Conditions, func(o batchv1.JobCondition) bool { return o.Type == n.Type }); i >= 0 {
+			if was := d.Status.Conditions[i]; was.Status == n.Status {
+				n.LastTransitionTime, n.LastProbeTime = was.LastTransitionTime, was.LastProbeTime
+			}
+		}
+		out.Conditions = append(out.Conditions, n)
+	}
+	return out
+}
+
+// revision names what the sites should have.
+func revision(p Placement) string {
+	digests := map[string]bool{}
+	for _, d := range p.Digests {
+		digests[d] = true
+	}
+	names := make([]string, 0, len(digests))
+	for d := range digests {
+		names = append(names, d)
+	}
+	slices.Sort(names)
+	return wire.DigestOf([]byte(strings.Join(names, ",")))[:10]
+}
+
+// pods of a site, whatever the kind.
+func podsOf(at place, desired int) wire.WorkloadPods {
+	s := parse[struct {
+		Replicas, ReadyReplicas, DesiredNumberScheduled, NumberReady, Active, Succeeded int32
+	}](at)
+	return wire.WorkloadPods{Desired: max(desired, int(positive(s.DesiredNumberScheduled)), int(positive(s.Active))), Ready: int(max(positive(s.ReadyReplicas), positive(s.NumberReady)))}
+}
+
+// Describe tells what a workload is on its sites.
+func describe(w wire.Workload, all []place, desired int, withSites bool) wire.Workload {
+	w.Reasons = reasonsOf(all)
+	if w.Reasons == nil {
+		w.Reasons = []wire.WorkloadReason{}
+	}
+	for _, at := range all {
+		pods := podsOf(at, desired)
+		w.Pods.Desired += pods.Desired
+		w.Pods.Ready += pods.Ready
+		w.Counts.Sites++
+		state := at.state()
+		switch state {
+		case workload.Ready:
+			w.Counts.Ready++
+		case workload.Waiting:
+			w.Counts.Waiting++
+		case workload.Failed:
+			w.Counts.Failed++
+		case workload.RolledBack:
+			w.Counts.RolledBack++
+		default:
+			w.Counts.Progressing++
+		}
+		if !at.online {
+			w.Counts.Offline++
+		}
+		s := wire.WorkloadSite{Site: at.site.Name, Online: at.online, State: string(state), Wanted: at.wanted, Pods: pods}
+		if at.said != nil {
+			s.Reason, s.Message, s.Digest, s.Drifted = at.said.GetReason(), at.said.GetMessage(), at.said.GetDigest(), at.said.GetDrifted()
+			if t := at.said.GetSince(); t != nil {
+				s.Since = t.AsTime().Truncate(time.Second)
+			}
+		}
+		if s.Drifted {
+			w.Counts.Drifted++
+		}
+		if withSites {
+			w.Sites = append(w.Sites, s)
+		}
+	}
+	return w
+}

@@ -1,0 +1,166 @@
+package sum
+
+import (
+	"fmt"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/wire"
+	"muster.dev/muster/internal/workload"
+)
+
+func id(name string) fleet.SiteID { return fleet.SiteID{Tenant: "demo", Name: name} }
+
+// site is one in a test: what it has, of what it should have ("new"), and its pods.
+type site struct {
+	name, has      string
+	state          workload.State
+	replicas, live int
+	offline        bool
+	silent         bool
+}
+
+func world(sites ...site) (Placement, map[fleet.SiteID]*wire.WorkloadStatus, func(fleet.SiteID) bool) {
+	p := Placement{Version: 7, Digests: map[fleet.SiteID]string{}}
+	states, offline := map[fleet.SiteID]*wire.WorkloadStatus{}, map[fleet.SiteID]bool{}
+	for _, s := range sites {
+		p.Digests[id(s.name)] = "new"
+		offline[id(s.name)] = s.offline
+		if s.silent {
+			continue
+		}
+		states[id(s.name)] = &wire.WorkloadStatus{Digest: s.has, Wanted: "new", State: string(s.state), Reason: "R" + string(s.state),
+			Status: fmt.Appendf(nil, `{"replicas":%d,"updatedReplicas":%[1]d,"readyReplicas":%d,"availableReplicas":%[2]d,"desiredNumberScheduled":%[1]d,"updatedNumberScheduled":%[1]d,"numberReady":%[2]d,"numberAvailable":%[2]d}`, s.replicas, s.live)}
+	}
+	return p, states, func(id fleet.SiteID) bool { return !offline[id] }
+}
+
+// rolledOut is what kubectl rollout status asks of a Deployment, in its order.
+func rolledOut(d *appsv1.Deployment) string {
+	s := d.Status
+	for _, c := range s.Conditions {
+		if c.Type == appsv1.DeploymentProgressing && c.Reason == "ProgressDeadlineExceeded" && d.Generation <= s.ObservedGeneration {
+			return "failed"
+		}
+	}
+	switch {
+	case d.Generation > s.ObservedGeneration:
+		return "unseen"
+	case s.UpdatedReplicas < *d.Spec.Replicas, s.Replicas > s.UpdatedReplicas, s.AvailableReplicas < s.UpdatedReplicas:
+		return "waits"
+	}
+	return "done"
+}
+
+func TestARolloutIsDoneWhenItIsOnAllSites(t *testing.T) {
+	three := int32(3)
+	good := site{name: "paris", has: "new", state: workload.Ready, replicas: 3, live: 3}
+	for name, c := range map[string]struct {
+		sites   []site
+		ignore  bool
+		version uint64
+		want    string
+	}{
+		"all sites have it":                         {sites: []site{good, {name: "rome", has: "new", state: workload.Ready, replicas: 3, live: 3}}, want: "done"},
+		"one has the old one, all of its pods live": {sites: []site{good, {name: "rome", has: "old", state: workload.Ready, replicas: 3, live: 3}}, want: "unseen"},
+		"one has said nothing":                      {sites: []site{good, {name: "rome", silent: true}}, want: "unseen"},
+		"one has it, without pods yet":              {sites: []site{good, {name: "rome", has: "new", state: workload.Progressing}}, want: "waits"},
+		"one has it, not all pods live":             {sites: []site{good, {name: "rome", has: "new", state: workload.Progressing, replicas: 3, live: 2}}, want: "waits"},
+		"one is offline with the old one":           {sites: []site{good, {name: "rome", has: "old", state: workload.Ready, replicas: 3, live: 3, offline: true}}, want: "waits"},
+		"one is offline, which is ignored":          {sites: []site{good, {name: "rome", has: "old", state: workload.Ready, replicas: 3, live: 3, offline: true}}, ignore: true, want: "done"},
+		"one failed":                                {sites: []site{good, {name: "rome", has: "old", state: workload.Failed, replicas: 3, live: 3}}, want: "failed"},
+		"one failed, another goes on":               {sites: []site{good, {name: "rome", has: "old", state: workload.Failed}, {name: "oslo", has: "new", state: workload.Progressing}}, want: "waits"},
+		"the change is not rendered yet":            {sites: []site{good}, version: 8, want: "unseen"},
+		"no sites":                                  {want: "waits"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Generation: 4}, Spec: appsv1.DeploymentSpec{Replicas: &three}, Status: appsv1.DeploymentStatus{ObservedGeneration: 3}}
+			p, states, online := world(c.sites...)
+			all, ignored := places(p, states, online, c.ignore)
+			d.Status = Deployment(d, max(c.version, 7), p, all, ignored, metav1.Now())
+			if got := rolledOut(d); got != c.want {
+				t.Errorf("%s, want %s: %+v", got, c.want, d.Status)
+			}
+		})
+	}
+}
+
+func TestConditionsSayWhichSites(t *testing.T) {
+	three := int32(3)
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Generation: 1}, Spec: appsv1.DeploymentSpec{Replicas: &three}}
+	p, states, online := world(site{name: "paris", has: "new", state: workload.Ready, replicas: 3, live: 3}, site{name: "rome", has: "new", state: workload.Failed}, site{name: "oslo", has: "new", state: workload.Failed}, site{name: "bern", silent: true, offline: true})
+	all, ignored := places(p, states, online, false)
+	first := metav1.Unix(1000, 0)
+	d.Status = Deployment(d, 1, p, all, ignored, first)
+	got := map[string]string{}
+	for _, c := range d.Status.Conditions {
+		got[string(c.Type)] = string(c.Status) + " " + c.Message
+	}
+	for kind, want := range map[string]string{"SitesReady": "False 1 of 4 sites are ready: RFailed on 2 sites such as oslo; SiteOffline on bern", "SitesOnline": "False 1 sites are not connected; they get it when they are back"} {
+		if got[kind] != want {
+			t.Errorf("%s: %q, want %q", kind, got[kind], want)
+		}
+	}
+	if again := Deployment(d, 1, p, all, ignored, metav1.Unix(2000, 0)); fmt.Sprint(again) != fmt.Sprint(d.Status) {
+		t.Errorf("it is written again though nothing changed:\n%+v\n%+v", d.Status, again)
+	}
+}
+
+func TestOtherKinds(t *testing.T) {
+	three := int32(3)
+	p, states, online := world(site{name: "paris", has: "new", state: workload.Ready, replicas: 3, live: 3}, site{name: "rome", has: "new", state: workload.Progressing, replicas: 3, live: 1})
+	all, _ := places(p, states, online, false)
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "db", Generation: 2}, Spec: appsv1.StatefulSetSpec{Replicas: &three}}
+	if s := StatefulSet(set, 7, p, all, nil, metav1.Now()); s.ReadyReplicas != 4 || s.Replicas != 6 || s.ObservedGeneration != 2 || s.UpdateRevision == s.CurrentRevision {
+		t.Errorf("StatefulSet: %+v", s)
+	}
+	if s := StatefulSet(set, 7, p, all[:1], nil, metav1.Now()); s.UpdateRevision != s.CurrentRevision {
+		t.Errorf("StatefulSet: %+v", s)
+	}
+	if s := DaemonSet(&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Generation: 2}}, 7, p, all, nil, metav1.Now()); s.DesiredNumberScheduled != 6 || s.NumberAvailable != 4 || s.NumberUnavailable != 2 || s.ObservedGeneration != 2 {
+		t.Errorf("DaemonSet: %+v", s)
+	}
+	for done, want := range map[bool]batchv1.JobConditionType{true: batchv1.JobComplete, false: batchv1.JobFailed} {
+		other := batchv1.JobFailed
+		if done {
+			other = batchv1.JobComplete
+		}
+		states[id("paris")].Status = []byte(`{"succeeded":1,"startTime":"2026-01-01T00:00:00Z","conditions":[{"type":"Complete","status":"True"}]}`)
+		states[id("rome")].Status = fmt.Appendf(nil, `{"succeeded":1,"conditions":[{"type":%q,"status":"True"}]}`, other)
+		s := Job(&batchv1.Job{}, all, nil, metav1.Now())
+		has := false
+		for _, c := range s.Conditions {
+			has = has || c.Type == want && c.Status == corev1.ConditionTrue
+		}
+		if !has || (s.CompletionTime != nil) != done || s.StartTime == nil || s.Succeeded != 2 {
+			t.Errorf("Job: %+v, want %s", s, want)
+		}
+	}
+}
+
+// FuzzStatus: whatever status a site sends, sums stay in bounds.
+func FuzzStatus(f *testing.F) {
+	f.Add([]byte(`{"replicas":2147483647,"readyReplicas":-5,"conditions":[{}]}`))
+	f.Add([]byte(`[`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, states, online := world(site{name: "a", has: "new", state: workload.Ready}, site{name: "b", has: "new", state: workload.Ready})
+		for _, s := range states {
+			s.Status = b
+		}
+		all, _ := places(p, states, online, false)
+		now := metav1.Now()
+		if s := Deployment(&appsv1.Deployment{}, 1, p, all, nil, now); s.Replicas < 0 || s.ReadyReplicas > s.Replicas || s.UnavailableReplicas < 0 {
+			t.Errorf("%+v", s)
+		}
+		if s := DaemonSet(&appsv1.DaemonSet{}, 1, p, all, nil, now); s.NumberReady > s.DesiredNumberScheduled || s.NumberUnavailable < 0 {
+			t.Errorf("%+v", s)
+		}
+		StatefulSet(&appsv1.StatefulSet{}, 1, p, all, nil, now)
+		Job(&batchv1.Job{}, all, nil, now)
+	})
+}
