@@ -19,6 +19,7 @@ import (
 	"muster.dev/muster/control/desired/render"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/wire"
 )
 
 // Workloads is what the controllers need of *desired.Store to tell what a virtual
@@ -39,7 +40,7 @@ type Offered interface {
 
 // URLOf is where a virtual Kubernetes is served, below the API server's address.
 func URLOf(vk *v1alpha1.VirtualKubernetes) string {
-	return "/api/vK8s/namespaces/" + vk.Namespace + "/" + vk.Name
+	return wire.VirtualPath(vk.Namespace, vk.Name)
 }
 
 // workloadRoles gives the tenants' roles the kinds that are offered now.

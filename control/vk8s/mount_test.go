@@ -33,6 +33,7 @@ import (
 	"muster.dev/muster/control/vk8s"
 	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/kubeapi"
+	"muster.dev/muster/internal/wire"
 )
 
 const (
@@ -44,7 +45,7 @@ const (
 // through is a client configuration for a virtual Kubernetes.
 func through(cfg *rest.Config, namespace string) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
-	cfg.Host += vk8s.PathOf(namespace, "vk8s")
+	cfg.Host += wire.VirtualPath(namespace, "vk8s")
 	cfg.QPS = -1
 	return cfg
 }
@@ -166,7 +167,7 @@ func TestClientsCannotTell(t *testing.T) {
 		t.Errorf("a stranger discovers: %v", err)
 	}
 	none := rest.CopyConfig(edits)
-	none.Host += vk8s.PathOf(mine, "none")
+	none.Host += wire.VirtualPath(mine, "none")
 	if _, err := kubernetes.NewForConfigOrDie(none).CoreV1().ConfigMaps(mine).List(ctx, metav1.ListOptions{}); !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "virtualkubernetes") {
 		t.Errorf("a virtual Kubernetes that isn't there: %v", err)
 	}

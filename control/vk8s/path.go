@@ -11,14 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"muster.dev/muster/internal/wire"
 )
-
-// Root is what the path of every virtual Kubernetes begins with; a namespace, a name and
-// the path of the Kubernetes API follow.
-const Root = "/api/vK8s/namespaces/"
-
-// PathOf is where a virtual Kubernetes is served, below the address of the API server.
-func PathOf(namespace, name string) string { return Root + namespace + "/" + name }
 
 // under says whether a path is one of a virtual Kubernetes, or only looks like one: what
 // begins like it never reaches the stock API server as it came.
@@ -73,7 +68,7 @@ func parse(u *url.URL) (call, error) {
 	}
 	// api/vK8s/namespaces/NAMESPACE/NAME
 	if len(parts) < 5 || parts[2] != "namespaces" {
-		return call{}, notFound("want " + Root + "NAMESPACE/NAME/..., where NAME is a VirtualKubernetes")
+		return call{}, notFound("want " + wire.VirtualRoot + "NAMESPACE/NAME/..., where NAME is a VirtualKubernetes")
 	}
 	c := call{namespace: parts[3], name: parts[4], parts: parts[5:]}
 	return c, c.classify()

@@ -2,6 +2,13 @@ package wire
 
 import "time"
 
+// VirtualRoot is what the path of every virtual Kubernetes begins with; a namespace, a name
+// and the path of the Kubernetes API follow.
+const VirtualRoot = "/api/vK8s/namespaces/"
+
+// VirtualPath is where a virtual Kubernetes is served, below the address of the API server.
+func VirtualPath(namespace, name string) string { return VirtualRoot + namespace + "/" + name }
+
 // Workload is an object of a virtual Kubernetes as its sites have it: what the virtual API
 // answers below /muster/workloads, and the console, the CLI and rollouts read.
 //

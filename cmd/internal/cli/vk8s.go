@@ -29,8 +29,8 @@ import (
 )
 
 func vk8sCmd(g *Globals) *cobra.Command {
-	cmd := &cobra.Command{Use: "vk8s", Short: "Virtual Kubernetes: what sites get of a namespace"}
-	cmd.AddCommand(vk8sRenderCmd(g))
+	cmd := &cobra.Command{Use: "vk8s", Short: "Virtual Kubernetes: use one with kubectl, and see what became of it on sites"}
+	cmd.AddCommand(vk8sKubeconfigCmd(g), vk8sStatusCmd(g), vk8sDiffCmd(g), vk8sRenderCmd(g))
 	return cmd
 }
 
@@ -101,6 +101,11 @@ func findVirtualKubernetes(ctx context.Context, c client.Client, tenants []v1alp
 		return nil, v1alpha1.Tenant{}, fmt.Errorf("%q: want NAMESPACE/NAME of a virtual Kubernetes, such as shop/vk8s", name)
 	}
 	var with []v1alpha1.Tenant
+	for _, t := range tenants { // its full name is known, too
+		if own, ok := strings.CutPrefix(ns, t.Name+"-"); ok && slices.Contains(namespacesOf(t), ns) && !slices.Contains(namespacesOf(t), t.Name+"-"+ns) {
+			ns = own
+		}
+	}
 	for _, t := range tenants {
 		if slices.Contains(namespacesOf(t), t.Name+"-"+ns) {
 			with = append(with, t)

@@ -1,0 +1,287 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/tools/clientcmd"
+	kubeconfig "k8s.io/client-go/tools/clientcmd/api"
+
+	"muster.dev/muster/control/api/offered"
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/wire"
+)
+
+// virtualKubernetes finds the one that NAMESPACE/NAME means.
+func (g *Globals) virtualKubernetes(ctx context.Context, name string) (*v1alpha1.VirtualKubernetes, error) {
+	c, tenants, err := g.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	vk, _, err := findVirtualKubernetes(ctx, c, tenants, name)
+	return vk, err
+}
+
+// report reads what the virtual Kubernetes tells below /muster/.
+func (g *Globals) report(ctx context.Context, vk *v1alpha1.VirtualKubernetes, path string, out any) error {
+	cfg, err := g.restConfig()
+	if err != nil {
+		return err
+	}
+	cfg.Timeout = 30 * time.Second
+	c, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	b, err := c.RESTClient().Get().AbsPath(wire.VirtualPath(vk.Namespace, vk.Name), "muster", path).Do(ctx).Raw()
+	if err != nil {
+		var status metav1.Status
+		if json.Unmarshal(b, &status) == nil && status.Message != "" {
+			return &apierrors.StatusError{ErrStatus: status}
+		}
+		return err
+	}
+	return json.Unmarshal(b, out)
+}
+
+// workloadPath is the path of KIND/NAME as kubectl takes it.
+func workloadPath(typed string) (string, error) {
+	kind, name, ok := strings.Cut(typed, "/")
+	if !ok || kind == "" || name == "" || strings.Contains(name, "/") {
+		return "", fmt.Errorf("%q: want KIND/NAME, such as deployment/web", typed)
+	}
+	resource, group, _ := strings.Cut(strings.ToLower(kind), ".")
+	for _, k := range offered.NewSet().Kinds() {
+		if (group == "" || group == k.Group) && (resource == strings.ToLower(k.Kind) || resource == k.Resource || resource == k.Short) {
+			kind, group = k.Kind, k.Group
+			return workloadKey(group, kind) + "/" + name, nil
+		}
+	}
+	if group == "" {
+		return "", fmt.Errorf("%q: name a kind of a CRD as KIND.GROUP/NAME, as the list without it shows", typed)
+	}
+	return kind + "/" + name, nil
+}
+
+func workloadKey(group, kind string) string {
+	if group == "" {
+		return kind
+	}
+	return kind + "." + group
+}
+
+func vk8sStatusCmd(g *Globals) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "status NAMESPACE/NAME [KIND/NAME]", Short: "Show what became of workloads on their sites", Args: cobra.RangeArgs(1, 2),
+		Long: `Show what became of each object of a virtual Kubernetes on its sites, or of one object on
+each site, with the reason where it is not ready.`,
+		Example: "  muster vk8s status shop/vk8s\n  muster vk8s status shop/vk8s deployment/web -o json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			vk, err := g.virtualKubernetes(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if len(args) == 1 {
+				var list wire.WorkloadList
+				if err := g.report(cmd.Context(), vk, "workloads", &list); err != nil {
+					return err
+				}
+				return g.print(cmd.OutOrStdout(), list, workloadTable(list.Items))
+			}
+			path, err := workloadPath(args[1])
+			if err != nil {
+				return err
+			}
+			var w wire.Workload
+			if err := g.report(cmd.Context(), vk, "workloads/"+path, &w); err != nil {
+				return err
+			}
+			return g.print(cmd.OutOrStdout(), w, siteTable(w.Sites))
+		},
+	}
+	g.AddFlags(cmd)
+	g.addOutput(cmd)
+	return cmd
+}
+
+func workloadTable(items []wire.Workload) table {
+	t := table{header: []string{"KIND", "NAME", "SITES", "READY", "PROGRESSING", "WAITING", "FAILED", "OFFLINE", "PODS", "REASON", "ROLLED BACK", "DRIFTED", "VIRTUAL SITES"}, wide: 10}
+	for _, w := range items {
+		reason := "-"
+		if len(w.Reasons) > 0 {
+			reason = fmt.Sprintf("%s (%s)", w.Reasons[0].Reason, sites(w.Reasons[0].Sites, w.Reasons[0].Example))
+		}
+		n := w.Counts
+		t.rows = append(t.rows, []string{w.Kind, w.Name, fmt.Sprint(n.Sites), fmt.Sprint(n.Ready), fmt.Sprint(n.Progressing), fmt.Sprint(n.Waiting), fmt.Sprint(n.Failed), fmt.Sprint(n.Offline), podsCell(w.Pods), reason,
+			fmt.Sprint(n.RolledBack), fmt.Sprint(n.Drifted), strings.Join(w.VirtualSites, ",")})
+	}
+	return t
+}
+
+func sites(n int, example string) string {
+	if n == 1 {
+		return example
+	}
+	return fmt.Sprintf("%d sites such as %s", n, example)
+}
+
+func podsCell(p wire.WorkloadPods) string {
+	if p.Desired == 0 && p.Ready == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d/%d", p.Ready, p.Desired)
+}
+
+func siteTable(list []wire.WorkloadSite) table {
+	t := table{header: []string{"SITE", "ONLINE", "STATE", "PODS", "SINCE", "REASON", "MESSAGE", "WANTED", "HAS"}, wide: 7}
+	for _, s := range list {
+		since := metav1.NewTime(s.Since)
+		t.rows = append(t.rows, []string{s.Site, yesNo(s.Online), s.State, podsCell(s.Pods), age(&since), orDash(s.Reason), orDash(s.Message), shortDigest(s.Wanted), shortDigest(s.Digest)})
+	}
+	return t
+}
+
+func yesNo(b bool) string { return map[bool]string{true: "yes", false: "no"}[b] }
+
+func shortDigest(d string) string {
+	if len(d) > 12 {
+		d = d[:12]
+	}
+	return orDash(d)
+}
+
+// difference is one object on one site that is not as it should be there.
+type difference struct {
+	Kind  string `json:"kind"`
+	Group string `json:"group,omitempty"`
+	Name  string `json:"name"`
+	wire.WorkloadSite
+}
+
+func vk8sDiffCmd(g *Globals) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "diff NAMESPACE/NAME [KIND/NAME]", Short: "Show where what a site has is not what it should have", Args: cobra.RangeArgs(1, 2),
+		Long: `Show the objects that a site has not got yet as they should be there (by the digests of
+what it should have and of what is in effect), and those that somebody changed on the site.
+With a difference the exit code is 1, as that of diff. What a site should have is shown by
+muster vk8s render.`,
+		Example: "  muster vk8s diff shop/vk8s\n  muster vk8s diff shop/vk8s deployment/web",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			vk, err := g.virtualKubernetes(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			var paths []string
+			if len(args) == 2 {
+				path, err := workloadPath(args[1])
+				if err != nil {
+					return err
+				}
+				paths = []string{path}
+			} else {
+				var list wire.WorkloadList
+				if err := g.report(cmd.Context(), vk, "workloads", &list); err != nil {
+					return err
+				}
+				for _, w := range list.Items {
+					if w.Counts.Ready < w.Counts.Sites || w.Counts.Drifted > 0 {
+						paths = append(paths, workloadKey(w.Group, w.Kind)+"/"+w.Name)
+					}
+				}
+			}
+			found := []difference{}
+			for _, path := range paths {
+				var w wire.Workload
+				if err := g.report(cmd.Context(), vk, "workloads/"+path, &w); err != nil {
+					return err
+				}
+				for _, s := range w.Sites {
+					if s.Drifted || s.Digest != s.Wanted {
+						found = append(found, difference{w.Kind, w.Group, w.Name, s})
+					}
+				}
+			}
+			t := table{header: []string{"KIND", "NAME", "SITE", "ONLINE", "WANTED", "HAS", "DRIFTED", "STATE", "REASON"}}
+			for _, d := range found {
+				t.rows = append(t.rows, []string{d.Kind, d.Name, d.Site, yesNo(d.Online), shortDigest(d.Wanted), shortDigest(d.Digest), yesNo(d.Drifted), d.State, orDash(d.Reason)})
+			}
+			if err := g.print(cmd.OutOrStdout(), found, t); err != nil {
+				return err
+			}
+			if len(found) > 0 {
+				cmd.SilenceUsage = true
+				return fmt.Errorf("%d differences", len(found))
+			}
+			return nil
+		},
+	}
+	g.AddFlags(cmd)
+	g.addOutput(cmd)
+	return cmd
+}
+
+func vk8sKubeconfigCmd(g *Globals) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "kubeconfig NAMESPACE/NAME", Short: "Print a kubeconfig of a virtual Kubernetes, for kubectl and Helm", Args: cobra.ExactArgs(1),
+		Long: `Print a kubeconfig whose cluster is the virtual Kubernetes, with the credentials of the
+kubeconfig in use. kubectl, Helm and client-go use it as that of any cluster.`,
+		Example: "  muster vk8s kubeconfig shop/vk8s > kc\n  kubectl --kubeconfig kc get pods -o wide",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			vk, err := g.virtualKubernetes(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			now, err := clientcmd.LoadFromFile(g.kubeconfigPath())
+			if err != nil {
+				return err
+			}
+			out, err := virtualKubeconfig(now, vk.Namespace, vk.Name)
+			if err != nil {
+				return fmt.Errorf("%s: %w", g.kubeconfigPath(), err)
+			}
+			b, err := clientcmd.Write(*out)
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(b)
+			return err
+		},
+	}
+	g.AddFlags(cmd)
+	return cmd
+}
+
+// virtualKubeconfig is the current context of a kubeconfig, with a virtual Kubernetes for
+// its cluster. Files that it names are taken into it: it may be kept elsewhere.
+func virtualKubeconfig(now *kubeconfig.Config, namespace, name string) (*kubeconfig.Config, error) {
+	if err := kubeconfig.MinifyConfig(now); err != nil {
+		return nil, err
+	}
+	if err := clientcmd.ResolveLocalPaths(now); err != nil {
+		return nil, err
+	}
+	if err := kubeconfig.FlattenConfig(now); err != nil {
+		return nil, err
+	}
+	is := now.Contexts[now.CurrentContext]
+	cluster, user := now.Clusters[is.Cluster], now.AuthInfos[is.AuthInfo]
+	if cluster == nil || user == nil {
+		return nil, errors.New("the current context has no cluster or no user")
+	}
+	server, _, _ := strings.Cut(cluster.Server, wire.VirtualRoot) // of another virtual Kubernetes
+	cluster.Server = strings.TrimSuffix(server, "/") + wire.VirtualPath(namespace, name)
+	as := namespace + "-" + name
+	out := kubeconfig.NewConfig()
+	out.Clusters[as], out.AuthInfos[is.AuthInfo] = cluster, user
+	out.Contexts[as] = &kubeconfig.Context{Cluster: as, AuthInfo: is.AuthInfo, Namespace: namespace}
+	out.CurrentContext = as
+	return out, nil
+}

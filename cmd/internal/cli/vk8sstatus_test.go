@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+	kubeconfig "k8s.io/client-go/tools/clientcmd/api"
+
+	"muster.dev/muster/internal/wire"
+)
+
+func TestVirtualKubeconfig(t *testing.T) {
+	dir := t.TempDir()
+	ca := filepath.Join(dir, "ca.pem")
+	if err := os.WriteFile(ca, []byte("a CA"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	now := kubeconfig.NewConfig()
+	now.Clusters["muster"] = &kubeconfig.Cluster{Server: "https://muster.example.com:6443/", CertificateAuthority: ca}
+	now.Clusters["other"] = &kubeconfig.Cluster{Server: "https://other.example.com"}
+	now.AuthInfos["me"] = &kubeconfig.AuthInfo{Exec: &kubeconfig.ExecConfig{Command: "muster", Args: []string{"credential"}, APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: kubeconfig.NeverExecInteractiveMode}}
+	now.AuthInfos["other"] = &kubeconfig.AuthInfo{Token: "not for this"}
+	now.Contexts["muster"] = &kubeconfig.Context{Cluster: "muster", AuthInfo: "me"}
+	now.Contexts["other"] = &kubeconfig.Context{Cluster: "other", AuthInfo: "other"}
+	now.CurrentContext = "muster"
+	out, err := virtualKubeconfig(now, "demo-shop", "vk8s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := clientcmd.Write(*out)
+	if err != nil || bytes.Contains(b, []byte("not for this")) {
+		t.Fatalf("%s, %v", b, err)
+	}
+	cfg, err := clientcmd.NewClientConfigFromBytes(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns, _, err := cfg.Namespace()
+	if err != nil || ns != "demo-shop" {
+		t.Errorf("namespace %s, %v", ns, err)
+	}
+	c := out.Clusters["demo-shop-vk8s"]
+	if c.Server != "https://muster.example.com:6443/api/vK8s/namespaces/demo-shop/vk8s" || string(c.CertificateAuthorityData) != "a CA" || out.AuthInfos["me"].Exec.Command != "muster" {
+		t.Errorf("%+v of\n%s", c, b)
+	}
+	// From a kubeconfig of one virtual Kubernetes to that of another.
+	if again, err := virtualKubeconfig(out, "demo-other", "v"); err != nil || again.Clusters["demo-other-v"].Server != "https://muster.example.com:6443/api/vK8s/namespaces/demo-other/v" {
+		t.Errorf("%+v, %v", again, err)
+	}
+}
+
+func TestWorkloadTables(t *testing.T) {
+	w := wire.Workload{Kind: "Deployment", Group: "apps", Name: "web", Counts: wire.WorkloadCounts{Sites: 3, Ready: 1, Failed: 2}, Pods: wire.WorkloadPods{Desired: 9, Ready: 3},
+		Reasons: []wire.WorkloadReason{{Reason: "ImagePullBackOff", Sites: 2, Example: "paris"}}}
+	if row := strings.Join(workloadTable([]wire.Workload{w}).rows[0], "|"); !strings.HasPrefix(row, "Deployment|web|3|1|0|0|2|0|3/9|ImagePullBackOff (2 sites such as paris)|") {
+		t.Error(row)
+	}
+	for typed, want := range map[string]string{"deployment/web": "Deployment.apps/web", "deploy/web": "Deployment.apps/web", "configmaps/c": "ConfigMap/c", "VirtualMachine.kubevirt.io/vm": "VirtualMachine.kubevirt.io/vm", "virtualmachine/vm": "", "web": "", "deployment/": ""} {
+		got, err := workloadPath(typed)
+		if want == "" != (err != nil) || want != "" && got != want {
+			t.Errorf("%s: %s, %v; want %s", typed, got, err, want)
+		}
+	}
+}
