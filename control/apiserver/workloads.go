@@ -197,11 +197,11 @@ func (w *workloads) carried(ctx context.Context, a admission.Attributes, kind of
 	if err != nil {
 		return err
 	}
-	old, err := contentOf(a, a.GetOldObject())
-	if err != nil {
-		return err
-	}
 	if kind.Template != nil {
+		old, err := contentOf(a, a.GetOldObject())
+		if err != nil {
+			return err
+		}
 		template, _, _ := unstructured.NestedMap(object, kind.Template...)
 		was, had, _ := unstructured.NestedMap(old, kind.Template...)
 		if !had || !equality.Semantic.DeepEqual(template, was) {

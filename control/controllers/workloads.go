@@ -102,7 +102,7 @@ func (r *Runner) virtualKubernetes(ctx context.Context, known *inventory.Snapsho
 						st.Online++
 					}
 				}
-				ready.Status, ready.Reason, ready.Message = reachCondition(known, tenant, short, vk.Spec.DefaultVirtualSite, len(reach.Sites))
+				ready.Status, ready.Reason, ready.Message = reachCondition(known, tenant, short, vk.Spec.DefaultVirtualSite, reach)
 			}
 			meta.SetStatusCondition(&st.Conditions, ready)
 			vk.Status = st
@@ -112,7 +112,7 @@ func (r *Runner) virtualKubernetes(ctx context.Context, known *inventory.Snapsho
 	return errors.Join(errs...)
 }
 
-func reachCondition(known *inventory.Snapshot, tenant, namespace, defaultSite string, sites int) (metav1.ConditionStatus, string, string) {
+func reachCondition(known *inventory.Snapshot, tenant, namespace, defaultSite string, reach desired.Reach) (metav1.ConditionStatus, string, string) {
 	key, err := render.VirtualSite(defaultSite, namespace)
 	exists := slices.ContainsFunc(known.VirtualSitesOf(tenant), func(v *inventory.VirtualSite) bool { return v.Key() == key })
 	switch {
@@ -120,7 +120,13 @@ func reachCondition(known *inventory.Snapshot, tenant, namespace, defaultSite st
 		return metav1.ConditionFalse, "NoSuchVirtualSite", "spec.defaultVirtualSite: " + err.Error()
 	case !exists:
 		return metav1.ConditionFalse, "NoSuchVirtualSite", "there is no virtual site " + key + ": make it, or name another one in spec.defaultVirtualSite; until then objects that name no virtual site themselves go nowhere"
-	case sites == 0:
+	case len(reach.TooMany) > 0:
+		names, more := reach.TooMany, ""
+		if n := len(names) - maxNamed; n > 0 {
+			names, more = names[:maxNamed], fmt.Sprintf(" and %d more", n)
+		}
+		return metav1.ConditionFalse, "TooManyObjects", "objects stay as they were on " + strings.Join(names, ", ") + more + ", which would hold more of them than a site takes, 20000: spread them over virtual sites"
+	case len(reach.Sites) == 0:
 		return metav1.ConditionTrue, "NoSiteMatches", "served; its virtual sites have no members yet"
 	}
 	return metav1.ConditionTrue, "Served", "what stands in the namespace is carried to its sites"

@@ -21,7 +21,7 @@ import (
 // effectiveName is the name of a site's one collection policy.
 const effectiveName = "effective"
 
-// policies is the Source of collection policies.
+// policies renders collection policies. Its methods are called with the Store's lock held.
 type policies struct {
 	// shipped is what health reads of a site that no HealthPolicy selects.
 	shipped      []string
@@ -55,7 +55,7 @@ func specOf(p *inventory.Policy) *v1alpha1.CollectionPolicySpec {
 	return &p.Object.(*v1alpha1.CollectionPolicy).Spec
 }
 
-// Render implements Source: always one policy, the defaults if none selects the site.
+// Render returns always one list, of one policy: the defaults if none selects the site.
 func (ps *policies) Render(site *inventory.Site) []*render.List {
 	chosen, health := site.PoliciesOf(fleet.KindCollectionPolicy), site.PoliciesOf(kindHealthPolicy)
 	health = read(health)

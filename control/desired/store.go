@@ -2,8 +2,8 @@
 // blobs a site, from everything that selects the site. Equal results share one
 // blob, and a change renders only the sites that it touches.
 //
-// A Source renders one kind of item: collection policies, and the objects of virtual
-// Kubernetes (package render); software becomes a further one. What every regional holds, the tenants' sites and
+// A site gets its collection policy, always one, and the objects of virtual Kubernetes
+// (package render). What every regional holds, the tenants' sites and
 // rules (control/api/region), is rendered beside it. Who is in the fleet, and what selects
 // whom, comes from internal/inventory; rules are told by Set and Delete calls, which Feed
 // connects to a Kubernetes cache. The package sends nothing: control/fleetapi asks for
@@ -39,15 +39,6 @@ func NewPiece(name string, blob []byte) Piece {
 	return Piece{Name: name, Blob: blob, Digest: wire.DigestOf(blob)}
 }
 
-// A Source renders the items of one kind. Its methods are called with the Store's
-// lock held: they must not call the Store, and Render must be a pure function of
-// what the source was told.
-type Source interface {
-	// Render returns what the site should hold of the kind. Sites that get the same should
-	// get the same lists, and a list that changes is another one.
-	Render(site *inventory.Site) []*render.List
-}
-
 // shared is the desired state of all sites that hold the same lists.
 type shared struct {
 	state *wire.DesiredState // never changed
@@ -71,6 +62,9 @@ type Options struct {
 	// ShippedHealth is the policy in effect where no HealthPolicy selects a site. What it
 	// or the site's own reads has reserved places in the site's series budget.
 	ShippedHealth *v1alpha1.HealthPolicySpec
+	// MaxItems is how many items a site takes; default 20,000. Of one that would get more,
+	// the objects stay as they were.
+	MaxItems int
 	// RenderEvery is how often, at most, what regionals hold is rendered. Default 3 s.
 	RenderEvery time.Duration
 	Now         func() time.Time
@@ -83,7 +77,6 @@ type Store struct {
 	opts     Options
 	policies *policies
 	kube     *workloads
-	sources  []Source
 	wake     chan struct{} // something changed for the regionals
 
 	mu      sync.RWMutex
@@ -96,6 +89,8 @@ type Store struct {
 	orphans []orphan
 	subs    map[int]func(fleet.SiteID)
 	nextSub int
+	// tooMany are the sites that would get more than MaxItems, with how many.
+	tooMany map[fleet.SiteID]int
 	// workloadSubs are told of tenants whose workloads were rendered.
 	workloadSubs []func(tenant string)
 
@@ -138,6 +133,9 @@ func New(o Options) *Store {
 	if o.Grace <= 0 {
 		o.Grace = 10 * time.Minute
 	}
+	if o.MaxItems <= 0 {
+		o.MaxItems = 20000
+	}
 	if o.RenderEvery <= 0 {
 		o.RenderEvery = 3 * time.Second
 	}
@@ -145,14 +143,13 @@ func New(o Options) *Store {
 		o.Now = time.Now
 	}
 	s := &Store{
-		opts: o, policies: newPolicies(o.ShippedHealth), wake: make(chan struct{}, 1), sites: map[fleet.SiteID]*shared{}, states: map[uint64][]*shared{}, seed: maphash.MakeSeed(), kube: newWorkloads(),
+		opts: o, policies: newPolicies(o.ShippedHealth), wake: make(chan struct{}, 1), sites: map[fleet.SiteID]*shared{}, states: map[uint64][]*shared{}, tooMany: map[fleet.SiteID]int{}, seed: maphash.MakeSeed(), kube: newWorkloads(),
 		blobs: map[string]*blob{}, subs: map[int]func(fleet.SiteID){}, regionalSubs: map[int]func(){}, rules: map[string]*tenantRules{}, dirty: map[string]bool{},
 		contents: map[string]map[string]string{}, history: map[string][]string{}, items: map[itemKey]Piece{},
 		rendered:       prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_desired_renders_total", Help: "Sites rendered."}),
 		pushes:         prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_desired_changes_total", Help: "Renders that changed a site's desired state."}),
 		regionalPushes: prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_desired_regional_changes_total", Help: "Changes of what regionals hold: the tenants' sites and rules."}),
 	}
-	s.sources = []Source{s.policies, s.kube}
 	o.Registerer.MustRegister(s.rendered, s.pushes, s.regionalPushes,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_desired_blobs", Help: "Blobs held, those in their grace time included."},
 			func() float64 { return float64(s.Stats().Blobs) }),
@@ -241,6 +238,7 @@ func (s *Store) renderSitesLocked(before *inventory.Snapshot) {
 		if i := s.known.Find(id.Tenant, id.Name); i < 0 || !s.known.Sites[i].Listed() {
 			s.leaveLocked(held)
 			delete(s.sites, id)
+			delete(s.tooMany, id)
 			s.changed = append(s.changed, id)
 		}
 	}
@@ -360,11 +358,18 @@ func (s *Store) update(fn func()) {
 
 func (s *Store) renderLocked(site *inventory.Site) {
 	s.rendered.Inc()
-	var lists []*render.List
-	for _, src := range s.sources {
-		lists = append(lists, src.Render(site)...)
-	}
 	old := s.sites[site.ID]
+	lists := s.policies.Render(site)
+	objects := s.kube.Render(site)
+	delete(s.tooMany, site.ID)
+	if n := count(objects) + count(lists); n > s.opts.MaxItems {
+		// It would refuse all of it, its policies too. What it has of objects stays.
+		s.tooMany[site.ID] = n
+		if objects = nil; old != nil {
+			objects = old.lists[len(lists):]
+		}
+	}
+	lists = slices.Concat(lists, objects)
 	if old != nil && slices.Equal(old.lists, lists) {
 		return
 	}
@@ -378,6 +383,13 @@ func (s *Store) renderLocked(site *inventory.Site) {
 	}
 	s.changed = append(s.changed, site.ID)
 	s.pushes.Inc()
+}
+
+func count(lists []*render.List) (n int) {
+	for _, l := range lists {
+		n += len(l.Pieces)
+	}
+	return n
 }
 
 // joinLocked returns the state of these lists for one more site.
@@ -394,10 +406,7 @@ func (s *Store) joinLocked(lists []*render.List) *shared {
 			return held
 		}
 	}
-	n := 0
-	for _, l := range lists {
-		n += len(l.Pieces)
-	}
+	n := count(lists)
 	items, blobs := make([]*wire.Item, 0, n), make([][]byte, 0, n)
 	for _, l := range lists {
 		for _, p := range l.Pieces {

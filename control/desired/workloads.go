@@ -22,7 +22,7 @@ const (
 	gather = 200 * time.Millisecond
 )
 
-// workloads is the Source of the objects of virtual Kubernetes. It has a lock of its own:
+// workloads renders the objects of virtual Kubernetes. It has a lock of its own:
 // objects are read and encoded while others ask the Store. The Store's lock is taken first.
 type workloads struct {
 	wake chan struct{}
@@ -38,7 +38,8 @@ func newWorkloads() *workloads {
 	return &workloads{wake: make(chan struct{}, 1), spaces: map[string]*render.Space{}, of: map[string][]string{}, dirty: map[string]bool{}}
 }
 
-// Render implements Source: a list for each namespace that has something for the site.
+// Render returns a list for each namespace that has something for the site. Sites that get
+// the same get the same lists, and a list that changes is another one.
 func (w *workloads) Render(site *inventory.Site) []*render.List {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -184,13 +185,16 @@ func (s *Store) DeleteOverride(namespace, name string) {
 type Reach struct {
 	Sites   []*inventory.Site
 	Objects int
+	// TooMany are those of the sites that would hold more than a site takes, sorted: what
+	// they have stays as it was.
+	TooMany []string
 }
 
 // Workloads tells what a namespace with a virtual Kubernetes reaches; false: there is none.
 func (s *Store) Workloads(namespace string) (Reach, bool) {
 	s.mu.RLock()
+	defer s.mu.RUnlock()
 	known := s.known
-	s.mu.RUnlock()
 	w := s.kube
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -203,6 +207,9 @@ func (s *Store) Workloads(namespace string) (Reach, bool) {
 		for _, site := range known.SitesOf(sp.Tenant()) {
 			if site.Listed() && sp.Reaches(site.VirtualSites) {
 				r.Sites = append(r.Sites, site)
+				if s.tooMany[site.ID] > 0 {
+					r.TooMany = append(r.TooMany, site.ID.Name)
+				}
 			}
 		}
 	}

@@ -1,11 +1,15 @@
 package desired
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
@@ -209,6 +213,73 @@ func TestTenantsAreApart(t *testing.T) {
 	if got := objectsOf(s, "s-0000"); len(got) != 1 {
 		t.Errorf("%v", got)
 	}
+}
+
+// A site that would get more than it takes keeps what it has, and its policies go on.
+func TestTooManyObjects(t *testing.T) {
+	s := shop(t, 2)
+	s.opts.MaxItems = 5 // a policy, a namespace, its isolation and two more
+	for _, name := range []string{"a", "b"} {
+		s.put(t, "", "ConfigMap", "metadata: {name: "+name+"}")
+	}
+	s.Start()
+	s.put(t, "", "ConfigMap", "metadata: {name: c}")
+	s.renderWorkloads()
+	set(t, s, "p", allow("up"))
+	if got := objectsOf(s, "s-0000"); !slices.Equal(got, []string{"ConfigMap/acme-shop/a", "ConfigMap/acme-shop/b"}) {
+		t.Errorf("%v", got)
+	}
+	if p := policyOf(t, s, "s-0000"); !slices.Contains(p.AllowNames, "up") {
+		t.Errorf("%+v", p)
+	}
+	if r, _ := s.Workloads("acme-shop"); !slices.Equal(r.TooMany, []string{"s-0000"}) {
+		t.Errorf("%+v", r)
+	}
+	s.DeleteWorkload(stock(t, "", "ConfigMap"), "acme-shop", "a", 100)
+	s.renderWorkloads()
+	if r, _ := s.Workloads("acme-shop"); len(r.TooMany) != 0 || !slices.Equal(objectsOf(s, "s-0000"), []string{"ConfigMap/acme-shop/b", "ConfigMap/acme-shop/c"}) {
+		t.Errorf("%+v, %v", r, objectsOf(s, "s-0000"))
+	}
+}
+
+// What comes in one go, as a chart's objects do, is told once.
+func TestChangesThatComeTogetherAreToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := shop(t, 2)
+		s.Start()
+		var mu sync.Mutex
+		told := 0
+		s.Subscribe(func(fleet.SiteID) { mu.Lock(); told++; mu.Unlock() })
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = s.Run(ctx) }()
+		synctest.Wait()
+		began := time.Now()
+		for i := range 5 {
+			s.put(t, "", "ConfigMap", fmt.Sprintf("metadata: {name: c-%d}", i))
+			time.Sleep(20 * time.Millisecond)
+		}
+		time.Sleep(quiet)
+		synctest.Wait()
+		mu.Lock()
+		if told != 1 || len(objectsOf(s, "s-0000")) != 5 {
+			t.Errorf("told %d times of %v after %v", told, objectsOf(s, "s-0000"), time.Since(began))
+		}
+		mu.Unlock()
+		// A stream that does not end is not waited for.
+		for i := range 30 {
+			s.put(t, "", "ConfigMap", fmt.Sprintf("metadata: {name: d-%d}", i))
+			time.Sleep(20 * time.Millisecond)
+		}
+		synctest.Wait()
+		mu.Lock()
+		if told < 3 {
+			t.Errorf("told %d times in 600 ms", told)
+		}
+		mu.Unlock()
+		cancel()
+		<-done
+	})
 }
 
 // The budget of what a fleet's desired state takes: 3,000 sites with 50 objects each share
