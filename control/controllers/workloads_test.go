@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -83,13 +85,15 @@ func TestWorkloadsFromTheAPIToSites(t *testing.T) {
 	vs := func(ns, name, key, value string) client.Object {
 		return &v1alpha1.VirtualSite{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: v1alpha1.VirtualSiteSpec{SiteSelector: metav1.LabelSelector{MatchLabels: map[string]string{key: value}}}}
 	}
-	create(t, c, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "tau"}, Spec: v1alpha1.TenantSpec{Namespaces: []string{"shop", "later"}}},
+	create(t, c, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "tau"}, Spec: v1alpha1.TenantSpec{Namespaces: []string{"shop", "later", "race"}}},
 		vs("tau-shared", "eu", "region", "eu"), vs("tau-shop", "lab", "ring", "lab"),
 		site("tau", "paris", map[string]string{"region": "eu"}), site("tau", "bench", map[string]string{"ring": "lab"}))
 	vk := &v1alpha1.VirtualKubernetes{ObjectMeta: metav1.ObjectMeta{Namespace: "tau-shop", Name: "vk8s"}, Spec: v1alpha1.VirtualKubernetesSpec{DefaultVirtualSite: "shared/eu"}}
 	create(t, c, vk)
 
 	t.Run("admission", func(t *testing.T) { admission(t, c) })
+	t.Run("one of two that come at once", func(t *testing.T) { oneOfTwo(t, c) })
+	t.Run("warnings", func(t *testing.T) { warnings(t) })
 
 	create(t, c, parse(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: tau-shop, name: config}"),
 		parse(t, deployment("web", "", "", "")), parse(t, deployment("lab", "ves.io/virtual-sites: lab", "", "")),
@@ -174,6 +178,65 @@ func TestWorkloadsFromTheAPIToSites(t *testing.T) {
 		t.Fatal(err)
 	}
 	has("paris", "!Namespace/-/tau-shop", "!Deployment.apps/tau-shop/web")
+}
+
+// oneOfTwo makes virtual Kubernetes in one namespace at the same time.
+func oneOfTwo(t *testing.T, c client.Client) {
+	errs := make([]error, 8)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() {
+			errs[i] = c.Create(context.Background(), &v1alpha1.VirtualKubernetes{ObjectMeta: metav1.ObjectMeta{Namespace: "tau-race", Name: fmt.Sprintf("vk-%d", i)}, Spec: v1alpha1.VirtualKubernetesSpec{DefaultVirtualSite: "shared/eu"}})
+		})
+	}
+	wg.Wait()
+	made := 0
+	for _, err := range errs {
+		if err == nil {
+			made++
+		} else if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "has a virtual Kubernetes already, vk-") {
+			t.Error(err)
+		}
+	}
+	if made != 1 {
+		t.Errorf("%d of them were made", made)
+	}
+	if err := c.DeleteAllOf(context.Background(), &v1alpha1.VirtualKubernetes{}, client.InNamespace("tau-race")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// warned keeps what the API server warns of.
+type warned struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (w *warned) HandleWarningHeader(_ int, _, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.said = append(w.said, text)
+}
+
+// warnings are for what may be a slip of the pen, and for what runs nowhere.
+func warnings(t *testing.T) {
+	cfg := rest.CopyConfig(kubeapi.Start(t))
+	w := &warned{}
+	cfg.WarningHandler = w
+	c, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := parse(t, deployment("warned", "ves.io/virtual-site: lab, team: shop", "", ""))
+	d.SetNamespace("tau-race") // has none any more
+	if _, err := c.Resource(appsv1.SchemeGroupVersion.WithResource("deployments")).Namespace("tau-race").Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if said := strings.Join(w.said, "; "); len(w.said) != 2 || !strings.Contains(said, "annotation ves.io/virtual-site is none that Muster knows; it knows muster.dev/apply") || !strings.Contains(said, "namespace tau-race has no VirtualKubernetes") {
+		t.Errorf("%q", w.said)
+	}
 }
 
 // admission tries what is refused, on a tenant tau with the virtual sites shared/eu and

@@ -177,6 +177,12 @@ func TestOverridesOfSites(t *testing.T) {
 	if got := blobOf(t, s, "s-0004", "Deployment.apps/acme-shop/web"); !strings.Contains(got, `"replicas":1`) {
 		t.Error(got)
 	}
+	spec.Spec.Raw = []byte(`{"replicas":5}`)
+	s.SetOverride("acme-shop", "canary", spec)
+	s.renderWorkloads()
+	if got := blobOf(t, s, "s-0004", "Deployment.apps/acme-shop/web"); !strings.Contains(got, `"replicas":5`) {
+		t.Errorf("after a change of the Override: %s", got)
+	}
 	s.DeleteOverride("acme-shop", "canary")
 	s.renderWorkloads()
 	if got := blobOf(t, s, "s-0004", "Deployment.apps/acme-shop/web"); !strings.Contains(got, `"replicas":2`) {
