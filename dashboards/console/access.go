@@ -29,22 +29,29 @@ type access struct {
 	kube      *kube
 	met       *instruments
 	tenants   *reviewCache[[]v1alpha1.Tenant]
+	virtual   *reviewCache[[]v1alpha1.VirtualKubernetes]
 	decisions *reviewCache[bool]
 }
 
 func newAccess(k *kube, tm timing, now func() time.Time, met *instruments) *access {
 	return &access{kube: k, met: met,
+		// Who makes one looks for it at once.
+		virtual: newReviewCache(1, now, tm.outageGrace, func([]v1alpha1.VirtualKubernetes) (time.Duration, bool) { return tm.badFor, true }),
 		tenants: newReviewCache(1, now, tm.outageGrace, func([]v1alpha1.Tenant) (time.Duration, bool) { return tm.goodFor, true }),
 		// In an outage a refusal stands as well as a permission.
 		decisions: newReviewCache(cachedDecisions, now, tm.outageGrace, func(bool) (time.Duration, bool) { return tm.goodFor, true }),
 	}
 }
 
-// right is what a user must be allowed to do in a tenant's system namespace.
+// right is what a user must be allowed to do in a namespace, most often a tenant's
+// system namespace.
 type right struct {
 	verb, resource string
 	// platform: also in the platform's own pseudo tenant.
 	platform bool
+	// stock: the resource, which may have a subresource, is not muster.dev's but this
+	// group's.
+	stock *string
 }
 
 // logs and silences are no resources of the API server: they are there for RBAC alone.
@@ -57,7 +64,16 @@ var (
 	deleteSilences = right{verb: "delete", resource: "silences", platform: true}
 )
 
-func (r right) String() string { return r.verb + " " + r.resource + "." + v1alpha1.GroupVersion.Group }
+func (r right) group() string {
+	if r.stock != nil {
+		return *r.stock
+	}
+	return v1alpha1.GroupVersion.Group
+}
+
+func (r right) String() string {
+	return strings.TrimSuffix(r.verb+" "+r.resource+"."+r.group(), ".")
+}
 
 // does says it in a sentence about a tenant.
 func (r right) does() string {
@@ -215,11 +231,15 @@ func (a *access) ask(ctx context.Context, id identity, need right, namespace str
 	for k, v := range id.extra {
 		extra[k] = v
 	}
+	resource, sub, _ := strings.Cut(need.resource, "/")
+	version := v1alpha1.GroupVersion.Version
+	if need.stock != nil {
+		version = "*"
+	}
 	sar := &authzv1.SubjectAccessReview{Spec: authzv1.SubjectAccessReviewSpec{
 		User: id.name, UID: id.uid, Groups: id.groups, Extra: extra,
 		ResourceAttributes: &authzv1.ResourceAttributes{
-			Namespace: namespace, Verb: need.verb, Resource: need.resource,
-			Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version,
+			Namespace: namespace, Verb: need.verb, Resource: resource, Subresource: sub, Group: need.group(), Version: version,
 		},
 	}}
 	out, err := a.kube.reviews.Create(ctx, sar, metav1.CreateOptions{})

@@ -205,9 +205,31 @@ func TestContract(t *testing.T) {
 	h.want(204, "alice", "DELETE", "/api/v1/silences/5f1d8a52", "")
 	h.want(404, "alice", "DELETE", "/api/v1/silences/nothing", "")
 
+	h.want(200, "alice", "GET", "/api/v1/vk8s?tenant=acme", "")
+	h.want(400, "alice", "GET", "/api/v1/vk8s?x=y", "")
+	h.want(200, "alice", "GET", acmeShop, "")
+	h.want(404, "alice", "GET", "/api/v1/vk8s/shop/other?tenant=acme", "")
+	h.want(200, "alice", "GET", "/api/v1/sites/paris-07/workloads", "")
+	h.want(403, "alice", "GET", "/api/v1/sites/nowhere-1/workloads?tenant=globex", "")
+	h.want(200, "alice", "GET", acmeShop+"/workloads", "")
+	h.want(404, "nobody", "GET", acmeShop+"/workloads", "")
+	h.want(200, "alice", "GET", acmeShop+"/workloads/Deployment.apps/web", "")
+	h.want(400, "alice", "GET", acmeShop+"/workloads/deployments/web", "")
+	h.want(200, "alice", "GET", acmeShop+"/workloads/Deployment.apps/web/object", "")
+	h.want(404, "alice", "GET", acmeShop+"/workloads/Deployment.apps/other/object", "")
+	h.want(200, "alice", "GET", acmeShop+"/workloads/Deployment.apps/web/pods?limit=2", "")
+	h.want(400, "alice", "GET", acmeShop+"/workloads/Deployment.apps/web/pods?site=No_Name", "")
+	h.want(204, "alice", "DELETE", acmeShop+"/pods/web-1", "")
+	h.want(404, "alice", "DELETE", acmeShop+"/pods/web-9", "")
+	h.want(404, "alice", "GET", acmeShop+"/pods/web-9/log", "")
+	h.want(400, "alice", "GET", acmeShop+"/pods/web-1/log?lines=0", "")
+	h.want(200, "alice", "POST", acmeShop+"/apply", applyBody(twoObjects, ""))
+	h.want(415, "alice", "POST", acmeShop+"/apply", "yaml=x", form...)
+	h.want(413, "alice", "POST", acmeShop+"/apply", applyBody(strings.Repeat("x", maxApplyBytes), ""))
+
 	seen := h.con3.seen
-	// The streams' success is read in TestStream and TestLogTail.
-	seen["streamHealth"][200], seen["tailLogs"][200] = true, true
+	// The streams' success is read in TestStream, TestLogTail and TestPodLog.
+	seen["streamHealth"][200], seen["tailLogs"][200], seen["followPodLog"][200] = true, true, true
 	for path, item := range h.con3.doc.Paths.Map() {
 		for method, op := range item.Operations() {
 			var ok, bad bool

@@ -46,6 +46,7 @@ type fakeAPI struct {
 	audit    []string       // user verb namespace/name
 	down     bool           // answer 500 to everything
 	before   func(verb, key string)
+	mount    *fakeMount
 	// oidc is the API server's authenticator for an identity provider's tokens.
 	oidc func(token string) (authnv1.UserInfo, bool)
 }
@@ -53,6 +54,7 @@ type fakeAPI struct {
 func newFakeAPI(t *testing.T) *fakeAPI {
 	f := &fakeAPI{t: t, users: map[string]authnv1.UserInfo{}, grants: map[string][]string{}, sites: map[string]*v1alpha1.Site{}, virtual: map[string]map[string]any{},
 		watchers: map[chan metav1.WatchEvent]bool{}, asked: map[string]int{}}
+	f.mount = newFakeMount(f)
 	f.srv = httptest.NewServer(f)
 	t.Cleanup(func() {
 		f.srv.CloseClientConnections()
@@ -182,6 +184,12 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		f.mu.Unlock()
 		reply(w, 200, out)
+	case r.URL.Path == group+"/virtualkubernetes" && as == "" && r.Method == "GET":
+		f.mount.list(w)
+	case strings.HasPrefix(r.URL.Path, group+"/namespaces/") && len(parts) == 3 && parts[1] == "virtualkubernetes" && as != "":
+		f.mount.one(w, as, parts[0], parts[2])
+	case strings.HasPrefix(r.URL.Path, fakeMountRoot) && as != "":
+		f.mount.ServeHTTP(w, r, as)
 	case strings.HasPrefix(r.URL.Path, group+"/namespaces/") && len(parts) == 3 && parts[1] == "sites" && as != "":
 		f.oneSite(w, r, as, parts[0], parts[2])
 	case strings.HasPrefix(r.URL.Path, group+"/namespaces/") && len(parts) == 3 && parts[1] == "virtualsites" && as != "":
@@ -216,8 +224,15 @@ func (f *fakeAPI) accessReview(w http.ResponseWriter, r *http.Request) {
 		f.t.Error(err)
 	}
 	a := sar.Spec.ResourceAttributes
-	verbs := map[string][]string{"sites": {"list"}, "logs": {"get"}, "silences": {"get", "create", "delete"}}
-	if a == nil || a.Group != "muster.dev" || !slices.Contains(verbs[a.Resource], a.Verb) || sar.Spec.User == "" || len(sar.Spec.Groups) == 0 || len(sar.Spec.Extra) == 0 {
+	verbs := map[string][]string{"sites": {"list"}, "logs": {"get"}, "silences": {"get", "create", "delete"}, "virtualkubernetes": {"get"}, "deployments": {"create", "patch"}, "pods": {"delete", "get"}}
+	groups := map[string]string{"deployments": "apps", "pods": ""}
+	group, stock := "muster.dev", false
+	if a != nil {
+		if group, stock = groups[a.Resource]; !stock {
+			group = "muster.dev"
+		}
+	}
+	if a == nil || a.Group != group || (a.Subresource == "log") != (a.Resource == "pods" && a.Verb == "get") || !slices.Contains(verbs[a.Resource], a.Verb) || sar.Spec.User == "" || len(sar.Spec.Groups) == 0 || len(sar.Spec.Extra) == 0 {
 		f.t.Errorf("access review: %+v", sar.Spec)
 		status(w, 400, metav1.StatusReasonBadRequest, "bad review")
 		return
@@ -230,7 +245,7 @@ func (f *fakeAPI) accessReview(w http.ResponseWriter, r *http.Request) {
 	f.asked["access"]++
 	verb := a.Verb
 	if a.Resource != "sites" {
-		verb += "/" + a.Resource
+		verb += "/" + strings.TrimSuffix(a.Resource+"/"+a.Subresource, "/")
 	}
 	sar.Status.Allowed = f.may(sar.Spec.User, verb, ns)
 	f.mu.Unlock()
@@ -243,7 +258,7 @@ func (f *fakeAPI) listTenants(w http.ResponseWriter) {
 	f.asked["tenants"]++
 	out := v1alpha1.TenantList{TypeMeta: metav1.TypeMeta{Kind: "TenantList", APIVersion: v1alpha1.GroupVersion.String()}}
 	for _, t := range f.tenants {
-		out.Items = append(out.Items, v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: t}, Status: v1alpha1.TenantStatus{Usage: f.usage[t]}})
+		out.Items = append(out.Items, v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: t}, Spec: v1alpha1.TenantSpec{Namespaces: []string{"shop"}}, Status: v1alpha1.TenantStatus{Usage: f.usage[t]}})
 	}
 	reply(w, 200, out)
 }
@@ -291,11 +306,7 @@ func (f *fakeAPI) oneSite(w http.ResponseWriter, r *http.Request, as, ns, name s
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	u := f.users["token-"+as]
-	if r.Header.Get("Impersonate-Uid") != u.UID || !slices.Equal(slices.Sorted(slices.Values(r.Header["Impersonate-Group"])), slices.Sorted(slices.Values(u.Groups))) ||
-		r.Header.Get("Impersonate-Extra-Example.org%2fshift") != "night" {
-		f.t.Errorf("impersonation of %s is not whole: %v", as, r.Header)
-	}
+	f.impersonated(r, as)
 	f.audit = append(f.audit, as+" "+verb+" "+ns+"/"+name)
 	if !f.may(as, verb, ns) {
 		status(w, 403, metav1.StatusReasonForbidden, "User %q cannot %s resource \"sites\" in namespace %q", as, verb, ns)
@@ -313,6 +324,15 @@ func (f *fakeAPI) oneSite(w http.ResponseWriter, r *http.Request, as, ns, name s
 		f.patch(w, r, s)
 	default:
 		f.t.Errorf("unexpected verb %s", verb)
+	}
+}
+
+// impersonated checks that the request is made as the whole identity; f.mu is held.
+func (f *fakeAPI) impersonated(r *http.Request, as string) {
+	u := f.users["token-"+as]
+	if r.Header.Get("Impersonate-Uid") != u.UID || !slices.Equal(slices.Sorted(slices.Values(r.Header["Impersonate-Group"])), slices.Sorted(slices.Values(u.Groups))) ||
+		r.Header.Get("Impersonate-Extra-Example.org%2fshift") != "night" {
+		f.t.Errorf("impersonation of %s is not whole: %v", as, r.Header)
 	}
 }
 

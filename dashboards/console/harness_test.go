@@ -411,7 +411,8 @@ func (l *logBuffer) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l
 
 // newHarness starts a console before a fake API server with the tenants acme and
 // globex. alice may do everything in acme, bob in globex, carol reads acme, root may
-// everything, both reads both, nobody may nothing.
+// everything, both reads both, dave sees both their shops but no site, nobody may
+// nothing.
 func newHarness(t *testing.T, change ...func(*Options, *timing)) *harness {
 	t.Helper()
 	h := &harness{t: t, api: newFakeAPI(t), health: newFakeHealth(t), metrics: &fakeMetrics{}, alerts: newFakeAlerting(t), logs: &fakeLogs{events: make(chan wire.LogEvent)}, con3: loadContract(t),
@@ -421,11 +422,15 @@ func newHarness(t *testing.T, change ...func(*Options, *timing)) *harness {
 		for _, verb := range []string{"list", "get", "patch", "get/logs", "get/silences", "create/silences", "delete/silences"} {
 			out = append(out, verb+" "+tenant+"-system")
 		}
+		for _, verb := range []string{"get/virtualkubernetes", "create/deployments", "patch/deployments", "delete/pods", "get/pods/log", "objects"} {
+			out = append(out, verb+" "+tenant+"-shop")
+		}
 		return append(out, "get/virtualsites "+tenant+"-shared", "patch/virtualsites "+tenant+"-shared")
 	}
 	h.api.user("alice", everything("acme")...)
 	h.api.user("bob", everything("globex")...)
-	h.api.user("carol", "list acme-system", "get acme-system")
+	h.api.user("carol", "list acme-system", "get acme-system", "get/virtualkubernetes acme-shop")
+	h.api.user("dave", "get/virtualkubernetes acme-shop", "get/virtualkubernetes globex-shop", "objects acme-shop", "get/pods/log acme-shop")
 	h.api.user("both", "list acme-system", "get acme-system", "list globex-system", "get globex-system", "patch acme-system",
 		"get/logs acme-system", "get/logs globex-system", "get/silences acme-system", "create/silences acme-system", "create/silences globex-system")
 	h.api.user("root", "* *")

@@ -29,7 +29,7 @@ func Rules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}},
 		{APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}, Verbs: []string{"create"}},
-		{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"tenants"}, Verbs: []string{"list"}},
+		{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"tenants", "virtualkubernetes"}, Verbs: []string{"list"}},
 		{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"sites"}, Verbs: []string{"list", "watch"}},
 		{APIGroups: []string{""}, Resources: []string{"users", "groups", "serviceaccounts"}, Verbs: []string{"impersonate"}},
 		// uids and userextras/<key>; RBAC has no wildcard for a subresource of one resource.
@@ -114,6 +114,12 @@ func (k *kube) listTenants(ctx context.Context) (*v1alpha1.TenantList, error) {
 	return out, err
 }
 
+func (k *kube) listVirtualKubernetes(ctx context.Context) (*v1alpha1.VirtualKubernetesList, error) {
+	out := &v1alpha1.VirtualKubernetesList{}
+	err := k.own.Get().Resource("virtualkubernetes").VersionedParams(&metav1.ListOptions{ResourceVersion: "0"}, k.params).Do(ctx).Into(out)
+	return out, err
+}
+
 // getSite reads a site as the user in ctx.
 func (k *kube) getSite(ctx context.Context, id fleet.SiteID) (*v1alpha1.Site, error) {
 	out := &v1alpha1.Site{}
@@ -127,4 +133,14 @@ func (k *kube) patchSite(ctx context.Context, id fleet.SiteID, patch []byte) (*v
 	err := k.user.Patch(types.MergePatchType).Namespace(fleet.SystemNamespace(id.Tenant)).Resource("sites").Name(id.Name).
 		VersionedParams(&metav1.PatchOptions{FieldManager: fieldManager}, k.params).Body(patch).Do(ctx).Into(out)
 	return out, err
+}
+
+// body asks and returns the answer's body. Unlike Raw's, the error is what the API server
+// said.
+func body(ctx context.Context, r *rest.Request) ([]byte, error) {
+	res := r.Do(ctx)
+	if err := res.Error(); err != nil {
+		return nil, err
+	}
+	return res.Raw()
 }

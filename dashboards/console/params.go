@@ -32,6 +32,9 @@ const (
 	defaultLimit   = 100
 	maxLimit       = 1000
 	maxLogCursor   = 16 << 10 // it has a position for each region that lags
+	maxPodCursor   = 4 << 10  // a continue token of the API server
+	maxPodLines    = 10_000   // of a log, from its end
+	maxApplyBytes  = 2 << 20  // of a form with YAML in JSON
 	maxValues      = 200      // of a parameter that may be repeated
 )
 
@@ -103,6 +106,8 @@ var (
 	alertList  = append(slices.Clone(alertScope), param{"severity", oneOf("critical", "warning", "info")},
 		param{"state", oneOf("active", "suppressed", "all")}, param{"q", text(200)}, limitParam, cursorParam)
 	silenceList     = []param{tenantParam, {"state", oneOf("active", "pending", "expired", "all")}}
+	podList         = []param{tenantParam, limitParam, {"cursor", text(maxPodCursor)}, {"site", siteName}}
+	podLog          = []param{tenantParam, {"container", siteName}, {"previous", oneOf("true")}, {"lines", whole(1, maxPodLines)}}
 	pagedList       = []param{tenantParam, limitParam, cursorParam}
 	virtualSiteItem = []param{tenantParam, {"namespace", text(63)}}
 	instantQuery    = []param{tenantParam, {"query", promQL}, {"time", timestamp}, {"timeout", duration}, seriesLimit}

@@ -111,6 +111,8 @@ func fromStatus(err error, s metav1.Status, what string) *problem {
 		return p
 	case apierrors.IsUnauthorized(err):
 		return unavailable(err, "%s: the API server refuses the console's own identity; an administrator must renew it", what)
+	case apierrors.IsServiceUnavailable(err) && s.Message != "":
+		return unavailable(err, "%s: %s", what, s.Message) // such as a site that is not connected
 	default:
 		return unavailable(err, "%s: the API server can't do it now", what)
 	}

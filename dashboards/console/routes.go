@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/gzhttp"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"muster.dev/muster/internal/fleet"
@@ -59,6 +60,10 @@ func (c *Console) apiRoutes() []route {
 		alerts  = "/api/v1/alerts"
 		virtual = "/api/v1/virtualsites/{namespace}/{virtualSite}"
 		windows = "/maintenance/windows"
+		vk8s    = "/api/v1/vk8s"
+		one     = vk8s + "/{namespace}/{vk8s}"
+		item    = one + "/workloads/{kind}/{workload}"
+		pod     = one + "/pods/{pod}"
 	)
 	return []route{
 		{method: "GET", path: "/api/v1/openapi.json", doing: "read the API's description", open: true, handle: c.getOpenAPI},
@@ -81,6 +86,17 @@ func (c *Console) apiRoutes() []route {
 		{method: "GET", path: virtual + windows, doing: "read planned maintenance of the virtual site", params: oneTenant, handle: c.getVirtualSiteWindows},
 		{method: "PUT", path: virtual + windows + "/{window}", doing: "plan maintenance of the virtual site", params: oneTenant, handle: c.putVirtualSiteWindow},
 		{method: "DELETE", path: virtual + windows + "/{window}", doing: "drop planned maintenance of the virtual site", params: oneTenant, handle: c.deleteVirtualSiteWindow},
+
+		{method: "GET", path: site + "/workloads", doing: "list what runs on the site", params: oneTenant, handle: c.listSiteWorkloads},
+		{method: "GET", path: vk8s, doing: "list the virtual Kubernetes", params: oneTenant, handle: c.listVirtualKubernetes},
+		{method: "GET", path: one, doing: "read the virtual Kubernetes", params: oneTenant, handle: c.getVirtualKubernetes},
+		{method: "POST", path: one + "/apply", doing: "apply the objects", params: oneTenant, body: maxApplyBytes, handle: c.applyObjects},
+		{method: "GET", path: one + "/workloads", doing: "list the workloads", params: oneTenant, handle: c.listWorkloads},
+		{method: "GET", path: item, doing: "read the workload", params: oneTenant, handle: c.getWorkload},
+		{method: "GET", path: item + "/object", doing: "read the object", params: oneTenant, handle: c.getWorkloadObject},
+		{method: "GET", path: item + "/pods", doing: "list the workload's pods", params: podList, handle: c.listWorkloadPods},
+		{method: "DELETE", path: pod, doing: "delete the pod", params: oneTenant, handle: c.deletePod},
+		{method: "GET", path: pod + "/log", doing: "follow the pod's log", params: podLog, stream: true, handle: c.followPodLog},
 
 		{method: "GET", path: pending, doing: "list registrations", params: pagedList, handle: c.listRegistrations},
 		{method: "POST", path: pending + "/{site}/approve", doing: "approve the site", params: oneTenant, handle: c.approve},
@@ -256,10 +272,18 @@ func checkPath(r *http.Request) error {
 			return invalid("virtualSite", "%q: want lower-case letters, digits, '-' or '.'", printable(name))
 		}
 	}
-	for _, label := range []string{"namespace", "window"} {
+	for _, label := range []string{"namespace", "vk8s", "window"} {
 		if name := r.PathValue(label); name != "" && len(validation.IsDNS1123Label(name)) > 0 {
 			return invalid(label, "%q: want 1 to 63 lower-case letters, digits or '-', starting and ending with a letter or digit", printable(name))
 		}
+	}
+	for _, object := range []string{"workload", "pod"} {
+		if name := r.PathValue(object); name != "" && len(path.ValidatePathSegmentName(name, false)) > 0 {
+			return invalid(object, "%q: want the name of an object", printable(name))
+		}
+	}
+	if kind := r.PathValue("kind"); kind != "" && !kindGroup.MatchString(kind) {
+		return invalid("kind", "%q: want KIND.GROUP, such as Deployment.apps", printable(kind))
 	}
 	if f := r.PathValue("fingerprint"); f != "" && !fingerprint.MatchString(f) {
 		return invalid("fingerprint", "%q: want 16 hexadecimal digits", printable(f))
@@ -271,6 +295,7 @@ func checkPath(r *http.Request) error {
 }
 
 var (
+	kindGroup   = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,62}(\.[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`)
 	fingerprint = regexp.MustCompile(`^[0-9a-f]{16}$`)
 	silenceID   = regexp.MustCompile(`^[0-9A-Za-z-]{1,64}$`)
 )

@@ -222,7 +222,7 @@ func TestCrossOriginRequestsAreRefused(t *testing.T) {
 func TestNoUnsafeRouteTakesForeignPages(t *testing.T) {
 	h := newHarness(t, func(o *Options, _ *timing) { o.ExternalURL = mustURL(t, "http://muster.example.com") })
 	cookie := h.login("root")
-	names := strings.NewReplacer("{site}", "paris-07", "{window}", "w", "{namespace}", "shared", "{virtualSite}", "all-eu", "{silence}", "5f1d8a52", "{fingerprint}", "8a1f6b7c2d3e4f50")
+	names := strings.NewReplacer("{site}", "paris-07", "{window}", "w", "{namespace}", "shared", "{vk8s}", "vk8s", "{pod}", "web-1", "{virtualSite}", "all-eu", "{silence}", "5f1d8a52", "{fingerprint}", "8a1f6b7c2d3e4f50")
 	unsafe := 0
 	before := h.api.count("token") + h.api.count("access")
 	for _, rt := range h.con.apiRoutes() {

@@ -46,10 +46,21 @@ func (s *streams) leave(user string) {
 // end ends all streams, for good.
 func (s *streams) end() { s.once.Do(func() { close(s.stop) }) }
 
+// granted tells whether an identity still has the rights with which a stream was opened.
+type granted func(context.Context, identity) bool
+
+// sameTenants holds as long as the user has the right in exactly these tenants.
+func (c *Console) sameTenants(cl *call, need right, set readable) granted {
+	return func(ctx context.Context, id identity) bool {
+		now, err := c.access.scopeOf(ctx, id, need, cl.q.Get("tenant"))
+		return err == nil && now.equal(set)
+	}
+}
+
 // streaming runs serve for as long as the user keeps exactly the rights with which the
 // stream was opened. When they change the stream ends; clients connect again and get
 // what they may see then. ended tells serve whether it was us who cancelled its context.
-func (c *Console) streaming(w http.ResponseWriter, cl *call, need right, granted readable, serve func(w http.ResponseWriter, ctx context.Context, ended *atomic.Bool)) error {
+func (c *Console) streaming(w http.ResponseWriter, cl *call, still granted, serve func(w http.ResponseWriter, ctx context.Context, ended *atomic.Bool)) error {
 	if cl.Method == http.MethodHead {
 		return newProblem(http.StatusMethodNotAllowed, wire.ProblemMethod, "a stream has no end to report about; use GET")
 	}
@@ -68,7 +79,7 @@ func (c *Console) streaming(w http.ResponseWriter, cl *call, need right, granted
 	watching := make(chan struct{})
 	go func() {
 		defer close(watching)
-		c.watchRights(ctx, cl, need, granted, func() { ended.Store(true); cancel() })
+		c.watchRights(ctx, cl, still, func() { ended.Store(true); cancel() })
 	}()
 	defer func() { cancel(); <-watching }()
 
@@ -77,9 +88,9 @@ func (c *Console) streaming(w http.ResponseWriter, cl *call, need right, granted
 	return nil
 }
 
-// watchRights calls end when the token is no longer good, when the set of tenants
-// has changed, or when the server stops.
-func (c *Console) watchRights(ctx context.Context, cl *call, need right, granted readable, end func()) {
+// watchRights calls end when the token is no longer good, when the rights have changed,
+// or when the server stops.
+func (c *Console) watchRights(ctx context.Context, cl *call, still granted, end func()) {
 	tick := time.NewTicker(c.timing.streamCheck)
 	defer tick.Stop()
 	for {
@@ -91,25 +102,21 @@ func (c *Console) watchRights(ctx context.Context, cl *call, need right, granted
 			return
 		case <-tick.C:
 		}
-		if !c.stillGranted(ctx, cl, need, granted) {
+		if !c.stillGranted(ctx, cl, still) {
 			end()
 			return
 		}
 	}
 }
 
-func (c *Console) stillGranted(ctx context.Context, cl *call, need right, granted readable) bool {
+func (c *Console) stillGranted(ctx context.Context, cl *call, still granted) bool {
 	if cl.cred.fromCookie {
 		if cred, err := c.credentialOf(cl.Request); err != nil || cred.token != cl.cred.token {
 			return false // the session has expired
 		}
 	}
 	id, err := c.auth.review(ctx, cl.cred.token, netip.Addr{})
-	if err != nil || id.name != cl.id.name {
-		return false
-	}
-	set, err := c.access.scopeOf(ctx, id, need, cl.q.Get("tenant"))
-	return err == nil && set.equal(granted)
+	return err == nil && id.name == cl.id.name && still(ctx, id)
 }
 
 // pacedWriter bounds each write in place of the whole answer, so that a client that

@@ -13,6 +13,7 @@ func VirtualPath(namespace, name string) string { return VirtualRoot + namespace
 // answers below /muster/workloads, and the console, the CLI and rollouts read.
 //
 //	GET …/muster/workloads               a WorkloadList, without sites
+//	GET …/muster/workloads?site=SITE     those that the site holds or should, each with that site alone
 //	GET …/muster/workloads/ITEM          one, with its sites; ITEM is KIND.GROUP/NAME
 type Workload struct {
 	Group   string    `json:"group,omitempty"`

@@ -450,6 +450,195 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/sites/{site}/workloads": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What runs on a site
+         * @description Of the virtual Kubernetes that the user may read: it takes both `list sites.muster.dev` in `<tenant>-system` and
+         *     `get virtualkubernetes.muster.dev` in their namespaces.
+         */
+        get: operations["listSiteWorkloads"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/vk8s": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Virtual Kubernetes
+         * @description Who may `get virtualkubernetes.muster.dev` in a namespace sees the one there. No right to the tenant's sites is needed.
+         */
+        get: operations["listVirtualKubernetes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/vk8s/{namespace}/{vk8s}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One virtual Kubernetes, and what the user may do there */
+        get: operations["getVirtualKubernetes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/vk8s/{namespace}/{vk8s}/apply": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Apply objects
+         * @description Server-side apply in the user's own name, with the field manager `muster-console`. The API server is first asked whether it
+         *     would take every object (a dry run, which runs admission too and refuses unknown fields); what it refuses is told at the
+         *     object, with the field. Only when it takes all of them are they stored, in their order.
+         */
+        post: operations["applyObjects"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/vk8s/{namespace}/{vk8s}/workloads": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Workloads of a virtual Kubernetes */
+        get: operations["listWorkloads"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/vk8s/{namespace}/{vk8s}/workloads/{kind}/{workload}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One workload, with its sites */
+        get: operations["getWorkload"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/vk8s/{namespace}/{vk8s}/workloads/{kind}/{workload}/object": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A workload as it was written */
+        get: operations["getWorkloadObject"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/vk8s/{namespace}/{vk8s}/workloads/{kind}/{workload}/pods": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Pods of a workload */
+        get: operations["listWorkloadPods"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/vk8s/{namespace}/{vk8s}/pods/{pod}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Delete a pod
+         * @description Wants `delete` on `pods` in the namespace.
+         */
+        delete: operations["deletePod"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/vk8s/{namespace}/{vk8s}/pods/{pod}/log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow the log of a pod
+         * @description Server-sent events, through the site's own connection. Wants `get` on `pods/log` in the namespace; the stream ends when
+         *     the right does.
+         */
+        get: operations["followPodLog"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/registrations": {
         parameters: {
             query?: never;
@@ -731,6 +920,233 @@ export interface components {
         Score: number | null;
         Labels: {
             [key: string]: string;
+        };
+        VirtualKubernetes: {
+            tenant: components["schemas"]["TenantName"];
+            /**
+             * @description As the tenant's users type it
+             * @example shop
+             */
+            namespace: string;
+            /** @example vk8s */
+            name: string;
+            /**
+             * @description Where objects go that name none
+             * @example shared/all-eu
+             */
+            defaultVirtualSite: string;
+            /** @description Path on the Kubernetes API server, "" until it is served */
+            url: string;
+            /** @description That hold objects of it */
+            sites: number;
+            /** @description Of these */
+            online: number;
+            objects: number;
+            /** Format: date-time */
+            createdAt: string;
+            /** @description Why it is not ready; "" when it is */
+            fault: string;
+        };
+        VirtualKubernetesList: {
+            virtualKubernetes: components["schemas"]["VirtualKubernetes"][];
+        };
+        VirtualKubernetesDetail: {
+            tenant: components["schemas"]["TenantName"];
+            /**
+             * @description As the tenant's users type it
+             * @example shop
+             */
+            namespace: string;
+            /** @example vk8s */
+            name: string;
+            /**
+             * @description Where objects go that name none
+             * @example shared/all-eu
+             */
+            defaultVirtualSite: string;
+            /** @description Path on the Kubernetes API server, "" until it is served */
+            url: string;
+            /** @description That hold objects of it */
+            sites: number;
+            /** @description Of these */
+            online: number;
+            objects: number;
+            /** Format: date-time */
+            createdAt: string;
+            /** @description Why it is not ready; "" when it is */
+            fault: string;
+            /** @description What the user may do there. The API server has the last word. */
+            rights: {
+                /** @description create and patch deployments.apps */
+                deploy: boolean;
+                /** @description delete pods */
+                deletePods: boolean;
+                /** @description get pods/log */
+                readLogs: boolean;
+            };
+        };
+        /**
+         * @description Waiting: not applied yet. RolledBack: the last good one is in effect again
+         * @enum {string}
+         */
+        WorkloadState: "Ready" | "Progressing" | "Waiting" | "RolledBack" | "Failed";
+        /** @description Sites by the state that the workload is in there. Those that are offline count by what they said last, and apart. */
+        WorkloadCounts: {
+            sites: number;
+            ready: number;
+            progressing: number;
+            waiting: number;
+            failed: number;
+            rolledBack: number;
+            offline: number;
+            /** @description Where somebody changed it on the site */
+            drifted: number;
+        };
+        /** @description Both 0 for kinds without pods. */
+        WorkloadPods: {
+            desired: number;
+            ready: number;
+        };
+        WorkloadReason: {
+            /**
+             * @description CamelCase
+             * @example ImagePullBackOff
+             */
+            reason: string;
+            message: string;
+            /** @description How many have it */
+            sites: number;
+            /** @description One of them */
+            example: string;
+        };
+        WorkloadSite: {
+            site: components["schemas"]["SiteName"];
+            online: boolean;
+            state: components["schemas"]["WorkloadState"];
+            reason?: string;
+            message?: string;
+            /** Format: date-time */
+            since?: string;
+            pods: components["schemas"]["WorkloadPods"];
+            /** @description Digest of what the site should hold */
+            wanted: string;
+            /** @description Of what it holds */
+            digest?: string;
+            drifted?: boolean;
+        };
+        Workload: {
+            /** @example apps */
+            group?: string;
+            /** @example v1 */
+            version?: string;
+            /** @example Deployment */
+            kind: string;
+            name: string;
+            /** Format: date-time */
+            created?: string;
+            images?: string[];
+            /** @description As their users type them */
+            virtualSites: string[];
+            counts: components["schemas"]["WorkloadCounts"];
+            pods: components["schemas"]["WorkloadPods"];
+            /** @description Why sites are not ready; that of most sites first */
+            reasons: components["schemas"]["WorkloadReason"][];
+            /** @description Not in the list of all */
+            sites?: components["schemas"]["WorkloadSite"][];
+        };
+        WorkloadDetail: {
+            /** @example apps */
+            group?: string;
+            /** @example v1 */
+            version?: string;
+            /** @example Deployment */
+            kind: string;
+            name: string;
+            /** Format: date-time */
+            created?: string;
+            images?: string[];
+            /** @description As their users type them */
+            virtualSites: string[];
+            counts: components["schemas"]["WorkloadCounts"];
+            pods: components["schemas"]["WorkloadPods"];
+            /** @description Why sites are not ready; that of most sites first */
+            reasons: components["schemas"]["WorkloadReason"][];
+            /** @description Not in the list of all */
+            sites: components["schemas"]["WorkloadSite"][];
+        };
+        WorkloadList: {
+            items: components["schemas"]["Workload"][];
+        };
+        SiteWorkloads: {
+            tenant: components["schemas"]["TenantName"];
+            site: components["schemas"]["SiteName"];
+            virtualKubernetes: {
+                namespace: string;
+                name: string;
+                items: components["schemas"]["Workload"][];
+            }[];
+        };
+        WorkloadObject: {
+            yaml: string;
+            annotations: components["schemas"]["Labels"];
+            labels: components["schemas"]["Labels"];
+            resourceVersion: string;
+        };
+        Pod: {
+            name: string;
+            site: string;
+            /** @description SITE-NODE */
+            node: string;
+            /** @example Running */
+            phase: string;
+            /** @description Of its containers */
+            ready: number;
+            /** @description By name, those for its start last */
+            containers: string[];
+            restarts: number;
+            /** Format: date-time */
+            createdAt: string;
+            deleting: boolean;
+            /**
+             * @description Why it is not ready, CamelCase; "" when nothing is wrong
+             * @example CrashLoopBackOff
+             */
+            reason: string;
+            message: string;
+        };
+        PodList: {
+            pods: components["schemas"]["Pod"][];
+            nextCursor?: string;
+        };
+        ApplyResult: {
+            /** @description All objects are stored */
+            applied: boolean;
+            objects: {
+                /** @description In the YAML, from 1 */
+                document: number;
+                group: string;
+                version: string;
+                kind: string;
+                name: string;
+                /**
+                 * @description What it does to what is there; "" with an error
+                 * @enum {string}
+                 */
+                change: "create" | "change" | "none" | "";
+                /** @description That it names; none: the default one */
+                virtualSites: string[];
+                /** @description Of the API server */
+                warnings: string[];
+                error: {
+                    detail: string;
+                    /** @description Somebody else manages fields; force takes them over */
+                    conflict: boolean;
+                    errors: {
+                        field: string;
+                        detail: string;
+                    }[];
+                } | null;
+            }[];
         };
         TenantList: {
             tenants: {
@@ -1762,6 +2178,23 @@ export interface components {
          * @example shared
          */
         namespace: string;
+        /**
+         * @description Name of the VirtualKubernetes.
+         * @example vk8s
+         */
+        vk8s: string;
+        /**
+         * @description KIND.GROUP; KIND alone for the core group.
+         * @example Deployment.apps
+         */
+        kind: string;
+        /** @example web */
+        workload: string;
+        /**
+         * @description Its name as the virtual Kubernetes shows it.
+         * @example web-6f9c8d7b5-x2x9k
+         */
+        pod: string;
         /** @example all-eu */
         virtualSite: string;
         /**
@@ -2852,6 +3285,494 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listSiteWorkloads: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /** @example paris-07 */
+                site: components["parameters"]["site"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Workloads that the site holds or should, by virtual Kubernetes; each has this site alone. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteWorkloads"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listVirtualKubernetes: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Those that the user may read, by namespace and name. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VirtualKubernetesList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getVirtualKubernetes: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The namespace as users type it: without the tenant.
+                 * @example shared
+                 */
+                namespace: components["parameters"]["namespace"];
+                /**
+                 * @description Name of the VirtualKubernetes.
+                 * @example vk8s
+                 */
+                vk8s: components["parameters"]["vk8s"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The virtual Kubernetes. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VirtualKubernetesDetail"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    applyObjects: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The namespace as users type it: without the tenant.
+                 * @example shared
+                 */
+                namespace: components["parameters"]["namespace"];
+                /**
+                 * @description Name of the VirtualKubernetes.
+                 * @example vk8s
+                 */
+                vk8s: components["parameters"]["vk8s"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {currency: EUR}\n",
+                 *       "virtualSite": "shared/all-eu",
+                 *       "dryRun": true
+                 *     }
+                 */
+                "application/json": {
+                    /** @description One or more objects, apart by --- */
+                    yaml: string;
+                    /**
+                     * @description NAMESPACE/NAME: where all of them go. Left out: where each says itself, or the default virtual site.
+                     * @example shared/all-eu
+                     */
+                    virtualSite?: string;
+                    /** @description Only ask whether it would be applied. */
+                    dryRun?: boolean;
+                    /** @description Take over fields that somebody else manages. */
+                    force?: boolean;
+                };
+            };
+        };
+        responses: {
+            /** @description What became of each object, in their order. With an object that is refused, none is applied. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApplyResult"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listWorkloads: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The namespace as users type it: without the tenant.
+                 * @example shared
+                 */
+                namespace: components["parameters"]["namespace"];
+                /**
+                 * @description Name of the VirtualKubernetes.
+                 * @example vk8s
+                 */
+                vk8s: components["parameters"]["vk8s"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All of them by kind and name, without their sites. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkloadList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getWorkload: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The namespace as users type it: without the tenant.
+                 * @example shared
+                 */
+                namespace: components["parameters"]["namespace"];
+                /**
+                 * @description Name of the VirtualKubernetes.
+                 * @example vk8s
+                 */
+                vk8s: components["parameters"]["vk8s"];
+                /**
+                 * @description KIND.GROUP; KIND alone for the core group.
+                 * @example Deployment.apps
+                 */
+                kind: components["parameters"]["kind"];
+                /** @example web */
+                workload: components["parameters"]["workload"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The workload. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkloadDetail"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getWorkloadObject: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The namespace as users type it: without the tenant.
+                 * @example shared
+                 */
+                namespace: components["parameters"]["namespace"];
+                /**
+                 * @description Name of the VirtualKubernetes.
+                 * @example vk8s
+                 */
+                vk8s: components["parameters"]["vk8s"];
+                /**
+                 * @description KIND.GROUP; KIND alone for the core group.
+                 * @example Deployment.apps
+                 */
+                kind: components["parameters"]["kind"];
+                /** @example web */
+                workload: components["parameters"]["workload"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The object, without status and without what the API server keeps for itself. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkloadObject"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listWorkloadPods: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                /** @description Only those on this site. */
+                site?: components["schemas"]["SiteName"];
+                /** @description How many at most. */
+                limit?: components["parameters"]["limit"];
+                /** @description nextCursor of the page before, unchanged. */
+                cursor?: string;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The namespace as users type it: without the tenant.
+                 * @example shared
+                 */
+                namespace: components["parameters"]["namespace"];
+                /**
+                 * @description Name of the VirtualKubernetes.
+                 * @example vk8s
+                 */
+                vk8s: components["parameters"]["vk8s"];
+                /**
+                 * @description KIND.GROUP; KIND alone for the core group.
+                 * @example Deployment.apps
+                 */
+                kind: components["parameters"]["kind"];
+                /** @example web */
+                workload: components["parameters"]["workload"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of pods of all sites. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PodList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    deletePod: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The namespace as users type it: without the tenant.
+                 * @example shared
+                 */
+                namespace: components["parameters"]["namespace"];
+                /**
+                 * @description Name of the VirtualKubernetes.
+                 * @example vk8s
+                 */
+                vk8s: components["parameters"]["vk8s"];
+                /**
+                 * @description Its name as the virtual Kubernetes shows it.
+                 * @example web-6f9c8d7b5-x2x9k
+                 */
+                pod: components["parameters"]["pod"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The site deletes it as soon as it hears of it; what owns the pod makes another. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    followPodLog: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                /** @description Which container; may be left out where there is one. */
+                container?: string;
+                /** @description true: of the container's last run, which has ended. */
+                previous?: "true";
+                /** @description From its end. */
+                lines?: number;
+            };
+            header?: {
+                /** @description Goes on after this time. */
+                "Last-Event-ID"?: string;
+            };
+            path: {
+                /**
+                 * @description The namespace as users type it: without the tenant.
+                 * @example shared
+                 */
+                namespace: components["parameters"]["namespace"];
+                /**
+                 * @description Name of the VirtualKubernetes.
+                 * @example vk8s
+                 */
+                vk8s: components["parameters"]["vk8s"];
+                /**
+                 * @description Its name as the virtual Kubernetes shows it.
+                 * @example web-6f9c8d7b5-x2x9k
+                 */
+                pod: components["parameters"]["pod"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Events `lines` with `{lines: [{time, text}]}`, oldest first, and `end` with `{}` when the container has ended. The id of an event is the newest time. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            429: components["responses"]["TooMany"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
