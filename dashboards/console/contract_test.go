@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"muster.dev/muster/internal/oidclogin"
+	"muster.dev/muster/internal/wire"
 )
 
 // TestEveryRouteHasAnOperation holds the routes and the document to each other.
@@ -492,6 +493,32 @@ func TestMockKeepsTheContract(t *testing.T) {
 		send(204, "DELETE", "/api/v1/silences/"+made.ID+"?tenant="+tenant, "")
 		send(404, "DELETE", "/api/v1/silences/nothing?tenant="+tenant, "")
 	}
+	send(200, "GET", "/api/v1/vk8s", "")
+	send(409, "GET", "/api/v1/vk8s/shop/vk8s", "")
+	send(200, "GET", "/api/v1/vk8s/shop/vk8s?tenant=acme", "")
+	var workloads wire.WorkloadList
+	decode(send(200, "GET", "/api/v1/vk8s/shop/vk8s/workloads?tenant=acme", ""), &workloads)
+	for _, w := range workloads.Items {
+		at := "/api/v1/vk8s/shop/vk8s/workloads/" + strings.TrimSuffix(w.Kind+"."+w.Group, ".") + "/" + w.Name
+		var one wire.Workload
+		decode(send(200, "GET", at+"?tenant=acme", ""), &one)
+		send(200, "GET", at+"/object?tenant=acme", "")
+		var pods podListView
+		decode(send(200, "GET", at+"/pods?limit=3&tenant=acme", ""), &pods)
+		if len(pods.Pods) > 0 {
+			send(204, "DELETE", "/api/v1/vk8s/shop/vk8s/pods/"+pods.Pods[0].Name+"?tenant=acme", "")
+			send(200, "GET", "/api/v1/vk8s/shop/vk8s/pods/"+pods.Pods[1%len(pods.Pods)].Name+"/log?previous=true&tenant=acme", "")
+		}
+		send(200, "GET", "/api/v1/sites/"+one.Sites[0].Site+"/workloads?tenant=acme", "")
+	}
+	if len(workloads.Items) == 0 {
+		t.Error("no workload of acme")
+	}
+	send(404, "GET", "/api/v1/vk8s/shop/vk8s/pods/none/log?tenant=acme", "")
+	const apply = "/api/v1/vk8s/lab/vk8s/apply?tenant=acme"
+	send(200, "POST", apply, `{"yaml":"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n","dryRun":true}`)
+	send(200, "POST", apply, `{"yaml":"apiVersion: v1\nkind: Nothing\nmetadata:\n  name: a\n"}`)
+	send(400, "POST", apply, `{"yaml":""}`)
 	send(400, "GET", "/api/v1/alerts?severity=purple", "")
 	send(404, "GET", "/api/v1/alerts/0000000000000000?tenant=acme", "")
 	send(204, "DELETE", "/api/v1/session", "")

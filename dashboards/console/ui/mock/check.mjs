@@ -27,6 +27,8 @@ export const PARAMS = {
   cost: { tenant, limit, cursor, by: oneOf("site", "virtualsite", "tenant"), sort: oneOf("name", "series", "samples", "bytes", "pushes", "refused", "lines", "logBytes", "cpu", "memory"), virtualSite: text(320), q: text(200) },
   costNames: { tenant, site: text(63) },
   tenant: { tenant },
+  pods: { tenant, site: text(63), limit, cursor: text(4096) },
+  podLog: { tenant, container: text(63), previous: oneOf("true"), lines: whole(1, 10_000) },
   explain: { tenant, shadow: oneOf("true") },
   vs: { tenant, namespace: text(63) },
   range: { tenant, query: text(16384), start: text(64), end: text(64), step: text(32), timeout: text(32) },

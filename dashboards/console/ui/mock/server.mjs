@@ -3,6 +3,7 @@
 // It serves dist/ too, with the real server's security headers. POST /mock/… drives it:
 // break, heal {tenant?, site, fault?}, register {name}, fail {path, status, title?, detail?}, expire, drop, silence, stop, reset,
 // log {message, severity?, site?, count?}, region {region, reason} (no reason: it answers again), droptails, tenants {tenants}, missing {region, reason} (of the costs),
+// rights {deploy, deletePods, readLogs}, novk8s, say {text} (in the logs of pods that are followed), endlogs,
 // provider {provider: {issuerURL, …, denies?}} (none: tokens only).
 // MOCK_SITES, MOCK_TICK_MS and MOCK_STILL=1 (nothing changes by itself) shape it.
 
@@ -16,6 +17,7 @@ import { checkBody, checkParams, forbidden, invalidField, notFound, problem } fr
 import { MockCost } from "./cost.mjs";
 import { MockFleet } from "./fleet.mjs";
 import { MockLogs } from "./logs.mjs";
+import { MockWorkloads } from "./vk8s.mjs";
 
 const PORT = Number(process.argv[2] ?? process.env.PORT ?? 8099);
 const TOKEN = process.env.TOKEN ?? "mock";
@@ -28,6 +30,7 @@ let fleet;
 let cost;
 let logs;
 let alerts;
+let workloads;
 let tenants;
 let registrations;
 let failures;
@@ -44,6 +47,8 @@ function reset() {
   cost = new MockCost(fleet);
   logs = new MockLogs(fleet);
   alerts = new MockAlerts(fleet);
+  workloads?.end();
+  workloads = new MockWorkloads(fleet);
   tenants = ["acme", "globex"];
   failures = [];
   provider = null;
@@ -145,6 +150,16 @@ const ROUTES = [
   ["GET", /^\/api\/v1\/tenants$/, "tenant", (_m, q) => inTenants(q, (names) => ({ json: { tenants: names.map(quotasOf) } }))],
   ["GET", /^\/api\/v1\/cost$/, "cost", (_m, q) => inTenants(q, (t) => cost.list(q, t, !q.get("tenant") && tenants.length > 1))],
   ["GET", /^\/api\/v1\/cost\/names$/, "costNames", (_m, q) => inTenants(q, (t) => cost.names(q, t))],
+  ["GET", /^\/api\/v1\/sites\/([^/]+)\/workloads$/, "tenant", (m, q) => withSite(m[1], q, (s) => workloads.onSite(s.tenant, s.name))],
+  ["GET", /^\/api\/v1\/vk8s$/, "tenant", (_m, q) => inTenants(q, (t) => workloads.list(t))],
+  ["GET", /^\/api\/v1\/vk8s\/([^/]+)\/([^/]+)$/, "tenant", (m, q) => workloads.with(m, q, tenants, (v) => ({ json: { ...workloads.summary(v), rights: workloads.rights } }))],
+  ["POST", /^\/api\/v1\/vk8s\/([^/]+)\/([^/]+)\/apply$/, "tenant", (m, q, body) => workloads.with(m, q, tenants, (v) => workloads.apply(v, body))],
+  ["GET", /^\/api\/v1\/vk8s\/([^/]+)\/([^/]+)\/workloads$/, "tenant", (m, q) => workloads.with(m, q, tenants, (v) => ({ json: { items: v.items.map((w) => workloads.view(v, w).view) } }))],
+  ["GET", /^\/api\/v1\/vk8s\/([^/]+)\/([^/]+)\/workloads\/([^/]+)\/([^/]+)$/, "tenant", (m, q) => workloads.withWorkload(m, q, tenants, (v, w) => workloads.detail(v, w))],
+  ["GET", /^\/api\/v1\/vk8s\/([^/]+)\/([^/]+)\/workloads\/([^/]+)\/([^/]+)\/object$/, "tenant", (m, q) => workloads.withWorkload(m, q, tenants, (v, w) => workloads.object(v, w))],
+  ["GET", /^\/api\/v1\/vk8s\/([^/]+)\/([^/]+)\/workloads\/([^/]+)\/([^/]+)\/pods$/, "pods", (m, q) => workloads.withWorkload(m, q, tenants, (v, w) => workloads.pods(v, w, q))],
+  ["DELETE", /^\/api\/v1\/vk8s\/([^/]+)\/([^/]+)\/pods\/([^/]+)$/, "tenant", (m, q) => workloads.with(m, q, tenants, (v) => workloads.deletePod(v, decodeURIComponent(m[3])))],
+  ["GET", /^\/api\/v1\/vk8s\/([^/]+)\/([^/]+)\/pods\/([^/]+)\/log$/, "podLog", (m, q, _b, req, res) => workloads.with(m, q, tenants, (v) => workloads.log(req, res, v, decodeURIComponent(m[3]), q))],
   ["GET", /^\/api\/v1\/health\/sites$/, "sites", (_m, q) => ({ json: page([...fleet.sites.values()].map((s) => s.view), q, "sites") })],
   ["GET", /^\/api\/v1\/health\/sites\/([^/]+)$/, "tenant", (m, q) => withSite(m[1], q, (s) => ({ json: fleet.detail(s) }))],
   ["GET", /^\/api\/v1\/health\/sites\/([^/]+)\/explain$/, "explain", (m, q) => withSite(m[1], q, (s) => (q.get("shadow") ? (s.shadow ? { json: { ...fleet.explanation(s), policy: s.shadow.policy, shadow: true } } : notFound(`site "${s.name}" has no score to explain: no policy in shadow selects it`)) : s.phase === "Approved" ? notFound(`site "${s.name}" has no score to explain: it is Approved`) : { json: fleet.explanation(s) }))],
@@ -225,7 +240,7 @@ const CONTROLS = {
   register: (b) => register(b.name, b.labels ?? {}),
   fail: (b) => failures.push({ path: b.path, method: b.method, status: b.status ?? 500, title: b.title ?? "Internal Server Error", detail: b.detail ?? "the health engine can't be reached; it may be starting" }),
   unfail: () => (failures = []),
-  empty: () => { fleet.sites.clear(); registrations = []; fleet.evaluate(Date.now()); logs = new MockLogs(fleet); alerts = new MockAlerts(fleet); },
+  empty: () => { fleet.sites.clear(); registrations = []; fleet.evaluate(Date.now()); logs = new MockLogs(fleet); alerts = new MockAlerts(fleet); workloads = new MockWorkloads(fleet); },
   expire: () => { sessions.clear(); for (const r of streams) r.destroy(); },
   drop: () => { for (const r of streams) r.destroy(); },
   silence: () => (silent = true),
@@ -235,6 +250,10 @@ const CONTROLS = {
   droptails: () => logs.drop(),
   tenants: (b) => (tenants = b.tenants),
   missing: (b) => (cost.missing = [{ region: b.region, reason: b.reason }]),
+  rights: (b) => Object.assign(workloads.rights, b),
+  novk8s: () => (workloads.virtual = []),
+  say: (b) => workloads.say(b.text),
+  endlogs: () => workloads.end(),
   provider: (b) => (provider = b.provider ?? null),
   reset: () => { reset(); for (const r of streams) r.destroy(); },
 };

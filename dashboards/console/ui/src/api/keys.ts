@@ -24,5 +24,14 @@ export const keys = {
   alert: (tenant: string, fingerprint: string) => ["alerting", "alert", tenant, fingerprint] as const,
   allAlerts: (tenant: string) => ["alerting", "all", tenant] as const,
   silences: (search: string) => ["alerting", "silences", search] as const,
+  /** Everything about virtual Kubernetes and what runs in them. */
+  vk8s: ["vk8s"] as const,
+  virtualKubernetes: ["vk8s", "list"] as const,
+  vk8sOne: (key: string) => ["vk8s", "one", key] as const,
+  workloads: (key: string) => ["vk8s", "workloads", key] as const,
+  workload: (key: string) => ["vk8s", "workload", key] as const,
+  workloadObject: (key: string) => ["vk8s", "object", key] as const,
+  workloadPods: (key: string, site: string) => ["vk8s", "pods", key, site] as const,
+  siteWorkloads: (key: string) => ["vk8s", "site", key] as const,
   virtualSiteWindows: (key: string) => ["virtualSiteWindows", key] as const,
 };
