@@ -8,7 +8,7 @@ const KINDS = {
   Deployment: ["apps", "v1"], StatefulSet: ["apps", "v1"], CronJob: ["batch", "v1"], Service: ["", "v1"], ConfigMap: ["", "v1"], VirtualMachine: ["kubevirt.io", "v1"],
 };
 const hash = (s) => [...s].reduce((h, c) => (h * 31 + c.charCodeAt(0)) >>> 0, 7);
-const letters = (n) => Array.from({ length: 5 }, (_, i) => "bcdfghjklmnpqrstvwxz2456789"[(n >> (i * 5)) % 27]).join("");
+const letters = (n) => Array.from({ length: 5 }, (_, i) => "bcdfghjklmnpqrstvwxz2456789"[(n >>> (i * 5)) % 27]).join("");
 const FAULTS = {
   ImagePullBackOff: 'Back-off pulling image "registry.example/shop/label-printer:missing"',
   OOMKilled: "back-off 5m0s restarting failed container=api",
