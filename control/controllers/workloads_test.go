@@ -96,6 +96,7 @@ func TestWorkloadsFromTheAPIToSites(t *testing.T) {
 	t.Run("warnings", func(t *testing.T) { warnings(t) })
 
 	create(t, c, parse(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: tau-shop, name: config}"),
+		parse(t, "apiVersion: v1\nkind: Secret\nmetadata: {namespace: tau-shop, name: key}"),
 		parse(t, deployment("web", "", "", "")), parse(t, deployment("lab", "ves.io/virtual-sites: lab", "", "")),
 		parse(t, "apiVersion: v1\nkind: Service\nmetadata: {namespace: tau-shop, name: web}\nspec: {selector: {app: a}, type: NodePort, ports: [{port: 80}]}"),
 		parse(t, "apiVersion: batch/v1\nkind: Job\nmetadata: {namespace: tau-shop, name: once}\nspec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: a}]}}}"))
@@ -171,9 +172,14 @@ func TestWorkloadsFromTheAPIToSites(t *testing.T) {
 	has("paris", "!Machine.vm.example.com/tau-shop/till", "Deployment.apps/tau-shop/web")
 
 	// What stands in a namespace before it has a virtual Kubernetes is carried from then on.
-	create(t, c, parse(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: tau-later, name: early}"))
+	early := parse(t, "apiVersion: v1\nkind: Secret\nmetadata: {namespace: tau-later, name: early}")
+	create(t, c, parse(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: tau-later, name: early}"), early)
 	create(t, c, &v1alpha1.VirtualKubernetes{ObjectMeta: metav1.ObjectMeta{Namespace: "tau-later", Name: "vk8s"}, Spec: v1alpha1.VirtualKubernetesSpec{DefaultVirtualSite: "shop/lab"}})
-	has("bench", "ConfigMap/tau-later/early")
+	has("bench", "ConfigMap/tau-later/early", "Secret/tau-later/early", "Secret/tau-shop/key")
+	if err := c.Delete(ctx, early); err != nil {
+		t.Fatal(err)
+	}
+	has("bench", "!Secret/tau-later/early", "Secret/tau-shop/key")
 	if err := c.Delete(ctx, vk); err != nil {
 		t.Fatal(err)
 	}

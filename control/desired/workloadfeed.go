@@ -45,8 +45,14 @@ type feed struct {
 
 	changed <-chan struct{} // of what is offered
 	wake    chan struct{}   // a namespace may have gained or lost its virtual Kubernetes
-	running map[schema.GroupKind]*follower
+	running map[followed]*follower
 	wg      sync.WaitGroup
+}
+
+// followed is a kind, in one namespace or, "", in all.
+type followed struct {
+	kind      schema.GroupKind
+	namespace string
 }
 
 // FeedWorkloads tells the store which namespaces have a virtual Kubernetes, of the objects
@@ -55,9 +61,10 @@ type feed struct {
 // on as long as the cache runs and ctx lasts.
 //
 // Objects are watched across namespaces, one watch a kind; those in namespaces without a
-// virtual Kubernetes are dropped as they come.
+// virtual Kubernetes are dropped as they come. Secrets are read in namespaces with one, and
+// nowhere else.
 func FeedWorkloads(ctx context.Context, c cache.Cache, client dynamic.Interface, o Offered, s *Store, log *slog.Logger) error {
-	f := &feed{cache: c, client: client, offered: o, store: s, log: log, changed: o.Changed(), wake: make(chan struct{}, 1), running: map[schema.GroupKind]*follower{}}
+	f := &feed{cache: c, client: client, offered: o, store: s, log: log, changed: o.Changed(), wake: make(chan struct{}, 1), running: map[followed]*follower{}}
 	select {
 	case <-ctx.Done():
 		return fmt.Errorf("workloads: wait for granted kinds: %w", context.Cause(ctx))
@@ -75,7 +82,7 @@ func FeedWorkloads(ctx context.Context, c cache.Cache, client dynamic.Interface,
 			return fmt.Errorf("workloads: %w", err)
 		}
 	}
-	f.followKinds(ctx)
+	f.follow(ctx)
 	said := time.Now()
 	for _, r := range f.running {
 		for waiting := true; waiting; {
@@ -213,7 +220,7 @@ func (f *feed) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-f.changed:
-			f.followKinds(ctx)
+			f.follow(ctx)
 			continue
 		case <-f.wake:
 		}
@@ -223,8 +230,15 @@ func (f *feed) run(ctx context.Context) {
 			continue
 		}
 		for _, ns := range fresh {
+			for at, r := range f.running { // of a namespace of the same name, before
+				if at.namespace == ns {
+					r.stop()
+					delete(f.running, at)
+				}
+			}
 			f.wg.Go(func() { f.load(ctx, ns) })
 		}
+		f.follow(ctx)
 	}
 }
 
@@ -237,6 +251,9 @@ func (f *feed) load(ctx context.Context, namespace string) {
 				return err
 			}
 			for _, kind := range f.offered.Set().Kinds() {
+				if kind.Secret {
+					continue // has a watch of its own, which begins now
+				}
 				list, err := f.client.Resource(kind.GroupVersionResource()).Namespace(namespace).List(ctx, metav1.ListOptions{FieldSelector: fieldsOf(kind)})
 				if err != nil {
 					return fmt.Errorf("list %s: %w", kind.Resource, err)
@@ -283,30 +300,40 @@ func versionOf(u *unstructured.Unstructured) uint64 {
 	return v
 }
 
-// followKinds watches what is offered, and no longer what is not.
-func (f *feed) followKinds(ctx context.Context) {
+// follow watches what is offered, and no longer what is not.
+func (f *feed) follow(ctx context.Context) {
 	now := f.offered.Set()
-	for gk, r := range f.running {
-		if k, ok := now.Of(gk); ok && k.GroupVersionResource() == r.kind.GroupVersionResource() && k.Spec == r.kind.Spec {
+	wanted := map[followed]offered.Kind{}
+	for _, k := range now.Kinds() {
+		if !k.Secret {
+			wanted[followed{kind: k.GroupKind()}] = k
+			continue
+		}
+		for _, ns := range f.store.WorkloadNamespaces() {
+			wanted[followed{k.GroupKind(), ns}] = k
+		}
+	}
+	for at, r := range f.running {
+		if k, ok := wanted[at]; ok && k.GroupVersionResource() == r.kind.GroupVersionResource() && k.Spec == r.kind.Spec {
 			continue
 		}
 		r.stop()
-		delete(f.running, gk)
-		if _, ok := now.Of(gk); !ok {
-			f.store.KeepWorkloads(r.kind, nil)
+		delete(f.running, at)
+		if _, ok := now.Of(at.kind); !ok {
+			f.store.KeepWorkloads(r.kind, "", nil)
 		} else {
 			f.store.RereadWorkloads(r.kind)
 		}
 	}
-	for _, k := range now.Kinds() {
-		if f.running[k.GroupKind()] != nil {
+	for at, k := range wanted {
+		if f.running[at] != nil {
 			continue
 		}
 		ctx, cancel := context.WithCancel(ctx)
-		r := &follower{feed: f, kind: k, synced: make(chan struct{})}
+		r := &follower{feed: f, kind: k, namespace: at.namespace, synced: make(chan struct{})}
 		done := make(chan struct{})
 		r.stop = func() { cancel(); <-done }
-		f.running[k.GroupKind()] = r
+		f.running[at] = r
 		f.wg.Go(func() {
 			defer close(done)
 			r.run(ctx)
@@ -316,17 +343,19 @@ func (f *feed) followKinds(ctx context.Context) {
 
 // follower is the watch of one kind, and the store of its reflector.
 type follower struct {
-	feed   *feed
-	kind   offered.Kind
-	once   sync.Once
-	synced chan struct{} // closed when all were told
-	stop   func()
+	feed *feed
+	kind offered.Kind
+	// namespace that it watches; "": all.
+	namespace string
+	once      sync.Once
+	synced    chan struct{} // closed when all were told
+	stop      func()
 }
 
 var _ toolscache.ReflectorStore = (*follower)(nil)
 
 func (r *follower) run(ctx context.Context) {
-	resource := r.feed.client.Resource(r.kind.GroupVersionResource())
+	resource := r.feed.client.Resource(r.kind.GroupVersionResource()).Namespace(r.namespace)
 	fields := fieldsOf(r.kind)
 	expected := &unstructured.Unstructured{}
 	expected.SetGroupVersionKind(r.kind.GroupVersionKind())
@@ -339,7 +368,7 @@ func (r *follower) run(ctx context.Context) {
 			o.FieldSelector = fields
 			return resource.Watch(ctx, o)
 		},
-	}, expected, r, toolscache.ReflectorOptions{Name: "workloads " + r.kind.Resource}).RunWithContext(ctx)
+	}, expected, r, toolscache.ReflectorOptions{Name: "workloads " + r.namespace + "/" + r.kind.Resource}).RunWithContext(ctx)
 }
 
 // Add implements ReflectorStore.
@@ -375,7 +404,7 @@ func (r *follower) Replace(list []any, _ string) error {
 		names[u.GetNamespace()][strings.Clone(u.GetName())] = true
 		r.feed.set(r.kind, u)
 	}
-	r.feed.store.KeepWorkloads(r.kind, names)
+	r.feed.store.KeepWorkloads(r.kind, r.namespace, names)
 	r.once.Do(func() { close(r.synced) })
 	return nil
 }

@@ -150,9 +150,13 @@ func (s *Store) DeleteWorkload(kind offered.Kind, namespace, name string, versio
 	s.kube.in(namespace, func(sp *render.Space) bool { return sp.Delete(kind, name, version) })
 }
 
-// KeepWorkloads removes all objects of a kind but these, by namespace and name.
-func (s *Store) KeepWorkloads(kind offered.Kind, names map[string]map[string]bool) {
+// KeepWorkloads removes all objects of a kind but these, by namespace and name; in one
+// namespace or, "", in all.
+func (s *Store) KeepWorkloads(kind offered.Kind, namespace string, names map[string]map[string]bool) {
 	for _, ns := range s.WorkloadNamespaces() {
+		if namespace != "" && ns != namespace {
+			continue
+		}
 		s.kube.in(ns, func(sp *render.Space) bool { return sp.DeleteKind(kind, names[ns]) })
 	}
 }
