@@ -1,0 +1,36 @@
+package kube
+
+import rbacv1 "k8s.io/api/rbac/v1"
+
+// RulesLabel, with the value "true", marks ClusterRoles that grant the agent more than
+// Rules: the custom resources that it shall carry. An aggregating ClusterRole selects them.
+const RulesLabel = "muster.dev/aggregate-to-edge"
+
+// Rules are what the agent may do on the site's cluster, exactly what it uses. They are for
+// a ClusterRole: which namespaces are Muster's is known when control says so.
+func Rules() []rbacv1.PolicyRule {
+	carry := []string{"get", "list", "watch", "create", "patch", "delete"}
+	read := []string{"get", "list", "watch"}
+	rule := func(group string, verbs []string, resources ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: verbs}
+	}
+	return []rbacv1.PolicyRule{
+		// What control puts on sites. Secrets are among it.
+		rule("", carry, "namespaces", "resourcequotas", "limitranges", "serviceaccounts", "secrets", "configmaps", "persistentvolumeclaims", "services"),
+		rule("apps", carry, "deployments", "statefulsets", "daemonsets"),
+		rule("batch", carry, "jobs", "cronjobs"),
+		rule("autoscaling", carry, "horizontalpodautoscalers"),
+		rule("policy", carry, "poddisruptionbudgets"),
+		rule("networking.k8s.io", carry, "networkpolicies", "ingresses"),
+		// To see when a kind appears that an object waits for.
+		rule("apiextensions.k8s.io", read, "customresourcedefinitions"),
+		// What is mirrored.
+		rule("", read, "pods", "nodes", "events"),
+		// What is served to who may: logs, exec, port-forward, and the removal of a pod. The
+		// verb is get for websockets and create for SPDY.
+		rule("", []string{"get"}, "pods/log"),
+		rule("", []string{"get", "create"}, "pods/exec", "pods/attach", "pods/portforward"),
+		rule("", []string{"delete"}, "pods"),
+		rule("", []string{"create"}, "pods/eviction"),
+	}
+}
