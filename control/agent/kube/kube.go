@@ -19,9 +19,12 @@ import (
 	"muster.dev/muster/internal/wire"
 )
 
-// Mirror takes what runs on the cluster, for control. Its methods must not block for
-// long; they are called from several goroutines.
+// Mirror takes what runs on the cluster, for control; of what changes often it tells the
+// newest now and then. Its methods are called from several goroutines and must not block.
 type Mirror interface {
+	// Begin is called once all that was there at the start has been put.
+	Begin()
+
 	Put(*wire.Mirrored)
 	PutWorkload(*wire.WorkloadStatus)
 	// Drop takes a key (wire.KeyOf, wire.WorkloadKey) of what is no more.
@@ -51,7 +54,6 @@ type Options struct {
 	MinBackoff time.Duration // of what was refused, default 1 s
 	MaxBackoff time.Duration // default 5 min
 	ProbeEvery time.Duration // how often to ask whether the API server is there, default 15 s
-	MirrorGap  time.Duration // between two updates of one object to the Mirror, default 1 s
 }
 
 // Kube is the agent on the site's cluster. Safe for concurrent use.
@@ -84,7 +86,7 @@ type metrics struct {
 func New(o Options) (*Kube, error) {
 	o.MaxPods, o.MaxEvents, o.MaxNodes = cmp.Or(max(o.MaxPods, 0), 2000), cmp.Or(max(o.MaxEvents, 0), 2000), cmp.Or(max(o.MaxNodes, 0), 500)
 	o.MinBackoff, o.MaxBackoff = cmp.Or(max(o.MinBackoff, 0), time.Second), cmp.Or(max(o.MaxBackoff, 0), 5*time.Minute)
-	o.ProbeEvery, o.MirrorGap = cmp.Or(max(o.ProbeEvery, 0), 15*time.Second), cmp.Or(max(o.MirrorGap, 0), time.Second)
+	o.ProbeEvery = cmp.Or(max(o.ProbeEvery, 0), 15*time.Second)
 	cfg := o.Config
 	if cfg == nil {
 		var err error
@@ -158,17 +160,15 @@ func (k *Kube) Run(ctx context.Context, m Mirror, setCondition func(typ, status,
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	k.cluster.ctx = ctx
-	out := newOutlet(m, k.opts.MirrorGap)
-	mir := newMirror(k, out, setCondition)
+	mir := newMirror(k, m, setCondition)
 	w := &worker{
-		Kube: k, out: out, mirror: mir, state: state{saved: st, dir: k.opts.Dir}, setCondition: setCondition,
+		Kube: k, mirror: mir, began: time.Now(), state: state{saved: st, dir: k.opts.Dir}, setCondition: setCondition,
 		watches: map[string]*kindWatch{}, told: map[string]*wire.WorkloadStatus{}, lost: map[string]bool{},
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { mir.run(ctx) })
 	w.run(ctx)
 	cancel()
-	out.stop()
 	wg.Wait()
 	k.cluster.wg.Wait()
 	if errors.Is(ctx.Err(), context.Canceled) {

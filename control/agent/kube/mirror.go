@@ -29,7 +29,7 @@ const (
 // object, only which ones were passed on, and what ails pods.
 type mirror struct {
 	k            *Kube
-	out          *outlet
+	out          Mirror
 	setCondition func(typ, status, reason, message string)
 	limits       map[string]int
 
@@ -49,7 +49,7 @@ type trouble struct {
 	at              time.Time
 }
 
-func newMirror(k *Kube, out *outlet, setCondition func(typ, status, reason, message string)) *mirror {
+func newMirror(k *Kube, out Mirror, setCondition func(typ, status, reason, message string)) *mirror {
 	return &mirror{
 		k: k, out: out, setCondition: setCondition,
 		limits:   map[string]int{kindPod: k.opts.MaxPods, kindEvent: k.opts.MaxEvents, kindNode: k.opts.MaxNodes},
@@ -59,18 +59,37 @@ func newMirror(k *Kube, out *outlet, setCondition func(typ, status, reason, mess
 	}
 }
 
+// ownedNamespaces are those of Muster.
+func (m *mirror) ownedNamespaces() map[string]bool {
+	owned := map[string]bool{}
+	m.k.lives.each(func(item string, l *live) {
+		if ns, ok := strings.CutPrefix(item, "Namespace/-/"); ok {
+			owned[ns] = true
+		}
+	})
+	return owned
+}
+
+// synced tells whether all that is to be mirrored has been listed once.
+func (m *mirror) synced() bool {
+	owned := m.ownedNamespaces()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	is := func(name string) bool { w := m.watches[name]; return w != nil && w.synced }
+	ok := is(kindNode + "/")
+	for ns := range owned {
+		ok = ok && is(kindPod+"/"+ns) && is(kindEvent+"/"+ns)
+	}
+	return ok
+}
+
 // run follows which namespaces are Muster's until ctx ends.
 func (m *mirror) run(ctx context.Context) {
 	m.watch(ctx, kindNode, "")
 	tick := time.NewTicker(10 * time.Second)
 	defer tick.Stop()
 	for {
-		owned := map[string]bool{}
-		m.k.lives.each(func(item string, l *live) {
-			if ns, ok := strings.CutPrefix(item, "Namespace/-/"); ok {
-				owned[ns] = true
-			}
-		})
+		owned := m.ownedNamespaces()
 		for ns := range owned {
 			m.watch(ctx, kindPod, ns)
 			m.watch(ctx, kindEvent, ns)
@@ -177,6 +196,7 @@ type objectWatch struct {
 	*mirror
 	kind, namespace string
 	stop            context.CancelFunc
+	synced          bool // under the mirror's lock
 }
 
 // Add implements cache.ReflectorStore.
@@ -220,6 +240,8 @@ func (w *objectWatch) Replace(list []any, _ string) error {
 			gone = append(gone, name)
 		}
 	}
+	first := !w.synced
+	w.synced = true
 	maps.DeleteFunc(w.refused[w.kind], func(key string, _ bool) bool {
 		name, ok := strings.CutPrefix(key, prefix)
 		return ok && !there[name]
@@ -227,6 +249,9 @@ func (w *objectWatch) Replace(list []any, _ string) error {
 	w.mu.Unlock()
 	for _, name := range gone {
 		w.gone(name)
+	}
+	if first {
+		w.k.poke() // the worker waits for all
 	}
 	return nil
 }
@@ -315,9 +340,9 @@ func (m *mirror) pass(msg *wire.Mirrored) {
 	}
 	m.mu.Unlock()
 	if oldest != "" {
-		m.out.drop(oldest)
+		m.out.Drop(oldest)
 	}
-	m.out.putObject(msg)
+	m.out.Put(msg)
 }
 
 func (w *objectWatch) gone(name string) {
@@ -333,7 +358,7 @@ func (w *objectWatch) gone(name string) {
 	}
 	w.mu.Unlock()
 	if known {
-		w.out.drop(key)
+		w.out.Drop(key)
 	}
 	if ailed {
 		w.k.touch(podsOf(w.namespace))

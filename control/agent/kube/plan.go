@@ -85,11 +85,17 @@ func makePlan(s *agent.Set, old plan) plan {
 		}
 		it.wanted, it.missing = si.Digest, si.Err
 		if it.missing == nil && it.of != it.wanted && it.kind != "" {
-			it.read(s)
+			it.read(s, it.wanted)
+		}
+		if it.missing != nil && it.of == "" && it.good != "" && it.kind != "" {
+			missing := it.missing
+			it.read(s, it.good)
+			it.missing = missing
 		}
 		p.items[it.name] = it
 		key := it.name
-		if it.of == it.wanted && it.bad == nil && it.facts.bundle != "" && rankOf(it.groupKind()) > rankCRD {
+		// One whose content is not here stays in the bundle that it was in, which waits.
+		if it.bad == nil && it.facts.bundle != "" && rankOf(it.groupKind()) > rankCRD {
 			key = "bundle " + it.namespace + "/" + it.facts.bundle
 		}
 		u := units[key]
@@ -124,14 +130,14 @@ func makePlan(s *agent.Set, old plan) plan {
 	return p
 }
 
-// read takes the facts of the wanted content.
-func (it *item) read(s *agent.Set) {
-	blob, err := s.Blob(it.wanted)
+// read takes the facts of a content.
+func (it *item) read(s *agent.Set, digest string) {
+	blob, err := s.Blob(digest)
 	if err != nil {
 		it.missing = err
 		return
 	}
-	it.of, it.facts, it.bad = it.wanted, facts{}, nil
+	it.of, it.facts, it.bad = digest, facts{}, nil
 	obj, err := decode(it.name, blob)
 	if err == nil {
 		it.facts, err = factsOf(obj)

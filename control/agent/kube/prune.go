@@ -119,7 +119,7 @@ func (w *worker) untell() {
 	for name := range w.told {
 		if w.plan.items[name] == nil && w.lives.get(name) == nil {
 			delete(w.told, name)
-			w.out.drop(wire.WorkloadKey(name))
+			w.mirror.out.Drop(wire.WorkloadKey(name))
 		}
 	}
 }
@@ -155,7 +155,7 @@ func (w *worker) tell(st *wire.WorkloadStatus) {
 	}
 	w.told[st.Name] = st
 	w.mu.Unlock()
-	w.out.putWorkload(st)
+	w.mirror.out.PutWorkload(st)
 }
 
 // reportDown tells of what is not in effect that it waits for the API server.

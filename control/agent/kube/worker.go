@@ -37,7 +37,6 @@ const (
 // what has a lock, since units of one rank are gone over several at a time.
 type worker struct {
 	*Kube
-	out          *outlet
 	mirror       *mirror
 	setCondition func(typ, status, reason, message string)
 
@@ -53,6 +52,9 @@ type worker struct {
 	prunes   int       // that failed in a row
 	fresh    bool      // discovery was asked anew in this pass
 	crds     bool      // CustomResourceDefinitions are watched
+	began    time.Time // when Run did
+	looked   bool      // all units have been looked at once
+	begun    bool      // the Mirror was told to begin
 
 	mu    sync.Mutex // of what follows
 	state state
@@ -136,6 +138,7 @@ func clip(s string) string {
 func (w *worker) pass(ctx context.Context) {
 	w.takeSet()
 	w.takeDirty()
+	defer w.begin()
 	if w.taken == nil {
 		return // nobody said yet what there should be
 	}
@@ -152,6 +155,25 @@ func (w *worker) pass(ctx context.Context) {
 	defer w.mu.Unlock()
 	if err := w.state.save(); err != nil {
 		w.opts.Logger.Warn("can't write down what was applied", "err", err)
+	}
+}
+
+// Before it begins, the Mirror waits so long for a set from the disk, and for what is to be
+// mirrored, of which something may never come.
+const (
+	setGrace  = 5 * time.Second
+	listGrace = time.Minute
+)
+
+// begin has the Mirror begin once what was there at the start is in it.
+func (w *worker) begin() {
+	since := time.Since(w.began)
+	if w.begun || w.down != nil || w.Version() == "" || w.taken == nil && since < setGrace || w.taken != nil && !w.looked {
+		return
+	}
+	if w.mirror.synced() || since > listGrace {
+		w.begun = true
+		w.mirror.out.Begin()
 	}
 }
 
@@ -281,6 +303,7 @@ func (w *worker) goOver(ctx context.Context) error {
 			return ctx.Err() // what is still due comes with the next
 		}
 	}
+	w.looked = true
 	if !w.swept {
 		if err := w.sweepPullers(ctx); err != nil {
 			return err
