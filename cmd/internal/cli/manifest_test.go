@@ -13,9 +13,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
+	"muster.dev/muster/control/agent/kube"
 	"muster.dev/muster/health/defaults"
 )
 
@@ -93,6 +96,26 @@ func TestManifestAsksForNoMoreThanItsFeatures(t *testing.T) {
 				t.Errorf("with %v, the manifest has %q", features, bad)
 			}
 		}
+	}
+}
+
+// The chart grants what the agent says that it needs, and nothing else.
+func TestManifestGrantsWhatWorkloadsNeed(t *testing.T) {
+	o := wellMade
+	o.Features = Features
+	_, list := render(t, o)
+	i := slices.IndexFunc(list, func(u *unstructured.Unstructured) bool {
+		return u.GetKind() == "ClusterRole" && u.GetName() == "muster-edge-workloads"
+	})
+	if i < 0 {
+		t.Fatal("no ClusterRole muster-edge-workloads")
+	}
+	var role rbacv1.ClusterRole
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list[i].Object, &role); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(kube.Rules(), role.Rules); diff != "" {
+		t.Errorf("-kube.Rules +chart:\n%s", diff)
 	}
 }
 

@@ -54,6 +54,8 @@ type Kubernetes struct {
 	HostMetrics      bool   `yaml:"hostMetrics"`
 	KubeStateMetrics string `yaml:"kubeStateMetrics"`
 	TenantPods       bool   `yaml:"tenantPods"`
+	Workloads        bool   `yaml:"workloads"`
+	MaxPods          int    `yaml:"maxPods"`
 	// LookEvery is how often the cluster is looked at, for tests; 0: each minute.
 	LookEvery time.Duration `yaml:"-"`
 }
@@ -66,7 +68,7 @@ type Log struct {
 
 // DefaultConfig is what an empty file means.
 func DefaultConfig() Config {
-	return Config{StateDir: "/var/lib/muster-edge", OpsListen: "127.0.0.1:9106", HostMetrics: true, Kubernetes: Kubernetes{Discovery: true}, SpoolSync: conf.Duration(collector.DefaultSpoolSync), Log: Log{Level: "info", Format: "logfmt"}}
+	return Config{StateDir: "/var/lib/muster-edge", OpsListen: "127.0.0.1:9106", HostMetrics: true, Kubernetes: Kubernetes{Discovery: true, MaxPods: 2000}, SpoolSync: conf.Duration(collector.DefaultSpoolSync), Log: Log{Level: "info", Format: "logfmt"}}
 }
 
 // LoadConfig reads a file over the defaults; a file that is not there is an error

@@ -113,6 +113,11 @@ func newSite(ctx context.Context, env *role.Env, c Config, in *inCluster) (*Site
 		Dir: c.StateDir, Join: join, Version: obs.Version, ScrapeConfigs: scrape, SystemLabels: labels, Versions: versions, Conditions: conditions,
 		SpoolSync: cmp.Or(c.SpoolSync.D(), -1), ProcessMetrics: true, Logger: env.Log, Registerer: env.Reg,
 	}
+	if in != nil {
+		if o.Kube, err = in.workloads(c, env); err != nil {
+			return nil, err
+		}
+	}
 	if c.HostMetrics {
 		host, err := hostexporter.New(hostexporter.Options{Logger: env.Log})
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"muster.dev/muster/collector"
 	"muster.dev/muster/collector/cluster"
 	"muster.dev/muster/control/agent/facts"
+	"muster.dev/muster/control/agent/kube"
 	"muster.dev/muster/internal/backoff"
 )
 
@@ -108,6 +110,14 @@ func (k *Kubernetes) restConfig() (*rest.Config, error) {
 	}
 	c.UserAgent, c.QPS, c.Burst = "muster-edge", 10, 20
 	return c, nil
+}
+
+// workloads is what runs tenants' objects on the cluster; nil if the config has none.
+func (in *inCluster) workloads(c Config, env *role.Env) (*kube.Kube, error) {
+	if !in.conf.Workloads {
+		return nil, nil //nolint:nilnil // the collector alone
+	}
+	return kube.New(kube.Options{Dir: filepath.Join(c.StateDir, "kubernetes"), Config: in.config, MaxPods: in.conf.MaxPods, Logger: env.Log, Registerer: env.Reg})
 }
 
 // prepare brings back what must be there before the agent starts: the site's key, and
@@ -268,12 +278,16 @@ func probes(ops http.Handler) http.Handler {
 // validate names the first field that can't work.
 func (k *Kubernetes) validate() error {
 	switch {
+	case k.Workloads && !k.Enabled:
+		return errors.New("kubernetes.workloads: needs kubernetes.enabled")
 	case !k.Enabled:
 		return nil
 	case k.HostSecret != "" && k.HostNamespace == "":
 		return errors.New("kubernetes.hostNamespace: say in which namespace hostSecret is")
 	case k.HostMetrics && k.HostSecret == "":
 		return errors.New("kubernetes.hostMetrics: needs kubernetes.hostSecret, whose key pair muster-edge shows to the nodes")
+	case k.MaxPods < 1 || k.MaxPods > 100_000:
+		return fmt.Errorf("kubernetes.maxPods: %d: want 1 to 100000", k.MaxPods)
 	case strings.Contains(k.StateSecret, "/") || strings.Contains(k.HostSecret, "/"):
 		return errors.New("kubernetes.stateSecret, kubernetes.hostSecret: want the name alone, without a namespace")
 	}

@@ -14,6 +14,7 @@ import (
 
 	"muster.dev/muster/collector"
 	"muster.dev/muster/control/agent"
+	"muster.dev/muster/control/agent/kube"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/mirror"
 	"muster.dev/muster/internal/obs"
@@ -43,6 +44,8 @@ type SiteOptions struct {
 	// Simulated makes a cluster that is not there, which tells the mirror what it holds; nil:
 	// the site has none of that kind.
 	Simulated func(*mirror.Mirror) Simulated
+	// Kube is the agent on the site's own cluster; nil: the site takes no workloads.
+	Kube *kube.Kube
 	// ProcessMetrics: this process is this site and nothing else.
 	ProcessMetrics bool
 	Logger         *slog.Logger
@@ -64,6 +67,7 @@ type Site struct {
 	Agent     *agent.Agent
 	Collector *collector.Collector
 	further   func() []collector.Condition
+	kube      *kube.Kube
 }
 
 // agentDir is where a site's agent keeps its state.
@@ -71,7 +75,7 @@ func agentDir(stateDir string) string { return filepath.Join(stateDir, "agent") 
 
 // NewSite puts a site together. Nothing runs before Run.
 func NewSite(o SiteOptions) (*Site, error) {
-	s := &Site{further: o.Conditions}
+	s := &Site{further: o.Conditions, kube: o.Kube}
 	dir := agentDir(o.Dir)
 	if len(o.Join.Servers) > 0 {
 		if err := agent.Join(dir, o.Join); err != nil {
@@ -88,7 +92,12 @@ func NewSite(o SiteOptions) (*Site, error) {
 		SystemLabels: o.SystemLabels, Versions: o.Versions, Logger: o.Logger, Registerer: o.Registerer, Dial: o.Dial,
 	}
 	var simulated Simulated
-	if o.Simulated != nil {
+	switch {
+	case o.Kube != nil:
+		ao.Sets, ao.Tunnel = map[string]agent.SetApplier{workload.Kind: o.Kube}, o.Kube.Serve
+	case o.Simulated == nil:
+		ao.SwitchedOff = []string{workload.Kind}
+	default:
 		ao.Tunnel = func(ctx context.Context, conn net.Conn) { simulated.Serve(ctx, conn) }
 	}
 	if s.Agent, err = agent.New(ao); err != nil {
@@ -125,7 +134,7 @@ func (s *Site) pushURL() string {
 func (s *Site) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	errs := make(chan error, 2)
+	errs := make(chan error, 3)
 	run := func(what string, fn func(context.Context) error) {
 		err := fn(ctx)
 		if err != nil && !errors.Is(err, context.Canceled) {
@@ -138,8 +147,15 @@ func (s *Site) Run(ctx context.Context) error {
 	}
 	go run("collector", s.Collector.Run)
 	go run("agent", s.Agent.Run)
+	go run("kubernetes", func(ctx context.Context) error {
+		if s.kube != nil {
+			return s.kube.Run(ctx, s.Agent.Mirror(), s.Agent.SetCondition)
+		}
+		<-ctx.Done()
+		return nil
+	})
 	go s.passConditions(ctx)
-	return errors.Join(<-errs, <-errs)
+	return errors.Join(<-errs, <-errs, <-errs)
 }
 
 func (s *Site) passConditions(ctx context.Context) {

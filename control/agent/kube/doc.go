@@ -14,8 +14,8 @@
 //
 // # What it needs
 //
-// Rules, as a ClusterRole. Custom resources are granted by further ClusterRoles with the
-// label RulesLabel; without, their objects are told as refused by the API server.
+// Rules, as a ClusterRole; the Helm chart has them. Custom resources are granted by further
+// roles; without, their objects are told as refused by the API server.
 //
 // # How it goes about it
 //

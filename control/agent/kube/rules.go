@@ -2,12 +2,9 @@ package kube
 
 import rbacv1 "k8s.io/api/rbac/v1"
 
-// RulesLabel, with the value "true", marks ClusterRoles that grant the agent more than
-// Rules: the custom resources that it shall carry. An aggregating ClusterRole selects them.
-const RulesLabel = "muster.dev/aggregate-to-edge"
-
 // Rules are what the agent may do on the site's cluster, exactly what it uses. They are for
-// a ClusterRole: which namespaces are Muster's is known when control says so.
+// a ClusterRole: which namespaces are Muster's is known when control says so. For custom
+// resources that it shall carry, admins bind its account to a further role.
 func Rules() []rbacv1.PolicyRule {
 	carry := []string{"get", "list", "watch", "create", "patch", "delete"}
 	read := []string{"get", "list", "watch"}

@@ -58,5 +58,6 @@ kubernetes:
 {{- end }}
   hostMetrics: {{ .Values.features.host }}
   tenantPods: {{ .Values.tenantPods }}
+  workloads: {{ .Values.features.workloads }}
 log: {level: {{ .Values.logLevel }}, format: logfmt}
 {{- end }}
