@@ -1,0 +1,892 @@
+package kube_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+
+	"muster.dev/muster/control/agent"
+	"muster.dev/muster/control/agent/kube"
+	"muster.dev/muster/internal/testkit"
+	"muster.dev/muster/internal/testkit/kubesite"
+	"muster.dev/muster/internal/wire"
+	"muster.dev/muster/internal/workload"
+)
+
+// centre is a Mirror that a test asks.
+type centre struct {
+	mu     sync.Mutex
+	begun  int
+	items  map[string]*wire.WorkloadStatus
+	others map[string]*wire.Mirrored
+	puts   map[string]int
+}
+
+func (c *centre) Begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.begun++
+}
+
+func (c *centre) Put(m *wire.Mirrored) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.others[wire.KeyOf(m)] = m
+	c.puts[wire.KeyOf(m)]++
+}
+
+func (c *centre) PutWorkload(s *wire.WorkloadStatus) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.items[wire.WorkloadKey(s.Name)] = s
+}
+
+func (c *centre) Drop(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.items, key)
+	delete(c.others, key)
+}
+
+func (c *centre) item(name string) *wire.WorkloadStatus {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.items[wire.WorkloadKey(name)]
+}
+
+func (c *centre) pods(ns string) []*corev1.Pod {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []*corev1.Pod
+	for key, m := range c.others {
+		if strings.HasPrefix(key, "Pod/"+ns+"/") {
+			p := &corev1.Pod{}
+			if err := p.Unmarshal(m.Object); err != nil {
+				panic(err)
+			}
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// site is a cluster with the agent's rights on it, and what the agent is told.
+type site struct {
+	*kubesite.Cluster
+	t    *testing.T // the part that runs
+	root *testing.T
+	dir  string
+	cfg  *rest.Config
+	dyn  dynamic.Interface
+	mu   sync.Mutex
+	want map[string]string // item → content
+	blob map[string][]byte
+	good map[string]string // item → digest
+	said map[string]string // item → digest, or why not
+	bad  map[string]bool   // items whose content can't be had
+
+	*agentRun
+}
+
+// agentRun is one life of the agent.
+type agentRun struct {
+	kube       *kube.Kube
+	centre     *centre
+	conditions map[string]string // under the site's lock
+	stop       func()
+}
+
+const (
+	ns     = "acme-shop"
+	nsItem = "Namespace/-/" + ns
+)
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	s := &site{Cluster: kubesite.Start(t, kubesite.Options{Nodes: 2}), t: t, root: t, dir: t.TempDir(), want: map[string]string{}, blob: map[string][]byte{}, good: map[string]string{}, said: map[string]string{}, bad: map[string]bool{}}
+	ctx := t.Context()
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "muster-edge"}, Rules: kube.Rules()}
+	if _, err := s.Client.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Client.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "muster-edge"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "muster-edge"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "muster-edge"}, Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: "muster-edge"}}}
+	if _, err := s.Client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.cfg = s.ConfigAs("default", "muster-edge")
+	s.dyn = dynamic.NewForConfigOrDie(s.Config)
+	s.start()
+	return s
+}
+
+// start starts the agent; the life before must be over.
+func (s *site) start() {
+	s.t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	if testing.Verbose() {
+		log = slog.New(slog.NewTextHandler(s.t.Output(), nil))
+	}
+	k, err := kube.New(kube.Options{Dir: s.dir, Config: s.cfg, Logger: log, MaxBackoff: 2 * time.Second, ProbeEvery: time.Second})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	run := &agentRun{kube: k, centre: &centre{items: map[string]*wire.WorkloadStatus{}, others: map[string]*wire.Mirrored{}, puts: map[string]int{}}, conditions: map[string]string{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = k.Run(ctx, run.centre, func(typ, status, reason, message string) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			run.conditions[typ] = status + " " + reason + " " + message
+		})
+	}()
+	run.stop = sync.OnceFunc(func() { cancel(); <-done })
+	s.root.Cleanup(run.stop)
+	s.agentRun = run
+	s.mu.Lock()
+	any := len(s.want) > 0
+	s.mu.Unlock()
+	if any {
+		s.send()
+	}
+}
+
+// send hands over the set as the agent does.
+func (s *site) send() {
+	s.mu.Lock()
+	set := agent.Set{
+		Blob: func(d string) ([]byte, error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if b, ok := s.blob[d]; ok {
+				return b, nil
+			}
+			return nil, os.ErrNotExist
+		},
+		Applied: func(name, digest string, err error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.said[name] = digest; err != nil {
+				s.said[name] = err.Error()
+			}
+		},
+		Good: func(name, digest string) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.good[name] = digest
+		},
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.want)) {
+		it := agent.SetItem{Name: name, Digest: wire.DigestOf([]byte(s.want[name])), Good: s.good[name]}
+		if s.bad[name] {
+			it.Err = errors.New("fetch: not connected")
+		} else {
+			s.blob[it.Digest] = []byte(s.want[name])
+		}
+		set.Items = append(set.Items, it)
+	}
+	k := s.kube
+	s.mu.Unlock()
+	k.TakeSet(set)
+}
+
+// set changes what is wanted, by item; empty content: no more.
+func (s *site) set(change map[string]string) {
+	s.mu.Lock()
+	for name, content := range change {
+		if content == "" {
+			delete(s.want, name)
+		} else {
+			s.want[name] = content
+		}
+	}
+	s.mu.Unlock()
+	s.send()
+}
+
+// put adds objects to what is wanted, under the names that they have.
+func (s *site) put(objects ...string) {
+	s.t.Helper()
+	change := map[string]string{}
+	for _, text := range objects {
+		o := &unstructured.Unstructured{}
+		if err := o.UnmarshalJSON([]byte(text)); err != nil {
+			s.t.Fatalf("%v in %s", err, text)
+		}
+		g := o.GroupVersionKind()
+		change[workload.ItemName(g.Group, g.Kind, o.GetNamespace(), o.GetName())] = text
+	}
+	s.set(change)
+}
+
+// is waits until an item is in a state, and returns its status. It must not have been in
+// one of the others first.
+func (s *site) is(name string, want workload.State, says string, never ...workload.State) *wire.WorkloadStatus {
+	s.t.Helper()
+	var got *wire.WorkloadStatus
+	testkit.Eventually(s.t, fmt.Sprintf("%s is %s %q", name, want, says), func() error {
+		got = s.centre.item(name)
+		s.mu.Lock()
+		digest := wire.DigestOf([]byte(s.want[name]))
+		s.mu.Unlock()
+		if got.GetWanted() != digest {
+			return fmt.Errorf("told of another version: %v", got)
+		}
+		if slices.Contains(never, workload.State(got.State)) {
+			s.t.Fatalf("%s was %s: %v", name, got.State, got) // what it must not be
+		}
+		if got.State != string(want) || !strings.Contains(got.Reason+": "+got.Message, says) {
+			return fmt.Errorf("%v", got)
+		}
+		return nil
+	})
+	return got
+}
+
+func (s *site) gone(name string) {
+	s.t.Helper()
+	testkit.Eventually(s.t, name+" is gone", func() error {
+		if got := s.centre.item(name); got != nil {
+			return fmt.Errorf("%v", got)
+		}
+		return nil
+	})
+}
+
+func (s *site) condition(typ string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conditions[typ]
+}
+
+func (s *site) deployment(name string) *appsv1.Deployment {
+	s.t.Helper()
+	d, err := s.Client.AppsV1().Deployments(ns).Get(s.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return d
+}
+
+func (s *site) configMap(name string) *corev1.ConfigMap {
+	cm, err := s.Client.CoreV1().ConfigMaps(ns).Get(s.t.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	} else if err != nil {
+		s.t.Fatal(err)
+	}
+	return cm
+}
+
+func quoted(annotations ...string) string {
+	var out []string
+	for i := 0; i < len(annotations); i += 2 {
+		out = append(out, fmt.Sprintf("%q:%q", annotations[i], annotations[i+1]))
+	}
+	return strings.Join(out, ",")
+}
+
+func namespace(name string) string {
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q,"labels":{"muster.dev/tenant":"acme"}}}`, name)
+}
+
+func configMap(name, value string, annotations ...string) string {
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":%q,"annotations":{%s}},"data":{"v":%q}}`, name, ns, quoted(annotations...), value)
+}
+
+func deployment(name, image string, replicas int, annotations ...string) string {
+	return fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":%q,"namespace":%q,"annotations":{%s}},"spec":{"replicas":%d,"selector":{"matchLabels":{"app":%q}},
+		"template":{"metadata":{"labels":{"app":%q}},"spec":{"terminationGracePeriodSeconds":0,"containers":[{"name":"c","image":%q,"resources":{"requests":{"cpu":"1m"},"limits":{"cpu":"10m"}}}]}}}}`, name, ns, quoted(annotations...), replicas, name, name, image)
+}
+
+const (
+	web    = "Deployment.apps/" + ns + "/web"
+	apiMap = "ConfigMap/" + ns + "/settings"
+)
+
+func TestOnASite(t *testing.T) {
+	s := newSite(t)
+	ctx := t.Context()
+
+	t.Run("objects come up, and their pods are shown", func(t *testing.T) {
+		s.t = t
+		s.put(deployment("web", "nginx:1", 2), configMap("settings", "1"), namespace(ns))
+		s.is(web, workload.Ready, "", workload.Failed)
+		s.is(apiMap, workload.Ready, "")
+		d := s.deployment("web")
+		if d.Labels[workload.Owned] != "true" || d.Annotations[workload.Digest] != s.centre.item(web).Digest {
+			t.Errorf("marks: %v %v", d.Labels, d.Annotations)
+		}
+		testkit.Eventually(t, "two running pods are mirrored", func() error {
+			running := 0
+			for _, p := range s.centre.pods(ns) {
+				if p.Status.Phase == corev1.PodRunning && p.Spec.NodeName != "" && len(p.OwnerReferences) == 1 && p.ManagedFields == nil {
+					running++
+				}
+			}
+			if running != 2 {
+				return fmt.Errorf("%d", running)
+			}
+			return nil
+		})
+		var status appsv1.DeploymentStatus
+		if err := json.Unmarshal(s.centre.item(web).Status, &status); err != nil || status.AvailableReplicas != 2 {
+			t.Errorf("status %s, %v", s.centre.item(web).Status, err)
+		}
+		testkit.EventuallyTrue(t, "nodes and events are mirrored, and the mirror has begun, once", func() bool {
+			s.centre.mu.Lock()
+			defer s.centre.mu.Unlock()
+			events := 0
+			for key := range s.centre.others {
+				if strings.HasPrefix(key, "Event/"+ns+"/") {
+					events++
+				}
+			}
+			return events > 0 && s.centre.others["Node//node-1"] != nil && s.centre.begun == 1
+		})
+		testkit.EventuallyTrue(t, "the agent knows what is in effect and what is good", func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			d := wire.DigestOf([]byte(s.want[web]))
+			return s.said[web] == d && s.good[web] == d
+		})
+	})
+
+	t.Run("what somebody changes is put back", func(t *testing.T) {
+		s.t = t
+		patch := []byte(`{"spec":{"replicas":5}}`)
+		if _, err := s.Client.AppsV1().Deployments(ns).Patch(ctx, "web", types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "kubectl-edit"}); err != nil {
+			t.Fatal(err)
+		}
+		testkit.EventuallyTrue(t, "two replicas are wanted again", func() bool { return *s.deployment("web").Spec.Replicas == 2 })
+		s.is(web, workload.Ready, "what kubectl-edit changed")
+		if err := s.Client.CoreV1().ConfigMaps(ns).Delete(ctx, "settings", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		testkit.EventuallyTrue(t, "the settings are there again", func() bool { return s.configMap("settings") != nil })
+		// What others add of their own is none of Muster's business.
+		if _, err := s.Client.AppsV1().Deployments(ns).Patch(ctx, "web", types.MergePatchType, []byte(`{"metadata":{"annotations":{"theirs":"1"}}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		s.put(configMap("settings", "2"))
+		s.is(apiMap, workload.Ready, "")
+		if s.deployment("web").Annotations["theirs"] != "1" || s.centre.item(web).Drifted {
+			t.Error("an annotation of somebody else was taken for drift")
+		}
+	})
+
+	t.Run("or left, and shown", func(t *testing.T) {
+		s.t = t
+		s.put(configMap("settings", "3", workload.Drift, workload.Leave))
+		s.is(apiMap, workload.Ready, "")
+		if _, err := s.Client.CoreV1().ConfigMaps(ns).Patch(ctx, "settings", types.MergePatchType, []byte(`{"data":{"v":"theirs"}}`), metav1.PatchOptions{FieldManager: "kubectl-edit"}); err != nil {
+			t.Fatal(err)
+		}
+		testkit.EventuallyTrue(t, "it is shown", func() bool { return s.centre.item(apiMap).Drifted })
+		if v := s.configMap("settings").Data["v"]; v != "theirs" {
+			t.Errorf("it was changed back to %q", v)
+		}
+		s.put(configMap("settings", "4"))
+		s.is(apiMap, workload.Ready, "")
+		if v := s.configMap("settings").Data["v"]; v != "4" || s.centre.item(apiMap).Drifted {
+			t.Errorf("a new version leaves %q", v)
+		}
+	})
+
+	t.Run("what is not Muster's is not touched", func(t *testing.T) {
+		s.t = t
+		if _, err := s.Client.CoreV1().ConfigMaps(ns).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}, Data: map[string]string{"v": "theirs"}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		theirs := "ConfigMap/" + ns + "/theirs"
+		s.put(configMap("theirs", "ours"))
+		s.is(theirs, workload.Failed, "NameClash: it exists on the site and is not Muster's")
+		s.put(namespace("kube-public"), strings.ReplaceAll(configMap("x", "1"), ns, "kube-public"))
+		s.is("Namespace/-/kube-public", workload.Failed, "NameClash")
+		s.is("ConfigMap/kube-public/x", workload.Waiting, "its namespace kube-public: it exists")
+		s.put(strings.ReplaceAll(configMap("x", "1"), ns, "kube-system"))
+		s.is("ConfigMap/kube-system/x", workload.Failed, "NamespaceNotOwned")
+		if v := s.configMap("theirs").Data["v"]; v != "theirs" {
+			t.Errorf("it was overwritten: %q", v)
+		}
+		// The item goes: what is theirs stays.
+		s.set(map[string]string{theirs: "", "Namespace/-/kube-public": "", "ConfigMap/kube-public/x": "", "ConfigMap/kube-system/x": ""})
+		s.gone(theirs)
+		s.gone("Namespace/-/kube-public")
+		if s.configMap("theirs") == nil {
+			t.Fatal("it was removed")
+		}
+		// Somebody gives it to Muster.
+		s.put(configMap("theirs", "ours"))
+		s.is(theirs, workload.Failed, "NameClash")
+		if _, err := s.Client.CoreV1().ConfigMaps(ns).Patch(ctx, "theirs", types.MergePatchType, []byte(`{"metadata":{"labels":{"muster.dev/owned":"true"}}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		s.is(theirs, workload.Ready, "")
+		if v := s.configMap("theirs").Data["v"]; v != "ours" {
+			t.Errorf("it holds %q", v)
+		}
+	})
+
+	t.Run("content that is not what its item says is refused", func(t *testing.T) {
+		s.t = t
+		s.set(map[string]string{"ConfigMap/" + ns + "/hostile": strings.ReplaceAll(configMap("hostile", "1"), ns, "kube-system"), "Secret/" + ns + "/no": "{"})
+		s.is("ConfigMap/"+ns+"/hostile", workload.Failed, "not what the item names")
+		s.is("Secret/"+ns+"/no", workload.Failed, "no object in JSON")
+		s.set(map[string]string{"ConfigMap/" + ns + "/hostile": "", "Secret/" + ns + "/no": ""})
+		s.gone("ConfigMap/" + ns + "/hostile")
+	})
+
+	t.Run("what the API server refuses is told in its words", func(t *testing.T) {
+		s.t = t
+		s.put(fmt.Sprintf(`{"apiVersion":"v1","kind":"ResourceQuota","metadata":{"name":"q","namespace":%q},"spec":{"hard":{"services":"0","pods":"3"}}}`, ns))
+		s.is("ResourceQuota/"+ns+"/q", workload.Ready, "")
+		svc := "Service/" + ns + "/web"
+		text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Service","metadata":{"name":"web","namespace":%q},"spec":{"ports":[{"port":80}],"selector":{"app":"web"}}}`, ns)
+		testkit.EventuallyTrue(t, "the quota counts", func() bool {
+			q, err := s.Client.CoreV1().ResourceQuotas(ns).Get(ctx, "q", metav1.GetOptions{})
+			return err == nil && q.Status.Used.Pods() != nil && len(q.Status.Used) == 2
+		})
+		s.put(text, deployment("web", "nginx:1", 5))
+		s.is(svc, workload.Failed, "exceeded quota")
+		s.is(web, workload.Failed, "exceeded quota")
+		s.put(fmt.Sprintf(`{"apiVersion":"v1","kind":"ResourceQuota","metadata":{"name":"q","namespace":%q},"spec":{"hard":{"services":"9","pods":"50"}}}`, ns), deployment("web", "nginx:1", 2))
+		s.is(svc, workload.Ready, "")
+		s.is(web, workload.Ready, "")
+		s.put(configMap("big", strings.Repeat("x", 1200<<10)))
+		s.is("ConfigMap/"+ns+"/big", workload.Failed, "oo l")
+		s.set(map[string]string{"ConfigMap/" + ns + "/big": ""})
+	})
+
+	t.Run("a kind that the site lacks is waited for", func(t *testing.T) {
+		s.t = t
+		thing := "Thing.e.com/" + ns + "/one"
+		s.put(fmt.Sprintf(`{"apiVersion":"e.com/v1","kind":"Thing","metadata":{"name":"one","namespace":%q},"spec":{"a":1}}`, ns))
+		s.is(thing, workload.Failed, "does not know Thing of e.com/v1")
+		s.apply(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"things.e.com"},"spec":{"group":"e.com","scope":"Namespaced","names":{"plural":"things","kind":"Thing","singular":"thing","listKind":"ThingList"},
+			"versions":[{"name":"v1","served":true,"storage":true,"subresources":{"status":{}},"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
+		s.is(thing, workload.Failed, "Forbidden")
+		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "things"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{"e.com"}, Resources: []string{"things"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}}}}
+		if _, err := s.Client.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "things"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "things"}, Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: "muster-edge"}}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		s.is(thing, workload.Ready, "")
+		things := s.dyn.Resource(schema.GroupVersionResource{Group: "e.com", Version: "v1", Resource: "things"}).Namespace(ns)
+		if _, err := things.Patch(ctx, "one", types.MergePatchType, []byte(`{"status":{"conditions":[{"type":"Ready","status":"False","reason":"NoDisk","message":"no disk"}]}}`), metav1.PatchOptions{}, "status"); err != nil {
+			t.Fatal(err)
+		}
+		s.is(thing, workload.Progressing, "NoDisk: Ready is false: no disk")
+		s.set(map[string]string{thing: ""})
+		s.gone(thing)
+		if _, err := things.Get(ctx, "one", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("it is still there: %v", err)
+		}
+	})
+
+	t.Run("a pessimistic update that does not become ready is rolled back", func(t *testing.T) {
+		s.t = t
+		good := s.deployment("web").Annotations[workload.Digest]
+		s.FailPull("broken")
+		s.put(deployment("web", "broken:2", 2, workload.Apply, workload.Pessimistic, workload.ApplyDeadline, "4s"))
+		s.is(web, workload.Progressing, "", workload.Failed)
+		st := s.is(web, workload.RolledBack, "not ready within 4s", workload.Failed)
+		if st.Digest == st.Wanted {
+			t.Errorf("%v", st)
+		}
+		testkit.EventuallyTrue(t, "the good one is in effect again", func() bool {
+			d := s.deployment("web")
+			return d.Spec.Template.Spec.Containers[0].Image == "nginx:1" && d.Annotations[workload.Digest] == good && s.centre.item(web).Digest == good
+		})
+		// A restart does not try it again.
+		s.stop()
+		s.start()
+		s.is(web, workload.RolledBack, "not ready within 4s", workload.Progressing, workload.Failed)
+		s.HealPull("broken")
+		s.put(deployment("web", "nginx:3", 2, workload.Apply, workload.Pessimistic, workload.ApplyDeadline, "60s"))
+		s.is(web, workload.Ready, "", workload.Failed, workload.RolledBack)
+	})
+
+	t.Run("a bundle moves and rolls back together", func(t *testing.T) {
+		s.t = t
+		in := []string{workload.Bundle, "b", workload.Apply, workload.Pessimistic, workload.ApplyDeadline, "4s"}
+		a, app := "ConfigMap/"+ns+"/a", "Deployment.apps/"+ns+"/app"
+		s.put(configMap("a", "1", in...), deployment("app", "app:1", 1, in...))
+		s.is(app, workload.Ready, "")
+		s.is(a, workload.Ready, "")
+		// One that the API server refuses keeps the other from being touched.
+		s.put(configMap("a", "2", in...), strings.Replace(deployment("app", "app:2", 1, in...), `"name":"c"`, `"name":"C!"`, 1))
+		s.is(app, workload.Failed, "Invalid")
+		s.is(a, workload.Waiting, "waits for "+app)
+		if v := s.configMap("a").Data["v"]; v != "1" {
+			t.Errorf("half of a bundle was applied: %q", v)
+		}
+		s.FailPull("app:3")
+		s.put(configMap("a", "3", in...), configMap("new", "3", in...), deployment("app", "app:3", 1, in...))
+		s.is(app, workload.RolledBack, "not ready within")
+		s.is(a, workload.RolledBack, "")
+		testkit.EventuallyTrue(t, "all of it is as it was", func() bool {
+			return s.configMap("a").Data["v"] == "1" && s.configMap("new") == nil && s.deployment("app").Spec.Template.Spec.Containers[0].Image == "app:1"
+		})
+		s.HealPull("app:3")
+		s.set(map[string]string{a: "", app: "", "ConfigMap/" + ns + "/new": ""})
+		s.gone(app)
+	})
+
+	t.Run("images are pulled before the old version goes", func(t *testing.T) {
+		s.t = t
+		s.FailPull("nginx:9")
+		with := []string{workload.Prepull, "true", workload.PrepullDeadline, "1m"}
+		s.put(deployment("web", "nginx:9", 2, with...))
+		s.is(web, workload.Waiting, "0 of 2 nodes have them")
+		s.is(web, workload.Waiting, "node-")
+		if image := s.deployment("web").Spec.Template.Spec.Containers[0].Image; image != "nginx:3" {
+			t.Errorf("%s runs before its image is there", image)
+		}
+		if n := len(s.centre.pods(ns)); n != 2 {
+			t.Errorf("%d pods are shown, want those of the Deployment alone", n)
+		}
+		s.HealPull("nginx:9")
+		s.is(web, workload.Ready, "", workload.Failed)
+		testkit.EventuallyTrue(t, "what pulled is gone", func() bool {
+			list, err := s.Client.AppsV1().DaemonSets(ns).List(ctx, metav1.ListOptions{})
+			return err == nil && len(list.Items) == 0
+		})
+	})
+
+	t.Run("logs, exec and removal of pods are served, and nothing else", func(t *testing.T) {
+		s.t = t
+		s.serves(t)
+	})
+
+	t.Run("a pod that crashes is shown with the reason", func(t *testing.T) {
+		s.t = t
+		s.put(strings.Replace(deployment("crashes", "busybox", 1), `"name":"c"`, `"name":"c","command":["sh","-c","exit 7"]`, 1))
+		item := "Deployment.apps/" + ns + "/crashes"
+		s.is(item, workload.Progressing, "CrashLoopBackOff: 0 of 1 replicas are available; pod crashes-")
+		s.set(map[string]string{item: ""})
+		s.gone(item)
+	})
+
+	t.Run("a Job runs again when it is another one", func(t *testing.T) {
+		s.t = t
+		job := func(image string) string {
+			return fmt.Sprintf(`{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":"once","namespace":%q},"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":%q}]}}}}`, ns, image)
+		}
+		item := "Job.batch/" + ns + "/once"
+		s.put(job("perl:1"))
+		s.is(item, workload.Ready, "")
+		s.put(job("perl:2"))
+		s.is(item, workload.Ready, "")
+		j, err := s.Client.BatchV1().Jobs(ns).Get(ctx, "once", metav1.GetOptions{})
+		if err != nil || j.Spec.Template.Spec.Containers[0].Image != "perl:2" {
+			t.Errorf("%v, %v", j.Spec, err)
+		}
+	})
+
+	t.Run("an autoscaler's replicas are not put back", func(t *testing.T) {
+		s.t = t
+		s.put(deployment("scaled", "nginx", 1), fmt.Sprintf(`{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler","metadata":{"name":"scaled","namespace":%q},"spec":{"minReplicas":3,"maxReplicas":4,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"scaled"},"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":50}}}]}}`, ns))
+		item := "Deployment.apps/" + ns + "/scaled"
+		s.is(item, workload.Ready, "")
+		if _, err := s.Client.AppsV1().Deployments(ns).Patch(ctx, "scaled", types.MergePatchType, []byte(`{"spec":{"replicas":3}}`), metav1.PatchOptions{FieldManager: "kube-controller-manager"}, "scale"); err != nil {
+			t.Fatal(err)
+		}
+		s.put(configMap("settings", "5"))
+		s.is(apiMap, workload.Ready, "")
+		testkit.EventuallyTrue(t, "three are up", func() bool { return s.deployment("scaled").Status.AvailableReplicas == 3 })
+		if st := s.is(item, workload.Ready, ""); st.Drifted || st.Message != "" {
+			t.Errorf("%v", st)
+		}
+		s.set(map[string]string{item: "", "HorizontalPodAutoscaler.autoscaling/" + ns + "/scaled": ""})
+	})
+
+	t.Run("what could not be fetched is not removed", func(t *testing.T) {
+		s.t = t
+		s.mu.Lock()
+		s.bad[apiMap], s.want[apiMap] = true, configMap("settings", "6")
+		s.mu.Unlock()
+		s.send()
+		s.is(apiMap, workload.Waiting, "Fetching: fetch: not connected")
+		if v := s.configMap("settings").Data["v"]; v != "5" {
+			t.Errorf("%q", v)
+		}
+		s.mu.Lock()
+		delete(s.bad, apiMap)
+		s.mu.Unlock()
+		s.send()
+		s.is(apiMap, workload.Ready, "")
+	})
+
+	t.Run("a namespace that somebody deletes comes back whole", func(t *testing.T) {
+		s.t = t
+		was, err := s.Client.CoreV1().Namespaces().Get(ctx, ns, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Client.CoreV1().Namespaces().Delete(ctx, ns, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, "it is another one", func() error {
+			now, err := s.Client.CoreV1().Namespaces().Get(ctx, ns, metav1.GetOptions{})
+			if err == nil && now.UID == was.UID {
+				err = errors.New("still the old one")
+			}
+			return err
+		})
+		s.is(web, workload.Ready, "")
+		s.is(apiMap, workload.Ready, "")
+		testkit.EventuallyTrue(t, "its pods are shown, and the old ones not", func() bool {
+			n := 0
+			for _, p := range s.centre.pods(ns) {
+				if p.DeletionTimestamp != nil {
+					return false
+				}
+				if p.Labels["app"] == "web" {
+					n++
+				}
+			}
+			return n == 2
+		})
+	})
+
+	t.Run("what was taken away while the agent was off is removed, and nothing else", func(t *testing.T) {
+		s.t = t
+		s.stop()
+		s.mu.Lock()
+		delete(s.want, web)
+		s.mu.Unlock()
+		s.start()
+		testkit.EventuallyTrue(t, "the Deployment is gone", func() bool {
+			_, err := s.Client.AppsV1().Deployments(ns).Get(ctx, "web", metav1.GetOptions{})
+			return apierrors.IsNotFound(err)
+		})
+		s.is(apiMap, workload.Ready, "")
+		testkit.EventuallyTrue(t, "its pods are not shown any more", func() bool {
+			return !slices.ContainsFunc(s.centre.pods(ns), func(p *corev1.Pod) bool { return p.Labels["app"] == "web" })
+		})
+		// So it is without its state.
+		s.stop()
+		s.dir = s.root.TempDir()
+		s.mu.Lock()
+		delete(s.want, apiMap)
+		s.mu.Unlock()
+		s.start()
+		testkit.EventuallyTrue(t, "the ConfigMap is gone", func() bool { return s.configMap("settings") == nil })
+		if s.configMap("kube-root-ca.crt") == nil {
+			t.Error("the cluster's own is gone, too")
+		}
+		// An agent that was told nothing removes nothing.
+		s.stop()
+		want := s.want
+		s.want = map[string]string{}
+		s.start()
+		testkit.EventuallyTrue(t, "it is at work", func() bool { return strings.HasPrefix(s.condition(kube.Reachable), "True") })
+		testkit.EventuallyTrue(t, "it has begun", func() bool { s.centre.mu.Lock(); defer s.centre.mu.Unlock(); return s.centre.begun == 1 })
+		if _, err := s.Client.CoreV1().Namespaces().Get(ctx, ns, metav1.GetOptions{}); err != nil {
+			t.Error(err)
+		}
+		s.want = want
+		s.set(map[string]string{})
+		s.is(nsItem, workload.Ready, "")
+	})
+
+	t.Run("the end of all removes the namespace", func(t *testing.T) {
+		s.t = t
+		change := map[string]string{}
+		for name := range s.want {
+			change[name] = ""
+		}
+		s.set(change)
+		s.gone(nsItem)
+		if _, err := s.Client.CoreV1().Namespaces().Get(ctx, ns, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("%v", err)
+		}
+		testkit.EventuallyTrue(t, "no pod is shown", func() bool { return len(s.centre.pods(ns)) == 0 })
+	})
+}
+
+// apply makes an object as the site's administrator does.
+func (s *site) apply(text string) {
+	s.t.Helper()
+	o := &unstructured.Unstructured{}
+	if err := o.UnmarshalJSON([]byte(text)); err != nil {
+		s.t.Fatal(err)
+	}
+	gvr := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	if _, err := s.dyn.Resource(gvr).Create(s.t.Context(), o, metav1.CreateOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// tunnels serves a tunnel for each connection to the address that it returns.
+func (s *site) tunnels(t *testing.T) string {
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	k := s.kube
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go k.Serve(context.Background(), c)
+		}
+	}()
+	return "http://" + ln.Addr().String()
+}
+
+func (s *site) serves(t *testing.T) {
+	ctx := t.Context()
+	cfg := &rest.Config{Host: s.tunnels(t)}
+	client := kubernetes.NewForConfigOrDie(cfg)
+	var pod string
+	for _, p := range s.centre.pods(ns) {
+		if p.Status.Phase == corev1.PodRunning {
+			pod = p.Name
+		}
+	}
+	s.Say(ns, pod, "hello from the site")
+	b, err := client.CoreV1().Pods(ns).GetLogs(pod, &corev1.PodLogOptions{}).DoRaw(ctx)
+	if err != nil || !strings.Contains(string(b), "hello from the site") {
+		t.Errorf("logs %q, %v", b, err)
+	}
+	follow, err := client.CoreV1().Pods(ns).GetLogs(pod, &corev1.PodLogOptions{Follow: true}).Stream(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(follow)
+	for lines.Scan() && !strings.Contains(lines.Text(), "hello") {
+	}
+	s.Say(ns, pod, "and more")
+	if !lines.Scan() || !strings.Contains(lines.Text(), "and more") {
+		t.Errorf("followed: %q, %v", lines.Text(), lines.Err())
+	}
+	_ = follow.Close()
+
+	for name, dial := range map[string]func(string) (remotecommand.Executor, error){
+		"websocket": func(u string) (remotecommand.Executor, error) {
+			return remotecommand.NewWebSocketExecutor(cfg, http.MethodGet, u)
+		},
+		"SPDY": func(u string) (remotecommand.Executor, error) {
+			at, err := url.Parse(u)
+			if err != nil {
+				return nil, err
+			}
+			return remotecommand.NewSPDYExecutor(cfg, http.MethodPost, at)
+		},
+	} {
+		req := client.CoreV1().RESTClient().Post().Namespace(ns).Resource("pods").Name(pod).SubResource("exec").VersionedParams(&corev1.PodExecOptions{Command: []string{"cat"}, Stdin: true, Stdout: true}, scheme.ParameterCodec)
+		exec, err := dial(req.URL().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := exec.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: strings.NewReader("echoed"), Stdout: &out}); err != nil || out.String() != "echoed" {
+			t.Errorf("%s: exec says %q, %v", name, out.String(), err)
+		}
+	}
+	for path, want := range map[string]int{
+		"/api/v1/namespaces/" + ns + "/secrets":               http.StatusForbidden,
+		"/api/v1/namespaces/kube-system/pods/x/log":           http.StatusForbidden,
+		"/api/v1/namespaces/" + ns + "/pods/" + pod:           http.StatusForbidden,
+		"/api/v1/namespaces/" + ns + "/pods/%2e%2e/log":       http.StatusForbidden,
+		"/api/v1/namespaces/" + ns + "/pods/none-of-that/log": http.StatusNotFound,
+	} {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer of-nothing") // not the agent's: it must not get through
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var status metav1.Status
+		err = json.NewDecoder(resp.Body).Decode(&status)
+		resp.Body.Close()
+		if resp.StatusCode != want || err != nil || status.Kind != "Status" || int(status.Code) != want {
+			t.Errorf("%s: %d %+v %v, want a Status of %d", path, resp.StatusCode, status, err, want)
+		}
+	}
+	if err := client.CoreV1().Pods(ns).Delete(ctx, pod, metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
+	testkit.EventuallyTrue(t, "the pod is gone, and another one there", func() bool {
+		pods := s.centre.pods(ns)
+		return !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Name == pod }) && len(pods) >= 2
+	})
+}
+
+func TestTheAPIServerGoesAndComesBack(t *testing.T) {
+	s := newSite(t)
+	s.put(namespace(ns), deployment("web", "nginx:1", 1))
+	s.is(web, workload.Ready, "")
+	s.StopServer()
+	testkit.EventuallyTrue(t, "the site says so", func() bool { return strings.HasPrefix(s.condition(kube.Reachable), "False ApiServerUnreachable") })
+	s.put(configMap("settings", "1"))
+	s.is(apiMap, workload.Waiting, "ApiServerUnreachable")
+	if st := s.centre.item(web); st.State != string(workload.Ready) {
+		t.Errorf("what is in effect: %v", st)
+	}
+	// A start without it waits, and tells nothing that it does not know.
+	s.stop()
+	s.start()
+	testkit.EventuallyTrue(t, "the site says so again", func() bool { return strings.HasPrefix(s.condition(kube.Reachable), "False") })
+	s.StartServer()
+	s.is(apiMap, workload.Ready, "")
+	s.is(web, workload.Ready, "")
+	testkit.EventuallyTrue(t, "the site is well", func() bool { return strings.HasPrefix(s.condition(kube.Reachable), "True") })
+	if n := s.deployment("web").Generation; n != 1 {
+		t.Errorf("the Deployment was changed: generation %d", n)
+	}
+
+	// A power cut in the middle.
+	s.put(deployment("web", "nginx:2", 2), configMap("settings", "2"))
+	s.Kill()
+	s.stop()
+	s.Restart()
+	s.start()
+	s.is(web, workload.Ready, "")
+	s.is(apiMap, workload.Ready, "")
+	if v := s.configMap("settings").Data["v"]; v != "2" {
+		t.Errorf("%q", v)
+	}
+}
