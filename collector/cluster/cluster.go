@@ -69,6 +69,8 @@ type Watcher struct {
 	opts Options
 	kube kubernetes.Interface
 
+	alone int // looks in a row without another kube-state-metrics; belongs to Run
+
 	mu      sync.Mutex
 	status  Status
 	applied []any
@@ -92,6 +94,8 @@ type Place struct {
 	Namespace string `json:"namespace"`
 	Port      string `json:"port"` // the container port's name, or number
 	Own       bool   `json:"own,omitempty"`
+
+	ready bool
 }
 
 // Lack is why a job has no targets, or none that answer.
@@ -100,6 +104,9 @@ type Lack struct {
 	Reason  string `json:"reason"` // CamelCase, as of a condition
 	Message string `json:"message"`
 }
+
+// standInAfter looks in a row without another kube-state-metrics ours is started.
+const standInAfter = 3
 
 // Reasons of a Lack.
 const (
@@ -235,18 +242,25 @@ func (w *Watcher) place(ctx context.Context, e *exporter, tenants map[string]boo
 				continue
 			}
 			there = true
-			at := Place{Job: e.job, Namespace: p.Namespace, Port: e.portOf(p), Own: p.Namespace == w.opts.Namespace}
-			switch {
-			case at.Port == "":
-			case found == nil, found.Own && !at.Own && ready(p), found.Own == at.Own && at.Namespace < found.Namespace:
+			at := Place{Job: e.job, Namespace: p.Namespace, Port: e.portOf(p), Own: p.Namespace == w.opts.Namespace, ready: ready(p)}
+			if at.Port != "" && (found == nil || at.better(found)) {
 				found = &at
 			}
 		}
-		if found != nil && !found.Own {
-			break
-		}
 	}
 	return found, there, nil
+}
+
+// better is a place whose pod is ready; of those, one that is not our own, which stands in
+// only; of those, always the same.
+func (p *Place) better(than *Place) bool {
+	switch {
+	case p.ready != than.ready:
+		return p.ready
+	case p.Own != than.Own:
+		return than.Own
+	}
+	return p.Namespace < than.Namespace
 }
 
 func ready(p *corev1.Pod) bool {
@@ -304,9 +318,12 @@ func (w *Watcher) scale(ctx context.Context, st *Status) {
 	if name == "" || slices.ContainsFunc(st.Lacks, func(l Lack) bool { return l.Reason == Forbidden && l.Job == jobPods }) {
 		return
 	}
+	// Another that restarts is gone for a moment: ours stands in for one that stays away.
 	want := int32(1)
-	if i := slices.IndexFunc(st.Found, func(p Place) bool { return p.Job == jobKubeStateMetrics }); i >= 0 && !st.Found[i].Own {
-		want = 0
+	if i := slices.IndexFunc(st.Found, func(p Place) bool { return p.Job == jobKubeStateMetrics }); i >= 0 && !st.Found[i].Own && st.Found[i].ready {
+		want, w.alone = 0, 0
+	} else if w.alone++; w.alone < standInAfter {
+		return
 	}
 	deployments := w.kube.AppsV1().Deployments(w.opts.Namespace)
 	s, err := deployments.GetScale(ctx, name, metav1.GetOptions{})
