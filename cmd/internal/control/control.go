@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -123,7 +125,7 @@ func oidc(c config.Config) apiserver.OIDC {
 // startFleet starts what runs on top of the API server.
 func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA, cfg *rest.Config, stored func(tenant string) quota.Usage, mount *vk8s.Mount) error {
 	scheme := runtime.NewScheme()
-	if err := controllers.AddToScheme(scheme); err != nil {
+	if err := errors.Join(controllers.AddToScheme(scheme), appsv1.AddToScheme(scheme), batchv1.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	cfg.QPS = -1 // each user of the client bounds itself
