@@ -12,10 +12,12 @@ import { useStore } from "./lib/store";
 import { AlertPage } from "./pages/alert";
 import { AlertsPage } from "./pages/alerts";
 import { CostPage } from "./pages/cost";
+import { DeployPage } from "./pages/deploy";
 import { FleetPage } from "./pages/fleet";
 import { LoginPage } from "./pages/login";
 import { LogsPage } from "./pages/logs";
 import { NotFoundPage } from "./pages/not-found";
+import { PodLogPage } from "./pages/pod-log";
 import { PoliciesPage } from "./pages/policies";
 import { RegistrationsPage } from "./pages/registrations";
 import { ScorePage } from "./pages/score";
@@ -24,6 +26,8 @@ import { SiteCostPage } from "./pages/site-cost";
 import { TenantsPage } from "./pages/tenants";
 import { VirtualSitePage } from "./pages/virtual-site";
 import { VirtualSitesPage } from "./pages/virtual-sites";
+import { WorkloadPage } from "./pages/workload";
+import { WorkloadsPage } from "./pages/workloads";
 import { auth, endSession } from "./session";
 
 const client = new QueryClient({
@@ -108,6 +112,10 @@ function Gate() {
       <Route path="/sites/:name">{(p) => <SitePage name={p.name} />}</Route>
       <Route path="/sites/:name/score">{(p) => <ScorePage name={p.name} />}</Route>
       <Route path="/sites/:name/cost">{(p) => <SiteCostPage name={p.name} />}</Route>
+      <Route path="/workloads" component={WorkloadsPage} />
+      <Route path="/workloads/deploy" component={DeployPage} />
+      <Route path="/workloads/:namespace/:vk8s/:kind/:name">{(p) => <WorkloadPage {...p} />}</Route>
+      <Route path="/workloads/:namespace/:vk8s/:kind/:name/pods/:pod/log">{(p) => <PodLogPage {...p} />}</Route>
       <Route path="/cost" component={CostPage} />
       <Route path="/alerts" component={AlertsPage} />
       <Route path="/alerts/:fingerprint">{(p) => <AlertPage fingerprint={p.fingerprint} />}</Route>

@@ -8,6 +8,7 @@ import "./styles/fleet.css";
 import "./styles/pages.css";
 import "./styles/logs.css";
 import "./styles/alerts.css";
+import "./styles/workloads.css";
 
 const root = document.getElementById("root");
 if (root) {

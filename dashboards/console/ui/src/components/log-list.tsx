@@ -26,10 +26,12 @@ interface Props {
   children?: ReactNode;
   /** Changes when the list is another one: it begins at its top again. */
   id: string;
+  /** All lines come from one place, which need not be told at each. */
+  plain?: boolean;
 }
 
 /** Log lines, newest first; only those in sight are in the page. */
-export function LogList({ lines, onFilter, onAway, children, id }: Props) {
+export function LogList({ lines, onFilter, onAway, children, id, plain }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const [open, setOpen] = useState<ReadonlySet<string>>(new Set());
   const [active, setActive] = useState(0);
@@ -85,7 +87,7 @@ export function LogList({ lines, onFilter, onAway, children, id }: Props) {
   const last = items.at(-1)?.index ?? 0;
   const stop = Math.min(Math.max(active, first), last);
   return (
-    <div ref={box} className="log-list" onScroll={onScroll} onKeyDown={onKeyDown} data-testid="log-list">
+    <div ref={box} className={plain ? "log-list plain" : "log-list"} onScroll={onScroll} onKeyDown={onKeyDown} data-testid="log-list">
       <div role="list" aria-label="Log lines, newest first" style={{ position: "relative", height: rows.getTotalSize() }}>
         {items.map((v) => {
           const r = lines[v.index]!;

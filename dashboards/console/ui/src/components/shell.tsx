@@ -64,6 +64,7 @@ export function Shell({ children, fixed }: { children: ReactNode; fixed?: boolea
           <ul>
             {item("/", "Fleet")}
             {item("/virtual-sites", "Virtual sites")}
+            {item("/workloads", "Workloads")}
             {item(
               "/alerts",
               "Alerts",

@@ -174,6 +174,9 @@ export function parseWorkloadFilter(search: string): WorkloadFilter {
 
 const RANK: Record<WorkloadState, number> = { Failed: 0, RolledBack: 1, Progressing: 2, Waiting: 3, Ready: 4 };
 
+/** The worst first, and of equal ones those that are offline. */
+export const compareWorst = (a: WorkloadSite, b: WorkloadSite): number => RANK[a.state] - RANK[b.state] || Number(a.online) - Number(b.online);
+
 export interface SiteFilter {
   q: string;
   state: WorkloadFilter["state"];
@@ -188,7 +191,7 @@ export function arrangeSites(all: readonly WorkloadSite[], f: SiteFilter): Workl
       const t = `${s.site} ${s.reason ?? ""} ${s.reason ? reasonText(s.reason, s.message) : ""}`.toLowerCase();
       return is && words.every((w) => t.includes(w));
     })
-    .sort((a, b) => RANK[a.state] - RANK[b.state] || Number(a.online) - Number(b.online) || (a.site < b.site ? -1 : 1));
+    .sort((a, b) => compareWorst(a, b) || (a.site < b.site ? -1 : 1));
 }
 
 /** A pod's state in words, and whether something is wrong with it. */
@@ -202,6 +205,15 @@ export function podState(p: Pod): { text: string; bad: boolean } {
 export function toShow<T extends { kind: string }>(objects: readonly T[]): T | undefined {
   const runs = ["Deployment", "StatefulSet", "DaemonSet", "VirtualMachine", "Job", "CronJob"];
   return objects.find((o) => runs.includes(o.kind)) ?? objects[0];
+}
+
+/** A virtual site as a site's own list names it: NAME alone is one in the same namespace. */
+const inNamespace = (ref: string, namespace: string): string => (ref.includes("/") ? ref : `${namespace}/${ref}`);
+
+/** The virtual sites that objects go to: the chosen one, else what each says, else the default. */
+export function reachOf(v: { namespace: string; defaultVirtualSite: string }, chosen: string, objects?: readonly { virtualSites: readonly string[] }[]): string[] {
+  const refs = chosen ? [chosen] : (objects ?? [{ virtualSites: [] }]).flatMap((o) => (o.virtualSites.length > 0 ? o.virtualSites : [v.defaultVirtualSite]));
+  return [...new Set(refs.map((r) => inNamespace(r, v.namespace)))];
 }
 
 export const EXAMPLE = `apiVersion: apps/v1

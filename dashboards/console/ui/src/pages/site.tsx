@@ -19,6 +19,7 @@ import { fleetHref } from "./fleet";
 import { MaintenanceWindows } from "../panels/maintenance-windows";
 import { MaintenanceBar } from "../panels/site-maintenance";
 import { ConditionsCard, SiteFacts } from "../panels/site-facts";
+import { SiteWorkloads } from "../panels/site-workloads";
 import { SignalsTable } from "../panels/site-signals";
 
 export function SitePage({ name }: { name: string }) {
@@ -162,6 +163,7 @@ function Loaded({ site }: { site: SiteDetail }) {
               )}
             </div>
           </section>
+          <SiteWorkloads site={site} />
           <ConditionsCard object={object.data} />
           <MaintenanceWindows owner={{ site }} windows={object.data ? (object.data.maintenanceWindows ?? []) : undefined} error={object.data ? undefined : object.error} onRetry={() => void object.refetch()} />
         </div>
