@@ -121,8 +121,9 @@ type Server struct {
 
 // trust are the CAs that vouch for the API server.
 type trust struct {
-	pem  []byte
-	pool *x509.CertPool
+	pem     []byte
+	pool    *x509.CertPool
+	changed chan struct{} // closed when others took their place
 }
 
 // Trust has clients trust other CAs from now on: the configurations that Config and
@@ -140,7 +141,9 @@ func (s *Server) trust(caPEM []byte) error {
 	if err != nil {
 		return fmt.Errorf("API server: %w", err)
 	}
-	s.ca.Store(&trust{caPEM, identity.PoolOf(cas)})
+	if before := s.ca.Swap(&trust{caPEM, identity.PoolOf(cas), make(chan struct{})}); before != nil {
+		close(before.changed)
+	}
 	return nil
 }
 
@@ -234,8 +237,11 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err := installCRDs(ctx, loopback); err != nil {
 		return nil, err
 	}
-	if err := endNamespaces(runCtx, loopback); err != nil {
-		return nil, err
+	if err := runControllers(runCtx, loopback, accounts{key: s.accountKey(), trust: func() ([]byte, <-chan struct{}) {
+		t := s.ca.Load()
+		return t.pem, t.changed
+	}, log: o.Logger}); err != nil {
+		return nil, fmt.Errorf("API server: %w", err)
 	}
 	log.up.Store(true)
 	// The start leaves some 80 MiB of garbage that the process would keep.
@@ -295,10 +301,13 @@ func Prepare(ctx context.Context, args []string, ln net.Listener, change func(*o
 	return prepared.Run, loopback, nil
 }
 
+// accountKey is the file of the key that signs tokens of service accounts.
+func (s *Server) accountKey() string { return filepath.Join(s.o.Dir, "service-account.key") }
+
 // args are the flags of kube-apiserver, as its documentation has them.
 func (s *Server) args(endpoints []string, bound *net.TCPAddr, oidc []string) ([]string, error) {
 	o := s.o
-	saKey := filepath.Join(o.Dir, "service-account.key")
+	saKey := s.accountKey()
 	if err := ensureKey(saKey); err != nil {
 		return nil, err
 	}
@@ -318,8 +327,10 @@ func (s *Server) args(endpoints []string, bound *net.TCPAddr, oidc []string) ([]
 		"--token-auth-file=" + tokens, "--authorization-mode=RBAC", "--anonymous-auth=false",
 		"--service-account-issuer=https://muster.local", "--service-account-key-file=" + saKey, "--service-account-signing-key-file=" + saKey,
 		"--service-cluster-ip-range=10.96.0.0/16",
-		// There are no nodes: no endpoints of this server to reconcile, and nothing
-		// that these plugins could protect.
+		// There are no nodes: no endpoints of this server to reconcile, and nothing that
+		// these plugins could protect. ServiceAccount changes pods, which are a site's;
+		// DefaultStorageClass would take the choice from the sites' own default, and
+		// StorageObjectInUseProtection sets a finalizer that nobody here removes.
 		"--endpoint-reconciler-type=none",
 		"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,DefaultStorageClass,StorageObjectInUseProtection",
 		"--audit-policy-file=" + policy, "--audit-log-path=" + filepath.Join(o.Dir, "audit.log"),
