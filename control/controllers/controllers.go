@@ -80,6 +80,10 @@ type Options struct {
 	// RenderedPolicy is the hash of the collection policy that a site should have
 	// in effect; empty: not known yet.
 	RenderedPolicy func(fleet.SiteID) string
+	// RenderedPolicies are the generations of a tenant's collection policies, by name, that
+	// RenderedPolicy answers from. A result of nil: they are not known, and taken for the
+	// latest.
+	RenderedPolicies func(tenant string) map[string]int64
 	// Reports is what sites say of the policies that they have in effect, before it stands in
 	// the status of Sites, which is written at a bounded rate; nil: that status alone counts.
 	Reports Reports
@@ -120,6 +124,9 @@ type Runner struct {
 func New(o Options) *Runner {
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.RenderedPolicies == nil {
+		o.RenderedPolicies = func(string) map[string]int64 { return nil }
 	}
 	r := &Runner{o: o,
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute)),

@@ -474,7 +474,7 @@ func TestRejectedPolicyIsNamed(t *testing.T) {
 	for _, name := range []string{"b", "a"} {
 		s := site("theta", name, nil)
 		create(t, c, s)
-		s.Status.PolicyHash = "hash-of-theta"
+		s.Status.Phase, s.Status.PolicyHash = fleet.PhaseOnline, "hash-of-theta"
 		if name == "a" {
 			meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{Type: "CollectionPolicyApplied", Status: metav1.ConditionFalse, Reason: "Rejected", Message: "bad regex"})
 		}

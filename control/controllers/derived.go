@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -91,6 +89,9 @@ func (r *Runner) virtualSites(ctx context.Context, known *inventory.Snapshot, te
 		if err := r.o.Cache.Get(ctx, client.ObjectKey{Namespace: tenant + "-" + v.Namespace, Name: v.Name}, &o); err != nil {
 			errs = append(errs, client.IgnoreNotFound(err))
 			continue
+		}
+		if v.Generation < o.Generation {
+			continue // the inventory has not read the change yet; its own comes here again
 		}
 		before := o.DeepCopy()
 		status, populated := virtualSiteStatus(known, v, now)
@@ -186,83 +187,3 @@ func TokenState(t *v1alpha1.RegistrationToken, now time.Time) string {
 		return "Active"
 	}
 }
-
-// policies counts the sites that each collection policy selects, and those that
-// have it in effect. The rest of a health policy's status is written by the health
-// role, which knows what its queries give.
-func (r *Runner) policies(ctx context.Context, known *inventory.Snapshot, tenant string) error {
-	// Decommissioned and pending sites have nothing to measure.
-	byName := map[string]*v1alpha1.CollectionPolicyStatus{}
-	refusing := map[string][]string{}
-	for _, s := range known.SitesOf(tenant) {
-		if !s.Counts() {
-			continue
-		}
-		want := r.o.RenderedPolicy(s.ID)
-		has, refused := s.PolicyHash, s.PolicyRefused
-		if r.o.Reports != nil {
-			if h, ref, told := r.o.Reports.PolicyOf(s.ID); told {
-				has, refused = h, ref
-			}
-		}
-		for _, p := range s.PoliciesOf(fleet.KindCollectionPolicy) {
-			st := byName[p.Name]
-			if st == nil {
-				st = &v1alpha1.CollectionPolicyStatus{}
-				byName[p.Name] = st
-			}
-			st.Sites++
-			switch {
-			case refused:
-				st.Rejected++
-				refusing[p.Name] = append(refusing[p.Name], s.ID.Name)
-			case want != "" && want == has:
-				st.Applied++
-			}
-		}
-	}
-	var cps v1alpha1.CollectionPolicyList
-	if err := r.o.Cache.List(ctx, &cps, client.InNamespace(fleet.SystemNamespace(tenant))); err != nil {
-		return err
-	}
-	var errs []error
-	for i := range cps.Items {
-		p := &cps.Items[i]
-		before := p.DeepCopy()
-		st := &p.Status
-		st.Sites, st.Applied, st.Rejected = 0, 0, 0
-		if n := byName[p.Name]; n != nil {
-			st.Sites, st.Applied, st.Rejected = n.Sites, n.Applied, n.Rejected
-		}
-		applied := appliedCondition(*st, refusing[p.Name])
-		applied.ObservedGeneration = p.Generation
-		meta.SetStatusCondition(&st.Conditions, applied)
-		r.tellShipped(p, &st.Conditions)
-		errs = append(errs, r.patchStatus(ctx, p, before))
-	}
-	return errors.Join(errs...)
-}
-
-// appliedCondition tells how far a policy has come, and where it was refused.
-func appliedCondition(st v1alpha1.CollectionPolicyStatus, refusing []string) metav1.Condition {
-	c := metav1.Condition{Type: "Applied", Status: metav1.ConditionFalse}
-	switch {
-	case st.Sites == 0:
-		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, "NoSiteMatches", "the selector takes none of the tenant's sites"
-	case len(refusing) > 0:
-		slices.Sort(refusing)
-		more := ""
-		if n := len(refusing) - maxNamed; n > 0 {
-			refusing, more = refusing[:maxNamed], fmt.Sprintf(" and %d more", n)
-		}
-		c.Reason, c.Message = "Rejected", fmt.Sprintf("refused by %s%s; why is in the site's condition %s", strings.Join(refusing, ", "), more, conditionPolicyApplied)
-	case st.Applied < st.Sites:
-		c.Reason, c.Message = "InProgress", fmt.Sprintf("in effect on %d of %d sites; the others take it when they are online", st.Applied, st.Sites)
-	default:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Applied", "in effect on every site that it selects"
-	}
-	return c
-}
-
-// maxNamed is how many sites a condition names.
-const maxNamed = 5

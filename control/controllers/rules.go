@@ -122,18 +122,28 @@ func rulesCondition(st fleetapi.RulesState) metav1.Condition {
 	case all == 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, "NoRegional", "no regional has connected yet"
 	case len(st.Waiting) > 0:
-		names, more := st.Waiting, ""
-		if n := len(names) - maxNamed; n > 0 {
-			names, more = names[:maxNamed], fmt.Sprintf(" and %d more", n)
-		}
-		c.Reason, c.Message = "InProgress", fmt.Sprintf("in effect on %d of %d regionals; not yet on %s%s", st.Applied, all, strings.Join(names, ", "), more)
+		c.Reason, c.Message = "InProgress", fmt.Sprintf("in effect on %d of %d regionals; not yet on %s", st.Applied, all, named(st.Waiting, ", "))
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Applied", "in effect on every regional"
 	}
-	if len(c.Message) > maxConditionMessage {
-		c.Message = strings.ToValidUTF8(c.Message[:maxConditionMessage], "")
-	}
+	c.Message = cut(c.Message)
 	return c
 }
 
 const maxConditionMessage = 1024
+
+// cut bounds what a condition says.
+func cut(message string) string {
+	if len(message) > maxConditionMessage {
+		message = strings.ToValidUTF8(message[:maxConditionMessage], "")
+	}
+	return message
+}
+
+// named lists the first of them, and how many more there are.
+func named(list []string, between string) string {
+	if n := len(list) - maxNamed; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(list[:maxNamed], between), n)
+	}
+	return strings.Join(list, between)
+}

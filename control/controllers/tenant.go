@@ -36,10 +36,13 @@ func (r *Runner) tenant(ctx context.Context, name string) (time.Duration, error)
 		return 0, client.IgnoreNotFound(err)
 	}
 	if t.DeletionTimestamp != nil {
-		return 0, nil
+		return 0, r.endTenant(ctx, &t)
+	}
+	if err := r.holdTenant(ctx, &t); err != nil {
+		return 0, err
 	}
 	blocked, err := r.namespaces(ctx, &t)
-	ready := metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "NamespacesReady", Message: "every namespace is there"}
+	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "NamespacesReady", Message: "every namespace is there"}
 	switch {
 	case err != nil:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NotSetUp", err.Error()
@@ -80,7 +83,7 @@ func (r *Runner) tenant(ctx context.Context, name string) (time.Duration, error)
 		r.maintenances(ctx, known.SitesOf(name), next.now),
 		r.virtualSites(ctx, known, name, next.now),
 		r.tokens(ctx, name, next),
-		r.policies(ctx, known, name),
+		r.policies(ctx, known, name, next),
 		r.tellHealthShipped(ctx, name),
 		r.rules(ctx, name),
 		r.virtualKubernetes(ctx, known, name, own),

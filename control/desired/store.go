@@ -324,6 +324,22 @@ func (s *Store) PolicyHash(id fleet.SiteID) string {
 	return ""
 }
 
+// PolicyGenerations are the generations of a tenant's collection policies, by name, that
+// PolicyHash answers from. Never nil.
+func (s *Store) PolicyGenerations(tenant string) map[string]int64 {
+	out := map[string]int64{}
+	s.mu.RLock()
+	known := s.known
+	s.mu.RUnlock()
+	if known == nil {
+		return out
+	}
+	for _, p := range known.PoliciesOf(tenant, fleet.KindCollectionPolicy) {
+		out[p.Name] = p.Generation
+	}
+	return out
+}
+
 // Subscribe calls fn with each site whose desired state changed, after the change,
 // until cancel. fn is called from whoever made the change: it must be quick and
 // must not call Apply, Set or Delete methods.

@@ -474,13 +474,13 @@ func TestDesiredStateGoesDownAndTransitionsGoUp(t *testing.T) {
 	r.report(id, rep)
 	w.eventually("the report is in the status", func() bool {
 		s := w.get("paris").Status
-		return s.AppliedRevision == rep.AppliedRevision && s.PolicyHash == rep.PolicyHash && s.Versions["os"] == "Debian 13" && len(s.Conditions) == 2
+		return s.AppliedRevision == rep.AppliedRevision && s.PolicyHash == rep.PolicyHash && s.Versions["os"] == "Debian 13" && len(s.Conditions) == 3
 	})
 	since := condition(w.get("paris"), "CollectionPolicyApplied").LastTransitionTime
 	rep.Conditions = []*wire.Condition{{Type: "CollectionPolicyApplied", Status: "True", Reason: "AppliedAgain"}}
 	w.pass(10 * time.Second)
 	r.report(id, rep)
-	w.eventually("a condition that is gone is removed", func() bool { return len(w.get("paris").Status.Conditions) == 1 })
+	w.eventually("a condition that is gone is removed", func() bool { return len(w.get("paris").Status.Conditions) == 2 })
 	if c := condition(w.get("paris"), "CollectionPolicyApplied"); c.Reason != "AppliedAgain" || !c.LastTransitionTime.Equal(&since) {
 		t.Errorf("condition %+v, transition was at %s", c, since)
 	}
@@ -745,13 +745,13 @@ func TestARegionalThatDiesTakesItsSitesOfflineAfterAGrace(t *testing.T) {
 
 func TestOnlineSitesOfARestartedControl(t *testing.T) {
 	w := newWorld(t)
-	was := metav1.Now()
-	w.site("paris", func(s *v1alpha1.Site) {
-		s.Status.Phase, s.Status.LastSeen, s.Status.Regional = fleet.PhaseOnline, &was, "eu-1"
-	})
-	w.site("lyon", func(s *v1alpha1.Site) {
-		s.Status.Phase, s.Status.LastSeen, s.Status.Regional = fleet.PhaseOnline, &was, "eu-1"
-	})
+	was := metav1.NewTime(time.Now().Truncate(time.Second))
+	for _, name := range []string{"paris", "lyon"} {
+		w.site(name, func(s *v1alpha1.Site) {
+			s.Status.Phase, s.Status.LastSeen, s.Status.Regional = fleet.PhaseOnline, &was, "eu-1"
+			s.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Online", Message: "connected", LastTransitionTime: was}}
+		})
+	}
 	w.started()
 	w.pass(50 * time.Second)
 	if w.writes.Load() != 0 {
@@ -862,7 +862,7 @@ func TestHostileReportsHurtNobodyElse(t *testing.T) {
 		return c != nil && c.Status == metav1.ConditionFalse
 	})
 	s := w.get("evil")
-	if len(s.Status.Conditions) > maxConditions+1 || len(s.Status.Versions["os"]) > maxVersion || s.Status.AppliedRevision != "" || s.Status.PolicyHash != "" {
+	if len(s.Status.Conditions) > maxConditions+2 || len(s.Status.Versions["os"]) > maxVersion || s.Status.AppliedRevision != "" || s.Status.PolicyHash != "" {
 		t.Errorf("status %d conditions, os %d bytes, %q %q", len(s.Status.Conditions), len(s.Status.Versions["os"]), s.Status.AppliedRevision, s.Status.PolicyHash)
 	}
 	if c := condition(s, "Odd"); c == nil || c.Status != metav1.ConditionUnknown || len(c.Message) > maxMessage || strings.Contains(c.Message, "\x00") {
@@ -876,7 +876,7 @@ func TestHostileReportsHurtNobodyElse(t *testing.T) {
 	r.report(evil, &wire.Report{})
 	w.eventually("mended", func() bool {
 		c := condition(w.get("evil"), ConditionReportAccepted)
-		return c != nil && c.Status == metav1.ConditionTrue && len(w.get("evil").Status.Conditions) == 1
+		return c != nil && c.Status == metav1.ConditionTrue && len(w.get("evil").Status.Conditions) == 2
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/wire"
 )
@@ -30,8 +31,11 @@ const (
 // Muster alone sets it.
 const ConditionReportAccepted = "ReportAccepted"
 
+// conditionPolicyApplied is reported by sites.
+const conditionPolicyApplied = fleet.KindCollectionPolicy + "Applied"
+
 // reserved conditions on a Site are Muster's own: a site can't set or clear them.
-var reserved = map[string]bool{ConditionReportAccepted: true, "Healthy": true, "Ready": true, "Approved": true}
+var reserved = map[string]bool{ConditionReportAccepted: true, "Healthy": true, v1alpha1.ConditionReady: true, "Approved": true}
 
 // regionalTypes are the conditions of a Site that its regional sets: what it makes of
 // the site's logs. No other type is taken from a regional, and none of these from a
@@ -57,7 +61,7 @@ type report struct {
 
 // refusesPolicy: the inventory reads the same of a Site's status (PolicyRefused).
 func (r *report) refusesPolicy() bool {
-	return meta.IsStatusConditionFalse(r.conditions, fleet.KindCollectionPolicy+"Applied")
+	return meta.IsStatusConditionFalse(r.conditions, conditionPolicyApplied)
 }
 
 // clean never fails: a site's report is outside bytes.

@@ -78,6 +78,7 @@ type Options struct {
 	// Client writes Sites, and reads a Site that the watch has not told of yet: it
 	// must read from the API server, not from a cache.
 	Client     client.Client
+	Recorder   Recorder // nil: none
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 
@@ -122,6 +123,8 @@ type Server struct {
 	policySubs []func(tenant string)
 
 	tunnels map[string]*waitingTunnel // by id
+	tellers map[string]*teller        // by tenant
+	swept   time.Time                 // the last look for what comes by time alone
 
 	metrics metrics
 }
@@ -155,6 +158,7 @@ func New(o Options) (*Server, error) {
 		rules:   map[string]*regionalRules{},
 		lookups: make(chan struct{}, 8),
 		tunnels: map[string]*waitingTunnel{},
+		tellers: map[string]*teller{}, swept: o.Now(),
 	}
 	if err := s.loadRevocations(); err != nil {
 		return nil, err

@@ -109,6 +109,7 @@ func (s *Server) setSiteLocked(id fleet.SiteID, obj *v1alpha1.Site) {
 	}
 	before := st.obj
 	st.obj = obj
+	s.noticeLocked(id, before, obj)
 	if before == nil && obj.Status.Phase == fleet.PhaseOnline && st.owner == nil {
 		// Online when the control before this one stopped: wait for its regional.
 		st.online, st.offlineAt, st.regional = true, s.began.Add(2*s.opts.OrphanGrace), obj.Status.Regional
@@ -356,6 +357,9 @@ func (s *Server) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.opts.Now()
+	s.noticeTimeLocked(s.swept, now)
+	s.tellSumsLocked(now)
+	s.swept = now
 	every := max(s.opts.LastSeenEvery, time.Duration(len(s.sites))*time.Second/10)
 	for id, st := range s.sites {
 		if st.online && st.owner == nil && !now.Before(st.offlineAt) {

@@ -152,6 +152,7 @@ func (s *Server) patch(ctx context.Context, id fleet.SiteID, obj *v1alpha1.Site,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if st := s.sites[id]; st != nil && st.obj != nil && st.obj.UID == got.UID && !older(got.ResourceVersion, st.obj.ResourceVersion) {
+		s.noticeLocked(id, st.obj, got)
 		st.obj = got
 	}
 	return nil
@@ -199,10 +200,8 @@ func (st *siteState) statusPatchLocked(now time.Time, lastSeenEvery time.Duratio
 			out["appliedRevision"] = r.appliedRevision
 		}
 	}
-	if st.report != nil || st.regionalView != nil {
-		if c := st.conditionsLocked(now); !equality.Semantic.DeepEqual(c, old.Conditions) {
-			out["conditions"] = c
-		}
+	if c := st.conditionsLocked(now); !equality.Semantic.DeepEqual(c, old.Conditions) {
+		out["conditions"] = c
 	}
 	if v := versionPatch(old.Versions, versions, st.report != nil); v != nil {
 		out["versions"] = v
@@ -253,6 +252,8 @@ func (st *siteState) conditionsLocked(now time.Time) []metav1.Condition {
 		switch {
 		case regionalTypes[c.Type]:
 			told = st.regionalView != nil
+		case c.Type == v1alpha1.ConditionReady:
+			told = true
 		case reserved[c.Type] && c.Type != ConditionReportAccepted:
 			told = false
 		}
@@ -267,6 +268,7 @@ func (st *siteState) conditionsLocked(now time.Time) []metav1.Condition {
 		}
 		out = append(out, c)
 	}
+	set(st.readyLocked())
 	if st.regionalView != nil {
 		for _, c := range *st.regionalView {
 			set(c)
@@ -277,6 +279,25 @@ func (st *siteState) conditionsLocked(now time.Time) []metav1.Condition {
 	}
 	slices.SortFunc(out, func(a, b metav1.Condition) int { return strings.Compare(a.Type, b.Type) })
 	return out
+}
+
+// readyLocked is the phase as a condition, which kubectl wait knows.
+func (st *siteState) readyLocked() metav1.Condition {
+	phase := st.phaseLocked()
+	c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: string(phase), ObservedGeneration: st.obj.Generation}
+	switch phase {
+	case fleet.PhaseOnline:
+		c.Status, c.Message = metav1.ConditionTrue, "connected"
+	case fleet.PhaseOffline:
+		c.Message = "not connected; status.lastSeen says since when"
+	case fleet.PhaseApproved:
+		c.Message = "approved; it has not connected yet"
+	case fleet.PhasePending:
+		c.Message = "waits for approval: set spec.approved"
+	case fleet.PhaseDecommissioned:
+		c.Message = "refused for good"
+	}
+	return c
 }
 
 // reportedLocked sets the conditions that the site reported, and what of its report

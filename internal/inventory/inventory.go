@@ -133,6 +133,7 @@ type VirtualSite struct {
 	Namespace   string // as users type it, e.g. "shared"
 	Name        string
 	Description string
+	Generation  int64   // of the object that it was read from; 0: of a file
 	Members     []int32 // positions in Snapshot.Sites, rising
 	// Waiting are the pending sites that will be members, as many as that.
 	Waiting int
@@ -346,7 +347,7 @@ func both[T comparable](a, b []T, key func(T) string, same func(T, T) bool, tena
 // sameVirtualSite leaves the members to their own lists: positions move when any site
 // comes or goes.
 func sameVirtualSite(a, b *VirtualSite) bool {
-	return a.Description == b.Description && a.plan == b.plan && len(a.Members) == len(b.Members) && a.Waiting == b.Waiting
+	return a.Description == b.Description && a.Generation == b.Generation && a.plan == b.plan && len(a.Members) == len(b.Members) && a.Waiting == b.Waiting
 }
 
 func sameSite(a, b *Site) bool {

@@ -62,6 +62,7 @@ type siteRecord struct {
 type virtualRecord struct {
 	key         objectKey
 	space       namespace
+	generation  int64
 	description string
 	source      metav1.LabelSelector
 	selector    labels.Selector // of source
@@ -221,12 +222,12 @@ func (s *Site) sameReports(b *Site) bool {
 func (st *state) putVirtual(o *v1alpha1.VirtualSite) {
 	key := objectKey{o.Namespace, o.Name}
 	if old := st.virtual[key]; old != nil {
-		if equality.Semantic.DeepEqual(old.source, o.Spec.SiteSelector) && old.description == o.Spec.Description && equality.Semantic.DeepEqual(old.windows, o.Spec.MaintenanceWindows) {
+		if old.generation == o.Generation && equality.Semantic.DeepEqual(old.source, o.Spec.SiteSelector) && old.description == o.Spec.Description && equality.Semantic.DeepEqual(old.windows, o.Spec.MaintenanceWindows) {
 			return // only its status changed
 		}
 		st.dropVirtual(key)
 	}
-	v := &virtualRecord{key: key, description: o.Spec.Description, source: o.Spec.SiteSelector, selector: st.selector(&o.Spec.SiteSelector, "VirtualSite", key),
+	v := &virtualRecord{key: key, generation: o.Generation, description: o.Spec.Description, source: o.Spec.SiteSelector, selector: st.selector(&o.Spec.SiteSelector, "VirtualSite", key),
 		windows: o.Spec.MaintenanceWindows, plan: maintenance.NewPlan(o.Spec.MaintenanceWindows)}
 	st.virtual[key] = v
 	st.dirtyVirtual[v], st.loud = true, true
@@ -488,7 +489,7 @@ func (st *state) virtualSites(s *Snapshot) {
 		}
 		if v.affected || v.out == nil {
 			v.affected = true
-			v.out = &VirtualSite{Tenant: v.space.tenant, Namespace: v.space.short, Name: v.key.name, Description: v.description, Windows: v.windows, plan: v.plan}
+			v.out = &VirtualSite{Tenant: v.space.tenant, Namespace: v.space.short, Name: v.key.name, Generation: v.generation, Description: v.description, Windows: v.windows, plan: v.plan}
 			affected[v.space.tenant] = true
 		}
 		s.VirtualSites = append(s.VirtualSites, v.out)

@@ -167,7 +167,7 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	store := desired.New(desired.Options{Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), Regionals: regionals, ShippedHealth: &defaults.HealthPolicy().Spec, Logger: env.Log, Registerer: env.Reg})
 	env.Ops.Status("desired state", func() any { return store.Stats() })
 	env.Go("desired state of regionals", store.Run)
-	fleetServer, err := fleetapi.New(fleetapi.Options{Registrar: registrar, Regionals: regionals, Desired: store, Clusters: clusters.store, Client: kube, Logger: env.Log, Registerer: env.Reg,
+	fleetServer, err := fleetapi.New(fleetapi.Options{Registrar: registrar, Regionals: regionals, Desired: store, Clusters: clusters.store, Client: kube, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
 		RevocationsFile: filepath.Join(Dir(c), "revocations.json")})
 	if err != nil {
 		return err
@@ -184,7 +184,7 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	if err := clusters.serve(ctx, env, kube, mount, store, grants, fleetServer); err != nil {
 		return err
 	}
-	runner := controllers.New(controllers.Options{Client: kube, Workloads: store, Offered: grants, Cache: informers, Inventory: inv, RenderedPolicy: store.PolicyHash, Reports: fleetServer, Rules: fleetServer, Stored: stored, Sent: fleetServer.TenantUse, Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), GroupsPrefix: c.OIDC.GroupsPrefix, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
+	runner := controllers.New(controllers.Options{Client: kube, Workloads: store, Offered: grants, Cache: informers, Inventory: inv, RenderedPolicy: store.PolicyHash, RenderedPolicies: store.PolicyGenerations, Reports: fleetServer, Rules: fleetServer, Stored: stored, Sent: fleetServer.TenantUse, Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), GroupsPrefix: c.OIDC.GroupsPrefix, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
 		DefaultCollectionPolicy: defaults.CollectionPolicy().Spec, DefaultHealthPolicy: defaults.HealthPolicy().Spec})
 	env.Go("controllers", runner.Run)
 

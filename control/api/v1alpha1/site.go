@@ -12,6 +12,10 @@ import (
 // Tenant is the hard wall between customers: it owns namespaces, users, sites and
 // data. Its namespaces are made by Muster and named <tenant>-<name>.
 //
+// Deleting it deletes its namespaces with everything in them, its sites included, whose
+// certificates are refused from then on; it is gone when they are. Its metrics and logs
+// stay where they are stored until they are too old.
+//
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=tn
@@ -29,6 +33,9 @@ type Tenant struct {
 	Spec   TenantSpec   `json:"spec,omitempty"`
 	Status TenantStatus `json:"status,omitempty"`
 }
+
+// FinalizerTenant keeps a Tenant that is being deleted until its namespaces are gone.
+const FinalizerTenant = "muster.dev/namespaces"
 
 // TenantSpec says what a tenant may have.
 type TenantSpec struct {
@@ -325,12 +332,17 @@ type SiteStatus struct {
 	// site that it belongs to. Absent: none is.
 	// +optional
 	Maintenance *SiteMaintenance `json:"maintenance,omitempty"`
-	// Conditions come from the site and from Muster.
+	// Conditions come from the site and from Muster. Ready is Muster's: True while the
+	// site is connected, else its reason is the phase.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
+
+// ConditionReady of a Site is True while it is connected; of a Tenant, while all of its
+// namespaces are there.
+const ConditionReady = "Ready"
 
 // SiteMaintenance is planned work that is going on.
 type SiteMaintenance struct {
