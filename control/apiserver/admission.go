@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+	"k8s.io/kubernetes/pkg/apis/core"
 
 	"muster.dev/muster/control/api/kinds"
 	"muster.dev/muster/control/api/v1alpha1"
@@ -48,6 +49,10 @@ func (validator) Handles(op admission.Operation) bool {
 
 // Validate implements admission.ValidationInterface.
 func (v validator) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if ev, ok := a.GetObject().(*core.Event); ok && !trusted(a.GetUserInfo()) && (quota.OwnReporter(ev.Source.Component) || quota.OwnReporter(ev.ReportingController)) {
+		return apierrors.NewInvalid(a.GetKind().GroupKind(), a.GetName(), field.ErrorList{field.Forbidden(field.NewPath("reportingComponent"),
+			"names that begin with muster- are Muster's own; give your component another")})
+	}
 	if a.GetKind().Group != v1alpha1.GroupVersion.Group || a.GetSubresource() != "" {
 		return nil
 	}

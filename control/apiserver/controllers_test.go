@@ -319,3 +319,32 @@ func TestNamespaceOfOwnersGoes(t *testing.T) {
 func virtualSites(cfg *rest.Config, ns string) dynamic.ResourceInterface {
 	return resource(dynamic.NewForConfigOrDie(cfg), "VirtualSite", ns)
 }
+
+// What Muster tells of a tenant's sites counts for nobody, so nobody else may say that
+// he is Muster.
+func TestEventsInTheNameOfMuster(t *testing.T) {
+	cfg := kubeapi.Start(t)
+	namespace(t, cfg, "said")
+	k := kubernetes.NewForConfigOrDie(cfg)
+	if _, err := k.RbacV1().RoleBindings("said").Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "mallory"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "mallory"}}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kubeapi.WaitAllowed(t, cfg, "mallory", nil, "create", "events", "said")
+	as := rest.CopyConfig(cfg)
+	as.Impersonate.UserName = "mallory"
+	say := func(cfg *rest.Config, name, component string) error {
+		_, err := kubernetes.NewForConfigOrDie(cfg).CoreV1().Events("said").Create(t.Context(), &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: name},
+			InvolvedObject: corev1.ObjectReference{Namespace: "said", Kind: "ConfigMap", Name: "x"}, Source: corev1.EventSource{Component: component}}, metav1.CreateOptions{})
+		return err
+	}
+	if err := say(as, "a", "muster-control"); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "reportingComponent") {
+		t.Errorf("in Muster's name: %v", err)
+	}
+	if err := say(as, "b", "mallory"); err != nil {
+		t.Errorf("in the own name: %v", err)
+	}
+	if err := say(cfg, "c", "muster-control"); err != nil {
+		t.Errorf("Muster itself: %v", err)
+	}
+}

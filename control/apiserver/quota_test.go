@@ -2,6 +2,7 @@ package apiserver_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -46,6 +47,11 @@ func tenantWithUser(t *testing.T, name, quotas string) *rest.Config {
 			t.Fatal(err)
 		}
 		kubeapi.WaitAllowed(t, cfg, kubeapi.Prefix+name, nil, "create", "configmaps", ns)
+		testkit.Eventually(t, "what each namespace has, which counts", func() error {
+			_, err := k.CoreV1().ServiceAccounts(ns).Get(t.Context(), "default", metav1.GetOptions{})
+			_, err2 := k.CoreV1().ConfigMaps(ns).Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{})
+			return errors.Join(err, err2)
+		})
 	}
 	user := kubeapi.As(t, name)
 	user.QPS = -1
@@ -81,7 +87,7 @@ func TestQuotaOfObjects(t *testing.T) {
 	const limit = 30
 	user := tenantWithUser(t, "qo", fmt.Sprintf("{objects: %d}", limit))
 	k := kubernetes.NewForConfigOrDie(user)
-	have := agree(t, "qo").Objects // the bindings
+	have := agree(t, "qo").Objects // the bindings, and what each namespace has
 	makes := []func(ctx context.Context, name string) error{
 		func(ctx context.Context, name string) error {
 			_, err := k.CoreV1().ConfigMaps("qo-shop").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})

@@ -33,6 +33,17 @@ func tenantOfNamespace(value []byte) string {
 	return ""
 }
 
+// OwnReporter tells whether events of a component are Muster's own; admission keeps
+// others from writing such.
+func OwnReporter(component string) bool { return strings.HasPrefix(component, "muster-") }
+
+// ownEvent tells whether a stored Event is one that Muster wrote.
+func ownEvent(value []byte) bool {
+	obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(value, nil, nil)
+	ev, ok := obj.(*corev1.Event)
+	return ok && err == nil && (OwnReporter(ev.Source.Component) || OwnReporter(ev.ReportingController))
+}
+
 // Load reads everything and returns the revision that it is of.
 func (l *Ledger) Load(ctx context.Context, c *clientv3.Client) (revision int64, err error) {
 	fresh := New(l.o)

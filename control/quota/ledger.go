@@ -1,6 +1,9 @@
 // Package quota counts what each tenant has in etcd and says whether one more write
 // fits its quotas: objects, their bytes, sites, and how fast it writes.
 //
+// Events that Muster itself writes count for nobody: they tell a tenant's users of its
+// sites, are bounded where they are made, and are gone after an hour.
+//
 // The Ledger reads everything once and then follows etcd's watch, so the figures are
 // what is stored, whoever wrote it, also after a restart and with several API servers.
 // A write that was let in counts from then on until the watch brings it, so that
@@ -331,6 +334,9 @@ func (l *Ledger) setLocked(key string, value []byte) {
 		return
 	}
 	l.forgetLocked(o, s)
+	if o.resource == resourceEvents && ownEvent(value) {
+		return
+	}
 	d := count{objects: 1, bytes: int64(len(key) + len(value))}
 	if o.resource == resourceSites {
 		var v struct {
@@ -370,6 +376,8 @@ const (
 	keyNamespaces = "namespaces/"
 	keyTenants    = "muster.dev/tenants/"
 	resourceSites = "muster.dev/sites"
+
+	resourceEvents = "events"
 )
 
 // spaceLocked takes a key apart: RESOURCE/NAMESPACE/NAME. nil: it is of no namespace.

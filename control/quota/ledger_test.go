@@ -88,6 +88,34 @@ func TestObjectsOfAllNamespacesCountTogether(t *testing.T) {
 	}
 }
 
+// What Muster tells a tenant's users takes no room of the tenant's; what they write does.
+func TestOwnEventsCountForNobody(t *testing.T) {
+	l := ledger(t, `{}`)
+	event := func(source, reporter string) []byte {
+		t.Helper()
+		b, err := runtime.Encode(scheme.Codecs.LegacyCodec(corev1.SchemeGroupVersion), &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e"}, Source: corev1.EventSource{Component: source}, ReportingController: reporter})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	l.Set("events/acme-system/a", event("muster-control", ""))
+	l.Set("events/acme-system/b", event("", "muster-control"))
+	if got := l.Usage("acme"); got != (Usage{}) {
+		t.Errorf("Muster's: %+v", got)
+	}
+	l.Set("events/acme-system/c", event("operator", "operator"))
+	l.Set("events/acme-system/d", []byte("no event"))
+	if got := l.Usage("acme"); got.Objects != 2 {
+		t.Errorf("others': %+v", got)
+	}
+	l.Set("events/acme-system/c", event("muster-control", ""))
+	l.Delete("events/acme-system/a")
+	if got := l.Usage("acme"); got.Objects != 1 {
+		t.Errorf("in the end: %+v", got)
+	}
+}
+
 func TestBytes(t *testing.T) {
 	l := ledger(t, `{"objectBytes":1000}`)
 	l.Set("configmaps/acme-shop/a", make([]byte, 878)) // and 22 of its key
