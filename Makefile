@@ -15,7 +15,7 @@ export GOFLAGS := -buildvcs=false
 # time from a fresh clone to a running demo.
 
 .DEFAULT_GOAL := help
-.PHONY: help build ui lint-ui plugin image demo test test-go test-ui test-e2e test-neighbour loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-protoc
+.PHONY: help build ui lint-ui plugin image demo test test-go test-ui test-e2e test-neighbour test-scenarios loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-protoc
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ test-e2e: build tools-chromium ## Start the demo and drive it: health, faults, k
 
 test-neighbour: build ## Five minutes of a hostile tenant and a hostile site, with what their neighbour sees meanwhile
 	MUSTER_E2E=1 MUSTER_NEIGHBOUR=5m $(GO) test -count=1 -timeout 25m -run 'TestNeighbour$$' -v ./e2e
+
+test-scenarios: build ## A tenth of the health scenarios through real processes, in real time: a quarter of an hour
+	MUSTER_SCENARIOS=1 $(GO) test -count=1 -timeout 40m -run 'TestScenarios$$' -v ./e2e
 
 # What `make loadtest` runs; MUSTER names a binary that is built already.
 SITES  ?= 1000

@@ -100,6 +100,14 @@ type Expect struct {
 	Recovers bool `json:"recovers,omitempty"`
 }
 
+// Says tells whether a text has each of the words in one of its forms.
+func (e *Expect) Says(text string) bool {
+	text = strings.ToLower(text)
+	return !slices.ContainsFunc(e.Words, func(forms string) bool {
+		return !slices.ContainsFunc(strings.Split(strings.ToLower(forms), "|"), func(form string) bool { return strings.Contains(text, form) })
+	})
+}
+
 // Duration is a time.Duration that reads as one.
 type Duration time.Duration
 

@@ -82,7 +82,7 @@ func judge(sc *Scenario, seen []observation) verdict {
 		if o.at >= e.Until.D() || until <= e.From.D() {
 			continue
 		}
-		d, w, c := e.Dimension == "" || o.dimension == e.Dimension, hasWords(o.text, e.Words), slices.Contains(want, string(o.colour))
+		d, w, c := e.Dimension == "" || o.dimension == e.Dimension, e.Says(o.text), slices.Contains(want, string(o.colour))
 		if d && w && c {
 			if right < 0 {
 				right = max(0, o.at-e.From.D())
@@ -112,21 +112,6 @@ func judge(sc *Scenario, seen []observation) verdict {
 
 func rank(c fleet.Colour) int {
 	return slices.Index([]fleet.Colour{"", fleet.Green, fleet.Grey, fleet.Orange, fleet.Red}, c)
-}
-
-// hasWords says whether a text has each of the words in one of its forms.
-func hasWords(text string, words []string) bool {
-	text = strings.ToLower(text)
-	for _, forms := range words {
-		found := false
-		for form := range strings.SplitSeq(strings.ToLower(forms), "|") {
-			found = found || strings.Contains(text, form)
-		}
-		if !found {
-			return false
-		}
-	}
-	return true
 }
 
 func chosen(t *testing.T) []*Scenario {
