@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,6 +40,7 @@ import (
 	"muster.dev/muster/control/quota"
 	"muster.dev/muster/control/registration"
 	"muster.dev/muster/control/vk8s"
+	"muster.dev/muster/control/vk8s/sum"
 	"muster.dev/muster/health/defaults"
 	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/egress"
@@ -125,7 +124,7 @@ func oidc(c config.Config) apiserver.OIDC {
 // startFleet starts what runs on top of the API server.
 func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA, cfg *rest.Config, stored func(tenant string) quota.Usage, mount *vk8s.Mount) error {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(controllers.AddToScheme(scheme), appsv1.AddToScheme(scheme), batchv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(controllers.AddToScheme(scheme), sum.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	cfg.QPS = -1 // each user of the client bounds itself

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -69,6 +70,12 @@ func New(o Options) *Controller {
 // summed are the kinds whose status is a sum.
 func summed() map[string]client.Object {
 	return map[string]client.Object{"Deployment": &appsv1.Deployment{}, "StatefulSet": &appsv1.StatefulSet{}, "DaemonSet": &appsv1.DaemonSet{}, "Job": &batchv1.Job{}, "CronJob": &batchv1.CronJob{}}
+}
+
+// AddToScheme teaches a scheme the kinds that are summed: the Cache and the Client of a
+// Controller need them.
+func AddToScheme(s *runtime.Scheme) error {
+	return errors.Join(appsv1.AddToScheme(s), batchv1.AddToScheme(s))
 }
 
 func groupOf(kind string) string {
