@@ -354,21 +354,20 @@ func (w *worker) stepAll(ctx context.Context, due []*unit) error {
 // watchKnown watches namespaces, and the kinds of which there may be objects to remove.
 func (w *worker) watchKnown(ctx context.Context) error {
 	namespace := schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
+	if w.state.Kinds == nil { // before the first watch is noted there
+		found, err := w.cluster.search(ctx)
+		if err != nil {
+			return err
+		}
+		for _, gvk := range found {
+			w.state.kind(kindName(gvk))
+		}
+	}
 	if err := w.watch(ctx, namespace); err != nil {
 		return fmt.Errorf("%w: %w", errDown, err)
 	}
 	if w.searched {
 		return nil
-	}
-	if w.state.Kinds == nil {
-		found, err := w.cluster.search(ctx)
-		if err != nil {
-			return err
-		}
-		w.state.kind(kindName(namespace))
-		for _, gvk := range found {
-			w.state.kind(kindName(gvk))
-		}
 	}
 	for name := range w.state.Kinds {
 		gvk, err := parseKindName(name)
