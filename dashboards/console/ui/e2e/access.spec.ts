@@ -34,6 +34,35 @@ const PAGES: Record<string, (page: Page) => Promise<void>> = {
     await p.goto("/tenants");
     await expect(p.locator("[data-tenant]").first()).toBeVisible();
   },
+  workloads: async (p) => {
+    await p.goto("/workloads");
+    await expect(p.locator("[data-workload]").first().or(p.getByText(/No virtual Kubernetes yet|Nothing is deployed yet/))).toBeVisible();
+  },
+  workload: async (p) => {
+    if (!MOCK) return;
+    await p.goto("/workloads/shop/vk8s/Deployment.apps/checkout?tenant=acme");
+    await expect(p.locator("[data-pod]").first()).toBeVisible();
+    await expect(p.getByLabel("YAML")).toBeVisible();
+  },
+  "delete pod dialog": async (p) => {
+    if (!MOCK) return;
+    await p.goto("/workloads/shop/vk8s/Deployment.apps/web?tenant=acme");
+    await p.getByRole("button", { name: /^Delete / }).first().click();
+    await expect(p.getByRole("dialog")).toBeVisible();
+  },
+  "log of a pod": async (p) => {
+    if (!MOCK) return;
+    await p.goto("/workloads/shop/vk8s/Deployment.apps/web?tenant=acme");
+    await p.getByRole("link", { name: /^Log of / }).first().click();
+    await expect(p.locator(".log-row").first()).toBeVisible();
+  },
+  deploy: async (p) => {
+    if (!MOCK) return;
+    await p.goto("/workloads/deploy?tenant=acme&in=shop%2Fvk8s");
+    await p.getByRole("textbox", { name: /Objects as YAML/ }).fill("apiVersion: v1\nkind: Widget\nmetadata:\n  name: x\n---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: y\n");
+    await p.getByRole("button", { name: "Check" }).click();
+    await expect(p.getByText("would be refused")).toBeVisible();
+  },
   cost: async (p) => {
     await p.goto("/cost");
     await expect(p.locator("[data-cost]").first().or(p.getByText("There are no sites yet"))).toBeVisible();

@@ -72,6 +72,37 @@ const PAGES = {
     await p.getByRole("button", { name: /^Approve/ }).first().click();
   },
   policies: async (p) => p.goto(`${base}/policies`),
+  workloads: async (p) => p.goto(`${base}/workloads`),
+  "workloads-none": async (p) => p.goto(`${base}/workloads?tenant=acme&in=lab/vk8s`),
+  "workloads-teach": async (p) => {
+    await p.route("**/api/v1/vk8s", (r) => r.fulfill({ json: { virtualKubernetes: [] } }));
+    await p.goto(`${base}/workloads`);
+  },
+  workload: async (p) => {
+    await p.goto(`${base}/workloads`);
+    await p.locator("[data-workload='Deployment/checkout'] a").click();
+  },
+  "pod-log": async (p) => {
+    await p.goto(`${base}/workloads`);
+    await p.locator("[data-workload='Deployment/checkout'] a").first().click();
+    await p.getByRole("link", { name: /^Log of / }).first().click();
+  },
+  "pod-delete": async (p) => {
+    await p.goto(`${base}/workloads`);
+    await p.locator("[data-workload='Deployment/checkout'] a").first().click();
+    await p.getByRole("button", { name: /^Delete / }).first().click();
+  },
+  deploy: async (p) => {
+    await p.goto(`${base}/workloads/deploy`);
+    await p.getByRole("button", { name: "Start from an example" }).click();
+    await p.getByLabel("Virtual site").selectOption({ index: 1 });
+    await p.getByRole("button", { name: "Check" }).click();
+  },
+  "deploy-refused": async (p) => {
+    await p.goto(`${base}/workloads/deploy`);
+    await p.getByRole("textbox").fill("apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\n  annotations:\n    ves.io/workload-flavor: huge\n---\napiVersion: v1\nkind: Widget\nmetadata:\n  name: x\n");
+    await p.getByRole("button", { name: "Check" }).click();
+  },
   cost: async (p) => p.goto(`${base}/cost`),
   "cost-tenants": async (p) => p.goto(`${base}/cost?by=tenant&sort=cpu`),
   "site-cost": async (p) => p.goto(base + (await worst(p)).replace("?", "/cost?")),

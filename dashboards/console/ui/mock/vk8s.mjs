@@ -40,16 +40,16 @@ export class MockWorkloads {
   }
 
   members(tenant, refs) {
-    return [...this.fleet.sites.values()].filter((s) => s.tenant === tenant && s.phase !== "Approved" && refs.some((r) => s.view.virtualSites.includes(r))).sort((a, b) => (a.name < b.name ? -1 : 1));
+    return [...this.fleet.sites.values()].filter((s) => s.tenant === tenant && refs.some((r) => s.view.virtualSites.includes(r))).sort((a, b) => (a.name < b.name ? -1 : 1));
   }
 
   sitesOf(v, w) {
     return this.members(v.tenant, w.virtualSites).map((s) => {
       const h = hash(w.name + s.name);
-      const fault = w.fault(h);
+      const fault = s.phase === "Approved" ? "Waiting" : w.fault(h);
       const online = !s.faults.has("uplink-down") && s.phase === "Online";
       const state = { "": "Ready", Progressing: "Progressing", Waiting: "Waiting", ProgressDeadlineExceeded: "RolledBack" }[fault] ?? (fault === "Unschedulable" ? "Progressing" : "Failed");
-      const ready = state === "Ready" || state === "RolledBack" ? w.replicas : fault === "ImagePullBackOff" ? 0 : Math.max(0, w.replicas - 1);
+      const ready = state === "Ready" || state === "RolledBack" ? w.replicas : fault === "ImagePullBackOff" || state === "Waiting" ? 0 : Math.max(0, w.replicas - 1);
       return {
         site: s.name, online, state, ...(FAULTS[fault] ? { reason: fault, message: FAULTS[fault] } : {}), since: new Date(w.at + (h % 50) * 60_000).toISOString(), pods: { desired: w.replicas, ready },
         wanted: `sha256:${"a".repeat(64)}`, ...(state === "Waiting" ? {} : { digest: `sha256:${(state === "RolledBack" ? "b" : "a").repeat(64)}` }), ...(h % 29 === 0 ? { drifted: true } : {}),

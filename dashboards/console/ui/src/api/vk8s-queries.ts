@@ -12,7 +12,7 @@ import type { ApplyRequest, ApplyResult, PodList, SiteWorkloads, VirtualKubernet
 const LIST_MS = 5000;
 const MOVING_MS = 3000;
 const STILL_MS = 10_000;
-const POD_PAGE = 100;
+const POD_PAGE = 50;
 
 const pathOf = (v: VirtualRef) => `/api/v1/vk8s/${encodeURIComponent(v.namespace)}/${encodeURIComponent(v.name)}`;
 const itemOf = (w: WorkloadRef) => `${pathOf(w.virtual)}/workloads/${encodeURIComponent(w.kind)}/${encodeURIComponent(w.name)}`;

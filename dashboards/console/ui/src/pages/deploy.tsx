@@ -24,7 +24,7 @@ export function DeployPage() {
         <p className="crumb">
           <Link href={one ? workloadsPath(one) : "/workloads"}>← Workloads</Link>
         </p>
-        <div className="page-head">
+        <div className="page-head wide">
           <div>
             <h1>Deploy</h1>
             <p className="muted">{one ? `To the virtual Kubernetes ${virtualRef(one)} of ${one.tenant}, as server-side apply in your name.` : "Apply objects to a virtual Kubernetes."}</p>
@@ -117,6 +117,9 @@ function Form({ of }: { of: VirtualKubernetes }) {
         </div>
       </div>
       <div className="stack">
+        <p className="visually-hidden" role="status">
+          {result ? (good ? "The API server takes all of the objects" : "The API server refuses some of the objects") : ""}
+        </p>
         <Where of={of} value={virtualSite} result={result} onChange={setVirtualSite} />
         {result && <Results result={result} />}
         {apply.error && <ProblemNote error={apply.error} doing={good ? "apply the objects" : "check the objects"} />}
@@ -145,11 +148,11 @@ function Where({ of, value, result, onChange }: { of: VirtualKubernetes; value: 
   const held = fleet.data?.sites;
   const refs = useMemo(() => reachOf(of, value, result?.objects), [of, value, result]);
   const reached = useMemo<Site[]>(
-    () => [...(held?.values() ?? [])].filter((s) => s.tenant === of.tenant && refs.some((r) => s.virtualSites.includes(r))).sort(compareWorst),
+    () => [...(held?.values() ?? [])].filter((s) => s.tenant === of.tenant && s.phase !== "Decommissioned" && s.phase !== "Pending" && refs.some((r) => s.virtualSites.includes(r))).sort(compareWorst),
     [held, of.tenant, refs],
   );
   const counts = countColours(reached);
-  const offline = reached.filter((s) => s.phase === "Offline").length;
+  const away = reached.filter((s) => s.phase !== "Online").length;
   return (
     <section className="card" aria-label="Where it goes">
       <header>
@@ -173,7 +176,7 @@ function Where({ of, value, result, onChange }: { of: VirtualKubernetes; value: 
             <p role="status" data-reach={reached.length}>
               {reached.length === 0 ? "It reaches no site that you may see" : <b>It reaches {plural(reached.length, "site")}</b>}
               {refs.length > 0 && <span className="muted"> of {refs.join(", ")}</span>}
-              {offline > 0 && <span className="muted">; {formatCount(offline)} offline, which get it when they return</span>}
+              {away > 0 && <span className="muted">; {formatCount(away)} not connected, which get it when they are</span>}
             </p>
             {!value && !result && <p className="muted small">Objects that name virtual sites themselves are counted once they are checked.</p>}
             {reached.length > 0 && (
@@ -212,7 +215,7 @@ function Results({ result }: { result: ApplyResult }) {
       <header>
         <h2>{faults > 0 ? `${plural(faults, "object")} would be refused` : "What it would do"}</h2>
       </header>
-      <ul className="conditions" role="status">
+      <ul className="conditions">
         {result.objects.map((o, i) => (
           <li key={i} data-applied={`${o.kind}/${o.name}`}>
             <strong>

@@ -60,7 +60,7 @@ export function PodLogPage({ namespace, vk8s, kind, name, pod }: Props) {
                 </select>
               )}
               <button type="button" className={previous ? "button on" : "button"} aria-pressed={previous} title="What the container wrote before it was started anew" onClick={() => address({ previous: previous ? "" : "true" })}>
-                Run before
+                Previous run
               </button>
             </div>
           </div>
@@ -86,7 +86,7 @@ function Nothing({ log, previous }: { log: PodLog; previous: boolean }) {
   if (log.state.kind === "failed") return <ProblemNote error={log.state.error} doing="follow the log" onRetry={log.retry} />;
   if (log.state.kind === "ended") {
     return (
-      <Empty title={previous ? "The run before wrote nothing" : "The container has ended and wrote nothing"}>
+      <Empty title={previous ? "The previous run wrote nothing" : "The container has ended and wrote nothing"}>
         <button type="button" className="button" onClick={log.retry}>
           Look again
         </button>

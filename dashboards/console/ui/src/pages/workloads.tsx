@@ -19,7 +19,7 @@ export function WorkloadsPage() {
   return (
     <Shell>
       <div className="page stack">
-        <div className="page-head">
+        <div className="page-head wide">
           <div>
             <h1>Workloads</h1>
             <p className="muted">
@@ -194,10 +194,10 @@ function Table({ of, rows, filter, onSort }: { of: VirtualKubernetes; rows: read
                 <Link href={workloadPath({ virtual: of, kind: kindOf(w), name: w.name })}>{w.name}</Link>
                 <div className="muted small">{w.kind}</div>
               </th>
-              <td className="images" data-label="Image">
+              <td className={(w.images ?? []).length > 0 ? "images" : "images none"} data-label="Image">
                 {(w.images ?? []).length === 0 ? DASH : w.images!.map((i) => <div key={i} className="mono small" title={i}>{shortImage(i)}</div>)}
               </td>
-              <td data-label="Virtual sites">{w.virtualSites.length === 0 ? DASH : w.virtualSites.map((v) => <div key={v}>{v}</div>)}</td>
+              <td className="where" data-label="Virtual sites">{w.virtualSites.length === 0 ? DASH : w.virtualSites.map((v) => <div key={v}>{v}</div>)}</td>
               <td className="num" data-label="Sites">
                 {formatCount(w.counts.sites)}
               </td>

@@ -11,13 +11,14 @@ import { DASH, formatCount, plural } from "../lib/format";
 import { siteKey, sitePath } from "../lib/site";
 import { arrangeSites, inState, reasonText, type SiteFilter, stateName, STATES } from "../lib/workloads";
 
-const PAGE = 100;
+const FIRST = 25;
+const MORE = 100;
 
 /** A workload's sites, the worst first. */
 export function WorkloadSites({ workload: w, tenant, onPods }: { workload: WorkloadDetail; tenant: string; onPods: (site: string) => void }) {
   const fleet = useFleet().data?.sites;
   const [filter, setFilter] = useState<SiteFilter>({ q: "", state: "" });
-  const [most, setMost] = useState(PAGE);
+  const [most, setMost] = useState(FIRST);
   const found = useMemo(() => arrangeSites(w.sites, filter), [w.sites, filter]);
   const states = [...STATES, "Offline", "Drifted"].filter((s) => inState(w.counts, s as SiteFilter["state"])) as SiteFilter["state"][];
   return (
@@ -124,8 +125,8 @@ export function WorkloadSites({ workload: w, tenant, onPods }: { workload: Workl
             {found.length < w.sites.length ? `${formatCount(found.length)} of ${plural(w.sites.length, "site")}` : plural(w.sites.length, "site")}
           </p>
           {found.length > most && (
-            <button type="button" className="button" onClick={() => setMost(most + PAGE)}>
-              Show {formatCount(Math.min(PAGE, found.length - most))} more
+            <button type="button" className="button" onClick={() => setMost(most + MORE)}>
+              Show {formatCount(Math.min(MORE, found.length - most))} more
             </button>
           )}
         </div>
