@@ -38,7 +38,7 @@ const every = time.Second
 // Options of a Controller; all are required.
 type Options struct {
 	Cache  cache.Cache
-	Client client.Client // writes status
+	Client client.Client // writes status, and what workloads were
 	// States is what sites say of an item.
 	States func(item string) map[fleet.SiteID]*wire.WorkloadStatus
 	// Items are those of a namespace of which any site has said something.
@@ -120,6 +120,11 @@ func (c *Controller) UID(group, kind, namespace, name string) (types.UID, bool) 
 
 // Watch begins to follow workloads; it returns when all there are are known.
 func (c *Controller) Watch(ctx context.Context) error {
+	for _, o := range []client.Object{&appsv1.ReplicaSet{}, &appsv1.ControllerRevision{}} { // see revisions.go
+		if _, err := c.o.Cache.GetInformer(ctx, o); err != nil {
+			return fmt.Errorf("watch revisions: %w", err)
+		}
+	}
 	for kind, o := range summed() {
 		informer, err := c.o.Cache.GetInformer(ctx, o)
 		if err != nil {
@@ -205,18 +210,22 @@ func (c *Controller) write(ctx context.Context, item string) error {
 	version, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
 	now := metav1.Now().Rfc3339Copy()
 	var changed bool
+	var revised error
 	next := o.DeepCopyObject().(client.Object)
 	switch d := next.(type) {
 	case *appsv1.Deployment:
 		was := d.Status
+		revised = c.reviseDeployment(ctx, o.(*appsv1.Deployment), all)
 		d.Status = Deployment(d, version, p, all, ignored, now)
 		changed = !equality.Semantic.DeepEqual(was, d.Status)
 	case *appsv1.StatefulSet:
 		was := d.Status
+		revised = c.revise(ctx, "StatefulSet", d, d.Spec.Template.Labels, &d.Spec.Template, d.Spec.RevisionHistoryLimit)
 		d.Status = StatefulSet(d, version, p, all, ignored, now)
 		changed = !equality.Semantic.DeepEqual(was, d.Status)
 	case *appsv1.DaemonSet:
 		was := d.Status
+		revised = c.revise(ctx, "DaemonSet", d, d.Spec.Template.Labels, &d.Spec.Template, d.Spec.RevisionHistoryLimit)
 		d.Status = DaemonSet(d, version, p, all, ignored, now)
 		changed = !equality.Semantic.DeepEqual(was, d.Status)
 	case *batchv1.Job:
@@ -230,9 +239,9 @@ func (c *Controller) write(ctx context.Context, item string) error {
 		changed = !equality.Semantic.DeepEqual(was, d.Status)
 	}
 	if !changed {
-		return nil
+		return revised
 	}
-	return c.o.Client.Status().Update(ctx, next)
+	return errors.Join(revised, c.o.Client.Status().Update(ctx, next))
 }
 
 // Handler answers below /muster/workloads of a virtual Kubernetes, as wire.Workload says.

@@ -1,0 +1,132 @@
+package vk8s_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"muster.dev/muster/control/vk8s/sum"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/testkit"
+	"muster.dev/muster/internal/wire"
+	"muster.dev/muster/internal/workload"
+)
+
+// TestRevisions: what kubectl rollout and Helm read of a Deployment is there, and what it
+// was is kept, through the real API server.
+func TestRevisions(t *testing.T) {
+	admin, _ := start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	scheme := runtime.NewScheme()
+	if err := sum.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	api, err := client.New(admin, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	informers, err := cache.New(admin, cache.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{}, 2)
+	go func() { _ = informers.Start(ctx); done <- struct{}{} }()
+	paris, rome := fleet.SiteID{Tenant: "vk", Name: "paris"}, fleet.SiteID{Tenant: "vk", Name: "rome"}
+	ready := map[fleet.SiteID]int{paris: 3, rome: 2}
+	c := sum.New(sum.Options{
+		Cache: informers, Client: api, Logger: slog.New(slog.DiscardHandler), Items: func(string) []string { return nil }, VirtualSites: func(string) []string { return nil },
+		Online: func(fleet.SiteID) bool { return true },
+		Placed: func(item string) (sum.Placement, bool) {
+			_, _, ns, name, _ := workload.ParseItemName(item)
+			return sum.Placement{Version: 1 << 62, Digests: map[fleet.SiteID]string{paris: "new", rome: "new"}}, ns == mine && name == "revised"
+		},
+		States: func(string) map[fleet.SiteID]*wire.WorkloadStatus {
+			out := map[fleet.SiteID]*wire.WorkloadStatus{}
+			for id, n := range ready {
+				out[id] = &wire.WorkloadStatus{Digest: "new", Wanted: "new", State: string(workload.Ready), Status: fmt.Appendf(nil, `{"replicas":3,"updatedReplicas":3,"readyReplicas":%d,"availableReplicas":%[1]d}`, n)}
+			}
+			return out
+		},
+	})
+	if err := c.Watch(ctx); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = c.Run(ctx); done <- struct{}{} }()
+	t.Cleanup(func() { cancel(); <-done; <-done })
+
+	kube := kubernetes.NewForConfigOrDie(admin)
+	deployments := kube.AppsV1().Deployments(mine)
+	labels, three, two := map[string]string{"app": "revised"}, int32(3), int32(2)
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "revised"}, Spec: appsv1.DeploymentSpec{Replicas: &three, RevisionHistoryLimit: &two, Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "app:1"}}}}}}
+	if _, err := deployments.Create(ctx, d, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	// now checks the revision in effect, its image, and which there are.
+	now := func(what, revision, image string, sets int) {
+		t.Helper()
+		testkit.Eventually(t, what, func() error {
+			d, err := deployments.Get(ctx, "revised", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			list, err := kube.AppsV1().ReplicaSets(mine).List(ctx, metav1.ListOptions{LabelSelector: "app=revised"})
+			if err != nil {
+				return err
+			}
+			if is := d.Annotations["deployment.kubernetes.io/revision"]; is != revision || len(list.Items) != sets {
+				return fmt.Errorf("revision %s, %d ReplicaSets", is, len(list.Items))
+			}
+			for _, rs := range list.Items {
+				if rs.Annotations["deployment.kubernetes.io/revision"] != revision {
+					if *rs.Spec.Replicas != 0 {
+						return fmt.Errorf("an old one has %d replicas", *rs.Spec.Replicas)
+					}
+					continue
+				}
+				if rs.Spec.Template.Spec.Containers[0].Image != image || rs.Status.ObservedGeneration != rs.Generation || rs.Status.ReadyReplicas != 2 {
+					return fmt.Errorf("%s, %+v", rs.Spec.Template.Spec.Containers[0].Image, rs.Status)
+				}
+				return nil
+			}
+			return fmt.Errorf("none is of revision %s", revision)
+		})
+	}
+	set := func(image string) {
+		t.Helper()
+		patch := fmt.Appendf(nil, `{"spec":{"template":{"spec":{"containers":[{"name":"c","image":%q}]}}}}`, image)
+		if err := api.Patch(ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: mine, Name: "revised"}}, client.RawPatch("application/strategic-merge-patch+json", patch)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now("the first, ready as the site is that has fewest", "1", "app:1", 1)
+	set("app:2")
+	now("the second", "2", "app:2", 2)
+	set("app:1") // as kubectl rollout undo does
+	now("back to the first, with a number of its own", "3", "app:1", 2)
+	set("app:3")
+	now("the limit's former ones are kept", "4", "app:3", 3)
+	set("app:4")
+	now("and no more", "5", "app:4", 3)
+	background := metav1.DeletePropagationBackground
+	if err := deployments.Delete(ctx, "revised", metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "they go with their Deployment", func() error {
+		list, err := kube.AppsV1().ReplicaSets(mine).List(ctx, metav1.ListOptions{LabelSelector: "app=revised"})
+		if err == nil && len(list.Items) > 0 {
+			err = fmt.Errorf("%d are left", len(list.Items))
+		}
+		return err
+	})
+}
