@@ -258,7 +258,7 @@ func (c *Controller) Handler(namespace func(context.Context) (string, bool)) htt
 			refuse(w, http.StatusNotFound, errors.New("not of a virtual Kubernetes"))
 			return
 		}
-		answer(w, wire.WorkloadList{Items: c.List(ns)})
+		answer(w, wire.WorkloadList{Items: c.List(ns, req.URL.Query().Get("site"))})
 	})
 	mux.HandleFunc("GET /muster/workloads/{kind}/{name}", func(w http.ResponseWriter, req *http.Request) {
 		ns, ok := namespace(req.Context())
@@ -286,8 +286,9 @@ func refuse(w http.ResponseWriter, code int, err error) {
 	_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: int32(code), Reason: metav1.StatusReasonNotFound, Message: err.Error()})
 }
 
-// List are the workloads of a namespace, and whatever else sites tell of, without sites.
-func (c *Controller) List(namespace string) []wire.Workload {
+// List are the workloads of a namespace, and whatever else sites tell of, without sites;
+// with a site, those on it, each with that site alone.
+func (c *Controller) List(namespace, site string) []wire.Workload {
 	c.mu.RLock()
 	items := map[string]bool{}
 	for item := range c.spaces[namespace] {
@@ -299,7 +300,15 @@ func (c *Controller) List(namespace string) []wire.Workload {
 	}
 	out := []wire.Workload{}
 	for item := range items {
-		if w, ok := c.Workload(item, false); ok {
+		w, ok := c.Workload(item, site != "")
+		if site != "" {
+			i := slices.IndexFunc(w.Sites, func(s wire.WorkloadSite) bool { return s.Site == site })
+			if i < 0 {
+				continue
+			}
+			w.Sites = w.Sites[i : i+1]
+		}
+		if ok {
 			out = append(out, w)
 		}
 	}

@@ -1,7 +1,11 @@
 package sum
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -163,4 +167,43 @@ func FuzzStatus(f *testing.F) {
 		StatefulSet(&appsv1.StatefulSet{}, 1, p, all, nil, now)
 		Job(&batchv1.Job{}, all, nil, now)
 	})
+}
+
+// TestWhatRunsOnASite: the list of a site has what is placed there and no more, each with
+// that site alone.
+func TestWhatRunsOnASite(t *testing.T) {
+	web, db := workload.ItemName("apps", "Deployment", "demo-shop", "web"), workload.ItemName("apps", "StatefulSet", "demo-shop", "db")
+	placed := map[string][]site{web: {{name: "paris", has: "new", state: workload.Ready}, {name: "rome", has: "old", state: workload.Failed}}, db: {{name: "rome", silent: true}}}
+	c := New(Options{
+		Items: func(string) []string { return []string{web, db} },
+		States: func(item string) map[fleet.SiteID]*wire.WorkloadStatus {
+			_, states, _ := world(placed[item]...)
+			return states
+		},
+		Placed: func(item string) (Placement, bool) {
+			p, _, _ := world(placed[item]...)
+			return p, true
+		},
+		Online: func(fleet.SiteID) bool { return true }, VirtualSites: func(string) []string { return []string{"shared/all"} },
+	})
+	h := c.Handler(func(context.Context) (string, bool) { return "demo-shop", true })
+	for query, want := range map[string]string{"": "web[] db[]", "?site=paris": "web[paris Ready]", "?site=rome": "web[rome Failed] db[rome Waiting]", "?site=oslo": ""} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/muster/workloads"+query, nil))
+		var list wire.WorkloadList
+		if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, w := range list.Items {
+			var on []string
+			for _, s := range w.Sites {
+				on = append(on, s.Site+" "+s.State)
+			}
+			got = append(got, w.Name+"["+strings.Join(on, ", ")+"]")
+		}
+		if s := strings.Join(got, " "); s != want {
+			t.Errorf("%q: %s, want %s", query, s, want)
+		}
+	}
 }
