@@ -297,6 +297,9 @@ var verbs = map[string]struct {
 	"muster cost":              {"cost", "paris   acme", false, "cost -T acme-eu"},
 	"muster cost names":        {"cost names paris", "node_load1", false, "cost names rome -T acme-eu"},
 	"muster vk8s render":       {"vk8s render shop/vk8s cm/mine --site paris", "name: mine", false, "vk8s render shop/roman cm/roman --site rome -T acme-eu"},
+	"muster vk8s kubeconfig":   {"vk8s kubeconfig shop/vk8s", "/api/vK8s/namespaces/acme-shop/vk8s", false, "vk8s kubeconfig shop/roman -T acme-eu"},
+	"muster vk8s status":       {"vk8s status shop/vk8s cm/mine", "paris", false, "vk8s status shop/roman cm/roman -T acme-eu"},
+	"muster vk8s diff":         {"vk8s diff shop/vk8s", "KIND", false, "vk8s diff shop/roman -T acme-eu"},
 	"muster login":             {}, // does not ask the API server as the user; dashboards/console/e2e logs in
 	"muster logout":            {},
 	"muster credential":        {},
