@@ -339,6 +339,7 @@ func (a *Agent) applyAll(ctx context.Context, next, old stored, missing map[stri
 	for kind, ap := range a.opts.Sets {
 		ap.TakeSet(a.set(kind, next, missing))
 	}
+	a.tellNotTaken(next, old)
 	err := errors.Join(errs...)
 	d.mu.Lock()
 	if err == nil {

@@ -8,6 +8,7 @@ import (
 
 	"muster.dev/muster/internal/holdings"
 	"muster.dev/muster/internal/wire"
+	"muster.dev/muster/internal/workload"
 )
 
 // SetApplier puts all items of one kind into effect together and in its own time, because
@@ -176,4 +177,28 @@ func (a *Agent) unknownKind(kind string) error {
 		return fmt.Errorf("this site does not take the kind %s; switch it on in edge.yaml", kind)
 	}
 	return fmt.Errorf("this agent (%s) does not know the kind %s; update the agent", a.opts.Version, kind)
+}
+
+// tellNotTaken says of each workload that a site without a cluster should hold why it is not
+// there: whoever deployed to it would wait for ever.
+func (a *Agent) tellNotTaken(next, old stored) {
+	if !slices.Contains(a.opts.SwitchedOff, workload.Kind) {
+		return
+	}
+	wanted := map[string]bool{}
+	for _, it := range next.Items {
+		if it.Kind == workload.Kind {
+			wanted[it.Name] = true
+			a.mirror.PutWorkload(&wire.WorkloadStatus{Name: it.Name, Wanted: it.Digest, State: string(workload.Failed), Reason: "NotTaken",
+				Message: "this site takes no workloads: it is no Kubernetes cluster, or kubernetes.workloads is not set in its edge.yaml; leave it out of the virtual site, or switch them on"})
+		}
+	}
+	for _, it := range old.Items {
+		if it.Kind == workload.Kind && !wanted[it.Name] {
+			a.mirror.Drop(wire.WorkloadKey(it.Name))
+		}
+	}
+	if epoch, _ := a.mirror.Version(); epoch == "" && len(wanted) > 0 {
+		a.mirror.Begin()
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"muster.dev/muster/control/agent"
 	"muster.dev/muster/internal/testkit/fakeregional"
 	"muster.dev/muster/internal/wire"
+	"muster.dev/muster/internal/workload"
 )
 
 // holder is a SetApplier that notes what it was handed last.
@@ -136,5 +137,23 @@ func TestAKindThatIsSwitchedOffIsNotFetched(t *testing.T) {
 	})
 	if n := len(r.Fetched()); n != 0 {
 		t.Errorf("%d downloads of what nobody takes", n)
+	}
+}
+
+// Who deploys to a site without a cluster is told so, until the site is left out.
+func TestWorkloadsThatASiteDoesNotTake(t *testing.T) {
+	r, _ := fleetOf(t, func(o *agent.Options) { o.SwitchedOff = []string{workload.Kind}; quick(o) })
+	r.SetDesired(paris, fakeregional.Blob{Kind: workload.Kind, Name: "Deployment.apps/acme-shop/web", Data: []byte("{}")})
+	said := func(objects int) func() bool {
+		return func() bool {
+			epoch, _ := r.Cluster(paris).Version()
+			return epoch != "" && r.Cluster(paris).Stats().Objects == objects
+		}
+	}
+	r.Eventually("the workload's state is told", said(1))
+	r.SetDesired(paris, policy("p"))
+	r.Eventually("nothing is told of what is not wanted any more", said(0))
+	if n := len(r.Fetched()); n > 1 {
+		t.Errorf("%d downloads, one of a policy at most", n)
 	}
 }

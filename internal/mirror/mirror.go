@@ -44,9 +44,12 @@ type Mirror struct {
 	left    int             // objects that were left out since the last snapshot
 	seen    map[string]bool // of a snapshot that is coming in
 
-	// What the next hop was told.
+	// What the next hop was told. The newest version may have been on its way as the stream
+	// broke: before is the one before it, and last what it changed; nil: it was a snapshot.
 	told     uint64 // the seq that it holds of this epoch
-	snapshot bool   // it needs everything
+	before   uint64
+	last     []string
+	snapshot bool // it needs everything
 	due      map[string]bool
 }
 
@@ -242,7 +245,18 @@ func (m *Mirror) Assume() (epoch string, seq uint64) {
 // Held says which version the next hop holds. What it lacks is due from now on.
 func (m *Mirror) Held(epoch string, seq uint64) {
 	m.mu.Lock()
-	m.snapshot = epoch == "" || epoch != m.at.epoch || seq != m.told
+	switch {
+	case epoch == "" || epoch != m.at.epoch:
+		m.snapshot = true
+	case seq == m.told:
+	case seq == m.before && m.last != nil && !m.snapshot:
+		m.told = seq
+		for _, key := range m.last {
+			m.due[key] = true
+		}
+	default:
+		m.snapshot = true
+	}
 	m.mu.Unlock()
 	m.wake()
 }
@@ -278,6 +292,10 @@ func (m *Mirror) Next(own bool) []*wire.KubernetesStatus {
 		head.After = m.told
 	}
 	parts := m.partsLocked(&head, keys)
+	m.before, m.last = m.told, keys
+	if m.snapshot {
+		m.last = nil
+	}
 	m.told, m.snapshot = seq, false
 	clear(m.due)
 	return parts

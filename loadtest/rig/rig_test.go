@@ -180,10 +180,11 @@ func TestOptionsAreChecked(t *testing.T) {
 
 func TestPhasesThatRun(t *testing.T) {
 	for want, wanted := range map[string][]string{
-		"registration cold steady policy cut restart": nil,
+		"registration cold steady policy workloads cut restart": nil,
 		"registration":             {PhaseRegistration},
 		"registration cold":        {PhaseCold},
 		"registration cold policy": {PhasePolicy},
+		"registration workloads":   {PhaseWorkloads},
 	} {
 		var got []string
 		for _, p := range Phases {
