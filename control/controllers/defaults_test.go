@@ -216,15 +216,15 @@ func TestDefaultPoliciesFollowUpgrades(t *testing.T) {
 			"status":   map[string]any{"conditions": []any{map[string]any{"type": "SignalsHealthy", "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}}}}}
 		must(c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(status), client.FieldOwner("muster-health")))
 		testkit.Eventually(t, "an old copy says that it follows", func() error { return follows(ctx, c, "ship-old", earlier) })
+		tenants = append(tenants, "ship-own", "ship-old-edited", "ship-applied")
+		for _, tenant := range tenants { // some may still be on their way
+			testkit.Eventually(t, "the policies of "+tenant, func() error {
+				_, hp, err := defaultsOf(ctx, c, tenant)
+				specs[tenant] = hp.Spec
+				return err
+			})
+		}
 	})
-	tenants = append(tenants, "ship-own", "ship-old-edited", "ship-applied")
-	for _, tenant := range tenants {
-		testkit.Eventually(t, "the policies of "+tenant, func() error {
-			_, hp, err := defaultsOf(ctx, c, tenant)
-			specs[tenant] = hp.Spec
-			return err
-		})
-	}
 
 	running(now, func() {
 		for _, tenant := range []string{"ship-untouched", "ship-old"} {
