@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"math/big"
 	"net"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -105,13 +104,4 @@ func certPEM(c *x509.Certificate) []byte {
 		panic(err) // only for a writer that fails
 	}
 	return b
-}
-
-// remove lets a certificate be made anew.
-func (a *authority) remove(name string) error {
-	err := os.Remove(a.certFile(name))
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return err
 }
