@@ -94,10 +94,7 @@ func (c *Controller) reviseDeployment(ctx context.Context, d *appsv1.Deployment,
 			newest = rs
 		}
 	}
-	desired := int32(1)
-	if d.Spec.Replicas != nil {
-		desired = *d.Spec.Replicas
-	}
+	desired := replicas(d.Spec.Replicas)
 	var err error
 	switch {
 	case newest == nil:

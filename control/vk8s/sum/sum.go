@@ -185,29 +185,44 @@ func parse[T any](at place) (out T) {
 
 func positive(n int32) int32 { return min(max(n, 0), 1_000_000) }
 
+// replicas is how many pods a site should have of what says so.
+func replicas(spec *int32) int32 {
+	if spec == nil {
+		return 1
+	}
+	return *spec
+}
+
+// replicaSums are pods of all sites together.
+type replicaSums struct{ all, updated, ready, available int32 }
+
+// sumReplicas adds up what Deployments and StatefulSets say of their pods, by the same names.
+func sumReplicas(spec *int32, all []place) replicaSums {
+	var out replicaSums
+	for _, at := range all {
+		s := parse[appsv1.DeploymentStatus](at)
+		n := positive(s.Replicas)
+		if !at.ready() { // what is still to come is told as what is not updated yet
+			n = max(n, replicas(spec))
+		}
+		if at.applied() {
+			out.updated += min(positive(s.UpdatedReplicas), n)
+		}
+		out.all += n
+		out.ready += min(positive(s.ReadyReplicas), n)
+		out.available += min(positive(s.AvailableReplicas), n)
+	}
+	return out
+}
+
 // Deployment sums one up.
 func Deployment(d *appsv1.Deployment, version uint64, p Placement, all, ignored []place, now metav1.Time) appsv1.DeploymentStatus {
 	out := appsv1.DeploymentStatus{ObservedGeneration: d.Status.ObservedGeneration}
 	if observed(version, p, all) {
 		out.ObservedGeneration = d.Generation
 	}
-	desired := int32(1)
-	if d.Spec.Replicas != nil {
-		desired = *d.Spec.Replicas
-	}
-	for _, at := range all {
-		s := parse[appsv1.DeploymentStatus](at)
-		replicas := positive(s.Replicas)
-		if !at.ready() { // what is still to come is told as what is not updated yet
-			replicas = max(replicas, desired)
-		}
-		if at.applied() {
-			out.UpdatedReplicas += min(positive(s.UpdatedReplicas), replicas)
-		}
-		out.Replicas += replicas
-		out.ReadyReplicas += min(positive(s.ReadyReplicas), replicas)
-		out.AvailableReplicas += min(positive(s.AvailableReplicas), replicas)
-	}
+	pods := sumReplicas(d.Spec.Replicas, all)
+	out.Replicas, out.UpdatedReplicas, out.ReadyReplicas, out.AvailableReplicas = pods.all, pods.updated, pods.ready, pods.available
 	out.UnavailableReplicas = out.Replicas - out.AvailableReplicas
 	v := judge(all, ignored)
 	progress := condition{string(appsv1.DeploymentProgressing), corev1.ConditionTrue, "ReplicaSetUpdated", fmt.Sprintf("%d of %d sites are ready", v.ready, v.sites)}
@@ -242,23 +257,8 @@ func StatefulSet(d *appsv1.StatefulSet, version uint64, p Placement, all, ignore
 	if observed(version, p, all) {
 		out.ObservedGeneration = d.Generation
 	}
-	desired := int32(1)
-	if d.Spec.Replicas != nil {
-		desired = *d.Spec.Replicas
-	}
-	for _, at := range all {
-		s := parse[appsv1.StatefulSetStatus](at)
-		replicas := positive(s.Replicas)
-		if !at.ready() {
-			replicas = max(replicas, desired)
-		}
-		if at.applied() {
-			out.UpdatedReplicas += min(positive(s.UpdatedReplicas), replicas)
-		}
-		out.Replicas += replicas
-		out.ReadyReplicas += min(positive(s.ReadyReplicas), replicas)
-		out.AvailableReplicas += min(positive(s.AvailableReplicas), replicas)
-	}
+	pods := sumReplicas(d.Spec.Replicas, all)
+	out.Replicas, out.UpdatedReplicas, out.ReadyReplicas, out.AvailableReplicas = pods.all, pods.updated, pods.ready, pods.available
 	v := judge(all, ignored)
 	out.UpdateRevision = d.Name + "-" + revision(p)
 	out.CurrentRevision = cmp.Or(d.Status.CurrentRevision, d.Name+"-none")
