@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -203,7 +204,9 @@ func (tr *tracer) begin(leader, tid int) error {
 		return nil
 	}
 	of, n, err := capture(path)
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the process was killed meanwhile: the call never returns
+	} else if err != nil {
 		return fmt.Errorf("look at what is synced: %s: %w", name, err)
 	}
 	tr.begun[tid] = begun{of, n, name}
@@ -282,7 +285,7 @@ func capture(path string) (of id, n *node, err error) {
 	}
 	n = &node{perm: info.Mode().Perm(), dir: info.IsDir(), open: f}
 	if !n.dir {
-		n.data, err = os.ReadFile(path)
+		n.data, err = io.ReadAll(f) // and not by its path, which ends with the process
 		return idOf(info), n, err
 	}
 	n.names = map[string]entry{}
