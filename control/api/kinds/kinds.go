@@ -111,6 +111,15 @@ var All = []Kind{
 		Admin: Write, Edit: Write, View: Read, Recomputed: true},
 	{Name: "Override", Resource: "overrides", Scope: Workloads, New: func() runtime.Object { return &v1alpha1.Override{} }, Check: check(validation.Override),
 		Admin: Write, Edit: Write, View: Read, Recomputed: true},
+	{Name: "Rollout", Resource: "rollouts", Scope: Anywhere, New: func() runtime.Object { return &v1alpha1.Rollout{} }, Check: check(validation.Rollout),
+		Admin: Write, Edit: Write, View: Read},
+	{Name: "RolloutPolicy", Resource: "rolloutpolicies", Scope: Anywhere, New: func() runtime.Object { return &v1alpha1.RolloutPolicy{} }, Check: check(validation.RolloutPolicy),
+		Admin: Write, Edit: Write, View: Read},
+	{Name: "RolloutState", Resource: "rolloutstates", Scope: Anywhere, New: func() runtime.Object { return &v1alpha1.RolloutState{} }, Check: Unchecked,
+		// Written by control alone: it decides what sites get.
+		Admin: Read, Edit: Read, View: Read, Readers: []string{"health"}},
+	{Name: "GateCheck", Resource: "gatechecks", Scope: Anywhere, New: func() runtime.Object { return &v1alpha1.GateCheck{} }, Check: check(validation.GateCheck),
+		Admin: Write, Edit: Write, View: Read},
 }
 
 // beside are rights of a tenant's roles on what is no kind of Muster's: resources that
@@ -121,6 +130,8 @@ var beside = []struct {
 }{
 	{v1alpha1.GroupVersion.Group, "silences", []string{"get", "list", "create", "delete"}, []string{"get", "list", "create", "delete"}, []string{"get", "list"}},
 	{v1alpha1.GroupVersion.Group, "logs", []string{"get"}, []string{"get"}, []string{"get"}},
+	// Verbs of their own on rollouts, which spec.control asks for.
+	{v1alpha1.GroupVersion.Group, "rollouts", []string{"approve", "skip-gates"}, []string{"approve"}, nil},
 	{"", "events", Read.Verbs(), Read.Verbs(), Read.Verbs()},
 	{"", "secrets", Write.Verbs(), nil, nil}, // AlertRoutes take passwords from them
 }

@@ -23,6 +23,10 @@ func AddToScheme(s *runtime.Scheme) error {
 		&AlertRoute{}, &AlertRouteList{},
 		&VirtualKubernetes{}, &VirtualKubernetesList{},
 		&Override{}, &OverrideList{},
+		&Rollout{}, &RolloutList{},
+		&RolloutPolicy{}, &RolloutPolicyList{},
+		&RolloutState{}, &RolloutStateList{},
+		&GateCheck{}, &GateCheckList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -1,0 +1,94 @@
+// Package decide is the pure part of rollouts: what happens next, from what is wanted,
+// what is known of the sites, what was decided before, and the time. It does no I/O, reads
+// no clock and starts no goroutines; control/rollout gathers the readings, writes the
+// state down, and only then lets it happen.
+package decide
+
+import (
+	"time"
+
+	"muster.dev/muster/control/api/v1alpha1"
+)
+
+// Site is what is known of a site now.
+type Site struct {
+	Name   string
+	Labels map[string]string
+	// VirtualSites that it belongs to, as NAMESPACE/NAME.
+	VirtualSites []string
+	// Online: it is connected, or its pushes are acknowledged.
+	Online bool
+	// Maintenance: planned or begun by hand.
+	Maintenance bool
+	// Zone is its time zone; nil: UTC.
+	Zone *time.Location
+	// State of the content that it shall have, whichever that is.
+	State Applied
+	// Why, if State is Failed.
+	Why string
+	// Measures that gates compare, by name: the dimensions of v1alpha1.HealthDimension
+	// (points), and for a gate with a query the gate's name (the query's unit). What is
+	// unknown is not in it; nor is what is older than a minute.
+	Measures map[string]float64
+	// Red: its colour.
+	Red bool
+	// Alerts that fire, by severity and name, such as "critical/DiskFull", sorted.
+	Alerts []string
+}
+
+// Applied is what a site says of what it shall have.
+type Applied byte
+
+// What a site says.
+const (
+	NotYet      Applied = iota // it has not said, or has not got it
+	Progressing                // has it, not ready
+	Ready
+	Failed // could not apply it, or went back
+)
+
+// Outside is the reading of a gate that is not about single sites' measures: its logs,
+// its webhook, or a query with one value. One that is missing is unknown.
+type Outside struct {
+	Verdict v1alpha1.GateVerdict
+	Text    string // with figures
+	Value   string
+}
+
+// Input is all that a decision depends on.
+type Input struct {
+	Name string
+	Spec *v1alpha1.RolloutSpec
+	// State as it was last written; nil Decided: nothing was decided yet.
+	State *v1alpha1.RolloutStateSpec
+	// Sites that hold the objects, or will, sorted by name: also those outside of the
+	// rollout's virtual sites.
+	Sites []Site
+	// InScope tells whether the rollout's virtual sites select the site.
+	InScope func(*Site) bool
+	// Member tells whether a site is in a virtual site that the spec names, by the name
+	// that stands there.
+	Member func(virtualSite string, s *Site) bool
+	// Outside readings by the gate's name.
+	Outside map[string]Outside
+	// Queued: another rollout is before this one, as this says; "": none.
+	Queued string
+	// Memory that the last decision returned, in this process; nil: it has just started.
+	Memory *Memory
+	// User who changed spec.control last, for the decisions' By; "": unknown.
+	User string
+	Now  time.Time
+}
+
+// Output is what was decided.
+type Output struct {
+	// State to be written before anything else, if Changed.
+	State   *v1alpha1.RolloutStateSpec
+	Changed bool
+	Status  v1alpha1.RolloutStatus
+	// Decisions of this step, which are also the last of Status.Decisions.
+	Decisions []v1alpha1.RolloutDecision
+	// Again is when to decide the next time at the latest, though nothing changes.
+	Again  time.Time
+	Memory *Memory
+}

@@ -1,0 +1,6 @@
+package decide
+
+// Memory is what gates have seen of the sites so far: samples of their measures. It is
+// lost when control restarts; what was seen of the current wave is gathered anew then,
+// and the readings from before sites changed are in the state.
+type Memory struct{}
