@@ -76,7 +76,7 @@ func TestEveryKindHasARow(t *testing.T) {
 }
 
 func TestUnknownKindIsAnError(t *testing.T) {
-	if _, err := Of("Rollout"); err == nil || !strings.Contains(err.Error(), "Rollout") {
+	if _, err := Of("Nothing"); err == nil || !strings.Contains(err.Error(), "Nothing") {
 		t.Errorf("%v", err)
 	}
 }

@@ -50,7 +50,7 @@ type RolloutSpec struct {
 	// completed.
 	// +kubebuilder:validation:MaxItems=50
 	// +optional
-	VirtualSites []string    `json:"virtualSites,omitempty"`
+	VirtualSites []string `json:"virtualSites,omitempty"`
 	RolloutPlan  `json:",inline"`
 	// Control is what people want of it while it is under way.
 	// +optional
