@@ -32,8 +32,12 @@ type Site struct {
 	Measures map[string]float64
 	// Red: its colour.
 	Red bool
-	// Alerts that fire, by severity and name, such as "critical/DiskFull", sorted.
+	// Alerts that fire, by severity and name, such as "critical/DiskFull", sorted; those
+	// that are silenced are none.
 	Alerts []string
+	// AlertsKnown is false while nobody can say what fires: then an empty list means
+	// nothing, and a gate on alerts is unknown.
+	AlertsKnown bool
 }
 
 // Applied is what a site says of what it shall have.
