@@ -75,6 +75,12 @@ type Input struct {
 	Member func(virtualSite string, s *Site) bool
 	// Outside readings by the gate's name.
 	Outside map[string]Outside
+	// Before are means of the sites' measures over the minutes before now, from the
+	// history of scores, by site: of sites that have not got the change, where Memory is
+	// too young to know them. May be nil: then the readings of the moment are taken.
+	Before map[string]map[string]float64
+	// SupersededBy is the rollout that took over from this one; "": none.
+	SupersededBy string
 	// Queued: another rollout is before this one, as this says; "": none.
 	Queued string
 	// Memory that the last decision returned, in this process; nil: it has just started.
@@ -95,4 +101,9 @@ type Output struct {
 	// Again is when to decide the next time at the latest, though nothing changes.
 	Again  time.Time
 	Memory *Memory
+}
+
+// Decide says what happens next.
+func Decide(in Input) Output {
+	return Output{State: in.State, Again: in.Now.Add(time.Minute), Memory: in.Memory}
 }
