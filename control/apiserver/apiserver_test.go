@@ -28,7 +28,7 @@ import (
 
 var resources = map[string]string{
 	"Tenant": "tenants", "Site": "sites", "VirtualSite": "virtualsites", "RegistrationToken": "registrationtokens",
-	"CollectionPolicy": "collectionpolicies", "HealthPolicy": "healthpolicies",
+	"CollectionPolicy": "collectionpolicies", "HealthPolicy": "healthpolicies", "SoftwareVersion": "softwareversions",
 }
 
 func object(t *testing.T, kind, name, spec string) *unstructured.Unstructured {
@@ -78,6 +78,16 @@ func TestObjectsAreValidated(t *testing.T) {
 		{"Site", "east", `{place: {latitude: "1", longitude: "181"}}`, "spec.place.longitude"},
 		{"Site", "words", `{place: {latitude: "north", longitude: "0"}}`, "spec.place.latitude"},
 		{"Site", "quiet", "{maintenance: {reason: ''}}", "spec.maintenance.reason"},
+
+		{"Site", "wants", "{software: {os: 1.4.2, agent: 2.0.0}}", ""},
+		{"Site", "newest", "{software: {os: newest}}", "spec.software[os]"},
+		{"Site", "firmware", "{software: {firmware: 1.0.0}}", "spec.software"},
+
+		{"SoftwareVersion", "os-1.4.2", "{component: os, version: 1.4.2, requires: {os: 1.3.0}, bundles: [{target: os/1.4.2.img, size: 9, digest: " + strings.Repeat("a", 64) + "}]}", ""},
+		{"SoftwareVersion", "newest", "{component: os, version: 1.4.2, bundles: [{target: os/1.4.2.img, size: 9, digest: " + strings.Repeat("a", 64) + "}]}", "metadata.name"},
+		{"SoftwareVersion", "os-1.4", "{component: os, version: '1.4', bundles: [{target: os/1.4.2.img, size: 9, digest: " + strings.Repeat("a", 64) + "}]}", "spec.version"},
+		{"SoftwareVersion", "os-1.4.3", "{component: os, version: 1.4.3, bundles: [{target: ../1.4.3, size: 9, digest: " + strings.Repeat("a", 64) + "}]}", "spec.bundles[0].target"},
+		{"SoftwareVersion", "os-1.4.4", "{component: os, version: 1.4.4, requires: {os: 1.5.0}, bundles: [{target: a, size: 9, digest: " + strings.Repeat("a", 64) + "}]}", "spec.requires[os]"},
 
 		{"VirtualSite", "eu", "{siteSelector: {matchExpressions: [{key: region, operator: In, values: [eu, uk]}, {key: old, operator: DoesNotExist}]}}", ""},
 		{"VirtualSite", "op", "{siteSelector: {matchExpressions: [{key: region, operator: Like, values: [eu]}]}}", "spec.siteSelector.matchExpressions[0].operator"},
@@ -130,6 +140,20 @@ func TestWhatCannotBeUndone(t *testing.T) {
 	sites := resource(dynamic.NewForConfigOrDie(cfg), "Site", "w-system")
 	if _, err := sites.Create(context.Background(), object(t, "Site", "gone", "{decommissioned: true, publicKey: "+strings.Repeat("a", 64)+"}"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
+	}
+	versions := resource(dynamic.NewForConfigOrDie(cfg), "SoftwareVersion", "w-system")
+	if _, err := versions.Create(context.Background(), object(t, "SoftwareVersion", "os-1.0.0", "{component: os, version: 1.0.0, bundles: [{target: a, size: 1, digest: "+strings.Repeat("a", 64)+"}]}"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for patch, want := range map[string]string{
+		`{"spec":{"bundles":[{"target":"b","size":1,"digest":"` + strings.Repeat("a", 64) + `"}]}}`: "spec.bundles",
+		`{"spec":{"requires":{"os":"0.9.0"}}}`:                                                      "spec.requires",
+		`{"spec":{"withdrawn":"loses disks"}}`:                                                      "",
+	} {
+		_, err := versions.Patch(context.Background(), "os-1.0.0", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: err = %v, want %q", patch, err, want)
+		}
 	}
 	for patch, want := range map[string]string{
 		`{"spec":{"decommissioned":false}}`:                        "spec.decommissioned",

@@ -118,6 +118,8 @@ var All = []Kind{
 	{Name: "RolloutState", Resource: "rolloutstates", Scope: Anywhere, New: func() runtime.Object { return &v1alpha1.RolloutState{} }, Check: Unchecked,
 		// Written by control alone: it decides what sites get.
 		Admin: Read, Edit: Read, View: Read, Readers: []string{"health"}},
+	{Name: "SoftwareVersion", Resource: "softwareversions", Scope: System, New: func() runtime.Object { return &v1alpha1.SoftwareVersion{} }, Check: check(validation.SoftwareVersion),
+		Admin: Write, Edit: Read, View: Read},
 	{Name: "GateCheck", Resource: "gatechecks", Scope: Anywhere, New: func() runtime.Object { return &v1alpha1.GateCheck{} }, Check: check(validation.GateCheck),
 		Admin: Write, Edit: Write, View: Read},
 }

@@ -27,6 +27,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&RolloutPolicy{}, &RolloutPolicyList{},
 		&RolloutState{}, &RolloutStateList{},
 		&GateCheck{}, &GateCheckList{},
+		&SoftwareVersion{}, &SoftwareVersionList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

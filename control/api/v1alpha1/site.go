@@ -244,6 +244,13 @@ type SiteSpec struct {
 	// Token is the name of the RegistrationToken that it came with.
 	// +optional
 	Token string `json:"token,omitempty"`
+	// Software is the version that the site shall run, by component: os, agent, platform.
+	// Each is the spec.version of a SoftwareVersion of that component. A component that is
+	// not named stays as it is.
+	// +kubebuilder:validation:MaxProperties=3
+	// +kubebuilder:validation:XValidation:rule="self.all(c, c in ['os', 'agent', 'platform'])",message="spec.software: want versions by component: os, agent, platform"
+	// +optional
+	Software map[SoftwareComponent]string `json:"software,omitempty"`
 }
 
 // Place is a position on earth, and what people call it.
@@ -326,6 +333,13 @@ type SiteStatus struct {
 	// CertificateNotAfter is the end of the newest certificate.
 	// +optional
 	CertificateNotAfter *metav1.Time `json:"certificateNotAfter,omitempty"`
+	// Software is how far the site is with what spec.software wants, by component. A
+	// download's percent is written in steps of ten.
+	// +listType=map
+	// +listMapKey=component
+	// +kubebuilder:validation:MaxItems=3
+	// +optional
+	Software []SiteSoftware `json:"software,omitempty"`
 	// +optional
 	Health *SiteHealth `json:"health,omitempty"`
 	// Maintenance is going on: by hand, in a window of the site or in one of a virtual

@@ -62,13 +62,14 @@ func Tenant(t *v1alpha1.Tenant) field.ErrorList {
 }
 
 // Site checks the place (coordinates match a pattern already, but 91 degrees does
-// too) and the maintenance windows.
+// too), the wanted versions and the maintenance windows.
 func Site(s *v1alpha1.Site) field.ErrorList {
 	var errs field.ErrorList
 	if p := s.Spec.Place; p != nil {
 		errs = append(errs, degrees(spec.Child("place", "latitude"), p.Latitude, 90)...)
 		errs = append(errs, degrees(spec.Child("place", "longitude"), p.Longitude, 180)...)
 	}
+	errs = append(errs, versions(spec.Child("software"), s.Spec.Software)...)
 	return append(errs, maintenance.Check(spec.Child("maintenanceWindows"), s.Spec.MaintenanceWindows)...)
 }
 
