@@ -19,6 +19,7 @@ import (
 func (s *State) Register(mux obs.Routes) {
 	mux.HandleFunc("GET /api/v1/alerts", s.handle(s.list, "virtualSite", "site", "severity", "state", "q", "limit", "cursor"))
 	mux.HandleFunc("GET /api/v1/alerts/state", s.handle(s.state, "virtualSite", "site"))
+	mux.HandleFunc("GET "+wire.FiringPath, s.handle(s.firingBySite))
 	mux.HandleFunc("GET /api/v1/alerts/{fingerprint}", s.handle(s.detail))
 	mux.HandleFunc("GET /api/v1/silences", s.handle(s.silences, "state"))
 	mux.HandleFunc("POST /api/v1/silences", s.handle(s.postSilence))

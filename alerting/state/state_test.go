@@ -196,6 +196,15 @@ func testAlerts(t *testing.T, c *amclient.Client, source Source) {
 			t.Errorf("state of %s %s: %s, want %s", x.tenants, x.query, got, x.want)
 		}
 	}
+	// Gates: what is suppressed, is of another tenant or of no site is not in it.
+	_, body := h.do("*", "GET", wire.FiringPath+"?tenant=acme", "")
+	if f, err := wire.DecodeFiringAlerts([]byte(body), "acme"); err != nil || fmt.Sprint(f.Sites) != "map[lyon:[warning/New warning/Old] paris:[critical/Big]]" || time.Since(f.AsOf) > time.Minute {
+		t.Errorf("firing: %s: %v", body, err)
+	}
+	_, body = h.do("nobody", "GET", wire.FiringPath, "")
+	if f, err := wire.DecodeFiringAlerts([]byte(body), "nobody"); err != nil || len(f.Sites) != 0 {
+		t.Errorf("firing at a tenant without alerts: %s: %v", body, err)
+	}
 	small := get[wire.AlertList](h, "acme", "/api/v1/alerts?state=suppressed").Alerts[0]
 	big := get[wire.AlertList](h, "acme", "/api/v1/alerts?state=active&severity=critical").Alerts[0]
 	if len(small.InhibitedBy) != 1 || small.InhibitedBy[0] != big.Fingerprint || small.Labels["region"] != "eu" || big.VirtualSites[1] != "team/x" {
@@ -221,6 +230,10 @@ func testAlerts(t *testing.T, c *amclient.Client, source Source) {
 		{"zeta", "/api/v1/alerts/" + big.Fingerprint, 404},
 		{"acme", "/api/v1/alerts/" + big.Fingerprint + "?tenant=acme", 200},
 		{"acme", "/api/v1/alerts/a/b", 404},
+		{"acme,zeta", wire.FiringPath, 400},
+		{"*", wire.FiringPath, 400},
+		{"zeta", wire.FiringPath + "?tenant=acme", 403},
+		{"acme", wire.FiringPath + "?site=paris", 400},
 	} {
 		if code, body := h.do(x.tenants, "GET", x.path, ""); code != x.code {
 			t.Errorf("%s as %q: %d %s, want %d", x.path, x.tenants, code, body, x.code)

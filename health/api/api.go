@@ -87,6 +87,7 @@ func (s *Server) Register(mux obs.Routes) {
 	mux.HandleFunc("GET /api/v1/health/virtualsites", s.get(s.virtualSites))
 	mux.HandleFunc("GET /api/v1/health/virtualsites/{name}", s.get(s.virtualSite))
 	mux.HandleFunc("GET /api/v1/health/policies", s.get(s.policies))
+	mux.HandleFunc("GET "+wire.ScoresPath, s.get(s.scores))
 	mux.HandleFunc("GET /api/v1/health/stream", s.stream)
 	mux.HandleFunc("POST /api/v1/health/try", s.try)
 	mux.HandleFunc("POST /api/v1/health/replay", s.replay)

@@ -158,7 +158,7 @@ func TestAttackEveryListener(t *testing.T) {
 		defer l.srv.Close()
 		*l.at = l.srv.Listener.Addr().String()
 	}
-	headers := map[string][]string{wire.TenantHeader: {"console"}, wire.TenantsHeader: {"console"}, wire.UserHeader: {"console"}, wire.HeaderPurpose: {"health"}, wire.OrgHeader: {"console", "health", "regional", config.Reader}}
+	headers := map[string][]string{wire.TenantHeader: {"console", "control"}, wire.TenantsHeader: {"console", "control"}, wire.UserHeader: {"console"}, wire.HeaderPurpose: {"health"}, wire.OrgHeader: {"console", "control", "health", "regional", config.Reader}}
 	for caller, instance := range instances {
 		known, err := c.OpenPeers(instance)
 		if err != nil {

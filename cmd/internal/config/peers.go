@@ -25,11 +25,11 @@ var People = []string{Operator, Reader}
 
 // says is who is believed in the headers in which roles say for whom they ask, and why.
 var says = map[string][]string{
-	wire.TenantHeader:  {"console", Operator},
-	wire.TenantsHeader: {"console", Operator},
+	wire.TenantHeader:  {"console", "control", Operator},
+	wire.TenantsHeader: {"console", "control", Operator},
 	wire.UserHeader:    {"console", Operator},
 	wire.HeaderPurpose: {"health"},
-	wire.OrgHeader:     {"regional", "health", "console", Operator, Reader},
+	wire.OrgHeader:     {"regional", "health", "console", "control", Operator, Reader},
 }
 
 // every role has these on its ops listener.
@@ -72,7 +72,7 @@ func CortexRules() []peers.Rule {
 	return merge(slices.Concat(
 		only(peers.Anyone, "/metrics", "/ready"),
 		only("regional", "/api/v1/push"), only("health", "/api/v1/push"),
-		queries("/prometheus", "health", "console", Reader), only(Reader, "/prometheus/api/v1/read"),
+		queries("/prometheus", "health", "console", Reader), only("control", "/prometheus/api/v1/query"), only(Reader, "/prometheus/api/v1/read"),
 	))
 }
 

@@ -54,7 +54,7 @@ var Roles = []Role{
 	{Name: "aggregator", Short: "The metric store, Cortex", Memory: 25, After: []string{"control"}, Instances: single("aggregator", func(c *Config) []string { return []string{c.Aggregator.OpsListen, c.Aggregator.Cortex.Listen} })},
 	{Name: "regional", Short: "Gateway of the sites and the two Prometheus engines", Memory: 40, After: []string{"control"}, Callers: slices.Concat(
 		queries("/edge", "health", Reader), queries("/local", Reader),
-		only("health", "/edge/api/v1/write", wire.LivePath, wire.CostPath, wire.CostNamesPath), only("alerting", wire.LivePath), only("console", "/api/v1/logs/"),
+		only("health", "/edge/api/v1/write", wire.LivePath, wire.CostPath, wire.CostNamesPath), only("alerting", wire.LivePath), only("console", "/api/v1/logs/", "/api/v1/logs/search"), only("control", "/api/v1/logs/search"),
 		only(Operator, "/edge/", "/local/"),
 	), Instances: func(c *Config) []Instance {
 		var out []Instance
@@ -64,12 +64,12 @@ var Roles = []Role{
 		}
 		return out
 	}},
-	{Name: "alerting", Short: "Alertmanager with the tenants' routes, silent sites, maintenance", Client: true, Memory: 6, After: []string{"control"}, Callers: only("console", "/api/v1/alerts", "/api/v1/alerts/", "/api/v1/silences", "/api/v1/silences/"),
+	{Name: "alerting", Short: "Alertmanager with the tenants' routes, silent sites, maintenance", Client: true, Memory: 6, After: []string{"control"}, Callers: slices.Concat(only("console", "/api/v1/alerts", "/api/v1/alerts/", "/api/v1/silences", "/api/v1/silences/"), only("control", wire.FiringPath)),
 		Instances: single("alerting", func(c *Config) []string {
 			am := c.Alerting.Alertmanager
 			return []string{c.Alerting.OpsListen, am.Listen, am.ExternalURL, am.Cluster.Listen, am.Cluster.Advertise}
 		})},
-	{Name: "health", Short: "Scores of sites and virtual sites", Client: true, Memory: 8, After: []string{"control", "regional"}, Callers: only("console", "/api/v1/health/", wire.CostPath, wire.CostNamesPath),
+	{Name: "health", Short: "Scores of sites and virtual sites", Client: true, Memory: 8, After: []string{"control", "regional"}, Callers: slices.Concat(only("console", "/api/v1/health/", wire.CostPath, wire.CostNamesPath), only("control", wire.ScoresPath)),
 		Instances: single("health", func(c *Config) []string { return []string{c.Health.OpsListen} })},
 	{Name: "console", Short: "Web console and HTTP API", Client: true, Memory: 6, After: []string{"control"}, Instances: single("console", func(c *Config) []string { return []string{c.Console.OpsListen} })},
 }
