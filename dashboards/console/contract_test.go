@@ -228,6 +228,15 @@ func TestContract(t *testing.T) {
 	h.want(415, "alice", "POST", acmeShop+"/apply", "yaml=x", form...)
 	h.want(413, "alice", "POST", acmeShop+"/apply", applyBody(strings.Repeat("x", maxApplyBytes), ""))
 
+	for _, path := range []string{"", "/sites", "/gates"} {
+		h.want(200, "alice", "GET", webRollout+path, "")
+		h.want(404, "alice", "GET", "/api/v1/rollouts/shop/none"+path, "")
+	}
+	for _, path := range []string{"/web-1", "/web-1/gates", ""} {
+		h.want(200, "alice", "GET", "/api/v1/rollouts"+path, "")
+		h.want(403, "nobody", "GET", "/api/v1/rollouts"+path, "")
+	}
+
 	seen := h.con3.seen
 	// The streams' success is read in TestStream, TestLogTail and TestPodLog.
 	seen["streamHealth"][200], seen["tailLogs"][200], seen["followPodLog"][200] = true, true, true

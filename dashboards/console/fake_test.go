@@ -47,6 +47,7 @@ type fakeAPI struct {
 	down     bool           // answer 500 to everything
 	before   func(verb, key string)
 	mount    *fakeMount
+	rollouts *fakeRollouts
 	// oidc is the API server's authenticator for an identity provider's tokens.
 	oidc func(token string) (authnv1.UserInfo, bool)
 }
@@ -55,6 +56,7 @@ func newFakeAPI(t *testing.T) *fakeAPI {
 	f := &fakeAPI{t: t, users: map[string]authnv1.UserInfo{}, grants: map[string][]string{}, sites: map[string]*v1alpha1.Site{}, virtual: map[string]map[string]any{},
 		watchers: map[chan metav1.WatchEvent]bool{}, asked: map[string]int{}}
 	f.mount = newFakeMount(f)
+	f.rollouts = newFakeRollouts(f)
 	f.srv = httptest.NewServer(f)
 	t.Cleanup(func() {
 		f.srv.CloseClientConnections()
@@ -188,6 +190,10 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.mount.list(w)
 	case strings.HasPrefix(r.URL.Path, group+"/namespaces/") && len(parts) == 3 && parts[1] == "virtualkubernetes" && as != "":
 		f.mount.one(w, as, parts[0], parts[2])
+	case as != "" && strings.HasPrefix(r.URL.Path, group+"/rollouts"):
+		f.rollouts.serve(w, r, as, "", "rollouts", "")
+	case as != "" && strings.HasPrefix(r.URL.Path, group+"/namespaces/") && len(parts) > 1 && slices.Contains([]string{"rollouts", "rolloutstates", "gatechecks"}, parts[1]):
+		f.rollouts.serve(w, r, as, parts[0], parts[1], strings.Join(parts[2:], "/"))
 	case strings.HasPrefix(r.URL.Path, fakeMountRoot) && as != "":
 		f.mount.ServeHTTP(w, r, as)
 	case strings.HasPrefix(r.URL.Path, group+"/namespaces/") && len(parts) == 3 && parts[1] == "sites" && as != "":
@@ -224,7 +230,8 @@ func (f *fakeAPI) accessReview(w http.ResponseWriter, r *http.Request) {
 		f.t.Error(err)
 	}
 	a := sar.Spec.ResourceAttributes
-	verbs := map[string][]string{"sites": {"list"}, "logs": {"get"}, "silences": {"get", "create", "delete"}, "virtualkubernetes": {"get"}, "deployments": {"create", "patch"}, "pods": {"delete", "get"}}
+	verbs := map[string][]string{"sites": {"list"}, "logs": {"get"}, "silences": {"get", "create", "delete"}, "virtualkubernetes": {"get"}, "deployments": {"create", "patch"}, "pods": {"delete", "get"},
+		"rollouts": {"list", "get", "watch", "patch", "delete", "approve", "skip-gates"}, "gatechecks": {"create", "get"}}
 	groups := map[string]string{"deployments": "apps", "pods": ""}
 	group, stock := "muster.dev", false
 	if a != nil {

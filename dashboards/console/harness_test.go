@@ -425,6 +425,12 @@ func newHarness(t *testing.T, change ...func(*Options, *timing)) *harness {
 		for _, verb := range []string{"get/virtualkubernetes", "create/deployments", "patch/deployments", "delete/pods", "get/pods/log", "objects"} {
 			out = append(out, verb+" "+tenant+"-shop")
 		}
+		for _, ns := range []string{"-shop", "-system"} {
+			for _, verb := range []string{"list/rollouts", "get/rollouts", "watch/rollouts", "create/rollouts", "patch/rollouts", "delete/rollouts", "approve/rollouts", "skip-gates/rollouts",
+				"get/rolloutstates", "create/gatechecks", "get/gatechecks"} {
+				out = append(out, verb+" "+tenant+ns)
+			}
+		}
 		return append(out, "get/virtualsites "+tenant+"-shared", "patch/virtualsites "+tenant+"-shared")
 	}
 	h.api.user("alice", everything("acme")...)
@@ -432,7 +438,8 @@ func newHarness(t *testing.T, change ...func(*Options, *timing)) *harness {
 	h.api.user("carol", "list acme-system", "get acme-system", "get/virtualkubernetes acme-shop")
 	h.api.user("dave", "get/virtualkubernetes acme-shop", "get/virtualkubernetes globex-shop", "objects acme-shop", "get/pods/log acme-shop")
 	h.api.user("both", "list acme-system", "get acme-system", "list globex-system", "get globex-system", "patch acme-system",
-		"get/logs acme-system", "get/logs globex-system", "get/silences acme-system", "create/silences acme-system", "create/silences globex-system")
+		"get/logs acme-system", "get/logs globex-system", "get/silences acme-system", "create/silences acme-system", "create/silences globex-system",
+		"get/rollouts acme-shop", "get/rolloutstates acme-shop")
 	h.api.user("root", "* *")
 	h.api.user("nobody")
 	h.api.site("acme", "paris-07", approved)

@@ -105,6 +105,14 @@ var (
 	alertScope = []param{tenantParam, {"virtualSite", text(320)}, {"site", text(63)}}
 	alertList  = append(slices.Clone(alertScope), param{"severity", oneOf("critical", "warning", "info")},
 		param{"state", oneOf("active", "suppressed", "all")}, param{"q", text(200)}, limitParam, cursorParam)
+	rolloutList = []param{
+		tenantParam, limitParam, cursorParam, {"namespace", namespaceName}, {"state", oneOf("active", "ended", "all")}, {"q", text(200)}, {"object", text(400)},
+		{"phase", oneOf("Queued", "Progressing", "Paused", "RollingBack", "RolledBack", "Completed", "Superseded", "Invalid")},
+	}
+	rolloutSites = []param{
+		tenantParam, cursorParam, {"limit", whole(1, maxSteps)}, {"q", text(63)}, {"wave", whole(1, 100_000)},
+		{"step", oneOf("waiting", "offline", "held", "updating", "ready", "passed", "failed", "rolledBack")},
+	}
 	silenceList     = []param{tenantParam, {"state", oneOf("active", "pending", "expired", "all")}}
 	podList         = []param{tenantParam, limitParam, {"cursor", text(maxPodCursor)}, {"site", siteName}}
 	podLog          = []param{tenantParam, {"container", siteName}, {"previous", oneOf("true")}, {"lines", whole(1, maxPodLines)}}
@@ -113,6 +121,13 @@ var (
 	instantQuery    = []param{tenantParam, {"query", promQL}, {"time", timestamp}, {"timeout", duration}, seriesLimit}
 	rangeQuery      = []param{tenantParam, {"query", promQL}, {"start", timestamp}, {"end", timestamp}, {"step", duration}, {"timeout", duration}, seriesLimit}
 )
+
+func namespaceName(s string) error {
+	if len(validation.IsDNS1123Label(s)) > 0 {
+		return fmt.Errorf("%q: want a namespace as you type it, such as shop", s)
+	}
+	return nil
+}
 
 func siteName(s string) error {
 	if len(validation.IsDNS1123Label(s)) > 0 {

@@ -26,7 +26,12 @@ import (
 const (
 	apiPrefix      = "/api/"
 	pathAlertState = "/api/v1/alerts/state"
+	// pathGatesByName is a rollout's without its namespace.
+	pathGatesByName = "/api/v1/rollouts/{rollout}/gates"
 )
+
+// pathsWithin are those that another one's pattern matches too.
+var pathsWithin = []string{pathAlertState, pathGatesByName}
 
 // route is one operation of the API. Its parameters are checked before the handler
 // runs; the OpenAPI document has one operation for each, which a test verifies.
@@ -64,6 +69,8 @@ func (c *Console) apiRoutes() []route {
 		one     = vk8s + "/{namespace}/{vk8s}"
 		item    = one + "/workloads/{kind}/{workload}"
 		pod     = one + "/pods/{pod}"
+		roll    = "/api/v1/rollouts"
+		rollout = roll + "/{namespace}/{rollout}"
 	)
 	return []route{
 		{method: "GET", path: "/api/v1/openapi.json", doing: "read the API's description", open: true, handle: c.getOpenAPI},
@@ -97,6 +104,13 @@ func (c *Console) apiRoutes() []route {
 		{method: "GET", path: item + "/pods", doing: "list the workload's pods", params: podList, handle: c.listWorkloadPods},
 		{method: "DELETE", path: pod, doing: "delete the pod", params: oneTenant, handle: c.deletePod},
 		{method: "GET", path: pod + "/log", doing: "follow the pod's log", params: podLog, stream: true, handle: c.followPodLog},
+
+		{method: "GET", path: roll, doing: "list rollouts", params: rolloutList, many: []string{"phase"}, handle: c.getRollouts},
+		{method: "GET", path: roll + "/{rollout}", doing: "read the rollout", params: oneTenant, handle: c.getRollout},
+		{method: "GET", path: pathGatesByName, doing: "read the rollout's gates", params: oneTenant, handle: c.getRolloutGates},
+		{method: "GET", path: rollout, doing: "read the rollout", params: oneTenant, handle: c.getRollout},
+		{method: "GET", path: rollout + "/sites", doing: "list the rollout's sites", params: rolloutSites, many: []string{"step"}, handle: c.getRolloutSites},
+		{method: "GET", path: rollout + "/gates", doing: "read the rollout's gates", params: oneTenant, handle: c.getRolloutGates},
 
 		{method: "GET", path: pending, doing: "list registrations", params: pagedList, handle: c.listRegistrations},
 		{method: "POST", path: pending + "/{site}/approve", doing: "approve the site", params: oneTenant, handle: c.approve},
@@ -156,7 +170,7 @@ func (c *Console) routes() (http.Handler, error) {
 		methods[rt.path] = append(methods[rt.path], rt.method)
 	}
 	for path, allowed := range methods {
-		if path == pathAlertState {
+		if slices.Contains(pathsWithin, path) {
 			continue // the mux would not know it from GET …/{fingerprint}, whose own does for both
 		}
 		mux.Handle(path, c.observed(path, false, methodNotAllowed(allowed)))
@@ -271,6 +285,9 @@ func checkPath(r *http.Request) error {
 		if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
 			return invalid("virtualSite", "%q: want lower-case letters, digits, '-' or '.'", printable(name))
 		}
+	}
+	if name := r.PathValue("rollout"); name != "" && len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return invalid("rollout", "%q: want lower-case letters, digits, '-' or '.'", printable(name))
 	}
 	for _, label := range []string{"namespace", "vk8s", "window"} {
 		if name := r.PathValue(label); name != "" && len(validation.IsDNS1123Label(name)) > 0 {

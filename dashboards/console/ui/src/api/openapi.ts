@@ -639,6 +639,112 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/rollouts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Rollouts
+         * @description Of all namespaces in which the user may `list rollouts.muster.dev`. A rollout is an object of that kind on the API server;
+         *     what is here is read and written there in the user's own name.
+         */
+        get: operations["listRollouts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rollout}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One rollout, by its name alone */
+        get: operations["getRolloutByName"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{rollout}/gates": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Why a rollout stands where it stands, by its name alone */
+        get: operations["getRolloutGatesByName"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{namespace}/{rollout}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One rollout */
+        get: operations["getRollout"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{namespace}/{rollout}/sites": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Sites of a rollout, and where each stands */
+        get: operations["listRolloutSites"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{namespace}/{rollout}/gates": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Why a rollout stands where it stands */
+        get: operations["getRolloutGates"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/registrations": {
         parameters: {
             query?: never;
@@ -1775,6 +1881,329 @@ export interface components {
             approved: boolean;
             decommissioned: boolean;
         };
+        /**
+         * @description Queued: behind another one, or not begun. The last four are ends.
+         * @enum {string}
+         */
+        RolloutPhase: "Queued" | "Progressing" | "Paused" | "RollingBack" | "RolledBack" | "Completed" | "Superseded" | "Invalid";
+        /**
+         * @description offline: skipped, caught up when it returns. held: in maintenance or outside of its window. updating: got the change. ready: with it, while the wave's gates have not held long enough.
+         * @enum {string}
+         */
+        RolloutStep: "waiting" | "offline" | "held" | "updating" | "ready" | "passed" | "failed" | "rolledBack";
+        /** @enum {string} */
+        RolloutStrategyType: "Canary" | "Rolling" | "BlueGreen";
+        /**
+         * @description Wait lacks time or sites, Unknown lacks data; both hold
+         * @enum {string}
+         */
+        GateVerdict: "Pass" | "Wait" | "Unknown" | "Fail";
+        /** @description Sites by what they are in. Passed ones are among the updated. */
+        RolloutCounts: {
+            total: number;
+            waiting: number;
+            updating: number;
+            updated: number;
+            passed: number;
+            failed: number;
+            offline: number;
+            held: number;
+            rolledBack: number;
+        };
+        RolloutChange: {
+            /** @example apps/v1 */
+            apiVersion: string;
+            /** @example Deployment */
+            kind: string;
+            /** @example web */
+            name: string;
+            /**
+             * @description What becomes of it, in words
+             * @example web=shop/web:2
+             */
+            text: string;
+        };
+        RolloutWaveStatus: {
+            name: string;
+            sites: components["schemas"]["RolloutCounts"];
+            /** @description How long its gates have to hold */
+            soakSeconds: number;
+            /** @description A person has to promote it */
+            approval: boolean;
+            /** Format: date-time */
+            startedAt: string | null;
+            /** Format: date-time */
+            passedAt: string | null;
+        };
+        Rollout: {
+            tenant: string;
+            /** @description As users type it: without the tenant */
+            namespace: string;
+            name: string;
+            /** Format: date-time */
+            createdAt: string;
+            phase: components["schemas"]["RolloutPhase"];
+            /** @description Why it stands where it stands, in a sentence */
+            message: string;
+            changes: components["schemas"]["RolloutChange"][];
+            /** @description Whose sites get the change; empty: all that hold the objects */
+            virtualSites: string[];
+            strategy: components["schemas"]["RolloutStrategyType"];
+            /**
+             * @description The wave and their number
+             * @example 2/4
+             */
+            progress: string;
+            /** @description The current one, from 1; 0: none yet */
+            wave: number;
+            waves: components["schemas"]["RolloutWaveStatus"][];
+            sites: components["schemas"]["RolloutCounts"];
+            /** @description By people; a rollout that paused by itself has the phase alone */
+            paused: boolean;
+            /** @description What will be decided next */
+            next: string;
+            /** Format: date-time */
+            nextAt: string | null;
+            /** Format: date-time */
+            startedAt: string | null;
+            /** Format: date-time */
+            endedAt: string | null;
+        };
+        RolloutList: {
+            /** @description Rollouts that match, on all pages */
+            total: number;
+            rollouts: components["schemas"]["Rollout"][];
+            nextCursor?: string;
+        };
+        RolloutDetail: {
+            tenant: string;
+            /** @description As users type it: without the tenant */
+            namespace: string;
+            name: string;
+            /** Format: date-time */
+            createdAt: string;
+            phase: components["schemas"]["RolloutPhase"];
+            /** @description Why it stands where it stands, in a sentence */
+            message: string;
+            changes: components["schemas"]["RolloutChange"][];
+            /** @description Whose sites get the change; empty: all that hold the objects */
+            virtualSites: string[];
+            strategy: components["schemas"]["RolloutStrategyType"];
+            /**
+             * @description The wave and their number
+             * @example 2/4
+             */
+            progress: string;
+            /** @description The current one, from 1; 0: none yet */
+            wave: number;
+            waves: components["schemas"]["RolloutWaveStatus"][];
+            sites: components["schemas"]["RolloutCounts"];
+            /** @description By people; a rollout that paused by itself has the phase alone */
+            paused: boolean;
+            /** @description What will be decided next */
+            next: string;
+            /** Format: date-time */
+            nextAt: string | null;
+            /** Format: date-time */
+            startedAt: string | null;
+            /** Format: date-time */
+            endedAt: string | null;
+            /** @description The user whose write it was made of; empty: somebody made the Rollout */
+            by: string;
+            /** @description The RolloutPolicy that it follows, if it was made of an ordinary write */
+            policy: string;
+            /** @description The rollout of the same objects that it took over from */
+            supersedes: string;
+            spec: components["schemas"]["RolloutSpec"];
+            /** @description Of the current wave, as last read */
+            gates: components["schemas"]["GateReading"][];
+            /** @description The last 50, oldest first */
+            decisions: components["schemas"]["RolloutDecision"][];
+            /** @description What sites have of the objects; a site's has is an index */
+            contents: components["schemas"]["RolloutContent"][];
+            /** @description What the user may do; the API server has the last word. */
+            rights: {
+                /** @description Pause, resume, abort, retry */
+                control: boolean;
+                delete: boolean;
+                /** @description Promote where only an approval is missing */
+                approve: boolean;
+                /** @description Promote where gates do not hold */
+                skipGates: boolean;
+            };
+        };
+        GateReading: {
+            name: string;
+            verdict: components["schemas"]["GateVerdict"];
+            /** @description The reading in words, with its figures */
+            text: string;
+            value: string;
+            limit: string;
+            /** @description Read so far, of ofSites */
+            sites: number;
+            ofSites: number;
+            /** @description Looked at so far in this wave, of ofSeconds */
+            seconds: number;
+            ofSeconds: number;
+            /** @description Sites that speak most against it, at most five */
+            worst: string[];
+        };
+        RolloutDecision: {
+            /** Format: date-time */
+            at: string;
+            /** @example WavePassed */
+            what: string;
+            text: string;
+            /** @description The user, if a person took it */
+            by: string;
+        };
+        RolloutContent: {
+            index: number;
+            /** @description What names it, such as its images; may be empty */
+            text: string;
+            /** @description The one that the rollout brings */
+            new: boolean;
+        };
+        RolloutSite: {
+            site: string;
+            /** @description From 1; 0: not known yet */
+            wave: number;
+            step: components["schemas"]["RolloutStep"];
+            /** @description The index of the content that it shall have */
+            has: number;
+        };
+        RolloutSiteList: {
+            /** @description Sites that match, on all pages */
+            total: number;
+            /** @description By step, of the wave and text that were asked for */
+            counts: {
+                [key: string]: number;
+            };
+            sites: components["schemas"]["RolloutSite"][];
+            nextCursor?: string;
+        };
+        RolloutGates: {
+            tenant: string;
+            namespace: string;
+            name: string;
+            phase: components["schemas"]["RolloutPhase"];
+            message: string;
+            wave: number;
+            waveName: string;
+            verdict: components["schemas"]["GateVerdict"];
+            gates: components["schemas"]["GateReading"][];
+            next: string;
+            /** Format: date-time */
+            nextAt: string | null;
+            decisions: components["schemas"]["RolloutDecision"][];
+        };
+        /** @enum {string} */
+        GateDimension: "Site" | "Connectivity" | "Reliability" | "Security" | "Performance";
+        /** @description A Kubernetes quantity, such as 0.5 or 100m; answers have text */
+        Quantity: string | number;
+        GateChange: {
+            dimensions?: components["schemas"]["GateDimension"][];
+            /** @description Points */
+            maxDrop?: number;
+            /** @description PromQL in the place of dimensions, one value a site, of which more is worse */
+            query?: string;
+            maxRise?: components["schemas"]["Quantity"];
+        };
+        /** @description One kind is set besides the name. */
+        RolloutGate: {
+            name: string;
+            ready?: {
+                percent?: number;
+            };
+            score?: {
+                dimension?: components["schemas"]["GateDimension"];
+                minimum: number;
+            };
+            unhealthy?: {
+                maxPercent: number;
+            };
+            before?: components["schemas"]["GateChange"];
+            peers?: components["schemas"]["GateChange"];
+            alerts?: {
+                severities: string[];
+            };
+            query?: {
+                query: string;
+                min?: components["schemas"]["Quantity"];
+                max?: components["schemas"]["Quantity"];
+            };
+            logs?: {
+                query: string;
+                maxCount: number;
+            };
+            webhook?: {
+                url: string;
+                tokenSecret?: string;
+            };
+        };
+        /** @description The spec of the kind Rollout, as docs/reference has it. */
+        RolloutSpec: {
+            changes: {
+                apiVersion: string;
+                kind: string;
+                name: string;
+                /** @description By container */
+                images?: {
+                    [key: string]: string;
+                };
+                content?: {
+                    [key: string]: unknown;
+                };
+                revision?: number;
+            }[];
+            virtualSites?: string[];
+            strategy?: {
+                type?: components["schemas"]["RolloutStrategyType"];
+                waves?: {
+                    name?: string;
+                    percent?: number;
+                    count?: number;
+                    virtualSite?: string;
+                    label?: string;
+                    soak?: string;
+                    approval?: boolean;
+                }[];
+                /** @description A number or a percentage */
+                group?: string;
+                blue?: string;
+                maxInFlight?: number;
+                spreadBy?: string[];
+            };
+            gates?: components["schemas"]["RolloutGate"][];
+            /** @example 15m */
+            soak?: string;
+            budget?: {
+                /** @description A number or a percentage */
+                maxFailed?: string;
+                maxFailedInWave?: string;
+                readyWithin?: string;
+            };
+            windows?: {
+                days?: string[];
+                from: string;
+                to: string;
+            }[];
+            freezes?: {
+                from: string;
+                to: string;
+                reason?: string;
+            }[];
+            /** @enum {string} */
+            onFailure?: "Pause" | "RollBackWave" | "RollBackAll";
+            control?: {
+                paused?: boolean;
+                promote?: number;
+                abort?: boolean;
+                retry?: {
+                    [key: string]: number;
+                };
+            };
+        };
         Registration: {
             name: string;
             tenant: string;
@@ -2190,6 +2619,8 @@ export interface components {
         kind: string;
         /** @example web */
         workload: string;
+        /** @example web-1a2b3c4d */
+        rollout: string;
         /**
          * @description Its name as the virtual Kubernetes shows it.
          * @example web-6f9c8d7b5-x2x9k
@@ -3773,6 +4204,264 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             429: components["responses"]["TooMany"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listRollouts: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                /**
+                 * @description Only of this namespace, as users type it.
+                 * @example shop
+                 */
+                namespace?: string;
+                /** @description active: under way; ended: not any more. Default all. */
+                state?: "active" | "ended" | "all";
+                /** @description Only in these phases; repeated or separated by commas. */
+                phase?: components["schemas"]["RolloutPhase"][];
+                /**
+                 * @description Only those that move this object: KIND/NAME or KIND.GROUP/NAME.
+                 * @example Deployment/web
+                 */
+                object?: string;
+                /** @description Only with this text in their own or an object's name. */
+                q?: string;
+                /** @description How many at most. */
+                limit?: components["parameters"]["limit"];
+                /** @description nextCursor of the page before, unchanged. */
+                cursor?: components["parameters"]["cursor"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of rollouts, newest first. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getRolloutByName: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /** @example web-1a2b3c4d */
+                rollout: components["parameters"]["rollout"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The rollout; 409 if several namespaces have one of this name. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutDetail"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getRolloutGatesByName: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /** @example web-1a2b3c4d */
+                rollout: components["parameters"]["rollout"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The gates of its current wave; 409 if several namespaces have one of this name. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutGates"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getRollout: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The namespace as users type it: without the tenant.
+                 * @example shared
+                 */
+                namespace: components["parameters"]["namespace"];
+                /** @example web-1a2b3c4d */
+                rollout: components["parameters"]["rollout"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The rollout. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutDetail"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listRolloutSites: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                /** @description Only sites at these steps; repeated or separated by commas. */
+                step?: components["schemas"]["RolloutStep"][];
+                /** @description Only sites of this wave, from 1. */
+                wave?: number;
+                /** @description Only sites with this text in their name. */
+                q?: string;
+                /** @description How many at most. */
+                limit?: number;
+                /** @description nextCursor of the page before, unchanged. */
+                cursor?: components["parameters"]["cursor"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The namespace as users type it: without the tenant.
+                 * @example shared
+                 */
+                namespace: components["parameters"]["namespace"];
+                /** @example web-1a2b3c4d */
+                rollout: components["parameters"]["rollout"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of sites, in the order of the waves. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutSiteList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getRolloutGates: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The namespace as users type it: without the tenant.
+                 * @example shared
+                 */
+                namespace: components["parameters"]["namespace"];
+                /** @example web-1a2b3c4d */
+                rollout: components["parameters"]["rollout"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The gates of its current wave, as last read. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutGates"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
