@@ -29,6 +29,7 @@ type logPage struct {
 	MissingRegions []struct {
 		Region string `json:"region"`
 		Reason string `json:"reason"`
+		Late   bool   `json:"late"`
 	} `json:"missingRegions"`
 	NextCursor string `json:"nextCursor"`
 }
@@ -133,6 +134,11 @@ func testLogs(t *testing.T, f *fleet) {
 		t.Fatal(err)
 	}
 	began := time.Now()
+	if p, err := f.logs("", "from", "now-1h", "patience", "2s"); err != nil || len(p.Hits) == 0 || len(p.MissingRegions) != 1 || !p.MissingRegions[0].Late {
+		t.Errorf("with a regional that hangs, as a page asks: %+v, %v", p.MissingRegions, err)
+	}
+	t.Logf("figure: what a page shows while one regional hangs: %s", time.Since(began).Round(100*time.Millisecond))
+	began = time.Now()
 	p, err := f.logs("", "from", "now-1h")
 	_ = syscall.Kill(pid, syscall.SIGCONT)
 	if err != nil || len(p.Hits) == 0 || len(p.MissingRegions) != 1 || p.MissingRegions[0].Region != "virginia" || p.MissingRegions[0].Reason == "" {

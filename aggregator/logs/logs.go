@@ -163,7 +163,7 @@ type Client struct {
 	searches chan struct{}
 	tails    chan struct{}
 
-	asked *prometheus.CounterVec   // region, kind, result: ok, timeout, unreachable, refused, garbage
+	asked *prometheus.CounterVec   // region, kind, result: ok, late, timeout, unreachable, refused, garbage
 	took  *prometheus.HistogramVec // region
 	part  prometheus.Counter
 	open  prometheus.Gauge

@@ -30,13 +30,14 @@ type request struct {
 	sites, namespaces, severity []string
 	from, to                    time.Time // zero: open
 	limit                       int
-	fingerprint                 string // of all that makes it this search and no other
+	patience                    time.Duration // 0: as long as a region may take
+	fingerprint                 string        // of all that makes it this search and no other
 }
 
 // check checks a query at the time now. The fields that its problems name are the
 // parameters of the HTTP API.
 func check(q wire.LogQuery, tenant string, now time.Time) (*request, *wire.Problem) {
-	r := &request{text: q.Text, virtualSite: q.VirtualSite, limit: cmp.Or(q.Limit, defaultLimit)}
+	r := &request{text: q.Text, virtualSite: q.VirtualSite, limit: cmp.Or(q.Limit, defaultLimit), patience: max(q.Patience, 0)}
 	if _, err := logquery.Parse(r.text, logquery.LogFields(), now); err != nil {
 		return nil, wire.Invalid(wire.FieldError{Field: "query", Detail: err.Error()})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -79,15 +80,43 @@ func (c *Client) regional(name string) Regional {
 	return c.opts.Regionals[slices.IndexFunc(c.opts.Regionals, func(r Regional) bool { return r.Name == name })]
 }
 
+// lateError is why a region is missing that was not waited for any longer.
+type lateError struct{ patience time.Duration }
+
+func (e *lateError) Error() string { return "has not answered yet, after " + e.patience.String() }
+
 // ask asks all units at once, and each region by itself where a unit of several could
-// not answer for it. It returns when all have answered or failed.
+// not answer for it. It returns when all have answered or failed, or when one has answered
+// and patience is at its end.
 func (c *Client) ask(ctx context.Context, tenant string, req *request, cur *pageCursor) []result {
 	var (
 		mu  sync.Mutex
 		out []result
 		wg  sync.WaitGroup
+		// With one answer, and after patience, those that are late are left.
+		answered, over bool
 	)
-	add := func(r result) { mu.Lock(); out = append(out, r); mu.Unlock() }
+	ctx, leave := context.WithCancelCause(ctx)
+	defer leave(nil)
+	late := &lateError{req.patience}
+	add := func(r result) {
+		mu.Lock()
+		defer mu.Unlock()
+		out = append(out, r)
+		if answered = answered || r.err == nil; answered && over {
+			leave(late)
+		}
+	}
+	if req.patience > 0 {
+		timer := time.AfterFunc(req.patience, func() {
+			mu.Lock()
+			defer mu.Unlock()
+			if over = true; answered {
+				leave(late)
+			}
+		})
+		defer timer.Stop()
+	}
 	single := func(name, position string) {
 		wg.Go(func() { add(c.askUnit(ctx, tenant, req, unit{c.regional(name), []string{name}, position})) })
 	}
@@ -127,19 +156,20 @@ func (c *Client) ask(ctx context.Context, tenant string, req *request, cur *page
 func (c *Client) search(ctx context.Context, tenant string, req *request, cur *pageCursor) (*wire.LogPage, *wire.Problem) {
 	results := c.ask(ctx, tenant, req, cur)
 	var good []result
-	missing := map[string]string{}
+	missing := map[string]wire.MissingRegion{}
 	refused := map[int]*wire.Problem{} // by status
 	for _, r := range results {
 		if r.err == nil {
 			good = append(good, r)
 			for _, m := range r.MissingRegions {
-				missing[m.Region] = m.Reason
+				missing[m.Region] = m
 			}
 			continue
 		}
+		late := (*lateError)(nil)
 		for _, name := range r.regions {
 			for _, n := range c.regional(name).names() {
-				missing[n] = c.reason(r.err)
+				missing[n] = wire.MissingRegion{Region: n, Reason: c.reason(r.err), Late: errors.As(r.err, &late)}
 			}
 		}
 		var p *wire.Problem
@@ -169,11 +199,8 @@ func (c *Client) search(ctx context.Context, tenant string, req *request, cur *p
 	return out, nil
 }
 
-func missingList(missing map[string]string) []wire.MissingRegion {
-	out := make([]wire.MissingRegion, 0, len(missing))
-	for region, reason := range missing {
-		out = append(out, wire.MissingRegion{Region: region, Reason: reason})
-	}
+func missingList(missing map[string]wire.MissingRegion) []wire.MissingRegion {
+	out := slices.AppendSeq(make([]wire.MissingRegion, 0, len(missing)), maps.Values(missing))
 	slices.SortFunc(out, func(a, b wire.MissingRegion) int { return strings.Compare(a.Region, b.Region) })
 	return out
 }
@@ -285,10 +312,13 @@ func (c *Client) reason(err error) string {
 	var (
 		p *wire.Problem
 		g *garbage
+		l *lateError
 	)
 	switch {
 	case errors.As(err, &p):
 		return p.Detail
+	case errors.As(err, &l):
+		return l.Error()
 	case errors.Is(err, errTooLarge):
 		return "its answer is too large; ask for less with limit"
 	case errors.Is(err, context.DeadlineExceeded):
@@ -303,10 +333,13 @@ func kindOf(err error) string {
 	var (
 		p *wire.Problem
 		g *garbage
+		l *lateError
 	)
 	switch {
 	case err == nil:
 		return "ok"
+	case errors.As(err, &l):
+		return "late"
 	case errors.As(err, &p):
 		return "refused"
 	case errors.Is(err, context.DeadlineExceeded):
@@ -347,7 +380,7 @@ func (c *Client) askOnce(parent context.Context, tenant string, req *request, u 
 	}
 	a, err := c.fetch(ctx, u.regional, tenant, q, req.limit)
 	if err != nil && ctx.Err() != nil {
-		err = ctx.Err()
+		err = context.Cause(ctx)
 	}
 	c.took.WithLabelValues(u.regional.Name).Observe(time.Since(start).Seconds())
 	c.count(parent, u.regional.Name, "search", err)
@@ -356,12 +389,12 @@ func (c *Client) askOnce(parent context.Context, tenant string, req *request, u 
 
 // count counts a request and, now and then, logs what is wrong with it.
 func (c *Client) count(parent context.Context, region, kind string, err error) {
-	if parent.Err() != nil {
+	k := kindOf(err)
+	if parent.Err() != nil && k != "late" {
 		return // our own caller gave up
 	}
-	k := kindOf(err)
 	c.asked.WithLabelValues(region, kind, k).Inc()
-	if err != nil && k != "refused" {
+	if err != nil && k != "refused" && k != "late" {
 		c.complain.Do(func() { c.log.Warn("a region can't be asked for logs", "region", region, "kind", kind, "err", err) })
 	}
 }

@@ -203,6 +203,16 @@ func TestBadRegionsAreNamed(t *testing.T) {
 	if a, p := c.Search(ctx, "acme", wire.LogQuery{}); p != nil || len(a.Hits) != 1 || a.Hits[0].ID != "one" || len(a.MissingRegions) != 1 || a.MissingRegions[0].Region != "bad" {
 		t.Errorf("%+v %+v", a, p)
 	}
+	// With patience, what came is there, and who is late is named; nobody is left waiting.
+	slow, leave := context.WithCancel(context.Background())
+	defer leave()
+	bad.set(func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done(); leave() })
+	patient := newClient(t, []*region{good, bad}) // 10 s for a region
+	a, p := patient.Search(t.Context(), "acme", wire.LogQuery{Patience: 20 * time.Millisecond})
+	if p != nil || !slices.Equal(hitIDs(a.Hits), []string{"one"}) || !slices.Equal(a.MissingRegions, []wire.MissingRegion{{Region: "bad", Reason: "has not answered yet, after 20ms", Late: true}}) {
+		t.Errorf("with patience: %+v %+v", a, p)
+	}
+	<-slow.Done() // the region is not asked any longer
 	bad.set(nil)
 	bad.srv.Close()
 	if a := mustAsk(t, c, ""); len(a.Hits) != 1 || a.MissingRegions[0].Reason != "can't be reached" {

@@ -164,11 +164,11 @@ func (t *tail) take(n news) {
 // missing sends the list if it has changed, and when every region has been heard of.
 // What has come in goes first, so that the id is right.
 func (t *tail) missing() error {
-	reasons := map[string]string{}
+	reasons := map[string]wire.MissingRegion{}
 	for region, err := range t.state {
 		if err != nil {
 			for _, name := range t.c.regional(region).names() {
-				reasons[name] = t.c.reason(err)
+				reasons[name] = wire.MissingRegion{Region: name, Reason: t.c.reason(err)}
 			}
 		}
 	}

@@ -25,9 +25,10 @@ func (c *Console) logQuery(cl *call) (wire.LogQuery, readable, error) {
 		return wire.LogQuery{}, set, unavailable(nil, "this console has no log search configured")
 	}
 	q := cl.q
+	patience, _ := parseStep(cl.q.Get("patience")) // checked; absent: none
 	return wire.LogQuery{
 		Text: q.Get("query"), From: q.Get("from"), To: q.Get("to"), VirtualSite: q.Get("virtualSite"),
-		Sites: q["site"], Namespaces: q["namespace"], Severities: q["severity"], Limit: limitOf(q), Cursor: q.Get("cursor"),
+		Sites: q["site"], Namespaces: q["namespace"], Severities: q["severity"], Limit: limitOf(q), Cursor: q.Get("cursor"), Patience: patience,
 	}, set, nil
 }
 

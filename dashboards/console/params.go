@@ -99,7 +99,7 @@ var (
 		tenantParam, {"query", logText}, {"from", text(64)}, {"to", text(64)}, {"virtualSite", text(320)},
 		{"site", text(63)}, {"namespace", text(63)}, {"severity", text(64)},
 	}
-	logSearch = append(slices.Clone(logFilters), limitParam, param{"cursor", text(maxLogCursor)})
+	logSearch = append(slices.Clone(logFilters), limitParam, param{"cursor", text(maxLogCursor)}, param{"patience", duration})
 	// manyValues may be repeated or separated by commas in the log operations.
 	manyValues = []string{"site", "namespace", "severity"}
 	alertScope = []param{tenantParam, {"virtualSite", text(320)}, {"site", text(63)}}

@@ -54,6 +54,9 @@ type LogQuery struct {
 	Sites, Namespaces, Severities []string
 	Limit                         int    // of a page, 1 to 1,000; 0: 100
 	Cursor                        string // LogPage.NextCursor of the page before; empty: the first
+	// Patience is how long regions are waited for once one has answered: those that have
+	// not by then are missing, and late. 0: as long as a region may take.
+	Patience time.Duration
 }
 
 // LogHistogram is the number of hits over time, in steps of whole seconds. Counts[i] is of
@@ -68,6 +71,8 @@ type LogHistogram struct {
 type MissingRegion struct {
 	Region string `json:"region"`
 	Reason string `json:"reason"`
+	// Late: it may still answer; whoever asks once more, without patience, waits for it.
+	Late bool `json:"late,omitempty"`
 }
 
 // LogEvent is the data of a tail's events as their readers see it: of "hits", in the order

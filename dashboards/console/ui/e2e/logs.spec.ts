@@ -133,6 +133,26 @@ test.describe("logs", () => {
     await expect(page.locator(".log-notes .note")).toHaveCount(0);
   });
 
+  test("a region that is late is not waited for, and its lines are added when they come", async ({ page }) => {
+    await control(page, "region", { region: "us-east", late: true });
+    let answer = () => {};
+    const held = new Promise<void>((done) => (answer = done));
+    await page.route(/logs\/search/, async (route) => {
+      if (!new URL(route.request().url()).searchParams.has("patience")) await held;
+      await route.continue();
+    });
+    await login(page, "/logs?tenant=acme");
+    const note = page.locator(".log-notes .note");
+    await expect(note).toContainText("us-east: has not answered yet, after 2s. Lines and figures are without it so far: still asking.");
+    await expect(rows(page).first()).toBeVisible();
+    const count = page.locator(".log-bar").getByText(/\d lines/);
+    const before = await count.textContent();
+    answer();
+    await expect(note).toHaveCount(0);
+    await expect(count).not.toHaveText(before ?? "");
+    await control(page, "region", { region: "us-east" });
+  });
+
   test("follows live, stands still while read, and goes on where it was", async ({ page }) => {
     await login(page, "/logs?tenant=acme");
     await page.getByRole("button", { name: "Live tail" }).click();

@@ -32,7 +32,7 @@ export const PARAMS = {
   explain: { tenant, shadow: oneOf("true") },
   vs: { tenant, namespace: text(63) },
   range: { tenant, query: text(16384), start: text(64), end: text(64), step: text(32), timeout: text(32) },
-  logs: { ...logFilters, limit, cursor: text(16384) },
+  logs: { ...logFilters, limit, cursor: text(16384), patience: text(64) },
   tail: logFilters,
   alerts: { ...alertScope, severity: oneOf("critical", "warning", "info"), state: oneOf("active", "suppressed", "all"), q: text(200), limit, cursor },
   alertScope,

@@ -151,6 +151,7 @@ export class MockLogs {
     this.fleet = fleet;
     this.lines = []; // oldest first; of equal times the first made first
     this.down = new Map();
+    this.late = new Set();
     this.tails = new Set();
     this.next = 1;
     const sites = [...fleet.sites.values()].filter((s) => s.phase !== "Approved");
@@ -195,7 +196,10 @@ export class MockLogs {
     for (const t of this.tails) if (t.fits(l) && !this.down.has(l.region)) t.hits([l], this.idOf(l.seq));
   }
 
-  setRegion(region, reason) {
+  /** A region that is late answers searches without patience alone. */
+  setRegion(region, reason, late) {
+    if (late) this.late.add(region);
+    else this.late.delete(region);
     if (reason) this.down.set(region, reason);
     else this.down.delete(region);
     for (const t of this.tails) t.missing(this.missing(), this.idOf(this.next - 1));
@@ -245,7 +249,9 @@ export class MockLogs {
     const f = this.filter(q, tenant, now);
     if (f.problem) return f;
     const time = (l) => Date.parse(l.timestamp);
-    const all = this.lines.filter((l) => !this.down.has(l.region) && time(l) >= f.from && time(l) < Math.min(f.to, now + 1) && f.fits(l)).sort((a, b) => (a.timestamp < b.timestamp ? 1 : a.timestamp > b.timestamp ? -1 : a.id < b.id ? 1 : -1));
+    const patience = q.get("patience");
+    const late = patience ? this.late : new Set();
+    const all = this.lines.filter((l) => !this.down.has(l.region) && !late.has(l.region) && time(l) >= f.from && time(l) < Math.min(f.to, now + 1) && f.fits(l)).sort((a, b) => (a.timestamp < b.timestamp ? 1 : a.timestamp > b.timestamp ? -1 : a.id < b.id ? 1 : -1));
     const limit = Number(q.get("limit") || 100);
     const rest = cursor ? all.filter((l) => l.timestamp < cursor.t || (l.timestamp === cursor.t && l.id < cursor.id)) : all;
     const hits = rest.slice(0, limit).map(({ seq, ...l }) => l);
@@ -258,7 +264,8 @@ export class MockLogs {
     for (const l of all) counts[Math.min(counts.length - 1, Math.floor((time(l) - first) / 1000 / step))]++;
     return {
       json: {
-        hits, total: all.length, histogram: all.length ? { start: new Date(first).toISOString(), stepSeconds: step, counts } : null, missingRegions: this.missing(),
+        hits, total: all.length, histogram: all.length ? { start: new Date(first).toISOString(), stepSeconds: step, counts } : null,
+        missingRegions: [...this.missing(), ...[...late].map((region) => ({ region, reason: `has not answered yet, after ${patience}`, late: true }))],
         ...(rest.length > limit ? { nextCursor: Buffer.from(JSON.stringify({ p: print, now, t: last.timestamp, id: last.id })).toString("base64url") } : {}),
       },
     };

@@ -2,7 +2,7 @@
 //   node mock/server.mjs [port]     (default 8099; log in with the token "mock")
 // It serves dist/ too, with the real server's security headers. POST /mock/… drives it:
 // break, heal {tenant?, site, fault?}, register {name}, fail {path, status, title?, detail?}, expire, drop, silence, stop, reset,
-// log {message, severity?, site?, count?}, region {region, reason} (no reason: it answers again), droptails, tenants {tenants}, missing {region, reason} (of the costs),
+// log {message, severity?, site?, count?}, region {region, reason, late} (neither: it answers again), droptails, tenants {tenants}, missing {region, reason} (of the costs),
 // rights {deploy, deletePods, readLogs}, novk8s, say {text} (in the logs of pods that are followed), endlogs,
 // provider {provider: {issuerURL, …, denies?}} (none: tokens only).
 // MOCK_SITES, MOCK_TICK_MS and MOCK_STILL=1 (nothing changes by itself) shape it.
@@ -246,7 +246,7 @@ const CONTROLS = {
   silence: () => (silent = true),
   stop: () => (stopped = true),
   log: (b) => { for (let i = 0; i < (b.count ?? 1); i++) logs.add({ ...b, ...(b.message ? { message: b.message.replace("{i}", i + 1) } : {}) }); },
-  region: (b) => logs.setRegion(b.region, b.reason),
+  region: (b) => logs.setRegion(b.region, b.reason, b.late),
   droptails: () => logs.drop(),
   tenants: (b) => (tenants = b.tenants),
   missing: (b) => (cost.missing = [{ region: b.region, reason: b.reason }]),

@@ -1,4 +1,4 @@
-import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
+import { type InfiniteData, keepPreviousData, useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { type LogFilter, searchParams, tailParams } from "../lib/log-filter";
 import { mergeLines } from "../lib/log-lines";
@@ -15,13 +15,26 @@ const LIVE_REFRESH_MS = 30_000;
 /** A tab in the background keeps its stream for this long. */
 const HIDDEN_MS = 60_000;
 
-/** The lines that match, newest first, page after page. */
+/** How long a page without lines waits for slow regions, once one has answered. */
+const PATIENCE = "2s";
+
+/**
+ * The lines that match, newest first, page after page. What came within two seconds is shown; regions that are late
+ * are asked once more, for as long as they may take, and added.
+ */
 export function useLogSearch(f: LogFilter, tenant: string) {
   const params = searchParams(f, tenant);
-  return useInfiniteQuery({
-    queryKey: keys.logs(JSON.stringify([params, f.live])),
+  const queryKey = keys.logs(JSON.stringify([params, f.live]));
+  const client = useQueryClient();
+  const search = useInfiniteQuery({
+    queryKey,
     enabled: tenant !== "",
-    queryFn: ({ signal, pageParam }) => api<LogPage>("GET", "/api/v1/logs/search", { params: { ...params, limit: PAGE, cursor: pageParam }, signal }),
+    queryFn: ({ signal, pageParam }) => {
+      const shown = client.getQueryData<InfiniteData<LogPage>>(queryKey);
+      // What stands there is replaced by all of it, not by a part.
+      const again = shown !== undefined && (pageParam === "" || shown.pageParams.includes(pageParam));
+      return api<LogPage>("GET", "/api/v1/logs/search", { params: { ...params, limit: PAGE, cursor: pageParam, patience: again ? "" : PATIENCE }, signal });
+    },
     initialPageParam: "",
     getNextPageParam: (p: LogPage) => p.nextCursor || undefined,
     placeholderData: keepPreviousData,
@@ -30,6 +43,12 @@ export function useLogSearch(f: LogFilter, tenant: string) {
     gcTime: 60_000,
     refetchInterval: f.live ? LIVE_REFRESH_MS : false,
   });
+  const { data, isFetching, isPlaceholderData, isRefetchError, refetch } = search;
+  const late = !isPlaceholderData && (data?.pages.some((p) => p.missingRegions.some((r) => r.late)) ?? false);
+  useEffect(() => {
+    if (late && !isFetching && !isRefetchError) void refetch();
+  }, [late, isFetching, isRefetchError, refetch]);
+  return search;
 }
 
 export interface Tail {

@@ -2297,6 +2297,8 @@ export interface components {
         MissingRegion: {
             region: string;
             reason: string;
+            /** @description It may still answer: the same search without patience waits for it. */
+            late?: boolean;
         };
         /** @enum {string} */
         Severity: "critical" | "warning" | "info";
@@ -4636,6 +4638,11 @@ export interface operations {
                 limit?: components["parameters"]["limit"];
                 /** @description nextCursor of the page before, unchanged, with the same other parameters. */
                 cursor?: string;
+                /**
+                 * @description How long regions are waited for once one has answered. Those that have not by then are missing, and `late`: the same search without patience waits for them. Absent: 10 s, as long as a region may take.
+                 * @example 2s
+                 */
+                patience?: string;
             };
             header?: never;
             path?: never;

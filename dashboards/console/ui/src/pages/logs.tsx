@@ -122,7 +122,8 @@ function Missing({ regions }: { regions: readonly MissingRegion[] }) {
             <b>{r.region}</b>: {r.reason}
           </span>
         ))}
-        . Lines and figures are without {regions.length === 1 ? "it" : "them"}.
+        . Lines and figures are without {regions.length === 1 ? "it" : "them"}
+        {regions.some((r) => r.late) ? " so far: still asking." : "."}
       </span>
     </div>
   );
