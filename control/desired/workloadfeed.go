@@ -76,9 +76,9 @@ func FeedWorkloads(ctx context.Context, c cache.Cache, client dynamic.Interface,
 	if _, err := f.settings(ctx); err != nil {
 		return fmt.Errorf("workloads: %w", err)
 	}
-	// Overrides come with the settings of their namespaces.
+	// Overrides and rollouts come with the settings of their namespaces.
 	for _, ns := range s.WorkloadNamespaces() {
-		if err := f.overrides(ctx, ns); err != nil {
+		if err := f.beside(ctx, ns); err != nil {
 			return fmt.Errorf("workloads: %w", err)
 		}
 	}
@@ -98,6 +98,9 @@ func FeedWorkloads(ctx context.Context, c cache.Cache, client dynamic.Interface,
 				}
 			}
 		}
+	}
+	if err := f.awaitRollouts(ctx); err != nil {
+		return fmt.Errorf("workloads: %w", err)
 	}
 	go f.run(ctx)
 	return nil
@@ -119,7 +122,7 @@ func (f *feed) watchSettings(ctx context.Context) error {
 	for _, w := range []struct {
 		obj     client.Object
 		handler toolscache.ResourceEventHandler
-	}{{&v1alpha1.VirtualKubernetes{}, plain}, {&corev1.Namespace{}, plain}, {&v1alpha1.Tenant{}, plain}, {&v1alpha1.Override{}, overrides}} {
+	}{{&v1alpha1.VirtualKubernetes{}, plain}, {&corev1.Namespace{}, plain}, {&v1alpha1.Tenant{}, plain}, {&v1alpha1.Override{}, overrides}, {&v1alpha1.RolloutState{}, f.rolloutEvents()}} {
 		informer, err := f.cache.GetInformer(ctx, w.obj)
 		if err != nil {
 			return fmt.Errorf("watch %T: %w", w.obj, err)
@@ -201,8 +204,8 @@ func (f *feed) settingsOf(ctx context.Context, vk *v1alpha1.VirtualKubernetes) (
 	return tenant, now, true, nil
 }
 
-// overrides tells of all Overrides of a namespace.
-func (f *feed) overrides(ctx context.Context, namespace string) error {
+// beside tells of all Overrides and rollouts of a namespace.
+func (f *feed) beside(ctx context.Context, namespace string) error {
 	var list v1alpha1.OverrideList
 	if err := f.cache.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 		return err
@@ -210,15 +213,22 @@ func (f *feed) overrides(ctx context.Context, namespace string) error {
 	for i := range list.Items {
 		f.store.SetOverride(namespace, list.Items[i].Name, &list.Items[i].Spec)
 	}
-	return nil
+	return f.rollouts(ctx, namespace)
 }
 
 func (f *feed) run(ctx context.Context) {
 	defer f.wg.Wait()
+	unknown := time.NewTicker(askEvery)
+	defer unknown.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-unknown.C:
+			if err := f.askRollouts(ctx); err != nil {
+				f.log.Warn("objects under a rollout stay as they were on their sites: which content each has is not known", "err", err)
+			}
+			continue
 		case <-f.changed:
 			f.follow(ctx)
 			continue
@@ -247,7 +257,7 @@ func (f *feed) run(ctx context.Context) {
 func (f *feed) load(ctx context.Context, namespace string) {
 	for failed := 1; ; failed++ {
 		err := f.store.LoadWorkloads(namespace, func() error {
-			if err := f.overrides(ctx, namespace); err != nil {
+			if err := f.beside(ctx, namespace); err != nil {
 				return err
 			}
 			for _, kind := range f.offered.Set().Kinds() {

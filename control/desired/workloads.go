@@ -31,11 +31,13 @@ type workloads struct {
 	spaces map[string]*render.Space // by namespace in Kubernetes
 	of     map[string][]string      // tenant → its namespaces with a space, sorted
 	dirty  map[string]bool          // tenants whose sites are to be rendered
-	total  int
+	// dirtySites are those to be rendered of other tenants.
+	dirtySites map[fleet.SiteID]bool
+	total      int
 }
 
 func newWorkloads() *workloads {
-	return &workloads{wake: make(chan struct{}, 1), spaces: map[string]*render.Space{}, of: map[string][]string{}, dirty: map[string]bool{}}
+	return &workloads{wake: make(chan struct{}, 1), spaces: map[string]*render.Space{}, of: map[string][]string{}, dirty: map[string]bool{}, dirtySites: map[fleet.SiteID]bool{}}
 }
 
 // Render returns a list for each namespace that has something for the site. Sites that get
@@ -75,6 +77,10 @@ func (w *workloads) in(namespace string, fn func(*render.Space) bool) {
 
 func (w *workloads) touchLocked(tenant string) {
 	w.dirty[tenant] = true
+	w.wakeUp()
+}
+
+func (w *workloads) wakeUp() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -264,8 +270,8 @@ func (s *Store) renderWorkloads() {
 	}
 	w := s.kube
 	w.mu.Lock()
-	dirty := w.dirty
-	w.dirty = map[string]bool{}
+	dirty, sites := w.dirty, w.dirtySites
+	w.dirty, w.dirtySites = map[string]bool{}, map[fleet.SiteID]bool{}
 	w.mu.Unlock()
 	s.update(func() {
 		for tenant := range dirty {
@@ -276,6 +282,14 @@ func (s *Store) renderWorkloads() {
 				if site.Listed() {
 					s.renderLocked(site)
 				}
+			}
+		}
+		for id := range sites {
+			if dirty[id.Tenant] || s.known == nil {
+				continue
+			}
+			if i := s.known.Find(id.Tenant, id.Name); i >= 0 && s.known.Sites[i].Listed() {
+				s.renderLocked(s.known.Sites[i])
 			}
 		}
 	})
@@ -289,6 +303,9 @@ func (s *Store) renderWorkloads() {
 	s.mu.RLock()
 	subs := s.workloadSubs
 	s.mu.RUnlock()
+	for id := range sites {
+		dirty[id.Tenant] = true
+	}
 	for tenant := range dirty {
 		for _, fn := range subs {
 			fn(tenant)

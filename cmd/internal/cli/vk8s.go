@@ -145,6 +145,13 @@ func readSpace(ctx context.Context, c client.Client, tenants []v1alpha1.Tenant, 
 	for i := range overrides.Items {
 		r.rendered.SetOverride(overrides.Items[i].Name, &overrides.Items[i].Spec)
 	}
+	var rollouts v1alpha1.RolloutStateList
+	if err := c.List(ctx, &rollouts, client.InNamespace(r.namespace)); err != nil {
+		return nil, fmt.Errorf("list the states of rollouts: %w", err)
+	}
+	for i := range rollouts.Items {
+		r.rendered.SetRollout(rollouts.Items[i].Name, 0, &rollouts.Items[i].Spec)
+	}
 	if err := r.kinds(ctx, c); err != nil {
 		return nil, err
 	}
@@ -152,6 +159,9 @@ func readSpace(ctx context.Context, c client.Client, tenants []v1alpha1.Tenant, 
 		if err := r.read(ctx, c, kind); err != nil {
 			return nil, err
 		}
+	}
+	for _, name := range r.rendered.WaitsFor() {
+		r.rendered.NoRollout(name)
 	}
 	return r, nil
 }

@@ -18,12 +18,12 @@ func (s *Space) namespaceObjects(now Settings) []*Piece {
 		return map[string]any{"name": name, "namespace": s.namespace, "labels": map[string]any{workload.Owned: "true", fleet.LabelTenant: s.tenant}}
 	}
 	out := []*Piece{
-		s.piece("", "Namespace", "", s.namespace, map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": s.namespace, "labels": map[string]any{
+		s.ownPiece("", "Namespace", "", s.namespace, map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": s.namespace, "labels": map[string]any{
 			workload.Owned: "true", fleet.LabelTenant: s.tenant, "pod-security.kubernetes.io/enforce": level, "pod-security.kubernetes.io/warn": level,
 		}}}),
 		// All namespaces of the tenant may come in, and the site's own telemetry. Users open
 		// it further with NetworkPolicies of their own, which add up.
-		s.piece("networking.k8s.io", "NetworkPolicy", s.namespace, IsolationName, map[string]any{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": owned(IsolationName), "spec": map[string]any{
+		s.ownPiece("networking.k8s.io", "NetworkPolicy", s.namespace, IsolationName, map[string]any{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": owned(IsolationName), "spec": map[string]any{
 			"podSelector": map[string]any{}, "policyTypes": []any{"Ingress"},
 			"ingress": []any{map[string]any{"from": []any{
 				map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{fleet.LabelTenant: s.tenant}}},
@@ -43,13 +43,13 @@ func (s *Space) namespaceObjects(now Settings) []*Piece {
 			hard["pods"] = *q.Pods
 		}
 		if len(hard) > 0 {
-			out = append(out, s.piece("", "ResourceQuota", s.namespace, QuotaName, map[string]any{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": owned(QuotaName), "spec": map[string]any{"hard": hard}}))
+			out = append(out, s.ownPiece("", "ResourceQuota", s.namespace, QuotaName, map[string]any{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": owned(QuotaName), "spec": map[string]any{"hard": hard}}))
 		}
 	}
 	return out
 }
 
-func (s *Space) piece(group, kind, namespace, name string, object map[string]any) *Piece {
+func (s *Space) ownPiece(group, kind, namespace, name string, object map[string]any) *Piece {
 	blob, err := json.Marshal(object)
 	if err != nil {
 		panic("render: " + err.Error()) // plain data: can't fail

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"muster.dev/muster/control/api/offered"
+	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/workload"
 )
 
@@ -49,7 +50,7 @@ func Carried(kind offered.Kind, object map[string]any) bool {
 // ownAnnotations say something to the centre alone, or are left by somebody who did
 // something with the object here.
 var ownAnnotations = []string{
-	workload.VirtualSites, workload.Overrides, workload.Flavor, workload.OfflineSites, workload.Digest,
+	workload.VirtualSites, workload.Overrides, workload.Flavor, workload.OfflineSites, workload.Digest, v1alpha1.AnnotationRollout,
 	"kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/revision", "deprecated.daemonset.template.generation", "batch.kubernetes.io/job-tracking",
 	"pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller",
 }

@@ -54,6 +54,12 @@ type Space struct {
 	lists, before            map[string]*List    // by what tells sites apart
 	// gone are the versions at which objects were deleted, while what is there is listed.
 	gone map[string]uint64
+
+	rollouts map[string]*rollout
+	// waiting are objects as they are now whose rollout is not known; what objects has of
+	// them is as they were.
+	waiting map[string]*object
+	holding []*rollout // those that hold an object, sorted; nil: to be made
 }
 
 // object is one of the users' objects, as far as it is needed to render it for any site.
@@ -69,11 +75,15 @@ type object struct {
 	scales   string
 	version  uint64
 	variants map[variant]*Piece
+	// rollout is the RolloutState that it names, live then what it was made of, as JSON.
+	rollout string
+	live    []byte
 }
 
 type variant struct {
 	override string
 	scaled   bool
+	content  int // of a rollout, from 1; 0: its own
 }
 
 type override struct {
@@ -85,7 +95,7 @@ type override struct {
 // NewSpace returns an empty one, for a Kubernetes namespace of the tenant.
 func NewSpace(tenant, namespace string) *Space {
 	short, _ := Short(tenant, namespace)
-	return &Space{tenant: tenant, namespace: namespace, short: short, objects: map[string]*object{}, overrides: map[string]*override{}, named: map[string]int{}, lists: map[string]*List{}}
+	return &Space{tenant: tenant, namespace: namespace, short: short, objects: map[string]*object{}, overrides: map[string]*override{}, named: map[string]int{}, lists: map[string]*List{}, rollouts: map[string]*rollout{}, waiting: map[string]*object{}}
 }
 
 // Tenant whose namespace it is.
@@ -105,6 +115,7 @@ func (s *Space) VersionOf(item string) (uint64, bool) {
 
 // changed has what was rendered looked at again.
 func (s *Space) changed() {
+	s.holding = nil
 	if len(s.lists) > 0 {
 		s.before, s.lists = s.lists, map[string]*List{}
 	}
@@ -126,7 +137,7 @@ func (s *Space) Configure(now Settings) bool {
 
 // Set adds or changes an object, and says whether that makes a difference for any site.
 // The object is taken over. version is its resource version; an older one than what is
-// there is ignored. With bad annotations it is carried all the same, and they are the error:
+// there is ignored. One whose rollout is not known stays as it was until it is. With bad annotations it is carried all the same, and they are the error:
 // virtual sites that can't be read are none, the others count as not written.
 func (s *Space) Set(kind offered.Kind, version uint64, content map[string]any) (bool, error) {
 	name, _ := child(content, "metadata")["name"].(string)
@@ -138,6 +149,9 @@ func (s *Space) Set(kind offered.Kind, version uint64, content map[string]any) (
 	if version != 0 && version <= s.gone[key] {
 		return false, nil
 	}
+	if w := s.waiting[key]; w != nil && version != 0 && version <= w.version {
+		return false, nil
+	}
 	if !Carried(kind, content) {
 		return s.Delete(kind, name, version), nil
 	}
@@ -146,14 +160,30 @@ func (s *Space) Set(kind offered.Kind, version uint64, content map[string]any) (
 		return false, err
 	}
 	o.version = version
-	if old != nil && old.same(o) {
-		old.version = version
+	if o.rollout != "" && s.rollouts[o.rollout] == nil {
+		s.waiting[key] = o
 		return false, err
+	}
+	delete(s.waiting, key)
+	return s.take(o), err
+}
+
+// take puts an object in the place of what it was, and says whether that makes a
+// difference for any site.
+func (s *Space) take(o *object) bool {
+	key := o.name
+	old := s.objects[key]
+	if old != nil && old.same(o) {
+		old.version = o.version
+		return false
 	}
 	if old != nil {
 		s.forget(old)
 		if bytes.Equal(old.base, o.base) && old.flavor == o.flavor {
 			o.base, o.variants = old.base, old.variants
+			if old.rollout != o.rollout {
+				o.dropContents()
+			}
 		}
 		i := sort.Search(len(s.sorted), func(i int) bool { return s.sorted[i].name >= key })
 		if s.sorted != nil {
@@ -167,11 +197,11 @@ func (s *Space) Set(kind offered.Kind, version uint64, content map[string]any) (
 		s.named[w]++
 	}
 	s.changed()
-	return true, err
+	return true
 }
 
 func (o *object) same(p *object) bool {
-	return bytes.Equal(o.base, p.base) && o.flavor == p.flavor && slices.Equal(o.where, p.where) && slices.Equal(o.overrides, p.overrides)
+	return bytes.Equal(o.base, p.base) && o.rollout == p.rollout && o.flavor == p.flavor && slices.Equal(o.where, p.where) && slices.Equal(o.overrides, p.overrides)
 }
 
 // Loading says that objects are being listed beside the watch that brings changes: until
@@ -187,6 +217,7 @@ func (s *Space) Delete(kind offered.Kind, name string, version uint64) bool {
 	if s.gone != nil {
 		s.gone[key] = max(version, s.gone[key])
 	}
+	delete(s.waiting, key)
 	o := s.objects[key]
 	if o == nil {
 		return false
@@ -202,7 +233,7 @@ func (s *Space) Delete(kind offered.Kind, name string, version uint64) bool {
 // there.
 func (s *Space) DeleteKind(kind offered.Kind, but map[string]bool) bool {
 	any := false
-	for _, o := range s.objects {
+	for _, o := range s.all() {
 		if o.kind.GroupKind() != kind.GroupKind() {
 			continue
 		}
@@ -216,11 +247,16 @@ func (s *Space) DeleteKind(kind offered.Kind, but map[string]bool) bool {
 // Reread has the objects of a kind taken again though their versions are known: as when
 // they come in another version of their API.
 func (s *Space) Reread(kind offered.Kind) {
-	for _, o := range s.objects {
+	for _, o := range s.all() {
 		if o.kind.GroupKind() == kind.GroupKind() {
 			o.version = 0
 		}
 	}
+}
+
+// all are the objects as they are rendered, and those that wait.
+func (s *Space) all() []*object {
+	return slices.AppendSeq(slices.Collect(maps.Values(s.objects)), maps.Values(s.waiting))
 }
 
 func (s *Space) forget(o *object) {
@@ -255,8 +291,8 @@ func (s *Space) DeleteOverride(name string) bool {
 func (s *Space) dropVariants(name string) {
 	for _, o := range s.objects {
 		if slices.Contains(o.overrides, name) {
-			delete(o.variants, variant{name, false})
-			delete(o.variants, variant{name, true})
+			delete(o.variants, variant{override: name})
+			delete(o.variants, variant{override: name, scaled: true})
 		}
 	}
 	s.bySite = nil
@@ -283,6 +319,13 @@ func newObject(kind offered.Kind, namespace, short string, content map[string]an
 		}
 	}
 	annotations := child(meta, "annotations")
+	if v, ok := annotations[v1alpha1.AnnotationRollout].(string); ok && v != "" && !kind.Secret {
+		live, err := json.Marshal(content)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", o.name, err)
+		}
+		o.rollout, o.live = v, live
+	}
 	if v, ok := annotations[workload.VirtualSites].(string); ok {
 		where, err := VirtualSites(v, short)
 		note(workload.VirtualSites, err)
@@ -309,14 +352,7 @@ func newObject(kind offered.Kind, namespace, short string, content map[string]an
 			o.scales = workload.ItemName(gv.Group, refKind, namespace, refName)
 		}
 	}
-	strip(kind, content)
-	child(content, "metadata")["namespace"] = namespace
-	if kind.Template != nil {
-		if err := size(child(content, kind.Template...), o.flavor); err != nil {
-			return nil, err
-		}
-	}
-	base, err := json.Marshal(content)
+	base, err := o.encode(namespace, content)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.name, err)
 	}
@@ -324,15 +360,35 @@ func newObject(kind offered.Kind, namespace, short string, content map[string]an
 	return o, problem
 }
 
-// piece is the object with the spec of an Override, or its own, and without replicas where
-// an autoscaler sets them.
-func (o *object) piece(v variant, by *override) *Piece {
+// encode is an object as sites get it; it is changed.
+func (o *object) encode(namespace string, content map[string]any) ([]byte, error) {
+	strip(o.kind, content)
+	child(content, "metadata")["namespace"] = namespace
+	if o.kind.Template != nil {
+		if err := size(child(content, o.kind.Template...), o.flavor); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(content)
+}
+
+// piece is the object with the spec of an Override, the content that a rollout holds, or
+// its own, and without replicas where an autoscaler sets them.
+func (s *Space) piece(o *object, v variant, by *override) *Piece {
 	if p := o.variants[v]; p != nil {
 		return p
 	}
 	blob := o.base
+	if v.content > 0 {
+		b, err := s.withContent(o, v.content-1)
+		if err != nil || bytes.Equal(b, o.base) {
+			v.content = 0
+			return s.piece(o, v, by)
+		}
+		blob = b
+	}
 	if by != nil || v.scaled {
-		if b, err := o.vary(v, by); err == nil {
+		if b, err := o.vary(blob, v, by); err == nil {
 			blob = b
 		}
 	}
@@ -341,9 +397,9 @@ func (o *object) piece(v variant, by *override) *Piece {
 	return p
 }
 
-func (o *object) vary(v variant, by *override) ([]byte, error) {
+func (o *object) vary(base []byte, v variant, by *override) ([]byte, error) {
 	var top map[string]json.RawMessage
-	if err := json.Unmarshal(o.base, &top); err != nil {
+	if err := json.Unmarshal(base, &top); err != nil {
 		return nil, err
 	}
 	from := []byte(top["spec"])
@@ -388,11 +444,12 @@ func (s *Space) On(site string, virtualSites []string) *List {
 		return nil
 	}
 	overrides := s.overridesOf(site)
-	kind := strings.Join(in, ",") + "|" + strings.Join(overrides, ",")
+	digits := s.digitsOf(site)
+	kind := strings.Join(in, ",") + "|" + strings.Join(overrides, ",") + "|" + digits
 	if l := s.lists[kind]; l != nil {
 		return l
 	}
-	l := s.list(in, overrides)
+	l := s.list(in, overrides, digits)
 	if was := s.before[kind]; was != nil && slices.Equal(was.Pieces, l.Pieces) {
 		l = was
 	}
@@ -424,9 +481,9 @@ func (s *Space) overridesOf(site string) []string {
 	return s.bySite[site]
 }
 
-// list renders for sites that belong to these of the virtual sites, and that these
-// Overrides name.
-func (s *Space) list(in, overrides []string) *List {
+// list renders for sites that belong to these of the virtual sites, that these Overrides
+// name, and that have these contents of what is held.
+func (s *Space) list(in, overrides []string, digits string) *List {
 	if s.sorted == nil {
 		s.sorted = slices.SortedFunc(maps.Values(s.objects), func(a, b *object) int { return strings.Compare(a.name, b.name) })
 	}
@@ -461,7 +518,10 @@ func (s *Space) list(in, overrides []string) *List {
 				break
 			}
 		}
-		out.Pieces = append(out.Pieces, o.piece(v, by))
+		if by == nil {
+			v.content = s.contentOf(o, digits)
+		}
+		out.Pieces = append(out.Pieces, s.piece(o, v, by))
 	}
 	slices.SortFunc(out.Pieces, func(a, b *Piece) int { return strings.Compare(a.Item.Name, b.Item.Name) })
 	return out

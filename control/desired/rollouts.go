@@ -1,0 +1,60 @@
+package desired
+
+import (
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/desired/render"
+	"muster.dev/muster/internal/fleet"
+)
+
+// touch calls fn with a namespace's space, if there is one, and notes whose sites are to
+// be rendered.
+func (w *workloads) touch(namespace string, fn func(*render.Space) render.Touched) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sp := w.spaces[namespace]
+	if sp == nil {
+		return
+	}
+	before := sp.Objects()
+	t := fn(sp)
+	w.total += sp.Objects() - before
+	if t.All {
+		w.touchLocked(sp.Tenant())
+	} else if len(t.Sites) > 0 {
+		for _, site := range t.Sites {
+			w.dirtySites[fleet.SiteID{Tenant: sp.Tenant(), Name: site}] = true
+		}
+		w.wakeUp()
+	}
+}
+
+// SetRollout adds or changes a RolloutState, at a resource version; it does nothing in a
+// namespace without a virtual Kubernetes. The spec is kept, and must not be changed.
+func (s *Store) SetRollout(namespace, name string, version uint64, spec *v1alpha1.RolloutStateSpec) {
+	s.kube.touch(namespace, func(sp *render.Space) render.Touched { return sp.SetRollout(name, version, spec) })
+}
+
+// DeleteRollout removes one: what named it is not held any more.
+func (s *Store) DeleteRollout(namespace, name string) {
+	s.kube.touch(namespace, func(sp *render.Space) render.Touched { return sp.DeleteRollout(name) })
+}
+
+// NoRollout says that there is no such state, unless it has come meanwhile: objects wait
+// for it.
+func (s *Store) NoRollout(namespace, name string) {
+	s.kube.touch(namespace, func(sp *render.Space) render.Touched { return sp.NoRollout(name) })
+}
+
+// UnknownRollouts are the states that objects name and that were not told of, by
+// namespace: until they are, or NoRollout is called, those objects stay as they were.
+func (s *Store) UnknownRollouts() map[string][]string {
+	s.kube.mu.Lock()
+	defer s.kube.mu.Unlock()
+	out := map[string][]string{}
+	for ns, sp := range s.kube.spaces {
+		if names := sp.WaitsFor(); len(names) > 0 {
+			out[ns] = names
+		}
+	}
+	return out
+}
