@@ -1,0 +1,360 @@
+// Package publish makes and signs the repository of software that package bundle trusts:
+// it takes files in, withdraws them, renews what expires and rotates keys.
+//
+// Control and the CLI call it, one writer at a time. Files lie under blobs/sha256/, named
+// by their digest, before anything names them; the timestamp is written last, so that a
+// reader finds the state before or the one after. It doesn't say who gets what: that is
+// Site.spec.software.
+package publish
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strconv"
+	"time"
+
+	"github.com/sigstore/sigstore/pkg/signature"
+	"github.com/theupdateframework/go-tuf/v2/metadata"
+
+	"muster.dev/muster/internal/software/bundle"
+)
+
+// Store keeps objects by name, such as a directory (Dir) or a bucket of an object store.
+// Get of what is not there is an error that is fs.ErrNotExist; Put replaces as a whole,
+// and what it returned nil for survives a power cut.
+type Store interface {
+	Get(ctx context.Context, name string) (io.ReadCloser, error)
+	Put(ctx context.Context, name string, r io.Reader) error
+}
+
+// Keys sign. Root and Targets may stay offline but when they are needed: Root to rotate
+// keys, Targets to take files in and out. Snapshot and Timestamp belong online: they sign
+// with every change, and Timestamp every few days besides.
+type Keys struct {
+	Root, Targets, Snapshot, Timestamp []signature.Signer
+	// RootThreshold is how many of the root's keys have to sign a new root; 0: one.
+	RootThreshold int
+}
+
+// Lifetimes until what was signed expires; zero: a year, 90 days, 7 days and 7 days. The
+// timestamp's bounds how long a site can be kept on an old state.
+type Lifetimes struct {
+	Root, Targets, Snapshot, Timestamp time.Duration
+}
+
+// Repository signs into a store. Not safe for concurrent use.
+type Repository struct {
+	Store     Store
+	Keys      Keys
+	Lifetimes Lifetimes
+	Now       func() time.Time // nil: time.Now
+}
+
+func (r *Repository) expires(of, standard time.Duration) time.Time {
+	now := time.Now
+	if r.Now != nil {
+		now = r.Now
+	}
+	if of == 0 {
+		of = standard
+	}
+	return now().UTC().Add(of).Truncate(time.Second)
+}
+
+const day = 24 * time.Hour
+
+// Init makes an empty repository and returns its first root, which sites are installed
+// with. It refuses a store that has one.
+func (r *Repository) Init(ctx context.Context) ([]byte, error) {
+	if _, err := r.get(ctx, "timestamp.json"); !errors.Is(err, fs.ErrNotExist) {
+		if err == nil {
+			err = errors.New("there is a repository already")
+		}
+		return nil, fmt.Errorf("make a software repository: %w", err)
+	}
+	root := metadata.Root(r.expires(r.Lifetimes.Root, 365*day))
+	if err := r.name(root, r.Keys); err != nil {
+		return nil, err
+	}
+	b, err := signed(root, r.Keys.Root)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.Store.Put(ctx, "1.root.json", bytes.NewReader(b)); err != nil {
+		return nil, err
+	}
+	return b, r.publish(ctx, nil, func(map[string]*metadata.TargetFiles) error { return nil })
+}
+
+// Add takes a file in under a name that none had before, or that had the very same file.
+func (r *Repository) Add(ctx context.Context, name string, about bundle.About, file io.ReadSeeker) (bundle.Target, error) {
+	h := sha256.New()
+	size, err := io.Copy(h, file)
+	if err != nil {
+		return bundle.Target{}, fmt.Errorf("read %s: %w", name, err)
+	}
+	if size == 0 || about.Component == "" || about.Version == "" {
+		return bundle.Target{}, fmt.Errorf("publish %s: want a file that is not empty, a component and a version", name)
+	}
+	t := bundle.Target{Name: name, Digest: hex.EncodeToString(h.Sum(nil)), Size: size, About: about}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return bundle.Target{}, err
+	}
+	if err := r.Store.Put(ctx, Blob(t.Digest), file); err != nil {
+		return bundle.Target{}, fmt.Errorf("store %s: %w", name, err)
+	}
+	custom, err := json.Marshal(about)
+	if err != nil {
+		return bundle.Target{}, err
+	}
+	return t, r.change(ctx, func(targets map[string]*metadata.TargetFiles) error {
+		raw := json.RawMessage(custom)
+		next := &metadata.TargetFiles{Length: size, Hashes: metadata.Hashes{"sha256": h.Sum(nil)}, Custom: &raw, Path: name}
+		if old := targets[name]; old != nil && (!old.Equal(*next) || old.Custom == nil || !bytes.Equal(*old.Custom, custom)) {
+			return fmt.Errorf("publish %s: another file was released under this name; sites may have it, so choose another name", name)
+		}
+		targets[name] = next
+		return nil
+	})
+}
+
+// Withdraw takes a name out: no site begins to install it any more.
+func (r *Repository) Withdraw(ctx context.Context, name string) error {
+	return r.change(ctx, func(targets map[string]*metadata.TargetFiles) error {
+		if targets[name] == nil {
+			return fmt.Errorf("withdraw %s: it is not in the repository", name)
+		}
+		delete(targets, name)
+		return nil
+	})
+}
+
+// Renew signs snapshot and timestamp anew, so that they don't expire; it is due every few
+// days and needs no offline key.
+func (r *Repository) Renew(ctx context.Context) error {
+	at, err := r.load(ctx)
+	if err != nil {
+		return err
+	}
+	return r.online(ctx, at)
+}
+
+// Rotate makes next the keys, by a root that the present keys and the next ones sign. The
+// Repository signs with them from then on, and everything is signed anew.
+func (r *Repository) Rotate(ctx context.Context, next Keys) error {
+	at, err := r.load(ctx)
+	if err != nil {
+		return err
+	}
+	root := metadata.Root(r.expires(r.Lifetimes.Root, 365*day))
+	root.Signed.Version = at.root.Signed.Version + 1
+	if err := r.name(root, next); err != nil {
+		return err
+	}
+	b, err := signed(root, unique(r.Keys.Root, next.Root))
+	if err != nil {
+		return err
+	}
+	if err := at.root.VerifyDelegate(metadata.ROOT, root); err != nil {
+		return fmt.Errorf("rotate keys: the present root does not accept it; sign with as many of its keys as its threshold asks for: %w", err)
+	}
+	if err := root.VerifyDelegate(metadata.ROOT, root); err != nil {
+		return fmt.Errorf("rotate keys: the new root does not accept itself; want as many of its keys as its threshold asks for: %w", err)
+	}
+	if err := r.Store.Put(ctx, strconv.FormatInt(root.Signed.Version, 10)+".root.json", bytes.NewReader(b)); err != nil {
+		return err
+	}
+	r.Keys = next
+	return r.publish(ctx, at, func(map[string]*metadata.TargetFiles) error { return nil })
+}
+
+// Blob is the name of a file in the store.
+func Blob(digest string) string { return "blobs/sha256/" + digest }
+
+// state is the newest of each.
+type state struct {
+	root      *metadata.Metadata[metadata.RootType]
+	targets   *metadata.Metadata[metadata.TargetsType]
+	snapshot  *metadata.Metadata[metadata.SnapshotType]
+	timestamp *metadata.Metadata[metadata.TimestampType]
+}
+
+func (r *Repository) load(ctx context.Context) (*state, error) {
+	s := &state{}
+	for v := 1; ; v++ {
+		b, err := r.get(ctx, strconv.Itoa(v)+".root.json")
+		if errors.Is(err, fs.ErrNotExist) && s.root != nil {
+			break
+		}
+		if err == nil {
+			s.root, err = (&metadata.Metadata[metadata.RootType]{}).FromBytes(b)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("software repository: root %d: %w", v, err)
+		}
+	}
+	b, err := r.get(ctx, "timestamp.json")
+	if err == nil {
+		s.timestamp, err = (&metadata.Metadata[metadata.TimestampType]{}).FromBytes(b)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("software repository: timestamp.json: %w", err)
+	}
+	b, err = r.get(ctx, numbered(s.timestamp.Signed.Meta, "snapshot.json"))
+	if err == nil {
+		s.snapshot, err = (&metadata.Metadata[metadata.SnapshotType]{}).FromBytes(b)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("software repository: snapshot: %w", err)
+	}
+	b, err = r.get(ctx, numbered(s.snapshot.Signed.Meta, "targets.json"))
+	if err == nil {
+		s.targets, err = (&metadata.Metadata[metadata.TargetsType]{}).FromBytes(b)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("software repository: targets: %w", err)
+	}
+	return s, nil
+}
+
+func numbered(meta map[string]*metadata.MetaFiles, name string) string {
+	if m := meta[name]; m != nil {
+		return strconv.FormatInt(m.Version, 10) + "." + name
+	}
+	return name
+}
+
+func (r *Repository) change(ctx context.Context, edit func(map[string]*metadata.TargetFiles) error) error {
+	at, err := r.load(ctx)
+	if err != nil {
+		return err
+	}
+	return r.publish(ctx, at, edit)
+}
+
+// publish signs the changed targets and all that names them; at nil: the first ones.
+func (r *Repository) publish(ctx context.Context, at *state, edit func(map[string]*metadata.TargetFiles) error) error {
+	targets := metadata.Targets(r.expires(r.Lifetimes.Targets, 90*day))
+	if at != nil {
+		targets.Signed.Version = at.targets.Signed.Version + 1
+		targets.Signed.Targets = at.targets.Signed.Targets
+	} else {
+		at = &state{}
+	}
+	if err := edit(targets.Signed.Targets); err != nil {
+		return err
+	}
+	b, err := signed(targets, r.Keys.Targets)
+	if err != nil {
+		return err
+	}
+	if err := r.Store.Put(ctx, strconv.FormatInt(targets.Signed.Version, 10)+".targets.json", bytes.NewReader(b)); err != nil {
+		return err
+	}
+	at.targets = targets
+	return r.online(ctx, at)
+}
+
+// online signs snapshot and timestamp for the targets.
+func (r *Repository) online(ctx context.Context, at *state) error {
+	snapshot := metadata.Snapshot(r.expires(r.Lifetimes.Snapshot, 7*day))
+	if at.snapshot != nil {
+		snapshot.Signed.Version = at.snapshot.Signed.Version + 1
+	}
+	snapshot.Signed.Meta["targets.json"] = metadata.MetaFile(at.targets.Signed.Version)
+	b, err := signed(snapshot, r.Keys.Snapshot)
+	if err != nil {
+		return err
+	}
+	if err := r.Store.Put(ctx, strconv.FormatInt(snapshot.Signed.Version, 10)+".snapshot.json", bytes.NewReader(b)); err != nil {
+		return err
+	}
+	timestamp := metadata.Timestamp(r.expires(r.Lifetimes.Timestamp, 7*day))
+	if at.timestamp != nil {
+		timestamp.Signed.Version = at.timestamp.Signed.Version + 1
+	}
+	sum := sha256.Sum256(b)
+	timestamp.Signed.Meta["snapshot.json"] = &metadata.MetaFiles{Version: snapshot.Signed.Version, Length: int64(len(b)), Hashes: metadata.Hashes{"sha256": sum[:]}}
+	if b, err = signed(timestamp, r.Keys.Timestamp); err != nil {
+		return err
+	}
+	return r.Store.Put(ctx, "timestamp.json", bytes.NewReader(b))
+}
+
+func (r *Repository) get(ctx context.Context, name string) ([]byte, error) {
+	f, err := r.Store.Get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, 16<<20))
+}
+
+// name writes into the root who signs what.
+func (r *Repository) name(root *metadata.Metadata[metadata.RootType], keys Keys) error {
+	for role, signers := range map[string][]signature.Signer{metadata.ROOT: keys.Root, metadata.TARGETS: keys.Targets, metadata.SNAPSHOT: keys.Snapshot, metadata.TIMESTAMP: keys.Timestamp} {
+		if len(signers) == 0 {
+			return fmt.Errorf("software repository: want a key for %s", role)
+		}
+		for _, s := range signers {
+			public, err := s.PublicKey()
+			if err != nil {
+				return fmt.Errorf("key for %s: %w", role, err)
+			}
+			key, err := metadata.KeyFromPublicKey(public)
+			if err == nil {
+				err = root.Signed.AddKey(key, role)
+			}
+			if err != nil {
+				return fmt.Errorf("key for %s: %w", role, err)
+			}
+		}
+	}
+	root.Signed.Roles[metadata.ROOT].Threshold = max(keys.RootThreshold, 1)
+	if n := len(root.Signed.Roles[metadata.ROOT].KeyIDs); n < keys.RootThreshold {
+		return fmt.Errorf("software repository: %d of %d keys shall sign the root; want more keys or a lower threshold", keys.RootThreshold, n)
+	}
+	return nil
+}
+
+func signed[T metadata.Roles](m *metadata.Metadata[T], keys []signature.Signer) ([]byte, error) {
+	if len(keys) == 0 {
+		return nil, errors.New("software repository: the key that signs this is not here; bring it, or do what needs no offline key")
+	}
+	for _, k := range keys {
+		if _, err := m.Sign(k); err != nil {
+			return nil, fmt.Errorf("sign: %w", err)
+		}
+	}
+	return m.ToBytes(false)
+}
+
+// unique leaves out signers whose key has signed already.
+func unique(of ...[]signature.Signer) []signature.Signer {
+	var out []signature.Signer
+	seen := map[string]bool{}
+	for _, list := range of {
+		for _, s := range list {
+			public, err := s.PublicKey()
+			if err != nil {
+				continue
+			}
+			key, err := metadata.KeyFromPublicKey(public)
+			if err != nil {
+				continue
+			}
+			if id, err := key.ID(); err == nil && !seen[id] {
+				seen[id] = true
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}
