@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/oidclogin"
 	"muster.dev/muster/internal/wire"
 )
@@ -232,14 +233,33 @@ func TestContract(t *testing.T) {
 		h.want(200, "alice", "GET", webRollout+path, "")
 		h.want(404, "alice", "GET", "/api/v1/rollouts/shop/none"+path, "")
 	}
+	for _, action := range []string{"pause", "resume", "promote", "retry", "abort"} {
+		h.want(200, "alice", "POST", webRollout+"/"+action, "")
+		h.want(404, "alice", "POST", "/api/v1/rollouts/shop/none/"+action, "")
+	}
+	h.want(404, "alice", "GET", "/api/v1/rollouts/shop/none/stream", "")
+	h.want(403, "nobody", "GET", "/api/v1/rollouts/stream", "")
+	h.want(204, "alice", "DELETE", "/api/v1/rollouts/shop/web-0", "")
+	h.want(409, "alice", "DELETE", webRollout, "")
+	h.want(201, "alice", "POST", "/api/v1/rollouts", startWeb)
+	h.want(415, "alice", "POST", "/api/v1/rollouts", `x`, form...)
+	h.api.rollouts.verdict = &v1alpha1.GateCheckStatus{Verdict: v1alpha1.GatePass}
+	check := h.want(200, "alice", "POST", "/api/v1/gates:evaluate", `{"virtualSite":"shop/canary"}`)
+	h.want(400, "alice", "POST", "/api/v1/gates:evaluate", `{}`)
+	var made checkView
+	check.json(t, &made)
+	h.want(200, "alice", "GET", "/api/v1/gates/shop/"+made.Name, "")
+	h.want(404, "alice", "GET", "/api/v1/gates/shop/none", "")
 	for _, path := range []string{"/web-1", "/web-1/gates", ""} {
 		h.want(200, "alice", "GET", "/api/v1/rollouts"+path, "")
 		h.want(403, "nobody", "GET", "/api/v1/rollouts"+path, "")
 	}
 
 	seen := h.con3.seen
-	// The streams' success is read in TestStream, TestLogTail and TestPodLog.
-	seen["streamHealth"][200], seen["tailLogs"][200], seen["followPodLog"][200] = true, true, true
+	// The streams' success is read in TestStream, TestLogTail, TestPodLog and TestStreamsOfRollouts.
+	for _, id := range []string{"streamHealth", "tailLogs", "followPodLog", "streamRollouts", "streamRollout"} {
+		seen[id][200] = true
+	}
 	for path, item := range h.con3.doc.Paths.Map() {
 		for method, op := range item.Operations() {
 			var ok, bad bool

@@ -25,6 +25,8 @@ type fakeRollouts struct {
 	watchers map[chan metav1.WatchEvent]string
 	// verdict is what a gate check that is made gets at once; nil: nothing for ever.
 	verdict *v1alpha1.GateCheckStatus
+	// beforePatch may change what is stored, as a controller that is faster.
+	beforePatch func(have map[string]any)
 }
 
 // fakeSteps of the rollout web-1: waves of 1, 3 and 6 sites.
@@ -192,6 +194,9 @@ func (r *fakeRollouts) patch(w http.ResponseWriter, req *http.Request, key strin
 	var patch map[string]any
 	if err := json.NewDecoder(req.Body).Decode(&patch); err != nil {
 		r.api.t.Error(err)
+	}
+	if r.beforePatch != nil {
+		r.beforePatch(have)
 	}
 	if ct := req.Header.Get("Content-Type"); ct != string(types.MergePatchType) {
 		r.api.t.Errorf("patch with Content-Type %q", ct)

@@ -231,7 +231,7 @@ func (f *fakeAPI) accessReview(w http.ResponseWriter, r *http.Request) {
 	}
 	a := sar.Spec.ResourceAttributes
 	verbs := map[string][]string{"sites": {"list"}, "logs": {"get"}, "silences": {"get", "create", "delete"}, "virtualkubernetes": {"get"}, "deployments": {"create", "patch"}, "pods": {"delete", "get"},
-		"rollouts": {"list", "get", "watch", "patch", "delete", "approve", "skip-gates"}, "gatechecks": {"create", "get"}}
+		"rollouts": {"list", "get", "watch", "create", "patch", "delete", "approve", "skip-gates"}, "gatechecks": {"create", "get"}}
 	groups := map[string]string{"deployments": "apps", "pods": ""}
 	group, stock := "muster.dev", false
 	if a != nil {

@@ -109,7 +109,8 @@ var (
 		tenantParam, limitParam, cursorParam, {"namespace", namespaceName}, {"state", oneOf("active", "ended", "all")}, {"q", text(200)}, {"object", text(400)},
 		{"phase", oneOf("Queued", "Progressing", "Paused", "RollingBack", "RolledBack", "Completed", "Superseded", "Invalid")},
 	}
-	rolloutSites = []param{
+	rolloutStream = []param{tenantParam, {"namespace", namespaceName}}
+	rolloutSites  = []param{
 		tenantParam, cursorParam, {"limit", whole(1, maxSteps)}, {"q", text(63)}, {"wave", whole(1, 100_000)},
 		{"step", oneOf("waiting", "offline", "held", "updating", "ready", "passed", "failed", "rolledBack")},
 	}

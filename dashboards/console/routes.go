@@ -27,11 +27,12 @@ const (
 	apiPrefix      = "/api/"
 	pathAlertState = "/api/v1/alerts/state"
 	// pathGatesByName is a rollout's without its namespace.
-	pathGatesByName = "/api/v1/rollouts/{rollout}/gates"
+	pathGatesByName   = "/api/v1/rollouts/{rollout}/gates"
+	pathRolloutStream = "/api/v1/rollouts/stream"
 )
 
 // pathsWithin are those that another one's pattern matches too.
-var pathsWithin = []string{pathAlertState, pathGatesByName}
+var pathsWithin = []string{pathAlertState, pathGatesByName, pathRolloutStream}
 
 // route is one operation of the API. Its parameters are checked before the handler
 // runs; the OpenAPI document has one operation for each, which a test verifies.
@@ -106,11 +107,22 @@ func (c *Console) apiRoutes() []route {
 		{method: "GET", path: pod + "/log", doing: "follow the pod's log", params: podLog, stream: true, handle: c.followPodLog},
 
 		{method: "GET", path: roll, doing: "list rollouts", params: rolloutList, many: []string{"phase"}, handle: c.getRollouts},
+		{method: "POST", path: roll, doing: "start the rollout", params: oneTenant, body: maxRolloutBytes, handle: c.postRollout},
+		{method: "GET", path: pathRolloutStream, doing: "follow rollouts", params: rolloutStream, stream: true, handle: c.streamRollouts},
 		{method: "GET", path: roll + "/{rollout}", doing: "read the rollout", params: oneTenant, handle: c.getRollout},
 		{method: "GET", path: pathGatesByName, doing: "read the rollout's gates", params: oneTenant, handle: c.getRolloutGates},
 		{method: "GET", path: rollout, doing: "read the rollout", params: oneTenant, handle: c.getRollout},
 		{method: "GET", path: rollout + "/sites", doing: "list the rollout's sites", params: rolloutSites, many: []string{"step"}, handle: c.getRolloutSites},
 		{method: "GET", path: rollout + "/gates", doing: "read the rollout's gates", params: oneTenant, handle: c.getRolloutGates},
+		{method: "GET", path: rollout + "/stream", doing: "follow the rollout", params: oneTenant, stream: true, handle: c.streamRollout},
+		{method: "DELETE", path: rollout, doing: "delete the rollout", params: oneTenant, handle: c.deleteRollout},
+		{method: "POST", path: rollout + "/pause", doing: "pause the rollout", params: oneTenant, handle: c.control(always(map[string]any{"paused": true}))},
+		{method: "POST", path: rollout + "/resume", doing: "resume the rollout", params: oneTenant, handle: c.control(always(map[string]any{"paused": false}))},
+		{method: "POST", path: rollout + "/promote", doing: "promote the rollout's wave", params: oneTenant, handle: c.control(readPromote)},
+		{method: "POST", path: rollout + "/abort", doing: "abort the rollout", params: oneTenant, handle: c.control(always(map[string]any{"abort": true}))},
+		{method: "POST", path: rollout + "/retry", doing: "try failed sites of the rollout again", params: oneTenant, handle: c.control(c.readRetry)},
+		{method: "POST", path: "/api/v1/gates:evaluate", doing: "evaluate the gates", params: oneTenant, body: maxGateBytes, handle: c.evaluateGates},
+		{method: "GET", path: "/api/v1/gates/{namespace}/{check}", doing: "read the gate check", params: oneTenant, handle: c.getGateCheck},
 
 		{method: "GET", path: pending, doing: "list registrations", params: pagedList, handle: c.listRegistrations},
 		{method: "POST", path: pending + "/{site}/approve", doing: "approve the site", params: oneTenant, handle: c.approve},
@@ -288,6 +300,9 @@ func checkPath(r *http.Request) error {
 	}
 	if name := r.PathValue("rollout"); name != "" && len(validation.IsDNS1123Subdomain(name)) > 0 {
 		return invalid("rollout", "%q: want lower-case letters, digits, '-' or '.'", printable(name))
+	}
+	if name := r.PathValue("check"); name != "" && len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return invalid("check", "%q: want the name of a gate check", printable(name))
 	}
 	for _, label := range []string{"namespace", "vk8s", "window"} {
 		if name := r.PathValue(label); name != "" && len(validation.IsDNS1123Label(name)) > 0 {

@@ -653,6 +653,37 @@ export interface paths {
          */
         get: operations["listRollouts"];
         put?: never;
+        /**
+         * Start a rollout
+         * @description Makes an object of the kind Rollout in the user's own name. What is wrong with it is told with the field; unknown fields
+         *     are refused. With `dryRun` it is checked and not made.
+         */
+        post: operations["startRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow rollouts, as server-sent events
+         * @description Begins with what there is. Events:
+         *
+         *     - `rollout`: a Rollout as in the list, whole, whenever something of it changes
+         *     - `removed`: the same, as it was last
+         *
+         *     A comment line comes every 15 s. The stream ends when the token is no longer good or the user's rights have changed,
+         *     and now and then by itself; connect again, and it begins anew. It takes the right to `watch rollouts.muster.dev`.
+         */
+        get: operations["streamRollouts"];
+        put?: never;
         post?: never;
         delete?: never;
         options?: never;
@@ -705,7 +736,8 @@ export interface paths {
         get: operations["getRollout"];
         put?: never;
         post?: never;
-        delete?: never;
+        /** Delete a rollout that has ended */
+        delete: operations["deleteRollout"];
         options?: never;
         head?: never;
         patch?: never;
@@ -737,6 +769,176 @@ export interface paths {
         };
         /** Why a rollout stands where it stands */
         get: operations["getRolloutGates"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{namespace}/{rollout}/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow one rollout, as server-sent events
+         * @description Begins with what there is. Events:
+         *
+         *     - `rollout`: the RolloutDetail, whole, whenever something of it changes
+         *     - `removed`: the same, as it was last
+         *
+         *     A comment line comes every 15 s. The stream ends when the token is no longer good or the user's rights have changed,
+         *     and now and then by itself; connect again, and it begins anew. It takes the right to `watch rollouts.muster.dev`.
+         */
+        get: operations["streamRollout"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{namespace}/{rollout}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Let no further site change
+         * @description Sets `spec.control.paused`. Sites that are changing go on.
+         */
+        post: operations["pauseRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{namespace}/{rollout}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Go on
+         * @description Takes `spec.control.paused` back.
+         */
+        post: operations["resumeRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{namespace}/{rollout}/promote": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Let a wave pass though its gates do not
+         * @description Raises `spec.control.promote`. It takes the verb `approve` on rollouts where only a person's approval is missing, and
+         *     `skip-gates` where gates do not hold.
+         */
+        post: operations["promoteRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{namespace}/{rollout}/abort": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Put all sites back
+         * @description Sets `spec.control.abort`; it can't be taken back.
+         */
+        post: operations["abortRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rollouts/{namespace}/{rollout}/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Try failed sites again
+         * @description Counts up `spec.control.retry` of the sites.
+         */
+        post: operations["retryRollout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/gates:evaluate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Ask whether sites are well enough to go on
+         * @description For pipelines outside of Muster: the gates of a rollout, read once, for the sites of a virtual site that something else has
+         *     changed. Makes an object of the kind GateCheck in the user's own name, and waits for its verdict. The status is 200 whatever
+         *     the verdict: look at `pass`, or at `verdict`. Without a verdict within 25 s it is 202, with the verdict Unknown; Location
+         *     says where the check can be read.
+         */
+        post: operations["evaluateGates"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/gates/{namespace}/{check}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a gate check again
+         * @description Checks are kept for an hour.
+         */
+        get: operations["getGateCheck"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2096,6 +2298,33 @@ export interface components {
             /** Format: date-time */
             nextAt: string | null;
             decisions: components["schemas"]["RolloutDecision"][];
+        };
+        /**
+         * @example {
+         *       "tenant": "acme",
+         *       "namespace": "shared",
+         *       "name": "api-7x2kq",
+         *       "verdict": "Wait",
+         *       "pass": false,
+         *       "answered": true,
+         *       "message": "4 of 30 sites, 6 of 15 min",
+         *       "gates": [],
+         *       "at": "2026-01-31T12:00:00Z"
+         *     }
+         */
+        GateCheck: {
+            tenant: string;
+            namespace: string;
+            name: string;
+            verdict: components["schemas"]["GateVerdict"];
+            /** @description The verdict is Pass */
+            pass: boolean;
+            /** @description false: there is no verdict yet, and Unknown stands for it */
+            answered: boolean;
+            message: string;
+            gates: components["schemas"]["GateReading"][];
+            /** Format: date-time */
+            at: string | null;
         };
         /** @enum {string} */
         GateDimension: "Site" | "Connectivity" | "Reliability" | "Security" | "Performance";
@@ -4263,6 +4492,128 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
+    startRollout: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "namespace": "shop",
+                 *       "spec": {
+                 *         "changes": [
+                 *           {
+                 *             "apiVersion": "apps/v1",
+                 *             "kind": "Deployment",
+                 *             "name": "web",
+                 *             "images": {
+                 *               "web": "shop/web:2"
+                 *             }
+                 *           }
+                 *         ],
+                 *         "virtualSites": [
+                 *           "shared/all-eu"
+                 *         ],
+                 *         "soak": "15m"
+                 *       }
+                 *     }
+                 */
+                "application/json": {
+                    /**
+                     * @description Of the objects, as users type it
+                     * @example shop
+                     */
+                    namespace: string;
+                    /** @description Left out: the first object's name and some letters */
+                    name?: string;
+                    spec: components["schemas"]["RolloutSpec"];
+                    dryRun?: boolean;
+                };
+            };
+        };
+        responses: {
+            /** @description With dryRun: what would be made. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutDetail"];
+                };
+            };
+            /** @description Made. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutDetail"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    streamRollouts: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                /**
+                 * @description Only of this namespace, as users type it.
+                 * @example shop
+                 */
+                namespace?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The events. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example event: rollout
+                     *     data: {"name":"web-1a2b3c4d"}
+                     */
+                    "text/event-stream": string;
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            429: components["responses"]["TooMany"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
     getRolloutByName: {
         parameters: {
             query?: {
@@ -4376,6 +4727,45 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
+    deleteRollout: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The namespace as users type it: without the tenant.
+                 * @example shared
+                 */
+                namespace: components["parameters"]["namespace"];
+                /** @example web-1a2b3c4d */
+                rollout: components["parameters"]["rollout"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Deleted. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
     listRolloutSites: {
         parameters: {
             query?: {
@@ -4457,6 +4847,404 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RolloutGates"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    streamRollout: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The namespace as users type it: without the tenant.
+                 * @example shared
+                 */
+                namespace: components["parameters"]["namespace"];
+                /** @example web-1a2b3c4d */
+                rollout: components["parameters"]["rollout"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The events. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example event: rollout
+                     *     data: {"name":"web-1a2b3c4d"}
+                     */
+                    "text/event-stream": string;
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            429: components["responses"]["TooMany"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    pauseRollout: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The namespace as users type it: without the tenant.
+                 * @example shared
+                 */
+                namespace: components["parameters"]["namespace"];
+                /** @example web-1a2b3c4d */
+                rollout: components["parameters"]["rollout"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The rollout as it is now. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutDetail"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    resumeRollout: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The namespace as users type it: without the tenant.
+                 * @example shared
+                 */
+                namespace: components["parameters"]["namespace"];
+                /** @example web-1a2b3c4d */
+                rollout: components["parameters"]["rollout"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The rollout as it is now. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutDetail"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    promoteRollout: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The namespace as users type it: without the tenant.
+                 * @example shared
+                 */
+                namespace: components["parameters"]["namespace"];
+                /** @example web-1a2b3c4d */
+                rollout: components["parameters"]["rollout"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": {
+                    /** @description Up to this one, from 1; left out: the current one */
+                    wave?: number;
+                };
+            };
+        };
+        responses: {
+            /** @description The rollout as it is now. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutDetail"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    abortRollout: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The namespace as users type it: without the tenant.
+                 * @example shared
+                 */
+                namespace: components["parameters"]["namespace"];
+                /** @example web-1a2b3c4d */
+                rollout: components["parameters"]["rollout"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The rollout as it is now. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutDetail"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    retryRollout: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The namespace as users type it: without the tenant.
+                 * @example shared
+                 */
+                namespace: components["parameters"]["namespace"];
+                /** @example web-1a2b3c4d */
+                rollout: components["parameters"]["rollout"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": {
+                    /** @description Left out: all that failed, at most 1000 */
+                    sites?: components["schemas"]["SiteName"][];
+                };
+            };
+        };
+        responses: {
+            /** @description The rollout as it is now. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutDetail"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    evaluateGates: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "virtualSite": "shared/canary",
+                 *       "peers": "shared/all-eu",
+                 *       "since": "10m"
+                 *     }
+                 */
+                "application/json": {
+                    /**
+                     * @description Where the check is made; left out: the virtual site's
+                     * @example shop
+                     */
+                    namespace?: string;
+                    /**
+                     * @description NAMESPACE/NAME, or NAME of one in the namespace: whose sites have the change
+                     * @example shared/canary
+                     */
+                    virtualSite?: string;
+                    /** @description Those that have it, in the place of a virtual site */
+                    sites?: components["schemas"]["SiteName"][];
+                    /**
+                     * @description The virtual site with whose other sites they are compared
+                     * @example shared/all-eu
+                     */
+                    peers?: string;
+                    /**
+                     * @description When they got it: a time (RFC 3339), or how long ago
+                     * @example 10m
+                     */
+                    since?: string;
+                    /** @description Left out: alerts of severity critical, and no dimension 10 points worse than before and than at the peers */
+                    gates?: components["schemas"]["RolloutGate"][];
+                };
+            };
+        };
+        responses: {
+            /** @description The verdict. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GateCheck"];
+                };
+            };
+            /** @description There is none yet. */
+            202: {
+                headers: {
+                    Location?: string;
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GateCheck"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getGateCheck: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The namespace as users type it: without the tenant.
+                 * @example shared
+                 */
+                namespace: components["parameters"]["namespace"];
+                /** @example api-7x2kq */
+                check: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The check. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GateCheck"];
                 };
             };
             400: components["responses"]["Invalid"];
