@@ -39,6 +39,7 @@ import (
 	"muster.dev/muster/control/pki"
 	"muster.dev/muster/control/quota"
 	"muster.dev/muster/control/registration"
+	"muster.dev/muster/control/rollout/readings"
 	"muster.dev/muster/control/vk8s"
 	"muster.dev/muster/control/vk8s/sum"
 	"muster.dev/muster/health/defaults"
@@ -186,6 +187,7 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	runner := controllers.New(controllers.Options{Client: kube, Workloads: store, Offered: grants, Cache: informers, Inventory: inv, RenderedPolicy: store.PolicyHash, RenderedPolicies: store.PolicyGenerations, Reports: fleetServer, Rules: fleetServer, Stored: stored, Sent: fleetServer.TenantUse, Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), GroupsPrefix: c.OIDC.GroupsPrefix, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
 		DefaultCollectionPolicy: defaults.CollectionPolicy().Spec, DefaultHealthPolicy: defaults.HealthPolicy().Spec})
 	env.Go("controllers", runner.Run)
+	startRollouts(env, rolloutParts{client: kube, cache: informers, objects: objects, inventory: inv, grants: grants, store: store, clusters: clusters, fleet: fleetServer, readings: &readings.Readings{}, recorder: recorder})
 
 	if err := desired.FeedWorkloads(ctx, informers, objects, grants, store, env.Log); err != nil {
 		return err

@@ -202,6 +202,37 @@ func (c *Controller) of(item string) (o client.Object, p Placement, all, ignored
 	return o, p, all, ignored, true
 }
 
+// At is what a site has made of what it should have of an item.
+type At struct {
+	Site fleet.SiteID
+	// Wanted is the digest that it should have.
+	Wanted string
+	// Applied: that is in effect. Ready: and is ready. Over: it could not be applied or will
+	// not become ready, and nothing more comes of it by itself.
+	Applied, Ready, Over bool
+	// Why, as the site says it, of what is not ready; empty: it says nothing.
+	Why string
+}
+
+// Sites tells what an item is on each site that should have it, by name; false: it is not
+// carried.
+func (c *Controller) Sites(item string) ([]At, bool) {
+	_, _, all, ignored, ok := c.of(item)
+	if !ok {
+		return nil, false
+	}
+	all = append(all, ignored...)
+	slices.SortFunc(all, func(a, b place) int { return strings.Compare(a.site.Name, b.site.Name) })
+	out := make([]At, len(all))
+	for i, at := range all {
+		out[i] = At{Site: at.site, Wanted: at.wanted, Applied: at.applied(), Ready: at.ready(), Over: at.over()}
+		if !at.ready() && at.said != nil {
+			out[i].Why = cmp.Or(at.said.GetMessage(), at.said.GetReason())
+		}
+	}
+	return out, true
+}
+
 func (c *Controller) write(ctx context.Context, item string) error {
 	o, p, all, ignored, ok := c.of(item)
 	if o == nil || !ok {

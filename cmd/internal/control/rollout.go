@@ -1,0 +1,179 @@
+package control
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"muster.dev/muster/cmd/internal/role"
+	"muster.dev/muster/control/api/offered"
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/desired"
+	"muster.dev/muster/control/fleetapi"
+	"muster.dev/muster/control/granted"
+	"muster.dev/muster/control/rollout"
+	"muster.dev/muster/control/rollout/decide"
+	"muster.dev/muster/control/rollout/readings"
+	"muster.dev/muster/control/vk8s/sum"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/workload"
+)
+
+// rolloutParts is what rollouts are moved with.
+type rolloutParts struct {
+	client    client.Client
+	cache     cache.Cache
+	objects   dynamic.Interface
+	inventory *inventory.Inventory
+	grants    *granted.Grants
+	store     *desired.Store
+	clusters  *virtual
+	fleet     *fleetapi.Server
+	readings  readings.Reader
+	recorder  record.EventRecorder
+}
+
+// startRollouts moves rollouts.
+func startRollouts(env *role.Env, p rolloutParts) {
+	c := rollout.New(rollout.Options{Client: p.client, Cache: p.cache, Dynamic: p.objects, Inventory: p.inventory, Offered: p.grants.Set, Readings: p.readings, Recorder: p.recorder, Logger: env.Log, Registerer: env.Reg,
+		Sites: &rolloutSites{store: p.store, sum: p.clusters.sum, fleet: p.fleet, inventory: p.inventory},
+		Online: func(tenant, site string) bool {
+			return p.clusters.store.IsOnline(fleet.SiteID{Tenant: tenant, Name: site})
+		}})
+	p.clusters.store.OnWorkloads(func(items []string) {
+		tenants := map[string]bool{}
+		for _, item := range items {
+			if _, _, ns, _, err := workload.ParseItemName(item); err == nil && ns != "" {
+				tenants[p.clusters.tenantOf(ns)] = true
+			}
+		}
+		for t := range tenants {
+			c.Touch(t)
+		}
+	})
+	p.fleet.SubscribePolicies(c.Touch)
+	changed := p.inventory.Changed()
+	env.Go("rollouts", c.Run)
+	env.Go("rollouts of sites that changed", func(ctx context.Context) error {
+		last := p.inventory.Snapshot()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-changed:
+			}
+			now := p.inventory.Snapshot()
+			if last != nil {
+				for _, tenant := range inventory.Differ(last, now) {
+					c.Touch(tenant)
+				}
+			}
+			last = now
+		}
+	})
+}
+
+// rolloutSites tells what sites say of what rollouts move.
+type rolloutSites struct {
+	store     *desired.Store
+	sum       *sum.Controller
+	fleet     *fleetapi.Server
+	inventory *inventory.Inventory
+}
+
+// Of implements rollout.Sites.
+func (r *rolloutSites) Of(kind offered.Kind, namespace, name string, state *v1alpha1.RolloutState) ([]rollout.Site, bool) {
+	if !r.store.Started() {
+		return nil, false
+	}
+	if tenant, ok := fleet.TenantOfSystemNamespace(namespace); ok {
+		return r.ofPolicy(kind, tenant, name, state)
+	}
+	list, ok := r.sum.Sites(workload.ItemName(kind.Group, kind.Kind, namespace, name))
+	if !ok {
+		return nil, true // carried nowhere
+	}
+	out := make([]rollout.Site, len(list))
+	for i, at := range list {
+		s := rollout.Site{Name: at.Site.Name}
+		switch {
+		case at.Ready:
+			s.State = decide.Ready
+		case at.Over:
+			s.State, s.Why = decide.Failed, at.Why
+		case at.Applied:
+			s.State = decide.Progressing
+		}
+		out[i] = s
+	}
+	return out, true
+}
+
+// ofPolicy: the sites of a policy are those that any of its contents selects.
+func (r *rolloutSites) ofPolicy(kind offered.Kind, tenant, name string, state *v1alpha1.RolloutState) ([]rollout.Site, bool) {
+	known := r.inventory.Snapshot()
+	if known == nil {
+		return nil, false
+	}
+	var selectors []labels.Selector
+	if state != nil {
+		for _, o := range state.Spec.Objects {
+			if o.Kind != kind.Kind || o.Name != name {
+				continue
+			}
+			for _, content := range o.Contents {
+				var of struct {
+					Spec struct {
+						SiteSelector metav1.LabelSelector `json:"siteSelector"`
+					} `json:"spec"`
+				}
+				if utiljson.Unmarshal(content.Raw, &of) != nil {
+					continue
+				}
+				if s, err := metav1.LabelSelectorAsSelector(&of.Spec.SiteSelector); err == nil {
+					selectors = append(selectors, s)
+				}
+			}
+		}
+	}
+	var out []rollout.Site
+	for _, site := range known.SitesOf(tenant) {
+		selected := slices.ContainsFunc(selectors, func(s labels.Selector) bool { return s.Matches(labels.Set(site.Labels)) })
+		if state == nil {
+			selected = slices.ContainsFunc(site.PoliciesOf(kind.Kind), func(p *inventory.Policy) bool { return p.Name == name })
+		}
+		if selected && site.Counts() {
+			out = append(out, rollout.Site{Name: site.ID.Name, State: r.policyState(kind, site)})
+		}
+	}
+	slices.SortFunc(out, func(a, b rollout.Site) int { return strings.Compare(a.Name, b.Name) })
+	return out, true
+}
+
+// policyState is what a site makes of its policy: a site says which collection policy it
+// has in effect; a health policy is in effect where it is resolved.
+func (r *rolloutSites) policyState(kind offered.Kind, site *inventory.Site) decide.Applied {
+	if kind.Kind != fleet.KindCollectionPolicy {
+		return decide.Ready
+	}
+	has, refused := site.PolicyHash, site.PolicyRefused
+	if h, ref, told := r.fleet.PolicyOf(site.ID); told {
+		has, refused = h, ref
+	}
+	switch {
+	case refused:
+		return decide.Failed
+	case has != "" && has == r.store.PolicyHash(site.ID):
+		return decide.Ready
+	}
+	return decide.NotYet
+}

@@ -1,0 +1,220 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/desired/render"
+	"muster.dev/muster/control/rollout/decide"
+	"muster.dev/muster/control/rollout/readings"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
+)
+
+// LabelTimeZone of a Site is its time zone, such as Europe.Berlin (labels know no slash),
+// for windows and freezes; without it they are in UTC.
+const LabelTimeZone = "muster.dev/time-zone"
+
+const (
+	// beforeFor is for how long this process asks the history for what it has not seen
+	// itself, and how far back; beforeEvery how often.
+	beforeFor   = 15 * time.Minute
+	beforeEvery = time.Minute
+)
+
+// sites is the fleet as a rollout's names mean it.
+type sites struct {
+	tenant, namespace string // the latter as users type it
+	snapshot          *inventory.Snapshot
+}
+
+func (j *job) fleet() sites {
+	short, _ := render.Short(j.tenant, j.key.Namespace)
+	return sites{j.tenant, short, j.c.o.Inventory.Snapshot()}
+}
+
+// key is what a name of a virtual site means; "": nothing.
+func (f sites) key(name string) string {
+	key, err := render.VirtualSite(name, f.namespace)
+	if err != nil {
+		return ""
+	}
+	return key
+}
+
+// missing names the first field with a virtual site that isn't there; "": none is.
+func (f sites) missing(spec *v1alpha1.RolloutSpec) string {
+	named := map[string]string{}
+	var order []string
+	add := func(field, name string) {
+		if name != "" {
+			named[field] = name
+			order = append(order, field)
+		}
+	}
+	for i, name := range spec.VirtualSites {
+		add(fmt.Sprintf("spec.virtualSites[%d]", i), name)
+	}
+	if spec.Strategy.Type == v1alpha1.StrategyBlueGreen {
+		add("spec.strategy.blue", spec.Strategy.Blue)
+	}
+	for i, w := range spec.Strategy.Waves {
+		add(fmt.Sprintf("spec.strategy.waves[%d].virtualSite", i), w.VirtualSite)
+	}
+	have := map[string]bool{}
+	for _, v := range f.snapshot.VirtualSitesOf(f.tenant) {
+		have[v.Key()] = true
+	}
+	for _, field := range order {
+		if !have[f.key(named[field])] {
+			return fmt.Sprintf("%s: there is no virtual site %s: make it, or name another as NAMESPACE/NAME", field, named[field])
+		}
+	}
+	return ""
+}
+
+func (f sites) member(name string, of []string) bool {
+	key := f.key(name)
+	return key != "" && slices.Contains(of, key)
+}
+
+func (f sites) inScope(spec *v1alpha1.RolloutSpec, of []string) bool {
+	return len(spec.VirtualSites) == 0 || slices.ContainsFunc(spec.VirtualSites, func(name string) bool { return f.member(name, of) })
+}
+
+// place is where a rollout stands in the line.
+func (f sites) place(j *job, carried map[string]bool) place {
+	p := place{tenant: f.tenant, created: j.r.CreationTimestamp.Time, begun: j.st != nil && j.st.Spec.Decided != nil, paused: j.r.Spec.Control.Paused, sites: map[string]bool{}, moving: map[string]bool{}}
+	for name := range carried {
+		if i := f.snapshot.Find(f.tenant, name); i >= 0 && f.inScope(&j.r.Spec, f.snapshot.Sites[i].VirtualSites) {
+			p.sites[name] = true
+		}
+	}
+	for _, o := range j.objects {
+		p.objects = append(p.objects, o.kind.Kind+"."+o.kind.Group+"/"+j.key.Namespace+"/"+o.name)
+	}
+	if j.st != nil {
+		for name, step := range stepsOf(&j.st.Spec) {
+			if step == v1alpha1.StepUpdating || step == v1alpha1.StepReady {
+				p.moving[name] = true
+			}
+		}
+	}
+	return p
+}
+
+// stepsOf are the steps of a state's sites.
+func stepsOf(s *v1alpha1.RolloutStateSpec) map[string]v1alpha1.SiteStep {
+	names := strings.Fields(s.Sites)
+	out := make(map[string]v1alpha1.SiteStep, len(names))
+	for i, name := range names {
+		if i < len(s.Steps) {
+			out[name] = v1alpha1.SiteStep(s.Steps[i])
+		}
+	}
+	return out
+}
+
+// input gathers what a decision depends on; false: something is not known yet.
+func (j *job) input(ctx context.Context) (decide.Input, bool, error) {
+	f := j.fleet()
+	said := map[string]Site{}
+	for _, o := range j.objects {
+		if o.live == nil {
+			continue
+		}
+		list, known := j.c.o.Sites.Of(o.kind, j.key.Namespace, o.name, j.st)
+		if !known {
+			return decide.Input{}, false, nil
+		}
+		for _, s := range list {
+			if was, ok := said[s.Name]; !ok || rank(s.State) > rank(was.State) {
+				said[s.Name] = s
+			}
+		}
+	}
+	carried := map[string]bool{}
+	in := decide.Input{Name: j.key.Name, Spec: j.r.Spec.DeepCopy(), State: j.st.Spec.DeepCopy(), Memory: j.known.memory, Now: j.now,
+		InScope: func(s *decide.Site) bool { return f.inScope(&j.r.Spec, s.VirtualSites) },
+		Member:  func(name string, s *decide.Site) bool { return f.member(name, s.VirtualSites) }}
+	for _, name := range slices.Sorted(maps.Keys(said)) {
+		i := f.snapshot.Find(f.tenant, name)
+		if i < 0 {
+			continue // it is new, or about to go
+		}
+		carried[name] = true
+		at := f.snapshot.Sites[i]
+		in.Sites = append(in.Sites, decide.Site{Name: name, Labels: at.Labels, VirtualSites: at.VirtualSites, State: said[name].State, Why: said[name].Why,
+			Online: at.Phase == fleet.PhaseOnline || j.c.o.Online(f.tenant, name), Maintenance: at.MaintenanceAt(j.now) != nil, Zone: zone(at.Labels)})
+	}
+	j.c.stand(j.known, f.place(j, carried))
+	if j.r.DeletionTimestamp != nil {
+		in.Spec.Control.Abort = true
+	}
+	if j.st.Spec.Decided == nil && !in.Spec.Control.Abort {
+		if why := f.missing(&j.r.Spec); why != "" {
+			return in, false, j.wait(ctx, why)
+		}
+	}
+	j.read(ctx, &in)
+	return in, true, nil
+}
+
+// rank orders what sites say of several objects: the worst counts.
+func rank(a decide.Applied) int {
+	return slices.Index([]decide.Applied{decide.Ready, decide.Progressing, decide.NotYet, decide.Failed}, a)
+}
+
+// zone is a site's time zone; nil: UTC.
+func zone(labels map[string]string) *time.Location {
+	name := labels[LabelTimeZone]
+	if name == "" {
+		return nil
+	}
+	for _, try := range []string{strings.ReplaceAll(name, ".", "/"), name} {
+		if l, err := time.LoadLocation(try); err == nil && try != "Local" {
+			return l
+		}
+	}
+	return nil
+}
+
+// read asks what gates read.
+func (j *job) read(ctx context.Context, in *decide.Input) {
+	q := readings.Question{Tenant: j.tenant, Namespace: j.key.Namespace, Rollout: j.key.Name, Gates: in.Spec.Gates}
+	if w := int(j.r.Status.Wave); w > 0 && w <= len(j.r.Status.Waves) && j.r.Status.Waves[w-1].StartedAt != nil {
+		q.Since = j.r.Status.Waves[w-1].StartedAt.Time
+	}
+	steps := stepsOf(in.State)
+	var unchanged []string
+	for i := range in.Sites {
+		name := in.Sites[i].Name
+		switch steps[name] {
+		case v1alpha1.StepUpdating, v1alpha1.StepReady, v1alpha1.StepFailed:
+			q.Changed = append(q.Changed, name)
+		case v1alpha1.StepPassed:
+		default:
+			unchanged = append(unchanged, name)
+		}
+	}
+	q.Peers = unchanged
+	answer := j.c.o.Readings.Read(ctx, q)
+	in.Outside = answer.Outside
+	for i := range in.Sites {
+		s := &in.Sites[i]
+		if of, ok := answer.Sites[s.Name]; ok {
+			s.Measures, s.Red, s.Alerts, s.AlertsKnown = of.Measures, of.Red, of.Alerts, of.AlertsKnown
+		}
+	}
+	if j.now.Sub(j.known.since) < beforeFor {
+		if j.now.Sub(j.known.beforeAt) >= beforeEvery {
+			j.known.before, j.known.beforeAt = j.c.o.Readings.Before(ctx, j.tenant, unchanged, j.now.Add(-beforeFor), j.now), j.now
+		}
+		in.Before = j.known.before
+	}
+}
