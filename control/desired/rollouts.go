@@ -4,6 +4,7 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/desired/render"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/workload"
 )
 
 // touch calls fn with a namespace's space, if there is one, and notes whose sites are to
@@ -57,4 +58,19 @@ func (s *Store) UnknownRollouts() map[string][]string {
 		}
 	}
 	return out
+}
+
+// RolloutOf is the state under which Placed says where an item goes, and the resource
+// version of it that counts; "": under none.
+func (s *Store) RolloutOf(item string) (name string, version uint64) {
+	_, _, ns, _, err := workload.ParseItemName(item)
+	if err != nil {
+		return "", 0
+	}
+	s.kube.mu.Lock()
+	defer s.kube.mu.Unlock()
+	if sp := s.kube.spaces[ns]; sp != nil {
+		return sp.RolloutOf(item)
+	}
+	return "", 0
 }

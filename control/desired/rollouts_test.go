@@ -48,6 +48,12 @@ func TestAStepOfARolloutTouchesItsSites(t *testing.T) {
 	if n := testutil.ToFloat64(s.rendered) - rendered; int(n) != len(names) || len(told) != len(names) || s.Stats().States != states+1 {
 		t.Errorf("%v renders, %d sites told, %d more states for %d sites that moved", n, len(told), s.Stats().States-states, len(names))
 	}
+	if name, version := s.RolloutOf("Deployment.apps/acme-shop/web"); name != "r" || version != 2 {
+		t.Errorf("rendered under %q at version %d", name, version)
+	}
+	if name, _ := s.RolloutOf("Deployment.apps/acme-shop/other"); name != "" {
+		t.Errorf("another object is rendered under %q", name)
+	}
 	p, ok := s.Placed("Deployment.apps/acme-shop/web")
 	if !ok || len(p.Digests) != 3000 || p.Digests[siteNamed("s-0000")] == p.Digests[siteNamed("s-0100")] {
 		t.Errorf("placed: %d sites, %v", len(p.Digests), ok)

@@ -121,8 +121,14 @@ func stepsOf(s *v1alpha1.RolloutStateSpec) map[string]v1alpha1.SiteStep {
 }
 
 // input gathers what a decision depends on; false: something is not known yet.
-func (j *job) input(ctx context.Context) (decide.Input, bool, error) {
+func (j *job) input(ctx context.Context, supersededBy string) (decide.Input, bool, error) {
 	f := j.fleet()
+	in := decide.Input{Name: j.key.Name, Spec: j.r.Spec.DeepCopy(), State: j.st.Spec.DeepCopy(), SupersededBy: supersededBy, Memory: j.known.memory, Now: j.now,
+		InScope: func(s *decide.Site) bool { return f.inScope(&j.r.Spec, s.VirtualSites) },
+		Member:  func(name string, s *decide.Site) bool { return f.member(name, s.VirtualSites) }}
+	if supersededBy != "" {
+		return in, true, nil // what its sites have is the other one's
+	}
 	said := map[string]Site{}
 	for _, o := range j.objects {
 		if o.live == nil {
@@ -130,7 +136,7 @@ func (j *job) input(ctx context.Context) (decide.Input, bool, error) {
 		}
 		list, known := j.c.o.Sites.Of(o.kind, j.key.Namespace, o.name, j.st)
 		if !known {
-			return decide.Input{}, false, nil
+			return in, false, nil
 		}
 		for _, s := range list {
 			if was, ok := said[s.Name]; !ok || rank(s.State) > rank(was.State) {
@@ -139,9 +145,6 @@ func (j *job) input(ctx context.Context) (decide.Input, bool, error) {
 		}
 	}
 	carried := map[string]bool{}
-	in := decide.Input{Name: j.key.Name, Spec: j.r.Spec.DeepCopy(), State: j.st.Spec.DeepCopy(), Memory: j.known.memory, Now: j.now,
-		InScope: func(s *decide.Site) bool { return f.inScope(&j.r.Spec, s.VirtualSites) },
-		Member:  func(name string, s *decide.Site) bool { return f.member(name, s.VirtualSites) }}
 	for _, name := range slices.Sorted(maps.Keys(said)) {
 		i := f.snapshot.Find(f.tenant, name)
 		if i < 0 {

@@ -172,14 +172,10 @@ func (j *job) supersededBy(ctx context.Context) (string, error) {
 
 // decide gathers what the decision depends on, decides, and lets it happen.
 func (j *job) decide(ctx context.Context, supersededBy string) (time.Duration, error) {
-	in, ok, err := j.input(ctx)
-	if err != nil {
-		return 0, err
+	in, ok, err := j.input(ctx, supersededBy)
+	if err != nil || !ok {
+		return j.c.soon(), err
 	}
-	if !ok && supersededBy == "" {
-		return j.c.soon(), nil
-	}
-	in.SupersededBy = supersededBy
 	if supersededBy == "" && j.st.Spec.Decided == nil && !in.Spec.Control.Abort {
 		if in.Queued = j.c.queued(j.key, j.known.place); in.Queued != "" {
 			return j.c.o.Tick, j.wait(ctx, in.Queued)

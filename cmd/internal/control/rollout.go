@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -98,7 +99,16 @@ func (r *rolloutSites) Of(kind offered.Kind, namespace, name string, state *v1al
 	if tenant, ok := fleet.TenantOfSystemNamespace(namespace); ok {
 		return r.ofPolicy(kind, tenant, name, state)
 	}
-	list, ok := r.sum.Sites(workload.ItemName(kind.Group, kind.Kind, namespace, name))
+	if _, ok := r.store.Workloads(namespace); !ok {
+		return nil, true // without a virtual Kubernetes nothing is carried
+	}
+	item := workload.ItemName(kind.Group, kind.Kind, namespace, name)
+	if state != nil && state.Spec.Held {
+		if name, version := r.store.RolloutOf(item); name != state.Name || strconv.FormatUint(version, 10) != state.ResourceVersion {
+			return nil, false
+		}
+	}
+	list, ok := r.sum.Sites(item)
 	if !ok {
 		return nil, true // carried nowhere
 	}

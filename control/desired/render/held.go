@@ -90,6 +90,19 @@ func (s *Space) WaitsFor() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
+// RolloutOf is the state under which an item is rendered, and the resource version of it
+// that counts; "": under none.
+func (s *Space) RolloutOf(item string) (name string, version uint64) {
+	o := s.objects[item]
+	if o == nil || o.rollout == "" {
+		return "", 0
+	}
+	if r := s.rollouts[o.rollout]; r != nil {
+		version = r.version
+	}
+	return o.rollout, version
+}
+
 // names tells whether an object names a state.
 func (s *Space) names(rollout string) bool {
 	for _, o := range s.objects {
