@@ -97,8 +97,9 @@ type RolloutPlan struct {
 	// +optional
 	Strategy RolloutStrategy `json:"strategy,omitempty"`
 	// Gates that all have to pass, in each wave, after its sites have the change. None:
-	// the defaults, which are ready, alerts of severity critical, and no dimension 10
-	// points worse than before and than at the sites that don't have the change yet.
+	// the defaults, which are ready, no more alerts of severity critical and no dimension
+	// 10 points worse than at the sites that don't have the change yet, each against what
+	// it was before.
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
@@ -160,11 +161,13 @@ type RolloutStrategy struct {
 	// +optional
 	Type RolloutStrategyType `json:"type,omitempty"`
 	// Waves of a canary, in order; what is left over at the end is a wave of its own.
-	// None: 1, 10, 50 and 100 percent.
+	// None: 1, 10, 50 and 100 percent, of which the first has three sites of each value of
+	// spreadBy if 10 percent are enough for that.
 	// +kubebuilder:validation:MaxItems=50
 	// +optional
 	Waves []RolloutWave `json:"waves,omitempty"`
-	// Group is how many sites a wave of Rolling has, a number or a percentage of all.
+	// Group is how many sites a wave of Rolling has, a number or a percentage of all; there
+	// are at most 2000 waves.
 	// +kubebuilder:default="1"
 	// +kubebuilder:validation:Pattern=`^[1-9][0-9]{0,5}$|^([1-9]|[1-9][0-9]|100)%$`
 	// +optional
@@ -177,7 +180,9 @@ type RolloutStrategy struct {
 	// +optional
 	MaxInFlight int32 `json:"maxInFlight,omitempty"`
 	// SpreadBy are labels of sites by which waves of a count or percentage are spread, so
-	// that each looks like the fleet. Default: the region, and the hardware's model.
+	// that each looks like the fleet. Default: region, muster.dev/system-product and
+	// muster.dev/system-arch. Sites with the same value of the first are compared with one
+	// another where they can be.
 	// +kubebuilder:validation:MaxItems=4
 	// +optional
 	SpreadBy []string `json:"spreadBy,omitempty"`
@@ -235,7 +240,8 @@ type RolloutGate struct {
 	// don't have it, over the same time: difference in differences.
 	// +optional
 	Peers *GateChange `json:"peers,omitempty"`
-	// Alerts: none of these severities fires on the wave's sites that did not before.
+	// Alerts: none of these severities fires on the wave's sites that did not before, if
+	// that is more than happens to the other sites.
 	// +optional
 	Alerts *GateAlerts `json:"alerts,omitempty"`
 	// Query is an own PromQL expression.
@@ -302,7 +308,7 @@ type GateChange struct {
 }
 
 // GateAlerts passes while no alert of the severities fires that did not fire on the same
-// site before it changed.
+// site before it changed, or no more often than at the sites that don't have the change.
 type GateAlerts struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=8
@@ -400,6 +406,11 @@ type RolloutControl struct {
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Promote int32 `json:"promote,omitempty"`
+	// Resume, raised by one, has it go on after it paused by itself: what failed until then
+	// no longer counts, and a wave that was put back begins anew.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Resume int32 `json:"resume,omitempty"`
 	// Abort puts all sites back.
 	// +optional
 	Abort bool `json:"abort,omitempty"`

@@ -103,7 +103,26 @@ type Output struct {
 	Memory *Memory
 }
 
-// Decide says what happens next.
+// Decide says what happens next: at most one step of a rollout's phases and waves, and all
+// steps of its sites that are due.
+//
+// It is called again and again, with the state as it was last written. Whatever is to
+// happen stands in the state that it returns; so if the process dies before that is
+// written nothing has happened, and the next call decides anew; and if it dies after, the
+// next call finds it done. What is lost with Memory is looked at again, for as long as it
+// takes.
 func Decide(in Input) Output {
-	return Output{State: in.State, Again: in.Now.Add(time.Minute), Memory: in.Memory}
+	r := &run{in: &in, mem: in.Memory, again: in.Now.Add(lookEvery), unit: in.Now.Unix()}
+	if r.mem == nil {
+		r.mem = newMemory()
+	}
+	r.mem.init()
+	if err := r.load(); err != nil {
+		return r.unreadable(err)
+	}
+	if !r.d.Phase.Ended() {
+		r.mem.look(in.Sites, in.Now)
+		r.step()
+	}
+	return r.output()
 }

@@ -1,9 +1,28 @@
 package decide
 
 import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"muster.dev/muster/control/api/v1alpha1"
+)
+
+const (
+	// confirm is how long what fails a gate has to be true: one glance is none.
+	confirm = 45 * time.Second
+	// least of the sites that are online have to have a reading, in percent; of fewer than
+	// twenty that is each.
+	leastKnown = 95
+	// GateContact is the gate that each wave has besides those that it is given: sites do
+	// not go offline with the change more often than without.
+	GateContact = "contact"
 )
 
 // DefaultGates are the gates of a plan that names none.
@@ -16,9 +35,415 @@ func DefaultGates() []v1alpha1.RolloutGate {
 }
 
 // Evaluate reads the gates once: how the sites that changed stand against what they were
-// before (by site and measure, as in Site.Measures) and against their peers. The verdict
-// is the worst of the gates'. Since is when they changed; soak is for how long the gates
-// are to be looked at, 0: once is enough. Memory may be nil.
+// before (by site and measure, as in Site.Measures) and against their peers, who are in
+// before as well. The verdict is the worst of the gates'; it waits until soak has gone by
+// since the sites changed. Memory may be nil; a gate that has to see something for a while
+// before it fails needs one that is handed in again.
 func Evaluate(gates []v1alpha1.RolloutGate, changed, peers []Site, before map[string]map[string]float64, memory *Memory, outside map[string]Outside, since time.Time, soak time.Duration, now time.Time) (v1alpha1.GateVerdict, []v1alpha1.GateReading) {
-	return v1alpha1.GateUnknown, nil
+	if memory == nil {
+		memory = newMemory()
+	}
+	memory.init()
+	memory.look(changed, now)
+	memory.add(peers, now)
+	j := judge{gates: gates, mem: memory, outside: outside, since: since, soak: soak, now: now, spread: defaultSpread}
+	if len(gates) == 0 {
+		j.gates = DefaultGates()
+	}
+	columns := Measures(j.gates)
+	j.columns(columns)
+	add := func(list []Site) []subject {
+		out := make([]subject, len(list))
+		for i := range list {
+			s := &list[i]
+			row := make([]float64, len(columns))
+			for c, name := range columns {
+				v, ok := before[s.Name][name]
+				if row[c] = v; !ok {
+					row[c] = math.NaN()
+				}
+			}
+			out[i] = subject{s: s, before: row, real: row, from: since}
+		}
+		return out
+	}
+	j.changed, j.peers = add(changed), add(peers)
+	verdict, readings := j.all()
+	seconds := int32(min(max(0, now.Sub(since)), soak) / time.Second)
+	for i := range readings {
+		readings[i].Seconds, readings[i].OfSeconds = seconds, int32(soak/time.Second)
+	}
+	if verdict == v1alpha1.GatePass && now.Sub(since) < soak {
+		verdict = v1alpha1.GateWait
+	}
+	return verdict, readings
+}
+
+// Measures are the names in Site.Measures that gates read.
+func Measures(gates []v1alpha1.RolloutGate) []string {
+	if len(gates) == 0 {
+		gates = DefaultGates()
+	}
+	var out []string
+	add := func(name string) {
+		if !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	for i := range gates {
+		g := &gates[i]
+		for _, ch := range []*v1alpha1.GateChange{g.Before, g.Peers} {
+			switch {
+			case ch == nil:
+			case ch.Query != "":
+				add(g.Name)
+			case len(ch.Dimensions) == 0:
+				for _, d := range dimensions {
+					add(d)
+				}
+			default:
+				for _, d := range ch.Dimensions {
+					add(string(d))
+				}
+			}
+		}
+		switch {
+		case g.Score != nil:
+			add(cmp.Or(string(g.Score.Dimension), siteScore))
+		case g.Unhealthy != nil:
+			add(siteScore)
+		case g.Query != nil:
+			add(g.Name)
+		}
+	}
+	return out
+}
+
+const siteScore, connectivity = "Site", "Connectivity"
+
+var dimensions = []string{siteScore, connectivity, "Reliability", "Security", "Performance"}
+
+func checkGates(gates []v1alpha1.RolloutGate) error {
+	for i := range gates {
+		g := &gates[i]
+		n := 0
+		for _, set := range []bool{g.Ready != nil, g.Score != nil, g.Unhealthy != nil, g.Before != nil, g.Peers != nil, g.Alerts != nil, g.Query != nil, g.Logs != nil, g.Webhook != nil} {
+			if set {
+				n++
+			}
+		}
+		if n != 1 {
+			return fmt.Errorf("spec.gates[%s]: has %d kinds: give exactly one of ready, score, unhealthy, before, peers, alerts, query, logs and webhook", g.Name, n)
+		}
+		for kind, ch := range map[string]*v1alpha1.GateChange{"before": g.Before, "peers": g.Peers} {
+			if ch != nil && (ch.Query != "") != (ch.MaxRise != nil) {
+				return fmt.Errorf("spec.gates[%s].%s: give query and maxRise together", g.Name, kind)
+			}
+			if ch != nil && ch.MaxRise != nil && ch.MaxRise.Sign() <= 0 {
+				return fmt.Errorf("spec.gates[%s].%s.maxRise: %s: want more than 0", g.Name, kind, ch.MaxRise)
+			}
+		}
+	}
+	return nil
+}
+
+// subject is a site as gates see it.
+type subject struct {
+	s *Site
+	// before by column, as it would have been when the wave began, and as it was; NaN:
+	// unknown.
+	before, real []float64
+	alerts       []string  // that fired before
+	from         time.Time // since when it is what it is
+	failed       bool      // the budget's
+	settling     bool      // has had it for moments: only its readiness counts
+	late         bool      // came after the wave had settled: its readiness is its own
+}
+
+// judge reads the gates of one wave at one moment.
+type judge struct {
+	gates          []v1alpha1.RolloutGate
+	changed, peers []subject
+	column         map[string]int
+	mem            *Memory
+	outside        map[string]Outside
+	since, now     time.Time
+	soak           time.Duration
+	spread         []string
+}
+
+func (j *judge) columns(names []string) {
+	j.column = make(map[string]int, len(names))
+	for c, name := range names {
+		j.column[name] = c
+	}
+}
+
+// look is the number of the look that this is: there is one a minute.
+func (j *judge) look() int { return int(max(0, j.now.Sub(j.since))/time.Minute) + 1 }
+
+// window is how far back the readings of now go.
+func (j *judge) window() time.Duration { return min(max(j.soak/3, time.Minute), 5*time.Minute) }
+
+// patience is how long what a limit forbids may be true where no test can tell it from
+// chance.
+func (j *judge) patience() time.Duration { return min(max(j.soak/3, confirm), 5*time.Minute) }
+
+// persistent is how long it has to be true where time stands in for sites.
+func (j *judge) persistent() time.Duration {
+	if j.soak <= 0 {
+		return 5 * time.Minute
+	}
+	return j.soak
+}
+
+var rank = map[v1alpha1.GateVerdict]int{v1alpha1.GatePass: 0, v1alpha1.GateWait: 1, v1alpha1.GateUnknown: 2, v1alpha1.GateFail: 3}
+
+// all reads each gate. The verdict is the worst.
+func (j *judge) all() (v1alpha1.GateVerdict, []v1alpha1.GateReading) {
+	verdict := v1alpha1.GatePass
+	var out []v1alpha1.GateReading
+	add := func(name string, r v1alpha1.GateReading) {
+		r.Name = name
+		if len(r.Worst) > 5 {
+			r.Worst = r.Worst[:5]
+		}
+		if rank[r.Verdict] > rank[verdict] {
+			verdict = r.Verdict
+		}
+		out = append(out, r)
+	}
+	for i := range j.gates {
+		add(j.gates[i].Name, j.one(&j.gates[i]))
+	}
+	if r := j.contact(); r.Verdict != v1alpha1.GatePass {
+		add(GateContact, r)
+	}
+	return verdict, out
+}
+
+func (j *judge) one(g *v1alpha1.RolloutGate) v1alpha1.GateReading {
+	switch {
+	case g.Ready != nil:
+		return j.ready(g.Ready)
+	case g.Score != nil:
+		return j.score(g.Name, g.Score)
+	case g.Unhealthy != nil:
+		return j.unhealthy(g.Name, g.Unhealthy)
+	case g.Before != nil:
+		return j.change(g.Name, g.Before, false)
+	case g.Peers != nil:
+		return j.change(g.Name, g.Peers, true)
+	case g.Alerts != nil:
+		return j.alerts(g.Name, g.Alerts)
+	case g.Query != nil:
+		return j.query(g.Name, g.Query)
+	}
+	return j.fromOutside(g.Name)
+}
+
+// fromOutside is a reading that somebody else took: logs, a webhook, a query with one
+// value.
+func (j *judge) fromOutside(name string) v1alpha1.GateReading {
+	o, ok := j.outside[name]
+	if !ok {
+		return v1alpha1.GateReading{Verdict: v1alpha1.GateUnknown, Text: "Nothing has been read yet."}
+	}
+	if _, ok := rank[o.Verdict]; !ok {
+		o.Verdict = v1alpha1.GateUnknown
+	}
+	return v1alpha1.GateReading{Verdict: o.Verdict, Text: o.Text, Value: o.Value}
+}
+
+func (j *judge) ready(g *v1alpha1.GateReady) v1alpha1.GateReading {
+	n, of, failed := 0, 0, 0
+	var worst []string
+	for i := range j.changed {
+		s := &j.changed[i]
+		if s.failed || s.late || !s.s.Online {
+			continue
+		}
+		of++
+		switch s.s.State {
+		case Ready:
+			n++
+			continue
+		case Failed:
+			failed++
+		}
+		worst = append(worst, s.s.Name)
+	}
+	percent := int(cmp.Or(g.Percent, 100))
+	need := (of*percent + 99) / 100
+	out := v1alpha1.GateReading{Verdict: v1alpha1.GatePass, Text: fmt.Sprintf("%d of %s are ready.", n, sites(of)), Value: strconv.Itoa(n), Limit: strconv.Itoa(need), Sites: int32(n), OfSites: int32(of), Worst: worst}
+	switch {
+	case of == 0:
+		out.Verdict, out.Text = v1alpha1.GateWait, "No site has it yet that could be ready."
+	case of-failed < need:
+		out.Verdict, out.Text = v1alpha1.GateFail, fmt.Sprintf("It failed at %d of %s.", failed, sites(of))
+	case n < need:
+		out.Verdict = v1alpha1.GateWait
+	}
+	return out
+}
+
+// read collects a measure of the changed sites that are online. Enough tells whether that
+// are as many as it takes.
+func (j *judge) read(measure string) (values []float64, who []*Site, online int, enough bool) {
+	for i := range j.changed {
+		s := j.changed[i].s
+		if !s.Online || j.changed[i].failed || j.changed[i].settling {
+			continue
+		}
+		online++
+		if v, ok := s.Measures[measure]; ok && !math.IsNaN(v) {
+			values = append(values, v)
+			who = append(who, s)
+		}
+	}
+	return values, who, online, len(values) > 0 && 100*len(values) >= leastKnown*online
+}
+
+func lacking(what string, known, of int) v1alpha1.GateReading {
+	text := fmt.Sprintf("%s is known of %d of %s.", what, known, sites(of))
+	if of == 0 {
+		text = "No site with the change can be read."
+	}
+	return v1alpha1.GateReading{Verdict: v1alpha1.GateUnknown, Text: text, Sites: int32(known), OfSites: int32(of)}
+}
+
+// patient is the verdict on something that a limit forbids: to wait, and to fail once it
+// has been true for a while.
+func (j *judge) patient(gate string, bad bool, wait time.Duration) v1alpha1.GateVerdict {
+	switch held := j.mem.holds(gate, j.now, bad); {
+	case held < 0:
+		return v1alpha1.GatePass
+	case held >= wait:
+		return v1alpha1.GateFail
+	}
+	return v1alpha1.GateWait
+}
+
+func (j *judge) score(name string, g *v1alpha1.GateScore) v1alpha1.GateReading {
+	d := cmp.Or(string(g.Dimension), siteScore)
+	values, who, online, enough := j.read(d)
+	if !enough {
+		return lacking(title(d), len(values), online)
+	}
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	mean := sum / float64(len(values))
+	out := v1alpha1.GateReading{
+		Verdict: j.patient(name, mean < float64(g.Minimum), j.patience()),
+		Text:    fmt.Sprintf("%s is %s in the mean of %s; %d is the least allowed.", title(d), figure(mean), sites(len(values)), g.Minimum),
+		Value:   figure(mean), Limit: strconv.Itoa(int(g.Minimum)), Sites: int32(len(values)), OfSites: int32(online),
+	}
+	for _, i := range lowest(values) {
+		if values[i] < float64(g.Minimum) {
+			out.Worst = append(out.Worst, who[i].Name)
+		}
+	}
+	return out
+}
+
+func (j *judge) unhealthy(name string, g *v1alpha1.GateUnhealthy) v1alpha1.GateReading {
+	values, who, online, enough := j.read(siteScore)
+	if !enough {
+		return lacking("The score", len(values), online)
+	}
+	red := 0
+	var worst []string
+	for _, i := range lowest(values) {
+		if who[i].Red {
+			red++
+			worst = append(worst, who[i].Name)
+		}
+	}
+	percent := 100 * float64(red) / float64(len(values))
+	return v1alpha1.GateReading{
+		Verdict: j.patient(name, percent > float64(g.MaxPercent), j.patience()),
+		Text:    fmt.Sprintf("%d of %s are red; %d%% are allowed.", red, sites(len(values)), g.MaxPercent),
+		Value:   figure(percent), Limit: strconv.Itoa(int(g.MaxPercent)), Sites: int32(len(values)), OfSites: int32(online), Worst: worst,
+	}
+}
+
+func (j *judge) query(name string, g *v1alpha1.GateQuery) v1alpha1.GateReading {
+	values, who, online, enough := j.read(name)
+	if len(values) == 0 {
+		if _, ok := j.outside[name]; ok {
+			return j.fromOutside(name)
+		}
+	}
+	if !enough {
+		return lacking("The query's value", len(values), online)
+	}
+	var worst []string
+	at := values[0]
+	far := -1.0
+	for i, v := range values {
+		if d := outOf(v, g.Min, g.Max); d > 0 {
+			worst = append(worst, who[i].Name)
+			if d > far {
+				far, at = d, v
+			}
+		}
+	}
+	out := v1alpha1.GateReading{
+		Verdict: j.patient(name, len(worst) > 0, confirm),
+		Text:    fmt.Sprintf("The query's value is within %s at all of %s.", bounds(g.Min, g.Max), sites(len(values))),
+		Value:   figure(at), Limit: bounds(g.Min, g.Max), Sites: int32(len(values)), OfSites: int32(online), Worst: worst,
+	}
+	if len(worst) > 0 {
+		out.Text = fmt.Sprintf("The query's value is not within %s at %d of %s, such as %s with %s.", bounds(g.Min, g.Max), len(worst), sites(len(values)), worst[0], figure(at))
+	}
+	return out
+}
+
+func outOf(v float64, lo, hi *resource.Quantity) float64 {
+	if lo != nil && v < lo.AsApproximateFloat64() {
+		return lo.AsApproximateFloat64() - v
+	}
+	if hi != nil && v > hi.AsApproximateFloat64() {
+		return v - hi.AsApproximateFloat64()
+	}
+	return 0
+}
+
+func bounds(lo, hi *resource.Quantity) string {
+	switch {
+	case lo == nil && hi == nil:
+		return "no bounds"
+	case lo == nil:
+		return "at most " + hi.String()
+	case hi == nil:
+		return "at least " + lo.String()
+	}
+	return lo.String() + " to " + hi.String()
+}
+
+// lowest are positions of values in rising order.
+func lowest(values []float64) []int {
+	out := make([]int, len(values))
+	for i := range out {
+		out[i] = i
+	}
+	slices.SortStableFunc(out, func(a, b int) int { return cmp.Compare(values[a], values[b]) })
+	return out
+}
+
+// figure is a number as people write it: one digit after the point below ten.
+func figure(v float64) string {
+	if math.Abs(v) >= 10 {
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	return strings.TrimSuffix(strconv.FormatFloat(v+0, 'f', 1, 64), ".0")
+}
+
+func title(dimension string) string {
+	if dimension == siteScore {
+		return "The score"
+	}
+	return dimension
 }
