@@ -63,6 +63,22 @@ const PAGES: Record<string, (page: Page) => Promise<void>> = {
     await p.getByRole("button", { name: "Check" }).click();
     await expect(p.getByText("would be refused")).toBeVisible();
   },
+  rollouts: async (p) => {
+    await p.goto("/rollouts");
+    if (MOCK) await expect(p.locator("[data-rollout]").first()).toBeVisible();
+  },
+  rollout: async (p) => {
+    if (!MOCK) return;
+    await p.goto("/rollouts/shop/web-5b21c9d0?tenant=acme");
+    await expect(p.getByRole("img", { name: /^Score, mean/ })).toBeVisible();
+    await expect(p.locator("[data-rollout-site]").first()).toBeVisible();
+  },
+  "rollout, promote dialog": async (p) => {
+    if (!MOCK) return;
+    await p.goto("/rollouts/shop/web-5b21c9d0?tenant=acme");
+    await p.getByRole("button", { name: /^Promote/ }).click();
+    await expect(p.getByRole("dialog")).toBeVisible();
+  },
   cost: async (p) => {
     await p.goto("/cost");
     await expect(p.locator("[data-cost]").first().or(p.getByText("There are no sites yet"))).toBeVisible();

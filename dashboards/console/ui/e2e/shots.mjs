@@ -103,6 +103,29 @@ const PAGES = {
     await p.getByRole("textbox").fill("apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\n  annotations:\n    ves.io/workload-flavor: huge\n---\napiVersion: v1\nkind: Widget\nmetadata:\n  name: x\n");
     await p.getByRole("button", { name: "Check" }).click();
   },
+  rollouts: async (p) => p.goto(`${base}/rollouts`),
+  "rollouts-none": async (p) => p.goto(`${base}/rollouts?q=nothing-such`),
+  "rollouts-teach": async (p) => {
+    await p.route("**/api/v1/rollouts?**", (r) => r.fulfill({ json: { total: 0, rollouts: [] } }));
+    await p.goto(`${base}/rollouts`);
+  },
+  rollout: async (p) => {
+    await p.goto(`${base}/rollouts`);
+    await p.locator("[data-rollout='web-5b21c9d0'] a").click();
+  },
+  "rollout-back": async (p) => {
+    await p.goto(`${base}/rollouts`);
+    await p.locator("[data-rollout='checkout-77aa01f3'] a").click();
+  },
+  "rollout-queued": async (p) => {
+    await p.goto(`${base}/rollouts`);
+    await p.locator("[data-rollout='basket-db-9e1d2c3b'] a").click();
+  },
+  "rollout-promote": async (p) => {
+    await p.goto(`${base}/rollouts`);
+    await p.locator("[data-rollout='web-5b21c9d0'] a").click();
+    await p.getByRole("button", { name: /^Promote/ }).click();
+  },
   cost: async (p) => p.goto(`${base}/cost`),
   "cost-tenants": async (p) => p.goto(`${base}/cost?by=tenant&sort=cpu`),
   "site-cost": async (p) => p.goto(base + (await worst(p)).replace("?", "/cost?")),
@@ -144,7 +167,7 @@ for (const theme of ["dark", "light"]) {
       page.on("pageerror", (e) => console.log(name, String(e)));
       await go(page);
       await page.waitForTimeout(900);
-      await page.screenshot({ path: `screenshots/${name}-${theme}-${w}.png`, fullPage: w < 500 || ["site", "score", "policies", "virtual-site"].includes(name) });
+      await page.screenshot({ path: `screenshots/${name}-${theme}-${w}.png`, fullPage: w < 500 || ["site", "score", "policies", "virtual-site"].includes(name) || name.startsWith("rollout") });
       await page.close();
     }
     await context.close();

@@ -30,6 +30,8 @@ export const PARAMS = {
   pods: { tenant, site: text(63), limit, cursor: text(4096) },
   podLog: { tenant, container: text(63), previous: oneOf("true"), lines: whole(1, 10_000) },
   explain: { tenant, shadow: oneOf("true") },
+  rollouts: { tenant, limit, cursor, namespace: text(63), state: oneOf("active", "ended", "all"), q: text(200), object: text(400), phase: oneOf("Queued", "Progressing", "Paused", "RollingBack", "RolledBack", "Completed", "Superseded", "Invalid") },
+  rolloutSites: { tenant, limit: whole(1, 10_000), cursor, q: text(63), wave: whole(1, 100_000), step: oneOf("waiting", "offline", "held", "updating", "ready", "passed", "failed", "rolledBack") },
   vs: { tenant, namespace: text(63) },
   range: { tenant, query: text(16384), start: text(64), end: text(64), step: text(32), timeout: text(32) },
   logs: { ...logFilters, limit, cursor: text(16384), patience: text(64) },
@@ -39,7 +41,7 @@ export const PARAMS = {
   silences: { tenant, state: oneOf("active", "pending", "expired", "all") },
   none: {},
 };
-const MANY = { logs: ["site", "namespace", "severity"], tail: ["site", "namespace", "severity"] };
+const MANY = { rollouts: ["phase"], rolloutSites: ["step"], logs: ["site", "namespace", "severity"], tail: ["site", "namespace", "severity"] };
 
 /** A problem, or undefined when all parameters are good. */
 export function checkParams(q, kind) {

@@ -4,6 +4,7 @@
 // break, heal {tenant?, site, fault?}, register {name}, fail {path, status, title?, detail?}, expire, drop, silence, stop, reset,
 // log {message, severity?, site?, count?}, region {region, reason, late} (neither: it answers again), droptails, tenants {tenants}, missing {region, reason} (of the costs),
 // rights {deploy, deletePods, readLogs}, novk8s, say {text} (in the logs of pods that are followed), endlogs,
+// rolloutRights {control, approve, skipGates}, wave {verdict} (Pass or Fail, of the rollout that moves), norollouts,
 // provider {provider: {issuerURL, …, denies?}} (none: tokens only).
 // MOCK_SITES, MOCK_TICK_MS and MOCK_STILL=1 (nothing changes by itself) shape it.
 
@@ -17,6 +18,7 @@ import { checkBody, checkParams, forbidden, invalidField, notFound, problem } fr
 import { MockCost } from "./cost.mjs";
 import { MockFleet } from "./fleet.mjs";
 import { MockLogs } from "./logs.mjs";
+import { MockRollouts } from "./rollouts.mjs";
 import { MockWorkloads } from "./vk8s.mjs";
 
 const PORT = Number(process.argv[2] ?? process.env.PORT ?? 8099);
@@ -31,6 +33,7 @@ let cost;
 let logs;
 let alerts;
 let workloads;
+let rollouts;
 let tenants;
 let registrations;
 let failures;
@@ -49,6 +52,7 @@ function reset() {
   alerts = new MockAlerts(fleet);
   workloads?.end();
   workloads = new MockWorkloads(fleet);
+  rollouts = new MockRollouts(fleet);
   tenants = ["acme", "globex"];
   failures = [];
   provider = null;
@@ -160,6 +164,10 @@ const ROUTES = [
   ["GET", /^\/api\/v1\/vk8s\/([^/]+)\/([^/]+)\/workloads\/([^/]+)\/([^/]+)\/pods$/, "pods", (m, q) => workloads.withWorkload(m, q, tenants, (v, w) => workloads.pods(v, w, q))],
   ["DELETE", /^\/api\/v1\/vk8s\/([^/]+)\/([^/]+)\/pods\/([^/]+)$/, "tenant", (m, q) => workloads.with(m, q, tenants, (v) => workloads.deletePod(v, decodeURIComponent(m[3])))],
   ["GET", /^\/api\/v1\/vk8s\/([^/]+)\/([^/]+)\/pods\/([^/]+)\/log$/, "podLog", (m, q, _b, req, res) => workloads.with(m, q, tenants, (v) => workloads.log(req, res, v, decodeURIComponent(m[3]), q))],
+  ["GET", /^\/api\/v1\/rollouts$/, "rollouts", (_m, q) => inTenants(q, (t) => rollouts.list(q, t))],
+  ["GET", /^\/api\/v1\/rollouts\/([^/]+)\/([^/]+)$/, "tenant", (m, q) => rollouts.with(m, q, tenants, (r) => ({ json: rollouts.detail(r) }))],
+  ["GET", /^\/api\/v1\/rollouts\/([^/]+)\/([^/]+)\/sites$/, "rolloutSites", (m, q) => rollouts.with(m, q, tenants, (r) => rollouts.sites(r, q))],
+  ["POST", /^\/api\/v1\/rollouts\/([^/]+)\/([^/]+)\/(pause|resume|promote|abort|retry)$/, "tenant", (m, q, body) => rollouts.with(m, q, tenants, (r) => rollouts.act(r, m[3], body, USER))],
   ["GET", /^\/api\/v1\/health\/sites$/, "sites", (_m, q) => ({ json: page([...fleet.sites.values()].map((s) => s.view), q, "sites") })],
   ["GET", /^\/api\/v1\/health\/sites\/([^/]+)$/, "tenant", (m, q) => withSite(m[1], q, (s) => ({ json: fleet.detail(s) }))],
   ["GET", /^\/api\/v1\/health\/sites\/([^/]+)\/explain$/, "explain", (m, q) => withSite(m[1], q, (s) => (q.get("shadow") ? (s.shadow ? { json: { ...fleet.explanation(s), policy: s.shadow.policy, shadow: true } } : notFound(`site "${s.name}" has no score to explain: no policy in shadow selects it`)) : s.phase === "Approved" ? notFound(`site "${s.name}" has no score to explain: it is Approved`) : { json: fleet.explanation(s) }))],
@@ -221,6 +229,8 @@ function decide(name, what, body) {
 
 function range(q) {
   const query = q.get("query") ?? "";
+  const any = /site=~"([^"]+)"/.exec(query)?.[1];
+  if (any) return mean(q, query, any.replaceAll("\\", "").split("|"));
   const name = /site="([^"]+)"/.exec(query)?.[1];
   const [start, end, step] = ["start", "end", "step"].map((k) => Number(q.get(k)));
   const s = [...fleet.sites.values()].find((x) => x.name === name && (!q.get("tenant") || x.tenant === q.get("tenant")));
@@ -232,6 +242,22 @@ function range(q) {
   return { json: { status: "success", data: { resultType: "matrix", result: result.filter((r) => r.values.length > 0) } } };
 }
 
+/** The mean of a score over several sites. */
+function mean(q, query, names) {
+  const [start, end, step] = ["start", "end", "step"].map((k) => Number(q.get(k)));
+  const dimension = /dimension="(\w+)"/.exec(query)?.[1] ?? "";
+  const sums = new Map();
+  for (const s of fleet.sites.values()) {
+    if (!names.includes(s.name) || s.tenant !== q.get("tenant")) continue;
+    for (const [t, v] of fleet.history(s, dimension, start, end, step)) {
+      const [n, sum] = sums.get(t) ?? [0, 0];
+      sums.set(t, [n + 1, sum + Number(v)]);
+    }
+  }
+  const values = [...sums].sort((a, b) => a[0] - b[0]).map(([t, [n, sum]]) => [t, String(sum / n)]);
+  return { json: { status: "success", data: { resultType: "matrix", result: values.length > 0 ? [{ metric: {}, values }] : [] } } };
+}
+
 const CONTROLS = {
   break: (b) => each(b, (s) => s.faults.set(b.fault ?? "uplink-down", Date.now())),
   heal: (b) => each(b, (s) => s.faults.clear()),
@@ -240,7 +266,7 @@ const CONTROLS = {
   register: (b) => register(b.name, b.labels ?? {}),
   fail: (b) => failures.push({ path: b.path, method: b.method, status: b.status ?? 500, title: b.title ?? "Internal Server Error", detail: b.detail ?? "the health engine can't be reached; it may be starting" }),
   unfail: () => (failures = []),
-  empty: () => { fleet.sites.clear(); registrations = []; fleet.evaluate(Date.now()); logs = new MockLogs(fleet); alerts = new MockAlerts(fleet); workloads = new MockWorkloads(fleet); },
+  empty: () => { fleet.sites.clear(); registrations = []; fleet.evaluate(Date.now()); logs = new MockLogs(fleet); alerts = new MockAlerts(fleet); workloads = new MockWorkloads(fleet); rollouts = new MockRollouts(fleet); },
   expire: () => { sessions.clear(); for (const r of streams) r.destroy(); },
   drop: () => { for (const r of streams) r.destroy(); },
   silence: () => (silent = true),
@@ -252,6 +278,9 @@ const CONTROLS = {
   missing: (b) => (cost.missing = [{ region: b.region, reason: b.reason }]),
   rights: (b) => Object.assign(workloads.rights, b),
   novk8s: () => (workloads.virtual = []),
+  rolloutRights: (b) => Object.assign(rollouts.rights, b),
+  wave: (b) => rollouts.wave(b.verdict),
+  norollouts: () => (rollouts.all = []),
   say: (b) => workloads.say(b.text),
   endlogs: () => workloads.end(),
   provider: (b) => (provider = b.provider ?? null),

@@ -20,6 +20,8 @@ import { NotFoundPage } from "./pages/not-found";
 import { PodLogPage } from "./pages/pod-log";
 import { PoliciesPage } from "./pages/policies";
 import { RegistrationsPage } from "./pages/registrations";
+import { RolloutPage } from "./pages/rollout";
+import { RolloutsPage } from "./pages/rollouts";
 import { ScorePage } from "./pages/score";
 import { SitePage } from "./pages/site";
 import { SiteCostPage } from "./pages/site-cost";
@@ -116,6 +118,8 @@ function Gate() {
       <Route path="/workloads/deploy" component={DeployPage} />
       <Route path="/workloads/:namespace/:vk8s/:kind/:name">{(p) => <WorkloadPage {...p} />}</Route>
       <Route path="/workloads/:namespace/:vk8s/:kind/:name/pods/:pod/log">{(p) => <PodLogPage {...p} />}</Route>
+      <Route path="/rollouts" component={RolloutsPage} />
+      <Route path="/rollouts/:namespace/:name">{(p) => <RolloutPage {...p} />}</Route>
       <Route path="/cost" component={CostPage} />
       <Route path="/alerts" component={AlertsPage} />
       <Route path="/alerts/:fingerprint">{(p) => <AlertPage fingerprint={p.fingerprint} />}</Route>

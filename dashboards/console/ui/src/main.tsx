@@ -9,6 +9,7 @@ import "./styles/pages.css";
 import "./styles/logs.css";
 import "./styles/alerts.css";
 import "./styles/workloads.css";
+import "./styles/rollouts.css";
 
 const root = document.getElementById("root");
 if (root) {

@@ -33,5 +33,13 @@ export const keys = {
   workloadObject: (key: string) => ["vk8s", "object", key] as const,
   workloadPods: (key: string, site: string) => ["vk8s", "pods", key, site] as const,
   siteWorkloads: (key: string) => ["vk8s", "site", key] as const,
+  /** Everything about rollouts. */
+  rollouts: ["rollouts"] as const,
+  rolloutList: (search: string) => ["rollouts", "list", search] as const,
+  rollout: (key: string) => ["rollouts", "one", key] as const,
+  rolloutSites: (key: string, ended: boolean) => ["rollouts", "sites", key, ended] as const,
+  rolloutScores: (key: string, dimension: string, who: string) => ["rollouts", "scores", key, dimension, who] as const,
+  rolloutsOf: (object: string) => ["rollouts", "of", object] as const,
+  rolloutsAtSite: (key: string) => ["rollouts", "site", key] as const,
   virtualSiteWindows: (key: string) => ["virtualSiteWindows", key] as const,
 };

@@ -93,3 +93,16 @@ export type PodList = Schemas["PodList"];
 export type ApplyResult = Schemas["ApplyResult"];
 export type Applied = ApplyResult["objects"][number];
 export type ApplyRequest = operations["applyObjects"]["requestBody"]["content"]["application/json"];
+
+export type Rollout = Schemas["Rollout"];
+export type RolloutList = Schemas["RolloutList"];
+export type RolloutDetail = Schemas["RolloutDetail"];
+export type RolloutPhase = Schemas["RolloutPhase"];
+export type RolloutStep = Schemas["RolloutStep"];
+export type RolloutCounts = Schemas["RolloutCounts"];
+export type RolloutWave = Schemas["RolloutWaveStatus"];
+export type RolloutSite = Schemas["RolloutSite"];
+export type RolloutSiteList = Schemas["RolloutSiteList"];
+export type RolloutDecision = Schemas["RolloutDecision"];
+export type GateReading = Schemas["GateReading"];
+export type GateVerdict = Schemas["GateVerdict"];

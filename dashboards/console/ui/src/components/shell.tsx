@@ -65,6 +65,7 @@ export function Shell({ children, fixed }: { children: ReactNode; fixed?: boolea
             {item("/", "Fleet")}
             {item("/virtual-sites", "Virtual sites")}
             {item("/workloads", "Workloads")}
+            {item("/rollouts", "Rollouts")}
             {item(
               "/alerts",
               "Alerts",

@@ -18,6 +18,7 @@ import { WorldMap } from "../map/world-map";
 import { fleetHref } from "./fleet";
 import { MaintenanceWindows } from "../panels/maintenance-windows";
 import { MaintenanceBar } from "../panels/site-maintenance";
+import { RolloutsOfSite } from "../panels/rollout-notes";
 import { ConditionsCard, SiteFacts } from "../panels/site-facts";
 import { SiteWorkloads } from "../panels/site-workloads";
 import { SignalsTable } from "../panels/site-signals";
@@ -163,6 +164,7 @@ function Loaded({ site }: { site: SiteDetail }) {
               )}
             </div>
           </section>
+          <RolloutsOfSite site={site} />
           <SiteWorkloads site={site} />
           <ConditionsCard object={object.data} />
           <MaintenanceWindows owner={{ site }} windows={object.data ? (object.data.maintenanceWindows ?? []) : undefined} error={object.data ? undefined : object.error} onRetry={() => void object.refetch()} />

@@ -10,6 +10,7 @@ import { useAddress } from "../components/virtual-picker";
 import { StateBar, StateMark } from "../components/workload-bits";
 import { DASH, formatCount, plural } from "../lib/format";
 import { countOf, reasonText, stateName, STATES, virtualRef, type WorkloadRef, workloadsPath } from "../lib/workloads";
+import { RolloutOfWorkload } from "../panels/rollout-notes";
 import { WorkloadPods } from "../panels/workload-pods";
 import { WorkloadSites } from "../panels/workload-sites";
 
@@ -122,6 +123,7 @@ function Loaded({ workload: w, of }: { workload: WorkloadDetail; of: WorkloadRef
           </dl>
         </div>
       </div>
+      <RolloutOfWorkload of={of} />
       {w.reasons.length > 0 && (
         <section className="card" aria-label="Reasons">
           <header>
