@@ -115,6 +115,8 @@ type Request struct {
 	Step       time.Duration
 	Timeout    time.Duration // 0: the store's own
 	Limit      int           // of series; 0: none
+	// Lookback is how old the last sample of a series may be; 0: the store's own, 5 min.
+	Lookback time.Duration
 }
 
 func (r Request) window() promcost.Window {
@@ -131,6 +133,9 @@ func (r Request) form() (path string, form url.Values) {
 	}
 	if r.Limit > 0 {
 		form.Set("limit", strconv.Itoa(r.Limit))
+	}
+	if r.Lookback > 0 {
+		form.Set("lookback_delta", seconds(r.Lookback))
 	}
 	if r.Step > 0 {
 		form.Set("start", stamp(r.Start))

@@ -45,6 +45,7 @@ func TestAsk(t *testing.T) {
 		want url.Values
 	}{
 		{Request{Expr: `up{a="b"}`, Time: time.UnixMilli(1700000000123), Limit: 7}, "/query", url.Values{"query": {`up{a="b"}`}, "time": {"1700000000.123"}, "limit": {"7"}}},
+		{Request{Expr: "up", Lookback: time.Minute}, "/query", url.Values{"query": {"up"}, "lookback_delta": {"60"}}},
 		{Request{Expr: "up"}, "/query", url.Values{"query": {"up"}}},
 		{Request{Expr: "up", Start: time.Unix(1, 0), End: time.Unix(3, 0), Step: 1500 * time.Millisecond, Timeout: 5 * time.Second}, "/query_range",
 			url.Values{"query": {"up"}, "start": {"1.000"}, "end": {"3.000"}, "step": {"1.5"}, "timeout": {"5"}}},

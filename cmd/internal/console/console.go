@@ -5,17 +5,15 @@ package console
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 
-	"muster.dev/muster/aggregator/logs"
 	"muster.dev/muster/aggregator/query"
 	"muster.dev/muster/cmd/internal/config"
 	"muster.dev/muster/cmd/internal/control"
+	"muster.dev/muster/cmd/internal/fleetlogs"
 	"muster.dev/muster/cmd/internal/role"
 	"muster.dev/muster/dashboards/console"
 	"muster.dev/muster/internal/kubetls"
@@ -51,7 +49,7 @@ func start(env *role.Env, c config.Config, known *peers.Peers) error {
 	if err != nil {
 		return err
 	}
-	search, err := newLogs(env, c, known)
+	search, err := fleetlogs.New(env, c, known)
 	if err != nil {
 		return err
 	}
@@ -117,43 +115,10 @@ func front(o *console.Options, c config.Config) error {
 	return nil
 }
 
-// newLogs asks the regionals for logs, of those that share an Elasticsearch one.
-func newLogs(env *role.Env, c config.Config, known *peers.Peers) (*logs.Client, error) {
-	return logs.New(logs.Options{Client: known.Client(), Regionals: logRegionals(c), Logger: env.Log.With("part", "logs"), Registerer: env.Reg})
-}
-
-func logRegionals(c config.Config) []logs.Regional {
-	var out []logs.Regional
-	byStore := map[string]int{}
-	asked := map[string]string{} // by name of a regional, who is asked for its store
-	for _, r := range c.Regionals {
-		es := r.Logs.Elasticsearch
-		store := strings.Join(append(slices.Sorted(slices.Values(es.URLs)), es.Prefix), " ")
-		if i, shared := byStore[store]; shared && len(es.URLs) > 0 {
-			out[i].Spares = append(out[i].Spares, logs.Spare{Name: r.Name, URL: c.QueryURL(r)})
-			asked[r.Name] = out[i].Name
-			continue
-		}
-		byStore[store] = len(out)
-		asked[r.Name] = r.Name
-		out = append(out, logs.Regional{Name: r.Name, URL: c.QueryURL(r), JoinedTo: slices.Sorted(maps.Values(es.RemoteClusters))})
-	}
-	for i := range out {
-		var joined []string
-		for _, name := range out[i].JoinedTo {
-			if a := asked[name]; a != out[i].Name && !slices.Contains(joined, a) {
-				joined = append(joined, a)
-			}
-		}
-		out[i].JoinedTo = joined
-	}
-	return out
-}
-
 // metrics lets the console ask Cortex for one tenant.
 type metrics struct{ *query.Client }
 
 // Query implements console.Metrics.
 func (m metrics) Query(ctx context.Context, tenant string, q console.MetricQuery) (int, []byte) {
-	return m.Ask(ctx, tenant, query.Request(q))
+	return m.Ask(ctx, tenant, query.Request{Expr: q.Expr, Time: q.Time, Start: q.Start, End: q.End, Step: q.Step, Timeout: q.Timeout, Limit: q.Limit})
 }

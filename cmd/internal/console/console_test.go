@@ -10,37 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"muster.dev/muster/aggregator/logs"
 	"muster.dev/muster/cmd/internal/config"
 	"muster.dev/muster/dashboards/console"
 	"muster.dev/muster/internal/oidclogin"
 )
-
-// Of regionals on the same Elasticsearch and prefix one is asked; clusters that are
-// joined are named by whoever is asked for them.
-func TestLogRegionals(t *testing.T) {
-	regional := func(name, prefix string, joined map[string]string, urls ...string) config.Regional {
-		return config.Regional{Name: name, QueryListen: name + ":9120", Logs: config.Logs{Elasticsearch: config.Elasticsearch{URLs: urls, Prefix: prefix, RemoteClusters: joined}}}
-	}
-	got := logRegionals(config.Config{Regionals: []config.Regional{
-		regional("one", "logs", map[string]string{"asia": "four"}, "http://x:9200", "http://y:9200"),
-		regional("two", "logs", nil, "http://y:9200", "http://x:9200"),
-		regional("three", "others", nil, "http://x:9200", "http://y:9200"),
-		regional("four", "logs", map[string]string{"eu": "two"}, "http://z:9200"),
-		regional("five", "logs", nil),
-		regional("six", "logs", nil),
-	}})
-	want := []logs.Regional{
-		{Name: "one", URL: "https://one:9120", JoinedTo: []string{"four"}, Spares: []logs.Spare{{Name: "two", URL: "https://two:9120"}}},
-		{Name: "three", URL: "https://three:9120"},
-		{Name: "four", URL: "https://four:9120", JoinedTo: []string{"one"}},
-		{Name: "five", URL: "https://five:9120"},
-		{Name: "six", URL: "https://six:9120"},
-	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
-}
 
 // What the config says of proxies, keys and logins reaches the console.
 func TestFront(t *testing.T) {

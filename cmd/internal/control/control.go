@@ -73,7 +73,7 @@ func Run(ctx context.Context, c config.Config) error {
 		return err
 	}
 	return role.Run(ctx, role.Options{Role: "control", OpsListen: c.Control.OpsListen, Guard: known.Listener(config.OpsRules("control")), Hosts: c.HostNames(), Log: obs.LogOptions(c.Log), Gather: []prometheus.Gatherer{apiserver.Gatherer()}},
-		func(ctx context.Context, env *role.Env) error { return start(ctx, env, c, ca) })
+		func(ctx context.Context, env *role.Env) error { return start(ctx, env, c, ca, known) })
 }
 
 // Dir is where control keeps its state.
@@ -84,13 +84,15 @@ func Kubeconfig(c config.Config, role string) string {
 	return filepath.Join(Dir(c), "apiserver", role+".kubeconfig")
 }
 
-func start(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA) error {
+func start(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA, known *peers.Peers) error {
 	dir := Dir(c)
 	if err := writeJoinInfo(ca, c); err != nil {
 		return err
 	}
 	pair := c.PairFile("control")
-	reach, err := egress.New(c.Egress())
+	door := c.Egress()
+	door.Logger, door.Registerer = env.Log, env.Reg
+	reach, err := egress.New(door)
 	if err != nil {
 		return err
 	}
@@ -114,7 +116,8 @@ func start(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA) erro
 	})
 	env.Log.Info("the Kubernetes API is up", "url", "https://"+server.Addr())
 	env.Go("certificates", func(ctx context.Context) error { return keepCertificates(ctx, env.Log, c, ca, server) })
-	return startFleet(ctx, env, c, ca, server.ConfigOf(controlUser), server.Usage, mount)
+	gates := func(kube client.Reader) (*readings.Readings, error) { return newReadings(env, c, known, kube, reach) }
+	return startFleet(ctx, env, c, ca, server.ConfigOf(controlUser), server.Usage, mount, gates)
 }
 
 func oidc(c config.Config) apiserver.OIDC {
@@ -123,7 +126,7 @@ func oidc(c config.Config) apiserver.OIDC {
 }
 
 // startFleet starts what runs on top of the API server.
-func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA, cfg *rest.Config, stored func(tenant string) quota.Usage, mount *vk8s.Mount) error {
+func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA, cfg *rest.Config, stored func(tenant string) quota.Usage, mount *vk8s.Mount, gates func(kube client.Reader) (*readings.Readings, error)) error {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(controllers.AddToScheme(scheme), sum.AddToScheme(scheme)); err != nil {
 		return err
@@ -187,7 +190,11 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	runner := controllers.New(controllers.Options{Client: kube, Workloads: store, Offered: grants, Cache: informers, Inventory: inv, RenderedPolicy: store.PolicyHash, RenderedPolicies: store.PolicyGenerations, Reports: fleetServer, Rules: fleetServer, Stored: stored, Sent: fleetServer.TenantUse, Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), GroupsPrefix: c.OIDC.GroupsPrefix, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
 		DefaultCollectionPolicy: defaults.CollectionPolicy().Spec, DefaultHealthPolicy: defaults.HealthPolicy().Spec})
 	env.Go("controllers", runner.Run)
-	startRollouts(env, rolloutParts{client: kube, cache: informers, objects: objects, inventory: inv, grants: grants, store: store, clusters: clusters, fleet: fleetServer, readings: &readings.Readings{}, recorder: recorder})
+	read, err := gates(kube)
+	if err != nil {
+		return err
+	}
+	startRollouts(env, rolloutParts{client: kube, cache: informers, objects: objects, inventory: inv, grants: grants, store: store, clusters: clusters, fleet: fleetServer, readings: read, recorder: recorder})
 
 	if err := desired.FeedWorkloads(ctx, informers, objects, grants, store, env.Log); err != nil {
 		return err

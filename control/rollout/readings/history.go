@@ -1,0 +1,98 @@
+package readings
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/fleet"
+)
+
+const (
+	// maxBefore is the longest time that a mean is taken over.
+	maxBefore = 24 * time.Hour
+	// namedSites is up to how many sites a query names; of more it asks for all.
+	namedSites = 100
+)
+
+// Before returns, by site and measure, the mean of each score between two moments (of the
+// last day of them at most), from the history of scores; what is not known is missing.
+func (r *Readings) Before(ctx context.Context, tenant string, sites []string, from, to time.Time) map[string]map[string]float64 {
+	window := min(to.Sub(from), maxBefore).Truncate(time.Second)
+	if window <= 0 || len(sites) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, othersLimit)
+	defer cancel()
+	matcher := ""
+	if len(sites) <= namedSites {
+		quoted := make([]string, len(sites))
+		for i, s := range sites {
+			quoted[i] = regexp.QuoteMeta(s)
+		}
+		matcher = fmt.Sprintf("{site=~%q}", strings.Join(quoted, "|"))
+	}
+	seconds := int64(window / time.Second)
+	expr := fmt.Sprintf("avg_over_time(%s%s[%ds]) or avg_over_time(%s%s[%ds])", fleet.MetricSiteScore, matcher, seconds, fleet.MetricDimensionScore, matcher, seconds)
+	status, body := r.o.Metrics.Value(ctx, tenant, expr, to, lookback)
+	found, _, err := decodeSeries(status, body)
+	if err != nil {
+		r.log.Warn("the history of scores can't be read", "tenant", tenant, "err", err)
+		return nil
+	}
+	wanted := map[string]bool{}
+	for _, s := range sites {
+		wanted[s] = true
+	}
+	out := map[string]map[string]float64{}
+	for _, s := range found {
+		measure := MeasureSite
+		if d, has := s.labels["dimension"]; has {
+			measure = string(measures[fleet.Dimension(d)])
+		}
+		if site := s.labels[fleet.SeriesSite]; wanted[site] && measure != "" && finite(s.value) {
+			put(out, site, measure, s.value)
+		}
+	}
+	return out
+}
+
+// QueriesAt adds to before what the gates' queries that compare sites gave at a moment, by
+// site and gate, as Before returns it.
+func (r *Readings) QueriesAt(ctx context.Context, tenant string, gates []v1alpha1.RolloutGate, at time.Time, before map[string]map[string]float64) {
+	ctx, cancel := context.WithTimeout(ctx, othersLimit)
+	defer cancel()
+	var wg sync.WaitGroup
+	found := make([]*vector, len(gates))
+	for i := range gates {
+		if g := &gates[i]; g.Query == nil && queryOf(g) != "" && affordable(queryOf(g)) == nil {
+			wg.Go(func() {
+				v, err := r.valueAt(ctx, tenant, queryOf(g), at)
+				if err != nil {
+					r.log.Warn("what a gate's query was can't be read", "tenant", tenant, "gate", g.Name, "err", err)
+				}
+				found[i] = v
+			})
+		}
+	}
+	wg.Wait()
+	for i, v := range found {
+		if v == nil {
+			continue
+		}
+		for site, x := range v.sites {
+			put(before, site, gates[i].Name, x)
+		}
+	}
+}
+
+func put(m map[string]map[string]float64, site, measure string, x float64) {
+	if m[site] == nil {
+		m[site] = map[string]float64{}
+	}
+	m[site][measure] = x
+}
