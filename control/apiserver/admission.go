@@ -29,13 +29,15 @@ const pluginName = "MusterValidation"
 
 // addAdmission puts Muster's validation and quotas at the end of the stock chain, where
 // every mutation has been made. Quotas come last: what is let in counts at once.
-func addAdmission(o *options.ServerRunOptions, env kinds.Env, ledger *quota.Ledger, w *workloads) {
+func addAdmission(o *options.ServerRunOptions, env kinds.Env, ledger *quota.Ledger, w *workloads, r *rollouts) {
 	a := o.Admission.GenericAdmission
 	a.Plugins.Register(pluginName, func(io.Reader) (admission.Interface, error) { return validator{env}, nil })
 	w.register(a.Plugins)
+	r.register(a.Plugins)
+	registerPromote(a.Plugins)
 	a.Plugins.Register(quotaPluginName, func(io.Reader) (admission.Interface, error) { return quotas{ledger}, nil })
 	a.Plugins.Register(comingPluginName, func(io.Reader) (admission.Interface, error) { return coming{ledger}, nil })
-	a.RecommendedPluginOrder = slices.Concat([]string{comingPluginName}, a.RecommendedPluginOrder, []string{pluginName, workloadsPluginName, quotaPluginName})
+	a.RecommendedPluginOrder = slices.Concat([]string{comingPluginName}, a.RecommendedPluginOrder, []string{rolloutsPluginName, pluginName, workloadsPluginName, promotePluginName, quotaPluginName})
 }
 
 type validator struct{ env kinds.Env }

@@ -207,9 +207,11 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		cancel()
 		return nil, err
 	}
-	carried := newWorkloads()
+	carried, moved := newWorkloads(), newRollouts()
 	run, loopback, err := Prepare(runCtx, args, ln,
-		func(so *options.ServerRunOptions) { addAdmission(so, kinds.Env{Reach: o.Reach}, s.ledger, carried) },
+		func(so *options.ServerRunOptions) {
+			addAdmission(so, kinds.Env{Reach: o.Reach}, s.ledger, carried, moved)
+		},
 		func(config *app.Config) {
 			tellVersion(config)
 			if o.Virtual != nil {
@@ -217,7 +219,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 			}
 		})
 	if err == nil {
-		err = carried.use(loopback)
+		err = errors.Join(carried.use(loopback), moved.use(loopback))
 	}
 	if err != nil {
 		cancel()

@@ -12,6 +12,13 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 )
 
+// AnnotationEnded, on a state, is the phase in which its rollout ended: sites keep what it
+// says, and nothing moves by it any more.
+const AnnotationEnded = "muster.dev/rollout-ended"
+
+// Ended tells whether nothing moves by the state any more.
+func Ended(st *v1alpha1.RolloutState) bool { return st.Annotations[AnnotationEnded] != "" }
+
 // Object is one that comes under a rollout.
 type Object struct {
 	Kind offered.Kind

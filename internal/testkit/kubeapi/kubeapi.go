@@ -161,7 +161,7 @@ func Run(ctx context.Context, dir string, log *slog.Logger, with ...func(*apiser
 	pair := filepath.Join(certs, pki.PairFile)
 	o := apiserver.Options{
 		Dir: filepath.Join(dir, "apiserver"), Listen: "127.0.0.1:0", CertFile: pair, KeyFile: pair, CAPEM: ca.BundlePEM(),
-		KubeconfigDir: dir, Users: map[string][]string{"muster:health": {apiserver.SystemGroup}, "muster:nobody": nil}, Logger: log,
+		KubeconfigDir: dir, Users: map[string][]string{"muster:health": {apiserver.SystemGroup}, "muster:control": {"system:masters"}, "muster:nobody": nil}, Logger: log,
 	}
 	for _, change := range with {
 		change(&o)

@@ -1,0 +1,117 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	genericinitializer "k8s.io/apiserver/pkg/admission/initializer"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"muster.dev/muster/control/api/v1alpha1"
+)
+
+const promotePluginName = "MusterPromote"
+
+// Verbs on rollouts that spec.control.promote takes.
+const (
+	verbApprove   = "approve"
+	verbSkipGates = "skip-gates"
+)
+
+// promote asks who raises spec.control.promote of a Rollout for a right of its own: to
+// approve a wave whose gates hold, or to go on though they don't. Everything else of a
+// Rollout is for whoever may write it.
+type promote struct{ authorizer authorizer.Authorizer }
+
+var (
+	_ admission.ValidationInterface      = &promote{}
+	_ genericinitializer.WantsAuthorizer = &promote{}
+)
+
+func registerPromote(p *admission.Plugins) {
+	p.Register(promotePluginName, func(io.Reader) (admission.Interface, error) { return &promote{}, nil })
+}
+
+// SetAuthorizer implements WantsAuthorizer.
+func (p *promote) SetAuthorizer(a authorizer.Authorizer) { p.authorizer = a }
+
+// ValidateInitialization implements admission.InitializationValidator.
+func (p *promote) ValidateInitialization() error {
+	if p.authorizer == nil {
+		return fmt.Errorf("%s: no authorizer", promotePluginName)
+	}
+	return nil
+}
+
+// Handles implements admission.Interface.
+func (*promote) Handles(op admission.Operation) bool {
+	return op == admission.Create || op == admission.Update
+}
+
+// Validate implements admission.ValidationInterface.
+func (p *promote) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.GetKind().GroupKind() != v1alpha1.GroupVersion.WithKind("Rollout").GroupKind() || a.GetSubresource() != "" {
+		return nil
+	}
+	now, err := rolloutOf(a.GetObject())
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	before, err := rolloutOf(a.GetOldObject())
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	to := now.Spec.Control.Promote
+	if to <= before.Spec.Control.Promote {
+		return nil
+	}
+	approves := onlyApproval(before, to)
+	verbs := []string{verbSkipGates}
+	if approves {
+		verbs = []string{verbApprove, verbSkipGates}
+	}
+	for _, verb := range verbs {
+		decision, _, err := p.authorizer.Authorize(ctx, authorizer.AttributesRecord{User: a.GetUserInfo(), Verb: verb, Namespace: a.GetNamespace(), Name: a.GetName(),
+			APIGroup: a.GetResource().Group, APIVersion: a.GetResource().Version, Resource: a.GetResource().Resource, ResourceRequest: true})
+		if decision == authorizer.DecisionAllow {
+			return nil
+		}
+		if err != nil && decision == authorizer.DecisionNoOpinion {
+			continue // a role that can't be read grants nothing
+		}
+	}
+	why := fmt.Errorf("spec.control.promote: %d: the gates of wave %d don't hold yet, and to go on without them takes the verb %s on rollouts: wait for them, or ask a tenant administrator", to, max(before.Status.Wave, 1), verbSkipGates)
+	if approves {
+		why = fmt.Errorf("spec.control.promote: %d: to approve a wave takes the verb %s on rollouts: ask a tenant editor or administrator", to, verbApprove)
+	}
+	return apierrors.NewForbidden(a.GetResource().GroupResource(), a.GetName(), why)
+}
+
+// onlyApproval tells whether nothing but a person's approval keeps the current wave from
+// being passed, and that is all that to asks for. Which wave of the spec the current one
+// is need not be known: a wave without approval whose gates hold is passed by itself.
+func onlyApproval(r *v1alpha1.Rollout, to int32) bool {
+	if to != r.Status.Wave || to < 1 || len(r.Status.Gates) == 0 || !slices.ContainsFunc(r.Spec.Strategy.Waves, func(w v1alpha1.RolloutWave) bool { return w.Approval }) {
+		return false
+	}
+	return !slices.ContainsFunc(r.Status.Gates, func(g v1alpha1.GateReading) bool { return g.Verdict != v1alpha1.GatePass || g.Seconds < g.OfSeconds })
+}
+
+// rolloutOf reads one; an empty one of nil.
+func rolloutOf(obj runtime.Object) (*v1alpha1.Rollout, error) {
+	out := &v1alpha1.Rollout{}
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok || u == nil {
+		return out, nil
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
+		return nil, fmt.Errorf("read the Rollout: %w", err)
+	}
+	return out, nil
+}
