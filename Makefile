@@ -111,7 +111,7 @@ generated-check: generate ## Fail if generated files differ from what is checked
 	@git diff --exit-code --stat -- internal/wire control/api docs/reference $(UI)/src/api/openapi.ts || { echo "generated files are out of date; commit what 'make generate' made"; exit 1; }
 
 bench: ## Run the benchmarks of docs/benchmarks.md
-	$(GO) test -tags $(TAGS) -run '^$$' -bench . -benchtime 3x ./collector/... ./control/desired ./regional/... ./health/... ./internal/spool ./internal/remotewrite ./cmd/internal/regional ./alerting/...
+	$(GO) test -tags $(TAGS) -run '^$$' -bench . -benchtime 3x ./collector/... ./control/desired ./regional/... ./health/... ./internal/spool ./internal/remotewrite ./internal/software/delta ./cmd/internal/regional ./alerting/...
 
 clean: ## Remove what was built (not the data directory)
 	rm -rf bin $(UI)/dist $(UI)/node_modules $(UI)/tools/node_modules
