@@ -193,8 +193,11 @@ func (j *judge) againstPeers(gate string, f *finding, d, others []moved, measure
 	tests := 3 * measures
 	x, y := below(a, limit), below(b, limit)
 	pShift, pShare, where := lower(a, b), more(x, len(a), y, len(b)), ""
+	pHold := pShare
 	if !clustered {
-		if p, at := j.kinds(d, others, limit); p < pShare {
+		p, n, at := j.kinds(d, others, func(m moved) bool { return m.against <= -limit })
+		pHold = min(pHold, p) // that it may be one of many holds nothing up
+		if p *= float64(n); p < pShare {
 			pShare, where = p, at
 		}
 	}
@@ -206,7 +209,8 @@ func (j *judge) againstPeers(gate string, f *finding, d, others []moved, measure
 	pLong := 1.0
 	if !clustered {
 		pLong = more(long, len(d), longOthers, len(others))
-		if p, at := j.kindsOf(d, others, func(m moved) bool { return j.lasts(what, m) || j.lasts(what+" ", m) }); p < pLong && long > 0 {
+		p, n, at := j.kinds(d, others, func(m moved) bool { return j.lasts(what, m) || j.lasts(what+" ", m) })
+		if p *= float64(n); p < pLong && long > 0 {
 			pLong, where = p, cmp.Or(where, at)
 		}
 	}
@@ -214,7 +218,7 @@ func (j *judge) againstPeers(gate string, f *finding, d, others []moved, measure
 	switch {
 	case sureFor >= confirm, everyFor >= j.persistent(), long > 0 && f.fell > 1 && pLong <= alpha/2/float64(measures):
 		f.verdict = v1alpha1.GateFail
-	case low || every || x > 0 && pShare <= alphaHold:
+	case low || every || x > 0 && pHold <= alphaHold:
 		f.verdict = v1alpha1.GateWait
 	default:
 		f.verdict = v1alpha1.GatePass
@@ -336,14 +340,10 @@ func (j *judge) byRegion(d []moved) []float64 {
 }
 
 // kinds looks for trouble that only sites of one kind have: the least chance of that many
-// fallen sites among those with one value of a label, times the number of values.
-func (j *judge) kinds(d, others []moved, limit float64) (p float64, where string) {
-	return j.kindsOf(d, others, func(m moved) bool { return m.against <= -limit })
-}
-
-func (j *judge) kindsOf(d, others []moved, is func(moved) bool) (p float64, where string) {
+// sites among those with one value of a label, and how many values there are: it is the
+// least of so many.
+func (j *judge) kinds(d, others []moved, is func(moved) bool) (p float64, values int, where string) {
 	p = 1
-	values := 0
 	for _, label := range j.spread {
 		type four struct{ x, m, y, n int }
 		per := map[string]*four{}
@@ -380,7 +380,7 @@ func (j *judge) kindsOf(d, others []moved, is func(moved) bool) (p float64, wher
 			}
 		}
 	}
-	return min(1, p*float64(max(1, values))), where
+	return p, max(1, values), where
 }
 
 func values(d []moved) []float64 {

@@ -1,0 +1,294 @@
+package releases
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/rollout/decide"
+	"muster.dev/muster/health/defaults"
+	"muster.dev/muster/internal/fleet"
+)
+
+var (
+	seedFlag  = flag.Uint64("seed", 1, "seed of the fleets and the releases")
+	countFlag = flag.Int("releases", 50, "how many bad releases, and how many good ones")
+	sitesFlag = flag.Int("sites", 300, "sites of each fleet")
+)
+
+// release is what a new version does.
+type release struct {
+	kind string
+	soak time.Duration
+	// degree from 0 to 1: how bad it is, of its kind.
+	degree float64
+	arch   string // where it is bad, if it is not everywhere
+	model  string
+	load   func(since time.Duration) float64
+	does   func(r *release, x *site, since time.Duration, v *vitals)
+}
+
+// The ten kinds. Each begins once the site is ready with it: a release that says itself
+// that it failed needs no statistics.
+var kinds = []func(r *rand.Rand) *release{
+	func(*rand.Rand) *release {
+		return &release{kind: "crash loop", does: func(r *release, _ *site, since time.Duration, v *vitals) {
+			if since > time.Minute {
+				v.values["crash-looping"], v.values["workloads-down"] = 1, 5+25*r.degree
+			}
+		}}
+	},
+	func(*rand.Rand) *release {
+		return &release{kind: "slow leak", does: func(r *release, _ *site, since time.Duration, v *vitals) {
+			v.mem -= (3 + 2*r.degree) * since.Minutes()
+		}}
+	},
+	func(*rand.Rand) *release {
+		return &release{kind: "CPU", does: func(r *release, _ *site, _ time.Duration, v *vitals) {
+			v.cpu += 40 + 20*r.degree
+			v.values["cpu-throttled"] = 45 + 30*r.degree
+		}}
+	},
+	func(*rand.Rand) *release {
+		return &release{kind: "latency", does: func(r *release, _ *site, _ time.Duration, v *vitals) { v.latency += 0.25 + 0.5*r.degree }}
+	},
+	func(*rand.Rand) *release {
+		return &release{kind: "certificate", does: func(r *release, _ *site, _ time.Duration, v *vitals) { v.certDays = 5 - 4*r.degree }}
+	},
+	func(*rand.Rand) *release {
+		return &release{kind: "uplink chatter", does: func(r *release, x *site, since time.Duration, v *vitals) {
+			v.loss += 3 + 3*r.degree
+			if since > 3*time.Minute {
+				v.reconnects = 3 + int(3*r.degree)
+			}
+			v.offline = int(since/tick)%9 == len(x.name)%9
+		}}
+	},
+	func(rng *rand.Rand) *release {
+		return &release{kind: "one hardware model", model: []string{"nuc-12", "pe-t40", "edge-5"}[rng.IntN(3)], does: crash}
+	},
+	func(*rand.Rand) *release { return &release{kind: "ARM", arch: "arm64", does: crash} },
+	func(*rand.Rand) *release {
+		return &release{kind: "late", soak: 45 * time.Minute, does: func(r *release, x *site, since time.Duration, v *vitals) {
+			if since > 30*time.Minute {
+				v.values["crash-looping"], v.values["workloads-down"] = 1, 10+20*r.degree
+			}
+		}}
+	},
+	func(*rand.Rand) *release {
+		// The fleet's load falls by as much as the release takes, while it is looked at.
+		return &release{
+			kind: "masked", load: func(since time.Duration) float64 { return max(0, 36-2.4*since.Minutes()) },
+			does: func(r *release, _ *site, _ time.Duration, v *vitals) { v.cpu += 32 + 8*r.degree },
+		}
+	},
+}
+
+func crash(r *release, x *site, since time.Duration, v *vitals) {
+	if r.arch != "" && x.labels[fleet.SystemLabelPrefix+"arch"] != r.arch || r.model != "" && x.labels[fleet.SystemLabelPrefix+"product"] != r.model {
+		return
+	}
+	if since > time.Minute {
+		v.values["crash-looping"], v.values["workloads-down"] = 1, 10+20*r.degree
+	}
+}
+
+// trial is how one release went.
+type trial struct {
+	phase     v1alpha1.RolloutPhase
+	passed    int // waves
+	waves     int
+	touched   int // sites that got the change, and are not in the first wave
+	halted    bool
+	took      time.Duration
+	message   string
+	decisions []v1alpha1.RolloutDecision
+	gates     []v1alpha1.GateReading
+}
+
+// try rolls a release out over a fleet of its own, until it has ended, all waves have
+// passed, or for a time at the longest.
+func try(seed uint64, n int, rel *release, most time.Duration) trial {
+	s := newSim(seed, n, defaults.Model())
+	rise := resource.MustParse("100m")
+	spec := v1alpha1.RolloutSpec{RolloutPlan: v1alpha1.RolloutPlan{
+		Soak: metav1.Duration{Duration: 15 * time.Minute},
+		Gates: append(decide.DefaultGates(), v1alpha1.RolloutGate{
+			Name: "latency", Peers: &v1alpha1.GateChange{Query: "histogram_quantile(0.9, …)", MaxRise: &rise},
+		}),
+	}}
+	if rel.soak > 0 {
+		spec.Soak.Duration = rel.soak
+	}
+	state := v1alpha1.RolloutStateSpec{Held: true, Objects: []v1alpha1.RolloutObject{{Name: "shop", Contents: make([]runtime.RawExtension, 2)}}}
+	var memory *decide.Memory
+	var began time.Time
+	out := trial{}
+	if rel.load != nil {
+		s.load = func(since time.Duration) float64 {
+			if began.IsZero() {
+				return rel.load(0)
+			}
+			return rel.load(s.now.Sub(began))
+		}
+	}
+	var before map[string]map[string]float64
+	for range 30 { // the history of scores, of a quarter of an hour
+		before = averages(before, s.step(nil, false))
+	}
+	began = s.now
+	s.release = rel
+	for s.now.Sub(began) < most {
+		sites := s.step(state.Assigned(), !state.Held)
+		in := decide.Input{Name: fmt.Sprint("shop-", seed), Spec: &spec, State: state.DeepCopy(), Sites: sites, Memory: memory, Now: s.now}
+		if memory == nil {
+			in.Before = before
+		}
+		d := decide.Decide(in)
+		memory = d.Memory
+		if d.Changed {
+			state = *d.State
+		}
+		out.phase, out.waves, out.message, out.gates = d.Status.Phase, len(d.Status.Waves), d.Status.Message, d.Status.Gates
+		out.decisions = append(out.decisions, d.Decisions...)
+		for _, x := range d.Decisions {
+			out.halted = out.halted || x.What == "Failed"
+		}
+		out.passed = 0
+		for _, w := range d.Status.Waves {
+			if w.PassedAt != nil {
+				out.passed++
+			}
+		}
+		if out.touched == 0 {
+			for _, w := range d.Status.Waves[1:] {
+				out.touched += int(w.Sites.Updating + w.Sites.Updated)
+			}
+		}
+		if d.Status.Phase.Ended() || out.passed == out.waves {
+			break
+		}
+	}
+	out.took = s.now.Sub(began)
+	return out
+}
+
+// averages keeps the mean of each measure of each site in "" + name, as the history of
+// scores would have it.
+func averages(before map[string]map[string]float64, sites []decide.Site) map[string]map[string]float64 {
+	if before == nil {
+		before = map[string]map[string]float64{}
+	}
+	for i := range sites {
+		m := before[sites[i].Name]
+		if m == nil {
+			m = map[string]float64{}
+			before[sites[i].Name] = m
+		}
+		for k, v := range sites[i].Measures {
+			if old, ok := m[k]; ok {
+				v = 0.85*old + 0.15*v
+			}
+			m[k] = v
+		}
+	}
+	return before
+}
+
+// inParallel runs n trials, two at a time.
+func inParallel(n int, do func(i int)) {
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range 2 {
+		wg.Go(func() {
+			for i := range next {
+				do(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+}
+
+func (o *trial) story() string {
+	var b strings.Builder
+	for _, d := range o.decisions {
+		if d.What != "Changed" && d.What != "CaughtUp" {
+			fmt.Fprintf(&b, "\n    %s %-13s %s", d.At.Format("15:04:05"), d.What, d.Text)
+		}
+	}
+	for _, g := range o.gates {
+		fmt.Fprintf(&b, "\n    gate %s %s %s", g.Name, g.Verdict, g.Text)
+	}
+	return b.String()
+}
+
+func TestBadReleasesDoNotPassTheirFirstWave(t *testing.T) {
+	results := make([]trial, *countFlag)
+	rels := make([]*release, *countFlag)
+	inParallel(*countFlag, func(i int) {
+		seed := *seedFlag*1000 + uint64(i)
+		rng := rand.New(rand.NewPCG(seed, 0xbad))
+		rels[i] = kinds[i%len(kinds)](rng)
+		rels[i].degree = rng.Float64()
+		results[i] = try(seed, *sitesFlag, rels[i], 3*time.Hour)
+	})
+	type tally struct {
+		n, stopped, held int
+		took             time.Duration
+	}
+	sum := map[string]*tally{}
+	for i := range results {
+		r, o := rels[i], &results[i]
+		k := sum[r.kind]
+		if k == nil {
+			k = &tally{}
+			sum[r.kind] = k
+		}
+		k.n++
+		switch {
+		case o.passed > 0 || o.touched > 0:
+			t.Errorf("%s of degree %.2f passed %d waves, and %d sites outside of the first had it (-seed %d, release %d): %s%s", r.kind, r.degree, o.passed, o.touched, *seedFlag, i, o.message, o.story())
+		case o.phase == v1alpha1.RolloutRolledBack:
+			k.stopped++
+			k.took += o.took
+		default:
+			k.held++
+			t.Logf("%s of degree %.2f was held, not stopped (-seed %d, release %d): %s%s", r.kind, r.degree, *seedFlag, i, o.message, o.story())
+		}
+	}
+	for i := range kinds {
+		kind := kinds[i](rand.New(rand.NewPCG(1, 1))).kind
+		if k := sum[kind]; k != nil {
+			t.Logf("-seed %d: %-20s %d releases, %d stopped (after %s in the mean), %d held", *seedFlag, kind, k.n, k.stopped, (k.took / time.Duration(max(1, k.stopped))).Round(time.Second), k.held)
+		}
+	}
+}
+
+func TestGoodReleasesAreNotHalted(t *testing.T) {
+	good := &release{kind: "good", does: func(*release, *site, time.Duration, *vitals) {}}
+	results := make([]trial, *countFlag)
+	inParallel(*countFlag, func(i int) { results[i] = try(*seedFlag*1000+500+uint64(i), *sitesFlag, good, 12*time.Hour) })
+	var took, longest time.Duration
+	for i := range results {
+		o := &results[i]
+		if o.halted || o.passed != o.waves {
+			t.Errorf("a good release was halted in wave %d of %d after %s (-seed %d, release %d): %s %s%s", o.passed+1, o.waves, o.took, *seedFlag, i, o.phase, o.message, o.story())
+		}
+		took += o.took
+		longest = max(longest, o.took)
+	}
+	t.Logf("-seed %d: %d good releases over %d sites, %s in the mean, %s at the longest", *seedFlag, len(results), *sitesFlag, (took / time.Duration(len(results))).Round(time.Second), longest)
+}
