@@ -46,7 +46,7 @@ func (ps *policies) forget() { clear(ps.merged) }
 func policiesKey(tenant string, list []*inventory.Policy) string {
 	var key strings.Builder
 	for _, p := range list {
-		fmt.Fprintf(&key, "%s/%s/%s\n", p.Kind, tenant, p.Name)
+		fmt.Fprintf(&key, "%s/%s/%s/%d\n", p.Kind, tenant, p.Name, p.Content)
 	}
 	return key.String()
 }

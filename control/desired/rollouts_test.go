@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"muster.dev/muster/control/api/v1alpha1"
@@ -66,6 +67,38 @@ func TestAStepOfARolloutTouchesItsSites(t *testing.T) {
 		if b, _ := s.Blob(p.Digests[siteNamed(site)]); !strings.Contains(string(b), image) {
 			t.Errorf("%s has %s, want %s", site, b, image)
 		}
+	}
+}
+
+// A collection policy under a rollout: a site that moved has the new one, the others keep
+// their blob.
+func TestAPolicyGoesSiteBySite(t *testing.T) {
+	s := newStore(t)
+	spec := func(names string) runtime.RawExtension {
+		return runtime.RawExtension{Raw: []byte(`{"spec":{"allow":{"names":[` + names + `]}}}`)}
+	}
+	state := func(has string) *v1alpha1.RolloutState {
+		return &v1alpha1.RolloutState{ObjectMeta: metav1.ObjectMeta{Namespace: "acme-system", Name: "r"}, Spec: v1alpha1.RolloutStateSpec{Held: true, Sites: "lyon nice", Has: has,
+			Objects: []v1alpha1.RolloutObject{{APIVersion: "muster.dev/v1alpha1", Kind: "CollectionPolicy", Name: "p", Contents: []runtime.RawExtension{spec(`"up"`), spec(`"up","extra"`)}}}}}
+	}
+	policy := &v1alpha1.CollectionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "acme-system", Name: "p", Generation: 1}, Spec: allow("up")}
+	s.book.Put(siteObject(siteNamed("lyon"), nil, ""), siteObject(siteNamed("nice"), nil, ""), policy)
+	s.apply()
+	s.Start()
+	before := s.PolicyHash(siteNamed("nice"))
+	policy = policy.DeepCopy()
+	policy.Generation, policy.Annotations, policy.Spec = 2, map[string]string{v1alpha1.AnnotationRollout: "r"}, allow("up", "extra")
+	s.book.Put(policy)
+	s.apply()
+	s.book.Put(state("00"))
+	s.apply()
+	if lyon, nice := s.PolicyHash(siteNamed("lyon")), s.PolicyHash(siteNamed("nice")); lyon != before || nice != before || s.PolicyGenerations("acme")["p"] != 2 {
+		t.Errorf("as it begins: %s, %s, want %s; generations %v", lyon, nice, before, s.PolicyGenerations("acme"))
+	}
+	s.book.Put(state("01"))
+	s.apply()
+	if got := policyOf(t, s, "nice").AllowNames; len(got) != 2 || s.PolicyHash(siteNamed("lyon")) != before {
+		t.Errorf("with one moved: %v", got)
 	}
 }
 

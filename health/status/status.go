@@ -4,11 +4,13 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -224,6 +226,7 @@ func (w *Writer) policies(reports []PolicyReport) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.now()
+	reports = together(reports)
 	for i := range reports {
 		r := &reports[i]
 		key := objectKey{fleet.SystemNamespace(r.Policy.Tenant), r.Policy.Name}
@@ -263,6 +266,33 @@ func (w *Writer) policies(reports []PolicyReport) {
 		}
 		w.queue(key, true, object("HealthPolicy", key, fields))
 	}
+}
+
+// together makes one report of those of a policy under a rollout, of which there is one a
+// content: they share a status.
+func together(reports []PolicyReport) []PolicyReport {
+	out := make([]PolicyReport, 0, len(reports))
+	at := map[objectKey]int{}
+	for _, r := range reports {
+		key := objectKey{r.Policy.Tenant, r.Policy.Name}
+		i, seen := at[key]
+		if !seen {
+			at[key] = len(out)
+			out = append(out, r)
+			continue
+		}
+		x := &out[i]
+		x.Sites, x.WouldChange = x.Sites+r.Sites, x.WouldChange+r.WouldChange
+		x.Shadow = x.Shadow || r.Shadow
+		x.Err = cmp.Or(x.Err, r.Err)
+		for _, f := range r.Failing {
+			if !slices.Contains(x.Failing, f) {
+				x.Failing = append(slices.Clip(x.Failing), f)
+			}
+		}
+		x.Examples = slices.Concat(x.Examples, r.Examples)
+	}
+	return out
 }
 
 // shadowOf is what of a policy in shadow is worth a write: numbers in reasons drift.

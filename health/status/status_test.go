@@ -177,4 +177,12 @@ func TestWritesPolicyStatus(t *testing.T) {
 	edited.Generation = 2
 	w.ReportPolicies([]PolicyReport{{Policy: &edited, Err: errors.New("signals[0].bad: is as good"), Sites: 3}})
 	testkit.EventuallyTrue(t, "Invalid", func() bool { return cond().Reason == "Invalid" && cond().ObservedGeneration == 2 })
+	// Under a rollout some sites have one content of it, the others another.
+	before, after := enforced, enforced
+	before.Generation, before.Content = 9, 1
+	after.Generation, after.Content = 9, 2
+	w.ReportPolicies([]PolicyReport{{Policy: &before, Sites: 2}, {Policy: &after, Sites: 1, Failing: []string{"disk: timed out"}}})
+	testkit.EventuallyTrue(t, "one status of both", func() bool {
+		return cond().ObservedGeneration == 9 && strings.Contains(cond().Message, "disk: timed out")
+	})
 }

@@ -56,6 +56,8 @@ func (b *Book) kindOf(o client.Object) *kind {
 		name = "sites"
 	case *v1alpha1.VirtualSite:
 		name = "virtualsites"
+	case *v1alpha1.RolloutState:
+		name = "rolloutstates"
 	case *v1alpha1.HealthPolicy:
 		name = HealthPolicies().Resource
 	case *v1alpha1.CollectionPolicy:

@@ -17,6 +17,7 @@ import (
 	"maps"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -159,6 +160,7 @@ type Policy struct {
 	Name       string
 	Priority   int32
 	Generation int64
+	Content    int           // which of a rollout's contents this is, from 1; 0: it is under none
 	Object     client.Object // must not be changed; its status may be old
 
 	selector labels.Selector
@@ -304,7 +306,9 @@ func DifferBy(a, b *Snapshot, sameSite func(a, b *Site) bool) []string {
 	both(a.Tenants, b.Tenants, func(x *Tenant) string { return x.Name }, func(x, y *Tenant) bool { return *x == *y }, func(t *Tenant) string { return t.Name }, out)
 	both(a.Sites, b.Sites, func(x *Site) string { return x.ID.Tenant + "\x00" + x.ID.Name }, sameSite, func(s *Site) string { return s.ID.Tenant }, out)
 	both(a.VirtualSites, b.VirtualSites, func(x *VirtualSite) string { return x.Tenant + "\x00" + x.Key() }, sameVirtualSite, func(v *VirtualSite) string { return v.Tenant }, out)
-	both(a.Policies, b.Policies, func(x *Policy) string { return x.Tenant + "\x00" + x.Kind + "\x00" + x.Name }, func(x, y *Policy) bool { return x == y }, func(p *Policy) string { return p.Tenant }, out)
+	both(a.Policies, b.Policies, func(x *Policy) string {
+		return x.Tenant + "\x00" + x.Kind + "\x00" + x.Name + "\x00" + strconv.Itoa(x.Content)
+	}, func(x, y *Policy) bool { return x == y }, func(p *Policy) string { return p.Tenant }, out)
 	return slices.Sorted(maps.Keys(out))
 }
 
@@ -449,6 +453,7 @@ type Inventory struct {
 	synced    map[string]bool
 	state     *state
 	unsaved   bool
+	unknown   *time.Timer // set while a policy waits for its rollout
 }
 
 // New returns an inventory that is empty until Run, or has what an earlier run saved.
@@ -461,7 +466,7 @@ func New(o Options) (*Inventory, error) {
 	}
 	o.Settle = cmp.Or(o.Settle, 250*time.Millisecond)
 	o.SaveEvery = cmp.Or(o.SaveEvery, 10*time.Second)
-	inv := &Inventory{opts: o, log: o.Logger, now: o.Now, kinds: kinds(o.Policies), wake: make(chan struct{}, 1), synced: map[string]bool{}, state: newState(o.Logger)}
+	inv := &Inventory{opts: o, log: o.Logger, now: o.Now, kinds: kinds(o.Policies), wake: make(chan struct{}, 1), synced: map[string]bool{}, state: newState(o.Logger), unknown: stopped()}
 	if o.File != "" {
 		if err := inv.load(); err != nil {
 			return nil, err
@@ -519,6 +524,7 @@ func (inv *Inventory) Run(ctx context.Context) error {
 	defer settle.Stop()
 	defer edge.Stop()
 	defer saving.Stop()
+	defer inv.unknown.Stop()
 	at := inv.wakeAtEdge(edge)
 	for gathering := false; ; {
 		select {
@@ -536,6 +542,8 @@ func (inv *Inventory) Run(ctx context.Context) error {
 			}
 			at = inv.wakeAtEdge(edge)
 			saving.Reset(inv.opts.SaveEvery)
+		case <-inv.unknown.C:
+			inv.touch()
 		case <-saving.C:
 			inv.save()
 		case <-edge.C:
@@ -592,6 +600,13 @@ func (inv *Inventory) refresh() bool {
 		if !inv.synced[k.name] {
 			return false
 		}
+	}
+	missing, until := inv.state.settleUnknown(inv.now())
+	if !until.IsZero() {
+		inv.unknown.Reset(max(until.Sub(inv.now()), time.Millisecond))
+	}
+	if missing && !inv.fresh.Load() {
+		return false // sites would lose the policy for a moment
 	}
 	first := inv.fresh.CompareAndSwap(false, true)
 	last := inv.snapshot.Load()

@@ -535,7 +535,8 @@ func FuzzDecode(f *testing.F) {
 	st.putSite(site("a", "paris", map[string]string{"region": "eu"}))
 	st.putVirtual(virtual("a-system", "eu", match("region", "eu"), window("w", time.Unix(0, 0), time.Hour)))
 	kind := HealthPolicies()
-	st.putPolicy(&kind, policy("a", "p", 1, metav1.LabelSelector{}))
+	st.putRollout(rollout(f, "r", "paris", "1", policy("a", "p", 1, match("region", "eu")), policy("a", "p", 2, metav1.LabelSelector{})))
+	st.putPolicy(&kind, generation(policy("a", "p", 1, metav1.LabelSelector{}), 2, "r"))
 	b, err := st.encode()
 	if err != nil {
 		f.Fatal(err)

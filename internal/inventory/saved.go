@@ -30,6 +30,8 @@ type saved struct {
 	VirtualSites []v1alpha1.VirtualSite       `json:"virtualSites"`
 	Sites        []v1alpha1.Site              `json:"sites"`
 	Policies     map[string][]json.RawMessage `json:"policies,omitempty"` // by kind
+	// Rollouts of policies.
+	Rollouts []v1alpha1.RolloutState `json:"rollouts,omitempty"`
 }
 
 const savedFormat = 1
@@ -84,6 +86,9 @@ func (st *state) decode(b []byte, policies []PolicyKind) error {
 			return fmt.Errorf("sites[%d]: %w", i, err)
 		}
 		st.putSite(o)
+	}
+	for i := range in.Rollouts {
+		st.putRollout(&in.Rollouts[i])
 	}
 	for i := range policies {
 		k := &policies[i]
@@ -141,11 +146,22 @@ func (st *state) encode() ([]byte, error) {
 	for _, k := range slices.SortedFunc(maps.Keys(st.policies), func(a, b policyKey) int {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), compareKeys(a.objectKey, b.objectKey))
 	}) {
-		raw, err := encodePolicy(st.policies[k].policy)
+		r := st.policies[k]
+		if r.policy == nil {
+			continue
+		}
+		raw, err := st.encodePolicy(r)
 		if err != nil {
 			return nil, fmt.Errorf("%s %s/%s: %w", k.kind, k.namespace, k.name, err)
 		}
 		out.Policies[k.kind] = append(out.Policies[k.kind], raw)
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(st.rollouts), compareKeys) {
+		if o := st.rollouts[k].object; o != nil {
+			spec := o.Spec
+			spec.Decided = nil
+			out.Rollouts = append(out.Rollouts, v1alpha1.RolloutState{ObjectMeta: metav1.ObjectMeta{Namespace: k.namespace, Name: k.name}, Spec: spec})
+		}
 	}
 	return json.Marshal(out)
 }
@@ -171,13 +187,15 @@ func (s *Site) object(k objectKey) v1alpha1.Site {
 }
 
 // encodePolicy leaves out what a policy was made by, and its status.
-func encodePolicy(p *Policy) (json.RawMessage, error) {
+func (st *state) encodePolicy(r *policyRecord) (json.RawMessage, error) {
+	p := r.policy
 	u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p.Object)
 	if err != nil {
 		return nil, err
 	}
-	keep := map[string]any{"spec": u["spec"], "metadata": map[string]any{
-		"namespace": p.Object.GetNamespace(), "name": p.Object.GetName(), "generation": p.Generation, "uid": string(p.uid),
-	}}
-	return json.Marshal(keep)
+	meta := map[string]any{"namespace": p.Object.GetNamespace(), "name": p.Object.GetName(), "generation": p.Generation, "uid": string(p.uid)}
+	if known := st.rollouts[objectKey{r.key.namespace, r.rollout}]; known != nil && known.object != nil {
+		meta["annotations"] = map[string]any{v1alpha1.AnnotationRollout: r.rollout}
+	}
+	return json.Marshal(map[string]any{"spec": u["spec"], "metadata": meta})
 }

@@ -27,6 +27,7 @@ type state struct {
 	sites      map[objectKey]*siteRecord
 	virtual    map[objectKey]*virtualRecord
 	policies   map[policyKey]*policyRecord
+	rollouts   map[objectKey]*rolloutRecord
 	tenants    map[string]v1alpha1.TenantQuotas
 	byTenant   map[string]*tenantIndex
 
@@ -76,19 +77,29 @@ type virtualRecord struct {
 func (v *virtualRecord) name() string { return v.space.short + "/" + v.key.name }
 
 type policyRecord struct {
-	key    policyKey
-	policy *Policy
+	key     policyKey
+	kind    *PolicyKind
+	policy  *Policy // nil: nothing but waiting
+	rollout string  // that it names
+	// variants are what sites have while the rollout holds it, has says which.
+	variants []*Policy
+	has      map[string]int
+	waiting  *waitingPolicy
 }
 
 // tenantIndex is what a tenant's sites are matched against.
 type tenantIndex struct {
 	virtual  []*virtualRecord // sorted
 	policies []*Policy        // by kind, the strongest first
+	// records are what the policies are of. Where one is held the policies of a site are
+	// to be sorted.
+	records []*policyRecord
+	held    bool
 }
 
 func newState(log *slog.Logger) *state {
 	return &state{
-		log: log, namespaces: map[string]namespace{}, sites: map[objectKey]*siteRecord{}, virtual: map[objectKey]*virtualRecord{}, policies: map[policyKey]*policyRecord{},
+		log: log, namespaces: map[string]namespace{}, sites: map[objectKey]*siteRecord{}, virtual: map[objectKey]*virtualRecord{}, policies: map[policyKey]*policyRecord{}, rollouts: map[objectKey]*rolloutRecord{},
 		tenants: map[string]v1alpha1.TenantQuotas{}, byTenant: map[string]*tenantIndex{},
 		dirty: map[*siteRecord]bool{}, dirtyVirtual: map[*virtualRecord]bool{}, dirtyTenants: map[string]bool{}, loud: true,
 	}
@@ -243,13 +254,25 @@ func (st *state) dropVirtual(key objectKey) {
 
 func (st *state) putPolicy(k *PolicyKind, o client.Object) {
 	key := policyKey{k.Kind, objectKey{o.GetNamespace(), o.GetName()}}
-	old := st.policies[key]
-	if old != nil && old.policy.uid == o.GetUID() && old.policy.Generation == o.GetGeneration() && o.GetGeneration() != 0 {
+	rollout := o.GetAnnotations()[v1alpha1.AnnotationRollout]
+	r := st.policies[key]
+	if r == nil {
+		r = &policyRecord{key: key, kind: k}
+		st.policies[key] = r
+	}
+	last, named := r.policy, r.rollout
+	if r.waiting != nil {
+		last, named = r.waiting.policy, r.waiting.rollout
+	}
+	if last != nil && last.uid == o.GetUID() && last.Generation == o.GetGeneration() && named == rollout && o.GetGeneration() != 0 {
 		return // only its status changed
 	}
+	st.takePolicy(r, st.policyOf(k, o), rollout)
+}
+
+func (st *state) policyOf(k *PolicyKind, o client.Object) *Policy {
 	selector, priority := k.Spec(o)
-	st.policies[key] = &policyRecord{key: key, policy: &Policy{Kind: k.Kind, Name: o.GetName(), Priority: priority, Generation: o.GetGeneration(), Object: o, selector: st.selector(selector, k.Kind, key.objectKey), uid: o.GetUID()}}
-	st.policiesChanged(key.namespace)
+	return &Policy{Kind: k.Kind, Name: o.GetName(), Priority: priority, Generation: o.GetGeneration(), Object: o, selector: st.selector(selector, k.Kind, keyOf(o)), uid: o.GetUID()}
 }
 
 func (st *state) dropPolicy(key policyKey) {
@@ -367,20 +390,36 @@ func (st *state) indexTenant(tenant string) *tenantIndex {
 		}
 	}
 	slices.SortFunc(t.virtual, compareVirtual)
-	for _, p := range st.policies {
-		if n, ok := st.namespaces[p.key.namespace]; ok && n.tenant == tenant && n.short == "system" {
-			if p.policy.Tenant != tenant {
-				named := *p.policy
-				named.Tenant = tenant
-				p.policy = &named
-			}
-			t.policies = append(t.policies, p.policy)
+	for _, r := range st.policies {
+		n, ok := st.namespaces[r.key.namespace]
+		if !ok || n.tenant != tenant || n.short != "system" || r.policy == nil {
+			continue
 		}
+		if r.policy.Tenant != tenant {
+			r.policy = r.policy.named(tenant)
+		}
+		for i, p := range r.variants {
+			if p.Tenant != tenant {
+				r.variants[i] = p.named(tenant)
+			}
+		}
+		t.records = append(t.records, r)
+		t.policies = append(t.policies, r.all()...)
+		t.held = t.held || len(r.variants) > 0
 	}
-	slices.SortFunc(t.policies, func(a, b *Policy) int {
-		return cmp.Or(strings.Compare(a.Kind, b.Kind), cmp.Compare(b.Priority, a.Priority), strings.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(t.records, func(a, b *policyRecord) int { return comparePolicies(a.policy, b.policy) })
+	slices.SortFunc(t.policies, comparePolicies)
 	return t
+}
+
+func (p *Policy) named(tenant string) *Policy {
+	out := *p
+	out.Tenant = tenant
+	return &out
+}
+
+func comparePolicies(a, b *Policy) int {
+	return cmp.Or(strings.Compare(a.Kind, b.Kind), cmp.Compare(b.Priority, a.Priority), strings.Compare(a.Name, b.Name), cmp.Compare(a.Content, b.Content))
 }
 
 func compareVirtual(a, b *virtualRecord) int {
@@ -407,10 +446,13 @@ func (st *state) placeSite(r *siteRecord, n namespace) {
 				r.virtual = append(r.virtual, v)
 			}
 		}
-		for _, p := range index.policies {
-			if p.selector.Matches(set) {
+		for _, record := range index.records {
+			if p := record.of(r.key.name); p.selector.Matches(set) {
 				r.policies = append(r.policies, p)
 			}
+		}
+		if index.held {
+			slices.SortFunc(r.policies, comparePolicies)
 		}
 	}
 	counted := r.out != nil && r.out.Counts() == r.base.Counts()

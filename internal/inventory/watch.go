@@ -96,6 +96,21 @@ func kinds(policies []PolicyKind) []kind {
 			},
 		},
 	}
+	if len(policies) > 0 {
+		out = append(out, kind{
+			name: "rolloutstates", list: func() client.ObjectList { return &v1alpha1.RolloutStateList{} }, item: &v1alpha1.RolloutState{}, object: &v1alpha1.RolloutState{},
+			put:  func(st *state, o client.Object) { st.putRollout(o.(*v1alpha1.RolloutState)) },
+			drop: func(st *state, k objectKey) { st.dropRollout(k) },
+			have: func(st *state) (out []objectKey) {
+				for k, r := range st.rollouts {
+					if r.object != nil {
+						out = append(out, k)
+					}
+				}
+				return out
+			},
+		})
+	}
 	for _, p := range policies {
 		out = append(out, kind{
 			name: p.Resource, list: p.List, item: p.Object(), object: p.Object(),
