@@ -161,8 +161,8 @@ type RolloutStrategy struct {
 	// +optional
 	Type RolloutStrategyType `json:"type,omitempty"`
 	// Waves of a canary, in order; what is left over at the end is a wave of its own.
-	// None: 1, 10, 50 and 100 percent, of which the first has three sites of each value of
-	// spreadBy if 10 percent are enough for that.
+	// None: 1, 10, 50 and 100 percent, of which the first has one site of each value of the
+	// first label of spreadBy and four of each of the others, if 10 percent are enough.
 	// +kubebuilder:validation:MaxItems=50
 	// +optional
 	Waves []RolloutWave `json:"waves,omitempty"`

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"muster.dev/muster/control/api/v1alpha1"
 )
@@ -44,8 +43,9 @@ type moved struct {
 }
 
 // delta returns how far sites have moved from what they were before. Missing are those
-// that are online and should have a reading.
-func (j *judge) delta(list []subject, m measure, real bool) (out []moved, missing, without int) {
+// that are online and should have a reading. One that went offline after it had fallen has
+// still fallen: what keeps such in memory is fell.
+func (j *judge) delta(list []subject, m measure, real bool, fell map[string]fall) (out []moved, missing, without int) {
 	out = make([]moved, 0, len(list))
 	for i := range list {
 		s := &list[i]
@@ -64,6 +64,9 @@ func (j *judge) delta(list []subject, m measure, real bool) (out []moved, missin
 			}
 			now, ok = j.mem.mean(s.s, m.name, from, j.now)
 		} else if m.name != connectivity {
+			if f, ok := fell[s.s.Name]; ok {
+				out = append(out, moved{s, f.by, f.by})
+			}
 			continue
 		}
 		switch {
@@ -99,8 +102,9 @@ func (j *judge) change(gate string, ch *v1alpha1.GateChange, peers bool) v1alpha
 	list := j.measures(gate, ch)
 	var found []finding
 	for _, m := range list {
-		d, missing, without := j.delta(j.changed, m, !peers)
-		if !m.asked && len(d) <= without {
+		what := gate + "/" + m.name
+		d, missing, without := j.delta(j.changed, m, !peers, j.mem.fell[what])
+		if !m.asked && len(d)+missing <= without {
 			continue // not known of half of them before: nothing to compare
 		}
 		f := finding{m: m, sites: len(d), of: len(d) + missing + without}
@@ -112,7 +116,7 @@ func (j *judge) change(gate string, ch *v1alpha1.GateChange, peers bool) v1alpha
 		}
 		var others []moved
 		if peers {
-			others, _, _ = j.delta(j.peers, m, false)
+			others, _, _ = j.delta(j.peers, m, false, j.mem.fell[what+" "])
 		}
 		if len(others) > 0 {
 			j.againstPeers(gate, &f, d, others, len(list))
@@ -236,24 +240,26 @@ func (j *judge) againstPeers(gate string, f *finding, d, others []moved, measure
 
 // remember notes which sites have fallen, since when.
 func (j *judge) remember(what string, d []moved, limit float64) {
-	since := j.mem.fell[what]
-	if since == nil {
-		since = map[string]time.Time{}
-		j.mem.fell[what] = since
+	fell := j.mem.fell[what]
+	if fell == nil {
+		fell = map[string]fall{}
+		j.mem.fell[what] = fell
 	}
 	for i := range d {
 		name := d[i].s.s.Name
 		if d[i].against > -limit {
-			delete(since, name)
-		} else if _, ok := since[name]; !ok {
-			since[name] = j.now
+			delete(fell, name)
+		} else if f, ok := fell[name]; ok {
+			fell[name] = fall{f.since, d[i].by}
+		} else {
+			fell[name] = fall{j.now, d[i].by}
 		}
 	}
 }
 
 func (j *judge) lasts(what string, m moved) bool {
-	t, ok := j.mem.fell[what][m.s.s.Name]
-	return ok && j.now.Sub(t) >= j.persistent()
+	f, ok := j.mem.fell[what][m.s.s.Name]
+	return ok && j.now.Sub(f.since) >= j.persistent()
 }
 
 func (j *judge) lasting(what string, d []moved) int {

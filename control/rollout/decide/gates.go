@@ -256,11 +256,17 @@ func (j *judge) fromOutside(name string) v1alpha1.GateReading {
 }
 
 func (j *judge) ready(g *v1alpha1.GateReady) v1alpha1.GateReading {
-	n, of, failed := 0, 0, 0
+	n, of, failed, late, lateReady := 0, 0, 0, 0, 0
 	var worst []string
 	for i := range j.changed {
 		s := &j.changed[i]
-		if s.failed || s.late || !s.s.Online {
+		switch {
+		case s.failed, !s.s.Online:
+			continue
+		case s.late:
+			if late++; s.s.State == Ready {
+				lateReady++
+			}
 			continue
 		}
 		of++
@@ -277,6 +283,9 @@ func (j *judge) ready(g *v1alpha1.GateReady) v1alpha1.GateReading {
 	need := (of*percent + 99) / 100
 	out := v1alpha1.GateReading{Verdict: v1alpha1.GatePass, Text: fmt.Sprintf("%d of %s are ready.", n, sites(of)), Value: strconv.Itoa(n), Limit: strconv.Itoa(need), Sites: int32(n), OfSites: int32(of), Worst: worst}
 	switch {
+	case of == 0 && late > 0: // each that is not ready waits for itself
+		out.Text = fmt.Sprintf("%d of %s that came back are ready.", lateReady, sites(late))
+		out.Value, out.Limit, out.Sites, out.OfSites = strconv.Itoa(lateReady), strconv.Itoa(late), int32(lateReady), int32(late)
 	case of == 0:
 		out.Verdict, out.Text = v1alpha1.GateWait, "No site has it yet that could be ready."
 	case of-failed < need:

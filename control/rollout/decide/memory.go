@@ -30,7 +30,14 @@ type Memory struct {
 	// since when something that speaks against a gate is true without a break: by gate and
 	// what it is, and for single sites by gate and site.
 	since map[string]time.Time
-	fell  map[string]map[string]time.Time
+	fell  map[string]map[string]fall
+}
+
+// fall is of a site that moved by too much: since when, and by how much when it was seen
+// last.
+type fall struct {
+	since time.Time
+	by    float64
 }
 
 type samples struct {
@@ -47,7 +54,7 @@ func newMemory() *Memory {
 
 func (m *Memory) init() {
 	if m.column == nil {
-		m.column, m.sites, m.since, m.fell = map[string]int{}, map[string]*samples{}, map[string]time.Time{}, map[string]map[string]time.Time{}
+		m.column, m.sites, m.since, m.fell = map[string]int{}, map[string]*samples{}, map[string]time.Time{}, map[string]map[string]fall{}
 	}
 }
 

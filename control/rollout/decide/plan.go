@@ -28,8 +28,10 @@ type Wave struct {
 var defaultSpread = []string{fleet.LabelRegion, fleet.SystemLabelPrefix + "product", fleet.SystemLabelPrefix + "arch"}
 
 const (
-	// covered is how many sites of each kind the first default wave has, if it may.
-	covered = 3
+	// covered is how many sites of each kind the first default wave has, if it may: of four
+	// of four against none of thirty, chance is out of the question. Of the first label,
+	// which says where sites are and not what, it has one.
+	covered = 4
 	// rare is the least part of the sites that makes one.
 	rare = 0.02
 	// maxGroups is how many waves a rolling update has at most: with more sites than that
@@ -222,7 +224,7 @@ func (p *planner) pick(n, least int) []*Site {
 	var out []*Site
 	done := p.all - len(p.left)
 	for len(out) < n && len(p.left) > len(out) {
-		if least > 0 && n > p.atLeast() && len(out) >= p.atLeast() && !p.lacks(least) {
+		if least > 0 && len(out) >= p.onePercent() && !p.lacks(least) {
 			break
 		}
 		var best *cell
@@ -233,10 +235,10 @@ func (p *planner) pick(n, least int) []*Site {
 				continue
 			}
 			score := 0.0
-			for _, sh := range c.shares {
+			for l, sh := range c.shares {
 				score += want*float64(sh.all) - float64(sh.chosen)
-				if p.missing(sh, least) {
-					score += 1000
+				if p.missing(l, sh, least) {
+					score += 1e6
 				}
 			}
 			if best == nil || score > bestScore {
@@ -255,14 +257,17 @@ func (p *planner) pick(n, least int) []*Site {
 	return out
 }
 
-func (p *planner) missing(sh *share, least int) bool {
+func (p *planner) missing(label int, sh *share, least int) bool {
+	if label == 0 {
+		least = min(least, 1)
+	}
 	return sh.inWave < min(least, sh.all) && float64(sh.all) >= rare*float64(p.all)
 }
 
 func (p *planner) lacks(least int) bool {
-	for _, l := range p.values {
-		for _, sh := range l {
-			if p.missing(sh, least) {
+	for l, values := range p.values {
+		for _, sh := range values {
+			if p.missing(l, sh, least) {
 				return true
 			}
 		}
@@ -270,8 +275,7 @@ func (p *planner) lacks(least int) bool {
 	return false
 }
 
-// atLeast is what 1 percent is.
-func (p *planner) atLeast() int { return max(1, p.all/100) }
+func (p *planner) onePercent() int { return max(1, p.all/100) }
 
 // those takes the sites out that are left and of which something is true.
 func (p *planner) those(is func(*Site) bool) []*Site {

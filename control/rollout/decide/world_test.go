@@ -46,6 +46,7 @@ type world struct {
 	got       map[string]time.Time
 	assigned  map[string][]string // by site, each content that it was given, in order
 	decisions []v1alpha1.RolloutDecision
+	lost      bool // what was decided last was not written
 }
 
 func newWorld(t *testing.T, n int) *world {
@@ -123,6 +124,7 @@ func (w *world) step() {
 	if how > 0 {
 		w.memory = nil
 	}
+	w.lost = how == 1 && w.out.Changed
 	if w.out.Changed && how != 1 {
 		w.state = *w.out.State.DeepCopy()
 		// As the API server does: in an order of its own.
@@ -148,7 +150,7 @@ func (w *world) run(most time.Duration, until func(w *world) bool) bool {
 	return false
 }
 
-func ended(w *world) bool { return w.out.Status.Phase.Ended() }
+func ended(w *world) bool { return !w.lost && w.out.Status.Phase.Ended() }
 
 func phase(p v1alpha1.RolloutPhase) func(w *world) bool {
 	return func(w *world) bool { return w.out.Status.Phase == p }
@@ -172,3 +174,5 @@ func (w *world) want(p v1alpha1.RolloutPhase, most time.Duration) {
 		w.t.Fatalf("want %s:\n%s", p, w.dump())
 	}
 }
+
+func raws(b []byte) *runtime.RawExtension { return &runtime.RawExtension{Raw: b} }

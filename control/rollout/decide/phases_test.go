@@ -1,0 +1,465 @@
+package decide
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"muster.dev/muster/control/api/v1alpha1"
+)
+
+// text is whether some decision or the message says something.
+func (w *world) says(text string) bool {
+	if strings.Contains(w.out.Status.Message, text) {
+		return true
+	}
+	return slices.ContainsFunc(w.decisions, func(d v1alpha1.RolloutDecision) bool {
+		return strings.Contains(d.What+" "+d.By+" "+d.Text, text)
+	})
+}
+
+func (w *world) until(what string, most time.Duration, is func(w *world) bool) {
+	w.t.Helper()
+	if !w.run(most, is) {
+		w.t.Fatalf("%s: not within %s\n%s", what, most, w.dump())
+	}
+}
+
+func (w *world) find(name string) *Site {
+	for i := range w.sites {
+		if w.sites[i].Name == name {
+			return &w.sites[i]
+		}
+	}
+	w.t.Fatalf("no site %s", name)
+	return nil
+}
+
+// first is a site of the first wave.
+func (w *world) first() *Site { return w.find(strings.Fields(w.state.Sites)[0]) }
+
+func (w *world) stepOf(name string) v1alpha1.SiteStep {
+	return v1alpha1.SiteStep(w.state.Steps[slices.Index(strings.Fields(w.state.Sites), name)])
+}
+
+func percent(p ...int32) []v1alpha1.RolloutWave {
+	var out []v1alpha1.RolloutWave
+	for i := range p {
+		out = append(out, v1alpha1.RolloutWave{Percent: &p[i]})
+	}
+	return out
+}
+
+func inWave(n int32) func(w *world) bool {
+	return func(w *world) bool { return w.out.Status.Wave == n }
+}
+
+func TestUnknownHolds(t *testing.T) {
+	for name, spoil := range map[string]func(s *Site){
+		"no scores": func(s *Site) { s.Measures = nil },
+		"one dimension is missing": func(s *Site) {
+			delete(s.Measures, "Security")
+		},
+		"nobody knows the alerts": func(s *Site) { s.AlertsKnown = false },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 60)
+			w.run(2*time.Minute, func(*world) bool { return false })
+			spoiling := true
+			real := w.scope
+			w.scope = func(s *Site) bool { // called for each site once the readings are there
+				if spoiling && w.has[s.Name] == '1' {
+					spoil(s)
+				}
+				return real(s)
+			}
+			w.edit = func(w *world) {
+				for i := range w.sites {
+					w.sites[i].AlertsKnown = true
+				}
+			}
+			if w.run(2*time.Hour, func(w *world) bool { return w.out.Status.Wave > 1 || ended(w) }) {
+				t.Fatalf("went on:\n%s", w.dump())
+			}
+			if !slices.ContainsFunc(w.out.Status.Gates, func(g v1alpha1.GateReading) bool { return g.Verdict == v1alpha1.GateUnknown }) {
+				t.Errorf("no gate is unknown:\n%s", w.dump())
+			}
+			spoiling = false
+			w.want(v1alpha1.RolloutCompleted, 2*time.Hour)
+		})
+	}
+}
+
+func TestOfflineSitesAreSkippedAndCaughtUp(t *testing.T) {
+	w := newWorld(t, 60)
+	away := []string{"site-00005", "site-00040"}
+	back := false
+	w.edit = func(w *world) {
+		for _, name := range away {
+			w.find(name).Online = back
+		}
+	}
+	w.until("all waves pass", 2*time.Hour, func(w *world) bool {
+		n := len(w.out.Status.Waves)
+		return n > 0 && w.out.Status.Waves[n-1].PassedAt != nil
+	})
+	if c := w.out.Status.Sites; c.Offline != 2 || c.Passed != 58 || w.out.Status.Phase != v1alpha1.RolloutProgressing || !w.state.Held {
+		t.Fatalf("counts %+v\n%s", c, w.dump())
+	}
+	w.run(24*time.Hour, func(*world) bool { return false })
+	back = true
+	w.want(v1alpha1.RolloutCompleted, time.Hour)
+	if !w.says("CaughtUp") || !slices.Equal(w.assigned["site-00040"], []string{"1"}) {
+		t.Errorf("not caught up:\n%s", w.dump())
+	}
+}
+
+func TestCaughtUpSitesAreJudged(t *testing.T) {
+	w := newWorld(t, 60)
+	back := false
+	w.edit = func(w *world) {
+		for i := range w.sites {
+			if i%10 == 0 {
+				w.sites[i].Online = back
+			}
+		}
+	}
+	w.until("all waves pass", 2*time.Hour, func(w *world) bool {
+		n := len(w.out.Status.Waves)
+		return n > 0 && w.out.Status.Waves[n-1].PassedAt != nil
+	})
+	w.harm = func(s *Site, since time.Duration) map[string]float64 {
+		if strings.HasSuffix(s.Name, "0") && since > time.Minute { // what they are, it does not stand
+			return map[string]float64{"Performance": -40}
+		}
+		return nil
+	}
+	back = true
+	w.want(v1alpha1.RolloutRolledBack, time.Hour)
+}
+
+func TestWhoNeverReturnsDoesNotKeepIt(t *testing.T) {
+	w := newWorld(t, 30)
+	w.tick = 2 * time.Minute
+	w.edit = func(w *world) { w.find("site-00005").Online = false }
+	w.want(v1alpha1.RolloutCompleted, CatchUpFor+3*time.Hour)
+	if !w.says("1 site did not come back in 7 days") {
+		t.Error(w.dump())
+	}
+}
+
+func TestMaintenanceWaits(t *testing.T) {
+	w := newWorld(t, 30)
+	on := true
+	w.edit = func(w *world) { w.find("site-00005").Maintenance = on }
+	w.until("the last wave passes", 2*time.Hour, func(w *world) bool { return w.out.Status.Sites.Passed == 29 })
+	if w.has["site-00005"] == '1' || w.out.Status.Sites.Held != 1 {
+		t.Fatal(w.dump())
+	}
+	on = false
+	w.want(v1alpha1.RolloutCompleted, time.Hour)
+}
+
+func TestMaxInFlight(t *testing.T) {
+	w := newWorld(t, 40)
+	w.spec.Strategy.Waves = percent(50)
+	w.spec.Strategy.MaxInFlight = 3
+	most := int32(0)
+	w.until("it completes", 4*time.Hour, func(w *world) bool {
+		most = max(most, w.out.Status.Sites.Updating)
+		return ended(w)
+	})
+	if most != 3 {
+		t.Errorf("%d at one moment, want 3", most)
+	}
+}
+
+func TestDeadlineRetryAndRecovery(t *testing.T) {
+	w := newWorld(t, 40)
+	w.spec.Strategy.Waves = percent(50)
+	w.spec.Budget = budget("2", "2", 5*time.Minute)
+	broken := true
+	w.step()
+	bad := w.first().Name
+	w.fails = func(s *Site) bool { return broken && s.Name == bad }
+	w.until("it fails", 20*time.Minute, func(w *world) bool { return w.stepOf(bad) == v1alpha1.StepFailed })
+	w.spec.Control.Retry = map[string]int32{bad: 1}
+	w.step()
+	if w.stepOf(bad) != v1alpha1.StepUpdating || !w.says("Retried ann") {
+		t.Fatal(w.dump())
+	}
+	w.until("it fails again", 20*time.Minute, func(w *world) bool { return w.stepOf(bad) == v1alpha1.StepFailed })
+	w.step()
+	if w.stepOf(bad) != v1alpha1.StepFailed {
+		t.Fatal("tried again without being asked")
+	}
+	broken = false
+	w.spec.Control.Retry[bad] = 2
+	w.until("it is ready", 20*time.Minute, func(w *world) bool { s := w.stepOf(bad); return s == v1alpha1.StepReady || s == v1alpha1.StepPassed })
+	w.want(v1alpha1.RolloutCompleted, 2*time.Hour)
+
+	w = newWorld(t, 40)
+	w.spec.Budget = budget("100%", "0", 5*time.Minute)
+	w.readyAfter = time.Hour
+	w.want(v1alpha1.RolloutRollingBack, 6*time.Minute)
+	if !w.says("was not ready in time") {
+		t.Error(w.dump())
+	}
+}
+
+func budget(all, wave string, within time.Duration) v1alpha1.RolloutBudget {
+	return v1alpha1.RolloutBudget{MaxFailed: all, MaxFailedInWave: wave, ReadyWithin: metav1.Duration{Duration: within}}
+}
+
+func TestOfflineIsNotLate(t *testing.T) {
+	w := newWorld(t, 40)
+	w.spec.Budget = budget("0", "0", 5*time.Minute)
+	w.readyAfter = 2 * time.Minute
+	w.step()
+	name := w.first().Name
+	w.edit = func(w *world) { w.find(name).Online = w.now.Sub(monday) > 20*time.Minute }
+	w.want(v1alpha1.RolloutCompleted, 3*time.Hour)
+}
+
+func TestPauseResume(t *testing.T) {
+	w := newWorld(t, 40)
+	w.until("wave 2", time.Hour, inWave(2))
+	w.spec.Control.Paused = true
+	w.step()
+	has := w.state.Has
+	w.run(2*time.Hour, func(*world) bool { return false })
+	if w.state.Has != has || w.out.Status.Phase != v1alpha1.RolloutPaused || !w.says("Paused ann") {
+		t.Fatalf("went on, or does not say so:\n%s", w.dump())
+	}
+	w.spec.Control.Paused = false
+	w.want(v1alpha1.RolloutCompleted, 2*time.Hour)
+}
+
+func TestApprovalAndPromotion(t *testing.T) {
+	w := newWorld(t, 40)
+	w.spec.Strategy.Waves = percent(10, 50)
+	w.spec.Strategy.Waves[0].Approval = true
+	if w.run(2*time.Hour, inWave(2)) {
+		t.Fatal("went on without approval")
+	}
+	if !w.says("waits for a person's approval") {
+		t.Fatal(w.dump())
+	}
+	w.spec.Control.Promote = 1
+	w.step()
+	if w.out.Status.Wave != 2 || !w.says("Promoted ann") {
+		t.Fatal(w.dump())
+	}
+	// A promoted wave does not wait for its gates.
+	w.spec.Control.Promote = 2
+	w.until("wave 3", time.Minute, inWave(3))
+	// The last has to pass them.
+	if w.run(3*time.Minute, ended) {
+		t.Fatal("the last wave was promoted too")
+	}
+	w.want(v1alpha1.RolloutCompleted, time.Hour)
+}
+
+func TestAbort(t *testing.T) {
+	w := newWorld(t, 40)
+	w.until("wave 2", time.Hour, inWave(2))
+	w.step()
+	w.spec.Control.Abort = true
+	off := w.first().Name
+	w.edit = func(w *world) { w.find(off).Online = false }
+	w.step()
+	if w.out.Status.Phase != v1alpha1.RolloutRollingBack || strings.Contains(w.state.Has, "1") {
+		t.Fatal(w.dump())
+	}
+	w.want(v1alpha1.RolloutRolledBack, 10*time.Minute) // who is offline is not waited for
+	if !w.state.Held || !w.says("Aborted ann") {
+		t.Error(w.dump())
+	}
+}
+
+func TestRollingBackWaitsForTheSites(t *testing.T) {
+	w := newWorld(t, 40)
+	w.until("wave 2", time.Hour, inWave(2))
+	w.readyAfter = 20 * time.Minute
+	w.spec.Control.Abort = true
+	if w.run(15*time.Minute, ended) {
+		t.Fatalf("did not wait:\n%s", w.dump())
+	}
+	w.want(v1alpha1.RolloutRolledBack, 20*time.Minute)
+}
+
+func TestOnFailure(t *testing.T) {
+	t.Run("pause", func(t *testing.T) {
+		w := newWorld(t, 40)
+		w.spec.OnFailure = v1alpha1.OnFailurePause
+		w.harm = worse("Reliability", -30)
+		w.want(v1alpha1.RolloutPaused, time.Hour)
+		has := w.state.Has
+		w.run(time.Hour, func(*world) bool { return false })
+		if w.state.Has != has || !strings.Contains(has, "1") {
+			t.Fatalf("changed while it was paused:\n%s", w.dump())
+		}
+		w.harm = nil
+		w.spec.Control.Promote = 1 // people look at it, and go on
+		w.want(v1alpha1.RolloutCompleted, 2*time.Hour)
+	})
+	t.Run("wave", func(t *testing.T) {
+		w := newWorld(t, 40)
+		w.spec.OnFailure = v1alpha1.OnFailureRollBackWave
+		w.until("wave 2", time.Hour, inWave(2))
+		w.step()
+		first := int(w.out.Status.Waves[0].Sites.Total)
+		w.harm = worse("Reliability", -30)
+		w.want(v1alpha1.RolloutPaused, time.Hour)
+		if want := strings.Repeat("1", first) + strings.Repeat("0", 40-first); w.state.Has != want {
+			t.Errorf("has %s, want %s\n%s", w.state.Has, want, w.dump())
+		}
+	})
+}
+
+func TestSupersededQueuedInvalid(t *testing.T) {
+	w := newWorld(t, 40)
+	in := Input{Name: "a", Spec: &w.spec, State: &w.state, Sites: w.sites, Now: monday, Queued: "Rollout b is before it."}
+	if out := Decide(in); out.Changed || out.Status.Phase != v1alpha1.RolloutQueued || out.Status.Message != "Rollout b is before it." {
+		t.Errorf("queued: %+v", out.Status)
+	}
+	in.Queued, in.SupersededBy = "", "c"
+	if out := Decide(in); !out.Changed || out.Status.Phase != v1alpha1.RolloutSuperseded || !strings.Contains(out.Status.Message, "Rollout c") {
+		t.Errorf("superseded: %+v", out.Status)
+	}
+	in.SupersededBy = ""
+	bad := w.spec.DeepCopy()
+	bad.Strategy.Waves = []v1alpha1.RolloutWave{{}}
+	in.Spec = bad
+	if out := Decide(in); out.Status.Phase != v1alpha1.RolloutInvalid || !strings.Contains(out.Status.Message, "spec.strategy.waves[0]") {
+		t.Errorf("invalid: %+v", out.Status)
+	}
+	// One that is made wrong on the way waits for its spec.
+	w.until("wave 2", time.Hour, inWave(2))
+	w.spec.Windows = []v1alpha1.RolloutWindow{{From: "nine", To: "10:00"}}
+	w.step()
+	if has := w.state.Has; w.run(time.Hour, func(w *world) bool { return w.state.Has != has || ended(w) }) || !w.says("spec.windows[0]") {
+		t.Error(w.dump())
+	}
+	w.spec.Windows = nil
+	w.want(v1alpha1.RolloutCompleted, 2*time.Hour)
+}
+
+func TestTakesOverFromAnother(t *testing.T) {
+	w := newWorld(t, 40)
+	w.until("wave 2", time.Hour, inWave(2))
+	w.step()
+	had := map[string]bool{}
+	for name, d := range w.state.Assigned() {
+		had[name] = d == 1
+	}
+	// As the API server does it: the contents, the sites and what they have go on.
+	w.state = v1alpha1.RolloutStateSpec{
+		Held: true, Objects: []v1alpha1.RolloutObject{{Name: "shop", Contents: make([]runtime.RawExtension, 3)}}, Supersedes: "shop-0",
+		Sites: w.state.Sites, Has: w.state.Has, Steps: strings.Repeat("w", len(w.state.Steps)),
+	}
+	w.memory = nil
+	w.step()
+	for name, d := range w.state.Assigned() {
+		if d == 1 && !had[name] || d == 0 && had[name] {
+			t.Errorf("%s was put from one to another that is not the new one", name)
+		}
+	}
+	if n := strings.Count(w.state.Has, "2"); n == 0 || n > 10 {
+		t.Errorf("%d sites have the new one at once: %s", n, w.state.Has)
+	}
+	w.spec.Control.Abort = true
+	w.want(v1alpha1.RolloutRolledBack, time.Hour)
+	if strings.Trim(w.state.Has, "0") != "" {
+		t.Errorf("has %s", w.state.Has)
+	}
+}
+
+func TestNewSitesJoinTheLastWave(t *testing.T) {
+	w := newWorld(t, 40)
+	w.until("wave 2", time.Hour, inWave(2))
+	s := w.sites[0]
+	s.Name = "site-00000-b" // before others by name
+	w.sites = slices.Insert(w.sites, 1, s)
+	w.step()
+	if i := slices.Index(strings.Fields(w.state.Sites), s.Name); i != 40 || w.stepOf(s.Name) != v1alpha1.StepWaiting {
+		t.Fatalf("stands at %d:\n%s", i, w.dump())
+	}
+	w.want(v1alpha1.RolloutCompleted, 2*time.Hour)
+	if !slices.Equal(w.assigned[s.Name], []string{"1"}) || w.out.Status.Sites.Passed != 41 {
+		t.Error(w.dump())
+	}
+}
+
+func TestSitesThatLeave(t *testing.T) {
+	w := newWorld(t, 40)
+	w.until("wave 2", time.Hour, inWave(2))
+	w.sites = slices.DeleteFunc(w.sites, func(s Site) bool { return strings.HasSuffix(s.Name, "7") })
+	w.want(v1alpha1.RolloutCompleted, 2*time.Hour)
+	if w.out.Status.Sites.Total != 36 {
+		t.Error(w.dump())
+	}
+}
+
+func TestWindowsHoldSites(t *testing.T) {
+	w := newWorld(t, 40) // begins on a Monday at nine
+	w.spec.Windows = []v1alpha1.RolloutWindow{{From: "22:00", To: "02:00"}}
+	tokyo, err := time.LoadLocation("Asia/Tokyo") // nine hours ahead: 22:00 is 13:00
+	if err != nil {
+		t.Skip(err)
+	}
+	for i := range w.sites {
+		if i%2 == 0 {
+			w.sites[i].Zone = tokyo
+		}
+	}
+	w.tick = time.Minute
+	w.step()
+	if strings.Contains(w.state.Has, "1") || !w.out.Status.NextAt.Equal(&metav1.Time{Time: monday.Add(4 * time.Hour)}) {
+		t.Fatalf("next at %v:\n%s", w.out.Status.NextAt, w.dump())
+	}
+	w.until("the first change", 5*time.Hour, func(w *world) bool { return strings.Contains(w.state.Has, "1") })
+	if at := w.now.Sub(monday); at < 4*time.Hour || at > 4*time.Hour+2*time.Minute {
+		t.Errorf("began after %s", at)
+	}
+	for name, d := range w.state.Assigned() {
+		if d == 1 && w.find(name).Zone == nil {
+			t.Errorf("%s changed outside of its window", name)
+		}
+	}
+	w.want(v1alpha1.RolloutCompleted, 10*24*time.Hour)
+}
+
+func TestBlueGreen(t *testing.T) {
+	w := newWorld(t, 40)
+	w.spec.Strategy = v1alpha1.RolloutStrategy{Type: v1alpha1.StrategyBlueGreen, Blue: "blue"}
+	w.member = func(vs string, s *Site) bool { return vs == "blue" && s.Labels["region"] == "r1" }
+	w.step()
+	if got := w.out.Status.Waves; len(got) != 2 || got[0].Sites.Total != 13 || got[0].Sites.Updating != 13 || got[1].Sites.Updating != 0 {
+		t.Fatalf("%+v", got)
+	}
+	w.want(v1alpha1.RolloutCompleted, time.Hour)
+	w = newWorld(t, 40)
+	w.spec.Strategy = v1alpha1.RolloutStrategy{Type: v1alpha1.StrategyBlueGreen, Blue: "blue"}
+	w.member = func(vs string, s *Site) bool { return vs == "blue" && s.Labels["region"] == "r1" }
+	w.harm = worse("Security", -30)
+	w.want(v1alpha1.RolloutRolledBack, time.Hour)
+	if w.out.Status.Waves[1].Sites.RolledBack != 0 {
+		t.Error("green had it")
+	}
+}
+
+func TestEveryWaveOfOneSite(t *testing.T) {
+	w := newWorld(t, 5)
+	w.spec.Strategy = v1alpha1.RolloutStrategy{Type: v1alpha1.StrategyRolling}
+	w.step()
+	w.edit = func(w *world) { w.find(strings.Fields(w.state.Sites)[2]).Online = false }
+	w.until("all others have it", 2*time.Hour, func(w *world) bool { return w.out.Status.Sites.Passed == 4 })
+	if !w.says("WaveSkipped") {
+		t.Error(w.dump())
+	}
+}

@@ -1,0 +1,151 @@
+package decide
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"muster.dev/muster/control/api/v1alpha1"
+)
+
+func someDecided(n int, columns int) *decided {
+	rng := rand.New(rand.NewPCG(1, 2))
+	d := &decided{Version: version, Phase: v1alpha1.RolloutProgressing, Started: monday.Unix(), Wave: 1, Waves: []wave{{Name: "first", End: n / 2}, {Name: "100%", End: n}}}
+	for c := range columns {
+		d.Columns = append(d.Columns, column{fmt.Sprint("c", c), 1})
+	}
+	d.rows = make([]row, n)
+	for i := range d.rows {
+		r := &d.rows[i]
+		if i%3 == 0 {
+			r.got, r.at = d.Started+int64(rng.IntN(1e6)), d.Started+int64(rng.IntN(1e6))
+		}
+		if i%7 == 0 || columns == 0 {
+			continue
+		}
+		r.before = make([]int64, columns)
+		for c := range r.before {
+			r.before[c] = int64(rng.IntN(101)) - 20
+			if rng.IntN(10) == 0 {
+				r.before[c] = unknown
+			}
+		}
+		r.before[0] = 50
+		if i%5 == 0 {
+			r.drift = make([]int64, columns)
+			r.drift[0] = -3
+		}
+	}
+	return d
+}
+
+func TestStateIsReadAsItWasWritten(t *testing.T) {
+	d := someDecided(100, 5)
+	raw := d.encode()
+	back, err := decode(raw, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(back.rows, d.rows) {
+		t.Error("the rows differ")
+	}
+	if again := back.encode(); !bytes.Equal(again, raw) {
+		t.Errorf("written again it is\n%s\nnot\n%s", again, raw)
+	}
+}
+
+// TestStateIsSmall is the budget of what is written: all of the state of 10,000 sites, each
+// of which changed late, in fewer than 400 kB.
+func TestStateIsSmall(t *testing.T) {
+	w := newWorld(t, 10000)
+	w.tick = time.Minute
+	w.spec.Strategy.MaxInFlight, w.spec.Soak.Duration = 1500, time.Minute
+	most := 0
+	w.run(10*time.Hour, func(w *world) bool {
+		most = max(most, len(w.state.Sites)+len(w.state.Steps)+len(w.state.Has)+len(w.state.Decided.Raw))
+		return w.out.Status.Wave == 4 && w.out.Status.Waves[3].Sites.Updated > 3000
+	})
+	if w.out.Status.Wave != 4 {
+		t.Fatal(w.dump())
+	}
+	if most > 400_000 {
+		t.Errorf("the state has %d bytes, want 400,000 at most", most)
+	}
+	t.Logf("%d bytes", most)
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, n := range []int{0, 1, 40} {
+		d := someDecided(n, min(n, 3))
+		f.Add(d.encode(), n)
+	}
+	f.Add([]byte(`{"v":1,"columns":[{"name":"a","step":1}],"sites":"AAAAAA=="}`), 1)
+	f.Add([]byte(`{"v":1,"started":5,"waves":[{"end":9}],"wave":1,"alerts":{"3":["x"]}}`), 9)
+	f.Fuzz(func(t *testing.T, raw []byte, n int) {
+		if n < 0 || n > 10000 {
+			return
+		}
+		d, err := decode(raw, n)
+		if err != nil {
+			return
+		}
+		again, err := decode(d.encode(), n)
+		if err != nil {
+			t.Fatalf("what was read can't be read again: %v", err)
+		}
+		if !bytes.Equal(again.encode(), d.encode()) {
+			t.Fatal("it changes as it is written again")
+		}
+	})
+}
+
+// FuzzState decides on states that nobody wrote.
+func FuzzState(f *testing.F) {
+	w := newWorld(&testing.T{}, 20)
+	for range 30 {
+		w.step()
+		f.Add(w.state.Sites, w.state.Steps, w.state.Has, w.state.Decided.Raw)
+	}
+	f.Fuzz(func(t *testing.T, sites, steps, has string, raw []byte) {
+		w := newWorld(t, 20)
+		for range 3 {
+			in := Input{Name: "x", Spec: &w.spec, State: &v1alpha1.RolloutStateSpec{Held: true, Objects: w.state.Objects, Sites: sites, Steps: steps, Has: has}, Sites: w.sites, Now: w.now}
+			in.State.Decided = w.state.Decided
+			if raw != nil {
+				in.State.Decided = raws(raw)
+			}
+			if out := Decide(in); out.Changed {
+				sites, steps, has, raw = out.State.Sites, out.State.Steps, out.State.Has, out.State.Decided.Raw
+			}
+			w.now = w.now.Add(time.Minute)
+		}
+	})
+}
+
+func TestUnreadableStateMovesNothing(t *testing.T) {
+	w := newWorld(t, 20)
+	w.step()
+	was := w.state.DeepCopy()
+	for name, spoil := range map[string]func(s *v1alpha1.RolloutStateSpec){
+		"other version": func(s *v1alpha1.RolloutStateSpec) {
+			s.Decided.Raw = bytes.Replace(s.Decided.Raw, []byte(`"v":1`), []byte(`"v":9`), 1)
+		},
+		"no JSON":    func(s *v1alpha1.RolloutStateSpec) { s.Decided.Raw = []byte(`{`) },
+		"less steps": func(s *v1alpha1.RolloutStateSpec) { s.Steps = s.Steps[1:] },
+		"less sites": func(s *v1alpha1.RolloutStateSpec) {
+			s.Sites, s.Steps, s.Has = "a b", "ww", "00"
+		},
+	} {
+		w.state = *was.DeepCopy()
+		spoil(&w.state)
+		spoilt := w.state.DeepCopy()
+		w.memory = nil
+		w.step()
+		if w.out.Changed || !reflect.DeepEqual(*spoilt, w.state) || w.out.Status.Phase != v1alpha1.RolloutPaused || w.out.Status.Message == "" {
+			t.Errorf("%s: changed %v, phase %s: %s", name, w.out.Changed, w.out.Status.Phase, w.out.Status.Message)
+		}
+	}
+}
