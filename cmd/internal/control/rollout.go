@@ -22,6 +22,7 @@ import (
 	"muster.dev/muster/control/granted"
 	"muster.dev/muster/control/rollout"
 	"muster.dev/muster/control/rollout/decide"
+	"muster.dev/muster/control/rollout/gatecheck"
 	"muster.dev/muster/control/rollout/readings"
 	"muster.dev/muster/control/vk8s/sum"
 	"muster.dev/muster/internal/fleet"
@@ -39,17 +40,20 @@ type rolloutParts struct {
 	store     *desired.Store
 	clusters  *virtual
 	fleet     *fleetapi.Server
-	readings  readings.Reader
+	readings  *readings.Readings
 	recorder  record.EventRecorder
 }
 
 // startRollouts moves rollouts.
 func startRollouts(env *role.Env, p rolloutParts) {
+	online := func(tenant, site string) bool {
+		return p.clusters.store.IsOnline(fleet.SiteID{Tenant: tenant, Name: site})
+	}
 	c := rollout.New(rollout.Options{Client: p.client, Cache: p.cache, Dynamic: p.objects, Inventory: p.inventory, Offered: p.grants.Set, Readings: p.readings, Recorder: p.recorder, Logger: env.Log, Registerer: env.Reg,
-		Sites: &rolloutSites{store: p.store, sum: p.clusters.sum, fleet: p.fleet, inventory: p.inventory},
-		Online: func(tenant, site string) bool {
-			return p.clusters.store.IsOnline(fleet.SiteID{Tenant: tenant, Name: site})
-		}})
+		Sites:  &rolloutSites{store: p.store, sum: p.clusters.sum, fleet: p.fleet, inventory: p.inventory},
+		Online: online})
+	checks := gatecheck.New(gatecheck.Options{Client: p.client, Cache: p.cache, Inventory: p.inventory, Readings: p.readings, Online: online, Logger: env.Log, Registerer: env.Reg})
+	env.Go("gate checks", checks.Run)
 	p.clusters.store.OnWorkloads(func(items []string) {
 		tenants := map[string]bool{}
 		for _, item := range items {

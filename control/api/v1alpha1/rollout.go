@@ -763,7 +763,9 @@ type GateCheckSpec struct {
 	// Since is when they got it: what was before is what it is compared with.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
-	// Gates as in a RolloutPlan; none: its defaults but ready.
+	// Gates as in a RolloutPlan, but for ready. None: no alert of severity critical, and no
+	// dimension 10 points worse than before and than at the peers; without since, which that
+	// takes, no site that is red.
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
