@@ -1,0 +1,225 @@
+package rollout_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/testkit"
+)
+
+func TestAGoodRolloutCompletes(t *testing.T) {
+	w := newWorld(t, "ro-good")
+	w.deployment("web", "web:1")
+	w.control()
+	w.rollout("release", "web", "web:2")
+	r := w.becomes("release", v1alpha1.RolloutCompleted)
+	if s := r.Status.Sites; s.Total != sitesOfAWorld || s.Passed != sitesOfAWorld || len(r.Status.Waves) != 2 {
+		t.Errorf("%+v in %d waves", s, len(r.Status.Waves))
+	}
+	w.ended("release", false)
+	if got := w.image("web"); got != "web:2" {
+		t.Errorf("the object has %s", got)
+	}
+	if got := w.sitesThatHad("web:2"); len(got) != sitesOfAWorld {
+		t.Errorf("it went to %v", got)
+	}
+	testkit.EventuallyTrue(t, "events on the Rollout and on a site", func() bool {
+		return w.told("Rollout release", "WaveStarted") && w.told("Site s3", "RolloutUpdating", "ro-good-shop/release")
+	})
+}
+
+// ended: the state says that nothing moves by it any more, and whether it still holds.
+func (w *world) ended(name string, held bool) {
+	w.t.Helper()
+	st, err := w.state(name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if st.Spec.Held != held || st.Annotations["muster.dev/rollout-ended"] == "" {
+		w.t.Errorf("the state of %s: held %v, %v", name, st.Spec.Held, st.Annotations)
+	}
+}
+
+func TestABadRolloutIsPutBack(t *testing.T) {
+	w := newWorld(t, "ro-back")
+	w.deployment("web", "web:1")
+	w.control()
+	w.rollout("release", "web", "web:bad")
+	w.becomes("release", v1alpha1.RolloutRolledBack)
+	w.ended("release", false)
+	if got := w.image("web"); got != "web:1" {
+		t.Errorf("the object has %s", got)
+	}
+	if got := w.sitesThatHad("web:bad"); len(got) != 1 {
+		t.Errorf("outside of the first wave: %v had it", got)
+	}
+	// The next one begins from what was put back.
+	w.rollout("fixed", "web", "web:2")
+	w.becomes("fixed", v1alpha1.RolloutCompleted)
+	if got := w.image("web"); got != "web:2" {
+		t.Errorf("the object has %s", got)
+	}
+}
+
+func TestANewerRolloutTakesOver(t *testing.T) {
+	w := newWorld(t, "ro-newer")
+	w.deployment("web", "web:1")
+	w.control()
+	w.rollout("one", "web", "web:2", func(r *v1alpha1.Rollout) { r.Spec.Soak.Duration = time.Hour })
+	testkit.EventuallyTrue(t, "the first wave has it", func() bool { return len(w.sitesThatHad("web:2")) == 1 })
+	w.rollout("two", "web", "web:3")
+	w.becomes("two", v1alpha1.RolloutCompleted)
+	w.becomes("one", v1alpha1.RolloutSuperseded, "two")
+	w.ended("two", false)
+	if n := len(w.sitesThatHad("web:2")); w.image("web") != "web:3" || n != 1 {
+		t.Errorf("%s; %d sites had the one before", w.image("web"), n)
+	}
+}
+
+func TestADeletedRolloutIsPutBackFirst(t *testing.T) {
+	w := newWorld(t, "ro-gone")
+	w.deployment("web", "web:1")
+	w.control()
+	w.rollout("release", "web", "web:2", func(r *v1alpha1.Rollout) { r.Spec.Soak.Duration = time.Hour })
+	testkit.EventuallyTrue(t, "the first wave has it", func() bool { return len(w.sitesThatHad("web:2")) == 1 })
+	r, err := w.get("release")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.client.Delete(context.Background(), r); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "it is gone", func() error {
+		r, err := w.get("release")
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("%+v, %v", r.Status, err)
+	})
+	w.ended("release", false)
+	if got := w.image("web"); got != "web:1" {
+		t.Errorf("the object has %s", got)
+	}
+	// Its name can be taken again.
+	w.rollout("release", "web", "web:3")
+	w.becomes("release", v1alpha1.RolloutCompleted)
+}
+
+func TestARolloutEndsWithItsObject(t *testing.T) {
+	w := newWorld(t, "ro-object")
+	w.deployment("web", "web:1")
+	w.control()
+	w.rollout("release", "web", "web:2", func(r *v1alpha1.Rollout) { r.Spec.Soak.Duration = time.Hour })
+	testkit.EventuallyTrue(t, "the first wave has it", func() bool { return len(w.sitesThatHad("web:2")) == 1 })
+	if err := w.client.Delete(context.Background(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ro-object-shop"}}); err != nil {
+		t.Fatal(err)
+	}
+	w.becomes("release", v1alpha1.RolloutSuperseded, "Deployment web was deleted")
+}
+
+func TestRolloutsOfTheSameSitesQueue(t *testing.T) {
+	w := newWorld(t, "ro-queue")
+	w.deployment("web", "web:1")
+	w.deployment("api", "api:1")
+	w.control()
+	w.rollout("one", "web", "web:2", func(r *v1alpha1.Rollout) { r.Spec.Soak.Duration = time.Hour })
+	testkit.EventuallyTrue(t, "the first wave has it", func() bool { return len(w.sitesThatHad("web:2")) == 1 })
+	w.rollout("two", "api", "api:2")
+	w.becomes("two", v1alpha1.RolloutQueued, "behind rollout one", "site s")
+	if got := w.image("api"); got != "api:1" {
+		t.Errorf("what waits has written %s", got)
+	}
+	w.abort("one")
+	w.becomes("one", v1alpha1.RolloutRolledBack)
+	w.becomes("two", v1alpha1.RolloutCompleted)
+}
+
+func (w *world) abort(name string) {
+	w.t.Helper()
+	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"control":{"abort":true}}}`))
+	if err := w.client.Patch(context.Background(), &v1alpha1.Rollout{ObjectMeta: metav1.ObjectMeta{Namespace: w.tenant + "-shop", Name: name}}, patch); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestKilledAnywhere ends control again and again, wherever it is, and another takes its
+// place: the end is the same, and nobody got what they should not have.
+func TestKilledAnywhere(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	w := newWorld(t, "ro-kill")
+	w.deployment("web", "web:1")
+	kills := 0
+	until := func(name string, phase v1alpha1.RolloutPhase) {
+		testkit.Eventually(t, fmt.Sprintf("rollout %s is %s", name, phase), func() error {
+			stop := w.control()
+			time.Sleep(time.Duration(rng.IntN(700)) * time.Millisecond)
+			stop()
+			kills++
+			r, err := w.get(name)
+			if err == nil && r.Status.Phase != phase {
+				err = fmt.Errorf("%s: %s", r.Status.Phase, r.Status.Message)
+			}
+			return err
+		})
+	}
+	w.rollout("good", "web", "web:2")
+	until("good", v1alpha1.RolloutCompleted)
+	w.rollout("bad", "web", "web:bad")
+	until("bad", v1alpha1.RolloutRolledBack)
+	t.Logf("%d kills", kills)
+	w.ended("good", false)
+	w.ended("bad", false)
+	if got, had := w.image("web"), w.sitesThatHad("web:bad"); got != "web:2" || len(had) != 1 {
+		t.Errorf("the object has %s; %v had the bad one", got, had)
+	}
+	w.decidedOnce("good")
+	w.decidedOnce("bad")
+}
+
+// decidedOnce: no wave was started or passed twice.
+func (w *world) decidedOnce(name string) {
+	w.t.Helper()
+	r, err := w.get(name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, d := range r.Status.Decisions {
+		if seen[d.What+d.Text] {
+			w.t.Errorf("%s: %s was decided twice: %s", name, d.What, d.Text)
+		}
+		seen[d.What+d.Text] = true
+	}
+}
+
+func TestTwoControlsAreOne(t *testing.T) {
+	w := newWorld(t, "ro-two")
+	w.deployment("web", "web:1")
+	w.deployment("api", "api:1")
+	first := w.control()
+	w.control()
+	w.rollout("good", "web", "web:2")
+	w.becomes("good", v1alpha1.RolloutCompleted)
+	w.rollout("bad", "api", "api:bad")
+	testkit.EventuallyTrue(t, "the first wave has it", func() bool { return len(w.sitesThatHad("api:bad")) == 1 })
+	first()
+	w.becomes("bad", v1alpha1.RolloutRolledBack)
+	w.decidedOnce("good")
+	w.decidedOnce("bad")
+	if got := append(w.sitesThatHad("api:bad"), w.image("web"), w.image("api")); !slices.Equal(got[1:], []string{"web:2", "api:1"}) {
+		t.Errorf("%s", strings.Join(got, " "))
+	}
+}

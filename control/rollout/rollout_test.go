@@ -1,0 +1,253 @@
+package rollout_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"muster.dev/muster/control/api/offered"
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/controllers"
+	"muster.dev/muster/control/rollout"
+	"muster.dev/muster/control/rollout/decide"
+	"muster.dev/muster/control/rollout/hold"
+	"muster.dev/muster/control/rollout/readings"
+	"muster.dev/muster/control/vk8s/sum"
+	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/testkit"
+	"muster.dev/muster/internal/testkit/kubeapi"
+)
+
+const sitesOfAWorld = 8
+
+// world is a tenant with sites that do as they are told, on the real API server: a site
+// gets the content that the state says, and is ready with it unless it is bad.
+type world struct {
+	t      *testing.T
+	cfg    *rest.Config
+	tenant string
+	client client.Client
+
+	mu sync.Mutex
+	// had are the images that each site ever had.
+	had    map[string]map[string]bool
+	events []string
+	drop   map[string]float64 // image → points that its sites lose
+}
+
+func newWorld(t *testing.T, tenant string) *world {
+	t.Helper()
+	w := &world{t: t, cfg: kubeapi.Start(t), tenant: tenant, had: map[string]map[string]bool{}, drop: map[string]float64{}}
+	scheme := runtime.NewScheme()
+	if err := controllers.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	if err := sum.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if w.client, err = client.New(w.cfg, client.Options{Scheme: scheme}); err != nil {
+		t.Fatal(err)
+	}
+	w.create(&v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: tenant}})
+	for _, ns := range []string{"system", "shared", "shop"} {
+		w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant + "-" + ns, Labels: map[string]string{"muster.dev/tenant": tenant}}})
+	}
+	for i := range sitesOfAWorld {
+		w.create(&v1alpha1.Site{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("s%d", i), Namespace: tenant + "-system", Labels: map[string]string{"in": "all", "n": fmt.Sprint(i)}}, Spec: v1alpha1.SiteSpec{Approved: true}})
+	}
+	w.create(&v1alpha1.VirtualSite{ObjectMeta: metav1.ObjectMeta{Name: "all", Namespace: tenant + "-shared"}, Spec: v1alpha1.VirtualSiteSpec{SiteSelector: metav1.LabelSelector{MatchLabels: map[string]string{"in": "all"}}}})
+	w.create(&v1alpha1.VirtualSite{ObjectMeta: metav1.ObjectMeta{Name: "first", Namespace: tenant + "-shared"}, Spec: v1alpha1.VirtualSiteSpec{SiteSelector: metav1.LabelSelector{MatchLabels: map[string]string{"n": "0"}}}})
+	return w
+}
+
+func (w *world) create(objs ...client.Object) {
+	w.t.Helper()
+	for _, o := range objs {
+		testkit.Eventually(w.t, "create "+o.GetName(), func() error { return w.client.Create(context.Background(), o) })
+	}
+}
+
+// deployment makes one with a first image.
+func (w *world) deployment(name, image string) {
+	w.t.Helper()
+	labels := map[string]string{"app": name}
+	w.create(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.tenant + "-shop", Annotations: map[string]string{"ves.io/virtual-sites": "shared/all"}}, Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: image}}}}}})
+}
+
+func (w *world) image(name string) string {
+	w.t.Helper()
+	var d appsv1.Deployment
+	if err := w.client.Get(context.Background(), client.ObjectKey{Namespace: w.tenant + "-shop", Name: name}, &d); err != nil {
+		w.t.Fatal(err)
+	}
+	return d.Spec.Template.Spec.Containers[0].Image
+}
+
+// rollout makes one that sets an image.
+func (w *world) rollout(name, object, image string, change ...func(*v1alpha1.Rollout)) {
+	w.t.Helper()
+	r := &v1alpha1.Rollout{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.tenant + "-shop"}, Spec: v1alpha1.RolloutSpec{
+		Changes: []v1alpha1.RolloutChange{{APIVersion: "apps/v1", Kind: "Deployment", Name: object, Images: map[string]string{"c": image}}}, RolloutPlan: quick()}}
+	for _, fn := range change {
+		fn(r)
+	}
+	w.create(r)
+}
+
+// quick is a plan that does not soak: one site, then all.
+func quick() v1alpha1.RolloutPlan {
+	one, all := int32(1), int32(100)
+	return v1alpha1.RolloutPlan{Strategy: v1alpha1.RolloutStrategy{Type: v1alpha1.StrategyCanary, Waves: []v1alpha1.RolloutWave{{Count: &one}, {Percent: &all}}},
+		Gates: []v1alpha1.RolloutGate{{Name: "ready", Ready: &v1alpha1.GateReady{Percent: 100}}}, Soak: metav1.Duration{Duration: time.Second},
+		Budget: v1alpha1.RolloutBudget{MaxFailed: "0", MaxFailedInWave: "0", ReadyWithin: metav1.Duration{Duration: time.Minute}}, OnFailure: v1alpha1.OnFailureRollBackAll}
+}
+
+func (w *world) get(name string) (*v1alpha1.Rollout, error) {
+	var r v1alpha1.Rollout
+	err := w.client.Get(context.Background(), client.ObjectKey{Namespace: w.tenant + "-shop", Name: name}, &r)
+	return &r, err
+}
+
+func (w *world) state(name string) (*v1alpha1.RolloutState, error) {
+	var st v1alpha1.RolloutState
+	err := w.client.Get(context.Background(), client.ObjectKey{Namespace: w.tenant + "-shop", Name: name}, &st)
+	return &st, err
+}
+
+// becomes waits for a phase, and a message with these words.
+func (w *world) becomes(name string, phase v1alpha1.RolloutPhase, words ...string) *v1alpha1.Rollout {
+	w.t.Helper()
+	var r *v1alpha1.Rollout
+	testkit.Eventually(w.t, fmt.Sprintf("rollout %s is %s", name, phase), func() (err error) {
+		if r, err = w.get(name); err != nil {
+			return err
+		}
+		if r.Status.Phase != phase || slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(r.Status.Message, word) }) {
+			return fmt.Errorf("%s: %s, %+v, %+v", r.Status.Phase, r.Status.Message, r.Status.Sites, r.Status.Gates)
+		}
+		return nil
+	})
+	return r
+}
+
+// Event implements rollout.Recorder.
+func (w *world) Event(o runtime.Object, kind, reason, message string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = append(w.events, fmt.Sprintf("%T %s %s %s", o, o.(client.Object).GetName(), reason, message))
+}
+
+func (w *world) told(words ...string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.events, func(e string) bool {
+		return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(e, word) })
+	})
+}
+
+// Of implements rollout.Sites.
+func (w *world) Of(kind offered.Kind, namespace, name string, st *v1alpha1.RolloutState) ([]rollout.Site, bool) {
+	if namespace != w.tenant+"-shop" || name == "nowhere" {
+		return nil, true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []rollout.Site
+	for i := range sitesOfAWorld {
+		s := rollout.Site{Name: fmt.Sprintf("s%d", i), State: decide.Ready}
+		if st != nil && st.Spec.Held {
+			image := string(hold.Find(&st.Spec, kind, name).Contents[st.Spec.Assigned()[s.Name]].Raw)
+			if w.had[s.Name] == nil {
+				w.had[s.Name] = map[string]bool{}
+			}
+			for _, word := range strings.Split(image, `"`) {
+				if strings.HasPrefix(word, name+":") {
+					w.had[s.Name][word] = true
+				}
+			}
+			if strings.Contains(image, ":bad") {
+				s.State, s.Why = decide.Failed, "the container exits with 1"
+			}
+		}
+		out = append(out, s)
+	}
+	return out, true
+}
+
+// sitesThatHad are those that ever had an image.
+func (w *world) sitesThatHad(image string) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []string
+	for _, site := range slices.Sorted(maps.Keys(w.had)) {
+		if w.had[site][image] {
+			out = append(out, site)
+		}
+	}
+	return out
+}
+
+// Read implements readings.Reader: all sites are well.
+func (w *world) Read(_ context.Context, q readings.Question) readings.Answer {
+	a := readings.Answer{Sites: map[string]readings.Site{}}
+	for _, s := range slices.Concat(q.Changed, q.Peers) {
+		a.Sites[s] = readings.Site{Measures: map[string]float64{"Site": 95}, AlertsKnown: true, At: time.Now()}
+	}
+	return a
+}
+
+// Before implements readings.Reader.
+func (w *world) Before(context.Context, string, []string, time.Time, time.Time) map[string]map[string]float64 {
+	return nil
+}
+
+// control starts a controller; stop ends it and waits until it has.
+func (w *world) control() (stop func()) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	scheme := w.client.Scheme()
+	ca, err := cache.New(w.cfg, cache.Options{Scheme: scheme})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	objects, err := dynamic.NewForConfig(w.cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	if testing.Verbose() {
+		log = slog.New(slog.NewTextHandler(w.t.Output(), nil))
+	}
+	inv, err := inventory.New(inventory.Options{Cache: ca, Settle: 20 * time.Millisecond, Policies: []inventory.PolicyKind{inventory.CollectionPolicies(), inventory.HealthPolicies()}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	c := rollout.New(rollout.Options{Client: w.client, Cache: ca, Dynamic: objects, Inventory: inv, Offered: func() *offered.Set { return offered.NewSet() }, Sites: w, Readings: w, Recorder: w,
+		Online: func(string, string) bool { return true }, Logger: log, Registerer: prometheus.NewRegistry(), Tick: 100 * time.Millisecond})
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = ca.Start(ctx) })
+	wg.Go(func() { _ = inv.Run(ctx) })
+	wg.Go(func() { _ = c.Run(ctx) })
+	var once sync.Once
+	stop = func() { once.Do(func() { cancel(); wg.Wait() }) }
+	w.t.Cleanup(stop)
+	return stop
+}
