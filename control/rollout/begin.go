@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/rollout/decide"
 	"muster.dev/muster/control/rollout/hold"
 )
 
@@ -80,6 +81,9 @@ func (j *job) begin(ctx context.Context) (time.Duration, error) {
 	}
 	if why := j.c.queued(j.key, mine); why != "" {
 		return j.c.o.Tick, j.wait(ctx, why)
+	}
+	if _, err := decide.Plan(j.key.Name, &j.r.Spec, fleet.sites(carried), fleet.scope(&j.r.Spec), fleet.isMember); err != nil {
+		return 0, invalidf("%v", err)
 	}
 	for _, name := range held {
 		st, err := j.c.state(ctx, types.NamespacedName{Namespace: j.key.Namespace, Name: name})

@@ -165,7 +165,7 @@ func TestKilledAnywhere(t *testing.T) {
 	until := func(name string, phase v1alpha1.RolloutPhase) {
 		testkit.Eventually(t, fmt.Sprintf("rollout %s is %s", name, phase), func() error {
 			stop := w.control()
-			time.Sleep(time.Duration(rng.IntN(700)) * time.Millisecond)
+			time.Sleep(time.Duration(rng.IntN(800)) * time.Millisecond)
 			stop()
 			kills++
 			r, err := w.get(name)
@@ -175,9 +175,10 @@ func TestKilledAnywhere(t *testing.T) {
 			return err
 		})
 	}
-	w.rollout("good", "web", "web:2")
+	atOnce := func(r *v1alpha1.Rollout) { r.Spec.Soak.Duration = 0 } // a soak begins anew with each control
+	w.rollout("good", "web", "web:2", atOnce)
 	until("good", v1alpha1.RolloutCompleted)
-	w.rollout("bad", "web", "web:bad")
+	w.rollout("bad", "web", "web:bad", atOnce)
 	until("bad", v1alpha1.RolloutRolledBack)
 	t.Logf("%d kills", kills)
 	w.ended("good", false)

@@ -27,19 +27,19 @@ const (
 	beforeEvery = time.Minute
 )
 
-// sites is the fleet as a rollout's names mean it.
-type sites struct {
+// roster is the fleet as a rollout's names mean it.
+type roster struct {
 	tenant, namespace string // the latter as users type it
 	snapshot          *inventory.Snapshot
 }
 
-func (j *job) fleet() sites {
+func (j *job) fleet() roster {
 	short, _ := render.Short(j.tenant, j.key.Namespace)
-	return sites{j.tenant, short, j.c.o.Inventory.Snapshot()}
+	return roster{j.tenant, short, j.c.o.Inventory.Snapshot()}
 }
 
 // key is what a name of a virtual site means; "": nothing.
-func (f sites) key(name string) string {
+func (f roster) key(name string) string {
 	key, err := render.VirtualSite(name, f.namespace)
 	if err != nil {
 		return ""
@@ -48,7 +48,7 @@ func (f sites) key(name string) string {
 }
 
 // missing names the first field with a virtual site that isn't there; "": none is.
-func (f sites) missing(spec *v1alpha1.RolloutSpec) string {
+func (f roster) missing(spec *v1alpha1.RolloutSpec) string {
 	named := map[string]string{}
 	var order []string
 	add := func(field, name string) {
@@ -78,17 +78,35 @@ func (f sites) missing(spec *v1alpha1.RolloutSpec) string {
 	return ""
 }
 
-func (f sites) member(name string, of []string) bool {
+func (f roster) member(name string, of []string) bool {
 	key := f.key(name)
 	return key != "" && slices.Contains(of, key)
 }
 
-func (f sites) inScope(spec *v1alpha1.RolloutSpec, of []string) bool {
+func (f roster) inScope(spec *v1alpha1.RolloutSpec, of []string) bool {
 	return len(spec.VirtualSites) == 0 || slices.ContainsFunc(spec.VirtualSites, func(name string) bool { return f.member(name, of) })
 }
 
+func (f roster) scope(spec *v1alpha1.RolloutSpec) func(*decide.Site) bool {
+	return func(s *decide.Site) bool { return f.inScope(spec, s.VirtualSites) }
+}
+
+func (f roster) isMember(name string, s *decide.Site) bool { return f.member(name, s.VirtualSites) }
+
+// sites are those of these names that are known, sorted, with where they belong alone.
+func (f roster) sites(names map[string]bool) []decide.Site {
+	var out []decide.Site
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if i := f.snapshot.Find(f.tenant, name); i >= 0 {
+			at := f.snapshot.Sites[i]
+			out = append(out, decide.Site{Name: name, Labels: at.Labels, VirtualSites: at.VirtualSites, Zone: zone(at.Labels)})
+		}
+	}
+	return out
+}
+
 // place is where a rollout stands in the line.
-func (f sites) place(j *job, carried map[string]bool) place {
+func (f roster) place(j *job, carried map[string]bool) place {
 	p := place{tenant: f.tenant, created: j.r.CreationTimestamp.Time, begun: j.st != nil && j.st.Spec.Decided != nil, paused: j.r.Spec.Control.Paused, sites: map[string]bool{}, moving: map[string]bool{}}
 	for name := range carried {
 		if i := f.snapshot.Find(f.tenant, name); i >= 0 && f.inScope(&j.r.Spec, f.snapshot.Sites[i].VirtualSites) {
@@ -124,8 +142,7 @@ func stepsOf(s *v1alpha1.RolloutStateSpec) map[string]v1alpha1.SiteStep {
 func (j *job) input(ctx context.Context, supersededBy string) (decide.Input, bool, error) {
 	f := j.fleet()
 	in := decide.Input{Name: j.key.Name, Spec: j.r.Spec.DeepCopy(), State: j.st.Spec.DeepCopy(), SupersededBy: supersededBy, Memory: j.known.memory, Now: j.now,
-		InScope: func(s *decide.Site) bool { return f.inScope(&j.r.Spec, s.VirtualSites) },
-		Member:  func(name string, s *decide.Site) bool { return f.member(name, s.VirtualSites) }}
+		InScope: f.scope(&j.r.Spec), Member: f.isMember}
 	if supersededBy != "" {
 		return in, true, nil // what its sites have is the other one's
 	}
@@ -145,15 +162,15 @@ func (j *job) input(ctx context.Context, supersededBy string) (decide.Input, boo
 		}
 	}
 	carried := map[string]bool{}
-	for _, name := range slices.Sorted(maps.Keys(said)) {
-		i := f.snapshot.Find(f.tenant, name)
-		if i < 0 {
-			continue // it is new, or about to go
-		}
+	for name := range said {
 		carried[name] = true
-		at := f.snapshot.Sites[i]
-		in.Sites = append(in.Sites, decide.Site{Name: name, Labels: at.Labels, VirtualSites: at.VirtualSites, State: said[name].State, Why: said[name].Why,
-			Online: at.Phase == fleet.PhaseOnline || j.c.o.Online(f.tenant, name), Maintenance: at.MaintenanceAt(j.now) != nil, Zone: zone(at.Labels)})
+	}
+	in.Sites = f.sites(carried)
+	for i := range in.Sites {
+		s := &in.Sites[i]
+		at := f.snapshot.Sites[f.snapshot.Find(f.tenant, s.Name)]
+		s.State, s.Why = said[s.Name].State, said[s.Name].Why
+		s.Online, s.Maintenance = at.Phase == fleet.PhaseOnline || j.c.o.Online(f.tenant, s.Name), at.MaintenanceAt(j.now) != nil
 	}
 	j.c.stand(j.known, f.place(j, carried))
 	if j.r.DeletionTimestamp != nil {

@@ -193,7 +193,7 @@ func (j *job) decide(ctx context.Context, supersededBy string) (time.Duration, e
 	if phase == v1alpha1.RolloutCompleted {
 		next.Spec.Held = false
 	}
-	if phase == v1alpha1.RolloutRolledBack {
+	if phase == v1alpha1.RolloutRolledBack || phase == v1alpha1.RolloutInvalid && next.Spec.Supersedes == "" {
 		// First the sites, then the objects, and only then the objects count again.
 		next.Spec.Held = true
 		if err := j.save(ctx, next); err != nil {

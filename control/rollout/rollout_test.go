@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	crlog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"muster.dev/muster/control/api/offered"
 	"muster.dev/muster/control/api/v1alpha1"
@@ -49,6 +51,11 @@ type world struct {
 	had    map[string]map[string]bool
 	events []string
 	drop   map[string]float64 // image → points that its sites lose
+}
+
+func TestMain(m *testing.M) {
+	crlog.SetLogger(logr.Discard())
+	m.Run()
 }
 
 func newWorld(t *testing.T, tenant string) *world {
