@@ -39,7 +39,7 @@ func (j *job) putBack(ctx context.Context) error {
 func (j *job) end(ctx context.Context, phase v1alpha1.RolloutPhase, why string) error {
 	if j.st != nil && (j.st.Annotations[annotationUID] == "" || j.st.Annotations[annotationUID] == string(j.r.UID)) {
 		next := j.st.DeepCopy()
-		metav1.SetMetaDataAnnotation(&next.ObjectMeta, annotationEnded, string(phase))
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, hold.AnnotationEnded, string(phase))
 		if err := j.save(ctx, next); err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func (j *job) drop(ctx context.Context) error {
 	if !ordinary && next.Spec.Supersedes == "" {
 		next.Spec.Held = false
 	}
-	metav1.SetMetaDataAnnotation(&next.ObjectMeta, annotationEnded, string(v1alpha1.RolloutRolledBack))
+	metav1.SetMetaDataAnnotation(&next.ObjectMeta, hold.AnnotationEnded, string(v1alpha1.RolloutRolledBack))
 	if err := j.save(ctx, next); err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (j *job) drop(ctx context.Context) error {
 
 // takeName makes room for a Rollout whose name another one had, that has ended and is gone.
 func (j *job) takeName(ctx context.Context) error {
-	if j.st.Annotations[annotationEnded] == "" && j.st.Labels[hold.LabelKind] != "" { // the Rollout was removed by force, and made again
+	if j.st.Annotations[hold.AnnotationEnded] == "" && j.st.Labels[hold.LabelKind] != "" { // the Rollout was removed by force, and made again
 		next := j.st.DeepCopy()
 		next.Annotations[annotationUID] = string(j.r.UID)
 		if err := j.save(ctx, next); err != nil {
@@ -135,7 +135,7 @@ func (j *job) takeName(ctx context.Context) error {
 		}
 		return errAgain
 	}
-	if j.st.Annotations[annotationEnded] == "" || j.st.Spec.Held {
+	if j.st.Annotations[hold.AnnotationEnded] == "" || j.st.Spec.Held {
 		return j.end(ctx, v1alpha1.RolloutInvalid, fmt.Sprintf("metadata.name: sites still have what an earlier rollout %s gave them: choose another name", j.key.Name))
 	}
 	version := j.st.ResourceVersion
@@ -149,7 +149,7 @@ func (j *job) takeName(ctx context.Context) error {
 // object, once that write is in.
 func (j *job) adopt(ctx context.Context) (time.Duration, error) {
 	kind := j.st.Labels[hold.LabelKind]
-	if kind == "" || j.st.Annotations[annotationEnded] != "" || !j.st.Spec.Held {
+	if kind == "" || j.st.Annotations[hold.AnnotationEnded] != "" || !j.st.Spec.Held {
 		return j.collect(ctx)
 	}
 	objects, err := j.c.objectsOf(ctx, j.st)

@@ -18,19 +18,15 @@ import (
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/rollout/decide"
+	"muster.dev/muster/control/rollout/hold"
 	"muster.dev/muster/internal/fleet"
 )
 
 // finalizer keeps a Rollout that is deleted until what it began is put back.
 const finalizer = "muster.dev/rollout"
 
-// Annotations of a RolloutState.
-const (
-	// annotationUID is the UID of the Rollout that it is of.
-	annotationUID = "muster.dev/rollout-uid"
-	// annotationEnded is the phase in which it ended: nothing moves by it any more.
-	annotationEnded = "muster.dev/rollout-ended"
-)
+// annotationUID, on a RolloutState, is the UID of the Rollout that it is of.
+const annotationUID = "muster.dev/rollout-uid"
 
 // job is one look at one rollout.
 type job struct {
@@ -206,7 +202,7 @@ func (j *job) decide(ctx context.Context, supersededBy string) (time.Duration, e
 		next.Spec.Held = slices.ContainsFunc(next.Spec.Objects, func(o v1alpha1.RolloutObject) bool { return !o.Written })
 	}
 	if phase.Ended() {
-		metav1.SetMetaDataAnnotation(&next.ObjectMeta, annotationEnded, string(phase))
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, hold.AnnotationEnded, string(phase))
 	}
 	if err := j.save(ctx, next); err != nil {
 		return 0, err

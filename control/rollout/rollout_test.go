@@ -2,9 +2,11 @@ package rollout_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -229,13 +231,30 @@ func (w *world) Before(context.Context, string, []string, time.Time, time.Time) 
 // control starts a controller; stop ends it and waits until it has.
 func (w *world) control() (stop func()) {
 	w.t.Helper()
+	stop, _ = w.controlThat(0, false)
+	return stop
+}
+
+// controlThat starts one that dies at its nth write: before it is sent, or after it was,
+// and before it knows. 0: it lives.
+func (w *world) controlThat(nth int, sent bool) (stop func(), died <-chan struct{}) {
+	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
+	cfg := kubeapi.Server(w.t).ConfigOf("muster:control")
+	cfg.QPS = -1
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return &mortal{next: next, left: nth, sent: sent, die: cancel}
+	})
 	scheme := w.client.Scheme()
-	ca, err := cache.New(w.cfg, cache.Options{Scheme: scheme})
+	own, err := client.New(cfg, client.Options{Scheme: scheme})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	objects, err := dynamic.NewForConfig(w.cfg)
+	ca, err := cache.New(cfg, cache.Options{Scheme: scheme})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	objects, err := dynamic.NewForConfig(cfg)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -247,7 +266,7 @@ func (w *world) control() (stop func()) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	c := rollout.New(rollout.Options{Client: w.client, Cache: ca, Dynamic: objects, Inventory: inv, Offered: func() *offered.Set { return offered.NewSet() }, Sites: w, Readings: w, Recorder: w,
+	c := rollout.New(rollout.Options{Client: own, Cache: ca, Dynamic: objects, Inventory: inv, Offered: func() *offered.Set { return offered.NewSet() }, Sites: w, Readings: w, Recorder: w,
 		Online: func(string, string) bool { return true }, Logger: log, Registerer: prometheus.NewRegistry(), Tick: 100 * time.Millisecond})
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = ca.Start(ctx) })
@@ -256,5 +275,40 @@ func (w *world) control() (stop func()) {
 	var once sync.Once
 	stop = func() { once.Do(func() { cancel(); wg.Wait() }) }
 	w.t.Cleanup(stop)
-	return stop
+	return stop, ctx.Done()
+}
+
+// mortal is a connection of a control that dies at a write.
+type mortal struct {
+	next http.RoundTripper
+	die  func()
+
+	mu   sync.Mutex
+	left int
+	sent bool
+}
+
+// RoundTrip implements http.RoundTripper.
+func (m *mortal) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method == http.MethodGet {
+		return m.next.RoundTrip(req)
+	}
+	m.mu.Lock() // one write after the other: none comes after the last
+	defer m.mu.Unlock()
+	if m.left < 0 {
+		return nil, errors.New("dead")
+	}
+	if m.left > 0 {
+		if m.left--; m.left == 0 {
+			m.left = -1
+			defer m.die()
+			if m.sent {
+				if resp, err := m.next.RoundTrip(req); err == nil {
+					_ = resp.Body.Close()
+				}
+			}
+			return nil, errors.New("dead")
+		}
+	}
+	return m.next.RoundTrip(req)
 }

@@ -1,0 +1,81 @@
+package rollout_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/rollout/hold"
+	"muster.dev/muster/internal/testkit"
+)
+
+// write is what kubectl set image does; it returns the rollout that it became.
+func (w *world) write(object, image string) (rollout string) {
+	w.t.Helper()
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: object, Namespace: w.tenant + "-shop"}}
+	patch := fmt.Appendf(nil, `{"spec":{"template":{"spec":{"containers":[{"name":"c","image":%q}]}}}}`, image)
+	if err := w.client.Patch(context.Background(), d, client.RawPatch("application/strategic-merge-patch+json", patch)); err != nil {
+		w.t.Fatal(err)
+	}
+	return d.Annotations[v1alpha1.AnnotationRollout]
+}
+
+func (w *world) policy() {
+	w.t.Helper()
+	w.create(&v1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "careful", Namespace: w.tenant + "-shop"}, Spec: v1alpha1.RolloutPolicySpec{RolloutPlan: quick()}})
+}
+
+func TestAnOrdinaryWriteUnderAPolicy(t *testing.T) {
+	w := newWorld(t, "ro-write")
+	w.deployment("web", "web:1")
+	w.policy()
+	w.control()
+	good := w.write("web", "web:2")
+	r := w.becomes(good, v1alpha1.RolloutCompleted)
+	if r.Labels[hold.LabelKind] != "Deployment" || len(r.Status.Waves) != 2 || r.Spec.Changes[0].Name != "web" {
+		t.Errorf("%v, %d waves, %+v", r.Labels, len(r.Status.Waves), r.Spec.Changes)
+	}
+	w.ended(good, false)
+
+	// A bad one stays where it began. The object is as the person left it, and its sites
+	// keep what they had until somebody writes again.
+	bad := w.write("web", "web:bad")
+	w.becomes(bad, v1alpha1.RolloutRolledBack)
+	w.ended(bad, true)
+	if got, had := w.image("web"), w.sitesThatHad("web:bad"); got != "web:bad" || len(had) != 1 {
+		t.Errorf("the object has %s; %v had it", got, had)
+	}
+	fixed := w.write("web", "web:3")
+	w.becomes(fixed, v1alpha1.RolloutCompleted)
+	w.ended(fixed, false)
+	if had := w.sitesThatHad("web:bad"); len(had) != 1 {
+		t.Errorf("the next write took the bad one to %v", had)
+	}
+}
+
+// A Rollout that was made of a write, has ended and was deleted does not come back.
+func TestWhatHasEndedStaysGone(t *testing.T) {
+	w := newWorld(t, "ro-stay")
+	w.deployment("web", "web:1")
+	w.policy()
+	stop := w.control()
+	name := w.write("web", "web:bad")
+	r := w.becomes(name, v1alpha1.RolloutRolledBack)
+	if err := w.client.Delete(context.Background(), r); err != nil {
+		t.Fatal(err)
+	}
+	testkit.EventuallyTrue(t, "it is gone", func() bool { _, err := w.get(name); return err != nil && strings.Contains(err.Error(), "not found") })
+	stop()
+	w.control()
+	next := w.write("web", "web:2") // once that has ended the other would be back
+	w.becomes(next, v1alpha1.RolloutCompleted)
+	if _, err := w.get(name); err == nil {
+		t.Error("it was made anew")
+	}
+}
