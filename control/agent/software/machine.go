@@ -1,0 +1,398 @@
+package software
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/disk"
+	"muster.dev/muster/internal/software/bundle"
+)
+
+// Options of a Machine.
+type Options struct {
+	Component string // os, agent, platform
+	Driver    Driver
+	// Path of the file in which it remembers where it stands.
+	Path string
+	FS   disk.FS // nil: the operating system's
+	// Fetch returns the path of a file that is what Wanted says, verified; it fetches what
+	// it lacks of it and goes on where it was broken off. It tells percent as it goes.
+	Fetch func(ctx context.Context, w Wanted, percent func(int)) (path string, err error)
+	// Healthy is the site's own judgement of what runs now, asked every few seconds while
+	// a new version is on trial; nil: well.
+	Healthy func(ctx context.Context) error
+	// Hold is how long the site has to be well without a break, 0: 1 minute; Within is by
+	// when it has to be, after the boot, 0: 10 minutes.
+	Hold, Within time.Duration
+	// BeforeBoot is asked before anything stops running: it drains the node and takes the
+	// site's lease on restarts. An error: not now. AfterTrial gives both back; it is called
+	// at each end of a trial, and maybe twice.
+	BeforeBoot, AfterTrial func(ctx context.Context) error
+	Now                    func() time.Time // nil: time.Now
+}
+
+// tries is how often a version that did not come up, or went down on trial, is booted:
+// a power cut looks the same. maxStarts is how often the agent may start on one trial.
+const (
+	tries     = 2
+	maxStarts = 5
+)
+
+// step is what is to be done next, on disk.
+type step string
+
+const (
+	idle      step = ""
+	fetching  step = "fetch"
+	writing   step = "write"
+	switching step = "switch"
+	booting   step = "boot"
+	trying    step = "trial"
+	goingBack step = "back"
+)
+
+// record is what outlives the process. It is written before what it says is begun.
+type record struct {
+	Step     step      `json:"step,omitempty"`
+	Version  string    `json:"version,omitempty"`
+	Retry    int       `json:"retry,omitempty"`
+	From     string    `json:"from,omitempty"` // what ran before
+	Boot     string    `json:"boot,omitempty"` // in which it was switched
+	Attempts int       `json:"attempts,omitempty"`
+	Starts   int       `json:"starts,omitempty"` // of the agent, on this trial
+	Message  string    `json:"message,omitempty"`
+	Failed   *failure  `json:"failed,omitempty"`
+	Since    time.Time `json:"since,omitzero"`
+}
+
+type failure struct {
+	Version string `json:"version"`
+	Retry   int    `json:"retry,omitempty"`
+	Message string `json:"message"`
+}
+
+// Machine walks. Step is for one caller; Status for any.
+type Machine struct {
+	o   Options
+	rec record
+	// Of this process: when the trial began for it, and since when the site is well.
+	trialSince, wellSince time.Time
+
+	mu     sync.Mutex
+	status Status
+}
+
+// New reads where an earlier process, or boot, got to.
+func New(o Options) (*Machine, error) {
+	if o.FS == nil {
+		o.FS = disk.OS{}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Hold == 0 {
+		o.Hold = time.Minute
+	}
+	if o.Within == 0 {
+		o.Within = 10 * time.Minute
+	}
+	m := &Machine{o: o}
+	b, err := os.ReadFile(o.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return m, disk.MkdirAll(o.FS, filepath.Dir(o.Path), 0o700)
+	case err != nil:
+		return nil, err
+	}
+	if err := json.Unmarshal(b, &m.rec); err != nil {
+		return nil, fmt.Errorf("%s: %w; remove it if the site runs what it shall", o.Path, err)
+	}
+	if m.rec.Step == trying {
+		m.rec.Starts++
+		return m, m.save()
+	}
+	return m, nil
+}
+
+// Status is where it stands.
+func (m *Machine) Status() Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.status
+}
+
+func (m *Machine) tell(s Status) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s.Component = m.o.Component
+	if s.Since = m.status.Since; s.Since.IsZero() || s.Phase != m.status.Phase || s.Wanted != m.status.Wanted {
+		s.Since = m.o.Now()
+	}
+	m.status = s
+}
+
+func (m *Machine) save() error {
+	b, err := json.Marshal(m.rec)
+	if err != nil {
+		return err
+	}
+	return atomicfile.WriteTo(m.o.FS, m.o.Path, b, 0o600)
+}
+
+// to takes the next step, once it is on disk.
+func (m *Machine) to(s step) error {
+	was := m.rec
+	m.rec.Step = s
+	if err := m.save(); err != nil {
+		m.rec = was
+		return err
+	}
+	return nil
+}
+
+// fail ends the walk; the version is not tried again until somebody asks for it.
+func (m *Machine) fail(ctx context.Context, running, message string) error {
+	if err := m.afterTrial(ctx); err != nil {
+		return err
+	}
+	m.rec = record{Failed: &failure{m.rec.Version, m.rec.Retry, message + "; " + running + " runs"}}
+	return m.save()
+}
+
+func (m *Machine) afterTrial(ctx context.Context) error {
+	if m.o.AfterTrial == nil {
+		return nil
+	}
+	return m.o.AfterTrial(ctx)
+}
+
+// Step does the next thing towards what is wanted. The caller calls it again: after an
+// error with growing pauses, while moving at once, else every few seconds and when what
+// is wanted changes.
+func (m *Machine) Step(ctx context.Context, w Wanted) (moving bool, err error) {
+	s, err := m.o.Driver.State(ctx)
+	if err != nil {
+		return false, fmt.Errorf("%s: what runs: %w", m.o.Component, err)
+	}
+	before := m.rec.Step
+	switch m.rec.Step {
+	case idle:
+		err = m.begin(ctx, s, w)
+	case fetching, writing, switching:
+		if !w.is(&m.rec) { // nothing has happened yet that could not be left
+			if err = m.o.Driver.FallBack(ctx); err == nil {
+				m.rec = record{Failed: m.rec.Failed}
+				err = m.save()
+			}
+			break
+		}
+		err = m.prepare(ctx, s, w)
+	case booting:
+		err = m.boot(ctx, s)
+	case trying:
+		err = m.try(ctx, s, w)
+	case goingBack:
+		err = m.back(ctx, s)
+	default:
+		err = fmt.Errorf("%s: a step %q that this version does not know", m.o.Path, m.rec.Step)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s %s: %w", m.o.Component, m.rec.Version, err)
+	}
+	m.describe(s, w, err)
+	return err == nil && m.rec.Step != before, err
+}
+
+func (m *Machine) begin(ctx context.Context, s State, w Wanted) error {
+	if w.Version == "" || w.Version == s.Running || m.failed(w) || m.o.Now().Before(w.NotBefore) {
+		return nil
+	}
+	m.rec = record{Version: w.Version, Retry: w.Retry, From: s.Running, Since: m.o.Now()}
+	// What ran before is often what is wanted back, and still there.
+	if s.Good && m.o.Driver.Verify(ctx, w.Version, w.Digest, w.Size) == nil {
+		return m.to(switching)
+	}
+	return m.to(fetching)
+}
+
+func (m *Machine) failed(w Wanted) bool {
+	f := m.rec.Failed
+	return f != nil && f.Version == w.Version && f.Retry == w.Retry
+}
+
+func (m *Machine) prepare(ctx context.Context, s State, w Wanted) error {
+	switch m.rec.Step {
+	case fetching, writing:
+		path, err := m.o.Fetch(ctx, w, func(percent int) {
+			m.tell(Status{Running: s.Running, Wanted: w.Version, Phase: Downloading, Percent: percent})
+		})
+		if refused := (*bundle.Refused)(nil); errors.As(err, &refused) {
+			return m.fail(ctx, s.Running, err.Error())
+		}
+		if err != nil {
+			return err
+		}
+		if m.rec.Step == fetching {
+			return m.to(writing)
+		}
+		if err := m.write(ctx, w, path); err != nil {
+			if ctx.Err() == nil && m.rec.Attempts+1 >= 3 {
+				return m.fail(ctx, s.Running, err.Error())
+			}
+			m.rec.Attempts++
+			return errors.Join(err, m.save())
+		}
+		m.rec.Attempts = 0
+		return m.to(switching)
+	default:
+		if m.o.BeforeBoot != nil {
+			if err := m.o.BeforeBoot(ctx); err != nil {
+				return err
+			}
+		}
+		m.rec.Boot = s.Boot
+		return m.to(booting)
+	}
+}
+
+func (m *Machine) write(ctx context.Context, w Wanted, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := m.o.Driver.Write(ctx, w.Version, f, w.Size); err != nil {
+		return err
+	}
+	return m.o.Driver.Verify(ctx, w.Version, w.Digest, w.Size)
+}
+
+func (m *Machine) boot(ctx context.Context, s State) error {
+	switch {
+	case s.Running == m.rec.Version:
+		return m.to(trying)
+	case s.Boot != m.rec.Boot:
+		return m.fellBack(ctx, s, "it did not come up")
+	}
+	if err := m.o.Driver.Switch(ctx, m.rec.Version); err != nil {
+		return err
+	}
+	return m.o.Driver.Boot(ctx)
+}
+
+// fellBack is when the old version came up without having been told to.
+func (m *Machine) fellBack(ctx context.Context, s State, why string) error {
+	if m.rec.Attempts++; m.rec.Attempts < tries {
+		m.rec.Boot, m.rec.Starts = "", 0
+		return m.to(switching)
+	}
+	if err := m.o.Driver.FallBack(ctx); err != nil {
+		return err
+	}
+	return m.fail(ctx, s.Running, fmt.Sprintf("%s, %d times", why, tries))
+}
+
+func (m *Machine) try(ctx context.Context, s State, w Wanted) error {
+	if s.Running != m.rec.Version {
+		return m.fellBack(ctx, s, "it went down before it was found well")
+	}
+	if s.Good { // and that could not be noted
+		return m.done(ctx)
+	}
+	now := m.o.Now()
+	if m.trialSince.IsZero() {
+		m.trialSince = now
+	}
+	var sick error
+	if m.o.Healthy != nil {
+		sick = m.o.Healthy(ctx)
+	}
+	switch {
+	case w.Version == m.rec.From:
+		return m.giveUp("it was taken back while on trial")
+	case sick == nil && m.wellSince.IsZero():
+		m.wellSince = now
+	case sick != nil:
+		m.wellSince = time.Time{}
+		if m.rec.Message != sick.Error() {
+			m.rec.Message = sick.Error() // on disk with the next step
+		}
+	}
+	switch {
+	case sick == nil && now.Sub(m.wellSince) >= m.o.Hold:
+		if err := m.o.Driver.MarkGood(ctx); err != nil {
+			return err
+		}
+		return m.done(ctx)
+	case m.rec.Starts > maxStarts:
+		return m.giveUp(fmt.Sprintf("the agent was started %d times on trial", m.rec.Starts))
+	case sick != nil && now.Sub(m.trialSince) >= m.o.Within:
+		return m.giveUp(fmt.Sprintf("it was not well within %s: %v", m.o.Within, sick))
+	}
+	return nil
+}
+
+func (m *Machine) done(ctx context.Context) error {
+	if err := m.afterTrial(ctx); err != nil {
+		return err
+	}
+	m.rec, m.trialSince, m.wellSince = record{}, time.Time{}, time.Time{}
+	return m.save()
+}
+
+func (m *Machine) giveUp(why string) error {
+	m.rec.Message, m.trialSince, m.wellSince = why, time.Time{}, time.Time{}
+	return m.to(goingBack)
+}
+
+func (m *Machine) back(ctx context.Context, s State) error {
+	if s.Running != m.rec.Version {
+		return m.fail(ctx, s.Running, m.rec.Message)
+	}
+	if err := m.o.Driver.FallBack(ctx); err != nil {
+		return err
+	}
+	return m.o.Driver.Boot(ctx)
+}
+
+// describe says it in people's words.
+func (m *Machine) describe(s State, w Wanted, err error) {
+	out := Status{Running: s.Running, Wanted: w.Version}
+	if err != nil {
+		out.Message = err.Error()
+	}
+	switch m.rec.Step {
+	case idle:
+		switch {
+		case w.Version == "":
+		case w.Version == s.Running:
+			out.Phase = Done
+		case m.failed(w):
+			out.Phase, out.Message = Failed, m.rec.Failed.Message
+		case m.o.Now().Before(w.NotBefore):
+			out.Phase, out.StartsAt = Scheduled, w.NotBefore
+		default:
+			out.Phase = Available
+		}
+	case fetching:
+		out.Phase, out.Wanted = Downloading, m.rec.Version
+		out.Percent = m.Status().Percent
+	default:
+		out.Phase, out.Wanted = Installing, m.rec.Version
+		if out.Message == "" {
+			out.Message = map[step]string{writing: "it is written", switching: "it waits for the restart", booting: "it restarts", trying: "it is on trial", goingBack: "it goes back: " + m.rec.Message}[m.rec.Step]
+			if m.rec.Step == trying && m.rec.Message != "" && m.wellSince.IsZero() {
+				out.Message += ", and not well: " + m.rec.Message
+			}
+		}
+	}
+	m.tell(out)
+}
