@@ -31,6 +31,7 @@ func TestFleet(t *testing.T) {
 		t.Run("policy", func(t *testing.T) { testPolicyEdit(t, f) }) &&
 		t.Run("logs", func(t *testing.T) { testLogs(t, f) }) &&
 		t.Run("alerts", func(t *testing.T) { testAlerts(t, f) }) &&
+		t.Run("rollouts", func(t *testing.T) { testRollouts(t, f) }) &&
 		t.Run("edge", func(t *testing.T) { testEdgeProcess(t, f) }) &&
 		t.Run("page", func(t *testing.T) { testPage(t, f) }) &&
 		t.Run("neighbour", func(t *testing.T) { testNeighbour(t, f) }) &&

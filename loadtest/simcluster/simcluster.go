@@ -40,14 +40,16 @@ type Cluster struct {
 	site   string
 	mirror *mirror.Mirror
 
-	mu   sync.Mutex
-	held map[string]string   // item → digest
-	pods map[string][]string // item → keys in the mirror
+	mu       sync.Mutex
+	held     map[string]string   // item → digest
+	pods     map[string][]string // item → keys in the mirror
+	images   map[string][]string // item → what its pods run
+	onImages func([]string)
 }
 
 // New returns the empty cluster of a site, which tells a mirror what it holds.
 func New(site string, m *mirror.Mirror) *Cluster {
-	return &Cluster{site: site, mirror: m, held: map[string]string{}, pods: map[string][]string{}}
+	return &Cluster{site: site, mirror: m, held: map[string]string{}, pods: map[string][]string{}, images: map[string][]string{}}
 }
 
 // Held is what it holds, digests by item.
@@ -55,6 +57,23 @@ func (c *Cluster) Held() map[string]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return maps.Clone(c.held)
+}
+
+// OnImages has a function told which images run, each once and sorted, whenever something
+// was applied or removed: for whoever simulates what they do to the site. It is called with
+// the cluster locked, so it must not call it. Before the site runs.
+func (c *Cluster) OnImages(f func(images []string)) { c.onImages = f }
+
+func (c *Cluster) tellImagesLocked() {
+	if c.onImages == nil {
+		return
+	}
+	var all []string
+	for _, of := range c.images {
+		all = append(all, of...)
+	}
+	slices.Sort(all)
+	c.onImages(slices.Compact(all))
 }
 
 // Apply implements agent.Applier.
@@ -74,6 +93,7 @@ func (c *Cluster) Apply(_ context.Context, it *wire.Item, blob []byte) error {
 	c.held[it.GetName()] = it.GetDigest()
 	c.mirror.PutWorkload(st)
 	c.beginLocked()
+	c.tellImagesLocked()
 	return nil
 }
 
@@ -82,6 +102,8 @@ func (c *Cluster) Remove(_ context.Context, it *wire.Item) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.dropPodsLocked(it.GetName())
+	delete(c.images, it.GetName())
+	c.tellImagesLocked()
 	c.mirror.Drop(wire.WorkloadKey(it.GetName()))
 	delete(c.held, it.GetName())
 	return nil
@@ -141,6 +163,12 @@ func (c *Cluster) runLocked(it *wire.Item, kind, namespace, name string, blob []
 		replicas = min(*d.Spec.Replicas, 1000)
 	}
 	c.dropPodsLocked(it.GetName())
+	delete(c.images, it.GetName())
+	if replicas > 0 {
+		for _, ct := range d.Spec.Template.Spec.Containers {
+			c.images[it.GetName()] = append(c.images[it.GetName()], ct.Image)
+		}
+	}
 	for i := range replicas {
 		pod := c.pod(it, kind, namespace, name, i, &d)
 		if why := pod.Status.ContainerStatuses; len(why) > 0 && why[0].State.Waiting != nil {

@@ -2,8 +2,10 @@ package simcluster
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,6 +65,33 @@ func TestWhatIsHeldRuns(t *testing.T) {
 	it, b := item("Deployment.apps/acme-shop/web", "no JSON")
 	if err := c.Apply(t.Context(), it, b); err == nil {
 		t.Error("a blob that is no object")
+	}
+}
+
+func TestImagesAreTold(t *testing.T) {
+	c := New("paris", mirror.New(mirror.DefaultLimits, nil))
+	var told []string
+	c.OnImages(func(images []string) { told = images })
+	deployment := func(name, image string, replicas int) *wire.Item {
+		it, b := item("Deployment.apps/acme-shop/"+name, fmt.Sprintf(`{"spec":{"replicas":%d,"template":{"spec":{"containers":[{"name":"web","image":%q}]}}}}`, replicas, image))
+		if err := c.Apply(t.Context(), it, b); err != nil {
+			t.Fatal(err)
+		}
+		return it
+	}
+	web := deployment("web", "shop/web:1", 2)
+	deployment("again", "shop/web:1", 1)
+	deployment("api", "shop/api:7", 1)
+	deployment("none", "shop/none:1", 0)
+	if want := []string{"shop/api:7", "shop/web:1"}; !slices.Equal(told, want) {
+		t.Errorf("%v, want %v", told, want)
+	}
+	deployment("again", "shop/web:2", 1)
+	if err := c.Remove(t.Context(), web); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"shop/api:7", "shop/web:2"}; !slices.Equal(told, want) {
+		t.Errorf("after a change and a removal: %v, want %v", told, want)
 	}
 }
 

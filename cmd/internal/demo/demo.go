@@ -182,7 +182,7 @@ func report(ctx context.Context, o Options, c config.Config, s *up.Supervisor) {
 		case <-time.After(time.Second):
 		}
 	}
-	fmt.Fprintf(o.Out, "\n  Every site is scored. Now break one:\n\n    muster demo faults\n    muster demo break %s disk-full\n    muster demo heal %s\n    muster alerts\n    muster logs --since 5m severity:error\n    muster demo oncall\n    kubectl --kubeconfig %s get sites -A -o wide\n\n  And a shop runs on all sites of Europe:\n\n    muster vk8s status shop/vk8s\n    muster vk8s kubeconfig shop/vk8s > kc; kubectl --kubeconfig kc get pods -o wide\n\n", exampleSite, exampleSite, filepath.Join(c.DataDir, "admin.kubeconfig"))
+	fmt.Fprintf(o.Out, "\n  Every site is scored. Now break one:\n\n    muster demo faults\n    muster demo break %s disk-full\n    muster demo heal %s\n    muster alerts\n    muster logs --since 5m severity:error\n    muster demo oncall\n    kubectl --kubeconfig %s get sites -A -o wide\n\n  And a shop runs on all sites of Europe:\n\n    muster vk8s status shop/vk8s\n    muster vk8s kubeconfig shop/vk8s > kc; kubectl --kubeconfig kc get pods -o wide\n\n  A new version of it goes over them as fast as their health allows:\n\n    muster demo release good\n    muster demo release bad\n\n", exampleSite, exampleSite, filepath.Join(c.DataDir, "admin.kubeconfig"))
 }
 
 // colours counts the sites by colour through the HTTP API, as a user would.

@@ -49,6 +49,7 @@ type simulated struct {
 	link *link.Link
 	site *edge.Site
 	logs *shipper.Shipper
+	release
 }
 
 // Break implements faultTarget.
@@ -60,9 +61,10 @@ func (s *simulated) Break(fault string) error {
 	return nil
 }
 
-// Heal implements faultTarget.
+// Heal implements faultTarget. What a bad release does goes on until it is put back.
 func (s *simulated) Heal() {
 	s.sim.Heal()
+	s.again(s.sim)
 	s.follow()
 }
 
@@ -225,7 +227,11 @@ func newSimulated(c config.Config, plan plannedSite, join agent.JoinConfig, temp
 	}
 	s.site, err = edge.NewSite(edge.SiteOptions{
 		Dir: c.Path("demo", "sites", plan.city.Name), Join: join, Version: obs.Version, Targets: targets, Dial: s.link.DialContext,
-		Simulated: func(m *mirror.Mirror) edge.Simulated { return simcluster.New(plan.city.Name, m) },
+		Simulated: func(m *mirror.Mirror) edge.Simulated {
+			c := simcluster.New(plan.city.Name, m)
+			c.OnImages(func(images []string) { s.runs(s.sim, images) })
+			return c
+		},
 		SystemLabels: func() map[string]string {
 			return map[string]string{"arch": "arm64", "os": "simulated", "vendor": "muster-demo", "cpus": "4", "memory-mib": "8192"}
 		},

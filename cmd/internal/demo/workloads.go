@@ -53,6 +53,7 @@ func (p *provisioner) workloads(ctx context.Context) error {
 		}}
 	}
 	for _, o := range []client.Object{
+		&v1alpha1.RolloutPolicy{ObjectMeta: at("carefully"), Spec: v1alpha1.RolloutPolicySpec{Kinds: []string{"Deployment"}, RolloutPlan: releasePlan()}},
 		&v1alpha1.VirtualKubernetes{ObjectMeta: metav1.ObjectMeta{Namespace: Tenant + "-" + shop, Name: vk8s}, Spec: v1alpha1.VirtualKubernetesSpec{DefaultVirtualSite: "shared/europe"}},
 		&corev1.ConfigMap{ObjectMeta: at("settings"), Data: map[string]string{"currency": "EUR"}},
 		&corev1.Service{ObjectMeta: at("web"), Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080)}}}},

@@ -48,7 +48,7 @@ test("one rollout: why it stands where it stands, its waves, gates, scores, deci
   await scores.getByRole("button", { name: "Performance" }).click();
   await expect(scores.getByRole("img", { name: /^Performance, mean: changed/ })).toBeVisible();
   const gates = page.getByRole("region", { name: "Gates", exact: true });
-  await expect(gates.locator("[data-gate=before]")).toContainText("1.8 against at most 10 points");
+  await expect(gates.locator("[data-gate=before]")).toContainText("measured 1.8, limit at most 10 points");
   await expect(gates.locator("[data-gate=before]")).toContainText("9 of 11 sites");
   await expect(gates.locator("[data-gate=errors] [data-verdict]")).toHaveAttribute("data-verdict", "Unknown");
   await expect(page.locator("[data-what]").first()).toHaveAttribute("data-what", "SiteFailed");

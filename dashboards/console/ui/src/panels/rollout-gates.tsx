@@ -42,8 +42,8 @@ export function RolloutGates({ rollout: r }: { rollout: RolloutDetail }) {
                     {g.text}
                     {(g.value || g.limit) && (
                       <div className="muted small">
-                        {g.value || DASH}
-                        {g.limit && <> against {g.limit}</>}
+                        measured {g.value || DASH}
+                        {g.limit && <>, limit {g.limit}</>}
                       </div>
                     )}
                     {g.worst.length > 0 && (

@@ -98,12 +98,11 @@ function WaveState({ wave, current, rollout: r }: { wave: RolloutWave; current: 
   if (current && wave.startedAt) {
     const least = r.gates.reduce<{ seconds: number; of: number } | undefined>((m, g) => (g.ofSeconds > 0 && (!m || g.seconds < m.seconds) ? { seconds: g.seconds, of: g.ofSeconds } : m), undefined);
     return (
-      <span className="muted small row" style={{ gap: 6 }}>
-        under way, began <Ago time={wave.startedAt} />
+      <span className="muted small">
+        under way, began <Ago time={wave.startedAt} />{" "}
         {least && r.phase === "Progressing" && (
           <>
-            <i aria-hidden className="meter" style={{ "--v": Math.min(100, (100 * least.seconds) / least.of) } as React.CSSProperties} />
-            gates held {formatDuration(least.seconds)} of {formatDuration(least.of)}
+            <i aria-hidden className="meter" style={{ "--v": Math.min(100, (100 * least.seconds) / least.of) } as React.CSSProperties} /> gates held {formatDuration(least.seconds)} of {formatDuration(least.of)}
           </>
         )}
       </span>

@@ -1,0 +1,148 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"muster.dev/muster/cmd/internal/config"
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/rollout/decide"
+	"muster.dev/muster/loadtest/simsite"
+)
+
+const (
+	// webImage is what the shop's web runs, without its tag.
+	webImage = "registry.example/shop/web"
+	// hot ends the tag of a bad release: it becomes ready, and takes all that the site has.
+	hot = "-hot"
+)
+
+// hotFaults are what a bad release does to a site: it takes all CPUs, so that its
+// neighbours fail their liveness probes. The faults show in what the exporters serve, and
+// come to health as anything else does.
+var hotFaults = []string{"cpu-saturated", "crash-loop"}
+
+// release is what a simulated site's images do to it. The zero value does nothing. Safe for
+// concurrent use.
+type release struct {
+	mu sync.Mutex
+	// started are the faults that images brought; others are not theirs to end.
+	started []string
+	bad     bool
+}
+
+// runs makes the site behave as its images do.
+func (r *release) runs(sim *simsite.Site, images []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bad = slices.ContainsFunc(images, func(image string) bool { return strings.HasSuffix(image, hot) })
+	if !r.bad {
+		for _, f := range r.started {
+			_ = sim.HealFault(f) // it is one of the catalogue's
+		}
+		r.started = nil
+		return
+	}
+	r.beginLocked(sim)
+}
+
+// again brings back what images do, after the site was healed of everything.
+func (r *release) again(sim *simsite.Site) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.started = nil
+	if r.bad {
+		r.beginLocked(sim)
+	}
+}
+
+func (r *release) beginLocked(sim *simsite.Site) {
+	var has []string
+	for _, f := range sim.Faults() {
+		has = append(has, f.Name)
+	}
+	for _, f := range hotFaults {
+		if !slices.Contains(has, f) && sim.Break(f) == nil {
+			r.started = append(r.started, f)
+		}
+	}
+}
+
+// releasePlan is one that tells its story in three minutes: real ones soak for longer. The
+// first wave's soak is longer than a fault needs to be measured, scored and believed.
+func releasePlan() v1alpha1.RolloutPlan {
+	count, percent := int32(4), int32(50)
+	return v1alpha1.RolloutPlan{
+		Strategy: v1alpha1.RolloutStrategy{Type: v1alpha1.StrategyCanary, Waves: []v1alpha1.RolloutWave{
+			{Name: "first four", Count: &count, Soak: &metav1.Duration{Duration: time.Minute}},
+			{Name: "up to half", Percent: &percent},
+		}},
+		// The defaults, and one that needs no statistics: in a fleet that has just begun the
+		// peers are not yet steady enough to say that what falls here is no chance.
+		Gates:     append(decide.DefaultGates(), v1alpha1.RolloutGate{Name: "red", Unhealthy: &v1alpha1.GateUnhealthy{MaxPercent: 50}}),
+		Soak:      metav1.Duration{Duration: 20 * time.Second},
+		Budget:    v1alpha1.RolloutBudget{MaxFailed: "2%", MaxFailedInWave: "10%", ReadyWithin: metav1.Duration{Duration: 2 * time.Minute}},
+		OnFailure: v1alpha1.OnFailureRollBackAll,
+	}
+}
+
+// Release starts a rollout of the shop's web over Europe, of a version that is good or bad,
+// and prints its name.
+func Release(ctx context.Context, c config.Config, kind string, w io.Writer) error {
+	if kind != "good" && kind != "bad" {
+		return fmt.Errorf("release %q: want good or bad", kind)
+	}
+	kube, err := kubeClient(c)
+	if err != nil {
+		return err
+	}
+	namespace := Tenant + "-" + shop
+	var web appsv1.Deployment
+	if err := kube.Get(ctx, types.NamespacedName{Namespace: namespace, Name: "web"}, &web); err != nil {
+		return fmt.Errorf("the demo's shop (start it with `muster demo`): %w", err)
+	}
+	image := nextImage(web.Spec.Template.Spec.Containers[0].Image, kind == "bad")
+	r := &v1alpha1.Rollout{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "web-" + kind + "-"},
+		Spec: v1alpha1.RolloutSpec{
+			Changes:      []v1alpha1.RolloutChange{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", Images: map[string]string{"web": image}}},
+			VirtualSites: []string{"shared/europe"}, RolloutPlan: releasePlan(),
+		},
+	}
+	if err := kube.Create(ctx, r); err != nil {
+		return fmt.Errorf("start the rollout: %w", err)
+	}
+	what := "it ends Completed"
+	if kind == "bad" {
+		what = "it takes its sites' CPUs: they get it back within its first wave, and it ends RolledBack"
+	}
+	_, err = fmt.Fprintf(w, "%s/%s\n\n  %s; %s, in about three minutes:\n\n    http://%s/rollouts/%[1]s/%[2]s?tenant=%[6]s\n    muster rollout status %[1]s/%[2]s -w\n", shop, r.Name, image, what, c.Console.Listen, Tenant)
+	return err
+}
+
+// nextImage is the version after one, which may be bad.
+func nextImage(image string, bad bool) string {
+	version := []int{2, 4, 1}
+	if _, tag, ok := strings.Cut(image, webImage+":"); ok {
+		for i, part := range strings.SplitN(strings.TrimSuffix(tag, hot), ".", len(version)) {
+			if n, err := strconv.Atoi(part); err == nil {
+				version[i] = n
+			}
+		}
+	}
+	out := fmt.Sprintf("%s:%d.%d.%d", webImage, version[0], version[1], version[2]+1)
+	if bad {
+		out += hot
+	}
+	return out
+}

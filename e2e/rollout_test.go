@@ -1,0 +1,104 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"muster.dev/muster/internal/testkit"
+)
+
+type rolloutView struct {
+	Phase     string
+	Message   string
+	Waves     []struct{ Sites struct{ Total int } }
+	Sites     struct{ Total, Waiting, Updated, Failed, RolledBack int }
+	Decisions []struct{ What, Text string }
+}
+
+type rolloutSite struct {
+	Site string
+	Wave int
+	Step string
+	Has  int
+}
+
+// testRollouts takes a bad version and then a good one over Europe, as people of the demo do.
+func testRollouts(t *testing.T, f *fleet) {
+	bad, sites := f.release(t, "bad", "RolledBack")
+	first := 0
+	var touched []string
+	for _, s := range sites {
+		switch {
+		case s.Wave == 1:
+			first++
+			touched = append(touched, s.Site)
+			if s.Step != "rolledBack" && s.Step != "offline" || s.Has != 0 {
+				t.Errorf("%s of the first wave of a bad version: %+v", s.Site, s)
+			}
+		case s.Step != "waiting" && s.Step != "offline" && s.Step != "held" || s.Has != 0:
+			t.Errorf("%s is outside of the first wave, and was touched: %+v", s.Site, s)
+		}
+	}
+	if first == 0 || first == len(sites) {
+		t.Errorf("%d of %d sites are in the first wave", first, len(sites))
+	}
+	for _, d := range bad.Decisions {
+		if d.What == "WavePassed" {
+			t.Errorf("a wave of a bad version passed: %s", d.Text)
+		}
+	}
+	testkit.Eventually(t, "the sites of the first wave are well again", func() error {
+		var faults struct{ Broken map[string][]string }
+		if err := getJSON("http://127.0.0.1:9105/faults", nil, &faults); err != nil {
+			return err
+		}
+		for _, s := range touched {
+			if slices.Contains(faults.Broken[s], "cpu-saturated") {
+				return fmt.Errorf("%s still suffers: %v", s, faults.Broken[s])
+			}
+		}
+		return nil
+	})
+
+	good, sites := f.release(t, "good", "Completed")
+	for _, s := range sites {
+		if s.Step != "passed" && s.Step != "offline" {
+			t.Errorf("after a good version %+v", s)
+		}
+	}
+	if good.Sites.Updated == 0 || good.Sites.Failed > 0 {
+		t.Errorf("a good version: %+v", good.Sites)
+	}
+}
+
+// release starts one, and waits for its end.
+func (f *fleet) release(t *testing.T, kind, end string) (rolloutView, []rolloutSite) {
+	t.Helper()
+	name, _, _ := strings.Cut(f.muster("demo", "release", kind), "\n")
+	began := time.Now()
+	var r rolloutView
+	testkit.EventuallyWithin(t, "the "+kind+" version "+name+" is "+end, 6*time.Minute, func() error {
+		r = rolloutView{}
+		if err := f.get("/api/v1/rollouts/"+name+"?tenant=demo", &r); err != nil {
+			return err
+		}
+		if r.Phase != end {
+			return fmt.Errorf("%s: %s", r.Phase, r.Message)
+		}
+		return nil
+	})
+	t.Logf("figure: a %s version over %d sites: %s after %s", kind, r.Sites.Total, end, time.Since(began).Round(time.Second))
+	var page struct{ Sites []rolloutSite }
+	if err := f.get("/api/v1/rollouts/"+name+"/sites?tenant=demo&limit=10000", &page); err != nil {
+		t.Fatal(err)
+	}
+	// By its name alone too.
+	_, short, _ := strings.Cut(name, "/")
+	if err := f.get("/api/v1/rollouts/"+short, &struct{}{}); err != nil {
+		t.Errorf("by its name alone: %v", err)
+	}
+	return r, page.Sites
+}
