@@ -320,7 +320,10 @@ func TestShippedRulesHold(t *testing.T) {
 			`muster_role_certificate_expiry_timestamp_seconds{` + l + `} ` + v("2592000x120", "100000x120"),
 			`muster_logrules_behind_seconds{` + l + `} ` + v("20x120", "900x120"),
 			`muster_logrules_cut_total{` + l + `} ` + v("7x120", "0+1x120"), `muster_logrules_truncated_total{` + l + `} 0x120`,
-			`prometheus_notifications_dropped_total{` + l + `,engine="edge"} ` + v("0x120", "0+1x120")}
+			`prometheus_notifications_dropped_total{` + l + `,engine="edge"} ` + v("0x120", "0+1x120"),
+			`muster_rollout_progress_timestamp_seconds{` + l + `,namespace="acme-shop",rollout="stuck"} ` + v("0x120", "-30000x120"), `muster_rollout_phase{` + l + `,namespace="acme-shop",rollout="stuck",phase="Progressing"} 1x120`,
+			`muster_rollout_phase{` + l + `,namespace="acme-shop",rollout="other",phase="` + v("Completed", "RolledBack") + `"} 1x120`,
+			`muster_rollout_progress_timestamp_seconds{` + l + `,namespace="acme-shop",rollout="other"} -30000x120`}
 		return "  " + strings.Join(lines, "\n  ") + "\n"
 	}
 	got = firing(t, Local, "load 15s\n"+role("well", false)+role("broken", true)+"  muster_health_last_tick_timestamp_seconds 0x120\n", 120*15*time.Second)

@@ -44,7 +44,7 @@ func newMetrics() *metrics {
 		phase:     desc("muster_rollout_phase", "1 for the phase that the rollout is in; of one that has ended for an hour.", "phase"),
 		sites:     desc("muster_rollout_sites", "Sites of the rollout, by where they stand.", "step"),
 		gate:      desc("muster_rollout_gate", "1 for what the gate of the current wave says.", "gate", "verdict"),
-		moved:     desc("muster_rollout_progress_timestamp_seconds", "When a site or the phase of the rollout changed last."),
+		moved:     desc("muster_rollout_progress_timestamp_seconds", "When a site or the phase of the rollout changed last, or its soak got on."),
 		seen:      map[types.NamespacedName]*seen{},
 	}
 }
@@ -96,7 +96,7 @@ func (m *metrics) see(j *job, now time.Time) {
 	defer m.mu.Unlock()
 	next := &seen{tenant: j.tenant, status: *j.r.Status.DeepCopy(), moved: now}
 	if was := m.seen[j.key]; was != nil {
-		if was.status.Phase == next.status.Phase && was.status.Sites == next.status.Sites {
+		if was.status.Phase == next.status.Phase && was.status.Sites == next.status.Sites && soaked(&was.status) == soaked(&next.status) {
 			next.moved = was.moved
 		}
 	} else if n := len(next.status.Decisions); n > 0 { // this process has just started
@@ -107,6 +107,14 @@ func (m *metrics) see(j *job, now time.Time) {
 		return
 	}
 	m.seen[j.key] = next
+}
+
+// soaked is how far the gates of the current wave have come.
+func soaked(s *v1alpha1.RolloutStatus) (seconds int32) {
+	for _, g := range s.Gates {
+		seconds += g.Seconds
+	}
+	return seconds
 }
 
 func (m *metrics) forget(key types.NamespacedName) {
