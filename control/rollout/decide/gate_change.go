@@ -209,10 +209,13 @@ func (j *judge) againstPeers(gate string, f *finding, d, others []moved, measure
 	low := f.drop >= limit
 	sure := low && pShift <= level || pShare <= level && (x > 1 || len(a) == 1)
 	long, longOthers := j.lasting(what, d), j.lasting(what+" ", others)
-	every := len(d) > 0 && f.fell == len(d) && x > 0 && y == 0
-	pLong := 1.0
+	every := f.fell == len(d) && x > 0 && y == 0
+	pLong, all := 1.0, false
 	if !clustered {
 		pLong = more(long, len(d), longOthers, len(others))
+		// All of few sites, and next to none of the others, for as long as a soak: time
+		// stands in for sites.
+		all = long == len(d) && (longOthers == 0 || pLong <= alphaHold)
 		p, n, at := j.kinds(d, others, func(m moved) bool { return j.lasts(what, m) || j.lasts(what+" ", m) })
 		if p *= float64(n); p < pLong && long > 0 {
 			pLong, where = p, cmp.Or(where, at)
@@ -220,7 +223,7 @@ func (j *judge) againstPeers(gate string, f *finding, d, others []moved, measure
 	}
 	sureFor, everyFor := j.mem.holds(what+"/sure", j.now, sure), j.mem.holds(what+"/every", j.now, every)
 	switch {
-	case sureFor >= confirm, everyFor >= j.persistent(), long > 0 && f.fell > 1 && pLong <= alpha/2/float64(measures):
+	case sureFor >= confirm, all, clustered && everyFor >= j.persistent(), long > 0 && f.fell > 1 && pLong <= alpha/4/float64(measures):
 		f.verdict = v1alpha1.GateFail
 	case low || every || x > 0 && pHold <= alphaHold:
 		f.verdict = v1alpha1.GateWait

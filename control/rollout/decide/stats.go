@@ -12,7 +12,7 @@ const (
 	alphaHold = 0.02
 	// quantiles is how many order statistics stand for a sample in an estimate that looks
 	// at all pairs: the error is far below a point, and 5,000 sites take no longer than 200.
-	quantiles = 128
+	quantiles = 64
 )
 
 // spend is what the look of a number, from 1, may use up of alpha with so many tests:
