@@ -29,8 +29,10 @@ func main() {
 	err := root().ExecuteContext(ctx)
 	stop()
 	if err != nil && !errors.Is(err, context.Canceled) {
-		fmt.Fprintln(os.Stderr, "muster: "+err.Error())
-		os.Exit(1)
+		if text := err.Error(); text != "" {
+			fmt.Fprintln(os.Stderr, "muster: "+text)
+		}
+		os.Exit(cli.CodeOf(err))
 	}
 }
 

@@ -44,7 +44,7 @@ type Globals struct {
 
 // Commands returns the verbs. g is filled by the root command's flags.
 func Commands(g *Globals) []*cobra.Command {
-	cmds := []*cobra.Command{getCmd(g), describeCmd(g), approveCmd(g), tokenCmd(g), siteCmd(g), virtualSiteCmd(g), logsCmd(g), alertsCmd(g), silenceCmd(g), healthCmd(g), costCmd(g), vk8sCmd(g), kubeconfigCmd(g), loginCmd(g), logoutCmd(), credentialCmd()}
+	cmds := []*cobra.Command{getCmd(g), describeCmd(g), approveCmd(g), tokenCmd(g), siteCmd(g), virtualSiteCmd(g), logsCmd(g), alertsCmd(g), silenceCmd(g), healthCmd(g), costCmd(g), vk8sCmd(g), rolloutCmd(g), gateCmd(g), kubeconfigCmd(g), loginCmd(g), logoutCmd(), credentialCmd()}
 	for _, cmd := range cmds {
 		g.explain(cmd)
 	}

@@ -1,0 +1,205 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"muster.dev/muster/control/api/offered"
+	"muster.dev/muster/control/api/v1alpha1"
+)
+
+// golden holds a text to what testdata has.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: -update writes it anew. Have:\n%s\nwant:\n%s", path, got, want)
+	}
+}
+
+var drawnAt = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+
+func drawn() owned {
+	at := func(ago time.Duration) *metav1.Time { t := metav1.NewTime(drawnAt.Add(-ago)); return &t }
+	return owned{"acme", "shop", &v1alpha1.Rollout{ObjectMeta: metav1.ObjectMeta{Namespace: "acme-shop", Name: "web-1a2b3c4d"},
+		Spec: v1alpha1.RolloutSpec{VirtualSites: []string{"shared/all-eu"}, Changes: []v1alpha1.RolloutChange{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", Images: map[string]string{"web": "shop/web:2"}}}},
+		Status: v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutProgressing, Message: "wave 2 of 3 soaks", Progress: "2/3", Wave: 2, Next: "the soak of wave 2 ends", NextAt: at(-9 * time.Minute),
+			Waves: []v1alpha1.RolloutWaveStatus{
+				{Name: "1%", Sites: v1alpha1.RolloutCounts{Total: 3, Updated: 3, Passed: 3}, StartedAt: at(time.Hour), PassedAt: at(30 * time.Minute)},
+				{Name: "10%", Sites: v1alpha1.RolloutCounts{Total: 30, Updated: 20, Updating: 4, Failed: 1, Offline: 5}, StartedAt: at(10 * time.Minute)},
+				{Name: "the rest", Sites: v1alpha1.RolloutCounts{Total: 267, Waiting: 267}}},
+			Sites: v1alpha1.RolloutCounts{Total: 300, Updated: 23, Updating: 4, Failed: 1, Offline: 5, Waiting: 267},
+			Gates: []v1alpha1.GateReading{
+				{Name: "ready", Verdict: v1alpha1.GatePass, Text: "20 of 25 sites that are online are ready"},
+				{Name: "peers", Verdict: v1alpha1.GateWait, Text: "Site -0.5 points against the peers", Value: "-0.5", Limit: "-10", Sites: 20, OfSites: 25, Seconds: 360, OfSeconds: 900, Worst: []string{"paris-07"}},
+				{Name: "errors", Verdict: v1alpha1.GateUnknown, Text: "the query has no value"},
+				{Name: "alerts", Verdict: v1alpha1.GateFail, Text: "1 critical alert that did not fire before: DiskFull", Worst: []string{"lyon-02"}}},
+			Decisions: []v1alpha1.RolloutDecision{{At: *at(30 * time.Minute), What: "WavePassed", Text: "wave 1 passed"}, {At: *at(10 * time.Minute), What: "WaveStarted", Text: "wave 2 began with 30 sites", By: "alice"}}}}}
+}
+
+func TestPictureOfARollout(t *testing.T) {
+	time.Local = time.UTC // the picture has the reader's clock
+	for name, s := range map[string]style{"rollout-plain.txt": plainStyle, "rollout-terminal.txt": fancyStyle} {
+		var b bytes.Buffer
+		drawRollout(&b, drawn(), s, drawnAt)
+		golden(t, name, b.String())
+	}
+	var b bytes.Buffer
+	state := &v1alpha1.RolloutStateSpec{Policy: "careful", By: "alice", Sites: "paris-07 lyon-02 rome-01", Steps: "ofw"}
+	explainRollout(&b, drawn(), state, siteSteps(state), plainStyle, drawnAt)
+	golden(t, "rollout-explain.txt", b.String())
+
+	fresh := owned{"acme", "shop", &v1alpha1.Rollout{ObjectMeta: metav1.ObjectMeta{Name: "web-2"}}}
+	b.Reset()
+	drawRollout(&b, fresh, plainStyle, drawnAt)
+	if !strings.Contains(b.String(), "Queued") || !strings.Contains(b.String(), "have not begun it") {
+		t.Error(b.String())
+	}
+}
+
+// What there is of a kind is seen in a bar, and a bar is as wide as any other.
+func TestBars(t *testing.T) {
+	for _, c := range []v1alpha1.RolloutCounts{{}, {Total: 1, Updated: 1}, {Total: 3000, Updated: 2998, Updating: 1, Failed: 1}, {Total: 10, Failed: 10}, {Total: 5, Updating: 5, Failed: 5, Updated: 5}, {Total: 3000, Updated: 1}} {
+		bar := plainStyle.bar(c)
+		if len(bar) != barWidth {
+			t.Errorf("%+v: %q has %d cells, want %d", c, bar, len(bar), barWidth)
+		}
+		if c.Updated > 0 && c.Updated+c.Failed+c.Updating <= c.Total && !strings.Contains(bar, "#") || c.Failed > 0 && !strings.Contains(bar, "+") {
+			t.Errorf("%+v: %q", c, bar)
+		}
+	}
+}
+
+func TestManyWavesAreShownAroundTheCurrentOne(t *testing.T) {
+	st := &v1alpha1.RolloutStatus{Wave: 50}
+	for range 100 {
+		st.Waves = append(st.Waves, v1alpha1.RolloutWaveStatus{})
+	}
+	var shown []int
+	gaps := 0
+	for i, w := range shownWaves(st) {
+		if w == nil {
+			gaps++
+		} else {
+			shown = append(shown, i)
+		}
+	}
+	if len(shown) != 15 || gaps != 2 || shown[0] != 0 || !slices.Contains(shown, 49) || shown[14] != 99 {
+		t.Errorf("%v with %d gaps", shown, gaps)
+	}
+}
+
+// A file gets a line for each decision and each change, once.
+func TestPlainWatch(t *testing.T) {
+	var b bytes.Buffer
+	v := &watchView{w: &b, style: plainStyle}
+	r := drawn()
+	v.show(r, drawnAt)
+	first := b.String()
+	v.show(r, drawnAt.Add(time.Minute))
+	if b.String() != first || strings.Count(first, "\n") != 3 || !strings.Contains(first, "wave 2 began") || !strings.Contains(first, "gate alerts fail") {
+		t.Errorf("%s", b.String())
+	}
+	r.Status.Phase, r.Status.Message = v1alpha1.RolloutRolledBack, "peers failed"
+	if err := watchEnd(r); CodeOf(err) != 1 || !strings.Contains(err.Error(), "peers failed") {
+		t.Error(err)
+	}
+	r.Status.Phase = v1alpha1.RolloutCompleted
+	if err := watchEnd(r); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStartFlags(t *testing.T) {
+	for typed, want := range map[string]string{"1%": "percent 1", "100%": "percent 100", "5": "count 5", "shared/canary": "vs shared/canary", "canary": "vs canary", "model=x": "label model=x", "7eleven/a": "vs 7eleven/a"} {
+		w, err := parseWave(typed)
+		got := "vs " + w.VirtualSite
+		switch {
+		case w.Percent != nil:
+			got = "percent " + strings.TrimSuffix(typed, "%")
+		case w.Count != nil:
+			got = "count " + typed
+		case w.Label != "":
+			got = "label " + w.Label
+		}
+		if err != nil || got != want {
+			t.Errorf("%q: %s, %v; want %s", typed, got, err, want)
+		}
+	}
+	for _, typed := range []string{"0%", "101%", "0", "x%", ""} {
+		if _, err := parseWave(typed); err == nil {
+			t.Errorf("%q is no wave", typed)
+		}
+	}
+	ok := func() startFlags { return startFlags{strategy: "canary", onFailure: "rollback", soak: time.Minute} }
+	for want, change := range map[string]func(*startFlags){
+		"--strategy":     func(f *startFlags) { f.strategy = "big-bang" },
+		"--on-failure":   func(f *startFlags) { f.onFailure = "cry" },
+		"--waves":        func(f *startFlags) { f.strategy, f.waves = "rolling", []string{"1%"} },
+		"--group":        func(f *startFlags) { f.group = "5" },
+		"--blue":         func(f *startFlags) { f.strategy = "bluegreen" },
+		"--approve-wave": func(f *startFlags) { f.approve = []int{9} },
+		"--soak":         func(f *startFlags) { f.soak = -1 },
+		"--gate":         func(f *startFlags) { f.gates.short = []string{"mood:5"} },
+		"--gates":        func(f *startFlags) { f.gates.file = "testdata/none.yaml" },
+	} {
+		f := ok()
+		change(&f)
+		if err := f.plan(&v1alpha1.RolloutSpec{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	f := ok()
+	f.approve = []int{2}
+	var spec v1alpha1.RolloutSpec
+	if err := f.plan(&spec); err != nil || len(spec.Strategy.Waves) != 4 || !spec.Strategy.Waves[1].Approval || spec.OnFailure != v1alpha1.OnFailureRollBackAll {
+		t.Errorf("%+v, %v", spec, err)
+	}
+}
+
+func TestWhatBecomesOfAnObject(t *testing.T) {
+	deployment := offered.NewSet().Kinds()[0]
+	o := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "web"}, "spec": map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "web"}}}}}}}
+	if ch, err := (&startFlags{images: []string{"shop/web:2"}}).change(deployment, o); err != nil || ch.Images["web"] != "shop/web:2" || ch.APIVersion != "apps/v1" {
+		t.Errorf("the only container needs no name: %+v, %v", ch, err)
+	}
+	if _, err := (&startFlags{images: []string{"api=x"}}).change(deployment, o); err == nil || !strings.Contains(err.Error(), "it has web") {
+		t.Error(err)
+	}
+	file := filepath.Join(t.TempDir(), "f.yaml")
+	write := func(s string) {
+		if err := os.WriteFile(file, []byte(s), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("kind: Deployment\nspec: {replicas: 3, template: {spec: {containers: []}}}\n")
+	if ch, err := (&startFlags{file: file}).change(deployment, o); err != nil || string(ch.Content.Raw) != `{"spec":{"containers":[]}}` {
+		t.Errorf("%+v, %v: want the template alone", ch, err)
+	}
+	for _, s := range []string{"kind: Service\nspec: {}\n", "kind: Deployment\nspec: {}\n", "a: [", ""} {
+		write(s)
+		if _, err := (&startFlags{file: file}).change(deployment, o); err == nil || !strings.Contains(err.Error(), "--file") {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
+	if _, err := (&startFlags{revision: 2}).change(offered.Kind{Kind: "ConfigMap"}, o); err == nil {
+		t.Error("a ConfigMap has revisions")
+	}
+}

@@ -1,0 +1,387 @@
+package cli
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"muster.dev/muster/control/api/offered"
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/rollout/hold"
+	"muster.dev/muster/internal/workload"
+)
+
+// startFlags are what `muster rollout start` is told.
+type startFlags struct {
+	name         string
+	images       []string
+	file         string
+	revision     int64
+	virtualSites []string
+	strategy     string
+	waves        []string
+	approve      []int
+	group, blue  string
+	inFlight     int32
+	soak         time.Duration
+	gates        gateFlags
+	onFailure    string
+	maxFailed    string
+	readyWithin  time.Duration
+	dryRun       bool
+	watch        bool
+}
+
+func rolloutStartCmd(g *Globals) *cobra.Command {
+	var f startFlags
+	cmd := &cobra.Command{
+		Use: "start NAMESPACE KIND/NAME", Short: "Start a rollout: new images, new content, or back to a revision", Args: cobra.ExactArgs(2), ValidArgsFunction: g.completeNamespaces,
+		Long: `Start a rollout of one object: new images of a workload, new content of any object, or back
+to a revision that kubectl rollout history shows. Policies (HealthPolicy, CollectionPolicy)
+are in the namespace system.
+
+The sites of the virtual sites change in waves. --waves has them in order: a percentage of
+all sites (those of earlier waves among them), a number of sites, a virtual site, or a label
+KEY=VALUE. After each wave its gates have to hold for the soak before the next one begins.
+
+--dry-run starts nothing, and shows which sites would change when.`,
+		Example: `  muster rollout start shop deployment/web --image web=shop/web:2 --dry-run
+  muster rollout start shop deployment/web --image web=shop/web:2 --virtual-site shared/eu --waves 1%,10%,100% --soak 15m -w
+  muster rollout start shop deployment/web --revision 3 --strategy rolling --group 5%
+  muster rollout start shop deployment/web --file deployment.yaml --waves shared/canary,10%,50% --approve-wave 2
+  muster rollout start system healthpolicy/default --file healthpolicy.yaml --gate ready --gate unhealthy:5`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, tenants, err := g.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return g.startRollout(cmd, c, tenants, args[0], args[1], &f)
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.name, "name", "", "name of the rollout (default: the object's and some letters)")
+	fl.StringSliceVar(&f.images, "image", nil, "CONTAINER=IMAGE to set; repeat it for several")
+	fl.StringVarP(&f.file, "file", "f", "", "`FILE` with the new content: the whole object, or what moves of it (the pods' template of a workload, else the spec)")
+	fl.Int64Var(&f.revision, "revision", 0, "go back to this revision of a workload")
+	fl.StringSliceVar(&f.virtualSites, "virtual-site", nil, "whose sites get the change, NAMESPACE/NAME (default: all that hold the object)")
+	fl.StringVar(&f.strategy, "strategy", "canary", "canary, rolling or bluegreen")
+	fl.StringSliceVar(&f.waves, "waves", nil, "waves of a canary (default 1%,10%,50%,100%)")
+	fl.IntSliceVar(&f.approve, "approve-wave", nil, "waves, from 1, after which a person has to promote")
+	fl.StringVar(&f.group, "group", "", "sites of a wave of rolling, a number or a percentage (default 1)")
+	fl.StringVar(&f.blue, "blue", "", "virtual site of bluegreen whose sites change first")
+	fl.Int32Var(&f.inFlight, "max-in-flight", 0, "how many sites may be changing at one moment (default: a whole wave)")
+	fl.DurationVar(&f.soak, "soak", 15*time.Minute, "how long the gates have to hold after each wave")
+	f.gates.add(fl)
+	fl.StringVar(&f.onFailure, "on-failure", "rollback", "pause, rollback-wave or rollback (all sites)")
+	fl.StringVar(&f.maxFailed, "max-failed", "", "failed sites in all that are allowed, a number or a percentage (default 2%)")
+	fl.DurationVar(&f.readyWithin, "ready-within", 0, "how long a site may take before it counts as failed (default 10m)")
+	fl.BoolVar(&f.dryRun, "dry-run", false, "start nothing: show waves, sites and the expected time")
+	fl.BoolVarP(&f.watch, "watch", "w", false, "follow it to its end, as muster rollout status --watch")
+	for name, values := range map[string][]string{"strategy": {"canary", "rolling", "bluegreen"}, "on-failure": {"pause", "rollback-wave", "rollback"}} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	for _, name := range []string{"virtual-site", "blue"} {
+		_ = cmd.RegisterFlagCompletionFunc(name, g.completeVirtualSites)
+	}
+	cmd.MarkFlagsMutuallyExclusive("image", "file", "revision")
+	cmd.MarkFlagsOneRequired("image", "file", "revision")
+	cmd.MarkFlagsMutuallyExclusive("dry-run", "watch")
+	g.AddFlags(cmd)
+	g.addOutput(cmd)
+	return cmd
+}
+
+// completeVirtualSites completes NAMESPACE/NAME.
+func (g *Globals) completeVirtualSites(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	c, tenants, err := g.connect(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for _, t := range tenants {
+		for _, ns := range namespacesOf(t) {
+			var list v1alpha1.VirtualSiteList
+			if c.List(cmd.Context(), &list, client.InNamespace(ns)) == nil {
+				for _, v := range list.Items {
+					names = append(names, strings.TrimPrefix(ns, t.Name+"-")+"/"+v.Name)
+				}
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
+}
+
+// tenantWith is the one tenant that has a namespace.
+func tenantWith(tenants []v1alpha1.Tenant, namespace string) (v1alpha1.Tenant, error) {
+	var with []v1alpha1.Tenant
+	for _, t := range tenants {
+		if slices.Contains(namespacesOf(t), t.Name+"-"+namespace) {
+			with = append(with, t)
+		}
+	}
+	switch len(with) {
+	case 0:
+		return v1alpha1.Tenant{}, fmt.Errorf("%s: no namespace %q; `muster describe tenant` lists them", strings.Join(tenantNames(tenants), ", "), namespace)
+	case 1:
+		return with[0], nil
+	}
+	return v1alpha1.Tenant{}, fmt.Errorf("%d tenants have a namespace %q; choose one with --tenant: %s", len(with), namespace, strings.Join(tenantNames(with), ", "))
+}
+
+// objectKind reads KIND/NAME as kubectl takes it: a kind, a resource or its short name,
+// with or without the group.
+func objectKind(c client.Client, typed string) (offered.Kind, string, error) {
+	kind, name, ok := strings.Cut(typed, "/")
+	if !ok || kind == "" || name == "" || strings.Contains(name, "/") {
+		return offered.Kind{}, "", fmt.Errorf("%q: want KIND/NAME, such as deployment/web", typed)
+	}
+	resource, group, _ := strings.Cut(strings.ToLower(kind), ".")
+	own := offered.Kind{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Kind: "SoftwareVersion", Resource: "softwareversions", Spec: true, Custom: true}
+	for _, k := range append(append(offered.NewSet().Kinds(), hold.Policies...), own) {
+		if (group == "" || group == k.Group) && (resource == strings.ToLower(k.Kind) || resource == k.Resource || k.Short != "" && resource == k.Short) {
+			return k, name, nil
+		}
+	}
+	gvr := schema.GroupVersionResource{Group: group, Resource: resource}
+	if gvk, err := c.RESTMapper().KindFor(gvr); err == nil {
+		return offered.Kind{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Spec: true, Custom: true}, name, nil
+	}
+	return offered.Kind{}, "", fmt.Errorf("%q: there is no kind %q; want one that is carried to sites, such as deployment/web, or KIND.GROUP/NAME of a CRD", typed, kind)
+}
+
+func apiVersion(k offered.Kind) string {
+	return schema.GroupVersion{Group: k.Group, Version: k.Version}.String()
+}
+
+func (g *Globals) startRollout(cmd *cobra.Command, c client.Client, tenants []v1alpha1.Tenant, namespace, typed string, f *startFlags) error {
+	ctx := cmd.Context()
+	tenant, err := tenantWith(tenants, namespace)
+	if err != nil {
+		return err
+	}
+	kind, name, err := objectKind(c, typed)
+	if err != nil {
+		return err
+	}
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(kind.GroupVersionKind())
+	if err := c.Get(ctx, client.ObjectKey{Namespace: tenant.Name + "-" + namespace, Name: name}, o); apierrors.IsNotFound(err) {
+		return fmt.Errorf("there is no %s %s in namespace %s: a rollout changes what there is; create it first", kind.Kind, name, namespace)
+	} else if err != nil {
+		return fmt.Errorf("%s %s: %w", kind.Kind, name, err)
+	}
+	r := &v1alpha1.Rollout{ObjectMeta: metav1.ObjectMeta{Namespace: tenant.Name + "-" + namespace, Name: f.name}}
+	if r.Name == "" {
+		r.Name = rolloutName(name)
+	}
+	change, err := f.change(kind, o)
+	if err != nil {
+		return err
+	}
+	r.Spec.Changes = []v1alpha1.RolloutChange{change}
+	if err := f.plan(&r.Spec); err != nil {
+		return err
+	}
+	mine := owned{tenant.Name, namespace, r}
+	if f.dryRun {
+		// The API server says first whether it would take it, and from this user.
+		if err := c.Create(ctx, r.DeepCopy(), client.DryRunAll); err != nil {
+			return fmt.Errorf("rollout %s: %w", r.Name, err)
+		}
+		return g.dryRun(ctx, cmd.OutOrStdout(), c, tenant, mine, kind, o)
+	}
+	if err := c.Create(ctx, r); err != nil {
+		return fmt.Errorf("rollout %s: %w", r.Name, err)
+	}
+	if f.watch {
+		return g.watchRollout(ctx, cmd.OutOrStdout(), c, mine)
+	}
+	if done, err := g.encode(cmd.OutOrStdout(), r); done || err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s started; `muster rollout status %s --watch` follows it\n", mine, mine)
+	return nil
+}
+
+// rolloutName is the object's with some letters, which the choice of sites depends on.
+func rolloutName(object string) string {
+	var b [4]byte
+	_, _ = rand.Read(b[:])
+	object = strings.Trim(strings.ToLower(strings.ReplaceAll(object, ":", "-")), "-.")
+	return object[:min(len(object), 240)] + "-" + hex.EncodeToString(b[:])
+}
+
+// change is what becomes of the object.
+func (f *startFlags) change(kind offered.Kind, o *unstructured.Unstructured) (v1alpha1.RolloutChange, error) {
+	out := v1alpha1.RolloutChange{APIVersion: apiVersion(kind), Kind: kind.Kind, Name: o.GetName()}
+	switch {
+	case f.file != "":
+		raw, err := os.ReadFile(f.file)
+		if err != nil {
+			return out, fmt.Errorf("--file: %w", err)
+		}
+		var doc map[string]any
+		if err := yaml.UnmarshalStrict(raw, &doc); err != nil {
+			return out, fmt.Errorf("--file %s: %w", f.file, err)
+		}
+		if has, _ := doc["kind"].(string); has != "" { // the whole object
+			if has != kind.Kind {
+				return out, fmt.Errorf("--file %s: is a %s, want a %s, or what moves of one", f.file, has, kind.Kind)
+			}
+			doc = workload.Moved(doc, kind.Template)
+		}
+		if len(doc) == 0 {
+			return out, fmt.Errorf("--file %s: has nothing at %s, which is what a rollout of a %s moves", f.file, strings.Join(orPath(kind.Template), "."), kind.Kind)
+		}
+		b, err := json.Marshal(doc)
+		if err != nil {
+			return out, fmt.Errorf("--file %s: %w", f.file, err)
+		}
+		out.Content = &runtime.RawExtension{Raw: b}
+	case f.revision != 0:
+		if f.revision < 1 || len(kind.Template) == 0 {
+			return out, fmt.Errorf("--revision %d: want the number of a revision of a workload, as kubectl rollout history counts them", f.revision)
+		}
+		out.Revision = &f.revision
+	default:
+		if len(kind.Template) == 0 {
+			return out, fmt.Errorf("--image: a %s has no containers; give its new content with --file", kind.Kind)
+		}
+		have := containersOf(o, kind.Template)
+		out.Images = map[string]string{}
+		for _, typed := range f.images {
+			container, image, ok := strings.Cut(typed, "=")
+			if !ok && len(have) == 1 {
+				container, image = have[0], typed
+			} else if !ok || container == "" || image == "" {
+				return out, fmt.Errorf("--image %q: want CONTAINER=IMAGE, such as %s=shop/web:2", typed, append(have, "web")[0])
+			}
+			if !slices.Contains(have, container) {
+				return out, fmt.Errorf("--image %q: %s %s has no container %q; it has %s", typed, kind.Kind, o.GetName(), container, strings.Join(have, ", "))
+			}
+			out.Images[container] = image
+		}
+	}
+	return out, nil
+}
+
+func orPath(template []string) []string {
+	if len(template) == 0 {
+		return []string{"spec"}
+	}
+	return template
+}
+
+// containersOf are the names of a pods' template's containers, those for its start at the end.
+func containersOf(o *unstructured.Unstructured, template []string) []string {
+	var out []string
+	for _, field := range []string{"containers", "initContainers"} {
+		list, _, _ := unstructured.NestedSlice(o.Object, append(slices.Clone(template), "spec", field)...)
+		for _, c := range list {
+			if m, ok := c.(map[string]any); ok {
+				name, _ := m["name"].(string)
+				out = append(out, name)
+			}
+		}
+	}
+	return out
+}
+
+// plan fills in how it goes over the sites.
+func (f *startFlags) plan(spec *v1alpha1.RolloutSpec) error {
+	spec.VirtualSites = f.virtualSites
+	types := map[string]v1alpha1.RolloutStrategyType{"canary": v1alpha1.StrategyCanary, "rolling": v1alpha1.StrategyRolling, "bluegreen": v1alpha1.StrategyBlueGreen, "blue-green": v1alpha1.StrategyBlueGreen}
+	ways := map[string]v1alpha1.RolloutOnFailure{"pause": v1alpha1.OnFailurePause, "rollback-wave": v1alpha1.OnFailureRollBackWave, "rollback": v1alpha1.OnFailureRollBackAll}
+	st := &spec.Strategy
+	var ok bool
+	if st.Type, ok = types[strings.ToLower(f.strategy)]; !ok {
+		return fmt.Errorf("--strategy %q: want canary, rolling or bluegreen", f.strategy)
+	}
+	if spec.OnFailure, ok = ways[strings.ToLower(f.onFailure)]; !ok {
+		return fmt.Errorf("--on-failure %q: want pause, rollback-wave or rollback", f.onFailure)
+	}
+	st.Group, st.Blue, st.MaxInFlight = f.group, f.blue, f.inFlight
+	switch {
+	case len(f.waves) > 0 && st.Type != v1alpha1.StrategyCanary:
+		return fmt.Errorf("--waves is for the strategy canary; %s has --group or --blue", f.strategy)
+	case len(f.approve) > 0 && st.Type != v1alpha1.StrategyCanary:
+		return fmt.Errorf("--approve-wave is for the strategy canary")
+	case f.group != "" && st.Type != v1alpha1.StrategyRolling:
+		return errors.New("--group is for --strategy rolling")
+	case (f.blue != "") != (st.Type == v1alpha1.StrategyBlueGreen):
+		return errors.New("--strategy bluegreen and --blue go together: name the virtual site whose sites change first")
+	}
+	if len(f.approve) > 0 && len(f.waves) == 0 {
+		f.waves = []string{"1%", "10%", "50%", "100%"}
+	}
+	for _, typed := range f.waves {
+		w, err := parseWave(typed)
+		if err != nil {
+			return err
+		}
+		st.Waves = append(st.Waves, w)
+	}
+	for _, n := range f.approve {
+		if n < 1 || n > len(st.Waves) {
+			return fmt.Errorf("--approve-wave %d: want the number of a wave, from 1 to %d", n, len(st.Waves))
+		}
+		st.Waves[n-1].Approval = true
+	}
+	if f.soak < 0 {
+		return fmt.Errorf("--soak %s: want a time such as 15m, or 0s", f.soak)
+	}
+	spec.Soak = metav1.Duration{Duration: f.soak}
+	spec.Budget = v1alpha1.RolloutBudget{MaxFailed: f.maxFailed, MaxFailedInWave: "10%", ReadyWithin: metav1.Duration{Duration: 10 * time.Minute}}
+	if f.maxFailed == "" {
+		spec.Budget.MaxFailed = "2%"
+	}
+	if f.readyWithin != 0 {
+		spec.Budget.ReadyWithin.Duration = f.readyWithin
+	}
+	var err error
+	spec.Gates, err = f.gates.read()
+	return err
+}
+
+// parseWave reads one of --waves.
+func parseWave(typed string) (v1alpha1.RolloutWave, error) {
+	number := func(s string, most int) (*int32, error) {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 || n > most {
+			return nil, fmt.Errorf("--waves %q: want a percentage from 1%% to 100%%, a number of sites, a virtual site such as shared/canary, or a label KEY=VALUE", typed)
+		}
+		k := int32(n)
+		return &k, nil
+	}
+	var w v1alpha1.RolloutWave
+	var err error
+	percent, isPercent := strings.CutSuffix(typed, "%")
+	switch {
+	case isPercent:
+		w.Percent, err = number(percent, 100)
+	case typed == "" || typed[0] >= '0' && typed[0] <= '9' && !strings.ContainsAny(typed, "/="):
+		w.Count, err = number(typed, 1_000_000)
+	case strings.Contains(typed, "="):
+		w.Label = typed
+	default:
+		w.VirtualSite = typed
+	}
+	return w, err
+}
