@@ -339,7 +339,7 @@ don't have.`,
 				return "", fmt.Errorf("rollout %s is promoted up to wave %d already; `muster rollout explain %s` says what it waits for", r, r.Spec.Control.Promote, r)
 			}
 			r.Spec.Control.Promote = to
-			return fmt.Sprintf("is promoted up to wave %d", to), nil
+			return fmt.Sprintf("lets waves up to %d pass", to), nil
 		})
 	var yes bool
 	action("abort NAMESPACE/NAME", "Put all sites back", "Put all sites back to what they had. It can't be taken back: the change takes a new\nrollout then.",

@@ -81,7 +81,7 @@ func TestBars(t *testing.T) {
 		if len(bar) != barWidth {
 			t.Errorf("%+v: %q has %d cells, want %d", c, bar, len(bar), barWidth)
 		}
-		if c.Updated > 0 && c.Updated+c.Failed+c.Updating <= c.Total && !strings.Contains(bar, "#") || c.Failed > 0 && !strings.Contains(bar, "+") {
+		if c.Updated > 0 && c.Updated+c.Failed+c.Updating <= c.Total && !strings.Contains(bar, "#") || c.Failed > 0 && !strings.Contains(bar, "!") {
 			t.Errorf("%+v: %q", c, bar)
 		}
 	}

@@ -16,13 +16,14 @@ import (
 // style is what a terminal shows that a file does not.
 type style struct {
 	colour              bool
-	full, part, rest    string // of a bar
+	full, part          string // of a bar
+	lost, rest          string
 	ok, bad, wait, dark string // marks of verdicts and waves
 }
 
 var (
-	plainStyle = style{full: "#", part: "+", rest: ".", ok: "ok", bad: "!!", wait: "..", dark: "??"}
-	fancyStyle = style{colour: true, full: "█", part: "▒", rest: "░", ok: "✓", bad: "✗", wait: "…", dark: "?"}
+	plainStyle = style{full: "#", part: "+", lost: "!", rest: ".", ok: "ok", bad: "!!", wait: "..", dark: "??"}
+	fancyStyle = style{colour: true, full: "█", part: "▒", lost: "█", rest: "░", ok: "✓", bad: "✗", wait: "…", dark: "?"}
 )
 
 // styleOf is for a terminal, unless $NO_COLOR or $TERM speak against it.
@@ -80,7 +81,7 @@ func (s style) bar(c v1alpha1.RolloutCounts) string {
 	failed := min(cells(c.Failed), barWidth)
 	busy := min(cells(c.Updating), barWidth-failed)
 	done = min(done, barWidth-failed-busy)
-	return s.paint(green, strings.Repeat(s.full, done)) + s.paint(yellow, strings.Repeat(s.part, busy)) + s.paint(red, strings.Repeat(s.part, failed)) +
+	return s.paint(green, strings.Repeat(s.full, done)) + s.paint(yellow, strings.Repeat(s.part, busy)) + s.paint(red, strings.Repeat(s.lost, failed)) +
 		s.paint(grey, strings.Repeat(s.rest, barWidth-done-busy-failed))
 }
 
