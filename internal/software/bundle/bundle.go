@@ -165,6 +165,30 @@ func (t *Trust) Target(name, component, version string) (Target, error) {
 	return out, nil
 }
 
+// Find returns the file of a version for an architecture, if the repository has it (still).
+func (t *Trust) Find(component, version, architecture string) (Target, bool) {
+	for name := range t.targets {
+		if f, err := t.Target(name, component, version); err == nil && (f.Architecture == architecture || f.Architecture == "any") {
+			return f, true
+		}
+	}
+	return Target{}, false
+}
+
+// Kept is what this Trust has on its disk, as a Source: while nobody can be reached, what
+// was verified counts until it expires.
+func (t *Trust) Kept() Source { return kept{t} }
+
+type kept struct{ t *Trust }
+
+// Metadata implements Source.
+func (k kept) Metadata(_ context.Context, name string, _ int64) ([]byte, error) {
+	if name != "timestamp.json" {
+		return nil, fmt.Errorf("%s is not kept: %w", name, fs.ErrNotExist)
+	}
+	return k.t.read(name)
+}
+
 func (t *Trust) root(ctx context.Context, from Source) (*trustedmetadata.TrustedMetadata, error) {
 	m, err := trustedmetadata.New(t.o.Root)
 	if err != nil {

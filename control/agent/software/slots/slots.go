@@ -110,6 +110,17 @@ func (d *Driver) State(context.Context) (software.State, error) {
 	return software.State{Running: running, Boot: d.o.BootID, Good: env[Default] == d.o.Running}, nil
 }
 
+// Image is the version that runs and the file or partition that it runs from, which the
+// caller closes: what a delta is applied to.
+func (d *Driver) Image(ctx context.Context) (version string, image *os.File, err error) {
+	s, err := d.State(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	image, err = os.Open(d.o.Slots[d.o.Running])
+	return s.Running, image, err
+}
+
 // Write implements software.Driver.
 func (d *Driver) Write(ctx context.Context, version string, image io.Reader, size int64) error {
 	env, err := d.o.Env.Load()
