@@ -208,15 +208,15 @@ func (j *judge) againstPeers(gate string, f *finding, d, others []moved, measure
 	level := spend(j.look(), tests)
 	low := f.drop >= limit
 	sure := low && pShift <= level || pShare <= level && (x > 1 || len(a) == 1)
-	long, longOthers := j.lasting(what, d), j.lasting(what+" ", others)
+	long, longOthers := j.lasting(what, d, limit), j.lasting(what+" ", others, limit)
 	every := f.fell == len(d) && x > 0 && y == 0
 	pLong, all := 1.0, false
 	if !clustered {
 		pLong = more(long, len(d), longOthers, len(others))
 		// All of few sites, and next to none of the others, for as long as a soak: time
 		// stands in for sites.
-		all = long == len(d) && (longOthers == 0 || pLong <= alphaHold)
-		p, n, at := j.kinds(d, others, func(m moved) bool { return j.lasts(what, m) || j.lasts(what+" ", m) })
+		all = long > 0 && long == len(d) && (longOthers == 0 || pLong <= alphaHold)
+		p, n, at := j.kinds(d, others, func(m moved) bool { return j.lasts(what, m, limit) || j.lasts(what+" ", m, limit) })
 		if p *= float64(n); p < pLong && long > 0 {
 			pLong, where = p, cmp.Or(where, at)
 		}
@@ -260,18 +260,19 @@ func (j *judge) remember(what string, d []moved, limit float64) {
 	}
 }
 
-func (j *judge) lasts(what string, m moved) bool {
+// lasts: it has fallen, and has been fallen for as long as a soak.
+func (j *judge) lasts(what string, m moved, limit float64) bool {
 	f, ok := j.mem.fell[what][m.s.s.Name]
-	return ok && j.now.Sub(f.since) >= j.persistent()
+	return ok && m.against <= -limit && j.now.Sub(f.since) >= j.persistent()
 }
 
-func (j *judge) lasting(what string, d []moved) int {
+func (j *judge) lasting(what string, d []moved, limit float64) int {
 	if len(j.mem.fell[what]) == 0 {
 		return 0
 	}
 	n := 0
 	for i := range d {
-		if j.lasts(what, d[i]) {
+		if j.lasts(what, d[i], limit) {
 			n++
 		}
 	}
