@@ -33,12 +33,11 @@ import (
 )
 
 // startWorkloads runs the controllers and the desired states with all that brings
-// workloads to them.
-func startWorkloads(t *testing.T) (client.Client, *desired.Store) {
+// workloads to them. again begins anew with the desired states, as after a restart.
+func startWorkloads(t *testing.T) (_ client.Client, _ *desired.Store, again func() *desired.Store) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	log := slog.New(slog.DiscardHandler)
-	store := desired.New(desired.Options{Logger: log, Registerer: prometheus.NewRegistry()})
 	objects, err := dynamic.NewForConfig(kubeapi.Start(t))
 	if err != nil {
 		t.Fatal(err)
@@ -47,6 +46,7 @@ func startWorkloads(t *testing.T) (client.Client, *desired.Store) {
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = grants.Run(ctx) })
 	var o controllers.Options
+	store := desired.New(desired.Options{Logger: log, Registerer: prometheus.NewRegistry()})
 	c, ended := start(t, ctx, func(given *controllers.Options) {
 		given.Workloads, given.Offered = store, grants
 		o = *given
@@ -57,11 +57,16 @@ func startWorkloads(t *testing.T) (client.Client, *desired.Store) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(desired.FeedWorkloads(ctx, o.Cache, objects, grants, store, log), desired.Feed(ctx, o.Cache, o.Inventory, store)); err != nil {
-		t.Fatal(err)
+	feed := func(store *desired.Store) *desired.Store {
+		if err := errors.Join(desired.FeedWorkloads(ctx, o.Cache, objects, grants, store, log), desired.Feed(ctx, o.Cache, o.Inventory, store)); err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() { _ = store.Run(ctx) })
+		return store
 	}
-	wg.Go(func() { _ = store.Run(ctx) })
-	return c, store
+	return c, feed(store), func() *desired.Store {
+		return feed(desired.New(desired.Options{Logger: log, Registerer: prometheus.NewRegistry()}))
+	}
 }
 
 func parse(t *testing.T, doc string) *unstructured.Unstructured {
@@ -80,7 +85,7 @@ func deployment(name, annotations, ofPod, ofContainer string) string {
 }
 
 func TestWorkloadsFromTheAPIToSites(t *testing.T) {
-	c, store := startWorkloads(t)
+	c, store, again := startWorkloads(t)
 	ctx := t.Context()
 	vs := func(ns, name, key, value string) client.Object {
 		return &v1alpha1.VirtualSite{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: v1alpha1.VirtualSiteSpec{SiteSelector: metav1.LabelSelector{MatchLabels: map[string]string{key: value}}}}
@@ -127,6 +132,8 @@ func TestWorkloadsFromTheAPIToSites(t *testing.T) {
 			}
 		}
 	}
+
+	t.Run("a rollout", func(t *testing.T) { rolled(t, c, store, again) })
 
 	override := &v1alpha1.Override{ObjectMeta: metav1.ObjectMeta{Namespace: "tau-shop", Name: "gone-sites"},
 		Spec: v1alpha1.OverrideSpec{SiteList: []string{"paris", "nowhere"}, Spec: runtime.RawExtension{Raw: []byte(`{"replicas":7}`)}}}

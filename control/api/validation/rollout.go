@@ -3,6 +3,7 @@ package validation
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,7 +39,11 @@ func Rollout(r *v1alpha1.Rollout) field.ErrorList {
 
 // RolloutPolicy checks what its schema can't say.
 func RolloutPolicy(p *v1alpha1.RolloutPolicy) field.ErrorList {
-	return append(selector(spec.Child("selector"), &p.Spec.Selector), rolloutPlan(&p.Spec.RolloutPlan)...)
+	errs := selector(spec.Child("selector"), &p.Spec.Selector)
+	if i := slices.Index(p.Spec.Kinds, "Secret"); i >= 0 {
+		errs = append(errs, field.Invalid(spec.Child("kinds").Index(i), "Secret", "a rollout's state tells its contents to whoever may read the namespace: give each version of a Secret a name of its own, and roll out what names it"))
+	}
+	return append(errs, rolloutPlan(&p.Spec.RolloutPlan)...)
 }
 
 // GateCheck checks what its schema can't say.
