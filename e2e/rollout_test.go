@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -72,6 +73,41 @@ func testRollouts(t *testing.T, f *fleet) {
 	if good.Sites.Updated == 0 || good.Sites.Failed > 0 {
 		t.Errorf("a good version: %+v", good.Sites)
 	}
+	testPlainWrite(t, f)
+}
+
+// testPlainWrite changes a workload as anybody would: the policy makes a rollout of it.
+func testPlainWrite(t *testing.T, f *fleet) {
+	kubectl, err := exec.LookPath("kubectl")
+	if err != nil {
+		t.Log("no kubectl on this machine; a plain write is not checked")
+		return
+	}
+	b, err := exec.Command(kubectl, "--kubeconfig", f.dir+"/admin.kubeconfig", "-n", "demo-shop", "set", "image", "deployment/web", "web=registry.example/shop/web:9.0.0").CombinedOutput()
+	if err != nil {
+		t.Fatalf("kubectl set image: %v\n%s", err, b)
+	}
+	testkit.Eventually(t, "a plain write is a rollout of the policy's, in its first wave", func() error {
+		var list struct{ Rollouts []struct{ Name string } }
+		if err := f.get("/api/v1/rollouts?tenant=demo&namespace=shop&object=Deployment.apps/web&state=active", &list); err != nil {
+			return err
+		}
+		if len(list.Rollouts) != 1 {
+			return fmt.Errorf("%d rollouts are under way", len(list.Rollouts))
+		}
+		var r struct {
+			Policy string
+			Wave   int
+			Sites  struct{ Total, Waiting int }
+		}
+		if err := f.get("/api/v1/rollouts/shop/"+list.Rollouts[0].Name+"?tenant=demo", &r); err != nil {
+			return err
+		}
+		if r.Policy != "carefully" || r.Wave != 1 || r.Sites.Waiting == 0 {
+			return fmt.Errorf("%s: %+v", list.Rollouts[0].Name, r)
+		}
+		return nil
+	})
 }
 
 // release starts one, and waits for its end.

@@ -164,7 +164,7 @@ export function windowOf(r: Pick<Rollout, "createdAt" | "startedAt" | "endedAt">
   const ended = parseTime(r.endedAt);
   const length = Math.max(60_000, (ended ?? now) - began);
   const before = Math.min(3_600_000, Math.max(180_000, length * 0.25));
-  const until = ended === undefined ? now : Math.min(now, ended + Math.max(60_000, length * 0.15));
+  const until = ended === undefined ? now : Math.min(now, ended + Math.max(180_000, length * 0.25));
   const wanted = (until - began + before) / 1000 / 150;
   const step = [5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600].find((s) => s >= wanted) ?? 7200;
   return { start: Math.floor((began - before) / 1000 / step) * step, end: Math.floor(until / 1000 / step) * step, step };

@@ -17,7 +17,7 @@ export function RolloutGates({ rollout: r }: { rollout: RolloutDetail }) {
         <span className="muted small">{ended ? "as they were read last" : r.wave > 0 ? `all have to hold, of wave ${r.wave}` : ""}</span>
       </header>
       {r.gates.length === 0 ? (
-        <p className="body muted">{ended ? "None was read." : "They are read once the first sites have the change."}</p>
+        <p className="body muted">{ended ? (r.wave > 0 ? "None is read any more; the decisions say what they read." : "None was read.") : "They are read once the first sites have the change."}</p>
       ) : (
         <div className="table-wrap" tabIndex={0} role="region" aria-label="Table of gates">
           <table className="stacks gates">
