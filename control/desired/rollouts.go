@@ -4,6 +4,7 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/desired/render"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/workload"
 )
 
@@ -73,4 +74,18 @@ func (s *Store) RolloutOf(item string) (name string, version uint64) {
 		return sp.RolloutOf(item)
 	}
 	return "", 0
+}
+
+// Site is a site as it was when what it should have was rendered, such as PolicyHash; nil:
+// it is not known. It must not be changed.
+func (s *Store) Site(id fleet.SiteID) *inventory.Site {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.known == nil || !s.started {
+		return nil
+	}
+	if i := s.known.Find(id.Tenant, id.Name); i >= 0 {
+		return s.known.Sites[i]
+	}
+	return nil
 }

@@ -2,13 +2,8 @@ package control
 
 import (
 	"context"
-	"slices"
 	"strconv"
-	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -138,47 +133,13 @@ func (r *rolloutSites) ofPolicy(kind offered.Kind, tenant, name string, state *v
 	if known == nil {
 		return nil, false
 	}
-	var selectors []labels.Selector
-	if state != nil {
-		for _, o := range state.Spec.Objects {
-			if o.Kind != kind.Kind || o.Name != name {
-				continue
-			}
-			for _, content := range o.Contents {
-				var of struct {
-					Spec struct {
-						SiteSelector metav1.LabelSelector `json:"siteSelector"`
-					} `json:"spec"`
-				}
-				if utiljson.Unmarshal(content.Raw, &of) != nil {
-					continue
-				}
-				if s, err := metav1.LabelSelectorAsSelector(&of.Spec.SiteSelector); err == nil {
-					selectors = append(selectors, s)
-				}
-			}
-		}
-	}
-	var out []rollout.Site
-	for _, site := range known.SitesOf(tenant) {
-		selected := slices.ContainsFunc(selectors, func(s labels.Selector) bool { return s.Matches(labels.Set(site.Labels)) })
-		if state == nil {
-			selected = slices.ContainsFunc(site.PoliciesOf(kind.Kind), func(p *inventory.Policy) bool { return p.Name == name })
-		}
-		if selected && site.Counts() {
-			out = append(out, rollout.Site{Name: site.ID.Name, State: r.policyState(kind, site)})
-		}
-	}
-	slices.SortFunc(out, func(a, b rollout.Site) int { return strings.Compare(a.Name, b.Name) })
-	return out, true
+	p := policySites{kind: kind.Kind, name: name, state: state, rendered: r.store.Site, told: r.policyState}
+	return p.of(known.SitesOf(tenant)), true
 }
 
-// policyState is what a site makes of its policy: a site says which collection policy it
-// has in effect; a health policy is in effect where it is resolved.
-func (r *rolloutSites) policyState(kind offered.Kind, site *inventory.Site) decide.Applied {
-	if kind.Kind != fleet.KindCollectionPolicy {
-		return decide.Ready
-	}
+// policyState is what a site makes of what it should have of its policies: it says which
+// collection policy it has in effect; a health policy is in effect where it is resolved.
+func (r *rolloutSites) policyState(site *inventory.Site) decide.Applied {
 	has, refused := site.PolicyHash, site.PolicyRefused
 	if h, ref, told := r.fleet.PolicyOf(site.ID); told {
 		has, refused = h, ref
