@@ -216,8 +216,9 @@ func (m *Machine) begin(ctx context.Context, s State, w Wanted) error {
 		return nil
 	}
 	m.rec = record{Version: w.Version, Retry: w.Retry, From: s.Running, Since: m.o.Now()}
-	// What ran before is often what is wanted back, and still there.
-	if s.Good && m.o.Driver.Verify(ctx, w.Version, w.Digest, w.Size) == nil {
+	// What ran before is often what is wanted back, and still there. So is what a bootloader
+	// passed over that read its variables as they had been before.
+	if m.o.Driver.Verify(ctx, w.Version, w.Digest, w.Size) == nil {
 		return m.to(switching)
 	}
 	return m.to(fetching)

@@ -250,6 +250,18 @@ func Run(t *testing.T, rig Rig) {
 		w.walk(old)
 		w.stays("1.0.0")
 	})
+	t.Run("the bootloader took the old one all the same", func(t *testing.T) {
+		w := newWorld(t, rig)
+		want, b := wanted("2.0.0", well)
+		w.images["2.0.0"] = b
+		first := w.slot
+		w.walk(want)
+		w.boots++
+		w.slot, w.runs = first, "1.0.0"
+		w.start()
+		w.walk(want)
+		w.stays("2.0.0")
+	})
 	t.Run("half written", func(t *testing.T) {
 		w := newWorld(t, rig)
 		want, b := wanted("2.0.0", well)

@@ -27,7 +27,9 @@ fi
 // Options of New.
 type Options struct {
 	// Env is the environment block, such as /boot/grub/grubenv. Its file system has to
-	// replace files whole with a rename, which FAT does not.
+	// replace files whole with a rename, which FAT does not, and GRUB has to be able to
+	// write there: not on LVM, RAID, btrfs or ZFS. GRUB does not replay a journal; after a
+	// power cut it may read the block as it was a little before, and boot accordingly once.
 	Env string
 	// Slots are the paths of the images, by name: two of them, such as a and b.
 	Slots map[string]string

@@ -1,0 +1,112 @@
+// Package bucket keeps what the centre has for sites in an object store (S3 and what
+// speaks like it, Google Cloud Storage, Azure), for installations whose bundles outgrow a
+// directory: it is the Store of internal/software/bundle/publish and the Upstream of a
+// delivery.Cache. It knows nothing of what it keeps.
+package bucket
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"strings"
+
+	"github.com/go-kit/log"
+	"github.com/thanos-io/objstore"
+	"github.com/thanos-io/objstore/providers/azure"
+	"github.com/thanos-io/objstore/providers/gcs"
+	"github.com/thanos-io/objstore/providers/s3"
+
+	"muster.dev/muster/internal/software/delivery"
+)
+
+// Options of Open.
+type Options struct {
+	Type   string // s3, gcs or azure
+	Prefix string // of all names; empty: none
+	// Config in YAML, with the fields that Thanos and Cortex give the type: bucket,
+	// endpoint, access_key and so on. Unknown fields are errors.
+	Config []byte
+	// Transport wraps the HTTP transport; nil: as it is.
+	Transport func(http.RoundTripper) http.RoundTripper
+}
+
+// Bucket implements publish.Store and delivery.Upstream. Safe for concurrent use.
+type Bucket struct{ b objstore.Bucket }
+
+// Open makes no connection; a wrong key is found out with the first object.
+func Open(ctx context.Context, o Options) (*Bucket, error) {
+	const component = "muster"
+	var b objstore.Bucket
+	var err error
+	quiet := log.NewNopLogger()
+	switch strings.ToLower(o.Type) {
+	case "s3":
+		b, err = s3.NewBucket(quiet, o.Config, component, o.Transport)
+	case "gcs":
+		b, err = gcs.NewBucket(ctx, quiet, o.Config, component, o.Transport)
+	case "azure":
+		b, err = azure.NewBucket(quiet, o.Config, component, o.Transport)
+	default:
+		return nil, fmt.Errorf("type: %q is no object store; want s3, gcs or azure", o.Type)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("object store %s: %w", o.Type, err)
+	}
+	return New(objstore.NewPrefixedBucket(b, o.Prefix)), nil
+}
+
+// New is over a bucket of the library.
+func New(b objstore.Bucket) *Bucket { return &Bucket{b} }
+
+func (b *Bucket) error(name string, err error) error {
+	if err != nil && b.b.IsObjNotFoundErr(err) {
+		return fmt.Errorf("object %s: %w", name, fs.ErrNotExist)
+	}
+	if err != nil {
+		return fmt.Errorf("object %s: %w", name, err)
+	}
+	return nil
+}
+
+// Get implements publish.Store.
+func (b *Bucket) Get(ctx context.Context, name string) (io.ReadCloser, error) {
+	r, err := b.b.Get(ctx, name)
+	return r, b.error(name, err)
+}
+
+// Put implements publish.Store.
+func (b *Bucket) Put(ctx context.Context, name string, r io.Reader) error {
+	return b.error(name, b.b.Upload(ctx, name, r))
+}
+
+// Metadata implements delivery.Upstream and bundle.Source.
+func (b *Bucket) Metadata(ctx context.Context, name string, most int64) ([]byte, error) {
+	r, err := b.Get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	out, err := io.ReadAll(io.LimitReader(r, most+1))
+	if err == nil && int64(len(out)) > most {
+		err = fmt.Errorf("more than %d bytes", most)
+	}
+	return out, b.error(name, err)
+}
+
+// Open implements delivery.Upstream.
+func (b *Bucket) Open(ctx context.Context, path string, from int64) (io.ReadCloser, int64, error) {
+	name := strings.TrimPrefix(path, "/")
+	a, err := b.b.Attributes(ctx, name)
+	if err != nil {
+		return nil, 0, b.error(name, err)
+	}
+	if from >= a.Size {
+		return io.NopCloser(strings.NewReader("")), a.Size, nil
+	}
+	r, err := b.b.GetRange(ctx, name, from, a.Size-from)
+	return r, a.Size, b.error(name, err)
+}
+
+var _ delivery.Upstream = (*Bucket)(nil)
