@@ -60,7 +60,10 @@ type Options struct {
 	Versions     func() map[string]string
 	// Tunnel serves a connection that control asked for, until it ends; nil: the site
 	// takes none.
-	Tunnel     func(ctx context.Context, conn net.Conn)
+	Tunnel func(ctx context.Context, conn net.Conn)
+	// OpenHost is called when the server asks for a connection to a virtual host that this
+	// site serves; it must be quick, and have Answer or Refuse called. nil: it serves none.
+	OpenHost   func(server, id, host string)
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: no metrics
 
@@ -108,6 +111,7 @@ type Agent struct {
 	report  chan struct{} // the report changed
 	mirror  *mirror.Mirror
 	changes chan struct{} // the mirror has something to tell
+	hosts   hostConns
 	metrics metrics
 }
 
@@ -206,6 +210,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer cancel()
 	wg.Go(func() { a.applyLoop(ctx) })
 	defer a.client.CloseIdleConnections()
+	defer a.hosts.close()
 
 	failed := 0
 	for ctx.Err() == nil {

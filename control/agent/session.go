@@ -156,6 +156,10 @@ func (a *Agent) receive(stream uplink, tunnels *tunnels) error {
 			a.mirror.Resync()
 		case *wire.ToSite_OpenTunnel:
 			tunnels.open(m.OpenTunnel.GetId())
+		case *wire.ToSite_OpenHost:
+			if a.opts.OpenHost != nil && m.OpenHost.GetId() != "" {
+				a.opts.OpenHost(tunnels.addr, m.OpenHost.GetId(), m.OpenHost.GetHost())
+			}
 		}
 		// Other messages are of a later capability: not for this agent.
 	}

@@ -10,6 +10,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"muster.dev/muster/internal/fleet"
 )
 
 // ParseBundle reads PEM certificates, one or more; each must be a CA.
@@ -250,4 +252,53 @@ func IsControl(cert *x509.Certificate) error {
 		err = fmt.Errorf("certificate of %s: want one of control", id)
 	}
 	return err
+}
+
+// SiteConfig is for either end of a connection between two sites. verify is asked whether
+// the other end's verified certificate is of the right site. The pair and the bundle are
+// taken anew for each connection; see ClientConfig for current.
+func SiteConfig(current func() (*tls.Certificate, *x509.CertPool, error), verify func(fleet.SiteID) error) *tls.Config {
+	own := func() (*tls.Certificate, error) {
+		pair, _, err := current()
+		if pair == nil {
+			return nil, fmt.Errorf("no certificate of its own yet: %w", err)
+		}
+		return pair, nil
+	}
+	return &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		SessionTicketsDisabled: true, // a resumed session would bring an old certificate back
+		GetCertificate:         func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own() },
+		GetClientCertificate:   func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own() },
+		ClientAuth:             tls.RequireAnyClientCert,
+		// A site's certificate is no server's and names no host: VerifyConnection checks it,
+		// at both ends alike.
+		InsecureSkipVerify: true,
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			_, pool, err := current()
+			if pool == nil {
+				return fmt.Errorf("no trust bundle to verify the other site with: %w", err)
+			}
+			return verifySite(cs.PeerCertificates, pool, time.Now(), verify)
+		},
+	}
+}
+
+func verifySite(chain []*x509.Certificate, roots *x509.CertPool, now time.Time, verify func(fleet.SiteID) error) error {
+	if len(chain) == 0 {
+		return errors.New("the other site presented no certificate")
+	}
+	inter := x509.NewCertPool()
+	for _, c := range chain[1:] {
+		inter.AddCert(c)
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: inter, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	if err != nil {
+		return fmt.Errorf("certificate of the other site (this machine's clock says %s): %w", now.UTC().Format(time.RFC3339), err)
+	}
+	id, _, err := ParseSite(chain[0])
+	if err != nil {
+		return err
+	}
+	return verify(id)
 }

@@ -21,7 +21,11 @@ import (
 //	3 (2026-11): a regional takes SitesDesired. Nothing new for sites.
 //	4 (2026-11): a site says what runs on its cluster (KubernetesStatus) and opens tunnels;
 //	regionals pass both on.
-const Capability = 4
+//	5 (2026-11): a site answers OpenHost, and calls Reach: connections between sites.
+const Capability = 5
+
+// HostCapability is of the first sites that serve hosts to other sites.
+const HostCapability = 5
 
 // MaxDown is the largest message, in bytes, that goes towards a site: 20,000 items of a
 // desired state have some 4 MB.

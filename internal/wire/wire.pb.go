@@ -666,6 +666,7 @@ type ToSite struct {
 	//	*ToSite_Desired
 	//	*ToSite_KubernetesResync
 	//	*ToSite_OpenTunnel
+	//	*ToSite_OpenHost
 	Msg           isToSite_Msg `protobuf_oneof:"msg"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -744,6 +745,15 @@ func (x *ToSite) GetOpenTunnel() *OpenTunnel {
 	return nil
 }
 
+func (x *ToSite) GetOpenHost() *OpenHost {
+	if x != nil {
+		if x, ok := x.Msg.(*ToSite_OpenHost); ok {
+			return x.OpenHost
+		}
+	}
+	return nil
+}
+
 type isToSite_Msg interface {
 	isToSite_Msg()
 }
@@ -764,6 +774,10 @@ type ToSite_OpenTunnel struct {
 	OpenTunnel *OpenTunnel `protobuf:"bytes,4,opt,name=open_tunnel,json=openTunnel,proto3,oneof"`
 }
 
+type ToSite_OpenHost struct {
+	OpenHost *OpenHost `protobuf:"bytes,5,opt,name=open_host,json=openHost,proto3,oneof"`
+}
+
 func (*ToSite_Welcome) isToSite_Msg() {}
 
 func (*ToSite_Desired) isToSite_Msg() {}
@@ -771,6 +785,8 @@ func (*ToSite_Desired) isToSite_Msg() {}
 func (*ToSite_KubernetesResync) isToSite_Msg() {}
 
 func (*ToSite_OpenTunnel) isToSite_Msg() {}
+
+func (*ToSite_OpenHost) isToSite_Msg() {}
 
 // KubernetesStatus is what changed of what runs on the site's cluster. What a site has
 // said by then is a version of it, named by epoch and seq. With snapshot set, the message
@@ -1141,17 +1157,75 @@ func (x *OpenTunnel) GetId() string {
 	return ""
 }
 
-type TunnelData struct {
+// OpenHost asks the site to call Answer with this id, for a connection to a host that
+// it serves. Sent to sites of capability 5 and later.
+type OpenHost struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // of the first message alone
-	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Host          string                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"` // NAMESPACE/NAME of the VirtualHost
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenHost) Reset() {
+	*x = OpenHost{}
+	mi := &file_wire_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenHost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenHost) ProtoMessage() {}
+
+func (x *OpenHost) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenHost.ProtoReflect.Descriptor instead.
+func (*OpenHost) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *OpenHost) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *OpenHost) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+type TunnelData struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // of the first message alone
+	Data  []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	// Of Reach and Answer: how many more bytes the sender is ready to take. Who has sent
+	// all that the other end was ready for waits.
+	Credit        uint32 `protobuf:"varint,3,opt,name=credit,proto3" json:"credit,omitempty"`
+	Refused       string `protobuf:"bytes,4,opt,name=refused,proto3" json:"refused,omitempty"` // of the first message of Answer alone: why the site can't serve
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TunnelData) Reset() {
 	*x = TunnelData{}
-	mi := &file_wire_proto_msgTypes[15]
+	mi := &file_wire_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1163,7 +1237,7 @@ func (x *TunnelData) String() string {
 func (*TunnelData) ProtoMessage() {}
 
 func (x *TunnelData) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[15]
+	mi := &file_wire_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1176,7 +1250,7 @@ func (x *TunnelData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelData.ProtoReflect.Descriptor instead.
 func (*TunnelData) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{15}
+	return file_wire_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TunnelData) GetId() string {
@@ -1191,6 +1265,20 @@ func (x *TunnelData) GetData() []byte {
 		return x.Data
 	}
 	return nil
+}
+
+func (x *TunnelData) GetCredit() uint32 {
+	if x != nil {
+		return x.Credit
+	}
+	return 0
+}
+
+func (x *TunnelData) GetRefused() string {
+	if x != nil {
+		return x.Refused
+	}
+	return ""
 }
 
 type Welcome struct {
@@ -1209,7 +1297,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_wire_proto_msgTypes[16]
+	mi := &file_wire_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1309,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[16]
+	mi := &file_wire_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1322,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{16}
+	return file_wire_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Welcome) GetCapability() uint32 {
@@ -1291,7 +1379,7 @@ type DesiredState struct {
 
 func (x *DesiredState) Reset() {
 	*x = DesiredState{}
-	mi := &file_wire_proto_msgTypes[17]
+	mi := &file_wire_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1303,7 +1391,7 @@ func (x *DesiredState) String() string {
 func (*DesiredState) ProtoMessage() {}
 
 func (x *DesiredState) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[17]
+	mi := &file_wire_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1316,7 +1404,7 @@ func (x *DesiredState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredState.ProtoReflect.Descriptor instead.
 func (*DesiredState) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{17}
+	return file_wire_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DesiredState) GetRevision() string {
@@ -1345,7 +1433,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_wire_proto_msgTypes[18]
+	mi := &file_wire_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1357,7 +1445,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[18]
+	mi := &file_wire_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1370,7 +1458,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{18}
+	return file_wire_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Item) GetKind() string {
@@ -1411,7 +1499,7 @@ type FetchBlobRequest struct {
 
 func (x *FetchBlobRequest) Reset() {
 	*x = FetchBlobRequest{}
-	mi := &file_wire_proto_msgTypes[19]
+	mi := &file_wire_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1423,7 +1511,7 @@ func (x *FetchBlobRequest) String() string {
 func (*FetchBlobRequest) ProtoMessage() {}
 
 func (x *FetchBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[19]
+	mi := &file_wire_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1436,7 +1524,7 @@ func (x *FetchBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchBlobRequest.ProtoReflect.Descriptor instead.
 func (*FetchBlobRequest) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{19}
+	return file_wire_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FetchBlobRequest) GetDigest() string {
@@ -1462,7 +1550,7 @@ type BlobChunk struct {
 
 func (x *BlobChunk) Reset() {
 	*x = BlobChunk{}
-	mi := &file_wire_proto_msgTypes[20]
+	mi := &file_wire_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1474,7 +1562,7 @@ func (x *BlobChunk) String() string {
 func (*BlobChunk) ProtoMessage() {}
 
 func (x *BlobChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[20]
+	mi := &file_wire_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1487,7 +1575,7 @@ func (x *BlobChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlobChunk.ProtoReflect.Descriptor instead.
 func (*BlobChunk) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{20}
+	return file_wire_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *BlobChunk) GetData() []byte {
@@ -1507,7 +1595,7 @@ type RelayedRegister struct {
 
 func (x *RelayedRegister) Reset() {
 	*x = RelayedRegister{}
-	mi := &file_wire_proto_msgTypes[21]
+	mi := &file_wire_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1519,7 +1607,7 @@ func (x *RelayedRegister) String() string {
 func (*RelayedRegister) ProtoMessage() {}
 
 func (x *RelayedRegister) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[21]
+	mi := &file_wire_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1532,7 +1620,7 @@ func (x *RelayedRegister) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayedRegister.ProtoReflect.Descriptor instead.
 func (*RelayedRegister) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{21}
+	return file_wire_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RelayedRegister) GetRequest() *RegisterRequest {
@@ -1560,7 +1648,7 @@ type RelayedRenew struct {
 
 func (x *RelayedRenew) Reset() {
 	*x = RelayedRenew{}
-	mi := &file_wire_proto_msgTypes[22]
+	mi := &file_wire_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1572,7 +1660,7 @@ func (x *RelayedRenew) String() string {
 func (*RelayedRenew) ProtoMessage() {}
 
 func (x *RelayedRenew) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[22]
+	mi := &file_wire_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1585,7 +1673,7 @@ func (x *RelayedRenew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayedRenew.ProtoReflect.Descriptor instead.
 func (*RelayedRenew) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{22}
+	return file_wire_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RelayedRenew) GetTenant() string {
@@ -1629,7 +1717,7 @@ type RelayUp struct {
 
 func (x *RelayUp) Reset() {
 	*x = RelayUp{}
-	mi := &file_wire_proto_msgTypes[23]
+	mi := &file_wire_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1641,7 +1729,7 @@ func (x *RelayUp) String() string {
 func (*RelayUp) ProtoMessage() {}
 
 func (x *RelayUp) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[23]
+	mi := &file_wire_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1654,7 +1742,7 @@ func (x *RelayUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayUp.ProtoReflect.Descriptor instead.
 func (*RelayUp) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{23}
+	return file_wire_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RelayUp) GetMsg() isRelayUp_Msg {
@@ -1819,7 +1907,7 @@ type SiteKubernetes struct {
 
 func (x *SiteKubernetes) Reset() {
 	*x = SiteKubernetes{}
-	mi := &file_wire_proto_msgTypes[24]
+	mi := &file_wire_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1831,7 +1919,7 @@ func (x *SiteKubernetes) String() string {
 func (*SiteKubernetes) ProtoMessage() {}
 
 func (x *SiteKubernetes) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[24]
+	mi := &file_wire_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1844,7 +1932,7 @@ func (x *SiteKubernetes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteKubernetes.ProtoReflect.Descriptor instead.
 func (*SiteKubernetes) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{24}
+	return file_wire_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SiteKubernetes) GetTenant() string {
@@ -1893,7 +1981,7 @@ type RelayHello struct {
 
 func (x *RelayHello) Reset() {
 	*x = RelayHello{}
-	mi := &file_wire_proto_msgTypes[25]
+	mi := &file_wire_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1905,7 +1993,7 @@ func (x *RelayHello) String() string {
 func (*RelayHello) ProtoMessage() {}
 
 func (x *RelayHello) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[25]
+	mi := &file_wire_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1918,7 +2006,7 @@ func (x *RelayHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayHello.ProtoReflect.Descriptor instead.
 func (*RelayHello) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{25}
+	return file_wire_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RelayHello) GetCapability() uint32 {
@@ -1954,7 +2042,7 @@ type SiteUp struct {
 
 func (x *SiteUp) Reset() {
 	*x = SiteUp{}
-	mi := &file_wire_proto_msgTypes[26]
+	mi := &file_wire_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1966,7 +2054,7 @@ func (x *SiteUp) String() string {
 func (*SiteUp) ProtoMessage() {}
 
 func (x *SiteUp) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[26]
+	mi := &file_wire_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1979,7 +2067,7 @@ func (x *SiteUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteUp.ProtoReflect.Descriptor instead.
 func (*SiteUp) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{26}
+	return file_wire_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SiteUp) GetTenant() string {
@@ -2014,7 +2102,7 @@ type SiteDown struct {
 
 func (x *SiteDown) Reset() {
 	*x = SiteDown{}
-	mi := &file_wire_proto_msgTypes[27]
+	mi := &file_wire_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2026,7 +2114,7 @@ func (x *SiteDown) String() string {
 func (*SiteDown) ProtoMessage() {}
 
 func (x *SiteDown) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[27]
+	mi := &file_wire_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2039,7 +2127,7 @@ func (x *SiteDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteDown.ProtoReflect.Descriptor instead.
 func (*SiteDown) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{27}
+	return file_wire_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SiteDown) GetTenant() string {
@@ -2074,7 +2162,7 @@ type SiteReport struct {
 
 func (x *SiteReport) Reset() {
 	*x = SiteReport{}
-	mi := &file_wire_proto_msgTypes[28]
+	mi := &file_wire_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2086,7 +2174,7 @@ func (x *SiteReport) String() string {
 func (*SiteReport) ProtoMessage() {}
 
 func (x *SiteReport) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[28]
+	mi := &file_wire_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2099,7 +2187,7 @@ func (x *SiteReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteReport.ProtoReflect.Descriptor instead.
 func (*SiteReport) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{28}
+	return file_wire_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SiteReport) GetTenant() string {
@@ -2134,7 +2222,7 @@ type TenantsUse struct {
 
 func (x *TenantsUse) Reset() {
 	*x = TenantsUse{}
-	mi := &file_wire_proto_msgTypes[29]
+	mi := &file_wire_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2146,7 +2234,7 @@ func (x *TenantsUse) String() string {
 func (*TenantsUse) ProtoMessage() {}
 
 func (x *TenantsUse) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[29]
+	mi := &file_wire_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2159,7 +2247,7 @@ func (x *TenantsUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantsUse.ProtoReflect.Descriptor instead.
 func (*TenantsUse) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{29}
+	return file_wire_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TenantsUse) GetTenants() []*TenantUse {
@@ -2181,7 +2269,7 @@ type TenantUse struct {
 
 func (x *TenantUse) Reset() {
 	*x = TenantUse{}
-	mi := &file_wire_proto_msgTypes[30]
+	mi := &file_wire_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2193,7 +2281,7 @@ func (x *TenantUse) String() string {
 func (*TenantUse) ProtoMessage() {}
 
 func (x *TenantUse) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[30]
+	mi := &file_wire_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2206,7 +2294,7 @@ func (x *TenantUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantUse.ProtoReflect.Descriptor instead.
 func (*TenantUse) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{30}
+	return file_wire_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TenantUse) GetTenant() string {
@@ -2247,7 +2335,7 @@ type SitesAlive struct {
 
 func (x *SitesAlive) Reset() {
 	*x = SitesAlive{}
-	mi := &file_wire_proto_msgTypes[31]
+	mi := &file_wire_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2259,7 +2347,7 @@ func (x *SitesAlive) String() string {
 func (*SitesAlive) ProtoMessage() {}
 
 func (x *SitesAlive) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[31]
+	mi := &file_wire_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2272,7 +2360,7 @@ func (x *SitesAlive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SitesAlive.ProtoReflect.Descriptor instead.
 func (*SitesAlive) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{31}
+	return file_wire_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SitesAlive) GetSites() []*SiteSeen {
@@ -2293,7 +2381,7 @@ type SiteSeen struct {
 
 func (x *SiteSeen) Reset() {
 	*x = SiteSeen{}
-	mi := &file_wire_proto_msgTypes[32]
+	mi := &file_wire_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2305,7 +2393,7 @@ func (x *SiteSeen) String() string {
 func (*SiteSeen) ProtoMessage() {}
 
 func (x *SiteSeen) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[32]
+	mi := &file_wire_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2318,7 +2406,7 @@ func (x *SiteSeen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteSeen.ProtoReflect.Descriptor instead.
 func (*SiteSeen) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{32}
+	return file_wire_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SiteSeen) GetTenant() string {
@@ -2359,7 +2447,7 @@ type RelayDown struct {
 
 func (x *RelayDown) Reset() {
 	*x = RelayDown{}
-	mi := &file_wire_proto_msgTypes[33]
+	mi := &file_wire_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2371,7 +2459,7 @@ func (x *RelayDown) String() string {
 func (*RelayDown) ProtoMessage() {}
 
 func (x *RelayDown) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[33]
+	mi := &file_wire_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2384,7 +2472,7 @@ func (x *RelayDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayDown.ProtoReflect.Descriptor instead.
 func (*RelayDown) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{33}
+	return file_wire_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RelayDown) GetMsg() isRelayDown_Msg {
@@ -2500,7 +2588,7 @@ type SiteKubernetesResync struct {
 
 func (x *SiteKubernetesResync) Reset() {
 	*x = SiteKubernetesResync{}
-	mi := &file_wire_proto_msgTypes[34]
+	mi := &file_wire_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2512,7 +2600,7 @@ func (x *SiteKubernetesResync) String() string {
 func (*SiteKubernetesResync) ProtoMessage() {}
 
 func (x *SiteKubernetesResync) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[34]
+	mi := &file_wire_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2525,7 +2613,7 @@ func (x *SiteKubernetesResync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteKubernetesResync.ProtoReflect.Descriptor instead.
 func (*SiteKubernetesResync) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{34}
+	return file_wire_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SiteKubernetesResync) GetTenant() string {
@@ -2553,7 +2641,7 @@ type SiteOpenTunnel struct {
 
 func (x *SiteOpenTunnel) Reset() {
 	*x = SiteOpenTunnel{}
-	mi := &file_wire_proto_msgTypes[35]
+	mi := &file_wire_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2565,7 +2653,7 @@ func (x *SiteOpenTunnel) String() string {
 func (*SiteOpenTunnel) ProtoMessage() {}
 
 func (x *SiteOpenTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[35]
+	mi := &file_wire_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2578,7 +2666,7 @@ func (x *SiteOpenTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteOpenTunnel.ProtoReflect.Descriptor instead.
 func (*SiteOpenTunnel) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{35}
+	return file_wire_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SiteOpenTunnel) GetTenant() string {
@@ -2614,7 +2702,7 @@ type RegionalDesired struct {
 
 func (x *RegionalDesired) Reset() {
 	*x = RegionalDesired{}
-	mi := &file_wire_proto_msgTypes[36]
+	mi := &file_wire_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2626,7 +2714,7 @@ func (x *RegionalDesired) String() string {
 func (*RegionalDesired) ProtoMessage() {}
 
 func (x *RegionalDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[36]
+	mi := &file_wire_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2639,7 +2727,7 @@ func (x *RegionalDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionalDesired.ProtoReflect.Descriptor instead.
 func (*RegionalDesired) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{36}
+	return file_wire_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RegionalDesired) GetDesired() *DesiredState {
@@ -2661,7 +2749,7 @@ type RegionalReport struct {
 
 func (x *RegionalReport) Reset() {
 	*x = RegionalReport{}
-	mi := &file_wire_proto_msgTypes[37]
+	mi := &file_wire_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2673,7 +2761,7 @@ func (x *RegionalReport) String() string {
 func (*RegionalReport) ProtoMessage() {}
 
 func (x *RegionalReport) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[37]
+	mi := &file_wire_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2686,7 +2774,7 @@ func (x *RegionalReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionalReport.ProtoReflect.Descriptor instead.
 func (*RegionalReport) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{37}
+	return file_wire_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RegionalReport) GetRevision() string {
@@ -2716,7 +2804,7 @@ type ItemState struct {
 
 func (x *ItemState) Reset() {
 	*x = ItemState{}
-	mi := &file_wire_proto_msgTypes[38]
+	mi := &file_wire_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2728,7 +2816,7 @@ func (x *ItemState) String() string {
 func (*ItemState) ProtoMessage() {}
 
 func (x *ItemState) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[38]
+	mi := &file_wire_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2741,7 +2829,7 @@ func (x *ItemState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemState.ProtoReflect.Descriptor instead.
 func (*ItemState) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{38}
+	return file_wire_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ItemState) GetKind() string {
@@ -2785,7 +2873,7 @@ type SiteConditions struct {
 
 func (x *SiteConditions) Reset() {
 	*x = SiteConditions{}
-	mi := &file_wire_proto_msgTypes[39]
+	mi := &file_wire_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2797,7 +2885,7 @@ func (x *SiteConditions) String() string {
 func (*SiteConditions) ProtoMessage() {}
 
 func (x *SiteConditions) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[39]
+	mi := &file_wire_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2810,7 +2898,7 @@ func (x *SiteConditions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteConditions.ProtoReflect.Descriptor instead.
 func (*SiteConditions) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{39}
+	return file_wire_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SiteConditions) GetTenant() string {
@@ -2845,7 +2933,7 @@ type SiteDesired struct {
 
 func (x *SiteDesired) Reset() {
 	*x = SiteDesired{}
-	mi := &file_wire_proto_msgTypes[40]
+	mi := &file_wire_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2857,7 +2945,7 @@ func (x *SiteDesired) String() string {
 func (*SiteDesired) ProtoMessage() {}
 
 func (x *SiteDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[40]
+	mi := &file_wire_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2870,7 +2958,7 @@ func (x *SiteDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteDesired.ProtoReflect.Descriptor instead.
 func (*SiteDesired) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{40}
+	return file_wire_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SiteDesired) GetTenant() string {
@@ -2906,7 +2994,7 @@ type SitesDesired struct {
 
 func (x *SitesDesired) Reset() {
 	*x = SitesDesired{}
-	mi := &file_wire_proto_msgTypes[41]
+	mi := &file_wire_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2918,7 +3006,7 @@ func (x *SitesDesired) String() string {
 func (*SitesDesired) ProtoMessage() {}
 
 func (x *SitesDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[41]
+	mi := &file_wire_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2931,7 +3019,7 @@ func (x *SitesDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SitesDesired.ProtoReflect.Descriptor instead.
 func (*SitesDesired) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{41}
+	return file_wire_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SitesDesired) GetDesired() *DesiredState {
@@ -2958,7 +3046,7 @@ type SiteName struct {
 
 func (x *SiteName) Reset() {
 	*x = SiteName{}
-	mi := &file_wire_proto_msgTypes[42]
+	mi := &file_wire_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2970,7 +3058,7 @@ func (x *SiteName) String() string {
 func (*SiteName) ProtoMessage() {}
 
 func (x *SiteName) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[42]
+	mi := &file_wire_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2983,7 +3071,7 @@ func (x *SiteName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteName.ProtoReflect.Descriptor instead.
 func (*SiteName) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{42}
+	return file_wire_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SiteName) GetTenant() string {
@@ -3010,7 +3098,7 @@ type SavedDesired struct {
 
 func (x *SavedDesired) Reset() {
 	*x = SavedDesired{}
-	mi := &file_wire_proto_msgTypes[43]
+	mi := &file_wire_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3022,7 +3110,7 @@ func (x *SavedDesired) String() string {
 func (*SavedDesired) ProtoMessage() {}
 
 func (x *SavedDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[43]
+	mi := &file_wire_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3035,7 +3123,7 @@ func (x *SavedDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SavedDesired.ProtoReflect.Descriptor instead.
 func (*SavedDesired) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{43}
+	return file_wire_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SavedDesired) GetSets() []*SitesDesired {
@@ -3062,7 +3150,7 @@ type SiteRevoked struct {
 
 func (x *SiteRevoked) Reset() {
 	*x = SiteRevoked{}
-	mi := &file_wire_proto_msgTypes[44]
+	mi := &file_wire_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3074,7 +3162,7 @@ func (x *SiteRevoked) String() string {
 func (*SiteRevoked) ProtoMessage() {}
 
 func (x *SiteRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[44]
+	mi := &file_wire_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3087,7 +3175,7 @@ func (x *SiteRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteRevoked.ProtoReflect.Descriptor instead.
 func (*SiteRevoked) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{44}
+	return file_wire_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SiteRevoked) GetTenant() string {
@@ -3182,13 +3270,14 @@ const file_wire_proto_rawDesc = "" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\"\x8e\x02\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"\xc7\x02\n" +
 	"\x06ToSite\x123\n" +
 	"\awelcome\x18\x01 \x01(\v2\x17.muster.wire.v1.WelcomeH\x00R\awelcome\x128\n" +
 	"\adesired\x18\x02 \x01(\v2\x1c.muster.wire.v1.DesiredStateH\x00R\adesired\x12O\n" +
 	"\x11kubernetes_resync\x18\x03 \x01(\v2 .muster.wire.v1.KubernetesResyncH\x00R\x10kubernetesResync\x12=\n" +
 	"\vopen_tunnel\x18\x04 \x01(\v2\x1a.muster.wire.v1.OpenTunnelH\x00R\n" +
-	"openTunnelB\x05\n" +
+	"openTunnel\x127\n" +
+	"\topen_host\x18\x05 \x01(\v2\x18.muster.wire.v1.OpenHostH\x00R\bopenHostB\x05\n" +
 	"\x03msg\"\x88\x02\n" +
 	"\x10KubernetesStatus\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\tR\x05epoch\x12\x10\n" +
@@ -3217,11 +3306,16 @@ const file_wire_proto_rawDesc = "" +
 	"\x10KubernetesResync\"\x1c\n" +
 	"\n" +
 	"OpenTunnel\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"0\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\".\n" +
+	"\bOpenHost\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\"b\n" +
 	"\n" +
 	"TunnelData\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\fR\x04data\"\xf9\x01\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\x12\x16\n" +
+	"\x06credit\x18\x03 \x01(\rR\x06credit\x12\x18\n" +
+	"\arefused\x18\x04 \x01(\tR\arefused\"\xf9\x01\n" +
 	"\aWelcome\x12\x1e\n" +
 	"\n" +
 	"capability\x18\x01 \x01(\rR\n" +
@@ -3355,12 +3449,14 @@ const file_wire_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12?\n" +
 	"\rissued_before\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\fissuedBefore2]\n" +
 	"\fRegistration\x12M\n" +
-	"\bRegister\x12\x1f.muster.wire.v1.RegisterRequest\x1a .muster.wire.v1.RegisterResponse2\x9a\x02\n" +
+	"\bRegister\x12\x1f.muster.wire.v1.RegisterRequest\x1a .muster.wire.v1.RegisterResponse2\xa5\x03\n" +
 	"\x06Uplink\x12?\n" +
 	"\aConnect\x12\x18.muster.wire.v1.FromSite\x1a\x16.muster.wire.v1.ToSite(\x010\x01\x12J\n" +
 	"\tFetchBlob\x12 .muster.wire.v1.FetchBlobRequest\x1a\x19.muster.wire.v1.BlobChunk0\x01\x12=\n" +
 	"\x05Renew\x12\x1c.muster.wire.v1.RenewRequest\x1a\x16.muster.wire.v1.Issued\x12D\n" +
-	"\x06Tunnel\x12\x1a.muster.wire.v1.TunnelData\x1a\x1a.muster.wire.v1.TunnelData(\x010\x012\xea\x02\n" +
+	"\x06Tunnel\x12\x1a.muster.wire.v1.TunnelData\x1a\x1a.muster.wire.v1.TunnelData(\x010\x01\x12C\n" +
+	"\x05Reach\x12\x1a.muster.wire.v1.TunnelData\x1a\x1a.muster.wire.v1.TunnelData(\x010\x01\x12D\n" +
+	"\x06Answer\x12\x1a.muster.wire.v1.TunnelData\x1a\x1a.muster.wire.v1.TunnelData(\x010\x012\xea\x02\n" +
 	"\aControl\x12M\n" +
 	"\bRegister\x12\x1f.muster.wire.v1.RelayedRegister\x1a .muster.wire.v1.RegisterResponse\x12=\n" +
 	"\x05Renew\x12\x1c.muster.wire.v1.RelayedRenew\x1a\x16.muster.wire.v1.Issued\x12?\n" +
@@ -3380,7 +3476,7 @@ func file_wire_proto_rawDescGZIP() []byte {
 	return file_wire_proto_rawDescData
 }
 
-var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_wire_proto_goTypes = []any{
 	(*RegisterRequest)(nil),       // 0: muster.wire.v1.RegisterRequest
 	(*RegisterResponse)(nil),      // 1: muster.wire.v1.RegisterResponse
@@ -3397,120 +3493,126 @@ var file_wire_proto_goTypes = []any{
 	(*WorkloadStatus)(nil),        // 12: muster.wire.v1.WorkloadStatus
 	(*KubernetesResync)(nil),      // 13: muster.wire.v1.KubernetesResync
 	(*OpenTunnel)(nil),            // 14: muster.wire.v1.OpenTunnel
-	(*TunnelData)(nil),            // 15: muster.wire.v1.TunnelData
-	(*Welcome)(nil),               // 16: muster.wire.v1.Welcome
-	(*DesiredState)(nil),          // 17: muster.wire.v1.DesiredState
-	(*Item)(nil),                  // 18: muster.wire.v1.Item
-	(*FetchBlobRequest)(nil),      // 19: muster.wire.v1.FetchBlobRequest
-	(*BlobChunk)(nil),             // 20: muster.wire.v1.BlobChunk
-	(*RelayedRegister)(nil),       // 21: muster.wire.v1.RelayedRegister
-	(*RelayedRenew)(nil),          // 22: muster.wire.v1.RelayedRenew
-	(*RelayUp)(nil),               // 23: muster.wire.v1.RelayUp
-	(*SiteKubernetes)(nil),        // 24: muster.wire.v1.SiteKubernetes
-	(*RelayHello)(nil),            // 25: muster.wire.v1.RelayHello
-	(*SiteUp)(nil),                // 26: muster.wire.v1.SiteUp
-	(*SiteDown)(nil),              // 27: muster.wire.v1.SiteDown
-	(*SiteReport)(nil),            // 28: muster.wire.v1.SiteReport
-	(*TenantsUse)(nil),            // 29: muster.wire.v1.TenantsUse
-	(*TenantUse)(nil),             // 30: muster.wire.v1.TenantUse
-	(*SitesAlive)(nil),            // 31: muster.wire.v1.SitesAlive
-	(*SiteSeen)(nil),              // 32: muster.wire.v1.SiteSeen
-	(*RelayDown)(nil),             // 33: muster.wire.v1.RelayDown
-	(*SiteKubernetesResync)(nil),  // 34: muster.wire.v1.SiteKubernetesResync
-	(*SiteOpenTunnel)(nil),        // 35: muster.wire.v1.SiteOpenTunnel
-	(*RegionalDesired)(nil),       // 36: muster.wire.v1.RegionalDesired
-	(*RegionalReport)(nil),        // 37: muster.wire.v1.RegionalReport
-	(*ItemState)(nil),             // 38: muster.wire.v1.ItemState
-	(*SiteConditions)(nil),        // 39: muster.wire.v1.SiteConditions
-	(*SiteDesired)(nil),           // 40: muster.wire.v1.SiteDesired
-	(*SitesDesired)(nil),          // 41: muster.wire.v1.SitesDesired
-	(*SiteName)(nil),              // 42: muster.wire.v1.SiteName
-	(*SavedDesired)(nil),          // 43: muster.wire.v1.SavedDesired
-	(*SiteRevoked)(nil),           // 44: muster.wire.v1.SiteRevoked
-	nil,                           // 45: muster.wire.v1.RegisterRequest.SystemLabelsEntry
-	nil,                           // 46: muster.wire.v1.Hello.SystemLabelsEntry
-	nil,                           // 47: muster.wire.v1.Report.VersionsEntry
-	(*durationpb.Duration)(nil),   // 48: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 49: google.protobuf.Timestamp
+	(*OpenHost)(nil),              // 15: muster.wire.v1.OpenHost
+	(*TunnelData)(nil),            // 16: muster.wire.v1.TunnelData
+	(*Welcome)(nil),               // 17: muster.wire.v1.Welcome
+	(*DesiredState)(nil),          // 18: muster.wire.v1.DesiredState
+	(*Item)(nil),                  // 19: muster.wire.v1.Item
+	(*FetchBlobRequest)(nil),      // 20: muster.wire.v1.FetchBlobRequest
+	(*BlobChunk)(nil),             // 21: muster.wire.v1.BlobChunk
+	(*RelayedRegister)(nil),       // 22: muster.wire.v1.RelayedRegister
+	(*RelayedRenew)(nil),          // 23: muster.wire.v1.RelayedRenew
+	(*RelayUp)(nil),               // 24: muster.wire.v1.RelayUp
+	(*SiteKubernetes)(nil),        // 25: muster.wire.v1.SiteKubernetes
+	(*RelayHello)(nil),            // 26: muster.wire.v1.RelayHello
+	(*SiteUp)(nil),                // 27: muster.wire.v1.SiteUp
+	(*SiteDown)(nil),              // 28: muster.wire.v1.SiteDown
+	(*SiteReport)(nil),            // 29: muster.wire.v1.SiteReport
+	(*TenantsUse)(nil),            // 30: muster.wire.v1.TenantsUse
+	(*TenantUse)(nil),             // 31: muster.wire.v1.TenantUse
+	(*SitesAlive)(nil),            // 32: muster.wire.v1.SitesAlive
+	(*SiteSeen)(nil),              // 33: muster.wire.v1.SiteSeen
+	(*RelayDown)(nil),             // 34: muster.wire.v1.RelayDown
+	(*SiteKubernetesResync)(nil),  // 35: muster.wire.v1.SiteKubernetesResync
+	(*SiteOpenTunnel)(nil),        // 36: muster.wire.v1.SiteOpenTunnel
+	(*RegionalDesired)(nil),       // 37: muster.wire.v1.RegionalDesired
+	(*RegionalReport)(nil),        // 38: muster.wire.v1.RegionalReport
+	(*ItemState)(nil),             // 39: muster.wire.v1.ItemState
+	(*SiteConditions)(nil),        // 40: muster.wire.v1.SiteConditions
+	(*SiteDesired)(nil),           // 41: muster.wire.v1.SiteDesired
+	(*SitesDesired)(nil),          // 42: muster.wire.v1.SitesDesired
+	(*SiteName)(nil),              // 43: muster.wire.v1.SiteName
+	(*SavedDesired)(nil),          // 44: muster.wire.v1.SavedDesired
+	(*SiteRevoked)(nil),           // 45: muster.wire.v1.SiteRevoked
+	nil,                           // 46: muster.wire.v1.RegisterRequest.SystemLabelsEntry
+	nil,                           // 47: muster.wire.v1.Hello.SystemLabelsEntry
+	nil,                           // 48: muster.wire.v1.Report.VersionsEntry
+	(*durationpb.Duration)(nil),   // 49: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 50: google.protobuf.Timestamp
 }
 var file_wire_proto_depIdxs = []int32{
-	45, // 0: muster.wire.v1.RegisterRequest.system_labels:type_name -> muster.wire.v1.RegisterRequest.SystemLabelsEntry
+	46, // 0: muster.wire.v1.RegisterRequest.system_labels:type_name -> muster.wire.v1.RegisterRequest.SystemLabelsEntry
 	2,  // 1: muster.wire.v1.RegisterResponse.issued:type_name -> muster.wire.v1.Issued
-	48, // 2: muster.wire.v1.RegisterResponse.retry_after:type_name -> google.protobuf.Duration
-	49, // 3: muster.wire.v1.Issued.not_after:type_name -> google.protobuf.Timestamp
+	49, // 2: muster.wire.v1.RegisterResponse.retry_after:type_name -> google.protobuf.Duration
+	50, // 3: muster.wire.v1.Issued.not_after:type_name -> google.protobuf.Timestamp
 	5,  // 4: muster.wire.v1.FromSite.hello:type_name -> muster.wire.v1.Hello
 	7,  // 5: muster.wire.v1.FromSite.report:type_name -> muster.wire.v1.Report
 	6,  // 6: muster.wire.v1.FromSite.heartbeat:type_name -> muster.wire.v1.Heartbeat
 	10, // 7: muster.wire.v1.FromSite.kubernetes:type_name -> muster.wire.v1.KubernetesStatus
-	46, // 8: muster.wire.v1.Hello.system_labels:type_name -> muster.wire.v1.Hello.SystemLabelsEntry
-	49, // 9: muster.wire.v1.Heartbeat.sent:type_name -> google.protobuf.Timestamp
+	47, // 8: muster.wire.v1.Hello.system_labels:type_name -> muster.wire.v1.Hello.SystemLabelsEntry
+	50, // 9: muster.wire.v1.Heartbeat.sent:type_name -> google.protobuf.Timestamp
 	8,  // 10: muster.wire.v1.Report.conditions:type_name -> muster.wire.v1.Condition
-	47, // 11: muster.wire.v1.Report.versions:type_name -> muster.wire.v1.Report.VersionsEntry
-	16, // 12: muster.wire.v1.ToSite.welcome:type_name -> muster.wire.v1.Welcome
-	17, // 13: muster.wire.v1.ToSite.desired:type_name -> muster.wire.v1.DesiredState
+	48, // 11: muster.wire.v1.Report.versions:type_name -> muster.wire.v1.Report.VersionsEntry
+	17, // 12: muster.wire.v1.ToSite.welcome:type_name -> muster.wire.v1.Welcome
+	18, // 13: muster.wire.v1.ToSite.desired:type_name -> muster.wire.v1.DesiredState
 	13, // 14: muster.wire.v1.ToSite.kubernetes_resync:type_name -> muster.wire.v1.KubernetesResync
 	14, // 15: muster.wire.v1.ToSite.open_tunnel:type_name -> muster.wire.v1.OpenTunnel
-	11, // 16: muster.wire.v1.KubernetesStatus.mirrored:type_name -> muster.wire.v1.Mirrored
-	12, // 17: muster.wire.v1.KubernetesStatus.workloads:type_name -> muster.wire.v1.WorkloadStatus
-	49, // 18: muster.wire.v1.WorkloadStatus.since:type_name -> google.protobuf.Timestamp
-	48, // 19: muster.wire.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
-	18, // 20: muster.wire.v1.DesiredState.items:type_name -> muster.wire.v1.Item
-	0,  // 21: muster.wire.v1.RelayedRegister.request:type_name -> muster.wire.v1.RegisterRequest
-	25, // 22: muster.wire.v1.RelayUp.hello:type_name -> muster.wire.v1.RelayHello
-	26, // 23: muster.wire.v1.RelayUp.up:type_name -> muster.wire.v1.SiteUp
-	27, // 24: muster.wire.v1.RelayUp.down:type_name -> muster.wire.v1.SiteDown
-	28, // 25: muster.wire.v1.RelayUp.report:type_name -> muster.wire.v1.SiteReport
-	31, // 26: muster.wire.v1.RelayUp.alive:type_name -> muster.wire.v1.SitesAlive
-	37, // 27: muster.wire.v1.RelayUp.regional_report:type_name -> muster.wire.v1.RegionalReport
-	39, // 28: muster.wire.v1.RelayUp.site_conditions:type_name -> muster.wire.v1.SiteConditions
-	29, // 29: muster.wire.v1.RelayUp.tenants_use:type_name -> muster.wire.v1.TenantsUse
-	24, // 30: muster.wire.v1.RelayUp.site_kubernetes:type_name -> muster.wire.v1.SiteKubernetes
-	10, // 31: muster.wire.v1.SiteKubernetes.status:type_name -> muster.wire.v1.KubernetesStatus
-	5,  // 32: muster.wire.v1.SiteUp.hello:type_name -> muster.wire.v1.Hello
-	49, // 33: muster.wire.v1.SiteDown.last_seen:type_name -> google.protobuf.Timestamp
-	7,  // 34: muster.wire.v1.SiteReport.report:type_name -> muster.wire.v1.Report
-	30, // 35: muster.wire.v1.TenantsUse.tenants:type_name -> muster.wire.v1.TenantUse
-	32, // 36: muster.wire.v1.SitesAlive.sites:type_name -> muster.wire.v1.SiteSeen
-	49, // 37: muster.wire.v1.SiteSeen.last_seen:type_name -> google.protobuf.Timestamp
-	40, // 38: muster.wire.v1.RelayDown.desired:type_name -> muster.wire.v1.SiteDesired
-	44, // 39: muster.wire.v1.RelayDown.revoked:type_name -> muster.wire.v1.SiteRevoked
-	36, // 40: muster.wire.v1.RelayDown.regional:type_name -> muster.wire.v1.RegionalDesired
-	41, // 41: muster.wire.v1.RelayDown.sites_desired:type_name -> muster.wire.v1.SitesDesired
-	34, // 42: muster.wire.v1.RelayDown.kubernetes_resync:type_name -> muster.wire.v1.SiteKubernetesResync
-	35, // 43: muster.wire.v1.RelayDown.open_tunnel:type_name -> muster.wire.v1.SiteOpenTunnel
-	17, // 44: muster.wire.v1.RegionalDesired.desired:type_name -> muster.wire.v1.DesiredState
-	38, // 45: muster.wire.v1.RegionalReport.items:type_name -> muster.wire.v1.ItemState
-	8,  // 46: muster.wire.v1.SiteConditions.conditions:type_name -> muster.wire.v1.Condition
-	17, // 47: muster.wire.v1.SiteDesired.desired:type_name -> muster.wire.v1.DesiredState
-	17, // 48: muster.wire.v1.SitesDesired.desired:type_name -> muster.wire.v1.DesiredState
-	42, // 49: muster.wire.v1.SitesDesired.sites:type_name -> muster.wire.v1.SiteName
-	41, // 50: muster.wire.v1.SavedDesired.sets:type_name -> muster.wire.v1.SitesDesired
-	49, // 51: muster.wire.v1.SiteRevoked.issued_before:type_name -> google.protobuf.Timestamp
-	0,  // 52: muster.wire.v1.Registration.Register:input_type -> muster.wire.v1.RegisterRequest
-	4,  // 53: muster.wire.v1.Uplink.Connect:input_type -> muster.wire.v1.FromSite
-	19, // 54: muster.wire.v1.Uplink.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
-	3,  // 55: muster.wire.v1.Uplink.Renew:input_type -> muster.wire.v1.RenewRequest
-	15, // 56: muster.wire.v1.Uplink.Tunnel:input_type -> muster.wire.v1.TunnelData
-	21, // 57: muster.wire.v1.Control.Register:input_type -> muster.wire.v1.RelayedRegister
-	22, // 58: muster.wire.v1.Control.Renew:input_type -> muster.wire.v1.RelayedRenew
-	23, // 59: muster.wire.v1.Control.Relay:input_type -> muster.wire.v1.RelayUp
-	19, // 60: muster.wire.v1.Control.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
-	15, // 61: muster.wire.v1.Control.Tunnel:input_type -> muster.wire.v1.TunnelData
-	1,  // 62: muster.wire.v1.Registration.Register:output_type -> muster.wire.v1.RegisterResponse
-	9,  // 63: muster.wire.v1.Uplink.Connect:output_type -> muster.wire.v1.ToSite
-	20, // 64: muster.wire.v1.Uplink.FetchBlob:output_type -> muster.wire.v1.BlobChunk
-	2,  // 65: muster.wire.v1.Uplink.Renew:output_type -> muster.wire.v1.Issued
-	15, // 66: muster.wire.v1.Uplink.Tunnel:output_type -> muster.wire.v1.TunnelData
-	1,  // 67: muster.wire.v1.Control.Register:output_type -> muster.wire.v1.RegisterResponse
-	2,  // 68: muster.wire.v1.Control.Renew:output_type -> muster.wire.v1.Issued
-	33, // 69: muster.wire.v1.Control.Relay:output_type -> muster.wire.v1.RelayDown
-	20, // 70: muster.wire.v1.Control.FetchBlob:output_type -> muster.wire.v1.BlobChunk
-	15, // 71: muster.wire.v1.Control.Tunnel:output_type -> muster.wire.v1.TunnelData
-	62, // [62:72] is the sub-list for method output_type
-	52, // [52:62] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	15, // 16: muster.wire.v1.ToSite.open_host:type_name -> muster.wire.v1.OpenHost
+	11, // 17: muster.wire.v1.KubernetesStatus.mirrored:type_name -> muster.wire.v1.Mirrored
+	12, // 18: muster.wire.v1.KubernetesStatus.workloads:type_name -> muster.wire.v1.WorkloadStatus
+	50, // 19: muster.wire.v1.WorkloadStatus.since:type_name -> google.protobuf.Timestamp
+	49, // 20: muster.wire.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	19, // 21: muster.wire.v1.DesiredState.items:type_name -> muster.wire.v1.Item
+	0,  // 22: muster.wire.v1.RelayedRegister.request:type_name -> muster.wire.v1.RegisterRequest
+	26, // 23: muster.wire.v1.RelayUp.hello:type_name -> muster.wire.v1.RelayHello
+	27, // 24: muster.wire.v1.RelayUp.up:type_name -> muster.wire.v1.SiteUp
+	28, // 25: muster.wire.v1.RelayUp.down:type_name -> muster.wire.v1.SiteDown
+	29, // 26: muster.wire.v1.RelayUp.report:type_name -> muster.wire.v1.SiteReport
+	32, // 27: muster.wire.v1.RelayUp.alive:type_name -> muster.wire.v1.SitesAlive
+	38, // 28: muster.wire.v1.RelayUp.regional_report:type_name -> muster.wire.v1.RegionalReport
+	40, // 29: muster.wire.v1.RelayUp.site_conditions:type_name -> muster.wire.v1.SiteConditions
+	30, // 30: muster.wire.v1.RelayUp.tenants_use:type_name -> muster.wire.v1.TenantsUse
+	25, // 31: muster.wire.v1.RelayUp.site_kubernetes:type_name -> muster.wire.v1.SiteKubernetes
+	10, // 32: muster.wire.v1.SiteKubernetes.status:type_name -> muster.wire.v1.KubernetesStatus
+	5,  // 33: muster.wire.v1.SiteUp.hello:type_name -> muster.wire.v1.Hello
+	50, // 34: muster.wire.v1.SiteDown.last_seen:type_name -> google.protobuf.Timestamp
+	7,  // 35: muster.wire.v1.SiteReport.report:type_name -> muster.wire.v1.Report
+	31, // 36: muster.wire.v1.TenantsUse.tenants:type_name -> muster.wire.v1.TenantUse
+	33, // 37: muster.wire.v1.SitesAlive.sites:type_name -> muster.wire.v1.SiteSeen
+	50, // 38: muster.wire.v1.SiteSeen.last_seen:type_name -> google.protobuf.Timestamp
+	41, // 39: muster.wire.v1.RelayDown.desired:type_name -> muster.wire.v1.SiteDesired
+	45, // 40: muster.wire.v1.RelayDown.revoked:type_name -> muster.wire.v1.SiteRevoked
+	37, // 41: muster.wire.v1.RelayDown.regional:type_name -> muster.wire.v1.RegionalDesired
+	42, // 42: muster.wire.v1.RelayDown.sites_desired:type_name -> muster.wire.v1.SitesDesired
+	35, // 43: muster.wire.v1.RelayDown.kubernetes_resync:type_name -> muster.wire.v1.SiteKubernetesResync
+	36, // 44: muster.wire.v1.RelayDown.open_tunnel:type_name -> muster.wire.v1.SiteOpenTunnel
+	18, // 45: muster.wire.v1.RegionalDesired.desired:type_name -> muster.wire.v1.DesiredState
+	39, // 46: muster.wire.v1.RegionalReport.items:type_name -> muster.wire.v1.ItemState
+	8,  // 47: muster.wire.v1.SiteConditions.conditions:type_name -> muster.wire.v1.Condition
+	18, // 48: muster.wire.v1.SiteDesired.desired:type_name -> muster.wire.v1.DesiredState
+	18, // 49: muster.wire.v1.SitesDesired.desired:type_name -> muster.wire.v1.DesiredState
+	43, // 50: muster.wire.v1.SitesDesired.sites:type_name -> muster.wire.v1.SiteName
+	42, // 51: muster.wire.v1.SavedDesired.sets:type_name -> muster.wire.v1.SitesDesired
+	50, // 52: muster.wire.v1.SiteRevoked.issued_before:type_name -> google.protobuf.Timestamp
+	0,  // 53: muster.wire.v1.Registration.Register:input_type -> muster.wire.v1.RegisterRequest
+	4,  // 54: muster.wire.v1.Uplink.Connect:input_type -> muster.wire.v1.FromSite
+	20, // 55: muster.wire.v1.Uplink.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
+	3,  // 56: muster.wire.v1.Uplink.Renew:input_type -> muster.wire.v1.RenewRequest
+	16, // 57: muster.wire.v1.Uplink.Tunnel:input_type -> muster.wire.v1.TunnelData
+	16, // 58: muster.wire.v1.Uplink.Reach:input_type -> muster.wire.v1.TunnelData
+	16, // 59: muster.wire.v1.Uplink.Answer:input_type -> muster.wire.v1.TunnelData
+	22, // 60: muster.wire.v1.Control.Register:input_type -> muster.wire.v1.RelayedRegister
+	23, // 61: muster.wire.v1.Control.Renew:input_type -> muster.wire.v1.RelayedRenew
+	24, // 62: muster.wire.v1.Control.Relay:input_type -> muster.wire.v1.RelayUp
+	20, // 63: muster.wire.v1.Control.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
+	16, // 64: muster.wire.v1.Control.Tunnel:input_type -> muster.wire.v1.TunnelData
+	1,  // 65: muster.wire.v1.Registration.Register:output_type -> muster.wire.v1.RegisterResponse
+	9,  // 66: muster.wire.v1.Uplink.Connect:output_type -> muster.wire.v1.ToSite
+	21, // 67: muster.wire.v1.Uplink.FetchBlob:output_type -> muster.wire.v1.BlobChunk
+	2,  // 68: muster.wire.v1.Uplink.Renew:output_type -> muster.wire.v1.Issued
+	16, // 69: muster.wire.v1.Uplink.Tunnel:output_type -> muster.wire.v1.TunnelData
+	16, // 70: muster.wire.v1.Uplink.Reach:output_type -> muster.wire.v1.TunnelData
+	16, // 71: muster.wire.v1.Uplink.Answer:output_type -> muster.wire.v1.TunnelData
+	1,  // 72: muster.wire.v1.Control.Register:output_type -> muster.wire.v1.RegisterResponse
+	2,  // 73: muster.wire.v1.Control.Renew:output_type -> muster.wire.v1.Issued
+	34, // 74: muster.wire.v1.Control.Relay:output_type -> muster.wire.v1.RelayDown
+	21, // 75: muster.wire.v1.Control.FetchBlob:output_type -> muster.wire.v1.BlobChunk
+	16, // 76: muster.wire.v1.Control.Tunnel:output_type -> muster.wire.v1.TunnelData
+	65, // [65:77] is the sub-list for method output_type
+	53, // [53:65] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_wire_proto_init() }
@@ -3529,8 +3631,9 @@ func file_wire_proto_init() {
 		(*ToSite_Desired)(nil),
 		(*ToSite_KubernetesResync)(nil),
 		(*ToSite_OpenTunnel)(nil),
+		(*ToSite_OpenHost)(nil),
 	}
-	file_wire_proto_msgTypes[23].OneofWrappers = []any{
+	file_wire_proto_msgTypes[24].OneofWrappers = []any{
 		(*RelayUp_Hello)(nil),
 		(*RelayUp_Up)(nil),
 		(*RelayUp_Down)(nil),
@@ -3541,7 +3644,7 @@ func file_wire_proto_init() {
 		(*RelayUp_TenantsUse)(nil),
 		(*RelayUp_SiteKubernetes)(nil),
 	}
-	file_wire_proto_msgTypes[33].OneofWrappers = []any{
+	file_wire_proto_msgTypes[34].OneofWrappers = []any{
 		(*RelayDown_Desired)(nil),
 		(*RelayDown_Revoked)(nil),
 		(*RelayDown_Regional)(nil),
@@ -3555,7 +3658,7 @@ func file_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wire_proto_rawDesc), len(file_wire_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   48,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -150,6 +150,8 @@ const (
 	Uplink_FetchBlob_FullMethodName = "/muster.wire.v1.Uplink/FetchBlob"
 	Uplink_Renew_FullMethodName     = "/muster.wire.v1.Uplink/Renew"
 	Uplink_Tunnel_FullMethodName    = "/muster.wire.v1.Uplink/Tunnel"
+	Uplink_Reach_FullMethodName     = "/muster.wire.v1.Uplink/Reach"
+	Uplink_Answer_FullMethodName    = "/muster.wire.v1.Uplink/Answer"
 )
 
 // UplinkClient is the client API for Uplink service.
@@ -169,6 +171,17 @@ type UplinkClient interface {
 	// directions, until either side ends it. The site's first message names it.
 	// NOT_FOUND: nobody waits for it (any more).
 	Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelData, TunnelData], error)
+	// Reach is one connection to a host that another site serves (package vhost). The
+	// site's first message has the host, NAMESPACE/NAME of its VirtualHost, as id; the
+	// regional's first one is empty, once the other end is there. The bytes are TLS between
+	// the two sites. NOT_FOUND: no such host is advertised to the
+	// site. UNAVAILABLE: no site that serves it is connected to this regional.
+	// RESOURCE_EXHAUSTED: the tenant or the site has too many connections.
+	Reach(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelData, TunnelData], error)
+	// Answer is the other end of a Reach, that the regional asked for with OpenHost. The
+	// site's first message has the id, and refused if it can't serve it now; the regional's
+	// first one is empty.
+	Answer(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelData, TunnelData], error)
 }
 
 type uplinkClient struct {
@@ -234,6 +247,32 @@ func (c *uplinkClient) Tunnel(ctx context.Context, opts ...grpc.CallOption) (grp
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Uplink_TunnelClient = grpc.BidiStreamingClient[TunnelData, TunnelData]
 
+func (c *uplinkClient) Reach(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelData, TunnelData], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Uplink_ServiceDesc.Streams[3], Uplink_Reach_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[TunnelData, TunnelData]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Uplink_ReachClient = grpc.BidiStreamingClient[TunnelData, TunnelData]
+
+func (c *uplinkClient) Answer(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelData, TunnelData], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Uplink_ServiceDesc.Streams[4], Uplink_Answer_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[TunnelData, TunnelData]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Uplink_AnswerClient = grpc.BidiStreamingClient[TunnelData, TunnelData]
+
 // UplinkServer is the server API for Uplink service.
 // All implementations must embed UnimplementedUplinkServer
 // for forward compatibility.
@@ -251,6 +290,17 @@ type UplinkServer interface {
 	// directions, until either side ends it. The site's first message names it.
 	// NOT_FOUND: nobody waits for it (any more).
 	Tunnel(grpc.BidiStreamingServer[TunnelData, TunnelData]) error
+	// Reach is one connection to a host that another site serves (package vhost). The
+	// site's first message has the host, NAMESPACE/NAME of its VirtualHost, as id; the
+	// regional's first one is empty, once the other end is there. The bytes are TLS between
+	// the two sites. NOT_FOUND: no such host is advertised to the
+	// site. UNAVAILABLE: no site that serves it is connected to this regional.
+	// RESOURCE_EXHAUSTED: the tenant or the site has too many connections.
+	Reach(grpc.BidiStreamingServer[TunnelData, TunnelData]) error
+	// Answer is the other end of a Reach, that the regional asked for with OpenHost. The
+	// site's first message has the id, and refused if it can't serve it now; the regional's
+	// first one is empty.
+	Answer(grpc.BidiStreamingServer[TunnelData, TunnelData]) error
 	mustEmbedUnimplementedUplinkServer()
 }
 
@@ -272,6 +322,12 @@ func (UnimplementedUplinkServer) Renew(context.Context, *RenewRequest) (*Issued,
 }
 func (UnimplementedUplinkServer) Tunnel(grpc.BidiStreamingServer[TunnelData, TunnelData]) error {
 	return status.Errorf(codes.Unimplemented, "method Tunnel not implemented")
+}
+func (UnimplementedUplinkServer) Reach(grpc.BidiStreamingServer[TunnelData, TunnelData]) error {
+	return status.Errorf(codes.Unimplemented, "method Reach not implemented")
+}
+func (UnimplementedUplinkServer) Answer(grpc.BidiStreamingServer[TunnelData, TunnelData]) error {
+	return status.Errorf(codes.Unimplemented, "method Answer not implemented")
 }
 func (UnimplementedUplinkServer) mustEmbedUnimplementedUplinkServer() {}
 func (UnimplementedUplinkServer) testEmbeddedByValue()                {}
@@ -337,6 +393,20 @@ func _Uplink_Tunnel_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Uplink_TunnelServer = grpc.BidiStreamingServer[TunnelData, TunnelData]
 
+func _Uplink_Reach_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(UplinkServer).Reach(&grpc.GenericServerStream[TunnelData, TunnelData]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Uplink_ReachServer = grpc.BidiStreamingServer[TunnelData, TunnelData]
+
+func _Uplink_Answer_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(UplinkServer).Answer(&grpc.GenericServerStream[TunnelData, TunnelData]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Uplink_AnswerServer = grpc.BidiStreamingServer[TunnelData, TunnelData]
+
 // Uplink_ServiceDesc is the grpc.ServiceDesc for Uplink service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -364,6 +434,18 @@ var Uplink_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Tunnel",
 			Handler:       _Uplink_Tunnel_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Reach",
+			Handler:       _Uplink_Reach_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Answer",
+			Handler:       _Uplink_Answer_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
 		},

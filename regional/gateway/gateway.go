@@ -63,6 +63,8 @@ type Options struct {
 	// and must have the batch on disk when durable returns nil. An error of either makes
 	// sites wait.
 	Forward func(tenant string, series []remotewrite.Series) (durable func() error, err error)
+	// Hosts connects sites with virtual hosts of other sites; nil: this regional does not.
+	Hosts Hosts
 	// Self takes the series that the gateway writes about sites; nil: none.
 	Self     storage.Appendable
 	Upstream regional.Upstream
@@ -304,6 +306,11 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (g *Gateway) serveUplink(w http.ResponseWriter, r *http.Request, who caller) {
 	s := g.acquire(who.site)
 	defer s.release()
+	if p := r.URL.Path; p == wire.Uplink_Reach_FullMethodName || p == wire.Uplink_Answer_FullMethodName {
+		// Not in a stallWriter: a site whose application does not read holds up itself alone.
+		g.serveHost(w, r, s)
+		return
+	}
 	defer s.streams.Add(-1)
 	if s.streams.Add(1) > maxSiteStreams {
 		ref := &refusal{reason: reasonInFlight, text: fmt.Sprintf("site %s has more than %d gRPC requests in flight", who.site, maxSiteStreams)}
@@ -349,7 +356,7 @@ func (g *Gateway) acquire(id fleet.SiteID) *site {
 			t = &tenant{bucket: newBucket(lim.TenantSamplesPerSecond)}
 			g.tenants[id.Tenant] = t
 		}
-		s = &site{id: id, tenant: t, bucket: newBucket(lim.SamplesPerSecond), uplink: rate.NewLimiter(streamBytes, streamBurst), tunnels: rate.NewLimiter(tunnelBytes, tunnelBurst), examples: rate.NewLimiter(exemplarsPerSecond, exemplarBurst)}
+		s = &site{id: id, tenant: t, bucket: newBucket(lim.SamplesPerSecond), uplink: rate.NewLimiter(streamBytes, streamBurst), tunnels: rate.NewLimiter(tunnelBytes, tunnelBurst), hosts: rate.NewLimiter(hostBytes, hostBurst), examples: rate.NewLimiter(exemplarsPerSecond, exemplarBurst)}
 		s.live.seen = g.now()
 		g.sites[id] = s
 	}

@@ -33,6 +33,8 @@ type site struct {
 	streams  atomic.Int32  // gRPC requests
 	uplink   *rate.Limiter // bytes of their bodies, but for tunnels
 	tunnels  *rate.Limiter // bytes of those
+	hosts    *rate.Limiter // bytes of connections to virtual hosts, and from them
+	hosted   atomic.Int32  // such connections
 	examples *rate.Limiter // exemplars
 	refs     atomic.Int32  // see Gateway.acquire
 	bucket   bucket

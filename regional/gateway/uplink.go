@@ -54,18 +54,21 @@ type session struct {
 	site *site
 	cert *x509.Certificate
 	seq  atomic.Uint64 // of the reports that go to control
+	// capability is that of the agent.
+	capability uint32
 
 	mu      sync.Mutex
 	desired *wire.DesiredState // the newest that is not sent yet
 	resync  bool
-	tunnels []string // ids that are not sent yet
+	tunnels []string         // ids that are not sent yet
+	hosts   []*wire.OpenHost // likewise
 	wake    chan struct{}
 	ended   chan struct{}
 	why     error
 }
 
-func newSession(s *site, cert *x509.Certificate) *session {
-	return &session{site: s, cert: cert, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+func newSession(s *site, cert *x509.Certificate, capability uint32) *session {
+	return &session{site: s, cert: cert, capability: capability, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
 // Certificate implements regional.Session.
@@ -133,7 +136,10 @@ func (s *session) take(held string) ([]*wire.ToSite, string) {
 	for _, id := range s.tunnels {
 		out = append(out, &wire.ToSite{Msg: &wire.ToSite_OpenTunnel{OpenTunnel: &wire.OpenTunnel{Id: id}}})
 	}
-	s.desired, s.resync, s.tunnels = nil, false, nil
+	for _, h := range s.hosts {
+		out = append(out, &wire.ToSite{Msg: &wire.ToSite_OpenHost{OpenHost: h}})
+	}
+	s.desired, s.resync, s.tunnels, s.hosts = nil, false, nil, nil
 	return out, held
 }
 
@@ -163,7 +169,7 @@ func (u *uplink) Connect(stream grpc.BidiStreamingServer[wire.FromSite, wire.ToS
 	}
 	s := g.acquire(who.site)
 	defer s.release()
-	sess := newSession(s, who.cert)
+	sess := newSession(s, who.cert, hello.Capability)
 	g.connect(s, sess, who, hello)
 	defer g.disconnect(s, sess)
 	welcome := &wire.Welcome{

@@ -37,6 +37,7 @@ import (
 	"muster.dev/muster/internal/mirror"
 	"muster.dev/muster/internal/tunnel"
 	"muster.dev/muster/internal/wire"
+	"muster.dev/muster/regional/hosts"
 )
 
 // Options of Start.
@@ -48,6 +49,8 @@ type Options struct {
 	Heartbeat time.Duration
 	// HTTP answers what is no gRPC, such as pushes of samples; nil: nobody does.
 	HTTP http.Handler
+	// Hosts connects sites with each other; nil: nobody does.
+	Hosts *hosts.Broker
 }
 
 // Regional is the fake. Safe for concurrent use.
@@ -78,6 +81,7 @@ type site struct {
 	desired *wire.DesiredState
 	push    chan struct{}
 	tunnel  chan string
+	host    chan *wire.OpenHost
 	cluster *mirror.Mirror
 	stream  context.Context
 }
@@ -349,7 +353,7 @@ func (s Seen) Condition(typ string) *wire.Condition {
 
 func (r *Regional) siteLocked(id fleet.SiteID) *site {
 	if r.sites[id] == nil {
-		r.sites[id] = &site{push: make(chan struct{}, 1), tunnel: make(chan string), cluster: mirror.New(mirror.DefaultLimits, nil)}
+		r.sites[id] = &site{push: make(chan struct{}, 1), tunnel: make(chan string), host: make(chan *wire.OpenHost, 64), cluster: mirror.New(mirror.DefaultLimits, nil)}
 	}
 	return r.sites[id]
 }
@@ -494,6 +498,8 @@ func (r *Regional) Connect(stream grpc.BidiStreamingServer[wire.FromSite, wire.T
 			case <-s.push:
 			case id := <-s.tunnel:
 				_ = stream.Send(&wire.ToSite{Msg: &wire.ToSite_OpenTunnel{OpenTunnel: &wire.OpenTunnel{Id: id}}})
+			case h := <-s.host:
+				_ = stream.Send(&wire.ToSite{Msg: &wire.ToSite_OpenHost{OpenHost: h}})
 			case <-stream.Context().Done():
 				return
 			}

@@ -1,0 +1,133 @@
+// Package vhost is what a site is told of a virtual host: a Service of some sites of a
+// tenant that is reached by name from others. It holds the shape and its coding, and does
+// no I/O: control/desired encodes, control/agent/hosts decodes. The edge binary links it.
+package vhost
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"muster.dev/muster/internal/fleet"
+)
+
+// Kind is the wire.Item kind of a Host; the item's name is Host.Key.
+const Kind = "VirtualHost"
+
+// ServiceLabel is on the Service that stands for a host on a site that reaches it, with the
+// name of the VirtualHost.
+const ServiceLabel = "muster.dev/virtual-host"
+
+// MaxBytes of one encoded Host: 20,000 sites have some 1.3 MB of names.
+const MaxBytes = 4 << 20
+
+// Host is one virtual host as a site has it. Both ends get the names of all sites of
+// either end and check each other's certificate against them, so that nobody between
+// them can lead a connection elsewhere.
+type Host struct {
+	Tenant    string `json:"tenant"`
+	Namespace string `json:"namespace"` // as the tenant's users type it
+	Name      string `json:"name"`      // of the VirtualHost
+	// Host is the name under which it is reached: that of a Service in the namespace.
+	Host string `json:"host"`
+	Port int    `json:"port"`
+	// Service is what serves it, in the same namespace on the sites of Providers.
+	Service     string `json:"service"`
+	ServicePort int    `json:"servicePort"`
+	// Providers and Consumers are names of sites of the tenant, sorted.
+	Providers []string `json:"providers"`
+	Consumers []string `json:"consumers"`
+}
+
+// Key names it within a tenant: NAMESPACE/NAME.
+func (h *Host) Key() string { return h.Namespace + "/" + h.Name }
+
+// SiteNamespace is the namespace that it has on sites.
+func (h *Host) SiteNamespace() string { return h.Tenant + "-" + h.Namespace }
+
+// Provides tells whether the site serves it.
+func (h *Host) Provides(site string) bool { return has(h.Providers, site) }
+
+// Consumes tells whether it is advertised to the site.
+func (h *Host) Consumes(site string) bool { return has(h.Consumers, site) }
+
+func has(sorted []string, name string) bool {
+	_, ok := slices.BinarySearch(sorted, name)
+	return ok
+}
+
+// Encode returns the blob; equal values give equal bytes.
+func (h *Host) Encode() []byte {
+	b, err := json.Marshal(h)
+	if err != nil {
+		panic(fmt.Sprintf("vhost: encode: %v", err)) // plain data: can't fail
+	}
+	return b
+}
+
+// Decode parses and checks a blob. Fields that a newer control has added are ignored.
+func Decode(b []byte) (*Host, error) {
+	if len(b) > MaxBytes {
+		return nil, fmt.Errorf("virtual host: %d bytes, the limit is %d", len(b), MaxBytes)
+	}
+	h := &Host{}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	if err := dec.Decode(h); err != nil {
+		return nil, fmt.Errorf("virtual host: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("virtual host: something stands after the object")
+	}
+	return h, h.validate()
+}
+
+var (
+	label   = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	service = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
+)
+
+func (h *Host) validate() error {
+	if err := fleet.ValidateTenant(h.Tenant); err != nil {
+		return fmt.Errorf("virtual host: tenant: %w", err)
+	}
+	for field, v := range map[string]string{"namespace": h.Namespace, "name": h.Name} {
+		if !label.MatchString(v) {
+			return fmt.Errorf("virtual host: %s: %q: want at most 63 lower-case letters, digits or '-'", field, v)
+		}
+	}
+	for field, v := range map[string]string{"host": h.Host, "service": h.Service} {
+		if !service.MatchString(v) {
+			return fmt.Errorf("virtual host: %s: %q: want the name of a Service", field, v)
+		}
+	}
+	for field, v := range map[string]int{"port": h.Port, "servicePort": h.ServicePort} {
+		if v < 1 || v > 65535 {
+			return fmt.Errorf("virtual host: %s: %d: want 1 to 65535", field, v)
+		}
+	}
+	for field, sites := range map[string][]string{"providers": h.Providers, "consumers": h.Consumers} {
+		for _, s := range sites {
+			if err := (fleet.SiteID{Tenant: h.Tenant, Name: s}).Validate(); err != nil {
+				return fmt.Errorf("virtual host: %s: %w", field, err)
+			}
+		}
+		if !slices.IsSorted(sites) {
+			return fmt.Errorf("virtual host: %s: not in order of their names", field)
+		}
+	}
+	return nil
+}
+
+// MaxKey is how long a Key may be, in bytes.
+const MaxKey = 127
+
+// ValidKey tells whether it can be a Key.
+func ValidKey(key string) bool {
+	ns, name, ok := strings.Cut(key, "/")
+	return ok && label.MatchString(ns) && label.MatchString(name)
+}
