@@ -88,6 +88,7 @@ func (r *Runner) tenant(ctx context.Context, name string) (time.Duration, error)
 		r.rules(ctx, name),
 		r.virtualKubernetes(ctx, known, name, own),
 		r.overrides(ctx, known, name, own),
+		r.virtualHosts(ctx, known, name, own),
 	)
 	return next.wait(), err
 }

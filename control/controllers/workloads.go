@@ -26,6 +26,9 @@ import (
 // Kubernetes reaches.
 type Workloads interface {
 	Workloads(namespace string) (desired.Reach, bool)
+	// VirtualHost tells what became of one, AdvertisePolicy why one does not count.
+	VirtualHost(tenant, namespace, name string) (desired.HostReach, bool)
+	AdvertisePolicy(tenant, namespace, name string) (reason, problem string)
 	// SubscribeWorkloads calls fn with each tenant in which that may have changed; fn must
 	// be quick.
 	SubscribeWorkloads(fn func(tenant string))

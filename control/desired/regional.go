@@ -212,6 +212,7 @@ func (s *Store) renderRegional() (made int64) {
 		gone[itemKey{region.KindInventory, name}], gone[itemKey{region.KindRules, name}] = true, true
 		t := s.rules[name]
 		if inv, ok := inventoryOf(known, name, s.opts.Regionals, s.opts.Quotas, t, platform); ok {
+			inv.Hosts = s.hosts.forRegionals(name)
 			inventories = append(inventories, inv)
 		}
 		if t != nil && len(t.alerts)+len(t.logs) > 0 {

@@ -3,7 +3,7 @@
 // blob, and a change renders only the sites that it touches.
 //
 // A site gets its collection policy, always one, and the objects of virtual Kubernetes
-// (package render). What every regional holds, the tenants' sites and
+// (package render), and the virtual hosts that it serves or reaches. What every regional holds, the tenants' sites and
 // rules (control/api/region), is rendered beside it. Who is in the fleet, and what selects
 // whom, comes from internal/inventory; rules are told by Set and Delete calls, which Feed
 // connects to a Kubernetes cache. The package sends nothing: control/fleetapi asks for
@@ -24,6 +24,7 @@ import (
 	"muster.dev/muster/control/desired/render"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/vhost"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -77,6 +78,7 @@ type Store struct {
 	opts     Options
 	policies *policies
 	kube     *workloads
+	hosts    *hosts
 	wake     chan struct{} // something changed for the regionals
 
 	mu      sync.RWMutex
@@ -143,7 +145,7 @@ func New(o Options) *Store {
 		o.Now = time.Now
 	}
 	s := &Store{
-		opts: o, policies: newPolicies(o.ShippedHealth), wake: make(chan struct{}, 1), sites: map[fleet.SiteID]*shared{}, states: map[uint64][]*shared{}, tooMany: map[fleet.SiteID]int{}, seed: maphash.MakeSeed(), kube: newWorkloads(),
+		opts: o, policies: newPolicies(o.ShippedHealth), wake: make(chan struct{}, 1), sites: map[fleet.SiteID]*shared{}, states: map[uint64][]*shared{}, tooMany: map[fleet.SiteID]int{}, seed: maphash.MakeSeed(), kube: newWorkloads(), hosts: newHosts(),
 		blobs: map[string]*blob{}, subs: map[int]func(fleet.SiteID){}, regionalSubs: map[int]func(){}, rules: map[string]*tenantRules{}, dirty: map[string]bool{},
 		contents: map[string]map[string]string{}, history: map[string][]string{}, items: map[itemKey]Piece{},
 		rendered:       prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_desired_renders_total", Help: "Sites rendered."}),
@@ -214,6 +216,7 @@ func (s *Store) Apply(now *inventory.Snapshot) {
 		if s.started {
 			s.renderSitesLocked(before)
 		}
+		s.applyHostsLocked()
 	})
 }
 
@@ -382,10 +385,10 @@ func (s *Store) renderLocked(site *inventory.Site) {
 		// It would refuse all of it, its policies too. What it has of objects stays.
 		s.tooMany[site.ID] = n
 		if objects = nil; old != nil {
-			objects = old.lists[len(lists):]
+			objects = slices.DeleteFunc(slices.Clone(old.lists[len(lists):]), func(l *render.List) bool { return l.Pieces[0].Item.Kind == vhost.Kind })
 		}
 	}
-	lists = slices.Concat(lists, objects)
+	lists = slices.Concat(lists, objects, s.hosts.Render(site))
 	if old != nil && slices.Equal(old.lists, lists) {
 		return
 	}

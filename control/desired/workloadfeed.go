@@ -122,7 +122,8 @@ func (f *feed) watchSettings(ctx context.Context) error {
 	for _, w := range []struct {
 		obj     client.Object
 		handler toolscache.ResourceEventHandler
-	}{{&v1alpha1.VirtualKubernetes{}, plain}, {&corev1.Namespace{}, plain}, {&v1alpha1.Tenant{}, plain}, {&v1alpha1.Override{}, overrides}, {&v1alpha1.RolloutState{}, f.rolloutEvents()}} {
+	}{{&v1alpha1.VirtualKubernetes{}, plain}, {&corev1.Namespace{}, plain}, {&v1alpha1.Tenant{}, plain}, {&v1alpha1.Override{}, overrides}, {&v1alpha1.RolloutState{}, f.rolloutEvents()},
+		{&v1alpha1.VirtualHost{}, plain}, {&v1alpha1.AdvertisePolicy{}, plain}} {
 		informer, err := f.cache.GetInformer(ctx, w.obj)
 		if err != nil {
 			return fmt.Errorf("watch %T: %w", w.obj, err)
@@ -169,7 +170,7 @@ func (f *feed) settings(ctx context.Context) (fresh []string, err error) {
 		}
 	}
 	slices.Sort(fresh)
-	return fresh, nil
+	return fresh, f.hosts(ctx)
 }
 
 // InEffect tells whether, of two virtual Kubernetes of one namespace, which came at the

@@ -126,6 +126,9 @@ func (h *Host) validate() error {
 // MaxKey is how long a Key may be, in bytes.
 const MaxKey = 127
 
+// ValidHost tells whether it can be a Host.Host.
+func ValidHost(name string) bool { return service.MatchString(name) }
+
 // ValidKey tells whether it can be a Key.
 func ValidKey(key string) bool {
 	ns, name, ok := strings.Cut(key, "/")

@@ -26,7 +26,7 @@ import (
 )
 
 // Features of a site that is a cluster, in the order of the chart.
-var Features = []string{"metrics", "host", "logs", "workloads"}
+var Features = []string{"metrics", "host", "logs", "workloads", "virtualhosts"}
 
 // ManifestOptions say how a cluster becomes a site.
 type ManifestOptions struct {
@@ -53,7 +53,9 @@ Features, each with just the rights that it needs:
   metrics    health: kubelets, cAdvisor, kube-state-metrics, Cilium, CoreDNS, annotated pods
   host       metrics of the nodes themselves, by a DaemonSet
   logs       lines of all pods, by a DaemonSet of Fluent Bit
-  workloads  what the fleet deploys is applied to the cluster`,
+  workloads  what the fleet deploys is applied to the cluster
+  virtualhosts  Services of the tenant's other sites are reached by name, and served to them;
+             needs workloads`,
 		Example: `  muster site manifest --token $(muster token create --token-only) | kubectl apply -f -
   muster site manifest --token - --site paris-07 --features metrics,host,logs <token >paris-07.yaml`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -148,6 +148,10 @@ type Limits struct {
 	TenantSeries     int `yaml:"tenantSeries"`
 	// TenantAlertBytes of memory that alerts of one tenant's metric rules may take.
 	TenantAlertBytes int64 `yaml:"tenantAlertBytes"`
+	// TenantHostConnections of one tenant's sites to virtual hosts at once, and the bytes a
+	// second that all of them pass, both directions together.
+	TenantHostConnections    int   `yaml:"tenantHostConnections"`
+	TenantHostBytesPerSecond int64 `yaml:"tenantHostBytesPerSecond"`
 }
 
 // Aggregator configures the metric store.
@@ -258,7 +262,7 @@ func DefaultRegional(name string, index int) Regional {
 		Retention:    conf.Duration(7 * 24 * time.Hour),
 		PushMemory:   256 << 20,
 		ForwardBytes: 2 << 30,
-		Limits:       Limits{Series: 10_000, SamplesPerSecond: 5_000, BodyBytes: 4 << 20, HistogramBuckets: 512, TenantSeries: 10_000_000, TenantAlertBytes: 64 << 20},
+		Limits:       Limits{Series: 10_000, SamplesPerSecond: 5_000, BodyBytes: 4 << 20, HistogramBuckets: 512, TenantSeries: 10_000_000, TenantAlertBytes: 64 << 20, TenantHostConnections: 2000, TenantHostBytesPerSecond: 32 << 20},
 		Logs:         Logs{ForwardListen: fmt.Sprintf("127.0.0.1:%d", 24224+index), LineBytes: 256 << 10, QueueBytes: 4 << 30, Retention: conf.Duration(7 * 24 * time.Hour), Elasticsearch: Elasticsearch{Prefix: "muster-logs", Shards: 1}},
 	}
 }
@@ -382,6 +386,12 @@ func (c *Config) validateRegionals() error {
 			return fmt.Errorf("%s.limits: every limit must be at least 1", at)
 		}
 		// An alert with ordinary labels takes about 8 KiB.
+		if r.Limits.TenantHostConnections < 1 {
+			return fmt.Errorf("%s.limits.tenantHostConnections: %d: want at least 1", at, r.Limits.TenantHostConnections)
+		}
+		if r.Limits.TenantHostBytesPerSecond < 1<<10 {
+			return fmt.Errorf("%s.limits.tenantHostBytesPerSecond: %d: want at least 1024 (1 KiB)", at, r.Limits.TenantHostBytesPerSecond)
+		}
 		if r.Limits.TenantAlertBytes < 1<<20 {
 			return fmt.Errorf("%s.limits.tenantAlertBytes: %d: want at least 1048576 (1 MiB)", at, r.Limits.TenantAlertBytes)
 		}

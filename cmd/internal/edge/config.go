@@ -55,6 +55,8 @@ type Kubernetes struct {
 	KubeStateMetrics string `yaml:"kubeStateMetrics"`
 	TenantPods       bool   `yaml:"tenantPods"`
 	Workloads        bool   `yaml:"workloads"`
+	VirtualHosts     bool   `yaml:"virtualHosts"`
+	Address          string `yaml:"address"`
 	MaxPods          int    `yaml:"maxPods"`
 	// LookEvery is how often the cluster is looked at, for tests; 0: each minute.
 	LookEvery time.Duration `yaml:"-"`

@@ -23,6 +23,7 @@ import (
 	"muster.dev/muster/collector/hostexporter"
 	"muster.dev/muster/control/agent"
 	"muster.dev/muster/control/agent/facts"
+	"muster.dev/muster/control/agent/hosts"
 	"muster.dev/muster/internal/obs"
 )
 
@@ -114,7 +115,10 @@ func newSite(ctx context.Context, env *role.Env, c Config, in *inCluster) (*Site
 		SpoolSync: cmp.Or(c.SpoolSync.D(), -1), ProcessMetrics: true, Logger: env.Log, Registerer: env.Reg,
 	}
 	if in != nil {
-		if o.Kube, err = in.workloads(c, env); err != nil {
+		if o.Kube, err = in.workloads(c, env); err == nil && o.Kube != nil && c.Kubernetes.VirtualHosts {
+			o.Hosts = hosts.New(hosts.Options{Site: o.Kube, Logger: env.Log, Registerer: env.Reg})
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -117,7 +118,7 @@ func (in *inCluster) workloads(c Config, env *role.Env) (*kube.Kube, error) {
 	if !in.conf.Workloads {
 		return nil, nil //nolint:nilnil // the collector alone
 	}
-	return kube.New(kube.Options{Dir: filepath.Join(c.StateDir, "kubernetes"), Config: in.config, MaxPods: in.conf.MaxPods, Logger: env.Log, Registerer: env.Reg})
+	return kube.New(kube.Options{Dir: filepath.Join(c.StateDir, "kubernetes"), Config: in.config, MaxPods: in.conf.MaxPods, Address: in.conf.Address, Logger: env.Log, Registerer: env.Reg})
 }
 
 // prepare brings back what must be there before the agent starts: the site's key, and
@@ -280,8 +281,12 @@ func (k *Kubernetes) validate() error {
 	switch {
 	case k.Workloads && !k.Enabled:
 		return errors.New("kubernetes.workloads: needs kubernetes.enabled")
+	case k.VirtualHosts && !k.Workloads:
+		return errors.New("kubernetes.virtualHosts: needs kubernetes.workloads")
 	case !k.Enabled:
 		return nil
+	case k.Address != "" && net.ParseIP(k.Address) == nil:
+		return fmt.Errorf("kubernetes.address: %q: want an IP address", k.Address)
 	case k.HostSecret != "" && k.HostNamespace == "":
 		return errors.New("kubernetes.hostNamespace: say in which namespace hostSecret is")
 	case k.HostMetrics && k.HostSecret == "":

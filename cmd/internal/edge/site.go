@@ -14,10 +14,12 @@ import (
 
 	"muster.dev/muster/collector"
 	"muster.dev/muster/control/agent"
+	"muster.dev/muster/control/agent/hosts"
 	"muster.dev/muster/control/agent/kube"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/mirror"
 	"muster.dev/muster/internal/obs"
+	"muster.dev/muster/internal/vhost"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/internal/workload"
 )
@@ -46,6 +48,8 @@ type SiteOptions struct {
 	Simulated func(*mirror.Mirror) Simulated
 	// Kube is the agent on the site's own cluster; nil: the site takes no workloads.
 	Kube *kube.Kube
+	// Hosts are virtual hosts of the site; nil: it serves and reaches none.
+	Hosts *hosts.Hosts
 	// ProcessMetrics: this process is this site and nothing else.
 	ProcessMetrics bool
 	Logger         *slog.Logger
@@ -68,6 +72,7 @@ type Site struct {
 	Collector *collector.Collector
 	further   func() []collector.Condition
 	kube      *kube.Kube
+	hosts     *hosts.Hosts
 }
 
 // agentDir is where a site's agent keeps its state.
@@ -75,7 +80,7 @@ func agentDir(stateDir string) string { return filepath.Join(stateDir, "agent") 
 
 // NewSite puts a site together. Nothing runs before Run.
 func NewSite(o SiteOptions) (*Site, error) {
-	s := &Site{further: o.Conditions, kube: o.Kube}
+	s := &Site{further: o.Conditions, kube: o.Kube, hosts: o.Hosts}
 	dir := agentDir(o.Dir)
 	if len(o.Join.Servers) > 0 {
 		if err := agent.Join(dir, o.Join); err != nil {
@@ -99,6 +104,14 @@ func NewSite(o SiteOptions) (*Site, error) {
 		ao.SwitchedOff = []string{workload.Kind}
 	default:
 		ao.Tunnel = func(ctx context.Context, conn net.Conn) { simulated.Serve(ctx, conn) }
+	}
+	if o.Hosts == nil {
+		ao.SwitchedOff = append(ao.SwitchedOff, vhost.Kind)
+	} else {
+		if ao.Sets == nil {
+			ao.Sets = map[string]agent.SetApplier{}
+		}
+		ao.Sets[vhost.Kind], ao.OpenHost = o.Hosts, o.Hosts.Open
 	}
 	if s.Agent, err = agent.New(ao); err != nil {
 		return nil, err
@@ -134,7 +147,7 @@ func (s *Site) pushURL() string {
 func (s *Site) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	errs := make(chan error, 3)
+	errs := make(chan error, 4)
 	run := func(what string, fn func(context.Context) error) {
 		err := fn(ctx)
 		if err != nil && !errors.Is(err, context.Canceled) {
@@ -154,8 +167,15 @@ func (s *Site) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	})
+	go run("virtual hosts", func(ctx context.Context) error {
+		if s.hosts != nil {
+			return s.hosts.Run(ctx, s.Agent)
+		}
+		<-ctx.Done()
+		return nil
+	})
 	go s.passConditions(ctx)
-	return errors.Join(<-errs, <-errs, <-errs)
+	return errors.Join(<-errs, <-errs, <-errs, <-errs)
 }
 
 func (s *Site) passConditions(ctx context.Context) {

@@ -10,6 +10,7 @@ import (
 
 	"muster.dev/muster/control/api/region"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/regional/hosts"
 	"muster.dev/muster/regional/logs/intake"
 )
 
@@ -20,7 +21,8 @@ type inventory struct {
 	regional string // this one's name
 	mu       sync.RWMutex
 	tenants  map[string]*tenantSites
-	told     bool // control has, now or in an earlier run
+	told     bool   // control has, now or in an earlier run
+	changed  func() // called after a change; nil: nobody
 }
 
 type tenantSites struct {
@@ -50,7 +52,41 @@ func (i *inventory) set(list []region.Inventory) {
 	}
 	i.mu.Lock()
 	i.tenants, i.told = tenants, true
+	changed := i.changed
 	i.mu.Unlock()
+	if changed != nil {
+		changed()
+	}
+}
+
+// providers are the sites that serve a virtual host, of the tenant of the site that asks;
+// false: it is not advertised to that site.
+func (i *inventory) providers(consumer fleet.SiteID, host string) ([]hosts.Provider, bool) {
+	site, t, ok := i.site(consumer)
+	if !ok {
+		return nil, false
+	}
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	n := slices.IndexFunc(t.Hosts, func(h region.Host) bool { return h.Name == host })
+	if n < 0 || !slices.ContainsFunc(t.Hosts[n].Consumers, func(v string) bool { return slices.Contains(site.VirtualSites, v) }) {
+		return nil, false
+	}
+	var out []hosts.Provider
+	for _, v := range t.Hosts[n].Providers {
+		for _, name := range t.members[v] {
+			p := t.Sites[t.byName[name]]
+			out = append(out, hosts.Provider{Site: name, Near: p.Region != "" && p.Region == site.Region})
+		}
+	}
+	return out, true
+}
+
+// onChange has fn called after each change.
+func (i *inventory) onChange(fn func()) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.changed = fn
 }
 
 func (i *inventory) site(id fleet.SiteID) (region.Site, *tenantSites, bool) {

@@ -29,6 +29,7 @@ import (
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/engine"
 	"muster.dev/muster/regional/gateway"
+	"muster.dev/muster/regional/hosts"
 	"muster.dev/muster/regional/relay"
 )
 
@@ -105,8 +106,11 @@ func start(env *role.Env, c config.Config, r config.Regional, known *peers.Peers
 	env.Go("rules that fail", func(ctx context.Context) error { return held.reportFailing(ctx, up.RulesFail) })
 	env.Go("queues of deleted tenants", func(ctx context.Context) error { return queues.RunRetire(ctx, held.inv.gone) })
 	env.Go("use of quotas", func(ctx context.Context) error { return reportUse(ctx, up, held.inv, series, intake) })
+	between := hosts.New(hosts.Options{Providers: held.inv.providers, TenantConnections: r.Limits.TenantHostConnections, TenantBytesPerSecond: r.Limits.TenantHostBytesPerSecond, Logger: env.Log, Registerer: env.Reg})
+	held.inv.onChange(between.Recheck)
+	env.Ops.Status("virtual hosts", between.Status)
 	gw, err := gateway.New(gateway.Options{
-		Name: r.Name, Listen: r.Listen, Logs: logs, TLS: files.ServerConfig(tls.RequestClientCert), Trust: trust(files),
+		Hosts: between, Name: r.Name, Listen: r.Listen, Logs: logs, TLS: files.ServerConfig(tls.RequestClientCert), Trust: trust(files),
 		Edge: edge.Storage(), Series: series, Self: edge.Appendable(), Forward: queues.Put, Upstream: up, Limits: limits(r), Past: window, Memory: r.PushMemory, Logger: env.Log, Registerer: env.Reg,
 	})
 	if err != nil {

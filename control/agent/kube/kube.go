@@ -44,6 +44,8 @@ type Options struct {
 	Dir        string // for the state; made if it is missing
 	Kubeconfig string // a file; empty: the pod's service account
 	Config     *rest.Config
+	// Address at which pods reach this process, for virtual hosts; empty: the pod's own.
+	Address    string
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: no metrics
 

@@ -31,3 +31,11 @@ func Rules() []rbacv1.PolicyRule {
 		rule("", []string{"create"}, "pods/eviction"),
 	}
 }
+
+// HostRules are what virtual hosts need beside Rules: Services without a selector are led to
+// the agent, and those of other sites to the pods of Services without an address.
+func HostRules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"get", "list", "create", "patch", "delete"}},
+	}
+}

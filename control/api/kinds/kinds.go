@@ -120,6 +120,10 @@ var All = []Kind{
 		Admin: Read, Edit: Read, View: Read, Readers: []string{"health"}},
 	{Name: "SoftwareVersion", Resource: "softwareversions", Scope: System, New: func() runtime.Object { return &v1alpha1.SoftwareVersion{} }, Check: check(validation.SoftwareVersion),
 		Admin: Write, Edit: Read, View: Read},
+	{Name: "VirtualHost", Resource: "virtualhosts", Scope: Workloads, New: func() runtime.Object { return &v1alpha1.VirtualHost{} }, Check: check(validation.VirtualHost),
+		Admin: Write, Edit: Write, View: Read, Recomputed: true},
+	{Name: "AdvertisePolicy", Resource: "advertisepolicies", Scope: Workloads, New: func() runtime.Object { return &v1alpha1.AdvertisePolicy{} }, Check: Unchecked,
+		Admin: Write, Edit: Write, View: Read, Recomputed: true},
 	{Name: "GateCheck", Resource: "gatechecks", Scope: Anywhere, New: func() runtime.Object { return &v1alpha1.GateCheck{} }, Check: check(validation.GateCheck),
 		Admin: Write, Edit: Write, View: Read},
 }

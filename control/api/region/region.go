@@ -18,6 +18,7 @@ import (
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/vhost"
 )
 
 // Kinds of a regional's items (wire.Item.Kind). The item's name is the tenant.
@@ -41,6 +42,16 @@ type Inventory struct {
 	LogPolicies []LogPolicy `json:"logPolicies,omitempty"`
 	// Sites that are approved and not decommissioned, by name.
 	Sites []Site `json:"sites"`
+	// Hosts are the virtual hosts that sites may reach, by name.
+	Hosts []Host `json:"hosts,omitempty"`
+}
+
+// Host is a virtual host of the tenant.
+type Host struct {
+	Name string `json:"name"` // NAMESPACE/NAME
+	// Providers and Consumers are virtual sites, whose sites serve it and reach it.
+	Providers []string `json:"providers"`
+	Consumers []string `json:"consumers"`
 }
 
 // Share is how much of a quota of the tenant the regional enforces; 0: there is no
@@ -147,6 +158,11 @@ func DecodeInventory(b []byte) (Inventory, error) {
 		}
 		if s.LogPolicy < 0 || (s.LogPolicy > 0 && s.LogPolicy >= len(i.LogPolicies)) {
 			return Inventory{}, fmt.Errorf("inventory: sites[%d].logPolicy: %d: there are %d policies", n, s.LogPolicy, len(i.LogPolicies))
+		}
+	}
+	for n, h := range i.Hosts {
+		if !vhost.ValidKey(h.Name) {
+			return Inventory{}, fmt.Errorf("inventory: hosts[%d].name: %q: want NAMESPACE/NAME", n, h.Name)
 		}
 	}
 	if !slices.IsSortedFunc(i.Sites, func(a, b Site) int { return strings.Compare(a.Name, b.Name) }) {

@@ -10,7 +10,8 @@ import (
 
 func inventory() Inventory {
 	return Inventory{Tenant: "acme", LogPolicies: []LogPolicy{{}, {Deny: []string{"unit/audit"}, BytesPerSecond: 4096}},
-		Sites: []Site{{Name: "berlin", Region: "eu", Regional: "one", VirtualSites: []string{"shared/all"}}, {Name: "paris", LogPolicy: 1}}}
+		Sites: []Site{{Name: "berlin", Region: "eu", Regional: "one", VirtualSites: []string{"shared/all"}}, {Name: "paris", LogPolicy: 1}},
+		Hosts: []Host{{Name: "shop/db", Providers: []string{"shared/all"}, Consumers: []string{"shop/edge"}}}}
 }
 
 func TestRoundTrip(t *testing.T) {
@@ -32,6 +33,7 @@ func TestBadInventory(t *testing.T) {
 		"tenant": {func(i *Inventory) { i.Tenant = "../x" }, "tenant"},
 		"site":   {func(i *Inventory) { i.Sites[1].Name = "Paris" }, "sites[1]"},
 		"policy": {func(i *Inventory) { i.Sites[1].LogPolicy = 2 }, "sites[1].logPolicy"},
+		"host":   {func(i *Inventory) { i.Hosts = []Host{{Name: "shop"}} }, "hosts[0].name"},
 		"order":  {func(i *Inventory) { i.Sites[0], i.Sites[1] = i.Sites[1], i.Sites[0] }, "order"},
 	} {
 		i := inventory()

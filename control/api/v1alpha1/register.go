@@ -28,6 +28,8 @@ func AddToScheme(s *runtime.Scheme) error {
 		&RolloutState{}, &RolloutStateList{},
 		&GateCheck{}, &GateCheckList{},
 		&SoftwareVersion{}, &SoftwareVersionList{},
+		&VirtualHost{}, &VirtualHostList{},
+		&AdvertisePolicy{}, &AdvertisePolicyList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -59,5 +59,6 @@ kubernetes:
   hostMetrics: {{ .Values.features.host }}
   tenantPods: {{ .Values.tenantPods }}
   workloads: {{ .Values.features.workloads }}
+  virtualHosts: {{ .Values.features.virtualhosts }}
 log: {level: {{ .Values.logLevel }}, format: logfmt}
 {{- end }}

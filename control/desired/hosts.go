@@ -1,0 +1,284 @@
+package desired
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"muster.dev/muster/control/api/region"
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/desired/render"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/vhost"
+	"muster.dev/muster/internal/wire"
+	"muster.dev/muster/internal/workload"
+)
+
+// hosts renders virtual hosts: what sites get of them, and what regionals are told. Its
+// methods are called with the Store's lock held.
+type hosts struct {
+	tenants map[string]*tenantHosts
+}
+
+// tenantHosts are a tenant's, by NAMESPACE/NAME as users type it.
+type tenantHosts struct {
+	objects  map[string]v1alpha1.VirtualHostSpec
+	policies map[string]v1alpha1.AdvertisePolicySpec
+
+	resolved map[string]*resolvedHost // by the host's key
+	refused  map[string]string        // why a policy does not count
+}
+
+// resolvedHost is a host with its sites.
+type resolvedHost struct {
+	host                 *vhost.Host
+	providers, consumers []string // virtual sites, sorted
+	list                 *render.List
+	problem              string // why it does not count
+}
+
+func newHosts() *hosts { return &hosts{tenants: map[string]*tenantHosts{}} }
+
+// Render returns a list for each host that the site serves or reaches.
+func (hs *hosts) Render(site *inventory.Site) []*render.List {
+	t := hs.tenants[site.ID.Tenant]
+	if t == nil || !site.Counts() {
+		return nil
+	}
+	var out []*render.List
+	for _, key := range slices.Sorted(maps.Keys(t.resolved)) {
+		if r := t.resolved[key]; r.list != nil && (r.host.Provides(site.ID.Name) || r.host.Consumes(site.ID.Name)) {
+			out = append(out, r.list)
+		}
+	}
+	return out
+}
+
+// forRegionals is who may reach what, of a tenant.
+func (hs *hosts) forRegionals(tenant string) []region.Host {
+	t := hs.tenants[tenant]
+	if t == nil {
+		return nil
+	}
+	var out []region.Host
+	for _, key := range slices.Sorted(maps.Keys(t.resolved)) {
+		if r := t.resolved[key]; r.list != nil {
+			out = append(out, region.Host{Name: key, Providers: r.providers, Consumers: r.consumers})
+		}
+	}
+	return out
+}
+
+// resolve finds the sites of a tenant's hosts; true: something changed for sites.
+func (hs *hosts) resolve(tenant string, known *inventory.Snapshot) (changed bool) {
+	t := hs.tenants[tenant]
+	if t == nil || known == nil {
+		return false
+	}
+	members := map[string][]string{} // sites by virtual site
+	for _, s := range known.SitesOf(tenant) {
+		if s.Counts() {
+			for _, v := range s.VirtualSites {
+				members[v] = append(members[v], s.ID.Name)
+			}
+		}
+	}
+	before := t.resolved
+	t.resolved, t.refused = map[string]*resolvedHost{}, map[string]string{}
+	names := map[string]string{} // NAMESPACE/HOST → the VirtualHost that has it
+	for _, key := range slices.Sorted(maps.Keys(t.objects)) {
+		r := t.one(tenant, key, members)
+		at := r.host.Namespace + "/" + r.host.Host
+		if other := names[at]; other != "" {
+			r.problem = fmt.Sprintf("HostTaken:VirtualHost %s has the host %s already: name another one in spec.host", other, r.host.Host)
+		} else {
+			names[at] = r.host.Name
+		}
+		t.resolved[key] = r
+		old := before[key]
+		if r.problem == "" && len(r.host.Consumers) > 0 {
+			blob := r.host.Encode()
+			digest := wire.DigestOf(blob)
+			if old != nil && old.list != nil && old.list.Pieces[0].Item.Digest == digest {
+				r.list = old.list
+			} else {
+				r.list = &render.List{Pieces: []*render.Piece{{Item: &wire.Item{Kind: vhost.Kind, Name: key, Digest: digest, Size: int64(len(blob))}, Blob: blob}}}
+			}
+		}
+		changed = changed || old == nil && r.list != nil || old != nil && old.list != r.list
+	}
+	for key, old := range before {
+		changed = changed || t.resolved[key] == nil && old.list != nil
+	}
+	for key, p := range t.policies {
+		ns, _, _ := strings.Cut(key, "/")
+		if _, ok := t.objects[ns+"/"+p.VirtualHost]; !ok {
+			t.refused[key] = "NoSuchVirtualHost:there is no VirtualHost " + p.VirtualHost + " in the namespace"
+		}
+	}
+	return changed
+}
+
+// one resolves one host, but for clashes with others.
+func (t *tenantHosts) one(tenant, key string, members map[string][]string) *resolvedHost {
+	spec := t.objects[key]
+	ns, name, _ := strings.Cut(key, "/")
+	h := &vhost.Host{Tenant: tenant, Namespace: ns, Name: name, Host: spec.Host, Service: spec.Service.Name, ServicePort: int(spec.Service.Port), Providers: []string{}, Consumers: []string{}}
+	if h.Host == "" {
+		h.Host = name
+	}
+	r := &resolvedHost{host: h}
+	where, err := render.VirtualSite(spec.VirtualSite, ns)
+	if err != nil {
+		r.problem = "NoSuchVirtualSite:spec.virtualSite: " + err.Error()
+		return r
+	}
+	r.providers, h.Providers = []string{where}, members[where]
+	for _, pkey := range slices.Sorted(maps.Keys(t.policies)) {
+		p := t.policies[pkey]
+		pns, _, _ := strings.Cut(pkey, "/")
+		if pns != ns || p.VirtualHost != name {
+			continue
+		}
+		port := int(p.Port)
+		if port == 0 {
+			port = h.ServicePort
+		}
+		if h.Port == 0 {
+			h.Port = port
+		}
+		if h.Port != port {
+			t.refused[pkey] = fmt.Sprintf("PortConflict:another AdvertisePolicy of %s says port %d, and this one %d: they have to agree", name, h.Port, port)
+			continue
+		}
+		for _, v := range p.VirtualSites {
+			if v, err := render.VirtualSite(v, ns); err == nil {
+				r.consumers = append(r.consumers, v)
+				h.Consumers = append(h.Consumers, members[v]...)
+			}
+		}
+	}
+	h.Providers, h.Consumers = unique(h.Providers), unique(h.Consumers)
+	slices.Sort(r.consumers)
+	r.consumers = slices.Compact(r.consumers)
+	switch {
+	case h.Host == h.Service:
+		r.problem = "HostTaken:the Service " + h.Service + " itself has this name: name another one in spec.host"
+	case !vhost.ValidHost(h.Host):
+		r.problem = fmt.Sprintf("BadHost:%q can't be the name of a Service: name one in spec.host that begins with a letter", h.Host)
+	}
+	return r
+}
+
+func unique(names []string) []string {
+	out := slices.Clone(names)
+	slices.Sort(out)
+	if out = slices.Compact(out); out == nil {
+		return []string{}
+	}
+	return out
+}
+
+// HostObjects are a tenant's VirtualHosts and AdvertisePolicies, by NAMESPACE/NAME, the
+// namespace as users type it.
+type HostObjects struct {
+	Hosts    map[string]v1alpha1.VirtualHostSpec
+	Policies map[string]v1alpha1.AdvertisePolicySpec
+}
+
+// SetHosts replaces those of all tenants. What it is given must not be changed afterwards.
+func (s *Store) SetHosts(all map[string]HostObjects) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for tenant := range s.hosts.tenants {
+		if _, ok := all[tenant]; !ok {
+			s.setHostsLocked(tenant, HostObjects{})
+		}
+	}
+	for tenant, now := range all {
+		s.setHostsLocked(tenant, now)
+	}
+}
+
+func (s *Store) setHostsLocked(tenant string, now HostObjects) {
+	t := s.hosts.tenants[tenant]
+	if t == nil {
+		t = &tenantHosts{}
+		s.hosts.tenants[tenant] = t
+	}
+	same := func(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
+	if same(t.objects, now.Hosts) && same(t.policies, now.Policies) {
+		return
+	}
+	t.objects, t.policies = now.Hosts, now.Policies
+	s.hosts.resolve(tenant, s.known)
+	s.touchLocked(tenant)
+	s.kube.mu.Lock() // renders the tenant's sites
+	defer s.kube.mu.Unlock()
+	s.kube.touchLocked(tenant)
+}
+
+// applyHostsLocked follows a change of the fleet.
+func (s *Store) applyHostsLocked() {
+	for tenant := range s.hosts.tenants {
+		if !s.hosts.resolve(tenant, s.known) || !s.started {
+			continue
+		}
+		for _, site := range s.known.SitesOf(tenant) {
+			if site.Listed() {
+				s.renderLocked(site)
+			}
+		}
+	}
+}
+
+// HostReach is what became of a VirtualHost.
+type HostReach struct {
+	Host *vhost.Host // must not be changed
+	// Reason, CamelCase, and Problem say why it does not count; empty: it does.
+	Reason, Problem string
+	// Carried are sites of Providers that get its Service; Clash are sites of Consumers
+	// that get a Service of the host's name.
+	Carried, Clash []string
+}
+
+// VirtualHost tells of one; false: it is not known (yet).
+func (s *Store) VirtualHost(tenant, namespace, name string) (HostReach, bool) {
+	s.mu.RLock()
+	t := s.hosts.tenants[tenant]
+	var r *resolvedHost
+	if t != nil {
+		r = t.resolved[namespace+"/"+name]
+	}
+	s.mu.RUnlock()
+	if r == nil {
+		return HostReach{}, false
+	}
+	out := HostReach{Host: r.host}
+	out.Reason, out.Problem, _ = strings.Cut(r.problem, ":")
+	on := func(service string, sites []string) (both []string) {
+		placed, _ := s.Placed(workload.ItemName("", "Service", r.host.SiteNamespace(), service))
+		for _, site := range sites {
+			if placed.Digests[fleet.SiteID{Tenant: tenant, Name: site}] != "" {
+				both = append(both, site)
+			}
+		}
+		return both
+	}
+	out.Carried, out.Clash = on(r.host.Service, r.host.Providers), on(r.host.Host, r.host.Consumers)
+	return out, true
+}
+
+// AdvertisePolicy tells why one does not count; both empty: it does, or is not known yet.
+func (s *Store) AdvertisePolicy(tenant, namespace, name string) (reason, problem string) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if t := s.hosts.tenants[tenant]; t != nil {
+		reason, problem, _ = strings.Cut(t.refused[namespace+"/"+name], ":")
+	}
+	return reason, problem
+}
