@@ -104,18 +104,18 @@ func TestManifestGrantsWhatWorkloadsNeed(t *testing.T) {
 	o := wellMade
 	o.Features = Features
 	_, list := render(t, o)
-	i := slices.IndexFunc(list, func(u *unstructured.Unstructured) bool {
-		return u.GetKind() == "ClusterRole" && u.GetName() == "muster-edge-workloads"
-	})
-	if i < 0 {
-		t.Fatal("no ClusterRole muster-edge-workloads")
-	}
-	var role rbacv1.ClusterRole
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list[i].Object, &role); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(kube.Rules(), role.Rules); diff != "" {
-		t.Errorf("-kube.Rules +chart:\n%s", diff)
+	for name, want := range map[string][]rbacv1.PolicyRule{"muster-edge-workloads": kube.Rules(), "muster-edge-virtualhosts": kube.HostRules()} {
+		i := slices.IndexFunc(list, func(u *unstructured.Unstructured) bool { return u.GetKind() == "ClusterRole" && u.GetName() == name })
+		if i < 0 {
+			t.Fatal("no ClusterRole " + name)
+		}
+		var role rbacv1.ClusterRole
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list[i].Object, &role); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, role.Rules); diff != "" {
+			t.Errorf("%s: -want +chart:\n%s", name, diff)
+		}
 	}
 }
 

@@ -59,6 +59,8 @@ kubernetes:
   hostMetrics: {{ .Values.features.host }}
   tenantPods: {{ .Values.tenantPods }}
   workloads: {{ .Values.features.workloads }}
-  virtualHosts: {{ .Values.features.virtualhosts }}
+{{- if .Values.features.virtualhosts }}
+  virtualHosts: true
+{{- end }}
 log: {level: {{ .Values.logLevel }}, format: logfmt}
 {{- end }}

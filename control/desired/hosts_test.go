@@ -1,0 +1,128 @@
+package desired
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"muster.dev/muster/control/api/region"
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/vhost"
+)
+
+func hostSpec(service, where string) v1alpha1.VirtualHostSpec {
+	return v1alpha1.VirtualHostSpec{Service: v1alpha1.VirtualHostService{Name: service, Port: 5432}, VirtualSite: where}
+}
+
+// hostsOf are the hosts that a site gets.
+func hostsOf(t *testing.T, s *tested, site string) map[string]*vhost.Host {
+	t.Helper()
+	out := map[string]*vhost.Host{}
+	for _, it := range s.State(siteNamed(site)).GetItems() {
+		if it.Kind != vhost.Kind {
+			continue
+		}
+		b, ok := s.Blob(it.Digest)
+		if !ok {
+			t.Fatalf("no blob for %s", it.Name)
+		}
+		h, err := vhost.Decode(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[it.Name] = h
+	}
+	return out
+}
+
+func names(m map[string]*vhost.Host) string {
+	var out []string
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+// Both ends get a host with the names of all sites of either end, and nobody else does.
+func TestHosts(t *testing.T) {
+	s := shop(t, 6)
+	s.Start()
+	s.SetSite(siteNamed("elsewhere"), nil)
+	set := func(hosts map[string]v1alpha1.VirtualHostSpec, policies map[string]v1alpha1.AdvertisePolicySpec) {
+		t.Helper()
+		s.SetHosts(map[string]HostObjects{"acme": {Hosts: maps.Clone(hosts), Policies: maps.Clone(policies)}})
+		s.renderWorkloads()
+		s.renderRegional()
+	}
+	hosts := map[string]v1alpha1.VirtualHostSpec{"shop/db-global": hostSpec("db", "shared/even")}
+	policies := map[string]v1alpha1.AdvertisePolicySpec{"shop/odd": {VirtualHost: "db-global", VirtualSites: []string{"shared/odd"}, Port: 15432}}
+	set(hosts, nil)
+	if got := names(hostsOf(t, s, "s-0000")); got != "" {
+		t.Errorf("not advertised, and carried: %s", got)
+	}
+	set(hosts, policies)
+	for site, want := range map[string]string{"s-0000": "shop/db-global", "s-0001": "shop/db-global", "elsewhere": ""} {
+		if got := names(hostsOf(t, s, site)); got != want {
+			t.Errorf("%s gets %q, want %q", site, got, want)
+		}
+	}
+	h := hostsOf(t, s, "s-0001")["shop/db-global"]
+	if !slices.Equal(h.Providers, []string{"s-0000", "s-0002", "s-0004"}) || !slices.Equal(h.Consumers, []string{"s-0001", "s-0003", "s-0005"}) || h.Port != 15432 || h.ServicePort != 5432 || h.Host != "db-global" {
+		t.Errorf("%+v", h)
+	}
+	inv := toldOf(t, s, "acme")
+	if want := (region.Host{Name: "shop/db-global", Providers: []string{"shared/even"}, Consumers: []string{"shared/odd"}}); len(inv.Hosts) != 1 || !slices.Equal(inv.Hosts[0].Consumers, want.Consumers) || !slices.Equal(inv.Hosts[0].Providers, want.Providers) || inv.Hosts[0].Name != want.Name {
+		t.Errorf("regionals are told %+v", inv.Hosts)
+	}
+
+	// A site that comes is known to all others; other sites' lists are shared still.
+	s.SetSite(siteNamed("s-0006"), map[string]string{"parity": "even"})
+	if h := hostsOf(t, s, "s-0001")["shop/db-global"]; !h.Provides("s-0006") {
+		t.Errorf("a consumer does not know the site that came: %v", h.Providers)
+	}
+	before := s.State(siteNamed("s-0001"))
+	s.SetSite(siteNamed("elsewhere"), map[string]string{"x": "y"})
+	if s.State(siteNamed("s-0001")) != before {
+		t.Error("a change elsewhere has rendered it anew")
+	}
+
+	// What can't be: two of one name, ports that don't agree, no such virtual site.
+	hosts["shop/second"] = v1alpha1.VirtualHostSpec{Host: "db-global", Service: v1alpha1.VirtualHostService{Name: "db", Port: 1}, VirtualSite: "shared/even"}
+	hosts["shop/typo"] = hostSpec("db", "a/b/c")
+	policies["shop/zz-other-port"] = v1alpha1.AdvertisePolicySpec{VirtualHost: "db-global", VirtualSites: []string{"shared/even"}}
+	policies["shop/to-nothing"] = v1alpha1.AdvertisePolicySpec{VirtualHost: "gone", VirtualSites: []string{"shared/even"}}
+	set(hosts, policies)
+	for name, want := range map[string]string{"db-global": "", "second": "HostTaken", "typo": "NoSuchVirtualSite"} {
+		if r, ok := s.VirtualHost("acme", "shop", name); !ok || r.Reason != want {
+			t.Errorf("%s: %q %s, want %q", name, r.Reason, r.Problem, want)
+		}
+	}
+	for name, want := range map[string]string{"odd": "", "zz-other-port": "PortConflict", "to-nothing": "NoSuchVirtualHost"} {
+		if got, problem := s.AdvertisePolicy("acme", "shop", name); got != want {
+			t.Errorf("policy %s: %q %s, want %q", name, got, problem, want)
+		}
+	}
+	if h := hostsOf(t, s, "s-0001")["shop/db-global"]; h == nil || h.Consumes("s-0000") {
+		t.Errorf("what is refused counts: %+v", h)
+	}
+
+	// Services: of those who serve it, and in the way on those who reach it.
+	if r, _ := s.VirtualHost("acme", "shop", "db-global"); len(r.Carried) != 0 || len(r.Clash) != 0 {
+		t.Errorf("%+v", r)
+	}
+	s.put(t, "", "Service", "metadata: {name: db}\nspec: {ports: [{port: 5432}]}")
+	s.put(t, "", "Service", "metadata: {name: db-global, annotations: {ves.io/virtual-sites: shared/odd}}\nspec: {ports: [{port: 1}]}")
+	s.renderWorkloads()
+	if r, _ := s.VirtualHost("acme", "shop", "db-global"); !slices.Contains(r.Carried, "s-0000") || !slices.Contains(r.Clash, "s-0001") {
+		t.Errorf("carried to %v, clash on %v", r.Carried, r.Clash)
+	}
+
+	s.SetHosts(nil)
+	s.renderWorkloads()
+	s.renderRegional()
+	if got := names(hostsOf(t, s, "s-0001")); got != "" || len(toldOf(t, s, "acme").Hosts) != 0 {
+		t.Errorf("removed, and there still: %s", got)
+	}
+}
