@@ -99,6 +99,7 @@ func TestWorkloadsFromTheAPIToSites(t *testing.T) {
 	t.Run("admission", func(t *testing.T) { admission(t, c) })
 	t.Run("one of two that come at once", func(t *testing.T) { oneOfTwo(t, c) })
 	t.Run("warnings", func(t *testing.T) { warnings(t) })
+	t.Run("virtual hosts", func(t *testing.T) { virtualHosts(t, c, store) })
 
 	create(t, c, parse(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: tau-shop, name: config}"),
 		parse(t, "apiVersion: v1\nkind: Secret\nmetadata: {namespace: tau-shop, name: key}"),
