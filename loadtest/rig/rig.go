@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -45,19 +46,20 @@ type Options struct {
 }
 
 // The phases. Every run begins with the registration, and all that come after the cold
-// start need it, but for the workloads.
+// start need it, but for the workloads and the rollout.
 const (
 	PhaseRegistration = "registration"
 	PhaseCold         = "cold"
 	PhaseSteady       = "steady"
 	PhasePolicy       = "policy"
 	PhaseWorkloads    = "workloads"
+	PhaseRollout      = "rollout"
 	PhaseCut          = "cut"
 	PhaseRestart      = "restart"
 )
 
 // Phases in their order.
-var Phases = []string{PhaseRegistration, PhaseCold, PhaseSteady, PhasePolicy, PhaseWorkloads, PhaseCut, PhaseRestart}
+var Phases = []string{PhaseRegistration, PhaseCold, PhaseSteady, PhasePolicy, PhaseWorkloads, PhaseRollout, PhaseCut, PhaseRestart}
 
 // Phase is what one phase came to.
 type Phase struct {
@@ -97,7 +99,8 @@ type run struct {
 	f       *fleetload.Fleet
 	cfg     *rest.Config // the administrator's
 	kube    client.Client
-	token   string // of the console
+	token   string               // of the console
+	shop    kubernetes.Interface // the virtual Kubernetes; nil: not made yet
 	res     *Result
 	pushing context.Context // until the end of the run
 }
@@ -164,7 +167,7 @@ func (o *Options) runs(phase string) bool {
 	case len(o.Phases) == 0, phase == PhaseRegistration, slices.Contains(o.Phases, phase):
 		return true
 	case phase == PhaseCold:
-		return slices.ContainsFunc(o.Phases, func(p string) bool { return p != PhaseRegistration && p != PhaseWorkloads })
+		return slices.ContainsFunc(o.Phases, func(p string) bool { return p != PhaseRegistration && p != PhaseWorkloads && p != PhaseRollout })
 	}
 	return false
 }
@@ -176,7 +179,7 @@ func (r *run) say(format string, args ...any) {
 // phases runs them one after the other. One that stalls ends the run unless GoOn.
 func (r *run) phases(ctx context.Context) error {
 	all := map[string]func(context.Context, *Phase) error{
-		PhaseRegistration: r.registration, PhaseCold: r.cold, PhaseSteady: r.steady, PhasePolicy: r.policy, PhaseWorkloads: r.workloads, PhaseCut: r.cut, PhaseRestart: r.restart,
+		PhaseRegistration: r.registration, PhaseCold: r.cold, PhaseSteady: r.steady, PhasePolicy: r.policy, PhaseWorkloads: r.workloads, PhaseRollout: r.rollout, PhaseCut: r.cut, PhaseRestart: r.restart,
 	}
 	var errs []error
 	for _, name := range Phases {

@@ -36,16 +36,9 @@ func (r *run) workloads(ctx context.Context, _ *Phase) error {
 	namespace := tenant + "-" + shop
 	item := workload.ItemName("apps", "Deployment", namespace, "web")
 	api := kube.AppsV1().Deployments(namespace)
-	labels := map[string]string{"app": "web"}
-	n := int32(replicas)
-	web := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: "web"},
-		Spec: appsv1.DeploymentSpec{Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
-			ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "nginx:1.29"}}},
-		}},
-	}
 	began := time.Now()
-	if web, err = api.Create(ctx, web, metav1.CreateOptions{}); err != nil {
+	web, err := api.Create(ctx, deployment("web"), metav1.CreateOptions{})
+	if err != nil {
 		return fmt.Errorf("apply a Deployment: %w", err)
 	}
 	old := r.f.Digests(item)
@@ -83,6 +76,18 @@ func (r *run) workloads(ctx context.Context, _ *Phase) error {
 		r.row("workloads: deleted from all sites, s", time.Since(began).Seconds(), "%.1f")
 	}
 	return err
+}
+
+// deployment is one as the run's sites get them.
+func deployment(name string) *appsv1.Deployment {
+	labels := map[string]string{"app": name}
+	n := int32(replicas)
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.DeploymentSpec{Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "nginx:1.29"}}},
+		}},
+	}
 }
 
 // deployed waits until all sites hold another version of the item than in old, and until
@@ -151,8 +156,12 @@ func (r *run) readPods(ctx context.Context, kube kubernetes.Interface, namespace
 	return nil
 }
 
-// virtual makes the virtual Kubernetes over all sites and returns a client of it.
+// virtual makes the virtual Kubernetes over all sites, if it is not there, and returns a
+// client of it.
 func (r *run) virtual(ctx context.Context) (kubernetes.Interface, error) {
+	if r.shop != nil {
+		return r.shop, nil
+	}
 	var t v1alpha1.Tenant
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		if err := r.kube.Get(ctx, types.NamespacedName{Name: tenant}, &t); err != nil {
@@ -180,6 +189,7 @@ func (r *run) virtual(ctx context.Context) (kubernetes.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.shop = kube
 	return kube, until(ctx, "the virtual Kubernetes to be served", 100*time.Millisecond, func(ctx context.Context) (bool, string, error) {
 		_, err := kube.CoreV1().ConfigMaps(tenant+"-"+shop).List(ctx, metav1.ListOptions{Limit: 1})
 		if err != nil {

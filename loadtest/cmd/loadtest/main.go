@@ -44,6 +44,8 @@ process used is read from outside. The phases:
   steady        nothing special, for --steady: what the table's cores and memory are of
   policy        the collection policy of all sites is edited
   workloads     a Deployment is applied to all sites, changed, read back and deleted
+  rollout       a Deployment's new image goes over all sites in four waves, a tenth of them
+                offline, who then come back
   cut           the uplinks of 1 % of the sites swallow everything; ends when they are back
   restart       the regional is stopped and started; ends when all samples are caught up
 
@@ -57,7 +59,7 @@ CPU seconds compare well between runs; latencies only on a machine that does not
 		Example: `  make loadtest SITES=1000 SERIES=500
   make loadtest SITES=1000 SERIES=500 STEADY=15m
   make loadtest SITES=100 SERIES=200 FLAGS="--phases steady --steady 1m"
-  make loadtest SITES=3000 FLAGS="--phases workloads"
+  make loadtest SITES=3000 FLAGS="--phases workloads,rollout"
   bin/loadtest --sites 3000 --series 200 --deadline 10m --go-on --dir /tmp/run-1`,
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
