@@ -109,8 +109,8 @@ func WorkloadAnnotations(kind offered.Kind, annotations map[string]string, chang
 	at := field.NewPath("metadata", "annotations")
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		v := annotations[key]
-		if !OurAnnotation(key) || !changed(key) {
-			continue
+		if !OurAnnotation(key) || key == v1alpha1.AnnotationRollout || !changed(key) {
+			continue // the API server sets that one itself
 		}
 		check, known := values[key]
 		switch {

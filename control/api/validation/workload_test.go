@@ -25,7 +25,7 @@ func TestWorkloadAnnotations(t *testing.T) {
 		{deployment, "muster.dev/apply", "Pessimistic", ""}, {deployment, "muster.dev/apply", "pessimistic", "Optimistic or Pessimistic"},
 		{deployment, "muster.dev/apply-deadline", "90s", ""}, {deployment, "muster.dev/apply-deadline", "0s", "1s and 24h"}, {deployment, "muster.dev/prepull-deadline", "25h", "1s and 24h"},
 		{deployment, "muster.dev/prepull", "yes", "true or false"}, {deployment, "muster.dev/bundle", "shop", ""}, {deployment, "muster.dev/bundle", "The Shop", "the objects of the bundle share"},
-		{secret, "muster.dev/drift", "Leave", ""}, {secret, "muster.dev/offline-sites", "Skip", "Wait or Ignore"}, {deployment, "team", "huge", ""},
+		{secret, "muster.dev/drift", "Leave", ""}, {secret, "muster.dev/offline-sites", "Skip", "Wait or Ignore"}, {deployment, "team", "huge", ""}, {deployment, "muster.dev/rollout", "web-1", ""},
 	} {
 		errs, warnings := WorkloadAnnotations(c.kind, map[string]string{c.key: c.value}, all)
 		if err := errs.ToAggregate(); (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "metadata.annotations["+c.key+"]")) {
