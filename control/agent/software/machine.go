@@ -180,7 +180,11 @@ func (m *Machine) afterTrial(ctx context.Context) error {
 func (m *Machine) Step(ctx context.Context, w Wanted) (moving bool, err error) {
 	s, err := m.o.Driver.State(ctx)
 	if err != nil {
-		return false, fmt.Errorf("%s: what runs: %w", m.o.Component, err)
+		err = fmt.Errorf("%s: what runs: %w", m.o.Component, err)
+		was := m.Status()
+		was.Message = err.Error()
+		m.tell(was)
+		return false, err
 	}
 	before := m.rec.Step
 	switch m.rec.Step {

@@ -1,0 +1,69 @@
+package software
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// stub runs 1.0.0, and cannot say so for a while.
+type stub struct {
+	Driver
+	broken bool
+	asked  int
+}
+
+func (s *stub) State(context.Context) (State, error) {
+	s.asked++
+	if s.broken {
+		return State{}, errors.New("the disk does not answer")
+	}
+	return State{Running: "1.0.0", Boot: "a", Good: true}, nil
+}
+
+func (s *stub) Verify(context.Context, string, string, int64) error { return io.ErrUnexpectedEOF }
+
+func TestRun(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "os.json")
+	synctest.Test(t, func(t *testing.T) {
+		d, fetched := &stub{broken: true}, 0
+		m, err := New(Options{Component: "os", Driver: d, Path: path, Fetch: func(context.Context, Wanted, func(int)) (string, error) {
+			fetched++
+			return "", errors.New("no line")
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		changed, ended, want := make(chan struct{}), make(chan struct{}), Wanted{}
+		go func() {
+			defer close(ended)
+			m.Run(ctx, func() Wanted { return want }, changed, slog.New(slog.DiscardHandler))
+		}()
+		time.Sleep(2 * time.Hour)
+		if synctest.Wait(); d.asked < 5 || d.asked > 120 {
+			t.Errorf("asked %d times in two hours while it failed", d.asked)
+		}
+		if s := m.Status(); s.Phase != "" || s.Message != "os: what runs: the disk does not answer" {
+			t.Errorf("%+v", s)
+		}
+		d.broken = false
+		want = Wanted{Version: "2.0.0", NotBefore: time.Now().Add(time.Hour)}
+		changed <- struct{}{}
+		if synctest.Wait(); m.Status().Phase != Scheduled {
+			t.Errorf("%+v", m.Status())
+		}
+		time.Sleep(time.Hour + every)
+		synctest.Wait()
+		if s := m.Status(); s.Phase != Downloading || s.Message != "os 2.0.0: no line" || fetched == 0 {
+			t.Errorf("%+v, fetched %d times", s, fetched)
+		}
+		stop()
+		<-ended
+	})
+}
