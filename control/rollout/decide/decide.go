@@ -2,6 +2,36 @@
 // what is known of the sites, what was decided before, and the time. It does no I/O, reads
 // no clock and starts no goroutines; control/rollout gathers the readings, writes the
 // state down, and only then lets it happen.
+//
+// # The gate on peers
+//
+// Of each measure, D is by how much a site's mean over the last minutes is above what the
+// site had before the wave began (a median of ten minutes), less the median D of the peers
+// in its region: difference in differences, aligned (Hodges and Lehmann, Rank Methods for
+// Combination of Independent Experiments in Analysis of Variance, 1962), so that neither
+// the time of day nor a region's bad uplinks count. A site has fallen if D is at or below
+// the limit. Three tests against the peers, one-sided, any of which fails the gate:
+//
+//   - the shift: the median of all differences between a changed site's D and a peer's
+//     (Hodges and Lehmann 1963) is at or below the limit, and Mann's and Whitney's U (1947,
+//     normal, with corrections for ties and continuity) is beyond chance;
+//   - the share: more changed sites than peers have fallen, by Fisher's exact test, among
+//     all or among the sites with one value of a label that waves are spread by, times the
+//     number of such values. That sees what is bad on one hardware only, which a median
+//     does not;
+//   - time: the share of those that have been fallen for as long as a soak; and all of the
+//     changed sites, however few, where next to no peer was.
+//
+// Sites of a count or percentage are chosen by hash, so that Fisher's test is exact as a
+// test of the choice, whatever the trouble of sites has in common. Where waves are whole
+// regions, each region counts as one, by its median.
+//
+// The first two are looked at once a minute, and have to be true for 45 s. Look k may use
+// alpha/(k(k+1)) of alpha = 1 %, divided among the tests: the sum over any number of looks
+// is alpha (Lan and DeMets 1983, with the union bound), so that looking often stops no
+// good change. What is at the limit and may be chance, or is unlikely at 2 % at one look,
+// holds, and the soak begins anew. Of one site against n peers chance explains a fall in 1
+// of n+1 cases: no single look can tell, and the soak stands in for sites.
 package decide
 
 import (

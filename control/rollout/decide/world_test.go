@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -176,3 +177,5 @@ func (w *world) want(p v1alpha1.RolloutPhase, most time.Duration) {
 }
 
 func raws(b []byte) *runtime.RawExtension { return &runtime.RawExtension{Raw: b} }
+
+func quantity(s string) resource.Quantity { return resource.MustParse(s) }
