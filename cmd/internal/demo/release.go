@@ -16,7 +16,6 @@ import (
 
 	"muster.dev/muster/cmd/internal/config"
 	"muster.dev/muster/control/api/v1alpha1"
-	"muster.dev/muster/control/rollout/decide"
 	"muster.dev/muster/loadtest/simsite"
 )
 
@@ -87,9 +86,14 @@ func releasePlan() v1alpha1.RolloutPlan {
 			{Name: "first four", Count: &count, Soak: &metav1.Duration{Duration: time.Minute}},
 			{Name: "up to half", Percent: &percent},
 		}},
-		// The defaults, and one that needs no statistics: in a fleet that has just begun the
-		// peers are not yet steady enough to say that what falls here is no chance.
-		Gates:     append(decide.DefaultGates(), v1alpha1.RolloutGate{Name: "red", Unhealthy: &v1alpha1.GateUnhealthy{MaxPercent: 50}}),
+		// One gate needs no statistics: in a fleet that has just begun the peers are not yet
+		// steady enough to say that what falls here is no chance. And none is on alerts: those
+		// of the sites that fail from the start begin to fire in the midst of it.
+		Gates: []v1alpha1.RolloutGate{
+			{Name: "ready", Ready: &v1alpha1.GateReady{Percent: 100}},
+			{Name: "peers", Peers: &v1alpha1.GateChange{MaxDrop: 10}},
+			{Name: "red", Unhealthy: &v1alpha1.GateUnhealthy{MaxPercent: 50}},
+		},
 		Soak:      metav1.Duration{Duration: 20 * time.Second},
 		Budget:    v1alpha1.RolloutBudget{MaxFailed: "2%", MaxFailedInWave: "10%", ReadyWithin: metav1.Duration{Duration: 2 * time.Minute}},
 		OnFailure: v1alpha1.OnFailureRollBackAll,
