@@ -97,7 +97,7 @@ func (j *job) collect(ctx context.Context) (time.Duration, error) {
 	}
 	for _, o := range objects {
 		if o.under() == j.key.Name {
-			return 0, nil // its next write is marked by another state
+			return garbage, nil // its next write is marked by another state
 		}
 	}
 	if left := garbage - j.now.Sub(j.st.CreationTimestamp.Time); left > 0 {

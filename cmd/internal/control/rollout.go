@@ -62,7 +62,14 @@ func startRollouts(env *role.Env, p rolloutParts) {
 	})
 	p.fleet.SubscribePolicies(c.Touch)
 	changed := p.inventory.Changed()
-	env.Go("rollouts", c.Run)
+	env.Go("rollouts", func(ctx context.Context) error {
+		select { // before that, a kind that is granted is unknown
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-p.grants.Synced():
+		}
+		return c.Run(ctx)
+	})
 	env.Go("rollouts of sites that changed", func(ctx context.Context) error {
 		last := p.inventory.Snapshot()
 		for {
