@@ -28,7 +28,7 @@ object.`,
 		Example: `  muster rollout start shop deployment/web --image web=shop/web:2 --dry-run
   muster rollout start shop deployment/web --image web=shop/web:2 --watch
   muster rollout status shop/web-1a2b3c4d --watch
-  muster rollout abort shop/web-1a2b3c4d`}
+  muster rollout abort shop/web-1a2b3c4d --yes`}
 	cmd.AddCommand(rolloutStartCmd(g), rolloutListCmd(g), rolloutStatusCmd(g), rolloutExplainCmd(g), rolloutHistoryCmd(g))
 	cmd.AddCommand(rolloutActions(g)...)
 	return cmd

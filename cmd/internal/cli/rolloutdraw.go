@@ -151,11 +151,11 @@ func drawRollout(w io.Writer, r owned, s style, now time.Time) {
 		drawGates(w, st.Gates, s)
 	}
 	if st.Next != "" && !st.Phase.Ended() {
-		fmt.Fprintf(w, "\nnext: %s%s\n", printable(st.Next), inTime(st.NextAt, now))
+		fmt.Fprintf(w, "\nnext: %s%s\n", printable(strings.TrimSuffix(st.Next, ".")), inTime(st.NextAt, now))
 	}
 	if n := len(st.Decisions); n > 0 {
 		d := st.Decisions[n-1]
-		fmt.Fprintf(w, "last: %s%s, %s ago\n", printable(d.Text), byText(d.By), duration.HumanDuration(now.Sub(d.At.Time)))
+		fmt.Fprintf(w, "last: %s%s, %s ago\n", printable(strings.TrimSuffix(d.Text, ".")), byText(d.By), duration.HumanDuration(now.Sub(d.At.Time)))
 	}
 }
 
