@@ -1,8 +1,11 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -59,10 +62,41 @@ func (j *job) end(ctx context.Context, phase v1alpha1.RolloutPhase, why string) 
 	return j.finish(ctx)
 }
 
+// kept is how many ended rollouts of an object are kept that were made of writes; those
+// that somebody made are theirs to delete.
+const kept = 10
+
 // finish lets go of a rollout that has ended.
 func (j *job) finish(ctx context.Context) error {
 	j.c.forget(j.key)
-	return j.release(ctx)
+	if err := j.release(ctx); err != nil {
+		return err
+	}
+	return j.prune(ctx)
+}
+
+// prune deletes the oldest of what the writes of one object have made.
+func (j *job) prune(ctx context.Context) error {
+	if j.r.Labels[hold.LabelKind] == "" || j.r.DeletionTimestamp != nil {
+		return nil
+	}
+	var list v1alpha1.RolloutList
+	if err := j.c.o.Cache.List(ctx, &list, client.InNamespace(j.key.Namespace), client.MatchingLabels{hold.LabelKind: j.r.Labels[hold.LabelKind], hold.LabelName: j.r.Labels[hold.LabelName]}); err != nil {
+		return fmt.Errorf("list the rollouts before this one: %w", err)
+	}
+	// Equal labels may stand for two long names.
+	ended := slices.DeleteFunc(list.Items, func(r v1alpha1.Rollout) bool {
+		return r.Name == j.key.Name || !r.Status.Phase.Ended() || !slices.EqualFunc(r.Spec.Changes, j.r.Spec.Changes, func(a, b v1alpha1.RolloutChange) bool { return a.Kind == b.Kind && a.Name == b.Name })
+	})
+	slices.SortFunc(ended, func(a, b v1alpha1.Rollout) int {
+		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	for i := kept - 1; i < len(ended); i++ {
+		if err := j.c.o.Client.Delete(ctx, &ended[i], client.Preconditions{UID: &ended[i].UID}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("delete an old rollout: %w", err)
+		}
+	}
+	return nil
 }
 
 // over is a pass of a rollout that ended before.

@@ -3,13 +3,16 @@ package rollout_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"muster.dev/muster/control/api/offered"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/rollout/hold"
 	"muster.dev/muster/internal/testkit"
@@ -78,4 +81,42 @@ func TestWhatHasEndedStaysGone(t *testing.T) {
 	if _, err := w.get(name); err == nil {
 		t.Error("it was made anew")
 	}
+}
+
+// A pipeline writes a hundred times; what ended is kept for a while, and no longer.
+func TestOldRolloutsOfWritesGo(t *testing.T) {
+	w := newWorld(t, "ro-old")
+	w.deployment("web", "web:1")
+	w.policy()
+	ctx := context.Background()
+	old := func(name, object string) {
+		kind, _ := hold.KindOf(offered.NewSet(), schema.GroupKind{Group: "apps", Kind: "Deployment"})
+		r := &v1alpha1.Rollout{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.tenant + "-shop", Labels: hold.Labels(kind, object)}, Spec: v1alpha1.RolloutSpec{Changes: []v1alpha1.RolloutChange{{APIVersion: "apps/v1", Kind: "Deployment", Name: object}}}}
+		w.create(r)
+		r.Status.Phase = v1alpha1.RolloutCompleted
+		if err := w.client.Status().Update(ctx, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 12 {
+		old(fmt.Sprintf("web-%02d", i), "web")
+	}
+	old("other", "other")
+	w.control()
+	last := w.write("web", "web:2")
+	w.becomes(last, v1alpha1.RolloutCompleted)
+	testkit.Eventually(t, "ten are left, the last one among them", func() error {
+		var list v1alpha1.RolloutList
+		if err := w.client.List(ctx, &list, client.InNamespace(w.tenant+"-shop")); err != nil {
+			return err
+		}
+		var names []string
+		for _, r := range list.Items {
+			names = append(names, r.Name)
+		}
+		if len(names) != 11 || !slices.Contains(names, last) || !slices.Contains(names, "other") {
+			return fmt.Errorf("%v", names)
+		}
+		return nil
+	})
 }
