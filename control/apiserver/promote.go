@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,10 +27,12 @@ const (
 
 // promote asks who raises spec.control.promote of a Rollout for a right of its own: to
 // approve a wave whose gates hold, or to go on though they don't. Everything else of a
-// Rollout is for whoever may write it.
+// Rollout is for whoever may write it. Who changed spec.control last stands in an
+// annotation, so that decisions name them.
 type promote struct{ authorizer authorizer.Authorizer }
 
 var (
+	_ admission.MutationInterface        = &promote{}
 	_ admission.ValidationInterface      = &promote{}
 	_ genericinitializer.WantsAuthorizer = &promote{}
 )
@@ -54,9 +57,36 @@ func (*promote) Handles(op admission.Operation) bool {
 	return op == admission.Create || op == admission.Update
 }
 
+// ofRollout tells whether a request writes a Rollout, and not its status alone.
+func ofRollout(a admission.Attributes) bool {
+	return a.GetKind().GroupKind() == v1alpha1.GroupVersion.WithKind("Rollout").GroupKind() && a.GetSubresource() == ""
+}
+
+// Admit implements admission.MutationInterface.
+func (p *promote) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	u, ok := a.GetObject().(*unstructured.Unstructured)
+	if !ofRollout(a) || !ok || u == nil {
+		return nil
+	}
+	now, err := rolloutOf(u)
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	before, err := rolloutOf(a.GetOldObject())
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	who := before.Annotations[v1alpha1.AnnotationControlledBy]
+	if !equality.Semantic.DeepEqual(now.Spec.Control, before.Spec.Control) {
+		who = a.GetUserInfo().GetName()
+	}
+	annotate(u, v1alpha1.AnnotationControlledBy, who)
+	return nil
+}
+
 // Validate implements admission.ValidationInterface.
 func (p *promote) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if a.GetKind().GroupKind() != v1alpha1.GroupVersion.WithKind("Rollout").GroupKind() || a.GetSubresource() != "" {
+	if !ofRollout(a) {
 		return nil
 	}
 	now, err := rolloutOf(a.GetObject())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -144,18 +145,21 @@ func cantMove(a admission.Attributes, err error) error {
 }
 
 // name has an object name a state; "": none.
-func name(o metav1.Object, state string) {
+func name(o metav1.Object, state string) { annotate(o, v1alpha1.AnnotationRollout, state) }
+
+// annotate sets an annotation that only admission may set; "": it has none.
+func annotate(o metav1.Object, key, value string) {
 	annotations := o.GetAnnotations()
-	if annotations[v1alpha1.AnnotationRollout] == state {
+	if annotations[key] == value {
 		return
 	}
 	// The map may be shared with the object that was sent.
-	next := make(map[string]string, len(annotations)+1)
-	for k, v := range annotations {
-		next[k] = v
+	next := maps.Clone(annotations)
+	if next == nil {
+		next = map[string]string{}
 	}
-	if next[v1alpha1.AnnotationRollout] = state; state == "" {
-		delete(next, v1alpha1.AnnotationRollout)
+	if next[key] = value; value == "" {
+		delete(next, key)
 	}
 	o.SetAnnotations(next)
 }

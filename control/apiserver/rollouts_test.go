@@ -294,7 +294,20 @@ func TestPromotingTakesAVerb(t *testing.T) {
 	if err := raise(owner, 2); err != nil {
 		t.Errorf("whoever may skip gates: %v", err)
 	}
+	controlledBy := func(want string) {
+		t.Helper()
+		u, err := editor.of("rollouts").Get(t.Context(), "r", metav1.GetOptions{})
+		if err != nil || u.GetAnnotations()[v1alpha1.AnnotationControlledBy] != want {
+			t.Errorf("it names %v, %v; want %s", u.GetAnnotations(), err, want)
+		}
+	}
+	controlledBy(kubeapi.Prefix + "rp-" + fleet.TenantAdmin)
 	editor.patch("rollouts", "r", `{"spec":{"control":{"paused":true}}}`, metav1.PatchOptions{})
+	controlledBy(kubeapi.Prefix + "rp-" + fleet.TenantEditor)
+	if _, err := owner.of("rollouts").Patch(t.Context(), "r", types.MergePatchType, []byte(`{"metadata":{"annotations":{"muster.dev/controlled-by":"the boss"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controlledBy(kubeapi.Prefix + "rp-" + fleet.TenantEditor)
 	// One that begins promoted needs the same.
 	o := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(strings.Replace(strings.Replace(doc, "name: r}", "name: s}", 1), "strategy:", "control: {promote: 2}, strategy:", 1)), &o.Object); err != nil {

@@ -49,7 +49,9 @@ func TestAnOrdinaryWriteUnderAPolicy(t *testing.T) {
 	// A bad one stays where it began. The object is as the person left it, and its sites
 	// keep what they had until somebody writes again.
 	bad := w.write("web", "web:bad")
-	w.becomes(bad, v1alpha1.RolloutRolledBack)
+	if r := w.becomes(bad, v1alpha1.RolloutRolledBack); len(r.Status.Gates) == 0 {
+		t.Error("it does not tell what its gates read as it failed")
+	}
 	w.ended(bad, true)
 	if got, had := w.image("web"), w.sitesThatHad("web:bad"); got != "web:bad" || len(had) != 1 {
 		t.Errorf("the object has %s; %v had it", got, had)

@@ -209,6 +209,9 @@ func (j *job) decide(ctx context.Context, supersededBy string) (time.Duration, e
 	}
 	status := out.Status
 	status.ObservedGeneration = j.r.Generation
+	if len(status.Gates) == 0 && (phase == v1alpha1.RolloutRollingBack || phase == v1alpha1.RolloutRolledBack) {
+		status.Gates = j.r.Status.Gates // what was read last, which is why
+	}
 	if err := j.tell(ctx, status); err != nil {
 		return 0, err
 	}

@@ -14,6 +14,10 @@ import (
 // moves.
 const AnnotationRollout = "muster.dev/rollout"
 
+// AnnotationControlledBy, on a Rollout, is the user who changed its spec.control last. The
+// API server sets it, whatever was written.
+const AnnotationControlledBy = "muster.dev/controlled-by"
+
 // Rollout takes a change over the sites wave by wave, as fast as their health allows: it
 // compares what changed with what did not, stops when something gets worse, and puts it
 // back.
