@@ -181,6 +181,7 @@ func (a *Agent) send(ctx context.Context, stream uplink, w *wire.Welcome) error 
 	full := time.NewTimer(a.offset(a.opts.ReportEvery) + interval)
 	defer full.Stop()
 	soon := time.NewTimer(0) // the first report at once
+	awaited := true
 	defer soon.Stop()
 	tell := time.NewTimer(0)
 	defer tell.Stop()
@@ -201,9 +202,13 @@ func (a *Agent) send(ctx context.Context, stream uplink, w *wire.Welcome) error 
 			beat.Reset(interval)
 			msg = &wire.FromSite{Msg: &wire.FromSite_Heartbeat{Heartbeat: &wire.Heartbeat{Sent: timestamppb.New(a.opts.Now())}}}
 		case <-a.report:
-			soon.Reset(250 * time.Millisecond)
+			if !awaited { // what changes without a pause is told all the same
+				soon.Reset(250 * time.Millisecond)
+				awaited = true
+			}
 			continue
 		case <-soon.C:
+			awaited = false
 		case <-full.C:
 			full.Reset(a.opts.ReportEvery)
 		case <-waits:

@@ -180,11 +180,12 @@ func TestOptionsAreChecked(t *testing.T) {
 
 func TestPhasesThatRun(t *testing.T) {
 	for want, wanted := range map[string][]string{
-		"registration cold steady policy workloads cut restart": nil,
+		"registration cold steady policy workloads rollout cut restart": nil,
 		"registration":             {PhaseRegistration},
 		"registration cold":        {PhaseCold},
 		"registration cold policy": {PhasePolicy},
 		"registration workloads":   {PhaseWorkloads},
+		"registration rollout":     {PhaseRollout},
 	} {
 		var got []string
 		for _, p := range Phases {
