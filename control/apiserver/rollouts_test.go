@@ -207,8 +207,8 @@ func TestRolloutsOfOtherKindsAndWays(t *testing.T) {
 	if got := string(st.Spec.Objects[0].Contents[0].Raw) + string(st.Spec.Objects[0].Contents[1].Raw); got != `{"data":{"a":"1"}}{"data":{"a":"2"}}` {
 		t.Errorf("a ConfigMap: %s", got)
 	}
-	policy := system.create("collectionpolicies", `{apiVersion: muster.dev/v1alpha1, kind: CollectionPolicy, metadata: {name: base}, spec: {allow: {names: [up]}}}`)
-	policy = system.patch("collectionpolicies", "base", `{"spec":{"priority":7}}`, metav1.PatchOptions{})
+	system.create("collectionpolicies", `{apiVersion: muster.dev/v1alpha1, kind: CollectionPolicy, metadata: {name: base}, spec: {allow: {names: [up]}}}`)
+	policy := system.patch("collectionpolicies", "base", `{"spec":{"priority":7}}`, metav1.PatchOptions{})
 	if st := system.state(policy); !strings.Contains(string(st.Spec.Objects[0].Contents[1].Raw), `"priority":7`) || st.Spec.Objects[0].APIVersion != "muster.dev/v1alpha1" || st.Spec.Policy != "policies" {
 		t.Errorf("a CollectionPolicy: %+v", st.Spec)
 	}

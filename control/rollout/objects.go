@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -77,7 +78,7 @@ func (c *Controller) objectsOf(ctx context.Context, st *v1alpha1.RolloutState) (
 	for i, o := range st.Spec.Objects {
 		kind, err := c.kindOf(o.APIVersion, o.Kind, fmt.Sprintf("objects[%d]", i))
 		if err != nil {
-			return nil, fmt.Errorf("the state: %v", err) // it was taken once, and may be again: nothing ends by it
+			return nil, errors.New("the state: " + err.Error()) // not wrapped: it was taken once, and may be again, so nothing ends by it
 		}
 		live, err := c.live(ctx, kind, st.Namespace, o.Name)
 		if err != nil {

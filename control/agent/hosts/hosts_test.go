@@ -17,7 +17,6 @@ import (
 
 	"muster.dev/muster/control/agent"
 	"muster.dev/muster/control/agent/hosts"
-	"muster.dev/muster/control/pki"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/fakeregional"
@@ -220,7 +219,6 @@ func (s *site) eventually(t *testing.T, key, want string) {
 }
 
 type world struct {
-	ca  *pki.CA
 	dir *directory
 	b   *broker.Broker
 	r   *fakeregional.Regional

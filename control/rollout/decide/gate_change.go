@@ -86,15 +86,14 @@ func (j *judge) delta(list []subject, m measure, real bool, fell map[string]fall
 
 // finding is what a gate on changes found of one measure.
 type finding struct {
-	m          measure
-	verdict    v1alpha1.GateVerdict
-	drop       float64 // how much worse, by the estimate
-	fell       int     // sites that fell by more than is allowed
-	sites, of  int
-	text       string
-	worst      []string
-	badness    float64 // to choose the one that is shown
-	fallenDrop float64
+	m         measure
+	verdict   v1alpha1.GateVerdict
+	drop      float64 // how much worse, by the estimate
+	fell      int     // sites that fell by more than is allowed
+	sites, of int
+	text      string
+	worst     []string
+	badness   float64 // to choose the one that is shown
 }
 
 // change reads a gate on changes: against peers, or each site with itself.
