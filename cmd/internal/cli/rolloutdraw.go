@@ -146,7 +146,7 @@ func drawRollout(w io.Writer, r owned, s style, now time.Time) {
 	} else {
 		fmt.Fprintln(w, "no waves yet: the controllers have not begun it")
 	}
-	if len(st.Gates) > 0 && !st.Phase.Ended() {
+	if len(st.Gates) > 0 && (!st.Phase.Ended() || st.Phase == v1alpha1.RolloutRolledBack) {
 		fmt.Fprintln(w)
 		drawGates(w, st.Gates, s)
 	}
@@ -188,11 +188,11 @@ func drawGates(w io.Writer, gates []v1alpha1.GateReading, s style) {
 		width = max(width, len(g.Name))
 	}
 	for _, g := range gates {
-		fmt.Fprintf(w, "%s %-*s  %-7s  %s%s\n", s.mark(g.Verdict), width, g.Name, g.Verdict, printable(g.Text), evidence(g))
+		fmt.Fprintf(w, "%s %-*s  %-7s  %s\n", s.mark(g.Verdict), width, g.Name, g.Verdict, evidence(g))
 	}
 }
 
-// evidence is how much a gate has seen, and which sites speak most against it.
+// evidence is what a gate says, how much it has seen, and which sites speak most against it.
 func evidence(g v1alpha1.GateReading) string {
 	var out []string
 	if g.OfSites > 0 && g.Sites < g.OfSites {
@@ -201,7 +201,7 @@ func evidence(g v1alpha1.GateReading) string {
 	if g.OfSeconds > 0 && g.Seconds < g.OfSeconds {
 		out = append(out, fmt.Sprintf("%s of %s", shortTime(g.Seconds), shortTime(g.OfSeconds)))
 	}
-	text := ""
+	text := strings.TrimSuffix(printable(g.Text), ".")
 	for _, o := range out {
 		if !strings.Contains(g.Text, o) {
 			text += "; " + o
