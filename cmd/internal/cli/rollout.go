@@ -333,6 +333,8 @@ don't have.`,
 				to = wave
 			}
 			switch {
+			case waves == 0 && to > 1: // a slip of the pen would let all of them pass
+				return "", fmt.Errorf("--wave %d: rollout %s has not begun, so nobody knows its waves yet; look again with `muster rollout status %s`", to, r, r)
 			case to < 1 || waves > 0 && to > waves:
 				return "", fmt.Errorf("--wave %d: want the number of a wave, from 1 to %d", to, max(waves, 1))
 			case to <= r.Spec.Control.Promote:
