@@ -31,17 +31,23 @@ const chunk = 32 << 10
 
 // conn is a net.Conn.
 type conn struct {
-	stream Stream
-	name   string
-	end    func()
+	side
 
 	reads chan []byte // what came; closed at its end
 	rest  []byte
 	err   error // why reads is closed
 
-	sending sync.Mutex
-	once    sync.Once
-	closed  chan struct{}
+	once   sync.Once
+	closed chan struct{}
+}
+
+// side is what both kinds of connection have of their end of a stream.
+type side struct {
+	stream Stream
+	name   string
+	end    func()
+
+	sending sync.Mutex // one Send at a time
 
 	read, write *deadline
 }
@@ -53,7 +59,7 @@ type closer interface{ CloseSend() error }
 // stream; it is called once, by Close. A client's end should leave what was written the
 // time to get there.
 func Conn(s Stream, name string, end func()) net.Conn {
-	c := &conn{stream: s, name: name, end: end, reads: make(chan []byte), closed: make(chan struct{}), read: newDeadline(), write: newDeadline()}
+	c := &conn{side: side{stream: s, name: name, end: end, read: newDeadline(), write: newDeadline()}, reads: make(chan []byte), closed: make(chan struct{})}
 	go c.receive()
 	return c
 }
@@ -134,14 +140,7 @@ func (c *conn) Write(p []byte) (int, error) {
 func (c *conn) Close() error {
 	c.once.Do(func() {
 		close(c.closed)
-		if cl, ok := c.stream.(closer); ok {
-			go func() { // CloseSend and a Send that waits must not meet
-				c.sending.Lock()
-				defer c.sending.Unlock()
-				_ = cl.CloseSend()
-			}()
-		}
-		c.end()
+		c.hangUp()
 	})
 	return nil
 }
@@ -151,24 +150,36 @@ type addr string
 func (addr) Network() string  { return "muster-tunnel" }
 func (a addr) String() string { return string(a) }
 
+// hangUp tells the other end that nothing more comes. It is called once.
+func (c *side) hangUp() {
+	if cl, ok := c.stream.(closer); ok {
+		go func() { // CloseSend and a Send that waits must not meet
+			c.sending.Lock()
+			defer c.sending.Unlock()
+			_ = cl.CloseSend()
+		}()
+	}
+	c.end()
+}
+
 // LocalAddr implements net.Conn.
-func (c *conn) LocalAddr() net.Addr { return addr(c.name) }
+func (c *side) LocalAddr() net.Addr { return addr(c.name) }
 
 // RemoteAddr implements net.Conn.
-func (c *conn) RemoteAddr() net.Addr { return addr(c.name) }
+func (c *side) RemoteAddr() net.Addr { return addr(c.name) }
 
 // SetDeadline implements net.Conn.
-func (c *conn) SetDeadline(t time.Time) error {
+func (c *side) SetDeadline(t time.Time) error {
 	c.read.set(t)
 	c.write.set(t)
 	return nil
 }
 
 // SetReadDeadline implements net.Conn.
-func (c *conn) SetReadDeadline(t time.Time) error { c.read.set(t); return nil }
+func (c *side) SetReadDeadline(t time.Time) error { c.read.set(t); return nil }
 
 // SetWriteDeadline implements net.Conn.
-func (c *conn) SetWriteDeadline(t time.Time) error { c.write.set(t); return nil }
+func (c *side) SetWriteDeadline(t time.Time) error { c.write.set(t); return nil }
 
 // deadline is a channel that is closed when a time is over.
 type deadline struct {

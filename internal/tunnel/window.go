@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -24,11 +23,7 @@ var ErrWindow = errors.New("the other end sent more than this one was ready to t
 // between them nothing piles up, and one that is not read from holds up no other that
 // shares its transport.
 type windowed struct {
-	stream Stream
-	name   string
-	end    func()
-
-	sending sync.Mutex // one Send at a time
+	side
 
 	mu     sync.Mutex
 	moved  chan struct{} // closed and made anew whenever something below changed
@@ -38,13 +33,11 @@ type windowed struct {
 	credit int // bytes that the other end takes
 	err    error
 	closed bool
-
-	read, write *deadline
 }
 
 // Windowed is Conn with an end that says how much it takes. Both ends must be windowed.
 func Windowed(s Stream, name string, end func()) net.Conn {
-	c := &windowed{stream: s, name: name, end: end, moved: make(chan struct{}), credit: Window, read: newDeadline(), write: newDeadline()}
+	c := &windowed{side: side{stream: s, name: name, end: end, read: newDeadline(), write: newDeadline()}, moved: make(chan struct{}), credit: Window}
 	go c.receive()
 	return c
 }
@@ -178,35 +171,9 @@ func (c *windowed) Close() error {
 	c.queue, c.held = nil, 0
 	c.changedLocked()
 	c.mu.Unlock()
-	if cl, ok := c.stream.(closer); ok {
-		go func() { // CloseSend and a Send that waits must not meet
-			c.sending.Lock()
-			defer c.sending.Unlock()
-			_ = cl.CloseSend()
-		}()
-	}
-	c.end()
+	c.hangUp()
 	return nil
 }
-
-// LocalAddr implements net.Conn.
-func (c *windowed) LocalAddr() net.Addr { return addr(c.name) }
-
-// RemoteAddr implements net.Conn.
-func (c *windowed) RemoteAddr() net.Addr { return addr(c.name) }
-
-// SetDeadline implements net.Conn.
-func (c *windowed) SetDeadline(t time.Time) error {
-	c.read.set(t)
-	c.write.set(t)
-	return nil
-}
-
-// SetReadDeadline implements net.Conn.
-func (c *windowed) SetReadDeadline(t time.Time) error { c.read.set(t); return nil }
-
-// SetWriteDeadline implements net.Conn.
-func (c *windowed) SetWriteDeadline(t time.Time) error { c.write.set(t); return nil }
 
 // Join passes on between two streams that are both served, until either ends or breaks. It
 // returns why; nil if an end closed it. What an end said before it closed gets to the other
