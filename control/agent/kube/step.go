@@ -1,0 +1,527 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"muster.dev/muster/internal/backoff"
+	"muster.dev/muster/internal/wire"
+	"muster.dev/muster/internal/workload"
+)
+
+// what compare finds out.
+type todo int
+
+const (
+	nothing todo = iota
+	put          // apply it
+	mend         // apply it again: somebody changed it
+	remove
+)
+
+// compare says what is to be done so that the item is there with the digest; empty: that
+// it is not there. It asks nobody.
+func (w *worker) compare(it *item, digest string) (todo, *refusal) {
+	it.drifted = false
+	l := w.lives.get(it.name)
+	w.mu.Lock()
+	was := w.state.Items[it.name]
+	w.mu.Unlock()
+	switch {
+	case digest == "":
+		if l == nil || l.deleting || l.digest == "" {
+			return nothing, nil
+		}
+		return remove, nil
+	case l == nil && was.Digest != digest:
+		return put, nil
+	case l == nil && it.facts.ttl:
+		return nothing, nil // it ran, and removed itself
+	case l == nil:
+		it.drifted = true
+		if it.facts.leave {
+			r := refuse("RemovedOnSite", "somebody removed it on the site, or took its label %s away, and %s is %s", workload.Owned, workload.Drift, workload.Leave)
+			r.settled = true
+			return nothing, r
+		}
+		return mend, nil
+	case l.deleting:
+		return nothing, wait("Terminating", "the one that is there is being deleted on the site")
+	case l.digest != digest, was.Digest != digest:
+		return put, nil
+	case l.fields == was.Fields:
+		return nothing, nil
+	}
+	it.drifted = true
+	it.by = l.other
+	if it.facts.leave {
+		return nothing, nil
+	}
+	return mend, nil
+}
+
+// step looks at a unit, does what is to be done, and tells how it stands. It returns an
+// error only if the API server can't be reached.
+func (w *worker) step(ctx context.Context, u *unit) error {
+	w.mu.Lock()
+	su := w.state.Units[u.key]
+	w.mu.Unlock()
+	if su.Version != u.version {
+		su = savedUnit{Version: u.version}
+	}
+	try, was := w.tries(u), su.RolledBack
+	u.next = time.Time{}
+	err := w.bring(ctx, u, &su, try)
+	if err != nil {
+		return err
+	}
+	w.judge(u, &su)
+	w.mu.Lock()
+	if su.Since.IsZero() && !su.RolledBack {
+		if _, there := w.state.Units[u.key]; there {
+			delete(w.state.Units, u.key)
+			w.state.dirty = true
+		}
+	} else {
+		w.state.unit(u.key, su)
+	}
+	w.mu.Unlock()
+	if su.RolledBack && !was {
+		// It is written down first: a restart in the middle must not try again.
+		w.metrics.rolled.Inc()
+		w.opts.Logger.Warn("rolls back", "unit", u.key, "why", su.Message)
+		w.mu.Lock()
+		err := w.state.save()
+		w.mu.Unlock()
+		if err != nil {
+			w.opts.Logger.Warn("can't write down what was rolled back", "err", err)
+		}
+		return w.step(ctx, u)
+	}
+	for _, it := range u.items {
+		w.report(it, u, su)
+	}
+	return nil
+}
+
+// bring makes the cluster hold what it should of the unit, or notes at each item why not.
+func (w *worker) bring(ctx context.Context, u *unit, su *savedUnit, try bool) error {
+	before := make([]*refusal, len(u.items))
+	todos := make([]todo, len(u.items))
+	work, updates, bad := false, false, ""
+	for i, it := range u.items {
+		before[i], it.err = it.err, nil
+		digest := it.target(su)
+		if it.err = w.obstacle(it, su); it.err == nil {
+			todos[i], it.err = w.compare(it, digest)
+		}
+		if todos[i] == mend {
+			if at := it.nextMend(); time.Now().Before(at) {
+				todos[i] = nothing
+				u.look(at)
+			}
+		}
+		if it.err != nil && bad == "" {
+			bad = it.name
+		}
+		work = work || todos[i] != nothing
+		updates = updates || todos[i] == put && w.lives.get(it.name) != nil
+	}
+	if len(u.items) > 1 && bad != "" && work {
+		for i, it := range u.items {
+			if it.err == nil && todos[i] != nothing {
+				it.err = wait(reasonBundle, "waits for %s of its bundle", bad)
+			}
+		}
+		work = false
+	}
+	if work && !try {
+		for i, it := range u.items {
+			if todos[i] != nothing && before[i] != nil {
+				it.err = before[i]
+			}
+		}
+		work = false
+		u.look(u.again)
+	}
+	if work {
+		if updates && !su.RolledBack {
+			if pulled, err := w.prepull(ctx, u); err != nil || !pulled {
+				return err
+			}
+		}
+		if err := w.act(ctx, u, su, todos); err != nil {
+			return err
+		}
+	}
+	failing := slices.ContainsFunc(u.items, func(it *item) bool { return it.err != nil && !it.err.settled })
+	switch {
+	case !failing:
+		u.fails = 0
+	case try:
+		most := w.opts.MaxBackoff
+		if !slices.ContainsFunc(u.items, func(it *item) bool { return it.err != nil && !it.err.waiting }) {
+			most = min(most, 30*time.Second)
+		}
+		u.again = time.Now().Add(backoff.Bound(u.fails, w.opts.MinBackoff, most))
+		u.fails++
+		u.look(u.again)
+	default:
+		u.look(u.again)
+	}
+	return nil
+}
+
+// target is the digest that should be in effect.
+func (it *item) target(su *savedUnit) string {
+	if su.RolledBack {
+		return it.good
+	}
+	return it.wanted
+}
+
+// look asks for another look at the unit.
+func (u *unit) look(at time.Time) {
+	if u.next.IsZero() || at.Before(u.next) {
+		u.next = at
+	}
+}
+
+// obstacle is what stands in the way of an item before anything is tried.
+func (w *worker) obstacle(it *item, su *savedUnit) *refusal {
+	switch {
+	case su.RolledBack:
+	case it.kind == "":
+		return refuse("Invalid", "%w", it.bad)
+	case it.missing != nil:
+		return wait(reasonFetch, "%w", it.missing)
+	case it.of != it.wanted:
+		return wait(reasonFetch, "its content was not read yet")
+	case it.bad != nil:
+		return refuse("Invalid", "%w", it.bad)
+	}
+	if it.watchErr != nil {
+		return it.watchErr
+	}
+	if it.namespace == "" {
+		return nil
+	}
+	name := workload.ItemName("", "Namespace", "", it.namespace)
+	ns, wanted := w.lives.get(name), w.plan.items[name]
+	switch {
+	case ns != nil && ns.deleting:
+		return wait(reasonNamespace+"Terminating", "its namespace is being deleted on the site")
+	case ns != nil:
+		return nil
+	case wanted == nil:
+		return refuse(reasonNamespace+"NotOwned", "the namespace %s is not Muster's on this site (no label %s)", it.namespace, workload.Owned)
+	case wanted.err != nil:
+		return wait(reasonNamespace, "its namespace %s: %w", it.namespace, wanted.err)
+	}
+	return wait(reasonNamespace, "its namespace %s is not there yet", it.namespace)
+}
+
+// nextMend is when what somebody changed may be put back: at once, and then the later the
+// more often it was.
+func (it *item) nextMend() time.Time {
+	if it.mends == 0 || time.Since(it.mended) > calm {
+		it.mends = 0
+		return time.Time{}
+	}
+	return it.mended.Add(backoff.Bound(it.mends-1, time.Second, 5*time.Minute))
+}
+
+// act does what is to be done with the unit's items: of a bundle nothing is touched before
+// the API server would take all of it.
+func (w *worker) act(ctx context.Context, u *unit, su *savedUnit, todos []todo) error {
+	refused := func(it *item, err error) error {
+		if errors.Is(err, errDown) {
+			return err
+		}
+		if err != nil && !errors.As(err, &it.err) {
+			it.err = refuse("Refused", "%w", err)
+		}
+		return nil
+	}
+	applies := 0
+	for _, t := range todos {
+		if t == put || t == mend {
+			applies++
+		}
+	}
+	if applies > 1 {
+		bad := ""
+		for i, it := range u.items {
+			if todos[i] == put || todos[i] == mend {
+				if err := refused(it, w.apply(ctx, it, it.target(su), todos[i], true)); err != nil {
+					return err
+				}
+				if it.err != nil {
+					bad = it.name
+				}
+			}
+		}
+		if bad != "" {
+			for i, it := range u.items {
+				if it.err == nil && todos[i] != nothing {
+					it.err = wait(reasonBundle, "waits for %s of its bundle", bad)
+				}
+			}
+			return nil
+		}
+	}
+	for i, it := range u.items {
+		if todos[i] != put && todos[i] != mend {
+			continue
+		}
+		if err := refused(it, w.apply(ctx, it, it.target(su), todos[i], false)); err != nil {
+			return err
+		}
+		if it.err != nil && applies > 1 {
+			// The dry run let it through: back to where all of it fits together.
+			if !it.err.waiting && !su.RolledBack && u.hasGood() {
+				su.RolledBack, su.Reason, su.Message = true, it.err.reason, it.name+": "+it.err.Error()
+			}
+			return nil
+		}
+	}
+	for i, it := range slices.Backward(u.items) {
+		if todos[i] == remove {
+			if err := refused(it, w.removeItem(ctx, it.name, w.lives.get(it.name))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (u *unit) hasGood() bool {
+	return slices.ContainsFunc(u.items, func(it *item) bool { return it.good != "" && it.good != it.wanted })
+}
+
+// apply makes the cluster hold the item's content of the digest.
+func (w *worker) apply(ctx context.Context, it *item, digest string, why todo, dryRun bool) error {
+	blob, err := w.taken.Blob(digest)
+	if err != nil {
+		return wait(reasonFetch, "%w", err)
+	}
+	obj, err := decode(it.name, blob)
+	if err != nil {
+		return refuse("Invalid", "%w", err)
+	}
+	mark(obj, digest)
+	if w.plan.scaled[it.name] { // two that set one field would never rest
+		unstructured.RemoveNestedField(obj.Object, "spec", "replicas")
+	}
+	gvk := obj.GroupVersionKind()
+	gvr, err := w.cluster.resource(gvk, it.namespace)
+	if err != nil {
+		return explain(err, gvk, w.Version())
+	}
+	l := w.lives.get(it.name)
+	if l == nil {
+		there, err := w.cluster.get(ctx, gvr, it.namespace, it.objName)
+		switch {
+		case err != nil:
+			return explain(err, gvk, w.Version())
+		case there == nil:
+		case there.Labels[workload.Owned] != "true":
+			return clash(it)
+		case there.DeletionTimestamp != nil:
+			return wait("Terminating", "the one that is there is being deleted on the site")
+		default:
+			l = liveOf(there, gvk)
+		}
+	}
+	out, err := w.cluster.apply(ctx, gvr, obj, l != nil, dryRun)
+	switch {
+	case apierrors.IsConflict(err) && l == nil:
+		return clash(it) // made by somebody a moment ago
+	case apierrors.IsInvalid(err) && l != nil && gvk.Group == "batch" && gvk.Kind == "Job":
+		if dryRun {
+			return nil
+		}
+		// A Job can't be changed; control would have refused this change of it, too, so
+		// that there it is a new one.
+		if err := w.cluster.remove(ctx, gvr, it.namespace, it.objName, l); err != nil {
+			return explain(err, gvk, w.Version())
+		}
+		return wait(reasonReplacing, "the old Job is removed for the new one")
+	case dryRun:
+		return explain(err, gvk, w.Version())
+	case err != nil:
+		w.metrics.applies.WithLabelValues("failed").Inc()
+		err = explain(err, gvk, w.Version())
+		if r := (*refusal)(nil); errors.As(err, &r) && r.reason == reasonUnknownKind {
+			w.mu.Lock()
+			w.lost[kindName(gvk)] = true
+			w.mu.Unlock()
+		}
+		return err
+	}
+	w.metrics.applies.WithLabelValues("ok").Inc()
+	now := liveOf(out, gvk)
+	if why == mend && (l == nil || l.rv != now.rv) {
+		w.metrics.mended.Inc()
+		it.mended = time.Now()
+		it.mends++
+		if l == nil {
+			it.by = ""
+		}
+		w.opts.Logger.Info("put back what was changed on the site", "item", it.name, "by", it.by)
+	}
+	it.drifted = false
+	w.mu.Lock()
+	w.state.item(it.name, savedItem{Digest: digest, Fields: now.fields})
+	w.mu.Unlock()
+	w.lives.put(it.name, now)
+	return nil
+}
+
+func clash(it *item) error {
+	ns := ""
+	if it.namespace != "" {
+		ns = "-n " + it.namespace + " "
+	}
+	return refuse("NameClash", "it exists on the site and is not Muster's; rename it, or give it to Muster there: kubectl label %s%s %s %s=true", ns, strings.ToLower(it.kind), it.objName, workload.Owned)
+}
+
+// removeItem deletes an owned object.
+func (w *worker) removeItem(ctx context.Context, name string, l *live) error {
+	_, _, ns, objName, err := workload.ParseItemName(name)
+	if err != nil || l == nil {
+		return err
+	}
+	gvr, err := w.cluster.resource(l.gvk, ns)
+	if err == nil {
+		err = w.cluster.remove(ctx, gvr, ns, objName, l)
+	}
+	if err == nil {
+		w.opts.Logger.Info("removed", "item", name)
+	}
+	return explain(err, l.gvk, w.Version())
+}
+
+// judge finds out whether the unit has proved itself, or failed to.
+func (w *worker) judge(u *unit, su *savedUnit) {
+	if su.RolledBack {
+		return
+	}
+	all, final, proven := true, "", true
+	for _, it := range u.items {
+		proven = proven && it.good == it.wanted
+		v := w.verdictOf(it)
+		if it.err != nil || it.drifted && it.facts.leave || v.state != workload.Ready {
+			all = false
+		}
+		if it.err == nil && v.state == workload.Failed && v.final {
+			final = v.message
+		}
+	}
+	if all {
+		for _, it := range u.items {
+			if it.good != it.wanted {
+				it.good = it.wanted
+				w.taken.Good(it.name, it.wanted)
+			}
+		}
+		su.Since = time.Time{}
+		return
+	}
+	if !u.pessimistic || proven || slices.ContainsFunc(u.items, func(it *item) bool { return it.err != nil || w.lives.get(it.name) == nil }) {
+		return // not applied yet, or has been good before
+	}
+	now := time.Now()
+	if su.Since.IsZero() {
+		su.Since = now
+	}
+	if end := su.Since.Add(u.deadline); now.Before(end) && final == "" {
+		u.look(end)
+		return
+	}
+	if !u.hasGood() {
+		return // report says that it is late
+	}
+	su.RolledBack, su.Reason = true, "NotReady"
+	for _, it := range u.items {
+		if v := w.verdictOf(it); v.state != workload.Ready {
+			su.Reason, su.Message = orWord(v.reason, "NotReady"), clip(fmt.Sprintf("not ready within %s: %s: %s", u.deadline, it.name, v.message))
+			break
+		}
+	}
+}
+
+// verdictOf is what the item's object says of itself, with what troubles its pods.
+func (w *worker) verdictOf(it *item) verdict {
+	l := w.lives.get(it.name)
+	if l == nil {
+		if it.err == nil && it.facts.ttl {
+			return verdict{state: workload.Ready, message: "completed, and removed after its time"}
+		}
+		return verdict{state: workload.Waiting}
+	}
+	v := l.verdict
+	if v.state == workload.Progressing && len(l.selector) > 0 {
+		if reason, message := w.mirror.trouble(it.name, it.namespace, l.selector); reason != "" {
+			v.reason, v.message = reason, v.message+"; "+message
+		}
+	}
+	return v
+}
+
+// report tells the agent and control how an item stands.
+func (w *worker) report(it *item, u *unit, su savedUnit) {
+	st := &wire.WorkloadStatus{Name: it.name, Wanted: it.wanted, Drifted: it.drifted}
+	l := w.lives.get(it.name)
+	v := w.verdictOf(it)
+	if l != nil {
+		st.Digest, st.Status = l.digest, l.status
+	} else if v.state == workload.Ready {
+		st.Digest = it.wanted
+	}
+	switch {
+	case it.err != nil:
+		v = verdict{state: it.err.state(), reason: it.err.reason, message: it.err.Error()}
+	case su.RolledBack && it.good != it.wanted:
+		v = verdict{state: workload.RolledBack, reason: su.Reason, message: su.Message}
+	case v.state == workload.Progressing && !su.Since.IsZero() && time.Since(su.Since) >= u.deadline:
+		v.state, v.message = workload.Failed, fmt.Sprintf("not ready within %s, and nothing to go back to: %s", u.deadline, v.message)
+	case v.message == "" && !it.mended.IsZero():
+		who := "somebody"
+		if it.by != "" {
+			who = it.by
+		}
+		v.message = fmt.Sprintf("what %s changed on the site was put back at %s", who, it.mended.UTC().Format(time.RFC3339))
+	}
+	st.State, st.Reason, st.Message = string(v.state), v.reason, clip(v.message)
+	w.tell(st)
+
+	// The agent wants to know what is in effect and what is refused, each once.
+	var say string
+	switch {
+	case v.state == workload.Failed && it.err != nil, v.state == workload.RolledBack:
+		say = v.message
+	case v.state == workload.Waiting, st.Digest != it.wanted:
+		return
+	}
+	if say = it.wanted + say; say == it.said {
+		return
+	}
+	it.said = say
+	switch {
+	case v.state == workload.RolledBack:
+		w.taken.Applied(it.name, it.good, nil)
+		w.taken.Applied(it.name, it.wanted, fmt.Errorf("rolled back: %s", v.message))
+	case v.state == workload.Failed && it.err != nil:
+		w.taken.Applied(it.name, it.wanted, errors.New(v.message))
+	default:
+		w.taken.Applied(it.name, it.wanted, nil)
+	}
+}
