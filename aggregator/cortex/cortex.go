@@ -378,8 +378,9 @@ func (c *Cortex) Ready() error {
 	if err := c.app.Ingester.CheckReady(ctx); err != nil {
 		return fmt.Errorf("cortex: ingester: %w", err)
 	}
-	// The distributor learns of the ingester through its own watch of the ring.
-	if _, err := c.app.Ring.GetAllHealthy(ring.Write); err != nil {
+	// The distributor learns of the ingester through its own watch of the ring,
+	// which may still show it as joining when the ingester knows that it is active.
+	if _, err := c.app.Ring.GetReplicationSetForOperation(ring.Write); err != nil {
 		return fmt.Errorf("cortex: ring: %w", err)
 	}
 	return nil

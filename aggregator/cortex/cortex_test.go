@@ -414,7 +414,7 @@ func TestOnlyPushesAndQueriesAreServed(t *testing.T) {
 		t.Errorf("%d requests reached the external Cortex", n)
 	}
 	for _, path := range []string{"/ready", "/metrics", "/prometheus/api/v1/status/buildinfo", "/prometheus/api/v1/labels", "/prometheus/api/v1/label/site/values",
-		"/prometheus/api/v1/query?query=up", "/prometheus/api/v1/query_exemplars?query=up&start=1&end=2"} {
+		"/prometheus/api/v1/query?query=up", "/prometheus/api/v1/query_exemplars?query=up&start=1&end=2", "/prometheus/api/v1/rules"} {
 		if code := ask(c.URL(), "GET", path); code != http.StatusOK {
 			t.Errorf("GET %s: %d", path, code)
 		}

@@ -1,6 +1,7 @@
 package cortex
 
 import (
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -25,9 +26,16 @@ var served = map[string]string{
 	"/prometheus/api/v1/status/buildinfo": "GET",
 	"/prometheus/api/v1/read":             "POST",
 
+	noRules: "GET",
+
 	"/ready":   "GET",
 	"/metrics": "GET",
 }
+
+// noRules is answered here, with no group: the regionals evaluate rules, so the store's
+// ruler does not run, and Grafana, which asks before it completes a query, takes a missing
+// path for an error.
+const noRules = "/prometheus/api/v1/rules"
 
 func methodsOf(path string) (string, bool) {
 	if name, ok := strings.CutPrefix(path, "/prometheus/api/v1/label/"); ok {
@@ -49,6 +57,9 @@ func onlyServed(next http.Handler) http.Handler {
 		case !slices.Contains(strings.Fields(methods), r.Method):
 			w.Header().Set("Allow", strings.ReplaceAll(methods, " ", ", "))
 			http.Error(w, r.Method+" is not served here", http.StatusMethodNotAllowed)
+		case r.URL.Path == noRules:
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"status":"success","data":{"groups":[]}}`)
 		default:
 			next.ServeHTTP(w, r)
 		}
