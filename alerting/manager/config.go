@@ -142,7 +142,7 @@ func (m *Manager) integrations(rcv config.Receiver, p *prepared) ([]notify.Integ
 			}
 		}
 		for _, in := range built {
-			out = append(out, notify.NewIntegration(newBounded(in, conf, p, m.log, m.metrics.leftOut), &in, in.Name(), i, rcv.Name))
+			out = append(out, notify.NewIntegration(&telling{newBounded(in, conf, p, m.log, m.metrics.leftOut), in.Name(), rcv.Name, m.opts.Notified}, &in, in.Name(), i, rcv.Name))
 		}
 		return nil
 	})

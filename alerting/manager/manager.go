@@ -76,6 +76,9 @@ type Options struct {
 	MaxGroups int
 	// Slots is how many notifications of one value are sent at once; default 32.
 	Slots int
+	// Notified is told of each attempt to notify a receiver, once it is over; it may wait for
+	// a disk, not for a network. Nil: nobody is.
+	Notified func(Notification)
 	// OnReload serves POST /-/reload; nil: there is nothing to load, so it succeeds.
 	OnReload func() error
 	// Dial is used by all receivers, to keep what tenants name away from the platform's

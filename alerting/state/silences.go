@@ -88,6 +88,8 @@ func (s *State) postSilence(r *http.Request, _ url.Values, sc *wire.Scope) (int,
 	if err != nil {
 		return 0, nil, s.upstream("set a silence", err)
 	}
+	silence.ID = id
+	s.silenced(silence, tenant, user, false)
 	return http.StatusCreated, map[string]string{"id": id}, nil
 }
 
@@ -173,5 +175,6 @@ func (s *State) deleteSilence(r *http.Request, _ url.Values, sc *wire.Scope) (in
 	if err := s.opts.Silences.ExpireSilence(r.Context(), id); err != nil {
 		return 0, nil, s.upstream("end a silence", err)
 	}
+	s.silenced(x, tenant, strings.TrimSpace(r.Header.Get(wire.UserHeader)), true)
 	return http.StatusNoContent, nil, nil
 }

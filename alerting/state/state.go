@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"muster.dev/muster/alerting/amclient"
+	"muster.dev/muster/internal/timeline"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -62,8 +63,10 @@ type Options struct {
 	// that an alert fired. One alert keeps at most 100.
 	HistoryAge   time.Duration
 	HistorySpans int
-	Logger       *slog.Logger
-	Registerer   prometheus.Registerer // may be nil
+	// Timeline is told which alerts begin and end, and of silences; nil: nobody is.
+	Timeline   *timeline.Store
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer // may be nil
 }
 
 // State is the index and its API. Safe for concurrent use.
@@ -71,6 +74,7 @@ type State struct {
 	opts    Options
 	log     *slog.Logger
 	history *history
+	teller  *teller // nil: there is no timeline
 	view    atomic.Pointer[view]
 	carried []wire.KnownAlert // fired before the start; only Run's goroutine
 	started time.Time
@@ -107,6 +111,9 @@ func New(o Options) (*State, error) {
 	}
 	s := &State{opts: o, log: o.Logger, history: h, started: time.Now()}
 	if s.carried, err = h.stillOpen(); err != nil {
+		return nil, errors.Join(err, h.close())
+	}
+	if s.teller, err = newTeller(o.Timeline); err != nil {
 		return nil, errors.Join(err, h.close())
 	}
 	f := promauto.With(o.Registerer)
@@ -180,6 +187,9 @@ func (s *State) poll(ctx context.Context) error {
 	if err := s.history.record(now, v.all); err != nil {
 		s.historyFailures.Inc()
 		s.log.Error("alert history", "err", err) // what fires is told all the same
+	}
+	if err := s.teller.tell(now, v); err != nil {
+		s.log.Error("alert state: not in the timeline yet", "err", err)
 	}
 	s.view.Store(v)
 	s.polled.Set(float64(now.UnixMilli()) / 1000)

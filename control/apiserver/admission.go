@@ -35,9 +35,10 @@ func addAdmission(o *options.ServerRunOptions, env kinds.Env, ledger *quota.Ledg
 	w.register(a.Plugins)
 	r.register(a.Plugins)
 	registerPromote(a.Plugins)
+	registerChangedBy(a.Plugins)
 	a.Plugins.Register(quotaPluginName, func(io.Reader) (admission.Interface, error) { return quotas{ledger}, nil })
 	a.Plugins.Register(comingPluginName, func(io.Reader) (admission.Interface, error) { return coming{ledger}, nil })
-	a.RecommendedPluginOrder = slices.Concat([]string{comingPluginName}, a.RecommendedPluginOrder, []string{rolloutsPluginName, pluginName, workloadsPluginName, promotePluginName, quotaPluginName})
+	a.RecommendedPluginOrder = slices.Concat([]string{comingPluginName}, a.RecommendedPluginOrder, []string{rolloutsPluginName, pluginName, workloadsPluginName, promotePluginName, changedByPluginName, quotaPluginName})
 }
 
 type validator struct{ env kinds.Env }

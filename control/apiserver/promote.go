@@ -81,6 +81,12 @@ func (p *promote) Admit(_ context.Context, a admission.Attributes, _ admission.O
 		who = a.GetUserInfo().GetName()
 	}
 	annotate(u, v1alpha1.AnnotationControlledBy, who)
+	switch {
+	case a.GetOperation() == admission.Update:
+		annotate(u, v1alpha1.AnnotationStartedBy, before.Annotations[v1alpha1.AnnotationStartedBy])
+	case !ownWriter(a.GetUserInfo()): // control knows whose write it was
+		annotate(u, v1alpha1.AnnotationStartedBy, a.GetUserInfo().GetName())
+	}
 	return nil
 }
 

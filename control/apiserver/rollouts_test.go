@@ -308,6 +308,19 @@ func TestPromotingTakesAVerb(t *testing.T) {
 		t.Fatal(err)
 	}
 	controlledBy(kubeapi.Prefix + "rp-" + fleet.TenantEditor)
+	// The same of the whole spec, which a label is no part of, and nobody can put on another.
+	changedBy := func(want string) {
+		t.Helper()
+		u, err := editor.of("rollouts").Get(t.Context(), "r", metav1.GetOptions{})
+		if err != nil || u.GetAnnotations()[v1alpha1.AnnotationChangedBy] != want {
+			t.Errorf("changed by %v, %v; want %s", u.GetAnnotations(), err, want)
+		}
+	}
+	changedBy(kubeapi.Prefix + "rp-" + fleet.TenantEditor)
+	owner.patch("rollouts", "r", `{"metadata":{"labels":{"a":"b"},"annotations":{"muster.dev/changed-by":"the boss"}}}`, metav1.PatchOptions{})
+	changedBy(kubeapi.Prefix + "rp-" + fleet.TenantEditor)
+	owner.patch("rollouts", "r", `{"spec":{"control":{"paused":false}}}`, metav1.PatchOptions{})
+	changedBy(kubeapi.Prefix + "rp-" + fleet.TenantAdmin)
 	// One that begins promoted needs the same.
 	o := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(strings.Replace(strings.Replace(doc, "name: r}", "name: s}", 1), "strategy:", "control: {promote: 2}, strategy:", 1)), &o.Object); err != nil {

@@ -22,7 +22,12 @@ import (
 //	4 (2026-11): a site says what runs on its cluster (KubernetesStatus) and opens tunnels;
 //	regionals pass both on.
 //	5 (2026-11): a site answers OpenHost, and calls Reach: connections between sites.
-const Capability = 5
+//	6 (2026-11): a site says which software it can replace, and takes items of that kind; a
+//	regional passes both on.
+const Capability = 6
+
+// SoftwareCapability is of the first sites that replace their software.
+const SoftwareCapability = 6
 
 // HostCapability is of the first sites that serve hosts to other sites.
 const HostCapability = 5

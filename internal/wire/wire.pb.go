@@ -521,8 +521,11 @@ type Report struct {
 	PolicyHash      string                 `protobuf:"bytes,3,opt,name=policy_hash,json=policyHash,proto3" json:"policy_hash,omitempty"` // of the collection policy in effect
 	Conditions      []*Condition           `protobuf:"bytes,4,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	Versions        map[string]string      `protobuf:"bytes,5,rep,name=versions,proto3" json:"versions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // e.g. agent, os, kernel, kubernetes
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Every component that the site can replace, with or without a version that it shall
+	// have; from sites of capability 6 and later.
+	Software      []*SoftwareStatus `protobuf:"bytes,6,rep,name=software,proto3" json:"software,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Report) Reset() {
@@ -590,6 +593,122 @@ func (x *Report) GetVersions() map[string]string {
 	return nil
 }
 
+func (x *Report) GetSoftware() []*SoftwareStatus {
+	if x != nil {
+		return x.Software
+	}
+	return nil
+}
+
+// SoftwareStatus is how far a site is with one component (SiteSoftware of the API).
+type SoftwareStatus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Component     string                 `protobuf:"bytes,1,opt,name=component,proto3" json:"component,omitempty"` // os, agent, platform
+	Running       string                 `protobuf:"bytes,2,opt,name=running,proto3" json:"running,omitempty"`     // version
+	Wanted        string                 `protobuf:"bytes,3,opt,name=wanted,proto3" json:"wanted,omitempty"`       // version that state is about; empty: the one before
+	Digest        string                 `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`       // of the item Software (internal/software) that state is about
+	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`         // Available, Scheduled, Downloading, Installing, Done, Failed
+	Percent       uint32                 `protobuf:"varint,6,opt,name=percent,proto3" json:"percent,omitempty"`    // of the download
+	StartsAt      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=starts_at,json=startsAt,proto3" json:"starts_at,omitempty"`
+	Message       string                 `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"` // one line for a person
+	Since         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=since,proto3" json:"since,omitempty"`     // of the state
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SoftwareStatus) Reset() {
+	*x = SoftwareStatus{}
+	mi := &file_wire_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SoftwareStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SoftwareStatus) ProtoMessage() {}
+
+func (x *SoftwareStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SoftwareStatus.ProtoReflect.Descriptor instead.
+func (*SoftwareStatus) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *SoftwareStatus) GetComponent() string {
+	if x != nil {
+		return x.Component
+	}
+	return ""
+}
+
+func (x *SoftwareStatus) GetRunning() string {
+	if x != nil {
+		return x.Running
+	}
+	return ""
+}
+
+func (x *SoftwareStatus) GetWanted() string {
+	if x != nil {
+		return x.Wanted
+	}
+	return ""
+}
+
+func (x *SoftwareStatus) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *SoftwareStatus) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *SoftwareStatus) GetPercent() uint32 {
+	if x != nil {
+		return x.Percent
+	}
+	return 0
+}
+
+func (x *SoftwareStatus) GetStartsAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartsAt
+	}
+	return nil
+}
+
+func (x *SoftwareStatus) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *SoftwareStatus) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
 type Condition struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`     // CamelCase, e.g. CollectionPolicyApplied
@@ -602,7 +721,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_wire_proto_msgTypes[8]
+	mi := &file_wire_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -614,7 +733,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[8]
+	mi := &file_wire_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -627,7 +746,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{8}
+	return file_wire_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Condition) GetType() string {
@@ -674,7 +793,7 @@ type ToSite struct {
 
 func (x *ToSite) Reset() {
 	*x = ToSite{}
-	mi := &file_wire_proto_msgTypes[9]
+	mi := &file_wire_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -686,7 +805,7 @@ func (x *ToSite) String() string {
 func (*ToSite) ProtoMessage() {}
 
 func (x *ToSite) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[9]
+	mi := &file_wire_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -699,7 +818,7 @@ func (x *ToSite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToSite.ProtoReflect.Descriptor instead.
 func (*ToSite) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{9}
+	return file_wire_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ToSite) GetMsg() isToSite_Msg {
@@ -811,7 +930,7 @@ type KubernetesStatus struct {
 
 func (x *KubernetesStatus) Reset() {
 	*x = KubernetesStatus{}
-	mi := &file_wire_proto_msgTypes[10]
+	mi := &file_wire_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -823,7 +942,7 @@ func (x *KubernetesStatus) String() string {
 func (*KubernetesStatus) ProtoMessage() {}
 
 func (x *KubernetesStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[10]
+	mi := &file_wire_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -836,7 +955,7 @@ func (x *KubernetesStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KubernetesStatus.ProtoReflect.Descriptor instead.
 func (*KubernetesStatus) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{10}
+	return file_wire_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *KubernetesStatus) GetEpoch() string {
@@ -909,7 +1028,7 @@ type Mirrored struct {
 
 func (x *Mirrored) Reset() {
 	*x = Mirrored{}
-	mi := &file_wire_proto_msgTypes[11]
+	mi := &file_wire_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -921,7 +1040,7 @@ func (x *Mirrored) String() string {
 func (*Mirrored) ProtoMessage() {}
 
 func (x *Mirrored) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[11]
+	mi := &file_wire_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -934,7 +1053,7 @@ func (x *Mirrored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mirrored.ProtoReflect.Descriptor instead.
 func (*Mirrored) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{11}
+	return file_wire_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Mirrored) GetKind() string {
@@ -983,7 +1102,7 @@ type WorkloadStatus struct {
 
 func (x *WorkloadStatus) Reset() {
 	*x = WorkloadStatus{}
-	mi := &file_wire_proto_msgTypes[12]
+	mi := &file_wire_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -995,7 +1114,7 @@ func (x *WorkloadStatus) String() string {
 func (*WorkloadStatus) ProtoMessage() {}
 
 func (x *WorkloadStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[12]
+	mi := &file_wire_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1008,7 +1127,7 @@ func (x *WorkloadStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkloadStatus.ProtoReflect.Descriptor instead.
 func (*WorkloadStatus) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{12}
+	return file_wire_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WorkloadStatus) GetName() string {
@@ -1083,7 +1202,7 @@ type KubernetesResync struct {
 
 func (x *KubernetesResync) Reset() {
 	*x = KubernetesResync{}
-	mi := &file_wire_proto_msgTypes[13]
+	mi := &file_wire_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1095,7 +1214,7 @@ func (x *KubernetesResync) String() string {
 func (*KubernetesResync) ProtoMessage() {}
 
 func (x *KubernetesResync) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[13]
+	mi := &file_wire_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1108,7 +1227,7 @@ func (x *KubernetesResync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KubernetesResync.ProtoReflect.Descriptor instead.
 func (*KubernetesResync) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{13}
+	return file_wire_proto_rawDescGZIP(), []int{14}
 }
 
 // OpenTunnel asks the site to call Tunnel with this id, and to serve HTTP on it: the
@@ -1122,7 +1241,7 @@ type OpenTunnel struct {
 
 func (x *OpenTunnel) Reset() {
 	*x = OpenTunnel{}
-	mi := &file_wire_proto_msgTypes[14]
+	mi := &file_wire_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1134,7 +1253,7 @@ func (x *OpenTunnel) String() string {
 func (*OpenTunnel) ProtoMessage() {}
 
 func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[14]
+	mi := &file_wire_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1147,7 +1266,7 @@ func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTunnel.ProtoReflect.Descriptor instead.
 func (*OpenTunnel) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{14}
+	return file_wire_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *OpenTunnel) GetId() string {
@@ -1169,7 +1288,7 @@ type OpenHost struct {
 
 func (x *OpenHost) Reset() {
 	*x = OpenHost{}
-	mi := &file_wire_proto_msgTypes[15]
+	mi := &file_wire_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1181,7 +1300,7 @@ func (x *OpenHost) String() string {
 func (*OpenHost) ProtoMessage() {}
 
 func (x *OpenHost) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[15]
+	mi := &file_wire_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1194,7 +1313,7 @@ func (x *OpenHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenHost.ProtoReflect.Descriptor instead.
 func (*OpenHost) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{15}
+	return file_wire_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *OpenHost) GetId() string {
@@ -1225,7 +1344,7 @@ type TunnelData struct {
 
 func (x *TunnelData) Reset() {
 	*x = TunnelData{}
-	mi := &file_wire_proto_msgTypes[16]
+	mi := &file_wire_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1237,7 +1356,7 @@ func (x *TunnelData) String() string {
 func (*TunnelData) ProtoMessage() {}
 
 func (x *TunnelData) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[16]
+	mi := &file_wire_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1250,7 +1369,7 @@ func (x *TunnelData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelData.ProtoReflect.Descriptor instead.
 func (*TunnelData) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{16}
+	return file_wire_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TunnelData) GetId() string {
@@ -1297,7 +1416,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_wire_proto_msgTypes[17]
+	mi := &file_wire_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1309,7 +1428,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[17]
+	mi := &file_wire_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1322,7 +1441,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{17}
+	return file_wire_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Welcome) GetCapability() uint32 {
@@ -1379,7 +1498,7 @@ type DesiredState struct {
 
 func (x *DesiredState) Reset() {
 	*x = DesiredState{}
-	mi := &file_wire_proto_msgTypes[18]
+	mi := &file_wire_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1391,7 +1510,7 @@ func (x *DesiredState) String() string {
 func (*DesiredState) ProtoMessage() {}
 
 func (x *DesiredState) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[18]
+	mi := &file_wire_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1404,7 +1523,7 @@ func (x *DesiredState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredState.ProtoReflect.Descriptor instead.
 func (*DesiredState) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{18}
+	return file_wire_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DesiredState) GetRevision() string {
@@ -1433,7 +1552,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_wire_proto_msgTypes[19]
+	mi := &file_wire_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1445,7 +1564,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[19]
+	mi := &file_wire_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1458,7 +1577,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{19}
+	return file_wire_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Item) GetKind() string {
@@ -1499,7 +1618,7 @@ type FetchBlobRequest struct {
 
 func (x *FetchBlobRequest) Reset() {
 	*x = FetchBlobRequest{}
-	mi := &file_wire_proto_msgTypes[20]
+	mi := &file_wire_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1511,7 +1630,7 @@ func (x *FetchBlobRequest) String() string {
 func (*FetchBlobRequest) ProtoMessage() {}
 
 func (x *FetchBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[20]
+	mi := &file_wire_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1524,7 +1643,7 @@ func (x *FetchBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchBlobRequest.ProtoReflect.Descriptor instead.
 func (*FetchBlobRequest) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{20}
+	return file_wire_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *FetchBlobRequest) GetDigest() string {
@@ -1550,7 +1669,7 @@ type BlobChunk struct {
 
 func (x *BlobChunk) Reset() {
 	*x = BlobChunk{}
-	mi := &file_wire_proto_msgTypes[21]
+	mi := &file_wire_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1562,7 +1681,7 @@ func (x *BlobChunk) String() string {
 func (*BlobChunk) ProtoMessage() {}
 
 func (x *BlobChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[21]
+	mi := &file_wire_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1575,7 +1694,7 @@ func (x *BlobChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlobChunk.ProtoReflect.Descriptor instead.
 func (*BlobChunk) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{21}
+	return file_wire_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *BlobChunk) GetData() []byte {
@@ -1595,7 +1714,7 @@ type RelayedRegister struct {
 
 func (x *RelayedRegister) Reset() {
 	*x = RelayedRegister{}
-	mi := &file_wire_proto_msgTypes[22]
+	mi := &file_wire_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1607,7 +1726,7 @@ func (x *RelayedRegister) String() string {
 func (*RelayedRegister) ProtoMessage() {}
 
 func (x *RelayedRegister) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[22]
+	mi := &file_wire_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1620,7 +1739,7 @@ func (x *RelayedRegister) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayedRegister.ProtoReflect.Descriptor instead.
 func (*RelayedRegister) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{22}
+	return file_wire_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RelayedRegister) GetRequest() *RegisterRequest {
@@ -1648,7 +1767,7 @@ type RelayedRenew struct {
 
 func (x *RelayedRenew) Reset() {
 	*x = RelayedRenew{}
-	mi := &file_wire_proto_msgTypes[23]
+	mi := &file_wire_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1660,7 +1779,7 @@ func (x *RelayedRenew) String() string {
 func (*RelayedRenew) ProtoMessage() {}
 
 func (x *RelayedRenew) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[23]
+	mi := &file_wire_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1673,7 +1792,7 @@ func (x *RelayedRenew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayedRenew.ProtoReflect.Descriptor instead.
 func (*RelayedRenew) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{23}
+	return file_wire_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RelayedRenew) GetTenant() string {
@@ -1717,7 +1836,7 @@ type RelayUp struct {
 
 func (x *RelayUp) Reset() {
 	*x = RelayUp{}
-	mi := &file_wire_proto_msgTypes[24]
+	mi := &file_wire_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1848,7 @@ func (x *RelayUp) String() string {
 func (*RelayUp) ProtoMessage() {}
 
 func (x *RelayUp) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[24]
+	mi := &file_wire_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1861,7 @@ func (x *RelayUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayUp.ProtoReflect.Descriptor instead.
 func (*RelayUp) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{24}
+	return file_wire_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RelayUp) GetMsg() isRelayUp_Msg {
@@ -1907,7 +2026,7 @@ type SiteKubernetes struct {
 
 func (x *SiteKubernetes) Reset() {
 	*x = SiteKubernetes{}
-	mi := &file_wire_proto_msgTypes[25]
+	mi := &file_wire_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1919,7 +2038,7 @@ func (x *SiteKubernetes) String() string {
 func (*SiteKubernetes) ProtoMessage() {}
 
 func (x *SiteKubernetes) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[25]
+	mi := &file_wire_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1932,7 +2051,7 @@ func (x *SiteKubernetes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteKubernetes.ProtoReflect.Descriptor instead.
 func (*SiteKubernetes) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{25}
+	return file_wire_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SiteKubernetes) GetTenant() string {
@@ -1981,7 +2100,7 @@ type RelayHello struct {
 
 func (x *RelayHello) Reset() {
 	*x = RelayHello{}
-	mi := &file_wire_proto_msgTypes[26]
+	mi := &file_wire_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1993,7 +2112,7 @@ func (x *RelayHello) String() string {
 func (*RelayHello) ProtoMessage() {}
 
 func (x *RelayHello) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[26]
+	mi := &file_wire_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2006,7 +2125,7 @@ func (x *RelayHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayHello.ProtoReflect.Descriptor instead.
 func (*RelayHello) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{26}
+	return file_wire_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RelayHello) GetCapability() uint32 {
@@ -2042,7 +2161,7 @@ type SiteUp struct {
 
 func (x *SiteUp) Reset() {
 	*x = SiteUp{}
-	mi := &file_wire_proto_msgTypes[27]
+	mi := &file_wire_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2054,7 +2173,7 @@ func (x *SiteUp) String() string {
 func (*SiteUp) ProtoMessage() {}
 
 func (x *SiteUp) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[27]
+	mi := &file_wire_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2067,7 +2186,7 @@ func (x *SiteUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteUp.ProtoReflect.Descriptor instead.
 func (*SiteUp) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{27}
+	return file_wire_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SiteUp) GetTenant() string {
@@ -2102,7 +2221,7 @@ type SiteDown struct {
 
 func (x *SiteDown) Reset() {
 	*x = SiteDown{}
-	mi := &file_wire_proto_msgTypes[28]
+	mi := &file_wire_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2114,7 +2233,7 @@ func (x *SiteDown) String() string {
 func (*SiteDown) ProtoMessage() {}
 
 func (x *SiteDown) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[28]
+	mi := &file_wire_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2127,7 +2246,7 @@ func (x *SiteDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteDown.ProtoReflect.Descriptor instead.
 func (*SiteDown) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{28}
+	return file_wire_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SiteDown) GetTenant() string {
@@ -2162,7 +2281,7 @@ type SiteReport struct {
 
 func (x *SiteReport) Reset() {
 	*x = SiteReport{}
-	mi := &file_wire_proto_msgTypes[29]
+	mi := &file_wire_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2174,7 +2293,7 @@ func (x *SiteReport) String() string {
 func (*SiteReport) ProtoMessage() {}
 
 func (x *SiteReport) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[29]
+	mi := &file_wire_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2187,7 +2306,7 @@ func (x *SiteReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteReport.ProtoReflect.Descriptor instead.
 func (*SiteReport) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{29}
+	return file_wire_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SiteReport) GetTenant() string {
@@ -2222,7 +2341,7 @@ type TenantsUse struct {
 
 func (x *TenantsUse) Reset() {
 	*x = TenantsUse{}
-	mi := &file_wire_proto_msgTypes[30]
+	mi := &file_wire_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2234,7 +2353,7 @@ func (x *TenantsUse) String() string {
 func (*TenantsUse) ProtoMessage() {}
 
 func (x *TenantsUse) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[30]
+	mi := &file_wire_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2247,7 +2366,7 @@ func (x *TenantsUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantsUse.ProtoReflect.Descriptor instead.
 func (*TenantsUse) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{30}
+	return file_wire_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TenantsUse) GetTenants() []*TenantUse {
@@ -2269,7 +2388,7 @@ type TenantUse struct {
 
 func (x *TenantUse) Reset() {
 	*x = TenantUse{}
-	mi := &file_wire_proto_msgTypes[31]
+	mi := &file_wire_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2281,7 +2400,7 @@ func (x *TenantUse) String() string {
 func (*TenantUse) ProtoMessage() {}
 
 func (x *TenantUse) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[31]
+	mi := &file_wire_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2294,7 +2413,7 @@ func (x *TenantUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantUse.ProtoReflect.Descriptor instead.
 func (*TenantUse) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{31}
+	return file_wire_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TenantUse) GetTenant() string {
@@ -2335,7 +2454,7 @@ type SitesAlive struct {
 
 func (x *SitesAlive) Reset() {
 	*x = SitesAlive{}
-	mi := &file_wire_proto_msgTypes[32]
+	mi := &file_wire_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2347,7 +2466,7 @@ func (x *SitesAlive) String() string {
 func (*SitesAlive) ProtoMessage() {}
 
 func (x *SitesAlive) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[32]
+	mi := &file_wire_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2360,7 +2479,7 @@ func (x *SitesAlive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SitesAlive.ProtoReflect.Descriptor instead.
 func (*SitesAlive) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{32}
+	return file_wire_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SitesAlive) GetSites() []*SiteSeen {
@@ -2381,7 +2500,7 @@ type SiteSeen struct {
 
 func (x *SiteSeen) Reset() {
 	*x = SiteSeen{}
-	mi := &file_wire_proto_msgTypes[33]
+	mi := &file_wire_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2393,7 +2512,7 @@ func (x *SiteSeen) String() string {
 func (*SiteSeen) ProtoMessage() {}
 
 func (x *SiteSeen) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[33]
+	mi := &file_wire_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2406,7 +2525,7 @@ func (x *SiteSeen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteSeen.ProtoReflect.Descriptor instead.
 func (*SiteSeen) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{33}
+	return file_wire_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SiteSeen) GetTenant() string {
@@ -2447,7 +2566,7 @@ type RelayDown struct {
 
 func (x *RelayDown) Reset() {
 	*x = RelayDown{}
-	mi := &file_wire_proto_msgTypes[34]
+	mi := &file_wire_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2459,7 +2578,7 @@ func (x *RelayDown) String() string {
 func (*RelayDown) ProtoMessage() {}
 
 func (x *RelayDown) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[34]
+	mi := &file_wire_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2472,7 +2591,7 @@ func (x *RelayDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayDown.ProtoReflect.Descriptor instead.
 func (*RelayDown) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{34}
+	return file_wire_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RelayDown) GetMsg() isRelayDown_Msg {
@@ -2588,7 +2707,7 @@ type SiteKubernetesResync struct {
 
 func (x *SiteKubernetesResync) Reset() {
 	*x = SiteKubernetesResync{}
-	mi := &file_wire_proto_msgTypes[35]
+	mi := &file_wire_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2600,7 +2719,7 @@ func (x *SiteKubernetesResync) String() string {
 func (*SiteKubernetesResync) ProtoMessage() {}
 
 func (x *SiteKubernetesResync) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[35]
+	mi := &file_wire_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2613,7 +2732,7 @@ func (x *SiteKubernetesResync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteKubernetesResync.ProtoReflect.Descriptor instead.
 func (*SiteKubernetesResync) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{35}
+	return file_wire_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SiteKubernetesResync) GetTenant() string {
@@ -2641,7 +2760,7 @@ type SiteOpenTunnel struct {
 
 func (x *SiteOpenTunnel) Reset() {
 	*x = SiteOpenTunnel{}
-	mi := &file_wire_proto_msgTypes[36]
+	mi := &file_wire_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2653,7 +2772,7 @@ func (x *SiteOpenTunnel) String() string {
 func (*SiteOpenTunnel) ProtoMessage() {}
 
 func (x *SiteOpenTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[36]
+	mi := &file_wire_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2666,7 +2785,7 @@ func (x *SiteOpenTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteOpenTunnel.ProtoReflect.Descriptor instead.
 func (*SiteOpenTunnel) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{36}
+	return file_wire_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SiteOpenTunnel) GetTenant() string {
@@ -2702,7 +2821,7 @@ type RegionalDesired struct {
 
 func (x *RegionalDesired) Reset() {
 	*x = RegionalDesired{}
-	mi := &file_wire_proto_msgTypes[37]
+	mi := &file_wire_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2714,7 +2833,7 @@ func (x *RegionalDesired) String() string {
 func (*RegionalDesired) ProtoMessage() {}
 
 func (x *RegionalDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[37]
+	mi := &file_wire_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2727,7 +2846,7 @@ func (x *RegionalDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionalDesired.ProtoReflect.Descriptor instead.
 func (*RegionalDesired) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{37}
+	return file_wire_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RegionalDesired) GetDesired() *DesiredState {
@@ -2749,7 +2868,7 @@ type RegionalReport struct {
 
 func (x *RegionalReport) Reset() {
 	*x = RegionalReport{}
-	mi := &file_wire_proto_msgTypes[38]
+	mi := &file_wire_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2761,7 +2880,7 @@ func (x *RegionalReport) String() string {
 func (*RegionalReport) ProtoMessage() {}
 
 func (x *RegionalReport) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[38]
+	mi := &file_wire_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2774,7 +2893,7 @@ func (x *RegionalReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionalReport.ProtoReflect.Descriptor instead.
 func (*RegionalReport) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{38}
+	return file_wire_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RegionalReport) GetRevision() string {
@@ -2804,7 +2923,7 @@ type ItemState struct {
 
 func (x *ItemState) Reset() {
 	*x = ItemState{}
-	mi := &file_wire_proto_msgTypes[39]
+	mi := &file_wire_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2816,7 +2935,7 @@ func (x *ItemState) String() string {
 func (*ItemState) ProtoMessage() {}
 
 func (x *ItemState) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[39]
+	mi := &file_wire_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2829,7 +2948,7 @@ func (x *ItemState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemState.ProtoReflect.Descriptor instead.
 func (*ItemState) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{39}
+	return file_wire_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ItemState) GetKind() string {
@@ -2873,7 +2992,7 @@ type SiteConditions struct {
 
 func (x *SiteConditions) Reset() {
 	*x = SiteConditions{}
-	mi := &file_wire_proto_msgTypes[40]
+	mi := &file_wire_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2885,7 +3004,7 @@ func (x *SiteConditions) String() string {
 func (*SiteConditions) ProtoMessage() {}
 
 func (x *SiteConditions) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[40]
+	mi := &file_wire_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2898,7 +3017,7 @@ func (x *SiteConditions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteConditions.ProtoReflect.Descriptor instead.
 func (*SiteConditions) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{40}
+	return file_wire_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SiteConditions) GetTenant() string {
@@ -2933,7 +3052,7 @@ type SiteDesired struct {
 
 func (x *SiteDesired) Reset() {
 	*x = SiteDesired{}
-	mi := &file_wire_proto_msgTypes[41]
+	mi := &file_wire_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2945,7 +3064,7 @@ func (x *SiteDesired) String() string {
 func (*SiteDesired) ProtoMessage() {}
 
 func (x *SiteDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[41]
+	mi := &file_wire_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2958,7 +3077,7 @@ func (x *SiteDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteDesired.ProtoReflect.Descriptor instead.
 func (*SiteDesired) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{41}
+	return file_wire_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SiteDesired) GetTenant() string {
@@ -2994,7 +3113,7 @@ type SitesDesired struct {
 
 func (x *SitesDesired) Reset() {
 	*x = SitesDesired{}
-	mi := &file_wire_proto_msgTypes[42]
+	mi := &file_wire_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3006,7 +3125,7 @@ func (x *SitesDesired) String() string {
 func (*SitesDesired) ProtoMessage() {}
 
 func (x *SitesDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[42]
+	mi := &file_wire_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3019,7 +3138,7 @@ func (x *SitesDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SitesDesired.ProtoReflect.Descriptor instead.
 func (*SitesDesired) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{42}
+	return file_wire_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SitesDesired) GetDesired() *DesiredState {
@@ -3046,7 +3165,7 @@ type SiteName struct {
 
 func (x *SiteName) Reset() {
 	*x = SiteName{}
-	mi := &file_wire_proto_msgTypes[43]
+	mi := &file_wire_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3058,7 +3177,7 @@ func (x *SiteName) String() string {
 func (*SiteName) ProtoMessage() {}
 
 func (x *SiteName) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[43]
+	mi := &file_wire_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3071,7 +3190,7 @@ func (x *SiteName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteName.ProtoReflect.Descriptor instead.
 func (*SiteName) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{43}
+	return file_wire_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SiteName) GetTenant() string {
@@ -3098,7 +3217,7 @@ type SavedDesired struct {
 
 func (x *SavedDesired) Reset() {
 	*x = SavedDesired{}
-	mi := &file_wire_proto_msgTypes[44]
+	mi := &file_wire_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3110,7 +3229,7 @@ func (x *SavedDesired) String() string {
 func (*SavedDesired) ProtoMessage() {}
 
 func (x *SavedDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[44]
+	mi := &file_wire_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3123,7 +3242,7 @@ func (x *SavedDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SavedDesired.ProtoReflect.Descriptor instead.
 func (*SavedDesired) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{44}
+	return file_wire_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SavedDesired) GetSets() []*SitesDesired {
@@ -3150,7 +3269,7 @@ type SiteRevoked struct {
 
 func (x *SiteRevoked) Reset() {
 	*x = SiteRevoked{}
-	mi := &file_wire_proto_msgTypes[45]
+	mi := &file_wire_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3162,7 +3281,7 @@ func (x *SiteRevoked) String() string {
 func (*SiteRevoked) ProtoMessage() {}
 
 func (x *SiteRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[45]
+	mi := &file_wire_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3175,7 +3294,7 @@ func (x *SiteRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteRevoked.ProtoReflect.Descriptor instead.
 func (*SiteRevoked) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{45}
+	return file_wire_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SiteRevoked) GetTenant() string {
@@ -3253,7 +3372,7 @@ const file_wire_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\";\n" +
 	"\tHeartbeat\x12.\n" +
-	"\x04sent\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04sent\"\xa0\x02\n" +
+	"\x04sent\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04sent\"\xdc\x02\n" +
 	"\x06Report\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12)\n" +
 	"\x10applied_revision\x18\x02 \x01(\tR\x0fappliedRevision\x12\x1f\n" +
@@ -3262,10 +3381,21 @@ const file_wire_proto_rawDesc = "" +
 	"\n" +
 	"conditions\x18\x04 \x03(\v2\x19.muster.wire.v1.ConditionR\n" +
 	"conditions\x12@\n" +
-	"\bversions\x18\x05 \x03(\v2$.muster.wire.v1.Report.VersionsEntryR\bversions\x1a;\n" +
+	"\bversions\x18\x05 \x03(\v2$.muster.wire.v1.Report.VersionsEntryR\bversions\x12:\n" +
+	"\bsoftware\x18\x06 \x03(\v2\x1e.muster.wire.v1.SoftwareStatusR\bsoftware\x1a;\n" +
 	"\rVersionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"i\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xad\x02\n" +
+	"\x0eSoftwareStatus\x12\x1c\n" +
+	"\tcomponent\x18\x01 \x01(\tR\tcomponent\x12\x18\n" +
+	"\arunning\x18\x02 \x01(\tR\arunning\x12\x16\n" +
+	"\x06wanted\x18\x03 \x01(\tR\x06wanted\x12\x16\n" +
+	"\x06digest\x18\x04 \x01(\tR\x06digest\x12\x14\n" +
+	"\x05state\x18\x05 \x01(\tR\x05state\x12\x18\n" +
+	"\apercent\x18\x06 \x01(\rR\apercent\x127\n" +
+	"\tstarts_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\bstartsAt\x12\x18\n" +
+	"\amessage\x18\b \x01(\tR\amessage\x120\n" +
+	"\x05since\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"i\n" +
 	"\tCondition\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
@@ -3476,7 +3606,7 @@ func file_wire_proto_rawDescGZIP() []byte {
 	return file_wire_proto_rawDescData
 }
 
-var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_wire_proto_goTypes = []any{
 	(*RegisterRequest)(nil),       // 0: muster.wire.v1.RegisterRequest
 	(*RegisterResponse)(nil),      // 1: muster.wire.v1.RegisterResponse
@@ -3486,133 +3616,137 @@ var file_wire_proto_goTypes = []any{
 	(*Hello)(nil),                 // 5: muster.wire.v1.Hello
 	(*Heartbeat)(nil),             // 6: muster.wire.v1.Heartbeat
 	(*Report)(nil),                // 7: muster.wire.v1.Report
-	(*Condition)(nil),             // 8: muster.wire.v1.Condition
-	(*ToSite)(nil),                // 9: muster.wire.v1.ToSite
-	(*KubernetesStatus)(nil),      // 10: muster.wire.v1.KubernetesStatus
-	(*Mirrored)(nil),              // 11: muster.wire.v1.Mirrored
-	(*WorkloadStatus)(nil),        // 12: muster.wire.v1.WorkloadStatus
-	(*KubernetesResync)(nil),      // 13: muster.wire.v1.KubernetesResync
-	(*OpenTunnel)(nil),            // 14: muster.wire.v1.OpenTunnel
-	(*OpenHost)(nil),              // 15: muster.wire.v1.OpenHost
-	(*TunnelData)(nil),            // 16: muster.wire.v1.TunnelData
-	(*Welcome)(nil),               // 17: muster.wire.v1.Welcome
-	(*DesiredState)(nil),          // 18: muster.wire.v1.DesiredState
-	(*Item)(nil),                  // 19: muster.wire.v1.Item
-	(*FetchBlobRequest)(nil),      // 20: muster.wire.v1.FetchBlobRequest
-	(*BlobChunk)(nil),             // 21: muster.wire.v1.BlobChunk
-	(*RelayedRegister)(nil),       // 22: muster.wire.v1.RelayedRegister
-	(*RelayedRenew)(nil),          // 23: muster.wire.v1.RelayedRenew
-	(*RelayUp)(nil),               // 24: muster.wire.v1.RelayUp
-	(*SiteKubernetes)(nil),        // 25: muster.wire.v1.SiteKubernetes
-	(*RelayHello)(nil),            // 26: muster.wire.v1.RelayHello
-	(*SiteUp)(nil),                // 27: muster.wire.v1.SiteUp
-	(*SiteDown)(nil),              // 28: muster.wire.v1.SiteDown
-	(*SiteReport)(nil),            // 29: muster.wire.v1.SiteReport
-	(*TenantsUse)(nil),            // 30: muster.wire.v1.TenantsUse
-	(*TenantUse)(nil),             // 31: muster.wire.v1.TenantUse
-	(*SitesAlive)(nil),            // 32: muster.wire.v1.SitesAlive
-	(*SiteSeen)(nil),              // 33: muster.wire.v1.SiteSeen
-	(*RelayDown)(nil),             // 34: muster.wire.v1.RelayDown
-	(*SiteKubernetesResync)(nil),  // 35: muster.wire.v1.SiteKubernetesResync
-	(*SiteOpenTunnel)(nil),        // 36: muster.wire.v1.SiteOpenTunnel
-	(*RegionalDesired)(nil),       // 37: muster.wire.v1.RegionalDesired
-	(*RegionalReport)(nil),        // 38: muster.wire.v1.RegionalReport
-	(*ItemState)(nil),             // 39: muster.wire.v1.ItemState
-	(*SiteConditions)(nil),        // 40: muster.wire.v1.SiteConditions
-	(*SiteDesired)(nil),           // 41: muster.wire.v1.SiteDesired
-	(*SitesDesired)(nil),          // 42: muster.wire.v1.SitesDesired
-	(*SiteName)(nil),              // 43: muster.wire.v1.SiteName
-	(*SavedDesired)(nil),          // 44: muster.wire.v1.SavedDesired
-	(*SiteRevoked)(nil),           // 45: muster.wire.v1.SiteRevoked
-	nil,                           // 46: muster.wire.v1.RegisterRequest.SystemLabelsEntry
-	nil,                           // 47: muster.wire.v1.Hello.SystemLabelsEntry
-	nil,                           // 48: muster.wire.v1.Report.VersionsEntry
-	(*durationpb.Duration)(nil),   // 49: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 50: google.protobuf.Timestamp
+	(*SoftwareStatus)(nil),        // 8: muster.wire.v1.SoftwareStatus
+	(*Condition)(nil),             // 9: muster.wire.v1.Condition
+	(*ToSite)(nil),                // 10: muster.wire.v1.ToSite
+	(*KubernetesStatus)(nil),      // 11: muster.wire.v1.KubernetesStatus
+	(*Mirrored)(nil),              // 12: muster.wire.v1.Mirrored
+	(*WorkloadStatus)(nil),        // 13: muster.wire.v1.WorkloadStatus
+	(*KubernetesResync)(nil),      // 14: muster.wire.v1.KubernetesResync
+	(*OpenTunnel)(nil),            // 15: muster.wire.v1.OpenTunnel
+	(*OpenHost)(nil),              // 16: muster.wire.v1.OpenHost
+	(*TunnelData)(nil),            // 17: muster.wire.v1.TunnelData
+	(*Welcome)(nil),               // 18: muster.wire.v1.Welcome
+	(*DesiredState)(nil),          // 19: muster.wire.v1.DesiredState
+	(*Item)(nil),                  // 20: muster.wire.v1.Item
+	(*FetchBlobRequest)(nil),      // 21: muster.wire.v1.FetchBlobRequest
+	(*BlobChunk)(nil),             // 22: muster.wire.v1.BlobChunk
+	(*RelayedRegister)(nil),       // 23: muster.wire.v1.RelayedRegister
+	(*RelayedRenew)(nil),          // 24: muster.wire.v1.RelayedRenew
+	(*RelayUp)(nil),               // 25: muster.wire.v1.RelayUp
+	(*SiteKubernetes)(nil),        // 26: muster.wire.v1.SiteKubernetes
+	(*RelayHello)(nil),            // 27: muster.wire.v1.RelayHello
+	(*SiteUp)(nil),                // 28: muster.wire.v1.SiteUp
+	(*SiteDown)(nil),              // 29: muster.wire.v1.SiteDown
+	(*SiteReport)(nil),            // 30: muster.wire.v1.SiteReport
+	(*TenantsUse)(nil),            // 31: muster.wire.v1.TenantsUse
+	(*TenantUse)(nil),             // 32: muster.wire.v1.TenantUse
+	(*SitesAlive)(nil),            // 33: muster.wire.v1.SitesAlive
+	(*SiteSeen)(nil),              // 34: muster.wire.v1.SiteSeen
+	(*RelayDown)(nil),             // 35: muster.wire.v1.RelayDown
+	(*SiteKubernetesResync)(nil),  // 36: muster.wire.v1.SiteKubernetesResync
+	(*SiteOpenTunnel)(nil),        // 37: muster.wire.v1.SiteOpenTunnel
+	(*RegionalDesired)(nil),       // 38: muster.wire.v1.RegionalDesired
+	(*RegionalReport)(nil),        // 39: muster.wire.v1.RegionalReport
+	(*ItemState)(nil),             // 40: muster.wire.v1.ItemState
+	(*SiteConditions)(nil),        // 41: muster.wire.v1.SiteConditions
+	(*SiteDesired)(nil),           // 42: muster.wire.v1.SiteDesired
+	(*SitesDesired)(nil),          // 43: muster.wire.v1.SitesDesired
+	(*SiteName)(nil),              // 44: muster.wire.v1.SiteName
+	(*SavedDesired)(nil),          // 45: muster.wire.v1.SavedDesired
+	(*SiteRevoked)(nil),           // 46: muster.wire.v1.SiteRevoked
+	nil,                           // 47: muster.wire.v1.RegisterRequest.SystemLabelsEntry
+	nil,                           // 48: muster.wire.v1.Hello.SystemLabelsEntry
+	nil,                           // 49: muster.wire.v1.Report.VersionsEntry
+	(*durationpb.Duration)(nil),   // 50: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 51: google.protobuf.Timestamp
 }
 var file_wire_proto_depIdxs = []int32{
-	46, // 0: muster.wire.v1.RegisterRequest.system_labels:type_name -> muster.wire.v1.RegisterRequest.SystemLabelsEntry
+	47, // 0: muster.wire.v1.RegisterRequest.system_labels:type_name -> muster.wire.v1.RegisterRequest.SystemLabelsEntry
 	2,  // 1: muster.wire.v1.RegisterResponse.issued:type_name -> muster.wire.v1.Issued
-	49, // 2: muster.wire.v1.RegisterResponse.retry_after:type_name -> google.protobuf.Duration
-	50, // 3: muster.wire.v1.Issued.not_after:type_name -> google.protobuf.Timestamp
+	50, // 2: muster.wire.v1.RegisterResponse.retry_after:type_name -> google.protobuf.Duration
+	51, // 3: muster.wire.v1.Issued.not_after:type_name -> google.protobuf.Timestamp
 	5,  // 4: muster.wire.v1.FromSite.hello:type_name -> muster.wire.v1.Hello
 	7,  // 5: muster.wire.v1.FromSite.report:type_name -> muster.wire.v1.Report
 	6,  // 6: muster.wire.v1.FromSite.heartbeat:type_name -> muster.wire.v1.Heartbeat
-	10, // 7: muster.wire.v1.FromSite.kubernetes:type_name -> muster.wire.v1.KubernetesStatus
-	47, // 8: muster.wire.v1.Hello.system_labels:type_name -> muster.wire.v1.Hello.SystemLabelsEntry
-	50, // 9: muster.wire.v1.Heartbeat.sent:type_name -> google.protobuf.Timestamp
-	8,  // 10: muster.wire.v1.Report.conditions:type_name -> muster.wire.v1.Condition
-	48, // 11: muster.wire.v1.Report.versions:type_name -> muster.wire.v1.Report.VersionsEntry
-	17, // 12: muster.wire.v1.ToSite.welcome:type_name -> muster.wire.v1.Welcome
-	18, // 13: muster.wire.v1.ToSite.desired:type_name -> muster.wire.v1.DesiredState
-	13, // 14: muster.wire.v1.ToSite.kubernetes_resync:type_name -> muster.wire.v1.KubernetesResync
-	14, // 15: muster.wire.v1.ToSite.open_tunnel:type_name -> muster.wire.v1.OpenTunnel
-	15, // 16: muster.wire.v1.ToSite.open_host:type_name -> muster.wire.v1.OpenHost
-	11, // 17: muster.wire.v1.KubernetesStatus.mirrored:type_name -> muster.wire.v1.Mirrored
-	12, // 18: muster.wire.v1.KubernetesStatus.workloads:type_name -> muster.wire.v1.WorkloadStatus
-	50, // 19: muster.wire.v1.WorkloadStatus.since:type_name -> google.protobuf.Timestamp
-	49, // 20: muster.wire.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
-	19, // 21: muster.wire.v1.DesiredState.items:type_name -> muster.wire.v1.Item
-	0,  // 22: muster.wire.v1.RelayedRegister.request:type_name -> muster.wire.v1.RegisterRequest
-	26, // 23: muster.wire.v1.RelayUp.hello:type_name -> muster.wire.v1.RelayHello
-	27, // 24: muster.wire.v1.RelayUp.up:type_name -> muster.wire.v1.SiteUp
-	28, // 25: muster.wire.v1.RelayUp.down:type_name -> muster.wire.v1.SiteDown
-	29, // 26: muster.wire.v1.RelayUp.report:type_name -> muster.wire.v1.SiteReport
-	32, // 27: muster.wire.v1.RelayUp.alive:type_name -> muster.wire.v1.SitesAlive
-	38, // 28: muster.wire.v1.RelayUp.regional_report:type_name -> muster.wire.v1.RegionalReport
-	40, // 29: muster.wire.v1.RelayUp.site_conditions:type_name -> muster.wire.v1.SiteConditions
-	30, // 30: muster.wire.v1.RelayUp.tenants_use:type_name -> muster.wire.v1.TenantsUse
-	25, // 31: muster.wire.v1.RelayUp.site_kubernetes:type_name -> muster.wire.v1.SiteKubernetes
-	10, // 32: muster.wire.v1.SiteKubernetes.status:type_name -> muster.wire.v1.KubernetesStatus
-	5,  // 33: muster.wire.v1.SiteUp.hello:type_name -> muster.wire.v1.Hello
-	50, // 34: muster.wire.v1.SiteDown.last_seen:type_name -> google.protobuf.Timestamp
-	7,  // 35: muster.wire.v1.SiteReport.report:type_name -> muster.wire.v1.Report
-	31, // 36: muster.wire.v1.TenantsUse.tenants:type_name -> muster.wire.v1.TenantUse
-	33, // 37: muster.wire.v1.SitesAlive.sites:type_name -> muster.wire.v1.SiteSeen
-	50, // 38: muster.wire.v1.SiteSeen.last_seen:type_name -> google.protobuf.Timestamp
-	41, // 39: muster.wire.v1.RelayDown.desired:type_name -> muster.wire.v1.SiteDesired
-	45, // 40: muster.wire.v1.RelayDown.revoked:type_name -> muster.wire.v1.SiteRevoked
-	37, // 41: muster.wire.v1.RelayDown.regional:type_name -> muster.wire.v1.RegionalDesired
-	42, // 42: muster.wire.v1.RelayDown.sites_desired:type_name -> muster.wire.v1.SitesDesired
-	35, // 43: muster.wire.v1.RelayDown.kubernetes_resync:type_name -> muster.wire.v1.SiteKubernetesResync
-	36, // 44: muster.wire.v1.RelayDown.open_tunnel:type_name -> muster.wire.v1.SiteOpenTunnel
-	18, // 45: muster.wire.v1.RegionalDesired.desired:type_name -> muster.wire.v1.DesiredState
-	39, // 46: muster.wire.v1.RegionalReport.items:type_name -> muster.wire.v1.ItemState
-	8,  // 47: muster.wire.v1.SiteConditions.conditions:type_name -> muster.wire.v1.Condition
-	18, // 48: muster.wire.v1.SiteDesired.desired:type_name -> muster.wire.v1.DesiredState
-	18, // 49: muster.wire.v1.SitesDesired.desired:type_name -> muster.wire.v1.DesiredState
-	43, // 50: muster.wire.v1.SitesDesired.sites:type_name -> muster.wire.v1.SiteName
-	42, // 51: muster.wire.v1.SavedDesired.sets:type_name -> muster.wire.v1.SitesDesired
-	50, // 52: muster.wire.v1.SiteRevoked.issued_before:type_name -> google.protobuf.Timestamp
-	0,  // 53: muster.wire.v1.Registration.Register:input_type -> muster.wire.v1.RegisterRequest
-	4,  // 54: muster.wire.v1.Uplink.Connect:input_type -> muster.wire.v1.FromSite
-	20, // 55: muster.wire.v1.Uplink.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
-	3,  // 56: muster.wire.v1.Uplink.Renew:input_type -> muster.wire.v1.RenewRequest
-	16, // 57: muster.wire.v1.Uplink.Tunnel:input_type -> muster.wire.v1.TunnelData
-	16, // 58: muster.wire.v1.Uplink.Reach:input_type -> muster.wire.v1.TunnelData
-	16, // 59: muster.wire.v1.Uplink.Answer:input_type -> muster.wire.v1.TunnelData
-	22, // 60: muster.wire.v1.Control.Register:input_type -> muster.wire.v1.RelayedRegister
-	23, // 61: muster.wire.v1.Control.Renew:input_type -> muster.wire.v1.RelayedRenew
-	24, // 62: muster.wire.v1.Control.Relay:input_type -> muster.wire.v1.RelayUp
-	20, // 63: muster.wire.v1.Control.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
-	16, // 64: muster.wire.v1.Control.Tunnel:input_type -> muster.wire.v1.TunnelData
-	1,  // 65: muster.wire.v1.Registration.Register:output_type -> muster.wire.v1.RegisterResponse
-	9,  // 66: muster.wire.v1.Uplink.Connect:output_type -> muster.wire.v1.ToSite
-	21, // 67: muster.wire.v1.Uplink.FetchBlob:output_type -> muster.wire.v1.BlobChunk
-	2,  // 68: muster.wire.v1.Uplink.Renew:output_type -> muster.wire.v1.Issued
-	16, // 69: muster.wire.v1.Uplink.Tunnel:output_type -> muster.wire.v1.TunnelData
-	16, // 70: muster.wire.v1.Uplink.Reach:output_type -> muster.wire.v1.TunnelData
-	16, // 71: muster.wire.v1.Uplink.Answer:output_type -> muster.wire.v1.TunnelData
-	1,  // 72: muster.wire.v1.Control.Register:output_type -> muster.wire.v1.RegisterResponse
-	2,  // 73: muster.wire.v1.Control.Renew:output_type -> muster.wire.v1.Issued
-	34, // 74: muster.wire.v1.Control.Relay:output_type -> muster.wire.v1.RelayDown
-	21, // 75: muster.wire.v1.Control.FetchBlob:output_type -> muster.wire.v1.BlobChunk
-	16, // 76: muster.wire.v1.Control.Tunnel:output_type -> muster.wire.v1.TunnelData
-	65, // [65:77] is the sub-list for method output_type
-	53, // [53:65] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	11, // 7: muster.wire.v1.FromSite.kubernetes:type_name -> muster.wire.v1.KubernetesStatus
+	48, // 8: muster.wire.v1.Hello.system_labels:type_name -> muster.wire.v1.Hello.SystemLabelsEntry
+	51, // 9: muster.wire.v1.Heartbeat.sent:type_name -> google.protobuf.Timestamp
+	9,  // 10: muster.wire.v1.Report.conditions:type_name -> muster.wire.v1.Condition
+	49, // 11: muster.wire.v1.Report.versions:type_name -> muster.wire.v1.Report.VersionsEntry
+	8,  // 12: muster.wire.v1.Report.software:type_name -> muster.wire.v1.SoftwareStatus
+	51, // 13: muster.wire.v1.SoftwareStatus.starts_at:type_name -> google.protobuf.Timestamp
+	51, // 14: muster.wire.v1.SoftwareStatus.since:type_name -> google.protobuf.Timestamp
+	18, // 15: muster.wire.v1.ToSite.welcome:type_name -> muster.wire.v1.Welcome
+	19, // 16: muster.wire.v1.ToSite.desired:type_name -> muster.wire.v1.DesiredState
+	14, // 17: muster.wire.v1.ToSite.kubernetes_resync:type_name -> muster.wire.v1.KubernetesResync
+	15, // 18: muster.wire.v1.ToSite.open_tunnel:type_name -> muster.wire.v1.OpenTunnel
+	16, // 19: muster.wire.v1.ToSite.open_host:type_name -> muster.wire.v1.OpenHost
+	12, // 20: muster.wire.v1.KubernetesStatus.mirrored:type_name -> muster.wire.v1.Mirrored
+	13, // 21: muster.wire.v1.KubernetesStatus.workloads:type_name -> muster.wire.v1.WorkloadStatus
+	51, // 22: muster.wire.v1.WorkloadStatus.since:type_name -> google.protobuf.Timestamp
+	50, // 23: muster.wire.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	20, // 24: muster.wire.v1.DesiredState.items:type_name -> muster.wire.v1.Item
+	0,  // 25: muster.wire.v1.RelayedRegister.request:type_name -> muster.wire.v1.RegisterRequest
+	27, // 26: muster.wire.v1.RelayUp.hello:type_name -> muster.wire.v1.RelayHello
+	28, // 27: muster.wire.v1.RelayUp.up:type_name -> muster.wire.v1.SiteUp
+	29, // 28: muster.wire.v1.RelayUp.down:type_name -> muster.wire.v1.SiteDown
+	30, // 29: muster.wire.v1.RelayUp.report:type_name -> muster.wire.v1.SiteReport
+	33, // 30: muster.wire.v1.RelayUp.alive:type_name -> muster.wire.v1.SitesAlive
+	39, // 31: muster.wire.v1.RelayUp.regional_report:type_name -> muster.wire.v1.RegionalReport
+	41, // 32: muster.wire.v1.RelayUp.site_conditions:type_name -> muster.wire.v1.SiteConditions
+	31, // 33: muster.wire.v1.RelayUp.tenants_use:type_name -> muster.wire.v1.TenantsUse
+	26, // 34: muster.wire.v1.RelayUp.site_kubernetes:type_name -> muster.wire.v1.SiteKubernetes
+	11, // 35: muster.wire.v1.SiteKubernetes.status:type_name -> muster.wire.v1.KubernetesStatus
+	5,  // 36: muster.wire.v1.SiteUp.hello:type_name -> muster.wire.v1.Hello
+	51, // 37: muster.wire.v1.SiteDown.last_seen:type_name -> google.protobuf.Timestamp
+	7,  // 38: muster.wire.v1.SiteReport.report:type_name -> muster.wire.v1.Report
+	32, // 39: muster.wire.v1.TenantsUse.tenants:type_name -> muster.wire.v1.TenantUse
+	34, // 40: muster.wire.v1.SitesAlive.sites:type_name -> muster.wire.v1.SiteSeen
+	51, // 41: muster.wire.v1.SiteSeen.last_seen:type_name -> google.protobuf.Timestamp
+	42, // 42: muster.wire.v1.RelayDown.desired:type_name -> muster.wire.v1.SiteDesired
+	46, // 43: muster.wire.v1.RelayDown.revoked:type_name -> muster.wire.v1.SiteRevoked
+	38, // 44: muster.wire.v1.RelayDown.regional:type_name -> muster.wire.v1.RegionalDesired
+	43, // 45: muster.wire.v1.RelayDown.sites_desired:type_name -> muster.wire.v1.SitesDesired
+	36, // 46: muster.wire.v1.RelayDown.kubernetes_resync:type_name -> muster.wire.v1.SiteKubernetesResync
+	37, // 47: muster.wire.v1.RelayDown.open_tunnel:type_name -> muster.wire.v1.SiteOpenTunnel
+	19, // 48: muster.wire.v1.RegionalDesired.desired:type_name -> muster.wire.v1.DesiredState
+	40, // 49: muster.wire.v1.RegionalReport.items:type_name -> muster.wire.v1.ItemState
+	9,  // 50: muster.wire.v1.SiteConditions.conditions:type_name -> muster.wire.v1.Condition
+	19, // 51: muster.wire.v1.SiteDesired.desired:type_name -> muster.wire.v1.DesiredState
+	19, // 52: muster.wire.v1.SitesDesired.desired:type_name -> muster.wire.v1.DesiredState
+	44, // 53: muster.wire.v1.SitesDesired.sites:type_name -> muster.wire.v1.SiteName
+	43, // 54: muster.wire.v1.SavedDesired.sets:type_name -> muster.wire.v1.SitesDesired
+	51, // 55: muster.wire.v1.SiteRevoked.issued_before:type_name -> google.protobuf.Timestamp
+	0,  // 56: muster.wire.v1.Registration.Register:input_type -> muster.wire.v1.RegisterRequest
+	4,  // 57: muster.wire.v1.Uplink.Connect:input_type -> muster.wire.v1.FromSite
+	21, // 58: muster.wire.v1.Uplink.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
+	3,  // 59: muster.wire.v1.Uplink.Renew:input_type -> muster.wire.v1.RenewRequest
+	17, // 60: muster.wire.v1.Uplink.Tunnel:input_type -> muster.wire.v1.TunnelData
+	17, // 61: muster.wire.v1.Uplink.Reach:input_type -> muster.wire.v1.TunnelData
+	17, // 62: muster.wire.v1.Uplink.Answer:input_type -> muster.wire.v1.TunnelData
+	23, // 63: muster.wire.v1.Control.Register:input_type -> muster.wire.v1.RelayedRegister
+	24, // 64: muster.wire.v1.Control.Renew:input_type -> muster.wire.v1.RelayedRenew
+	25, // 65: muster.wire.v1.Control.Relay:input_type -> muster.wire.v1.RelayUp
+	21, // 66: muster.wire.v1.Control.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
+	17, // 67: muster.wire.v1.Control.Tunnel:input_type -> muster.wire.v1.TunnelData
+	1,  // 68: muster.wire.v1.Registration.Register:output_type -> muster.wire.v1.RegisterResponse
+	10, // 69: muster.wire.v1.Uplink.Connect:output_type -> muster.wire.v1.ToSite
+	22, // 70: muster.wire.v1.Uplink.FetchBlob:output_type -> muster.wire.v1.BlobChunk
+	2,  // 71: muster.wire.v1.Uplink.Renew:output_type -> muster.wire.v1.Issued
+	17, // 72: muster.wire.v1.Uplink.Tunnel:output_type -> muster.wire.v1.TunnelData
+	17, // 73: muster.wire.v1.Uplink.Reach:output_type -> muster.wire.v1.TunnelData
+	17, // 74: muster.wire.v1.Uplink.Answer:output_type -> muster.wire.v1.TunnelData
+	1,  // 75: muster.wire.v1.Control.Register:output_type -> muster.wire.v1.RegisterResponse
+	2,  // 76: muster.wire.v1.Control.Renew:output_type -> muster.wire.v1.Issued
+	35, // 77: muster.wire.v1.Control.Relay:output_type -> muster.wire.v1.RelayDown
+	22, // 78: muster.wire.v1.Control.FetchBlob:output_type -> muster.wire.v1.BlobChunk
+	17, // 79: muster.wire.v1.Control.Tunnel:output_type -> muster.wire.v1.TunnelData
+	68, // [68:80] is the sub-list for method output_type
+	56, // [56:68] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_wire_proto_init() }
@@ -3626,14 +3760,14 @@ func file_wire_proto_init() {
 		(*FromSite_Heartbeat)(nil),
 		(*FromSite_Kubernetes)(nil),
 	}
-	file_wire_proto_msgTypes[9].OneofWrappers = []any{
+	file_wire_proto_msgTypes[10].OneofWrappers = []any{
 		(*ToSite_Welcome)(nil),
 		(*ToSite_Desired)(nil),
 		(*ToSite_KubernetesResync)(nil),
 		(*ToSite_OpenTunnel)(nil),
 		(*ToSite_OpenHost)(nil),
 	}
-	file_wire_proto_msgTypes[24].OneofWrappers = []any{
+	file_wire_proto_msgTypes[25].OneofWrappers = []any{
 		(*RelayUp_Hello)(nil),
 		(*RelayUp_Up)(nil),
 		(*RelayUp_Down)(nil),
@@ -3644,7 +3778,7 @@ func file_wire_proto_init() {
 		(*RelayUp_TenantsUse)(nil),
 		(*RelayUp_SiteKubernetes)(nil),
 	}
-	file_wire_proto_msgTypes[34].OneofWrappers = []any{
+	file_wire_proto_msgTypes[35].OneofWrappers = []any{
 		(*RelayDown_Desired)(nil),
 		(*RelayDown_Revoked)(nil),
 		(*RelayDown_Regional)(nil),
@@ -3658,7 +3792,7 @@ func file_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wire_proto_rawDesc), len(file_wire_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   49,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   3,
 		},
