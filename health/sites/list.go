@@ -1,0 +1,312 @@
+package sites
+
+import (
+	"cmp"
+	"encoding/csv"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/sitequery"
+	"muster.dev/muster/internal/wire"
+)
+
+// defaultColumns are those of who asks for none.
+const defaultColumns = "name,phase,colour,score,region,lastSeen,version,alerts,reason"
+
+// maxGroups is how many groups are told of.
+const maxGroups = 1000
+
+// question is what a request asks for.
+type question struct {
+	text    string
+	query   *sitequery.Query
+	order   sitequery.Order
+	columns []sitequery.Column
+	group   *sitequery.Column
+	limit   int // -1: all
+	after   *sitequery.Key
+	csv     bool
+}
+
+// cursor is where a page ended, with the order that it is of: in another one the next
+// page would begin anywhere.
+type cursor struct {
+	Of string        `json:"o"`
+	At sitequery.Key `json:"a"`
+}
+
+func questionOf(q url.Values) (*question, *wire.Problem) {
+	var errs []wire.FieldError
+	bad := func(field string, err error) {
+		if err != nil {
+			errs = append(errs, wire.FieldError{Field: field, Detail: err.Error()})
+		}
+	}
+	out := &question{text: q.Get("q"), csv: q.Get("format") == "csv", limit: wire.DefaultSites}
+	var err error
+	out.query, err = sitequery.Parse(out.text)
+	bad("q", err)
+	out.order, err = sitequery.ParseOrder(q.Get("sort"))
+	bad("sort", err)
+	names := wire.Values([]string{cmp.Or(q.Get("columns"), defaultColumns)})
+	if len(names) > wire.MaxSiteColumns {
+		bad("columns", fmt.Errorf("%d columns, want at most %d", len(names), wire.MaxSiteColumns))
+		names = nil
+	}
+	for _, name := range names {
+		c, err := sitequery.ParseColumn(name)
+		if bad("columns", err); err == nil && !slices.ContainsFunc(out.columns, func(o sitequery.Column) bool { return o.Name() == c.Name() }) {
+			out.columns = append(out.columns, c)
+		}
+	}
+	if name := q.Get("group"); name != "" {
+		c, err := sitequery.ParseColumn(name)
+		if err == nil && !c.Grouped() {
+			err = fmt.Errorf("sites can't be grouped by %s, which is different for most; a label, phase, colour, region, virtualSite or version can be", c.Name())
+		}
+		bad("group", err)
+		out.group = &c
+	}
+	if out.csv {
+		out.limit = -1
+	}
+	if v := q.Get("limit"); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 0 || n > wire.MaxSites {
+			bad("limit", fmt.Errorf("%.20q: want a number from 0 to %d", v, wire.MaxSites))
+		}
+		out.limit = n
+	}
+	if v := q.Get("cursor"); v != "" && len(errs) == 0 {
+		var c cursor
+		if wire.DecodeCursor(v, &c) != nil || c.Of != out.order.String() || !out.order.Valid(&c.At) {
+			bad("cursor", fmt.Errorf("it is none of this list; begin without one"))
+		}
+		out.after = &c.At
+	}
+	if len(errs) > 0 {
+		return nil, wire.Invalid(errs...)
+	}
+	return out, nil
+}
+
+// wantsAlerts tells whether the answer depends on them. Free text looks into them too, but
+// is not worth asking another role for: it finds them where they are known.
+func (q *question) wantsAlerts() bool {
+	is := func(name string) bool {
+		return name == "alert" || name == "alerts" || strings.HasPrefix(name, "alerts.")
+	}
+	for _, f := range sitequery.Fields {
+		if is(f.Name) && q.query.Uses(f.Name) {
+			return true
+		}
+	}
+	all := append(slices.Clone(q.columns), q.order.Columns()...)
+	if q.group != nil {
+		all = append(all, *q.group)
+	}
+	return slices.ContainsFunc(all, func(c sitequery.Column) bool { return is(c.Name()) })
+}
+
+// found is what a question finds.
+type found struct {
+	table  *table
+	alerts map[string]map[string][]string
+	page   wire.SitePage
+	keys   []position // of the page and what is behind it, sorted
+}
+
+type position struct {
+	key sitequery.Key
+	row int
+}
+
+// row is one of the table's, with alerts.
+func (f *found) row(i int) sitequery.Row {
+	r := f.table.rows[i]
+	if sites, ok := f.alerts[r.Tenant]; ok {
+		r.Alerts, r.AlertsKnown = sites[r.Name], true
+	}
+	return r
+}
+
+func (s *Server) list(w http.ResponseWriter, r *http.Request, t *table, sc *wire.Scope) *wire.Problem {
+	q, p := questionOf(r.URL.Query())
+	if p != nil {
+		return p
+	}
+	f := &found{table: t}
+	f.page = wire.SitePage{AsOf: t.view.AsOf.UTC(), Counts: newCounts(), Sites: []wire.SiteRow{}, Notes: []string{}}
+	if q.wantsAlerts() {
+		tenants := t.tenants(sc)
+		f.alerts = s.alerts.of(r.Context(), tenants)
+		if n := len(tenants) - len(f.alerts); n > 0 {
+			f.page.Notes = append(f.page.Notes, "which alerts fire is not known: the alerting role can't be asked")
+		}
+		s.alerts.forget(func(name string) bool { return t.view.Snapshot.Tenant(name) != nil })
+	}
+	f.find(q, sc)
+	if q.csv {
+		return f.writeCSV(w, q)
+	}
+	for i := range f.keys {
+		if i == q.limit {
+			if i > 0 {
+				f.page.NextCursor = wire.EncodeCursor(cursor{q.order.String(), f.keys[i-1].key})
+			}
+			break
+		}
+		row := f.row(f.keys[i].row)
+		out := make(wire.SiteRow, len(q.columns)+2)
+		out["name"], out["tenant"] = row.Name, row.Tenant
+		for _, c := range q.columns {
+			out[c.Name()] = c.Value(&row)
+		}
+		f.page.Sites = append(f.page.Sites, out)
+	}
+	for _, c := range q.columns {
+		f.page.Columns = append(f.page.Columns, c.Name())
+	}
+	return s.writeJSON(w, r.URL.Path, &f.page)
+}
+
+func newCounts() map[string]int {
+	return map[string]int{string(fleet.Green): 0, string(fleet.Orange): 0, string(fleet.Red): 0, string(fleet.Grey): 0}
+}
+
+// find fills in counts and groups, and the keys of what comes after the cursor.
+func (f *found) find(q *question, sc *wire.Scope) {
+	now := f.table.view.AsOf
+	all := q.query.Uses(sitequery.FieldPhase)
+	groups := map[string]*group{}
+	missing := map[string]bool{}
+	for _, l := range q.query.Labels() {
+		missing[l] = true
+	}
+	f.table.readable(sc, func(i int) {
+		if !all && f.table.rows[i].Phase == fleet.PhaseDecommissioned {
+			return
+		}
+		row := f.row(i)
+		f.page.Readable++
+		for l := range missing {
+			if _, ok := row.Labels[l]; ok {
+				delete(missing, l)
+			}
+		}
+		if !q.query.Match(&row, now) {
+			return
+		}
+		f.page.Total++
+		f.page.Counts[string(row.Colour)]++
+		if q.group != nil {
+			q.group.Groups(&row, func(value string) {
+				g := groups[value]
+				if g == nil {
+					g = &group{counts: newCounts()}
+					groups[value] = g
+				}
+				g.add(&row)
+			})
+		}
+		if q.limit == 0 {
+			return
+		}
+		key := q.order.Key(&row)
+		if q.after == nil || q.order.Compare(&key, q.after) > 0 {
+			f.keys = append(f.keys, position{key, i})
+			if q.limit > 0 && len(f.keys) >= 4*(q.limit+1) { // no page has room for the others
+				f.sort(q)
+				f.keys = f.keys[:q.limit+1]
+			}
+		}
+	})
+	f.sort(q)
+	for _, l := range q.query.Labels() {
+		if missing[l] {
+			f.page.Notes = append(f.page.Notes, fmt.Sprintf("no site that you may read has a label %s, and no field has that name", l))
+		}
+	}
+	if q.group != nil {
+		f.page.Groups = []wire.SiteGroup{}
+		for value, g := range groups {
+			f.page.Groups = append(f.page.Groups, g.as(value, *q.group))
+		}
+		slices.SortFunc(f.page.Groups, func(a, b wire.SiteGroup) int {
+			return cmp.Or(cmp.Compare(b.Sites, a.Sites), strings.Compare(a.Value, b.Value))
+		})
+		if n := len(f.page.Groups); n > maxGroups {
+			f.page.Groups = f.page.Groups[:maxGroups]
+			f.page.Notes = append(f.page.Notes, fmt.Sprintf("of %d groups these are the %d with the most sites", n, maxGroups))
+		}
+	}
+}
+
+func (f *found) sort(q *question) {
+	slices.SortFunc(f.keys, func(a, b position) int { return q.order.Compare(&a.key, &b.key) })
+}
+
+type group struct {
+	sites, known int
+	counts       map[string]int
+	sum, worst   float64
+}
+
+func (g *group) add(r *sitequery.Row) {
+	g.sites++
+	g.counts[string(r.Colour)]++
+	if r.Score.Known {
+		if g.known == 0 || r.Score.Value < g.worst {
+			g.worst = r.Score.Value
+		}
+		g.known++
+		g.sum += r.Score.Value
+	}
+}
+
+func (g *group) as(value string, c sitequery.Column) wire.SiteGroup {
+	out := wire.SiteGroup{Value: value, Query: sitequery.Equals(c, value), Sites: g.sites, Counts: g.counts}
+	if g.known > 0 {
+		mean, worst := tenths(g.sum/float64(g.known)), tenths(g.worst)
+		out.Mean, out.Worst = &mean, &worst
+	}
+	return out
+}
+
+func tenths(x float64) float64 { return float64(int64(x*10+0.5)) / 10 }
+
+// writeCSV writes all that was found, or as many as the limit says.
+func (f *found) writeCSV(w http.ResponseWriter, q *question) *wire.Problem {
+	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+	out := csv.NewWriter(w)
+	line := make([]string, len(q.columns))
+	for i, c := range q.columns {
+		line[i] = c.Name()
+	}
+	_ = out.Write(line) // errors stay in the writer, and nobody is left to be told
+	for n := range f.keys {
+		if n == q.limit {
+			break
+		}
+		row := f.row(f.keys[n].row)
+		for i, c := range q.columns {
+			line[i] = plainCell(c.Cell(&row))
+		}
+		_ = out.Write(line)
+	}
+	out.Flush()
+	return nil
+}
+
+// plainCell keeps spreadsheets from taking what a site or a user wrote for a formula.
+func plainCell(s string) string {
+	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
+		return "'" + s
+	}
+	return s
+}
