@@ -1,6 +1,30 @@
 package health
 
-import "muster.dev/muster/internal/fleet"
+import (
+	"time"
+
+	"muster.dev/muster/internal/fleet"
+)
+
+// A colour that comes back within relapseWithin of having gone is waited for twice as long before
+// it goes again, at most maxRelapses times: what comes and goes is not over in between.
+const (
+	relapseWithin = 15 * time.Minute
+	maxRelapses   = 3
+)
+
+// turned notes a change of colour.
+func (e *evaluation) turned(to fleet.Colour) {
+	switch was := e.st.Colour; {
+	case e.st.Better:
+		e.st.Healed = e.nowTime
+	case to == fleet.Grey || was == fleet.Grey:
+	case !e.st.Healed.IsZero() && e.nowTime.Sub(e.st.Healed) < relapseWithin:
+		e.st.Relapses = min(e.st.Relapses+1, maxRelapses)
+	default:
+		e.st.Relapses = 0
+	}
+}
 
 func (e *evaluation) colour() {
 	raw := fleet.Grey
@@ -20,6 +44,7 @@ func (e *evaluation) colour() {
 	}
 	e.st.EverKnown = e.st.EverKnown || e.prev.EverKnown
 	e.st.Colour, e.st.Since = e.prev.Colour, e.prev.Since
+	e.st.Relapses, e.st.Healed = e.prev.Relapses, e.prev.Healed
 	if e.st.Colour == "" {
 		e.st.Colour = fleet.Grey
 	}
@@ -38,7 +63,7 @@ func (e *evaluation) colour() {
 	case e.st.Colour == fleet.Grey && early:
 		need = e.m.Recovery
 	case e.st.Better:
-		need = e.m.Recovery
+		need = e.m.Recovery << e.st.Relapses
 		flaps := e.m.flapping >= 0 && e.st.Signals[e.m.flapping].Known && e.st.Signals[e.m.flapping].Score < 1
 		if r := first(e.prev.Reasons); r != nil && r.Signal == SignalUplink {
 			if need = 1; flaps {
@@ -48,6 +73,7 @@ func (e *evaluation) colour() {
 	}
 	e.st.Needed = need
 	if e.st.Against >= need || raw == fleet.Red && e.st.Critical || !e.prev.EverKnown && !early {
+		e.turned(raw)
 		e.st.Colour, e.st.Since, e.st.Against, e.st.Needed, e.st.Better = raw, e.nowTime, 0, 0, false
 		return
 	}

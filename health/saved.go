@@ -19,6 +19,8 @@ type Saved struct {
 	EverKnown bool
 	Against   int
 	Better    bool
+	Relapses  int
+	Healed    int64
 	Link      uint8
 	LinkSince int64
 	// Dead is when each unknown dimension became so; 0 where it is known.
@@ -77,7 +79,7 @@ func (m *Model) Names() []string {
 func (s *State) Save(names []string) Saved {
 	out := Saved{
 		Names: names, At: millis(s.At), Score: s.Score, Known: s.Known, Colour: string(s.Colour), Since: millis(s.Since), EverKnown: s.EverKnown,
-		Against: s.Against, Better: s.Better, Link: uint8(s.Link), LinkSince: millis(s.LinkSince), Signals: make([]SavedSignal, len(s.Signals)),
+		Against: s.Against, Better: s.Better, Relapses: s.Relapses, Healed: millis(s.Healed), Link: uint8(s.Link), LinkSince: millis(s.LinkSince), Signals: make([]SavedSignal, len(s.Signals)),
 	}
 	for i := range s.Signals {
 		x := &s.Signals[i]
@@ -123,7 +125,7 @@ func (s *Saved) Restore() (st *State, ok bool) {
 	}
 	st = &State{
 		Model: m, At: fromMillis(s.At), Score: s.Score, Known: s.Known, Colour: fleet.Colour(s.Colour), Since: fromMillis(s.Since), EverKnown: s.EverKnown,
-		Against: s.Against, Better: s.Better, Link: Link(s.Link), LinkSince: fromMillis(s.LinkSince), Signals: make([]SignalState, len(s.Signals)),
+		Against: s.Against, Better: s.Better, Relapses: min(max(s.Relapses, 0), maxRelapses), Healed: fromMillis(s.Healed), Link: Link(s.Link), LinkSince: fromMillis(s.LinkSince), Signals: make([]SignalState, len(s.Signals)),
 	}
 	for i, x := range s.Signals {
 		st.Signals[i] = SignalState{Value: x.Value, Known: x.Known && finite(x.Value), Garbage: x.Garbage, At: x.At, Losing: x.Losing}

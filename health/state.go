@@ -98,8 +98,12 @@ type State struct {
 	// side; Better is that side.
 	Against int
 	// Needed is how many of them change Colour; 0 while none disagrees.
-	Needed     int
-	Better     bool
+	Needed int
+	Better bool
+	// Relapses are how often Colour got worse again soon after it had got better, which was at
+	// Healed; each doubles what getting better needs.
+	Relapses   int
+	Healed     time.Time
 	Link       Link
 	LinkSince  time.Time
 	Dimensions [4]DimensionState // in the order of fleet.Dimensions

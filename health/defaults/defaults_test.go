@@ -273,8 +273,17 @@ func cluster() site {
 		s.set("etcd_server_has_leader", l, flat(1))
 		s.set("etcd_server_id", l, flat(1))
 		s.set("etcd_server_has_leader", `instance="links-etcd-and-runs-none"`, flat(0))
-		s.set("DCGM_FI_DEV_GPU_TEMP", l+`,gpu="0"`, flat(60))
-		s.set("DCGM_FI_DEV_XID_ERRORS", l+`,gpu="0"`, flat(0))
+		// As the exporter has them, on a GPU that two pods share: the last error was an
+		// application's, and what the driver can't read is a huge number.
+		for _, pod := range []string{"train-0", "train-1"} {
+			gpu := l + `,gpu="0",device="nvidia0",modelName="NVIDIA L4",namespace="ml",pod="` + pod + `"`
+			s.set("DCGM_FI_DEV_GPU_TEMP", gpu, flat(60))
+			s.set("DCGM_FI_DEV_XID_ERRORS", gpu+`,err_code="31"`, flat(31))
+			s.set("DCGM_FI_DEV_ROW_REMAP_FAILURE", gpu, flat(0))
+		}
+		old := l + `,gpu="1",device="nvidia1",modelName="Quadro P400"`
+		s.set("DCGM_FI_DEV_GPU_TEMP", old, flat(9223372036854775794))
+		s.set("DCGM_FI_DEV_XID_ERRORS", old, flat(9223372036854775794))
 		ttl := 100 * 86400.0
 		if i == 2 {
 			ttl = math.Inf(1)
@@ -548,8 +557,11 @@ func faults() []fault {
 			s.set("kube_node_info", `node="n1",os_image="Talos (v1.12.7)"`, none)
 			s.set("kube_node_info", `node="n1",os_image="Talos (v1.13.0)"`, flat(1))
 		}},
-		{"xid", "gpu-errors", 0, fleet.Orange, func(s site) { s.set("DCGM_FI_DEV_XID_ERRORS", `node="n1",gpu="0"`, flat(79)) }},
-		{"gpu-hot", "gpu-hot", 0, fleet.Orange, func(s site) { s.set("DCGM_FI_DEV_GPU_TEMP", `node="n1",gpu="0"`, flat(99)) }},
+		{"xid", "gpu-errors", 0, fleet.Orange, func(s site) {
+			s.set("DCGM_FI_DEV_XID_ERRORS", `node="n1",gpu="0",device="nvidia0",err_code="79"`, flat(79))
+		}},
+		{"row remap", "gpu-memory-worn", 0, fleet.Orange, func(s site) { s.set("DCGM_FI_DEV_ROW_REMAP_FAILURE", `node="n1",gpu="0",device="nvidia0"`, flat(1)) }},
+		{"gpu-hot", "gpu-hot", 0, fleet.Orange, func(s site) { s.set("DCGM_FI_DEV_GPU_TEMP", `node="n1",gpu="0",device="nvidia0"`, flat(99)) }},
 		{"clock-wrong", "clock-difference", 0, fleet.Orange, func(s site) { s.set("node_time_seconds", `node="n1"`, func(t float64) float64 { return t + 600 }) }},
 		{"no-ntp", "clock-unsynchronised", 0, fleet.Green, func(s site) { s.set("node_timex_sync_status", `node="n1"`, flat(0)) }},
 		{"conntrack", "connections-full", 0, fleet.Orange, func(s site) { s.set("node_nf_conntrack_entries", `node="n1"`, flat(262000)) }},

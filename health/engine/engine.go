@@ -147,7 +147,8 @@ type Engine struct {
 	planner   *planner
 	regionals []regionalState
 	mem       map[fleet.SiteID]*memory
-	aligned   []*memory // at the positions of alignedTo.Sites
+	left      map[fleet.SiteID]time.Time // when sites went that are gone, for leftFor
+	aligned   []*memory                  // at the positions of alignedTo.Sites
 	alignedTo *inventory.Snapshot
 	rosters   rosters
 	heard     []heard
@@ -184,7 +185,7 @@ func New(o Options) (*Engine, error) {
 		return nil, fmt.Errorf("health engine: %w", err)
 	}
 	e := &Engine{
-		opts: o, log: o.Logger, now: o.Now, planner: pl, mem: map[fleet.SiteID]*memory{}, virtual: map[[2]string]*VirtualSite{}, saidDown: map[string]bool{},
+		opts: o, log: o.Logger, now: o.Now, planner: pl, mem: map[fleet.SiteID]*memory{}, left: map[fleet.SiteID]time.Time{}, virtual: map[[2]string]*VirtualSite{}, saidDown: map[string]bool{},
 		answers: &answers{},
 	}
 	for _, r := range o.Regionals {

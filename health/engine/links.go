@@ -25,6 +25,11 @@ type regionalState struct {
 type memory struct {
 	id    fleet.SiteID
 	state *health.State
+	// born is when the site was registered. Another time under the same name is another site.
+	born time.Time
+	// before is until when there may be samples of another site that had the name; zero:
+	// there was none.
+	before time.Time
 	// shadow is what the policy in shadow makes of it; nil: there is none, or not yet.
 	shadow *health.State
 	home   int32 // position of the regional that speaks for it, or homeUnknown
@@ -101,13 +106,25 @@ func (e *Engine) listen(snap *inventory.Snapshot, now time.Time) []heard {
 			if i < 0 {
 				continue
 			}
-			h := &out[i]
-			// Times from a regional in the future are its clock's fault, not the site's.
-			beat, since := earlier(l.LastHeartbeat, now), earlier(l.ConnectedSince, now)
+			h, m, born := &out[i], e.aligned[i], snap.Sites[i].CreatedAt
+			// own leaves out what was heard of another site, which had the name before. Times
+			// from a regional in the future are its clock's fault, not the site's.
+			own := func(t time.Time) time.Time {
+				if t = earlier(t, now); !t.Before(born) {
+					return t
+				}
+				if t.After(m.before) {
+					m.before = t
+				}
+				return time.Time{}
+			}
+			beat, since, push := own(l.LastHeartbeat), earlier(l.ConnectedSince, now), own(l.LastPush)
+			if beat.IsZero() && push.IsZero() && !l.Connected && !(l.LastHeartbeat.IsZero() && l.LastPush.IsZero()) {
+				continue
+			}
 			if l.Connected && (h.up == homeUnknown || since.After(h.upSince)) {
 				h.up, h.upSince = int32(r), since
 			}
-			push := earlier(l.LastPush, now)
 			if push.After(h.push) {
 				h.push = push
 			}

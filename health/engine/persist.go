@@ -34,12 +34,20 @@ type savedState struct {
 	Names   [][]string // signals of each model
 	Sites   []savedSite
 	Virtual []savedVirtual
+	Left    []savedLeft
+}
+
+// savedLeft is a site that is gone.
+type savedLeft struct {
+	Tenant, Name string
+	At           int64 // milliseconds since 1970
 }
 
 type savedSite struct {
 	Tenant, Name string
 	Home         string // name of the regional
 	Seen         int64  // milliseconds since 1970
+	Born, Before int64  // the same; 0: not known, and none
 	Model        int    // position in Names; -1: no state
 	State        health.Saved
 	// What was written of it.
@@ -65,6 +73,7 @@ func (e *Engine) save(v *View, sites map[fleet.SiteID]*siteSeries, virtual map[[
 		if !s.LastSeen.IsZero() {
 			x.Seen = s.LastSeen.UnixMilli()
 		}
+		x.Born, x.Before = millisOf(s.CreatedAt), millisOf(s.before)
 		if s.State != nil {
 			n, ok := models[s.State.Model]
 			if !ok {
@@ -82,6 +91,9 @@ func (e *Engine) save(v *View, sites map[fleet.SiteID]*siteSeries, virtual map[[
 		}
 		st.Sites = append(st.Sites, x)
 	}
+	for id, at := range v.left {
+		st.Left = append(st.Left, savedLeft{id.Tenant, id.Name, at.UnixMilli()})
+	}
 	for key, w := range virtual {
 		if w.live {
 			x := savedVirtual{Tenant: key[0], Key: key[1]}
@@ -92,6 +104,20 @@ func (e *Engine) save(v *View, sites map[fleet.SiteID]*siteSeries, virtual map[[
 		}
 	}
 	return writeState(filepath.Join(e.opts.Dir, stateFile), &st)
+}
+
+func millisOf(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+func ofMillis(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
 }
 
 func writeState(path string, st *savedState) error {
@@ -153,10 +179,7 @@ func (e *Engine) load() error {
 	for i := range st.Sites {
 		x := &st.Sites[i]
 		id := fleet.SiteID{Tenant: x.Tenant, Name: x.Name}
-		m := &memory{id: id, home: home(x.Home)}
-		if x.Seen != 0 {
-			m.seen = time.UnixMilli(x.Seen).UTC()
-		}
+		m := &memory{id: id, home: home(x.Home), seen: ofMillis(x.Seen), born: ofMillis(x.Born), before: ofMillis(x.Before)}
 		if x.Model >= 0 && x.Model < len(st.Names) {
 			x.State.Names = st.Names[x.Model]
 			if s, ok := x.State.Restore(); ok {
@@ -171,6 +194,9 @@ func (e *Engine) load() error {
 			}
 			e.writer.sites[id] = w
 		}
+	}
+	for _, x := range st.Left {
+		e.left[fleet.SiteID{Tenant: x.Tenant, Name: x.Name}] = ofMillis(x.At)
 	}
 	for _, x := range st.Virtual {
 		w := &virtualSeries{labels: virtualLabels(x.Tenant, x.Key), live: true}

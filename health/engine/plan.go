@@ -35,6 +35,8 @@ type binding struct {
 	// objects of each signal is the position of its query in plan.objects; -1: none.
 	objects []int
 	packs   []int // query of each pack; -1 for one that can't be parsed
+	// reach is how far back each signal looks, packReach each pack.
+	reach, packReach []time.Duration
 }
 
 // pushedQuery tells, from the store, until when a site's samples reach.
@@ -71,7 +73,8 @@ type planner struct {
 
 type parsedQuery struct {
 	query query
-	slow  bool // all of its windows are of slowWindow or more
+	slow  bool          // all of its windows are of slowWindow or more
+	reach time.Duration // how far it looks back
 	err   string
 }
 
@@ -145,10 +148,12 @@ func (p *planner) plan(policies []*policy) *plan {
 	}
 	bind := func(tenant string, m *health.Model) *binding {
 		n := len(m.Signals)
-		b := &binding{model: m, query: make([]int, n), err: make([]string, n), objects: make([]int, n), packs: make([]int, len(m.Packs))}
+		b := &binding{model: m, query: make([]int, n), err: make([]string, n), objects: make([]int, n), packs: make([]int, len(m.Packs)),
+			reach: make([]time.Duration, n), packReach: make([]time.Duration, len(m.Packs))}
 		for i := range m.Signals {
 			s := &m.Signals[i]
 			b.query[i], b.err[i] = place(tenant, s.Query, func(q *query) { q.storeOnly = i == m.Uplink() || s.Name == health.SignalFlapping }, index, &out.queries)
+			b.reach[i] = used[[2]string{tenant, s.Query}].reach
 			every := 1
 			// It says nothing else a tick later, and costs a regional the most to answer. A
 			// critical signal does not wait.
@@ -162,6 +167,7 @@ func (p *planner) plan(policies []*policy) *plan {
 		}
 		for i := range m.Packs {
 			b.packs[i], _ = place(tenant, m.Packs[i].Query, nil, index, &out.queries)
+			b.packReach[i] = used[[2]string{tenant, m.Packs[i].Query}].reach
 			often(b.packs[i], packTicks)
 		}
 		return b
@@ -216,14 +222,14 @@ func (p *planner) parse(tenant, text string) parsedQuery {
 	if t := expr.Type(); t != parser.ValueTypeVector {
 		return parsedQuery{err: fmt.Sprintf("the query returns a %s, want an instant vector: aggregate `by (tenant, site)`", parser.DocumentedType(t))}
 	}
-	canonical, slow := expr.String(), looksBack(expr) >= slowWindow
+	canonical, slow, reach := expr.String(), looksBack(expr) >= slowWindow, reachOf(expr)
 	if p.known[canonical] {
-		return parsedQuery{query: query{text: canonical}, slow: slow}
+		return parsedQuery{query: query{text: canonical}, slow: slow, reach: reach}
 	}
 	if err := confine(expr, tenant); err != nil {
 		return parsedQuery{err: err.Error()}
 	}
-	return parsedQuery{query: query{text: expr.String(), tenant: tenant}, slow: slow}
+	return parsedQuery{query: query{text: expr.String(), tenant: tenant}, slow: slow, reach: reach}
 }
 
 const (

@@ -56,8 +56,9 @@ type Recolour struct {
 const (
 	// MinSince and MaxSince bound how far a replay looks back.
 	MinSince, MaxSince = 10 * time.Minute, 7 * 24 * time.Hour
-	// replayPoints of a series, at most; replaySites in one go.
-	replayPoints, replaySites = 1440, 10
+	// replayPoints of a series, at most; replaySites in one go, whose queries have tryFor: a day
+	// of ten sites of three nodes did not fit in it beside other work.
+	replayPoints, replaySites = 1440, 4
 )
 
 // ErrStore: the history can't be read.
@@ -284,6 +285,9 @@ func (h *history) replay(site int) (changes []Recolour, last health.State) {
 	r := health.Readings{Signals: make([]health.Reading, len(b.query)), Packs: make([]bool, len(b.packs))}
 	var prev *health.State
 	for i := range h.n {
+		if i < h.n-1 && h.at(i).Before(h.sites[site].CreatedAt) {
+			continue // of another site that had the name
+		}
 		h.read(&r, b, site, i)
 		until := h.at(i).Add(h.step)
 		for at := h.at(i); at.Before(until); at = at.Add(h.tick) {
@@ -344,7 +348,7 @@ func (h *history) did(site int) (out []Recolour) {
 	q := len(h.value) - 1
 	was := fleet.Colour("")
 	for i := range h.n {
-		if !h.have[q][site*h.n+i] {
+		if !h.have[q][site*h.n+i] || h.at(i).Before(h.sites[site].CreatedAt) {
 			continue
 		}
 		for _, c := range []fleet.Colour{fleet.Grey, fleet.Green, fleet.Orange, fleet.Red} {

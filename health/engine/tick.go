@@ -229,7 +229,7 @@ func (e *Engine) targets(a *answers, now time.Time) map[int32]*place {
 // updateLinks takes in what the live views say. Links that changed are marked in the
 // memories until pass has evaluated them.
 func (e *Engine) updateLinks(snap *inventory.Snapshot, now time.Time) {
-	e.removed = append(e.removed, e.align(snap)...)
+	e.removed = append(e.removed, e.align(snap, now)...)
 	said := e.listen(snap, now)
 	for i, site := range snap.Sites {
 		m := e.aligned[i]
@@ -242,24 +242,39 @@ func (e *Engine) updateLinks(snap *inventory.Snapshot, now time.Time) {
 }
 
 // align brings the memories to the positions of a snapshot's sites, and forgets
-// sites that are gone.
-func (e *Engine) align(snap *inventory.Snapshot) (removed []fleet.SiteID) {
+// sites that are gone, also those whose name another one has now.
+func (e *Engine) align(snap *inventory.Snapshot, now time.Time) (removed []fleet.SiteID) {
 	if e.alignedTo == snap {
 		return nil
+	}
+	// Views have the map too, so it is not changed but replaced.
+	fresh := false
+	left := func(id fleet.SiteID, at time.Time) {
+		if !fresh {
+			e.left, fresh = maps.Clone(e.left), true
+			maps.DeleteFunc(e.left, func(_ fleet.SiteID, at time.Time) bool { return now.Sub(at) > leftFor })
+		}
+		e.left[id] = at
 	}
 	e.aligned = slices.Grow(e.aligned[:0], len(snap.Sites))
 	for _, s := range snap.Sites {
 		m := e.mem[s.ID]
-		if m == nil {
-			m = &memory{id: s.ID, home: homeUnknown}
+		if m != nil && !m.born.IsZero() && !s.CreatedAt.IsZero() && !m.born.Equal(s.CreatedAt) {
+			left(s.ID, earlier(s.CreatedAt, now))
+			m = &memory{id: s.ID, home: homeUnknown, before: e.left[s.ID], sent: m.sent}
+			e.mem[s.ID] = m
+		} else if m == nil {
+			m = &memory{id: s.ID, home: homeUnknown, before: e.left[s.ID]}
 			e.mem[s.ID] = m
 		}
+		m.born = s.CreatedAt
 		e.aligned = append(e.aligned, m)
 	}
 	if len(e.mem) > len(snap.Sites) {
 		for id, m := range e.mem {
 			if snap.Find(id.Tenant, id.Name) < 0 {
 				delete(e.mem, id)
+				left(id, now)
 				if m.sent != nil {
 					removed = append(removed, id)
 				}
@@ -346,6 +361,7 @@ func (e *Engine) evaluate(m *memory, a *answers, j int, now time.Time) {
 		why = e.away(m, a, j)
 	}
 	a.read(&r, j, b, why)
+	b.withhold(&r, m, now)
 	r.Link, r.LinkSince, r.Reconnects = m.link, m.since, m.reconnects(now)
 	st := health.Evaluate(b.model, r, m.state, now)
 	m.state = &st
@@ -357,6 +373,7 @@ func (e *Engine) evaluate(m *memory, a *answers, j int, now time.Time) {
 	b = a.plan.binding(p)
 	r.Signals, r.Packs = make([]health.Reading, len(b.query)), make([]bool, len(b.packs))
 	a.read(&r, j, b, why)
+	b.withhold(&r, m, now)
 	shadow := health.Evaluate(b.model, r, m.shadow, now)
 	m.shadow = &shadow
 }
@@ -441,7 +458,7 @@ func (e *Engine) relink(m *memory, p *policy, now time.Time) {
 
 func (e *Engine) publish(snap *roster, a *answers, removed []fleet.SiteID, now time.Time) {
 	e.version++
-	v := &View{Version: e.version, Tick: e.ticks, AsOf: now, Snapshot: snap.Snapshot, Sites: make([]*Site, len(snap.Sites))}
+	v := &View{Version: e.version, Tick: e.ticks, AsOf: now, Snapshot: snap.Snapshot, left: e.left, Sites: make([]*Site, len(snap.Sites))}
 	u := &Update{View: v, Removed: removed, Tick: a != nil}
 	var counts [4]int
 	var reports []status.SiteReport
@@ -450,7 +467,7 @@ func (e *Engine) publish(snap *roster, a *answers, removed []fleet.SiteID, now t
 	}
 	for i, site := range snap.Sites {
 		m := e.aligned[i]
-		s := &Site{Site: site, State: m.state, Phase: phaseOf(site.Phase, m.link), LastSeen: m.seen, home: m.home, Maintenance: site.MaintenanceAt(now)}
+		s := &Site{Site: site, State: m.state, Phase: phaseOf(site.Phase, m.link), LastSeen: m.seen, home: m.home, before: m.before, Maintenance: site.MaintenanceAt(now)}
 		if p := snap.of[i]; p != nil {
 			s.Policy, s.Overrides = p.Name, p.overrides
 		}

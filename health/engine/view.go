@@ -37,7 +37,8 @@ type Site struct {
 	Shadow       *health.State
 	ShadowPolicy string
 
-	home int32
+	home   int32
+	before time.Time // see memory
 }
 
 // Score returns the score and whether it is known.
@@ -96,6 +97,8 @@ type View struct {
 	Sites        []*Site
 	VirtualSites []*VirtualSite
 	Policies     []*Policy
+
+	left map[fleet.SiteID]time.Time // see Engine; must not be changed
 }
 
 // Find returns a site, or nil.

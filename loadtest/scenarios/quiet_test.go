@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -16,6 +17,8 @@ import (
 var (
 	quietSites = flag.Int("quiet.sites", 4, "how many normal sites TestQuietSites plays")
 	quietFor   = flag.Duration("quiet.for", 30*time.Minute, "for how long")
+	quietFirst = flag.Int("quiet.first", 0, "the number of the first: other sites than another run's")
+	quietNotes = flag.String("quiet.notes", "", "also write to this file how far it is, each simulated hour")
 )
 
 // quietAtOnce is how many of them are played side by side: their engine is in memory.
@@ -39,7 +42,7 @@ func TestQuietSites(t *testing.T) {
 		}
 	}
 	var list []*Scenario
-	for i := range *quietSites {
+	for i := *quietFirst; i < *quietFirst+*quietSites; i++ {
 		rnd := rand.New(rand.NewPCG(7, uint64(i)))
 		nodes := 3 + rnd.IntN(3)
 		sc := &Scenario{Name: fmt.Sprintf("quiet-%03d", i), Normal: true, For: Duration(*quietFor), Site: Shape{Nodes: nodes, Pods: 2*nodes + 14 + 5*rnd.IntN(4), Spares: 3}}
@@ -51,27 +54,77 @@ func TestQuietSites(t *testing.T) {
 				}
 				sc.Events = append(sc.Events, e)
 			}
+			// What the next one tells begins at a site as it was: pods that replace those of
+			// three replicas leave too few of five.
+			sc.Events = append(sc.Events, Event{At: at + Duration(19*time.Minute), Object: "site", Do: "heal"})
 		}
 		list = append(list, sc)
 	}
-	began := time.Now()
-	reds, others, done := 0, 0, 0
+	var total tally
 	for some := range slices.Chunk(list, quietAtOnce) {
-		seen := run(t, map[string]*health.Model{shipped: defaults.Model()}, some)[shipped]
-		for _, sc := range some {
-			v := judge(sc, seen[sc.Name])
-			reds += v.reds
-			others += v.changes - v.reds
-			for _, o := range seen[sc.Name] {
-				if o.at > 0 && o.colour != fleet.Green {
-					t.Logf("%s: %s", sc.Name, o)
-				}
+		r := &rig{t: t}
+		r.hourly = func(at time.Duration, seen map[string]map[string][]observation) {
+			tell(t, some, seen[shipped], at-time.Hour, at)
+			note(t, "figure: so far %.0f hours of sites (%d sites at %s): %s", total.hours+float64(len(some))*at.Hours(), len(some), at, total.and(some, seen[shipped]))
+		}
+		r.run(t, map[string]*health.Model{shipped: defaults.Model()}, some)
+		total = total.and(some, r.seen[shipped])
+		total.hours += float64(len(some)) * quietFor.Hours()
+		tell(t, some, r.seen[shipped], quietFor.Truncate(time.Hour), *quietFor)
+		note(t, "figure: %.0f hours of sites, %s each: %s", total.hours, *quietFor, total)
+	}
+	if total.reds > 0 {
+		t.Errorf("%d false reds", total.reds)
+	}
+}
+
+// tell notes what was not green within a time.
+func tell(t *testing.T, list []*Scenario, seen map[string][]observation, from, to time.Duration) {
+	t.Helper()
+	for _, sc := range list {
+		for _, o := range seen[sc.Name] {
+			if o.at > from && o.at <= to && o.colour != fleet.Green {
+				note(t, "%s: %s", sc.Name, o)
 			}
 		}
-		done += len(some)
-		t.Logf("figure: %d normal sites, %s each, in %s: %d changes into red, %d other changes of colour", done, *quietFor, time.Since(began).Round(time.Second), reds, others)
 	}
-	if reds > 0 {
-		t.Errorf("%d false reds", reds)
+}
+
+// tally is what came of normal sites.
+type tally struct {
+	hours        float64 // of sites
+	reds, others int     // changes of colour
+}
+
+// and returns the tally with those of more sites.
+func (n tally) and(list []*Scenario, seen map[string][]observation) tally {
+	for _, sc := range list {
+		v := judge(sc, seen[sc.Name])
+		n.reds += v.reds
+		n.others += v.changes - v.reds
+	}
+	return n
+}
+
+func (n tally) String() string {
+	return fmt.Sprintf("%d changes into red, %d other changes of colour", n.reds, n.others)
+}
+
+// note logs a line, and keeps it on disk if it is asked to: a run of hours that is cut off
+// has still shown something.
+func note(t *testing.T, format string, args ...any) {
+	t.Helper()
+	t.Logf(format, args...)
+	if *quietNotes == "" {
+		return
+	}
+	f, err := os.OpenFile(*quietNotes, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer f.Close()
+	if _, err := fmt.Fprintf(f, format+"\n", args...); err != nil {
+		t.Error(err)
 	}
 }

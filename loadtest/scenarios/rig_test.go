@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -63,7 +64,11 @@ type rig struct {
 	inv   *shelf
 	tmpl  *simsite.Templates
 
+	// hourly, if set, is called each simulated hour with what was seen so far.
+	hourly func(at time.Duration, seen map[string]map[string][]observation)
+
 	mu   sync.Mutex
+	hour time.Duration                       // of the last call
 	seen map[string]map[string][]observation // by model and scenario
 }
 
@@ -84,6 +89,9 @@ func (o observation) String() string {
 // simulated is one site that runs.
 type simulated struct {
 	sc    *Scenario
+	name  string // as it is registered now; guarded by mu once it runs
+	born  time.Time
+	lives int // how many machines have had the name
 	sim   *simsite.Site
 	steps []Step
 	rig   *rig
@@ -94,7 +102,9 @@ type simulated struct {
 	live wire.SiteLive
 	done bool
 	end  collector.Status // when it was done
-	refs map[uint64]stamped
+	refs map[uint64]*stamped
+	dec  remotewrite.Decoder
+	raw  []byte // the last push, to be used again
 	hash maphash.Hash
 	app  labels.ScratchBuilder
 }
@@ -121,10 +131,16 @@ func run(t *testing.T, models map[string]*health.Model, list []*Scenario) map[st
 // rigOf does what run does, and returns all of it, at its end.
 func rigOf(t *testing.T, models map[string]*health.Model, list []*Scenario) *rig {
 	t.Helper()
-	defer debug.SetGCPercent(debug.SetGCPercent(400))
-	r := &rig{t: t, dir: scratch(t), seen: map[string]map[string][]observation{}, tmpl: simsite.NewTemplates()}
-	synctest.Test(t, func(t *testing.T) { r.play(t, models, list) })
+	r := &rig{t: t}
+	r.run(t, models, list)
 	return r
+}
+
+func (r *rig) run(t *testing.T, models map[string]*health.Model, list []*Scenario) {
+	t.Helper()
+	defer debug.SetGCPercent(debug.SetGCPercent(800))
+	r.dir, r.seen, r.tmpl = scratch(t), map[string]map[string][]observation{}, simsite.NewTemplates()
+	synctest.Test(t, func(t *testing.T) { r.play(t, models, list) })
 }
 
 // scratch is a directory in memory where there is one: the disk is not what is tested.
@@ -172,15 +188,45 @@ func (r *rig) play(t *testing.T, models map[string]*health.Model, list []*Scenar
 
 // run is the life of one site.
 func (s *simulated) run(ctx context.Context) {
-	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = s.col.Run(ctx) })
-	wg.Go(func() { s.stream(ctx) })
+	var cancel context.CancelFunc
+	start := func() {
+		var life context.Context
+		life, cancel = context.WithCancel(ctx)
+		col, sim := s.col, s.sim
+		wg.Go(func() { _ = col.Run(life) })
+		wg.Go(func() { s.stream(life, sim) })
+	}
+	start()
 	begin := time.Now().Add(Warm)
 	for _, st := range s.steps {
 		time.Sleep(time.Until(begin.Add(st.At)))
 		if err := st.Do(s.sim); err != nil {
 			s.rig.t.Errorf("%s: %v", s.sc.Name, err)
+		}
+		switch st.Property {
+		case deleted:
+			cancel()
+			wg.Wait()
+			s.mu.Lock()
+			s.name = ""
+			s.live.Connected, s.live.ConnectedSince = false, time.Time{}
+			s.mu.Unlock()
+			s.rig.inv.set(s.rig.sites)
+		case registered:
+			if err := s.begin(s.sc.Name); err != nil {
+				s.rig.t.Errorf("%s: %v", s.sc.Name, err)
+				continue
+			}
+			s.rig.inv.set(s.rig.sites)
+			start()
+		case renamed:
+			s.mu.Lock()
+			s.name, s.born, s.refs = s.sc.Name, time.Now(), map[uint64]*stamped{}
+			s.live.Connected, s.live.ConnectedSince, s.live.LastHeartbeat, s.live.LastPush = false, time.Time{}, time.Time{}, time.Time{}
+			s.live.Site = s.name
+			s.mu.Unlock()
+			s.rig.inv.set(s.rig.sites)
 		}
 	}
 	time.Sleep(time.Until(begin.Add(s.sc.For.D())))
@@ -208,20 +254,38 @@ func (r *rig) ended() {
 }
 
 func (r *rig) newSite(t *testing.T, sc *Scenario) *simulated {
+	s := &simulated{sc: sc, rig: r, rng: rand.New(rand.NewPCG(1, uint64(len(sc.Name))))}
+	var err error
+	if s.steps, err = sc.Steps(); err != nil {
+		t.Fatal(err)
+	}
+	name := sc.Name
+	for _, st := range s.steps {
+		if st.Property == renamed {
+			name += "-before"
+		}
+	}
+	if err := s.begin(name); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// begin registers a machine, with its collector.
+func (s *simulated) begin(name string) error {
+	sc, r := s.sc, s.rig
 	policy := shippedPolicy()
 	if sc.Site.Budget > 0 {
 		policy.SeriesBudget = sc.Site.Budget
 	}
 	compiled, err := filter.Compile(policy)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	s := &simulated{sc: sc, rig: r, refs: map[uint64]stamped{}, rng: rand.New(rand.NewPCG(1, uint64(len(sc.Name))))}
-	if s.sim, err = sc.NewSite(time.Now, r.tmpl, compiled.Allows); err != nil {
-		t.Fatal(err)
-	}
-	if s.steps, err = sc.Steps(); err != nil {
-		t.Fatal(err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sim, err = sc.newSite(uint64(s.lives), time.Now, r.tmpl, compiled.Allows); err != nil {
+		return err
 	}
 	nodes := s.sim.Nodes()
 	var targets []collector.Target
@@ -236,15 +300,18 @@ func (r *rig) newSite(t *testing.T, sc *Scenario) *simulated {
 		targets = append(targets, collector.Target{Job: p.Exporter, Instance: instance, Handler: p.Handler})
 	}
 	s.col, err = collector.New(collector.Options{
-		Dir: filepath.Join(r.dir, "sites", sc.Name), Site: fleet.SiteID{Tenant: tenant, Name: sc.Name}, Targets: targets, Policy: policy,
+		Dir: filepath.Join(r.dir, "sites", sc.Name, strconv.Itoa(s.lives)), Site: fleet.SiteID{Tenant: tenant, Name: name}, Targets: targets, Policy: policy,
 		Endpoint: func() string { return "http://gateway/api/v1/push" }, Client: func() *http.Client { return &http.Client{Transport: s} },
 		SpoolSync: 24 * time.Hour, Version: "v1.0.0", BuildTime: time.Now().Add(-30 * 24 * time.Hour),
 	})
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	s.live = wire.SiteLive{Tenant: tenant, Site: sc.Name, Region: region, AgentVersion: "v1.0.0"}
-	return s
+	// What a gateway knows of a name it keeps for a day.
+	s.live.Tenant, s.live.Site, s.live.Region, s.live.AgentVersion = tenant, name, region, "v1.0.0"
+	s.name, s.born, s.refs = name, time.Now(), map[uint64]*stamped{}
+	s.lives++
+	return nil
 }
 
 func contains(list []string, s string) bool {
@@ -258,13 +325,13 @@ func contains(list []string, s string) bool {
 
 // stream stands for the agent's stream and the gateway's end of it: it breaks with the
 // line, and is tried again as the agent does, after 1, 2, 4, … 30 s.
-func (s *simulated) stream(ctx context.Context) {
+func (s *simulated) stream(ctx context.Context, sim *simsite.Site) {
 	if s.sc.Site.Agentless {
 		return
 	}
 	failed, next := 0, time.Now()
 	for ; ctx.Err() == nil; time.Sleep(time.Second) {
-		u := s.sim.Uplink()
+		u := sim.Uplink()
 		cut := u.Down || u.Stream
 		now := time.Now()
 		s.mu.Lock()
@@ -289,7 +356,9 @@ func (s *simulated) stream(ctx context.Context) {
 
 // RoundTrip carries a push over the site's line, and stands for the gateway at its end.
 func (s *simulated) RoundTrip(req *http.Request) (*http.Response, error) {
+	s.mu.Lock()
 	u := s.sim.Uplink()
+	s.mu.Unlock()
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
 		return nil, err
@@ -311,24 +380,30 @@ func (s *simulated) RoundTrip(req *http.Request) (*http.Response, error) {
 	if lost {
 		return nil, errors.New("connect: no route to host")
 	}
-	code, text := s.push(req, body)
-	return &http.Response{StatusCode: code, Body: io.NopCloser(strings.NewReader(text)), Header: http.Header{}, Request: req}, nil
+	code, text, n := s.push(req, body)
+	h := http.Header{}
+	if code/100 == 2 { // 2.0's confirmation, without which senders fall back to 1.0
+		h.Set("X-Prometheus-Remote-Write-Samples-Written", strconv.Itoa(n))
+	}
+	return &http.Response{StatusCode: code, Body: io.NopCloser(strings.NewReader(text)), Header: h, Request: req}, nil
 }
 
-func (s *simulated) push(req *http.Request, body []byte) (int, string) {
+// push takes a request; n is how many samples of it.
+func (s *simulated) push(req *http.Request, body []byte) (code int, text string, n int) {
 	v2, err := remotewrite.IsV2(req.Header.Get("Content-Type"))
 	if err != nil {
-		return http.StatusUnsupportedMediaType, err.Error()
-	}
-	raw, err := snappy.Decode(nil, body)
-	if err != nil {
-		return http.StatusBadRequest, err.Error()
+		return http.StatusUnsupportedMediaType, err.Error(), 0
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	raw, err := snappy.Decode(s.raw[:cap(s.raw)], body)
+	if err != nil {
+		return http.StatusBadRequest, err.Error(), 0
+	}
+	s.raw = raw
 	app := s.rig.reg.eng.Storage().Appender(req.Context())
-	var d remotewrite.Decoder
 	var bad error
+	d := &s.dec
 	for d.Reset(raw, v2, remotewrite.Limits{}); d.Next(); {
 		if d.Bad != nil {
 			bad = d.Bad
@@ -342,37 +417,32 @@ func (s *simulated) push(req *http.Request, body []byte) (int, string) {
 				continue
 			}
 			st.ref = ref
+			n++
 		}
-		s.keep(d.Pairs, st)
 	}
 	if d.Err() != nil {
 		_ = app.Rollback()
-		return http.StatusBadRequest, d.Err().Error()
+		return http.StatusBadRequest, d.Err().Error(), 0
 	}
 	if err := app.Commit(); err != nil {
-		return http.StatusServiceUnavailable, err.Error()
+		return http.StatusServiceUnavailable, err.Error(), 0
 	}
 	s.live.LastPush = time.Now()
 	if bad != nil {
-		return http.StatusBadRequest, bad.Error()
+		return http.StatusBadRequest, bad.Error(), n
 	}
-	return http.StatusNoContent, ""
+	return http.StatusNoContent, "", n
 }
 
-func (s *simulated) key(pairs []string) uint64 {
+// resolve stamps the site's identity on a series, as the gateway does, and remembers it.
+func (s *simulated) resolve(pairs []string) *stamped {
 	s.hash.Reset()
 	for _, p := range pairs {
 		_, _ = s.hash.WriteString(p)
 		_ = s.hash.WriteByte(0)
 	}
-	return s.hash.Sum64()
-}
-
-func (s *simulated) keep(pairs []string, st stamped) { s.refs[s.key(pairs)] = st }
-
-// resolve stamps the site's identity on a series, as the gateway does.
-func (s *simulated) resolve(pairs []string) stamped {
-	if st, ok := s.refs[s.key(pairs)]; ok {
+	key := s.hash.Sum64()
+	if st := s.refs[key]; st != nil {
 		return st
 	}
 	s.app.Reset()
@@ -380,10 +450,12 @@ func (s *simulated) resolve(pairs []string) stamped {
 		s.app.Add(strings.Clone(pairs[i]), strings.Clone(pairs[i+1]))
 	}
 	s.app.Add(fleet.SeriesTenant, tenant)
-	s.app.Add(fleet.SeriesSite, s.sc.Name)
+	s.app.Add(fleet.SeriesSite, s.name)
 	s.app.Add(fleet.SeriesRegion, region)
 	s.app.Sort()
-	return stamped{labels: s.app.Labels()}
+	st := &stamped{labels: s.app.Labels()}
+	s.refs[key] = st
+	return st
 }
 
 // regional is the regional's own engine, and its listener without a network.
@@ -437,13 +509,13 @@ func (g *regional) writeSelf(ctx context.Context, r *rig) {
 		app := g.eng.Storage().Appender(ctx)
 		for _, s := range r.sites {
 			s.mu.Lock()
-			live, done := s.live, s.done
+			live, done, site := s.live, s.done, s.name
 			s.mu.Unlock()
-			if done {
+			if done || site == "" {
 				continue
 			}
 			add := func(name string, v float64) {
-				ls := labels.FromStrings(labels.MetricName, name, "regional", regionalName, fleet.SeriesRegion, region, fleet.SeriesSite, s.sc.Name, fleet.SeriesTenant, tenant)
+				ls := labels.FromStrings(labels.MetricName, name, "regional", regionalName, fleet.SeriesRegion, region, fleet.SeriesSite, site, fleet.SeriesTenant, tenant)
 				if _, err := app.Append(0, ls, now.UnixMilli(), v); err != nil {
 					r.t.Errorf("%s: %v", name, err)
 				}
@@ -505,24 +577,52 @@ func (r *rig) note(model string, v *healthengine.View, began time.Time) {
 		}
 		r.seen[model][s.sc.Name] = append(list, o)
 	}
+	if hour := at.Truncate(time.Hour); r.hourly != nil && hour > r.hour {
+		r.hour = hour
+		r.hourly(hour, r.seen)
+	}
 }
 
-// shelf is an inventory that does not change.
+// shelf is the inventory.
 type shelf struct {
+	mu      sync.Mutex
 	snap    *inventory.Snapshot
+	version uint64
 	changed chan struct{}
 }
 
 func newShelf(sites []*simulated) *shelf {
-	var list []*inventory.Site
-	for _, s := range sites {
-		list = append(list, &inventory.Site{ID: fleet.SiteID{Tenant: tenant, Name: s.sc.Name}, Region: region, Phase: fleet.PhaseApproved})
-	}
-	return &shelf{inventory.NewSnapshot(1, list, nil, nil), make(chan struct{})}
+	s := &shelf{changed: make(chan struct{}, 1)}
+	s.set(sites)
+	return s
 }
 
-func (s *shelf) Ready() error                         { return nil }
-func (s *shelf) Snapshot() *inventory.Snapshot        { return s.snap }
+// set makes it hold those of the sites that are registered.
+func (s *shelf) set(sites []*simulated) {
+	var list []*inventory.Site
+	for _, x := range sites {
+		x.mu.Lock()
+		if x.name != "" {
+			list = append(list, &inventory.Site{ID: fleet.SiteID{Tenant: tenant, Name: x.name}, Region: region, Phase: fleet.PhaseApproved, CreatedAt: x.born.UTC().Truncate(time.Second)})
+		}
+		x.mu.Unlock()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	s.snap = inventory.NewSnapshot(s.version, list, nil, nil)
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (s *shelf) Ready() error { return nil }
+func (s *shelf) Snapshot() *inventory.Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.snap
+}
 func (s *shelf) Changed() <-chan struct{}             { return s.changed }
 func (s *shelf) ReportSites([]status.SiteReport)      {}
 func (s *shelf) ReportPolicies([]status.PolicyReport) {}

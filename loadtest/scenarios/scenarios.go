@@ -76,6 +76,10 @@ type Event struct {
 	//	reboot    node: it is drained, is off for 90 s, and comes back
 	//	crash     node: it falls over, and is back 40 s later
 	//	rollout   deployment: its pods are replaced one by one
+	//	heal      site: all that was set before is taken back
+	//	replace   site: it is deleted, and two minutes later another one, healthy, is registered
+	//	          under its name, whose nodes and pods have the same names
+	//	rename    site: it had another name until now
 	Do string `json:"do,omitempty"`
 }
 
@@ -217,8 +221,13 @@ func (s *Scenario) complete(t *simsite.Templates) error {
 
 // NewSite makes the scenario's site.
 func (s *Scenario) NewSite(now func() time.Time, t *simsite.Templates, families func(string) bool) (*simsite.Site, error) {
+	return s.newSite(0, now, t, families)
+}
+
+// newSite makes one of several of the name; 0 is the first.
+func (s *Scenario) newSite(seed uint64, now func() time.Time, t *simsite.Templates, families func(string) bool) (*simsite.Site, error) {
 	return simsite.New(simsite.Options{
-		Name: s.Name, Nodes: s.Site.Nodes, Pods: s.Site.Pods, Series: 4000*s.Site.Nodes + 100*s.Site.Pods, Spares: s.Site.Spares, Now: now, Templates: t, Families: families,
+		Name: s.Name, Seed: seed, Nodes: s.Site.Nodes, Pods: s.Site.Pods, Series: 4000*s.Site.Nodes + 100*s.Site.Pods, Spares: s.Site.Spares, Now: now, Templates: t, Families: families,
 	})
 }
 
@@ -228,8 +237,24 @@ type Step struct {
 	Object, Property, Value string
 }
 
+// Properties of the object site that are the fleet's.
+const (
+	deleted    = "deleted"
+	registered = "registered"
+	renamed    = "renamed"
+)
+
 // Do changes the site.
-func (st Step) Do(site *simsite.Site) error { return site.Set(st.Object, st.Property, st.Value) }
+func (st Step) Do(site *simsite.Site) error {
+	switch st.Property {
+	case "heal":
+		site.Heal()
+		return nil
+	case deleted, registered, renamed:
+		return nil // of the fleet, and not of the site
+	}
+	return site.Set(st.Object, st.Property, st.Value)
+}
 
 // Steps are the events, spelled out, in the order of time.
 func (s *Scenario) Steps() ([]Step, error) {
@@ -265,6 +290,13 @@ func (e *Event) steps() ([]Step, error) {
 	kind, name, _ := strings.Cut(e.Object, "/")
 	switch at := e.At.D(); {
 	case e.Do == "":
+	case e.Do == "heal" && kind == "site":
+		add(at, e.Object, "heal", "")
+	case e.Do == "replace" && kind == "site":
+		add(at, e.Object, deleted, "")
+		add(at+2*time.Minute, e.Object, registered, "")
+	case e.Do == "rename" && kind == "site":
+		add(at, e.Object, renamed, "")
 	case e.Do == "reboot" && kind == "node":
 		// kubectl drain, systemctl reboot, uncordon.
 		add(at, e.Object, "cordoned", "yes")
@@ -291,7 +323,7 @@ func (e *Event) steps() ([]Step, error) {
 			add(begin+28*time.Second, old, "gone", "yes")
 		}
 	default:
-		return nil, fmt.Errorf("do: %q on a %s: want reboot or crash on a node, or rollout on a deployment", e.Do, kind)
+		return nil, fmt.Errorf("do: %q on a %s: want reboot or crash on a node, rollout on a deployment, or heal, replace or rename on the site", e.Do, kind)
 	}
 	return out, nil
 }
