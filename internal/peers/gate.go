@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"muster.dev/muster/internal/obs"
+	"muster.dev/muster/internal/strangers"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -35,13 +36,20 @@ type Listener struct {
 	rules []Rule
 	mux   *http.ServeMux // for its patterns
 
-	refused *prometheus.CounterVec // nil: not counted
+	refused, closed *prometheus.CounterVec // nil: not counted
+
+	// Strangers are the bounds for callers that have not shown a good certificate.
+	Strangers strangers.Bounds
 }
+
+// strangerBounds: all callers are strangers until their first request has shown a
+// certificate, and whoever asks for no more than whether a role is ready stays one.
+var strangerBounds = strangers.Bounds{Max: 512, PerHost: 256, Life: time.Minute}
 
 // Listener makes one with these rules; two with the same pattern are a mistake of the
 // programmer's.
 func (p *Peers) Listener(rules []Rule) *Listener {
-	l := &Listener{peers: p, rules: rules, mux: http.NewServeMux()}
+	l := &Listener{peers: p, rules: rules, mux: http.NewServeMux(), Strangers: strangerBounds}
 	for _, r := range rules {
 		l.mux.Handle(r.Pattern, nobody)
 	}
@@ -76,7 +84,8 @@ func (l *Listener) Covers(patterns []string) error {
 func (l *Listener) TLS() bool { return !l.peers.plain }
 
 // Register adds muster_role_certificate_expiry_timestamp_seconds, when the role's own
-// certificate ends, and muster_role_refused_calls_total by status.
+// certificate ends, muster_role_refused_calls_total by status, and
+// muster_role_closed_connections_total by reason.
 func (l *Listener) Register(reg prometheus.Registerer) {
 	if l.peers.plain {
 		return
@@ -88,6 +97,10 @@ func (l *Listener) Register(reg prometheus.Registerer) {
 		return 0
 	})
 	l.refused = promauto.With(reg).NewCounterVec(prometheus.CounterOpts{Name: "muster_role_refused_calls_total", Help: "Calls of who may not make them, on the ops listener, by status."}, []string{"code"})
+	l.closed = promauto.With(reg).NewCounterVec(prometheus.CounterOpts{Name: "muster_role_closed_connections_total", Help: "Connections to the ops listener, of who has shown no good certificate, that were closed because there were too many or because they stood too long."}, []string{"reason"})
+	for _, reason := range []string{strangers.Many, strangers.ManyHost, strangers.TooLong} {
+		l.closed.WithLabelValues(reason)
+	}
 	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden} {
 		l.refused.WithLabelValues(strconv.Itoa(code))
 	}
@@ -97,7 +110,14 @@ func (l *Listener) Register(reg prometheus.Registerer) {
 // certificates that were renewed, and CAs that came or went.
 const maxConnAge = time.Hour
 
-type bornKey struct{}
+// connOf is the connection that a request came by.
+type connOf struct {
+	conn  net.Conn
+	born  time.Time
+	table *strangers.Table
+}
+
+type connKey struct{}
 
 // Secure has a server, before it serves, speak TLS and take calls of those only who may
 // make them: a caller without a certificate of this fleet gets a 401, one that is another
@@ -108,12 +128,21 @@ func (l *Listener) Secure(srv *http.Server, log *slog.Logger) {
 		return
 	}
 	next, every := srv.Handler, newRefusals(log, l.refused)
+	logged := obs.NewEvery(time.Minute)
+	table := strangers.New(l.Strangers, func(reason, host string) {
+		if l.closed != nil {
+			l.closed.WithLabelValues(reason).Inc()
+		}
+		if left, ok := logged.Pass(reason, time.Now()); ok && reason != strangers.TooLong {
+			log.Warn("connections of callers without a certificate are closed: there are too many", "reason", reason, "address", host, "left_out", left)
+		}
+	})
 	gate := http.NewServeMux()
 	for _, rule := range l.rules {
 		gate.Handle(rule.Pattern, p.only(rule, next, every))
 	}
 	srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if born, ok := r.Context().Value(bornKey{}).(time.Time); ok && time.Since(born) > maxConnAge {
+		if c, ok := r.Context().Value(connKey{}).(*connOf); ok && time.Since(c.born) > maxConnAge {
 			w.Header().Set("Connection", "close")
 		}
 		if strange(r) {
@@ -132,8 +161,16 @@ func (l *Listener) Secure(srv *http.Server, log *slog.Logger) {
 	})
 	srv.TLSConfig = l.tls()
 	srv.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){} // HTTP/1.1 alone
-	srv.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
-		return context.WithValue(ctx, bornKey{}, time.Now())
+	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, connKey{}, &connOf{c, time.Now(), table})
+	}
+	srv.ConnState = func(c net.Conn, st http.ConnState) {
+		switch st {
+		case http.StateNew:
+			table.Add(c)
+		case http.StateClosed, http.StateHijacked:
+			table.Forget(c)
+		}
 	}
 }
 
@@ -169,6 +206,11 @@ func (p *Peers) only(rule Rule, next http.Handler, log *refusals) http.Handler {
 			for name := range p.o.Says {
 				r.Header.Del(name)
 			}
+			if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+				if _, err := p.caller(r); err == nil {
+					known(r)
+				}
+			}
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -177,6 +219,7 @@ func (p *Peers) only(rule Rule, next http.Handler, log *refusals) http.Handler {
 			log.write(w, r, unauthenticated(err, rule.Callers))
 			return
 		}
+		known(r)
 		if !may(rule.Callers, id) {
 			log.write(w, r, wire.Failure(http.StatusForbidden, "%s may not call %s; it is for %s", id, r.URL.Path, list(rule.Callers)))
 			return
@@ -189,6 +232,13 @@ func (p *Peers) only(rule Rule, next http.Handler, log *refusals) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// known says that the peer of a request's connection is no stranger.
+func known(r *http.Request) {
+	if c, ok := r.Context().Value(connKey{}).(*connOf); ok {
+		c.table.Forget(c.conn)
+	}
 }
 
 func unauthenticated(err error, callers []string) *wire.Problem {

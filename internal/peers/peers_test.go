@@ -13,6 +13,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,6 +23,7 @@ import (
 	"muster.dev/muster/control/pki"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/peers"
+	"muster.dev/muster/internal/strangers"
 	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 )
@@ -287,6 +290,67 @@ func TestLazy(t *testing.T) {
 	a.ensure("console")
 	if code, text := ask(t, c, "https://"+addr+"/api/x"); code != 200 {
 		t.Errorf("%d %s", code, text)
+	}
+}
+
+// A flood of connections that show nothing is closed, and keeps no role out: one that has
+// called before goes on, and a new one gets in as soon as the flood's time is over.
+func TestStrangersKeepNobodyOut(t *testing.T) {
+	a := newAuthority(t, "muster.local")
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := ln.Addr().String()
+	srv := &http.Server{ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+	l := a.peers("health", nil).Listener(rules)
+	l.Strangers = strangers.Bounds{Max: 30, PerHost: 20, Life: 2 * time.Second}
+	l.Secure(srv, slog.New(slog.DiscardHandler))
+	go func() { _ = srv.ServeTLS(ln, "", "") }()
+	defer srv.Close()
+	url := "https://" + addr + "/api/x"
+	known := a.peers("console", map[string]peers.Peer{addr: {Role: "health"}}).Client()
+	if code, text := ask(t, known, url); code != 200 {
+		t.Fatalf("%d %s", code, text)
+	}
+	var flood []net.Conn
+	for range 60 {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		flood = append(flood, c)
+	}
+	// The connection of who was known stands: a new one could not be made now.
+	if code, text := ask(t, known, url); code != 200 {
+		t.Errorf("a caller that is known: %d %s", code, text)
+	}
+	if code, _ := ask(t, stranger(load(t, filepath.Join(a.dir, "console"))), url); code == 200 {
+		t.Error("more strangers than may be")
+	}
+	for _, c := range flood {
+		_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+		if _, err := io.Copy(io.Discard, c); err != nil && errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal("a stranger's connection stays open")
+		}
+	}
+	if code, text := ask(t, stranger(load(t, filepath.Join(a.dir, "console"))), url); code != 200 {
+		t.Errorf("a role, once the flood is over: %d %s", code, text)
+	}
+	// On the connection that it had, which is older by now than a stranger's may be.
+	reused := false
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused }}), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := known.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != 200 || !reused {
+		t.Errorf("a caller that is known: %d, on its old connection: %v", resp.StatusCode, reused)
 	}
 }
 

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/strangers"
 )
 
 // Bounds of connections. A stranger is a peer that has not shown a good certificate: every
@@ -35,51 +35,33 @@ const (
 	unaryRequestDeadline = 15 * time.Second // for the one message of a gRPC request
 )
 
-// Why connections are closed: values of the label "reason".
-const (
-	closedSite      = "site_connections"
-	closedStrangers = "strangers"
-	closedHost      = "strangers_of_one_address"
-	closedLife      = "stranger_too_long"
-)
+// closedSite is why connections are closed whose peer is known; the other values of the
+// label "reason" are those of package strangers.
+const closedSite = "site_connections"
 
 // connTable knows the open connections: whose they are, and how many of whom.
 type connTable struct {
-	mu      sync.Mutex
-	open    map[net.Conn]*connEntry
-	bySite  map[fleet.SiteID]int
-	byHost  map[string]int // of strangers
-	perHost int            // most strangers of one address
-	// strangers is their number.
-	strangers int
+	strangers *strangers.Table
+
+	mu     sync.Mutex
+	open   map[net.Conn]*connEntry // of sites
+	bySite map[fleet.SiteID]int
 }
 
 type connEntry struct {
-	site  fleet.SiteID // of a peer that is known
-	known bool
-	host  string
-	life  *time.Timer // ends a stranger
+	site fleet.SiteID
 	// told says that the site has too many, and that this one is closed with a word.
 	told bool
 }
 
-func newConnTable() *connTable {
-	return &connTable{perHost: maxStrangersPerHost, open: map[net.Conn]*connEntry{}, bySite: map[fleet.SiteID]int{}, byHost: map[string]int{}}
-}
-
-// hostOf is what an address counts for: an IPv6 network of 64 bits is one customer's.
-func hostOf(addr net.Addr) string {
-	ap, err := netip.ParseAddrPort(addr.String())
-	if err != nil {
-		return addr.String()
-	}
-	ip := ap.Addr().Unmap().WithZone("")
-	if ip.Is6() {
-		if p, err := ip.Prefix(64); err == nil {
-			return p.String()
-		}
-	}
-	return ip.String()
+func (g *Gateway) newConnTable(perHost int) *connTable {
+	return &connTable{open: map[net.Conn]*connEntry{}, bySite: map[fleet.SiteID]int{},
+		strangers: strangers.New(strangers.Bounds{Max: maxStrangers, PerHost: perHost, Life: g.opts.StrangerLife}, func(reason, host string) {
+			g.metrics.closed.WithLabelValues(reason).Inc()
+			if reason != strangers.TooLong {
+				g.logEvery("strangers", "connections of peers without a certificate are closed: there are too many", "reason", reason, "address", host)
+			}
+		})}
 }
 
 // connState is the server's hook. A connection is new before its handshake, and active
@@ -87,44 +69,11 @@ func hostOf(addr net.Addr) string {
 func (g *Gateway) connState(c net.Conn, st http.ConnState) {
 	switch st {
 	case http.StateNew:
-		g.stranger(c)
+		g.conns.strangers.Add(c)
 	case http.StateActive:
 		g.recognize(c)
 	case http.StateClosed, http.StateHijacked:
 		g.conns.forget(c)
-	}
-}
-
-// stranger takes a new connection in, or closes it.
-func (g *Gateway) stranger(c net.Conn) {
-	t, e := g.conns, &connEntry{host: hostOf(c.RemoteAddr())}
-	t.mu.Lock()
-	reason := ""
-	switch {
-	case t.strangers >= maxStrangers:
-		reason = closedStrangers
-	case t.byHost[e.host] >= t.perHost:
-		reason = closedHost
-	}
-	if reason == "" {
-		e.life = time.AfterFunc(g.opts.StrangerLife, func() {
-			t.mu.Lock()
-			still := t.open[c] == e && !e.known
-			t.mu.Unlock()
-			if still {
-				g.metrics.closed.WithLabelValues(closedLife).Inc()
-				_ = c.Close()
-			}
-		})
-		t.open[c] = e
-		t.strangers++
-		t.byHost[e.host]++
-	}
-	t.mu.Unlock()
-	if reason != "" {
-		g.metrics.closed.WithLabelValues(reason).Inc()
-		g.logEvery("strangers", "connections of peers without a certificate are closed: there are too many", "reason", reason, "address", e.host)
-		_ = c.Close()
 	}
 }
 
@@ -136,11 +85,7 @@ func (g *Gateway) recognize(c net.Conn) {
 		return
 	}
 	t := g.conns
-	t.mu.Lock()
-	e := t.open[c]
-	known := e == nil || e.known
-	t.mu.Unlock()
-	if known {
+	if !t.strangers.Is(c) {
 		return
 	}
 	cs := tc.ConnectionState()
@@ -148,14 +93,13 @@ func (g *Gateway) recognize(c net.Conn) {
 	if who.refused != nil {
 		return
 	}
+	e := &connEntry{site: who.site}
 	t.mu.Lock()
-	if t.open[c] != e { // closed meanwhile
+	if !t.strangers.Forget(c) { // closed meanwhile
 		t.mu.Unlock()
 		return
 	}
-	e.known, e.site = true, who.site
-	e.life.Stop()
-	t.noStranger(e)
+	t.open[c] = e
 	t.bySite[who.site]++
 	n := t.bySite[who.site]
 	e.told = n > maxConns && n <= maxConns+maxTold
@@ -179,25 +123,16 @@ func tooManyConns(id fleet.SiteID) string {
 	return fmt.Sprintf("site %s has more than %d connections to this regional; senders should keep and share theirs, and close those that they don't use", id, maxConns)
 }
 
-func (t *connTable) noStranger(e *connEntry) {
-	t.strangers--
-	if t.byHost[e.host]--; t.byHost[e.host] == 0 {
-		delete(t.byHost, e.host)
-	}
-}
-
 func (t *connTable) forget(c net.Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.strangers.Forget(c)
 	e := t.open[c]
 	if e == nil {
 		return
 	}
 	delete(t.open, c)
-	e.life.Stop()
-	if !e.known {
-		t.noStranger(e)
-	} else if t.bySite[e.site]--; t.bySite[e.site] == 0 {
+	if t.bySite[e.site]--; t.bySite[e.site] == 0 {
 		delete(t.bySite, e.site)
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/remotewrite"
+	"muster.dev/muster/internal/strangers"
 	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 )
@@ -164,11 +165,10 @@ func TestStrangersBodyIsNotWaitedFor(t *testing.T) {
 // a site still gets in.
 func TestStrangersConnections(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	h := newHarness(t, harnessOptions{change: func(o *Options) { o.StrangerLife, o.Registerer = 500*time.Millisecond, reg }})
 	const perHost = 200
-	h.g.conns.mu.Lock()
-	h.g.conns.perHost = perHost
-	h.g.conns.mu.Unlock()
+	h := newHarness(t, harnessOptions{change: func(o *Options) {
+		o.StrangerLife, o.Registerer, o.strangersPerHost = 500*time.Millisecond, reg, perHost
+	}})
 	var wg sync.WaitGroup
 	var raw, shaken []net.Conn
 	for range perHost / 2 {
@@ -206,10 +206,7 @@ func TestStrangersConnections(t *testing.T) {
 			flood = append(flood, c)
 		}
 	}
-	h.g.conns.mu.Lock()
-	n := h.g.conns.strangers
-	h.g.conns.mu.Unlock()
-	if n > perHost {
+	if n := h.g.conns.strangers.Len(); n > perHost {
 		t.Errorf("%d connections of one address", n)
 	}
 	for _, c := range flood {
@@ -218,23 +215,11 @@ func TestStrangersConnections(t *testing.T) {
 	testkit.EventuallyTrue(t, "all are forgotten", func() bool {
 		h.g.conns.mu.Lock()
 		defer h.g.conns.mu.Unlock()
-		return h.g.conns.strangers == 0 && len(h.g.conns.byHost) == 0 && len(h.g.conns.open) <= 1
+		return h.g.conns.strangers.Len() == 0 && len(h.g.conns.open) <= 1
 	})
-	for reason, least := range map[string]float64{closedLife: 100, closedHost: 1} {
+	for reason, least := range map[string]float64{strangers.TooLong: 100, strangers.ManyHost: 1} {
 		if got := testutil.ToFloat64(h.g.metrics.closed.WithLabelValues(reason)); got < least {
 			t.Errorf("%s: %g", reason, got)
-		}
-	}
-}
-
-func TestHostOf(t *testing.T) {
-	for in, want := range map[string]string{"10.0.0.1:99": "10.0.0.1", "[2001:db8::1:2]:9": "2001:db8::/64", "[::ffff:10.0.0.1]:9": "10.0.0.1", "[fe80::1%eth0]:1": "fe80::/64"} {
-		a, err := net.ResolveTCPAddr("tcp", in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := hostOf(a); got != want {
-			t.Errorf("%s: %s, want %s", in, got, want)
 		}
 	}
 }

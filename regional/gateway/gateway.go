@@ -70,6 +70,9 @@ type Options struct {
 	Upstream regional.Upstream
 	// Logs serves POST and PUT /api/v1/logs; nil: not served. Identity tells it who asks.
 	Logs http.Handler
+	// Software serves GET and HEAD of /software/; nil: not served. Its answers may take as
+	// long as they need while the site reads them.
+	Software http.Handler
 	// Limits of a site; nil: the defaults. Asked for each push, must be fast.
 	Limits func(fleet.SiteID) Limits
 
@@ -78,6 +81,7 @@ type Options struct {
 	// A peer without a good certificate has StrangerAsk, default 10 s, to send its
 	// registration, and StrangerLife, default 1 minute, for its whole connection.
 	StrangerAsk, StrangerLife time.Duration
+	strangersPerHost          int           // of tests
 	WriteStall                time.Duration // a peer that takes nothing of an answer for this long is gone; default 30 s
 	MaxInFlight               int32         // pushes of one site at once, those that wait included; default 8
 	// Working is how many pushes are decoded and stored at one time; default twice the
@@ -183,11 +187,12 @@ func newUnbound(o Options) (*Gateway, error) {
 		return nil, err
 	}
 	g := &Gateway{
-		opts: o, log: o.Logger.With("part", "gateway"), stopping: make(chan struct{}), conns: newConnTable(), pushers: newPusherPool(), memory: newMemory(o.Memory),
+		opts: o, log: o.Logger.With("part", "gateway"), stopping: make(chan struct{}), pushers: newPusherPool(), memory: newMemory(o.Memory),
 		arrivals: sync.Pool{New: func() any { return new(arrival) }}, line: turns.NewLine(o.Working, o.Waiting),
 		sites: map[fleet.SiteID]*site{}, tenants: map[string]*tenant{}, logged: obs.NewEvery(30 * time.Second),
 	}
 	g.metrics = newMetrics(o.Registerer, g.memory, g.line)
+	g.conns = g.newConnTable(cmp.Or(o.strangersPerHost, maxStrangersPerHost))
 	g.grpc = grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage))
 	g.strangerGRPC = grpc.NewServer(grpc.MaxRecvMsgSize(strangerBytes))
 	reg := newRegistration(g)
@@ -200,6 +205,13 @@ func newUnbound(o Options) (*Gateway, error) {
 	if o.Logs != nil {
 		g.mux.Handle("POST /api/v1/logs", o.Logs)
 		g.mux.Handle("PUT /api/v1/logs", o.Logs) // Fluent Bit's http_method
+	}
+	if o.Software != nil {
+		g.mux.HandleFunc("GET /software/", func(w http.ResponseWriter, r *http.Request) {
+			// A deadline for a body that there is none of would cut the download off.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+			o.Software.ServeHTTP(g.stallWriter(w), r)
+		})
 	}
 
 	cfg := o.TLS.Clone()

@@ -46,6 +46,7 @@ const (
 	maxTunnelID   = 64
 	maxConditions = 64
 	maxVersions   = 64
+	maxSoftware   = 8
 	maxText       = 4096
 )
 
@@ -304,6 +305,14 @@ func checkReport(r *wire.Report) error {
 		return fmt.Errorf("report: %d versions, want at most %d", len(r.Versions), maxVersions)
 	case len(r.AppliedRevision) > 128 || len(r.PolicyHash) > 128:
 		return errors.New("report: a revision or policy hash of more than 128 bytes")
+	}
+	if len(r.Software) > maxSoftware {
+		return fmt.Errorf("report: software of %d components, want at most %d", len(r.Software), maxSoftware)
+	}
+	for _, s := range r.Software {
+		if len(s.GetMessage()) > maxText || len(s.GetComponent())+len(s.GetRunning())+len(s.GetWanted())+len(s.GetDigest())+len(s.GetState()) > maxText {
+			return fmt.Errorf("report: software %.64q is too long", s.GetComponent())
+		}
 	}
 	for _, c := range r.Conditions {
 		if len(c.GetType()) > 128 || len(c.GetReason()) > 256 || len(c.GetMessage()) > maxText {
