@@ -118,6 +118,7 @@ func (p *plan) prepare() error {
 		// aggregation: it fires until then, a step and a minute more.
 		p.hold = (p.realert+p.step-1)/p.step*p.step + p.step + millis(r.Aggregation) + minute
 	}
+	p.hold = max(p.hold, logrule.KeepFiringFor(r).Milliseconds())
 	return nil
 }
 

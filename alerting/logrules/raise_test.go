@@ -66,3 +66,35 @@ func TestThresholdLasts(t *testing.T) {
 		}
 	}
 }
+
+// What comes and goes is one alert, and pages once: of every type whose matches are moments.
+func TestWhatComesAndGoesIsOneAlert(t *testing.T) {
+	for rule, line := range map[string][]string{
+		"type: frequency, num_events: 5, timeframe: 2m": nil,
+		"type: any": nil,
+		"type: blacklist, compare_key: labels.user, blacklist: [root]":                         {"labels.user=root"},
+		"type: whitelist, compare_key: labels.user, whitelist: [joe]":                          {"labels.user=root"},
+		"type: cardinality, cardinality_field: labels.user, max_cardinality: 0, timeframe: 1m": {"labels.user=root"},
+	} {
+		for keep, many := range map[string]bool{"": false, ", keep_firing_for: 0s": true} {
+			w := newWorld(t, "paris")
+			w.use("acme", "{"+rule+keep+"}")
+			r := w.runner()
+			round1(r)
+			for range 15 { // five lines every four minutes, for an hour
+				for range 5 {
+					w.log("paris", "x", w.now.Sub(t0).Seconds(), line...)
+				}
+				w.run(4*time.Minute, r)
+			}
+			raised, firing := w.sink.raised(), w.sink.firing()
+			if (len(raised) > 1) != many || !many && len(firing) != 1 {
+				t.Errorf("%s%s: raised %v, firing %v", rule, keep, raised, firing)
+			}
+			w.run(2*time.Hour, r)
+			if firing := w.sink.firing(); len(firing) != 0 {
+				t.Errorf("%s%s: fires for ever: %v", rule, keep, firing)
+			}
+		}
+	}
+}

@@ -372,7 +372,7 @@ func TestAlertsFollowTheirSite(t *testing.T) {
 func TestSelectorAndLabels(t *testing.T) {
 	w := newWorld(t, "paris", "rome")
 	w.sites[0].Labels = map[string]string{"tier": "edge"}
-	w.use("acme", "{type: any, severity: critical, labels: {team: a}, query_key: [kubernetes.pod.name], annotations: {summary: '{{ $labels.team }} {{ $value }} {{ $message }}', runbook: r}}")
+	w.use("acme", "{type: any, keep_firing_for: 0s, severity: critical, labels: {team: a}, query_key: [kubernetes.pod.name], annotations: {summary: '{{ $labels.team }} {{ $value }} {{ $message }}', runbook: r}}")
 	w.rules[0].Logs[0].Spec.SiteSelector.MatchLabels = map[string]string{"tier": "edge"}
 	r := w.runner(func(o *Options) { o.ExternalURL = "https://muster.example/" })
 	round1(r)
@@ -590,7 +590,7 @@ func TestNewTermLearnsFromHistory(t *testing.T) {
 	w.src.lines[2].at, w.src.lines[2].ingested = t0.Add(-3*24*time.Hour), t0.Add(-3*24*time.Hour)
 	w.src.lines[0].at, w.src.lines[0].ingested = t0.Add(-5*24*time.Hour), t0.Add(-5*24*time.Hour)
 	w.src.lines[1].at, w.src.lines[1].ingested = t0.Add(-9*24*time.Hour), t0.Add(-9*24*time.Hour)
-	w.use("acme", "{type: new_term, fields: [labels.user], terms_window_size: 168h, realert: 0s}")
+	w.use("acme", "{type: new_term, fields: [labels.user], terms_window_size: 168h, realert: 0s, keep_firing_for: 0s}")
 	r := w.runner()
 	round1(r)
 	w.log("paris", "x", 1, "labels.user=old")

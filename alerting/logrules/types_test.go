@@ -91,7 +91,7 @@ func TestTypes(t *testing.T) {
 			list(at(100, "paris", "x").x(2), at(140, "paris", "x").by(30)), 300, []string{"R{site=paris}@110"}, nil},
 		{"spike up", "{type: spike, timeframe: 1m, spike_height: '3', spike_type: up, threshold_cur: 5}",
 			all(every(10, 0, 180, at(0, "paris", "x")), every(2, 180, 240, at(0, "paris", "x"))), 300, []string{"R{site=paris}@210"}, nil},
-		{"spike, then both windows fill anew", "{type: spike, timeframe: 1m, spike_height: '3', spike_type: both}",
+		{"spike, then both windows fill anew", "{type: spike, keep_firing_for: 0s, timeframe: 1m, spike_height: '3', spike_type: both}",
 			all(every(10, 0, 180, at(0, "paris", "x")), every(2, 180, 240, at(0, "paris", "x"))), 345, []string{"R{site=paris}@210", "R{site=paris}@330"}, nil},
 		{"spike up, not down", "{type: spike, timeframe: 1m, spike_height: '3', spike_type: up}", every(10, 0, 180, at(0, "paris", "x")), 400, nil, nil},
 		{"spike down", "{type: spike, timeframe: 1m, spike_height: '3', spike_type: down, threshold_ref: 4}", every(10, 0, 180, at(0, "paris", "x")), 300, []string{"R{site=paris}@213"}, nil},

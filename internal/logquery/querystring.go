@@ -17,6 +17,7 @@
 //	pod:*  _exists_:pod          the field is there
 //	@timestamp:[2026-11-21 TO now-1h}   a range; [ ] include their end, { } don't, * is open
 //	@timestamp:>=2026-11-21T10:00:00Z   the same with one end
+//	labels.status:[500 TO 599]   whole numbers, both ends; each counts as a word
 //	a AND b  a && b  a b         both
 //	a OR b   a || b              one of them
 //	NOT a    !a  -a              the records without it
@@ -27,7 +28,7 @@
 // record matches with any one of them, which its order by score makes up for; log
 // records are ordered by time); NOT binds tighter than AND, and AND tighter than OR; +a
 // is a. Regular expressions, fuzzy terms (a~), proximity ("a b"~3), boosts (a^2) and
-// ranges over anything but time are refused with an error that says so.
+// ranges over anything but times and whole numbers are refused with an error that says so.
 package logquery
 
 import (

@@ -15,7 +15,10 @@ func (p *parser) timeRange(s scope) (Node, error) {
 		if !s.named {
 			return nil, p.errorf(start, "%q is not expected here; to search for it, put it in quotes", p.text[start:start+1])
 		}
-		return nil, p.errorf(start, "ranges work on times only (@timestamp), not on %s", s.field.Name)
+		if s.field.Kind == Labels || s.field.Kind == Keyword && s.field.Name != "_exists_" {
+			return p.numberRange(s)
+		}
+		return nil, p.errorf(start, "ranges work on times (@timestamp) and on whole numbers in labels, not on %s", s.field.Name)
 	}
 	if err := p.leaf(start); err != nil {
 		return nil, err

@@ -27,10 +27,15 @@ const (
 	DefaultSeverity    = "warning"
 	DefaultRealert     = time.Minute
 	DefaultTermsWindow = 720 * time.Hour
+	// DefaultKeepFiring is the least, MostDefaultKeepFiring the most that a rule has that
+	// sets no keep_firing_for.
+	DefaultKeepFiring     = 5 * time.Minute
+	MostDefaultKeepFiring = time.Hour
 
 	MaxTimeframe   = 24 * time.Hour
 	MaxTermsWindow = 720 * time.Hour
 	MaxRealert     = 7 * 24 * time.Hour
+	MaxKeepFiring  = 24 * time.Hour
 	MaxQueryDelay  = time.Hour
 	MaxAggregation = 24 * time.Hour
 )
@@ -47,6 +52,20 @@ var reserved = []string{LabelName, fleet.SeriesTenant, fleet.SeriesSite, fleet.S
 
 // Realert of a rule, with the default.
 func Realert(r v1alpha1.LogRule) time.Duration { return or(r.Realert, DefaultRealert) }
+
+// KeepFiringFor of a rule, with the default.
+func KeepFiringFor(r v1alpha1.LogRule) time.Duration {
+	otherwise := DefaultKeepFiring
+	switch r.Type {
+	case Flatline, MetricAggregation, PercentageMatch, SpikeAggregation:
+		otherwise = 0
+	case Frequency, Spike, Cardinality:
+		// Lines that led to a match are used up: at the same rate the next one comes a
+		// timeframe later.
+		otherwise = min(max(otherwise, or(r.Timeframe, 0)+Realert(r)), MostDefaultKeepFiring)
+	}
+	return or(r.KeepFiringFor, otherwise)
+}
 
 // TermsWindow of a rule, with the default.
 func TermsWindow(r v1alpha1.LogRule) time.Duration { return or(r.TermsWindowSize, DefaultTermsWindow) }
@@ -230,6 +249,7 @@ func (c *checker) durations() {
 		}
 	}
 	check("realert", c.r.Realert, 0, MaxRealert)
+	check("keep_firing_for", c.r.KeepFiringFor, 0, MaxKeepFiring)
 	check("query_delay", c.r.QueryDelay, 0, MaxQueryDelay)
 	check("aggregation", c.r.Aggregation, time.Second, MaxAggregation)
 	check("timeframe", c.r.Timeframe, time.Second, MaxTimeframe)

@@ -1,0 +1,149 @@
+package elastalert
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+func TestTranslate(t *testing.T) {
+	for _, c := range []struct {
+		name, in, want string
+		remarks        []string // a part of each
+	}{
+		{"counting, with its sender", `
+name: "Too many refusals (core)"
+type: frequency
+index: fw-*
+num_events: 30
+timeframe: {minutes: 10}
+realert: {hours: 1}
+query_key: source.ip
+filter:
+- term: {action.keyword: "deny"}
+- query: {query_string: {query: 'zone: dmz AND NOT host.name:"fw 1" AND -level:debug'}}
+alert: [slack]
+slack_webhook_url: https://hooks.example.com/x
+`, `
+name: TooManyRefusalsCore
+type: frequency
+num_events: 30
+timeframe: 10m
+realert: 1h
+query_key: [labels.source.ip]
+filter: 'labels.action:"deny" AND (labels.zone:dmz AND NOT host.name:"fw 1" AND -level:debug)'
+`, []string{"alert, slack_webhook_url: how it is sent"}},
+		{"bool, range, exists, prefix", `
+name: slow
+type: any
+filter:
+- bool:
+    must: [{range: {status: {gte: 500, lt: 503}}}, {exists: {field: trace}}]
+    must_not: {prefix: {path: "/health:"}}
+    should: [{match: {message: time out}}, {terms: {code: [1, 2]}}]
+    minimum_should_match: 1
+`, `
+name: Slow
+type: any
+filter: '((labels.status:[500 TO 503}) AND (_exists_:labels.trace)) AND NOT ((labels.path:\/health\:*)) AND ((message:"time out") OR ((labels.code:"1" OR labels.code:"2")))'
+`, nil},
+		{"longest windows", `
+name: who
+type: new_term
+fields: [[user, country], host]
+terms_window_size: {days: 90}
+filter: [{match_all: {}}]
+`, `
+name: Who
+type: new_term
+fields: [labels.user, labels.country, labels.host]
+terms_window_size: 720h
+`, []string{"fields: [user country]", "terms_window_size: 720h0m0s is the longest"}},
+		{"a number over a threshold", `
+name: 99th floor
+type: metric_aggregation
+metric_agg_key: cpu.pct
+metric_agg_type: avg
+max_threshold: 0.85
+bucket_interval: {minutes: 1}
+`, `
+name: _99thFloor
+type: metric_aggregation
+metric_agg_key: labels.cpu.pct
+metric_agg_type: avg
+max_threshold: "0.85"
+timeframe: 45m
+`, []string{"timeframe: 45m", "bucket_interval"}},
+		{"a blacklist of several keys", `
+name: bad
+type: blacklist
+compare_key: [user, host]
+blacklist: [root, 17]
+`, `
+name: Bad
+type: blacklist
+compare_key: labels.user
+blacklist: [root, "17"]
+`, []string{"compare_key: user alone"}},
+	} {
+		got, err := Translate([]byte(c.in))
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		var want Rule
+		if err := yaml.UnmarshalStrict([]byte(c.want), &want.LogRule); err != nil {
+			t.Fatal(err)
+		}
+		g, _ := yaml.Marshal(got.LogRule)
+		w, _ := yaml.Marshal(want.LogRule)
+		if string(g) != string(w) {
+			t.Errorf("%s:\n%s\nwant\n%s", c.name, g, w)
+		}
+		if len(got.Remarks) != len(c.remarks) {
+			t.Errorf("%s: %q", c.name, got.Remarks)
+		}
+		for _, want := range c.remarks {
+			if !slices.ContainsFunc(got.Remarks, func(r string) bool { return strings.HasPrefix(r, want) }) {
+				t.Errorf("%s: %q, want %q", c.name, got.Remarks, want)
+			}
+		}
+	}
+}
+
+func TestWhatIsNoRule(t *testing.T) {
+	for want, in := range map[string]string{
+		"not YAML":                     "\t",
+		"name: there is none":          "type: any",
+		`type: "custom.Rule"`:          "{name: x, type: custom.Rule}",
+		"filter: [0].geo_distance":     "{name: x, type: any, filter: [{geo_distance: {}}]}",
+		"can't start with":             "{name: x, type: any, filter: [{query_string: {query: 'message: *x*'}}]}",
+		"both ends":                    "{name: x, type: any, filter: [{range: {status: {gte: 500}}}]}",
+		"num_events":                   "{name: x, type: frequency}",
+		"num_events: many is no":       "{name: x, type: frequency, num_events: many}",
+		"timeframe: fortnights":        "{name: x, type: frequency, num_events: 1, timeframe: {fortnights: 1}}",
+		"minimum_should_match: 2":      "{name: x, type: any, filter: [{bool: {should: [{match_all: {}}], minimum_should_match: 2}}]}",
+		"write what is in that file":   "{name: x, type: blacklist, compare_key: a, blacklist: ['!file /etc/x']}",
+		"want one query":               "{name: x, type: any, filter: [x]}",
+		"match_bucket_filter: [0].geo": "{name: x, type: percentage_match, min_percentage: 5, match_bucket_filter: [{geo: {}}]}",
+	} {
+		if r, err := Translate([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v, %v; want %q", in, r, err, want)
+		}
+	}
+}
+
+// Whatever the file, there is a rule that admission takes or an error.
+func FuzzTranslate(f *testing.F) {
+	f.Add([]byte("{name: x, type: any, filter: [{query_string: {query: 'a: b \\: \"c d\" -e'}}, {range: {n: {gt: 1, lte: 3}}}]}"))
+	f.Add([]byte("{name: x, type: frequency, num_events: 1, timeframe: {minutes: 1}, query_key: [a, b]}"))
+	f.Add([]byte("{name: é, type: change, compare_key: [[]], query_key: {a: b}, aggregation: {schedule: x}}"))
+	f.Add([]byte("{name: x, type: new_term, fields: [[a, [b]]], blacklist: {}, timeframe: 5}"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if r, err := Translate(b); err == nil && r.Name == "" {
+			t.Fatal("a rule without a name")
+		}
+	})
+}
