@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	_ "time/tzdata" // windows are in the site's own time zone, and not every site has the database
 
 	"github.com/spf13/cobra"
 
@@ -38,8 +39,11 @@ func root() *cobra.Command {
 fleet. It holds one outbound connection to its regional; nothing ever dials it.
 
   muster-edge join --server GATEWAY --ca-hash HASH --token TOKEN
-  muster-edge run          (what the systemd unit runs)
-  muster-edge status       what it does, and what is wrong`,
+  muster-edge watch -- run (what the systemd unit runs: it starts another version of the
+                           agent when control wants one, and goes back if that is ill)
+  muster-edge run          the agent and the collector alone
+  muster-edge status       what it does, and what is wrong
+  muster-edge software     what it runs, what it is to run, and when`,
 		SilenceUsage: true, SilenceErrors: true, Version: obs.Version,
 	}
 	cmd.PersistentFlags().StringVar(&file, "config", defaultConfig, "configuration `FILE`; not needed if every default fits (see muster-edge config sample)")
@@ -78,6 +82,22 @@ Joining again with the same key is harmless: the same site gets a new certificat
 			return edge.Run(cmd.Context(), c)
 		},
 	}
+	var watch edge.WatchOptions
+	watchdog := &cobra.Command{
+		Use: "watch [flags] -- run [flags]", Short: "Start the agent, and another version of it when control wants one", Args: cobra.MinimumNArgs(1),
+		Long: `Start muster-edge with the arguments after --, from one of two slots that hold the agent's
+binary; the one that is installed fills the first. A new version is started once, and stays
+if it is well; if it ends before, or is not well in time, the old one is started again. What
+the systemd unit runs. It reads no configuration.`,
+		Example: "  muster-edge watch -- run --config /etc/muster/edge.yaml",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			watch.Args = args
+			return edge.Watch(cmd.Context(), watch)
+		},
+	}
+	watchdog.Flags().StringVar(&watch.Dir, "dir", "/var/lib/muster-edge/bin", "`DIR` of the two binaries; this user has to be able to write there, and to run what is in it")
+	watchdog.Flags().DurationVar(&watch.Within, "within", edge.WatchWithin, "by when a new version has to be well; longer than software.within")
+
 	var output string
 	var asJSON bool
 	status := &cobra.Command{
@@ -129,6 +149,6 @@ the page itself has. What the DaemonSet of ` + "`muster site manifest`" + ` runs
 			_, err := cmd.OutOrStdout().Write(edge.Sample)
 			return err
 		}})
-	cmd.AddCommand(join, run, status, host, conf)
+	cmd.AddCommand(join, run, watchdog, status, softwareCommand(load), host, conf)
 	return cmd
 }

@@ -58,6 +58,8 @@ type Options struct {
 	// report; nil: none. Keys as in package facts.
 	SystemLabels func() map[string]string
 	Versions     func() map[string]string
+	// Software is asked for each report: every component that the site can replace; nil: none.
+	Software func() []*wire.SoftwareStatus
 	// Tunnel serves a connection that control asked for, until it ends; nil: the site
 	// takes none.
 	Tunnel func(ctx context.Context, conn net.Conn)
@@ -406,6 +408,21 @@ func (a *Agent) SetCondition(typ, status, reason, message string) {
 }
 
 func (a *Agent) reportChanged() { poke(a.report) }
+
+// ReportChanged has a report sent soon, because Options.Software or Versions has other
+// things to say.
+func (a *Agent) ReportChanged() { a.reportChanged() }
+
+// Connected is nil while a regional answers: it has welcomed the site on the stream that
+// is open.
+func (a *Agent) Connected() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.connected == nil {
+		return fmt.Errorf("it is not connected to a regional: %s", cmp.Or(a.message, string(a.phase)))
+	}
+	return nil
+}
 
 func poke(wake chan<- struct{}) {
 	select {

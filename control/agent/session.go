@@ -244,6 +244,9 @@ func (a *Agent) reportNow(seq uint64) *wire.Report {
 	r := &wire.Report{Seq: seq, AppliedRevision: a.desired.appliedRevision(), PolicyHash: a.desired.effective(fleet.KindCollectionPolicy), Versions: map[string]string{}}
 	maps.Copy(r.Versions, a.opts.Versions())
 	r.Versions["agent"] = a.opts.Version
+	if a.opts.Software != nil {
+		r.Software = a.opts.Software()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, typ := range slices.Sorted(maps.Keys(a.conditions)) {

@@ -87,6 +87,8 @@ type Options struct {
 	// Reports is what sites say of the policies that they have in effect, before it stands in
 	// the status of Sites, which is written at a bounded rate; nil: that status alone counts.
 	Reports Reports
+	// Software tells who runs what it shall; nil: the status of SoftwarePolicies is not written.
+	Software Software
 	// Rules tells what became of AlertRules and LogRules; nil: their status is not written.
 	Rules Rules
 	// Workloads tells what virtual Kubernetes reach; nil: their status is not written.

@@ -20,7 +20,7 @@ type Inventory interface {
 	Changed() <-chan struct{}
 }
 
-// Feed tells the store of the fleet, of the rules in the cache and of each change, and
+// Feed tells the store of the fleet, of the rules and releases in the cache and of each change, and
 // starts it once it has heard of everything. It returns after that; the watching goes on
 // as long as the cache runs and ctx lasts.
 func Feed(ctx context.Context, c cache.Cache, inv Inventory, s *Store) error {
@@ -35,6 +35,8 @@ func Feed(ctx context.Context, c cache.Cache, inv Inventory, s *Store) error {
 			inSystem(func(tenant string, o *v1alpha1.AlertRules) { s.DeleteRules(tenant, KindAlertRules, o.Name) })},
 		{"log rules", &v1alpha1.LogRules{}, inSystem(func(tenant string, o *v1alpha1.LogRules) { s.SetLogRules(tenant, o.Name, o.Spec) }),
 			inSystem(func(tenant string, o *v1alpha1.LogRules) { s.DeleteRules(tenant, KindLogRules, o.Name) })},
+		{"software versions", &v1alpha1.SoftwareVersion{}, inSystem(func(tenant string, o *v1alpha1.SoftwareVersion) { s.SetSoftwareVersion(tenant, o.Name, o.Spec) }),
+			inSystem(func(tenant string, o *v1alpha1.SoftwareVersion) { s.DeleteSoftwareVersion(tenant, o.Name) })},
 	} {
 		informer, err := c.GetInformer(ctx, w.obj)
 		if err != nil {

@@ -3,7 +3,8 @@
 // blob, and a change renders only the sites that it touches.
 //
 // A site gets its collection policy, always one, and the objects of virtual Kubernetes
-// (package render), and the virtual hosts that it serves or reaches. What every regional holds, the tenants' sites and
+// (package render), the virtual hosts that it serves or reaches, and which version of its
+// software it shall run. What every regional holds, the tenants' sites and
 // rules (control/api/region), is rendered beside it. Who is in the fleet, and what selects
 // whom, comes from internal/inventory; rules are told by Set and Delete calls, which Feed
 // connects to a Kubernetes cache. The package sends nothing: control/fleetapi asks for
@@ -24,6 +25,7 @@ import (
 	"muster.dev/muster/control/desired/render"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/software"
 	"muster.dev/muster/internal/vhost"
 	"muster.dev/muster/internal/wire"
 )
@@ -66,6 +68,11 @@ type Options struct {
 	// MaxItems is how many items a site takes; default 20,000. Of one that would get more,
 	// the objects stay as they were.
 	MaxItems int
+	// SoftwareRoot is the root metadata of the repository of software as of now (TUF, JSON),
+	// which sites are given with what they shall run; nil, or a result of nil: there is none.
+	// SoftwareChanged tells that it answers otherwise. It must be quick and must not call
+	// the Store.
+	SoftwareRoot func() []byte
 	// RenderEvery is how often, at most, what regionals hold is rendered. Default 3 s.
 	RenderEvery time.Duration
 	Now         func() time.Time
@@ -79,6 +86,7 @@ type Store struct {
 	policies *policies
 	kube     *workloads
 	hosts    *hosts
+	software *releases
 	wake     chan struct{} // something changed for the regionals
 
 	mu      sync.RWMutex
@@ -145,7 +153,7 @@ func New(o Options) *Store {
 		o.Now = time.Now
 	}
 	s := &Store{
-		opts: o, policies: newPolicies(o.ShippedHealth), wake: make(chan struct{}, 1), sites: map[fleet.SiteID]*shared{}, states: map[uint64][]*shared{}, tooMany: map[fleet.SiteID]int{}, seed: maphash.MakeSeed(), kube: newWorkloads(), hosts: newHosts(),
+		opts: o, policies: newPolicies(o.ShippedHealth), wake: make(chan struct{}, 1), sites: map[fleet.SiteID]*shared{}, states: map[uint64][]*shared{}, tooMany: map[fleet.SiteID]int{}, seed: maphash.MakeSeed(), kube: newWorkloads(), hosts: newHosts(), software: newReleases(o.SoftwareRoot, o.Logger),
 		blobs: map[string]*blob{}, subs: map[int]func(fleet.SiteID){}, regionalSubs: map[int]func(){}, rules: map[string]*tenantRules{}, dirty: map[string]bool{},
 		contents: map[string]map[string]string{}, history: map[string][]string{}, items: map[itemKey]Piece{},
 		rendered:       prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_desired_renders_total", Help: "Sites rendered."}),
@@ -212,6 +220,7 @@ func (s *Store) Apply(now *inventory.Snapshot) {
 		}
 		if !slices.Equal(before.Policies, now.Policies) {
 			s.policies.forget()
+			s.software.forget()
 		}
 		if s.started {
 			s.renderSitesLocked(before)
@@ -231,7 +240,7 @@ func (s *Store) renderSitesLocked(before *inventory.Snapshot) {
 			continue
 		}
 		if before != nil && s.sites[site.ID] != nil {
-			if i := before.Find(site.ID.Tenant, site.ID.Name); i >= 0 && (before.Sites[i] == site || slices.Equal(before.Sites[i].Policies, site.Policies) && slices.Equal(before.Sites[i].VirtualSites, site.VirtualSites)) {
+			if i := before.Find(site.ID.Tenant, site.ID.Name); i >= 0 && (before.Sites[i] == site || slices.Equal(before.Sites[i].Policies, site.Policies) && slices.Equal(before.Sites[i].VirtualSites, site.VirtualSites) && sameForSoftware(before.Sites[i], site)) {
 				continue
 			}
 		}
@@ -330,6 +339,10 @@ func (s *Store) PolicyHash(id fleet.SiteID) string {
 // PolicyGenerations are the generations of a tenant's collection policies, by name, that
 // PolicyHash answers from. Never nil.
 func (s *Store) PolicyGenerations(tenant string) map[string]int64 {
+	return s.generations(tenant, fleet.KindCollectionPolicy)
+}
+
+func (s *Store) generations(tenant, kind string) map[string]int64 {
 	out := map[string]int64{}
 	s.mu.RLock()
 	known := s.known
@@ -337,7 +350,7 @@ func (s *Store) PolicyGenerations(tenant string) map[string]int64 {
 	if known == nil {
 		return out
 	}
-	for _, p := range known.PoliciesOf(tenant, fleet.KindCollectionPolicy) {
+	for _, p := range known.PoliciesOf(tenant, kind) {
 		out[p.Name] = p.Generation
 	}
 	return out
@@ -385,10 +398,12 @@ func (s *Store) renderLocked(site *inventory.Site) {
 		// It would refuse all of it, its policies too. What it has of objects stays.
 		s.tooMany[site.ID] = n
 		if objects = nil; old != nil {
-			objects = slices.DeleteFunc(slices.Clone(old.lists[len(lists):]), func(l *render.List) bool { return l.Pieces[0].Item.Kind == vhost.Kind })
+			objects = slices.DeleteFunc(slices.Clone(old.lists[len(lists):]), func(l *render.List) bool {
+				return l.Pieces[0].Item.Kind == vhost.Kind || l.Pieces[0].Item.Kind == software.Kind
+			})
 		}
 	}
-	lists = slices.Concat(lists, objects, s.hosts.Render(site))
+	lists = slices.Concat(lists, objects, s.hosts.Render(site), s.software.Render(site))
 	if old != nil && slices.Equal(old.lists, lists) {
 		return
 	}

@@ -104,6 +104,52 @@ func TestASiteHasTheVariantThatItsRolloutSays(t *testing.T) {
 	check("written while its state is gone", before)
 }
 
+// Software policies have variants as the others do: one version for the sites that got it.
+func TestSoftwarePolicyUnderARollout(t *testing.T) {
+	version := func(v, rollout string, generation int64) *v1alpha1.SoftwarePolicy {
+		p := &v1alpha1.SoftwarePolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "a-system", Name: "agent", Generation: generation}, Spec: v1alpha1.SoftwarePolicySpec{Component: "agent", Version: v}}
+		if rollout != "" {
+			p.Annotations = map[string]string{v1alpha1.AnnotationRollout: rollout}
+		}
+		return p
+	}
+	state := func(has string) *v1alpha1.RolloutState {
+		o := v1alpha1.RolloutObject{APIVersion: "muster.dev/v1alpha1", Kind: "SoftwarePolicy", Name: "agent"}
+		for _, v := range []string{"", "1.4.2"} {
+			o.Contents = append(o.Contents, runtime.RawExtension{Raw: []byte(fmt.Sprintf(`{"spec":{"component":"agent","version":%q}}`, v))})
+		}
+		return &v1alpha1.RolloutState{ObjectMeta: metav1.ObjectMeta{Namespace: "a-system", Name: "r"}, Spec: v1alpha1.RolloutStateSpec{Held: has != "", Sites: "lyon nice", Has: has, Objects: []v1alpha1.RolloutObject{o}}}
+	}
+	pinned := site("a", "nice", nil)
+	pinned.Spec.Software = map[v1alpha1.SoftwareComponent]string{"agent": "1.0.0"}
+	pinned.Annotations = map[string]string{v1alpha1.AnnotationSoftwareRetry: "3"}
+	b := NewBook("a").Put(site("a", "lyon", nil), pinned, version("", "", 1))
+	check := func(when, want string) {
+		t.Helper()
+		var got []string
+		for _, s := range b.Snapshot().Sites {
+			for _, p := range s.PoliciesOf("SoftwarePolicy") {
+				got = append(got, fmt.Sprintf("%s %q", s.ID.Name, p.Object.(*v1alpha1.SoftwarePolicy).Spec.Version))
+			}
+		}
+		if text := strings.Join(got, ", "); text != want {
+			t.Errorf("%s: %s\nwant %s", when, text, want)
+		}
+	}
+	check("at first", `lyon "", nice ""`)
+	b.Put(state("00"), version("1.4.2", "r", 2))
+	check("as it begins", `lyon "", nice ""`)
+	b.Put(state("10"))
+	check("with one moved", `lyon "1.4.2", nice ""`)
+	b.Put(state("00"))
+	check("put back", `lyon "", nice ""`)
+	b.Put(state(""))
+	check("completed", `lyon "1.4.2", nice "1.4.2"`)
+	if s := b.Snapshot().Sites[1]; s.Pins["agent"] != "1.0.0" || s.Retry != 3 {
+		t.Errorf("what the site itself says: %+v, %d", s.Pins, s.Retry)
+	}
+}
+
 func TestUnknownRollouts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "inventory.json")

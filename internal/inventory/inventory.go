@@ -60,8 +60,16 @@ type Site struct {
 	// that it keeps its last good one.
 	PolicyHash    string
 	PolicyRefused bool
+	// Versions by component, as the agent reports them.
+	Versions map[string]string
 	// InStatus is the maintenance that the status tells of.
 	InStatus *v1alpha1.SiteMaintenance
+	// Pins are the versions of components that the Site itself names: they count before
+	// policies. Retry counts how often somebody asked to try again what had failed.
+	Pins  map[v1alpha1.SoftwareComponent]string
+	Retry int
+	// Software is what the site said last of its own, as its status has it.
+	Software []v1alpha1.SiteSoftware
 
 	// would are the virtual sites that a pending site will belong to.
 	would []string
@@ -416,6 +424,15 @@ func CollectionPolicies() PolicyKind {
 	return PolicyKind{Kind: fleet.KindCollectionPolicy, Resource: "collectionpolicies", List: func() client.ObjectList { return &v1alpha1.CollectionPolicyList{} },
 		Object: func() client.Object { return &v1alpha1.CollectionPolicy{} }, Spec: func(o client.Object) (*metav1.LabelSelector, int32) {
 			p := o.(*v1alpha1.CollectionPolicy)
+			return &p.Spec.SiteSelector, p.Spec.Priority
+		}}
+}
+
+// SoftwarePolicies is the third.
+func SoftwarePolicies() PolicyKind {
+	return PolicyKind{Kind: "SoftwarePolicy", Resource: "softwarepolicies", List: func() client.ObjectList { return &v1alpha1.SoftwarePolicyList{} },
+		Object: func() client.Object { return &v1alpha1.SoftwarePolicy{} }, Spec: func(o client.Object) (*metav1.LabelSelector, int32) {
+			p := o.(*v1alpha1.SoftwarePolicy)
 			return &p.Spec.SiteSelector, p.Spec.Priority
 		}}
 }

@@ -174,8 +174,8 @@ func compareKeys(a, b objectKey) int {
 func (s *Site) object(k objectKey) v1alpha1.Site {
 	o := v1alpha1.Site{
 		ObjectMeta: metav1.ObjectMeta{Namespace: k.namespace, Name: k.name, Labels: s.Labels, CreationTimestamp: metav1.Time{Time: s.CreatedAt}},
-		Spec:       v1alpha1.SiteSpec{Approved: s.Counts(), Decommissioned: s.Phase == fleet.PhaseDecommissioned, Maintenance: s.ByHand, MaintenanceWindows: s.Windows},
-		Status:     v1alpha1.SiteStatus{Phase: s.Phase, Regional: s.Regional, Health: s.Health, PolicyHash: s.PolicyHash},
+		Spec:       v1alpha1.SiteSpec{Approved: s.Counts(), Decommissioned: s.Phase == fleet.PhaseDecommissioned, Maintenance: s.ByHand, MaintenanceWindows: s.Windows, Software: s.Pins},
+		Status:     v1alpha1.SiteStatus{Phase: s.Phase, Regional: s.Regional, Health: s.Health, PolicyHash: s.PolicyHash, Versions: s.Versions, Software: s.Software},
 	}
 	if !s.LastSeen.IsZero() {
 		o.Status.LastSeen = &metav1.Time{Time: s.LastSeen}

@@ -190,6 +190,10 @@ func siteOf(o *v1alpha1.Site) Site {
 		ID: fleet.SiteID{Name: o.Name}, Region: o.Labels[fleet.LabelRegion], Labels: o.Labels, Phase: o.Status.Phase, Regional: o.Status.Regional, CreatedAt: o.CreationTimestamp.UTC(),
 		ByHand: o.Spec.Maintenance, Windows: o.Spec.MaintenanceWindows, Health: o.Status.Health, PolicyHash: o.Status.PolicyHash,
 		PolicyRefused: meta.IsStatusConditionFalse(o.Status.Conditions, fleet.KindCollectionPolicy+"Applied"), InStatus: o.Status.Maintenance,
+		Versions: o.Status.Versions, Pins: o.Spec.Software, Software: o.Status.Software,
+	}
+	if n, err := strconv.ParseInt(o.Annotations[v1alpha1.AnnotationSoftwareRetry], 10, 31); err == nil && n > 0 {
+		s.Retry = int(n)
 	}
 	if t := o.Status.LastSeen; t != nil {
 		s.LastSeen = t.UTC()
@@ -227,7 +231,13 @@ func (s *Site) sameReports(b *Site) bool {
 	}
 	return s.Phase == b.Phase && s.Regional == b.Regional && s.CreatedAt.Equal(b.CreatedAt) && s.LastSeen.IsZero() == b.LastSeen.IsZero() &&
 		(s.Place == nil) == (b.Place == nil) && (s.Place == nil || *s.Place == *b.Place) && equality.Semantic.DeepEqual(s.ByHand, b.ByHand) &&
-		colour(s.Health) == colour(b.Health) && s.PolicyHash == b.PolicyHash && s.PolicyRefused == b.PolicyRefused
+		colour(s.Health) == colour(b.Health) && s.PolicyHash == b.PolicyHash && s.PolicyRefused == b.PolicyRefused &&
+		maps.Equal(s.Pins, b.Pins) && s.Retry == b.Retry && slices.EqualFunc(s.Software, b.Software, sameSoftware)
+}
+
+// sameSoftware leaves out how far a download is.
+func sameSoftware(a, b v1alpha1.SiteSoftware) bool {
+	return a.Component == b.Component && a.Running == b.Running && a.Wanted == b.Wanted && a.State == b.State && a.Digest == b.Digest
 }
 
 func (st *state) putVirtual(o *v1alpha1.VirtualSite) {

@@ -35,6 +35,14 @@ type Options struct {
 	MinBackoff, MaxBackoff time.Duration
 	Timeout                time.Duration // of a push; default 30 s
 
+	// SoftwareStep is how long a simulated agent takes to download a version, and how long it
+	// is on trial, half of it to one and a half; default 10 s. SoftwareBad is the share of
+	// sites on which no version is ever well. SoftwareFetches is how many really download it
+	// from the regional.
+	SoftwareStep    time.Duration
+	SoftwareBad     float64
+	SoftwareFetches int
+
 	Server string // gateway, HOST:PORT
 	CAHash string // as `muster token create` prints it
 	Token  string
@@ -64,6 +72,8 @@ func New(o Options) (*Fleet, error) {
 		return nil, fmt.Errorf("series: %d: want at least 1", o.Series)
 	case o.Pushes < 0 || o.Pushes > o.Series:
 		return nil, fmt.Errorf("pushes: %d: want 1 to the number of series", o.Pushes)
+	case o.SoftwareBad < 0 || o.SoftwareBad > 1:
+		return nil, fmt.Errorf("software that is bad: %g: want 0 to 1", o.SoftwareBad)
 	case o.Churn < 0 || o.Churn > 1:
 		return nil, fmt.Errorf("churn: %g: want 0 to 1", o.Churn)
 	}
@@ -76,6 +86,7 @@ func New(o Options) (*Fleet, error) {
 	def(&o.MinBackoff, time.Second)
 	def(&o.MaxBackoff, 30*time.Second)
 	def(&o.Timeout, 30*time.Second)
+	def(&o.SoftwareStep, 10*time.Second)
 	o.Pushes = max(o.Pushes, 1)
 	f := &Fleet{opts: o, buffers: sync.Pool{New: func() any { return &buffer{} }}}
 	f.tally.Store(&Tally{})

@@ -20,6 +20,7 @@ import (
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/mirror"
 	"muster.dev/muster/internal/remotewrite"
+	"muster.dev/muster/internal/software"
 	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/testca"
 	"muster.dev/muster/internal/tunnel"
@@ -44,6 +45,7 @@ type control struct {
 	clusters map[fleet.SiteID]*mirror.Mirror
 	policy   []byte
 	web      []byte // a Deployment; nil: none
+	agent    []byte // what the agent shall be; nil: nothing
 	fetched  int
 }
 
@@ -86,6 +88,9 @@ func (c *control) desired() *wire.DesiredState {
 	items := []*wire.Item{{Kind: fleet.KindCollectionPolicy, Name: "effective", Digest: wire.DigestOf(c.policy), Size: int64(len(c.policy))}}
 	if c.web != nil {
 		items = append(items, &wire.Item{Kind: workload.Kind, Name: webItem, Digest: wire.DigestOf(c.web), Size: int64(len(c.web))})
+	}
+	if c.agent != nil {
+		items = append(items, &wire.Item{Kind: software.Kind, Name: "agent", Digest: wire.DigestOf(c.agent), Size: int64(len(c.agent))})
 	}
 	return &wire.DesiredState{Revision: wire.RevisionOf(items), Items: items}
 }
@@ -141,6 +146,9 @@ func (c *control) Blob(_ context.Context, _ fleet.SiteID, digest string, off int
 	b := c.policy
 	if c.web != nil && digest == wire.DigestOf(c.web) {
 		b = c.web
+	}
+	if c.agent != nil && digest == wire.DigestOf(c.agent) {
+		b = c.agent
 	}
 	c.fetched++
 	c.mu.Unlock()
@@ -302,6 +310,59 @@ func TestFleetAgainstARealGateway(t *testing.T) {
 	}
 }
 
+// TestAgentsOfTheFleet: simulated agents become what control wants, but for the bad ones,
+// start anew for it, and become again what they were.
+func TestAgentsOfTheFleet(t *testing.T) {
+	const sites = 20
+	c := newControl(t)
+	addr, _, _ := startGateway(t, c, "127.0.0.1:0")
+	f, err := New(Options{Sites: sites, Series: 10, MinBackoff: 20 * time.Millisecond, MaxBackoff: 200 * time.Millisecond, SoftwareStep: 50 * time.Millisecond, SoftwareBad: 0.2,
+		Server: addr, CAHash: identity.CAHash(c.ca.Cert), Token: "the token"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := f.count((*site).bad)
+	if bad == 0 || bad > sites/2 {
+		t.Fatalf("%d of %d sites are bad", bad, sites)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer func() {
+		cancel()
+		f.Wait()
+	}()
+	if err := f.Register(ctx, 8); err != nil {
+		t.Fatal(err)
+	}
+	f.Connect(ctx)
+	want := func(version string, says map[string]int) {
+		t.Helper()
+		w := &software.Wanted{Component: "agent", Version: version, Files: []software.File{{Architecture: "any", Target: "agent/x", Digest: wire.DigestOf([]byte(version)), Size: 1}}}
+		c.mu.Lock()
+		c.agent = w.Encode()
+		c.mu.Unlock()
+		c.tell("first", nil)
+		testkit.Eventually(t, "agents "+version, func() error {
+			told := map[string]int{}
+			c.mu.Lock()
+			for _, r := range c.reports {
+				for _, x := range r.GetSoftware() {
+					if x.GetDigest() == wire.DigestOf(c.agent) && r.GetVersions()["agent"] == x.GetRunning() {
+						told[x.GetState()+" "+x.GetRunning()]++
+					}
+				}
+			}
+			c.mu.Unlock()
+			if fmt.Sprint(told) != fmt.Sprint(says) || fmt.Sprint(f.Software()) != fmt.Sprint(says) {
+				return fmt.Errorf("told %v, are %v, want %v", told, f.Software(), says)
+			}
+			return nil
+		})
+	}
+	want("", map[string]int{"Done 1.0.0": sites})
+	want("2.0.0", map[string]int{"Done 2.0.0": sites - bad, "Failed 1.0.0": bad})
+	want("", map[string]int{"Done 1.0.0": sites})
+}
+
 func TestRegisterRefused(t *testing.T) {
 	c := newControl(t)
 	addr, _, _ := startGateway(t, c, "127.0.0.1:0")
@@ -315,7 +376,7 @@ func TestRegisterRefused(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	for _, o := range []Options{{Sites: 0, Series: 1}, {Sites: 1}, {Sites: 1, Series: 2, Pushes: 3}, {Sites: 1, Series: 2, Churn: 2}, {Sites: 1, Series: 1, Server: "no port"}} {
+	for _, o := range []Options{{Sites: 0, Series: 1}, {Sites: 1}, {Sites: 1, Series: 2, Pushes: 3}, {Sites: 1, Series: 2, Churn: 2}, {Sites: 1, Series: 2, SoftwareBad: 2}, {Sites: 1, Series: 1, Server: "no port"}} {
 		if _, err := New(o); err == nil {
 			t.Errorf("%+v was accepted", o)
 		}

@@ -56,10 +56,9 @@ type site struct {
 	mirror                *mirror.Mirror
 	cluster               *simcluster.Cluster
 	changes               chan struct{} // the mirror has something to tell
+	upgrade               *upgrade
+	fetches               bool // versions of its agent, really
 }
-
-// version of the agent that sites claim to be.
-const version = "loadtest"
 
 func newSite(f *Fleet, i int) (*site, error) {
 	host, _, err := net.SplitHostPort(f.opts.Server)
@@ -68,6 +67,7 @@ func newSite(f *Fleet, i int) (*site, error) {
 	}
 	s := &site{f: f, name: fmt.Sprintf("load-%05d", i), host: host}
 	s.seed = seedOf(s.name)
+	s.upgrade, s.fetches = newUpgrade(), i < f.opts.SoftwareFetches
 	s.policy.Store("")
 	s.changes = make(chan struct{}, 1)
 	s.mirror = mirror.New(mirror.DefaultLimits, func() {
@@ -158,7 +158,7 @@ func (s *site) registerOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	resp, err := wire.NewRegistrationClient(conn).Register(ctx, &wire.RegisterRequest{
-		Token: s.f.opts.Token, Csr: csr, Site: s.name, AgentVersion: version, SystemLabels: systemLabels(),
+		Token: s.f.opts.Token, Csr: csr, Site: s.name, AgentVersion: firstVersion, SystemLabels: systemLabels(),
 	})
 	if err != nil {
 		return err
@@ -197,6 +197,9 @@ func (s *site) connect(ctx context.Context) {
 		if up {
 			failed = 0
 		}
+		if errors.Is(err, errRestarts) {
+			continue
+		}
 		failed++
 		s.f.Tally().fail(func(c *Counts) { c.Failed++ }, "stream: "+err.Error(), 0)
 		if !sleep(ctx, s.backoff(failed)) {
@@ -222,7 +225,7 @@ func (s *site) session(ctx context.Context) (up bool, err error) {
 		return false, err
 	}
 	err = stream.Send(&wire.FromSite{Msg: &wire.FromSite_Hello{Hello: &wire.Hello{
-		Capability: wire.Capability, AgentVersion: version, Revision: s.revision, SystemLabels: systemLabels(),
+		Capability: wire.Capability, AgentVersion: s.upgrade.version(), Revision: s.revision, SystemLabels: systemLabels(),
 	}}})
 	if err != nil && !errors.Is(err, io.EOF) {
 		return false, err
@@ -306,6 +309,10 @@ func (s *site) talk(ctx context.Context, client wire.UplinkClient, stream wire.U
 				}
 			}
 			continue
+		case <-s.upgrade.next.C:
+			if err := s.step(ctx); err != nil {
+				return err
+			}
 		case <-soon.C:
 		case <-full.C:
 			full.Reset(reportEvery)
@@ -338,6 +345,9 @@ func (s *site) apply(ctx context.Context, client wire.UplinkClient, d *wire.Desi
 		}
 	}
 	if err := s.deploy(ctx, client, d.GetItems()); err != nil {
+		return err
+	}
+	if err := s.want(ctx, client, d.GetItems()); err != nil {
 		return err
 	}
 	s.revision = d.GetRevision()
@@ -376,7 +386,8 @@ func (s *site) deploy(ctx context.Context, client wire.UplinkClient, items []*wi
 
 func (s *site) report(seq uint64) *wire.Report {
 	r := &wire.Report{Seq: seq, AppliedRevision: s.revision, PolicyHash: s.policy.Load().(string),
-		Versions: map[string]string{"agent": version, "os": "Simulated Linux 1.0", "kernel": "6.12.48", "kubernetes": "v1.34.2"}}
+		Software: []*wire.SoftwareStatus{s.upgrade.status()},
+		Versions: map[string]string{"agent": s.upgrade.version(), "os": "Simulated Linux 1.0", "kernel": "6.12.48", "kubernetes": "v1.34.2"}}
 	for _, typ := range []string{fleet.KindCollectionPolicy + "Applied", "CollectionHealthy", "SpoolHealthy"} {
 		r.Conditions = append(r.Conditions, &wire.Condition{Type: typ, Status: "True", Reason: "Applied"})
 	}

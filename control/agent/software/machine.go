@@ -29,12 +29,20 @@ type Options struct {
 	// Healthy is the site's own judgement of what runs now, asked every few seconds while
 	// a new version is on trial; nil: well.
 	Healthy func(ctx context.Context) error
+	// Linked says why the centre can't be reached, nil: it can. A restart waits for it, so
+	// that a site whose line was down before is not put back for it, and a version on trial
+	// is not well without it; nil: that does not matter.
+	Linked func() error
+	// Versions are what runs of the other components, for what a version requires.
+	Versions func() map[string]string
 	// Hold is how long the site has to be well without a break, 0: 1 minute; Within is by
 	// when it has to be, after the boot, 0: 10 minutes.
 	Hold, Within time.Duration
-	// BeforeBoot is asked before anything stops running: it drains the node and takes the
-	// site's lease on restarts. An error: not now. AfterTrial gives both back; it is called
-	// at each end of a trial, and maybe twice.
+	// BeforeBoot is asked before anything stops running, and again right before each boot
+	// into the new version: it drains the node and takes the site's lease on restarts
+	// (package lease). An error: not now. Going back does not wait for it. AfterTrial gives
+	// both back: at each end of a trial, if there is none after all, and when a process
+	// finds none to go on with, since an earlier one may have left something.
 	BeforeBoot, AfterTrial func(ctx context.Context) error
 	Now                    func() time.Time // nil: time.Now
 }
@@ -69,8 +77,17 @@ type record struct {
 	Attempts int       `json:"attempts,omitempty"`
 	Starts   int       `json:"starts,omitempty"` // of the agent, on this trial
 	Message  string    `json:"message,omitempty"`
-	Failed   *failure  `json:"failed,omitempty"`
 	Since    time.Time `json:"since,omitzero"`
+	memory
+}
+
+// memory is what of the record outlives a walk.
+type memory struct {
+	Failed *failure `json:"failed,omitempty"`
+	// Before ran before control asked for another version; Last was brought last.
+	Before string `json:"before,omitempty"`
+	Last   string `json:"last,omitempty"`
+	Offer  *offer `json:"offer,omitempty"`
 }
 
 type failure struct {
@@ -85,9 +102,12 @@ type Machine struct {
 	rec record
 	// Of this process: when the trial began for it, and since when the site is well.
 	trialSince, wellSince time.Time
+	tidied                bool // what an earlier process took is given back
 
 	mu     sync.Mutex
 	status Status
+	ask    *choice // of the site's operator, that no Step has taken yet
+	may    limits  // of such a choice
 }
 
 // New reads where an earlier process, or boot, got to.
@@ -163,7 +183,8 @@ func (m *Machine) fail(ctx context.Context, running, message string) error {
 	if err := m.afterTrial(ctx); err != nil {
 		return err
 	}
-	m.rec = record{Failed: &failure{m.rec.Version, m.rec.Retry, message + "; " + running + " runs"}}
+	m.rec.Failed = &failure{m.rec.Version, m.rec.Retry, message + "; " + running + " runs"}
+	m.rec = record{memory: m.rec.memory}
 	return m.save()
 }
 
@@ -187,13 +208,14 @@ func (m *Machine) Step(ctx context.Context, w Wanted) (moving bool, err error) {
 		return false, err
 	}
 	before := m.rec.Step
+	w = m.resolve(w)
 	switch m.rec.Step {
 	case idle:
 		err = m.begin(ctx, s, w)
 	case fetching, writing, switching:
-		if !w.is(&m.rec) { // nothing has happened yet that could not be left
-			if err = m.o.Driver.FallBack(ctx); err == nil {
-				m.rec = record{Failed: m.rec.Failed}
+		if !w.is(&m.rec) || w.Withdrawn != "" { // nothing has happened yet that could not be left
+			if err = errors.Join(m.o.Driver.FallBack(ctx), m.afterTrial(ctx)); err == nil {
+				m.rec = record{memory: m.rec.memory}
 				err = m.save()
 			}
 			break
@@ -216,13 +238,29 @@ func (m *Machine) Step(ctx context.Context, w Wanted) (moving bool, err error) {
 }
 
 func (m *Machine) begin(ctx context.Context, s State, w Wanted) error {
-	if w.Version == "" || w.Version == s.Running || m.failed(w) || m.o.Now().Before(w.NotBefore) {
+	if !m.tidied {
+		if err := m.afterTrial(ctx); err != nil {
+			return err
+		}
+		m.tidied = true
+	}
+	if err := m.offer(w, s); err != nil {
+		return err
+	}
+	if !m.judge(s, w).begin {
 		return nil
 	}
-	m.rec = record{Version: w.Version, Retry: w.Retry, From: s.Running, Since: m.o.Now()}
+	keep := m.rec.memory
+	if keep.Before == "" || keep.Before != w.Version && keep.Before != s.Running && keep.Last != s.Running {
+		keep.Before = s.Running // also if somebody installed it by hand since
+	}
+	m.rec = record{Version: w.Version, Retry: w.Retry, From: s.Running, Since: m.o.Now(), memory: keep}
 	// What ran before is often what is wanted back, and still there. So is what a bootloader
-	// passed over that read its variables as they had been before.
-	if m.o.Driver.Verify(ctx, w.Version, w.Digest, w.Size) == nil {
+	// passed over that read its variables as they had been before. The repository is not
+	// asked: the slot was verified against it when it was written, and by now it may have
+	// dropped an older version, or be out of reach, which must not keep a site from going
+	// back to what it ran well.
+	if w.Back || w.Lacks != "" || m.o.Driver.Verify(ctx, w.Version, w.Digest, w.Size) == nil {
 		return m.to(switching)
 	}
 	return m.to(fetching)
@@ -237,7 +275,7 @@ func (m *Machine) prepare(ctx context.Context, s State, w Wanted) error {
 	switch m.rec.Step {
 	case fetching, writing:
 		path, err := m.o.Fetch(ctx, w, func(percent int) {
-			m.tell(Status{Running: s.Running, Wanted: w.Version, Phase: Downloading, Percent: percent})
+			m.tell(Status{Running: s.Running, Wanted: w.Version, Item: w.Item, Phase: Downloading, Percent: percent})
 		})
 		if refused := (*bundle.Refused)(nil); errors.As(err, &refused) {
 			return m.fail(ctx, s.Running, err.Error())
@@ -258,10 +296,13 @@ func (m *Machine) prepare(ctx context.Context, s State, w Wanted) error {
 		m.rec.Attempts = 0
 		return m.to(switching)
 	default:
-		if m.o.BeforeBoot != nil {
-			if err := m.o.BeforeBoot(ctx); err != nil {
-				return err
+		if m.o.Linked != nil {
+			if err := m.o.Linked(); err != nil {
+				return fmt.Errorf("a new version is tried only while the centre can be reached: %w", err)
 			}
+		}
+		if err := m.beforeBoot(ctx); err != nil {
+			return err
 		}
 		m.rec.Boot = s.Boot
 		return m.to(booting)
@@ -287,10 +328,23 @@ func (m *Machine) boot(ctx context.Context, s State) error {
 	case s.Boot != m.rec.Boot:
 		return m.fellBack(ctx, s, "it did not come up")
 	}
+	if err := m.beforeBoot(ctx); err != nil {
+		return err
+	}
 	if err := m.o.Driver.Switch(ctx, m.rec.Version); err != nil {
+		if s.Other != m.rec.Version { // somebody installed something else by hand
+			err = errors.Join(err, m.to(fetching))
+		}
 		return err
 	}
 	return m.o.Driver.Boot(ctx)
+}
+
+func (m *Machine) beforeBoot(ctx context.Context) error {
+	if m.o.BeforeBoot == nil {
+		return nil
+	}
+	return m.o.BeforeBoot(ctx)
 }
 
 // fellBack is when the old version came up without having been told to.
@@ -317,12 +371,17 @@ func (m *Machine) try(ctx context.Context, s State, w Wanted) error {
 		m.trialSince = now
 	}
 	var sick error
-	if m.o.Healthy != nil {
+	if m.o.Linked != nil {
+		sick = m.o.Linked()
+	}
+	if m.o.Healthy != nil && sick == nil {
 		sick = m.o.Healthy(ctx)
 	}
 	switch {
 	case w.Version == m.rec.From:
 		return m.giveUp("it was taken back while on trial")
+	case w.Version == m.rec.Version && w.Withdrawn != "":
+		return m.giveUp("it was withdrawn while on trial: " + w.Withdrawn)
 	case sick == nil && m.wellSince.IsZero():
 		m.wellSince = now
 	case sick != nil:
@@ -349,7 +408,12 @@ func (m *Machine) done(ctx context.Context) error {
 	if err := m.afterTrial(ctx); err != nil {
 		return err
 	}
-	m.rec, m.trialSince, m.wellSince = record{}, time.Time{}, time.Time{}
+	keep := m.rec.memory
+	keep.Failed, keep.Offer, keep.Last = nil, nil, m.rec.Version
+	if keep.Before == keep.Last {
+		keep.Before = ""
+	}
+	m.rec, m.trialSince, m.wellSince = record{memory: keep}, time.Time{}, time.Time{}
 	return m.save()
 }
 
@@ -370,22 +434,19 @@ func (m *Machine) back(ctx context.Context, s State) error {
 
 // describe says it in people's words.
 func (m *Machine) describe(s State, w Wanted, err error) {
-	out := Status{Running: s.Running, Wanted: w.Version}
+	out := Status{Running: s.Running, Wanted: w.Version, Item: w.Item}
+	if m.rec.Step != idle && !w.is(&m.rec) {
+		out.Item = "" // what is wanted by now waits
+	}
 	if err != nil {
 		out.Message = err.Error()
 	}
 	switch m.rec.Step {
 	case idle:
-		switch {
-		case w.Version == "":
-		case w.Version == s.Running:
-			out.Phase = Done
-		case m.failed(w):
-			out.Phase, out.Message = Failed, m.rec.Failed.Message
-		case m.o.Now().Before(w.NotBefore):
-			out.Phase, out.StartsAt = Scheduled, w.NotBefore
-		default:
-			out.Phase = Available
+		v := m.judge(s, w)
+		out.Phase, out.StartsAt = v.phase, v.startsAt
+		if out.Message == "" {
+			out.Message = v.message
 		}
 	case fetching:
 		out.Phase, out.Wanted = Downloading, m.rec.Version
@@ -400,4 +461,5 @@ func (m *Machine) describe(s State, w Wanted, err error) {
 		}
 	}
 	m.tell(out)
+	m.limit(w)
 }

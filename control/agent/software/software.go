@@ -49,21 +49,10 @@ type State struct {
 	Boot string
 	// Good: what runs was marked good, or was there first.
 	Good bool
+	// Other is the version in the slot that does not run, if it was verified and nothing was
+	// written to it since, so that Switch takes it; empty: none.
+	Other string
 }
-
-// Wanted is what a site shall run.
-type Wanted struct {
-	Version string // empty: nothing is wanted
-	Target  string // its name in the signed repository
-	Digest  string // SHA-256 in hex
-	Size    int64  // bytes
-	// NotBefore is when it may begin; the download, too.
-	NotBefore time.Time
-	// Retry counts how often somebody asked to try again what had failed.
-	Retry int
-}
-
-func (w Wanted) is(r *record) bool { return w.Version == r.Version && w.Retry == r.Retry }
 
 // Phase is where a site stands, as in the Site's status.
 type Phase string
@@ -81,6 +70,7 @@ const (
 // Status is what is told to people.
 type Status struct {
 	Component string    `json:"component"`
+	Item      string    `json:"item,omitempty"` // digest of what control said that it is about
 	Running   string    `json:"running,omitempty"`
 	Wanted    string    `json:"wanted,omitempty"`
 	Phase     Phase     `json:"state,omitempty"`

@@ -119,7 +119,9 @@ var All = []Kind{
 		// Written by control alone: it decides what sites get.
 		Admin: Read, Edit: Read, View: Read, Readers: []string{"health"}},
 	{Name: "SoftwareVersion", Resource: "softwareversions", Scope: System, New: func() runtime.Object { return &v1alpha1.SoftwareVersion{} }, Check: check(validation.SoftwareVersion),
-		Admin: Write, Edit: Read, View: Read},
+		Admin: Write, Edit: Read, View: Read, Recomputed: true},
+	{Name: "SoftwarePolicy", Resource: "softwarepolicies", Scope: System, New: func() runtime.Object { return &v1alpha1.SoftwarePolicy{} }, Check: check(validation.SoftwarePolicy),
+		Admin: Write, Edit: Write, View: Read, Recomputed: true},
 	{Name: "VirtualHost", Resource: "virtualhosts", Scope: Workloads, New: func() runtime.Object { return &v1alpha1.VirtualHost{} }, Check: check(validation.VirtualHost),
 		Admin: Write, Edit: Write, View: Read, Recomputed: true},
 	{Name: "AdvertisePolicy", Resource: "advertisepolicies", Scope: Workloads, New: func() runtime.Object { return &v1alpha1.AdvertisePolicy{} }, Check: Unchecked,

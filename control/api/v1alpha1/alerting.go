@@ -196,6 +196,13 @@ type LogRule struct {
 	// raised again; default 1m, as in ElastAlert. The alert fires for as long.
 	// +optional
 	Realert *metav1.Duration `json:"realert,omitempty"`
+	// KeepFiringFor is how long an alert goes on after what matched last, so that one that
+	// comes back meanwhile is the same alert and nobody is paged again. Default: 5m, and of
+	// frequency, spike and cardinality timeframe and realert together, up to 1h. A flatline,
+	// metric_aggregation or percentage_match lasts as long as what it is about, and by
+	// default no longer.
+	// +optional
+	KeepFiringFor *metav1.Duration `json:"keep_firing_for,omitempty"`
 	// QueryDelay waits for late lines before a stretch of time is looked at; default 0s.
 	// +optional
 	QueryDelay *metav1.Duration `json:"query_delay,omitempty"`

@@ -28,6 +28,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&RolloutState{}, &RolloutStateList{},
 		&GateCheck{}, &GateCheckList{},
 		&SoftwareVersion{}, &SoftwareVersionList{},
+		&SoftwarePolicy{}, &SoftwarePolicyList{},
 		&VirtualHost{}, &VirtualHostList{},
 		&AdvertisePolicy{}, &AdvertisePolicyList{},
 	)

@@ -14,9 +14,17 @@ import (
 // moves.
 const AnnotationRollout = "muster.dev/rollout"
 
+// AnnotationChangedBy, on objects of Muster's kinds, is the user who changed its spec last.
+// The API server writes it; what a user writes into it is overwritten.
+const AnnotationChangedBy = "muster.dev/changed-by"
+
 // AnnotationControlledBy, on a Rollout, is the user who changed its spec.control last. The
 // API server sets it, whatever was written.
 const AnnotationControlledBy = "muster.dev/controlled-by"
+
+// AnnotationStartedBy, on a Rollout, is the user who made it, or whose write it was made
+// of. The API server sets it, whatever was written.
+const AnnotationStartedBy = "muster.dev/started-by"
 
 // Rollout takes a change over the sites wave by wave, as fast as their health allows: it
 // compares what changed with what did not, stops when something gets worse, and puts it
@@ -70,7 +78,7 @@ type RolloutChange struct {
 	// +kubebuilder:validation:MaxLength=317
 	APIVersion string `json:"apiVersion"`
 	// Kind of the object: a workload or any other kind that is carried to sites,
-	// CollectionPolicy, HealthPolicy, or SoftwareVersion.
+	// CollectionPolicy, HealthPolicy, or SoftwarePolicy.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Kind string `json:"kind"`
@@ -636,7 +644,7 @@ type SiteStep byte
 const (
 	StepWaiting    SiteStep = 'w' // for its turn
 	StepOffline    SiteStep = 'o' // skipped; caught up when it returns
-	StepHeld       SiteStep = 'h' // in maintenance or outside of its window
+	StepHeld       SiteStep = 'h' // in maintenance, outside of its window, or put off by its operator
 	StepUpdating   SiteStep = 'u' // got the change, not ready yet
 	StepReady      SiteStep = 'r' // ready with it, the wave's gates have not passed yet
 	StepPassed     SiteStep = 'p'

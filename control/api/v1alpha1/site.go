@@ -244,7 +244,8 @@ type SiteSpec struct {
 	// Token is the name of the RegistrationToken that it came with.
 	// +optional
 	Token string `json:"token,omitempty"`
-	// Software is the version that the site shall run, by component: os, agent, platform.
+	// Software is the version that the site shall run, by component: os, agent, platform,
+	// whatever SoftwarePolicies say.
 	// Each is the spec.version of a SoftwareVersion of that component. A component that is
 	// not named stays as it is.
 	// +kubebuilder:validation:MaxProperties=3

@@ -9,6 +9,15 @@ import (
 // +kubebuilder:validation:Enum=os;agent;platform
 type SoftwareComponent string
 
+// AnnotationSoftwareRetry, on a Site, counts how often somebody asked it to try again a
+// version that had failed there; another number than before is another try. A Rollout's
+// spec.control.retry raises it, and AnnotationSoftwareRetryOf notes for which of these it
+// was raised last, as UID/SITE'S COUNT, so that none counts twice.
+const (
+	AnnotationSoftwareRetry   = "muster.dev/software-retry"
+	AnnotationSoftwareRetryOf = "muster.dev/software-retry-of"
+)
+
 // The components.
 const (
 	SoftwareOS       SoftwareComponent = "os"       // kernel and root file system of the nodes
@@ -17,8 +26,8 @@ const (
 )
 
 // SoftwareVersion is a released version of a component: what it is made of, and what a
-// site must have before it may get it. It does nothing by itself; a site gets what its
-// spec.software names, which a Rollout changes wave by wave.
+// site must have before it may get it. It does nothing by itself; a site gets what a
+// SoftwarePolicy names, which a Rollout changes wave by wave, or its own spec.software.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=sv
@@ -136,6 +145,10 @@ type SiteSoftware struct {
 	// StartsAt is when it begins, where it is Scheduled.
 	// +optional
 	StartsAt *metav1.Time `json:"startsAt,omitempty"`
+	// Digest of what the site was told that the state is about, in hex.
+	// +kubebuilder:validation:Pattern=`^([0-9a-f]{64})?$`
+	// +optional
+	Digest string `json:"digest,omitempty"`
 	// Message says it in a sentence; of a failure: what failed at which step, and what
 	// runs now.
 	// +kubebuilder:validation:MaxLength=500

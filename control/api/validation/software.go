@@ -41,3 +41,12 @@ func semantic(at *field.Path, v string) field.ErrorList {
 	}
 	return nil
 }
+
+// SoftwarePolicy checks the version and the selector.
+func SoftwarePolicy(p *v1alpha1.SoftwarePolicy) field.ErrorList {
+	errs := selector(spec.Child("siteSelector"), &p.Spec.SiteSelector)
+	if p.Spec.Version != "" {
+		errs = append(errs, semantic(spec.Child("version"), p.Spec.Version)...)
+	}
+	return errs
+}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"os"
 	"strings"
 
 	"github.com/go-kit/log"
@@ -17,6 +18,7 @@ import (
 	"github.com/thanos-io/objstore/providers/azure"
 	"github.com/thanos-io/objstore/providers/gcs"
 	"github.com/thanos-io/objstore/providers/s3"
+	"gopkg.in/yaml.v2"
 
 	"muster.dev/muster/internal/software/delivery"
 )
@@ -55,6 +57,31 @@ func Open(ctx context.Context, o Options) (*Bucket, error) {
 		return nil, fmt.Errorf("object store %s: %w", o.Type, err)
 	}
 	return New(objstore.NewPrefixedBucket(b, o.Prefix)), nil
+}
+
+// OpenFile is Open with what stands in a YAML file: type, config and prefix.
+func OpenFile(ctx context.Context, path string) (*Bucket, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var f struct {
+		Type   string        `yaml:"type"`
+		Prefix string        `yaml:"prefix"`
+		Config yaml.MapSlice `yaml:"config"`
+	}
+	if err := yaml.UnmarshalStrict(b, &f); err != nil {
+		return nil, fmt.Errorf("%s: %w; want type, prefix and config, as Thanos has them", path, err)
+	}
+	o := Options{Type: f.Type, Prefix: f.Prefix}
+	if o.Config, err = yaml.Marshal(f.Config); err != nil {
+		return nil, fmt.Errorf("%s: config: %w", path, err)
+	}
+	out, err := Open(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return out, nil
 }
 
 // New is over a bucket of the library.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -57,26 +58,72 @@ type CacheOptions struct {
 	// MetadataFor is how long signed metadata is served before the centre is asked again;
 	// 0: half a minute. Longer while the centre can't be reached: it expires by itself.
 	MetadataFor time.Duration
-	Log         *slog.Logger
+	// MayAsk says whether a request may cost the centre a question; nil: any may. What is
+	// here already, or on its way, costs none.
+	MayAsk func(*http.Request) bool
+	Log    *slog.Logger
 }
+
+// How long an answer that was no file is given again without asking the centre.
+const (
+	missingFor = time.Minute
+	failedFor  = 5 * time.Second
+	// maxRefusals are kept, and maxFetches under way at once.
+	maxRefusals, maxFetches = 4096, 64
+)
+
+// Errors of a file that is not served; errors of the centre come beside them.
+var (
+	errTooMany = errors.New("too much was asked for that is not here")
+	errBusy    = errors.New("too many files are being fetched")
+	errNoRoom  = errors.New("the cache has no room")
+)
 
 // Cache serves what Fetcher asks for, and asks the centre once for each file, however
 // many want it at once: they are served while it comes. It verifies nothing: sites do.
 // What it holds is lost with a restart and fetched again; so is what was under way.
+// That the centre has no such file, or did not answer, is remembered for a moment.
 type Cache struct {
 	o   CacheOptions
 	now func() time.Time
 
 	mu       sync.Mutex
 	files    map[string]*file
-	metadata map[string]metadataEntry
-	asked    sync.Mutex // one question for metadata at a time
+	refusals map[string]refusal
+	fetches  int // under way
+	said     time.Time
+	stats    CacheStats
+
+	metadata metadataCache
 }
 
-type metadataEntry struct {
-	b   []byte
-	at  time.Time
-	err error
+// refusal is an answer that was no file.
+type refusal struct {
+	err   error
+	until time.Time
+}
+
+// CacheStats of a Cache since it was made, but for Files and Bytes, which it holds now.
+type CacheStats struct {
+	Files   int
+	Bytes   int64
+	Asked   int64 // files that the centre was asked for
+	Fetched int64 // bytes of files that came
+	Failed  int64 // files that did not come, missing ones not counted
+	Disk    int64 // failures to write to the disk
+}
+
+// Stats returns the figures of now.
+func (c *Cache) Stats() CacheStats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := c.stats
+	out.Files = len(c.files)
+	for _, f := range c.files {
+		n, _, _ := f.state()
+		out.Bytes += n
+	}
+	return out
 }
 
 // NewCache empties the directory, or makes it.
@@ -93,7 +140,7 @@ func NewCache(o CacheOptions) (*Cache, error) {
 	if err := disk.MkdirAll(disk.OS{}, o.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	return &Cache{o: o, now: time.Now, files: map[string]*file{}, metadata: map[string]metadataEntry{}}, nil
+	return &Cache{o: o, now: time.Now, files: map[string]*file{}, refusals: map[string]refusal{}, metadata: metadataCache{known: map[string]metadataEntry{}}}, nil
 }
 
 // ServeHTTP serves Paths. Who may ask is the caller's business: bundles are no secret to
@@ -118,65 +165,44 @@ func match(path, prefix string, rest func(string) bool) bool {
 	return len(path) > len(prefix) && path[:len(prefix)] == prefix && rest(path[len(prefix):])
 }
 
-func (c *Cache) serveMetadata(w http.ResponseWriter, r *http.Request, name string) {
-	e := c.known(name)
-	if !c.fresh(e) {
-		c.asked.Lock()
-		if e = c.known(name); !c.fresh(e) {
-			b, err := c.o.Upstream.Metadata(r.Context(), name, 16<<20)
-			if err == nil || errors.Is(err, fs.ErrNotExist) {
-				e = metadataEntry{b: b, at: c.now(), err: err}
-				c.mu.Lock()
-				if len(c.metadata) >= 256 {
-					clear(c.metadata) // names are counted up: nobody asks for the old ones
-				}
-				c.metadata[name] = e
-				c.mu.Unlock()
-			} else if e.at.IsZero() {
-				e.err = err
-			}
-		}
-		c.asked.Unlock()
-	}
-	switch {
-	case errors.Is(e.err, fs.ErrNotExist):
-		http.NotFound(w, r)
-	case e.err != nil:
-		c.unavailable(w, e.err)
-	default:
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(e.b)
-	}
-}
-
-func (c *Cache) known(name string) metadataEntry {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.metadata[name]
-}
-
-func (c *Cache) fresh(e metadataEntry) bool {
-	return !e.at.IsZero() && c.now().Sub(e.at) < c.o.MetadataFor
-}
-
-func (c *Cache) unavailable(w http.ResponseWriter, err error) {
-	if c.o.Log != nil {
-		c.o.Log.Warn("software can't be fetched from the centre", "err", err)
+// refuse answers with an error, and logs one a minute.
+func (c *Cache) refuse(w http.ResponseWriter, err error) {
+	if errors.Is(err, fs.ErrNotExist) {
+		http.Error(w, "the centre has no such file", http.StatusNotFound)
+		return
 	}
 	w.Header().Set("Retry-After", "30")
-	http.Error(w, "the centre can't be reached", http.StatusServiceUnavailable)
+	if errors.Is(err, errTooMany) {
+		http.Error(w, err.Error(), http.StatusTooManyRequests)
+		return
+	}
+	c.mu.Lock()
+	now := c.now()
+	say := c.o.Log != nil && now.Sub(c.said) >= time.Minute
+	if say {
+		c.said = now
+	}
+	c.mu.Unlock()
+	if say {
+		c.o.Log.Warn("software can't be had from the centre", "err", err)
+	}
+	why := "the centre can't be reached"
+	if errors.Is(err, errBusy) || errors.Is(err, errNoRoom) {
+		why = err.Error()
+	}
+	http.Error(w, why, http.StatusServiceUnavailable)
 }
 
 func (c *Cache) serveFile(w http.ResponseWriter, r *http.Request, path string) {
-	f := c.file(path)
+	f, err := c.file(r, path)
+	if err != nil {
+		c.refuse(w, err)
+		return
+	}
 	defer c.release(f)
 	size, err := f.sized(r.Context())
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		http.NotFound(w, r)
-		return
-	case err != nil:
-		c.unavailable(w, err)
+	if err != nil {
+		c.refuse(w, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
@@ -185,48 +211,75 @@ func (c *Cache) serveFile(w http.ResponseWriter, r *http.Request, path string) {
 }
 
 // file returns the file of a path, which is fetched if nobody does so yet.
-func (c *Cache) file(path string) *file {
+func (c *Cache) file(r *http.Request, path string) (*file, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f := c.files[path]
 	if f == nil {
+		if no, ok := c.refusals[path]; ok && c.now().Before(no.until) {
+			return nil, no.err
+		}
+		switch {
+		case c.fetches >= maxFetches:
+			return nil, errBusy
+		case c.o.MayAsk != nil && !c.o.MayAsk(r):
+			return nil, errTooMany
+		}
 		f = &file{path: path, changed: make(chan struct{})}
 		c.files[path] = f
+		c.fetches++
+		c.stats.Asked++
 		go c.fetch(f)
 	}
 	f.users++
 	f.used = c.now()
-	return f
+	return f, nil
 }
 
 func (c *Cache) release(f *file) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.users--
-	c.evictLocked()
+	c.evictLocked(c.o.MaxBytes)
 }
 
-// evictLocked makes room among the files that are whole and that nobody reads.
-func (c *Cache) evictLocked() {
+// evictLocked makes room among the files that are whole and that nobody reads, down to
+// most bytes, and returns how many are left. A file that is coming counts as whole.
+func (c *Cache) evictLocked(most int64) int64 {
 	var total int64
 	var idle []*file
 	for _, f := range c.files {
 		n, done, _ := f.state()
-		total += n
+		total += max(n, f.reserved)
 		if f.users == 0 && done {
 			idle = append(idle, f)
 		}
 	}
 	slices.SortFunc(idle, func(a, b *file) int { return a.used.Compare(b.used) })
 	for _, f := range idle {
-		if total <= c.o.MaxBytes {
-			return
+		if total <= most {
+			break
 		}
 		n, _, _ := f.state()
-		total -= n
+		total -= max(n, f.reserved)
 		delete(c.files, f.path)
 		f.remove()
 	}
+	return total
+}
+
+// reserve makes room for a file before it comes.
+func (c *Cache) reserve(f *file, size int64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if size <= c.o.MaxBytes { // else all that is here would go for nothing
+		f.reserved = size
+		if c.evictLocked(c.o.MaxBytes) <= c.o.MaxBytes {
+			return nil
+		}
+		f.reserved = 0
+	}
+	return fmt.Errorf("%w for %s of %d bytes: it may have %d in all, and what is being read stays; raise cacheBytes", errNoRoom, f.path, size, c.o.MaxBytes)
 }
 
 // fetch brings a file, not for one reader's sake: it goes on when that one hangs up.
@@ -235,11 +288,28 @@ func (c *Cache) fetch(f *file) {
 	f.finish(err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err != nil && c.files[f.path] == f {
-		delete(c.files, f.path) // whoever asks next tries again
-		f.remove()
+	c.fetches--
+	n, _, _ := f.state()
+	c.stats.Fetched += n
+	if err == nil {
+		c.evictLocked(c.o.MaxBytes)
+		return
 	}
-	c.evictLocked()
+	delete(c.files, f.path)
+	f.remove()
+	until := c.now().Add(failedFor)
+	if errors.Is(err, fs.ErrNotExist) {
+		until = c.now().Add(missingFor)
+	} else {
+		c.stats.Failed++
+	}
+	if len(c.refusals) >= maxRefusals {
+		maps.DeleteFunc(c.refusals, func(_ string, no refusal) bool { return !c.now().Before(no.until) })
+		if len(c.refusals) >= maxRefusals {
+			clear(c.refusals)
+		}
+	}
+	c.refusals[f.path] = refusal{err, until}
 }
 
 func (c *Cache) bring(f *file) error {
@@ -247,21 +317,30 @@ func (c *Cache) bring(f *file) error {
 	for attempt := 0; ; attempt++ {
 		at, _, _ := f.state()
 		in, size, err := c.o.Upstream.Open(context.Background(), f.path, at)
-		if err == nil {
-			if out == nil {
-				if out, err = os.CreateTemp(c.o.Dir, "file-*"); err != nil {
-					_ = in.Close()
-					return err
-				}
-				f.begin(out, size)
+		if err == nil && out == nil {
+			if err := c.reserve(f, size); err != nil {
+				_ = in.Close()
+				return err
 			}
-			_, err = io.Copy(f, io.LimitReader(in, size-at))
+			if out, err = os.CreateTemp(c.o.Dir, "file-*"); err != nil {
+				_ = in.Close()
+				c.diskFailed()
+				return fmt.Errorf("keep it on the disk: %v", err) //nolint:errorlint // that a directory is missing does not mean that the centre has no such file
+			}
+			f.begin(out, size)
+		}
+		if err == nil {
+			to := &diskWriter{to: f}
+			_, err = io.Copy(to, io.LimitReader(in, size-at))
 			_ = in.Close()
-			if n, _, _ := f.state(); n == size {
+			if n, _, _ := f.state(); n == size && err == nil {
 				return nil
 			}
 			if err == nil {
 				err = io.ErrUnexpectedEOF
+			}
+			if to.failed {
+				c.diskFailed()
 			}
 		}
 		// A line that broke is taken up where it broke, as sites do it.
@@ -269,4 +348,25 @@ func (c *Cache) bring(f *file) error {
 			return err
 		}
 	}
+}
+
+// diskFailed gives back all that nobody reads: the disk may be full.
+func (c *Cache) diskFailed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stats.Disk++
+	c.evictLocked(0)
+}
+
+// diskWriter knows that it was the disk that failed, and not the line.
+type diskWriter struct {
+	to     io.Writer
+	failed bool
+}
+
+// Write implements io.Writer.
+func (d *diskWriter) Write(b []byte) (int, error) {
+	n, err := d.to.Write(b)
+	d.failed = d.failed || err != nil
+	return n, err
 }

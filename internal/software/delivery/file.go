@@ -14,8 +14,9 @@ import (
 type file struct {
 	path string
 	// The cache's:
-	users int
-	used  time.Time
+	users    int
+	used     time.Time
+	reserved int64 // bytes on the disk that are kept for it
 
 	mu      sync.Mutex
 	out     *os.File

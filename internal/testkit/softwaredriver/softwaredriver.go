@@ -33,6 +33,24 @@ type Rig struct {
 	// Driver as what runs in that slot sees it; boot tells this boot from others, and
 	// reboot is how it restarts.
 	Driver func(t *testing.T, fsys disk.FS, dir, slot, boot string, reboot func(context.Context) error) software.Driver
+	// Pack makes of what a slot shall hold what is released; nil: it is the same.
+	Pack func(t *testing.T, version string, image []byte) []byte
+	// Disk is dir as a process that is started now sees it; nil: a faultdisk over it.
+	Disk func(t *testing.T, dir string) Disk
+	// Every is how many operations of the disk lie between two power cuts; 0: each is cut
+	// before.
+	Every int
+	// Fewest is how many operations there are at least; 0: 20.
+	Fewest int
+}
+
+// Disk fails with faultdisk.ErrPowerOff from the power cut on. Crash makes what the disk
+// held then what the next boot finds.
+type Disk interface {
+	disk.FS
+	Ops() int
+	PowerOffAfter(n int)
+	Crash(seed uint64)
 }
 
 // image is what is in a slot: a version, how it does, and enough for some sectors.
@@ -48,10 +66,20 @@ const (
 	dying = "dying" // comes up, and goes down on trial
 )
 
-func wanted(version, does string) (software.Wanted, []byte) {
+// wanted is a version as it is released, and what a slot holds that has it.
+func (r Rig) wanted(t *testing.T, version, does string) (software.Wanted, []byte) {
 	b := image(version, does)
-	sum := sha256.Sum256(b)
-	return software.Wanted{Version: version, Digest: hex.EncodeToString(sum[:]), Size: int64(len(b))}, b
+	released := r.pack(t, version, b)
+	sum := sha256.Sum256(released)
+	return software.Wanted{Version: version, Digest: hex.EncodeToString(sum[:]), Size: int64(len(released))}, b
+}
+
+func (r Rig) pack(t *testing.T, version string, image []byte) []byte {
+	t.Helper()
+	if r.Pack == nil {
+		return image
+	}
+	return r.Pack(t, version, image)
 }
 
 // world is a machine that lives through boots.
@@ -59,7 +87,7 @@ type world struct {
 	t      *testing.T
 	rig    Rig
 	dir    string
-	disk   *faultdisk.Disk
+	disk   Disk
 	images map[string][]byte // released, by version
 	now    time.Time
 	boots  int
@@ -70,12 +98,18 @@ type world struct {
 	runs    string // the version in it
 	does    string
 	asked   bool // to boot
+	fetched int
+	turn    bool // was taken before a boot and not given back; on no disk of the machine
+	refuse  bool // the turn, after it was taken
 	cut     int  // operations until the power goes out; 0: never
 }
 
 func newWorld(t *testing.T, rig Rig) *world {
+	if rig.Disk == nil {
+		rig.Disk = func(t *testing.T, dir string) Disk { return faultdisk.New(t, dir) }
+	}
 	w := &world{t: t, rig: rig, dir: t.TempDir(), images: map[string][]byte{}, now: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
-	_, b := wanted("1.0.0", well)
+	_, b := rig.wanted(t, "1.0.0", well)
 	w.images["1.0.0"] = b
 	rig.Install(t, w.dir, b)
 	w.boot()
@@ -110,18 +144,31 @@ func (w *world) start() {
 	if w.disk != nil && w.cut > 0 {
 		w.cut = max(w.cut-w.disk.Ops(), 1)
 	}
-	if w.disk = faultdisk.New(w.t, w.dir); w.cut > 0 {
+	if w.disk = w.rig.Disk(w.t, w.dir); w.cut > 0 {
 		w.disk.PowerOffAfter(w.cut - 1)
 	}
-	driver := w.rig.Driver(w.t, w.disk, w.dir, w.slot, fmt.Sprintf("boot-%d", w.boots), func(context.Context) error { w.asked = true; return nil })
+	driver := w.rig.Driver(w.t, w.disk, w.dir, w.slot, fmt.Sprintf("boot-%d", w.boots), func(context.Context) error {
+		if w.asked = true; w.runs == "1.0.0" && !w.turn {
+			w.t.Error("it restarts into a new version, and it is not its turn")
+		}
+		return nil
+	})
 	w.driver = driver
 	m, err := software.New(software.Options{Component: "os", Driver: driver, Path: filepath.Join(w.dir, "state", "os.json"), FS: w.disk,
 		Hold: time.Minute, Within: 10 * time.Minute, Now: func() time.Time { return w.now },
 		Fetch: func(_ context.Context, want software.Wanted, percent func(int)) (string, error) {
+			w.fetched++
 			percent(50)
 			path := filepath.Join(w.t.TempDir(), "image")
-			return path, os.WriteFile(path, w.images[want.Version], 0o600)
+			return path, os.WriteFile(path, w.rig.pack(w.t, want.Version, w.images[want.Version]), 0o600)
 		},
+		BeforeBoot: func(context.Context) error {
+			if w.turn = true; w.refuse {
+				return errors.New("the node is not drained yet")
+			}
+			return nil
+		},
+		AfterTrial: func(context.Context) error { w.turn = false; return nil },
 		Healthy: func(context.Context) error {
 			if w.does == sick {
 				return errors.New("pods crash")
@@ -155,6 +202,9 @@ func (w *world) walk(want software.Wanted) bool {
 		case w.asked:
 			w.boot()
 		case s.Phase == software.Done || s.Phase == software.Failed:
+			if w.turn {
+				w.t.Fatalf("its turn to restart was not given back: %+v", s)
+			}
 			return true
 		case w.does == dying && s.Phase == software.Installing && w.runs == want.Version:
 			w.boot() // it went down
@@ -181,7 +231,7 @@ func Run(t *testing.T, rig Rig) {
 	t.Run("good", func(t *testing.T) {
 		w := newWorld(t, rig)
 		for _, version := range []string{"2.0.0", "3.0.0", "2.0.0", "4.0.0"} { // also back to an older one
-			want, b := wanted(version, well)
+			want, b := rig.wanted(t, version, well)
 			w.images[version] = b
 			w.walk(want)
 			if s := w.machine.Status(); s.Phase != software.Done || s.Running != version {
@@ -193,7 +243,7 @@ func Run(t *testing.T, rig Rig) {
 	for does, why := range map[string]string{sick: "pods crash", dead: "did not come up", dying: "went down"} {
 		t.Run(does, func(t *testing.T) {
 			w := newWorld(t, rig)
-			want, b := wanted("2.0.0", does)
+			want, b := rig.wanted(t, "2.0.0", does)
 			w.images["2.0.0"] = b
 			w.walk(want)
 			if s := w.machine.Status(); s.Phase != software.Failed || s.Running != "1.0.0" || !strings.Contains(s.Message, why) || !strings.Contains(s.Message, "1.0.0 runs") {
@@ -209,7 +259,7 @@ func Run(t *testing.T, rig Rig) {
 			if w.walk(want); w.boots == boots {
 				t.Error("it was asked to try again and did not")
 			}
-			next, b := wanted("3.0.0", well)
+			next, b := rig.wanted(t, "3.0.0", well)
 			w.images["3.0.0"] = b
 			w.walk(next)
 			w.stays("3.0.0")
@@ -217,7 +267,7 @@ func Run(t *testing.T, rig Rig) {
 	}
 	t.Run("taken back on trial", func(t *testing.T) {
 		w := newWorld(t, rig)
-		want, b := wanted("2.0.0", sick)
+		want, b := rig.wanted(t, "2.0.0", sick)
 		w.images["2.0.0"] = b
 		for w.runs != "2.0.0" {
 			if _, err := w.machine.Step(t.Context(), want); err != nil {
@@ -227,13 +277,34 @@ func Run(t *testing.T, rig Rig) {
 				w.boot()
 			}
 		}
-		old, _ := wanted("1.0.0", well)
+		old, _ := rig.wanted(t, "1.0.0", well)
 		w.walk(old)
 		w.stays("1.0.0")
 	})
+	t.Run("not wanted any more before its turn came", func(t *testing.T) {
+		w := newWorld(t, rig)
+		want, b := rig.wanted(t, "2.0.0", well)
+		w.images["2.0.0"] = b
+		w.refuse = true
+		for range 10 {
+			_, _ = w.machine.Step(t.Context(), want)
+		}
+		if s := w.machine.Status(); !w.turn || w.asked || s.Message != "os 2.0.0: the node is not drained yet" {
+			t.Errorf("asked to restart %t, %+v", w.asked, s)
+		}
+		old, _ := rig.wanted(t, "1.0.0", well)
+		w.walk(old)
+		w.stays("1.0.0")
+	})
+	t.Run("a turn that an earlier process left", func(t *testing.T) {
+		w := newWorld(t, rig)
+		w.turn = true
+		old, _ := rig.wanted(t, "1.0.0", well)
+		w.walk(old)
+	})
 	t.Run("marked good, which was not noted, and taken back", func(t *testing.T) {
 		w := newWorld(t, rig)
-		want, b := wanted("2.0.0", well)
+		want, b := rig.wanted(t, "2.0.0", well)
 		w.images["2.0.0"] = b
 		for w.runs != "2.0.0" || w.machine.Status().Phase != software.Installing {
 			if _, err := w.machine.Step(t.Context(), want); err != nil {
@@ -246,13 +317,13 @@ func Run(t *testing.T, rig Rig) {
 		if err := w.driver.MarkGood(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		old, _ := wanted("1.0.0", well)
+		old, _ := rig.wanted(t, "1.0.0", well)
 		w.walk(old)
 		w.stays("1.0.0")
 	})
 	t.Run("the bootloader took the old one all the same", func(t *testing.T) {
 		w := newWorld(t, rig)
-		want, b := wanted("2.0.0", well)
+		want, b := rig.wanted(t, "2.0.0", well)
 		w.images["2.0.0"] = b
 		first := w.slot
 		w.walk(want)
@@ -262,17 +333,50 @@ func Run(t *testing.T, rig Rig) {
 		w.walk(want)
 		w.stays("2.0.0")
 	})
+	t.Run("back to what ran before", func(t *testing.T) {
+		w := newWorld(t, rig)
+		w.walk(software.Wanted{Back: true}) // nobody asked for another one yet
+		w.stays("1.0.0")
+		want, b := rig.wanted(t, "2.0.0", well)
+		w.images["2.0.0"] = b
+		w.walk(want)
+		w.stays("2.0.0")
+		if s, err := w.driver.State(t.Context()); err != nil || s.Other != "1.0.0" {
+			t.Fatalf("the other slot: %+v, %v", s, err)
+		}
+		fetched := w.fetched
+		w.walk(software.Wanted{Back: true})
+		if s := w.machine.Status(); s.Phase != software.Done || w.fetched != fetched {
+			t.Errorf("%+v, fetched %d times", s, w.fetched-fetched)
+		}
+		w.stays("1.0.0")
+		w.walk(want)
+		want, b = rig.wanted(t, "3.0.0", well)
+		w.images["3.0.0"] = b
+		w.walk(want)
+		w.walk(software.Wanted{Back: true})
+		if s := w.machine.Status(); s.Phase != software.Failed || !strings.Contains(s.Message, "1.0.0, which ran before, is not in the other slot any more, which holds 2.0.0") {
+			t.Errorf("%+v", s)
+		}
+		w.stays("3.0.0")
+		if err := w.driver.Write(t.Context(), "4.0.0", bytes.NewReader(b[:8]), want.Size); err == nil {
+			t.Error("half an image was taken for a whole one")
+		}
+		if s, err := w.driver.State(t.Context()); err != nil || s.Other != "" {
+			t.Errorf("half written: %+v, %v", s, err)
+		}
+	})
 	t.Run("half written", func(t *testing.T) {
 		w := newWorld(t, rig)
-		want, b := wanted("2.0.0", well)
+		want, b := rig.wanted(t, "2.0.0", well)
 		w.images["2.0.0"] = b
 		ctx := t.Context()
-		for _, err := range []error{w.driver.Write(ctx, "2.0.0", bytes.NewReader(b), want.Size), w.driver.Verify(ctx, "2.0.0", want.Digest, want.Size), w.driver.Switch(ctx, "2.0.0")} {
+		for _, err := range []error{w.driver.Write(ctx, "2.0.0", bytes.NewReader(rig.pack(t, "2.0.0", b)), want.Size), w.driver.Verify(ctx, "2.0.0", want.Digest, want.Size), w.driver.Switch(ctx, "2.0.0")} {
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		if w.driver.Write(ctx, "3.0.0", bytes.NewReader(b[:len(b)/2]), want.Size) == nil {
+		if w.driver.Write(ctx, "3.0.0", bytes.NewReader(rig.pack(t, "2.0.0", b)[:want.Size/2]), want.Size) == nil {
 			t.Error("half an image was taken for a whole one")
 		}
 		for _, version := range []string{"2.0.0", "3.0.0"} {
@@ -284,7 +388,7 @@ func Run(t *testing.T, rig Rig) {
 	})
 	t.Run("another image than was wanted", func(t *testing.T) {
 		w := newWorld(t, rig)
-		want, _ := wanted("2.0.0", well)
+		want, _ := rig.wanted(t, "2.0.0", well)
 		w.images["2.0.0"] = image("2.0.0", sick)
 		for range 10 {
 			_, _ = w.machine.Step(t.Context(), want)
@@ -304,9 +408,9 @@ func Run(t *testing.T, rig Rig) {
 // whole, and the end is the one that it would have been without. Or it kills the agent
 // there, while the machine goes on.
 func powerCut(t *testing.T, rig Rig, does string, kill bool) {
-	for cut := 1; ; cut++ {
+	for cut := 1; ; cut += max(rig.Every, 1) {
 		w := newWorld(t, rig)
-		want, b := wanted("2.0.0", does)
+		want, b := rig.wanted(t, "2.0.0", does)
 		w.images["2.0.0"] = b
 		w.cut = cut
 		w.disk.PowerOffAfter(cut - 1)
@@ -332,10 +436,14 @@ func powerCut(t *testing.T, rig Rig, does string, kill bool) {
 		w.cut = 0
 		w.stays(end)
 		if done {
-			if cut < 20 {
-				t.Fatalf("the power was cut %d times only: does the driver write around its disk.FS?", cut-1)
+			fewest := rig.Fewest
+			if fewest == 0 {
+				fewest = 20
 			}
-			t.Logf("the power was cut before each of %d operations", cut-1)
+			if cut < fewest {
+				t.Fatalf("the power was cut among %d operations only: does the driver write around its disk.FS?", cut-1)
+			}
+			t.Logf("the power was cut among %d operations", cut-1)
 			return
 		}
 	}

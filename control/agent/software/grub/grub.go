@@ -1,12 +1,13 @@
 // Package grub lets GRUB choose between two root images, files or partitions, by its
 // environment block: a software.Driver of package slots. What grub.cfg has to do for it is
-// Config. It starts no program of GRUB's: the block's form is documented, and small.
+// Config; a whole one is deploy/samples/os-grub/grub.cfg. It starts no program of GRUB's: the block's form is documented, and small.
 package grub
 
 import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"muster.dev/muster/control/agent/software/slots"
 	"muster.dev/muster/internal/atomicfile"
@@ -28,8 +29,9 @@ fi
 type Options struct {
 	// Env is the environment block, such as /boot/grub/grubenv. Its file system has to
 	// replace files whole with a rename, which FAT does not, and GRUB has to be able to
-	// write there: not on LVM, RAID, btrfs or ZFS. GRUB does not replay a journal; after a
-	// power cut it may read the block as it was a little before, and boot accordingly once.
+	// write there: not on LVM, RAID, btrfs or ZFS. GRUB replays no journal; if the power
+	// fails within a Save, or after it where Settle can do nothing, GRUB may read the block
+	// as it was before, and boot accordingly once.
 	Env string
 	// Slots are the paths of the images, by name: two of them, such as a and b.
 	Slots map[string]string
@@ -40,6 +42,8 @@ type Options struct {
 	// Reboot restarts the machine.
 	Reboot func(ctx context.Context) error
 	FS     disk.FS // nil: the operating system's
+	// Settle brings a directory's file system to where GRUB reads it; nil: Settle.
+	Settle func(dir string) error
 }
 
 // New checks that there are two slots, and that one of them runs.
@@ -47,14 +51,18 @@ func New(o Options) (*slots.Driver, error) {
 	if o.FS == nil {
 		o.FS = disk.OS{}
 	}
-	return slots.New(slots.Options{Env: Block{o.Env, o.FS}, Slots: o.Slots, Running: o.Running, BootID: o.BootID, Mode: 0o600, Reboot: o.Reboot, FS: o.FS})
+	if o.Settle == nil {
+		o.Settle = Settle
+	}
+	return slots.New(slots.Options{Env: Block{o.Env, o.FS, o.Settle}, Slots: o.Slots, Running: o.Running, BootID: o.BootID, Mode: 0o600, Reboot: o.Reboot, FS: o.FS})
 }
 
 // Block is an environment block in a file; it implements slots.Env. Variables that are not
 // Muster's stay as they are.
 type Block struct {
-	Path string
-	FS   disk.FS
+	Path   string
+	FS     disk.FS
+	Settle func(dir string) error // after each Save; nil: nothing
 }
 
 // Load implements slots.Env.
@@ -76,5 +84,8 @@ func (b Block) Save(env map[string]string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", b.Path, err)
 	}
-	return atomicfile.WriteTo(b.FS, b.Path, raw, 0o644)
+	if err := atomicfile.WriteTo(b.FS, b.Path, raw, 0o644); err != nil || b.Settle == nil {
+		return err
+	}
+	return b.Settle(filepath.Dir(b.Path))
 }

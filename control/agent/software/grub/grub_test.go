@@ -56,7 +56,7 @@ func TestDriver(t *testing.T) {
 					name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
 					v[name] = value
 				}
-			} else if v, err = (Block{env, disk.OS{}}).Load(); err != nil {
+			} else if v, err = (Block{Path: env, FS: disk.OS{}}).Load(); err != nil {
 				t.Fatal(err)
 			}
 			if v["saved_entry"] != "somebody else's" {
@@ -69,7 +69,7 @@ func TestDriver(t *testing.T) {
 					editenv(t, env, "set", slots.Once+"=")
 				} else {
 					delete(v, slots.Once)
-					if err := (Block{env, disk.OS{}}).Save(v); err != nil {
+					if err := (Block{Path: env, FS: disk.OS{}}).Save(v); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -82,7 +82,7 @@ func TestDriver(t *testing.T) {
 		},
 		Driver: func(t *testing.T, fsys disk.FS, dir, slot, boot string, reboot func(context.Context) error) software.Driver {
 			env, images := layout(dir)
-			d, err := New(Options{Env: env, Slots: images, Running: slot, BootID: boot, Reboot: reboot, FS: fsys})
+			d, err := New(Options{Env: env, Slots: images, Running: slot, BootID: boot, Reboot: reboot, FS: fsys, Settle: func(string) error { return nil }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -116,11 +116,11 @@ func TestBlockIsGRUBs(t *testing.T) {
 	editenv(t, path, "create")
 	editenv(t, path, "set", "a=1", `b=back\slash`, "empty=", "c=x=y#z")
 	want := map[string]string{"a": "1", "b": `back\slash`, "empty": "", "c": "x=y#z"}
-	got, err := Block{path, disk.OS{}}.Load()
+	got, err := Block{Path: path, FS: disk.OS{}}.Load()
 	if err != nil || !maps.Equal(got, want) {
 		t.Errorf("%q, %v; want %q", got, err, want)
 	}
-	if err := (Block{path, disk.OS{}}).Save(want); err != nil {
+	if err := (Block{Path: path, FS: disk.OS{}}).Save(want); err != nil {
 		t.Fatal(err)
 	}
 	editenv(t, path, "unset", "a")

@@ -9,14 +9,20 @@ package self
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -28,8 +34,9 @@ import (
 
 // What the watchdog tells its child, in the environment.
 const (
-	EnvSlot = "MUSTER_SLOT" // the slot that it runs from
-	EnvBoot = "MUSTER_BOOT" // tells this start from others
+	EnvSlot = "MUSTER_SLOT"  // the slot that it runs from
+	EnvBoot = "MUSTER_BOOT"  // tells this start from others
+	EnvDir  = "MUSTER_SLOTS" // where the slots are
 )
 
 // File are the variables as JSON; it implements slots.Env.
@@ -84,6 +91,58 @@ func Install(ctx context.Context, fsys disk.FS, dir, version string, binary []by
 	return file(dir, fsys).Save(map[string]string{slots.Default: "a", slots.Version + "a": version})
 }
 
+// installed is the variable with the digest of the binary that somebody installed last.
+const installed = "muster_installed"
+
+// Adopt is Install with the binary at path, which is the watchdog's own. If somebody has
+// put another one there since, as a package manager does, that one becomes the default: it
+// goes into the other slot first, so that whatever happens a whole one is started.
+func Adopt(ctx context.Context, fsys disk.FS, dir, version, path string) error {
+	binary, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer binary.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, binary); err != nil {
+		return err
+	}
+	digest := hex.EncodeToString(sum.Sum(nil))
+	env, err := file(dir, fsys).Load()
+	fresh := errors.Is(err, os.ErrNotExist)
+	switch {
+	case fresh:
+		env = map[string]string{slots.Default: "b"}
+	case err != nil:
+		return err
+	case env[installed] == digest:
+		return nil
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := disk.MkdirAll(fsys, dir, 0o700); err != nil {
+		return err
+	}
+	slot := "a"
+	if env[slots.Default] == "a" {
+		slot = "b"
+	}
+	delete(env, slots.Once)
+	delete(env, slots.Version+slot)
+	if !fresh {
+		if err := file(dir, fsys).Save(env); err != nil {
+			return err
+		}
+	}
+	if err := atomicfile.WriteTo(fsys, binaries(dir)[slot], b, 0o700); err != nil {
+		return err
+	}
+	env[slots.Default], env[slots.Version+slot], env[installed] = slot, version, digest
+	return file(dir, fsys).Save(env)
+}
+
 // New is the Driver of an agent that a watchdog started. Restart makes the agent end.
 func New(dir string, fsys disk.FS, slot, boot string, restart func(ctx context.Context) error) (*slots.Driver, error) {
 	return slots.New(slots.Options{Env: file(dir, fsys), Slots: binaries(dir), Running: slot, BootID: boot, Mode: 0o700, Reboot: restart, FS: fsys})
@@ -133,6 +192,8 @@ func Watch(ctx context.Context, o WatchOptions) error {
 	if o.Grace == 0 {
 		o.Grace = 20 * time.Second
 	}
+	runtime.LockOSThread() // agents end with the thread that started them
+	defer runtime.UnlockOSThread()
 	env, failed := file(o.Dir, o.FS), 0
 	for ctx.Err() == nil {
 		slot, trial, err := Choose(env)
@@ -169,7 +230,11 @@ func watchOne(ctx context.Context, o WatchOptions, env slots.Env, slot string, t
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	cmd := exec.CommandContext(ctx, binaries(o.Dir)[slot], o.Args...)
-	cmd.Env = append(os.Environ(), EnvSlot+"="+slot, fmt.Sprintf("%s=%016x", EnvBoot, rand.Uint64()))
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		return strings.HasPrefix(kv, "WATCHDOG_PID=") // it is the agent that tells systemd that it lives
+	})
+	cmd.Env = append(cmd.Env, EnvDir+"="+o.Dir, EnvSlot+"="+slot, fmt.Sprintf("%s=%016x", EnvBoot, rand.Uint64()))
+	cmd.SysProcAttr = endsWithParent()
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = o.Grace

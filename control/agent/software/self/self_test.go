@@ -2,6 +2,8 @@ package self
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -43,6 +45,46 @@ func TestDriver(t *testing.T) {
 			return d
 		},
 	})
+}
+
+// What a package manager puts there counts, once; a trial that was to come is off.
+func TestAdopt(t *testing.T) {
+	dir, path := filepath.Join(t.TempDir(), "bin"), filepath.Join(t.TempDir(), "muster-edge")
+	adopt := func(version, want string) {
+		t.Helper()
+		if err := Adopt(t.Context(), disk.OS{}, dir, version, path); err != nil {
+			t.Fatal(err)
+		}
+		v, err := file(dir, disk.OS{}).Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		slot, trial, err := Choose(file(dir, disk.OS{}))
+		if b, rerr := os.ReadFile(binaries(dir)[slot]); err != nil || rerr != nil || trial || string(b) != want || v[slots.Version+slot] != version {
+			t.Fatalf("%q %v %v %v %v: %v", b, rerr, trial, err, slot, v)
+		}
+	}
+	install := func(b string) {
+		if err := os.WriteFile(path, []byte(b), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	install("one")
+	adopt("1.0.0", "one")
+	adopt("1.0.0", "one")
+	d, err := New(dir, disk.OS{}, "a", "x", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256([]byte("two"))
+	for _, err := range []error{d.Write(t.Context(), "2.0.0", strings.NewReader("two"), 3), d.Verify(t.Context(), "2.0.0", hex.EncodeToString(sum[:]), 3), d.Switch(t.Context(), "2.0.0")} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	install("three")
+	adopt("3.0.0", "three")
+	adopt("3.0.0", "three")
 }
 
 // TestWatch is the watchdog over real processes: it starts a new version once, and the old

@@ -107,7 +107,7 @@ func (d *Driver) State(context.Context) (software.State, error) {
 	if running == "" {
 		return software.State{}, fmt.Errorf("want the variable %s%s, the version that was installed", Version, d.o.Running)
 	}
-	return software.State{Running: running, Boot: d.o.BootID, Good: env[Default] == d.o.Running}, nil
+	return software.State{Running: running, Boot: d.o.BootID, Good: env[Default] == d.o.Running, Other: env[Version+d.passive]}, nil
 }
 
 // Image is the version that runs and the file or partition that it runs from, which the

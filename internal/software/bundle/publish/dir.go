@@ -33,6 +33,18 @@ func (d Dir) Get(_ context.Context, name string) (io.ReadCloser, error) {
 	return os.Open(filepath.Join(d.Path, name))
 }
 
+// Lock implements Locker, among the processes of a machine.
+func (d Dir) Lock(ctx context.Context) (release func(), err error) {
+	if err := disk.MkdirAll(d.fs(), d.Path, 0o755); err != nil {
+		return nil, err
+	}
+	l, err := disk.WaitLockFile(ctx, filepath.Join(d.Path, ".lock"))
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = l.Close() }, nil
+}
+
 // Put implements Store.
 func (d Dir) Put(ctx context.Context, name string, r io.Reader) (err error) {
 	if !filepath.IsLocal(name) {

@@ -17,7 +17,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sigstore/sigstore/pkg/signature"
@@ -35,6 +37,12 @@ type Store interface {
 	Put(ctx context.Context, name string, r io.Reader) error
 }
 
+// Locker is a Store that keeps other writers out while one changes what is signed. Of a
+// Store that is none there may be one writer at a time.
+type Locker interface {
+	Lock(ctx context.Context) (release func(), err error)
+}
+
 // Keys sign. Root and Targets may stay offline but when they are needed: Root to rotate
 // keys, Targets to take files in and out. Snapshot and Timestamp belong online: they sign
 // with every change, and Timestamp every few days besides.
@@ -50,7 +58,10 @@ type Lifetimes struct {
 	Root, Targets, Snapshot, Timestamp time.Duration
 }
 
-// Repository signs into a store. Not safe for concurrent use.
+// Repository signs into a store. Without the keys for snapshot and timestamp, what it
+// signs lies there until somebody with these keys renews: sites see it from then on. So
+// the keys of people and those of control need never be on one machine. Not safe for
+// concurrent use.
 type Repository struct {
 	Store     Store
 	Keys      Keys
@@ -81,7 +92,7 @@ func (r *Repository) Init(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("make a software repository: %w", err)
 	}
 	root := metadata.Root(r.expires(r.Lifetimes.Root, 365*day))
-	if err := r.name(root, r.Keys); err != nil {
+	if err := r.name(root, r.Keys, nil); err != nil {
 		return nil, err
 	}
 	b, err := signed(root, r.Keys.Root)
@@ -92,6 +103,13 @@ func (r *Repository) Init(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	return b, r.publish(ctx, nil, func(map[string]*metadata.TargetFiles) error { return nil })
+}
+
+// Digest reads a file: its SHA-256 in hex, and its size in bytes.
+func Digest(file io.Reader) (digest string, size int64, err error) {
+	h := sha256.New()
+	size, err = io.Copy(h, file)
+	return hex.EncodeToString(h.Sum(nil)), size, err
 }
 
 // Add takes a file in under a name that none had before, or that had the very same file.
@@ -140,6 +158,11 @@ func (r *Repository) AddDelta(ctx context.Context, from, to bundle.Target, old i
 	return made, r.Store.Put(ctx, "deltas/"+from.Digest+"/"+to.Digest, &b)
 }
 
+// RenewTargets signs anew which files there are, so that it does not expire.
+func (r *Repository) RenewTargets(ctx context.Context) error {
+	return r.change(ctx, func(map[string]*metadata.TargetFiles) error { return nil })
+}
+
 // Withdraw takes a name out: no site begins to install it any more.
 func (r *Repository) Withdraw(ctx context.Context, name string) error {
 	return r.change(ctx, func(targets map[string]*metadata.TargetFiles) error {
@@ -154,23 +177,44 @@ func (r *Repository) Withdraw(ctx context.Context, name string) error {
 // Renew signs snapshot and timestamp anew, so that they don't expire; it is due every few
 // days and needs no offline key.
 func (r *Repository) Renew(ctx context.Context) error {
+	release, err := r.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	at, err := r.load(ctx)
 	if err != nil {
 		return err
 	}
+	if len(r.Keys.Snapshot)+len(r.Keys.Timestamp) == 0 {
+		return errNoKey
+	}
 	return r.online(ctx, at)
 }
 
+func (r *Repository) lock(ctx context.Context) (release func(), err error) {
+	if l, ok := r.Store.(Locker); ok {
+		return l.Lock(ctx)
+	}
+	return func() {}, nil
+}
+
 // Rotate makes next the keys, by a root that the present keys and the next ones sign. The
-// Repository signs with them from then on, and everything is signed anew.
+// Repository signs with them from then on, and everything is signed anew. A role without a
+// key in next keeps those that it has.
 func (r *Repository) Rotate(ctx context.Context, next Keys) error {
+	release, err := r.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	at, err := r.load(ctx)
 	if err != nil {
 		return err
 	}
 	root := metadata.Root(r.expires(r.Lifetimes.Root, 365*day))
 	root.Signed.Version = at.root.Signed.Version + 1
-	if err := r.name(root, next); err != nil {
+	if err := r.name(root, next, at.root); err != nil {
 		return err
 	}
 	b, err := signed(root, unique(r.Keys.Root, next.Root))
@@ -186,8 +230,48 @@ func (r *Repository) Rotate(ctx context.Context, next Keys) error {
 	if err := r.Store.Put(ctx, strconv.FormatInt(root.Signed.Version, 10)+".root.json", bytes.NewReader(b)); err != nil {
 		return err
 	}
-	r.Keys = next
+	r.Keys, at.root = next, root
+	if len(next.Targets) == 0 { // they stay, and so does what they have signed
+		return r.online(ctx, at)
+	}
 	return r.publish(ctx, at, func(map[string]*metadata.TargetFiles) error { return nil })
+}
+
+// CheckKeys is an error if one of Keys is not what the root names: sites would take nothing
+// that it signs. Who signs asks first; roles without a key are left out.
+func (r *Repository) CheckKeys(ctx context.Context) error {
+	at, err := r.load(ctx)
+	if err != nil {
+		return err
+	}
+	for role, signers := range r.Keys.byRole() {
+		for _, s := range signers {
+			key, err := keyOf(s)
+			if err != nil {
+				return fmt.Errorf("key for %s: %w", role, err)
+			}
+			id, err := key.ID()
+			if err != nil {
+				return fmt.Errorf("key for %s: %w", role, err)
+			}
+			if !slices.Contains(at.root.Signed.Roles[role].KeyIDs, id) {
+				return fmt.Errorf("software repository: the key for %s is not one that root %d names; bring that of the last rotation", role, at.root.Signed.Version)
+			}
+		}
+	}
+	return nil
+}
+
+func (k Keys) byRole() map[string][]signature.Signer {
+	return map[string][]signature.Signer{metadata.ROOT: k.Root, metadata.TARGETS: k.Targets, metadata.SNAPSHOT: k.Snapshot, metadata.TIMESTAMP: k.Timestamp}
+}
+
+func keyOf(s signature.Signer) (*metadata.Key, error) {
+	public, err := s.PublicKey()
+	if err != nil {
+		return nil, err
+	}
+	return metadata.KeyFromPublicKey(public)
 }
 
 // Blob is the name of a file in the store.
@@ -199,6 +283,9 @@ type state struct {
 	targets   *metadata.Metadata[metadata.TargetsType]
 	snapshot  *metadata.Metadata[metadata.SnapshotType]
 	timestamp *metadata.Metadata[metadata.TimestampType]
+
+	snapshotBytes []byte
+	waiting       bool // the targets are newer than the snapshot
 }
 
 func (r *Repository) load(ctx context.Context) (*state, error) {
@@ -229,6 +316,7 @@ func (r *Repository) load(ctx context.Context) (*state, error) {
 	if err != nil {
 		return nil, fmt.Errorf("software repository: snapshot: %w", err)
 	}
+	s.snapshotBytes = b
 	b, err = r.get(ctx, numbered(s.snapshot.Signed.Meta, "targets.json"))
 	if err == nil {
 		s.targets, err = (&metadata.Metadata[metadata.TargetsType]{}).FromBytes(b)
@@ -236,7 +324,65 @@ func (r *Repository) load(ctx context.Context) (*state, error) {
 	if err != nil {
 		return nil, fmt.Errorf("software repository: targets: %w", err)
 	}
-	return s, nil
+	// What somebody without the online keys has signed since. Anything else of that name is
+	// not theirs, and is written over by the next one who is.
+	for {
+		b, err := r.get(ctx, strconv.FormatInt(s.targets.Signed.Version+1, 10)+".targets.json")
+		if errors.Is(err, fs.ErrNotExist) {
+			return s, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("software repository: targets: %w", err)
+		}
+		next, err := (&metadata.Metadata[metadata.TargetsType]{}).FromBytes(b)
+		if err != nil || next.Signed.Version != s.targets.Signed.Version+1 || s.root.VerifyDelegate(metadata.TARGETS, next) != nil {
+			return s, nil
+		}
+		s.targets, s.waiting = next, true
+	}
+}
+
+// Standing is what a repository says of itself now.
+type Standing struct {
+	Root        []byte // the newest root metadata
+	RootVersion int64
+	Targets     []bundle.Target // by name
+	// Expires is when the newest of each of root, targets, snapshot and timestamp ends.
+	Expires                 map[string]time.Time
+	RootKeys, RootThreshold int // how many keys it names for itself, and how many have to sign
+	// Waiting: files were taken in or out, and sites don't see it before somebody renews.
+	Waiting bool
+	// Broken is why sites would not take it, whatever the time: signing anew mends it.
+	Broken error
+}
+
+// Standing reads the repository. It needs no key.
+func (r *Repository) Standing(ctx context.Context) (*Standing, error) {
+	at, err := r.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	self := at.root.Signed.Roles[metadata.ROOT]
+	out := &Standing{RootVersion: at.root.Signed.Version, RootKeys: len(self.KeyIDs), RootThreshold: self.Threshold, Waiting: at.waiting, Expires: map[string]time.Time{
+		metadata.ROOT: at.root.Signed.Expires, metadata.TARGETS: at.targets.Signed.Expires, metadata.SNAPSHOT: at.snapshot.Signed.Expires, metadata.TIMESTAMP: at.timestamp.Signed.Expires}}
+	if out.Root, err = r.get(ctx, strconv.FormatInt(out.RootVersion, 10)+".root.json"); err != nil {
+		return nil, err
+	}
+	for name, f := range at.targets.Signed.Targets {
+		t := bundle.Target{Name: name, Digest: hex.EncodeToString(f.Hashes["sha256"]), Size: f.Length}
+		if f.Custom != nil {
+			_ = json.Unmarshal(*f.Custom, &t.About)
+		}
+		out.Targets = append(out.Targets, t)
+	}
+	slices.SortFunc(out.Targets, func(a, b bundle.Target) int { return strings.Compare(a.Name, b.Name) })
+	sum := sha256.Sum256(at.snapshotBytes)
+	named := at.timestamp.Signed.Meta["snapshot.json"]
+	if named == nil || !bytes.Equal(named.Hashes["sha256"], sum[:]) {
+		out.Broken = errors.New("the timestamp names another snapshot: two wrote at once")
+	}
+	out.Broken = errors.Join(out.Broken, at.root.VerifyDelegate(metadata.TARGETS, at.targets), at.root.VerifyDelegate(metadata.SNAPSHOT, at.snapshot), at.root.VerifyDelegate(metadata.TIMESTAMP, at.timestamp))
+	return out, nil
 }
 
 func numbered(meta map[string]*metadata.MetaFiles, name string) string {
@@ -247,6 +393,11 @@ func numbered(meta map[string]*metadata.MetaFiles, name string) string {
 }
 
 func (r *Repository) change(ctx context.Context, edit func(map[string]*metadata.TargetFiles) error) error {
+	release, err := r.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	at, err := r.load(ctx)
 	if err != nil {
 		return err
@@ -279,6 +430,9 @@ func (r *Repository) publish(ctx context.Context, at *state, edit func(map[strin
 
 // online signs snapshot and timestamp for the targets.
 func (r *Repository) online(ctx context.Context, at *state) error {
+	if at.root != nil && len(r.Keys.Snapshot)+len(r.Keys.Timestamp) == 0 {
+		return nil
+	}
 	snapshot := metadata.Snapshot(r.expires(r.Lifetimes.Snapshot, 7*day))
 	if at.snapshot != nil {
 		snapshot.Signed.Version = at.snapshot.Signed.Version + 1
@@ -312,18 +466,22 @@ func (r *Repository) get(ctx context.Context, name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, 16<<20))
 }
 
-// name writes into the root who signs what.
-func (r *Repository) name(root *metadata.Metadata[metadata.RootType], keys Keys) error {
-	for role, signers := range map[string][]signature.Signer{metadata.ROOT: keys.Root, metadata.TARGETS: keys.Targets, metadata.SNAPSHOT: keys.Snapshot, metadata.TIMESTAMP: keys.Timestamp} {
+// name writes into the root who signs what; was, if not nil, is the one before.
+func (r *Repository) name(root *metadata.Metadata[metadata.RootType], keys Keys, was *metadata.Metadata[metadata.RootType]) error {
+	for role, signers := range keys.byRole() {
+		if len(signers) == 0 && was != nil && role != metadata.ROOT {
+			for _, id := range was.Signed.Roles[role].KeyIDs {
+				if err := root.Signed.AddKey(was.Signed.Keys[id], role); err != nil {
+					return fmt.Errorf("key for %s: %w", role, err)
+				}
+			}
+			continue
+		}
 		if len(signers) == 0 {
 			return fmt.Errorf("software repository: want a key for %s", role)
 		}
 		for _, s := range signers {
-			public, err := s.PublicKey()
-			if err != nil {
-				return fmt.Errorf("key for %s: %w", role, err)
-			}
-			key, err := metadata.KeyFromPublicKey(public)
+			key, err := keyOf(s)
 			if err == nil {
 				err = root.Signed.AddKey(key, role)
 			}
@@ -339,9 +497,11 @@ func (r *Repository) name(root *metadata.Metadata[metadata.RootType], keys Keys)
 	return nil
 }
 
+var errNoKey = errors.New("software repository: the key that signs this is not here; bring it, or do what needs no offline key")
+
 func signed[T metadata.Roles](m *metadata.Metadata[T], keys []signature.Signer) ([]byte, error) {
 	if len(keys) == 0 {
-		return nil, errors.New("software repository: the key that signs this is not here; bring it, or do what needs no offline key")
+		return nil, errNoKey
 	}
 	for _, k := range keys {
 		if _, err := m.Sign(k); err != nil {
@@ -357,11 +517,7 @@ func unique(of ...[]signature.Signer) []signature.Signer {
 	seen := map[string]bool{}
 	for _, list := range of {
 		for _, s := range list {
-			public, err := s.PublicKey()
-			if err != nil {
-				continue
-			}
-			key, err := metadata.KeyFromPublicKey(public)
+			key, err := keyOf(s)
 			if err != nil {
 				continue
 			}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package grub
+
+// Settle does nothing here.
+func Settle(string) error { return nil }

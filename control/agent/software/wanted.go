@@ -1,0 +1,116 @@
+package software
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/mod/semver"
+
+	"muster.dev/muster/internal/software"
+)
+
+// Wanted is what a site shall run, and when it may begin.
+type Wanted struct {
+	// Version; empty: nothing is wanted, or with Back what ran before.
+	Version string
+	// Back: what ran before control asked for another version.
+	Back bool
+	// Item is the digest of what control said; it is told with the status.
+	Item   string
+	Target string // its name in the signed repository
+	Digest string // SHA-256 in hex
+	Size   int64  // bytes
+	Lacks  string // why there is no such file; empty: there is
+	// NotBefore is when it may begin; the download, too. Windows are times of day, in Zone,
+	// in which it may; none: at any time.
+	NotBefore time.Time
+	Windows   []software.Window
+	Zone      *time.Location // nil: UTC
+	// DeferBy is how long after it was offered the site's own operator may put it off.
+	DeferBy time.Duration
+	// Requires is the oldest version by component that has to run before.
+	Requires map[string]string
+	// Withdrawn says why nobody may begin any more.
+	Withdrawn      string
+	BytesPerSecond int // of the download; 0: no limit
+	// Retry counts how often somebody asked to try again what had failed.
+	Retry int
+}
+
+// From is what control said, for a machine of an architecture (runtime.GOARCH). item is
+// the digest of it.
+func From(s *software.Wanted, architecture, item string) Wanted {
+	w := Wanted{
+		Version: s.Version, Back: s.Version == "", Item: item, NotBefore: s.NotBefore, Windows: s.Windows, DeferBy: s.DeferBy,
+		Requires: s.Requires, Withdrawn: s.Withdrawn, BytesPerSecond: s.BytesPerSecond, Retry: s.Retry,
+	}
+	w.Zone, _ = time.LoadLocation(s.TimeZone) // Decode has checked it
+	f, ok := s.For(architecture)
+	switch w.Target, w.Digest, w.Size = f.Target, f.Digest, f.Size; {
+	case ok, w.Back:
+	case len(s.Files) == 0:
+		w.Lacks = "it was not released, or is not any more"
+	default:
+		w.Lacks = "it has no file for " + architecture + ", which this site is"
+	}
+	return w
+}
+
+func (w Wanted) is(r *record) bool { return w.Version == r.Version && w.Retry == r.Retry }
+
+// opens is the first moment from t on in which it may begin.
+func (w Wanted) opens(t time.Time) time.Time {
+	if len(w.Windows) == 0 {
+		return t
+	}
+	zone := w.Zone
+	if zone == nil {
+		zone = time.UTC
+	}
+	var first time.Time
+	local := t.In(zone)
+	for day := -1; day <= 7; day++ { // yesterday's may reach past midnight
+		for _, x := range w.Windows {
+			begin := time.Date(local.Year(), local.Month(), local.Day()+day, 0, 0, 0, 0, zone)
+			if len(x.Days) > 0 && !slices.Contains(x.Days, begin.Format("Mon")) {
+				continue
+			}
+			from, to := at(begin, x.From), at(begin, x.To)
+			if !to.After(from) {
+				to = at(begin.AddDate(0, 0, 1), x.To)
+			}
+			if from.Before(t) {
+				from = t
+			}
+			if from.Before(to) && (first.IsZero() || from.Before(first)) {
+				first = from
+			}
+		}
+	}
+	return first // each window comes once a week
+}
+
+// at is a time such as 22:00 of a day. Where the clocks skip it, it is as much later.
+func at(day time.Time, clock string) time.Time {
+	t, err := time.Parse("15:04", clock)
+	if err != nil {
+		return day
+	}
+	return time.Date(day.Year(), day.Month(), day.Day(), t.Hour(), t.Minute(), 0, 0, day.Location())
+}
+
+// unmet names what is required and does not run; empty: nothing.
+func (w Wanted) unmet(running map[string]string) string {
+	for _, c := range slices.Sorted(maps.Keys(w.Requires)) {
+		want, has := w.Requires[c], running[c]
+		switch {
+		case !semver.IsValid("v" + has):
+			return fmt.Sprintf("it needs %s %s or later, and this site does not know which %s it runs", c, want, c)
+		case semver.Compare("v"+has, "v"+want) < 0:
+			return fmt.Sprintf("it needs %s %s or later, and %s runs", c, want, has)
+		}
+	}
+	return ""
+}
