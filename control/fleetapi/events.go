@@ -101,11 +101,15 @@ func (s *Server) noticeLocked(id fleet.SiteID, before, now *v1alpha1.Site) {
 		tell(corev1.EventTypeNormal, "CertificateRenewed", "until %s", b.UTC().Format(time.RFC3339))
 	}
 	if was, is := colourOf(before), colourOf(now); was != is {
-		switch fleet.Red {
-		case is:
+		switch {
+		case is == fleet.Red:
 			tell(corev1.EventTypeWarning, "TurnedRed", "was %s: %s", was, now.Status.Health.Reason)
-		case was:
+		case was == fleet.Red:
 			tell(corev1.EventTypeNormal, "NoLongerRed", "is %s", is)
+		case is == fleet.Orange:
+			tell(corev1.EventTypeWarning, "TurnedOrange", "was %s: %s", was, now.Status.Health.Reason)
+		case is == fleet.Green && was == fleet.Orange:
+			tell(corev1.EventTypeNormal, "TurnedGreen", "was %s", was)
 		}
 	}
 	if c := refusal(now); c != nil && refusal(before) == nil {

@@ -77,6 +77,10 @@ func TestEventsTellOfSites(t *testing.T) {
 	}
 	health(fleet.Green)
 	health(fleet.Orange)
+	tells("Warning TurnedOrange: was green: disk full")
+	health(fleet.Green)
+	tells("Normal TurnedGreen: was orange")
+	health(fleet.Orange)
 	if n := e.count("Red"); n != 0 {
 		t.Errorf("%d events of colours that nobody needs", n)
 	}

@@ -55,6 +55,7 @@ type report struct {
 	policyHash      string
 	conditions      []metav1.Condition // without times
 	versions        map[string]string
+	software        []v1alpha1.SiteSoftware // in the order of software.Components
 	problems        []string
 	flood           bool
 }
@@ -84,6 +85,7 @@ func clean(r *wire.Report) *report {
 	out.appliedRevision = digest("applied revision", r.GetAppliedRevision())
 	out.policyHash = digest("policy hash", r.GetPolicyHash())
 
+	out.software = cleanSoftware(r.GetSoftware(), problem)
 	seen := map[string]bool{}
 	for i, c := range r.GetConditions() {
 		if i >= maxConditions {
@@ -106,6 +108,7 @@ func clean(r *wire.Report) *report {
 		cond := cleanCondition(c, problem)
 		out.conditions = append(out.conditions, cond)
 	}
+	out.software = cleanSoftware(r.GetSoftware(), problem)
 	if n := len(r.GetVersions()); n > maxVersions {
 		problem("%d versions, want at most %d; none is taken", n, maxVersions)
 		return out

@@ -126,6 +126,9 @@ type Server struct {
 	tellers map[string]*teller        // by tenant
 	swept   time.Time                 // the last look for what comes by time alone
 
+	olderMu sync.Mutex
+	older   map[string]*wire.DesiredState // without software, by the revision of what they were made of
+
 	metrics metrics
 }
 
@@ -158,6 +161,7 @@ func New(o Options) (*Server, error) {
 		rules:   map[string]*regionalRules{},
 		lookups: make(chan struct{}, 8),
 		tunnels: map[string]*waitingTunnel{},
+		older:   map[string]*wire.DesiredState{},
 		tellers: map[string]*teller{}, swept: o.Now(),
 	}
 	if err := s.loadRevocations(); err != nil {
@@ -313,10 +317,19 @@ func (s *Server) receive(stream grpc.BidiStreamingServer[wire.RelayUp, wire.Rela
 	}
 }
 
+// desiredFor is a site's desired state, for an older agent if it is one; nil: not known.
+func (s *Server) desiredFor(id fleet.SiteID, older bool) *wire.DesiredState {
+	st := s.opts.Desired.State(id)
+	if st != nil && older {
+		return s.withoutSoftware(st)
+	}
+	return st
+}
+
 func (s *Server) send(stream grpc.BidiStreamingServer[wire.RelayUp, wire.RelayDown], sess *session, received <-chan error) error {
 	for {
 		for {
-			msg := sess.next(s.opts.Desired.State, s.opts.Desired.Regional)
+			msg := sess.next(s.desiredFor, s.opts.Desired.Regional)
 			if msg == nil {
 				break
 			}

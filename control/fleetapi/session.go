@@ -24,6 +24,7 @@ type session struct {
 	revoked map[fleet.SiteID]*wire.SiteRevoked
 	sent    map[fleet.SiteID]string // revision, of each site that is up here
 	resyncs map[fleet.SiteID]bool   // sites that are asked for a snapshot of their cluster
+	older   map[fleet.SiteID]bool   // sites whose agents do not know of software
 	tunnels []*wire.SiteOpenTunnel
 
 	regionalDirty bool   // what the regional itself holds may have changed
@@ -45,8 +46,20 @@ const alike = 512
 func newSession(regional string, capability uint32) *session {
 	return &session{
 		regional: regional, capability: capability, regionalDirty: true, wake: make(chan struct{}, 1), replaced: make(chan struct{}),
-		dirty: map[fleet.SiteID]bool{}, revoked: map[fleet.SiteID]*wire.SiteRevoked{}, sent: map[fleet.SiteID]string{}, resyncs: map[fleet.SiteID]bool{},
+		dirty: map[fleet.SiteID]bool{}, revoked: map[fleet.SiteID]*wire.SiteRevoked{}, sent: map[fleet.SiteID]string{}, resyncs: map[fleet.SiteID]bool{}, older: map[fleet.SiteID]bool{},
 	}
+}
+
+// up says that a site is up here; older: it is not to be sent what it shall run.
+func (x *session) up(id fleet.SiteID, older bool) {
+	x.mu.Lock()
+	if older {
+		x.older[id] = true
+	} else {
+		delete(x.older, id)
+	}
+	x.mu.Unlock()
+	x.push(id, true)
 }
 
 // push says that the site's desired state may have changed.
@@ -93,6 +106,7 @@ func (x *session) forget(id fleet.SiteID) {
 	defer x.mu.Unlock()
 	delete(x.dirty, id)
 	delete(x.sent, id)
+	delete(x.older, id)
 }
 
 // pushRegional says that what regionals hold may have changed.
@@ -111,8 +125,9 @@ func (x *session) poke() {
 }
 
 // next returns one message to send, revocations first, or nil. state is asked for
-// the site's desired state as it is now, regional for the regional's.
-func (x *session) next(state func(fleet.SiteID) *wire.DesiredState, regional func() *wire.DesiredState) *wire.RelayDown {
+// the site's desired state as it is now, for an older agent if it is one, regional for the
+// regional's.
+func (x *session) next(state func(id fleet.SiteID, older bool) *wire.DesiredState, regional func() *wire.DesiredState) *wire.RelayDown {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for id, r := range x.revoked {
@@ -138,12 +153,12 @@ func (x *session) next(state func(fleet.SiteID) *wire.DesiredState, regional fun
 	return x.nextDesiredLocked(state)
 }
 
-func (x *session) nextDesiredLocked(state func(fleet.SiteID) *wire.DesiredState) *wire.RelayDown {
+func (x *session) nextDesiredLocked(state func(id fleet.SiteID, older bool) *wire.DesiredState) *wire.RelayDown {
 	var set *wire.DesiredState
 	var sites []*wire.SiteName
 	looked := 0
 	for id, always := range x.dirty {
-		st := state(id)
+		st := state(id, x.older[id])
 		if st == nil || (!always && x.sent[id] == st.Revision) {
 			delete(x.dirty, id) // not rendered yet: the store will tell
 			continue

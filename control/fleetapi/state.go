@@ -31,7 +31,9 @@ type siteState struct {
 
 	labels map[string]string // discovered, from the last Hello; nil: none yet
 	agent  string            // version, from the last Hello
-	report *report           // nil: none since this process runs
+	// capability from the last Hello; 0: none yet.
+	capability uint32
+	report     *report // nil: none since this process runs
 	// regionalView is what the site's regional says of it, without times; nil: nothing
 	// since this process runs.
 	regionalView *[]metav1.Condition
@@ -260,8 +262,8 @@ func (s *Server) siteUpLocked(sess *session, id fleet.SiteID, hello *wire.Hello)
 	if l := fleet.SystemLabels(hello.GetSystemLabels()); len(l) > 0 {
 		st.labels = l
 	}
-	st.agent = clip(hello.GetAgentVersion(), maxVersion)
-	sess.push(id, true)
+	st.agent, st.capability = clip(hello.GetAgentVersion(), maxVersion), max(hello.GetCapability(), 1)
+	sess.up(id, st.capability < wire.SoftwareCapability)
 	s.clusterUpLocked(id)
 	s.changedLocked(st)
 }
@@ -306,7 +308,7 @@ func (s *Server) siteReport(sess *session, id fleet.SiteID, r *wire.Report) {
 	before := st.report
 	st.report = clean
 	s.changedLocked(st)
-	if before == nil || before.policyHash != clean.policyHash || before.refusesPolicy() != clean.refusesPolicy() {
+	if before == nil || before.policyHash != clean.policyHash || before.refusesPolicy() != clean.refusesPolicy() || !sameSoftware(before.software, clean.software) {
 		for _, sub := range s.policySubs {
 			sub(id.Tenant)
 		}
@@ -327,8 +329,8 @@ func (s *Server) PolicyOf(id fleet.SiteID) (hash string, refused, told bool) {
 	return st.report.policyHash, st.report.refusesPolicy(), true
 }
 
-// SubscribePolicies calls fn with each tenant for one of whose sites PolicyOf answers
-// otherwise than before. fn must be quick, and must not call the Server.
+// SubscribePolicies calls fn with each tenant for one of whose sites PolicyOf or SoftwareOf
+// answers otherwise than before. fn must be quick, and must not call the Server.
 func (s *Server) SubscribePolicies(fn func(tenant string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

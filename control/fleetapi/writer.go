@@ -199,6 +199,9 @@ func (st *siteState) statusPatchLocked(now time.Time, lastSeenEvery time.Duratio
 		if r.appliedRevision != old.AppliedRevision {
 			out["appliedRevision"] = r.appliedRevision
 		}
+		if !equality.Semantic.DeepEqual(r.software, old.Software) {
+			out["software"] = r.software // nil removes it
+		}
 	}
 	if c := st.conditionsLocked(now); !equality.Semantic.DeepEqual(c, old.Conditions) {
 		out["conditions"] = c

@@ -62,8 +62,9 @@ func (j *job) end(ctx context.Context, phase v1alpha1.RolloutPhase, why string) 
 	return j.finish(ctx)
 }
 
-// kept is how many ended rollouts of an object are kept that were made of writes; those
-// that somebody made are theirs to delete.
+// kept is how many ended rollouts of the same objects are kept: of those that were made of
+// writes, and of those that somebody started. Those that stand in somebody's files are
+// theirs to delete: applied again, they would begin again.
 const kept = 10
 
 // finish lets go of a rollout that has ended.
@@ -75,17 +76,40 @@ func (j *job) finish(ctx context.Context) error {
 	return j.prune(ctx)
 }
 
-// prune deletes the oldest of what the writes of one object have made.
+// declared tells whether the Rollout stands in somebody's files.
+func declared(r *v1alpha1.Rollout) bool {
+	for _, key := range []string{"kubectl.kubernetes.io/last-applied-configuration", "argocd.argoproj.io/tracking-id", "meta.helm.sh/release-name"} {
+		if _, ok := r.Annotations[key]; ok {
+			return true
+		}
+	}
+	for _, key := range []string{"app.kubernetes.io/instance", "kustomize.toolkit.fluxcd.io/name"} {
+		if _, ok := r.Labels[key]; ok {
+			return true
+		}
+	}
+	return len(r.OwnerReferences) > 0 || slices.ContainsFunc(r.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Operation == metav1.ManagedFieldsOperationApply })
+}
+
+// prune deletes the oldest of those that ended, of the same objects.
 func (j *job) prune(ctx context.Context) error {
-	if j.r.Labels[hold.LabelKind] == "" || j.r.DeletionTimestamp != nil {
+	if j.r.DeletionTimestamp != nil {
 		return nil
 	}
+	of := []client.ListOption{client.InNamespace(j.key.Namespace)}
+	ofWrites := j.r.Labels[hold.LabelKind] != ""
+	if ofWrites {
+		of = append(of, client.MatchingLabels{hold.LabelKind: j.r.Labels[hold.LabelKind], hold.LabelName: j.r.Labels[hold.LabelName]})
+	}
 	var list v1alpha1.RolloutList
-	if err := j.c.o.Cache.List(ctx, &list, client.InNamespace(j.key.Namespace), client.MatchingLabels{hold.LabelKind: j.r.Labels[hold.LabelKind], hold.LabelName: j.r.Labels[hold.LabelName]}); err != nil {
+	if err := j.c.o.Cache.List(ctx, &list, of...); err != nil {
 		return fmt.Errorf("list the rollouts before this one: %w", err)
 	}
 	// Equal labels may stand for two long names.
 	ended := slices.DeleteFunc(list.Items, func(r v1alpha1.Rollout) bool {
+		if !ofWrites && (r.Labels[hold.LabelKind] != "" || declared(&r)) {
+			return true
+		}
 		return r.Name == j.key.Name || !r.Status.Phase.Ended() || !slices.EqualFunc(r.Spec.Changes, j.r.Spec.Changes, func(a, b v1alpha1.RolloutChange) bool { return a.Kind == b.Kind && a.Name == b.Name })
 	})
 	slices.SortFunc(ended, func(a, b v1alpha1.Rollout) int {
@@ -199,6 +223,9 @@ func (j *job) adopt(ctx context.Context) (time.Duration, error) {
 		return min(left, j.c.o.Tick), err
 	}
 	r := &v1alpha1.Rollout{ObjectMeta: metav1.ObjectMeta{Namespace: j.key.Namespace, Name: j.key.Name, Labels: j.st.Labels, Finalizers: []string{finalizer}}}
+	if j.st.Spec.By != "" {
+		r.Annotations = map[string]string{v1alpha1.AnnotationStartedBy: j.st.Spec.By}
+	}
 	for _, o := range j.st.Spec.Objects {
 		r.Spec.Changes = append(r.Spec.Changes, v1alpha1.RolloutChange{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name})
 	}

@@ -16,10 +16,6 @@ import (
 	"muster.dev/muster/internal/inventory"
 )
 
-// LabelTimeZone of a Site is its time zone, such as Europe.Berlin (labels know no slash),
-// for windows and freezes; without it they are in UTC.
-const LabelTimeZone = "muster.dev/time-zone"
-
 const (
 	// beforeFor is for how long this process asks the history for what it has not seen
 	// itself, and how far back; beforeEvery how often.
@@ -99,7 +95,7 @@ func (f roster) sites(names map[string]bool) []decide.Site {
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if i := f.snapshot.Find(f.tenant, name); i >= 0 {
 			at := f.snapshot.Sites[i]
-			out = append(out, decide.Site{Name: name, Labels: at.Labels, VirtualSites: at.VirtualSites, Zone: zone(at.Labels)})
+			out = append(out, decide.Site{Name: name, Labels: at.Labels, VirtualSites: at.VirtualSites, Zone: fleet.TimeZone(at.Labels)})
 		}
 	}
 	return out
@@ -187,21 +183,7 @@ func (j *job) input(ctx context.Context, supersededBy string) (decide.Input, boo
 
 // rank orders what sites say of several objects: the worst counts.
 func rank(a decide.Applied) int {
-	return slices.Index([]decide.Applied{decide.Ready, decide.Progressing, decide.NotYet, decide.Failed}, a)
-}
-
-// zone is a site's time zone; nil: UTC.
-func zone(labels map[string]string) *time.Location {
-	name := labels[LabelTimeZone]
-	if name == "" {
-		return nil
-	}
-	for _, try := range []string{strings.ReplaceAll(name, ".", "/"), name} {
-		if l, err := time.LoadLocation(try); err == nil && try != "Local" {
-			return l
-		}
-	}
-	return nil
+	return slices.Index([]decide.Applied{decide.Ready, decide.Progressing, decide.Restarting, decide.NotYet, decide.Waits, decide.Failed}, a)
 }
 
 // read asks what gates read.

@@ -58,15 +58,3 @@ func TestLine(t *testing.T) {
 		t.Errorf("one that people paused before it began is in the way: %s", got)
 	}
 }
-
-func TestZone(t *testing.T) {
-	for label, want := range map[string]string{"": "", "Europe.Berlin": "Europe/Berlin", "America.Argentina.Ushuaia": "America/Argentina/Ushuaia", "Local": "", "nowhere": "", "../etc": ""} {
-		got := ""
-		if l := zone(map[string]string{LabelTimeZone: label}); l != nil {
-			got = l.String()
-		}
-		if got != want {
-			t.Errorf("%q: %q, want %q", label, got, want)
-		}
-	}
-}

@@ -116,6 +116,23 @@ func (c *Controller) put(ctx context.Context, o *object, content *runtime.RawExt
 	return nil
 }
 
+// stored is a content as the API server would store it, with defaults filled in: what is
+// there later is compared with it.
+func (c *Controller) stored(ctx context.Context, o *object, content runtime.RawExtension, field string) (runtime.RawExtension, error) {
+	with, err := hold.With(o.kind, o.live.DeepCopy().Object, content)
+	if err != nil {
+		return content, err
+	}
+	u, err := c.o.Dynamic.Resource(o.kind.GroupVersionResource()).Namespace(o.live.GetNamespace()).Update(ctx, &unstructured.Unstructured{Object: with}, metav1.UpdateOptions{FieldManager: fieldManager, DryRun: []string{metav1.DryRunAll}})
+	switch {
+	case apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err):
+		return content, invalidf("%s: %v", field, err)
+	case err != nil:
+		return content, fmt.Errorf("try what %s would be: %w", o, err)
+	}
+	return (&object{kind: o.kind, live: u}).content()
+}
+
 // content is the moved part of an object as it is.
 func (o *object) content() (runtime.RawExtension, error) {
 	content, ok, err := hold.Content(o.kind, o.live.Object)
@@ -131,7 +148,11 @@ func (c *Controller) wanted(ctx context.Context, o *object, change *v1alpha1.Rol
 	case len(change.Images) > 0:
 		return withImages(o, change.Images, field)
 	case change.Content != nil:
-		return given(o, change.Content, field)
+		to, err := given(o, change.Content, field)
+		if err != nil {
+			return to, err
+		}
+		return c.stored(ctx, o, to, field)
 	case change.Revision != nil:
 		return c.revision(ctx, o, *change.Revision, field)
 	}

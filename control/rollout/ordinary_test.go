@@ -41,6 +41,9 @@ func TestAnOrdinaryWriteUnderAPolicy(t *testing.T) {
 	w.control()
 	good := w.write("web", "web:2")
 	r := w.becomes(good, v1alpha1.RolloutCompleted)
+	if r.Annotations[v1alpha1.AnnotationStartedBy] == "" {
+		t.Error("it does not say whose write it was made of")
+	}
 	if r.Labels[hold.LabelKind] != "Deployment" || len(r.Status.Waves) != 2 || r.Spec.Changes[0].Name != "web" {
 		t.Errorf("%v, %d waves, %+v", r.Labels, len(r.Status.Waves), r.Spec.Changes)
 	}
@@ -117,6 +120,43 @@ func TestOldRolloutsOfWritesGo(t *testing.T) {
 			names = append(names, r.Name)
 		}
 		if len(names) != 11 || !slices.Contains(names, last) || !slices.Contains(names, "other") {
+			return fmt.Errorf("%v", names)
+		}
+		return nil
+	})
+}
+
+// Of those that somebody started ten are kept as well, but for those in somebody's files.
+func TestOldRolloutsGo(t *testing.T) {
+	w := newWorld(t, "ro-history")
+	w.deployment("web", "web:1")
+	ctx := context.Background()
+	for i := range 13 {
+		r := &v1alpha1.Rollout{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("old-%02d", i), Namespace: w.tenant + "-shop"}, Spec: v1alpha1.RolloutSpec{Changes: []v1alpha1.RolloutChange{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", Images: map[string]string{"c": "web:1"}}}}}
+		if i == 12 {
+			r.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": "{}"}
+		}
+		w.create(r)
+		r.Status.Phase = v1alpha1.RolloutCompleted
+		if err := w.client.Status().Update(ctx, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.control()
+	w.rollout("last", "web", "web:2")
+	if r := w.becomes("last", v1alpha1.RolloutCompleted); r.Annotations[v1alpha1.AnnotationStartedBy] == "" {
+		t.Error("it does not say who started it")
+	}
+	testkit.Eventually(t, "ten are left, and the one of the files", func() error {
+		var list v1alpha1.RolloutList
+		if err := w.client.List(ctx, &list, client.InNamespace(w.tenant+"-shop")); err != nil {
+			return err
+		}
+		var names []string
+		for _, r := range list.Items {
+			names = append(names, r.Name)
+		}
+		if len(names) != 11 || !slices.Contains(names, "last") || !slices.Contains(names, "old-12") {
 			return fmt.Errorf("%v", names)
 		}
 		return nil

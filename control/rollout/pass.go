@@ -207,6 +207,9 @@ func (j *job) decide(ctx context.Context, supersededBy string) (time.Duration, e
 	if err := j.save(ctx, next); err != nil {
 		return 0, err
 	}
+	if err := j.retrySoftware(ctx); err != nil {
+		return 0, err
+	}
 	status := out.Status
 	status.ObservedGeneration = j.r.Generation
 	if len(status.Gates) == 0 && (phase == v1alpha1.RolloutRollingBack || phase == v1alpha1.RolloutRolledBack) {

@@ -1,6 +1,7 @@
 package rollout_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,6 +54,7 @@ type world struct {
 	had    map[string]map[string]bool
 	events []string
 	drop   map[string]float64 // image → points that its sites lose
+	space  string             // the namespace of its rollouts; "": the tenant's shop
 }
 
 func TestMain(m *testing.M) {
@@ -129,15 +131,17 @@ func quick() v1alpha1.RolloutPlan {
 		Budget: v1alpha1.RolloutBudget{MaxFailed: "0", MaxFailedInWave: "0", ReadyWithin: metav1.Duration{Duration: time.Minute}}, OnFailure: v1alpha1.OnFailureRollBackAll}
 }
 
+func (w *world) in() string { return cmp.Or(w.space, w.tenant+"-shop") }
+
 func (w *world) get(name string) (*v1alpha1.Rollout, error) {
 	var r v1alpha1.Rollout
-	err := w.client.Get(context.Background(), client.ObjectKey{Namespace: w.tenant + "-shop", Name: name}, &r)
+	err := w.client.Get(context.Background(), client.ObjectKey{Namespace: w.in(), Name: name}, &r)
 	return &r, err
 }
 
 func (w *world) state(name string) (*v1alpha1.RolloutState, error) {
 	var st v1alpha1.RolloutState
-	err := w.client.Get(context.Background(), client.ObjectKey{Namespace: w.tenant + "-shop", Name: name}, &st)
+	err := w.client.Get(context.Background(), client.ObjectKey{Namespace: w.in(), Name: name}, &st)
 	return &st, err
 }
 
@@ -174,7 +178,7 @@ func (w *world) told(words ...string) bool {
 
 // Of implements rollout.Sites.
 func (w *world) Of(kind offered.Kind, namespace, name string, st *v1alpha1.RolloutState) ([]rollout.Site, bool) {
-	if namespace != w.tenant+"-shop" || name == "nowhere" {
+	if namespace != w.in() || name == "nowhere" {
 		return nil, true
 	}
 	w.mu.Lock()
@@ -192,7 +196,11 @@ func (w *world) Of(kind offered.Kind, namespace, name string, st *v1alpha1.Rollo
 					w.had[s.Name][word] = true
 				}
 			}
-			if strings.Contains(image, ":bad") {
+			if _, version, ok := strings.Cut(image, `"version":"`); ok {
+				version, _, _ = strings.Cut(version, `"`)
+				w.had[s.Name][name+":"+version] = true
+			}
+			if strings.Contains(image, ":bad") || strings.Contains(image, "-bad") {
 				s.State, s.Why = decide.Failed, "the container exits with 1"
 			}
 		}
@@ -262,7 +270,7 @@ func (w *world) controlThat(nth int, sent bool) (stop func(), died <-chan struct
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(w.t.Output(), nil))
 	}
-	inv, err := inventory.New(inventory.Options{Cache: ca, Settle: 20 * time.Millisecond, Policies: []inventory.PolicyKind{inventory.CollectionPolicies(), inventory.HealthPolicies()}, Logger: slog.New(slog.DiscardHandler)})
+	inv, err := inventory.New(inventory.Options{Cache: ca, Settle: 20 * time.Millisecond, Policies: []inventory.PolicyKind{inventory.CollectionPolicies(), inventory.HealthPolicies(), inventory.SoftwarePolicies()}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -109,6 +109,7 @@ func (r *run) read() v1alpha1.GateVerdict {
 			continue
 		}
 		switch {
+		case r.has[i] == r.target && r.steps[i] == byte(v1alpha1.StepHeld): // neither: it has not begun
 		case i < end && r.judged(i):
 			j.changed = append(j.changed, r.subject(i, len(names)))
 		case r.has[i] == r.target:
@@ -153,7 +154,8 @@ func (r *run) subject(i, columns int) subject {
 	}
 	if r.has[i] == r.target {
 		s.from = time.Unix(row.at, 0)
-		s.settling = r.steps[i] == byte(v1alpha1.StepUpdating) && r.unit-row.got < settleFor
+		s.restarts = s.s.State == Restarting && r.unit-row.got < int64(r.within()/time.Second)
+		s.settling = s.restarts || r.steps[i] == byte(v1alpha1.StepUpdating) && r.unit-row.got < settleFor
 	}
 	return s
 }
@@ -222,7 +224,7 @@ func (r *run) goBack() {
 	left, failed := 0, []string{}
 	for i := range r.names {
 		s := r.site[i]
-		if r.steps[i] != byte(v1alpha1.StepRolledBack) || s == nil || !s.Online || s.Maintenance || s.State == Ready {
+		if r.steps[i] != byte(v1alpha1.StepRolledBack) || s == nil || !s.Online || s.Maintenance || s.State == Ready || s.State == Waits {
 			continue
 		}
 		left++
@@ -373,7 +375,7 @@ func (r *run) rebase(i int, drift []int64) {
 func (r *run) wavePasses(verdict v1alpha1.GateVerdict) bool {
 	first, end := r.span(r.d.Wave)
 	w := r.current()
-	var n struct{ waiting, shut, updating, changed, ready int }
+	var n struct{ waiting, shut, updating, changed, ready, own int }
 	var opens time.Time
 	why := ""
 	for i := first; i < end; i++ {
@@ -384,7 +386,10 @@ func (r *run) wavePasses(verdict v1alpha1.GateVerdict) bool {
 		case v1alpha1.StepWaiting:
 			n.waiting++
 		case v1alpha1.StepHeld:
-			if s := r.site[i]; !s.Maintenance {
+			if r.has[i] == r.target {
+				n.changed++
+				n.own++
+			} else if s := r.site[i]; !s.Maintenance {
 				n.shut++
 				if _, o := r.turn(s); !o.next.IsZero() && (opens.IsZero() || o.next.Before(opens)) {
 					opens, why = o.next, o.why
@@ -421,6 +426,11 @@ func (r *run) wavePasses(verdict v1alpha1.GateVerdict) bool {
 	case n.changed == 0 && r.mayskip():
 		r.decide("WaveSkipped", "", "Wave %d of %d: none of its %s can be reached; they are caught up when they return.", r.d.Wave, len(r.d.Waves), sites(end-first))
 		return true
+	case n.ready == 0 && n.own > 0:
+		r.message = head + fmt.Sprintf("%s have it and begin later, in their own window or when their operators have it.", sites(n.own))
+		r.next = "wait for a site of the wave, or for people to promote it"
+		r.soaking(false)
+		return false
 	case n.ready == 0:
 		r.message = head + "none of its sites that could show how the change is can be reached."
 		r.next = "wait for a site of the wave, or for people to promote it"
@@ -481,9 +491,15 @@ func (r *run) holding() string {
 	return fmt.Sprintf("gate %s holds it: %s", r.readings[worst].Name, r.readings[worst].Text)
 }
 
-// soaking keeps the clock of the soak, and returns how long it has to go. It is written
-// down in quarters, so that a new process does not begin again.
+// soaking keeps the clock of the soak, and returns how long it has to go. How long the gates
+// have held is written down in quarters, as a time and not since when: a clock that was put
+// means nothing then. A new process goes on from there. It does not know the sites at
+// first; what does not hold in its first minutes for want of that takes nothing away.
 func (r *run) soaking(pass bool) time.Duration {
+	if since := r.in.Now.Sub(r.mem.began); !pass && r.d.Soaked > 0 && since >= 0 && since < blind {
+		r.mem.passed, r.soaked = time.Time{}, time.Duration(r.d.Soaked)*time.Second
+		return max(0, r.soak()-r.soaked)
+	}
 	if !pass {
 		r.mem.passed, r.d.Soaked, r.soaked = time.Time{}, 0, 0
 		return r.soak()

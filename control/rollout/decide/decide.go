@@ -79,6 +79,13 @@ const (
 	Progressing                // has it, not ready
 	Ready
 	Failed // could not apply it, or went back
+	// Waits: it has it and begins later, in a window of its own or when its operator has it
+	// begin. Nobody waits for it, as for a site that is offline: it counts neither as ready
+	// nor as failed, and is caught up once it has begun.
+	Waits
+	// Restarting: progressing, and may go offline on the way, as a site that boots another
+	// system does.
+	Restarting
 )
 
 // Outside is the reading of a gate that is not about single sites' measures: its logs,

@@ -157,6 +157,7 @@ type subject struct {
 	from         time.Time // since when it is what it is
 	failed       bool      // the budget's
 	settling     bool      // has had it for moments: only its readiness counts
+	restarts     bool      // that it is offline is part of the change
 	late         bool      // came after the wave had settled: its readiness is its own
 }
 

@@ -70,7 +70,7 @@ func (j *judge) contact() v1alpha1.GateReading {
 	count := func(list []subject) (lost, n int, worst []string) {
 		for i := range list {
 			n++
-			if !list[i].s.Online {
+			if !list[i].s.Online && !list[i].restarts {
 				lost++
 				worst = append(worst, list[i].s.Name)
 			}

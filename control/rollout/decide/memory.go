@@ -25,6 +25,7 @@ type Memory struct {
 	column map[string]int // by name
 	sites  map[string]*samples
 
+	began  time.Time // the first look of this process
 	looked time.Time // last
 	passed time.Time // since when all gates have passed, zero: they did not
 	// since when something that speaks against a gate is true without a break: by gate and
@@ -68,6 +69,9 @@ func (m *Memory) restart() {
 // look takes samples of all sites. After a time in which nobody looked, nothing holds
 // without a break.
 func (m *Memory) look(sites []Site, now time.Time) {
+	if m.began.IsZero() {
+		m.began = now
+	}
 	if now.Sub(m.looked) > blind {
 		m.restart()
 	}

@@ -225,6 +225,98 @@ func TestOfflineIsNotLate(t *testing.T) {
 	w.want(v1alpha1.RolloutCompleted, 3*time.Hour)
 }
 
+// A site that has the change and begins later by itself is not waited for and does not fail; it
+// is caught up when it has begun. A wave of nothing but such sites holds.
+func TestWaitingOfItsOwn(t *testing.T) {
+	w := newWorld(t, 40)
+	w.spec.Budget = budget("0", "0", 5*time.Minute)
+	w.spec.Strategy.Waves = percent(50)
+	w.step()
+	name := w.first().Name
+	until := 3 * time.Hour
+	w.waits = func(s *Site) bool { return s.Name == name && w.now.Sub(monday) < until }
+	w.until("it is held", time.Hour, func(w *world) bool { return w.stepOf(name) == v1alpha1.StepHeld })
+	w.until("the others do not wait", time.Hour, inWave(2))
+	w.until("nor does the end", 2*time.Hour, func(w *world) bool { return w.says("WavePassed") && w.out.Status.Sites.Passed == 39 })
+	if w.out.Status.Phase != v1alpha1.RolloutProgressing || w.out.Status.Sites.Held != 1 || w.now.Sub(monday) > until {
+		t.Fatal(w.dump())
+	}
+	w.want(v1alpha1.RolloutCompleted, 5*time.Hour)
+	if w.stepOf(name) != v1alpha1.StepPassed {
+		t.Error(w.dump())
+	}
+
+	w = newWorld(t, 40)
+	w.spec.Budget = budget("0", "0", 5*time.Minute)
+	w.waits = func(*Site) bool { return w.now.Sub(monday) < 2*time.Hour }
+	w.until("it says so", time.Hour, func(w *world) bool { return strings.Contains(w.out.Status.Message, "begin later") })
+	if w.run(100*time.Minute-w.now.Sub(monday), inWave(2)) {
+		t.Error("a wave passed of which no site has begun")
+	}
+	w.want(v1alpha1.RolloutCompleted, 6*time.Hour)
+
+	// What is put back does not wait for them either.
+	w = newWorld(t, 40)
+	w.step()
+	w.waits = func(s *Site) bool { return s.Name == w.first().Name }
+	w.until("it is held", time.Hour, func(w *world) bool { return w.stepOf(w.first().Name) == v1alpha1.StepHeld })
+	w.spec.Control.Abort = true
+	w.want(v1alpha1.RolloutRolledBack, time.Hour)
+}
+
+// Sites that restart for the change are no sites that it took off the network; those that do
+// not come back in time are.
+func TestRestarts(t *testing.T) {
+	run := func(away time.Duration) *world {
+		w := newWorld(t, 60)
+		w.spec.Strategy.Waves = percent(50)
+		w.spec.Budget = budget("50%", "50%", 10*time.Minute)
+		w.readyAfter = 30 * time.Second
+		w.edit = func(w *world) {
+			for i := range w.sites {
+				s := &w.sites[i]
+				since := w.now.Sub(w.got[s.Name])
+				s.Online = w.has[s.Name] == 0 || since < time.Minute || since > away
+			}
+		}
+		w.restarts = true
+		w.readyAfter = away + time.Minute
+		return w
+	}
+	run(5*time.Minute).want(v1alpha1.RolloutCompleted, 5*time.Hour)
+	w := run(10 * time.Hour)
+	w.want(v1alpha1.RolloutRollingBack, 5*time.Hour)
+	if !strings.Contains(w.out.Status.Message, "went offline") {
+		t.Error(w.dump())
+	}
+}
+
+// A soak goes on where it was when control is started anew, though it knows nothing at first;
+// what stays wrong has it begin anew all the same.
+func TestASoakOutlivesItsProcess(t *testing.T) {
+	soaked := func(blindFor time.Duration) time.Duration {
+		w := newWorld(t, 40)
+		w.spec.Soak = metav1.Duration{Duration: time.Hour}
+		w.spec.Strategy.Waves = percent(50)
+		w.spec.Gates = []v1alpha1.RolloutGate{{Name: "ready", Ready: &v1alpha1.GateReady{Percent: 100}}, {Name: "score", Score: &v1alpha1.GateScore{Minimum: 50}}}
+		w.until("it soaks", time.Hour, func(w *world) bool { return strings.Contains(w.out.Status.Message, "the soak has") })
+		began := w.now
+		w.until("most of it is over", 2*time.Hour, func(w *world) bool { return w.now.Sub(began) > 50*time.Minute })
+		w.memory = nil
+		killed := w.now
+		w.blind = func() bool { return w.now.Sub(killed) < blindFor }
+		w.until("the next wave", 5*time.Hour, inWave(2))
+		return w.now.Sub(killed)
+	}
+	// 45 of the 50 minutes were written down.
+	if d := soaked(time.Minute); d > 18*time.Minute {
+		t.Errorf("it took another %s of an hour of which ten minutes were left", d)
+	}
+	if d := soaked(10 * time.Minute); d < time.Hour {
+		t.Errorf("ten minutes in which nothing was known, and it took another %s", d)
+	}
+}
+
 func TestPauseResume(t *testing.T) {
 	w := newWorld(t, 40)
 	w.until("wave 2", time.Hour, inWave(2))

@@ -203,7 +203,7 @@ func (r *run) judged(i int) bool {
 		return false
 	}
 	switch v1alpha1.SiteStep(r.steps[i]) {
-	case v1alpha1.StepUpdating, v1alpha1.StepReady, v1alpha1.StepFailed, v1alpha1.StepOffline:
+	case v1alpha1.StepUpdating, v1alpha1.StepReady, v1alpha1.StepFailed, v1alpha1.StepOffline, v1alpha1.StepHeld:
 		return true
 	}
 	return false
@@ -304,12 +304,17 @@ func some(names []string) string {
 // failed.
 const retryGrace = 60
 
+// within is how long a site may take to be ready.
+func (r *run) within() time.Duration {
+	if d := r.in.Spec.Budget.ReadyWithin.Duration; d > 0 {
+		return d
+	}
+	return defaultReadyWithin
+}
+
 // follow takes each site to the step that it is at by now.
 func (r *run) follow() {
-	within := r.in.Spec.Budget.ReadyWithin.Duration
-	if within <= 0 {
-		within = defaultReadyWithin
-	}
+	within := r.within()
 	_, end := r.span(r.d.Wave)
 	for i := 0; i < end; i++ {
 		s := r.site[i]
@@ -332,14 +337,25 @@ func (r *run) follow() {
 		case v1alpha1.StepUpdating:
 			deadline := time.Unix(row.at, 0).Add(within)
 			switch {
+			case !s.Online && s.State == Restarting && r.in.Now.Before(deadline):
+				r.soonest(deadline) // it is about to come back
 			case !s.Online:
 				r.set(i, v1alpha1.StepOffline)
 			case s.State == Ready:
 				r.set(i, v1alpha1.StepReady)
+			case s.State == Waits:
+				r.set(i, v1alpha1.StepHeld)
 			case s.State == Failed && !(r.d.Retried[s.Name] > 0 && r.unit-row.at < retryGrace), !s.Maintenance && !r.in.Now.Before(deadline):
 				r.set(i, v1alpha1.StepFailed)
 			default:
 				r.soonest(deadline)
+			}
+		case v1alpha1.StepHeld: // it has the change, and holds itself
+			if !s.Online {
+				r.set(i, v1alpha1.StepOffline)
+			} else if s.State != Waits {
+				r.set(i, v1alpha1.StepUpdating)
+				row.got = r.unit
 			}
 		case v1alpha1.StepReady:
 			switch {

@@ -32,6 +32,9 @@ type world struct {
 	// what the change does
 	readyAfter time.Duration
 	fails      func(s *Site) bool
+	waits      func(s *Site) bool
+	restarts   bool
+	blind      func() bool // nobody knows what sites are like
 	harm       func(s *Site, since time.Duration) map[string]float64
 	scope      func(s *Site) bool
 	member     func(vs string, s *Site) bool
@@ -103,6 +106,10 @@ func (w *world) step() {
 		switch since := w.now.Sub(w.got[s.Name]); {
 		case !s.Online && w.has[s.Name] != digit:
 			s.State = NotYet
+		case w.waits != nil && w.waits(s):
+			s.State, w.got[s.Name] = Waits, w.now
+		case since < w.readyAfter && w.restarts:
+			s.State = Restarting
 		case since < w.readyAfter:
 			s.State = Progressing
 		case digit > '0' && w.fails != nil && w.fails(s):
@@ -111,7 +118,7 @@ func (w *world) step() {
 			s.State, s.Why = Ready, ""
 		}
 		s.Measures = nil
-		if s.Online {
+		if s.Online && (w.blind == nil || !w.blind()) {
 			s.Measures = w.measures(s)
 		}
 	}

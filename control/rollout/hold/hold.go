@@ -44,6 +44,7 @@ const MaxBytes = 1 << 20
 var Policies = []offered.Kind{
 	{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Kind: "CollectionPolicy", Resource: "collectionpolicies", Spec: true, Custom: true},
 	{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Kind: "HealthPolicy", Resource: "healthpolicies", Spec: true, Custom: true},
+	{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Kind: "SoftwarePolicy", Resource: "softwarepolicies", Spec: true, Custom: true},
 }
 
 // KindOf is the kind of objects that a rollout can move; false: it can't move any of
@@ -129,7 +130,10 @@ func Select(policies []v1alpha1.RolloutPolicy, kind string, system bool, set map
 		if len(kinds) == 0 {
 			kinds = workloads
 			if system {
-				kinds = []string{Policies[0].Kind, Policies[1].Kind}
+				kinds = nil
+				for _, k := range Policies {
+					kinds = append(kinds, k.Kind)
+				}
 			}
 		}
 		selector, err := metav1.LabelSelectorAsSelector(&p.Spec.Selector)

@@ -76,6 +76,7 @@ func TestSelect(t *testing.T) {
 		{"Service", false, nil, ""},
 		{"HealthPolicy", false, nil, ""},
 		{"HealthPolicy", true, nil, "a"},
+		{"SoftwarePolicy", true, nil, "a"},
 		{"Deployment", true, nil, ""},
 	} {
 		got := ""
