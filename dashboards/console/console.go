@@ -54,6 +54,13 @@ type Logs interface {
 	Tail(ctx context.Context, tenant string, q wire.LogQuery, after string, send func(id string, ev wire.LogEvent) error) *wire.Problem
 }
 
+// Timeline answers what happened, from all roles that keep a part of it.
+type Timeline interface {
+	// Page returns events for the tenants, as wire.TenantsHeader has them, which the caller
+	// has authorised. q has the parameters of wire.TimelinePath.
+	Page(ctx context.Context, tenants string, q url.Values) (*wire.TimelinePage, *wire.Problem)
+}
+
 // Options configure a Console.
 type Options struct {
 	// RestConfig is the console's own identity on the API server; Rules lists the
@@ -71,6 +78,8 @@ type Options struct {
 	Metrics Metrics
 	// Logs searches and follows the fleet's logs; nil: the log operations answer 503.
 	Logs Logs
+	// Timeline has what happened; nil: it is answered with 503.
+	Timeline Timeline
 	// AlertingURL is where the alerting role serves /api/v1/alerts and
 	// /api/v1/silences, such as http://127.0.0.1:9107; nil: these answer 503.
 	AlertingURL *url.URL

@@ -104,6 +104,17 @@ func TestContract(t *testing.T) {
 		h.want(403, "nobody", "GET", "/api/v1/health"+path, "")
 		h.want(400, "alice", "GET", "/api/v1/health"+path+"?bogus=1", "")
 	}
+	h.want(200, "alice", "GET", "/api/v1/sites?tenant=acme&q=kind%3Dstore+score%3C60&sort=-score,name&columns=score,label.tier&group=tier&limit=10000&cursor=x&format=json", "")
+	if r := h.health.last(); r.Header.Get(wire.TenantsHeader) != "acme" || r.URL.Query().Get("q") != "kind=store score<60" {
+		t.Errorf("the health role was asked %s for %q", r.URL, r.Header.Get(wire.TenantsHeader))
+	}
+	h.want(200, "alice", "GET", "/api/v1/sites?format=csv&limit=0", "")
+	h.want(400, "alice", "GET", "/api/v1/sites?format=xml", "")
+	h.want(400, "alice", "GET", "/api/v1/sites?limit=10001", "")
+	h.want(403, "nobody", "GET", "/api/v1/sites", "")
+	h.want(401, "", "GET", "/api/v1/sites", "")
+	h.want(200, "alice", "GET", "/api/v1/site-fields?tenant=acme", "")
+	h.want(403, "alice", "GET", "/api/v1/site-fields?tenant=globex", "")
 	h.want(200, "alice", "GET", "/api/v1/cost?tenant=acme&by=site&sort=cpu&virtualSite=shared/all-eu&q=par&limit=5&cursor=x", "")
 	h.want(400, "alice", "GET", "/api/v1/cost?by=node", "")
 	h.want(400, "alice", "GET", "/api/v1/cost?sort=price", "")
@@ -148,6 +159,16 @@ func TestContract(t *testing.T) {
 	h.want(403, "carol", "PUT", "/api/v1/sites/paris-07/maintenance?tenant=acme", `{"reason":"x"}`)
 	h.want(403, "carol", "DELETE", "/api/v1/sites/paris-07/maintenance?tenant=acme", "")
 
+	const bulk = "/api/v1/sites:change"
+	h.want(200, "alice", "POST", bulk, `{"sites":[{"tenant":"acme","name":"paris-07"}],"maintenance":{"reason":"new router","until":"2026-02-01T00:00:00Z"}}`)
+	h.want(400, "alice", "POST", bulk, `{"sites":[{"tenant":"acme","name":"paris-07"}],"maintenance":{"reason":""}}`)
+	h.want(400, "alice", "POST", bulk, `{"sites":[],"approve":true}`)
+	h.want(400, "alice", "POST", bulk, `{"sites":[{"tenant":"acme","name":"paris-07"}],"approve":true,"endMaintenance":true}`)
+	h.want(400, "alice", "POST", bulk, `{"sites":[{"tenant":"acme","name":"No_Name"}],"approve":true}`)
+	h.want(400, "alice", "POST", bulk, `{"sites":[{"tenant":"acme","name":"paris-07"}],"labels":{"muster.dev/tenant":"globex"}}`)
+	h.want(400, "alice", "POST", bulk, `{"sites":[{"tenant":"acme","name":"paris-07"}],"labels":{"tier":"not a value"}}`)
+	h.want(401, "", "POST", bulk, `{}`)
+	h.want(415, "alice", "POST", bulk, `x`, form...)
 	h.want(200, "alice", "GET", "/api/v1/registrations?limit=1", "")
 	h.want(400, "alice", "GET", "/api/v1/registrations?cursor=%25", "")
 	h.want(200, "alice", "POST", "/api/v1/registrations/rome-01/approve?tenant=acme", `{"labels":{"region":"eu-south"},"place":{"latitude":41.9,"longitude":12.5,"address":"Rome"}}`)
@@ -193,6 +214,10 @@ func TestContract(t *testing.T) {
 		t.Errorf("HEAD of a stream: %d", a.StatusCode)
 	}
 
+	h.want(200, "alice", "GET", wire.TimelinePath+"?tenant=acme&site=paris-07&virtualSite=shared/all-eu&kind=colour&from=2026-01-01T00:00:00Z&to=4000000000&limit=5", "")
+	h.want(400, "alice", "GET", wire.TimelinePath+"?kind=mood", "")
+	h.want(401, "", "GET", wire.TimelinePath, "")
+	h.want(403, "nobody", "GET", wire.TimelinePath, "")
 	h.want(200, "alice", "GET", "/api/v1/alerts?virtualSite=shared/all-eu&site=paris-07&severity=critical&state=active&q=x&limit=5", "")
 	h.want(400, "alice", "GET", "/api/v1/alerts?severity=bad", "")
 	h.want(200, "alice", "GET", "/api/v1/alerts/state?virtualSite=shared/all-eu", "")
@@ -522,6 +547,13 @@ func TestMockKeepsTheContract(t *testing.T) {
 		send(204, "DELETE", "/api/v1/silences/"+made.ID+"?tenant="+tenant, "")
 		send(404, "DELETE", "/api/v1/silences/nothing?tenant="+tenant, "")
 	}
+	send(200, "GET", "/api/v1/sites?q=score%3C60&sort=-score,name&columns=score,label.tier,virtualSite,lastSeen,maintenance,kidn&group=tier&limit=20", "")
+	send(200, "GET", "/api/v1/sites?limit=0&group=virtualSite", "")
+	send(200, "GET", "/api/v1/sites?format=csv", "")
+	send(400, "GET", "/api/v1/sites?q=score%3C", "")
+	send(200, "GET", "/api/v1/site-fields?tenant=acme", "")
+	send(200, "POST", "/api/v1/sites:change", `{"sites":[{"tenant":"acme","name":"nowhere"}],"labels":{"tier":"gold"}}`)
+	send(400, "POST", "/api/v1/sites:change", `{"sites":[],"approve":true}`)
 	send(200, "GET", "/api/v1/vk8s", "")
 	send(409, "GET", "/api/v1/vk8s/shop/vk8s", "")
 	send(200, "GET", "/api/v1/vk8s/shop/vk8s?tenant=acme", "")

@@ -169,6 +169,18 @@ func (f *fakeHealth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Set-Cookie", "stolen=1")
 	const asOf = `{"asOf":"2026-01-31T12:00:00Z",`
 	switch strings.TrimPrefix(r.URL.Path, "/api/v1/health/") {
+	case wire.SitesPath:
+		if r.URL.Query().Get("format") == "csv" {
+			w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+			fmt.Fprint(w, "name,score\nparis-07,88.5\n")
+			return
+		}
+		const counts = `{"green":1,"orange":0,"red":0,"grey":0}`
+		fmt.Fprint(w, asOf+`"columns":["score","label.tier","virtualSite","maintenance","lastSeen"],"readable":9,"total":1,"counts":`+counts+`,"groups":[{"value":"gold","query":"label.tier=gold","sites":1,"counts":`+counts+`,"mean":88.5,"worst":null}],
+			"sites":[{"name":"paris-07","tenant":"acme","score":88.5,"label.tier":"gold","virtualSite":["shared/all-eu"],"maintenance":false,"lastSeen":null}],"nextCursor":"abc","notes":["no site has that label"]}`)
+	case wire.SiteFieldsPath:
+		fmt.Fprint(w, `{"fields":[{"name":"colour","aliases":["color"],"kind":"choice","values":["green"],"keyed":false,"grouped":true,"doc":"Its colour.","example":"colour=red"}],
+			"labels":[{"key":"tier","values":["gold"],"more":3}],"versions":[{"key":"os","values":["24.04"],"more":0}]}`)
 	case wire.CostNamesPath:
 		fmt.Fprint(w, asOf+`"tenant":"acme","site":"paris-07","series":45,"sampled":false,"names":[{"name":"node_cpu_seconds_total","series":45,"keptBy":[{"policy":"base","field":"spec.allow.patterns[0]","value":"node_.*"}]}],"missingRegions":[]}`)
 	case wire.CostPath:
@@ -462,7 +474,7 @@ func newHarness(t *testing.T, change ...func(*Options, *timing)) *harness {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{RestConfig: h.api.config(), HealthURL: base, Metrics: h.metrics, Logs: h.logs, AlertingURL: alerting, SessionKeyFile: keyFile(t, 7), Registerer: h.reg,
+	o := Options{RestConfig: h.api.config(), HealthURL: base, Metrics: h.metrics, Logs: h.logs, Timeline: newTimeline(t), AlertingURL: alerting, SessionKeyFile: keyFile(t, 7), Registerer: h.reg,
 		Logger: slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	tm := defaultTiming()
 	for _, c := range change {

@@ -80,7 +80,7 @@ func newBackend(what string, base *url.URL, rt http.RoundTripper, log *slog.Logg
 // names that checkPath let through.
 func rewrite(pr *httputil.ProxyRequest, base *url.URL) {
 	out, _ := pr.In.Context().Value(scopeKey{}).(outgoing)
-	h := http.Header{"Accept": {"application/json, text/event-stream"}, "User-Agent": {fieldManager}}
+	h := http.Header{"Accept": {"application/json, text/csv, text/event-stream"}, "User-Agent": {fieldManager}}
 	h.Set(wire.TenantsHeader, out.tenants)
 	if out.user != "" {
 		h.Set(wire.UserHeader, headerText(out.user))
@@ -129,7 +129,7 @@ func (h *backend) checkResponse(res *http.Response) error {
 		// It is this console that has no good certificate; the user is logged in.
 		h.limited.Do(func() { h.log.Error("the " + h.what + " does not take this console's certificate") })
 		return unavailable(nil, "the %s does not know this console", h.what)
-	case res.StatusCode < 300 && (ct == "application/json" || ct == "text/event-stream"),
+	case res.StatusCode < 300 && (ct == "application/json" || ct == "text/csv" || ct == "text/event-stream"),
 		res.StatusCode == http.StatusNoContent,
 		res.StatusCode >= 400 && ct == wire.ProblemMediaType:
 		return nil

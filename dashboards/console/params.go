@@ -20,6 +20,7 @@ import (
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/logquery"
+	"muster.dev/muster/internal/sitequery"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -89,6 +90,10 @@ var (
 		{"colour", oneOf(string(fleet.Green), string(fleet.Orange), string(fleet.Red), string(fleet.Grey))},
 		{"phase", oneOf(string(fleet.PhasePending), string(fleet.PhaseApproved), string(fleet.PhaseOnline), string(fleet.PhaseOffline), string(fleet.PhaseDecommissioned))},
 		{"sort", oneOf("score", "name")},
+	}
+	sitePage = []param{
+		tenantParam, cursorParam, {"limit", whole(0, wire.MaxSites)}, {"q", text(sitequery.MaxLength)}, {"sort", text(1000)}, {"columns", text(8000)},
+		{"group", text(317)}, {"format", oneOf("json", "csv")},
 	}
 	costList = []param{
 		tenantParam, limitParam, cursorParam, {"by", oneOf(wire.CostBySite, wire.CostByVirtualSite, wire.CostByTenant)},

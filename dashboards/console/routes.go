@@ -86,6 +86,9 @@ func (c *Console) apiRoutes() []route {
 		{method: "GET", path: pathOIDC, doing: "log in", params: []param{{"return", text(2048)}}, open: true, handle: c.beginOIDC},
 		{method: "GET", path: pathOIDCCallback, doing: "log in", params: oidcAnswer, open: true, anyParams: true, handle: c.finishOIDC},
 
+		{method: "GET", path: wire.SitesPath, doing: "list the sites", params: sitePage, handle: c.proxyHealth},
+		{method: "GET", path: wire.SiteFieldsPath, doing: "read what sites can be asked for by", params: oneTenant, handle: c.proxyHealth},
+		{method: "POST", path: pathChangeSites, doing: "change the sites", handle: c.changeSites},
 		{method: "GET", path: site, doing: "read the site", params: oneTenant, handle: c.getSite},
 		{method: "PUT", path: site + "/maintenance", doing: "set maintenance", params: oneTenant, handle: c.putMaintenance},
 		{method: "DELETE", path: site + "/maintenance", doing: "end maintenance", params: oneTenant, handle: c.deleteMaintenance},
@@ -144,6 +147,8 @@ func (c *Console) apiRoutes() []route {
 		{method: "GET", path: logs + "/search", doing: "search logs", params: logSearch, many: manyValues, handle: c.searchLogs},
 		{method: "GET", path: logs + "/tail", doing: "follow logs", params: logFilters, many: manyValues, stream: true, handle: c.tailLogs},
 
+		{method: "GET", path: wire.TimelinePath, doing: "read the timeline", params: timelineList, many: []string{"site", "virtualSite", "kind"}, handle: c.getTimeline},
+
 		{method: "GET", path: alerts, doing: "list alerts", params: alertList, handle: c.readAlerts},
 		{method: "GET", path: pathAlertState, doing: "read the state of alerts", params: alertScope, handle: c.readAlerts},
 		{method: "GET", path: alerts + "/{fingerprint}", doing: "read the alert", params: oneTenant, handle: c.readAlerts},
@@ -166,7 +171,7 @@ func (c *Console) routes() (http.Handler, error) {
 			return nil, fmt.Errorf("console: ExternalURL: %w", err)
 		}
 	}
-	compress, err := gzhttp.NewWrapper(gzhttp.MinSize(1024), gzhttp.ContentTypes([]string{"application/json", wire.ProblemMediaType}))
+	compress, err := gzhttp.NewWrapper(gzhttp.MinSize(1024), gzhttp.ContentTypes([]string{"application/json", "text/csv", wire.ProblemMediaType}))
 	if err != nil {
 		return nil, fmt.Errorf("console: compression: %w", err)
 	}

@@ -34,6 +34,7 @@ type siteView struct {
 	Labels              map[string]string `json:"labels"`
 	SystemLabels        map[string]string `json:"systemLabels"` // those under muster.dev/
 	Versions            map[string]string `json:"versions"`
+	Software            []softwareView    `json:"software"`
 	Conditions          []conditionView   `json:"conditions"`
 	Place               *placeView        `json:"place"`
 	Maintenance         *maintenanceView  `json:"maintenance"`
@@ -46,6 +47,17 @@ type siteView struct {
 	Token               string            `json:"token"`
 	Approved            bool              `json:"approved"`
 	Decommissioned      bool              `json:"decommissioned"`
+}
+
+// softwareView is how far a site is with what it shall run of a component.
+type softwareView struct {
+	Component string     `json:"component"`
+	Running   string     `json:"running"`
+	Wanted    string     `json:"wanted"`
+	State     string     `json:"state"`
+	Percent   *int32     `json:"percent"`
+	StartsAt  *time.Time `json:"startsAt"`
+	Message   string     `json:"message"`
 }
 
 type conditionView struct {
@@ -79,6 +91,10 @@ func viewSite(tenant string, s *v1alpha1.Site, now time.Time) siteView {
 	v.Labels, v.SystemLabels = splitLabels(s.Labels)
 	if v.Versions == nil {
 		v.Versions = map[string]string{}
+	}
+	v.Software = make([]softwareView, 0, len(s.Status.Software))
+	for _, x := range s.Status.Software {
+		v.Software = append(v.Software, softwareView{string(x.Component), x.Running, x.Wanted, string(x.State), x.Percent, timeView(x.StartsAt), x.Message})
 	}
 	for _, c := range s.Status.Conditions {
 		v.Conditions = append(v.Conditions, conditionView{c.Type, string(c.Status), c.Reason, c.Message, c.LastTransitionTime.UTC()})
@@ -151,18 +167,27 @@ func (c *Console) putMaintenance(w http.ResponseWriter, cl *call) error {
 	if err := readJSON(cl.Request, &in, false); err != nil {
 		return err
 	}
-	in.Reason = strings.TrimSpace(in.Reason)
-	if n := utf8.RuneCountInString(in.Reason); n < 1 || n > 200 {
-		return invalid("reason", "want 1 to 200 characters, have %d", n)
+	m, err := in.value(c.now())
+	if err != nil {
+		return err
 	}
-	if in.Until != nil && !in.Until.After(c.now()) {
-		return invalid("until", "%s is in the past; leave it out for maintenance without an end", in.Until.Format(time.RFC3339))
+	return c.setMaintenance(w, cl, m)
+}
+
+// value is what a merge patch has for it, or a problem.
+func (in *maintenanceRequest) value(now time.Time) (map[string]any, error) {
+	reason := strings.TrimSpace(in.Reason)
+	if n := utf8.RuneCountInString(reason); n < 1 || n > 200 {
+		return nil, invalid("reason", "want 1 to 200 characters, have %d", n)
 	}
-	m := map[string]any{"reason": in.Reason, "until": nil} // null takes an old end away
+	if in.Until != nil && !in.Until.After(now) {
+		return nil, invalid("until", "%s is in the past; leave it out for maintenance without an end", in.Until.Format(time.RFC3339))
+	}
+	m := map[string]any{"reason": reason, "until": nil} // null takes an old end away
 	if in.Until != nil {
 		m["until"] = metav1.NewTime(in.Until.UTC())
 	}
-	return c.setMaintenance(w, cl, m)
+	return m, nil
 }
 
 func (c *Console) deleteMaintenance(w http.ResponseWriter, cl *call) error {

@@ -7,6 +7,25 @@ const PAGES: Record<string, (page: Page) => Promise<void>> = {
     await p.goto("/");
     await expect(p.locator("[data-mark]").first()).toBeVisible();
   },
+  sites: async (p) => {
+    await p.goto("/sites");
+    await expect(p.locator(".inv-body [data-site]").first()).toBeVisible();
+  },
+  "sites in groups": async (p) => {
+    await p.goto("/sites?group=region");
+    await p.locator("[data-group]").first().click();
+    await expect(p.locator(".inv-body [data-site]").first()).toBeVisible();
+  },
+  "sites, a wrong query": async (p) => {
+    await p.goto("/sites?q=score%3Cx");
+    await expect(p.getByText("at character 7")).toBeVisible();
+  },
+  "sites, many at once": async (p) => {
+    await p.goto("/sites?q=score%3C60");
+    await p.getByRole("checkbox", { name: "Select all sites of the query" }).click();
+    await p.getByRole("button", { name: "Maintenance…", exact: true }).click();
+    await expect(p.getByRole("dialog")).toBeVisible();
+  },
   "virtual sites": async (p) => {
     await p.goto("/virtual-sites");
     await expect(p.locator("tbody tr").first()).toBeVisible();

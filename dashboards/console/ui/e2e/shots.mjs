@@ -46,6 +46,7 @@ const PAGES = {
     await p.goto(`${base}/logs?tenant=acme&query=${encodeURIComponent("refused AND (")}`);
     await p.getByRole("button", { name: "How to write a query" }).click();
   },
+  timeline: async (p) => p.goto(`${base}/timeline`),
   alerts: async (p) => p.goto(`${base}/alerts`),
   alert: async (p) => {
     await p.goto(`${base}/alerts`);

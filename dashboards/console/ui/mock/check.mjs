@@ -23,6 +23,7 @@ const alertScope = { tenant, virtualSite: text(320), site: text(63) };
 /** The parameters of each kind of operation. */
 export const PARAMS = {
   sites: { tenant, virtualSite: text(320), region: text(63), colour: oneOf("green", "orange", "red", "grey"), phase: text(20), q: text(200), sort: oneOf("score", "name"), limit, cursor },
+  inventory: { tenant, cursor, limit: whole(0, 10_000), q: text(2000), sort: text(1000), columns: text(8000), group: text(317), format: oneOf("json", "csv") },
   paged: { tenant, limit, cursor },
   cost: { tenant, limit, cursor, by: oneOf("site", "virtualsite", "tenant"), sort: oneOf("name", "series", "samples", "bytes", "pushes", "refused", "lines", "logBytes", "cpu", "memory"), virtualSite: text(320), q: text(200) },
   costNames: { tenant, site: text(63) },
@@ -38,10 +39,11 @@ export const PARAMS = {
   tail: logFilters,
   alerts: { ...alertScope, severity: oneOf("critical", "warning", "info"), state: oneOf("active", "suppressed", "all"), q: text(200), limit, cursor },
   alertScope,
+  timeline: { tenant, site: text(63), virtualSite: text(320), kind: oneOf("colour", "alert", "notification", "silence", "maintenance", "registration", "connection", "policy", "rollout", "software"), from: text(64), to: text(64), limit, cursor },
   silences: { tenant, state: oneOf("active", "pending", "expired", "all") },
   none: {},
 };
-const MANY = { rollouts: ["phase"], rolloutSites: ["step"], logs: ["site", "namespace", "severity"], tail: ["site", "namespace", "severity"] };
+const MANY = { timeline: ["site", "virtualSite", "kind"], rollouts: ["phase"], rolloutSites: ["step"], logs: ["site", "namespace", "severity"], tail: ["site", "namespace", "severity"] };
 
 /** A problem, or undefined when all parameters are good. */
 export function checkParams(q, kind) {

@@ -270,6 +270,10 @@ export class MockFleet {
         { type: "SeriesBudgetExceeded", status: "False", reason: "WithinBudget", message: "1,412 of 2,000 series", lastTransitionTime: iso(now - 20 * HOUR) },
       ],
       place: s.place, maintenance: s.maintenance, regional: s.phase === "Online" ? `${s.region.slice(0, 2)}-1` : "", lastSeen: s.view.lastSeen, createdAt: iso(now - 90 * 24 * HOUR),
+      software: [
+        { component: "os", running: "6.1.0", wanted: "", state: "", percent: null, startsAt: null, message: "" },
+        { component: "agent", running: "0.1.0", wanted: "0.2.0", state: "Downloading", percent: 40, startsAt: null, message: "" },
+      ],
       certificateNotAfter: iso(now + 14 * HOUR), policyHash: "sha256:3f9a0c1be2d47788aa01c6ff0912de77b3c1a2f4d5e6978812ab34cd56ef7890", token: "stores-2026",
       approved: true, decommissioned: false,
     };

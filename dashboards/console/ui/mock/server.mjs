@@ -4,7 +4,7 @@
 // break, heal {tenant?, site, fault?}, register {name}, fail {path, status, title?, detail?}, expire, drop, silence, stop, reset,
 // log {message, severity?, site?, count?}, region {region, reason, late} (neither: it answers again), droptails, tenants {tenants}, missing {region, reason} (of the costs),
 // rights {deploy, deletePods, readLogs}, novk8s, say {text} (in the logs of pods that are followed), endlogs,
-// rolloutRights {control, approve, skipGates}, wave {verdict} (Pass or Fail, of the rollout that moves), norollouts,
+// refuse {site, detail} (changes of it in bulk), rolloutRights {control, approve, skipGates}, wave {verdict} (Pass or Fail, of the rollout that moves), norollouts,
 // provider {provider: {issuerURL, …, denies?}} (none: tokens only).
 // MOCK_SITES, MOCK_TICK_MS and MOCK_STILL=1 (nothing changes by itself) shape it.
 
@@ -14,9 +14,11 @@ import { createServer } from "node:http";
 import { extname, join, normalize, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { MockAlerts } from "./alerts.mjs";
+import { MockTimeline } from "./timeline.mjs";
 import { checkBody, checkParams, forbidden, invalidField, notFound, problem } from "./check.mjs";
 import { MockCost } from "./cost.mjs";
 import { MockFleet } from "./fleet.mjs";
+import { MockInventory } from "./inventory.mjs";
 import { MockLogs } from "./logs.mjs";
 import { MockRollouts } from "./rollouts.mjs";
 import { MockWorkloads } from "./vk8s.mjs";
@@ -29,9 +31,11 @@ const STILL = process.env.MOCK_STILL === "1";
 const DIST = resolve(process.env.DIST ?? fileURLToPath(new URL("../dist/", import.meta.url))) + "/";
 
 let fleet;
+let inventory;
 let cost;
 let logs;
 let alerts;
+let timeline;
 let workloads;
 let rollouts;
 let tenants;
@@ -47,9 +51,11 @@ const streams = new Set();
 function reset() {
   logs?.drop();
   fleet = new MockFleet(SITES);
+  inventory = new MockInventory(fleet);
   cost = new MockCost(fleet);
   logs = new MockLogs(fleet);
   alerts = new MockAlerts(fleet);
+  timeline = new MockTimeline(fleet, alerts);
   workloads?.end();
   workloads = new MockWorkloads(fleet);
   rollouts = new MockRollouts(fleet);
@@ -173,6 +179,13 @@ const ROUTES = [
   ["GET", /^\/api\/v1\/health\/sites\/([^/]+)\/explain$/, "explain", (m, q) => withSite(m[1], q, (s) => (q.get("shadow") ? (s.shadow ? { json: { ...fleet.explanation(s), policy: s.shadow.policy, shadow: true } } : notFound(`site "${s.name}" has no score to explain: no policy in shadow selects it`)) : s.phase === "Approved" ? notFound(`site "${s.name}" has no score to explain: it is Approved`) : { json: fleet.explanation(s) }))],
   ["GET", /^\/api\/v1\/health\/virtualsites$/, "paged", (_m, q) => ({ json: page(fleet.virtualSites(), q, "virtualSites") })],
   ["GET", /^\/api\/v1\/health\/policies$/, "none", () => ({ json: { policies: fleet.policies() } })],
+  ["GET", /^\/api\/v1\/sites$/, "inventory", (_m, q, _b, _req, res) => inTenants(q, (t) => inventory.list(q, t, res))],
+  ["GET", /^\/api\/v1\/site-fields$/, "tenant", (_m, q) => inTenants(q, (t) => inventory.fields(t))],
+  ["POST", /^\/api\/v1\/sites:change$/, "none", (_m, _q, body) => {
+    const r = inventory.change(body, tenants);
+    evaluate(false);
+    return r;
+  }],
   ["GET", /^\/api\/v1\/sites\/([^/]+)$/, "tenant", (m, q) => withSite(m[1], q, (s) => ({ json: siteObject(s) }))],
   ["PUT", /^\/api\/v1\/sites\/([^/]+)\/maintenance\/windows\/([^/]+)$/, "tenant", (m, q, body) => windowName(m[2], (w) => withSite(m[1], q, (s) => alerts.putWindow(`site/${s.tenant}/${s.name}`, w, body) ?? { json: siteObject(s) }))],
   ["DELETE", /^\/api\/v1\/sites\/([^/]+)\/maintenance\/windows\/([^/]+)$/, "tenant", (m, q) => windowName(m[2], (w) => withSite(m[1], q, (s) => alerts.dropWindow(`site/${s.tenant}/${s.name}`, w)))],
@@ -181,6 +194,7 @@ const ROUTES = [
   ["DELETE", /^\/api\/v1\/virtualsites\/([^/]+)\/([^/]+)\/maintenance\/windows\/([^/]+)$/, "tenant", (m, q) => windowName(m[3], (w) => withVirtualSite(m, q, (key) => alerts.dropWindow(key, w)))],
   ["GET", /^\/api\/v1\/logs\/search$/, "logs", (_m, q) => inTenant(q, "logs are searched in one tenant", (t) => logs.search(q, t))],
   ["GET", /^\/api\/v1\/logs\/tail$/, "tail", (_m, q, _b, req, res) => inTenant(q, "logs are searched in one tenant", (t) => logs.tail(req, res, q, t))],
+  ["GET", /^\/api\/v1\/timeline$/, "timeline", (_m, q) => inTenants(q, (t) => timeline.list(q, t))],
   ["GET", /^\/api\/v1\/alerts$/, "alerts", (_m, q) => inTenants(q, (t) => alerts.list(q, t))],
   ["GET", /^\/api\/v1\/alerts\/state$/, "alertScope", (_m, q) => inTenants(q, (t) => alerts.state(q, t))],
   ["GET", /^\/api\/v1\/alerts\/([^/]+)$/, "tenant", (m, q) => inTenants(q, (t) => alerts.detail(m[1], t))],
@@ -266,7 +280,8 @@ const CONTROLS = {
   register: (b) => register(b.name, b.labels ?? {}),
   fail: (b) => failures.push({ path: b.path, method: b.method, status: b.status ?? 500, title: b.title ?? "Internal Server Error", detail: b.detail ?? "the health engine can't be reached; it may be starting" }),
   unfail: () => (failures = []),
-  empty: () => { fleet.sites.clear(); registrations = []; fleet.evaluate(Date.now()); logs = new MockLogs(fleet); alerts = new MockAlerts(fleet); workloads = new MockWorkloads(fleet); rollouts = new MockRollouts(fleet); },
+  notimeline: () => { timeline.missing = true; },
+  empty: () => { fleet.sites.clear(); registrations = []; fleet.evaluate(Date.now()); logs = new MockLogs(fleet); alerts = new MockAlerts(fleet); timeline = new MockTimeline(fleet, alerts); workloads = new MockWorkloads(fleet); rollouts = new MockRollouts(fleet); },
   expire: () => { sessions.clear(); for (const r of streams) r.destroy(); },
   drop: () => { for (const r of streams) r.destroy(); },
   silence: () => (silent = true),
@@ -275,6 +290,7 @@ const CONTROLS = {
   region: (b) => logs.setRegion(b.region, b.reason, b.late),
   droptails: () => logs.drop(),
   tenants: (b) => (tenants = b.tenants),
+  refuse: (b) => inventory.refused.set(b.site, b.detail),
   missing: (b) => (cost.missing = [{ region: b.region, reason: b.reason }]),
   rights: (b) => Object.assign(workloads.rights, b),
   novk8s: () => (workloads.virtual = []),

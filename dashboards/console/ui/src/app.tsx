@@ -14,6 +14,7 @@ import { AlertsPage } from "./pages/alerts";
 import { CostPage } from "./pages/cost";
 import { DeployPage } from "./pages/deploy";
 import { FleetPage } from "./pages/fleet";
+import { InventoryPage } from "./pages/inventory";
 import { LoginPage } from "./pages/login";
 import { LogsPage } from "./pages/logs";
 import { NotFoundPage } from "./pages/not-found";
@@ -26,6 +27,7 @@ import { ScorePage } from "./pages/score";
 import { SitePage } from "./pages/site";
 import { SiteCostPage } from "./pages/site-cost";
 import { TenantsPage } from "./pages/tenants";
+import { TimelinePage } from "./pages/timeline";
 import { VirtualSitePage } from "./pages/virtual-site";
 import { VirtualSitesPage } from "./pages/virtual-sites";
 import { WorkloadPage } from "./pages/workload";
@@ -111,6 +113,7 @@ function Gate() {
       <Route path="/" component={FleetPage} />
       <Route path="/virtual-sites" component={VirtualSitesPage} />
       <Route path="/virtual-sites/:namespace/:name">{(p) => <VirtualSitePage namespace={p.namespace} name={p.name} />}</Route>
+      <Route path="/sites" component={InventoryPage} />
       <Route path="/sites/:name">{(p) => <SitePage name={p.name} />}</Route>
       <Route path="/sites/:name/score">{(p) => <ScorePage name={p.name} />}</Route>
       <Route path="/sites/:name/cost">{(p) => <SiteCostPage name={p.name} />}</Route>
@@ -123,6 +126,7 @@ function Gate() {
       <Route path="/cost" component={CostPage} />
       <Route path="/alerts" component={AlertsPage} />
       <Route path="/alerts/:fingerprint">{(p) => <AlertPage fingerprint={p.fingerprint} />}</Route>
+      <Route path="/timeline" component={TimelinePage} />
       <Route path="/logs" component={LogsPage} />
       <Route path="/registrations" component={RegistrationsPage} />
       <Route path="/policies" component={PoliciesPage} />

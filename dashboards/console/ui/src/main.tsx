@@ -10,6 +10,8 @@ import "./styles/logs.css";
 import "./styles/alerts.css";
 import "./styles/workloads.css";
 import "./styles/rollouts.css";
+import "./styles/inventory.css";
+import "./styles/timeline.css";
 
 const root = document.getElementById("root");
 if (root) {

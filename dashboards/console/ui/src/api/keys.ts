@@ -13,6 +13,10 @@ export const keys = {
   siteHistory: (key: string, range: string) => ["siteHistory", key, range] as const,
   registrations: ["registrations"] as const,
   policies: ["policies"] as const,
+  /** Sites as a table, whatever of them. */
+  inventoryAll: ["inventory"] as const,
+  inventory: (search: string) => ["inventory", search] as const,
+  siteFields: (tenant: string) => ["siteFields", tenant] as const,
   cost: (search: string) => ["cost", "list", search] as const,
   costNames: (key: string) => ["cost", "names", key] as const,
   logs: (search: string) => ["logs", search] as const,
@@ -41,5 +45,6 @@ export const keys = {
   rolloutScores: (key: string, dimension: string, who: string) => ["rollouts", "scores", key, dimension, who] as const,
   rolloutsOf: (object: string) => ["rollouts", "of", object] as const,
   rolloutsAtSite: (key: string) => ["rollouts", "site", key] as const,
+  timeline: (search: string) => ["timeline", search] as const,
   virtualSiteWindows: (key: string) => ["virtualSiteWindows", key] as const,
 };

@@ -353,6 +353,68 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/sites": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The sites that a query means, as a table
+         * @description Filtered, sorted, grouped and counted where the sites are: a page has as many as its limit says, of however many there are.
+         *     docs/inventory.md has the query language, and GET /api/v1/site-fields its fields.
+         */
+        get: operations["listSites"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/sites:change": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Do one thing to many sites
+         * @description Exactly one of labels, maintenance, endMaintenance and approve. Each site is changed by itself and in the user's own name, so some
+         *     may fail: the status is 200 all the same, and `failed` names them.
+         */
+        post: operations["changeSites"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/site-fields": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What sites can be asked for by
+         * @description The fields of the query language, and the labels and components that the user's sites have, for completion.
+         */
+        get: operations["listSiteFields"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/sites/{site}": {
         parameters: {
             query?: never;
@@ -1049,6 +1111,29 @@ export interface paths {
          *     user's rights have changed.
          */
         get: operations["tailLogs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/timeline": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What happened in the fleet, the newest first
+         * @description Colour changes, alerts, notifications, silences, maintenance, registrations, connections, edits, rollouts and software.
+         *     Needs the right to list sites in the tenant's system namespace. Each of three roles keeps a part; what a role that does not
+         *     answer would have told is named in missing. Grafana's JSON data sources take it for annotations: events[] with time, text,
+         *     kind and site.
+         */
+        get: operations["getTimeline"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1950,6 +2035,87 @@ export interface components {
             sites: components["schemas"]["SiteHealth"][];
             nextCursor?: string;
         };
+        SitePage: {
+            /**
+             * Format: date-time
+             * @description What the answer is of
+             */
+            asOf: string;
+            /** @description Their names in the query language, as rows have them */
+            columns: string[];
+            /** @description Sites that the user may read */
+            readable: number;
+            /** @description Of these, what the query means, on all pages */
+            total: number;
+            counts: components["schemas"]["ColourCounts"];
+            /** @description The largest first, when they were asked for; of all pages */
+            groups?: components["schemas"]["SiteGroup"][];
+            sites: components["schemas"]["SiteRow"][];
+            nextCursor?: string;
+            /** @description What is missing in the answer, and why */
+            notes: string[];
+        };
+        SitesChanged: {
+            /** @description Sites that are as was asked for, also those that were so before */
+            changed: number;
+            failed: {
+                tenant: string;
+                name: string;
+                /** @description What a request for this site alone would have been answered with */
+                status: number;
+                detail: string;
+            }[];
+        };
+        /** @description A site: beside its name and tenant a value for each column, which is text, a number, true or false, a list of texts, or null where it is not known. */
+        SiteRow: {
+            name: string;
+            tenant: string;
+        } & {
+            [key: string]: components["schemas"]["SiteValue"];
+        };
+        SiteValue: (string | number | boolean | string[]) | null;
+        SiteGroup: {
+            /** @description empty: the sites that have none */
+            value: string;
+            /** @description The term that means these sites */
+            query: string;
+            sites: number;
+            counts: components["schemas"]["ColourCounts"];
+            mean: components["schemas"]["Score"];
+            worst: components["schemas"]["Score"];
+        };
+        ColourCounts: {
+            green: number;
+            orange: number;
+            red: number;
+            grey: number;
+        };
+        SiteFields: {
+            fields: components["schemas"]["SiteField"][];
+            labels: components["schemas"]["SiteKey"][];
+            versions: components["schemas"]["SiteKey"][];
+        };
+        SiteField: {
+            name: string;
+            aliases: string[];
+            /** @enum {string} */
+            kind: "text" | "choice" | "list" | "number" | "time" | "version" | "flag";
+            /** @description Of a choice */
+            values: string[];
+            /** @description It has a key behind a dot, as label.tier */
+            keyed: boolean;
+            /** @description Sites can be grouped by it */
+            grouped: boolean;
+            doc: string;
+            example: string;
+        };
+        SiteKey: {
+            key: string;
+            /** @description The commonest first */
+            values: string[];
+            /** @description Values that are not listed */
+            more: number;
+        };
         VirtualSiteHealth: {
             name: string;
             /** @description As users type it: without the tenant */
@@ -2019,6 +2185,17 @@ export interface components {
          *         "agent": "0.1.0",
          *         "kernel": "6.12.0"
          *       },
+         *       "software": [
+         *         {
+         *           "component": "agent",
+         *           "running": "0.1.0",
+         *           "wanted": "0.2.0",
+         *           "state": "Downloading",
+         *           "percent": 40,
+         *           "startsAt": null,
+         *           "message": ""
+         *         }
+         *       ],
          *       "conditions": [
          *         {
          *           "type": "PolicyApplied",
@@ -2055,6 +2232,8 @@ export interface components {
                 [key: string]: string;
             };
             versions: components["schemas"]["Labels"];
+            /** @description What the site can replace of its own software, and how far it is with what it shall run */
+            software: components["schemas"]["SiteSoftware"][];
             conditions: {
                 type: string;
                 /** @enum {string} */
@@ -2082,6 +2261,24 @@ export interface components {
             token: string;
             approved: boolean;
             decommissioned: boolean;
+        };
+        SiteSoftware: {
+            /** @enum {string} */
+            component: "os" | "agent" | "platform";
+            /** @description Version that runs */
+            running: string;
+            /** @description Version that the state is about; empty: the one before, or none */
+            wanted: string;
+            /** @enum {string} */
+            state: "" | "Available" | "Scheduled" | "Downloading" | "Installing" | "Done" | "Failed";
+            /** @description Of the download, in steps of ten */
+            percent: number | null;
+            /**
+             * Format: date-time
+             * @description When it begins, where it is Scheduled
+             */
+            startsAt: string | null;
+            message: string;
         };
         /**
          * @description Queued: behind another one, or not begun. The last four are ends.
@@ -2516,6 +2713,57 @@ export interface components {
             } | null;
             missingRegions: components["schemas"]["MissingRegion"][];
             nextCursor?: string;
+        };
+        /**
+         * @description colour: a site's colour changed. alert: an alert began or ended. notification: somebody was notified, or could not be.
+         *     silence: alerts were silenced, or a silence ended by hand. maintenance: planned work began or ended. registration: a site came, was
+         *     approved, decommissioned or removed. connection: a site connected or was lost. policy: an object that says how the fleet is run was
+         *     written or deleted. rollout: a decision of a rollout, or what became of a site in it. software: a version at a site changed.
+         * @enum {string}
+         */
+        TimelineKind: "colour" | "alert" | "notification" | "silence" | "maintenance" | "registration" | "connection" | "policy" | "rollout" | "software";
+        TimelineEvent: {
+            /**
+             * @description Names the event for good within its tenant.
+             * @example 1898b6c24ce0c6000062014182ed3867
+             */
+            id: string;
+            /** Format: date-time */
+            time: string;
+            kind: components["schemas"]["TimelineKind"];
+            /** @enum {string} */
+            severity: "good" | "info" | "warning" | "critical";
+            tenant: string;
+            /** @description Of the object, as users type it. */
+            namespace?: string;
+            site?: string;
+            /** @description NAMESPACE/NAME: those of the site at the time, or those that the object names. */
+            virtualSites?: string[];
+            /**
+             * @description KIND/NAME of what it is about, where that is not the site.
+             * @example HealthPolicy/strict
+             */
+            object?: string;
+            /** @description Who did it. */
+            by?: string;
+            /** @description One line. */
+            text: string;
+            /** @description Colour, severity, version or state before, by kind. */
+            before?: string;
+            after?: string;
+            /** @description Path of the console's page about it. */
+            link?: string;
+        };
+        TimelinePage: {
+            events: components["schemas"]["TimelineEvent"][];
+            /** @description Gets what is older; absent at the end. */
+            nextCursor?: string;
+            /** @description Roles that did not answer, and what they would have told. */
+            missing?: {
+                role: string;
+                kinds: components["schemas"]["TimelineKind"][];
+                reason: string;
+            }[];
         };
         /**
          * @example {
@@ -3558,6 +3806,158 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["TooMany"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listSites: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                /**
+                 * @description Which sites; without it all but decommissioned ones.
+                 * @example kind=store score<60
+                 */
+                q?: string;
+                /**
+                 * @description Up to three columns, separated by commas; a - before one puts its largest first. Unknown values come last. Default name.
+                 * @example -alerts,score
+                 */
+                sort?: string;
+                /**
+                 * @description Separated by commas: fields, label.KEY, version.COMPONENT.
+                 * @example score,label.tier,version.os
+                 */
+                columns?: string;
+                /**
+                 * @description A column; the answer has its values with counts.
+                 * @example label.tier
+                 */
+                group?: string;
+                /** @description Sites on a page; 0: counts and groups alone. Default 100, of csv all. */
+                limit?: number;
+                /** @description nextCursor of the page before, unchanged. */
+                cursor?: components["parameters"]["cursor"];
+                /** @description csv: a line a site, of the columns and no others. */
+                format?: "json" | "csv";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of sites. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SitePage"];
+                    "text/csv": string;
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    changeSites: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "sites": [
+                 *         {
+                 *           "tenant": "acme",
+                 *           "name": "paris-07"
+                 *         }
+                 *       ],
+                 *       "labels": {
+                 *         "tier": "gold",
+                 *         "canary": null
+                 *       }
+                 *     }
+                 */
+                "application/json": {
+                    sites: {
+                        tenant: components["schemas"]["TenantName"];
+                        name: components["schemas"]["SiteName"];
+                    }[];
+                    /** @description To set; null takes one away */
+                    labels?: {
+                        [key: string]: string | null;
+                    };
+                    maintenance?: {
+                        reason: string;
+                        /**
+                         * Format: date-time
+                         * @description Left out: until it is ended
+                         */
+                        until?: string | null;
+                    };
+                    endMaintenance?: boolean;
+                    approve?: boolean;
+                };
+            };
+        };
+        responses: {
+            /** @description How it went. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SitesChanged"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listSiteFields: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The fields and keys. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteFields"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
@@ -5513,6 +5913,51 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             429: components["responses"]["TooMany"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getTimeline: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                /** @description Only events at these sites. May be repeated. */
+                site?: string[];
+                /** @description Only events at sites that were members of one of these at the time; NAMESPACE/NAME, or NAME of a shared one. May be repeated. */
+                virtualSite?: string[];
+                /** @description Only events of these kinds. May be repeated. */
+                kind?: components["schemas"]["TimelineKind"][];
+                /** @description The first moment: RFC 3339 or Unix seconds. */
+                from?: string;
+                /** @description The moment after the last: RFC 3339 or Unix seconds. */
+                to?: string;
+                /** @description How many at most. */
+                limit?: components["parameters"]["limit"];
+                /** @description nextCursor of the page before, unchanged. */
+                cursor?: components["parameters"]["cursor"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of events. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TimelinePage"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };

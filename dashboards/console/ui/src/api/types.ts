@@ -34,6 +34,13 @@ export type RegistrationList = Schemas["RegistrationList"];
 export type MaintenanceWindow = Schemas["MaintenanceWindow"];
 export type VirtualSiteMaintenance = Schemas["VirtualSiteMaintenance"];
 
+export type SitePage = Schemas["SitePage"];
+export type SiteRow = Schemas["SiteRow"];
+export type SiteGroup = Schemas["SiteGroup"];
+export type SiteField = Schemas["SiteField"];
+export type SiteFields = Schemas["SiteFields"];
+export type SitesChanged = Schemas["SitesChanged"];
+
 export type Tenant = Schemas["TenantList"]["tenants"][number];
 export type QuotaUse = Tenant["quotas"][number];
 
@@ -72,6 +79,9 @@ export type AlertStateName = Alert["state"];
 export type AlertDetail = Schemas["AlertDetail"];
 export type AlertSpan = AlertDetail["history"][number];
 export type SeverityCounts = Schemas["SeverityCounts"];
+export type TimelineKind = Schemas["TimelineKind"];
+export type TimelineEvent = Schemas["TimelineEvent"];
+export type TimelinePage = Schemas["TimelinePage"];
 export type AlertList = Schemas["AlertList"];
 export type AlertState = Schemas["AlertState"];
 export type Matcher = Schemas["Matcher"];

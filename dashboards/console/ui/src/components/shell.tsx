@@ -63,6 +63,7 @@ export function Shell({ children, fixed }: { children: ReactNode; fixed?: boolea
         <nav aria-label="Main">
           <ul>
             {item("/", "Fleet")}
+            {item("/sites", "Sites")}
             {item("/virtual-sites", "Virtual sites")}
             {item("/workloads", "Workloads")}
             {item("/rollouts", "Rollouts")}
@@ -76,6 +77,7 @@ export function Shell({ children, fixed }: { children: ReactNode; fixed?: boolea
                 </span>
               ),
             )}
+            {item("/timeline", "Timeline")}
             {item("/logs", "Logs")}
             {item(
               "/registrations",

@@ -46,6 +46,17 @@ export function formatDayClock(t: number): string {
   return `${two(d.getMonth() + 1)}-${two(d.getDate())} ${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}.${String(d.getMilliseconds()).padStart(3, "0")}`;
 }
 
+const dayName = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long", year: "numeric" });
+
+/** The day of a time in the reader's zone: Today, Yesterday, or its date. */
+export function formatDay(t: number, now: number): string {
+  const midnight = new Date(now);
+  midnight.setHours(0, 0, 0, 0);
+  if (t >= midnight.getTime()) return "Today";
+  midnight.setDate(midnight.getDate() - 1);
+  return t >= midnight.getTime() ? "Yesterday" : dayName.format(t);
+}
+
 export const formatClock = (t: number): string => clock.format(t);
 
 /** Labels of a time axis. */

@@ -21,6 +21,7 @@ import { MaintenanceBar } from "../panels/site-maintenance";
 import { RolloutsOfSite } from "../panels/rollout-notes";
 import { ConditionsCard, SiteFacts } from "../panels/site-facts";
 import { SiteWorkloads } from "../panels/site-workloads";
+import { TimelinePanel } from "../panels/timeline-panel";
 import { SignalsTable } from "../panels/site-signals";
 
 export function SitePage({ name }: { name: string }) {
@@ -164,6 +165,7 @@ function Loaded({ site }: { site: SiteDetail }) {
               )}
             </div>
           </section>
+          <TimelinePanel scope={{ tenant: site.tenant, site: site.name }} />
           <RolloutsOfSite site={site} />
           <SiteWorkloads site={site} />
           <ConditionsCard object={object.data} />

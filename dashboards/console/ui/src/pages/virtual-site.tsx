@@ -13,6 +13,7 @@ import { colourOfScore } from "../lib/colour";
 import { DASH, formatCount, formatScore, plural } from "../lib/format";
 import { compareWorst, formatUnhealthy, hasPlace, isMember, sitePath, virtualSiteKey, virtualSiteRef } from "../lib/site";
 import { WorldMap } from "../map/world-map";
+import { TimelinePanel } from "../panels/timeline-panel";
 import { MaintenanceWindows } from "../panels/maintenance-windows";
 
 export function VirtualSitePage({ namespace, name }: { namespace: string; name: string }) {
@@ -99,6 +100,7 @@ export function VirtualSitePage({ namespace, name }: { namespace: string; name: 
               <AlertPanel showSite scope={{ tenant: vs.tenant, virtualSite: virtualSiteRef(vs) }} />
               <Windows key={virtualSiteKey(vs)} of={vs} />
             </div>
+            <TimelinePanel showSite scope={{ tenant: vs.tenant, virtualSite: virtualSiteRef(vs) }} />
             <div className="vs-split">
               <section className="card">
                 <header>

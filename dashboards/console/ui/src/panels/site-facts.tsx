@@ -71,6 +71,18 @@ export function SiteFacts({ query, site }: { query: UseQueryResult<SiteObject>; 
           </dl>
         )}
       </section>
+      {(o.software ?? []).length > 0 && (
+        <section className="card" aria-label="Software">
+          <header>
+            <h2>Software</h2>
+          </header>
+          <dl className="kv body">
+            {o.software.map((s) => (
+              <Pair key={s.component} name={s.component} value={softwareText(s)} />
+            ))}
+          </dl>
+        </section>
+      )}
       <section className="card" aria-label="Labels">
         <header>
           <h2>Labels</h2>
@@ -85,6 +97,17 @@ export function SiteFacts({ query, site }: { query: UseQueryResult<SiteObject>; 
       </section>
     </>
   );
+}
+
+/** A component in a line: what runs, what is wanted, and how far that is. */
+export function softwareText(s: SiteObject["software"][number]): string {
+  let out = s.running || DASH;
+  if (s.wanted && s.wanted !== s.running) out += ` → ${s.wanted}`;
+  if (s.state) out += `, ${s.state.toLowerCase()}`;
+  if (s.percent !== null) out += ` ${s.percent} %`;
+  if (s.state === "Scheduled" && s.startsAt) out += ` for ${s.startsAt}`;
+  if (s.message && s.state !== "Done") out += `: ${s.message}`;
+  return out;
 }
 
 function Pair({ name, value }: { name: string; value: string }) {

@@ -1,0 +1,159 @@
+import { control, expect, get, login, MOCK, type Site, sites, test } from "./fixtures";
+
+test.skip(!MOCK, "the sites are the mock's");
+
+const box = "Query";
+const rows = ".inv-body .inv-row[data-site]";
+
+test("a query narrows the table where the sites are, and the address holds it", async ({ page }) => {
+  await login(page, "/sites");
+  const total = page.getByTestId("inventory-total");
+  await expect(total).toContainText("300 sites");
+  // Never all of them: no answer to this page had more than a page of sites.
+  const sizes: number[] = [];
+  page.on("response", async (r) => {
+    if (new URL(r.url()).pathname === "/api/v1/sites") sizes.push(((await r.json().catch(() => ({ sites: [] }))) as { sites?: unknown[] }).sites?.length ?? 0);
+  });
+  await page.getByRole("combobox", { name: box }).fill("colour=red tier=standard");
+  await expect(page).toHaveURL(/q=colour%3Dred\+tier%3Dstandard/);
+  const want = (await sites(page)).filter((s: Site) => s.colour === "red" && !s.name.endsWith("-01")).map((s) => s.name);
+  expect(want.length).toBeGreaterThan(0);
+  await expect(total).toContainText(`${want.length} of 300 sites`);
+  await expect(page.locator(rows).first()).toContainText(want.sort()[0]!);
+  await page.reload();
+  await expect(page.getByRole("combobox", { name: box })).toHaveValue("colour=red tier=standard");
+  await expect(total).toContainText(`${want.length} of 300 sites`);
+  expect(Math.max(...sizes)).toBeLessThanOrEqual(200);
+});
+
+test("what is wrong is said in place, and completion writes the rest", async ({ page }) => {
+  await login(page, "/sites");
+  const query = page.getByRole("combobox", { name: box });
+  await expect(page.locator(rows).first()).toBeVisible();
+  await query.fill("score<x");
+  await expect(page.getByText("at character 7: score is a number")).toBeVisible();
+  await expect(query).toHaveAttribute("aria-invalid", "true");
+  await expect(page.locator(rows).first()).toBeVisible(); // the table before stays
+  await query.fill("col");
+  await expect(page.getByRole("option", { name: /^colour/ })).toBeVisible();
+  await query.press("ArrowDown");
+  await query.press("Enter");
+  await expect(query).toHaveValue("colour");
+  await query.pressSequentially("=re");
+  await page.getByRole("option", { name: "red" }).click();
+  await expect(query).toHaveValue("colour=red");
+  await expect(page).toHaveURL(/q=colour%3Dred/);
+  await query.fill("kidn=store");
+  await expect(page.getByText("no site that you may read has a label kidn")).toBeVisible();
+  await expect(page.getByRole("heading", { name: "No site matches" })).toBeVisible();
+  await page.getByRole("button", { name: "Show all sites" }).click();
+  await expect(query).toHaveValue("");
+});
+
+test("columns, order, groups and views", async ({ page }) => {
+  await login(page, "/sites");
+  await page.locator("summary", { hasText: "Columns" }).click();
+  await page.getByRole("searchbox", { name: "Search columns" }).fill("label.tier");
+  await page.getByRole("checkbox", { name: /tier/ }).check();
+  await page.keyboard.press("Escape");
+  await expect(page.getByRole("columnheader", { name: "tier" })).toBeVisible();
+  await page.getByRole("columnheader", { name: "Score" }).getByRole("button").click();
+  await expect(page.getByRole("columnheader", { name: "Score" })).toHaveAttribute("aria-sort", "ascending");
+  const worst = (await sites(page)).filter((s) => s.score !== null).sort((a, b) => a.score! - b.score! || (a.name < b.name ? -1 : 1))[0]!;
+  await expect(page.locator(rows).first()).toContainText(worst.name);
+
+  await page.getByRole("combobox", { name: "Group by" }).selectOption("label.tier");
+  const group = page.locator("[data-group='flagship']");
+  await expect(group).toBeVisible();
+  await expect(page.locator(rows)).toHaveCount(0);
+  await group.click();
+  await expect(group).toHaveAttribute("aria-expanded", "true");
+  await expect(page.locator(rows).first()).toContainText("-01");
+
+  await page.locator("summary", { hasText: "Views" }).click();
+  await page.getByRole("textbox", { name: "Name of the view" }).fill("Flagships");
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(page.getByText("Flagships is saved")).toBeVisible();
+  await page.goto("/sites");
+  await expect(page.locator(rows).first()).toBeVisible();
+  await page.locator("summary", { hasText: "Views" }).click();
+  await page.getByRole("button", { name: "Flagships", exact: true }).click();
+  await expect(page).toHaveURL(/group=label.tier&open=flagship/);
+  await expect(page.locator(rows).first()).toContainText("-01");
+});
+
+test("scrolling to the end loads the pages, and only rows in sight are in the document", async ({ page }) => {
+  await login(page, "/sites");
+  await expect(page.locator(rows).first()).toBeVisible();
+  const last = (await sites(page)).map((s) => s.name).sort().at(-1)!;
+  await page.locator(".inv-scroll").evaluate((e) => e.scrollTo(0, e.scrollHeight));
+  await expect(page.locator(rows).last()).toContainText(last);
+  expect(await page.locator(rows).count()).toBeLessThan(80);
+});
+
+test("many sites are labelled, put in maintenance and silenced at once, and what fails is named", async ({ page }) => {
+  await login(page, "/sites?q=colour%3Dred+tenant%3Dacme");
+  await expect(page.locator(rows).first()).toBeVisible();
+  const all = page.getByRole("checkbox", { name: "Select all sites of the query" });
+  await all.click();
+  const bar = page.getByRole("group", { name: "What is done to the selected sites" });
+  const reds = (await sites(page)).filter((s) => s.colour === "red" && s.tenant === "acme");
+  await expect(bar).toContainText(`${reds.length} of ${reds.length} sites selected`);
+  await control(page, "refuse", { site: reds[0]!.name, detail: 'sites.muster.dev is forbidden: User "ada" cannot patch it' });
+
+  await bar.getByRole("button", { name: "Label…" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Labels").fill("wave");
+  await dialog.getByRole("button", { name: `Label ${reds.length} sites` }).click();
+  await expect(dialog.getByText("wave: want KEY=VALUE")).toBeVisible();
+  await dialog.getByLabel("Labels").fill("wave=first");
+  await dialog.getByRole("button", { name: `Label ${reds.length} sites` }).click();
+  await expect(dialog.getByText(`${reds.length - 1} sites were labelled`)).toBeVisible();
+  await expect(dialog.getByText("cannot patch it")).toBeVisible();
+  await dialog.getByRole("button", { name: "Keep these selected" }).click();
+  await expect(bar).toContainText(`1 of ${reds.length} sites selected`);
+  const labelled = await get<{ total: number }>(page, "/api/v1/sites?q=wave%3Dfirst&limit=0");
+  expect(labelled.total).toBe(reds.length - 1);
+
+  await page.getByRole("combobox", { name: box }).fill("wave=first");
+  await expect(page.getByTestId("inventory-total")).toContainText(`${reds.length - 1} of 300`);
+  await expect(bar).toHaveCount(0); // another query, another choice
+  await all.click();
+  await bar.getByRole("button", { name: "Maintenance…", exact: true }).click();
+  await dialog.getByLabel("Reason").fill("new switches");
+  await dialog.getByRole("button", { name: /^Start maintenance of/ }).click();
+  await expect(page.locator(".inv-selection")).toContainText("put in maintenance");
+  expect((await sites(page)).filter((s) => s.maintenance?.reason === "new switches").length).toBe(reds.length - 1);
+
+  await all.click();
+  await bar.getByRole("button", { name: "Silence…" }).click();
+  await dialog.getByLabel("Comment").fill("being repaired");
+  await dialog.getByRole("button", { name: /^Silence \d/ }).click();
+  await expect(page.locator(".inv-selection")).toContainText("silenced");
+  const { silences } = await get<{ silences: { comment: string; matchers: { name: string; value: string }[] }[] }>(page, "/api/v1/silences?tenant=acme");
+  const mine = silences.filter((s) => s.comment === "being repaired");
+  expect(mine.flatMap((s) => s.matchers.find((m) => m.name === "site")!.value.split("|")).length).toBe(reds.length - 1);
+});
+
+test("the table can be downloaded as it is seen", async ({ page }) => {
+  await login(page, "/sites?q=colour%3Dred&columns=name,score");
+  await expect(page.locator(rows).first()).toBeVisible();
+  const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "CSV" }).click()]);
+  expect(download.suggestedFilename()).toBe("sites.csv");
+  const text = await (await page.request.get("/api/v1/sites?q=colour%3Dred&columns=name,score&format=csv")).text();
+  expect(text.split("\n")[0]).toBe("name,score");
+});
+
+test("failing, empty, and none at all", async ({ page }) => {
+  await login(page, "/sites");
+  await expect(page.locator(rows).first()).toBeVisible();
+  await control(page, "fail", { path: "/api/v1/sites", status: 503, title: "Service Unavailable" });
+  await page.goto("/sites?q=name%3Dx");
+  await expect(page.getByRole("alert").filter({ hasText: "Could not load the sites" })).toBeVisible();
+  await control(page, "unfail");
+  await page.getByRole("button", { name: "Try again" }).click();
+  await expect(page.getByRole("heading", { name: "No site matches" })).toBeVisible();
+  await control(page, "empty");
+  await page.goto("/sites");
+  await expect(page.getByRole("heading", { name: "No sites yet" })).toBeVisible();
+});

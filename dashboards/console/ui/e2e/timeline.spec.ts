@@ -1,0 +1,74 @@
+import AxeBuilder from "@axe-core/playwright";
+import { control, expect, login, MOCK, test } from "./fixtures";
+
+test.skip(!MOCK, "the events are the mock's");
+
+test("what happened: days, kinds, pages, all of it in the address", async ({ page }) => {
+  await login(page);
+  await page.getByRole("navigation", { name: "Main" }).getByRole("link", { name: "Timeline" }).click();
+  const rows = page.locator("[data-event]");
+  await expect(rows).toHaveCount(100);
+  await expect(page.getByRole("heading", { name: "Today", level: 2 })).toBeVisible();
+  const times = await rows.locator("time").evaluateAll((l) => l.map((t) => t.getAttribute("datetime")!));
+  expect([...times].sort().reverse()).toEqual(times);
+
+  await page.getByRole("button", { name: "Show older ones" }).click();
+  await expect.poll(() => rows.count()).toBeGreaterThan(100);
+
+  await page.getByRole("button", { name: "Edit", exact: true }).click();
+  await expect(page).toHaveURL(/kind=policy/);
+  await expect(rows).toHaveCount(2);
+  await expect(rows.first()).toContainText("HealthPolicy strict was edited: signals, siteSelector · grace@example.com");
+  await page.getByRole("button", { name: "Silence", exact: true }).click();
+  await expect(page).toHaveURL(/kind=silence%2Cpolicy/);
+  await expect(rows).toHaveCount(3);
+  await page.reload();
+  await expect(rows).toHaveCount(3);
+  await page.getByLabel("Tenant").selectOption("globex");
+  await expect(page.getByText("Nothing matches")).toBeVisible();
+  await page.getByRole("button", { name: "Clear filters" }).click();
+  await expect(rows).toHaveCount(100);
+});
+
+test("a site's and a virtual site's timeline lead to all of it", async ({ page }) => {
+  await login(page, "/timeline?kind=colour&tenant=acme");
+  const site = page.locator("[data-event] .event-text a").first();
+  const name = await site.textContent();
+  await site.click();
+  const panel = page.getByRole("region", { name: "Timeline" });
+  await expect(panel.locator("[data-event=colour]").first()).toContainText("green →");
+  await panel.getByRole("link", { name: "All of it" }).click();
+  await expect(page).toHaveURL(new RegExp(`site=${name}`));
+  await expect(page.getByText(`What happened at ${name}.`)).toBeVisible();
+  await page.getByRole("button", { name: "All sites" }).click();
+  await expect(page.locator("[data-event]")).toHaveCount(100);
+
+  await page.goto("/virtual-sites/shared/all-eu?tenant=acme");
+  await expect(page.getByRole("region", { name: "Timeline" }).locator("[data-event]")).toHaveCount(12);
+});
+
+test("a role that does not answer is named, and what it would have told", async ({ page }) => {
+  await login(page);
+  await control(page, "notimeline");
+  await page.goto("/timeline");
+  await expect(page.getByText("The alerting role does not answer")).toBeVisible();
+  await expect(page.getByText("Alert, Notification, Silence may be missing.")).toBeVisible();
+  await expect(page.locator("[data-event]").first()).toBeVisible();
+  await control(page, "fail", { path: "/api/v1/timeline", status: 503, detail: "no role that keeps the timeline answers" });
+  await page.reload();
+  await expect(page.getByText("no role that keeps the timeline answers")).toBeVisible();
+});
+
+for (const scheme of ["light", "dark"] as const) {
+  test(`it is accessible, ${scheme}, also on a phone`, async ({ page }) => {
+    await page.emulateMedia({ colorScheme: scheme });
+    for (const width of [1440, 390]) {
+      await page.setViewportSize({ width, height: 900 });
+      await login(page, "/timeline?kind=colour,policy");
+      await expect(page.locator("[data-event]").first()).toBeVisible();
+      const r = await new AxeBuilder({ page }).analyze();
+      expect(r.violations.map((v) => `${v.id}: ${v.nodes[0]?.html}`)).toEqual([]);
+      expect(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth)).toBe(true);
+    }
+  });
+}

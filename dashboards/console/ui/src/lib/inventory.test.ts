@@ -1,0 +1,83 @@
+import { describe, expect, test } from "vitest";
+import type { SiteField, SiteFields } from "../api/types";
+import { both, complete, formatView, loadViews, nextSort, parseLabels, parseView, patterns, sortOf, toggleColour } from "./inventory";
+
+const field = (name: string, kind: SiteField["kind"], more: Partial<SiteField> = {}): SiteField => ({ name, aliases: [], kind, values: [], keyed: false, grouped: true, doc: `what ${name} is`, example: `${name}=x`, ...more });
+const known: SiteFields = {
+  fields: [field("name", "text"), field("colour", "choice", { aliases: ["color"], values: ["green", "red"] }), field("score", "number"), field("maintenance", "flag"), field("label", "text", { keyed: true }), field("version", "version", { keyed: true })],
+  labels: [
+    { key: "tier", values: ["gold", "two words"], more: 0 },
+    { key: "name", values: ["x"], more: 0 },
+  ],
+  versions: [
+    { key: "agent", values: ["1.4"], more: 0 },
+    { key: "os", values: ["24.04"], more: 2 },
+  ],
+};
+
+const offered = (q: string, caret = q.length) => complete(q, caret, known)?.options.map((o) => o.text) ?? [];
+
+describe("completion", () => {
+  test("fields, labels and versions by what was typed", () => {
+    expect(offered("na")).toEqual(["name", "label.name"]);
+    expect(offered("score<60 ti")).toEqual(["tier"]);
+    expect(offered("ver")).toEqual(["version.agent", "version.os"]);
+    expect(offered("color")).toEqual(["colour"]);
+    expect(offered("score<60 ")).toEqual([]);
+    expect(offered('"na')).toEqual([]);
+  });
+  test("values behind an operator and in a list", () => {
+    expect(offered("colour=")).toEqual(["green", "red"]);
+    expect(offered("color!=r")).toEqual(["red"]);
+    expect(offered("colour in (green, ")).toEqual(["green", "red"]);
+    expect(offered("tier=")).toEqual(["gold", '"two words"']);
+    expect(offered("label.tier=g")).toEqual(["gold"]);
+    expect(offered("version=")).toEqual(["1.4"]);
+    expect(offered("version.os=2")).toEqual(["24.04"]);
+    expect(offered("maintenance=t")).toEqual(["true"]);
+    expect(offered("score=")).toEqual([]);
+  });
+  test("replaces the whole word that the caret is in", () => {
+    expect(complete("ti=gold", 2, known)).toMatchObject({ from: 0, to: 2 });
+    expect(complete("x scre<5", 4, known)).toMatchObject({ from: 2, to: 6 });
+  });
+});
+
+test("a view survives its address", () => {
+  const v = { q: 'kind=store "a b"', sort: "-alerts,score", columns: ["name", "label.tier"], group: "colour", open: "", tenant: "acme" };
+  expect(parseView(formatView(v))).toEqual(v);
+  expect(formatView(parseView(""))).toBe("");
+  expect(parseView("columns=score").columns).toEqual(["name", "score"]);
+});
+
+test("headings go round", () => {
+  expect([nextSort("", "score"), nextSort("score", "score"), nextSort("-score", "score")]).toEqual(["score", "-score", ""]);
+  expect([nextSort("", "alerts"), nextSort("-alerts", "alerts"), nextSort("alerts", "alerts")]).toEqual(["-alerts", "alerts", ""]);
+  expect(nextSort("", "name")).toBe("-name");
+  expect([sortOf("", "name"), sortOf("-score,name", "score"), sortOf("-score,name", "name")]).toEqual(["ascending", "descending", "none"]);
+});
+
+test("terms are added without changing what the query means", () => {
+  expect(both("a OR b", "c=d")).toBe("(a OR b) c=d");
+  expect(both("", "c=d")).toBe("c=d");
+  expect(toggleColour("tier=gold", "red")).toBe("tier=gold colour=red");
+  expect(toggleColour("tier=gold colour=red", "red")).toBe("tier=gold");
+});
+
+test("names fit into matchers", () => {
+  const names = Array.from({ length: 100 }, (_, i) => `site-${i}`);
+  const all = patterns(names, 60);
+  expect(all.every((p) => p.length <= 60)).toBe(true);
+  expect(all.join("|").split("|")).toEqual(names);
+});
+
+test("labels as the command line takes them", () => {
+  expect(parseLabels("tier=gold, old-  empty=")).toEqual({ labels: { tier: "gold", old: null, empty: "" }, fault: "" });
+  expect(parseLabels("tier").fault).toContain("tier: want KEY=VALUE");
+  expect(parseLabels(" ").fault).not.toBe("");
+});
+
+test("views that are no views are left out", () => {
+  expect(loadViews({ getItem: () => '[{"name":"a","search":"q=b"},{"name":1},null]' })).toEqual([{ name: "a", search: "q=b" }]);
+  expect(loadViews({ getItem: () => "{" })).toEqual([]);
+});
