@@ -26,6 +26,8 @@ func TestFleet(t *testing.T) {
 	ok := t.Run("start", func(t *testing.T) { testStart(t, f) }) &&
 		t.Run("cli", func(t *testing.T) { testCLI(t, f) }) &&
 		t.Run("contract", func(t *testing.T) { testContract(t, f) }) &&
+		t.Run("dashboards", func(t *testing.T) { testDashboards(t, f) }) &&
+		t.Run("data source", func(t *testing.T) { testDataSource(t, f) }) &&
 		t.Run("faults", func(t *testing.T) { testFaults(t, f) }) &&
 		t.Run("uplink", func(t *testing.T) { testUplink(t, f) }) &&
 		t.Run("policy", func(t *testing.T) { testPolicyEdit(t, f) }) &&

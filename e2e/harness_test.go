@@ -147,7 +147,12 @@ func getBody(url string, h http.Header) ([]byte, error) {
 // asOperator asks a role, as curl does on the control machine with the operator's
 // certificate.
 func (f *fleet) asOperator(url string, h http.Header) ([]byte, error) {
-	id := filepath.Join(f.dir, "control", "identities", "operator")
+	return f.asRole("operator", url, h)
+}
+
+// asRole asks a role with the certificate of another one.
+func (f *fleet) asRole(role, url string, h http.Header) ([]byte, error) {
+	id := filepath.Join(f.dir, "control", "identities", role)
 	pair, err := tls.LoadX509KeyPair(filepath.Join(id, "tls.pem"), filepath.Join(id, "tls.pem"))
 	if err != nil {
 		return nil, err

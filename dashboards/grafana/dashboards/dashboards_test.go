@@ -1,0 +1,215 @@
+package dashboards
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/promql/parser"
+	"sigs.k8s.io/yaml"
+)
+
+func all(t *testing.T) []Dashboard {
+	t.Helper()
+	ds, err := All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ds
+}
+
+// People hold these in links and bookmarks: a uid that is gone breaks them.
+var uids = []string{"muster-aggregator", "muster-collector-cost", "muster-connectivity", "muster-fleet", "muster-load", "muster-node", "muster-regional",
+	"muster-security", "muster-site", "muster-virtual-site", "muster-workloads"}
+
+func TestGeneratedFilesAreCurrent(t *testing.T) {
+	var got []string
+	for _, d := range all(t) {
+		got = append(got, d.UID)
+		file, err := os.ReadFile(d.File())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(file, d.JSON) {
+			t.Errorf("%s is not what the code makes: run make generate", d.File())
+		}
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, uids) {
+		t.Errorf("uids: %v, want %v", got, uids)
+	}
+	files, _ := filepath.Glob("*.json")
+	if len(files) != len(uids) {
+		t.Errorf("files without a dashboard: %v", files)
+	}
+}
+
+var testVars = map[string]string{"site": "paris", "node": "paris-n1", "virtual_site": "shared/all", "namespace": ".*"}
+
+func TestEveryQueryIsPromQL(t *testing.T) {
+	n := 0
+	for _, d := range all(t) {
+		qs, err := d.Queries(testVars)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range qs {
+			n++
+			if strings.Contains(strings.ReplaceAll(q.Expr, `"$1"`, ""), "$") {
+				t.Errorf("%s, %s: a variable that nobody fills in: %s", d.UID, q.Panel, q.Expr)
+			}
+			if _, err := parser.ParseExpr(q.Expr); err != nil {
+				t.Errorf("%s, %s: %v\n%s", d.UID, q.Panel, err, q.Expr)
+			}
+			if q.Source != Metrics && q.Source != Platform {
+				t.Errorf("%s, %s: data source %q", d.UID, q.Panel, q.Source)
+			}
+		}
+	}
+	if n < 150 {
+		t.Errorf("only %d queries were found", n)
+	}
+}
+
+type shape struct {
+	UID           string `json:"uid"`
+	SchemaVersion int    `json:"schemaVersion"`
+	Panels        []struct {
+		ID      int                      `json:"id"`
+		Type    string                   `json:"type"`
+		Title   string                   `json:"title"`
+		Grid    struct{ X, Y, W, H int } `json:"gridPos"`
+		Targets []map[string]any         `json:"targets"`
+	} `json:"panels"`
+	Templating struct {
+		List []struct{ Name, Type string } `json:"list"`
+	} `json:"templating"`
+}
+
+var variable = regexp.MustCompile(`\$\{?([a-z][a-z_]*)`)
+
+func TestShape(t *testing.T) {
+	for _, d := range all(t) {
+		var s shape
+		if err := json.Unmarshal(d.JSON, &s); err != nil {
+			t.Fatal(err)
+		}
+		if s.SchemaVersion != 42 || s.UID != d.UID {
+			t.Errorf("%s: schemaVersion %d, uid %s", d.UID, s.SchemaVersion, s.UID)
+		}
+		defined := map[string]bool{}
+		for _, v := range s.Templating.List {
+			defined[v.Name] = true
+		}
+		ids, taken := map[int]bool{}, map[[2]int]string{}
+		for _, p := range s.Panels {
+			if p.Title == "" || ids[p.ID] || p.ID == 0 {
+				t.Errorf("%s: panel %d %q has no title, or no id of its own", d.UID, p.ID, p.Title)
+			}
+			ids[p.ID] = true
+			if p.Type != "row" && len(p.Targets) == 0 {
+				t.Errorf("%s, %s: no query", d.UID, p.Title)
+			}
+			if p.Grid.X+p.Grid.W > 24 {
+				t.Errorf("%s, %s: wider than the page", d.UID, p.Title)
+			}
+			for x := p.Grid.X; x < p.Grid.X+p.Grid.W; x++ {
+				for y := p.Grid.Y; y < p.Grid.Y+p.Grid.H; y++ {
+					if other := taken[[2]int{x, y}]; other != "" {
+						t.Fatalf("%s: %q lies on %q", d.UID, p.Title, other)
+					}
+					taken[[2]int{x, y}] = p.Title
+				}
+			}
+		}
+		for _, m := range variable.FindAllSubmatch(d.JSON, -1) {
+			if !defined[string(m[1])] {
+				t.Errorf("%s: the variable %s is not defined", d.UID, m[1])
+			}
+		}
+		for _, m := range regexp.MustCompile(`"url": "/d/([a-z-]+)`).FindAllSubmatch(d.JSON, -1) {
+			if !slices.Contains(uids, string(m[1])) {
+				t.Errorf("%s: a link leads to %s, which is no dashboard", d.UID, m[1])
+			}
+		}
+	}
+}
+
+// A dashboard has to work in everybody's Grafana, so it asks for its data sources.
+func TestNoDataSourceIsHardCoded(t *testing.T) {
+	var walk func(t *testing.T, at string, v any)
+	walk = func(t *testing.T, at string, v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			if ds, ok := v["datasource"].(map[string]any); ok {
+				if uid, _ := ds["uid"].(string); !slices.Contains([]string{"${metrics}", "${platform}", "${fleet}"}, uid) {
+					t.Errorf("%s: data source %v", at, ds)
+				}
+			}
+			for k, e := range v {
+				walk(t, at+"."+k, e)
+			}
+		case []any:
+			for _, e := range v {
+				walk(t, at, e)
+			}
+		}
+	}
+	for _, d := range all(t) {
+		var doc any
+		if err := json.Unmarshal(d.JSON, &doc); err != nil {
+			t.Fatal(err)
+		}
+		walk(t, d.UID, doc)
+	}
+}
+
+// The samples provision what the dashboards ask for.
+func TestSamples(t *testing.T) {
+	const dir = "../../../deploy/samples/grafana/"
+	read := func(path string, out any) {
+		t.Helper()
+		b, err := os.ReadFile(dir + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.UnmarshalStrict(b, out); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+	}
+	var sources struct {
+		APIVersion  int `json:"apiVersion"`
+		Datasources []struct {
+			Name, UID, Type, Access, URL string
+			JSONData                     map[string]any    `json:"jsonData"`
+			SecureJSONData               map[string]string `json:"secureJsonData"`
+		} `json:"datasources"`
+	}
+	read("provisioning/datasources/muster.yaml", &sources)
+	types := map[string]int{}
+	for _, s := range sources.Datasources {
+		types[s.Type]++
+		if s.UID == "" || s.JSONData["httpHeaderName1"] != nil && s.SecureJSONData["httpHeaderValue1"] == "" {
+			t.Errorf("%+v", s)
+		}
+	}
+	if types["prometheus"] != 2 || types[PluginID] != 1 {
+		t.Errorf("data sources: %v", types)
+	}
+	var rest map[string]any
+	read("provisioning/dashboards/muster.yaml", &rest)
+	read("values.yaml", &rest)
+	var plugin struct{ ID string }
+	b, err := os.ReadFile("../plugin/src/plugin.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &plugin); err != nil || plugin.ID != PluginID {
+		t.Errorf("the plugin is %q, %v", plugin.ID, err)
+	}
+}

@@ -1,0 +1,83 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"muster.dev/muster/dashboards/grafana/dashboards"
+	"muster.dev/muster/internal/testkit"
+)
+
+// testDashboards runs the query of every panel against what Grafana would ask: Cortex
+// and the first regional's local engine, with the certificate that is for it. A panel
+// with nothing in it is a defect.
+func testDashboards(t *testing.T, f *fleet) {
+	at := map[string]string{dashboards.Metrics: cortex + "/prometheus", dashboards.Platform: "https://127.0.0.1:9091/local"}
+	vars := map[string]string{"site": "paris", "node": "paris-n1", "virtual_site": "shared/all", "namespace": ".*"}
+	all, err := dashboards.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left []dashboards.Query
+	for _, d := range all {
+		queries, err := d.Queries(vars)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left = append(left, queries...)
+	}
+	ask := func(q dashboards.Query) error {
+		b, err := f.asRole("reader", at[q.Source]+"/api/v1/query?query="+url.QueryEscape(q.Expr), http.Header{"X-Scope-Orgid": {tenant}})
+		if err != nil {
+			return err
+		}
+		var r promResult
+		if err := json.Unmarshal(b, &r); err != nil {
+			return err
+		}
+		if len(r.Data.Result) == 0 {
+			return errors.New("an empty result")
+		}
+		for _, m := range legendLabel.FindAllStringSubmatch(q.Legend, -1) {
+			for _, s := range r.Data.Result {
+				if s.Metric[m[1]] == "" && !strings.Contains(q.Expr, "vector(0)") {
+					return fmt.Errorf("the legend names %s, which %v has not", m[1], s.Metric)
+				}
+			}
+		}
+		return nil
+	}
+	testkit.Eventually(t, "every panel has something", func() error {
+		var again []dashboards.Query
+		var errs []error
+		for _, q := range left {
+			if err := ask(q); err != nil {
+				again, errs = append(again, q), append(errs, fmt.Errorf("%s, %s: %w: %s", q.Dashboard, q.Panel, err, q.Expr))
+			}
+		}
+		left = again
+		return errors.Join(errs...)
+	})
+}
+
+// testDataSource asks the fleet's console through Grafana's plugin, whose test starts the
+// binary as Grafana does.
+func testDataSource(t *testing.T, f *fleet) {
+	cmd := exec.Command("go", "test", "-count=1", "-v", "-run", "TestAgainstAConsole$", "./pkg/source")
+	cmd.Dir = filepath.Join("..", "dashboards", "grafana", "plugin")
+	cmd.Env = append(os.Environ(), "MUSTER_CONSOLE="+console, "MUSTER_TOKEN="+f.token, "MUSTER_TENANT="+tenant)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+var legendLabel = regexp.MustCompile(`{{(\w+)}}`)
