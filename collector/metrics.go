@@ -37,7 +37,7 @@ func newMetrics(c *Collector) (*metrics, error) {
 		refused:       d("series_refused", "Series that are refused because the budget is used up."),
 		refusedBy:     d("metric_series_refused", "Series that are refused because the budget is used up, by metric; 50 metrics at most, those that the health policy reads first.", "metric"),
 		refusedHealth: d("health_series_refused", "Refused series of metrics that the health policy reads."),
-		bad:           d("doubtful_samples", "1 for each metric of a target that had values within the last ten minutes that no exporter means.", "target_job", "target", "metric", "problem"),
+		bad:           d("doubtful_samples", "1 for each metric of a target that had values that no exporter means, in more than one scrape of the last ten minutes.", "target_job", "target", "metric", "problem"),
 		kept:          d("samples_kept_total", "Samples that passed the filter."),
 		dropped:       d("samples_dropped_total", "Samples that were dropped, by reason: allowlist, duplicate, budget are the filter's; future and out_of_order are those of an exporter whose clock is wrong.", "reason"),
 		lost:          d("samples_lost_total", "Samples that passed the filter and could not be queued."),

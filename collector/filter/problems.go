@@ -76,17 +76,28 @@ func (t *Table) noteLocked(owner uint64, metric string, p Problem, now int64) {
 	if _, ok := t.bad[k]; !ok && len(t.bad) >= maxBad {
 		return
 	}
-	t.bad[k] = now
+	if b, ok := t.bad[k]; ok && now-b.last <= rememberBad {
+		t.bad[k] = badSince{b.first, now}
+	} else {
+		t.bad[k] = badSince{now, now}
+	}
 }
 
-// Bad lists what was wrong with samples within the last ten minutes.
+// badSince is when a problem was seen, in milliseconds since 1970.
+type badSince struct{ first, last int64 }
+
+// Bad lists what was wrong with samples within the last ten minutes, in more than one
+// scrape: a single one has slipped, and is over.
 func (t *Table) Bad(now int64) []Bad {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var out []Bad
 	for k, at := range t.bad {
-		if now-at > rememberBad {
+		if now-at.last > rememberBad {
 			delete(t.bad, k)
+			continue
+		}
+		if at.first == at.last && k.problem != TypeChanged {
 			continue
 		}
 		b := Bad{Metric: k.metric, Problem: k.problem}

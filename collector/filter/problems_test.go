@@ -41,6 +41,7 @@ func TestBadSamples(t *testing.T) {
 			table := NewTable(p)
 			ls := labels.FromStrings(append([]string{"__name__", c.name}, c.rest...)...)
 			now, left, ref := int64(0), 0, uint64(0)
+			c.vs = append(c.vs, c.vs[len(c.vs)-1]) // once is nothing yet
 			for i, v := range c.vs {
 				now = int64(1000 * (i + 1))
 				s := table.Begin(1, false, now)
@@ -103,14 +104,16 @@ func TestBadSamplesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	table := NewTable(p)
-	s := table.Begin(1, false, 1000)
-	for i := range 3 * maxBad {
-		if _, err := s.Append(0, labels.FromStrings("__name__", fmt.Sprint("m", i)), 1000, math.NaN()); err != nil {
-			t.Fatal(err)
+	for _, now := range []int64{1000, 2000} {
+		s := table.Begin(1, false, now)
+		for i := range 3 * maxBad {
+			if _, err := s.Append(0, labels.FromStrings("__name__", fmt.Sprint("m", i)), now, math.NaN()); err != nil {
+				t.Fatal(err)
+			}
 		}
+		s.Commit(func(Out) {})
 	}
-	s.Commit(func(Out) {})
-	if got := table.Bad(1000); len(got) != maxBad {
+	if got := table.Bad(2000); len(got) != maxBad {
 		t.Errorf("%d are remembered, want %d", len(got), maxBad)
 	}
 }
@@ -165,5 +168,26 @@ func TestNames(t *testing.T) {
 	scrape(2000, math.Float64frombits(value.StaleNaN))
 	if got := table.Names()["a"]["ksm"]; got != 1 {
 		t.Errorf("%d series are left after the one that has a place ended, want the refused one", got)
+	}
+}
+
+// A value that is no number in one scrape has slipped; in the next one, it is what the exporter serves.
+func TestOneBadScrapeIsNoProblemYet(t *testing.T) {
+	p, err := Compile(policyOf(t, []byte(`{"allowPatterns": [".*"]}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := NewTable(p)
+	for i, want := range []int{0, 1} {
+		now := int64(1000 + 15_000*i)
+		s := table.Begin(1, false, now)
+		s.Of("app", "a:1")
+		if _, err := s.Append(0, labels.FromStrings("__name__", "m"), now, math.NaN()); err != nil {
+			t.Fatal(err)
+		}
+		s.Commit(func(Out) {})
+		if got := table.Bad(now); len(got) != want {
+			t.Errorf("after scrape %d: %v, want %d", i+1, got, want)
+		}
 	}
 }

@@ -91,10 +91,10 @@ type Table struct {
 	swept   int64
 	drop    *labels.Builder
 	stats   Stats
-	plain   []*output        // without a reserved place, in the order of admission; some are dead
-	bad     map[badKey]int64 // when last seen
-	evicted []*output        // since the last Commit, which ends them
-	pool    sync.Pool        // of *Scrape
+	plain   []*output // without a reserved place, in the order of admission; some are dead
+	bad     map[badKey]badSince
+	evicted []*output // since the last Commit, which ends them
+	pool    sync.Pool // of *Scrape
 }
 
 // member is one series of one target, as scraped.
@@ -168,7 +168,7 @@ type owner struct {
 // NewTable returns an empty table.
 func NewTable(p *Policy) *Table {
 	return &Table{
-		policy: p, byRaw: map[uint64]uint32{}, outs: map[uint64]*output{}, owners: map[uint64]*owner{}, bad: map[badKey]int64{},
+		policy: p, byRaw: map[uint64]uint32{}, outs: map[uint64]*output{}, owners: map[uint64]*owner{}, bad: map[badKey]badSince{},
 		drop: labels.NewBuilder(labels.EmptyLabels()),
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 	"github.com/prometheus/prometheus/util/annotations"
 )
@@ -185,6 +186,76 @@ func TestPass(t *testing.T) {
 		res, _ := run(t.Context(), t, &Queryable{Queryable: s, PerSeries: 1e6, Pass: pass}, "sum_over_time(x[1m])", 5*time.Hour, time.Second)
 		if !errors.Is(res.Err, over) || calls != 3 {
 			t.Errorf("%s: %d calls, %v", name, calls, res.Err)
+		}
+	}
+}
+
+// hinted notes what a query tells its store.
+type hinted struct {
+	storage.Queryable
+	seen []storage.SelectHints
+}
+
+type hintedQuerier struct {
+	storage.Querier
+	h *hinted
+}
+
+func (h *hinted) Querier(mint, maxt int64) (storage.Querier, error) {
+	q, err := h.Queryable.Querier(mint, maxt)
+	return &hintedQuerier{q, h}, err
+}
+
+func (q *hintedQuerier) Select(ctx context.Context, sorted bool, h *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
+	q.h.seen = append(q.h.seen, *h)
+	return q.Querier.Select(ctx, sorted, h, ms...)
+}
+
+// PromQL leaves out by itself what is before an instant or a range, so that a database need not:
+// the same answers come of a real one, whose chunks begin long before.
+func TestWholeChunksGiveTheSameAnswers(t *testing.T) {
+	db, err := tsdb.Open(t.TempDir(), nil, nil, tsdb.DefaultOptions(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	app := db.Appender(t.Context())
+	end := time.Unix(100_000, 0)
+	for i := range 100 {
+		at := end.Add(-time.Duration(100-i) * 15 * time.Second)
+		if _, err := app.Append(0, labels.FromStrings("__name__", "x"), at.UnixMilli(), float64(i*i)); err != nil {
+			t.Fatal(err)
+		}
+		if i < 50 { // ended long ago
+			if _, err := app.Append(0, labels.FromStrings("__name__", "x", "old", "yes"), at.UnixMilli(), 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := app.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	store := &hinted{Queryable: db}
+	ng := promql.NewEngine(promql.EngineOpts{MaxSamples: 5e7, Timeout: time.Minute})
+	defer ng.Close()
+	for _, expr := range []string{"x", "x offset 10m", "rate(x[1m])", "changes(x[6m])", "min_over_time(x[1m15s])", "count(x)", "absent(x)", "sum_over_time(x[2m:30s])", "count_over_time(x[1h])", "timestamp(x)"} {
+		var got []string
+		for _, q := range []storage.Queryable{&Queryable{Queryable: store, PerSeries: 50_000}, db} {
+			query, err := ng.NewInstantQuery(t.Context(), q, nil, expr, end)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res := query.Exec(t.Context())
+			got = append(got, res.String())
+			query.Close()
+		}
+		if got[0] != got[1] {
+			t.Errorf("%s: %s, and without the meter %s", expr, got[0], got[1])
+		}
+	}
+	for _, h := range store.seen {
+		if !h.DisableTrimming {
+			t.Errorf("%+v: the store leaves out samples that PromQL does not look at", h)
 		}
 	}
 }

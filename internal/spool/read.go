@@ -225,8 +225,15 @@ func (s *Spool) locateLocked() (bool, error) {
 		p.seg, p.file, p.off = g, f, 0
 		return true, nil
 	}
+	seq = max(seq, s.visibleLocked())
+	if p.seg != nil && p.seg == s.activeSeg && !s.broken && p.seg.end <= seq {
+		// The next record goes behind what was read: looking for it from the file's
+		// beginning, over the headers of all before, would cost more than reading it.
+		p.seq, p.time, p.errors = seq, time.Time{}, 0
+		return false, nil
+	}
 	s.closePosLocked()
-	*p = position{seq: max(seq, s.visibleLocked())}
+	*p = position{seq: seq}
 	return false, nil
 }
 

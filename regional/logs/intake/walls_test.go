@@ -182,7 +182,6 @@ func TestTenantQuota(t *testing.T) {
 	change := func(o *Options) {
 		o.Dir, o.MaxDelay = dir, 200*time.Millisecond
 		o.Now = func() time.Time { return time.Unix(0, now.Load()) }
-		o.TLS.Time = o.Now
 		o.TenantLogBytesPerDay = func(tenant string) int64 {
 			if tenant == "acme" {
 				return limit.Load()
