@@ -28,6 +28,7 @@ import (
 	"muster.dev/muster/alerting/state"
 	"muster.dev/muster/cmd/internal/config"
 	"muster.dev/muster/cmd/internal/control"
+	"muster.dev/muster/cmd/internal/happened"
 	"muster.dev/muster/cmd/internal/role"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/atomicfile"
@@ -38,6 +39,7 @@ import (
 	"muster.dev/muster/internal/kubetls"
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/peers"
+	"muster.dev/muster/internal/timeline"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -66,7 +68,11 @@ func start(env *role.Env, c config.Config, known *peers.Peers) error {
 	if err != nil {
 		return err
 	}
-	am, err := startAlertmanager(env, c, known, dir, door)
+	told, err := happened.Open(env, dir)
+	if err != nil {
+		return err
+	}
+	am, err := startAlertmanager(env, c, known, dir, door, newNotified(told, env.Log.With("part", "notifications")))
 	if err != nil {
 		return err
 	}
@@ -85,7 +91,7 @@ func start(env *role.Env, c config.Config, known *peers.Peers) error {
 	env.Ops.Ready("inventory", inv.Ready)
 	env.Ops.Status("inventory", inv.Status)
 
-	if err := startState(env, dir, am); err != nil {
+	if err := startState(env, dir, am, told); err != nil {
 		return err
 	}
 	if err := startDeadman(env, c, known, dir, inv, am.client); err != nil {
@@ -157,7 +163,7 @@ type alertmanager struct {
 	apply  func([]byte) error
 }
 
-func startAlertmanager(env *role.Env, c config.Config, known *peers.Peers, dir string, door *egress.Policy) (*alertmanager, error) {
+func startAlertmanager(env *role.Env, c config.Config, known *peers.Peers, dir string, door *egress.Policy, told *notified) (*alertmanager, error) {
 	o := c.Alerting.Alertmanager
 	log := env.Log.With("part", "alertmanager")
 	am := &alertmanager{}
@@ -166,7 +172,7 @@ func startAlertmanager(env *role.Env, c config.Config, known *peers.Peers, dir s
 		if err != nil {
 			return nil, err
 		}
-		m, err := manager.New(manager.Options{Dir: dir, Listen: o.Listen, Guard: known.Listener(config.AlertmanagerRules(&c)), ExternalURL: o.ExternalURL, Hosts: c.HostNames(), ShardBy: fleet.SeriesTenant, Retention: o.Retention.D(), Maintenance: time.Minute, Dial: door.DialContext,
+		m, err := manager.New(manager.Options{Dir: dir, Listen: o.Listen, Guard: known.Listener(config.AlertmanagerRules(&c)), ExternalURL: o.ExternalURL, Hosts: c.HostNames(), ShardBy: fleet.SeriesTenant, Retention: o.Retention.D(), Maintenance: time.Minute, Dial: door.DialContext, Notified: told.tell,
 			Cluster: manager.Cluster{Listen: o.Cluster.Listen, Advertise: o.Cluster.Advertise, Peers: o.Cluster.Peers, TLSConfig: gossip}, Logger: log, Registerer: env.Reg})
 		if err != nil {
 			return nil, fmt.Errorf("alerting.alertmanager: %w", err)
@@ -211,8 +217,8 @@ func clusterTLS(c config.Config, dir string) (string, error) {
 	return file, atomicfile.Write(file, b, 0o600)
 }
 
-func startState(env *role.Env, dir string, am *alertmanager) error {
-	st, err := state.New(state.Options{Source: am.source, Silences: am.client, File: filepath.Join(dir, "history.db"), Logger: env.Log.With("part", "alerts"), Registerer: env.Reg})
+func startState(env *role.Env, dir string, am *alertmanager, told *timeline.Store) error {
+	st, err := state.New(state.Options{Timeline: told, Source: am.source, Silences: am.client, File: filepath.Join(dir, "history.db"), Logger: env.Log.With("part", "alerts"), Registerer: env.Reg})
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ type api struct {
 
 // addConsole registers the flag of verbs that ask the HTTP API.
 func (g *Globals) addConsole(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&g.Console, "console", "", "URL of the console (default: $MUSTER_CONSOLE, else that of muster login or DATA-DIR/"+ConsoleFile+")")
+	cmd.Flags().StringVar(&g.Console, "console", "", "URL of the console (default: $MUSTER_CONSOLE, else that of the context or DATA-DIR/"+ConsoleFile+")")
 }
 
 // consoleURL finds the console, in the order that --help tells. It guesses nothing:
@@ -43,7 +43,7 @@ func (g *Globals) consoleURL() (string, error) {
 		from, raw = "$MUSTER_CONSOLE", os.Getenv("MUSTER_CONSOLE")
 	}
 	if raw == "" {
-		from, raw = "the session of muster login", g.loginConsole()
+		from, raw = "the context of the kubeconfig", g.contextExtra().Console
 	}
 	if raw == "" {
 		from = filepath.Join(g.DataDir, ConsoleFile)

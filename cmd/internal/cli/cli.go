@@ -23,8 +23,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -37,18 +35,37 @@ import (
 type Globals struct {
 	DataDir    string
 	Kubeconfig string
+	Context    string // of the kubeconfig; empty: its current one
 	Tenant     string
+	AllTenants bool
 	Output     string
 	Console    string // URL of the HTTP API
 }
 
 // Commands returns the verbs. g is filled by the root command's flags.
 func Commands(g *Globals) []*cobra.Command {
-	cmds := []*cobra.Command{getCmd(g), describeCmd(g), approveCmd(g), tokenCmd(g), siteCmd(g), virtualSiteCmd(g), logsCmd(g), alertsCmd(g), silenceCmd(g), healthCmd(g), costCmd(g), vk8sCmd(g), rolloutCmd(g), gateCmd(g), kubeconfigCmd(g), loginCmd(g), logoutCmd(), credentialCmd()}
+	cmds := []*cobra.Command{getCmd(g), describeCmd(g), approveCmd(g), tokenCmd(g), siteCmd(g), virtualSiteCmd(g), logsCmd(g), alertsCmd(g), silenceCmd(g), timelineCmd(g), healthCmd(g), costCmd(g), vk8sCmd(g), rolloutCmd(g), softwareCmd(g), gateCmd(g), rulesCmd(), kubeconfigCmd(g), contextCmd(g), loginCmd(g), logoutCmd(), credentialCmd()}
 	for _, cmd := range cmds {
 		g.explain(cmd)
+		g.completeFlags(cmd)
 	}
 	return cmds
+}
+
+// completeFlags completes the flags that name a site or a virtual site, whichever verb has
+// them.
+func (g *Globals) completeFlags(cmd *cobra.Command) {
+	for flag, names := range map[string]cobra.CompletionFunc{"site": g.completeSites, "virtual-site": g.completeVirtualSites} {
+		if cmd.Flags().Lookup(flag) != nil {
+			// An error says that the verb has registered its own.
+			_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+				return names(cmd, nil, typed)
+			})
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		g.completeFlags(sub)
+	}
 }
 
 // explain adds to every verb's errors what the user can do about them.
@@ -103,7 +120,12 @@ func RefuseUnknown(cmd *cobra.Command) {
 // AddFlags registers the flags of fleet verbs on a command.
 func (g *Globals) AddFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&g.Kubeconfig, "kubeconfig", "", "kubeconfig to use (default: $KUBECONFIG, else DATA-DIR/admin.kubeconfig, else that of muster login)")
-	cmd.Flags().StringVarP(&g.Tenant, "tenant", "T", "", "tenant (default: $MUSTER_TENANT, else all that are yours)")
+	cmd.Flags().StringVar(&g.Context, "context", "", "context of the kubeconfig, which says who you are, where, and in which tenant (default: $MUSTER_CONTEXT, else the current one; see muster context)")
+	cmd.Flags().StringVarP(&g.Tenant, "tenant", "T", "", "tenant (default: $MUSTER_TENANT, else that of the context, else all that are yours)")
+	cmd.Flags().BoolVarP(&g.AllTenants, "all-tenants", "A", false, "all tenants that are yours, whatever $MUSTER_TENANT and the context say")
+	cmd.MarkFlagsMutuallyExclusive("tenant", "all-tenants")
+	_ = cmd.RegisterFlagCompletionFunc("tenant", g.completeTenants)
+	_ = cmd.RegisterFlagCompletionFunc("context", g.completeContexts)
 }
 
 func (g *Globals) addOutput(cmd *cobra.Command) {
@@ -128,26 +150,21 @@ func (g *Globals) kubeconfigPath() string {
 	return admin
 }
 
-func (g *Globals) restConfig() (*rest.Config, error) {
-	path := g.kubeconfigPath()
-	if _, err := os.Stat(path); err != nil {
-		return nil, fmt.Errorf("no kubeconfig at %s: log in with `muster login`, start a fleet with `muster up` there, or name one with --kubeconfig or --data-dir", path)
-	}
-	return clientcmd.BuildConfigFromFlags("", path)
-}
+func (g *Globals) client() (client.Client, error) { return g.clientFor(15 * time.Second) }
 
-func (g *Globals) client() (client.Client, error) {
+// clientFor is a client whose requests take so long at most; 0: watches have no end.
+func (g *Globals) clientFor(timeout time.Duration) (client.WithWatch, error) {
 	cfg, err := g.restConfig()
 	if err != nil {
 		return nil, err
 	}
-	cfg.Timeout = 15 * time.Second
+	cfg.Timeout = timeout
 	cfg.QPS, cfg.Burst = 50, 100
 	scheme := runtime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authnv1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
-	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, fmt.Errorf("reach the control plane at %s: %w; is it running?", cfg.Host, err)
 	}

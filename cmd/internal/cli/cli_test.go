@@ -211,7 +211,7 @@ func TestGetSites(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		g := &Globals{Output: output}
-		if err := g.get(context.Background(), &out, c, kinds[0], []v1alpha1.Tenant{*tenantObject("acme")}, labels.Everything(), nil); err != nil {
+		if err := g.get(context.Background(), &out, c, kinds[0], []v1alpha1.Tenant{*tenantObject("acme")}, labels.Everything(), nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		for _, w := range want {
@@ -226,7 +226,7 @@ func TestGetSites(t *testing.T) {
 		for _, n := range strings.Fields(tenants) {
 			ts = append(ts, *tenantObject(n))
 		}
-		err := (&Globals{Output: output}).get(t.Context(), &out, c, kinds[0], ts, labels.Everything(), names)
+		err := (&Globals{Output: output}).get(t.Context(), &out, c, kinds[0], ts, labels.Everything(), names, nil)
 		return out.String(), err
 	}
 	if _, err := get("xml", "acme"); err == nil {

@@ -182,9 +182,7 @@ With --wait it asks again until the gates pass or fail, for this long at most.`,
 	fl.DurationVar(&f.since, "since", 0, "how long ago they got the change, such as 10m")
 	fl.DurationVar(&f.wait, "wait", 0, "ask again until the gates pass or fail, for this long at most")
 	f.gates.add(fl)
-	for _, name := range []string{"virtual-site", "peers"} {
-		_ = cmd.RegisterFlagCompletionFunc(name, g.completeVirtualSites)
-	}
+	_ = cmd.RegisterFlagCompletionFunc("peers", g.completeVirtualSites)
 	g.AddFlags(cmd)
 	g.addOutput(cmd)
 	return cmd

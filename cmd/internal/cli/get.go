@@ -53,6 +53,9 @@ var kinds = []kind{
 		lists: func() []client.ObjectList {
 			return []client.ObjectList{&v1alpha1.CollectionPolicyList{}, &v1alpha1.HealthPolicyList{}}
 		}, row: policyRow},
+	{use: "software", short: "Software policies: which version sites shall run, and how many do", noun: "software policy",
+		header: []string{"NAME", "COMPONENT", "VERSION", "PRIORITY", "SITES", "DONE", "FAILED", "APPLIED", "AGE", "MESSAGE"}, wide: 10,
+		lists: one(func() *v1alpha1.SoftwarePolicyList { return &v1alpha1.SoftwarePolicyList{} }), row: softwareRow},
 	{use: "rules", aliases: []string{"rule"}, short: "Alert rules and log rules, and whether the regionals evaluate them", noun: "rules object",
 		header: []string{"KIND", "NAME", "ENGINE", "RULES", "REGIONALS", "APPLIED", "AGE", "MESSAGE"}, wide: 7,
 		lists: func() []client.ObjectList {
@@ -65,18 +68,19 @@ var kinds = []kind{
 
 func getCmd(g *Globals) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "get tenants|sites|virtualsites|tokens|policies|rules|routes [NAME...]",
+		Use:   "get tenants|sites|virtualsites|tokens|policies|software|rules|routes [NAME...]",
 		Short: "List what there is",
 		Long: `List what your tenants have. Without --tenant, of all that you have a role in, with
 a column that tells them apart.`,
 		Example: `  muster get sites
   muster get sites -l region=eu -o wide
-  muster get site paris-07
+  muster get site paris-07 -w
   muster get virtualsites --tenant main
   muster get tenants`,
 	}
 	for _, k := range kinds {
 		var selector string
+		var watch bool
 		sub := &cobra.Command{Use: k.use + " [NAME...]", Aliases: k.aliases, Short: k.short, RunE: func(cmd *cobra.Command, args []string) error {
 			sel, err := labels.Parse(selector)
 			if err != nil {
@@ -86,14 +90,22 @@ a column that tells them apart.`,
 			if err != nil {
 				return err
 			}
-			return g.get(cmd.Context(), cmd.OutOrStdout(), c, k, tenants, sel, args)
+			var watcher client.WithWatch
+			if watch {
+				if watcher, err = g.clientFor(0); err != nil {
+					return err
+				}
+			}
+			return g.get(cmd.Context(), cmd.OutOrStdout(), c, k, tenants, sel, args, watcher)
 		}}
-		if k.use == "sites" {
-			sub.ValidArgsFunction = g.completeSites
-		}
+		sub.ValidArgsFunction = map[string]cobra.CompletionFunc{"sites": g.completeSites, "virtualsites": g.completeVirtualSites}[k.use]
 		sub.Flags().StringVarP(&selector, "selector", "l", "", "label selector in Kubernetes set syntax, e.g. 'region in (eu,us),model-year!=2015'")
+		sub.Flags().BoolVarP(&watch, "watch", "w", false, "after the list, print what changes")
 		g.AddFlags(sub)
 		g.addOutput(sub)
+		if k.use == "sites" {
+			g.addSiteTable(sub)
+		}
 		cmd.AddCommand(sub)
 	}
 	cmd.AddCommand(getTenantsCmd(g))
@@ -101,8 +113,9 @@ a column that tells them apart.`,
 }
 
 // get prints the objects of a kind that the tenants have; with names, only those,
-// and an error if one of them is missing.
-func (g *Globals) get(ctx context.Context, w io.Writer, c client.Client, k kind, tenants []v1alpha1.Tenant, sel labels.Selector, names []string) error {
+// and an error if one of them is missing. With watch, nil for none, it goes on with what
+// changes.
+func (g *Globals) get(ctx context.Context, w io.Writer, c client.Client, k kind, tenants []v1alpha1.Tenant, sel labels.Selector, names []string, watch client.WithWatch) error {
 	t := table{header: k.header, wide: k.wide}
 	if len(tenants) > 1 {
 		t.header = append([]string{"TENANT"}, t.header...)
@@ -114,33 +127,43 @@ func (g *Globals) get(ctx context.Context, w io.Writer, c client.Client, k kind,
 	for _, n := range names {
 		missing[n] = true
 	}
+	of := map[string]string{} // tenant by namespace
+	row := func(obj client.Object) []string {
+		tenant := of[obj.GetNamespace()]
+		if len(names) > 0 && !asked(missing, tenant, obj) {
+			return nil
+		}
+		row := k.row(tenant, obj)
+		if len(tenants) > 1 {
+			row = append([]string{tenant}, row...)
+		}
+		return row
+	}
 	items := []client.Object{}
+	var lists []watched
 	for _, tenant := range tenants {
 		spaces := []string{fleet.SystemNamespace(tenant.Name)}
 		if k.everywhere {
 			spaces = namespacesOf(tenant)
 		}
 		for _, ns := range spaces {
+			of[ns] = tenant.Name
 			for _, list := range k.lists() {
-				if err := c.List(ctx, list, client.InNamespace(ns), client.MatchingLabelsSelector{Selector: sel}); err != nil {
+				options := []client.ListOption{client.InNamespace(ns), client.MatchingLabelsSelector{Selector: sel}}
+				if err := c.List(ctx, list, options...); err != nil {
 					return fmt.Errorf("tenant %s: %w", tenant.Name, err)
 				}
+				lists = append(lists, watched{list, options, list.GetResourceVersion()})
 				err := meta.EachListItem(list, func(o runtime.Object) error {
 					obj := o.(client.Object)
-					if len(names) > 0 && !asked(missing, tenant.Name, obj) {
-						return nil
-					}
 					gvk, err := c.GroupVersionKindFor(obj)
 					if err != nil {
 						return err
 					}
-					obj.GetObjectKind().SetGroupVersionKind(gvk)
-					items = append(items, obj)
-					row := k.row(tenant.Name, obj)
-					if len(tenants) > 1 {
-						row = append([]string{tenant.Name}, row...)
+					if row := row(obj); row != nil {
+						obj.GetObjectKind().SetGroupVersionKind(gvk)
+						items, t.rows = append(items, obj), append(t.rows, row)
 					}
-					t.rows = append(t.rows, row)
 					return nil
 				})
 				if err != nil {
@@ -154,7 +177,10 @@ func (g *Globals) get(ctx context.Context, w io.Writer, c client.Client, k kind,
 			return fmt.Errorf("%s: no %s %q; `muster get %s` lists them", strings.Join(tenantNames(tenants), ", "), k.noun, n, k.use)
 		}
 	}
-	return g.print(w, objects(items), t)
+	if err := g.print(w, objects(items), t); err != nil || watch == nil {
+		return err
+	}
+	return g.follow(ctx, w, watch, lists, g.widths(t), row)
 }
 
 // asked tells whether an object's name is among those that were asked for, as NAME or
@@ -227,6 +253,37 @@ func policyRow(_ string, o client.Object) []string {
 	return nil
 }
 
+func softwareRow(_ string, o client.Object) []string {
+	p := o.(*v1alpha1.SoftwarePolicy)
+	applied, why := condition(p.Status.Conditions, "Applied")
+	if overridden, by := condition(p.Status.Conditions, "Overridden"); overridden == "True" {
+		why += "; " + by
+	}
+	return []string{p.Name, string(p.Spec.Component), orDash(p.Spec.Version), fmt.Sprint(p.Spec.Priority), fmt.Sprint(p.Status.Sites), fmt.Sprint(p.Status.Done), fmt.Sprint(p.Status.Failed),
+		applied, age(&p.CreationTimestamp), why}
+}
+
+// softwareText is how far a site is with a component, in a line.
+func softwareText(s *v1alpha1.SiteSoftware) string {
+	out := orDash(s.Running)
+	if s.Wanted != "" && s.Wanted != s.Running {
+		out += " → " + s.Wanted
+	}
+	if s.State != "" {
+		out += ", " + strings.ToLower(string(s.State))
+	}
+	if s.Percent != nil {
+		out += fmt.Sprintf(" %d %%", *s.Percent)
+	}
+	if s.StartsAt != nil {
+		out += " for " + s.StartsAt.UTC().Format(time.RFC3339)
+	}
+	if s.Message != "" && s.State != v1alpha1.SoftwareDone {
+		out += ": " + printable(s.Message)
+	}
+	return out
+}
+
 func rulesRow(_ string, o client.Object) []string {
 	row := func(kind, engine string, m metav1.ObjectMeta, s v1alpha1.RulesStatus) []string {
 		applied, why := condition(s.Conditions, "Applied")
@@ -276,92 +333,4 @@ func labelText(m map[string]string) string {
 		parts = append(parts, k+"="+m[k])
 	}
 	return strings.Join(parts, ",")
-}
-
-func describeCmd(g *Globals) *cobra.Command {
-	cmd := &cobra.Command{Use: "describe site|tenant", Short: "Show all about one thing", Example: "  muster describe site paris-07\n  muster describe tenant acme"}
-	site := &cobra.Command{
-		Use: "site NAME", Short: "One site: phase, health, versions, labels, conditions", Args: cobra.ExactArgs(1), ValidArgsFunction: g.completeSites,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, tenants, err := g.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			s, name, err := findSite(cmd.Context(), c, tenants, args[0])
-			if err != nil {
-				return err
-			}
-			var vs []v1alpha1.VirtualSite
-			for _, t := range tenants {
-				if t.Name != name {
-					continue
-				}
-				for _, ns := range namespacesOf(t) {
-					var list v1alpha1.VirtualSiteList
-					if err := c.List(cmd.Context(), &list, client.InNamespace(ns)); err != nil {
-						return fmt.Errorf("virtual sites in %s: %w", ns, err)
-					}
-					vs = append(vs, list.Items...)
-				}
-			}
-			describeSite(cmd.OutOrStdout(), name, s, vs)
-			return nil
-		},
-	}
-	g.AddFlags(site)
-	cmd.AddCommand(site, describeTenantCmd(g))
-	return cmd
-}
-
-func describeSite(w io.Writer, tenant string, s *v1alpha1.Site, vs []v1alpha1.VirtualSite) {
-	line := func(k, format string, args ...any) { fmt.Fprintf(w, "%-22s%s\n", k+":", fmt.Sprintf(format, args...)) }
-	line("Name", "%s", s.Name)
-	line("Tenant", "%s", tenant)
-	line("Phase", "%s", orDash(string(s.Status.Phase)))
-	line("Approved", "%v", s.Spec.Approved)
-	if m := s.MaintenanceAt(time.Now()); m != nil {
-		until := "until it is ended"
-		if m.Until != nil {
-			until = "until " + m.Until.UTC().Format(time.RFC3339)
-		}
-		line("Maintenance", "%s (%s)", m.Reason, until)
-	}
-	if p := s.Spec.Place; p != nil {
-		line("Place", "%s, %s %s", p.Latitude, p.Longitude, p.Address)
-	}
-	if h := s.Status.Health; h != nil {
-		score := "unknown"
-		if h.Score != nil {
-			score = fmt.Sprint(*h.Score)
-		}
-		line("Health", "%s, score %s, for %s", h.Colour, score, age(h.Since))
-		if h.Reason != "" {
-			line("Reason", "%s", h.Reason)
-		}
-	}
-	line("Last seen", "%s ago, regional %s", age(s.Status.LastSeen), orDash(s.Status.Regional))
-	if n := s.Status.CertificateNotAfter; n != nil {
-		line("Certificate until", "%s", n.UTC().Format(time.RFC3339))
-	}
-	line("Registered", "%s ago, token %s", age(&s.CreationTimestamp), orDash(s.Spec.Token))
-	line("Collection policy", "%s", orDash(s.Status.PolicyHash))
-	var member []string
-	for _, v := range vs {
-		if ns, ok := strings.CutPrefix(v.Namespace, tenant+"-"); ok && slices.Contains(v.Status.Members, s.Name) {
-			member = append(member, ns+"/"+v.Name)
-		}
-	}
-	line("Virtual sites", "%s", orDash(strings.Join(member, ", ")))
-	section := func(title string, m map[string]string) {
-		fmt.Fprintln(w, title+":")
-		for _, k := range slices.Sorted(maps.Keys(m)) {
-			fmt.Fprintf(w, "  %-30s%s\n", k, m[k])
-		}
-	}
-	section("Versions", s.Status.Versions)
-	section("Labels", s.Labels)
-	fmt.Fprintln(w, "Conditions:")
-	for _, c := range s.Status.Conditions {
-		fmt.Fprintf(w, "  %-26s%-8s%s: %s\n", c.Type, c.Status, c.Reason, c.Message)
-	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,7 +20,6 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientauth "k8s.io/client-go/pkg/apis/clientauthentication/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	kubeconfig "k8s.io/client-go/tools/clientcmd/api"
 
 	"muster.dev/muster/internal/atomicfile"
@@ -73,19 +73,8 @@ func loginKubeconfig() string {
 	return path
 }
 
-// loginConsole is the console that a login was to, if its kubeconfig is in use.
-func (g *Globals) loginConsole() string {
-	own := loginKubeconfig()
-	if own == "" || g.kubeconfigPath() != own {
-		return ""
-	}
-	var s loginSession
-	b, err := os.ReadFile(filepath.Join(filepath.Dir(own), "session.json"))
-	if err != nil || json.Unmarshal(b, &s) != nil {
-		return ""
-	}
-	return s.Console
-}
+// defaultContext is what a login calls the context of a kubeconfig.
+const defaultContext = "muster"
 
 // login is one run of `muster login`.
 type login struct {
@@ -96,6 +85,7 @@ type login struct {
 	open                  func(url string) error // shows a page to the user
 	program               string                 // this one, for the kubeconfig
 	sessionFile, kubeFile string
+	name                  string // of the context
 }
 
 func loginCmd(g *Globals) *cobra.Command {
@@ -105,13 +95,20 @@ func loginCmd(g *Globals) *cobra.Command {
 		Long: `Log in with the identity provider that the console names, and write a kubeconfig
 whose user fetches fresh tokens by itself. What you may do is up to the control
 plane, as for everybody.`,
-		Example: "  muster login --console https://muster.example.com\n  muster login --console https://muster.example.com --device",
+		Example: "  muster login --console https://muster.example.com\n  muster login --console https://muster.example.com --device\n  muster login --console https://muster.example.com --context prod --tenant acme",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, err := loginDir()
 			if err != nil {
 				return err
 			}
+			l.name = cmp.Or(g.Context, defaultContext)
+			if l.name != filepath.Base(l.name) || l.name[0] == '.' {
+				return fmt.Errorf("--context %q: want a name without a slash, such as prod", l.name)
+			}
 			l.out, l.sessionFile, l.kubeFile = cmd.ErrOrStderr(), filepath.Join(dir, "session.json"), filepath.Join(dir, "kubeconfig")
+			if g.Context != "" {
+				l.sessionFile = filepath.Join(dir, "session-"+l.name+".json")
+			}
 			if g.Kubeconfig != "" {
 				l.kubeFile = g.Kubeconfig
 			}
@@ -122,6 +119,8 @@ plane, as for everybody.`,
 		},
 	}
 	cmd.Flags().StringVar(&g.Kubeconfig, "kubeconfig", "", "kubeconfig to add the user to (default: one of its own, which muster finds by itself)")
+	cmd.Flags().StringVar(&g.Context, "context", "", "`NAME` of the context that the kubeconfig gets, so that there can be several fleets or users in it (default: muster)")
+	cmd.Flags().StringVarP(&g.Tenant, "tenant", "T", "", "tenant of the context: what is asked without --tenant")
 	cmd.Flags().BoolVar(&l.device, "device", false, "show a code to type in on another device, for machines without a browser")
 	cmd.Flags().BoolVar(&l.noBrowser, "no-browser", false, "only print the address of the login page")
 	cmd.Flags().StringVar(&l.server, "server", "", "URL of the Kubernetes API (default: what the console says)")
@@ -132,15 +131,21 @@ plane, as for everybody.`,
 
 func logoutCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "logout", Short: "Forget the session of `muster login`", Args: cobra.NoArgs,
+		Use: "logout", Short: "Forget the sessions of `muster login`", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, err := loginDir()
 			if err != nil {
 				return err
 			}
-			revokeSession(cmd, filepath.Join(dir, "session.json"))
-			for _, name := range []string{"session.json", "kubeconfig"} {
-				if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			files, err := filepath.Glob(filepath.Join(dir, "session*.json"))
+			if err != nil {
+				return err
+			}
+			for _, file := range files {
+				revokeSession(cmd, file)
+			}
+			for _, file := range append(files, filepath.Join(dir, "kubeconfig")) {
+				if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
 					return err
 				}
 			}
@@ -242,7 +247,7 @@ func (l *login) keep(ctx context.Context, console *api, s *loginSession) error {
 	if err := s.write(l.sessionFile); err != nil {
 		return err
 	}
-	if err := addToKubeconfig(l.kubeFile, cluster, &kubeconfig.ExecConfig{
+	if err := addContext(l.kubeFile, cmp.Or(l.name, defaultContext), contextExtra{Console: s.Console, Tenant: l.g.Tenant}, cluster, &kubeconfig.ExecConfig{
 		APIVersion: clientauth.SchemeGroupVersion.String(), Command: l.program, Args: []string{"credential", l.sessionFile},
 		InteractiveMode: kubeconfig.NeverExecInteractiveMode, InstallHint: "muster is not where it was when you ran `muster login`; run that again",
 	}); err != nil {
@@ -266,26 +271,6 @@ func onLoopback(raw string) bool {
 	}
 	ip := net.ParseIP(u.Hostname())
 	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// addToKubeconfig makes "muster" the current context of a kubeconfig, whatever else is in it.
-func addToKubeconfig(path string, cluster *kubeconfig.Cluster, user *kubeconfig.ExecConfig) error {
-	config, err := clientcmd.LoadFromFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		config = kubeconfig.NewConfig()
-	} else if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	const name = "muster"
-	info, ctx := kubeconfig.NewAuthInfo(), kubeconfig.NewContext()
-	info.Exec = user
-	ctx.Cluster, ctx.AuthInfo = name, name
-	config.Clusters[name], config.AuthInfos[name], config.Contexts[name], config.CurrentContext = cluster, info, ctx, name
-	b, err := clientcmd.Write(*config)
-	if err != nil {
-		return err
-	}
-	return writePrivate(path, b)
 }
 
 func writePrivate(path string, b []byte) error {

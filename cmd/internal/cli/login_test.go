@@ -333,16 +333,5 @@ func TestWhichKubeconfig(t *testing.T) {
 		if got := g.kubeconfigPath(); got != step.want {
 			t.Errorf("after %q: %s, want %s", step.make, got, step.want)
 		}
-		// Tokens go to the console of the same login and to no other.
-		want := ""
-		if step.want == own {
-			want = "https://muster.example.com"
-			if err := (&loginSession{Console: want}).write(filepath.Join(home, "muster", "session.json")); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if got := g.loginConsole(); got != want {
-			t.Errorf("after %q: console %q, want %q", step.make, got, want)
-		}
 	}
 }

@@ -110,7 +110,7 @@ func virtualSiteCmd(g *Globals) *cobra.Command {
 	cmd := &cobra.Command{Use: "virtualsite", Aliases: []string{"vs"}, Short: "Change a virtual site: plan"}
 	var w window
 	plan := &cobra.Command{
-		Use: "plan NAME [WINDOW]", Short: "List, plan or drop maintenance windows of all members", Args: cobra.RangeArgs(1, 2),
+		Use: "plan NAME [WINDOW]", Short: "List, plan or drop maintenance windows of all members", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: g.completeVirtualSites,
 		Long: `Plan maintenance of every site that is a member, once or again and again. While a
 window is open its members are in maintenance and their alerts are silenced.
 NAME is that of a virtual site in the shared namespace, or NAMESPACE/NAME.

@@ -145,7 +145,7 @@ func rolloutListCmd(g *Globals) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t := table{header: []string{"NAME", "PHASE", "WAVE", "UPDATED", "FAILED", "OFFLINE", "AGE", "CHANGES", "MESSAGE", "TENANT"}, wide: 8}
+			t := table{header: []string{"NAME", "PHASE", "WAVE", "UPDATED", "FAILED", "OFFLINE", "AGE", "BY", "CHANGES", "MESSAGE", "TENANT"}, wide: 9}
 			items := &v1alpha1.RolloutList{Items: []v1alpha1.Rollout{}}
 			ended := 0
 			for _, o := range list {
@@ -155,7 +155,7 @@ func rolloutListCmd(g *Globals) *cobra.Command {
 				}
 				s := o.Status.Sites
 				t.rows = append(t.rows, []string{o.String(), phaseText(o.Rollout), orDash(o.Status.Progress), fmt.Sprintf("%d/%d", s.Updated, s.Total), strconv.Itoa(int(s.Failed)), strconv.Itoa(int(s.Offline)),
-					age(&o.CreationTimestamp), changesText(o.Spec.Changes), orDash(o.Status.Message), o.tenant})
+					age(&o.CreationTimestamp), orDash(o.Annotations[v1alpha1.AnnotationStartedBy]), changesText(o.Spec.Changes), orDash(o.Status.Message), o.tenant})
 				items.Items = append(items.Items, *o.Rollout)
 			}
 			if err := g.print(cmd.OutOrStdout(), items, t); err != nil {

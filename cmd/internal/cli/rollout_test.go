@@ -203,3 +203,60 @@ func TestWhatBecomesOfAnObject(t *testing.T) {
 		t.Error("a ConfigMap has revisions")
 	}
 }
+
+// Of several objects each gets what is its own, and nothing that was typed is lost.
+func TestSeveralObjects(t *testing.T) {
+	deployment := offered.NewSet().Kinds()[0]
+	object := func(name string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": name}, "spec": map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": name}}}}}}}
+	}
+	f := &startFlags{images: []string{"web=web:2", "api=api:2"}, several: true, used: map[string]bool{}}
+	for _, name := range []string{"web", "api"} {
+		if ch, err := f.change(deployment, object(name)); err != nil || len(ch.Images) != 1 || ch.Images[name] != name+":2" {
+			t.Errorf("%s: %+v, %v", name, ch, err)
+		}
+	}
+	if len(f.used) != 2 {
+		t.Errorf("%v", f.used)
+	}
+	if _, err := f.change(deployment, object("db")); err == nil || !strings.Contains(err.Error(), "it has db") {
+		t.Error(err)
+	}
+	f = &startFlags{file: filepath.Join(t.TempDir(), "f.yaml"), several: true}
+	if err := os.WriteFile(f.file, []byte("kind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: {hostname: a}}}\n---\nkind: Deployment\nmetadata: {name: api}\nspec: {template: {spec: {hostname: b}}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if ch, err := f.change(deployment, object("api")); err != nil || string(ch.Content.Raw) != `{"spec":{"hostname":"b"}}` {
+		t.Errorf("%+v, %v", ch, err)
+	}
+	if _, err := f.change(deployment, object("db")); err == nil || !strings.Contains(err.Error(), "has no Deployment db") {
+		t.Error(err)
+	}
+}
+
+// A version goes into the policy of its component: the one of its name, the only one, or a
+// new one without a version, which is what a rollout puts back to.
+func TestSoftwareTarget(t *testing.T) {
+	policy := func(name, version string) v1alpha1.SoftwarePolicy {
+		return v1alpha1.SoftwarePolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "acme-system", Name: name}, Spec: v1alpha1.SoftwarePolicySpec{Component: "agent", Version: version, Priority: 7}}
+	}
+	for want, list := range map[string][]v1alpha1.SoftwarePolicy{
+		"agent fresh": nil, "stores": {policy("stores", "1.4.1")}, "agent": {policy("stores", "1.4.1"), policy("agent", "")},
+		"error named agent": {policy("a", ""), policy("b", "")}, "error already": {policy("agent", "1.4.2")},
+	} {
+		x, err := softwareTarget(list, "acme", "agent", "1.4.2")
+		if text, bad := strings.CutPrefix(want, "error "); bad {
+			if err == nil || !strings.Contains(err.Error(), text) {
+				t.Errorf("%s: %v", want, err)
+			}
+			continue
+		}
+		name, fresh := strings.CutSuffix(want, " fresh")
+		if err != nil || x.change.Name != name || (x.fresh != nil) != fresh || fresh && (x.fresh.Spec.Version != "" || x.fresh.Namespace != "acme-system") {
+			t.Fatalf("%s: %+v, %v", want, x, err)
+		}
+		if c := string(x.change.Content.Raw); !strings.Contains(c, `"version":"1.4.2"`) || !strings.Contains(c, `"component":"agent"`) || !fresh && !strings.Contains(c, `"priority":7`) {
+			t.Errorf("%s: %s", want, c)
+		}
+	}
+}

@@ -8,10 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"muster.dev/muster/control/api/offered"
 	"muster.dev/muster/control/api/v1alpha1"
 )
 
@@ -32,8 +30,8 @@ type dryRunPlan struct {
 	AtMost    string        `json:"atMost"`  // if every wave takes all the time that sites have, and nothing holds it
 }
 
-func (g *Globals) dryRun(ctx context.Context, w io.Writer, c client.Client, tenant v1alpha1.Tenant, r owned, kind offered.Kind, o *unstructured.Unstructured) error {
-	waves, fleet, err := planRollout(ctx, c, tenant, r, kind, o)
+func (g *Globals) dryRun(ctx context.Context, w io.Writer, c client.Client, tenant v1alpha1.Tenant, r owned, targets []target) error {
+	waves, fleet, err := planRollout(ctx, c, tenant, r, targets)
 	if err != nil {
 		return err
 	}
@@ -69,7 +67,7 @@ func (g *Globals) dryRun(ctx context.Context, w io.Writer, c client.Client, tena
 		return err
 	}
 	if total == 0 {
-		return fmt.Errorf("no site would change: none holds %s %s, or the virtual sites have none of those that do; `muster get virtualsites` shows their members", kind.Kind, o.GetName())
+		return fmt.Errorf("no site would change: none holds %s, or the virtual sites have none of those that do; `muster get virtualsites` shows their members", changesText(r.Spec.Changes))
 	}
 	fmt.Fprintf(w, "%s of namespace %s would change on %s in %s; nothing has been started\n\n", changesText(r.Spec.Changes), r.namespace, plural(total, "site"), plural(len(waves), "wave"))
 	if err := g.print(w, nil, t); err != nil {

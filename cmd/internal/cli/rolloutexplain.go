@@ -61,7 +61,7 @@ var stepTexts = []struct {
 	name, text string
 }{
 	{v1alpha1.StepFailed, "failed", "failed"}, {v1alpha1.StepRolledBack, "rolledBack", "put back"}, {v1alpha1.StepUpdating, "updating", "changing"},
-	{v1alpha1.StepOffline, "offline", "offline, caught up when they return"}, {v1alpha1.StepHeld, "held", "in maintenance or outside of their window"},
+	{v1alpha1.StepOffline, "offline", "offline, caught up when they return"}, {v1alpha1.StepHeld, "held", "in maintenance, outside of their window, or put off by their operators"},
 }
 
 // explanation is explain's -o json.

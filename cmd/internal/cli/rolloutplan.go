@@ -31,15 +31,22 @@ type plannedFleet struct {
 }
 
 // planRollout works the waves out as the controllers will, from what the user may read.
-func planRollout(ctx context.Context, c client.Client, tenant v1alpha1.Tenant, r owned, kind offered.Kind, o *unstructured.Unstructured) ([]decide.Wave, plannedFleet, error) {
+func planRollout(ctx context.Context, c client.Client, tenant v1alpha1.Tenant, r owned, targets []target) ([]decide.Wave, plannedFleet, error) {
 	out := plannedFleet{online: map[string]bool{}}
 	selectors, err := virtualSiteSelectors(ctx, c, tenant)
 	if err != nil {
 		return nil, out, err
 	}
-	holds, err := holders(ctx, c, r, kind, o, selectors)
-	if err != nil {
-		return nil, out, err
+	var held []func(labels.Set) bool
+	for _, t := range targets {
+		of, err := holders(ctx, c, r, t.kind, t.o, selectors)
+		if err != nil {
+			return nil, out, err
+		}
+		held = append(held, of)
+	}
+	holds := func(set labels.Set) bool {
+		return slices.ContainsFunc(held, func(of func(labels.Set) bool) bool { return of(set) })
 	}
 	key := func(name string) (string, error) { return siterender.VirtualSite(name, r.namespace) }
 	var scope []string

@@ -3,28 +3,21 @@ package cli
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"muster.dev/muster/control/api/offered"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/rollout/hold"
-	"muster.dev/muster/internal/workload"
 )
 
 // startFlags are what `muster rollout start` is told.
@@ -46,15 +39,23 @@ type startFlags struct {
 	readyWithin  time.Duration
 	dryRun       bool
 	watch        bool
+
+	several bool            // objects
+	used    map[string]bool // of images
 }
 
 func rolloutStartCmd(g *Globals) *cobra.Command {
 	var f startFlags
 	cmd := &cobra.Command{
-		Use: "start NAMESPACE KIND/NAME", Short: "Start a rollout: new images, new content, or back to a revision", Args: cobra.ExactArgs(2), ValidArgsFunction: g.completeNamespaces,
-		Long: `Start a rollout of one object: new images of a workload, new content of any object, or back
-to a revision that kubectl rollout history shows. Policies (HealthPolicy, CollectionPolicy)
-are in the namespace system.
+		Use: "start NAMESPACE KIND/NAME... | start software COMPONENT=VERSION...", Short: "Start a rollout: new images, new content, back to a revision, or new software of sites", Args: cobra.MinimumNArgs(2), ValidArgsFunction: g.completeNamespaces,
+		Long: `Start a rollout of objects: new images of workloads, new content of any object, or back to a
+revision that kubectl rollout history shows. Several objects move together on each site, and
+are put back together. Policies (HealthPolicy, CollectionPolicy, SoftwarePolicy) are in the
+namespace system.
+
+start software takes versions of the sites' own software (os, agent, platform) over them: it
+changes the SoftwarePolicy of the component, and makes one that is named after it and has no
+version yet if there is none. Put back, sites return to what they ran before.
 
 The sites of the virtual sites change in waves. --waves has them in order: a percentage of
 all sites (those of earlier waves among them), a number of sites, a virtual site, or a label
@@ -65,19 +66,21 @@ KEY=VALUE. After each wave its gates have to hold for the soak before the next o
   muster rollout start shop deployment/web --image web=shop/web:2 --virtual-site shared/eu --waves 1%,10%,100% --soak 15m -w
   muster rollout start shop deployment/web --revision 3 --strategy rolling --group 5%
   muster rollout start shop deployment/web --file deployment.yaml --waves shared/canary,10%,50% --approve-wave 2
+  muster rollout start shop deployment/web deployment/api --image web=shop/web:2 --image api=shop/api:2
+  muster rollout start software agent=1.4.2 --virtual-site shared/eu --waves 1%,10%,100% --dry-run
   muster rollout start system healthpolicy/default --file healthpolicy.yaml --gate ready --gate unhealthy:5`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, tenants, err := g.connect(cmd.Context())
 			if err != nil {
 				return err
 			}
-			return g.startRollout(cmd, c, tenants, args[0], args[1], &f)
+			return g.startRollout(cmd, c, tenants, args[0], args[1:], &f)
 		},
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.name, "name", "", "name of the rollout (default: the object's and some letters)")
 	fl.StringSliceVar(&f.images, "image", nil, "CONTAINER=IMAGE to set; repeat it for several")
-	fl.StringVarP(&f.file, "file", "f", "", "`FILE` with the new content: the whole object, or what moves of it (the pods' template of a workload, else the spec)")
+	fl.StringVarP(&f.file, "file", "f", "", "`FILE` with the new content: the whole objects, or of one what moves of it (the pods' template of a workload, else the spec)")
 	fl.Int64Var(&f.revision, "revision", 0, "go back to this revision of a workload")
 	fl.StringSliceVar(&f.virtualSites, "virtual-site", nil, "whose sites get the change, NAMESPACE/NAME (default: all that hold the object)")
 	fl.StringVar(&f.strategy, "strategy", "canary", "canary, rolling or bluegreen")
@@ -90,17 +93,14 @@ KEY=VALUE. After each wave its gates have to hold for the soak before the next o
 	f.gates.add(fl)
 	fl.StringVar(&f.onFailure, "on-failure", "rollback", "pause, rollback-wave or rollback (all sites)")
 	fl.StringVar(&f.maxFailed, "max-failed", "", "failed sites in all that are allowed, a number or a percentage (default 2%)")
-	fl.DurationVar(&f.readyWithin, "ready-within", 0, "how long a site may take before it counts as failed (default 10m)")
+	fl.DurationVar(&f.readyWithin, "ready-within", 0, "how long a site may take before it counts as failed (default 10m, of software 2h)")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "start nothing: show waves, sites and the expected time")
 	fl.BoolVarP(&f.watch, "watch", "w", false, "follow it to its end, as muster rollout status --watch")
 	for name, values := range map[string][]string{"strategy": {"canary", "rolling", "bluegreen"}, "on-failure": {"pause", "rollback-wave", "rollback"}} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
-	for _, name := range []string{"virtual-site", "blue"} {
-		_ = cmd.RegisterFlagCompletionFunc(name, g.completeVirtualSites)
-	}
+	_ = cmd.RegisterFlagCompletionFunc("blue", g.completeVirtualSites)
 	cmd.MarkFlagsMutuallyExclusive("image", "file", "revision")
-	cmd.MarkFlagsOneRequired("image", "file", "revision")
 	cmd.MarkFlagsMutuallyExclusive("dry-run", "watch")
 	g.AddFlags(cmd)
 	g.addOutput(cmd)
@@ -170,42 +170,50 @@ func apiVersion(k offered.Kind) string {
 	return schema.GroupVersion{Group: k.Group, Version: k.Version}.String()
 }
 
-func (g *Globals) startRollout(cmd *cobra.Command, c client.Client, tenants []v1alpha1.Tenant, namespace, typed string, f *startFlags) error {
+func (g *Globals) startRollout(cmd *cobra.Command, c client.Client, tenants []v1alpha1.Tenant, namespace string, typed []string, f *startFlags) error {
 	ctx := cmd.Context()
+	ofSoftware := namespace == "software" && strings.Contains(typed[0], "=")
+	if ofSoftware {
+		namespace = "system"
+	}
 	tenant, err := tenantWith(tenants, namespace)
 	if err != nil {
 		return err
 	}
-	kind, name, err := objectKind(c, typed)
+	var targets []target
+	if ofSoftware {
+		targets, err = f.softwareTargets(ctx, c, tenant.Name, typed)
+	} else {
+		targets, err = f.targets(ctx, c, tenant.Name, namespace, typed)
+	}
 	if err != nil {
 		return err
-	}
-	o := &unstructured.Unstructured{}
-	o.SetGroupVersionKind(kind.GroupVersionKind())
-	if err := c.Get(ctx, client.ObjectKey{Namespace: tenant.Name + "-" + namespace, Name: name}, o); apierrors.IsNotFound(err) {
-		return fmt.Errorf("there is no %s %s in namespace %s: a rollout changes what there is; create it first", kind.Kind, name, namespace)
-	} else if err != nil {
-		return fmt.Errorf("%s %s: %w", kind.Kind, name, err)
 	}
 	r := &v1alpha1.Rollout{ObjectMeta: metav1.ObjectMeta{Namespace: tenant.Name + "-" + namespace, Name: f.name}}
 	if r.Name == "" {
-		r.Name = rolloutName(name)
+		r.Name = rolloutName(targets[0].o.GetName())
 	}
-	change, err := f.change(kind, o)
-	if err != nil {
-		return err
+	for _, t := range targets {
+		r.Spec.Changes = append(r.Spec.Changes, t.change)
 	}
-	r.Spec.Changes = []v1alpha1.RolloutChange{change}
 	if err := f.plan(&r.Spec); err != nil {
 		return err
 	}
+	if ofSoftware && f.readyWithin == 0 {
+		r.Spec.Budget.ReadyWithin.Duration = softwareWithin
+	}
 	mine := owned{tenant.Name, namespace, r}
+	for _, t := range targets {
+		if err := t.make(ctx, c, f.dryRun); err != nil {
+			return err
+		}
+	}
 	if f.dryRun {
 		// The API server says first whether it would take it, and from this user.
 		if err := c.Create(ctx, r.DeepCopy(), client.DryRunAll); err != nil {
 			return fmt.Errorf("rollout %s: %w", r.Name, err)
 		}
-		return g.dryRun(ctx, cmd.OutOrStdout(), c, tenant, mine, kind, o)
+		return g.dryRun(ctx, cmd.OutOrStdout(), c, tenant, mine, targets)
 	}
 	if err := c.Create(ctx, r); err != nil {
 		return fmt.Errorf("rollout %s: %w", r.Name, err)
@@ -226,82 +234,6 @@ func rolloutName(object string) string {
 	_, _ = rand.Read(b[:])
 	object = strings.Trim(strings.ToLower(strings.ReplaceAll(object, ":", "-")), "-.")
 	return object[:min(len(object), 240)] + "-" + hex.EncodeToString(b[:])
-}
-
-// change is what becomes of the object.
-func (f *startFlags) change(kind offered.Kind, o *unstructured.Unstructured) (v1alpha1.RolloutChange, error) {
-	out := v1alpha1.RolloutChange{APIVersion: apiVersion(kind), Kind: kind.Kind, Name: o.GetName()}
-	switch {
-	case f.file != "":
-		raw, err := os.ReadFile(f.file)
-		if err != nil {
-			return out, fmt.Errorf("--file: %w", err)
-		}
-		var doc map[string]any
-		if err := yaml.UnmarshalStrict(raw, &doc); err != nil {
-			return out, fmt.Errorf("--file %s: %w", f.file, err)
-		}
-		if has, _ := doc["kind"].(string); has != "" { // the whole object
-			if has != kind.Kind {
-				return out, fmt.Errorf("--file %s: is a %s, want a %s, or what moves of one", f.file, has, kind.Kind)
-			}
-			doc = workload.Moved(doc, kind.Template)
-		}
-		if len(doc) == 0 {
-			return out, fmt.Errorf("--file %s: has nothing at %s, which is what a rollout of a %s moves", f.file, strings.Join(orPath(kind.Template), "."), kind.Kind)
-		}
-		b, err := json.Marshal(doc)
-		if err != nil {
-			return out, fmt.Errorf("--file %s: %w", f.file, err)
-		}
-		out.Content = &runtime.RawExtension{Raw: b}
-	case f.revision != 0:
-		if f.revision < 1 || len(kind.Template) == 0 {
-			return out, fmt.Errorf("--revision %d: want the number of a revision of a workload, as kubectl rollout history counts them", f.revision)
-		}
-		out.Revision = &f.revision
-	default:
-		if len(kind.Template) == 0 {
-			return out, fmt.Errorf("--image: a %s has no containers; give its new content with --file", kind.Kind)
-		}
-		have := containersOf(o, kind.Template)
-		out.Images = map[string]string{}
-		for _, typed := range f.images {
-			container, image, ok := strings.Cut(typed, "=")
-			if !ok && len(have) == 1 {
-				container, image = have[0], typed
-			} else if !ok || container == "" || image == "" {
-				return out, fmt.Errorf("--image %q: want CONTAINER=IMAGE, such as %s=shop/web:2", typed, append(have, "web")[0])
-			}
-			if !slices.Contains(have, container) {
-				return out, fmt.Errorf("--image %q: %s %s has no container %q; it has %s", typed, kind.Kind, o.GetName(), container, strings.Join(have, ", "))
-			}
-			out.Images[container] = image
-		}
-	}
-	return out, nil
-}
-
-func orPath(template []string) []string {
-	if len(template) == 0 {
-		return []string{"spec"}
-	}
-	return template
-}
-
-// containersOf are the names of a pods' template's containers, those for its start at the end.
-func containersOf(o *unstructured.Unstructured, template []string) []string {
-	var out []string
-	for _, field := range []string{"containers", "initContainers"} {
-		list, _, _ := unstructured.NestedSlice(o.Object, append(slices.Clone(template), "spec", field)...)
-		for _, c := range list {
-			if m, ok := c.(map[string]any); ok {
-				name, _ := m["name"].(string)
-				out = append(out, name)
-			}
-		}
-	}
-	return out
 }
 
 // plan fills in how it goes over the sites.

@@ -19,10 +19,16 @@ import (
 
 // tenantName is the tenant that was asked for; "": none.
 func (g *Globals) tenantName() string {
+	if g.AllTenants {
+		return ""
+	}
 	if g.Tenant != "" {
 		return g.Tenant
 	}
-	return os.Getenv("MUSTER_TENANT")
+	if env := os.Getenv("MUSTER_TENANT"); env != "" {
+		return env
+	}
+	return g.contextExtra().Tenant
 }
 
 // tenants returns the tenants to work on: the one that was asked for, else every one
@@ -202,7 +208,7 @@ func findVirtualSite(ctx context.Context, c client.Client, tenants []v1alpha1.Te
 		})
 }
 
-// completeSites completes names of sites of the user's tenants.
+// completeSites completes a name of a site of the user's tenants.
 func (g *Globals) completeSites(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -223,4 +229,13 @@ func (g *Globals) completeSites(cmd *cobra.Command, args []string, _ string) ([]
 	}
 	slices.Sort(names)
 	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeTenants completes names of the user's tenants.
+func (g *Globals) completeTenants(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	_, tenants, err := (&Globals{DataDir: g.DataDir, Kubeconfig: g.Kubeconfig, Context: g.Context, AllTenants: true}).connect(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return tenantNames(tenants), cobra.ShellCompDirectiveNoFileComp
 }

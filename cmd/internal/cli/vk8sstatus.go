@@ -239,7 +239,7 @@ kubeconfig in use. kubectl, Helm and client-go use it as that of any cluster.`,
 			if err != nil {
 				return err
 			}
-			now, err := clientcmd.LoadFromFile(g.kubeconfigPath())
+			now, err := g.kubeconfig()
 			if err != nil {
 				return err
 			}

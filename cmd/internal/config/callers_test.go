@@ -20,10 +20,13 @@ import (
 	"muster.dev/muster/alerting/state"
 	"muster.dev/muster/cmd/internal/config"
 	"muster.dev/muster/control/pki"
+	"muster.dev/muster/control/software/repository"
 	"muster.dev/muster/health/api"
+	"muster.dev/muster/health/sites"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/peers"
+	"muster.dev/muster/internal/timeline"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional/engine"
 	"muster.dev/muster/regional/logs/query"
@@ -32,10 +35,23 @@ import (
 // mounts are what roles mount on their ops listeners, beside what obs.Ops has.
 var mounts = map[string]func(t *testing.T, mux *obs.Mux){
 	"health": func(_ *testing.T, mux *obs.Mux) {
+		(&timeline.Store{}).Register(mux)
 		(&api.Server{}).Register(mux)
+		(&sites.Server{}).Register(mux)
 		(&cost.Server{}).Register(mux)
 	},
-	"alerting": func(_ *testing.T, mux *obs.Mux) { (&state.State{}).Register(mux) },
+	"control": func(t *testing.T, mux *obs.Mux) {
+		none, err := repository.Open(t.Context(), repository.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		none.Register(mux)
+		(&timeline.Store{}).Register(mux)
+	},
+	"alerting": func(_ *testing.T, mux *obs.Mux) {
+		(&state.State{}).Register(mux)
+		(&timeline.Store{}).Register(mux)
+	},
 	"regional": func(t *testing.T, mux *obs.Mux) {
 		for _, name := range []string{engine.Edge, engine.Local} {
 			e, err := engine.New(engine.Options{Name: name, Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
@@ -158,7 +174,7 @@ func TestAttackEveryListener(t *testing.T) {
 		defer l.srv.Close()
 		*l.at = l.srv.Listener.Addr().String()
 	}
-	headers := map[string][]string{wire.TenantHeader: {"console", "control"}, wire.TenantsHeader: {"console", "control"}, wire.UserHeader: {"console"}, wire.HeaderPurpose: {"health"}, wire.OrgHeader: {"console", "control", "health", "regional", config.Reader}}
+	headers := map[string][]string{wire.TenantHeader: {"console", "control"}, wire.TenantsHeader: {"console", "control", "health"}, wire.UserHeader: {"console"}, wire.HeaderPurpose: {"health"}, wire.OrgHeader: {"console", "control", "health", "regional", config.Reader}}
 	for caller, instance := range instances {
 		known, err := c.OpenPeers(instance)
 		if err != nil {

@@ -61,6 +61,15 @@ type Control struct {
 	Tenants      []string      `yaml:"tenants"`
 	Quotas       Quotas        `yaml:"quotas"`
 	SiteCertLife conf.Duration `yaml:"siteCertificateLife"`
+	Software     Repository    `yaml:"software"`
+}
+
+// Repository is where sites' software lies, signed; neither Dir nor BucketFile: nowhere.
+type Repository struct {
+	Dir        string `yaml:"dir"`
+	BucketFile string `yaml:"bucketFile"`
+	OnlineKeys string `yaml:"onlineKeys"`
+	CacheBytes int64  `yaml:"cacheBytes"`
 }
 
 // Quotas of a tenant that sets none of its own; 0: no limit.
@@ -111,6 +120,14 @@ type Regional struct {
 	RuleFiles    []string      `yaml:"ruleFiles"`
 	Limits       Limits        `yaml:"limits"`
 	Logs         Logs          `yaml:"logs"`
+	Software     Downloads     `yaml:"software"`
+}
+
+// Downloads are what a regional spends on sites' software.
+type Downloads struct {
+	CacheBytes     int64 `yaml:"cacheBytes"`
+	BytesPerSecond int   `yaml:"bytesPerSecond"`
+	AtOnce         int   `yaml:"atOnce"`
 }
 
 // Logs configures a regional's log intake and store.
@@ -264,6 +281,7 @@ func DefaultRegional(name string, index int) Regional {
 		ForwardBytes: 2 << 30,
 		Limits:       Limits{Series: 10_000, SamplesPerSecond: 5_000, BodyBytes: 4 << 20, HistogramBuckets: 512, TenantSeries: 10_000_000, TenantAlertBytes: 64 << 20, TenantHostConnections: 2000, TenantHostBytesPerSecond: 32 << 20},
 		Logs:         Logs{ForwardListen: fmt.Sprintf("127.0.0.1:%d", 24224+index), LineBytes: 256 << 10, QueueBytes: 4 << 30, Retention: conf.Duration(7 * 24 * time.Hour), Elasticsearch: Elasticsearch{Prefix: "muster-logs", Shards: 1}},
+		Software:     Downloads{CacheBytes: 20 << 30, BytesPerSecond: 64 << 20, AtOnce: 1000},
 	}
 }
 
@@ -278,7 +296,8 @@ func Default() Config {
 		Control: Control{
 			Listen: "127.0.0.1:6443", FleetListen: "127.0.0.1:6444", OpsListen: "127.0.0.1:9101",
 			Tenants: []string{"main"}, SiteCertLife: conf.Duration(24 * time.Hour),
-			Quotas: Quotas{Objects: 20_000, ObjectBytes: 256 << 20},
+			Quotas:   Quotas{Objects: 20_000, ObjectBytes: 256 << 20},
+			Software: Repository{CacheBytes: 20 << 30},
 		},
 		Regionals:  []Regional{DefaultRegional("one", 0)},
 		Aggregator: Aggregator{OpsListen: "127.0.0.1:9102", Cortex: Cortex{Listen: "127.0.0.1:9009", Retention: conf.Duration(30 * 24 * time.Hour)}},
@@ -335,6 +354,9 @@ func (c *Config) Validate() error {
 	}
 	if d := c.Control.SiteCertLife.D(); d < 10*time.Minute || d > 90*24*time.Hour {
 		return fmt.Errorf("control.siteCertificateLife: %s: want 10m to 2160h", d)
+	}
+	if err := c.Control.Software.validate(); err != nil {
+		return fmt.Errorf("control.software.%w", err)
 	}
 	if len(c.Control.Etcd.Endpoints) == 0 && c.Control.Etcd.CertFile+c.Control.Etcd.KeyFile+c.Control.Etcd.CAFile != "" {
 		return errors.New("control.etcd.endpoints: must name the external etcd when its certificates are set")
@@ -400,6 +422,9 @@ func (c *Config) validateRegionals() error {
 		}
 		if err := r.Logs.validate(); err != nil {
 			return fmt.Errorf("%s.logs.%w", at, err)
+		}
+		if err := r.Software.validate(); err != nil {
+			return fmt.Errorf("%s.software.%w", at, err)
 		}
 		// One request gets a fourth at most, and takes a few times its bytes.
 		if r.PushMemory < 64<<20 || r.PushMemory < 32*int64(r.Limits.BodyBytes) {

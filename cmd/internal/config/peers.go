@@ -26,7 +26,7 @@ var People = []string{Operator, Reader}
 // says is who is believed in the headers in which roles say for whom they ask, and why.
 var says = map[string][]string{
 	wire.TenantHeader:  {"console", "control", Operator},
-	wire.TenantsHeader: {"console", "control", Operator},
+	wire.TenantsHeader: {"console", "control", "health", Operator},
 	wire.UserHeader:    {"console", Operator},
 	wire.HeaderPurpose: {"health"},
 	wire.OrgHeader:     {"regional", "health", "console", "control", Operator, Reader},
@@ -137,6 +137,7 @@ func (c *Config) peers() map[string]peers.Peer {
 			add(c.roleURL(i.Ops), peers.Peer{Role: role.Name, Name: i.Regional})
 		}
 	}
+	add(c.ControlURL(), peers.Peer{Role: "control"})
 	for _, r := range c.Regionals {
 		add(c.QueryURL(r), peers.Peer{Role: "regional", Name: r.Name})
 	}

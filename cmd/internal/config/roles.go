@@ -47,7 +47,7 @@ func single(name string, reached func(*Config) []string) func(*Config) []Instanc
 
 // Roles in the order in which they are started and listed.
 var Roles = []Role{
-	{Name: "control", Short: "Kubernetes API, registration, desired state", Memory: 15, Instances: func(c *Config) []Instance {
+	{Name: "control", Short: "Kubernetes API, registration, desired state", Memory: 15, Callers: slices.Concat(only("regional", "/software/"), only("console", wire.TimelinePath)), Instances: func(c *Config) []Instance {
 		return []Instance{{Name: "control", Args: []string{"control"}, Ops: c.Control.OpsListen,
 			Reached: []string{c.Control.Listen, c.Control.FleetListen, c.Control.FleetAddress, c.Control.OpsListen}, ExtraSANs: c.Control.ExtraSANs}}
 	}},
@@ -64,12 +64,12 @@ var Roles = []Role{
 		}
 		return out
 	}},
-	{Name: "alerting", Short: "Alertmanager with the tenants' routes, silent sites, maintenance", Client: true, Memory: 6, After: []string{"control"}, Callers: slices.Concat(only("console", "/api/v1/alerts", "/api/v1/alerts/", "/api/v1/silences", "/api/v1/silences/"), only("control", wire.FiringPath)),
+	{Name: "alerting", Short: "Alertmanager with the tenants' routes, silent sites, maintenance", Client: true, Memory: 6, After: []string{"control"}, Callers: slices.Concat(only("console", "/api/v1/alerts", "/api/v1/alerts/", "/api/v1/silences", "/api/v1/silences/", wire.TimelinePath), only("control", wire.FiringPath, wire.TimelinePath), only("health", wire.FiringPath)),
 		Instances: single("alerting", func(c *Config) []string {
 			am := c.Alerting.Alertmanager
 			return []string{c.Alerting.OpsListen, am.Listen, am.ExternalURL, am.Cluster.Listen, am.Cluster.Advertise}
 		})},
-	{Name: "health", Short: "Scores of sites and virtual sites", Client: true, Memory: 8, After: []string{"control", "regional"}, Callers: slices.Concat(only("console", "/api/v1/health/", wire.CostPath, wire.CostNamesPath), only("control", wire.ScoresPath)),
+	{Name: "health", Short: "Scores of sites and virtual sites", Client: true, Memory: 8, After: []string{"control", "regional"}, Callers: slices.Concat(only("console", "/api/v1/health/", wire.SitesPath, wire.SiteFieldsPath, wire.CostPath, wire.CostNamesPath, wire.TimelinePath), only("control", wire.ScoresPath)),
 		Instances: single("health", func(c *Config) []string { return []string{c.Health.OpsListen} })},
 	{Name: "console", Short: "Web console and HTTP API", Client: true, Memory: 6, After: []string{"control"}, Instances: single("console", func(c *Config) []string { return []string{c.Console.OpsListen} })},
 }
@@ -87,7 +87,7 @@ func only(caller string, patterns ...string) []peers.Rule {
 // know what it talks to.
 func queries(prefix string, callers ...string) []peers.Rule {
 	var out []peers.Rule
-	for _, path := range []string{"query", "query_range", "query_exemplars", "format_query", "parse_query", "series", "labels", "label/", "metadata", "status/buildinfo"} {
+	for _, path := range []string{"query", "query_range", "query_exemplars", "format_query", "parse_query", "series", "labels", "label/", "metadata", "status/buildinfo", "rules"} {
 		out = append(out, peers.Rule{Pattern: prefix + "/api/v1/" + path, Callers: callers})
 	}
 	return out

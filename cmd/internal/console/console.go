@@ -14,6 +14,7 @@ import (
 	"muster.dev/muster/cmd/internal/config"
 	"muster.dev/muster/cmd/internal/control"
 	"muster.dev/muster/cmd/internal/fleetlogs"
+	"muster.dev/muster/cmd/internal/happened"
 	"muster.dev/muster/cmd/internal/role"
 	"muster.dev/muster/dashboards/console"
 	"muster.dev/muster/internal/kubetls"
@@ -55,7 +56,7 @@ func start(env *role.Env, c config.Config, known *peers.Peers) error {
 	}
 	o := console.Options{
 		RestConfig: rest, KubernetesCA: kubeconfig.CA, HealthURL: health, HealthTransport: console.Transport(known.Transport()), AlertingURL: alerting, AlertingTransport: console.Transport(known.Transport()), UI: console.UI(), Dir: c.Path("console"), Logger: env.Log, Registerer: env.Reg,
-		Metrics: metrics{store}, Logs: search,
+		Metrics: metrics{store}, Logs: search, Timeline: happened.Merged(env, c, known),
 	}
 	if err := front(&o, c); err != nil {
 		return err

@@ -29,9 +29,11 @@ import (
 
 	"muster.dev/muster/cmd/internal/cli"
 	"muster.dev/muster/cmd/internal/config"
+	"muster.dev/muster/cmd/internal/happened"
 	"muster.dev/muster/cmd/internal/role"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/apiserver"
+	"muster.dev/muster/control/chronicle"
 	"muster.dev/muster/control/controllers"
 	"muster.dev/muster/control/desired"
 	"muster.dev/muster/control/fleetapi"
@@ -116,8 +118,12 @@ func start(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA, know
 	})
 	env.Log.Info("the Kubernetes API is up", "url", "https://"+server.Addr())
 	env.Go("certificates", func(ctx context.Context) error { return keepCertificates(ctx, env.Log, c, ca, server) })
+	software, err := startSoftware(ctx, env, c)
+	if err != nil {
+		return err
+	}
 	gates := func(kube client.Reader) (*readings.Readings, error) { return newReadings(env, c, known, kube, reach) }
-	return startFleet(ctx, env, c, ca, server.ConfigOf(controlUser), server.Usage, mount, gates)
+	return startFleet(ctx, env, c, ca, known, server.ConfigOf(controlUser), server.Usage, mount, gates, software.Root)
 }
 
 func oidc(c config.Config) apiserver.OIDC {
@@ -126,7 +132,7 @@ func oidc(c config.Config) apiserver.OIDC {
 }
 
 // startFleet starts what runs on top of the API server.
-func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA, cfg *rest.Config, stored func(tenant string) quota.Usage, mount *vk8s.Mount, gates func(kube client.Reader) (*readings.Readings, error)) error {
+func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA, known *peers.Peers, cfg *rest.Config, stored func(tenant string) quota.Usage, mount *vk8s.Mount, gates func(kube client.Reader) (*readings.Readings, error), softwareRoot func() []byte) error {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(controllers.AddToScheme(scheme), sum.AddToScheme(scheme)); err != nil {
 		return err
@@ -155,6 +161,10 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 		return err
 	}
 
+	told, err := happened.Open(env, Dir(c))
+	if err != nil {
+		return err
+	}
 	recorder, err := newRecorder(env, cfg, scheme)
 	if err != nil {
 		return err
@@ -167,17 +177,20 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	registrar := registration.New(registration.Options{SiteQuota: c.Control.Quotas.Sites, Client: kube, Issuer: ca, Audit: audit, Recorder: recorder, Logger: env.Log, Registerer: env.Reg})
 
 	regionals := regionalNames(c)
-	store := desired.New(desired.Options{Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), Regionals: regionals, ShippedHealth: &defaults.HealthPolicy().Spec, Logger: env.Log, Registerer: env.Reg})
+	store := desired.New(desired.Options{Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), Regionals: regionals, ShippedHealth: &defaults.HealthPolicy().Spec, SoftwareRoot: softwareRoot, Logger: env.Log, Registerer: env.Reg})
 	env.Ops.Status("desired state", func() any { return store.Stats() })
 	env.Go("desired state of regionals", store.Run)
+	env.Go("root of the software repository", func(ctx context.Context) error { return followRoot(ctx, softwareRoot, store) })
 	fleetServer, err := fleetapi.New(fleetapi.Options{Registrar: registrar, Regionals: regionals, Desired: store, Clusters: clusters.store, Client: kube, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
 		RevocationsFile: filepath.Join(Dir(c), "revocations.json")})
 	if err != nil {
 		return err
 	}
 	env.Go("fleet API writer", fleetServer.Run)
+	alerts := &alertEvents{url: c.AlertingURL(), client: known.Client(), tell: fleetServer.Tell, now: time.Now}
+	env.Go("alerts as events", alerts.run)
 
-	inv, err := inventory.New(inventory.Options{Cache: informers, Policies: []inventory.PolicyKind{inventory.CollectionPolicies(), inventory.HealthPolicies()}, Logger: env.Log})
+	inv, err := inventory.New(inventory.Options{Cache: informers, Policies: []inventory.PolicyKind{inventory.CollectionPolicies(), inventory.HealthPolicies(), inventory.SoftwarePolicies()}, Logger: env.Log})
 	if err != nil {
 		return err
 	}
@@ -187,7 +200,7 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	if err := clusters.serve(ctx, env, kube, mount, store, grants, fleetServer); err != nil {
 		return err
 	}
-	runner := controllers.New(controllers.Options{Client: kube, Workloads: store, Offered: grants, Cache: informers, Inventory: inv, RenderedPolicy: store.PolicyHash, RenderedPolicies: store.PolicyGenerations, Reports: fleetServer, Rules: fleetServer, Stored: stored, Sent: fleetServer.TenantUse, Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), GroupsPrefix: c.OIDC.GroupsPrefix, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
+	runner := controllers.New(controllers.Options{Client: kube, Workloads: store, Offered: grants, Cache: informers, Inventory: inv, RenderedPolicy: store.PolicyHash, RenderedPolicies: store.PolicyGenerations, Reports: fleetServer, Software: softwareParts{store, fleetServer}, Rules: fleetServer, Stored: stored, Sent: fleetServer.TenantUse, Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), GroupsPrefix: c.OIDC.GroupsPrefix, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
 		DefaultCollectionPolicy: defaults.CollectionPolicy().Spec, DefaultHealthPolicy: defaults.HealthPolicy().Spec})
 	env.Go("controllers", runner.Run)
 	read, err := gates(kube)
@@ -195,6 +208,12 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 		return err
 	}
 	startRollouts(env, rolloutParts{client: kube, cache: informers, objects: objects, inventory: inv, grants: grants, store: store, clusters: clusters, fleet: fleetServer, readings: read, recorder: recorder})
+
+	tell, err := chronicle.New(chronicle.Options{Cache: informers, Timeline: told, Fleet: inv.Snapshot, TenantOf: clusters.tenantOf, Logger: env.Log.With("part", "chronicle")})
+	if err != nil {
+		return err
+	}
+	env.Go("chronicle", tell.Run)
 
 	if err := desired.FeedWorkloads(ctx, informers, objects, grants, store, env.Log); err != nil {
 		return err

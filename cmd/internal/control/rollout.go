@@ -140,22 +140,62 @@ func (r *rolloutSites) ofPolicy(kind offered.Kind, tenant, name string, state *v
 	if known == nil {
 		return nil, false
 	}
-	p := policySites{kind: kind.Kind, name: name, state: state, rendered: r.store.Site, told: r.policyState}
+	p := policySites{kind: kind.Kind, name: name, state: state, rendered: r.store.Site}
+	switch kind.Kind { // a health policy is in effect where it is resolved
+	case fleet.KindCollectionPolicy:
+		p.told = r.policyState
+	case desired.KindSoftwarePolicy:
+		p.told = func(site *inventory.Site) (decide.Applied, string) { return r.softwareState(site.ID, name) }
+	}
 	return p.of(known.SitesOf(tenant)), true
 }
 
-// policyState is what a site makes of what it should have of its policies: it says which
-// collection policy it has in effect; a health policy is in effect where it is resolved.
-func (r *rolloutSites) policyState(site *inventory.Site) decide.Applied {
+// softwareState is how far a site is with the version that it shall run by a policy; ready
+// where something else decides: there the policy changes nothing.
+func (r *rolloutSites) softwareState(id fleet.SiteID, policy string) (decide.Applied, string) {
+	site := r.store.Site(id)
+	if site == nil {
+		return decide.NotYet, ""
+	}
+	for _, p := range site.PoliciesOf(desired.KindSoftwarePolicy) {
+		if p.Name != policy {
+			continue
+		}
+		spec := &p.Object.(*v1alpha1.SoftwarePolicy).Spec
+		if _, decides, _ := desired.SoftwareFor(site, spec.Component); decides != p {
+			break
+		}
+		said := r.fleet.SoftwareOf(id)
+		standing, why := said.Standing(spec.Component, r.store.SoftwareDigest(id, spec.Component), spec.Version)
+		switch standing {
+		case fleetapi.SoftwareDone:
+			return decide.Ready, ""
+		case fleetapi.SoftwareFailed:
+			return decide.Failed, why
+		case fleetapi.SoftwareWaits:
+			return decide.Waits, why
+		case fleetapi.SoftwareMoves:
+			if said.Of(spec.Component).State == v1alpha1.SoftwareInstalling {
+				return decide.Restarting, ""
+			}
+			return decide.Progressing, ""
+		}
+		return decide.NotYet, ""
+	}
+	return decide.Ready, ""
+}
+
+// policyState is what a site makes of what it should have of its collection policies.
+func (r *rolloutSites) policyState(site *inventory.Site) (decide.Applied, string) {
 	has, refused := site.PolicyHash, site.PolicyRefused
 	if h, ref, told := r.fleet.PolicyOf(site.ID); told {
 		has, refused = h, ref
 	}
 	switch {
 	case refused:
-		return decide.Failed
+		return decide.Failed, "the site refuses the policy; why is in its condition " + fleet.KindCollectionPolicy + "Applied"
 	case has != "" && has == r.store.PolicyHash(site.ID):
-		return decide.Ready
+		return decide.Ready, ""
 	}
-	return decide.NotYet
+	return decide.NotYet, ""
 }

@@ -21,8 +21,8 @@ type policySites struct {
 	state      *v1alpha1.RolloutState // nil: it is under none yet
 	// rendered is a site as it was when what it should have was rendered; nil: it was not.
 	rendered func(fleet.SiteID) *inventory.Site
-	// told is what a site says of what it should have.
-	told func(*inventory.Site) decide.Applied
+	// told is what a site says of what it should have, and why it failed.
+	told func(*inventory.Site) (decide.Applied, string)
 }
 
 // of looks at sites, which are sorted by name.
@@ -49,11 +49,8 @@ func (p *policySites) of(sites []*inventory.Site) []rollout.Site {
 		s := rollout.Site{Name: site.ID.Name}
 		if p.settled(site, contents, has[site.ID.Name]) {
 			s.State = decide.Ready
-			if p.kind == fleet.KindCollectionPolicy {
-				s.State = p.told(site)
-			}
-			if s.State == decide.Failed {
-				s.Why = "the site refuses the policy; why is in its condition " + fleet.KindCollectionPolicy + "Applied"
+			if p.told != nil {
+				s.State, s.Why = p.told(site)
 			}
 		}
 		out = append(out, s)

@@ -40,7 +40,7 @@ func TestSitesOfAPolicyUnderARollout(t *testing.T) {
 	said := map[string]decide.Applied{"one": decide.Ready, "two": decide.Ready, "three": decide.Failed}
 	check := func(when string, st *v1alpha1.RolloutState, rendered *inventory.Snapshot, want string) {
 		t.Helper()
-		p := policySites{kind: fleet.KindCollectionPolicy, name: "p", state: st, told: func(s *inventory.Site) decide.Applied { return said[s.ID.Name] },
+		p := policySites{kind: fleet.KindCollectionPolicy, name: "p", state: st, told: func(s *inventory.Site) (decide.Applied, string) { return said[s.ID.Name], "" },
 			rendered: func(id fleet.SiteID) *inventory.Site { return rendered.Sites[rendered.Find(id.Tenant, id.Name)] }}
 		var got []string
 		for _, s := range p.of(rendered.SitesOf("acme")) {

@@ -109,7 +109,7 @@ func (p *provisioner) alerting(ctx context.Context) error {
 	logs := &v1alpha1.LogRules{ObjectMeta: meta("shop"), Spec: v1alpha1.LogRulesSpec{Rules: []v1alpha1.LogRule{
 		{Name: "ErrorBurst", Type: "frequency", Filter: "severity:error", NumEvents: 10, Timeframe: minute, Realert: minute, Severity: "warning",
 			Annotations: map[string]string{"summary": "{{ $value }} error lines within a minute at {{ $labels.site }}, such as: {{ $message }}"}},
-		{Name: "OutOfMemoryKill", Type: "any", Filter: `unit:kernel AND "out of memory"`, Realert: minute, Severity: "critical",
+		{Name: "OutOfMemoryKill", Type: "any", Filter: `unit:kernel AND "out of memory"`, Realert: minute, KeepFiringFor: minute, Severity: "critical",
 			Annotations: map[string]string{"summary": "the kernel of {{ $labels.site }} killed for memory: {{ $message }}"}},
 		{Name: "PasswordGuessing", Type: "frequency", Filter: `unit:sshd.service AND "failed password"`, NumEvents: 5, Timeframe: minute, Realert: minute, Severity: "warning",
 			Annotations: map[string]string{"summary": "somebody guesses passwords at {{ $labels.site }}"}},

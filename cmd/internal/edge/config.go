@@ -39,6 +39,7 @@ type Config struct {
 	ProbeListen   string        `yaml:"probeListen"`
 	LogsListen    string        `yaml:"logsListen"`
 	Kubernetes    Kubernetes    `yaml:"kubernetes"`
+	Software      Software      `yaml:"software"`
 	Log           Log           `yaml:"log"`
 }
 
@@ -70,7 +71,8 @@ type Log struct {
 
 // DefaultConfig is what an empty file means.
 func DefaultConfig() Config {
-	return Config{StateDir: "/var/lib/muster-edge", OpsListen: "127.0.0.1:9106", HostMetrics: true, Kubernetes: Kubernetes{Discovery: true, MaxPods: 2000}, SpoolSync: conf.Duration(collector.DefaultSpoolSync), Log: Log{Level: "info", Format: "logfmt"}}
+	return Config{StateDir: "/var/lib/muster-edge", OpsListen: "127.0.0.1:9106", HostMetrics: true, Kubernetes: Kubernetes{Discovery: true, MaxPods: 2000}, SpoolSync: conf.Duration(collector.DefaultSpoolSync), Log: Log{Level: "info", Format: "logfmt"},
+		Software: Software{Hold: conf.Duration(time.Minute), Within: conf.Duration(10 * time.Minute), Components: SoftwareComponents{Agent: SoftwareAgent{Driver: driverSelf}, OS: SoftwareOS{Grub: SoftwareGrub{Env: "/boot/grub/grubenv"}}}}}
 }
 
 // LoadConfig reads a file over the defaults; a file that is not there is an error
@@ -118,6 +120,9 @@ func (c *Config) Validate() error {
 		return errors.New("logsListen: needs kubernetes.hostSecret, whose key pair its senders show")
 	}
 	if err := c.Kubernetes.validate(); err != nil {
+		return err
+	}
+	if err := c.Software.validate(); err != nil {
 		return err
 	}
 	if c.Token != "" && c.TokenFile != "" {

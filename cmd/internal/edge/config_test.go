@@ -28,8 +28,13 @@ func TestBadConfigsNameTheField(t *testing.T) {
 		"token: x\ntokenFile: y": "token:",
 		"spoolSync: 2h":          "spoolSync:",
 		"site: Paris":            "site:",
-		"log: {format: xml}":     "log: log format",
-		"scrape_configs: []":     "line 1: field scrape_configs not found",
+		"software: {components: {agent: {driver: apt}}}": "software.components.agent.driver:",
+		"software: {components: {os: {driver: yum}}}":    "software.components.os.driver:",
+		"software: {components: {os: {driver: grub}}}":   "software.components.os.grub.slots:",
+		"software: {within: 20m}":                        "software.within:",
+		"software: {hold: 0s}":                           "software.hold:",
+		"log: {format: xml}":                             "log: log format",
+		"scrape_configs: []":                             "line 1: field scrape_configs not found",
 	} {
 		c := DefaultConfig()
 		if err := conf.Parse("f", []byte(in), &c); err == nil || !strings.Contains(err.Error(), want) {

@@ -4,6 +4,7 @@
 package edge
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -29,11 +30,13 @@ import (
 
 // Run runs the site of the config until ctx ends.
 func Run(ctx context.Context, c Config) error {
+	ctx, restart := context.WithCancel(ctx) // by the watchdog, in another version
+	defer restart()
 	return role.Run(ctx, role.Options{Role: "edge", OpsListen: c.OpsListen, Log: obs.LogOptions(c.Log)},
-		func(ctx context.Context, env *role.Env) error { return start(ctx, env, c) })
+		func(ctx context.Context, env *role.Env) error { return start(ctx, env, c, restart) })
 }
 
-func start(ctx context.Context, env *role.Env, c Config) error {
+func start(ctx context.Context, env *role.Env, c Config, restart func()) error {
 	in, err := newInCluster(c, env)
 	if err != nil {
 		return err
@@ -46,7 +49,7 @@ func start(ctx context.Context, env *role.Env, c Config) error {
 		env.Serve("probes", ln, &http.Server{Handler: probes(env.Ops), ReadHeaderTimeout: 10 * time.Second})
 	}
 	env.Ops.Status("waiting", func() any { return in.waitsFor() })
-	s, err := newSite(ctx, env, c, in)
+	s, err := newSite(ctx, env, c, in, restart)
 	if err != nil {
 		return err
 	}
@@ -67,13 +70,16 @@ func start(ctx context.Context, env *role.Env, c Config) error {
 		policy, _ := s.Collector.Policy()
 		return feedsOf(policy, s.Collector.Metrics(), s.Collector.Status().Targets, in.discovered())
 	})
+	if s.software != nil {
+		runSoftware(env, s.software)
+	}
 	env.Go("site", s.Run)
 	env.Go("watchdog", watchdog)
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
 	return nil
 }
 
-func newSite(ctx context.Context, env *role.Env, c Config, in *inCluster) (*Site, error) {
+func newSite(ctx context.Context, env *role.Env, c Config, in *inCluster, restart func()) (*Site, error) {
 	if in != nil {
 		if err := in.prepare(ctx, env); err != nil {
 			return nil, err
@@ -129,7 +135,11 @@ func newSite(ctx context.Context, env *role.Env, c Config, in *inCluster) (*Site
 		}
 		o.Targets = append(o.Targets, collector.Target{Job: "node", Handler: host})
 	}
-	s, err := NewSite(o)
+	var s *Site
+	if o.Software, err = newSoftware(c, healthy(&s), restart, env.Log); err != nil {
+		return nil, err
+	}
+	s, err = NewSite(o)
 	if err != nil || in == nil {
 		return s, err
 	}
@@ -286,11 +296,24 @@ func enrol(ctx context.Context, a *agent.Agent, out io.Writer) error {
 
 // get asks the running muster-edge.
 func get(ctx context.Context, c Config, path string) ([]byte, error) {
+	return call(ctx, c, http.MethodGet, path, nil)
+}
+
+// post has the running muster-edge do something.
+func post(ctx context.Context, c Config, path string, body []byte) error {
+	_, err := call(ctx, c, http.MethodPost, path, body)
+	return err
+}
+
+func call(ctx context.Context, c Config, method, path string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.OpsListen+path, nil)
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+c.OpsListen+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
+	}
+	if method == http.MethodPost {
+		req.Header.Set("Content-Type", "application/json")
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -298,6 +321,12 @@ func get(ctx context.Context, c Config, path string) ([]byte, error) {
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 4<<20))
+	if err == nil && method == http.MethodPost {
+		if resp.StatusCode/100 != 2 {
+			return nil, errors.New(strings.TrimSpace(string(b)))
+		}
+		return b, nil
+	}
 	if err != nil || resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("muster-edge answers %s on %s: %w", strconv.Itoa(resp.StatusCode), c.OpsListen, err)
 	}

@@ -16,9 +16,11 @@ import (
 	"muster.dev/muster/control/agent"
 	"muster.dev/muster/control/agent/hosts"
 	"muster.dev/muster/control/agent/kube"
+	"muster.dev/muster/control/agent/software/components"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/mirror"
 	"muster.dev/muster/internal/obs"
+	"muster.dev/muster/internal/software"
 	"muster.dev/muster/internal/vhost"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/internal/workload"
@@ -50,6 +52,8 @@ type SiteOptions struct {
 	Kube *kube.Kube
 	// Hosts are virtual hosts of the site; nil: it serves and reaches none.
 	Hosts *hosts.Hosts
+	// Software replaces parts of the site; nil: nothing is.
+	Software *components.Components
 	// ProcessMetrics: this process is this site and nothing else.
 	ProcessMetrics bool
 	Logger         *slog.Logger
@@ -73,6 +77,7 @@ type Site struct {
 	further   func() []collector.Condition
 	kube      *kube.Kube
 	hosts     *hosts.Hosts
+	software  *components.Components
 }
 
 // agentDir is where a site's agent keeps its state.
@@ -80,7 +85,7 @@ func agentDir(stateDir string) string { return filepath.Join(stateDir, "agent") 
 
 // NewSite puts a site together. Nothing runs before Run.
 func NewSite(o SiteOptions) (*Site, error) {
-	s := &Site{further: o.Conditions, kube: o.Kube, hosts: o.Hosts}
+	s := &Site{further: o.Conditions, kube: o.Kube, hosts: o.Hosts, software: o.Software}
 	dir := agentDir(o.Dir)
 	if len(o.Join.Servers) > 0 {
 		if err := agent.Join(dir, o.Join); err != nil {
@@ -105,12 +110,17 @@ func NewSite(o SiteOptions) (*Site, error) {
 	default:
 		ao.Tunnel = func(ctx context.Context, conn net.Conn) { simulated.Serve(ctx, conn) }
 	}
+	if ao.Sets == nil {
+		ao.Sets = map[string]agent.SetApplier{}
+	}
+	if o.Software == nil {
+		ao.SwitchedOff = append(ao.SwitchedOff, software.Kind)
+	} else {
+		ao.Sets[software.Kind], ao.Software = o.Software, o.Software.Report
+	}
 	if o.Hosts == nil {
 		ao.SwitchedOff = append(ao.SwitchedOff, vhost.Kind)
 	} else {
-		if ao.Sets == nil {
-			ao.Sets = map[string]agent.SetApplier{}
-		}
 		ao.Sets[vhost.Kind], ao.OpenHost = o.Hosts, o.Hosts.Open
 	}
 	if s.Agent, err = agent.New(ao); err != nil {
@@ -147,7 +157,7 @@ func (s *Site) pushURL() string {
 func (s *Site) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	errs := make(chan error, 4)
+	errs := make(chan error, 5)
 	run := func(what string, fn func(context.Context) error) {
 		err := fn(ctx)
 		if err != nil && !errors.Is(err, context.Canceled) {
@@ -174,8 +184,15 @@ func (s *Site) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	})
+	go run("software", func(ctx context.Context) error {
+		if s.software != nil {
+			return s.software.Run(ctx, s.Agent)
+		}
+		<-ctx.Done()
+		return nil
+	})
 	go s.passConditions(ctx)
-	return errors.Join(<-errs, <-errs, <-errs, <-errs)
+	return errors.Join(<-errs, <-errs, <-errs, <-errs, <-errs)
 }
 
 func (s *Site) passConditions(ctx context.Context) {

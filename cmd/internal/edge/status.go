@@ -12,6 +12,7 @@ import (
 	"muster.dev/muster/collector"
 	"muster.dev/muster/collector/cluster"
 	"muster.dev/muster/control/agent"
+	"muster.dev/muster/control/agent/software"
 )
 
 // status is /debug/status of a running muster-edge.
@@ -21,6 +22,7 @@ type status struct {
 	Conditions []collector.Condition `json:"conditions"`
 	Feeds      feeds                 `json:"feeds"`
 	Cluster    *cluster.Status       `json:"cluster"` // nil: no cluster, or not discovered
+	Software   []software.Status     `json:"software"`
 	Waiting    string                `json:"waiting"` // for what muster-edge waits before it starts
 }
 
@@ -95,6 +97,14 @@ func printStatus(w io.Writer, s status, now time.Time) int {
 		}
 	}
 
+	for i, x := range s.Software {
+		name := "Software"
+		if i > 0 {
+			name = ""
+		}
+		line(name, "%s %s", x.Component, softwareLine(x, now))
+	}
+
 	problems := 0
 	wrong := func(format string, args ...any) {
 		if problems == 0 {
@@ -134,6 +144,11 @@ func printStatus(w io.Writer, s status, now time.Time) int {
 	for _, item := range a.Desired.Items {
 		if item.Error != "" {
 			wrong("%s %s is not in effect: %s", item.Kind, item.Name, item.Error)
+		}
+	}
+	for _, x := range s.Software {
+		if x.Phase == software.Failed {
+			wrong("%s %s", x.Component, softwareLine(x, now))
 		}
 	}
 	for _, c := range s.Conditions {

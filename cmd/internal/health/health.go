@@ -6,15 +6,19 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"path/filepath"
 
 	"muster.dev/muster/aggregator/cost"
 	"muster.dev/muster/cmd/internal/config"
 	"muster.dev/muster/cmd/internal/control"
+	"muster.dev/muster/cmd/internal/happened"
 	"muster.dev/muster/cmd/internal/role"
 	"muster.dev/muster/health/api"
+	"muster.dev/muster/health/colours"
 	"muster.dev/muster/health/defaults"
 	"muster.dev/muster/health/engine"
+	"muster.dev/muster/health/sites"
 	"muster.dev/muster/health/status"
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/kubetls"
@@ -67,11 +71,29 @@ func start(env *role.Env, c config.Config, known *peers.Peers) error {
 	}
 	env.Go("engine", e.Run)
 	env.Ops.Ready("engine", e.Ready)
+	told, err := happened.Open(env, c.Path("health"))
+	if err != nil {
+		return err
+	}
+	teller, err := colours.New(colours.Options{Source: e, Timeline: told, Logger: env.Log.With("part", "colours")})
+	if err != nil {
+		return err
+	}
+	env.Go("colours", teller.Run)
 	h, err := api.New(api.Options{Source: e, Logger: env.Log, Registerer: env.Reg})
 	if err != nil {
 		return err
 	}
 	h.Register(env.Ops.Mux())
+	alerting, err := url.Parse(c.AlertingURL())
+	if err != nil {
+		return err
+	}
+	table, err := sites.New(sites.Options{Source: e, Logger: env.Log.With("part", "sites"), Firing: sites.FiringFrom(known.Client(), alerting)})
+	if err != nil {
+		return err
+	}
+	table.Register(env.Ops.Mux())
 	// It is here because the inventory is.
 	var asked []cost.Regional
 	for _, r := range c.Regionals {

@@ -109,8 +109,12 @@ func start(env *role.Env, c config.Config, r config.Regional, known *peers.Peers
 	between := hosts.New(hosts.Options{Providers: held.inv.providers, TenantConnections: r.Limits.TenantHostConnections, TenantBytesPerSecond: r.Limits.TenantHostBytesPerSecond, Logger: env.Log, Registerer: env.Reg})
 	held.inv.onChange(between.Recheck)
 	env.Ops.Status("virtual hosts", between.Status)
+	images, err := startSoftware(env, c, r, filepath.Join(dir, "software"), known.Client())
+	if err != nil {
+		return err
+	}
 	gw, err := gateway.New(gateway.Options{
-		Hosts: between, Name: r.Name, Listen: r.Listen, Logs: logs, TLS: files.ServerConfig(tls.RequestClientCert), Trust: trust(files),
+		Hosts: between, Name: r.Name, Listen: r.Listen, Logs: logs, Software: images, TLS: files.ServerConfig(tls.RequestClientCert), Trust: trust(files),
 		Edge: edge.Storage(), Series: series, Self: edge.Appendable(), Forward: queues.Put, Upstream: up, Limits: limits(r), Past: window, Memory: r.PushMemory, Logger: env.Log, Registerer: env.Reg,
 	})
 	if err != nil {

@@ -106,7 +106,7 @@ func (f *fleetUnderTest) dryRuns(t *testing.T, admin string) {
 		"rollout start shop cm/none --file testdata/configmap.yaml":                                      "create it first",
 		"rollout start nowhere cm/mine --file testdata/configmap.yaml":                                   "describe tenant",
 		"rollout start shop cm/mine --image a=b":                                                         "--file",
-		"rollout start shop cm/mine":                                                                     "at least one of the flags",
+		"rollout start shop cm/mine":                                                                     "Give --image, --file or --revision",
 		"rollout start shop thing/mine --file testdata/configmap.yaml":                                   "KIND.GROUP/NAME",
 		"rollout start shop cm/mine --file testdata/configmap.yaml --waves 10%,1%":                       "percentages count earlier waves in",
 		"rollout start shop cm/mine --file testdata/configmap.yaml --virtual-site shared/none --dry-run": "muster get virtualsites",

@@ -1,0 +1,230 @@
+package edge
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"muster.dev/muster/collector"
+	"muster.dev/muster/control/agent/software/components"
+	"muster.dev/muster/control/agent/software/grub"
+	"muster.dev/muster/control/agent/software/rauc"
+	"muster.dev/muster/control/agent/software/self"
+	"muster.dev/muster/internal/conf"
+	"muster.dev/muster/internal/disk"
+	"muster.dev/muster/internal/obs"
+)
+
+// Software says how parts of the site are replaced, each by a driver.
+type Software struct {
+	Dir        string             `yaml:"dir"`
+	Root       string             `yaml:"root"`
+	Hold       conf.Duration      `yaml:"hold"`
+	Within     conf.Duration      `yaml:"within"`
+	Components SoftwareComponents `yaml:"components"`
+}
+
+// SoftwareComponents are the parts.
+type SoftwareComponents struct {
+	Agent SoftwareAgent `yaml:"agent"`
+	OS    SoftwareOS    `yaml:"os"`
+}
+
+// SoftwareAgent is how the agent itself is replaced.
+type SoftwareAgent struct {
+	Driver string `yaml:"driver"`
+}
+
+// SoftwareOS is how the operating system is replaced.
+type SoftwareOS struct {
+	Driver  string       `yaml:"driver"`
+	Version string       `yaml:"version"`
+	Grub    SoftwareGrub `yaml:"grub"`
+}
+
+// SoftwareGrub are two root images that GRUB chooses between.
+type SoftwareGrub struct {
+	Env   string            `yaml:"env"`
+	Slots map[string]string `yaml:"slots"`
+}
+
+// The drivers.
+const (
+	driverSelf = "self"
+	driverGrub = "grub"
+	driverRAUC = "rauc"
+)
+
+// WatchWithin is by when the watchdog wants a new agent marked good.
+const WatchWithin = 15 * time.Minute
+
+func (s *Software) validate() error {
+	if d := s.Components.Agent.Driver; d != "" && d != driverSelf {
+		return fmt.Errorf("software.components.agent.driver: %q: want %s, or nothing", d, driverSelf)
+	}
+	switch o := s.Components.OS; {
+	case o.Driver != "" && o.Driver != driverGrub && o.Driver != driverRAUC:
+		return fmt.Errorf("software.components.os.driver: %q: want %s or %s, or nothing", o.Driver, driverGrub, driverRAUC)
+	case o.Driver == driverGrub && o.Grub.Env == "":
+		return errors.New("software.components.os.grub.env: want GRUB's environment block, such as /boot/grub/grubenv")
+	case o.Driver == driverGrub && len(o.Grub.Slots) != 2:
+		return fmt.Errorf("software.components.os.grub.slots: %d: want two, such as {a: /dev/disk/by-partlabel/root-a, b: /dev/disk/by-partlabel/root-b}", len(o.Grub.Slots))
+	}
+	if d := s.Hold.D(); d < time.Second || d > time.Hour {
+		return fmt.Errorf("software.hold: %s: want 1s to 1h", d)
+	}
+	if d := s.Within.D(); d < s.Hold.D() || d > WatchWithin-time.Minute {
+		return fmt.Errorf("software.within: %s: want at least hold, %s, and at most %s, for the watchdog waits %s", d, s.Hold.D(), WatchWithin-time.Minute, WatchWithin)
+	}
+	return nil
+}
+
+// version is this binary's as a SoftwareVersion would name it.
+func version() string { return strings.TrimPrefix(obs.Version, "v") }
+
+// newSoftware is what replaces parts of the site. restart has this process end.
+func newSoftware(c Config, healthy func(context.Context) error, restart func(), log *slog.Logger) (*components.Components, error) {
+	o := components.Options{
+		Dir: cmp.Or(c.Software.Dir, filepath.Join(c.StateDir, "software")), Root: c.Software.Root, Healthy: healthy,
+		Versions: map[string]string{"agent": version()}, Remedies: map[string]string{}, Logger: log,
+	}
+	agent := components.Component{Name: "agent", Hold: c.Software.Hold.D(), Within: c.Software.Within.D()}
+	switch slot := os.Getenv(self.EnvSlot); {
+	case c.Software.Components.Agent.Driver == "":
+		o.Remedies["agent"] = "set software.components.agent.driver in its edge.yaml"
+	case slot == "" && c.Kubernetes.Enabled:
+		o.Remedies["agent"] = "upgrade its Deployment with muster site manifest or Helm"
+	case slot == "":
+		o.Remedies["agent"] = "start it with muster-edge watch, as its systemd unit does"
+	default:
+		d, err := self.New(os.Getenv(self.EnvDir), disk.OS{}, slot, os.Getenv(self.EnvBoot), func(context.Context) error {
+			restart()
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("software.components.agent: %w", err)
+		}
+		agent.Driver, agent.Image = d, d.Image
+		o.Components = append(o.Components, agent)
+	}
+	os, err := newOS(c, filepath.Join(o.Dir, "os"))
+	if err != nil {
+		return nil, fmt.Errorf("software.components.os: %w", err)
+	}
+	if os != nil {
+		o.Components = append(o.Components, *os)
+	}
+	return components.New(o)
+}
+
+// newOS is what replaces the operating system; nil: nothing does.
+func newOS(c Config, dir string) (*components.Component, error) {
+	conf := c.Software.Components.OS
+	if conf.Driver == "" {
+		return nil, nil //nolint:nilnil // it stays as it is
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return nil, err
+	}
+	out := &components.Component{Name: "os", Hold: c.Software.Hold.D(), Within: c.Software.Within.D()}
+	if conf.Driver == driverRAUC {
+		out.Driver, err = rauc.New(context.Background(), rauc.Options{Dir: filepath.Join(dir, "rauc"), Version: conf.Version, BootID: strings.TrimSpace(string(boot)), Reboot: reboot})
+		return out, err
+	}
+	cmdline, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return nil, err
+	}
+	d, err := grub.New(grub.Options{Env: conf.Grub.Env, Slots: conf.Grub.Slots, Running: slotOf(string(cmdline)), BootID: strings.TrimSpace(string(boot)), Reboot: reboot})
+	if err != nil {
+		return nil, fmt.Errorf("grub: %w; the kernel has to be told which one it runs from, as muster.slot=a", err)
+	}
+	out.Driver, out.Image = d, d.Image
+	return out, nil
+}
+
+// slotOf is the slot that a kernel's command line names.
+func slotOf(cmdline string) string {
+	for _, word := range strings.Fields(cmdline) {
+		if slot, ok := strings.CutPrefix(word, "muster.slot="); ok {
+			return slot
+		}
+	}
+	return ""
+}
+
+// reboot restarts this machine in good order.
+func reboot(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, "systemctl", "reboot").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("systemctl reboot: %w: %s", err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// healthy is the site's own judgement of a new version: what it collects arrives. That it
+// is connected is asked for besides.
+func healthy(s **Site) func(context.Context) error {
+	return func(context.Context) error {
+		if *s == nil || (*s).Collector == nil {
+			return errors.New("it has not started yet")
+		}
+		st := (*s).Collector.Status()
+		up, bad := 0, ""
+		for _, t := range st.Targets {
+			if t.Up {
+				up++
+			} else if t.Error != "" {
+				bad = t.URL + ": " + t.Error
+			}
+		}
+		if len(st.Targets) > 0 && up == 0 {
+			return fmt.Errorf("none of its %d targets can be scraped: %s", len(st.Targets), cmp.Or(bad, "it was not tried yet"))
+		}
+		if st.PolicyHash != "" && len(st.Targets) > 0 && st.Push.LastSuccess.IsZero() {
+			return fmt.Errorf("the regional has not taken samples of it yet: %s", cmp.Or(st.Push.LastError, "none were sent"))
+		}
+		for _, c := range (*s).Collector.Conditions() {
+			if c.Type == collector.PushFailing && c.Status == "True" {
+				return errors.New(c.Message)
+			}
+		}
+		return nil
+	}
+}
+
+// WatchOptions of Watch.
+type WatchOptions struct {
+	// Dir of the binaries; it is made if need be.
+	Dir  string
+	Args []string // of the agent
+	// Within is by when a new one has to be marked good; 0: WatchWithin.
+	Within time.Duration
+}
+
+// Watch starts the agent, in the version that is its turn, again and again until ctx ends.
+func Watch(ctx context.Context, o WatchOptions) error {
+	log, err := obs.NewLogger(os.Stderr, obs.LogOptions(DefaultConfig().Log))
+	if err != nil {
+		return err
+	}
+	path, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if err := self.Adopt(ctx, disk.OS{}, o.Dir, version(), path); err != nil {
+		return fmt.Errorf("the agent's slots: %w", err)
+	}
+	debug.FreeOSMemory() // it waits from now on
+	return self.Watch(ctx, self.WatchOptions{Dir: o.Dir, Args: o.Args, Within: cmp.Or(o.Within, WatchWithin), Log: log.With("watchdog", true)})
+}
