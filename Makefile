@@ -8,6 +8,8 @@ LDFLAGS  := -s -w -X muster.dev/muster/internal/obs.Version=$(VERSION) -X muster
 # built without it: its own form takes less memory.
 TAGS     := slicelabels
 UI       := dashboards/console/ui
+# Grafana's SDK wants a newer gRPC than Cortex takes, so the plugin is a module of its own.
+GRAFANA  := dashboards/grafana/plugin
 GOLANGCI := v2.15.0
 SUDO     := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 export GOFLAGS := -buildvcs=false
@@ -15,7 +17,7 @@ export GOFLAGS := -buildvcs=false
 # time from a fresh clone to a running demo.
 
 .DEFAULT_GOAL := help
-.PHONY: help build ui lint-ui plugin image demo test test-go test-ui test-e2e test-neighbour test-scenarios loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-protoc
+.PHONY: help build ui lint-ui plugin grafana-plugin image demo test test-go test-grafana test-ui test-e2e test-neighbour test-scenarios loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-os tools-protoc
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +49,19 @@ plugin: ## Build Fluent Bit's output plugin, bin/out_muster.so (needs a C compil
 	@rm -f bin/out_muster.h
 	@ls -lh bin/out_muster.so | awk '{print "   " $$9, $$5}'
 
+$(GRAFANA)/node_modules/.package-lock.json: $(GRAFANA)/package-lock.json
+	@echo "== installing the packages of Grafana's plugin"
+	@cd $(GRAFANA) && npm ci --no-audit --no-fund --loglevel=error
+
+# SIGN is the URL of the Grafana that the signature is for; see docs/grafana.md.
+grafana-plugin: $(GRAFANA)/node_modules/.package-lock.json ## Build Grafana's plugin, bin/muster-grafana.zip: SIGN=https://grafana.example.com/ to sign it
+	@mkdir -p bin
+	@cd $(GRAFANA) && SOURCE_DATE=$(shell git log -1 --format=%cI 2>/dev/null) npm run build --silent
+	@cd $(GRAFANA) && for arch in amd64 arm64; do CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -ldflags '-s -w' -o dist/gpx_muster_fleet_linux_$$arch ./pkg || exit 1; done
+	@$(if $(SIGN),cd $(GRAFANA) && npx --yes @grafana/sign-plugin@3.3.3 --rootUrls $(SIGN))
+	@cd $(GRAFANA) && $(GO) run ./pkg/pack dist $(CURDIR)/bin/muster-grafana.zip
+	@ls -lh bin/muster-grafana.zip | awk '{print "   " $$9, $$5}'
+
 IMAGE ?= muster-edge:$(VERSION)
 image: ## Build the container image of muster-edge: IMAGE=muster-edge:dev, GOARCH=arm64 for other nodes (needs docker, or DOCKER=podman)
 	@CGO_ENABLED=0 GOOS=linux $(GO) build -ldflags '$(LDFLAGS)' -o bin/muster-edge-linux ./cmd/muster-edge
@@ -55,11 +70,16 @@ image: ## Build the container image of muster-edge: IMAGE=muster-edge:dev, GOARC
 demo: build ## Start a fleet of 60 sites on this machine and print the link to its map
 	@bin/muster demo
 
-test: test-go test-ui test-e2e ## Run every test: Go, console, and the whole fleet in Chromium
+test: test-go test-grafana test-ui test-e2e ## Run every test: Go, console, and the whole fleet in Chromium
 
-test-go: tools-elasticsearch ## Run the Go tests (the first time several minutes of compiling)
+test-go: tools-elasticsearch tools-os ## Run the Go tests (the first time several minutes of compiling)
 	@echo "== go test (the first time it compiles a Kubernetes API server and Cortex: several minutes)"
 	$(GO) test -tags $(TAGS) -timeout 30m ./...
+
+# Not from the cache: what is tested is a binary that the test builds.
+test-grafana: $(GRAFANA)/node_modules/.package-lock.json ## Test Grafana's plugin: its binary by Grafana's protocol, and its editors
+	cd $(GRAFANA) && $(GO) test -count=1 ./...
+	@cd $(GRAFANA) && npm test --silent
 
 test-ui: $(UI)/node_modules/.package-lock.json tools-chromium ## Run the console's own tests, in Chromium against a mock of the API
 	@cd $(UI) && npm test --silent && npm run e2e --silent
@@ -85,42 +105,50 @@ loadtest: $(if $(filter bin/muster,$(MUSTER)),build) ## Measure what a fleet cos
 
 QUIET_SITES ?= 300
 QUIET_FOR   ?= 24h
-quiet: ## Play normal sites in accelerated time and count false alarms: QUIET_SITES=300 QUIET_FOR=24h (6 s of CPU for each site and hour)
-	$(GO) test -count=1 -tags $(TAGS) -timeout 0 -v -run TestQuietSites ./loadtest/scenarios -quiet.sites $(QUIET_SITES) -quiet.for $(QUIET_FOR)
+quiet: ## Play normal sites in accelerated time and count false alarms: QUIET_SITES=300 QUIET_FOR=24h (3 s of CPU for each site and hour; bin/quiet.txt says how far it is)
+	$(GO) test -count=1 -tags $(TAGS) -timeout 0 -v -run TestQuietSites ./loadtest/scenarios -quiet.sites $(QUIET_SITES) -quiet.for $(QUIET_FOR) -quiet.notes $(CURDIR)/bin/quiet.txt
 
 check: fmt-check tidy-check lint lint-ui generated-check test ## What has to pass before a change lands
 
 fmt-check:
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$bad" ] || { echo "not gofmt-ed:"; echo "$$bad"; exit 1; }
 	$(GO) vet -tags $(TAGS) ./...
+	cd $(GRAFANA) && $(GO) vet ./...
 
 tidy-check:
 	$(GO) mod tidy -diff
+	cd $(GRAFANA) && $(GO) mod tidy -diff
 
 lint: tools-golangci ## Lint the Go code (.golangci.yml says with what)
 	@"$$($(GO) env GOPATH)/bin/golangci-lint" run ./...
+	@cd $(GRAFANA) && "$$($(GO) env GOPATH)/bin/golangci-lint" run ./...
 
 lint-ui: $(UI)/node_modules/.package-lock.json $(UI)/tools/node_modules/.package-lock.json ## Lint the console's page
 	@cd $(UI) && npm run lint --silent
 
-generate: tools-protoc $(UI)/tools/node_modules/.package-lock.json ## Regenerate CRDs, deep copies, protobuf, the page's API types and reference docs
-	@export PATH="$$($(GO) env GOPATH)/bin:$$PATH"; $(GO) generate ./internal/wire ./control/api/v1alpha1 ./cmd/internal/docsgen
+generate: tools-protoc $(UI)/tools/node_modules/.package-lock.json ## Regenerate CRDs, deep copies, protobuf, the page's API types, Grafana dashboards and reference docs
+	@export PATH="$$($(GO) env GOPATH)/bin:$$PATH"; $(GO) generate ./internal/wire ./control/api/v1alpha1 ./cmd/internal/docsgen ./dashboards/grafana/dashboards
 	@cd $(UI) && npm run generate --silent
 
 generated-check: generate ## Fail if generated files differ from what is checked in
-	@git diff --exit-code --stat -- internal/wire control/api docs/reference $(UI)/src/api/openapi.ts || { echo "generated files are out of date; commit what 'make generate' made"; exit 1; }
+	@git diff --exit-code --stat -- internal/wire control/api docs/reference dashboards/grafana/dashboards $(UI)/src/api/openapi.ts || { echo "generated files are out of date; commit what 'make generate' made"; exit 1; }
 
 bench: ## Run the benchmarks of docs/benchmarks.md
 	$(GO) test -tags $(TAGS) -run '^$$' -bench . -benchtime 3x ./collector/... ./control/desired ./regional/... ./health/... ./internal/spool ./internal/remotewrite ./internal/software/delta ./cmd/internal/regional ./alerting/...
 
 clean: ## Remove what was built (not the data directory)
-	rm -rf bin $(UI)/dist $(UI)/node_modules $(UI)/tools/node_modules
+	rm -rf bin $(GRAFANA)/dist $(GRAFANA)/node_modules $(UI)/dist $(UI)/node_modules $(UI)/tools/node_modules
 
 tools-chromium:
 	@command -v chromium >/dev/null || { echo "== installing Debian's chromium"; $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq chromium >/dev/null; }
 
 tools-elasticsearch:
 	@command -v mvn >/dev/null && command -v java >/dev/null || { echo "== installing Debian's Java runtime and Maven, for a real Elasticsearch in the tests"; $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq default-jre-headless maven >/dev/null; }
+
+# What replaces a host's operating system is tested with loop devices, which need root, and
+# the bootloaders' and updaters' own programs; without them those tests are skipped.
+tools-os:
+	@for c in grub-emu grub-script-check sfdisk mkfs.ext4 rauc mksquashfs dbus-daemon openssl; do command -v $$c >/dev/null || missing=1; done; [ -z "$$missing" ] || { echo "== installing Debian's GRUB and RAUC, for the tests of operating systems' updates"; $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends grub-common grub-emu fdisk e2fsprogs rauc rauc-service squashfs-tools dbus-daemon openssl >/dev/null; }
 
 tools-golangci:
 	@"$$($(GO) env GOPATH)/bin/golangci-lint" version 2>/dev/null | grep -q 'version $(GOLANGCI:v%=%) ' || { echo "== building golangci-lint"; cd / && $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI); }

@@ -60,6 +60,7 @@ require (
 	github.com/getkin/kin-openapi v0.133.0
 	github.com/google/cadvisor v0.53.0
 	github.com/google/go-cmp v0.7.0
+	github.com/grafana/grafana-foundation-sdk/go v0.0.12
 	github.com/klauspost/compress v1.18.2
 	github.com/prometheus/common v0.67.5
 	github.com/prometheus/node_exporter v1.10.1
@@ -70,6 +71,7 @@ require (
 	github.com/theupdateframework/go-tuf/v2 v2.4.1
 	go.etcd.io/etcd/server/v3 v3.6.5
 	go.uber.org/goleak v1.3.0
+	golang.org/x/mod v0.32.0
 	golang.org/x/sync v0.19.0
 	golang.org/x/sys v0.40.0
 	golang.org/x/time v0.14.0
@@ -478,7 +480,6 @@ require (
 	go4.org/unsafe/assume-no-moving-gc v0.0.0-20231121144256-b99613f794b6 // indirect
 	golang.org/x/crypto v0.47.0 // indirect
 	golang.org/x/exp v0.0.0-20250911091902-df9299821621 // indirect
-	golang.org/x/mod v0.32.0 // indirect
 	golang.org/x/net v0.49.0 // indirect
 	golang.org/x/oauth2 v0.34.0
 	golang.org/x/term v0.39.0 // indirect

@@ -29,7 +29,11 @@ type pkg struct {
 
 func list(t *testing.T, args ...string) []pkg {
 	t.Helper()
-	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Doc,Imports,TestImports,XTestImports,GoFiles,Module"}, args...)...)
+	at := []string{"list"}
+	if args[0] == "-C" { // of another module
+		at, args = []string{"-C", args[1], "list"}, args[2:]
+	}
+	cmd := exec.Command("go", append(append(at, "-json=ImportPath,Doc,Imports,TestImports,XTestImports,GoFiles,Module"), args...)...)
 	cmd.Dir = "../.."
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -197,8 +201,22 @@ func TestHeavyImportsHaveOneHome(t *testing.T) {
 	}
 }
 
+// grafanaPlugin is a Go module of its own: Cortex pins an older gRPC than Grafana's SDK
+// compiles with.
+const grafanaPlugin = "dashboards/grafana/plugin"
+
+func TestTheGrafanaPluginKnowsTheConsoleAlone(t *testing.T) {
+	for _, p := range list(t, "-C", grafanaPlugin, "./...") {
+		for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+			if to, ours := strings.CutPrefix(imp, module); ours && !strings.HasPrefix(to, grafanaPlugin) {
+				t.Errorf("%s imports %s: the plugin asks the console's public API as a user, and knows nothing else", p.ImportPath, to)
+			}
+		}
+	}
+}
+
 func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
-	for _, p := range list(t, "./...") {
+	for _, p := range slices.Concat(list(t, "./..."), list(t, "-C", grafanaPlugin, "./...")) {
 		if len(p.GoFiles) > 0 && len(strings.Fields(p.Doc)) < 6 {
 			t.Errorf("%s: wants a package comment: what it is for, what it must not do, who calls it (has %q)", p.ImportPath, p.Doc)
 		}
