@@ -11,6 +11,7 @@ UI       := dashboards/console/ui
 # Grafana's SDK wants a newer gRPC than Cortex takes, so the plugin is a module of its own.
 GRAFANA  := dashboards/grafana/plugin
 GOLANGCI := v2.15.0
+GOTESTSUM := v1.13.0
 SUDO     := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 export GOFLAGS := -buildvcs=false
 # No -trimpath: tests and builds then share every compiled package, which halves the
@@ -72,9 +73,15 @@ demo: build ## Start a fleet of 60 sites on this machine and print the link to i
 
 test: test-go test-grafana test-ui test-e2e ## Run every test: Go, console, and the whole fleet in Chromium
 
+# A test that depends on luck must not stop everybody's changes, nor hide: up to three that fail
+# run once more, and are named at the end.
+FLAKES := bin/flakes.txt
 test-go: tools-elasticsearch tools-os ## Run the Go tests (the first time several minutes of compiling)
 	@echo "== go test (the first time it compiles a Kubernetes API server and Cortex: several minutes)"
-	$(GO) test -tags $(TAGS) -timeout 30m ./...
+	@mkdir -p bin && rm -f $(FLAKES)
+	@$(GO) run gotest.tools/gotestsum@$(GOTESTSUM) --format pkgname --hide-summary skipped --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-run-root-test --rerun-fails-report=$(FLAKES) \
+	    --packages ./... -- -tags $(TAGS) -timeout 30m
+	@if [ -s $(FLAKES) ]; then echo "== passed at the second try only, so each is a bug to mend (in the test or in what it tests):"; cat $(FLAKES); fi
 
 # Not from the cache: what is tested is a binary that the test builds.
 test-grafana: $(GRAFANA)/node_modules/.package-lock.json ## Test Grafana's plugin: its binary by Grafana's protocol, and its editors

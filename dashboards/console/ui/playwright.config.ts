@@ -6,6 +6,7 @@ import { args, executablePath } from "./e2e/chromium";
 export default defineConfig({
   testDir: "e2e",
   globalSetup: "./e2e/setup.ts",
+  retries: 1, // one that passes only then is reported as flaky
   workers: 1, // the tests share one fleet
   timeout: 120_000, // generous: a busy machine is no fault of the page
   expect: { timeout: 20_000 },
