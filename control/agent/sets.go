@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/holdings"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/internal/workload"
@@ -24,7 +25,8 @@ type SetApplier interface {
 // Set is what a SetApplier shall hold. Its functions may be called from any goroutine, also
 // when the next set has come.
 type Set struct {
-	Revision string // of the desired state; equal ones have equal items
+	Site     fleet.SiteID // this one
+	Revision string       // of the desired state; equal ones have equal items
 	Items    []SetItem
 	// Blob reads the content of an item, wanted or good.
 	Blob func(digest string) ([]byte, error)
@@ -45,8 +47,9 @@ type SetItem struct {
 
 // set makes the Set of a kind of what is wanted.
 func (a *Agent) set(kind string, next stored, missing map[string]error) Set {
+	site, _, _ := a.Identity()
 	s := Set{
-		Revision: next.Revision, Blob: a.blobs.Read,
+		Site: site, Revision: next.Revision, Blob: a.blobs.Read,
 		Applied: func(name, digest string, err error) { a.setApplied(kind, name, digest, err) },
 		Good: func(name, digest string) {
 			a.desired.mu.Lock()

@@ -12,6 +12,9 @@
 // annotation workload.Digest, is nobody's child, and is not in the set that control last
 // sent; never because control is silent, nor because a blob could not be fetched.
 //
+// A cluster is one site's: the ConfigMap kube-system/muster-edge says which (claim.go). An
+// agent of another site applies, removes and mirrors nothing there.
+//
 // # What it needs
 //
 // Rules, as a ClusterRole; the Helm chart has them. Custom resources are granted by further

@@ -33,7 +33,8 @@ type Mirror interface {
 
 // Conditions of the site that this package sets.
 const (
-	// Reachable is False while the site's API server can't be reached.
+	// Reachable is False while the site's API server can't be reached, or the cluster is
+	// another site's.
 	Reachable = "KubernetesReachable"
 	// Mirrored is False while there is more on the cluster than is mirrored.
 	Mirrored = "KubernetesMirrored"
@@ -53,6 +54,7 @@ type Options struct {
 	MaxPods, MaxEvents, MaxNodes int
 
 	// Timing; the defaults are for the field.
+	ClaimFor   time.Duration // how long a cluster stays the site's whose agent is silent, default 1 min
 	MinBackoff time.Duration // of what was refused, default 1 s
 	MaxBackoff time.Duration // default 5 min
 	ProbeEvery time.Duration // how often to ask whether the API server is there, default 15 s
@@ -89,6 +91,7 @@ func New(o Options) (*Kube, error) {
 	o.MaxPods, o.MaxEvents, o.MaxNodes = cmp.Or(max(o.MaxPods, 0), 2000), cmp.Or(max(o.MaxEvents, 0), 2000), cmp.Or(max(o.MaxNodes, 0), 500)
 	o.MinBackoff, o.MaxBackoff = cmp.Or(max(o.MinBackoff, 0), time.Second), cmp.Or(max(o.MaxBackoff, 0), 5*time.Minute)
 	o.ProbeEvery = cmp.Or(max(o.ProbeEvery, 0), 15*time.Second)
+	o.ClaimFor = cmp.Or(max(o.ClaimFor, 0), time.Minute)
 	cfg := o.Config
 	if cfg == nil {
 		var err error

@@ -172,7 +172,7 @@ func (w *worker) reportDown() {
 			t, _ := w.compare(it, it.target(&su))
 			it.drifted = was && w.lives.get(it.name) != nil
 			if t != nothing && (it.err == nil || it.err.waiting) {
-				it.err = wait(reasonDown, "%w", w.down)
+				it.err = wait(w.whyDown(), "%w", w.down)
 				w.report(it, u, su)
 			}
 		}

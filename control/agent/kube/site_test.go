@@ -35,6 +35,7 @@ import (
 
 	"muster.dev/muster/control/agent"
 	"muster.dev/muster/control/agent/kube"
+	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/kubesite"
 	"muster.dev/muster/internal/wire"
@@ -103,6 +104,7 @@ type site struct {
 	*kubesite.Cluster
 	t    *testing.T // the part that runs
 	root *testing.T
+	id   fleet.SiteID
 	dir  string
 	cfg  *rest.Config
 	dyn  dynamic.Interface
@@ -131,7 +133,7 @@ const (
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{Cluster: kubesite.Start(t, kubesite.Options{Nodes: 2}), t: t, root: t, dir: t.TempDir(), want: map[string]string{}, blob: map[string][]byte{}, good: map[string]string{}, said: map[string]string{}, bad: map[string]bool{}}
+	s := &site{Cluster: kubesite.Start(t, kubesite.Options{Nodes: 2}), t: t, root: t, id: fleet.SiteID{Tenant: "acme", Name: "lille"}, dir: t.TempDir(), want: map[string]string{}, blob: map[string][]byte{}, good: map[string]string{}, said: map[string]string{}, bad: map[string]bool{}}
 	ctx := t.Context()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "muster-edge"}, Rules: kube.Rules()}
 	if _, err := s.Client.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
@@ -150,14 +152,18 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// start starts the agent; the life before must be over.
-func (s *site) start() {
+// start starts the agent; the life before must be over. change may be about its options.
+func (s *site) start(change ...func(*kube.Options)) {
 	s.t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(s.t.Output(), nil))
 	}
-	k, err := kube.New(kube.Options{Dir: s.dir, Config: s.cfg, Logger: log, MaxBackoff: 2 * time.Second, ProbeEvery: time.Second})
+	o := kube.Options{Dir: s.dir, Config: s.cfg, Logger: log, MaxBackoff: 2 * time.Second, ProbeEvery: time.Second}
+	for _, c := range change {
+		c(&o)
+	}
+	k, err := kube.New(o)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -187,6 +193,7 @@ func (s *site) start() {
 func (s *site) send() {
 	s.mu.Lock()
 	set := agent.Set{
+		Site: s.id,
 		Blob: func(d string) ([]byte, error) {
 			s.mu.Lock()
 			defer s.mu.Unlock()

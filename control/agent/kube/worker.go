@@ -41,8 +41,9 @@ type worker struct {
 	taken    *agent.Set // what plan was made of
 	plan     plan
 	watches  map[string]*kindWatch // by kindName
-	down     error                 // the API server does not answer
+	down     error                 // the API server does not answer, or the cluster is another site's
 	downs    int
+	held     claim
 	searched bool // for owned objects of kinds that are not known
 	swept    bool // DaemonSets that pulled images before the start
 	pruneDue bool
@@ -98,6 +99,14 @@ func (w *worker) probe(ctx context.Context) {
 		w.setDown(fmt.Errorf("%w: %w", errDown, err))
 		return
 	}
+	if w.taken != nil {
+		if err := w.claim(ctx); err != nil {
+			if ctx.Err() == nil {
+				w.setDown(err)
+			}
+			return
+		}
+	}
 	if old := w.version.Swap(&v); old != nil && *old != v {
 		w.cluster.mapper.Reset() // another version serves other kinds
 	}
@@ -120,7 +129,15 @@ func (w *worker) setDown(err error) {
 	}
 	w.down = err
 	w.metrics.up.Set(0)
-	w.setCondition(Reachable, "False", reasonDown, clip(err.Error()))
+	w.setCondition(Reachable, "False", w.whyDown(), clip(err.Error()))
+}
+
+// whyDown is the reason of what waits while the cluster can't be used.
+func (w *worker) whyDown() string {
+	if errors.Is(w.down, errHeld) {
+		return reasonHeld
+	}
+	return reasonDown
 }
 
 // clip bounds a message for a person.
@@ -141,6 +158,11 @@ func (w *worker) pass(ctx context.Context) {
 		return // nobody said yet what there should be
 	}
 	w.fresh = false
+	if w.down == nil && !w.held.ours {
+		if err := w.claim(ctx); err != nil && ctx.Err() == nil {
+			w.setDown(err)
+		}
+	}
 	if w.down == nil {
 		if err := w.goOver(ctx); errors.Is(err, errDown) && ctx.Err() == nil {
 			w.setDown(err)
