@@ -21,12 +21,15 @@ var (
 	quietNotes = flag.String("quiet.notes", "", "also write to this file how far it is, each simulated hour")
 )
 
-// quietAtOnce is how many of them are played side by side: their engine is in memory.
-const quietAtOnce = 20
+// quietAtOnce is how many of them are played side by side: their engine is in memory. The
+// next ones begin when these are through all of it, so that a run that is cut off has some
+// whole ones to show.
+const quietAtOnce = 25
 
 // TestQuietSites plays sites of all sizes that have nothing but normal days: every 20
 // minutes one of the events of the normal scenarios. None may turn red. `make quiet` plays many
-// for long.
+// for long. Their exporters serve what signals read and nothing else, which halves what a site
+// takes and moves no colour: how full the budget is TestSeriesOfASite says.
 func TestQuietSites(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute")
@@ -37,7 +40,7 @@ func TestQuietSites(t *testing.T) {
 	}
 	var days []*Scenario
 	for _, sc := range all {
-		if sc.Normal && sc.Tolerates == "" && sc.Site.Exporters == nil && !sc.Site.Agentless && len(sc.Events) > 0 {
+		if sc.Normal && sc.Tolerates == "" && sc.Site.Exporters == nil && !sc.Site.Agentless && len(sc.Events) > 0 && !slices.ContainsFunc(sc.Events, anotherSite) {
 			days = append(days, sc)
 		}
 	}
@@ -62,7 +65,7 @@ func TestQuietSites(t *testing.T) {
 	}
 	var total tally
 	for some := range slices.Chunk(list, quietAtOnce) {
-		r := &rig{t: t}
+		r := &rig{t: t, readOnly: true}
 		r.hourly = func(at time.Duration, seen map[string]map[string][]observation) {
 			tell(t, some, seen[shipped], at-time.Hour, at)
 			note(t, "figure: so far %.0f hours of sites (%d sites at %s): %s", total.hours+float64(len(some))*at.Hours(), len(some), at, total.and(some, seen[shipped]))
@@ -77,6 +80,9 @@ func TestQuietSites(t *testing.T) {
 		t.Errorf("%d false reds", total.reds)
 	}
 }
+
+// anotherSite says whether an event brings a site that was not there, which begins grey.
+func anotherSite(e Event) bool { return e.Do == "replace" || e.Do == "rename" }
 
 // tell notes what was not green within a time.
 func tell(t *testing.T, list []*Scenario, seen map[string][]observation, from, to time.Duration) {

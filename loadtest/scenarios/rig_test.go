@@ -64,6 +64,8 @@ type rig struct {
 	inv   *shelf
 	tmpl  *simsite.Templates
 
+	// readOnly leaves out of the exporters' pages what no signal reads.
+	readOnly bool
 	// hourly, if set, is called each simulated hour with what was seen so far.
 	hourly func(at time.Duration, seen map[string]map[string][]observation)
 
@@ -284,7 +286,11 @@ func (s *simulated) begin(name string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.sim, err = sc.newSite(uint64(s.lives), time.Now, r.tmpl, compiled.Allows); err != nil {
+	families := compiled.Allows
+	if r.readOnly {
+		families = func(name string) bool { return compiled.Allows(name) && compiled.Reserves(name) }
+	}
+	if s.sim, err = sc.newSite(uint64(s.lives), time.Now, r.tmpl, families); err != nil {
 		return err
 	}
 	nodes := s.sim.Nodes()
