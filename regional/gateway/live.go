@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"math"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/storage"
 
 	"muster.dev/muster/internal/fleet"
@@ -128,6 +126,7 @@ func (g *Gateway) runSelf(ctx context.Context) {
 			return
 		case <-t.C:
 		}
+		g.endRefused(ctx)
 		g.writeSelf(ctx)
 		if n%4 == 0 {
 			g.expire()
@@ -199,30 +198,7 @@ func (g *Gateway) expire() {
 			gone = append(gone, s)
 		}
 	}
-	g.forget(gone)
-}
-
-// forget drops sites and ends their series.
-func (g *Gateway) forget(gone []*site) {
-	if len(gone) == 0 {
-		return
-	}
-	now := g.now()
-	if g.opts.Self != nil {
-		app := g.opts.Self.Appender(context.Background())
-		for _, s := range gone {
-			g.appendSelf(app, s, s.live.region, fleet.MetricSiteConnected, now, math.Float64frombits(value.StaleNaN))
-		}
-		_ = app.Commit()
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, s := range gone {
-		if s.refs.Load() == 0 {
-			delete(g.sites, s.id)
-			g.opts.Series.release(s.id, s.extra)
-		}
-	}
+	g.forget(context.Background(), gone)
 }
 
 // report passes the site's last report on, with the gateway's own condition.

@@ -394,7 +394,7 @@ func (g *Gateway) appendEdge(ctx context.Context, p *pusher, l *lease, s *site, 
 	defer func() { out.cost = d.Cost() }()
 	d.Reset(p.raw, v2, remotewrite.Limits{Buckets: lim.HistogramBuckets, Exemplars: maxExemplars})
 	s.mu.Lock()
-	s.live.region, s.live.seen = who.region, now
+	s.live.region, s.live.seen, s.live.cert = who.region, now, who.cert
 	s.mu.Unlock()
 	s.series.Lock()
 	defer s.series.Unlock()

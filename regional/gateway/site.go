@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -62,8 +63,9 @@ type liveState struct {
 	push      time.Time
 	pushed    bool // since the last write of the site's own series
 	version   string
-	report    *wire.Report // the last one, as the site sent it
-	seen      time.Time    // of anything
+	report    *wire.Report      // the last one, as the site sent it
+	seen      time.Time         // of anything
+	cert      *x509.Certificate // that it showed last
 }
 
 // cached is a series that the head holds, in one of the forms that the site sends it in:

@@ -345,7 +345,7 @@ func (g *Gateway) connect(s *site, sess *session, who caller, hello *wire.Hello)
 	now := g.now()
 	s.mu.Lock()
 	old := s.live.session
-	s.live.region = who.region
+	s.live.region, s.live.cert = who.region, who.cert
 	s.live.session, s.live.since, s.live.heartbeat, s.live.seen = sess, now, now, now
 	s.live.version = strings.ToValidUTF8(hello.AgentVersion[:min(len(hello.AgentVersion), 64)], "")
 	s.live.report = nil
