@@ -101,6 +101,17 @@ func (f roster) sites(names map[string]bool) []decide.Site {
 	return out
 }
 
+// subjects are sites whose history is asked.
+func (f roster) subjects(names []string) []readings.Subject {
+	var out []readings.Subject
+	for _, name := range names {
+		if i := f.snapshot.Find(f.tenant, name); i >= 0 {
+			out = append(out, readings.Subject{Name: name, Born: f.snapshot.Sites[i].CreatedAt})
+		}
+	}
+	return out
+}
+
 // place is where a rollout stands in the line.
 func (f roster) place(j *job, carried map[string]bool) place {
 	p := place{tenant: f.tenant, created: j.r.CreationTimestamp.Time, begun: j.st != nil && j.st.Spec.Decided != nil, paused: j.r.Spec.Control.Paused, sites: map[string]bool{}, moving: map[string]bool{}}
@@ -215,7 +226,7 @@ func (j *job) read(ctx context.Context, in *decide.Input) {
 	}
 	if j.now.Sub(j.known.since) < beforeFor {
 		if j.now.Sub(j.known.beforeAt) >= beforeEvery {
-			j.known.before, j.known.beforeAt = j.c.o.Readings.Before(ctx, j.tenant, unchanged, j.now.Add(-beforeFor), j.now), j.now
+			j.known.before, j.known.beforeAt = j.c.o.Readings.Before(ctx, j.tenant, j.fleet().subjects(unchanged), j.now.Add(-beforeFor), j.now), j.now
 		}
 		in.Before = j.known.before
 	}

@@ -232,7 +232,7 @@ func (w *world) Read(_ context.Context, q readings.Question) readings.Answer {
 }
 
 // Before implements readings.Reader.
-func (w *world) Before(context.Context, string, []string, time.Time, time.Time) map[string]map[string]float64 {
+func (w *world) Before(context.Context, string, []readings.Subject, time.Time, time.Time) map[string]map[string]float64 {
 	return nil
 }
 

@@ -118,6 +118,17 @@ func names(list []decide.Site) []string {
 	return out
 }
 
+// subjects are sites whose history is asked.
+func (s scope) subjects(lists ...[]string) []readings.Subject {
+	var out []readings.Subject
+	for _, name := range slices.Concat(lists...) {
+		if at := s.snapshot.Find(s.tenant, name); at >= 0 {
+			out = append(out, readings.Subject{Name: name, Born: s.snapshot.Sites[at].CreatedAt})
+		}
+	}
+	return out
+}
+
 // evaluate answers a check.
 func (c *Controller) evaluate(ctx context.Context, tenant string, g *v1alpha1.GateCheck) v1alpha1.GateCheckStatus {
 	now := c.o.Now()
@@ -168,11 +179,12 @@ func (c *Controller) evaluate(ctx context.Context, tenant string, g *v1alpha1.Ga
 	var wg sync.WaitGroup
 	if spec.Since != nil {
 		wg.Go(func() {
-			before = c.o.Readings.Before(ctx, tenant, slices.Concat(q.Changed, q.Peers), since.Add(-beforeFor), since)
+			sites := in.subjects(q.Changed, q.Peers)
+			before = c.o.Readings.Before(ctx, tenant, sites, since.Add(-beforeFor), since)
 			if before == nil {
 				before = map[string]map[string]float64{}
 			}
-			c.o.Readings.QueriesAt(ctx, tenant, gates, since, before)
+			c.o.Readings.QueriesAt(ctx, tenant, gates, sites, since, before)
 		})
 	}
 	answer := c.o.Readings.Read(ctx, q)

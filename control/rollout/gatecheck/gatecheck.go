@@ -49,7 +49,7 @@ const (
 // Reader is what is needed of *readings.Readings.
 type Reader interface {
 	readings.Reader
-	QueriesAt(ctx context.Context, tenant string, gates []v1alpha1.RolloutGate, at time.Time, before map[string]map[string]float64)
+	QueriesAt(ctx context.Context, tenant string, gates []v1alpha1.RolloutGate, sites []readings.Subject, at time.Time, before map[string]map[string]float64)
 }
 
 // Inventory is what is needed of *inventory.Inventory.

@@ -68,17 +68,17 @@ func (r *reader) Read(ctx context.Context, q readings.Question) readings.Answer 
 	return a
 }
 
-func (r *reader) Before(_ context.Context, _ string, sites []string, from, to time.Time) map[string]map[string]float64 {
+func (r *reader) Before(_ context.Context, _ string, sites []readings.Subject, from, to time.Time) map[string]map[string]float64 {
 	out := map[string]map[string]float64{}
 	for _, s := range sites {
-		if b, ok := r.before[s]; ok && to.Sub(from) == 30*time.Minute {
-			out[s] = b
+		if b, ok := r.before[s.Name]; ok && to.Sub(from) == 30*time.Minute {
+			out[s.Name] = b
 		}
 	}
 	return out
 }
 
-func (r *reader) QueriesAt(context.Context, string, []v1alpha1.RolloutGate, time.Time, map[string]map[string]float64) {
+func (r *reader) QueriesAt(context.Context, string, []v1alpha1.RolloutGate, []readings.Subject, time.Time, map[string]map[string]float64) {
 }
 
 type fixed struct{ at *inventory.Snapshot }

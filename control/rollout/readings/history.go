@@ -19,15 +19,54 @@ const (
 	namedSites = 100
 )
 
+// Subject is a site whose history is asked. What its name had before Born, when it was
+// registered, is that of another site; zero: it had no predecessor.
+type Subject struct {
+	Name string
+	Born time.Time
+}
+
 // Before returns, by site and measure, the mean of each score between two moments (of the
-// last day of them at most), from the history of scores; what is not known is missing.
-func (r *Readings) Before(ctx context.Context, tenant string, sites []string, from, to time.Time) map[string]map[string]float64 {
+// last day of them at most), from the history of scores; what is not known is missing. Of a
+// site that was registered in between, it is the mean of the largest part that is its own
+// and that is a minute, or twice, four times, … as long.
+func (r *Readings) Before(ctx context.Context, tenant string, sites []Subject, from, to time.Time) map[string]map[string]float64 {
 	window := min(to.Sub(from), maxBefore).Truncate(time.Second)
 	if window <= 0 || len(sites) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, othersLimit)
 	defer cancel()
+	groups := map[time.Duration][]string{}
+	for _, s := range sites {
+		if own := ownPart(window, to.Sub(s.Born)); own > 0 {
+			groups[own] = append(groups[own], s.Name)
+		}
+	}
+	out := map[string]map[string]float64{}
+	for own, names := range groups {
+		if !r.means(ctx, tenant, names, own, to, out) {
+			return nil
+		}
+	}
+	return out
+}
+
+// ownPart is how much of a window is of a site of this age, so that sites of all ages are
+// few questions; 0: nothing to speak of.
+func ownPart(window, age time.Duration) time.Duration {
+	if age >= window {
+		return window
+	}
+	own := time.Duration(0)
+	for d := time.Minute; d <= age; d *= 2 {
+		own = d
+	}
+	return own
+}
+
+// means adds the mean scores of sites over a window until to; false: they can't be read.
+func (r *Readings) means(ctx context.Context, tenant string, sites []string, window time.Duration, to time.Time, out map[string]map[string]float64) bool {
 	matcher := ""
 	if len(sites) <= namedSites {
 		quoted := make([]string, len(sites))
@@ -42,13 +81,12 @@ func (r *Readings) Before(ctx context.Context, tenant string, sites []string, fr
 	found, _, err := decodeSeries(status, body)
 	if err != nil {
 		r.log.Warn("the history of scores can't be read", "tenant", tenant, "err", err)
-		return nil
+		return false
 	}
 	wanted := map[string]bool{}
 	for _, s := range sites {
 		wanted[s] = true
 	}
-	out := map[string]map[string]float64{}
 	for _, s := range found {
 		measure := MeasureSite
 		if d, has := s.labels["dimension"]; has {
@@ -58,12 +96,17 @@ func (r *Readings) Before(ctx context.Context, tenant string, sites []string, fr
 			put(out, site, measure, s.value)
 		}
 	}
-	return out
+	return true
 }
 
 // QueriesAt adds to before what the gates' queries that compare sites gave at a moment, by
-// site and gate, as Before returns it.
-func (r *Readings) QueriesAt(ctx context.Context, tenant string, gates []v1alpha1.RolloutGate, at time.Time, before map[string]map[string]float64) {
+// site and gate, as Before returns it. A site that was registered later had no such value:
+// what there is was its predecessor's.
+func (r *Readings) QueriesAt(ctx context.Context, tenant string, gates []v1alpha1.RolloutGate, sites []Subject, at time.Time, before map[string]map[string]float64) {
+	own := make(map[string]bool, len(sites))
+	for _, s := range sites {
+		own[s.Name] = !s.Born.After(at)
+	}
 	ctx, cancel := context.WithTimeout(ctx, othersLimit)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -85,6 +128,9 @@ func (r *Readings) QueriesAt(ctx context.Context, tenant string, gates []v1alpha
 			continue
 		}
 		for site, x := range v.sites {
+			if !own[site] {
+				continue
+			}
 			put(before, site, gates[i].Name, x)
 		}
 	}

@@ -68,7 +68,7 @@ type Site struct {
 // Reader is what the controllers need of *Readings; tests have others.
 type Reader interface {
 	Read(ctx context.Context, q Question) Answer
-	Before(ctx context.Context, tenant string, sites []string, from, to time.Time) map[string]map[string]float64
+	Before(ctx context.Context, tenant string, sites []Subject, from, to time.Time) map[string]map[string]float64
 }
 
 // Metrics evaluates an expression for a tenant at a moment (zero: now), looking back so

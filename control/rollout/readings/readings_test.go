@@ -495,6 +495,37 @@ func TestWebhooks(t *testing.T) {
 	}
 }
 
+// TestBeforeIsNotAPredecessors: what a name had before a site was registered under it is
+// another's.
+func TestBeforeIsNotAPredecessors(t *testing.T) {
+	w := newWorld(t)
+	now := time.Now().Truncate(time.Second)
+	born := now.Add(-5 * time.Minute)
+	for at := now.Add(-25 * time.Minute); at.Before(now); at = at.Add(15 * time.Second) {
+		for _, site := range []string{"paris", "oslo", "rome"} {
+			score := 20.0 // of the predecessor
+			if at.After(born) {
+				score = 90
+			}
+			w.put(fleet.MetricSiteScore, site, score, at)
+			w.put("load", site, score, at)
+		}
+	}
+	sites := []readings.Subject{{Name: "paris", Born: born}, {Name: "oslo", Born: now.Add(-time.Hour)}, {Name: "rome", Born: now.Add(-30 * time.Second)}}
+	got := w.Before(t.Context(), tenant, sites, now.Add(-20*time.Minute), now)
+	if got["paris"]["Site"] != 90 || len(got["rome"]) != 0 {
+		t.Errorf("%v, want 90 for paris and nothing for rome", got)
+	}
+	if x := got["oslo"]["Site"]; x < 36 || x > 39 {
+		t.Errorf("oslo: %v, want its whole history", x)
+	}
+	gates := []v1alpha1.RolloutGate{{Name: "load", Before: &v1alpha1.GateChange{Query: "load"}}}
+	w.QueriesAt(t.Context(), tenant, gates, sites, now.Add(-10*time.Minute), got)
+	if _, has := got["paris"]["load"]; has || got["oslo"]["load"] != 20 || len(got["rome"]) != 0 {
+		t.Errorf("%v", got)
+	}
+}
+
 func TestBefore(t *testing.T) {
 	w := newWorld(t)
 	now := time.Now().Truncate(time.Second)
@@ -507,17 +538,17 @@ func TestBefore(t *testing.T) {
 		w.put("load", "paris", score, at)
 	}
 	since := now.Add(-30 * time.Second)
-	got := w.Before(t.Context(), tenant, []string{"paris", "nowhere"}, since.Add(-time.Hour), since)
+	got := w.Before(t.Context(), tenant, []readings.Subject{{Name: "paris"}, {Name: "nowhere"}}, since.Add(-time.Hour), since)
 	if want := (map[string]map[string]float64{"paris": {"Site": 85, "Performance": 75}}); !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	w.QueriesAt(t.Context(), tenant, []v1alpha1.RolloutGate{
 		{Name: "load", Before: &v1alpha1.GateChange{Query: "load"}}, {Name: "total", Query: &v1alpha1.GateQuery{Query: "load"}}, scoreGate,
-	}, since, got)
+	}, []readings.Subject{{Name: "paris"}}, since, got)
 	if got["paris"]["load"] != 90 || len(got["paris"]) != 3 {
 		t.Errorf("%v", got)
 	}
-	if got := w.Before(t.Context(), tenant, []string{"paris"}, since, since); got != nil {
+	if got := w.Before(t.Context(), tenant, []readings.Subject{{Name: "paris"}}, since, since); got != nil {
 		t.Errorf("no time at all: %v", got)
 	}
 }
