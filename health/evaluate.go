@@ -55,6 +55,10 @@ func Evaluate(m *Model, r Readings, prev *State, now time.Time) State {
 	e.st = State{Model: m, At: now, Link: r.Link, LinkSince: r.LinkSince, Colour: fleet.Grey, Since: now, Signals: make([]SignalState, len(m.Signals))}
 	e.packs()
 	e.refused = m.budget >= 0 && m.budget < len(r.Signals) && r.Signals[m.budget].Known && r.Signals[m.budget].Value > 0
+	e.plain = !r.LiveOnly && r.Link != LinkDown && !e.refused
+	if e.readAt = e.now; !r.At.IsZero() {
+		e.readAt = min(e.now, r.At.UnixMilli())
+	}
 	for i := range m.Signals {
 		e.signal(i)
 	}
@@ -74,6 +78,8 @@ type evaluation struct {
 	now     int64
 	nowTime time.Time
 	refused bool // series, by the site's budget
+	plain   bool // what is read counts, whatever was before
+	readAt  int64
 	st      State
 
 	total   [4]float64 // weight of the signals that apply

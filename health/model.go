@@ -99,6 +99,8 @@ type Signal struct {
 
 	dim  int
 	pack int // index in Packs, -1 if none
+
+	lowest, highest float64 // see Well
 }
 
 // Pack is a set of signals that apply where its query finds something.
@@ -112,6 +114,26 @@ func (s *Signal) Score(value float64) float64 {
 	// Halved first, so that the difference of two huge numbers stays finite.
 	x := (value/2 - s.Bad/2) / (s.Good/2 - s.Bad/2)
 	return min(1, max(0, x))
+}
+
+// Well says that a value scores 1 and is one that the signal can have. It is cheaper than
+// Score, and of most readings it is true.
+func (s *Signal) Well(value float64) bool { return value >= s.lowest && value <= s.highest }
+
+// bound finds the values that are well.
+func (s *Signal) bound() {
+	s.lowest, s.highest = -absurd, absurd
+	if s.Good > s.Bad {
+		s.lowest = s.Good
+	} else {
+		s.highest = s.Good
+	}
+	if s.Min != nil {
+		s.lowest = max(s.lowest, *s.Min)
+	}
+	if s.Max != nil {
+		s.highest = min(s.highest, *s.Max)
+	}
 }
 
 // CapAt is the most that dimension and site can have at a score of the signal: none at
@@ -203,6 +225,7 @@ func NewModel(o Options) (*Model, error) {
 func (m *Model) add(i int) error {
 	s := &m.Signals[i]
 	s.dim = dimensionIndex(s.Dimension)
+	s.bound()
 	s.pack = slices.IndexFunc(m.Packs, func(p Pack) bool { return p.Name == s.Pack })
 	switch s.Name {
 	case SignalUplink:

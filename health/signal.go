@@ -7,6 +7,13 @@ import (
 
 func (e *evaluation) signal(i int) {
 	sig, st := &e.m.Signals[i], &e.st.Signals[i]
+	if e.plain && i < len(e.r.Signals) && i != e.m.uplink && i != e.m.flapping {
+		if r := &e.r.Signals[i]; r.Known && sig.Well(r.Value) {
+			st.Value, st.Known, st.At, st.Score = r.Value, true, e.readAt, 1
+			e.count(i, sig, st)
+			return
+		}
+	}
 	before, place := e.before(i)
 	switch {
 	case i == e.m.uplink:
@@ -86,10 +93,6 @@ func (e *evaluation) holdOn(i int, st, before *SignalState, place int) {
 
 func (e *evaluation) read(i int, st *SignalState, r *Reading, before *SignalState, place int) {
 	sig := &e.m.Signals[i]
-	at := e.now
-	if !e.r.At.IsZero() {
-		at = min(at, e.r.At.UnixMilli())
-	}
 	switch why := sig.garbage(r.Value); {
 	case !r.Known && e.r.Link == LinkUp && before != nil && before.Known && e.now-before.At < holdFor.Milliseconds():
 		e.holdOn(i, st, before, place)
@@ -101,7 +104,7 @@ func (e *evaluation) read(i int, st *SignalState, r *Reading, before *SignalStat
 	case sig.Sparse && e.refused && sig.Score(r.Value) == 1:
 		e.note(i, "the site's series budget is used up, so finding nothing is no proof", nil)
 	default:
-		st.Value, st.Known, st.At = r.Value, true, at
+		st.Value, st.Known, st.At = r.Value, true, e.readAt
 		objects := r.Objects
 		if objects == nil && before != nil && len(e.prev.Notes) > 0 && sig.Score(r.Value) < 1 {
 			objects = e.objects(place)

@@ -383,7 +383,8 @@ func (e *Engine) evaluate(m *memory, a *answers, j int, now time.Time) {
 func (a *answers) read(r *health.Readings, j int, b *binding, away string) {
 	home := a.home[j]
 	for i, q := range b.query {
-		rd := health.Reading{}
+		rd := &r.Signals[i]
+		*rd = health.Reading{}
 		switch {
 		case i == b.model.Uplink():
 		case q < 0:
@@ -394,11 +395,10 @@ func (a *answers) read(r *health.Readings, j int, b *binding, away string) {
 			rd.Err = a.errs[q][home]
 		case a.have[q][j]:
 			rd.Value, rd.Known = a.value[q][j], true
-			if o := b.objects[i]; o >= 0 && b.model.Signals[i].Score(rd.Value) < 1 {
+			if o := b.objects[i]; o >= 0 && !b.model.Signals[i].Well(rd.Value) {
 				rd.Objects = a.named[o][int32(j)]
 			}
 		}
-		r.Signals[i] = rd
 	}
 	for i, q := range b.packs {
 		r.Packs[i] = q >= 0 && home != homeUnknown && a.have[q][j] && a.value[q][j] > 0
