@@ -13,7 +13,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -30,6 +29,7 @@ import (
 	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/peers"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -219,24 +219,9 @@ func (d *Deadman) askRegionals(ctx context.Context) {
 }
 
 func (d *Deadman) ask(ctx context.Context, r Regional) (map[fleet.SiteID]LiveSite, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+wire.LivePath, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := d.opts.Client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("live view of %s: %s", r.Name, resp.Status)
-	}
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxLive+1))
+	b, err := peers.Question{URL: r.URL + wire.LivePath, Max: maxLive}.Get(ctx, d.opts.Client)
 	if err != nil {
 		return nil, fmt.Errorf("live view of %s: %w", r.Name, err)
-	}
-	if len(b) > maxLive {
-		return nil, fmt.Errorf("live view of %s: over %d bytes", r.Name, maxLive)
 	}
 	sites, err := decodeLive(b, r.Name)
 	if err != nil {

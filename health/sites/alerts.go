@@ -3,7 +3,6 @@ package sites
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sync/singleflight"
 	"golang.org/x/time/rate"
 
+	"muster.dev/muster/internal/peers"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -31,24 +31,9 @@ const (
 // FiringFrom asks the alerting role at base.
 func FiringFrom(client *http.Client, base *url.URL) func(context.Context, string) (*wire.FiringAlerts, error) {
 	return func(ctx context.Context, tenant string) (*wire.FiringAlerts, error) {
-		u := base.JoinPath(wire.FiringPath)
-		u.RawQuery = url.Values{"tenant": {tenant}}.Encode()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+		b, err := peers.Question{URL: base.JoinPath(wire.FiringPath).String(), Query: url.Values{"tenant": {tenant}}, Tenants: tenant, Max: maxAlerts}.Get(ctx, client)
 		if err != nil {
-			return nil, err
-		}
-		req.Header.Set(wire.TenantsHeader, tenant)
-		resp, err := client.Do(req)
-		if err != nil {
-			return nil, err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return nil, fmt.Errorf("the alerting role answered %s", resp.Status)
-		}
-		b, err := io.ReadAll(io.LimitReader(resp.Body, maxAlerts))
-		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("the alerting role: %w", err)
 		}
 		return wire.DecodeFiringAlerts(b, tenant)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"time"
@@ -12,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/peers"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -85,20 +85,10 @@ func (a *alertEvents) fetch(ctx context.Context, from time.Time) (*wire.Timeline
 	ctx, cancel := context.WithTimeout(ctx, alertEventsEvery)
 	defer cancel()
 	q := url.Values{"kind": {wire.EventAlert}, "from": {from.UTC().Format(time.RFC3339)}, "limit": {"1000"}}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, a.url+wire.TimelinePath+"?"+q.Encode(), nil)
+	b, err := peers.Question{URL: a.url + wire.TimelinePath, Query: q, Tenants: wire.AllTenants, Agent: "muster-control", Max: maxAlertEvents}.Get(ctx, a.client)
 	if err != nil {
-		return nil, err
-	}
-	r.Header.Set(wire.TenantsHeader, wire.AllTenants)
-	r.Header.Set("User-Agent", "muster-control")
-	res, err := a.client.Do(r)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = res.Body.Close() }()
-	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("alerts of the timeline: %s", res.Status)
+		return nil, fmt.Errorf("alerts of the timeline: %w", err)
 	}
 	var page wire.TimelinePage
-	return &page, json.NewDecoder(io.LimitReader(res.Body, maxAlertEvents)).Decode(&page)
+	return &page, json.Unmarshal(b, &page)
 }

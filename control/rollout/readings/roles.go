@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"net/url"
 	"time"
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/peers"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -75,30 +74,9 @@ func current(t time.Time, what string) error {
 
 // fetch asks a role for one tenant.
 func (r *Readings) fetch(ctx context.Context, base *url.URL, path, tenant string) ([]byte, error) {
-	u := base.JoinPath(path)
-	u.RawQuery = url.Values{"tenant": {tenant}}.Encode()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set(wire.TenantsHeader, tenant)
-	resp, err := r.o.Client.Do(req)
+	b, err := peers.Question{URL: base.JoinPath(path).String(), Query: url.Values{"tenant": {tenant}}, Tenants: tenant, Max: maxRoleAnswer}.Get(ctx, r.o.Client)
 	if err != nil {
 		return nil, plain(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		if p := wire.ReadProblem(resp); p != nil {
-			return nil, fmt.Errorf("%d: %w", resp.StatusCode, p)
-		}
-		return nil, fmt.Errorf("answers %d", resp.StatusCode)
-	}
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxRoleAnswer+1))
-	if err != nil {
-		return nil, plain(err)
-	}
-	if len(b) > maxRoleAnswer {
-		return nil, fmt.Errorf("answers with more than %d MiB", maxRoleAnswer>>20)
 	}
 	return b, nil
 }
