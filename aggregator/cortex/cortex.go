@@ -35,6 +35,7 @@ import (
 	"github.com/cortexproject/cortex/pkg/util/services"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/weaveworks/common/middleware"
 	"github.com/weaveworks/common/server"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
@@ -42,6 +43,7 @@ import (
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/promcost"
 	"muster.dev/muster/internal/prommeter"
+	"muster.dev/muster/internal/turns"
 )
 
 // Options of an embedded Cortex.
@@ -192,8 +194,10 @@ func build(o Options) (*Cortex, error) {
 		_ = lock.Close()
 		return nil, err
 	}
+	queries := queryTurns{turns.NewProcessors(0)}
+	cfg.Server.HTTPMiddleware = append(cfg.Server.HTTPMiddleware, middleware.Func(queries.each))
 	c := &Cortex{log: o.Logger, guard: o.Guard, lock: lock, wal: wal}
-	if err := c.assemble(cfg); err != nil {
+	if err := c.assemble(cfg, queries); err != nil {
 		_ = lock.Close()
 		return nil, err
 	}
@@ -202,7 +206,7 @@ func build(o Options) (*Cortex, error) {
 
 // assemble makes the modules. It is what upstream's Run does before it starts
 // them, without its signal handler.
-func (c *Cortex) assemble(cfg upstream.Config) error {
+func (c *Cortex) assemble(cfg upstream.Config, queries queryTurns) error {
 	kitLog := newBridge(c.log)
 	utillog.Logger, utillog.SLogger = kitLog, c.log
 	cfg.Server.Log = serverLog(kitLog)
@@ -226,9 +230,9 @@ func (c *Cortex) assemble(cfg upstream.Config) error {
 	app.ModuleManager.RegisterModule(upstream.Server, c.initServer, modules.UserInvisibleModule)
 	// Between the store and its queries, where upstream may put its tenant federation.
 	app.ModuleManager.RegisterModule(upstream.TenantFederation, func() (services.Service, error) {
-		app.QuerierQueryable = querier.NewSampleAndChunkQueryable(&prommeter.Queryable{
-			Queryable: app.QuerierQueryable, PerSeries: int64(promcost.Query.Cost), Points: int64(cfg.Querier.MaxSamples),
-		})
+		app.QuerierQueryable = querier.NewErrorTranslateSampleAndChunkQueryableWithFn(querier.NewSampleAndChunkQueryable(&prommeter.Queryable{
+			Queryable: app.QuerierQueryable, PerSeries: int64(promcost.Query.Cost), Points: int64(cfg.Querier.MaxSamples), Pass: queries.pass,
+		}), answered)
 		return nil, nil
 	}, modules.UserInvisibleModule)
 	if err := app.ModuleManager.AddDependency(upstream.TenantFederation, upstream.Queryable); err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 )
@@ -34,12 +35,25 @@ type Queryable struct {
 	Pass func(context.Context) error
 }
 
+// pass says in PromQL's own errors why a query has to end, which its API answers with 503.
 func (m *Queryable) pass(ctx context.Context) error {
+	err := ctx.Err()
 	if m.Pass != nil {
-		return m.Pass(ctx)
+		err = m.Pass(ctx)
 	}
-	return ctx.Err()
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return promql.ErrQueryTimeout("reading of series")
+	case errors.Is(err, context.Canceled):
+		return promql.ErrQueryCanceled("reading of series")
+	}
+	return err
 }
+
+// Excess ends a query that reads more than it may: a mistake of whoever asks.
+type Excess string
+
+func (e Excess) Error() string { return string(e) }
 
 // Querier implements storage.Queryable.
 func (m *Queryable) Querier(mint, maxt int64) (storage.Querier, error) {
@@ -101,14 +115,19 @@ func (s *meteredSet) Next() bool {
 		return false
 	}
 	if s.q.used += min(s.steps, reserved); s.q.m.Points > 0 && s.q.used > s.q.m.Points {
-		s.err = fmt.Errorf("the query selects too many series: %d steps of each are more than %d points together; select fewer, or take a longer step", s.steps, s.q.m.Points)
+		s.err = Excess(fmt.Sprintf("the query selects too many series: %d steps of each are more than %d points together; select fewer, or take a longer step", s.steps, s.q.m.Points))
 		return false
 	}
 	return true
 }
 
 // Err implements storage.SeriesSet.
-func (s *meteredSet) Err() error { return errors.Join(s.err, s.SeriesSet.Err()) }
+func (s *meteredSet) Err() error {
+	if s.err != nil {
+		return s.err // as it is: who answers looks at its type
+	}
+	return s.SeriesSet.Err()
+}
 
 // At implements storage.SeriesSet.
 func (s *meteredSet) At() storage.Series { return &meteredSeries{Series: s.SeriesSet.At(), set: s} }
@@ -147,7 +166,7 @@ func (i *meteredIterator[T]) charge(t chunkenc.ValueType) chunkenc.ValueType {
 		return t
 	}
 	if i.left -= i.weight; i.left < 0 && i.err == nil {
-		i.err = errors.New("a series has too many samples for this range at this step; take a shorter range or a longer step, or record it with a rule")
+		i.err = Excess("a series has too many samples for this range at this step; take a shorter range or a longer step, or record it with a rule")
 	}
 	if i.looks++; i.looks%1024 == 0 && i.err == nil {
 		i.err = i.m.pass(i.ctx)
