@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -70,27 +71,54 @@ func Shipped(engine string) File {
 	return File{Name: fleet.PlatformTenant + "/shipped-" + engine, Content: b}
 }
 
+// Compiler makes rule files of tenants' objects, and remembers what it made: of a change of
+// one object the others cost nothing. The zero value is one, for one goroutine at a time.
+type Compiler struct{ made map[object]made }
+
+type object struct{ tenant, name, engine string }
+
+// made is what became of an object.
+type made struct {
+	spec v1alpha1.AlertRulesSpec
+	file File
+	err  error
+}
+
 // Compile returns the files of one engine, one for each object, in order of their names.
-func Compile(engine string, tenants []region.Rules, withShipped bool) ([]File, []Error) {
+// They must not be changed.
+func (c *Compiler) Compile(engine string, tenants []region.Rules, withShipped bool) ([]File, []Error) {
 	var files []File
 	var errs []Error
 	if withShipped {
 		files = append(files, Shipped(engine))
+	}
+	now := map[object]made{}
+	for o, m := range c.made {
+		if o.engine != engine {
+			now[o] = m
+		}
 	}
 	for _, t := range tenants {
 		for _, set := range t.Alerts {
 			if cmp.Or(set.Spec.Engine, Edge) != engine {
 				continue
 			}
-			f, err := compile(t.Tenant, set)
-			if err != nil {
-				errs = append(errs, Error{t.Tenant, set.Name, err})
+			o := object{t.Tenant, set.Name, engine}
+			m, had := c.made[o]
+			if !had || !reflect.DeepEqual(m.spec, set.Spec) {
+				m.spec = set.Spec
+				m.file, m.err = compile(t.Tenant, set)
 			}
-			if f.Name != "" {
-				files = append(files, f)
+			now[o] = m
+			if m.err != nil {
+				errs = append(errs, Error{t.Tenant, set.Name, m.err})
+			}
+			if m.file.Name != "" {
+				files = append(files, m.file)
 			}
 		}
 	}
+	c.made = now
 	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	return files, errs
 }

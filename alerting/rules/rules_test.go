@@ -112,7 +112,7 @@ func TestCompileLeavesOutGroups(t *testing.T) {
 		group("dressed", map[string]string{"tenant": "rival"}, "up"),
 		group("looks", nil, "info(up)"),
 	}}}
-	files, errs := Compile(Edge, []region.Rules{{Tenant: "acme", Alerts: []region.AlertRuleSet{set}}}, false)
+	files, errs := new(Compiler).Compile(Edge, []region.Rules{{Tenant: "acme", Alerts: []region.AlertRuleSet{set}}}, false)
 	if len(files) != 1 || len(errs) != 1 || files[0].Tenant != "acme" {
 		t.Fatalf("%d files, %v", len(files), errs)
 	}
@@ -142,7 +142,7 @@ func TestCompile(t *testing.T) {
 		}},
 		{Tenant: "muster", Alerts: []region.AlertRuleSet{{Name: "all", Spec: rule(v1alpha1.Rule{Alert: "Any", Expr: "up == 0", Labels: map[string]string{"severity": "info"}})}, {Name: "local", Spec: local}}},
 	}
-	files, errs := Compile(Edge, tenants, true)
+	files, errs := new(Compiler).Compile(Edge, tenants, true)
 	var names []string
 	byName := map[string]*rulefmt.RuleGroups{}
 	for _, f := range files {
@@ -167,7 +167,7 @@ func TestCompile(t *testing.T) {
 	if all.Labels["tenant"] != "" || all.Labels["severity"] != "info" || all.Expr != "up == 0" {
 		t.Errorf("%+v", all)
 	}
-	if files, errs := Compile(Local, tenants, false); len(files) != 1 || files[0].Name != "muster/local" || len(errs) != 1 {
+	if files, errs := new(Compiler).Compile(Local, tenants, false); len(files) != 1 || files[0].Name != "muster/local" || len(errs) != 1 {
 		t.Errorf("local: %v, %v", files, errs)
 	}
 }

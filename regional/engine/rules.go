@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -51,65 +52,84 @@ type ruleLoader struct {
 	limits promcost.Limits
 
 	mu     sync.Mutex
-	groups map[string]*rulefmt.RuleGroups // by file
-	tenant map[string]string              // of each file
+	files  map[string]*ruleFile
+	tenant map[string]string // of each file
+	loaded *ruleFile         // that the manager asked for last; it parses what is in it next
+}
+
+// ruleFile is a file as it was read. It does not change.
+type ruleFile struct {
+	tenant  string
+	content []byte
+	groups  *rulefmt.RuleGroups
+	exprs   map[string]parser.Expr
+	refused []RuleError
 }
 
 func newRuleLoader() *ruleLoader { return &ruleLoader{limits: promcost.Rule} }
 
-// set takes what can be parsed and paid for, and returns its names and what is refused.
-// changed are the groups, as rules.GroupKey names them, that were there before and are
-// not the same now.
+// set takes what can be parsed and paid for, and returns its names and what is refused. A
+// file that was there before and is the same is not parsed again. changed are the groups, as
+// rules.GroupKey names them, that were there before and are not the same now.
 func (l *ruleLoader) set(groups []RuleGroup) (files, changed []string, refused []RuleError) {
-	parsed, tenant := map[string]*rulefmt.RuleGroups{}, map[string]string{}
+	l.mu.Lock()
+	before := l.files // which nobody else changes
+	l.mu.Unlock()
+	parsed, tenant := map[string]*ruleFile{}, map[string]string{}
 	for _, g := range groups {
 		if parsed[g.File] != nil {
 			refused = append(refused, RuleError{File: g.File, Err: errors.New("named twice")})
 			continue
 		}
-		rg, bad, err := l.parse(g)
+		f, err := l.parse(g, before[g.File])
 		if err != nil {
 			refused = append(refused, RuleError{File: g.File, Err: err})
 			continue
 		}
-		refused = append(refused, bad...)
-		parsed[g.File], tenant[g.File] = rg, g.Tenant
+		refused = append(refused, f.refused...)
+		parsed[g.File], tenant[g.File] = f, g.Tenant
 		files = append(files, g.File)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for file, was := range l.groups {
+	for file, was := range before {
+		if parsed[file] == was {
+			continue
+		}
 		now := map[string]rulefmt.RuleGroup{}
-		if rg := parsed[file]; rg != nil && tenant[file] == l.tenant[file] {
-			for _, g := range rg.Groups {
+		if f := parsed[file]; f != nil && f.tenant == was.tenant {
+			for _, g := range f.groups.Groups {
 				now[g.Name] = g
 			}
 		}
-		for _, g := range was.Groups {
+		for _, g := range was.groups.Groups {
 			if !reflect.DeepEqual(now[g.Name], g) {
 				changed = append(changed, rules.GroupKey(file, g.Name))
 			}
 		}
 	}
-	l.groups, l.tenant = parsed, tenant
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.files, l.tenant = parsed, tenant
 	return files, changed, refused
 }
 
 // parse reads a file and leaves out the groups that cost too much. What admission
 // let in, an older version may have; what admission never saw may come from a blob.
-func (l *ruleLoader) parse(f RuleGroup) (*rulefmt.RuleGroups, []RuleError, error) {
+func (l *ruleLoader) parse(f RuleGroup, was *ruleFile) (*ruleFile, error) {
 	content := f.Content
 	if content == nil {
 		var err error
 		if content, err = os.ReadFile(f.File); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
+	}
+	if was != nil && was.tenant == f.Tenant && bytes.Equal(was.content, content) {
+		return was, nil
 	}
 	rg, errs := rulefmt.Parse(content, false, model.UTF8Validation)
 	if len(errs) > 0 {
-		return nil, nil, errors.Join(errs...)
+		return nil, errors.Join(errs...)
 	}
-	var refused []RuleError
+	out := &ruleFile{tenant: f.Tenant, content: content, groups: rg, exprs: map[string]parser.Expr{}}
 	rg.Groups = slices.DeleteFunc(rg.Groups, func(g rulefmt.RuleGroup) bool {
 		for i, r := range g.Rules {
 			expr, err := parser.ParseExpr(r.Expr)
@@ -117,13 +137,14 @@ func (l *ruleLoader) parse(f RuleGroup) (*rulefmt.RuleGroups, []RuleError, error
 				err = l.limits.Check(expr, promcost.Window{})
 			}
 			if err != nil {
-				refused = append(refused, RuleError{File: f.File, Group: g.Name, Err: fmt.Errorf("rule %d (%s%s): %w", i+1, r.Alert, r.Record, err)})
+				out.refused = append(out.refused, RuleError{File: f.File, Group: g.Name, Err: fmt.Errorf("rule %d (%s%s): %w", i+1, r.Alert, r.Record, err)})
 				return true
 			}
+			out.exprs[r.Expr] = expr
 		}
 		return false
 	})
-	return rg, refused, nil
+	return out, nil
 }
 
 // tenants of the files; the map is not changed any more.
@@ -137,14 +158,23 @@ func (l *ruleLoader) tenants() map[string]string {
 func (l *ruleLoader) Load(name string, _ bool, _ model.ValidationScheme) (*rulefmt.RuleGroups, []error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if g := l.groups[name]; g != nil {
-		return g, nil
+	if l.loaded = l.files[name]; l.loaded != nil {
+		return l.loaded.groups, nil
 	}
 	return nil, []error{fmt.Errorf("rules %s: not loaded", name)}
 }
 
 // Parse implements rules.GroupLoader.
-func (l *ruleLoader) Parse(q string) (parser.Expr, error) { return parser.ParseExpr(q) }
+func (l *ruleLoader) Parse(q string) (parser.Expr, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.loaded != nil {
+		if expr, ok := l.loaded.exprs[q]; ok {
+			return expr, nil
+		}
+	}
+	return parser.ParseExpr(q)
+}
 
 // evaluations are those that run, so that a change of rules can end the ones it
 // makes obsolete: the rule manager itself would wait for them.

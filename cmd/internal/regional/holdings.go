@@ -27,12 +27,14 @@ type holdings struct {
 	shipped    bool
 	alerts     *http.Client // towards Alertmanager
 
-	mu      sync.Mutex
-	engines map[string]*engine.Engine
-	sites   map[string]region.Inventory // by tenant, the last good ones
-	rules   map[string]region.Rules
-	files   map[string]int // engine → rule files
-	refused []string
+	mu       sync.Mutex
+	compiler rules.Compiler
+	engines  map[string]*engine.Engine
+	sites    map[string]region.Inventory // by tenant, the last good ones
+	rules    map[string]region.Rules
+	read     map[string]string // tenant → digest of the blob that its rules were read from
+	files    map[string]int    // engine → rule files
+	refused  []string
 	// logRules is told of the tenants' rules; nil until there is a log store.
 	logRules func([]region.Rules) []relay.ItemError
 }
@@ -51,7 +53,7 @@ func newHoldings(c config.Config, r config.Regional, alerts *http.Client) (*hold
 
 // groups are the rule files of an engine, and which objects can't be used.
 func (h *holdings) groups(name string, tenants []region.Rules) ([]engine.RuleGroup, []rules.Error) {
-	files, errs := rules.Compile(name, tenants, h.shipped)
+	files, errs := h.compiler.Compile(name, tenants, h.shipped)
 	var out []engine.RuleGroup
 	if name == engine.Edge {
 		out = slices.Clone(h.configured)
@@ -66,7 +68,9 @@ func (h *holdings) startEngine(env *role.Env, o engine.Options, c config.Config,
 	o.Retention, o.Logger, o.Registerer = r.Retention.D(), env.Log.With("engine", o.Name), env.Reg
 	o.ExternalURL = c.QueryURL(r) + "/" + o.Name
 	o.Alertmanagers, o.AlertClient, o.AlertLabels = c.AlertmanagerURLs(), h.alerts, h.inv.alertLabels
+	h.mu.Lock()
 	o.Rules, _ = h.groups(o.Name, nil)
+	h.mu.Unlock()
 	o.TenantAlertBytes = r.Limits.TenantAlertBytes
 	e, err := engine.New(o)
 	if err != nil {
@@ -88,7 +92,7 @@ func (h *holdings) apply(items []relay.Item) []relay.ItemError {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var errs []relay.ItemError
-	sites, byTenant := map[string]region.Inventory{}, map[string]region.Rules{}
+	sites, byTenant, read := map[string]region.Inventory{}, map[string]region.Rules{}, map[string]string{}
 	// What can't be read leaves in effect what was there before.
 	for _, it := range items {
 		switch it.Kind {
@@ -106,6 +110,10 @@ func (h *holdings) apply(items []relay.Item) []relay.ItemError {
 			}
 			sites[it.Name] = inv
 		case region.KindRules:
+			if r, had := h.rules[it.Name]; had && it.Digest != "" && h.read[it.Name] == it.Digest {
+				byTenant[it.Name], read[it.Name] = r, it.Digest
+				continue
+			}
 			r, err := region.DecodeRules(it.Blob)
 			if err == nil && r.Tenant != it.Name {
 				err = fmt.Errorf("they are of tenant %q", r.Tenant)
@@ -118,11 +126,14 @@ func (h *holdings) apply(items []relay.Item) []relay.ItemError {
 				}
 			}
 			byTenant[it.Name] = r
+			if err == nil {
+				read[it.Name] = it.Digest
+			}
 		default:
 			errs = append(errs, relay.ItemError{Kind: it.Kind, Name: it.Name, Err: errors.New("this version does not know the kind; upgrade the regional")})
 		}
 	}
-	h.sites, h.rules = sites, byTenant
+	h.sites, h.rules, h.read = sites, byTenant, read
 	h.inv.set(slices.Collect(maps.Values(sites)))
 	var tenants []region.Rules
 	for _, name := range slices.Sorted(maps.Keys(byTenant)) {
