@@ -15,7 +15,8 @@ import (
 // Tenants together have all processors but one, which is left to what can't wait. The
 // platform may have all. Work that has run for a while lets others go on (Turn.Pass), first
 // the tenant that had least of late. Some stretches can't be interrupted: a template,
-// a large sort, a write. A tenant that has nothing under way need not wait for the end of those.
+// a large sort, a write. Such a one counts for its own tenant alone: the others share what
+// the tenants have as if it were not there.
 //
 // A process has one of it for all its work. Safe for concurrent use.
 type Processors struct{ slots *Slots }
@@ -23,7 +24,7 @@ type Processors struct{ slots *Slots }
 const (
 	// stretch is how long work goes on before it lets others go on. A short query takes less.
 	stretch = 10 * time.Millisecond
-	// overdue is how long a tenant with nothing under way waits for others to pass.
+	// overdue is after how long work that does not pass counts for its own tenant alone.
 	overdue = 2 * stretch
 )
 
@@ -51,12 +52,13 @@ func (p *Processors) Begin(ctx context.Context, c Class) (*Turn, error) {
 type Turn struct {
 	slots   *Slots
 	class   Class
+	slot    *waiter
 	since   time.Time
 	release func()
 }
 
 func (t *Turn) take(ctx context.Context) (err error) {
-	t.release, err = t.slots.Acquire(ctx, t.class)
+	t.slot, t.release, err = t.slots.acquire(ctx, t.class)
 	t.since = time.Now()
 	return err
 }
@@ -67,7 +69,7 @@ func (t *Turn) Pass(ctx context.Context) error {
 	if err := ctx.Err(); err != nil || time.Since(t.since) < stretch {
 		return err
 	}
-	if !t.slots.wanted(t.class) {
+	if !t.slots.wanted(t.class, t.slot) {
 		t.since = time.Now()
 		return nil
 	}

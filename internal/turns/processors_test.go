@@ -33,9 +33,11 @@ func TestLongWorkGivesWay(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(2 * stretch)
-		if err := long[0].Pass(t.Context()); err != nil || long[0].release == nil {
-			t.Fatalf("nobody waits: %v", err)
+		time.Sleep(stretch)
+		for _, x := range long {
+			if err := x.Pass(t.Context()); err != nil || x.release == nil {
+				t.Fatalf("nobody waits: %v", err)
+			}
 		}
 		began := begin(t, p, umbrella)
 		if err := long[0].Pass(t.Context()); err != nil {
@@ -62,6 +64,9 @@ func TestLongWorkGivesWay(t *testing.T) {
 			t.Error(err)
 		}
 		// One that has to end while it waits has nothing to give back.
+		if err := long[1].Pass(t.Context()); err != nil {
+			t.Error(err)
+		}
 		go func() {
 			if calm, err := p.Begin(t.Context(), umbrella); err == nil {
 				defer calm.End()
@@ -92,7 +97,7 @@ func TestThePlatformHasAProcessor(t *testing.T) {
 		tenant, first := <-begin(t, p, acme), <-begin(t, p, platform)
 		second := begin(t, p, platform)
 		time.Sleep(stretch)
-		if !p.slots.wanted(acme) {
+		if !p.slots.wanted(acme, tenant.slot) {
 			t.Error("a tenant need not give way to the platform")
 		}
 		tenant.End()
@@ -141,5 +146,48 @@ func TestWhatCanNotPassIsOvertaken(t *testing.T) {
 			synctest.Wait()
 		}
 		(<-own).End()
+	})
+}
+
+// While something can't pass, the others give way to each other as they do without it: who
+// waits goes on as soon as one of them passes.
+func TestBesideWhatCanNotPassOthersGiveWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProcessors(2) // of which tenants have one
+		long := <-begin(t, p, acme)
+		defer long.End()
+		first := begin(t, p, umbrella)
+		time.Sleep(overdue)
+		synctest.Wait()
+		if len(first) != 1 {
+			t.Fatal("it waits for what can't pass")
+		}
+		one := <-first
+		second := begin(t, p, umbrella)
+		for range 5 {
+			time.Sleep(stretch)
+			at := time.Now()
+			passed := make(chan error, 1)
+			go func() { passed <- one.Pass(t.Context()) }()
+			synctest.Wait()
+			if len(second) != 1 || !time.Now().Equal(at) {
+				t.Fatal("nobody goes on where one gave way")
+			}
+			two := <-second
+			time.Sleep(stretch)
+			again := make(chan *Turn, 1)
+			go func() {
+				if err := two.Pass(t.Context()); err != nil {
+					t.Error(err)
+				}
+				again <- two
+			}()
+			if err := <-passed; err != nil {
+				t.Fatal(err)
+			}
+			second = again
+		}
+		one.End()
+		(<-second).End()
 	})
 }

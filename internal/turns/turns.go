@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -30,8 +31,9 @@ type Class struct {
 type Slots struct {
 	total, tenants, each int
 	share                int // what a tenant may have on end beside others
-	// overdue is after how long a tenant that has no slot gets one beyond what tenants
-	// together have; 0: never.
+	// overdue is after how long a slot whose holder was not heard of (see wanted) counts
+	// for its own tenant alone, and another gets one in its place, of those that the
+	// platform leaves; 0: never.
 	overdue time.Duration
 	epoch   time.Time // when Slots was made
 
@@ -51,6 +53,7 @@ const memory = 10 * time.Second
 // slots are one tenant's.
 type slots struct {
 	waiting queue
+	held    []*waiter // of Slots with overdue
 	running int
 	began   time.Duration // the sum of when the running ones began, since Slots.epoch
 	used    time.Duration // until at, faded
@@ -72,6 +75,7 @@ type waiter struct {
 	granted chan struct{} // closed when it has a slot
 	has     bool          // guarded by Slots.mu
 	began   time.Time     // its slot
+	heard   time.Time     // of who has it, last
 	number  uint64        // of arrival
 }
 
@@ -82,6 +86,11 @@ func New(total, tenants, each int) *Slots {
 
 // Acquire waits for a slot until ctx ends. release must be called once.
 func (s *Slots) Acquire(ctx context.Context, c Class) (release func(), err error) {
+	_, release, err = s.acquire(ctx, c)
+	return release, err
+}
+
+func (s *Slots) acquire(ctx context.Context, c Class) (_ *waiter, release func(), err error) {
 	s.mu.Lock()
 	s.arrived++
 	w := &waiter{granted: make(chan struct{}), number: s.arrived}
@@ -105,7 +114,7 @@ func (s *Slots) Acquire(ctx context.Context, c Class) (release func(), err error
 	got := w.has
 	s.mu.Unlock()
 	if got || s.wait(ctx, c, w) {
-		return func() { s.release(c, w) }, nil
+		return w, func() { s.release(c, w) }, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +127,7 @@ func (s *Slots) Acquire(ctx context.Context, c Class) (release func(), err error
 		s.of[c.Tenant].waiting = s.of[c.Tenant].waiting.without(w)
 		s.waiting--
 	}
-	return nil, ctx.Err()
+	return nil, nil, ctx.Err()
 }
 
 // wait returns whether w has a slot; if not, ctx has ended.
@@ -135,9 +144,7 @@ func (s *Slots) wait(ctx context.Context, c Class, w *waiter) bool {
 			return true
 		case <-late:
 			s.mu.Lock()
-			if t := s.of[c.Tenant]; !w.has && t.running == 0 && s.inUse < s.total {
-				s.serveLocked(t, time.Now())
-			}
+			s.grantLocked()
 			s.mu.Unlock()
 		case <-ctx.Done():
 			return false
@@ -159,8 +166,24 @@ func (s *Slots) releaseLocked(c Class, w *waiter) {
 		t.used, t.at = t.faded(now)+now.Sub(w.began), now
 		t.running--
 		t.began -= w.began.Sub(s.epoch)
+		t.held = slices.DeleteFunc(t.held, func(o *waiter) bool { return o == w })
 	}
 	s.grantLocked()
+}
+
+// quietLocked is how many slots of tenants are held by who was not heard of for too long.
+func (s *Slots) quietLocked(now time.Time) (n int) {
+	if s.overdue == 0 {
+		return 0
+	}
+	for _, t := range s.of {
+		for _, w := range t.held {
+			if now.Sub(w.heard) >= s.overdue {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // grantLocked gives away what is free.
@@ -179,7 +202,7 @@ func (s *Slots) grantLocked() {
 			}
 		}
 	}
-	for s.waiting > 0 && s.inUse < s.total && s.ofTenant < s.tenants {
+	for s.waiting > 0 && s.inUse < s.total && (s.ofTenant < s.tenants || s.ofTenant-s.quietLocked(now) < s.tenants) {
 		t := s.nextLocked(now)
 		if t == nil {
 			return
@@ -193,18 +216,22 @@ func (s *Slots) serveLocked(t *slots, now time.Time) {
 	w := t.waiting[0]
 	t.waiting = t.waiting[1:]
 	s.waiting--
-	w.began = now
+	w.began, w.heard = now, now
 	w.grant()
+	if s.overdue > 0 {
+		t.held = append(t.held, w)
+	}
 	t.running++
 	t.began += now.Sub(s.epoch)
 	s.inUse, s.ofTenant = s.inUse+1, s.ofTenant+1
 }
 
 // wanted tells whether somebody waits who would go before another of c: anybody if that
-// is the platform, since tenants have less than it has.
-func (s *Slots) wanted(c Class) bool {
+// is the platform, since tenants have less than it has. It is the holder of w who asks.
+func (s *Slots) wanted(c Class, w *waiter) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	w.heard = time.Now()
 	if len(s.platform) > 0 || s.waiting == 0 {
 		return len(s.platform) > 0
 	}
