@@ -114,7 +114,32 @@ by itself, and nothing is restarted.`}
 				return control.Rollover(c, step, *now, cmd.OutOrStdout())
 			}})
 	}
+	cmd.AddCommand(identityCmd(f))
 	return cmd
+}
+
+func identityCmd(f *flags) *cobra.Command {
+	return &cobra.Command{Use: "identity NAME", Short: "Write what a role on another machine needs to be one of this fleet",
+		Long: `Write what a role on another machine needs of this one: its certificate and key, the CA,
+and its kubeconfig if it has one. NAME is a role, such as health, or regional-NAME. It is a tar
+archive, to be unpacked in the data directory there. Run it where control keeps its data.
+
+The certificate lives 30 days and control renews it after 20, so run it every few days; the
+role takes up what changed by itself. The archive holds a private key: pass it on by a pipe.`,
+		Example: "  muster ca identity regional-two | ssh edge2 'tar -x -C /var/lib/muster'", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := f.load(cmd)
+			if err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			if file, ok := out.(*os.File); ok {
+				if st, err := file.Stat(); err == nil && st.Mode()&os.ModeCharDevice != 0 {
+					return errors.New("it is an archive with a private key and not for a screen: pipe it to tar on the other machine, see --help")
+				}
+			}
+			return control.Bundle(c, args[0], out)
+		}}
 }
 
 func configCmd() *cobra.Command {
