@@ -31,10 +31,16 @@ func (s *Server) fields(w http.ResponseWriter, r *http.Request, t *table, sc *wi
 		out.Fields = append(out.Fields, x)
 	}
 	labels, versions := counter{}, counter{}
-	t.readable(sc, func(i int) {
-		labels.add(t.rows[i].Labels)
-		versions.add(t.rows[i].Versions)
+	p := s.inTurn(r, func(pass func() error) error {
+		return t.readable(sc, func(i int) error {
+			labels.add(t.rows[i].Labels)
+			versions.add(t.rows[i].Versions)
+			return pass()
+		})
 	})
+	if p != nil {
+		return p
+	}
 	out.Labels, out.Versions = labels.keys(), versions.keys()
 	return s.writeJSON(w, r.URL.Path, &out)
 }

@@ -2,6 +2,7 @@ package sites
 
 import (
 	"cmp"
+	"context"
 	"encoding/csv"
 	"fmt"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/sitequery"
+	"muster.dev/muster/internal/turns"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -150,7 +152,9 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t *table, sc *wire
 		}
 		s.alerts.forget(func(name string) bool { return t.view.Snapshot.Tenant(name) != nil })
 	}
-	f.find(q, sc)
+	if p := s.inTurn(r, func(pass func() error) error { return f.find(q, sc, pass) }); p != nil {
+		return p
+	}
 	if q.csv {
 		return f.writeCSV(w, q)
 	}
@@ -179,8 +183,25 @@ func newCounts() map[string]int {
 	return map[string]int{string(fleet.Green): 0, string(fleet.Orange): 0, string(fleet.Red): 0, string(fleet.Grey): 0}
 }
 
-// find fills in counts and groups, and the keys of what comes after the cursor.
-func (f *found) find(q *question, sc *wire.Scope) {
+// inTurn does what takes time with the sites, as long as it may take, and lets others go on
+// meanwhile: scores are made in this process as well.
+func (s *Server) inTurn(r *http.Request, f func(pass func() error) error) *wire.Problem {
+	ctx, cancel := context.WithTimeout(r.Context(), s.opts.Patience)
+	defer cancel()
+	turn, err := s.processors.Begin(ctx, turns.Class{Tenant: r.Header.Get(wire.TenantsHeader)})
+	if err == nil {
+		defer turn.End()
+		err = f(func() error { return turn.Pass(ctx) })
+	}
+	if err != nil {
+		return wire.Failure(http.StatusServiceUnavailable, "the query takes longer than %s, waiting for its turn included; ask for less, such as with fewer regular expressions", s.opts.Patience)
+	}
+	return nil
+}
+
+// find fills in counts and groups, and the keys of what comes after the cursor. It ends
+// early with an error of pass.
+func (f *found) find(q *question, sc *wire.Scope, pass func() error) error {
 	now := f.table.view.AsOf
 	all := q.query.Uses(sitequery.FieldPhase)
 	groups := map[string]*group{}
@@ -188,9 +209,12 @@ func (f *found) find(q *question, sc *wire.Scope) {
 	for _, l := range q.query.Labels() {
 		missing[l] = true
 	}
-	f.table.readable(sc, func(i int) {
+	err := f.table.readable(sc, func(i int) error {
 		if !all && f.table.rows[i].Phase == fleet.PhaseDecommissioned {
-			return
+			return nil
+		}
+		if err := pass(); err != nil {
+			return err
 		}
 		row := f.row(i)
 		f.page.Readable++
@@ -200,7 +224,7 @@ func (f *found) find(q *question, sc *wire.Scope) {
 			}
 		}
 		if !q.query.Match(&row, now) {
-			return
+			return nil
 		}
 		f.page.Total++
 		f.page.Counts[string(row.Colour)]++
@@ -215,7 +239,7 @@ func (f *found) find(q *question, sc *wire.Scope) {
 			})
 		}
 		if q.limit == 0 {
-			return
+			return nil
 		}
 		key := q.order.Key(&row)
 		if q.after == nil || q.order.Compare(&key, q.after) > 0 {
@@ -225,7 +249,11 @@ func (f *found) find(q *question, sc *wire.Scope) {
 				f.keys = f.keys[:q.limit+1]
 			}
 		}
+		return nil
 	})
+	if err != nil {
+		return err
+	}
 	f.sort(q)
 	for _, l := range q.query.Labels() {
 		if missing[l] {
@@ -245,6 +273,7 @@ func (f *found) find(q *question, sc *wire.Scope) {
 			f.page.Notes = append(f.page.Notes, fmt.Sprintf("of %d groups these are the %d with the most sites", n, maxGroups))
 		}
 	}
+	return nil
 }
 
 func (f *found) sort(q *question) {

@@ -17,11 +17,13 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"muster.dev/muster/health/engine"
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/sitequery"
+	"muster.dev/muster/internal/turns"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -35,14 +37,17 @@ type Options struct {
 	// Firing asks for the alerts of a tenant that fire; nil: they are never known. See
 	// FiringFrom.
 	Firing func(ctx context.Context, tenant string) (*wire.FiringAlerts, error)
+	// Patience is how long the sites of one request may be looked through; default 5 s.
+	Patience time.Duration
 }
 
 // Server answers. Safe for concurrent use.
 type Server struct {
-	opts   Options
-	log    *slog.Logger
-	alerts *alerts
-	last   atomic.Pointer[table]
+	opts       Options
+	log        *slog.Logger
+	alerts     *alerts
+	processors *turns.Processors
+	last       atomic.Pointer[table]
 }
 
 // New returns a server; Register mounts it.
@@ -50,7 +55,10 @@ func New(o Options) (*Server, error) {
 	if o.Source == nil || o.Logger == nil {
 		return nil, errors.New("sites: Source and Logger must be set")
 	}
-	return &Server{opts: o, log: o.Logger, alerts: newAlerts(o.Firing, o.Logger)}, nil
+	if o.Patience <= 0 {
+		o.Patience = 5 * time.Second
+	}
+	return &Server{opts: o, log: o.Logger, alerts: newAlerts(o.Firing, o.Logger), processors: turns.NewProcessors(0)}, nil
 }
 
 // Register mounts it at wire.SitesPath and wire.SiteFieldsPath.
@@ -123,17 +131,20 @@ func rowOf(s *engine.Site) sitequery.Row {
 	return r
 }
 
-// readable calls with the rows of the tenants in scope.
-func (t *table) readable(sc *wire.Scope, f func(i int)) {
+// readable calls with the rows of the tenants in scope, until f fails.
+func (t *table) readable(sc *wire.Scope, f func(i int) error) error {
 	for _, tenant := range t.view.Snapshot.Tenants {
 		if !sc.Has(tenant.Name) {
 			continue
 		}
 		from, _ := slices.BinarySearchFunc(t.view.Snapshot.Sites, tenant.Name, func(s *inventory.Site, name string) int { return strings.Compare(s.ID.Tenant, name) })
 		for i := from; i < len(t.rows) && t.rows[i].Tenant == tenant.Name; i++ {
-			f(i)
+			if err := f(i); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
 }
 
 // tenants in scope.

@@ -350,3 +350,34 @@ func BenchmarkPage(b *testing.B) {
 		})
 	}
 }
+
+// A query whose regular expressions repeat and repeat is refused, and one that takes too long
+// over the sites that there are ends: who asks takes no processor from health for minutes.
+func TestDearQueriesEnd(t *testing.T) {
+	var entries []entry
+	for i := range 2000 {
+		entries = append(entries, entry{fmt.Sprintf("a/s%d", i), 12, func(s *inventory.Site) {
+			s.Labels = map[string]string{"note": strings.Repeat("ab", 31)}
+		}})
+	}
+	src := &source{}
+	src.Store(view(entries...))
+	s, err := New(Options{Source: src, Logger: slog.New(slog.DiscardHandler), Patience: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	s.Register(mux)
+	srv := httptest.NewServer(mux)
+	defer srv.Close()
+	ask := func(q string) (int, string) {
+		return get(t, srv, wire.SitesPath, "a", "q", q, "limit", "0")
+	}
+	if code, body := ask(`note~/((.{0,30}){0,30}x){0,1}/`); code != http.StatusUnprocessableEntity && code != http.StatusBadRequest || !strings.Contains(body, "repeat less") {
+		t.Errorf("a bomb: %d %s", code, body)
+	}
+	dear := strings.Repeat(`note~/(.{0,6}){0,9}x/ or `, 4) + `name=nobody`
+	if code, body := ask(dear); code != http.StatusServiceUnavailable || !strings.Contains(body, "takes longer than") {
+		t.Errorf("a dear one: %d %s", code, body)
+	}
+}

@@ -3,6 +3,7 @@ package sitequery
 import (
 	"math"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
@@ -229,6 +230,20 @@ func (p *parser) choice(name token, c Column, op string, v token) (node, *Error)
 	return nil, p.wrong(v, "%q is no %s: want %s", v.text, name.text, strings.Join(c.field.Values, ", "))
 }
 
+// steps is what one character of text costs a regular expression at most: as many as it has
+// instructions, with all its repetitions written out.
+func steps(re string) int {
+	tree, err := syntax.Parse(re, syntax.Perl)
+	if err != nil {
+		return 0 // and it does not compile
+	}
+	prog, err := syntax.Compile(tree.Simplify())
+	if err != nil {
+		return 0
+	}
+	return len(prog.Inst)
+}
+
 func (p *parser) string(name token, c Column, op string, v token) (node, *Error) {
 	want := v.text
 	switch {
@@ -239,6 +254,9 @@ func (p *parser) string(name token, c Column, op string, v token) (node, *Error)
 		re, err := regexp.Compile(want)
 		if err != nil {
 			return nil, p.wrong(v, "not a regular expression: %s", err)
+		}
+		if p.steps += steps(want); p.steps > maxSteps {
+			return nil, p.wrong(v, "the regular expressions of the query take %d steps a character, written out, want at most %d: repeat less", p.steps, maxSteps)
 		}
 		return strs{c, re.MatchString}, nil
 	case op == "~":

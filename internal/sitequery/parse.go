@@ -11,6 +11,7 @@ type parser struct {
 	tok   token // the next one
 	terms int
 	depth int
+	steps int // of all its regular expressions
 }
 
 func (p *parser) parse() *Error {

@@ -24,6 +24,7 @@ const (
 	maxTerms  = 200
 	maxDepth  = 20
 	maxRegexp = 200 // bytes
+	maxSteps  = 1000
 )
 
 // Row is one site as queries see it. It is only read.
