@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -417,16 +418,50 @@ func TestStreamOutlivesTheServersTimeouts(t *testing.T) {
 func TestStreamsAreBounded(t *testing.T) {
 	h := newStreams()
 	for range maxStreams {
-		if !h.enter("a") {
+		if !h.enter("a", 1) {
 			t.Fatal("refused too early")
 		}
 	}
-	if h.enter("a") || !h.enter("b") {
+	if h.enter("a", 1) || !h.enter("b", 1) {
 		t.Error("one user's streams are not bounded apart from another's")
 	}
-	h.leave("a")
-	if !h.enter("a") {
+	h.leave("a", 1)
+	if !h.enter("a", 1) {
 		t.Error("leaving doesn't make room")
+	}
+	if !h.enter("c", maxStreams-1) || h.enter("c", 2) {
+		t.Error("one that counts as several is no larger than any other")
+	}
+}
+
+// Streams of rollouts in many namespaces hold a watch of the API server for each: a user
+// gets as many tabs of them as people open, and not thousands of watches.
+func TestWatchesOfStreamsAreBounded(t *testing.T) {
+	h := newHarness(t)
+	c, cl := h.con, &call{Request: httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), id: identity{name: "alice"}}
+	open, serving, stop := 0, make(chan struct{}), make(chan struct{})
+	defer close(stop)
+	for range maxStreams {
+		done := make(chan error, 1)
+		go func() {
+			done <- c.streaming(httptest.NewRecorder(), cl, func(context.Context, identity) bool { return true }, maxStreamNamespaces, func(http.ResponseWriter, context.Context, *atomic.Bool) {
+				serving <- struct{}{}
+				<-stop
+			})
+		}()
+		select {
+		case <-serving:
+			open++
+			continue
+		case err := <-done:
+			if p := asProblem(err, "stream"); p.Status != http.StatusTooManyRequests {
+				t.Error(err)
+			}
+		}
+		break
+	}
+	if open < 4 || open > 8 {
+		t.Errorf("%d streams over %d namespaces each", open, maxStreamNamespaces)
 	}
 }
 

@@ -87,7 +87,7 @@ func (c *Console) streamRollout(w http.ResponseWriter, cl *call) error {
 // and sends what view makes of each; nil: nothing.
 func (c *Console) streamWatches(w http.ResponseWriter, cl *call, still granted, namespaces []string, name string, view func(context.Context, identity, *v1alpha1.Rollout) (any, error)) error {
 	var problem error
-	err := c.streaming(w, cl, still, func(w http.ResponseWriter, ctx context.Context, _ *atomic.Bool) {
+	err := c.streaming(w, cl, still, len(namespaces), func(w http.ResponseWriter, ctx context.Context, _ *atomic.Bool) {
 		problem = c.sendRollouts(w, ctx, cl.id, namespaces, name, view)
 	})
 	return errors.Join(err, problem)

@@ -11,8 +11,12 @@ import (
 	"muster.dev/muster/internal/wire"
 )
 
-// maxStreams a user: a browser opens one a tab.
-const maxStreams = 64
+const (
+	// maxStreams a user: a browser opens one a tab.
+	maxStreams = 64
+	// watchesOfStream are how many watches of the API server count as one stream more.
+	watchesOfStream = 10
+)
 
 // streams counts the open ones, by user, and ends them all when the server stops.
 type streams struct {
@@ -24,21 +28,21 @@ type streams struct {
 
 func newStreams() *streams { return &streams{users: map[string]int{}, stop: make(chan struct{})} }
 
-// enter counts a stream of a user, up to the limit.
-func (s *streams) enter(user string) bool {
+// enter counts a stream of a user, as n of them, up to the limit.
+func (s *streams) enter(user string, n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.users[user] >= maxStreams {
+	if s.users[user]+n > maxStreams {
 		return false
 	}
-	s.users[user]++
+	s.users[user] += n
 	return true
 }
 
-func (s *streams) leave(user string) {
+func (s *streams) leave(user string, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.users[user]--; s.users[user] <= 0 {
+	if s.users[user] -= n; s.users[user] <= 0 {
 		delete(s.users, user)
 	}
 }
@@ -60,16 +64,18 @@ func (c *Console) sameTenants(cl *call, need right, set readable) granted {
 // streaming runs serve for as long as the user keeps exactly the rights with which the
 // stream was opened. When they change the stream ends; clients connect again and get
 // what they may see then. ended tells serve whether it was us who cancelled its context.
-func (c *Console) streaming(w http.ResponseWriter, cl *call, still granted, serve func(w http.ResponseWriter, ctx context.Context, ended *atomic.Bool)) error {
+// watches are how many it holds of the API server.
+func (c *Console) streaming(w http.ResponseWriter, cl *call, still granted, watches int, serve func(w http.ResponseWriter, ctx context.Context, ended *atomic.Bool)) error {
 	if cl.Method == http.MethodHead {
 		return newProblem(http.StatusMethodNotAllowed, wire.ProblemMethod, "a stream has no end to report about; use GET")
 	}
-	if !c.streams.enter(cl.id.name) {
-		p := newProblem(http.StatusTooManyRequests, wire.ProblemLimited, "you have %d streams open; close some", maxStreams)
+	n := 1 + watches/watchesOfStream
+	if !c.streams.enter(cl.id.name, n) {
+		p := newProblem(http.StatusTooManyRequests, wire.ProblemLimited, "you have as many streams open as you may, %d, of which one over many namespaces counts as several; close some", maxStreams)
 		p.RetryAfter = secondsUntilRetry
 		return p
 	}
-	defer c.streams.leave(cl.id.name)
+	defer c.streams.leave(cl.id.name, n)
 	c.met.streams.Inc()
 	defer c.met.streams.Dec()
 
