@@ -28,19 +28,6 @@ const env = "MUSTER_TEST_POWERCUT"
 // says with t, as ever. The test must not be parallel.
 func Run(t *testing.T, dir string, work func(dir string)) {
 	t.Helper()
-	run(t, dir, work, false)
-}
-
-// RunOrdered is Run on a file system whose journal keeps names in order with content, as
-// those of ext4, XFS and btrfs do: with a file its name survives, and those of the
-// directories above it. It is for libraries that rely on that; Muster's own code doesn't.
-func RunOrdered(t *testing.T, dir string, work func(dir string)) {
-	t.Helper()
-	run(t, dir, work, true)
-}
-
-func run(t *testing.T, dir string, work func(dir string), ordered bool) {
-	t.Helper()
 	if dir := os.Getenv(env); dir != "" {
 		if err := tellOfSyncs(); err != nil {
 			t.Fatalf("powercut: %v", err)
@@ -51,7 +38,7 @@ func run(t *testing.T, dir string, work func(dir string), ordered bool) {
 		}
 		t.FailNow()
 	}
-	out, err := trace(t.Name(), dir, ordered)
+	out, err := trace(t.Name(), dir)
 	if err != nil {
 		t.Fatalf("powercut: %v\n%s", err, bytes.TrimSpace(out))
 	}

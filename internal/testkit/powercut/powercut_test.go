@@ -118,22 +118,3 @@ func TestASyncedNameOfWhatIsNot(t *testing.T) {
 		t.Errorf("in the directory: %v, %v", entries, err)
 	}
 }
-
-func TestOrderedKeepsNamesWithContent(t *testing.T) {
-	dir := t.TempDir()
-	RunOrdered(t, dir, func(dir string) {
-		sub := filepath.Join(dir, "sub", "below")
-		if err := os.MkdirAll(sub, 0o700); err != nil {
-			t.Error(err)
-		}
-		put(t, filepath.Join(sub, "a"), "a", true)
-		put(t, filepath.Join(sub, "b"), "b", false)
-		put(t, filepath.Join(dir, "sub", "c.tmp"), "c", true)
-		if err := os.Rename(filepath.Join(dir, "sub", "c.tmp"), filepath.Join(dir, "sub", "c")); err != nil {
-			t.Error(err)
-		}
-	})
-	if got := list(t, dir); got != "sub/below/a=a sub/c.tmp=c" {
-		t.Errorf("left %q", got)
-	}
-}

@@ -51,9 +51,8 @@ func cut() {
 }
 
 type tracer struct {
-	root    string
-	ordered bool // see RunOrdered
-	nodes   map[id]*node
+	root  string
+	nodes map[id]*node
 	// begun are the syncs that have not returned, by thread.
 	begun map[int]begun
 	seen  map[int]bool // threads
@@ -62,16 +61,15 @@ type tracer struct {
 type begun struct {
 	id   id
 	node *node
-	path string
 }
 
 // trace runs the test in a process of its own and leaves in dir what survived. It
 // returns what the process said.
-func trace(test, dir string, ordered bool) (said []byte, err error) {
+func trace(test, dir string) (said []byte, err error) {
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return nil, err
 	}
-	tr := &tracer{root: dir, ordered: ordered, nodes: map[id]*node{}, begun: map[int]begun{}, seen: map[int]bool{}}
+	tr := &tracer{root: dir, nodes: map[id]*node{}, begun: map[int]begun{}, seen: map[int]bool{}}
 	defer func() {
 		for _, n := range tr.nodes {
 			_ = n.open.Close()
@@ -209,7 +207,7 @@ func (tr *tracer) begin(leader, tid int) error {
 	} else if err != nil {
 		return fmt.Errorf("look at what is synced: %s: %w", name, err)
 	}
-	tr.begun[tid] = begun{of, n, name}
+	tr.begun[tid] = begun{of, n}
 	return nil
 }
 
@@ -230,33 +228,6 @@ func (tr *tracer) end(tid int) error {
 		return b.node.open.Close()
 	}
 	tr.keep(b.id, b.node)
-	if tr.ordered {
-		return tr.keepNames(b.path, b.id)
-	}
-	return nil
-}
-
-// keepNames keeps the name of a file or directory, if it is still that one's, and those
-// of what is above it.
-func (tr *tracer) keepNames(path string, of id) error {
-	for path != tr.root {
-		info, err := os.Lstat(path)
-		if err != nil || idOf(info) != of {
-			return nil
-		}
-		up, n, err := capture(filepath.Dir(path))
-		if err != nil {
-			return nil
-		}
-		if old := tr.nodes[up]; old == nil {
-			n.names = map[string]entry{}
-			tr.keep(up, n)
-		} else if err := n.open.Close(); err != nil {
-			return err
-		}
-		tr.nodes[up].names[filepath.Base(path)] = entry{of, info.IsDir()}
-		path, of = filepath.Dir(path), up
-	}
 	return nil
 }
 

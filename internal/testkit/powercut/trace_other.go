@@ -8,6 +8,6 @@ func tellOfSyncs() error { return errors.ErrUnsupported }
 
 func cut() {}
 
-func trace(string, string, bool) ([]byte, error) {
+func trace(string, string) ([]byte, error) {
 	return nil, errors.New("wants Linux, for its ptrace")
 }

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/blevesearch/bleve/v2/index/scorch"
 	index "github.com/blevesearch/bleve_index_api"
 
 	"muster.dev/muster/internal/atomicfile"
@@ -120,7 +119,7 @@ func (s *Store) openShard(sh *shard) error {
 	if sh.idx != nil {
 		return nil
 	}
-	idx, err := s.openIndex(sh.dir)
+	idx, err := s.openIndex(sh)
 	if err != nil && !errors.Is(err, fs.ErrPermission) && !isOutOfSpace(err) {
 		// A damaged shard must not stop the intake, and must not be thrown away either.
 		aside := sh.dir + ".damaged-" + strconv.FormatInt(s.opts.Now().Unix(), 10)
@@ -129,7 +128,7 @@ func (s *Store) openShard(sh *shard) error {
 			return fmt.Errorf("open shard %s: %w", sh.dir, errors.Join(err, rerr))
 		}
 		s.metrics.quarantined.Inc()
-		idx, err = s.openIndex(sh.dir)
+		idx, err = s.openIndex(sh)
 	}
 	if err != nil {
 		return fmt.Errorf("open shard %s: %w", sh.dir, err)
@@ -141,8 +140,8 @@ func (s *Store) openShard(sh *shard) error {
 	return nil
 }
 
-func (s *Store) openIndex(dir string) (idx index.Index, err error) {
-	if err := disk.MkdirAll(disk.OS{}, filepath.Dir(dir), 0o700); err != nil {
+func (s *Store) openIndex(sh *shard) (idx index.Index, err error) {
+	if err := disk.MkdirAll(disk.OS{}, sh.dir, 0o700); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -151,12 +150,7 @@ func (s *Store) openIndex(dir string) (idx index.Index, err error) {
 			err = fmt.Errorf("damaged: %v", r)
 		}
 	}()
-	// Each batch is on disk before Batch returns; "unsafe_batch" would change that.
-	idx, err = scorch.NewScorch(scorch.Name, map[string]any{"path": dir, "bolt_timeout": "10s", "numSnapshotsToKeep": 1}, s.analysis)
-	if err != nil {
-		return nil, err
-	}
-	return idx, idx.Open()
+	return openScorch(sh.dir, s.analysis)
 }
 
 // release gives a shard back, and closes the least used ones over the limit.

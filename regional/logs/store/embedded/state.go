@@ -10,6 +10,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/regional/logs/store"
 )
 
@@ -27,6 +28,9 @@ func openState(dir string) (*bbolt.DB, error) {
 		_, err := tx.CreateBucketIfNotExists(stateBucket)
 		return err
 	})
+	if err == nil {
+		err = disk.OS{}.SyncDir(dir) // where its name may be new
+	}
 	if err != nil {
 		_ = db.Close()
 		return nil, fmt.Errorf("state of the log store: %w", err)
