@@ -196,6 +196,11 @@ func (c *Console) streamHealth(w http.ResponseWriter, cl *call) error {
 
 // stream proxies one event stream; ended tells whether it was us who cancelled it.
 func (h *backend) stream(w http.ResponseWriter, r *http.Request, ended *atomic.Bool) {
+	if acceptsGzip(r) {
+		z := &gzipStream{ResponseWriter: w}
+		defer z.end()
+		w = z
+	}
 	p := *h.proxy
 	p.ModifyResponse = func(res *http.Response) error {
 		if err := h.checkResponse(res); err != nil {

@@ -89,6 +89,9 @@ type Resource struct {
 	Used    float64 `json:"used"`
 	Limit   float64 `json:"limit"`   // 0: none, or not known
 	PerSite float64 `json:"perSite"` // what a site takes on average; 0: not known
+	// Others is what other processes of the machine take of what this one may use; Limit is
+	// without it. Of processors alone.
+	Others float64 `json:"others,omitempty"`
 	// MoreSites is for how many more it is enough; null: not known.
 	MoreSites *int64 `json:"moreSites"`
 }

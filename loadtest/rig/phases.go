@@ -261,13 +261,15 @@ func (r *run) coloured(ctx context.Context, colours ...fleet.Colour) (int, error
 	return n, nil
 }
 
-// readStream holds the stream that an open page holds, and counts its bytes.
+// readStream holds the stream that an open page holds, compressed as browsers ask for it, and
+// counts its bytes.
 func (r *run) readStream(ctx context.Context, n *atomic.Int64) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.c.ports.Console+"/api/v1/health/stream", nil)
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Authorization", "Bearer "+r.token)
+	req.Header.Set("Accept-Encoding", "gzip")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return fmt.Errorf("stream of the console: %w", err)

@@ -56,11 +56,12 @@ func headroom(c capacity, cost *wire.RegionalCost) wire.Headroom {
 	}
 	h.Resources = append(h.Resources, room(wire.Resource{Name: wire.ResourceMemory, Used: float64(c.process.Memory), Limit: float64(c.process.MemoryLimit), PerSite: mean(all.MemoryBytes)}, keepMemory))
 
-	cores := c.process.Cores
-	if c.idle >= 0 {
-		cores = min(cores, c.cpu+c.idle) // others use the machine too
+	cores := wire.Resource{Name: wire.ResourceCPU, Used: c.cpu, Limit: c.process.Cores, PerSite: mean(all.CPUCores)}
+	if c.idle >= 0 && c.cpu+c.idle < cores.Limit {
+		cores.Others = cores.Limit - c.cpu - c.idle
+		cores.Limit = c.cpu + c.idle
 	}
-	h.Resources = append(h.Resources, room(wire.Resource{Name: wire.ResourceCPU, Used: c.cpu, Limit: cores, PerSite: mean(all.CPUCores)}, keepCPU))
+	h.Resources = append(h.Resources, room(cores, keepCPU))
 
 	// What is there grows until its retention is full.
 	each := float64(sampleBytes)

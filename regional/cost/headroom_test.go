@@ -58,6 +58,9 @@ func TestHeadroom(t *testing.T) {
 			if more != c.more || h.First != c.first || h.Sites != c.n {
 				t.Errorf("%d more, %q first, want %d, %q: %+v", more, h.First, c.more, c.first, h.Resources)
 			}
+			if o := h.Resources[1].Others; c.name == "others use the processor" && o != 63 || c.name == "processor ends first" && o != 0 {
+				t.Errorf("others take %g cores", o)
+			}
 			if len(h.Resources) != 4 {
 				t.Errorf("%+v", h.Resources)
 			}

@@ -15,6 +15,7 @@ import (
 	"muster.dev/muster/internal/promcost"
 	"muster.dev/muster/internal/prommeter"
 	"muster.dev/muster/internal/turns"
+	"muster.dev/muster/regional/engine/compiled"
 )
 
 // class is for whom an expression is evaluated.
@@ -78,6 +79,7 @@ type guard struct {
 	slots            *turns.Slots
 	processors       *turns.Processors
 	limits           promcost.Limits
+	programs         *programs // of the platform's expressions
 }
 
 var _ promql.QueryEngine = (*guard)(nil)
@@ -95,19 +97,30 @@ func (g *guard) register(reg prometheus.Registerer) {
 
 // NewInstantQuery implements promql.QueryEngine.
 func (g *guard) NewInstantQuery(ctx context.Context, q storage.Queryable, opts promql.QueryOpts, qs string, ts time.Time) (promql.Query, error) {
-	return g.query(ctx, q, qs, promcost.Window{}, func(ng *promql.Engine, q storage.Queryable) (promql.Query, error) {
+	out, err := g.query(ctx, q, qs, promcost.Window{}, func(ng *promql.Engine, q storage.Queryable) (promql.Query, error) {
 		return ng.NewInstantQuery(ctx, q, opts, qs, ts)
 	})
+	if err != nil {
+		return nil, err
+	}
+	if out.class.Platform && (opts == nil || opts.LookbackDelta() == 0) {
+		out.program, out.at, out.instant = g.programs.of(qs), ts, true
+	}
+	return out, nil
 }
 
 // NewRangeQuery implements promql.QueryEngine.
 func (g *guard) NewRangeQuery(ctx context.Context, q storage.Queryable, opts promql.QueryOpts, qs string, start, end time.Time, step time.Duration) (promql.Query, error) {
-	return g.query(ctx, q, qs, promcost.Window{Span: end.Sub(start), Step: step}, func(ng *promql.Engine, q storage.Queryable) (promql.Query, error) {
+	out, err := g.query(ctx, q, qs, promcost.Window{Span: end.Sub(start), Step: step}, func(ng *promql.Engine, q storage.Queryable) (promql.Query, error) {
 		return ng.NewRangeQuery(ctx, q, opts, qs, start, end, step)
 	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
-func (g *guard) query(ctx context.Context, q storage.Queryable, qs string, w promcost.Window, open func(*promql.Engine, storage.Queryable) (promql.Query, error)) (promql.Query, error) {
+func (g *guard) query(ctx context.Context, q storage.Queryable, qs string, w promcost.Window, open func(*promql.Engine, storage.Queryable) (promql.Query, error)) (*guarded, error) {
 	c, _ := ctx.Value(classKey{}).(class)
 	if !c.admitted {
 		expr, err := g.limits.Parse(qs, w)
@@ -136,6 +149,11 @@ type guarded struct {
 	g     *guard
 	class class
 	turn  *turns.Turn // while it runs
+
+	// Of an instant query of the platform.
+	instant bool
+	program *compiled.Program // nil: PromQL evaluates it
+	at      time.Time
 }
 
 // Exec implements promql.Query.
@@ -151,6 +169,11 @@ func (q *guarded) Exec(ctx context.Context) *promql.Result {
 		defer release()
 		if q.turn, err = q.g.processors.Begin(ctx, q.class.Class); err == nil {
 			defer q.turn.End()
+			if q.instant {
+				if r := q.g.programs.eval(ctx, q.program, q.at, q.turn.Pass); r != nil {
+					return r
+				}
+			}
 			return q.Query.Exec(ctx)
 		}
 	}

@@ -216,6 +216,9 @@ func headroomText(r wire.RegionalRoom) string {
 				why = fmt.Sprintf("%s ends first, %s of %s used, %s a site", x.Name, bytesText(x.Used), bytesText(x.Limit), bytesText(x.PerSite))
 			default:
 				why = fmt.Sprintf("%s ends first, %s of %s used, %s a site", x.Name, figure(x.Used), figure(x.Limit), figure(x.PerSite))
+				if x.Others > 0 {
+					why += fmt.Sprintf("; other processes of its machine take %s more, without which it would carry more", figure(x.Others))
+				}
 			}
 		}
 	}

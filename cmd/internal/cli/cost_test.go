@@ -60,7 +60,8 @@ func TestHeadroomText(t *testing.T) {
 		"regional one has no sites yet":                                                                                   {},
 		"regional one, 3 sites: how many more it carries is not known yet":                                                {Sites: 3},
 		"regional one carries about 900 more sites like its 60 (memory ends first, 1.0GiB of 8.0GiB used, 7.0MiB a site)": {Sites: 60, MoreSites: n(907), First: "memory", Resources: memory},
-		"regional one carries no more sites like its 60 (cpu ends first, 1.9 of 2.0 used, 0.03 a site)":                   {Sites: 60, MoreSites: n(0), First: "cpu", Resources: []wire.Resource{{Name: "cpu", Used: 1.9, Limit: 2, PerSite: 0.03, MoreSites: n(0)}}},
+		"regional one carries no more sites like its 60 (cpu ends first, 0.4 of 0.5 used, 0.03 a site; other processes of its machine take 1.5 more, without which it would carry more)": {Sites: 60, MoreSites: n(0), First: "cpu", Resources: []wire.Resource{{Name: "cpu", Used: 0.4, Limit: 0.5, Others: 1.5, PerSite: 0.03, MoreSites: n(0)}}},
+		"regional one carries no more sites like its 60 (cpu ends first, 1.9 of 2.0 used, 0.03 a site)":                                                                                  {Sites: 60, MoreSites: n(0), First: "cpu", Resources: []wire.Resource{{Name: "cpu", Used: 1.9, Limit: 2, PerSite: 0.03, MoreSites: n(0)}}},
 	} {
 		if got := headroomText(wire.RegionalRoom{Name: "one", Headroom: h}); got != want {
 			t.Errorf("%s, want %s", got, want)

@@ -1632,6 +1632,8 @@ export interface components {
                 limit: number;
                 /** @description 0: not known. */
                 perSite: number;
+                /** @description What other processes of the machine take of what the regional may use; limit is without it. Of processors alone, absent when nothing. */
+                others?: number;
                 /** Format: int64 */
                 moreSites: number | null;
             }[];

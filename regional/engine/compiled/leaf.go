@@ -1,0 +1,300 @@
+package compiled
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/schema"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+)
+
+// lookback is how far PromQL looks for the sample of an instant, in milliseconds.
+const lookback = int64(5 * 60 * 1000)
+
+// leaf is a selector of one metric, with the function of its range if it has one.
+type leaf struct {
+	vector
+	metric   string
+	matchers []*labels.Matcher // but for the name
+	offset   int64             // milliseconds, as window
+	window   int64             // of the range, or the lookback
+	// One of: a function of Prometheus' for the range; the sample's time instead of its
+	// value; its value.
+	fn   promql.FunctionCall
+	args parser.Expressions
+	time bool
+
+	// Series of the metric, in the order of the index, and their elements; -1 for those
+	// that the matchers leave out.
+	refs []storage.SeriesRef
+	elem []int32
+	all  []storage.SeriesRef // scratch: the refs of this evaluation
+}
+
+func (l *leaf) reset() { l.refs, l.elem = nil, nil }
+
+// sparse says that most elements are of series that are gone.
+func (l *leaf) sparse() bool { return len(l.values) > 2*len(l.refs)+1000 }
+
+func (*leaf) grow()            {}
+func (*leaf) eval(int64) error { return nil } // see read
+
+// find brings the table to the series that the head has.
+func (l *leaf) find(ctx context.Context, r *reader) error {
+	p, err := r.index.Postings(ctx, labels.MetricName, l.metric)
+	if err != nil {
+		return err
+	}
+	l.all = l.all[:0]
+	for p.Next() {
+		l.all = append(l.all, p.At())
+	}
+	if err := p.Err(); err != nil {
+		return err
+	}
+	if n := len(l.refs); len(l.all) < n || !slices.Equal(l.all[:n], l.refs) {
+		l.reorder()
+	}
+	for _, ref := range l.all[len(l.refs):] {
+		l.elem = append(l.elem, l.meet(r, ref))
+	}
+	l.refs = append(l.refs, l.all[len(l.refs):]...)
+	return nil
+}
+
+// reorder is for an index from which series are gone, or in which new ones are not at the
+// end: it leaves what is still there of those that are known, and asks for the rest anew.
+func (l *leaf) reorder() {
+	known := make(map[storage.SeriesRef]int32, len(l.refs))
+	for i, ref := range l.refs {
+		known[ref] = l.elem[i]
+	}
+	l.refs, l.elem = l.refs[:0], l.elem[:0]
+	fresh := make([]storage.SeriesRef, 0, 16)
+	for _, ref := range l.all {
+		if e, ok := known[ref]; ok {
+			l.refs, l.elem = append(l.refs, ref), append(l.elem, e)
+		} else {
+			fresh = append(fresh, ref)
+		}
+	}
+	l.all = append(append(l.all[:0], l.refs...), fresh...)
+}
+
+// meet returns the element of a series that was not known.
+func (l *leaf) meet(r *reader, ref storage.SeriesRef) int32 {
+	if r.index.Series(ref, &r.builder, nil) != nil {
+		return -1 // gone since; an index never gives a reference twice
+	}
+	ls := r.builder.Labels()
+	for _, m := range l.matchers {
+		if !m.Matches(ls.Get(m.Name)) {
+			return -1
+		}
+	}
+	if l.fn != nil || l.time {
+		ls = nameless(ls)
+	}
+	return l.add(ls)
+}
+
+func nameless(ls labels.Labels) labels.Labels { return ls.DropReserved(schema.IsMetadataLabel) }
+
+// read sets the values.
+func (l *leaf) read(r *reader, ts int64) error {
+	l.clear()
+	maxt := ts - l.offset
+	for i, ref := range l.refs {
+		if i%512 == 511 {
+			if err := r.pass(); err != nil {
+				return err
+			}
+		}
+		e := l.elem[i]
+		if e < 0 {
+			continue
+		}
+		if l.fn == nil {
+			p, ok, err := r.last(ref, maxt-l.window, maxt)
+			switch {
+			case err != nil:
+				return err
+			case !ok || value.IsStaleNaN(p.F):
+			case l.time:
+				l.values[e] = float64(p.T) / 1000
+			default:
+				l.values[e] = p.F
+			}
+			continue
+		}
+		floats, err := r.floats(ref, maxt-l.window, maxt)
+		if err != nil {
+			return err
+		}
+		if len(floats) == 0 {
+			continue
+		}
+		r.helper.Ts, r.helper.Out, r.matrix[0].Floats = ts, r.helper.Out[:0], floats
+		if out, _ := l.fn(nil, r.matrix, l.args, &r.helper); len(out) > 0 {
+			l.values[e] = out[0].F
+		}
+	}
+	return nil
+}
+
+// maxSamples of one series are read, with those before the window that its chunk has. The
+// meter that stands before PromQL knows what to do with more.
+const maxSamples = 20_000
+
+// reader reads out of a head.
+type reader struct {
+	index   *tsdb.HeadAndOOOIndexReader
+	chunks  tsdb.ChunkReader
+	late    *tsdb.HeadAndOOOChunkReader // for chunks in which late samples are
+	builder labels.ScratchBuilder
+	metas   []chunks.Meta
+	iter    chunkenc.Iterator
+	points  []promql.FPoint
+	matrix  promql.Matrix
+	helper  promql.EvalNodeHelper
+	pass    func() error
+}
+
+// ahead is how far a sample may be before the time at which it came, in milliseconds: twice
+// what gateways allow.
+const ahead = int64(20 * 60 * 1000)
+
+// inBlocks says whether a block may have samples after mint. Late samples are moved into
+// blocks that reach beyond the head's beginning, but had come when their block was made.
+func inBlocks(db *tsdb.DB, mint int64) bool {
+	return slices.ContainsFunc(db.Blocks(), func(b *tsdb.Block) bool {
+		m := b.Meta()
+		late := m.Compaction.FromOutOfOrder() && int64(m.ULID.Time())+ahead < mint
+		return m.MaxTime > mint && !late
+	})
+}
+
+// open prepares to read what leaves need at a moment, if all of it is in the head.
+func open(db *tsdb.DB, leaves []*leaf, ts int64) (*reader, error) {
+	head := db.Head()
+	mint, maxt := int64(math.MaxInt64), int64(math.MinInt64)
+	for _, l := range leaves {
+		mint, maxt = min(mint, ts-l.offset-l.window), max(maxt, ts-l.offset)
+	}
+	r := &reader{
+		index:  tsdb.NewHeadAndOOOIndexReader(head, mint, mint, maxt, 0),
+		late:   tsdb.NewHeadAndOOOChunkReader(head, mint, maxt, nil, nil, 0),
+		matrix: promql.Matrix{{}},
+	}
+	var err error
+	if r.chunks, err = tsdb.NewRangeHead(head, mint, maxt).Chunks(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
+	}
+	// In this order: who reads is known, so a truncation that begins now waits.
+	if busy, _, _ := head.IsQuerierCollidingWithTruncation(mint, maxt); busy || inBlocks(db, mint) {
+		r.close()
+		return nil, unsupported("samples that may be in blocks")
+	}
+	return r, nil
+}
+
+func (r *reader) close() { _ = r.chunks.Close() }
+
+// samples returns an iterator over a chunk.
+func (r *reader) samples(m chunks.Meta) (chunkenc.Iterator, error) {
+	from := r.chunks
+	if m.Chunk != nil {
+		from = r.late
+	}
+	c, several, err := from.ChunkOrIterable(m)
+	switch {
+	case err != nil:
+		return nil, err
+	case several != nil:
+		r.iter = several.Iterator(r.iter)
+	default:
+		r.iter = c.Iterator(r.iter)
+	}
+	return r.iter, nil
+}
+
+// chunksOf returns the chunks of a series; none if it is gone.
+func (r *reader) chunksOf(ref storage.SeriesRef) ([]chunks.Meta, error) {
+	err := r.index.Series(ref, &r.builder, &r.metas)
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil, nil
+	}
+	return r.metas, err
+}
+
+// last returns the newest sample after mint and not after maxt.
+func (r *reader) last(ref storage.SeriesRef, mint, maxt int64) (p promql.FPoint, ok bool, err error) {
+	metas, err := r.chunksOf(ref)
+	for _, m := range slices.Backward(metas) {
+		if err = r.each(m, maxt, func(t int64, v float64) {
+			if t > mint {
+				p, ok = promql.FPoint{T: t, F: v}, true
+			}
+		}); err != nil || ok {
+			break
+		}
+	}
+	return p, ok, err
+}
+
+// floats returns the samples after mint and not after maxt, without stale markers. They
+// are good until the next call.
+func (r *reader) floats(ref storage.SeriesRef, mint, maxt int64) ([]promql.FPoint, error) {
+	metas, err := r.chunksOf(ref)
+	r.points = r.points[:0]
+	for _, m := range metas {
+		if err := r.each(m, maxt, func(t int64, v float64) {
+			if t > mint && !value.IsStaleNaN(v) {
+				r.points = append(r.points, promql.FPoint{T: t, F: v})
+			}
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return r.points, err
+}
+
+// each calls do with the samples of a chunk up to maxt.
+func (r *reader) each(m chunks.Meta, maxt int64, do func(int64, float64)) error {
+	if m.MinTime > maxt {
+		return nil
+	}
+	it, err := r.samples(m)
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil // gone since
+	} else if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnsupported, err)
+	}
+	for n := 0; ; n++ {
+		switch it.Next() {
+		case chunkenc.ValNone:
+			return it.Err()
+		case chunkenc.ValFloat:
+		default:
+			return unsupported("a native histogram")
+		}
+		t, v := it.At()
+		if t > maxt {
+			return nil
+		}
+		if n >= maxSamples {
+			return unsupported("a series with more than %d samples", maxSamples)
+		}
+		do(t, v)
+	}
+}

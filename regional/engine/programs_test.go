@@ -1,0 +1,36 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// TestPrograms: what is asked again gets a program, however much is asked once in between.
+func TestPrograms(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	p := newPrograms(nil, func() time.Time { return now }, prometheus.NewRegistry())
+	if p.of("up") != nil {
+		t.Error("a program for what is asked for the first time")
+	}
+	if p.of("up") == nil {
+		t.Error("no program for what is asked again")
+	}
+	if p.of("topk(1, up)"); p.of("topk(1, up)") != nil {
+		t.Error("a program for what can't be compiled")
+	}
+	for i := range 3 * maxPrograms {
+		p.of(fmt.Sprintf("up{site=~%q}", fmt.Sprint(i)))
+	}
+	if p.of("down"); p.of("down") == nil || p.of("up") == nil {
+		t.Error("what is asked once leaves no room for what is asked again")
+	}
+	if len(p.by) > maxPrograms {
+		t.Errorf("%d are kept", len(p.by))
+	}
+	if now = now.Add(programFor + time.Second); p.of("up") != nil {
+		t.Error("a program of long ago")
+	}
+}
