@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -102,13 +103,16 @@ type simulated struct {
 
 	mu   sync.Mutex
 	live wire.SiteLive
-	done bool
-	end  collector.Status // when it was done
-	refs map[uint64]*stamped
-	dec  remotewrite.Decoder
-	raw  []byte // the last push, to be used again
-	hash maphash.Hash
-	app  labels.ScratchBuilder
+	// policy is what selects it instead of the shipped one, if anything; edits are how often that changed.
+	policy *inventory.Policy
+	edits  int64
+	done   bool
+	end    collector.Status // when it was done
+	refs   map[uint64]*stamped
+	dec    remotewrite.Decoder
+	raw    []byte // the last push, to be used again
+	hash   maphash.Hash
+	app    labels.ScratchBuilder
 }
 
 type stamped struct {
@@ -222,6 +226,11 @@ func (s *simulated) run(ctx context.Context) {
 			}
 			s.rig.inv.set(s.rig.sites)
 			start()
+		case governed:
+			s.mu.Lock()
+			s.policy = s.governedBy(*st.Policy)
+			s.mu.Unlock()
+			s.rig.inv.set(s.rig.sites)
 		case renamed:
 			s.mu.Lock()
 			s.name, s.born, s.refs = s.sc.Name, time.Now(), map[uint64]*stamped{}
@@ -240,6 +249,17 @@ func (s *simulated) run(ctx context.Context) {
 	cancel()
 	wg.Wait()
 	s.rig.ended()
+}
+
+// governedBy is a policy of the site alone. Ends of overrides count from now on.
+func (s *simulated) governedBy(spec v1alpha1.HealthPolicySpec) *inventory.Policy {
+	s.edits++
+	spec.Overrides = slices.Clone(spec.Overrides)
+	for i := range spec.Overrides {
+		o := &spec.Overrides[i]
+		o.Sites, o.Until.Time = []string{s.name}, time.Now().Add(o.Until.Sub(time.Unix(0, 0)))
+	}
+	return &inventory.Policy{Kind: inventory.HealthPolicies().Kind, Tenant: tenant, Name: s.name, Generation: s.edits, Object: &v1alpha1.HealthPolicy{Spec: spec}}
 }
 
 // ended stops the rig after the last site.
@@ -606,17 +626,22 @@ func newShelf(sites []*simulated) *shelf {
 // set makes it hold those of the sites that are registered.
 func (s *shelf) set(sites []*simulated) {
 	var list []*inventory.Site
+	var policies []*inventory.Policy
 	for _, x := range sites {
 		x.mu.Lock()
 		if x.name != "" {
-			list = append(list, &inventory.Site{ID: fleet.SiteID{Tenant: tenant, Name: x.name}, Region: region, Phase: fleet.PhaseApproved, CreatedAt: x.born.UTC().Truncate(time.Second)})
+			site := &inventory.Site{ID: fleet.SiteID{Tenant: tenant, Name: x.name}, Region: region, Phase: fleet.PhaseApproved, CreatedAt: x.born.UTC().Truncate(time.Second)}
+			if x.policy != nil {
+				site.Policies, policies = []*inventory.Policy{x.policy}, append(policies, x.policy)
+			}
+			list = append(list, site)
 		}
 		x.mu.Unlock()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version++
-	s.snap = inventory.NewSnapshot(s.version, list, nil, nil)
+	s.snap = inventory.NewSnapshot(s.version, list, nil, policies)
 	select {
 	case s.changed <- struct{}{}:
 	default:

@@ -18,8 +18,11 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/health/defaults"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/loadtest/simsite"
 )
@@ -80,6 +83,9 @@ type Event struct {
 	//	replace   site: it is deleted, and two minutes later another one, healthy, is registered
 	//	          under its name, whose nodes and pods have the same names
 	//	rename    site: it had another name until now
+	//	policy    site: from now on a policy of its tenant selects it, the shipped one with other
+	//	          thresholds: Set has GOOD..BAD by signal
+	//	override  site: the same as an override of such a policy, which ends at Until
 	Do string `json:"do,omitempty"`
 }
 
@@ -235,6 +241,8 @@ func (s *Scenario) newSite(seed uint64, now func() time.Time, t *simsite.Templat
 type Step struct {
 	At                      time.Duration // since the scenario began
 	Object, Property, Value string
+	// Policy selects the site from now on, if Property is governed.
+	Policy *v1alpha1.HealthPolicySpec
 }
 
 // Properties of the object site that are the fleet's.
@@ -242,6 +250,7 @@ const (
 	deleted    = "deleted"
 	registered = "registered"
 	renamed    = "renamed"
+	governed   = "governed"
 )
 
 // Do changes the site.
@@ -250,7 +259,7 @@ func (st Step) Do(site *simsite.Site) error {
 	case "heal":
 		site.Heal()
 		return nil
-	case deleted, registered, renamed:
+	case deleted, registered, renamed, governed:
 		return nil // of the fleet, and not of the site
 	}
 	return site.Set(st.Object, st.Property, st.Value)
@@ -279,7 +288,11 @@ func (s *Scenario) Steps() ([]Step, error) {
 func (e *Event) steps() ([]Step, error) {
 	var out []Step
 	add := func(at time.Duration, object, property, value string) {
-		out = append(out, Step{at, object, property, value})
+		out = append(out, Step{At: at, Object: object, Property: property, Value: value})
+	}
+	if e.Do == "policy" || e.Do == "override" {
+		spec, err := e.policy()
+		return []Step{{At: e.At.D(), Object: e.Object, Property: governed, Policy: spec}}, err
 	}
 	for _, property := range slices.Sorted(mapKeys(e.Set)) {
 		add(e.At.D(), e.Object, property, e.Set[property])
@@ -323,9 +336,38 @@ func (e *Event) steps() ([]Step, error) {
 			add(begin+28*time.Second, old, "gone", "yes")
 		}
 	default:
-		return nil, fmt.Errorf("do: %q on a %s: want reboot or crash on a node, rollout on a deployment, or heal, replace or rename on the site", e.Do, kind)
+		return nil, fmt.Errorf("do: %q on a %s: want reboot or crash on a node, rollout on a deployment, or heal, replace, rename, policy or override on the site", e.Do, kind)
 	}
 	return out, nil
+}
+
+// policy is the shipped policy with the event's thresholds. The end of an override counts
+// from when it comes into force, of which the clock knows then.
+func (e *Event) policy() (*v1alpha1.HealthPolicySpec, error) {
+	spec := defaults.HealthPolicy().Spec
+	o := v1alpha1.SignalOverride{Reason: "a scenario"}
+	for name, bounds := range e.Set {
+		good, bad, ok := strings.Cut(bounds, "..")
+		g, err := resource.ParseQuantity(good)
+		b, err2 := resource.ParseQuantity(bad)
+		if err = errors.Join(err, err2); err != nil || !ok {
+			return nil, fmt.Errorf("set: %s: %q: want GOOD..BAD", name, bounds)
+		}
+		o.Signals = append(o.Signals, v1alpha1.SignalChange{Name: name, Good: &g, Bad: &b})
+	}
+	if e.Do == "override" {
+		o.Until.Time = time.Unix(0, 0).Add((e.Until - e.At).D())
+		spec.Overrides = append(spec.Overrides, o)
+		return &spec, nil
+	}
+	for _, c := range o.Signals {
+		i := slices.IndexFunc(spec.Signals, func(s v1alpha1.Signal) bool { return s.Name == c.Name })
+		if i < 0 {
+			return nil, fmt.Errorf("set: there is no signal %s", c.Name)
+		}
+		spec.Signals[i].Good, spec.Signals[i].Bad = *c.Good, *c.Bad
+	}
+	return &spec, nil
 }
 
 func mapKeys(m map[string]string) func(func(string) bool) {
