@@ -50,6 +50,7 @@ type node struct {
 	dir   bool
 	data  []byte
 	names map[string]entry
+	begun int // of the syncs, which began when it was like this
 	// open keeps the number of the file from being given to another.
 	open *os.File
 }

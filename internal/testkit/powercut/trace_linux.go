@@ -55,6 +55,7 @@ type tracer struct {
 	nodes map[id]*node
 	// begun are the syncs that have not returned, by thread.
 	begun map[int]begun
+	syncs int
 	seen  map[int]bool // threads
 }
 
@@ -207,6 +208,8 @@ func (tr *tracer) begin(leader, tid int) error {
 	} else if err != nil {
 		return fmt.Errorf("look at what is synced: %s: %w", name, err)
 	}
+	tr.syncs++
+	n.begun = tr.syncs
 	tr.begun[tid] = begun{of, n}
 	return nil
 }
@@ -226,6 +229,9 @@ func (tr *tracer) end(tid int) error {
 	}
 	if int64(binary.NativeEndian.Uint64(info[24:])) != 0 {
 		return b.node.open.Close()
+	}
+	if old := tr.nodes[b.id]; old != nil && old.begun > b.node.begun {
+		return b.node.open.Close() // another began later and ended first
 	}
 	tr.keep(b.id, b.node)
 	return nil
