@@ -29,7 +29,7 @@ var unsafeFiles = map[string]struct {
 	"control/registration/audit.go":            {[]string{"OpenFile", "Rename"}, "a log that is appended to and rotated, of which nobody is told that a line is kept"},
 	"dashboards/console/seal.go":               {[]string{"CreateTemp", "Link"}, "a link, unlike a rename, fails where another process was first; file and name are synced"},
 	"cmd/internal/cli/softwareadd.go":          {[]string{"CreateTemp"}, "a copy to compare with, removed before the command ends"},
-	"internal/software/delivery/cache.go":      {[]string{"CreateTemp"}, "a cache that each start empties, of files that their readers verify"},
+	"internal/software/delivery/cache.go":      {[]string{"CreateTemp"}, "a cache of files that each start reads again, and their readers verify"},
 	"regional/logs/store/storetest/figures.go": {[]string{"Create"}, "a test's"},
 }
 

@@ -48,7 +48,7 @@ const (
 
 // Options of New. Dir, Centre and Identify are required.
 type Options struct {
-	Dir    string // of the cache; it is emptied
+	Dir    string // of the cache, which outlives a restart
 	Centre delivery.Upstream
 	// Identify says which site sent a request that the gateway passed on.
 	Identify func(*http.Request) (fleet.SiteID, string, error)
@@ -75,7 +75,7 @@ type Server struct {
 	asks     map[any]*rate.Limiter // of sites and tenants that asked for what is not here
 }
 
-// New empties the directory.
+// New takes what an earlier one left in the directory.
 func New(o Options) (*Server, error) {
 	if o.Downloads <= 0 {
 		o.Downloads = 1000

@@ -277,7 +277,7 @@ func (m *Machine) prepare(ctx context.Context, s State, w Wanted) error {
 		path, err := m.o.Fetch(ctx, w, func(percent int) {
 			m.tell(Status{Running: s.Running, Wanted: w.Version, Item: w.Item, Phase: Downloading, Percent: percent})
 		})
-		if refused := (*bundle.Refused)(nil); errors.As(err, &refused) {
+		if refused := (*bundle.Refused)(nil); errors.As(err, &refused) && !refused.Passes() {
 			return m.fail(ctx, s.Running, err.Error())
 		}
 		if err != nil {

@@ -6,9 +6,14 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/theupdateframework/go-tuf/v2/metadata"
+
+	"muster.dev/muster/internal/software/bundle"
 )
 
 // stub runs 1.0.0, and cannot say so for a while.
@@ -27,6 +32,33 @@ func (s *stub) State(context.Context) (State, error) {
 }
 
 func (s *stub) Verify(context.Context, string, string, int64) error { return io.ErrUnexpectedEOF }
+
+// What is expired counts again once it was signed anew: nobody has to ask for another try.
+// What was signed with other keys does not.
+func TestExpiredHealsByItself(t *testing.T) {
+	d := &stub{}
+	var answer error
+	m, err := New(Options{Component: "os", Driver: d, Path: filepath.Join(t.TempDir(), "os.json"), Fetch: func(context.Context, Wanted, func(int)) (string, error) {
+		return "fetched", answer
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := func(phase Phase, says string) {
+		t.Helper()
+		_, _ = m.Step(t.Context(), Wanted{Version: "2.0.0"})
+		if s := m.Status(); s.Phase != phase || !strings.Contains(s.Message, says) {
+			t.Errorf("%+v, want %s: %s", s, phase, says)
+		}
+	}
+	step(Downloading, "")
+	answer = &bundle.Refused{What: "timestamp.json", Err: &metadata.ErrExpiredMetadata{Msg: "expired"}, Remedy: "sign it anew"}
+	step(Downloading, "timestamp.json is refused")
+	answer = nil
+	step(Installing, "it is written")
+	answer = &bundle.Refused{What: "timestamp.json", Err: errors.New("another key")}
+	step(Failed, "another key")
+}
 
 func TestRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "os.json")

@@ -49,7 +49,7 @@ const (
 type Options struct {
 	Dir    string
 	Bucket *bucket.Bucket
-	// CacheDir and CacheBytes are what is kept of a bucket; the directory is emptied.
+	// CacheDir and CacheBytes are what is kept of a bucket, over restarts as well.
 	CacheDir   string
 	CacheBytes int64
 	// KeysDir has TimestampKey and SnapshotKey, which are read when they are needed. Without

@@ -73,6 +73,14 @@ func (r *Refused) Error() string {
 	return fmt.Sprintf("software repository: %s is refused: %v; %s", r.What, r.Err, r.Remedy)
 }
 
+// Passes tells whether it heals without anybody's doing here: what is expired is signed anew
+// at the centre, each day, and so counts again. A freeze attack looks the same, and gets no
+// further.
+func (r *Refused) Passes() bool {
+	var expired *metadata.ErrExpiredMetadata
+	return errors.As(r.Err, &expired)
+}
+
 // Unwrap returns the cause.
 func (r *Refused) Unwrap() error { return r.Err }
 
@@ -322,10 +330,9 @@ func (t *Trust) keep(name string, b []byte) error {
 // refused says what to do about an error of verification.
 func refused(what string, err error) error {
 	r := &Refused{What: what, Err: err, Remedy: "it was changed on its way or signed with keys that the root does not name"}
-	var expired *metadata.ErrExpiredMetadata
 	var older *metadata.ErrBadVersionNumber
 	switch {
-	case errors.As(err, &expired):
+	case r.Passes():
 		r.Remedy = "sign it anew at the centre, and compare this machine's clock"
 	case errors.As(err, &older):
 		r.Remedy = "it is not the one that follows on what was seen before: somebody replays an old one, or the repository was put back from a copy"

@@ -109,8 +109,12 @@ func mustRefresh(t testing.TB, s *bundle.Trust, from bundle.Source) {
 func mustRefuse(t testing.TB, s *bundle.Trust, from bundle.Source, want string) {
 	t.Helper()
 	err := s.Refresh(t.Context(), from)
-	if r := (*bundle.Refused)(nil); !errors.As(err, &r) || !strings.Contains(err.Error(), want) {
+	r := (*bundle.Refused)(nil)
+	if !errors.As(err, &r) || !strings.Contains(err.Error(), want) {
 		t.Fatalf("%v\nwant it refused, with %q", err, want)
+	}
+	if expired := strings.Contains(err.Error(), "sign it anew"); r.Passes() != expired {
+		t.Errorf("%v\npasses by itself: %t", err, r.Passes())
 	}
 }
 

@@ -81,7 +81,8 @@ var (
 
 // Cache serves what Fetcher asks for, and asks the centre once for each file, however
 // many want it at once: they are served while it comes. It verifies nothing: sites do.
-// What it holds is lost with a restart and fetched again; so is what was under way.
+// What it holds outlives a restart where its name says what is in it: blobs are read before
+// they are served again. Deltas and what was under way are fetched again.
 // That the centre has no such file, or did not answer, is remembered for a moment.
 type Cache struct {
 	o   CacheOptions
@@ -126,7 +127,7 @@ func (c *Cache) Stats() CacheStats {
 	return out
 }
 
-// NewCache empties the directory, or makes it.
+// NewCache takes what an earlier one left in the directory, which it makes if need be.
 func NewCache(o CacheOptions) (*Cache, error) {
 	if o.MaxBytes == 0 {
 		o.MaxBytes = 20 << 30
@@ -134,13 +135,16 @@ func NewCache(o CacheOptions) (*Cache, error) {
 	if o.MetadataFor == 0 {
 		o.MetadataFor = 30 * time.Second
 	}
-	if err := os.RemoveAll(o.Dir); err != nil {
-		return nil, err
-	}
 	if err := disk.MkdirAll(disk.OS{}, o.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	return &Cache{o: o, now: time.Now, files: map[string]*file{}, refusals: map[string]refusal{}, metadata: metadataCache{known: map[string]metadataEntry{}}}, nil
+	c := &Cache{o: o, now: time.Now, files: map[string]*file{}, refusals: map[string]refusal{}, metadata: metadataCache{known: map[string]metadataEntry{}}}
+	left, err := c.left()
+	if err != nil {
+		return nil, err
+	}
+	go c.adopt(left)
+	return c, nil
 }
 
 // ServeHTTP serves Paths. Who may ask is the caller's business: bundles are no secret to
@@ -322,7 +326,7 @@ func (c *Cache) bring(f *file) error {
 				_ = in.Close()
 				return err
 			}
-			if out, err = os.CreateTemp(c.o.Dir, "file-*"); err != nil {
+			if out, err = os.CreateTemp(c.o.Dir, fileName(f.path)); err != nil {
 				_ = in.Close()
 				c.diskFailed()
 				return fmt.Errorf("keep it on the disk: %v", err) //nolint:errorlint // that a directory is missing does not mean that the centre has no such file

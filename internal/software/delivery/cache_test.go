@@ -1,9 +1,12 @@
 package delivery
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,6 +16,7 @@ import (
 	"time"
 
 	"muster.dev/muster/internal/software/bundle/publish"
+	"muster.dev/muster/internal/testkit"
 )
 
 func newCache(t *testing.T, c *centre, o CacheOptions) (*Cache, *Fetcher) {
@@ -71,6 +75,75 @@ func TestMissingIsRemembered(t *testing.T) {
 	}
 	if n := len(cache.refusals); n > maxRefusals {
 		t.Errorf("%d refusals are kept", n)
+	}
+}
+
+// What is whole outlives a restart and costs the centre nothing more; what is not what its
+// name says is fetched again, and what there is no room for goes, the oldest first.
+func TestCacheOutlivesARestart(t *testing.T) {
+	c := newCentre(t)
+	cache, f := newCache(t, c, CacheOptions{})
+	whole, torn, old := noise(1, 1000), noise(2, 1000), noise(3, 1000)
+	for _, b := range [][]byte{whole, torn, old} {
+		c.put(t, publish.Blob(digest(b)), b)
+		if code := open(t, f, BlobPath+digest(b)); code != http.StatusOK {
+			t.Fatal(code)
+		}
+	}
+	testkit.Eventually(t, "all is on the disk", func() error {
+		if s := cache.Stats(); s.Fetched != 3000 {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	named := func(b []byte) string {
+		names, err := filepath.Glob(filepath.Join(cache.o.Dir, digest(b)+"-*"))
+		if err != nil || len(names) != 1 {
+			t.Fatalf("%v, %v", names, err)
+		}
+		return names[0]
+	}
+	if err := os.WriteFile(named(torn), torn[:500], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lost := named(old)
+	if err := os.Chtimes(lost, time.Unix(1, 0), time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(cache.o.Dir, "file-1"), []byte("a delta"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := cache.o
+	o.MaxBytes = 2400
+	again, err := NewCache(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, gone := range []string{lost, filepath.Join(o.Dir, "file-1")} {
+		if _, err := os.Stat(gone); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is still there: %v", gone, err)
+		}
+	}
+	srv := httptest.NewServer(again)
+	defer srv.Close()
+	f = &Fetcher{URL: srv.URL, Client: srv.Client()}
+	for _, want := range []struct {
+		b     []byte
+		asked int64
+	}{{whole, 0}, {torn, 1}} {
+		before := c.asked.Load()
+		in, size, err := f.Open(t.Context(), BlobPath+digest(want.b), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(in)
+		_ = in.Close()
+		if err != nil || size != int64(len(want.b)) || !bytes.Equal(b, want.b) {
+			t.Errorf("%d of %d bytes, %v", len(b), size, err)
+		}
+		if n := c.asked.Load() - before; n != want.asked {
+			t.Errorf("the centre was asked %d times, want %d", n, want.asked)
+		}
 	}
 }
 
