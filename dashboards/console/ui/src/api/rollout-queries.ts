@@ -1,12 +1,14 @@
-import { keepPreviousData, useInfiniteQuery, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { keepPreviousData, type QueryClient, useInfiniteQuery, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useEffect, useState } from "react";
 import { linesOf, promString, type Sample } from "../lib/history";
 import { anyOf, cut, type Groups, hasEnded, rolloutKey, type RolloutRef, spread, windowOf } from "../lib/rollouts";
 import { siteKey, type SiteRef } from "../lib/site";
 import { api, Problem, serverNow } from "./client";
 import { keys } from "./keys";
+import { Link as StreamLink, type LinkOptions } from "./link";
 import type { Dimension, Matrix, Rollout, RolloutDetail, RolloutList, RolloutSite, RolloutSiteList } from "./types";
 
-// Polled like workloads: what counts is in one small object.
+// How often is asked where no stream says what changes: what counts is in one small object.
 const LIST_MS = 5000;
 const MOVING_MS = 2500;
 const ENDED_MS = 30_000;
@@ -34,11 +36,52 @@ export function useRollouts(ask: RolloutQuestion) {
   });
 }
 
+/** Where it stands: by its stream, and while that is away by asking again and again. */
 export function useRollout(r: RolloutRef) {
+  const live = useRolloutStream(r);
   return useQuery({
     queryKey: keys.rollout(rolloutKey(r)),
     queryFn: ({ signal }) => api<RolloutDetail>("GET", pathOf(r), { params: { tenant: r.tenant }, signal }),
-    refetchInterval: (q) => (q.state.data && hasEnded(q.state.data.phase) ? ENDED_MS : MOVING_MS),
+    refetchInterval: (q) => (live || (q.state.data && hasEnded(q.state.data.phase)) ? ENDED_MS : MOVING_MS),
+  });
+}
+
+/** Keeps what is known of a rollout true; whether the stream is there. */
+function useRolloutStream(r: RolloutRef): boolean {
+  const client = useQueryClient();
+  const [live, setLive] = useState(false);
+  useEffect(() => {
+    const stream = rolloutStream(r, client, setLive);
+    const nudge = () => {
+      if (document.visibilityState === "visible") stream.nudge();
+      else stream.hold();
+    };
+    document.addEventListener("visibilitychange", nudge);
+    window.addEventListener("online", nudge);
+    stream.start();
+    return () => {
+      stream.stop();
+      document.removeEventListener("visibilitychange", nudge);
+      window.removeEventListener("online", nudge);
+      setLive(false);
+    };
+  }, [r, client]);
+  return live;
+}
+
+/** The link to a rollout's stream, which puts what it says where pages read it. */
+export function rolloutStream(r: RolloutRef, client: QueryClient, onLive: (live: boolean) => void, o: Pick<LinkOptions, "read" | "random"> = {}): StreamLink {
+  const tenant = r.tenant ? `?tenant=${encodeURIComponent(r.tenant)}` : "";
+  return new StreamLink({
+    ...o,
+    url: `${pathOf(r)}/stream${tenant}`,
+    resumes: false,
+    onState: (s) => onLive(s.kind === "live"),
+    onOpen: () => undefined, // it begins with the whole
+    onEvent: (type, data) => {
+      if (type === "rollout") client.setQueryData(keys.rollout(rolloutKey(r)), data as RolloutDetail);
+      else if (type === "removed") void client.invalidateQueries({ queryKey: keys.rollout(rolloutKey(r)) });
+    },
   });
 }
 
