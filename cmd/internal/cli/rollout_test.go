@@ -2,6 +2,8 @@ package cli
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +13,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"muster.dev/muster/control/api/offered"
 	"muster.dev/muster/control/api/v1alpha1"
@@ -124,6 +131,56 @@ func TestPlainWatch(t *testing.T) {
 	r.Status.Phase = v1alpha1.RolloutCompleted
 	if err := watchEnd(r); err != nil {
 		t.Error(err)
+	}
+}
+
+// A rollout is followed by what the API server says of it, without a question; by questions
+// where it says nothing.
+func TestRolloutIsFollowed(t *testing.T) {
+	for name, says := range map[string]bool{"it says what changes": true, "it does not": false} {
+		t.Run(name, func(t *testing.T) {
+			scheme := runtime.NewScheme()
+			if err := v1alpha1.AddToScheme(scheme); err != nil {
+				t.Fatal(err)
+			}
+			ro := &v1alpha1.Rollout{ObjectMeta: metav1.ObjectMeta{Namespace: "demo-shop", Name: "web-1"}, Status: v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutProgressing}}
+			asked, watched := 0, make(chan struct{}, 1000)
+			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(ro).WithInterceptorFuncs(interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+					asked++
+					return c.Get(ctx, key, o, opts...)
+				},
+				Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
+					defer func() { watched <- struct{}{} }()
+					if !says {
+						return nil, errors.New("the line is down")
+					}
+					return c.Watch(ctx, list, opts...)
+				},
+			}).Build()
+			if err := c.Get(t.Context(), client.ObjectKeyFromObject(ro), ro); err != nil {
+				t.Fatal(err)
+			}
+			asked = 0
+			every := time.Hour
+			if !says {
+				every = time.Millisecond
+			}
+			var out bytes.Buffer
+			ended := make(chan error, 1)
+			own := owned{tenant: "demo", namespace: "shop", Rollout: ro.DeepCopy()}
+			go func() {
+				ended <- followRollout(t.Context(), c, c, own, &watchView{w: &out, style: plainStyle}, every)
+			}()
+			<-watched
+			ro.Status.Phase = v1alpha1.RolloutCompleted
+			if err := c.Update(t.Context(), ro); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-ended; err != nil || (asked == 0) != says {
+				t.Errorf("%v, asked %d times: %s", err, asked, out.String())
+			}
+		})
 	}
 }
 

@@ -8,12 +8,15 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"muster.dev/muster/control/api/v1alpha1"
 )
 
-// watchEvery is how often a rollout that is watched is read again.
+// watchEvery is how often a rollout that is watched is drawn anew, and read again where
+// nobody says what changes.
 const watchEvery = 2 * time.Second
 
 func rolloutStatusCmd(g *Globals) *cobra.Command {
@@ -52,17 +55,26 @@ other way.`,
 	return cmd
 }
 
-// watchRollout follows one to its end.
+// watchRollout follows one to its end: by what the API server says of it, and while that
+// says nothing by reading it again and again.
 func (g *Globals) watchRollout(ctx context.Context, w io.Writer, c client.Client, r owned) error {
 	if g.Output != "table" && g.Output != "wide" && g.Output != "" {
 		return fmt.Errorf("--watch has no --output %s; read it with `kubectl get rollout -w -o %s`", g.Output, g.Output)
 	}
-	s := styleOf(w)
-	view := &watchView{w: w, style: s}
-	tick := time.NewTicker(watchEvery)
+	watcher, err := g.clientFor(0)
+	if err != nil {
+		return err
+	}
+	return followRollout(ctx, c, watcher, r, &watchView{w: w, style: styleOf(w)}, watchEvery)
+}
+
+func followRollout(ctx context.Context, c client.Client, watcher client.WithWatch, r owned, view *watchView, every time.Duration) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	tick := time.NewTicker(every)
 	defer tick.Stop()
-	var failures int
-	for {
+	heard := hearRollout(ctx, watcher, r.Rollout) // nil: nobody says what changes
+	for failures := 0; ; {
 		view.show(r, time.Now())
 		if r.Status.Phase.Ended() {
 			return watchEnd(r)
@@ -70,13 +82,23 @@ func (g *Globals) watchRollout(ctx context.Context, w io.Writer, c client.Client
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case e, ok := <-heard:
+			if now, is := e.Object.(*v1alpha1.Rollout); ok && is && (e.Type == watch.Added || e.Type == watch.Modified) {
+				r.Rollout = now
+				continue
+			}
+			heard = nil // it ended, or says that it is gone: that is read
 		case <-tick.C:
+			if heard != nil {
+				continue // only the clock in the picture
+			}
 		}
 		now := &v1alpha1.Rollout{}
 		err := c.Get(ctx, client.ObjectKeyFromObject(r.Rollout), now)
 		switch {
 		case err == nil:
 			r.Rollout, failures = now, 0
+			heard = hearRollout(ctx, watcher, now)
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case client.IgnoreNotFound(err) == nil:
@@ -87,6 +109,18 @@ func (g *Globals) watchRollout(ctx context.Context, w io.Writer, c client.Client
 			}
 		}
 	}
+}
+
+// hearRollout is what the API server says of a rollout from its version on, until ctx ends or
+// the connection does; nil: it can't be had now.
+func hearRollout(ctx context.Context, c client.WithWatch, r *v1alpha1.Rollout) <-chan watch.Event {
+	in, err := c.Watch(ctx, &v1alpha1.RolloutList{}, client.InNamespace(r.Namespace), client.MatchingFields{"metadata.name": r.Name},
+		&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: r.ResourceVersion}})
+	if err != nil {
+		return nil
+	}
+	context.AfterFunc(ctx, in.Stop)
+	return in.ResultChan()
 }
 
 // watchEnd is nil for one that completed.
