@@ -26,7 +26,7 @@ import (
 )
 
 // Features of a site that is a cluster, in the order of the chart.
-var Features = []string{"metrics", "host", "logs", "workloads", "virtualhosts"}
+var Features = []string{"metrics", "host", "logs", "workloads", "virtualhosts", "restarts"}
 
 // ManifestOptions say how a cluster becomes a site.
 type ManifestOptions struct {
@@ -55,7 +55,8 @@ Features, each with just the rights that it needs:
   logs       lines of all pods, by a DaemonSet of Fluent Bit
   workloads  what the fleet deploys is applied to the cluster
   virtualhosts  Services of the tenant's other sites are reached by name, and served to them;
-             needs workloads`,
+             needs workloads
+  restarts   an account by which the nodes restart into a new operating system one at a time`,
 		Example: `  muster site manifest --token $(muster token create --token-only) | kubectl apply -f -
   muster site manifest --token - --site paris-07 --features metrics,host,logs <token >paris-07.yaml`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"muster.dev/muster/control/agent/kube"
+	"muster.dev/muster/control/agent/software/lease"
 	"muster.dev/muster/health/defaults"
 )
 
@@ -104,7 +105,7 @@ func TestManifestGrantsWhatWorkloadsNeed(t *testing.T) {
 	o := wellMade
 	o.Features = Features
 	_, list := render(t, o)
-	for name, want := range map[string][]rbacv1.PolicyRule{"muster-edge-workloads": kube.Rules(), "muster-edge-virtualhosts": kube.HostRules()} {
+	for name, want := range map[string][]rbacv1.PolicyRule{"muster-edge-workloads": kube.Rules(), "muster-edge-virtualhosts": kube.HostRules(), "muster-edge-restart": lease.Rules()} {
 		i := slices.IndexFunc(list, func(u *unstructured.Unstructured) bool { return u.GetKind() == "ClusterRole" && u.GetName() == name })
 		if i < 0 {
 			t.Fatal("no ClusterRole " + name)
@@ -116,6 +117,19 @@ func TestManifestGrantsWhatWorkloadsNeed(t *testing.T) {
 		if diff := cmp.Diff(want, role.Rules); diff != "" {
 			t.Errorf("%s: -want +chart:\n%s", name, diff)
 		}
+	}
+	i := slices.IndexFunc(list, func(u *unstructured.Unstructured) bool {
+		return u.GetKind() == "Role" && u.GetName() == "muster-edge-restart"
+	})
+	if i < 0 {
+		t.Fatal("no Role muster-edge-restart")
+	}
+	var role rbacv1.Role
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list[i].Object, &role); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(lease.LeaseRules(), role.Rules); diff != "" {
+		t.Errorf("the lease's Role: -want +chart:\n%s", diff)
 	}
 }
 

@@ -72,7 +72,7 @@ type Log struct {
 // DefaultConfig is what an empty file means.
 func DefaultConfig() Config {
 	return Config{StateDir: "/var/lib/muster-edge", OpsListen: "127.0.0.1:9106", HostMetrics: true, Kubernetes: Kubernetes{Discovery: true, MaxPods: 2000}, SpoolSync: conf.Duration(collector.DefaultSpoolSync), Log: Log{Level: "info", Format: "logfmt"},
-		Software: Software{Hold: conf.Duration(time.Minute), Within: conf.Duration(10 * time.Minute), Components: SoftwareComponents{Agent: SoftwareAgent{Driver: driverSelf}, OS: SoftwareOS{Grub: SoftwareGrub{Env: "/boot/grub/grubenv"}}}}}
+		Software: Software{Hold: conf.Duration(time.Minute), Within: conf.Duration(10 * time.Minute), Components: SoftwareComponents{Agent: SoftwareAgent{Driver: driverSelf}, OS: SoftwareOS{Grub: SoftwareGrub{Env: "/boot/grub/grubenv"}, Lease: SoftwareLease{Namespace: "muster-edge", DrainWithin: conf.Duration(10 * time.Minute)}}}}}
 }
 
 // LoadConfig reads a file over the defaults; a file that is not there is an error

@@ -11,12 +11,17 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
+	"k8s.io/client-go/kubernetes"
+
 	"muster.dev/muster/collector"
+	"muster.dev/muster/control/agent/software/bootc"
 	"muster.dev/muster/control/agent/software/components"
 	"muster.dev/muster/control/agent/software/grub"
+	"muster.dev/muster/control/agent/software/lease"
 	"muster.dev/muster/control/agent/software/rauc"
 	"muster.dev/muster/control/agent/software/self"
 	"muster.dev/muster/internal/conf"
@@ -46,9 +51,19 @@ type SoftwareAgent struct {
 
 // SoftwareOS is how the operating system is replaced.
 type SoftwareOS struct {
-	Driver  string       `yaml:"driver"`
-	Version string       `yaml:"version"`
-	Grub    SoftwareGrub `yaml:"grub"`
+	Driver  string        `yaml:"driver"`
+	Version string        `yaml:"version"`
+	Grub    SoftwareGrub  `yaml:"grub"`
+	Lease   SoftwareLease `yaml:"lease"`
+}
+
+// SoftwareLease has the nodes of a cluster restart one at a time.
+type SoftwareLease struct {
+	Kubeconfig   string        `yaml:"kubeconfig"`
+	Node         string        `yaml:"node"`
+	Namespace    string        `yaml:"namespace"`
+	MinAvailable int           `yaml:"minAvailable"`
+	DrainWithin  conf.Duration `yaml:"drainWithin"`
 }
 
 // SoftwareGrub are two root images that GRUB chooses between.
@@ -59,10 +74,13 @@ type SoftwareGrub struct {
 
 // The drivers.
 const (
-	driverSelf = "self"
-	driverGrub = "grub"
-	driverRAUC = "rauc"
+	driverSelf  = "self"
+	driverGrub  = "grub"
+	driverRAUC  = "rauc"
+	driverBootc = "bootc"
 )
+
+var osDrivers = []string{"", driverGrub, driverRAUC, driverBootc}
 
 // WatchWithin is by when the watchdog wants a new agent marked good.
 const WatchWithin = 15 * time.Minute
@@ -72,12 +90,20 @@ func (s *Software) validate() error {
 		return fmt.Errorf("software.components.agent.driver: %q: want %s, or nothing", d, driverSelf)
 	}
 	switch o := s.Components.OS; {
-	case o.Driver != "" && o.Driver != driverGrub && o.Driver != driverRAUC:
-		return fmt.Errorf("software.components.os.driver: %q: want %s or %s, or nothing", o.Driver, driverGrub, driverRAUC)
-	case o.Driver == driverGrub && o.Grub.Env == "":
+	case !slices.Contains(osDrivers, o.Driver):
+		return fmt.Errorf("software.components.os.driver: %q: want %s, or nothing", o.Driver, strings.Join(osDrivers[1:], ", "))
+	case (o.Driver == driverGrub || o.Driver == driverBootc) && o.Grub.Env == "":
 		return errors.New("software.components.os.grub.env: want GRUB's environment block, such as /boot/grub/grubenv")
 	case o.Driver == driverGrub && len(o.Grub.Slots) != 2:
 		return fmt.Errorf("software.components.os.grub.slots: %d: want two, such as {a: /dev/disk/by-partlabel/root-a, b: /dev/disk/by-partlabel/root-b}", len(o.Grub.Slots))
+	case o.Lease.Kubeconfig != "" && o.Driver == "":
+		return errors.New("software.components.os.lease: needs software.components.os.driver: nothing else restarts the machine")
+	case o.Lease.Kubeconfig != "" && o.Lease.Namespace == "":
+		return errors.New("software.components.os.lease.namespace: say in which namespace the lease is, the same on all nodes")
+	case o.Lease.MinAvailable < 0:
+		return fmt.Errorf("software.components.os.lease.minAvailable: %d: want 0 or more", o.Lease.MinAvailable)
+	case o.Lease.DrainWithin.D() < time.Second || o.Lease.DrainWithin.D() > time.Hour:
+		return fmt.Errorf("software.components.os.lease.drainWithin: %s: want 1s to 1h", o.Lease.DrainWithin.D())
 	}
 	if d := s.Hold.D(); d < time.Second || d > time.Hour {
 		return fmt.Errorf("software.hold: %s: want 1s to 1h", d)
@@ -137,20 +163,54 @@ func newOS(c Config, dir string) (*components.Component, error) {
 		return nil, err
 	}
 	out := &components.Component{Name: "os", Hold: c.Software.Hold.D(), Within: c.Software.Within.D()}
-	if conf.Driver == driverRAUC {
-		out.Driver, err = rauc.New(context.Background(), rauc.Options{Dir: filepath.Join(dir, "rauc"), Version: conf.Version, BootID: strings.TrimSpace(string(boot)), Reboot: reboot})
+	if turn, err := conf.Lease.turn(); err != nil {
+		return nil, fmt.Errorf("lease: %w", err)
+	} else if turn != nil {
+		out.BeforeBoot, out.AfterTrial = turn.Take, turn.GiveBack
+	}
+	bootID := strings.TrimSpace(string(boot))
+	switch conf.Driver {
+	case driverRAUC:
+		out.Driver, err = rauc.New(context.Background(), rauc.Options{Dir: filepath.Join(dir, "rauc"), Version: conf.Version, BootID: bootID, Reboot: reboot})
+		return out, err
+	case driverBootc:
+		out.Driver, err = bootc.New(bootc.Options{Dir: filepath.Join(dir, "bootc"), Env: grub.Block{Path: conf.Grub.Env, FS: disk.OS{}, Settle: grub.Settle}, BootID: bootID, Reboot: reboot})
 		return out, err
 	}
 	cmdline, err := os.ReadFile("/proc/cmdline")
 	if err != nil {
 		return nil, err
 	}
-	d, err := grub.New(grub.Options{Env: conf.Grub.Env, Slots: conf.Grub.Slots, Running: slotOf(string(cmdline)), BootID: strings.TrimSpace(string(boot)), Reboot: reboot})
+	d, err := grub.New(grub.Options{Env: conf.Grub.Env, Slots: conf.Grub.Slots, Running: slotOf(string(cmdline)), BootID: bootID, Reboot: reboot})
 	if err != nil {
 		return nil, fmt.Errorf("grub: %w; the kernel has to be told which one it runs from, as muster.slot=a", err)
 	}
 	out.Driver, out.Image = d, d.Image
 	return out, nil
+}
+
+// turn is this node's; nil: it needs none.
+func (l *SoftwareLease) turn() (*lease.Turn, error) {
+	if l.Kubeconfig == "" {
+		return nil, nil //nolint:nilnil // a machine of its own
+	}
+	k := Kubernetes{Kubeconfig: l.Kubeconfig}
+	config, err := k.restConfig()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	node := l.Node
+	if node == "" {
+		if node, err = os.Hostname(); err != nil {
+			return nil, err
+		}
+		node = strings.ToLower(node) // as kubelets do
+	}
+	return lease.New(lease.Options{Client: client, Node: node, Namespace: l.Namespace, MinAvailable: l.MinAvailable, DrainWithin: l.DrainWithin.D()})
 }
 
 // slotOf is the slot that a kernel's command line names.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -290,5 +291,46 @@ func TestSlotOf(t *testing.T) {
 		if got := slotOf(in); got != want {
 			t.Errorf("%q: %q", in, got)
 		}
+	}
+}
+
+// A node that is one of several asks for its turn before it restarts; a machine of its own
+// does not.
+func TestOperatingSystemTakesItsTurn(t *testing.T) {
+	dir := t.TempDir()
+	env, head := filepath.Join(dir, "grubenv"), "# GRUB Environment Block\nboot_success=1\n"
+	if err := os.WriteFile(env, []byte(head+strings.Repeat("#", 1024-len(head))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := DefaultConfig()
+	c.Software.Components.OS.Driver, c.Software.Components.OS.Grub.Env = driverBootc, env
+	alone, err := newOS(c, dir)
+	if err != nil || alone.Driver == nil || alone.BeforeBoot != nil || alone.AfterTrial != nil {
+		t.Fatalf("%+v, %v", alone, err)
+	}
+	asked := make(chan string, 1)
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.URL.Path
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	defer api.Close()
+	lease := &c.Software.Components.OS.Lease
+	lease.Kubeconfig, lease.Node = filepath.Join(dir, "kubeconfig"), "till-2"
+	if _, err := newOS(c, dir); err == nil || !strings.Contains(err.Error(), "lease: kubernetes: reach the cluster's API server") {
+		t.Errorf("without its kubeconfig: %v", err)
+	}
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q}}]\nusers: [{name: u, user: {token: x}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n", api.URL)
+	if err := os.WriteFile(lease.Kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	node, err := newOS(c, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := node.BeforeBoot(t.Context()); err == nil || !strings.Contains(err.Error(), "the turn to restart: node till-2") {
+		t.Errorf("it restarts without having asked: %v", err)
+	}
+	if path := <-asked; path != "/api/v1/nodes/till-2" || node.AfterTrial == nil {
+		t.Errorf("it asked for %s", path)
 	}
 }

@@ -14,7 +14,7 @@ const checkpoint = 0x4004662b
 
 // Settle brings what a file system has in its journal to where GRUB reads, which replays
 // none: without it a boot that follows a power cut reads the block as it was before. Only
-// ext4 can do it, and for root; elsewhere nothing happens.
+// ext4 with a journal can do it, and for root; elsewhere nothing happens.
 func Settle(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -23,7 +23,7 @@ func Settle(dir string) error {
 	defer f.Close()
 	var flags uint32
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), checkpoint, uintptr(unsafe.Pointer(&flags)))
-	for _, ok := range []error{unix.ENOTTY, unix.EPERM, unix.EOPNOTSUPP, unix.EINVAL} {
+	for _, ok := range []error{unix.ENOTTY, unix.EPERM, unix.EOPNOTSUPP, unix.EINVAL, unix.ENODEV} {
 		if errors.Is(errno, ok) {
 			return nil
 		}
