@@ -219,7 +219,9 @@ func (r *run) rollBack(what, why string) {
 	r.message, r.next = why, "wait until the sites that are online have the old content"
 }
 
-// goBack waits until the sites that are online have the old content.
+// goBack waits until the sites that are online have the old content, but for those that say
+// for as long as a site may take, and ten minutes at most, that they can't: such as one that
+// never was well with it.
 func (r *run) goBack() {
 	left, failed := 0, []string{}
 	for i := range r.names {
@@ -227,22 +229,27 @@ func (r *run) goBack() {
 		if r.steps[i] != byte(v1alpha1.StepRolledBack) || s == nil || !s.Online || s.Maintenance || s.State == Ready || s.State == Waits {
 			continue
 		}
-		left++
 		if s.State == Failed {
 			failed = append(failed, s.Name)
+			if r.unit-r.d.rows[i].at >= int64(min(r.within(), defaultReadyWithin)/time.Second) {
+				continue
+			}
 		}
+		left++
 	}
-	r.message, r.next = r.d.Message, "wait until the sites that are online have the old content"
+	why := r.d.Message
+	if len(failed) > 0 {
+		why = fmt.Sprintf("%s can't be put back: %s. %s", sites(len(failed)), some(failed), why)
+	}
+	r.message, r.next = why, "wait until the sites that are online have the old content"
 	switch {
-	case left > 0 && len(failed) > 0:
-		r.message = fmt.Sprintf("%s can't be put back: %s. %s", sites(len(failed)), some(failed), r.d.Message)
 	case left > 0:
 	case r.d.Back == "wave":
 		r.d.Back, r.d.Halted, r.d.Phase = "", true, v1alpha1.RolloutPaused
 		r.decide("Paused", "", "Wave %d is put back; it waits for people.", r.d.Wave)
 		r.next = "wait for people: resume, promote or abort"
 	default:
-		r.end(v1alpha1.RolloutRolledBack, "", "%s", r.d.Message)
+		r.end(v1alpha1.RolloutRolledBack, "", "%s", why)
 		r.message = ""
 	}
 }

@@ -384,6 +384,23 @@ func TestRollingBackWaitsForTheSites(t *testing.T) {
 	w.want(v1alpha1.RolloutRolledBack, 20*time.Minute)
 }
 
+// A site that is not well with the old content either does not hold up the end for ever.
+func TestRollingBackGivesUpASite(t *testing.T) {
+	w := newWorld(t, 40)
+	w.until("wave 2", time.Hour, inWave(2))
+	w.step()
+	bad := w.first().Name
+	w.stuck = func(s *Site) bool { return s.Name == bad }
+	w.spec.Control.Abort = true
+	if w.run(9*time.Minute, ended) || !w.says("1 site can't be put back: "+bad) {
+		t.Fatalf("gave it up at once:\n%s", w.dump())
+	}
+	w.want(v1alpha1.RolloutRolledBack, 3*time.Minute)
+	if !w.says("1 site can't be put back: " + bad) {
+		t.Error(w.dump())
+	}
+}
+
 func TestOnFailure(t *testing.T) {
 	t.Run("pause", func(t *testing.T) {
 		w := newWorld(t, 40)

@@ -32,6 +32,7 @@ type world struct {
 	// what the change does
 	readyAfter time.Duration
 	fails      func(s *Site) bool
+	stuck      func(s *Site) bool // fails with whatever it has
 	waits      func(s *Site) bool
 	restarts   bool
 	blind      func() bool // nobody knows what sites are like
@@ -112,7 +113,7 @@ func (w *world) step() {
 			s.State = Restarting
 		case since < w.readyAfter:
 			s.State = Progressing
-		case digit > '0' && w.fails != nil && w.fails(s):
+		case w.stuck != nil && w.stuck(s), digit > '0' && w.fails != nil && w.fails(s):
 			s.State, s.Why = Failed, "CrashLoopBackOff"
 		default:
 			s.State, s.Why = Ready, ""
