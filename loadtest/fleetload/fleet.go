@@ -196,6 +196,9 @@ func (f *Fleet) Digests(item string) map[string]int {
 	return out
 }
 
+// SoftwareBad is on how many sites no version is ever well.
+func (f *Fleet) SoftwareBad() int { return f.count((*site).bad) }
+
 // Cut makes the uplinks of n sites swallow all that is sent, spread over the fleet,
 // and returns the sites' names.
 func (f *Fleet) Cut(n int) []string {

@@ -38,6 +38,7 @@ type upgrade struct {
 	percent             int
 	since               time.Time
 	trial               bool
+	trials              int         // that were begun
 	next                *time.Timer // of the next step
 }
 
@@ -82,7 +83,7 @@ func (s *site) want(ctx context.Context, client wire.UplinkClient, items []*wire
 
 func (s *site) begin(w *software.Wanted) {
 	u := s.upgrade
-	u.to = w.Version
+	u.to, u.trial = w.Version, false // what is on trial is left for it
 	back := u.to == ""
 	if back {
 		u.to = u.before
@@ -138,6 +139,7 @@ func (s *site) step(ctx context.Context) error {
 		u.enter("Installing", "it waits for the restart")
 	case u.state == "Installing" && !u.trial:
 		u.trial, u.running, u.to = true, u.to, u.running
+		u.trials++
 		u.message = "it is on trial"
 		u.next.Reset(s.delay())
 		return errRestarts
@@ -192,6 +194,17 @@ func (u *upgrade) status() *wire.SoftwareStatus {
 		out.Wanted = u.to
 	}
 	out.Since = timestamppb.New(u.since)
+	return out
+}
+
+// Trials is how often each site has begun to try a version, by its name.
+func (f *Fleet) Trials() map[string]int {
+	out := map[string]int{}
+	for _, s := range f.sites {
+		s.upgrade.mu.Lock()
+		out[s.name] = s.upgrade.trials
+		s.upgrade.mu.Unlock()
+	}
 	return out
 }
 

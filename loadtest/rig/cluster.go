@@ -60,11 +60,16 @@ func freePorts() (ports, error) {
 	return p, nil
 }
 
-// config is the product's configuration file: defaults but for the ports.
-func (p ports) config() ([]byte, error) {
+// config is the product's configuration file: defaults but for the ports, and where sites'
+// software lies, if there is any.
+func (p ports) config(repository string) ([]byte, error) {
 	type object = map[string]any
+	control := object{"listen": p.Control, "fleetListen": p.Fleet, "opsListen": p.ControlOps}
+	if repository != "" {
+		control["software"] = object{"dir": repository}
+	}
 	return yaml.Marshal(object{
-		"control":    object{"listen": p.Control, "fleetListen": p.Fleet, "opsListen": p.ControlOps},
+		"control":    control,
 		"regionals":  []object{{"name": regionalName, "listen": p.Gateway, "queryListen": p.Regional, "logs": object{"forwardListen": ""}}},
 		"aggregator": object{"opsListen": p.AggregatorOps, "cortex": object{"listen": p.Cortex}},
 		"health":     object{"opsListen": p.HealthOps},
@@ -99,18 +104,15 @@ type cluster struct {
 func (c *cluster) data() string    { return filepath.Join(c.dir, "data") }
 func (c *cluster) logFile() string { return filepath.Join(c.dir, "muster.log") }
 
-// startCluster runs `muster up` on a new directory and waits until all roles are ready.
-func startCluster(ctx context.Context, muster, dir string) (*cluster, error) {
+// startCluster runs `muster up` on a new directory, with a repository of sites' software if
+// one is wanted, and waits until all roles are ready.
+func startCluster(ctx context.Context, muster, dir string, software bool) (*cluster, error) {
 	c := &cluster{muster: muster, dir: dir, exited: make(chan struct{})}
 	var err error
 	if c.ports, err = freePorts(); err != nil {
 		return nil, err
 	}
-	conf, err := c.ports.config()
-	if err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(c.configFile(), conf, 0o600); err != nil {
+	if err := c.configure(ctx, software); err != nil {
 		return nil, err
 	}
 	if c.log, err = os.Create(c.logFile()); err != nil {
@@ -148,6 +150,22 @@ func startCluster(ctx context.Context, muster, dir string) (*cluster, error) {
 		}
 		return true, "", nil
 	})
+}
+
+// configure writes the configuration file, and makes the repository that it names.
+func (c *cluster) configure(ctx context.Context, software bool) error {
+	repository := ""
+	if software {
+		repository = c.repository()
+		if _, err := c.run(ctx, "software", "init", "--keys", c.offlineKeys(), "--repository", repository); err != nil {
+			return err
+		}
+	}
+	conf, err := c.ports.config(repository)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(c.configFile(), conf, 0o600)
 }
 
 func (c *cluster) configFile() string { return filepath.Join(c.dir, "muster.yaml") }

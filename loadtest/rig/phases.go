@@ -56,6 +56,7 @@ func (r *run) prepare(ctx context.Context) error {
 	r.f, err = fleetload.New(fleetload.Options{
 		Sites: r.o.Sites, Series: r.o.Series, Pushes: r.o.Pushes, Interval: r.o.Interval, Churn: r.o.Churn,
 		Server: r.c.ports.Gateway, CAHash: strings.TrimSpace(string(hash)), Token: token,
+		SoftwareBad: r.o.SoftwareBad, SoftwareStep: r.o.SoftwareStep, SoftwareFetches: r.o.Sites,
 	})
 	return err
 }

@@ -36,6 +36,8 @@ type Options struct {
 	Churn                 float64       // share of the series that change in a minute
 	Steady                time.Duration // how long the steady phase takes
 	Cut                   float64       // share of the sites whose uplink is cut
+	SoftwareBad           float64       // share of the sites on which no version of the agent is ever well
+	SoftwareStep          time.Duration // as fleetload.Options.SoftwareStep
 	Phases                []string      // of Phases, in their order; empty: all
 	Deadline              time.Duration // for each phase, beyond the length of the steady one
 	GoOn                  bool          // with the next phase after one has stalled
@@ -46,7 +48,7 @@ type Options struct {
 }
 
 // The phases. Every run begins with the registration, and all that come after the cold
-// start need it, but for the workloads and the rollout.
+// start need it, but for the workloads and the rollouts.
 const (
 	PhaseRegistration = "registration"
 	PhaseCold         = "cold"
@@ -54,12 +56,13 @@ const (
 	PhasePolicy       = "policy"
 	PhaseWorkloads    = "workloads"
 	PhaseRollout      = "rollout"
+	PhaseSoftware     = "software"
 	PhaseCut          = "cut"
 	PhaseRestart      = "restart"
 )
 
 // Phases in their order.
-var Phases = []string{PhaseRegistration, PhaseCold, PhaseSteady, PhasePolicy, PhaseWorkloads, PhaseRollout, PhaseCut, PhaseRestart}
+var Phases = []string{PhaseRegistration, PhaseCold, PhaseSteady, PhasePolicy, PhaseWorkloads, PhaseRollout, PhaseSoftware, PhaseCut, PhaseRestart}
 
 // Phase is what one phase came to.
 type Phase struct {
@@ -119,7 +122,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	r.say("starting Muster in %s", o.Dir)
 	sctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
-	r.c, err = startCluster(sctx, o.Muster, o.Dir)
+	r.c, err = startCluster(sctx, o.Muster, o.Dir, o.runs(PhaseSoftware))
 	if r.c != nil && r.c.cmd != nil && r.c.cmd.Process != nil {
 		defer r.c.stop()
 	}
@@ -155,6 +158,9 @@ func (o *Options) check() error {
 	if o.Cut < 0 || o.Cut > 1 {
 		return fmt.Errorf("--cut: %g: want a share, 0 to 1", o.Cut)
 	}
+	if o.SoftwareBad < 0 || o.SoftwareBad > 1 {
+		return fmt.Errorf("--software-bad: %g: want a share, 0 to 1", o.SoftwareBad)
+	}
 	if o.Steady < 3*o.Interval {
 		return fmt.Errorf("--steady: %s: want at least three intervals of %s", o.Steady, o.Interval)
 	}
@@ -167,7 +173,8 @@ func (o *Options) runs(phase string) bool {
 	case len(o.Phases) == 0, phase == PhaseRegistration, slices.Contains(o.Phases, phase):
 		return true
 	case phase == PhaseCold:
-		return slices.ContainsFunc(o.Phases, func(p string) bool { return p != PhaseRegistration && p != PhaseWorkloads && p != PhaseRollout })
+		own := []string{PhaseRegistration, PhaseWorkloads, PhaseRollout, PhaseSoftware}
+		return slices.ContainsFunc(o.Phases, func(p string) bool { return !slices.Contains(own, p) })
 	}
 	return false
 }
@@ -179,7 +186,7 @@ func (r *run) say(format string, args ...any) {
 // phases runs them one after the other. One that stalls ends the run unless GoOn.
 func (r *run) phases(ctx context.Context) error {
 	all := map[string]func(context.Context, *Phase) error{
-		PhaseRegistration: r.registration, PhaseCold: r.cold, PhaseSteady: r.steady, PhasePolicy: r.policy, PhaseWorkloads: r.workloads, PhaseRollout: r.rollout, PhaseCut: r.cut, PhaseRestart: r.restart,
+		PhaseRegistration: r.registration, PhaseCold: r.cold, PhaseSteady: r.steady, PhasePolicy: r.policy, PhaseWorkloads: r.workloads, PhaseRollout: r.rollout, PhaseSoftware: r.software, PhaseCut: r.cut, PhaseRestart: r.restart,
 	}
 	var errs []error
 	for _, name := range Phases {

@@ -112,7 +112,7 @@ func TestPortsAreDifferent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := p.config()
+	b, err := p.config("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,10 +165,11 @@ func TestOptionsAreChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, change := range map[string]func(*Options){
-		"--muster": func(o *Options) { o.Muster = "/no/such/file" },
-		"--phases": func(o *Options) { o.Phases = []string{"steddy"} },
-		"--cut":    func(o *Options) { o.Cut = 1.5 },
-		"--steady": func(o *Options) { o.Steady = time.Second },
+		"--muster":       func(o *Options) { o.Muster = "/no/such/file" },
+		"--phases":       func(o *Options) { o.Phases = []string{"steddy"} },
+		"--cut":          func(o *Options) { o.Cut = 1.5 },
+		"--software-bad": func(o *Options) { o.SoftwareBad = -1 },
+		"--steady":       func(o *Options) { o.Steady = time.Second },
 	} {
 		o := good
 		change(&o)
@@ -180,12 +181,13 @@ func TestOptionsAreChecked(t *testing.T) {
 
 func TestPhasesThatRun(t *testing.T) {
 	for want, wanted := range map[string][]string{
-		"registration cold steady policy workloads rollout cut restart": nil,
+		"registration cold steady policy workloads rollout software cut restart": nil,
 		"registration":             {PhaseRegistration},
 		"registration cold":        {PhaseCold},
 		"registration cold policy": {PhasePolicy},
 		"registration workloads":   {PhaseWorkloads},
 		"registration rollout":     {PhaseRollout},
+		"registration software":    {PhaseSoftware},
 	} {
 		var got []string
 		for _, p := range Phases {

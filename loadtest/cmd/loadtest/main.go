@@ -46,6 +46,8 @@ process used is read from outside. The phases:
   workloads     a Deployment is applied to all sites, changed, read back and deleted
   rollout       a Deployment's new image goes over all sites in four waves, a tenth of them
                 offline, who then come back
+  software      a version of the agent goes over all sites in four waves; on --software-bad of them
+                it is not well and goes back. Another one may fail at half as many, and is put back
   cut           the uplinks of 1 % of the sites swallow everything; ends when they are back
   restart       the regional is stopped and started; ends when all samples are caught up
 
@@ -60,6 +62,7 @@ CPU seconds compare well between runs; latencies only on a machine that does not
   make loadtest SITES=1000 SERIES=500 STEADY=15m
   make loadtest SITES=100 SERIES=200 FLAGS="--phases steady --steady 1m"
   make loadtest SITES=3000 FLAGS="--phases workloads,rollout"
+  make loadtest SITES=3000 SERIES=20 FLAGS="--phases software --deadline 10m"
   bin/loadtest --sites 3000 --series 200 --deadline 10m --go-on --dir /tmp/run-1`,
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -102,6 +105,7 @@ CPU seconds compare well between runs; latencies only on a machine that does not
 	f.Float64Var(&o.Churn, "churn", 0.01, "share of the series that others take the place of in a minute")
 	f.DurationVar(&o.Steady, "steady", 3*time.Minute, "how long the steady phase takes")
 	f.Float64Var(&o.Cut, "cut", 0.01, "share of the sites whose uplink is cut")
+	f.Float64Var(&o.SoftwareBad, "software-bad", 0.01, "share of the sites on which no version of the agent is ever well")
 	f.StringSliceVar(&o.Phases, "phases", nil, "run these alone: "+strings.Join(rig.Phases, ",")+" (and what they need)")
 	f.DurationVar(&o.Deadline, "deadline", 5*time.Minute, "for each phase, beyond --steady")
 	f.BoolVar(&o.GoOn, "go-on", false, "go on with the next phase after one that missed its deadline")
