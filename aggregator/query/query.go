@@ -166,7 +166,18 @@ func (c *Client) Ask(ctx context.Context, tenant string, r Request) (status int,
 		return http.StatusBadRequest, errorJSON("bad_data", err.Error())
 	}
 	path, form := r.form()
-	status, body, err := c.do(ctx, tenant, path, form)
+	status, body, err := c.do(ctx, tenant, http.MethodPost, path, form)
+	if err != nil {
+		return c.failed(err)
+	}
+	if r.Limit > 0 && status == http.StatusOK {
+		body = cut(body, r.Limit)
+	}
+	return status, jsonOrError(status, body)
+}
+
+// failed is the answer in place of one that the store did not give.
+func (c *Client) failed(err error) (status int, body []byte) {
 	switch {
 	case errors.Is(err, errTooLarge):
 		return http.StatusUnprocessableEntity, errorJSON("execution", err.Error())
@@ -174,13 +185,8 @@ func (c *Client) Ask(ctx context.Context, tenant string, r Request) (status int,
 		return http.StatusGatewayTimeout, errorJSON("timeout", "the query took longer than "+c.o.Timeout.String()+", waiting for its turn included")
 	case errors.Is(err, errTenant):
 		return http.StatusForbidden, errorJSON("forbidden", err.Error())
-	case err != nil:
-		return http.StatusBadGateway, errorJSON("unavailable", "the metric store can't be reached; regionals and scores go on without it")
 	}
-	if r.Limit > 0 && status == http.StatusOK {
-		body = cut(body, r.Limit)
-	}
-	return status, jsonOrError(status, body)
+	return http.StatusBadGateway, errorJSON("unavailable", "the metric store can't be reached; regionals and scores go on without it")
 }
 
 // cut leaves n series of an answer and warns as Prometheus does, because Cortex ignores the
@@ -233,7 +239,7 @@ func jsonOrError(status int, body []byte) []byte {
 var errTenant = errors.New("no such tenant")
 
 // do sends one request and reads its bounded answer.
-func (c *Client) do(ctx context.Context, tenant, path string, form url.Values) (status int, body []byte, err error) {
+func (c *Client) do(ctx context.Context, tenant, method, path string, form url.Values) (status int, body []byte, err error) {
 	if fleet.ValidateTenant(tenant) != nil { // also keeps '|', which joins tenants, out
 		return 0, nil, errTenant
 	}
@@ -245,7 +251,7 @@ func (c *Client) do(ctx context.Context, tenant, path string, form url.Values) (
 		if err == nil {
 			result = strconv.Itoa(status/100) + "xx"
 		}
-		c.seconds.WithLabelValues(path, result).Observe(time.Since(began).Seconds())
+		c.seconds.WithLabelValues(pattern(path), result).Observe(time.Since(began).Seconds())
 	}()
 	release, err := c.slots.Acquire(ctx, turns.Class{Tenant: tenant})
 	if err != nil {
@@ -254,11 +260,17 @@ func (c *Client) do(ctx context.Context, tenant, path string, form url.Values) (
 	}
 	defer release()
 
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+path, strings.NewReader(form.Encode()))
+	target, sent := c.base+path, form.Encode()
+	if method == http.MethodGet {
+		target, sent = target+"?"+sent, ""
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, strings.NewReader(sent))
 	if err != nil {
 		return 0, nil, err
 	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if method == http.MethodPost {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
 	req.Header.Set(wire.OrgHeader, tenant)
 	resp, err := c.o.Client.Do(req)
 	if err != nil {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"encoding/json"
 	"bufio"
 	"cmp"
 	"compress/gzip"
@@ -521,6 +522,34 @@ func TestMetricQueries(t *testing.T) {
 	}
 	none := newHarness(t, func(o *Options, _ *timing) { o.Metrics = nil })
 	none.want(503, "alice", "GET", "/api/v1/metrics/query?query=up", "")
+	none.want(503, "alice", "GET", "/api/v1/metrics/names", "")
+}
+
+func TestMetricNamesAndConditions(t *testing.T) {
+	h := newHarness(t)
+	h.want(200, "both", "GET", "/api/v1/metrics/names?tenant=globex&label=job&match=up%7Bsite%3D%22x%22%7D&q=ku&start=100&end=200&limit=7", "")
+	if want := (NameQuery{Label: "job", Match: `up{site="x"}`, Contains: "ku", Start: time.Unix(100, 0), End: time.Unix(200, 0), Limit: 7}); h.metrics.tenant != "globex" || h.metrics.names != want {
+		t.Errorf("%s %+v", h.metrics.tenant, h.metrics.names)
+	}
+	h.want(200, "alice", "GET", "/api/v1/metrics/names?label=__name__", "")
+	if got := h.metrics.names; got.End.Sub(got.Start) != time.Hour || got.Limit != defaultLimit {
+		t.Errorf("without a time: %+v", got)
+	}
+	h.want(400, "both", "GET", "/api/v1/metrics/names", "")
+	h.want(400, "alice", "GET", "/api/v1/metrics/names?start=2&end=1", "")
+	h.want(403, "alice", "GET", "/api/v1/metrics/names?tenant=globex", "")
+	h.want(401, "", "GET", "/api/v1/metrics/names", "")
+
+	var c Condition
+	answer := h.want(200, "alice", "GET", "/api/v1/metrics/condition?site=paris-07&query=max%20by%20(site)%20(x)%20%3E%205", "")
+	if err := json.Unmarshal(answer.body, &c); err != nil || c.Value != `max by (site) (x{site="paris-07"})` || !slices.Equal(c.Bounds, []ConditionBound{{">", 5}}) || strings.Contains(c.Query, "paris") {
+		t.Errorf("%+v, %v", c, err)
+	}
+	h.want(400, "alice", "GET", "/api/v1/metrics/condition?query=max(", "")
+	h.want(400, "alice", "GET", "/api/v1/metrics/condition", "")
+	h.want(400, "alice", "GET", "/api/v1/metrics/condition?query=x%20%3E%201&site=Not_A_Site", "")
+	h.want(400, "alice", "GET", "/api/v1/metrics/condition?query=sum_over_time(sum_over_time(x%5B1d%3A1s%5D)%5B1d%3A1s%5D)", "")
+	h.want(401, "", "GET", "/api/v1/metrics/condition?query=x", "")
 }
 
 // A viewer's query that no timeout would stop does not reach the metric store.

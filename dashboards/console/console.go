@@ -32,6 +32,18 @@ type Metrics interface {
 	// Query evaluates q for one tenant, which the caller has authorised. What it returns is
 	// a status and a JSON body of the Prometheus HTTP API, errors included.
 	Query(ctx context.Context, tenant string, q MetricQuery) (status int, body []byte)
+	// Names lists names of labels, or values of one, likewise; its body on success has names
+	// and more, as GET /api/v1/metrics/names documents it.
+	Names(ctx context.Context, tenant string, q NameQuery) (status int, body []byte)
+}
+
+// NameQuery asks for names of labels, or values of one.
+type NameQuery struct {
+	Label      string // whose values are wanted; "": names of labels
+	Match      string // a selector that the series must fit; "": any
+	Contains   string // whatever the case
+	Start, End time.Time
+	Limit      int
 }
 
 // MetricQuery is an instant query at Time, or with a Step one over a range.

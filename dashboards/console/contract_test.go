@@ -522,7 +522,12 @@ func TestMockKeepsTheContract(t *testing.T) {
 		send([]int{200, 204}[i%2], "POST", path, "{}")
 		send(404, "POST", path, "{}")
 	}
-	send(200, "GET", "/api/v1/metrics/query_range?query=muster_site_health_score%7Bsite%3D%22"+site.Name+"%22%7D&start=0&end=600&step=60", "")
+	send(200, "GET", "/api/v1/metrics/query_range?query=muster_site_health_score%7Bsite%3D%22"+site.Name+"%22%7D&start=0&end=600&step=60"+"&tenant="+site.Tenant, "")
+	send(200, "GET", "/api/v1/metrics/query?query=node_load1&tenant=acme", "")
+	send(400, "GET", "/api/v1/metrics/query?query=sum(&tenant=acme", "")
+	send(200, "GET", "/api/v1/metrics/names?label=__name__&q=node&tenant=acme", "")
+	send(200, "GET", "/api/v1/metrics/condition?query=node_load1%20%3E%203&site="+site.Name, "")
+	send(400, "GET", "/api/v1/metrics/names?nonsense=1", "")
 
 	for _, tenant := range []string{"acme", "globex"} {
 		in := "&tenant=" + tenant

@@ -241,6 +241,7 @@ type fakeMetrics struct {
 	mu     sync.Mutex
 	tenant string
 	query  MetricQuery
+	names  NameQuery
 	asked  int
 	fail   int
 }
@@ -256,6 +257,13 @@ func (f *fakeMetrics) Query(_ context.Context, tenant string, q MetricQuery) (in
 		return f.fail, []byte(`{"status":"error","errorType":"bad_data","error":"parse error"}`)
 	}
 	return http.StatusOK, []byte(`{"status":"success","data":{"resultType":"vector","result":[]}}`)
+}
+
+func (f *fakeMetrics) Names(_ context.Context, tenant string, q NameQuery) (int, []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tenant, f.names, f.asked = tenant, q, f.asked+1
+	return http.StatusOK, []byte(`{"names":["up"],"more":false}`)
 }
 
 // fakeAlerting stands for the alerting role: it remembers what it was asked.

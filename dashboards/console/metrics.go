@@ -5,7 +5,11 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
+
+	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/promcost"
+	"muster.dev/muster/internal/promexpr"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -58,12 +62,9 @@ func (c *Console) query(w http.ResponseWriter, cl *call, q MetricQuery, over pro
 	if q.Expr == "" {
 		return invalid("query", "is missing; want PromQL")
 	}
-	set, err := c.access.scope(cl.Context(), cl.id, cl.q.Get("tenant"))
+	tenant, err := c.metricTenant(cl)
 	if err != nil {
 		return err
-	}
-	if len(set.names) != 1 {
-		return invalid("tenant", "is missing: a query is about one tenant, and you may read %d", len(set.names))
 	}
 	if _, err := promcost.Query.Parse(q.Expr, over); err != nil {
 		return invalid("query", "%s", err)
@@ -78,13 +79,90 @@ func (c *Console) query(w http.ResponseWriter, cl *call, q MetricQuery, over pro
 			return invalid("limit", "%s", err)
 		}
 	}
-	if c.opt.Metrics == nil {
-		return unavailable(nil, "this console has no metric store configured")
+	status, body := c.opt.Metrics.Query(cl.Context(), tenant, q)
+	return writeMetrics(w, status, body)
+}
+
+// metricTenant is the one tenant that a request to the metric store is about.
+func (c *Console) metricTenant(cl *call) (string, error) {
+	set, err := c.access.scope(cl.Context(), cl.id, cl.q.Get("tenant"))
+	if err != nil {
+		return "", err
 	}
-	status, body := c.opt.Metrics.Query(cl.Context(), set.names[0], q)
+	if len(set.names) != 1 {
+		return "", invalid("tenant", "is missing: a query is about one tenant, and you may read %d", len(set.names))
+	}
+	if c.opt.Metrics == nil {
+		return "", unavailable(nil, "this console has no metric store configured")
+	}
+	return set.names[0], nil
+}
+
+func writeMetrics(w http.ResponseWriter, status int, body []byte) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
 	return nil
+}
+
+// nameReach is how far back names are looked for if nobody says.
+const nameReach = time.Hour
+
+// metricNames lists names of labels, or values of one.
+func (c *Console) metricNames(w http.ResponseWriter, cl *call) error {
+	tenant, err := c.metricTenant(cl)
+	if err != nil {
+		return err
+	}
+	q := NameQuery{Label: cl.q.Get("label"), Match: cl.q.Get("match"), Contains: cl.q.Get("q"), End: time.Now(), Limit: limitOf(cl.q)}
+	if t := cl.q.Get("end"); t != "" {
+		q.End, _ = parseTime(t) // checked
+	}
+	q.Start = q.End.Add(-nameReach)
+	if t := cl.q.Get("start"); t != "" {
+		q.Start, _ = parseTime(t)
+	}
+	if q.End.Before(q.Start) {
+		return invalid("end", "is before start")
+	}
+	status, body := c.opt.Metrics.Names(cl.Context(), tenant, q)
+	return writeMetrics(w, status, body)
+}
+
+// Condition is an expression taken apart for a chart.
+type Condition struct {
+	// Query is the whole expression, laid out over lines.
+	Query string `json:"query"`
+	// Value is the expression without its comparisons with constants; Bounds are these.
+	Value  string           `json:"value"`
+	Bounds []ConditionBound `json:"bounds"`
+}
+
+// ConditionBound is a comparison: the condition holds while the value is Op Value.
+type ConditionBound struct {
+	Op    string  `json:"op"`
+	Value float64 `json:"value"`
+}
+
+// metricCondition takes an expression apart, and narrows it to a site. It asks nobody.
+func (c *Console) metricCondition(w http.ResponseWriter, cl *call) error {
+	query := cl.q.Get("query")
+	if query == "" {
+		return invalid("query", "is missing; want PromQL")
+	}
+	expr, err := promcost.Query.Parse(query, promcost.Window{})
+	if err != nil {
+		return invalid("query", "%s", err)
+	}
+	out := Condition{Query: expr.Pretty(0), Bounds: []ConditionBound{}}
+	if site := cl.q.Get("site"); site != "" {
+		promexpr.Narrow(expr, labels.MustNewMatcher(labels.MatchEqual, fleet.SeriesSite, site))
+	}
+	parts := promexpr.ConditionOf(expr)
+	out.Value = parts.Value
+	for _, b := range parts.Bounds {
+		out.Bounds = append(out.Bounds, ConditionBound(b))
+	}
+	return writeJSON(w, http.StatusOK, out)
 }

@@ -125,6 +125,8 @@ var (
 	pagedList       = []param{tenantParam, limitParam, cursorParam}
 	virtualSiteItem = []param{tenantParam, {"namespace", text(63)}}
 	instantQuery    = []param{tenantParam, {"query", promQL}, {"time", timestamp}, {"timeout", duration}, seriesLimit}
+	nameQuery       = []param{tenantParam, {"label", text(128)}, {"match", promQL}, {"q", text(200)}, {"start", timestamp}, {"end", timestamp}, {"limit", whole(1, 10_000)}}
+	conditionQuery  = []param{{"query", promQL}, {"site", siteName}}
 	rangeQuery      = []param{tenantParam, {"query", promQL}, {"start", timestamp}, {"end", timestamp}, {"step", duration}, {"timeout", duration}, seriesLimit}
 )
 

@@ -160,6 +160,8 @@ func (c *Console) apiRoutes() []route {
 		{method: "POST", path: "/api/v1/metrics/query", doing: "query metrics", params: instantQuery, form: true, handle: c.queryInstant},
 		{method: "GET", path: "/api/v1/metrics/query_range", doing: "query metrics", params: rangeQuery, handle: c.queryRange},
 		{method: "POST", path: "/api/v1/metrics/query_range", doing: "query metrics", params: rangeQuery, form: true, handle: c.queryRange},
+		{method: "GET", path: "/api/v1/metrics/names", doing: "list names of metrics", params: nameQuery, handle: c.metricNames},
+		{method: "GET", path: "/api/v1/metrics/condition", doing: "take the expression apart", params: conditionQuery, handle: c.metricCondition},
 	}
 }
 

@@ -121,6 +121,10 @@ type Signal struct {
 	Unit      string          `json:"unit"`
 	Source    string          `json:"source"`
 	AsOf      *time.Time      `json:"asOf"`
+	// Query is the signal's PromQL as its policy has it.
+	Query string `json:"query"`
+	// Sparse: no series means that nothing is wrong.
+	Sparse bool `json:"sparse"`
 }
 
 // Explanation is the answer of GET /api/v1/health/sites/{name}/explain.
@@ -357,7 +361,7 @@ func DetailOf(s *engine.Site, asOf time.Time) SiteDetail {
 }
 
 func signalOf(m *health.Signal, st *health.SignalState, why string) Signal {
-	x := Signal{Name: m.Name, Dimension: m.Dimension, Known: st.Known, Applies: st.Applies, Pack: m.Pack, Error: why, Good: m.Good, Bad: m.Bad, Weight: m.Weight, Critical: m.Critical(), Unit: m.Unit, Source: m.Source}
+	x := Signal{Name: m.Name, Dimension: m.Dimension, Known: st.Known, Applies: st.Applies, Pack: m.Pack, Error: why, Good: m.Good, Bad: m.Bad, Weight: m.Weight, Critical: m.Critical(), Unit: m.Unit, Source: m.Source, Query: m.Query, Sparse: m.Sparse}
 	if st.Known {
 		score := round(st.Score, 1000)
 		x.Value, x.Score, x.AsOf = figure(st.Value), &score, timeOfMillis(st.At)

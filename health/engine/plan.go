@@ -13,6 +13,7 @@ import (
 	"muster.dev/muster/health"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/promcost"
+	"muster.dev/muster/internal/promexpr"
 )
 
 // query is one query of a tick, asked once of every regional whatever the number
@@ -245,7 +246,7 @@ func worst(text string, smallest bool) string {
 	if err != nil {
 		return text // it came out of the parser
 	}
-	narrow(expr, labels.MustNewMatcher(labels.MatchRegexp, fleet.SeriesSite, sitesMark))
+	promexpr.Narrow(expr, labels.MustNewMatcher(labels.MatchRegexp, fleet.SeriesSite, sitesMark))
 	op := "topk"
 	if smallest {
 		op = "bottomk"
@@ -263,16 +264,6 @@ func confine(expr parser.Expr, tenant string) error {
 	if err != nil {
 		return fmt.Errorf("tenant %q: %w", tenant, err)
 	}
-	narrow(expr, m)
+	promexpr.Narrow(expr, m)
 	return nil
-}
-
-// narrow adds a matcher to every selector of a query.
-func narrow(expr parser.Expr, m *labels.Matcher) {
-	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
-		if vs, ok := n.(*parser.VectorSelector); ok {
-			vs.LabelMatchers = append(vs.LabelMatchers, m)
-		}
-		return nil
-	})
 }

@@ -21,6 +21,7 @@ import (
 	"muster.dev/muster/health"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/promcost"
+	"muster.dev/muster/internal/promexpr"
 )
 
 // Replay is what a policy that is not in force would have made of some sites' history.
@@ -181,14 +182,14 @@ func (h *history) ask(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("over this time a query is too dear: %w; look back less far", err)
 		}
-		narrow(expr, only)
+		promexpr.Narrow(expr, only)
 		texts = append(texts, expr.String())
 	}
 	expr, err := parser.ParseExpr(colourQuery)
 	if err != nil {
 		return err
 	}
-	narrow(expr, only)
+	promexpr.Narrow(expr, only)
 	texts = append(texts, expr.String())
 	h.value, h.have, h.errs = make([][]float64, len(texts)), make([][]bool, len(texts)), make([]string, len(texts))
 	var wg sync.WaitGroup

@@ -123,3 +123,8 @@ type metrics struct{ *query.Client }
 func (m metrics) Query(ctx context.Context, tenant string, q console.MetricQuery) (int, []byte) {
 	return m.Ask(ctx, tenant, query.Request{Expr: q.Expr, Time: q.Time, Start: q.Start, End: q.End, Step: q.Step, Timeout: q.Timeout, Limit: q.Limit})
 }
+
+// Names implements console.Metrics.
+func (m metrics) Names(ctx context.Context, tenant string, q console.NameQuery) (int, []byte) {
+	return m.Client.Names(ctx, tenant, query.NamesRequest{Label: q.Label, Match: q.Match, Contains: q.Contains, Start: q.Start, End: q.End, Limit: q.Limit})
+}

@@ -66,6 +66,9 @@ export const FAULTS = {
   "cpu-throttled": { "cpu-throttled": 90, "cpu-used": 71 },
 };
 
+/** The metric that a signal is measured by. */
+export const metricOf = (signal) => `mock_${signal.replaceAll("-", "_")}`;
+
 export function random(seed) {
   return () => {
     seed = (seed + 0x6d2b79f5) | 0;
@@ -231,6 +234,7 @@ export class MockFleet {
     return {
       ...s.view, asOf: this.asOf, labels: labels(s), policy: "default", regional: s.phase === "Online" ? `${s.region.slice(0, 2)}-1` : "", fromStore: false, shadow: s.shadow ?? null,
       signals: s.signals.map(({ name, dimension, good, bad, weight, critical, unit, source, value, score, known, error, applies, pack }) => ({
+        query: `max by (tenant, site) (${metricOf(name)})`, sparse: false,
         name, dimension, value: known ? round(value) : null, score: known ? round(score) : null, known, applies, pack, error, good, bad, weight, critical, unit, source,
         asOf: known ? this.asOf : null,
       })),

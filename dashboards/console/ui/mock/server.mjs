@@ -20,6 +20,7 @@ import { MockCost } from "./cost.mjs";
 import { MockFleet } from "./fleet.mjs";
 import { MockInventory } from "./inventory.mjs";
 import { MockLogs } from "./logs.mjs";
+import { MockMetrics } from "./metrics.mjs";
 import { MockRollouts } from "./rollouts.mjs";
 import { MockWorkloads } from "./vk8s.mjs";
 
@@ -35,7 +36,7 @@ let inventory;
 let cost;
 let logs;
 let alerts;
-let timeline;
+let timeline, metrics;
 let workloads;
 let rollouts;
 let tenants;
@@ -56,6 +57,7 @@ function reset() {
   logs = new MockLogs(fleet);
   alerts = new MockAlerts(fleet);
   timeline = new MockTimeline(fleet, alerts);
+  metrics = new MockMetrics(fleet);
   workloads?.end();
   workloads = new MockWorkloads(fleet);
   rollouts = new MockRollouts(fleet);
@@ -216,7 +218,10 @@ const ROUTES = [
   })],
   ["GET", /^\/api\/v1\/registrations$/, "paged", () => ({ json: { registrations } })],
   ["POST", /^\/api\/v1\/registrations\/([^/]+)\/(approve|reject)$/, "tenant", (m, _q, body) => decide(m[1], m[2], body)],
-  ["GET", /^\/api\/v1\/metrics\/query_range$/, "range", (_m, q) => range(q)],
+  ["GET", /^\/api\/v1\/metrics\/query_range$/, "range", (_m, q) => (/site=~"|dimension_score/.test(q.get("query") ?? "") ? range(q) : inTenant(q, "a query is about one tenant", (t) => metrics.range(q, t)))],
+  ["GET", /^\/api\/v1\/metrics\/query$/, "instant", (_m, q) => inTenant(q, "a query is about one tenant", (t) => metrics.range(q, t, true))],
+  ["GET", /^\/api\/v1\/metrics\/names$/, "names", (_m, q) => inTenant(q, "a query is about one tenant", (t) => metrics.names(q, t))],
+  ["GET", /^\/api\/v1\/metrics\/condition$/, "condition", (_m, q) => metrics.condition(q)],
 ];
 
 function withSite(name, q, f) {

@@ -13,6 +13,7 @@ import { AlertPage } from "./pages/alert";
 import { AlertsPage } from "./pages/alerts";
 import { CostPage } from "./pages/cost";
 import { DeployPage } from "./pages/deploy";
+import { ExplorePage } from "./pages/explore";
 import { FleetPage } from "./pages/fleet";
 import { InventoryPage } from "./pages/inventory";
 import { LoginPage } from "./pages/login";
@@ -24,6 +25,7 @@ import { RegistrationsPage } from "./pages/registrations";
 import { RolloutPage } from "./pages/rollout";
 import { RolloutsPage } from "./pages/rollouts";
 import { ScorePage } from "./pages/score";
+import { SignalPage } from "./pages/signal";
 import { SitePage } from "./pages/site";
 import { SiteCostPage } from "./pages/site-cost";
 import { TenantsPage } from "./pages/tenants";
@@ -117,6 +119,8 @@ function Gate() {
       <Route path="/sites/:name">{(p) => <SitePage name={p.name} />}</Route>
       <Route path="/sites/:name/score">{(p) => <ScorePage name={p.name} />}</Route>
       <Route path="/sites/:name/cost">{(p) => <SiteCostPage name={p.name} />}</Route>
+      <Route path="/sites/:name/signals/:signal">{(p) => <SignalPage name={p.name} signal={p.signal} />}</Route>
+      <Route path="/explore" component={ExplorePage} />
       <Route path="/workloads" component={WorkloadsPage} />
       <Route path="/workloads/deploy" component={DeployPage} />
       <Route path="/workloads/:namespace/:vk8s/:kind/:name">{(p) => <WorkloadPage {...p} />}</Route>

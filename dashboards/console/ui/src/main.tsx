@@ -12,6 +12,7 @@ import "./styles/workloads.css";
 import "./styles/rollouts.css";
 import "./styles/inventory.css";
 import "./styles/timeline.css";
+import "./styles/explore.css";
 
 const root = document.getElementById("root");
 if (root) {

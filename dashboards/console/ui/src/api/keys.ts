@@ -11,6 +11,9 @@ export const keys = {
   siteExplanation: (key: string, shadow: boolean) => ["site", key, "explanation", shadow] as const,
   siteObject: (key: string) => ["site", key, "object"] as const,
   siteHistory: (key: string, range: string) => ["siteHistory", key, range] as const,
+  condition: (query: string, site: string) => ["condition", query, site] as const,
+  metrics: (what: string, tenant: string, query: string, range: string, at: number | undefined) => ["metrics", what, tenant, query, range, at] as const,
+  metricNames: (tenant: string, ask: string) => ["metricNames", tenant, ask] as const,
   registrations: ["registrations"] as const,
   policies: ["policies"] as const,
   /** Sites as a table, whatever of them. */

@@ -1274,6 +1274,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/metrics/names": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List names of metrics and labels, and values of a label
+         * @description Without label: names of labels. Names of metrics are the values of the label __name__. The tenant is set by the server.
+         */
+        get: operations["metricNames"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/metrics/condition": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Take an expression apart into what it measures and its bounds
+         * @description For charts of rules and signals: x > 5 is the value x and the bound > 5. Nothing is evaluated.
+         */
+        get: operations["metricCondition"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -2025,6 +2065,10 @@ export interface components {
             source: string;
             /** Format: date-time */
             asOf: string | null;
+            /** @description Its PromQL as the policy has it */
+            query: string;
+            /** @description No series means that nothing is wrong */
+            sparse: boolean;
         };
         SiteHealthList: {
             /**
@@ -2895,6 +2939,23 @@ export interface components {
                 state: "active" | "pending" | "expired";
                 /** @description Made by Muster for a maintenance window */
                 maintenance: boolean;
+            }[];
+        };
+        MetricNames: {
+            names: string[];
+            /** @description There are others which fit */
+            more: boolean;
+        };
+        MetricCondition: {
+            /** @description The whole expression, laid out over lines */
+            query: string;
+            /** @description The expression without its comparisons with constants */
+            value: string;
+            /** @description All of them hold where the expression finds something */
+            bounds: {
+                /** @enum {string} */
+                op: "==" | "!=" | ">" | "<" | ">=" | "<=";
+                value: number;
             }[];
         };
         /** @description As documented by Prometheus. */
@@ -6529,6 +6590,115 @@ export interface operations {
                     "application/json": components["schemas"]["PrometheusAnswer"];
                 };
             };
+        };
+    };
+    metricNames: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; may be left out by a user who reads only one.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["queryTenant"];
+                /**
+                 * @description Whose values are wanted.
+                 * @example __name__
+                 */
+                label?: string;
+                /**
+                 * @description A selector that the series must fit.
+                 * @example {job="kubelet"}
+                 */
+                match?: string;
+                /**
+                 * @description Only names with this in them, whatever the case; those that begin with it come first.
+                 * @example node_cpu
+                 */
+                q?: string;
+                /** @description RFC 3339 or Unix seconds; an hour before the end by default. */
+                start?: string;
+                /** @description RFC 3339 or Unix seconds; now by default. */
+                end?: string;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The names, sorted. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MetricNames"];
+                };
+            };
+            /** @description A parameter is wrong (a problem), or the selector is none (an answer of the Prometheus HTTP API). */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["PrometheusAnswer"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            /** @description The metric store can't answer now. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["PrometheusAnswer"];
+                };
+            };
+            /** @description Any other error; 502 and 504: the metric store can't be reached, or took too long. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/json": components["schemas"]["PrometheusAnswer"];
+                };
+            };
+        };
+    };
+    metricCondition: {
+        parameters: {
+            query: {
+                /** @example avg by (region) (muster_site_health_score) */
+                query: components["parameters"]["promQL"];
+                /**
+                 * @description Every selector of the value is narrowed to this site.
+                 * @example paris-07
+                 */
+                site?: components["schemas"]["SiteName"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Its parts. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MetricCondition"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            default: components["responses"]["Problem"];
         };
     };
 }

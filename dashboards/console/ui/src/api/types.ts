@@ -65,8 +65,19 @@ export type PolicySignal = HealthPolicy["signals"][number];
 export interface Matrix {
   status: "success" | "error";
   error?: string;
+  warnings?: string[];
   data?: { resultType: string; result: { metric: Record<string, string>; values: [number, string][] }[] };
 }
+
+/** Prometheus' answer to an instant query. */
+export interface Vector {
+  status: "success" | "error";
+  error?: string;
+  warnings?: string[];
+  data?: { resultType: string; result: { metric: Record<string, string>; value: [number, string] }[] | [number, string] };
+}
+export type MetricNames = Schemas["MetricNames"];
+export type MetricCondition = Schemas["MetricCondition"];
 
 export type LogRecord = Schemas["LogRecord"];
 export type LogPage = Schemas["LogPage"];

@@ -1,81 +1,137 @@
-import { type PointerEvent, useMemo, useCallback } from "react";
-import { formatScore } from "../lib/format";
-import { type Sample, strokes, summarize } from "../lib/history";
-import { formatClock, formatTick } from "../lib/time";
+import { type PointerEvent, useEffect, useId, useMemo, useRef, useState } from "react";
+import { type Band, type Line, type Mark, momentOf, nearest, paletteOf, scaleOf, textOf } from "../lib/chart";
+import { DASH, formatScore } from "../lib/format";
+import { useStore } from "../lib/store";
+import { onThemeChange } from "../lib/theme";
+import { zone } from "../lib/zone";
+import type { Area } from "./plot";
 
 interface Props {
-  samples: readonly Sample[];
+  lines: readonly Line[];
+  /** Seconds since 1970. */
   start: number;
   end: number;
   height: number;
-  /** What the line is, for those who can't see it. */
+  /** What the lines are, for those who can't see them. */
   label: string;
+  /** How a value reads; without one they are scores. */
+  format?: (v: number) => string;
+  /** Least and largest value; without one, what the lines and bands have. */
+  scale?: readonly [number, number];
+  bands?: readonly Band[];
+  marks?: readonly Mark[];
+  /** Axes, and a place in the order of the Tab key. */
   axis?: boolean;
-  /** The moment that is pointed at in any of the page's charts. */
-  at: number | null;
-  onAt: (t: number | null) => void;
+  /** The moment that is pointed at, where several charts share it. */
+  at?: number | null;
+  onAt?: (t: number | null) => void;
 }
 
-const WIDTH = 400;
+const NO_BANDS: readonly Band[] = [];
+const NO_MARKS: readonly Mark[] = [];
+const SHOWN = 8;
 
-/** A score's history from 0 to 100, with the bounds between the colours. */
-export function Chart({ samples, start, end, height, label, axis, at, onAt }: Props) {
-  const x = useCallback((t: number) => ((t - start) / (end - start)) * WIDTH, [start, end]);
-  const y = useCallback((v: number) => height - (Math.min(100, Math.max(0, v)) / 100) * height, [height]);
-  const paths = useMemo(
-    () =>
-      strokes(samples).map((run) => {
-        const d = run.map((p, i) => `${i === 0 ? "M" : "L"}${x(p.t).toFixed(1)} ${y(p.v).toFixed(1)}`).join("");
-        return run.length === 1 ? `${d}h0.01` : d;
-      }),
-    [samples, x, y],
-  );
-  const sum = summarize(samples);
-  const text = sum
-    ? `${label}: now ${formatScore(sum.last)}, lowest ${formatScore(sum.min)} at ${formatClock(sum.minAt * 1000)}, highest ${formatScore(sum.max)}${sum.gaps ? "; with gaps" : ""}`
-    : `${label}: no samples in this time`;
+/**
+ * Lines over time, of whatever: the one chart of the console. Pointing at it, or the arrow keys
+ * on it, tell the values at a moment; its text tells the rest.
+ */
+export function Chart({ lines, start, end, height, label, format = formatScore, scale, bands = NO_BANDS, marks = NO_MARKS, axis, at: shared, onAt }: Props) {
+  const host = useRef<HTMLDivElement>(null);
+  const [own, setOwn] = useState<number | null>(null);
+  const [area, setArea] = useState<Area>({ left: 0, width: 0 });
+  const [theme, setTheme] = useState(0);
+  const [missing, setMissing] = useState(false);
+  const inZone = useStore(zone);
+  const hint = useId();
+  const at = shared === undefined ? own : shared;
+  const setAt = onAt ?? setOwn;
+  const range = Math.max(1, end - start);
+  useEffect(() => onThemeChange(() => requestAnimationFrame(() => setTheme((n) => n + 1))), []);
+  useEffect(() => {
+    let drop = () => {};
+    let gone = false;
+    void import("./plot")
+      .then(({ draw }) => {
+        if (gone || !host.current) return;
+        const bounds = bands.flatMap((b) => [b.from, b.to]);
+        drop = draw(host.current, { lines, bands, marks, start, end, scale: scale ?? scaleOf(lines, bounds), axis: axis ?? false, format, palette: paletteOf(host.current) }, height, setArea);
+      })
+      .catch(() => setMissing(true));
+    return () => {
+      gone = true;
+      drop();
+    };
+  }, [lines, bands, marks, start, end, scale, axis, format, height, theme, inZone]);
+  const text = useMemo(() => textOf(label, lines, format), [label, lines, format]);
   const point = (e: PointerEvent<HTMLElement>) => {
     const box = e.currentTarget.getBoundingClientRect();
-    onAt(start + Math.min(1, Math.max(0, (e.clientX - box.left) / box.width)) * (end - start));
+    setAt(start + Math.min(1, Math.max(0, (e.clientX - box.left - area.left) / Math.max(1, area.width))) * range);
   };
-  const near = at === null ? undefined : nearest(samples, at);
-  const range = end - start;
+  const values = at === null ? [] : lines.map((l) => ({ line: l, sample: nearest(l.samples, at) }));
+  const moment = values.find((v) => v.sample)?.sample?.[0] ?? at;
+  const said = moment === null || moment === undefined ? "" : values.slice(0, SHOWN).map((v) => `${lines.length > 1 ? `${v.line.name} ` : ""}${v.sample?.[1] == null ? DASH : format(v.sample[1])}`).join(", ");
+  const x = moment === null || moment === undefined ? 0 : area.left + ((moment - start) / range) * area.width;
+  const step = useMemo(() => stepOf(lines, range), [lines, range]);
   return (
-    <div className="chart" onPointerMove={point} onPointerLeave={() => onAt(null)}>
-      <svg viewBox={`0 0 ${WIDTH} ${height}`} height={height} preserveAspectRatio="none" role="img" aria-label={text}>
-        <line className="bound" x1="0" x2={WIDTH} y1={y(75)} y2={y(75)} />
-        <line className="bound" x1="0" x2={WIDTH} y1={y(40)} y2={y(40)} />
-        {paths.map((d, i) => (
-          <path key={i} className="line" d={d} />
-        ))}
-        {near && <line className="cross" x1={x(near[0])} x2={x(near[0])} y1="0" y2={height} />}
-      </svg>
-      {axis && (
-        <div className="bounds" aria-hidden>
-          <span style={{ top: y(75) }}>75</span>
-          <span style={{ top: y(40) }}>40</span>
+    <div className={axis ? "chart with-axis" : "chart"} onPointerMove={point} onPointerLeave={() => setAt(null)}>
+      <div ref={host} role="img" aria-label={text} style={{ height }}>
+        {missing && <p className="muted small">The part of the page that draws charts could not be loaded; reload to try again.</p>}
+      </div>
+      {axis && marks.some((m) => m.short) && (
+        <div className="moments" aria-hidden>
+          {marks.map(
+            (m, i) =>
+              m.short &&
+              m.t >= start &&
+              m.t <= end && (
+                <span key={i} className={m.t - start > range * 0.7 ? "late" : undefined} title={m.text} style={{ left: area.left + ((m.t - start) / range) * area.width }}>
+                  {m.short}
+                </span>
+              ),
+          )}
         </div>
       )}
-      {near && (
-        <span className="value" aria-hidden style={{ left: `${Math.min(92, Math.max(8, ((near[0] - start) / range) * 100))}%` }}>
-          <b>{formatScore(near[1])}</b> {formatClock(near[0] * 1000)}
-        </span>
-      )}
       {axis && (
-        <div className="axis" aria-hidden>
-          {[0, 0.5, 1].map((f) => (
-            <span key={f}>{formatTick((start + f * range) * 1000, range)}</span>
-          ))}
-        </div>
+        <>
+          <input
+            className="chart-keys"
+            type="range"
+            min={start}
+            max={end}
+            step={step}
+            value={at ?? end}
+            aria-label={`${label}: a moment of it`}
+            aria-valuetext={moment === null || moment === undefined ? "not chosen; the arrow keys move it" : `${momentOf(moment, range)}: ${said}`}
+            aria-describedby={hint}
+            onChange={(e) => setAt(Number(e.target.value))}
+            onFocus={() => at === null && setAt(end)}
+            onBlur={() => setAt(null)}
+          />
+          <span id={hint} className="visually-hidden">
+            {marks.length > 0 ? `With ${marks.length} marks: ${marks.slice(0, SHOWN).map((m) => `${momentOf(m.t, range)} ${m.text}`).join("; ")}` : ""}
+          </span>
+        </>
+      )}
+      {said !== "" && area.width > 0 && (
+        <>
+          <i className="cross" aria-hidden style={{ left: x }} />
+          <span className="value" aria-hidden style={{ left: `clamp(60px, ${x}px, calc(100% - 60px))` }}>
+            {values.slice(0, SHOWN).map((v, i) => (
+              <span key={i}>
+                {lines.length > 1 && `${v.line.name} `}
+                <b>{v.sample?.[1] == null ? DASH : format(v.sample[1])}</b>{" "}
+              </span>
+            ))}
+            {momentOf(moment!, range)}
+          </span>
+        </>
       )}
     </div>
   );
 }
 
-function nearest(samples: readonly Sample[], t: number): Sample | undefined {
-  let best: Sample | undefined;
-  for (const s of samples) {
-    if (s[1] !== null && (!best || Math.abs(s[0] - t) < Math.abs(best[0] - t))) best = s;
-  }
-  return best;
+/** How far an arrow key goes: one sample. */
+function stepOf(lines: readonly Line[], range: number): number {
+  const s = lines.find((l) => l.samples.length > 1)?.samples;
+  return s ? Math.max(1, s[1]![0] - s[0]![0]) : Math.max(1, Math.round(range / 100));
 }

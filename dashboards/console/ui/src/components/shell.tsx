@@ -79,6 +79,7 @@ export function Shell({ children, fixed }: { children: ReactNode; fixed?: boolea
             )}
             {item("/timeline", "Timeline")}
             {item("/logs", "Logs")}
+            {item("/explore", "Metrics")}
             {item(
               "/registrations",
               "Registrations",

@@ -1,4 +1,5 @@
 import type { Matrix } from "../api/types";
+import { seriesName } from "./promql";
 
 /** Seconds since 1970 and the value; null where there is none. */
 export type Sample = readonly [t: number, v: number | null];
@@ -10,12 +11,17 @@ export interface Range {
   step: number;
 }
 
-/** About 120 points a line: as many as a small chart can show. */
+/** 120 to 180 points a line: as many as a chart can show. */
 export const RANGES: readonly Range[] = [
   { id: "1h", label: "1 h", seconds: 3600, step: 30 },
   { id: "6h", label: "6 h", seconds: 6 * 3600, step: 180 },
   { id: "24h", label: "24 h", seconds: 24 * 3600, step: 720 },
+  { id: "7d", label: "7 d", seconds: 7 * 86_400, step: 3600 },
+  { id: "30d", label: "30 d", seconds: 30 * 86_400, step: 4 * 3600 },
 ];
+
+/** The range of that id; the first for none. */
+export const rangeOf = (id: string | null | undefined, ranges: readonly Range[] = RANGES): Range => ranges.find((r) => r.id === id) ?? ranges[0]!;
 
 /** A PromQL string literal. */
 export const promString = (s: string): string => JSON.stringify(s);
@@ -52,6 +58,11 @@ export function linesOf(m: Matrix, label: string, start: number, end: number, st
   return out;
 }
 
+/** Every series of a range query as a line of its own, with its labels as its name. */
+export function linesByName(m: Matrix, start: number, end: number, step: number): { name: string; samples: Sample[] }[] {
+  return (m.data?.result ?? []).map((series) => ({ name: seriesName(series.metric), samples: linesOf({ status: "success", data: { resultType: "matrix", result: [{ ...series, metric: {} }] } }, "", start, end, step).get("")! }));
+}
+
 export interface Summary {
   first: number;
   last: number;
@@ -79,19 +90,5 @@ export function summarize(samples: readonly Sample[]): Summary | undefined {
     out.max = Math.max(out.max, v);
   }
   if (out) out.gaps = gaps;
-  return out;
-}
-
-/** Runs of neighbouring values: each is one stroke of the line. */
-export function strokes(samples: readonly Sample[]): { t: number; v: number }[][] {
-  const out: { t: number; v: number }[][] = [];
-  let run: { t: number; v: number }[] = [];
-  for (const [t, v] of samples) {
-    if (v === null) {
-      if (run.length > 0) out.push(run);
-      run = [];
-    } else run.push({ t, v });
-  }
-  if (run.length > 0) out.push(run);
   return out;
 }

@@ -1,5 +1,6 @@
 // What the logs page shows. It lives in the URL, so that a search can be shared.
 
+import { zone } from "./zone";
 import { parseTime } from "./time";
 
 export interface LogFilter {
@@ -102,16 +103,17 @@ export const rfc3339 = (ms: number): string => new Date(ms).toISOString().replac
 
 const two = (n: number): string => String(n).padStart(2, "0");
 
-/** For an input of type datetime-local: in the browser's own zone. "" for none. */
+/** For an input of type datetime-local: in the console's zone. "" for none. */
 export function toLocalInput(time: string | number): string {
   const t = typeof time === "number" ? time : parseTime(time);
   if (t === undefined) return "";
   const d = new Date(t);
+  if (zone.get() === "UTC") return d.toISOString().slice(0, 19);
   return `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())}T${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`;
 }
 
 /** What an input of type datetime-local holds, as RFC 3339; "" for none. */
 export function fromLocalInput(v: string): string {
-  const t = v ? new Date(v).getTime() : NaN; // without a zone: the browser's own
+  const t = v ? new Date(zone.get() === "UTC" ? `${v}Z` : v).getTime() : NaN; // without a zone: the browser's own
   return Number.isNaN(t) ? "" : rfc3339(t);
 }

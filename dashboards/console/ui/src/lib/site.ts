@@ -74,3 +74,7 @@ export function lastSeen(s: Site, asOf: Time | null): Time | null {
   const fresh = s.phase === "Online" && !(s.dimensions.connectivity && s.dimensions.connectivity.staleSeconds > 0);
   return fresh && asOf && (parseTime(s.lastSeen) ?? 0) < (parseTime(asOf) ?? 0) ? asOf : s.lastSeen;
 }
+
+/** The chart of a signal at a site. */
+export const signalPath = (s: SiteRef, signal: string, range = ""): string =>
+  `/sites/${encodeURIComponent(s.name)}/signals/${encodeURIComponent(signal)}?${new URLSearchParams({ tenant: s.tenant, ...(range ? { range } : {}) }).toString()}`;

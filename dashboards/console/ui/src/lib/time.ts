@@ -1,4 +1,7 @@
-// Times for people: short and relative, with the absolute one at hand.
+// Times for people: short and relative, with the absolute one at hand. Clocks have 24 hours
+// and one zone.
+
+import { zoneName } from "./zone";
 
 const SECOND = 1000;
 const MINUTE = 60 * SECOND;
@@ -6,10 +9,24 @@ const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
 
 const relative = new Intl.RelativeTimeFormat("en", { numeric: "always", style: "narrow" });
-const absolute = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
-const clockShort = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-const dayAndClock = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+
+/** A format in the console's zone, made again when that changes. */
+function inZone(options: Intl.DateTimeFormatOptions): (t: number) => string {
+  let made: { zone: string; format: Intl.DateTimeFormat } | undefined;
+  return (t) => {
+    const name = zoneName();
+    if (made?.zone !== name) made = { zone: name, format: new Intl.DateTimeFormat("en-GB", { ...options, timeZone: name }) };
+    return made.format.format(t);
+  };
+}
+
+const clockParts = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" } as const;
+const absolute = inZone({ day: "numeric", month: "short", year: "numeric", ...clockParts, second: "2-digit", timeZoneName: "short" });
+const clock = inZone({ ...clockParts, second: "2-digit" });
+const clockShort = inZone(clockParts);
+const dayAndClock = inZone({ day: "numeric", month: "short", ...clockParts });
+const dayShort = inZone({ day: "numeric", month: "short" });
+const isoDay = inZone({ year: "numeric", month: "2-digit", day: "2-digit" });
 
 /** Milliseconds of an RFC 3339 time; undefined for none, garbage and Go's zero time. */
 export function parseTime(s: string | null | undefined): number | undefined {
@@ -38,26 +55,23 @@ export function formatDuration(seconds: number): string {
   return `${Math.round(seconds / 86400)} days`;
 }
 
-export const formatAbsolute = (t: number): string => absolute.format(t);
+export const formatAbsolute = (t: number): string => absolute(t);
 /** A line's time: the day too, down to milliseconds. */
 export function formatDayClock(t: number): string {
-  const d = new Date(t);
-  const two = (n: number) => String(n).padStart(2, "0");
-  return `${two(d.getMonth() + 1)}-${two(d.getDate())} ${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}.${String(d.getMilliseconds()).padStart(3, "0")}`;
+  const [day, month] = isoDay(t).split("/");
+  return `${month}-${day} ${clock(t)}.${String(((t % 1000) + 1000) % 1000).padStart(3, "0")}`;
 }
 
-const dayName = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long", year: "numeric" });
+const dayName = inZone({ weekday: "long", day: "numeric", month: "long", year: "numeric" });
 
-/** The day of a time in the reader's zone: Today, Yesterday, or its date. */
+/** The day of a time in the console's zone: Today, Yesterday, or its date. */
 export function formatDay(t: number, now: number): string {
-  const midnight = new Date(now);
-  midnight.setHours(0, 0, 0, 0);
-  if (t >= midnight.getTime()) return "Today";
-  midnight.setDate(midnight.getDate() - 1);
-  return t >= midnight.getTime() ? "Yesterday" : dayName.format(t);
+  const day = isoDay(t);
+  if (day === isoDay(now)) return "Today";
+  return day === isoDay(now - DAY) ? "Yesterday" : dayName(t);
 }
 
-export const formatClock = (t: number): string => clock.format(t);
+export const formatClock = (t: number): string => clock(t);
 
 /** Labels of a time axis. */
-export const formatTick = (t: number, rangeSeconds: number): string => (rangeSeconds > 20 * 3600 ? dayAndClock : clockShort).format(t);
+export const formatTick = (t: number, rangeSeconds: number): string => (rangeSeconds > 8 * 86_400 ? dayShort : rangeSeconds > 20 * 3600 ? dayAndClock : clockShort)(t);

@@ -1,6 +1,7 @@
-import { useState } from "react";
+import { useMemo, useState } from "react";
 import { Link, useSearch } from "wouter";
 import { Problem } from "../api/client";
+import { useMarks } from "../api/metric-queries";
 import { useSiteHealth, useSiteHistory, useSiteObject } from "../api/queries";
 import type { Dimension, Maintenance, SiteDetail, SiteObject } from "../api/types";
 import { AlertPanel } from "../components/alert-panel";
@@ -12,7 +13,9 @@ import { Ago, For, useNow } from "../components/time";
 import { colourName, DIMENSIONS, dimensionName } from "../lib/colour";
 import { formatPoints, formatScore, formatValue, plural } from "../lib/format";
 import { RANGES, type Range } from "../lib/history";
-import { costPath, hasPlace, scorePath, shadowPath, siteKey } from "../lib/site";
+import { type Line, SCORE_BANDS } from "../lib/chart";
+import { MARKED, marksOf } from "../lib/marks";
+import { costPath, hasPlace, scorePath, shadowPath, signalPath, siteKey } from "../lib/site";
 import { formatDuration, parseTime } from "../lib/time";
 import { WorldMap } from "../map/world-map";
 import { fleetHref } from "./fleet";
@@ -104,12 +107,17 @@ export function Failed({ error, name, onRetry, page = "" }: { error: unknown; na
   );
 }
 
+const SCORES = [0, 100] as const;
+
 function Loaded({ site }: { site: SiteDetail }) {
   const object = useSiteObject(site);
   const [range, setRange] = useState<Range>(RANGES[0]!);
   const [at, setAt] = useState<number | null>(null);
   const history = useSiteHistory(site, range, true);
   const h = history.data;
+  const lines = useMemo(() => new Map<string, Line[]>([["", [{ name: "Score", samples: h?.score ?? [] }]], ...DIMENSIONS.map((d) => [d, [{ name: dimensionName[d], samples: h?.dimensions.get(d) ?? [] }]] as [string, Line[]])]), [h]);
+  const happened = useMarks({ tenant: site.tenant, site: site.name }, h?.start ?? 0, h?.end ?? 0, MARKED).events;
+  const marks = useMemo(() => marksOf(happened), [happened]);
   const maintenance = useMaintenanceOf(site, object.data);
   return (
     <>
@@ -136,7 +144,7 @@ function Loaded({ site }: { site: SiteDetail }) {
       <section className="dims" aria-label="Dimensions">
         {DIMENSIONS.map((d) => (
           <DimensionCard key={d} site={site} dimension={d}>
-            {h && <Chart samples={h.dimensions.get(d) ?? []} start={h.start} end={h.end} height={36} label={`${dimensionName[d]} over the last ${range.label}`} at={at} onAt={setAt} />}
+            {h && <Chart lines={lines.get(d)!} scale={SCORES} bands={SCORE_BANDS} start={h.start} end={h.end} height={36} label={`${dimensionName[d]} over the last ${range.label}`} at={at} onAt={setAt} />}
             {history.isPending && <Skeleton height={36} />}
           </DimensionCard>
         ))}
@@ -161,7 +169,7 @@ function Loaded({ site }: { site: SiteDetail }) {
               {h && h.score.every(([, v]) => v === null) && !history.error ? (
                 <p className="muted">There are no samples of the score in this time. A new site's history starts with its first evaluation.</p>
               ) : (
-                h && <Chart samples={h.score} start={h.start} end={h.end} height={120} label={`Score over the last ${range.label}`} axis at={at} onAt={setAt} />
+                h && <Chart lines={lines.get("")!} scale={SCORES} bands={SCORE_BANDS} marks={marks} start={h.start} end={h.end} height={190} label={`Score over the last ${range.label}`} axis at={at} onAt={setAt} />
               )}
             </div>
           </section>
@@ -189,7 +197,7 @@ function Loaded({ site }: { site: SiteDetail }) {
           <SiteFacts query={object} site={site} />
         </div>
       </div>
-      <SignalsTable signals={site.signals} reasons={site.reasons} />
+      <SignalsTable site={site} signals={site.signals} reasons={site.reasons} />
     </>
   );
 }
@@ -295,7 +303,9 @@ function Reasons({ site }: { site: SiteDetail }) {
                   {r.signal && (
                     <>
                       {" · "}
-                      <code>{r.signal}</code>
+                      <Link href={signalPath(site, r.signal)}>
+                        <code>{r.signal}</code>
+                      </Link>
                     </>
                   )}
                   {r.value !== null && (

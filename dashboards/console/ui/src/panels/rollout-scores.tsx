@@ -1,9 +1,10 @@
 import { useMemo, useState } from "react";
 import { useComparison } from "../api/rollout-queries";
 import type { Dimension, RolloutDetail, RolloutSite } from "../api/types";
-import { Lines, type Moment } from "../components/lines";
+import { Chart } from "../components/chart";
 import { ProblemNote, Skeleton } from "../components/states";
 import { DIMENSIONS, dimensionName } from "../lib/colour";
+import { type Line, type Mark, SCORE_BANDS } from "../lib/chart";
 import { formatScore, plural } from "../lib/format";
 import { summarize } from "../lib/history";
 import { groupsOf } from "../lib/rollouts";
@@ -15,16 +16,22 @@ export function RolloutScores({ rollout: r, sites }: { rollout: RolloutDetail; s
   const groups = useMemo(() => groupsOf(r, sites), [r, sites]);
   const query = useComparison(r, groups, dimension);
   const c = query.data;
-  const moments = useMemo<Moment[]>(() => {
-    const out = r.waves.flatMap((w, i) => {
+  const moments = useMemo(() => {
+    const out = r.waves.flatMap((w, i): Mark[] => {
       const t = parseTime(w.startedAt);
-      return t === undefined ? [] : [{ t: t / 1000, text: `wave ${i + 1}` }];
+      return t === undefined ? [] : [{ t: t / 1000, tone: "info", text: `wave ${i + 1}`, short: `wave ${i + 1}` }];
     });
     const back = r.decisions.find((d) => d.what === "RollingBack");
     const t = parseTime(back?.at);
-    if (t !== undefined) out.push({ t: t / 1000, text: "put back" });
+    if (t !== undefined) out.push({ t: t / 1000, tone: "bad", text: "put back", short: "put back" });
     return out.filter((m) => c && m.t >= c.start && m.t <= c.end);
   }, [r, c]);
+  const resting = groups.unchanged.length > 0;
+  const lines = useMemo<Line[]>(() => {
+    if (!c) return [];
+    const all = [{ name: "changed", samples: c.changed }, { name: "unchanged", samples: c.unchanged, dashed: true }];
+    return all.filter((_, i) => i === 0 || resting);
+  }, [c, resting]);
   const name = dimension ? dimensionName[dimension] : "Score";
   const known = c && (summarize(c.changed) || summarize(c.unchanged));
   return (
@@ -57,17 +64,7 @@ export function RolloutScores({ rollout: r, sites }: { rollout: RolloutDetail; s
                 </li>
               )}
             </ul>
-            <Lines
-              label={`${name}, mean`}
-              lines={[
-                { name: "changed", samples: c.changed },
-                { name: "unchanged", samples: c.unchanged },
-              ].filter((_, i) => (i === 0 ? groups.changed : groups.unchanged).length > 0 || i === 0)}
-              moments={moments}
-              start={c.start}
-              end={c.end}
-              height={170}
-            />
+            <Chart label={`${name}, mean`} lines={lines} marks={moments} bands={SCORE_BANDS} start={c.start} end={c.end} height={190} axis />
           </>
         )}
       </div>

@@ -1,14 +1,16 @@
 import { useState } from "react";
+import { Link } from "wouter";
 import type { Reason, Signal } from "../api/types";
 import { Shape } from "../components/shape";
 import { Ago } from "../components/time";
 import { dimensionName, DIMENSIONS } from "../lib/colour";
+import { signalPath, type SiteRef } from "../lib/site";
 import { DASH, doNotApply, formatValue, plural } from "../lib/format";
 
 const COLUMNS = 7;
 
 /** Every signal of the site, with its bounds: those that cost points first, those that do not apply folded away. */
-export function SignalsTable({ signals, reasons }: { signals: readonly Signal[]; reasons: readonly Reason[] }) {
+export function SignalsTable({ site, signals, reasons }: { site: SiteRef; signals: readonly Signal[]; reasons: readonly Reason[] }) {
   const [all, setAll] = useState(false);
   const failing = signals.filter((s) => s.applies && s.error).length;
   const unknown = signals.filter((s) => s.applies && !s.known && !s.error).length;
@@ -48,12 +50,12 @@ export function SignalsTable({ signals, reasons }: { signals: readonly Signal[];
                 </th>
               </tr>
             </thead>
-            <Group title="Cost points" rows={losing} />
-            <Group title="Unknown" rows={dark} />
+            <Group title="Cost points" rows={losing} site={site} />
+            <Group title="Unknown" rows={dark} site={site} />
             {DIMENSIONS.map((d) => (
-              <Group key={d} title={`${dimensionName[d]}, well`} rows={well.filter((s) => s.dimension === d)} />
+              <Group key={d} title={`${dimensionName[d]}, well`} rows={well.filter((s) => s.dimension === d)} site={site} />
             ))}
-            {all && <Group title="Do not apply" rows={absent} />}
+            {all && <Group title="Do not apply" rows={absent} site={site} />}
           </table>
         </div>
       )}
@@ -82,7 +84,7 @@ function sorted(signals: readonly Signal[], reasons: readonly Reason[]) {
   };
 }
 
-function Group({ title, rows }: { title: string; rows: readonly Signal[] }) {
+function Group({ title, rows, site }: { title: string; rows: readonly Signal[]; site: SiteRef }) {
   if (rows.length === 0) return null;
   return (
     <tbody>
@@ -92,20 +94,22 @@ function Group({ title, rows }: { title: string; rows: readonly Signal[] }) {
         </th>
       </tr>
       {rows.map((s) => (
-        <Row key={s.name} signal={s} />
+        <Row key={s.name} signal={s} site={site} />
       ))}
     </tbody>
   );
 }
 
-function Row({ signal: s }: { signal: Signal }) {
+function Row({ signal: s, site }: { signal: Signal; site: SiteRef }) {
   const lost = s.known && s.score !== null && s.score < 1;
   return (
     <tr data-signal={s.name}>
       <td>
         <span className="row" style={{ gap: 6 }}>
           <Shape colour={!s.known ? "grey" : s.score === 0 ? "red" : lost ? "orange" : "green"} size={10} />
-          <span className="mono">{s.name}</span>
+          <Link className="mono" href={signalPath(site, s.name)}>
+            {s.name}
+          </Link>
           {s.critical && (
             <span className="chip" title="When it is at its bad bound, it caps the dimension and the site at 39">
               critical

@@ -31,6 +31,7 @@ describe.each(Object.entries(themes))("%s theme", (_name, theme) => {
   it("shapes and borders of fields stand out (AA for graphics)", () => {
     for (const s of STATUS) for (const b of ["bg", "surface", "land", "sea"]) expect(contrast(c(s), c(b)), `${s} on ${b}`).toBeGreaterThanOrEqual(3);
     for (const b of ["bg", "surface"]) expect(contrast(c("border-strong"), c(b))).toBeGreaterThanOrEqual(3);
+    for (let i = 1; i <= 8; i++) for (const b of ["bg", "surface"]) expect(contrast(c(`line-${i}`), c(b)), `line-${i} on ${b}`).toBeGreaterThanOrEqual(3);
   });
 
   it.each(VISIONS)("colours differ with vision %s", (vision) => {

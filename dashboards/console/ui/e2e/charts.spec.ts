@@ -1,0 +1,91 @@
+import AxeBuilder from "@axe-core/playwright";
+import type { SiteDetail } from "../src/api/types";
+import { control, expect, get, login, MOCK, sites, test } from "./fixtures";
+
+test.skip(!MOCK, "the mock's own metrics");
+
+async function broken(page: Parameters<typeof login>[0]): Promise<{ name: string; tenant: string }> {
+  const all = await sites(page);
+  const s = all.find((x) => x.colour === "green")!;
+  await control(page, "break", { site: s.name, tenant: s.tenant, fault: "disk-full" });
+  return s;
+}
+
+test("a signal has a chart with its bounds and with what happened", async ({ page }) => {
+  await login(page);
+  const s = await broken(page);
+  await page.goto(`/sites/${s.name}?tenant=${s.tenant}`);
+  await page.getByRole("region", { name: "Table of signals" }).getByRole("link", { name: "disk-used" }).click();
+  await expect(page).toHaveURL(new RegExp(`/sites/${s.name}/signals/disk-used`));
+  await expect(page.getByRole("heading", { level: 1, name: "disk-used" })).toBeVisible();
+  const chart = page.getByRole("img", { name: /^disk-used of .* over the last 24 h, good at 70%, bad at 95%: now 9\d/ });
+  await expect(chart).toBeVisible();
+  await expect(chart.locator("canvas")).toBeVisible();
+  await page.getByRole("button", { name: "30 d", exact: true }).click();
+  await expect(page).toHaveURL(/range=30d/);
+  await expect(page.getByRole("img", { name: /over the last 30 d/ })).toBeVisible();
+  await expect(page.getByRole("region", { name: "What happened in this time" }).getByText("HealthPolicy strict was edited").first()).toBeVisible();
+  await page.getByRole("button", { name: "Edit", exact: true }).click();
+  await expect(page.getByText("HealthPolicy strict was edited")).toHaveCount(0);
+  const detail = await get<SiteDetail>(page, `/api/v1/health/sites/${s.name}?tenant=${s.tenant}`);
+  await expect(page.getByRole("region", { name: "Query" })).toContainText(detail.signals.find((x) => x.name === "disk-used")!.query);
+});
+
+test("a chart is read with the keyboard", async ({ page }) => {
+  await login(page);
+  const s = await broken(page);
+  await page.goto(`/sites/${s.name}/signals/disk-used?tenant=${s.tenant}&range=1h`);
+  const keys = page.getByRole("slider", { name: /disk-used of .*: a moment of it/ });
+  await keys.focus();
+  await expect(page.locator(".chart .value")).toBeVisible();
+  const before = await keys.getAttribute("aria-valuetext");
+  await page.keyboard.press("ArrowLeft");
+  await page.keyboard.press("ArrowLeft");
+  await expect(keys).not.toHaveAttribute("aria-valuetext", before!);
+  await expect(keys).toHaveAttribute("aria-valuetext", /^\d\d:\d\d:\d\d: .*%$/);
+});
+
+test("metrics: names are completed, a query is a link, and an error has a way out", async ({ page }) => {
+  await login(page, "/explore");
+  const box = page.getByRole("combobox", { name: "PromQL" });
+  await box.pressSequentially("node_me");
+  await expect(page.getByRole("option", { name: /node_memory_MemAvailable_bytes/ })).toBeVisible();
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("Enter");
+  await expect(box).toHaveValue("node_memory_MemAvailable_bytes");
+  await box.pressSequentially('{si');
+  await page.getByRole("option", { name: "site" }).click();
+  await box.pressSequentially('="');
+  const site = await page.getByRole("option").first().innerText();
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("Enter");
+  await box.pressSequentially('"}');
+  await page.keyboard.press("Enter");
+  await expect(page).toHaveURL(/\/explore\?.*query=node_memory/);
+  await expect(page.getByRole("img", { name: /^node_memory_MemAvailable_bytes\{site=.* over 1 h: now \d.*GiB/ })).toBeVisible();
+  await expect(page.getByRole("region", { name: "Table of series" })).toContainText(site.trim());
+  await page.reload();
+  await expect(page.getByRole("img", { name: /^node_memory_MemAvailable_bytes/ })).toBeVisible();
+  await box.fill("sum(up");
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("alert").filter({ hasText: "unclosed left parenthesis" })).toBeVisible();
+  await expect(page.getByText("The figures before the fault are its line and column.")).toBeVisible();
+  await box.fill("nothing_like_this");
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("heading", { name: "No series" })).toBeVisible();
+});
+
+for (const colorScheme of ["dark", "light"] as const) {
+  test(`charts pass axe (${colorScheme})`, async ({ page }) => {
+    await page.emulateMedia({ colorScheme });
+    await login(page);
+    const s = await broken(page);
+    for (const path of [`/sites/${s.name}/signals/disk-used?tenant=${s.tenant}`, "/explore?query=node_load1&tenant=acme", "/explore"]) {
+      await page.goto(path);
+      await expect(page.getByRole("heading", { level: 1 })).toBeVisible();
+      await expect(page.locator(".skeleton")).toHaveCount(0);
+      const result = await new AxeBuilder({ page }).analyze();
+      expect(result.violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.target.join(" ")).join(", ")}`)).toEqual([]);
+    }
+  });
+}

@@ -1,0 +1,100 @@
+import { keepPreviousData, useQueries, useQuery } from "@tanstack/react-query";
+import { alignedWindow, type Range } from "../lib/history";
+import { api, Problem, serverNow } from "./client";
+import { keys } from "./keys";
+import type { Matrix, MetricCondition, MetricNames, TimelineEvent, TimelineKind, TimelinePage, Vector } from "./types";
+
+/** More lines than anybody can tell apart. */
+export const MAX_SERIES = 200;
+const NAMES = 50;
+const MAX_EVENTS = 500;
+
+/** What an expression measures and compares with, narrowed to a site if there is one. */
+export function useCondition(query: string, site: string) {
+  return useQuery({
+    queryKey: keys.condition(query, site),
+    enabled: query !== "",
+    queryFn: ({ signal }) => api<MetricCondition>("GET", "/api/v1/metrics/condition", { params: { query, site }, signal }),
+    staleTime: Infinity,
+  });
+}
+
+/** What the metric store says against a query is a problem like any other. */
+function answered<A extends { status: string; error?: string }>(a: A): A {
+  if (a.status === "error") throw new Problem(422, { title: "The query failed", detail: a.error ?? "" });
+  return a;
+}
+
+/** An expression over a range that ends now, or at an end in seconds. */
+export function useRange(tenant: string, query: string, range: Range, end?: number) {
+  return useQuery({
+    queryKey: keys.metrics("range", tenant, query, range.id, end),
+    enabled: query !== "",
+    queryFn: async ({ signal }) => {
+      const at = alignedWindow(end ?? serverNow() / 1000, range);
+      const m = await api<Matrix>("GET", "/api/v1/metrics/query_range", { params: { query, start: at.start, end: at.end, step: range.step, tenant, limit: MAX_SERIES }, signal });
+      return { ...at, matrix: answered(m) };
+    },
+    retry: false,
+    staleTime: 10_000,
+    refetchInterval: (q) => (end === undefined && q.state.status !== "error" ? Math.max(15, range.step) * 1000 : false),
+    placeholderData: keepPreviousData,
+  });
+}
+
+/** An expression now, or at a time in seconds. */
+export function useInstant(tenant: string, query: string, time?: number) {
+  return useQuery({
+    queryKey: keys.metrics("instant", tenant, query, "", time),
+    enabled: query !== "",
+    queryFn: async ({ signal }) => answered(await api<Vector>("GET", "/api/v1/metrics/query", { params: { query, time, tenant, limit: MAX_SERIES }, signal })),
+    retry: false,
+    staleTime: 10_000,
+    placeholderData: keepPreviousData,
+  });
+}
+
+export interface NameAsk {
+  /** Whose values; "": names of labels. */
+  label: string;
+  match: string;
+  q: string;
+}
+
+/** Names that complete what somebody types; null asks for none. */
+export function useNames(tenant: string, ask: NameAsk | null) {
+  return useQuery({
+    queryKey: keys.metricNames(tenant, JSON.stringify(ask)),
+    enabled: ask !== null,
+    queryFn: ({ signal }) => api<MetricNames>("GET", "/api/v1/metrics/names", { params: { ...ask, tenant, limit: NAMES }, signal }),
+    retry: false,
+    staleTime: 60_000,
+    placeholderData: keepPreviousData,
+  });
+}
+
+/**
+ * What happened within a time, for a chart of a site, or of a tenant without one. Edits of
+ * policies name no site; those of the tenant come along.
+ */
+export function useMarks(ref: { tenant: string; site: string }, from: number, to: number, kinds: readonly TimelineKind[]) {
+  const page = (params: Record<string, string | number | undefined>) => ({
+    queryKey: keys.timeline(JSON.stringify(["marks", params, from, to])),
+    enabled: to > from && kinds.length > 0 && params.kind !== "",
+    queryFn: ({ signal }: { signal: AbortSignal }) => api<TimelinePage>("GET", "/api/v1/timeline", { params: { ...params, from, to, limit: MAX_EVENTS }, signal }),
+    retry: false,
+    staleTime: 10_000,
+    placeholderData: keepPreviousData,
+  });
+  const edits = kinds.includes("policy") && ref.site !== "";
+  return useQueries({
+    queries: [
+      page({ tenant: ref.tenant, site: ref.site, kind: kinds.filter((k) => !edits || k !== "policy").join(",") }),
+      page({ tenant: ref.tenant, kind: edits ? "policy" : "" }),
+    ],
+    combine: (all) => {
+      const events: TimelineEvent[] = [...(all[0].data?.events ?? []), ...(edits ? (all[1].data?.events.filter((e) => !e.site || e.site === ref.site) ?? []) : [])];
+      return { events: events.sort((a, b) => (a.id < b.id ? 1 : -1)), error: all[0].error ?? all[1].error, more: all.some((q) => q.data?.nextCursor) };
+    },
+  });
+}
