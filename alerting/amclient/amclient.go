@@ -170,6 +170,39 @@ func (c *Client) Alerts(ctx context.Context, filter ...string) ([]wire.Alert, er
 	return out, nil
 }
 
+// Groups lists the groups that notifications are made of, with the alerts for which all
+// matchers hold.
+func (c *Client) Groups(ctx context.Context, filter ...wire.Matcher) ([]wire.GroupedAlerts, error) {
+	matchers := make([]string, len(filter))
+	for i, m := range filter {
+		matchers[i] = m.String()
+	}
+	var groups []struct {
+		Labels   map[string]string `json:"labels"`
+		Receiver struct {
+			Name string `json:"name"`
+		} `json:"receiver"`
+		Alerts []struct {
+			Fingerprint string `json:"fingerprint"`
+		} `json:"alerts"`
+	}
+	err := c.first(ctx, func(b *url.URL) error {
+		groups = nil
+		return c.call(ctx, b, http.MethodGet, "/api/v2/alerts/groups", query(matchers), nil, &groups)
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]wire.GroupedAlerts, len(groups))
+	for i, g := range groups {
+		out[i] = wire.GroupedAlerts{Receiver: g.Receiver.Name, Labels: g.Labels}
+		for _, a := range g.Alerts {
+			out[i].Fingerprints = append(out[i].Fingerprints, a.Fingerprint)
+		}
+	}
+	return out, nil
+}
+
 // Silences lists silences that have all the filter's matchers, expired ones too.
 func (c *Client) Silences(ctx context.Context, filter ...string) ([]Silence, error) {
 	var out []Silence

@@ -216,6 +216,26 @@ func (m *Manager) Alerts(ctx context.Context) ([]wire.Alert, error) {
 	return out, nil
 }
 
+// Groups lists the groups that notifications are made of, as GET /api/v2/alerts/groups does.
+func (m *Manager) Groups(ctx context.Context, filter ...wire.Matcher) ([]wire.GroupedAlerts, error) {
+	now := time.Now()
+	groups, _, err := m.groups(ctx, func(*dispatch.Route) bool { return true }, func(a *types.Alert, _ time.Time) bool {
+		return !a.ResolvedAt(now) && !slices.ContainsFunc(filter, func(f wire.Matcher) bool { return string(a.Labels[model.LabelName(f.Name)]) != f.Value })
+	})
+	if err != nil {
+		return nil, fmt.Errorf("alertmanager: list groups: %w", err)
+	}
+	out := make([]wire.GroupedAlerts, 0, len(groups))
+	for _, g := range groups {
+		x := wire.GroupedAlerts{Receiver: g.Receiver, Labels: plain(g.Labels)}
+		for _, a := range g.Alerts {
+			x.Fingerprints = append(x.Fingerprints, a.Fingerprint().String())
+		}
+		out = append(out, x)
+	}
+	return out, nil
+}
+
 func listed(a *types.Alert, s types.AlertStatus) wire.Alert {
 	return wire.Alert{
 		Labels: plain(a.Labels), Annotations: plain(a.Annotations),

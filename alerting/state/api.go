@@ -19,6 +19,8 @@ import (
 func (s *State) Register(mux obs.Routes) {
 	mux.HandleFunc("GET /api/v1/alerts", s.handle(s.list, "virtualSite", "site", "severity", "state", "q", "limit", "cursor"))
 	mux.HandleFunc("GET /api/v1/alerts/state", s.handle(s.state, "virtualSite", "site"))
+	mux.HandleFunc("GET /api/v1/alerts/groups", s.handle(s.groups, "virtualSite", "site", "severity", "state", "q", "sort", "limit"))
+	mux.HandleFunc("GET /api/v1/alerts/notifications", s.handle(s.loudness, "limit"))
 	mux.HandleFunc("GET "+wire.FiringPath, s.handle(s.firingBySite))
 	mux.HandleFunc("GET /api/v1/alerts/{fingerprint}", s.handle(s.detail))
 	mux.HandleFunc("GET /api/v1/silences", s.handle(s.silences, "state"))
@@ -112,32 +114,21 @@ func (s *State) list(_ *http.Request, q url.Values, sc *wire.Scope) (int, any, *
 	if p != nil {
 		return 0, nil, p
 	}
-	want := wire.Values(q["severity"])
-	for _, sev := range want {
-		if !slices.Contains(severities, sev) {
-			return 0, nil, wire.Failure(http.StatusBadRequest, "severity: %.20q: want critical, warning or info", sev)
-		}
+	wanted, p := filterOf(q)
+	if p != nil {
+		return 0, nil, p
 	}
-	state := q.Get("state")
-	if !slices.Contains([]string{"", "all", wire.AlertActive, wire.AlertSuppressed}, state) {
-		return 0, nil, wire.Failure(http.StatusBadRequest, "state: %.20q: want active, suppressed or all", state)
-	}
-	limit := defaultLimit
-	if l := q.Get("limit"); l != "" {
-		n, err := strconv.Atoi(l)
-		if err != nil || n < 1 {
-			return 0, nil, wire.Failure(http.StatusBadRequest, "limit: %.20q: want a number from 1 to %d", l, maxLimit)
-		}
-		limit = min(n, maxLimit)
+	limit, p := limitOf(q, defaultLimit)
+	if p != nil {
+		return 0, nil, p
 	}
 	after, err := decodeCursor(q.Get("cursor"))
 	if err != nil {
 		return 0, nil, wire.Failure(http.StatusBadRequest, "%v", err)
 	}
-	text := strings.ToLower(strings.TrimSpace(q.Get("q")))
 	out := wire.AlertList{AsOf: v.at.UTC(), Alerts: []*wire.KnownAlert{}}
 	for _, a := range v.within(sc, wire.Values(q["site"]), virtualSites(q)) {
-		if len(want) > 0 && !slices.Contains(want, a.Severity) || (state == wire.AlertActive || state == wire.AlertSuppressed) && a.State != state || text != "" && !contains(a, text) {
+		if !wanted(a) {
 			continue
 		}
 		out.Total++
@@ -152,6 +143,36 @@ func (s *State) list(_ *http.Request, q url.Values, sc *wire.Scope) (int, any, *
 		}
 	}
 	return http.StatusOK, out, nil
+}
+
+// filterOf says which alerts the parameters severity, state and q want.
+func filterOf(q url.Values) (func(*wire.KnownAlert) bool, *wire.Problem) {
+	want := wire.Values(q["severity"])
+	for _, sev := range want {
+		if !slices.Contains(severities, sev) {
+			return nil, wire.Failure(http.StatusBadRequest, "severity: %.20q: want critical, warning or info", sev)
+		}
+	}
+	state := q.Get("state")
+	if !slices.Contains([]string{"", "all", wire.AlertActive, wire.AlertSuppressed}, state) {
+		return nil, wire.Failure(http.StatusBadRequest, "state: %.20q: want active, suppressed or all", state)
+	}
+	text := strings.ToLower(strings.TrimSpace(q.Get("q")))
+	return func(a *wire.KnownAlert) bool {
+		return (len(want) == 0 || slices.Contains(want, a.Severity)) && (state != wire.AlertActive && state != wire.AlertSuppressed || a.State == state) && (text == "" || contains(a, text))
+	}, nil
+}
+
+func limitOf(q url.Values, unset int) (int, *wire.Problem) {
+	l := q.Get("limit")
+	if l == "" {
+		return unset, nil
+	}
+	n, err := strconv.Atoi(l)
+	if err != nil || n < 1 {
+		return 0, wire.Failure(http.StatusBadRequest, "limit: %.20q: want a number from 1 to %d", l, maxLimit)
+	}
+	return min(n, maxLimit), nil
 }
 
 func contains(a *wire.KnownAlert, text string) bool {

@@ -71,7 +71,7 @@ inhibit_rules: [{source_matchers: [alertname=SiteDown], target_matchers: [alertn
 	slices.Sort(latencies)
 	t.Logf("POST to the webhook of one alert among them: median %v, worst %v", latencies[10], latencies[19])
 
-	for name, source := range map[string]Source{"over HTTP": SourceFunc(func(ctx context.Context) ([]wire.Alert, error) { return c.Alerts(ctx) }), "embedded": m} {
+	for name, source := range map[string]Source{"over HTTP": External{Client: c}, "embedded": m} {
 		h := serve(t, Options{Source: source, Silences: c})
 		began = time.Now()
 		h.poll()

@@ -90,6 +90,7 @@ func (s *State) postSilence(r *http.Request, _ url.Values, sc *wire.Scope) (int,
 	}
 	silence.ID = id
 	s.silenced(silence, tenant, user, false)
+	s.refresh(r.Context())
 	return http.StatusCreated, map[string]string{"id": id}, nil
 }
 
@@ -176,5 +177,6 @@ func (s *State) deleteSilence(r *http.Request, _ url.Values, sc *wire.Scope) (in
 		return 0, nil, s.upstream("end a silence", err)
 	}
 	s.silenced(x, tenant, strings.TrimSpace(r.Header.Get(wire.UserHeader)), true)
+	s.refresh(r.Context())
 	return http.StatusNoContent, nil, nil
 }

@@ -26,17 +26,32 @@ import (
 	"muster.dev/muster/internal/wire"
 )
 
-// Source lists the alerts that fire: *amclient.Client behind SourceFunc, or an
+// Source lists the alerts that fire: *amclient.Client behind External, or an
 // embedded *manager.Manager, which spares the coding of JSON.
+//
+// It also lists the groups that notifications are made of, for which all matchers,
+// each of which demands a value, hold.
 type Source interface {
 	Alerts(ctx context.Context) ([]wire.Alert, error)
+	Groups(ctx context.Context, filter ...wire.Matcher) ([]wire.GroupedAlerts, error)
 }
 
-// SourceFunc is a Source.
+// SourceFunc is a Source that knows of no groups.
 type SourceFunc func(ctx context.Context) ([]wire.Alert, error)
 
 // Alerts calls f.
 func (f SourceFunc) Alerts(ctx context.Context) ([]wire.Alert, error) { return f(ctx) }
+
+// Groups has none.
+func (f SourceFunc) Groups(context.Context, ...wire.Matcher) ([]wire.GroupedAlerts, error) {
+	return nil, nil
+}
+
+// External is the Source of an Alertmanager that is not embedded.
+type External struct{ *amclient.Client }
+
+// Alerts lists the alerts that fire.
+func (x External) Alerts(ctx context.Context) ([]wire.Alert, error) { return x.Client.Alerts(ctx) }
 
 // Silences is what the API needs of *amclient.Client.
 type Silences interface {
@@ -64,7 +79,9 @@ type Options struct {
 	HistoryAge   time.Duration
 	HistorySpans int
 	// Timeline is told which alerts begin and end, and of silences; nil: nobody is.
-	Timeline   *timeline.Store
+	Timeline *timeline.Store
+	// Tally of what rules notify; nil: nobody counts.
+	Tally      *Tally
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // may be nil
 }
@@ -78,6 +95,7 @@ type State struct {
 	view    atomic.Pointer[view]
 	carried []wire.KnownAlert // fired before the start; only Run's goroutine
 	started time.Time
+	kick    chan chan struct{} // asks for a poll now, and for word of its end
 
 	polled          prometheus.Gauge
 	failures        prometheus.Counter
@@ -109,7 +127,7 @@ func New(o Options) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &State{opts: o, log: o.Logger, history: h, started: time.Now()}
+	s := &State{opts: o, log: o.Logger, history: h, started: time.Now(), kick: make(chan chan struct{})}
 	if s.carried, err = h.stillOpen(); err != nil {
 		return nil, errors.Join(err, h.close())
 	}
@@ -139,11 +157,16 @@ func (s *State) Ready() error {
 // Run asks until ctx ends. A failure leaves the last answer, with its age, in place.
 func (s *State) Run(ctx context.Context) error {
 	pruned := time.Time{}
+	var waiting chan struct{}
 	for {
 		began := time.Now()
 		if err := s.poll(ctx); err != nil && ctx.Err() == nil {
 			s.failures.Inc()
 			s.log.Warn("alert state: can't learn what fires", "err", err)
+		}
+		if waiting != nil {
+			close(waiting)
+			waiting = nil
 		}
 		if time.Since(pruned) > time.Hour {
 			if err := s.history.prune(time.Now()); err != nil {
@@ -157,8 +180,29 @@ func (s *State) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case waiting = <-s.kick:
 		case <-time.After(max(s.opts.Every, 10*took)):
 		}
+	}
+}
+
+// refreshFor is how long somebody who changed something waits for it to be seen.
+const refreshFor = 2 * time.Second
+
+// refresh asks Alertmanager now, so that whoever made or ended a silence sees it with the next
+// request. What takes too long comes with the next poll.
+func (s *State) refresh(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, refreshFor)
+	defer cancel()
+	done := make(chan struct{})
+	select {
+	case s.kick <- done:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -127,7 +128,7 @@ func alert(name, tenant, site, severity, virtual string, age time.Duration) wire
 
 func TestAlerts(t *testing.T) {
 	m, c, _ := alertmanager(t, dropAll)
-	for name, source := range map[string]Source{"over HTTP": SourceFunc(func(ctx context.Context) ([]wire.Alert, error) { return c.Alerts(ctx) }), "embedded": m} {
+	for name, source := range map[string]Source{"over HTTP": External{Client: c}, "embedded": m} {
 		t.Run(name, func(t *testing.T) { testAlerts(t, c, source) })
 	}
 }
@@ -370,7 +371,7 @@ func TestSilences(t *testing.T) {
 // The last answer stands while Alertmanager is away, with its age; silences say so.
 func TestAlertmanagerAway(t *testing.T) {
 	_, c, stop := alertmanager(t, dropAll)
-	h := serve(t, Options{Source: SourceFunc(func(ctx context.Context) ([]wire.Alert, error) { return c.Alerts(ctx) }), Silences: c})
+	h := serve(t, Options{Source: External{Client: c}, Silences: c})
 	must(t, c.PostAlerts(t.Context(), []wire.Alert{alert("A", "acme", "paris", "critical", "", 0)}))
 	h.poll()
 	before := get[wire.AlertList](h, "acme", "/api/v1/alerts")
@@ -411,5 +412,107 @@ func FuzzDecodeCursor(f *testing.F) {
 				t.Errorf("%q: %v, then %v, %v", s, p, q, err)
 			}
 		}
+	})
+}
+
+// Groups are those of the routes, narrowed to what the reader may see; a silence shows in the
+// answer that comes after it.
+func TestGroupsAndSilencesAtOnce(t *testing.T) {
+	m, c, _ := alertmanager(t, `
+route:
+  receiver: none
+  routes:
+    - {receiver: acme/default/on-call, matchers: [tenant=acme], group_by: [tenant, alertname], group_wait: 1h}
+    - {receiver: b/default/mail, matchers: [tenant=b], group_by: [tenant], group_wait: 1h}
+receivers: [{name: none}, {name: acme/default/on-call}, {name: b/default/mail}]`)
+	fire := func(tenant, name, site, severity string) wire.Alert {
+		return wire.Alert{Labels: map[string]string{"alertname": name, "tenant": tenant, "site": site, "severity": severity}}
+	}
+	must(t, c.PostAlerts(t.Context(), []wire.Alert{fire("acme", "Disk", "x", "warning"), fire("acme", "Disk", "y", "warning"), fire("acme", "Down", "x", "critical"), fire("b", "Disk", "z", "warning"), fire("b", "Down", "z", "critical")}))
+	for name, source := range map[string]Source{"over HTTP": External{Client: c}, "embedded": m} {
+		t.Run(name, func(t *testing.T) {
+			h := serve(t, Options{Source: source, Silences: c, Every: time.Hour})
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { _ = h.s.Run(ctx); close(done) }()
+			defer func() { cancel(); <-done }()
+			testkit.EventuallyTrue(t, "five alerts and three groups", func() bool {
+				h.s.refresh(ctx)
+				return get[wire.AlertList](h, "*", "/api/v1/alerts").Total == 5 && get[wire.AlertGroupList](h, "*", "/api/v1/alerts/groups").Total == 3
+			})
+			l := get[wire.AlertGroupList](h, "acme", "/api/v1/alerts/groups")
+			if l.Total != 2 || l.Groups[0].Labels["alertname"] != "Down" || l.Groups[0].Receiver != "on-call" || l.Groups[1].Total != 2 || l.Groups[1].Labels["tenant"] != "" || l.Groups[1].Counts.Warning != 2 {
+				t.Errorf("%+v", l)
+			}
+			if l := get[wire.AlertGroupList](h, "acme", "/api/v1/alerts/groups?sort=count&limit=1"); l.Total != 2 || len(l.Groups) != 1 || l.Groups[0].Labels["alertname"] != "Disk" {
+				t.Errorf("by count: %+v", l)
+			}
+			if l := get[wire.AlertGroupList](h, "b", "/api/v1/alerts/groups?severity=critical"); l.Total != 1 || l.Groups[0].Total != 1 || len(l.Groups[0].Labels) != 0 {
+				t.Errorf("of b: %+v", l)
+			}
+			if code, _ := h.do("acme", "GET", "/api/v1/alerts/groups?sort=age", ""); code != 400 {
+				t.Errorf("sort=age: %d", code)
+			}
+			code, body := h.do("acme", "POST", "/api/v1/silences", `{"matchers":[{"name":"alertname","value":"Disk"}],"duration":"1h","comment":"known"}`)
+			if code != 201 {
+				t.Fatalf("%d %s", code, body)
+			}
+			if l := get[wire.AlertList](h, "acme", "/api/v1/alerts?state=suppressed"); l.Total != 2 {
+				t.Errorf("after the silence: %+v", l)
+			}
+			var made struct{ ID string }
+			must(t, json.Unmarshal([]byte(body), &made))
+			if code, body := h.do("acme", "DELETE", "/api/v1/silences/"+made.ID, ""); code != 204 {
+				t.Fatalf("%d %s", code, body)
+			}
+			if l := get[wire.AlertList](h, "acme", "/api/v1/alerts?state=suppressed"); l.Total != 0 {
+				t.Errorf("after its end: %+v", l)
+			}
+		})
+	}
+}
+
+func TestTally(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tally.json")
+	tally, err := OpenTally(file)
+	must(t, err)
+	now := time.Now()
+	tally.Add(now.Add(-30*time.Hour), "acme", "mail", []string{"Old", "Disk"}, false)
+	for range 3 {
+		tally.Add(now.Add(-2*time.Hour), "acme", "on-call", []string{"Disk"}, false)
+	}
+	tally.Add(now, "acme", "mail", []string{"Disk", "Down"}, true)
+	tally.Add(now, "b", "mail", []string{"Theirs"}, false)
+	must(t, tally.Save(now))
+	if tally, err = OpenTally(file); err != nil {
+		t.Fatal(err)
+	}
+	h := serve(t, Options{Source: SourceFunc(func(context.Context) ([]wire.Alert, error) { return nil, nil }), Silences: &amclient.Client{}, Tally: tally})
+	l := get[wire.LoudnessList](h, "acme", "/api/v1/alerts/notifications")
+	if !l.Counted || l.Total != 5 || len(l.Rules) != 2 || l.Rules[0].Rule != "Disk" || l.Rules[0].Notifications != 4 || l.Rules[0].Failed != 1 || strings.Join(l.Rules[0].Receivers, " ") != "mail on-call" {
+		t.Errorf("%+v", l)
+	}
+	if l := get[wire.LoudnessList](h, "*", "/api/v1/alerts/notifications?limit=1"); l.Total != 6 || len(l.Rules) != 1 {
+		t.Errorf("of all: %+v", l)
+	}
+	if l := get[wire.LoudnessList](h, "*", "/api/v1/alerts/notifications?tenant=b"); l.Total != 1 {
+		t.Errorf("asked for b: %+v", l)
+	}
+	none := serve(t, Options{Source: SourceFunc(func(context.Context) ([]wire.Alert, error) { return nil, nil }), Silences: &amclient.Client{}})
+	if l := get[wire.LoudnessList](none, "acme", "/api/v1/alerts/notifications"); l.Counted || l.Rules == nil {
+		t.Errorf("without a tally: %+v", l)
+	}
+}
+
+func FuzzTally(f *testing.F) {
+	f.Add([]byte(`[{"tenant":"a","rule":"b","hours":{"1":2},"receivers":{"x":1}},null]`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		file := filepath.Join(t.TempDir(), "tally.json")
+		must(t, os.WriteFile(file, b, 0o600))
+		tally, err := OpenTally(file)
+		must(t, err)
+		tally.Add(time.Now(), "a", "r", []string{"b"}, true)
+		tally.loudest(time.Now(), func(string) bool { return true })
+		must(t, tally.Save(time.Now()))
 	})
 }

@@ -222,6 +222,16 @@ func TestContract(t *testing.T) {
 	h.want(400, "alice", "GET", "/api/v1/alerts?severity=bad", "")
 	h.want(200, "alice", "GET", "/api/v1/alerts/state?virtualSite=shared/all-eu", "")
 	h.want(403, "nobody", "GET", "/api/v1/alerts/state", "")
+	h.want(200, "alice", "GET", "/api/v1/metrics/names?label=job&match=up&q=a&limit=5", "")
+	h.want(400, "alice", "GET", "/api/v1/metrics/names?limit=0", "")
+	h.want(200, "alice", "GET", "/api/v1/metrics/condition?query=x%20%3E%201&site=paris-07", "")
+	h.want(400, "alice", "GET", "/api/v1/metrics/condition?query=x%28", "")
+	h.want(200, "alice", "GET", "/api/v1/alerts/groups?severity=critical&sort=count&limit=5", "")
+	h.want(400, "alice", "GET", "/api/v1/alerts/groups?sort=age", "")
+	h.want(403, "nobody", "GET", "/api/v1/alerts/groups", "")
+	h.want(200, "alice", "GET", "/api/v1/alerts/notifications?limit=5", "")
+	h.want(400, "alice", "GET", "/api/v1/alerts/notifications?q=x", "")
+	h.want(403, "nobody", "GET", "/api/v1/alerts/notifications", "")
 	h.want(200, "alice", "GET", "/api/v1/alerts/8a1f6b7c2d3e4f50", "")
 	h.want(404, "alice", "GET", "/api/v1/alerts/0000000000000000", "")
 	h.want(400, "alice", "GET", "/api/v1/alerts/..%2f..", "")
@@ -535,6 +545,8 @@ func TestMockKeepsTheContract(t *testing.T) {
 		send(200, "GET", "/api/v1/logs/search?query=severity:error&limit=5"+in, "")
 		send(400, "GET", "/api/v1/logs/search?query=%22"+in, "")
 		send(200, "GET", "/api/v1/alerts/state?"+in[1:], "")
+		send(200, "GET", "/api/v1/alerts/groups?sort=count&limit=5"+in, "")
+		send(200, "GET", "/api/v1/alerts/notifications?"+in[1:], "")
 		var alerts struct {
 			Alerts []struct{ Fingerprint string }
 		}

@@ -192,7 +192,7 @@ func (f *fakeHealth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, asOf+`"total":1,"sites":[{`+cannedSite+`}],"nextCursor":"abc"}`)
 	case "sites/paris-07":
 		fmt.Fprint(w, `{`+cannedSite+`,"asOf":"2026-01-31T12:00:00Z","labels":{"region":"eu-west"},"policy":"","regional":"one","fromStore":false,"shadow":{"policy":"next","score":50,"colour":"orange","reason":"hot"},"signals":[{"name":"nodes-not-ready","dimension":"reliability","value":1,"score":0,"known":true,"applies":true,"pack":"kubernetes",
-			"error":"","good":0,"bad":1,"weight":1,"critical":true,"unit":"count","source":"kube-state-metrics","asOf":"2026-01-31T12:00:00Z"}]}`)
+			"error":"","good":0,"bad":1,"weight":1,"critical":true,"unit":"count","source":"kube-state-metrics","asOf":"2026-01-31T12:00:00Z","query":"max by (tenant, site) (x)","sparse":false}]}`)
 	case "sites/paris-07/explain":
 		fmt.Fprint(w, `{"site":"paris-07","tenant":"acme","policy":"","shadow":false,"overrides":[{"signals":["cpu-used"],"reason":"old hardware","until":"2026-02-28T00:00:00Z"}],"at":"2026-01-31T12:00:00Z","score":39,"colour":"red","since":"2026-01-31T12:00:00Z",
 			"worstShare":0.5,"mean":75,"worst":0,"worstDimension":"reliability","beforeCaps":39.5,"formula":"0.5 × mean 79 + 0.5 × worst 0 (reliability) = 39.5","dimensions":[{"name":"reliability","weight":1,"applies":true,"known":true,"incomplete":false,"beforeCaps":0,"score":0,
@@ -316,6 +316,10 @@ func (f *fakeAlerting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch key := r.Method + " " + strings.TrimPrefix(r.URL.Path, "/api/v1/"); key {
 	case "GET alerts":
 		fmt.Fprint(w, asOf+`"total":1,"counts":{"critical":1,"warning":0,"info":0},"alerts":[{`+cannedAlert+`}],"nextCursor":"abc"}`)
+	case "GET alerts/groups":
+		fmt.Fprint(w, asOf+`"total":1,"groups":[{"receiver":"on-call","tenant":"acme","labels":{"alertname":"x"},"total":1,"counts":{"critical":1,"warning":0,"info":0},"suppressed":0,"startsAt":"2026-01-01T00:00:00Z","newestAt":"2026-01-01T00:00:00Z","alerts":[{`+cannedAlert+`}]}]}`)
+	case "GET alerts/notifications":
+		fmt.Fprint(w, `{"hours":24,"counted":true,"total":2,"rules":[{"tenant":"acme","rule":"x","notifications":2,"failed":0,"receivers":["on-call"]}]}`)
 	case "GET alerts/state":
 		fmt.Fprint(w, asOf+`"firing":{"critical":1,"warning":2,"info":3},"suppressed":4,"sites":5}`)
 	case "GET alerts/8a1f6b7c2d3e4f50":

@@ -110,7 +110,10 @@ var (
 	alertScope = []param{tenantParam, {"virtualSite", text(320)}, {"site", text(63)}}
 	alertList  = append(slices.Clone(alertScope), param{"severity", oneOf("critical", "warning", "info")},
 		param{"state", oneOf("active", "suppressed", "all")}, param{"q", text(200)}, limitParam, cursorParam)
-	rolloutList = []param{
+	alertGroups = append(slices.Clone(alertScope), param{"severity", oneOf("critical", "warning", "info")},
+		param{"state", oneOf("active", "suppressed", "all")}, param{"q", text(200)}, param{"sort", oneOf("severity", "count", "newest")}, limitParam)
+	notificationCounts = []param{tenantParam, limitParam}
+	rolloutList        = []param{
 		tenantParam, limitParam, cursorParam, {"namespace", namespaceName}, {"state", oneOf("active", "ended", "all")}, {"q", text(200)}, {"object", text(400)},
 		{"phase", oneOf("Queued", "Progressing", "Paused", "RollingBack", "RolledBack", "Completed", "Superseded", "Invalid")},
 	}

@@ -24,15 +24,17 @@ import (
 )
 
 const (
-	apiPrefix      = "/api/"
-	pathAlertState = "/api/v1/alerts/state"
+	apiPrefix         = "/api/"
+	pathAlertState    = "/api/v1/alerts/state"
+	pathAlertGroups   = "/api/v1/alerts/groups"
+	pathNotifications = "/api/v1/alerts/notifications"
 	// pathGatesByName is a rollout's without its namespace.
 	pathGatesByName   = "/api/v1/rollouts/{rollout}/gates"
 	pathRolloutStream = "/api/v1/rollouts/stream"
 )
 
 // pathsWithin are those that another one's pattern matches too.
-var pathsWithin = []string{pathAlertState, pathGatesByName, pathRolloutStream}
+var pathsWithin = []string{pathAlertState, pathAlertGroups, pathNotifications, pathGatesByName, pathRolloutStream}
 
 // route is one operation of the API. Its parameters are checked before the handler
 // runs; the OpenAPI document has one operation for each, which a test verifies.
@@ -151,6 +153,8 @@ func (c *Console) apiRoutes() []route {
 
 		{method: "GET", path: alerts, doing: "list alerts", params: alertList, handle: c.readAlerts},
 		{method: "GET", path: pathAlertState, doing: "read the state of alerts", params: alertScope, handle: c.readAlerts},
+		{method: "GET", path: pathAlertGroups, doing: "list groups of alerts", params: alertGroups, handle: c.readAlerts},
+		{method: "GET", path: pathNotifications, doing: "count notifications", params: notificationCounts, handle: c.readAlerts},
 		{method: "GET", path: alerts + "/{fingerprint}", doing: "read the alert", params: oneTenant, handle: c.readAlerts},
 		{method: "GET", path: "/api/v1/silences", doing: "list silences", params: silenceList, handle: c.listSilences},
 		{method: "POST", path: "/api/v1/silences", doing: "silence alerts", params: oneTenant, handle: c.postSilence},

@@ -127,6 +127,57 @@ type AlertState struct {
 	Sites      int         `json:"sites"`
 }
 
+// GroupedAlerts are the alerts that a receiver gets in one notification, as the group_by of the
+// route says; by fingerprint.
+type GroupedAlerts struct {
+	Receiver     string
+	Labels       map[string]string // those of group_by
+	Fingerprints []string
+}
+
+// AlertGroup is a group of alerts in Muster's own API.
+type AlertGroup struct {
+	// Receiver as users call it; "": nobody is told.
+	Receiver string            `json:"receiver"`
+	Tenant   string            `json:"tenant"`
+	Labels   map[string]string `json:"labels"` // what they are grouped by, without the tenant
+	Total    int               `json:"total"`
+	// Counts of those that fire and tell; Suppressed the rest.
+	Counts     AlertCounts `json:"counts"`
+	Suppressed int         `json:"suppressed"`
+	StartsAt   time.Time   `json:"startsAt"` // of the oldest
+	NewestAt   time.Time   `json:"newestAt"` // when the newest began
+	// Alerts are the first of them, the worst first.
+	Alerts []*KnownAlert `json:"alerts"`
+}
+
+// AlertGroupList is the answer of GET /api/v1/alerts/groups. Total counts groups, also those
+// that the answer leaves out.
+type AlertGroupList struct {
+	AsOf   time.Time    `json:"asOf"`
+	Total  int          `json:"total"`
+	Groups []AlertGroup `json:"groups"`
+}
+
+// RuleLoudness is how often a rule's alerts made somebody be notified. One notification about
+// several rules counts for each.
+type RuleLoudness struct {
+	Tenant        string   `json:"tenant"`
+	Rule          string   `json:"rule"`
+	Notifications int      `json:"notifications"`
+	Failed        int      `json:"failed"` // of these
+	Receivers     []string `json:"receivers"`
+}
+
+// LoudnessList is the answer of GET /api/v1/alerts/notifications: the loudest first.
+type LoudnessList struct {
+	Hours int `json:"hours"` // that are looked back
+	// Counted: it is known; false where another Alertmanager notifies.
+	Counted bool           `json:"counted"`
+	Total   int            `json:"total"` // of all rules
+	Rules   []RuleLoudness `json:"rules"`
+}
+
 // AlertSpan is one time that an alert fired.
 type AlertSpan struct {
 	StartsAt time.Time  `json:"startsAt"`

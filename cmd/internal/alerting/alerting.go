@@ -40,7 +40,6 @@ import (
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/peers"
 	"muster.dev/muster/internal/timeline"
-	"muster.dev/muster/internal/wire"
 )
 
 // Run runs the role until ctx ends.
@@ -72,7 +71,13 @@ func start(env *role.Env, c config.Config, known *peers.Peers) error {
 	if err != nil {
 		return err
 	}
-	am, err := startAlertmanager(env, c, known, dir, door, newNotified(told, env.Log.With("part", "notifications")))
+	var tally *state.Tally
+	if len(c.Alerting.Alertmanager.URLs) == 0 {
+		if tally, err = startTally(env, dir); err != nil {
+			return err
+		}
+	}
+	am, err := startAlertmanager(env, c, known, dir, door, newNotified(told, tally, env.Log.With("part", "notifications")))
 	if err != nil {
 		return err
 	}
@@ -91,7 +96,7 @@ func start(env *role.Env, c config.Config, known *peers.Peers) error {
 	env.Ops.Ready("inventory", inv.Ready)
 	env.Ops.Status("inventory", inv.Status)
 
-	if err := startState(env, dir, am, told); err != nil {
+	if err := startState(env, dir, am, told, tally); err != nil {
 		return err
 	}
 	if err := startDeadman(env, c, known, dir, inv, am.client); err != nil {
@@ -187,7 +192,7 @@ func startAlertmanager(env *role.Env, c config.Config, known *peers.Peers, dir s
 		return nil, err
 	}
 	if am.source == nil {
-		am.source = state.SourceFunc(func(ctx context.Context) ([]wire.Alert, error) { return am.client.Alerts(ctx) })
+		am.source = state.External{Client: am.client}
 		am.apply = routes.NewExternal(filepath.Join(dir, "external", "alertmanager.yml"), urls, &http.Client{Timeout: 10 * time.Second, Transport: known.Transport()}, log).Apply
 	}
 	return am, nil
@@ -217,8 +222,36 @@ func clusterTLS(c config.Config, dir string) (string, error) {
 	return file, atomicfile.Write(file, b, 0o600)
 }
 
-func startState(env *role.Env, dir string, am *alertmanager, told *timeline.Store) error {
-	st, err := state.New(state.Options{Timeline: told, Source: am.source, Silences: am.client, File: filepath.Join(dir, "history.db"), Logger: env.Log.With("part", "alerts"), Registerer: env.Reg})
+// tallyEvery is how often the counts of notifications are saved.
+const tallyEvery = time.Minute
+
+// startTally counts what the embedded Alertmanager notifies.
+func startTally(env *role.Env, dir string) (*state.Tally, error) {
+	t, err := state.OpenTally(filepath.Join(dir, "notifications.json"))
+	if err != nil {
+		return nil, err
+	}
+	save := func() {
+		if err := t.Save(time.Now()); err != nil {
+			env.Log.Error("the tally of notifications is not saved", "err", err)
+		}
+	}
+	env.Stack.OnStop("tally of notifications", func(context.Context) error { save(); return nil })
+	env.Go("tally of notifications", func(ctx context.Context) error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(tallyEvery):
+				save()
+			}
+		}
+	})
+	return t, nil
+}
+
+func startState(env *role.Env, dir string, am *alertmanager, told *timeline.Store, tally *state.Tally) error {
+	st, err := state.New(state.Options{Timeline: told, Tally: tally, Source: am.source, Silences: am.client, File: filepath.Join(dir, "history.db"), Logger: env.Log.With("part", "alerts"), Registerer: env.Reg})
 	if err != nil {
 		return err
 	}

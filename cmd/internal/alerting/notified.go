@@ -8,7 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/alertmanager/types"
+
 	"muster.dev/muster/alerting/manager"
+	"muster.dev/muster/alerting/state"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/timeline"
 	"muster.dev/muster/internal/wire"
@@ -18,19 +21,24 @@ import (
 // other the first is told, and the one that succeeds.
 type notified struct {
 	store *timeline.Store
+	tally *state.Tally // counts all of them; nil: nobody does
 	log   *slog.Logger
 
 	mu      sync.Mutex
 	failing map[string]bool // by receiver and integration
 }
 
-func newNotified(s *timeline.Store, log *slog.Logger) *notified {
-	return &notified{store: s, log: log, failing: map[string]bool{}}
+func newNotified(s *timeline.Store, tally *state.Tally, log *slog.Logger) *notified {
+	return &notified{store: s, tally: tally, log: log, failing: map[string]bool{}}
 }
 
 func (n *notified) tell(x manager.Notification) {
 	if len(x.Alerts) == 0 {
 		return
+	}
+	now := time.Now()
+	if n.tally != nil {
+		n.tally.Add(now, string(x.Alerts[0].Labels[fleet.SeriesTenant]), receiverName(x.Receiver), rulesOf(x.Alerts), x.Err != nil)
 	}
 	key := x.Receiver + "\x00" + x.Integration
 	n.mu.Lock()
@@ -44,18 +52,31 @@ func (n *notified) tell(x manager.Notification) {
 	if again {
 		return
 	}
-	if err := n.store.Add(notification(x, time.Now())); err != nil {
+	if err := n.store.Add(notification(x, now)); err != nil {
 		n.log.Error("a notification is not in the timeline", "receiver", x.Receiver, "err", err)
 	}
+}
+
+// receiverName is what people call a receiver, which is TENANT/ROUTE/NAME in Alertmanager.
+func receiverName(s string) string { return s[strings.LastIndexByte(s, '/')+1:] }
+
+// rulesOf are the rules that alerts come from, each once.
+func rulesOf(alerts []*types.Alert) []string {
+	var out []string
+	for _, a := range alerts {
+		if s := string(a.Labels["alertname"]); !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 func notification(x manager.Notification, now time.Time) wire.TimelineEvent {
 	first := x.Alerts[0].Labels
 	e := wire.TimelineEvent{Time: now, Kind: wire.EventNotification, Severity: wire.EventInfo, Tenant: string(first[fleet.SeriesTenant]), Site: string(first[fleet.SeriesSite]), After: "sent", Link: "/alerts?tenant=" + string(first[fleet.SeriesTenant])}
-	// Receivers are called TENANT/ROUTE/NAME here; people know the name.
-	name := x.Receiver[strings.LastIndexByte(x.Receiver, '/')+1:]
+	name := receiverName(x.Receiver)
 	e.Object = "Receiver/" + name
-	var names []string
+	names := rulesOf(x.Alerts)
 	firing := 0
 	for _, a := range x.Alerts {
 		if string(a.Labels[fleet.SeriesSite]) != e.Site {
@@ -68,9 +89,6 @@ func notification(x manager.Notification, now time.Time) wire.TimelineEvent {
 		}
 		if !a.Resolved() {
 			firing++
-		}
-		if s := string(a.Labels["alertname"]); !slices.Contains(names, s) {
-			names = append(names, s)
 		}
 	}
 	if len(names) > 5 {

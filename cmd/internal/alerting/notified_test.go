@@ -27,7 +27,7 @@ func TestNotificationsInTheTimeline(t *testing.T) {
 	alert := func(site string) *types.Alert {
 		return &types.Alert{Alert: model.Alert{StartsAt: time.Now(), Labels: model.LabelSet{"alertname": "DiskFull", "tenant": "acme", "site": model.LabelValue(site), "virtual_sites": "|shared/eu|"}}}
 	}
-	n := newNotified(s, slog.New(slog.DiscardHandler))
+	n := newNotified(s, nil, slog.New(slog.DiscardHandler))
 	x := manager.Notification{Receiver: "acme/route/on-call", Integration: "webhook", Alerts: []*types.Alert{alert("paris")}}
 	for range 3 {
 		failed := x

@@ -71,7 +71,7 @@ export class MockAlerts {
       const a = {
         fingerprint, name, tenant, site, region, virtualSites, severity, state: silencedBy.length ? "suppressed" : "active", silencedBy, inhibitedBy: [], startsAt: iso(since), updatedAt: iso(now), endsAt: iso(now + 4 * MINUTE),
         labels, annotations: { summary, description: `${summary}. Look at the site's page first; its reasons say what else is wrong there.`, runbook_url: `https://runbooks.example.com/${name.toLowerCase()}` },
-        generatorURL: "http://muster.invalid/graph?g0.expr=up%3D%3D0",
+        generatorURL: site ? `http://muster.invalid/graph?g0.expr=${encodeURIComponent(name.startsWith("Disk") ? "max by (site) (mock_disk_used) > 90" : "node_load1 > 0.5")}&g0.tab=1` : "http://muster.invalid",
       };
       out.push(a);
       return a;
@@ -110,6 +110,28 @@ export class MockAlerts {
     if (q.get("cursor") && from === 0) return invalidField("cursor", "is not a cursor of this list");
     const alerts = all.slice(from, from + limit);
     return { json: { asOf: iso(Date.now()), total: all.length, counts: this.counts(all), alerts, ...(from + limit < all.length ? { nextCursor: alerts.at(-1).fingerprint } : {}) } };
+  }
+
+  /** As if a route grouped by alertname, and another took what no site has. */
+  groups(q, tenants) {
+    const all = this.list(new URLSearchParams([...q].filter(([k]) => k !== "sort" && k !== "limit").concat([["limit", "1000"]])), tenants).json.alerts;
+    const by = new Map();
+    for (const a of all) by.set(`${a.tenant}/${a.name}`, [...(by.get(`${a.tenant}/${a.name}`) ?? []), a]);
+    const groups = [...by.values()].map((list) => {
+      const firing = list.filter((a) => a.state === "active");
+      const times = list.map((a) => a.startsAt).sort();
+      return { receiver: list[0].severity === "info" ? "" : "on-call", tenant: list[0].tenant, labels: { alertname: list[0].name }, total: list.length, counts: this.counts(firing), suppressed: list.length - firing.length, startsAt: times[0], newestAt: times.at(-1), alerts: list.slice(0, 50) };
+    });
+    const newest = (a, b) => (a.newestAt < b.newestAt ? 1 : -1);
+    const orders = { newest, count: (a, b) => b.total - a.total || newest(a, b), severity: (a, b) => b.counts.critical - a.counts.critical || b.counts.warning - a.counts.warning || newest(a, b) };
+    groups.sort(orders[q.get("sort") || "severity"]);
+    return { json: { asOf: iso(Date.now()), total: groups.length, groups: groups.slice(0, Number(q.get("limit") || 100)) } };
+  }
+
+  loudness(tenants) {
+    const rules = [["NetworkPolicyDenials", 66, 0], ["PodCrashLooping", 41, 3], ["SiteDown", 9, 0], ["DiskFilling", 4, 0]].filter(() => tenants.includes("acme") && this.fleet.sites.size > 0)
+      .map(([rule, notifications, failed]) => ({ tenant: "acme", rule, notifications, failed, receivers: failed ? ["mail", "on-call"] : ["on-call"] }));
+    return { json: { hours: 24, counted: true, total: rules.reduce((n, r) => n + r.notifications, 0), rules } };
   }
 
   counts(list) {

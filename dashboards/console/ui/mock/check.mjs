@@ -42,6 +42,8 @@ export const PARAMS = {
   tail: logFilters,
   alerts: { ...alertScope, severity: oneOf("critical", "warning", "info"), state: oneOf("active", "suppressed", "all"), q: text(200), limit, cursor },
   alertScope,
+  alertGroups: { ...alertScope, severity: oneOf("critical", "warning", "info"), state: oneOf("active", "suppressed", "all"), q: text(200), sort: oneOf("severity", "count", "newest"), limit },
+  loudness: { tenant, limit },
   timeline: { tenant, site: text(63), virtualSite: text(320), kind: oneOf("colour", "alert", "notification", "silence", "maintenance", "registration", "connection", "policy", "rollout", "software"), from: text(64), to: text(64), limit, cursor },
   silences: { tenant, state: oneOf("active", "pending", "expired", "all") },
   none: {},

@@ -198,6 +198,8 @@ const ROUTES = [
   ["GET", /^\/api\/v1\/logs\/tail$/, "tail", (_m, q, _b, req, res) => inTenant(q, "logs are searched in one tenant", (t) => logs.tail(req, res, q, t))],
   ["GET", /^\/api\/v1\/timeline$/, "timeline", (_m, q) => inTenants(q, (t) => timeline.list(q, t))],
   ["GET", /^\/api\/v1\/alerts$/, "alerts", (_m, q) => inTenants(q, (t) => alerts.list(q, t))],
+  ["GET", /^\/api\/v1\/alerts\/groups$/, "alertGroups", (_m, q) => inTenants(q, (t) => alerts.groups(q, t))],
+  ["GET", /^\/api\/v1\/alerts\/notifications$/, "loudness", (_m, q) => inTenants(q, (t) => alerts.loudness(t))],
   ["GET", /^\/api\/v1\/alerts\/state$/, "alertScope", (_m, q) => inTenants(q, (t) => alerts.state(q, t))],
   ["GET", /^\/api\/v1\/alerts\/([^/]+)$/, "tenant", (m, q) => inTenants(q, (t) => alerts.detail(m[1], t))],
   ["GET", /^\/api\/v1\/silences$/, "silences", (_m, q) => inTenants(q, (t) => alerts.listSilences(q, t))],

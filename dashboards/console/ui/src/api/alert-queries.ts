@@ -2,7 +2,7 @@ import { keepPreviousData, useInfiniteQuery, useMutation, useQuery, useQueryClie
 import type { AlertFilter } from "../lib/alert-filter";
 import { api, isTransient } from "./client";
 import { keys } from "./keys";
-import type { Alert, AlertDetail, AlertList, AlertState, SeverityCounts, Silence, SilenceRequest, SilenceState } from "./types";
+import type { Alert, AlertDetail, AlertGroupList, AlertList, AlertState, LoudnessList, SeverityCounts, Silence, SilenceRequest, SilenceState } from "./types";
 
 const PAGE = 100;
 const REFRESH_MS = 10_000;
@@ -40,6 +40,28 @@ export function useAlerts(f: AlertFilter, enabled = true) {
     getNextPageParam: (p: AlertList) => p.nextCursor || undefined,
     placeholderData: keepPreviousData,
     refetchInterval: REFRESH_MS,
+  });
+}
+
+export type GroupSort = "severity" | "count" | "newest";
+
+/** What fires as routes group it: a group is one notification. */
+export function useAlertGroups(f: AlertFilter, sort: GroupSort) {
+  const params = { ...paramsOf(f), sort, limit: PAGE };
+  return useQuery({
+    queryKey: keys.alertGroups(JSON.stringify(params)),
+    queryFn: ({ signal }) => api<AlertGroupList>("GET", "/api/v1/alerts/groups", { params, signal }),
+    placeholderData: keepPreviousData,
+    refetchInterval: REFRESH_MS,
+  });
+}
+
+/** How often rules notified in the last 24 hours. */
+export function useLoudness(tenant: string) {
+  return useQuery({
+    queryKey: keys.loudness(tenant),
+    queryFn: ({ signal }) => api<LoudnessList>("GET", "/api/v1/alerts/notifications", { params: { tenant, limit: 1000 }, signal }),
+    refetchInterval: 3 * REFRESH_MS,
   });
 }
 

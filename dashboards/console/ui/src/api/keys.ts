@@ -27,6 +27,8 @@ export const keys = {
   alerting: ["alerting"] as const,
   alertState: (scope: string) => ["alerting", "state", scope] as const,
   alerts: (search: string) => ["alerting", "alerts", search] as const,
+  alertGroups: (search: string) => ["alerting", "groups", search] as const,
+  loudness: (tenant: string) => ["alerting", "loudness", tenant] as const,
   alertTotals: (search: string) => ["alerting", "totals", search] as const,
   alert: (tenant: string, fingerprint: string) => ["alerting", "alert", tenant, fingerprint] as const,
   allAlerts: (tenant: string) => ["alerting", "all", tenant] as const,

@@ -69,7 +69,11 @@ export function useNames(tenant: string, ask: NameAsk | null) {
     queryFn: ({ signal }) => api<MetricNames>("GET", "/api/v1/metrics/names", { params: { ...ask, tenant, limit: NAMES }, signal }),
     retry: false,
     staleTime: 60_000,
-    placeholderData: keepPreviousData,
+    // While a word grows its earlier names stand; those of another place never do.
+    placeholderData: (earlier, query) => {
+      const before = query?.queryKey[2] ? (JSON.parse(query.queryKey[2]) as NameAsk | null) : null;
+      return before && ask && before.label === ask.label && before.match === ask.match ? earlier : undefined;
+    },
   });
 }
 

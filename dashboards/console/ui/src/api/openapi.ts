@@ -1159,6 +1159,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/alerts/groups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What fires now, grouped as routes group it
+         * @description A group is what a receiver gets in one notification, by the group_by of its AlertRoute. An alert that several routes take is in several.
+         */
+        get: operations["listAlertGroups"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/alerts/notifications": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Which rules notified how often in the last 24 hours, the loudest first
+         * @description One notification about alerts of several rules counts for each of them.
+         */
+        get: operations["countNotifications"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/alerts/state": {
         parameters: {
             query?: never;
@@ -2906,6 +2946,52 @@ export interface components {
             counts: components["schemas"]["SeverityCounts"];
             alerts: components["schemas"]["Alert"][];
             nextCursor?: string;
+        };
+        AlertGroup: {
+            /** @description As the route calls it; empty: nobody is told */
+            receiver: string;
+            tenant: string;
+            /** @description What they are grouped by, without the tenant */
+            labels: {
+                [key: string]: string;
+            };
+            total: number;
+            counts: components["schemas"]["SeverityCounts"];
+            /** @description Of total, those that tell nobody; counts has the rest */
+            suppressed: number;
+            /**
+             * Format: date-time
+             * @description Of the oldest
+             */
+            startsAt: string;
+            /**
+             * Format: date-time
+             * @description When the newest began
+             */
+            newestAt: string;
+            /** @description The first 50, the worst first */
+            alerts: components["schemas"]["Alert"][];
+        };
+        AlertGroupList: {
+            /** Format: date-time */
+            asOf: string;
+            /** @description Groups, also those left out */
+            total: number;
+            groups: components["schemas"]["AlertGroup"][];
+        };
+        LoudnessList: {
+            hours: number;
+            /** @description false: another Alertmanager notifies, and nobody counts */
+            counted: boolean;
+            /** @description Of all rules */
+            total: number;
+            rules: {
+                tenant: string;
+                rule: string;
+                notifications: number;
+                failed: number;
+                receivers: string[];
+            }[];
         };
         AlertState: {
             /** Format: date-time */
@@ -6063,6 +6149,85 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AlertList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listAlertGroups: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                /**
+                 * @description Only alerts of members of this virtual site: NAMESPACE/NAME, or NAME for one in the namespace shared.
+                 * @example shared/all-eu
+                 */
+                virtualSite?: components["parameters"]["alertVirtualSite"];
+                /** @description Only alerts of this site. */
+                site?: components["parameters"]["alertSite"];
+                severity?: "critical" | "warning" | "info";
+                /** @description suppressed are silenced or inhibited ones. */
+                state?: "active" | "suppressed" | "all";
+                /** @description Text in a label's or annotation's value. */
+                q?: string;
+                sort?: "severity" | "count" | "newest";
+                /** @description How many at most. */
+                limit?: components["parameters"]["limit"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The groups. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertGroupList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    countNotifications: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                /** @description How many at most. */
+                limit?: components["parameters"]["limit"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The counts. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoudnessList"];
                 };
             };
             400: components["responses"]["Invalid"];

@@ -68,3 +68,12 @@ export function safeURL(s: string | undefined): string {
 export function suppressedText(a: Pick<Alert, "silencedBy" | "inhibitedBy">): string {
   return [a.silencedBy.length > 0 && "silenced", a.inhibitedBy.length > 0 && "inhibited"].filter(Boolean).join(", ") || "suppressed";
 }
+
+/** The expression of an alert's rule, which the link to who raised it carries; "" for one without. */
+export function expressionOf(generatorURL: string): string {
+  try {
+    return new URL(generatorURL).searchParams.get("g0.expr") ?? "";
+  } catch {
+    return "";
+  }
+}

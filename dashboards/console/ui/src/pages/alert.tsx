@@ -19,6 +19,7 @@ import { spansWithin } from "../lib/spans";
 import { formatAbsolute, formatTick, parseTime } from "../lib/time";
 import { AlertStateChip } from "./alerts";
 import { SilenceDialog } from "../dialogs/silence";
+import { AlertChart, RuleLoudness } from "../panels/alert-chart";
 import { SilenceLinks } from "../panels/silences";
 
 export function AlertPage({ fingerprint }: { fingerprint: string }) {
@@ -101,6 +102,7 @@ function Loaded({ alert: a }: { alert: AlertDetail }) {
                 fires <For since={a.startsAt} />
               </>
             )}
+            <RuleLoudness alert={a} />
           </p>
         </div>
         <div className="row wrap">
@@ -142,6 +144,7 @@ function Loaded({ alert: a }: { alert: AlertDetail }) {
       )}
       <div className="site-cols">
         <div className="stack">
+          <AlertChart alert={a} />
           <Annotations alert={a} />
           <History spans={a.history} />
         </div>

@@ -16,17 +16,30 @@ import { ALERT_SEVERITIES } from "../lib/severity";
 import { sitePath } from "../lib/site";
 import { SiteInput, VirtualSiteSelect } from "../panels/logs-filters";
 import { SilenceDialog } from "../dialogs/silence";
+import { AlertGroups } from "../panels/alert-groups";
+import { Loudest } from "../panels/loudest";
 import { SilencesTab } from "../panels/silences";
+
+const TABS = ["alerts", "groups", "silences", "loudest"] as const;
+const TITLE = { alerts: "Alerts", groups: "Alerts by route", silences: "Silences", loudest: "Loudest rules" } as const;
+const ABOUT = {
+  alerts: "What fires now, the most severe first, then the newest. Refreshed every 10 seconds.",
+  groups: "What fires now, as it is sent to people.",
+  silences: "Alerts that a silence fits are shown on, but tell nobody while it lasts.",
+  loudest: "Which rules had somebody notified, and how often. A rule that nobody acts on wants a longer for, keep_firing_for, or to go.",
+} as const;
+
+const tabHref = (tab: string, tenant: string) => `/alerts?${new URLSearchParams({ tab, ...(tenant ? { tenant } : {}) }).toString()}`;
 
 export function AlertsPage() {
   const address = useSearch();
-  const tab = new URLSearchParams(address).get("tab") === "silences" ? "silences" : "alerts";
+  const tab = TABS.find((t) => t === new URLSearchParams(address).get("tab")) ?? "alerts";
   const filter = useMemo(() => parseAlertFilter(address), [address]);
   const session = useQuery(sessionQuery);
   const tenants = session.data?.tenants ?? [];
-  const [silencing, setSilencing] = useState(false);
+  const [silencing, setSilencing] = useState<{ tenant: string; labels: Record<string, string> } | null>(null);
   const [done, setDone] = useState("");
-  useTitle(tab === "alerts" ? "Alerts" : "Silences");
+  useTitle(TITLE[tab]);
   const item = (id: string, href: string, text: string) => (
     <li>
       <Link href={href} {...(tab === id ? { "aria-current": "page" as const } : {})}>
@@ -39,32 +52,37 @@ export function AlertsPage() {
       <div className="page stack">
         <div className="page-head">
           <div>
-            <h1>{tab === "alerts" ? "Alerts" : "Silences"}</h1>
+            <h1>{TITLE[tab]}</h1>
             <p className="muted">
-              {tab === "alerts" ? "What fires now, the most severe first, then the newest. Refreshed every 10 seconds." : "Alerts that a silence fits are shown on, but tell nobody while it lasts."}
+              {ABOUT[tab]}
             </p>
           </div>
-          <button type="button" className="button" onClick={() => setSilencing(true)}>
+          <button type="button" className="button" onClick={() => setSilencing({ tenant: filter.tenant, labels: filter.site ? { site: filter.site } : {} })}>
             New silence…
           </button>
         </div>
         <nav className="tabs" aria-label="Alerts and silences">
           <ul>
             {item("alerts", alertsHref({ tenant: filter.tenant }), "Alerts")}
+            {item("groups", tabHref("groups", filter.tenant), "By route")}
             {item("silences", silencesHref(filter.tenant), "Silences")}
+            {item("loudest", tabHref("loudest", filter.tenant), "Loudest rules")}
           </ul>
         </nav>
         <div role="status">{done && <div className="note slim">{done}</div>}</div>
-        {tab === "alerts" ? <AlertsTab filter={filter} tenants={tenants} /> : <SilencesTab address={address} tenants={tenants} />}
+        {tab === "alerts" && <AlertsTab filter={filter} tenants={tenants} />}
+        {tab === "groups" && <AlertGroups filter={filter} tenants={tenants.length > 1} onSilence={(tenant, labels) => setSilencing({ tenant, labels })} />}
+        {tab === "silences" && <SilencesTab address={address} tenants={tenants} />}
+        {tab === "loudest" && <Loudest tenant={filter.tenant} tenants={tenants.length > 1} />}
         {silencing && (
           <SilenceDialog
             tenants={tenants}
-            tenant={filter.tenant}
-            labels={filter.site ? { site: filter.site } : {}}
-            onClose={() => setSilencing(false)}
+            tenant={silencing.tenant}
+            labels={silencing.labels}
+            onClose={() => setSilencing(null)}
             onDone={(text) => {
               setDone(text);
-              setSilencing(false);
+              setSilencing(null);
             }}
           />
         )}
