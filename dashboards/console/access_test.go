@@ -1,11 +1,11 @@
 package console
 
 import (
-	"encoding/json"
 	"bufio"
 	"cmp"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"

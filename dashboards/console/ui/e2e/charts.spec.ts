@@ -51,6 +51,25 @@ test("an alert shows what its rule measures", async ({ page }) => {
   await expect(page.getByText(/this rule sent \d+ notifications? in 24 h/)).toBeVisible();
 });
 
+test("Ctrl-K goes anywhere, / searches, and one switch has all times in UTC", async ({ page }) => {
+  await login(page, "/cost");
+  const s = (await sites(page))[0]!;
+  await expect(page.getByRole("heading", { level: 1 })).toBeVisible();
+  await page.keyboard.press("Control+k");
+  const box = page.getByRole("combobox", { name: "Site, virtual site, page or action" });
+  await expect(box).toBeFocused();
+  await box.fill(s.name);
+  await expect(page.getByRole("option", { name: `${s.name} site of ${s.tenant}` })).toBeVisible();
+  await page.keyboard.press("Enter");
+  await expect(page).toHaveURL(new RegExp(`/sites/${s.name}`));
+  await page.goto("/alerts");
+  await expect(page.getByRole("searchbox", { name: "Search alerts" })).toBeVisible();
+  await page.keyboard.press("/");
+  await expect(page.getByRole("searchbox", { name: "Search alerts" })).toBeFocused();
+  await page.getByRole("button", { name: /^Times are in/ }).click();
+  await expect(page.getByRole("button", { name: /^Times are in UTC/ })).toBeVisible();
+});
+
 test("a chart is read with the keyboard", async ({ page }) => {
   await login(page);
   const s = await broken(page);
@@ -67,7 +86,7 @@ test("a chart is read with the keyboard", async ({ page }) => {
 
 test("metrics: names are completed, a query is a link, and an error has a way out", async ({ page }) => {
   await login(page, "/explore");
-  const box = page.getByRole("combobox", { name: "PromQL" });
+  const box = page.getByRole("textbox", { name: "PromQL" });
   await box.pressSequentially("node_me");
   await expect(page.getByRole("option", { name: /node_memory_MemAvailable_bytes/ })).toBeVisible();
   await page.keyboard.press("ArrowDown");
@@ -77,7 +96,7 @@ test("metrics: names are completed, a query is a link, and an error has a way ou
   await page.getByRole("option", { name: "site" }).click();
   await box.pressSequentially('="');
   await expect(page.getByRole("option", { name: /-\d\d$/ }).first()).toBeVisible();
-  const site = await page.getByRole("option").first().innerText();
+  const site = await page.getByRole("listbox", { name: "Completions" }).getByRole("option").first().innerText();
   await page.keyboard.press("ArrowDown");
   await page.keyboard.press("Enter");
   await box.pressSequentially('"}');

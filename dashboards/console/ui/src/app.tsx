@@ -6,6 +6,7 @@ import { keys } from "./api/keys";
 import { startLive } from "./api/live";
 import { retry } from "./api/queries";
 import type { Session } from "./api/types";
+import { Palette } from "./components/palette";
 import { Boundary } from "./components/boundary";
 import { loginFault, tokenOfHash } from "./lib/token";
 import { useStore } from "./lib/store";
@@ -34,6 +35,7 @@ import { VirtualSitePage } from "./pages/virtual-site";
 import { VirtualSitesPage } from "./pages/virtual-sites";
 import { WorkloadPage } from "./pages/workload";
 import { WorkloadsPage } from "./pages/workloads";
+import { zone } from "./lib/zone";
 import { auth, endSession } from "./session";
 
 const client = new QueryClient({
@@ -107,11 +109,14 @@ export function App() {
 function Gate() {
   const state = useStore(auth);
   const isIn = state.state === "in";
+  const inZone = useStore(zone);
   useEffect(() => (isIn ? startLive(client) : undefined), [isIn]);
   if (state.state === "unknown") return null;
   if (state.state === "out") return <LoginPage message={state.message} />;
   return (
-    <Switch>
+    <>
+    <Palette />
+    <Switch key={inZone}>
       <Route path="/" component={FleetPage} />
       <Route path="/virtual-sites" component={VirtualSitesPage} />
       <Route path="/virtual-sites/:namespace/:name">{(p) => <VirtualSitePage namespace={p.namespace} name={p.name} />}</Route>
@@ -137,5 +142,6 @@ function Gate() {
       <Route path="/tenants" component={TenantsPage} />
       <Route component={NotFoundPage} />
     </Switch>
+    </>
   );
 }

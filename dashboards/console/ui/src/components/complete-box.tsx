@@ -56,7 +56,7 @@ export function CompleteBox({ label, value, onChange, onCaret, completion, fault
     }
   };
   const props = {
-    ref: input, role: "combobox", "aria-label": label, "aria-expanded": completion !== undefined, "aria-controls": `${id}-list`, "aria-autocomplete": "list" as const,
+    ref: input, "aria-label": label, "aria-controls": `${id}-list`, "aria-autocomplete": "list" as const,
     "aria-activedescendant": active >= 0 ? `${id}-${active}` : undefined, "aria-invalid": fault !== "", "aria-describedby": `${id}-fault`, autoComplete: "off", autoCapitalize: "off", spellCheck: false,
     maxLength, placeholder, value,
     onChange: (e: { target: HTMLInputElement | HTMLTextAreaElement }) => {
@@ -68,7 +68,7 @@ export function CompleteBox({ label, value, onChange, onCaret, completion, fault
   };
   return (
     <div className="query-box">
-      {onSend ? <textarea className="input mono" rows={Math.min(8, Math.max(2, value.split("\n").length))} {...props} /> : <input className="input mono" type="text" {...props} />}
+      {onSend ? <textarea className="input mono" rows={Math.min(8, Math.max(2, value.split("\n").length))} {...props} /> : <input className="input mono" type="text" role="combobox" aria-expanded={completion !== undefined} {...props} />}
       <ul id={`${id}-list`} role="listbox" aria-label="Completions" hidden={!completion}>
         {completion?.options.map((o, i) => (
           <li key={o.text} id={`${id}-${i}`} role="option" aria-selected={i === active} onMouseDown={(e) => e.preventDefault()} onClick={() => take(i)}>

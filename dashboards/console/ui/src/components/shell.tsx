@@ -12,6 +12,7 @@ import { useNow } from "./time";
 import { colourName, countColours } from "../lib/colour";
 import { formatCount, plural } from "../lib/format";
 import { useStore } from "../lib/store";
+import { setZone, zone, zoneName } from "../lib/zone";
 import { setTheme, theme, type Theme } from "../lib/theme";
 import { formatAbsolute, formatClock, parseTime } from "../lib/time";
 import { endSession } from "../session";
@@ -98,6 +99,7 @@ export function Shell({ children, fixed }: { children: ReactNode; fixed?: boolea
         <div className="tools">
           <LiveIndicator />
           <User />
+          <ZoneToggle />
           <ThemeToggle />
           <LogOut />
         </div>
@@ -171,6 +173,17 @@ export function ThemeToggle() {
   return (
     <button type="button" className="button quiet icon" aria-label={`Theme: ${t}. Change to ${NEXT[t]}`} title={`Theme: ${t}`} onClick={() => setTheme(NEXT[t])}>
       <Icon d={ICON[t]} />
+    </button>
+  );
+}
+
+/** The zone of all clocks: the browser's, or UTC. */
+function ZoneToggle() {
+  const z = useStore(zone);
+  const next = z === "UTC" ? "local" : "UTC";
+  return (
+    <button type="button" className="button quiet zone" aria-label={`Times are in ${z === "UTC" ? "UTC" : zoneName()}. Change to ${next === "UTC" ? "UTC" : "this browser's zone"}`} title={`Times are in ${zoneName()}`} onClick={() => setZone(next)}>
+      {z === "UTC" ? "UTC" : "Local"}
     </button>
   );
 }

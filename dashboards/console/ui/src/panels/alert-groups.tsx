@@ -59,7 +59,7 @@ function Group({ group: g, tenants, onSilence }: { group: AlertGroup; tenants: b
   const name = labels.map(([k, v]) => (k === "alertname" ? v : `${k}=${v}`)).join(", ") || (g.receiver ? "all alerts of the route" : "no route");
   const counts = (["critical", "warning", "info"] as const).filter((s) => g.counts[s] > 0);
   return (
-    <section className="card alert-group" aria-label={`Group ${name}`} data-group={name}>
+    <section className="card alert-group" aria-label={`Group ${name} of ${g.tenant} to ${g.receiver || "nobody"}`} data-group={name}>
       <header>
         <h2>
           {name} <span className="muted">{formatCount(g.total)}</span>
