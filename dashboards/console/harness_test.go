@@ -181,6 +181,11 @@ func (f *fakeHealth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case wire.SiteFieldsPath:
 		fmt.Fprint(w, `{"fields":[{"name":"colour","aliases":["color"],"kind":"choice","values":["green"],"keyed":false,"grouped":true,"doc":"Its colour.","example":"colour=red"}],
 			"labels":[{"key":"tier","values":["gold"],"more":3}],"versions":[{"key":"os","values":["24.04"],"more":0}]}`)
+	case wire.SiteMapPath:
+		fmt.Fprint(w, asOf+`"readable":9,"total":2,"unplaced":1,"maintenance":0,"counts":{"green":2,"orange":0,"red":0,"grey":0},"tenants":["acme"],"names":["paris-07"],"tenant":[0],
+			"latitude":[48.85],"longitude":[2.35],"colour":"g","score":[null],"inMaintenance":[],"by":"memory","kind":"number","values":[null],"notes":[]}`)
+	case wire.SiteDistributionsPath:
+		fmt.Fprint(w, asOf+`"readable":9,"total":2,"notes":[],"distributions":[{"column":"cpu","known":1,"unknown":1,"mean":3,"least":3,"p10":3,"median":3,"p90":3,"most":3,"bins":[{"from":0,"to":5,"sites":1,"query":"cpu<5"}]}]}`)
 	case wire.CostNamesPath:
 		fmt.Fprint(w, asOf+`"tenant":"acme","site":"paris-07","series":45,"sampled":false,"names":[{"name":"node_cpu_seconds_total","series":45,"keptBy":[{"policy":"base","field":"spec.allow.patterns[0]","value":"node_.*"}]}],"missingRegions":[]}`)
 	case wire.CostPath:

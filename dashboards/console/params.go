@@ -95,7 +95,9 @@ var (
 		tenantParam, cursorParam, {"limit", whole(0, wire.MaxSites)}, {"q", text(sitequery.MaxLength)}, {"sort", text(1000)}, {"columns", text(8000)},
 		{"group", text(317)}, {"format", oneOf("json", "csv")},
 	}
-	costList = []param{
+	siteMap           = []param{tenantParam, {"q", text(sitequery.MaxLength)}, {"by", text(317)}}
+	siteDistributions = []param{tenantParam, {"q", text(sitequery.MaxLength)}, {"of", text(4000)}}
+	costList          = []param{
 		tenantParam, limitParam, cursorParam, {"by", oneOf(wire.CostBySite, wire.CostByVirtualSite, wire.CostByTenant)},
 		{"sort", oneOf(append([]string{wire.CostByName}, wire.CostColumns...)...)}, {"virtualSite", text(320)}, {"q", text(200)},
 	}

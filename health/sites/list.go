@@ -120,6 +120,7 @@ type found struct {
 	table  *table
 	alerts map[string]map[string][]string
 	page   wire.SitePage
+	each   func(i int, row *sitequery.Row)
 	keys   []position // of the page and what is behind it, sorted
 }
 
@@ -142,17 +143,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t *table, sc *wire
 	if p != nil {
 		return p
 	}
-	f := &found{table: t}
-	f.page = wire.SitePage{AsOf: t.view.AsOf.UTC(), Counts: newCounts(), Sites: []wire.SiteRow{}, Notes: []string{}}
-	if q.wantsAlerts() {
-		tenants := t.tenants(sc)
-		f.alerts = s.alerts.of(r.Context(), tenants)
-		if n := len(tenants) - len(f.alerts); n > 0 {
-			f.page.Notes = append(f.page.Notes, "which alerts fire is not known: the alerting role can't be asked")
-		}
-		s.alerts.forget(func(name string) bool { return t.view.Snapshot.Tenant(name) != nil })
-	}
-	if p := s.inTurn(r, func(pass func() error) error { return f.find(q, sc, pass) }); p != nil {
+	f, p := s.find(r, t, sc, q, nil)
+	if p != nil {
 		return p
 	}
 	if q.csv {
@@ -177,6 +169,22 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t *table, sc *wire
 		f.page.Columns = append(f.page.Columns, c.Name())
 	}
 	return s.writeJSON(w, r.URL.Path, &f.page)
+}
+
+// find answers a question; each, if it is not nil, is called with every site that the query
+// means, in the order of the table.
+func (s *Server) find(r *http.Request, t *table, sc *wire.Scope, q *question, each func(i int, row *sitequery.Row)) (*found, *wire.Problem) {
+	f := &found{table: t, each: each}
+	f.page = wire.SitePage{AsOf: t.view.AsOf.UTC(), Counts: newCounts(), Sites: []wire.SiteRow{}, Notes: []string{}}
+	if q.wantsAlerts() {
+		tenants := t.tenants(sc)
+		f.alerts = s.alerts.of(r.Context(), tenants)
+		if n := len(tenants) - len(f.alerts); n > 0 {
+			f.page.Notes = append(f.page.Notes, "which alerts fire is not known: the alerting role can't be asked")
+		}
+		s.alerts.forget(func(name string) bool { return t.view.Snapshot.Tenant(name) != nil })
+	}
+	return f, s.inTurn(r, func(pass func() error) error { return f.find(q, sc, pass) })
 }
 
 func newCounts() map[string]int {
@@ -228,6 +236,9 @@ func (f *found) find(q *question, sc *wire.Scope, pass func() error) error {
 		}
 		f.page.Total++
 		f.page.Counts[string(row.Colour)]++
+		if f.each != nil {
+			f.each(i, &row)
+		}
 		if q.group != nil {
 			q.group.Groups(&row, func(value string) {
 				g := groups[value]

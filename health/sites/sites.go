@@ -1,5 +1,6 @@
 // Package sites serves the inventory as a table, at GET /api/v1/sites: the sites that a
-// query means (internal/sitequery), sorted, paged, grouped and counted, as JSON or CSV.
+// query means (internal/sitequery), sorted, paged, grouped and counted, as JSON or CSV;
+// and of the same sites what a map draws, and how a number spreads over them.
 //
 // It is in the health role because that has what a row is made of: who is in the fleet
 // from its inventory, scores and reasons from its engine. The one thing that it lacks, the
@@ -19,6 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"muster.dev/muster/health"
 	"muster.dev/muster/health/engine"
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/obs"
@@ -61,10 +63,13 @@ func New(o Options) (*Server, error) {
 	return &Server{opts: o, log: o.Logger, alerts: newAlerts(o.Firing, o.Logger), processors: turns.NewProcessors(0)}, nil
 }
 
-// Register mounts it at wire.SitesPath and wire.SiteFieldsPath.
+// Register mounts it at wire.SitesPath, wire.SiteFieldsPath, wire.SiteMapPath and
+// wire.SiteDistributionsPath.
 func (s *Server) Register(mux obs.Routes) {
 	mux.HandleFunc("GET "+wire.SitesPath, s.scoped(s.list))
 	mux.HandleFunc("GET "+wire.SiteFieldsPath, s.scoped(s.fields))
+	mux.HandleFunc("GET "+wire.SiteMapPath, s.scoped(s.worldMap))
+	mux.HandleFunc("GET "+wire.SiteDistributionsPath, s.scoped(s.distributions))
 }
 
 func (s *Server) scoped(f func(http.ResponseWriter, *http.Request, *table, *wire.Scope) *wire.Problem) http.HandlerFunc {
@@ -111,12 +116,13 @@ func rowOf(s *engine.Site) sitequery.Row {
 		r.Regional = s.Regional
 	}
 	if s.Place != nil {
-		r.Address = s.Place.Address
+		r.Address, r.Placed = s.Place.Address, true
 	}
 	if m := s.Maintenance; m != nil {
 		r.Maintenance = &sitequery.Maintenance{Reason: m.Reason, Until: m.Until}
 	}
 	if st := s.State; st != nil {
+		r.Reading = func(signal string) sitequery.Number { return readingOf(st, signal) }
 		r.Score, r.Since = sitequery.Number{Value: st.Score, Known: st.Known}, st.Since
 		for d := range st.Dimensions {
 			r.Dimensions[d] = sitequery.Number{Value: st.Dimensions[d].Score, Known: st.Dimensions[d].Known}
@@ -129,6 +135,19 @@ func rowOf(s *engine.Site) sitequery.Row {
 		}
 	}
 	return r
+}
+
+// readingOf is what the last tick made of a signal; a value that none can have is none.
+func readingOf(st *health.State, signal string) sitequery.Number {
+	if st.Model == nil {
+		return sitequery.Number{}
+	}
+	i, ok := st.Model.Index(signal)
+	if !ok || i >= len(st.Signals) {
+		return sitequery.Number{}
+	}
+	x := &st.Signals[i]
+	return sitequery.Number{Value: x.Value, Known: x.Known && !x.Garbage}
 }
 
 // readable calls with the rows of the tenants in scope, until f fails.

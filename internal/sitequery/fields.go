@@ -38,7 +38,7 @@ type Field struct {
 
 	text   func(r *Row, key string) string
 	list   func(r *Row, yield func(string) bool)
-	number func(r *Row) Number
+	number func(r *Row, key string) Number
 	time   func(r *Row) time.Time
 	flag   func(r *Row) bool
 }
@@ -46,6 +46,7 @@ type Field struct {
 const (
 	fieldLabel   = "label"
 	fieldVersion = "version"
+	fieldMeasured = "measured"
 	// FieldPhase decides whether decommissioned sites are among those that are meant.
 	FieldPhase = "phase"
 	// agentVersion is the component that version alone is about.
@@ -69,18 +70,34 @@ func severities(r *Row, severity string) Number {
 // Fields are all there are, in the order in which people read of them.
 var Fields = makeFields()
 
+// reading is the value of a signal.
+func (r *Row) reading(signal string) Number {
+	if r.Reading == nil {
+		return Number{}
+	}
+	return r.Reading(signal)
+}
+
 func makeFields() []Field {
 	out := []Field{
 		{Name: "name", Kind: Text, Doc: "The site's name.", Example: "name=paris-*", text: of(func(r *Row) string { return r.Name })},
 		{Name: "tenant", Kind: Text, Doc: "The tenant that it belongs to.", Example: "tenant=acme", text: of(func(r *Row) string { return r.Tenant })},
 		{Name: "colour", Aliases: []string{"color"}, Kind: Choice, Values: []string{"green", "orange", "red", "grey"}, Doc: "The colour of its health; grey is unknown.", Example: "colour in (red, orange)",
 			text: of(func(r *Row) string { return string(r.Colour) })},
-		{Name: "score", Kind: Numeric, Doc: "Its health, 0 to 100, or unknown.", Example: "score<60", number: func(r *Row) Number { return r.Score }},
+		{Name: "score", Kind: Numeric, Doc: "Its health, 0 to 100, or unknown.", Example: "score<60", number: func(r *Row, _ string) Number { return r.Score }},
 	}
 	for i, d := range fleet.Dimensions {
-		out = append(out, Field{Name: string(d), Kind: Numeric, Doc: "The score of its " + string(d) + ", 0 to 100, or unknown.", Example: string(d) + "<40", number: func(r *Row) Number { return r.Dimensions[i] }})
+		out = append(out, Field{Name: string(d), Kind: Numeric, Doc: "The score of its " + string(d) + ", 0 to 100, or unknown.", Example: string(d) + "<40", number: func(r *Row, _ string) Number { return r.Dimensions[i] }})
 	}
 	return append(out, []Field{
+		{Name: "cpuUsed", Kind: Numeric, Doc: "How much of its CPU is in use, percent: the signal cpu-used.", Example: "cpuUsed>80", number: func(r *Row, _ string) Number { return r.reading("cpu-used") }},
+		{Name: "memoryUsed", Kind: Numeric, Doc: "How much of its memory is in use on the fullest node, percent: what the signal memory-available leaves.", Example: "memoryUsed>75", number: func(r *Row, _ string) Number {
+			n := r.reading("memory-available")
+			n.Value = 100 - n.Value
+			return n
+		}},
+		{Name: "diskUsed", Kind: Numeric, Doc: "How full its fullest filesystem is, percent: the signal disk-used.", Example: "diskUsed>=90", number: func(r *Row, _ string) Number { return r.reading("disk-used") }},
+		{Name: fieldMeasured, Kind: Numeric, Keyed: true, Doc: "The value of a signal of its health policy, in the signal's unit, or unknown.", Example: "measured.packet-loss>1", number: func(r *Row, key string) Number { return r.reading(key) }},
 		{Name: "since", Kind: Time, Doc: "When its colour changed last.", Example: "since<1h", time: func(r *Row) time.Time { return r.Since }},
 		{Name: "signal", Kind: List, Doc: "The signals that cost it points.", Example: "signal=disk-used", list: func(r *Row, yield func(string) bool) {
 			for i := range r.Reasons {
@@ -110,16 +127,17 @@ func makeFields() []Field {
 			}
 		}},
 		{Name: "address", Aliases: []string{"place"}, Kind: Text, Doc: "Where it stands, as people call it.", Example: "address~Lyon", text: of(func(r *Row) string { return r.Address })},
+		{Name: "onMap", Kind: Flag, Doc: "Whether it has a place on the map.", Example: "onMap=false", flag: func(r *Row) bool { return r.Placed }},
 		{Name: "policy", Kind: Text, Doc: "The HealthPolicy that its score is from; empty for the shipped one.", Example: `policy=""`, text: of(func(r *Row) string { return r.Policy })},
 		{Name: fieldLabel, Kind: Text, Keyed: true, Doc: "A label, by its key. A name that is no field is a label's key too, so tier=gold is label.tier=gold.", Example: "label.tier=gold",
 			text: func(r *Row, key string) string { return r.Labels[key] }},
 		{Name: fieldVersion, Kind: Version, Keyed: true, Doc: "The version of a component as the agent reports it: version.os, version.kernel, version.kubernetes, …; version alone is the agent's.", Example: "version.os<24.04",
 			text: func(r *Row, key string) string { return r.Versions[key] }},
 		{Name: "kubernetes", Aliases: []string{"k8s"}, Kind: Version, Doc: "The version of its Kubernetes, as version.kubernetes.", Example: "kubernetes<1.33", text: of(func(r *Row) string { return r.Versions["kubernetes"] })},
-		{Name: "alerts", Kind: Numeric, Doc: "How many alerts fire and are not suppressed.", Example: "alerts>0", number: func(r *Row) Number { return severities(r, "") }},
-		{Name: "alerts.critical", Kind: Numeric, Doc: "How many of these are critical.", Example: "alerts.critical>0", number: func(r *Row) Number { return severities(r, "critical") }},
-		{Name: "alerts.warning", Kind: Numeric, Doc: "How many of these are warnings.", Example: "alerts.warning>=3", number: func(r *Row) Number { return severities(r, "warning") }},
-		{Name: "alerts.info", Kind: Numeric, Doc: "How many of these are for information.", Example: "alerts.info>0", number: func(r *Row) Number { return severities(r, "info") }},
+		{Name: "alerts", Kind: Numeric, Doc: "How many alerts fire and are not suppressed.", Example: "alerts>0", number: func(r *Row, _ string) Number { return severities(r, "") }},
+		{Name: "alerts.critical", Kind: Numeric, Doc: "How many of these are critical.", Example: "alerts.critical>0", number: func(r *Row, _ string) Number { return severities(r, "critical") }},
+		{Name: "alerts.warning", Kind: Numeric, Doc: "How many of these are warnings.", Example: "alerts.warning>=3", number: func(r *Row, _ string) Number { return severities(r, "warning") }},
+		{Name: "alerts.info", Kind: Numeric, Doc: "How many of these are for information.", Example: "alerts.info>0", number: func(r *Row, _ string) Number { return severities(r, "info") }},
 		{Name: "alert", Kind: List, Doc: "The names of the alerts that fire and are not suppressed.", Example: "alert=SiteSilent", list: func(r *Row, yield func(string) bool) {
 			for _, a := range r.Alerts {
 				if _, name, _ := strings.Cut(a, "/"); !yield(name) {
@@ -200,7 +218,7 @@ func fieldNames() []string {
 func (c Column) Value(r *Row) any {
 	switch c.field.Kind {
 	case Numeric:
-		if n := c.field.number(r); n.Known {
+		if n := c.field.number(r, c.key); n.Known {
 			return math.Round(n.Value*10) / 10
 		}
 		return nil

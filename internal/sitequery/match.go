@@ -88,11 +88,11 @@ func (n strs) match(r *Row, _ time.Time) bool {
 }
 
 func (n numbers) match(r *Row, _ time.Time) bool {
-	x := n.field.number(r)
+	x := n.field.number(r, n.key)
 	return x.Known && n.test(x.Value)
 }
 
-func (n unknown) match(r *Row, _ time.Time) bool { return !n.field.number(r).Known }
+func (n unknown) match(r *Row, _ time.Time) bool { return !n.field.number(r, n.key).Known }
 
 func (n moments) match(r *Row, now time.Time) bool { return n.test(n.field.time(r), now) }
 

@@ -92,7 +92,7 @@ func (o Order) Key(r *Row) Key {
 func (c Column) part(r *Row) (p KeyPart) {
 	switch c.field.Kind {
 	case Numeric:
-		n := c.field.number(r)
+		n := c.field.number(r, c.key)
 		p.Unknown = !n.Known
 		if n.Known {
 			p.Number = n.Value

@@ -34,10 +34,13 @@ type Row struct {
 	Regional     string // that it is or was last connected to
 	Policy       string // name of the HealthPolicy; "" for the shipped one
 	Address      string
+	Placed       bool // it has a place on the map
 	Phase        fleet.Phase
 	Colour       fleet.Colour
 	Score        Number
 	Dimensions   [4]Number // in the order of fleet.Dimensions
+	// Reading is the value of a signal in its unit, by name; nil: none is known.
+	Reading      func(signal string) Number
 	Since        time.Time // of the colour; zero: never evaluated
 	LastSeen     time.Time // zero: never
 	Created      time.Time
@@ -52,7 +55,7 @@ type Row struct {
 	AlertsKnown bool
 }
 
-// Number from 0 to 100, or not known.
+// Number is a value, or not known: of a score 0 to 100.
 type Number struct {
 	Value float64
 	Known bool

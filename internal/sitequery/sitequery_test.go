@@ -17,7 +17,7 @@ func known(x float64) Number { return Number{x, true} }
 
 // rows are three sites: one that is well, one with a full disk, one that was never seen.
 var rows = []*Row{
-	{Tenant: "acme", Name: "paris-07", Region: "eu-west", Regional: "eu-1", Address: "Rue de Rivoli, Paris", Phase: fleet.PhaseOnline, Colour: fleet.Green, Score: known(97.5),
+	{Tenant: "acme", Name: "paris-07", Region: "eu-west", Regional: "eu-1", Address: "Rue de Rivoli, Paris", Placed: true, Reading: readings, Phase: fleet.PhaseOnline, Colour: fleet.Green, Score: known(97.5),
 		Dimensions: [4]Number{known(100), known(95), known(100), known(95)}, Since: now.Add(-48 * time.Hour), LastSeen: now.Add(-5 * time.Second), Created: now.Add(-1000 * time.Hour),
 		Labels: map[string]string{"region": "eu-west", "kind": "store", "muster.dev/system-os": "linux", "tier": "gold"}, Versions: map[string]string{"agent": "1.10.0", "os": "24.04", "kubernetes": "v1.33.4+k3s1"},
 		VirtualSites: []string{"shared/all-eu", "shop/north"}, AlertsKnown: true},
@@ -27,6 +27,12 @@ var rows = []*Row{
 		VirtualSites: []string{"shared/all-eu"}, Reasons: []Reason{{"disk-used", "Disk /var is 97 % full on n1"}, {"pods-restarting", "3 pods restart"}},
 		Alerts: []string{"critical/DiskFull", "warning/PodsRestart", "warning/Slow"}, AlertsKnown: true, Maintenance: &Maintenance{Reason: "new router"}},
 	{Tenant: "zeta", Name: "lima", Phase: fleet.PhaseApproved, Colour: fleet.Grey, Created: now.Add(-time.Hour), Labels: map[string]string{"kind": "factory", "note": `say "hi"`}},
+}
+
+// readings are those of paris-07.
+func readings(signal string) Number {
+	v, ok := map[string]float64{"cpu-used": 81.26, "memory-available": 20, "packet-loss": 0.4}[signal]
+	return Number{v, ok}
 }
 
 func matching(t *testing.T, query string) string {

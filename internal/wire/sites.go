@@ -72,3 +72,82 @@ type SiteKey struct {
 	Values []string `json:"values"`
 	More   int      `json:"more"` // values that are not listed
 }
+
+// Where the health role and the console have what a map draws of the sites that a query
+// means (a SiteMap), and how a number spreads over them (SiteDistributions).
+const (
+	SiteMapPath           = "/api/v1/site-map"
+	SiteDistributionsPath = "/api/v1/site-distributions"
+)
+
+// Bounds of what these are asked for.
+const (
+	MaxMapCategories    = 12
+	MaxSiteDistribution = 10 // columns of one answer
+)
+
+// SiteMap has the sites of a query that have a place, one after the other in each list, so
+// that ten thousand take some hundred kilobytes. The lists are as long as Names.
+type SiteMap struct {
+	AsOf time.Time `json:"asOf"`
+	// Readable are all sites that the user may read, Total those that the query means, with
+	// a place or without; Counts are theirs, Unplaced those without.
+	Readable    int            `json:"readable"`
+	Total       int            `json:"total"`
+	Unplaced    int            `json:"unplaced"`
+	Maintenance int            `json:"maintenance"` // of Total
+	Counts      map[string]int `json:"counts"`      // by colour
+	Tenants     []string       `json:"tenants"`
+	// Tenant is a position in Tenants. Colour has one letter a site: g, o, r, or x for grey.
+	// Latitude and Longitude are degrees with four digits, which is ten metres.
+	Names     []string  `json:"names"`
+	Tenant    []int     `json:"tenant"`
+	Latitude  []float64 `json:"latitude"`
+	Longitude []float64 `json:"longitude"`
+	Colour    string    `json:"colour"`
+	Score     []*int    `json:"score"` // null: not known
+	// InMaintenance are positions in Names.
+	InMaintenance []int `json:"inMaintenance"`
+	// By is the column that was asked for, "" if none was. Of a number Values has what the
+	// sites have, null where it is not known; of anything else Category is the position in
+	// Categories, the commonest first, or -1 for what is not among these.
+	By         string     `json:"by"`
+	Kind       string     `json:"kind"` // as in SiteField
+	Values     []*float64 `json:"values,omitempty"`
+	Categories []string   `json:"categories,omitempty"` // "": they have none
+	Category   []int      `json:"category,omitempty"`
+	Notes      []string   `json:"notes"`
+}
+
+// SiteDistributions tell how numbers spread over the sites that a query means.
+type SiteDistributions struct {
+	AsOf          time.Time          `json:"asOf"`
+	Readable      int                `json:"readable"`
+	Total         int                `json:"total"`
+	Distributions []SiteDistribution `json:"distributions"`
+	Notes         []string           `json:"notes"`
+}
+
+// SiteDistribution is that of one column, in the column's unit. Its figures are those of
+// the sites where it is known; null where it is known of none. Quantiles are values that a
+// site has (nearest rank).
+type SiteDistribution struct {
+	Column  string   `json:"column"`
+	Known   int      `json:"known"`
+	Unknown int      `json:"unknown"`
+	Mean    *float64 `json:"mean"`
+	Least   *float64 `json:"least"`
+	P10     *float64 `json:"p10"`
+	Median  *float64 `json:"median"`
+	P90     *float64 `json:"p90"`
+	Most    *float64 `json:"most"`
+	Bins    []Bin    `json:"bins"`
+}
+
+// Bin are the sites from a value, up to but without another; of the last one with it.
+type Bin struct {
+	From  float64 `json:"from"`
+	To    float64 `json:"to"`
+	Sites int     `json:"sites"`
+	Query string  `json:"query"` // that means them, to be added to the one that was asked for
+}

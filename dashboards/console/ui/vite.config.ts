@@ -1,17 +1,18 @@
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vitest/config";
+import { towns } from "./tools/towns.mjs";
 
 // The development server passes /api on to the mock (npm run mock), or to a real
 // console when API names one: API=http://127.0.0.1:8080 npm run dev.
 const api = process.env.API ?? "http://127.0.0.1:8099";
 
 export default defineConfig({
-  plugins: [react()],
+  plugins: [react(), towns()],
+  worker: { format: "es" },
   build: {
     // Browsers that know light-dark(); the theme is built on it.
     target: ["chrome123", "edge123", "firefox120", "safari17.5"],
     assetsInlineLimit: 0, // nothing as a data: URL: the page's CSP stays strict
-    chunkSizeWarningLimit: 900, // the detailed map is one large lazy chunk
     modulePreload: { polyfill: false },
   },
   server: { proxy: { "/api": api, "/mock": api } },

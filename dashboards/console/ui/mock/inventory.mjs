@@ -1,7 +1,7 @@
 // The inventory of the mock: sites as a table, with as much of the query language as the
 // page's tests write. The real one is internal/sitequery.
 
-import { checkBody, invalid, invalidField, notFound } from "./check.mjs";
+import { checkBody, invalidField, notFound } from "./check.mjs";
 
 const COLOURS = ["green", "orange", "red", "grey"];
 const PHASES = ["Pending", "Approved", "Online", "Offline", "Decommissioned"];
@@ -13,6 +13,10 @@ const FIELDS = [
   field("colour", "choice", "The colour of its health; grey is unknown.", "colour in (red, orange)", { values: COLOURS, aliases: ["color"] }),
   field("score", "number", "Its health, 0 to 100, or unknown.", "score<60"),
   ...["connectivity", "reliability", "security", "performance"].map((d) => field(d, "number", `The score of its ${d}, 0 to 100, or unknown.`, `${d}<40`)),
+  field("cpuUsed", "number", "How much of its CPU is in use, percent.", "cpuUsed>80"),
+  field("memoryUsed", "number", "How much of its memory is in use on the fullest node, percent.", "memoryUsed>75"),
+  field("diskUsed", "number", "How full its fullest filesystem is, percent.", "diskUsed>=90"),
+  field("measured", "number", "The value of a signal of its health policy.", "measured.packet-loss>1", { keyed: true }),
   field("since", "time", "When its colour changed last.", "since<1h"),
   field("signal", "list", "The signals that cost it points.", "signal=disk-used"),
   field("reason", "list", "Why it lost points, the worst first; a column shows the first.", 'reason~"not ready"'),
@@ -23,6 +27,7 @@ const FIELDS = [
   field("regional", "text", "The regional that it is or was last connected to.", "regional!=eu-1"),
   field("virtualSite", "list", "The virtual sites that it belongs to.", "virtualSite=shared/all-eu", { aliases: ["vs"] }),
   field("address", "text", "Where it stands, as people call it.", "address~Lyon"),
+  field("onMap", "flag", "Whether it has a place on the map.", "onMap=false"),
   field("policy", "text", "The HealthPolicy that its score is from.", 'policy=""'),
   field("label", "text", "A label, by its key.", "label.tier=gold", { keyed: true, grouped: true }),
   field("version", "version", "The version of a component.", "version.os<24.04", { keyed: true, grouped: true }),
@@ -32,7 +37,7 @@ const FIELDS = [
   field("maintenance", "flag", "Whether planned work goes on.", "maintenance=false"),
 ];
 const KINDS = Object.fromEntries(FIELDS.map((f) => [f.name, f.kind]));
-const canonical = (name) => FIELDS.find((f) => !f.keyed && [f.name, ...f.aliases].some((n) => n.toLowerCase() === name.toLowerCase()))?.name ?? (/^(label|version)(\.|$)/.test(name) ? name : `label.${name}`);
+const canonical = (name) => FIELDS.find((f) => !f.keyed && [f.name, ...f.aliases].some((n) => n.toLowerCase() === name.toLowerCase()))?.name ?? (/^(label|version|measured)(\.|$)/.test(name) ? name : `label.${name}`);
 const kindOf = (column) => KINDS[column] ?? KINDS[column.split(".")[0]] ?? "text";
 
 const SECONDS = { s: 1, m: 60, h: 3600, d: 86400, w: 604800 };
@@ -161,6 +166,11 @@ export class MockInventory {
       case "signal": return s.view.reasons.map((r) => r.signal).filter(Boolean);
       case "reason": return s.view.reasons[0]?.text ?? "";
       case "virtualSite": return s.view.virtualSites;
+      case "cpuUsed": return measured(s, "cpu-used");
+      case "memoryUsed": return round(100 - measured(s, "memory-available"), measured(s, "memory-available") === null);
+      case "diskUsed": return measured(s, "disk-used");
+      case "measured": return measured(s, key);
+      case "onMap": return s.place !== null;
       case "address": return s.place?.address ?? "";
       case "policy": return "default";
       case "regional": return s.phase === "Online" ? `${s.region.slice(0, 2)}-1` : "";
@@ -172,19 +182,71 @@ export class MockInventory {
     }
   }
 
-  list(q, tenants, res) {
-    const errors = [];
+  /** The sites that a query means, or a problem. */
+  matching(q, tenants) {
     const mine = [...this.fleet.sites.values()].filter((s) => tenants.includes(s.tenant));
-    let match = () => true;
     try {
-      match = parse(q.get("q") ?? "", (s, column) => this.value(s, column));
+      const found = mine.filter(parse(q.get("q") ?? "", (s, column) => this.value(s, column)));
+      const notes = [];
+      for (const [, key] of (q.get("q") ?? "").matchAll(/([\w./-]+)\s*[=~]/g)) {
+        const c = canonical(key);
+        if (c.startsWith("label.") && !mine.some((s) => this.value(s, c) !== "")) notes.push(`no site that you may read has a label ${c.slice(6)}, and no field has that name`);
+      }
+      return { mine, found, notes };
     } catch (e) {
-      errors.push({ field: "q", detail: e.message });
+      return invalidField("q", e.message);
     }
-    if (errors.length > 0) return invalid(errors);
+  }
+
+  map(q, tenants) {
+    const m = this.matching(q, tenants);
+    if (m.problem) return m;
+    const { mine, found, notes } = m;
+    const by = q.get("by") ? canonical(q.get("by")) : "";
+    const kind = by ? kindOf(by) : "";
+    const placed = found.filter((s) => s.place).sort((a, b) => (a.tenant + "/" + a.name < b.tenant + "/" + b.name ? -1 : 1));
+    const names = [...new Set(placed.map((s) => s.tenant))];
+    const out = {
+      asOf: this.fleet.asOf, readable: mine.length, total: found.length, unplaced: found.length - placed.length, maintenance: found.filter((s) => s.maintenance).length, counts: count(found), tenants: names,
+      names: placed.map((s) => s.name), tenant: placed.map((s) => names.indexOf(s.tenant)), latitude: placed.map((s) => s.place.latitude), longitude: placed.map((s) => s.place.longitude),
+      colour: placed.map((s) => ({ green: "g", orange: "o", red: "r", grey: "x" })[s.colour]).join(""), score: placed.map((s) => (s.view.score === null ? null : Math.round(s.view.score))),
+      inMaintenance: placed.flatMap((s, i) => (s.maintenance ? [i] : [])), by, kind, notes,
+    };
+    if (kind === "number") out.values = placed.map((s) => this.value(s, by));
+    else if (by) {
+      const cells = placed.map((s) => String(this.value(s, by)));
+      const n = new Map();
+      for (const c of cells) n.set(c, (n.get(c) ?? 0) + 1);
+      out.categories = [...n].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).slice(0, 12).map(([c]) => c);
+      out.category = cells.map((c) => out.categories.indexOf(c));
+    }
+    return { json: out };
+  }
+
+  distributions(q, tenants) {
+    const m = this.matching(q, tenants);
+    if (m.problem) return m;
+    const columns = (q.get("of") || "cpuUsed,memoryUsed,diskUsed").split(",").map(canonical);
+    const bad = columns.find((c) => kindOf(c) !== "number");
+    if (bad) return invalidField("of", `${bad} is no number; want columns that are, such as cpuUsed,memoryUsed,diskUsed`);
+    const distributions = columns.map((column) => {
+      const v = m.found.map((s) => this.value(s, column)).filter((x) => x !== null).sort((a, b) => a - b);
+      const at = (f) => v[Math.max(0, Math.ceil(f * v.length) - 1)] ?? null;
+      const bins = v.length === 0 ? [] : Array.from({ length: 20 }, (_, i) => ({
+        from: 5 * i, to: 5 * (i + 1), sites: v.filter((x) => Math.min(19, Math.floor(x / 5)) === i).length,
+        query: i === 0 ? `${column}<5` : i === 19 ? `${column}>=95` : `${column}>=${5 * i} ${column}<${5 * (i + 1)}`,
+      }));
+      return { column, known: v.length, unknown: m.found.length - v.length, mean: v.length ? round(v.reduce((n, x) => n + x, 0) / v.length) : null, least: at(0), p10: at(0.1), median: at(0.5), p90: at(0.9), most: at(1), bins };
+    });
+    return { json: { asOf: this.fleet.asOf, readable: m.mine.length, total: m.found.length, distributions, notes: m.notes } };
+  }
+
+  list(q, tenants, res) {
+    const m = this.matching(q, tenants);
+    if (m.problem) return m;
+    const { mine, found, notes } = m;
     const columns = (q.get("columns") || "name,phase,colour,score,region,lastSeen,version,alerts,reason").split(",").map(canonical);
     const order = (q.get("sort") ?? "").split(",").filter(Boolean).map((c) => ({ column: canonical(c.replace(/^-/, "")), down: c.startsWith("-") }));
-    const found = mine.filter(match);
     const keyed = found.map((s) => ({ s, key: order.map((o) => this.value(s, o.column)) }));
     keyed.sort((a, b) => {
       for (const [i, o] of order.entries()) {
@@ -205,11 +267,7 @@ export class MockInventory {
     const from = Number(q.get("cursor") || 0);
     const limit = Number(q.get("limit") || 100);
     const rows = q.get("limit") === "0" ? [] : keyed.slice(from, from + limit).map(({ s }) => row(s));
-    const out = { asOf: this.fleet.asOf, columns, readable: mine.length, total: found.length, counts: count(found), sites: rows, notes: [] };
-    for (const [, key] of (q.get("q") ?? "").matchAll(/([\w./-]+)\s*[=~]/g)) {
-      const c = canonical(key);
-      if (c.startsWith("label.") && !mine.some((s) => this.value(s, c) !== "")) out.notes.push(`no site that you may read has a label ${c.slice(6)}, and no field has that name`);
-    }
+    const out = { asOf: this.fleet.asOf, columns, readable: mine.length, total: found.length, counts: count(found), sites: rows, notes };
     if (q.get("group")) out.groups = this.groups(canonical(q.get("group")), found);
     if (limit > 0 && from + limit < found.length) out.nextCursor = String(from + limit);
     return { json: out };
@@ -236,7 +294,10 @@ export class MockInventory {
     const mine = [...this.fleet.sites.values()].filter((s) => tenants.includes(s.tenant));
     const keys = (sets) => {
       const all = new Map();
-      for (const set of sets) for (const [k, v] of Object.entries(set)) all.set(k, new Map([...(all.get(k) ?? []), [v, (all.get(k)?.get(v) ?? 0) + 1]]));
+      for (const set of sets) for (const [k, v] of Object.entries(set)) {
+        if (!all.has(k)) all.set(k, new Map());
+        all.get(k).set(v, (all.get(k).get(v) ?? 0) + 1);
+      }
       return [...all].sort().map(([key, vs]) => ({ key, values: [...vs].sort((a, b) => b[1] - a[1]).slice(0, 20).map(([v]) => v), more: Math.max(0, vs.size - 20) }));
     };
     return { json: { fields: FIELDS, labels: keys(mine.map((s) => this.labelsOf(s))), versions: keys(mine.slice(0, 1).map((s) => this.fleet.object(s, Date.now()).versions)) } };
@@ -265,6 +326,14 @@ export class MockInventory {
     return { json: out };
   }
 }
+
+/** The value of a signal, to a tenth. */
+function measured(s, name) {
+  const g = s.signals.find((x) => x.name === name);
+  return g?.known ? round(g.value) : null;
+}
+
+const round = (v, unknown = false) => (unknown ? null : Math.round(v * 10) / 10);
 
 function count(sites) {
   const out = Object.fromEntries(COLOURS.map((c) => [c, 0]));

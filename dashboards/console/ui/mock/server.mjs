@@ -182,6 +182,8 @@ const ROUTES = [
   ["GET", /^\/api\/v1\/health\/virtualsites$/, "paged", (_m, q) => ({ json: page(fleet.virtualSites(), q, "virtualSites") })],
   ["GET", /^\/api\/v1\/health\/policies$/, "none", () => ({ json: { policies: fleet.policies() } })],
   ["GET", /^\/api\/v1\/sites$/, "inventory", (_m, q, _b, _req, res) => inTenants(q, (t) => inventory.list(q, t, res))],
+  ["GET", /^\/api\/v1\/site-map$/, "siteMap", (_m, q) => inTenants(q, (t) => inventory.map(q, t))],
+  ["GET", /^\/api\/v1\/site-distributions$/, "siteDistributions", (_m, q) => inTenants(q, (t) => inventory.distributions(q, t))],
   ["GET", /^\/api\/v1\/site-fields$/, "tenant", (_m, q) => inTenants(q, (t) => inventory.fields(t))],
   ["POST", /^\/api\/v1\/sites:change$/, "none", (_m, _q, body) => {
     const r = inventory.change(body, tenants);

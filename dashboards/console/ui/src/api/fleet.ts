@@ -1,15 +1,7 @@
-// The fleet as the page holds it: every site the user may read, by key. Events of
-// the stream are merged into it; nothing here does I/O.
+// What the stream tells of sites. Nothing here does I/O.
 
 import { siteKey, type SiteRef, virtualSiteKey } from "../lib/site";
-import { parseTime } from "../lib/time";
-import type { Colour, Site, Time, VirtualSite } from "./types";
-
-export interface Fleet {
-  /** The newest evaluation that is in here; null before the first. */
-  asOf: Time | null;
-  sites: ReadonlyMap<string, Site>;
-}
+import type { Colour, Site, SiteMap, Time, VirtualSite } from "./types";
 
 export type FleetEvent =
   | { type: "sites"; asOf: Time | null; sites: Site[] }
@@ -25,66 +17,33 @@ export interface Change {
   text: string;
 }
 
-export const fleetOf = (asOf: Time | null, sites: Iterable<Site>): Fleet => ({
-  asOf,
-  sites: new Map([...sites].map((s) => [siteKey(s), s])),
-});
-
-const ms = (t: Time | null): number => parseTime(t) ?? 0;
-
-/**
- * Returns the fleet with the event merged in; the same object when nothing changed.
- * An event older than the fleet was overtaken by a list, and changes nothing.
- */
-export function applyEvent(fleet: Fleet, e: FleetEvent): Fleet {
-  if (e.asOf && ms(e.asOf) < ms(fleet.asOf)) return fleet;
-  const asOf = ms(e.asOf) > ms(fleet.asOf) ? e.asOf : fleet.asOf;
-  if (e.sites.length === 0) return asOf === fleet.asOf ? fleet : { ...fleet, asOf };
-  const sites = new Map(fleet.sites);
-  if (e.type === "removed") for (const s of e.sites) sites.delete(siteKey(s));
-  else for (const s of e.sites) sites.set(siteKey(s), s);
-  return { asOf, sites };
-}
-
-/**
- * A list takes several requests; what the stream says meanwhile would be lost under
- * it. So events are kept while a list is being read, and those that are no older
- * than the list's first page are merged into it. Events carry whole sites: to merge
- * one twice does no harm.
- */
-export class EventBuffer {
-  private readers = 0;
-  private events: FleetEvent[] = [];
-
-  add(e: FleetEvent): void {
-    if (this.readers > 0) this.events.push(e);
-  }
-
-  async reading(list: () => Promise<Fleet>): Promise<Fleet> {
-    if (this.readers++ === 0) this.events = [];
-    try {
-      let fleet = await list();
-      for (const e of this.events) fleet = applyEvent(fleet, e);
-      return fleet;
-    } finally {
-      this.readers--;
-    }
-  }
-}
-
 let changeId = 0;
 
-/** The changes of colour between two states of the fleet. */
-export function changesBetween(before: Fleet, after: Fleet, at: number, text: (s: Site) => string): Change[] {
-  if (before.sites === after.sites) return [];
-  const out: Change[] = [];
-  for (const [key, s] of after.sites) {
-    const old = before.sites.get(key);
-    if (old && old !== s && old.colour !== s.colour) {
-      out.push({ id: ++changeId, site: { tenant: s.tenant, name: s.name }, from: old.colour, to: s.colour, at, text: text(s) });
-    }
+const LETTERS: Record<string, Colour> = { g: "green", o: "orange", r: "red", x: "grey" };
+
+/** The colour of a letter in a SiteMap. */
+export const colourOfLetter = (letter: string | undefined): Colour => LETTERS[letter ?? ""] ?? "grey";
+
+/** The colours of sites as they were heard of last, of which the stream's are a change. */
+export class Colours {
+  private readonly of = new Map<string, Colour>();
+
+  learn(m: SiteMap): void {
+    m.names.forEach((name, i) => this.of.set(siteKey({ tenant: m.tenants[m.tenant[i]!]!, name }), colourOfLetter(m.colour[i])));
   }
-  return out;
+
+  /** Takes what an event says; returns the changes of colour in it. */
+  apply(e: FleetEvent, at: number, text: (s: Site) => string): Change[] {
+    if (e.type === "removed") {
+      for (const s of e.sites) this.of.delete(siteKey(s));
+      return [];
+    }
+    return e.sites.flatMap((s) => {
+      const from = this.of.get(siteKey(s));
+      this.of.set(siteKey(s), s.colour);
+      return from && from !== s.colour ? { id: ++changeId, site: { tenant: s.tenant, name: s.name }, from, to: s.colour, at, text: text(s) } : [];
+    });
+  }
 }
 
 export type VirtualSites = ReadonlyMap<string, VirtualSite>;

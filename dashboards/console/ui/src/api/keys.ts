@@ -3,7 +3,6 @@ export const keys = {
   login: ["login"] as const,
   tenants: ["tenants"] as const,
   session: ["session"] as const,
-  fleet: ["fleet"] as const,
   virtualSites: ["virtualSites"] as const,
   /** Everything about one site. */
   siteKey: (key: string) => ["site", key] as const,
@@ -19,6 +18,9 @@ export const keys = {
   /** Sites as a table, whatever of them. */
   inventoryAll: ["inventory"] as const,
   inventory: (search: string) => ["inventory", search] as const,
+  siteMap: (search: string) => ["inventory", "map", search] as const,
+  siteDistributions: (search: string) => ["inventory", "distributions", search] as const,
+  siteRows: (search: string) => ["inventory", "rows", search] as const,
   siteFields: (tenant: string) => ["siteFields", tenant] as const,
   cost: (search: string) => ["cost", "list", search] as const,
   costNames: (key: string) => ["cost", "names", key] as const,

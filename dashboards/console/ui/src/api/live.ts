@@ -1,15 +1,15 @@
-// Keeps the cached fleet true while somebody is logged in: lists first, then the
-// stream's changes; after each reconnect the lists again.
+// Follows the stream while somebody is logged in: it tells which sites changed, and what is
+// shown of them is asked for anew; after each reconnect everything is.
 
 import type { QueryClient } from "@tanstack/react-query";
 import { headline, siteKey } from "../lib/site";
 import { Store } from "../lib/store";
 import { parseTime } from "../lib/time";
 import { serverNow } from "./client";
-import { applyEvent, type Change, changesBetween, EventBuffer, type Fleet, type FleetEvent, mergeVirtualSites, type VirtualSites } from "./fleet";
+import { type Change, Colours, type FleetEvent, mergeVirtualSites, type VirtualSites } from "./fleet";
 import { keys } from "./keys";
 import { LiveStream, type LiveState } from "./stream";
-import type { Time, VirtualSite } from "./types";
+import type { SiteMap, Time, VirtualSite } from "./types";
 
 const KEPT_CHANGES = 200;
 /** A tab in the background keeps its stream for this long. */
@@ -24,26 +24,24 @@ export const lastTick = new Store<Time | null>(null);
 /** Milliseconds between the last two evaluations. */
 export const tickInterval = new Store(15_000);
 
-export const fleetBuffer = new EventBuffer();
+/** What is shown of sites is asked for at most this often. */
+const ASK_MS = 3000;
 
 /** Starts following; the returned function stops it. */
 export function startLive(client: QueryClient): () => void {
-  let last: Fleet | undefined = client.getQueryData<Fleet>(keys.fleet);
+  const colours = new Colours();
   const unsubscribe = client.getQueryCache().subscribe((e) => {
-    if (e.type !== "updated" || e.query.queryKey[0] !== keys.fleet[0]) return;
-    const now = e.query.state.data as Fleet | undefined;
-    if (!now || now === last) return;
-    if (last) noteChanges(last, now);
-    last = now;
+    if (e.type === "updated" && e.action.type === "success" && e.query.queryKey[0] === keys.inventoryAll[0] && e.query.queryKey[1] === "map") colours.learn(e.query.state.data as SiteMap);
   });
+  const ask = rarely(() => void client.invalidateQueries({ queryKey: keys.inventoryAll, predicate: (q) => !isLong(q.state.data) }));
   const stream = new LiveStream({
     url: "/api/v1/health/stream",
     onState: liveState.set,
     onConnect: () => {
-      void client.invalidateQueries({ queryKey: keys.fleet });
+      ask.now();
       void client.invalidateQueries({ queryKey: keys.virtualSites });
     },
-    onEvent: (type, data) => onEvent(client, type, data),
+    onEvent: (type, data) => onEvent(client, colours, ask.now, type, data),
   });
   let hidden: ReturnType<typeof setTimeout> | undefined;
   const nudge = () => {
@@ -57,6 +55,7 @@ export function startLive(client: QueryClient): () => void {
   return () => {
     clearTimeout(hidden);
     stream.stop();
+    ask.stop();
     unsubscribe();
     document.removeEventListener("visibilitychange", nudge);
     window.removeEventListener("online", nudge);
@@ -67,10 +66,28 @@ export function startLive(client: QueryClient): () => void {
   };
 }
 
-function noteChanges(before: Fleet, after: Fleet): void {
-  const fresh = changesBetween(before, after, parseTime(after.asOf) ?? serverNow(), headline);
-  if (fresh.length > 0) recentChanges.set([...fresh.reverse(), ...recentChanges.get()].slice(0, KEPT_CHANGES));
+/** Calls at once, and then not again for a while; what is wanted meanwhile is done after it. */
+function rarely(f: () => void): { now: () => void; stop: () => void } {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  let again = false;
+  const now = () => {
+    if (timer !== undefined) {
+      again = true;
+      return;
+    }
+    f();
+    timer = setTimeout(() => {
+      timer = undefined;
+      if (!again) return;
+      again = false;
+      now();
+    }, ASK_MS);
+  };
+  return { now, stop: () => clearTimeout(timer) };
 }
+
+/** A list of which many pages are loaded is left as it is: its age stands beside it. */
+const isLong = (data: unknown): boolean => ((data as { pages?: unknown[] } | undefined)?.pages?.length ?? 0) > 3;
 
 let previousTick: number | undefined;
 
@@ -80,7 +97,7 @@ function noteInterval(asOf: Time | null): void {
   previousTick = t;
 }
 
-function onEvent(client: QueryClient, type: string, data: unknown): void {
+function onEvent(client: QueryClient, colours: Colours, ask: () => void, type: string, data: unknown): void {
   if (!data || typeof data !== "object") return;
   const asOf = (data as { asOf?: Time | null }).asOf ?? null;
   if (asOf) lastTick.set(asOf);
@@ -88,8 +105,9 @@ function onEvent(client: QueryClient, type: string, data: unknown): void {
     case "sites":
     case "removed": {
       const e = { type, asOf, sites: (data as { sites?: unknown }).sites ?? [] } as FleetEvent;
-      fleetBuffer.add(e);
-      client.setQueryData<Fleet>(keys.fleet, (f) => (f ? applyEvent(f, e) : f));
+      const fresh: Change[] = colours.apply(e, parseTime(asOf) ?? serverNow(), headline);
+      if (fresh.length > 0) recentChanges.set([...fresh.reverse(), ...recentChanges.get()].slice(0, KEPT_CHANGES));
+      if (e.sites.length > 0) ask();
       for (const s of e.sites) void client.invalidateQueries({ queryKey: keys.siteKey(siteKey(s)) });
       break;
     }
@@ -100,6 +118,5 @@ function onEvent(client: QueryClient, type: string, data: unknown): void {
     }
     case "tick":
       noteInterval(asOf);
-      client.setQueryData<Fleet>(keys.fleet, (f) => (f ? applyEvent(f, { type: "sites", asOf, sites: [] }) : f));
   }
 }

@@ -415,6 +415,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/site-map": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What a map draws
+         * @description The sites that a query means and that have a place, as lists of the same length, and one column to colour them by.
+         */
+        get: operations["getSiteMap"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/site-distributions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * How numbers spread over sites
+         * @description For each column mean, quantiles and bins over the sites that a query means. Each bin has the query that means its sites.
+         */
+        get: operations["getSiteDistributions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/sites/{site}": {
         parameters: {
             query?: never;
@@ -2140,6 +2180,84 @@ export interface components {
             nextCursor?: string;
             /** @description What is missing in the answer, and why */
             notes: string[];
+        };
+        /** @description Sites that have a place. names, tenant, latitude, longitude and score are as long as each other; colour has a letter a site. */
+        SiteMap: {
+            /**
+             * Format: date-time
+             * @description What the answer is of
+             */
+            asOf: string;
+            /** @description Sites that the user may read */
+            readable: number;
+            /** @description Of these, what the query means, with a place or without */
+            total: number;
+            /** @description Of these, those without a place */
+            unplaced: number;
+            /** @description Of total, those in planned work */
+            maintenance: number;
+            counts: components["schemas"]["ColourCounts"];
+            tenants: string[];
+            names: string[];
+            /** @description Positions in tenants */
+            tenant: number[];
+            /** @description Degrees north */
+            latitude: number[];
+            /** @description Degrees east */
+            longitude: number[];
+            /** @description A letter a site: g(reen), o(range), r(ed), or x for grey */
+            colour: string;
+            /** @description 0 to 100, null where it is not known */
+            score: (number | null)[];
+            /** @description Positions in names */
+            inMaintenance: number[];
+            /** @description The column that was asked for, empty if none was */
+            by: string;
+            /** @description What kind of field that is, as in SiteField */
+            kind: string;
+            /** @description Of a number: what the sites have, null where it is not known */
+            values?: (number | null)[];
+            /** @description Of anything else: the commonest values, at most 12 */
+            categories?: string[];
+            /** @description Positions in categories, -1 for another value */
+            category?: number[];
+            /** @description What is missing in the answer, and why */
+            notes: string[];
+        };
+        SiteDistributions: {
+            /**
+             * Format: date-time
+             * @description What the answer is of
+             */
+            asOf: string;
+            /** @description Sites that the user may read */
+            readable: number;
+            /** @description Of these, what the query means */
+            total: number;
+            distributions: components["schemas"]["SiteDistribution"][];
+            /** @description What is missing in the answer, and why */
+            notes: string[];
+        };
+        /** @description Over the sites where the column is known; null where it is known of none. Quantiles are values that a site has. */
+        SiteDistribution: {
+            column: string;
+            /** @description Sites where it is known */
+            known: number;
+            unknown: number;
+            mean: number | null;
+            least: number | null;
+            p10: number | null;
+            median: number | null;
+            p90: number | null;
+            most: number | null;
+            bins: {
+                from: number;
+                /** @description Not in it, but in the last one */
+                to: number;
+                sites: number;
+                /** @description What means these sites, to be added to the query that was asked for */
+                query: string;
+            }[];
         };
         SitesChanged: {
             /** @description Sites that are as was asked for, also those that were so before */
@@ -4102,6 +4220,88 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SiteFields"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getSiteMap: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                /**
+                 * @description Which sites, as for listSites.
+                 * @example kind=store score<60
+                 */
+                q?: string;
+                /**
+                 * @description A column, as for listSites; without it there is none.
+                 * @example memoryUsed
+                 */
+                by?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The sites. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteMap"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getSiteDistributions: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                /**
+                 * @description Which sites, as for listSites.
+                 * @example kind=store
+                 */
+                q?: string;
+                /**
+                 * @description Up to ten columns that are numbers, separated by commas. Default cpuUsed,memoryUsed,diskUsed.
+                 * @example memoryUsed,reading.packet-loss
+                 */
+                of?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The distributions, in the order in which they were asked for. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteDistributions"];
                 };
             };
             400: components["responses"]["Invalid"];

@@ -3,10 +3,10 @@ import { alignedWindow, linesOf, promString, type Range, type Sample } from "../
 import { siteKey, type SiteRef, virtualSiteKey } from "../lib/site";
 import { useStore } from "../lib/store";
 import { api, isTransient, Problem, serverNow } from "./client";
-import { fleetOf, type VirtualSites } from "./fleet";
+import type { VirtualSites } from "./fleet";
 import { keys } from "./keys";
-import { fleetBuffer, liveState } from "./live";
-import type { Explanation, HealthPolicy, Maintenance, Matrix, Place, Registration, RegistrationList, Session, Site, SiteDetail, SiteList, SiteObject, Tenant, Time, VirtualSite, VirtualSiteList } from "./types";
+import { liveState } from "./live";
+import type { Explanation, HealthPolicy, Maintenance, Matrix, Place, Registration, RegistrationList, Session, SiteDetail, SiteObject, Tenant, VirtualSite, VirtualSiteList } from "./types";
 
 const PAGE = 1000;
 /** Nothing that loops over pages goes on for ever, whatever a server says. */
@@ -29,27 +29,6 @@ export const sessionQuery = queryOptions({
   queryFn: ({ signal }) => api<Session>("GET", "/api/v1/session", { signal }),
   staleTime: 5 * 60_000,
 });
-
-/** Every site. While the stream is live it keeps this true; else it is polled. */
-export function useFleet() {
-  const live = useStore(liveState).kind === "live";
-  return useQuery({
-    queryKey: keys.fleet,
-    queryFn: ({ signal }) =>
-      fleetBuffer.reading(async () => {
-        const sites: Site[] = [];
-        let asOf: Time | null | undefined;
-        await allPages<SiteList>("/api/v1/health/sites", signal, (p) => {
-          if (asOf === undefined) asOf = p.asOf;
-          sites.push(...p.sites);
-        });
-        return fleetOf(asOf ?? null, sites);
-      }),
-    staleTime: Infinity,
-    structuralSharing: false,
-    refetchInterval: (q) => (q.state.status === "error" ? 10_000 : live ? 10 * 60_000 : 30_000),
-  });
-}
 
 export function useVirtualSites() {
   const live = useStore(liveState).kind === "live";

@@ -86,9 +86,10 @@ export function rolloutStream(r: RolloutRef, client: QueryClient, onLive: (live:
 }
 
 /** All its sites at once, in the order of the waves: the picture has them all. */
-export function useRolloutSites(r: RolloutRef, ended: boolean) {
+export function useRolloutSites(r: RolloutRef, ended: boolean, enabled = true) {
   return useQuery({
     queryKey: keys.rolloutSites(rolloutKey(r), ended),
+    enabled,
     queryFn: async ({ signal }) => {
       const all: RolloutSite[] = [];
       for (let cursor: string | undefined = "", i = 0; cursor !== undefined && i < 100; i++) {

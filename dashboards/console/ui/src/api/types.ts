@@ -35,6 +35,9 @@ export type MaintenanceWindow = Schemas["MaintenanceWindow"];
 export type VirtualSiteMaintenance = Schemas["VirtualSiteMaintenance"];
 
 export type SitePage = Schemas["SitePage"];
+export type SiteMap = Schemas["SiteMap"];
+export type SiteDistributions = Schemas["SiteDistributions"];
+export type SiteDistribution = Schemas["SiteDistribution"];
 export type SiteRow = Schemas["SiteRow"];
 export type SiteGroup = Schemas["SiteGroup"];
 export type SiteField = Schemas["SiteField"];

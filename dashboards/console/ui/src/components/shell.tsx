@@ -1,15 +1,16 @@
 import { useIsFetching, useQuery, useQueryClient } from "@tanstack/react-query";
-import { type ReactNode, useEffect, useMemo, useState } from "react";
+import { type ReactNode, useEffect, useState } from "react";
 import { Link, useLocation } from "wouter";
 import { api } from "../api/client";
 import { useAlertState } from "../api/alert-queries";
 import { lastTick, liveState, recentChanges, tickInterval } from "../api/live";
 import type { LiveState } from "../api/stream";
 import type { Logout } from "../api/types";
-import { sessionQuery, useFleet, useRegistrations } from "../api/queries";
+import { useFleetCounts } from "../api/map-queries";
+import { sessionQuery, useRegistrations } from "../api/queries";
 import { Icon } from "./icon";
 import { useNow } from "./time";
-import { colourName, countColours } from "../lib/colour";
+import { colourName } from "../lib/colour";
 import { formatCount, plural } from "../lib/format";
 import { useStore } from "../lib/store";
 import { setZone, zone, zoneName } from "../lib/zone";
@@ -19,8 +20,7 @@ import { endSession } from "../session";
 
 /** What the page calls itself while a child gives no better name. */
 export function useTitle(title: string): void {
-  const sites = useFleet().data?.sites;
-  const failing = useMemo(() => (sites ? countColours(sites.values()).red : 0), [sites]);
+  const failing = useFleetCounts().data?.counts.red ?? 0;
   useEffect(() => {
     document.title = `${failing > 0 ? `(${failing}) ` : ""}${title} · Muster`;
   }, [title, failing]);
@@ -117,7 +117,7 @@ const STOPPED_MS = 90_000;
 
 function LiveIndicator() {
   const connection = useStore(liveState);
-  const listed = parseTime(useFleet().data?.asOf);
+  const listed = parseTime(useFleetCounts().data?.asOf);
   const told = parseTime(useStore(lastTick));
   const tick = listed === undefined ? told : Math.max(listed, told ?? 0);
   const interval = useStore(tickInterval);
@@ -133,7 +133,7 @@ function LiveIndicator() {
       : connection.kind === "stale"
         ? { kind: "stale", since: Math.max(connection.since, tick ?? 0) }
         : connection;
-  const fetching = useIsFetching({ queryKey: ["fleet"] }) > 0;
+  const fetching = useIsFetching({ queryKey: ["inventory"] }) > 0;
   const at = tick === undefined ? "" : formatClock(tick);
   const text = {
     connecting: fetching ? "Loading" : "Connecting",

@@ -1,4 +1,4 @@
-import type { Colour, Counts, Dimension, Site } from "../api/types";
+import type { Colour, Counts, Dimension } from "../api/types";
 
 /** Worst first; unknown stands between bad and good, because it is neither. */
 export const COLOURS: readonly Colour[] = ["red", "orange", "grey", "green"];
@@ -33,12 +33,6 @@ export function colourRank(c: Colour): number {
 
 export function worstColour(counts: Counts): Colour {
   return COLOURS.find((c) => counts[c] > 0) ?? "grey";
-}
-
-export function countColours(sites: Iterable<Pick<Site, "colour">>): Counts {
-  const n: Counts = { green: 0, orange: 0, red: 0, grey: 0 };
-  for (const s of sites) n[s.colour in n ? s.colour : "grey"]++;
-  return n;
 }
 
 /** The colour of a bare score; a site's own colour also knows caps and hysteresis. */

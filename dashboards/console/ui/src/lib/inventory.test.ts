@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { SiteField, SiteFields } from "../api/types";
-import { both, complete, formatView, loadViews, nextSort, parseLabels, parseView, patterns, sortOf, toggleColour } from "./inventory";
+import { both, complete, formatView, hasColour, hasTerm, loadViews, nextSort, parseLabels, parseView, patterns, sortOf, toggleColour, toggleTerm } from "./inventory";
 
 const field = (name: string, kind: SiteField["kind"], more: Partial<SiteField> = {}): SiteField => ({ name, aliases: [], kind, values: [], keyed: false, grouped: true, doc: `what ${name} is`, example: `${name}=x`, ...more });
 const known: SiteFields = {
@@ -62,6 +62,12 @@ test("terms are added without changing what the query means", () => {
   expect(both("", "c=d")).toBe("c=d");
   expect(toggleColour("tier=gold", "red")).toBe("tier=gold colour=red");
   expect(toggleColour("tier=gold colour=red", "red")).toBe("tier=gold");
+  expect(toggleColour("tier=gold colour=red", "orange")).toBe("tier=gold colour in (red, orange)");
+  expect(toggleColour("colour in (red, orange) tier=gold", "red")).toBe("tier=gold colour=orange");
+  expect(hasColour("colour in (red, orange)", "orange")).toBe(true);
+  expect(hasColour("mycolour=red", "red")).toBe(false);
+  expect(toggleTerm("a=1", "maintenance=true")).toBe("a=1 maintenance=true");
+  expect(hasTerm(toggleTerm("maintenance=true a=1", "maintenance=true"), "maintenance=true")).toBe(false);
 });
 
 test("names fit into matchers", () => {

@@ -61,23 +61,42 @@ export function both(q: string, term: string): string {
   return /\bor\b/i.test(q) ? `(${q.trim()}) ${term}` : `${q.trim()} ${term}`;
 }
 
-/** The query with a colour added, or without it if that is its last term. */
+const COLOUR_TERM = /(?<=^|\s)colour(?:=(\w+)|\s+in\s*\(([^()]*)\))(?=\s|$)/i;
+
+const coloursOf = (q: string): string[] => {
+  const m = COLOUR_TERM.exec(q);
+  return m ? (m[1] ?? m[2] ?? "").split(",").map((c) => c.trim().toLowerCase()).filter(Boolean) : [];
+};
+
+/** The query that means one colour more, or less: the colours of its own term are joined. */
 export function toggleColour(q: string, colour: Colour): string {
-  const term = `colour=${colour}`;
+  const old = coloursOf(q);
+  const next = old.includes(colour) ? old.filter((c) => c !== colour) : [...old, colour];
+  const rest = q.replace(COLOUR_TERM, "").replace(/\s+/g, " ").trim();
+  if (next.length === 0) return rest;
+  return both(rest, next.length === 1 ? `colour=${next[0]!}` : `colour in (${next.join(", ")})`);
+}
+
+export const hasColour = (q: string, colour: Colour): boolean => coloursOf(q).includes(colour);
+
+/** The query with a term added, or without it if it has it. */
+export function toggleTerm(q: string, term: string): string {
   const words = q.trim().split(/\s+/);
   return words.includes(term) ? words.filter((w) => w !== term).join(" ") : both(q, term);
 }
 
-export const hasColour = (q: string, colour: Colour): boolean => q.trim().split(/\s+/).includes(`colour=${colour}`);
+export const hasTerm = (q: string, term: string): boolean => q.trim().split(/\s+/).includes(term);
 
 /** The column's name as a heading. */
 export function columnTitle(column: string): string {
-  const plain: Record<string, string> = { created: "Registered", lastSeen: "Last seen", virtualSite: "Virtual sites", version: "Agent", since: "Since" };
+  const plain: Record<string, string> = { created: "Registered", lastSeen: "Last seen", virtualSite: "Virtual sites", version: "Agent", since: "Since", cpuUsed: "CPU used" };
   if (plain[column]) return plain[column];
   if (column.startsWith("label.")) return column.slice(6);
+  if (column.startsWith("measured.")) return column.slice(9);
   if (column.startsWith("version.")) return `${column.slice(8)} version`;
   const [base, rest] = column.split(".");
-  return base!.charAt(0).toUpperCase() + base!.slice(1) + (rest ? `, ${rest}` : "");
+  const words = base!.replace(/[A-Z]/g, (c) => ` ${c.toLowerCase()}`);
+  return words.charAt(0).toUpperCase() + words.slice(1) + (rest ? `, ${rest}` : "");
 }
 
 export type Kind = SiteField["kind"];
@@ -112,7 +131,8 @@ export interface Completion {
 }
 
 const MOST = 8;
-const quoted = (v: string): string => (v !== "" && /^[^\s()"=,!<>~*/][^\s()"=,!<>~*]*$/.test(v) ? v : JSON.stringify(v));
+/** A value as a query has it: in quotes where it needs them. */
+export const quoteValue = (v: string): string => (v !== "" && /^[^\s()"=,!<>~*/][^\s()"=,!<>~*]*$/.test(v) ? v : JSON.stringify(v));
 
 /** What may stand where the caret is: fields and labels, or the values of the field before an operator. */
 export function complete(q: string, caret: number, known: SiteFields | undefined): Completion | undefined {
@@ -130,7 +150,7 @@ export function complete(q: string, caret: number, known: SiteFields | undefined
   if (of) {
     options = valuesOf(of[1]!, known)
       .filter((v) => v.toLowerCase().startsWith(low) && v !== typed)
-      .map((v) => ({ text: quoted(v), note: "" }));
+      .map((v) => ({ text: quoteValue(v), note: "" }));
   } else {
     if (typed === "") return undefined;
     const fields = known.fields.filter((f) => !f.keyed).map((f) => ({ text: f.name, note: f.doc, also: f.aliases }));

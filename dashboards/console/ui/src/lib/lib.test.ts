@@ -1,11 +1,10 @@
 import { describe, expect, it } from "vitest";
 import type { Matrix, Site } from "../api/types";
 import { learnSkew, serverNow, withParams } from "../api/client";
-import { choices, formatFilter, matchesBase, matchesColour, parseFilter } from "./filter";
 import { formatScore, formatValue, plural } from "./format";
 import { alignedWindow, linesOf, promString, RANGES, summarize } from "./history";
 import { checkLabelName, checkLabelValue, discovered, ownLabels, parseDegrees, parsePair } from "./labels";
-import { compareWorst, formatUnhealthy, hasPlace, headline, isMember, lastSeen, sitePath, virtualSitePath } from "./site";
+import { compareWorst, formatUnhealthy, hasPlace, headline, lastSeen, sitePath, virtualSitePath } from "./site";
 import { formatDuration, formatRelative, parseTime } from "./time";
 import { loginFault, tokenOfHash } from "./token";
 
@@ -21,37 +20,6 @@ describe("the way back from the identity provider", () => {
     expect(loginFault("#token=x")).toBe("");
     expect(loginFault("#login=denied")).toContain("did not let you in");
     expect(loginFault("#login=<b>pay here</b>")).toBe(loginFault("#login=failed"));
-  });
-});
-
-describe("filter", () => {
-  it("goes to the address and back", () => {
-    for (const s of ["", "q=paris", "colour=red%2Corange&region=eu", "q=a+b&colour=grey&phase=Offline&virtualSite=shared%2Fall&tenant=t&maintenance=1"]) {
-      expect(formatFilter(parseFilter(s))).toBe(s);
-    }
-    expect(formatFilter(parseFilter("colour=pink,red&x=1"))).toBe("colour=red");
-  });
-
-  it("finds by every word, in any field", () => {
-    const s = site({ reasons: [reason("2 containers in CrashLoopBackOff")] });
-    for (const q of ["paris", "RIVOLI eu-west", "crash acme", "shared/all-eu", "crash-looping", "  "]) expect(matchesBase(s, parseFilter(`q=${q}`))).toBe(true);
-    expect(matchesBase(s, parseFilter("q=paris london"))).toBe(false);
-  });
-
-  it("filters by each field", () => {
-    const s = site({ colour: "red" });
-    expect(matchesBase(s, parseFilter("region=eu-west&tenant=acme&phase=Online&virtualSite=shared/all-eu"))).toBe(true);
-    for (const f of ["region=eu", "tenant=globex", "phase=Offline", "virtualSite=shared/all"]) expect(matchesBase(s, parseFilter(f))).toBe(false);
-    expect(matchesColour(s, parseFilter(""))).toBe(true);
-    expect(matchesColour(s, parseFilter("colour=red,grey"))).toBe(true);
-    expect(matchesColour(s, parseFilter("colour=green"))).toBe(false);
-    expect(matchesColour(s, parseFilter("maintenance=1"))).toBe(false);
-    expect(matchesColour(site({ maintenance: { reason: "x" } }), parseFilter("maintenance=1"))).toBe(true);
-  });
-
-  it("offers the values that there are", () => {
-    expect(choices([site({ region: "b" }), site({ region: "a" }), site({ region: "b" }), site({ region: "" })], (s) => s.region)).toEqual(["a", "b"]);
-    expect(choices([site({}), site({ virtualSites: ["shared/all"] })], (s) => s.virtualSites)).toEqual(["shared/all", "shared/all-eu"]);
   });
 });
 
@@ -86,12 +54,6 @@ describe("site", () => {
     expect(hasPlace(site({ place: null }))).toBe(false);
     expect(hasPlace(site({ place: { latitude: 91, longitude: 0 } }))).toBe(false);
     expect(hasPlace(site({ place: { latitude: NaN, longitude: 0 } }))).toBe(false);
-  });
-
-  it("knows members by tenant too", () => {
-    expect(isMember(site({}), { tenant: "acme", namespace: "shared", name: "all-eu" })).toBe(true);
-    expect(isMember(site({}), { tenant: "globex", namespace: "shared", name: "all-eu" })).toBe(false);
-    expect(isMember(site({}), { tenant: "acme", namespace: "dev", name: "all-eu" })).toBe(false);
   });
 
   it("makes addresses, and a dash of nothing", () => {

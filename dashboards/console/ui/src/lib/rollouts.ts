@@ -15,6 +15,12 @@ const enc = encodeURIComponent;
 
 export const rolloutRef = (r: RolloutRef): string => `${r.namespace}/${r.name}`;
 export const rolloutKey = (r: RolloutRef): string => `${r.tenant}/${rolloutRef(r)}`;
+/** What rolloutKey made; undefined if it is none. */
+export function parseRolloutKey(key: string): RolloutRef | undefined {
+  const [tenant, namespace, name] = key.split("/");
+  return tenant && namespace && name ? { tenant, namespace, name } : undefined;
+}
+
 export const rolloutPath = (r: RolloutRef): string => `/rollouts/${enc(r.namespace)}/${enc(r.name)}?tenant=${enc(r.tenant)}`;
 
 /** From what is done to what is wrong, as people read a bar. */

@@ -30,9 +30,6 @@ export const virtualSiteKey = (v: Pick<VirtualSite, "tenant" | "namespace" | "na
 export const virtualSitePath = (v: Pick<VirtualSite, "tenant" | "namespace" | "name">): string =>
   `/virtual-sites/${encodeURIComponent(v.namespace)}/${encodeURIComponent(v.name)}?tenant=${encodeURIComponent(v.tenant)}`;
 
-export const isMember = (s: Site, v: Pick<VirtualSite, "tenant" | "namespace" | "name">): boolean =>
-  s.tenant === v.tenant && s.virtualSites.includes(virtualSiteRef(v));
-
 /** Worst first: by colour, then by score, then by name, so that equal ones never jump about. */
 export function compareWorst(a: Site, b: Site): number {
   return (
@@ -49,13 +46,14 @@ export function hasPlace(s: Site): boolean {
 }
 
 /** The one line that says why: the first reason, else the phase that explains the lack of one. */
-export function headline(s: Site): string {
-  const first = s.reasons[0];
-  if (first?.text) return first.text;
-  if (s.phase === "Pending") return "waiting for approval";
-  if (s.phase === "Approved") return "approved, has not connected yet";
-  if (s.phase === "Decommissioned") return "decommissioned";
-  if (s.colour === "grey") return "not enough is known for a score";
+export const headline = (s: Site): string => s.reasons[0]?.text || withoutReason(s.phase, s.colour);
+
+/** What is said of a site for which there is no reason. */
+export function withoutReason(phase: string, colour: string): string {
+  if (phase === "Pending") return "waiting for approval";
+  if (phase === "Approved") return "approved, has not connected yet";
+  if (phase === "Decommissioned") return "decommissioned";
+  if (colour === "grey") return "not enough is known for a score";
   return "no points lost";
 }
 

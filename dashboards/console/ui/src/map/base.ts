@@ -1,36 +1,46 @@
 // The outlines below the sites.
 
-import { type RefObject, useEffect, useLayoutEffect, useState } from "react";
+import { type RefObject, useEffect, useLayoutEffect, useReducer, useState } from "react";
 import { onThemeChange } from "../lib/theme";
+import { draw, type Palette, paletteOf } from "./draw";
+import { tiles } from "./tiles";
 import type { View } from "./view";
-import { coarseWorld, draw, FINE_FROM, fineWorld, type Palette, paletteOf, type World } from "./world";
+import { coarseWorld, type World } from "./world";
 
 /** Draws the world into the canvas; tells whether it could not be had. */
 export function useBaseMap(box: RefObject<HTMLElement | null>, canvas: RefObject<HTMLCanvasElement | null>, view: View | null): { missing: boolean } {
   const [world, setWorld] = useState<World | null>(null);
   const [failed, setFailed] = useState(false);
   const [palette, setPalette] = useState<Palette | null>(null);
-  const wantFine = (view?.transform.k ?? 0) >= FINE_FROM;
+  const [come, more] = useReducer((n: number) => n + 1, 0);
   useEffect(() => {
     let current = true;
-    const show = (w: World) => current && setWorld((old) => (wantFine && old && w.coarse ? old : w));
-    coarseWorld()
-      .then((w) => {
-        show(w);
-        return wantFine ? fineWorld().then(show) : undefined;
-      })
-      .catch(() => current && setFailed(true));
+    coarseWorld().then(
+      (w) => current && setWorld(w),
+      () => current && setFailed(true),
+    );
     return () => {
       current = false;
     };
-  }, [wantFine]);
+  }, []);
+  useEffect(() => {
+    let frame = 0;
+    const stop = tiles.subscribe(() => {
+      cancelAnimationFrame(frame);
+      frame = requestAnimationFrame(more); // those that come together are drawn together
+    });
+    return () => {
+      cancelAnimationFrame(frame);
+      stop();
+    };
+  }, []);
   useEffect(() => {
     const read = () => box.current && setPalette(paletteOf(box.current));
     read();
     return onThemeChange(() => requestAnimationFrame(read));
   }, [box]);
   useLayoutEffect(() => {
-    if (canvas.current && world && view && palette) draw(canvas.current, world, view.transform, palette, view.width, view.height);
-  }, [canvas, world, view, palette]);
+    if (canvas.current && view && palette) draw(canvas.current, world, view.transform, palette, view.width, view.height);
+  }, [canvas, world, view, palette, come]);
   return { missing: failed && !world };
 }

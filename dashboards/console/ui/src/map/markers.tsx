@@ -1,11 +1,26 @@
 import { memo } from "react";
-import type { Colour, Counts, Site } from "../api/types";
+import { useSiteSummary } from "../api/map-queries";
+import type { Colour, Counts } from "../api/types";
 import { countsText } from "../components/bars";
 import { Shape, ShapePath } from "../components/shape";
 import { Ago } from "../components/time";
-import { COLOURS, colourName, colourRank, worstColour } from "../lib/colour";
+import { colourName, colourRank, worstColour } from "../lib/colour";
 import { formatCount, formatScore } from "../lib/format";
-import { headline, siteKey, sitePath } from "../lib/site";
+import { siteKey, sitePath, type SiteRef } from "../lib/site";
+import { healthKind, type Kind, type Paint } from "./paint";
+
+/** A site as the map knows it. */
+export interface Spot extends SiteRef {
+  colour: Colour;
+  score: number | null;
+  /** What goes on; null: nothing. */
+  maintenance: unknown;
+  place: { latitude: number; longitude: number } | null;
+  /** Which of the paint's kinds it is of; without one its colour decides. */
+  kind?: number;
+}
+
+const kindOf = (s: Spot): number => s.kind ?? healthKind(s.colour);
 
 /** What a marker stands for: a site, or several. */
 export interface Mark {
@@ -13,15 +28,21 @@ export interface Mark {
   /** World units. */
   x: number;
   y: number;
-  sites: readonly Site[];
+  sites: readonly Spot[];
   counts: Counts;
   worst: Colour;
+  /** How many are of each kind of the paint. */
+  kinds: readonly number[];
 }
 
-export function markOf(id: string, x: number, y: number, sites: readonly Site[]): Mark {
+export function markOf(id: string, x: number, y: number, sites: readonly Spot[], kinds: number): Mark {
   const counts: Counts = { green: 0, orange: 0, red: 0, grey: 0 };
-  for (const s of sites) counts[s.colour in counts ? s.colour : "grey"]++;
-  return { id, x, y, sites, counts, worst: worstColour(counts) };
+  const of = new Array<number>(kinds).fill(0);
+  for (const s of sites) {
+    counts[s.colour in counts ? s.colour : "grey"]++;
+    of[kindOf(s)]!++;
+  }
+  return { id, x, y, sites, counts, worst: worstColour(counts), kinds: of };
 }
 
 /** Worst first, then the larger one. */
@@ -30,17 +51,22 @@ export const compareMarks = (a: Mark, b: Mark): number =>
 
 export const clusterSize = (n: number): number => Math.min(54, 30 + 6 * Math.log10(n) * 2);
 
-export function labelOf(m: Mark): string {
+/** How many are of what, where that is not health. */
+const kindsText = (m: Mark, p: Paint): string => p.kinds.flatMap((k, i) => (m.kinds[i]! > 0 ? `${formatCount(m.kinds[i]!)} ${k.label}` : [])).join(", ");
+
+export function labelOf(m: Mark, p: Paint): string {
   const s = m.sites[0];
+  const painted = p.of ? `; ${p.of}: ` : "";
   if (m.sites.length === 1 && s) {
     const score = s.score === null ? "no score" : `score ${formatScore(s.score)}`;
-    return `${s.name}, ${colourName[s.colour].toLowerCase()}, ${score}${s.maintenance ? ", in maintenance" : ""}: ${headline(s)}`;
+    return `${s.name}, ${colourName[s.colour].toLowerCase()}, ${score}${s.maintenance ? ", in maintenance" : ""}${painted}${painted && p.kinds[kindOf(s)]?.label}`;
   }
-  return `${formatCount(m.sites.length)} sites: ${countsText(m.counts)}. Opens the cluster`;
+  return `${formatCount(m.sites.length)} sites: ${countsText(m.counts)}${painted}${painted && kindsText(m, p)}. Opens the cluster`;
 }
 
 interface Props {
   mark: Mark;
+  paint: Paint;
   px: number;
   py: number;
   lit: boolean;
@@ -49,13 +75,13 @@ interface Props {
 }
 
 /** One marker: a link to its site, or a button that opens the cluster. */
-export const Marker = memo(function Marker({ mark, px, py, lit, turned, onOpen }: Props) {
+export const Marker = memo(function Marker({ mark, paint, px, py, lit, turned, onOpen }: Props) {
   const single = mark.sites.length === 1 ? mark.sites[0] : undefined;
   const size = single ? 26 : clusterSize(mark.sites.length);
   const common = {
     "data-mark": mark.id,
     "data-colour": mark.worst,
-    "aria-label": labelOf(mark),
+    "aria-label": labelOf(mark, paint),
     style: {
       transform: `translate(${px - size / 2}px, ${py - size / 2}px)`,
       zIndex: 10 * (4 - colourRank(mark.worst)) + (lit ? 500 : 0),
@@ -72,25 +98,31 @@ export const Marker = memo(function Marker({ mark, px, py, lit, turned, onOpen }
           onOpen(mark, e.detail === 0);
         }}>
         <svg width="16" height="16" viewBox="0 0 16 16" aria-hidden>
-          <ShapePath colour={single.colour} />
+          <Dot kind={paint.kinds[kindOf(single)]} colour={single.colour} />
         </svg>
       </a>
     );
   }
   return (
     <button {...common} type="button" className={`marker cluster${state}`} onClick={(e) => onOpen(mark, e.detail === 0)}>
-      <Donut counts={mark.counts} total={mark.sites.length} worst={mark.worst} size={size} />
+      <Donut paint={paint} counts={mark.kinds} total={mark.sites.length} worst={mark.worst} size={size} />
     </button>
   );
 }, sameMarker);
 
 // Sites are new objects after each refresh; a marker changes only with what it shows.
 function sameMarker(a: Props, b: Props): boolean {
-  if (a.px !== b.px || a.py !== b.py || a.lit !== b.lit || a.turned !== b.turned || a.onOpen !== b.onOpen) return false;
+  if (a.paint !== b.paint || a.px !== b.px || a.py !== b.py || a.lit !== b.lit || a.turned !== b.turned || a.onOpen !== b.onOpen) return false;
   return a.mark === b.mark;
 }
 
-function Donut({ counts, total, worst, size }: { counts: Counts; total: number; worst: Colour; size: number }) {
+/** A site alone: the shape of its colour, or a dot of its kind. */
+function Dot({ kind, colour }: { kind: Kind | undefined; colour: Colour }) {
+  if (!kind || kind.health) return <ShapePath colour={colour} />;
+  return <circle cx="8" cy="8" r="5.6" fill={kind.colour} stroke="var(--surface)" strokeWidth="1" />;
+}
+
+function Donut({ paint, counts, total, worst, size }: { paint: Paint; counts: readonly number[]; total: number; worst: Colour; size: number }) {
   const stroke = 5;
   const r = size / 2 - stroke / 2 - 1;
   const c = 2 * Math.PI * r;
@@ -98,14 +130,15 @@ function Donut({ counts, total, worst, size }: { counts: Counts; total: number; 
   return (
     <svg width={size} height={size} viewBox={`0 0 ${size} ${size}`} aria-hidden>
       <circle cx={size / 2} cy={size / 2} r={size / 2} fill="var(--surface)" />
-      {COLOURS.map((k) => {
-        if (counts[k] === 0) return null;
-        const part = (counts[k] / total) * c;
+      {paint.kinds.map((k, i) => {
+        const n = counts[i] ?? 0;
+        if (n === 0) return null;
+        const part = (n / total) * c;
         const gap = part < c ? Math.min(1.5, part / 3) : 0;
         const el = (
-          <circle key={k} cx={size / 2} cy={size / 2} r={r} fill="none" stroke={`var(--${k})`} strokeWidth={stroke}
+          <circle key={k.label} cx={size / 2} cy={size / 2} r={r} fill="none" stroke={k.colour} strokeWidth={stroke}
             strokeDasharray={`${part - gap} ${c - part + gap}`} strokeDashoffset={-from} transform={`rotate(-8 ${size / 2} ${size / 2})`}
-            {...(k === "grey" ? { strokeOpacity: 0.6 } : {})} />
+            {...(k.health === "grey" ? { strokeOpacity: 0.6 } : {})} />
         );
         from += part;
         return el;
@@ -113,7 +146,7 @@ function Donut({ counts, total, worst, size }: { counts: Counts; total: number; 
       <text x={size / 2} y={size / 2}>
         {total > 9999 ? `${Math.round(total / 1000)}k` : total}
       </text>
-      {worst !== "green" && (
+      {paint.kinds[0]?.health && worst !== "green" && (
         <g transform={`translate(${size - 13} -1)`}>
           <circle cx="7" cy="7" r="8" fill="var(--surface)" />
           <g transform="translate(0.6 0.6) scale(0.8)">
@@ -126,8 +159,9 @@ function Donut({ counts, total, worst, size }: { counts: Counts; total: number; 
 }
 
 /** What hovering or focusing a marker tells; the marker's label says the same aloud. */
-export function Tip({ mark }: { mark: Mark }) {
+export function Tip({ mark, paint }: { mark: Mark; paint: Paint }) {
   const s = mark.sites.length === 1 ? mark.sites[0] : worstOf(mark.sites);
+  const row = useSiteSummary(s);
   if (!s) return null;
   return (
     <>
@@ -135,6 +169,11 @@ export function Tip({ mark }: { mark: Mark }) {
         <div style={{ marginBottom: 6 }}>
           <strong>{formatCount(mark.sites.length)} sites</strong>
           <div className="muted">{countsText(mark.counts)}</div>
+          {paint.of && (
+            <div className="muted">
+              {paint.of}: {kindsText(mark, paint)}
+            </div>
+          )}
         </div>
       )}
       <div className="name">
@@ -142,25 +181,27 @@ export function Tip({ mark }: { mark: Mark }) {
         <span className="truncate">{s.name}</span>
         <span className="score">{formatScore(s.score)}</span>
       </div>
-      <div>{headline(s)}</div>
+      {paint.of && mark.sites.length === 1 && (
+        <div>
+          {paint.of}: {paint.kinds[kindOf(s)]?.label}
+        </div>
+      )}
+      <div>{row ? row.headline : "…"}</div>
       <div className="muted">
-        {[s.region, s.place?.address].filter(Boolean).join(" · ")}
-        {s.maintenance && <> · in maintenance</>}
+        {row?.where}
+        {s.maintenance ? <> · in maintenance</> : null}
       </div>
-      <div className="muted">
-        {s.phase}
-        {s.phase !== "Online" && (
-          <>
-            , seen <Ago time={s.lastSeen} />
-          </>
-        )}
-      </div>
+      {row && row.phase !== "Online" && (
+        <div className="muted">
+          {row.phase}, seen <Ago time={row.lastSeen} />
+        </div>
+      )}
     </>
   );
 }
 
-function worstOf(sites: readonly Site[]): Site | undefined {
-  let worst: Site | undefined;
+function worstOf(sites: readonly Spot[]): Spot | undefined {
+  let worst: Spot | undefined;
   for (const s of sites) {
     if (!worst || colourRank(s.colour) < colourRank(worst.colour) || (s.colour === worst.colour && (s.score ?? 101) < (worst.score ?? 101))) worst = s;
   }

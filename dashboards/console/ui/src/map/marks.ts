@@ -1,19 +1,18 @@
 // From sites to what is drawn: clusters of every level, and the marks of the one in view.
 
 import { useMemo, useRef } from "react";
-import type { Site } from "../api/types";
 import { buildClusters, type Point } from "../lib/cluster";
 import { siteKey } from "../lib/site";
-import { compareMarks, type Mark, markOf } from "./markers";
+import { compareMarks, type Mark, markOf, type Spot } from "./markers";
 import { MAX_SCALE, type View } from "./view";
-import { project } from "./world";
+import { project, WORLD } from "./world";
 
 /** Pixels within which sites become one mark. */
 export const CLUSTER_RADIUS = 36;
 const LEVELS_PER_OCTAVE = 2;
 
 /** The array itself while keys and positions stay the same: colours change all the time, places do not. */
-export function usePoints(sites: readonly Site[]): readonly Point[] {
+export function usePoints(sites: readonly Spot[]): readonly Point[] {
   const last = useRef<Point[]>([]);
   return useMemo(() => {
     const next = sites.map((s) => ({ key: siteKey(s), ...project(s.place!.latitude, s.place!.longitude) }));
@@ -34,22 +33,24 @@ export interface VisibleMark {
 }
 
 /** The marks at the view's scale, and those of them that are in sight. sites and points go together. */
-export function useMarks(sites: readonly Site[], points: readonly Point[], view: View | null, minScale: number): { marks: readonly Mark[]; visible: readonly VisibleMark[] } {
+export function useMarks(sites: readonly Spot[], points: readonly Point[], view: View | null, minScale: number, kinds: number): { marks: readonly Mark[]; visible: readonly VisibleMark[] } {
   const levels = useMemo(() => {
     const scales: number[] = [];
-    for (let k = minScale * 0.9; k < MAX_SCALE * 1.01; k *= 2 ** (1 / LEVELS_PER_OCTAVE)) scales.push(k);
+    for (let k = minScale; k < MAX_SCALE * 1.01; k *= 2 ** (1 / LEVELS_PER_OCTAVE)) scales.push(k);
     return { scales, levels: buildClusters(points, CLUSTER_RADIUS, scales) };
   }, [points, minScale]);
   const level = view ? Math.max(0, levels.scales.findLastIndex((k) => k <= view.transform.k * 1.0001)) : 0;
   const marks = useMemo(
-    () => (levels.levels[level] ?? []).map((c) => markOf(c.id, c.x, c.y, c.members.flatMap((i) => sites[i] ?? []))).sort(compareMarks),
-    [levels, level, sites],
+    () => (levels.levels[level] ?? []).map((c) => markOf(c.id, c.x, c.y, c.members.flatMap((i) => sites[i] ?? []), kinds)).sort(compareMarks),
+    [levels, level, sites, kinds],
   );
   const visible = useMemo<VisibleMark[]>(() => {
     if (!view) return [];
     const { x, y, k } = view.transform;
     return marks.flatMap((mark) => {
-      const [px, py] = [mark.x * k + x, mark.y * k + y];
+      const wide = WORLD * k; // the one repetition that is nearest to the middle
+      const px = mark.x * k + x - Math.round((mark.x * k + x - view.width / 2) / wide) * wide;
+      const py = mark.y * k + y;
       return px < -30 || py < -30 || px > view.width + 30 || py > view.height + 30 ? [] : [{ mark, px, py, x: px, y: py }];
     });
   }, [marks, view]);

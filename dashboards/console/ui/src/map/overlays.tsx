@@ -1,12 +1,12 @@
 // What lies over the map: its buttons, the tip of a marker, the sites that share one place.
 
 import { useLayoutEffect, useRef, useState } from "react";
-import type { Site } from "../api/types";
 import { Icon } from "../components/icon";
 import { Shape } from "../components/shape";
 import { formatCount, formatScore } from "../lib/format";
 import { siteKey, sitePath } from "../lib/site";
-import { type Mark, Tip } from "./markers";
+import { type Mark, type Spot, Tip } from "./markers";
+import type { Paint } from "./paint";
 
 export function ZoomTools({ zoomBy, showAll }: { zoomBy: (factor: number) => void; showAll: () => void }) {
   return (
@@ -25,7 +25,7 @@ export function ZoomTools({ zoomBy, showAll }: { zoomBy: (factor: number) => voi
 }
 
 /** Sites so close together that no scale takes them apart. */
-export function PlaceList({ sites, onOpen, onClose }: { sites: readonly Site[]; onOpen: ((s: Site) => void) | undefined; onClose: () => void }) {
+export function PlaceList({ sites, onOpen, onClose }: { sites: readonly Spot[]; onOpen: ((s: Spot) => void) | undefined; onClose: () => void }) {
   return (
     <section className="card map-place" aria-label="Sites at this place">
       <header>
@@ -55,7 +55,7 @@ export function PlaceList({ sites, onOpen, onClose }: { sites: readonly Site[]; 
 }
 
 /** Beside the marker, on the side where there is room. */
-export function TipBox({ mark, x, y, width, height }: { mark: Mark; x: number; y: number; width: number; height: number }) {
+export function TipBox({ mark, paint, x, y, width, height }: { mark: Mark; paint: Paint; x: number; y: number; width: number; height: number }) {
   const ref = useRef<HTMLDivElement>(null);
   const [size, setSize] = useState({ w: 220, h: 90 });
   useLayoutEffect(() => {
@@ -65,7 +65,7 @@ export function TipBox({ mark, x, y, width, height }: { mark: Mark; x: number; y
   const top = Math.min(Math.max(8, y - size.h / 2), Math.max(8, height - size.h - 8));
   return (
     <div ref={ref} className="map-tip" aria-hidden style={{ transform: `translate(${left}px, ${top}px)` }}>
-      <Tip mark={mark} />
+      <Tip mark={mark} paint={paint} />
     </div>
   );
 }

@@ -5,9 +5,9 @@ import { zoom, zoomIdentity, zoomTransform, type ZoomBehavior, type ZoomTransfor
 import { type RefObject, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import type { Point } from "../lib/cluster";
 import { reducedMotion } from "../lib/theme";
-import { HEIGHT, type Transform, WIDTH } from "./world";
+import { type Transform, WORLD } from "./world";
 
-export const MAX_SCALE = 800; // pixels a unit: about 50 m a pixel
+export const MAX_SCALE = 2000; // pixels a unit: 20 m a pixel at the equator
 const MOVE_MS = 380;
 const MARGIN = 48;
 
@@ -22,25 +22,40 @@ export interface View extends Size {
 
 const remembered = new Map<string, View>();
 
+/** The box around points, across the end of the world where that is shorter: x1 may be beyond it. */
 export function boundsOf(points: readonly { x: number; y: number }[]) {
-  let [x0, y0, x1, y1] = [Infinity, Infinity, -Infinity, -Infinity];
+  let [y0, y1] = [Infinity, -Infinity];
   for (const p of points) {
-    x0 = Math.min(x0, p.x);
     y0 = Math.min(y0, p.y);
-    x1 = Math.max(x1, p.x);
     y1 = Math.max(y1, p.y);
+  }
+  // Left of the box is the widest strip without a point.
+  const xs = points.map((p) => p.x).sort((a, b) => a - b);
+  let [x0, x1] = [xs[0] ?? 0, xs.at(-1) ?? 0];
+  let widest = WORLD - (x1 - x0);
+  for (let i = 1; i < xs.length; i++) {
+    if (xs[i]! - xs[i - 1]! <= widest) continue;
+    widest = xs[i]! - xs[i - 1]!;
+    [x0, x1] = [xs[i]!, xs[i - 1]! + WORLD];
   }
   return { x0, y0, x1, y1 };
 }
 
-/** The transform that shows all the points, with room around them. */
+/** What is between Alaska's north and Tierra del Fuego: the whole world, as people live in it. */
+const INHABITED = { x0: 0, x1: WORLD, y0: 0.2 * WORLD, y1: 0.7 * WORLD };
+
+/** The transform that shows all the points, with room around them; the world fills the width at least. */
 export function fit(points: readonly { x: number; y: number }[], width: number, height: number, maxScale: number): Transform {
-  const b = points.length > 0 ? boundsOf(points) : { x0: 0, y0: 0, x1: WIDTH, y1: HEIGHT };
-  const margin = Math.min(MARGIN, width / 6, height / 6);
-  const k = Math.min((width - 2 * margin) / Math.max(b.x1 - b.x0, 1e-6), (height - 2 * margin) / Math.max(b.y1 - b.y0, 1e-6), maxScale);
-  return { k, x: width / 2 - (k * (b.x0 + b.x1)) / 2, y: height / 2 - (k * (b.y0 + b.y1)) / 2 };
+  const b = points.length > 0 ? boundsOf(points) : INHABITED;
+  const margin = Math.min(MARGIN, width / 12, height / 8);
+  const wanted = Math.min((width - 2 * margin) / Math.max(b.x1 - b.x0, 1e-6), (height - 2 * margin) / Math.max(b.y1 - b.y0, 1e-6), maxScale);
+  const k = Math.max(wanted, leastScale(width, height));
+  const y = height / 2 - (k * (b.y0 + b.y1)) / 2;
+  return { k, x: width / 2 - (k * (b.x0 + b.x1)) / 2, y: k * WORLD > height ? Math.min(0, Math.max(height - k * WORLD, y)) : (height - k * WORLD) / 2 };
 }
 
+/** The scale at which the world fills the box: it repeats sideways, but is as high as wide. */
+export const leastScale = (width: number, height: number): number => Math.max(width, Math.min(height, 1.3 * width)) / WORLD;
 
 const toZoom = (t: Transform): ZoomTransform => zoomIdentity.translate(t.x, t.y).scale(t.k);
 
@@ -72,7 +87,7 @@ export function useView(box: RefObject<HTMLDivElement | null>, points: readonly 
   const [transform, setTransform] = useState<Transform | null>(null);
   const view = useMemo<View | null>(() => (size && transform ? { ...size, transform } : null), [size, transform]);
   const home = useCallback(
-    (w: number, h: number) => fit(points.length > 0 ? points : [], w, h, points.length > 1 ? 40 : still ? 6 : 12),
+    (w: number, h: number) => fit(points.length > 0 ? points : [], w, h, points.length > 1 ? 60 : still ? 10 : 40),
     [points, still],
   );
   const homeRef = useRef(home);
@@ -108,8 +123,8 @@ export function useView(box: RefObject<HTMLDivElement | null>, points: readonly 
     const measure = () => {
       const [width, height] = [e.clientWidth, e.clientHeight];
       if (width === 0 || height === 0 || (last && last.width === width && last.height === height)) return;
-      z.extent([[0, 0], [width, height]]).scaleExtent([Math.min(width / WIDTH, height / HEIGHT) * 0.9, MAX_SCALE]);
-      z.translateExtent([[-WIDTH * 0.4, -HEIGHT * 0.6], [WIDTH * 1.4, HEIGHT * 1.6]]);
+      z.extent([[0, 0], [width, height]]).scaleExtent([leastScale(width, height), MAX_SCALE]);
+      z.translateExtent([[-Infinity, 0], [Infinity, WORLD]]);
       // What is in the middle stays in the middle.
       const old = last ? { ...last, transform: zoomTransform(e) } : remember ? remembered.get(remember) : undefined;
       const t = old
@@ -117,7 +132,7 @@ export function useView(box: RefObject<HTMLDivElement | null>, points: readonly 
         : homeRef.current(width, height);
       last = { width, height };
       setSize(last);
-      s.call(z.transform, toZoom(t));
+      s.call(z.transform, toZoom({ ...t, k: Math.max(t.k, leastScale(width, height)) }));
     };
     measure();
     const observer = new ResizeObserver(measure);
@@ -168,6 +183,6 @@ export function useView(box: RefObject<HTMLDivElement | null>, points: readonly 
   useEffect(() => () => cancelAnimationFrame(moving.current), []);
 
 
-  const minScale = view ? Math.min(view.width / WIDTH, view.height / HEIGHT) : 1;
+  const minScale = view ? leastScale(view.width, view.height) : 1;
   return { view, minScale, isMoving: useCallback(() => moving.current !== 0, []), moveTo, home };
 }

@@ -1,18 +1,19 @@
 import { type KeyboardEvent, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
-import type { Site } from "../api/types";
 import { nearestInDirection } from "../lib/cluster";
-import { compareWorst, siteKey } from "../lib/site";
+import { colourRank } from "../lib/colour";
+import { siteKey } from "../lib/site";
 import { useBaseMap } from "./base";
-import { holds, type Mark, Marker } from "./markers";
+import { holds, type Mark, Marker, type Spot } from "./markers";
 import { CLUSTER_RADIUS, useMarks, usePoints } from "./marks";
+import { HEALTH, type Paint } from "./paint";
 import { PlaceList, TipBox, ZoomTools } from "./overlays";
 import { boundsOf, fit, MAX_SCALE, useView } from "./view";
 import { project, type Transform } from "./world";
 
 interface Props {
   /** Sites with a place. */
-  sites: readonly Site[];
-  onOpen?: (s: Site) => void;
+  sites: readonly Spot[];
+  onOpen?: (s: Spot) => void;
   /** The site that is pointed at elsewhere. */
   lit?: string | null;
   onLit?: (key: string | null) => void;
@@ -23,9 +24,11 @@ interface Props {
   /** Only shows where; nothing to operate. */
   still?: boolean;
   label: string;
+  /** By what they are coloured; health without it. */
+  paint?: Paint;
 }
 
-export function WorldMap({ sites: all, onOpen, lit = null, onLit, turned, remember, still = false, label }: Props) {
+export function WorldMap({ sites: all, onOpen, lit = null, onLit, turned, remember, still = false, label, paint = HEALTH }: Props) {
   // The order must not depend on the colours, else every change would rebuild the clusters.
   const sites = useMemo(() => [...all].sort((a, b) => (siteKey(a) < siteKey(b) ? -1 : 1)), [all]);
   const points = usePoints(sites);
@@ -35,14 +38,14 @@ export function WorldMap({ sites: all, onOpen, lit = null, onLit, turned, rememb
   const focusNext = useRef<ReadonlySet<string> | null>(null);
   const held = useRef<string | null>(null); // the marker that has the focus; the id is also the key of a site in it
   const [tip, setTip] = useState<string | null>(null);
-  const [place, setPlace] = useState<readonly Site[] | null>(null);
+  const [place, setPlace] = useState<readonly Spot[] | null>(null);
   const onHand = useCallback(() => {
     stack.current = []; // there is nothing to go back to
     focusNext.current = null;
   }, []);
   const { view, minScale, isMoving, moveTo, home } = useView(box, points, { remember, still, onHand });
   const { missing } = useBaseMap(box, canvas, view);
-  const { marks, visible } = useMarks(sites, points, view, minScale);
+  const { marks, visible } = useMarks(sites, points, view, minScale, paint.kinds.length);
 
   const viewRef = useRef(view);
   viewRef.current = view;
@@ -55,7 +58,7 @@ export function WorldMap({ sites: all, onOpen, lit = null, onLit, turned, rememb
       const at = m.sites.map((s) => project(s.place!.latitude, s.place!.longitude));
       const b = boundsOf(at);
       const spread = Math.max(b.x1 - b.x0, b.y1 - b.y0);
-      if (spread * MAX_SCALE < CLUSTER_RADIUS) return setPlace([...m.sites].sort(compareWorst)); // they never come apart
+      if (spread * MAX_SCALE < CLUSTER_RADIUS) return setPlace([...m.sites].sort((a, b) => colourRank(a.colour) - colourRank(b.colour) || (a.score ?? 101) - (b.score ?? 101) || (a.name < b.name ? -1 : 1))); // they never come apart
       const t = fit(at, v.width, v.height, MAX_SCALE);
       if (t.k < v.transform.k * 1.5) {
         // They fill the view already: go closer around the middle of them.
@@ -95,7 +98,7 @@ export function WorldMap({ sites: all, onOpen, lit = null, onLit, turned, rememb
 
   const zoomBy = (f: number) => {
     if (!view) return;
-    const k = Math.min(MAX_SCALE, Math.max(minScale * 0.9, view.transform.k * f));
+    const k = Math.min(MAX_SCALE, Math.max(minScale, view.transform.k * f));
     const [cx, cy] = [view.width / 2, view.height / 2];
     const r = k / view.transform.k;
     stack.current = [];
@@ -157,15 +160,16 @@ export function WorldMap({ sites: all, onOpen, lit = null, onLit, turned, rememb
       onFocus={(e) => { held.current = e.target.getAttribute("data-mark"); point(e); }}>
       <canvas ref={canvas} aria-hidden />
       {visible.map(({ mark, px, py }) => (
-        <Marker key={mark.id} mark={mark} px={px} py={py} lit={holds(mark, lit)} onOpen={open}
+        <Marker key={mark.id} mark={mark} paint={paint} px={px} py={py} lit={holds(mark, lit)} onOpen={open}
           turned={turned !== undefined && turned.size > 0 && mark.sites.some((s) => turned.has(siteKey(s)))} />
       ))}
-      {shown && view && !still && <TipBox mark={shown.mark} x={shown.px} y={shown.py} width={view.width} height={view.height} />}
+      {shown && view && !still && <TipBox mark={shown.mark} paint={paint} x={shown.px} y={shown.py} width={view.width} height={view.height} />}
       {missing && (
         <div className="map-empty">
           <div className="note small">The map's outlines could not be loaded; the sites are in their places.</div>
         </div>
       )}
+      <span className="map-credit">Natural Earth, GeoNames</span>
       {!still && <ZoomTools zoomBy={zoomBy} showAll={showAll} />}
       {place && <PlaceList sites={place} onOpen={onOpen} onClose={() => setPlace(null)} />}
     </div>

@@ -1,16 +1,18 @@
 import { useMemo, useState } from "react";
 import { Link, useLocation } from "wouter";
-import { useFleet, useVirtualSites } from "../api/queries";
+import { useSiteRows } from "../api/map-queries";
+import { useVirtualSites } from "../api/queries";
 import { useApply, useVirtual } from "../api/vk8s-queries";
-import type { Applied, ApplyResult, Site, VirtualKubernetes } from "../api/types";
+import type { Applied, ApplyResult, Colour, VirtualKubernetes } from "../api/types";
 import { CountsRow, StackedBar } from "../components/bars";
 import { Shape } from "../components/shape";
 import { Shell, useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { useChosenVirtual, VirtualPicker } from "../components/virtual-picker";
-import { colourName, countColours } from "../lib/colour";
+import { colourName } from "../lib/colour";
 import { formatCount, plural } from "../lib/format";
-import { compareWorst, siteKey, virtualSiteRef } from "../lib/site";
+import { quoteValue } from "../lib/inventory";
+import { siteKey, virtualSiteRef } from "../lib/site";
 import { EXAMPLE, kindOf, reachOf, toShow, virtualRef, workloadPath, workloadsPath } from "../lib/workloads";
 
 /** A form to apply objects to a virtual Kubernetes. */
@@ -140,19 +142,20 @@ function Form({ of }: { of: VirtualKubernetes }) {
   );
 }
 
+/** How many of the sites are listed by name. */
+const NAMED = 200;
+const NOWHERE = { total: 0, counts: { green: 0, orange: 0, red: 0, grey: 0 }, sites: [] };
+
 /** Where the objects go: the choice, and the sites that it reaches. */
 function Where({ of, value, result, onChange }: { of: VirtualKubernetes; value: string; result: ApplyResult | null; onChange: (v: string) => void }) {
   const virtualSites = useVirtualSites();
-  const fleet = useFleet();
   const offered = [...(virtualSites.data?.values() ?? [])].filter((v) => v.tenant === of.tenant && (v.namespace === "shared" || v.namespace === of.namespace)).map(virtualSiteRef).sort();
-  const held = fleet.data?.sites;
   const refs = useMemo(() => reachOf(of, value, result?.objects), [of, value, result]);
-  const reached = useMemo<Site[]>(
-    () => [...(held?.values() ?? [])].filter((s) => s.tenant === of.tenant && s.phase !== "Decommissioned" && s.phase !== "Pending" && refs.some((r) => s.virtualSites.includes(r))).sort(compareWorst),
-    [held, of.tenant, refs],
-  );
-  const counts = countColours(reached);
-  const away = reached.filter((s) => s.phase !== "Online").length;
+  const q = `virtualSite in (${refs.map(quoteValue).join(", ")}) phase!=Pending phase!=Decommissioned`;
+  const fleet = useSiteRows({ q, tenant: of.tenant, sort: "score", columns: "colour", limit: NAMED }, refs.length > 0);
+  const elsewhere = useSiteRows({ q: `${q} phase!=Online`, tenant: of.tenant, columns: "name", limit: 0 }, refs.length > 0);
+  const held = refs.length === 0 ? NOWHERE : fleet.data;
+  const away = refs.length === 0 ? 0 : (elsewhere.data?.total ?? 0);
   return (
     <section className="card" aria-label="Where it goes">
       <header>
@@ -170,32 +173,32 @@ function Where({ of, value, result, onChange }: { of: VirtualKubernetes; value: 
           {value && <span className="hint">Written into each object as the annotation ves.io/virtual-sites.</span>}
         </div>
         {fleet.error && !held && <p className="muted small">Which sites that are can't be told: you may not list them, or they can't be loaded now.</p>}
-        {fleet.isPending && <Skeleton height={16} count={2} />}
+        {!held && !fleet.error && <Skeleton height={16} count={2} />}
         {held && (
           <>
-            <p role="status" data-reach={reached.length}>
-              {reached.length === 0 ? "It reaches no site that you may see" : <b>It reaches {plural(reached.length, "site")}</b>}
+            <p role="status" data-reach={held.total}>
+              {held.total === 0 ? "It reaches no site that you may see" : <b>It reaches {plural(held.total, "site")}</b>}
               {refs.length > 0 && <span className="muted"> of {refs.join(", ")}</span>}
               {away > 0 && <span className="muted">; {formatCount(away)} not connected, which get it when they are</span>}
             </p>
             {!value && !result && <p className="muted small">Objects that name virtual sites themselves are counted once they are checked.</p>}
-            {reached.length > 0 && (
+            {held.total > 0 && (
               <>
                 <div>
-                  <StackedBar counts={counts} />
+                  <StackedBar counts={held.counts} />
                   <div className="vs-counts">
-                    <CountsRow counts={counts} />
+                    <CountsRow counts={held.counts} />
                   </div>
                 </div>
                 <ul className="reach-names" tabIndex={0} aria-label="Sites that it reaches, worst first">
-                  {reached.slice(0, 200).map((s) => (
+                  {held.sites.map((s) => (
                     <li key={siteKey(s)}>
-                      <Shape colour={s.colour} size={10} />
+                      <Shape colour={s.colour as Colour} size={10} />
                       {s.name}
-                      <span className="visually-hidden">{colourName[s.colour]}</span>
+                      <span className="visually-hidden">{colourName[s.colour as Colour]}</span>
                     </li>
                   ))}
-                  {reached.length > 200 && <li className="muted">and {formatCount(reached.length - 200)} more</li>}
+                  {held.total > NAMED && <li className="muted">and {formatCount(held.total - NAMED)} more</li>}
                 </ul>
               </>
             )}

@@ -1,57 +1,89 @@
-import { useCallback, useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
+import { useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { useQuery } from "@tanstack/react-query";
 import { Link, useLocation, useSearch } from "wouter";
+import { Problem } from "../api/client";
+import { useInventoryRows, useSiteFields } from "../api/inventory-queries";
 import { recentChanges } from "../api/live";
-import { useFleet, useRegistrations } from "../api/queries";
-import type { Colour, Site } from "../api/types";
+import { useSiteMap } from "../api/map-queries";
+import { sessionQuery, useRegistrations } from "../api/queries";
+import type { SiteMap } from "../api/types";
+import { TenantSelect, useTyped } from "../components/filters";
+import { QueryBox } from "../components/query-box";
 import { Shape } from "../components/shape";
 import { Shell, useTitle } from "../components/shell";
-import { SiteList } from "../components/site-list";
+import { LIST_COLUMNS, SiteList } from "../components/site-list";
 import { Command, Empty, ProblemNote, Skeleton } from "../components/states";
 import { Ago } from "../components/time";
-import { COLOURS, colourMeaning, colourName, countColours } from "../lib/colour";
-import { choices, type Filter, formatFilter, isFiltered, matchesBase, matchesColour, parseFilter, PHASES } from "../lib/filter";
+import { COLOURS, colourMeaning, colourName } from "../lib/colour";
 import { formatCount, plural } from "../lib/format";
-import { compareWorst, hasPlace, siteKey, sitePath } from "../lib/site";
+import { both, formatView, hasColour, hasTerm, parseView, toggleColour, toggleTerm, type View } from "../lib/inventory";
+import { siteKey, sitePath, type SiteRef } from "../lib/site";
 import { useStore } from "../lib/store";
-import { parseTime } from "../lib/time";
+import { spotsOf } from "../map/spots";
 import { WorldMap } from "../map/world-map";
+import { SavedViews } from "../panels/inventory-tools";
+import { PaintKey, PaintSelect, useStepsOverlay } from "../panels/map-paint";
 
 /** How long a site that changed its colour stands out on the map. */
 const TURNED_MS = 4000;
 
+/** The sites of a query on a map, and beside it as a list. */
 export function FleetPage() {
-  const fleet = useFleet();
-  const [filter, setFilter] = useFilter();
+  const { view, by, change } = useView();
   const [, navigate] = useLocation();
   const [lit, setLit] = useState<string | null>(null);
   const [tab, setTab] = useState<"sites" | "changes">("sites");
   useTitle("Fleet");
-
-  const held = fleet.data?.sites; // the same object from tick to tick while no site changes
-  const all = useMemo(() => [...(held?.values() ?? [])], [held]);
-  const tenants = useMemo(() => new Set(all.map((s) => s.tenant)).size, [all]);
-  const deferred = useDeferredValue(filter);
-  const base = useMemo(() => all.filter((s) => matchesBase(s, deferred)), [all, deferred]);
-  const shown = useMemo(() => base.filter((s) => matchesColour(s, deferred)).sort(compareWorst), [base, deferred]);
-  const placed = useMemo(() => shown.filter(hasPlace), [shown]);
-  const unplaced = useMemo(() => shown.filter((s) => !hasPlace(s)), [shown]);
+  const tenants = useQuery(sessionQuery).data?.tenants ?? [];
+  const [q, setQ] = useTyped(view.q, useCallback((text: string) => change({ q: text }), [change]));
+  const known = useSiteFields(view.tenant).data;
+  const overlay = useStepsOverlay(by);
+  const map = useSiteMap({ q: view.q, tenant: view.tenant, by: overlay ? "" : by });
+  const listed = useMemo(() => ({ ...view, columns: LIST_COLUMNS, sort: "score", group: "" }), [view]);
+  const rows = useInventoryRows(listed, "", true);
+  const loaded = useMemo(() => rows.data?.pages.flatMap((p) => p.sites) ?? [], [rows.data]);
+  const { hasNextPage, isFetchingNextPage, fetchNextPage } = rows;
+  const onReach = useCallback(
+    (row: number) => {
+      if (row >= loaded.length - 50 && hasNextPage && !isFetchingNextPage) void fetchNextPage();
+    },
+    [loaded.length, hasNextPage, isFetchingNextPage, fetchNextPage],
+  );
+  const { spots, paint } = useMemo(() => spotsOf(map.data, overlay), [map.data, overlay]);
   const turned = useTurned();
-  const open = useCallback((s: Site) => navigate(sitePath(s)), [navigate]);
-  const loaded = fleet.data !== undefined;
-  const change = (f: Partial<Filter>) => setFilter({ ...filter, ...f });
+  const open = useCallback((s: SiteRef) => navigate(sitePath(s)), [navigate]);
+  const error = map.error ?? rows.error;
+  const fault = error instanceof Problem && error.status === 400 ? error.fieldFault("q") : "";
+  const m = map.data;
+  const inventory = `/sites?${formatView(view)}`;
 
   return (
     <Shell fixed>
       <h1 className="visually-hidden">Fleet</h1>
       <div className="fleet">
         <section className="fleet-map" aria-label="Map">
-          <Legend sites={base} filter={filter} onChange={change} loaded={loaded} />
-          <WorldMap sites={placed} onOpen={open} lit={lit} onLit={setLit} turned={turned} remember="fleet"
-            label="World map of sites. Tab goes through the markers, worst first; arrow keys go to the next marker in that direction; Enter opens; Escape goes back; plus, minus and 0 zoom." />
-          {unplaced.length > 0 && <Unplaced sites={unplaced} />}
+          <div className="fleet-tools">
+            <form role="search" aria-label="Query and view" className="fleet-query" onSubmit={(e) => e.preventDefault()}>
+              <QueryBox value={q} onChange={setQ} known={known} fault={fault} />
+              <TenantSelect value={view.tenant} tenants={tenants} width={130} onChange={(tenant) => change({ tenant })} />
+              <PaintSelect by={by} known={known} onChange={(b) => change({}, b)} />
+              <SavedViews view={view} onOpen={(v) => change(v)} />
+            </form>
+            <Legend map={m} q={view.q} onChange={(text) => change({ q: text })} />
+            {paint.of && <PaintKey paint={paint} spots={spots} />}
+          </div>
+          <div className="fleet-world">
+            <WorldMap sites={spots} paint={paint} onOpen={open} lit={lit} onLit={setLit} turned={turned} remember="fleet"
+              label="World map of sites. Tab goes through the markers, worst first; arrow keys go to the next marker in that direction; Enter opens; Escape goes back; plus, minus and 0 zoom." />
+            <MapState map={m} pending={map.isPending} error={fault ? null : map.error} onRetry={() => void map.refetch()} />
+          </div>
+          {m && m.unplaced > 0 && (
+            <p className="unplaced">
+              {plural(m.unplaced, "site has", "sites have")} no place and can't be shown on the map. <Link href={`/sites?${formatView({ ...view, q: both(view.q, "onMap=false") })}`}>List {m.unplaced === 1 ? "it" : "them"}</Link>
+            </p>
+          )}
         </section>
         <section className="fleet-side" aria-label="Sites">
-          <Filters all={all} filter={filter} onChange={change} />
           <div className="list-head">
             <div className="segmented" role="group" aria-label="Side list">
               <button type="button" aria-pressed={tab === "sites"} onClick={() => setTab("sites")}>
@@ -61,44 +93,42 @@ export function FleetPage() {
                 Changes
               </button>
             </div>
-            <span aria-live="polite">{loaded && tab === "sites" && (isFiltered(filter) ? `${formatCount(shown.length)} of ${plural(all.length, "site")}` : `${plural(all.length, "site")}, worst first`)}</span>
-            {isFiltered(filter) && (
-              <button type="button" className="button quiet" onClick={() => setFilter(parseFilter(""))}>
-                Clear filters
-              </button>
-            )}
+            <span aria-live="polite">{m && tab === "sites" && (m.total < m.readable ? `${formatCount(m.total)} of ${plural(m.readable, "site")}` : `${plural(m.readable, "site")}, worst first`)}</span>
+            <Link href={inventory} className="button quiet">
+              Table
+            </Link>
           </div>
           {tab === "changes" ? (
             <Changes />
           ) : (
-            <div style={{ minHeight: 0, display: "grid", gridTemplateRows: "auto minmax(0, 1fr)" }}>
+            <div className="fleet-list">
               <div>
-                {fleet.error && (
+                {error && !fault && (
                   <div style={{ padding: 12 }}>
-                    <ProblemNote error={fleet.error} doing={loaded ? "refresh the sites; these are older" : "load the sites"} onRetry={() => void fleet.refetch()} />
+                    <ProblemNote error={error} doing={rows.data ? "refresh the sites; these are older" : "load the sites"} onRetry={() => void Promise.all([map.refetch(), rows.refetch()])} />
                   </div>
                 )}
-                {fleet.isPending && (
+                {rows.isPending && !error && (
                   <div style={{ padding: 12 }}>
                     <Skeleton height={44} count={9} />
                   </div>
                 )}
-                {loaded && parseTime(fleet.data.asOf) === undefined && all.length > 0 && (
-                  <div className="note slim small" style={{ margin: 8 }}>
-                    The health engine has not finished its first evaluation; scores follow within seconds.
-                  </div>
-                )}
-                {loaded && all.length === 0 && <NoSites />}
-                {loaded && all.length > 0 && shown.length === 0 && (
+                {m?.notes.map((n) => (
+                  <p key={n} className="note slim small" role="status" style={{ margin: 8 }}>
+                    {n}
+                  </p>
+                ))}
+                {m && m.readable === 0 && <NoSites />}
+                {m && m.readable > 0 && m.total === 0 && (
                   <Empty title="No site matches">
-                    <p>{plural(all.length, "site is", "sites are")} hidden by the search and filters.</p>
-                    <button type="button" className="button" onClick={() => setFilter(parseFilter(""))}>
-                      Clear filters
+                    <p>{plural(m.readable, "site does", "sites do")} not fit the query.</p>
+                    <button type="button" className="button" onClick={() => change({ q: "", tenant: "" })}>
+                      Show all sites
                     </button>
                   </Empty>
                 )}
               </div>
-              <SiteList sites={shown} asOf={fleet.data?.asOf ?? null} label="Sites, worst first" lit={lit} onLit={setLit} showTenant={tenants > 1} />
+              <SiteList rows={loaded} total={rows.data?.pages.at(-1)?.total ?? 0} onReach={onReach} label="Sites, worst first" lit={lit} onLit={setLit} showTenant={tenants.length > 1 && !view.tenant} />
             </div>
           )}
         </section>
@@ -112,27 +142,25 @@ let lastSearch = "";
 /** The address of the fleet page as it was left, filters included. */
 export const fleetHref = (): string => (lastSearch ? `/?${lastSearch}` : "/");
 
-function useFilter(): [Filter, (f: Filter) => void] {
+/** What is shown lives in the address, as the inventory's views do, with what the map is coloured by. */
+function useView(): { view: View; by: string; change: (v: Partial<View>, by?: string) => void } {
   const search = useSearch();
   const [, navigate] = useLocation();
-  const [local, setLocal] = useState(() => parseFilter(search));
-  const written = useRef(formatFilter(local));
+  const view = useMemo(() => parseView(search), [search]);
+  const by = new URLSearchParams(search).get("by") ?? "";
   useEffect(() => {
     lastSearch = search;
-    const next = parseFilter(search);
-    if (formatFilter(next) === written.current) return;
-    written.current = formatFilter(next); // back, forward, or a link
-    setLocal(next);
   }, [search]);
-  const set = useCallback(
-    (f: Filter) => {
-      setLocal(f);
-      written.current = formatFilter(f);
-      navigate(written.current ? `/?${written.current}` : "/", { replace: true });
+  const change = useCallback(
+    (v: Partial<View>, nextBy?: string) => {
+      const p = new URLSearchParams(formatView({ ...view, ...v }));
+      if (nextBy ?? by) p.set("by", nextBy ?? by);
+      const s = p.toString();
+      navigate(s ? `/?${s}` : "/", { replace: true });
     },
-    [navigate],
+    [view, by, navigate],
   );
-  return [local, set];
+  return { view, by, change };
 }
 
 /** The sites whose colour changed in the last seconds. */
@@ -151,89 +179,40 @@ function useTurned(): ReadonlySet<string> {
   return turned;
 }
 
-function Legend({ sites, filter, onChange, loaded }: { sites: readonly Site[]; filter: Filter; onChange: (f: Partial<Filter>) => void; loaded: boolean }) {
-  const counts = useMemo(() => countColours(sites), [sites]);
-  const maintenance = useMemo(() => sites.reduce((n, s) => n + (s.maintenance ? 1 : 0), 0), [sites]);
-  const toggle = (c: Colour) => {
-    const next = new Set(filter.colours);
-    if (!next.delete(c)) next.add(c);
-    onChange({ colours: next });
-  };
+function Legend({ map, q, onChange }: { map: SiteMap | undefined; q: string; onChange: (q: string) => void }) {
   return (
     <div className="legend" role="group" aria-label="Colours; press to filter">
       {COLOURS.map((c) => (
-        <button key={c} type="button" aria-pressed={filter.colours.has(c)} title={`${colourName[c]}: ${colourMeaning[c]}`} data-legend={c} onClick={() => toggle(c)}>
+        <button key={c} type="button" aria-pressed={hasColour(q, c)} title={`${colourName[c]}: ${colourMeaning[c]}`} data-legend={c} onClick={() => onChange(toggleColour(q, c))}>
           <Shape colour={c} />
           {colourName[c]}
-          <b>{loaded ? formatCount(counts[c]) : "–"}</b>
+          <b>{map ? formatCount(map.counts[c]) : "–"}</b>
         </button>
       ))}
-      <button type="button" aria-pressed={filter.maintenance} title="Sites in planned work; virtual sites leave them out" onClick={() => onChange({ maintenance: !filter.maintenance })}>
+      <button type="button" aria-pressed={hasTerm(q, "maintenance=true")} title="Sites in planned work; virtual sites leave them out" onClick={() => onChange(toggleTerm(q, "maintenance=true"))}>
         <svg className="shape" width="14" height="14" viewBox="0 0 16 16" aria-hidden>
           <circle cx="8" cy="8" r="6.2" fill="none" stroke="var(--muted)" strokeWidth="1.6" strokeDasharray="3 2.2" />
         </svg>
         Maintenance
-        <b>{loaded ? formatCount(maintenance) : "–"}</b>
+        <b>{map ? formatCount(map.maintenance) : "–"}</b>
       </button>
     </div>
   );
 }
 
-function Filters({ all, filter, onChange }: { all: readonly Site[]; filter: Filter; onChange: (f: Partial<Filter>) => void }) {
-  const lists = useMemo(
-    () => ({
-      region: choices(all, (s) => s.region),
-      virtualSite: choices(all, (s) => s.virtualSites),
-      tenant: choices(all, (s) => s.tenant),
-      phase: PHASES.filter((p) => all.some((s) => s.phase === p)),
-    }),
-    [all],
-  );
-  const pick = (key: "region" | "virtualSite" | "tenant" | "phase", label: string, anyText: string) => {
-    const options: readonly string[] = lists[key];
-    const value = filter[key];
-    return (
-      <select className={value ? "select set" : "select"} aria-label={label} value={value} onChange={(e) => onChange({ [key]: e.target.value })}>
-        <option value="">{anyText}</option>
-        {(value && !options.includes(value) ? [value, ...options] : options).map((o) => (
-          <option key={o}>{o}</option>
-        ))}
-      </select>
-    );
-  };
+/** What the map says when it has nothing to show. */
+function MapState({ map, pending, error, onRetry }: { map: SiteMap | undefined; pending: boolean; error: Error | null; onRetry: () => void }) {
+  if (map && map.names.length > 0 && !error) return null;
   return (
-    <div className="filters" role="search" aria-label="Search and filter sites">
-      <input className="input search" type="search" aria-label="Search sites" placeholder="Search name, place, reason…" value={filter.q} onChange={(e) => onChange({ q: e.target.value })} />
-      {pick("region", "Region", "All regions")}
-      {pick("virtualSite", "Virtual site", "All virtual sites")}
-      {pick("phase", "Phase", "All phases")}
-      {lists.tenant.length > 1 || filter.tenant ? (
-        pick("tenant", "Tenant", "All tenants")
+    <div className="map-state" role="status">
+      {error ? (
+        <ProblemNote slim error={error} doing={map ? "refresh the map; this is older" : "load the map"} onRetry={onRetry} />
+      ) : pending ? (
+        <p className="note slim small">Loading the sites…</p>
       ) : (
-        <select className="select" aria-label="Tenant" disabled>
-          <option>{lists.tenant[0] ? `Tenant ${lists.tenant[0]}` : "All tenants"}</option>
-        </select>
+        map && map.total > 0 && <p className="note slim small">None of the sites has a place. Give them one when you approve them, or with kubectl.</p>
       )}
     </div>
-  );
-}
-
-function Unplaced({ sites }: { sites: readonly Site[] }) {
-  return (
-    <details className="unplaced">
-      <summary>{plural(sites.length, "site has", "sites have")} no place and can't be shown on the map</summary>
-      <ul>
-        {sites.slice(0, 200).map((s) => (
-          <li key={siteKey(s)}>
-            <Link href={sitePath(s)} className="row" style={{ gap: 5 }}>
-              <Shape colour={s.colour} size={11} label />
-              {s.name}
-            </Link>
-          </li>
-        ))}
-        {sites.length > 200 && <li className="muted">and {formatCount(sites.length - 200)} more</li>}
-      </ul>
-    </details>
   );
 }
 

@@ -1,17 +1,21 @@
 import { useCallback, useMemo, useState } from "react";
 import { Link, useLocation, useSearch } from "wouter";
-import { useFleet, useVirtualSites } from "../api/queries";
-import type { Site, VirtualSite } from "../api/types";
+import { useInventoryRows } from "../api/inventory-queries";
+import { useSiteMap } from "../api/map-queries";
+import { useVirtualSites } from "../api/queries";
+import type { VirtualSite } from "../api/types";
 import { useVirtualSiteWindows } from "../api/window-queries";
 import { AlertPanel } from "../components/alert-panel";
 import { CountsRow, StackedBar } from "../components/bars";
 import { Shape } from "../components/shape";
 import { Shell, useTitle } from "../components/shell";
-import { SiteList } from "../components/site-list";
+import { LIST_COLUMNS, SiteList } from "../components/site-list";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { colourOfScore } from "../lib/colour";
 import { DASH, formatCount, formatScore, plural } from "../lib/format";
-import { compareWorst, formatUnhealthy, hasPlace, isMember, sitePath, virtualSiteKey, virtualSiteRef } from "../lib/site";
+import { parseView } from "../lib/inventory";
+import { formatUnhealthy, sitePath, type SiteRef, virtualSiteKey, virtualSiteRef } from "../lib/site";
+import { spotsOf } from "../map/spots";
 import { WorldMap } from "../map/world-map";
 import { TimelinePanel } from "../panels/timeline-panel";
 import { MaintenanceWindows } from "../panels/maintenance-windows";
@@ -19,7 +23,6 @@ import { MaintenanceWindows } from "../panels/maintenance-windows";
 export function VirtualSitePage({ namespace, name }: { namespace: string; name: string }) {
   const tenant = new URLSearchParams(useSearch()).get("tenant") ?? "";
   const list = useVirtualSites();
-  const fleet = useFleet();
   const [, navigate] = useLocation();
   const [lit, setLit] = useState<string | null>(null);
   useTitle(`${namespace}/${name}`);
@@ -28,11 +31,21 @@ export function VirtualSitePage({ namespace, name }: { namespace: string; name: 
     [list.data, namespace, name, tenant],
   );
   const vs = found[0];
-  const held = fleet.data?.sites;
-  const members = useMemo(() => (vs ? [...(held?.values() ?? [])].filter((s) => isMember(s, vs)).sort(compareWorst) : []), [held, vs]);
-  const placed = useMemo(() => members.filter(hasPlace), [members]);
-  const open = useCallback((s: Site) => navigate(sitePath(s)), [navigate]);
-  const unplaced = members.length - placed.length;
+  const view = useMemo(() => ({ ...parseView(""), q: `virtualSite="${namespace}/${name}"`, tenant: vs?.tenant ?? "", sort: "score", columns: LIST_COLUMNS }), [namespace, name, vs?.tenant]);
+  const members = useInventoryRows(view, "", vs !== undefined);
+  const rows = useMemo(() => members.data?.pages.flatMap((p) => p.sites) ?? [], [members.data]);
+  const total = members.data?.pages.at(-1)?.total ?? 0;
+  const { hasNextPage, isFetchingNextPage, fetchNextPage } = members;
+  const onReach = useCallback(
+    (row: number) => {
+      if (row >= rows.length - 50 && hasNextPage && !isFetchingNextPage) void fetchNextPage();
+    },
+    [rows.length, hasNextPage, isFetchingNextPage, fetchNextPage],
+  );
+  const map = useSiteMap({ q: view.q, tenant: view.tenant, by: "" }, vs !== undefined);
+  const { spots } = useMemo(() => spotsOf(map.data), [map.data]);
+  const open = useCallback((s: SiteRef) => navigate(sitePath(s)), [navigate]);
+  const unplaced = map.data?.unplaced ?? 0;
   return (
     <Shell>
       <div className="page stack">
@@ -105,20 +118,20 @@ export function VirtualSitePage({ namespace, name }: { namespace: string; name: 
               <section className="card">
                 <header>
                   <h2>Members</h2>
-                  <Link href={`/?${new URLSearchParams({ virtualSite: virtualSiteRef(vs), ...(tenant ? { tenant } : {}) }).toString()}`}>Show on the fleet page</Link>
+                  <Link href={`/?${new URLSearchParams({ q: view.q, ...(tenant ? { tenant } : {}) }).toString()}`}>Show on the fleet page</Link>
                 </header>
-                {fleet.error && <ProblemNote error={fleet.error} doing="load the members" onRetry={() => void fleet.refetch()} />}
-                {fleet.isPending && (
+                {members.error && <ProblemNote error={members.error} doing="load the members" onRetry={() => void members.refetch()} />}
+                {members.isPending && (
                   <div className="body">
                     <Skeleton height={40} count={5} />
                   </div>
                 )}
-                {fleet.data && members.length === 0 ? (
+                {members.data && total === 0 ? (
                   <Empty title="No members">
                     <p>No site that you may read has labels that match its selector.</p>
                   </Empty>
                 ) : (
-                  <SiteList sites={members} asOf={fleet.data?.asOf ?? null} label={`Members of ${virtualSiteRef(vs)}, worst first`} lit={lit} onLit={setLit} />
+                  <SiteList rows={rows} total={total} onReach={onReach} label={`Members of ${virtualSiteRef(vs)}, worst first`} lit={lit} onLit={setLit} />
                 )}
               </section>
               <section className="card">
@@ -126,7 +139,7 @@ export function VirtualSitePage({ namespace, name }: { namespace: string; name: 
                   <h2>Map</h2>
                   {unplaced > 0 && <span className="muted small">{plural(unplaced, "member has", "members have")} no place</span>}
                 </header>
-                <WorldMap sites={placed} onOpen={open} lit={lit} onLit={setLit} label={`Map of the members of ${virtualSiteRef(vs)}`} />
+                <WorldMap sites={spots} onOpen={open} lit={lit} onLit={setLit} label={`Map of the members of ${virtualSiteRef(vs)}`} />
               </section>
             </div>
           </>

@@ -1,7 +1,9 @@
-import { useEffect, useId, useMemo, useRef, useState } from "react";
+import { useDeferredValue, useEffect, useId, useMemo, useRef, useState } from "react";
 import { Problem, serverNow } from "../api/client";
-import { useFleet, useVirtualSites } from "../api/queries";
+import { useSiteRows } from "../api/map-queries";
+import { useVirtualSites } from "../api/queries";
 import { fromLocalInput, LOG_RANGES, LOG_SEVERITIES, type LogFilter, rfc3339, spanOf, toLocalInput } from "../lib/log-filter";
+import { quoteValue } from "../lib/inventory";
 import { virtualSiteRef } from "../lib/site";
 import { SeverityMark } from "../components/severity";
 
@@ -98,17 +100,11 @@ const OFFERED = 40;
 /** A site's name, with those of the fleet offered; many: several with commas. */
 export function SiteInput({ tenant, value, set, onChange, onCommit, many }: { tenant: string; value: string; set: boolean; onChange: (v: string) => void; onCommit: () => void; many?: boolean }) {
   const id = useId();
-  const { data } = useFleet();
   const start = many ? value.slice(0, value.lastIndexOf(",") + 1) : "";
   const word = value.slice(start.length).trim().toLowerCase();
-  const offered = useMemo(() => {
-    const out: string[] = [];
-    for (const s of data?.sites.values() ?? []) {
-      if ((!tenant || s.tenant === tenant) && s.name.includes(word)) out.push(s.name);
-      if (out.length >= OFFERED) break;
-    }
-    return [...new Set(out)].sort();
-  }, [data, tenant, word]);
+  const deferred = useDeferredValue(word);
+  const { data } = useSiteRows({ q: deferred ? `name~${quoteValue(deferred)}` : "", tenant, columns: "name", limit: OFFERED });
+  const offered = useMemo(() => [...new Set(data?.sites.map((s) => s.name) ?? [])], [data]);
   return (
     <>
       <input className={set ? "input set" : "input"} aria-label="Site" placeholder="All sites" title={many ? "Names of sites; several with commas" : "Name of a site"} spellCheck={false} autoCapitalize="off" list={id} value={value}

@@ -1,6 +1,6 @@
 import { useMemo, useState } from "react";
 import { Link } from "wouter";
-import { useFleet } from "../api/queries";
+import { useSitesNamed } from "../api/map-queries";
 import type { RolloutDetail, RolloutSite, RolloutStep } from "../api/types";
 import { Step } from "../components/rollout-bits";
 import { Shape } from "../components/shape";
@@ -8,7 +8,7 @@ import { Empty, Skeleton } from "../components/states";
 import { colourName } from "../lib/colour";
 import { DASH, formatCount, formatScore, plural } from "../lib/format";
 import { hasEnded, stepName, STEPS } from "../lib/rollouts";
-import { siteKey, sitePath } from "../lib/site";
+import { sitePath } from "../lib/site";
 import { shortImage } from "../lib/workloads";
 
 const FIRST = 25;
@@ -30,12 +30,12 @@ interface Props {
 
 /** Which site stands where. */
 export function RolloutSites({ rollout: r, sites, filter, onFilter, onRetry }: Props) {
-  const fleet = useFleet().data?.sites;
   const [most, setMost] = useState(FIRST);
   const found = useMemo(() => {
     const q = filter.q.trim().toLowerCase();
     return (sites ?? []).filter((s) => (!filter.wave || s.wave === Number(filter.wave)) && (!filter.step || s.step === filter.step) && s.site.includes(q));
   }, [sites, filter]);
+  const known = useSitesNamed(r.tenant, useMemo(() => found.slice(0, most).map((s) => s.site), [found, most]));
   const steps = STEPS.filter((s) => s === filter.step || sites?.some((x) => x.step === s));
   const mayRetry = r.rights.control && !hasEnded(r.phase);
   return (
@@ -95,7 +95,7 @@ export function RolloutSites({ rollout: r, sites, filter, onFilter, onRetry }: P
             </thead>
             <tbody>
               {found.slice(0, most).map((s) => {
-                const site = fleet?.get(siteKey({ tenant: r.tenant, name: s.site }));
+                const site = known.get(s.site);
                 const content = r.contents[s.has];
                 return (
                   <tr key={s.site} data-rollout-site={s.site}>

@@ -1,6 +1,6 @@
 import { useMemo, useState } from "react";
 import { Link } from "wouter";
-import { useFleet } from "../api/queries";
+import { useSitesNamed } from "../api/map-queries";
 import type { WorkloadDetail } from "../api/types";
 import { Shape } from "../components/shape";
 import { Empty } from "../components/states";
@@ -8,7 +8,7 @@ import { For } from "../components/time";
 import { State } from "../components/workload-bits";
 import { colourName } from "../lib/colour";
 import { DASH, formatCount, plural } from "../lib/format";
-import { siteKey, sitePath } from "../lib/site";
+import { sitePath } from "../lib/site";
 import { arrangeSites, inState, reasonText, type SiteFilter, stateName, STATES } from "../lib/workloads";
 
 const FIRST = 25;
@@ -16,10 +16,10 @@ const MORE = 100;
 
 /** A workload's sites, the worst first. */
 export function WorkloadSites({ workload: w, tenant, onPods }: { workload: WorkloadDetail; tenant: string; onPods: (site: string) => void }) {
-  const fleet = useFleet().data?.sites;
   const [filter, setFilter] = useState<SiteFilter>({ q: "", state: "" });
   const [most, setMost] = useState(FIRST);
   const found = useMemo(() => arrangeSites(w.sites, filter), [w.sites, filter]);
+  const known = useSitesNamed(tenant, useMemo(() => found.slice(0, most).map((s) => s.site), [found, most]));
   const states = [...STATES, "Offline", "Drifted"].filter((s) => inState(w.counts, s as SiteFilter["state"])) as SiteFilter["state"][];
   return (
     <section className="card" aria-label="Sites">
@@ -65,7 +65,7 @@ export function WorkloadSites({ workload: w, tenant, onPods }: { workload: Workl
             </thead>
             <tbody>
               {found.slice(0, most).map((s) => {
-                const site = fleet?.get(siteKey({ tenant, name: s.site }));
+                const site = known.get(s.site);
                 return (
                   <tr key={s.site} data-workload-site={s.site}>
                     <th scope="row" className="vs-name">
