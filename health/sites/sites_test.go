@@ -314,6 +314,7 @@ func BenchmarkPage(b *testing.B) {
 		entries = append(entries, entry{fmt.Sprintf("acme/site-%05d", i), score, func(s *inventory.Site) {
 			s.Labels = map[string]string{"region": fmt.Sprintf("r%d", i%12), "kind": []string{"store", "factory", "charger"}[i%3], "tier": fmt.Sprint(i % 5), "muster.dev/system-arch": "amd64", "model-year": fmt.Sprint(2015 + i%9)}
 			s.Versions = map[string]string{"agent": fmt.Sprintf("1.%d.%d", i%4, i%7), "os": "24.04", "kubernetes": "v1.33.4"}
+			s.Place = &inventory.Place{Latitude: float64(i*7919%12000)/100 - 50, Longitude: float64(i*104729%34000)/100 - 170}
 			s.VirtualSites = []string{"shared/all", fmt.Sprintf("shared/v%d", i%20)}
 		}})
 	}
@@ -326,21 +327,23 @@ func BenchmarkPage(b *testing.B) {
 	}
 	srv := serve(b, view(entries...), firing)
 	for _, x := range []struct {
-		name   string
-		params []string
+		name, path string
+		params     []string
 	}{
-		{"first", nil},
-		{"worst", []string{"sort", "score"}},
-		{"query", []string{"q", `kind=store version!=1.4 score<60 "disk"`, "sort", "-alerts,score"}},
-		{"all-text", []string{"q", `"97 %" OR name~/9$/ OR "factory"`, "sort", "-version,region,-name", "limit", "500"}},
-		{"groups", []string{"group", "label.region", "limit", "0"}},
-		{"thousand", []string{"limit", "1000", "sort", "-lastSeen"}},
+		{"first", wire.SitesPath, nil},
+		{"worst", wire.SitesPath, []string{"sort", "score"}},
+		{"query", wire.SitesPath, []string{"q", `kind=store version!=1.4 score<60 "disk"`, "sort", "-alerts,score"}},
+		{"all-text", wire.SitesPath, []string{"q", `"97 %" OR name~/9$/ OR "factory"`, "sort", "-version,region,-name", "limit", "500"}},
+		{"groups", wire.SitesPath, []string{"group", "label.region", "limit", "0"}},
+		{"thousand", wire.SitesPath, []string{"limit", "1000", "sort", "-lastSeen"}},
+		{"map", wire.SiteMapPath, []string{"by", "version"}},
+		{"distributions", wire.SiteDistributionsPath, []string{"of", "score,performance,alerts"}},
 	} {
 		b.Run(x.name, func(b *testing.B) {
 			var took []time.Duration
 			for b.Loop() {
 				from := time.Now()
-				if code, body := get(b, srv, wire.SitesPath, "*", x.params...); code != http.StatusOK {
+				if code, body := get(b, srv, x.path, "*", x.params...); code != http.StatusOK {
 					b.Fatal(body)
 				}
 				took = append(took, time.Since(from))

@@ -117,6 +117,14 @@ const PAGES: Record<string, (page: Page) => Promise<void>> = {
     await p.goto("/logs?query=(&from=2026-01-01T00:00:00Z");
     await p.getByRole("button", { name: "How to write a query" }).click();
   },
+  load: async (p) => {
+    await p.goto("/load");
+    await expect(p.locator(".load-bars").first()).toBeVisible();
+  },
+  "map by version": async (p) => {
+    await p.goto("/?by=version");
+    await expect(p.locator("[data-mark]").first()).toBeVisible();
+  },
   alerts: async (p) => {
     await p.goto("/alerts");
     if (MOCK) await expect(p.locator("[data-alert]").first()).toBeVisible();

@@ -53,7 +53,10 @@ test.describe("fleet", () => {
     const shown = await page.locator("[data-mark]").evaluateAll((marks) => marks.map((m) => Number(/^([\d,]+) sites/.exec(m.getAttribute("aria-label") ?? "")?.[1]?.replaceAll(",", "") ?? 1)));
     expect(shown.reduce((a, b) => a + b, 0)).toBe(all.filter((s) => s.place).length);
     const unplaced = all.filter((s) => !s.place).length;
-    if (unplaced > 0) await expect(page.getByText(new RegExp(`^${unplaced} sites? ha(s|ve) no place`))).toBeVisible();
+    if (unplaced > 0) {
+      await expect(page.getByText(new RegExp(`^${unplaced} sites? ha(s|ve) no place`))).toBeVisible();
+      await expect(page.getByRole("link", { name: /^List (it|them)$/ })).toHaveAttribute("href", "/sites?q=onMap%3Dfalse");
+    }
   });
 
   test("the outlines are drawn", async ({ page }) => {
@@ -77,34 +80,51 @@ test.describe("fleet", () => {
     }
     await page.locator(legend("red")).click();
     await expect(page.locator(legend("red"))).toHaveAttribute("aria-pressed", "true");
-    await expect(page).toHaveURL(/colour=red/);
+    await expect(page).toHaveURL(/colour%3Dred/);
     await expect(page.locator('[data-site] .shape:not([data-colour="red"])')).toHaveCount(0);
     await expect(page.locator('[data-mark]:not([data-colour="red"])')).toHaveCount(0);
     await page.reload();
     await expect(page.locator(legend("red"))).toHaveAttribute("aria-pressed", "true");
-    await page.getByRole("button", { name: "Clear filters" }).first().click();
+    await page.locator(legend("orange")).click();
+    await expect(page).toHaveURL(/colour\+in/);
+    await expect(page.locator(legend("red"))).toHaveAttribute("aria-pressed", "true");
+    await page.locator(legend("orange")).click();
+    await page.locator(legend("red")).click();
     await expect(page).not.toHaveURL(/colour/);
   });
 
-  test("searches and filters by region", async ({ page }) => {
+  test("searches with the inventory's query language", async ({ page }) => {
     await login(page);
     const all = await sites(page);
     const target = all[Math.floor(all.length / 2)]!;
-    await page.getByLabel("Search sites").fill(target.name);
+    await page.getByLabel("Query").fill(`name=${target.name}`);
     await expect(page.locator("[data-site]").first()).toHaveAttribute("data-site", `${target.tenant}/${target.name}`);
-    await page.getByLabel("Search sites").fill("no such site anywhere");
+    await page.getByLabel("Query").fill('"no such site anywhere"');
     await expect(page.getByRole("heading", { name: "No site matches" })).toBeVisible();
-    await page.getByLabel("Search sites").fill("");
-    await page.getByLabel("Region").selectOption(target.region);
+    await page.getByLabel("Query").fill("score<");
+    await expect(page.getByRole("alert").first()).toContainText("needs a value");
+    await page.getByLabel("Query").fill(`region=${target.region}`);
     const n = all.filter((s) => s.region === target.region).length;
     await expect(page.getByText(`${n} of ${all.length} sites`)).toBeVisible();
+    await expect(page.getByRole("link", { name: "Table" })).toHaveAttribute("href", `/sites?q=region%3D${target.region}`);
+  });
+
+  test("colours by what is asked for", async ({ page }) => {
+    await login(page);
+    await page.getByLabel("Colour by").selectOption("memoryUsed");
+    await expect(page).toHaveURL(/by=memoryUsed/);
+    await expect(page.getByRole("list", { name: /^Colours by Memory used/ })).toContainText("80–100 %");
+    await expect(page.locator("[data-mark]").first()).toHaveAttribute("aria-label", /Memory used: /);
+    await page.reload();
+    await expect(page.getByLabel("Colour by")).toHaveValue("memoryUsed");
   });
 
   test("the list is sorted, the worst first", async ({ page }) => {
     await login(page);
     await expect(page.locator("[data-site]").first()).toBeVisible();
     const shown = await page.locator("[data-site] .shape").evaluateAll((s) => s.map((x) => x.getAttribute("data-colour")!));
-    expect(shown.map((c) => COLOURS.indexOf(c as "red"))).toEqual(shown.map((c) => COLOURS.indexOf(c as "red")).sort());
+    const order = ["red", "orange", "green", "grey"]; // by score; what is not known comes last
+    expect(shown.map((c) => order.indexOf(c))).toEqual(shown.map((c) => order.indexOf(c)).sort());
   });
 
   test("is usable with the keyboard alone", async ({ page }) => {
@@ -186,18 +206,29 @@ test.describe("fleet", () => {
   test("10,000 sites are no burden", async ({ page }) => {
     await login(page, "/policies");
     const [one] = await sites(page);
-    const many = Array.from({ length: 10_000 }, (_, i) => ({ ...one, name: `site-${i}`, colour: COLOURS[i % 4], place: { latitude: ((i * 7919) % 12_000) / 100 - 50, longitude: ((i * 104_729) % 34_000) / 100 - 170 } }));
+    const names = Array.from({ length: 10_000 }, (_, i) => `site-${String(i).padStart(5, "0")}`);
+    const counts = { green: 2500, orange: 2500, red: 2500, grey: 2500 };
+    const asOf = new Date().toISOString();
     await page.route("**/api/v1/health/stream**", (r) => r.abort()); // a real fleet's changes would join the made-up list
-    await page.route("**/api/v1/health/sites?**", (r) => {
-      const from = Number(new URL(r.request().url()).searchParams.get("cursor") ?? 0);
-      return r.fulfill({ json: { asOf: new Date().toISOString(), total: many.length, sites: many.slice(from, from + 1000), ...(from + 1000 < many.length ? { nextCursor: String(from + 1000) } : {}) } });
+    await page.route("**/api/v1/site-map?**", (r) =>
+      r.fulfill({
+        json: {
+          asOf, readable: 10_000, total: 10_000, unplaced: 0, maintenance: 0, counts, tenants: [one!.tenant], names, tenant: names.map(() => 0), latitude: names.map((_, i) => ((i * 7919) % 12_000) / 100 - 50),
+          longitude: names.map((_, i) => ((i * 104_729) % 34_000) / 100 - 170), colour: "rogx".repeat(2500), score: names.map(() => 50), inMaintenance: [], by: "", kind: "", notes: [],
+        },
+      }),
+    );
+    await page.route("**/api/v1/sites?**", (r) => {
+      const p = new URL(r.request().url()).searchParams;
+      const [from, limit] = [Number(p.get("cursor") ?? 0), Number(p.get("limit") ?? 100)];
+      const rows = names.slice(from, from + limit).map((name) => ({ name, tenant: one!.tenant, colour: "red", score: 20, reason: "", phase: "Online", lastSeen: asOf, maintenance: false, region: "eu" }));
+      return r.fulfill({ json: { asOf, columns: [], readable: 10_000, total: 10_000, counts, sites: rows, notes: [], ...(from + limit < 10_000 && limit > 0 ? { nextCursor: String(from + limit) } : {}) } });
     });
     await page.goto("/");
     await expect(page.getByText("10,000 sites, worst first")).toBeVisible({ timeout: 90_000 });
     expect(await page.locator("[data-site]").count()).toBeLessThan(60);
     expect(await page.locator("[data-mark]").count()).toBeLessThan(500);
-    await page.locator(legend("red")).click();
-    await expect(page.getByText("2,500 of 10,000 sites")).toBeVisible();
+    await expect(page.locator(`${legend("red")} b`)).toHaveText("2,500");
   });
 });
 
@@ -207,7 +238,7 @@ test.describe("live", () => {
     test.setTimeout(FAULT_TIMEOUT * 3 + 30_000);
     await login(page);
     const victim = (await sites(page)).reverse().find((s) => s.colour === "green" && s.place && s.phase === "Online" && s.maintenance === null)!;
-    await page.getByLabel("Search sites").fill(victim.name);
+    await page.getByLabel("Query").fill(`name=${victim.name}`);
     const row = page.locator(`[data-site="${victim.tenant}/${victim.name}"]`);
     const mark = page.locator(`[data-mark="${victim.tenant}/${victim.name}"]`);
     await expect(row.locator(".shape")).toHaveAttribute("data-colour", "green");
@@ -232,7 +263,7 @@ test.describe("live", () => {
   test("an engine that stands still is shown, though the connection lives", async ({ page }) => {
     test.skip(!MOCK, "stops the mock's evaluations");
     await control(page, "stop");
-    await page.route("**/api/v1/health/sites?**", async (r) => {
+    await page.route("**/api/v1/sites?**", async (r) => {
       const res = await r.fetch();
       await r.fulfill({ response: res, json: { ...(await res.json()), asOf: new Date(Date.now() - 10 * 60_000).toISOString() } });
     });
@@ -245,7 +276,7 @@ test.describe("live", () => {
     await login(page);
     await expect(page.locator("[data-live=live]")).toBeVisible();
     const victim = (await sites(page)).reverse().find((s) => s.colour === "green" && s.place)!;
-    await page.getByLabel("Search sites").fill(victim.name);
+    await page.getByLabel("Query").fill(`name=${victim.name}`);
     await page.route("**/api/v1/health/stream", (r) => r.abort());
     await control(page, "drop");
     await expect(page.locator("[data-live=reconnecting]")).toBeVisible();
@@ -467,13 +498,15 @@ test.describe("pages", () => {
   test("an error says what happened, and trying again helps", async ({ page }) => {
     await login(page, "/policies");
     const detail = "the health engine can't be reached; it may be starting";
-    await page.route("**/api/v1/health/sites?**", (r) => r.fulfill({ status: 500, contentType: "application/problem+json", body: JSON.stringify({ type: "urn:x", title: "Internal Server Error", status: 500, detail }) }));
+    await page.route(/\/api\/v1\/site(s|-map)\?/, (r) => r.fulfill({ status: 500, contentType: "application/problem+json", body: JSON.stringify({ type: "urn:x", title: "Internal Server Error", status: 500, detail }) }));
     await page.goto("/");
-    await expect(page.getByRole("alert")).toContainText(detail);
-    await page.unroute("**/api/v1/health/sites?**");
-    await page.getByRole("button", { name: "Try again" }).click();
+    const told = page.getByRole("alert").filter({ hasText: detail });
+    await expect(told.first()).toBeVisible();
+    await page.unroute(/\/api\/v1\/site(s|-map)\?/);
+    await page.getByRole("button", { name: "Try again" }).first().click();
     await expect(page.locator("[data-site]").first()).toBeVisible();
-    await expect(page.getByRole("alert")).toHaveCount(0);
+    await expect(page.locator("[data-mark]").first()).toBeVisible();
+    await expect(told).toHaveCount(0);
   });
 
   test("what is not there is said so", async ({ page }) => {

@@ -31,7 +31,14 @@ const PAGES = {
     await p.keyboard.press("Enter");
     await p.waitForTimeout(700);
   },
-  "fleet-filtered": async (p) => p.goto(`${base}/?colour=red,orange&q=paris`),
+  "fleet-filtered": async (p) => p.goto(`${base}/?q=colour+in+(red,+orange)+paris`),
+  "fleet-town": async (p) => {
+    await p.goto(`${base}/?q=name%3Dlyon-01&by=version`);
+    await p.locator("[data-mark]").first().waitFor();
+    for (let i = 0; i < 6; i++) await p.getByRole("button", { name: "Zoom in" }).click();
+    await p.waitForTimeout(3000);
+  },
+  load: async (p) => p.goto(`${base}/load`),
   "virtual-sites": async (p) => p.goto(`${base}/virtual-sites`),
   "virtual-site": async (p) => p.goto(`${base}/virtual-sites/shared/all-eu?tenant=acme`),
   site: async (p) => p.goto(base + (await worst(p))),
@@ -136,18 +143,20 @@ const PAGES = {
     await p.getByRole("button", { name: "Log out" }).click();
   },
   loading: async (p) => {
-    await p.route("**/api/v1/health/sites?**", () => {});
+    await p.route("**/api/v1/site*?**", () => {});
     await p.goto(`${base}/`);
   },
   error: async (p) => {
-    await p.route("**/api/v1/health/sites?**", (r) => r.fulfill({ status: 503, contentType: "application/problem+json", body: JSON.stringify({ title: "Service Unavailable", status: 503, detail: "the health engine can't be reached; it may be starting" }) }));
+    await p.route("**/api/v1/site*?**", (r) => r.fulfill({ status: 503, contentType: "application/problem+json", body: JSON.stringify({ title: "Service Unavailable", status: 503, detail: "the health engine can't be reached; it may be starting" }) }));
     await p.goto(`${base}/`);
     await p.waitForTimeout(1500);
   },
   empty: async (p) => {
-    const none = (key) => (r) => r.fulfill({ json: { asOf: null, total: 0, [key]: [] } });
-    await p.route("**/api/v1/health/sites?**", none("sites"));
-    await p.route("**/api/v1/registrations?**", none("registrations"));
+    const counts = { green: 0, orange: 0, red: 0, grey: 0 };
+    const asOf = new Date().toISOString();
+    await p.route("**/api/v1/sites?**", (r) => r.fulfill({ json: { asOf, columns: [], readable: 0, total: 0, counts, sites: [], notes: [] } }));
+    await p.route("**/api/v1/site-map?**", (r) => r.fulfill({ json: { asOf, readable: 0, total: 0, unplaced: 0, maintenance: 0, counts, tenants: [], names: [], tenant: [], latitude: [], longitude: [], colour: "", score: [], inMaintenance: [], by: "", kind: "", notes: [] } }));
+    await p.route("**/api/v1/registrations?**", (r) => r.fulfill({ json: { asOf: null, total: 0, registrations: [] } }));
     await p.goto(`${base}/`);
   },
   stale: async (p) => {
@@ -158,7 +167,7 @@ const PAGES = {
 };
 
 for (const theme of ["dark", "light"]) {
-  for (const [w, h] of [[1440, 900], [390, 844]]) {
+  for (const [w, h] of [[1440, 900], [390, 844], [2560, 1300]]) {
     const context = await browser.newContext({ viewport: { width: w, height: h }, colorScheme: theme, reducedMotion: "reduce", ...(w < 500 ? { hasTouch: true, deviceScaleFactor: 2 } : {}) });
     for (const [name, go] of Object.entries(PAGES)) {
       if ((only && !name.match(new RegExp(`^(${only})$`))) || (name === "stale" && only !== "stale")) continue;

@@ -17,6 +17,7 @@ import { DeployPage } from "./pages/deploy";
 import { ExplorePage } from "./pages/explore";
 import { FleetPage } from "./pages/fleet";
 import { InventoryPage } from "./pages/inventory";
+import { LoadPage } from "./pages/load";
 import { LoginPage } from "./pages/login";
 import { LogsPage } from "./pages/logs";
 import { NotFoundPage } from "./pages/not-found";
@@ -120,6 +121,9 @@ function Gate() {
       <Route path="/" component={FleetPage} />
       <Route path="/virtual-sites" component={VirtualSitesPage} />
       <Route path="/virtual-sites/:namespace/:name">{(p) => <VirtualSitePage namespace={p.namespace} name={p.name} />}</Route>
+      <Route path="/load">
+        <LoadPage />
+      </Route>
       <Route path="/sites" component={InventoryPage} />
       <Route path="/sites/:name">{(p) => <SitePage name={p.name} />}</Route>
       <Route path="/sites/:name/score">{(p) => <ScorePage name={p.name} />}</Route>

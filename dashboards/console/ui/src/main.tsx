@@ -11,6 +11,7 @@ import "./styles/alerts.css";
 import "./styles/workloads.css";
 import "./styles/rollouts.css";
 import "./styles/inventory.css";
+import "./styles/load.css";
 import "./styles/timeline.css";
 import "./styles/explore.css";
 

@@ -3,7 +3,7 @@ import { quoteValue } from "../lib/inventory";
 import { type SiteRef, withoutReason } from "../lib/site";
 import { api, isTransient } from "./client";
 import { keys } from "./keys";
-import type { Colour, SiteMap, SitePage, SiteRow, Time } from "./types";
+import type { Colour, SiteDistributions, SiteMap, SitePage, SiteRow, Time } from "./types";
 
 const REFRESH_MS = 15_000;
 const patient = (count: number, e: Error) => isTransient(e) && count < 1;
@@ -86,4 +86,15 @@ export function useSiteSummary(s: SiteRef | undefined): Summary | undefined {
   const { data } = useSiteRows({ q: `name=${quoteValue(s?.name ?? "")}`, tenant: s?.tenant ?? "", columns: "reason,region,address,phase,colour,lastSeen", limit: 1 }, s !== undefined);
   const row = data?.sites[0];
   return row && s && row.name === s.name && row.tenant === s.tenant ? summaryOf(row) : undefined;
+}
+
+/** How numbers spread over the sites of a query. */
+export function useSiteDistributions(params: { q: string; tenant: string; of: string }) {
+  return useQuery({
+    queryKey: keys.siteDistributions(JSON.stringify(params)),
+    queryFn: ({ signal }) => api<SiteDistributions>("GET", "/api/v1/site-distributions", { params, signal }),
+    placeholderData: keepPreviousData,
+    refetchInterval: REFRESH_MS,
+    retry: patient,
+  });
 }

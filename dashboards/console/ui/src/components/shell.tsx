@@ -65,6 +65,7 @@ export function Shell({ children, fixed }: { children: ReactNode; fixed?: boolea
           <ul>
             {item("/", "Fleet")}
             {item("/sites", "Sites")}
+            {item("/load", "Load")}
             {item("/virtual-sites", "Virtual sites")}
             {item("/workloads", "Workloads")}
             {item("/rollouts", "Rollouts")}

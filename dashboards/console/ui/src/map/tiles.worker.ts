@@ -1,13 +1,14 @@
 // Cuts the world into tiles, away from the page's own thread: outlines from Natural Earth
 // in three degrees of detail, and the towns in sight.
 
-import type { FeatureCollection, MultiLineString } from "geojson";
+import type { FeatureCollection, MultiLineString, MultiPolygon } from "geojson";
 import GeoJSONVT from "geojson-vt";
 import { feature, mesh } from "topojson-client";
 import coarseURL from "world-atlas/countries-110m.json?url";
 import fineURL from "world-atlas/countries-10m.json?url";
 import middleURL from "world-atlas/countries-50m.json?url";
 import { EXTENT, type TileAnswer, type TileAsked, townsFrom } from "./tile";
+import { unroll, unrolled } from "./unroll";
 import type { Atlas } from "./world";
 
 interface Index {
@@ -37,9 +38,12 @@ const index = (url: string) =>
   once<Index>(async () => {
     const atlas = await load<Atlas>(url);
     const options = { maxZoom: 14, extent: EXTENT, buffer: 32, tolerance: 4, indexMaxZoom: 3 };
-    const lines = (keep: (a: unknown, b: unknown) => boolean): MultiLineString => mesh(atlas, atlas.objects.countries as never, keep);
+    const lines = (keep: (a: unknown, b: unknown) => boolean): MultiLineString => {
+      const all = mesh(atlas, atlas.objects.countries as never, keep) as MultiLineString;
+      return { ...all, coordinates: all.coordinates.map(unroll) };
+    };
     return {
-      land: new GeoJSONVT(feature(atlas, atlas.objects.land) as FeatureCollection, options),
+      land: new GeoJSONVT(unrolled(feature(atlas, atlas.objects.land) as unknown as FeatureCollection<MultiPolygon>), options),
       coasts: new GeoJSONVT(lines((a, b) => a === b), options),
       borders: new GeoJSONVT(lines((a, b) => a !== b), options),
     };

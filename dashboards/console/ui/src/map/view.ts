@@ -144,6 +144,8 @@ export function useView(box: RefObject<HTMLDivElement | null>, points: readonly 
   }, [box, remember, still]);
 
   // Until somebody moves the map, it follows the sites.
+  const sizeRef = useRef({ width: 0, height: 0 });
+  if (size) sizeRef.current = size;
   const fitted = useRef<readonly Point[] | null>(remember && remembered.has(remember) ? points : null);
   const ready = view !== null;
   useEffect(() => {
@@ -153,7 +155,8 @@ export function useView(box: RefObject<HTMLDivElement | null>, points: readonly 
     const wasEmpty = fitted.current === null || fitted.current.length === 0;
     fitted.current = points;
     if (points.length === 0 || (!wasEmpty && !still)) return;
-    select(e).call(z.transform, toZoom(homeRef.current(e.clientWidth, e.clientHeight)));
+    // Of the size that was measured: were the box's newer, the next measuring would move it once more.
+    select(e).call(z.transform, toZoom(homeRef.current(sizeRef.current.width, sizeRef.current.height)));
   }, [box, points, ready, still]);
 
   const moveTo = useCallback((t: Transform) => {

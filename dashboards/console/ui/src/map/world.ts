@@ -1,7 +1,7 @@
 // The world as the map draws it: Mercator's projection in units of the page's own, and the
 // outlines of the whole world, which are there before any tile is.
 
-import { geoArea, geoCentroid, geoPath, geoTransform } from "d3-geo";
+import { geoArea, geoCentroid, geoMercator, geoPath } from "d3-geo";
 import type { FeatureCollection, MultiPolygon, Polygon } from "geojson";
 import { feature, mesh } from "topojson-client";
 import type { GeometryCollection, Topology } from "topojson-specification";
@@ -20,12 +20,8 @@ export function project(latitude: number, longitude: number): { x: number; y: nu
   return { x: (longitude / 360 + 0.5) * WORLD, y: (0.5 - Math.log((1 + s) / (1 - s)) / (4 * Math.PI)) * WORLD };
 }
 
-const projection = geoTransform({
-  point(x, y) {
-    const p = project(y, x);
-    this.stream.point(p.x, p.y);
-  },
-});
+// As project, but what crosses the 180th meridian is cut there.
+const projection = geoMercator().scale(WORLD / (2 * Math.PI)).translate([WORLD / 2, WORLD / 2]).precision(0);
 
 export interface Outlines {
   land: Path2D;

@@ -54,6 +54,7 @@ export function FleetPage() {
   const open = useCallback((s: SiteRef) => navigate(sitePath(s)), [navigate]);
   const error = map.error ?? rows.error;
   const fault = error instanceof Problem && error.status === 400 ? error.fieldFault("q") : "";
+  const again = () => void Promise.all([map.refetch(), rows.refetch()]);
   const m = map.data;
   const inventory = `/sites?${formatView(view)}`;
 
@@ -75,7 +76,7 @@ export function FleetPage() {
           <div className="fleet-world">
             <WorldMap sites={spots} paint={paint} onOpen={open} lit={lit} onLit={setLit} turned={turned} remember="fleet"
               label="World map of sites. Tab goes through the markers, worst first; arrow keys go to the next marker in that direction; Enter opens; Escape goes back; plus, minus and 0 zoom." />
-            <MapState map={m} pending={map.isPending} error={fault ? null : map.error} onRetry={() => void map.refetch()} />
+            <MapState map={m} pending={map.isPending} error={fault ? null : map.error} onRetry={again} />
           </div>
           {m && m.unplaced > 0 && (
             <p className="unplaced">
@@ -103,9 +104,9 @@ export function FleetPage() {
           ) : (
             <div className="fleet-list">
               <div>
-                {error && !fault && (
+                {rows.error && !fault && (
                   <div style={{ padding: 12 }}>
-                    <ProblemNote error={error} doing={rows.data ? "refresh the sites; these are older" : "load the sites"} onRetry={() => void Promise.all([map.refetch(), rows.refetch()])} />
+                    <ProblemNote error={rows.error} doing={rows.data ? "refresh the sites; these are older" : "load the sites"} onRetry={again} />
                   </div>
                 )}
                 {rows.isPending && !error && (
