@@ -97,13 +97,13 @@ test.describe("fleet", () => {
     await login(page);
     const all = await sites(page);
     const target = all[Math.floor(all.length / 2)]!;
-    await page.getByLabel("Query").fill(`name=${target.name}`);
+    await page.getByRole("combobox", { name: "Query" }).fill(`name=${target.name}`);
     await expect(page.locator("[data-site]").first()).toHaveAttribute("data-site", `${target.tenant}/${target.name}`);
-    await page.getByLabel("Query").fill('"no such site anywhere"');
+    await page.getByRole("combobox", { name: "Query" }).fill('"no such site anywhere"');
     await expect(page.getByRole("heading", { name: "No site matches" })).toBeVisible();
-    await page.getByLabel("Query").fill("score<");
+    await page.getByRole("combobox", { name: "Query" }).fill("score<");
     await expect(page.getByRole("alert").first()).toContainText("needs a value");
-    await page.getByLabel("Query").fill(`region=${target.region}`);
+    await page.getByRole("combobox", { name: "Query" }).fill(`region=${target.region}`);
     const n = all.filter((s) => s.region === target.region).length;
     await expect(page.getByText(`${n} of ${all.length} sites`)).toBeVisible();
     await expect(page.getByRole("link", { name: "Table" })).toHaveAttribute("href", `/sites?q=region%3D${target.region}`);
@@ -238,7 +238,7 @@ test.describe("live", () => {
     test.setTimeout(FAULT_TIMEOUT * 3 + 30_000);
     await login(page);
     const victim = (await sites(page)).reverse().find((s) => s.colour === "green" && s.place && s.phase === "Online" && s.maintenance === null)!;
-    await page.getByLabel("Query").fill(`name=${victim.name}`);
+    await page.getByRole("combobox", { name: "Query" }).fill(`name=${victim.name}`);
     const row = page.locator(`[data-site="${victim.tenant}/${victim.name}"]`);
     const mark = page.locator(`[data-mark="${victim.tenant}/${victim.name}"]`);
     await expect(row.locator(".shape")).toHaveAttribute("data-colour", "green");
@@ -276,7 +276,7 @@ test.describe("live", () => {
     await login(page);
     await expect(page.locator("[data-live=live]")).toBeVisible();
     const victim = (await sites(page)).reverse().find((s) => s.colour === "green" && s.place)!;
-    await page.getByLabel("Query").fill(`name=${victim.name}`);
+    await page.getByRole("combobox", { name: "Query" }).fill(`name=${victim.name}`);
     await page.route("**/api/v1/health/stream", (r) => r.abort());
     await control(page, "drop");
     await expect(page.locator("[data-live=reconnecting]")).toBeVisible();

@@ -13,12 +13,12 @@ test("how loaded sites are: a sentence, bars that open their sites, and a rule",
   await memory.locator("[data-bin='40']").focus();
   await page.keyboard.press("Enter");
   await expect(page).toHaveURL(/\/sites\?q=memoryUsed/);
-  await expect(page.getByLabel("Query")).toHaveValue("memoryUsed>=40 memoryUsed<45");
+  await expect(page.getByRole("combobox", { name: "Query" })).toHaveValue("memoryUsed>=40 memoryUsed<45");
 });
 
 test("a query chooses the sites", async ({ page }) => {
   await login(page, "/load?q=region%3Deu-west");
   await expect(page.locator("[data-ready]")).toContainText(/^\d+ of [\d,]+ sites/);
-  await page.getByLabel("Query").fill("region=nowhere");
+  await page.getByRole("combobox", { name: "Query" }).fill("region=nowhere");
   await expect(page.getByRole("heading", { name: "No site matches" })).toBeVisible();
 });
