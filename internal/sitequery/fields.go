@@ -44,8 +44,8 @@ type Field struct {
 }
 
 const (
-	fieldLabel   = "label"
-	fieldVersion = "version"
+	fieldLabel    = "label"
+	fieldVersion  = "version"
 	fieldMeasured = "measured"
 	// FieldPhase decides whether decommissioned sites are among those that are meant.
 	FieldPhase = "phase"
