@@ -4285,7 +4285,7 @@ export interface operations {
                 q?: string;
                 /**
                  * @description Up to ten columns that are numbers, separated by commas. Default cpuUsed,memoryUsed,diskUsed.
-                 * @example memoryUsed,reading.packet-loss
+                 * @example memoryUsed,measured.packet-loss
                  */
                 of?: string;
             };
