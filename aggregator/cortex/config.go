@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	upstream "github.com/cortexproject/cortex/pkg/cortex"
+	"github.com/cortexproject/cortex/pkg/ring/kv"
 	"github.com/cortexproject/cortex/pkg/storage/bucket"
 	"github.com/cortexproject/cortex/pkg/util/flagext"
 	"github.com/prometheus/common/model"
@@ -84,11 +86,13 @@ func hostPort(what, addr string) (string, int, error) {
 	return host, int(port), nil
 }
 
+// made counts what was made in this process.
+var made atomic.Int64
+
 // ringAndLifecycle: the ring has one member, in this process. Nothing has to be
 // waited for when it joins, and nobody takes over when it leaves.
 func ringAndLifecycle(cfg *upstream.Config) {
 	l := &cfg.Ingester.LifecyclerConfig
-	l.RingConfig.KVStore.Store = "inmemory"
 	l.RingConfig.ReplicationFactor = 1
 	l.RingConfig.DetailedMetricsEnabled = false
 	l.ID = "muster"
@@ -105,9 +109,13 @@ func ringAndLifecycle(cfg *upstream.Config) {
 	d.ShardByAllLabels = true
 	d.RemoteWriteV2Enabled = true
 	d.RemoteTimeout = 30 * time.Second // after a start, the first push waits for the WAL replay of its tenant
-	d.DistributorRing.KVStore.Store = "inmemory"
-	cfg.Compactor.ShardingRing.KVStore.Store = "inmemory"
-	cfg.StoreGateway.ShardingRing.KVStore.Store = "inmemory"
+
+	// What is in memory is one for the process: without keys of its own, one Cortex after
+	// another there is told of the others' leaving, and takes it for its own.
+	prefix := fmt.Sprintf("%d/", made.Add(1))
+	for _, store := range []*kv.Config{&l.RingConfig.KVStore, &d.DistributorRing.KVStore, &cfg.Compactor.ShardingRing.KVStore, &cfg.StoreGateway.ShardingRing.KVStore} {
+		store.Store, store.Prefix = "inmemory", prefix
+	}
 
 	cfg.IngesterClient.GRPCClientConfig.MaxSendMsgSize = 128 << 20
 	cfg.IngesterClient.GRPCClientConfig.MaxRecvMsgSize = 128 << 20
