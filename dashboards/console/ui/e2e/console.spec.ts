@@ -210,7 +210,7 @@ test.describe("fleet", () => {
     const counts = { green: 2500, orange: 2500, red: 2500, grey: 2500 };
     const asOf = new Date().toISOString();
     await page.route("**/api/v1/health/stream**", (r) => r.abort()); // a real fleet's changes would join the made-up list
-    await page.route("**/api/v1/site-map?**", (r) =>
+    await page.route(/\/api\/v1\/site-map(\?|$)/, (r) =>
       r.fulfill({
         json: {
           asOf, readable: 10_000, total: 10_000, unplaced: 0, maintenance: 0, counts, tenants: [one!.tenant], names, tenant: names.map(() => 0), latitude: names.map((_, i) => ((i * 7919) % 12_000) / 100 - 50),
