@@ -1,6 +1,6 @@
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { useQuery } from "@tanstack/react-query";
-import { Link, useLocation, useSearch } from "wouter";
+import { Link, useLocation } from "wouter";
 import { Problem } from "../api/client";
 import { useInventoryRows, useSiteFields } from "../api/inventory-queries";
 import { recentChanges } from "../api/live";
@@ -16,9 +16,10 @@ import { Command, Empty, ProblemNote, Skeleton } from "../components/states";
 import { Ago } from "../components/time";
 import { COLOURS, colourMeaning, colourName } from "../lib/colour";
 import { formatCount, plural } from "../lib/format";
-import { both, formatView, hasColour, hasTerm, parseView, toggleColour, toggleTerm, type View } from "../lib/inventory";
+import { both, formatView, hasColour, hasTerm, toggleColour, toggleTerm, type View } from "../lib/inventory";
 import { siteKey, sitePath, type SiteRef } from "../lib/site";
 import { useStore } from "../lib/store";
+import { useView } from "../lib/use-view";
 import { spotsOf } from "../map/spots";
 import { WorldMap } from "../map/world-map";
 import { SavedViews } from "../panels/inventory-tools";
@@ -29,7 +30,7 @@ const TURNED_MS = 4000;
 
 /** The sites of a query on a map, and beside it as a list. */
 export function FleetPage() {
-  const { view, by, change } = useView();
+  const { view, by, change } = useMapView();
   const [, navigate] = useLocation();
   const [lit, setLit] = useState<string | null>(null);
   const [tab, setTab] = useState<"sites" | "changes">("sites");
@@ -144,24 +145,13 @@ let lastSearch = "";
 export const fleetHref = (): string => (lastSearch ? `/?${lastSearch}` : "/");
 
 /** What is shown lives in the address, as the inventory's views do, with what the map is coloured by. */
-function useView(): { view: View; by: string; change: (v: Partial<View>, by?: string) => void } {
-  const search = useSearch();
-  const [, navigate] = useLocation();
-  const view = useMemo(() => parseView(search), [search]);
+function useMapView(): { view: View; by: string; change: (v: Partial<View>, by?: string) => void } {
+  const { view, search, change } = useView("/");
   const by = new URLSearchParams(search).get("by") ?? "";
   useEffect(() => {
     lastSearch = search;
   }, [search]);
-  const change = useCallback(
-    (v: Partial<View>, nextBy?: string) => {
-      const p = new URLSearchParams(formatView({ ...view, ...v }));
-      if (nextBy ?? by) p.set("by", nextBy ?? by);
-      const s = p.toString();
-      navigate(s ? `/?${s}` : "/", { replace: true });
-    },
-    [view, by, navigate],
-  );
-  return { view, by, change };
+  return { view, by, change: useCallback((v: Partial<View>, nextBy?: string) => change(v, { by: nextBy ?? by }), [change, by]) };
 }
 
 /** The sites whose colour changed in the last seconds. */

@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { useCallback, useEffect, useMemo, useState } from "react";
-import { useLocation, useSearch } from "wouter";
+import { useLocation } from "wouter";
 import { Problem } from "../api/client";
 import { allSites, downloadHref, type Outcome, useInventoryCounts, useInventoryRows, useSiteFields } from "../api/inventory-queries";
 import { sessionQuery } from "../api/queries";
@@ -14,24 +14,17 @@ import { Ago } from "../components/time";
 import { type Bulk, BulkDialog } from "../dialogs/bulk";
 import { COLOURS, colourName } from "../lib/colour";
 import { formatCount, plural } from "../lib/format";
-import { formatView, hasColour, nextSort, parseView, toggleColour, type View } from "../lib/inventory";
+import { hasColour, nextSort, toggleColour, type View } from "../lib/inventory";
 import { siteKey, type SiteRef } from "../lib/site";
+import { useView } from "../lib/use-view";
 import { ColumnChooser, GroupSelect, SavedViews } from "../panels/inventory-tools";
 import { InventoryTable } from "../panels/inventory-table";
 
 /** All sites as a table: one line of a query language finds any group of them, whatever their number. */
 export function InventoryPage() {
   useTitle("Sites");
-  const search = useSearch();
-  const view = useMemo(() => parseView(search), [search]);
+  const { view, change } = useView("/sites");
   const [, navigate] = useLocation();
-  const change = useCallback(
-    (v: Partial<View>) => {
-      const s = formatView({ ...view, ...v });
-      navigate(s ? `/sites?${s}` : "/sites", { replace: true });
-    },
-    [view, navigate],
-  );
   const [q, setQ] = useTyped(
     view.q,
     useCallback((text: string) => change({ q: text, open: undefined }), [change]),

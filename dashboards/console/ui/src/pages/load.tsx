@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
-import { useCallback, useId, useMemo, useState } from "react";
-import { Link, useLocation, useSearch } from "wouter";
+import { useCallback, useId, useState } from "react";
+import { Link, useLocation } from "wouter";
 import { Problem } from "../api/client";
 import { useSiteFields } from "../api/inventory-queries";
 import { useSiteDistributions, useSiteRows } from "../api/map-queries";
@@ -12,9 +12,10 @@ import { Shell, useTitle } from "../components/shell";
 import { Command, Empty, ProblemNote, Skeleton } from "../components/states";
 import { Ago } from "../components/time";
 import { formatCount, plural } from "../lib/format";
-import { both, columnTitle, formatView, parseView, type View } from "../lib/inventory";
+import { both, columnTitle, formatView, type View } from "../lib/inventory";
 import { ruleOf, sentenceOf } from "../lib/load";
 import { siteKey, sitePath } from "../lib/site";
+import { useView } from "../lib/use-view";
 
 const COLUMNS = "cpuUsed,memoryUsed,diskUsed";
 const RANKED = 10;
@@ -22,16 +23,8 @@ const RANKED = 10;
 /** How loaded the sites of a query are: how the figures spread, and who has the most. */
 export function LoadPage() {
   useTitle("Load");
-  const search = useSearch();
-  const view = useMemo(() => parseView(search), [search]);
+  const { view, change } = useView("/load");
   const [, navigate] = useLocation();
-  const change = useCallback(
-    (v: Partial<View>) => {
-      const s = formatView({ ...view, ...v });
-      navigate(s ? `/load?${s}` : "/load", { replace: true });
-    },
-    [view, navigate],
-  );
   const [q, setQ] = useTyped(view.q, useCallback((text: string) => change({ q: text }), [change]));
   const tenants = useQuery(sessionQuery).data?.tenants ?? [];
   const known = useSiteFields(view.tenant).data;
