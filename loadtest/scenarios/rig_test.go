@@ -227,8 +227,14 @@ func (s *simulated) run(ctx context.Context) {
 			s.rig.inv.set(s.rig.sites)
 			start()
 		case governed:
+			shipped := defaults.HealthPolicy()
+			spec, err := st.Policy(&shipped.Spec)
+			if err != nil {
+				s.rig.t.Errorf("%s: %v", s.sc.Name, err)
+				continue
+			}
 			s.mu.Lock()
-			s.policy = s.governedBy(*st.Policy)
+			s.policy = s.governedBy(*spec)
 			s.mu.Unlock()
 			s.rig.inv.set(s.rig.sites)
 		case renamed:

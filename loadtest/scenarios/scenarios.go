@@ -22,7 +22,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"muster.dev/muster/control/api/v1alpha1"
-	"muster.dev/muster/health/defaults"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/loadtest/simsite"
 )
@@ -241,8 +240,9 @@ func (s *Scenario) newSite(seed uint64, now func() time.Time, t *simsite.Templat
 type Step struct {
 	At                      time.Duration // since the scenario began
 	Object, Property, Value string
-	// Policy selects the site from now on, if Property is governed.
-	Policy *v1alpha1.HealthPolicySpec
+	// Policy makes of the shipped one that which selects the site from now on, if Property
+	// is governed.
+	Policy func(shipped *v1alpha1.HealthPolicySpec) (*v1alpha1.HealthPolicySpec, error)
 }
 
 // Properties of the object site that are the fleet's.
@@ -291,8 +291,14 @@ func (e *Event) steps() ([]Step, error) {
 		out = append(out, Step{At: at, Object: object, Property: property, Value: value})
 	}
 	if e.Do == "policy" || e.Do == "override" {
-		spec, err := e.policy()
-		return []Step{{At: e.At.D(), Object: e.Object, Property: governed, Policy: spec}}, err
+		changes, err := e.changes()
+		if err != nil {
+			return nil, err
+		}
+		policy := func(shipped *v1alpha1.HealthPolicySpec) (*v1alpha1.HealthPolicySpec, error) {
+			return e.policy(shipped, changes)
+		}
+		return []Step{{At: e.At.D(), Object: e.Object, Property: governed, Policy: policy}}, nil
 	}
 	for _, property := range slices.Sorted(mapKeys(e.Set)) {
 		add(e.At.D(), e.Object, property, e.Set[property])
@@ -341,11 +347,9 @@ func (e *Event) steps() ([]Step, error) {
 	return out, nil
 }
 
-// policy is the shipped policy with the event's thresholds. The end of an override counts
-// from when it comes into force, of which the clock knows then.
-func (e *Event) policy() (*v1alpha1.HealthPolicySpec, error) {
-	spec := defaults.HealthPolicy().Spec
-	o := v1alpha1.SignalOverride{Reason: "a scenario"}
+// changes are the event's thresholds.
+func (e *Event) changes() ([]v1alpha1.SignalChange, error) {
+	var out []v1alpha1.SignalChange
 	for name, bounds := range e.Set {
 		good, bad, ok := strings.Cut(bounds, "..")
 		g, err := resource.ParseQuantity(good)
@@ -353,21 +357,29 @@ func (e *Event) policy() (*v1alpha1.HealthPolicySpec, error) {
 		if err = errors.Join(err, err2); err != nil || !ok {
 			return nil, fmt.Errorf("set: %s: %q: want GOOD..BAD", name, bounds)
 		}
-		o.Signals = append(o.Signals, v1alpha1.SignalChange{Name: name, Good: &g, Bad: &b})
+		out = append(out, v1alpha1.SignalChange{Name: name, Good: &g, Bad: &b})
 	}
+	return out, nil
+}
+
+// policy is the shipped policy with the event's thresholds. The end of an override counts
+// from when it comes into force, of which the clock knows then.
+func (e *Event) policy(shipped *v1alpha1.HealthPolicySpec, changes []v1alpha1.SignalChange) (*v1alpha1.HealthPolicySpec, error) {
+	spec := shipped.DeepCopy()
 	if e.Do == "override" {
+		o := v1alpha1.SignalOverride{Reason: "a scenario", Signals: changes}
 		o.Until.Time = time.Unix(0, 0).Add((e.Until - e.At).D())
 		spec.Overrides = append(spec.Overrides, o)
-		return &spec, nil
+		return spec, nil
 	}
-	for _, c := range o.Signals {
+	for _, c := range changes {
 		i := slices.IndexFunc(spec.Signals, func(s v1alpha1.Signal) bool { return s.Name == c.Name })
 		if i < 0 {
 			return nil, fmt.Errorf("set: there is no signal %s", c.Name)
 		}
 		spec.Signals[i].Good, spec.Signals[i].Bad = *c.Good, *c.Bad
 	}
-	return &spec, nil
+	return spec, nil
 }
 
 func mapKeys(m map[string]string) func(func(string) bool) {
