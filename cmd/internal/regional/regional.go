@@ -37,8 +37,8 @@ import (
 const window = fleet.DefaultSpoolMaxAge
 
 // gcPercent: most of the heap is series that live for hours. With Go's default of 100 as
-// much again would lie there as garbage; at 30 it is a third, for a few hundredths of a core.
-const gcPercent = 30
+// much again would lie there as garbage.
+const gcPercent = 50
 
 // linger is for how long a batch waits for others on its way to the store.
 const linger = 500 * time.Millisecond
