@@ -25,6 +25,7 @@ import (
 	"muster.dev/muster/control/api/region"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/promexpr"
 )
 
 // Engines of a regional.
@@ -199,25 +200,17 @@ func Confine(expr, tenant string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	confine := func(v *parser.VectorSelector) {
-		m := labels.MustNewMatcher(labels.MatchEqual, fleet.SeriesTenant, tenant)
-		v.LabelMatchers = append(v.LabelMatchers, m)
-	}
 	parser.Inspect(tree, func(n parser.Node, _ []parser.Node) error {
-		switch n := n.(type) {
-		case *parser.VectorSelector:
-			confine(n)
-		case *parser.Call:
-			// info() takes series by itself.
-			if n.Func.Name == "info" {
-				err = errors.New("the function info is not available in a tenant's rules")
-			}
+		// info() takes series by itself.
+		if call, ok := n.(*parser.Call); ok && call.Func.Name == "info" {
+			err = errors.New("the function info is not available in a tenant's rules")
 		}
 		return nil
 	})
 	if err != nil {
 		return "", err
 	}
+	promexpr.Narrow(tree, labels.MustNewMatcher(labels.MatchEqual, fleet.SeriesTenant, tenant))
 	out := tree.String()
 	// What was printed is what will be evaluated: look at it once more.
 	again, err := parser.ParseExpr(out)

@@ -1,7 +1,7 @@
 // Package promexpr rewrites PromQL expressions: narrows them to some series, and takes a
 // condition apart into what it compares and with what. It is pure, and bounds nothing: what
-// comes from outside is to go through promcost first. The health engine and the console
-// call it.
+// comes from outside is to go through promcost first. The health engine, the console and
+// the tenants' rules call it.
 package promexpr
 
 import (
