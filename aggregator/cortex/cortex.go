@@ -143,6 +143,8 @@ type Cortex struct {
 	lock     *disk.Lock
 	httpAddr net.Addr
 
+	stopWithin time.Duration // stopTimeout
+
 	mu     sync.Mutex
 	failed error
 }
@@ -196,7 +198,7 @@ func build(o Options) (*Cortex, error) {
 	}
 	queries := queryTurns{turns.NewProcessors(0)}
 	cfg.Server.HTTPMiddleware = append(cfg.Server.HTTPMiddleware, middleware.Func(queries.each))
-	c := &Cortex{log: o.Logger, guard: o.Guard, lock: lock, wal: wal}
+	c := &Cortex{log: o.Logger, guard: o.Guard, lock: lock, wal: wal, stopWithin: stopTimeout}
 	if err := c.assemble(cfg, queries); err != nil {
 		_ = lock.Close()
 		return nil, err
@@ -328,14 +330,14 @@ func (c *Cortex) Run(ctx context.Context) error {
 	case <-ctx.Done():
 		stop()
 	}
-	deadline := time.NewTimer(stopTimeout)
+	deadline := time.NewTimer(c.stopWithin)
 	defer deadline.Stop()
 	var closed error
 	select {
 	case <-stopped:
 		closed = c.wal.close()
 	case <-deadline.C:
-		closed = fmt.Errorf("cortex: still stopping after %s: %s", stopTimeout, strings.Join(c.unfinished(), ", "))
+		closed = fmt.Errorf("cortex: still stopping after %s: %s", c.stopWithin, strings.Join(c.unfinished(), ", "))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

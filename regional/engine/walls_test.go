@@ -214,7 +214,7 @@ func TestQueryAPIRefuses(t *testing.T) {
 // What the text of a query can't tell is bounded while it runs: a series with a thousand
 // samples a second, and more series than there is room for.
 func TestDenseSeries(t *testing.T) {
-	e := open(t, Options{TenantMaxSamples: 20_000})
+	e := open(t, Options{TenantMaxSamples: 20_000, TenantTimeout: 10 * time.Minute, QueryTimeout: 10 * time.Minute}) // by samples, not by time
 	app := e.Storage().Appender(t.Context())
 	start := time.Now().Add(-time.Hour).Truncate(time.Second)
 	for i := range int64(100_000) { // 100 s

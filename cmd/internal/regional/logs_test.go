@@ -3,6 +3,7 @@ package regional
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -102,14 +103,18 @@ type flood struct {
 }
 
 func (s *flood) run(ctx context.Context, worker int) {
-	pad := strings.Repeat("x", 400)
 	for n := 0; ctx.Err() == nil; n++ {
 		var body bytes.Buffer
 		names := make([]string, 50)
 		at := time.Now().Add(-time.Minute)
 		for i := range names {
 			names[i] = fmt.Sprintf("w%d-%d-%d", worker, n, i)
-			fmt.Fprintf(&body, "{\"date\":%d.%06d,\"log\":\"line %s %s\"}\n", at.Unix(), i, names[i], pad)
+			// What can't be pressed fills the queue with a few thousand lines.
+			fmt.Fprintf(&body, "{\"date\":%d.%06d,\"log\":\"line %s", at.Unix(), i, names[i])
+			for range 8 {
+				fmt.Fprintf(&body, " %s", rand.Text())
+			}
+			body.WriteString("\"}\n")
 		}
 		for first := true; ctx.Err() == nil; first = false {
 			if !first {
@@ -228,14 +233,18 @@ func (s *flood) allStoredOnce(t *testing.T, url string) {
 	}
 	defer st.Close()
 	var found map[string]int
-	awaitLong(t, "all acknowledged lines are stored", func() bool {
+	testkit.EventuallyWithin(t, "all acknowledged lines are stored", busy, func() error {
 		found = stored(t, st)
+		missing := 0
 		for name := range s.acknowledged {
 			if found[name] == 0 {
-				return false
+				missing++
 			}
 		}
-		return true
+		if missing > 0 {
+			return fmt.Errorf("%d of %d are not", missing, len(s.acknowledged))
+		}
+		return nil
 	})
 	twice := 0
 	for _, n := range found {
@@ -333,10 +342,14 @@ func stored(t *testing.T, st store.Store) map[string]int {
 	}
 }
 
-// awaitLong is for what an Elasticsearch that starts anew is in the way of.
+// busy is how long an Elasticsearch that starts anew, or heals, may take on a machine that
+// does much else.
+const busy = 5 * time.Minute
+
+// awaitLong is for what that is in the way of.
 func awaitLong(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	testkit.EventuallyWithin(t, what, 2*time.Minute, func() error {
+	testkit.EventuallyWithin(t, what, busy, func() error {
 		if !ok() {
 			return errors.New("it is not")
 		}

@@ -13,11 +13,19 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 )
 
+// answered is how long a request under way may take when the time to drain is over. A
+// client's limiter refuses what would wait up to the deadline, and a reader wants to know
+// who was in the way rather than that.
+const answered = 30 * time.Second
+
 // drain evicts the node's pods until they are gone. Each is asked for again while a
 // PodDisruptionBudget refuses it.
 func (t *Turn) drain(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, t.o.DrainWithin, fmt.Errorf("not drained within %s", t.o.DrainWithin))
+	late := fmt.Errorf("not drained within %s", t.o.DrainWithin)
+	ctx, cancel := context.WithTimeoutCause(ctx, t.o.DrainWithin+answered, late)
 	defer cancel()
+	over := time.NewTimer(t.o.DrainWithin)
+	defer over.Stop()
 	left := "" // who is, and why
 	for {
 		n, said, err := t.evict(ctx)
@@ -32,6 +40,9 @@ func (t *Turn) drain(ctx context.Context) error {
 		tick := time.NewTimer(t.o.Every)
 		select {
 		case <-tick.C:
+		case <-over.C:
+			tick.Stop()
+			return fmt.Errorf("node %s: %w: %s", t.o.Node, late, left)
 		case <-ctx.Done():
 			tick.Stop()
 			return fmt.Errorf("node %s: %w: %s", t.o.Node, context.Cause(ctx), left)
