@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strconv"
 	"time"
 
@@ -66,6 +67,42 @@ const defaultStep = 10 * time.Second
 
 // forgetAfter is how long a value of query_key is known that no line comes for.
 const forgetAfter = 7 * 24 * time.Hour
+
+// made is of what an object's plans are, or why there are none of it.
+type made struct {
+	spec v1alpha1.LogRulesSpec
+	err  error
+}
+
+// SetRules takes the rules of all tenants. An object that can't be used keeps what it
+// said before, and is reported. Of a change of one object the others cost nothing.
+func (r *Runner) SetRules(tenants []region.Rules) []RuleError {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	plans, bad, now := map[objectID][]*plan{}, map[objectID]bool{}, map[objectID]made{}
+	var errs []RuleError
+	for _, t := range tenants {
+		for _, set := range t.Logs {
+			id := objectID{t.Tenant, set.Name}
+			p := r.plans[id]
+			m, had := r.made[id]
+			if !had || !reflect.DeepEqual(m.spec, set.Spec) {
+				m.spec = set.Spec
+				var fresh []*plan
+				if fresh, m.err = compile(t.Tenant, set); m.err == nil {
+					p = fresh
+				}
+			}
+			if m.err != nil {
+				errs = append(errs, RuleError{t.Tenant, set.Name, m.err})
+				bad[id] = true
+			}
+			plans[id], now[id] = p, m
+		}
+	}
+	r.plans, r.bad, r.made, r.known, r.ruleErr = plans, bad, now, true, errs
+	return errs
+}
 
 func compile(tenant string, set region.LogRuleSet) ([]*plan, error) {
 	if errs := logrule.Check(set.Spec); len(errs) > 0 {

@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
-	"muster.dev/muster/control/api/region"
 	"muster.dev/muster/internal/fleet"
 )
 
@@ -27,6 +26,7 @@ type Runner struct {
 	known   bool // SetRules was called
 	plans   map[objectID][]*plan
 	bad     map[objectID]bool
+	made    map[objectID]made
 	ruleErr []RuleError
 	status  Status
 	// readTo is when, by the own clock, what the rule furthest behind has read was taken
@@ -74,29 +74,6 @@ func New(o Options) (*Runner, error) {
 		return nil, err
 	}
 	return &Runner{o: o, lease: newLease(o), m: newMetrics(o.Registerer), plans: map[objectID][]*plan{}, bad: map[objectID]bool{}, readTo: o.Now(), units: map[unitID]*unit{}}, nil
-}
-
-// SetRules takes the rules of all tenants. An object that can't be used keeps what it
-// said before, and is reported.
-func (r *Runner) SetRules(tenants []region.Rules) []RuleError {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	plans, bad := map[objectID][]*plan{}, map[objectID]bool{}
-	var errs []RuleError
-	for _, t := range tenants {
-		for _, set := range t.Logs {
-			id := objectID{t.Tenant, set.Name}
-			p, err := compile(t.Tenant, set)
-			if err != nil {
-				errs = append(errs, RuleError{t.Tenant, set.Name, err})
-				bad[id] = true
-				p = r.plans[id]
-			}
-			plans[id] = p
-		}
-	}
-	r.plans, r.bad, r.known, r.ruleErr = plans, bad, true, errs
-	return errs
 }
 
 // Run evaluates until the context ends, whenever this process owns the rules.
