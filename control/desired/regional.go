@@ -170,6 +170,9 @@ func (s *Store) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { s.runWorkloads(ctx) })
+	if s.opts.Content != nil {
+		wg.Go(func() { s.keepContent(ctx) })
+	}
 	var next time.Time
 	for {
 		select {

@@ -75,6 +75,10 @@ type Options struct {
 	SoftwareRoot func() []byte
 	// RenderEvery is how often, at most, what regionals hold is rendered. Default 3 s.
 	RenderEvery time.Duration
+	// Content keeps what sites were given beyond the process; nil: nobody does.
+	Content Content
+	// KeepContent is how long it keeps what no site needs any more. Default 24 h.
+	KeepContent time.Duration
 	Now         func() time.Time
 }
 
@@ -113,6 +117,8 @@ type Store struct {
 	contents map[string]map[string]string
 	history  map[string][]string
 
+	content *content
+
 	rendering sync.Mutex
 	items     map[itemKey]Piece // as last published; guarded by rendering
 
@@ -149,13 +155,16 @@ func New(o Options) *Store {
 	if o.RenderEvery <= 0 {
 		o.RenderEvery = 3 * time.Second
 	}
+	if o.KeepContent <= 0 {
+		o.KeepContent = 24 * time.Hour
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	s := &Store{
 		opts: o, policies: newPolicies(o.ShippedHealth), wake: make(chan struct{}, 1), sites: map[fleet.SiteID]*shared{}, states: map[uint64][]*shared{}, tooMany: map[fleet.SiteID]int{}, seed: maphash.MakeSeed(), kube: newWorkloads(), hosts: newHosts(), software: newReleases(o.SoftwareRoot, o.Logger),
 		blobs: map[string]*blob{}, subs: map[int]func(fleet.SiteID){}, regionalSubs: map[int]func(){}, rules: map[string]*tenantRules{}, dirty: map[string]bool{},
-		contents: map[string]map[string]string{}, history: map[string][]string{}, items: map[itemKey]Piece{},
+		contents: map[string]map[string]string{}, history: map[string][]string{}, items: map[itemKey]Piece{}, content: newContent(o.Registerer),
 		rendered:       prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_desired_renders_total", Help: "Sites rendered."}),
 		pushes:         prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_desired_changes_total", Help: "Renders that changed a site's desired state."}),
 		regionalPushes: prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_desired_regional_changes_total", Help: "Changes of what regionals hold: the tenants' sites and rules."}),
@@ -169,6 +178,10 @@ func New(o Options) *Store {
 			func() float64 { return float64(s.Stats().Sites) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_desired_objects", Help: "Objects of virtual Kubernetes that are carried to sites."},
 			func() float64 { return float64(s.Stats().Objects) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_desired_content_objects", Help: "Blobs that are kept beyond the process, those that no site needs any more included."},
+			func() float64 { return float64(s.Stats().Kept) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_desired_content_pending", Help: "Blobs that are not kept beyond the process yet."},
+			func() float64 { return float64(s.Stats().Unkept) }),
 	)
 	return s
 }
@@ -180,13 +193,15 @@ type Stats struct {
 	// States that sites hold, which are fewer than sites: equal ones are one. Objects are
 	// those of virtual Kubernetes.
 	States, Objects int
+	// Kept are the blobs that Options.Content has, Unkept those that it shall have yet.
+	Kept, Unkept int
 }
 
 // Stats returns current figures.
 func (s *Store) Stats() Stats {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	st := Stats{Sites: len(s.sites), Blobs: len(s.blobs), Objects: s.kube.objects()}
+	st := Stats{Sites: len(s.sites), Blobs: len(s.blobs), Objects: s.kube.objects(), Kept: len(s.content.there), Unkept: len(s.content.todo)}
 	for _, list := range s.states {
 		st.States += len(list)
 	}
@@ -303,7 +318,7 @@ func (s *Store) setRegional(state *wire.DesiredState, blobs [][]byte) {
 		if s.regional != nil && s.regional.Revision == state.Revision {
 			return
 		}
-		s.refLocked(state, blobs)
+		s.refLocked(state, blobs, nil) // regionals get it anew from whoever runs next
 		s.unrefLocked(s.regional, min(regionalGrace, s.opts.Grace))
 		s.regional = state
 		subs = slices.Collect(maps.Values(s.regionalSubs))
@@ -314,7 +329,8 @@ func (s *Store) setRegional(state *wire.DesiredState, blobs [][]byte) {
 	}
 }
 
-// Blob returns the content of a digest. It must not be changed.
+// Blob returns the content of a digest that somebody needs, or needed until lately. It must
+// not be changed.
 func (s *Store) Blob(digest string) ([]byte, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -441,14 +457,14 @@ func (s *Store) joinLocked(lists []*render.List) *shared {
 		}
 	}
 	n := count(lists)
-	items, blobs := make([]*wire.Item, 0, n), make([][]byte, 0, n)
+	items, blobs, secret := make([]*wire.Item, 0, n), make([][]byte, 0, n), make([]bool, 0, n)
 	for _, l := range lists {
 		for _, p := range l.Pieces {
-			items, blobs = append(items, p.Item), append(blobs, p.Blob)
+			items, blobs, secret = append(items, p.Item), append(blobs, p.Blob), append(secret, p.Secret)
 		}
 	}
 	held := &shared{state: &wire.DesiredState{Revision: wire.RevisionOf(items), Items: items}, lists: lists, refs: 1, hash: hash}
-	s.refLocked(held.state, blobs)
+	s.refLocked(held.state, blobs, func(i int) bool { return !secret[i] })
 	s.states[hash] = append(s.states[hash], held)
 	return held
 }
@@ -467,12 +483,16 @@ func (s *Store) leaveLocked(held *shared) {
 	}
 }
 
-func (s *Store) refLocked(state *wire.DesiredState, blobs [][]byte) {
+// refLocked: keep tells which of what is new shall outlive the process; nil: nothing.
+func (s *Store) refLocked(state *wire.DesiredState, blobs [][]byte, keep func(i int) bool) {
 	for i, it := range state.Items {
 		b := s.blobs[it.Digest]
 		if b == nil {
 			b = &blob{data: blobs[i]}
 			s.blobs[it.Digest] = b
+			if s.opts.Content != nil && keep != nil && keep(i) {
+				s.content.wantLocked(it.Digest, b.data)
+			}
 		}
 		b.refs++
 	}

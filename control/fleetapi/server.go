@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"sync"
 	"time"
@@ -45,7 +46,8 @@ type Registrar interface {
 type Desired interface {
 	Started() bool
 	State(fleet.SiteID) *wire.DesiredState // nil: not known
-	Blob(digest string) ([]byte, bool)
+	// Fetch returns the content of a digest; fs.ErrNotExist: there is none.
+	Fetch(ctx context.Context, digest string) ([]byte, error)
 	Subscribe(func(fleet.SiteID)) (cancel func())
 	Regional() *wire.DesiredState // nil: not known yet
 	SubscribeRegional(func()) (cancel func())
@@ -254,9 +256,12 @@ func (s *Server) FetchBlob(r *wire.FetchBlobRequest, stream grpc.ServerStreaming
 	if _, err := regionalOf(stream.Context()); err != nil {
 		return err
 	}
-	b, ok := s.opts.Desired.Blob(r.GetDigest())
-	if !ok {
+	b, err := s.opts.Desired.Fetch(stream.Context(), r.GetDigest())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return status.Errorf(codes.NotFound, "no blob %.64q", r.GetDigest())
+	case err != nil:
+		return status.Errorf(codes.Unavailable, "blob %.64q: %v", r.GetDigest(), err)
 	}
 	off := r.GetOffset()
 	if off < 0 || off > int64(len(b)) {

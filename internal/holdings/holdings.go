@@ -308,6 +308,36 @@ func (d *Dir) Fetch(ctx context.Context, f Fetcher, from Source, digest string, 
 	return dl.n, d.fs.SyncDir(filepath.Dir(name))
 }
 
+// Remove removes a blob, if it is there. Whoever reads it goes on reading.
+func (d *Dir) Remove(digest string) error {
+	if !IsDigest(digest) {
+		return fmt.Errorf("blob %.80q: no SHA-256 in hex", digest)
+	}
+	if err := d.fs.Remove(d.File(digest)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Each calls fn with each blob that is there, which need not be good, and removes what is
+// none: downloads and writes that broke off. So it is for when nobody else uses the directory
+// yet.
+func (d *Dir) Each(fn func(digest string, info fs.FileInfo)) error {
+	return filepath.WalkDir(d.path, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		if !IsDigest(e.Name()) {
+			return d.fs.Remove(path)
+		}
+		info, err := e.Info()
+		if err == nil {
+			fn(e.Name(), info)
+		}
+		return err
+	})
+}
+
 // Keep removes every file whose digest is not among these, and what is on its way to
 // none of them. It is not for sharded directories.
 func (d *Dir) Keep(digests map[string]bool) error {

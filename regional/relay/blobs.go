@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -62,19 +61,8 @@ func openBlobs(dir string, maxBytes int64, control wire.ControlClient, log *slog
 		mod time.Time
 	}
 	var all []found
-	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		info, err := e.Info()
-		if err != nil {
-			return err
-		}
-		if !holdings.IsDigest(e.Name()) {
-			return os.Remove(path) // a download that was cut off
-		}
-		all = append(all, found{blob{digest: e.Name(), size: info.Size()}, info.ModTime()})
-		return nil
+	err = files.Each(func(digest string, info fs.FileInfo) {
+		all = append(all, found{blob{digest: digest, size: info.Size()}, info.ModTime()})
 	})
 	if err != nil {
 		return nil, err
@@ -109,7 +97,7 @@ func (c *blobCache) dropLocked(e *list.Element) {
 	b := c.order.Remove(e).(*blob)
 	delete(c.index, b.digest)
 	c.bytes -= b.size
-	if err := os.Remove(c.dir.File(b.digest)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := c.dir.Remove(b.digest); err != nil {
 		c.log.Warn("a blob could not be removed", "digest", b.digest, "err", err)
 	}
 }

@@ -62,6 +62,12 @@ type Control struct {
 	Quotas       Quotas        `yaml:"quotas"`
 	SiteCertLife conf.Duration `yaml:"siteCertificateLife"`
 	Software     Repository    `yaml:"software"`
+	Desired      Desired       `yaml:"desired"`
+}
+
+// Desired is where what sites were given is kept; empty: in dataDir.
+type Desired struct {
+	BucketFile string `yaml:"bucketFile"`
 }
 
 // Repository is where sites' software lies, signed; neither Dir nor BucketFile: nowhere.

@@ -177,7 +177,11 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	registrar := registration.New(registration.Options{SiteQuota: c.Control.Quotas.Sites, Client: kube, Issuer: ca, Audit: audit, Recorder: recorder, Logger: env.Log, Registerer: env.Reg})
 
 	regionals := regionalNames(c)
-	store := desired.New(desired.Options{Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), Regionals: regionals, ShippedHealth: &defaults.HealthPolicy().Spec, SoftwareRoot: softwareRoot, Logger: env.Log, Registerer: env.Reg})
+	kept, err := openContent(ctx, c)
+	if err != nil {
+		return err
+	}
+	store := desired.New(desired.Options{Content: kept, Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), Regionals: regionals, ShippedHealth: &defaults.HealthPolicy().Spec, SoftwareRoot: softwareRoot, Logger: env.Log, Registerer: env.Reg})
 	env.Ops.Status("desired state", func() any { return store.Stats() })
 	env.Go("desired state of regionals", store.Run)
 	env.Go("root of the software repository", func(ctx context.Context) error { return followRoot(ctx, softwareRoot, store) })

@@ -18,6 +18,8 @@ import (
 type Piece struct {
 	Item *wire.Item
 	Blob []byte
+	// Secret: it is to be written nowhere that it has not been.
+	Secret bool
 }
 
 func newPiece(name string, blob []byte) *Piece {

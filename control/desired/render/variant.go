@@ -137,6 +137,7 @@ func (s *Space) piece(o *object, v variant, by *override) *Piece {
 		}
 	}
 	p := newPiece(o.name, blob)
+	p.Secret = o.kind.Secret
 	o.variants[v] = p
 	return p
 }

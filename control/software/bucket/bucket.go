@@ -1,11 +1,13 @@
 // Package bucket keeps what the centre has for sites in an object store (S3 and what
 // speaks like it, Google Cloud Storage, Azure), for installations whose bundles outgrow a
-// directory: it is the Store of internal/software/bundle/publish and the Upstream of a
-// delivery.Cache. It knows nothing of what it keeps.
+// directory, or whose control moves from machine to machine: it is the Store of
+// internal/software/bundle/publish and the Upstream of a delivery.Cache, and what sites were
+// given is kept in one (control/desired/content). It knows nothing of what it keeps.
 package bucket
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -106,6 +108,23 @@ func (b *Bucket) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 // Put implements publish.Store.
 func (b *Bucket) Put(ctx context.Context, name string, r io.Reader) error {
 	return b.error(name, b.b.Upload(ctx, name, r))
+}
+
+// Delete removes an object, if it is there.
+func (b *Bucket) Delete(ctx context.Context, name string) error {
+	if err := b.error(name, b.b.Delete(ctx, name)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Each calls fn with the name of each object in a folder, whose name ends in a slash, and in
+// those below it.
+func (b *Bucket) Each(ctx context.Context, folder string, fn func(name string)) error {
+	return b.error(folder, b.b.Iter(ctx, folder, func(name string) error {
+		fn(name)
+		return nil
+	}, objstore.WithRecursiveIter()))
 }
 
 // Metadata implements delivery.Upstream and bundle.Source.
