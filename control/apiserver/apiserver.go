@@ -24,6 +24,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -374,6 +375,12 @@ func (s *Server) Addr() string { return s.addr }
 
 // Usage is what a tenant has stored.
 func (s *Server) Usage(tenant string) quota.Usage { return s.ledger.Usage(tenant) }
+
+// Holds tells whether a namespace has an object of a kind that has a definition, though it
+// may be that it can't be read.
+func (s *Server) Holds(namespace string, of schema.GroupResource) bool {
+	return s.ledger.Holds(namespace, of.Group+"/"+of.Resource)
+}
 
 // Config is a client configuration of the administrator.
 func (s *Server) Config() *rest.Config { return s.config(s.tokens[adminUser]) }

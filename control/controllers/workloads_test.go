@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -58,7 +60,11 @@ func startWorkloads(t *testing.T) (_ client.Client, _ *desired.Store, again func
 		}
 	}
 	feed := func(store *desired.Store) *desired.Store {
-		if err := errors.Join(desired.FeedWorkloads(ctx, o.Cache, objects, grants, store, log), desired.Feed(ctx, o.Cache, o.Inventory, store)); err != nil {
+		if err := errors.Join(desired.FeedWorkloads(ctx, desired.Workloads{Cache: o.Cache, Client: objects, Offered: grants, Patience: time.Second, Logger: log,
+			// As the count of what is in etcd says it, which this API server has for itself.
+			Holds: func(namespace string, of schema.GroupResource) bool {
+				return namespace == "tau-shop" && of.Resource == "machines"
+			}}, store), desired.Feed(ctx, o.Cache, o.Inventory, store)); err != nil {
 			t.Fatal(err)
 		}
 		wg.Go(func() { _ = store.Run(ctx) })
@@ -174,6 +180,8 @@ func TestWorkloadsFromTheAPIToSites(t *testing.T) {
 		}
 		return nil
 	})
+	t.Run("a kind that can't be listed", func(t *testing.T) { unlisted(t, c, crd, store, again) })
+
 	if err := c.Patch(ctx, crd, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"muster.dev/vk8s":null}}}`))); err != nil {
 		t.Fatal(err)
 	}
@@ -192,6 +200,53 @@ func TestWorkloadsFromTheAPIToSites(t *testing.T) {
 		t.Fatal(err)
 	}
 	has("paris", "!Namespace/-/tau-shop", "!Deployment.apps/tau-shop/web")
+}
+
+// unlisted: after a start the sites of who has objects of a kind that can't be listed stay as
+// they are until it can, and others get theirs.
+func unlisted(t *testing.T, c client.Client, crd client.Object, running *desired.Store, again func() *desired.Store) {
+	create(t, c, &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "phi"}}, site("phi", "rome", nil))
+	set := func(patch string) {
+		t.Helper()
+		if err := c.Patch(t.Context(), crd, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const version = `"served": true, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}`
+	set(`{"spec": {"versions": [{"name": "v1", "storage": false, ` + version + `}, {"name": "v2", "storage": true, ` + version + `}],
+		"conversion": {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/convert"}}}}}`)
+	var list unstructured.UnstructuredList
+	list.SetAPIVersion("vm.example.com/v2")
+	list.SetKind("MachineList")
+	testkit.Eventually(t, "nobody converts", func() error {
+		if err := c.List(t.Context(), &list, client.InNamespace("tau-shop")); !strings.Contains(fmt.Sprint(err), "conversion webhook") {
+			return fmt.Errorf("list: %v", err)
+		}
+		return nil
+	})
+	store := again()
+	paris := fleet.SiteID{Tenant: "tau", Name: "paris"}
+	testkit.Eventually(t, "the other tenant's site has a desired state", func() error {
+		if store.State(fleet.SiteID{Tenant: "phi", Name: "rome"}) == nil {
+			return errors.New("none")
+		}
+		return nil
+	})
+	if st := store.State(paris); st != nil || store.Stats().TenantsHeld != 1 {
+		t.Fatalf("paris is given %v, without its Machine; %+v", st, store.Stats())
+	}
+	set(`{"spec": {"conversion": {"strategy": "None", "webhook": null}}}`)
+	for what, store := range map[string]*desired.Store{"the control that was running": running, "the one that began": store} {
+		// Its watch tries again after half a minute at the latest, or twice that.
+		testkit.EventuallyWithin(t, "paris has its Machine in the new version, by "+what, 3*time.Minute, func() error {
+			for _, it := range store.State(paris).GetItems() {
+				if b, _ := store.Blob(it.Digest); it.Name == "Machine.vm.example.com/tau-shop/till" && strings.Contains(string(b), "vm.example.com/v2") {
+					return nil
+				}
+			}
+			return fmt.Errorf("%v", store.State(paris).GetItems())
+		})
+	}
 }
 
 // oneOfTwo makes virtual Kubernetes in one namespace at the same time.

@@ -105,6 +105,9 @@ type Store struct {
 	nextSub int
 	// tooMany are the sites that would get more than MaxItems, with how many.
 	tooMany map[fleet.SiteID]int
+	// heldTenants are those whose sites are not rendered: not all that they should have is
+	// known.
+	heldTenants map[string]int
 	// workloadSubs are told of tenants whose workloads were rendered.
 	workloadSubs []func(tenant string)
 
@@ -162,7 +165,7 @@ func New(o Options) *Store {
 		o.Now = time.Now
 	}
 	s := &Store{
-		opts: o, policies: newPolicies(o.ShippedHealth), wake: make(chan struct{}, 1), sites: map[fleet.SiteID]*shared{}, states: map[uint64][]*shared{}, tooMany: map[fleet.SiteID]int{}, seed: maphash.MakeSeed(), kube: newWorkloads(), hosts: newHosts(), software: newReleases(o.SoftwareRoot, o.Logger),
+		opts: o, policies: newPolicies(o.ShippedHealth), wake: make(chan struct{}, 1), sites: map[fleet.SiteID]*shared{}, states: map[uint64][]*shared{}, tooMany: map[fleet.SiteID]int{}, heldTenants: map[string]int{}, seed: maphash.MakeSeed(), kube: newWorkloads(), hosts: newHosts(), software: newReleases(o.SoftwareRoot, o.Logger),
 		blobs: map[string]*blob{}, subs: map[int]func(fleet.SiteID){}, regionalSubs: map[int]func(){}, rules: map[string]*tenantRules{}, dirty: map[string]bool{},
 		contents: map[string]map[string]string{}, history: map[string][]string{}, items: map[itemKey]Piece{}, content: newContent(o.Registerer),
 		rendered:       prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_desired_renders_total", Help: "Sites rendered."}),
@@ -178,6 +181,8 @@ func New(o Options) *Store {
 			func() float64 { return float64(s.Stats().Sites) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_desired_objects", Help: "Objects of virtual Kubernetes that are carried to sites."},
 			func() float64 { return float64(s.Stats().Objects) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_desired_tenants_held", Help: "Tenants whose sites stay as they are, because objects of a granted kind can't be listed."},
+			func() float64 { return float64(s.Stats().TenantsHeld) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_desired_content_objects", Help: "Blobs that are kept beyond the process, those that no site needs any more included."},
 			func() float64 { return float64(s.Stats().Kept) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_desired_content_pending", Help: "Blobs that are not kept beyond the process yet."},
@@ -195,13 +200,15 @@ type Stats struct {
 	States, Objects int
 	// Kept are the blobs that Options.Content has, Unkept those that it shall have yet.
 	Kept, Unkept int
+	// TenantsHeld are those whose sites stay as they are.
+	TenantsHeld int
 }
 
 // Stats returns current figures.
 func (s *Store) Stats() Stats {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	st := Stats{Sites: len(s.sites), Blobs: len(s.blobs), Objects: s.kube.objects(), Kept: len(s.content.there), Unkept: len(s.content.todo)}
+	st := Stats{Sites: len(s.sites), Blobs: len(s.blobs), Objects: s.kube.objects(), Kept: len(s.content.there), Unkept: len(s.content.todo), TenantsHeld: len(s.heldTenants)}
 	for _, list := range s.states {
 		st.States += len(list)
 	}
@@ -405,6 +412,9 @@ func (s *Store) update(fn func()) {
 }
 
 func (s *Store) renderLocked(site *inventory.Site) {
+	if s.heldTenants[site.ID.Tenant] > 0 {
+		return
+	}
 	s.rendered.Inc()
 	old := s.sites[site.ID]
 	lists := s.policies.Render(site)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,6 +36,20 @@ type Offered interface {
 	Synced() <-chan struct{}
 }
 
+// Workloads is where FeedWorkloads has them from. All but Patience is required.
+type Workloads struct {
+	Cache   cache.Cache
+	Client  dynamic.Interface
+	Offered Offered
+	// Holds tells whether a namespace has objects of a granted kind, also where they can't be
+	// listed.
+	Holds func(namespace string, of schema.GroupResource) bool
+	// Patience is how long all tenants wait for a granted kind that can't be listed, before
+	// those do alone that have objects of it. Default 20 s.
+	Patience time.Duration
+	Logger   *slog.Logger
+}
+
 // feed brings workloads to a Store.
 type feed struct {
 	cache   cache.Cache
@@ -42,6 +57,7 @@ type feed struct {
 	offered Offered
 	store   *Store
 	log     *slog.Logger
+	holds   func(namespace string, of schema.GroupResource) bool
 
 	changed <-chan struct{} // of what is offered
 	wake    chan struct{}   // a namespace may have gained or lost its virtual Kubernetes
@@ -63,12 +79,18 @@ type followed struct {
 // Objects are watched across namespaces, one watch a kind; those in namespaces without a
 // virtual Kubernetes are dropped as they come. Secrets are read in namespaces with one, and
 // nowhere else.
-func FeedWorkloads(ctx context.Context, c cache.Cache, client dynamic.Interface, o Offered, s *Store, log *slog.Logger) error {
-	f := &feed{cache: c, client: client, offered: o, store: s, log: log, changed: o.Changed(), wake: make(chan struct{}, 1), running: map[followed]*follower{}}
+//
+// A granted kind that can't be listed, as when the webhook that converts it is not there,
+// holds up the tenants that have objects of it: their sites stay as they are until it can.
+func FeedWorkloads(ctx context.Context, o Workloads, s *Store) error {
+	if o.Patience <= 0 {
+		o.Patience = 20 * time.Second
+	}
+	f := &feed{cache: o.Cache, client: o.Client, offered: o.Offered, holds: o.Holds, store: s, log: o.Logger, changed: o.Offered.Changed(), wake: make(chan struct{}, 1), running: map[followed]*follower{}}
 	select {
 	case <-ctx.Done():
 		return fmt.Errorf("workloads: wait for granted kinds: %w", context.Cause(ctx))
-	case <-o.Synced():
+	case <-o.Offered.Synced():
 	}
 	if err := f.watchSettings(ctx); err != nil {
 		return fmt.Errorf("workloads: %w", err)
@@ -83,27 +105,74 @@ func FeedWorkloads(ctx context.Context, c cache.Cache, client dynamic.Interface,
 		}
 	}
 	f.follow(ctx)
-	said := time.Now()
-	for _, r := range f.running {
-		for waiting := true; waiting; {
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("workloads: wait for %s: %w", r.kind.Resource, context.Cause(ctx))
-			case <-r.synced:
-				waiting = false
-			case <-time.After(time.Second):
-				if time.Since(said) > 20*time.Second {
-					said = time.Now()
-					log.Warn("sites get no desired state until all kinds have been listed: what is missing would be removed from them", "missing", r.kind.GroupVersionResource().String())
-				}
-			}
-		}
+	if err := f.listed(ctx, o.Patience); err != nil {
+		return fmt.Errorf("workloads: %w", err)
 	}
 	if err := f.awaitRollouts(ctx); err != nil {
 		return fmt.Errorf("workloads: %w", err)
 	}
 	go f.run(ctx)
 	return nil
+}
+
+// listed returns once all kinds are; of granted ones that can't be for so long, the tenants
+// that have any are held.
+func (f *feed) listed(ctx context.Context, patience time.Duration) error {
+	over := time.NewTimer(patience)
+	defer over.Stop()
+	said := time.Now()
+	impatient := false
+	for _, r := range f.running {
+		for waiting := true; waiting; {
+			if impatient && r.kind.Custom {
+				f.hold(ctx, r)
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("wait for %s: %w", r.kind.Resource, context.Cause(ctx))
+			case <-r.synced:
+				waiting = false
+			case <-over.C:
+				impatient = true
+			case <-time.After(time.Second):
+				if time.Since(said) > 20*time.Second {
+					said = time.Now()
+					f.log.Warn("sites get no desired state until all kinds have been listed: what is missing would be removed from them", "missing", r.kind.GroupVersionResource().String())
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// hold holds the tenants that have objects of a kind that is not listed, until it is, or is
+// offered no more.
+func (f *feed) hold(ctx context.Context, r *follower) {
+	select {
+	case <-r.synced:
+		return
+	default:
+	}
+	kind := r.kind.GroupVersionResource().String()
+	tenants := map[string]bool{}
+	for _, ns := range f.store.WorkloadNamespaces() {
+		if f.holds(ns, schema.GroupResource{Group: r.kind.Group, Resource: r.kind.Resource}) {
+			tenants[f.store.tenantOf(ns)] = true
+		}
+	}
+	f.log.Warn("a granted kind can't be listed: sites of the tenants that have objects of it stay as they are until it can, or its definition is granted no more", "kind", kind, "tenants", strings.Join(slices.Sorted(maps.Keys(tenants)), ","))
+	f.store.holdTenants(tenants, 1)
+	f.wg.Go(func() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.ended:
+		case <-r.synced:
+		}
+		f.store.holdTenants(tenants, -1)
+		f.log.Info("sites are given their desired state again", "kind", kind)
+	})
 }
 
 // watchSettings has what tells of virtual Kubernetes watched.
@@ -341,12 +410,11 @@ func (f *feed) follow(ctx context.Context) {
 			continue
 		}
 		ctx, cancel := context.WithCancel(ctx)
-		r := &follower{feed: f, kind: k, namespace: at.namespace, synced: make(chan struct{})}
-		done := make(chan struct{})
-		r.stop = func() { cancel(); <-done }
+		r := &follower{feed: f, kind: k, namespace: at.namespace, synced: make(chan struct{}), ended: make(chan struct{})}
+		r.stop = func() { cancel(); <-r.ended }
 		f.running[at] = r
 		f.wg.Go(func() {
-			defer close(done)
+			defer close(r.ended)
 			r.run(ctx)
 		})
 	}
@@ -360,6 +428,7 @@ type follower struct {
 	namespace string
 	once      sync.Once
 	synced    chan struct{} // closed when all were told
+	ended     chan struct{} // closed when it watches no more
 	stop      func()
 }
 

@@ -133,6 +133,38 @@ func (w *workloads) removeLocked(namespace string) {
 	w.touchLocked(tenant)
 }
 
+// tenantOf a namespace with a virtual Kubernetes.
+func (s *Store) tenantOf(namespace string) string {
+	s.kube.mu.Lock()
+	defer s.kube.mu.Unlock()
+	if sp := s.kube.spaces[namespace]; sp != nil {
+		return sp.Tenant()
+	}
+	return ""
+}
+
+// holdTenants has their sites stay as they are, by 1, and be rendered again, by -1. What is
+// held twice has to be let go twice.
+func (s *Store) holdTenants(tenants map[string]bool, by int) {
+	s.update(func() {
+		for t := range tenants {
+			s.heldTenants[t] += by
+			if s.heldTenants[t] > 0 {
+				continue
+			}
+			delete(s.heldTenants, t)
+			if !s.started || s.known == nil {
+				continue
+			}
+			for _, site := range s.known.SitesOf(t) {
+				if site.Listed() {
+					s.renderLocked(site)
+				}
+			}
+		}
+	})
+}
+
 // WorkloadNamespaces are those with a virtual Kubernetes, sorted.
 func (s *Store) WorkloadNamespaces() []string {
 	s.kube.mu.Lock()

@@ -134,6 +134,23 @@ func (l *Ledger) Usage(name string) Usage {
 	return Usage{Sites: t.sites, Objects: t.objects, ObjectBytes: t.bytes}
 }
 
+// Holds tells whether a namespace has an object of a resource, GROUP/RESOURCE of one that has
+// a definition: whether or not it can be read just now.
+func (l *Ledger) Holds(namespace, resource string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.spaces[namespace]
+	if s == nil {
+		return false
+	}
+	for name := range s.sizes {
+		if rest, ok := strings.CutPrefix(name, resource+"/"); ok && !strings.Contains(rest, "/") {
+			return true
+		}
+	}
+	return false
+}
+
 // Coming tells whether a namespace is not there yet and some Tenant says that it will
 // be: the controllers make it in a moment.
 func (l *Ledger) Coming(namespace string) bool {

@@ -312,3 +312,23 @@ func TestComingNamespaces(t *testing.T) {
 		t.Error("of a tenant that is gone")
 	}
 }
+
+func TestHolds(t *testing.T) {
+	l := ledger(t, `{}`)
+	l.Set("vm.example.com/machines/acme-shop/till", []byte(`{}`))
+	for _, c := range []struct {
+		namespace, resource string
+		want                bool
+	}{
+		{"acme-shop", "vm.example.com/machines", true}, {"acme-shop", "vm.example.com/machine", false}, {"acme-shop", "vm.example.com", false},
+		{"acme-shop", "example.com/machines", false}, {"acme-system", "vm.example.com/machines", false}, {"nowhere", "vm.example.com/machines", false},
+	} {
+		if got := l.Holds(c.namespace, c.resource); got != c.want {
+			t.Errorf("%s in %s: %t", c.resource, c.namespace, got)
+		}
+	}
+	l.Delete("vm.example.com/machines/acme-shop/till")
+	if l.Holds("acme-shop", "vm.example.com/machines") {
+		t.Error("it is deleted")
+	}
+}

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -123,7 +124,7 @@ func start(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA, know
 		return err
 	}
 	gates := func(kube client.Reader) (*readings.Readings, error) { return newReadings(env, c, known, kube, reach) }
-	return startFleet(ctx, env, c, ca, known, server.ConfigOf(controlUser), server.Usage, mount, gates, software.Root)
+	return startFleet(ctx, env, c, ca, known, server.ConfigOf(controlUser), server, mount, gates, software.Root)
 }
 
 func oidc(c config.Config) apiserver.OIDC {
@@ -131,8 +132,14 @@ func oidc(c config.Config) apiserver.OIDC {
 	return apiserver.OIDC{IssuerURL: o.IssuerURL, CAFile: o.CAFile, ClientID: o.ClientID, UsernameClaim: o.UsernameClaim, UsernamePrefix: o.UsernamePrefix, GroupsClaim: o.GroupsClaim, GroupsPrefix: o.GroupsPrefix}
 }
 
+// stored is what there is in etcd, as counted there; *apiserver.Server knows it.
+type stored interface {
+	Usage(tenant string) quota.Usage
+	Holds(namespace string, of schema.GroupResource) bool
+}
+
 // startFleet starts what runs on top of the API server.
-func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA, known *peers.Peers, cfg *rest.Config, stored func(tenant string) quota.Usage, mount *vk8s.Mount, gates func(kube client.Reader) (*readings.Readings, error), softwareRoot func() []byte) error {
+func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA, known *peers.Peers, cfg *rest.Config, stored stored, mount *vk8s.Mount, gates func(kube client.Reader) (*readings.Readings, error), softwareRoot func() []byte) error {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(controllers.AddToScheme(scheme), sum.AddToScheme(scheme)); err != nil {
 		return err
@@ -204,7 +211,7 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	if err := clusters.serve(ctx, env, kube, mount, store, grants, fleetServer); err != nil {
 		return err
 	}
-	runner := controllers.New(controllers.Options{Client: kube, Workloads: store, Offered: grants, Cache: informers, Inventory: inv, RenderedPolicy: store.PolicyHash, RenderedPolicies: store.PolicyGenerations, Reports: fleetServer, Software: softwareParts{store, fleetServer}, Rules: fleetServer, Stored: stored, Sent: fleetServer.TenantUse, Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), GroupsPrefix: c.OIDC.GroupsPrefix, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
+	runner := controllers.New(controllers.Options{Client: kube, Workloads: store, Offered: grants, Cache: informers, Inventory: inv, RenderedPolicy: store.PolicyHash, RenderedPolicies: store.PolicyGenerations, Reports: fleetServer, Software: softwareParts{store, fleetServer}, Rules: fleetServer, Stored: stored.Usage, Sent: fleetServer.TenantUse, Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), GroupsPrefix: c.OIDC.GroupsPrefix, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
 		DefaultCollectionPolicy: defaults.CollectionPolicy().Spec, DefaultHealthPolicy: defaults.HealthPolicy().Spec})
 	env.Go("controllers", runner.Run)
 	read, err := gates(kube)
@@ -219,7 +226,7 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	}
 	env.Go("chronicle", tell.Run)
 
-	if err := desired.FeedWorkloads(ctx, informers, objects, grants, store, env.Log); err != nil {
+	if err := desired.FeedWorkloads(ctx, desired.Workloads{Cache: informers, Client: objects, Offered: grants, Holds: stored.Holds, Logger: env.Log}, store); err != nil {
 		return err
 	}
 	if err := desired.Feed(ctx, informers, inv, store); err != nil {
