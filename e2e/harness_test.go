@@ -69,13 +69,27 @@ func start(t *testing.T, dir string) *fleet {
 		t.Fatalf("start the demo: %v; `make build` first", err)
 	}
 	t.Cleanup(func() {
-		f.stop()
-		if t.Failed() {
-			log, _ := os.ReadFile(filepath.Join(dir, "demo", "muster.log"))
-			t.Logf("output of the demo:\n%s\nend of its log:\n%s", f.out.String(), tail(log, 12000))
+		if t.Failed() { // before the stop, of which sixty sites have much to say
+			t.Logf("end of the demo's output:\n%s\nwhat its log complained of last:\n%s", tail([]byte(f.out.String()), 1500), complaints(filepath.Join(dir, "demo", "muster.log")))
 		}
+		f.stop()
 	})
 	return f
+}
+
+// complaints are the last warnings and errors of a log.
+func complaints(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	var out []string
+	for line := range strings.Lines(string(b)) {
+		if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") || strings.Contains(line, "panic") {
+			out = append(out, line)
+		}
+	}
+	return string(tail([]byte(strings.Join(out, "")), 3000))
 }
 
 func tail(b []byte, n int) []byte {

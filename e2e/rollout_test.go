@@ -116,6 +116,11 @@ func (f *fleet) release(t *testing.T, kind, end string) (rolloutView, []rolloutS
 	name, _, _ := strings.Cut(f.muster("demo", "release", kind), "\n")
 	began := time.Now()
 	var r rolloutView
+	defer func() {
+		if t.Failed() {
+			f.whatHappened(t, name, r)
+		}
+	}()
 	testkit.EventuallyWithin(t, "the "+kind+" version "+name+" is "+end, 6*time.Minute, func() error {
 		r = rolloutView{}
 		if err := f.get("/api/v1/rollouts/"+name+"?tenant=demo", &r); err != nil {
@@ -137,4 +142,25 @@ func (f *fleet) release(t *testing.T, kind, end string) (rolloutView, []rolloutS
 		t.Errorf("by its name alone: %v", err)
 	}
 	return r, page.Sites
+}
+
+// whatHappened tells what a rollout decided, and what is wrong at the sites that it changed.
+func (f *fleet) whatHappened(t *testing.T, name string, r rolloutView) {
+	for _, d := range r.Decisions {
+		t.Logf("%s decided %s: %s", name, d.What, d.Text)
+	}
+	var page struct{ Sites []rolloutSite }
+	if err := f.get("/api/v1/rollouts/"+name+"/sites?tenant=demo&limit=10000", &page); err != nil {
+		t.Log(err)
+	}
+	for _, s := range page.Sites {
+		if s.Step == "waiting" {
+			continue
+		}
+		if health, err := f.site(s.Site); err != nil {
+			t.Logf("%s: %v", s.Site, err)
+		} else {
+			t.Logf("%+v is %s: %v", s, health.Colour, health.Reasons)
+		}
+	}
 }
