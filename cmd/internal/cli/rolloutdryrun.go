@@ -26,6 +26,7 @@ type dryRunPlan struct {
 	Namespace string        `json:"namespace"`
 	Name      string        `json:"name"`
 	Waves     []plannedWave `json:"waves"`
+	Pinned    []string      `json:"pinned"`  // sites that name their versions themselves
 	AtLeast   string        `json:"atLeast"` // the soaks
 	AtMost    string        `json:"atMost"`  // if every wave takes all the time that sites have, and nothing holds it
 }
@@ -35,7 +36,7 @@ func (g *Globals) dryRun(ctx context.Context, w io.Writer, c client.Client, tena
 	if err != nil {
 		return err
 	}
-	plan := dryRunPlan{Namespace: r.namespace, Name: r.Name, Waves: []plannedWave{}}
+	plan := dryRunPlan{Namespace: r.namespace, Name: r.Name, Waves: []plannedWave{}, Pinned: append([]string{}, fleet.pinned...)}
 	least, most := time.Duration(0), time.Duration(0)
 	t := table{header: []string{"WAVE", "NAME", "SITES", "OFFLINE", "SOAK", "THEN", "FOR EXAMPLE"}}
 	total, offline := 0, 0
@@ -79,6 +80,9 @@ func (g *Globals) dryRun(ctx context.Context, w io.Writer, c client.Client, tena
 	}
 	if fleet.maintenance > 0 {
 		fmt.Fprintf(w, "in maintenance now: %s; they wait until it ends\n", plural(fleet.maintenance, "site"))
+	}
+	if n := len(fleet.pinned); n > 0 {
+		fmt.Fprintf(w, "nothing changes on %s, %s: spec.software of the Site names the version, which counts before policies\n", plural(n, "site"), examples(fleet.pinned, 4))
 	}
 	fmt.Fprintf(w, "these very sites: the same command with --name %s in the place of --dry-run\n", r.Name)
 	return nil

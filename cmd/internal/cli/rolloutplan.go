@@ -28,6 +28,7 @@ type plannedFleet struct {
 	sites       []decide.Site
 	online      map[string]bool
 	maintenance int
+	pinned      []string // that name their versions themselves, so that nothing changes there
 }
 
 // planRollout works the waves out as the controllers will, from what the user may read.
@@ -76,9 +77,7 @@ func planRollout(ctx context.Context, c client.Client, tenant v1alpha1.Tenant, r
 			}
 		}
 		slices.Sort(d.VirtualSites)
-		if out.online[s.Name] = d.Online; d.Maintenance {
-			out.maintenance++
-		}
+		out.online[s.Name] = d.Online
 		out.sites = append(out.sites, d)
 	}
 	slices.SortFunc(out.sites, func(a, b decide.Site) int { return strings.Compare(a.Name, b.Name) })
@@ -90,7 +89,34 @@ func planRollout(ctx context.Context, c client.Client, tenant v1alpha1.Tenant, r
 		return err == nil && slices.Contains(s.VirtualSites, k)
 	}
 	waves, err := decide.Plan(r.Name, &r.Spec, out.sites, inScope, member)
+	changes := map[string]bool{}
+	for _, w := range waves {
+		for _, name := range w.Sites {
+			changes[name] = true
+		}
+	}
+	for i := range sites.Items {
+		s := &sites.Items[i]
+		if !changes[s.Name] {
+			continue
+		}
+		if inMaintenance(s) {
+			out.maintenance++
+		}
+		if pinned(s, targets) {
+			out.pinned = append(out.pinned, s.Name)
+		}
+	}
+	slices.Sort(out.pinned)
 	return waves, out, err
+}
+
+// pinned tells whether the site itself names the version of all that would change there.
+func pinned(s *v1alpha1.Site, targets []target) bool {
+	return !slices.ContainsFunc(targets, func(t target) bool {
+		component, _, _ := unstructured.NestedString(t.o.Object, "spec", "component")
+		return t.kind.Kind != "SoftwarePolicy" || s.Spec.Software[v1alpha1.SoftwareComponent(component)] == ""
+	})
 }
 
 func inMaintenance(s *v1alpha1.Site) bool {

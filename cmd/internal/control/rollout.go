@@ -157,6 +157,12 @@ func (r *rolloutSites) softwareState(id fleet.SiteID, policy string) (decide.App
 	if site == nil {
 		return decide.NotYet, ""
 	}
+	return softwareStanding(site, policy, r.fleet.SoftwareOf(id), func(c v1alpha1.SoftwareComponent) string { return r.store.SoftwareDigest(id, c) })
+}
+
+// softwareStanding judges what the site said by the digest of what it shall run of a
+// component.
+func softwareStanding(site *inventory.Site, policy string, said fleetapi.SoftwareSaid, digest func(v1alpha1.SoftwareComponent) string) (decide.Applied, string) {
 	for _, p := range site.PoliciesOf(desired.KindSoftwarePolicy) {
 		if p.Name != policy {
 			continue
@@ -165,8 +171,7 @@ func (r *rolloutSites) softwareState(id fleet.SiteID, policy string) (decide.App
 		if _, decides, _ := desired.SoftwareFor(site, spec.Component); decides != p {
 			break
 		}
-		said := r.fleet.SoftwareOf(id)
-		standing, why := said.Standing(spec.Component, r.store.SoftwareDigest(id, spec.Component), spec.Version)
+		standing, why := said.Standing(spec.Component, digest(spec.Component), spec.Version)
 		switch standing {
 		case fleetapi.SoftwareDone:
 			return decide.Ready, ""
