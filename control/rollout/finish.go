@@ -172,10 +172,8 @@ func (j *job) drop(ctx context.Context) error {
 		return err
 	}
 	next := j.st.DeepCopy()
-	ordinary := next.Labels[hold.LabelKind] != ""
-	if !ordinary && next.Spec.Supersedes == "" {
-		next.Spec.Held = false
-	}
+	// As after an abort: also what it took over from another one is put back.
+	next.Spec.Held = slices.ContainsFunc(next.Spec.Objects, func(o v1alpha1.RolloutObject) bool { return !o.Written })
 	metav1.SetMetaDataAnnotation(&next.ObjectMeta, hold.AnnotationEnded, string(v1alpha1.RolloutRolledBack))
 	if err := j.save(ctx, next); err != nil {
 		return err

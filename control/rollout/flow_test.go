@@ -2,6 +2,7 @@ package rollout_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -114,6 +115,52 @@ func TestADeletedRolloutIsPutBackFirst(t *testing.T) {
 	// Its name can be taken again.
 	w.rollout("release", "web", "web:3")
 	w.becomes("release", v1alpha1.RolloutCompleted)
+}
+
+// One that has taken over from another and is deleted before it moved a site leaves nothing
+// behind: the object is what it was before both, and so is what its sites have.
+func TestADeletedRolloutThatTookOver(t *testing.T) {
+	w := newWorld(t, "ro-tookover")
+	w.deployment("web", "web:1")
+	stop := w.control()
+	w.rollout("one", "web", "web:2", func(r *v1alpha1.Rollout) { r.Spec.Soak.Duration = time.Hour })
+	testkit.EventuallyTrue(t, "the first wave has it", func() bool { return len(w.sitesThatHad("web:2")) == 1 })
+	stop()
+	w.rollout("two", "web", "web:3")
+	testkit.Eventually(t, "the second has written the object, and decided nothing", func() error {
+		stop, died := w.controlThat(1, true)
+		<-died
+		stop()
+		if got := w.image("web"); got != "web:3" {
+			return errors.New(got)
+		}
+		return nil
+	})
+	if st, err := w.state("two"); err != nil || st.Spec.Decided != nil || st.Spec.Supersedes != "one" {
+		t.Fatalf("%+v, %v", st.Spec, err)
+	}
+	r, err := w.get("two")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.client.Delete(context.Background(), r); err != nil {
+		t.Fatal(err)
+	}
+	w.control()
+	testkit.Eventually(t, "it is gone", func() error {
+		r, err := w.get("two")
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("%+v, %v", r.Status, err)
+	})
+	w.ended("two", false)
+	w.becomes("one", v1alpha1.RolloutSuperseded, "two")
+	if got, had := w.image("web"), w.sitesThatHad("web:3"); got != "web:1" || len(had) != 0 {
+		t.Errorf("the object has %s; %v had what was deleted", got, had)
+	}
+	w.rollout("two", "web", "web:4") // the name is free
+	w.becomes("two", v1alpha1.RolloutCompleted)
 }
 
 func TestARolloutEndsWithItsObject(t *testing.T) {
