@@ -1,7 +1,9 @@
 package timeline
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -16,6 +18,10 @@ import (
 const (
 	defaultLimit = 100
 	maxLimit     = 1000
+	// maxNames of sites and of virtual sites: each is a walk of its own.
+	maxNames = 200
+	// patience is how long a page may take, waiting for its turn included.
+	patience = 5 * time.Second
 )
 
 // Register mounts the API: wire.TimelinePath, for the tenants that wire.TenantsHeader has.
@@ -26,7 +32,13 @@ func (s *Store) Register(mux obs.Routes) {
 			p.Write(w)
 			return
 		}
-		events, more, err := s.Page(r.Context(), *q)
+		ctx, cancel := context.WithTimeout(r.Context(), patience)
+		defer cancel()
+		events, more, err := s.Page(ctx, *q)
+		if err != nil && ctx.Err() != nil {
+			wire.Failure(http.StatusServiceUnavailable, "the page takes longer than %s, waiting for its turn included; ask for less, such as a shorter time", patience).Write(w)
+			return
+		}
 		if err != nil {
 			s.log.Error("timeline", "err", err)
 			wire.Failure(http.StatusInternalServerError, "the timeline can't be read").Write(w)
@@ -60,17 +72,17 @@ func ParseQuery(r *http.Request) (*Query, *wire.Problem) {
 			return nil, wire.Failure(http.StatusBadRequest, "%.40q: no such parameter here; there are %s", k, strings.Join(params, ", "))
 		}
 	}
-	q := &Query{AllTenants: sc.Fleet(), Tenants: sc.Asked, Sites: wire.Values(in["site"]), VirtualSites: wire.Values(in["virtualSite"]), Kinds: wire.Values(in["kind"]), Limit: defaultLimit}
+	q := &Query{AllTenants: sc.Fleet(), Tenants: sc.Asked, Sites: names(in["site"], ""), VirtualSites: names(in["virtualSite"], "shared/"), Kinds: wire.Values(in["kind"]), Limit: defaultLimit}
 	if len(q.Tenants) == 0 {
 		q.Tenants = sc.Allowed
 	}
-	for i, v := range q.VirtualSites {
-		if !strings.Contains(v, "/") {
-			q.VirtualSites[i] = "shared/" + v
-		}
-	}
 	var errs []wire.FieldError
 	bad := func(field, detail string) { errs = append(errs, wire.FieldError{Field: field, Detail: detail}) }
+	for name, list := range map[string][]string{"site": q.Sites, "virtualSite": q.VirtualSites} {
+		if len(list) > maxNames {
+			bad(name, fmt.Sprintf("%d names: want at most %d", len(list), maxNames))
+		}
+	}
 	for _, k := range q.Kinds {
 		if !slices.Contains(wire.TimelineKinds, k) {
 			bad("kind", strconv.Quote(clip(k, 40))+": want one of "+strings.Join(wire.TimelineKinds, ", "))
@@ -98,6 +110,18 @@ func ParseQuery(r *http.Request) (*Query, *wire.Problem) {
 		return nil, wire.Invalid(errs...)
 	}
 	return q, nil
+}
+
+// names are those of a parameter, each once, in the namespace if they name none.
+func names(in []string, namespace string) []string {
+	out := wire.Values(in)
+	for i, v := range out {
+		if !strings.Contains(v, "/") {
+			out[i] = namespace + v
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 func validID(s string) bool {

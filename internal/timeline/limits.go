@@ -22,7 +22,6 @@ type limits struct {
 type limit struct {
 	rate *rate.Limiter
 	left int // events left out since the last one that was taken
-	used time.Time
 }
 
 func newLimits(o *Options) *limits {
@@ -45,10 +44,12 @@ func (l *limits) take(e *wire.TimelineEvent, now time.Time) (left int, ok bool) 
 	}
 	x := l.things[[2]string{e.Tenant, name}]
 	if x == nil {
+		if t.rate.TokensAt(now) < 1 {
+			return 0, false // whoever makes up names is not remembered by each of them
+		}
 		x = &limit{rate: rate.NewLimiter(rate.Every(l.o.SiteEvery), l.o.SiteBurst)}
 		l.things[[2]string{e.Tenant, name}] = x
 	}
-	t.used, x.used = now, now
 	if !x.rate.AllowN(now, 1) || !t.rate.AllowN(now, 1) {
 		x.left++
 		return 0, false
@@ -62,12 +63,12 @@ func (l *limits) forget(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k, x := range l.things {
-		if x.left == 0 && now.Sub(x.used) > time.Duration(l.o.SiteBurst)*l.o.SiteEvery {
+		if x.rate.TokensAt(now) >= float64(l.o.SiteBurst) {
 			delete(l.things, k)
 		}
 	}
 	for k, x := range l.tenants {
-		if now.Sub(x.used) > time.Duration(l.o.TenantBurst)*l.o.TenantEvery {
+		if x.rate.TokensAt(now) >= float64(l.o.TenantBurst) {
 			delete(l.tenants, k)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"muster.dev/muster/internal/turns"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -32,8 +33,8 @@ type Query struct {
 	After *wire.TimelinePosition
 }
 
-// checkEvery is how many rows are looked at between looks at the context.
-const checkEvery = 4096
+// checkEvery is how many rows are looked at before others may go on.
+const checkEvery = 1024
 
 // Page returns events, the newest first, and whether there are more.
 func (s *Store) Page(ctx context.Context, q Query) (events []wire.TimelineEvent, more bool, err error) {
@@ -41,6 +42,11 @@ func (s *Store) Page(ctx context.Context, q Query) (events []wire.TimelineEvent,
 	if err != nil {
 		return nil, false, err
 	}
+	turn, err := s.processors.Begin(ctx, q.class())
+	if err != nil {
+		return nil, false, fmt.Errorf("timeline: wait for the turn to read: %w", err)
+	}
+	defer turn.End()
 	events = []wire.TimelineEvent{}
 	err = s.db.View(func(tx *bolt.Tx) error {
 		rows, err := open(tx.Bucket(bucketTenants), &q)
@@ -49,8 +55,10 @@ func (s *Store) Page(ctx context.Context, q Query) (events []wire.TimelineEvent,
 		}
 		heap.Init(&rows)
 		for n := 1; len(rows) > 0; n++ {
-			if n%checkEvery == 0 && ctx.Err() != nil {
-				return ctx.Err()
+			if n%checkEvery == 0 {
+				if err := turn.Pass(ctx); err != nil {
+					return err
+				}
 			}
 			r := rows[0]
 			k, tenant := r.key, r.tenant
@@ -79,6 +87,14 @@ func (s *Store) Page(ctx context.Context, q Query) (events []wire.TimelineEvent,
 		return nil, false, fmt.Errorf("timeline: read: %w", err)
 	}
 	return events, more, nil
+}
+
+// class is whose processor time a page is: those who may read the same.
+func (q *Query) class() turns.Class {
+	if q.AllTenants {
+		return turns.Class{Tenant: wire.AllTenants}
+	}
+	return turns.Class{Tenant: strings.Join(q.Tenants, ",")}
 }
 
 // wants compares names, of which the index has digests only.

@@ -25,6 +25,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"muster.dev/muster/internal/disk"
+	"muster.dev/muster/internal/turns"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -56,6 +57,8 @@ type Store struct {
 	db      *bolt.DB
 	metrics *metrics
 	limits  *limits
+	// What pages of one tenant take another has its part of: this process does more.
+	processors *turns.Processors
 
 	mu   sync.Mutex
 	uses map[string]use // by tenant, as committed
@@ -136,7 +139,7 @@ func Open(o Options) (*Store, error) {
 		return nil, fmt.Errorf("timeline: open %s: %w", o.File, err)
 	}
 	db.MaxBatchDelay = 5 * time.Millisecond
-	s := &Store{opts: o, log: o.Logger, now: o.Now, db: db, uses: map[string]use{}, limits: newLimits(&o)}
+	s := &Store{opts: o, log: o.Logger, now: o.Now, db: db, uses: map[string]use{}, limits: newLimits(&o), processors: turns.NewProcessors(0)}
 	err = db.Update(func(tx *bolt.Tx) error {
 		if _, err := tx.CreateBucketIfNotExists(bucketTracked); err != nil {
 			return err
