@@ -8,6 +8,7 @@
 package software
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -46,6 +47,14 @@ const (
 	tenantQuestions, tenantQuestionsEvery = 200, time.Second
 )
 
+// What a tenant's questions may have the centre send: that part of the cache at once, and as
+// much again in an hour. A release is a small part of it; whoever asks for all old ones
+// again and again, of which the cache can't hold all, would have them sent again and again.
+const (
+	tenantPart  = 4
+	tenantLeast = 1 << 30
+)
+
 // Options of New. Dir, Centre and Identify are required.
 type Options struct {
 	Dir    string // of the cache, which outlives a restart
@@ -72,7 +81,8 @@ type Server struct {
 	used     int
 	byTenant map[string]int
 	bySite   map[fleet.SiteID]int
-	asks     map[any]*rate.Limiter // of sites and tenants that asked for what is not here
+	asks     map[any]*rate.Limiter    // of sites and tenants that asked for what is not here
+	fetches  map[string]*rate.Limiter // of tenants, in KiB of what was fetched for them
 }
 
 // New takes what an earlier one left in the directory.
@@ -86,12 +96,12 @@ func New(o Options) (*Server, error) {
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
 	}
-	s := &Server{o: o, byTenant: map[string]int{}, bySite: map[fleet.SiteID]int{}, asks: map[any]*rate.Limiter{}}
+	s := &Server{o: o, byTenant: map[string]int{}, bySite: map[fleet.SiteID]int{}, asks: map[any]*rate.Limiter{}, fetches: map[string]*rate.Limiter{}}
 	if o.BytesPerSecond > 0 {
 		s.pace = rate.NewLimiter(rate.Limit(o.BytesPerSecond), max(o.BytesPerSecond/10, chunk))
 	}
 	var err error
-	if s.cache, err = delivery.NewCache(delivery.CacheOptions{Dir: o.Dir, Upstream: o.Centre, MaxBytes: o.MaxBytes, MayAsk: s.mayAsk, Log: o.Logger}); err != nil {
+	if s.cache, err = delivery.NewCache(delivery.CacheOptions{Dir: o.Dir, Upstream: o.Centre, MaxBytes: o.MaxBytes, MayAsk: s.mayAsk, Fetching: s.fetching, Log: o.Logger}); err != nil {
 		return nil, fmt.Errorf("cache of software: %w", err)
 	}
 	s.m = newMetrics(o.Registerer, s)
@@ -181,11 +191,41 @@ func (s *Server) mayAsk(r *http.Request) bool {
 		}
 		return l
 	}
-	ok = of(id, siteQuestions, siteQuestionsEvery).Allow() && of(id.Tenant, tenantQuestions, tenantQuestionsEvery).Allow()
+	ok = of(id, siteQuestions, siteQuestionsEvery).Allow() && of(id.Tenant, tenantQuestions, tenantQuestionsEvery).Allow() && s.fetchesLocked(id.Tenant).Tokens() > 0
 	if !ok {
 		s.m.held.Inc()
 	}
 	return ok
+}
+
+// fetching charges the tenant of a request with what is fetched for it, which others that
+// want the same have for nothing.
+func (s *Server) fetching(r *http.Request, bytes int64) {
+	id, ok := r.Context().Value(siteKey{}).(fleet.SiteID)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.fetchesLocked(id.Tenant)
+	l.ReserveN(time.Now(), int(min(bytes>>10+1, int64(l.Burst()))))
+}
+
+func (s *Server) fetchesLocked(tenant string) *rate.Limiter {
+	if len(s.fetches) > 10_000 {
+		for t, l := range s.fetches {
+			if l.Tokens() >= float64(l.Burst()) {
+				delete(s.fetches, t)
+			}
+		}
+	}
+	l := s.fetches[tenant]
+	if l == nil {
+		kib := max(cmp.Or(s.o.MaxBytes, delivery.DefaultBytes)/tenantPart, tenantLeast) >> 10
+		l = rate.NewLimiter(rate.Limit(float64(kib)/time.Hour.Seconds()), int(kib))
+		s.fetches[tenant] = l
+	}
+	return l
 }
 
 // Status is for /debug/.

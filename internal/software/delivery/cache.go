@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,11 +50,14 @@ func (f *Fetcher) Open(ctx context.Context, path string, from int64) (io.ReadClo
 	return resp.Body, from + resp.ContentLength, nil
 }
 
+// DefaultBytes that a Cache may hold.
+const DefaultBytes = 20 << 30
+
 // CacheOptions of a Cache.
 type CacheOptions struct {
 	Dir      string
 	Upstream Upstream
-	// MaxBytes of files; what was not asked for the longest goes first. 0: 20 GiB.
+	// MaxBytes of files; what was not asked for the longest goes first. 0: DefaultBytes.
 	MaxBytes int64
 	// MetadataFor is how long signed metadata is served before the centre is asked again;
 	// 0: half a minute. Longer while the centre can't be reached: it expires by itself.
@@ -61,7 +65,10 @@ type CacheOptions struct {
 	// MayAsk says whether a request may cost the centre a question; nil: any may. What is
 	// here already, or on its way, costs none.
 	MayAsk func(*http.Request) bool
-	Log    *slog.Logger
+	// Fetching is told of whose request a file is fetched, and of how many bytes, before
+	// they come; may be nil.
+	Fetching func(r *http.Request, bytes int64)
+	Log      *slog.Logger
 }
 
 // How long an answer that was no file is given again without asking the centre.
@@ -112,6 +119,7 @@ type CacheStats struct {
 	Fetched int64 // bytes of files that came
 	Failed  int64 // files that did not come, missing ones not counted
 	Disk    int64 // failures to write to the disk
+	Cut     int64 // files that were removed though they were being read
 }
 
 // Stats returns the figures of now.
@@ -130,7 +138,7 @@ func (c *Cache) Stats() CacheStats {
 // NewCache takes what an earlier one left in the directory, which it makes if need be.
 func NewCache(o CacheOptions) (*Cache, error) {
 	if o.MaxBytes == 0 {
-		o.MaxBytes = 20 << 30
+		o.MaxBytes = DefaultBytes
 	}
 	if o.MetadataFor == 0 {
 		o.MetadataFor = 30 * time.Second
@@ -229,7 +237,7 @@ func (c *Cache) file(r *http.Request, path string) (*file, error) {
 		case c.o.MayAsk != nil && !c.o.MayAsk(r):
 			return nil, errTooMany
 		}
-		f = &file{path: path, changed: make(chan struct{})}
+		f = &file{path: path, changed: make(chan struct{}), of: r}
 		c.files[path] = f
 		c.fetches++
 		c.stats.Asked++
@@ -244,29 +252,35 @@ func (c *Cache) release(f *file) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.users--
-	c.evictLocked(c.o.MaxBytes)
+	c.evictLocked(c.o.MaxBytes, false)
 }
 
-// evictLocked makes room among the files that are whole and that nobody reads, down to
-// most bytes, and returns how many are left. A file that is coming counts as whole.
-func (c *Cache) evictLocked(most int64) int64 {
+// evictLocked makes room among the files that are whole, down to most bytes, and returns
+// how many are left. A file that is coming counts as whole. Files that nobody reads go
+// first; with cut others too, those with the fewest readers first: whoever reads a byte a
+// second of each old release must not keep the next one out. They ask again for the rest.
+func (c *Cache) evictLocked(most int64, cut bool) int64 {
 	var total int64
-	var idle []*file
+	var whole []*file
 	for _, f := range c.files {
 		n, done, _ := f.state()
 		total += max(n, f.reserved)
-		if f.users == 0 && done {
-			idle = append(idle, f)
+		if done && (cut || f.users == 0) {
+			whole = append(whole, f)
 		}
 	}
-	slices.SortFunc(idle, func(a, b *file) int { return a.used.Compare(b.used) })
-	for _, f := range idle {
+	slices.SortFunc(whole, func(a, b *file) int { return cmp.Or(cmp.Compare(a.users, b.users), a.used.Compare(b.used)) })
+	for _, f := range whole {
 		if total <= most {
 			break
 		}
 		n, _, _ := f.state()
 		total -= max(n, f.reserved)
 		delete(c.files, f.path)
+		if f.users > 0 {
+			c.stats.Cut++
+			f.close()
+		}
 		f.remove()
 	}
 	return total
@@ -278,12 +292,16 @@ func (c *Cache) reserve(f *file, size int64) error {
 	defer c.mu.Unlock()
 	if size <= c.o.MaxBytes { // else all that is here would go for nothing
 		f.reserved = size
-		if c.evictLocked(c.o.MaxBytes) <= c.o.MaxBytes {
+		if c.evictLocked(c.o.MaxBytes, true) <= c.o.MaxBytes {
+			if c.o.Fetching != nil {
+				c.o.Fetching(f.of, size)
+			}
+			f.of = nil
 			return nil
 		}
 		f.reserved = 0
 	}
-	return fmt.Errorf("%w for %s of %d bytes: it may have %d in all, and what is being read stays; raise cacheBytes", errNoRoom, f.path, size, c.o.MaxBytes)
+	return fmt.Errorf("%w for %s of %d bytes: it may have %d in all, and what is coming stays; raise cacheBytes", errNoRoom, f.path, size, c.o.MaxBytes)
 }
 
 // fetch brings a file, not for one reader's sake: it goes on when that one hangs up.
@@ -296,7 +314,7 @@ func (c *Cache) fetch(f *file) {
 	n, _, _ := f.state()
 	c.stats.Fetched += n
 	if err == nil {
-		c.evictLocked(c.o.MaxBytes)
+		c.evictLocked(c.o.MaxBytes, false)
 		return
 	}
 	delete(c.files, f.path)
@@ -359,7 +377,7 @@ func (c *Cache) diskFailed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stats.Disk++
-	c.evictLocked(0)
+	c.evictLocked(0, false)
 }
 
 // diskWriter knows that it was the disk that failed, and not the line.

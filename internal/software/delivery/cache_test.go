@@ -11,7 +11,9 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -292,4 +294,58 @@ func FuzzServe(f *testing.F) {
 			t.Errorf("%q: %d %q", path, w.Code, w.Body)
 		}
 	})
+}
+
+// Whoever reads a byte now and then of each old file does not keep a new one out: such a
+// download breaks off, and goes on where it was when it is asked for again.
+func TestSlowReadersAreCut(t *testing.T) {
+	c := newCentre(t)
+	const size = 4 << 20 // more than what lies in sockets' buffers
+	var paid atomic.Int64
+	cache, f := newCache(t, c, CacheOptions{MaxBytes: 2 * size, Fetching: func(_ *http.Request, bytes int64) { paid.Add(bytes) }})
+	blobs := [][]byte{noise(1, size), noise(2, size), noise(3, size)}
+	var held []io.ReadCloser
+	for i, b := range blobs {
+		c.put(t, publish.Blob(digest(b)), b)
+		if i == 2 {
+			break
+		}
+		in, _, err := f.Open(t.Context(), BlobPath+digest(b), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		if _, err := io.ReadFull(in, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, in)
+	}
+	testkit.EventuallyTrue(t, "both are here", func() bool { return cache.Stats().Fetched == 2*size })
+	in, _, err := f.Open(t.Context(), BlobPath+digest(blobs[2]), 0)
+	if err != nil {
+		t.Fatalf("a new file beside two that are being read: %v", err)
+	}
+	defer in.Close()
+	if b, err := io.ReadAll(in); err != nil || !bytes.Equal(b, blobs[2]) {
+		t.Errorf("%d bytes, %v", len(b), err)
+	}
+	if s := cache.Stats(); s.Cut != 1 || s.Files != 2 || s.Bytes != 2*size {
+		t.Errorf("%+v", s)
+	}
+	b, err := io.ReadAll(held[0])
+	if err == nil {
+		t.Error("the oldest download was not cut")
+	}
+	rest, _, err := f.Open(t.Context(), BlobPath+digest(blobs[0]), int64(1+len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rest.Close()
+	more, err := io.ReadAll(rest)
+	if err != nil || !bytes.Equal(slices.Concat(blobs[0][:1], b, more), blobs[0]) {
+		t.Errorf("%d and %d bytes, %v", len(b), len(more), err)
+	}
+	if n := paid.Load(); n != 4*size {
+		t.Errorf("%d bytes were charged, want %d", n, 4*size)
+	}
 }

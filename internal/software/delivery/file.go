@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"sync"
 	"time"
@@ -16,7 +17,8 @@ type file struct {
 	// The cache's:
 	users    int
 	used     time.Time
-	reserved int64 // bytes on the disk that are kept for it
+	reserved int64         // bytes on the disk that are kept for it
+	of       *http.Request // for which it is fetched, until its size is known
 
 	mu      sync.Mutex
 	out     *os.File
@@ -69,6 +71,15 @@ func (f *file) remove() {
 	defer f.mu.Unlock()
 	if f.out != nil {
 		_ = os.Remove(f.out.Name())
+	}
+}
+
+// close ends all readers, so that the space is given back at once.
+func (f *file) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.out != nil {
+		_ = f.out.Close()
 	}
 }
 
