@@ -62,7 +62,9 @@ type Options struct {
 	// ProcessMetrics adds the figures of the whole process to the collector's own
 	// series: right when the process has one collector.
 	ProcessMetrics bool
-	Version        string // of the software; default "dev"
+	// Self are further series of the site's own, served with the collector's; nil: none.
+	Self    prometheus.Collector
+	Version string // of the software; default "dev"
 	// BuildTime is when the software was built; default: the program file's time.
 	BuildTime  time.Time
 	Logger     *slog.Logger

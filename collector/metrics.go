@@ -65,6 +65,11 @@ func newMetrics(c *Collector) (*metrics, error) {
 		return nil, err
 	}
 	m.self.MustRegister(m.scrapes)
+	if c.opts.Self != nil {
+		if err := m.self.Register(c.opts.Self); err != nil {
+			return nil, err
+		}
+	}
 	if c.opts.ProcessMetrics {
 		m.self.MustRegister(
 			collectors.NewProcessCollector(collectors.ProcessCollectorOpts{Namespace: "muster_edge"}),

@@ -25,6 +25,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"muster.dev/muster/control/agent/linkmeter"
 	"muster.dev/muster/internal/backoff"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/holdings"
@@ -115,6 +116,7 @@ type Agent struct {
 	changes chan struct{} // the mirror has something to tell
 	hosts   hostConns
 	metrics metrics
+	link    *linkmeter.Meter
 }
 
 // Phase is what the agent is doing.
@@ -166,7 +168,7 @@ func New(o Options) (*Agent, error) {
 	}
 	a := &Agent{
 		opts: o, phase: PhaseStarting, since: o.Now(), enrolled: make(chan struct{}), conditions: map[string]*wire.Condition{}, told: map[string]time.Time{},
-		report: make(chan struct{}, 1), changes: make(chan struct{}, 1),
+		report: make(chan struct{}, 1), changes: make(chan struct{}, 1), link: linkmeter.New(),
 		metrics: metrics{
 			connected: prometheus.NewGauge(prometheus.GaugeOpts{Name: "muster_agent_connected", Help: "1 while the stream to a regional is open."}),
 			notAfter:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "muster_agent_certificate_not_after_seconds", Help: "When the site's certificate ends, Unix time."}),
@@ -185,12 +187,12 @@ func New(o Options) (*Agent, error) {
 	if err := a.loadDesired(); err != nil {
 		return nil, err
 	}
-	a.client = &http.Client{Transport: &http.Transport{
+	a.client = &http.Client{Transport: a.link.Transport(&http.Transport{
 		DialTLSContext:      a.dialTLS,
 		ForceAttemptHTTP2:   true,
 		MaxIdleConnsPerHost: 4,
 		IdleConnTimeout:     90 * time.Second,
-	}}
+	})}
 	return a, nil
 }
 
@@ -341,6 +343,10 @@ func (a *Agent) Endpoint() string {
 // against today's trust bundle. It stays good when either rotates.
 func (a *Agent) HTTPClient() *http.Client { return a.client }
 
+// Link is what was measured of the site's link to its regionals, to be served with the
+// site's own series.
+func (a *Agent) Link() prometheus.Collector { return a.link }
+
 // TLSClientConfig is for connections to one gateway's host with the site's
 // certificate; both ends' certificates are taken anew for each connection.
 func (a *Agent) TLSClientConfig(host string) *tls.Config {
@@ -361,14 +367,17 @@ func (a *Agent) dialTLS(ctx context.Context, network, addr string) (net.Conn, er
 	if err != nil {
 		return nil, fmt.Errorf("gateway address: %w", err)
 	}
-	raw, err := a.opts.Dial(ctx, network, addr)
+	raw, err := a.link.Dial(ctx, linkmeter.Requests, func(ctx context.Context) (net.Conn, error) { return a.opts.Dial(ctx, network, addr) })
 	if err != nil {
 		return nil, err
 	}
 	cfg := a.TLSClientConfig(host)
 	cfg.NextProtos = []string{"h2", "http/1.1"}
 	conn := tls.Client(raw, cfg)
-	if err := conn.HandshakeContext(ctx); err != nil {
+	began := time.Now()
+	err = conn.HandshakeContext(ctx)
+	a.link.Handshake(linkmeter.Requests, time.Since(began), err)
+	if err != nil {
 		raw.Close()
 		return nil, err
 	}

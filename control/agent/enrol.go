@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	"muster.dev/muster/control/agent/linkmeter"
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/wire"
 )
@@ -67,7 +68,7 @@ func (a *Agent) Enrol(ctx context.Context) (wait time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
-	conn, err := a.connect(addr, a.enrolTLS(addr, join.CAHash, bundle))
+	conn, err := a.connect(addr, linkmeter.Stream, a.enrolTLS(addr, join.CAHash, bundle))
 	if err != nil {
 		return 0, err
 	}
@@ -125,11 +126,13 @@ func (a *Agent) enrolTLS(addr, caHash string, bundle *x509.CertPool) *tls.Config
 }
 
 // connect makes one gRPC connection, which does not reconnect for long: the agent
-// has its own mind about where and when.
-func (a *Agent) connect(addr string, cfg *tls.Config) (*grpc.ClientConn, error) {
+// has its own mind about where and when. of is what the connection is for, to linkmeter.
+func (a *Agent) connect(addr, of string, cfg *tls.Config) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+addr,
-		grpc.WithTransportCredentials(credentials.NewTLS(cfg)),
-		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return a.opts.Dial(ctx, "tcp", addr) }),
+		grpc.WithTransportCredentials(a.link.Credentials(of, credentials.NewTLS(cfg))),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			return a.link.Dial(ctx, of, func(ctx context.Context) (net.Conn, error) { return a.opts.Dial(ctx, "tcp", addr) })
+		}),
 		grpc.WithDisableServiceConfig(),
 		// Rarer than any server's patience; a dead path shows by TCP_USER_TIMEOUT.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 6 * time.Minute, Timeout: 20 * time.Second}),

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"muster.dev/muster/control/agent/linkmeter"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/tunnel"
@@ -179,7 +180,7 @@ func (h *hostConns) get(a *Agent, addr string) (*hostConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := a.connect(addr, a.TLSClientConfig(host))
+	conn, err := a.connect(addr, linkmeter.Tunnels, a.TLSClientConfig(host))
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"muster.dev/muster/control/agent/linkmeter"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/wire"
 )
@@ -33,7 +34,7 @@ func (a *Agent) session(ctx context.Context) (up bool, err error) {
 	host, _, _ := net.SplitHostPort(addr)
 	a.setPhase(PhaseConnecting, "connects to "+addr)
 
-	conn, err := a.connect(addr, a.TLSClientConfig(host))
+	conn, err := a.connect(addr, linkmeter.Stream, a.TLSClientConfig(host))
 	if err != nil {
 		return false, err
 	}

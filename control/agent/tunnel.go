@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
+	"muster.dev/muster/control/agent/linkmeter"
 	"muster.dev/muster/internal/tunnel"
 	"muster.dev/muster/internal/wire"
 )
@@ -48,7 +49,7 @@ func (t *tunnels) open(id string) {
 		return
 	}
 	if t.conn == nil {
-		conn, err := t.a.connect(t.addr, t.a.TLSClientConfig(t.host))
+		conn, err := t.a.connect(t.addr, linkmeter.Tunnels, t.a.TLSClientConfig(t.host))
 		if err != nil {
 			t.a.opts.Logger.Warn("a tunnel was not opened", "err", err)
 			return

@@ -91,6 +91,9 @@ type conn struct {
 	once   sync.Once
 }
 
+// NetConn returns the connection below the link.
+func (c *conn) NetConn() net.Conn { return c.Conn }
+
 // pass blocks while the link is cut.
 func (c *conn) pass() error {
 	if down := c.link.state(); down != nil {

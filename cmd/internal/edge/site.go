@@ -136,7 +136,7 @@ func NewSite(o SiteOptions) (*Site, error) {
 	}
 	s.Collector, err = collector.New(collector.Options{
 		Dir: filepath.Join(o.Dir, "spool"), Site: id, ScrapeConfigs: o.ScrapeConfigs, Targets: o.Targets, Version: o.Version, BuildTime: obs.Built(),
-		Endpoint: s.pushURL, Client: s.Agent.HTTPClient, SpoolSync: o.SpoolSync, ProcessMetrics: o.ProcessMetrics, Logger: o.Logger, Registerer: o.Registerer,
+		Endpoint: s.pushURL, Client: s.Agent.HTTPClient, Self: s.Agent.Link(), SpoolSync: o.SpoolSync, ProcessMetrics: o.ProcessMetrics, Logger: o.Logger, Registerer: o.Registerer,
 	})
 	return s, err
 }
