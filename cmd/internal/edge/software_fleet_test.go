@@ -2,7 +2,6 @@ package edge
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -13,12 +12,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/sigstore/sigstore/pkg/signature"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -27,9 +26,10 @@ import (
 	"muster.dev/muster/internal/testkit"
 )
 
-// TestSoftwareThroughAFleet is the whole way: a SoftwareVersion and a SoftwarePolicy at a
-// real control, files over a real regional, and a real agent that replaces itself. MUSTER
-// names a binary of muster that is built already.
+// TestSoftwareThroughAFleet is the whole way: rollouts of versions at a real control, files
+// over a real regional, and real agents that replace themselves in waves; a version that does
+// not come up is left by the first of them, and offered to no other. MUSTER names a binary of
+// muster that is built already.
 func TestSoftwareThroughAFleet(t *testing.T) {
 	if testing.Short() {
 		t.Skip("links muster and muster-edge")
@@ -106,7 +106,7 @@ func TestSoftwareThroughAFleet(t *testing.T) {
 	role("control")
 	token := ""
 	testkit.Eventually(t, "control answers", func() error {
-		out, err := exec.CommandContext(t.Context(), muster, "token", "create", "--auto-approve", "--tenant", "main", "--data-dir", data).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), muster, "token", "create", "--auto-approve", "--max-uses", "0", "--tenant", "main", "--data-dir", data).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
@@ -130,25 +130,30 @@ func TestSoftwareThroughAFleet(t *testing.T) {
 		}
 		return m[1]
 	}
-	w := &watched{t: t, dir: filepath.Join(dir, "site")}
-	w.binary, w.config = filepath.Join(w.dir, "muster-edge"), filepath.Join(w.dir, "edge.yaml")
-	if err := os.Mkdir(w.dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	edge := fmt.Sprintf("stateDir: %s\nopsListen: %q\ngateways: [%q]\ncaHash: %q\ntoken: %q\nsite: paris-07\nsoftware: {hold: 1s, within: 40s}\n", w.dir, at(), gateway, flag("--ca-hash"), flag("--token"))
-	for path, b := range map[string][]byte{w.binary: one, w.config: []byte(edge)} {
-		if err := os.WriteFile(path, b, 0o700); err != nil {
+	join := func(site string) {
+		w := &watched{t: t, dir: filepath.Join(dir, site), within: "150s"}
+		w.binary, w.config = filepath.Join(w.dir, "muster-edge"), filepath.Join(w.dir, "edge.yaml")
+		if err := os.Mkdir(w.dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-	}
-	t.Cleanup(func() {
-		w.kill()
-		if b, _ := os.ReadFile(filepath.Join(w.dir, "log")); t.Failed() {
-			t.Logf("muster-edge:\n%s", b[max(0, len(b)-4000):])
+		edge := fmt.Sprintf("stateDir: %s\nopsListen: %q\ngateways: [%q]\ncaHash: %q\ntoken: %q\nsite: %s\nsoftware: {hold: 1s, within: 2m}\n", w.dir, at(), gateway, flag("--ca-hash"), flag("--token"), site)
+		for path, b := range map[string][]byte{w.binary: one, w.config: []byte(edge)} {
+			if err := os.WriteFile(path, b, 0o700); err != nil {
+				t.Fatal(err)
+			}
 		}
-	})
-	w.within = "60s"
-	w.start()
+		t.Cleanup(func() {
+			w.kill()
+			if b, _ := os.ReadFile(filepath.Join(w.dir, "log")); t.Failed() {
+				t.Logf("muster-edge of %s:\n%s", site, b[max(0, len(b)-3000):])
+			}
+		})
+		w.start()
+	}
+	sites := []string{"lyon-01", "paris-07", "turin-03"}
+	for _, site := range sites {
+		join(site)
+	}
 
 	// What the fleet's operator does.
 	rest, err := clientcmd.BuildConfigFromFlags("", filepath.Join(data, "admin.kubeconfig"))
@@ -169,37 +174,102 @@ func TestSoftwareThroughAFleet(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	says := func(state, running, message string) {
+	// agents are what sites say of theirs.
+	type agent struct{ state, running, wanted string }
+	agents := func() (map[string]agent, error) {
+		list, err := kind("sites").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		out := map[string]agent{}
+		for _, o := range list.Items {
+			said, _, _ := unstructured.NestedSlice(o.Object, "status", "software")
+			for _, x := range said {
+				text := func(field string) string {
+					v, _ := x.(map[string]any)[field].(string)
+					return v
+				}
+				if text("component") == "agent" {
+					out[o.GetName()] = agent{text("state"), text("running"), text("wanted")}
+				}
+			}
+		}
+		return out, nil
+	}
+	all := func(what string, is agent) {
 		t.Helper()
-		testkit.Eventually(t, state+", and "+running+" runs", func() error {
-			o, err := kind("sites").Get(context.Background(), "paris-07", metav1.GetOptions{})
+		testkit.EventuallyWithin(t, what, 5*time.Minute, func() error {
+			got, err := agents()
 			if err != nil {
 				return err
 			}
-			list, _, _ := unstructured.NestedSlice(o.Object, "status", "software")
-			for _, x := range list {
-				s := x.(map[string]any)
-				said, _ := s["message"].(string)
-				if s["component"] == "agent" && s["state"] == state && s["running"] == running && strings.Contains(said, message) {
-					return nil
+			for _, site := range sites {
+				if got[site].state != is.state || got[site].running != is.running {
+					return fmt.Errorf("%+v", got)
 				}
 			}
-			return fmt.Errorf("status.software %v, versions %v, conditions %v", list, o.Object["status"].(map[string]any)["versions"], o.Object["status"].(map[string]any)["conditions"])
+			return nil
 		})
 	}
 	for version, b := range bundles {
 		create("SoftwareVersion", "softwareversions", "agent-"+version, map[string]any{"component": "agent", "version": version, "bundles": []any{b}})
 	}
-	policy := func(version string) {
+	create("SoftwarePolicy", "softwarepolicies", "agents", map[string]any{"component": "agent"})
+	// rollout takes a version over all sites, the first one alone, and waits for the end. It
+	// returns who was ever offered it, and what was said at last.
+	rollout := func(version, end string) (offered map[string]bool, message string) {
 		t.Helper()
-		if _, err := kind("softwarepolicies").Patch(t.Context(), "agents", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"version":%q}}`, version), metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		name := "agents-" + version
+		create("Rollout", "rollouts", name, map[string]any{
+			"changes":  []any{map[string]any{"apiVersion": "muster.dev/v1alpha1", "kind": "SoftwarePolicy", "name": "agents", "content": map[string]any{"spec": map[string]any{"component": "agent", "version": version}}}},
+			"strategy": map[string]any{"type": "Canary", "waves": []any{map[string]any{"count": int64(1)}, map[string]any{"percent": int64(100)}}},
+			"gates":    []any{map[string]any{"name": "ready", "ready": map[string]any{"percent": int64(100)}}},
+			"soak":     "0s", "onFailure": "RollBackAll",
+			"budget": map[string]any{"maxFailed": "0", "maxFailedInWave": "0", "readyWithin": "10m"},
+		})
+		offered = map[string]bool{}
+		testkit.EventuallyWithin(t, name+" is "+end, 8*time.Minute, func() error {
+			got, err := agents()
+			if err != nil {
+				return err
+			}
+			for site, a := range got {
+				if a.wanted == version {
+					offered[site] = true
+				}
+			}
+			o, err := kind("rollouts").Get(t.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			// Read after the sites: what it says now held then, too.
+			if wave, _, _ := unstructured.NestedInt64(o.Object, "status", "wave"); wave == 1 && len(offered) > 1 {
+				t.Fatalf("in its first wave, of one site, %s is offered to %v", version, offered)
+			}
+			phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
+			decisions, _, _ := unstructured.NestedSlice(o.Object, "status", "decisions")
+			if message = fmt.Sprint(decisions...); phase == "Invalid" {
+				t.Fatalf("%s: %v", phase, o.Object["status"])
+			} else if phase != end {
+				return fmt.Errorf("%s: %v; %+v", phase, o.Object["status"], got)
+			}
+			return nil
+		})
+		return offered, message
 	}
-	create("SoftwarePolicy", "softwarepolicies", "agents", map[string]any{"component": "agent", "version": "2.0.0"})
-	says("Done", "2.0.0", "")
-	policy("3.0.0")
-	says("Failed", "2.0.0", "it did not come up, 2 times; 2.0.0 runs")
-	policy("2.0.0")
-	says("Done", "2.0.0", "")
+
+	all("all agents run what they were installed with", agent{"Done", "1.0.0", ""})
+	if offered, said := rollout("2.0.0", "Completed"); len(offered) != len(sites) {
+		t.Errorf("2.0.0 went to %v: %s", offered, said)
+	}
+	all("all run 2.0.0", agent{"Done", "2.0.0", ""})
+	if offered, said := rollout("3.0.0", "RolledBack"); len(offered) != 1 || !strings.Contains(said, "it did not come up, 2 times; 2.0.0 runs") {
+		t.Errorf("3.0.0 went to %v: %s", offered, said)
+	}
+	all("all run 2.0.0 still, and nothing else is wanted of them", agent{"Done", "2.0.0", ""})
+	if o, err := kind("softwarepolicies").Get(t.Context(), "agents", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	} else if version, _, _ := unstructured.NestedString(o.Object, "spec", "version"); version != "2.0.0" {
+		t.Errorf("the policy names %q in the end", version)
+	}
 }
