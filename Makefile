@@ -18,7 +18,7 @@ export GOFLAGS := -buildvcs=false
 # time from a fresh clone to a running demo.
 
 .DEFAULT_GOAL := help
-.PHONY: help build ui lint-ui plugin grafana-plugin image demo test test-go test-grafana test-ui test-e2e test-neighbour test-scenarios loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-os tools-protoc
+.PHONY: help build ui lint-ui plugin grafana-plugin image demo test test-go test-grafana test-ui test-e2e test-neighbour test-scenarios test-kill loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-os tools-protoc
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +100,10 @@ test-neighbour: build ## Five minutes of a hostile tenant and a hostile site, wi
 
 test-scenarios: build ## A tenth of the health scenarios through real processes, in real time: a quarter of an hour
 	MUSTER_SCENARIOS=1 $(GO) test -count=1 -timeout 40m -run 'TestScenarios$$' -v ./e2e
+
+KILLS ?= 100
+test-kill: build ## Kill control -9 at 100 random moments of one rollout, and of one that is aborted: half an hour; KILLS=10 for a short look
+	$(GO) test -count=1 -timeout 3h -v ./e2e/kill -kills $(KILLS) $(if $(SEED),-kill-seed $(SEED))
 
 # What `make loadtest` runs; MUSTER names a binary that is built already.
 SITES  ?= 1000

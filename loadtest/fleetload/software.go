@@ -222,3 +222,14 @@ func (f *Fleet) Software() map[string]int {
 	}
 	return out
 }
+
+// Going is how many sites download, install or try each version now.
+func (f *Fleet) Going() map[string]int {
+	out := map[string]int{}
+	for _, s := range f.sites {
+		if st := s.upgrade.status(); st.GetState() == "Downloading" || st.GetState() == "Installing" {
+			out[st.GetWanted()]++
+		}
+	}
+	return out
+}
