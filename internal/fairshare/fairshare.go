@@ -5,8 +5,8 @@
 // (A. K. Choudhury, E. L. Hahne, "Dynamic queue length thresholds for shared-memory
 // packet switches", 1998).
 //
-// It holds no state and no lock. The log intake, the log queries and the line in which pushes
-// wait use it.
+// Fits holds no state and no lock; Shares are slots that are given out by it. The log intake,
+// the log queries, software and the line in which pushes wait use it.
 package fairshare
 
 // Fits tells whether somebody who holds mine may take n more of a room of total of

@@ -1,14 +1,11 @@
-package query
+package fairshare
 
-import (
-	"sync"
+import "sync"
 
-	"muster.dev/muster/internal/fairshare"
-)
-
-// shares are slots for queries that run at once. A tenant holds at most as many as it
-// leaves free, so that its expensive ones leave room for the others'.
-type shares struct {
+// Shares are slots for what runs at once, such as queries. A tenant holds at most as many
+// as it leaves free, so that its expensive ones leave room for the others'. Nobody waits.
+// Safe for concurrent use.
+type Shares struct {
 	total int
 
 	mu   sync.Mutex
@@ -16,13 +13,14 @@ type shares struct {
 	held map[string]int
 }
 
-func newShares(total int) *shares { return &shares{total: total, held: map[string]int{}} }
+// NewShares makes so many.
+func NewShares(total int) *Shares { return &Shares{total: total, held: map[string]int{}} }
 
-// take returns false if the tenant may run no more now; otherwise give must follow.
-func (s *shares) take(tenant string) bool {
+// Take returns false if the tenant may hold no more now; otherwise Give must follow.
+func (s *Shares) Take(tenant string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !fairshare.Fits(int64(s.held[tenant]), 1, int64(s.used), int64(s.total), 1) {
+	if !Fits(int64(s.held[tenant]), 1, int64(s.used), int64(s.total), 1) {
 		return false
 	}
 	s.used++
@@ -30,7 +28,8 @@ func (s *shares) take(tenant string) bool {
 	return true
 }
 
-func (s *shares) give(tenant string) {
+// Give gives one back.
+func (s *Shares) Give(tenant string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used--

@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/time/rate"
 
+	"muster.dev/muster/internal/fairshare"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/wire"
@@ -95,8 +96,8 @@ type API struct {
 	opts     Options
 	log      *slog.Logger
 	complain rate.Sometimes // a store that is down must not flood the log
-	searches *shares
-	tails    *shares
+	searches *fairshare.Shares
+	tails    *fairshare.Shares
 	stop     chan struct{}
 	once     sync.Once
 
@@ -115,7 +116,7 @@ func New(o Options) (*API, error) {
 	f := promauto.With(o.Registerer)
 	return &API{
 		opts: o, log: o.Logger, complain: rate.Sometimes{First: 1, Interval: 30 * time.Second},
-		searches: newShares(o.MaxSearches), tails: newShares(o.MaxTails), stop: make(chan struct{}),
+		searches: fairshare.NewShares(o.MaxSearches), tails: fairshare.NewShares(o.MaxTails), stop: make(chan struct{}),
 		requests: f.NewCounterVec(prometheus.CounterOpts{Name: "muster_logs_query_requests_total", Help: "Log queries answered, by kind (search, tail) and status code."}, []string{"kind", "code"}),
 		duration: f.NewHistogram(prometheus.HistogramOpts{Name: "muster_logs_query_search_duration_seconds", Help: "Time to answer a log search.", Buckets: prometheus.ExponentialBuckets(0.005, 2, 12)}),
 		open:     f.NewGauge(prometheus.GaugeOpts{Name: "muster_logs_query_tails", Help: "Open live tails."}),
@@ -134,7 +135,7 @@ func (a *API) Close() { a.once.Do(func() { close(a.stop) }) }
 
 // bounded does what both kinds share: the tenant, the parameters, the bound on how
 // many run at once, errors as problems.
-func (a *API) bounded(kind string, slots *shares, f func(http.ResponseWriter, *http.Request, *request) *wire.Problem) http.HandlerFunc {
+func (a *API) bounded(kind string, slots *fairshare.Shares, f func(http.ResponseWriter, *http.Request, *request) *wire.Problem) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		p := a.serve(w, r, slots, kind == "tail", f)
@@ -147,7 +148,7 @@ func (a *API) bounded(kind string, slots *shares, f func(http.ResponseWriter, *h
 	}
 }
 
-func (a *API) serve(w http.ResponseWriter, r *http.Request, slots *shares, tail bool, f func(http.ResponseWriter, *http.Request, *request) *wire.Problem) *wire.Problem {
+func (a *API) serve(w http.ResponseWriter, r *http.Request, slots *fairshare.Shares, tail bool, f func(http.ResponseWriter, *http.Request, *request) *wire.Problem) *wire.Problem {
 	tenants := r.Header.Values(wire.TenantHeader)
 	if len(tenants) != 1 || fleet.ValidateTenant(tenants[0]) != nil {
 		return wire.Failure(http.StatusForbidden, "%s", "the request must say for which one tenant it is: it must come through the console, which sets "+wire.TenantHeader)
@@ -156,10 +157,10 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, slots *shares, tail 
 	if p != nil {
 		return p
 	}
-	if !slots.take(tenants[0]) {
+	if !slots.Take(tenants[0]) {
 		return wire.Failure(http.StatusTooManyRequests, "%s", "the tenant has as many log queries running in this region as it may have at once; try again in a moment")
 	}
-	defer slots.give(tenants[0])
+	defer slots.Give(tenants[0])
 	return f(w, r, req)
 }
 

@@ -485,13 +485,13 @@ func TestTailTrouble(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	r.end()
-	if !api.tails.take("other") {
+	if !api.tails.Take("other") {
 		t.Fatal("the slot was not given back")
 	}
 	if code, b := get(t, srv, PathTail); code != 429 {
 		t.Errorf("%d %s", code, b)
 	}
-	api.tails.give("other")
+	api.tails.Give("other")
 }
 
 func TestOptionsAreChecked(t *testing.T) {
