@@ -97,6 +97,7 @@ var (
 	}
 	siteMap           = []param{tenantParam, {"q", text(sitequery.MaxLength)}, {"by", text(317)}}
 	siteDistributions = []param{tenantParam, {"q", text(sitequery.MaxLength)}, {"of", text(4000)}}
+	linkList          = []param{tenantParam, cursorParam, {"limit", whole(0, wire.MaxLinks)}, {"q", text(sitequery.MaxLength)}, {"sort", text(1000)}, {"by", text(317)}}
 	costList          = []param{
 		tenantParam, limitParam, cursorParam, {"by", oneOf(wire.CostBySite, wire.CostByVirtualSite, wire.CostByTenant)},
 		{"sort", oneOf(append([]string{wire.CostByName}, wire.CostColumns...)...)}, {"virtualSite", text(320)}, {"q", text(200)},

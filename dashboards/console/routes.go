@@ -92,6 +92,7 @@ func (c *Console) apiRoutes() []route {
 		{method: "GET", path: wire.SiteFieldsPath, doing: "read what sites can be asked for by", params: oneTenant, handle: c.proxyHealth},
 		{method: "GET", path: wire.SiteMapPath, doing: "read the map of sites", params: siteMap, handle: c.proxyHealth},
 		{method: "GET", path: wire.SiteDistributionsPath, doing: "read how numbers spread over sites", params: siteDistributions, handle: c.proxyHealth},
+		{method: "GET", path: wire.LinksPath, doing: "list the links", params: linkList, handle: c.proxyHealth},
 		{method: "POST", path: pathChangeSites, doing: "change the sites", handle: c.changeSites},
 		{method: "GET", path: site, doing: "read the site", params: oneTenant, handle: c.getSite},
 		{method: "PUT", path: site + "/maintenance", doing: "set maintenance", params: oneTenant, handle: c.putMaintenance},

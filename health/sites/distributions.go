@@ -63,7 +63,7 @@ func distribution(c sitequery.Column, values []float64, total int) wire.SiteDist
 	at := func(q float64) *float64 { return &values[max(0, int(math.Ceil(q*float64(len(values))))-1)] }
 	out.Mean, out.Least, out.P10, out.Median, out.P90, out.Most = &mean, at(0), at(0.1), at(0.5), at(0.9), at(1)
 	from, width := 0.0, 100.0/bins
-	if c.Field().Keyed || strings.HasPrefix(column, "alerts") { // all other numbers are percents and scores
+	if c.Field().Keyed || strings.HasPrefix(column, "alerts") || strings.HasPrefix(column, "link.") { // all other numbers are percents and scores
 		from, width = scale(*out.Least, *out.Most)
 	}
 	for i := range bins {

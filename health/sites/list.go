@@ -33,6 +33,7 @@ type question struct {
 	limit   int // -1: all
 	after   *sitequery.Key
 	csv     bool
+	links   bool // their figures are wanted, whatever the columns
 }
 
 // cursor is where a page ended, with the order that it is of: in another one the next
@@ -100,9 +101,18 @@ func questionOf(q url.Values) (*question, *wire.Problem) {
 // wantsAlerts tells whether the answer depends on them. Free text looks into them too, but
 // is not worth asking another role for: it finds them where they are known.
 func (q *question) wantsAlerts() bool {
-	is := func(name string) bool {
+	return q.uses(func(name string) bool {
 		return name == "alert" || name == "alerts" || strings.HasPrefix(name, "alerts.")
-	}
+	})
+}
+
+// wantsLinks tells whether the answer depends on the figures of links.
+func (q *question) wantsLinks() bool {
+	return q.links || q.uses(func(name string) bool { return strings.HasPrefix(name, "link.") })
+}
+
+// uses tells whether the query, a column or the order has such a field.
+func (q *question) uses(is func(name string) bool) bool {
 	for _, f := range sitequery.Fields {
 		if is(f.Name) && q.query.Uses(f.Name) {
 			return true
@@ -119,6 +129,7 @@ func (q *question) wantsAlerts() bool {
 type found struct {
 	table  *table
 	alerts map[string]map[string][]string
+	links  []sitequery.Link // in the order of the table; nil: not known, or not asked for
 	page   wire.SitePage
 	each   func(i int, row *sitequery.Row)
 	keys   []position // of the page and what is behind it, sorted
@@ -135,6 +146,9 @@ func (f *found) row(i int) sitequery.Row {
 	if sites, ok := f.alerts[r.Tenant]; ok {
 		r.Alerts, r.AlertsKnown = sites[r.Name], true
 	}
+	if f.links != nil {
+		r.Link = &f.links[i]
+	}
 	return r
 }
 
@@ -150,25 +164,33 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t *table, sc *wire
 	if q.csv {
 		return f.writeCSV(w, q)
 	}
-	for i := range f.keys {
-		if i == q.limit {
-			if i > 0 {
-				f.page.NextCursor = wire.EncodeCursor(cursor{q.order.String(), f.keys[i-1].key})
-			}
-			break
-		}
-		row := f.row(f.keys[i].row)
+	f.page.NextCursor = f.rows(q, func(_ int, row *sitequery.Row) {
 		out := make(wire.SiteRow, len(q.columns)+2)
 		out["name"], out["tenant"] = row.Name, row.Tenant
 		for _, c := range q.columns {
-			out[c.Name()] = c.Value(&row)
+			out[c.Name()] = c.Value(row)
 		}
 		f.page.Sites = append(f.page.Sites, out)
-	}
+	})
 	for _, c := range q.columns {
 		f.page.Columns = append(f.page.Columns, c.Name())
 	}
 	return s.writeJSON(w, r.URL.Path, &f.page)
+}
+
+// rows calls with the sites of the page, and returns the cursor of the next one.
+func (f *found) rows(q *question, each func(i int, row *sitequery.Row)) string {
+	for n := range f.keys {
+		if n == q.limit {
+			if n == 0 {
+				return ""
+			}
+			return wire.EncodeCursor(cursor{q.order.String(), f.keys[n-1].key})
+		}
+		row := f.row(f.keys[n].row)
+		each(f.keys[n].row, &row)
+	}
+	return ""
 }
 
 // find answers a question; each, if it is not nil, is called with every site that the query
@@ -183,6 +205,11 @@ func (s *Server) find(r *http.Request, t *table, sc *wire.Scope, q *question, ea
 			f.page.Notes = append(f.page.Notes, "which alerts fire is not known: the alerting role can't be asked")
 		}
 		s.alerts.forget(func(name string) bool { return t.view.Snapshot.Tenant(name) != nil })
+	}
+	if q.wantsLinks() {
+		var notes []string
+		f.links, notes = s.figures.of(r.Context(), t.view)
+		f.page.Notes = append(f.page.Notes, notes...)
 	}
 	return f, s.inTurn(r, func(pass func() error) error { return f.find(q, sc, pass) })
 }

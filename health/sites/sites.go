@@ -1,10 +1,10 @@
 // Package sites serves the inventory as a table, at GET /api/v1/sites: the sites that a
 // query means (internal/sitequery), sorted, paged, grouped and counted, as JSON or CSV;
-// and of the same sites what a map draws, and how a number spreads over them.
+// and of the same sites what a map draws, how a number spreads over them, and their links.
 //
 // It is in the health role because that has what a row is made of: who is in the fleet
-// from its inventory, scores and reasons from its engine. The one thing that it lacks, the
-// alerts that fire, it asks the alerting role for when somebody wants to know. It keeps nothing and authenticates
+// from its inventory, scores and reasons from its engine. What it lacks it asks for when
+// somebody wants to know: the alerting role for the alerts that fire, regionals for what links are like. It keeps nothing and authenticates
 // nobody: the header X-Muster-Tenants says what a request may read, so it must be mounted
 // on a listener that only the console reaches. cmd/internal/health mounts it.
 package sites
@@ -39,6 +39,8 @@ type Options struct {
 	// Firing asks for the alerts of a tenant that fire; nil: they are never known. See
 	// FiringFrom.
 	Firing func(ctx context.Context, tenant string) (*wire.FiringAlerts, error)
+	// Measure asks for the figures of links; nil: they are never known.
+	Measure Measure
 	// Patience is how long the sites of one request may be looked through; default 5 s.
 	Patience time.Duration
 }
@@ -48,6 +50,7 @@ type Server struct {
 	opts       Options
 	log        *slog.Logger
 	alerts     *alerts
+	figures    *links
 	processors *turns.Processors
 	last       atomic.Pointer[table]
 }
@@ -60,16 +63,17 @@ func New(o Options) (*Server, error) {
 	if o.Patience <= 0 {
 		o.Patience = 5 * time.Second
 	}
-	return &Server{opts: o, log: o.Logger, alerts: newAlerts(o.Firing, o.Logger), processors: turns.NewProcessors(0)}, nil
+	return &Server{opts: o, log: o.Logger, alerts: newAlerts(o.Firing, o.Logger), figures: &links{measure: o.Measure, log: o.Logger}, processors: turns.NewProcessors(0)}, nil
 }
 
-// Register mounts it at wire.SitesPath, wire.SiteFieldsPath, wire.SiteMapPath and
-// wire.SiteDistributionsPath.
+// Register mounts it at wire.SitesPath, wire.SiteFieldsPath, wire.SiteMapPath,
+// wire.SiteDistributionsPath and wire.LinksPath.
 func (s *Server) Register(mux obs.Routes) {
 	mux.HandleFunc("GET "+wire.SitesPath, s.scoped(s.list))
 	mux.HandleFunc("GET "+wire.SiteFieldsPath, s.scoped(s.fields))
 	mux.HandleFunc("GET "+wire.SiteMapPath, s.scoped(s.worldMap))
 	mux.HandleFunc("GET "+wire.SiteDistributionsPath, s.scoped(s.distributions))
+	mux.HandleFunc("GET "+wire.LinksPath, s.scoped(s.links))
 }
 
 func (s *Server) scoped(f func(http.ResponseWriter, *http.Request, *table, *wire.Scope) *wire.Problem) http.HandlerFunc {

@@ -10,6 +10,7 @@ package sitequery
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -53,6 +54,32 @@ type Row struct {
 	// while nobody could be asked.
 	Alerts      []string
 	AlertsKnown bool
+	// Link is what its link to the regional is like; nil: nobody could be asked.
+	Link *Link
+}
+
+// Link has a figure of a site's link for each of the constants, NaN where it is not known.
+type Link [linkFigures]float64
+
+// The figures of a Link, in the units of their fields.
+const (
+	LinkRoundTrip = iota
+	LinkLoss
+	LinkSent
+	LinkReceived
+	LinkHandshake
+	LinkReconnects
+	LinkRequests
+	LinkErrors
+	linkFigures
+)
+
+// Number is a figure; of no link it is not known.
+func (l *Link) Number(figure int) Number {
+	if l == nil || math.IsNaN(l[figure]) {
+		return Number{}
+	}
+	return Number{l[figure], true}
 }
 
 // Number is a value, or not known: of a score 0 to 100.

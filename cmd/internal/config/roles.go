@@ -69,7 +69,7 @@ var Roles = []Role{
 			am := c.Alerting.Alertmanager
 			return []string{c.Alerting.OpsListen, am.Listen, am.ExternalURL, am.Cluster.Listen, am.Cluster.Advertise}
 		})},
-	{Name: "health", Short: "Scores of sites and virtual sites", Client: true, Memory: 8, After: []string{"control", "regional"}, Callers: slices.Concat(only("console", "/api/v1/health/", wire.SitesPath, wire.SiteFieldsPath, wire.SiteMapPath, wire.SiteDistributionsPath, wire.CostPath, wire.CostNamesPath, wire.TimelinePath), only("control", wire.ScoresPath)),
+	{Name: "health", Short: "Scores of sites and virtual sites", Client: true, Memory: 8, After: []string{"control", "regional"}, Callers: slices.Concat(only("console", "/api/v1/health/", wire.SitesPath, wire.SiteFieldsPath, wire.SiteMapPath, wire.SiteDistributionsPath, wire.LinksPath, wire.CostPath, wire.CostNamesPath, wire.TimelinePath), only("control", wire.ScoresPath)),
 		Instances: single("health", func(c *Config) []string { return []string{c.Health.OpsListen} })},
 	{Name: "console", Short: "Web console and HTTP API", Client: true, Memory: 6, After: []string{"control"}, Instances: single("console", func(c *Config) []string { return []string{c.Console.OpsListen} })},
 }

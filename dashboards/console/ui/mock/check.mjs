@@ -24,6 +24,7 @@ const alertScope = { tenant, virtualSite: text(320), site: text(63) };
 export const PARAMS = {
   sites: { tenant, virtualSite: text(320), region: text(63), colour: oneOf("green", "orange", "red", "grey"), phase: text(20), q: text(200), sort: oneOf("score", "name"), limit, cursor },
   inventory: { tenant, cursor, limit: whole(0, 10_000), q: text(2000), sort: text(1000), columns: text(8000), group: text(317), format: oneOf("json", "csv") },
+  links: { tenant, cursor, limit: whole(0, 1000), q: text(2000), sort: text(1000), by: text(317) },
   siteMap: { tenant, q: text(2000), by: text(317) },
   siteDistributions: { tenant, q: text(2000), of: text(4000) },
   paged: { tenant, limit, cursor },

@@ -2,6 +2,7 @@
 // page's tests write. The real one is internal/sitequery.
 
 import { checkBody, invalidField, notFound } from "./check.mjs";
+import { FIGURES, figureOf } from "./links.mjs";
 
 const COLOURS = ["green", "orange", "red", "grey"];
 const PHASES = ["Pending", "Approved", "Online", "Offline", "Decommissioned"];
@@ -34,6 +35,7 @@ const FIELDS = [
   field("kubernetes", "version", "The version of its Kubernetes.", "kubernetes<1.33"),
   field("alerts", "number", "How many alerts fire and are not suppressed.", "alerts>0"),
   field("alert", "list", "The names of the alerts that fire.", "alert=SiteSilent"),
+  ...FIGURES.map((f) => field(`link.${f}`, "number", `The figure ${f} of its link to its regional.`, `link.${f}>1`)),
   field("maintenance", "flag", "Whether planned work goes on.", "maintenance=false"),
 ];
 const KINDS = Object.fromEntries(FIELDS.map((f) => [f.name, f.kind]));
@@ -170,6 +172,7 @@ export class MockInventory {
       case "memoryUsed": return round(100 - measured(s, "memory-available"), measured(s, "memory-available") === null);
       case "diskUsed": return measured(s, "disk-used");
       case "measured": return measured(s, key);
+      case "link": return figureOf(s, key);
       case "onMap": return s.place !== null;
       case "address": return s.place?.address ?? "";
       case "policy": return "default";
@@ -273,21 +276,28 @@ export class MockInventory {
     return { json: out };
   }
 
-  groups(column, found) {
+  /** Sites by their value of a column, those of most first. */
+  split(name, found) {
+    const column = canonical(name);
     const by = new Map();
     for (const s of found) {
       const v = this.value(s, column);
-      for (const x of Array.isArray(v) ? (v.length > 0 ? v : [""]) : [String(v)]) by.set(x, [...(by.get(x) ?? []), s]);
+      for (const x of Array.isArray(v) ? (v.length > 0 ? v : [""]) : [String(v)]) {
+        if (!by.has(x)) by.set(x, []);
+        by.get(x).push(s);
+      }
     }
-    return [...by]
-      .map(([value, sites]) => {
-        const scores = sites.map((s) => s.view.score).filter((x) => x !== null);
-        return {
-          value, query: `${column}=${/^[\w./:-]+$/.test(value) ? value : JSON.stringify(value)}`, sites: sites.length, counts: count(sites),
-          mean: scores.length > 0 ? Math.round((10 * scores.reduce((n, x) => n + x, 0)) / scores.length) / 10 : null, worst: scores.length > 0 ? Math.min(...scores) : null,
-        };
-      })
-      .sort((a, b) => b.sites - a.sites || (a.value < b.value ? -1 : 1));
+    return [...by].map(([value, sites]) => ({ value, query: `${column}=${/^[\w./:-]+$/.test(value) ? value : JSON.stringify(value)}`, sites })).sort((a, b) => b.sites.length - a.sites.length || (a.value < b.value ? -1 : 1));
+  }
+
+  groups(column, found) {
+    return this.split(column, found).map(({ value, query, sites }) => {
+      const scores = sites.map((s) => s.view.score).filter((x) => x !== null);
+      return {
+        value, query, sites: sites.length, counts: count(sites),
+        mean: scores.length > 0 ? Math.round((10 * scores.reduce((n, x) => n + x, 0)) / scores.length) / 10 : null, worst: scores.length > 0 ? Math.min(...scores) : null,
+      };
+    });
   }
 
   fields(tenants) {

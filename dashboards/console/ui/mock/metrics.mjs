@@ -2,6 +2,7 @@
 // counters of every site, in as much PromQL as the pages ask.
 
 import { metricOf, random } from "./fleet.mjs";
+import { linkSeries } from "./links.mjs";
 
 const RAW = { node_load1: 1.2, node_memory_MemAvailable_bytes: 3.1e9, node_filesystem_avail_bytes: 41e9, node_cpu_seconds_total: 0.4, up: 1, muster_site_connected: 1, muster_collector_series: 1840, muster_site_health_score: 90 };
 const LABELS = { job: ["kubelet", "node-exporter", "kube-state-metrics"], node: ["node-1", "node-2"], mode: ["idle", "user", "system"] };
@@ -46,7 +47,9 @@ export class MockMetrics {
     const signal = /mock_([a-z_]+)/.exec(query)?.[1].replaceAll("_", "-");
     const raw = Object.keys(RAW).find((m) => query.includes(m));
     for (const s of sites.slice(0, FEW)) {
-      if (signal) {
+      if (/muster_agent_link_|traefik_service_/.test(query)) {
+        for (const [metric, level] of linkSeries(query, s)) series.push({ metric, values: wave(s.name + JSON.stringify(metric), level, start, end, step) });
+      } else if (signal) {
         const g = s.signals.find((x) => x.name === signal);
         if (g?.known) series.push({ metric: { tenant, site: s.name }, values: readings(s, g, start, end, step) });
       } else if (raw === "muster_site_health_score") series.push({ metric: { site: s.name }, values: this.fleet.history(s, "", start, end, step) });

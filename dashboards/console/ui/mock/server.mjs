@@ -19,6 +19,7 @@ import { checkBody, checkParams, forbidden, invalidField, notFound, problem } fr
 import { MockCost } from "./cost.mjs";
 import { MockFleet } from "./fleet.mjs";
 import { MockInventory } from "./inventory.mjs";
+import { MockLinks } from "./links.mjs";
 import { MockLogs } from "./logs.mjs";
 import { MockMetrics } from "./metrics.mjs";
 import { MockRollouts } from "./rollouts.mjs";
@@ -33,6 +34,7 @@ const DIST = resolve(process.env.DIST ?? fileURLToPath(new URL("../dist/", impor
 
 let fleet;
 let inventory;
+let links;
 let cost;
 let logs;
 let alerts;
@@ -53,6 +55,7 @@ function reset() {
   logs?.drop();
   fleet = new MockFleet(SITES);
   inventory = new MockInventory(fleet);
+  links = new MockLinks(inventory);
   cost = new MockCost(fleet);
   logs = new MockLogs(fleet);
   alerts = new MockAlerts(fleet);
@@ -184,6 +187,7 @@ const ROUTES = [
   ["GET", /^\/api\/v1\/sites$/, "inventory", (_m, q, _b, _req, res) => inTenants(q, (t) => inventory.list(q, t, res))],
   ["GET", /^\/api\/v1\/site-map$/, "siteMap", (_m, q) => inTenants(q, (t) => inventory.map(q, t))],
   ["GET", /^\/api\/v1\/site-distributions$/, "siteDistributions", (_m, q) => inTenants(q, (t) => inventory.distributions(q, t))],
+  ["GET", /^\/api\/v1\/links$/, "links", (_m, q, _b, _req, res) => inTenants(q, (t) => links.list(q, t, res))],
   ["GET", /^\/api\/v1\/site-fields$/, "tenant", (_m, q) => inTenants(q, (t) => inventory.fields(t))],
   ["POST", /^\/api\/v1\/sites:change$/, "none", (_m, _q, body) => {
     const r = inventory.change(body, tenants);

@@ -455,6 +455,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/links": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The links between sites and regionals
+         * @description A row a site of the query, the worst link first, and summaries of all of them for each regional. Filtered, sorted and summed up where
+         *     the sites are. Figures are what agents measure (docs/reference/link-metrics.md), null where they are not known.
+         *     What a link was like over time is asked of GET /api/v1/metrics/query_range.
+         */
+        get: operations["listLinks"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/sites/{site}": {
         parameters: {
             query?: never;
@@ -2258,6 +2280,117 @@ export interface components {
                 /** @description What means these sites, to be added to the query that was asked for */
                 query: string;
             }[];
+        };
+        LinkPage: {
+            /**
+             * Format: date-time
+             * @description What the answer is of
+             */
+            asOf: string;
+            /** @description Sites that the user may read */
+            readable: number;
+            /** @description Of these, what the query means, of all pages */
+            total: number;
+            counts: components["schemas"]["LinkCounts"];
+            /** @description The column that groups are of */
+            by: string;
+            /** @description Those with the most sites first; one without a name has sites that never were connected */
+            regionals: components["schemas"]["LinkRegional"][];
+            links: components["schemas"]["Link"][];
+            /** @description For the next page; missing on the last */
+            nextCursor?: string;
+            /** @description What is missing in the answer, and why */
+            notes: string[];
+        };
+        /** @description Sites by the colour of their connectivity. */
+        LinkCounts: {
+            green: number;
+            orange: number;
+            red: number;
+            grey: number;
+        };
+        /** @description One link. Figures are null where they are not known. */
+        Link: {
+            tenant: string;
+            site: string;
+            /** @description That the site is or was last connected to; empty: it never was */
+            regional: string;
+            region: string;
+            phase: string;
+            /**
+             * Format: date-time
+             * @description Missing: never
+             */
+            lastSeen?: string;
+            colour: components["schemas"]["Colour"];
+            /** @description The score of the dimension, 0 to 100 */
+            connectivity: number | null;
+            /** @description What the dimension loses most points by; empty: nothing */
+            reason: string;
+            /** @description Milliseconds */
+            roundTrip: number | null;
+            /** @description Percent of the TCP segments that were sent again, over 5 minutes */
+            loss: number | null;
+            /** @description Bytes a second */
+            sent: number | null;
+            /** @description Bytes a second */
+            received: number | null;
+            /** @description Milliseconds, of the last TLS handshake */
+            handshake: number | null;
+            /** @description In an hour */
+            reconnects: number | null;
+            /** @description A minute */
+            requests: number | null;
+            /** @description Percent of the requests, over 5 minutes */
+            errors: number | null;
+        };
+        LinkRegional: {
+            name: string;
+            /** @description What means its sites, to be added to the query that was asked for */
+            query: string;
+            sites: number;
+            counts: components["schemas"]["LinkCounts"];
+            /** @description The lowest connectivity */
+            worst: number | null;
+            /** @description Median, milliseconds */
+            roundTrip: number | null;
+            /** @description Median, percent */
+            loss: number | null;
+            /** @description Together, bytes a second */
+            sent: number | null;
+            /** @description Together, bytes a second */
+            received: number | null;
+            /** @description Together, in an hour */
+            reconnects: number | null;
+            /** @description At most 12: those with the worst links, then the largest */
+            groups: components["schemas"]["LinkGroup"][];
+            /** @description The groups that are not listed, together; null when all are */
+            more: components["schemas"]["LinkSummary"] | null;
+        };
+        LinkGroup: {
+            /** @description Of the column; empty: the sites have none */
+            value: string;
+            query: string;
+            sites: number;
+            counts: components["schemas"]["LinkCounts"];
+            worst: number | null;
+            roundTrip: number | null;
+            loss: number | null;
+            sent: number | null;
+            received: number | null;
+            reconnects: number | null;
+        };
+        LinkSummary: {
+            /** @description Empty: there is none */
+            query: string;
+            sites: number;
+            counts: components["schemas"]["LinkCounts"];
+            worst: number | null;
+            roundTrip: number | null;
+            loss: number | null;
+            sent: number | null;
+            received: number | null;
+            reconnects: number | null;
         };
         SitesChanged: {
             /** @description Sites that are as was asked for, also those that were so before */
@@ -4302,6 +4435,56 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SiteDistributions"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listLinks: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                /**
+                 * @description Which sites, as for listSites.
+                 * @example kind=store link.loss>1
+                 */
+                q?: string;
+                /**
+                 * @description As for listSites. Default connectivity,-link.loss,-link.roundTrip.
+                 * @example -link.roundTrip
+                 */
+                sort?: string;
+                /**
+                 * @description The column that a regional's sites are grouped by: region, virtualSite, a label. Default region.
+                 * @example virtualSite
+                 */
+                by?: string;
+                /** @description Links on a page; 0: summaries alone. Default 50. */
+                limit?: number;
+                /** @description nextCursor of the page before, unchanged. */
+                cursor?: components["parameters"]["cursor"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of links. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LinkPage"];
                 };
             };
             400: components["responses"]["Invalid"];

@@ -1,0 +1,184 @@
+package sites
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"muster.dev/muster/health/engine"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/sitequery"
+	"muster.dev/muster/internal/wire"
+)
+
+// linked is a fleet of two tenants: site n of each has a round trip of 10·n ms, n/10
+// percent of loss and a connectivity of 100-n; the last of each was never connected.
+func linked(t *testing.T, n int) (*engine.View, Measure, *atomic.Int64) {
+	t.Helper()
+	var entries []entry
+	for _, tenant := range []string{"a", "b"} {
+		for i := range n {
+			entries = append(entries, entry{fmt.Sprintf("%s/s%03d", tenant, i), float64(100 - i), func(s *inventory.Site) {
+				s.Regional = []string{"east", "west"}[i%2]
+				if i == n-1 {
+					s.Regional = ""
+				}
+				s.Labels = map[string]string{"tier": fmt.Sprint(i % 40)}
+				s.VirtualSites = []string{"shared/all"}
+				if i%3 == 0 {
+					s.VirtualSites = append(s.VirtualSites, "shared/third")
+				}
+			}})
+		}
+	}
+	v := view(entries...)
+	for _, s := range v.Sites {
+		d := &s.State.Dimensions[connectivity]
+		d.Score, d.Known, d.Colour = s.State.Score, true, fleet.ColourOf(s.State.Score)
+	}
+	asked := &atomic.Int64{}
+	return v, func(_ context.Context, of *engine.View, queries []string) ([][]float64, map[string]error) {
+		asked.Add(1)
+		values := make([][]float64, len(queries))
+		for q := range values {
+			values[q] = make([]float64, len(of.Sites))
+			for i, s := range of.Sites {
+				var n int
+				_, _ = fmt.Sscanf(s.ID.Name, "s%d", &n)
+				switch {
+				case s.Regional == "":
+					values[q][i] = math.NaN()
+				case q == sitequery.LinkRoundTrip:
+					values[q][i] = float64(10 * n)
+				case q == sitequery.LinkLoss:
+					values[q][i] = float64(n) / 10
+				case q == sitequery.LinkErrors:
+					values[q][i] = -1 // no figure can be
+				default:
+					values[q][i] = 1
+				}
+			}
+		}
+		return values, map[string]error{"north": errors.New("no answer in time")}
+	}, asked
+}
+
+func serveLinks(t *testing.T, v *engine.View, m Measure) *httptest.Server {
+	t.Helper()
+	src := &source{}
+	src.Store(v)
+	s, err := New(Options{Source: src, Logger: slog.New(slog.DiscardHandler), Measure: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	s.Register(mux)
+	srv := httptest.NewServer(mux)
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+func TestLinks(t *testing.T) {
+	v, m, asked := linked(t, 50)
+	srv := serveLinks(t, v, m)
+	as := func(tenants string) func(string, ...string) (int, string) {
+		return func(path string, params ...string) (int, string) { return get(t, srv, path, tenants, params...) }
+	}
+	got := ask[wire.LinkPage](t, as("a"), wire.LinksPath, "limit", "2", "sort", "-link.roundTrip")
+	if got.Total != 50 || got.Readable != 50 || len(got.Links) != 2 || got.NextCursor == "" || got.By != "region" {
+		t.Fatalf("%+v", got)
+	}
+	if l := got.Links[0]; l.Tenant != "a" || l.Site != "s048" || l.Regional != "east" || *l.RoundTrip != 480 || *l.Loss != 4.8 || *l.Connectivity != 52 || l.Colour != "orange" || *l.Reconnects != 1 || l.Errors != nil {
+		t.Errorf("%+v", l)
+	}
+	if strings.Join(got.Notes, " ") != "the figures of links to regional north are not all known: it did not answer" {
+		t.Error(got.Notes)
+	}
+	// All pages together are all links, the worst first.
+	var all []string
+	last := -1.0
+	for cursor := ""; ; {
+		p := ask[wire.LinkPage](t, as("*"), wire.LinksPath, "limit", "7", "cursor", cursor)
+		for _, l := range p.Links {
+			all = append(all, l.Tenant+"/"+l.Site)
+			if *l.Connectivity < last {
+				t.Errorf("%s comes after a better link", l.Site)
+			}
+			last = *l.Connectivity
+		}
+		if cursor = p.NextCursor; cursor == "" {
+			break
+		}
+	}
+	if len(all) != 100 || all[0] != "a/s049" && all[0] != "b/s049" {
+		t.Errorf("%d links, first %s", len(all), all[0])
+	}
+	// Each summary is of what its query means, in the table as well as here.
+	for _, by := range []string{"region", "virtualSite", "tier"} {
+		p := ask[wire.LinkPage](t, as("*"), wire.LinksPath, "by", by, "q", "link.roundTrip!=100", "limit", "0")
+		sum := 0
+		for _, r := range p.Regionals {
+			sum += r.Sites
+			inGroups := 0
+			for _, g := range r.Groups {
+				inGroups += g.Sites
+				if n := page(t, srv, "*", "q", "link.roundTrip!=100 "+g.Query, "limit", "0").Total; n != g.Sites {
+					t.Errorf("by %s: %s means %d sites, the group has %d", by, g.Query, n, g.Sites)
+				}
+			}
+			if r.More != nil {
+				inGroups += r.More.Sites
+			}
+			if n := page(t, srv, "*", "q", "link.roundTrip!=100 "+r.Query, "limit", "0").Total; n != r.Sites || by != "virtualSite" && inGroups != r.Sites {
+				t.Errorf("by %s: regional %q has %d sites, %d in groups, %d in the table", by, r.Name, r.Sites, inGroups, n)
+			}
+			if many := by == "tier" && r.Name != ""; (r.More != nil) != many || many && len(r.Groups) != wire.MaxLinkGroups-1 {
+				t.Errorf("by %s: %d groups, more %v", by, len(r.Groups), r.More)
+			}
+		}
+		if sum != p.Total || len(p.Links) != 0 {
+			t.Errorf("by %s: %d sites of %d", by, sum, p.Total)
+		}
+	}
+	// Figures are columns, sorted and filtered by; the regionals were asked once for all of it.
+	if p := page(t, srv, "a", "q", "link.loss>=4.7", "columns", "link.roundTrip", "sort", "link.loss"); names(p) != "a/s047 a/s048" || p.Sites[1]["link.roundTrip"] != 480.0 {
+		t.Errorf("%+v", p)
+	}
+	if asked.Load() != 1 {
+		t.Errorf("the regionals were asked %d times", asked.Load())
+	}
+	for _, x := range [][]string{{"by", "name"}, {"limit", "1001"}, {"limit", "x"}, {"sort", "nothing<"}, {"q", "a="}, {"cursor", "x"}} {
+		if code, body := get(t, srv, wire.LinksPath, "*", x...); code != http.StatusBadRequest {
+			t.Errorf("%v: %d %s", x, code, body)
+		}
+	}
+}
+
+func TestLinksWithoutRegionals(t *testing.T) {
+	v, _, _ := linked(t, 4)
+	got := ask[wire.LinkPage](t, func(path string, params ...string) (int, string) {
+		return get(t, serveLinks(t, v, nil), path, "a", params...)
+	}, wire.LinksPath)
+	if len(got.Links) != 4 || got.Links[0].RoundTrip != nil || got.Links[0].Connectivity == nil || len(got.Notes) != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestLinkQueries: they are PromQL that gives a series a site.
+func TestLinkQueries(t *testing.T) {
+	for i, q := range linkQueries {
+		if _, err := parser.ParseExpr(q); err != nil || !strings.Contains(q, "by (tenant, site)") {
+			t.Errorf("figure %d: %s: %v", i, q, err)
+		}
+	}
+}
