@@ -12,11 +12,13 @@ import { loginFault, tokenOfHash } from "./lib/token";
 import { useStore } from "./lib/store";
 import { AlertPage } from "./pages/alert";
 import { AlertsPage } from "./pages/alerts";
+import { ConnectivityPage } from "./pages/connectivity";
 import { CostPage } from "./pages/cost";
 import { DeployPage } from "./pages/deploy";
 import { ExplorePage } from "./pages/explore";
 import { FleetPage } from "./pages/fleet";
 import { InventoryPage } from "./pages/inventory";
+import { LinkPage } from "./pages/link";
 import { LoadPage } from "./pages/load";
 import { LoginPage } from "./pages/login";
 import { LogsPage } from "./pages/logs";
@@ -124,6 +126,8 @@ function Gate() {
       <Route path="/load">
         <LoadPage />
       </Route>
+      <Route path="/connectivity" component={ConnectivityPage} />
+      <Route path="/connectivity/:name">{(p) => <LinkPage name={p.name} />}</Route>
       <Route path="/sites" component={InventoryPage} />
       <Route path="/sites/:name">{(p) => <SitePage name={p.name} />}</Route>
       <Route path="/sites/:name/score">{(p) => <ScorePage name={p.name} />}</Route>

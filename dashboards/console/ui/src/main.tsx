@@ -12,6 +12,7 @@ import "./styles/workloads.css";
 import "./styles/rollouts.css";
 import "./styles/inventory.css";
 import "./styles/load.css";
+import "./styles/links.css";
 import "./styles/timeline.css";
 import "./styles/explore.css";
 

@@ -1,0 +1,32 @@
+import { describe, expect, it } from "vitest";
+import { chartsOf, colourOf, COLUMNS, formatMillis, formatRate, linkPath, serviceChartsOf, thicknessOf } from "./links";
+
+const counts = (green: number, orange: number, red: number, grey = 0) => ({ green, orange, red, grey });
+
+describe("links", () => {
+  it("have the colour of their worst tenth", () => {
+    expect(colourOf(counts(95, 0, 5))).toBe("green");
+    expect(colourOf(counts(90, 4, 6))).toBe("orange");
+    expect(colourOf(counts(90, 0, 10))).toBe("red");
+    expect(colourOf(counts(0, 0, 0, 7))).toBe("grey");
+    expect(colourOf(counts(1, 0, 0, 99))).toBe("green");
+  });
+  it("are drawn thicker the more there are, within bounds", () => {
+    const all = [0, 1, 10, 100, 1000, 10_000, 1e6].map(thicknessOf);
+    expect(all).toEqual([...all].sort((a, b) => a - b));
+    expect(all[0]).toBe(2);
+    expect(all.at(-1)).toBe(14);
+  });
+  it("read in units, unknown as a dash", () => {
+    expect([formatMillis(12.3), formatMillis(null), formatRate(2048), formatRate(null)]).toEqual(["12.3 ms", "–", "2 KiB/s", "–"]);
+    const none = { tenant: "a", site: "b", regional: "", region: "", phase: "Approved", colour: "grey" as const, connectivity: null, reason: "", roundTrip: null, loss: null, sent: null, received: null, handshake: null, reconnects: null, requests: null, errors: null };
+    expect(new Set(COLUMNS.map((c) => c.text(none)))).toEqual(new Set(["–"]));
+  });
+  it("ask about one site, whatever its name", () => {
+    for (const c of [...chartsOf('x"y', 120), ...serviceChartsOf('x"y', 120)]) {
+      expect(c.query).toContain('site="x\\"y"');
+      expect(c.query.split("(").length).toBe(c.query.split(")").length);
+    }
+    expect(linkPath({ tenant: "a b", name: "c/d" }, "6h")).toBe("/connectivity/c%2Fd?tenant=a+b&range=6h");
+  });
+});
