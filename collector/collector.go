@@ -337,7 +337,7 @@ func (c *Collector) applyLocked(p fleet.CollectionPolicy, raw []byte) error {
 
 // configInput gathers what buildConfig needs.
 func (c *Collector) configInput(p fleet.CollectionPolicy, compiled *filter.Policy, raw []byte) configInput {
-	return configInput{site: c.opts.Site, interval: p.Interval, keep: compiled.KeepRegexp(), drop: p.DropSeries, raw: raw, inProcess: c.inproc}
+	return configInput{site: c.opts.Site, interval: p.Interval, keep: compiled.KeepRegexp(), drop: p.DropSeries, requests: requestRules(p), raw: raw, inProcess: c.inproc}
 }
 
 // hashOf is the policy's hash: the digest of its blob.

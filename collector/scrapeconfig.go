@@ -30,6 +30,7 @@ type configInput struct {
 	interval  time.Duration
 	keep      string // allowlist
 	drop      []fleet.SeriesDrop
+	requests  []*relabel.Config
 	raw       []byte // YAML list of scrape configs
 	inProcess *inProcess
 }
@@ -86,7 +87,7 @@ func buildConfig(in configInput) (*config.Config, error) {
 		}
 		client.CloseIdleConnections()
 		if sc.JobName != selfJob {
-			sc.MetricRelabelConfigs = append(append(sc.MetricRelabelConfigs, rule), drops...)
+			sc.MetricRelabelConfigs = slices.Concat(sc.MetricRelabelConfigs, []*relabel.Config{rule}, drops, in.requests)
 		}
 	}
 	return cfg, nil
