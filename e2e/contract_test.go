@@ -48,7 +48,7 @@ func testContract(t *testing.T, f *fleet) {
 	for _, path := range []string{
 		"/api/v1/health/sites?limit=1000", "/api/v1/health/sites?limit=3&sort=score", "/api/v1/health/sites/paris?tenant=demo", "/api/v1/health/sites/this-machine",
 		"/api/v1/health/sites/nowhere", "/api/v1/health/sites?colour=purple", "/api/v1/health/virtualsites", "/api/v1/health/virtualsites/europe?tenant=demo&namespace=shared",
-		"/api/v1/health/policies", "/api/v1/sites/paris", "/api/v1/registrations", "/api/v1/session",
+		"/api/v1/health/policies", "/api/v1/sites/paris", "/api/v1/links?limit=5", "/api/v1/links?by=virtualSite&sort=-link.roundTrip", "/api/v1/links?by=name", "/api/v1/registrations", "/api/v1/session",
 		"/api/v1/metrics/query?query=up&tenant=demo",
 		"/api/v1/logs/search?tenant=demo&from=now-1h", "/api/v1/logs/search?tenant=demo&query=%22", "/api/v1/alerts?tenant=demo", "/api/v1/alerts?severity=purple",
 		"/api/v1/alerts/state?virtualSite=shared/all&tenant=demo", "/api/v1/alerts/0000000000000000?tenant=demo", "/api/v1/silences?tenant=demo",

@@ -15,6 +15,7 @@ import (
 
 	"muster.dev/muster/dashboards/grafana/dashboards"
 	"muster.dev/muster/internal/testkit"
+	"muster.dev/muster/internal/wire"
 )
 
 // testDashboards runs the query of every panel against what Grafana would ask: Cortex
@@ -66,6 +67,23 @@ func testDashboards(t *testing.T, f *fleet) {
 		}
 		left = again
 		return errors.Join(errs...)
+	})
+}
+
+// testLinks: what a site's kernel measures of its link comes back by the console.
+func testLinks(t *testing.T, f *fleet) {
+	testkit.Eventually(t, "the link of paris has a round trip, loss and requests", func() error {
+		var page wire.LinkPage
+		if err := f.get("/api/v1/links?q=name%3Dparis&tenant="+tenant, &page); err != nil {
+			return err
+		}
+		if len(page.Links) != 1 || len(page.Notes) > 0 {
+			return fmt.Errorf("%d links, notes %v", len(page.Links), page.Notes)
+		}
+		if l := page.Links[0]; l.Regional == "" || l.RoundTrip == nil || l.Loss == nil || l.Sent == nil || l.Requests == nil || *l.Requests <= 0 {
+			return fmt.Errorf("%+v", l)
+		}
+		return nil
 	})
 }
 

@@ -27,6 +27,7 @@ func TestFleet(t *testing.T) {
 		t.Run("cli", func(t *testing.T) { testCLI(t, f) }) &&
 		t.Run("contract", func(t *testing.T) { testContract(t, f) }) &&
 		t.Run("dashboards", func(t *testing.T) { testDashboards(t, f) }) &&
+		t.Run("links", func(t *testing.T) { testLinks(t, f) }) &&
 		t.Run("data source", func(t *testing.T) { testDataSource(t, f) }) &&
 		t.Run("faults", func(t *testing.T) { testFaults(t, f) }) &&
 		t.Run("uplink", func(t *testing.T) { testUplink(t, f) }) &&

@@ -66,6 +66,7 @@ export function Shell({ children, fixed }: { children: ReactNode; fixed?: boolea
             {item("/", "Fleet")}
             {item("/sites", "Sites")}
             {item("/load", "Load")}
+            {item("/connectivity", "Connectivity")}
             {item("/virtual-sites", "Virtual sites")}
             {item("/workloads", "Workloads")}
             {item("/rollouts", "Rollouts")}

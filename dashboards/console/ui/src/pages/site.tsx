@@ -14,6 +14,7 @@ import { colourName, DIMENSIONS, dimensionName } from "../lib/colour";
 import { formatPoints, formatScore, formatValue, plural } from "../lib/format";
 import { RANGES, type Range } from "../lib/history";
 import { type Line, SCORE_BANDS } from "../lib/chart";
+import { linkPath } from "../lib/links";
 import { MARKED, marksOf } from "../lib/marks";
 import { costPath, hasPlace, scorePath, shadowPath, signalPath, siteKey } from "../lib/site";
 import { formatDuration, parseTime } from "../lib/time";
@@ -227,7 +228,7 @@ function Header({ site, maintenance }: { site: SiteDetail; maintenance: Maintena
           {" · "}
           {site.phase}, seen <Ago time={site.lastSeen} />
           {" · "}
-          {site.region || "no region"} · tenant {site.tenant} · <Link href={costPath(site)}>cost</Link>
+          {site.region || "no region"} · tenant {site.tenant} · <Link href={linkPath(site)}>link and services</Link> · <Link href={costPath(site)}>cost</Link>
         </p>
         {site.virtualSites.length > 0 && (
           <ul className="labels" style={{ marginTop: 6 }} aria-label="Virtual sites">
