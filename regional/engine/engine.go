@@ -156,7 +156,7 @@ type Engine struct {
 	log      *slog.Logger
 	reg      prometheus.Registerer
 	start    time.Time
-	db       *tsdb.DB
+	db       *database
 	guard    *guard
 	rules    *rules.Manager
 	loader   *ruleLoader
@@ -227,7 +227,7 @@ func (e *Engine) open(ctx context.Context, extURL *url.URL) error {
 	}
 	e.refused.Store(&refused)
 	var err error
-	if e.db, err = tsdb.Open(e.opts.Dir, e.log.With("part", "tsdb"), e.reg, e.tsdbOptions(), nil); err != nil {
+	if e.db, err = openDatabase(e.opts.Dir, e.log.With("part", "tsdb"), e.reg, e.tsdbOptions()); err != nil {
 		return fmt.Errorf("open the database in %s: %w", e.opts.Dir, err)
 	}
 	e.openQueries()

@@ -116,7 +116,7 @@ func (e *Engine) api(gatherer prometheus.Gatherer) *apiv1.API {
 		map[string]string{"storage.tsdb.path": e.opts.Dir, "web.route-prefix": "/" + e.opts.Name, "web.enable-remote-write-receiver": "true"},
 		apiv1.GlobalURLOptions{ListenAddress: "localhost", Host: "localhost", Scheme: "http"},
 		e.whenReady,
-		dbAdmin{e.db}, e.opts.Dir, false, e.log.With("part", "api"),
+		dbAdmin{e.db.DB}, e.opts.Dir, false, e.log.With("part", "api"),
 		func(ctx context.Context) apiv1.RulesRetriever { return viewOf(ctx, e) },
 		readSampleLimit, readConcurrency, readBytesInFrame, false,
 		regexp.MustCompile(`^$`), // no cross-origin requests

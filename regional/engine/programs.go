@@ -24,8 +24,9 @@ const (
 
 // programs are the platform's expressions that are asked again and again, compiled.
 type programs struct {
-	db  *tsdb.DB
-	now func() time.Time
+	db     *tsdb.DB
+	recent *compiled.Recent
+	now    func() time.Time
 
 	mu sync.Mutex
 	by map[string]*programEntry
@@ -40,8 +41,8 @@ type programEntry struct {
 	never   bool              // it can't be
 }
 
-func newPrograms(db *tsdb.DB, now func() time.Time, reg prometheus.Registerer) *programs {
-	p := &programs{db: db, now: now, by: map[string]*programEntry{}, evaluated: prometheus.NewCounterVec(prometheus.CounterOpts{
+func newPrograms(db *database, now func() time.Time, reg prometheus.Registerer) *programs {
+	p := &programs{db: db.DB, recent: db.recent, now: now, by: map[string]*programEntry{}, evaluated: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "muster_engine_platform_evaluations_total",
 		Help: "Expressions of health signals and shipped rules that were evaluated, by how: compiled, or by PromQL.",
 	}, []string{"by"})}
@@ -57,7 +58,6 @@ func (p *programs) of(text string) *compiled.Program {
 	e := p.by[text]
 	switch {
 	case e == nil || now.Sub(e.asked) > programFor:
-		delete(p.by, text)
 		p.sweepLocked(now)
 		if len(p.by) < maxPrograms {
 			p.by[text] = &programEntry{asked: now}
@@ -65,7 +65,7 @@ func (p *programs) of(text string) *compiled.Program {
 		return nil
 	case e.program == nil && !e.never:
 		var err error
-		e.program, err = compiled.Compile(text)
+		e.program, err = compiled.Compile(text, p.recent)
 		e.never = err != nil
 	}
 	e.asked = now
@@ -75,7 +75,13 @@ func (p *programs) of(text string) *compiled.Program {
 // sweepLocked forgets what was not asked for lately and, where that does not make room, what
 // has no program: questions about certain sites are never asked twice.
 func (p *programs) sweepLocked(now time.Time) {
-	maps.DeleteFunc(p.by, func(_ string, e *programEntry) bool { return now.Sub(e.asked) > programFor })
+	maps.DeleteFunc(p.by, func(_ string, e *programEntry) bool {
+		old := now.Sub(e.asked) > programFor
+		if old && e.program != nil {
+			e.program.Close()
+		}
+		return old
+	})
 	if len(p.by) >= maxPrograms {
 		maps.DeleteFunc(p.by, func(_ string, e *programEntry) bool { return e.program == nil })
 	}

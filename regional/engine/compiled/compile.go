@@ -98,7 +98,7 @@ func (c *compiler) call(text string, e *parser.Call) (node, error) {
 			return nil, unsupported("%s", text)
 		}
 		vs := m.VectorSelector.(*parser.VectorSelector)
-		l := &leaf{window: m.Range.Milliseconds(), fn: promql.FunctionCalls[name], args: e.Args}
+		l := &leaf{window: m.Range.Milliseconds(), fn: promql.FunctionCalls[name], fnName: name, args: e.Args}
 		if err := l.selects(vs); err != nil {
 			return nil, err
 		}

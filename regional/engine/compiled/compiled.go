@@ -6,7 +6,8 @@
 // and what labels decide (which series a selector takes, into which group of an aggregation
 // one goes, which it meets in a binary operation) becomes tables of integers, which grow
 // with the series that are new. What is left for each evaluation is to read the samples out
-// of the head and to calculate. Functions of ranges are Prometheus' own.
+// of the head and to calculate; and the newest samples are kept (Recent), so that most are not
+// read out of the head either. Functions of ranges are Prometheus' own.
 //
 // It knows less than PromQL: what it can't compile, or finds on its way and can't do
 // (native histograms, samples that are not in the head, an ambiguous match), is an error for
@@ -82,6 +83,7 @@ type node interface {
 // Program is an expression with its tables. Evaluations of one wait for each other.
 type Program struct {
 	mu     sync.Mutex
+	recent *Recent
 	leaves []*leaf
 	nodes  []node // after those that they are made of
 	root   node
@@ -91,8 +93,9 @@ type Program struct {
 	seen   []bool          // of these
 }
 
-// Compile makes a program, or says with ErrUnsupported that it can't.
-func Compile(text string) (*Program, error) {
+// Compile makes a program, or says with ErrUnsupported that it can't. Who does not use it
+// any more closes it.
+func Compile(text string, recent *Recent) (*Program, error) {
 	expr, err := parser.ParseExpr(text)
 	if err != nil {
 		return nil, err
@@ -100,12 +103,23 @@ func Compile(text string) (*Program, error) {
 	if expr.Type() != parser.ValueTypeVector {
 		return nil, unsupported("a %s", expr.Type())
 	}
-	c := compiler{p: &Program{}, known: map[string]node{}}
+	c := compiler{p: &Program{recent: recent}, known: map[string]node{}}
 	if c.p.root, err = c.vector(expr); err != nil {
 		return nil, err
 	}
 	c.p.unique = newKeys(false)
+	for _, l := range c.p.leaves {
+		recent.want(l)
+	}
 	return c.p, nil
+}
+
+// Close forgets what is kept for the program alone. An evaluation that is under way, or
+// begins later, reads out of the head.
+func (p *Program) Close() {
+	for _, l := range p.leaves {
+		p.recent.leave(l)
+	}
 }
 
 // Eval evaluates the expression at a moment. pass is called now and then; its error ends
@@ -114,7 +128,7 @@ func (p *Program) Eval(ctx context.Context, db *tsdb.DB, at time.Time, pass func
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ts := at.UnixMilli()
-	r, err := open(db, p.leaves, ts)
+	r, err := open(db, p.recent, p.leaves, ts)
 	if err != nil {
 		return nil, err
 	}

@@ -28,11 +28,12 @@ import (
 // store is a head with series that begin, end, break off, go back, are late and come to
 // nothing, and PromQL over it.
 type store struct {
-	t   *testing.T
-	db  *tsdb.DB
-	ng  *promql.Engine
-	rng *rand.Rand
-	now int64
+	t    *testing.T
+	db   *tsdb.DB
+	kept *compiled.Recent
+	ng   *promql.Engine
+	rng  *rand.Rand
+	now  int64
 }
 
 func newStore(t *testing.T, seed uint64) *store {
@@ -46,12 +47,12 @@ func newStore(t *testing.T, seed uint64) *store {
 	t.Cleanup(func() { _ = db.Close() })
 	ng := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e7, Timeout: time.Minute})
 	t.Cleanup(func() { _ = ng.Close() })
-	return &store{t: t, db: db, ng: ng, rng: rand.New(rand.NewPCG(seed, 1)), now: 1_700_000_000_000}
+	return &store{t: t, db: db, kept: compiled.NewRecent(), ng: ng, rng: rand.New(rand.NewPCG(seed, 1)), now: 1_700_000_000_000}
 }
 
 func (s *store) append(ls labels.Labels, at int64, v float64) {
 	s.t.Helper()
-	app := s.db.Appender(context.Background())
+	app := s.kept.Appender(s.db.Appender(context.Background()))
 	if _, err := app.Append(0, ls, at, v); err != nil {
 		s.t.Fatal(ls, err)
 	}
@@ -77,7 +78,11 @@ func (s *store) round(metrics []string, more func(metric string, n int) labels.L
 			case 2: // late
 				s.append(ls, s.now-int64(s.rng.IntN(600))*1000, float64(s.rng.IntN(50)))
 			default:
-				s.append(ls, s.now-int64(s.rng.IntN(4))*1000, float64(s.now/15_000%(7+int64(n)*5)))
+				at := s.now
+				if metric == "b" { // stays for a minute
+					at -= at % 60_000
+				}
+				s.append(ls, s.now-int64(s.rng.IntN(4))*1000, float64(at/15_000%(7+int64(n)*5)))
 			}
 		}
 	}
@@ -186,9 +191,9 @@ func TestSameAsPromQL(t *testing.T) {
 		s.round(metrics, series)
 	}
 	texts := map[string]*compiled.Program{}
-	for len(texts) < 300 {
+	for len(texts) < 200 {
 		text := expression(s.rng, 4)
-		p, err := compiled.Compile(text)
+		p, err := compiled.Compile(text, s.kept)
 		if errors.Is(err, compiled.ErrUnsupported) {
 			continue
 		} else if err != nil {
@@ -197,7 +202,7 @@ func TestSameAsPromQL(t *testing.T) {
 		texts[text] = p
 	}
 	answered, asked := 0, 0
-	for range 6 {
+	for range 16 {
 		for text, p := range texts {
 			asked++
 			if s.same(text, p, s.now-int64(s.rng.IntN(60))*1000) {
@@ -209,6 +214,11 @@ func TestSameAsPromQL(t *testing.T) {
 	t.Logf("%d of %d evaluations were not left to PromQL", answered, asked)
 	if answered < asked/2 {
 		t.Errorf("only %d of %d evaluations had an answer", answered, asked)
+	}
+	if u := s.kept.Use(); u.Kept < 2*u.Head {
+		t.Errorf("of the samples too few were kept: %+v", u)
+	} else {
+		t.Logf("%+v", u)
 	}
 }
 
@@ -244,7 +254,7 @@ var byPromQL = map[string]string{
 // ten times as much, so that there is one is a decision.
 func TestShippedExpressionsAreCompiled(t *testing.T) {
 	for what, text := range shipped(t) {
-		_, err := compiled.Compile(text)
+		_, err := compiled.Compile(text, compiled.NewRecent())
 		if (err != nil) != (byPromQL[what] != "") {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -254,7 +264,7 @@ func TestShippedExpressionsAreCompiled(t *testing.T) {
 // TestHistogramsAreLeftToPromQL: what has a native histogram among its samples.
 func TestHistogramsAreLeftToPromQL(t *testing.T) {
 	s := newStore(t, 4)
-	app := s.db.Appender(t.Context())
+	app := s.kept.Appender(s.db.Appender(t.Context()))
 	h := &histogram.Histogram{Count: 1, Sum: 1, Schema: 1, PositiveSpans: []histogram.Span{{Offset: 0, Length: 1}}, PositiveBuckets: []int64{1}}
 	if _, err := app.AppendHistogram(0, series("a", 0), s.now, h, nil); err != nil {
 		t.Fatal(err)
@@ -262,7 +272,7 @@ func TestHistogramsAreLeftToPromQL(t *testing.T) {
 	if err := app.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	p, err := compiled.Compile("sum by (site) (a)")
+	p, err := compiled.Compile("sum by (site) (a)", s.kept)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +286,7 @@ func TestHistogramsAreLeftToPromQL(t *testing.T) {
 func TestSeriesThatGo(t *testing.T) {
 	const text = "sum by (site) (a) / sum by (site) (b > 0) or count by (site) (a)"
 	s := newStore(t, 5)
-	p, err := compiled.Compile(text)
+	p, err := compiled.Compile(text, s.kept)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,6 +316,10 @@ func TestSeriesThatGo(t *testing.T) {
 	if answered < 50 {
 		t.Errorf("only %d evaluations had an answer", answered)
 	}
+	s.same(text, p, s.now)
+	if kept, has := s.kept.Use().Series, s.db.Head().NumSeries(); uint64(kept) > has {
+		t.Errorf("%d series are kept, the head has %d", kept, has)
+	}
 }
 
 // TestLateSamplesInBlocks: late samples that were moved into a block whose time the head has
@@ -321,7 +335,7 @@ func TestLateSamplesInBlocks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t, 6)
-			p, err := compiled.Compile(text)
+			p, err := compiled.Compile(text, s.kept)
 			if err != nil {
 				t.Fatal(err)
 			}

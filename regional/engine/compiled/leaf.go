@@ -30,18 +30,22 @@ type leaf struct {
 	window   int64             // of the range, or the lookback
 	// One of: a function of Prometheus' for the range; the sample's time instead of its
 	// value; its value.
-	fn   promql.FunctionCall
-	args parser.Expressions
-	time bool
+	fn     promql.FunctionCall
+	fnName string
+	args   parser.Expressions
+	time   bool
 
 	// Series of the metric, in the order of the index, and their elements; -1 for those
 	// that the matchers leave out.
 	refs []storage.SeriesRef
 	elem []int32
 	all  []storage.SeriesRef // scratch: the refs of this evaluation
+
+	family *family  // nil: all is read out of the head
+	slots  []uint32 // of the series, in family; what drops series makes them wrong
 }
 
-func (l *leaf) reset() { l.refs, l.elem = nil, nil }
+func (l *leaf) reset() { l.refs, l.elem, l.slots = nil, nil, nil }
 
 // sparse says that most elements are of series that are gone.
 func (l *leaf) sparse() bool { return len(l.values) > 2*len(l.refs)+1000 }
@@ -63,10 +67,10 @@ func (l *leaf) find(ctx context.Context, r *reader) error {
 		return err
 	}
 	if n := len(l.refs); len(l.all) < n || !slices.Equal(l.all[:n], l.refs) {
-		l.reorder()
+		l.reorder(r.recent)
 	}
 	for _, ref := range l.all[len(l.refs):] {
-		l.elem = append(l.elem, l.meet(r, ref))
+		l.elem, l.slots = append(l.elem, l.meet(r, ref)), append(l.slots, 0)
 	}
 	l.refs = append(l.refs, l.all[len(l.refs):]...)
 	return nil
@@ -74,19 +78,27 @@ func (l *leaf) find(ctx context.Context, r *reader) error {
 
 // reorder is for an index from which series are gone, or in which new ones are not at the
 // end: it leaves what is still there of those that are known, and asks for the rest anew.
-func (l *leaf) reorder() {
-	known := make(map[storage.SeriesRef]int32, len(l.refs))
-	for i, ref := range l.refs {
-		known[ref] = l.elem[i]
+func (l *leaf) reorder(recent *Recent) {
+	type had struct {
+		elem int32
+		slot uint32
 	}
-	l.refs, l.elem = l.refs[:0], l.elem[:0]
+	known := make(map[storage.SeriesRef]had, len(l.refs))
+	for i, ref := range l.refs {
+		known[ref] = had{l.elem[i], l.slots[i]}
+	}
+	l.refs, l.elem, l.slots = l.refs[:0], l.elem[:0], l.slots[:0]
 	fresh := make([]storage.SeriesRef, 0, 16)
 	for _, ref := range l.all {
-		if e, ok := known[ref]; ok {
-			l.refs, l.elem = append(l.refs, ref), append(l.elem, e)
+		if h, ok := known[ref]; ok {
+			l.refs, l.elem, l.slots = append(l.refs, ref), append(l.elem, h.elem), append(l.slots, h.slot)
+			delete(known, ref)
 		} else {
 			fresh = append(fresh, ref)
 		}
+	}
+	for ref := range known {
+		recent.drop(ref)
 	}
 	l.all = append(append(l.all[:0], l.refs...), fresh...)
 }
@@ -110,22 +122,38 @@ func (l *leaf) meet(r *reader, ref storage.SeriesRef) int32 {
 
 func nameless(ls labels.Labels) labels.Labels { return ls.DropReserved(schema.IsMetadataLabel) }
 
+// together is how many series are read before others may go on.
+const together = 512
+
 // read sets the values.
 func (l *leaf) read(r *reader, ts int64) error {
 	l.clear()
-	maxt := ts - l.offset
-	for i, ref := range l.refs {
-		if i%512 == 511 {
+	for from := 0; from < len(l.refs); from += together {
+		if from > 0 {
 			if err := r.pass(); err != nil {
 				return err
 			}
 		}
+		if err := l.readSome(r, ts, from, min(from+together, len(l.refs))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *leaf) readSome(r *reader, ts int64, from, to int) error {
+	r.recent.mu.Lock()
+	defer r.recent.mu.Unlock()
+	r.current = false
+	maxt := ts - l.offset
+	mint := maxt - l.window
+	for i := from; i < to; i++ {
 		e := l.elem[i]
 		if e < 0 {
 			continue
 		}
 		if l.fn == nil {
-			p, ok, err := r.last(ref, maxt-l.window, maxt)
+			p, ok, err := l.last(r, i, mint, maxt)
 			switch {
 			case err != nil:
 				return err
@@ -137,10 +165,11 @@ func (l *leaf) read(r *reader, ts int64) error {
 			}
 			continue
 		}
-		floats, err := r.floats(ref, maxt-l.window, maxt)
+		floats, err := l.floats(r, i, mint, maxt)
 		if err != nil {
 			return err
 		}
+		floats = slices.DeleteFunc(floats, func(p promql.FPoint) bool { return value.IsStaleNaN(p.F) })
 		if len(floats) == 0 {
 			continue
 		}
@@ -152,12 +181,48 @@ func (l *leaf) read(r *reader, ts int64) error {
 	return nil
 }
 
+// last returns the newest sample of a series after mint and not after maxt.
+func (l *leaf) last(r *reader, i int, mint, maxt int64) (p promql.FPoint, ok bool, err error) {
+	var k kept
+	if l.family != nil {
+		k = r.recent.keptLocked(l.family, l.refs[i], &l.slots[i])
+		if p, ok, known := k.newest(mint, maxt, l.time); known {
+			r.recent.use.Kept++
+			return p, ok, nil
+		}
+	}
+	floats, err := r.fill(k, l.refs[i], mint, maxt)
+	if n := len(floats); n > 0 {
+		return floats[n-1], true, err
+	}
+	return p, false, err
+}
+
+// floats returns the samples of a series after mint and not after maxt, or one of each run
+// of the same. They are good until the next call.
+func (l *leaf) floats(r *reader, i int, mint, maxt int64) ([]promql.FPoint, error) {
+	var k kept
+	if l.family != nil {
+		k = r.recent.keptLocked(l.family, l.refs[i], &l.slots[i])
+		var known bool
+		if r.points, known = k.between(r.points[:0], mint, maxt); known {
+			r.recent.use.Kept++
+			return r.points, nil
+		}
+	}
+	return r.fill(k, l.refs[i], mint, maxt)
+}
+
 // maxSamples of one series are read, with those before the window that its chunk has. The
 // meter that stands before PromQL knows what to do with more.
 const maxSamples = 20_000
 
 // reader reads out of a head.
 type reader struct {
+	recent  *Recent
+	head    *tsdb.Head
+	mint    int64 // of all that is read
+	current bool  // chunks has what was told
 	index   *tsdb.HeadAndOOOIndexReader
 	chunks  tsdb.ChunkReader
 	late    *tsdb.HeadAndOOOChunkReader // for chunks in which late samples are
@@ -185,20 +250,21 @@ func inBlocks(db *tsdb.DB, mint int64) bool {
 }
 
 // open prepares to read what leaves need at a moment, if all of it is in the head.
-func open(db *tsdb.DB, leaves []*leaf, ts int64) (*reader, error) {
-	head := db.Head()
-	mint, maxt := int64(math.MaxInt64), int64(math.MinInt64)
+func open(db *tsdb.DB, recent *Recent, leaves []*leaf, ts int64) (*reader, error) {
+	mint := int64(math.MaxInt64)
 	for _, l := range leaves {
-		mint, maxt = min(mint, ts-l.offset-l.window), max(maxt, ts-l.offset)
+		mint = min(mint, ts-l.offset-l.window)
 	}
+	// To no end: what is kept of a series has all that is newer.
+	head, maxt := db.Head(), int64(math.MaxInt64)
 	r := &reader{
+		recent: recent, head: head, mint: mint,
 		index:  tsdb.NewHeadAndOOOIndexReader(head, mint, mint, maxt, 0),
 		late:   tsdb.NewHeadAndOOOChunkReader(head, mint, maxt, nil, nil, 0),
 		matrix: promql.Matrix{{}},
 	}
-	var err error
-	if r.chunks, err = tsdb.NewRangeHead(head, mint, maxt).Chunks(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
+	if err := r.reopen(); err != nil {
+		return nil, err
 	}
 	// In this order: who reads is known, so a truncation that begins now waits.
 	if busy, _, _ := head.IsQuerierCollidingWithTruncation(mint, maxt); busy || inBlocks(db, mint) {
@@ -206,6 +272,19 @@ func open(db *tsdb.DB, leaves []*leaf, ts int64) (*reader, error) {
 		return nil, unsupported("samples that may be in blocks")
 	}
 	return r, nil
+}
+
+// reopen goes on with a reader of what is committed by now.
+func (r *reader) reopen() error {
+	now, err := tsdb.NewRangeHead(r.head, r.mint, math.MaxInt64).Chunks()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnsupported, err)
+	}
+	if r.chunks != nil {
+		r.close()
+	}
+	r.chunks = now
+	return nil
 }
 
 func (r *reader) close() { _ = r.chunks.Close() }
@@ -237,41 +316,43 @@ func (r *reader) chunksOf(ref storage.SeriesRef) ([]chunks.Meta, error) {
 	return r.metas, err
 }
 
-// last returns the newest sample after mint and not after maxt.
-func (r *reader) last(ref storage.SeriesRef, mint, maxt int64) (p promql.FPoint, ok bool, err error) {
-	metas, err := r.chunksOf(ref)
-	for _, m := range slices.Backward(metas) {
-		if err = r.each(m, maxt, func(t int64, v float64) {
-			if t > mint {
-				p, ok = promql.FPoint{T: t, F: v}, true
-			}
-		}); err != nil || ok {
-			break
+// fill reads the samples of a series after mint and keeps the newest, if there is where to
+// keep them. It returns those not after maxt, which are good until the next call. Recent is
+// locked.
+func (r *reader) fill(k kept, ref storage.SeriesRef, mint, maxt int64) ([]promql.FPoint, error) {
+	if !r.current {
+		if err := r.reopen(); err != nil {
+			return nil, err
 		}
+		r.current = true
 	}
-	return p, ok, err
-}
-
-// floats returns the samples after mint and not after maxt, without stale markers. They
-// are good until the next call.
-func (r *reader) floats(ref storage.SeriesRef, mint, maxt int64) ([]promql.FPoint, error) {
+	r.recent.use.Head++
 	metas, err := r.chunksOf(ref)
 	r.points = r.points[:0]
 	for _, m := range metas {
-		if err := r.each(m, maxt, func(t int64, v float64) {
-			if t > mint && !value.IsStaleNaN(v) {
-				r.points = append(r.points, promql.FPoint{T: t, F: v})
-			}
-		}); err != nil {
-			return nil, err
+		if err == nil {
+			err = r.each(m, mint)
 		}
 	}
-	return r.points, err
+	if err != nil {
+		return nil, err
+	}
+	if k.slot != nil {
+		k.since, k.n = mint, 0
+		for _, p := range r.points {
+			k.add(p.T, p.F)
+		}
+	}
+	n := len(r.points)
+	for n > 0 && r.points[n-1].T > maxt {
+		n--
+	}
+	return r.points[:n], nil
 }
 
-// each calls do with the samples of a chunk up to maxt.
-func (r *reader) each(m chunks.Meta, maxt int64, do func(int64, float64)) error {
-	if m.MinTime > maxt {
+// each appends the samples of a chunk that are after mint.
+func (r *reader) each(m chunks.Meta, mint int64) error {
+	if m.MaxTime <= mint {
 		return nil
 	}
 	it, err := r.samples(m)
@@ -288,13 +369,11 @@ func (r *reader) each(m chunks.Meta, maxt int64, do func(int64, float64)) error 
 		default:
 			return unsupported("a native histogram")
 		}
-		t, v := it.At()
-		if t > maxt {
-			return nil
-		}
 		if n >= maxSamples {
 			return unsupported("a series with more than %d samples", maxSamples)
 		}
-		do(t, v)
+		if t, v := it.At(); t > mint {
+			r.points = append(r.points, promql.FPoint{T: t, F: v})
+		}
 	}
 }

@@ -1,0 +1,52 @@
+package compiled_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"muster.dev/muster/regional/engine/compiled"
+)
+
+// TestKeptWhileSeriesAreFilled: a sample that comes while its series is read out of the head
+// for the first time is not missed afterwards.
+func TestKeptWhileSeriesAreFilled(t *testing.T) {
+	const text, n = "sum by (site) (count_over_time(a[2m])) + sum by (site) (a)", 40
+	s := newStore(t, 7)
+	for range 60 {
+		s.now += 15_000
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for i := range n {
+				s.append(series("a", i), s.now-int64(i), float64(i))
+			}
+		}()
+		p, err := compiled.Compile(text, s.kept)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pass := func(context.Context) error { return nil }
+		for stop := false; !stop; {
+			select {
+			case <-done:
+				stop = true
+			default:
+			}
+			if _, err := p.Eval(t.Context(), s.db, time.UnixMilli(s.now), pass); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := s.kept.Use()
+		if !s.same(text, p, s.now) {
+			t.Fatal("no answer")
+		}
+		if after := s.kept.Use(); after.Head != before.Head {
+			t.Errorf("%d series were read out of the head again", after.Head-before.Head)
+		}
+		p.Close()
+		if u := s.kept.Use(); u.Series != 0 || u.Bytes != 0 {
+			t.Fatalf("%+v is kept for nobody", u)
+		}
+	}
+}
