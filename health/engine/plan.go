@@ -223,7 +223,7 @@ func (p *planner) parse(tenant, text string) parsedQuery {
 	if t := expr.Type(); t != parser.ValueTypeVector {
 		return parsedQuery{err: fmt.Sprintf("the query returns a %s, want an instant vector: aggregate `by (tenant, site)`", parser.DocumentedType(t))}
 	}
-	canonical, slow, reach := expr.String(), looksBack(expr) >= slowWindow, reachOf(expr)
+	canonical, slow, reach := expr.String(), looksBack(expr) >= slowWindow, promexpr.Reach(expr, lookback)
 	if p.known[canonical] {
 		return parsedQuery{query: query{text: canonical}, slow: slow, reach: reach}
 	}

@@ -3,8 +3,6 @@ package engine
 import (
 	"time"
 
-	"github.com/prometheus/prometheus/promql/parser"
-
 	"muster.dev/muster/health"
 )
 
@@ -20,29 +18,6 @@ const (
 	// signals look back.
 	leftFor = 3 * time.Hour
 )
-
-// reachOf is how far back a query looks, at most.
-func reachOf(expr parser.Expr) time.Duration {
-	far := time.Duration(0)
-	parser.Inspect(expr, func(n parser.Node, path []parser.Node) error {
-		vs, ok := n.(*parser.VectorSelector)
-		if !ok {
-			return nil
-		}
-		window, before := lookback, vs.OriginalOffset
-		for _, over := range path {
-			switch over := over.(type) {
-			case *parser.MatrixSelector:
-				window = over.Range
-			case *parser.SubqueryExpr:
-				before += over.Range + over.OriginalOffset
-			}
-		}
-		far = max(far, before+window)
-		return nil
-	})
-	return far
-}
 
 // settled is after how long a link is up that a new site's own samples are there.
 const settled = 45 * time.Second

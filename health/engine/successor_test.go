@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/prometheus/promql/parser"
-
 	"muster.dev/muster/health"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
@@ -100,25 +98,6 @@ func TestWithheld(t *testing.T) {
 	} {
 		if g, l := known(c.link, c.up, c.ago); g != c.good || l != c.bad {
 			t.Errorf("%+v: what is good counts %v, what loses %v", c, g, l)
-		}
-	}
-}
-
-func TestReach(t *testing.T) {
-	for text, want := range map[string]time.Duration{
-		"x":                              5 * time.Minute,
-		"rate(x[1m])":                    time.Minute,
-		"x and x offset 75s":             5*time.Minute + 75*time.Second,
-		"changes(x[10m]) or rate(y[1m])": 10 * time.Minute,
-		"max_over_time(rate(x[1m])[1h:1m] offset 1m)": time.Hour + 2*time.Minute,
-		"vector(1)": 0,
-	} {
-		expr, err := parser.ParseExpr(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := reachOf(expr); got != want {
-			t.Errorf("%s looks back %s, want %s", text, got, want)
 		}
 	}
 }

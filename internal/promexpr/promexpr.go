@@ -1,11 +1,12 @@
-// Package promexpr rewrites PromQL expressions: narrows them to some series, and takes a
-// condition apart into what it compares and with what. It is pure, and bounds nothing: what
-// comes from outside is to go through promcost first. The health engine, the console and
-// the tenants' rules call it.
+// Package promexpr rewrites PromQL expressions and looks into them: narrows them to some
+// series, takes a condition apart into what it compares and with what, and says how far back
+// they look. It is pure, and bounds nothing: what comes from outside is to go through promcost
+// first. The health engine, the console, the readings of gates and the tenants' rules call it.
 package promexpr
 
 import (
 	"math"
+	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -20,6 +21,30 @@ func Narrow(expr parser.Expr, m *labels.Matcher) {
 		}
 		return nil
 	})
+}
+
+// Reach is how far before the moment at which it is evaluated an expression looks at most,
+// where the sample of an instant may be as old as lookback. What @ names is not looked at.
+func Reach(expr parser.Expr, lookback time.Duration) time.Duration {
+	far := time.Duration(0)
+	parser.Inspect(expr, func(n parser.Node, path []parser.Node) error {
+		vs, ok := n.(*parser.VectorSelector)
+		if !ok {
+			return nil
+		}
+		window, before := lookback, vs.OriginalOffset
+		for _, over := range path {
+			switch over := over.(type) {
+			case *parser.MatrixSelector:
+				window = over.Range
+			case *parser.SubqueryExpr:
+				before += over.Range + over.OriginalOffset
+			}
+		}
+		far = max(far, before+window)
+		return nil
+	})
+	return far
 }
 
 // Bound is a comparison with a constant that a condition makes.

@@ -3,6 +3,7 @@ package promexpr
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -51,6 +52,25 @@ func TestNarrow(t *testing.T) {
 	Narrow(expr, labels.MustNewMatcher(labels.MatchEqual, "site", `pa"ris`))
 	if got, want := expr.String(), `sum(rate(a{b="c",site="pa\"ris"}[5m])) / on (x) group_left () d{site="pa\"ris"}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestReach(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"x":                              5 * time.Minute,
+		"rate(x[1m])":                    time.Minute,
+		"x and x offset 75s":             5*time.Minute + 75*time.Second,
+		"changes(x[10m]) or rate(y[1m])": 10 * time.Minute,
+		"max_over_time(rate(x[1m])[1h:1m] offset 1m)": time.Hour + 2*time.Minute,
+		"vector(1)": 0,
+	} {
+		expr, err := parser.ParseExpr(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Reach(expr, 5*time.Minute); got != want {
+			t.Errorf("%s looks back %s, want %s", text, got, want)
+		}
 	}
 }
 

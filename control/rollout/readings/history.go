@@ -10,6 +10,8 @@ import (
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/promcost"
+	"muster.dev/muster/internal/promexpr"
 )
 
 const (
@@ -100,19 +102,25 @@ func (r *Readings) means(ctx context.Context, tenant string, sites []string, win
 }
 
 // QueriesAt adds to before what the gates' queries that compare sites gave at a moment, by
-// site and gate, as Before returns it. A site that was registered later had no such value:
-// what there is was its predecessor's.
+// site and gate, as Before returns it. A site that was registered later, or so shortly before
+// that the query looks back further, had no such value: what there is was its predecessor's,
+// or may be in part.
 func (r *Readings) QueriesAt(ctx context.Context, tenant string, gates []v1alpha1.RolloutGate, sites []Subject, at time.Time, before map[string]map[string]float64) {
-	own := make(map[string]bool, len(sites))
+	born := make(map[string]time.Time, len(sites))
 	for _, s := range sites {
-		own[s.Name] = !s.Born.After(at)
+		born[s.Name] = s.Born
 	}
 	ctx, cancel := context.WithTimeout(ctx, othersLimit)
 	defer cancel()
 	var wg sync.WaitGroup
-	found := make([]*vector, len(gates))
+	found, from := make([]*vector, len(gates)), make([]time.Time, len(gates))
 	for i := range gates {
-		if g := &gates[i]; g.Query == nil && queryOf(g) != "" && affordable(queryOf(g)) == nil {
+		g := &gates[i]
+		if g.Query != nil || queryOf(g) == "" {
+			continue
+		}
+		if expr, err := promcost.Rule.Parse(queryOf(g), promcost.Window{}); err == nil {
+			from[i] = at.Add(-promexpr.Reach(expr, lookback))
 			wg.Go(func() {
 				v, err := r.valueAt(ctx, tenant, queryOf(g), at)
 				if err != nil {
@@ -128,10 +136,9 @@ func (r *Readings) QueriesAt(ctx context.Context, tenant string, gates []v1alpha
 			continue
 		}
 		for site, x := range v.sites {
-			if !own[site] {
-				continue
+			if b, asked := born[site]; asked && !b.After(from[i]) {
+				put(before, site, gates[i].Name, x)
 			}
-			put(before, site, gates[i].Name, x)
 		}
 	}
 }

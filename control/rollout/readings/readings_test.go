@@ -502,7 +502,7 @@ func TestBeforeIsNotAPredecessors(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	born := now.Add(-5 * time.Minute)
 	for at := now.Add(-25 * time.Minute); at.Before(now); at = at.Add(15 * time.Second) {
-		for _, site := range []string{"paris", "oslo", "rome"} {
+		for _, site := range []string{"paris", "oslo", "rome", "bern"} {
 			score := 20.0 // of the predecessor
 			if at.After(born) {
 				score = 90
@@ -511,7 +511,8 @@ func TestBeforeIsNotAPredecessors(t *testing.T) {
 			w.put("load", site, score, at)
 		}
 	}
-	sites := []readings.Subject{{Name: "paris", Born: born}, {Name: "oslo", Born: now.Add(-time.Hour)}, {Name: "rome", Born: now.Add(-30 * time.Second)}}
+	sites := []readings.Subject{{Name: "paris", Born: born}, {Name: "oslo", Born: now.Add(-time.Hour)}, {Name: "rome", Born: now.Add(-30 * time.Second)},
+		{Name: "bern", Born: now.Add(-13 * time.Minute)}}
 	got := w.Before(t.Context(), tenant, sites, now.Add(-20*time.Minute), now)
 	if got["paris"]["Site"] != 90 || len(got["rome"]) != 0 {
 		t.Errorf("%v, want 90 for paris and nothing for rome", got)
@@ -519,8 +520,15 @@ func TestBeforeIsNotAPredecessors(t *testing.T) {
 	if x := got["oslo"]["Site"]; x < 36 || x > 39 {
 		t.Errorf("oslo: %v, want its whole history", x)
 	}
-	gates := []v1alpha1.RolloutGate{{Name: "load", Before: &v1alpha1.GateChange{Query: "load"}}}
+	// Three minutes before that moment, bern was registered.
+	gates := []v1alpha1.RolloutGate{
+		{Name: "load", Before: &v1alpha1.GateChange{Query: "load"}},
+		{Name: "mean", Before: &v1alpha1.GateChange{Query: "avg_over_time(load[5m])"}},
+	}
 	w.QueriesAt(t.Context(), tenant, gates, sites, now.Add(-10*time.Minute), got)
+	if _, has := got["bern"]["mean"]; has || got["bern"]["load"] != 20 || got["oslo"]["mean"] != 20 {
+		t.Errorf("%v", got)
+	}
 	if _, has := got["paris"]["load"]; has || got["oslo"]["load"] != 20 || len(got["rome"]) != 0 {
 		t.Errorf("%v", got)
 	}
