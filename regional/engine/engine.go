@@ -274,7 +274,7 @@ func (e *Engine) openQueries() {
 		platform: open("platform", o.QueryMaxSamples), tenant: open("tenant", min(o.TenantMaxSamples, o.QueryMaxSamples)),
 		timeout: o.QueryTimeout, tenantTimeout: min(o.TenantTimeout, o.QueryTimeout), samples: o.TenantMaxSamples, limits: promcost.Query,
 		slots: turns.New(o.QueryConcurrency, o.TenantSlots, max(1, o.TenantSlots/4)), processors: o.Processors,
-		programs: newPrograms(e.db, o.Now, e.reg),
+		programs: newPrograms(e.db.DB, e.db.recent, o.Now, e.reg),
 	}
 	e.guard.register(e.reg)
 }

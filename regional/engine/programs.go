@@ -41,8 +41,8 @@ type programEntry struct {
 	never   bool              // it can't be
 }
 
-func newPrograms(db *database, now func() time.Time, reg prometheus.Registerer) *programs {
-	p := &programs{db: db.DB, recent: db.recent, now: now, by: map[string]*programEntry{}, evaluated: prometheus.NewCounterVec(prometheus.CounterOpts{
+func newPrograms(db *tsdb.DB, recent *compiled.Recent, now func() time.Time, reg prometheus.Registerer) *programs {
+	p := &programs{db: db, recent: recent, now: now, by: map[string]*programEntry{}, evaluated: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "muster_engine_platform_evaluations_total",
 		Help: "Expressions of health signals and shipped rules that were evaluated, by how: compiled, or by PromQL.",
 	}, []string{"by"})}

@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"muster.dev/muster/regional/engine/compiled"
 )
 
 // TestPrograms: what is asked again gets a program, however much is asked once in between.
 func TestPrograms(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
-	p := newPrograms(nil, func() time.Time { return now }, prometheus.NewRegistry())
+	p := newPrograms(nil, compiled.NewRecent(), func() time.Time { return now }, prometheus.NewRegistry())
 	if p.of("up") != nil {
 		t.Error("a program for what is asked for the first time")
 	}

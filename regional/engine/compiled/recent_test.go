@@ -50,3 +50,27 @@ func TestKeptWhileSeriesAreFilled(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingBetween: a value that comes again after a long time was not there in between.
+func TestNothingBetween(t *testing.T) {
+	s := newStore(t, 8)
+	texts := []string{"a", "sum by (site) (a offset 2m)", "timestamp(a offset 2m)", "count by (site) (changes(a[2m] offset 2m))"}
+	programs := map[string]*compiled.Program{}
+	for _, text := range texts {
+		var err error
+		if programs[text], err = compiled.Compile(text, s.runs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, after := range []int64{15, 60, 61, 600, 15, 299, 15} {
+		s.now += after * 1000
+		s.append(series("a", 0), s.now, 1)
+		for ago := int64(0); ago < 400_000; ago += 7_500 {
+			for _, text := range texts {
+				if !s.same(text, programs[text], s.now-ago) {
+					t.Fatal(text, "has no answer")
+				}
+			}
+		}
+	}
+}
