@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -103,7 +104,11 @@ func TestOneSeriesInManyForms(t *testing.T) {
 // compactHead does what time does: the head drops what is older than its newest hours.
 func (h *harness) compactHead() {
 	h.t.Helper()
-	db := h.edge.Storage().(*tsdb.DB)
+	db := h.edge.Storage().(interface {
+		Head() *tsdb.Head
+		CompactHead(*tsdb.RangeHead) error
+		CompactOOOHead(context.Context) error
+	})
 	if err := db.CompactHead(tsdb.NewRangeHead(db.Head(), db.Head().MinTime(), time.Now().Add(-2*time.Hour).UnixMilli())); err != nil {
 		h.t.Fatal(err)
 	}
