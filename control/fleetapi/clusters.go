@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/tunnel"
@@ -33,6 +34,12 @@ func (s *Server) siteKubernetes(sess *session, id fleet.SiteID, m *wire.SiteKube
 	}
 	if !s.opts.Clusters.Apply(id, m.GetStatus()) {
 		sess.resync(id)
+	}
+	if p := text(s.opts.Clusters.Problem(id), maxMessage); st.cluster == nil || *st.cluster != p {
+		st.cluster = &p
+		if p != "" || st.obj != nil && meta.IsStatusConditionFalse(st.obj.Status.Conditions, ConditionClusterAccepted) {
+			s.changedLocked(st)
+		}
 	}
 }
 

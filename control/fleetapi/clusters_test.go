@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/mirror"
@@ -24,6 +25,23 @@ type clusters struct {
 	sites  map[fleet.SiteID]*mirror.Cursor
 	online map[fleet.SiteID]bool
 	gone   map[fleet.SiteID]int
+	// problem of paris.
+	problem string
+}
+
+func (c *clusters) Problem(id fleet.SiteID) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if id.Name != "paris" {
+		return ""
+	}
+	return c.problem
+}
+
+func (c *clusters) setProblem(p string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.problem = p
 }
 
 func (c *clusters) of(id fleet.SiteID) *mirror.Cursor {
@@ -95,6 +113,22 @@ func TestClustersOfSites(t *testing.T) {
 	w.eventually("a snapshot is held", version(paris, "a5"))
 	one.kubernetes(paris, &wire.KubernetesStatus{Epoch: "a", Seq: 9, After: 8}, "", 0)
 	w.eventually("a gap is asked for", func() bool { return one.resyncsOf(paris) == 1 })
+
+	// What of it can't be taken is said on the Site, until it is over.
+	accepted := func(want string) func() bool {
+		return func() bool {
+			c := meta.FindStatusCondition(w.get("paris").Status.Conditions, ConditionClusterAccepted)
+			return want == "" && c == nil || c != nil && string(c.Status)+" "+c.Message == want
+		}
+	}
+	w.eventually("nothing is said where nothing is wrong", accepted(""))
+	c.setProblem("2 dropped: too many objects\x1b[2J")
+	one.kubernetes(paris, &wire.KubernetesStatus{Epoch: "a", Seq: 5, Snapshot: true}, "", 0)
+	w.eventually("it is said what is wrong", accepted("False 2 dropped: too many objects?[2J"))
+	c.setProblem("")
+	one.kubernetes(paris, &wire.KubernetesStatus{Epoch: "a", Seq: 5, Snapshot: true}, "", 0)
+	w.pass(time.Minute)
+	w.eventually("it is healed", accepted("True "))
 
 	// The site's new regional holds what is held here, or does not.
 	two.up(paris, nil)

@@ -631,22 +631,24 @@ func TestHotStatusStaysOut(t *testing.T) {
 		return true
 	})
 	before := w.writes.Load()
-	for range 15 { // 75 seconds of heartbeats and equal reports
+	var revision string
+	for round := range 15 { // 75 seconds of heartbeats, and reports that differ in the revision alone
 		w.pass(5 * time.Second)
+		revision = wire.DigestOf(fmt.Append(nil, round))
 		alive := &wire.SitesAlive{}
 		for _, id := range ids {
 			alive.Sites = append(alive.Sites, &wire.SiteSeen{Tenant: id.Tenant, Site: id.Name, LastSeen: timestamppb.New(w.now())})
-			r.report(id, &wire.Report{Seq: 1, Versions: map[string]string{"os": "x"}})
+			r.report(id, &wire.Report{Seq: 1, Versions: map[string]string{"os": "x"}, AppliedRevision: revision})
 		}
 		r.send(&wire.RelayUp{Msg: &wire.RelayUp_Alive{Alive: alive}})
 	}
 	// A marker behind all of it in the stream.
-	r.report(ids[0], &wire.Report{Versions: map[string]string{"os": "y"}})
+	r.report(ids[0], &wire.Report{Versions: map[string]string{"os": "y"}, AppliedRevision: revision})
 	w.eventually("the marker", func() bool { return w.get("s-00").Status.Versions["os"] == "y" })
 	if n := w.writes.Load() - before; n != 1 {
 		t.Errorf("%d writes for 1,500 heartbeats and reports that say nothing new, want 1", n)
 	}
-	// After 5 minutes lastSeen is refreshed, once each.
+	// After 5 minutes lastSeen is refreshed, once each, and the revision with it.
 	before = w.writes.Load()
 	w.pass(5 * time.Minute)
 	alive := &wire.SitesAlive{}
@@ -657,7 +659,7 @@ func TestHotStatusStaysOut(t *testing.T) {
 	w.eventually("lastSeen of all is fresh", func() bool {
 		w.server.sweep()
 		for _, id := range ids {
-			if w.now().Sub(w.get(id.Name).Status.LastSeen.Time) > time.Minute {
+			if s := w.get(id.Name).Status; w.now().Sub(s.LastSeen.Time) > time.Minute || s.AppliedRevision != revision {
 				return false
 			}
 		}

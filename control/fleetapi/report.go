@@ -31,11 +31,15 @@ const (
 // Muster alone sets it.
 const ConditionReportAccepted = "ReportAccepted"
 
+// ConditionClusterAccepted is False while what a site says of its cluster holds what can't be
+// taken. Muster alone sets it.
+const ConditionClusterAccepted = "KubernetesStatusAccepted"
+
 // conditionPolicyApplied is reported by sites.
 const conditionPolicyApplied = fleet.KindCollectionPolicy + "Applied"
 
 // reserved conditions on a Site are Muster's own: a site can't set or clear them.
-var reserved = map[string]bool{ConditionReportAccepted: true, "Healthy": true, v1alpha1.ConditionReady: true, "Approved": true}
+var reserved = map[string]bool{ConditionReportAccepted: true, ConditionClusterAccepted: true, "Healthy": true, v1alpha1.ConditionReady: true, "Approved": true}
 
 // regionalTypes are the conditions of a Site that its regional sets: what it makes of
 // the site's logs. No other type is taken from a regional, and none of these from a

@@ -63,6 +63,8 @@ type Clusters interface {
 	// Apply takes what a site said. False: it does not follow what is held, and the site
 	// is asked for a snapshot.
 	Apply(site fleet.SiteID, st *wire.KubernetesStatus) bool
+	// Problem says in one line what of it could not be taken; "": nothing.
+	Problem(site fleet.SiteID) string
 	// Interrupted says that what has begun to come in will not be completed.
 	Interrupted(site fleet.SiteID)
 	// Online tells whether the site is connected.
@@ -94,9 +96,9 @@ type Options struct {
 	// Offline; default 5 s. OrphanGrace is the same for all sites of a regional whose
 	// stream broke; default 30 s. At the start of control it is doubled.
 	DownGrace, OrphanGrace time.Duration
-	// LastSeenEvery is how often, at most, status.lastSeen alone is written; default
-	// 5 min. For fleets over 3,000 sites it stretches, so that it costs at most 10
-	// writes a second.
+	// LastSeenEvery is how often, at most, status.lastSeen and status.appliedRevision are
+	// written where nothing else is; default 5 min. For fleets over 3,000 sites it
+	// stretches, so that it costs at most 10 writes a second.
 	LastSeenEvery time.Duration
 	// WritesPerSecond to the API server, all sites together; default 100.
 	WritesPerSecond float64

@@ -38,6 +38,10 @@ type siteState struct {
 	// since this process runs.
 	regionalView *[]metav1.Condition
 
+	// cluster is what could not be taken of what it says of its cluster; nil: it has said
+	// nothing since this process runs.
+	cluster *string
+
 	// settles is until when the site, which has just come, is likely to tell more: what
 	// it tells by then goes into one write.
 	settles time.Time

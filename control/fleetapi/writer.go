@@ -196,9 +196,6 @@ func (st *siteState) statusPatchLocked(now time.Time, lastSeenEvery time.Duratio
 		if r.policyHash != old.PolicyHash {
 			out["policyHash"] = r.policyHash
 		}
-		if r.appliedRevision != old.AppliedRevision {
-			out["appliedRevision"] = r.appliedRevision
-		}
 		if !equality.Semantic.DeepEqual(r.software, old.Software) {
 			out["software"] = r.software // nil removes it
 		}
@@ -211,6 +208,11 @@ func (st *siteState) statusPatchLocked(now time.Time, lastSeenEvery time.Duratio
 	}
 	if len(out) == 0 && !st.lastSeenDueLocked(lastSeenEvery) {
 		return nil
+	}
+	// The revision is another one with each change of a workload, on thousands of sites at
+	// once, and nobody waits for it here: it goes with what is written anyway.
+	if r := st.report; r != nil && r.appliedRevision != old.AppliedRevision {
+		out["appliedRevision"] = r.appliedRevision
 	}
 	if !st.lastSeen.IsZero() {
 		out["lastSeen"] = st.lastSeen.UTC().Format(time.RFC3339)
@@ -257,6 +259,8 @@ func (st *siteState) conditionsLocked(now time.Time) []metav1.Condition {
 			told = st.regionalView != nil
 		case c.Type == v1alpha1.ConditionReady:
 			told = true
+		case c.Type == ConditionClusterAccepted:
+			told = st.cluster != nil
 		case reserved[c.Type] && c.Type != ConditionReportAccepted:
 			told = false
 		}
@@ -279,6 +283,11 @@ func (st *siteState) conditionsLocked(now time.Time) []metav1.Condition {
 	}
 	if st.report != nil {
 		st.reportedLocked(old, set)
+	}
+	if _, was := old[ConditionClusterAccepted]; st.cluster != nil && *st.cluster != "" {
+		set(metav1.Condition{Type: ConditionClusterAccepted, Status: metav1.ConditionFalse, Reason: "Dropped", Message: *st.cluster})
+	} else if st.cluster != nil && was {
+		set(metav1.Condition{Type: ConditionClusterAccepted, Status: metav1.ConditionTrue, Reason: "Accepted"})
 	}
 	slices.SortFunc(out, func(a, b metav1.Condition) int { return strings.Compare(a.Type, b.Type) })
 	return out

@@ -328,7 +328,7 @@ type SiteStatus struct {
 	// PolicyHash names the collection policy in effect on the site.
 	// +optional
 	PolicyHash string `json:"policyHash,omitempty"`
-	// AppliedRevision is the desired state that the site holds.
+	// AppliedRevision is the desired state that the site holds, as of lastSeen.
 	// +optional
 	AppliedRevision string `json:"appliedRevision,omitempty"`
 	// CertificateNotAfter is the end of the newest certificate.
