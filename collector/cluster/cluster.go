@@ -43,6 +43,9 @@ type Options struct {
 	// Hosts says how the host metrics of muster-edge's own DaemonSet are reached; nil:
 	// there is none, and a node_exporter that the cluster has is scraped.
 	Hosts func() *Hosts
+	// VerifyKubelets has kubelets' certificates checked with the CA of Config: for clusters
+	// in which they are signed by it, and don't sign their own.
+	VerifyKubelets bool
 	// TenantPods has annotated pods in tenants' namespaces scraped too.
 	TenantPods bool
 	// ScaleKubeStateMetrics is the Deployment in Namespace that runs only while the

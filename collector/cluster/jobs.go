@@ -132,9 +132,7 @@ func (w *Watcher) jobs(found []Place, hosts *Hosts) []any {
 	for _, j := range [][2]string{{jobKubelet, "/metrics"}, {jobCadvisor, "/metrics/cadvisor"}} {
 		job := map[string]any{
 			"job_name": j[0], "metrics_path": j[1], "scheme": "https", "kubernetes_sd_configs": sd("node"), "follow_redirects": false,
-			// A kubelet signs its certificate itself unless the cluster was told otherwise.
-			// What it is shown is a token that reads metrics and lists pods.
-			"tls_config":      map[string]any{"insecure_skip_verify": true},
+			"tls_config":      w.kubeletTLS(),
 			"relabel_configs": []any{set("node", "$1", metaNodeName), set("instance", "$1", metaNodeName)},
 		}
 		if j[0] == jobCadvisor {
@@ -165,6 +163,22 @@ func (w *Watcher) jobs(found []Place, hosts *Hosts) []any {
 		out = append(out, job)
 	}
 	return out
+}
+
+// kubeletTLS says by what kubelets are known. One signs its certificate itself unless the
+// cluster was told otherwise, and then by nothing: what it is shown is a token that reads
+// metrics and lists pods. It is not tried out which of the two it is: who could stand in for
+// a kubelet could have it found that way.
+func (w *Watcher) kubeletTLS() map[string]any {
+	switch c := w.opts.Config; {
+	case !w.opts.VerifyKubelets:
+		return map[string]any{"insecure_skip_verify": true}
+	case len(c.CAData) > 0:
+		return map[string]any{"ca": string(c.CAData)}
+	case c.CAFile != "":
+		return map[string]any{"ca_file": c.CAFile}
+	}
+	return map[string]any{} // the system's, as for the API server
 }
 
 // authorize shows kubelets who is asking, with the same credentials as the API server.

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"encoding/pem"
 	"log/slog"
 	"maps"
 	"slices"
@@ -14,6 +15,8 @@ import (
 	"github.com/prometheus/prometheus/model/relabel"
 	"go.yaml.in/yaml/v3"
 	"k8s.io/client-go/rest"
+
+	"muster.dev/muster/internal/testkit/testca"
 )
 
 // targets runs the relabelling of all jobs on what discovery says of one port of a pod, and
@@ -126,5 +129,45 @@ func TestJobsShareTheirWatches(t *testing.T) {
 	}
 	if len(seen) != 2 {
 		t.Errorf("%d different discoveries: %v", len(seen), slices.Collect(maps.Keys(seen)))
+	}
+}
+
+// Kubelets are checked by the CA of the API server where that is wanted, and by nothing else
+// than what was asked for otherwise.
+func TestKubeletsAreKnownByTheCluster(t *testing.T) {
+	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: testca.New(t).Cert.Raw}))
+	for name, c := range map[string]struct {
+		verify   bool
+		with     rest.TLSClientConfig
+		insecure bool
+		ca, file string
+	}{
+		"not asked for": {false, rest.TLSClientConfig{CAData: []byte(ca), CAFile: "/ca"}, true, "", ""},
+		"a CA":          {true, rest.TLSClientConfig{CAData: []byte(ca), CAFile: "/ca"}, false, ca, ""},
+		"a file":        {true, rest.TLSClientConfig{CAFile: "/ca"}, false, "", "/ca"},
+		"the system's":  {true, rest.TLSClientConfig{}, false, "", ""},
+	} {
+		w := &Watcher{opts: Options{Config: &rest.Config{BearerToken: "t", TLSClientConfig: c.with}, VerifyKubelets: c.verify}}
+		b, err := yaml.Marshal(map[string]any{"scrape_configs": w.jobs(nil, nil)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := config.Load(string(b), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatalf("%s: %v in\n%s", name, err, b)
+		}
+		seen := 0
+		for _, sc := range cfg.ScrapeConfigs {
+			if sc.JobName != jobKubelet && sc.JobName != jobCadvisor {
+				continue
+			}
+			seen++
+			if got := sc.HTTPClientConfig.TLSConfig; got.InsecureSkipVerify != c.insecure || got.CA != c.ca || got.CAFile != c.file {
+				t.Errorf("%s: %s: %+v", name, sc.JobName, got)
+			}
+		}
+		if seen != 2 {
+			t.Errorf("%s: %d jobs", name, seen)
+		}
 	}
 }

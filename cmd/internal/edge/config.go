@@ -54,6 +54,7 @@ type Kubernetes struct {
 	HostSecret       string `yaml:"hostSecret"`
 	HostMetrics      bool   `yaml:"hostMetrics"`
 	KubeStateMetrics string `yaml:"kubeStateMetrics"`
+	VerifyKubelets   bool   `yaml:"verifyKubelets"`
 	TenantPods       bool   `yaml:"tenantPods"`
 	Workloads        bool   `yaml:"workloads"`
 	VirtualHosts     bool   `yaml:"virtualHosts"`

@@ -218,7 +218,7 @@ func (in *inCluster) watch(c Config, col *collector.Collector, env *role.Env) er
 		return nil
 	}
 	o := cluster.Options{
-		Config: in.config, Kubeconfig: in.conf.Kubeconfig, Namespace: in.conf.Namespace, TenantPods: in.conf.TenantPods,
+		Config: in.config, Kubeconfig: in.conf.Kubeconfig, Namespace: in.conf.Namespace, TenantPods: in.conf.TenantPods, VerifyKubelets: in.conf.VerifyKubelets,
 		ScaleKubeStateMetrics: in.conf.KubeStateMetrics, Every: in.conf.LookEvery, Logger: env.Log,
 		Apply: func(jobs []any) error {
 			all := c

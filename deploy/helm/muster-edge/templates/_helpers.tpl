@@ -57,6 +57,9 @@ kubernetes:
   kubeStateMetrics: kube-state-metrics
 {{- end }}
   hostMetrics: {{ .Values.features.host }}
+{{- if .Values.verifyKubelets }}
+  verifyKubelets: true
+{{- end }}
   tenantPods: {{ .Values.tenantPods }}
   workloads: {{ .Values.features.workloads }}
 {{- if .Values.features.virtualhosts }}
