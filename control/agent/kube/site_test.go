@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -21,6 +22,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -785,12 +787,15 @@ func (s *site) serves(t *testing.T) {
 	ctx := t.Context()
 	cfg := &rest.Config{Host: s.tunnels(t)}
 	client := kubernetes.NewForConfigOrDie(cfg)
-	var pod string
-	for _, p := range s.centre.pods(ns) {
-		if p.Status.Phase == corev1.PodRunning {
-			pod = p.Name
+	running := func() (pod string) {
+		for _, p := range s.centre.pods(ns) {
+			if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
+				pod = p.Name
+			}
 		}
+		return pod
 	}
+	pod := running()
 	s.Say(ns, pod, "hello from the site")
 	b, err := client.CoreV1().Pods(ns).GetLogs(pod, &corev1.PodLogOptions{}).DoRaw(ctx)
 	if err != nil || !strings.Contains(string(b), "hello from the site") {
@@ -831,6 +836,26 @@ func (s *site) serves(t *testing.T) {
 			t.Errorf("%s: exec says %q, %v", name, out.String(), err)
 		}
 	}
+	// attach is of what the container says from then on.
+	req := client.CoreV1().RESTClient().Post().Namespace(ns).Resource("pods").Name(pod).SubResource("attach").VersionedParams(&corev1.PodAttachOptions{Stdout: true, Stderr: true}, scheme.ParameterCodec)
+	attach, err := remotecommand.NewWebSocketExecutor(cfg, http.MethodGet, req.URL().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	attached, leave := context.WithCancel(ctx)
+	heard := &lockedBuffer{}
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		_ = attach.StreamWithContext(attached, remotecommand.StreamOptions{Stdout: heard, Stderr: io.Discard})
+	}()
+	testkit.EventuallyTrue(t, "who is attached hears what is said", func() bool {
+		s.Say(ns, pod, "to who listens") // it is not known since when it does
+		return strings.Contains(heard.String(), "to who listens")
+	})
+	leave()
+	<-left
+
 	for path, want := range map[string]int{
 		"/api/v1/namespaces/" + ns + "/secrets":               http.StatusForbidden,
 		"/api/v1/namespaces/kube-system/pods/x/log":           http.StatusForbidden,
@@ -854,13 +879,40 @@ func (s *site) serves(t *testing.T) {
 			t.Errorf("%s: %d %+v %v, want a Status of %d", path, resp.StatusCode, status, err, want)
 		}
 	}
+	gone := func() {
+		t.Helper()
+		testkit.EventuallyTrue(t, "the pod is gone, and another one there", func() bool {
+			pods := s.centre.pods(ns)
+			return !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Name == pod }) && len(pods) >= 2
+		})
+	}
+	if err := client.CoreV1().Pods(ns).EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: ns}}); err != nil {
+		t.Error(err)
+	}
+	gone()
+	testkit.EventuallyTrue(t, "a pod runs", func() bool { pod = running(); return pod != "" })
 	if err := client.CoreV1().Pods(ns).Delete(ctx, pod, metav1.DeleteOptions{}); err != nil {
 		t.Error(err)
 	}
-	testkit.EventuallyTrue(t, "the pod is gone, and another one there", func() bool {
-		pods := s.centre.pods(ns)
-		return !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Name == pod }) && len(pods) >= 2
-	})
+	gone()
+}
+
+// lockedBuffer is written and read at the same time.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }
 
 func TestTheAPIServerGoesAndComesBack(t *testing.T) {
