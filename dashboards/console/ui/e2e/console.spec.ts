@@ -426,7 +426,7 @@ test.describe("pages", () => {
     const [s] = await sites(page);
     await page.route("**/api/v1/metrics/query_range**", (r) => r.fulfill({ status: 503, contentType: "application/problem+json", body: JSON.stringify({ title: "Service Unavailable", status: 503, detail: "the metric store can't be reached" }) }));
     await page.goto(`/sites/${s!.name}?tenant=${s!.tenant}`);
-    await expect(page.getByRole("alert")).toContainText("the metric store can't be reached");
+    await expect(page.getByRole("alert")).toContainText("the metric store can't be reached", { timeout: 60_000 }); // the page asks twice before it says so
     await expect(page.locator("[data-dimension]")).toHaveCount(4);
   });
 
