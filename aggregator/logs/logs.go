@@ -22,6 +22,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/time/rate"
+
+	"muster.dev/muster/internal/fairshare"
 )
 
 const (
@@ -76,8 +78,8 @@ type Options struct {
 	// PerRegionTimeout bounds one regional's answer to a search; default 10 s. Where
 	// regionals are joined, a search may take twice as long.
 	PerRegionTimeout time.Duration
-	MaxSearches      int           // at once, beyond which 429; default 32
-	MaxTails         int           // at once, beyond which 429; default 256
+	MaxSearches      int           // at once, beyond which 429; default 32. One tenant gets half at most
+	MaxTails         int           // at once, beyond which 429; default 256. One tenant gets half at most
 	MaxAnswerBytes   int64         // of one regional's answer; default 32 MiB
 	MaxPageBytes     int           // of the records of one merged page; it is cut there; default 16 MiB
 	TailIdle         time.Duration // without a sign of life a regional's tail is given up; default 20 s
@@ -160,8 +162,8 @@ type Client struct {
 	opts     Options
 	log      *slog.Logger
 	complain rate.Sometimes // a region that is down must not flood the log
-	searches chan struct{}
-	tails    chan struct{}
+	searches *fairshare.Shares
+	tails    *fairshare.Shares
 
 	asked *prometheus.CounterVec   // region, kind, result: ok, late, timeout, unreachable, refused, garbage
 	took  *prometheus.HistogramVec // region
@@ -177,7 +179,7 @@ func New(o Options) (*Client, error) {
 	f := promauto.With(o.Registerer)
 	return &Client{
 		opts: o, log: o.Logger, complain: rate.Sometimes{First: 1, Interval: 30 * time.Second},
-		searches: make(chan struct{}, o.MaxSearches), tails: make(chan struct{}, o.MaxTails),
+		searches: fairshare.NewShares(o.MaxSearches), tails: fairshare.NewShares(o.MaxTails),
 		asked: f.NewCounterVec(prometheus.CounterOpts{Name: "muster_logs_fanout_requests_total", Help: "Requests to regionals for logs, by region, kind (search, tail) and result."}, []string{"region", "kind", "result"}),
 		took: f.NewHistogramVec(prometheus.HistogramOpts{Name: "muster_logs_fanout_search_duration_seconds", Help: "Time that a regional took for a log search.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 2, 12)}, []string{"region"}),

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"muster.dev/muster/internal/fairshare"
 	"muster.dev/muster/internal/logquery"
 	"muster.dev/muster/internal/wire"
 )
@@ -115,12 +116,10 @@ func (r *request) values() url.Values {
 	return q
 }
 
-// enter takes one of the slots, or says that there is none.
-func enter(slots chan struct{}, what string) *wire.Problem {
-	select {
-	case slots <- struct{}{}:
-		return nil
-	default:
-		return wire.Failure(http.StatusTooManyRequests, "%d %s are running already; try again in a moment", cap(slots), what)
+// enter takes one of the slots for a tenant, or says that it may have no more now.
+func enter(slots *fairshare.Shares, tenant, what string) *wire.Problem {
+	if !slots.Take(tenant) {
+		return wire.Failure(http.StatusTooManyRequests, "the tenant has as many %s running as it may have at once; try again in a moment", what)
 	}
+	return nil
 }

@@ -27,10 +27,10 @@ func (c *Client) Search(ctx context.Context, tenant string, q wire.LogQuery) (*w
 	if err != nil {
 		return nil, wire.Invalid(wire.FieldError{Field: "cursor", Detail: err.Error()})
 	}
-	if p := enter(c.searches, "log searches"); p != nil {
+	if p := enter(c.searches, tenant, "log searches"); p != nil {
 		return nil, p
 	}
-	defer func() { <-c.searches }()
+	defer c.searches.Give(tenant)
 	return c.search(ctx, tenant, req, cur)
 }
 

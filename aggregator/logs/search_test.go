@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -244,7 +245,7 @@ func TestQuestionsThatAreWrong(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	mustAsk(t, c, "virtualSite=odd")
-	c.searches <- struct{}{}
+	c.searches.Take("another")
 	if _, p := ask(t, c, ""); p == nil || p.Status != 429 || p.RetryAfter == 0 {
 		t.Errorf("%+v", p)
 	}
@@ -368,4 +369,36 @@ func TestOptionsAreChecked(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
+}
+
+// A tenant's searches that take for ever leave room for another's.
+func TestSearchesAreShared(t *testing.T) {
+	a := newRegion(t, "a")
+	entered := make(chan struct{}, 16)
+	ctx, stop := context.WithCancel(t.Context())
+	a.set(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(wire.TenantHeader) != "greedy" {
+			http.Error(w, "not now", http.StatusServiceUnavailable) // a page without this region
+			return
+		}
+		entered <- struct{}{}
+		select {
+		case <-ctx.Done():
+		case <-r.Context().Done():
+		}
+	})
+	c := newClient(t, []*region{a}, func(o *Options) { o.MaxSearches = 8 })
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() { _, _ = c.Search(ctx, "greedy", queryOf(t, "")) })
+		<-entered
+	}
+	if _, p := c.Search(ctx, "greedy", queryOf(t, "")); p == nil || p.Status != http.StatusTooManyRequests || p.RetryAfter == 0 {
+		t.Errorf("a fifth of 8: %+v", p)
+	}
+	if _, p := c.Search(ctx, "acme", queryOf(t, "")); p != nil {
+		t.Errorf("another tenant: %+v", p)
+	}
+	stop()
+	wg.Wait()
 }

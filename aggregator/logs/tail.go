@@ -49,10 +49,10 @@ func (c *Client) Tail(ctx context.Context, tenant string, q wire.LogQuery, after
 	if err != nil {
 		return wire.Invalid(wire.FieldError{Field: "Last-Event-ID", Detail: "is not an id of this stream: connect without it"})
 	}
-	if p := enter(c.tails, "live tails"); p != nil {
+	if p := enter(c.tails, tenant, "live tails"); p != nil {
 		return p
 	}
-	defer func() { <-c.tails }()
+	defer c.tails.Give(tenant)
 	c.open.Inc()
 	defer c.open.Dec()
 
