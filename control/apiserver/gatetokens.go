@@ -1,0 +1,102 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	genericinitializer "k8s.io/apiserver/pkg/admission/initializer"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"muster.dev/muster/control/api/v1alpha1"
+)
+
+const gateTokensPluginName = "MusterGateTokens"
+
+// gateTokens asks who names a Secret for a gate's webhook for the right to read it: control
+// reads it and sends it to the address beside it, which the same person wrote. Whoever
+// writes the rest of such an object needs no such right.
+type gateTokens struct{ authorizer authorizer.Authorizer }
+
+var (
+	_ admission.ValidationInterface      = &gateTokens{}
+	_ genericinitializer.WantsAuthorizer = &gateTokens{}
+)
+
+func registerGateTokens(p *admission.Plugins) {
+	p.Register(gateTokensPluginName, func(io.Reader) (admission.Interface, error) { return &gateTokens{}, nil })
+}
+
+// SetAuthorizer implements WantsAuthorizer.
+func (g *gateTokens) SetAuthorizer(a authorizer.Authorizer) { g.authorizer = a }
+
+// ValidateInitialization implements admission.InitializationValidator.
+func (g *gateTokens) ValidateInitialization() error {
+	if g.authorizer == nil {
+		return fmt.Errorf("%s: no authorizer", gateTokensPluginName)
+	}
+	return nil
+}
+
+// Handles implements admission.Interface.
+func (*gateTokens) Handles(op admission.Operation) bool {
+	return op == admission.Create || op == admission.Update
+}
+
+// Validate implements admission.ValidationInterface.
+func (g *gateTokens) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.GetKind().Group != v1alpha1.GroupVersion.Group || a.GetSubresource() != "" || trusted(a.GetUserInfo()) {
+		return nil
+	}
+	before := tokensOf(a.GetOldObject())
+	for hook := range tokensOf(a.GetObject()) {
+		if before[hook] {
+			continue
+		}
+		decision, _, _ := g.authorizer.Authorize(ctx, authorizer.AttributesRecord{User: a.GetUserInfo(), Verb: "get", Namespace: a.GetNamespace(), Name: hook.secret,
+			APIVersion: "v1", Resource: "secrets", ResourceRequest: true})
+		if decision != authorizer.DecisionAllow {
+			return apierrors.NewForbidden(a.GetResource().GroupResource(), a.GetName(),
+				fmt.Errorf("a gate's webhook.tokenSecret: Secret %s would be sent to %s, and you may not read it: ask a tenant administrator", hook.secret, hook.url))
+		}
+	}
+	return nil
+}
+
+// tokenHook is a Secret, and where its token goes.
+type tokenHook struct{ url, secret string }
+
+// tokensOf are those of all gates of an object, wherever its kind has them.
+func tokensOf(obj runtime.Object) map[tokenHook]bool {
+	out := map[tokenHook]bool{}
+	var walk func(v any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, x := range v {
+				walk(x)
+			}
+		case map[string]any:
+			if hook, ok := v["webhook"].(map[string]any); ok {
+				url, _ := hook["url"].(string)
+				if secret, _ := hook["tokenSecret"].(string); secret != "" {
+					out[tokenHook{url, secret}] = true
+				}
+			}
+			for _, x := range v {
+				walk(x)
+			}
+		}
+	}
+	if u, ok := obj.(*unstructured.Unstructured); ok && u != nil {
+		switch u.GetKind() {
+		case "Rollout", "RolloutPolicy", "GateCheck":
+			walk(u.Object["spec"])
+		}
+	}
+	return out
+}

