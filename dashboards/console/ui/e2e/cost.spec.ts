@@ -4,6 +4,7 @@ test.skip(!MOCK, "the figures are the mock's");
 
 test("rooms, sorted rows, pages, and from a virtual site to a site to its metrics", async ({ page }) => {
   await login(page);
+  await page.getByRole("navigation", { name: "Main" }).getByRole("button", { name: /^Manage/ }).click();
   await page.getByRole("navigation", { name: "Main" }).getByRole("link", { name: "Cost" }).click();
   const one = page.getByRole("article", { name: "Regional one" });
   await expect(one.getByText("About 900 more sites like its 150")).toBeVisible();

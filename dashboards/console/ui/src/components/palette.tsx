@@ -5,6 +5,7 @@ import { api } from "../api/client";
 import { keys } from "../api/keys";
 import { useVirtualSites } from "../api/queries";
 import type { SitePage } from "../api/types";
+import { DAILY, MANAGE } from "../lib/nav";
 import { sitePath } from "../lib/site";
 import { setTheme, theme } from "../lib/theme";
 import { setZone, zone } from "../lib/zone";
@@ -18,10 +19,14 @@ interface Entry {
   go: () => void;
 }
 
-const PAGES: readonly [string, string][] = [
-  ["/", "Fleet"], ["/sites", "Sites"], ["/virtual-sites", "Virtual sites"], ["/workloads", "Workloads"], ["/workloads/deploy", "Deploy a workload"], ["/rollouts", "Rollouts"], ["/alerts", "Alerts"],
-  ["/alerts?tab=groups", "Alerts by route"], ["/alerts?tab=silences", "Silences"], ["/alerts?tab=loudest", "Loudest rules"], ["/timeline", "Timeline"], ["/logs", "Logs"], ["/explore", "Metrics"],
-  ["/registrations", "Registrations"], ["/policies", "Policies"], ["/tenants", "Tenants"], ["/cost", "Cost"],
+const WITHIN: Record<string, readonly (readonly [string, string])[]> = {
+  "/workloads": [["/workloads/deploy", "Deploy a workload"]],
+  "/alerts": [["/alerts?tab=groups", "Alerts by route"], ["/alerts?tab=silences", "Silences"], ["/alerts?tab=loudest", "Loudest rules"]],
+};
+// Every page of the menu, and what stands on one of them.
+const PAGES: readonly (readonly [string, string])[] = [
+  ...DAILY.flatMap<readonly [string, string]>((p) => [p, ...(WITHIN[p[0]] ?? [])]),
+  ...MANAGE,
 ];
 const SITES = 8;
 const SHOWN = 14;
@@ -73,7 +78,7 @@ function Opened({ onClose }: { onClose: () => void }) {
       { id: "dark", text: "Dark theme", note: "action", go: () => setTheme("dark") }, { id: "light", text: "Light theme", note: "action", go: () => setTheme("light") },
       { id: "zone", text: zone.get() === "UTC" ? "Times in this browser's zone" : "Times in UTC", note: "action", go: () => setZone(zone.get() === "UTC" ? "local" : "UTC") },
     ].filter((a) => fits(a.text) && a.id !== theme.get());
-    if (!want) return [...pages, ...actions].slice(0, SHOWN + 6);
+    if (!want) return [...pages, ...actions];
     const found = (sites.data?.sites ?? []).map((s) => ({ id: `${s.tenant}/${s.name}`, text: s.name, note: `site of ${s.tenant}`, go: to(sitePath({ tenant: s.tenant, name: s.name })) }));
     const groups = [...(virtual?.values() ?? [])].filter((v) => fits(`${v.namespace}/${v.name}`)).slice(0, 5).map((v) => ({ id: `vs ${v.tenant}/${v.namespace}/${v.name}`, text: `${v.namespace}/${v.name}`, note: `virtual site of ${v.tenant}`, go: to(`/virtual-sites/${encodeURIComponent(v.namespace)}/${encodeURIComponent(v.name)}?tenant=${encodeURIComponent(v.tenant)}`) }));
     return [...found, ...groups, ...pages, ...actions].slice(0, SHOWN);

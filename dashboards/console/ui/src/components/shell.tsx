@@ -1,17 +1,16 @@
 import { useIsFetching, useQuery, useQueryClient } from "@tanstack/react-query";
 import { type ReactNode, useEffect, useState } from "react";
-import { Link, useLocation } from "wouter";
+import { Link } from "wouter";
 import { api } from "../api/client";
-import { useAlertState } from "../api/alert-queries";
 import { lastTick, liveState, recentChanges, tickInterval } from "../api/live";
 import type { LiveState } from "../api/stream";
 import type { Logout } from "../api/types";
 import { useFleetCounts } from "../api/map-queries";
-import { sessionQuery, useRegistrations } from "../api/queries";
+import { sessionQuery } from "../api/queries";
 import { Icon } from "./icon";
+import { MainNav } from "./main-nav";
 import { useNow } from "./time";
 import { colourName } from "../lib/colour";
-import { formatCount, plural } from "../lib/format";
 import { useStore } from "../lib/store";
 import { setZone, zone, zoneName } from "../lib/zone";
 import { setTheme, theme, type Theme } from "../lib/theme";
@@ -30,28 +29,13 @@ export function Brand() {
   return (
     <>
       <img src="/icon.svg" width="22" height="22" alt="" />
-      Muster
+      <span>Muster</span>
     </>
   );
 }
 
 /** Bar on top, the page beneath. fixed: the page fills the window and scrolls inside. */
 export function Shell({ children, fixed }: { children: ReactNode; fixed?: boolean }) {
-  const [location] = useLocation();
-  const { data: pending } = useRegistrations();
-  const firing = useAlertState();
-  const urgent = firing.data && !firing.error ? firing.data.firing.critical + firing.data.firing.warning : 0;
-  const item = (href: string, text: string, extra?: ReactNode) => {
-    const here = href === "/" ? location === "/" : location.startsWith(href);
-    return (
-      <li>
-        <Link href={href} {...(here ? { "aria-current": "page" as const } : {})}>
-          {text}
-          {extra}
-        </Link>
-      </li>
-    );
-  };
   return (
     <div className={fixed ? "shell fixed" : "shell"}>
       <a className="skip" href="#main">
@@ -61,43 +45,7 @@ export function Shell({ children, fixed }: { children: ReactNode; fixed?: boolea
         <Link href="/" className="brand">
           <Brand />
         </Link>
-        <nav aria-label="Main">
-          <ul>
-            {item("/", "Fleet")}
-            {item("/sites", "Sites")}
-            {item("/load", "Load")}
-            {item("/connectivity", "Connectivity")}
-            {item("/virtual-sites", "Virtual sites")}
-            {item("/workloads", "Workloads")}
-            {item("/rollouts", "Rollouts")}
-            {item(
-              "/alerts",
-              "Alerts",
-              urgent > 0 && (
-                <span className={firing.data && firing.data.firing.critical > 0 ? "badge critical" : "badge"} title={`${plural(firing.data?.firing.critical ?? 0, "critical alert")} and ${plural(firing.data?.firing.warning ?? 0, "warning")}`}>
-                  {formatCount(urgent)}
-                  <span className="visually-hidden"> critical and warning</span>
-                </span>
-              ),
-            )}
-            {item("/timeline", "Timeline")}
-            {item("/logs", "Logs")}
-            {item("/explore", "Metrics")}
-            {item(
-              "/registrations",
-              "Registrations",
-              pending && pending.length > 0 && (
-                <span className="badge">
-                  {formatCount(pending.length)}
-                  <span className="visually-hidden"> waiting</span>
-                </span>
-              ),
-            )}
-            {item("/policies", "Policies")}
-            {item("/tenants", "Tenants")}
-            {item("/cost", "Cost")}
-          </ul>
-        </nav>
+        <MainNav />
         <div className="tools">
           <LiveIndicator />
           <User />

@@ -1,0 +1,63 @@
+import { expect, login, MOCK, test } from "./fixtures";
+
+test("what is looked at daily stands in the bar, the rest below Manage, by keyboard alone", async ({ page }) => {
+  await login(page);
+  const nav = page.getByRole("navigation", { name: "Main" });
+  const manage = nav.getByRole("button", { name: /^Manage/ });
+  await expect(nav.getByRole("link", { name: "Fleet" })).toHaveAttribute("aria-current", "page");
+  await expect(nav.getByRole("link", { name: "Policies" })).toBeHidden();
+  await manage.focus();
+  await page.keyboard.press("Enter");
+  await expect(manage).toHaveAttribute("aria-expanded", "true");
+  await expect(nav.getByRole("link", { name: "Policies" })).toBeVisible();
+  await page.keyboard.press("Escape");
+  await expect(nav.getByRole("link", { name: "Policies" })).toBeHidden();
+  await expect(manage).toBeFocused();
+  await page.keyboard.press("Enter");
+  await page.keyboard.press("Tab");
+  await page.keyboard.press("Tab");
+  await expect(nav.getByRole("link", { name: "Policies" })).toBeFocused();
+  await page.keyboard.press("Enter");
+  await expect(page).toHaveURL(/\/policies$/);
+  await expect(nav.getByRole("link", { name: "Policies" })).toBeHidden();
+
+  // Whoever leaves it has closed it.
+  await manage.click();
+  await expect(nav.getByRole("link", { name: "Policies" })).toHaveAttribute("aria-current", "page");
+  await page.getByRole("heading", { level: 1 }).click();
+  await expect(nav.getByRole("link", { name: "Policies" })).toBeHidden();
+});
+
+test("nothing of the menu is cut off or scrolls, however wide the window", async ({ page }) => {
+  await login(page);
+  for (const width of [1021, 1280, 1361, 1440, 1681, 2560]) {
+    await page.setViewportSize({ width, height: 900 });
+    const { right, rows } = await page.getByRole("navigation", { name: "Main" }).evaluate((nav) => {
+      const of = [...nav.querySelectorAll(".nav-items > li")].map((e) => e.getBoundingClientRect());
+      return { right: Math.max(...of.map((r) => r.right)), rows: new Set(of.map((r) => Math.round(r.top))).size };
+    });
+    const tools = await page.locator(".topbar .tools").evaluate((e) => ({ left: e.getBoundingClientRect().left, top: e.getBoundingClientRect().top, right: e.getBoundingClientRect().right }));
+    const menu = (await page.getByRole("navigation", { name: "Main" }).boundingBox())!;
+    expect(rows, `rows at ${width}`).toBe(1);
+    expect(tools.right, `tools at ${width}`).toBeLessThanOrEqual(width);
+    expect(right, `menu at ${width}`).toBeLessThanOrEqual(menu.y > tools.top + 10 ? width : tools.left);
+  }
+});
+
+test("on a phone one button opens it all", async ({ page }) => {
+  await page.setViewportSize({ width: 390, height: 844 });
+  await login(page);
+  const nav = page.getByRole("navigation", { name: "Main" });
+  const menu = nav.getByRole("button", { name: /^Menu/ });
+  if (MOCK) await expect(menu).toContainText(/\d/); // urgent alerts are seen without opening it
+  await expect(nav.getByRole("link", { name: "Fleet" })).toBeHidden();
+  await menu.click();
+  await expect(nav.getByRole("link", { name: "Fleet" })).toBeVisible();
+  await expect(nav.getByRole("link", { name: "Cost" })).toBeVisible();
+  expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(390);
+  await nav.getByRole("link", { name: "Tenants" }).click();
+  await expect(page).toHaveURL(/\/tenants$/);
+  await expect(nav.getByRole("link", { name: "Fleet" })).toBeHidden();
+  await menu.click();
+  await expect(nav.getByRole("link", { name: "Tenants" })).toHaveAttribute("aria-current", "page");
+});
