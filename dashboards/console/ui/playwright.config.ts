@@ -7,7 +7,8 @@ export default defineConfig({
   testDir: "e2e",
   globalSetup: "./e2e/setup.ts",
   retries: 1, // one that passes only then is reported as flaky
-  workers: 1, // the tests share one fleet
+  fullyParallel: true,
+  workers: process.env.BASE_URL ? 1 : 2, // a console that runs is one fleet for all tests; a worker has a mock of its own
   timeout: 120_000, // generous: a busy machine is no fault of the page
   expect: { timeout: 20_000 },
   reporter: process.env.CI ? "dot" : "list",
@@ -15,7 +16,7 @@ export default defineConfig({
   use: {
     viewport: { width: 1440, height: 900 },
     screenshot: "only-on-failure",
-    trace: "retain-on-failure",
+    trace: "on-first-retry", // recording each test takes longer than most tests
     launchOptions: { args, ...(executablePath ? { executablePath } : {}) },
   },
 });

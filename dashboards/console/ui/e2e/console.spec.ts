@@ -30,11 +30,11 @@ test.describe("session", () => {
     await login(page, "/virtual-sites");
     await context.clearCookies();
     // The next request finds out: that of the click, or one in the background before it.
-    const clicked = await page.getByRole("link", { name: "Policies" }).click({ timeout: 5_000 }).then(() => true, () => false);
+    const clicked = await page.getByRole("link", { name: "Rollouts" }).click({ timeout: 5_000 }).then(() => true, () => false);
     await expect(page.getByText("Your session has ended")).toBeVisible();
     await page.getByLabel("Token").fill(TOKEN);
     await page.getByRole("button", { name: "Log in" }).click();
-    await expect(page.getByRole("heading", { level: 1, name: clicked ? "Health policies" : "Virtual sites" })).toBeVisible();
+    await expect(page.getByRole("heading", { level: 1, name: clicked ? "Rollouts" : "Virtual sites" })).toBeVisible();
   });
 
   test("logging out forgets the session", async ({ page }) => {

@@ -1,6 +1,7 @@
 import { execSync } from "node:child_process";
 import { expect, type Page, test as base } from "@playwright/test";
 import type { Registration, Site, SiteList, VirtualSite } from "../src/api/types";
+import { startMock } from "./mock";
 
 export const TOKEN = process.env.TOKEN ?? "";
 export const MOCK = process.env.E2E_MOCK === "1";
@@ -9,9 +10,18 @@ export const MOCK = process.env.E2E_MOCK === "1";
  * Every test also fails on an error of the page, on a breach of the content security
  * policy, and on a request to any other server.
  */
-export const test = base.extend<{ faults: string[] }>({
-  // eslint-disable-next-line no-empty-pattern -- how Playwright wants it
-  baseURL: async ({}, provide) => provide(process.env.BASE_URL ?? ""),
+export const test = base.extend<{ faults: string[] }, { server: string }>({
+  server: [
+    // eslint-disable-next-line no-empty-pattern -- how Playwright wants it
+    async ({}, provide) => {
+      if (!MOCK) return provide(process.env.BASE_URL ?? "");
+      const mock = await startMock(); // of this worker alone, so that no test sees another's faults
+      await provide(mock.url);
+      mock.stop();
+    },
+    { scope: "worker" },
+  ],
+  baseURL: async ({ server }, provide) => provide(server),
   faults: [
     async ({ page, baseURL }, use) => {
       const faults: string[] = [];
@@ -34,13 +44,19 @@ export { expect };
 
 /** Drives the mock. */
 export async function control(page: Page, what: string, data: object = {}): Promise<void> {
-  const r = await page.request.post(`${process.env.BASE_URL}/mock/${what}`, { data });
+  const r = await page.request.post(`/mock/${what}`, { data });
   expect(r.ok()).toBe(true);
 }
 
 export async function login(page: Page, path = "/"): Promise<void> {
   await page.goto(`${path}#token=${encodeURIComponent(TOKEN)}`);
   await expect(page.getByRole("navigation", { name: "Main" })).toBeVisible();
+}
+
+/** Logs in without opening a page: for tests of one that is not reached from another. */
+export async function enter(page: Page): Promise<void> {
+  const r = await page.request.post("/api/v1/session", { data: { token: TOKEN } });
+  expect(r.ok()).toBe(true);
 }
 
 export async function sites(page: Page): Promise<Site[]> {
