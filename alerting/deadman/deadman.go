@@ -64,6 +64,7 @@ type Options struct {
 	Logger                       *slog.Logger
 	Registerer                   prometheus.Registerer
 	Now                          func() time.Time
+	Console                      string // Config.Console
 }
 
 // Deadman watches. Safe for concurrent use.
@@ -117,7 +118,7 @@ func New(o Options) (*Deadman, error) {
 		o.Now = time.Now
 	}
 	d := &Deadman{opts: o, log: o.Logger, views: map[string]*View{}, sent: map[string]sentAlert{},
-		conf: Config{SiteFor: o.SiteFor, RegionalFor: o.RegionalFor, Grace: o.Grace, NeverFor: o.NeverFor, MinSites: 5, MinShare: 0.8, EndShare: 0.5, Watchdog: true}}
+		conf: Config{SiteFor: o.SiteFor, RegionalFor: o.RegionalFor, Grace: o.Grace, NeverFor: o.NeverFor, MinSites: 5, MinShare: 0.8, EndShare: 0.5, Watchdog: true, Console: o.Console}}
 	for _, r := range o.Regionals {
 		d.conf.Regionals = append(d.conf.Regionals, r.Name)
 		// Until it answers for the first time, nothing is known.

@@ -9,6 +9,7 @@ import (
 
 	"muster.dev/muster/control/api/region"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/runbooks"
 )
 
 // Names of the alerts.
@@ -62,6 +63,7 @@ type Config struct {
 	MinShare  float64       // of a tenant's sites of the region, silent, before it is
 	EndShare  float64       // below which the region is no longer to blame
 	Watchdog  bool
+	Console   string   // where browsers open it: runbooks begin with it
 	Regionals []string // all that there should be
 }
 
@@ -118,7 +120,7 @@ type decision struct {
 }
 
 func (d *decision) fire(labels map[string]string, summary, description string) {
-	a := Alert{Labels: labels, Annotations: map[string]string{"summary": summary, "description": description, "runbook_url": "https://muster.dev/docs/alerts#" + strings.ToLower(labels["alertname"])}}
+	a := Alert{Labels: labels, Annotations: map[string]string{"summary": summary, "description": description, "runbook_url": runbooks.URL(d.c.Console, labels["alertname"])}}
 	for k, v := range labels {
 		if v == "" {
 			delete(labels, k)

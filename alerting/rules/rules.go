@@ -8,6 +8,7 @@
 package rules
 
 import (
+	"bytes"
 	"cmp"
 	"embed"
 	"errors"
@@ -63,7 +64,8 @@ func (e Error) Error() string {
 }
 func (e Error) Unwrap() error { return e.Err }
 
-// Shipped returns the rules that ship with Muster for an engine.
+// Shipped returns the rules that ship with Muster for an engine. Their runbooks are paths
+// of the console.
 func Shipped(engine string) File {
 	b, err := shipped.ReadFile("shipped/" + engine + ".yaml")
 	if err != nil {
@@ -74,7 +76,11 @@ func Shipped(engine string) File {
 
 // Compiler makes rule files of tenants' objects, and remembers what it made: of a change of
 // one object the others cost nothing. The zero value is one, for one goroutine at a time.
-type Compiler struct{ made map[object]made }
+type Compiler struct {
+	// Console is where browsers open the console: runbooks of shipped rules begin with it.
+	Console string
+	made    map[object]made
+}
 
 type object struct{ tenant, name, engine string }
 
@@ -91,7 +97,9 @@ func (c *Compiler) Compile(engine string, tenants []region.Rules, withShipped bo
 	var files []File
 	var errs []Error
 	if withShipped {
-		files = append(files, Shipped(engine))
+		f := Shipped(engine)
+		f.Content = bytes.ReplaceAll(f.Content, []byte("runbook_url: /"), []byte("runbook_url: "+c.Console+"/"))
+		files = append(files, f)
 	}
 	now := map[object]made{}
 	for o, m := range c.made {

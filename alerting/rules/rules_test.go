@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"muster.dev/muster/control/api/region"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/promcost"
+	"muster.dev/muster/internal/runbooks"
 )
 
 const twoTenants = `
@@ -172,16 +172,8 @@ func TestCompile(t *testing.T) {
 	}
 }
 
-// Every alert that ships is well formed, says what to do, and has its section in the docs.
+// Every alert that ships is well formed, says what to do, and has its runbook.
 func TestShipped(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/alerts.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sections := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^### (\w+)$`).FindAllStringSubmatch(string(doc), -1) {
-		sections[m[1]] = true
-	}
 	// Raised by the alerting role itself.
 	used := map[string]bool{"SiteDown": true, "RegionDown": true, "RegionalDown": true, "SiteNeverConnected": true, "Watchdog": true}
 	for _, engine := range []string{Edge, Local} {
@@ -211,21 +203,25 @@ func TestShipped(t *testing.T) {
 						t.Errorf("%s has no %s", r.Alert, a)
 					}
 				}
-				if !strings.HasSuffix(r.Annotations["runbook_url"], "#"+strings.ToLower(r.Alert)) {
+				if r.Annotations["runbook_url"] != runbooks.URL("", r.Alert) {
 					t.Errorf("%s: runbook %s", r.Alert, r.Annotations["runbook_url"])
 				}
 			}
 		}
 	}
 	for name := range used {
-		if !sections[name] {
-			t.Errorf("docs/alerts.md has no section on %s", name)
+		if text, ok := runbooks.Text(name); !ok || strings.TrimSpace(text) == "" {
+			t.Errorf("internal/runbooks/texts has no %s.md", name)
 		}
 	}
-	for name := range sections {
+	for _, name := range runbooks.Names() {
 		if !used[name] {
-			t.Errorf("docs/alerts.md has a section on %s, which nothing raises", name)
+			t.Errorf("there is a runbook for %s, which nothing raises", name)
 		}
+	}
+	files, _ := (&Compiler{Console: "https://muster.example.com"}).Compile(Edge, nil, true)
+	if want := "runbook_url: https://muster.example.com/runbooks/SiteUnhealthy\n"; len(files) != 1 || !strings.Contains(string(files[0].Content), want) || strings.Contains(string(files[0].Content), "runbook_url: /") {
+		t.Errorf("no %q in what the engine gets", want)
 	}
 	if n, _ := fs.Glob(shipped, "shipped/*"); len(n) != 2 {
 		t.Errorf("files %v", n)

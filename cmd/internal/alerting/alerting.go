@@ -267,7 +267,7 @@ func startDeadman(env *role.Env, c config.Config, known *peers.Peers, dir string
 	for _, r := range c.Regionals {
 		regionals = append(regionals, deadman.Regional{Name: r.Name, URL: c.QueryURL(r)})
 	}
-	d, err := deadman.New(deadman.Options{Client: known.Client(), Regionals: regionals, SiteFor: c.Alerting.SiteDownFor.D(), File: filepath.Join(dir, "deadman.json"),
+	d, err := deadman.New(deadman.Options{Client: known.Client(), Console: c.Console.URL(), Regionals: regionals, SiteFor: c.Alerting.SiteDownFor.D(), File: filepath.Join(dir, "deadman.json"),
 		Sites: func() ([]deadman.Site, bool) {
 			s := inv.Snapshot()
 			if s == nil {

@@ -40,7 +40,7 @@ type holdings struct {
 }
 
 func newHoldings(c config.Config, r config.Regional, alerts *http.Client) (*holdings, error) {
-	h := &holdings{alerts: alerts, inv: newInventory(r.Name), shipped: c.Alerting.ShippedRules, engines: map[string]*engine.Engine{}, files: map[string]int{}}
+	h := &holdings{compiler: rules.Compiler{Console: c.Console.URL()}, alerts: alerts, inv: newInventory(r.Name), shipped: c.Alerting.ShippedRules, engines: map[string]*engine.Engine{}, files: map[string]int{}}
 	for _, name := range r.RuleFiles {
 		b, err := os.ReadFile(name)
 		if err != nil {

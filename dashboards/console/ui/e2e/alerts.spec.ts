@@ -1,6 +1,6 @@
 import type { Page } from "@playwright/test";
 import type { Alert, AlertList, AlertState, Silence } from "../src/api/types";
-import { control, expect, get, login, MOCK, test } from "./fixtures";
+import { control, enter, expect, get, login, MOCK, test } from "./fixtures";
 
 test.skip(!MOCK, "wants the mock's alerts");
 
@@ -63,6 +63,26 @@ test.describe("alerts", () => {
     await control(page, "break", { tenant: healthy.tenant, site: healthy.name, fault: "uplink-down" });
     await expect(page.locator("[data-alert]")).toHaveCount(before + 1);
     await expect(page.locator("[data-alert]").first()).toContainText(healthy.name);
+  });
+
+  test("the runbook of an alert that ships is on its page, and has one of its own", async ({ page }) => {
+    await enter(page);
+    const { alerts } = await get<{ alerts: Alert[] }>(page, "/api/v1/alerts?q=SiteDown&limit=1");
+    await page.goto(`/alerts/${alerts[0]!.fingerprint}?tenant=${alerts[0]!.tenant}`);
+    const book = page.getByRole("region", { name: "Runbook" });
+    await expect(book.getByText("No regional hears of the site")).toBeVisible();
+    await expect(book.locator("ol > li").first()).toContainText("muster describe site NAME");
+    await book.getByRole("link", { name: "Runbook" }).click();
+    await expect(page.getByRole("heading", { level: 1, name: "SiteDown" })).toBeVisible();
+    await page.goto("/runbooks/NothingOfOurs");
+    await expect(page.getByRole("heading", { name: "There is no runbook NothingOfOurs" })).toBeVisible();
+    // What is written in HTML stays text.
+    const markdown = '<img src=x onerror="document.title=1"> <b>bold</b> [a](javascript:alert(1)) [b](https://example.com/)';
+    await page.route("**/api/v1/runbooks/Evil", (r) => r.fulfill({ json: { alert: "Evil", markdown } }));
+    await page.goto("/runbooks/Evil");
+    await expect(page.getByText('<b>bold</b>')).toBeVisible();
+    await expect(page.locator(".markdown :is(img, b)")).toHaveCount(0);
+    await expect(page.locator(".markdown a")).toHaveCount(1);
   });
 
   test("one tells its labels, its runbook, its history, and leads to the logs", async ({ page }) => {

@@ -70,7 +70,7 @@ export class MockAlerts {
       const silencedBy = active.filter((x) => x.tenant === tenant && x.matchers.every((m) => matches(m, labels))).map((x) => x.id);
       const a = {
         fingerprint, name, tenant, site, region, virtualSites, severity, state: silencedBy.length ? "suppressed" : "active", silencedBy, inhibitedBy: [], startsAt: iso(since), updatedAt: iso(now), endsAt: iso(now + 4 * MINUTE),
-        labels, annotations: { summary, description: `${summary}. Look at the site's page first; its reasons say what else is wrong there.`, runbook_url: `https://runbooks.example.com/${name.toLowerCase()}` },
+        labels, annotations: { summary, description: `${summary}. Look at the site's page first; its reasons say what else is wrong there.`, runbook_url: name === "SiteDown" ? "http://muster.invalid/runbooks/SiteDown" : `https://runbooks.example.com/${name.toLowerCase()}` },
         generatorURL: site ? `http://muster.invalid/graph?g0.expr=${encodeURIComponent(name.startsWith("Disk") ? "max by (site) (mock_disk_used) > 90" : "node_load1 > 0.5")}&g0.tab=1` : "http://muster.invalid",
       };
       out.push(a);

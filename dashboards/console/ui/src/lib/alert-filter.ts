@@ -54,6 +54,9 @@ export const alertPath = (a: Pick<Alert, "fingerprint" | "tenant">): string =>
 /** The one line that says what is wrong. */
 export const summaryOf = (a: Pick<Alert, "annotations">): string => a.annotations.summary || a.annotations.description || a.annotations.message || "";
 
+/** Whether an alert says that its runbook is a console's, under whichever name that is reached. */
+export const isShippedRunbook = (url: string | undefined, alert: string): boolean => /^(https?:\/\/[^/]+)?\/runbooks\/\w+$/.test(url ?? "") && url!.endsWith(`/runbooks/${alert}`);
+
 /** A link from an annotation; anything but http(s) is none. */
 export function safeURL(s: string | undefined): string {
   try {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Alert, MaintenanceWindow, Matcher } from "../api/types";
-import { alertPath, alertsHref, formatAlertFilter, parseAlertFilter, safeURL, silencesHref, summaryOf, suppressedText } from "./alert-filter";
+import { alertPath, alertsHref, formatAlertFilter, isShippedRunbook, parseAlertFilter, safeURL, silencesHref, summaryOf, suppressedText } from "./alert-filter";
 import { goDuration, parseDuration, wordsOfDuration } from "./duration";
 import { checkMatcher, checkMatchers, formatMatcher, matcherOf, matchersOf, matching, operatorOf } from "./matchers";
 import { spansWithin } from "./spans";
@@ -24,6 +24,10 @@ describe("alert filter", () => {
     expect(silencesHref("acme", "expired")).toBe("/alerts?tab=silences&tenant=acme&silences=expired");
   });
 
+  it("knows its own runbooks", () => {
+    for (const url of ["/runbooks/SiteDown", "https://muster.example.com/runbooks/SiteDown"]) expect(isShippedRunbook(url, "SiteDown")).toBe(true);
+    for (const url of ["https://example.com/wiki/runbooks/SiteDown", "https://example.com/SiteDown", "/runbooks/RegionDown", "javascript:/runbooks/SiteDown", undefined]) expect(isShippedRunbook(url, "SiteDown")).toBe(false);
+  });
   it("links only to the web", () => {
     expect(safeURL("https://runbooks.example.com/x")).toBe("https://runbooks.example.com/x");
     for (const s of ["javascript:alert(1)", "data:text/html,x", "runbooks/x", "", undefined]) expect(safeURL(s)).toBe("");

@@ -7,10 +7,11 @@ import { sessionQuery } from "../api/queries";
 import type { AlertDetail, AlertSpan } from "../api/types";
 import { ServiceNote } from "../components/service-note";
 import { Severity } from "../components/severity";
+import { RunbookText } from "../components/runbook";
 import { Shell, useTitle } from "../components/shell";
 import { Empty, Skeleton } from "../components/states";
 import { Ago, For, useNow } from "../components/time";
-import { alertPath, alertsHref, safeURL, summaryOf } from "../lib/alert-filter";
+import { alertPath, alertsHref, isShippedRunbook, safeURL, summaryOf } from "../lib/alert-filter";
 import { wordsOfDuration } from "../lib/duration";
 import { DASH, plural } from "../lib/format";
 import { logsHref, rfc3339 } from "../lib/log-filter";
@@ -144,6 +145,7 @@ function Loaded({ alert: a }: { alert: AlertDetail }) {
       )}
       <div className="site-cols">
         <div className="stack">
+          <Runbook alert={a} />
           <AlertChart alert={a} />
           <Annotations alert={a} />
           <History spans={a.history} />
@@ -189,10 +191,26 @@ function Loaded({ alert: a }: { alert: AlertDetail }) {
   );
 }
 
+/** The text for an alert that ships with Muster. */
+function Runbook({ alert: a }: { alert: AlertDetail }) {
+  if (!isShippedRunbook(a.annotations.runbook_url, a.name)) return null;
+  return (
+    <section className="card" aria-label="Runbook">
+      <header>
+        <h2>What it means, and what to do</h2>
+        <Link href={`/runbooks/${a.name}`}>Runbook</Link>
+      </header>
+      <div className="body">
+        <RunbookText alert={a.name} />
+      </div>
+    </section>
+  );
+}
+
 /** Annotations that are addresses are links. */
 function Annotations({ alert: a }: { alert: AlertDetail }) {
   const all = Object.entries(a.annotations).filter(([, v]) => v);
-  const runbook = safeURL(a.annotations.runbook_url ?? a.annotations.runbook);
+  const runbook = isShippedRunbook(a.annotations.runbook_url, a.name) ? "" : safeURL(a.annotations.runbook_url ?? a.annotations.runbook);
   return (
     <section className="card" aria-label="Annotations">
       <header>
