@@ -142,6 +142,15 @@ func TestContract(t *testing.T) {
 	h.want(404, "alice", "GET", "/api/v1/health/virtualsites/nothing?namespace=shared", "")
 	h.want(400, "alice", "GET", "/api/v1/health/virtualsites/No_Name", "")
 	h.want(401, "", "GET", "/api/v1/health/stream", "")
+	h.want(200, "alice", "GET", "/api/v1/health/policies/default?tenant=acme", "")
+	h.want(400, "alice", "GET", "/api/v1/health/policies/No_Name", "")
+	h.want(403, "alice", "GET", "/api/v1/health/policies/default?tenant=globex", "")
+	h.want(404, "alice", "GET", "/api/v1/health/policies/nothing", "")
+	h.want(200, "alice", "GET", "/api/v1/runbooks/SiteDown", "")
+	h.want(200, "nobody", "GET", "/api/v1/runbooks/SiteDown", "")
+	h.want(401, "", "GET", "/api/v1/runbooks/SiteDown", "")
+	h.want(404, "alice", "GET", "/api/v1/runbooks/Nothing", "")
+	h.want(400, "alice", "GET", "/api/v1/runbooks/No-Name", "")
 	const try, replay = "/api/v1/health/try", "/api/v1/health/replay"
 	h.want(200, "alice", "POST", replay+"?since=24h&cursor=paris-07", `{"kind":"HealthPolicy","metadata":{},"spec":{}}`)
 	if r := h.health.last(); r.URL.Query().Get("since") != "24h" || r.URL.Query().Get("tenant") != "acme" {
@@ -523,6 +532,15 @@ func TestMockKeepsTheContract(t *testing.T) {
 	send(404, "GET", "/api/v1/health/sites/nowhere", "")
 	send(200, "GET", "/api/v1/health/virtualsites", "")
 	send(200, "GET", "/api/v1/health/policies", "")
+	send(404, "GET", "/api/v1/health/policies/nothing", "")
+	send(200, "GET", "/api/v1/runbooks/SiteDown", "")
+	send(404, "GET", "/api/v1/runbooks/Nothing", "")
+	var written struct{ Spec json.RawMessage }
+	decode(send(200, "GET", "/api/v1/health/policies/default?tenant=acme", ""), &written)
+	candidate := `{"kind":"HealthPolicy","metadata":{"name":"default"},"spec":` + string(written.Spec) + `}`
+	send(200, "POST", "/api/v1/health/try?tenant=acme", candidate)
+	send(200, "POST", "/api/v1/health/replay?tenant=acme&since=24h", candidate)
+	send(400, "POST", "/api/v1/health/try?tenant=acme", `{}`)
 	site := sites.Sites[0]
 	at := "/api/v1/sites/" + site.Name + "/maintenance"
 	in := "?tenant=" + site.Tenant

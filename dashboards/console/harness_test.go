@@ -38,27 +38,33 @@ type contract struct {
 	seen   map[string]map[int]bool // operation → status codes seen
 }
 
-func loadContract(t testing.TB) *contract {
-	t.Helper()
+// document parses the API's document, once for all tests: they only read it, and it takes half a second.
+var document = sync.OnceValues(func() (*contract, error) {
 	raw, err := openAPIJSON()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	doc, err := openapi3.NewLoader().LoadFromData(raw)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	if err := doc.Validate(context.Background()); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	for _, s := range doc.Components.Schemas {
 		closeSchema(s.Value)
 	}
 	router, err := gorillamux.NewRouter(doc)
+	return &contract{doc: doc, router: router}, err
+})
+
+func loadContract(t testing.TB) *contract {
+	t.Helper()
+	c, err := document()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &contract{doc: doc, router: router, seen: map[string]map[int]bool{}}
+	return &contract{doc: c.doc, router: c.router, seen: map[string]map[int]bool{}}
 }
 
 // closeSchema refuses properties that the document doesn't name: clients must
@@ -153,6 +159,8 @@ var cannedSite = `"name":"paris-07","tenant":"acme","region":"eu-west","virtualS
 "reasons":[{"dimension":"reliability","signal":"nodes-not-ready","value":1,"threshold":0,"pointsLost":61,"since":"2026-01-31T12:00:00Z","text":"1 node is not ready"}],
 "place":{"latitude":48.85,"longitude":2.35,"address":"Paris"},"maintenance":null`
 
+const cannedPolicy = `{"tenant":"acme","name":"default","sites":3,"error":"","shadow":true,"wouldChange":1,"examples":["paris-07: green → red: hot"],"signals":[{"name":"a","dimension":"security","error":"","sitesKnown":3,"queryMillis":1.5}]}`
+
 const cannedVS = `{"name":"all-eu","namespace":"shared","tenant":"acme","description":"","sites":3,"mean":80,"p10":39,"worst":{"site":"paris-07","score":39},
 "counts":{"green":2,"orange":0,"red":1,"grey":0},"maintenance":0,"percentUnhealthy":33.3}`
 
@@ -214,7 +222,10 @@ func (f *fakeHealth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "virtualsites/all-eu":
 		fmt.Fprint(w, cannedVS)
 	case "policies":
-		fmt.Fprint(w, `{"policies":[{"tenant":"acme","name":"default","sites":3,"error":"","shadow":true,"wouldChange":1,"examples":["paris-07: green → red: hot"],"signals":[{"name":"a","dimension":"security","error":"","sitesKnown":3,"queryMillis":1.5}]}]}`)
+		fmt.Fprint(w, `{"policies":[`+cannedPolicy+`]}`)
+	case "policies/default":
+		fmt.Fprint(w, asOf+`"policy":`+cannedPolicy+`,"spec":{"siteSelector":{"matchLabels":{"tier":"gold"}},"weights":{"security":"2"},"signals":[{"name":"a","dimension":"security","query":"up","good":"1","bad":"0","cap":39}],
+			"overrides":[{"sites":["paris-07"],"signals":[{"name":"a","bad":"-1"}],"reason":"old hardware","until":"2026-02-28T00:00:00Z"}]}}`)
 	case "replay":
 		fmt.Fprint(w, `{"from":"2026-01-30T12:00:00Z","to":"2026-01-31T12:00:00Z","tenant":"acme","policy":"default","stepSeconds":60,"done":1,"total":1,"sites":[{"site":"paris-07","would":[{"at":"2026-01-31T11:00:00Z",
 			"from":"green","to":"orange","reason":"hot"}],"did":[],"last":{"score":60,"colour":"orange","reason":"hot"},"differs":true}],"signals":[{"name":"a","dimension":"security","error":"","sitesKnown":1}]}`)

@@ -142,6 +142,7 @@ func (c *Console) apiRoutes() []route {
 		{method: "GET", path: health + "/virtualsites", doing: "list the virtual sites' health", params: pagedList, handle: c.proxyHealth},
 		{method: "GET", path: health + "/virtualsites/{virtualSite}", doing: "read the virtual site's health", params: virtualSiteItem, handle: c.proxyHealth},
 		{method: "GET", path: health + "/policies", doing: "list the health policies", params: nil, handle: c.proxyHealth},
+		{method: "GET", path: health + "/policies/{policy}", doing: "read the health policy", params: oneTenant, handle: c.proxyHealth},
 		{method: "POST", path: health + "/try", doing: "try the health policy", params: oneTenant, body: maxPolicyBytes, handle: c.tryPolicy},
 		{method: "POST", path: health + "/replay", doing: "replay the sites' history", params: replayed, body: maxPolicyBytes, handle: c.tryPolicy},
 		{method: "GET", path: health + "/stream", doing: "follow the fleet's health", params: oneTenant, stream: true, handle: c.streamHealth},
@@ -158,6 +159,7 @@ func (c *Console) apiRoutes() []route {
 		{method: "GET", path: pathAlertState, doing: "read the state of alerts", params: alertScope, handle: c.readAlerts},
 		{method: "GET", path: pathAlertGroups, doing: "list groups of alerts", params: alertGroups, handle: c.readAlerts},
 		{method: "GET", path: pathNotifications, doing: "count notifications", params: notificationCounts, handle: c.readAlerts},
+		{method: "GET", path: "/api/v1/runbooks/{alert}", doing: "read the runbook", handle: c.getRunbook},
 		{method: "GET", path: alerts + "/{fingerprint}", doing: "read the alert", params: oneTenant, handle: c.readAlerts},
 		{method: "GET", path: "/api/v1/silences", doing: "list silences", params: silenceList, handle: c.listSilences},
 		{method: "POST", path: "/api/v1/silences", doing: "silence alerts", params: oneTenant, handle: c.postSilence},
@@ -318,6 +320,9 @@ func checkPath(r *http.Request) error {
 	if name := r.PathValue("check"); name != "" && len(validation.IsDNS1123Subdomain(name)) > 0 {
 		return invalid("check", "%q: want the name of a gate check", printable(name))
 	}
+	if name := r.PathValue("policy"); name != "" && len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return invalid("policy", "%q: want the name of a health policy, or shipped", printable(name))
+	}
 	for _, label := range []string{"namespace", "vk8s", "window"} {
 		if name := r.PathValue(label); name != "" && len(validation.IsDNS1123Label(name)) > 0 {
 			return invalid(label, "%q: want 1 to 63 lower-case letters, digits or '-', starting and ending with a letter or digit", printable(name))
@@ -331,6 +336,9 @@ func checkPath(r *http.Request) error {
 	if kind := r.PathValue("kind"); kind != "" && !kindGroup.MatchString(kind) {
 		return invalid("kind", "%q: want KIND.GROUP, such as Deployment.apps", printable(kind))
 	}
+	if name := r.PathValue("alert"); name != "" && !alertName.MatchString(name) {
+		return invalid("alert", "%q: want the name of an alert, such as SiteDown", printable(name))
+	}
 	if f := r.PathValue("fingerprint"); f != "" && !fingerprint.MatchString(f) {
 		return invalid("fingerprint", "%q: want 16 hexadecimal digits", printable(f))
 	}
@@ -343,6 +351,7 @@ func checkPath(r *http.Request) error {
 var (
 	kindGroup   = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,62}(\.[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`)
 	fingerprint = regexp.MustCompile(`^[0-9a-f]{16}$`)
+	alertName   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,99}$`)
 	silenceID   = regexp.MustCompile(`^[0-9A-Za-z-]{1,64}$`)
 )
 

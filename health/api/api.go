@@ -38,6 +38,9 @@ type Options struct {
 	Source     Source
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // may be nil
+	// Shipped is the policy that applies where no other does, as a person would write it.
+	// Without it its thresholds are not told.
+	Shipped *v1alpha1.HealthPolicySpec
 	// KeepAlive is the time between comments on a quiet stream; default 15 s.
 	KeepAlive time.Duration
 	// StreamQueue is how many updates a slow client may lag behind; default 16.
@@ -87,6 +90,7 @@ func (s *Server) Register(mux obs.Routes) {
 	mux.HandleFunc("GET /api/v1/health/virtualsites", s.get(s.virtualSites))
 	mux.HandleFunc("GET /api/v1/health/virtualsites/{name}", s.get(s.virtualSite))
 	mux.HandleFunc("GET /api/v1/health/policies", s.get(s.policies))
+	mux.HandleFunc("GET /api/v1/health/policies/{name}", s.get(s.policy))
 	mux.HandleFunc("GET "+wire.ScoresPath, s.get(s.scores))
 	mux.HandleFunc("GET /api/v1/health/stream", s.stream)
 	mux.HandleFunc("POST /api/v1/health/try", s.try)
@@ -412,44 +416,4 @@ func (s *Server) virtualSite(r *http.Request, v *engine.View, sc *wire.Scope) (a
 	}
 	p.Detail = fmt.Sprintf("several virtual sites are named %q; say which with tenant= and namespace=: %s", name, strings.Join(where, ", "))
 	return nil, p
-}
-
-func (s *Server) policies(_ *http.Request, v *engine.View, sc *wire.Scope) (any, *wire.Problem) {
-	out := PolicyList{AsOf: asOf(v), Policies: []Policy{}}
-	for _, x := range v.Policies {
-		shipped := x.Tenant == ""
-		if !shipped && !sc.Has(x.Tenant) {
-			continue
-		}
-		p := Policy{Tenant: x.Tenant, Name: x.Name, Sites: x.Sites, Error: x.Err, Shadow: x.Shadow, WouldChange: x.WouldChange, Examples: append([]string{}, x.Examples...), Signals: make([]PolicySignal, len(x.Signals))}
-		for i, sig := range x.Signals {
-			p.Signals[i] = PolicySignal{Name: sig.Name, Dimension: sig.Dimension, Error: sig.Err, SitesKnown: sig.SitesKnown, QueryMillis: sig.Millis}
-		}
-		if shipped && !recount(&p, v, sc) {
-			continue
-		}
-		out.Policies = append(out.Policies, p)
-	}
-	return out, nil
-}
-
-// recount counts the shipped policy's sites anew: only those that the reader may
-// see. It says whether there are any.
-func recount(p *Policy, v *engine.View, sc *wire.Scope) bool {
-	p.Sites = 0
-	for i := range p.Signals {
-		p.Signals[i].SitesKnown = 0
-	}
-	for _, x := range v.Sites {
-		if x.Policy != "" || x.State == nil || !sc.Has(x.ID.Tenant) {
-			continue
-		}
-		p.Sites++
-		for i := range x.State.Signals {
-			if i < len(p.Signals) && x.State.Signals[i].Known {
-				p.Signals[i].SitesKnown++
-			}
-		}
-	}
-	return p.Sites > 0
 }

@@ -111,7 +111,7 @@ func view(t testing.TB, version uint64, entries ...entry) *engine.View {
 		v.VirtualSites = append(v.VirtualSites, x)
 	}
 	v.Policies = []*engine.Policy{
-		{Tenant: "a", Name: "mine", Sites: 1, Signals: []engine.SignalStat{{Name: "cpu", Dimension: fleet.Performance, Err: "broken", SitesKnown: 1, Millis: 7}}},
+		{Tenant: "a", Spec: &v1alpha1.HealthPolicySpec{Priority: 7}, Name: "mine", Sites: 1, Signals: []engine.SignalStat{{Name: "cpu", Dimension: fleet.Performance, Err: "broken", SitesKnown: 1, Millis: 7}}},
 		{Name: "(shipped)", Sites: 99, Signals: []engine.SignalStat{{Name: "cpu", Dimension: fleet.Performance, SitesKnown: 99}}},
 	}
 	return v
@@ -135,7 +135,7 @@ func fixture(t testing.TB) *engine.View {
 
 func serve(t testing.TB, f *fake, change ...func(*Options)) *httptest.Server {
 	t.Helper()
-	o := Options{Source: f, Logger: slog.New(slog.DiscardHandler)}
+	o := Options{Source: f, Logger: slog.New(slog.DiscardHandler), Shipped: &v1alpha1.HealthPolicySpec{Priority: 9}}
 	for _, c := range change {
 		c(&o)
 	}
@@ -267,6 +267,18 @@ func TestListsAndFilters(t *testing.T) {
 	}
 	if p := read[PolicyList](t, srv, "policies", "c"); len(p.Policies) != 1 || p.Policies[0].Sites != 1 {
 		t.Errorf("another tenant's policy or counts: %+v", p)
+	}
+	name := p.Policies[0].Name
+	if d := read[PolicyDetail](t, srv, "policies/"+name, "a"); d.Policy.Tenant != "a" || len(d.Policy.Signals) == 0 || d.Spec == nil || d.Spec.Priority != 7 {
+		t.Errorf("%+v", d)
+	}
+	if d := read[PolicyDetail](t, srv, "policies/shipped", "c"); d.Policy.Tenant != "" || d.Policy.Sites != 1 || d.Spec == nil || d.Spec.Priority != 9 {
+		t.Errorf("%+v", d)
+	}
+	for path, tenants := range map[string]string{"policies/" + name: "c", "policies/nothing": "a"} {
+		if resp, body := get(t, srv, path, tenants); resp.StatusCode != http.StatusNotFound {
+			t.Errorf("%s for %s: %s %s", path, tenants, resp.Status, body)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/health"
 	"muster.dev/muster/health/engine"
 	"muster.dev/muster/internal/fleet"
@@ -229,6 +230,14 @@ type Policy struct {
 	Shadow      bool     `json:"shadow"`
 	WouldChange int      `json:"wouldChange"`
 	Examples    []string `json:"examples"`
+}
+
+// PolicyDetail is the answer of GET /api/v1/health/policies/{name}: a policy as it was
+// written, beside how it fares. The shipped one is found by the name "shipped".
+type PolicyDetail struct {
+	AsOf   time.Time                  `json:"asOf"`
+	Policy Policy                     `json:"policy"`
+	Spec   *v1alpha1.HealthPolicySpec `json:"spec"`
 }
 
 // PolicySignal is one signal of a policy.

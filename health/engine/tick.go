@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/health"
 	"muster.dev/muster/health/status"
 	"muster.dev/muster/internal/fleet"
@@ -566,6 +567,9 @@ func (e *Engine) fare(v *View, a *answers) []*Policy {
 		x := &Policy{Name: shippedName}
 		if p != nil {
 			x.Tenant, x.Name, x.Shadow = p.Tenant, p.Name, p.Policy.Shadow()
+			if hp, ok := p.Object.(*v1alpha1.HealthPolicy); ok {
+				x.Spec = &hp.Spec
+			}
 			if p.err != nil {
 				x.Err = p.err.Error()
 			}

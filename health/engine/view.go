@@ -71,6 +71,9 @@ type Policy struct {
 	Sites   int
 	Signals []SignalStat
 	Err     string // what is wrong with the policy itself
+	// Spec as it was written, also one that can't be used; nil for the shipped one. It
+	// must not be changed.
+	Spec *v1alpha1.HealthPolicySpec
 	// Shadow: it counts for nothing; WouldChange of its sites would have another colour,
 	// Examples are some of them.
 	Shadow      bool

@@ -80,7 +80,7 @@ func start(env *role.Env, c config.Config, known *peers.Peers) error {
 		return err
 	}
 	env.Go("colours", teller.Run)
-	h, err := api.New(api.Options{Source: e, Logger: env.Log, Registerer: env.Reg})
+	h, err := api.New(api.Options{Source: e, Logger: env.Log, Registerer: env.Reg, Shipped: &defaults.HealthPolicy().Spec})
 	if err != nil {
 		return err
 	}

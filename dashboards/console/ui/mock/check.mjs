@@ -39,6 +39,7 @@ export const PARAMS = {
   vs: { tenant, namespace: text(63) },
   range: { tenant, query: text(16384), start: text(64), end: text(64), step: text(32), timeout: text(32), limit: whole(0, 1_000_000) },
   instant: { tenant, query: text(16384), time: text(64), timeout: text(32), limit: whole(0, 1_000_000) },
+  replay: { tenant, since: text(32), cursor },
   names: { tenant, label: text(128), match: text(16384), q: text(200), start: text(64), end: text(64), limit: whole(1, 10_000) },
   condition: { query: text(16384), site: text(63) },
   logs: { ...logFilters, limit, cursor: text(16384), patience: text(64) },

@@ -25,7 +25,7 @@ me-africa|Dubai,25.2048,55.2708|Istanbul,41.0082,28.9784|Cairo,30.0444,31.2357|N
 const DIMENSIONS = ["connectivity", "reliability", "security", "performance"];
 
 // name, dimension, good, bad, weight, critical, unit, healthy value, text, source
-const SIGNALS = [
+export const SIGNALS = [
   ["uplink", "connectivity", 1, 0, 3, true, "", 1, "offline: no connection to a regional", "regional gateway: muster_site_connected and its live view"],
   ["telemetry-age", "connectivity", 60, 300, 2, false, "seconds", 9, "no telemetry acknowledged for {value}", "regional gateway: muster_site_last_push_timestamp_seconds"],
   ["push-delay", "connectivity", 30, 300, 1, false, "seconds", 0.4, "samples arrive {value} late", "collector: muster_collector_push_delay_seconds"],
@@ -164,13 +164,14 @@ export class MockFleet {
     return changed;
   }
 
-  score(s, now) {
+  /** Evaluates a site by these signals; of a copy of it that is a trial. */
+  score(s, now, signals = SIGNALS) {
     const blind = s.unknown || s.phase === "Approved" || s.phase === "Pending";
     const offlineSince = s.faults.get("uplink-down");
     const dims = {};
     const reasons = [];
     let capped = null;
-    s.signals = SIGNALS.map((g) => {
+    s.signals = signals.map((g) => {
       let value = s.values[g.name];
       let since = null;
       for (const [f, at] of s.faults) {

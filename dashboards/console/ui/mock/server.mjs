@@ -9,7 +9,7 @@
 // MOCK_SITES, MOCK_TICK_MS and MOCK_STILL=1 (nothing changes by itself) shape it.
 
 import { randomBytes } from "node:crypto";
-import { createReadStream, existsSync, statSync } from "node:fs";
+import { createReadStream, existsSync, readFileSync, statSync } from "node:fs";
 import { createServer } from "node:http";
 import { extname, join, normalize, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -22,6 +22,7 @@ import { MockInventory } from "./inventory.mjs";
 import { MockLinks } from "./links.mjs";
 import { MockLogs } from "./logs.mjs";
 import { MockMetrics } from "./metrics.mjs";
+import { MockPolicies } from "./policies.mjs";
 import { MockRollouts } from "./rollouts.mjs";
 import { MockWorkloads } from "./vk8s.mjs";
 
@@ -33,6 +34,7 @@ const STILL = process.env.MOCK_STILL === "1";
 const DIST = resolve(process.env.DIST ?? fileURLToPath(new URL("../dist/", import.meta.url))) + "/";
 
 let fleet;
+let policies;
 let inventory;
 let links;
 let cost;
@@ -54,6 +56,7 @@ const streams = new Set();
 function reset() {
   logs?.drop();
   fleet = new MockFleet(SITES);
+  policies = new MockPolicies(fleet);
   inventory = new MockInventory(fleet);
   links = new MockLinks(inventory);
   cost = new MockCost(fleet);
@@ -184,6 +187,9 @@ const ROUTES = [
   ["GET", /^\/api\/v1\/health\/sites\/([^/]+)\/explain$/, "explain", (m, q) => withSite(m[1], q, (s) => (q.get("shadow") ? (s.shadow ? { json: { ...fleet.explanation(s), policy: s.shadow.policy, shadow: true } } : notFound(`site "${s.name}" has no score to explain: no policy in shadow selects it`)) : s.phase === "Approved" ? notFound(`site "${s.name}" has no score to explain: it is Approved`) : { json: fleet.explanation(s) }))],
   ["GET", /^\/api\/v1\/health\/virtualsites$/, "paged", (_m, q) => ({ json: page(fleet.virtualSites(), q, "virtualSites") })],
   ["GET", /^\/api\/v1\/health\/policies$/, "none", () => ({ json: { policies: fleet.policies() } })],
+  ["GET", /^\/api\/v1\/health\/policies\/([^/]+)$/, "tenant", (m, q) => inTenants(q, (t) => policies.detail(m[1], t))],
+  ["POST", /^\/api\/v1\/health\/try$/, "tenant", (_m, q, body) => inTenant(q, "a health policy belongs to one tenant", (t) => policies.try(t, body))],
+  ["POST", /^\/api\/v1\/health\/replay$/, "replay", (_m, q, body) => inTenant(q, "a health policy belongs to one tenant", (t) => policies.replay(t, body, q.get("cursor") ?? undefined))],
   ["GET", /^\/api\/v1\/sites$/, "inventory", (_m, q, _b, _req, res) => inTenants(q, (t) => inventory.list(q, t, res))],
   ["GET", /^\/api\/v1\/site-map$/, "siteMap", (_m, q) => inTenants(q, (t) => inventory.map(q, t))],
   ["GET", /^\/api\/v1\/site-distributions$/, "siteDistributions", (_m, q) => inTenants(q, (t) => inventory.distributions(q, t))],
@@ -207,6 +213,7 @@ const ROUTES = [
   ["GET", /^\/api\/v1\/alerts\/groups$/, "alertGroups", (_m, q) => inTenants(q, (t) => alerts.groups(q, t))],
   ["GET", /^\/api\/v1\/alerts\/notifications$/, "loudness", (_m, q) => inTenants(q, (t) => alerts.loudness(t))],
   ["GET", /^\/api\/v1\/alerts\/state$/, "alertScope", (_m, q) => inTenants(q, (t) => alerts.state(q, t))],
+  ["GET", /^\/api\/v1\/runbooks\/(\w+)$/, "none", (m) => runbook(m[1])],
   ["GET", /^\/api\/v1\/alerts\/([^/]+)$/, "tenant", (m, q) => inTenants(q, (t) => alerts.detail(m[1], t))],
   ["GET", /^\/api\/v1\/silences$/, "silences", (_m, q) => inTenants(q, (t) => alerts.listSilences(q, t))],
   ["POST", /^\/api\/v1\/silences$/, "tenant", (_m, q, body) => inTenants(q, (t) => alerts.silence(t, body, USER))],
@@ -231,6 +238,12 @@ const ROUTES = [
   ["GET", /^\/api\/v1\/metrics\/names$/, "names", (_m, q) => inTenant(q, "a query is about one tenant", (t) => metrics.names(q, t))],
   ["GET", /^\/api\/v1\/metrics\/condition$/, "condition", (_m, q) => metrics.condition(q)],
 ];
+
+/** As the console has them. */
+function runbook(alert) {
+  const file = fileURLToPath(new URL(`../../../../internal/runbooks/texts/${alert}.md`, import.meta.url));
+  return existsSync(file) ? { json: { alert, markdown: readFileSync(file, "utf8") } } : notFound(`there is no runbook for "${alert}": those of your own rules are where their runbook_url says`);
+}
 
 function withSite(name, q, f) {
   const s = findSite(decodeURIComponent(name), q);

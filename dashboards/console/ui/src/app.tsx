@@ -25,9 +25,11 @@ import { LogsPage } from "./pages/logs";
 import { NotFoundPage } from "./pages/not-found";
 import { PodLogPage } from "./pages/pod-log";
 import { PoliciesPage } from "./pages/policies";
+import { PolicyPage } from "./pages/policy";
 import { RegistrationsPage } from "./pages/registrations";
 import { RolloutPage } from "./pages/rollout";
 import { RolloutsPage } from "./pages/rollouts";
+import { RunbookPage } from "./pages/runbook";
 import { ScorePage } from "./pages/score";
 import { SignalPage } from "./pages/signal";
 import { SitePage } from "./pages/site";
@@ -142,11 +144,13 @@ function Gate() {
       <Route path="/rollouts/:namespace/:name">{(p) => <RolloutPage {...p} />}</Route>
       <Route path="/cost" component={CostPage} />
       <Route path="/alerts" component={AlertsPage} />
+      <Route path="/runbooks/:name">{(p) => <RunbookPage name={p.name} />}</Route>
       <Route path="/alerts/:fingerprint">{(p) => <AlertPage fingerprint={p.fingerprint} />}</Route>
       <Route path="/timeline" component={TimelinePage} />
       <Route path="/logs" component={LogsPage} />
       <Route path="/registrations" component={RegistrationsPage} />
       <Route path="/policies" component={PoliciesPage} />
+      <Route path="/policies/:name">{(p) => <PolicyPage name={p.name} />}</Route>
       <Route path="/tenants" component={TenantsPage} />
       <Route component={NotFoundPage} />
     </Switch>

@@ -6,6 +6,7 @@ import "./styles/base.css";
 import "./styles/shell.css";
 import "./styles/fleet.css";
 import "./styles/pages.css";
+import "./styles/policies.css";
 import "./styles/logs.css";
 import "./styles/alerts.css";
 import "./styles/workloads.css";

@@ -281,6 +281,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/health/policies/{policy}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A health policy as it was written, and how its queries do */
+        get: operations["getHealthPolicy"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/health/try": {
         parameters: {
             query?: never;
@@ -1290,6 +1307,23 @@ export interface paths {
         };
         /** One alert, with when it has fired before */
         get: operations["getAlert"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runbooks/{alert}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What an alert that ships with Muster means, and what to do first */
+        get: operations["getRunbook"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2483,27 +2517,95 @@ export interface components {
             virtualSites: components["schemas"]["VirtualSiteHealth"][];
             nextCursor?: string;
         };
+        Runbook: {
+            alert: string;
+            /** @description CommonMark without HTML; headings begin at level 2 */
+            markdown: string;
+        };
         HealthPolicies: {
-            policies: {
-                /** @description empty: the shipped policy, which applies where no other does */
-                tenant: string;
+            policies: components["schemas"]["HealthPolicyHealth"][];
+        };
+        HealthPolicyHealth: {
+            /** @description empty: the shipped policy, which applies where no other does */
+            tenant: string;
+            name: string;
+            sites: number;
+            /** @description What is wrong with the policy itself */
+            error: string;
+            /** @description It counts for nothing */
+            shadow: boolean;
+            /** @description Of its sites those of another colour than the policy in force gives */
+            wouldChange: number;
+            /** @description Of these some: site, colours, first reason */
+            examples: string[];
+            signals: {
                 name: string;
-                sites: number;
-                /** @description What is wrong with the policy itself */
+                dimension: components["schemas"]["DimensionName"];
                 error: string;
-                /** @description It counts for nothing */
-                shadow: boolean;
-                /** @description Of its sites those of another colour than the policy in force gives */
-                wouldChange: number;
-                /** @description Of these some: site, colours, first reason */
-                examples: string[];
+                sitesKnown: number;
+                queryMillis: number;
+            }[];
+        };
+        HealthPolicyDetail: {
+            /** Format: date-time */
+            asOf: string;
+            policy: components["schemas"]["HealthPolicyHealth"];
+            spec: components["schemas"]["HealthPolicySpec"];
+        };
+        /** @description As kubectl writes it; docs/reference has all of it. Numbers are quantities such as "95" or "64Mi". */
+        HealthPolicySpec: {
+            siteSelector?: {
+                matchLabels?: components["schemas"]["Labels"];
+                matchExpressions?: {
+                    key: string;
+                    operator: string;
+                    values?: string[];
+                }[];
+            };
+            /** @enum {string} */
+            mode?: "Enforce" | "Shadow";
+            priority?: number;
+            weights?: {
+                [key: string]: string;
+            };
+            worstShare?: string;
+            evaluations?: number;
+            recoveryEvaluations?: number;
+            packs?: {
+                name: string;
+                when: string;
+            }[];
+            overrides?: {
+                sites?: string[];
+                virtualSites?: string[];
+                reason: string;
+                /** Format: date-time */
+                until: string;
                 signals: {
                     name: string;
-                    dimension: components["schemas"]["DimensionName"];
-                    error: string;
-                    sitesKnown: number;
-                    queryMillis: number;
+                    good?: string;
+                    bad?: string;
+                    ignore?: boolean;
                 }[];
+            }[];
+            signals: {
+                name: string;
+                dimension: components["schemas"]["DimensionName"];
+                query: string;
+                good: string;
+                bad: string;
+                weight?: string;
+                critical?: boolean;
+                cap?: number;
+                pack?: string;
+                causes?: string[];
+                objects?: string;
+                min?: string;
+                max?: string;
+                sparse?: boolean;
+                unit?: string;
+                text?: string;
+                source?: string;
             }[];
         };
         /**
@@ -4080,6 +4182,45 @@ export interface operations {
             };
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getHealthPolicy: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description Its name, or shipped for the one that applies where no other does.
+                 * @example default
+                 */
+                policy: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The policy. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HealthPolicyDetail"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
@@ -6690,6 +6831,33 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getRunbook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @example SiteDown */
+                alert: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The runbook. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Runbook"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            404: components["responses"]["NotFound"];
             default: components["responses"]["Problem"];
         };
     };

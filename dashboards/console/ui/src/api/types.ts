@@ -64,9 +64,16 @@ export type Login = Schemas["Login"];
 export type Logout = Schemas["Logout"];
 export type Session = Schemas["Session"];
 
+export type Runbook = Schemas["Runbook"];
 export type HealthPolicies = Schemas["HealthPolicies"];
 export type HealthPolicy = HealthPolicies["policies"][number];
 export type PolicySignal = HealthPolicy["signals"][number];
+export type HealthPolicyDetail = Schemas["HealthPolicyDetail"];
+export type HealthPolicySpec = Schemas["HealthPolicySpec"];
+export type PolicySpecSignal = HealthPolicySpec["signals"][number];
+export type HealthTrial = Schemas["HealthTrial"];
+export type HealthReplay = Schemas["HealthReplay"];
+export type HealthOutcome = Schemas["HealthOutcome"];
 
 /** Prometheus' answer to a range query. */
 export interface Matrix {

@@ -5,6 +5,7 @@ import { Shell, useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { dimensionName, DIMENSIONS } from "../lib/colour";
 import { formatCount, formatValue, plural } from "../lib/format";
+import { policyPath } from "../lib/policy";
 
 /** Whether every signal of every policy can be asked at all: one failing query blinds the fleet to a fault. */
 export function PoliciesPage() {
@@ -16,8 +17,8 @@ export function PoliciesPage() {
         <div>
           <h1>Health policies</h1>
           <p className="muted">
-            The signals that scores are made of, and how their queries did in the last evaluation. Edit with <code>kubectl edit healthpolicy</code>; a change takes
-            effect on the next tick.
+            The signals that scores are made of, and how their queries did in the last evaluation. A policy&apos;s page has its thresholds, overrides and queries, and
+            shows what an edit would change before it is made.
           </p>
         </div>
         {error && <ProblemNote error={error} doing={data ? "refresh the policies; these are older" : "load the policies"} onRetry={() => void refetch()} />}
@@ -45,7 +46,7 @@ function Policy({ policy: p }: { policy: HealthPolicy }) {
     <section className="card">
       <header>
         <h2>
-          {name}
+          <Link href={policyPath(p)}>{name}</Link>
         </h2>
         <span className="row small">
           {p.shadow && <span className="chip">in shadow</span>}

@@ -1,0 +1,57 @@
+import { useMutation, useQuery } from "@tanstack/react-query";
+import { useEffect, useRef, useState } from "react";
+import { api } from "./client";
+import { keys } from "./keys";
+import type { HealthPolicyDetail, HealthPolicySpec, HealthReplay, HealthTrial } from "./types";
+
+/** A policy as it was written; tenant is "" for the shipped one, or where the name is unique. */
+export function usePolicy(tenant: string, name: string) {
+  return useQuery({
+    queryKey: keys.policy(tenant, name),
+    queryFn: ({ signal }) => api<HealthPolicyDetail>("GET", `/api/v1/health/policies/${encodeURIComponent(name)}`, { params: { tenant: tenant || undefined }, signal }),
+    refetchInterval: 30_000,
+  });
+}
+
+/** A policy that is not in force. */
+export interface Candidate {
+  tenant: string;
+  name: string;
+  spec: HealthPolicySpec;
+}
+
+const body = (c: Candidate) => ({ apiVersion: "muster.dev/v1alpha1", kind: "HealthPolicy", metadata: { name: c.name }, spec: c.spec });
+
+/** What a candidate would make of the readings of this moment. */
+export function useTrial() {
+  return useMutation({ mutationFn: (c: Candidate) => api<HealthTrial>("POST", "/api/v1/health/try", { params: { tenant: c.tenant }, body: body(c) }) });
+}
+
+export interface Replayed {
+  sites: HealthReplay["sites"];
+  done: number;
+  total: number;
+}
+
+/** What a candidate would have made of the last day: some sites at a time, until all are done or somebody stops it. */
+export function useReplay() {
+  const [progress, setProgress] = useState<Replayed>();
+  const stopper = useRef<AbortController>(undefined);
+  useEffect(() => () => stopper.current?.abort(), []);
+  const run = useMutation({
+    mutationFn: async (c: Candidate) => {
+      stopper.current?.abort();
+      const { signal } = (stopper.current = new AbortController());
+      setProgress(undefined);
+      const sites: HealthReplay["sites"] = [];
+      for (let cursor: string | undefined; !signal.aborted; ) {
+        const r: HealthReplay = await api<HealthReplay>("POST", "/api/v1/health/replay", { params: { tenant: c.tenant, since: "24h", cursor }, body: body(c), signal });
+        sites.push(...r.sites);
+        setProgress({ sites: [...sites], done: r.done, total: r.total });
+        if (!r.nextCursor || r.nextCursor === cursor) return;
+        cursor = r.nextCursor;
+      }
+    },
+  });
+  return { ...run, progress, stop: () => stopper.current?.abort() };
+}
