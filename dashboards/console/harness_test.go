@@ -38,8 +38,8 @@ type contract struct {
 	seen   map[string]map[int]bool // operation → status codes seen
 }
 
-// document parses the API's document, once for all tests: they only read it, and it takes half a second.
-var document = sync.OnceValues(func() (*contract, error) {
+// parsed is the API's document, parsed once for all tests: they only read it.
+var parsed = sync.OnceValues(func() (*contract, error) {
 	raw, err := openAPIJSON()
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ var document = sync.OnceValues(func() (*contract, error) {
 
 func loadContract(t testing.TB) *contract {
 	t.Helper()
-	c, err := document()
+	c, err := parsed()
 	if err != nil {
 		t.Fatal(err)
 	}

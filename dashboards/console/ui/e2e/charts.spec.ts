@@ -1,6 +1,6 @@
 import AxeBuilder from "@axe-core/playwright";
 import type { SiteDetail } from "../src/api/types";
-import { control, expect, get, login, MOCK, sites, test } from "./fixtures";
+import { control, enter, expect, get, login, MOCK, sites, test } from "./fixtures";
 
 test.skip(!MOCK, "the mock's own metrics");
 
@@ -129,3 +129,12 @@ for (const colorScheme of ["dark", "light"] as const) {
     }
   });
 }
+
+test("a virtual site's page has its trend: mean, 10th percentile and worst", async ({ page }) => {
+  await enter(page);
+  await page.goto("/virtual-sites/shared/all-eu?tenant=acme");
+  const trend = page.getByRole("region", { name: "Trend" });
+  await expect(trend.getByRole("img", { name: /^Score of shared\/all-eu over the last 24 h/ })).toBeVisible();
+  await trend.getByRole("button", { name: "7 d" }).click();
+  await expect(trend.getByRole("img", { name: /over the last 7 d/ })).toBeVisible();
+});

@@ -36,11 +36,22 @@ export class MockMetrics {
     return { json: { query, value, bounds: m ? [{ op: m[2], value: Number(m[3]) }] : [] } };
   }
 
+  /** What the scores of some members come to. */
+  trend(tenant, virtual, start, end, step) {
+    const members = [...this.fleet.sites.values()].filter((s) => s.tenant === tenant && s.view.virtualSites.includes(virtual)).slice(0, 5 * FEW);
+    const at = new Map();
+    for (const s of members) for (const [t, v] of this.fleet.history(s, "", start, end, step)) at.set(t, [...(at.get(t) ?? []), Number(v)]);
+    const rows = [...at].sort((a, b) => a[0] - b[0]).map(([t, v]) => [t, v.sort((a, b) => a - b)]);
+    return answer("matrix", rows.length === 0 ? [] : Object.entries(STATS).map(([stat, of]) => ({ metric: { stat, tenant, virtual_site: virtual }, values: rows.map(([t, v]) => [t, String(of(v))]) })));
+  }
+
   /** An expression over a range; with start = end, at one moment. */
   range(q, tenant, instant) {
     const query = q.get("query") ?? "";
     if (query.split("(").length !== query.split(")").length) return error(400, `1:${query.length}: parse error: unclosed left parenthesis`);
     const [start, end, step] = instant ? [Number(q.get("time") || Date.now() / 1000), Number(q.get("time") || Date.now() / 1000), 60] : ["start", "end", "step"].map((k) => Number(q.get(k)));
+    const virtual = /^muster_virtual_site_health_score\{virtual_site="([^"]+)"\}$/.exec(query)?.[1];
+    if (virtual) return this.trend(tenant, virtual, start, end, step);
     const name = /site="([^"]+)"/.exec(query)?.[1];
     const sites = [...this.fleet.sites.values()].filter((s) => s.tenant === tenant && (!name || s.name === name));
     const series = [];
@@ -59,6 +70,8 @@ export class MockMetrics {
     return instant ? answer("vector", full.map((x) => ({ metric: x.metric, value: x.values.at(-1) }))) : answer("matrix", full);
   }
 }
+
+const STATS = { mean: (v) => v.reduce((n, x) => n + x, 0) / v.length, p10: (v) => v[Math.floor(v.length / 10)], worst: (v) => v[0] };
 
 const seedOf = (text) => [...text].reduce((n, c) => (n * 31 + c.charCodeAt(0)) | 0, 7) >>> 0;
 

@@ -18,6 +18,7 @@ import { formatUnhealthy, sitePath, type SiteRef, virtualSiteKey, virtualSiteRef
 import { spotsOf } from "../map/spots";
 import { WorldMap } from "../map/world-map";
 import { TimelinePanel } from "../panels/timeline-panel";
+import { VirtualSiteTrend } from "../panels/virtual-site-trend";
 import { MaintenanceWindows } from "../panels/maintenance-windows";
 
 export function VirtualSitePage({ namespace, name }: { namespace: string; name: string }) {
@@ -109,6 +110,7 @@ export function VirtualSitePage({ namespace, name }: { namespace: string; name: 
                 <CountsRow counts={vs.counts} />
               </div>
             </div>
+            <VirtualSiteTrend of={vs} />
             <div className="vs-pair">
               <AlertPanel showSite scope={{ tenant: vs.tenant, virtualSite: virtualSiteRef(vs) }} />
               <Windows key={virtualSiteKey(vs)} of={vs} />
