@@ -16,7 +16,7 @@ export default defineConfig({
   use: {
     viewport: { width: 1440, height: 900 },
     screenshot: "only-on-failure",
-    trace: "on-first-retry", // recording each test takes longer than most tests
+    trace: "on-first-retry",
     launchOptions: { args, ...(executablePath ? { executablePath } : {}) },
   },
 });
