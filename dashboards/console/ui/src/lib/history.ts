@@ -26,9 +26,10 @@ export const rangeOf = (id: string | null | undefined, ranges: readonly Range[] 
 /** A PromQL string literal. */
 export const promString = (s: string): string => JSON.stringify(s);
 
-/** Start and end on multiples of the step, so that a refresh asks for the same points. */
+/** Start and end on whole steps, or minutes: a refresh asks for the same points, and the last one is of now even where a step takes hours. */
 export function alignedWindow(nowSeconds: number, r: Range): { start: number; end: number } {
-  const end = Math.floor(nowSeconds / r.step) * r.step;
+  const grid = Math.min(r.step, 60);
+  const end = Math.floor(nowSeconds / grid) * grid;
   return { start: end - r.seconds, end };
 }
 

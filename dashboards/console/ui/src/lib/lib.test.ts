@@ -122,6 +122,10 @@ describe("history", () => {
     for (const x of RANGES) expect(x.seconds % x.step).toBe(0);
   });
 
+  it("ends now, even where a step takes hours", () => {
+    for (const x of RANGES) expect(1_700_000_012 - alignedWindow(1_700_000_012, x).end).toBeLessThanOrEqual(60);
+  });
+
   it("leaves gaps as gaps and joins series of one label", () => {
     const m = matrix([
       { metric: { dimension: "security", region: "a" }, values: [[100, "90"], [130, "NaN"]] },

@@ -57,6 +57,7 @@ export function fit(points: readonly { x: number; y: number }[], width: number, 
 /** The scale at which the world fills the box: it repeats sideways, but is as high as wide. */
 export const leastScale = (width: number, height: number): number => Math.max(width, Math.min(height, 1.3 * width)) / WORLD;
 
+const isSame = (a: Transform, b: Transform): boolean => Math.abs(a.k / b.k - 1) < 1e-6 && Math.abs(a.x - b.x) < 1 && Math.abs(a.y - b.y) < 1;
 const toZoom = (t: Transform): ZoomTransform => zoomIdentity.translate(t.x, t.y).scale(t.k);
 
 export interface ViewControl {
@@ -125,9 +126,9 @@ export function useView(box: RefObject<HTMLDivElement | null>, points: readonly 
       if (width === 0 || height === 0 || (last && last.width === width && last.height === height)) return;
       z.extent([[0, 0], [width, height]]).scaleExtent([leastScale(width, height), MAX_SCALE]);
       z.translateExtent([[-Infinity, 0], [Infinity, WORLD]]);
-      // What is in the middle stays in the middle.
+      // What is in the middle stays in the middle; a map that shows all sites goes on to do so.
       const old = last ? { ...last, transform: zoomTransform(e) } : remember ? remembered.get(remember) : undefined;
-      const t = old
+      const t = old && !isSame(old.transform, homeRef.current(old.width, old.height))
         ? { k: old.transform.k, x: old.transform.x + (width - old.width) / 2, y: old.transform.y + (height - old.height) / 2 }
         : homeRef.current(width, height);
       last = { width, height };
