@@ -464,7 +464,7 @@ test.describe("pages", () => {
     const list = (await get<{ registrations: Registration[] }>(page, "/api/v1/registrations")).registrations;
     test.skip(list.length === 0, "nothing waits for approval");
     const r = list.at(-1)!;
-    await expect(page.getByRole("link", { name: /Registrations/ })).toContainText(String(list.length));
+    await expect(page.getByRole("button", { name: /^Manage/ })).toContainText(String(list.length));
     await page.getByRole("button", { name: `Approve ${r.name}` }).click();
     const dialog = page.getByRole("dialog");
     await dialog.getByRole("button", { name: "Add a label" }).click();
