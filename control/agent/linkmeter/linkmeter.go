@@ -38,16 +38,24 @@ type kind struct {
 	connects, failed uint64
 	handshake        time.Duration // the last one's; 0: there was none
 	ended            counters      // of those that are closed
+	lost             uint64        // the most that was told: a counter does not fall
 	known            bool          // the kernel told of one
 	sent, received   atomic.Uint64
 }
 
-// counters are what the kernel counts of connections.
-type counters struct{ segments, retransmitted uint64 }
+// counters are what the kernel counts of connections: segments sent, those that were sent
+// again, and those of them that the other side had (RFC 2883). A probe for a lost tail
+// (RFC 8985) goes out whenever an acknowledgement is slow, so that on a good link nearly all
+// that is sent again is needless.
+type counters struct{ segments, retransmitted, needless uint64 }
 
 func (c counters) plus(o counters) counters {
-	return counters{c.segments + o.segments, c.retransmitted + o.retransmitted}
+	return counters{c.segments + o.segments, c.retransmitted + o.retransmitted, c.needless + o.needless}
 }
+
+// lost are the segments that were sent again with reason. Word that one was not comes a
+// round trip later, so that this may fall for a moment.
+func (c counters) lost() uint64 { return c.retransmitted - min(c.needless, c.retransmitted) }
 
 // tcpInfo is what the kernel says of one connection.
 type tcpInfo struct {
@@ -186,7 +194,7 @@ var (
 	deviation     = desc("round_trip_deviation_seconds", "Mean deviation of that round trip.", "connection")
 	deliveryRate  = desc("delivery_rate_bytes_per_second", "How fast the kernel saw that connection deliver last; a lower bound of what the link can do.", "connection")
 	segments      = desc("segments_sent_total", "TCP segments with data that were sent, repeated ones included.", "connection")
-	retransmitted = desc("segments_retransmitted_total", "TCP segments that were sent again.", "connection")
+	retransmitted = desc("segments_retransmitted_total", "TCP segments that were sent again, but for those that had come.", "connection")
 	sentBytes     = desc("sent_bytes_total", "Bytes that were sent, encrypted.", "connection")
 	receivedBytes = desc("received_bytes_total", "Bytes that were received, encrypted.", "connection")
 	handshake     = desc("handshake_seconds", "How long the last TLS handshake took that succeeded.", "connection")
@@ -225,7 +233,8 @@ func (m *Meter) Collect(ch chan<- prometheus.Metric) {
 		}
 		if known {
 			counter(segments, all.segments)
-			counter(retransmitted, all.retransmitted)
+			k.lost = max(k.lost, all.lost())
+			counter(retransmitted, k.lost)
 		}
 		counter(sentBytes, k.sent.Load())
 		counter(receivedBytes, k.received.Load())

@@ -13,7 +13,7 @@ func readTCPInfo(fd int) (tcpInfo, bool) {
 		return tcpInfo{}, false
 	}
 	return tcpInfo{
-		counters:  counters{segments: uint64(x.Data_segs_out), retransmitted: uint64(x.Total_retrans)},
+		counters:  counters{segments: uint64(x.Data_segs_out), retransmitted: uint64(x.Total_retrans), needless: uint64(x.Dsack_dups)},
 		roundTrip: time.Duration(x.Rtt) * time.Microsecond, deviation: time.Duration(x.Rttvar) * time.Microsecond,
 		deliveryRate: float64(x.Delivery_rate), acked: time.Duration(x.Last_ack_recv) * time.Millisecond,
 	}, true
