@@ -93,7 +93,7 @@ test-ui: $(UI)/node_modules/.package-lock.json tools-chromium ## Run the console
 
 test-e2e: build tools-chromium ## Start the demo and drive it: health, faults, kill -9, the page
 	@echo "== the whole fleet"
-	MUSTER_E2E=1 $(GO) test -count=1 -timeout 35m -v ./e2e
+	MUSTER_E2E=1 $(GO) test -count=1 -timeout 45m -v ./e2e
 
 test-neighbour: build ## Five minutes of a hostile tenant and a hostile site, with what their neighbour sees meanwhile
 	MUSTER_E2E=1 MUSTER_NEIGHBOUR=5m $(GO) test -count=1 -timeout 25m -run 'TestNeighbour$$' -v ./e2e
