@@ -52,7 +52,7 @@ func (c *Client) Names(ctx context.Context, tenant string, r NamesRequest) (stat
 	}
 	path := "/labels"
 	if r.Label != "" {
-		if !model.LabelName(r.Label).IsValidLegacy() {
+		if !model.LegacyValidation.IsValidLabelName(r.Label) {
 			return http.StatusBadRequest, errorJSON("bad_data", "label: want the name of a label, such as job")
 		}
 		path = "/label/" + r.Label + "/values"

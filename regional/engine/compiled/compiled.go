@@ -53,9 +53,6 @@ type vector struct {
 
 func (v *vector) base() *vector { return v }
 
-// old is how many elements there were before this evaluation.
-func (v *vector) old() int { return len(v.values) - len(v.fresh) }
-
 func (v *vector) add(ls labels.Labels) int32 {
 	v.values = append(v.values, absent)
 	v.fresh = append(v.fresh, ls)
