@@ -132,8 +132,8 @@ func (f *fleet) release(t *testing.T, kind, end string) (rolloutView, []rolloutS
 		return nil
 	})
 	t.Logf("figure: a %s version over %d sites: %s after %s", kind, r.Sites.Total, end, time.Since(began).Round(time.Second))
-	var page struct{ Sites []rolloutSite }
-	if err := f.get("/api/v1/rollouts/"+name+"/sites?tenant=demo&limit=10000", &page); err != nil {
+	changed, err := f.rolloutSites(name)
+	if err != nil {
 		t.Fatal(err)
 	}
 	// By its name alone too.
@@ -141,7 +141,14 @@ func (f *fleet) release(t *testing.T, kind, end string) (rolloutView, []rolloutS
 	if err := f.get("/api/v1/rollouts/"+short, &struct{}{}); err != nil {
 		t.Errorf("by its name alone: %v", err)
 	}
-	return r, page.Sites
+	return r, changed
+}
+
+// rolloutSites are the sites of a rollout, with what it did there.
+func (f *fleet) rolloutSites(name string) ([]rolloutSite, error) {
+	var page struct{ Sites []rolloutSite }
+	err := f.get("/api/v1/rollouts/"+name+"/sites?tenant=demo&limit=10000", &page)
+	return page.Sites, err
 }
 
 // whatHappened tells what a rollout decided, and what is wrong at the sites that it changed.
@@ -149,11 +156,11 @@ func (f *fleet) whatHappened(t *testing.T, name string, r rolloutView) {
 	for _, d := range r.Decisions {
 		t.Logf("%s decided %s: %s", name, d.What, d.Text)
 	}
-	var page struct{ Sites []rolloutSite }
-	if err := f.get("/api/v1/rollouts/"+name+"/sites?tenant=demo&limit=10000", &page); err != nil {
+	changed, err := f.rolloutSites(name)
+	if err != nil {
 		t.Log(err)
 	}
-	for _, s := range page.Sites {
+	for _, s := range changed {
 		if s.Step == "waiting" {
 			continue
 		}

@@ -20,7 +20,7 @@ const gateTokensPluginName = "MusterGateTokens"
 // gateTokens asks who names a Secret for a gate's webhook for the right to read it: control
 // reads it and sends it to the address beside it, which the same person wrote. Whoever
 // writes the rest of such an object needs no such right.
-type gateTokens struct{ authorizer authorizer.Authorizer }
+type gateTokens struct{ rights }
 
 var (
 	_ admission.ValidationInterface      = &gateTokens{}
@@ -28,23 +28,7 @@ var (
 )
 
 func registerGateTokens(p *admission.Plugins) {
-	p.Register(gateTokensPluginName, func(io.Reader) (admission.Interface, error) { return &gateTokens{}, nil })
-}
-
-// SetAuthorizer implements WantsAuthorizer.
-func (g *gateTokens) SetAuthorizer(a authorizer.Authorizer) { g.authorizer = a }
-
-// ValidateInitialization implements admission.InitializationValidator.
-func (g *gateTokens) ValidateInitialization() error {
-	if g.authorizer == nil {
-		return fmt.Errorf("%s: no authorizer", gateTokensPluginName)
-	}
-	return nil
-}
-
-// Handles implements admission.Interface.
-func (*gateTokens) Handles(op admission.Operation) bool {
-	return op == admission.Create || op == admission.Update
+	p.Register(gateTokensPluginName, func(io.Reader) (admission.Interface, error) { return &gateTokens{rightsOf(gateTokensPluginName)}, nil })
 }
 
 // Validate implements admission.ValidationInterface.

@@ -5,39 +5,20 @@ import (
 	"strings"
 	"testing"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
-	"muster.dev/muster/control/api/kinds"
 	"muster.dev/muster/internal/fleet"
-	"muster.dev/muster/internal/testkit/kubeapi"
 )
 
 // An editor of a tenant, who may not read the Secrets of its system namespace, has none of
 // them sent to an address of theirs by a gate.
 func TestGatesSendNoSecretsOfOthers(t *testing.T) {
 	tenantWithUser(t, "gt", "{}")
-	admin := kubeapi.Start(t)
-	k := kubernetes.NewForConfigOrDie(admin)
-	as := map[string]under{}
-	for _, role := range kinds.TenantRoles {
-		name := "gt-" + role.Suffix
-		if _, err := k.RbacV1().Roles("gt-system").Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: role.Rules()}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := k.RbacV1().RoleBindings("gt-system").Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
-			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}, Subjects: []rbacv1.Subject{{Kind: "User", Name: kubeapi.Prefix + name}}}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		kubeapi.WaitAllowed(t, admin, kubeapi.Prefix+name, nil, "get", "rollouts.muster.dev", "gt-system")
-		as[role.Suffix] = under{t, dynamic.NewForConfigOrDie(quick(kubeapi.As(t, name))), "gt-system"}
-	}
+	as := inRoles(t, "gt", "system")
 	editor, owner := as[fleet.TenantEditor], as[fleet.TenantAdmin]
 	gates := func(url, secret string) string {
 		return fmt.Sprintf(`[{name: hook, webhook: {url: "%s", tokenSecret: "%s"}}]`, url, secret)

@@ -29,7 +29,7 @@ const (
 // approve a wave whose gates hold, or to go on though they don't. Everything else of a
 // Rollout is for whoever may write it. Who changed spec.control last stands in an
 // annotation, so that decisions name them.
-type promote struct{ authorizer authorizer.Authorizer }
+type promote struct{ rights }
 
 var (
 	_ admission.MutationInterface        = &promote{}
@@ -38,23 +38,7 @@ var (
 )
 
 func registerPromote(p *admission.Plugins) {
-	p.Register(promotePluginName, func(io.Reader) (admission.Interface, error) { return &promote{}, nil })
-}
-
-// SetAuthorizer implements WantsAuthorizer.
-func (p *promote) SetAuthorizer(a authorizer.Authorizer) { p.authorizer = a }
-
-// ValidateInitialization implements admission.InitializationValidator.
-func (p *promote) ValidateInitialization() error {
-	if p.authorizer == nil {
-		return fmt.Errorf("%s: no authorizer", promotePluginName)
-	}
-	return nil
-}
-
-// Handles implements admission.Interface.
-func (*promote) Handles(op admission.Operation) bool {
-	return op == admission.Create || op == admission.Update
+	p.Register(promotePluginName, func(io.Reader) (admission.Interface, error) { return &promote{rightsOf(promotePluginName)}, nil })
 }
 
 // ofRollout tells whether a request writes a Rollout, and not its status alone.

@@ -242,23 +242,31 @@ func TestRolloutsOfOtherKindsAndWays(t *testing.T) {
 	}
 }
 
-func TestPromotingTakesAVerb(t *testing.T) {
-	tenantWithUser(t, "rp", "{}")
-	admin := kubeapi.Start(t)
+// inRoles returns a user of each role of a tenant, by its suffix, who has it in one of the
+// tenant's namespaces.
+func inRoles(t *testing.T, tenant, namespace string) map[string]under {
+	t.Helper()
+	admin, ns := kubeapi.Start(t), tenant+"-"+namespace
 	k := kubernetes.NewForConfigOrDie(admin)
 	as := map[string]under{}
 	for _, role := range kinds.TenantRoles {
-		name := "rp-" + role.Suffix
-		if _, err := k.RbacV1().Roles("rp-shop").Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: role.Rules()}, metav1.CreateOptions{}); err != nil {
+		name := tenant + "-" + role.Suffix
+		if _, err := k.RbacV1().Roles(ns).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: role.Rules()}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := k.RbacV1().RoleBindings("rp-shop").Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
+		if _, err := k.RbacV1().RoleBindings(ns).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}, Subjects: []rbacv1.Subject{{Kind: "User", Name: kubeapi.Prefix + name}}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		kubeapi.WaitAllowed(t, admin, kubeapi.Prefix+name, nil, "get", "rollouts.muster.dev", "rp-shop")
-		as[role.Suffix] = under{t, dynamic.NewForConfigOrDie(quick(kubeapi.As(t, name))), "rp-shop"}
+		kubeapi.WaitAllowed(t, admin, kubeapi.Prefix+name, nil, "get", "rollouts.muster.dev", ns)
+		as[role.Suffix] = under{t, dynamic.NewForConfigOrDie(quick(kubeapi.As(t, name))), ns}
 	}
+	return as
+}
+
+func TestPromotingTakesAVerb(t *testing.T) {
+	tenantWithUser(t, "rp", "{}")
+	as := inRoles(t, "rp", "shop")
 	editor, owner := as[fleet.TenantEditor], as[fleet.TenantAdmin]
 	const doc = `{apiVersion: muster.dev/v1alpha1, kind: Rollout, metadata: {name: r}, spec: {changes: [{apiVersion: apps/v1, kind: Deployment, name: web, images: {a: "web:2"}}], strategy: {waves: [{percent: 10, approval: true}, {percent: 100}]}}}`
 	editor.create("rollouts", doc)
@@ -269,7 +277,7 @@ func TestPromotingTakesAVerb(t *testing.T) {
 	status := func(verdict string) {
 		t.Helper()
 		patch := fmt.Sprintf(`{"status":{"wave":1,"gates":[{"name":"ready","verdict":"Pass","text":"10 of 10"},{"name":"peers","verdict":%q,"text":"x"}]}}`, verdict)
-		if _, err := dynamic.NewForConfigOrDie(admin).Resource(v1alpha1.GroupVersion.WithResource("rollouts")).Namespace("rp-shop").Patch(t.Context(), "r", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+		if _, err := dynamic.NewForConfigOrDie(kubeapi.Start(t)).Resource(v1alpha1.GroupVersion.WithResource("rollouts")).Namespace("rp-shop").Patch(t.Context(), "r", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,20 +7,14 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"muster.dev/muster/control/api/v1alpha1"
 )
 
 func TestPlan(t *testing.T) {
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
 	s := &v1alpha1.Site{ObjectMeta: metav1.ObjectMeta{Namespace: "acme-system", Name: "paris"}}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(s).Build()
+	c := fakeClient(t, s)
 	do := func(w window, args ...string) (string, error) {
 		var now v1alpha1.Site
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(s), &now); err != nil {

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
@@ -16,14 +14,10 @@ import (
 
 // A dry run says on which sites nothing would change, since they name the version themselves.
 func TestADryRunOfSoftwareKnowsOfPins(t *testing.T) {
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
 	site := func(name string, pins map[v1alpha1.SoftwareComponent]string) *v1alpha1.Site {
 		return &v1alpha1.Site{ObjectMeta: metav1.ObjectMeta{Namespace: "acme-system", Name: name}, Spec: v1alpha1.SiteSpec{Approved: true, Software: pins}, Status: v1alpha1.SiteStatus{Phase: fleet.PhaseOnline}}
 	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(site("lyon", map[v1alpha1.SoftwareComponent]string{"agent": "1.0.0"}), site("nice", map[v1alpha1.SoftwareComponent]string{"os": "1.0.0"}), site("paris", nil)).Build()
+	c := fakeClient(t, site("lyon", map[v1alpha1.SoftwareComponent]string{"agent": "1.0.0"}), site("nice", map[v1alpha1.SoftwareComponent]string{"os": "1.0.0"}), site("paris", nil))
 	run := func(components ...string) string {
 		t.Helper()
 		var targets []target

@@ -8,9 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"muster.dev/muster/control/api/v1alpha1"
 )
@@ -18,10 +16,6 @@ import (
 // fleetWithSoftware is five sites on their way from agent 1.0.0 to 1.1.0.
 func fleetWithSoftware(t *testing.T) client.Client {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
 	forty, later := int32(40), metav1.NewTime(time.Date(2026, 12, 1, 2, 0, 0, 0, time.UTC))
 	var objs []client.Object
 	for name, s := range map[string]v1alpha1.SiteSoftware{
@@ -38,7 +32,7 @@ func fleetWithSoftware(t *testing.T) client.Client {
 		objs = append(objs, &v1alpha1.SoftwareVersion{ObjectMeta: metav1.ObjectMeta{Namespace: "acme-system", Name: "agent-" + number},
 			Spec: v1alpha1.SoftwareVersionSpec{Component: v1alpha1.SoftwareAgent, Version: number, Bundles: []v1alpha1.SoftwareBundle{{Architecture: "amd64", Size: 100 << 20}}}})
 	}
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objs...).Build()
+	return fakeClient(t, objs...)
 }
 
 func TestSoftwareStatus(t *testing.T) {
