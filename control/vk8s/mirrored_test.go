@@ -8,11 +8,16 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,7 +37,16 @@ import (
 // TestPodsOfSites: what sites report is seen, logged and left through the real API server.
 func TestPodsOfSites(t *testing.T) {
 	admin, edits := start(t)
+	var evictions atomic.Int32
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if strings.HasSuffix(req.URL.Path, "/pods/web-6f-aaaaa/eviction") {
+			evictions.Add(1)
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Retry-After", "10")
+			w.WriteHeader(http.StatusTooManyRequests)
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Cannot evict pod","reason":"TooManyRequests","details":{"causes":[{"reason":"DisruptionBudget","message":"web"}],"retryAfterSeconds":10},"code":429}`)
+			return
+		}
 		if req.URL.Path != "/api/v1/namespaces/"+mine+"/pods/web-6f-aaaaa/log" {
 			http.NotFound(w, req)
 			return
@@ -94,6 +108,12 @@ func TestPodsOfSites(t *testing.T) {
 		return err
 	})
 
+	// An eviction is refused by the site's budget, which is heard of at once.
+	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "web-6f-aaaaa", Namespace: mine}}
+	if err := kube.CoreV1().Pods(mine).EvictV1(t.Context(), eviction); !apierrors.IsTooManyRequests(err) || !apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) || evictions.Load() != 1 {
+		t.Errorf("an eviction, asked for %d times: %v", evictions.Load(), err)
+	}
+
 	// A log is followed, until the right to it is withdrawn.
 	log, err := kube.CoreV1().Pods(mine).GetLogs("web-6f-aaaaa", &corev1.PodLogOptions{Follow: true}).Stream(t.Context())
 	if err != nil {
@@ -117,6 +137,25 @@ func TestPodsOfSites(t *testing.T) {
 	if _, err := io.ReadAll(r); err != nil {
 		t.Logf("the log ends with %v", err)
 	}
+	// Who may do no more than that can't evict, and the site is not asked; both attempts are in
+	// the audit log.
+	testkit.Eventually(t, "the right to evict is withdrawn", func() error {
+		if err := kube.CoreV1().Pods(mine).EvictV1(t.Context(), eviction); !apierrors.IsForbidden(err) {
+			return fmt.Errorf("an eviction: %w", err)
+		}
+		return nil
+	})
+	testkit.Eventually(t, "the audit log tells of evictions", func() error {
+		b, err := os.ReadFile(filepath.Join(kubeapi.Dir(t), "apiserver", "audit.log"))
+		for _, code := range []string{"429", "403"} {
+			if err == nil && !slices.ContainsFunc(strings.Split(string(b), "\n"), func(line string) bool {
+				return strings.Contains(line, wire.VirtualPath(mine, "vk8s")+"/api/v1/namespaces/"+mine+"/pods/web-6f-aaaaa/eviction") && strings.Contains(line, `"code":`+code) && strings.Contains(line, kubeapi.Prefix+editor)
+			}) {
+				err = fmt.Errorf("no %s", code)
+			}
+		}
+		return err
+	})
 	// Who may only get can't run a command by way of a WebSocket, which begins as a GET.
 	testkit.Eventually(t, "the right is withdrawn", func() error {
 		err := kube.CoreV1().RESTClient().Get().Namespace(mine).Resource("pods").Name("web-6f-aaaaa").SubResource("exec").Do(t.Context()).Error()

@@ -193,7 +193,7 @@ func TestDiscoveryTellsWhatIsServed(t *testing.T) {
 			got = append(got, gv.WithResource(r.Name).GroupResource().String())
 		}
 	}
-	for _, want := range []string{"deployments.apps", "deployments.apps/scale", "pods", "pods/log", "nodes", "events", "namespaces", "secrets", "networkpolicies.networking.k8s.io", "selfsubjectaccessreviews.authorization.k8s.io"} {
+	for _, want := range []string{"deployments.apps", "deployments.apps/scale", "pods", "pods/log", "pods/eviction", "nodes", "events", "namespaces", "secrets", "networkpolicies.networking.k8s.io", "selfsubjectaccessreviews.authorization.k8s.io"} {
 		resource, sub, _ := strings.Cut(want, "/")
 		gr := schema.ParseGroupResource(resource)
 		if sub != "" {
@@ -203,7 +203,7 @@ func TestDiscoveryTellsWhatIsServed(t *testing.T) {
 			t.Errorf("%s is not there", want)
 		}
 	}
-	for _, not := range []string{"clusterroles.rbac.authorization.k8s.io", "roles.rbac.authorization.k8s.io", "persistentvolumes", "pods/eviction", "services/proxy", "nodes/proxy", "sites.muster.dev", "tenants.muster.dev", "subjectaccessreviews.authorization.k8s.io"} {
+	for _, not := range []string{"clusterroles.rbac.authorization.k8s.io", "roles.rbac.authorization.k8s.io", "persistentvolumes", "services/proxy", "nodes/proxy", "sites.muster.dev", "tenants.muster.dev", "subjectaccessreviews.authorization.k8s.io"} {
 		if slices.Contains(got, not) {
 			t.Errorf("%s is there", not)
 		}

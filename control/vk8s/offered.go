@@ -36,7 +36,7 @@ var (
 // beside is what is served besides the kinds that are carried to sites.
 var beside = []entry{
 	{resource: "pods", verbs: []string{"delete", "deletecollection", "get", "list", "watch"}, own: mirrored, subs: map[string][]string{
-		"log": {"get"}, "exec": {"create", "get"}, "attach": {"create", "get"}, "portforward": {"create", "get"}, "status": {"get"}}},
+		"log": {"get"}, "exec": {"create", "get"}, "attach": {"create", "get"}, "portforward": {"create", "get"}, "eviction": {"create"}, "status": {"get"}}},
 	{resource: "nodes", verbs: readVerbs, own: mirrored, cluster: true},
 	{resource: "events", verbs: readVerbs, own: mirrored},
 	{resource: "namespaces", verbs: readVerbs, own: namespaces, cluster: true},

@@ -85,7 +85,7 @@ func TestRoles(t *testing.T) {
 	}{
 		{"create", "apps", "deployments", true, false}, {"watch", "apps", "deployments", true, true}, {"update", "apps", "deployments/scale", true, false}, {"get", "apps", "deployments/scale", true, true},
 		{"get", "", "secrets", true, false}, {"update", "apps", "deployments/status", false, false}, {"list", "", "pods", true, true}, {"delete", "", "pods", true, false}, {"create", "", "pods", false, false},
-		{"get", "", "pods/log", true, true}, {"create", "", "pods/exec", true, false}, {"get", "", "pods/portforward", true, false}, {"list", "", "nodes", true, true}, {"delete", "", "nodes", false, false},
+		{"get", "", "pods/log", true, true}, {"create", "", "pods/exec", true, false}, {"get", "", "pods/portforward", true, false}, {"create", "", "pods/eviction", true, false}, {"list", "", "nodes", true, true}, {"delete", "", "nodes", false, false},
 		{"patch", "kubevirt.io", "virtualmachines", true, false}, {"get", "kubevirt.io", "virtualmachines", true, true}, {"create", "rbac.authorization.k8s.io", "roles", false, false},
 	} {
 		for i, want := range []bool{c.editor, c.editor, c.viewer} {

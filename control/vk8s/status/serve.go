@@ -15,6 +15,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -68,6 +69,7 @@ func (s *Store) Handler(o HandlerOptions) http.Handler {
 var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(corev1.AddToScheme(s))
+	utilruntime.Must(policyv1.AddToScheme(s)) // Eviction
 	for k := range kinds {
 		utilruntime.Must(s.AddFieldLabelConversionFunc(corev1.SchemeGroupVersion.WithKind(kindNames[k]), func(label, value string) (string, string, error) {
 			if !slices.Contains(selectable[k], label) {
@@ -116,6 +118,17 @@ func (h *server) serve(w http.ResponseWriter, req *http.Request) error {
 	r := h.resources[i]
 	switch info.Subresource {
 	case "", "status":
+	case "eviction":
+		if info.Verb != "create" || r.table.kind != pods {
+			return apierrors.NewMethodNotSupported(corev1.Resource(r.plural+"/eviction"), info.Verb)
+		}
+		e := &evictions{r}
+		scope, err := e.scope()
+		if err != nil {
+			return apierrors.NewInternalError(err)
+		}
+		handlers.CreateNamedResource(e, scope, nil).ServeHTTP(w, req)
+		return nil
 	default:
 		return r.tunnel(w, req, info)
 	}

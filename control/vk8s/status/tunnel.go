@@ -20,7 +20,6 @@ import (
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -33,7 +32,7 @@ import (
 // site's own connection.
 type Dial func(ctx context.Context, site fleet.SiteID) (net.Conn, error)
 
-// deleteTime bounds how long a site may take to delete a pod.
+// deleteTime bounds how long a site may take to delete or to evict a pod.
 const deleteTime = 30 * time.Second
 
 // transport carries the requests of one client to one site, over connections that end with
@@ -125,47 +124,66 @@ func (r *resource) Delete(ctx context.Context, name string, _ rest.ValidateObjec
 		return nil, false, err
 	}
 	obj := r.table.store.object(it, it.version)
-	send := &metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}, GracePeriodSeconds: o.GracePeriodSeconds, PropagationPolicy: o.PropagationPolicy}
-	own := newObject(it.kind)
-	if err := own.Unmarshal(it.bytes); err == nil && own.GetUID() != "" {
-		send.Preconditions = &metav1.Preconditions{UID: new(types.UID)}
-		*send.Preconditions.UID = own.GetUID() // what is shown, and not one that came after it
-	}
-	if p := o.Preconditions; p != nil && (p.UID != nil && *p.UID != obj.GetUID() || p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion()) {
-		return nil, false, apierrors.NewConflict(corev1.Resource(r.plural), name, fmt.Errorf("the preconditions are not met: the UID is %s, the resource version %s", obj.GetUID(), obj.GetResourceVersion()))
+	send, err := r.siteOptions(it, o)
+	if err != nil {
+		return nil, false, err
 	}
 	if len(o.DryRun) > 0 {
 		return obj, false, nil
 	}
-	body, err := json.Marshal(send)
-	if err != nil {
+	code, answer, err := r.ask(ctx, it, http.MethodDelete, "", send)
+	switch {
+	case err != nil:
 		return nil, false, err
+	case code == http.StatusNotFound: // on its way out of here
+		return obj, true, nil
+	case code >= 300:
+		status := metav1.Status{}
+		_ = json.Unmarshal(answer, &status)
+		return nil, false, apierrors.NewGenericServerResponse(code, "delete", corev1.Resource(r.plural), name, fmt.Sprintf("site %s: %s", it.site.id.Name, cut(status.Message, 1024)), 0, true)
+	}
+	return obj, false, nil
+}
+
+// siteOptions are what a site is told of a removal for which it was asked here: that it is
+// of the pod which is shown, and not of one that came after it.
+func (r *resource) siteOptions(it *item, o *metav1.DeleteOptions) (*metav1.DeleteOptions, error) {
+	send := &metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}, GracePeriodSeconds: o.GracePeriodSeconds, PropagationPolicy: o.PropagationPolicy}
+	own := newObject(it.kind)
+	if err := own.Unmarshal(it.bytes); err == nil && own.GetUID() != "" {
+		send.Preconditions = &metav1.Preconditions{UID: new(own.GetUID())}
+	}
+	obj := r.table.store.object(it, it.version)
+	if p := o.Preconditions; p != nil && (p.UID != nil && *p.UID != obj.GetUID() || p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion()) {
+		return nil, apierrors.NewConflict(corev1.Resource(r.plural), it.name, fmt.Errorf("the preconditions are not met: the UID is %s, the resource version %s", obj.GetUID(), obj.GetResourceVersion()))
+	}
+	return send, nil
+}
+
+// ask sends a request of a pod, or of a subresource of it ("/eviction"), to its site, and
+// returns the answer. It is sent once: what the site says to it comes back at once.
+func (r *resource) ask(ctx context.Context, it *item, method, sub string, body any) (code int, answer []byte, err error) {
+	b, err := json.Marshal(body)
+	if err != nil {
+		return 0, nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, deleteTime)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, "http://"+it.site.id.Name+"/api/v1/namespaces/"+it.namespace+"/pods/"+it.own, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+it.site.id.Name+"/api/v1/namespaces/"+it.namespace+"/pods/"+it.own+sub, bytes.NewReader(b))
 	if err != nil {
-		return nil, false, err
+		return 0, nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
 	resp, err := r.server.transport(ctx, it.site.id).RoundTrip(req)
 	if err != nil {
-		return nil, false, r.server.unreachable(it, err)
+		return 0, nil, r.server.unreachable(it, err)
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	switch {
-	case err != nil:
-		return nil, false, r.server.unreachable(it, err)
-	case resp.StatusCode == http.StatusNotFound: // on its way out of here
-		return obj, true, nil
-	case resp.StatusCode >= 300:
-		status := metav1.Status{}
-		_ = json.Unmarshal(answer, &status)
-		return nil, false, apierrors.NewGenericServerResponse(resp.StatusCode, "delete", corev1.Resource(r.plural), name, fmt.Sprintf("site %s: %s", it.site.id.Name, cut(status.Message, 1024)), 0, true)
+	if answer, err = io.ReadAll(io.LimitReader(resp.Body, 1<<20)); err != nil {
+		return 0, nil, r.server.unreachable(it, err)
 	}
-	return obj, false, nil
+	return resp.StatusCode, answer, nil
 }
 
 // deletesAtOnce bounds how many pods are deleted at a time.
