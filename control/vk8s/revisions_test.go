@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -21,12 +23,11 @@ import (
 	"muster.dev/muster/internal/workload"
 )
 
-// TestRevisions: what kubectl rollout and Helm read of a Deployment is there, and what it
-// was is kept, through the real API server.
-func TestRevisions(t *testing.T) {
-	admin, _ := start(t)
+// summing runs what sums up the status of workloads of the namespace mine, by name, on these
+// sites, each of which has what it should have and says status of it, until the test ends.
+func summing(t *testing.T, admin *rest.Config, sites map[string][]fleet.SiteID, status func(name string, site fleet.SiteID) string) (*sum.Controller, client.Client) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	scheme := runtime.NewScheme()
 	if err := sum.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
@@ -39,21 +40,25 @@ func TestRevisions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan struct{}, 2)
-	go func() { _ = informers.Start(ctx); done <- struct{}{} }()
-	paris, rome := fleet.SiteID{Tenant: "vk", Name: "paris"}, fleet.SiteID{Tenant: "vk", Name: "rome"}
-	ready := map[fleet.SiteID]int{paris: 3, rome: 2}
+	var running sync.WaitGroup
+	running.Go(func() { _ = informers.Start(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
 	c := sum.New(sum.Options{
 		Cache: informers, Client: api, Logger: slog.New(slog.DiscardHandler), Items: func(string) []string { return nil }, VirtualSites: func(string) []string { return nil },
 		Online: func(fleet.SiteID) bool { return true },
 		Placed: func(item string) (sum.Placement, bool) {
 			_, _, ns, name, _ := workload.ParseItemName(item)
-			return sum.Placement{Version: 1 << 62, Digests: map[fleet.SiteID]string{paris: "new", rome: "new"}}, ns == mine && name == "revised"
+			p := sum.Placement{Version: 1 << 62, Digests: map[fleet.SiteID]string{}}
+			for _, id := range sites[name] {
+				p.Digests[id] = "new"
+			}
+			return p, ns == mine && sites[name] != nil
 		},
-		States: func(string) map[fleet.SiteID]*wire.WorkloadStatus {
+		States: func(item string) map[fleet.SiteID]*wire.WorkloadStatus {
+			_, _, _, name, _ := workload.ParseItemName(item)
 			out := map[fleet.SiteID]*wire.WorkloadStatus{}
-			for id, n := range ready {
-				out[id] = &wire.WorkloadStatus{Digest: "new", Wanted: "new", State: string(workload.Ready), Status: fmt.Appendf(nil, `{"replicas":3,"updatedReplicas":3,"readyReplicas":%d,"availableReplicas":%[1]d}`, n)}
+			for _, id := range sites[name] {
+				out[id] = &wire.WorkloadStatus{Digest: "new", Wanted: "new", State: string(workload.Ready), Status: []byte(status(name, id))}
 			}
 			return out
 		},
@@ -61,8 +66,20 @@ func TestRevisions(t *testing.T) {
 	if err := c.Watch(ctx); err != nil {
 		t.Fatal(err)
 	}
-	go func() { _ = c.Run(ctx); done <- struct{}{} }()
-	t.Cleanup(func() { cancel(); <-done; <-done })
+	running.Go(func() { _ = c.Run(ctx) })
+	return c, api
+}
+
+// TestRevisions: what kubectl rollout and Helm read of a Deployment is there, and what it
+// was is kept, through the real API server.
+func TestRevisions(t *testing.T) {
+	admin, _ := start(t)
+	ctx := t.Context()
+	paris, rome := fleet.SiteID{Tenant: "vk", Name: "paris"}, fleet.SiteID{Tenant: "vk", Name: "rome"}
+	ready := map[fleet.SiteID]int{paris: 3, rome: 2}
+	_, api := summing(t, admin, map[string][]fleet.SiteID{"revised": {paris, rome}}, func(_ string, site fleet.SiteID) string {
+		return fmt.Sprintf(`{"replicas":3,"updatedReplicas":3,"readyReplicas":%d,"availableReplicas":%[1]d}`, ready[site])
+	})
 
 	kube := kubernetes.NewForConfigOrDie(admin)
 	deployments := kube.AppsV1().Deployments(mine)

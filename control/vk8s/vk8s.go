@@ -51,6 +51,9 @@ type Backend struct {
 	// Report serves what stands below /muster/ of a virtual Kubernetes, which the path of
 	// its requests begins with; nil: nothing. Who may get the VirtualKubernetes may get it.
 	Report http.Handler
+	// Desired is how many pods all sites together should have of a Deployment or StatefulSet,
+	// and how many completions of a Job; false, or nil: it is not carried.
+	Desired func(gr schema.GroupResource, namespace, name string) (int, bool)
 }
 
 // Mount is where the virtual Kubernetes clusters of an API server are.
@@ -272,7 +275,9 @@ func (m *Mount) serveResource(s Stock, b Backend, w http.ResponseWriter, req *ht
 		b.Mirrored.ServeHTTP(w, out)
 		return nil
 	}
+	w, end := b.fleetTables(w, out, c)
 	s.Handler.ServeHTTP(w, out)
+	end()
 	return nil
 }
 

@@ -3,11 +3,9 @@ package sum
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -233,6 +232,25 @@ func (c *Controller) Sites(item string) ([]At, bool) {
 	return out, true
 }
 
+// Desired is how many pods all sites of a Deployment or StatefulSet together should have,
+// and how many completions those of a Job; false: it is not carried, or of another kind.
+func (c *Controller) Desired(gr schema.GroupResource, namespace, name string) (int, bool) {
+	kind := map[string]string{"deployments": "Deployment", "statefulsets": "StatefulSet", "jobs": "Job"}[gr.Resource]
+	o, _, all, _, ok := c.of(workload.ItemName(gr.Group, kind, namespace, name))
+	if !ok {
+		return 0, false
+	}
+	switch d := o.(type) {
+	case *appsv1.Deployment:
+		return int(sumReplicas(d.Spec.Replicas, all).all), true
+	case *appsv1.StatefulSet:
+		return int(sumReplicas(d.Spec.Replicas, all).all), true
+	case *batchv1.Job:
+		return int(replicas(d.Spec.Completions)) * len(all), true
+	}
+	return 0, false
+}
+
 func (c *Controller) write(ctx context.Context, item string) error {
 	o, p, all, ignored, ok := c.of(item)
 	if o == nil || !ok {
@@ -268,126 +286,13 @@ func (c *Controller) write(ctx context.Context, item string) error {
 		}
 		d.Status = Job(d, all, ignored, now)
 		changed = !equality.Semantic.DeepEqual(was, d.Status)
+	case *batchv1.CronJob:
+		was := d.Status
+		d.Status = CronJob(d, all)
+		changed = !equality.Semantic.DeepEqual(was, d.Status)
 	}
 	if !changed {
 		return revised
 	}
 	return errors.Join(revised, c.o.Client.Status().Update(ctx, next))
-}
-
-// Handler answers below /muster/workloads of a virtual Kubernetes, as wire.Workload says.
-// namespace tells whose request it is.
-func (c *Controller) Handler(namespace func(context.Context) (string, bool)) http.Handler {
-	answer := func(w http.ResponseWriter, o any) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(o)
-	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /muster/workloads", func(w http.ResponseWriter, req *http.Request) {
-		ns, ok := namespace(req.Context())
-		if !ok {
-			refuse(w, http.StatusNotFound, errors.New("not of a virtual Kubernetes"))
-			return
-		}
-		answer(w, wire.WorkloadList{Items: c.List(ns, req.URL.Query().Get("site"))})
-	})
-	mux.HandleFunc("GET /muster/workloads/{kind}/{name}", func(w http.ResponseWriter, req *http.Request) {
-		ns, ok := namespace(req.Context())
-		kind, group, _ := strings.Cut(req.PathValue("kind"), ".")
-		var one wire.Workload
-		if ok {
-			one, ok = c.Workload(workload.ItemName(group, kind, ns, req.PathValue("name")), true)
-		}
-		if !ok {
-			refuse(w, http.StatusNotFound, fmt.Errorf("%s %s is not carried to sites", req.PathValue("kind"), req.PathValue("name")))
-			return
-		}
-		answer(w, one)
-	})
-	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
-		refuse(w, http.StatusNotFound, fmt.Errorf("want /muster/workloads or /muster/workloads/KIND.GROUP/NAME"))
-	})
-	return mux
-}
-
-// refuse answers as the Kubernetes API does.
-func refuse(w http.ResponseWriter, code int, err error) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: int32(code), Reason: metav1.StatusReasonNotFound, Message: err.Error()})
-}
-
-// List are the workloads of a namespace, and whatever else sites tell of, without sites;
-// with a site, those on it, each with that site alone.
-func (c *Controller) List(namespace, site string) []wire.Workload {
-	c.mu.RLock()
-	items := map[string]bool{}
-	for item := range c.spaces[namespace] {
-		items[item] = true
-	}
-	c.mu.RUnlock()
-	for _, item := range c.o.Items(namespace) {
-		items[item] = true
-	}
-	out := []wire.Workload{}
-	for item := range items {
-		w, ok := c.Workload(item, site != "")
-		if site != "" {
-			i := slices.IndexFunc(w.Sites, func(s wire.WorkloadSite) bool { return s.Site == site })
-			if i < 0 {
-				continue
-			}
-			w.Sites = w.Sites[i : i+1]
-		}
-		if ok {
-			out = append(out, w)
-		}
-	}
-	slices.SortFunc(out, func(a, b wire.Workload) int {
-		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
-	})
-	return out
-}
-
-// Workload tells what an item is on its sites; false: it is not carried.
-func (c *Controller) Workload(item string, withSites bool) (wire.Workload, bool) {
-	group, kind, ns, name, err := workload.ParseItemName(item)
-	o, _, all, ignored, ok := c.of(item)
-	if err != nil || !ok {
-		return wire.Workload{}, false
-	}
-	w := wire.Workload{Group: group, Kind: kind, Name: name, VirtualSites: c.o.VirtualSites(ns)}
-	desired := 0
-	if o != nil {
-		w.Version, w.Created = "v1", o.GetCreationTimestamp().Time
-		if v, ok := o.GetAnnotations()[workload.VirtualSites]; ok {
-			w.VirtualSites = workload.List(v)
-		}
-		var replicas *int32
-		template := &corev1.PodTemplateSpec{}
-		switch d := o.(type) {
-		case *appsv1.Deployment:
-			replicas, template = d.Spec.Replicas, &d.Spec.Template
-		case *appsv1.StatefulSet:
-			replicas, template = d.Spec.Replicas, &d.Spec.Template
-		case *appsv1.DaemonSet:
-			template = &d.Spec.Template
-		case *batchv1.Job:
-			template = &d.Spec.Template
-		case *batchv1.CronJob:
-			template = &d.Spec.JobTemplate.Spec.Template
-		}
-		if replicas != nil {
-			desired = int(*replicas)
-		}
-		for _, ct := range template.Spec.Containers {
-			w.Images = append(w.Images, ct.Image)
-		}
-	}
-	if w.VirtualSites == nil {
-		w.VirtualSites = []string{}
-	}
-	all = append(all, ignored...)
-	slices.SortFunc(all, func(a, b place) int { return strings.Compare(a.site.Name, b.site.Name) })
-	return describe(w, all, desired, withSites), true
 }

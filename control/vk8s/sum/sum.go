@@ -3,7 +3,7 @@
 // of a virtual Kubernetes, what a workload is on each of them.
 //
 // It reads what control/vk8s/status holds and where control/desired carries things, and
-// writes the status subresource of Deployments, StatefulSets, DaemonSets and Jobs of
+// writes the status subresource of Deployments, StatefulSets, DaemonSets, Jobs and CronJobs of
 // namespaces with a virtual Kubernetes: on change alone, and at most once a second each.
 // The sums are pure functions.
 package sum
@@ -17,7 +17,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -301,61 +300,6 @@ func DaemonSet(d *appsv1.DaemonSet, version uint64, p Placement, all, ignored []
 		n := appsv1.DaemonSetCondition{Type: appsv1.DaemonSetConditionType(c.kind), Status: c.status, Reason: c.reason, Message: c.message, LastTransitionTime: now}
 		if i := slices.IndexFunc(d.Status.Conditions, func(o appsv1.DaemonSetCondition) bool { return o.Type == n.Type }); i >= 0 && d.Status.Conditions[i].Status == n.Status {
 			n.LastTransitionTime = d.Status.Conditions[i].LastTransitionTime
-		}
-		out.Conditions = append(out.Conditions, n)
-	}
-	return out
-}
-
-// Job sums one up: it is complete when it is on all sites, and failed when it is over on
-// all and failed on any.
-func Job(d *batchv1.Job, all, ignored []place, now metav1.Time) batchv1.JobStatus {
-	out := batchv1.JobStatus{StartTime: d.Status.StartTime, CompletionTime: d.Status.CompletionTime}
-	complete, failed := 0, 0
-	var ready int32
-	for _, at := range all {
-		s := parse[batchv1.JobStatus](at)
-		out.Active, out.Succeeded, out.Failed = out.Active+positive(s.Active), out.Succeeded+positive(s.Succeeded), out.Failed+positive(s.Failed)
-		if s.Ready != nil {
-			ready += positive(*s.Ready)
-		}
-		if s.StartTime != nil && out.StartTime == nil {
-			out.StartTime = &now
-		}
-		for _, c := range s.Conditions {
-			switch {
-			case c.Status != corev1.ConditionTrue || !at.applied():
-			case c.Type == batchv1.JobComplete:
-				complete++
-			case c.Type == batchv1.JobFailed:
-				failed++
-			}
-		}
-	}
-	out.Ready = &ready
-	v := judge(all, ignored)
-	conditions := conditionsOf(v)
-	over := v.sites > 0 && complete+failed == v.sites && out.Active == 0
-	if over && out.StartTime == nil {
-		out.StartTime = &now
-	}
-	switch {
-	case over && failed > 0:
-		why := fmt.Sprintf("it failed on %d of %d sites: %s", failed, v.sites, v.why)
-		conditions = append(conditions, condition{string(batchv1.JobFailureTarget), corev1.ConditionTrue, "SitesFailed", why}, condition{string(batchv1.JobFailed), corev1.ConditionTrue, "SitesFailed", why})
-	case over:
-		conditions = append(conditions, condition{string(batchv1.JobSuccessCriteriaMet), corev1.ConditionTrue, "CompletionsReached", "it is complete on all sites"},
-			condition{string(batchv1.JobComplete), corev1.ConditionTrue, "CompletionsReached", "it is complete on all sites"})
-		if out.CompletionTime == nil {
-			out.CompletionTime = &now
-		}
-	}
-	for _, c := range conditions {
-		n := batchv1.JobCondition{Type: batchv1.JobConditionType(c.kind), Status: c.status, Reason: c.reason, Message: c.message, LastProbeTime: now, LastTransitionTime: now}
-		if i := slices.IndexFunc(d.Status.Conditions, func(o batchv1.JobCondition) bool { return o.Type == n.Type }); i >= 0 {
-			if was := d.Status.Conditions[i]; was.Status == n.Status {
-				n.LastTransitionTime, n.LastProbeTime = was.LastTransitionTime, was.LastProbeTime
-			}
 		}
 		out.Conditions = append(out.Conditions, n)
 	}
