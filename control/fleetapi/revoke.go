@@ -40,12 +40,16 @@ func revokedMessage(id fleet.SiteID, r revocation) *wire.SiteRevoked {
 // its certificate lasts.
 const unknownCertificateLife = 48 * time.Hour
 
+// certificateGrace is how long after its end a certificate stays revoked: somebody's clock
+// may be slow.
+const certificateGrace = time.Hour
+
 // newRevocation refuses the certificates that were issued until now; all, also
 // later ones, of a Site that is decommissioned. obj may be nil.
 func newRevocation(obj *v1alpha1.Site, reason string, now time.Time) revocation {
 	r := revocation{Reason: reason, Until: now.Add(unknownCertificateLife)}
 	if obj != nil && obj.Status.CertificateNotAfter != nil {
-		r.Until = obj.Status.CertificateNotAfter.Add(time.Hour) // somebody's clock is slow
+		r.Until = obj.Status.CertificateNotAfter.Add(certificateGrace)
 	}
 	if obj == nil || !obj.Spec.Decommissioned {
 		// A certificate begins Backdate before it was signed, cut to the second.
@@ -59,6 +63,9 @@ func newRevocation(obj *v1alpha1.Site, reason string, now time.Time) revocation 
 func (s *Server) revokeLocked(st *siteState, reason string) {
 	now := s.opts.Now()
 	r := newRevocation(st.obj, reason, now)
+	if until := st.certified.Add(certificateGrace); until.After(r.Until) {
+		r.Until = until // the status does not tell of it yet
+	}
 	st.owner, st.online, st.offlineAt = nil, false, time.Time{}
 	if !now.Before(r.Until) {
 		return

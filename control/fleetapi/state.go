@@ -45,6 +45,9 @@ type siteState struct {
 	// settles is until when the site, which has just come, is likely to tell more: what
 	// it tells by then goes into one write.
 	settles time.Time
+	// certified is until when the newest certificate lasts that was issued since this
+	// process runs; zero: none was.
+	certified time.Time
 
 	reports *rate.Limiter // what the site may say
 	writes  *rate.Limiter // what may be written because of it
@@ -58,19 +61,6 @@ const (
 	writeEvery  = 5 * time.Second
 	writeBurst  = 6
 )
-
-// settle is how long a site that has come needs to fetch and apply what it should hold,
-// and to report that.
-const settle = time.Second
-
-// changedLocked lets what is known of the site be written.
-func (s *Server) changedLocked(st *siteState) {
-	if wait := st.settles.Sub(s.opts.Now()); wait > 0 {
-		s.queue.AddAfter(st.id, wait)
-		return
-	}
-	s.queue.Add(st.id)
-}
 
 func (s *Server) siteLocked(id fleet.SiteID) *siteState {
 	st := s.sites[id]
@@ -115,6 +105,9 @@ func (s *Server) setSiteLocked(id fleet.SiteID, obj *v1alpha1.Site) {
 	}
 	before := st.obj
 	st.obj = obj
+	if before == nil {
+		s.expectLocked(st)
+	}
 	s.noticeLocked(id, before, obj)
 	if before == nil && obj.Status.Phase == fleet.PhaseOnline && st.owner == nil {
 		// Online when the control before this one stopped: wait for its regional.

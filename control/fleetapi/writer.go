@@ -184,6 +184,10 @@ func (st *siteState) statusPatchLocked(now time.Time, lastSeenEvery time.Duratio
 	if phase := st.phaseLocked(); phase != old.Phase {
 		out["phase"] = phase
 	}
+	// To the second, as the API server keeps it.
+	if t := st.certified.Truncate(time.Second); !t.IsZero() && (old.CertificateNotAfter == nil || old.CertificateNotAfter.Time.Before(t)) {
+		out["certificateNotAfter"] = t.UTC().Format(time.RFC3339)
+	}
 	if st.regional != "" && st.regional != old.Regional {
 		out["regional"] = st.regional
 	}

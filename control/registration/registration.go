@@ -2,8 +2,10 @@
 // certificate: it checks registration tokens and certificate requests, makes the
 // Site, counts the token's uses, and writes an audit record of each decision.
 //
-// It holds no connection and no stream (control/fleetapi does, and calls it) and
-// signs nothing itself (control/pki does). A refusal never leaves a Site behind.
+// It holds no connection and no stream (control/fleetapi does, and calls it), writes
+// no status of Sites (control/fleetapi does, in one write with what else it learns of a
+// site that has just come) and signs nothing itself (control/pki does). A refusal never
+// leaves a Site behind.
 package registration
 
 import (
@@ -22,7 +24,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -51,8 +52,12 @@ type Recorder interface {
 type Options struct {
 	// Client must read from the API server, not from a cache: a cache that lags
 	// would count uses wrong. Its rate limit must be off (rest.Config.QPS = -1).
-	Client     client.Client
-	Issuer     Issuer
+	Client client.Client
+	Issuer Issuer
+	// Certified hears of each certificate: its Site as it is now, which nobody changes
+	// afterwards, and until when it is good. It says whether it is the first of that site,
+	// and must be quick. Nil: the Site's status says so.
+	Certified  func(site *v1alpha1.Site, notAfter time.Time) (first bool)
 	Audit      *Audit   // nil: none
 	Recorder   Recorder // nil: none
 	Logger     *slog.Logger
@@ -229,7 +234,7 @@ func (s *Service) register(ctx context.Context, req *wire.RegisterRequest, a *at
 			"this machine's key is registered as site %s, not %s; join under that name, or remove the agent's state directory to become another site", site.Name, clip(want, 64)))
 	}
 	a.rec.Site = site.Name
-	return s.answer(ctx, site, csr, fresh, a)
+	return s.answer(site, csr, fresh, a)
 }
 
 // checkSecret finds the token and compares secrets. All that is wrong looks the same.
@@ -270,27 +275,24 @@ func (s *Service) siteByKey(ctx context.Context, tenant, keyHash string) (*v1alp
 }
 
 // answer is for a site that exists and has this key.
-func (s *Service) answer(ctx context.Context, site *v1alpha1.Site, csr pki.CSR, fresh bool, a *attempt) (*wire.RegisterResponse, Result, error) {
+func (s *Service) answer(site *v1alpha1.Site, csr pki.CSR, fresh bool, a *attempt) (*wire.RegisterResponse, Result, error) {
 	id := siteID(site)
 	switch {
 	case site.Spec.Decommissioned:
 		return nil, "", retired(id)
 	case !site.Spec.Approved:
 		a.quiet = !fresh
-		if fresh {
-			s.patchStatus(ctx, site, fmt.Sprintf(`"phase":%q`, fleet.PhasePending))
-		}
 		return &wire.RegisterResponse{
 			Tenant: id.Tenant, Site: id.Name, RetryAfter: durationpb.New(s.retryAfter(site)),
 			Message: fmt.Sprintf("site %s waits for approval: `muster approve %s --tenant %s`, or the console", id.Name, id.Name, id.Tenant),
 		}, Pending, nil
 	}
-	issued, err := s.issue(ctx, site, csr, fresh)
+	issued, first, err := s.issue(site, csr)
 	if err != nil {
 		return nil, "", err
 	}
 	result := Reissued
-	if fresh || site.Status.CertificateNotAfter == nil {
+	if first {
 		result = Granted
 	}
 	return &wire.RegisterResponse{Tenant: id.Tenant, Site: id.Name, Issued: issued, Message: fmt.Sprintf("site %s is registered", id.Name)}, result, nil
@@ -333,29 +335,21 @@ func (s *Service) renew(ctx context.Context, id fleet.SiteID, csrDER []byte, a *
 	case site.Spec.PublicKey != csr.KeyHash:
 		return nil, refuse(WrongKey, codes.PermissionDenied, fmt.Sprintf("site %s registered with another key; delete the Site and register the machine anew", id))
 	}
-	return s.issue(ctx, &site, csr, false)
+	issued, _, err := s.issue(&site, csr)
+	return issued, err
 }
 
-func (s *Service) issue(ctx context.Context, site *v1alpha1.Site, csr pki.CSR, fresh bool) (*wire.Issued, error) {
+// issue signs a certificate; first: the site had none before.
+func (s *Service) issue(site *v1alpha1.Site, csr pki.CSR) (_ *wire.Issued, first bool, _ error) {
 	out, err := s.opts.Issuer.IssueSite(csr.PublicKey, siteID(site), site.Labels[fleet.LabelRegion])
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	fields := fmt.Sprintf(`"certificateNotAfter":%q`, out.Leaf.NotAfter.UTC().Format(time.RFC3339))
-	if fresh {
-		fields += fmt.Sprintf(`,"phase":%q`, fleet.PhaseApproved)
+	first = site.Status.CertificateNotAfter == nil
+	if s.opts.Certified != nil {
+		first = s.opts.Certified(site, out.Leaf.NotAfter)
 	}
-	s.patchStatus(ctx, site, fields)
-	return &wire.Issued{CertificatePem: out.CertPEM, TrustBundlePem: out.BundlePEM, NotAfter: timestamppb.New(out.Leaf.NotAfter)}, nil
-}
-
-// patchStatus notes what people want to see. The registration is good without it,
-// and control/fleetapi mends the phase.
-func (s *Service) patchStatus(ctx context.Context, site *v1alpha1.Site, fields string) {
-	target := &v1alpha1.Site{ObjectMeta: metav1.ObjectMeta{Namespace: site.Namespace, Name: site.Name}}
-	if err := s.opts.Client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, []byte(`{"status":{`+fields+`}}`))); err != nil {
-		s.opts.Logger.Warn("can't note the registration in the site's status", "site", siteID(site), "err", err)
-	}
+	return &wire.Issued{CertificatePem: out.CertPEM, TrustBundlePem: out.BundlePEM, NotAfter: timestamppb.New(out.Leaf.NotAfter)}, first, nil
 }
 
 func siteID(site *v1alpha1.Site) fleet.SiteID {

@@ -181,7 +181,9 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 		return err
 	}
 	env.Stack.OnStop("registration audit", func(context.Context) error { return audit.Close() })
-	registrar := registration.New(registration.Options{SiteQuota: c.Control.Quotas.Sites, Client: kube, Issuer: ca, Audit: audit, Recorder: recorder, Logger: env.Log, Registerer: env.Reg})
+	var fleetServer *fleetapi.Server // which calls the registrar
+	registrar := registration.New(registration.Options{SiteQuota: c.Control.Quotas.Sites, Client: kube, Issuer: ca, Audit: audit, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
+		Certified: func(site *v1alpha1.Site, notAfter time.Time) bool { return fleetServer.Certified(site, notAfter) }})
 
 	regionals := regionalNames(c)
 	kept, err := openContent(ctx, c)
@@ -192,7 +194,7 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	env.Ops.Status("desired state", func() any { return store.Stats() })
 	env.Go("desired state of regionals", store.Run)
 	env.Go("root of the software repository", func(ctx context.Context) error { return followRoot(ctx, softwareRoot, store) })
-	fleetServer, err := fleetapi.New(fleetapi.Options{Registrar: registrar, Regionals: regionals, Desired: store, Clusters: clusters.store, Client: kube, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
+	fleetServer, err = fleetapi.New(fleetapi.Options{Registrar: registrar, Regionals: regionals, Desired: store, Clusters: clusters.store, Client: kube, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
 		RevocationsFile: filepath.Join(Dir(c), "revocations.json")})
 	if err != nil {
 		return err
