@@ -167,7 +167,8 @@ func (g *Gateway) serveStranger(w http.ResponseWriter, r *http.Request, c *conn,
 	ctx, cancel := context.WithTimeout(r.Context(), g.opts.StrangerLife)
 	defer cancel()
 	r = r.WithContext(ctx)
-	r.Body = &slowBody{ReadCloser: r.Body, ctx: ctx, l: newStrangerLimiter()}
+	r, end := g.withBody(r, newStrangerLimiter(), strangerBytes, 0, fleet.SiteID{})
+	defer end()
 	g.strangerGRPC.ServeHTTP(g.stallWriter(w), r)
 }
 

@@ -29,6 +29,7 @@ import (
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 
+	"muster.dev/muster/internal/fairshare"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/obs"
@@ -158,6 +159,7 @@ type Gateway struct {
 	arrivals     sync.Pool // of *arrival
 	line         *turns.Line
 	memory       *memory
+	ahead        *fairshare.Shares // of streams that are read far ahead
 
 	stopping chan struct{}
 	stopOnce sync.Once
@@ -188,7 +190,7 @@ func newUnbound(o Options) (*Gateway, error) {
 	}
 	g := &Gateway{
 		opts: o, log: o.Logger.With("part", "gateway"), stopping: make(chan struct{}), pushers: newPusherPool(), memory: newMemory(o.Memory),
-		arrivals: sync.Pool{New: func() any { return new(arrival) }}, line: turns.NewLine(o.Working, o.Waiting),
+		arrivals: sync.Pool{New: func() any { return new(arrival) }}, line: turns.NewLine(o.Working, o.Waiting), ahead: fairshare.NewShares(aheadSlots),
 		sites: map[fleet.SiteID]*site{}, tenants: map[string]*tenant{}, logged: obs.NewEvery(30 * time.Second),
 	}
 	g.metrics = newMetrics(o.Registerer, g.memory, g.line)
@@ -329,16 +331,17 @@ func (g *Gateway) serveUplink(w http.ResponseWriter, r *http.Request, who caller
 		grpcRefuse(w, g.limited(s, ref).text)
 		return
 	}
-	pace := s.uplink
+	pace, room := s.uplink, 0
 	switch r.URL.Path {
 	case wire.Uplink_Connect_FullMethodName:
+		room = aheadFloor
 	case wire.Uplink_Tunnel_FullMethodName:
-		pace = s.tunnels
-		r = withAhead(r)
+		pace, room = s.tunnels, tunnelAhead
 	default:
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unaryRequestDeadline))
 	}
-	r.Body = &slowBody{ReadCloser: r.Body, ctx: r.Context(), l: pace}
+	r, end := g.withBody(r, pace, maxMessage, room, s.id)
+	defer end()
 	g.grpc.ServeHTTP(g.stallWriter(w), r)
 }
 
@@ -368,7 +371,7 @@ func (g *Gateway) acquire(id fleet.SiteID) *site {
 			t = &tenant{bucket: newBucket(lim.TenantSamplesPerSecond)}
 			g.tenants[id.Tenant] = t
 		}
-		s = &site{id: id, tenant: t, bucket: newBucket(lim.SamplesPerSecond), uplink: rate.NewLimiter(streamBytes, streamBurst), tunnels: rate.NewLimiter(tunnelBytes, tunnelBurst), hosts: rate.NewLimiter(hostBytes, hostBurst), examples: rate.NewLimiter(exemplarsPerSecond, exemplarBurst)}
+		s = &site{id: id, tenant: t, bucket: newBucket(lim.SamplesPerSecond), uplink: rate.NewLimiter(streamBytes, streamBurst), tunnels: rate.NewLimiter(tunnelBytes, tunnelBurst), hosts: rate.NewLimiter(hostBytes, hostBurst), opens: rate.NewLimiter(hostsPerSecond, hostsBurst), examples: rate.NewLimiter(exemplarsPerSecond, exemplarBurst)}
 		s.live.seen = g.now()
 		g.sites[id] = s
 	}

@@ -30,6 +30,9 @@ const (
 	maxHostStreams = 512
 	hostBytes      = 16 << 20
 	hostBurst      = 2 << 20
+	// Opened a second, on average and at once.
+	hostsPerSecond = 100
+	hostsBurst     = 512
 )
 
 // serveHost serves one end of a connection between sites.
@@ -40,8 +43,13 @@ func (g *Gateway) serveHost(w http.ResponseWriter, r *http.Request, s *site) {
 		grpcRefuse(w, g.limited(s, ref).text)
 		return
 	}
-	r = withAhead(r)
-	r.Body = &slowBody{ReadCloser: r.Body, ctx: r.Context(), l: s.hosts}
+	if !s.opens.Allow() {
+		ref := &refusal{reason: reasonInFlight, text: fmt.Sprintf("site %s asks for more than %d connections to and from virtual hosts a second", s.id, hostsPerSecond)}
+		grpcRefuse(w, g.limited(s, ref).text)
+		return
+	}
+	r, end := g.withBody(r, s.hosts, maxMessage, hostAhead, s.id)
+	defer end()
 	g.grpc.ServeHTTP(w, r)
 }
 
@@ -54,8 +62,7 @@ func (u *uplink) first(stream grpc.BidiStreamingServer[wire.TunnelData, wire.Tun
 	if u.g.opts.Hosts == nil {
 		return who, nil, nil, status.Error(codes.Unimplemented, "this regional connects no sites with each other")
 	}
-	paced := &pacedTunnel{stream, bodyOf(stream.Context())}
-	m, err := paced.Recv()
+	paced, m, err := firstOfTunnel(stream)
 	return who, paced, m, err
 }
 
@@ -101,9 +108,5 @@ func (g *Gateway) OpenHost(id fleet.SiteID, call, host string) bool {
 	if sess == nil || sess.capability < wire.HostCapability {
 		return false
 	}
-	sess.mu.Lock()
-	sess.hosts = append(sess.hosts, &wire.OpenHost{Id: call, Host: host})
-	sess.mu.Unlock()
-	sess.poke()
-	return true
+	return sess.openHost(&wire.OpenHost{Id: call, Host: host})
 }

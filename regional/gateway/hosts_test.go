@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"testing"
+	"testing/synctest"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -160,4 +161,63 @@ func TestHostsAndOldAgents(t *testing.T) {
 	if h.g.OpenHost(berlin, "x", "shop/db") {
 		t.Error("it is asked")
 	}
+}
+
+// A site that takes nothing of what it is sent is not asked without end.
+func TestHostsThatAreNotTaken(t *testing.T) {
+	s := newSession(&site{id: berlin}, nil, wire.HostCapability)
+	for i := range 2 * maxUnsent {
+		if ok := s.openHost(&wire.OpenHost{Id: "x", Host: "shop/db"}); ok != (i < maxUnsent) {
+			t.Fatalf("request %d: %t", i, ok)
+		}
+	}
+	if msgs, _ := s.take(""); len(msgs) != maxUnsent || !s.openHost(&wire.OpenHost{}) {
+		t.Errorf("%d were sent", len(msgs))
+	}
+}
+
+// A site that opens connections as fast as it can gets so many a second.
+func TestHostsFlood(t *testing.T) {
+	h := hostsHarness(t)
+	s := h.g.acquire(paris)
+	defer s.release()
+	s.opens.SetBurst(5)
+	s.opens.SetLimit(0)
+	c := wire.NewUplinkClient(h.grpc(h.ca.site(t, paris, "eu")))
+	for i := range 10 {
+		st, err := c.Reach(t.Context())
+		if err == nil {
+			_ = st.Send(&wire.TunnelData{Id: "shop/other"}) // why it failed is told by Recv
+			_, err = st.Recv()
+		}
+		if want := map[bool]codes.Code{true: codes.NotFound, false: codes.Unavailable}[i < 5]; status.Code(err) != want {
+			t.Errorf("request %d: %v, want %s", i, err, want)
+		}
+	}
+}
+
+// silentStream is a stream on which nothing comes.
+type silentStream struct {
+	grpc.BidiStreamingServer[wire.TunnelData, wire.TunnelData]
+	ctx context.Context
+}
+
+func (s *silentStream) Context() context.Context { return s.ctx }
+func (s *silentStream) Recv() (*wire.TunnelData, error) {
+	<-s.ctx.Done()
+	return nil, s.ctx.Err()
+}
+
+// Who opens a stream and does not say what for has so long, and no longer.
+func TestHostsHalfOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(context.WithValue(t.Context(), callerKey{}, caller{site: paris}))
+		defer stop()
+		u := &uplink{g: &Gateway{opts: Options{Hosts: hosts.New(hosts.Options{})}}}
+		for name, open := range map[string]func(grpc.BidiStreamingServer[wire.TunnelData, wire.TunnelData]) error{"Reach": u.Reach, "Answer": u.Answer, "Tunnel": u.Tunnel} {
+			if err := open(&silentStream{ctx: ctx}); status.Code(err) != codes.DeadlineExceeded {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
 }

@@ -36,6 +36,7 @@ type site struct {
 	tunnels  *rate.Limiter // bytes of those
 	hosts    *rate.Limiter // bytes of connections to virtual hosts, and from them
 	hosted   atomic.Int32  // such connections
+	opens    *rate.Limiter // such connections that it asks for, or answers
 	examples *rate.Limiter // exemplars
 	refs     atomic.Int32  // see Gateway.acquire
 	bucket   bucket

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,7 +18,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"muster.dev/muster/internal/tunnel"
@@ -42,7 +40,6 @@ const (
 	streamBurst   = 512 << 10
 	tunnelBytes   = 2 << 20 // a second, on average, of all tunnels of a site together
 	tunnelBurst   = 1 << 20
-	tunnelAhead   = 1 << 20 // bytes of one that were read and not passed on yet
 	maxTunnelID   = 64
 	maxConditions = 64
 	maxVersions   = 64
@@ -89,6 +86,21 @@ func (s *session) Resync() {
 	s.resync = true
 	s.mu.Unlock()
 	s.poke()
+}
+
+// maxUnsent is how many requests for connections wait until a site takes them.
+const maxUnsent = 256
+
+// openHost asks the site to answer; false: it does not take what it is sent.
+func (s *session) openHost(h *wire.OpenHost) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.hosts) >= maxUnsent {
+		return false
+	}
+	s.hosts = append(s.hosts, h)
+	s.poke()
+	return true
 }
 
 // OpenTunnel implements regional.Session.
@@ -194,6 +206,7 @@ func receiveAll(stream grpc.BidiStreamingServer[wire.FromSite, wire.ToSite]) (<-
 				errs <- err
 				return
 			}
+			took(stream.Context())
 			select {
 			case msgs <- m:
 			case <-stream.Context().Done():
@@ -394,14 +407,35 @@ func (u *uplink) FetchBlob(req *wire.FetchBlobRequest, stream grpc.ServerStreami
 	return status.Errorf(codes.Unavailable, "blob %s: %v", req.Digest, err)
 }
 
+// firstOfTunnel reads whom a stream is for. Who opens one says so at once.
+func firstOfTunnel(stream grpc.BidiStreamingServer[wire.TunnelData, wire.TunnelData]) (tunnel.Stream, *wire.TunnelData, error) {
+	s := &takenTunnel{stream, stream.Context()}
+	type first struct {
+		m   *wire.TunnelData
+		err error
+	}
+	came := make(chan first, 1)
+	go func() {
+		m, err := s.Recv()
+		came <- first{m, err}
+	}()
+	late := time.NewTimer(HeartbeatTimeout)
+	defer late.Stop()
+	select {
+	case f := <-came:
+		return s, f.m, f.err
+	case <-late.C:
+		return nil, nil, status.Errorf(codes.DeadlineExceeded, "no first message within %s", HeartbeatTimeout)
+	}
+}
+
 // Tunnel implements wire.UplinkServer.
 func (u *uplink) Tunnel(stream grpc.BidiStreamingServer[wire.TunnelData, wire.TunnelData]) error {
 	who, err := grpcCaller(stream.Context())
 	if err != nil {
 		return err
 	}
-	paced := &pacedTunnel{stream, bodyOf(stream.Context())}
-	first, err := paced.Recv()
+	paced, first, err := firstOfTunnel(stream)
 	if err != nil {
 		return ended(err)
 	}
@@ -511,88 +545,4 @@ func (r *registration) distrust(token [sha256.Size]byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.tokens, token)
-}
-
-// slowBody bounds how fast the bodies of gRPC requests are read. The transport that
-// serves gRPC from an HTTP handler buffers what it read without bound, so this is
-// what keeps a site from filling the regional's memory.
-type slowBody struct {
-	io.ReadCloser
-	ctx context.Context
-	l   *rate.Limiter
-}
-
-// newStrangerLimiter lets one registration through at once.
-func newStrangerLimiter() *rate.Limiter { return rate.NewLimiter(strangerPace, 2*strangerBytes) }
-
-// Read implements io.Reader.
-func (b *slowBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p[:min(len(p), 32<<10)])
-	if n > 0 {
-		if werr := b.l.WaitN(b.ctx, n); werr != nil && err == nil {
-			err = werr
-		}
-	}
-	return n, err
-}
-
-// aheadBody is the body of a tunnel. Whoever the tunnel leads to may read slowly, or not at
-// all: so that the transport does not gather what comes, it is read only tunnelAhead bytes
-// ahead, and the site has to wait.
-type aheadBody struct {
-	io.ReadCloser
-	ctx   context.Context
-	ahead atomic.Int64
-	room  chan struct{}
-}
-
-type aheadKey struct{}
-
-// withAhead bounds how far the body is read ahead; bodyOf finds it.
-func withAhead(r *http.Request) *http.Request {
-	b := &aheadBody{ReadCloser: r.Body, ctx: r.Context(), room: make(chan struct{}, 1)}
-	r = r.WithContext(context.WithValue(r.Context(), aheadKey{}, b))
-	r.Body = b
-	return r
-}
-
-func bodyOf(ctx context.Context) *aheadBody {
-	b, _ := ctx.Value(aheadKey{}).(*aheadBody)
-	return b
-}
-
-// Read implements io.Reader.
-func (b *aheadBody) Read(p []byte) (int, error) {
-	for b.ahead.Load() > tunnelAhead {
-		select {
-		case <-b.room:
-		case <-b.ctx.Done():
-			return 0, b.ctx.Err()
-		}
-	}
-	n, err := b.ReadCloser.Read(p)
-	b.ahead.Add(int64(n))
-	return n, err
-}
-
-// pacedTunnel is a tunnel whose body learns what was taken from it.
-type pacedTunnel struct {
-	tunnel.Stream
-	body *aheadBody // nil: a test's
-}
-
-// grpcHeader is what stands before each message of gRPC, in bytes.
-const grpcHeader = 5
-
-// Recv implements tunnel.Stream.
-func (t *pacedTunnel) Recv() (*wire.TunnelData, error) {
-	m, err := t.Stream.Recv()
-	if err == nil && t.body != nil {
-		t.body.ahead.Add(-int64(proto.Size(m) + grpcHeader))
-		select {
-		case t.body.room <- struct{}{}:
-		default:
-		}
-	}
-	return m, err
 }
