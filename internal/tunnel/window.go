@@ -61,7 +61,7 @@ func (c *windowed) receive() {
 			err = ErrWindow
 		default:
 			if len(m.GetData()) > 0 {
-				c.queue, c.held = append(c.queue, m.Data), c.held+len(m.Data)
+				c.keepLocked(m.Data)
 			}
 			c.credit += int(m.GetCredit())
 		}
@@ -74,6 +74,17 @@ func (c *windowed) receive() {
 			return
 		}
 	}
+}
+
+// keepLocked queues what came. Small messages share a piece: what is held is bounded by
+// Window in bytes, and not in messages.
+func (c *windowed) keepLocked(b []byte) {
+	c.held += len(b)
+	if last := len(c.queue) - 1; last >= 0 && len(c.queue[last])+len(b) <= chunk {
+		c.queue[last] = append(c.queue[last], b...)
+		return
+	}
+	c.queue = append(c.queue, b)
 }
 
 // Read implements net.Conn.

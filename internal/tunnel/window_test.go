@@ -112,3 +112,35 @@ func TestJoinIsCut(t *testing.T) {
 		}
 	})
 }
+
+// Many small messages that nobody has read take about the memory of their bytes.
+func TestWindowedSmallMessages(t *testing.T) {
+	mine, theirs := pipes()
+	c := Windowed(mine, "x", func() { close(mine.done) })
+	defer c.Close()
+	want := make([]byte, Window)
+	_, _ = rand.Read(want)
+	for i := range want {
+		if err := theirs.Send(&wire.TunnelData{Data: want[i : i+1 : i+1]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = theirs.Send(&wire.TunnelData{}) // the one before was taken
+	w := c.(*windowed)
+	w.mu.Lock()
+	if n := len(w.queue); n > 2*Window/chunk {
+		t.Errorf("%d pieces for %d bytes", n, Window)
+	}
+	w.mu.Unlock()
+	go func() {
+		for { // of the credit
+			if _, err := theirs.Recv(); err != nil {
+				return
+			}
+		}
+	}()
+	got := make([]byte, Window)
+	if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%v; equal: %t", err, bytes.Equal(got, want))
+	}
+}

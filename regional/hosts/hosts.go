@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"muster.dev/muster/internal/fairshare"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/tunnel"
 	"muster.dev/muster/internal/wire"
@@ -64,6 +65,10 @@ type Options struct {
 // attempts are how many sites are asked for one connection, at most.
 const attempts = 3
 
+// perMessage is what a message costs at least of a tenant's bytes: passing on a small one
+// takes as long as passing on this many.
+const perMessage = 1 << 10
+
 // burst is what a tenant may send at once, in bytes: more than any message.
 const burst = 4 << 20
 
@@ -76,7 +81,8 @@ type Broker struct {
 	pending map[string]*call // by id
 	open    map[*call]bool   // connections
 	tenants map[string]*tenant
-	sites   map[fleet.SiteID]int // connections, on either end
+	sites   map[fleet.SiteID]int // connections, on either end, and those that it is asked for
+	pairs   map[pair]int         // of them, those of one site with another
 	next    uint64               // spreads connections over providers
 }
 
@@ -84,6 +90,8 @@ type tenant struct {
 	open  int
 	bytes *rate.Limiter
 }
+
+type pair struct{ consumer, provider fleet.SiteID }
 
 // call is one connection, from the question for it to its end.
 type call struct {
@@ -115,7 +123,7 @@ func New(o Options) *Broker {
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
 	}
-	b := &Broker{o: o, pending: map[string]*call{}, open: map[*call]bool{}, tenants: map[string]*tenant{}, sites: map[fleet.SiteID]int{}, metrics: metrics{
+	b := &Broker{o: o, pending: map[string]*call{}, open: map[*call]bool{}, tenants: map[string]*tenant{}, sites: map[fleet.SiteID]int{}, pairs: map[pair]int{}, metrics: metrics{
 		open:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "muster_regional_host_connections", Help: "Connections between sites to virtual hosts, by tenant."}, []string{"tenant"}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "muster_regional_host_requests_total", Help: "Connections to virtual hosts that sites asked for, by tenant and result."}, []string{"tenant", "result"}),
 		bytes:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "muster_regional_host_bytes_total", Help: "Bytes passed on between sites, by tenant and direction: to the site that serves the host, or from it."}, []string{"tenant", "direction"}),
@@ -146,17 +154,25 @@ func (b *Broker) Reach(ctx context.Context, sites Sites, consumer fleet.SiteID, 
 		}
 		c := &call{consumer: consumer, provider: fleet.SiteID{Tenant: consumer.Tenant, Name: p.Site}, host: host, since: time.Now(),
 			answered: make(chan tunnel.Stream), refused: make(chan string), done: make(chan struct{}), cut: make(chan string, 1)}
+		if !b.hold(c) {
+			asked++
+			why = fmt.Sprintf("; site %s: it has as many connections as it may have, or the most that %s may have of them", p.Site, consumer.Name)
+			continue
+		}
 		there, refused, err := b.ask(ctx, sites, c)
+		if err == nil && there != nil {
+			b.metrics.requests.WithLabelValues(consumer.Tenant, "ok").Inc()
+			err = b.join(ctx, c, stream, there)
+			b.letGo(c)
+			return err
+		}
+		b.letGo(c)
 		if err != nil {
 			return err
 		}
 		if refused != "" {
 			asked++
 			why = fmt.Sprintf("; site %s: %s", p.Site, refused)
-		}
-		if there != nil {
-			b.metrics.requests.WithLabelValues(consumer.Tenant, "ok").Inc()
-			return b.join(ctx, c, stream, there)
 		}
 	}
 	b.metrics.requests.WithLabelValues(consumer.Tenant, "no_provider").Inc()
@@ -193,14 +209,37 @@ func (b *Broker) order(consumer fleet.SiteID, providers []Provider) []Provider {
 	return append(near, far...)
 }
 
+// greed is how many times the places that a site has left another one may have of them.
+const greed = 4
+
+// hold takes a place of the site that serves the host. A site gets no more of them than
+// leaves some to the others to which the host is advertised.
+func (b *Broker) hold(c *call) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	who := pair{c.consumer, c.provider}
+	if !fairshare.Fits(int64(b.pairs[who]), 1, int64(b.sites[c.provider]), int64(b.o.SiteConnections), greed) {
+		return false
+	}
+	b.pairs[who]++
+	b.sites[c.provider]++
+	return true
+}
+
+func (b *Broker) letGo(c *call) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	who := pair{c.consumer, c.provider}
+	if b.pairs[who]--; b.pairs[who] == 0 {
+		delete(b.pairs, who)
+	}
+	b.leaveLocked(c.provider)
+}
+
 // ask has one site answer. All results are zero if it is not connected here.
 func (b *Broker) ask(ctx context.Context, sites Sites, c *call) (_ tunnel.Stream, refused string, _ error) {
 	id := rand.Text()
 	b.mu.Lock()
-	if b.sites[c.provider] >= b.o.SiteConnections {
-		b.mu.Unlock()
-		return nil, "it has as many connections as a site may have", nil
-	}
 	b.pending[id] = c
 	b.mu.Unlock()
 	stream, refused, err := b.wait(ctx, sites, id, c)
@@ -302,34 +341,34 @@ func (b *Broker) join(ctx context.Context, c *call, consumer, provider tunnel.St
 	defer close(c.done)
 	b.mu.Lock()
 	limit := b.tenants[c.consumer.Tenant].bytes
-	b.sites[c.provider]++
 	b.open[c] = true
 	b.mu.Unlock()
 	defer func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		delete(b.open, c)
-		b.leaveLocked(c.provider)
 	}()
 	// It may have been withdrawn while the site was asked.
 	b.recheck(c)
-	for _, s := range []tunnel.Stream{consumer, provider} { // they wait for the word
-		if err := s.Send(&wire.TunnelData{}); err != nil {
-			return err
-		}
-	}
 	counts := [2]prometheus.Counter{b.metrics.bytes.WithLabelValues(c.consumer.Tenant, "to"), b.metrics.bytes.WithLabelValues(c.consumer.Tenant, "from")}
 	c.active.Store(time.Now().UnixNano())
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
+		// Both wait for the word. A site that takes nothing holds this up, and not the end.
+		for _, s := range []tunnel.Stream{consumer, provider} {
+			if err := s.Send(&wire.TunnelData{}); err != nil {
+				ended <- err
+				return
+			}
+		}
 		ended <- tunnel.Join(consumer, provider, func(from int, m *wire.TunnelData) error {
 			n := len(m.GetData())
 			c.active.Store(time.Now().UnixNano())
 			c.bytes.Add(int64(n))
 			counts[from].Add(float64(n))
-			return limit.WaitN(ctx, n)
+			return limit.WaitN(ctx, max(n, perMessage))
 		})
 	}()
 	idle := time.NewTicker(max(b.o.Idle/4, time.Millisecond))
