@@ -18,6 +18,10 @@ import (
 	"muster.dev/muster/internal/workload"
 )
 
+// maxHostBytes is how much all virtual hosts of a tenant may take, encoded: each has the
+// names of its sites.
+const maxHostBytes = 32 << 20
+
 // hosts renders virtual hosts: what sites get of them, and what regionals are told. Its
 // methods are called with the Store's lock held.
 type hosts struct {
@@ -87,11 +91,17 @@ func (hs *hosts) resolve(tenant string, known *inventory.Snapshot) (changed bool
 			}
 		}
 	}
-	before := t.resolved
+	byHost := map[string][]string{} // keys of policies, sorted, by that of the host
+	for _, key := range slices.Sorted(maps.Keys(t.policies)) {
+		ns, _, _ := strings.Cut(key, "/")
+		at := ns + "/" + t.policies[key].VirtualHost
+		byHost[at] = append(byHost[at], key)
+	}
+	before, size := t.resolved, 0
 	t.resolved, t.refused = map[string]*resolvedHost{}, map[string]string{}
 	names := map[string]string{} // NAMESPACE/HOST → the VirtualHost that has it
 	for _, key := range slices.Sorted(maps.Keys(t.objects)) {
-		r := t.one(tenant, key, members)
+		r := t.one(tenant, key, byHost[key], members)
 		at := r.host.Namespace + "/" + r.host.Host
 		if other := names[at]; other != "" {
 			r.problem = fmt.Sprintf("HostTaken:VirtualHost %s has the host %s already: name another one in spec.host", other, r.host.Host)
@@ -101,12 +111,14 @@ func (hs *hosts) resolve(tenant string, known *inventory.Snapshot) (changed bool
 		t.resolved[key] = r
 		old := before[key]
 		if r.problem == "" && len(r.host.Consumers) > 0 {
-			blob := r.host.Encode()
-			digest := wire.DigestOf(blob)
-			if old != nil && old.list != nil && old.list.Pieces[0].Item.Digest == digest {
+			if old != nil && old.list != nil && old.host.Equal(r.host) {
 				r.list = old.list
 			} else {
-				r.list = &render.List{Pieces: []*render.Piece{{Item: &wire.Item{Kind: vhost.Kind, Name: key, Digest: digest, Size: int64(len(blob))}, Blob: blob}}}
+				blob := r.host.Encode()
+				r.list = &render.List{Pieces: []*render.Piece{{Item: &wire.Item{Kind: vhost.Kind, Name: key, Digest: wire.DigestOf(blob), Size: int64(len(blob))}, Blob: blob}}}
+			}
+			if size += len(r.list.Pieces[0].Blob); size > maxHostBytes {
+				r.list, r.problem = nil, fmt.Sprintf("TooMany:with it the tenant's virtual hosts name their sites in more than %d MiB: advertise fewer, or to fewer sites", maxHostBytes>>20)
 			}
 		}
 		changed = changed || old == nil && r.list != nil || old != nil && old.list != r.list
@@ -124,7 +136,7 @@ func (hs *hosts) resolve(tenant string, known *inventory.Snapshot) (changed bool
 }
 
 // one resolves one host, but for clashes with others.
-func (t *tenantHosts) one(tenant, key string, members map[string][]string) *resolvedHost {
+func (t *tenantHosts) one(tenant, key string, policies []string, members map[string][]string) *resolvedHost {
 	spec := t.objects[key]
 	ns, name, _ := strings.Cut(key, "/")
 	h := &vhost.Host{Tenant: tenant, Namespace: ns, Name: name, Host: spec.Host, Service: spec.Service.Name, ServicePort: int(spec.Service.Port), Providers: []string{}, Consumers: []string{}}
@@ -138,12 +150,9 @@ func (t *tenantHosts) one(tenant, key string, members map[string][]string) *reso
 		return r
 	}
 	r.providers, h.Providers = []string{where}, members[where]
-	for _, pkey := range slices.Sorted(maps.Keys(t.policies)) {
+	seen := map[string]bool{}
+	for _, pkey := range policies {
 		p := t.policies[pkey]
-		pns, _, _ := strings.Cut(pkey, "/")
-		if pns != ns || p.VirtualHost != name {
-			continue
-		}
 		port := int(p.Port)
 		if port == 0 {
 			port = h.ServicePort
@@ -156,15 +165,23 @@ func (t *tenantHosts) one(tenant, key string, members map[string][]string) *reso
 			continue
 		}
 		for _, v := range p.VirtualSites {
+			if seen[v] {
+				continue
+			}
+			seen[v] = true
 			if v, err := render.VirtualSite(v, ns); err == nil {
 				r.consumers = append(r.consumers, v)
-				h.Consumers = append(h.Consumers, members[v]...)
 			}
 		}
 	}
-	h.Providers, h.Consumers = unique(h.Providers), unique(h.Consumers)
-	slices.Sort(r.consumers)
-	r.consumers = slices.Compact(r.consumers)
+	r.consumers = unique(r.consumers)
+	consumers := map[string]bool{}
+	for _, v := range r.consumers {
+		for _, site := range members[v] {
+			consumers[site] = true
+		}
+	}
+	h.Providers, h.Consumers = unique(h.Providers), unique(slices.Collect(maps.Keys(consumers)))
 	switch {
 	case h.Host == h.Service:
 		r.problem = "HostTaken:the Service " + h.Service + " itself has this name: name another one in spec.host"

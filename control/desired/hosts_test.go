@@ -1,6 +1,7 @@
 package desired
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -124,5 +125,57 @@ func TestHosts(t *testing.T) {
 	s.renderRegional()
 	if got := names(hostsOf(t, s, "s-0001")); got != "" || len(toldOf(t, s, "acme").Hosts) != 0 {
 		t.Errorf("removed, and there still: %s", got)
+	}
+}
+
+// A tenant that writes as many objects as its quota takes keeps nobody waiting: what they
+// cost grows with their number, and not with its square.
+func TestHostsWithoutEnd(t *testing.T) {
+	s := shop(t, 200)
+	s.Start()
+	many := HostObjects{Hosts: map[string]v1alpha1.VirtualHostSpec{}, Policies: map[string]v1alpha1.AdvertisePolicySpec{}}
+	for i := range 3000 {
+		many.Hosts[fmt.Sprintf("shop/h-%d", i)] = hostSpec("db", "shared/even")
+		// All of one host, to all sites, over and over.
+		many.Policies[fmt.Sprintf("shop/p-%d", i)] = v1alpha1.AdvertisePolicySpec{VirtualHost: "h-0", VirtualSites: slices.Repeat([]string{"shared/even", "shared/odd"}, 16)}
+	}
+	s.SetHosts(map[string]HostObjects{"acme": many})
+	allocated := testing.AllocsPerRun(1, func() { s.hosts.resolve("acme", s.known) })
+	if got := allocated / 3000; got > 200 {
+		t.Errorf("%.0f allocations an object", got)
+	}
+	if h := s.hosts.tenants["acme"].resolved["shop/h-0"].host; len(h.Consumers) != 200 || len(h.Providers) != 100 {
+		t.Errorf("%d consumers, %d providers", len(h.Consumers), len(h.Providers))
+	}
+}
+
+// All that a tenant's hosts say of their sites is bounded; what is over it says so, and
+// the others go on.
+func TestHostsOfTooManySites(t *testing.T) {
+	s := shop(t, 2)
+	s.Start()
+	for i := range 400 {
+		name := fmt.Sprintf("a-site-with-a-long-name-of-some-sixty-letters-as-they-are-%03d", i)
+		s.book.Put(siteObject(siteNamed(name), map[string]string{"parity": "odd"}, ""))
+	}
+	s.apply()
+	many := HostObjects{Hosts: map[string]v1alpha1.VirtualHostSpec{}, Policies: map[string]v1alpha1.AdvertisePolicySpec{}}
+	const n = 1600
+	for i := range n {
+		name := fmt.Sprintf("h-%04d", i)
+		many.Hosts["shop/"+name] = hostSpec("db", "shared/even")
+		many.Policies["shop/"+name] = v1alpha1.AdvertisePolicySpec{VirtualHost: name, VirtualSites: []string{"shared/odd"}}
+	}
+	s.SetHosts(map[string]HostObjects{"acme": many})
+	size, refused := 0, 0
+	for _, r := range s.hosts.tenants["acme"].resolved {
+		if r.list != nil {
+			size += len(r.list.Pieces[0].Blob)
+		} else if strings.HasPrefix(r.problem, "TooMany:") {
+			refused++
+		}
+	}
+	if size > maxHostBytes || size < maxHostBytes/2 || refused == 0 || refused == n {
+		t.Errorf("%d bytes, %d of %d refused", size, refused, n)
 	}
 }

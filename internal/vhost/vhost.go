@@ -61,6 +61,12 @@ func has(sorted []string, name string) bool {
 	return ok
 }
 
+// Equal tells whether they encode to the same.
+func (h *Host) Equal(o *Host) bool {
+	return h.Tenant == o.Tenant && h.Namespace == o.Namespace && h.Name == o.Name && h.Host == o.Host && h.Port == o.Port &&
+		h.Service == o.Service && h.ServicePort == o.ServicePort && slices.Equal(h.Providers, o.Providers) && slices.Equal(h.Consumers, o.Consumers)
+}
+
 // Encode returns the blob; equal values give equal bytes.
 func (h *Host) Encode() []byte {
 	b, err := json.Marshal(h)
