@@ -18,7 +18,7 @@ export GOFLAGS := -buildvcs=false
 # time from a fresh clone to a running demo.
 
 .DEFAULT_GOAL := help
-.PHONY: help build ui lint-ui plugin grafana-plugin image demo test test-go test-grafana test-ui test-e2e test-neighbour test-scenarios test-kill loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-os tools-protoc
+.PHONY: help build ui lint-ui plugin grafana-plugin image demo test test-go test-grafana test-ui test-e2e test-neighbour test-scenarios test-kill test-kubectl loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-os tools-protoc
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -104,6 +104,9 @@ test-scenarios: build ## A tenth of the health scenarios through real processes,
 KILLS ?= 100
 test-kill: build ## Kill control -9 at 100 random moments of one rollout, and of one that is aborted: half an hour; KILLS=10 for a short look
 	$(GO) test -count=1 -timeout 3h -v ./e2e/kill -kills $(KILLS) $(if $(SEED),-kill-seed $(SEED))
+
+test-kubectl: ## What people do with kubectl, by upstream's kubectl 1.33, 1.34 and 1.36, which pip fetches the first time
+	MUSTER_KUBECTL=1 $(GO) test -count=1 -tags $(TAGS) -run 'TestKubectl$$' -v ./control/vk8s
 
 # What `make loadtest` runs; MUSTER names a binary that is built already.
 SITES  ?= 1000

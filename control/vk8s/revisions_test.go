@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -135,6 +136,23 @@ func TestRevisions(t *testing.T) {
 	now("the limit's former ones are kept", "4", "app:3", 3)
 	set("app:4")
 	now("and no more", "5", "app:4", 3)
+	// What is left behind is a namesake's, as on any cluster.
+	orphan := metav1.DeletePropagationOrphan
+	if err := deployments.Delete(ctx, "revised", metav1.DeleteOptions{PropagationPolicy: &orphan}); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "the Deployment is gone", func() error {
+		_, err := deployments.Get(ctx, "revised", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is there: %w", err)
+	})
+	d.Spec.Template.Spec.Containers[0].Image = "app:4"
+	if _, err := deployments.Create(ctx, d, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	now("its namesake has its revisions", "5", "app:4", 3)
 	background := metav1.DeletePropagationBackground
 	if err := deployments.Delete(ctx, "revised", metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
 		t.Fatal(err)

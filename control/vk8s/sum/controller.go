@@ -178,7 +178,8 @@ func (c *Controller) Run(ctx context.Context) error {
 		case err == nil:
 			c.queue.Forget(item)
 		case apierrors.IsNotFound(err):
-		case apierrors.IsConflict(err): // the watch brings the newer one
+		// The watch brings the newer one, or one goes of which a namesake takes the place.
+		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 			c.queue.AddAfter(item, every)
 		case ctx.Err() == nil:
 			c.o.Logger.Error("write the status of a workload", "item", item, "err", err)

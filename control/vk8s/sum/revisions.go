@@ -9,12 +9,14 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
@@ -72,6 +74,20 @@ func ownedBy(o, owner client.Object) bool {
 	return ref != nil && ref.UID == owner.GetUID()
 }
 
+// adopt makes what nobody controls, as kubectl delete --cascade=orphan leaves it, the
+// owner's, as Kubernetes' own controllers do.
+func adopt[T client.Object](ctx context.Context, c *Controller, kind string, o T, owner client.Object) (T, error) {
+	if metav1.GetControllerOf(o) != nil || o.GetDeletionTimestamp() != nil {
+		return o, nil
+	}
+	o = o.DeepCopyObject().(T)
+	o.SetOwnerReferences(append(o.GetOwnerReferences(), controllerRef(kind, owner)...))
+	if err := c.o.Client.Update(ctx, o); err != nil {
+		return o, fmt.Errorf("revisions: adopt %s: %w", o.GetName(), err)
+	}
+	return o, nil
+}
+
 // reviseDeployment has a ReplicaSet for the template that the Deployment has now.
 func (c *Controller) reviseDeployment(ctx context.Context, d *appsv1.Deployment, all []place) error {
 	if d.DeletionTimestamp != nil {
@@ -81,10 +97,19 @@ func (c *Controller) reviseDeployment(ctx context.Context, d *appsv1.Deployment,
 	if err := c.o.Cache.List(ctx, &list, client.InNamespace(d.Namespace)); err != nil {
 		return fmt.Errorf("revisions: %w", err)
 	}
+	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+	if err != nil {
+		return fmt.Errorf("revisions: %w", err)
+	}
 	var sets []*appsv1.ReplicaSet
 	newest, highest := (*appsv1.ReplicaSet)(nil), int64(0)
 	for i := range list.Items {
 		rs := &list.Items[i]
+		if selector.Matches(labels.Set(rs.Labels)) {
+			if rs, err = adopt(ctx, c, "Deployment", rs, d); err != nil {
+				return err
+			}
+		}
 		if !ownedBy(rs, d) {
 			continue
 		}
@@ -95,15 +120,12 @@ func (c *Controller) reviseDeployment(ctx context.Context, d *appsv1.Deployment,
 		}
 	}
 	desired := replicas(d.Spec.Replicas)
-	var err error
 	switch {
 	case newest == nil:
 		if newest, err = newReplicaSet(d, desired, highest+1); err != nil {
 			return err
 		}
-		if err = c.o.Client.Create(ctx, newest); apierrors.IsAlreadyExists(err) {
-			return nil // the cache is behind: it is touched again when that has come
-		}
+		err = c.o.Client.Create(ctx, newest)
 	case revisionOf(newest) < highest || *newest.Spec.Replicas != desired:
 		newest = newest.DeepCopy()
 		if revisionOf(newest) < highest { // it was gone back to
@@ -159,8 +181,8 @@ func newReplicaSet(d *appsv1.Deployment, replicas int32, revision int64) (*appsv
 	if err != nil {
 		return nil, fmt.Errorf("revisions: %w", err)
 	}
-	labelled := func(labels map[string]string) map[string]string {
-		out := maps.Clone(labels)
+	labelled := func(of map[string]string) map[string]string {
+		out := maps.Clone(of)
 		if out == nil {
 			out = map[string]string{}
 		}
@@ -240,6 +262,11 @@ func (c *Controller) revise(ctx context.Context, kind string, o client.Object, l
 	newest, highest := (*appsv1.ControllerRevision)(nil), int64(0)
 	for i := range list.Items {
 		r := &list.Items[i]
+		if strings.HasPrefix(r.Name, o.GetName()+"-") && maps.Equal(r.Labels, labels) {
+			if r, err = adopt(ctx, c, kind, r, o); err != nil {
+				return err
+			}
+		}
 		if !ownedBy(r, o) {
 			continue
 		}
@@ -258,9 +285,7 @@ func (c *Controller) revise(ctx context.Context, kind string, o client.Object, l
 		if cause := o.GetAnnotations()["kubernetes.io/change-cause"]; cause != "" {
 			newest.Annotations = map[string]string{"kubernetes.io/change-cause": cause}
 		}
-		if err = c.o.Client.Create(ctx, newest); apierrors.IsAlreadyExists(err) {
-			return nil
-		}
+		err = c.o.Client.Create(ctx, newest)
 	case newest.Revision < highest:
 		newest = newest.DeepCopy()
 		newest.Revision = highest + 1

@@ -1,0 +1,227 @@
+package vk8s_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"muster.dev/muster/control/apiserver"
+	"muster.dev/muster/control/vk8s"
+	"muster.dev/muster/control/vk8s/status"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/testkit"
+	"muster.dev/muster/internal/testkit/kubeapi"
+	"muster.dev/muster/internal/testkit/kubectl"
+	"muster.dev/muster/internal/wire"
+)
+
+// user is somebody with kubectl.
+type user struct {
+	t            *testing.T
+	binary, home string
+}
+
+func newUser(t *testing.T, binary string, cfg *rest.Config) user {
+	t.Helper()
+	u := user{t, binary, t.TempDir()}
+	c := clientcmdapi.NewConfig()
+	c.Clusters["c"] = &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}
+	c.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: cfg.BearerToken}
+	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u", Namespace: mine}
+	c.CurrentContext = "x"
+	if err := clientcmd.WriteToFile(*c, filepath.Join(u.home, "kubeconfig")); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// try runs kubectl, words apart, with what it reads.
+func (u user) try(input, args string) (string, error) {
+	cmd := exec.CommandContext(u.t.Context(), u.binary, strings.Fields(args)...)
+	cmd.Env = []string{"HOME=" + u.home, "KUBECONFIG=" + filepath.Join(u.home, "kubeconfig"), "KUBE_EDITOR=sed -i s/first/edited/", "PATH=" + os.Getenv("PATH")}
+	cmd.Stdin = strings.NewReader(input)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// does has it succeed and say all of want.
+func (u user) does(input, args string, want ...string) {
+	u.t.Helper()
+	out, err := u.try(input, args)
+	if err != nil {
+		u.t.Errorf("kubectl %s: %v\n%s", args, err, out)
+		return
+	}
+	u.says(args, out, want)
+}
+
+// refused has it fail and say all of want.
+func (u user) refused(input, args string, want ...string) {
+	u.t.Helper()
+	out, err := u.try(input, args)
+	if err == nil {
+		u.t.Errorf("kubectl %s succeeds:\n%s", args, out)
+	}
+	u.says(args, out, want)
+}
+
+func (u user) says(args, out string, want []string) {
+	u.t.Helper()
+	for _, w := range want {
+		if !strings.Contains(strings.Join(strings.Fields(out), " "), w) {
+			u.t.Errorf("kubectl %s does not say %q:\n%s", args, w, out)
+		}
+	}
+}
+
+// eventually has it succeed and say want, soon.
+func (u user) eventually(args, want string) {
+	u.t.Helper()
+	testkit.Eventually(u.t, "kubectl "+args, func() error {
+		if out, err := u.try("", args); err != nil || !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
+			return fmt.Errorf("want %q: %w\n%s", want, err, out)
+		}
+		return nil
+	})
+}
+
+// TestKubectl: what people do with kubectl does what it does on any cluster. Each version
+// takes a hundred processes, so it is not among all tests: make test-kubectl.
+func TestKubectl(t *testing.T) {
+	if os.Getenv("MUSTER_KUBECTL") == "" {
+		t.Skip("runs with make test-kubectl")
+	}
+	admin, edits := start(t)
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		switch {
+		case strings.HasSuffix(req.URL.Path, "/log"):
+			fmt.Fprintln(w, "hello")
+		case strings.HasSuffix(req.URL.Path, "/eviction"):
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusTooManyRequests)
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Cannot evict pod","reason":"TooManyRequests","code":429}`)
+		default:
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
+		}
+	}))
+	t.Cleanup(site.Close)
+	paris, rome := fleet.SiteID{Tenant: "vk", Name: "paris"}, fleet.SiteID{Tenant: "vk", Name: "rome"}
+	names := map[string][]fleet.SiteID{}
+	for _, v := range kubectl.Versions {
+		names["web-"+strings.ReplaceAll(v, ".", "-")] = []fleet.SiteID{paris, rome}
+	}
+	c, _ := summing(t, admin, names, func(string, fleet.SiteID) string {
+		return `{"replicas":3,"updatedReplicas":3,"readyReplicas":3,"availableReplicas":3}`
+	})
+	store := status.New(status.Options{MayName: func(_, ns string) bool { return ns == mine }})
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: mine, Name: "web-6f-aaaaa", GenerateName: "web-6f-", UID: "u"}, Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "c"}}}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "n"}}
+	b, _ := pod.Marshal()
+	n, _ := node.Marshal()
+	store.Apply(paris, &wire.KubernetesStatus{Epoch: "e", Seq: 1, Snapshot: true, Mirrored: []*wire.Mirrored{{Kind: "Pod", Namespace: mine, Name: pod.Name, Object: b}, {Kind: "Node", Name: "n1", Object: n}}})
+	store.Online(paris, true)
+	kubeapi.Mount(t).Serve(vk8s.Backend{
+		Virtual: func(ns, name string) (vk8s.Virtual, bool) {
+			return vk8s.Virtual{Namespace: ns, Name: name, Tenant: "vk"}, ns == mine && name == "vk8s"
+		},
+		Desired: c.Desired,
+		Mirrored: store.Handler(status.HandlerOptions{Tables: apiserver.Tables(), Scope: func(ctx context.Context) (status.Scope, bool) {
+			v, ok := vk8s.VirtualOf(ctx)
+			return status.Scope{Namespace: v.Namespace, Tenant: v.Tenant}, ok
+		}, Dial: func(ctx context.Context, _ fleet.SiteID) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", site.Listener.Addr().String())
+		}}),
+	})
+	for _, version := range kubectl.Versions {
+		t.Run(version, func(t *testing.T) {
+			u := newUser(t, kubectl.Path(t, version), through(edits, mine))
+			u.works(strings.ReplaceAll(version, ".", "-"))
+			if t.Failed() {
+				return
+			}
+			t.Logf("kubectl %s did all of it", version)
+		})
+	}
+}
+
+// works is a day of somebody who works with kubectl.
+func (u user) works(suffix string) {
+	web, cfg := "web-"+suffix, "cfg-"+suffix
+	deployment := func(image string) string {
+		return fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":%[1]q},"spec":{"replicas":3,"selector":{"matchLabels":{"app":%[1]q}},
+			"template":{"metadata":{"labels":{"app":%[1]q}},"spec":{"containers":[{"name":"c","image":%[2]q}]}}}}`, web, image)
+	}
+	config := func(value string) string {
+		return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"k":%q}}`, cfg, value)
+	}
+	u.does("", "version", "Server Version: v1.")
+	u.does("", "api-resources", "deployments deploy apps/v1 true Deployment", "pods po v1 true Pod")
+	u.refused("", "get clusterroles", `the server doesn't have a resource type "clusterroles"`)
+	u.does("", "explain deployment.spec.replicas", "Number of desired pods")
+	u.does("", "auth can-i create deployments", "yes")
+	u.refused("", "auth can-i get secrets -n "+theirs, "no")
+	u.does("", "auth whoami", editor)
+
+	u.does(deployment("app:1"), "apply -f -", "created")
+	u.does(deployment("app:1"), "apply -f -", "unchanged")
+	u.does(config("first"), "apply --server-side -f -", "serverside-applied")
+	u.refused(config("second"), "apply --server-side --field-manager=other -f -", "conflict")
+	u.does(config("first"), "apply --server-side --force-conflicts --field-manager=other -f -", "serverside-applied")
+	u.does("", "edit configmap "+cfg, "edited")
+	u.does("", "get configmap "+cfg+" -o jsonpath={.data.k}", "edited")
+	u.does(deployment("app:1"), "diff -f -")
+	u.refused(deployment("app:2"), "diff -f -", "+ - image: app:2")
+
+	u.eventually("get deployment "+web, web+" 6/6 6 6")
+	u.does("", "get deployments,configmaps,pods -A", web, cfg, "web-6f-aaaaa")
+	u.does("", "get pods -o wide", "paris-n1")
+	u.does("", "get nodes", "paris-n1")
+	u.does("", "describe deployment "+web, "3 desired | 6 updated | 6 total | 6 available")
+	u.does("", "describe pod web-6f-aaaaa", "Node: paris-n1")
+	u.does("", "logs web-6f-aaaaa", "hello")
+	u.does("", "wait --for=condition=Available --timeout=60s deployment/"+web, "condition met")
+
+	for kind, patch := range map[string]string{"strategic": `{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"app:3"}]}}}}`, "merge": `{"metadata":{"labels":{"m":"yes"}}}`, "json": `[{"op":"add","path":"/metadata/annotations/p","value":"yes"}]`} {
+		u.does("", "patch deployment "+web+" --type="+kind+" -p "+patch, "patched")
+	}
+	u.does("", "rollout status --timeout=60s deployment/"+web, "successfully rolled out")
+	u.eventually("rollout history deployment/"+web, "2 <none>")
+	u.does("", "rollout history --revision=2 deployment/"+web, "app:3")
+	u.does("", "rollout undo deployment/"+web, "rolled back")
+	u.does("", "get deployment "+web+" -o jsonpath={.spec.template.spec.containers[0].image}", "app:1")
+	u.does("", "rollout status --timeout=60s deployment/"+web, "successfully rolled out")
+	u.does("", "rollout restart deployment/"+web, "restarted")
+	u.does("", "scale --replicas=4 deployment/"+web, "scaled")
+	u.does("", "get deployment "+web+" -o jsonpath={.spec.replicas}", "4")
+	u.does("", "label deployment "+web+" tier=front", "labeled")
+	u.does("", "set image deployment/"+web+" c=app:4", "image updated")
+	u.does("", "get events", "No resources found")
+
+	u.does("", "delete --cascade=foreground --timeout=60s deployment/"+web, "deleted")
+	u.eventually("get replicasets -l app="+web, "No resources found")
+	u.does(deployment("app:1"), "create -f -", "created")
+	u.eventually("get replicasets -l app="+web, web)
+	u.does("", "delete --cascade=orphan --timeout=60s deployment/"+web, "deleted")
+	u.does("", "get replicasets -l app="+web, web)
+	u.does(deployment("app:1"), "create -f -", "created")
+	u.eventually("get deployment "+web, web+" 6/6")
+	u.does("", "delete --timeout=60s deployment/"+web, "deleted")
+	u.eventually("get replicasets -l app="+web, "No resources found")
+	u.does("", "delete configmap "+cfg, "deleted")
+	eviction := `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"web-6f-aaaaa","namespace":"` + mine + `"}}`
+	u.refused(eviction, "create --raw "+wire.VirtualPath(mine, "vk8s")+"/api/v1/namespaces/"+mine+"/pods/web-6f-aaaaa/eviction -f -", "TooManyRequests", "site paris: Cannot evict pod")
+	u.does("", "delete pod --wait=false web-6f-aaaaa", "deleted")
+}
