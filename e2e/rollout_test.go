@@ -113,7 +113,9 @@ func testPlainWrite(t *testing.T, f *fleet) {
 // release starts one, and waits for its end.
 func (f *fleet) release(t *testing.T, kind, end string) (rolloutView, []rolloutSite) {
 	t.Helper()
-	name, _, _ := strings.Cut(f.muster("demo", "release", kind), "\n")
+	said := f.muster("demo", "release", kind)
+	name := said[max(0, strings.Index(said, "shop/")):] // after what it may have waited for
+	name, _, _ = strings.Cut(name, "\n")
 	began := time.Now()
 	var r rolloutView
 	defer func() {

@@ -148,7 +148,7 @@ func stepsOf(s *v1alpha1.RolloutStateSpec) map[string]v1alpha1.SiteStep {
 // input gathers what a decision depends on; false: something is not known yet.
 func (j *job) input(ctx context.Context, supersededBy string) (decide.Input, bool, error) {
 	f := j.fleet()
-	in := decide.Input{Name: j.key.Name, Spec: j.r.Spec.DeepCopy(), State: j.st.Spec.DeepCopy(), SupersededBy: supersededBy, Memory: j.known.memory, Now: j.now, User: j.r.Annotations[v1alpha1.AnnotationControlledBy],
+	in := decide.Input{Name: j.key.Name, Spec: j.r.Spec.DeepCopy(), State: j.st.Spec.DeepCopy(), SupersededBy: supersededBy, Memory: j.known.memory, Reach: readings.Reach(j.r.Spec.Gates), Now: j.now, User: j.r.Annotations[v1alpha1.AnnotationControlledBy],
 		InScope: f.scope(&j.r.Spec), Member: f.isMember}
 	if supersededBy != "" {
 		return in, true, nil // what its sites have is the other one's

@@ -130,6 +130,9 @@ func (s *sim) step(assigned map[string]int, all bool) []decide.Site {
 		}
 		if online && digit != x.digit {
 			x.digit, x.got, x.starting = digit, s.now, time.Duration(20+r.IntN(70))*time.Second
+			if digit == 1 && s.release != nil && s.release.slow {
+				x.starting = 5*time.Minute + time.Duration(r.Int64N(int64(10*time.Minute)))
+			}
 		}
 		for k := range x.wander {
 			x.wander[k] = 0.85*x.wander[k] + math.Sqrt(1-0.85*0.85)*r.NormFloat64()
@@ -227,10 +230,11 @@ func (s *sim) readings(x *site, online bool) (health.Readings, float64) {
 	case "memory":
 		v.mem -= 40
 	}
-	if since := s.now.Sub(x.got); x.digit == 1 && s.release != nil && since >= x.starting {
-		s.release.does(s.release, x, since-x.starting, &v)
-	} else if x.digit > 0 && since < x.starting {
-		v.values["restarts"] = 1
+	if since := s.now.Sub(x.got); x.digit == 1 && s.release != nil {
+		s.updates(x, since-x.starting, &v)
+		if since >= x.starting {
+			s.release.does(s.release, x, since-x.starting, &v)
+		}
 	}
 	if v.offline {
 		online = false
@@ -255,6 +259,27 @@ func (s *sim) readings(x *site, online bool) (health.Readings, float64) {
 		set(name, v.values[name])
 	}
 	return out, v.latency
+}
+
+// updates is what the update itself does to a site, until it is ready and for as long after
+// as the shipped signals look back (75 s and 10 min), and the gate's query (5 min): a slow one
+// has its pods start again and again, short of what it should have.
+func (s *sim) updates(x *site, since time.Duration, v *vitals) {
+	if since < 10*time.Minute {
+		v.values["restarts"] = 1
+	}
+	if !s.release.slow {
+		return
+	}
+	if since < 75*time.Second {
+		v.values["workloads-short"], v.values["pods-pending"] = 40, 2
+	}
+	if since < 5*time.Minute {
+		v.latency += 0.3
+	}
+	if since < 10*time.Minute {
+		v.values["restarts"], v.values["workloads-flapping"], v.values["crash-looping"] = 5, 12, 1
+	}
 }
 
 // vitals are what a site's signals are made of.

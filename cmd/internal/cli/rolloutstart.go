@@ -37,6 +37,7 @@ type startFlags struct {
 	onFailure    string
 	maxFailed    string
 	readyWithin  time.Duration
+	settle       time.Duration
 	dryRun       bool
 	watch        bool
 
@@ -90,6 +91,7 @@ KEY=VALUE. After each wave its gates have to hold for the soak before the next o
 	fl.StringVar(&f.blue, "blue", "", "virtual site of bluegreen whose sites change first")
 	fl.Int32Var(&f.inFlight, "max-in-flight", 0, "how many sites may be changing at one moment (default: a whole wave)")
 	fl.DurationVar(&f.soak, "soak", 15*time.Minute, "how long the gates have to hold after each wave")
+	fl.DurationVar(&f.settle, "settle", 15*time.Minute, "for how long after a site is ready its scores and alerts may be of the update itself, and fail nothing")
 	f.gates.add(fl)
 	fl.StringVar(&f.onFailure, "on-failure", "rollback", "pause, rollback-wave or rollback (all sites)")
 	fl.StringVar(&f.maxFailed, "max-failed", "", "failed sites in all that are allowed, a number or a percentage (default 2%)")
@@ -279,7 +281,10 @@ func (f *startFlags) plan(spec *v1alpha1.RolloutSpec) error {
 	if f.soak < 0 {
 		return fmt.Errorf("--soak %s: want a time such as 15m, or 0s", f.soak)
 	}
-	spec.Soak = metav1.Duration{Duration: f.soak}
+	if f.settle < 0 {
+		return fmt.Errorf("--settle %s: want a time such as 15m, or 0s", f.settle)
+	}
+	spec.Soak, spec.Settle = metav1.Duration{Duration: f.soak}, &metav1.Duration{Duration: f.settle}
 	spec.Budget = v1alpha1.RolloutBudget{MaxFailed: f.maxFailed, MaxFailedInWave: "10%", ReadyWithin: metav1.Duration{Duration: 10 * time.Minute}}
 	if f.maxFailed == "" {
 		spec.Budget.MaxFailed = "2%"

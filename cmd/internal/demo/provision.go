@@ -32,11 +32,14 @@ type provisioner struct {
 	log  *slog.Logger
 }
 
+// europe selects the simulated sites in Europe.
+const europe = "region in (eu),kind notin (real)"
+
 // virtualSites of the demo, in the shared namespace of the tenant.
 var virtualSites = []struct{ name, description, selector string }{
 	{"all", "Every site", ""},
 	// This machine is no cluster: what is deployed to Europe would fail there.
-	{"europe", "Sites in Europe", "region in (eu),kind notin (real)"},
+	{"europe", "Sites in Europe", europe},
 	{"americas", "Sites in North and South America", "region in (us,sa)"},
 	{"asia-pacific", "Sites in Asia and Oceania", "region in (ap)"},
 	{"stores", "Stores of model year 2016 or later", "kind=store,model-year notin (2015)"},

@@ -12,10 +12,13 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"muster.dev/muster/cmd/internal/config"
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/loadtest/simsite"
 )
 
@@ -94,15 +97,19 @@ func releasePlan() v1alpha1.RolloutPlan {
 			{Name: "peers", Peers: &v1alpha1.GateChange{MaxDrop: 10}},
 			{Name: "red", Unhealthy: &v1alpha1.GateUnhealthy{MaxPercent: 50}},
 		},
-		Soak:      metav1.Duration{Duration: 20 * time.Second},
-		Budget:    v1alpha1.RolloutBudget{MaxFailed: "2%", MaxFailedInWave: "10%", ReadyWithin: metav1.Duration{Duration: 2 * time.Minute}},
+		Soak: metav1.Duration{Duration: 20 * time.Second},
+		// An update here is one restart, which the signals that look back over ten minutes let
+		// pass; the others look back over 75 seconds.
+		Settle:    &metav1.Duration{Duration: 90 * time.Second},
+		Budget:    v1alpha1.RolloutBudget{MaxFailed: "2%", MaxFailedInWave: "10%", ReadyWithin: metav1.Duration{Duration: 5 * time.Minute}},
 		OnFailure: v1alpha1.OnFailureRollBackAll,
 	}
 }
 
 // Release starts a rollout of the shop's web over Europe, of a version that is good or bad,
-// and prints its name.
-func Release(ctx context.Context, c config.Config, kind string, w io.Writer) error {
+// and prints its name to w. What has to be there first, in a demo that has just begun, it
+// waits for, and says so on progress.
+func Release(ctx context.Context, c config.Config, kind string, w, progress io.Writer) error {
 	if kind != "good" && kind != "bad" {
 		return fmt.Errorf("release %q: want good or bad", kind)
 	}
@@ -112,8 +119,14 @@ func Release(ctx context.Context, c config.Config, kind string, w io.Writer) err
 	}
 	namespace := Tenant + "-" + shop
 	var web appsv1.Deployment
-	if err := kube.Get(ctx, types.NamespacedName{Namespace: namespace, Name: "web"}, &web); err != nil {
-		return fmt.Errorf("the demo's shop (start it with `muster demo`): %w", err)
+	err = await(ctx, progress, time.Second, func(ctx context.Context) error {
+		if err := kube.Get(ctx, types.NamespacedName{Namespace: namespace, Name: "web"}, &web); err != nil {
+			return fmt.Errorf("the demo's shop (`muster demo` starts it): %w", err)
+		}
+		return europeIsThere(ctx, kube)
+	})
+	if err != nil {
+		return err
 	}
 	image := nextImage(web.Spec.Template.Spec.Containers[0].Image, kind == "bad")
 	r := &v1alpha1.Rollout{
@@ -132,6 +145,61 @@ func Release(ctx context.Context, c config.Config, kind string, w io.Writer) err
 	}
 	_, err = fmt.Fprintf(w, "%s/%s\n\n  %s; %s, in about three minutes:\n\n    http://%s/rollouts/%[1]s/%[2]s?tenant=%[6]s\n    muster rollout status %[1]s/%[2]s -w\n", shop, r.Name, image, what, c.Console.Listen, Tenant)
 	return err
+}
+
+// awaitFor is how long a command waits for a demo that has just begun.
+const awaitFor = 5 * time.Minute
+
+// await waits until nothing is missing, and says what is whenever that changes.
+func await(ctx context.Context, progress io.Writer, every time.Duration, missing func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, awaitFor)
+	defer cancel()
+	last := ""
+	for {
+		err := missing(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil && err.Error() != last {
+			last = err.Error()
+			fmt.Fprintf(progress, "waiting for %s\n", last)
+		}
+		select {
+		case <-ctx.Done():
+			if last == "" {
+				last = err.Error()
+			}
+			return fmt.Errorf("waited in vain for %s", last)
+		case <-time.After(every):
+		}
+	}
+}
+
+// europeIsThere says how many of Europe's sites are online, until most of them are: a rollout
+// over the first that came would be over before the others are there.
+func europeIsThere(ctx context.Context, kube client.Client) error {
+	selector, err := labels.Parse(europe)
+	if err != nil {
+		return err
+	}
+	var list v1alpha1.SiteList
+	if err := kube.List(ctx, &list, client.InNamespace(fleet.SystemNamespace(Tenant)), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+		return fmt.Errorf("Europe's sites: %w", err)
+	}
+	return mostOnline(list.Items)
+}
+
+func mostOnline(sites []v1alpha1.Site) error {
+	online := 0
+	for i := range sites {
+		if sites[i].Status.Phase == fleet.PhaseOnline {
+			online++
+		}
+	}
+	if online == 0 || 2*online < len(sites) {
+		return fmt.Errorf("Europe's sites: %d of %d are online", online, len(sites))
+	}
+	return nil
 }
 
 // nextImage is the version after one, which may be bad.

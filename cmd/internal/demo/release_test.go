@@ -1,9 +1,16 @@
 package demo
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/loadtest/simsite"
 )
 
@@ -54,5 +61,29 @@ func TestVersionsGoUp(t *testing.T) {
 		if good, bad := nextImage(from, false), nextImage(from, true); good != want[0] || bad != want[1] {
 			t.Errorf("after %s: %s and %s, want %v", from, good, bad, want)
 		}
+	}
+}
+
+func TestAReleaseWaitsForWhatItNeeds(t *testing.T) {
+	sites := make([]v1alpha1.Site, 4)
+	missing := []error{errors.New("the shop"), errors.New("the shop"), mostOnline(nil), mostOnline(sites)}
+	sites[0].Status.Phase = fleet.PhaseOnline
+	missing = append(missing, mostOnline(sites))
+	sites[3].Status.Phase = fleet.PhaseOnline
+	missing = append(missing, mostOnline(sites))
+	var said bytes.Buffer
+	asked := 0
+	err := await(t.Context(), &said, time.Millisecond, func(context.Context) error {
+		asked++
+		return missing[asked-1]
+	})
+	want := "waiting for the shop\nwaiting for Europe's sites: 0 of 0 are online\nwaiting for Europe's sites: 0 of 4 are online\nwaiting for Europe's sites: 1 of 4 are online\n"
+	if err != nil || said.String() != want || asked != len(missing) {
+		t.Errorf("asked %d times, %v, said:\n%s", asked, err, said.String())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := await(ctx, &said, time.Hour, func(ctx context.Context) error { return ctx.Err() }); err == nil || !strings.Contains(err.Error(), "waited in vain for") {
+		t.Errorf("%v", err)
 	}
 }

@@ -122,6 +122,14 @@ type RolloutPlan struct {
 	// +kubebuilder:default="15m"
 	// +optional
 	Soak metav1.Duration `json:"soak,omitempty"`
+	// Settle is for how long after a site has become ready its scores and alerts may still be
+	// of the update itself, as they look back over minutes: what they show until then can
+	// hold a wave, and never fail it. What a gate's own query gives, may for as long as that
+	// looks back. The default is how far the shipped signals of workloads look back, and five
+	// minutes until what they see is collected and scored and a colour has recovered.
+	// +kubebuilder:default="15m"
+	// +optional
+	Settle *metav1.Duration `json:"settle,omitempty"`
 	// +kubebuilder:default={}
 	// +optional
 	Budget RolloutBudget `json:"budget,omitempty"`

@@ -1696,6 +1696,11 @@ func (in *RolloutPlan) DeepCopyInto(out *RolloutPlan) {
 		}
 	}
 	out.Soak = in.Soak
+	if in.Settle != nil {
+		in, out := &in.Settle, &out.Settle
+		*out = new(v1.Duration)
+		**out = **in
+	}
 	out.Budget = in.Budget
 	if in.Windows != nil {
 		in, out := &in.Windows, &out.Windows

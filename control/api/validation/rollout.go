@@ -60,6 +60,9 @@ func rolloutPlan(p *v1alpha1.RolloutPlan) field.ErrorList {
 	if p.Soak.Duration < 0 {
 		errs = append(errs, field.Invalid(spec.Child("soak"), p.Soak.Duration.String(), "want a duration such as 15m, or 0s"))
 	}
+	if p.Settle != nil && p.Settle.Duration < 0 {
+		errs = append(errs, field.Invalid(spec.Child("settle"), p.Settle.Duration.String(), "want a duration such as 15m, or 0s"))
+	}
 	if d := p.Budget.ReadyWithin.Duration; d < 0 {
 		errs = append(errs, field.Invalid(spec.Child("budget", "readyWithin"), d.String(), "want a duration such as 10m"))
 	}

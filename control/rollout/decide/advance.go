@@ -48,7 +48,7 @@ func (r *run) people() {
 		r.d.Retried[name] = c.Retry[name]
 		if i := slices.Index(r.names, name); i >= 0 && r.steps[i] == byte(v1alpha1.StepFailed) {
 			r.set(i, v1alpha1.StepUpdating)
-			r.d.rows[i].got = r.unit
+			r.d.rows[i].got, r.d.rows[i].ready = r.unit, 0
 			r.decide("Retried", r.in.User, "%s had %s try again.", by(r.in.User), name)
 		}
 	}
@@ -90,6 +90,7 @@ func (r *run) resume() {
 func (r *run) read() v1alpha1.GateVerdict {
 	j := judge{
 		gates: r.gates, mem: r.mem, outside: r.in.Outside, since: time.Unix(r.d.Since, 0), soak: r.soak(), now: r.in.Now, spread: SpreadLabels(r.in.Spec),
+		settle: r.settle(), reach: r.in.Reach,
 	}
 	names := make([]string, len(r.d.Columns))
 	for c := range names {
@@ -155,14 +156,14 @@ func (r *run) subject(i, columns int) subject {
 	if r.has[i] == r.target {
 		s.from = time.Unix(row.at, 0)
 		s.restarts = s.s.State == Restarting && r.unit-row.got < int64(r.within()/time.Second)
-		s.settling = s.restarts || r.steps[i] == byte(v1alpha1.StepUpdating) && r.unit-row.got < settleFor
+		if r.judged(i) && row.ready == 0 {
+			s.updating = true
+		} else if r.judged(i) {
+			s.ready = time.Unix(row.ready, 0)
+		}
 	}
 	return s
 }
-
-// settleFor is how many seconds a site that got the change is given until what it goes
-// through on the way counts.
-const settleFor = 120
 
 // failure says why the rollout has failed; "": it has not.
 func (r *run) failure(verdict v1alpha1.GateVerdict) string {
@@ -206,7 +207,7 @@ func (r *run) rollBack(what, why string) {
 		}
 		r.has[i] = '0'
 		r.set(i, v1alpha1.StepRolledBack)
-		r.d.rows[i].got = 0
+		r.d.rows[i].got, r.d.rows[i].ready = 0, 0
 		n++
 	}
 	r.d.Back, r.d.Phase, r.d.Message, r.d.Soaked, r.d.Halted, r.d.Done = what, v1alpha1.RolloutRollingBack, why, 0, false, 0
@@ -308,7 +309,7 @@ func (r *run) start() {
 				r.d.Since = r.unit // what is caught up is compared with how all are now
 				r.mem.restart()
 				r.base()
-			case r.unit-r.d.Since > settleFor:
+			case r.unit-r.d.Since > driftAfter:
 				drift = r.drift()
 			}
 		}
@@ -317,7 +318,7 @@ func (r *run) start() {
 		}
 		r.has[i] = r.target
 		r.set(i, v1alpha1.StepUpdating)
-		r.d.rows[i].got, r.d.rows[i].at = r.unit, r.unit
+		r.d.rows[i].got, r.d.rows[i].at, r.d.rows[i].ready = r.unit, r.unit, 0
 		began = append(began, r.names[i])
 		flying++
 	}
@@ -334,6 +335,10 @@ func (r *run) start() {
 	}
 	r.decide(what, "", "%s: %s.", text, some(began))
 }
+
+// driftAfter is how many seconds after its wave a site that changes later is taken for what
+// it is like by then.
+const driftAfter = 120
 
 // drift is how far sites that have not changed have moved since the wave began, in steps
 // of each column: the median.

@@ -116,6 +116,9 @@ type Input struct {
 	// history of scores, by site: of sites that have not got the change, where Memory is
 	// too young to know them. May be nil: then the readings of the moment are taken.
 	Before map[string]map[string]float64
+	// Reach is how far back what a gate's own query gives looks, by the gate's name. Of one
+	// that is not in it, as of scores and alerts, Spec.Settle says it.
+	Reach map[string]time.Duration
 	// SupersededBy is the rollout that took over from this one; "": none.
 	SupersededBy string
 	// Queued: another rollout is before this one, as this says; "": none.

@@ -49,7 +49,7 @@ func (j *judge) delta(list []subject, m measure, real bool, fell map[string]fall
 	out = make([]moved, 0, len(list))
 	for i := range list {
 		s := &list[i]
-		if s.failed || s.settling {
+		if s.failed {
 			continue // the budget's, or the gate's on what is ready
 		}
 		before := s.before[m.col]
@@ -58,11 +58,7 @@ func (j *judge) delta(list []subject, m measure, real bool, fell map[string]fall
 		}
 		now, ok := 0.0, true
 		if s.s.Online {
-			from := j.now.Add(-j.window())
-			if s.from.After(from) {
-				from = s.from
-			}
-			now, ok = j.mem.mean(s.s, m.name, from, j.now)
+			now, ok = j.mem.mean(s.s, m.name, j.readFrom(s, m.name), j.now)
 		} else if m.name != connectivity {
 			if f, ok := fell[s.s.Name]; ok {
 				out = append(out, moved{s, f.by, f.by})
@@ -74,6 +70,7 @@ func (j *judge) delta(list []subject, m measure, real bool, fell map[string]fall
 			if ok && s.s.Online {
 				without++
 			}
+		case !ok && s.updating: // it is about to say
 		case !ok:
 			missing++
 		default:
@@ -146,30 +143,35 @@ func subjectOf(gate string, m measure) string {
 // againstBefore compares each site with itself. Nothing says what would have happened
 // without the change, so time stands in for it.
 func (j *judge) againstBefore(gate string, f *finding, d []moved, tests int, alone bool) {
-	by := make([]float64, len(d))
-	for i := range d {
-		by[i] = d[i].by
-		if d[i].by <= -f.m.limit {
-			f.fell++
+	by := func(d []moved) (fell int, drop float64) {
+		all := make([]float64, len(d))
+		for i := range d {
+			all[i] = d[i].by
+			if d[i].by <= -f.m.limit {
+				fell++
+			}
 		}
+		slices.Sort(all)
+		return fell, -centre(all)
 	}
-	slices.Sort(by)
-	f.drop = -centre(by)
+	f.fell, f.drop = by(d)
 	f.badness = f.drop / f.m.limit
 	f.worst = fallen(d, f.m.limit)
+	doubt := j.doubted(d, f.m)
+	f.sites -= len(doubt.sites)
+	fell, drop := by(doubt.without(d))
 	what := gate + "/" + f.m.name
-	p := unusual(f.fell, len(d))
 	wait := j.patience()
 	if alone {
 		wait = j.persistent()
 	}
-	low := f.drop >= f.m.limit
-	many := f.fell > 1 && p <= spend(j.look(), tests)
+	low := drop >= f.m.limit
+	many := fell > 1 && unusual(fell, len(d)) <= spend(j.look(), tests)
 	lowFor, manyFor := j.mem.holds(what+"/low", j.now, low), j.mem.holds(what+"/many", j.now, many)
 	switch {
 	case lowFor >= wait || manyFor >= confirm:
 		f.verdict = v1alpha1.GateFail
-	case low || f.fell > 0 && p <= alphaHold:
+	case low || f.drop >= f.m.limit || f.fell > 0 && unusual(f.fell, len(d)) <= alphaHold:
 		f.verdict = v1alpha1.GateWait
 	default:
 		f.verdict = v1alpha1.GatePass
@@ -178,6 +180,41 @@ func (j *judge) againstBefore(gate string, f *finding, d []moved, tests int, alo
 	if alone {
 		f.text += " There are no sites to compare with, so that they are compared with themselves before."
 	}
+	f.text += doubt.words(len(d))
+}
+
+// odds are what one look at the changed sites and their peers says.
+type odds struct {
+	drop  float64 // by how much they moved for the worse
+	sure  bool    // that is beyond chance
+	every bool    // all of them fell, and no peer
+	holds bool    // it may be chance, or not
+	where string  // among whom it is the least chance
+}
+
+// odds takes one look at sites that are aligned, which is one of so many tests.
+func (j *judge) odds(d, others []moved, limit float64, clustered bool, tests int) odds {
+	a, b := values(d), values(others)
+	if clustered {
+		a, b = j.byRegion(d), j.byRegion(others)
+	}
+	o := odds{drop: -shift(a, b)}
+	x, y := below(a, limit), below(b, limit)
+	pShift, pShare := lower(a, b), more(x, len(a), y, len(b))
+	pHold := pShare
+	if !clustered {
+		p, n, at := j.kinds(d, others, func(m moved) bool { return m.against <= -limit })
+		pHold = min(pHold, p) // that it may be one of many holds nothing up
+		if p *= float64(n); p < pShare {
+			pShare, o.where = p, at
+		}
+	}
+	level := spend(j.look(), tests)
+	low := o.drop >= limit
+	o.sure = low && pShift <= level || pShare <= level && (x > 1 || len(a) == 1)
+	o.every = len(fallen(d, limit)) == len(d) && x > 0 && y == 0
+	o.holds = low || o.every || x > 0 && pHold <= alphaHold
+	return o
 }
 
 // againstPeers compares how the changed sites moved with how the others did over the same
@@ -185,46 +222,34 @@ func (j *judge) againstBefore(gate string, f *finding, d []moved, tests int, alo
 func (j *judge) againstPeers(gate string, f *finding, d, others []moved, measures int) {
 	limit, what := f.m.limit, gate+"/"+f.m.name
 	clustered := j.align(d, others)
-	f.fell = len(fallen(d, limit))
 	f.worst = fallen(d, limit)
-	a, b := values(d), values(others)
-	if clustered {
-		a, b = j.byRegion(d), j.byRegion(others)
-	}
-	f.drop = -shift(a, b)
+	f.fell = len(f.worst)
+	all := j.odds(d, others, limit, clustered, 3*measures)
+	f.drop = all.drop
 	f.badness = f.drop / limit
-	tests := 3 * measures
-	x, y := below(a, limit), below(b, limit)
-	pShift, pShare, where := lower(a, b), more(x, len(a), y, len(b)), ""
-	pHold := pShare
-	if !clustered {
-		p, n, at := j.kinds(d, others, func(m moved) bool { return m.against <= -limit })
-		pHold = min(pHold, p) // that it may be one of many holds nothing up
-		if p *= float64(n); p < pShare {
-			pShare, where = p, at
-		}
+	doubt, known := j.doubted(d, f.m), all
+	f.sites -= len(doubt.sites)
+	certain := doubt.without(d)
+	if len(doubt.sites) > 0 {
+		known = j.odds(certain, others, limit, clustered, 3*measures)
 	}
-	level := spend(j.look(), tests)
-	low := f.drop >= limit
-	sure := low && pShift <= level || pShare <= level && (x > 1 || len(a) == 1)
-	long, longOthers := j.lasting(what, d, limit), j.lasting(what+" ", others, limit)
-	every := f.fell == len(d) && x > 0 && y == 0
-	pLong, all := 1.0, false
+	long, longOthers := j.lasting(what, certain, limit), j.lasting(what+" ", others, limit)
+	pLong, always, where := 1.0, false, all.where
 	if !clustered {
 		pLong = more(long, len(d), longOthers, len(others))
 		// All of few sites, and next to none of the others, for as long as a soak: time
 		// stands in for sites.
-		all = long > 0 && long == len(d) && (longOthers == 0 || pLong <= alphaHold)
-		p, n, at := j.kinds(d, others, func(m moved) bool { return j.lasts(what, m, limit) || j.lasts(what+" ", m, limit) })
+		always = long > 0 && long == len(d) && (longOthers == 0 || pLong <= alphaHold)
+		p, n, at := j.kinds(certain, others, func(m moved) bool { return j.lasts(what, m, limit) || j.lasts(what+" ", m, limit) })
 		if p *= float64(n); p < pLong && long > 0 {
 			pLong, where = p, cmp.Or(where, at)
 		}
 	}
-	sureFor, everyFor := j.mem.holds(what+"/sure", j.now, sure), j.mem.holds(what+"/every", j.now, every)
+	sureFor, everyFor := j.mem.holds(what+"/sure", j.now, known.sure), j.mem.holds(what+"/every", j.now, known.every)
 	switch {
-	case sureFor >= confirm, all, clustered && everyFor >= j.persistent(), long > 0 && f.fell > 1 && pLong <= alpha/4/float64(measures):
+	case sureFor >= confirm, always, clustered && everyFor >= j.persistent(), long > 0 && f.fell > 1 && pLong <= alpha/4/float64(measures):
 		f.verdict = v1alpha1.GateFail
-	case low || every || x > 0 && pHold <= alphaHold:
+	case all.holds || known.holds:
 		f.verdict = v1alpha1.GateWait
 	default:
 		f.verdict = v1alpha1.GatePass
@@ -233,10 +258,13 @@ func (j *judge) againstPeers(gate string, f *finding, d, others []moved, measure
 	if clustered {
 		f.text += " The changed sites have their regions to themselves, so that each region counts as one."
 	}
-	if f.verdict == v1alpha1.GateWait {
+	switch {
+	case f.verdict == v1alpha1.GateWait && !known.holds:
+		f.text += doubt.words(len(d))
+	case f.verdict == v1alpha1.GateWait:
 		f.text += " That may be chance yet, and holds."
 	}
-	j.remember(what, d, limit)
+	j.remember(what, d, limit) // also of those in doubt: for how long it has been counts once they are not
 	j.remember(what+" ", others, limit)
 }
 

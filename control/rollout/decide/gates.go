@@ -156,7 +156,8 @@ type subject struct {
 	alerts       []string  // that fired before
 	from         time.Time // since when it is what it is
 	failed       bool      // the budget's
-	settling     bool      // has had it for moments: only its readiness counts
+	updating     bool      // has not been ready with it yet
+	ready        time.Time // when it first was, while it is judged; zero: what it shows counts
 	restarts     bool      // that it is offline is part of the change
 	late         bool      // came after the wave had settled: its readiness is its own
 }
@@ -170,6 +171,8 @@ type judge struct {
 	outside        map[string]Outside
 	since, now     time.Time
 	soak           time.Duration
+	settle         time.Duration            // RolloutPlan.Settle
+	reach          map[string]time.Duration // Input.Reach
 	spread         []string
 }
 
@@ -299,16 +302,19 @@ func (j *judge) ready(g *v1alpha1.GateReady) v1alpha1.GateReading {
 
 // read collects a measure of the changed sites that are online. Enough tells whether that
 // are as many as it takes.
-func (j *judge) read(measure string) (values []float64, who []*Site, online int, enough bool) {
+func (j *judge) read(measure string) (values []float64, who []*subject, online int, enough bool) {
 	for i := range j.changed {
-		s := j.changed[i].s
-		if !s.Online || j.changed[i].failed || j.changed[i].settling {
+		s := &j.changed[i]
+		if !s.s.Online || s.failed {
 			continue
 		}
-		online++
-		if v, ok := s.Measures[measure]; ok && !math.IsNaN(v) {
+		v, ok := s.s.Measures[measure]
+		if ok = ok && !math.IsNaN(v); ok {
 			values = append(values, v)
 			who = append(who, s)
+		}
+		if ok || !s.updating {
+			online++
 		}
 	}
 	return values, who, online, len(values) > 0 && 100*len(values) >= leastKnown*online
@@ -334,25 +340,45 @@ func (j *judge) patient(gate string, bad bool, wait time.Duration) v1alpha1.Gate
 	return v1alpha1.GateWait
 }
 
+// patientBut is patient of something that is bad with the sites that may still show the
+// update itself, and known to be without them: what only they show holds.
+func (j *judge) patientBut(gate string, bad, known bool, wait time.Duration) v1alpha1.GateVerdict {
+	v := j.patient(gate, known, wait)
+	if v == v1alpha1.GatePass && bad {
+		return v1alpha1.GateWait
+	}
+	return v
+}
+
 func (j *judge) score(name string, g *v1alpha1.GateScore) v1alpha1.GateReading {
 	d := cmp.Or(string(g.Dimension), siteScore)
 	values, who, online, enough := j.read(d)
 	if !enough {
 		return lacking(title(d), len(values), online)
 	}
-	sum := 0.0
-	for _, v := range values {
+	least := float64(g.Minimum)
+	var doubt doubt
+	sum, known := 0.0, 0.0
+	for i, v := range values {
 		sum += v
+		if until, is := j.unsettled(who[i], d); is && v < least {
+			doubt.add(who[i], until)
+		} else {
+			known += v - least
+		}
 	}
 	mean := sum / float64(len(values))
 	out := v1alpha1.GateReading{
-		Verdict: j.patient(name, mean < float64(g.Minimum), j.patience()),
+		Verdict: j.patientBut(name, mean < least, known < 0, j.patience()),
 		Text:    fmt.Sprintf("%s is %s in the mean of %s; %d is the least allowed.", title(d), figure(mean), sites(len(values)), g.Minimum),
-		Value:   figure(mean), Limit: strconv.Itoa(int(g.Minimum)), Sites: int32(len(values)), OfSites: int32(online),
+		Value:   figure(mean), Limit: strconv.Itoa(int(g.Minimum)), Sites: int32(len(values) - len(doubt.sites)), OfSites: int32(online),
+	}
+	if mean < least {
+		out.Text += doubt.words(online)
 	}
 	for _, i := range lowest(values) {
-		if values[i] < float64(g.Minimum) {
-			out.Worst = append(out.Worst, who[i].Name)
+		if values[i] < least {
+			out.Worst = append(out.Worst, who[i].s.Name)
 		}
 	}
 	return out
@@ -363,20 +389,28 @@ func (j *judge) unhealthy(name string, g *v1alpha1.GateUnhealthy) v1alpha1.GateR
 	if !enough {
 		return lacking("The score", len(values), online)
 	}
-	red := 0
+	var doubt doubt
 	var worst []string
 	for _, i := range lowest(values) {
-		if who[i].Red {
-			red++
-			worst = append(worst, who[i].Name)
+		if !who[i].s.Red {
+			continue
+		}
+		worst = append(worst, who[i].s.Name)
+		if until, is := j.unsettled(who[i], siteScore); is {
+			doubt.add(who[i], until)
 		}
 	}
-	percent := 100 * float64(red) / float64(len(values))
-	return v1alpha1.GateReading{
-		Verdict: j.patient(name, percent > float64(g.MaxPercent), j.patience()),
+	red, most := len(worst), float64(g.MaxPercent)
+	percent := func(n int) float64 { return 100 * float64(n) / float64(len(values)) }
+	out := v1alpha1.GateReading{
+		Verdict: j.patientBut(name, percent(red) > most, percent(red-len(doubt.sites)) > most, j.patience()),
 		Text:    fmt.Sprintf("%d of %s are red; %d%% are allowed.", red, sites(len(values)), g.MaxPercent),
-		Value:   figure(percent), Limit: strconv.Itoa(int(g.MaxPercent)), Sites: int32(len(values)), OfSites: int32(online), Worst: worst,
+		Value:   figure(percent(red)), Limit: strconv.Itoa(int(g.MaxPercent)), Sites: int32(len(values) - len(doubt.sites)), OfSites: int32(online), Worst: worst,
 	}
+	if percent(red) > most {
+		out.Text += doubt.words(online)
+	}
+	return out
 }
 
 func (j *judge) query(name string, g *v1alpha1.GateQuery) v1alpha1.GateReading {
@@ -390,23 +424,27 @@ func (j *judge) query(name string, g *v1alpha1.GateQuery) v1alpha1.GateReading {
 		return lacking("The query's value", len(values), online)
 	}
 	var worst []string
+	var doubt doubt
 	at := values[0]
 	far := -1.0
 	for i, v := range values {
 		if d := outOf(v, g.Min, g.Max); d > 0 {
-			worst = append(worst, who[i].Name)
+			worst = append(worst, who[i].s.Name)
+			if until, is := j.unsettled(who[i], name); is {
+				doubt.add(who[i], until)
+			}
 			if d > far {
 				far, at = d, v
 			}
 		}
 	}
 	out := v1alpha1.GateReading{
-		Verdict: j.patient(name, len(worst) > 0, confirm),
+		Verdict: j.patientBut(name, len(worst) > 0, len(worst) > len(doubt.sites), confirm),
 		Text:    fmt.Sprintf("The query's value is within %s at all of %s.", bounds(g.Min, g.Max), sites(len(values))),
-		Value:   figure(at), Limit: bounds(g.Min, g.Max), Sites: int32(len(values)), OfSites: int32(online), Worst: worst,
+		Value:   figure(at), Limit: bounds(g.Min, g.Max), Sites: int32(len(values) - len(doubt.sites)), OfSites: int32(online), Worst: worst,
 	}
 	if len(worst) > 0 {
-		out.Text = fmt.Sprintf("The query's value is not within %s at %d of %s, such as %s with %s.", bounds(g.Min, g.Max), len(worst), sites(len(values)), worst[0], figure(at))
+		out.Text = fmt.Sprintf("The query's value is not within %s at %d of %s, such as %s with %s.", bounds(g.Min, g.Max), len(worst), sites(len(values)), worst[0], figure(at)) + doubt.words(online)
 	}
 	return out
 }

@@ -12,11 +12,12 @@ import (
 // alerts: none fires on the changed sites that did not before. Where there are peers to
 // compare with, what they get as often is no fault of the change.
 func (j *judge) alerts(name string, g *v1alpha1.GateAlerts) v1alpha1.GateReading {
+	var doubt doubt
 	count := func(list []subject) (hit, known, online int, which map[string]int, worst []string) {
 		which = map[string]int{}
 		for i := range list {
 			s := &list[i]
-			if !s.s.Online || s.failed || s.settling {
+			if !s.s.Online || s.failed {
 				continue
 			}
 			online++
@@ -35,6 +36,9 @@ func (j *judge) alerts(name string, g *v1alpha1.GateAlerts) v1alpha1.GateReading
 			if fires {
 				hit++
 				worst = append(worst, s.s.Name)
+				if until, is := j.unsettled(s, ""); is {
+					doubt.add(s, until)
+				}
 			}
 		}
 		return hit, known, online, which, worst
@@ -44,8 +48,8 @@ func (j *judge) alerts(name string, g *v1alpha1.GateAlerts) v1alpha1.GateReading
 		return lacking("Whether alerts fire", m, online)
 	}
 	y, n, _, _, _ := count(j.peers)
-	out := j.share(name, x, m, y, n, j.patience())
-	out.Sites, out.OfSites, out.Worst = int32(m), int32(online), worst
+	out := j.share(name, x, len(doubt.sites), m, y, n, j.patience())
+	out.Sites, out.OfSites, out.Worst = int32(m-len(doubt.sites)), int32(online), worst
 	severities := strings.Join(g.Severities, " or ")
 	if x == 0 {
 		out.Text = fmt.Sprintf("No new alert of severity %s fires at %s.", severities, sites(m))
@@ -62,6 +66,9 @@ func (j *judge) alerts(name string, g *v1alpha1.GateAlerts) v1alpha1.GateReading
 		out.Text += fmt.Sprintf(", and at %d of %d that did not change", y, n)
 	}
 	out.Text += chance(out.Verdict)
+	if out.Verdict == v1alpha1.GateWait {
+		out.Text += doubt.words(m)
+	}
 	return out
 }
 
@@ -83,7 +90,7 @@ func (j *judge) contact() v1alpha1.GateReading {
 		j.mem.holds(GateContact, j.now, false)
 		return v1alpha1.GateReading{Verdict: v1alpha1.GatePass}
 	}
-	out := j.share(GateContact, x, m, y, n, j.persistent())
+	out := j.share(GateContact, x, 0, m, y, n, j.persistent())
 	out.Text = fmt.Sprintf("%d of %d sites went offline after they got the change", x, m)
 	if n > 0 {
 		out.Text += fmt.Sprintf(", and %d of %d that did not get it", y, n)
@@ -106,21 +113,24 @@ func chance(v v1alpha1.GateVerdict) string {
 // share is the verdict on something that is true of x of m changed sites and of y of n
 // peers, and should be of none. It fails when that can't be chance, or when all changed
 // sites and no peer have had it for as long as wait; it holds while chance is unlikely.
-func (j *judge) share(what string, x, m, y, n int, wait time.Duration) v1alpha1.GateReading {
-	p := 1.0
-	switch {
-	case x == 0:
-	case n > 0:
-		p = more(x, m, y, n)
-	default:
-		p = unusual(x, m)
+// Those of the x that are in doubt hold it, and don't fail it.
+func (j *judge) share(what string, x, doubt, m, y, n int, wait time.Duration) v1alpha1.GateReading {
+	odds := func(x int) float64 {
+		switch {
+		case x == 0:
+			return 1
+		case n > 0:
+			return more(x, m, y, n)
+		}
+		return unusual(x, m)
 	}
+	p, known := odds(x), x-doubt
 	out := v1alpha1.GateReading{Verdict: v1alpha1.GatePass, Value: fmt.Sprint(x), Limit: "0"}
-	sure := x > 1 && p <= spend(j.look(), 2)
-	every := x == m && y == 0 && x > 0
+	sure := known > 1 && odds(known) <= spend(j.look(), 2)
+	every := known == m && y == 0 && x > 0
 	if j.mem.holds(what+"/sure", j.now, sure) >= confirm || j.mem.holds(what+"/every", j.now, every) >= wait {
 		out.Verdict = v1alpha1.GateFail
-	} else if p <= alphaHold || every || x > 0 && n == 0 {
+	} else if p <= alphaHold || x == m && y == 0 && x > 0 || x > 0 && n == 0 {
 		out.Verdict = v1alpha1.GateWait
 	}
 	return out

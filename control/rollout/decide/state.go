@@ -21,6 +21,8 @@ const (
 	unknown       = math.MinInt64 // a reading that there was not
 	// maxReading bounds readings, in steps of their unit, so that what is kept stays small.
 	maxReading = 1 << 40
+	// What a row may have besides; see pack.
+	hasDrift, hasReady = 1, 2
 )
 
 // decided is RolloutStateSpec.Decided: what a rollout has to remember besides who has
@@ -81,6 +83,8 @@ type column struct {
 type row struct {
 	got int64 // when it got the change, or came back with it; 0: it has not
 	at  int64 // when its step began
+	// ready is when it first was ready with the change; 0: it has not been yet.
+	ready int64
 	// before has a reading for each column from before it changed, in steps, as it would
 	// have been when its wave began; unknown: there was none.
 	before []int64
@@ -98,8 +102,8 @@ func (d *decided) planned() int {
 }
 
 // pack encodes the rows: for each, got and at as seconds after started, and the readings,
-// each plus one (0: unknown) above the least of its column; all as unsigned varints. A row
-// with drift has 1 before it, one without 0.
+// each plus one (0: unknown) above the least of its column; all as unsigned varints. Before
+// a row stands the sum of hasDrift and hasReady, as far as it has these.
 func (d *decided) pack() string {
 	var b []byte
 	put := func(v int64) { b = binary.AppendUvarint(b, uint64(max(0, v))) }
@@ -124,13 +128,19 @@ func (d *decided) pack() string {
 	}
 	for i := range d.rows {
 		r := &d.rows[i]
+		has := int64(0)
 		if r.drift != nil {
-			put(1)
-		} else {
-			put(0)
+			has += hasDrift
 		}
+		if r.ready != 0 {
+			has += hasReady
+		}
+		put(has)
 		put(after(r.got))
 		put(after(r.at))
+		if r.ready != 0 {
+			put(after(r.ready))
+		}
 		for c := range least {
 			if v := r.reading(c); v == unknown {
 				put(0)
@@ -197,10 +207,13 @@ func (d *decided) unpack(n int) error {
 	d.rows = make([]row, n)
 	for i := range d.rows {
 		r := &d.rows[i]
-		drifts := get()
+		has := get()
 		r.got, r.at = when(get()), when(get())
-		if bad || drifts > 1 {
+		if bad || has > hasDrift+hasReady {
 			return errShort
+		}
+		if has&hasReady != 0 {
+			r.ready = when(get())
 		}
 		for c := range least {
 			v := get()
@@ -217,7 +230,7 @@ func (d *decided) unpack(n int) error {
 				bad = true
 			}
 		}
-		if drifts == 1 {
+		if has&hasDrift != 0 {
 			r.drift = make([]int64, len(least))
 			for c := range least {
 				r.drift[c] = signed()

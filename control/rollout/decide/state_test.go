@@ -23,6 +23,9 @@ func someDecided(n int, columns int) *decided {
 		if i%3 == 0 {
 			r.got, r.at = d.Started+int64(rng.IntN(1e6)), d.Started+int64(rng.IntN(1e6))
 		}
+		if i%6 == 0 {
+			r.ready = d.Started + int64(rng.IntN(1e6))
+		}
 		if i%7 == 0 || columns == 0 {
 			continue
 		}

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -343,6 +344,7 @@ func (r *run) follow() {
 				r.set(i, v1alpha1.StepOffline)
 			case s.State == Ready:
 				r.set(i, v1alpha1.StepReady)
+				row.ready = cmp.Or(row.ready, r.unit)
 			case s.State == Waits:
 				r.set(i, v1alpha1.StepHeld)
 			case s.State == Failed && !(r.d.Retried[s.Name] > 0 && r.unit-row.at < retryGrace), !s.Maintenance && !r.in.Now.Before(deadline):
@@ -355,7 +357,7 @@ func (r *run) follow() {
 				r.set(i, v1alpha1.StepOffline)
 			} else if s.State != Waits {
 				r.set(i, v1alpha1.StepUpdating)
-				row.got = r.unit
+				row.got, row.ready = r.unit, 0
 			}
 		case v1alpha1.StepReady:
 			switch {
@@ -373,6 +375,7 @@ func (r *run) follow() {
 		case v1alpha1.StepFailed:
 			if s.Online && s.State == Ready {
 				r.set(i, v1alpha1.StepReady)
+				row.ready = cmp.Or(row.ready, r.unit)
 			}
 		}
 	}

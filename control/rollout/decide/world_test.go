@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -34,8 +35,11 @@ type world struct {
 	fails      func(s *Site) bool
 	stuck      func(s *Site) bool // fails with whatever it has
 	waits      func(s *Site) bool
+	flaps      func(s *Site) bool // not ready just now, with the change
 	restarts   bool
-	blind      func() bool // nobody knows what sites are like
+	reach      map[string]time.Duration
+	also       map[string]float64 // further measures
+	blind      func() bool        // nobody knows what sites are like
 	harm       func(s *Site, since time.Duration) map[string]float64
 	scope      func(s *Site) bool
 	member     func(vs string, s *Site) bool
@@ -79,6 +83,7 @@ func (w *world) measures(s *Site) map[string]float64 {
 	for _, d := range dimensions {
 		out[d] = min(100, 92+w.noise*rng.NormFloat64())
 	}
+	maps.Copy(out, w.also)
 	if w.has[s.Name] > '0' && w.harm != nil {
 		for d, v := range w.harm(s, w.now.Sub(w.got[s.Name])) {
 			out[d] += v
@@ -115,6 +120,8 @@ func (w *world) step() {
 			s.State = Progressing
 		case w.stuck != nil && w.stuck(s), digit > '0' && w.fails != nil && w.fails(s):
 			s.State, s.Why = Failed, "CrashLoopBackOff"
+		case digit > '0' && w.flaps != nil && w.flaps(s):
+			s.State = Progressing
 		default:
 			s.State, s.Why = Ready, ""
 		}
@@ -123,7 +130,7 @@ func (w *world) step() {
 			s.Measures = w.measures(s)
 		}
 	}
-	in := Input{Name: "shop-1", Spec: &w.spec, State: w.state.DeepCopy(), Sites: w.sites, InScope: w.scope, Member: w.member, Outside: w.outside, Memory: w.memory, Now: w.now, User: "ann"}
+	in := Input{Name: "shop-1", Spec: &w.spec, State: w.state.DeepCopy(), Sites: w.sites, InScope: w.scope, Member: w.member, Outside: w.outside, Memory: w.memory, Reach: w.reach, Now: w.now, User: "ann"}
 	w.out = Decide(in)
 	w.memory = w.out.Memory
 	how := 0

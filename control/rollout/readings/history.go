@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/prometheus/promql/parser"
+
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/promcost"
@@ -101,6 +103,29 @@ func (r *Readings) means(ctx context.Context, tenant string, sites []string, win
 	return true
 }
 
+// Reach is how far back what gates' own queries give looks, by the gate's name, with the time
+// until a sample is collected and read.
+func Reach(gates []v1alpha1.RolloutGate) map[string]time.Duration {
+	var out map[string]time.Duration
+	for i := range gates {
+		if expr, err := parse(&gates[i]); err == nil && expr != nil {
+			if out == nil {
+				out = map[string]time.Duration{}
+			}
+			out[gates[i].Name] = promexpr.Reach(expr, lookback) + fresh
+		}
+	}
+	return out
+}
+
+// parse reads the query that a gate has; nil: none.
+func parse(g *v1alpha1.RolloutGate) (parser.Expr, error) {
+	if queryOf(g) == "" {
+		return nil, nil
+	}
+	return promcost.Rule.Parse(queryOf(g), promcost.Window{})
+}
+
 // QueriesAt adds to before what the gates' queries that compare sites gave at a moment, by
 // site and gate, as Before returns it. A site that was registered later, or so shortly before
 // that the query looks back further, had no such value: what there is was its predecessor's,
@@ -116,10 +141,10 @@ func (r *Readings) QueriesAt(ctx context.Context, tenant string, gates []v1alpha
 	found, from := make([]*vector, len(gates)), make([]time.Time, len(gates))
 	for i := range gates {
 		g := &gates[i]
-		if g.Query != nil || queryOf(g) == "" {
+		if g.Query != nil {
 			continue
 		}
-		if expr, err := promcost.Rule.Parse(queryOf(g), promcost.Window{}); err == nil {
+		if expr, err := parse(g); err == nil && expr != nil {
 			from[i] = at.Add(-promexpr.Reach(expr, lookback))
 			wg.Go(func() {
 				v, err := r.valueAt(ctx, tenant, queryOf(g), at)

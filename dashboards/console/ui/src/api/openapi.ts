@@ -3042,6 +3042,11 @@ export interface components {
             gates?: components["schemas"]["RolloutGate"][];
             /** @example 15m */
             soak?: string;
+            /**
+             * @description For how long after it is ready a site's scores and alerts may be of the update itself; they hold until then, and fail nothing
+             * @example 15m
+             */
+            settle?: string;
             budget?: {
                 /** @description A number or a percentage */
                 maxFailed?: string;

@@ -1,0 +1,184 @@
+package decide
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"muster.dev/muster/control/api/v1alpha1"
+)
+
+// slow is a world in which sites take six minutes until they are ready; for these and ten more
+// what reads looks back on it.
+func slow(t *testing.T, harm map[string]float64, spoil func(s *Site)) *world {
+	w := newWorld(t, 60)
+	w.spec.Strategy.Waves = percent(20)
+	w.readyAfter = 6 * time.Minute
+	remembers := func(since time.Duration) bool { return since < 16*time.Minute }
+	w.harm = func(_ *Site, since time.Duration) map[string]float64 {
+		if remembers(since) {
+			return harm
+		}
+		return nil
+	}
+	w.edit = func(w *world) {
+		for i := range w.sites {
+			s := &w.sites[i]
+			s.Red, s.Alerts = false, nil
+			if spoil != nil && w.has[s.Name] == '1' && remembers(w.now.Sub(w.got[s.Name])) {
+				spoil(s)
+			}
+		}
+	}
+	return w
+}
+
+var fell = map[string]float64{"Reliability": -40, siteScore: -40}
+
+func TestASlowUpdateIsNoBadOne(t *testing.T) {
+	least := quantity("80")
+	for name, c := range map[string]struct {
+		gate  v1alpha1.RolloutGate
+		harm  map[string]float64
+		spoil func(s *Site)
+	}{
+		"peers":     {v1alpha1.RolloutGate{Peers: &v1alpha1.GateChange{MaxDrop: 10}}, fell, nil},
+		"before":    {v1alpha1.RolloutGate{Before: &v1alpha1.GateChange{MaxDrop: 10}}, fell, nil},
+		"score":     {v1alpha1.RolloutGate{Score: &v1alpha1.GateScore{Minimum: 80}}, fell, nil},
+		"query":     {v1alpha1.RolloutGate{Query: &v1alpha1.GateQuery{Query: "x", Min: &least}}, fell, nil},
+		"unhealthy": {v1alpha1.RolloutGate{Unhealthy: &v1alpha1.GateUnhealthy{MaxPercent: 10}}, nil, func(s *Site) { s.Red = true }},
+		"alerts":    {v1alpha1.RolloutGate{Alerts: &v1alpha1.GateAlerts{Severities: []string{"critical"}}}, nil, func(s *Site) { s.Alerts = []string{"critical/SiteRed"} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.gate.Name = name
+			if c.gate.Query != nil {
+				c.gate.Name = siteScore
+			}
+			w := slow(t, c.harm, c.spoil)
+			w.spec.Gates = []v1alpha1.RolloutGate{c.gate}
+			w.until("the first wave is ready", time.Hour, func(w *world) bool { return strings.Trim(w.state.Steps[:12], "r") == "" })
+			w.step()
+			g := w.out.Status.Gates[0]
+			if g.Verdict != v1alpha1.GateWait || g.Sites != 0 || g.OfSites != 12 || !strings.Contains(g.Text, "12 of 12 sites have just changed, and what they show may be of the update itself until 09:2") {
+				t.Errorf("of %d of %d sites:\n%s", g.Sites, g.OfSites, w.dump())
+			}
+			w.until("it passes", time.Hour, inWave(2))
+			if at := w.now.Sub(monday); at < 16*time.Minute+w.spec.Soak.Duration {
+				t.Errorf("passed after %s, before it was well for a soak", at)
+			}
+			w.want(v1alpha1.RolloutCompleted, time.Hour)
+
+			// The same with a settle that is too short for it.
+			w = slow(t, c.harm, c.spoil)
+			w.spec.Gates, w.spec.Settle = []v1alpha1.RolloutGate{c.gate}, &metav1.Duration{Duration: time.Minute}
+			w.want(v1alpha1.RolloutRolledBack, time.Hour)
+			if at := w.now.Sub(monday); at < 7*time.Minute {
+				t.Errorf("stopped after %s, before the sites had settled", at)
+			}
+		})
+	}
+}
+
+// What a gate's own query gives looks back as far as that says, whatever the plan's settle.
+func TestAQueryRemembersWhatItLooksBack(t *testing.T) {
+	rise := quantity("5")
+	w := slow(t, map[string]float64{"errors": 50}, nil)
+	w.also = map[string]float64{"errors": 1}
+	w.reach = map[string]time.Duration{"errors": 3 * time.Minute}
+	w.spec.Gates = []v1alpha1.RolloutGate{{Name: "errors", Peers: &v1alpha1.GateChange{Query: "x", MaxRise: &rise}}}
+	w.want(v1alpha1.RolloutRollingBack, time.Hour)
+	if at := w.now.Sub(monday); at < 9*time.Minute || at > 11*time.Minute {
+		t.Errorf("stopped after %s, want it soon after six minutes and three:\n%s", at, w.dump())
+	}
+}
+
+// A bad one is stopped once its sites have settled, though they are ready again and again.
+func TestABadOneThatFlapsIsStopped(t *testing.T) {
+	w := newWorld(t, 60)
+	w.harm = func(*Site, time.Duration) map[string]float64 { return map[string]float64{"Reliability": -40} }
+	w.flaps = func(*Site) bool { return w.now.Unix()/30%3 == 0 }
+	w.want(v1alpha1.RolloutRolledBack, time.Hour)
+	if at := w.now.Sub(monday); at < defaultSettle || at > defaultSettle+5*time.Minute || !w.says("Reliability fell by") {
+		t.Errorf("after %s:\n%s", at, w.dump())
+	}
+}
+
+func TestOneThatNeverGetsReadyIsFound(t *testing.T) {
+	w := slow(t, fell, nil)
+	w.readyAfter = time.Hour
+	w.want(v1alpha1.RolloutRollingBack, time.Hour)
+	if at := w.now.Sub(monday); at < defaultReadyWithin || at > defaultReadyWithin+time.Minute || !w.says("was not ready in time") {
+		t.Errorf("after %s:\n%s", at, w.dump())
+	}
+}
+
+// Sites that are still updating are changed ones too: without them the few that something has
+// happened to would be most of those that are looked at.
+func TestWhoHasSomethingFirstIsNotAll(t *testing.T) {
+	w := newWorld(t, 300)
+	w.spec.Strategy.Waves = percent(50)
+	w.readyAfter = 8 * time.Minute
+	w.spec.Budget = budget("2%", "10%", 20*time.Minute)
+	w.step()
+	away := strings.Fields(w.state.Sites)[:3]
+	w.edit = func(w *world) {
+		for _, name := range away {
+			w.find(name).Online = w.now.Sub(monday) < 2*time.Minute
+		}
+	}
+	w.until("the first wave passes", time.Hour, inWave(2))
+	if w.says("Failed") {
+		t.Error(w.dump())
+	}
+}
+
+// A site that is given the change anew settles anew; one that comes back with it does not.
+func TestWhatSettlesAnew(t *testing.T) {
+	w := newWorld(t, 60)
+	w.spec.Strategy.Waves = percent(20)
+	w.spec.Soak.Duration = 2 * time.Hour
+	w.until("the first wave is ready", time.Hour, func(w *world) bool { return strings.Trim(w.state.Steps[:12], "r") == "" })
+	ready := func(name string) int64 {
+		d, err := decode(w.state.Decided.Raw, len(strings.Fields(w.state.Sites)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, n := range strings.Fields(w.state.Sites) {
+			if n == name {
+				return d.rows[i].ready
+			}
+		}
+		return 0
+	}
+	name := w.first().Name
+	was := ready(name)
+	if was == 0 {
+		t.Fatal("it is ready, and has not been")
+	}
+	back := false
+	w.edit = func(w *world) { w.find(name).Online = back }
+	w.until("it is away", time.Hour, func(w *world) bool { return w.stepOf(name) == v1alpha1.StepOffline })
+	back = true
+	w.until("it is back", time.Hour, func(w *world) bool { return w.stepOf(name) == v1alpha1.StepReady })
+	if got := ready(name); got != was {
+		t.Errorf("back with it, it settles anew: %d, was %d", got, was)
+	}
+	holds := true
+	w.waits = func(s *Site) bool { return holds && s.Name == name }
+	w.until("it holds itself", time.Hour, func(w *world) bool {
+		return w.stepOf(name) == v1alpha1.StepUpdating || w.stepOf(name) == v1alpha1.StepHeld
+	})
+	w.until("it holds itself", time.Hour, func(w *world) bool { return w.stepOf(name) == v1alpha1.StepHeld })
+	holds = false
+	w.until("it has begun", time.Hour, func(w *world) bool { return w.stepOf(name) == v1alpha1.StepReady })
+	if got := ready(name); got == was || got == 0 {
+		t.Errorf("it began later, and settled at %d as before", got)
+	}
+	w.spec.Control.Abort = true
+	w.want(v1alpha1.RolloutRolledBack, time.Hour)
+	if got := ready(name); got != 0 {
+		t.Errorf("put back, it is ready since %d", got)
+	}
+}
