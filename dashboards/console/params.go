@@ -81,6 +81,7 @@ var (
 
 	oneTenant = []param{tenantParam}
 	explained = []param{tenantParam, {"shadow", oneOf("true")}}
+	followed  = []param{tenantParam, {"brief", oneOf("true")}}
 	replayed  = []param{tenantParam, cursorParam, {"since", text(32)}}
 	// oidcAnswer is what we take of an identity provider's answer.
 	oidcAnswer = []param{{"code", text(4096)}, {"state", text(256)}, {"error", text(256)}, {"error_description", text(4096)}}

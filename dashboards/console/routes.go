@@ -145,7 +145,7 @@ func (c *Console) apiRoutes() []route {
 		{method: "GET", path: health + "/policies/{policy}", doing: "read the health policy", params: oneTenant, handle: c.proxyHealth},
 		{method: "POST", path: health + "/try", doing: "try the health policy", params: oneTenant, body: maxPolicyBytes, handle: c.tryPolicy},
 		{method: "POST", path: health + "/replay", doing: "replay the sites' history", params: replayed, body: maxPolicyBytes, handle: c.tryPolicy},
-		{method: "GET", path: health + "/stream", doing: "follow the fleet's health", params: oneTenant, stream: true, handle: c.streamHealth},
+		{method: "GET", path: health + "/stream", doing: "follow the fleet's health", params: followed, stream: true, handle: c.streamHealth},
 
 		{method: "GET", path: wire.CostPath, doing: "read what sites cost", params: costList, handle: c.proxyHealth},
 		{method: "GET", path: wire.CostNamesPath, doing: "read which metrics cost most", params: costNames, handle: c.proxyHealth},

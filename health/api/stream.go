@@ -14,6 +14,7 @@ import (
 // encodedUpdate is an update's JSON, made once for all streams.
 type encodedUpdate struct {
 	update  *engine.Update
+	brief   bool // sites are SiteChanges
 	asOf    []byte
 	sites   []encodedPart
 	virtual []encodedPart
@@ -26,15 +27,15 @@ type encodedPart struct {
 }
 
 // encode returns the update's JSON, from the last few if it is there.
-func (s *Server) encode(u *engine.Update) (*encodedUpdate, error) {
+func (s *Server) encode(u *engine.Update, brief bool) (*encodedUpdate, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.encoded {
-		if e.update == u {
+		if e.update == u && e.brief == brief {
 			return e, nil
 		}
 	}
-	e := &encodedUpdate{update: u}
+	e := &encodedUpdate{update: u, brief: brief}
 	var err error
 	marshal := func(v any) []byte {
 		b, bad := json.Marshal(v)
@@ -44,12 +45,18 @@ func (s *Server) encode(u *engine.Update) (*encodedUpdate, error) {
 		return b
 	}
 	e.asOf = marshal(asOf(u.View))
-	for _, x := range u.Sites {
-		if x.Listed() {
-			e.sites = append(e.sites, encodedPart{x.ID.Tenant, marshal(SiteOf(x, u.View.AsOf))})
-		} else { // it may have been listed before
+	for i, x := range u.Sites {
+		var site any
+		switch {
+		case !x.Listed(): // it may have been listed before
 			e.removed = append(e.removed, encodedPart{x.ID.Tenant, marshal(SiteRef{x.ID.Tenant, x.ID.Name})})
+			continue
+		case brief:
+			site = siteChangeOf(x, u.Turned == nil || u.Turned[i])
+		default:
+			site = SiteOf(x, u.View.AsOf)
 		}
+		e.sites = append(e.sites, encodedPart{x.ID.Tenant, marshal(site)})
 	}
 	for _, x := range u.VirtualSites {
 		e.virtual = append(e.virtual, encodedPart{x.Tenant, marshal(VirtualSiteOf(x))})
@@ -60,7 +67,7 @@ func (s *Server) encode(u *engine.Update) (*encodedUpdate, error) {
 	if err != nil {
 		return nil, err
 	}
-	const keep = 8
+	const keep = 8 // of both forms together
 	if len(s.encoded) == keep {
 		s.encoded = append(s.encoded[:0], s.encoded[1:]...)
 	}
@@ -127,6 +134,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		s.open--
 		s.mu.Unlock()
 	}()
+	brief := r.URL.Query().Get("brief") == "true"
 	sub := s.opts.Source.Subscribe(s.opts.StreamQueue)
 	defer sub.Close()
 
@@ -159,7 +167,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 			if !ok { // the engine stops, or the client was too slow
 				return
 			}
-			e, err := s.encode(u)
+			e, err := s.encode(u, brief)
 			if err != nil {
 				s.log.Error("health api: an update can't be encoded", "err", err)
 				return

@@ -256,6 +256,11 @@ type (
 		AsOf  time.Time `json:"asOf"`
 		Sites []Site    `json:"sites"`
 	}
+	// SiteChangesEvent is what a brief stream has in place of a SitesEvent.
+	SiteChangesEvent struct {
+		AsOf  time.Time    `json:"asOf"`
+		Sites []SiteChange `json:"sites"`
+	}
 	// VirtualSitesEvent holds virtual sites that changed.
 	VirtualSitesEvent struct {
 		AsOf         time.Time     `json:"asOf"`
@@ -276,6 +281,27 @@ type (
 		Name   string `json:"name"`
 	}
 )
+
+// SiteChange names a site that changed; who shows it asks for it. What is left out is as it
+// was.
+type SiteChange struct {
+	Tenant string       `json:"tenant"`
+	Name   string       `json:"name"`
+	Colour fleet.Colour `json:"colour,omitempty"` // with Phase, when one of them is another
+	Phase  fleet.Phase  `json:"phase,omitempty"`
+	Text   string       `json:"text,omitempty"` // the first reason's, beside Colour; left out: there is none
+}
+
+func siteChangeOf(s *engine.Site, turned bool) SiteChange {
+	out := SiteChange{Tenant: s.ID.Tenant, Name: s.ID.Name}
+	if turned {
+		out.Colour, out.Phase = s.Colour(), s.Phase
+		if s.State != nil && len(s.State.Reasons) > 0 {
+			out.Text = s.State.Reasons[0].Text
+		}
+	}
+	return out
+}
 
 // round keeps n decimals.
 func round(x float64, n float64) float64 { return math.Round(x*n) / n }

@@ -528,6 +528,16 @@ func TestUpdates(t *testing.T) {
 	if len(u.Sites) != 1 || u.Sites[0].ID.Name != "paris" || len(u.VirtualSites) != 1 || u.VirtualSites[0].Counts.Red != 1 {
 		t.Errorf("%+v %+v", u.Sites, u.VirtualSites)
 	}
+	if len(u.Turned) != 1 || !u.Turned[0] {
+		t.Errorf("it turned red: %v", u.Turned)
+	}
+	one.put(t, "temperature", `sensor="2"`, "a/rome", 33, 0) // a few points
+	for u = <-sub.C; len(u.Sites) == 0; {
+		u = <-sub.C
+	}
+	if len(u.Turned) != 1 || u.Turned[0] || u.Sites[0].ID.Name != "rome" {
+		t.Errorf("%+v has not turned: %v", u.Sites, u.Turned)
+	}
 	inv.set([]*inventory.Site{aSite("a/paris")}, nil, nil)
 	for len(u.Removed) == 0 {
 		u = <-sub.C

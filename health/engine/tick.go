@@ -483,6 +483,7 @@ func (e *Engine) publish(snap *roster, a *answers, removed []fleet.SiteID, now t
 		seen := visible(m.sent, s)
 		if seen {
 			u.Sites = append(u.Sites, s)
+			u.Turned = append(u.Turned, m.sent == nil || m.sent.Colour() != s.Colour() || m.sent.Phase != s.Phase)
 			m.sent = s
 		}
 		if s.State == nil {

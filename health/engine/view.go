@@ -118,7 +118,10 @@ type Update struct {
 	// Sites that a person would see a change of, and virtual sites likewise.
 	Sites        []*Site
 	VirtualSites []*VirtualSite
-	Removed      []fleet.SiteID
+	// Turned tells, by the place in Sites, which are new or have another colour or phase
+	// than the last time that they were in an update; nil: all of them.
+	Turned  []bool
+	Removed []fleet.SiteID
 	// Tick says that it comes from a full tick, and not from a look at the live view.
 	Tick bool
 }

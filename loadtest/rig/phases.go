@@ -265,7 +265,7 @@ func (r *run) coloured(ctx context.Context, colours ...fleet.Colour) (int, error
 // readStream holds the stream that an open page holds, compressed as browsers ask for it, and
 // counts its bytes.
 func (r *run) readStream(ctx context.Context, n *atomic.Int64) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.c.ports.Console+"/api/v1/health/stream", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.c.ports.Console+"/api/v1/health/stream?brief=true", nil)
 	if err != nil {
 		return err
 	}

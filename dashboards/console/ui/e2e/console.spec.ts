@@ -277,11 +277,11 @@ test.describe("live", () => {
     await expect(page.locator("[data-live=live]")).toBeVisible();
     const victim = (await sites(page)).reverse().find((s) => s.colour === "green" && s.place)!;
     await page.getByRole("combobox", { name: "Query" }).fill(`name=${victim.name}`);
-    await page.route("**/api/v1/health/stream", (r) => r.abort());
+    await page.route("**/api/v1/health/stream**", (r) => r.abort());
     await control(page, "drop");
     await expect(page.locator("[data-live=reconnecting]")).toBeVisible();
     await breakSite(page, victim);
-    await page.unroute("**/api/v1/health/stream");
+    await page.unroute("**/api/v1/health/stream**");
     await expect(page.locator("[data-live=live]")).toBeVisible({ timeout: 90_000 });
     await expect(page.locator(`[data-mark="${victim.tenant}/${victim.name}"]`)).toHaveAttribute("data-colour", "red");
   });

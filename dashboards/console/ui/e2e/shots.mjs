@@ -160,7 +160,7 @@ const PAGES = {
     await p.goto(`${base}/`);
   },
   stale: async (p) => {
-    await p.route("**/api/v1/health/stream", (r) => r.abort());
+    await p.route("**/api/v1/health/stream**", (r) => r.abort());
     await p.goto(`${base}/`);
     await p.waitForTimeout(31500);
   },

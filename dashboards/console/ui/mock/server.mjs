@@ -52,8 +52,10 @@ let silent = false;
 let stopped = false;
 const sessions = new Set();
 const streams = new Set();
+const told = new Map(); // colour and phase of each site, as they were sent last
 
 function reset() {
+  told.clear();
   logs?.drop();
   fleet = new MockFleet(SITES);
   policies = new MockPolicies(fleet);
@@ -85,9 +87,17 @@ function register(name, labels) {
   });
 }
 
-function send(event, data) {
+function send(event, data, brief = data) {
   if (silent) return;
-  for (const res of streams) res.write(`id: ${tick}\nevent: ${event}\ndata: ${JSON.stringify(data)}\n\n`);
+  for (const res of streams) res.write(`id: ${tick}\nevent: ${event}\ndata: ${JSON.stringify(res.brief ? brief : data)}\n\n`);
+}
+
+/** A SiteChange. */
+function changeOf({ tenant, name, colour, phase, reasons }) {
+  const at = `${tenant}/${name}`;
+  const turned = told.get(at) !== colour + phase;
+  told.set(at, colour + phase);
+  return turned ? { tenant, name, colour, phase, ...(reasons[0] && { text: reasons[0].text }) } : { tenant, name };
 }
 
 function evaluate(drift) {
@@ -95,7 +105,7 @@ function evaluate(drift) {
   tick++;
   const changed = fleet.evaluate(Date.now(), drift);
   if (changed.length > 0) {
-    send("sites", { asOf: fleet.asOf, sites: changed });
+    send("sites", { asOf: fleet.asOf, sites: changed }, { asOf: fleet.asOf, sites: changed.map(changeOf) });
     send("virtualsites", { asOf: fleet.asOf, virtualSites: fleet.virtualSites() });
   }
   send("tick", { asOf: fleet.asOf });
@@ -377,7 +387,7 @@ async function handleAPI(req, res, url) {
   if (!sessions.has(cookieOf(req))) return answer(res, problem(401, "Unauthorized", "log in first"));
   const failing = failures.find((f) => url.pathname.startsWith(f.path) && (!f.method || f.method === req.method));
   if (failing) return answer(res, problem(failing.status, failing.title, failing.detail, { instance: "urn:muster:incident:mock" }));
-  if (url.pathname === "/api/v1/health/stream") return stream(req, res);
+  if (url.pathname === "/api/v1/health/stream") return stream(req, res, url.searchParams.get("brief") === "true");
   for (const [method, path, params, f] of ROUTES) {
     const m = path.exec(url.pathname);
     if (!m || method !== req.method) continue;
@@ -390,7 +400,8 @@ async function handleAPI(req, res, url) {
   return answer(res, notFound(`there is no ${url.pathname}; GET /api/v1/openapi.json lists what there is`));
 }
 
-function stream(req, res) {
+function stream(req, res, brief) {
+  res.brief = brief;
   res.writeHead(200, { "Content-Type": "text/event-stream", "Cache-Control": "no-store" });
   res.write(": hello\n\n");
   streams.add(res);

@@ -1,18 +1,18 @@
 import { expect, it } from "vitest";
 import { Colours, mergeVirtualSites } from "./fleet";
-import type { Colour, Site, SiteMap, VirtualSite } from "./types";
+import type { Colour, SiteChange, SiteMap, VirtualSite } from "./types";
 
-const site = (name: string, colour: Colour = "green", score: number | null = 90): Site => ({
-  name, tenant: "acme", region: "eu", virtualSites: [], phase: "Online", lastSeen: null, score, colour, since: null, dimensions: {} as Site["dimensions"], reasons: [], place: null, maintenance: null,
-});
+const site = (name: string, colour: Colour | undefined = "green"): SiteChange => ({ tenant: "acme", name, colour, phase: "Online" });
 const map = (colour: string, ...names: string[]) => ({ tenants: ["acme"], tenant: names.map(() => 0), names, colour }) as unknown as SiteMap;
-const turned = (c: Colours, ...sites: Site[]) => c.apply({ type: "sites", asOf: null, sites }, 1000, (s) => `${s.name} has turned`).map((x) => `${x.site.name}: ${x.from} to ${x.to}, ${x.text}`);
+const turned = (c: Colours, ...sites: SiteChange[]) => c.apply({ type: "sites", asOf: null, sites }, 1000, (s) => `${s.name} has turned`).map((x) => `${x.site.name}: ${x.from} to ${x.to}, ${x.text}`);
 
 it("tells changes of colour against what was heard last", () => {
   const c = new Colours();
   expect(turned(c, site("a", "red"))).toEqual([]); // nobody knows what it was
   expect(turned(c, site("a", "red"), site("b"))).toEqual([]);
   expect(turned(c, site("a"), site("b", "grey"))).toEqual(["a: red to green, a has turned", "b: green to grey, b has turned"]);
+  expect(turned(c, { tenant: "acme", name: "b" })).toEqual([]); // something else of it changed
+  expect(turned(c, site("b", "grey"))).toEqual([]);
   c.learn(map("ox", "a", "z"));
   expect(turned(c, site("a", "orange"), site("z", "red"))).toEqual(["z: grey to red, z has turned"]);
   expect(c.apply({ type: "removed", asOf: null, sites: [{ tenant: "acme", name: "z" }] }, 1000, () => "")).toEqual([]);

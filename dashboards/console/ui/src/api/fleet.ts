@@ -1,10 +1,10 @@
 // What the stream tells of sites. Nothing here does I/O.
 
 import { siteKey, type SiteRef, virtualSiteKey } from "../lib/site";
-import type { Colour, Site, SiteMap, Time, VirtualSite } from "./types";
+import type { Colour, SiteChange, SiteMap, Time, VirtualSite } from "./types";
 
 export type FleetEvent =
-  | { type: "sites"; asOf: Time | null; sites: Site[] }
+  | { type: "sites"; asOf: Time | null; sites: SiteChange[] }
   | { type: "removed"; asOf: Time | null; sites: SiteRef[] };
 
 /** A site changed its colour while somebody was watching. */
@@ -33,13 +33,14 @@ export class Colours {
   }
 
   /** Takes what an event says; returns the changes of colour in it. */
-  apply(e: FleetEvent, at: number, text: (s: Site) => string): Change[] {
+  apply(e: FleetEvent, at: number, text: (s: SiteChange) => string): Change[] {
     if (e.type === "removed") {
       for (const s of e.sites) this.of.delete(siteKey(s));
       return [];
     }
     return e.sites.flatMap((s) => {
       const from = this.of.get(siteKey(s));
+      if (s.colour === undefined) return []; // as it was
       this.of.set(siteKey(s), s.colour);
       return from && from !== s.colour ? { id: ++changeId, site: { tenant: s.tenant, name: s.name }, from, to: s.colour, at, text: text(s) } : [];
     });

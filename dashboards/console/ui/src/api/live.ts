@@ -35,7 +35,7 @@ export function startLive(client: QueryClient): () => void {
   });
   const ask = rarely(() => void client.invalidateQueries({ queryKey: keys.inventoryAll, predicate: (q) => !isLong(q.state.data) }));
   const stream = new LiveStream({
-    url: "/api/v1/health/stream",
+    url: "/api/v1/health/stream?brief=true",
     onState: liveState.set,
     onConnect: () => {
       ask.now();

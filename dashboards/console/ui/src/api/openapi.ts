@@ -353,7 +353,7 @@ export interface paths {
          * Follow changes of health, as server-sent events
          * @description Read the lists first, then the stream. `id` is the number of the evaluation tick. Events:
          *
-         *     - `sites`: `{asOf, sites: [Site]}`, every site that changed, whole
+         *     - `sites`: `{asOf, sites: [SiteHealth]}`, every site that changed, whole; of a brief stream `{asOf, sites: [SiteChange]}`
          *     - `virtualsites`: `{asOf, virtualSites: [VirtualSite]}`
          *     - `removed`: `{asOf, sites: [{tenant, name}]}`
          *     - `tick`: `{asOf}`, after each evaluation
@@ -1950,6 +1950,24 @@ export interface components {
             /** Format: date-time */
             since: string | null;
             text: string;
+        };
+        /**
+         * @description A site that changed, in a brief stream. What is left out is as it was.
+         * @example {
+         *       "tenant": "acme",
+         *       "name": "paris-07",
+         *       "colour": "red",
+         *       "phase": "Offline",
+         *       "text": "offline"
+         *     }
+         */
+        SiteChange: {
+            tenant: components["schemas"]["TenantName"];
+            name: string;
+            colour?: components["schemas"]["Colour"];
+            phase?: components["schemas"]["Phase"];
+            /** @description The first reason for lost points, beside a colour; left out where there is none */
+            text?: string;
         };
         HealthOutcome: {
             score: components["schemas"]["Score"];
@@ -4327,6 +4345,8 @@ export interface operations {
                  * @example acme
                  */
                 tenant?: components["parameters"]["tenant"];
+                /** @description true: of a site that changed only that it did, and its colour and phase where they are others. For who asks for what it shows anyway. */
+                brief?: "true";
             };
             header?: never;
             path?: never;

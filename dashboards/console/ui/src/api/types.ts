@@ -16,6 +16,7 @@ export type Reason = Schemas["Reason"];
 export type Place = Schemas["Place"];
 export type Maintenance = Schemas["Maintenance"];
 export type Site = Schemas["SiteHealth"];
+export type SiteChange = Schemas["SiteChange"];
 export type SiteDetail = Schemas["SiteHealthDetail"];
 export type Signal = Schemas["SignalReading"];
 export type Explanation = Schemas["SiteHealthExplanation"];

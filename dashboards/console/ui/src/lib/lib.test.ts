@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { Matrix, Site } from "../api/types";
+import type { Matrix, Site, SiteChange } from "../api/types";
 import { learnSkew, serverNow, withParams } from "../api/client";
 import { formatScore, formatValue, plural } from "./format";
 import { alignedWindow, linesOf, promString, RANGES, summarize } from "./history";
@@ -12,7 +12,6 @@ const site = (o: Partial<Site>): Site => ({
   name: "paris-07", tenant: "acme", region: "eu-west", virtualSites: ["shared/all-eu"], phase: "Online", lastSeen: null, score: 90, colour: "green", since: null,
   dimensions: {} as Site["dimensions"], reasons: [], place: { latitude: 48.8, longitude: 2.3, address: "Rue de Rivoli" }, maintenance: null, ...o,
 });
-const reason = (text: string) => ({ dimension: "reliability" as const, signal: "crash-looping", value: 2, threshold: 2, pointsLost: 20, since: null, text });
 
 describe("the way back from the identity provider", () => {
   it("has words for every reason and shows nobody else's", () => {
@@ -33,10 +32,11 @@ describe("site", () => {
   });
 
   it("always says why in one line", () => {
-    expect(headline(site({ reasons: [reason("disk full")] }))).toBe("disk full");
-    expect(headline(site({ phase: "Approved", colour: "grey", score: null }))).toBe("approved, has not connected yet");
-    expect(headline(site({ colour: "grey", score: null }))).toBe("not enough is known for a score");
-    expect(headline(site({}))).toBe("no points lost");
+    const turned = (s: Partial<SiteChange>) => headline({ tenant: "acme", name: "paris-07", phase: "Online", colour: "green", ...s });
+    expect(turned({ text: "disk full" })).toBe("disk full");
+    expect(turned({ phase: "Approved", colour: "grey" })).toBe("approved, has not connected yet");
+    expect(turned({ colour: "grey" })).toBe("not enough is known for a score");
+    expect(turned({})).toBe("no points lost");
   });
 
   it("has seen an online site at the newest evaluation", () => {

@@ -1,4 +1,4 @@
-import type { Site, Time, VirtualSite } from "../api/types";
+import type { Site, SiteChange, Time, VirtualSite } from "../api/types";
 import { colourRank } from "./colour";
 import { DASH, formatPercent } from "./format";
 import { parseTime } from "./time";
@@ -45,8 +45,8 @@ export function hasPlace(s: Site): boolean {
   return !!p && Number.isFinite(p.latitude) && Number.isFinite(p.longitude) && Math.abs(p.latitude) <= 90 && Math.abs(p.longitude) <= 180;
 }
 
-/** The one line that says why: the first reason, else the phase that explains the lack of one. */
-export const headline = (s: Site): string => s.reasons[0]?.text || withoutReason(s.phase, s.colour);
+/** The one line that says why a site turned: the first reason, else the phase that explains the lack of one. */
+export const headline = (s: SiteChange): string => s.text || withoutReason(s.phase ?? "", s.colour ?? "");
 
 /** What is said of a site for which there is no reason. */
 export function withoutReason(phase: string, colour: string): string {
