@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,7 +26,11 @@ const (
 // errHeld says that the cluster is another site's.
 var errHeld = errors.New("the cluster is another site's")
 
-const reasonHeld = "HeldByAnotherSite"
+// errReadOnly says that the API server answers, and that nothing can be changed: its store
+// is full or has no majority, say. Renewing the claim is how that is found out.
+var errReadOnly = errors.New("the site's API server answers, but takes no changes; what runs goes on")
+
+const reasonHeld, reasonReadOnly = "HeldByAnotherSite", "ApiServerReadOnly"
 
 // claim is what is known of whose the cluster is.
 type claim struct {
@@ -49,10 +54,10 @@ func (w *worker) claim(ctx context.Context) error {
 	cm, err := maps.Get(ctx, claimName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: claimNamespace, Name: claimName}, Data: data}, metav1.CreateOptions{FieldManager: workload.FieldManager})
-		return w.claimed(err)
+		return w.claimed(err, errReadOnly)
 	}
 	if err != nil {
-		return w.claimed(err)
+		return w.claimed(err, errDown)
 	}
 	if other := cm.Data[claimSite]; other != site && other != "" {
 		if cm.ResourceVersion != w.held.version {
@@ -72,11 +77,13 @@ func (w *worker) claim(ctx context.Context) error {
 	if apierrors.IsConflict(err) && w.held.ours {
 		return nil // another agent of this site was quicker; else the next look tells
 	}
-	return w.claimed(err)
+	return w.claimed(err, errReadOnly)
 }
 
-// claimed notes how asking went.
-func (w *worker) claimed(err error) error {
+// claimed notes how asking went. answered is what it means that the API server says that
+// it can't do it.
+func (w *worker) claimed(err, answered error) error {
+	var status apierrors.APIStatus
 	switch {
 	case err == nil:
 		w.held.ours = true
@@ -90,6 +97,8 @@ func (w *worker) claimed(err error) error {
 		return nil
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("%w: another muster-edge claims it at this moment", errHeld)
+	case errors.As(err, &status) && status.Status().Code != http.StatusUnauthorized:
+		return fmt.Errorf("%w: %w", answered, err)
 	default:
 		return fmt.Errorf("%w: claim the cluster: %w", errDown, err)
 	}

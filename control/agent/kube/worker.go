@@ -134,8 +134,11 @@ func (w *worker) setDown(err error) {
 
 // whyDown is the reason of what waits while the cluster can't be used.
 func (w *worker) whyDown() string {
-	if errors.Is(w.down, errHeld) {
+	switch {
+	case errors.Is(w.down, errHeld):
 		return reasonHeld
+	case errors.Is(w.down, errReadOnly):
+		return reasonReadOnly
 	}
 	return reasonDown
 }
