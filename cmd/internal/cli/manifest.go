@@ -39,6 +39,7 @@ type ManifestOptions struct {
 	Image            string
 	KubeStateMetrics string
 	HostTextfileDir  string
+	NoNetworkPolicy  bool
 }
 
 func siteManifestCmd(g *Globals) *cobra.Command {
@@ -83,6 +84,7 @@ Features, each with just the rights that it needs:
 	f.StringVar(&o.Image, "image", "muster-edge:"+obs.Version, "image of muster-edge (make image)")
 	f.StringVar(&o.KubeStateMetrics, "kube-state-metrics", "auto", "auto: one comes along and runs while the cluster has no other; deploy: it always runs; existing: none comes along")
 	f.StringVar(&o.HostTextfileDir, "host-textfile-dir", "", "directory of *.prom files on the nodes, such as /var/lib/prometheus/node-exporter")
+	f.BoolVar(&o.NoNetworkPolicy, "no-network-policy", false, "leave out the NetworkPolicy of muster-edge's own pod: where the API server listens on none of 443, 6443 and 16443, or annotated pods are in the nodes' own network")
 	_ = cmd.RegisterFlagCompletionFunc("features", cobra.FixedCompletions(Features, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -147,6 +149,7 @@ func (o *ManifestOptions) values() map[string]any {
 		"hostNamespace":    o.Namespace + "-host",
 		"kubeStateMetrics": map[string]any{"mode": cmp.Or(o.KubeStateMetrics, "auto")},
 		"host":             map[string]any{"textfileDir": o.HostTextfileDir},
+		"networkPolicy":    map[string]any{"enabled": !o.NoNetworkPolicy},
 	}
 	if o.Image != "" {
 		// The last colon is the tag's, unless a slash follows: then it is a port.

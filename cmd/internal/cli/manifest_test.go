@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -97,6 +98,46 @@ func TestManifestAsksForNoMoreThanItsFeatures(t *testing.T) {
 				t.Errorf("with %v, the manifest has %q", features, bad)
 			}
 		}
+	}
+}
+
+// muster-edge's pod is reached for what it serves, and reaches what it needs: of the outside,
+// ports of what it was joined to.
+func TestManifestHasANetworkPolicy(t *testing.T) {
+	policy := func(o ManifestOptions) *networkingv1.NetworkPolicy {
+		_, list := render(t, o)
+		i := slices.IndexFunc(list, func(u *unstructured.Unstructured) bool { return u.GetKind() == "NetworkPolicy" })
+		if i < 0 {
+			return nil
+		}
+		p := &networkingv1.NetworkPolicy{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list[i].Object, p); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	o := wellMade
+	o.Servers, o.Features = []string{"gw.example.com:7443", "[2001:db8::1]:8443", "other.example.com:7443"}, nil
+	p := policy(o)
+	var ports []int
+	for _, e := range p.Spec.Egress {
+		if len(e.To) > 0 {
+			t.Errorf("without features it may reach %+v", e.To)
+		}
+		for _, port := range e.Ports {
+			ports = append(ports, port.Port.IntValue())
+		}
+	}
+	if want := []int{53, 53, 7443, 8443, 443, 6443, 16443}; !slices.Equal(ports, want) || len(p.Spec.Ingress) != 1 || len(p.Spec.PolicyTypes) != 2 {
+		t.Errorf("ports %v, want %v; %+v", ports, want, p.Spec)
+	}
+	o.Features = Features
+	p = policy(o)
+	if last := p.Spec.Ingress[len(p.Spec.Ingress)-1]; len(last.From) != 1 || last.From[0].NamespaceSelector.MatchLabels["muster.dev/owned"] != "true" || len(p.Spec.Ingress) != 3 {
+		t.Errorf("who may reach hosts of other sites: %+v", p.Spec.Ingress)
+	}
+	if o.NoNetworkPolicy = true; policy(o) != nil {
+		t.Error("it is there though it was left out")
 	}
 }
 

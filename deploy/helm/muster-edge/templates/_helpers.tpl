@@ -67,3 +67,10 @@ kubernetes:
 {{- end }}
 log: {level: {{ .Values.logLevel }}, format: logfmt}
 {{- end }}
+
+{{/* The ports of the gateways, each once. */}}
+{{- define "muster-edge.gatewayPorts" -}}
+{{- $ports := list }}
+{{- range .Values.join.servers }}{{ $ports = append $ports (. | splitList ":" | last | int) }}{{ end }}
+{{- $ports | uniq | toJson }}
+{{- end }}
