@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -158,6 +159,42 @@ func TestAChangeWritesOneBlob(t *testing.T) {
 	s.renderWorkloads()
 	if len(told) != 0 {
 		t.Errorf("%d sites were told of nothing", len(told))
+	}
+}
+
+// Ten thousand objects of one site are a blob each and one list, which fits into a message;
+// one that changes is one blob more, and the list differs in it alone.
+func TestTenThousandObjectsOfASite(t *testing.T) {
+	const n = 10000
+	s := shop(t, 1)
+	for i := range n {
+		s.put(t, "", "ConfigMap", fmt.Sprintf("metadata: {name: config-%05d}\ndata: {number: %q}", i, fmt.Sprint(i)))
+	}
+	s.Start()
+	id := siteNamed("s-0000")
+	before, had := s.Stats(), s.State(id)
+	if len(had.Items) < n || before.Blobs < n || before.Blobs > n+10 {
+		t.Fatalf("%d items, %d blobs", len(had.Items), before.Blobs)
+	}
+	size := proto.Size(had)
+	t.Logf("the list of %d items has %d bytes", len(had.Items), size)
+	if size > 160*len(had.Items) || size > wire.MaxDown/8 {
+		t.Errorf("the list has %d bytes, of %d that a message has", size, wire.MaxDown)
+	}
+	told := 0
+	s.Subscribe(func(fleet.SiteID) { told++ })
+	s.put(t, "", "ConfigMap", "metadata: {name: config-00077}\ndata: {number: another}")
+	s.renderWorkloads()
+	after, has := s.Stats(), s.State(id)
+	changed, bytes := 0, int64(0)
+	for i, it := range has.Items {
+		if it.Digest != had.Items[i].Digest {
+			changed++
+			bytes += it.Size
+		}
+	}
+	if changed != 1 || bytes > 500 || len(has.Items) != len(had.Items) || after.Blobs > before.Blobs+1 || told != 1 {
+		t.Errorf("%d items of %d bytes changed, %d blobs became %d, told %d times", changed, bytes, before.Blobs, after.Blobs, told)
 	}
 }
 
