@@ -194,11 +194,13 @@ func (r *Runner) tellHealthShipped(ctx context.Context, tenant string) error {
 	if err := r.o.Cache.Get(ctx, client.ObjectKey{Namespace: fleet.SystemNamespace(tenant), Name: defaultPolicy}, &p); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	before := p.DeepCopy()
-	r.tellShipped(&p, &p.Status.Conditions)
-	if equality.Semantic.DeepEqual(&p, before) {
-		return nil
+	told := slices.Clone(p.Status.Conditions)
+	r.tellShipped(&p, &told)
+	if equality.Semantic.DeepEqual(told, p.Status.Conditions) {
+		return nil // each pass looks: a policy is large, and is neither copied nor compared for it
 	}
+	before := p.DeepCopy()
+	p.Status.Conditions = told
 	err := r.o.Client.Status().Patch(ctx, &p, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if err = client.IgnoreNotFound(err); err != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("status of %T %s: %w", &p, p.Name, err)
