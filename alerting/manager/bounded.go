@@ -8,9 +8,12 @@ import (
 	"log/slog"
 	"maps"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	texttemplate "text/template"
+	"text/template/parse"
+	"time"
 
 	"github.com/prometheus/alertmanager/config"
 	"github.com/prometheus/alertmanager/notify"
@@ -19,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	commoncfg "github.com/prometheus/common/config"
 	"github.com/prometheus/common/model"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -28,6 +32,8 @@ const (
 	// together with what all of the receiver's templates make of them. Escaping for JSON,
 	// HTML or mail comes on top, and is six bytes for one at worst.
 	maxNotification = 1 << 20
+	// renderWithin bounds the processor's time that all templates of a notification take.
+	renderWithin = 400 * time.Millisecond
 	// leftOutAnnotation is set on the alerts of a notification that leaves out others.
 	leftOutAnnotation = "muster_left_out"
 )
@@ -35,7 +41,7 @@ const (
 // bounded is an integration that is handed as many alerts of a group as its notification
 // has room for: Alertmanager renders into buffers without a limit, for all tenants in one
 // process, and what a template makes of a group is not known before it ran. So it runs
-// first into a writer that counts and keeps nothing.
+// first into a writer that counts and keeps nothing, and that ends what takes too long.
 //
 // It stands behind deduplication: the log of notifications remembers the whole group.
 type bounded struct {
@@ -45,10 +51,11 @@ type bounded struct {
 	sources []string               // the texts with templates in the integration's configuration
 	log     *slog.Logger
 	leftOut prometheus.Counter
+	within  time.Duration // renderWithin, but for tests
 }
 
 func newBounded(in notify.Integration, conf any, p *prepared, log *slog.Logger, leftOut prometheus.Counter) *bounded {
-	b := &bounded{in: in, tmpl: p.tmpl, text: p.text, log: log, leftOut: leftOut}
+	b := &bounded{in: in, tmpl: p.tmpl, text: p.text, log: log, leftOut: leftOut, within: renderWithin}
 	b.collect(reflect.ValueOf(conf))
 	return b
 }
@@ -88,20 +95,23 @@ func (b *bounded) collect(v reflect.Value) {
 // Notify implements notify.Notifier.
 func (b *bounded) Notify(ctx context.Context, alerts ...*types.Alert) (bool, error) {
 	chosen, kept := alerts, alerts
-	for n := min(len(alerts), maxAlertsNotified); ; n /= 2 {
+	for n := min(len(alerts), maxAlertsNotified); ; {
 		if n < len(alerts) {
 			chosen = choose(chosen, n)
 			kept = told(chosen, len(alerts))
 		}
-		fits, err := b.fits(ctx, kept)
+		over, err := b.measure(ctx, kept)
 		if err != nil {
 			return false, err
 		}
-		if fits {
+		if over == nil {
 			break
 		}
 		if n <= 1 {
-			return false, fmt.Errorf("one alert alone makes a notification of more than %d KiB: shorten its templates, or the alert's annotations", maxNotification>>10)
+			return false, fmt.Errorf("one alert alone makes a notification %w: shorten its templates, or the alert's annotations", over)
+		}
+		if n /= 2; errors.Is(over, errSlow) { // each try takes as long as it may
+			n = max(n/4, 1)
 		}
 	}
 	retry, err := b.in.Notify(ctx, kept...)
@@ -113,44 +123,106 @@ func (b *bounded) Notify(ctx context.Context, alerts ...*types.Alert) (bool, err
 	return retry, err
 }
 
-// fits says whether a notification of the alerts is within maxNotification. A template
-// that fails counts as far as it came: the integration comes no further.
-func (b *bounded) fits(ctx context.Context, alerts []*types.Alert) (bool, error) {
+// measure returns what is too much about a notification of the alerts: errFull, errSlow or
+// nil. A template that fails counts as far as it came: the integration comes no further.
+func (b *bounded) measure(ctx context.Context, alerts []*types.Alert) (over, _ error) {
 	m := &meter{left: maxNotification}
 	for _, a := range alerts {
 		m.take(sizeOf(a.Labels) + sizeOf(a.Annotations) + len(a.GeneratorURL))
 	}
-	if m.left < 0 || len(b.sources) == 0 {
-		return m.left >= 0, nil
+	if m.over != nil || len(b.sources) == 0 {
+		return m.over, nil
 	}
 	set, err := b.text.Clone()
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	data := notify.GetTemplateData(ctx, b.tmpl, alerts, b.log)
+	runtime.LockOSThread() // whose time it is
+	defer runtime.UnlockOSThread()
+	m.until = threadTime() + b.within
 	for _, s := range b.sources {
 		if t, err := set.New("").Option("missingkey=zero").Parse(s); err == nil {
+			interruptible(t.Root)
 			_ = t.Execute(m, data)
 		}
-		if m.left < 0 {
-			return false, nil
+		if m.over != nil {
+			return m.over, nil
 		}
 	}
-	return true, nil
+	return nil, nil
 }
 
-// meter counts what is written, up to its bound.
-type meter struct{ left int }
+// meter counts what is written, and the processor's time that the thread takes, up to
+// their bounds.
+type meter struct {
+	left   int
+	until  time.Duration // as threadTime
+	looked time.Time
+	over   error // errFull or errSlow
+}
 
-var errFull = errors.New("too long")
+var (
+	errFull = fmt.Errorf("of more than %d KiB", maxNotification>>10)
+	errSlow = fmt.Errorf("for longer than %s", renderWithin)
+)
 
-func (m *meter) take(n int) { m.left = max(m.left-n, -1) }
+func (m *meter) take(n int) {
+	if m.left -= n; m.left < 0 {
+		m.over = errFull
+	}
+}
 
+// Write implements io.Writer; its error ends a template.
 func (m *meter) Write(b []byte) (int, error) {
-	if m.take(len(b)); m.left < 0 {
-		return 0, errFull
+	// The thread's time takes a system call, and is never ahead of the clock.
+	if now := time.Now(); now.Sub(m.looked) > time.Millisecond {
+		if m.looked = now; threadTime() > m.until {
+			m.over = errSlow
+			return 0, m.over
+		}
+	}
+	if m.take(len(b)); m.over != nil {
+		return 0, m.over
 	}
 	return len(b), nil
+}
+
+// threadTime is the processor's time that this thread has taken. The time of day would have
+// a busy machine leave out alerts.
+func threadTime() time.Duration {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
+}
+
+// interruptible has a template write before each of its steps, be it nothing: a writer's
+// error is all that ends one, and what loops and compares writes nothing by itself.
+func interruptible(n parse.Node) {
+	branch := func(b *parse.BranchNode) {
+		interruptible(b.List)
+		interruptible(b.ElseList)
+	}
+	switch n := n.(type) {
+	case *parse.ListNode:
+		if n == nil {
+			return
+		}
+		var nodes []parse.Node
+		for _, x := range n.Nodes {
+			interruptible(x)
+			nodes = append(nodes, &parse.TextNode{NodeType: parse.NodeText, Pos: x.Position()}, x)
+		}
+		n.Nodes = nodes
+	case *parse.IfNode:
+		branch(&n.BranchNode)
+	case *parse.WithNode:
+		branch(&n.BranchNode)
+	case *parse.RangeNode:
+		branch(&n.BranchNode)
+	}
 }
 
 // choose keeps n alerts: the worst, and of these the oldest, so that a group's next

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	texttemplate "text/template"
 	"time"
 
 	"github.com/prometheus/alertmanager/config"
@@ -141,6 +143,81 @@ func TestNotificationsAreBounded(t *testing.T) {
 					t.Error("the receiver got nothing")
 				}
 			})
+		}
+	}
+}
+
+// Templates that take long, and that write nothing while they do, are ended: what is
+// rendered then is of fewer alerts, and of one that takes long by itself nothing is.
+func TestSlowTemplatesAreEnded(t *testing.T) {
+	m, _, _ := start(t, Options{})
+	s := newSink(t)
+	slow := func(n int) string {
+		return `{{ range .Alerts }}{{ $a := .Annotations.a }}` + strings.Repeat(`{{ if match "(a?){100}b" $a }}x{{ end }}`, n) + `{{ end }}`
+	}
+	alerts := fleetOfAlerts(200)
+	for _, a := range alerts { // some milliseconds for each match
+		a.Annotations["a"] = model.LabelValue(strings.Repeat("a", 800))
+	}
+	notified := func(text string, within time.Duration) (int, error) {
+		must(t, templates.Dialect{Template: true}.Check(text)) // tenants may write it
+		s.bodies = nil
+		conf, err := config.Load("route: {receiver: x}\nreceivers: [{name: x, slack_configs: [{api_url: \"" + s.URL + "\", channel: c, text: '" + text + "{{ range .CommonAnnotations.SortedPairs }}{{ .Name }}{{ end }}'}]}]")
+		must(t, err)
+		p, err := m.prepare([]byte("route: {receiver: x}\nreceivers: [{name: x}]"))
+		must(t, err)
+		raw, err := receiver.BuildReceiverIntegrations(conf.Receivers[0], p.tmpl, m.log)
+		must(t, err)
+		b := newBounded(raw[0], conf.Receivers[0].SlackConfigs[0], p, m.log, m.metrics.leftOut)
+		b.within = within
+		_, err = b.Notify(notifyContext(t.Context()), alerts...)
+		return len(s.bodies), err
+	}
+	// The sink answers as no Slack does, which is an error.
+	for within, cut := range map[time.Duration]bool{time.Hour: false, 60 * time.Millisecond: true} {
+		if n, err := notified(slow(1), within); n != 1 {
+			t.Errorf("within %s: %d requests, %v", within, n, err)
+		} else if strings.Contains(string(s.last()), leftOutAnnotation) != cut {
+			t.Errorf("within %s: alerts are left out: %t", within, !cut)
+		}
+	}
+	if _, err := notified(slow(20), time.Nanosecond); !errors.Is(err, errSlow) {
+		t.Errorf("%v", err)
+	}
+}
+
+// countdown ends a template at a write.
+type countdown int
+
+func (c *countdown) Write(b []byte) (int, error) {
+	if *c--; *c < 0 {
+		return 0, errSlow
+	}
+	return len(b), nil
+}
+
+// What writes nothing is ended within a step, wherever it loops and compares, and what is
+// not ended makes what it made before.
+func TestTemplatesCanBeEnded(t *testing.T) {
+	data := map[string]string{"a": "b", "c": "d", "e": "f"}
+	for _, text := range []string{
+		`{{ range . }}{{ $x := len . }}{{ end }}`,
+		`{{ range . }}{{ if eq . "y" }}z{{ end }}{{ end }}`,
+		`{{ range . }}{{ if eq . "y" }}{{ else }}{{ $x := 1 }}{{ end }}{{ end }}`,
+		`{{ range $i, $x := . }}{{ with $x }}{{ range $.none }}{{ end }}{{ end }}{{ end }}`,
+	} {
+		plain := texttemplate.Must(texttemplate.New("x").Parse(text))
+		var want, got strings.Builder
+		must(t, plain.Execute(&want, data))
+		interruptible(plain.Root)
+
+		must(t, plain.Execute(&got, data))
+		if got.String() != want.String() {
+			t.Errorf("%s makes %q, and %q before", text, got.String(), want.String())
+		}
+		left := countdown(2)
+		if err := plain.Execute(&left, data); !errors.Is(err, errSlow) {
+			t.Errorf("%s runs on: %v", text, err)
 		}
 	}
 }

@@ -27,8 +27,11 @@ const (
 	// more than once. How often loops run is known to who renders (alerting/manager).
 	MaxResult = 4 << 20
 
-	// MaxWork bounds what one run does, see Cost, with values of the largest size.
-	MaxWork = 4 << 30
+	// MaxWork bounds what one run does, see Cost, with values of the largest size: half a
+	// second. What runs can't be cut in Prometheus' and Alertmanager's renderers.
+	MaxWork = 1 << 29
+	// maxCall bounds one call of a function, which nobody can cut.
+	maxCall = MaxWork / 2
 	// MaxRegex is how many instructions a regular expression may have.
 	MaxRegex = 1000
 
@@ -316,6 +319,7 @@ func (w *walker) callOf(name string, nodes []parse.Node, args []int64) int64 {
 			return w.fail("printf: a width of * or of more than three digits, or an argument by its number")
 		}
 	}
+	before := w.work
 	for i := range args { // what they are made of counted already
 		w.work = add(w.work, args[i])
 	}
@@ -323,7 +327,9 @@ func (w *walker) callOf(name string, nodes []parse.Node, args []int64) int64 {
 		w.match(name, nodes, args)
 	}
 	size := w.call(name, args)
-	w.work = add(w.work, size)
+	if w.work = add(w.work, size); w.work-before > maxCall && size <= w.most { // else that is said
+		return w.fail("%s could take too long: give it less of other functions' results, or a shorter regular expression", name)
+	}
 	return size
 }
 
