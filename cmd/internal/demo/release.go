@@ -119,11 +119,12 @@ func Release(ctx context.Context, c config.Config, kind string, w, progress io.W
 	}
 	namespace := Tenant + "-" + shop
 	var web appsv1.Deployment
+	var here arrivals
 	err = await(ctx, progress, time.Second, func(ctx context.Context) error {
 		if err := kube.Get(ctx, types.NamespacedName{Namespace: namespace, Name: "web"}, &web); err != nil {
 			return fmt.Errorf("the demo's shop (`muster demo` starts it): %w", err)
 		}
-		return europeIsThere(ctx, kube)
+		return here.europe(ctx, kube)
 	})
 	if err != nil {
 		return err
@@ -175,9 +176,18 @@ func await(ctx context.Context, progress io.Writer, every time.Duration, missing
 	}
 }
 
-// europeIsThere says how many of Europe's sites are online, until most of them are: a rollout
-// over the first that came would be over before the others are there.
-func europeIsThere(ctx context.Context, kube client.Client) error {
+// arrivals are sites that come one after the other.
+type arrivals struct {
+	known int
+	since time.Time // that there are as many
+}
+
+// steady is for how long no further site has come when all are there.
+const steady = 5 * time.Second
+
+// europe says how many of Europe's sites are online, until all are known and most of them
+// are: a rollout over the first that came would be over before the others are there.
+func (a *arrivals) europe(ctx context.Context, kube client.Client) error {
 	selector, err := labels.Parse(europe)
 	if err != nil {
 		return err
@@ -186,18 +196,21 @@ func europeIsThere(ctx context.Context, kube client.Client) error {
 	if err := kube.List(ctx, &list, client.InNamespace(fleet.SystemNamespace(Tenant)), client.MatchingLabelsSelector{Selector: selector}); err != nil {
 		return fmt.Errorf("Europe's sites: %w", err)
 	}
-	return mostOnline(list.Items)
+	return a.missing(list.Items, time.Now())
 }
 
-func mostOnline(sites []v1alpha1.Site) error {
+func (a *arrivals) missing(sites []v1alpha1.Site, now time.Time) error {
 	online := 0
 	for i := range sites {
 		if sites[i].Status.Phase == fleet.PhaseOnline {
 			online++
 		}
 	}
-	if online == 0 || 2*online < len(sites) {
-		return fmt.Errorf("Europe's sites: %d of %d are online", online, len(sites))
+	if len(sites) != a.known || a.since.IsZero() {
+		a.known, a.since = len(sites), now
+	}
+	if online == 0 || 2*online < len(sites) || now.Sub(a.since) < steady {
+		return fmt.Errorf("Europe's sites: %d of %d that have come are online", online, len(sites))
 	}
 	return nil
 }

@@ -66,18 +66,21 @@ func TestVersionsGoUp(t *testing.T) {
 
 func TestAReleaseWaitsForWhatItNeeds(t *testing.T) {
 	sites := make([]v1alpha1.Site, 4)
-	missing := []error{errors.New("the shop"), errors.New("the shop"), mostOnline(nil), mostOnline(sites)}
+	var here arrivals
+	began := time.Now()
+	missing := []error{errors.New("the shop"), errors.New("the shop"), here.missing(nil, began), here.missing(sites[:1], began.Add(steady))}
 	sites[0].Status.Phase = fleet.PhaseOnline
-	missing = append(missing, mostOnline(sites))
+	missing = append(missing, here.missing(sites[:1], began.Add(2*steady-1)), here.missing(sites, began.Add(2*steady)), here.missing(sites, began.Add(4*steady)))
 	sites[3].Status.Phase = fleet.PhaseOnline
-	missing = append(missing, mostOnline(sites))
+	missing = append(missing, here.missing(sites, began.Add(4*steady)))
 	var said bytes.Buffer
 	asked := 0
 	err := await(t.Context(), &said, time.Millisecond, func(context.Context) error {
 		asked++
 		return missing[asked-1]
 	})
-	want := "waiting for the shop\nwaiting for Europe's sites: 0 of 0 are online\nwaiting for Europe's sites: 0 of 4 are online\nwaiting for Europe's sites: 1 of 4 are online\n"
+	want := "waiting for the shop\nwaiting for Europe's sites: 0 of 0 that have come are online\nwaiting for Europe's sites: 0 of 1 that have come are online\n" +
+		"waiting for Europe's sites: 1 of 1 that have come are online\nwaiting for Europe's sites: 1 of 4 that have come are online\n"
 	if err != nil || said.String() != want || asked != len(missing) {
 		t.Errorf("asked %d times, %v, said:\n%s", asked, err, said.String())
 	}

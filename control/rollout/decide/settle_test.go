@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -180,5 +181,42 @@ func TestWhatSettlesAnew(t *testing.T) {
 	w.want(v1alpha1.RolloutRolledBack, time.Hour)
 	if got := ready(name); got != 0 {
 		t.Errorf("put back, it is ready since %d", got)
+	}
+}
+
+// Who has fallen by just what is allowed has fallen, and settles at just that moment.
+func TestWhoIsInDoubt(t *testing.T) {
+	j := judge{now: monday, settle: 10 * time.Minute, reach: map[string]time.Duration{"errors": time.Minute}}
+	at := func(name string, ready time.Duration, by float64) moved {
+		return moved{s: &subject{s: &Site{Name: name}, ready: monday.Add(-ready)}, by: by, against: by}
+	}
+	list := []moved{at("fell", 9*time.Minute, -10), at("almost", 9*time.Minute, -9.9), at("settled", 10*time.Minute, -50), at("late", time.Second, -50)}
+	list = append(list, moved{s: &subject{s: &Site{Name: "updating"}, updating: true}, by: -30, against: -25}, moved{s: &subject{s: &Site{Name: "peer"}}, by: -30, against: -30})
+	d := j.doubted(list, measure{name: "Reliability", limit: 10})
+	if got := strings.Join(d.sites, " "); got != "fell late updating" || !d.until.Equal(monday.Add(10*time.Minute-time.Second)) {
+		t.Errorf("%s until %s", got, d.until)
+	}
+	if errs := j.doubted(list, measure{name: "errors", limit: 10}); strings.Join(errs.sites, " ") != "late updating" {
+		t.Errorf("of a query that looks back a minute: %s", errs.sites)
+	}
+	was := list[4]
+	var by []float64
+	for _, m := range d.without(list) {
+		by = append(by, m.by, m.against)
+	}
+	if want := []float64{0, 0, -9.9, -9.9, -50, -50, 0, 0, -5, 0, -30, -30}; !slices.Equal(by, want) || list[4] != was {
+		t.Errorf("without them %v, want %v, and the list as it was", by, want)
+	}
+	if text := d.words(30); text != " 3 of 30 sites have just changed, and what they show may be of the update itself until 09:09 UTC; that holds." {
+		t.Error(text)
+	}
+	s := &subject{s: &Site{}, from: monday.Add(-4 * time.Minute), ready: monday.Add(-11 * time.Minute)}
+	for soak, want := range map[time.Duration]time.Duration{3 * time.Minute: time.Minute, 15 * time.Minute: time.Minute} {
+		if j.soak = soak; !j.readFrom(s, "Reliability").Equal(monday.Add(-want)) {
+			t.Errorf("with a soak of %s it is read from %s", soak, j.readFrom(s, "Reliability"))
+		}
+	}
+	if from := j.readFrom(s, "errors"); !from.Equal(monday.Add(-4 * time.Minute)) {
+		t.Errorf("what has settled long ago is read from %s", from)
 	}
 }
