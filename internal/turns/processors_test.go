@@ -2,6 +2,9 @@ package turns
 
 import (
 	"context"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -189,5 +192,70 @@ func TestBesideWhatCanNotPassOthersGiveWay(t *testing.T) {
 		}
 		one.End()
 		(<-second).End()
+	})
+}
+
+// What somebody waits for goes before the same tenant's background, which gets a turn of
+// four all the same, also beside work that never ends.
+func TestForegroundFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProcessors(2) // of which tenants have one
+		background := Class{Tenant: "acme", Background: true}
+		held, err := p.Begin(t.Context(), background)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		var order []string
+		queue := func(c Class, name string) {
+			go func() {
+				turn, err := p.Begin(t.Context(), c)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer turn.End()
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, name)
+			}()
+			synctest.Wait()
+		}
+		for range 2 {
+			queue(background, "-")
+		}
+		for i := range 5 {
+			queue(acme, strconv.Itoa(i))
+		}
+		held.End()
+		synctest.Wait()
+		if got := strings.Join(order, ""); got != "012-34-" {
+			t.Errorf("order %s", got)
+		}
+
+		long, err := p.Begin(t.Context(), acme)
+		if err != nil {
+			t.Fatal(err)
+		}
+		intake := begin(t, p, background)
+		passed := 0
+		for ; len(intake) == 0 && passed < 10; passed++ {
+			time.Sleep(stretch)
+			done := make(chan error, 1)
+			go func() { done <- long.Pass(t.Context()) }()
+			synctest.Wait()
+			if len(intake) > 0 {
+				(<-intake).End()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+				break
+			}
+			<-done
+		}
+		if passed != foreground {
+			t.Errorf("the background waited %d stretches, want %d", passed, foreground)
+		}
+		long.End()
 	})
 }

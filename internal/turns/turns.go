@@ -16,12 +16,17 @@ import (
 type Class struct {
 	Platform bool   // it may have every slot, and goes first
 	Tenant   string // otherwise; the empty name is one like any other
+	// Background is work of a tenant that nobody waits for in front of a screen, such as
+	// the intake of its logs or its rules. What somebody waits for goes before it, within
+	// the tenant; of four turns one is for the background all the same.
+	Background bool
 }
 
 // Slots are what is shared. The platform may have all of them; tenants together may have
 // fewer, and each of them fewer still, so that neither one tenant nor all of them can
 // keep the platform waiting. Who waits is served by what it had: the platform first, then
-// the tenant that used slots least of late, each tenant's own in order of arrival.
+// the tenant that used slots least of late, each tenant's own in order of arrival, the
+// background (see Class) after the rest.
 //
 // What a slot is worth is the time that it is held, so use is counted in that. A tenant
 // that is not alone and had more than its share for a while may have no more than that
@@ -50,14 +55,52 @@ type Slots struct {
 // memory is how long use counts: after it a third is left.
 const memory = 10 * time.Second
 
+// foreground is how many turns a tenant's foreground gets while its background waits, before
+// that gets one.
+const foreground = 3
+
 // slots are one tenant's.
 type slots struct {
-	waiting queue
-	held    []*waiter // of Slots with overdue
-	running int
-	began   time.Duration // the sum of when the running ones began, since Slots.epoch
-	used    time.Duration // until at, faded
-	at      time.Time
+	waiting    queue // without the background
+	background queue
+	ahead      int       // served of waiting since one of background was
+	held       []*waiter // of Slots with overdue
+	running    int
+	began      time.Duration // the sum of when the running ones began, since Slots.epoch
+	used       time.Duration // until at, faded
+	at         time.Time
+}
+
+// line is where work of a class waits.
+func (t *slots) line(c Class) *queue {
+	if c.Background {
+		return &t.background
+	}
+	return &t.waiting
+}
+
+// next is the line of whom the tenant's next turn is; nil: nobody waits.
+func (t *slots) next() *queue {
+	switch {
+	case len(t.background) > 0 && (len(t.waiting) == 0 || t.ahead >= foreground):
+		return &t.background
+	case len(t.waiting) > 0:
+		return &t.waiting
+	}
+	return nil
+}
+
+// pop takes the next one out of the line; somebody waits.
+func (t *slots) pop() *waiter {
+	q := t.next()
+	if q == &t.background || len(t.background) == 0 {
+		t.ahead = 0
+	} else {
+		t.ahead++
+	}
+	w := (*q)[0]
+	*q = (*q)[1:]
+	return w
 }
 
 // use is how much slot time the tenant had of late, what runs included.
@@ -102,7 +145,8 @@ func (s *Slots) acquire(ctx context.Context, c Class) (_ *waiter, release func()
 			t = &slots{at: time.Now()}
 			s.of[c.Tenant] = t
 		}
-		t.waiting = append(t.waiting, w)
+		line := t.line(c)
+		*line = append(*line, w)
 		// Where nobody else waits there is nobody to choose from: tenants may be many.
 		if s.waiting++; s.waiting == 1 && len(s.platform) == 0 && s.inUse < s.total && s.ofTenant < s.tenants {
 			if now := time.Now(); s.mayLocked(t, t.use(now, s.epoch)) {
@@ -124,7 +168,8 @@ func (s *Slots) acquire(ctx context.Context, c Class) (_ *waiter, release func()
 	case c.Platform:
 		s.platform = s.platform.without(w)
 	default:
-		s.of[c.Tenant].waiting = s.of[c.Tenant].waiting.without(w)
+		line := s.of[c.Tenant].line(c)
+		*line = line.without(w)
 		s.waiting--
 	}
 	return nil, nil, ctx.Err()
@@ -197,7 +242,7 @@ func (s *Slots) grantLocked() {
 	if now.Sub(s.swept) > memory {
 		s.swept = now
 		for name, t := range s.of { // nobody's use counts for ever
-			if t.running == 0 && len(t.waiting) == 0 && now.Sub(t.at) > 3*memory {
+			if t.running == 0 && t.next() == nil && now.Sub(t.at) > 3*memory {
 				delete(s.of, name)
 			}
 		}
@@ -211,10 +256,9 @@ func (s *Slots) grantLocked() {
 	}
 }
 
-// serveLocked gives a slot to the one who waits longest of a tenant.
+// serveLocked gives a slot to the next of a tenant.
 func (s *Slots) serveLocked(t *slots, now time.Time) {
-	w := t.waiting[0]
-	t.waiting = t.waiting[1:]
+	w := t.pop()
 	s.waiting--
 	w.began, w.heard = now, now
 	w.grant()
@@ -237,13 +281,19 @@ func (s *Slots) wanted(c Class, w *waiter) bool {
 	}
 	now, mine := time.Now(), time.Duration(math.MaxInt64)
 	if t := s.of[c.Tenant]; !c.Platform && t != nil {
-		if len(t.waiting) > 0 {
+		switch next := t.next(); {
+		case next == nil:
+		case c.Background, next == &t.waiting:
 			return true
+		default: // going on is one more turn
+			if t.ahead++; t.ahead > foreground {
+				return true
+			}
 		}
 		mine = t.use(now, s.epoch)
 	}
 	for _, t := range s.of {
-		if len(t.waiting) > 0 && t.use(now, s.epoch) < mine {
+		if t.next() != nil && t.use(now, s.epoch) < mine {
 			return true
 		}
 	}
@@ -260,16 +310,18 @@ func (s *Slots) mayLocked(t *slots, use time.Duration) bool {
 func (s *Slots) nextLocked(now time.Time) *slots {
 	var next *slots
 	var least time.Duration
+	var first uint64
 	for _, t := range s.of {
-		if len(t.waiting) == 0 {
+		line := t.next()
+		if line == nil {
 			continue
 		}
 		use := t.use(now, s.epoch)
 		if !s.mayLocked(t, use) {
 			continue
 		}
-		if next == nil || cmp.Or(cmp.Compare(use, least), cmp.Compare(t.running, next.running), cmp.Compare(t.waiting[0].number, next.waiting[0].number)) < 0 {
-			next, least = t, use
+		if next == nil || cmp.Or(cmp.Compare(use, least), cmp.Compare(t.running, next.running), cmp.Compare((*line)[0].number, first)) < 0 {
+			next, least, first = t, use, (*line)[0].number
 		}
 	}
 	return next

@@ -130,7 +130,7 @@ func (r *round) settle() {
 
 // take waits for a processor, for all that the rule does with what its expression gave.
 func (r *round) take(ctx context.Context) (err error) {
-	r.turn, err = r.processors.Begin(ctx, turns.Class{Tenant: r.tenant})
+	r.turn, err = r.processors.Begin(ctx, turns.Class{Tenant: r.tenant, Background: true})
 	return err
 }
 

@@ -250,7 +250,7 @@ func (e *Engine) evaluate(generation int) rules.GroupEvalIterationFunc {
 		}
 		defer e.evals.end(g)
 		tenant := tenants[g.File()]
-		ctx = withClass(ctx, class{Class: turns.Class{Platform: tenant == "", Tenant: tenant}, admitted: true})
+		ctx = withClass(ctx, class{Class: turns.Class{Platform: tenant == "", Tenant: tenant, Background: true}, admitted: true})
 		if tenant != "" {
 			r := &round{m: e.memory, tenant: tenant, processors: e.opts.Processors, left: g.Rules(), drained: map[rules.Rule]error{}}
 			defer r.end()

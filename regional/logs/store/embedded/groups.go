@@ -33,7 +33,7 @@ func (s *Store) Groups(ctx context.Context, q store.GroupQuery) (store.Groups, e
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.opts.MaxQueryTime)
 	defer cancel()
-	t, err := s.opts.Processors.Begin(ctx, turns.Class{Tenant: p.Tenant})
+	t, err := s.opts.Processors.Begin(ctx, turns.Class{Tenant: p.Tenant, Background: true})
 	if err != nil {
 		return store.Groups{}, queryError(ctx, err)
 	}
