@@ -236,6 +236,9 @@ func TestQueryTimeIsBounded(t *testing.T) {
 	}
 }
 
-func BenchmarkWrite(b *testing.B)  { storetest.BenchmarkWrite(b, factory) }
+func BenchmarkWrite(b *testing.B) { storetest.BenchmarkWrite(b, factory) }
+func BenchmarkTrickle(b *testing.B) {
+	storetest.BenchmarkTrickle(b, factory, *lines)
+}
 func BenchmarkGroups(b *testing.B) { storetest.BenchmarkGroups(b, factory, *lines) }
 func BenchmarkSearch(b *testing.B) { storetest.BenchmarkSearch(b, factory, *lines) }

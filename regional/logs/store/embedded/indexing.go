@@ -27,6 +27,14 @@ var _ scorch.SegmentPlugin = (*segments)(nil)
 // up, as it opens, who makes its segments. Each index finds its own there.
 var registry sync.Mutex
 
+// mergePlan says when scorch merges segments. Up to floorSegment records a segment counts as
+// small, and as many small ones stand as scorch has tiers for. Its default is 2,000, by which
+// an index that holds ten thousand is written anew with every few batches: batches of some
+// dozens of records are what a regional's sites send.
+var mergePlan = map[string]any{"FloorSegmentSize": floorSegment}
+
+const floorSegment = 100
+
 // openScorch opens an index in a directory, of which no name is lost with the power.
 func openScorch(dir string, analysis *index.AnalysisQueue) (index.Index, error) {
 	registry.Lock()
@@ -34,7 +42,7 @@ func openScorch(dir string, analysis *index.AnalysisQueue) (index.Index, error) 
 	s := &segments{ZapPlugin: &zap.ZapPlugin{}}
 	scorch.RegisterSegmentPlugin(s, true)
 	// Each batch is on disk before Batch returns; "unsafe_batch" would change that.
-	idx, err := scorch.NewScorch(scorch.Name, map[string]any{"path": dir, "bolt_timeout": "10s", "numSnapshotsToKeep": 1}, analysis)
+	idx, err := scorch.NewScorch(scorch.Name, map[string]any{"path": dir, "bolt_timeout": "10s", "numSnapshotsToKeep": 1, "scorchMergePlanOptions": mergePlan}, analysis)
 	if err != nil {
 		return nil, err
 	}
