@@ -76,10 +76,10 @@ test: test-go test-grafana test-ui test-e2e ## Run every test: Go, console, and 
 # A test that depends on luck must not stop everybody's changes, nor hide: up to three that fail
 # run once more, and are named at the end.
 FLAKES := bin/flakes.txt
-test-go: tools-elasticsearch tools-os ## Run the Go tests (the first time several minutes of compiling)
+test-go: build tools-elasticsearch tools-os ## Run the Go tests (the first time several minutes of compiling)
 	@echo "== go test (the first time it compiles a Kubernetes API server and Cortex: several minutes)"
 	@mkdir -p bin && rm -f $(FLAKES)
-	@$(GO) run gotest.tools/gotestsum@$(GOTESTSUM) --format pkgname --hide-summary skipped --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-run-root-test --rerun-fails-report=$(FLAKES) \
+	@MUSTER=$(abspath bin/muster) $(GO) run gotest.tools/gotestsum@$(GOTESTSUM) --format pkgname --hide-summary skipped --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-run-root-test --rerun-fails-report=$(FLAKES) \
 	    --packages ./... -- -tags $(TAGS) -timeout 30m
 	@if [ -s $(FLAKES) ]; then echo "== passed at the second try only, so each is a bug to mend (in the test or in what it tests):"; cat $(FLAKES); fi
 
