@@ -18,6 +18,10 @@ import (
 // a large sort, a write. Such a one counts for its own tenant alone: the others share what
 // the tenants have as if it were not there.
 //
+// A machine that is short of processors has other processes that want them, and what serves
+// requests in this one. While it is, a tenant that isn't alone gets a third of what tenants
+// have, on end: a burst of some seconds is through before that counts.
+//
 // A process has one of it for all its work. Safe for concurrent use.
 type Processors struct{ slots *Slots }
 
@@ -36,6 +40,7 @@ func NewProcessors(n int) *Processors {
 	tenants := max(1, n-1)
 	s := New(max(2, n), tenants, tenants)
 	s.overdue = overdue
+	s.pressed, s.fair = new(pressure).high, time.Duration(tenants)*memory/3
 	return &Processors{slots: s}
 }
 

@@ -2,9 +2,11 @@ package turns
 
 import (
 	"context"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -258,4 +260,57 @@ func TestForegroundFirst(t *testing.T) {
 		}
 		long.End()
 	})
+}
+
+// On a machine that is short of processors a tenant that never ends gets a third of them on
+// end, unless it is alone.
+func TestPressure(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		pressed, alone bool
+		want           float64
+	}{
+		{"pressed", true, false, 1. / 3},
+		{"idle", false, false, 1},
+		{"alone", true, true, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := NewProcessors(2)
+				p.slots.pressed = func() bool { return c.pressed }
+				ctx, stop := context.WithCancel(t.Context())
+				if !c.alone {
+					go func() {
+						for ctx.Err() == nil { // it shows up now and then
+							if turn, err := p.Begin(ctx, umbrella); err == nil {
+								turn.End()
+							}
+							time.Sleep(memory)
+						}
+					}()
+				}
+				var worked atomic.Int64
+				for range 2 {
+					go func() {
+						turn, err := p.Begin(ctx, acme)
+						for err == nil {
+							time.Sleep(stretch / 2)
+							worked.Add(int64(stretch / 2))
+							err = turn.Pass(ctx)
+						}
+						turn.End()
+					}()
+				}
+				time.Sleep(3 * memory)
+				before := worked.Load()
+				time.Sleep(3 * memory)
+				got := float64(worked.Load()-before) / float64(3*memory)
+				stop()
+				time.Sleep(2 * memory) // until all of them have seen it
+				if math.Abs(got-c.want) > 0.1 {
+					t.Errorf("it has %.2f of a processor, want %.2f", got, c.want)
+				}
+			})
+		})
+	}
 }

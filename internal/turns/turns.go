@@ -16,9 +16,9 @@ import (
 type Class struct {
 	Platform bool   // it may have every slot, and goes first
 	Tenant   string // otherwise; the empty name is one like any other
-	// Background is work of a tenant that nobody waits for in front of a screen, such as
-	// the intake of its logs or its rules. What somebody waits for goes before it, within
-	// the tenant; of four turns one is for the background all the same.
+	// Background is work of a tenant that nobody waits for, such as its rules. What
+	// somebody waits for goes before it, within the tenant; of four turns one is for the
+	// background all the same.
 	Background bool
 }
 
@@ -41,6 +41,10 @@ type Slots struct {
 	// platform leaves; 0: never.
 	overdue time.Duration
 	epoch   time.Time // when Slots was made
+	// pressed says whether the machine has more to do than processors; nil: it never does. What
+	// a tenant may use of late then is fair, if it isn't alone.
+	pressed func() bool
+	fair    time.Duration
 
 	mu       sync.Mutex
 	platform queue             // who waits of the platform
@@ -270,17 +274,21 @@ func (s *Slots) serveLocked(t *slots, now time.Time) {
 	s.inUse, s.ofTenant = s.inUse+1, s.ofTenant+1
 }
 
-// wanted tells whether somebody waits who would go before another of c: anybody if that
-// is the platform, since tenants have less than it has. It is the holder of w who asks.
+// wanted tells whether somebody waits who would go before another of c, anybody if that
+// is the platform, since tenants have less than it has; or whether c has to rest. It is the
+// holder of w who asks.
 func (s *Slots) wanted(c Class, w *waiter) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w.heard = time.Now()
-	if len(s.platform) > 0 || s.waiting == 0 {
-		return len(s.platform) > 0
+	if len(s.platform) > 0 {
+		return true
 	}
 	now, mine := time.Now(), time.Duration(math.MaxInt64)
 	if t := s.of[c.Tenant]; !c.Platform && t != nil {
+		if s.restsLocked(t.use(now, s.epoch)) {
+			return true
+		}
 		switch next := t.next(); {
 		case next == nil:
 		case c.Background, next == &t.waiting:
@@ -300,9 +308,17 @@ func (s *Slots) wanted(c Class, w *waiter) bool {
 	return false
 }
 
+// restsLocked says whether a tenant of such use must wait until less of it counts.
+func (s *Slots) restsLocked(use time.Duration) bool {
+	return s.pressed != nil && use > s.fair && len(s.of) > 1 && s.pressed()
+}
+
 // mayLocked says whether a tenant may have one more, as far as that is about itself.
 func (s *Slots) mayLocked(t *slots, use time.Duration) bool {
 	alone := len(s.of) == 1
+	if s.restsLocked(use) {
+		return false
+	}
 	return t.running < s.each && (alone || t.running < s.share || use <= time.Duration(s.share)*memory)
 }
 

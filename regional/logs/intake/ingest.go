@@ -58,7 +58,7 @@ type worker struct {
 
 // begin waits for a processor. It comes without a deadline: who has one gives it back.
 func (w *worker) begin(s *site) {
-	w.turn, _ = w.in.opts.Processors.Begin(context.Background(), turns.Class{Tenant: s.id.Tenant, Background: true})
+	w.turn, _ = w.in.opts.Processors.Begin(context.Background(), turns.Class{Tenant: s.id.Tenant})
 }
 
 // passEvery is after how many records others may go on.
