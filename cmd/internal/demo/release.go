@@ -113,14 +113,16 @@ func Release(ctx context.Context, c config.Config, kind string, w, progress io.W
 	if kind != "good" && kind != "bad" {
 		return fmt.Errorf("release %q: want good or bad", kind)
 	}
-	kube, err := kubeClient(c)
-	if err != nil {
-		return err
-	}
 	namespace := Tenant + "-" + shop
+	var kube client.Client
 	var web appsv1.Deployment
 	var here arrivals
-	err = await(ctx, progress, time.Second, func(ctx context.Context) error {
+	err := await(ctx, progress, time.Second, func(ctx context.Context) (err error) {
+		if kube == nil {
+			if kube, err = kubeClient(c); err != nil {
+				return fmt.Errorf("the demo (`muster demo` starts it): %w", err)
+			}
+		}
 		if err := kube.Get(ctx, types.NamespacedName{Namespace: namespace, Name: "web"}, &web); err != nil {
 			return fmt.Errorf("the demo's shop (`muster demo` starts it): %w", err)
 		}
