@@ -193,7 +193,7 @@ func TestDiscoveryTellsWhatIsServed(t *testing.T) {
 			got = append(got, gv.WithResource(r.Name).GroupResource().String())
 		}
 	}
-	for _, want := range []string{"deployments.apps", "deployments.apps/scale", "pods", "pods/log", "pods/eviction", "nodes", "events", "namespaces", "secrets", "networkpolicies.networking.k8s.io", "selfsubjectaccessreviews.authorization.k8s.io"} {
+	for _, want := range []string{"deployments.apps", "deployments.apps/scale", "pods", "pods/log", "pods/eviction", "roles.rbac.authorization.k8s.io", "resourcequotas", "limitranges", "nodes", "events", "namespaces", "secrets", "networkpolicies.networking.k8s.io", "selfsubjectaccessreviews.authorization.k8s.io"} {
 		resource, sub, _ := strings.Cut(want, "/")
 		gr := schema.ParseGroupResource(resource)
 		if sub != "" {
@@ -203,7 +203,7 @@ func TestDiscoveryTellsWhatIsServed(t *testing.T) {
 			t.Errorf("%s is not there", want)
 		}
 	}
-	for _, not := range []string{"clusterroles.rbac.authorization.k8s.io", "roles.rbac.authorization.k8s.io", "persistentvolumes", "services/proxy", "nodes/proxy", "sites.muster.dev", "tenants.muster.dev", "subjectaccessreviews.authorization.k8s.io"} {
+	for _, not := range []string{"clusterroles.rbac.authorization.k8s.io", "persistentvolumes", "services/proxy", "nodes/proxy", "sites.muster.dev", "tenants.muster.dev", "subjectaccessreviews.authorization.k8s.io"} {
 		if slices.Contains(got, not) {
 			t.Errorf("%s is there", not)
 		}
@@ -211,7 +211,7 @@ func TestDiscoveryTellsWhatIsServed(t *testing.T) {
 	// The old form says the same.
 	legacy := client.WithLegacy()
 	groups, err := legacy.ServerGroups()
-	if err != nil || !slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == "apps" }) || slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return strings.HasPrefix(g.Name, "rbac") }) {
+	if err != nil || !slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == "apps" }) || slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return strings.HasPrefix(g.Name, "apiregistration") }) {
 		t.Errorf("groups: %+v, %v", groups, err)
 	}
 	core, err := legacy.ServerResourcesForGroupVersion("v1")
@@ -239,7 +239,7 @@ func TestDiscoveryTellsWhatIsServed(t *testing.T) {
 	}
 	root := openapi3.NewRoot(client.OpenAPIV3())
 	gvs, err := root.GroupVersions()
-	if err != nil || !slices.Contains(gvs, appsv1.SchemeGroupVersion) || slices.Contains(gvs, rbacv1.SchemeGroupVersion) {
+	if err != nil || !slices.Contains(gvs, appsv1.SchemeGroupVersion) || !slices.Contains(gvs, rbacv1.SchemeGroupVersion) || slices.ContainsFunc(gvs, func(gv schema.GroupVersion) bool { return gv.Group == "apiregistration.k8s.io" }) {
 		t.Errorf("OpenAPI v3: %v, %v", gvs, err)
 	}
 	spec, err := root.GVSpec(appsv1.SchemeGroupVersion)

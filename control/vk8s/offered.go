@@ -43,6 +43,11 @@ var beside = []entry{
 	// What kubectl rollout reads.
 	{group: "apps", resource: "replicasets", verbs: readVerbs},
 	{group: "apps", resource: "controllerrevisions", verbs: readVerbs},
+	// Who may do what here, and how much there may be: the platform's administrators decide.
+	{group: "rbac.authorization.k8s.io", resource: "roles", verbs: readVerbs},
+	{group: "rbac.authorization.k8s.io", resource: "rolebindings", verbs: readVerbs},
+	{resource: "resourcequotas", verbs: readVerbs, subs: map[string][]string{"status": {"get"}}},
+	{resource: "limitranges", verbs: readVerbs},
 	{group: "authorization.k8s.io", resource: "selfsubjectaccessreviews", verbs: []string{"create"}, own: review, cluster: true},
 	{group: "authorization.k8s.io", resource: "selfsubjectrulesreviews", verbs: []string{"create"}, own: review, cluster: true},
 	{group: "authentication.k8s.io", resource: "selfsubjectreviews", verbs: []string{"create"}, cluster: true},
