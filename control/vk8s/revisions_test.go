@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"muster.dev/muster/control/api/offered"
 	"muster.dev/muster/control/vk8s/sum"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/testkit"
@@ -45,8 +46,9 @@ func summing(t *testing.T, admin *rest.Config, sites map[string][]fleet.SiteID, 
 	running.Go(func() { _ = informers.Start(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
 	c := sum.New(sum.Options{
-		Cache: informers, Client: api, Logger: slog.New(slog.DiscardHandler), Items: func(string) []string { return nil }, VirtualSites: func(string) []string { return nil },
-		Online: func(fleet.SiteID) bool { return true },
+		Cache: informers, Client: api, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Items: func(string) []string { return nil }, VirtualSites: func(string) []string { return nil },
+		Online:  func(fleet.SiteID) bool { return true },
+		Granted: offered.NewSet(machine).Of,
 		Placed: func(item string) (sum.Placement, bool) {
 			_, _, ns, name, _ := workload.ParseItemName(item)
 			p := sum.Placement{Version: 1 << 62, Digests: map[fleet.SiteID]string{}}

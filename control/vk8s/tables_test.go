@@ -1,6 +1,7 @@
 package vk8s_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -74,6 +75,13 @@ func TestTablesTellTheFleet(t *testing.T) {
 	_, err = kube.BatchV1().CronJobs(mine).Create(ctx, &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: "sum-nightly"}, Spec: batchv1.CronJobSpec{Schedule: "0 3 * * *", JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: once}}}}, metav1.CreateOptions{})
 	create(err)
 
+	t.Cleanup(func() {
+		for table, client := range map[string]rest.Interface{"deployments": kube.AppsV1().RESTClient(), "statefulsets": kube.AppsV1().RESTClient(), "daemonsets": kube.AppsV1().RESTClient(), "jobs": kube.BatchV1().RESTClient(), "cronjobs": kube.BatchV1().RESTClient()} {
+			if err := client.Delete().Namespace(mine).Resource(table).Param("propagationPolicy", "Background").Do(context.Background()).Error(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 	for _, of := range []struct {
 		client rest.Interface
 		table  string

@@ -16,6 +16,7 @@ import (
 
 	"muster.dev/muster/cmd/internal/config"
 	"muster.dev/muster/cmd/internal/role"
+	"muster.dev/muster/control/api/offered"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/apiserver"
 	"muster.dev/muster/control/desired"
@@ -58,7 +59,7 @@ func newVirtual(ctx context.Context, env *role.Env, c config.Config, informers c
 
 // serve lets the API server serve them.
 func (v *virtual) serve(ctx context.Context, env *role.Env, kube client.Client, mount *vk8s.Mount, store *desired.Store, grants *granted.Grants, server *fleetapi.Server) error {
-	v.sum = sum.New(sum.Options{Cache: v.informers, Client: kube, States: v.store.States, Items: v.store.Items, Online: v.store.IsOnline, VirtualSites: v.defaultSites, Logger: env.Log, Placed: func(item string) (sum.Placement, bool) {
+	v.sum = sum.New(sum.Options{Cache: v.informers, Client: kube, Granted: func(gk schema.GroupKind) (offered.Kind, bool) { return grants.Set().Of(gk) }, States: v.store.States, Items: v.store.Items, Online: v.store.IsOnline, VirtualSites: v.defaultSites, Logger: env.Log, Placed: func(item string) (sum.Placement, bool) {
 		p, ok := store.Placed(item)
 		return sum.Placement(p), ok
 	}})

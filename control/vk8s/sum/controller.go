@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"muster.dev/muster/control/api/offered"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/internal/workload"
@@ -47,7 +48,9 @@ type Options struct {
 	Placed func(item string) (Placement, bool)
 	// VirtualSites are those of a namespace's objects that name none, as users type them.
 	VirtualSites func(namespace string) []string
-	Logger       *slog.Logger
+	// Granted tells of a kind that is carried to sites.
+	Granted func(schema.GroupKind) (offered.Kind, bool)
+	Logger  *slog.Logger
 }
 
 // Controller writes the status of workloads.
@@ -233,6 +236,11 @@ func (c *Controller) Sites(item string) ([]At, bool) {
 	return out, true
 }
 
+func versionOf(o client.Object) uint64 {
+	version, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
+	return version
+}
+
 // Desired is how many pods all sites of a Deployment or StatefulSet together should have,
 // and how many completions those of a Job; false: it is not carried, or of another kind.
 func (c *Controller) Desired(gr schema.GroupResource, namespace, name string) (int, bool) {
@@ -253,11 +261,14 @@ func (c *Controller) Desired(gr schema.GroupResource, namespace, name string) (i
 }
 
 func (c *Controller) write(ctx context.Context, item string) error {
+	if kind, namespace, name, ok := c.granted(item); ok {
+		return c.writeGranted(ctx, kind, item, namespace, name)
+	}
 	o, p, all, ignored, ok := c.of(item)
 	if o == nil || !ok {
 		return nil
 	}
-	version, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
+	version := versionOf(o)
 	now := metav1.Now().Rfc3339Copy()
 	var changed bool
 	var revised error

@@ -4,7 +4,8 @@
 //
 // It reads what control/vk8s/status holds and where control/desired carries things, and
 // writes the status subresource of Deployments, StatefulSets, DaemonSets, Jobs and CronJobs of
-// namespaces with a virtual Kubernetes: on change alone, and at most once a second each.
+// namespaces with a virtual Kubernetes, and conditions of objects of granted CRDs: on change
+// alone, and at most once a second each.
 // The sums are pure functions.
 package sum
 
