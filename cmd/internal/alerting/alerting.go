@@ -199,8 +199,9 @@ func startAlertmanager(env *role.Env, c config.Config, known *peers.Peers, dir s
 }
 
 // clusterTLS writes the file by which gossiping Alertmanagers know each other, as
-// Alertmanager's --cluster.tls-config; "" where they need not. A change of the CA is seen at
-// the next start.
+// Alertmanager's --cluster.tls-config; "" where they need not. Certificates are read for
+// each handshake, the CA at the start alone: Alertmanager takes no tls.Config of ours, and its
+// peer can't be closed and made anew, since it never frees its port.
 func clusterTLS(c config.Config, dir string) (string, error) {
 	if c.Alerting.Alertmanager.Cluster.Listen == "" || c.InsecureLoopback {
 		return "", nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,76 +19,141 @@ import (
 // Alertmanagers of two alerting roles gossip; one that has another role's certificate, or
 // none, is told nothing and heard by nobody.
 func TestGossipIsAmongAlertingRoles(t *testing.T) {
-	root := t.TempDir()
-	ca, err := pki.Open(pki.Options{Dir: filepath.Join(root, "pki")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	// start runs an Alertmanager as a role that has the files of this identity where an
-	// alerting role's are.
-	start := func(name, role string, encrypted bool, peers ...string) (*manager.Manager, *amclient.Client) {
-		t.Helper()
-		c := config.Default()
-		c.DataDir, c.InsecureLoopback = filepath.Join(root, name), !encrypted
-		c.Alerting.Alertmanager.Cluster.Listen = "127.0.0.1:0"
-		if _, err := ca.EnsureRole(c.Identity("alerting"), role, []string{c.RoleHost(role)}); err != nil {
-			t.Fatal(err)
-		}
-		file, err := clusterTLS(c, c.DataDir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := manager.New(manager.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
-			Cluster: manager.Cluster{Listen: "127.0.0.1:0", Peers: peers, TLSConfig: file, PeerTimeout: 2 * time.Second, GossipInterval: 20 * time.Millisecond, PushPullInterval: 500 * time.Millisecond, SettleTimeout: 5 * time.Second}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := m.SetConfig([]byte(noRoutes)); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- m.Run(ctx) }()
-		t.Cleanup(func() {
-			cancel()
-			if err := <-done; err != nil {
-				t.Log(err) // of leaving: whoever stops last tells nobody
-			}
-		})
-		client, err := amclient.New(amclient.Options{URLs: []string{m.URL()}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return m, client
-	}
-	known := func(c *amclient.Client, want int) error {
-		s, err := c.Status(t.Context())
-		if err == nil && len(s.Cluster.Peers) != want {
-			err = fmt.Errorf("%d peers, want %d", len(s.Cluster.Peers), want)
-		}
-		return err
-	}
-	one, atOne := start("one", "alerting", true)
-	two, atTwo := start("two", "alerting", true, one.ClusterAddr())
+	g := newGossip(t)
+	one, atOne, _ := g.start("one", "alerting", true)
+	two, atTwo, _ := g.start("two", "alerting", true, one.ClusterAddr())
 	testkit.Eventually(t, "two that know each other", func() error {
 		for _, m := range []*manager.Manager{one, two} {
 			if err := m.Ready(); err != nil {
 				return err
 			}
 		}
-		if err := known(atOne, 2); err != nil {
+		if err := g.known(atOne, 2); err != nil {
 			return err
 		}
-		return known(atTwo, 2)
+		return g.known(atTwo, 2)
 	})
 	for name, encrypted := range map[string]bool{"console": true, "nobody": false} {
-		stranger, at := start(name, name, encrypted, one.ClusterAddr(), two.ClusterAddr())
+		stranger, at, _ := g.start(name, name, encrypted, one.ClusterAddr(), two.ClusterAddr())
 		testkit.Eventually(t, name+" has settled", stranger.Ready)
-		if err := known(at, 1); err != nil {
+		if err := g.known(at, 1); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := known(atOne, 2); err != nil {
+	if err := g.known(atOne, 2); err != nil {
 		t.Errorf("after strangers tried: %v", err)
 	}
+}
+
+// Alertmanager reads the fleet's CA when it starts. One start between two steps of a change
+// of the CA is enough: until the old CA is retired, certificates come with the new CA as the
+// old one signed it.
+func TestGossipThroughAChangeOfTheCA(t *testing.T) {
+	g := newGossip(t)
+	one, atOne, stopOne := g.start("one", "alerting", true)
+	meet := func(what string, m *manager.Manager, at *amclient.Client, others ...*amclient.Client) {
+		t.Helper()
+		testkit.Eventually(t, what, func() error {
+			if err := m.Ready(); err != nil {
+				return err
+			}
+			for _, c := range append(others, at) {
+				if err := g.known(c, len(others)+1); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	step := func(change func() error) {
+		t.Helper()
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"one", "two"} {
+			g.identity(name, "alerting")
+		}
+	}
+	step(g.ca.PrepareRollover)
+	step(g.ca.ActivateRollover)
+	two, atTwo, _ := g.start("two", "alerting", true, one.ClusterAddr())
+	meet("one that started before the change and one that did after it", two, atTwo, atOne)
+	stopOne()
+	again, atAgain, _ := g.start("one", "alerting", true, two.ClusterAddr())
+	step(g.ca.RetireOld)
+	meet("both that started after it", again, atAgain, atTwo)
+	three, atThree, _ := g.start("three", "alerting", true, two.ClusterAddr(), again.ClusterAddr())
+	meet("one that knows the new CA alone", three, atThree, atAgain, atTwo)
+}
+
+// gossip starts Alertmanagers of one fleet.
+type gossip struct {
+	t    *testing.T
+	root string
+	ca   *pki.CA
+}
+
+func newGossip(t *testing.T) *gossip {
+	g := &gossip{t: t, root: t.TempDir()}
+	var err error
+	if g.ca, err = pki.Open(pki.Options{Dir: filepath.Join(g.root, "pki")}); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// identity writes the files of a role as control does, where an alerting role's are.
+func (g *gossip) identity(name, role string) config.Config {
+	g.t.Helper()
+	c := config.Default()
+	c.DataDir = filepath.Join(g.root, name)
+	c.Alerting.Alertmanager.Cluster.Listen = "127.0.0.1:0"
+	if _, err := g.ca.EnsureRole(c.Identity("alerting"), role, []string{c.RoleHost(role)}); err != nil {
+		g.t.Fatal(err)
+	}
+	return c
+}
+
+// start runs an Alertmanager as a role that has the files of this identity.
+func (g *gossip) start(name, role string, encrypted bool, peers ...string) (*manager.Manager, *amclient.Client, func()) {
+	t := g.t
+	t.Helper()
+	c := g.identity(name, role)
+	c.InsecureLoopback = !encrypted
+	file, err := clusterTLS(c, c.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := manager.New(manager.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
+		Cluster: manager.Cluster{Listen: "127.0.0.1:0", Peers: peers, TLSConfig: file, PeerTimeout: 2 * time.Second, GossipInterval: 20 * time.Millisecond, PushPullInterval: 500 * time.Millisecond, SettleTimeout: 5 * time.Second}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.SetConfig([]byte(noRoutes)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Log(err) // of leaving: whoever stops last tells nobody
+		}
+	})
+	t.Cleanup(stop)
+	client, err := amclient.New(amclient.Options{URLs: []string{m.URL()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, client, stop
+}
+
+// known tells whether an Alertmanager knows so many, itself included.
+func (g *gossip) known(c *amclient.Client, want int) error {
+	s, err := c.Status(g.t.Context())
+	if err == nil && len(s.Cluster.Peers) != want {
+		err = fmt.Errorf("%d peers, want %d", len(s.Cluster.Peers), want)
+	}
+	return err
 }
