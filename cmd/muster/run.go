@@ -167,7 +167,7 @@ way: collector, regional, Cortex, health engine, console. Break a site and watch
 			return client.Heal(cmd.Context(), cmd.OutOrStdout(), args[0])
 		}},
 		&cobra.Command{Use: "release good|bad", Short: "Take a new version of the shop over Europe, wave by wave", Args: cobra.ExactArgs(1), ValidArgs: []string{"good", "bad"},
-			Long: "Start a rollout of the shop's web over shared/europe, and print its name. A good version reaches all sites; a bad\none becomes ready and takes all CPUs of its sites, which is seen, and put back before it leaves its first wave. In a demo that has just begun it waits for the shop and most of\nEurope's sites.",
+			Long: "Start a rollout of the shop's web over shared/europe, and print its name. A good version reaches all sites; a bad\none becomes ready and takes all CPUs of its sites, which is seen, and put back before it leaves its first wave. In a demo that has just begun it waits for the shop, most of\nEurope's sites and scores.",
 			RunE: func(cmd *cobra.Command, args []string) error {
 				c, err := f.load(cmd)
 				if err != nil {

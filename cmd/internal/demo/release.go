@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -126,7 +127,10 @@ func Release(ctx context.Context, c config.Config, kind string, w, progress io.W
 		if err := kube.Get(ctx, types.NamespacedName{Namespace: namespace, Name: "web"}, &web); err != nil {
 			return fmt.Errorf("the demo's shop (`muster demo` starts it): %w", err)
 		}
-		return here.europe(ctx, kube)
+		if err := here.europe(ctx, kube); err != nil {
+			return err
+		}
+		return scored(ctx, c)
 	})
 	if err != nil {
 		return err
@@ -213,6 +217,24 @@ func (a *arrivals) missing(sites []v1alpha1.Site, now time.Time) error {
 	}
 	if online == 0 || 2*online < len(sites) || now.Sub(a.since) < steady {
 		return fmt.Errorf("Europe's sites: %d of %d that have come are online", online, len(sites))
+	}
+	return nil
+}
+
+// scored says how many sites have a score, until most have: a gate that compares with what
+// was before holds a rollout for good that began before anything was known.
+func scored(ctx context.Context, c config.Config) error {
+	token, err := os.ReadFile(c.Path("admin.token"))
+	if err != nil {
+		return fmt.Errorf("the scores of sites: %w", err)
+	}
+	counts, err := colours(ctx, c, strings.TrimSpace(string(token)))
+	if err != nil {
+		return fmt.Errorf("the scores of sites: %w", err)
+	}
+	known := counts["green"] + counts["orange"] + counts["red"]
+	if all := known + counts["grey"]; 4*known < 3*all || known == 0 {
+		return fmt.Errorf("the scores of sites: %d of %d have one", known, all)
 	}
 	return nil
 }

@@ -4,6 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -88,5 +92,35 @@ func TestAReleaseWaitsForWhatItNeeds(t *testing.T) {
 	cancel()
 	if err := await(ctx, &said, time.Hour, func(ctx context.Context) error { return ctx.Err() }); err == nil || !strings.Contains(err.Error(), "waited in vain for") {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestAReleaseWaitsForScores(t *testing.T) {
+	var grey, green int
+	console := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer secret" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		list := slices.Concat(slices.Repeat([]string{`{"colour":"grey"}`}, grey), slices.Repeat([]string{`{"colour":"green"}`}, green))
+		_, _ = io.WriteString(w, `{"sites":[`+strings.Join(list, ",")+`]}`)
+	}))
+	defer console.Close()
+	c := Config(t.TempDir())
+	c.Console.Listen = strings.TrimPrefix(console.URL, "http://")
+	if err := scored(t.Context(), c); err == nil {
+		t.Error("there is no token, and nothing is missing")
+	}
+	if err := os.WriteFile(c.Path("admin.token"), []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		grey, green int
+		want        string
+	}{{0, 0, "0 of 0 have one"}, {4, 0, "0 of 4 have one"}, {2, 5, "5 of 7 have one"}, {2, 6, ""}} {
+		grey, green = x.grey, x.green
+		if err := scored(t.Context(), c); (err == nil) != (x.want == "") || err != nil && !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%d grey and %d green: %v, want %q", x.grey, x.green, err, x.want)
+		}
 	}
 }

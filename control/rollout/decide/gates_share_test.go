@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"muster.dev/muster/control/api/v1alpha1"
 )
@@ -60,6 +61,74 @@ func TestHowFinelyMeasuresAreKept(t *testing.T) {
 	for measure, want := range map[string]float64{"errors": 0.1, "latency": 0.002, "Reliability": 1, "Site": 1} {
 		if got := r.stepOf(measure); got != want {
 			t.Errorf("%s is kept in steps of %v, want %v", measure, got, want)
+		}
+	}
+}
+
+// The alert that most of the sites have is the one that is named; of as many, the first by name.
+func TestWhichAlertIsNamed(t *testing.T) {
+	for want, fire := range map[string][]string{"B": {"A", "B", "B"}, "A": {"B", "A"}, "C": {"C"}} {
+		j := judge{mem: newMemory(), now: monday, since: monday}
+		for i := range 20 {
+			s := subject{s: &Site{Name: fmt.Sprint("s", i), Online: true, AlertsKnown: true}}
+			if i < len(fire) {
+				s.s.Alerts = []string{"critical/" + fire[i]}
+			}
+			j.changed = append(j.changed, s)
+		}
+		g := j.alerts("alerts", &v1alpha1.GateAlerts{Severities: []string{"critical"}})
+		if text := fmt.Sprintf("most of them %s, fire at %d of 20 changed sites:", want, len(fire)); !strings.Contains(g.Text, text) {
+			t.Errorf("%s, want %s", g.Text, text)
+		}
+	}
+}
+
+// Of the alerts that fire before a site changes, those are kept that a gate is about: eight, and none
+// that is endless.
+func TestWhichAlertsAreNoted(t *testing.T) {
+	long := "critical/" + strings.Repeat("x", 191) // 200 characters
+	r := &run{d: &decided{Alerts: map[int][]string{1: {"critical/Old"}}}, gates: []v1alpha1.RolloutGate{
+		{Name: "ready", Ready: &v1alpha1.GateReady{}}, {Name: "alerts", Alerts: &v1alpha1.GateAlerts{Severities: []string{"critical", "error"}}},
+	}}
+	r.site = []*Site{{Alerts: []string{"critical/A", "error/B", "warning/C", long, long[:199]}}, {}, nil, {Alerts: []string{"warning/C"}}, {}}
+	for i := range 10 {
+		r.site[4].Alerts = append(r.site[4].Alerts, fmt.Sprint("critical/", i))
+	}
+	for i := range r.site {
+		r.noteAlerts(i)
+	}
+	if got, want := fmt.Sprint(r.d.Alerts[0]), fmt.Sprint([]string{"critical/A", "error/B", long[:199]}); got != want {
+		t.Errorf("noted %s, want %s", got, want)
+	}
+	if len(r.d.Alerts[4]) != 8 || r.d.Alerts[4][7] != "critical/7" || len(r.d.Alerts) != 2 {
+		t.Errorf("noted %v", r.d.Alerts)
+	}
+}
+
+// A share that can't be chance fails once it has been so for 45 s, one of all sites once it has for as
+// long as it takes; what may be chance holds, and what is in doubt fails nothing.
+func TestWhatAShareSays(t *testing.T) {
+	const pass, wait, fail = v1alpha1.GatePass, v1alpha1.GateWait, v1alpha1.GateFail
+	for name, c := range map[string]struct {
+		x, doubt, m, y, n int
+		want              [3]v1alpha1.GateVerdict // at once, after 45 s, after 5 min
+	}{
+		"none":                         {0, 0, 20, 3, 80, [3]v1alpha1.GateVerdict{pass, pass, pass}},
+		"one of many":                  {1, 0, 20, 4, 80, [3]v1alpha1.GateVerdict{pass, pass, pass}},
+		"many more than of the others": {12, 0, 20, 0, 80, [3]v1alpha1.GateVerdict{wait, fail, fail}},
+		"the same, but in doubt":       {12, 12, 20, 0, 80, [3]v1alpha1.GateVerdict{wait, wait, wait}},
+		"as many as of the others":     {6, 0, 20, 24, 80, [3]v1alpha1.GateVerdict{pass, pass, pass}},
+		"the only one":                 {1, 0, 1, 0, 5, [3]v1alpha1.GateVerdict{wait, wait, fail}},
+		"the only one, as another":     {1, 0, 1, 1, 5, [3]v1alpha1.GateVerdict{pass, pass, pass}},
+		"nobody to compare with":       {1, 0, 20, 0, 0, [3]v1alpha1.GateVerdict{wait, wait, wait}},
+		"half, and nobody":             {10, 0, 20, 0, 0, [3]v1alpha1.GateVerdict{wait, fail, fail}},
+	} {
+		j := judge{mem: newMemory(), since: monday}
+		for i, after := range []time.Duration{0, confirm, 5 * time.Minute} {
+			j.now = monday.Add(after)
+			if g := j.share("gate", c.x, c.doubt, c.m, c.y, c.n, 5*time.Minute); g.Verdict != c.want[i] || g.Value != fmt.Sprint(c.x) {
+				t.Errorf("%s: %s after %s, want %s", name, g.Verdict, after, c.want[i])
+			}
 		}
 	}
 }
