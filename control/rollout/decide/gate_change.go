@@ -264,7 +264,7 @@ func (j *judge) againstPeers(gate string, f *finding, d, others []moved, measure
 	case f.verdict == v1alpha1.GateWait:
 		f.text += " That may be chance yet, and holds."
 	}
-	j.remember(what, d, limit) // also of those in doubt: for how long it has been counts once they are not
+	j.remember(what, certain, limit)
 	j.remember(what+" ", others, limit)
 }
 
