@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/regional/logs/store"
 	"muster.dev/muster/regional/logs/store/storetest"
 )
@@ -237,8 +238,31 @@ func TestQueryTimeIsBounded(t *testing.T) {
 }
 
 func BenchmarkWrite(b *testing.B) { storetest.BenchmarkWrite(b, factory) }
+
+// BenchmarkTrickle writes -lines in batches of 40, as they come from some sites, and
+// reports what a line costs, the store's work behind it included, and what a search for
+// the newest errors costs then.
 func BenchmarkTrickle(b *testing.B) {
-	storetest.BenchmarkTrickle(b, factory, *lines)
+	const batch = 40
+	for b.Loop() {
+		s := factory(b, storetest.Config{})
+		cpu := testkit.CPUTime(b)
+		for first := 0; first < *lines; first += batch {
+			if res, err := s.Write(b.Context(), storetest.Lines(first, batch)); err != nil || res.Stored != batch {
+				b.Fatalf("%+v, %v", res, err)
+			}
+		}
+		b.ReportMetric(float64(testkit.CPUTime(b)-cpu)/float64(*lines), "cpu-ns/line")
+		const searches = 20
+		cpu = testkit.CPUTime(b)
+		for range searches {
+			if _, err := s.Search(b.Context(), store.Query{Tenant: "acme", To: time.Now().Add(24 * time.Hour), Text: "severity:error", Buckets: 60}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(testkit.CPUTime(b)-cpu)/searches, "cpu-ns/search")
+	}
 }
+
 func BenchmarkGroups(b *testing.B) { storetest.BenchmarkGroups(b, factory, *lines) }
 func BenchmarkSearch(b *testing.B) { storetest.BenchmarkSearch(b, factory, *lines) }

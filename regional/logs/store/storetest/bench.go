@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/regional/logs/store"
 )
 
@@ -54,29 +53,6 @@ func BenchmarkWrite(b *testing.B, f Factory) {
 	}
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "lines/s")
 	b.ReportMetric(float64(bytes)/1e6/b.Elapsed().Seconds(), "MB/s")
-}
-
-// BenchmarkTrickle writes n lines in batches of 40, as they come from some sites, and
-// reports what a line costs, the store's work behind it included, and what a search for
-// the newest errors costs then.
-func BenchmarkTrickle(b *testing.B, f Factory, n int) {
-	const batch = 40
-	for b.Loop() {
-		s := f(b, Config{})
-		cpu := testkit.CPUTime(b)
-		for first := 0; first < n; first += batch {
-			if res, err := s.Write(b.Context(), Lines(first, batch)); err != nil || res.Stored != batch {
-				b.Fatalf("%+v, %v", res, err)
-			}
-		}
-		b.ReportMetric(float64(testkit.CPUTime(b)-cpu)/float64(n), "cpu-ns/line")
-		const searches = 20
-		cpu = testkit.CPUTime(b)
-		for range searches {
-			find(b, s, store.Query{Tenant: "acme", From: base(), To: base().Add(24 * time.Hour), Text: "severity:error", Buckets: 60})
-		}
-		b.ReportMetric(float64(testkit.CPUTime(b)-cpu)/searches, "cpu-ns/search")
-	}
 }
 
 // BenchmarkSearch reports the time of typical queries over n lines.
