@@ -177,7 +177,7 @@ func TestSlowTemplatesAreEnded(t *testing.T) {
 	for within, cut := range map[time.Duration]bool{time.Hour: false, 60 * time.Millisecond: true} {
 		if n, err := notified(slow(1), within); n != 1 {
 			t.Errorf("within %s: %d requests, %v", within, n, err)
-		} else if strings.Contains(string(s.last()), leftOutAnnotation) != cut {
+		} else if strings.Contains(s.last(), leftOutAnnotation) != cut {
 			t.Errorf("within %s: alerts are left out: %t", within, !cut)
 		}
 	}

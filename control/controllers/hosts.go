@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -66,8 +67,9 @@ func (r *Runner) virtualHost(ctx context.Context, known *inventory.Snapshot, sai
 		}
 	}
 	var failing []string
+	names := ofHost(reach.Host.Key())
 	for _, name := range unite(reach.Host.Consumers, reach.Host.Providers) {
-		if strings.Contains(said[name], reach.Host.Key()) {
+		if names.MatchString(said[name]) {
 			failing = append(failing, name)
 		}
 	}
@@ -108,6 +110,11 @@ func some(names []string) string {
 		return strings.Join(names[:maxNamed], ", ") + fmt.Sprintf(" and %d more", n)
 	}
 	return strings.Join(names, ", ")
+}
+
+// ofHost matches a text in which a host stands, and not one whose name is longer.
+func ofHost(key string) *regexp.Regexp {
+	return regexp.MustCompile(`(^|[^a-z0-9.-])` + regexp.QuoteMeta(key) + `($|[^a-z0-9-])`)
 }
 
 // failingHosts are the sites that say that a host is not in effect there, with what they say.

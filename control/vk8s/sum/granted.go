@@ -73,8 +73,8 @@ func (c *Controller) writeGranted(ctx context.Context, kind offered.Kind, item, 
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(kind.GroupVersionKind())
 	if err := c.o.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
-		if _, answered := err.(apierrors.APIStatus); !answered { //nolint:errorlint // what is wrapped is discovery's, of a kind that is new
-			return fmt.Errorf("status of %s: %v", item, err) // and is tried again
+		if _, answered := err.(apierrors.APIStatus); !answered { // what is wrapped is discovery's, of a kind that is new: it is tried again
+			return fmt.Errorf("status of %s: %v", item, err) //nolint:errorlint // or it would be taken for the object's
 		}
 		if apierrors.IsNotFound(err) {
 			c.mu.Lock()
