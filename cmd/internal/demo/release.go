@@ -96,7 +96,7 @@ func releasePlan() v1alpha1.RolloutPlan {
 		Gates: []v1alpha1.RolloutGate{
 			{Name: "ready", Ready: &v1alpha1.GateReady{Percent: 100}},
 			{Name: "peers", Peers: &v1alpha1.GateChange{MaxDrop: 10}},
-			{Name: "red", Unhealthy: &v1alpha1.GateUnhealthy{MaxPercent: 50}},
+			{Name: "red", Unhealthy: &v1alpha1.GateUnhealthy{MaxPercent: 75}}, // others may be broken by hand
 		},
 		Soak: metav1.Duration{Duration: 20 * time.Second},
 		// An update here is one restart, which the signals that look back over ten minutes let

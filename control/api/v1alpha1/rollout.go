@@ -300,7 +300,8 @@ type GateScore struct {
 	Minimum int32 `json:"minimum"`
 }
 
-// GateUnhealthy passes while at most this part of the wave's sites is red.
+// GateUnhealthy passes while at most this part of the wave's sites is red. Sites that were red
+// before they got the change hold the wave, and fail nothing.
 type GateUnhealthy struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100

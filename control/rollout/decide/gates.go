@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/fleet"
 )
 
 const (
@@ -384,30 +385,37 @@ func (j *judge) score(name string, g *v1alpha1.GateScore) v1alpha1.GateReading {
 	return out
 }
 
+// unhealthy counts the sites that are red. One that was red before it got the change says
+// nothing of it: it holds, as one that may still show the update itself, and fails nothing.
 func (j *judge) unhealthy(name string, g *v1alpha1.GateUnhealthy) v1alpha1.GateReading {
 	values, who, online, enough := j.read(siteScore)
 	if !enough {
 		return lacking("The score", len(values), online)
 	}
 	var doubt doubt
-	var worst []string
+	var worst, ill []string
 	for _, i := range lowest(values) {
 		if !who[i].s.Red {
 			continue
 		}
 		worst = append(worst, who[i].s.Name)
-		if until, is := j.unsettled(who[i], siteScore); is {
+		if col, ok := j.column[siteScore]; ok && who[i].real[col] < fleet.RedBelow {
+			ill = append(ill, who[i].s.Name)
+		} else if until, is := j.unsettled(who[i], siteScore); is {
 			doubt.add(who[i], until)
 		}
 	}
 	red, most := len(worst), float64(g.MaxPercent)
 	percent := func(n int) float64 { return 100 * float64(n) / float64(len(values)) }
 	out := v1alpha1.GateReading{
-		Verdict: j.patientBut(name, percent(red) > most, percent(red-len(doubt.sites)) > most, j.patience()),
+		Verdict: j.patientBut(name, percent(red) > most, percent(red-len(doubt.sites)-len(ill)) > most, j.patience()),
 		Text:    fmt.Sprintf("%d of %s are red; %d%% are allowed.", red, sites(len(values)), g.MaxPercent),
 		Value:   figure(percent(red)), Limit: strconv.Itoa(int(g.MaxPercent)), Sites: int32(len(values) - len(doubt.sites)), OfSites: int32(online), Worst: worst,
 	}
 	if percent(red) > most {
+		if len(ill) > 0 {
+			out.Text += fmt.Sprintf(" %d of them were red before they got the change; that holds.", len(ill))
+		}
 		out.Text += doubt.words(online)
 	}
 	return out

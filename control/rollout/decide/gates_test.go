@@ -86,6 +86,7 @@ func TestGatesSayWhatTheyRead(t *testing.T) {
 		gate    v1alpha1.RolloutGate
 		now     func(i int) map[string]float64
 		spoil   func(s []Site)
+		was     map[string]float64 // scores of sites before
 		verdict v1alpha1.GateVerdict
 		text    string
 		value   string
@@ -138,6 +139,11 @@ func TestGatesSayWhatTheyRead(t *testing.T) {
 			spoil: func(s []Site) { s[3].Red, s[4].Red = true, true }, verdict: v1alpha1.GateFail, text: "2 of 12 sites are red; 10% are allowed.",
 		},
 		{
+			name: "red before", gate: v1alpha1.RolloutGate{Unhealthy: &v1alpha1.GateUnhealthy{MaxPercent: 10}},
+			was:   map[string]float64{"s003": 31, "s004": 12},
+			spoil: func(s []Site) { s[3].Red, s[4].Red = true, true }, verdict: v1alpha1.GateWait, text: "2 of 12 sites are red; 10% are allowed. 2 of them were red before",
+		},
+		{
 			name: "not ready", gate: v1alpha1.RolloutGate{Ready: &v1alpha1.GateReady{}},
 			spoil: func(s []Site) { s[3].State = Progressing }, verdict: v1alpha1.GateWait, text: "11 of 12 sites are ready.", value: "11",
 		},
@@ -180,6 +186,9 @@ func TestGatesSayWhatTheyRead(t *testing.T) {
 			list, before := fleetOf(100, 12, c.now)
 			if c.spoil != nil {
 				c.spoil(list)
+			}
+			for name, score := range c.was {
+				before[name][siteScore] = score
 			}
 			memory := &Memory{}
 			var r []v1alpha1.GateReading
