@@ -19,8 +19,9 @@ import (
 // the tenants have as if it were not there.
 //
 // A machine that is short of processors has other processes that want them, and what serves
-// requests in this one. While it is, a tenant that isn't alone gets a third of what tenants
-// have, on end: a burst of some seconds is through before that counts.
+// requests in this one. While it is, the tenant that uses most gets a third of what tenants
+// have, on end, or as much as the next one uses: a burst of some seconds is through before
+// that counts.
 //
 // A process has one of it for all its work. Safe for concurrent use.
 type Processors struct{ slots *Slots }

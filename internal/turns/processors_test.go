@@ -268,11 +268,13 @@ func TestPressure(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		pressed, alone bool
+		other          time.Duration // of work of another tenant in each stretch
 		want           float64
 	}{
-		{"pressed", true, false, 1. / 3},
-		{"idle", false, false, 1},
-		{"alone", true, true, 1},
+		{"pressed", true, false, 0, 1. / 3},
+		{"idle", false, false, 0, 1},
+		{"alone", true, true, 0, 1},
+		{"another uses as much", true, false, stretch, 0.5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -283,9 +285,12 @@ func TestPressure(t *testing.T) {
 					go func() {
 						for ctx.Err() == nil { // it shows up now and then
 							if turn, err := p.Begin(ctx, umbrella); err == nil {
+								time.Sleep(c.other)
 								turn.End()
 							}
-							time.Sleep(memory)
+							if c.other == 0 {
+								time.Sleep(memory)
+							}
 						}
 					}()
 				}

@@ -42,7 +42,7 @@ type Slots struct {
 	overdue time.Duration
 	epoch   time.Time // when Slots was made
 	// pressed says whether the machine has more to do than processors; nil: it never does. What
-	// a tenant may use of late then is fair, if it isn't alone.
+	// the tenant that uses most may use of late then is fair, if it isn't alone.
 	pressed func() bool
 	fair    time.Duration
 
@@ -153,7 +153,7 @@ func (s *Slots) acquire(ctx context.Context, c Class) (_ *waiter, release func()
 		*line = append(*line, w)
 		// Where nobody else waits there is nobody to choose from: tenants may be many.
 		if s.waiting++; s.waiting == 1 && len(s.platform) == 0 && s.inUse < s.total && s.ofTenant < s.tenants {
-			if now := time.Now(); s.mayLocked(t, t.use(now, s.epoch)) {
+			if now := time.Now(); s.mayLocked(t, t.use(now, s.epoch), now) {
 				s.serveLocked(t, now)
 			}
 		}
@@ -286,7 +286,7 @@ func (s *Slots) wanted(c Class, w *waiter) bool {
 	}
 	now, mine := time.Now(), time.Duration(math.MaxInt64)
 	if t := s.of[c.Tenant]; !c.Platform && t != nil {
-		if s.restsLocked(t.use(now, s.epoch)) {
+		if mine = t.use(now, s.epoch); s.restsLocked(t, mine, now) {
 			return true
 		}
 		switch next := t.next(); {
@@ -298,7 +298,9 @@ func (s *Slots) wanted(c Class, w *waiter) bool {
 				return true
 			}
 		}
-		mine = t.use(now, s.epoch)
+	}
+	if s.waiting == 0 {
+		return false
 	}
 	for _, t := range s.of {
 		if t.next() != nil && t.use(now, s.epoch) < mine {
@@ -308,15 +310,24 @@ func (s *Slots) wanted(c Class, w *waiter) bool {
 	return false
 }
 
-// restsLocked says whether a tenant of such use must wait until less of it counts.
-func (s *Slots) restsLocked(use time.Duration) bool {
-	return s.pressed != nil && use > s.fair && len(s.of) > 1 && s.pressed()
+// restsLocked says whether a tenant of such use must wait until less of it counts: the one that
+// had most. No more than three have more than is fair, so that few are compared with all.
+func (s *Slots) restsLocked(t *slots, use time.Duration, now time.Time) bool {
+	if s.pressed == nil || use <= s.fair || len(s.of) < 2 || !s.pressed() {
+		return false
+	}
+	for _, o := range s.of {
+		if o != t && o.use(now, s.epoch) > use {
+			return false
+		}
+	}
+	return true
 }
 
 // mayLocked says whether a tenant may have one more, as far as that is about itself.
-func (s *Slots) mayLocked(t *slots, use time.Duration) bool {
+func (s *Slots) mayLocked(t *slots, use time.Duration, now time.Time) bool {
 	alone := len(s.of) == 1
-	if s.restsLocked(use) {
+	if s.restsLocked(t, use, now) {
 		return false
 	}
 	return t.running < s.each && (alone || t.running < s.share || use <= time.Duration(s.share)*memory)
@@ -333,7 +344,7 @@ func (s *Slots) nextLocked(now time.Time) *slots {
 			continue
 		}
 		use := t.use(now, s.epoch)
-		if !s.mayLocked(t, use) {
+		if !s.mayLocked(t, use, now) {
 			continue
 		}
 		if next == nil || cmp.Or(cmp.Compare(use, least), cmp.Compare(t.running, next.running), cmp.Compare((*line)[0].number, first)) < 0 {
