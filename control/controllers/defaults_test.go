@@ -205,11 +205,13 @@ func TestDefaultPoliciesFollowUpgrades(t *testing.T) {
 		file := policy("ship-applied", own)
 		raw, err := json.Marshal(asFile(file))
 		must(err)
-		if err := c.Create(ctx, file, client.FieldOwner("kubectl-client-side-apply")); apierrors.IsAlreadyExists(err) {
-			must(patch(file, "kubectl-client-side-apply", string(raw)))
-		} else {
-			must(err)
-		}
+		testkit.Eventually(t, "the file is applied", func() error { // the namespace may be late on a slow machine
+			err := c.Create(ctx, file.DeepCopy(), client.FieldOwner("kubectl-client-side-apply"))
+			if apierrors.IsAlreadyExists(err) {
+				return patch(file, "kubectl-client-side-apply", string(raw))
+			}
+			return err
+		})
 		// The health role's part of the status is not an edit.
 		status := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": "HealthPolicy",
 			"metadata": map[string]any{"namespace": "ship-untouched-system", "name": "default"},
