@@ -9,7 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,10 +18,7 @@ import (
 
 // TestEviction: a site is asked once, and what it says comes back as it is meant.
 func TestEviction(t *testing.T) {
-	s := New(Options{})
-	say(t, s, demo("paris"), true, nil, stateful("db-0", "n"), pod("web-6f-aaaaa", "n", corev1.PodRunning))
-	say(t, s, demo("rome"), true, nil, stateful("db-0", "n"))
-	s.Online(demo("paris"), true)
+	s := twoSites(t)
 	var mu sync.Mutex
 	var asked []string
 	cfg := serve(t, s, tunnelSite(t, func(w http.ResponseWriter, req *http.Request) {

@@ -574,11 +574,17 @@ func tunnelSite(t *testing.T, h http.HandlerFunc) Dial {
 	}
 }
 
-func TestTunnel(t *testing.T) {
+// twoSites has pods of paris, which is online, and of rome, which is not.
+func twoSites(t *testing.T) *Store {
 	s := New(Options{})
 	say(t, s, demo("paris"), true, nil, stateful("db-0", "n"), pod("web-6f-aaaaa", "n", corev1.PodRunning))
 	say(t, s, demo("rome"), true, nil, stateful("db-0", "n"))
 	s.Online(demo("paris"), true)
+	return s
+}
+
+func TestTunnel(t *testing.T) {
+	s := twoSites(t)
 	var mu sync.Mutex
 	var asked []string
 	cfg := serve(t, s, tunnelSite(t, func(w http.ResponseWriter, req *http.Request) {
