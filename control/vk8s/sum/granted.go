@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -53,16 +54,7 @@ func Conditions(was []metav1.Condition, generation int64, all, ignored []place, 
 	}
 	out := slices.Clone(was)
 	for _, c := range sums {
-		n := metav1.Condition{Type: c.kind, Status: metav1.ConditionStatus(c.status), ObservedGeneration: generation, Reason: c.reason, Message: c.message, LastTransitionTime: now}
-		i := slices.IndexFunc(out, func(o metav1.Condition) bool { return o.Type == n.Type })
-		if i < 0 {
-			out = append(out, n)
-			continue
-		}
-		if out[i].Status == n.Status {
-			n.LastTransitionTime = out[i].LastTransitionTime
-		}
-		out[i] = n
+		meta.SetStatusCondition(&out, metav1.Condition{Type: c.kind, Status: metav1.ConditionStatus(c.status), ObservedGeneration: generation, Reason: c.reason, Message: c.message, LastTransitionTime: now})
 	}
 	return out
 }
