@@ -1,16 +1,14 @@
 package turns
 
 import (
-	"sync"
 	"time"
 
 	"github.com/prometheus/procfs"
 )
 
 // pressure is whether this machine is short of processors, by the kernel's own account
-// (https://docs.kernel.org/accounting/psi.html). Safe for concurrent use.
+// (https://docs.kernel.org/accounting/psi.html). It is guarded by its Slots' lock.
 type pressure struct {
-	mu    sync.Mutex
 	asked time.Time
 	is    bool
 }
@@ -22,8 +20,6 @@ const highPressure = 50
 // high is asked of the kernel once a second at most. A kernel without an account is taken to be
 // under pressure.
 func (p *pressure) high() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if now := time.Now(); now.Sub(p.asked) >= time.Second {
 		p.asked, p.is = now, true
 		if fs, err := procfs.NewDefaultFS(); err == nil {

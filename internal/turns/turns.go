@@ -41,8 +41,8 @@ type Slots struct {
 	// platform leaves; 0: never.
 	overdue time.Duration
 	epoch   time.Time // when Slots was made
-	// pressed says whether the machine has more to do than processors; nil: it never does. What
-	// the tenant that uses most may use of late then is fair, if it isn't alone.
+	// pressed, called with the lock held, says whether the machine has more to do than processors;
+	// nil: it never does. What the tenant that uses most may use of late then is fair, if it isn't alone.
 	pressed func() bool
 	fair    time.Duration
 
@@ -280,11 +280,11 @@ func (s *Slots) serveLocked(t *slots, now time.Time) {
 func (s *Slots) wanted(c Class, w *waiter) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.heard = time.Now()
+	now, mine := time.Now(), time.Duration(math.MaxInt64)
+	w.heard = now
 	if len(s.platform) > 0 {
 		return true
 	}
-	now, mine := time.Now(), time.Duration(math.MaxInt64)
 	if t := s.of[c.Tenant]; !c.Platform && t != nil {
 		if mine = t.use(now, s.epoch); s.restsLocked(t, mine, now) {
 			return true
