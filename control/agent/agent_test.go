@@ -194,6 +194,42 @@ func TestFromJoinToAppliedPolicy(t *testing.T) {
 	}
 }
 
+// What is other in the desired state is taken without the rest of it, also after a restart; a
+// change that does not follow what the site holds has it ask for all of it.
+func TestChangesOfTheDesiredState(t *testing.T) {
+	r, s := fleetOf(t)
+	blob := func(name, data string) fakeregional.Blob {
+		return fakeregional.Blob{Kind: "CollectionPolicy", Name: name, Data: []byte(data)}
+	}
+	applied := func(what string, st *wire.DesiredState) {
+		t.Helper()
+		r.Eventually(what, func() bool { return r.Seen(paris).Report.GetAppliedRevision() == st.Revision })
+	}
+	applied("the first state", r.SetDesired(paris, blob("a", "1"), blob("b", "1"), blob("c", "1")))
+	applied("a change", r.SetDesired(paris, blob("a", "1"), blob("b", "2"), blob("c", "1")))
+	st := r.SetDesired(paris, blob("a", "1"), blob("c", "1"))
+	applied("one less", st)
+	if n := r.Seen(paris).Changes; n != 2 {
+		t.Errorf("%d of two changes were told as such", n)
+	}
+	connects := r.Seen(paris).Connects
+	r.SendChange(paris, &wire.DesiredChange{Revision: strings.Repeat("a", 64), After: strings.Repeat("b", 64)})
+	r.Eventually("it comes back and asks for everything", func() bool {
+		seen := r.Seen(paris)
+		return seen.Connects > connects && seen.Hello.GetRevision() == ""
+	})
+	r.Eventually("it is well", func() bool { return s.Status().Phase == agent.PhaseConnected })
+	applied("the next one", r.SetDesired(paris, blob("a", "9"), blob("c", "1"), blob("d", "1")))
+	s.stop()
+	st = r.SetDesired(paris, blob("a", "9"), blob("c", "2"), blob("d", "1"))
+	start(t, s.dir, nil)
+	applied("what changed while it was away", st)
+	r.SendChange(paris, wire.ChangeBetween(st, &wire.DesiredState{Revision: wire.RevisionOf(st.Items[:2]), Items: st.Items[:2]}))
+	r.Eventually("a change of what it named when it came", func() bool {
+		return r.Seen(paris).Report.GetAppliedRevision() == wire.RevisionOf(st.Items[:2])
+	})
+}
+
 func TestRestartWithControlDownAppliesTheLastState(t *testing.T) {
 	r, s := fleetOf(t)
 	st := r.SetDesired(paris, policy("one"))

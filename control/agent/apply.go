@@ -35,6 +35,7 @@ const (
 type desiredState struct {
 	mu     sync.Mutex
 	target *wire.DesiredState // the newest that control wants; nil: never heard
+	lost   bool               // a change could not be followed
 	client wire.UplinkClient  // nil: not connected
 	wake   chan struct{}
 	noted  chan struct{}     // appliers of sets said something
@@ -59,6 +60,14 @@ type storedItem struct {
 	Name   string `json:"name"`
 	Digest string `json:"digest"`
 	Size   int64  `json:"size"`
+}
+
+func (s stored) state() *wire.DesiredState {
+	state := &wire.DesiredState{Revision: s.Revision}
+	for _, it := range s.Items {
+		state.Items = append(state.Items, it.wire())
+	}
+	return state
 }
 
 func (it storedItem) key() string { return it.Kind + "/" + it.Name }
@@ -107,10 +116,7 @@ func decodeStored(b []byte, maxBlob int64) (stored, *wire.DesiredState, error) {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return stored{}, nil, fmt.Errorf("stored desired state: %w", err)
 	}
-	state := &wire.DesiredState{Revision: s.Revision}
-	for _, it := range s.Items {
-		state.Items = append(state.Items, it.wire())
-	}
+	state := s.state()
 	if err := validate(state, maxBlob); err != nil {
 		return stored{}, nil, err
 	}
@@ -135,9 +141,28 @@ func (d *desiredState) poke() {
 // want takes a new state; an older one that was not applied yet is dropped.
 func (d *desiredState) want(s *wire.DesiredState) {
 	d.mu.Lock()
-	d.target = s
+	d.target, d.lost = s, false
 	d.mu.Unlock()
 	d.poke()
+}
+
+// change takes a new state by what is other in it than in the one that was told last, or, in
+// a session that has told none yet, than in the one on the disk. On an error the next
+// session asks for the whole of it.
+func (d *desiredState) change(c *wire.DesiredChange) error {
+	d.mu.Lock()
+	from := d.target
+	if from.GetRevision() != c.GetAfter() && d.held.Revision == c.GetAfter() {
+		from = d.held.state()
+	}
+	to, err := wire.Changed(from, c)
+	d.lost = err != nil
+	d.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	d.want(to)
+	return nil
 }
 
 func (d *desiredState) connected(c wire.UplinkClient) {
@@ -149,10 +174,13 @@ func (d *desiredState) connected(c wire.UplinkClient) {
 	}
 }
 
-// revision is what the site has on its disk.
+// revision is what the site has on its disk; empty, if it has to be told all of it.
 func (d *desiredState) revision() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.lost {
+		return ""
+	}
 	return d.held.Revision
 }
 

@@ -153,6 +153,10 @@ func (a *Agent) receive(stream uplink, tunnels *tunnels) error {
 		switch m := msg.GetMsg().(type) {
 		case *wire.ToSite_Desired:
 			a.desired.want(m.Desired)
+		case *wire.ToSite_Change:
+			if err := a.desired.change(m.Change); err != nil {
+				return err
+			}
 		case *wire.ToSite_KubernetesResync:
 			a.mirror.Resync()
 		case *wire.ToSite_OpenTunnel:

@@ -196,6 +196,14 @@ func TestTenThousandObjectsOfASite(t *testing.T) {
 	if changed != 1 || bytes > 500 || len(has.Items) != len(had.Items) || after.Blobs > before.Blobs+1 || told != 1 {
 		t.Errorf("%d items of %d bytes changed, %d blobs became %d, told %d times", changed, bytes, before.Blobs, after.Blobs, told)
 	}
+	change := wire.ChangeBetween(had, has)
+	if got, err := wire.Changed(had, change); err != nil || got.Revision != has.Revision {
+		t.Errorf("the change of the list: %v", err)
+	}
+	t.Logf("its change has %d bytes", proto.Size(change))
+	if proto.Size(change) > 500 {
+		t.Errorf("the change of the list has %d bytes", proto.Size(change))
+	}
 }
 
 // An Override concerns the sites that it names.

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -242,7 +243,8 @@ type regional struct {
 	pushes          map[fleet.SiteID]int
 	revoked         map[fleet.SiteID]*wire.SiteRevoked
 	regionalDesired int // RegionalDesired messages
-	together        int // SitesDesired messages
+	together        int // SitesDesired and SitesChange messages
+	desiredBytes    int // of all messages that say what sites should hold
 	resyncs         map[fleet.SiteID]int
 	tunnels         []string
 	err             error
@@ -280,6 +282,21 @@ func (w *world) regionalThat(name string, capability uint32) *regional {
 					r.desired[idOf(s)] = d.Desired
 					r.pushes[idOf(s)]++
 				}
+			}
+			if d := m.GetSitesChange(); d != nil {
+				r.together++
+				for _, s := range d.Sites {
+					now, err := wire.Changed(r.desired[idOf(s)], d.Change)
+					if err != nil {
+						r.err = err
+						break
+					}
+					r.desired[idOf(s)] = now
+					r.pushes[idOf(s)]++
+				}
+			}
+			if m.GetDesired() != nil || m.GetSitesDesired() != nil || m.GetSitesChange() != nil {
+				r.desiredBytes += proto.Size(m)
 			}
 			if m.GetRegional() != nil {
 				r.regionalDesired++

@@ -346,7 +346,7 @@ func (s *Server) send(stream grpc.BidiStreamingServer[wire.RelayUp, wire.RelayDo
 			if msg.GetDesired() != nil {
 				s.metrics.pushes.Inc()
 			}
-			s.metrics.pushes.Add(float64(len(msg.GetSitesDesired().GetSites())))
+			s.metrics.pushes.Add(float64(len(msg.GetSitesDesired().GetSites()) + len(msg.GetSitesChange().GetSites())))
 		}
 		select {
 		case <-sess.wake:

@@ -20,11 +20,12 @@ type session struct {
 	replaced   chan struct{} // closed when the regional opened another stream
 
 	mu      sync.Mutex
-	dirty   map[fleet.SiteID]bool // true: send even if the revision is the one sent before
+	dirty   map[fleet.SiteID]bool
 	revoked map[fleet.SiteID]*wire.SiteRevoked
-	sent    map[fleet.SiteID]string // revision, of each site that is up here
-	resyncs map[fleet.SiteID]bool   // sites that are asked for a snapshot of their cluster
-	older   map[fleet.SiteID]bool   // sites whose agents do not know of software
+	sent    map[fleet.SiteID]*wire.DesiredState // of each site that is or was up here
+	holds   map[fleet.SiteID]string             // revision that the regional has, of sites that have just come
+	resyncs map[fleet.SiteID]bool               // sites that are asked for a snapshot of their cluster
+	older   map[fleet.SiteID]bool               // sites whose agents do not know of software
 	tunnels []*wire.SiteOpenTunnel
 
 	regionalDirty bool   // what the regional itself holds may have changed
@@ -46,26 +47,32 @@ const alike = 512
 func newSession(regional string, capability uint32) *session {
 	return &session{
 		regional: regional, capability: capability, regionalDirty: true, wake: make(chan struct{}, 1), replaced: make(chan struct{}),
-		dirty: map[fleet.SiteID]bool{}, revoked: map[fleet.SiteID]*wire.SiteRevoked{}, sent: map[fleet.SiteID]string{}, resyncs: map[fleet.SiteID]bool{}, older: map[fleet.SiteID]bool{},
+		dirty: map[fleet.SiteID]bool{}, revoked: map[fleet.SiteID]*wire.SiteRevoked{}, sent: map[fleet.SiteID]*wire.DesiredState{}, holds: map[fleet.SiteID]string{}, resyncs: map[fleet.SiteID]bool{}, older: map[fleet.SiteID]bool{},
 	}
 }
 
-// up says that a site is up here; older: it is not to be sent what it shall run.
-func (x *session) up(id fleet.SiteID, older bool) {
+// up says that a site is up here, for which the regional holds a revision; older: it is not
+// to be sent what it shall run.
+func (x *session) up(id fleet.SiteID, holds string, older bool) {
 	x.mu.Lock()
+	if was := x.sent[id]; was == nil {
+		x.holds[id] = holds
+	} else if was.Revision != holds { // something is under way to it, or it could not be followed
+		delete(x.sent, id)
+	}
 	if older {
 		x.older[id] = true
 	} else {
 		delete(x.older, id)
 	}
 	x.mu.Unlock()
-	x.push(id, true)
+	x.push(id)
 }
 
 // push says that the site's desired state may have changed.
-func (x *session) push(id fleet.SiteID, always bool) {
+func (x *session) push(id fleet.SiteID) {
 	x.mu.Lock()
-	x.dirty[id] = x.dirty[id] || always
+	x.dirty[id] = true
 	x.mu.Unlock()
 	x.poke()
 }
@@ -76,6 +83,7 @@ func (x *session) revoke(r *wire.SiteRevoked) {
 	x.revoked[id] = r
 	delete(x.dirty, id)
 	delete(x.sent, id)
+	delete(x.holds, id)
 	delete(x.resyncs, id)
 	x.mu.Unlock()
 	x.poke()
@@ -101,11 +109,12 @@ func (x *session) openTunnel(m *wire.SiteOpenTunnel) bool {
 	return true
 }
 
+// forget says that a site is up here no more; what was sent of it is the regional's still.
 func (x *session) forget(id fleet.SiteID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.dirty, id)
-	delete(x.sent, id)
+	delete(x.holds, id)
 	delete(x.older, id)
 }
 
@@ -154,31 +163,45 @@ func (x *session) next(state func(id fleet.SiteID, older bool) *wire.DesiredStat
 }
 
 func (x *session) nextDesiredLocked(state func(id fleet.SiteID, older bool) *wire.DesiredState) *wire.RelayDown {
-	var set *wire.DesiredState
+	var set, before *wire.DesiredState
 	var sites []*wire.SiteName
 	looked := 0
-	for id, always := range x.dirty {
-		st := state(id, x.older[id])
-		if st == nil || (!always && x.sent[id] == st.Revision) {
-			delete(x.dirty, id) // not rendered yet: the store will tell
+	for id := range x.dirty {
+		st, had := state(id, x.older[id]), x.sent[id]
+		if st == nil { // not rendered yet: the store will tell
+			delete(x.dirty, id)
+			continue
+		}
+		if holds, fresh := x.holds[id]; fresh && holds == st.Revision {
+			had = st
+		}
+		delete(x.holds, id)
+		if had.GetRevision() == st.Revision {
+			delete(x.dirty, id)
+			x.sent[id] = st
 			continue
 		}
 		if set == nil {
-			set = st
+			set, before = st, had
 		}
-		if st.Revision == set.Revision {
+		if st.Revision == set.Revision && had.GetRevision() == before.GetRevision() {
 			delete(x.dirty, id)
-			x.sent[id] = st.Revision
+			x.sent[id] = st
 			sites = append(sites, &wire.SiteName{Tenant: id.Tenant, Site: id.Name})
 		}
 		if looked++; looked == alike || x.capability < sitesDesiredCapability {
 			break
 		}
 	}
-	switch len(sites) {
-	case 0:
+	if len(sites) == 0 {
 		return nil
-	case 1:
+	}
+	if x.capability >= wire.ChangeCapability {
+		if change := wire.ChangeBetween(before, set); change != nil {
+			return &wire.RelayDown{Msg: &wire.RelayDown_SitesChange{SitesChange: &wire.SitesChange{Change: change, Sites: sites}}}
+		}
+	}
+	if len(sites) == 1 {
 		return &wire.RelayDown{Msg: &wire.RelayDown_Desired{Desired: &wire.SiteDesired{Tenant: sites[0].Tenant, Site: sites[0].Site, Desired: set}}}
 	}
 	return &wire.RelayDown{Msg: &wire.RelayDown_SitesDesired{SitesDesired: &wire.SitesDesired{Desired: set, Sites: sites}}}

@@ -211,7 +211,7 @@ func (s *Server) siteUp(sess *session, up *wire.SiteUp) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if st := s.sites[id]; st != nil && st.obj != nil {
-		s.siteUpLocked(sess, id, up.GetHello())
+		s.siteUpLocked(sess, id, up)
 		return
 	}
 	// Not heard of yet. It may have registered a moment ago and the watch is behind:
@@ -231,18 +231,18 @@ func (s *Server) siteUp(sess *session, up *wire.SiteUp) {
 		switch {
 		case err == nil:
 			s.setSiteLocked(id, &obj)
-			s.siteUpLocked(sess, id, up.GetHello())
+			s.siteUpLocked(sess, id, up)
 		case apierrors.IsNotFound(err):
 			sess.revoke(revokedMessage(id, newRevocation(nil, "there is no such site (any more); register the machine anew", s.opts.Now())))
 		default:
 			s.opts.Logger.Warn("can't look up a site that connected; it waits for the watch", "site", id, "err", err)
-			s.siteUpLocked(sess, id, up.GetHello())
+			s.siteUpLocked(sess, id, up)
 		}
 	}()
 }
 
-func (s *Server) siteUpLocked(sess *session, id fleet.SiteID, hello *wire.Hello) {
-	st := s.siteLocked(id)
+func (s *Server) siteUpLocked(sess *session, id fleet.SiteID, up *wire.SiteUp) {
+	st, hello := s.siteLocked(id), up.GetHello()
 	if st.obj != nil && !welcome(st.obj) {
 		sess.revoke(revokedMessage(id, newRevocation(st.obj, "the site is not approved, or was decommissioned", s.opts.Now())))
 		return
@@ -260,7 +260,7 @@ func (s *Server) siteUpLocked(sess *session, id fleet.SiteID, hello *wire.Hello)
 		st.labels = l
 	}
 	st.agent, st.capability = clip(hello.GetAgentVersion(), maxVersion), max(hello.GetCapability(), 1)
-	sess.up(id, st.capability < wire.SoftwareCapability)
+	sess.up(id, up.GetHolds(), st.capability < wire.SoftwareCapability)
 	s.clusterUpLocked(id)
 	s.changedLocked(st)
 }
@@ -389,7 +389,7 @@ func (s *Server) desiredChanged(id fleet.SiteID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if st := s.sites[id]; st != nil && st.owner != nil {
-		st.owner.push(id, false)
+		st.owner.push(id)
 	}
 }
 

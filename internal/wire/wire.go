@@ -24,7 +24,12 @@ import (
 //	5 (2026-11): a site answers OpenHost, and calls Reach: connections between sites.
 //	6 (2026-11): a site says which software it can replace, and takes items of that kind; a
 //	regional passes both on.
-const Capability = 6
+//	7 (2026-11): a site takes DesiredChange, and a regional SitesChange.
+const Capability = 7
+
+// ChangeCapability is of the first sites and regionals that take the change of a desired
+// state instead of the whole of it.
+const ChangeCapability = 7
 
 // SoftwareCapability is of the first sites that replace their software.
 const SoftwareCapability = 6

@@ -786,6 +786,7 @@ type ToSite struct {
 	//	*ToSite_KubernetesResync
 	//	*ToSite_OpenTunnel
 	//	*ToSite_OpenHost
+	//	*ToSite_Change
 	Msg           isToSite_Msg `protobuf_oneof:"msg"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -873,6 +874,15 @@ func (x *ToSite) GetOpenHost() *OpenHost {
 	return nil
 }
 
+func (x *ToSite) GetChange() *DesiredChange {
+	if x != nil {
+		if x, ok := x.Msg.(*ToSite_Change); ok {
+			return x.Change
+		}
+	}
+	return nil
+}
+
 type isToSite_Msg interface {
 	isToSite_Msg()
 }
@@ -897,6 +907,10 @@ type ToSite_OpenHost struct {
 	OpenHost *OpenHost `protobuf:"bytes,5,opt,name=open_host,json=openHost,proto3,oneof"`
 }
 
+type ToSite_Change struct {
+	Change *DesiredChange `protobuf:"bytes,6,opt,name=change,proto3,oneof"`
+}
+
 func (*ToSite_Welcome) isToSite_Msg() {}
 
 func (*ToSite_Desired) isToSite_Msg() {}
@@ -906,6 +920,8 @@ func (*ToSite_KubernetesResync) isToSite_Msg() {}
 func (*ToSite_OpenTunnel) isToSite_Msg() {}
 
 func (*ToSite_OpenHost) isToSite_Msg() {}
+
+func (*ToSite_Change) isToSite_Msg() {}
 
 // KubernetesStatus is what changed of what runs on the site's cluster. What a site has
 // said by then is a version of it, named by epoch and seq. With snapshot set, the message
@@ -1540,6 +1556,133 @@ func (x *DesiredState) GetItems() []*Item {
 	return nil
 }
 
+// DesiredChange is a DesiredState, told by what is other in it than in the one named by
+// after, which the sender told before on the same stream, or which the receiver said that
+// it holds (wire.ChangeBetween, wire.Changed). A site that does not hold that one connects
+// anew and names no revision; a regional repeats its SiteUp. Sent to sites and regionals of
+// capability 7 and later.
+type DesiredChange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revision      string                 `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"` // of the new state
+	After         string                 `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`       // revision of the state that it changes
+	Splices       []*Splice              `protobuf:"bytes,3,rep,name=splices,proto3" json:"splices,omitempty"`   // in order, over the items of that state
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DesiredChange) Reset() {
+	*x = DesiredChange{}
+	mi := &file_wire_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DesiredChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DesiredChange) ProtoMessage() {}
+
+func (x *DesiredChange) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DesiredChange.ProtoReflect.Descriptor instead.
+func (*DesiredChange) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *DesiredChange) GetRevision() string {
+	if x != nil {
+		return x.Revision
+	}
+	return ""
+}
+
+func (x *DesiredChange) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *DesiredChange) GetSplices() []*Splice {
+	if x != nil {
+		return x.Splices
+	}
+	return nil
+}
+
+// Splice keeps so many items, leaves out so many, and then adds some. What follows the
+// last one is kept.
+type Splice struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Keep          uint32                 `protobuf:"varint,1,opt,name=keep,proto3" json:"keep,omitempty"`
+	Drop          uint32                 `protobuf:"varint,2,opt,name=drop,proto3" json:"drop,omitempty"`
+	Add           []*Item                `protobuf:"bytes,3,rep,name=add,proto3" json:"add,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Splice) Reset() {
+	*x = Splice{}
+	mi := &file_wire_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Splice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Splice) ProtoMessage() {}
+
+func (x *Splice) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Splice.ProtoReflect.Descriptor instead.
+func (*Splice) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Splice) GetKeep() uint32 {
+	if x != nil {
+		return x.Keep
+	}
+	return 0
+}
+
+func (x *Splice) GetDrop() uint32 {
+	if x != nil {
+		return x.Drop
+	}
+	return 0
+}
+
+func (x *Splice) GetAdd() []*Item {
+	if x != nil {
+		return x.Add
+	}
+	return nil
+}
+
 type Item struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // e.g. CollectionPolicy
@@ -1552,7 +1695,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_wire_proto_msgTypes[20]
+	mi := &file_wire_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1564,7 +1707,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[20]
+	mi := &file_wire_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1577,7 +1720,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{20}
+	return file_wire_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Item) GetKind() string {
@@ -1618,7 +1761,7 @@ type FetchBlobRequest struct {
 
 func (x *FetchBlobRequest) Reset() {
 	*x = FetchBlobRequest{}
-	mi := &file_wire_proto_msgTypes[21]
+	mi := &file_wire_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1630,7 +1773,7 @@ func (x *FetchBlobRequest) String() string {
 func (*FetchBlobRequest) ProtoMessage() {}
 
 func (x *FetchBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[21]
+	mi := &file_wire_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1643,7 +1786,7 @@ func (x *FetchBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchBlobRequest.ProtoReflect.Descriptor instead.
 func (*FetchBlobRequest) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{21}
+	return file_wire_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *FetchBlobRequest) GetDigest() string {
@@ -1669,7 +1812,7 @@ type BlobChunk struct {
 
 func (x *BlobChunk) Reset() {
 	*x = BlobChunk{}
-	mi := &file_wire_proto_msgTypes[22]
+	mi := &file_wire_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1681,7 +1824,7 @@ func (x *BlobChunk) String() string {
 func (*BlobChunk) ProtoMessage() {}
 
 func (x *BlobChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[22]
+	mi := &file_wire_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1694,7 +1837,7 @@ func (x *BlobChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlobChunk.ProtoReflect.Descriptor instead.
 func (*BlobChunk) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{22}
+	return file_wire_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *BlobChunk) GetData() []byte {
@@ -1714,7 +1857,7 @@ type RelayedRegister struct {
 
 func (x *RelayedRegister) Reset() {
 	*x = RelayedRegister{}
-	mi := &file_wire_proto_msgTypes[23]
+	mi := &file_wire_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1726,7 +1869,7 @@ func (x *RelayedRegister) String() string {
 func (*RelayedRegister) ProtoMessage() {}
 
 func (x *RelayedRegister) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[23]
+	mi := &file_wire_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1739,7 +1882,7 @@ func (x *RelayedRegister) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayedRegister.ProtoReflect.Descriptor instead.
 func (*RelayedRegister) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{23}
+	return file_wire_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RelayedRegister) GetRequest() *RegisterRequest {
@@ -1767,7 +1910,7 @@ type RelayedRenew struct {
 
 func (x *RelayedRenew) Reset() {
 	*x = RelayedRenew{}
-	mi := &file_wire_proto_msgTypes[24]
+	mi := &file_wire_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1779,7 +1922,7 @@ func (x *RelayedRenew) String() string {
 func (*RelayedRenew) ProtoMessage() {}
 
 func (x *RelayedRenew) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[24]
+	mi := &file_wire_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1792,7 +1935,7 @@ func (x *RelayedRenew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayedRenew.ProtoReflect.Descriptor instead.
 func (*RelayedRenew) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{24}
+	return file_wire_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RelayedRenew) GetTenant() string {
@@ -1836,7 +1979,7 @@ type RelayUp struct {
 
 func (x *RelayUp) Reset() {
 	*x = RelayUp{}
-	mi := &file_wire_proto_msgTypes[25]
+	mi := &file_wire_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1848,7 +1991,7 @@ func (x *RelayUp) String() string {
 func (*RelayUp) ProtoMessage() {}
 
 func (x *RelayUp) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[25]
+	mi := &file_wire_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1861,7 +2004,7 @@ func (x *RelayUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayUp.ProtoReflect.Descriptor instead.
 func (*RelayUp) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{25}
+	return file_wire_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RelayUp) GetMsg() isRelayUp_Msg {
@@ -2026,7 +2169,7 @@ type SiteKubernetes struct {
 
 func (x *SiteKubernetes) Reset() {
 	*x = SiteKubernetes{}
-	mi := &file_wire_proto_msgTypes[26]
+	mi := &file_wire_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2038,7 +2181,7 @@ func (x *SiteKubernetes) String() string {
 func (*SiteKubernetes) ProtoMessage() {}
 
 func (x *SiteKubernetes) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[26]
+	mi := &file_wire_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2051,7 +2194,7 @@ func (x *SiteKubernetes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteKubernetes.ProtoReflect.Descriptor instead.
 func (*SiteKubernetes) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{26}
+	return file_wire_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SiteKubernetes) GetTenant() string {
@@ -2100,7 +2243,7 @@ type RelayHello struct {
 
 func (x *RelayHello) Reset() {
 	*x = RelayHello{}
-	mi := &file_wire_proto_msgTypes[27]
+	mi := &file_wire_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2112,7 +2255,7 @@ func (x *RelayHello) String() string {
 func (*RelayHello) ProtoMessage() {}
 
 func (x *RelayHello) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[27]
+	mi := &file_wire_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2125,7 +2268,7 @@ func (x *RelayHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayHello.ProtoReflect.Descriptor instead.
 func (*RelayHello) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{27}
+	return file_wire_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RelayHello) GetCapability() uint32 {
@@ -2149,19 +2292,21 @@ func (x *RelayHello) GetVersion() string {
 	return ""
 }
 
-// SiteUp subscribes the site: control answers with its DesiredState now and on change.
+// SiteUp subscribes the site: control answers with its DesiredState now, unless it is the
+// one that the regional holds, and on change.
 type SiteUp struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	Site          string                 `protobuf:"bytes,2,opt,name=site,proto3" json:"site,omitempty"`
 	Hello         *Hello                 `protobuf:"bytes,3,opt,name=hello,proto3" json:"hello,omitempty"`
+	Holds         string                 `protobuf:"bytes,4,opt,name=holds,proto3" json:"holds,omitempty"` // revision of the DesiredState that the regional has for the site; empty: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SiteUp) Reset() {
 	*x = SiteUp{}
-	mi := &file_wire_proto_msgTypes[28]
+	mi := &file_wire_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2173,7 +2318,7 @@ func (x *SiteUp) String() string {
 func (*SiteUp) ProtoMessage() {}
 
 func (x *SiteUp) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[28]
+	mi := &file_wire_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2186,7 +2331,7 @@ func (x *SiteUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteUp.ProtoReflect.Descriptor instead.
 func (*SiteUp) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{28}
+	return file_wire_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SiteUp) GetTenant() string {
@@ -2210,6 +2355,13 @@ func (x *SiteUp) GetHello() *Hello {
 	return nil
 }
 
+func (x *SiteUp) GetHolds() string {
+	if x != nil {
+		return x.Holds
+	}
+	return ""
+}
+
 type SiteDown struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
@@ -2221,7 +2373,7 @@ type SiteDown struct {
 
 func (x *SiteDown) Reset() {
 	*x = SiteDown{}
-	mi := &file_wire_proto_msgTypes[29]
+	mi := &file_wire_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2233,7 +2385,7 @@ func (x *SiteDown) String() string {
 func (*SiteDown) ProtoMessage() {}
 
 func (x *SiteDown) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[29]
+	mi := &file_wire_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2246,7 +2398,7 @@ func (x *SiteDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteDown.ProtoReflect.Descriptor instead.
 func (*SiteDown) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{29}
+	return file_wire_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SiteDown) GetTenant() string {
@@ -2281,7 +2433,7 @@ type SiteReport struct {
 
 func (x *SiteReport) Reset() {
 	*x = SiteReport{}
-	mi := &file_wire_proto_msgTypes[30]
+	mi := &file_wire_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2293,7 +2445,7 @@ func (x *SiteReport) String() string {
 func (*SiteReport) ProtoMessage() {}
 
 func (x *SiteReport) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[30]
+	mi := &file_wire_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2306,7 +2458,7 @@ func (x *SiteReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteReport.ProtoReflect.Descriptor instead.
 func (*SiteReport) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{30}
+	return file_wire_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SiteReport) GetTenant() string {
@@ -2341,7 +2493,7 @@ type TenantsUse struct {
 
 func (x *TenantsUse) Reset() {
 	*x = TenantsUse{}
-	mi := &file_wire_proto_msgTypes[31]
+	mi := &file_wire_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2353,7 +2505,7 @@ func (x *TenantsUse) String() string {
 func (*TenantsUse) ProtoMessage() {}
 
 func (x *TenantsUse) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[31]
+	mi := &file_wire_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2366,7 +2518,7 @@ func (x *TenantsUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantsUse.ProtoReflect.Descriptor instead.
 func (*TenantsUse) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{31}
+	return file_wire_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TenantsUse) GetTenants() []*TenantUse {
@@ -2388,7 +2540,7 @@ type TenantUse struct {
 
 func (x *TenantUse) Reset() {
 	*x = TenantUse{}
-	mi := &file_wire_proto_msgTypes[32]
+	mi := &file_wire_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2400,7 +2552,7 @@ func (x *TenantUse) String() string {
 func (*TenantUse) ProtoMessage() {}
 
 func (x *TenantUse) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[32]
+	mi := &file_wire_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2413,7 +2565,7 @@ func (x *TenantUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantUse.ProtoReflect.Descriptor instead.
 func (*TenantUse) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{32}
+	return file_wire_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TenantUse) GetTenant() string {
@@ -2454,7 +2606,7 @@ type SitesAlive struct {
 
 func (x *SitesAlive) Reset() {
 	*x = SitesAlive{}
-	mi := &file_wire_proto_msgTypes[33]
+	mi := &file_wire_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2466,7 +2618,7 @@ func (x *SitesAlive) String() string {
 func (*SitesAlive) ProtoMessage() {}
 
 func (x *SitesAlive) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[33]
+	mi := &file_wire_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2479,7 +2631,7 @@ func (x *SitesAlive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SitesAlive.ProtoReflect.Descriptor instead.
 func (*SitesAlive) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{33}
+	return file_wire_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SitesAlive) GetSites() []*SiteSeen {
@@ -2500,7 +2652,7 @@ type SiteSeen struct {
 
 func (x *SiteSeen) Reset() {
 	*x = SiteSeen{}
-	mi := &file_wire_proto_msgTypes[34]
+	mi := &file_wire_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2512,7 +2664,7 @@ func (x *SiteSeen) String() string {
 func (*SiteSeen) ProtoMessage() {}
 
 func (x *SiteSeen) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[34]
+	mi := &file_wire_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2525,7 +2677,7 @@ func (x *SiteSeen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteSeen.ProtoReflect.Descriptor instead.
 func (*SiteSeen) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{34}
+	return file_wire_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SiteSeen) GetTenant() string {
@@ -2559,6 +2711,7 @@ type RelayDown struct {
 	//	*RelayDown_SitesDesired
 	//	*RelayDown_KubernetesResync
 	//	*RelayDown_OpenTunnel
+	//	*RelayDown_SitesChange
 	Msg           isRelayDown_Msg `protobuf_oneof:"msg"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2566,7 +2719,7 @@ type RelayDown struct {
 
 func (x *RelayDown) Reset() {
 	*x = RelayDown{}
-	mi := &file_wire_proto_msgTypes[35]
+	mi := &file_wire_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2578,7 +2731,7 @@ func (x *RelayDown) String() string {
 func (*RelayDown) ProtoMessage() {}
 
 func (x *RelayDown) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[35]
+	mi := &file_wire_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2591,7 +2744,7 @@ func (x *RelayDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayDown.ProtoReflect.Descriptor instead.
 func (*RelayDown) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{35}
+	return file_wire_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RelayDown) GetMsg() isRelayDown_Msg {
@@ -2655,6 +2808,15 @@ func (x *RelayDown) GetOpenTunnel() *SiteOpenTunnel {
 	return nil
 }
 
+func (x *RelayDown) GetSitesChange() *SitesChange {
+	if x != nil {
+		if x, ok := x.Msg.(*RelayDown_SitesChange); ok {
+			return x.SitesChange
+		}
+	}
+	return nil
+}
+
 type isRelayDown_Msg interface {
 	isRelayDown_Msg()
 }
@@ -2683,6 +2845,10 @@ type RelayDown_OpenTunnel struct {
 	OpenTunnel *SiteOpenTunnel `protobuf:"bytes,6,opt,name=open_tunnel,json=openTunnel,proto3,oneof"`
 }
 
+type RelayDown_SitesChange struct {
+	SitesChange *SitesChange `protobuf:"bytes,7,opt,name=sites_change,json=sitesChange,proto3,oneof"`
+}
+
 func (*RelayDown_Desired) isRelayDown_Msg() {}
 
 func (*RelayDown_Revoked) isRelayDown_Msg() {}
@@ -2694,6 +2860,8 @@ func (*RelayDown_SitesDesired) isRelayDown_Msg() {}
 func (*RelayDown_KubernetesResync) isRelayDown_Msg() {}
 
 func (*RelayDown_OpenTunnel) isRelayDown_Msg() {}
+
+func (*RelayDown_SitesChange) isRelayDown_Msg() {}
 
 // SiteKubernetesResync asks the regional for a snapshot of the site, which it has, or
 // asks the site for.
@@ -2707,7 +2875,7 @@ type SiteKubernetesResync struct {
 
 func (x *SiteKubernetesResync) Reset() {
 	*x = SiteKubernetesResync{}
-	mi := &file_wire_proto_msgTypes[36]
+	mi := &file_wire_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2719,7 +2887,7 @@ func (x *SiteKubernetesResync) String() string {
 func (*SiteKubernetesResync) ProtoMessage() {}
 
 func (x *SiteKubernetesResync) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[36]
+	mi := &file_wire_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2732,7 +2900,7 @@ func (x *SiteKubernetesResync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteKubernetesResync.ProtoReflect.Descriptor instead.
 func (*SiteKubernetesResync) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{36}
+	return file_wire_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SiteKubernetesResync) GetTenant() string {
@@ -2760,7 +2928,7 @@ type SiteOpenTunnel struct {
 
 func (x *SiteOpenTunnel) Reset() {
 	*x = SiteOpenTunnel{}
-	mi := &file_wire_proto_msgTypes[37]
+	mi := &file_wire_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2772,7 +2940,7 @@ func (x *SiteOpenTunnel) String() string {
 func (*SiteOpenTunnel) ProtoMessage() {}
 
 func (x *SiteOpenTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[37]
+	mi := &file_wire_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2785,7 +2953,7 @@ func (x *SiteOpenTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteOpenTunnel.ProtoReflect.Descriptor instead.
 func (*SiteOpenTunnel) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{37}
+	return file_wire_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SiteOpenTunnel) GetTenant() string {
@@ -2821,7 +2989,7 @@ type RegionalDesired struct {
 
 func (x *RegionalDesired) Reset() {
 	*x = RegionalDesired{}
-	mi := &file_wire_proto_msgTypes[38]
+	mi := &file_wire_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2833,7 +3001,7 @@ func (x *RegionalDesired) String() string {
 func (*RegionalDesired) ProtoMessage() {}
 
 func (x *RegionalDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[38]
+	mi := &file_wire_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2846,7 +3014,7 @@ func (x *RegionalDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionalDesired.ProtoReflect.Descriptor instead.
 func (*RegionalDesired) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{38}
+	return file_wire_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RegionalDesired) GetDesired() *DesiredState {
@@ -2868,7 +3036,7 @@ type RegionalReport struct {
 
 func (x *RegionalReport) Reset() {
 	*x = RegionalReport{}
-	mi := &file_wire_proto_msgTypes[39]
+	mi := &file_wire_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2880,7 +3048,7 @@ func (x *RegionalReport) String() string {
 func (*RegionalReport) ProtoMessage() {}
 
 func (x *RegionalReport) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[39]
+	mi := &file_wire_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2893,7 +3061,7 @@ func (x *RegionalReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionalReport.ProtoReflect.Descriptor instead.
 func (*RegionalReport) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{39}
+	return file_wire_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RegionalReport) GetRevision() string {
@@ -2923,7 +3091,7 @@ type ItemState struct {
 
 func (x *ItemState) Reset() {
 	*x = ItemState{}
-	mi := &file_wire_proto_msgTypes[40]
+	mi := &file_wire_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2935,7 +3103,7 @@ func (x *ItemState) String() string {
 func (*ItemState) ProtoMessage() {}
 
 func (x *ItemState) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[40]
+	mi := &file_wire_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2948,7 +3116,7 @@ func (x *ItemState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemState.ProtoReflect.Descriptor instead.
 func (*ItemState) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{40}
+	return file_wire_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ItemState) GetKind() string {
@@ -2992,7 +3160,7 @@ type SiteConditions struct {
 
 func (x *SiteConditions) Reset() {
 	*x = SiteConditions{}
-	mi := &file_wire_proto_msgTypes[41]
+	mi := &file_wire_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3004,7 +3172,7 @@ func (x *SiteConditions) String() string {
 func (*SiteConditions) ProtoMessage() {}
 
 func (x *SiteConditions) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[41]
+	mi := &file_wire_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3017,7 +3185,7 @@ func (x *SiteConditions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteConditions.ProtoReflect.Descriptor instead.
 func (*SiteConditions) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{41}
+	return file_wire_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SiteConditions) GetTenant() string {
@@ -3052,7 +3220,7 @@ type SiteDesired struct {
 
 func (x *SiteDesired) Reset() {
 	*x = SiteDesired{}
-	mi := &file_wire_proto_msgTypes[42]
+	mi := &file_wire_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3064,7 +3232,7 @@ func (x *SiteDesired) String() string {
 func (*SiteDesired) ProtoMessage() {}
 
 func (x *SiteDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[42]
+	mi := &file_wire_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3077,7 +3245,7 @@ func (x *SiteDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteDesired.ProtoReflect.Descriptor instead.
 func (*SiteDesired) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{42}
+	return file_wire_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SiteDesired) GetTenant() string {
@@ -3113,7 +3281,7 @@ type SitesDesired struct {
 
 func (x *SitesDesired) Reset() {
 	*x = SitesDesired{}
-	mi := &file_wire_proto_msgTypes[43]
+	mi := &file_wire_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3125,7 +3293,7 @@ func (x *SitesDesired) String() string {
 func (*SitesDesired) ProtoMessage() {}
 
 func (x *SitesDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[43]
+	mi := &file_wire_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3138,7 +3306,7 @@ func (x *SitesDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SitesDesired.ProtoReflect.Descriptor instead.
 func (*SitesDesired) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{43}
+	return file_wire_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SitesDesired) GetDesired() *DesiredState {
@@ -3155,6 +3323,59 @@ func (x *SitesDesired) GetSites() []*SiteName {
 	return nil
 }
 
+// SitesChange is a change that several sites should make alike.
+type SitesChange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Change        *DesiredChange         `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`
+	Sites         []*SiteName            `protobuf:"bytes,2,rep,name=sites,proto3" json:"sites,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SitesChange) Reset() {
+	*x = SitesChange{}
+	mi := &file_wire_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SitesChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SitesChange) ProtoMessage() {}
+
+func (x *SitesChange) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SitesChange.ProtoReflect.Descriptor instead.
+func (*SitesChange) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *SitesChange) GetChange() *DesiredChange {
+	if x != nil {
+		return x.Change
+	}
+	return nil
+}
+
+func (x *SitesChange) GetSites() []*SiteName {
+	if x != nil {
+		return x.Sites
+	}
+	return nil
+}
+
 type SiteName struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
@@ -3165,7 +3386,7 @@ type SiteName struct {
 
 func (x *SiteName) Reset() {
 	*x = SiteName{}
-	mi := &file_wire_proto_msgTypes[44]
+	mi := &file_wire_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3177,7 +3398,7 @@ func (x *SiteName) String() string {
 func (*SiteName) ProtoMessage() {}
 
 func (x *SiteName) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[44]
+	mi := &file_wire_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3190,7 +3411,7 @@ func (x *SiteName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteName.ProtoReflect.Descriptor instead.
 func (*SiteName) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{44}
+	return file_wire_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SiteName) GetTenant() string {
@@ -3217,7 +3438,7 @@ type SavedDesired struct {
 
 func (x *SavedDesired) Reset() {
 	*x = SavedDesired{}
-	mi := &file_wire_proto_msgTypes[45]
+	mi := &file_wire_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3229,7 +3450,7 @@ func (x *SavedDesired) String() string {
 func (*SavedDesired) ProtoMessage() {}
 
 func (x *SavedDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[45]
+	mi := &file_wire_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3242,7 +3463,7 @@ func (x *SavedDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SavedDesired.ProtoReflect.Descriptor instead.
 func (*SavedDesired) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{45}
+	return file_wire_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SavedDesired) GetSets() []*SitesDesired {
@@ -3269,7 +3490,7 @@ type SiteRevoked struct {
 
 func (x *SiteRevoked) Reset() {
 	*x = SiteRevoked{}
-	mi := &file_wire_proto_msgTypes[46]
+	mi := &file_wire_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3281,7 +3502,7 @@ func (x *SiteRevoked) String() string {
 func (*SiteRevoked) ProtoMessage() {}
 
 func (x *SiteRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[46]
+	mi := &file_wire_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3294,7 +3515,7 @@ func (x *SiteRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteRevoked.ProtoReflect.Descriptor instead.
 func (*SiteRevoked) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{46}
+	return file_wire_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SiteRevoked) GetTenant() string {
@@ -3400,14 +3621,15 @@ const file_wire_proto_rawDesc = "" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\"\xc7\x02\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"\x80\x03\n" +
 	"\x06ToSite\x123\n" +
 	"\awelcome\x18\x01 \x01(\v2\x17.muster.wire.v1.WelcomeH\x00R\awelcome\x128\n" +
 	"\adesired\x18\x02 \x01(\v2\x1c.muster.wire.v1.DesiredStateH\x00R\adesired\x12O\n" +
 	"\x11kubernetes_resync\x18\x03 \x01(\v2 .muster.wire.v1.KubernetesResyncH\x00R\x10kubernetesResync\x12=\n" +
 	"\vopen_tunnel\x18\x04 \x01(\v2\x1a.muster.wire.v1.OpenTunnelH\x00R\n" +
 	"openTunnel\x127\n" +
-	"\topen_host\x18\x05 \x01(\v2\x18.muster.wire.v1.OpenHostH\x00R\bopenHostB\x05\n" +
+	"\topen_host\x18\x05 \x01(\v2\x18.muster.wire.v1.OpenHostH\x00R\bopenHost\x127\n" +
+	"\x06change\x18\x06 \x01(\v2\x1d.muster.wire.v1.DesiredChangeH\x00R\x06changeB\x05\n" +
 	"\x03msg\"\x88\x02\n" +
 	"\x10KubernetesStatus\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\tR\x05epoch\x12\x10\n" +
@@ -3457,7 +3679,15 @@ const file_wire_proto_rawDesc = "" +
 	"\x0ekubernetes_seq\x18\x06 \x01(\x04R\rkubernetesSeq\"V\n" +
 	"\fDesiredState\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\tR\brevision\x12*\n" +
-	"\x05items\x18\x02 \x03(\v2\x14.muster.wire.v1.ItemR\x05items\"Z\n" +
+	"\x05items\x18\x02 \x03(\v2\x14.muster.wire.v1.ItemR\x05items\"s\n" +
+	"\rDesiredChange\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\tR\brevision\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\tR\x05after\x120\n" +
+	"\asplices\x18\x03 \x03(\v2\x16.muster.wire.v1.SpliceR\asplices\"X\n" +
+	"\x06Splice\x12\x12\n" +
+	"\x04keep\x18\x01 \x01(\rR\x04keep\x12\x12\n" +
+	"\x04drop\x18\x02 \x01(\rR\x04drop\x12&\n" +
+	"\x03add\x18\x03 \x03(\v2\x14.muster.wire.v1.ItemR\x03add\"Z\n" +
 	"\x04Item\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -3500,11 +3730,12 @@ const file_wire_proto_rawDesc = "" +
 	"capability\x18\x01 \x01(\rR\n" +
 	"capability\x12\x1a\n" +
 	"\bregional\x18\x02 \x01(\tR\bregional\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\tR\aversion\"a\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\"w\n" +
 	"\x06SiteUp\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
 	"\x04site\x18\x02 \x01(\tR\x04site\x12+\n" +
-	"\x05hello\x18\x03 \x01(\v2\x15.muster.wire.v1.HelloR\x05hello\"o\n" +
+	"\x05hello\x18\x03 \x01(\v2\x15.muster.wire.v1.HelloR\x05hello\x12\x14\n" +
+	"\x05holds\x18\x04 \x01(\tR\x05holds\"o\n" +
 	"\bSiteDown\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
 	"\x04site\x18\x02 \x01(\tR\x04site\x127\n" +
@@ -3528,7 +3759,7 @@ const file_wire_proto_rawDesc = "" +
 	"\bSiteSeen\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
 	"\x04site\x18\x02 \x01(\tR\x04site\x127\n" +
-	"\tlast_seen\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\blastSeen\"\xa0\x03\n" +
+	"\tlast_seen\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\blastSeen\"\xe2\x03\n" +
 	"\tRelayDown\x127\n" +
 	"\adesired\x18\x01 \x01(\v2\x1b.muster.wire.v1.SiteDesiredH\x00R\adesired\x127\n" +
 	"\arevoked\x18\x02 \x01(\v2\x1b.muster.wire.v1.SiteRevokedH\x00R\arevoked\x12=\n" +
@@ -3536,7 +3767,8 @@ const file_wire_proto_rawDesc = "" +
 	"\rsites_desired\x18\x04 \x01(\v2\x1c.muster.wire.v1.SitesDesiredH\x00R\fsitesDesired\x12S\n" +
 	"\x11kubernetes_resync\x18\x05 \x01(\v2$.muster.wire.v1.SiteKubernetesResyncH\x00R\x10kubernetesResync\x12A\n" +
 	"\vopen_tunnel\x18\x06 \x01(\v2\x1e.muster.wire.v1.SiteOpenTunnelH\x00R\n" +
-	"openTunnelB\x05\n" +
+	"openTunnel\x12@\n" +
+	"\fsites_change\x18\a \x01(\v2\x1b.muster.wire.v1.SitesChangeH\x00R\vsitesChangeB\x05\n" +
 	"\x03msg\"B\n" +
 	"\x14SiteKubernetesResync\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
@@ -3567,6 +3799,9 @@ const file_wire_proto_rawDesc = "" +
 	"\adesired\x18\x03 \x01(\v2\x1c.muster.wire.v1.DesiredStateR\adesired\"v\n" +
 	"\fSitesDesired\x126\n" +
 	"\adesired\x18\x01 \x01(\v2\x1c.muster.wire.v1.DesiredStateR\adesired\x12.\n" +
+	"\x05sites\x18\x02 \x03(\v2\x18.muster.wire.v1.SiteNameR\x05sites\"t\n" +
+	"\vSitesChange\x125\n" +
+	"\x06change\x18\x01 \x01(\v2\x1d.muster.wire.v1.DesiredChangeR\x06change\x12.\n" +
 	"\x05sites\x18\x02 \x03(\v2\x18.muster.wire.v1.SiteNameR\x05sites\"6\n" +
 	"\bSiteName\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
@@ -3606,7 +3841,7 @@ func file_wire_proto_rawDescGZIP() []byte {
 	return file_wire_proto_rawDescData
 }
 
-var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_wire_proto_goTypes = []any{
 	(*RegisterRequest)(nil),       // 0: muster.wire.v1.RegisterRequest
 	(*RegisterResponse)(nil),      // 1: muster.wire.v1.RegisterResponse
@@ -3628,125 +3863,134 @@ var file_wire_proto_goTypes = []any{
 	(*TunnelData)(nil),            // 17: muster.wire.v1.TunnelData
 	(*Welcome)(nil),               // 18: muster.wire.v1.Welcome
 	(*DesiredState)(nil),          // 19: muster.wire.v1.DesiredState
-	(*Item)(nil),                  // 20: muster.wire.v1.Item
-	(*FetchBlobRequest)(nil),      // 21: muster.wire.v1.FetchBlobRequest
-	(*BlobChunk)(nil),             // 22: muster.wire.v1.BlobChunk
-	(*RelayedRegister)(nil),       // 23: muster.wire.v1.RelayedRegister
-	(*RelayedRenew)(nil),          // 24: muster.wire.v1.RelayedRenew
-	(*RelayUp)(nil),               // 25: muster.wire.v1.RelayUp
-	(*SiteKubernetes)(nil),        // 26: muster.wire.v1.SiteKubernetes
-	(*RelayHello)(nil),            // 27: muster.wire.v1.RelayHello
-	(*SiteUp)(nil),                // 28: muster.wire.v1.SiteUp
-	(*SiteDown)(nil),              // 29: muster.wire.v1.SiteDown
-	(*SiteReport)(nil),            // 30: muster.wire.v1.SiteReport
-	(*TenantsUse)(nil),            // 31: muster.wire.v1.TenantsUse
-	(*TenantUse)(nil),             // 32: muster.wire.v1.TenantUse
-	(*SitesAlive)(nil),            // 33: muster.wire.v1.SitesAlive
-	(*SiteSeen)(nil),              // 34: muster.wire.v1.SiteSeen
-	(*RelayDown)(nil),             // 35: muster.wire.v1.RelayDown
-	(*SiteKubernetesResync)(nil),  // 36: muster.wire.v1.SiteKubernetesResync
-	(*SiteOpenTunnel)(nil),        // 37: muster.wire.v1.SiteOpenTunnel
-	(*RegionalDesired)(nil),       // 38: muster.wire.v1.RegionalDesired
-	(*RegionalReport)(nil),        // 39: muster.wire.v1.RegionalReport
-	(*ItemState)(nil),             // 40: muster.wire.v1.ItemState
-	(*SiteConditions)(nil),        // 41: muster.wire.v1.SiteConditions
-	(*SiteDesired)(nil),           // 42: muster.wire.v1.SiteDesired
-	(*SitesDesired)(nil),          // 43: muster.wire.v1.SitesDesired
-	(*SiteName)(nil),              // 44: muster.wire.v1.SiteName
-	(*SavedDesired)(nil),          // 45: muster.wire.v1.SavedDesired
-	(*SiteRevoked)(nil),           // 46: muster.wire.v1.SiteRevoked
-	nil,                           // 47: muster.wire.v1.RegisterRequest.SystemLabelsEntry
-	nil,                           // 48: muster.wire.v1.Hello.SystemLabelsEntry
-	nil,                           // 49: muster.wire.v1.Report.VersionsEntry
-	(*durationpb.Duration)(nil),   // 50: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 51: google.protobuf.Timestamp
+	(*DesiredChange)(nil),         // 20: muster.wire.v1.DesiredChange
+	(*Splice)(nil),                // 21: muster.wire.v1.Splice
+	(*Item)(nil),                  // 22: muster.wire.v1.Item
+	(*FetchBlobRequest)(nil),      // 23: muster.wire.v1.FetchBlobRequest
+	(*BlobChunk)(nil),             // 24: muster.wire.v1.BlobChunk
+	(*RelayedRegister)(nil),       // 25: muster.wire.v1.RelayedRegister
+	(*RelayedRenew)(nil),          // 26: muster.wire.v1.RelayedRenew
+	(*RelayUp)(nil),               // 27: muster.wire.v1.RelayUp
+	(*SiteKubernetes)(nil),        // 28: muster.wire.v1.SiteKubernetes
+	(*RelayHello)(nil),            // 29: muster.wire.v1.RelayHello
+	(*SiteUp)(nil),                // 30: muster.wire.v1.SiteUp
+	(*SiteDown)(nil),              // 31: muster.wire.v1.SiteDown
+	(*SiteReport)(nil),            // 32: muster.wire.v1.SiteReport
+	(*TenantsUse)(nil),            // 33: muster.wire.v1.TenantsUse
+	(*TenantUse)(nil),             // 34: muster.wire.v1.TenantUse
+	(*SitesAlive)(nil),            // 35: muster.wire.v1.SitesAlive
+	(*SiteSeen)(nil),              // 36: muster.wire.v1.SiteSeen
+	(*RelayDown)(nil),             // 37: muster.wire.v1.RelayDown
+	(*SiteKubernetesResync)(nil),  // 38: muster.wire.v1.SiteKubernetesResync
+	(*SiteOpenTunnel)(nil),        // 39: muster.wire.v1.SiteOpenTunnel
+	(*RegionalDesired)(nil),       // 40: muster.wire.v1.RegionalDesired
+	(*RegionalReport)(nil),        // 41: muster.wire.v1.RegionalReport
+	(*ItemState)(nil),             // 42: muster.wire.v1.ItemState
+	(*SiteConditions)(nil),        // 43: muster.wire.v1.SiteConditions
+	(*SiteDesired)(nil),           // 44: muster.wire.v1.SiteDesired
+	(*SitesDesired)(nil),          // 45: muster.wire.v1.SitesDesired
+	(*SitesChange)(nil),           // 46: muster.wire.v1.SitesChange
+	(*SiteName)(nil),              // 47: muster.wire.v1.SiteName
+	(*SavedDesired)(nil),          // 48: muster.wire.v1.SavedDesired
+	(*SiteRevoked)(nil),           // 49: muster.wire.v1.SiteRevoked
+	nil,                           // 50: muster.wire.v1.RegisterRequest.SystemLabelsEntry
+	nil,                           // 51: muster.wire.v1.Hello.SystemLabelsEntry
+	nil,                           // 52: muster.wire.v1.Report.VersionsEntry
+	(*durationpb.Duration)(nil),   // 53: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 54: google.protobuf.Timestamp
 }
 var file_wire_proto_depIdxs = []int32{
-	47, // 0: muster.wire.v1.RegisterRequest.system_labels:type_name -> muster.wire.v1.RegisterRequest.SystemLabelsEntry
+	50, // 0: muster.wire.v1.RegisterRequest.system_labels:type_name -> muster.wire.v1.RegisterRequest.SystemLabelsEntry
 	2,  // 1: muster.wire.v1.RegisterResponse.issued:type_name -> muster.wire.v1.Issued
-	50, // 2: muster.wire.v1.RegisterResponse.retry_after:type_name -> google.protobuf.Duration
-	51, // 3: muster.wire.v1.Issued.not_after:type_name -> google.protobuf.Timestamp
+	53, // 2: muster.wire.v1.RegisterResponse.retry_after:type_name -> google.protobuf.Duration
+	54, // 3: muster.wire.v1.Issued.not_after:type_name -> google.protobuf.Timestamp
 	5,  // 4: muster.wire.v1.FromSite.hello:type_name -> muster.wire.v1.Hello
 	7,  // 5: muster.wire.v1.FromSite.report:type_name -> muster.wire.v1.Report
 	6,  // 6: muster.wire.v1.FromSite.heartbeat:type_name -> muster.wire.v1.Heartbeat
 	11, // 7: muster.wire.v1.FromSite.kubernetes:type_name -> muster.wire.v1.KubernetesStatus
-	48, // 8: muster.wire.v1.Hello.system_labels:type_name -> muster.wire.v1.Hello.SystemLabelsEntry
-	51, // 9: muster.wire.v1.Heartbeat.sent:type_name -> google.protobuf.Timestamp
+	51, // 8: muster.wire.v1.Hello.system_labels:type_name -> muster.wire.v1.Hello.SystemLabelsEntry
+	54, // 9: muster.wire.v1.Heartbeat.sent:type_name -> google.protobuf.Timestamp
 	9,  // 10: muster.wire.v1.Report.conditions:type_name -> muster.wire.v1.Condition
-	49, // 11: muster.wire.v1.Report.versions:type_name -> muster.wire.v1.Report.VersionsEntry
+	52, // 11: muster.wire.v1.Report.versions:type_name -> muster.wire.v1.Report.VersionsEntry
 	8,  // 12: muster.wire.v1.Report.software:type_name -> muster.wire.v1.SoftwareStatus
-	51, // 13: muster.wire.v1.SoftwareStatus.starts_at:type_name -> google.protobuf.Timestamp
-	51, // 14: muster.wire.v1.SoftwareStatus.since:type_name -> google.protobuf.Timestamp
+	54, // 13: muster.wire.v1.SoftwareStatus.starts_at:type_name -> google.protobuf.Timestamp
+	54, // 14: muster.wire.v1.SoftwareStatus.since:type_name -> google.protobuf.Timestamp
 	18, // 15: muster.wire.v1.ToSite.welcome:type_name -> muster.wire.v1.Welcome
 	19, // 16: muster.wire.v1.ToSite.desired:type_name -> muster.wire.v1.DesiredState
 	14, // 17: muster.wire.v1.ToSite.kubernetes_resync:type_name -> muster.wire.v1.KubernetesResync
 	15, // 18: muster.wire.v1.ToSite.open_tunnel:type_name -> muster.wire.v1.OpenTunnel
 	16, // 19: muster.wire.v1.ToSite.open_host:type_name -> muster.wire.v1.OpenHost
-	12, // 20: muster.wire.v1.KubernetesStatus.mirrored:type_name -> muster.wire.v1.Mirrored
-	13, // 21: muster.wire.v1.KubernetesStatus.workloads:type_name -> muster.wire.v1.WorkloadStatus
-	51, // 22: muster.wire.v1.WorkloadStatus.since:type_name -> google.protobuf.Timestamp
-	50, // 23: muster.wire.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
-	20, // 24: muster.wire.v1.DesiredState.items:type_name -> muster.wire.v1.Item
-	0,  // 25: muster.wire.v1.RelayedRegister.request:type_name -> muster.wire.v1.RegisterRequest
-	27, // 26: muster.wire.v1.RelayUp.hello:type_name -> muster.wire.v1.RelayHello
-	28, // 27: muster.wire.v1.RelayUp.up:type_name -> muster.wire.v1.SiteUp
-	29, // 28: muster.wire.v1.RelayUp.down:type_name -> muster.wire.v1.SiteDown
-	30, // 29: muster.wire.v1.RelayUp.report:type_name -> muster.wire.v1.SiteReport
-	33, // 30: muster.wire.v1.RelayUp.alive:type_name -> muster.wire.v1.SitesAlive
-	39, // 31: muster.wire.v1.RelayUp.regional_report:type_name -> muster.wire.v1.RegionalReport
-	41, // 32: muster.wire.v1.RelayUp.site_conditions:type_name -> muster.wire.v1.SiteConditions
-	31, // 33: muster.wire.v1.RelayUp.tenants_use:type_name -> muster.wire.v1.TenantsUse
-	26, // 34: muster.wire.v1.RelayUp.site_kubernetes:type_name -> muster.wire.v1.SiteKubernetes
-	11, // 35: muster.wire.v1.SiteKubernetes.status:type_name -> muster.wire.v1.KubernetesStatus
-	5,  // 36: muster.wire.v1.SiteUp.hello:type_name -> muster.wire.v1.Hello
-	51, // 37: muster.wire.v1.SiteDown.last_seen:type_name -> google.protobuf.Timestamp
-	7,  // 38: muster.wire.v1.SiteReport.report:type_name -> muster.wire.v1.Report
-	32, // 39: muster.wire.v1.TenantsUse.tenants:type_name -> muster.wire.v1.TenantUse
-	34, // 40: muster.wire.v1.SitesAlive.sites:type_name -> muster.wire.v1.SiteSeen
-	51, // 41: muster.wire.v1.SiteSeen.last_seen:type_name -> google.protobuf.Timestamp
-	42, // 42: muster.wire.v1.RelayDown.desired:type_name -> muster.wire.v1.SiteDesired
-	46, // 43: muster.wire.v1.RelayDown.revoked:type_name -> muster.wire.v1.SiteRevoked
-	38, // 44: muster.wire.v1.RelayDown.regional:type_name -> muster.wire.v1.RegionalDesired
-	43, // 45: muster.wire.v1.RelayDown.sites_desired:type_name -> muster.wire.v1.SitesDesired
-	36, // 46: muster.wire.v1.RelayDown.kubernetes_resync:type_name -> muster.wire.v1.SiteKubernetesResync
-	37, // 47: muster.wire.v1.RelayDown.open_tunnel:type_name -> muster.wire.v1.SiteOpenTunnel
-	19, // 48: muster.wire.v1.RegionalDesired.desired:type_name -> muster.wire.v1.DesiredState
-	40, // 49: muster.wire.v1.RegionalReport.items:type_name -> muster.wire.v1.ItemState
-	9,  // 50: muster.wire.v1.SiteConditions.conditions:type_name -> muster.wire.v1.Condition
-	19, // 51: muster.wire.v1.SiteDesired.desired:type_name -> muster.wire.v1.DesiredState
-	19, // 52: muster.wire.v1.SitesDesired.desired:type_name -> muster.wire.v1.DesiredState
-	44, // 53: muster.wire.v1.SitesDesired.sites:type_name -> muster.wire.v1.SiteName
-	43, // 54: muster.wire.v1.SavedDesired.sets:type_name -> muster.wire.v1.SitesDesired
-	51, // 55: muster.wire.v1.SiteRevoked.issued_before:type_name -> google.protobuf.Timestamp
-	0,  // 56: muster.wire.v1.Registration.Register:input_type -> muster.wire.v1.RegisterRequest
-	4,  // 57: muster.wire.v1.Uplink.Connect:input_type -> muster.wire.v1.FromSite
-	21, // 58: muster.wire.v1.Uplink.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
-	3,  // 59: muster.wire.v1.Uplink.Renew:input_type -> muster.wire.v1.RenewRequest
-	17, // 60: muster.wire.v1.Uplink.Tunnel:input_type -> muster.wire.v1.TunnelData
-	17, // 61: muster.wire.v1.Uplink.Reach:input_type -> muster.wire.v1.TunnelData
-	17, // 62: muster.wire.v1.Uplink.Answer:input_type -> muster.wire.v1.TunnelData
-	23, // 63: muster.wire.v1.Control.Register:input_type -> muster.wire.v1.RelayedRegister
-	24, // 64: muster.wire.v1.Control.Renew:input_type -> muster.wire.v1.RelayedRenew
-	25, // 65: muster.wire.v1.Control.Relay:input_type -> muster.wire.v1.RelayUp
-	21, // 66: muster.wire.v1.Control.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
-	17, // 67: muster.wire.v1.Control.Tunnel:input_type -> muster.wire.v1.TunnelData
-	1,  // 68: muster.wire.v1.Registration.Register:output_type -> muster.wire.v1.RegisterResponse
-	10, // 69: muster.wire.v1.Uplink.Connect:output_type -> muster.wire.v1.ToSite
-	22, // 70: muster.wire.v1.Uplink.FetchBlob:output_type -> muster.wire.v1.BlobChunk
-	2,  // 71: muster.wire.v1.Uplink.Renew:output_type -> muster.wire.v1.Issued
-	17, // 72: muster.wire.v1.Uplink.Tunnel:output_type -> muster.wire.v1.TunnelData
-	17, // 73: muster.wire.v1.Uplink.Reach:output_type -> muster.wire.v1.TunnelData
-	17, // 74: muster.wire.v1.Uplink.Answer:output_type -> muster.wire.v1.TunnelData
-	1,  // 75: muster.wire.v1.Control.Register:output_type -> muster.wire.v1.RegisterResponse
-	2,  // 76: muster.wire.v1.Control.Renew:output_type -> muster.wire.v1.Issued
-	35, // 77: muster.wire.v1.Control.Relay:output_type -> muster.wire.v1.RelayDown
-	22, // 78: muster.wire.v1.Control.FetchBlob:output_type -> muster.wire.v1.BlobChunk
-	17, // 79: muster.wire.v1.Control.Tunnel:output_type -> muster.wire.v1.TunnelData
-	68, // [68:80] is the sub-list for method output_type
-	56, // [56:68] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	20, // 20: muster.wire.v1.ToSite.change:type_name -> muster.wire.v1.DesiredChange
+	12, // 21: muster.wire.v1.KubernetesStatus.mirrored:type_name -> muster.wire.v1.Mirrored
+	13, // 22: muster.wire.v1.KubernetesStatus.workloads:type_name -> muster.wire.v1.WorkloadStatus
+	54, // 23: muster.wire.v1.WorkloadStatus.since:type_name -> google.protobuf.Timestamp
+	53, // 24: muster.wire.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	22, // 25: muster.wire.v1.DesiredState.items:type_name -> muster.wire.v1.Item
+	21, // 26: muster.wire.v1.DesiredChange.splices:type_name -> muster.wire.v1.Splice
+	22, // 27: muster.wire.v1.Splice.add:type_name -> muster.wire.v1.Item
+	0,  // 28: muster.wire.v1.RelayedRegister.request:type_name -> muster.wire.v1.RegisterRequest
+	29, // 29: muster.wire.v1.RelayUp.hello:type_name -> muster.wire.v1.RelayHello
+	30, // 30: muster.wire.v1.RelayUp.up:type_name -> muster.wire.v1.SiteUp
+	31, // 31: muster.wire.v1.RelayUp.down:type_name -> muster.wire.v1.SiteDown
+	32, // 32: muster.wire.v1.RelayUp.report:type_name -> muster.wire.v1.SiteReport
+	35, // 33: muster.wire.v1.RelayUp.alive:type_name -> muster.wire.v1.SitesAlive
+	41, // 34: muster.wire.v1.RelayUp.regional_report:type_name -> muster.wire.v1.RegionalReport
+	43, // 35: muster.wire.v1.RelayUp.site_conditions:type_name -> muster.wire.v1.SiteConditions
+	33, // 36: muster.wire.v1.RelayUp.tenants_use:type_name -> muster.wire.v1.TenantsUse
+	28, // 37: muster.wire.v1.RelayUp.site_kubernetes:type_name -> muster.wire.v1.SiteKubernetes
+	11, // 38: muster.wire.v1.SiteKubernetes.status:type_name -> muster.wire.v1.KubernetesStatus
+	5,  // 39: muster.wire.v1.SiteUp.hello:type_name -> muster.wire.v1.Hello
+	54, // 40: muster.wire.v1.SiteDown.last_seen:type_name -> google.protobuf.Timestamp
+	7,  // 41: muster.wire.v1.SiteReport.report:type_name -> muster.wire.v1.Report
+	34, // 42: muster.wire.v1.TenantsUse.tenants:type_name -> muster.wire.v1.TenantUse
+	36, // 43: muster.wire.v1.SitesAlive.sites:type_name -> muster.wire.v1.SiteSeen
+	54, // 44: muster.wire.v1.SiteSeen.last_seen:type_name -> google.protobuf.Timestamp
+	44, // 45: muster.wire.v1.RelayDown.desired:type_name -> muster.wire.v1.SiteDesired
+	49, // 46: muster.wire.v1.RelayDown.revoked:type_name -> muster.wire.v1.SiteRevoked
+	40, // 47: muster.wire.v1.RelayDown.regional:type_name -> muster.wire.v1.RegionalDesired
+	45, // 48: muster.wire.v1.RelayDown.sites_desired:type_name -> muster.wire.v1.SitesDesired
+	38, // 49: muster.wire.v1.RelayDown.kubernetes_resync:type_name -> muster.wire.v1.SiteKubernetesResync
+	39, // 50: muster.wire.v1.RelayDown.open_tunnel:type_name -> muster.wire.v1.SiteOpenTunnel
+	46, // 51: muster.wire.v1.RelayDown.sites_change:type_name -> muster.wire.v1.SitesChange
+	19, // 52: muster.wire.v1.RegionalDesired.desired:type_name -> muster.wire.v1.DesiredState
+	42, // 53: muster.wire.v1.RegionalReport.items:type_name -> muster.wire.v1.ItemState
+	9,  // 54: muster.wire.v1.SiteConditions.conditions:type_name -> muster.wire.v1.Condition
+	19, // 55: muster.wire.v1.SiteDesired.desired:type_name -> muster.wire.v1.DesiredState
+	19, // 56: muster.wire.v1.SitesDesired.desired:type_name -> muster.wire.v1.DesiredState
+	47, // 57: muster.wire.v1.SitesDesired.sites:type_name -> muster.wire.v1.SiteName
+	20, // 58: muster.wire.v1.SitesChange.change:type_name -> muster.wire.v1.DesiredChange
+	47, // 59: muster.wire.v1.SitesChange.sites:type_name -> muster.wire.v1.SiteName
+	45, // 60: muster.wire.v1.SavedDesired.sets:type_name -> muster.wire.v1.SitesDesired
+	54, // 61: muster.wire.v1.SiteRevoked.issued_before:type_name -> google.protobuf.Timestamp
+	0,  // 62: muster.wire.v1.Registration.Register:input_type -> muster.wire.v1.RegisterRequest
+	4,  // 63: muster.wire.v1.Uplink.Connect:input_type -> muster.wire.v1.FromSite
+	23, // 64: muster.wire.v1.Uplink.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
+	3,  // 65: muster.wire.v1.Uplink.Renew:input_type -> muster.wire.v1.RenewRequest
+	17, // 66: muster.wire.v1.Uplink.Tunnel:input_type -> muster.wire.v1.TunnelData
+	17, // 67: muster.wire.v1.Uplink.Reach:input_type -> muster.wire.v1.TunnelData
+	17, // 68: muster.wire.v1.Uplink.Answer:input_type -> muster.wire.v1.TunnelData
+	25, // 69: muster.wire.v1.Control.Register:input_type -> muster.wire.v1.RelayedRegister
+	26, // 70: muster.wire.v1.Control.Renew:input_type -> muster.wire.v1.RelayedRenew
+	27, // 71: muster.wire.v1.Control.Relay:input_type -> muster.wire.v1.RelayUp
+	23, // 72: muster.wire.v1.Control.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
+	17, // 73: muster.wire.v1.Control.Tunnel:input_type -> muster.wire.v1.TunnelData
+	1,  // 74: muster.wire.v1.Registration.Register:output_type -> muster.wire.v1.RegisterResponse
+	10, // 75: muster.wire.v1.Uplink.Connect:output_type -> muster.wire.v1.ToSite
+	24, // 76: muster.wire.v1.Uplink.FetchBlob:output_type -> muster.wire.v1.BlobChunk
+	2,  // 77: muster.wire.v1.Uplink.Renew:output_type -> muster.wire.v1.Issued
+	17, // 78: muster.wire.v1.Uplink.Tunnel:output_type -> muster.wire.v1.TunnelData
+	17, // 79: muster.wire.v1.Uplink.Reach:output_type -> muster.wire.v1.TunnelData
+	17, // 80: muster.wire.v1.Uplink.Answer:output_type -> muster.wire.v1.TunnelData
+	1,  // 81: muster.wire.v1.Control.Register:output_type -> muster.wire.v1.RegisterResponse
+	2,  // 82: muster.wire.v1.Control.Renew:output_type -> muster.wire.v1.Issued
+	37, // 83: muster.wire.v1.Control.Relay:output_type -> muster.wire.v1.RelayDown
+	24, // 84: muster.wire.v1.Control.FetchBlob:output_type -> muster.wire.v1.BlobChunk
+	17, // 85: muster.wire.v1.Control.Tunnel:output_type -> muster.wire.v1.TunnelData
+	74, // [74:86] is the sub-list for method output_type
+	62, // [62:74] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_wire_proto_init() }
@@ -3766,8 +4010,9 @@ func file_wire_proto_init() {
 		(*ToSite_KubernetesResync)(nil),
 		(*ToSite_OpenTunnel)(nil),
 		(*ToSite_OpenHost)(nil),
+		(*ToSite_Change)(nil),
 	}
-	file_wire_proto_msgTypes[25].OneofWrappers = []any{
+	file_wire_proto_msgTypes[27].OneofWrappers = []any{
 		(*RelayUp_Hello)(nil),
 		(*RelayUp_Up)(nil),
 		(*RelayUp_Down)(nil),
@@ -3778,13 +4023,14 @@ func file_wire_proto_init() {
 		(*RelayUp_TenantsUse)(nil),
 		(*RelayUp_SiteKubernetes)(nil),
 	}
-	file_wire_proto_msgTypes[35].OneofWrappers = []any{
+	file_wire_proto_msgTypes[37].OneofWrappers = []any{
 		(*RelayDown_Desired)(nil),
 		(*RelayDown_Revoked)(nil),
 		(*RelayDown_Regional)(nil),
 		(*RelayDown_SitesDesired)(nil),
 		(*RelayDown_KubernetesResync)(nil),
 		(*RelayDown_OpenTunnel)(nil),
+		(*RelayDown_SitesChange)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3792,7 +4038,7 @@ func file_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wire_proto_rawDesc), len(file_wire_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   50,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -50,9 +50,10 @@ type site struct {
 	host   string // of the gateway
 
 	registered, connected atomic.Bool
-	acked                 atomic.Int64 // time of the newest acknowledged samples, in milliseconds
-	policy                atomic.Value // string: hash of the collection policy in effect
-	revision              string       // of the desired state in effect; belongs to the stream
+	acked                 atomic.Int64       // time of the newest acknowledged samples, in milliseconds
+	policy                atomic.Value       // string: hash of the collection policy in effect
+	revision              string             // of the desired state in effect; belongs to the stream
+	told                  *wire.DesiredState // the last one; belongs to the stream's receiver
 	mirror                *mirror.Mirror
 	cluster               *simcluster.Cluster
 	changes               chan struct{} // the mirror has something to tell
@@ -224,6 +225,9 @@ func (s *site) session(ctx context.Context) (up bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if s.told.GetRevision() != s.revision {
+		s.revision = "" // all of it, please
+	}
 	err = stream.Send(&wire.FromSite{Msg: &wire.FromSite_Hello{Hello: &wire.Hello{
 		Capability: wire.Capability, AgentVersion: s.upgrade.version(), Revision: s.revision, SystemLabels: systemLabels(),
 	}}})
@@ -257,7 +261,15 @@ func (s *site) receive(stream wire.Uplink_ConnectClient, told chan *wire.Desired
 		if msg.GetKubernetesResync() != nil {
 			s.mirror.Resync()
 		}
-		if d := msg.GetDesired(); d != nil {
+		d := msg.GetDesired()
+		if c := msg.GetChange(); c != nil {
+			if d, err = wire.Changed(s.told, c); err != nil {
+				s.told = nil
+				return err
+			}
+		}
+		if d != nil {
+			s.told = d
 			select {
 			case <-told:
 			default:

@@ -299,7 +299,8 @@ func TestReaderThatStandsStill(t *testing.T) {
 		t.Fatal("the quiet stream was ended")
 	}
 	sess.Desired(desiredOf(blob, []byte("two")))
-	if m, err := quiet.Recv(); err != nil || len(m.GetDesired().GetItems()) != 2 {
+	m, err := quiet.Recv()
+	if d, cerr := wire.Changed(desiredOf(blob), m.GetChange()); err != nil || cerr != nil || len(d.Items) != 2 {
 		t.Errorf("the quiet stream: %v, %v", m, err)
 	}
 }

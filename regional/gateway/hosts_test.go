@@ -171,7 +171,7 @@ func TestHostsThatAreNotTaken(t *testing.T) {
 			t.Fatalf("request %d: %t", i, ok)
 		}
 	}
-	if msgs, _ := s.take(""); len(msgs) != maxUnsent || !s.openHost(&wire.OpenHost{}) {
+	if msgs, _ := s.take(holding{}); len(msgs) != maxUnsent || !s.openHost(&wire.OpenHost{}) {
 		t.Errorf("%d were sent", len(msgs))
 	}
 }

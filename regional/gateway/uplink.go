@@ -134,14 +134,31 @@ func (s *session) end(why error) {
 	}
 }
 
-// take returns what is to be sent, but for a state that the site holds already, and which
-// it holds then.
-func (s *session) take(held string) ([]*wire.ToSite, string) {
+// holding is what a site holds of its desired state.
+type holding struct {
+	revision string
+	state    *wire.DesiredState // nil: the regional has not seen it
+}
+
+// take returns what is to be sent, but for a state that the site holds already, and what it
+// holds then.
+func (s *session) take(held holding) ([]*wire.ToSite, holding) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []*wire.ToSite
-	if d := s.desired; d != nil && d.Revision != held {
-		out, held = append(out, &wire.ToSite{Msg: &wire.ToSite_Desired{Desired: d}}), d.Revision
+	if d := s.desired; d != nil {
+		if d.Revision != held.revision {
+			var change *wire.DesiredChange
+			if s.capability >= wire.ChangeCapability {
+				change = wire.ChangeBetween(held.state, d)
+			}
+			if change != nil {
+				out = append(out, &wire.ToSite{Msg: &wire.ToSite_Change{Change: change}})
+			} else {
+				out = append(out, &wire.ToSite{Msg: &wire.ToSite_Desired{Desired: d}})
+			}
+		}
+		held = holding{d.Revision, d}
 	}
 	if s.resync {
 		out = append(out, &wire.ToSite{Msg: &wire.ToSite_KubernetesResync{KubernetesResync: &wire.KubernetesResync{}}})
@@ -194,7 +211,7 @@ func (u *uplink) Connect(stream grpc.BidiStreamingServer[wire.FromSite, wire.ToS
 		return err
 	}
 	g.opts.Upstream.SiteUp(s.id, hello, sess)
-	return g.runStream(stream, s, sess, who, hello.Revision, msgs, recvErr)
+	return g.runStream(stream, s, sess, who, holding{revision: hello.Revision}, msgs, recvErr)
 }
 
 func receiveAll(stream grpc.BidiStreamingServer[wire.FromSite, wire.ToSite]) (<-chan *wire.FromSite, <-chan error) {
@@ -240,7 +257,7 @@ func ended(err error) error {
 	return err
 }
 
-func (g *Gateway) runStream(stream grpc.BidiStreamingServer[wire.FromSite, wire.ToSite], s *site, sess *session, who caller, held string, msgs <-chan *wire.FromSite, recvErr <-chan error) error {
+func (g *Gateway) runStream(stream grpc.BidiStreamingServer[wire.FromSite, wire.ToSite], s *site, sess *session, who caller, held holding, msgs <-chan *wire.FromSite, recvErr <-chan error) error {
 	silent := time.NewTimer(HeartbeatTimeout)
 	defer silent.Stop()
 	expiry := time.NewTimer(who.cert.NotAfter.Sub(g.now()))

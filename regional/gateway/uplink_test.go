@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"net/http/httptest"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"muster.dev/muster/internal/fleet"
@@ -113,8 +115,9 @@ func TestStream(t *testing.T) {
 	sess := h.up.session(paris)
 	sess.Desired(desiredOf(blob))
 	sess.Desired(desiredOf(blob, []byte("two")))
-	if m, err := st.Recv(); err != nil || len(m.GetDesired().GetItems()) != 2 {
-		t.Errorf("desired %v, %v", m, err)
+	m, err = st.Recv()
+	if d, cerr := wire.Changed(desiredOf(blob), m.GetChange()); err != nil || cerr != nil || len(d.Items) != 2 {
+		t.Errorf("desired %v, %v, %v", m, err, cerr)
 	}
 
 	// A second stream takes the place of the first.
@@ -476,5 +479,43 @@ func TestFloodOfMessages(t *testing.T) {
 	// Burst, a second and a half, and what fits into HTTP/2's windows.
 	if n := <-sent; n > streamBurst+2*streamBytes+1<<20 {
 		t.Errorf("the gateway took %d bytes in a second", n)
+	}
+}
+
+// A site that holds a state, which it was sent or named itself, is told what is other in the
+// next one: of 10,000 items that is some hundred bytes. An older agent gets the whole list.
+func TestSitesAreToldWhatChanged(t *testing.T) {
+	items := make([]*wire.Item, 10000)
+	for i := range items {
+		name := fmt.Sprintf("ConfigMap/acme-shop/config-%05d", i)
+		items[i] = &wire.Item{Kind: "KubernetesObject", Name: name, Digest: wire.DigestOf([]byte(name)), Size: 400}
+	}
+	state := func(items []*wire.Item) *wire.DesiredState {
+		return &wire.DesiredState{Revision: wire.RevisionOf(items), Items: items}
+	}
+	one := state(items)
+	items = slices.Clone(items)
+	items[4711] = &wire.Item{Kind: items[4711].Kind, Name: items[4711].Name, Digest: wire.DigestOf([]byte("other")), Size: 400}
+	two := state(items)
+	for _, c := range []struct {
+		what       string
+		capability uint32
+		holds      string
+		whole      bool
+	}{{"sent", wire.Capability, "", false}, {"named", wire.Capability, one.Revision, false}, {"older", wire.ChangeCapability - 1, one.Revision, true}} {
+		s := newSession(&site{id: paris}, nil, c.capability)
+		s.Desired(one)
+		msgs, held := s.take(holding{revision: c.holds})
+		if len(msgs) != map[bool]int{true: 1}[c.holds == ""] {
+			t.Errorf("%s: %d messages for the first state", c.what, len(msgs))
+		}
+		s.Desired(two)
+		msgs, held = s.take(held)
+		if len(msgs) != 1 || held.revision != two.Revision || held.state != two || (msgs[0].GetDesired() != nil) != c.whole {
+			t.Fatalf("%s: %d messages, %s is held", c.what, len(msgs), held.revision)
+		}
+		if size := proto.Size(msgs[0]); (size > 500) != c.whole {
+			t.Errorf("%s: %d bytes", c.what, size)
+		}
 	}
 }

@@ -209,6 +209,8 @@ func (r *Relay) lost(err error) {
 
 // stream runs one stream to control until it ends.
 func (r *Relay) stream(ctx context.Context) error {
+	var receiver sync.WaitGroup
+	defer receiver.Wait() // nothing of this stream is taken once there is another
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	st, err := r.opts.Control.Relay(ctx)
@@ -217,7 +219,7 @@ func (r *Relay) stream(ctx context.Context) error {
 	}
 	hello := &wire.RelayHello{Capability: wire.Capability, Regional: r.opts.Name, Version: r.opts.Version}
 	received := make(chan error, 1)
-	go func() { received <- r.receive(st) }()
+	receiver.Go(func() { received <- r.receive(st) })
 	// A failed Send says EOF only; why is told to the receiver, and soon.
 	cause := func(err error) error {
 		if errors.Is(err, io.EOF) {
@@ -359,7 +361,7 @@ func (r *Relay) takeDue(id fleet.SiteID) []*wire.RelayUp {
 		if hello == nil {
 			hello = &wire.Hello{}
 		}
-		out = append(out, &wire.RelayUp{Msg: &wire.RelayUp_Up{Up: &wire.SiteUp{Tenant: id.Tenant, Site: id.Name, Hello: hello}}})
+		out = append(out, &wire.RelayUp{Msg: &wire.RelayUp_Up{Up: &wire.SiteUp{Tenant: id.Tenant, Site: id.Name, Hello: hello, Holds: r.desired.get(id).GetRevision()}}})
 		s.upDue, s.announced = false, true
 		r.condsDue[id] = true // also if there are none: a former regional's have to go
 		if m := r.clusters[id].announce(id); m != nil {
@@ -495,6 +497,8 @@ func (r *Relay) receive(st grpc.BidiStreamingClient[wire.RelayUp, wire.RelayDown
 			onDesired(r, msg.Desired.GetDesired(), msg.Desired)
 		case *wire.RelayDown_SitesDesired:
 			onDesired(r, msg.SitesDesired.GetDesired(), msg.SitesDesired.GetSites()...)
+		case *wire.RelayDown_SitesChange:
+			r.onChange(msg.SitesChange.GetChange(), msg.SitesChange.GetSites())
 		case *wire.RelayDown_Revoked:
 			r.onRevoked(msg.Revoked)
 		case *wire.RelayDown_KubernetesResync:
@@ -539,6 +543,36 @@ func onDesired[S interface {
 		if sess != nil {
 			sess.Desired(st)
 		}
+	}
+}
+
+// onChange takes what is other in what sites should hold. Control is asked for the whole of
+// it where that does not follow what is held.
+func (r *Relay) onChange(c *wire.DesiredChange, sites []*wire.SiteName) {
+	var from, to *wire.DesiredState // of the site before: those that hold the same share it
+	for _, s := range sites {
+		id := fleet.SiteID{Tenant: s.GetTenant(), Name: s.GetSite()}
+		held := r.desired.get(id)
+		if to == nil || held != from {
+			var err error
+			if to, err = wire.Changed(held, c); err != nil {
+				r.log.Warn("a change of what a site should hold can't be followed; asking for the whole of it", "site", id, "err", err)
+				r.askAnew(id)
+				continue
+			}
+			from = held
+		}
+		onDesired(r, to, s)
+	}
+}
+
+// askAnew has control say anew what a site should hold.
+func (r *Relay) askAnew(id fleet.SiteID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.sites[id]; s != nil && s.session != nil {
+		s.upDue = true
+		r.poke()
 	}
 }
 
@@ -609,8 +643,13 @@ func (r *Relay) SiteUp(id fleet.SiteID, hello *wire.Hello, sess regional.Session
 	r.clusters[id].interrupted()
 	r.mu.Unlock()
 	r.poke()
-	if d := r.desired.get(id); d != nil {
+	for d := r.desired.get(id); d != nil; {
 		sess.Desired(d)
+		now := r.desired.get(id)
+		if now == d {
+			return
+		}
+		d = now // it came meanwhile, and may have been told before the other
 	}
 }
 
@@ -699,18 +738,6 @@ func (r *Relay) Blob(ctx context.Context, id fleet.SiteID, digest string, offset
 		return status.Errorf(codes.OutOfRange, "offset %d of a blob of %d bytes", offset, size)
 	}
 	return r.blobs.stream(ctx, digest, size, offset, send)
-}
-
-// Items of one kind that the site should hold; ok is false while control has not said
-// anything of the site. They must not be changed.
-func (r *Relay) Items(id fleet.SiteID, kind string) (items []*wire.Item, ok bool) {
-	d := r.desired.get(id)
-	for _, it := range d.GetItems() {
-		if it.GetKind() == kind {
-			items = append(items, it)
-		}
-	}
-	return items, d != nil
 }
 
 // Status is what /debug/ shows.

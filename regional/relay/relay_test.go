@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -38,6 +39,7 @@ type control struct {
 	wire.UnimplementedControlServer
 	mu      sync.Mutex
 	seen    []string // what came up, in order
+	held    []string // revisions that sites' announcements named
 	blobs   map[string][]byte
 	fetches int
 	gate    chan struct{} // fetches wait for it
@@ -108,6 +110,7 @@ func (c *control) Relay(st grpc.BidiStreamingServer[wire.RelayUp, wire.RelayDown
 			}
 		case *wire.RelayUp_Up:
 			c.seen = append(c.seen, "up "+msg.Up.Tenant+"/"+msg.Up.Site)
+			c.held = append(c.held, msg.Up.Holds)
 			if d := c.desired[fleet.SiteID{Tenant: msg.Up.Tenant, Name: msg.Up.Site}]; d != nil {
 				c.down <- &wire.RelayDown{Msg: &wire.RelayDown_Desired{Desired: &wire.SiteDesired{Tenant: msg.Up.Tenant, Site: msg.Up.Site, Desired: d}}}
 			}
@@ -183,6 +186,12 @@ func (c *control) FetchBlob(r *wire.FetchBlobRequest, st grpc.ServerStreamingSer
 		b = b[n:]
 	}
 	return nil
+}
+
+func (c *control) holds() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.held)
 }
 
 func (c *control) log() string {

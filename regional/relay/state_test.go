@@ -2,11 +2,13 @@ package relay
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -55,6 +57,42 @@ func TestDesiredStateIsShared(t *testing.T) {
 	if again.desired.len() != 0 || len(again.desired.sets) != 0 {
 		t.Errorf("%d sites and %d sets are left", again.desired.len(), len(again.desired.sets))
 	}
+}
+
+// What control tells as a change is followed where the state before it is held, and asked for
+// anew where not; a regional says what it holds as it announces a site.
+func TestChangesAreFollowed(t *testing.T) {
+	c := newControl()
+	one, two, three := desiredOf([]byte("a"), []byte("b"), []byte("c")), desiredOf([]byte("a"), []byte("x"), []byte("c")), desiredOf([]byte("a"), []byte("x"))
+	c.desired[paris] = one
+	addr, _ := c.serve(t, "")
+	r := newRelay(t, Options{Control: client(t, addr)})
+	run(t, r)
+	s := newSession()
+	r.SiteUp(paris, &wire.Hello{}, s)
+	next := func(what string, want *wire.DesiredState) {
+		t.Helper()
+		if d := <-s.desired; d.Revision != want.Revision {
+			t.Fatalf("%s: %v", what, d)
+		}
+	}
+	next("the whole", one)
+	change := func(from, to *wire.DesiredState) *wire.RelayDown {
+		return &wire.RelayDown{Msg: &wire.RelayDown_SitesChange{SitesChange: &wire.SitesChange{Change: wire.ChangeBetween(from, to),
+			Sites: []*wire.SiteName{{Tenant: paris.Tenant, Site: paris.Name}}}}}
+	}
+	c.down <- change(one, two)
+	next("a change", two)
+	c.mu.Lock()
+	c.desired[paris] = three
+	c.mu.Unlock()
+	c.down <- change(one, two)
+	next("a change that does not follow", three)
+	again := newSession()
+	r.SiteUp(paris, &wire.Hello{}, again)
+	testkit.EventuallyTrue(t, "it says what it holds", func() bool {
+		return strings.HasSuffix(strings.Join(c.holds(), " "), two.Revision+" "+three.Revision)
+	})
 }
 
 func FuzzDecodeSaved(f *testing.F) {

@@ -80,6 +80,7 @@ type site struct {
 	seen    Seen
 	desired *wire.DesiredState
 	push    chan struct{}
+	change  chan *wire.DesiredChange
 	tunnel  chan string
 	host    chan *wire.OpenHost
 	cluster *mirror.Mirror
@@ -94,6 +95,7 @@ type Seen struct {
 	Report     *wire.Report // newest
 	Reports    int
 	Heartbeats int
+	Changes    int    // of its desired state that were told as such
 	Clusters   int    // messages about its cluster
 	Snapshots  int    // those of snapshots among them
 	Serial     string // of the certificate of the newest stream
@@ -257,6 +259,14 @@ func (r *Regional) SetState(id fleet.SiteID, st *wire.DesiredState) {
 	}
 }
 
+// SendChange tells a connected site of a change that may be wrong.
+func (r *Regional) SendChange(id fleet.SiteID, c *wire.DesiredChange) {
+	r.mu.Lock()
+	to := r.siteLocked(id).change
+	r.mu.Unlock()
+	to <- c
+}
+
 // SetBlob makes a digest answer with data that may be wrong.
 func (r *Regional) SetBlob(digest string, data []byte) {
 	r.mu.Lock()
@@ -353,7 +363,7 @@ func (s Seen) Condition(typ string) *wire.Condition {
 
 func (r *Regional) siteLocked(id fleet.SiteID) *site {
 	if r.sites[id] == nil {
-		r.sites[id] = &site{push: make(chan struct{}, 1), tunnel: make(chan string), host: make(chan *wire.OpenHost, 64), cluster: mirror.New(mirror.DefaultLimits, nil)}
+		r.sites[id] = &site{push: make(chan struct{}, 1), change: make(chan *wire.DesiredChange), tunnel: make(chan string), host: make(chan *wire.OpenHost, 64), cluster: mirror.New(mirror.DefaultLimits, nil)}
 	}
 	return r.sites[id]
 }
@@ -487,15 +497,30 @@ func (r *Regional) Connect(stream grpc.BidiStreamingServer[wire.FromSite, wire.T
 		return err
 	}
 	go func() {
+		var told *wire.DesiredState
 		for {
 			r.mu.Lock()
 			st := s.desired
+			change := wire.ChangeBetween(told, st)
+			if first.GetHello().Capability < wire.ChangeCapability || told.GetRevision() == st.GetRevision() { // sizes may be other
+				change = nil
+			}
+			if change != nil && st != told {
+				s.seen.Changes++
+			}
 			r.mu.Unlock()
-			if st != nil && stream.Send(&wire.ToSite{Msg: &wire.ToSite_Desired{Desired: st}}) != nil {
+			msg := &wire.ToSite{Msg: &wire.ToSite_Desired{Desired: st}}
+			if change != nil {
+				msg = &wire.ToSite{Msg: &wire.ToSite_Change{Change: change}}
+			}
+			if st != told && stream.Send(msg) != nil {
 				return
 			}
+			told = st
 			select {
 			case <-s.push:
+			case c := <-s.change:
+				_ = stream.Send(&wire.ToSite{Msg: &wire.ToSite_Change{Change: c}})
 			case id := <-s.tunnel:
 				_ = stream.Send(&wire.ToSite{Msg: &wire.ToSite_OpenTunnel{OpenTunnel: &wire.OpenTunnel{Id: id}}})
 			case h := <-s.host:
