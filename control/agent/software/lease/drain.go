@@ -67,8 +67,11 @@ func (t *Turn) evict(ctx context.Context) (n int, said string, err error) {
 		if p.DeletionTimestamp != nil {
 			continue
 		}
-		err := t.o.Client.PolicyV1().Evictions(p.Namespace).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name},
-			DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}}})
+		// As Evictions.Evict, but once: it would ask again ten times of one pod, as long as a
+		// Retry-After says, while the others wait.
+		err := t.o.Client.PolicyV1().RESTClient().Post().AbsPath("/api/v1").Namespace(p.Namespace).Resource("pods").Name(p.Name).SubResource("eviction").MaxRetries(0).
+			Body(&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}}}).
+			Do(ctx).Error()
 		switch {
 		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err): // gone, or another by now
 		case apierrors.IsTooManyRequests(err):
