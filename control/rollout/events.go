@@ -12,7 +12,8 @@ import (
 	"muster.dev/muster/internal/fleet"
 )
 
-// events tells people of decisions, on the Rollout, and of what became of sites, on them.
+// events tells people of decisions, on the Rollout and on the objects that it moves, and of
+// what became of sites, on them.
 func (c *Controller) events(ctx context.Context, j *job, before *v1alpha1.RolloutState, decisions []v1alpha1.RolloutDecision) {
 	c.metrics.decided(decisions)
 	if c.o.Recorder == nil {
@@ -24,6 +25,11 @@ func (c *Controller) events(ctx context.Context, j *job, before *v1alpha1.Rollou
 			text += " (" + d.By + ")"
 		}
 		c.o.Recorder.Event(j.r, severity(d.What), d.What, text)
+		for _, o := range j.objects {
+			if o.live != nil {
+				c.o.Recorder.Event(o.live, severity(d.What), d.What, fmt.Sprintf("rollout %s: %s", j.key.Name, text))
+			}
+		}
 	}
 	if before == nil || j.st == nil {
 		return

@@ -35,8 +35,8 @@ func TestAGoodRolloutCompletes(t *testing.T) {
 	if got := w.sitesThatHad("web:2"); len(got) != sitesOfAWorld {
 		t.Errorf("it went to %v", got)
 	}
-	testkit.EventuallyTrue(t, "events on the Rollout and on a site", func() bool {
-		return w.told("Rollout release", "WaveStarted") && w.told("Site s3", "RolloutUpdating", "ro-good-shop/release")
+	testkit.EventuallyTrue(t, "events on the Rollout, on what it moves and on a site", func() bool {
+		return w.told("Rollout release", "WaveStarted") && w.told("Unstructured web", "WaveStarted", "rollout release: ") && w.told("Site s3", "RolloutUpdating", "ro-good-shop/release")
 	})
 }
 

@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
@@ -156,9 +155,6 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	if err != nil {
 		return err
 	}
-	if err := registration.IndexKeys(ctx, informers); err != nil {
-		return err
-	}
 	env.Go("watch", informers.Start)
 	objects, err := dynamic.NewForConfig(cfg)
 	if err != nil {
@@ -166,7 +162,11 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	}
 	grants := granted.New(objects, env.Log)
 	env.Go("granted kinds", grants.Run)
-	clusters, err := newVirtual(ctx, env, c, informers)
+	core, err := typedcorev1.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	clusters, err := newVirtual(ctx, env, c, informers, core)
 	if err != nil {
 		return err
 	}
@@ -175,17 +175,14 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	if err != nil {
 		return err
 	}
-	recorder, err := newRecorder(env, cfg, scheme)
-	if err != nil {
-		return err
-	}
+	recorder := newRecorder(env, core, scheme)
 	audit, err := registration.OpenAudit(registration.AuditOptions{File: filepath.Join(Dir(c), "registration-audit.log")})
 	if err != nil {
 		return err
 	}
 	env.Stack.OnStop("registration audit", func(context.Context) error { return audit.Close() })
 	var fleetServer *fleetapi.Server // which calls the registrar
-	registrar := registration.New(registration.Options{SiteQuota: c.Control.Quotas.Sites, Client: kube, Cache: informers, Issuer: ca, Audit: audit, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
+	registrar := registration.New(registration.Options{SiteQuota: c.Control.Quotas.Sites, Client: kube, Issuer: ca, Audit: audit, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
 		Certified: func(site *v1alpha1.Site, notAfter time.Time) bool { return fleetServer.Certified(site, notAfter) }})
 
 	regionals := regionalNames(c)
@@ -362,15 +359,11 @@ func writeJoinInfo(ca *pki.CA, c config.Config) error {
 		atomicfile.Write(c.Path(cli.JoinServerFile), []byte(c.Regionals[0].GatewayAddress()+"\n"), 0o600))
 }
 
-func newRecorder(env *role.Env, cfg *rest.Config, scheme *runtime.Scheme) (record.EventRecorder, error) {
-	k, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		return nil, err
-	}
+func newRecorder(env *role.Env, core typedcorev1.EventsGetter, scheme *runtime.Scheme) record.EventRecorder {
 	b := record.NewBroadcaster()
-	b.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.CoreV1().Events("")})
+	b.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: core.Events("")})
 	env.Stack.OnStop("events", func(context.Context) error { b.Shutdown(); return nil })
-	return b.NewRecorder(scheme, corev1.EventSource{Component: "muster-control"}), nil
+	return b.NewRecorder(scheme, corev1.EventSource{Component: "muster-control"})
 }
 
 // bootstrap makes what every installation has: cluster roles, the rights of

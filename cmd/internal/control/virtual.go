@@ -9,8 +9,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,7 +42,7 @@ type virtual struct {
 }
 
 // newVirtual reads what sites said before the last stop.
-func newVirtual(ctx context.Context, env *role.Env, c config.Config, informers cache.Cache) (*virtual, error) {
+func newVirtual(ctx context.Context, env *role.Env, c config.Config, informers cache.Cache, core typedcorev1.CoreV1Interface) (*virtual, error) {
 	v := &virtual{ctx: ctx, informers: informers}
 	v.store = status.New(status.Options{MayName: v.mayName, Workload: v.workload, Dir: filepath.Join(Dir(c), "clusters"), Logger: env.Log})
 	for _, o := range []client.Object{&v1alpha1.VirtualKubernetes{}, &corev1.Namespace{}} {
@@ -54,6 +58,11 @@ func newVirtual(ctx context.Context, env *role.Env, c config.Config, informers c
 	}
 	env.Ops.Status("clusters", func() any { return v.store.Stats() })
 	env.Go("clusters", v.store.Run)
+	env.Go("events of tenants' objects", func(ctx context.Context) error {
+		lw := toolscache.NewListWatchFromClient(core.RESTClient(), "events", metav1.NamespaceAll, fields.Everything())
+		toolscache.NewReflectorWithOptions(lw, &corev1.Event{}, v.store.Centre(), toolscache.ReflectorOptions{Name: "events of tenants' objects"}).RunWithContext(ctx)
+		return nil
+	})
 	return v, nil
 }
 

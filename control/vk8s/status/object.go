@@ -231,8 +231,11 @@ func (s *Store) object(it *item, version uint64) object {
 	if it.kind != nodes {
 		obj.SetNamespace(it.namespace)
 	}
-	obj.SetUID(uidOf(id, obj.GetUID()))
 	obj.SetResourceVersion(strconv.FormatUint(version, 10))
+	if it.site == s.centre {
+		return obj
+	}
+	obj.SetUID(uidOf(id, obj.GetUID()))
 	labels := obj.GetLabels()
 	if labels == nil {
 		labels = map[string]string{}

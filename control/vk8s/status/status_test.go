@@ -360,6 +360,59 @@ func TestEventsPointAtWhatIsShown(t *testing.T) {
 	}
 }
 
+// TestEventsOfTheCentre: what the centre has to say of a tenant's objects stands among what
+// its sites say, in one list and one watch, as it is; and goes when it goes there.
+func TestEventsOfTheCentre(t *testing.T) {
+	s := New(Options{})
+	event := func(ns, name, message string) *corev1.Event {
+		return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: "e", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "x"}}},
+			InvolvedObject: corev1.ObjectReference{Kind: "Deployment", APIVersion: "apps/v1", Namespace: shop, Name: "web", UID: "w"}, Message: message, Type: "Warning"}
+	}
+	say(t, s, demo("paris"), true, nil, event(shop, "web.1", "of the site"))
+	centre := s.Centre()
+	if err := centre.Replace([]any{event(shop, "web.2", "first"), event(shop, "web.3", "other"), event("demo-system", "site.1", "online"), event("other-shop", "web.2", "another's")}, "1"); err != nil {
+		t.Fatal(err)
+	}
+	kube := kubernetes.NewForConfigOrDie(serve(t, s, nil))
+	said := func(l *corev1.EventList) string {
+		return names(l.Items, func(e *corev1.Event) string { return e.Name + "=" + e.Message })
+	}
+	list, err := kube.CoreV1().Events(shop).List(t.Context(), metav1.ListOptions{})
+	if err != nil || said(list) != "web.1-paris=of the site web.2=first web.3=other" {
+		t.Fatalf("%s, %v", said(list), err)
+	}
+	// As kubectl describe asks; and the site's label chooses the site's.
+	about, err := kube.CoreV1().Events(shop).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=web,involvedObject.kind=Deployment,involvedObject.uid=w"})
+	if err != nil || said(about) != "web.2=first web.3=other" || about.Items[0].UID != "e" || len(about.Items[0].ManagedFields) != 0 || about.Items[0].Labels[LabelSite] != "" {
+		t.Errorf("%+v, %v", about, err)
+	}
+	if of, err := kube.CoreV1().Events(shop).List(t.Context(), metav1.ListOptions{LabelSelector: LabelSite}); err != nil || said(of) != "web.1-paris=of the site" {
+		t.Errorf("%s, %v", said(of), err)
+	}
+	w, err := kube.CoreV1().Events(shop).Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	if err := errors.Join(centre.Update(event(shop, "web.2", "second")), centre.Delete(event(shop, "web.3", "other")), centre.Add(event(shop, "web.4", "new"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"MODIFIED web.2 second", "DELETED web.3 other", "ADDED web.4 new"} {
+		got := <-w.ResultChan()
+		e, ok := got.Object.(*corev1.Event)
+		if !ok || fmt.Sprintf("%s %s %s", got.Type, e.Name, e.Message) != want {
+			t.Errorf("%+v, want %s", got, want)
+		}
+	}
+	// Who lists anew says all there is.
+	if err := centre.Replace([]any{event(shop, "web.4", "new")}, "9"); err != nil {
+		t.Fatal(err)
+	}
+	if list, err = kube.CoreV1().Events(shop).List(t.Context(), metav1.ListOptions{}); err != nil || said(list) != "web.1-paris=of the site web.4=new" {
+		t.Errorf("%s, %v", said(list), err)
+	}
+}
+
 // TestInformersFollow: client-go's informer ends up with what a list says, whatever
 // happens meanwhile, in both of its ways to begin.
 func TestInformersFollow(t *testing.T) {

@@ -69,6 +69,7 @@ type Store struct {
 	mu        sync.RWMutex
 	version   uint64 // the resourceVersion of the last change
 	sites     map[fleet.SiteID]*site
+	centre    *site // whose Events are of the centre itself; not among the sites
 	tables    [kinds]*table
 	workloads map[string]map[fleet.SiteID]*wire.WorkloadStatus // by item
 	changed   []func(items []string)
@@ -128,7 +129,7 @@ func New(o Options) *Store {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	// Versions grow over restarts, so that a client with an old one is told to list anew.
-	s := &Store{o: o, version: uint64(time.Now().UnixMicro()), sites: map[fleet.SiteID]*site{}, workloads: map[string]map[fleet.SiteID]*wire.WorkloadStatus{}}
+	s := &Store{o: o, version: uint64(time.Now().UnixMicro()), sites: map[fleet.SiteID]*site{}, centre: &site{items: map[key]*item{}}, workloads: map[string]map[fleet.SiteID]*wire.WorkloadStatus{}}
 	for k := range s.tables {
 		s.tables[k] = newTable(s, kind(k), o.Ring)
 	}
