@@ -204,6 +204,8 @@ func (u user) works(suffix string) {
 	u.does("", "label deployment "+web+" tier=front", "labeled")
 	u.does("", "set image deployment/"+web+" c=app:4", "image updated")
 	u.does("", "get events", "No resources found")
+	u.refused("", "cordon paris-n1", "cordon a node on its site's own cluster")
+	u.refused("", "auth can-i patch nodes", "no")
 
 	u.does("", "delete --cascade=foreground --timeout=60s deployment/"+web, "deleted")
 	u.eventually("get replicasets -l app="+web, "No resources found")

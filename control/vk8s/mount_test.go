@@ -148,10 +148,13 @@ func TestClientsCannotTell(t *testing.T) {
 	if _, err := kube.CoreV1().Pods(mine).Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, metav1.CreateOptions{}); !apierrors.IsMethodNotSupported(err) || !strings.Contains(err.Error(), "Deployment") {
 		t.Errorf("a pod is made: %v", err)
 	}
+	if _, err := kube.CoreV1().Nodes().Patch(ctx, "paris-n1", types.StrategicMergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{}); !apierrors.IsMethodNotSupported(err) || !strings.Contains(err.Error(), "cordon a node on its site's own cluster") {
+		t.Errorf("a node is cordoned: %v", err)
+	}
 	for verb, c := range map[string]struct {
 		resource, group, namespace string
 		want                       bool
-	}{"create": {"deployments", "apps", "", true}, "get": {"secrets", "", theirs, false}, "list": {"nodes", "", "", true}, "delete": {"clusterroles", "rbac.authorization.k8s.io", "", false}} {
+	}{"patch": {"nodes", "", "", false}, "create": {"deployments", "apps", "", true}, "get": {"secrets", "", theirs, false}, "list": {"nodes", "", "", true}, "delete": {"clusterroles", "rbac.authorization.k8s.io", "", false}} {
 		got, err := kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: c.group, Resource: c.resource, Namespace: c.namespace}}}, metav1.CreateOptions{})
 		if err != nil || got.Status.Allowed != c.want {

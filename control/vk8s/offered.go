@@ -1,7 +1,9 @@
 package vk8s
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -54,6 +56,19 @@ var beside = []entry{
 	{group: "muster.dev", resource: "overrides", verbs: writeVerbs, subs: map[string][]string{"status": {"get"}}},
 	{group: "muster.dev", resource: "virtualsites", verbs: readVerbs},
 	{group: "muster.dev", resource: "virtualkubernetes", verbs: readVerbs},
+}
+
+// refusal says why a verb is not served, and what is to be done instead.
+func (e entry) refusal(verb string) string {
+	switch {
+	case e.resource == "pods" && e.group == "":
+		return "pods run on sites: make a Deployment, or another workload, instead; pods can be read and deleted"
+	case e.resource == "nodes" && e.group == "":
+		return "nodes are their sites': cordon a node on its site's own cluster, with the rights of who runs it; once it is cordoned there, kubectl drain here evicts the pods of this namespace from it. " +
+			"To take all of a site out of use, take it out of the virtual sites that are named here"
+	}
+	gr := schema.GroupResource{Group: e.group, Resource: e.resource}
+	return fmt.Sprintf("%s is not allowed on %s of a virtual Kubernetes: allowed are %s", verb, gr, strings.Join(e.verbs, ", "))
 }
 
 // entryOf is what is served of a resource.

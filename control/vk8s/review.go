@@ -99,8 +99,12 @@ func (m *Mount) confine(r *authorizationv1.SelfSubjectAccessReview, c call) stri
 		return fmt.Sprintf("this virtual Kubernetes is the namespace %q", c.namespace)
 	}
 	if a.Resource != "*" {
-		if _, ok := m.entryOf(schema.GroupResource{Group: a.Group, Resource: a.Resource}); !ok {
+		e, ok := m.entryOf(schema.GroupResource{Group: a.Group, Resource: a.Resource})
+		if !ok {
 			return "a virtual Kubernetes does not serve it"
+		}
+		if a.Subresource == "" && a.Verb != "*" && !slices.Contains(e.verbs, a.Verb) {
+			return e.refusal(a.Verb)
 		}
 	}
 	a.Namespace = c.namespace

@@ -245,10 +245,7 @@ func (m *Mount) serveResource(s Stock, b Backend, w http.ResponseWriter, req *ht
 		return notFound(fmt.Sprintf("want namespaces/%s/%s: %s are in namespaces", c.namespace, gr.Resource, gr))
 	}
 	if c.sub == "" && !slices.Contains(e.verbs, inner.Verb) {
-		if e.resource == "pods" {
-			return notAllowed("pods run on sites: make a Deployment, or another workload, instead; pods can be read and deleted")
-		}
-		return notAllowed("%s is not allowed on %s of a virtual Kubernetes: allowed are %s", orMethod(inner.Verb, req.Method), gr, strings.Join(e.verbs, ", "))
+		return notAllowed("%s", e.refusal(orMethod(inner.Verb, req.Method)))
 	}
 	if verbs, ok := e.subs[c.sub]; c.sub != "" && !ok {
 		return notFound(fmt.Sprintf("a virtual Kubernetes does not serve %s/%s", gr, c.sub))

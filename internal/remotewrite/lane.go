@@ -272,8 +272,7 @@ func merge(items []item) (Info, []byte) {
 		return items[0].info, items[0].body
 	}
 	info := items[0].info
-	m := mergers.Get().(*merger)
-	defer m.release()
+	m := merger{index: map[string]int{}}
 	for i, it := range items {
 		if err := m.add(it.body); err != nil {
 			return info, nil
