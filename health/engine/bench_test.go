@@ -29,9 +29,9 @@ const benchSites = 10_000
 func siteName(i int) string { return fmt.Sprintf("site-%05d", i) }
 
 // benchEngine serves two regionals, 5,000 sites each, which answer every query of the
-// shipped policy as Prometheus writes it; the values are as at a usual fleet: one
+// shipped policy as muster's do, or with json as Prometheus writes it; the values are as at a usual fleet: one
 // site in fifty has something to say, and what it has to say moves from one answer to the next.
-func benchEngine(b testing.TB) (*Engine, func()) {
+func benchEngine(b testing.TB, json bool) (*Engine, func()) {
 	model := defaults.Model()
 	r := rand.New(rand.NewPCG(1, 2))
 	servers := make([]*httptest.Server, 2)
@@ -45,6 +45,7 @@ func benchEngine(b testing.TB) (*Engine, func()) {
 		shipped := pl.plan(nil).shipped
 		for s, q := range append(slices.Clone(shipped.query), shipped.packs...) {
 			var buf [2]bytes.Buffer
+			brief := [2][]byte{wire.AppendVector(nil, benchSites/2), wire.AppendVector(nil, benchSites/2)}
 			for k := range buf {
 				buf[k].WriteString(`{"status":"success","data":{"resultType":"vector","result":[`)
 			}
@@ -63,12 +64,16 @@ func benchEngine(b testing.TB) (*Engine, func()) {
 						buf[k].WriteByte(',')
 					}
 					fmt.Fprintf(&buf[k], `{"metric":{"site":"%s","tenant":"acme"},"value":[1767225600.123,"%v"]}`, siteName(i), v[k])
+					brief[k] = wire.AppendSeries(brief[k], "acme", siteName(i), v[k])
 				}
 			}
 			for k := range buf {
 				buf[k].WriteString("]}}")
 			}
-			bodies[pl.last.queries[q].text] = &[2][]byte{buf[0].Bytes(), buf[1].Bytes()}
+			bodies[pl.last.queries[q].text] = &brief
+			if json {
+				bodies[pl.last.queries[q].text] = &[2][]byte{buf[0].Bytes(), buf[1].Bytes()}
+			}
 		}
 		var asked atomic.Uint64
 		servers[n] = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -148,8 +153,16 @@ func (e *Engine) tickOnce(b testing.TB) {
 // BenchmarkTick10k is one whole tick: asking two regionals over HTTP about 10,000
 // sites, decoding, evaluating, aggregating 20 virtual sites, publishing. The fake
 // regionals run in the same process, but do little more than write.
+//
+// BenchmarkTick10k/json is the same with regionals that answer in JSON alone.
 func BenchmarkTick10k(b *testing.B) {
-	e, stop := benchEngine(b)
+	for _, json := range []bool{false, true} {
+		b.Run(map[bool]string{false: "brief", true: "json"}[json], func(b *testing.B) { benchTick(b, json) })
+	}
+}
+
+func benchTick(b *testing.B, json bool) {
+	e, stop := benchEngine(b, json)
 	defer stop()
 	for range e.opts.Shipped.Recovery { // sites of which something is unknown are waited for
 		e.tickOnce(b)
@@ -175,7 +188,7 @@ func BenchmarkTick10k(b *testing.B) {
 
 // BenchmarkEvaluate10k is the part of a tick after its last answer.
 func BenchmarkEvaluate10k(b *testing.B) {
-	e, stop := benchEngine(b)
+	e, stop := benchEngine(b, false)
 	defer stop()
 	done := make(chan *answers, 1)
 	e.collect(context.Background(), done)()
@@ -190,7 +203,7 @@ func BenchmarkEvaluate10k(b *testing.B) {
 
 // BenchmarkLive10k is a look at the live views when nothing changed.
 func BenchmarkLive10k(b *testing.B) {
-	e, stop := benchEngine(b)
+	e, stop := benchEngine(b, false)
 	defer stop()
 	e.tickOnce(b)
 	b.ReportAllocs()
@@ -201,7 +214,7 @@ func BenchmarkLive10k(b *testing.B) {
 
 // BenchmarkWrite10k makes the series of a view and writes them into two regionals.
 func BenchmarkWrite10k(b *testing.B) {
-	e, stop := benchEngine(b)
+	e, stop := benchEngine(b, false)
 	defer stop()
 	e.tickOnce(b)
 	v := *e.View()
@@ -214,7 +227,7 @@ func BenchmarkWrite10k(b *testing.B) {
 
 // BenchmarkSave10k writes the state file.
 func BenchmarkSave10k(b *testing.B) {
-	e, stop := benchEngine(b)
+	e, stop := benchEngine(b, false)
 	defer stop()
 	e.tickOnce(b)
 	e.writer.write(context.Background(), e.View())
@@ -258,7 +271,7 @@ func TestTickAllocations(t *testing.T) {
 	if testing.Short() {
 		t.Skip("10,000 sites")
 	}
-	e, stop := benchEngine(t)
+	e, stop := benchEngine(t, false)
 	defer stop()
 	var before, after runtime.MemStats
 	runtime.GC()

@@ -8,6 +8,8 @@ import (
 	"math"
 	"strconv"
 	"unicode/utf8"
+
+	"muster.dev/muster/internal/wire"
 )
 
 // errNoSite is what every series without a site gets.
@@ -36,14 +38,44 @@ type expectation interface {
 	// head is the text of the next series up to its value, as appendHead writes it; empty
 	// when there is no guess.
 	head() []byte
+	// briefHead is the same as wire.AppendSeriesHead writes it.
+	briefHead() []byte
 	// came takes the value of the series that was expected.
 	came(value float64) error
 }
 
 // decodeExpected does what decodeVector does, but for series that begin as expected, which
-// are not handed to add.
+// are not handed to add; and the answer may be in wire.VectorType.
 func decodeExpected(data []byte, expect expectation, add func(tenant, site []byte, value float64) error) error {
+	if wire.IsVector(data) {
+		return decodeBrief(data, expect, add)
+	}
 	return decode(jsonParser{in: data, expect: expect}, add)
+}
+
+func decodeBrief(data []byte, expect expectation, add func(tenant, site []byte, value float64) error) error {
+	r, err := wire.ReadVector(data)
+	if err != nil {
+		return err
+	}
+	for {
+		if more, err := r.More(); !more || err != nil {
+			return err
+		}
+		if v, ok := r.Expected(expect.briefHead()); ok {
+			if err := expect.came(v); err != nil {
+				return err
+			}
+			continue
+		}
+		tenant, site, v, err := r.Next()
+		if err != nil {
+			return err
+		}
+		if err := add(tenant, site, v); err != nil {
+			return err
+		}
+	}
 }
 
 // appendHead writes how Prometheus begins a series of `by (tenant, site)`. Nothing is

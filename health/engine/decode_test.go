@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"muster.dev/muster/internal/wire"
 )
 
 type triple struct {
@@ -161,6 +164,11 @@ func (o *oracle) head() []byte {
 	return o.heads[o.at]
 }
 
+func (o *oracle) briefHead() []byte {
+	o.at = (o.at + 1) % len(o.heads)
+	return wire.AppendSeriesHead(nil, o.names[o.at].tenant, o.names[o.at].site)
+}
+
 func (o *oracle) came(v float64) error {
 	o.hits++
 	x := o.names[o.at]
@@ -224,12 +232,47 @@ func TestDecodeExpected(t *testing.T) {
 	}
 }
 
+// nothing expects nothing.
+type nothing struct{}
+
+func (nothing) head() []byte       { return nil }
+func (nothing) briefHead() []byte  { return nil }
+func (nothing) came(float64) error { panic("what was not expected came") }
+
+// TestDecodeBrief: an answer in few bytes says what the same one says in JSON.
+func TestDecodeBrief(t *testing.T) {
+	in := []triple{{"t", "s", 1}, {"t", "a", -2.5e3}, {"t", "x", math.Inf(1)}, {"u", "b", 0.1}, {"t", "b", 7}, {"t", "s", 8}}
+	b := wire.AppendVector(nil, len(in))
+	for _, x := range in {
+		b = wire.AppendSeries(b, x.tenant, x.site, x.value)
+	}
+	got, hits, err := decodeAllExpected(b)
+	if err != nil || !slices.Equal(got, in) || hits != 2 {
+		t.Errorf("%v with %d expected ones, %v; want %v with 2", got, hits, err, in)
+	}
+	if _, _, err := decodeAllExpected(b[:len(b)-1]); err == nil {
+		t.Error("half of an answer is taken for all of it")
+	}
+	refused := errors.New("refused")
+	if err := decodeExpected(b, nothing{}, func(_, _ []byte, _ float64) error { return refused }); !errors.Is(err, refused) {
+		t.Errorf("%v, want that the series is refused", err)
+	}
+}
+
 // FuzzDecodeExpected: whatever is expected, the answer says the same.
 func FuzzDecodeExpected(f *testing.F) {
 	f.Add([]byte(`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"site":"s","tenant":"t"},"value":[1700000000.123,"0.5"]},{"metric":{"site":"a","tenant":"t"},"value":[1700000000.123,"12"]}]}}`))
 	f.Add([]byte(`{"data":{"result":[{"metric":{"site":"s","tenant":"t"},"value":[1,"7"]}],"resultType":"vector"},"status":"success"}`))
+	f.Add(wire.AppendSeries(wire.AppendSeries(wire.AppendVector(nil, 2), "t", "s", 1), "t", "a", 2))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		want, err := decodeAll(data)
+		if wire.IsVector(data) {
+			want = nil
+			err = decodeExpected(data, nothing{}, func(tenant, site []byte, v float64) error {
+				want = append(want, triple{string(tenant), string(site), v})
+				return nil
+			})
+		}
 		got, _, err2 := decodeAllExpected(data)
 		if (err == nil) != (err2 == nil) {
 			t.Fatalf("%v, and with expectations %v", err, err2)

@@ -26,6 +26,8 @@ type target struct {
 	org string
 	// late: a regional without a live view.
 	late bool
+	// brief: it may answer in wire.VectorType.
+	brief bool
 }
 
 // errTooLarge is an answer over the limit.
@@ -69,7 +71,7 @@ func (e *Engine) ask(ctx context.Context, t target, text string, at time.Time, r
 	ctx, cancel := context.WithTimeout(ctx, e.opts.QueryTimeout)
 	defer cancel()
 	form := url.Values{"query": {text}, "time": {strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', 3, 64)}, "timeout": {e.opts.QueryTimeout.String()}}
-	err := e.post(ctx, t.url+"/query", t.org, form, read)
+	err := e.post(ctx, t.url+"/query", t.org, t.brief, form, read)
 	if lane.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("no answer: the signals of the tenant's own policies together took longer than %s; make them cheaper, or fewer", e.opts.QueryTimeout)
 	}
@@ -80,8 +82,8 @@ func (e *Engine) ask(ctx context.Context, t target, text string, at time.Time, r
 }
 
 // post asks the Prometheus API at an address, for org if there is one, and hands the answer
-// to read, which must not keep it.
-func (e *Engine) post(ctx context.Context, address, org string, form url.Values, read func(answer []byte) error) error {
+// to read, which must not keep it; with brief it may be in wire.VectorType.
+func (e *Engine) post(ctx context.Context, address, org string, brief bool, form url.Values, read func(answer []byte) error) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(form.Encode()))
 	if err != nil {
 		return err
@@ -90,6 +92,9 @@ func (e *Engine) post(ctx context.Context, address, org string, form url.Values,
 	req.Header.Set(wire.HeaderPurpose, wire.PurposeHealth)
 	if org != "" {
 		req.Header.Set(wire.OrgHeader, org)
+	}
+	if brief {
+		req.Header.Set("Accept", wire.VectorType+", application/json;q=0.9")
 	}
 	return e.fetch(req, func(code int, body []byte) error {
 		err := read(body)
@@ -157,6 +162,9 @@ type answers struct {
 	// heads are how the series of the sites begin, headAt where in it: see appendHead.
 	heads  []byte
 	headAt []int32
+	// briefs and briefAt are the same as wire.AppendSeriesHead writes it.
+	briefs  []byte
+	briefAt []int32
 	// next is, of each query, the site that came after each site in the last answer.
 	next [][]int32
 }
@@ -196,7 +204,10 @@ func (a *answers) reset(snap *roster, p *plan, at time.Time) {
 	a.millis = make([]int64, len(p.queries))
 	a.due = resize(a.due, len(p.queries))
 	a.heads, a.headAt = a.heads[:0], resize(a.headAt, n+1)
+	a.briefs, a.briefAt = a.briefs[:0], resize(a.briefAt, n+1)
 	for i, s := range snap.Sites {
+		a.briefs = wire.AppendSeriesHead(a.briefs, s.ID.Tenant, s.ID.Name)
+		a.briefAt[i+1] = int32(len(a.briefs))
 		a.heads = appendHead(a.heads, s.ID.Tenant, s.ID.Name)
 		a.headAt[i+1] = int32(len(a.heads))
 	}
@@ -237,6 +248,7 @@ func (e *Engine) run(ctx context.Context, a *answers, q int, t target, place int
 	}
 	r := answerReader{a: a, q: q, place: place, value: a.value[q], have: a.have[q], next: a.next[q], last: -1, guess: -1}
 	replied := false
+	t.brief = t.org == ""
 	err := e.ask(ctx, t, a.plan.queries[q].text, a.at, func(answer []byte) error {
 		replied = true
 		return decodeExpected(answer, &r, r.add)
@@ -291,14 +303,26 @@ type answerReader struct {
 	byName      map[string]int32
 }
 
-func (r *answerReader) head() []byte {
+// foresee makes the guess of what comes next, and says whether there is one.
+func (r *answerReader) foresee() bool {
 	if r.guess = -1; r.last >= 0 {
 		r.guess = r.next[r.last]
 	}
-	if r.guess < 0 || r.a.home[r.guess] != r.place {
+	return r.guess >= 0 && r.a.home[r.guess] == r.place
+}
+
+func (r *answerReader) head() []byte {
+	if !r.foresee() {
 		return nil
 	}
 	return r.a.heads[r.a.headAt[r.guess]:r.a.headAt[r.guess+1]]
+}
+
+func (r *answerReader) briefHead() []byte {
+	if !r.foresee() {
+		return nil
+	}
+	return r.a.briefs[r.a.briefAt[r.guess]:r.a.briefAt[r.guess+1]]
 }
 
 func (r *answerReader) came(v float64) error { return r.set(r.guess, v) }

@@ -218,7 +218,7 @@ func (h *history) askOne(ctx context.Context, q int, text string, at map[string]
 	seconds := func(t time.Time) string { return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64) }
 	form := url.Values{"query": {text}, "start": {seconds(h.start)}, "end": {seconds(h.at(h.n - 1))}, "step": {strconv.FormatFloat(h.step.Seconds(), 'f', 3, 64)}}
 	var m model.Matrix
-	err := h.e.post(ctx, h.e.opts.StoreQueryURL+"/query_range", h.tenant, form, func(body []byte) (err error) {
+	err := h.e.post(ctx, h.e.opts.StoreQueryURL+"/query_range", h.tenant, false, form, func(body []byte) (err error) {
 		m, err = decodeMatrix(body)
 		return err
 	})

@@ -38,7 +38,9 @@ import (
 func (e *Engine) Register(mux obs.Routes, gatherer prometheus.Gatherer) {
 	prefix := "/" + e.opts.Name
 	router := route.New()
-	e.api(gatherer).Register(router.WithPrefix("/api/v1"))
+	api := e.api(gatherer)
+	api.InstallCodec(vectorCodec{})
+	api.Register(router.WithPrefix("/api/v1"))
 	mux.Handle(prefix+"/api/v1/", http.StripPrefix(prefix, e.classify(e.rulesAPI(router))))
 	mux.HandleFunc("GET "+prefix+"/-/healthy", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "Prometheus Server is Healthy.") })
 	mux.HandleFunc("GET "+prefix+"/-/ready", e.whenReady(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "Prometheus Server is Ready.") }))
