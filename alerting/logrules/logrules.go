@@ -47,6 +47,7 @@ type Query struct {
 	By     []string // fields as the store names them, or labels.KEY; the first is the site
 	Step   time.Duration
 	Metric string // labels.KEY; empty: none
+	Spread bool   // also of the metric
 	// MaxGroups is how many groups the answer may have.
 	MaxGroups int
 }

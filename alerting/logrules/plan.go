@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"time"
 
@@ -44,22 +45,30 @@ type plan struct {
 	timeframe int64 // milliseconds, all below; a multiple of step
 	step      int64
 	delay     int64
-	hold      int64 // how long an alert fires after its match
+	hold      int64 // how long an alert fires after its match, for its realert
+	keep      int64 // and at least
 	realert   int64
+	longest   int64 // realert of exponential_realert; 0: it does not grow
 
 	height          float64 // spike
 	low, high       float64 // thresholds; NaN-free: see hasLow, hasHigh
 	hasLow, hasHigh bool
 	listed          map[string]bool // blacklist, whitelist
 	fromInventory   bool            // every site has a window, heard of or not
-	perValue        bool            // the last value of a group's key is not of query_key
-	kind            kind
-	traits          traits
+	perValue        bool            // the last values of a group's key are not of query_key
+	// Of aggregation_key: the fields that query_key has not, and where in a key, and the values of those
+	// after it, the alert's are; nil: the alert is of the key itself.
+	more     []logrule.Field
+	together []int
+	alertOf  []logrule.Field // whose values an alert has as labels
+	kind     kind
+	traits   traits
 }
 
 // query is one question to the Source.
 type query struct {
 	text, metric string
+	spread       bool
 	by           []string
 }
 
@@ -129,7 +138,11 @@ func (p *plan) prepare() error {
 	if p.hash, err = hashOf(r); err != nil {
 		return err
 	}
-	if p.labelHash, err = hashOf([]any{r.Name, r.Labels, logrule.Severity(r), r.QueryKey}); err != nil {
+	labels := []any{r.Name, r.Labels, logrule.Severity(r), r.QueryKey}
+	if len(r.AggregationKey) > 0 {
+		labels = append(labels, r.AggregationKey)
+	}
+	if p.labelHash, err = hashOf(labels); err != nil {
 		return err
 	}
 	by := []string{logquery.FieldSite}
@@ -140,7 +153,13 @@ func (p *plan) prepare() error {
 		}
 		p.keys, by = append(p.keys, f), append(by, f.Name)
 	}
-	p.realert = logrule.Realert(r).Milliseconds()
+	p.alertOf = p.keys
+	if len(r.AggregationKey) > 0 {
+		if by, err = p.aggregate(by); err != nil {
+			return err
+		}
+	}
+	p.realert, p.longest = logrule.Realert(r).Milliseconds(), millis(r.ExponentialRealert)
 	p.delay = millis(r.QueryDelay)
 	p.step, p.timeframe = steps(millis(r.Timeframe))
 	p.hold = max(p.realert, minute)
@@ -155,16 +174,33 @@ func (p *plan) prepare() error {
 		// aggregation: it fires until then, a step and a minute more.
 		p.hold = (p.realert+p.step-1)/p.step*p.step + p.step + millis(r.Aggregation) + minute
 	}
-	p.hold = max(p.hold, logrule.KeepFiringFor(r).Milliseconds())
+	p.keep = logrule.KeepFiringFor(r).Milliseconds()
 	return nil
+}
+
+// aggregate finds where the values of aggregation_key are, and returns what to ask for.
+func (p *plan) aggregate(by []string) ([]string, error) {
+	p.more, p.alertOf = logrule.Together(p.rule), nil
+	for _, f := range p.more {
+		by = append(by, f.Name)
+	}
+	for _, name := range p.rule.AggregationKey {
+		f, err := logrule.ParseField(name)
+		if err != nil {
+			return nil, err
+		}
+		p.alertOf = append(p.alertOf, f)
+		p.together = append(p.together, slices.Index(by, f.Name))
+	}
+	return by, nil
 }
 
 func (p *plan) plan(by []string) error {
 	r := p.rule
-	ask := func(text, metric, field string) error {
-		q := query{text: text, metric: metric, by: by[:len(by):len(by)]}
-		if field != "" {
-			f, err := logrule.ParseField(field)
+	ask := func(text, metric string, fields ...string) error {
+		q := query{text: text, metric: metric, spread: metric != "" && r.PercentileRange > 0, by: by[:len(by):len(by)]}
+		for _, name := range fields {
+			f, err := logrule.ParseField(name)
 			if err != nil {
 				return err
 			}

@@ -25,6 +25,7 @@ type outbox struct {
 	external string
 	changed  bool
 	raised   int
+	told     []*active // whose annotations are new
 
 	// How many there are; counted when first needed.
 	alerts, collecting *quota
@@ -51,6 +52,7 @@ func (o *outbox) take(events []event, to int64) {
 		}
 	}
 	o.due(to)
+	o.calm(to)
 	for k, until := range o.st.Silenced {
 		if until <= to {
 			delete(o.st.Silenced, k)
@@ -60,6 +62,7 @@ func (o *outbox) take(events []event, to int64) {
 }
 
 func (o *outbox) matched(e event) {
+	e.key = o.p.alertKey(e)
 	if o.st.Silenced[e.key] > e.seen {
 		return
 	}
@@ -135,13 +138,15 @@ func (o *outbox) raise(e event) {
 		o.raised++
 	}
 	a.Lasting, a.Until, a.sent = lasting, 0, 0
+	wait := o.wait(e.key, e.seen)
 	if !lasting {
-		a.Until = max(o.now, e.seen) + o.p.hold
+		a.Until = max(o.now, e.seen) + max(o.p.hold+wait-o.p.realert, o.p.keep)
 	}
 	a.Annotations = o.p.annotations(a.Labels, e)
 	o.changed = true
-	if o.p.realert > 0 {
-		o.st.Silenced[e.key] = e.seen + o.p.realert
+	o.told = append(o.told, a)
+	if wait > 0 {
+		o.st.Silenced[e.key] = e.seen + wait
 	}
 }
 
@@ -163,6 +168,7 @@ func (o *outbox) left() {
 		}
 	}
 	o.moved()
+	maps.DeleteFunc(o.st.Backoff, func(k string, _ backoff) bool { return gone(k) })
 	n := len(o.st.Keys) + len(o.st.Silenced) + len(o.st.Collecting) + len(o.st.Pending)
 	maps.DeleteFunc(o.st.Keys, func(k string, _ *window) bool { return gone(k) })
 	maps.DeleteFunc(o.st.Silenced, func(k string, _ int64) bool { return gone(k) })
@@ -193,6 +199,24 @@ func (o *outbox) moved() {
 	}
 }
 
+// alertKey is of the alert that an event belongs to.
+func (p *plan) alertKey(e event) string {
+	if p.together == nil {
+		return e.key
+	}
+	values := strings.Split(e.key, keySep)
+	if len(p.more) > 0 {
+		values = append(values, strings.Split(e.more, keySep)...)
+	}
+	key := values[:1:1]
+	for _, i := range p.together {
+		if i < len(values) {
+			key = append(key, values[i])
+		}
+	}
+	return joinKey(key)
+}
+
 // labels of an alert. Muster's own win over all others.
 func (p *plan) labels(s Site, key string) map[string]string {
 	out := maps.Clone(p.rule.Labels)
@@ -206,8 +230,8 @@ func (p *plan) labels(s Site, key string) map[string]string {
 		}
 	}
 	for i, v := range strings.Split(key, keySep)[1:] {
-		if i < len(p.keys) {
-			set(p.keys[i].Label, v)
+		if i < len(p.alertOf) {
+			set(p.alertOf[i].Label, v)
 		}
 	}
 	set(logrule.LabelName, p.rule.Name)

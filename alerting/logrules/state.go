@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+
+	"muster.dev/muster/internal/logquery"
 )
 
 const (
@@ -37,6 +39,7 @@ type state struct {
 
 	Keys       map[string]*window    `json:"keys,omitempty"`
 	Silenced   map[string]int64      `json:"silenced,omitempty"` // by realert, until when
+	Backoff    map[string]backoff    `json:"backoff,omitempty"`  // of exponential_realert
 	Collecting map[string]*collected `json:"collecting,omitempty"`
 	Pending    []pending             `json:"pending,omitempty"`
 	// The outbox: what fires, and what ended and the Sink has not taken yet.
@@ -69,6 +72,8 @@ type bucket struct {
 	Min   float64 `json:"lo,omitempty"` // these of M lines
 	Max   float64 `json:"hi,omitempty"`
 	Sum   float64 `json:"sum,omitempty"`
+	// Spread of these, for percentiles.
+	Spread logquery.Spread `json:"h,omitempty"`
 }
 
 // pending is a line that change does not look at yet.
@@ -107,6 +112,7 @@ func newState() *state { return &state{Version: stateVersion} }
 func (s *state) init() {
 	make2(&s.Keys)
 	make2(&s.Silenced)
+	make2(&s.Backoff)
 	make2(&s.Collecting)
 	make2(&s.Active)
 }
@@ -170,10 +176,11 @@ func (s *state) shrink() bool {
 	case len(s.Pending) > 0:
 		s.Cut += int64(len(s.Pending))
 		s.Pending = nil
-	case len(s.Collecting) > 0 || len(s.Silenced) > 0:
+	case len(s.Collecting) > 0 || len(s.Silenced) > 0 || len(s.Backoff) > 0:
 		s.Cut += int64(len(s.Collecting))
 		clear(s.Collecting)
 		clear(s.Silenced)
+		clear(s.Backoff)
 	default:
 		return s.shrinkAlerts()
 	}
@@ -254,7 +261,11 @@ func (s *state) shrinkWindows() {
 
 // size is about how many bytes of JSON a window is.
 func (w *window) size(key string) int {
-	return 50 + len(key) + 60*len(w.Buckets) + 30*len(w.Terms) + len(w.Value)
+	bins := 0
+	for _, b := range w.Buckets {
+		bins += len(b.Spread)
+	}
+	return 50 + len(key) + 60*len(w.Buckets) + 10*bins + 30*len(w.Terms) + len(w.Value)
 }
 
 var errVersion = errors.New("written by a newer version of Muster")
@@ -275,6 +286,9 @@ func decodeState(b []byte) (*state, error) {
 		slices.SortFunc(w.Buckets, func(a, b bucket) int { return int(min(max(a.T-b.T, -1), 1)) })
 	}
 	maps.DeleteFunc(s.Collecting, func(_ string, c *collected) bool { return c == nil })
+	for k, b := range s.Backoff {
+		s.Backoff[k] = backoff{b.Until, min(max(b.Times, 0), maxDoubled)}
+	}
 	maps.DeleteFunc(s.Active, func(_ string, a *active) bool { return a == nil })
 	s.Ended = slices.DeleteFunc(s.Ended, func(a *active) bool { return a == nil })
 	s.Learn, s.Judged = max(s.Learn, 0), min(max(s.Judged, 0), math.MaxInt64/4)
@@ -291,11 +305,11 @@ func (s *state) restart(p *plan, position time.Time, now int64) {
 			s.end(k, now)
 		}
 	}
-	silenced := s.Silenced
+	silenced, grown := s.Silenced, s.Backoff
 	active, ended := s.Active, s.Ended
 	*s = state{Version: stateVersion, Epoch: s.Epoch, Hash: p.hash, LabelHash: p.labelHash, Position: position, Active: active, Ended: ended}
 	if same {
-		s.Silenced = silenced
+		s.Silenced, s.Backoff = silenced, grown
 	}
 	s.init()
 	s.Judged = position.UnixMilli() - p.delay

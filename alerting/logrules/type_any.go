@@ -4,5 +4,5 @@ package logrules
 type anyLine struct{ plain }
 
 func (anyLine) take(r *round, _ int, it item) {
-	r.match(it.key, it.first, float64(it.n.Count), it.n.Message, "%s: %s", plural(it.n.Count, "line"), clip(it.n.Message))
+	r.line(it, "%s: %s", plural(it.n.Count, "line"), clip(it.n.Message))
 }

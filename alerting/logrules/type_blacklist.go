@@ -5,12 +5,12 @@ type blacklist struct{ plain }
 
 func (blacklist) plan(p *plan, ask askFunc) (traits, error) {
 	p.listed = setOf(p.rule.Blacklist)
-	return traits{}, ask(p.rule.Filter, "", p.rule.CompareKey)
+	return traits{}, ask(p.rule.Filter, "", p.rule.CompareKey...)
 }
 
 func (blacklist) take(r *round, _ int, it item) {
 	if it.value != "" && r.p.listed[it.value] {
-		r.match(it.key, it.first, float64(it.n.Count), it.n.Message, "%s is %q, which is on the blacklist: %s", r.p.rule.CompareKey, it.value, clip(it.n.Message))
+		r.line(it, "%s is %q, which is on the blacklist: %s", r.p.rule.CompareKey[0], it.value, clip(it.n.Message))
 	}
 }
 

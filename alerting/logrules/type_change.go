@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// change matches when the value of compare_key is another than before.
+// change matches when the value of one of compare_key is another than before.
 type change struct{ plain }
 
 func (change) plan(p *plan, ask askFunc) (traits, error) {
-	return traits{}, ask(p.rule.Filter, "", p.rule.CompareKey)
+	return traits{}, ask(p.rule.Filter, "", p.rule.CompareKey...)
 }
 
 // take keeps a value until query_delay has passed: at its first and its last
 // line of the step.
 func (change) take(r *round, _ int, it item) {
-	if it.value == "" && r.p.rule.IgnoreNull {
+	if it.null && r.p.rule.IgnoreNull {
 		return
 	}
 	msg := clip(it.n.Message)
@@ -45,7 +45,7 @@ func (change) taken(r *round, _ []item) {
 			continue
 		}
 		if known && w.ValueAt != 0 && w.Value != e.Value && (r.p.timeframe == 0 || e.At-w.ValueAt <= millis(r.p.rule.Timeframe)) {
-			r.event(matched, e.Key, e.At, r.seen(e.At), 1, e.Message, "%s changed from %q to %q: %s", r.p.rule.CompareKey, w.Value, e.Value, e.Message)
+			r.event(matched, e.Key, e.At, r.seen(e.At), 1, e.Message, "%s changed from %q to %q: %s", joinFields(r.p.rule.CompareKey), written(w.Value), written(e.Value), e.Message)
 		}
 		w.Value, w.ValueAt, w.Last = e.Value, e.At, r.upTo
 	}

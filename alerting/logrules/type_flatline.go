@@ -4,7 +4,7 @@ package logrules
 type flatline struct{ plain }
 
 func (flatline) plan(p *plan, ask askFunc) (traits, error) {
-	return traits{judged: true, inventory: true, forgetAfter: max(24*60*minute, 4*p.timeframe)}, ask(p.rule.Filter, "", "")
+	return traits{judged: true, inventory: true, forgetAfter: max(24*60*minute, 4*p.timeframe)}, ask(p.rule.Filter, "")
 }
 
 func (flatline) take(r *round, _ int, it item) { r.count(it) }

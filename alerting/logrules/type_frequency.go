@@ -6,7 +6,7 @@ import "slices"
 type frequency struct{ plain }
 
 func (frequency) plan(p *plan, ask askFunc) (traits, error) {
-	return traits{transient: true, late: true}, ask(p.rule.Filter, "", "")
+	return traits{transient: true, late: true}, ask(p.rule.Filter, "")
 }
 
 // take counts, and keeps where in the step the lines are.

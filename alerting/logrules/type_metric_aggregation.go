@@ -26,9 +26,9 @@ func (metricAggregation) plan(p *plan, ask askFunc) (traits, error) {
 		if _, err := logquery.Parse(exists, logquery.LogFields(), time.Unix(0, 0)); err != nil {
 			return t, fmt.Errorf("metric_agg_key: %w", err)
 		}
-		return t, ask(exists, "", "")
+		return t, ask(exists, "")
 	}
-	return t, ask(r.Filter, r.MetricAggKey, "")
+	return t, ask(r.Filter, r.MetricAggKey)
 }
 
 func (metricAggregation) take(r *round, _ int, it item) {
@@ -42,7 +42,10 @@ func (metricAggregation) take(r *round, _ int, it item) {
 func (m metricAggregation) judge(r *round, key string, w *window, t int64) {
 	if v, ok := m.value(r, w, t); ok {
 		of := r.p.rule.MetricAggType
-		additive := of != "min" && of != "max" && of != "avg"
+		additive := of == "sum" || of == "value_count" || of == "cardinality"
+		if n := r.p.rule.PercentileRange; n > 0 {
+			of = fmt.Sprintf("percentile %d", n)
+		}
 		r.threshold(key, t, v, w.message, r.full(w, t) || !additive, ": "+of+" of "+r.p.rule.MetricAggKey)
 	}
 }
@@ -61,6 +64,9 @@ func (metricAggregation) value(r *round, w *window, t int64) (float64, bool) {
 		return b.Sum / float64(max(b.M, 1)), b.M > 0
 	case "sum":
 		return b.Sum, true
+	case "percentiles":
+		v, ok := b.Spread.Percentile(float64(r.p.rule.PercentileRange))
+		return min(max(v, b.Min), b.Max), ok
 	}
 	return float64(b.N), true // value_count
 }

@@ -6,12 +6,13 @@ import (
 	"muster.dev/muster/control/api/logrule"
 )
 
-// newTerm matches on a value of one of the fields that was not seen for terms_window_size.
+// newTerm matches on a value of one of the fields, or values of a combination of them, that was not
+// seen for terms_window_size.
 type newTerm struct{ plain }
 
 func (newTerm) plan(p *plan, ask askFunc) (traits, error) {
 	for _, f := range p.rule.Fields {
-		if err := ask(p.rule.Filter, "", f); err != nil {
+		if err := ask(p.rule.Filter, "", f...); err != nil {
 			return traits{}, err
 		}
 	}
@@ -22,7 +23,7 @@ func (newTerm) plan(p *plan, ask askFunc) (traits, error) {
 // take remembers the values of a field. A site and query_key that no value is
 // known of learns those of its first stretch without telling.
 func (newTerm) take(r *round, query int, it item) {
-	if it.value == "" {
+	if it.null {
 		return
 	}
 	w := r.window(it.key)
@@ -30,7 +31,6 @@ func (newTerm) take(r *round, query int, it item) {
 		return
 	}
 	w.Last = r.upTo
-	field := r.p.rule.Fields[query]
 	known := fmt.Sprintf("%d", query) // that some value of the field is known
 	if _, ok := w.Terms[known]; !ok {
 		r.fresh[it.key+keySep+known] = true
@@ -43,6 +43,6 @@ func (newTerm) take(r *round, query int, it item) {
 	make2(&w.Terms)
 	w.Terms[known] = r.upTo
 	if !old && !r.learn && !r.fresh[it.key+keySep+known] {
-		r.match(it.key, it.first, float64(it.n.Count), it.n.Message, "%s is %q, not seen in the last %s: %s", field, it.value, ms(r.p.traits.termsFor), clip(it.n.Message))
+		r.line(it, "%s is %q, not seen in the last %s: %s", joinFields(r.p.rule.Fields[query]), written(it.value), ms(r.p.traits.termsFor), clip(it.n.Message))
 	}
 }

@@ -12,10 +12,10 @@ type percentageMatch struct{ plain }
 
 func (percentageMatch) plan(p *plan, ask askFunc) (traits, error) {
 	t := traits{judged: true, repeats: true, transient: true}
-	if err := ask(p.rule.Filter, "", ""); err != nil {
+	if err := ask(p.rule.Filter, ""); err != nil {
 		return t, err
 	}
-	return t, ask(logrule.Bucket(p.rule), "", "")
+	return t, ask(logrule.Bucket(p.rule), "")
 }
 
 func (percentageMatch) take(r *round, query int, it item) {

@@ -5,7 +5,7 @@ package logrules
 type spike struct{ plain }
 
 func (spike) plan(p *plan, ask askFunc) (traits, error) {
-	return traits{judged: true, inventory: true, transient: true, frames: 2}, ask(p.rule.Filter, "", "")
+	return traits{judged: true, inventory: true, transient: true, frames: 2}, ask(p.rule.Filter, "")
 }
 
 func (spike) take(r *round, _ int, it item) { r.count(it) }

@@ -5,12 +5,12 @@ type whitelist struct{ plain }
 
 func (whitelist) plan(p *plan, ask askFunc) (traits, error) {
 	p.listed = setOf(p.rule.Whitelist)
-	return traits{}, ask(p.rule.Filter, "", p.rule.CompareKey)
+	return traits{}, ask(p.rule.Filter, "", p.rule.CompareKey...)
 }
 
 func (whitelist) take(r *round, _ int, it item) {
 	if it.value == "" && r.p.rule.IgnoreNull || it.value != "" && r.p.listed[it.value] {
 		return
 	}
-	r.match(it.key, it.first, float64(it.n.Count), it.n.Message, "%s is %q, which is not on the whitelist: %s", r.p.rule.CompareKey, it.value, clip(it.n.Message))
+	r.line(it, "%s is %q, which is not on the whitelist: %s", r.p.rule.CompareKey[0], it.value, clip(it.n.Message))
 }

@@ -43,9 +43,9 @@ var kinds = map[string]kind{
 	logrule.PercentageMatch:   percentageMatch{},
 }
 
-// askFunc adds a question: a filter, a field with numbers, and a field whose values
-// tell items apart beside query_key. The latter two may be empty.
-type askFunc func(text, metric, field string) error
+// askFunc adds a question: a filter, a field with numbers, which may be empty, and fields
+// whose values tell items apart beside query_key.
+type askFunc func(text, metric string, fields ...string) error
 
 // traits are what the round has to know of a rule.
 type traits struct {
@@ -65,7 +65,7 @@ type traits struct {
 // plain is a type that asks for the lines of its filter and does nothing with them.
 type plain struct{}
 
-func (plain) plan(p *plan, ask askFunc) (traits, error) { return traits{}, ask(p.rule.Filter, "", "") }
+func (plain) plan(p *plan, ask askFunc) (traits, error) { return traits{}, ask(p.rule.Filter, "") }
 func (plain) take(*round, int, item)                    {}
 func (plain) taken(*round, []item)                      {}
 func (plain) judge(*round, string, *window, int64)      {}
@@ -103,8 +103,9 @@ const (
 type event struct {
 	kind    eventKind
 	key     string
-	at      int64 // when it happened, by the lines' time
-	seen    int64 // when it was found out, for realert and aggregation
+	more    string // of aggregation_key
+	at      int64  // when it happened, by the lines' time
+	seen    int64  // when it was found out, for realert and aggregation
 	value   float64
 	message string
 	summary string
@@ -122,7 +123,9 @@ func siteOf(key string) string {
 // item is a Group, in order of time.
 type item struct {
 	key         string
-	value       string // of the field that is not of query_key
+	more        string // of aggregation_key, beside query_key
+	value       string // of the fields that are not of query_key
+	null        bool   // the line has not all of these
 	n           Group
 	t           int64
 	first, last int64
@@ -139,7 +142,7 @@ func (r *round) run(groups [][]Group) {
 		}
 	}
 	for i, gs := range groups {
-		items := r.items(gs)
+		items := r.items(gs, len(r.p.queries[i].by))
 		r.changed = r.changed || len(items) > 0
 		for _, it := range items {
 			r.p.kind.take(r, i, it)
@@ -151,10 +154,12 @@ func (r *round) run(groups [][]Group) {
 
 // items drops what is of no site of the rule. A line from the future is one whose
 // site has a wrong clock: it counts as written when it was taken in.
-func (r *round) items(gs []Group) []item {
+func (r *round) items(gs []Group, fields int) []item {
 	out := make([]item, 0, len(gs))
+	ofKey := 1 + len(r.p.keys)
+	rest := ofKey + len(r.p.more)
 	for _, g := range gs {
-		if len(g.Key) == 0 || g.Count <= 0 {
+		if len(g.Key) != fields || g.Count <= 0 {
 			continue
 		}
 		if _, ok := r.sites[g.Key[0]]; !ok {
@@ -163,18 +168,20 @@ func (r *round) items(gs []Group) []item {
 		it := item{n: g, t: g.Time.UnixMilli(), first: g.First.UnixMilli(), last: g.Last.UnixMilli()}
 		it.first, it.last = min(it.first, r.upTo), min(it.last, r.upTo)
 		it.t = min(it.t, floor(r.upTo, r.p.step))
-		key := g.Key
-		if r.p.perValue {
-			key, it.value = key[:len(key)-1], key[len(key)-1]
-		}
-		it.key = joinKey(key)
+		it.key, it.more, it.value = joinKey(g.Key[:ofKey]), joinKey(g.Key[ofKey:rest]), joinKey(g.Key[rest:])
+		it.null = slices.Contains(g.Key[rest:], "")
 		out = append(out, it)
 	}
 	slices.SortStableFunc(out, func(a, b item) int {
-		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.key, b.key), cmp.Compare(a.value, b.value))
+		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.key, b.key), cmp.Compare(a.more, b.more), cmp.Compare(a.value, b.value))
 	})
 	return out
 }
+
+func joinFields(names []string) string { return strings.Join(names, ", ") }
+
+// written is how values are told in a text.
+func written(values string) string { return strings.ReplaceAll(values, keySep, ", ") }
 
 func floor(t, step int64) int64 {
 	if t < 0 {
@@ -206,12 +213,18 @@ func (r *round) seen(at int64) int64 {
 	return r.upTo
 }
 
+// line tells of a line that matches by itself.
+func (r *round) line(it item, format string, args ...any) {
+	r.match(it.key, it.first, float64(it.n.Count), it.n.Message, format, args...)
+	r.events[len(r.events)-1].more = it.more
+}
+
 func (r *round) match(key string, at int64, value float64, message, format string, args ...any) {
 	r.event(matched, key, at, r.seen(at), value, message, format, args...)
 }
 
 func (r *round) event(kind eventKind, key string, at, seen int64, value float64, message, format string, args ...any) {
-	r.events = append(r.events, event{kind, key, at, seen, value, message, fmt.Sprintf(format, args...)})
+	r.events = append(r.events, event{kind: kind, key: key, at: at, seen: seen, value: value, message: message, summary: fmt.Sprintf(format, args...)})
 }
 
 // level reports whether what a rule looks for holds at the end of a step.
@@ -253,6 +266,7 @@ func (r *round) count(it item) {
 		}
 		b.M += it.n.MetricCount
 		b.Min, b.Max, b.Sum = math.Min(b.Min, it.n.Min), math.Max(b.Max, it.n.Max), b.Sum+it.n.Sum
+		b.Spread = b.Spread.Merge(it.n.Spread)
 	}
 	b.N += it.n.Count
 }
@@ -363,6 +377,7 @@ func (w *window) sum(t, timeframe int64) bucket {
 				out.Min, out.Max = b.Min, b.Max
 			}
 			out.Min, out.Max = math.Min(out.Min, b.Min), math.Max(out.Max, b.Max)
+			out.Spread = out.Spread.Merge(b.Spread)
 		}
 		out.N, out.M, out.Sum = out.N+b.N, out.M+b.M, out.Sum+b.Sum
 	}

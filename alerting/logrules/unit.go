@@ -248,9 +248,10 @@ func (u *unit) read(ctx context.Context, w *owner, sites map[string]Site, now ti
 	r.to = max(r.from, r.to)
 	cut := st.Cut
 	r.run(groups)
-	st.Position, st.Judged = upTo, r.to
 	box := u.outbox(w, sites)
 	box.take(r.events, r.upTo)
+	u.topCounts(ctx, w, box.told, upTo)
+	st.Position, st.Judged = upTo, r.to
 	u.dirty = u.dirty || r.changed || box.changed
 	w.m.matches.Add(float64(len(r.events)))
 	w.m.cut.Add(float64(st.Cut - cut))
@@ -296,7 +297,7 @@ func (u *unit) askOnce(ctx context.Context, w *owner, names []string, upTo time.
 	}
 	for _, q := range u.plan.queries {
 		g, err := w.Source.Groups(ctx, Query{Tenant: u.id.Sites, Text: q.text, Sites: names, After: u.st.Position, UpTo: upTo,
-			By: q.by, Step: step, Metric: q.metric, MaxGroups: w.MaxGroups})
+			By: q.by, Step: step, Metric: q.metric, Spread: q.spread, MaxGroups: w.MaxGroups})
 		if err != nil {
 			return nil, false, fmt.Errorf("read lines: %w", err)
 		}

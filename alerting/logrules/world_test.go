@@ -37,6 +37,7 @@ type memSource struct {
 	lines   []line
 	told    time.Time // the latest Now: no line may appear at or before it
 	err     error
+	failBy  string        // a field by which nothing can be grouped
 	extra   []Group       // more than was asked for
 	most    time.Duration // of one query; 0: any
 	queries []Query
@@ -56,6 +57,9 @@ func (s *memSource) Groups(_ context.Context, q Query) (Groups, error) {
 	defer s.mu.Unlock()
 	if s.err != nil {
 		return Groups{}, s.err
+	}
+	if s.failBy != "" && slices.Contains(q.By, s.failBy) {
+		return Groups{}, errInjected
 	}
 	s.queries = append(s.queries, q)
 	if q.By[0] != logquery.FieldSite || q.UpTo.After(s.now()) || !q.After.Before(q.UpTo) || q.Step <= 0 {
@@ -117,6 +121,9 @@ func add(groups map[string]*Group, q Query, l line) {
 		}
 		g.MetricCount++
 		g.Min, g.Max, g.Sum = min(g.Min, v), max(g.Max, v), g.Sum+v
+		if q.Spread {
+			g.Spread = g.Spread.Add(v, 1)
+		}
 	}
 }
 

@@ -21,30 +21,35 @@ import (
 )
 
 // admit makes the Site of a key that has none yet: name, quota, one use of the
-// token, object. What was reserved is given back when a later step fails.
-func (s *Service) admit(ctx context.Context, req *wire.RegisterRequest, rt *v1alpha1.RegistrationToken, tenant *v1alpha1.Tenant, csr pki.CSR, a *attempt) (*v1alpha1.Site, error) {
+// token, object. What was reserved is given back when a later step fails. made is false
+// if the key had made the Site a moment before.
+func (s *Service) admit(ctx context.Context, req *wire.RegisterRequest, rt *v1alpha1.RegistrationToken, tenant *v1alpha1.Tenant, csr pki.CSR, a *attempt) (site *v1alpha1.Site, made bool, err error) {
 	if err := s.usable(rt); err != nil {
-		return nil, err // before the name: who holds a dead token learns no names
+		return nil, false, err // before the name: who holds a dead token learns no names
 	}
-	name, claim, err := s.chooseName(ctx, req, rt, tenant.Name, csr)
+	name, there, err := s.chooseName(ctx, req, rt, tenant.Name, csr)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	a.rec.Site = name
-	if claim == nil {
-		done, err := s.reserveQuota(ctx, tenant)
-		if err != nil {
-			return nil, err
+	if there != nil {
+		if there.Spec.PublicKey == csr.KeyHash {
+			return there, false, nil
 		}
-		site, err := s.spendAndCreate(ctx, req, rt, name, nil, csr)
-		done(err == nil)
-		return site, err
+		site, err := s.spendAndCreate(ctx, req, rt, name, there, csr)
+		return site, err == nil, err
 	}
-	return s.spendAndCreate(ctx, req, rt, name, claim, csr)
+	done, err := s.reserveQuota(ctx, tenant)
+	if err != nil {
+		return nil, false, err
+	}
+	site, err = s.spendAndCreate(ctx, req, rt, name, nil, csr)
+	done(err == nil)
+	return site, err == nil, err
 }
 
-// chooseName returns the wanted or derived name, and the Site if somebody made one
-// by hand for this machine to claim.
+// chooseName returns the wanted or derived name, and the Site of that name if it has this
+// key already, or if somebody made it by hand for this machine to claim.
 func (s *Service) chooseName(ctx context.Context, req *wire.RegisterRequest, rt *v1alpha1.RegistrationToken, tenant string, csr pki.CSR) (string, *v1alpha1.Site, error) {
 	pattern := (*regexp.Regexp)(nil)
 	if p := rt.Spec.SiteNamePattern; p != "" {
@@ -79,6 +84,8 @@ func (s *Service) chooseName(ctx context.Context, req *wire.RegisterRequest, rt 
 			return name, nil, nil
 		case err != nil:
 			return "", nil, fmt.Errorf("read site %s: %w", id, err)
+		case site.Spec.PublicKey == csr.KeyHash:
+			return name, &site, nil
 		case site.Spec.PublicKey == "" && !site.Spec.Decommissioned && site.DeletionTimestamp == nil:
 			return name, &site, nil
 		case i == len(names)-1:

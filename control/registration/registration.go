@@ -53,6 +53,10 @@ type Options struct {
 	// Client must read from the API server, not from a cache: a cache that lags
 	// would count uses wrong. Its rate limit must be off (rest.Config.QPS = -1).
 	Client client.Client
+	// Cache, after IndexKeys, answers what nearly always is answered the same: which token,
+	// which tenant, which site has this key. It may lag: what it does not know is asked
+	// of Client, and so is all that a refusal or a second certificate rests on. Nil: Client.
+	Cache  client.Reader
 	Issuer Issuer
 	// Certified hears of each certificate: its Site as it is now, which nobody changes
 	// afterwards, and until when it is good. It says whether it is the first of that site,
@@ -220,13 +224,13 @@ func (s *Service) register(ctx context.Context, req *wire.RegisterRequest, a *at
 	// One request at a time for one key: a retry that overtakes its first attempt
 	// must find what that one made.
 	defer s.locks.lock("key " + tok.Tenant + " " + csr.KeyHash)()
-	site, err := s.siteByKey(ctx, tok.Tenant, csr.KeyHash)
+	site, err := s.siteByKey(ctx, rt, csr.KeyHash)
 	if err != nil {
 		return nil, "", err
 	}
 	fresh := site == nil
 	if fresh {
-		if site, err = s.admit(ctx, req, rt, tenant, csr, a); err != nil {
+		if site, fresh, err = s.admit(ctx, req, rt, tenant, csr, a); err != nil {
 			return nil, "", err
 		}
 	} else if want := req.GetSite(); want != "" && want != site.Name {
@@ -239,13 +243,23 @@ func (s *Service) register(ctx context.Context, req *wire.RegisterRequest, a *at
 
 // checkSecret finds the token and compares secrets. All that is wrong looks the same.
 func (s *Service) checkSecret(ctx context.Context, tok Token, a *attempt) (*v1alpha1.RegistrationToken, *v1alpha1.Tenant, error) {
+	if s.opts.Cache != nil {
+		// Whether the token still lets one in is asked again when its use is counted.
+		if rt, tenant, err := s.checkSecretIn(ctx, s.opts.Cache, tok, a); err == nil && s.usable(rt) == nil {
+			return rt, tenant, nil
+		}
+	}
+	return s.checkSecretIn(ctx, s.opts.Client, tok, a)
+}
+
+func (s *Service) checkSecretIn(ctx context.Context, from client.Reader, tok Token, a *attempt) (*v1alpha1.RegistrationToken, *v1alpha1.Tenant, error) {
 	var rt v1alpha1.RegistrationToken
-	err := s.opts.Client.Get(ctx, types.NamespacedName{Namespace: fleet.SystemNamespace(tok.Tenant), Name: tok.Name}, &rt)
+	err := from.Get(ctx, types.NamespacedName{Namespace: fleet.SystemNamespace(tok.Tenant), Name: tok.Name}, &rt)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, nil, fmt.Errorf("read token %s/%s: %w", tok.Tenant, tok.Name, err)
 	}
 	var tenant v1alpha1.Tenant
-	terr := s.opts.Client.Get(ctx, types.NamespacedName{Name: tok.Tenant}, &tenant)
+	terr := from.Get(ctx, types.NamespacedName{Name: tok.Tenant}, &tenant)
 	if terr != nil && !apierrors.IsNotFound(terr) {
 		return nil, nil, fmt.Errorf("read tenant %s: %w", tok.Tenant, terr)
 	}
@@ -260,11 +274,34 @@ func (s *Service) checkSecret(ctx context.Context, tok Token, a *attempt) (*v1al
 	return &rt, &tenant, nil
 }
 
-func (s *Service) siteByKey(ctx context.Context, tenant, keyHash string) (*v1alpha1.Site, error) {
+// keyIndex is the index of Sites by tenant's namespace and public key, see IndexKeys.
+const keyIndex = "spec.publicKey"
+
+// IndexKeys makes a cache find the Site of a key, as Options.Cache must.
+func IndexKeys(ctx context.Context, cache client.FieldIndexer) error {
+	return cache.IndexField(ctx, &v1alpha1.Site{}, keyIndex, func(o client.Object) []string {
+		if site := o.(*v1alpha1.Site); site.Spec.PublicKey != "" {
+			return []string{site.Spec.PublicKey}
+		}
+		return nil
+	})
+}
+
+// siteByKey is nil if there is none. A cache that lags doesn't know the Site that this key
+// made a moment ago: chooseName finds it by its name.
+func (s *Service) siteByKey(ctx context.Context, rt *v1alpha1.RegistrationToken, keyHash string) (*v1alpha1.Site, error) {
 	var list v1alpha1.SiteList
-	err := s.opts.Client.List(ctx, &list, client.InNamespace(fleet.SystemNamespace(tenant)), client.MatchingLabels{LabelKey: keyHash[:63]})
-	if err != nil {
-		return nil, fmt.Errorf("find the site of a key in tenant %s: %w", tenant, err)
+	if s.opts.Cache != nil && s.usable(rt) == nil {
+		if err := s.opts.Cache.List(ctx, &list, client.InNamespace(rt.Namespace), client.MatchingFields{keyIndex: keyHash}); err != nil {
+			return nil, fmt.Errorf("find the site of a key in %s: %w", rt.Namespace, err)
+		}
+		if len(list.Items) == 0 {
+			return nil, nil
+		}
+		// It may have been retired or deleted since.
+	}
+	if err := s.opts.Client.List(ctx, &list, client.InNamespace(rt.Namespace), client.MatchingLabels{LabelKey: keyHash[:63]}); err != nil {
+		return nil, fmt.Errorf("find the site of a key in %s: %w", rt.Namespace, err)
 	}
 	for i := range list.Items {
 		if list.Items[i].Spec.PublicKey == keyHash {

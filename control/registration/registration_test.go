@@ -478,6 +478,60 @@ func TestReEnrolAfterTheTokenIsGone(t *testing.T) {
 	wantRefusal(t, err, codes.PermissionDenied, "decommissioned")
 }
 
+// A cache that lags makes nothing wrong: not a second site of a key, not a use more, not a
+// machine refused that the API server lets in, not a certificate for a site that is gone.
+func TestACacheThatLags(t *testing.T) {
+	b := newBench(t)
+	cache := fake.NewClientBuilder().WithScheme(b.client.Scheme()).WithIndex(&v1alpha1.Site{}, keyIndex, func(o client.Object) []string {
+		return []string{o.(*v1alpha1.Site).Spec.PublicKey}
+	}).WithObjects(&v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "acme"}}).Build()
+	know := func(o client.Object) {
+		t.Helper()
+		o.SetResourceVersion("")
+		if err := cache.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.svc.opts.Cache = cache
+	tok := b.token("tok", v1alpha1.RegistrationTokenSpec{AutoApprove: true, MaxUses: 1})
+	key := newKey(t)
+	for range 3 { // the cache knows neither the token nor the site
+		if resp, err := b.register(tok, "paris", key); err != nil || resp.Site != "paris" {
+			t.Fatalf("%v, %v", resp, err)
+		}
+	}
+	if n := b.rt("tok").Status.Uses; n != 1 || len(b.sites()) != 1 {
+		t.Errorf("%d uses, %d sites; want one of each", n, len(b.sites()))
+	}
+
+	stale := b.rt("tok")
+	stale.Status.Uses = 0
+	know(stale)
+	_, err := b.register(tok, "rome", newKey(t))
+	wantRefusal(t, err, codes.PermissionDenied, "used up")
+	more := b.rt("tok")
+	more.Spec.MaxUses = 2
+	if err := b.client.Update(t.Context(), more); err != nil {
+		t.Fatal(err)
+	}
+	stale.Status.Uses = 1
+	if err := cache.Update(t.Context(), stale); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.register(tok, "rome", newKey(t)); err != nil {
+		t.Errorf("a token that was given a use more: %v", err)
+	}
+
+	know(b.site("paris"))
+	gone := b.site("paris")
+	gone.Spec.Decommissioned = true
+	if err := b.client.Update(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.register(tok, "paris", key)
+	wantRefusal(t, err, codes.PermissionDenied, "decommissioned")
+}
+
 func TestParallelRegistrationsNeverExceedMaxUses(t *testing.T) {
 	const machines, uses = 60, 17
 	b := newBench(t)

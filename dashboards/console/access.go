@@ -96,6 +96,15 @@ func (s readable) has(tenant string) bool {
 
 func (s readable) equal(o readable) bool { return s.all == o.all && slices.Equal(s.names, o.names) }
 
+// payers are the tenants among which a stream about the set is counted: who reads
+// everything is none's.
+func (s readable) payers() []string {
+	if s.all {
+		return []string{""}
+	}
+	return s.names
+}
+
 // header is the set as the health role takes it.
 func (s readable) header() string {
 	if s.all {

@@ -430,21 +430,62 @@ func TestStreamOutlivesTheServersTimeouts(t *testing.T) {
 }
 
 func TestStreamsAreBounded(t *testing.T) {
-	h := newStreams()
-	for range maxStreams {
-		if !h.enter("a", 1) {
+	h := newStreams(allStreams)
+	enter := func(user string, n int) bool {
+		_, p := h.enter(user, n, []string{"acme"})
+		return p == nil
+	}
+	leave, p := h.enter("a", 1, []string{"acme"})
+	if p != nil {
+		t.Fatal(p)
+	}
+	for range maxStreams - 1 {
+		if !enter("a", 1) {
 			t.Fatal("refused too early")
 		}
 	}
-	if h.enter("a", 1) || !h.enter("b", 1) {
+	if enter("a", 1) || !enter("b", 1) {
 		t.Error("one user's streams are not bounded apart from another's")
 	}
-	h.leave("a", 1)
-	if !h.enter("a", 1) {
+	leave()
+	if !enter("a", 1) {
 		t.Error("leaving doesn't make room")
 	}
-	if !h.enter("c", maxStreams-1) || h.enter("c", 2) {
+	if !enter("c", maxStreams-1) || enter("c", 2) {
 		t.Error("one that counts as several is no larger than any other")
+	}
+}
+
+// A tenant makes as many users as it likes, and lets others' people read it. Neither takes
+// another tenant's streams away.
+func TestATenantsStreamsLeaveRoomForOthers(t *testing.T) {
+	h := newStreams(400)
+	open := func(user string, of ...string) bool {
+		_, p := h.enter(user, 1, of)
+		return p == nil
+	}
+	took := 0
+	for i := range 1000 {
+		if open(fmt.Sprintf("evil-%d", i), "evil") {
+			took++
+		}
+	}
+	if took != 200 {
+		t.Errorf("one tenant alone holds %d of 400", took)
+	}
+	for i := range 50 {
+		if !open(fmt.Sprintf("acme-%d", i), "acme") {
+			t.Fatalf("stream %d of another tenant was refused", i)
+		}
+	}
+	if !open("bob", "evil", "umbrella") || !open("bob", "acme", "evil") {
+		t.Error("somebody who may read the greedy one too was refused")
+	}
+	if !open("operator", readable{all: true, names: []string{"acme", "evil"}}.payers()...) {
+		t.Error("somebody who may read everything was refused")
+	}
+	if open("evil-2000", "evil") {
+		t.Error("the greedy one got more when others came")
 	}
 }
 
@@ -458,7 +499,7 @@ func TestWatchesOfStreamsAreBounded(t *testing.T) {
 	for range maxStreams {
 		done := make(chan error, 1)
 		go func() {
-			done <- c.streaming(httptest.NewRecorder(), cl, func(context.Context, identity) bool { return true }, maxStreamNamespaces, func(http.ResponseWriter, context.Context, *atomic.Bool) {
+			done <- c.streaming(httptest.NewRecorder(), cl, []string{"acme"}, func(context.Context, identity) bool { return true }, maxStreamNamespaces, func(http.ResponseWriter, context.Context, *atomic.Bool) {
 				serving <- struct{}{}
 				<-stop
 			})

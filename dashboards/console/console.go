@@ -227,7 +227,7 @@ func newConsole(o Options, tm timing, now func() time.Time) (_ *Console, err err
 	c.auth = newAuthenticator(c.kube, tm, now, c.met)
 	c.access = newAccess(c.kube, tm, now, c.met)
 	c.pending = newPendingSites(c.kube, o.Logger)
-	c.streams = newStreams()
+	c.streams = newStreams(allStreams)
 	c.health = newBackend("health engine", o.HealthURL, o.HealthTransport, o.Logger)
 	if o.AlertingURL != nil {
 		c.alerts = newBackend("alerting role", o.AlertingURL, o.AlertingTransport, o.Logger)

@@ -189,7 +189,7 @@ func (c *Console) streamHealth(w http.ResponseWriter, cl *call) error {
 	if err != nil {
 		return err
 	}
-	return c.streaming(w, cl, c.sameTenants(cl, readSites, set), 0, func(w http.ResponseWriter, ctx context.Context, ended *atomic.Bool) {
+	return c.streaming(w, cl, set.payers(), c.sameTenants(cl, readSites, set), 0, func(w http.ResponseWriter, ctx context.Context, ended *atomic.Bool) {
 		c.health.stream(w, r.WithContext(context.WithValue(ctx, scopeKey{}, r.Context().Value(scopeKey{}))), ended)
 	})
 }

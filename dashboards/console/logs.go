@@ -66,7 +66,7 @@ func (c *Console) tailLogs(w http.ResponseWriter, cl *call) error {
 	if len(after) > maxLogCursor {
 		after = ""
 	}
-	return c.streaming(w, cl, c.sameTenants(cl, readLogs, set), 0, func(w http.ResponseWriter, ctx context.Context, _ *atomic.Bool) {
+	return c.streaming(w, cl, set.payers(), c.sameTenants(cl, readLogs, set), 0, func(w http.ResponseWriter, ctx context.Context, _ *atomic.Bool) {
 		out := &logEvents{w: w, ctl: http.NewResponseController(w)}
 		if p := c.opt.Logs.Tail(ctx, set.names[0], q, after, out.send); p != nil {
 			p.Write(w)

@@ -50,7 +50,7 @@ func (c *Console) followPodLog(w http.ResponseWriter, cl *call) error {
 		return err == nil && ok
 	}
 	var problem error
-	err = c.streaming(w, cl, still, 0, func(w http.ResponseWriter, ctx context.Context, _ *atomic.Bool) {
+	err = c.streaming(w, cl, []string{ref.tenant}, still, 0, func(w http.ResponseWriter, ctx context.Context, _ *atomic.Bool) {
 		problem = c.sendPodLog(w, ctx, cl, ref)
 	})
 	return errors.Join(err, problem)

@@ -66,6 +66,20 @@ type rolloutScope struct {
 	owners map[string]virtualRef // by the namespace on the control plane
 }
 
+// payers are as those of readable.
+func (s rolloutScope) payers() []string {
+	if s.all || len(s.owners) == 0 {
+		return []string{""}
+	}
+	var out []string
+	for _, ref := range s.owners {
+		if !slices.Contains(out, ref.tenant) {
+			out = append(out, ref.tenant)
+		}
+	}
+	return out
+}
+
 // rolloutScope returns the namespaces, of one tenant and of one name or of all ("").
 func (c *Console) rolloutScope(ctx context.Context, id identity, tenant, namespace string, need right) (rolloutScope, error) {
 	owners, err := c.access.namespaceOwners(ctx)

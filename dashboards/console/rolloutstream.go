@@ -57,7 +57,7 @@ func (c *Console) streamRollouts(w http.ResponseWriter, cl *call) error {
 	if len(namespaces) > maxStreamNamespaces {
 		return invalid("tenant", "is missing: a stream covers at most %d namespaces, and you may read %d", maxStreamNamespaces, len(namespaces))
 	}
-	return c.streamWatches(w, cl, c.sameRollouts(cl, tenant, namespace, watchRollouts, scope), namespaces, "", func(ctx context.Context, id identity, r *v1alpha1.Rollout) (any, error) {
+	return c.streamWatches(w, cl, scope.payers(), c.sameRollouts(cl, tenant, namespace, watchRollouts, scope), namespaces, "", func(ctx context.Context, id identity, r *v1alpha1.Rollout) (any, error) {
 		ref, ok := scope.owners[r.Namespace]
 		if !ok {
 			return nil, nil
@@ -78,16 +78,16 @@ func (c *Console) streamRollout(w http.ResponseWriter, cl *call) error {
 		return err
 	}
 	still := c.sameRollouts(cl, r.ref.tenant, r.ref.namespace, watchRollouts, scope)
-	return c.streamWatches(w, cl, still, []string{r.ref.kubeNamespace()}, r.Name, func(ctx context.Context, id identity, now *v1alpha1.Rollout) (any, error) {
+	return c.streamWatches(w, cl, []string{r.ref.tenant}, still, []string{r.ref.kubeNamespace()}, r.Name, func(ctx context.Context, id identity, now *v1alpha1.Rollout) (any, error) {
 		return c.rolloutDetail(ctx, id, ownedRollout{r.ref, now})
 	})
 }
 
 // streamWatches watches rollouts as the user in each namespace, all or the one of a name,
 // and sends what view makes of each; nil: nothing.
-func (c *Console) streamWatches(w http.ResponseWriter, cl *call, still granted, namespaces []string, name string, view func(context.Context, identity, *v1alpha1.Rollout) (any, error)) error {
+func (c *Console) streamWatches(w http.ResponseWriter, cl *call, about []string, still granted, namespaces []string, name string, view func(context.Context, identity, *v1alpha1.Rollout) (any, error)) error {
 	var problem error
-	err := c.streaming(w, cl, still, len(namespaces), func(w http.ResponseWriter, ctx context.Context, _ *atomic.Bool) {
+	err := c.streaming(w, cl, about, still, len(namespaces), func(w http.ResponseWriter, ctx context.Context, _ *atomic.Bool) {
 		problem = c.sendRollouts(w, ctx, cl.id, namespaces, name, view)
 	})
 	return errors.Join(err, problem)

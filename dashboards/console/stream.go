@@ -8,43 +8,59 @@ import (
 	"sync/atomic"
 	"time"
 
+	"muster.dev/muster/internal/fairshare"
 	"muster.dev/muster/internal/wire"
 )
 
 const (
 	// maxStreams a user: a browser opens one a tab.
 	maxStreams = 64
+	// allStreams of one console, shared by tenants: one may have as many users as it likes.
+	allStreams = 4096
 	// watchesOfStream are how many watches of the API server count as one stream more.
 	watchesOfStream = 10
 )
 
-// streams counts the open ones, by user, and ends them all when the server stops.
+// streams counts the open ones, by user and by tenant, and ends them all when the server
+// stops.
 type streams struct {
-	mu    sync.Mutex
-	users map[string]int
-	stop  chan struct{}
-	once  sync.Once
+	mu      sync.Mutex
+	users   map[string]int
+	tenants *fairshare.Shares
+	stop    chan struct{}
+	once    sync.Once
 }
 
-func newStreams() *streams { return &streams{users: map[string]int{}, stop: make(chan struct{})} }
+func newStreams(all int) *streams {
+	return &streams{users: map[string]int{}, tenants: fairshare.NewShares(all), stop: make(chan struct{})}
+}
 
-// enter counts a stream of a user, as n of them, up to the limit.
-func (s *streams) enter(user string, n int) bool {
+// enter counts a stream of a user about some tenants, as n of the user's, up to the limits.
+// If there is no problem, leave must follow.
+func (s *streams) enter(user string, n int, tenants []string) (leave func(), _ *problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	limited := func(format string, args ...any) *problem {
+		p := newProblem(http.StatusTooManyRequests, wire.ProblemLimited, format, args...)
+		p.RetryAfter = secondsUntilRetry
+		return p
+	}
 	if s.users[user]+n > maxStreams {
-		return false
+		return nil, limited("you have as many streams open as you may, %d, of which one over many namespaces counts as several; close some", maxStreams)
+	}
+	tenant, ok := s.tenants.TakeAny(tenants)
+	if !ok {
+		return nil, limited("users of your tenant have as many streams open as they may of this console's; close some")
 	}
 	s.users[user] += n
-	return true
-}
-
-func (s *streams) leave(user string, n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.users[user] -= n; s.users[user] <= 0 {
-		delete(s.users, user)
-	}
+	return func() {
+		s.tenants.Give(tenant)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.users[user] -= n; s.users[user] <= 0 {
+			delete(s.users, user)
+		}
+	}, nil
 }
 
 // end ends all streams, for good.
@@ -64,18 +80,17 @@ func (c *Console) sameTenants(cl *call, need right, set readable) granted {
 // streaming runs serve for as long as the user keeps exactly the rights with which the
 // stream was opened. When they change the stream ends; clients connect again and get
 // what they may see then. ended tells serve whether it was us who cancelled its context.
-// watches are how many it holds of the API server.
-func (c *Console) streaming(w http.ResponseWriter, cl *call, still granted, watches int, serve func(w http.ResponseWriter, ctx context.Context, ended *atomic.Bool)) error {
+// about are the tenants that it is about, or payers'; watches are how many it holds of the
+// API server.
+func (c *Console) streaming(w http.ResponseWriter, cl *call, about []string, still granted, watches int, serve func(w http.ResponseWriter, ctx context.Context, ended *atomic.Bool)) error {
 	if cl.Method == http.MethodHead {
 		return newProblem(http.StatusMethodNotAllowed, wire.ProblemMethod, "a stream has no end to report about; use GET")
 	}
-	n := 1 + watches/watchesOfStream
-	if !c.streams.enter(cl.id.name, n) {
-		p := newProblem(http.StatusTooManyRequests, wire.ProblemLimited, "you have as many streams open as you may, %d, of which one over many namespaces counts as several; close some", maxStreams)
-		p.RetryAfter = secondsUntilRetry
+	leave, p := c.streams.enter(cl.id.name, 1+watches/watchesOfStream, about)
+	if p != nil {
 		return p
 	}
-	defer c.streams.leave(cl.id.name, n)
+	defer leave()
 	c.met.streams.Inc()
 	defer c.met.streams.Dec()
 

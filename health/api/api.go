@@ -20,6 +20,7 @@ import (
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/health/engine"
+	"muster.dev/muster/internal/fairshare"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/wire"
@@ -45,7 +46,7 @@ type Options struct {
 	KeepAlive time.Duration
 	// StreamQueue is how many updates a slow client may lag behind; default 16.
 	StreamQueue int
-	// MaxStreams bounds the open streams; default 1000.
+	// MaxStreams bounds the open streams, of which one tenant may have half; default 2000.
 	MaxStreams int
 }
 
@@ -56,8 +57,10 @@ type Server struct {
 	boot    uint64 // tells the ETags of this process from another's
 	streams prometheus.Gauge
 
+	open    *fairshare.Shares // of streams
+	parsing *fairshare.Shares // of policies that are tried
+
 	mu      sync.Mutex
-	open    int
 	encoded []*encodedUpdate // of the newest updates, shared by the streams
 }
 
@@ -73,9 +76,9 @@ func New(o Options) (*Server, error) {
 		o.StreamQueue = 16
 	}
 	if o.MaxStreams <= 0 {
-		o.MaxStreams = 1000
+		o.MaxStreams = 2000
 	}
-	s := &Server{opts: o, log: o.Logger, boot: rand.Uint64(), streams: prometheus.NewGauge(prometheus.GaugeOpts{Name: "muster_health_streams", Help: "Open streams of changes."})}
+	s := &Server{opts: o, log: o.Logger, boot: rand.Uint64(), open: fairshare.NewShares(o.MaxStreams), parsing: fairshare.NewShares(maxParsing), streams: prometheus.NewGauge(prometheus.GaugeOpts{Name: "muster_health_streams", Help: "Open streams of changes."})}
 	if o.Registerer != nil {
 		o.Registerer.MustRegister(s.streams)
 	}

@@ -576,6 +576,40 @@ func TestStream(t *testing.T) {
 	want(onlyC, "sites", `"lima"`)
 }
 
+// One tenant's streams leave room for others', however many consoles ask for them.
+func TestATenantsStreamsLeaveRoomForOthers(t *testing.T) {
+	f := &fake{}
+	f.view.Store(fixture(t))
+	srv := serve(t, f, func(o *Options) { o.MaxStreams = 8 })
+	open := func(tenants string) int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL+"/api/v1/health/stream", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set(wire.TenantsHeader, tenants)
+		resp, err := srv.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = resp.Body.Close() })
+		return resp.StatusCode
+	}
+	for i := range 8 {
+		want := http.StatusOK
+		if i >= 4 {
+			want = http.StatusServiceUnavailable
+		}
+		if code := open("evil"); code != want {
+			t.Errorf("stream %d of one tenant: %d, want %d", i, code, want)
+		}
+	}
+	for _, who := range []string{"acme", "acme", "*"} {
+		if code := open(who); code != http.StatusOK {
+			t.Errorf("%s: %d", who, code)
+		}
+	}
+}
+
 // A client that does not read must not hold up anybody, and is let go of.
 func TestSlowClientIsDropped(t *testing.T) {
 	f := &fake{}

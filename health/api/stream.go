@@ -117,22 +117,19 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		p.Write(w)
 		return
 	}
-	s.mu.Lock()
-	full := s.open >= s.opts.MaxStreams
-	if !full {
-		s.open++
+	payers := sc.Allowed
+	if sc.All {
+		payers = []string{""} // no tenant's
 	}
-	s.mu.Unlock()
-	if full {
-		wire.Failure(http.StatusServiceUnavailable, "%d streams are open already", s.opts.MaxStreams).Write(w)
+	payer, ok := s.open.TakeAny(payers)
+	if !ok {
+		wire.Failure(http.StatusServiceUnavailable, "as many streams are open as may be: of %d a tenant has what it leaves free for others", s.opts.MaxStreams).Write(w)
 		return
 	}
 	s.streams.Inc()
 	defer func() {
 		s.streams.Dec()
-		s.mu.Lock()
-		s.open--
-		s.mu.Unlock()
+		s.open.Give(payer)
 	}()
 	brief := r.URL.Query().Get("brief") == "true"
 	sub := s.opts.Source.Subscribe(s.opts.StreamQueue)

@@ -14,6 +14,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"muster.dev/muster/control/api/schema"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/api/validation"
 	"muster.dev/muster/health"
@@ -27,6 +28,8 @@ const (
 	MaxPolicyBytes = 1 << 20
 	// maxTried bounds the sites that an answer lists.
 	maxTried = 1000
+	// maxParsing policies are read at once, of which one tenant may have half.
+	maxParsing = 4
 )
 
 // Trial is the answer of POST /api/v1/health/try: what a HealthPolicy would make of the
@@ -195,7 +198,23 @@ func (s *Server) tried(w http.ResponseWriter, r *http.Request, do func(tenant st
 		wire.Failure(http.StatusBadRequest, "tenant: a policy belongs to one tenant; say which with tenant=").Write(w)
 		return
 	}
-	policy, p := policyOf(http.MaxBytesReader(w, r.Body, MaxPolicyBytes))
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxPolicyBytes))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		wire.Failure(http.StatusRequestEntityTooLarge, "the policy is larger than %d bytes", large.Limit).Write(w)
+		return
+	case err != nil:
+		wire.Failure(http.StatusBadRequest, "the policy can't be read: %s", err).Write(w)
+		return
+	}
+	// To read one is work too, up to half a second, before it is known to be good.
+	if !s.parsing.Take(tenant) {
+		wire.Failure(http.StatusServiceUnavailable, "%s", engine.ErrTrying.Error()).Write(w)
+		return
+	}
+	policy, p := policyOf(data)
+	s.parsing.Give(tenant)
 	if p != nil {
 		p.Write(w)
 		return
@@ -217,19 +236,16 @@ func (s *Server) tried(w http.ResponseWriter, r *http.Request, do func(tenant st
 }
 
 // policyOf reads a HealthPolicy and checks it as the API server does when one is written.
-func policyOf(body io.Reader) (*v1alpha1.HealthPolicy, *wire.Problem) {
-	data, err := io.ReadAll(body)
-	var large *http.MaxBytesError
-	if errors.As(err, &large) {
-		return nil, wire.Failure(http.StatusRequestEntityTooLarge, "the policy is larger than %d bytes", large.Limit)
-	} else if err != nil {
-		return nil, wire.Failure(http.StatusBadRequest, "the policy can't be read: %s", err)
-	}
+func policyOf(data []byte) (*v1alpha1.HealthPolicy, *wire.Problem) {
 	out := &v1alpha1.HealthPolicy{}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(out); err != nil {
 		return nil, wire.Failure(http.StatusBadRequest, "the body is no HealthPolicy: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	var object map[string]any
+	if err := json.Unmarshal(data, &object); err != nil {
+		return nil, wire.Failure(http.StatusBadRequest, "want one HealthPolicy and nothing after it")
 	}
 	switch spec := &out.Spec; {
 	case dec.More():
@@ -238,8 +254,14 @@ func policyOf(body io.Reader) (*v1alpha1.HealthPolicy, *wire.Problem) {
 		return nil, wire.Failure(http.StatusBadRequest, "kind: %.40q: want HealthPolicy", out.Kind)
 	case out.Name == "":
 		return nil, wire.Failure(http.StatusBadRequest, "metadata.name: must not be empty: a policy in force of that name is what it replaces")
-	case len(spec.Signals) == 0 || len(spec.Signals) > 100 || len(spec.Packs) > 30 || len(spec.Overrides) > 100:
-		return nil, wire.Failure(http.StatusBadRequest, "spec: want 1 to 100 signals, and at most 30 packs and 100 overrides")
+	case len(spec.Signals) == 0:
+		return nil, wire.Failure(http.StatusBadRequest, "spec.signals: want 1 to 100")
+	}
+	// The schema bounds what trying it costs: how many evaluations it waits for, and lists.
+	if errs, err := schema.HealthPolicy(object); err != nil {
+		return nil, wire.Failure(http.StatusInternalServerError, "the policy can't be checked")
+	} else if len(errs) > 0 {
+		return nil, wire.Failure(http.StatusBadRequest, "%s", errs.ToAggregate().Error())
 	}
 	if errs := validation.HealthPolicy(out); len(errs) > 0 {
 		return nil, wire.Failure(http.StatusBadRequest, "%s", errs.ToAggregate().Error())

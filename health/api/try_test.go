@@ -112,6 +112,10 @@ bit     green           95 → 94   12% of the CPU is in use
 		{"?tenant=busy", "a,busy", shippedJSON(t), 503, "another policy"},
 		{"", "a", `{"kind":"HealthPolicy","spec":{"signal":[]}}`, 400, "signal"},
 		{"", "a", `{"kind":"AlertRules"}`, 400, "want HealthPolicy"},
+		// A site's score would be settled billions of times over, which nothing interrupts.
+		{"", "a", `{"kind":"HealthPolicy","metadata":{"name":"x"},"spec":{"evaluations":2147483647,"recoveryEvaluations":2147483647,"signals":[{"name":"a","dimension":"security","query":"up","good":"0","bad":"1"}]}}`, 400, "spec.evaluations"},
+		{"", "a", `{"kind":"HealthPolicy","metadata":{"name":"x"},"spec":{"recoveryEvaluations":101,"signals":[{"name":"a","dimension":"security","query":"up","good":"0","bad":"1"}]}}`, 400, "spec.recoveryEvaluations"},
+		{"", "a", `{"kind":"HealthPolicy","metadata":{"name":"x"},"spec":{"overrides":[{"reason":"` + strings.Repeat("x", 5000) + `"}],"signals":[{"name":"a","dimension":"security","query":"up","good":"0","bad":"1"}]}}`, 400, "spec.overrides[0]"},
 		{"", "a", `{"kind":"HealthPolicy"}`, 400, "metadata.name"},
 		{"", "a", `{"kind":"HealthPolicy","metadata":{"name":"x"}}`, 400, "signals"},
 		{"", "a", `{"kind":"HealthPolicy","metadata":{"name":"x"},"spec":{"signals":[{"name":"a","dimension":"security","query":"sum(up","good":"0","bad":"1"}]}}`, 400, "spec.signals[0].query"},
@@ -187,7 +191,7 @@ func FuzzPolicy(f *testing.F) {
 	f.Add([]byte(`{"kind":"HealthPolicy","metadata":{"name":"x"},"spec":{"signals":[{"name":"a","dimension":"security","query":"max by (tenant, site) (x)","good":"0","bad":"1"}]}}`))
 	f.Add([]byte(`{"kind":"HealthPolicy"} {}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, problem := policyOf(strings.NewReader(string(data)))
+		p, problem := policyOf(data)
 		if (p == nil) == (problem == nil) {
 			t.Fatalf("%v and %v", p, problem)
 		}

@@ -67,7 +67,7 @@ var ErrStore = errors.New("the history can't be read from the metric store")
 
 // TryHistory does what Try does, with what the store has of the time since. It takes some
 // sites in one go, those by name after the one that is named.
-func (e *Engine) TryHistory(ctx context.Context, tenant string, candidate *v1alpha1.HealthPolicy, since time.Duration, after string) (*Replay, error) {
+func (e *Engine) TryHistory(caller context.Context, tenant string, candidate *v1alpha1.HealthPolicy, since time.Duration, after string) (*Replay, error) {
 	if since < MinSince || since > MaxSince {
 		return nil, fmt.Errorf("since: %s: want %s to %s", since, MinSince, MaxSince)
 	}
@@ -107,12 +107,15 @@ func (e *Engine) TryHistory(ctx context.Context, tenant string, candidate *v1alp
 		out.Next = h.sites[len(h.sites)-1].ID.Name
 	}
 	h.plan = e.planOnce(policies)
-	ctx, cancel := context.WithTimeout(ctx, tryFor)
+	ctx, cancel := context.WithTimeout(caller, tryFor)
 	defer cancel()
 	if err := h.ask(ctx); err != nil {
 		return nil, err
 	}
 	for i, s := range h.sites {
+		if caller.Err() != nil {
+			return nil, caller.Err() // nobody waits for it any more
+		}
 		r := Replayed{Site: s, Did: h.did(i)}
 		r.Would, r.Last = h.replay(i)
 		out.Sites = append(out.Sites, r)

@@ -73,18 +73,21 @@ func (t *trials) begin(tenant string) (end func(), err error) {
 // with readings of this moment. A policy of the candidate's name is replaced by it. All
 // queries are confined to the tenant. Whether it is in shadow makes no difference. An error other than ErrTrying and ErrNotEvaluated
 // says what is wrong with the candidate. Any goroutine may call it.
-func (e *Engine) Try(ctx context.Context, tenant string, candidate *v1alpha1.HealthPolicy) (*Trial, error) {
+func (e *Engine) Try(caller context.Context, tenant string, candidate *v1alpha1.HealthPolicy) (*Trial, error) {
 	v, c, end, err := e.rehearse(tenant, candidate)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
 	a := e.answersFor(v, c)
-	ctx, cancel := context.WithTimeout(ctx, tryFor)
+	ctx, cancel := context.WithTimeout(caller, tryFor)
 	defer cancel()
 	e.askTrial(ctx, a)
 	out := &Trial{AsOf: v.AsOf, Signals: statsOf(c.candidate, a)}
 	for _, j := range c.sites {
+		if caller.Err() != nil {
+			return nil, caller.Err() // nobody waits for it any more
+		}
 		s := v.Sites[j]
 		before := e.settle(a, j, c.before[j], s, v.AsOf)
 		after := e.settle(a, j, c.after[j], s, v.AsOf)

@@ -95,6 +95,11 @@ func TestTry(t *testing.T) {
 	if v := r.e.View(); v.Find("a", "paris").Colour() != fleet.Green {
 		t.Error("a trial changed a colour")
 	}
+	gone, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	if _, err := r.e.Try(gone, "a", candidate(inForce)); !errors.Is(err, context.Canceled) {
+		t.Errorf("a trial whose caller has gone: %v", err)
+	}
 	broken := aPolicy(t, "a", "mine", signal("x", "x"))
 	broken.Object.(*v1alpha1.HealthPolicy).Spec.Signals[0].Causes = []string{"nothing"}
 	if _, err := r.e.Try(t.Context(), "a", candidate(broken)); err == nil || !strings.Contains(err.Error(), "causes") {

@@ -6,7 +6,7 @@
 // packet switches", 1998).
 //
 // Fits holds no state and no lock; Shares are slots that are given out by it. The log intake,
-// the log queries, software and the line in which pushes wait use it.
+// the log queries, software, streams of events and the line in which pushes wait use it.
 package fairshare
 
 // Fits tells whether somebody who holds mine may take n more of a room of total of

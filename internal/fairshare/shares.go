@@ -1,6 +1,10 @@
 package fairshare
 
-import "sync"
+import (
+	"cmp"
+	"slices"
+	"sync"
+)
 
 // Shares are slots for what runs at once, such as queries. A tenant holds at most as many
 // as it leaves free, so that its expensive ones leave room for the others'. Nobody waits.
@@ -26,6 +30,16 @@ func (s *Shares) Take(tenant string) bool {
 	s.used++
 	s.held[tenant]++
 	return true
+}
+
+// TakeAny is Take for somebody who belongs to several tenants: it is counted for the one that
+// holds least, so that none of them can have its neighbours' people refused by letting them
+// in. Give must follow for that one.
+func (s *Shares) TakeAny(tenants []string) (tenant string, ok bool) {
+	s.mu.Lock()
+	least := slices.MinFunc(tenants, func(a, b string) int { return cmp.Or(cmp.Compare(s.held[a], s.held[b]), cmp.Compare(a, b)) })
+	s.mu.Unlock()
+	return least, s.Take(least)
 }
 
 // Give gives one back.

@@ -13,8 +13,12 @@ type Group struct {
 	// are theirs.
 	MetricCount   int64
 	Min, Max, Sum float64
+	Spread        Spread // of theirs, where it was asked for
 	Message       string // of the newest line, its first KiB
 }
+
+// MaxGroupBy is how many fields lines can be grouped by.
+const MaxGroupBy = 8
 
 // Groups are in the order of Key and Time.
 type Groups struct {

@@ -272,7 +272,8 @@ func merge(items []item) (Info, []byte) {
 		return items[0].info, items[0].body
 	}
 	info := items[0].info
-	m := merger{index: map[string]int{}}
+	m := mergers.Get().(*merger)
+	defer m.release()
 	for i, it := range items {
 		if err := m.add(it.body); err != nil {
 			return info, nil

@@ -3,6 +3,8 @@ package remotewrite
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
+	"sync"
 
 	"github.com/klauspost/compress/snappy"
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
@@ -21,6 +23,72 @@ type merger struct {
 	// Of the request that is added.
 	remap []uint32
 	refs  []byte
+
+	// What the above points into, and what the result is made of.
+	raws buffers
+	kept buffers // of refs, a chunk each
+	raw  []byte
+}
+
+// buffers are kept from one use to the next. Those in use stay where they are.
+type buffers struct {
+	all  [][]byte
+	used int
+}
+
+// next returns a buffer that nobody uses, of at least n bytes' capacity.
+func (s *buffers) next(n int) *[]byte {
+	if s.used == len(s.all) {
+		s.all = append(s.all, nil)
+	}
+	b := &s.all[s.used]
+	s.used++
+	if cap(*b) < n {
+		*b = make([]byte, 0, n)
+	}
+	*b = (*b)[:0]
+	return b
+}
+
+func (s *buffers) size() (n int) {
+	for _, b := range s.all {
+		n += cap(b)
+	}
+	return n
+}
+
+// mergers holds those that wait for the next merge: putting requests together made half of
+// a regional's garbage.
+var mergers = sync.Pool{New: func() any { return &merger{index: map[string]int{}} }}
+
+// maxPooledMerger is how many bytes one that waits may hold; a usual one holds half of it.
+const maxPooledMerger = 4 << 20
+
+// release makes m ready for the next. Nothing that m returned may point into it.
+func (m *merger) release() {
+	m.symbols.reset()
+	clear(m.index)
+	m.series, m.parts = m.series[:0], m.parts[:0]
+	m.raws.used, m.kept.used = 0, 0
+	if m.raws.size()+m.kept.size()+cap(m.raw) <= maxPooledMerger {
+		mergers.Put(m)
+	}
+}
+
+// chunk is how many bytes of refs are taken at once.
+const chunk = 32 << 10
+
+// keepRefs copies m.refs to where it stays until release.
+func (m *merger) keepRefs() string {
+	n := m.kept.used - 1
+	if n < 0 || cap(m.kept.all[n])-len(m.kept.all[n]) < len(m.refs) {
+		m.kept.next(max(chunk, len(m.refs)))
+		n++
+	}
+	b := &m.kept.all[n]
+	from := len(*b)
+	*b = append(*b, m.refs...)
+	return alias((*b)[from:])
 }
 
 // merged is one series; its parts are a list.
@@ -46,7 +114,8 @@ func (m *merger) add(body []byte) error {
 	if n > maxRecordBytes {
 		return fmt.Errorf("%d bytes uncompressed, want at most %d: %w", n, maxRecordBytes, ErrTooLarge)
 	}
-	raw, err := snappy.Decode(nil, body)
+	buf := m.raws.next(n)
+	raw, err := snappy.Decode((*buf)[:cap(*buf)], body)
 	if err != nil {
 		return fmt.Errorf("snappy: %w: %w", err, ErrMalformed)
 	}
@@ -112,7 +181,7 @@ func (m *merger) addSeries(b []byte) error {
 	at, known := m.index[string(m.refs)]
 	if !known {
 		at = len(m.series)
-		s := merged{refs: string(m.refs), first: -1, last: -1}
+		s := merged{refs: m.keepRefs(), first: -1, last: -1}
 		m.series, m.index[s.refs] = append(m.series, s), at
 	}
 	for b = b[n:]; len(b) > 0; b = b[n:] {
@@ -167,7 +236,7 @@ func (m *merger) body() []byte {
 	for i := range m.series {
 		size += len(m.series[i].refs) + m.series[i].size + 64
 	}
-	raw := m.symbols.appendTo(make([]byte, 0, size))
+	raw := m.symbols.appendTo(slices.Grow(m.raw[:0], size))
 	for i := range m.series {
 		s := &m.series[i]
 		meta := sizeMeta(s.typ, s.help, s.unit)
@@ -181,5 +250,6 @@ func (m *merger) body() []byte {
 		}
 		raw = appendMeta(raw, meta, s.typ, s.help, s.unit)
 	}
+	m.raw = raw
 	return snappy.Encode(nil, raw)
 }

@@ -145,3 +145,62 @@ func noise(n, seed int) string {
 	}
 	return b.String()[:n]
 }
+
+// What one merge leaves behind is in no later one, whichever of them damaged requests ended.
+func TestMergersAreUsedAgain(t *testing.T) {
+	for round := range 50 {
+		m := &merger{index: map[string]int{}}
+		if round%2 == 1 {
+			m = mergers.Get().(*merger)
+		}
+		n := 1 + (round*37)%90
+		for site := range 3 {
+			s := batch(n, int64(1000*round))
+			for i := range s {
+				s[i].Labels = labels.NewBuilder(s[i].Labels).Set("site", fmt.Sprint(round/2, "-", site)).Labels()
+			}
+			_, body, err := split(Encode("acme", 0, s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := m.add(body); err != nil {
+				t.Fatal(err)
+			}
+			if round%5 == 4 && m.add(body[:len(body)-4]) == nil {
+				t.Fatal("a damaged request is merged")
+			}
+		}
+		out, err := decodeBody(m.body(), true)
+		if err != nil || len(out) != 3*n {
+			t.Fatalf("round %d: %d series, want %d, %v", round, len(out), 3*n, err)
+		}
+		for i, s := range out {
+			if want := fmt.Sprint(round/2, "-", i/n); s.Labels.Get("site") != want || len(s.Samples) != 1 || s.Samples[0].T != int64(1000*round) {
+				t.Fatalf("round %d: %v, want site %s", round, s, want)
+			}
+		}
+		m.release()
+	}
+}
+
+// BenchmarkMerge is a lane's work on eight pushes of 500 series; bytes are of the result.
+func BenchmarkMerge(b *testing.B) {
+	var items []item
+	for site := range 8 {
+		s := batch(500, int64(site)*1000)
+		for i := range s {
+			s[i].Labels = labels.NewBuilder(s[i].Labels).Set("site", fmt.Sprint("site-", site)).Labels()
+		}
+		info, body, err := split(Encode("acme", 0, s))
+		if err != nil {
+			b.Fatal(err)
+		}
+		items = append(items, item{info: info, body: body})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if info, body := merge(items); len(body) == 0 || info.Series != 4000 {
+			b.Fatal(info)
+		}
+	}
+}

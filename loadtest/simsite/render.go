@@ -42,15 +42,36 @@ func (s *Site) appendPage(buf []byte, page int, node int32) []byte {
 					buf = append(buf, s.vars[sg.v]...)
 				}
 			}
+			v := l.value(f, l)
+			if wrong.zeros != nil {
+				v = max(0, v-wrong.zeros[l])
+			}
 			if what == "" {
-				buf = appendValue(buf, l.value(f, l))
-				buf = append(buf, '\n')
+				buf = append(appendValue(buf, v), '\n')
 				continue
 			}
-			buf = appendGarbage(buf, begin, l.value(f, l), what, f.now)
+			buf = appendGarbage(buf, begin, v, what, f.now)
 		}
 	}
 	return buf
+}
+
+// counters is what the counters of one node's page have come to, by line.
+func (t *template) counters(f *frame, page int, node int32) map[*line]float64 {
+	out := map[*line]float64{}
+	for i := range t.pages[page] {
+		fam := &t.pages[page][i]
+		kind := "# TYPE " + fam.name + " "
+		if !strings.Contains(fam.header, kind+"counter\n") && !strings.Contains(fam.header, kind+"histogram\n") {
+			continue
+		}
+		for j := range fam.lines {
+			if l := &fam.lines[j]; l.ent.node == node || l.ent.node < 0 {
+				out[l] = l.value(f, l)
+			}
+		}
+	}
+	return out
 }
 
 // of says what is wrong with a family; "": nothing.

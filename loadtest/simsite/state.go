@@ -71,6 +71,8 @@ type pageState struct {
 	slow    time.Duration
 	skip    []string    // families that this version of the exporter does not have
 	garbage [][2]string // metric, and what is wrong with it
+	// zeros is what its counters had come to when it was started anew, by line; nil: never was.
+	zeros map[*line]float64
 }
 
 // Uplink is a site's way to its regional, which whoever composes the site has to
@@ -216,6 +218,9 @@ func (s *Site) rebuildLocked(now float64) {
 		p.counters[cntRestarts].base += after - before
 		p.oomKilled = old.oomKilled
 	}
+	for i := range c.pages {
+		c.pages[i].zeros = was.pages[i].zeros
+	}
 	for f, on := range s.active {
 		if on {
 			fault(f).apply(shape, c, s.since[f])
@@ -246,6 +251,7 @@ func (s *Site) rebuildLocked(now float64) {
 //	                   memory SHARE (of the limit) · crash RUNS[,FIRST[,MOST]] (durations, see kubelet's back-off)
 //	                   restarted COUNT (more restarts, at once)
 //	exporter/E[@N]     down · slow DURATION · skip FAMILY,… · garbage METRIC=WHAT,…
+//	                   restarted now (its counters begin at 0; not kube-state-metrics', which are the cluster's)
 //	volume/database    used SHARE
 //	uplink             state up|down|stream|push · delay DURATION · loss SHARE
 //
@@ -288,6 +294,14 @@ func (s *Site) onceLocked(object, property, value string, now float64) error {
 			n := &c.nodes[i]
 			n.bootAt, n.counters = now, [numNodeCounters]summed{}
 			_, n.runBase = s.rhythms(now)
+			for p := range pages {
+				c.pages[p*len(c.nodes)+i].zeros = nil // they began with the machine
+			}
+			for j := range c.pods {
+				if s.tmpl.shape.pods[j].node == i { // cgroups as well
+					c.pods[j].counters[cntThrottle].base, c.pods[j].counters[cntOOMs].base = 0, 0
+				}
+			}
 		}
 	case kind == "pod" && property == "restarted":
 		ps, err := s.tmpl.shape.podsNamed(name)
@@ -300,6 +314,19 @@ func (s *Site) onceLocked(object, property, value string, now float64) error {
 		}
 		for _, i := range ps {
 			c.pods[i].counters[cntRestarts].base += more
+		}
+	case kind == "exporter" && property == "restarted":
+		p, ns, err := s.tmpl.shape.exporterNamed(name)
+		if err != nil {
+			return err
+		}
+		if !pages[p].perNode || value != "now" {
+			return fmt.Errorf("simulated site %s: %s: restarted %q: want now, of an exporter of a node", s.name, object, value)
+		}
+		var f frame
+		s.frame(&f, c, now)
+		for _, i := range ns {
+			c.pages[p*len(c.nodes)+i].zeros = s.tmpl.counters(&f, p, int32(i))
 		}
 	default:
 		return fmt.Errorf("simulated site %s: %s has no property %q", s.name, object, property)
@@ -572,16 +599,23 @@ func podSetting(property, value string, now float64) (func(*podState), error) {
 	return nil, fmt.Errorf("no such property")
 }
 
-func (s *shape) exporterSetting(name, property, value string) (func(*cluster), error) {
+// exporterNamed finds an exporter's page and its nodes, of "E@N" or "E" for all of them.
+func (s *shape) exporterNamed(name string) (page int, nodes []int, err error) {
 	name, node, one := strings.Cut(name, "@")
-	page := slices.IndexFunc(pages, func(p page) bool { return p.name == name })
-	if page < 0 {
-		return nil, fmt.Errorf("no exporter %q", name)
+	for i := range pages {
+		if pages[i].name == name {
+			if !one {
+				node = "*"
+			}
+			nodes, err = s.nodesNamed(node)
+			return i, nodes, err
+		}
 	}
-	if !one {
-		node = "*"
-	}
-	ns, err := s.nodesNamed(node)
+	return 0, nil, fmt.Errorf("no exporter %q", name)
+}
+
+func (s *shape) exporterSetting(name, property, value string) (func(*cluster), error) {
+	page, ns, err := s.exporterNamed(name)
 	if err != nil {
 		return nil, err
 	}

@@ -122,6 +122,48 @@ func TestRebootTurnsCountersBack(t *testing.T) {
 	}
 }
 
+// TestCountersOfAnExporterBeginAnew, of that node alone, and go on as fast as before; a
+// reboot ends what containers had come to as well.
+func TestCountersOfAnExporterBeginAnew(t *testing.T) {
+	clock := newClock()
+	s := newSite(t, Options{Now: clock.now, Nodes: 2, Pods: 20})
+	set := func(object, property, value string) {
+		t.Helper()
+		if err := s.Set(object, property, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	of := func(metric, node string) float64 {
+		return sum(scrape(t, s), name(metric), `node="paris-07-`+node+`"`)
+	}
+	const periods, throttled = "container_cpu_cfs_periods_total", "container_cpu_cfs_throttled_periods_total"
+	set("pod/checkout-*", "throttled", "0.9")
+	clock.advance(10 * time.Minute)
+	before := map[string]float64{}
+	for _, node := range []string{"n1", "n2"} {
+		before[node] = of(periods, node)
+	}
+	clock.advance(time.Minute)
+	speed := of(periods, "n1") - before["n1"]
+	for _, how := range [][3]string{{"exporter/cadvisor@n1", "restarted", "now"}, {"node/n1", "boot", "now"}} {
+		set(how[0], how[1], how[2])
+		if p, th := of(periods, "n1"), of(throttled, "n1"); p != 0 || th != 0 {
+			t.Errorf("%v: %v periods and %v throttled, want none", how, p, th)
+		}
+		clock.advance(time.Minute)
+		p, th := of(periods, "n1"), of(throttled, "n1")
+		if p < speed-2 || p > speed+2 || th > p || th == 0 {
+			t.Errorf("%v: a minute later %v periods and %v throttled, as usual %v", how, p, th, speed)
+		}
+		if got := of(periods, "n2"); got < before["n2"] {
+			t.Errorf("%v: n2 went from %v to %v", how, before["n2"], got)
+		}
+	}
+	if err := s.Set("exporter/kube-state-metrics", "restarted", "now"); err == nil {
+		t.Error("the cluster's counters begin anew with kube-state-metrics")
+	}
+}
+
 func FuzzSet(f *testing.F) {
 	f.Add("node/n1", "memory", "60%..5% in 4m")
 	f.Add("filesystem/n1:/", "used", "1e400")

@@ -25,11 +25,15 @@ var wavePeriods = [numWaves]float64{97, 151, 233, 307, 421, 601, 877, 1201} // s
 // snapshot fills f with the state of the site now.
 func (s *Site) snapshot(f *frame) {
 	s.mu.Lock()
-	f.st = s.cluster
+	c := s.cluster
 	s.mu.Unlock()
-	f.now = max(unix(s.now()), f.st.at) // a clock that was set back must not turn counters back
-	f.shape, f.seed, f.boot, f.made = s.tmpl.shape, s.seed, s.boot, s.made
-	f.wave, f.run = s.rhythms(f.now)
+	s.frame(f, c, max(unix(s.now()), c.at)) // a clock that was set back must not turn counters back
+}
+
+// frame fills f with a state of the site at a moment.
+func (s *Site) frame(f *frame, c *cluster, now float64) {
+	f.shape, f.seed, f.now, f.boot, f.made, f.st = s.tmpl.shape, s.seed, now, s.boot, s.made, c
+	f.wave, f.run = s.rhythms(now)
 }
 
 // rhythms are the waves and the runs of a frame.

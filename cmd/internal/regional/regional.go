@@ -109,7 +109,7 @@ func start(env *role.Env, c config.Config, r config.Regional, known *peers.Peers
 	between := hosts.New(hosts.Options{Providers: held.inv.providers, TenantConnections: r.Limits.TenantHostConnections, TenantBytesPerSecond: r.Limits.TenantHostBytesPerSecond, Logger: env.Log, Registerer: env.Reg})
 	held.inv.onChange(between.Recheck)
 	env.Ops.Status("virtual hosts", between.Status)
-	images, err := startSoftware(env, c, r, filepath.Join(dir, "software"), known.Client())
+	images, err := startSoftware(env, c, r, filepath.Join(dir, "software"), known.Client(), up)
 	if err != nil {
 		return err
 	}

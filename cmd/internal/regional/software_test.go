@@ -20,6 +20,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,10 +36,12 @@ import (
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/remotewrite"
+	sw "muster.dev/muster/internal/software"
 	"muster.dev/muster/internal/software/bundle"
 	"muster.dev/muster/internal/software/bundle/publish"
 	"muster.dev/muster/internal/software/delivery"
 	"muster.dev/muster/internal/testkit"
+	"muster.dev/muster/internal/wire"
 	base "muster.dev/muster/regional"
 	"muster.dev/muster/regional/engine"
 	"muster.dev/muster/regional/gateway"
@@ -68,6 +71,40 @@ type chain struct {
 	reg     *prometheus.Registry
 	gw      *gateway.Gateway
 	keys    *ecdsa.PrivateKey
+	wanted  chosen
+}
+
+// chosen is what control wants sites to hold: a version of the tenant's, or of everybody's
+// (""), of each file.
+type chosen struct {
+	mu       sync.Mutex
+	byTenant map[string][]*wire.Item
+	blobs    map[string][]byte
+}
+
+func (c *chosen) choose(tenant string, t bundle.Target) {
+	blob := (&sw.Wanted{Component: "os", Version: "1.0.0", Files: []sw.File{{Architecture: "any", Target: t.Name, Digest: t.Digest, Size: t.Size}}}).Encode()
+	it := &wire.Item{Kind: sw.Kind, Name: "os", Digest: wire.DigestOf(blob), Size: int64(len(blob))}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byTenant == nil {
+		c.byTenant, c.blobs = map[string][]*wire.Item{}, map[string][]byte{}
+	}
+	c.byTenant[tenant], c.blobs[it.Digest] = append(c.byTenant[tenant], it), blob
+}
+
+// Items implements software.Desired.
+func (c *chosen) Items(id fleet.SiteID, _ string) ([]*wire.Item, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Concat(c.byTenant[id.Tenant], c.byTenant[""]), id.Name != "unheard"
+}
+
+// Blob implements software.Desired.
+func (c *chosen) Blob(_ context.Context, _ fleet.SiteID, digest string, _ int64, send func([]byte) error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return send(c.blobs[digest])
 }
 
 func newKey(t *testing.T) []signature.Signer {
@@ -134,7 +171,7 @@ func newChain(t *testing.T, change func(*software.Options)) *chain {
 
 	known, err := c.OpenPeers("regional-one")
 	must(err)
-	o := software.Options{Dir: filepath.Join(t.TempDir(), "software"), Centre: &delivery.Fetcher{URL: c.ControlURL() + software.Prefix, Client: known.Client()}, Identify: gateway.Identity, Registerer: x.reg}
+	o := software.Options{Dir: filepath.Join(t.TempDir(), "software"), Centre: &delivery.Fetcher{URL: c.ControlURL() + software.Prefix, Client: known.Client()}, Identify: gateway.Identity, Desired: &x.wanted, Registerer: x.reg}
 	if change != nil {
 		change(&o)
 	}
@@ -188,7 +225,16 @@ func (x *chain) site(tenant, name string) *delivery.Fetcher {
 	return &delivery.Fetcher{URL: "https://" + x.gw.Addr().String() + software.Prefix, Client: &http.Client{Transport: tr}}
 }
 
+// release adds a version that all sites shall run.
 func (x *chain) release(version string, content []byte) bundle.Target {
+	x.t.Helper()
+	target := x.add(version, content)
+	x.wanted.choose("", target)
+	return target
+}
+
+// add adds a version that nobody asks for.
+func (x *chain) add(version string, content []byte) bundle.Target {
 	x.t.Helper()
 	target, err := x.repo.Add(x.t.Context(), "os/"+version, bundle.About{Component: "os", Version: version, Architecture: "any"}, bytes.NewReader(content))
 	if err != nil {
@@ -415,14 +461,14 @@ func TestAttackSoftware(t *testing.T) {
 	// Thousands of names that nobody made.
 	codes := map[int]int{}
 	for i := range 3000 {
-		codes[open(evil, fmt.Sprintf("/deltas/%064x/%064x", i, i))]++
+		codes[open(evil, fmt.Sprintf("/deltas/%064x/%s", i, target.Digest))]++
 	}
 	if n := x.asked.Load(); n > 30 || codes[http.StatusTooManyRequests] < 2900 {
 		t.Errorf("control was asked %d times; answers %v", n, codes)
 	}
 	before := x.asked.Load()
 	for range 100 {
-		open(evil, fmt.Sprintf("/deltas/%064x/%064x", 0, 0))
+		open(evil, fmt.Sprintf("/deltas/%064x/%s", 0, target.Digest))
 	}
 	if n := x.asked.Load(); n != before {
 		t.Errorf("control was asked %d times more for what it does not have", n-before)
@@ -452,6 +498,53 @@ func TestAttackSoftware(t *testing.T) {
 		if resp := ask(header); resp.StatusCode != want || resp.ContentLength > 1<<20 {
 			t.Errorf("range %.40s: %d with %d bytes", header, resp.StatusCode, resp.ContentLength)
 		}
+	}
+}
+
+// A site has the files that its tenant's policies select for it: not another tenant's, not
+// what was released and nobody chose, not as a delta, and not because another one has had
+// it fetched already.
+func TestASiteGetsWhatIsSelectedForIt(t *testing.T) {
+	x := newChain(t, nil)
+	a, idle := noise(1, 64<<10), noise(3, 64<<10)
+	b := bytes.Join([][]byte{a, noise(2, 1<<10)}, nil)
+	acme, umbrella, unchosen := x.add("1.0.0", a), x.add("2.0.0", b), x.add("3.0.0", idle)
+	if _, err := x.repo.AddDelta(t.Context(), acme, umbrella, bytes.NewReader(a), bytes.NewReader(b)); err != nil {
+		t.Fatal(err)
+	}
+	x.wanted.choose("acme", acme)
+	x.wanted.choose("umbrella", umbrella)
+	open := func(tenant, site, path string) int {
+		in, _, err := x.site(tenant, site).Open(t.Context(), path, 0)
+		if err == nil {
+			_ = in.Close()
+		}
+		return statusOf(err)
+	}
+	for _, tt := range []struct {
+		what, tenant, site, path string
+		want                     int
+	}{
+		{"its own", "acme", "paris", delivery.BlobPath + acme.Digest, 200},
+		{"the other's own", "umbrella", "tokyo", delivery.BlobPath + umbrella.Digest, 200},
+		{"another tenant's, which is here", "acme", "paris", delivery.BlobPath + umbrella.Digest, 403},
+		{"another tenant's, the other way", "umbrella", "tokyo", delivery.BlobPath + acme.Digest, 403},
+		{"another tenant's, as a delta from its own", "acme", "paris", delivery.DeltaPath + acme.Digest + "/" + umbrella.Digest, 403},
+		{"what nobody chose", "acme", "paris", delivery.BlobPath + unchosen.Digest, 403},
+		{"what nobody made", "acme", "paris", delivery.BlobPath + digestOf(nil), 403},
+		{"a site of which nothing is known yet", "acme", "unheard", delivery.BlobPath + acme.Digest, 503},
+		{"a tenant that chose nothing", "initech", "austin", delivery.BlobPath + acme.Digest, 403},
+	} {
+		if code := open(tt.tenant, tt.site, tt.path); code != tt.want {
+			t.Errorf("%s: %d, want %d", tt.what, code, tt.want)
+		}
+	}
+	if n := x.asked.Load(); n != 2 {
+		t.Errorf("control was asked for %d files, and two were chosen", n)
+	}
+	// What signs it all is for everybody.
+	if _, err := x.site("initech", "austin").Metadata(t.Context(), "timestamp.json", 1<<20); err != nil {
+		t.Errorf("metadata: %v", err)
 	}
 }
 

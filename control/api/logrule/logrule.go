@@ -35,9 +35,12 @@ const (
 	MaxTimeframe   = 24 * time.Hour
 	MaxTermsWindow = 720 * time.Hour
 	MaxRealert     = 7 * 24 * time.Hour
-	MaxKeepFiring  = 24 * time.Hour
-	MaxQueryDelay  = time.Hour
-	MaxAggregation = 24 * time.Hour
+
+	// DefaultTopCount is how many values of a field of top_count_keys are told.
+	DefaultTopCount = 5
+	MaxKeepFiring   = 24 * time.Hour
+	MaxQueryDelay   = time.Hour
+	MaxAggregation  = 24 * time.Hour
 )
 
 // Labels that every alert of a log rule carries besides tenant, site and region.
@@ -249,6 +252,7 @@ func (c *checker) durations() {
 		}
 	}
 	check("realert", c.r.Realert, 0, MaxRealert)
+	check("exponential_realert", c.r.ExponentialRealert, max(Realert(c.r), time.Second), MaxRealert)
 	check("keep_firing_for", c.r.KeepFiringFor, 0, MaxKeepFiring)
 	check("query_delay", c.r.QueryDelay, 0, MaxQueryDelay)
 	check("aggregation", c.r.Aggregation, time.Second, MaxAggregation)
@@ -257,27 +261,9 @@ func (c *checker) durations() {
 }
 
 func (c *checker) fields() {
-	seen, byLabel := map[string]string{}, map[string]string{}
-	for i, name := range c.r.QueryKey {
-		at := c.at.Child("query_key").Index(i)
-		f, err := ParseField(name)
-		if err != nil {
-			c.errs = append(c.errs, field.Invalid(at, name, err.Error()))
-			continue
-		}
-		_, ofRule := c.r.Labels[f.Label]
-		switch other, twice := seen[f.Name]; {
-		case twice:
-			c.errs = append(c.errs, field.Invalid(at, name, fmt.Sprintf("the same field as %s; remove one", other)))
-		case slices.Contains(reserved, f.Label):
-			c.errs = append(c.errs, field.Invalid(at, name, fmt.Sprintf("becomes the label %s, which every alert has already; remove it", f.Label)))
-		case byLabel[f.Label] != "":
-			c.errs = append(c.errs, field.Invalid(at, name, fmt.Sprintf("becomes the label %s, as %s does; remove one", f.Label, byLabel[f.Label])))
-		case ofRule:
-			c.errs = append(c.errs, field.Invalid(at, name, fmt.Sprintf("becomes the label %s, which labels sets too; remove one", f.Label)))
-		}
-		seen[f.Name], byLabel[f.Label] = name, name
-	}
+	c.labelling("query_key", c.r.QueryKey)
+	c.labelling("aggregation_key", c.r.AggregationKey)
+	c.labelling("top_count_keys", c.r.TopCountKeys)
 	one := func(at *field.Path, name string) {
 		if name == "" {
 			return
@@ -286,20 +272,10 @@ func (c *checker) fields() {
 			c.errs = append(c.errs, field.Invalid(at, name, err.Error()))
 		}
 	}
-	one(c.at.Child("compare_key"), c.r.CompareKey)
 	one(c.at.Child("cardinality_field"), c.r.CardinalityField)
 	one(c.at.Child("metric_agg_key"), c.r.MetricAggKey)
-	for i, name := range c.r.Fields {
-		at := c.at.Child("fields").Index(i)
-		if name == "" {
-			c.errs = append(c.errs, field.Required(at, "a field is wanted"))
-		}
-		if slices.Contains(c.r.Fields[:i], name) {
-			c.errs = append(c.errs, field.Duplicate(at, name))
-		}
-		one(at, name)
-	}
-	if slices.Contains([]string{"min", "max", "avg", "sum"}, c.r.MetricAggType) && c.r.MetricAggKey != "" && !strings.HasPrefix(c.r.MetricAggKey, logquery.FieldLabels+".") {
+	c.combinations()
+	if slices.Contains([]string{"min", "max", "avg", "sum", "percentiles"}, c.r.MetricAggType) && c.r.MetricAggKey != "" && !strings.HasPrefix(c.r.MetricAggKey, logquery.FieldLabels+".") {
 		c.invalid("metric_agg_key", c.r.MetricAggKey, "only labels hold numbers: want labels.KEY, or metric_agg_type cardinality or value_count")
 	}
 }
@@ -349,11 +325,14 @@ func (c *checker) numbers() {
 	if c.r.SpikeType != "" && !slices.Contains([]string{"up", "down", "both"}, c.r.SpikeType) {
 		c.invalid("spike_type", c.r.SpikeType, "want up, down or both")
 	}
-	if c.r.MetricAggType != "" && !slices.Contains([]string{"min", "max", "avg", "sum", "cardinality", "value_count"}, c.r.MetricAggType) {
-		c.invalid("metric_agg_type", c.r.MetricAggType, "want min, max, avg, sum, cardinality or value_count")
+	if c.r.MetricAggType != "" && !slices.Contains([]string{"min", "max", "avg", "sum", "cardinality", "value_count", "percentiles"}, c.r.MetricAggType) {
+		c.invalid("metric_agg_type", c.r.MetricAggType, "want min, max, avg, sum, cardinality, value_count or percentiles")
+	}
+	if p := c.r.PercentileRange; p < 0 || p > 100 || (p != 0) != (c.r.MetricAggType == "percentiles") {
+		c.invalid("percentile_range", p, "want 1 to 100 with metric_agg_type percentiles, such as 99, and none with others")
 	}
 	if c.r.Type == SpikeAggregation && c.r.MetricAggType == "cardinality" {
-		c.invalid("metric_agg_type", c.r.MetricAggType, "want min, max, avg, sum or value_count: of values only the last time is kept, so how many there were before is not known")
+		c.invalid("metric_agg_type", c.r.MetricAggType, "want min, max, avg, sum, value_count or percentiles: of values only the last time is kept, so how many there were before is not known")
 	}
 	ordered := func(name string, least, most float64) {
 		if least > most {
@@ -370,7 +349,7 @@ func (c *checker) numbers() {
 		v     int64
 		least int64
 	}{{"num_events", c.r.NumEvents, 0}, {"threshold", c.r.Threshold, 0}, {"threshold_ref", c.r.ThresholdRef, 0}, {"threshold_cur", c.r.ThresholdCur, 0},
-		{"min_denominator", c.r.MinDenominator, 0}, {"max_cardinality", deref(c.r.MaxCardinality, 0), 0}, {"min_cardinality", deref(c.r.MinCardinality, 1), 1}} {
+		{"min_denominator", c.r.MinDenominator, 0}, {"top_count_number", c.r.TopCountNumber, 0}, {"max_cardinality", deref(c.r.MaxCardinality, 0), 0}, {"min_cardinality", deref(c.r.MinCardinality, 1), 1}} {
 		if n.v < n.least {
 			c.invalid(n.name, n.v, "want at least %d", n.least)
 		}

@@ -196,6 +196,11 @@ type LogRule struct {
 	// raised again; default 1m, as in ElastAlert. The alert fires for as long.
 	// +optional
 	Realert *metav1.Duration `json:"realert,omitempty"`
+	// ExponentialRealert lets realert grow: each time the same alert comes back sooner than
+	// the current realert after it ran out, it doubles, up to this; while nothing comes it
+	// goes down again, by as much and as slowly.
+	// +optional
+	ExponentialRealert *metav1.Duration `json:"exponential_realert,omitempty"`
 	// KeepFiringFor is how long an alert goes on after what matched last, so that one that
 	// comes back meanwhile is the same alert and nobody is paged again. Default: 5m, and of
 	// frequency, spike and cardinality timeframe and realert together, up to 1h. A flatline,
@@ -209,6 +214,25 @@ type LogRule struct {
 	// Aggregation collects what matches for so long and raises one alert for all of it.
 	// +optional
 	Aggregation *metav1.Duration `json:"aggregation,omitempty"`
+	// AggregationKey are fields of which each value has an aggregation of its own, for each
+	// site, and becomes a label of the alert, instead of query_key. any, blacklist, whitelist and
+	// new_term take any fields, other types those of query_key.
+	// +kubebuilder:validation:MaxItems=5
+	// +kubebuilder:validation:items:MaxLength=256
+	// +optional
+	AggregationKey []string `json:"aggregation_key,omitempty"`
+	// TopCountKeys are fields whose most frequent values, among the lines that the filter found in the
+	// last timeframe or aggregation, the alert tells with how many lines had them: in the annotation
+	// top_LABEL of each field.
+	// +kubebuilder:validation:MaxItems=5
+	// +kubebuilder:validation:items:MaxLength=256
+	// +optional
+	TopCountKeys []string `json:"top_count_keys,omitempty"`
+	// TopCountNumber is how many values of each; default 5.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=20
+	// +optional
+	TopCountNumber int64 `json:"top_count_number,omitempty"`
 	// Timeframe of frequency, spike, flatline, cardinality; of metric_aggregation and
 	// percentage_match, the buffer_time; of change, how long a former value counts.
 	// +optional
@@ -239,10 +263,12 @@ type LogRule struct {
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	ThresholdCur int64 `json:"threshold_cur,omitempty"`
-	// CompareKey of blacklist, whitelist and change: a field.
-	// +kubebuilder:validation:MaxLength=256
+	// CompareKey of blacklist, whitelist and change: a field. Of change it may be a list of
+	// fields: it matches when one of them changes.
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
-	CompareKey string `json:"compare_key,omitempty"`
+	CompareKey FieldNames `json:"compare_key,omitempty"`
 	// +kubebuilder:validation:MaxItems=1000
 	// +optional
 	Blacklist []string `json:"blacklist,omitempty"`
@@ -252,10 +278,12 @@ type LogRule struct {
 	// IgnoreNull of whitelist and change: lines without compare_key don't count.
 	// +optional
 	IgnoreNull bool `json:"ignore_null,omitempty"`
-	// Fields of new_term.
-	// +kubebuilder:validation:MaxItems=5
+	// Fields of new_term, at most 5. One that is itself a list of fields, such as [labels.user, labels.country],
+	// is looked at as a combination: it is new when these values were never seen together.
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
-	Fields []string `json:"fields,omitempty"`
+	Fields []FieldNames `json:"fields,omitempty"`
 	// TermsWindowSize of new_term: how far back a value is known; default 720h.
 	// +optional
 	TermsWindowSize *metav1.Duration `json:"terms_window_size,omitempty"`
@@ -274,9 +302,15 @@ type LogRule struct {
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	MetricAggKey string `json:"metric_agg_key,omitempty"`
-	// +kubebuilder:validation:Enum=min;max;avg;sum;cardinality;value_count
+	// MetricAggType is what of the numbers is looked at. percentiles wants a percentile_range.
+	// +kubebuilder:validation:Enum=min;max;avg;sum;cardinality;value_count;percentiles
 	// +optional
 	MetricAggType string `json:"metric_agg_type,omitempty"`
+	// PercentileRange of metric_agg_type percentiles: which, such as 99. Known to about 2 %.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	// +optional
+	PercentileRange int64 `json:"percentile_range,omitempty"`
 	// MaxThreshold and MinThreshold of metric_aggregation: numbers, such as "0.5".
 	// +kubebuilder:validation:Pattern=`^-?[0-9]+(\.[0-9]+)?$`
 	// +kubebuilder:validation:MaxLength=40

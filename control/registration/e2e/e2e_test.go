@@ -66,6 +66,9 @@ func newWorld(t testing.TB, tenant string) *world {
 	if w.cache, err = cache.New(cfg, cache.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
+	if err := registration.IndexKeys(t.Context(), w.cache); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = w.cache.Start(ctx) }()
@@ -78,7 +81,7 @@ func newWorld(t testing.TB, tenant string) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { audit.Close() })
-	w.svc = registration.New(registration.Options{Client: w.client, Issuer: w.ca, Audit: audit, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
+	w.svc = registration.New(registration.Options{Client: w.client, Cache: w.cache, Issuer: w.ca, Audit: audit, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
 	w.create(&v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: tenant}})
 	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant + "-system", Labels: map[string]string{fleet.LabelTenant: tenant}}})
 	return w

@@ -37,6 +37,15 @@ func Serve(dir string) http.Handler {
 	})
 }
 
+// FileOf is the digest of the file that a path gives, of a delta that of what it makes; ok is
+// false for metadata and what is no path of a file.
+func FileOf(path string) (digest string, ok bool) {
+	if match(path, BlobPath, digestForm.MatchString) || match(path, DeltaPath, isDelta) {
+		return filepath.Base(path), true
+	}
+	return "", false
+}
+
 func isDelta(s string) bool {
 	return len(s) == 129 && s[64] == '/' && digestForm.MatchString(s[:64]) && digestForm.MatchString(s[65:])
 }

@@ -130,7 +130,7 @@ func (t *translator) durations() error {
 		to   **metav1.Duration
 		most time.Duration
 	}{
-		{"timeframe", &r.Timeframe, logrule.MaxTimeframe}, {"buffer_time", &r.Timeframe, logrule.MaxTimeframe}, {"realert", &r.Realert, logrule.MaxRealert},
+		{"timeframe", &r.Timeframe, logrule.MaxTimeframe}, {"buffer_time", &r.Timeframe, logrule.MaxTimeframe}, {"realert", &r.Realert, logrule.MaxRealert}, {"exponential_realert", &r.ExponentialRealert, logrule.MaxRealert},
 		{"query_delay", &r.QueryDelay, logrule.MaxQueryDelay}, {"aggregation", &r.Aggregation, logrule.MaxAggregation}, {"terms_window_size", &r.TermsWindowSize, logrule.MaxTermsWindow},
 	} {
 		v, ok := t.take(d.name)
@@ -203,6 +203,8 @@ func (t *translator) numbers() error {
 	whole("threshold_ref", &r.ThresholdRef)
 	whole("threshold_cur", &r.ThresholdCur)
 	whole("min_denominator", &r.MinDenominator)
+	whole("percentile_range", &r.PercentileRange)
+	whole("top_count_number", &r.TopCountNumber)
 	text("spike_height", &r.SpikeHeight)
 	text("max_threshold", &r.MaxThreshold)
 	text("min_threshold", &r.MinThreshold)
@@ -227,13 +229,12 @@ func (t *translator) words() error {
 		}
 		list := texts(v)
 		if len(list) > 1 {
-			t.remark("%s: %s alone; Muster compares one field a rule: make a rule of each", name, list[0])
+			t.remark("%s: %s alone: make a rule of each", name, list[0])
 		}
 		if len(list) > 0 {
 			*to = t.field(list[0])
 		}
 	}
-	one("compare_key", &r.CompareKey)
 	one("cardinality_field", &r.CardinalityField)
 	one("metric_agg_key", &r.MetricAggKey)
 	if v, ok := t.take("metric_agg_type"); ok {
@@ -245,28 +246,37 @@ func (t *translator) words() error {
 	if v, ok := t.take("ignore_null"); ok {
 		r.IgnoreNull = v == true
 	}
-	for _, name := range texts(first(t.take("query_key"))) {
-		r.QueryKey = append(r.QueryKey, t.field(name))
+	several := func(option string) (out []string) {
+		for _, name := range texts(first(t.take(option))) {
+			out = append(out, t.field(name))
+		}
+		return out
+	}
+	r.QueryKey, r.TopCountKeys, r.AggregationKey = several("query_key"), several("top_count_keys"), several("aggregation_key")
+	if r.CompareKey = several("compare_key"); len(r.CompareKey) > 1 && r.Type != logrule.Change {
+		t.remark("compare_key: %s alone: make a rule of each", r.CompareKey[0])
+		r.CompareKey = r.CompareKey[:1]
 	}
 	if v, ok := t.take("fields"); ok {
 		list, _ := v.([]any)
 		for _, f := range list {
-			if composite, is := f.([]any); is {
-				t.remark("fields: %v: combinations are not known; each field is looked at by itself", composite)
-				for _, f := range composite {
-					r.Fields = append(r.Fields, t.field(fmt.Sprint(f)))
-				}
-				continue
+			var together v1alpha1.FieldNames
+			for _, name := range texts(f) {
+				together = append(together, t.field(name))
 			}
-			r.Fields = append(r.Fields, t.field(fmt.Sprint(f)))
+			r.Fields = append(r.Fields, together)
 		}
 		if len(list) == 0 {
-			r.Fields = []string{t.field(fmt.Sprint(v))}
+			r.Fields = []v1alpha1.FieldNames{{t.field(fmt.Sprint(v))}}
 		}
 	}
 	if len(r.Fields) == 0 && r.Type == logrule.NewTerm { // there it may be left out
-		r.Fields, r.QueryKey = r.QueryKey, nil
+		for _, name := range r.QueryKey {
+			r.Fields = append(r.Fields, v1alpha1.FieldNames{name})
+		}
+		r.QueryKey = nil
 	}
+	t.gathering()
 	for name, to := range map[string]*[]string{"blacklist": &r.Blacklist, "whitelist": &r.Whitelist} {
 		v, ok := t.take(name)
 		if !ok {
@@ -283,6 +293,34 @@ func (t *translator) words() error {
 		r.Annotations = map[string]string{"description": strings.NewReplacer("{{", "{ {").Replace(fmt.Sprint(v))}
 	}
 	return nil
+}
+
+// gathering leaves out what admission would refuse of the options about many matches.
+func (t *translator) gathering() {
+	r := &t.out.LogRule
+	if max := r.ExponentialRealert; max != nil && max.Duration < logrule.Realert(*r) {
+		t.remark("exponential_realert: %s is realert too, which was longer", max.Duration)
+		r.Realert = max
+	}
+	switch apart := logrule.Together(*r); {
+	case len(r.AggregationKey) == 0:
+	case r.Aggregation == nil:
+		t.remark("aggregation_key: means nothing without aggregation: {minutes: …}")
+		r.AggregationKey = nil
+	case r.MinCardinality != nil:
+		t.remark("aggregation_key: not with min_cardinality: make that a rule of its own")
+		r.AggregationKey = nil
+	case len(apart) > 0 && !slices.Contains([]string{logrule.Any, logrule.Blacklist, logrule.Whitelist, logrule.NewTerm}, r.Type):
+		t.remark("aggregation_key: lines of different %s are counted together: add it to query_key if they should not be", apart[0].Name)
+		r.AggregationKey = nil
+	}
+	if len(r.TopCountKeys) == 0 {
+		r.TopCountNumber = 0
+	}
+	if r.TopCountNumber > 20 {
+		t.remark("top_count_number: 20 is the most that there is, instead of %d", r.TopCountNumber)
+		r.TopCountNumber = 20
+	}
 }
 
 func first(v any, _ bool) any { return v }
@@ -304,7 +342,7 @@ func texts(v any) []string {
 }
 
 // silent are options that mean nothing here, and whose absence nobody misses.
-var silent = regexp.MustCompile(`^(index|use_strftime_index|timestamp_field|timestamp_type|timestamp_format|es_.*|doc_type|use_count_query|use_terms_query|terms_size|query_timezone|scan_entire_timeframe|is_enabled|kibana_.*|generate_kibana.*|use_run_every_query_size|sync_bucket_interval|max_query_size|import|owner|priority|category|_source_enabled|use_keyword_postfix|top_count_number)$`)
+var silent = regexp.MustCompile(`^(index|use_strftime_index|timestamp_field|timestamp_type|timestamp_format|es_.*|doc_type|use_count_query|use_terms_query|terms_size|query_timezone|scan_entire_timeframe|is_enabled|kibana_.*|generate_kibana.*|use_run_every_query_size|sync_bucket_interval|max_query_size|import|owner|priority|category|_source_enabled|use_keyword_postfix|raw_count_keys)$`)
 
 // rest names what was not taken over.
 func (t *translator) rest() {
@@ -316,9 +354,7 @@ func (t *translator) rest() {
 			t.remark("%s: a number is looked at every twentieth of timeframe here", name)
 		case name == "min_doc_count":
 			t.remark("min_doc_count: not known: say with threshold_ref and threshold_cur what must be there")
-		case name == "exponential_realert":
-			t.remark("exponential_realert: not known; the alert fires on while it matches, and repeat_interval of the AlertRoute says how often that is told")
-		case name == "aggregation_key" || name == "summary_table_fields" || name == "top_count_keys":
+		case name == "summary_table_fields":
 			t.remark("%s: not known: query_key makes an alert of each value, and group_by of the AlertRoute puts them into one message", name)
 		case name == "attach_related" || name == "doc_type_field" || name == "run_every" || name == "limit_execution":
 			t.remark("%s: not known", name)

@@ -58,9 +58,9 @@ filter: [{match_all: {}}]
 `, `
 name: Who
 type: new_term
-fields: [labels.user, labels.country, labels.host]
+fields: [[labels.user, labels.country], labels.host]
 terms_window_size: 720h
-`, []string{"fields: [user country]", "terms_window_size: 720h0m0s is the longest"}},
+`, []string{"terms_window_size: 720h0m0s is the longest"}},
 		{"a number over a threshold", `
 name: 99th floor
 type: metric_aggregation
@@ -86,7 +86,56 @@ name: Bad
 type: blacklist
 compare_key: labels.user
 blacklist: [root, "17"]
-`, []string{"compare_key: user alone"}},
+`, []string{"compare_key: labels.user alone"}},
+		{"what is told of many matches", `
+name: many
+type: change
+compare_key: [country, city]
+query_key: user
+realert: {minutes: 10}
+exponential_realert: {hours: 1}
+aggregation: {minutes: 5}
+aggregation_key: user
+top_count_keys: [host, "agent.name"]
+top_count_number: 50
+`, `
+name: Many
+type: change
+compare_key: [labels.country, labels.city]
+query_key: [labels.user]
+realert: 10m
+exponential_realert: 1h
+aggregation: 5m
+aggregation_key: [labels.user]
+top_count_keys: [labels.host, labels.agent.name]
+top_count_number: 20
+`, []string{"top_count_number: 20"}},
+		{"what can't be gathered so", `
+name: slow
+type: spike_aggregation
+metric_agg_key: ms
+metric_agg_type: percentiles
+percentile_range: 95
+timeframe: {minutes: 5}
+spike_height: 2
+spike_type: up
+realert: {hours: 2}
+exponential_realert: {hours: 1}
+aggregation: {minutes: 5}
+aggregation_key: [host]
+`, `
+name: Slow
+type: spike_aggregation
+metric_agg_key: labels.ms
+metric_agg_type: percentiles
+percentile_range: 95
+timeframe: 5m
+spike_height: "2"
+spike_type: up
+realert: 1h
+exponential_realert: 1h
+aggregation: 5m
+`, []string{"exponential_realert: 1h0m0s is realert too", "aggregation_key: lines of different labels.host"}},
 	} {
 		got, err := Translate([]byte(c.in))
 		if err != nil {

@@ -1,0 +1,120 @@
+package logrules
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// aggregation_key makes an alert of each of its values, whatever query_key they came under; a line
+// that has none is under the empty value.
+func TestAggregationKey(t *testing.T) {
+	for _, c := range []struct {
+		name, rule string
+		want       []string
+	}{
+		{"of a field of its own", "{type: any, aggregation: 1m, aggregation_key: [labels.user], realert: 0s}",
+			[]string{"R{site=paris,user=a}@1=1", "R{site=paris,user=b}@2=1", "R{site=paris}@4=1", "R{site=rome,user=a}@5=1"}},
+		{"instead of query_key", "{type: any, aggregation: 1m, query_key: [pod, labels.user], aggregation_key: [labels.user]}",
+			[]string{"R{site=paris,user=a}@1=2", "R{site=paris,user=b}@2=1", "R{site=paris}@4=1", "R{site=rome,user=a}@5=1"}},
+		{"of what is counted by query_key", "{type: frequency, num_events: 1, timeframe: 1m, aggregation: 1m, query_key: [pod, labels.user], aggregation_key: [pod]}",
+			[]string{"R{pod=x,site=paris}@1=2", "R{pod=y,site=paris}@3=2", "R{pod=x,site=rome}@5=1"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, "paris", "rome")
+			w.use("acme", strings.TrimSuffix(c.rule, "}")+", annotations: {matches: '{{ $value }}'}}")
+			r := w.runner()
+			play(w, r, list(at(1, "paris", "x", "pod=x", "labels.user=a"), at(2, "paris", "x", "pod=x", "labels.user=b"), at(3, "paris", "x", "pod=y", "labels.user=a").x(2),
+				at(4, "paris", "x", "pod=y"), at(5, "rome", "x", "pod=x", "labels.user=a")), 45)
+			w.expect("raised while they are gathered", w.sink.raised())
+			// The process dies: what was gathered is in the State.
+			w.run(90*time.Second, w.runner(func(o *Options) { o.LeaseTTL = time.Millisecond }))
+			got := map[string]bool{}
+			for _, a := range w.sink.sends {
+				got[fmt.Sprintf("%s@%g=%s", id(a.Labels), a.StartsAt.Sub(t0).Seconds(), a.Annotations["matches"])] = true
+			}
+			for _, want := range c.want {
+				if !got[want] {
+					t.Errorf("no alert %s among %v", want, got)
+				}
+			}
+			if len(got) != len(c.want) {
+				t.Errorf("alerts %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// realert doubles while the alert comes back, and goes down again in the quiet after it. A new process knows how
+// far it is.
+func TestExponentialRealert(t *testing.T) {
+	w := newWorld(t, "paris")
+	w.use("acme", "{type: any, realert: 1m, exponential_realert: 4m, keep_firing_for: 0s}")
+	wait := func(r *Runner, line float64) time.Duration {
+		t.Helper()
+		w.now = t0.Add(time.Duration(line) * time.Second)
+		round1(r)
+		w.log("paris", "x", line)
+		w.now = w.now.Add(time.Second)
+		n := len(w.sink.sends)
+		round1(r)
+		last := w.sink.sends[len(w.sink.sends)-1]
+		if len(w.sink.sends) == n {
+			return 0 // within realert
+		}
+		return last.EndsAt.Sub(last.when).Round(time.Minute)
+	}
+	first := w.runner()
+	round1(first)
+	for _, c := range []struct {
+		line float64
+		want time.Duration
+	}{{10, time.Minute}, {40, 0}, {75, 2 * time.Minute}, {200, 4 * time.Minute}, {442, 4 * time.Minute}} {
+		if got := wait(first, c.line); got != c.want {
+			t.Errorf("after the line of second %g the alert fires for %s, want %s", c.line, got, c.want)
+		}
+	}
+	second := w.runner(func(o *Options) { o.LeaseTTL = time.Millisecond })
+	round1(second)
+	// 682 is when the last ran out: quiet for 5 minutes halves it once, for 15 altogether.
+	for _, c := range []struct {
+		line float64
+		want time.Duration
+	}{{682 + 300, 2 * time.Minute}, {1102 + 900, time.Minute}} {
+		if got := wait(second, c.line); got != c.want {
+			t.Errorf("after the line of second %g the alert fires for %s, want %s", c.line, got, c.want)
+		}
+	}
+	w.run(10*time.Minute, second)
+	for _, u := range second.units {
+		if n := len(u.st.Backoff); n != 0 {
+			t.Errorf("%d alerts are remembered after a long quiet", n)
+		}
+	}
+}
+
+func TestTopCounts(t *testing.T) {
+	w := newWorld(t, "paris", "rome")
+	w.use("acme", "{type: frequency, filter: denied, num_events: 6, timeframe: 1m, query_key: [pod], top_count_keys: [labels.user, labels.none], top_count_number: 2}")
+	r := w.runner()
+	play(w, r, list(at(1, "paris", "denied", "pod=a", "labels.user=root").x(3), at(2, "paris", "denied", "pod=a", "labels.user=joe").x(2), at(3, "paris", "denied", "pod=a", "labels.user=ann"),
+		at(3, "paris", "denied", "pod=b", "labels.user=eve").x(5), at(3, "rome", "denied", "pod=a", "labels.user=eve"), at(3, "paris", "fine", "pod=a", "labels.user=eve").x(9)), 15)
+	w.expect("raised", w.sink.raised(), "R{pod=a,site=paris}@3")
+	a := w.sink.sends[0].Annotations
+	if a["top_user"] != "root: 3, joe: 2, 1 more" || a["top_none"] != "no line has it" {
+		t.Errorf("annotations: %q", a)
+	}
+
+	// An alert does not wait for what it would be nice to know.
+	w.now = w.now.Add(10 * time.Minute)
+	round1(r)
+	w.log("rome", "denied", w.now.Sub(t0).Seconds(), "pod=a")
+	for range 6 {
+		w.log("rome", "denied", w.now.Sub(t0).Seconds(), "pod=a")
+	}
+	w.now = w.now.Add(time.Second)
+	w.src.failBy = "labels.user"
+	round1(r)
+	w.expect("raised", w.sink.raised(), "R{pod=a,site=paris}@3", "R{pod=a,site=rome}@615")
+}
