@@ -295,6 +295,9 @@ func (e *Engine) tsdbOptions() *tsdb.Options {
 	// data goes in steps of that size.
 	o.MaxBlockDuration = max(o.MinBlockDuration, min(e.opts.Retention/10, 31*24*time.Hour).Milliseconds())
 	o.WALCompression = compression.Snappy
+	// A stop writes what the head holds, so that the next start replays only the log of what
+	// came later: that of two hours takes minutes, in which sites are not taken.
+	o.EnableMemorySnapshotOnShutdown = true
 	o.EnableExemplarStorage, o.MaxExemplars = e.opts.MaxExemplars > 0, e.opts.MaxExemplars
 	o.SeriesLifecycleCallback = e.alerts
 	return o

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -321,22 +322,39 @@ func TestOutOfOrderWindow(t *testing.T) {
 	}
 }
 
+// A stop leaves a snapshot of the head; a damaged one, or none, only takes longer.
 func TestRestartKeepsSamples(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
-	e := open(t, Options{Dir: dir, OutOfOrderWindow: time.Hour})
+	o := Options{Dir: dir, OutOfOrderWindow: time.Hour}
+	e := open(t, o)
 	for i := range 100 {
 		add(t, e, now.Add(time.Duration(i)*time.Second), float64(i), "__name__", "x")
 	}
 	add(t, e, now.Add(-time.Minute), 7, "__name__", "x") // late: it is in the other log
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Close(); err != nil || e.Ready() == nil {
-		t.Errorf("closed twice: %v, ready %v", err, e.Ready())
-	}
-	again := open(t, Options{Dir: dir, OutOfOrderWindow: time.Hour})
-	if vec, err := again.Query(t.Context(), "count_over_time(x[10m])", now.Add(2*time.Minute)); err != nil || len(vec) != 1 || vec[0].F != 101 {
-		t.Errorf("query = %v, %v", vec, err)
+	for i, harm := range []func(file string) error{
+		func(string) error { return nil },
+		func(file string) error { return os.Truncate(file, 100) },
+		func(file string) error { return os.WriteFile(file, bytes.Repeat([]byte{0xa5}, 40<<10), 0o600) },
+		func(file string) error { return os.RemoveAll(filepath.Dir(file)) },
+	} {
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Close(); err != nil || e.Ready() == nil {
+			t.Errorf("closed twice: %v, ready %v", err, e.Ready())
+		}
+		snapshots, err := filepath.Glob(filepath.Join(dir, "chunk_snapshot.*", "*"))
+		if err != nil || len(snapshots) != 1 {
+			t.Fatalf("snapshots: %v, %v", snapshots, err)
+		}
+		if err := harm(snapshots[0]); err != nil {
+			t.Fatal(err)
+		}
+		e = open(t, o)
+		if vec, err := e.Query(t.Context(), "count_over_time(x[10m])", now.Add(2*time.Minute)); err != nil || len(vec) != 1 || vec[0].F != float64(101+i) {
+			t.Errorf("after stop %d: %v, %v", i, vec, err)
+		}
+		add(t, e, now.Add(time.Duration(100+i)*time.Second), 1, "__name__", "x") // only in the log
 	}
 }
 

@@ -53,9 +53,8 @@ func TestManyPushersOnASlowEngine(t *testing.T) {
 		o.Edge, o.Working, o.Waiting, o.Patience = slow, working, waiting, 200*time.Millisecond
 	}})
 	body := remotewrite.EncodeV2(siteSeries(100, time.Now()))
-	var refused, tookFew, tookMany, longest atomic.Int64
-	began := time.Now()
-	push := func(id fleet.SiteID, took *atomic.Int64) {
+	var refused, done, before, longest atomic.Int64
+	push := func(id fleet.SiteID, took func()) {
 		for {
 			at := time.Now()
 			w := pushTo(h.g, id, body)
@@ -64,9 +63,7 @@ func TestManyPushersOnASlowEngine(t *testing.T) {
 			}
 			switch w.Code {
 			case http.StatusNoContent:
-				if d := int64(time.Since(began)); d > took.Load() {
-					took.Store(d)
-				}
+				took()
 				return
 			case http.StatusTooManyRequests:
 				refused.Add(1)
@@ -82,14 +79,16 @@ func TestManyPushersOnASlowEngine(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	for i := range many {
-		wg.Go(func() { push(fleet.SiteID{Tenant: "acme", Name: fmt.Sprint("site-", i)}, &tookMany) })
+		wg.Go(func() { push(fleet.SiteID{Tenant: "acme", Name: fmt.Sprint("site-", i)}, func() { done.Add(1) }) })
 	}
 	for i := range few {
-		wg.Go(func() { push(fleet.SiteID{Tenant: "umbrella", Name: fmt.Sprint("site-", i)}, &tookFew) })
+		wg.Go(func() {
+			push(fleet.SiteID{Tenant: "umbrella", Name: fmt.Sprint("site-", i)}, func() { before.Store(max(before.Load(), done.Load())) })
+		})
 	}
 	wg.Wait()
 	st := h.g.Status()
-	t.Logf("%d refusals, the longest answer took %s; few sites in %s, many in %s; memory %+v", refused.Load(), time.Duration(longest.Load()), time.Duration(tookFew.Load()), time.Duration(tookMany.Load()), st.Memory)
+	t.Logf("%d refusals, the longest answer took %s; the few were done after %d of the many; memory %+v", refused.Load(), time.Duration(longest.Load()), before.Load(), st.Memory)
 	if got := slow.most.Load(); got > working {
 		t.Errorf("%d commits at once, want %d at most", got, working)
 	}
@@ -102,8 +101,9 @@ func TestManyPushersOnASlowEngine(t *testing.T) {
 	if refused.Load() == 0 {
 		t.Error("nobody was told to wait: the test shows nothing")
 	}
-	if 2*tookFew.Load() > tookMany.Load() {
-		t.Errorf("ten sites of one tenant took %s beside %d of another, which took %s", time.Duration(tookFew.Load()), many, time.Duration(tookMany.Load()))
+	// Even where they begin last, on a machine that does other things too.
+	if n := before.Load(); n > many*9/10 {
+		t.Errorf("ten sites of one tenant were done when %d of %d of another were", n, many)
 	}
 	if len(st.Limited) != 0 {
 		t.Errorf("sites are blamed for it: %v", st.Limited)

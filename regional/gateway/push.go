@@ -315,10 +315,10 @@ func refuseMemory(err error) *refusal {
 	if errors.Is(err, errNeverFits) {
 		return &refusal{code: http.StatusRequestEntityTooLarge, reason: reasonBody, text: "decoded, the request takes " + err.Error() + "; send smaller batches"}
 	}
-	return &refusal{code: http.StatusTooManyRequests, reason: reasonMemory, retryAfter: 2 * time.Second, text: err.Error() + "; try again"}
+	return &refusal{code: http.StatusTooManyRequests, reason: reasonMemory, retryAfter: 2*time.Second + rand.N(busyPause), text: err.Error() + "; try again"}
 }
 
-// firstRead is how much of a body is read at first, in bytes; more as it comes.
+// firstRead is how much of a body is read at first at most, in bytes; more as it comes.
 const firstRead = 32 << 10
 
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, a *arrival, lim Limits) *refusal {
@@ -330,10 +330,14 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, a *arrival, l
 	}
 	// A sender that dribbles holds a slot of its own site, and not for long.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.opts.BodyTimeout))
+	first := firstRead
+	if n := r.ContentLength; n >= 0 && n < firstRead {
+		first = int(n) + 1 // room to see its end: thousands of small ones come together
+	}
 	for leased := 0; ; {
 		if len(a.body) == leased {
 			// Memory is leased as bytes come, not as they are announced.
-			more := max(leased, firstRead)
+			more := max(leased, first)
 			if err := a.lease.grow(int64(more)); err != nil {
 				return refuseMemory(err)
 			}

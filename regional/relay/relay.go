@@ -740,6 +740,18 @@ func (r *Relay) Blob(ctx context.Context, id fleet.SiteID, digest string, offset
 	return r.blobs.stream(ctx, digest, size, offset, send)
 }
 
+// Items of one kind that the site should hold; ok is false while control has not said
+// anything of the site. They must not be changed.
+func (r *Relay) Items(id fleet.SiteID, kind string) (items []*wire.Item, ok bool) {
+	d := r.desired.get(id)
+	for _, it := range d.GetItems() {
+		if it.GetKind() == kind {
+			items = append(items, it)
+		}
+	}
+	return items, d != nil
+}
+
 // Status is what /debug/ shows.
 type Status struct {
 	Connected    bool      `json:"connected"`

@@ -3,18 +3,20 @@ package software
 import "github.com/prometheus/client_golang/prometheus"
 
 type metrics struct {
-	requests *prometheus.CounterVec
-	sent     prometheus.Counter
-	held     prometheus.Counter
+	requests   *prometheus.CounterVec
+	sent       prometheus.Counter
+	held       prometheus.Counter
+	unselected prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 	m := &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "muster_software_requests_total", Help: "Requests of sites for software and its metadata, by the status of the answer."}, []string{"code"}),
-		sent:     prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_software_sent_bytes_total", Help: "Bytes of software that sites were sent."}),
-		held:     prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_software_held_questions_total", Help: "Requests for what is not here that were not passed on to the centre, because a site or a tenant asked for too much."}),
+		requests:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "muster_software_requests_total", Help: "Requests of sites for software and its metadata, by the status of the answer."}, []string{"code"}),
+		sent:       prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_software_sent_bytes_total", Help: "Bytes of software that sites were sent."}),
+		held:       prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_software_held_questions_total", Help: "Requests for what is not here that were not passed on to the centre, because a site or a tenant asked for too much."}),
+		unselected: prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_software_unselected_requests_total", Help: "Requests of sites for files of software that no policy selects for them."}),
 	}
-	reg.MustRegister(m.requests, m.sent, m.held)
+	reg.MustRegister(m.requests, m.sent, m.held, m.unselected)
 	figure := func(name, help string, kind func(prometheus.GaugeOpts, func() float64), of func() float64) {
 		kind(prometheus.GaugeOpts{Name: name, Help: help}, of)
 	}

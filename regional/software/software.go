@@ -3,8 +3,9 @@
 // who asks, and holds downloads to a share of the regional, so that pushes of samples go
 // before them.
 //
-// It verifies nothing, since sites do (internal/software/bundle), and decides neither what
-// a site gets nor when. cmd/internal/regional connects it to the gateway and to control.
+// It gives a site the files that control's word for it names (Desired), and no others. It
+// verifies nothing, since sites do (internal/software/bundle), and decides neither what a
+// site shall run nor when. cmd/internal/regional connects it to the gateway and to control.
 package software
 
 import (
@@ -55,12 +56,14 @@ const (
 	tenantLeast = 1 << 30
 )
 
-// Options of New. Dir, Centre and Identify are required.
+// Options of New. Dir, Centre, Identify and Desired are required.
 type Options struct {
 	Dir    string // of the cache, which outlives a restart
 	Centre delivery.Upstream
 	// Identify says which site sent a request that the gateway passed on.
 	Identify func(*http.Request) (fleet.SiteID, string, error)
+	// Desired says what each site shall run.
+	Desired Desired
 
 	MaxBytes       int64 // of the cache; 0: delivery's default
 	BytesPerSecond int   // that all downloads take together; 0: no limit
@@ -72,10 +75,11 @@ type Options struct {
 
 // Server serves sites. Safe for concurrent use.
 type Server struct {
-	o     Options
-	cache *delivery.Cache
-	pace  *rate.Limiter // nil: none
-	m     *metrics
+	o       Options
+	cache   *delivery.Cache
+	selects selection
+	pace    *rate.Limiter // nil: none
+	m       *metrics
 
 	mu       sync.Mutex
 	used     int
@@ -96,7 +100,7 @@ func New(o Options) (*Server, error) {
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
 	}
-	s := &Server{o: o, byTenant: map[string]int{}, bySite: map[fleet.SiteID]int{}, asks: map[any]*rate.Limiter{}, fetches: map[string]*rate.Limiter{}}
+	s := &Server{o: o, selects: selection{desired: o.Desired, read: map[string]map[string]bool{}}, byTenant: map[string]int{}, bySite: map[fleet.SiteID]int{}, asks: map[any]*rate.Limiter{}, fetches: map[string]*rate.Limiter{}}
 	if o.BytesPerSecond > 0 {
 		s.pace = rate.NewLimiter(rate.Limit(o.BytesPerSecond), max(o.BytesPerSecond/10, chunk))
 	}
@@ -130,6 +134,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer free()
+	if !s.selected(out, r, id) {
+		return
+	}
 	r = r.WithContext(context.WithValue(r.Context(), siteKey{}, id))
 	http.StripPrefix(Prefix, s.cache).ServeHTTP(out, r)
 }

@@ -12,8 +12,10 @@ import (
 	"testing"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/software"
 	"muster.dev/muster/internal/software/delivery"
 	"muster.dev/muster/internal/testkit"
+	"muster.dev/muster/internal/wire"
 )
 
 // heavy is a centre that has every blob, each of a size that it only speaks of.
@@ -27,10 +29,30 @@ func (h heavy) Open(context.Context, string, int64) (io.ReadCloser, int64, error
 	return io.NopCloser(bytes.NewReader(nil)), h.size, nil
 }
 
+// all wants each of the files that the test asks for.
+type all struct{}
+
+func (all) Items(fleet.SiteID, string) ([]*wire.Item, bool) {
+	return []*wire.Item{{Kind: software.Kind, Name: "os", Digest: "all"}}, true
+}
+
+func (all) Blob(_ context.Context, _ fleet.SiteID, _ string, _ int64, send func([]byte) error) error {
+	w := software.Wanted{Component: "os", Version: "1.0.0"}
+	for i := range 20 {
+		w.Files = append(w.Files, software.File{Architecture: "any", Target: "os", Digest: digestOf(byte(i)), Size: 1})
+	}
+	return send(w.Encode())
+}
+
+func digestOf(b ...byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
 // A tenant whose sites ask for one old release after another has no more of them fetched
 // when it has had its part; another tenant has its own.
 func TestWhatATenantHasFetchedIsBounded(t *testing.T) {
-	s, err := New(Options{Dir: t.TempDir(), Centre: heavy{500 << 20}, Identify: func(r *http.Request) (fleet.SiteID, string, error) {
+	s, err := New(Options{Dir: t.TempDir(), Centre: heavy{500 << 20}, Desired: all{}, Identify: func(r *http.Request) (fleet.SiteID, string, error) {
 		return fleet.SiteID{Tenant: r.Header.Get("Tenant"), Name: r.Header.Get("Site")}, "eu", nil
 	}, MaxBytes: 4 << 30})
 	if err != nil {
@@ -54,9 +76,8 @@ func TestWhatATenantHasFetchedIsBounded(t *testing.T) {
 	}
 	fetched := 0
 	for i := range 20 {
-		sum := sha256.Sum256([]byte{byte(i)})
 		before := charged()
-		if code := ask("evil", string(rune('a'+i)), hex.EncodeToString(sum[:])); code == http.StatusTooManyRequests {
+		if code := ask("evil", string(rune('a'+i)), digestOf(byte(i))); code == http.StatusTooManyRequests {
 			break
 		}
 		fetched++
@@ -66,8 +87,7 @@ func TestWhatATenantHasFetchedIsBounded(t *testing.T) {
 	if fetched != 3 { // 1 GiB, and what the last one is over it
 		t.Errorf("%d files of 500 MiB were fetched, want 3", fetched)
 	}
-	sum := sha256.Sum256([]byte("another"))
-	if code := ask("acme", "paris", hex.EncodeToString(sum[:])); code == http.StatusTooManyRequests {
+	if code := ask("acme", "paris", digestOf(19)); code == http.StatusTooManyRequests {
 		t.Errorf("another tenant: %d", code)
 	}
 }

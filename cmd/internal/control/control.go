@@ -155,6 +155,9 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	if err != nil {
 		return err
 	}
+	if err := registration.IndexKeys(ctx, informers); err != nil {
+		return err
+	}
 	env.Go("watch", informers.Start)
 	objects, err := dynamic.NewForConfig(cfg)
 	if err != nil {
@@ -182,7 +185,7 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	}
 	env.Stack.OnStop("registration audit", func(context.Context) error { return audit.Close() })
 	var fleetServer *fleetapi.Server // which calls the registrar
-	registrar := registration.New(registration.Options{SiteQuota: c.Control.Quotas.Sites, Client: kube, Issuer: ca, Audit: audit, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
+	registrar := registration.New(registration.Options{SiteQuota: c.Control.Quotas.Sites, Client: kube, Cache: informers, Issuer: ca, Audit: audit, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
 		Certified: func(site *v1alpha1.Site, notAfter time.Time) bool { return fleetServer.Certified(site, notAfter) }})
 
 	regionals := regionalNames(c)

@@ -16,9 +16,10 @@ import (
 
 // Limits on a GroupQuery.
 const (
-	MaxBy            = 8
+	MaxBy            = logquery.MaxGroupBy
 	DefaultMaxGroups = 10_000
 	LargestMaxGroups = 100_000
+	binsPerGroup     = 4       // of Group.Spread, for each of MaxGroups; in all
 	maxSample        = 1 << 10 // bytes of Group.Message and of a value of Group.Key
 	largestMetric    = 1e100   // larger numbers don't count: their sums would have no end
 )
@@ -36,6 +37,7 @@ type GroupQuery struct {
 	By          []string      // fields as a query names them, such as site or labels.user; at most MaxBy
 	Step        time.Duration // of the record's own Timestamp; 0: no cutting by time
 	Metric      string        // a field whose values are numbers; empty: none
+	Spread      bool          // also of the metric, for percentiles
 	MaxGroups   int           // 0: DefaultMaxGroups; at most LargestMaxGroups
 }
 
@@ -87,6 +89,8 @@ type Grouping struct {
 	Metric *GroupField // nil: none
 	step   int64
 	limit  int
+	spread bool
+	bins   int // of all groups' spreads
 	groups map[string]*Group
 	over   bool
 }
@@ -99,7 +103,7 @@ func (q GroupQuery) Grouping() (*Grouping, error) {
 	if q.Step < 0 {
 		return nil, &QueryError{"step", errors.New("must not be negative")}
 	}
-	g := &Grouping{step: int64(q.Step), limit: min(cmp.Or(max(q.MaxGroups, 0), DefaultMaxGroups), LargestMaxGroups), groups: map[string]*Group{}}
+	g := &Grouping{step: int64(q.Step), spread: q.Spread, limit: min(cmp.Or(max(q.MaxGroups, 0), DefaultMaxGroups), LargestMaxGroups), groups: map[string]*Group{}}
 	fields := logquery.LogFields()
 	for _, name := range q.By {
 		f, err := groupField(name, fields)
@@ -178,6 +182,15 @@ func (g *Grouping) Merge(some Group, metric string) bool {
 	}
 	x.MetricCount += some.Count
 	x.Min, x.Max, x.Sum = min(x.Min, v), max(x.Max, v), x.Sum+v*float64(some.Count)
+	if g.spread {
+		g.bins -= len(x.Spread)
+		x.Spread = x.Spread.Add(v, some.Count)
+		if g.bins += len(x.Spread); g.bins > binsPerGroup*g.limit {
+			g.over = true
+			g.bins -= len(x.Spread)
+			x.Spread = nil
+		}
+	}
 	return true
 }
 

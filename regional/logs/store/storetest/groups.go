@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -76,6 +77,14 @@ func testGroups(t *testing.T, f Factory) {
 	if d := cmp.Diff(want, groups(t, s, q)); d != "" {
 		t.Errorf("groups (-want +got):\n%s", d)
 	}
+	q.Spread = true
+	for _, g := range groups(t, s, q).Groups {
+		p, ok := g.Spread.Percentile(100)
+		if ok != (g.MetricCount > 0) || ok && math.Abs(p-g.Max) > 0.022*math.Abs(g.Max) {
+			t.Errorf("the spread of %+v ends at %g, %v", g, p, ok)
+		}
+	}
+	q.Spread = false
 	q.Sites, q.Step, q.By, q.Metric = []string{"rome"}, 0, nil, ""
 	if g := groups(t, s, q); len(g.Groups) != 1 || g.Groups[0].Count != 1 || !g.Groups[0].Time.IsZero() {
 		t.Errorf("of rome: %+v", g)
