@@ -50,6 +50,19 @@ func TestShippedHealthPolicy(t *testing.T) {
 			t.Errorf("signal %s: %v", s.Name, err)
 		}
 	}
+	// What a reason is about is the site itself, its line or its agent; all others name objects.
+	ofTheSite := []string{"uplink", "uplink-flapping", "telemetry-age", "telemetry-stopped", "push-delay", "push-errors", "spool-backlog", "series-headroom", "agent-age"}
+	for _, s := range p.Spec.Signals {
+		if (s.Objects == "") != slices.Contains(ofTheSite, s.Name) {
+			t.Errorf("signal %s: its objects are %q", s.Name, s.Objects)
+		}
+		if s.Objects == "" {
+			continue
+		}
+		if _, err := promcost.Rule.Parse(s.Objects, promcost.Window{}); err != nil {
+			t.Errorf("signal %s: objects: %v", s.Name, err)
+		}
+	}
 	for _, d := range fleet.Dimensions {
 		if count[d] < 3 {
 			t.Errorf("dimension %s: %d signals, want at least 3", d, count[d])

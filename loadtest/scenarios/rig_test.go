@@ -340,7 +340,10 @@ func (s *simulated) begin(name string) error {
 		return err
 	}
 	// What a gateway knows of a name it keeps for a day.
-	s.live.Tenant, s.live.Site, s.live.Region, s.live.AgentVersion = tenant, name, region, "v1.0.0"
+	s.live.Tenant, s.live.Site, s.live.Region = tenant, name, region
+	if !sc.Site.Agentless {
+		s.live.AgentVersion = "v1.0.0"
+	}
 	s.name, s.born, s.refs = name, time.Now(), map[uint64]*stamped{}
 	s.lives++
 	return nil
