@@ -66,8 +66,8 @@ type Server struct {
 	logged *obs.Every
 	asked  *prometheus.CounterVec
 
-	mu   sync.Mutex // held while the regionals are asked: who comes meanwhile waits for the same answers
-	last *answers
+	mu   sync.Mutex
+	last *gathering[wire.RegionalCost] // who comes while it is under way waits for the same answers
 }
 
 // New returns a Server that has not asked anybody yet.
@@ -119,52 +119,23 @@ type answers struct {
 	missing []wire.MissingRegion // by name
 }
 
-// ask asks all regionals at once, or gives an answer that is fresh.
-func (s *Server) ask(ctx context.Context) *answers {
+// ask asks all regionals at once, or takes part in what was asked before and is under way or fresh.
+func (s *Server) ask(ctx context.Context, patience time.Duration) *answers {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.opts.Now()
-	if s.last != nil && now.Sub(s.last.at) < s.opts.Fresh {
-		return s.last
+	g := s.last
+	if g == nil || g.over() && s.opts.Now().Sub(g.at) >= s.opts.Fresh {
+		g = gather(ctx, s, func(ctx context.Context, r Regional) (*wire.RegionalCost, error) {
+			b, err := s.get(ctx, r.URL+wire.CostPath)
+			if err != nil {
+				return nil, err
+			}
+			return decoded(wire.DecodeRegionalCost(b, r.Name))
+		})
+		s.last = g
 	}
-	good, missing := fanOut(ctx, s, func(ctx context.Context, r Regional) (*wire.RegionalCost, error) {
-		b, err := s.get(ctx, r.URL+wire.CostPath)
-		if err != nil {
-			return nil, err
-		}
-		return decoded(wire.DecodeRegionalCost(b, r.Name))
-	})
-	s.last = &answers{at: now, good: good, missing: missing}
-	return s.last
-}
-
-// fanOut asks all regionals at once, and says which did not answer, by name.
-func fanOut[T any](ctx context.Context, s *Server, ask func(context.Context, Regional) (*T, error)) (good []*T, missing []wire.MissingRegion) {
-	answers := make([]*T, len(s.opts.Regionals))
-	errs := make([]error, len(s.opts.Regionals))
-	// Whoever asked and went away must not spoil it for those that wait for the same.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Timeout)
-	defer cancel()
-	var wg sync.WaitGroup
-	for i, r := range s.opts.Regionals {
-		wg.Go(func() { answers[i], errs[i] = ask(ctx, r) })
-	}
-	wg.Wait()
-	missing = []wire.MissingRegion{}
-	for i, r := range s.opts.Regionals {
-		if errs[i] == nil {
-			s.asked.WithLabelValues(r.Name, "ok").Inc()
-			good = append(good, answers[i])
-			continue
-		}
-		s.asked.WithLabelValues(r.Name, "failed").Inc()
-		if _, ok := s.logged.Pass(r.Name, s.opts.Now()); ok {
-			s.log.Warn("a regional does not say what its sites cost", "regional", r.Name, "err", errs[i])
-		}
-		missing = append(missing, wire.MissingRegion{Region: r.Name, Reason: s.reason(errs[i])})
-	}
-	slices.SortFunc(missing, func(a, b wire.MissingRegion) int { return strings.Compare(a.Region, b.Region) })
-	return good, missing
+	s.mu.Unlock()
+	good, missing := g.wait(patience)
+	return &answers{at: g.at, good: good, missing: missing}
 }
 
 // errAnswer is an answer that is none.
@@ -240,5 +211,9 @@ func (s *Server) cost(r *http.Request, snap *inventory.Snapshot) (any, *wire.Pro
 	if p != nil {
 		return nil, p
 	}
-	return page(s.ask(r.Context()), snap, q), nil
+	patience, p := patienceOf(r)
+	if p != nil {
+		return nil, p
+	}
+	return page(s.ask(r.Context(), patience), snap, q), nil
 }

@@ -29,16 +29,21 @@ func (s *Server) names(r *http.Request, snap *inventory.Snapshot) (any, *wire.Pr
 	if p != nil {
 		return nil, p
 	}
+	patience, p := patienceOf(r)
+	if p != nil {
+		return nil, p
+	}
 	out := &wire.NamesPage{AsOf: s.opts.Now(), Tenant: tenant, Site: site, Names: []wire.HeavyName{}}
 	ask := "?" + url.Values{"tenant": {tenant}, "site": {site}}.Encode()
-	var good []*wire.RegionalNames
-	good, out.MissingRegions = fanOut(r.Context(), s, func(ctx context.Context, r Regional) (*wire.RegionalNames, error) {
+	asked := gather(r.Context(), s, func(ctx context.Context, r Regional) (*wire.RegionalNames, error) {
 		b, err := s.get(ctx, r.URL+wire.CostNamesPath+ask)
 		if err != nil {
 			return nil, err
 		}
 		return decoded(wire.DecodeRegionalNames(b, r.Name, tenant, site))
 	})
+	good, missing := asked.wait(patience)
+	out.MissingRegions = missing
 	sums := map[string]int64{}
 	for _, g := range good {
 		out.Series += g.Series

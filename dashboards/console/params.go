@@ -101,9 +101,9 @@ var (
 	linkList          = []param{tenantParam, cursorParam, {"limit", whole(0, wire.MaxLinks)}, {"q", text(sitequery.MaxLength)}, {"sort", text(1000)}, {"by", text(317)}}
 	costList          = []param{
 		tenantParam, limitParam, cursorParam, {"by", oneOf(wire.CostBySite, wire.CostByVirtualSite, wire.CostByTenant)},
-		{"sort", oneOf(append([]string{wire.CostByName}, wire.CostColumns...)...)}, {"virtualSite", text(320)}, {"q", text(200)},
+		{"sort", oneOf(append([]string{wire.CostByName}, wire.CostColumns...)...)}, {"virtualSite", text(320)}, {"q", text(200)}, {"patience", duration},
 	}
-	costNames  = []param{tenantParam, {"site", siteName}}
+	costNames  = []param{tenantParam, {"site", siteName}, {"patience", duration}}
 	logFilters = []param{
 		tenantParam, {"query", logText}, {"from", text(64)}, {"to", text(64)}, {"virtualSite", text(320)},
 		{"site", text(63)}, {"namespace", text(63)}, {"severity", text(64)},

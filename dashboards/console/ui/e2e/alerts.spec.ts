@@ -151,6 +151,32 @@ test.describe("alerts", () => {
     await expect(mine.getByRole("button")).toHaveCount(0);
   });
 
+  test("several groups are silenced at once, and the page says so", async ({ page }) => {
+    await login(page, "/alerts?tab=groups");
+    const boxes = page.getByRole("checkbox", { name: /^Choose (?!all)/ });
+    await expect(boxes.nth(1)).toBeVisible();
+    const before = await boxes.count();
+    const names: string[] = [];
+    for (const i of [0, 1]) names.push((await boxes.nth(i).getAttribute("aria-label"))!.replace("Choose ", ""));
+    for (const i of [0, 1]) await boxes.nth(i).check();
+    await page.getByRole("button", { name: "Silence these 2 groups…" }).click();
+    const dialog = page.getByRole("dialog", { name: "Silence 2 groups" });
+    for (const n of names) await expect(dialog.getByRole("list", { name: "Groups to silence" })).toContainText(n);
+    await dialog.getByRole("button", { name: "Make 2 silences" }).click();
+    await expect(dialog.getByText("Say why")).toBeVisible();
+    await dialog.getByLabel("Comment").fill("new switches, OPS-7");
+    // The first one that fails leaves itself and those after it in the form.
+    await control(page, "fail", { path: "/api/v1/silences", method: "POST", status: 403, title: "Forbidden", detail: "you may not create silences in tenant acme" });
+    await dialog.getByRole("button", { name: "Make 2 silences" }).click();
+    await expect(dialog.getByRole("alert").filter({ hasText: "you may not create silences" })).toBeVisible();
+    await control(page, "unfail");
+    await dialog.getByRole("button", { name: /^Make/ }).click();
+    await expect(page.getByText("2 silences last for 1 h")).toBeVisible();
+    // Another tenant's group may have the same name.
+    for (const n of names) await expect(page.locator(`[data-group="${n}"]`, { hasText: "silenced or inhibited" }).first()).toBeVisible();
+    await expect.poll(() => boxes.count()).toBeLessThanOrEqual(before - 2);
+  });
+
   test("a silence of one's own tells what it would fit, and refuses to fit everything", async ({ page }) => {
     await login(page, "/alerts?tab=silences");
     await page.getByRole("button", { name: "New silence…" }).click();

@@ -44,6 +44,25 @@ test("the site's page leads there", async ({ page }) => {
   await expect(page.getByRole("region", { name: "Table of metrics" })).toBeVisible();
 });
 
+test("what came is shown, who is late is named, and is added when it comes", async ({ page }) => {
+  await login(page);
+  await page.route("**/api/v1/cost?**", async (route) => {
+    const answer = await route.fetch();
+    const json = (await answer.json()) as { missingRegions: unknown[] };
+    if (new URL(route.request().url()).searchParams.get("patience")) json.missingRegions = [{ region: "two", reason: "has not answered yet, after 2s", late: true }];
+    else await come;
+    await route.fulfill({ response: answer, json });
+  });
+  let arrive = () => {};
+  const come = new Promise<void>((ok) => (arrive = ok));
+  await page.goto("/cost");
+  await expect(page.getByText("The figures lack 1 regional so far: still asking")).toBeVisible();
+  await expect(page.locator("[data-cost]").first()).toBeVisible();
+  arrive();
+  await expect(page.getByText("still asking")).toHaveCount(0);
+  await expect(page.locator("[data-cost]").first()).toBeVisible();
+});
+
 test("a regional that does not answer is named; nothing found; no sites; a failure", async ({ page }) => {
   await login(page);
   await control(page, "missing", { region: "two", reason: "it can't be reached" });

@@ -133,6 +133,34 @@ export function useSilence() {
   });
 }
 
+interface GroupSilence {
+  key: string;
+  tenant: string;
+  request: SilenceRequest;
+}
+
+/** Makes silences one after the other, up to the first that fails. */
+export function useSilenceGroups() {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: async ({ all }: { all: readonly GroupSilence[] }) => {
+      const done: string[] = [];
+      let failed: Error | undefined;
+      for (const { key, tenant, request } of all) {
+        try {
+          await api<{ id: string }>("POST", "/api/v1/silences", { params: { tenant }, body: request });
+          done.push(key);
+        } catch (e) {
+          failed = e instanceof Error ? e : new Error(String(e));
+          break;
+        }
+      }
+      return { done, failed };
+    },
+    onSettled: () => client.invalidateQueries({ queryKey: keys.alerting }),
+  });
+}
+
 export function useExpire() {
   const client = useQueryClient();
   return useMutation({

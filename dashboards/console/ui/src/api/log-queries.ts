@@ -4,6 +4,7 @@ import { type LogFilter, searchParams, tailParams } from "../lib/log-filter";
 import { mergeLines } from "../lib/log-lines";
 import { api, withParams } from "./client";
 import { keys } from "./keys";
+import { PATIENCE, useLate } from "./late";
 import type { Link } from "./link";
 import { logTail, type TailState } from "./tail";
 import type { LogPage, LogRecord, MissingRegion } from "./types";
@@ -14,9 +15,6 @@ export const TAIL_LINES = 2000;
 const LIVE_REFRESH_MS = 30_000;
 /** A tab in the background keeps its stream for this long. */
 const HIDDEN_MS = 60_000;
-
-/** How long a page without lines waits for slow regions, once one has answered. */
-const PATIENCE = "2s";
 
 /**
  * The lines that match, newest first, page after page. What came within two seconds is shown; regions that are late
@@ -43,11 +41,7 @@ export function useLogSearch(f: LogFilter, tenant: string) {
     gcTime: 60_000,
     refetchInterval: f.live ? LIVE_REFRESH_MS : false,
   });
-  const { data, isFetching, isPlaceholderData, isRefetchError, refetch } = search;
-  const late = !isPlaceholderData && (data?.pages.some((p) => p.missingRegions.some((r) => r.late)) ?? false);
-  useEffect(() => {
-    if (late && !isFetching && !isRefetchError) void refetch();
-  }, [late, isFetching, isRefetchError, refetch]);
+  useLate(search, search.data?.pages ?? []);
   return search;
 }
 

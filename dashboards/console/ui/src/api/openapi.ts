@@ -3835,6 +3835,11 @@ export interface operations {
                 virtualSite?: string;
                 /** @description Only rows with this text in their name. */
                 q?: string;
+                /**
+                 * @description How long regionals are waited for once one has answered. Those that have not by then are missing, and `late`: the same question without patience waits for them. Absent: 5 s, as long as a regional may take.
+                 * @example 2s
+                 */
+                patience?: string;
                 /** @description How many at most. */
                 limit?: components["parameters"]["limit"];
                 /** @description nextCursor of the page before, unchanged. */
@@ -3872,6 +3877,11 @@ export interface operations {
                 tenant?: components["parameters"]["tenant"];
                 /** @description Of this site; without it of the tenant. */
                 site?: components["schemas"]["SiteName"];
+                /**
+                 * @description How long regionals are waited for once one has answered. Those that have not by then are missing, and `late`: the same question without patience waits for them. Absent: 5 s, as long as a regional may take.
+                 * @example 2s
+                 */
+                patience?: string;
             };
             header?: never;
             path?: never;

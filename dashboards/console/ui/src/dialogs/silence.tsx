@@ -1,15 +1,14 @@
 import { useMemo, useRef, useState } from "react";
 import { useAllAlerts, useSilence } from "../api/alert-queries";
-import { Problem, serverNow } from "../api/client";
+import { Problem } from "../api/client";
 import type { Matcher } from "../api/types";
 import { Dialog } from "../components/dialog";
 import { isForbidden } from "../components/service-note";
 import { ProblemNote } from "../components/states";
-import { goDuration, parseDuration, wordsOfDuration } from "../lib/duration";
 import { plural } from "../lib/format";
 import { checkMatcher, checkMatchers, matcherOf, matchersOf, matching, OPERATORS, type Operator, operatorOf } from "../lib/matchers";
-import { formatAbsolute } from "../lib/time";
 import { Icon } from "../components/icon";
+import { SilenceTerms, useTerms } from "./silence-terms";
 
 interface Props {
   tenants: readonly string[];
@@ -26,9 +25,6 @@ interface Row {
   matcher: Matcher;
 }
 
-const PRESETS = ["1h", "4h", "1d"] as const;
-const MAX_SECONDS = 366 * 86_400;
-
 /** Silences alerts of a tenant for a while. */
 export function SilenceDialog({ tenants, tenant: given, labels, onClose, onDone }: Props) {
   const silence = useSilence();
@@ -38,30 +34,22 @@ export function SilenceDialog({ tenants, tenant: given, labels, onClose, onDone 
     const ms = matchersOf(labels);
     return (ms.length > 0 ? ms : [matcherOf("alertname", "=", ""), matcherOf("site", "=", "")]).map((matcher, id) => ({ id, matcher }));
   });
-  const [preset, setPreset] = useState<string>("1h");
-  const [custom, setCustom] = useState("2h");
-  const [comment, setComment] = useState("");
+  const terms = useTerms();
   const [tried, setTried] = useState(false);
 
   const blank = (m: Matcher) => m.name.trim() === "" && m.value === "";
   // Those that the dialog offers empty are left out unless somebody fills them.
   const used = useMemo(() => rows.map((r) => r.matcher).filter((m) => !blank(m) && !(Object.keys(labels).length === 0 && m.value === "" && m.isEqual && !m.isRegex)).map((m) => ({ ...m, name: m.name.trim() })), [rows, labels]);
-  const text = preset === "custom" ? custom : preset;
-  const seconds = parseDuration(text);
   const faults = {
     matchers: checkMatchers(used) || (used.some((m) => checkMatcher(m) !== "") ? "A matcher is wrong." : ""),
-    duration: seconds === undefined || seconds <= 0 ? "Want a duration such as 90m, 2h or 3d." : seconds > MAX_SECONDS ? "Want at most 366 days." : "",
-    comment: comment.trim() === "" ? "Say why, for those who find the silence later." : "",
   };
   const said = (field: string) => (silence.error instanceof Problem ? silence.error.fieldFault(field) : "");
   const edit = (id: number, change: Partial<Matcher>) => setRows((all) => all.map((r) => (r.id === id ? { ...r, matcher: { ...r.matcher, ...change } } : r)));
   const submit = () => {
     setTried(true);
-    if (faults.matchers || faults.duration || faults.comment || seconds === undefined) return;
-    silence.mutate(
-      { tenant, request: { matchers: used, duration: goDuration(seconds), comment: comment.trim() } },
-      { onSuccess: () => onDone(`The silence lasts for ${wordsOfDuration(seconds)}, until ${formatAbsolute(serverNow() + seconds * 1000)}.`) },
-    );
+    if (faults.matchers || !terms.agreed) return;
+    const { agreed } = terms;
+    silence.mutate({ tenant, request: { matchers: used, ...agreed.request } }, { onSuccess: () => onDone(`The silence lasts ${agreed.words}.`) });
   };
   return (
     <Dialog title="Silence alerts" onClose={onClose} onSubmit={submit} busy={silence.isPending}
@@ -121,34 +109,7 @@ export function SilenceDialog({ tenants, tenant: given, labels, onClose, onDone 
           {(tried && faults.matchers) || said("matchers")}
         </p>
       </fieldset>
-      <div className="field">
-        <span className="label" id="silence-length">
-          How long
-        </span>
-        <div className="row wrap">
-          <div className="segmented" role="group" aria-labelledby="silence-length">
-            {[...PRESETS, "custom"].map((p) => (
-              <button key={p} type="button" aria-pressed={preset === p} onClick={() => setPreset(p)}>
-                {p === "custom" ? "Custom" : wordsOfDuration(parseDuration(p)!)}
-              </button>
-            ))}
-          </div>
-          {preset === "custom" && (
-            <input className="input" style={{ width: 110 }} aria-label="Duration" value={custom} spellCheck={false} aria-invalid={faults.duration !== ""} aria-describedby="silence-duration" onChange={(e) => setCustom(e.target.value)} />
-          )}
-        </div>
-        <p id="silence-duration" className={faults.duration ? "fault" : "hint"}>
-          {faults.duration || said("duration") || `Until ${formatAbsolute(serverNow() + (seconds ?? 0) * 1000)}`}
-        </p>
-      </div>
-      <div className="field">
-        <label htmlFor="silence-comment">Comment</label>
-        <input id="silence-comment" className="input" maxLength={1000} autoFocus value={comment} aria-invalid={tried && faults.comment !== ""} aria-describedby="silence-comment-fault" placeholder="Such as: disk is being changed, ticket 4711"
-          onChange={(e) => setComment(e.target.value)} />
-        <p id="silence-comment-fault" className="fault" role="alert">
-          {(tried && faults.comment) || said("comment")}
-        </p>
-      </div>
+      <SilenceTerms terms={terms} tried={tried} said={said} />
       {silence.error && !said("matchers") && !said("comment") && !said("duration") && <ProblemNote error={silence.error} doing={isForbidden(silence.error) ? "silence: you lack the right to create silences.muster.dev here" : "silence the alerts"} />}
     </Dialog>
   );

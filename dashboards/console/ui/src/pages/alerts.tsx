@@ -71,7 +71,7 @@ export function AlertsPage() {
         </nav>
         <div role="status">{done && <div className="note slim">{done}</div>}</div>
         {tab === "alerts" && <AlertsTab filter={filter} tenants={tenants} />}
-        {tab === "groups" && <AlertGroups filter={filter} tenants={tenants.length > 1} onSilence={(tenant, labels) => setSilencing({ tenant, labels })} />}
+        {tab === "groups" && <AlertGroups filter={filter} tenants={tenants.length > 1} onSilence={(tenant, labels) => setSilencing({ tenant, labels })} onDone={setDone} />}
         {tab === "silences" && <SilencesTab address={address} tenants={tenants} />}
         {tab === "loudest" && <Loudest tenant={filter.tenant} tenants={tenants.length > 1} />}
         {silencing && (

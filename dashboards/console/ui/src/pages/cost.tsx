@@ -107,7 +107,10 @@ export function CostPage() {
 export function Missing({ page }: { page: Pick<Page, "missingRegions"> }) {
   return (
     <div className="note slim" role="alert">
-      <strong>The figures lack {plural(page.missingRegions.length, "regional")}</strong>
+      <strong>
+        The figures lack {plural(page.missingRegions.length, "regional")}
+        {page.missingRegions.some((m) => m.late) && " so far: still asking"}
+      </strong>
       <span>{page.missingRegions.map((m) => `${m.region}: ${m.reason}`).join("; ")}</span>
     </div>
   );

@@ -174,14 +174,20 @@ function Loaded({ site }: { site: SiteDetail }) {
               )}
             </div>
           </section>
-          <TimelinePanel scope={{ tenant: site.tenant, site: site.name }} />
-          <RolloutsOfSite site={site} />
-          <SiteWorkloads site={site} />
-          <ConditionsCard object={object.data} />
-          <MaintenanceWindows owner={{ site }} windows={object.data ? (object.data.maintenanceWindows ?? []) : undefined} error={object.data ? undefined : object.error} onRetry={() => void object.refetch()} />
         </div>
         <div className="stack">
           <AlertPanel scope={{ tenant: site.tenant, site: site.name }} />
+          <RolloutsOfSite site={site} />
+          <ConditionsCard object={object.data} />
+        </div>
+      </div>
+      <div className="site-cols">
+        <div className="stack">
+          <TimelinePanel scope={{ tenant: site.tenant, site: site.name }} />
+          <SiteWorkloads site={site} />
+          <MaintenanceWindows owner={{ site }} windows={object.data ? (object.data.maintenanceWindows ?? []) : undefined} error={object.data ? undefined : object.error} onRetry={() => void object.refetch()} />
+        </div>
+        <div className="stack">
           {hasPlace(site) && (
             <section className="card" aria-label="Place">
               <div className="locator" style={{ overflow: "hidden", display: "grid" }}>

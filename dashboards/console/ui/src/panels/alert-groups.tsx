@@ -7,19 +7,26 @@ import { SeverityMark } from "../components/severity";
 import { Empty, Skeleton } from "../components/states";
 import { Ago } from "../components/time";
 import { type AlertFilter, alertPath, summaryOf, suppressedText } from "../lib/alert-filter";
+import { commonLabels, firing, groupKey, nameOf } from "../lib/alert-group";
 import { DASH, formatCount, plural } from "../lib/format";
 import { sitePath } from "../lib/site";
+import { SilenceGroupsDialog } from "../dialogs/silence-groups";
 
 const SORTS: readonly [GroupSort, string][] = [["severity", "Most severe"], ["newest", "Newest"], ["count", "Largest"]];
 const SHOWN = 5;
 
-/** What fires, as the routes group it. onSilence gets the labels that a group has in common. */
-export function AlertGroups({ filter, tenants, onSilence }: { filter: AlertFilter; tenants: boolean; onSilence: (tenant: string, labels: Record<string, string>) => void }) {
+/** What fires, as the routes group it. onSilence gets the labels that a group has in common; onDone what was done to several. */
+export function AlertGroups({ filter, tenants, onSilence, onDone }: { filter: AlertFilter; tenants: boolean; onSilence: (tenant: string, labels: Record<string, string>) => void; onDone: (text: string) => void }) {
   const [, navigate] = useLocation();
   const address = useSearch();
   const sort = SORTS.find(([id]) => id === new URLSearchParams(address).get("sort"))?.[0] ?? "severity";
   const list = useAlertGroups(filter, sort);
-  const choose = (id: GroupSort) => {
+  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
+  const [asking, setAsking] = useState<readonly AlertGroup[]>();
+  const choose = (key: string, on: boolean) => setChosen((all) => new Set(on ? [...all, key] : [...all].filter((k) => k !== key)));
+  const able = list.data?.groups.filter((g) => firing(g) > 0) ?? [];
+  const picked = able.filter((g) => chosen.has(groupKey(g)));
+  const order = (id: GroupSort) => {
     const p = new URLSearchParams(address);
     p.set("sort", id);
     navigate(`/alerts?${p.toString()}`, { replace: true });
@@ -30,7 +37,7 @@ export function AlertGroups({ filter, tenants, onSilence }: { filter: AlertFilte
         <p className="muted small">A group is what a receiver gets in one notification: alerts of a route with the same values of its group_by.</p>
         <div className="segmented" role="group" aria-label="Order of groups">
           {SORTS.map(([id, text]) => (
-            <button key={id} type="button" aria-pressed={id === sort} onClick={() => choose(id)}>
+            <button key={id} type="button" aria-pressed={id === sort} onClick={() => order(id)}>
               {text}
             </button>
           ))}
@@ -45,24 +52,53 @@ export function AlertGroups({ filter, tenants, onSilence }: { filter: AlertFilte
           </Empty>
         </div>
       )}
+      {able.length > 1 && (
+        <div className="row wrap chosen-groups" role="group" aria-label="Groups that are chosen">
+          <label className="row">
+            <input type="checkbox" checked={picked.length === able.length} ref={(box) => void (box && (box.indeterminate = picked.length > 0 && picked.length < able.length))}
+              onChange={(e) => setChosen(new Set(e.target.checked ? able.map(groupKey) : []))} />
+            {picked.length > 0 ? `${plural(picked.length, "group")} with ${plural(picked.reduce((n, g) => n + firing(g), 0), "firing alert")}` : `Choose all ${formatCount(able.length)}`}
+          </label>
+          {picked.length > 0 && (
+            <button type="button" className="button primary" onClick={() => setAsking(picked)}>
+              Silence {picked.length > 1 ? `these ${formatCount(picked.length)} groups` : "this group"}…
+            </button>
+          )}
+        </div>
+      )}
+      {asking && (
+        <SilenceGroupsDialog groups={asking} tenants={tenants} onClose={() => setAsking(undefined)}
+          onDone={(keys, text) => {
+            setChosen((all) => new Set([...all].filter((k) => !keys.includes(k))));
+            setAsking(undefined);
+            onDone(text);
+          }} />
+      )}
       {list.data?.groups.map((g) => (
-        <Group key={`${g.tenant}/${g.receiver}/${JSON.stringify(g.labels)}`} group={g} tenants={tenants} onSilence={onSilence} />
+        <Group key={groupKey(g)} group={g} tenants={tenants} onSilence={onSilence} chosen={chosen.has(groupKey(g))} onChoose={(on) => choose(groupKey(g), on)} />
       ))}
       {list.data && list.data.total > list.data.groups.length && <p className="muted small">{formatCount(list.data.groups.length)} of {plural(list.data.total, "group")}; narrow with the filters of All alerts.</p>}
     </>
   );
 }
 
-function Group({ group: g, tenants, onSilence }: { group: AlertGroup; tenants: boolean; onSilence: (tenant: string, labels: Record<string, string>) => void }) {
+interface GroupProps {
+  group: AlertGroup;
+  tenants: boolean;
+  onSilence: (tenant: string, labels: Record<string, string>) => void;
+  chosen: boolean;
+  onChoose: (on: boolean) => void;
+}
+
+function Group({ group: g, tenants, onSilence, chosen, onChoose }: GroupProps) {
   const [all, setAll] = useState(false);
-  const labels = Object.entries(g.labels).sort(([a], [b]) => (a < b ? -1 : 1));
-  const name = labels.map(([k, v]) => (k === "alertname" ? v : `${k}=${v}`)).join(", ") || (g.receiver ? "all alerts of the route" : "no route");
+  const name = nameOf(g);
   const counts = (["critical", "warning", "info"] as const).filter((s) => g.counts[s] > 0);
   return (
     <section className="card alert-group" aria-label={`Group ${name} of ${g.tenant} to ${g.receiver || "nobody"}`} data-group={name}>
       <header>
         <h2>
-          {name} <span className="muted">{formatCount(g.total)}</span>
+          {firing(g) > 0 && <input type="checkbox" aria-label={`Choose ${name}`} checked={chosen} onChange={(e) => onChoose(e.target.checked)} />} {name} <span className="muted">{formatCount(g.total)}</span>
         </h2>
         <span className="row wrap small">
           {counts.map((s) => (
@@ -73,7 +109,7 @@ function Group({ group: g, tenants, onSilence }: { group: AlertGroup; tenants: b
           {g.suppressed > 0 && <span className="chip">{g.suppressed} silenced or inhibited</span>}
           <span className="muted">{g.receiver ? `to ${g.receiver}` : "nobody is told: no route takes it"}</span>
           {tenants && <span className="muted">{g.tenant}</span>}
-          {g.counts.critical + g.counts.warning + g.counts.info > 0 && (
+          {firing(g) > 0 && (
             <button type="button" className="button" onClick={() => onSilence(g.tenant, commonLabels(g))}>
               Silence {g.total > 1 ? `these ${formatCount(g.total)}…` : "it…"}
             </button>
@@ -104,11 +140,4 @@ function Group({ group: g, tenants, onSilence }: { group: AlertGroup; tenants: b
       )}
     </section>
   );
-}
-
-/** The labels that all alerts of a group have with the same value; those it is grouped by, when it is cut. */
-function commonLabels(g: AlertGroup): Record<string, string> {
-  if (g.alerts.length < g.total) return g.labels;
-  const [first, ...rest] = g.alerts;
-  return Object.fromEntries(Object.entries(first?.labels ?? {}).filter(([k, v]) => k !== "tenant" && rest.every((a) => a.labels[k] === v)));
 }

@@ -3,7 +3,8 @@ import { serverNow } from "../api/client";
 import type { Condition, SiteDetail, SiteObject } from "../api/types";
 import { ProblemNote, Skeleton } from "../components/states";
 import { Ago, For } from "../components/time";
-import { DASH } from "../lib/format";
+import { isWell } from "../lib/conditions";
+import { DASH, plural } from "../lib/format";
 import { discovered, ownLabels } from "../lib/labels";
 import { parseTime } from "../lib/time";
 
@@ -160,24 +161,40 @@ export function ConditionsCard({ object }: { object: SiteObject | undefined }) {
   );
 }
 
+/** What is not well first; the others are a click away. */
 function Conditions({ list }: { list: readonly Condition[] }) {
   if (list.length === 0) return <p className="body muted">No conditions are reported.</p>;
+  const sorted = [...list].sort((a, b) => (a.type < b.type ? -1 : 1));
+  const bad = sorted.filter((c) => !isWell(c));
+  const well = sorted.filter(isWell);
+  return (
+    <>
+      {bad.length > 0 && <Rows list={bad} />}
+      {well.length > 0 && (
+        <details className="fold">
+          <summary>{bad.length === 0 ? `All ${plural(well.length, "condition")} well` : `${plural(well.length, "other")} well`}</summary>
+          <Rows list={well} />
+        </details>
+      )}
+    </>
+  );
+}
+
+function Rows({ list }: { list: readonly Condition[] }) {
   return (
     <ul className="conditions">
-      {[...list]
-        .sort((a, b) => (a.type < b.type ? -1 : 1))
-        .map((c) => (
-          <li key={c.type}>
-            <div className="row spread">
-              <strong>{c.type}</strong>
-              <span className="chip">{c.status}</span>
-            </div>
-            <div className="muted small">
-              {[c.reason, c.message].filter(Boolean).join(": ") || "no reason given"}
-              <For since={c.lastTransitionTime} before=" · " />
-            </div>
-          </li>
-        ))}
+      {list.map((c) => (
+        <li key={c.type} data-condition={c.type}>
+          <div className="row spread">
+            <strong>{c.type}</strong>
+            <span className={isWell(c) ? "chip" : "chip warn"}>{c.status}</span>
+          </div>
+          <div className="muted small">
+            {[c.reason, c.message].filter(Boolean).join(": ") || "no reason given"}
+            <For since={c.lastTransitionTime} before=" · " />
+          </div>
+        </li>
+      ))}
     </ul>
   );
 }

@@ -9,9 +9,10 @@ import { DASH, doNotApply, formatValue, plural } from "../lib/format";
 
 const COLUMNS = 7;
 
-/** Every signal of the site, with its bounds: those that cost points first, those that do not apply folded away. */
+/** Every signal of the site, with its bounds: those that cost points or are not known first; those that are well, and those that do not apply, folded away. */
 export function SignalsTable({ site, signals, reasons }: { site: SiteRef; signals: readonly Signal[]; reasons: readonly Reason[] }) {
   const [all, setAll] = useState(false);
+  const [more, setMore] = useState(false);
   const failing = signals.filter((s) => s.applies && s.error).length;
   const unknown = signals.filter((s) => s.applies && !s.known && !s.error).length;
   const { losing, dark, well, absent } = sorted(signals, reasons);
@@ -27,7 +28,7 @@ export function SignalsTable({ site, signals, reasons }: { site: SiteRef; signal
       {signals.length === 0 ? (
         <p className="body muted">No health policy has signals for this site.</p>
       ) : (
-        <div className="table-wrap" tabIndex={0} role="region" aria-label="Table of signals">
+        <div className="table-wrap" tabIndex={0} role="region" aria-label="Table of signals" hidden={losing.length + dark.length === 0 && !more && !all}>
           <table className="signals">
             <thead>
               <tr>
@@ -52,12 +53,18 @@ export function SignalsTable({ site, signals, reasons }: { site: SiteRef; signal
             </thead>
             <Group title="Cost points" rows={losing} site={site} />
             <Group title="Unknown" rows={dark} site={site} />
-            {DIMENSIONS.map((d) => (
-              <Group key={d} title={`${dimensionName[d]}, well`} rows={well.filter((s) => s.dimension === d)} site={site} />
-            ))}
+            {more && DIMENSIONS.map((d) => <Group key={d} title={`${dimensionName[d]}, well`} rows={well.filter((s) => s.dimension === d)} site={site} />)}
             {all && <Group title="Do not apply" rows={absent} site={site} />}
           </table>
         </div>
+      )}
+      {well.length > 0 && (
+        <p className="body small row">
+          <span className="muted">{plural(well.length, "signal is well", "signals are well")}.</span>
+          <button type="button" className="button quiet" aria-expanded={more} onClick={() => setMore(!more)}>
+            {more ? "Fold them" : "Show all"}
+          </button>
+        </p>
       )}
       {absent.length > 0 && (
         <p className="body small row">

@@ -1,0 +1,20 @@
+import type { AlertGroup } from "../api/types";
+
+/** What tells a group from all others. */
+export const groupKey = (g: AlertGroup): string => `${g.tenant}/${g.receiver}/${JSON.stringify(g.labels)}`;
+
+/** A group's name: the values it is grouped by. */
+export function nameOf(g: AlertGroup): string {
+  const labels = Object.entries(g.labels).sort(([a], [b]) => (a < b ? -1 : 1));
+  return labels.map(([k, v]) => (k === "alertname" ? v : `${k}=${v}`)).join(", ") || (g.receiver ? "all alerts of the route" : "no route");
+}
+
+/** How many of its alerts somebody is told of. */
+export const firing = (g: AlertGroup): number => g.counts.critical + g.counts.warning + g.counts.info;
+
+/** The labels that all alerts of a group have with the same value; those it is grouped by, when it is cut. */
+export function commonLabels(g: AlertGroup): Record<string, string> {
+  if (g.alerts.length < g.total) return g.labels;
+  const [first, ...rest] = g.alerts;
+  return Object.fromEntries(Object.entries(first?.labels ?? {}).filter(([k, v]) => k !== "tenant" && rest.every((a) => a.labels[k] === v)));
+}
