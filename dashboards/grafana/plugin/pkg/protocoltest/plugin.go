@@ -55,6 +55,7 @@ type Plugin struct {
 	Setting *pluginv2.DataSourceInstanceSettings
 	// Headers are those that Grafana forwards.
 	Headers map[string]string
+	Login   string // of who is logged in to Grafana; "": nobody
 }
 
 // Start starts the plugin. The settings are those of a data source at url; jsonData is
@@ -75,7 +76,7 @@ func Start(t testing.TB, url, jsonData, token string) *Plugin {
 	if err != nil {
 		t.Fatalf("the handshake: %v", err)
 	}
-	p := &Plugin{t: t, Headers: map[string]string{}, Setting: &pluginv2.DataSourceInstanceSettings{Uid: "muster", Name: "Muster", Url: url, JsonData: []byte(jsonData),
+	p := &Plugin{t: t, Headers: map[string]string{}, Login: "alice", Setting: &pluginv2.DataSourceInstanceSettings{Uid: "muster", Name: "Muster", Url: url, JsonData: []byte(jsonData),
 		DecryptedSecureJsonData: map[string]string{"token": token}, LastUpdatedMS: 1}}
 	for name, to := range map[string]any{"data": &p.data, "diagnostics": &p.diag, "resource": &p.res, "stream": &p.stream} {
 		raw, err := rpc.Dispense(name)
@@ -97,7 +98,11 @@ func Start(t testing.TB, url, jsonData, token string) *Plugin {
 }
 
 func (p *Plugin) context() *pluginv2.PluginContext {
-	return &pluginv2.PluginContext{OrgId: 1, PluginId: "muster-fleet-datasource", User: &pluginv2.User{Login: "alice"}, DataSourceInstanceSettings: p.Setting}
+	out := &pluginv2.PluginContext{OrgId: 1, PluginId: "muster-fleet-datasource", DataSourceInstanceSettings: p.Setting}
+	if p.Login != "" {
+		out.User = &pluginv2.User{Login: p.Login}
+	}
+	return out
 }
 
 // Query asks one query, which is JSON, and returns its frames or its error.

@@ -268,9 +268,6 @@ func TestIdentity(t *testing.T) {
 	if status, _ := p.Subscribe("scores/all"); status != backend.SubscribeStreamStatusPermissionDenied {
 		t.Errorf("one user's stream would be everybody's: %v", status)
 	}
-	if _, err := p.Query(`{"queryType":"health","health":"live"}`); err == nil || !strings.Contains(err.Error(), "want a data source with a token") {
-		t.Errorf("live: %v", err)
-	}
 	bare := protocoltest.Start(t, c.URL, `{}`, "")
 	if _, err := bare.Query(`{"queryType":"alerts"}`); err == nil || !strings.Contains(err.Error(), "token: none is set") {
 		t.Errorf("without a token: %v", err)
@@ -350,6 +347,65 @@ func TestStream(t *testing.T) {
 	c.Answer("/health/sites", `403 {"type":"urn:muster:problem:forbidden","title":"Forbidden","status":403}`)
 	if got, _ := p.Subscribe("scores/all"); got != backend.SubscribeStreamStatusPermissionDenied {
 		t.Errorf("without rights: %v", got)
+	}
+}
+
+// Each user has channels of their own, which ask with what came with their last query; Grafana sends no
+// identity along with a subscription, nor with the stream.
+func TestStreamOfOneUser(t *testing.T) {
+	c, _ := start(t)
+	p := protocoltest.Start(t, c.URL, `{"tenant":"acme","oauthPassThru":true}`, "the-data-sources-own")
+	channel := func(login, token string) string {
+		t.Helper()
+		p.Login, p.Headers = login, map[string]string{"Authorization": "Bearer " + token}
+		defer func() { p.Headers = map[string]string{} }()
+		frames, err := p.Query(`{"queryType":"health","health":"live"}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path, ok := strings.CutPrefix(frames[0].Meta.Channel, "ds/muster/")
+		if !ok || !strings.HasSuffix(path, "/scores/all") {
+			t.Fatalf("channel %q", frames[0].Meta.Channel)
+		}
+		return path
+	}
+	alices, bobs := channel("alice", "alices"), channel("bob", "bobs")
+	if alices == bobs {
+		t.Fatal("two users share a channel")
+	}
+	status := func(login, path string) backend.SubscribeStreamStatus {
+		p.Login = login
+		got, _ := p.Subscribe(path)
+		return got
+	}
+	if got := status("alice", alices); got != backend.SubscribeStreamStatusOK || c.Last().Authorization != "Bearer alices" {
+		t.Errorf("her own: %v, asked as %q", got, c.Last().Authorization)
+	}
+	for login, path := range map[string]string{"bob": alices, "": alices, "alice": "viewer/0123456789abcdef0123456789abcdef/scores/all", "carol": "scores/all"} {
+		if got := status(login, path); got != backend.SubscribeStreamStatusPermissionDenied {
+			t.Errorf("%q at %s: %v", login, path, got)
+		}
+	}
+	// A newer token is the one that the stream begins with.
+	if again := channel("alice", "alices-new"); again != alices {
+		t.Errorf("another query moved her channel to %s", again)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	p.Login = "bob"
+	if _, err := p.Run(ctx, alices)(); err == nil || !strings.Contains(err.Error(), "belongs to somebody else") {
+		t.Errorf("another's stream: %v", err)
+	}
+	p.Login = "alice"
+	next := p.Run(ctx, alices)
+	go c.Send(ctx, "event: sites\ndata: {\"asOf\":\"2026-01-31T12:00:01Z\",\"sites\":[{"+strings.ReplaceAll(paris, "\n", "")+"}]}")
+	if _, err := next(); err != nil || c.Last().Authorization != "Bearer alices-new" {
+		t.Errorf("streamed as %q: %v", c.Last().Authorization, err)
+	}
+	// With a token of its own the data source has nobody's channels.
+	own := protocoltest.Start(t, c.URL, `{"tenant":"acme"}`, "secret")
+	if got, _ := own.Subscribe(alices); got != backend.SubscribeStreamStatusPermissionDenied {
+		t.Errorf("a user's channel of another data source: %v", got)
 	}
 }
 

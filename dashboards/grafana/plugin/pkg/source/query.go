@@ -45,6 +45,8 @@ type query struct {
 	Numeric bool `json:"numeric"`
 
 	from, to time.Time
+	login    string // of who asks; empty: nobody is logged in
+	viewer   string // of a channel: the key of whose it is
 	step     time.Duration
 }
 
@@ -118,16 +120,17 @@ func (s *Source) QueryData(ctx context.Context, req *backend.QueryDataRequest) (
 			resp.Responses[q.RefID] = backend.ErrDataResponseWithSource(backend.StatusUnauthorized, backend.ErrorSourceDownstream, err.Error())
 			continue
 		}
-		resp.Responses[q.RefID] = s.answer(ctx, c, q, (req.Headers[backend.FromAlertHeaderName] == "true" || req.GetHTTPHeader(backend.FromAlertHeaderName) == "true"))
+		resp.Responses[q.RefID] = s.answer(ctx, c, q, loginOf(req.PluginContext), (req.Headers[backend.FromAlertHeaderName] == "true" || req.GetHTTPHeader(backend.FromAlertHeaderName) == "true"))
 	}
 	return resp, nil
 }
 
-func (s *Source) answer(ctx context.Context, c *console.Client, dq backend.DataQuery, forAlert bool) backend.DataResponse {
+func (s *Source) answer(ctx context.Context, c *console.Client, dq backend.DataQuery, login string, forAlert bool) backend.DataResponse {
 	q, err := parse(dq)
 	if err != nil {
 		return failure(err)
 	}
+	q.login = login
 	if q.Type == "" {
 		q.Type = dq.QueryType
 	}

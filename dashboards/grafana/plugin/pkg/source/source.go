@@ -40,11 +40,12 @@ type Source struct {
 	token    string
 	http     *http.Client // for answers
 	endless  *http.Client // for streams
+	viewers  *viewers     // whose streams are their own
 }
 
 // New makes the data source of these settings.
 func New(ctx context.Context, in backend.DataSourceInstanceSettings) (instancemgmt.Instance, error) {
-	s := &Source{uid: in.UID, url: strings.TrimRight(in.URL, "/"), token: in.DecryptedSecureJSONData["token"]}
+	s := &Source{uid: in.UID, url: strings.TrimRight(in.URL, "/"), token: in.DecryptedSecureJSONData["token"], viewers: newViewers()}
 	if len(in.JSONData) > 0 {
 		if err := json.Unmarshal(in.JSONData, &s.settings); err != nil {
 			return nil, backend.DownstreamErrorf("jsonData: %v: save the data source's settings again", err)
@@ -100,7 +101,11 @@ func (s *Source) client(req forwarded) (*console.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &console.Client{HTTP: s.http, URL: s.url, Tenant: s.settings.Tenant, Authorization: who}, nil
+	return s.as(who), nil
+}
+
+func (s *Source) as(authorization string) *console.Client {
+	return &console.Client{HTTP: s.http, URL: s.url, Tenant: s.settings.Tenant, Authorization: authorization}
 }
 
 // CheckHealth implements backend.CheckHealthHandler: it says as whom the console knows the

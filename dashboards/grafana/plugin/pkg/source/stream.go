@@ -3,7 +3,6 @@ package source
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -16,10 +15,8 @@ import (
 	"muster.dev/muster/dashboards/grafana/plugin/pkg/console"
 )
 
-// errShared is why identities that are handed on can't stream.
-var errShared = errors.New("live scores want a data source with a token: Grafana runs one stream for all who look at it, so it can't have one user's rights")
-
-// A channel's path is scores/all, scores/site/NAME or scores/virtual-site/NAMESPACE/NAME.
+// A channel's path is scores/all, scores/site/NAME or scores/virtual-site/NAMESPACE/NAME; where the
+// user's identity is handed on, below viewer/KEY/.
 func (q *query) path() string {
 	switch {
 	case q.Site != "":
@@ -32,6 +29,9 @@ func (q *query) path() string {
 
 func parsePath(path string) (query, error) {
 	q := query{Limit: maxLimit}
+	if rest, ok := strings.CutPrefix(path, "viewer/"); ok {
+		q.viewer, path, _ = strings.Cut(rest, "/")
+	}
 	switch parts := strings.Split(path, "/"); {
 	case path == "scores/all":
 	case len(parts) == 3 && parts[0] == "scores" && parts[1] == "site" && parts[2] != "":
@@ -46,15 +46,20 @@ func parsePath(path string) (query, error) {
 
 // live are scores as they are, with the channel where changes come.
 func (s *Source) live(ctx context.Context, c *console.Client, q query) (data.Frames, error) {
-	if s.settings.OAuthPassThru {
-		return nil, wrong("health", "%v", errShared)
-	}
 	sites, total, err := find(ctx, c, q)
 	if err != nil {
 		return nil, err
 	}
+	path := q.path()
+	if s.settings.OAuthPassThru {
+		key, err := s.viewers.remember(q.login, c.Authorization)
+		if err != nil {
+			return nil, wrong("health", "%v", err)
+		}
+		path = "viewer/" + key + "/" + path
+	}
 	f := liveFrame(sites, time.Now())
-	f.Meta = &data.FrameMeta{Channel: "ds/" + s.uid + "/" + q.path()}
+	f.Meta = &data.FrameMeta{Channel: "ds/" + s.uid + "/" + path}
 	cut(f, len(sites), total)
 	return data.Frames{f}, nil
 }
@@ -75,16 +80,37 @@ func liveFrame(sites []siteRow, at time.Time) *data.Frame {
 	return data.NewFrame("scores", fields...)
 }
 
+// listener asks as the user whose channel it is, and only for them; without forwarded identities as the
+// data source.
+func (s *Source) listener(req forwarded, by backend.PluginContext, q query) (*console.Client, error) {
+	if !s.settings.OAuthPassThru {
+		if q.viewer != "" {
+			return nil, errViewer
+		}
+		return s.client(req)
+	}
+	who, err := s.viewers.authorization(q.viewer, loginOf(by))
+	if err != nil {
+		return nil, err
+	}
+	return s.as(who), nil
+}
+
+// loginOf who asks; empty for nobody, such as of an alert rule.
+func loginOf(by backend.PluginContext) string {
+	if by.User == nil {
+		return ""
+	}
+	return by.User.Login
+}
+
 // SubscribeStream implements backend.StreamHandler.
 func (s *Source) SubscribeStream(ctx context.Context, req *backend.SubscribeStreamRequest) (*backend.SubscribeStreamResponse, error) {
 	q, err := parsePath(req.Path)
 	if err != nil {
 		return &backend.SubscribeStreamResponse{Status: backend.SubscribeStreamStatusNotFound}, nil
 	}
-	if s.settings.OAuthPassThru {
-		return &backend.SubscribeStreamResponse{Status: backend.SubscribeStreamStatusPermissionDenied}, nil
-	}
-	c, err := s.client(req)
+	c, err := s.listener(req, req.PluginContext, q)
 	if err != nil {
 		return &backend.SubscribeStreamResponse{Status: backend.SubscribeStreamStatusPermissionDenied}, nil
 	}
@@ -114,10 +140,7 @@ func (s *Source) RunStream(ctx context.Context, req *backend.RunStreamRequest, t
 	if err != nil {
 		return err
 	}
-	if s.settings.OAuthPassThru {
-		return errShared
-	}
-	c, err := s.client(req)
+	c, err := s.listener(req, req.PluginContext, q)
 	if err != nil {
 		return err
 	}
