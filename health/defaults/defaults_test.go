@@ -328,6 +328,10 @@ func cluster() site {
 		s.set("longhorn_volume_robustness", `volume="pvc-2",state="`+state+`"`, flat(map[string]float64{"healthy": 1}[state]))
 		s.set("longhorn_volume_robustness", `volume="detached",state="`+state+`"`, flat(map[string]float64{"unknown": 1}[state]))
 	}
+	s.set("traefik_service_requests_total", `service="web",code="2xx"`, rate(20))
+	s.set("traefik_service_requests_total", `service="web",code="5xx"`, rate(0.02))
+	s.set("traefik_service_request_duration_seconds_sum", `service="web",code="2xx"`, rate(4))
+	s.set("traefik_service_request_duration_seconds_count", `service="web",code="2xx"`, rate(20))
 	s.set("coredns_dns_responses_total", `rcode="NOERROR"`, rate(20))
 	s.set("coredns_dns_responses_total", `rcode="SERVFAIL"`, rate(0.02))
 	s.set("kubelet_volume_stats_capacity_bytes", `namespace="shop",persistentvolumeclaim="data"`, flat(1e10))
@@ -546,6 +550,19 @@ func faults() []fault {
 		{"ecc", "memory-errors", 0, fleet.Orange, func(s site) {
 			s.set("node_edac_uncorrectable_errors_total", `node="n1",controller="0"`, last(5*time.Minute, flat(0), flat(2)))
 		}},
+		{"requests", "requests-failing", 0, fleet.Orange, func(s site) { s.set("traefik_service_requests_total", `service="web",code="5xx"`, rate(20)) }},
+		{"requests-of-a-mesh", "requests-failing", 0, fleet.Orange, func(s site) {
+			s.set("envoy_cluster_upstream_rq_xx", `envoy_cluster_name="api",envoy_response_code_class="5"`, rate(20))
+			s.set("response_total", `pod="p0",classification="failure"`, rate(2))
+			s.set("nginx_ingress_controller_requests", `exported_service="web",status="5xx"`, rate(2))
+		}},
+		{"slow-services", "requests-slow", 0, fleet.Orange, func(s site) {
+			s.set("traefik_service_request_duration_seconds_sum", `service="web",code="2xx"`, rate(300))
+		}},
+		{"slow-services-of-a-mesh", "requests-slow", 0, fleet.Orange, func(s site) {
+			s.set("envoy_cluster_upstream_rq_time_sum", `envoy_cluster_name="api"`, rate(600_000))
+			s.set("envoy_cluster_upstream_rq_time_count", `envoy_cluster_name="api"`, rate(20))
+		}},
 		{"dns", "dns-failing", 0, fleet.Orange, func(s site) { s.set("coredns_dns_responses_total", `rcode="SERVFAIL"`, rate(20)) }},
 		{"pod-network", "network-unreachable", 0, fleet.Orange, func(s site) { s.set("cilium_unreachable_nodes", `node="n1"`, flat(2)) }},
 		{"felix", "dataplane-failures", 0, fleet.Orange, func(s site) { s.set("felix_int_dataplane_failures", `node="n1"`, whole(rate(1))) }},
@@ -663,7 +680,7 @@ func faults() []fault {
 // in the last scrape, so they show within one interval.
 func TestFaults(t *testing.T) {
 	sites := map[fleet.SiteID]site{{Tenant: "a", Name: "healthy"}: cluster()}
-	covered := map[string]bool{"uplink": true, "uplink-flapping": true, "node-lost": true, "telemetry-age": true, "cpu-busiest-node": true}
+	covered := map[string]bool{"uplink": true, "uplink-flapping": true, "node-lost": true, "telemetry-age": true, "cpu-busiest-node": true, "requests": true}
 	for _, f := range faults() {
 		s := cluster()
 		f.break_(s)
