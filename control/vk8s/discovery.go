@@ -85,6 +85,9 @@ func (m *Mount) catalogNow(ctx context.Context, s Stock) (*catalog, error) {
 		}
 		list.Items = slices.DeleteFunc(list.Items, m.narrow)
 	}
+	if b := m.backend.Load(); b != nil && b.Usage {
+		c.groups.Items = append(c.groups.Items, usageGroup())
+	}
 	c.legacy, c.resources, _ = clientdiscovery.SplitGroupsAndResources(c.groups)
 	_, core, _ := clientdiscovery.SplitGroupsAndResources(c.core)
 	for gv, list := range core {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -123,7 +124,7 @@ func TestKubectl(t *testing.T) {
 	})
 	store := status.New(status.Options{MayName: func(_, ns string) bool { return ns == mine }})
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: mine, Name: "web-6f-aaaaa", GenerateName: "web-6f-", UID: "u"}, Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "c"}}}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "n"}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "n"}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Gi")}}}
 	b, _ := pod.Marshal()
 	n, _ := node.Marshal()
 	store.Apply(paris, &wire.KubernetesStatus{Epoch: "e", Seq: 1, Snapshot: true, Mirrored: []*wire.Mirrored{{Kind: "Pod", Namespace: mine, Name: pod.Name, Object: b}, {Kind: "Node", Name: "n1", Object: n}}})
@@ -132,10 +133,16 @@ func TestKubectl(t *testing.T) {
 		Virtual: func(ns, name string) (vk8s.Virtual, bool) {
 			return vk8s.Virtual{Namespace: ns, Name: name, Tenant: "vk"}, ns == mine && name == "vk8s"
 		},
-		Desired: c.Desired,
+		Desired: c.Desired, Usage: true,
 		Mirrored: store.Handler(status.HandlerOptions{Tables: apiserver.Tables(), Scope: func(ctx context.Context) (status.Scope, bool) {
 			v, ok := vk8s.VirtualOf(ctx)
 			return status.Scope{Namespace: v.Namespace, Tenant: v.Tenant}, ok
+		}, Usage: func(_ context.Context, of status.UsageOf) ([]status.Usage, error) {
+			cpu, memory := 0.25, float64(128<<20)
+			if of.Nodes {
+				return []status.Usage{{Site: "paris", Name: "n1", CPU: &cpu, Memory: &memory}}, nil
+			}
+			return []status.Usage{{Site: "paris", Name: pod.Name, Container: "c", CPU: &cpu, Memory: &memory}}, nil
 		}, Dial: func(ctx context.Context, _ fleet.SiteID) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", site.Listener.Addr().String())
 		}}),
@@ -187,6 +194,10 @@ func (u user) works(suffix string) {
 	u.does("", "describe deployment "+web, "3 desired | 6 updated | 6 total | 6 available")
 	u.does("", "describe pod web-6f-aaaaa", "Node: paris-n1")
 	u.does("", "logs web-6f-aaaaa", "hello")
+	u.does("", "top pods", "web-6f-aaaaa 250m 128Mi")
+	u.does("", "top pod web-6f-aaaaa --containers", "web-6f-aaaaa c 250m 128Mi")
+	u.does("", "top nodes", "paris-n1 250m 25% 128Mi 12%")
+	u.refused("", "top pod none", "not found")
 	u.does("", "wait --for=condition=Available --timeout=60s deployment/"+web, "condition met")
 
 	for kind, patch := range map[string]string{"strategic": `{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"app:3"}]}}}}`, "merge": `{"metadata":{"labels":{"m":"yes"}}}`, "json": `[{"op":"add","path":"/metadata/annotations/p","value":"yes"}]`} {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"muster.dev/muster/control/api/offered"
@@ -32,8 +34,23 @@ const (
 
 var (
 	readVerbs  = []string{"get", "list", "watch"}
+	usageVerbs = []string{"get", "list"}
 	writeVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 )
+
+// metricsGroup is what pods and nodes use, of which the stock API server knows nothing.
+const metricsGroup = "metrics.k8s.io"
+
+// usageGroup is how it is discovered.
+func usageGroup() apidiscoveryv2.APIGroupDiscovery {
+	of := func(plural, kind string, scope apidiscoveryv2.ResourceScope) apidiscoveryv2.APIResourceDiscovery {
+		return apidiscoveryv2.APIResourceDiscovery{Resource: plural, Scope: scope, Verbs: usageVerbs, ResponseKind: &metav1.GroupVersionKind{Group: metricsGroup, Version: "v1beta1", Kind: kind}}
+	}
+	return apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: metricsGroup}, Versions: []apidiscoveryv2.APIVersionDiscovery{{
+		Version: "v1beta1", Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,
+		Resources: []apidiscoveryv2.APIResourceDiscovery{of("nodes", "NodeMetrics", apidiscoveryv2.ScopeCluster), of("pods", "PodMetrics", apidiscoveryv2.ScopeNamespace)},
+	}}}
+}
 
 // beside is what is served besides the kinds that are carried to sites.
 var beside = []entry{
@@ -41,6 +58,8 @@ var beside = []entry{
 		"log": {"get"}, "exec": {"create", "get"}, "attach": {"create", "get"}, "portforward": {"create", "get"}, "eviction": {"create"}, "status": {"get"}}},
 	{resource: "nodes", verbs: readVerbs, own: mirrored, cluster: true},
 	{resource: "events", verbs: readVerbs, own: mirrored},
+	{group: metricsGroup, resource: "pods", verbs: usageVerbs, own: mirrored},
+	{group: metricsGroup, resource: "nodes", verbs: usageVerbs, own: mirrored, cluster: true},
 	{resource: "namespaces", verbs: readVerbs, own: namespaces, cluster: true},
 	// What kubectl rollout reads.
 	{group: "apps", resource: "replicasets", verbs: readVerbs},
@@ -73,11 +92,15 @@ func (e entry) refusal(verb string) string {
 
 // entryOf is what is served of a resource.
 func (m *Mount) entryOf(gr schema.GroupResource) (entry, bool) {
+	b := m.backend.Load()
+	if gr.Group == metricsGroup && (b == nil || !b.Usage) {
+		return entry{}, false
+	}
 	if i := slices.IndexFunc(beside, func(e entry) bool { return e.group == gr.Group && e.resource == gr.Resource }); i >= 0 {
 		return beside[i], true
 	}
 	carried := stockOffered
-	if b := m.backend.Load(); b != nil && b.Offered != nil {
+	if b != nil && b.Offered != nil {
 		carried = b.Offered
 	}
 	if !carried(gr) {

@@ -45,7 +45,7 @@ func (m *Mount) serveOpenAPI(s Stock, w http.ResponseWriter, req *http.Request, 
 		if c.parts[2] == "apis" {
 			gv.Group = c.parts[3]
 		}
-		if !all.has(gv) {
+		if !all.has(gv) || gv.Group == metricsGroup { // of which there is no document
 			return c.unknown()
 		}
 	}

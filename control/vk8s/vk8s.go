@@ -48,6 +48,8 @@ type Backend struct {
 	// Mirrored serves Pods, Nodes and Events; nil: there are none. Its requests are what the
 	// stock API server would get, authorized, and VirtualOf their context tells whose.
 	Mirrored http.Handler
+	// Usage: Mirrored serves metrics.k8s.io/v1beta1 too, which kubectl top reads.
+	Usage bool
 	// Report serves what stands below /muster/ of a virtual Kubernetes, which the path of
 	// its requests begins with; nil: nothing. Who may get the VirtualKubernetes may get it.
 	Report http.Handler

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"muster.dev/muster/aggregator/query"
 	"muster.dev/muster/cmd/internal/cli"
 	"muster.dev/muster/cmd/internal/config"
 	"muster.dev/muster/cmd/internal/happened"
@@ -122,8 +123,14 @@ func start(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA, know
 	if err != nil {
 		return err
 	}
-	gates := func(kube client.Reader) (*readings.Readings, error) { return newReadings(env, c, known, kube, reach) }
-	return startFleet(ctx, env, c, ca, known, server.ConfigOf(controlUser), server, mount, gates, software.Root)
+	metrics, err := query.New(query.Options{URL: c.CortexURL(), Client: known.Client(), Registerer: env.Reg})
+	if err != nil {
+		return err
+	}
+	gates := func(kube client.Reader) (*readings.Readings, error) {
+		return newReadings(env, c, known, kube, metrics, reach)
+	}
+	return startFleet(ctx, env, c, ca, known, server.ConfigOf(controlUser), server, mount, metrics, gates, software.Root)
 }
 
 func oidc(c config.Config) apiserver.OIDC {
@@ -138,7 +145,7 @@ type stored interface {
 }
 
 // startFleet starts what runs on top of the API server.
-func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA, known *peers.Peers, cfg *rest.Config, stored stored, mount *vk8s.Mount, gates func(kube client.Reader) (*readings.Readings, error), softwareRoot func() []byte) error {
+func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA, known *peers.Peers, cfg *rest.Config, stored stored, mount *vk8s.Mount, metrics *query.Client, gates func(kube client.Reader) (*readings.Readings, error), softwareRoot func() []byte) error {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(controllers.AddToScheme(scheme), sum.AddToScheme(scheme)); err != nil {
 		return err
@@ -213,7 +220,7 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	env.Go("inventory", inv.Run)
 	env.Ops.Status("inventory", inv.Status)
 
-	if err := clusters.serve(ctx, env, kube, mount, store, grants, fleetServer); err != nil {
+	if err := clusters.serve(ctx, env, kube, mount, store, grants, fleetServer, metrics); err != nil {
 		return err
 	}
 	runner := controllers.New(controllers.Options{Client: kube, Workloads: store, Offered: grants, Cache: informers, Inventory: inv, RenderedPolicy: store.PolicyHash, RenderedPolicies: store.PolicyGenerations, Reports: fleetServer, Software: softwareParts{store, fleetServer}, Rules: fleetServer, Stored: stored.Usage, Sent: fleetServer.TenantUse, Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), GroupsPrefix: c.OIDC.GroupsPrefix, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,

@@ -19,16 +19,12 @@ import (
 )
 
 // newReadings connects what gates read to the roles that know it.
-func newReadings(env *role.Env, c config.Config, known *peers.Peers, kube client.Reader, reach *egress.Policy) (*readings.Readings, error) {
+func newReadings(env *role.Env, c config.Config, known *peers.Peers, kube client.Reader, store *query.Client, reach *egress.Policy) (*readings.Readings, error) {
 	health, err := url.Parse(c.HealthURL())
 	if err != nil {
 		return nil, err
 	}
 	alerting, err := url.Parse(c.AlertingURL())
-	if err != nil {
-		return nil, err
-	}
-	store, err := query.New(query.Options{URL: c.CortexURL(), Client: known.Client(), Registerer: env.Reg})
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"muster.dev/muster/aggregator/query"
 	"muster.dev/muster/cmd/internal/config"
 	"muster.dev/muster/cmd/internal/role"
 	"muster.dev/muster/control/api/offered"
@@ -67,7 +68,7 @@ func newVirtual(ctx context.Context, env *role.Env, c config.Config, informers c
 }
 
 // serve lets the API server serve them.
-func (v *virtual) serve(ctx context.Context, env *role.Env, kube client.Client, mount *vk8s.Mount, store *desired.Store, grants *granted.Grants, server *fleetapi.Server) error {
+func (v *virtual) serve(ctx context.Context, env *role.Env, kube client.Client, mount *vk8s.Mount, store *desired.Store, grants *granted.Grants, server *fleetapi.Server, metrics *query.Client) error {
 	v.sum = sum.New(sum.Options{Cache: v.informers, Client: kube, Granted: func(gk schema.GroupKind) (offered.Kind, bool) { return grants.Set().Of(gk) }, States: v.store.States, Items: v.store.Items, Online: v.store.IsOnline, VirtualSites: v.defaultSites, Logger: env.Log, Placed: func(item string) (sum.Placement, bool) {
 		p, ok := store.Placed(item)
 		return sum.Placement(p), ok
@@ -80,12 +81,12 @@ func (v *virtual) serve(ctx context.Context, env *role.Env, kube client.Client, 
 	env.Go("status of workloads", v.sum.Run)
 	v.reach = newReach(store)
 	env.Go("reach of namespaces", v.reach.run)
-	mirrored := v.store.Handler(status.HandlerOptions{Scope: v.scope, Tables: apiserver.Tables(), Dial: server.Dial})
+	mirrored := v.store.Handler(status.HandlerOptions{Scope: v.scope, Tables: apiserver.Tables(), Usage: usage(metrics.Ask), Dial: server.Dial})
 	report := v.sum.Handler(func(ctx context.Context) (string, bool) {
 		of, ok := vk8s.VirtualOf(ctx)
 		return of.Namespace, ok
 	})
-	mount.Serve(vk8s.Backend{Virtual: v.find, Mirrored: mirrored, Report: report, Desired: v.sum.Desired, Offered: func(gr schema.GroupResource) bool {
+	mount.Serve(vk8s.Backend{Virtual: v.find, Mirrored: mirrored, Usage: true, Report: report, Desired: v.sum.Desired, Offered: func(gr schema.GroupResource) bool {
 		_, ok := grants.Set().OfResource(gr)
 		return ok
 	}})

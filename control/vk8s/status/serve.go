@@ -32,6 +32,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"muster.dev/muster/internal/fleet"
 )
@@ -52,6 +53,9 @@ type HandlerOptions struct {
 	// Tables are kubectl's columns of Pods, Nodes and Events, by kind; those without one
 	// have a name and an age.
 	Tables map[string]rest.TableConvertor
+	// Usage says what pods and nodes use; those of which it says nothing are left out. nil:
+	// metrics.k8s.io is not served.
+	Usage func(context.Context, UsageOf) ([]Usage, error)
 	// Dial connects to what serves a site's Kubernetes API; nil: nothing does.
 	Dial Dial
 }
@@ -70,6 +74,7 @@ var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(corev1.AddToScheme(s))
 	utilruntime.Must(policyv1.AddToScheme(s)) // Eviction
+	utilruntime.Must(metricsv1beta1.AddToScheme(s))
 	for k := range kinds {
 		utilruntime.Must(s.AddFieldLabelConversionFunc(corev1.SchemeGroupVersion.WithKind(kindNames[k]), func(label, value string) (string, string, error) {
 			if !slices.Contains(selectable[k], label) {
@@ -116,6 +121,9 @@ func (h *server) serve(w http.ResponseWriter, req *http.Request) error {
 		return apierrors.NewNotFound(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name)
 	}
 	r := h.resources[i]
+	if info.APIGroup == metricsv1beta1.GroupName {
+		return h.serveUsage(w, req, info, r)
+	}
 	switch info.Subresource {
 	case "", "status":
 	case "eviction":

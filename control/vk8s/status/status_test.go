@@ -101,7 +101,15 @@ func serve(t testing.TB, s *Store, dial Dial, change ...func(*Scope)) *rest.Conf
 	for _, c := range change {
 		c(&scope)
 	}
-	h := s.Handler(HandlerOptions{Scope: func(context.Context) (Scope, bool) { return scope, true }, Dial: dial})
+	return serveWith(t, s, HandlerOptions{Scope: func(context.Context) (Scope, bool) { return scope, true }, Dial: dial})
+}
+
+func serveWith(t testing.TB, s *Store, o HandlerOptions) *rest.Config {
+	t.Helper()
+	if o.Scope == nil {
+		o.Scope = func(context.Context) (Scope, bool) { return Scope{Namespace: shop, Tenant: "demo"}, true }
+	}
+	h := s.Handler(o)
 	factory := &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		info, err := factory.NewRequestInfo(req)
