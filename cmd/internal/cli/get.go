@@ -45,6 +45,9 @@ var kinds = []kind{
 	{use: "virtualsites", aliases: []string{"virtualsite", "vs"}, short: "Virtual sites with their counts by colour", noun: "virtual site", everywhere: true,
 		header: []string{"NAME", "SITES", "GREEN", "ORANGE", "RED", "UNKNOWN", "MAINTENANCE", "SELECTOR", "DESCRIPTION"}, wide: 7,
 		lists: one(func() *v1alpha1.VirtualSiteList { return &v1alpha1.VirtualSiteList{} }), row: virtualSiteRow},
+	{use: "virtualhosts", aliases: []string{"virtualhost", "vhosts", "vhost"}, short: "Services of some sites that others reach by name, and whether they do", noun: "virtual host", everywhere: true,
+		header: []string{"NAME", "HOST", "SERVICE", "SERVED BY", "ONLINE", "REACHED FROM", "READY", "AGE", "VIRTUAL SITE", "MESSAGE"}, wide: 8,
+		lists: one(func() *v1alpha1.VirtualHostList { return &v1alpha1.VirtualHostList{} }), row: virtualHostRow},
 	{use: "tokens", aliases: []string{"token"}, short: "Registration tokens and what is left of them", noun: "token",
 		header: []string{"NAME", "STATE", "USED", "MAX", "AUTO-APPROVE", "EXPIRES", "AGE", "STAMPS"}, wide: 7,
 		lists: one(func() *v1alpha1.RegistrationTokenList { return &v1alpha1.RegistrationTokenList{} }), row: tokenRow},
@@ -68,7 +71,7 @@ var kinds = []kind{
 
 func getCmd(g *Globals) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "get tenants|sites|virtualsites|tokens|policies|software|rules|routes [NAME...]",
+		Use:   "get tenants|sites|virtualsites|virtualhosts|tokens|policies|software|rules|routes [NAME...]",
 		Short: "List what there is",
 		Long: `List what your tenants have. Without --tenant, of all that you have a role in, with
 a column that tells them apart.`,
@@ -224,6 +227,13 @@ func virtualSiteRow(tenant string, o client.Object) []string {
 	s := v.Status
 	return []string{strings.TrimPrefix(v.Namespace, tenant+"-") + "/" + v.Name, fmt.Sprint(s.Sites), fmt.Sprint(s.Green), fmt.Sprint(s.Orange),
 		fmt.Sprint(s.Red), fmt.Sprint(s.Grey), fmt.Sprint(s.Maintenance), selectorText(*v), orDash(v.Spec.Description)}
+}
+
+func virtualHostRow(tenant string, o client.Object) []string {
+	h := o.(*v1alpha1.VirtualHost)
+	ready, why := condition(h.Status.Conditions, "Ready")
+	return []string{strings.TrimPrefix(h.Namespace, tenant+"-") + "/" + h.Name, orDash(h.Status.Host), fmt.Sprintf("%s:%d", h.Spec.Service.Name, h.Spec.Service.Port),
+		fmt.Sprint(h.Status.Providers), fmt.Sprint(h.Status.ProvidersOnline), fmt.Sprint(h.Status.Consumers), ready, age(&h.CreationTimestamp), h.Spec.VirtualSite, why}
 }
 
 func tokenRow(_ string, o client.Object) []string {

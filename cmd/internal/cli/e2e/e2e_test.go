@@ -305,6 +305,7 @@ var verbs = map[string]struct {
 }{
 	"muster get sites":         {"get sites", "paris", false, "get sites -T acme-eu"},
 	"muster get virtualsites":  {"get virtualsites", "shop/canary", false, "get virtualsites -T acme-eu"},
+	"muster get virtualhosts":  {"get virtualhosts", "(none)", false, "get virtualhosts -T acme-eu"},
 	"muster get tokens":        {"get tokens", "mine", false, "get tokens -T acme-eu"},
 	"muster get policies":      {"get policies", "HealthPolicy", false, "get policies -T acme-eu"},
 	"muster get software":      {"get software", "(none)", false, "get software -T acme-eu"},
