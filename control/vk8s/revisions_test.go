@@ -27,7 +27,7 @@ import (
 
 // summing runs what sums up the status of workloads of the namespace mine, by name, on these
 // sites, each of which has what it should have and says status of it, until the test ends.
-func summing(t *testing.T, admin *rest.Config, sites map[string][]fleet.SiteID, status func(name string, site fleet.SiteID) string) (*sum.Controller, client.Client) {
+func summing(t *testing.T, admin *rest.Config, sites map[string][]fleet.SiteID, status func(name string, site fleet.SiteID) string, state ...func(fleet.SiteID) workload.State) (*sum.Controller, client.Client) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	scheme := runtime.NewScheme()
@@ -48,7 +48,7 @@ func summing(t *testing.T, admin *rest.Config, sites map[string][]fleet.SiteID, 
 	c := sum.New(sum.Options{
 		Cache: informers, Client: api, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Items: func(string) []string { return nil }, VirtualSites: func(string) []string { return nil },
 		Online:  func(fleet.SiteID) bool { return true },
-		Granted: offered.NewSet(machine).Of,
+		Granted: offered.NewSet(machine, virtualMachine).Of,
 		Placed: func(item string) (sum.Placement, bool) {
 			_, _, ns, name, _ := workload.ParseItemName(item)
 			p := sum.Placement{Version: 1 << 62, Digests: map[fleet.SiteID]string{}}
@@ -61,7 +61,11 @@ func summing(t *testing.T, admin *rest.Config, sites map[string][]fleet.SiteID, 
 			_, _, _, name, _ := workload.ParseItemName(item)
 			out := map[fleet.SiteID]*wire.WorkloadStatus{}
 			for _, id := range sites[name] {
-				out[id] = &wire.WorkloadStatus{Digest: "new", Wanted: "new", State: string(workload.Ready), Status: []byte(status(name, id))}
+				is := workload.Ready
+				for _, of := range state {
+					is = of(id)
+				}
+				out[id] = &wire.WorkloadStatus{Digest: "new", Wanted: "new", State: string(is), Status: []byte(status(name, id))}
 			}
 			return out
 		},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -95,19 +96,75 @@ func (c *Controller) writeGranted(ctx context.Context, kind offered.Kind, item, 
 		observation = o.GetGeneration()
 	}
 	next := Conditions(was.Status.Conditions, observation, all, ignored, metav1.Now().Rfc3339Copy())
-	if equality.Semantic.DeepEqual(next, was.Status.Conditions) && observation == was.Status.ObservedGeneration {
+	status, _, _ := unstructured.NestedMap(o.Object, "status")
+	words := Words(all)
+	maps.DeleteFunc(words, func(k string, v any) bool { return status[k] == v })
+	if sameConditions(next, was.Status.Conditions) && observation == was.Status.ObservedGeneration && len(words) == 0 {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": next, "observedGeneration": observation}})
-	if err != nil {
-		return fmt.Errorf("status of %s: %w", item, err)
+	write := func(words map[string]any) error {
+		status := map[string]any{"conditions": next, "observedGeneration": observation}
+		maps.Copy(status, words)
+		patch, err := json.Marshal(map[string]any{"status": status})
+		if err != nil {
+			return fmt.Errorf("status of %s: %w", item, err)
+		}
+		return c.o.Client.Status().Patch(ctx, o.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
 	}
-	err = c.o.Client.Status().Patch(ctx, o, client.RawPatch(types.MergePatchType, patch))
+	err := write(words)
+	if apierrors.IsInvalid(err) && len(words) > 0 {
+		err = write(nil)
+	}
 	if apierrors.IsInvalid(err) {
 		c.o.Logger.Debug("the definition does not take conditions as they usually are: its objects have no status here", "item", item, "err", err)
 		return nil
 	}
 	return err
+}
+
+// sameConditions compares conditions of which a definition may keep no generation.
+func sameConditions(next, was []metav1.Condition) bool {
+	return slices.EqualFunc(next, was, func(a, b metav1.Condition) bool {
+		if b.ObservedGeneration == 0 {
+			a.ObservedGeneration = 0
+		}
+		return equality.Semantic.DeepEqual(a, b)
+	})
+}
+
+// maxWord is how long a word of a status may be, in bytes.
+const maxWord = 256
+
+// Words are what sites say of an object in words and yes or no at the top of its status, such
+// as a virtual machine's printableStatus: those of the first site that is not ready, else of
+// the first one. What only others say is no there, or, of words, nil.
+func Words(all []place) map[string]any {
+	out := map[string]any{}
+	var speaks map[string]any
+	behind := false
+	for _, at := range all {
+		if !at.applied() {
+			continue
+		}
+		status := parse[map[string]any](at)
+		maps.DeleteFunc(status, func(_ string, v any) bool {
+			word, isWord := v.(string)
+			_, isBool := v.(bool)
+			return !isBool && (!isWord || len(word) > maxWord)
+		})
+		if speaks == nil || !behind && !at.ready() {
+			speaks, behind = status, !at.ready()
+		}
+		for k, v := range status {
+			if _, isBool := v.(bool); isBool {
+				out[k] = false
+			} else if out[k] == nil {
+				out[k] = nil
+			}
+		}
+	}
+	maps.Copy(out, speaks)
+	return out
 }
 
 // noteGranted has an item among those that are looked at when sites come and go.
