@@ -42,6 +42,13 @@ func (s *Shares) TakeAny(tenants []string) (tenant string, ok bool) {
 	return least, s.Take(least)
 }
 
+// Held is how many the tenant holds.
+func (s *Shares) Held(tenant string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held[tenant]
+}
+
 // Give gives one back.
 func (s *Shares) Give(tenant string) {
 	s.mu.Lock()

@@ -212,7 +212,12 @@ func newUnbound(o Options) (*Gateway, error) {
 		g.mux.HandleFunc("GET /software/", func(w http.ResponseWriter, r *http.Request) {
 			// A deadline for a body that there is none of would cut the download off.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-			o.Software.ServeHTTP(g.stallWriter(w), r)
+			ctx, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			if who, ok := ctx.Value(callerKey{}).(caller); ok && who.cert != nil { // a slow one may outlive it
+				defer time.AfterFunc(who.cert.NotAfter.Sub(g.now()), cancel).Stop()
+			}
+			o.Software.ServeHTTP(g.stallWriter(w), r.WithContext(ctx))
 		})
 	}
 

@@ -75,7 +75,7 @@ func (u *uplink) Reach(stream grpc.BidiStreamingServer[wire.TunnelData, wire.Tun
 	if key := first.GetId(); len(key) > vhost.MaxKey || !vhost.ValidKey(key) {
 		return status.Error(codes.InvalidArgument, "want NAMESPACE/NAME of a virtual host as the id of the first message")
 	}
-	return u.g.opts.Hosts.Reach(stream.Context(), u.g, who.site, first.Id, paced)
+	return u.g.untilExpiry(who, func() error { return u.g.opts.Hosts.Reach(stream.Context(), u.g, who.site, first.Id, paced) })
 }
 
 // Answer implements wire.UplinkServer.
@@ -87,7 +87,9 @@ func (u *uplink) Answer(stream grpc.BidiStreamingServer[wire.TunnelData, wire.Tu
 	if id := first.GetId(); id == "" || len(id) > maxTunnelID {
 		return status.Errorf(codes.InvalidArgument, "want an id of 1 to %d characters in the first message", maxTunnelID)
 	}
-	err = u.g.opts.Hosts.Answer(stream.Context(), who.site, first.Id, first.GetRefused(), paced)
+	err = u.g.untilExpiry(who, func() error {
+		return u.g.opts.Hosts.Answer(stream.Context(), who.site, first.Id, first.GetRefused(), paced)
+	})
 	if errors.Is(err, regional.ErrUnknownTunnel) {
 		return status.Error(codes.NotFound, err.Error())
 	}

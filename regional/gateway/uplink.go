@@ -282,7 +282,7 @@ func (g *Gateway) runStream(stream grpc.BidiStreamingServer[wire.FromSite, wire.
 		case <-silent.C:
 			return status.Errorf(codes.DeadlineExceeded, "no heartbeat for %s", HeartbeatTimeout)
 		case <-expiry.C:
-			return status.Errorf(codes.Unauthenticated, "the certificate of site %s expired; connect with a renewed one", s.id)
+			return errExpired(who)
 		case <-sess.ended:
 			return sess.why
 		case <-g.stopping:
@@ -412,8 +412,10 @@ func (u *uplink) FetchBlob(req *wire.FetchBlobRequest, stream grpc.ServerStreami
 	if req.Offset < 0 || len(req.Digest) != 64 {
 		return status.Error(codes.InvalidArgument, "want a digest of 64 hex digits and an offset of 0 or more")
 	}
-	err = u.g.opts.Upstream.Blob(stream.Context(), who.site, req.Digest, req.Offset, func(b []byte) error {
-		return stream.Send(&wire.BlobChunk{Data: b})
+	err = u.g.untilExpiry(who, func() error {
+		return u.g.opts.Upstream.Blob(stream.Context(), who.site, req.Digest, req.Offset, func(b []byte) error {
+			return stream.Send(&wire.BlobChunk{Data: b})
+		})
 	})
 	if _, isStatus := status.FromError(err); err == nil || isStatus {
 		return err
@@ -446,6 +448,26 @@ func firstOfTunnel(stream grpc.BidiStreamingServer[wire.TunnelData, wire.TunnelD
 	}
 }
 
+// untilExpiry has a stream of a site end with the certificate that it was opened with: a
+// connection is asked for its certificate once, and may live for months. serve must use
+// nothing but the stream, whose end is serve's too; it is not waited for.
+func (g *Gateway) untilExpiry(who caller, serve func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- serve() }()
+	expiry := time.NewTimer(who.cert.NotAfter.Sub(g.now()))
+	defer expiry.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-expiry.C:
+		return errExpired(who)
+	}
+}
+
+func errExpired(who caller) error {
+	return status.Errorf(codes.Unauthenticated, "the certificate of site %s expired; connect with a renewed one", who.site)
+}
+
 // Tunnel implements wire.UplinkServer.
 func (u *uplink) Tunnel(stream grpc.BidiStreamingServer[wire.TunnelData, wire.TunnelData]) error {
 	who, err := grpcCaller(stream.Context())
@@ -459,7 +481,7 @@ func (u *uplink) Tunnel(stream grpc.BidiStreamingServer[wire.TunnelData, wire.Tu
 	if id := first.GetId(); id == "" || len(id) > maxTunnelID {
 		return status.Errorf(codes.InvalidArgument, "want an id of 1 to %d characters in the first message of a tunnel", maxTunnelID)
 	}
-	err = u.g.opts.Upstream.Tunnel(stream.Context(), who.site, first.Id, paced)
+	err = u.g.untilExpiry(who, func() error { return u.g.opts.Upstream.Tunnel(stream.Context(), who.site, first.Id, paced) })
 	if errors.Is(err, regional.ErrUnknownTunnel) {
 		return status.Error(codes.NotFound, err.Error())
 	}

@@ -23,8 +23,10 @@ import (
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/testkit"
+	"muster.dev/muster/internal/tunnel"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional"
+	"muster.dev/muster/regional/hosts"
 )
 
 func hello() *wire.FromSite {
@@ -330,6 +332,84 @@ func bareGateway(now func() time.Time, up regional.Upstream, self storage.Append
 		panic(err)
 	}
 	return g
+}
+
+// endlessTunnel is a site's stream of a tunnel that it never ends.
+type endlessTunnel struct {
+	grpc.ServerStream
+	ctx context.Context
+	in  chan *wire.TunnelData
+}
+
+func (s *endlessTunnel) Context() context.Context    { return s.ctx }
+func (s *endlessTunnel) Send(*wire.TunnelData) error { return s.ctx.Err() }
+func (s *endlessTunnel) Recv() (*wire.TunnelData, error) {
+	select {
+	case m := <-s.in:
+		return m, nil
+	case <-s.ctx.Done():
+		return nil, s.ctx.Err()
+	}
+}
+
+// joined keeps both ends of a connection for as long as their streams live.
+type joined struct{}
+
+func (joined) Reach(ctx context.Context, _ hosts.Sites, _ fleet.SiteID, _ string, _ tunnel.Stream) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (joined) Answer(ctx context.Context, _ fleet.SiteID, _, _ string, _ tunnel.Stream) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Whatever a site has opened ends with the certificate that it was opened with, however
+// busy it is.
+func TestTunnelsEndWithTheCertificate(t *testing.T) {
+	cert := newAuthority(t).site(t, paris, "eu-west").Leaf
+	for name, open := range map[string]func(*uplink, grpc.BidiStreamingServer[wire.TunnelData, wire.TunnelData]) error{"Reach": (*uplink).Reach, "Answer": (*uplink).Answer, "Tunnel": (*uplink).Tunnel} {
+		synctest.Test(t, func(t *testing.T) {
+			g := bareGateway(time.Now, &upstream{}, nil)
+			g.opts.Hosts = joined{}
+			c := *cert
+			c.NotAfter = time.Now().Add(time.Hour)
+			ctx, cancel := context.WithCancel(context.WithValue(t.Context(), callerKey{}, caller{site: paris, cert: &c}))
+			defer cancel()
+			st := &endlessTunnel{ctx: ctx, in: make(chan *wire.TunnelData)}
+			began, ended := time.Now(), make(chan error, 1)
+			go func() {
+				ended <- open(&uplink{g: g}, st)
+				cancel() // as gRPC does
+			}()
+			id := "shop/db"
+			if name == "Tunnel" {
+				id = "tunnel-of-paris"
+			}
+			st.in <- &wire.TunnelData{Id: id}
+			for tick := time.NewTicker(time.Minute); ; {
+				select {
+				case err := <-ended:
+					if status.Code(err) != codes.Unauthenticated || time.Since(began) != time.Hour {
+						t.Errorf("%s: %v after %s", name, err, time.Since(began))
+					}
+					return
+				case <-tick.C:
+					if time.Since(began) > 2*time.Hour {
+						t.Errorf("%s outlives its certificate", name)
+						return
+					}
+					if name == "Tunnel" { // the others' messages are read by who joins them
+						select {
+						case st.in <- &wire.TunnelData{Data: []byte("x")}:
+						case <-ctx.Done():
+						}
+					}
+				}
+			}
+		})
+	}
 }
 
 type nopAppendable struct{}

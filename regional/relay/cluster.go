@@ -132,8 +132,9 @@ func (r *Relay) sweepClusters() {
 // tunnelWait is how long control waits for a tunnel that it asked for, about.
 const tunnelWait = time.Minute
 
-// maxPendingTunnels of all sites together.
-const maxPendingTunnels = 10_000
+// maxPendingTunnels of all sites together, and of one: an agent has 16 open at once. One that
+// opens none of those that it is asked for takes no other site's.
+const maxPendingTunnels, maxPendingOfSite = 10_000, 64
 
 // pendingTunnel is one that control asked for and that the site has not opened yet.
 type pendingTunnel struct {
@@ -146,7 +147,16 @@ func (r *Relay) onOpenTunnel(m *wire.SiteOpenTunnel) {
 	r.mu.Lock()
 	var sess regional.Session
 	if s := r.sites[id]; s != nil && len(r.tunnels) < maxPendingTunnels {
-		if sess = s.session; sess != nil {
+		pending := 0
+		for _, t := range r.tunnels {
+			if t.site == id {
+				pending++
+			}
+		}
+		if sess = s.session; sess != nil && pending >= maxPendingOfSite {
+			sess = nil
+		}
+		if sess != nil {
 			r.tunnels[m.GetId()] = pendingTunnel{id, r.opts.Now().Add(tunnelWait)}
 		}
 	}

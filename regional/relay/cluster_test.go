@@ -172,3 +172,28 @@ func (p pipe) Recv() (*wire.TunnelData, error) {
 }
 
 func (p pipe) CloseSend() error { return nil }
+
+// A site that opens none of the tunnels that it is asked for, as its tenant's users ask for
+// ever more of them, takes no other site's place.
+func TestTunnelsThatASiteDoesNotOpen(t *testing.T) {
+	r := newRelay(t, Options{Dir: t.TempDir(), Control: client(t, "127.0.0.1:1")})
+	deaf, good := newSession(), newSession()
+	deaf.tunnels = make(chan string, 2*maxPendingTunnels)
+	r.SiteUp(tokyo, &wire.Hello{}, deaf)
+	r.SiteUp(paris, &wire.Hello{}, good)
+	for i := range maxPendingTunnels {
+		r.onOpenTunnel(&wire.SiteOpenTunnel{Tenant: tokyo.Tenant, Site: tokyo.Name, Id: fmt.Sprint("never-", i)})
+	}
+	if n := len(deaf.tunnels); n != maxPendingOfSite {
+		t.Errorf("the site was asked for %d tunnels that it does not open, want %d", n, maxPendingOfSite)
+	}
+	r.onOpenTunnel(&wire.SiteOpenTunnel{Tenant: paris.Tenant, Site: paris.Name, Id: "mine"})
+	select {
+	case id := <-good.tunnels:
+		if id != "mine" {
+			t.Errorf("asked for %q", id)
+		}
+	default:
+		t.Error("another tenant's site is not asked for its tunnel")
+	}
+}

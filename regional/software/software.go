@@ -264,6 +264,9 @@ func (p *paced) WriteHeader(code int) {
 // Write implements http.ResponseWriter.
 func (p *paced) Write(b []byte) (written int, err error) {
 	for len(b) > 0 && err == nil {
+		if err := p.ctx.Err(); err != nil { // such as that the site's certificate has expired
+			return written, err
+		}
 		part := b[:min(len(b), chunk)]
 		if p.s.pace != nil {
 			if err := p.s.pace.WaitN(p.ctx, len(part)); err != nil {

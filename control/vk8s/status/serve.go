@@ -34,6 +34,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
+	"muster.dev/muster/internal/fairshare"
 	"muster.dev/muster/internal/fleet"
 )
 
@@ -58,12 +59,15 @@ type HandlerOptions struct {
 	Usage func(context.Context, UsageOf) ([]Usage, error)
 	// Dial connects to what serves a site's Kubernetes API; nil: nothing does.
 	Dial Dial
+	// Sessions with pods at once (log, exec, attach, port-forward), of which one tenant has
+	// as many as it leaves free for others; default 1000.
+	Sessions int
 }
 
 // Handler serves what is in the store: requests as the stock API server gets them, behind
 // its authorization, with the request.RequestInfo of the stock path in their context.
 func (s *Store) Handler(o HandlerOptions) http.Handler {
-	h := &server{store: s, o: o, codecs: serializer.NewCodecFactory(scheme())}
+	h := &server{store: s, o: o, codecs: serializer.NewCodecFactory(scheme()), sessions: fairshare.NewShares(cmp.Or(max(o.Sessions, 0), defaultSessions))}
 	for k, plural := range []string{"pods", "nodes", "events"} {
 		h.resources = append(h.resources, &resource{server: h, table: s.tables[k], plural: plural, kind: corev1.SchemeGroupVersion.WithKind(kindNames[k])})
 	}
@@ -98,6 +102,7 @@ type server struct {
 	store     *Store
 	o         HandlerOptions
 	codecs    serializer.CodecFactory
+	sessions  *fairshare.Shares
 	resources []*resource
 }
 

@@ -722,6 +722,55 @@ func TestTunnel(t *testing.T) {
 	}
 }
 
+// A tenant whose users, and whose sites, keep sessions open leaves some to other tenants, and
+// has a place again when one ends.
+func TestSessionsOfATenantLeaveRoomForOthers(t *testing.T) {
+	s := twoSites(t)
+	victim := fleet.SiteID{Tenant: "victim", Name: "paris"}
+	victims := pod("web-6f-aaaaa", "n", corev1.PodRunning)
+	victims.Namespace = "victim-shop"
+	say(t, s, victim, true, nil, victims)
+	s.Online(victim, true)
+	dial := tunnelSite(t, func(w http.ResponseWriter, req *http.Request) { // it never answers
+		<-req.Context().Done()
+	})
+	h := s.Handler(HandlerOptions{Dial: dial, Sessions: 4, Scope: func(ctx context.Context) (Scope, bool) {
+		info, _ := request.RequestInfoFrom(ctx)
+		tenant, _, _ := strings.Cut(info.Namespace, "-")
+		return Scope{Namespace: info.Namespace, Tenant: tenant}, true
+	}})
+	open := func(namespace, name string) (hangUp func(), code <-chan int) {
+		ctx, cancel := context.WithCancel(t.Context())
+		t.Cleanup(cancel)
+		info := &request.RequestInfo{IsResourceRequest: true, APIVersion: "v1", APIPrefix: "api", Verb: "get", Namespace: namespace, Resource: "pods", Name: name, Subresource: "log", Path: "/api/v1/namespaces/" + namespace + "/pods/" + name + "/log"}
+		req := httptest.NewRequestWithContext(request.WithRequestInfo(ctx, info), http.MethodGet, info.Path, nil)
+		done := make(chan int, 1)
+		w := httptest.NewRecorder()
+		go func() {
+			h.ServeHTTP(w, req)
+			done <- w.Code
+		}()
+		return cancel, done
+	}
+	shares := h.(*server).sessions
+	open(shop, "db-0-paris")
+	hangUp, _ := open(shop, "db-0-paris")
+	testkit.EventuallyTrue(t, "two sessions of the tenant", func() bool { return shares.Held("demo") == 2 })
+	_, third := open(shop, "db-0-paris")
+	select {
+	case code := <-third:
+		if code != http.StatusTooManyRequests {
+			t.Errorf("a third session of the tenant: %d", code)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("a tenant has more than half of all sessions")
+	}
+	open("victim-shop", "web-6f-aaaaa")
+	testkit.EventuallyTrue(t, "a session of another tenant", func() bool { return shares.Held("victim") == 1 })
+	hangUp()
+	testkit.EventuallyTrue(t, "the place is free again", func() bool { return shares.Held("demo") == 1 })
+}
+
 // FuzzApply: whatever a site sends, the store holds together and keeps to its tenant.
 func FuzzApply(f *testing.F) {
 	b, _ := pod("web-6f-aaaaa", "n", corev1.PodRunning).Marshal()

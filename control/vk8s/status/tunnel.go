@@ -32,6 +32,15 @@ import (
 // site's own connection.
 type Dial func(ctx context.Context, site fleet.SiteID) (net.Conn, error)
 
+const (
+	defaultSessions = 1000
+	// dialTime bounds how long a site may take to open a tunnel that it was asked for; its
+	// regional has forgotten it by then.
+	dialTime = time.Minute
+	// busySeconds is after how long somebody who got no session may ask again.
+	busySeconds = 10
+)
+
 // deleteTime bounds how long a site may take to delete or to evict a pod.
 const deleteTime = 30 * time.Second
 
@@ -42,6 +51,8 @@ func (h *server) transport(ctx context.Context, id fleet.SiteID) *http.Transport
 		if h.o.Dial == nil {
 			return nil, errors.New("sites are not reached from here")
 		}
+		dialing, cancel := context.WithTimeout(dialing, dialTime)
+		defer cancel()
 		conn, err := h.o.Dial(dialing, id)
 		if err != nil {
 			return nil, err
@@ -84,6 +95,11 @@ func (r *resource) tunnel(w http.ResponseWriter, req *http.Request, info *reques
 	if err != nil {
 		return err
 	}
+	tenant := it.site.id.Tenant
+	if !r.server.sessions.Take(tenant) {
+		return apierrors.NewTooManyRequests(fmt.Sprintf("tenant %s has as many logs, execs and port-forwards open as it may; close some", tenant), busySeconds)
+	}
+	defer r.server.sessions.Give(tenant)
 	location := &url.URL{Scheme: "http", Host: it.site.id.Name, Path: "/api/v1/namespaces/" + it.namespace + "/pods/" + it.own + "/" + info.Subresource, RawQuery: req.URL.RawQuery}
 	out := req.Clone(req.Context())
 	for name := range out.Header { // who asks is nobody's business there
