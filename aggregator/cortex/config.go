@@ -171,9 +171,11 @@ func storage(cfg *upstream.Config, o Options) {
 	c.BlocksFetchConcurrency = 1
 
 	q := &cfg.Querier
-	q.ActiveQueryTrackerDir = filepath.Join(o.DataDir, "active-queries")
-	q.MaxConcurrent = 16
-	q.Timeout = time.Minute
+	// Queries wait in queryTurns: in the tracker, which is PromQL's line, one whose time is over
+	// is answered as if it were wrong, or let through, as luck has it.
+	q.ActiveQueryTrackerDir = ""
+	q.MaxConcurrent = maxQueries
+	q.Timeout = queryTimeout
 	q.MaxSamples = o.Limits.withDefaults().SamplesPerQuery
 	q.QueryIngestersWithin = 0 // late samples are in the ingester, however old they are
 	q.IngesterLabelNamesWithMatchers = true

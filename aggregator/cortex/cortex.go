@@ -43,7 +43,6 @@ import (
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/promcost"
 	"muster.dev/muster/internal/prommeter"
-	"muster.dev/muster/internal/turns"
 )
 
 // Options of an embedded Cortex.
@@ -196,7 +195,7 @@ func build(o Options) (*Cortex, error) {
 		_ = lock.Close()
 		return nil, err
 	}
-	queries := queryTurns{turns.NewProcessors(0)}
+	queries := newQueryTurns()
 	cfg.Server.HTTPMiddleware = append(cfg.Server.HTTPMiddleware, middleware.Func(queries.each))
 	c := &Cortex{log: o.Logger, guard: o.Guard, lock: lock, wal: wal, stopWithin: stopTimeout}
 	if err := c.assemble(cfg, queries); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/cortexproject/cortex/pkg/util/validation"
 	"github.com/prometheus/prometheus/promql"
@@ -16,9 +17,23 @@ import (
 	"muster.dev/muster/internal/wire"
 )
 
+const (
+	// maxQueries run at once, of which a tenant has half at most.
+	maxQueries = 16
+	// queryTimeout bounds a query, and before it the wait for its turn.
+	queryTimeout = time.Minute
+)
+
 // queryTurns has queries share the processors, as a regional's engines do: Cortex knows how
-// many run and not how long each does.
-type queryTurns struct{ processors *turns.Processors }
+// many run and not how long each does, nor whose they are.
+type queryTurns struct {
+	slots      *turns.Slots // of queries under way, for what they hold in memory
+	processors *turns.Processors
+}
+
+func newQueryTurns() queryTurns {
+	return queryTurns{turns.New(maxQueries, maxQueries-2, maxQueries/2), turns.NewProcessors(0)}
+}
 
 type turnKey struct{}
 
@@ -31,7 +46,15 @@ func (q queryTurns) each(next http.Handler) http.Handler {
 			return
 		}
 		class := turns.Class{Platform: r.Header.Get(wire.HeaderPurpose) == wire.PurposeHealth, Tenant: r.Header.Get(wire.OrgHeader)}
-		t, err := q.processors.Begin(r.Context(), class)
+		waiting, cancel := context.WithTimeout(r.Context(), queryTimeout)
+		defer cancel()
+		release, err := q.slots.Acquire(waiting, class)
+		if err != nil {
+			http.Error(w, "the query was given up before its turn came", http.StatusServiceUnavailable)
+			return
+		}
+		defer release()
+		t, err := q.processors.Begin(waiting, class)
 		if err != nil {
 			http.Error(w, "the query was given up before its turn came", http.StatusServiceUnavailable)
 			return

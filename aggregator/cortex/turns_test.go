@@ -60,12 +60,67 @@ func TestWhoseFaultAQueryIs(t *testing.T) {
 		says    string
 	}{
 		{`sum(test_metric)`, time.Minute, http.StatusUnprocessableEntity, "selects too many series"},
-		{`sum(test_metric)`, time.Millisecond, http.StatusServiceUnavailable, "timed out"},
+		{`sum(test_metric)`, 0, http.StatusServiceUnavailable, "timed out"},
 		{`sum(test_metric{series="1"})`, time.Minute, http.StatusOK, `"values"`},
 	} {
 		if code, body := ask(q.expr, q.timeout); code != q.code || !strings.Contains(body, q.says) {
 			t.Errorf("%s within %s: %d %.300s, want %d", q.expr, q.timeout, code, body, q.code)
 		}
+	}
+}
+
+// A query whose time is over before it begins is late each time, whatever else goes on; the
+// store answered half of them as if they were wrong.
+func TestQueriesThatAreLate(t *testing.T) {
+	c, _ := start(t, Options{DataDir: t.TempDir()})
+	for i := range 40 {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+c.Addr()+"/prometheus/api/v1/query?query=vector(1)&timeout=0.000001", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Scope-OrgID", "acme")
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusServiceUnavailable {
+			t.Fatalf("query %d: %d %s", i, resp.StatusCode, b)
+		}
+	}
+}
+
+// One tenant's queries that take long leave slots to others', and to health.
+func TestATenantsQueriesLeaveSlots(t *testing.T) {
+	q := newQueryTurns()
+	for range maxQueries / 2 {
+		if _, err := q.slots.Acquire(t.Context(), turns.Class{Tenant: "evil"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := q.each(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	call := func(tenant, purpose string, gone bool) int {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if gone {
+			cancel() // it would wait for its own tenant
+		}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/prometheus/api/v1/query", nil)
+		r.Header.Set("X-Scope-OrgID", tenant)
+		r.Header.Set("X-Muster-Purpose", purpose)
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	if code := call("evil", "", true); code != http.StatusServiceUnavailable {
+		t.Errorf("one more of the tenant: %d", code)
+	}
+	if code := call("acme", "", false); code != http.StatusOK {
+		t.Errorf("another tenant's: %d", code)
+	}
+	if code := call("acme", "health", false); code != http.StatusOK {
+		t.Errorf("health's: %d", code)
 	}
 }
 
@@ -86,7 +141,8 @@ func TestAnswered(t *testing.T) {
 // A tenant's query waits for the turns of others, and health's goes first; what is no query
 // waits for nobody.
 func TestQueriesHaveTurns(t *testing.T) {
-	q := queryTurns{turns.NewProcessors(2)} // of which tenants have one
+	q := newQueryTurns()
+	q.processors = turns.NewProcessors(2) // of which tenants have one
 	h := q.each(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := q.pass(r.Context()); err != nil {
 			t.Error(err)
