@@ -118,3 +118,55 @@ func TestTopCounts(t *testing.T) {
 	round1(r)
 	w.expect("raised", w.sink.raised(), "R{pod=a,site=paris}@3", "R{pod=a,site=rome}@615")
 }
+
+// Every type has an alert that fires, and that resolves once what it is about is over; a process that takes over
+// meanwhile resolves what the one before raised.
+func TestEveryTypeFiresAndResolves(t *testing.T) {
+	before := every(10, 0, 130, at(0, "paris", "x", "labels.user=a", "labels.ms=10"))
+	burst := every(1, 130, 160, at(0, "paris", "x", "severity=error", "labels.user=a", "labels.ms=90"))
+	after := every(10, 160, 1500, at(0, "paris", "x", "labels.user=a", "labels.ms=10"))
+	other := list(at(135, "paris", "x", "labels.user=b"))
+	cases := map[string]struct {
+		options string
+		lines   []script
+	}{
+		"any":                {"filter: 'severity:error'", burst},
+		"frequency":          {"num_events: 20, timeframe: 1m", burst},
+		"spike":              {"timeframe: 1m, spike_height: '3', spike_type: up", burst},
+		"spike_aggregation":  {"metric_agg_key: labels.ms, metric_agg_type: avg, timeframe: 1m, spike_height: '3', spike_type: up", burst},
+		"flatline":           {"threshold: 1, timeframe: 1m", nil},
+		"blacklist":          {"compare_key: labels.user, blacklist: [b]", other},
+		"whitelist":          {"compare_key: labels.user, whitelist: [a]", other},
+		"change":             {"compare_key: labels.user", other},
+		"new_term":           {"fields: [labels.user]", other},
+		"cardinality":        {"cardinality_field: labels.user, max_cardinality: 1, timeframe: 1m", other},
+		"metric_aggregation": {"metric_agg_key: labels.ms, metric_agg_type: percentiles, percentile_range: 90, max_threshold: '50', timeframe: 1m", burst},
+		"percentage_match":   {"match_bucket_filter: 'severity:error', max_percentage: '10', timeframe: 1m", burst},
+	}
+	for name := range kinds {
+		t.Run(name, func(t *testing.T) {
+			c, ok := cases[name]
+			if !ok {
+				t.Fatal("no lines for this type")
+			}
+			w := newWorld(t, "paris")
+			w.use("acme", fmt.Sprintf("{type: %s, %s, realert: 1m, keep_firing_for: 0s}", name, c.options))
+			r := w.runner()
+			lines, gap := all(before, c.lines, after), 0
+			if name == "flatline" { // nothing comes for a while
+				lines, gap = all(before, every(10, 240, 1500, at(0, "paris", "x"))), 60
+			}
+			play(w, r, lines, 165+gap)
+			w.expect("firing", w.sink.firing(), "R{site=paris}")
+			next := w.runner(func(o *Options) { o.LeaseTTL = time.Millisecond })
+			for _, l := range lines {
+				if l.at > 165+gap {
+					w.now = t0.Add(time.Duration(l.at) * time.Second)
+					w.log(l.site, l.message, float64(l.at), l.fields...)
+					round1(next)
+				}
+			}
+			w.expect("firing afterwards", w.sink.firing())
+		})
+	}
+}

@@ -1,5 +1,5 @@
-// Takes a picture of every page in both themes at two sizes, into screenshots/:
-//   node e2e/shots.mjs [filter]     (BASE_URL and TOKEN as in the tests; default: a mock of its own)
+// Takes a picture of every page in both themes at three sizes, into screenshots/:
+//   node e2e/shots.mjs [filter]     (BASE_URL and TOKEN as in the tests; default: a mock of its own, with MOCK_SITES sites)
 import { spawn } from "node:child_process";
 import { mkdirSync } from "node:fs";
 import { chromium } from "@playwright/test";
@@ -38,6 +38,17 @@ const PAGES = {
     for (let i = 0; i < 6; i++) await p.getByRole("button", { name: "Zoom in" }).click();
     await p.waitForTimeout(3000);
   },
+  sites: async (p) => p.goto(`${base}/sites`),
+  connectivity: async (p) => p.goto(`${base}/connectivity`),
+  explore: async (p) => p.goto(`${base}/explore`),
+  "alert-groups": async (p) => p.goto(`${base}/alerts?tab=groups`),
+  "silence-groups": async (p) => {
+    await p.goto(`${base}/alerts?tab=groups`);
+    const boxes = p.getByRole("checkbox", { name: /^Choose (?!all)/ });
+    for (const i of [0, 1, 2]) await boxes.nth(i).check();
+    await p.getByRole("button", { name: /^Silence these 3 groups/ }).click();
+  },
+  loudest: async (p) => p.goto(`${base}/alerts?tab=loudest`),
   load: async (p) => p.goto(`${base}/load`),
   "virtual-sites": async (p) => p.goto(`${base}/virtual-sites`),
   "virtual-site": async (p) => p.goto(`${base}/virtual-sites/shared/all-eu?tenant=acme`),
@@ -177,7 +188,7 @@ for (const theme of ["dark", "light"]) {
       page.on("pageerror", (e) => console.log(name, String(e)));
       await go(page);
       await page.waitForTimeout(900);
-      await page.screenshot({ path: `screenshots/${name}-${theme}-${w}.png`, fullPage: w < 500 || ["site", "score", "policies", "virtual-site"].includes(name) || name.startsWith("rollout") });
+      await page.screenshot({ path: `screenshots/${name}-${theme}-${w}${process.env.MOCK_SITES ? `-${process.env.MOCK_SITES}` : ""}.png`, fullPage: w < 500 || ["site", "score", "policies", "virtual-site"].includes(name) || name.startsWith("rollout") });
       await page.close();
     }
     await context.close();
