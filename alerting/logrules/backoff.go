@@ -9,7 +9,7 @@ type backoff struct {
 }
 
 // maxDoubled is how often a second doubles before it is logrule.MaxRealert.
-const maxDoubled = 20
+const maxDoubled = 22
 
 // wait is the realert of an alert that is raised at seen, by ElastAlert's rule: it doubles if the last one
 // ran out less than itself ago, and else is halved for each time that it fits into the quiet since.

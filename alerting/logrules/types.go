@@ -300,7 +300,7 @@ func (w *window) dropTerms(upTo int64) (dropped int) {
 func (r *round) forget() {
 	p := r.p
 	keep := max(p.timeframe, p.step) * max(p.traits.frames, 1)
-	forgetAfter := cmp.Or(p.traits.forgetAfter, forgetAfter.Milliseconds())
+	forgetAfter := max(cmp.Or(p.traits.forgetAfter, forgetAfter.Milliseconds()), keep)
 	old := min(r.from, r.to) - keep
 	for key, w := range r.st.Keys {
 		w.message = ""

@@ -32,9 +32,9 @@ const (
 	DefaultKeepFiring     = 5 * time.Minute
 	MostDefaultKeepFiring = time.Hour
 
-	MaxTimeframe   = 24 * time.Hour
-	MaxTermsWindow = 720 * time.Hour
-	MaxRealert     = 7 * 24 * time.Hour
+	MaxTimeframe   = 7 * 24 * time.Hour
+	MaxTermsWindow = 90 * 24 * time.Hour
+	MaxRealert     = 28 * 24 * time.Hour
 
 	// DefaultTopCount is how many values of a field of top_count_keys are told.
 	DefaultTopCount = 5

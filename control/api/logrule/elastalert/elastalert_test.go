@@ -53,14 +53,14 @@ filter: '((labels.status:[500 TO 503}) AND (_exists_:labels.trace)) AND NOT ((la
 name: who
 type: new_term
 fields: [[user, country], host]
-terms_window_size: {days: 90}
+terms_window_size: {days: 100}
 filter: [{match_all: {}}]
 `, `
 name: Who
 type: new_term
 fields: [[labels.user, labels.country], labels.host]
-terms_window_size: 720h
-`, []string{"terms_window_size: 720h0m0s is the longest"}},
+terms_window_size: 2160h
+`, []string{"terms_window_size: 2160h0m0s is the longest"}},
 		{"a number over a threshold", `
 name: 99th floor
 type: metric_aggregation
