@@ -132,3 +132,33 @@ func TestDecidedAgainAtOnce(t *testing.T) {
 		t.Fatal(w.dump())
 	}
 }
+
+// A site has readyWithin of a time in which somebody looks: a control that is killed again and
+// again makes no site fail, and one that stays up finds the one that never gets ready.
+func TestKillsMakeNoSiteFail(t *testing.T) {
+	w := newWorld(t, 40)
+	w.spec.Budget = budget("100%", "0", 5*time.Minute)
+	w.readyAfter = 24 * time.Hour
+	for range 40 {
+		for range 4 {
+			w.step()
+			w.now = w.now.Add(time.Minute)
+		}
+		w.memory = nil
+	}
+	if w.says("was not ready in time") {
+		t.Fatal(w.dump())
+	}
+	w.want(v1alpha1.RolloutRollingBack, 6*time.Minute)
+	if !w.says("was not ready in time") {
+		t.Error(w.dump())
+	}
+
+	// Nor does one that was away for an hour.
+	w = newWorld(t, 40)
+	w.spec.Budget = budget("100%", "0", 5*time.Minute)
+	w.readyAfter = 4 * time.Minute
+	w.step()
+	w.now = w.now.Add(time.Hour)
+	w.want(v1alpha1.RolloutCompleted, 24*time.Hour)
+}

@@ -26,6 +26,7 @@ type Memory struct {
 	sites  map[string]*samples
 
 	began  time.Time // the first look of this process
+	awake  time.Time // since when it looks without a break
 	looked time.Time // last
 	passed time.Time // since when all gates have passed, zero: they did not
 	// since when something that speaks against a gate is true without a break: by gate and
@@ -74,6 +75,7 @@ func (m *Memory) look(sites []Site, now time.Time) {
 	}
 	if now.Sub(m.looked) > blind {
 		m.restart()
+		m.awake = now
 	}
 	m.looked = now
 	m.add(sites, now)

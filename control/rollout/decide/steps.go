@@ -336,7 +336,12 @@ func (r *run) follow() {
 				row.got = r.unit
 			}
 		case v1alpha1.StepUpdating:
-			deadline := time.Unix(row.at, 0).Add(within)
+			// While nobody looked the site may not have been told, nor heard.
+			from := time.Unix(row.at, 0)
+			if r.mem.awake.After(from) {
+				from = r.mem.awake
+			}
+			deadline := from.Add(within)
 			switch {
 			case !s.Online && s.State == Restarting && r.in.Now.Before(deadline):
 				r.soonest(deadline) // it is about to come back
