@@ -51,7 +51,7 @@ func TestShippedHealthPolicy(t *testing.T) {
 		}
 	}
 	// What a reason is about is the site itself, its line or its agent; all others name objects.
-	ofTheSite := []string{"uplink", "uplink-flapping", "telemetry-age", "telemetry-stopped", "push-delay", "push-errors", "spool-backlog", "series-headroom", "agent-age"}
+	ofTheSite := []string{"uplink", "uplink-flapping", "telemetry-age", "telemetry-stopped", "push-delay", "push-errors", "spool-backlog", "series-headroom", "agent-age", "requests"}
 	for _, s := range p.Spec.Signals {
 		if (s.Objects == "") != slices.Contains(ofTheSite, s.Name) {
 			t.Errorf("signal %s: its objects are %q", s.Name, s.Objects)
@@ -383,9 +383,14 @@ func run(t testing.TB, sites map[fleet.SiteID]site, drop bool) map[fleet.SiteID]
 	defer eng.Close()
 	out := map[fleet.SiteID]map[string]float64{}
 	spec := HealthPolicy().Spec
-	asked := slices.Clone(spec.Signals)
+	asked, m := slices.Clone(spec.Signals), Model()
 	for _, p := range spec.Packs {
 		asked = append(asked, v1alpha1.Signal{Name: "pack " + p.Name, Query: p.When})
+	}
+	for _, s := range spec.Signals {
+		if s.Objects != "" {
+			asked = append(asked, v1alpha1.Signal{Name: objectsOf + s.Name, Query: s.Objects})
+		}
 	}
 	for _, s := range asked {
 		q, err := eng.NewInstantQuery(context.Background(), st, nil, s.Query, time.UnixMilli((end - 5*time.Second).Milliseconds()))
@@ -397,7 +402,15 @@ func run(t testing.TB, sites map[fleet.SiteID]site, drop bool) map[fleet.SiteID]
 		if err != nil {
 			t.Fatalf("signal %s: %v", s.Name, err)
 		}
+		of, objects := strings.CutPrefix(s.Name, objectsOf)
 		for _, x := range vec {
+			if objects { // how many there are to blame
+				if i, _ := m.Index(of); m.Signals[i].Score(x.F) < 1 {
+					id := fleet.SiteID{Tenant: x.Metric.Get("tenant"), Name: x.Metric.Get("site")}
+					out[id][s.Name]++
+				}
+				continue
+			}
 			if x.Metric.Len() != 2 {
 				t.Errorf("signal %s: labels %s, want tenant and site alone", s.Name, x.Metric)
 			}
@@ -414,6 +427,9 @@ func run(t testing.TB, sites map[fleet.SiteID]site, drop bool) map[fleet.SiteID]
 	}
 	return out
 }
+
+// objectsOf stands before a signal's name for how many objects its query for them blames.
+const objectsOf = "objects of "
 
 // evaluate gives the state of a site with these values, and the packs that they tell of.
 func evaluate(values map[string]float64) health.State {
@@ -497,8 +513,14 @@ func faults() []fault {
 		{"restarted-twice", "restarts", 0.8, fleet.Green, func(s site) {
 			s.set("kube_pod_container_status_restarts_total", `namespace="shop",pod="p0",uid="u0",container="app"`, func(t float64) float64 { return 5 + min(3, max(0, math.Floor((t-end.Seconds()+600)/40))) })
 		}},
-		{"budget-used-up", "series-refused", 0, fleet.Orange, func(s site) { s.set("muster_collector_series_refused", "", flat(40)) }},
-		{"budget-of-health", "health-series-refused", 0, fleet.Orange, func(s site) { s.set("muster_collector_health_series_refused", "", flat(4)) }},
+		{"budget-used-up", "series-refused", 0, fleet.Orange, func(s site) {
+			s.set("muster_collector_series_refused", "", flat(40))
+			s.set("muster_collector_metric_series_refused", `metric="app_requests"`, flat(40))
+		}},
+		{"budget-of-health", "health-series-refused", 0, fleet.Orange, func(s site) {
+			s.set("muster_collector_health_series_refused", "", flat(4))
+			s.set("muster_collector_metric_series_refused", `metric="kube_pod_info"`, flat(4))
+		}},
 		{"doubtful", "samples-doubtful", 0, fleet.Orange, func(s site) {
 			s.set("muster_collector_doubtful_samples", `target_job="node",target="n1:9100",metric="node_load1",problem="NaN"`, flat(1))
 		}},
@@ -702,6 +724,9 @@ func TestFaults(t *testing.T) {
 		}
 		if len(st.Reasons) == 0 || st.Reasons[0].Signal != f.signal {
 			t.Errorf("%s: reasons %+v, want %s first", f.name, st.Reasons, f.signal)
+		}
+		if values := got[fleet.SiteID{Tenant: "b", Name: f.name}]; m.Signals[i].Objects != "" && values[objectsOf+f.signal] == 0 {
+			t.Errorf("%s: nothing is to blame for %s", f.name, f.signal)
 		}
 		if st.Colour != f.colour {
 			t.Errorf("%s: %v %s, want %s", f.name, st.Score, st.Colour, f.colour)

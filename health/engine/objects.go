@@ -171,7 +171,7 @@ func (e *Engine) describe(a *answers, o int, j int32, objects []object) []string
 
 // objectLabels are the labels of one series that say what it is about.
 type objectLabels struct {
-	node, instance, job, namespace, pod, container, workload, kind, claim, mount, device, metric, problem, target, other string
+	node, instance, job, namespace, pod, container, workload, kind, claim, mount, device, metric, problem, target, service, other string
 }
 
 func (l *objectLabels) reset() { *l = objectLabels{} }
@@ -205,6 +205,10 @@ func (l *objectLabels) add(name, value []byte) {
 		l.mount = v
 	case "device", "gpu", "disk":
 		l.device = v
+	case "service", "ingress", "envoy_cluster_name":
+		if l.service == "" || string(name) == "service" {
+			l.service = v
+		}
 	case "metric":
 		l.metric = v
 	case "problem":
@@ -252,6 +256,8 @@ func (l *objectLabels) name() string {
 		out = space(l.pod) + "/" + l.container
 	case l.pod != "":
 		out = space(l.pod)
+	case l.service != "" && l.instance == "":
+		out = "service " + space(l.service)
 	case l.mount != "":
 		out = on(l.mount)
 	case l.device != "":
