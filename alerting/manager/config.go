@@ -23,6 +23,7 @@ import (
 	commoncfg "github.com/prometheus/common/config"
 	"github.com/prometheus/common/model"
 
+	"muster.dev/muster/internal/turns"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -169,7 +170,7 @@ func (m *Manager) start(p *prepared, yaml []byte, old *running) *running {
 			r.shards[key] = m.startShard(p, piece)
 		}
 	}
-	maps.DeleteFunc(m.slots, func(key string, _ chan struct{}) bool { return r.shards[key] == nil })
+	maps.DeleteFunc(m.slots, func(key string, _ *turns.Slots) bool { return r.shards[key] == nil })
 	p.routes.Walk(func(route *dispatch.Route) {
 		if o := route.RouteOpts; o.RepeatInterval > m.opts.Retention {
 			m.log.Warn("repeat_interval is longer than the retention: notifications can be repeated sooner", "repeat_interval", o.RepeatInterval, "retention", m.opts.Retention, "route", route.Key())

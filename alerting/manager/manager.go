@@ -38,6 +38,7 @@ import (
 	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/obs"
+	"muster.dev/muster/internal/turns"
 )
 
 // DefaultListen is where Alertmanager is looked for.
@@ -74,7 +75,8 @@ type Options struct {
 	// MaxGroups that the alerts of one value may fall into; default 10,000. Each is a timer
 	// and a goroutine.
 	MaxGroups int
-	// Slots is how many notifications of one value are sent at once; default 32.
+	// Slots is how many notifications of one value are sent at once, a quarter of them of one
+	// receiver; default 32.
 	Slots int
 	// Notified is told of each attempt to notify a receiver, once it is over; it may wait for
 	// a disk, not for a network. Nil: nobody is.
@@ -128,7 +130,7 @@ type Manager struct {
 	pipeline *notify.PipelineBuilder
 	metrics  *metrics
 	hub      *hub
-	slots    map[string]chan struct{} // by shard; guarded by configMu
+	slots    map[string]*turns.Slots // by shard; guarded by configMu
 
 	configMu sync.Mutex              // one SetConfig at a time
 	stopped  bool                    // guarded by configMu
@@ -146,7 +148,7 @@ func New(o Options) (m *Manager, err error) {
 	}
 	alertroute.UseAlertmanagerParsers()
 	// One tenant's thousands of alerts above a bound must not fill the log.
-	m = &Manager{opts: o, log: slog.New(obs.LimitWarnings(o.Logger.Handler(), time.Minute)), started: time.Now(), hub: newHub(o.ShardBy, o.MaxAlerts), slots: map[string]chan struct{}{}}
+	m = &Manager{opts: o, log: slog.New(obs.LimitWarnings(o.Logger.Handler(), time.Minute)), started: time.Now(), hub: newHub(o.ShardBy, o.MaxAlerts), slots: map[string]*turns.Slots{}}
 	if err := disk.MkdirAll(disk.OS{}, o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("alertmanager: data directory: %w", err)
 	}

@@ -18,6 +18,8 @@ import (
 	"github.com/prometheus/alertmanager/types"
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/yaml"
+
+	"muster.dev/muster/internal/turns"
 )
 
 // A shard is what one value of Options.ShardBy, a tenant, has of the configuration: its
@@ -195,35 +197,36 @@ type groups int
 
 func (g groups) MaxNumberOfAggregationGroups() int { return int(g) }
 
-// inSlots has integrations wait until one of their shard's slots is free. The slots
-// outlive the configuration: what still sends for a former one counts.
+// inSlots has integrations wait until one of their shard's slots is free, of which one
+// receiver may have a quarter: one that never answers keeps each for as long as a notification
+// may take. The slots outlive the configuration: what still sends for a former one counts.
 func (m *Manager) inSlots(key, receiver string, all []notify.Integration) []notify.Integration {
 	slots := m.slots[key]
 	if slots == nil {
-		slots = make(chan struct{}, m.opts.Slots)
+		slots = turns.New(m.opts.Slots, m.opts.Slots, max(1, m.opts.Slots/4))
 		m.slots[key] = slots
 	}
 	out := make([]notify.Integration, 0, len(all))
 	for _, in := range all {
-		out = append(out, notify.NewIntegration(&waiting{in: in, slots: slots}, &in, in.Name(), in.Index(), receiver))
+		out = append(out, notify.NewIntegration(&waiting{in: in, receiver: receiver, slots: slots}, &in, in.Name(), in.Index(), receiver))
 	}
 	return out
 }
 
 // waiting is an integration that sends when a slot is free.
 type waiting struct {
-	in    notify.Integration
-	slots chan struct{}
+	in       notify.Integration
+	receiver string
+	slots    *turns.Slots // of receivers, who stand in for tenants here
 }
 
 func (w *waiting) Notify(ctx context.Context, alerts ...*types.Alert) (bool, error) {
-	select {
-	case w.slots <- struct{}{}:
-		defer func() { <-w.slots }()
-		return w.in.Notify(ctx, alerts...)
-	case <-ctx.Done():
-		return true, fmt.Errorf("all of the tenant's %d notifications at a time were under way: %w", cap(w.slots), ctx.Err())
+	release, err := w.slots.Acquire(ctx, turns.Class{Tenant: w.receiver})
+	if err != nil {
+		return true, fmt.Errorf("as many notifications of the receiver, or of its tenant, as may be at a time were under way: %w", err)
 	}
+	defer release()
+	return w.in.Notify(ctx, alerts...)
 }
 
 // Collect implements prometheus.Collector for the sum of the dispatchers.
