@@ -94,6 +94,12 @@ func (c *Client) do(ctx context.Context, method, path string, params url.Values)
 	if c.Tenant != "" && path != sessionPath { // who asks is of no tenant
 		set.Set("tenant", c.Tenant)
 	}
+	// A viewer's site may be called "..": the request would go elsewhere, with this token.
+	for part := range strings.SplitSeq(path, "/") {
+		if part == "." || part == ".." {
+			return nil, &Problem{Status: http.StatusBadRequest, Detail: fmt.Sprintf("%q is no name", part)}
+		}
+	}
 	at := c.URL + "/api/v1" + path
 	var body io.Reader
 	if method == http.MethodPost {
@@ -109,7 +115,10 @@ func (c *Client) do(ctx context.Context, method, path string, params url.Values)
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	req.Header.Set("Authorization", c.Authorization)
-	resp, err := c.HTTP.Do(req)
+	// The console redirects nobody; what does stands before it, and is not to have the token.
+	stay := *c.HTTP
+	stay.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	resp, err := stay.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("the console can't be reached: %w", err)
 	}
