@@ -187,6 +187,8 @@ for (const theme of ["dark", "light"]) {
       page.on("console", (m) => m.type() === "error" && !/status of (400|401|503)/.test(m.text()) && console.log(name, m.text()));
       page.on("pageerror", (e) => console.log(name, String(e)));
       await go(page);
+      // A picture of what is still loading says nothing.
+      if (name !== "loading") await page.waitForFunction(() => !document.querySelector(".skeleton"), null, { timeout: 15_000 }).catch(() => console.log(name, "still loads"));
       await page.waitForTimeout(900);
       await page.screenshot({ path: `screenshots/${name}-${theme}-${w}${process.env.MOCK_SITES ? `-${process.env.MOCK_SITES}` : ""}.png`, fullPage: w < 500 || ["site", "score", "policies", "virtual-site"].includes(name) || name.startsWith("rollout") });
       await page.close();
