@@ -17,6 +17,7 @@ import (
 
 	"muster.dev/muster/control/agent/linkmeter"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/hostconfig"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -246,7 +247,7 @@ func (a *Agent) send(ctx context.Context, stream uplink, w *wire.Welcome) error 
 }
 
 func (a *Agent) reportNow(seq uint64) *wire.Report {
-	r := &wire.Report{Seq: seq, AppliedRevision: a.desired.appliedRevision(), PolicyHash: a.desired.effective(fleet.KindCollectionPolicy), Versions: map[string]string{}}
+	r := &wire.Report{Seq: seq, AppliedRevision: a.desired.appliedRevision(), PolicyHash: a.desired.effective(fleet.KindCollectionPolicy), HostConfiguration: a.desired.effective(hostconfig.Kind), Versions: map[string]string{}}
 	maps.Copy(r.Versions, a.opts.Versions())
 	r.Versions["agent"] = a.opts.Version
 	if a.opts.Software != nil {

@@ -14,7 +14,9 @@ import (
 	genericinitializer "k8s.io/apiserver/pkg/admission/initializer"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"muster.dev/muster/control/api/offered"
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/rollout/hold"
 )
 
 const promotePluginName = "MusterPromote"
@@ -87,6 +89,9 @@ func (p *promote) Validate(ctx context.Context, a admission.Attributes, _ admiss
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
+	if err := p.mayChange(ctx, a, now, before); err != nil {
+		return err
+	}
 	to := now.Spec.Control.Promote
 	if to <= before.Spec.Control.Promote {
 		return nil
@@ -111,6 +116,26 @@ func (p *promote) Validate(ctx context.Context, a admission.Attributes, _ admiss
 		why = fmt.Errorf("spec.control.promote: %d: to approve a wave takes the verb %s on rollouts: ask a tenant editor or administrator", to, verbApprove)
 	}
 	return apierrors.NewForbidden(a.GetResource().GroupResource(), a.GetName(), why)
+}
+
+// mayChange wants who writes a Rollout of policies to have the right to write them: control
+// writes them in their place. Workloads are written by whoever may write rollouts.
+func (p *promote) mayChange(ctx context.Context, a admission.Attributes, now, before *v1alpha1.Rollout) error {
+	for i, c := range now.Spec.Changes {
+		at := slices.IndexFunc(hold.Policies, func(k offered.Kind) bool {
+			return k.Kind == c.Kind && k.GroupVersionKind().GroupVersion().String() == c.APIVersion
+		})
+		if at < 0 || i < len(before.Spec.Changes) && equality.Semantic.DeepEqual(c, before.Spec.Changes[i]) {
+			continue
+		}
+		kind := hold.Policies[at]
+		decision, _, _ := p.authorizer.Authorize(ctx, authorizer.AttributesRecord{User: a.GetUserInfo(), Verb: "update", Namespace: a.GetNamespace(), Name: c.Name,
+			APIGroup: kind.Group, APIVersion: kind.Version, Resource: kind.Resource, ResourceRequest: true})
+		if decision != authorizer.DecisionAllow {
+			return apierrors.NewForbidden(a.GetResource().GroupResource(), a.GetName(), fmt.Errorf("spec.changes[%d]: you may not write %s %s: ask a tenant administrator to start the rollout", i, kind.Kind, c.Name))
+		}
+	}
+	return nil
 }
 
 // onlyApproval tells whether nothing but a person's approval keeps the current wave from

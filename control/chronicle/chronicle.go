@@ -87,6 +87,7 @@ var kinds = []kind{
 	{"Override", func() client.Object { return &v1alpha1.Override{} }, tellEdit},
 	{"RolloutPolicy", func() client.Object { return &v1alpha1.RolloutPolicy{} }, tellEdit},
 	{"SoftwareVersion", func() client.Object { return &v1alpha1.SoftwareVersion{} }, tellEdit},
+	{"HostConfiguration", func() client.Object { return &v1alpha1.HostConfiguration{} }, tellEdit},
 	{"VirtualHost", func() client.Object { return &v1alpha1.VirtualHost{} }, tellEdit},
 	{"AdvertisePolicy", func() client.Object { return &v1alpha1.AdvertisePolicy{} }, tellEdit},
 }

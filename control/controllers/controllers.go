@@ -89,6 +89,8 @@ type Options struct {
 	Reports Reports
 	// Software tells who runs what it shall; nil: the status of SoftwarePolicies is not written.
 	Software Software
+	// Hosts tells whose host is configured; nil: the status of HostConfigurations is not written.
+	Hosts Hosts
 	// Rules tells what became of AlertRules and LogRules; nil: their status is not written.
 	Rules Rules
 	// Workloads tells what virtual Kubernetes reach; nil: their status is not written.

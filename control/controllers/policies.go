@@ -55,7 +55,7 @@ func (r *Runner) policies(ctx context.Context, known *inventory.Snapshot, tenant
 		}
 		st := &p.Status
 		st.Sites, st.Applied, st.Rejected = int32(sites.all()), int32(len(sites.applied)), sites.rejected
-		applied := appliedCondition(sites)
+		applied := appliedCondition(sites, conditionPolicyApplied)
 		applied.ObservedGeneration = p.Generation
 		meta.SetStatusCondition(&st.Conditions, applied)
 		r.tellShipped(p, &st.Conditions)
@@ -65,19 +65,29 @@ func (r *Runner) policies(ctx context.Context, known *inventory.Snapshot, tenant
 }
 
 func (r *Runner) policySites(known *inventory.Snapshot, tenant string) map[string]*policySites {
-	byName := map[string]*policySites{}
-	for _, s := range known.SitesOf(tenant) {
-		if !s.Counts() { // decommissioned and pending ones have nothing to measure
-			continue
-		}
-		want := r.o.RenderedPolicy(s.ID)
+	return sitesByPolicy(known, tenant, fleet.KindCollectionPolicy, func(s *inventory.Site) (applied, refused bool) {
 		has, refused := s.PolicyHash, s.PolicyRefused
 		if r.o.Reports != nil {
 			if h, ref, told := r.o.Reports.PolicyOf(s.ID); told {
 				has, refused = h, ref
 			}
 		}
-		for _, p := range s.PoliciesOf(fleet.KindCollectionPolicy) {
+		want := r.o.RenderedPolicy(s.ID)
+		return !refused && want != "" && want == has, refused
+	})
+}
+
+// sitesByPolicy are the sites of each policy of a kind; said is what a site makes of what it
+// should have of all of them.
+func sitesByPolicy(known *inventory.Snapshot, tenant, kind string, said func(*inventory.Site) (applied, refused bool)) map[string]*policySites {
+	byName := map[string]*policySites{}
+	for _, s := range known.SitesOf(tenant) {
+		policies := s.PoliciesOf(kind)
+		if !s.Counts() || len(policies) == 0 { // decommissioned and pending ones have nothing to measure
+			continue
+		}
+		applied, refused := said(s)
+		for _, p := range policies {
 			st := byName[p.Name]
 			if st == nil {
 				st = &policySites{}
@@ -90,7 +100,7 @@ func (r *Runner) policySites(known *inventory.Snapshot, tenant string) map[strin
 			switch online := s.Phase == fleet.PhaseOnline; {
 			case refused && online:
 				list = &st.refusing
-			case !refused && want != "" && want == has:
+			case applied:
 				list = &st.applied
 			case !online:
 				list = &st.away
@@ -103,33 +113,34 @@ func (r *Runner) policySites(known *inventory.Snapshot, tenant string) map[strin
 
 // appliedCondition tells how far a policy has come. It is True when every connected
 // site has it: one that is away takes it when it returns, and holds up nobody who waits.
-func appliedCondition(p *policySites) metav1.Condition {
+// says is the condition in which sites say why they refuse.
+func appliedCondition(p *policySites, says string) metav1.Condition {
 	c := metav1.Condition{Type: conditionApplied, Status: metav1.ConditionFalse}
-	var says []string
+	var lines []string
 	switch all := p.all(); {
 	case all == 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, "NoSiteMatches", "the selector takes none of the tenant's sites"
 		return c
 	case len(p.refusing) > 0:
 		c.Reason = "Rejected"
-		says = append(says, fmt.Sprintf("refused by %s; why is in the site's condition %s", named(p.refusing, ", "), conditionPolicyApplied))
+		lines = append(lines, fmt.Sprintf("refused by %s; why is in the site's condition %s", named(p.refusing, ", "), says))
 	case len(p.waiting) > 0:
 		c.Reason = "InProgress"
-		says = append(says, fmt.Sprintf("in effect on %d of %d sites; not yet on %s", len(p.applied), all, named(p.waiting, ", ")))
+		lines = append(lines, fmt.Sprintf("in effect on %d of %d sites; not yet on %s", len(p.applied), all, named(p.waiting, ", ")))
 	case len(p.away) == all:
 		c.Status, c.Reason = metav1.ConditionTrue, "NoSiteConnected"
-		says = append(says, "no site that it selects is connected")
+		lines = append(lines, "no site that it selects is connected")
 	case len(p.away) > 0:
 		c.Status, c.Reason = metav1.ConditionTrue, "AppliedOnConnected"
-		says = append(says, fmt.Sprintf("in effect on every connected site, %d of %d", len(p.applied), all))
+		lines = append(lines, fmt.Sprintf("in effect on every connected site, %d of %d", len(p.applied), all))
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, "Applied"
-		says = append(says, "in effect on every site that it selects")
+		lines = append(lines, "in effect on every site that it selects")
 	}
 	if len(p.away) > 0 {
-		says = append(says, "not connected, and will take it when they return: "+named(slices.Clip(p.away), ", "))
+		lines = append(lines, "not connected, and will take it when they return: "+named(slices.Clip(p.away), ", "))
 	}
-	c.Message = cut(strings.Join(says, "; "))
+	c.Message = cut(strings.Join(lines, "; "))
 	return c
 }
 

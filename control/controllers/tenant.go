@@ -85,6 +85,7 @@ func (r *Runner) tenant(ctx context.Context, name string) (time.Duration, error)
 		r.tokens(ctx, name, next),
 		r.policies(ctx, known, name, next),
 		r.software(ctx, known, name, next),
+		r.hosts(ctx, known, name, next),
 		r.tellHealthShipped(ctx, name),
 		r.rules(ctx, name),
 		r.virtualKubernetes(ctx, known, name, own),

@@ -3,8 +3,8 @@
 // blob, and a change renders only the sites that it touches.
 //
 // A site gets its collection policy, always one, and the objects of virtual Kubernetes
-// (package render), the virtual hosts that it serves or reaches, and which version of its
-// software it shall run. What every regional holds, the tenants' sites and
+// (package render), the virtual hosts that it serves or reaches, which version of its
+// software it shall run, and how its host is configured. What every regional holds, the tenants' sites and
 // rules (control/api/region), is rendered beside it. Who is in the fleet, and what selects
 // whom, comes from internal/inventory; rules are told by Set and Delete calls, which Feed
 // connects to a Kubernetes cache. The package sends nothing: control/fleetapi asks for
@@ -24,6 +24,7 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/desired/render"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/hostconfig"
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/software"
 	"muster.dev/muster/internal/vhost"
@@ -91,6 +92,7 @@ type Store struct {
 	kube     *workloads
 	hosts    *hosts
 	software *releases
+	host     hostConfigurations
 	wake     chan struct{} // something changed for the regionals
 
 	mu      sync.RWMutex
@@ -243,6 +245,7 @@ func (s *Store) Apply(now *inventory.Snapshot) {
 		if !slices.Equal(before.Policies, now.Policies) {
 			s.policies.forget()
 			s.software.forget()
+			s.host.forget()
 		}
 		if s.started {
 			s.renderSitesLocked(before)
@@ -425,11 +428,11 @@ func (s *Store) renderLocked(site *inventory.Site) {
 		s.tooMany[site.ID] = n
 		if objects = nil; old != nil {
 			objects = slices.DeleteFunc(slices.Clone(old.lists[len(lists):]), func(l *render.List) bool {
-				return l.Pieces[0].Item.Kind == vhost.Kind || l.Pieces[0].Item.Kind == software.Kind
+				return slices.Contains([]string{vhost.Kind, software.Kind, hostconfig.Kind}, l.Pieces[0].Item.Kind)
 			})
 		}
 	}
-	lists = slices.Concat(lists, objects, s.hosts.Render(site), s.software.Render(site))
+	lists = slices.Concat(lists, objects, s.hosts.Render(site), s.software.Render(site), s.host.Render(site))
 	if old != nil && slices.Equal(old.lists, lists) {
 		return
 	}

@@ -13,6 +13,7 @@ import (
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/hostconfig"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -38,6 +39,9 @@ const ConditionClusterAccepted = "KubernetesStatusAccepted"
 // conditionPolicyApplied is reported by sites.
 const conditionPolicyApplied = fleet.KindCollectionPolicy + "Applied"
 
+// conditionHostApplied is reported by sites.
+const conditionHostApplied = hostconfig.Kind + "Applied"
+
 // reserved conditions on a Site are Muster's own: a site can't set or clear them.
 var reserved = map[string]bool{ConditionReportAccepted: true, ConditionClusterAccepted: true, "Healthy": true, v1alpha1.ConditionReady: true, "Approved": true}
 
@@ -57,6 +61,7 @@ var (
 type report struct {
 	appliedRevision string
 	policyHash      string
+	hostHash        string             // of the host configuration in effect
 	conditions      []metav1.Condition // without times
 	versions        map[string]string
 	software        []v1alpha1.SiteSoftware // in the order of software.Components
@@ -67,6 +72,15 @@ type report struct {
 // refusesPolicy: the inventory reads the same of a Site's status (PolicyRefused).
 func (r *report) refusesPolicy() bool {
 	return meta.IsStatusConditionFalse(r.conditions, conditionPolicyApplied)
+}
+
+// refusesHost tells why the site's host can't be configured as it should be.
+func (r *report) refusesHost() (why string, refused bool) {
+	c := meta.FindStatusCondition(r.conditions, conditionHostApplied)
+	if c == nil || c.Status != metav1.ConditionFalse {
+		return "", false
+	}
+	return c.Message, true
 }
 
 // clean never fails: a site's report is outside bytes.
@@ -88,6 +102,7 @@ func clean(r *wire.Report) *report {
 	}
 	out.appliedRevision = digest("applied revision", r.GetAppliedRevision())
 	out.policyHash = digest("policy hash", r.GetPolicyHash())
+	out.hostHash = digest("host configuration", r.GetHostConfiguration())
 
 	out.software = cleanSoftware(r.GetSoftware(), problem)
 	seen := map[string]bool{}

@@ -131,7 +131,7 @@ type Server struct {
 	swept   time.Time                 // the last look for what comes by time alone
 
 	olderMu sync.Mutex
-	older   map[string]*wire.DesiredState // without software, by the revision of what they were made of
+	older   map[string]*wire.DesiredState // by the kinds that are left out and the revision of what they were made of
 
 	metrics metrics
 }
@@ -324,13 +324,13 @@ func (s *Server) receive(stream grpc.BidiStreamingServer[wire.RelayUp, wire.Rela
 	}
 }
 
-// desiredFor is a site's desired state, for an older agent if it is one; nil: not known.
-func (s *Server) desiredFor(id fleet.SiteID, older bool) *wire.DesiredState {
-	st := s.opts.Desired.State(id)
-	if st != nil && older {
-		return s.withoutSoftware(st)
+// desiredFor is a site's desired state, without what an agent of the capability does not
+// know; nil: not known.
+func (s *Server) desiredFor(id fleet.SiteID, capability uint32) *wire.DesiredState {
+	if st := s.opts.Desired.State(id); st != nil {
+		return s.knownTo(capability, st)
 	}
-	return st
+	return nil
 }
 
 func (s *Server) send(stream grpc.BidiStreamingServer[wire.RelayUp, wire.RelayDown], sess *session, received <-chan error) error {

@@ -25,7 +25,7 @@ type session struct {
 	sent    map[fleet.SiteID]*wire.DesiredState // of each site that is or was up here
 	holds   map[fleet.SiteID]string             // revision that the regional has, of sites that have just come
 	resyncs map[fleet.SiteID]bool               // sites that are asked for a snapshot of their cluster
-	older   map[fleet.SiteID]bool               // sites whose agents do not know of software
+	older   map[fleet.SiteID]uint32             // capability of sites whose agents do not know all kinds
 	tunnels []*wire.SiteOpenTunnel
 
 	regionalDirty bool   // what the regional itself holds may have changed
@@ -47,21 +47,21 @@ const alike = 512
 func newSession(regional string, capability uint32) *session {
 	return &session{
 		regional: regional, capability: capability, regionalDirty: true, wake: make(chan struct{}, 1), replaced: make(chan struct{}),
-		dirty: map[fleet.SiteID]bool{}, revoked: map[fleet.SiteID]*wire.SiteRevoked{}, sent: map[fleet.SiteID]*wire.DesiredState{}, holds: map[fleet.SiteID]string{}, resyncs: map[fleet.SiteID]bool{}, older: map[fleet.SiteID]bool{},
+		dirty: map[fleet.SiteID]bool{}, revoked: map[fleet.SiteID]*wire.SiteRevoked{}, sent: map[fleet.SiteID]*wire.DesiredState{}, holds: map[fleet.SiteID]string{}, resyncs: map[fleet.SiteID]bool{}, older: map[fleet.SiteID]uint32{},
 	}
 }
 
-// up says that a site is up here, for which the regional holds a revision; older: it is not
-// to be sent what it shall run.
-func (x *session) up(id fleet.SiteID, holds string, older bool) {
+// up says that a site is up here, for which the regional holds a revision; it is not sent
+// kinds that came after its capability.
+func (x *session) up(id fleet.SiteID, holds string, capability uint32) {
 	x.mu.Lock()
 	if was := x.sent[id]; was == nil {
 		x.holds[id] = holds
 	} else if was.Revision != holds { // something is under way to it, or it could not be followed
 		delete(x.sent, id)
 	}
-	if older {
-		x.older[id] = true
+	if capability < wire.HostConfigurationCapability {
+		x.older[id] = capability
 	} else {
 		delete(x.older, id)
 	}
@@ -136,7 +136,7 @@ func (x *session) poke() {
 // next returns one message to send, revocations first, or nil. state is asked for
 // the site's desired state as it is now, for an older agent if it is one, regional for the
 // regional's.
-func (x *session) next(state func(id fleet.SiteID, older bool) *wire.DesiredState, regional func() *wire.DesiredState) *wire.RelayDown {
+func (x *session) next(state func(id fleet.SiteID, capability uint32) *wire.DesiredState, regional func() *wire.DesiredState) *wire.RelayDown {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for id, r := range x.revoked {
@@ -162,12 +162,16 @@ func (x *session) next(state func(id fleet.SiteID, older bool) *wire.DesiredStat
 	return x.nextDesiredLocked(state)
 }
 
-func (x *session) nextDesiredLocked(state func(id fleet.SiteID, older bool) *wire.DesiredState) *wire.RelayDown {
+func (x *session) nextDesiredLocked(state func(id fleet.SiteID, capability uint32) *wire.DesiredState) *wire.RelayDown {
 	var set, before *wire.DesiredState
 	var sites []*wire.SiteName
 	looked := 0
 	for id := range x.dirty {
-		st, had := state(id, x.older[id]), x.sent[id]
+		capability, older := x.older[id]
+		if !older {
+			capability = wire.HostConfigurationCapability
+		}
+		st, had := state(id, capability), x.sent[id]
 		if st == nil { // not rendered yet: the store will tell
 			delete(x.dirty, id)
 			continue

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -12,6 +13,7 @@ import (
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/hostconfig"
 	"muster.dev/muster/internal/software"
 	"muster.dev/muster/internal/wire"
 )
@@ -183,25 +185,36 @@ func sameSoftware(a, b []v1alpha1.SiteSoftware) bool {
 	})
 }
 
-// withoutSoftware is the desired state for an agent that does not know of software: it
-// would call what it can't read a failure. The last few answers are kept, as many sites
+// newKinds are those that older agents don't know, with the capability of the first that do.
+var newKinds = []struct {
+	kind  string
+	since uint32
+}{{software.Kind, wire.SoftwareCapability}, {hostconfig.Kind, wire.HostConfigurationCapability}}
+
+// knownTo is the desired state without kinds that an agent of the capability does not know:
+// it would call what it can't read a failure. The last few answers are kept, as many sites
 // hold the same.
-func (s *Server) withoutSoftware(d *wire.DesiredState) *wire.DesiredState {
-	if !slices.ContainsFunc(d.GetItems(), isSoftware) {
+func (s *Server) knownTo(capability uint32, d *wire.DesiredState) *wire.DesiredState {
+	var unknown []string
+	for _, k := range newKinds {
+		if capability < k.since && slices.ContainsFunc(d.GetItems(), func(it *wire.Item) bool { return it.GetKind() == k.kind }) {
+			unknown = append(unknown, k.kind)
+		}
+	}
+	if len(unknown) == 0 {
 		return d
 	}
+	key := strings.Join(unknown, ",") + "/" + d.Revision
 	s.olderMu.Lock()
 	defer s.olderMu.Unlock()
-	if out := s.older[d.Revision]; out != nil {
+	if out := s.older[key]; out != nil {
 		return out
 	}
-	items := slices.DeleteFunc(slices.Clone(d.Items), isSoftware)
+	items := slices.DeleteFunc(slices.Clone(d.Items), func(it *wire.Item) bool { return slices.Contains(unknown, it.GetKind()) })
 	out := &wire.DesiredState{Revision: wire.RevisionOf(items), Items: items}
 	if len(s.older) >= 32 {
 		clear(s.older)
 	}
-	s.older[d.Revision] = out
+	s.older[key] = out
 	return out
 }
-
-func isSoftware(it *wire.Item) bool { return it.GetKind() == software.Kind }

@@ -8,11 +8,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/software"
 	"muster.dev/muster/internal/wire"
 )
 
-func softwareItem(d *wire.DesiredState) *wire.Item {
-	if i := slices.IndexFunc(d.GetItems(), isSoftware); i >= 0 {
+func softwareItem(d *wire.DesiredState) *wire.Item { return itemOf(d, software.Kind) }
+
+func itemOf(d *wire.DesiredState, kind string) *wire.Item {
+	if i := slices.IndexFunc(d.GetItems(), func(it *wire.Item) bool { return it.Kind == kind }); i >= 0 {
 		return d.Items[i]
 	}
 	return nil

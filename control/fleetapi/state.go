@@ -1,7 +1,9 @@
 package fleetapi
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"strconv"
 	"strings"
@@ -260,7 +262,7 @@ func (s *Server) siteUpLocked(sess *session, id fleet.SiteID, up *wire.SiteUp) {
 		st.labels = l
 	}
 	st.agent, st.capability = clip(hello.GetAgentVersion(), maxVersion), max(hello.GetCapability(), 1)
-	sess.up(id, up.GetHolds(), st.capability < wire.SoftwareCapability)
+	sess.up(id, up.GetHolds(), st.capability)
 	s.clusterUpLocked(id)
 	s.changedLocked(st)
 }
@@ -305,7 +307,7 @@ func (s *Server) siteReport(sess *session, id fleet.SiteID, r *wire.Report) {
 	before := st.report
 	st.report = clean
 	s.changedLocked(st)
-	if before == nil || before.policyHash != clean.policyHash || before.refusesPolicy() != clean.refusesPolicy() || !sameSoftware(before.software, clean.software) {
+	if before == nil || before.policyHash != clean.policyHash || !before.sameHost(clean) || before.refusesPolicy() != clean.refusesPolicy() || !sameSoftware(before.software, clean.software) {
 		for _, sub := range s.policySubs {
 			sub(id.Tenant)
 		}
@@ -326,7 +328,45 @@ func (s *Server) PolicyOf(id fleet.SiteID) (hash string, refused, told bool) {
 	return st.report.policyHash, st.report.refusesPolicy(), true
 }
 
-// SubscribePolicies calls fn with each tenant for one of whose sites PolicyOf or SoftwareOf
+// HostSaid is what a site says of the configuration of its host.
+type HostSaid struct {
+	// Told: it has said something since this process runs; else nothing is known.
+	Told bool
+	// Hash is of the item that is in effect; empty: none.
+	Hash string
+	// Refused: it could not do what it should, because of Why.
+	Refused bool
+	Why     string
+	// TooOld: the agent that is, or was last, connected does not know of it, and is given none.
+	TooOld bool
+}
+
+// HostOf is what a site said last of the configuration of its host.
+func (s *Server) HostOf(id fleet.SiteID) HostSaid {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.sites[id]
+	if st == nil {
+		return HostSaid{}
+	}
+	out := HostSaid{TooOld: st.capability != 0 && st.capability < wire.HostConfigurationCapability}
+	if st.report != nil {
+		out.Told, out.Hash = true, st.report.hostHash
+		out.Why, out.Refused = st.report.refusesHost()
+	}
+	if out.TooOld {
+		out.Refused, out.Why = true, fmt.Sprintf("the agent %s of the site can't configure its host: update it", cmp.Or(st.agent, "(version unknown)"))
+	}
+	return out
+}
+
+func (r *report) sameHost(o *report) bool {
+	why, refused := r.refusesHost()
+	why2, refused2 := o.refusesHost()
+	return r.hostHash == o.hostHash && refused == refused2 && why == why2
+}
+
+// SubscribePolicies calls fn with each tenant for one of whose sites PolicyOf, HostOf or SoftwareOf
 // answers otherwise than before. fn must be quick, and must not call the Server.
 func (s *Server) SubscribePolicies(fn func(tenant string)) {
 	s.mu.Lock()

@@ -270,7 +270,7 @@ func (w *world) controlThat(nth int, sent bool) (stop func(), died <-chan struct
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(w.t.Output(), nil))
 	}
-	inv, err := inventory.New(inventory.Options{Cache: ca, Settle: 20 * time.Millisecond, Policies: []inventory.PolicyKind{inventory.CollectionPolicies(), inventory.HealthPolicies(), inventory.SoftwarePolicies()}, Logger: slog.New(slog.DiscardHandler)})
+	inv, err := inventory.New(inventory.Options{Cache: ca, Settle: 20 * time.Millisecond, Policies: []inventory.PolicyKind{inventory.CollectionPolicies(), inventory.HealthPolicies(), inventory.SoftwarePolicies(), inventory.HostConfigurations()}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		w.t.Fatal(err)
 	}

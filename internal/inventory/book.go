@@ -21,7 +21,7 @@ type Book struct {
 // NewBook returns one that knows the namespaces of these tenants that every tenant has:
 // <tenant>-system and <tenant>-shared.
 func NewBook(tenants ...string) *Book {
-	b := &Book{st: newState(slog.New(slog.DiscardHandler)), kinds: kinds([]PolicyKind{HealthPolicies(), CollectionPolicies(), SoftwarePolicies()})}
+	b := &Book{st: newState(slog.New(slog.DiscardHandler)), kinds: kinds([]PolicyKind{HealthPolicies(), CollectionPolicies(), SoftwarePolicies(), HostConfigurations()})}
 	for _, t := range tenants {
 		b.st.putNamespace(t+"-system", t)
 		b.st.putNamespace(t+"-shared", t)
@@ -64,6 +64,8 @@ func (b *Book) kindOf(o client.Object) *kind {
 		name = CollectionPolicies().Resource
 	case *v1alpha1.SoftwarePolicy:
 		name = SoftwarePolicies().Resource
+	case *v1alpha1.HostConfiguration:
+		name = HostConfigurations().Resource
 	}
 	for i := range b.kinds {
 		if b.kinds[i].name == name {

@@ -32,6 +32,7 @@ import (
 	"muster.dev/muster/control/api/maintenance"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/hostconfig"
 )
 
 // Site is one site. It is never changed once made: a site that changed is another
@@ -433,6 +434,15 @@ func SoftwarePolicies() PolicyKind {
 	return PolicyKind{Kind: "SoftwarePolicy", Resource: "softwarepolicies", List: func() client.ObjectList { return &v1alpha1.SoftwarePolicyList{} },
 		Object: func() client.Object { return &v1alpha1.SoftwarePolicy{} }, Spec: func(o client.Object) (*metav1.LabelSelector, int32) {
 			p := o.(*v1alpha1.SoftwarePolicy)
+			return &p.Spec.SiteSelector, p.Spec.Priority
+		}}
+}
+
+// HostConfigurations is the fourth.
+func HostConfigurations() PolicyKind {
+	return PolicyKind{Kind: hostconfig.Kind, Resource: "hostconfigurations", List: func() client.ObjectList { return &v1alpha1.HostConfigurationList{} },
+		Object: func() client.Object { return &v1alpha1.HostConfiguration{} }, Spec: func(o client.Object) (*metav1.LabelSelector, int32) {
+			p := o.(*v1alpha1.HostConfiguration)
 			return &p.Spec.SiteSelector, p.Spec.Priority
 		}}
 }

@@ -25,7 +25,12 @@ import (
 //	6 (2026-11): a site says which software it can replace, and takes items of that kind; a
 //	regional passes both on.
 //	7 (2026-11): a site takes DesiredChange, and a regional SitesChange.
-const Capability = 7
+//	8 (2026-11): a site takes the configuration of its host, and says which one is in
+//	effect; a regional passes that on.
+const Capability = 8
+
+// HostConfigurationCapability is of the first sites that configure their host.
+const HostConfigurationCapability = 8
 
 // ChangeCapability is of the first sites and regionals that take the change of a desired
 // state instead of the whole of it.

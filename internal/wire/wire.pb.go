@@ -523,9 +523,12 @@ type Report struct {
 	Versions        map[string]string      `protobuf:"bytes,5,rep,name=versions,proto3" json:"versions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // e.g. agent, os, kernel, kubernetes
 	// Every component that the site can replace, with or without a version that it shall
 	// have; from sites of capability 6 and later.
-	Software      []*SoftwareStatus `protobuf:"bytes,6,rep,name=software,proto3" json:"software,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Software []*SoftwareStatus `protobuf:"bytes,6,rep,name=software,proto3" json:"software,omitempty"`
+	// Digest of the host configuration in effect; empty: the host has none. From sites of
+	// capability 7 and later.
+	HostConfiguration string `protobuf:"bytes,7,opt,name=host_configuration,json=hostConfiguration,proto3" json:"host_configuration,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Report) Reset() {
@@ -598,6 +601,13 @@ func (x *Report) GetSoftware() []*SoftwareStatus {
 		return x.Software
 	}
 	return nil
+}
+
+func (x *Report) GetHostConfiguration() string {
+	if x != nil {
+		return x.HostConfiguration
+	}
+	return ""
 }
 
 // SoftwareStatus is how far a site is with one component (SiteSoftware of the API).
@@ -3593,7 +3603,7 @@ const file_wire_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\";\n" +
 	"\tHeartbeat\x12.\n" +
-	"\x04sent\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04sent\"\xdc\x02\n" +
+	"\x04sent\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04sent\"\x8b\x03\n" +
 	"\x06Report\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12)\n" +
 	"\x10applied_revision\x18\x02 \x01(\tR\x0fappliedRevision\x12\x1f\n" +
@@ -3603,7 +3613,8 @@ const file_wire_proto_rawDesc = "" +
 	"conditions\x18\x04 \x03(\v2\x19.muster.wire.v1.ConditionR\n" +
 	"conditions\x12@\n" +
 	"\bversions\x18\x05 \x03(\v2$.muster.wire.v1.Report.VersionsEntryR\bversions\x12:\n" +
-	"\bsoftware\x18\x06 \x03(\v2\x1e.muster.wire.v1.SoftwareStatusR\bsoftware\x1a;\n" +
+	"\bsoftware\x18\x06 \x03(\v2\x1e.muster.wire.v1.SoftwareStatusR\bsoftware\x12-\n" +
+	"\x12host_configuration\x18\a \x01(\tR\x11hostConfiguration\x1a;\n" +
 	"\rVersionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xad\x02\n" +

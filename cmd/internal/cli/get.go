@@ -51,10 +51,10 @@ var kinds = []kind{
 	{use: "tokens", aliases: []string{"token"}, short: "Registration tokens and what is left of them", noun: "token",
 		header: []string{"NAME", "STATE", "USED", "MAX", "AUTO-APPROVE", "EXPIRES", "AGE", "STAMPS"}, wide: 7,
 		lists: one(func() *v1alpha1.RegistrationTokenList { return &v1alpha1.RegistrationTokenList{} }), row: tokenRow},
-	{use: "policies", aliases: []string{"policy"}, short: "Collection and health policies", noun: "policy",
+	{use: "policies", aliases: []string{"policy"}, short: "Collection and health policies, and configurations of hosts", noun: "policy",
 		header: []string{"KIND", "NAME", "PRIORITY", "SITES", "APPLIED", "REJECTED", "SHIPPED", "AGE", "MESSAGE"}, wide: 8,
 		lists: func() []client.ObjectList {
-			return []client.ObjectList{&v1alpha1.CollectionPolicyList{}, &v1alpha1.HealthPolicyList{}}
+			return []client.ObjectList{&v1alpha1.CollectionPolicyList{}, &v1alpha1.HealthPolicyList{}, &v1alpha1.HostConfigurationList{}}
 		}, row: policyRow},
 	{use: "software", short: "Software policies: which version sites shall run, and how many do", noun: "software policy",
 		header: []string{"NAME", "COMPONENT", "VERSION", "PRIORITY", "SITES", "DONE", "FAILED", "APPLIED", "AGE", "MESSAGE"}, wide: 10,
@@ -257,6 +257,14 @@ func policyRow(_ string, o client.Object) []string {
 	switch p := o.(type) {
 	case *v1alpha1.CollectionPolicy:
 		return row("CollectionPolicy", p.ObjectMeta, p.Spec.Priority, p.Status.Sites, fmt.Sprint(p.Status.Applied), fmt.Sprint(p.Status.Rejected), p.Status.Conditions)
+	case *v1alpha1.HostConfiguration:
+		out := row("HostConfiguration", p.ObjectMeta, p.Spec.Priority, p.Status.Sites, fmt.Sprint(p.Status.Applied), fmt.Sprint(p.Status.Rejected), nil)
+		if conflict, why := condition(p.Status.Conditions, v1alpha1.ConditionConflict); conflict == "True" {
+			out[len(out)-1] = why
+		} else if _, why := condition(p.Status.Conditions, "Applied"); why != "" {
+			out[len(out)-1] = why
+		}
+		return out
 	case *v1alpha1.HealthPolicy:
 		return row("HealthPolicy", p.ObjectMeta, p.Spec.Priority, p.Status.Sites, "-", "-", p.Status.Conditions)
 	}

@@ -51,7 +51,8 @@ func rolloutStartCmd(g *Globals) *cobra.Command {
 		Use: "start NAMESPACE KIND/NAME... | start software COMPONENT=VERSION...", Short: "Start a rollout: new images, new content, back to a revision, or new software of sites", Args: cobra.MinimumNArgs(2), ValidArgsFunction: g.completeNamespaces,
 		Long: `Start a rollout of objects: new images of workloads, new content of any object, or back to a
 revision that kubectl rollout history shows. Several objects move together on each site, and
-are put back together. Policies (HealthPolicy, CollectionPolicy, SoftwarePolicy) are in the
+are put back together. Policies (HealthPolicy, CollectionPolicy, SoftwarePolicy,
+HostConfiguration) are in the
 namespace system.
 
 start software takes versions of the sites' own software (os, agent, platform) over them: it

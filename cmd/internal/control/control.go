@@ -213,7 +213,7 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	alerts := &alertEvents{url: c.AlertingURL(), client: known.Client(), tell: fleetServer.Tell, now: time.Now}
 	env.Go("alerts as events", alerts.run)
 
-	inv, err := inventory.New(inventory.Options{Cache: informers, Policies: []inventory.PolicyKind{inventory.CollectionPolicies(), inventory.HealthPolicies(), inventory.SoftwarePolicies()}, Logger: env.Log})
+	inv, err := inventory.New(inventory.Options{Cache: informers, Policies: []inventory.PolicyKind{inventory.CollectionPolicies(), inventory.HealthPolicies(), inventory.SoftwarePolicies(), inventory.HostConfigurations()}, Logger: env.Log})
 	if err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	if err := clusters.serve(ctx, env, kube, mount, store, grants, fleetServer, metrics); err != nil {
 		return err
 	}
-	runner := controllers.New(controllers.Options{Client: kube, Workloads: store, Offered: grants, Cache: informers, Inventory: inv, RenderedPolicy: store.PolicyHash, RenderedPolicies: store.PolicyGenerations, Reports: fleetServer, Software: softwareParts{store, fleetServer}, Rules: fleetServer, Stored: stored.Usage, Sent: fleetServer.TenantUse, Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), GroupsPrefix: c.OIDC.GroupsPrefix, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
+	runner := controllers.New(controllers.Options{Client: kube, Workloads: store, Offered: grants, Cache: informers, Inventory: inv, RenderedPolicy: store.PolicyHash, RenderedPolicies: store.PolicyGenerations, Reports: fleetServer, Software: softwareParts{store, fleetServer}, Hosts: softwareParts{store, fleetServer}, Rules: fleetServer, Stored: stored.Usage, Sent: fleetServer.TenantUse, Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), GroupsPrefix: c.OIDC.GroupsPrefix, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
 		DefaultCollectionPolicy: defaults.CollectionPolicy().Spec, DefaultHealthPolicy: defaults.HealthPolicy().Spec})
 	env.Go("controllers", runner.Run)
 	read, err := gates(kube)

@@ -21,6 +21,7 @@ import (
 	"muster.dev/muster/control/rollout/readings"
 	"muster.dev/muster/control/vk8s/sum"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/hostconfig"
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/workload"
 )
@@ -146,8 +147,23 @@ func (r *rolloutSites) ofPolicy(kind offered.Kind, tenant, name string, state *v
 		p.told = r.policyState
 	case desired.KindSoftwarePolicy:
 		p.told = func(site *inventory.Site) (decide.Applied, string) { return r.softwareState(site.ID, name) }
+	case hostconfig.Kind:
+		p.told = func(site *inventory.Site) (decide.Applied, string) {
+			return hostState(r.fleet.HostOf(site.ID), r.store.HostDigest(site.ID))
+		}
 	}
 	return p.of(known.SitesOf(tenant)), true
+}
+
+// hostState is what a site makes of how its host shall be configured.
+func hostState(said fleetapi.HostSaid, digest string) (decide.Applied, string) {
+	switch {
+	case said.Refused:
+		return decide.Failed, said.Why
+	case said.Told && said.Hash == digest: // both are empty where no object selects it any more
+		return decide.Ready, ""
+	}
+	return decide.NotYet, ""
 }
 
 // softwareState is how far a site is with the version that it shall run by a policy; ready

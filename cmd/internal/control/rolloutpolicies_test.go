@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/fleetapi"
 	"muster.dev/muster/control/rollout/decide"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
@@ -63,4 +64,25 @@ func TestSitesOfAPolicyUnderARollout(t *testing.T) {
 	check("written, not resolved yet", state("101"), begun, "one 0, three 0, two 2")
 	book.Put(state("101"))
 	check("resolved", state("101"), book.Snapshot(), "one 2, three 3, two 2")
+}
+
+// What a site says of its host counts once it is of what it should have now.
+func TestSitesOfAHostConfiguration(t *testing.T) {
+	for name, c := range map[string]struct {
+		said   fleetapi.HostSaid
+		digest string
+		want   decide.Applied
+	}{
+		"nothing heard":        {fleetapi.HostSaid{}, "a", decide.NotYet},
+		"nothing, of nothing":  {fleetapi.HostSaid{}, "", decide.NotYet},
+		"has it":               {fleetapi.HostSaid{Told: true, Hash: "a"}, "a", decide.Ready},
+		"has the one before":   {fleetapi.HostSaid{Told: true, Hash: "b"}, "a", decide.NotYet},
+		"refuses":              {fleetapi.HostSaid{Told: true, Hash: "b", Refused: true, Why: "x"}, "a", decide.Failed},
+		"has none, wants none": {fleetapi.HostSaid{Told: true}, "", decide.Ready},
+		"too old":              {fleetapi.HostSaid{TooOld: true, Refused: true}, "a", decide.Failed},
+	} {
+		if got, why := hostState(c.said, c.digest); got != c.want || why != c.said.Why {
+			t.Errorf("%s: %v %q, want %v", name, got, why, c.want)
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -26,21 +27,22 @@ var Sample []byte
 
 // Config is muster-edge's file. Every field is described in edge.yaml.
 type Config struct {
-	StateDir      string        `yaml:"stateDir"`
-	OpsListen     string        `yaml:"opsListen"`
-	Gateways      []string      `yaml:"gateways"`
-	CAHash        string        `yaml:"caHash"`
-	Token         string        `yaml:"token"`
-	TokenFile     string        `yaml:"tokenFile"`
-	Site          string        `yaml:"site"`
-	HostMetrics   bool          `yaml:"hostMetrics"`
-	ScrapeConfigs []any         `yaml:"scrapeConfigs"`
-	SpoolSync     conf.Duration `yaml:"spoolSync"`
-	ProbeListen   string        `yaml:"probeListen"`
-	LogsListen    string        `yaml:"logsListen"`
-	Kubernetes    Kubernetes    `yaml:"kubernetes"`
-	Software      Software      `yaml:"software"`
-	Log           Log           `yaml:"log"`
+	StateDir          string            `yaml:"stateDir"`
+	OpsListen         string            `yaml:"opsListen"`
+	Gateways          []string          `yaml:"gateways"`
+	CAHash            string            `yaml:"caHash"`
+	Token             string            `yaml:"token"`
+	TokenFile         string            `yaml:"tokenFile"`
+	Site              string            `yaml:"site"`
+	HostMetrics       bool              `yaml:"hostMetrics"`
+	ScrapeConfigs     []any             `yaml:"scrapeConfigs"`
+	SpoolSync         conf.Duration     `yaml:"spoolSync"`
+	ProbeListen       string            `yaml:"probeListen"`
+	LogsListen        string            `yaml:"logsListen"`
+	Kubernetes        Kubernetes        `yaml:"kubernetes"`
+	Software          Software          `yaml:"software"`
+	HostConfiguration HostConfiguration `yaml:"hostConfiguration"`
+	Log               Log               `yaml:"log"`
 }
 
 // Kubernetes says what muster-edge does as a pod of the cluster that is the site.
@@ -64,6 +66,25 @@ type Kubernetes struct {
 	LookEvery time.Duration `yaml:"-"`
 }
 
+// HostConfiguration says whether the centre may configure this host.
+type HostConfiguration struct {
+	Enabled bool          `yaml:"enabled"`
+	Root    string        `yaml:"root"`
+	Every   conf.Duration `yaml:"every"`
+}
+
+func (h *HostConfiguration) validate(pod bool) error {
+	switch {
+	case h.Enabled && pod:
+		return errors.New("hostConfiguration.enabled: a pod has no host of its own; run muster-edge on the machine itself, as its systemd unit does")
+	case !filepath.IsAbs(h.Root):
+		return fmt.Errorf("hostConfiguration.root: %q: want the path of the host's files, / if it is this machine", h.Root)
+	case h.Every.D() < time.Second || h.Every.D() > time.Hour:
+		return fmt.Errorf("hostConfiguration.every: %s: want 1s to 1h", h.Every.D())
+	}
+	return nil
+}
+
 // Log says how muster-edge logs.
 type Log struct {
 	Level  string `yaml:"level"`
@@ -72,7 +93,7 @@ type Log struct {
 
 // DefaultConfig is what an empty file means.
 func DefaultConfig() Config {
-	return Config{StateDir: "/var/lib/muster-edge", OpsListen: "127.0.0.1:9106", HostMetrics: true, Kubernetes: Kubernetes{Discovery: true, MaxPods: 2000}, SpoolSync: conf.Duration(collector.DefaultSpoolSync), Log: Log{Level: "info", Format: "logfmt"},
+	return Config{StateDir: "/var/lib/muster-edge", OpsListen: "127.0.0.1:9106", HostMetrics: true, Kubernetes: Kubernetes{Discovery: true, MaxPods: 2000}, SpoolSync: conf.Duration(collector.DefaultSpoolSync), Log: Log{Level: "info", Format: "logfmt"}, HostConfiguration: HostConfiguration{Root: "/", Every: conf.Duration(time.Minute)},
 		Software: Software{Hold: conf.Duration(time.Minute), Within: conf.Duration(10 * time.Minute), Components: SoftwareComponents{Agent: SoftwareAgent{Driver: driverSelf}, OS: SoftwareOS{Grub: SoftwareGrub{Env: "/boot/grub/grubenv"}, Lease: SoftwareLease{Namespace: "muster-edge", DrainWithin: conf.Duration(10 * time.Minute)}}}}}
 }
 
@@ -124,6 +145,9 @@ func (c *Config) Validate() error {
 		return err
 	}
 	if err := c.Software.validate(); err != nil {
+		return err
+	}
+	if err := c.HostConfiguration.validate(c.Kubernetes.Enabled); err != nil {
 		return err
 	}
 	if c.Token != "" && c.TokenFile != "" {

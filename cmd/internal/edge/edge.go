@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"muster.dev/muster/collector/hostexporter"
 	"muster.dev/muster/control/agent"
 	"muster.dev/muster/control/agent/facts"
+	"muster.dev/muster/control/agent/hostconfig"
 	"muster.dev/muster/control/agent/hosts"
 	"muster.dev/muster/internal/obs"
 )
@@ -139,6 +141,9 @@ func newSite(ctx context.Context, env *role.Env, c Config, in *inCluster, restar
 	if o.Software, err = newSoftware(c, healthy(&s), restart, env.Log); err != nil {
 		return nil, err
 	}
+	if o.Host, err = newHost(ctx, c, env); err != nil {
+		return nil, err
+	}
 	s, err = NewSite(o)
 	if err != nil || in == nil {
 		return s, err
@@ -147,6 +152,28 @@ func newSite(ctx context.Context, env *role.Env, c Config, in *inCluster, restar
 		return nil, err
 	}
 	return s, in.watch(c, s.Collector, env)
+}
+
+// newHost is what configures this machine; nil: the centre may not, and what it was given
+// before is put back.
+func newHost(ctx context.Context, c Config, env *role.Env) (*hostconfig.Host, error) {
+	dir := filepath.Join(c.StateDir, "host")
+	if _, err := os.Stat(dir); !c.HostConfiguration.Enabled && errors.Is(err, os.ErrNotExist) {
+		return nil, nil //nolint:nilnil // it stays as it is
+	}
+	o := hostconfig.Options{Root: c.HostConfiguration.Root, Dir: dir, Every: c.HostConfiguration.Every.D(), Logger: env.Log}
+	if c.HostConfiguration.Enabled {
+		o.Registerer = env.Reg
+		return hostconfig.New(o)
+	}
+	h, err := hostconfig.New(o)
+	if err == nil {
+		err = h.Restore(ctx)
+	}
+	if err != nil { // the site goes on all the same
+		env.Log.Error("hostConfiguration is switched off, and the host is not as it was before", "err", err)
+	}
+	return nil, nil //nolint:nilnil // switched off
 }
 
 // join is how the config says to join; empty if it says nothing.

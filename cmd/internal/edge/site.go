@@ -14,10 +14,12 @@ import (
 
 	"muster.dev/muster/collector"
 	"muster.dev/muster/control/agent"
+	"muster.dev/muster/control/agent/hostconfig"
 	"muster.dev/muster/control/agent/hosts"
 	"muster.dev/muster/control/agent/kube"
 	"muster.dev/muster/control/agent/software/components"
 	"muster.dev/muster/internal/fleet"
+	hostwire "muster.dev/muster/internal/hostconfig"
 	"muster.dev/muster/internal/mirror"
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/software"
@@ -54,6 +56,8 @@ type SiteOptions struct {
 	Hosts *hosts.Hosts
 	// Software replaces parts of the site; nil: nothing is.
 	Software *components.Components
+	// Host configures the machine; nil: the centre may not.
+	Host *hostconfig.Host
 	// ProcessMetrics: this process is this site and nothing else.
 	ProcessMetrics bool
 	Logger         *slog.Logger
@@ -78,6 +82,7 @@ type Site struct {
 	kube      *kube.Kube
 	hosts     *hosts.Hosts
 	software  *components.Components
+	host      *hostconfig.Host
 }
 
 // agentDir is where a site's agent keeps its state.
@@ -85,7 +90,7 @@ func agentDir(stateDir string) string { return filepath.Join(stateDir, "agent") 
 
 // NewSite puts a site together. Nothing runs before Run.
 func NewSite(o SiteOptions) (*Site, error) {
-	s := &Site{further: o.Conditions, kube: o.Kube, hosts: o.Hosts, software: o.Software}
+	s := &Site{further: o.Conditions, kube: o.Kube, hosts: o.Hosts, software: o.Software, host: o.Host}
 	dir := agentDir(o.Dir)
 	if len(o.Join.Servers) > 0 {
 		if err := agent.Join(dir, o.Join); err != nil {
@@ -117,6 +122,11 @@ func NewSite(o SiteOptions) (*Site, error) {
 		ao.SwitchedOff = append(ao.SwitchedOff, software.Kind)
 	} else {
 		ao.Sets[software.Kind], ao.Software = o.Software, o.Software.Report
+	}
+	if o.Host == nil {
+		ao.SwitchedOff = append(ao.SwitchedOff, hostwire.Kind)
+	} else {
+		ao.Sets[hostwire.Kind] = o.Host
 	}
 	if o.Hosts == nil {
 		ao.SwitchedOff = append(ao.SwitchedOff, vhost.Kind)
@@ -157,7 +167,7 @@ func (s *Site) pushURL() string {
 func (s *Site) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	errs := make(chan error, 5)
+	errs := make(chan error, 6)
 	run := func(what string, fn func(context.Context) error) {
 		err := fn(ctx)
 		if err != nil && !errors.Is(err, context.Canceled) {
@@ -191,8 +201,15 @@ func (s *Site) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	})
+	go run("host configuration", func(ctx context.Context) error {
+		if s.host != nil {
+			return s.host.Run(ctx, s.Agent)
+		}
+		<-ctx.Done()
+		return nil
+	})
 	go s.passConditions(ctx)
-	return errors.Join(<-errs, <-errs, <-errs, <-errs, <-errs)
+	return errors.Join(<-errs, <-errs, <-errs, <-errs, <-errs, <-errs)
 }
 
 func (s *Site) passConditions(ctx context.Context) {

@@ -122,6 +122,9 @@ var All = []Kind{
 		Admin: Write, Edit: Read, View: Read, Recomputed: true},
 	{Name: "SoftwarePolicy", Resource: "softwarepolicies", Scope: System, New: func() runtime.Object { return &v1alpha1.SoftwarePolicy{} }, Check: check(validation.SoftwarePolicy),
 		Admin: Write, Edit: Write, View: Read, Recomputed: true},
+	{Name: "HostConfiguration", Resource: "hostconfigurations", Scope: System, New: func() runtime.Object { return &v1alpha1.HostConfiguration{} }, Check: check(validation.HostConfiguration),
+		// It says who may log in to hosts: for those who may also take sites in.
+		Admin: Write, Edit: Read, View: Read, Recomputed: true},
 	{Name: "VirtualHost", Resource: "virtualhosts", Scope: Workloads, New: func() runtime.Object { return &v1alpha1.VirtualHost{} }, Check: check(validation.VirtualHost),
 		Admin: Write, Edit: Write, View: Read, Recomputed: true},
 	{Name: "AdvertisePolicy", Resource: "advertisepolicies", Scope: Workloads, New: func() runtime.Object { return &v1alpha1.AdvertisePolicy{} }, Check: Unchecked,

@@ -29,6 +29,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&GateCheck{}, &GateCheckList{},
 		&SoftwareVersion{}, &SoftwareVersionList{},
 		&SoftwarePolicy{}, &SoftwarePolicyList{},
+		&HostConfiguration{}, &HostConfigurationList{},
 		&VirtualHost{}, &VirtualHostList{},
 		&AdvertisePolicy{}, &AdvertisePolicyList{},
 	)

@@ -75,7 +75,7 @@ type RolloutChange struct {
 	// +kubebuilder:validation:MaxLength=317
 	APIVersion string `json:"apiVersion"`
 	// Kind of the object: a workload or any other kind that is carried to sites,
-	// CollectionPolicy, HealthPolicy, or SoftwarePolicy.
+	// CollectionPolicy, HealthPolicy, SoftwarePolicy, or HostConfiguration.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Kind string `json:"kind"`

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/controllers"
 	"muster.dev/muster/control/desired"
 	"muster.dev/muster/control/fleetapi"
 	"muster.dev/muster/control/pki"
@@ -53,7 +54,7 @@ func newWorld(t testing.TB, tenant string) *world {
 	cfg := kubeapi.Start(t)
 	cfg.QPS = -1
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{controllers.AddToScheme, corev1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}

@@ -45,6 +45,7 @@ var Policies = []offered.Kind{
 	{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Kind: "CollectionPolicy", Resource: "collectionpolicies", Spec: true, Custom: true},
 	{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Kind: "HealthPolicy", Resource: "healthpolicies", Spec: true, Custom: true},
 	{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Kind: "SoftwarePolicy", Resource: "softwarepolicies", Spec: true, Custom: true},
+	{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Kind: "HostConfiguration", Resource: "hostconfigurations", Spec: true, Custom: true},
 }
 
 // KindOf is the kind of objects that a rollout can move; false: it can't move any of

@@ -1,6 +1,6 @@
 // Package realregional is a regional's gateway over TLS with a real engine and a real
 // forward spool behind it, in the process of a test, for what needs to see samples arrive.
-// It has no relay: sites can push, and nothing else.
+// Without a relay (Start) sites can push, and nothing else.
 package realregional
 
 import (
@@ -49,16 +49,24 @@ func (nobody) Denied(fleet.SiteID, *x509.Certificate) (string, bool) { return ""
 // have, 0: any number.
 func Start(t testing.TB, name string, tenantSeries int) *Regional {
 	t.Helper()
+	ca, err := pki.Open(pki.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return StartBelow(t, name, tenantSeries, ca, nobody{})
+}
+
+// StartBelow starts one with a relay to control and control's CA: sites register and hold
+// their streams.
+func StartBelow(t testing.TB, name string, tenantSeries int, ca *pki.CA, up regional.Upstream) *Regional {
+	t.Helper()
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	r := &Regional{t: t, Series: gateway.NewHeadSeries(func(string) int { return tenantSeries })}
-	var err error
-	r.ca, err = pki.Open(pki.Options{Dir: t.TempDir()})
-	must(err)
+	r := &Regional{t: t, ca: ca, Series: gateway.NewHeadSeries(func(string) int { return tenantSeries })}
 	fwd, err := spool.Open(spool.Options{Dir: t.TempDir(), OnFull: spool.RefuseNew})
 	must(err)
 	t.Cleanup(func() { must(fwd.Close()) })
@@ -70,10 +78,13 @@ func Start(t testing.TB, name string, tenantSeries int) *Regional {
 	cert := r.issue(func(key *ecdsa.PrivateKey) (pki.Issued, error) {
 		return r.ca.IssueRegional(key.Public(), name, []string{"127.0.0.1"})
 	})
+	for _, ca := range r.ca.Bundle() { // a machine that joins knows the CA by its hash
+		cert.Certificate = append(cert.Certificate, ca.Raw)
+	}
 	pool := identity.PoolOf(r.ca.Bundle())
 	r.Gateway, err = gateway.New(gateway.Options{
-		Name: name, Listen: "127.0.0.1:0", TLS: &tls.Config{Certificates: []tls.Certificate{*cert}}, Trust: func() *x509.CertPool { return pool },
-		Edge: r.Edge.Storage(), Series: r.Series, Self: r.Edge.Appendable(), Upstream: nobody{},
+		Name: name, Listen: "127.0.0.1:0", TLS: &tls.Config{Certificates: []tls.Certificate{*cert}, ClientAuth: tls.RequestClientCert}, Trust: func() *x509.CertPool { return pool },
+		Edge: r.Edge.Storage(), Series: r.Series, Self: r.Edge.Appendable(), Upstream: up,
 		Forward: func(tenant string, series []remotewrite.Series) (func() error, error) {
 			_, durable, err := fwd.Put(remotewrite.Encode(tenant, 0, series))
 			return durable, err
