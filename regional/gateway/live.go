@@ -220,7 +220,7 @@ func (g *Gateway) report(s *site) {
 	if limited != "" {
 		cond.Status, cond.Reason, cond.Message = "True", limited, strings.ToValidUTF8(limit.text[:min(len(limit.text), 1000)], "")
 	}
-	out := &wire.Report{Seq: seq, AppliedRevision: last.AppliedRevision, PolicyHash: last.PolicyHash, Versions: last.Versions, Software: last.Software, Conditions: []*wire.Condition{cond}}
+	out := &wire.Report{Seq: seq, AppliedRevision: last.AppliedRevision, PolicyHash: last.PolicyHash, HostConfiguration: last.HostConfiguration, Versions: last.Versions, Software: last.Software, Conditions: []*wire.Condition{cond}}
 	for _, c := range last.Conditions {
 		if c != nil && c.Type != ConditionLimits { // a site can't speak for the gateway
 			out.Conditions = append(out.Conditions, c)

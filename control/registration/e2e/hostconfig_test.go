@@ -20,10 +20,17 @@ import (
 	"muster.dev/muster/control/agent"
 	"muster.dev/muster/control/agent/hostconfig"
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/fleet"
 	wired "muster.dev/muster/internal/hostconfig"
 	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/fakehost"
+	"muster.dev/muster/internal/wire"
 )
+
+// taker is a collector that takes every policy.
+type taker struct{}
+
+func (taker) Apply(context.Context, *wire.Item, []byte) error { return nil }
 
 // hosted is a site whose host is a directory.
 type hosted struct {
@@ -42,7 +49,7 @@ func (f *fleetWorld) hosted(dir, site string, host *fakehost.Host) *hosted {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	a, err := agent.New(agent.Options{Dir: filepath.Join(dir, "agent"), Version: "1.0.0", Sets: map[string]agent.SetApplier{wired.Kind: driver}, SwitchedOff: []string{"CollectionPolicy"}, Logger: log,
+	a, err := agent.New(agent.Options{Dir: filepath.Join(dir, "agent"), Version: "1.0.0", Sets: map[string]agent.SetApplier{wired.Kind: driver}, Appliers: map[string]agent.Applier{fleet.KindCollectionPolicy: taker{}}, Logger: log,
 		MinBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond, ConditionEvery: 10 * time.Millisecond})
 	if err != nil {
 		f.t.Fatal(err)
