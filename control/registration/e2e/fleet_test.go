@@ -2,10 +2,13 @@ package e2e
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,7 +37,7 @@ type fleetWorld struct {
 	server  *fleetapi.Server
 	gateway string
 	token   string
-	// silence ends control for regionals, speak starts it again.
+	// silence cuts the line between control and its regional, speak mends it.
 	silence, speak func()
 }
 
@@ -44,9 +47,12 @@ type parts struct {
 	*fleetapi.Server
 }
 
-func newFleet(t *testing.T, tenant string) *fleetWorld {
+// fleets counts them: all tests of the binary share an API server.
+var fleets atomic.Int32
+
+func newFleet(t *testing.T) *fleetWorld {
 	t.Helper()
-	f := &fleetWorld{world: newWorld(t, tenant)}
+	f := &fleetWorld{world: newWorld(t, fmt.Sprintf("e2e-fleet-%d", fleets.Add(1)))}
 	log := slog.New(slog.DiscardHandler)
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -82,26 +88,18 @@ func newFleet(t *testing.T, tenant string) *fleetWorld {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	must(err)
 	addr := lis.Addr().String()
-	var g *grpc.Server
-	serve := func(lis net.Listener) {
-		g = f.server.NewGRPC(files)
-		wg.Go(func() { _ = g.Serve(lis) })
-	}
-	serve(lis)
-	f.silence = func() { g.Stop() }
-	f.speak = func() {
-		lis, err := net.Listen("tcp", addr)
-		must(err)
-		serve(lis)
-	}
-	t.Cleanup(func() { g.Stop() })
+	g := f.server.NewGRPC(files)
+	wg.Go(func() { _ = g.Serve(lis) })
+	t.Cleanup(g.Stop)
 
 	rdir := t.TempDir()
 	_, err = f.ca.EnsureRegional(rdir, "eu-1", nil)
 	must(err)
 	rfiles, err := identity.LoadFiles(filepath.Join(rdir, pki.PairFile), filepath.Join(rdir, pki.TrustFile))
 	must(err)
-	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(credentials.NewTLS(rfiles.ClientConfig("127.0.0.1", identity.IsControl))))
+	var line cable
+	f.silence, f.speak = line.cut, line.mend
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithContextDialer(line.dial), grpc.WithTransportCredentials(credentials.NewTLS(rfiles.ClientConfig("127.0.0.1", identity.IsControl))))
 	must(err)
 	t.Cleanup(func() { conn.Close() })
 	up, err := relay.New(relay.Options{Name: "eu-1", Dir: t.TempDir(), Control: wire.NewControlClient(conn), MinBackoff: time.Millisecond, MaxBackoff: 50 * time.Millisecond, OnRegional: func([]relay.Item) []relay.ItemError { return nil }})
@@ -110,6 +108,41 @@ func newFleet(t *testing.T, tenant string) *fleetWorld {
 	f.gateway = realregional.StartBelow(t, "eu-1", 0, f.ca, up).Gateway.Addr().String()
 	f.token = f.world.token(v1alpha1.RegistrationTokenSpec{AutoApprove: true}).String()
 	return f
+}
+
+// cable is a line that can be cut.
+type cable struct {
+	mu    sync.Mutex
+	isCut bool
+	conns []net.Conn
+}
+
+func (c *cable) dial(ctx context.Context, addr string) (net.Conn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isCut {
+		return nil, errors.New("the line is cut")
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	if err == nil {
+		c.conns = append(c.conns, conn)
+	}
+	return conn, err
+}
+
+func (c *cable) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.isCut = true
+	for _, conn := range c.conns {
+		conn.Close()
+	}
+}
+
+func (c *cable) mend() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.isCut = false
 }
 
 // join tells a directory how to register.

@@ -94,12 +94,12 @@ func says(t *testing.T, get func() []metav1.Condition, typ string, status metav1
 // From kubectl to /etc and back: what is wanted is applied, joined from several objects,
 // healed, tried dry, kept over restarts and while the centre is silent, and put back.
 func TestHostConfiguration(t *testing.T) {
-	f := newFleet(t, "e2e-host")
+	f := newFleet(t)
 	dir, host := t.TempDir(), fakehost.New(t)
 	before := host.Files()
 	site := f.hosted(dir, "paris", host)
 	object := func(name string, spec v1alpha1.HostConfigurationSpec) *v1alpha1.HostConfiguration {
-		return &v1alpha1.HostConfiguration{ObjectMeta: metav1.ObjectMeta{Namespace: "e2e-host-system", Name: name}, Spec: spec}
+		return &v1alpha1.HostConfiguration{ObjectMeta: metav1.ObjectMeta{Namespace: f.tenant + "-system", Name: name}, Spec: spec}
 	}
 
 	// Admission names the field.
