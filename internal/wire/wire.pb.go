@@ -525,7 +525,7 @@ type Report struct {
 	// have; from sites of capability 6 and later.
 	Software []*SoftwareStatus `protobuf:"bytes,6,rep,name=software,proto3" json:"software,omitempty"`
 	// Digest of the host configuration in effect; empty: the host has none. From sites of
-	// capability 7 and later.
+	// capability 8 and later.
 	HostConfiguration string `protobuf:"bytes,7,opt,name=host_configuration,json=hostConfiguration,proto3" json:"host_configuration,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
