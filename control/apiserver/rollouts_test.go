@@ -292,8 +292,8 @@ func TestPromotingTakesAVerb(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(`{apiVersion: muster.dev/v1alpha1, kind: Rollout, metadata: {name: h}, spec: {changes: [{apiVersion: muster.dev/v1alpha1, kind: HostConfiguration, name: base, content: {spec: {sysctls: {vm.swappiness: "1"}}}}]}}`), &hosts.Object); err != nil {
 		t.Fatal(err)
 	}
-	_, err := editor.of("rollouts").Create(t.Context(), hosts.DeepCopy(), metav1.CreateOptions{})
-	refused("of what an editor may only read", err, "you may not write HostConfiguration base")
+	_, denied := editor.of("rollouts").Create(t.Context(), hosts.DeepCopy(), metav1.CreateOptions{})
+	refused("of what an editor may only read", denied, "you may not write HostConfiguration base")
 	if _, err := owner.of("rollouts").Create(t.Context(), hosts, metav1.CreateOptions{}); err != nil {
 		t.Error(err)
 	}
