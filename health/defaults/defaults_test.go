@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/prometheus/util/teststorage"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/api/validation"
 	"muster.dev/muster/health"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/promcost"
@@ -50,8 +51,11 @@ func TestShippedHealthPolicy(t *testing.T) {
 			t.Errorf("signal %s: %v", s.Name, err)
 		}
 	}
+	if errs := validation.HealthPolicy(p); len(errs) > 0 {
+		t.Errorf("the API server refuses it: %v", errs)
+	}
 	// What a reason is about is the site itself, its line or its agent; all others name objects.
-	ofTheSite := []string{"uplink", "uplink-flapping", "telemetry-age", "telemetry-stopped", "push-delay", "push-errors", "spool-backlog", "series-headroom", "agent-age", "requests"}
+	ofTheSite := []string{"uplink", "uplink-flapping", "telemetry-age", "telemetry-stopped", "push-delay", "push-errors", "spool-backlog", "series-headroom", "agent-age"}
 	for _, s := range p.Spec.Signals {
 		if (s.Objects == "") != slices.Contains(ofTheSite, s.Name) {
 			t.Errorf("signal %s: its objects are %q", s.Name, s.Objects)
@@ -702,7 +706,7 @@ func faults() []fault {
 // in the last scrape, so they show within one interval.
 func TestFaults(t *testing.T) {
 	sites := map[fleet.SiteID]site{{Tenant: "a", Name: "healthy"}: cluster()}
-	covered := map[string]bool{"uplink": true, "uplink-flapping": true, "node-lost": true, "telemetry-age": true, "cpu-busiest-node": true, "requests": true}
+	covered := map[string]bool{"uplink": true, "uplink-flapping": true, "node-lost": true, "telemetry-age": true, "cpu-busiest-node": true}
 	for _, f := range faults() {
 		s := cluster()
 		f.break_(s)
