@@ -405,7 +405,7 @@ func TestBodyLimits(t *testing.T) {
 }
 
 func TestSlowBody(t *testing.T) {
-	h := newHarness(t, harnessOptions{change: func(o *Options) { o.BodyTimeout = 200 * time.Millisecond; o.MaxInFlight = 1 }})
+	h := newHarness(t, harnessOptions{change: func(o *Options) { o.BodyTimeout = 2 * time.Second; o.MaxInFlight = 1 }})
 	c := h.client(h.ca.site(t, paris, ""))
 	body, stop := newStuckBody()
 	defer stop()
