@@ -160,6 +160,11 @@ func TestSignalsHaveSeries(t *testing.T) {
 		// of hardware and add-ons that a small site does not have
 		"node_md_disks": true, "felix_int_dataplane_failures": true, "longhorn_volume_robustness": true, "diskpool_status": true, "diskpool_used_size_bytes": true, "diskpool_total_size_bytes": true,
 		"disk_pool_status": true, "disk_pool_used_size_bytes": true, "disk_pool_total_size_bytes": true, "k3s_certificate_expiration_seconds": true, "DCGM_FI_DEV_XID_ERRORS": true, "DCGM_FI_DEV_GPU_TEMP": true,
+		"DCGM_FI_DEV_ROW_REMAP_FAILURE": true, "etcd_server_id": true,
+		"envoy_cluster_upstream_rq_xx": true, "envoy_cluster_upstream_rq_time_sum": true, "envoy_cluster_upstream_rq_time_count": true,
+		"traefik_service_requests_total": true, "traefik_service_request_duration_seconds_sum": true, "traefik_service_request_duration_seconds_count": true,
+		"nginx_ingress_controller_requests": true, "nginx_ingress_controller_request_duration_seconds_sum": true, "nginx_ingress_controller_request_duration_seconds_count": true,
+		"response_total": true, "response_latency_ms_sum": true, "response_latency_ms_count": true,
 	}
 	for _, s := range all {
 		sent[s.labels[1]] = true
