@@ -132,3 +132,42 @@ func TestWhatAShareSays(t *testing.T) {
 		}
 	}
 }
+
+// Sites that go offline more often with the change than without it fail the gate once that lasts; one
+// that came back in between begins anew. Who restarts for the change is not lost.
+func TestWhoIsOutOfContact(t *testing.T) {
+	const pass, wait, fail = v1alpha1.GatePass, v1alpha1.GateWait, v1alpha1.GateFail
+	for name, c := range map[string]struct {
+		changed, restarting, peers int    // of how many
+		lost                       [4]int // changed sites that are offline at once, after 2.5 min, after 5 min and after 10 min
+		others                     int    // peers that are
+		want                       [4]v1alpha1.GateVerdict
+		text                       string
+	}{
+		"none":                     {changed: 20, peers: 80, want: [4]v1alpha1.GateVerdict{pass, pass, pass, pass}},
+		"the only one":             {changed: 1, peers: 5, lost: [4]int{1, 1, 1, 1}, want: [4]v1alpha1.GateVerdict{wait, wait, fail, fail}, text: "1 of 1 sites went offline after they got the change, and 0 of 5 that did not get it."},
+		"it came back in between":  {changed: 1, peers: 5, lost: [4]int{1, 0, 1, 1}, want: [4]v1alpha1.GateVerdict{wait, pass, wait, fail}},
+		"a half came back as well": {changed: 20, peers: 80, lost: [4]int{10, 0, 10, 10}, want: [4]v1alpha1.GateVerdict{wait, pass, wait, fail}, text: "10 of 20 sites went offline after they got the change, and 0 of 80 that did not get it."},
+		"as many of the others":    {changed: 20, peers: 80, lost: [4]int{2, 2, 2, 2}, others: 8, want: [4]v1alpha1.GateVerdict{pass, pass, pass, pass}, text: ", and 8 of 80 that did not get it: no more than chance has it."},
+		"nobody to compare with":   {changed: 20, lost: [4]int{1, 1, 1, 1}, want: [4]v1alpha1.GateVerdict{wait, wait, wait, wait}, text: "1 of 20 sites went offline after they got the change: that may be chance, and holds."},
+		"those that restart":       {changed: 20, restarting: 20, peers: 80, lost: [4]int{20, 20, 20, 20}, want: [4]v1alpha1.GateVerdict{pass, pass, pass, pass}},
+	} {
+		j := judge{mem: newMemory(), since: monday, soak: 5 * time.Minute}
+		for i, after := range []time.Duration{0, 150 * time.Second, 5 * time.Minute, 10 * time.Minute} {
+			j.now, j.changed, j.peers = monday.Add(after), nil, nil
+			for k := range c.changed {
+				j.changed = append(j.changed, subject{s: &Site{Name: fmt.Sprint("s", k), Online: k >= c.lost[i]}, restarts: k < c.restarting})
+			}
+			for k := range c.peers {
+				j.peers = append(j.peers, subject{s: &Site{Name: fmt.Sprint("p", k), Online: k >= c.others}})
+			}
+			g := j.contact()
+			if g.Verdict != c.want[i] || i == 3 && !strings.HasSuffix(g.Text, c.text) {
+				t.Errorf("%s: %s after %s, want %s: %s", name, g.Verdict, after, c.want[i], g.Text)
+			}
+			if lost := c.lost[i]; c.restarting == 0 && (len(g.Worst) != lost || lost > 0 && g.Worst[0] != "s0" || g.Sites != int32(c.changed-lost) || g.OfSites != int32(c.changed)) {
+				t.Errorf("%s: %d of %d sites in contact, without %v", name, g.Sites, g.OfSites, g.Worst)
+			}
+		}
+	}
+}

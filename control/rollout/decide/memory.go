@@ -33,6 +33,9 @@ type Memory struct {
 	// what it is, and for single sites by gate and site.
 	since map[string]time.Time
 	fell  map[string]map[string]fall
+	// when sites were last seen in maintenance, by name; a new process gives all sites their
+	// time anew.
+	maintained map[string]time.Time
 }
 
 // fall is of a site that moved by too much: since when, and by how much when it was seen
@@ -57,6 +60,7 @@ func newMemory() *Memory {
 func (m *Memory) init() {
 	if m.column == nil {
 		m.column, m.sites, m.since, m.fell = map[string]int{}, map[string]*samples{}, map[string]time.Time{}, map[string]map[string]fall{}
+		m.maintained = map[string]time.Time{}
 	}
 }
 
@@ -78,6 +82,11 @@ func (m *Memory) look(sites []Site, now time.Time) {
 		m.awake = now
 	}
 	m.looked = now
+	for i := range sites {
+		if sites[i].Maintenance {
+			m.maintained[sites[i].Name] = now
+		}
+	}
 	m.add(sites, now)
 }
 

@@ -473,9 +473,10 @@ func TestTakesOverFromAnother(t *testing.T) {
 	}
 	w.memory = nil
 	w.step()
-	for name, d := range w.state.Assigned() {
-		if d == 1 && !had[name] || d == 0 && had[name] {
-			t.Errorf("%s was put from one to another that is not the new one", name)
+	has := w.state.Assigned()
+	for _, s := range w.sites {
+		if d := has[s.Name]; d != 2 && (d == 1) != had[s.Name] {
+			t.Errorf("%s has content %d, which it had not, and it is not the new one", s.Name, d)
 		}
 	}
 	if n := strings.Count(w.state.Has, "2"); n == 0 || n > 10 {
@@ -485,6 +486,57 @@ func TestTakesOverFromAnother(t *testing.T) {
 	w.want(v1alpha1.RolloutRolledBack, time.Hour)
 	if strings.Trim(w.state.Has, "0") != "" {
 		t.Errorf("has %s", w.state.Has)
+	}
+}
+
+// What takes over for some sites alone leaves the others what they have, until they are among its
+// sites: then they join, and get the change once.
+func TestTakesOverForSomeSites(t *testing.T) {
+	w := newWorld(t, 40)
+	w.until("wave 2", time.Hour, inWave(2))
+	w.step()
+	had := w.state.Assigned()
+	w.state = v1alpha1.RolloutStateSpec{
+		Held: true, Objects: []v1alpha1.RolloutObject{{Name: "shop", Contents: make([]runtime.RawExtension, 3)}}, Supersedes: "shop-0",
+		Sites: w.state.Sites, Has: w.state.Has, Steps: strings.Repeat("w", len(w.state.Steps)),
+	}
+	w.memory = nil
+	region := func(s *Site) string { return s.Labels["region"] }
+	mine := map[string]bool{"r0": true}
+	w.scope = func(s *Site) bool { return mine[region(s)] }
+	others := func(of string) (n int) {
+		t.Helper()
+		has := w.state.Assigned()
+		for i := range w.sites {
+			if s := &w.sites[i]; region(s) == of && had[s.Name] == 1 {
+				n++
+				if has[s.Name] != 1 {
+					t.Errorf("%s had the content before, and now %d", s.Name, has[s.Name])
+				}
+			}
+		}
+		return n
+	}
+	w.step()
+	if n := len(strings.Fields(w.state.Sites)); n != 14+others("r1")+others("r2") || others("r1") == 0 {
+		t.Fatalf("%d sites are listed, want the 14 of r0 and those that have something else:\n%s", n, w.dump())
+	}
+	w.until("wave 2", time.Hour, inWave(2))
+	others("r1")
+	mine["r1"] = true
+	w.step()
+	others("r2")
+	if !w.says("Joined") || w.out.Status.Sites.Total != 27 {
+		t.Error(w.dump())
+	}
+	w.until("all of it is done", 3*time.Hour, ended)
+	if w.out.Status.Phase != v1alpha1.RolloutCompleted || w.out.Status.Sites.Passed != 27 {
+		t.Error(w.dump())
+	}
+	for i := range w.sites {
+		if s := &w.sites[i]; region(s) != "r2" && w.assigned[s.Name][len(w.assigned[s.Name])-1] != "2" {
+			t.Errorf("%s was given %v", s.Name, w.assigned[s.Name])
+		}
 	}
 }
 

@@ -352,7 +352,7 @@ func (r *run) follow() {
 				row.ready = cmp.Or(row.ready, r.unit)
 			case s.State == Waits:
 				r.set(i, v1alpha1.StepHeld)
-			case s.State == Failed && !(r.d.Retried[s.Name] > 0 && r.unit-row.at < retryGrace), !s.Maintenance && !r.in.Now.Before(deadline):
+			case s.State == Failed && !(r.d.Retried[s.Name] > 0 && r.unit-row.at < retryGrace), !r.in.Now.Before(deadline) && !r.in.Now.Before(r.mem.maintained[s.Name].Add(within)):
 				r.set(i, v1alpha1.StepFailed)
 			default:
 				r.soonest(deadline)
