@@ -215,6 +215,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		},
 		func(config *app.Config) {
 			tellVersion(config)
+			charge(config, s.ledger)
 			if o.Virtual != nil {
 				mount(config, o.Virtual)
 			}

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
@@ -65,19 +66,17 @@ func (quotas) Handles(op admission.Operation) bool {
 var stored = map[string]bool{"": true, "status": true, "ephemeralcontainers": true, "resize": true}
 
 // Validate implements admission.ValidationInterface.
-func (q quotas) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+func (q quotas) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	create := a.GetOperation() == admission.Create
 	if a.GetNamespace() == "" || !stored[a.GetSubresource()] || (create && a.GetSubresource() != "") {
 		return nil
 	}
 	site := a.GetKind().GroupKind() == v1alpha1.GroupVersion.WithKind("Site").GroupKind()
-	w := quota.Write{Resource: a.GetResource().Resource, Namespace: a.GetNamespace(), Name: a.GetName(), Create: create, DryRun: a.IsDryRun(), Trusted: trusted(a.GetUserInfo())}
+	w := quota.Write{Resource: a.GetResource().Resource, Namespace: a.GetNamespace(), Name: a.GetName(), Create: create, DryRun: a.IsDryRun(), Trusted: trusted(a.GetUserInfo()), Paid: paid(ctx)}
 	if w.Trusted && !site {
 		return nil // counted when it is stored
 	}
-	if g := a.GetResource().Group; a.GetKind().Group == v1alpha1.GroupVersion.Group || !legacyscheme.Scheme.IsGroupRegistered(g) {
-		w.Resource = g + "/" + w.Resource // as the keys of custom resources have it
-	}
+	w.Resource = storedAs(a.GetResource().GroupResource())
 	if m, err := meta.Accessor(a.GetObject()); err == nil && m.GetName() != "" {
 		w.Name = m.GetName()
 	}
@@ -87,15 +86,23 @@ func (q quotas) Validate(_ context.Context, a admission.Attributes, _ admission.
 	}
 	var over *quota.Exceeded
 	if err := q.ledger.Admit(w); errors.As(err, &over) {
-		return refusal(a, over)
+		return refusal(a.GetResource().GroupResource(), a.GetName(), over)
 	}
 	return nil
 }
 
+// storedAs is how the keys of etcd name a resource.
+func storedAs(gr schema.GroupResource) string {
+	if gr.Group == v1alpha1.GroupVersion.Group || !legacyscheme.Scheme.IsGroupRegistered(gr.Group) {
+		return gr.Group + "/" + gr.Resource
+	}
+	return gr.Resource
+}
+
 // refusal is Forbidden, as Kubernetes' own quota answers, or, where waiting helps,
 // TooManyRequests. The cause tells programs what it is.
-func refusal(a admission.Attributes, over *quota.Exceeded) error {
-	err := apierrors.NewForbidden(a.GetResource().GroupResource(), a.GetName(), over)
+func refusal(gr schema.GroupResource, name string, over *quota.Exceeded) error {
+	err := apierrors.NewForbidden(gr, name, over)
 	if over.Retry > 0 {
 		err = apierrors.NewTooManyRequests(over.Error(), over.Retry)
 	}

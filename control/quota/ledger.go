@@ -34,6 +34,11 @@ const (
 	writeOverhead       = 512 // of etcd and its indices, a write
 )
 
+// RequestOverhead is what a request that may write costs of the same budget besides its
+// bytes: to authorize, admit and note it is work, however small and wrong it is. A tenant's
+// bad ones are 32 a second in the long run.
+const RequestOverhead = 8 << 10
+
 // pendingFor is how long a write that was let in is waited for. Requests end before.
 const pendingFor = 70 * time.Second
 
@@ -58,6 +63,7 @@ type Ledger struct {
 	mu      sync.Mutex
 	spaces  map[string]*space // by namespace in Kubernetes
 	tenants map[string]*tenant
+	people  map[string]*rate.Limiter // who is in no tenant, by name
 	pending map[object]pending
 	store   Store
 }
@@ -108,7 +114,7 @@ func New(o Options) *Ledger {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Ledger{o: o, spaces: map[string]*space{}, tenants: map[string]*tenant{}, pending: map[object]pending{}}
+	return &Ledger{o: o, spaces: map[string]*space{}, tenants: map[string]*tenant{}, people: map[string]*rate.Limiter{}, pending: map[object]pending{}}
 }
 
 func (l *Ledger) tenantLocked(name string) *tenant {
@@ -185,12 +191,14 @@ type Write struct {
 	// binds them, too.
 	Trusted bool
 	DryRun  bool
+	// Paid is what its request was charged when it came, bytes: see Charge.
+	Paid int64
 }
 
 // Site is what counts of one.
 type Site struct{ Approved, Decommissioned bool }
 
-// Exceeded is a refusal.
+// Exceeded is a refusal; Tenant is empty for a person who is in none.
 type Exceeded struct {
 	Tenant, Quota string
 	Used, Limit   int64
@@ -201,7 +209,11 @@ type Exceeded struct {
 
 // Error is one line, with what to do.
 func (e *Exceeded) Error() string {
-	return fmt.Sprintf("tenant %s is at its quota %s: %d of %d are used; %s", e.Tenant, e.Quota, e.Used, e.Limit, e.Remedy)
+	who := "tenant " + e.Tenant + " is at its"
+	if e.Tenant == "" {
+		who = "you are at your"
+	}
+	return fmt.Sprintf("%s quota %s: %d of %d are used; %s", who, e.Quota, e.Used, e.Limit, e.Remedy)
 }
 
 // Admit says whether the write may be made, as nil or an *Exceeded. What it lets in
@@ -305,14 +317,8 @@ func (l *Ledger) boundsLocked(w Write, name string, t *tenant, waiting, delta co
 		return &Exceeded{Tenant: name, Quota: "of the control plane's store", Used: st.InUse, Limit: st.Quota / storeShareDen * storeShareNum, Retry: 60,
 			Remedy: "deletions pass; try again in some minutes, or ask an operator to make room in etcd"}
 	}
-	cost := int(min(w.New+writeOverhead, WriteBurst))
-	if w.DryRun {
-		return nil
-	}
-	if !t.writes.AllowN(now, cost) {
-		missing := float64(cost) - t.writes.TokensAt(now)
-		return &Exceeded{Tenant: name, Quota: "of bytes written a second", Used: WriteBytesPerSecond, Limit: WriteBytesPerSecond, Retry: 1 + int(missing/WriteBytesPerSecond),
-			Remedy: "write less often; the store keeps every version for some minutes"}
+	if cost := w.New + writeOverhead - w.Paid; cost > 0 && !w.DryRun {
+		return spend(name, t.writes, cost, now)
 	}
 	return nil
 }

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"muster.dev/muster/internal/fleet"
 )
 
 func namespaceValue(t *testing.T, name, tenant string) []byte {
@@ -331,4 +333,42 @@ func TestHolds(t *testing.T) {
 	if l.Holds("acme-shop", "vm.example.com/machines") {
 		t.Error("it is deleted")
 	}
+}
+
+// A request is charged when it comes, whoever of the tenant sends it and whatever comes of it;
+// what it stores is not charged a second time.
+func TestRequestsAreCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := ledger(t, `{}`)
+		small := Request{Tenant: "acme"}
+		passed := 0
+		for ; passed < 100_000; passed++ {
+			if _, err := l.Charge(small); err != nil {
+				var e *Exceeded
+				if !errors.As(err, &e) || e.Retry != 1 || e.Tenant != "acme" {
+					t.Errorf("%+v", err)
+				}
+				break
+			}
+		}
+		if passed != WriteBurst/RequestOverhead {
+			t.Errorf("%d small requests at once", passed)
+		}
+		for _, r := range []Request{{Tenant: "acme-eu", Body: 1 << 20}, {Person: "eve"}, {Tenant: fleet.PlatformTenant, Body: 1 << 30}} {
+			if _, err := l.Charge(r); err != nil {
+				t.Errorf("%+v: %v", r, err)
+			}
+		}
+		if err := l.Admit(Write{Resource: "configmaps", Namespace: "acme-shop", Name: "a", Create: true, New: 1 << 20, Paid: 2 << 20}); err != nil {
+			t.Errorf("what was paid: %v", err)
+		}
+		if err := l.Admit(Write{Resource: "configmaps", Namespace: "acme-shop", Name: "b", Create: true, New: 1 << 20, Paid: RequestOverhead}); over(t, err) != "of bytes written a second" {
+			t.Errorf("what grew on the way: %v", err)
+		}
+		// An object is read for a change of it, however short.
+		l.Set("configmaps/acme-eu-shop/big", make([]byte, 1<<20))
+		if cost, err := l.Charge(Request{Tenant: "acme-eu", Resource: "configmaps", Namespace: "acme-eu-shop", Name: "big", Body: 2}); err != nil || cost < 1<<20 {
+			t.Errorf("a short change of a large object costs %d, %v", cost, err)
+		}
+	})
 }

@@ -1,0 +1,128 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+	"slices"
+
+	flowcontrol "k8s.io/api/flowcontrol/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+	fq "k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing"
+	fcrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+
+	"muster.dev/muster/control/quota"
+	"muster.dev/muster/internal/fleet"
+)
+
+// charge puts what tenants pay for their requests into the chain of handlers: behind
+// authorization, since who may not write into a namespace must not use up the budget of its
+// tenant, and before anything is decoded. What it refuses holds no seat of the stock fair
+// queuing any longer than it takes to say so.
+func charge(config *app.Config, ledger *quota.Ledger) {
+	c := &config.Aggregator.GenericConfig.Config
+	if c.FlowControl != nil {
+		c.FlowControl = tenantFlows{c.FlowControl, ledger}
+	}
+	build := c.BuildHandlerChainFunc
+	c.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
+		return build(charger{next: api, ledger: ledger, authorizer: c.Authorization.Authorizer, serializer: c.Serializer}, c)
+	}
+}
+
+type charger struct {
+	next       http.Handler
+	ledger     *quota.Ledger
+	authorizer authorizer.Authorizer
+	serializer runtime.NegotiatedSerializer
+}
+
+type paidKey struct{}
+
+// paid is what the request of a context was charged, in bytes.
+func paid(ctx context.Context) int64 {
+	n, _ := ctx.Value(paidKey{}).(int64)
+	return n
+}
+
+// reads are the verbs that are not charged: priority and fairness gives them seats by how
+// much there is to list, and a watch until it has begun.
+var reads = []string{"get", "list", "watch", "head", "options"}
+
+// unknownBody is what a request pays that doesn't say how long it is: the most that the API
+// server reads.
+const unknownBody = 3 << 20
+
+// ServeHTTP implements http.Handler.
+func (c charger) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	ctx := req.Context()
+	info, ok := request.RequestInfoFrom(ctx)
+	u, ok2 := request.UserFrom(ctx)
+	if !ok || !ok2 || slices.Contains(reads, info.Verb) || trusted(u) {
+		c.next.ServeHTTP(w, req)
+		return
+	}
+	cost, err := c.charge(ctx, u, info, req.ContentLength)
+	var over *quota.Exceeded
+	if errors.As(err, &over) {
+		gr := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
+		responsewriters.ErrorNegotiated(refusal(gr, info.Name, over), c.serializer, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, req)
+		return
+	}
+	c.next.ServeHTTP(w, req.WithContext(context.WithValue(ctx, paidKey{}, cost)))
+}
+
+// charge returns what was paid for a request of somebody who isn't trusted.
+func (c charger) charge(ctx context.Context, u user.Info, info *request.RequestInfo, body int64) (int64, error) {
+	if body < 0 {
+		body = unknownBody
+	}
+	r := quota.Request{Resource: storedAs(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}), Namespace: info.Namespace, Name: info.Name, Body: body}
+	at := c.ledger.TenantOf(info.Namespace)
+	if namespace, _, err := serviceaccount.SplitUsername(u.GetName()); err == nil {
+		r.Tenant = c.ledger.TenantOf(namespace)
+	} else {
+		for _, g := range u.GetGroups() {
+			if t, ok := fleet.TenantOfGroup(g); ok && (r.Tenant == "" || t == at) {
+				r.Tenant = t
+			}
+		}
+	}
+	if r.Tenant == "" { // somebody whom a binding names, or an operator
+		all := authorizer.AttributesRecord{User: u, Verb: "*", APIGroup: "*", APIVersion: "*", Resource: "*", ResourceRequest: true}
+		if d, _, err := c.authorizer.Authorize(ctx, all); err == nil && d == authorizer.DecisionAllow {
+			return math.MaxInt64, nil // a cluster administrator
+		}
+		r.Tenant, r.Person = at, u.GetName()
+	}
+	return c.ledger.Charge(r)
+}
+
+// tenantFlows has the stock priority and fairness take all service accounts of a tenant for
+// one flow, where its own flow schemas have one for each, of which a tenant can make as many
+// as it likes. People are a flow each: it is the identity provider that makes them.
+type tenantFlows struct {
+	utilflowcontrol.Interface
+	ledger *quota.Ledger
+}
+
+// Handle implements utilflowcontrol.Interface.
+func (f tenantFlows) Handle(ctx context.Context, digest utilflowcontrol.RequestDigest, note func(*flowcontrol.FlowSchema, *flowcontrol.PriorityLevelConfiguration, string),
+	work func() fcrequest.WorkEstimate, queued fq.QueueNoteFn, serve func()) {
+	if namespace, _, err := serviceaccount.SplitUsername(digest.User.GetName()); err == nil {
+		if t := f.ledger.TenantOf(namespace); t != "" && t != fleet.PlatformTenant {
+			digest.User = &user.DefaultInfo{Name: "tenant:" + t, Groups: digest.User.GetGroups()}
+		}
+	}
+	f.Interface.Handle(ctx, digest, note, work, queued, serve)
+}
