@@ -156,7 +156,7 @@ func TestHostConfiguration(t *testing.T) {
 	site.stop()
 	host.Write("proc/sys/vm/swappiness", "98\n")
 	host.Write("etc/hosts", "127.0.0.1 localhost\n")
-	site = f.hosted(dir, "paris", host)
+	f.hosted(dir, "paris", host)
 	testkit.EventuallyTrue(t, "healed without the centre", func() bool {
 		f := host.Files()
 		return f["proc/sys/vm/swappiness"] == "10" && strings.Contains(f["etc/hosts"], "192.0.2.10 db")
