@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
+	"google.golang.org/protobuf/proto"
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/wire"
@@ -220,7 +221,9 @@ func (g *Gateway) report(s *site) {
 	if limited != "" {
 		cond.Status, cond.Reason, cond.Message = "True", limited, strings.ToValidUTF8(limit.text[:min(len(limit.text), 1000)], "")
 	}
-	out := &wire.Report{Seq: seq, AppliedRevision: last.AppliedRevision, PolicyHash: last.PolicyHash, HostConfiguration: last.HostConfiguration, Versions: last.Versions, Software: last.Software, Conditions: []*wire.Condition{cond}}
+	out := proto.CloneOf(last) // all that a report has, also what is added to it one day
+	out.ProtoReflect().SetUnknown(nil)
+	out.Seq, out.Conditions = seq, []*wire.Condition{cond}
 	for _, c := range last.Conditions {
 		if c != nil && c.Type != ConditionLimits { // a site can't speak for the gateway
 			out.Conditions = append(out.Conditions, c)
