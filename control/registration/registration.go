@@ -298,8 +298,9 @@ func (s *Service) siteByKey(ctx context.Context, rt *v1alpha1.RegistrationToken,
 		if len(list.Items) == 0 {
 			return nil, nil
 		}
-		// It may have been retired or deleted since.
 	}
+	// One that the cache knows may have been retired or deleted since; and before a token that
+	// lets nobody in refuses somebody, the cache's word is not enough.
 	if err := s.opts.Client.List(ctx, &list, client.InNamespace(rt.Namespace), client.MatchingLabels{LabelKey: keyHash[:63]}); err != nil {
 		return nil, fmt.Errorf("find the site of a key in %s: %w", rt.Namespace, err)
 	}

@@ -204,8 +204,7 @@ func (h *Host) pass(ctx context.Context, a Agent) bool {
 		w, err := h.read(set, item)
 		if err != nil {
 			set.Applied(item.Name, item.Digest, err)
-			item = nil // what was wanted before stays wanted
-			h.drift(ctx, a)
+			h.drift(ctx, a) // what was wanted before stays wanted
 			return false
 		}
 		wanted = w
