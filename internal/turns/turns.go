@@ -54,6 +54,7 @@ type Slots struct {
 	inUse    int               // of all
 	ofTenant int               // of all tenants
 	arrived  uint64            // counts who waited
+	looking  bool              // the timer of lookLocked runs
 }
 
 // memory is how long use counts: after it a third is left.
@@ -159,10 +160,16 @@ func (s *Slots) acquire(ctx context.Context, c Class) (_ *waiter, release func()
 		}
 	}
 	s.grantLocked()
+	s.lookLocked()
 	got := w.has
 	s.mu.Unlock()
-	if got || s.wait(ctx, c, w) {
+	if got {
 		return w, func() { s.release(c, w) }, nil
+	}
+	select {
+	case <-w.granted:
+		return w, func() { s.release(c, w) }, nil
+	case <-ctx.Done():
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,26 +186,21 @@ func (s *Slots) acquire(ctx context.Context, c Class) (_ *waiter, release func()
 	return nil, nil, ctx.Err()
 }
 
-// wait returns whether w has a slot; if not, ctx has ended.
-func (s *Slots) wait(ctx context.Context, c Class, w *waiter) bool {
-	var late <-chan time.Time
-	if s.overdue > 0 && !c.Platform {
-		tick := time.NewTicker(s.overdue)
-		defer tick.Stop()
-		late = tick.C
+// lookLocked has slots of holders that were not heard of looked for while tenants wait. One
+// timer does it for all of them: hundreds may wait, and a process that is short of processors
+// has none for each of them to look.
+func (s *Slots) lookLocked() {
+	if s.overdue == 0 || s.looking || s.waiting == 0 {
+		return
 	}
-	for {
-		select {
-		case <-w.granted:
-			return true
-		case <-late:
-			s.mu.Lock()
-			s.grantLocked()
-			s.mu.Unlock()
-		case <-ctx.Done():
-			return false
-		}
-	}
+	s.looking = true
+	time.AfterFunc(s.overdue, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.looking = false
+		s.grantLocked()
+		s.lookLocked()
+	})
 }
 
 func (s *Slots) release(c Class, w *waiter) {
