@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/mirror"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -244,5 +247,103 @@ func TestTunnelToASite(t *testing.T) {
 	w.eventually("it is up", func() bool { return old.pushesOf(rome) > 0 })
 	if _, err := w.server.Dial(t.Context(), rome); err == nil {
 		t.Error("a tunnel over a regional that knows of none")
+	}
+}
+
+// A site that sends without end into a tunnel whose caller reads nothing is made to wait:
+// control holds little of it, other tunnels over the same regional go on, and it ends with its
+// caller.
+func TestAFloodStaysInItsTunnel(t *testing.T) {
+	w := newWorld(t).started()
+	paris, rome := w.site("paris"), w.site("rome")
+	one := w.regionalThat("one", wire.Capability)
+	one.up(paris, nil)
+	one.up(rome, nil)
+	w.eventually("they are up", func() bool { return one.pushesOf(paris) > 0 && one.pushesOf(rome) > 0 })
+	client := w.regionalClient("one")
+	dial := func(id fleet.SiteID) (net.Conn, grpc.BidiStreamingClient[wire.TunnelData, wire.TunnelData]) {
+		t.Helper()
+		one.mu.Lock()
+		asked := len(one.tunnels)
+		one.mu.Unlock()
+		opened := make(chan grpc.BidiStreamingClient[wire.TunnelData, wire.TunnelData], 1)
+		go func() {
+			defer close(opened)
+			for t.Context().Err() == nil {
+				one.mu.Lock()
+				tunnels := one.tunnels[asked:]
+				one.mu.Unlock()
+				if len(tunnels) == 0 {
+					time.Sleep(5 * time.Millisecond)
+					continue
+				}
+				if st, err := client.Tunnel(t.Context()); err == nil && st.Send(&wire.TunnelData{Id: tunnels[0]}) == nil {
+					opened <- st
+				}
+				return
+			}
+		}()
+		conn, err := w.server.Dial(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn, <-opened
+	}
+
+	flooded, flood := dial(paris)
+	var sent atomic.Int64
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			if err := flood.Send(&wire.TunnelData{Data: make([]byte, 32<<10)}); err != nil {
+				ended <- err
+				return
+			}
+			sent.Add(32 << 10)
+		}
+	}()
+	// First it is read as fast as it comes, so that whoever sizes windows by what goes through
+	// has seen much.
+	if _, err := io.CopyN(io.Discard, flooded, 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	sent.Store(0)
+	var before int64 = -1
+	testkit.Eventually(t, "the site has to wait", func() error {
+		now := sent.Load()
+		if now == before && now > 0 {
+			return nil
+		}
+		before = now
+		time.Sleep(time.Second) // what the window may still grow in
+		return fmt.Errorf("%d bytes were taken", now)
+	})
+	if n := sent.Load(); n > 4*streamWindow {
+		t.Errorf("%d bytes were taken that nobody reads", n)
+	}
+
+	other, echo := dial(rome)
+	go func() {
+		for {
+			m, err := echo.Recv()
+			if err != nil || echo.Send(m) != nil {
+				return
+			}
+		}
+	}()
+	if _, err := other.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 5)
+	if _, err := io.ReadFull(other, got); err != nil || string(got) != "hello" {
+		t.Errorf("a neighbour's tunnel: %q, %v", got, err)
+	}
+
+	flooded.Close()
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Error("the site goes on sending though nobody is there")
 	}
 }

@@ -205,6 +205,11 @@ func (c *phaseCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
+// streamWindow is how many bytes a regional may send into a stream ahead of who reads it: 10 MB/s
+// over 50 ms. gRPC left alone takes up to 16 MB where the way is long, of each tunnel to a site
+// whose caller does not read, and a tenant may have hundreds of those.
+const streamWindow = 512 << 10
+
 // NewGRPC returns a gRPC server of the service with the identity of control, for
 // clients with a certificate of the fleet CA. Stop it with Stop, not GracefulStop:
 // relay streams never end by themselves.
@@ -213,6 +218,7 @@ func (s *Server) NewGRPC(files *identity.Files) *grpc.Server {
 		grpc.Creds(credentials.NewTLS(files.ServerConfig(tls.RequireAndVerifyClientCert, "h2"))),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 15 * time.Second, Timeout: 10 * time.Second}),
+		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(16<<20),
 	)
 	wire.RegisterControlServer(g, s)
 	return g
