@@ -16,11 +16,54 @@ import (
 	"muster.dev/muster/internal/software/bundle"
 	"muster.dev/muster/internal/software/bundle/publish"
 	"muster.dev/muster/internal/software/delivery"
+	"muster.dev/muster/internal/testkit/s3"
 )
 
 // A repository in a bucket, over a cache: a site trusts it and gets its file.
 func TestRepositoryInABucket(t *testing.T) {
-	b := New(objstore.NewPrefixedBucket(objstore.NewInMemBucket(), "muster"))
+	t.Run("memory", func(t *testing.T) {
+		testRepository(t, New(objstore.NewPrefixedBucket(objstore.NewInMemBucket(), "muster")))
+	})
+	t.Run("S3", func(t *testing.T) {
+		b, err := Open(t.Context(), Options{Type: "s3", Prefix: "muster", Config: s3.Start(t).Bucket(t, "acme")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		testRepository(t, b)
+	})
+}
+
+// What is wrong with a bucket is said with the first object, by its name.
+func TestBucketThatCannotBeUsed(t *testing.T) {
+	server := s3.Start(t)
+	server.Bucket(t, "acme")
+	for name, tc := range map[string]struct {
+		config []byte
+		want   string
+	}{
+		"a wrong key":             {server.Config("acme", "muster", "another-secret"), "signature"},
+		"a key of nobody":         {server.Config("acme", "nobody", "another-secret"), "access key"},
+		"a bucket that is not":    {server.Config("emca", "muster", "muster-secret"), "bucket does not exist"},
+		"a server that is not":    {[]byte("{bucket: acme, endpoint: '127.0.0.1:1', region: us-east-1, insecure: true, access_key: a, secret_key: b, max_retries: 1}"), "refused"},
+		"a server that wants TLS": {[]byte(strings.Replace(string(server.Config("acme", "muster", "muster-secret")), "insecure: true", "insecure: false", 1)), "HTTPS"},
+	} {
+		b, err := Open(t.Context(), Options{Type: "s3", Config: tc.config})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, err := range map[string]error{
+			"put": b.Put(t.Context(), "1.root.json", strings.NewReader("{}")),
+			"get": func() error { _, err := b.Metadata(t.Context(), "1.root.json", 100); return err }(),
+		} {
+			t.Log(err)
+			if err == nil || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "object 1.root.json") || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(tc.want)) {
+				t.Errorf("%s: %s: %v; want the object named, and %q", name, what, err, tc.want)
+			}
+		}
+	}
+}
+
+func testRepository(t *testing.T, b *Bucket) {
 	key := func() []signature.Signer {
 		pem, err := publish.NewKey()
 		if err != nil {

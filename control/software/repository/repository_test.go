@@ -21,6 +21,7 @@ import (
 	"muster.dev/muster/internal/software/bundle"
 	"muster.dev/muster/internal/software/bundle/publish"
 	"muster.dev/muster/internal/software/delivery"
+	"muster.dev/muster/internal/testkit/s3"
 )
 
 // centre is a repository, its keys, and what control makes of it.
@@ -177,55 +178,63 @@ func TestWrongKeys(t *testing.T) {
 // Who releases has the targets key and a way to write, and control the rest; over a
 // directory and over a bucket.
 func TestReleaseWithoutOnlineKeys(t *testing.T) {
-	for name, o := range map[string]Options{
-		"directory": {Dir: t.TempDir()},
-		"bucket":    {Bucket: bucket.New(objstore.NewInMemBucket()), CacheDir: filepath.Join(t.TempDir(), "cache"), CacheBytes: 1 << 30},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := newCentre(t, o)
-			release := func(k publish.Keys, version string) {
-				t.Helper()
-				if _, err := c.signer(k).Add(t.Context(), "os/"+version, bundle.About{Component: "os", Version: version, Architecture: "any"}, strings.NewReader("image "+version)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			release(publish.Keys{Targets: c.keys.Targets}, "1.0.0")
-			release(publish.Keys{Targets: c.keys.Targets}, "2.0.0")
-			// Somebody who can only write puts something where the next release goes.
-			thief := publish.Keys{Targets: c.key("")}
-			release(thief, "6.6.6")
-			c.r.keep(t.Context())
-			b, err := c.site(t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, v := range []string{"1.0.0", "2.0.0"} {
-				if _, err := b.Target("os/"+v, "os", v); err != nil {
-					t.Error(err)
-				}
-			}
-			if _, err := b.Target("os/6.6.6", "os", "6.6.6"); err == nil {
-				t.Error("what the thief signed is trusted")
-			}
-			// It keeps nobody from releasing.
-			release(publish.Keys{Targets: c.keys.Targets}, "3.0.0")
-			c.r.keep(t.Context())
-			if at, err := c.signer(publish.Keys{}).Standing(t.Context()); err != nil || at.Waiting || at.Broken != nil || len(at.Targets) != 3 {
-				t.Errorf("%+v, %v", at, err)
-			}
-			got, err := b.Target("os/2.0.0", "os", "2.0.0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			in, size, err := (&delivery.Fetcher{URL: c.url, Client: http.DefaultClient}).Open(t.Context(), delivery.BlobPath+got.Digest, 2)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer in.Close()
-			if part, err := io.ReadAll(in); err != nil || size != got.Size || !bytes.Equal(part, []byte("age 2.0.0")) {
-				t.Errorf("%q of %d, %v", part, size, err)
-			}
-		})
+	t.Run("directory", func(t *testing.T) { testRelease(t, Options{Dir: t.TempDir()}) })
+	over := func(t *testing.T, b *bucket.Bucket) {
+		testRelease(t, Options{Bucket: b, CacheDir: filepath.Join(t.TempDir(), "cache"), CacheBytes: 1 << 30})
+	}
+	t.Run("bucket", func(t *testing.T) { over(t, bucket.New(objstore.NewInMemBucket())) })
+	t.Run("S3", func(t *testing.T) {
+		b, err := bucket.Open(t.Context(), bucket.Options{Type: "s3", Config: s3.Start(t).Bucket(t, "acme")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		over(t, b)
+	})
+}
+
+func testRelease(t *testing.T, o Options) {
+	c := newCentre(t, o)
+	release := func(k publish.Keys, version string) {
+		t.Helper()
+		if _, err := c.signer(k).Add(t.Context(), "os/"+version, bundle.About{Component: "os", Version: version, Architecture: "any"}, strings.NewReader("image "+version)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release(publish.Keys{Targets: c.keys.Targets}, "1.0.0")
+	release(publish.Keys{Targets: c.keys.Targets}, "2.0.0")
+	// Somebody who can only write puts something where the next release goes.
+	thief := publish.Keys{Targets: c.key("")}
+	release(thief, "6.6.6")
+	c.r.keep(t.Context())
+	b, err := c.site(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []string{"1.0.0", "2.0.0"} {
+		if _, err := b.Target("os/"+v, "os", v); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := b.Target("os/6.6.6", "os", "6.6.6"); err == nil {
+		t.Error("what the thief signed is trusted")
+	}
+	// It keeps nobody from releasing.
+	release(publish.Keys{Targets: c.keys.Targets}, "3.0.0")
+	c.r.keep(t.Context())
+	if at, err := c.signer(publish.Keys{}).Standing(t.Context()); err != nil || at.Waiting || at.Broken != nil || len(at.Targets) != 3 {
+		t.Errorf("%+v, %v", at, err)
+	}
+	got, err := b.Target("os/2.0.0", "os", "2.0.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, size, err := (&delivery.Fetcher{URL: c.url, Client: http.DefaultClient}).Open(t.Context(), delivery.BlobPath+got.Digest, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if part, err := io.ReadAll(in); err != nil || size != got.Size || !bytes.Equal(part, []byte("age 2.0.0")) {
+		t.Errorf("%q of %d, %v", part, size, err)
 	}
 }
 
