@@ -215,6 +215,7 @@ const streamWindow = 512 << 10
 // relay streams never end by themselves.
 func (s *Server) NewGRPC(files *identity.Files) *grpc.Server {
 	g := grpc.NewServer(
+		grpc.ForceServerCodecV2(wire.Codec),
 		grpc.Creds(credentials.NewTLS(files.ServerConfig(tls.RequireAndVerifyClientCert, "h2"))),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 15 * time.Second, Timeout: 10 * time.Second}),

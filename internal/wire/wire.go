@@ -1,6 +1,6 @@
 // Package wire is the protocol between a site, its regional and control:
-// protobuf messages, gRPC services and the capability number; and, in http.go, what the
-// HTTP APIs of the central roles share. Nothing else.
+// protobuf messages, gRPC services with their codec, and the capability number; and, in
+// http.go, what the HTTP APIs of the central roles share. Nothing else.
 // The edge binary links it, so it must stay small; both ends of each stream
 // import it and none of their own types appear here.
 package wire

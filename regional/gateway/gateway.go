@@ -195,8 +195,8 @@ func newUnbound(o Options) (*Gateway, error) {
 	}
 	g.metrics = newMetrics(o.Registerer, g.memory, g.line)
 	g.conns = g.newConnTable(cmp.Or(o.strangersPerHost, maxStrangersPerHost))
-	g.grpc = grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage))
-	g.strangerGRPC = grpc.NewServer(grpc.MaxRecvMsgSize(strangerBytes))
+	g.grpc = grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.ForceServerCodecV2(wire.Codec))
+	g.strangerGRPC = grpc.NewServer(grpc.MaxRecvMsgSize(strangerBytes), grpc.ForceServerCodecV2(wire.Codec))
 	reg := newRegistration(g)
 	for _, s := range []*grpc.Server{g.grpc, g.strangerGRPC} {
 		wire.RegisterRegistrationServer(s, reg)

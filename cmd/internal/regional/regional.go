@@ -138,7 +138,7 @@ func startRelay(env *role.Env, c config.Config, r config.Regional, files *identi
 	}
 	conn, err := grpc.NewClient(c.Control.FleetEndpoint(),
 		grpc.WithTransportCredentials(credentials.NewTLS(files.ClientConfig(controlHost, identity.IsControl))),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxDown)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxDown), grpc.ForceCodecV2(wire.Codec)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second, PermitWithoutStream: true}))
 	if err != nil {
 		return nil, fmt.Errorf("control at %s: %w", c.Control.FleetEndpoint(), err)
