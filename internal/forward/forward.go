@@ -140,6 +140,12 @@ func (q *Queues) Append(tenant string, series []remotewrite.Series) error {
 	return durable()
 }
 
+// records are the buffers of those that are put together; the spool has written one when its
+// Put returns. maxPooledRecord is the largest that is kept for the next, in bytes.
+var records = sync.Pool{New: func() any { return new([]byte) }}
+
+const maxPooledRecord = 256 << 10
+
 // Put is Append in two steps: the work is done when it returns, and the series are on
 // stable storage when durable has returned nil.
 func (q *Queues) Put(tenant string, series []remotewrite.Series) (durable func() error, err error) {
@@ -154,8 +160,14 @@ func (q *Queues) Put(tenant string, series []remotewrite.Series) (durable func()
 	}
 	t.last.Store(q.opts.Now().UnixNano())
 	var parts []func() error
+	rec := records.Get().(*[]byte)
+	defer records.Put(rec)
 	for lane, part := range q.lanes(series) {
-		_, done, err := t.spool.Put(remotewrite.Encode(tenant, lane, part))
+		*rec = remotewrite.AppendRecord((*rec)[:0], tenant, lane, part)
+		_, done, err := t.spool.Put(*rec)
+		if cap(*rec) > maxPooledRecord {
+			*rec = nil
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -25,16 +25,21 @@ import (
 //	body        snappy block of io.prometheus.write.v2.Request
 const recordVersion = 2
 
-// Encode returns the spool record of one batch. Key is handed to
+// Encode returns the spool record of one batch.
+func Encode(key string, lane uint32, series []Series) []byte {
+	return AppendRecord(nil, key, lane, series)
+}
+
+// AppendRecord appends the spool record of one batch to rec. Key is handed to
 // SenderOptions.Header: the tenant at a regional, "" at the edge. The samples of a
 // series are sent in the order of their records as long as these have the same lane;
 // records of different lanes are sent side by side.
-func Encode(key string, lane uint32, series []Series) []byte {
+func AppendRecord(rec []byte, key string, lane uint32, series []Series) []byte {
 	e := encoders.Get().(*encoder)
 	defer e.putBack()
 	e.packed = snappy.Encode(e.packed[:cap(e.packed)], e.marshalV2(series))
 	info := infoOf(key, series)
-	rec := make([]byte, 0, 64+len(key)+len(e.packed))
+	rec = slices.Grow(rec, 64+len(key)+len(e.packed))
 	rec = append(rec, recordVersion)
 	rec = binary.AppendUvarint(rec, uint64(len(key)))
 	rec = append(rec, key...)

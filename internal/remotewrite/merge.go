@@ -25,9 +25,9 @@ type merger struct {
 	refs  []byte
 
 	// What the above points into, and what the result is made of.
-	raws buffers
-	kept buffers // of refs, a chunk each
-	raw  []byte
+	raws        buffers
+	kept        buffers // of refs, a chunk each
+	raw, packed []byte
 }
 
 // buffers are kept from one use to the next. Those in use stay where they are.
@@ -70,7 +70,7 @@ func (m *merger) release() {
 	clear(m.index)
 	m.series, m.parts = m.series[:0], m.parts[:0]
 	m.raws.used, m.kept.used = 0, 0
-	if m.raws.size()+m.kept.size()+cap(m.raw) <= maxPooledMerger {
+	if m.raws.size()+m.kept.size()+cap(m.raw)+cap(m.packed) <= maxPooledMerger {
 		mergers.Put(m)
 	}
 }
@@ -251,5 +251,8 @@ func (m *merger) body() []byte {
 		raw = appendMeta(raw, meta, s.typ, s.help, s.unit)
 	}
 	m.raw = raw
-	return snappy.Encode(nil, raw)
+	// What the encoder is given must be as long as what could not be compressed at all.
+	m.packed = slices.Grow(m.packed[:0], snappy.MaxEncodedLen(len(raw)))
+	m.packed = snappy.Encode(m.packed[:cap(m.packed)], raw)
+	return slices.Clone(m.packed)
 }

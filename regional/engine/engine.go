@@ -77,7 +77,7 @@ type Options struct {
 	ExternalURL string
 
 	// Forward gets every batch that is appended through Appendable: rule results and
-	// scraped samples. An error is counted and logged; the samples stay in the engine.
+	// scraped samples. It must not keep the series. An error is counted and logged; the samples stay in the engine.
 	Forward func(tenant string, series []remotewrite.Series) error
 	// MaxExemplars that the head keeps, of all series together; default 0: none.
 	MaxExemplars int64

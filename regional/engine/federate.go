@@ -51,6 +51,7 @@ func (e *Engine) federate(w http.ResponseWriter, r *http.Request) {
 	var family *dto.MetricFamily
 	flush := func() bool { return family == nil || enc.Encode(family) == nil }
 	var it chunkenc.Iterator
+	builder := labels.NewBuilder(labels.EmptyLabels())
 	for set.Next() {
 		s := set.At()
 		it = s.Iterator(it)
@@ -63,7 +64,7 @@ func (e *Engine) federate(w http.ResponseWriter, r *http.Request) {
 		if !found || value.IsStaleNaN(v) {
 			continue
 		}
-		ls := withExternal(s.Labels(), e.opts.ExternalLabels)
+		ls := withExternal(builder, s.Labels(), e.opts.ExternalLabels)
 		name := ls.Get(model.MetricNameLabel)
 		if family == nil || family.GetName() != name {
 			if !flush() {

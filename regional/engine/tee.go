@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -57,18 +58,62 @@ func (t *tee) Appender(ctx context.Context) storage.Appender {
 
 type teeAppender struct {
 	storage.Appender
-	t      *tee
-	series []remotewrite.Series
+	t     *tee
+	batch *batch // nil: nothing was appended yet
 }
 
-// add puts a sample to the batch. Scrapes and rules append the samples of one
-// series one after the other, if there are several at all.
-func (a *teeAppender) add(l labels.Labels) *remotewrite.Series {
-	if n := len(a.series); n > 0 && labels.Equal(a.series[n-1].Labels, l) {
-		return &a.series[n-1]
+// batch is what an appender has gathered. It is used again: what a region's own roles say
+// of themselves every 15 s made a fifth of a regional's garbage.
+type batch struct {
+	series  []remotewrite.Series
+	samples []remotewrite.Sample // those of all series
+	builder *labels.Builder
+}
+
+var batches = sync.Pool{New: func() any { return &batch{builder: labels.NewBuilder(labels.EmptyLabels())} }}
+
+// keptSeries is of how many series a batch is kept for the next use at most.
+const keptSeries = 1 << 14
+
+func (b *batch) release() {
+	clear(b.series) // don't hold on to labels
+	b.series, b.samples = b.series[:0], b.samples[:0]
+	b.builder.Reset(labels.EmptyLabels())
+	if cap(b.series) <= keptSeries && cap(b.samples) <= keptSeries {
+		batches.Put(b)
 	}
-	a.series = append(a.series, remotewrite.Series{Labels: l})
-	return &a.series[len(a.series)-1]
+}
+
+// add puts a series to the batch. Scrapes and rules append the samples of one
+// series one after the other, if there are several at all.
+func (b *batch) add(l labels.Labels) *remotewrite.Series {
+	if n := len(b.series); n > 0 && labels.Equal(b.series[n-1].Labels, l) {
+		return &b.series[n-1]
+	}
+	b.series = append(b.series, remotewrite.Series{Labels: l})
+	return &b.series[len(b.series)-1]
+}
+
+func (b *batch) sample(l labels.Labels, t int64, v float64) {
+	s := b.add(l)
+	b.samples = append(b.samples, remotewrite.Sample{T: t, V: v})
+	n := len(b.samples)
+	s.Samples = b.samples[n-len(s.Samples)-1 : n : n]
+}
+
+func (a *teeAppender) gathered() *batch {
+	if a.batch == nil {
+		a.batch = batches.Get().(*batch)
+	}
+	return a.batch
+}
+
+// forget ends the use of the batch.
+func (a *teeAppender) forget() {
+	if a.batch != nil {
+		a.batch.release()
+		a.batch = nil
+	}
 }
 
 // GetRef implements storage.GetRef.
@@ -80,8 +125,7 @@ func (a *teeAppender) GetRef(l labels.Labels, hash uint64) (storage.SeriesRef, l
 func (a *teeAppender) Append(ref storage.SeriesRef, l labels.Labels, t int64, v float64) (storage.SeriesRef, error) {
 	ref, err := a.Appender.Append(ref, l, t, v)
 	if err == nil {
-		s := a.add(l)
-		s.Samples = append(s.Samples, remotewrite.Sample{T: t, V: v})
+		a.gathered().sample(l, t, v)
 	}
 	return ref, err
 }
@@ -90,7 +134,7 @@ func (a *teeAppender) Append(ref storage.SeriesRef, l labels.Labels, t int64, v 
 func (a *teeAppender) AppendHistogram(ref storage.SeriesRef, l labels.Labels, t int64, h *histogram.Histogram, fh *histogram.FloatHistogram) (storage.SeriesRef, error) {
 	ref, err := a.Appender.AppendHistogram(ref, l, t, h, fh)
 	if err == nil {
-		s := a.add(l)
+		s := a.gathered().add(l)
 		s.Histograms = append(s.Histograms, remotewrite.Histogram{T: t, H: h, FH: fh})
 	}
 	return ref, err
@@ -108,54 +152,60 @@ func (a *teeAppender) UpdateMetadata(ref storage.SeriesRef, _ labels.Labels, _ m
 
 // Commit implements storage.Appender.
 func (a *teeAppender) Commit() error {
-	err := a.Appender.Commit()
-	series := a.series
-	a.series = nil
-	if err != nil {
+	defer a.forget()
+	if err := a.Appender.Commit(); err != nil || a.batch == nil {
 		return err
 	}
+	b := a.batch
+	for i := range b.series {
+		b.series[i].Labels = withExternal(b.builder, b.series[i].Labels, a.t.external)
+	}
+	if a.t.tenant != "" {
+		a.t.send(a.t.tenant, b.series)
+		return nil
+	}
 	byTenant := map[string][]remotewrite.Series{}
-	for _, s := range series {
-		tenant := a.t.tenant
-		if tenant == "" {
-			tenant = s.Labels.Get(fleet.SeriesTenant)
-		}
+	for _, s := range b.series {
+		tenant := s.Labels.Get(fleet.SeriesTenant)
 		if fleet.ValidateTenant(tenant) != nil {
 			tenant = fleet.PlatformTenant
 		}
-		s.Labels = withExternal(s.Labels, a.t.external)
 		byTenant[tenant] = append(byTenant[tenant], s)
 	}
-	for tenant, batch := range byTenant {
-		n := 0
-		for _, s := range batch {
-			n += len(s.Samples) + len(s.Histograms)
-		}
-		if err := a.t.forward(tenant, batch); err != nil {
-			a.t.failures.Add(float64(n))
-			if a.t.failed.Add(1)%100 == 1 {
-				a.t.log.Warn("samples are in the engine but could not be queued for the store", "tenant", tenant, "samples", n, "failures", a.t.failed.Load(), "err", err)
-			}
-			continue
-		}
-		a.t.samples.Add(float64(n))
+	for tenant, series := range byTenant {
+		a.t.send(tenant, series)
 	}
 	return nil
 }
 
+func (t *tee) send(tenant string, series []remotewrite.Series) {
+	n := 0
+	for i := range series {
+		n += len(series[i].Samples) + len(series[i].Histograms)
+	}
+	if err := t.forward(tenant, series); err != nil {
+		t.failures.Add(float64(n))
+		if t.failed.Add(1)%100 == 1 {
+			t.log.Warn("samples are in the engine but could not be queued for the store", "tenant", tenant, "samples", n, "failures", t.failed.Load(), "err", err)
+		}
+		return
+	}
+	t.samples.Add(float64(n))
+}
+
 // Rollback implements storage.Appender.
 func (a *teeAppender) Rollback() error {
-	a.series = nil
+	defer a.forget()
 	return a.Appender.Rollback()
 }
 
 // withExternal adds the external labels that the series does not have, as
-// Prometheus' remote write does.
-func withExternal(l, external labels.Labels) labels.Labels {
+// Prometheus' remote write does. The builder is anybody's.
+func withExternal(b *labels.Builder, l, external labels.Labels) labels.Labels {
 	if external.IsEmpty() {
 		return l
 	}
-	b := labels.NewBuilder(l)
+	b.Reset(l)
 	external.Range(func(e labels.Label) {
 		if !l.Has(e.Name) {
 			b.Set(e.Name, e.Value)

@@ -175,7 +175,7 @@ func (l *leaf) readSome(r *reader, ts int64, from, to int) error {
 		}
 		r.helper.Ts, r.helper.Out, r.matrix[0].Floats = ts, r.helper.Out[:0], floats
 		if out, _ := l.fn(nil, r.matrix, l.args, &r.helper); len(out) > 0 {
-			l.values[e] = out[0].F
+			l.values[e], r.helper.Out = out[0].F, out
 		}
 	}
 	return nil
