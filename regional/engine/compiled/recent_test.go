@@ -74,3 +74,33 @@ func TestNothingBetween(t *testing.T) {
 		}
 	}
 }
+
+// TestGarbageOfRanges: what an evaluation allocates does not grow with the series.
+func TestGarbageOfRanges(t *testing.T) {
+	const n = 500
+	s := newStore(t, 9)
+	for range 6 {
+		s.now += 15_000
+		for i := range n {
+			s.append(series("a", i), s.now, float64(s.now/1000))
+		}
+	}
+	for _, text := range []string{"sum(rate(a[1m]))", "sum(changes(a[1m]))", "sum(max_over_time(a[1m]))"} {
+		p, err := compiled.Compile(text, s.kept)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		if !s.same(text, p, s.now) {
+			t.Fatal(text, "has no answer")
+		}
+		objects := testing.AllocsPerRun(5, func() {
+			if _, err := p.Eval(context.Background(), s.db, time.UnixMilli(s.now), func(context.Context) error { return nil }); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if objects > n/2 {
+			t.Errorf("%s over %d series allocates %.0f objects", text, n, objects)
+		}
+	}
+}
