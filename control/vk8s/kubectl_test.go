@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -106,7 +108,16 @@ func TestKubectl(t *testing.T) {
 		t.Skip("runs with make test-kubectl")
 	}
 	admin, edits := start(t)
+	var evicts func(pod string) (refusal string) // by the site; set below
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if pod, ok := strings.CutSuffix(req.URL.Path, "/eviction"); ok && req.Method == http.MethodPost {
+			if refusal := evicts(path.Base(pod)); refusal != "" {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusTooManyRequests)
+				fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Cannot evict pod as it would violate the pod's disruption budget.","reason":"TooManyRequests","details":{"causes":[{"reason":"DisruptionBudget","message":%q}]},"code":429}`, refusal)
+				return
+			}
+		}
 		if strings.HasSuffix(req.URL.Path, "/log") {
 			fmt.Fprintln(w, "hello")
 			return
@@ -122,13 +133,35 @@ func TestKubectl(t *testing.T) {
 	c, _ := summing(t, admin, names, func(string, fleet.SiteID) string {
 		return `{"replicas":3,"updatedReplicas":3,"readyReplicas":3,"availableReplicas":3}`
 	})
-	store := status.New(status.Options{MayName: func(_, ns string) bool { return ns == mine }})
+	store := status.New(status.Options{MayName: func(_, ns string) bool { return ns == mine }, Workload: func(_, kind, ns, name string) (types.UID, bool) {
+		return types.UID(name), ns == mine && (kind == "DaemonSet" || kind == "Deployment")
+	}})
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: mine, Name: "web-6f-aaaaa", GenerateName: "web-6f-", UID: "u"}, Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "c"}}}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "n"}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Gi")}}}
 	b, _ := pod.Marshal()
 	n, _ := node.Marshal()
 	store.Apply(paris, &wire.KubernetesStatus{Epoch: "e", Seq: 1, Snapshot: true, Mirrored: []*wire.Mirrored{{Kind: "Pod", Namespace: mine, Name: pod.Name, Object: b}, {Kind: "Node", Name: "n1", Object: n}}})
 	store.Online(paris, true)
+	onNode, seq := drained(t, kubectl.Versions), uint64(1)
+	tell := func(m *wire.KubernetesStatus) {
+		m.Epoch, m.After, m.Seq = "e", seq, seq+1
+		seq++
+		store.Apply(paris, m)
+	}
+	tell(&wire.KubernetesStatus{Mirrored: onNode})
+	asked := map[string]bool{}
+	evicts = func(pod string) string { // one at a time, as kubectl drains
+		if strings.HasPrefix(pod, "db-") && !asked[pod] {
+			asked[pod] = true
+			return "The disruption budget web needs 1 healthy pods and has 1 currently"
+		}
+		for _, m := range onNode {
+			if m.Name == pod {
+				tell(&wire.KubernetesStatus{Gone: []string{wire.KeyOf(m)}})
+			}
+		}
+		return ""
+	}
 	kubeapi.Mount(t).Serve(vk8s.Backend{
 		Virtual: func(ns, name string) (vk8s.Virtual, bool) {
 			return vk8s.Virtual{Namespace: ns, Name: name, Tenant: "vk"}, ns == mine && name == "vk8s"
@@ -157,6 +190,54 @@ func TestKubectl(t *testing.T) {
 			t.Logf("kubectl %s did all of it", version)
 		})
 	}
+}
+
+// drained are two nodes for each version to drain: one that its site has cordoned, with a
+// pod of a Deployment and one of a DaemonSet, and one that nobody has.
+func drained(t *testing.T, versions []string) []*wire.Mirrored {
+	var out []*wire.Mirrored
+	put := func(kind, ns, name string, o interface{ Marshal() ([]byte, error) }) {
+		b, err := o.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, &wire.Mirrored{Kind: kind, Namespace: ns, Name: name, Object: b})
+	}
+	pod := func(name, node, owner, kind string) {
+		yes := true
+		put("Pod", mine, name, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: mine, Name: name, UID: types.UID(name), Labels: map[string]string{"pod-template-hash": "6f"}, OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: owner, UID: types.UID(owner), Controller: &yes}}},
+			Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c"}}}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
+		})
+	}
+	for _, v := range versions {
+		suffix := strings.ReplaceAll(v, ".", "-")
+		for name, cordoned := range map[string]bool{"drain-" + suffix: true, "open-" + suffix: false} {
+			put("Node", "", name, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: corev1.NodeSpec{Unschedulable: cordoned}})
+		}
+		pod("db-"+suffix+"-6f-x", "drain-"+suffix, "db-"+suffix+"-6f", "ReplicaSet")
+		pod("ds-"+suffix+"-x", "drain-"+suffix, "ds-"+suffix, "DaemonSet")
+		pod("cache-"+suffix+"-6f-x", "open-"+suffix, "cache-"+suffix+"-6f", "ReplicaSet")
+	}
+	return out
+}
+
+// drains has a node that is cordoned on its site drained: a budget of the site holds it up
+// for a while, and what a DaemonSet has stays.
+func (u user) drains(suffix string) {
+	node, ds := "paris-drain-"+suffix, "ds-"+suffix
+	u.does(fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":%[1]q},"spec":{"selector":{"matchLabels":{"app":%[1]q}},
+		"template":{"metadata":{"labels":{"app":%[1]q}},"spec":{"containers":[{"name":"c","image":"ds:1"}]}}}}`, ds), "apply -f -", "created")
+	u.does("", "get nodes "+node, "SchedulingDisabled")
+	u.refused("", "drain --timeout=60s "+node, "cannot delete", "DaemonSet-managed Pods (use --ignore-daemonsets to ignore)")
+	u.does("", "drain --timeout=60s --ignore-daemonsets "+node, "(will retry after 5s): site paris: Cannot evict pod as it would violate the pod's disruption budget.", "evicted", node+" drained")
+	u.does("", "get pods --field-selector spec.nodeName="+node, ds+"-x")
+	out, err := u.try("", "get pods --field-selector spec.nodeName="+node)
+	if err != nil || strings.Contains(out, "db-"+suffix) {
+		u.t.Errorf("after the drain of %s: %v\n%s", node, err, out)
+	}
+	u.does("", "delete daemonset "+ds, "deleted")
+	u.does("", "drain --timeout=60s paris-open-"+suffix, "error: unable to cordon", "cordon a node on its site's own cluster", "cache-"+suffix+"-6f-x-paris evicted", "drained")
 }
 
 // works is a day of somebody who works with kubectl.
@@ -217,6 +298,7 @@ func (u user) works(suffix string) {
 	u.does("", "get events", "No resources found")
 	u.does("", "cordon paris-n1", "error: unable to cordon", "cordon a node on its site's own cluster") // which kubectl says, and exits with 0
 	u.refused("", "auth can-i patch nodes", "no")
+	u.drains(suffix)
 
 	u.does("", "delete --cascade=foreground --timeout=60s deployment/"+web, "deleted")
 	u.eventually("get replicasets -l app="+web, "No resources found")
