@@ -124,7 +124,7 @@ func newSite(ctx context.Context, env *role.Env, c Config, in *inCluster, restar
 	}
 	if in != nil {
 		if o.Kube, err = in.workloads(c, env); err == nil && o.Kube != nil && c.Kubernetes.VirtualHosts {
-			o.Hosts = hosts.New(hosts.Options{Site: o.Kube, Logger: env.Log, Registerer: env.Reg})
+			o.Hosts = hosts.New(hosts.Options{Site: o.Kube, Logger: env.Log})
 		}
 		if err != nil {
 			return nil, err

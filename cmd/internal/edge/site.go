@@ -136,6 +136,11 @@ func NewSite(o SiteOptions) (*Site, error) {
 	if s.Agent, err = agent.New(ao); err != nil {
 		return nil, err
 	}
+	if o.Hosts != nil && o.Registerer != nil {
+		if err := o.Registerer.Register(o.Hosts); err != nil {
+			return nil, err
+		}
+	}
 	if o.Simulated != nil {
 		simulated = o.Simulated(s.Agent.Mirror())
 		appliers[workload.Kind] = simulated
@@ -146,9 +151,32 @@ func NewSite(o SiteOptions) (*Site, error) {
 	}
 	s.Collector, err = collector.New(collector.Options{
 		Dir: filepath.Join(o.Dir, "spool"), Site: id, ScrapeConfigs: o.ScrapeConfigs, Targets: o.Targets, Version: o.Version, BuildTime: obs.Built(),
-		Endpoint: s.pushURL, Client: s.Agent.HTTPClient, Self: s.Agent.Link(), SpoolSync: o.SpoolSync, ProcessMetrics: o.ProcessMetrics, Logger: o.Logger, Registerer: o.Registerer,
+		Endpoint: s.pushURL, Client: s.Agent.HTTPClient, Self: s.self(), SpoolSync: o.SpoolSync, ProcessMetrics: o.ProcessMetrics, Logger: o.Logger, Registerer: o.Registerer,
 	})
 	return s, err
+}
+
+// self is what the site tells of itself beside the collector's own series.
+func (s *Site) self() prometheus.Collector {
+	if s.hosts == nil {
+		return s.Agent.Link()
+	}
+	return both{s.Agent.Link(), s.hosts}
+}
+
+// both are two collectors as one.
+type both [2]prometheus.Collector
+
+// Describe implements prometheus.Collector.
+func (b both) Describe(ch chan<- *prometheus.Desc) {
+	b[0].Describe(ch)
+	b[1].Describe(ch)
+}
+
+// Collect implements prometheus.Collector.
+func (b both) Collect(ch chan<- prometheus.Metric) {
+	b[0].Collect(ch)
+	b[1].Collect(ch)
 }
 
 // pushURL is where samples go; empty until the site has a certificate.

@@ -22,8 +22,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"muster.dev/muster/control/agent"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/vhost"
@@ -36,6 +34,7 @@ type Agent interface {
 	Answer(ctx context.Context, server, id string) (net.Conn, error)
 	Refuse(ctx context.Context, server, id, why string) error
 	PeerTLS(verify func(fleet.SiteID) error) *tls.Config
+	SetCondition(typ, status, reason, message string)
 }
 
 // Published is a host that is to be reached on this machine's port.
@@ -55,10 +54,9 @@ type Site interface {
 
 // Options of New; Site and Logger are required.
 type Options struct {
-	Site       Site
-	Listen     string // address without a port for listeners; empty: all of the machine's
-	Logger     *slog.Logger
-	Registerer prometheus.Registerer // nil: no metrics
+	Site   Site
+	Listen string // address without a port for listeners; empty: all of the machine's
+	Logger *slog.Logger
 	// Every is how often names are looked after; default 1 min. RetryAfter is after how
 	// long what failed is tried again; default 10 s.
 	Every, RetryAfter time.Duration
@@ -72,13 +70,13 @@ const (
 	maxConnections  = 256
 )
 
-// Hosts is safe for concurrent use.
+// Hosts is safe for concurrent use. As a prometheus.Collector it tells of its connections.
 type Hosts struct {
-	o       Options
-	agent   Agent
-	metrics metrics
-	places  chan struct{} // of connections
-	wake    chan struct{}
+	o      Options
+	agent  Agent
+	meter  *meter
+	places chan struct{} // of connections
+	wake   chan struct{}
 
 	mu     sync.Mutex
 	set    *agent.Set // the newest; nil: none yet
@@ -89,22 +87,10 @@ type Hosts struct {
 	listeners map[string]*listener // by key; belongs to Run
 }
 
-type metrics struct {
-	open     *prometheus.GaugeVec
-	attempts *prometheus.CounterVec
-}
-
 // New returns Hosts; Run runs it.
 func New(o Options) *Hosts {
 	o.Every, o.RetryAfter = cmp.Or(max(o.Every, 0), time.Minute), cmp.Or(max(o.RetryAfter, 0), 10*time.Second)
-	h := &Hosts{o: o, places: make(chan struct{}, maxConnections), wake: make(chan struct{}, 1), served: map[string]*vhost.Host{}, listeners: map[string]*listener{}, metrics: metrics{
-		open:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "muster_agent_host_connections", Help: "Connections to virtual hosts, by direction: out to other sites, or in from them."}, []string{"direction"}),
-		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "muster_agent_host_attempts_total", Help: "Connections to virtual hosts that were asked for, by direction and result."}, []string{"direction", "result"}),
-	}}
-	if o.Registerer != nil {
-		o.Registerer.MustRegister(h.metrics.open, h.metrics.attempts)
-	}
-	return h
+	return &Hosts{o: o, meter: newMeter(), places: make(chan struct{}, maxConnections), wake: make(chan struct{}, 1), served: map[string]*vhost.Host{}, listeners: map[string]*listener{}}
 }
 
 // TakeSet implements agent.SetApplier.
@@ -209,6 +195,12 @@ func (h *Hosts) settle(ctx context.Context) bool {
 			delete(h.listeners, key)
 		}
 	}
+	known := map[string]bool{}
+	for key := range digests {
+		known[key] = true
+	}
+	h.meter.keep(known)
+	h.tell()
 	bad, err := h.o.Site.Publish(ctx, list)
 	for _, p := range list {
 		why := cmp.Or(bad[p.Host.Key()], err)
@@ -246,27 +238,49 @@ func read(set *agent.Set, it agent.SetItem, own fleet.SiteID) (*vhost.Host, erro
 	return host, nil
 }
 
-// peer checks that the other end is one of these sites.
-func (h *Hosts) peer(tenant string, sites []string) *tls.Config {
+// tell has the site's condition say what the last attempts came to.
+func (h *Hosts) tell() {
+	if status, reason, message, known := h.meter.condition(); known {
+		h.agent.SetCondition(ConditionReachable, status, reason, message)
+	}
+}
+
+// tried counts an attempt at a host, and tells where it changes something.
+func (h *Hosts) tried(host, direction string, err error) {
+	result, why := resultOK, ""
+	if err != nil {
+		result, why = resultFailed, err.Error()
+	}
+	if errors.Is(err, errNoPlace) {
+		result = resultLimit
+	}
+	if h.meter.attempt(host, direction, result, why) {
+		h.tell()
+	}
+}
+
+// peer checks that the other end is one of these sites, and says which.
+func (h *Hosts) peer(tenant string, sites []string, who *fleet.SiteID) *tls.Config {
 	return h.agent.PeerTLS(func(id fleet.SiteID) error {
 		if _, ok := slices.BinarySearch(sites, id.Name); id.Tenant != tenant || !ok {
 			return fmt.Errorf("site %s has no part in this virtual host", id)
 		}
+		*who = id
 		return nil
 	})
 }
 
+// errNoPlace is when the site has as many connections as it takes.
+var errNoPlace = errors.New("the site has as many connections to and from virtual hosts as it takes")
+
 // place takes one of the site's places; false: there is none.
-func (h *Hosts) place(direction string) (give func(), ok bool) {
+func (h *Hosts) place() (give func(), ok bool) {
 	select {
 	case h.places <- struct{}{}:
+		return func() { <-h.places }, true
 	default:
-		h.metrics.attempts.WithLabelValues(direction, "limit").Inc()
 		return nil, false
 	}
-	open := h.metrics.open.WithLabelValues(direction)
-	open.Inc()
-	return func() { open.Dec(); <-h.places }, true
 }
 
 // Open is agent.Options.OpenHost: a server asks for a connection to what this site serves.
@@ -278,12 +292,9 @@ func (h *Hosts) Open(server, id, key string) {
 	}
 	ctx, host := h.ctx, h.served[key]
 	h.wg.Go(func() {
-		result := "ok"
 		if err := h.answer(ctx, server, id, key, host); err != nil {
-			result = "failed"
 			h.o.Logger.Debug("a connection from another site came to nothing", "host", key, "err", err)
 		}
-		h.metrics.attempts.WithLabelValues("in", result).Inc()
 	})
 }
 
@@ -294,8 +305,9 @@ func (h *Hosts) answer(ctx context.Context, server, id, key string, host *vhost.
 	if host == nil {
 		return refuse(key + " is not served here")
 	}
-	give, ok := h.place("in")
+	give, ok := h.place()
 	if !ok {
+		h.tried(key, inward, errNoPlace)
 		return refuse("it has as many connections as it takes")
 	}
 	defer give()
@@ -303,21 +315,28 @@ func (h *Hosts) answer(ctx context.Context, server, id, key string, host *vhost.
 	service, err := h.o.Site.Dial(dctx, host)
 	cancel()
 	if err != nil {
-		return refuse(fmt.Sprintf("service %s: %v", host.Service, err))
+		why := fmt.Sprintf("service %s: %v", host.Service, err)
+		if ctx.Err() == nil {
+			h.tried(key, inward, errors.New(why))
+		}
+		return refuse(why)
 	}
 	defer service.Close()
 	actx, cancel := context.WithTimeout(ctx, reachWithin)
 	raw, err := h.agent.Answer(actx, server, id)
 	cancel()
-	if err != nil {
-		return err
+	if err == nil {
+		var who fleet.SiteID
+		err = h.carry(ctx, key, inward, tls.Server(raw, h.peer(host.Tenant, host.Consumers, &who)), &who, service)
 	}
-	conn := tls.Server(raw, h.peer(host.Tenant, host.Consumers))
-	return h.carry(ctx, conn, service)
+	if err != nil { // at the other site, or on the way
+		h.meter.attempt(key, inward, resultFailed, "")
+	}
+	return err
 }
 
 // carry shakes hands with the other site, and then passes on until both directions end.
-func (h *Hosts) carry(ctx context.Context, site *tls.Conn, local net.Conn) error {
+func (h *Hosts) carry(ctx context.Context, key, direction string, site *tls.Conn, who *fleet.SiteID, local net.Conn) error {
 	defer site.Close()
 	hctx, cancel := context.WithTimeout(ctx, handshakeWithin)
 	err := site.HandshakeContext(hctx)
@@ -325,9 +344,10 @@ func (h *Hosts) carry(ctx context.Context, site *tls.Conn, local net.Conn) error
 	if err != nil {
 		return fmt.Errorf("handshake with the other site: %w", err)
 	}
+	h.tried(key, direction, nil)
 	stop := context.AfterFunc(ctx, func() { site.NetConn().Close(); local.Close() })
 	defer stop()
-	Copy(site, local)
+	Copy(h.meter.open(key, direction, who.Name, site), local)
 	return nil
 }
 

@@ -103,8 +103,9 @@ func (s *surroundings) serve(addr string) {
 type site struct {
 	*agent.Agent
 	*surroundings
-	id   fleet.SiteID
-	stop func()
+	hosts *hosts.Hosts
+	id    fleet.SiteID
+	stop  func()
 }
 
 func startSite(t *testing.T, id fleet.SiteID, regionals ...*fakeregional.Regional) *site {
@@ -126,6 +127,7 @@ func startSite(t *testing.T, id fleet.SiteID, regionals ...*fakeregional.Regiona
 	}
 	s := &site{surroundings: &surroundings{}, id: id}
 	h := hosts.New(hosts.Options{Site: s.surroundings, Listen: "127.0.0.1", Logger: log, RetryAfter: 20 * time.Millisecond})
+	s.hosts = h
 	var err error
 	s.Agent, err = agent.New(agent.Options{Dir: dir, Version: "v1", Logger: log, Sets: map[string]agent.SetApplier{vhost.Kind: h}, OpenHost: h.Open,
 		MinBackoff: 5 * time.Millisecond, MaxBackoff: 50 * time.Millisecond, ConditionEvery: 10 * time.Millisecond})

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/vhost"
 )
 
@@ -67,14 +68,14 @@ func (l *listener) accept(ctx context.Context) {
 			continue
 		}
 		l.h.wg.Go(func() {
-			result := "ok"
 			if err := l.serve(ctx, conn); err != nil {
-				result = "failed"
+				if ctx.Err() == nil {
+					l.h.tried(l.current().Key(), outward, err)
+				}
 				reset(conn)
 				l.h.o.Logger.Debug("a connection to a virtual host came to nothing", "host", l.current().Key(), "err", clip(err.Error()))
 			}
 			conn.Close()
-			l.h.metrics.attempts.WithLabelValues("out", result).Inc()
 		})
 	}
 }
@@ -87,9 +88,9 @@ func reset(c net.Conn) {
 }
 
 func (l *listener) serve(ctx context.Context, local net.Conn) error {
-	give, ok := l.h.place("out")
+	give, ok := l.h.place()
 	if !ok {
-		return errors.New("the site has as many connections to and from virtual hosts as it takes")
+		return errNoPlace
 	}
 	defer give()
 	host := l.current()
@@ -99,9 +100,10 @@ func (l *listener) serve(ctx context.Context, local net.Conn) error {
 		service, err := l.h.o.Site.Dial(dctx, host)
 		cancel()
 		if err == nil {
+			l.h.tried(host.Key(), outward, nil)
 			stop := context.AfterFunc(ctx, func() { service.Close(); local.Close() })
 			defer stop()
-			Copy(service, local)
+			Copy(l.h.meter.open(host.Key(), outward, own.Name, service), local)
 			return nil
 		}
 	}
@@ -111,7 +113,8 @@ func (l *listener) serve(ctx context.Context, local net.Conn) error {
 	if err != nil {
 		return err
 	}
-	return l.h.carry(ctx, tls.Client(raw, l.h.peer(host.Tenant, host.Providers)), local)
+	var who fleet.SiteID
+	return l.h.carry(ctx, host.Key(), outward, tls.Client(raw, l.h.peer(host.Tenant, host.Providers, &who)), &who, local)
 }
 
 // Copy passes on between two connections until both directions have ended, and closes both.
