@@ -77,7 +77,9 @@ type Window struct {
 
 // For returns the file for an architecture.
 func (w *Wanted) For(architecture string) (File, bool) {
-	i := slices.IndexFunc(w.Files, func(f File) bool { return f.Architecture == architecture || f.Architecture == "any" && architecture != Kubernetes })
+	i := slices.IndexFunc(w.Files, func(f File) bool {
+		return f.Architecture == architecture || f.Architecture == "any" && architecture != Kubernetes
+	})
 	if i < 0 {
 		return File{}, false
 	}

@@ -138,7 +138,7 @@ func newSite(ctx context.Context, env *role.Env, c Config, in *inCluster, restar
 		o.Targets = append(o.Targets, collector.Target{Job: "node", Handler: host})
 	}
 	var s *Site
-	if o.Software, err = newSoftware(c, healthy(&s), restart, env.Log); err != nil {
+	if o.Software, err = newSoftware(ctx, c, in, env, healthy(&s), restart); err != nil {
 		return nil, err
 	}
 	if o.Host, err = newHost(ctx, c, env); err != nil {

@@ -23,8 +23,8 @@ type Options struct {
 	// Path of the file in which it remembers where it stands; with a Store it is there
 	// instead, as COMPONENT.state.json.
 	Path  string
-	Store Store // nil: none
-	FS   disk.FS // nil: the operating system's
+	Store Store   // nil: none
+	FS    disk.FS // nil: the operating system's
 	// Fetch returns the path of a file that is what Wanted says, verified; it fetches what
 	// it lacks of it and goes on where it was broken off. It tells percent as it goes.
 	Fetch func(ctx context.Context, w Wanted, percent func(int)) (path string, err error)

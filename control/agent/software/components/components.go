@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -379,12 +380,23 @@ func (c *Components) Report() []*wire.SoftwareStatus {
 	return append(out, c.unserved...)
 }
 
-// Statuses are for people.
+// Statuses are for people: with what is not replaced here, and why, where there is a remedy.
 func (c *Components) Statuses() []software.Status {
 	out := []software.Status{}
 	for _, p := range c.parts {
 		s := p.machine.Status()
 		s.Component = p.Name
+		out = append(out, s)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(c.o.Remedies)) {
+		s := software.Status{Component: name, Running: c.o.Versions[name], Message: "the fleet can't replace it: " + c.o.Remedies[name]}
+		for _, u := range c.unserved {
+			if u.GetComponent() == name && u.GetState() == string(software.Failed) {
+				s.Phase, s.Wanted, s.Message = software.Failed, u.GetWanted(), u.GetMessage()
+			}
+		}
 		out = append(out, s)
 	}
 	return out

@@ -13,7 +13,10 @@ import (
 
 // restore writes a file that the Store has and the disk has not.
 func (c *Components) restore(name, path string) error {
-	if _, err := os.Stat(path); c.o.Store == nil || !errors.Is(err, fs.ErrNotExist) {
+	if c.o.Store == nil {
+		return nil
+	}
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	b, err := c.o.Store.Load(name)

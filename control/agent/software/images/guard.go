@@ -208,7 +208,9 @@ func (g *Guard) try(ctx context.Context, r record) error {
 		if w.image == c.Old && c.Old != c.New {
 			return g.put(ctx, w, c.New, "")
 		}
-		hosts, proven = w.rolled(t.Away)
+		if hosts, proven, err = g.rolled(ctx, w, c.New, t.Away); err != nil {
+			return err
+		}
 	}
 	// The agent is exchanged once the image has proven on a node that it can be pulled and
 	// starts. It is noted first: from then on the time counts anew.
@@ -298,6 +300,10 @@ type operation struct {
 // put exchanges a workload's image, unless it was exchanged meanwhile, with the mark that
 // the agent's pods get.
 func (g *Guard) put(ctx context.Context, w workload, image, mark string) error {
+	was, _, _ := Split(w.image)
+	if of, _, _ := Split(image); of != was { // the agent can write what this is read from
+		return fmt.Errorf("the ConfigMap %s asks for the image %.200s in %s, which is not of the repository %s", RecordName, image, w.name(), was)
+	}
 	ops := w.exchange(image)
 	if !w.daemonSet {
 		ops = append(ops, operation{"add", "/spec/template/metadata/annotations/muster.dev~1software-version", mark})
@@ -325,7 +331,8 @@ func (g *Guard) patch(ctx context.Context, w workload, ops []operation) error {
 
 // hindered says why pods with the new image are not ready, as far as their status tells.
 func (g *Guard) hindered(ctx context.Context, t *trial) string {
-	for namespace, app := range map[string]string{g.o.Namespace: AgentName, g.o.HostNamespace: HostName} {
+	for _, of := range [][2]string{{g.o.Namespace, AgentName}, {g.o.HostNamespace, HostName}} {
+		namespace, app := of[0], of[1]
 		if namespace == "" {
 			continue
 		}

@@ -212,3 +212,56 @@ func TestMemory(t *testing.T) {
 		t.Error(fmt.Sprint("without its ConfigMap it has to fail: ", err))
 	}
 }
+
+// TestGuardPutsInNoOtherRepository: who has the agent can write the record.
+func TestGuardPutsInNoOtherRepository(t *testing.T) {
+	const elsewhere = "evil.example.com/muster-edge:v2"
+	name := "Deployment/" + AgentName
+	for what, r := range map[string]record{
+		"to try":     {Trial: &trial{Version: "2.0.0", Agent: true, Images: map[string]change{name: {repository + ":v1.0.0", elsewhere}}}},
+		"to go back": {Trial: &trial{Version: "2.0.0", Back: true, Images: map[string]change{name: {elsewhere, repository + ":v1.0.0"}}}},
+		"to note":    {Trial: &trial{Version: "2.0.0"}, Other: &release{Version: "2.0.0", Images: map[string]string{name: elsewhere}}},
+		"proven":     {Good: release{Version: "2.0.0", Images: map[string]string{name: elsewhere}}},
+	} {
+		c := objects(t, repository+":v1.0.0")
+		if _, err := (records{c, namespace}).edit(t.Context(), func(now *record) error { *now = r; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		g := NewGuard(GuardOptions{Client: c, Namespace: namespace, Log: slog.New(slog.DiscardHandler)})
+		var err error
+		for range 4 {
+			err = g.Step(t.Context())
+		}
+		for _, name := range []string{AgentName, GuardName} {
+			if _, image := deployment(t, c, name); image != repository+":v1.0.0" {
+				t.Errorf("%s: %s has %s", what, name, image)
+			}
+		}
+		switch said := recordOf(t, c).Why; what {
+		case "to try", "to go back":
+			if err == nil || !strings.Contains(err.Error(), "is not of the repository") {
+				t.Errorf("%s: %v", what, err)
+			}
+		case "to note":
+			if !strings.Contains(said, "is not of the repository") {
+				t.Errorf("%s: %q", what, said)
+			}
+		}
+	}
+}
+
+// TestGuardSaysWhatHinders: what the kubelet says of a pod is in why it was put back.
+func TestGuardSaysWhatHinders(t *testing.T) {
+	c := objects(t, repository+":v1.0.0")
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: hostNamespace, Name: "h1", Labels: map[string]string{"app.kubernetes.io/name": HostName}},
+		Spec: template(HostName, "new").Spec, Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: AgentName, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}}}}}}
+	if _, err := c.CoreV1().Pods(hostNamespace).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	g := NewGuard(GuardOptions{Client: c, Namespace: namespace, HostNamespace: hostNamespace})
+	for image, want := range map[string]string{"new": "muster-edge-host/h1: ImagePullBackOff: no such image", "other": ""} {
+		if got := g.hindered(t.Context(), &trial{Images: map[string]change{"DaemonSet/" + HostName: {"old", image}}}); got != want {
+			t.Errorf("%s: %q, want %q", image, got, want)
+		}
+	}
+}

@@ -16,10 +16,10 @@ type workload struct {
 	namespace, resource string
 	container           int // of the template, that has the image
 	image, mark         string
-	// Of a DaemonSet: whether its controller has seen what it asks for, the nodes that it is
-	// for, that have a pod as it asks for, and that lack a ready one.
-	seen               bool
-	wanted, have, away int32
+	// Of a DaemonSet: whether its controller has seen what it asks for, how many nodes it is
+	// for, and how many of them lack a ready pod, with whatever image.
+	seen         bool
+	wanted, away int32
 }
 
 func (w workload) name() string {
@@ -35,17 +35,35 @@ func (w workload) exchange(image string) []operation {
 	return []operation{{"test", path, w.image}, {"replace", path, image}}
 }
 
-// rolled says what a DaemonSet lacks to have its image everywhere, and whether a pod is
-// ready with it anywhere. Nodes that were away before are not waited for.
-func (w workload) rolled(before int32) (lacks string, proven bool) {
+// rolled says what a DaemonSet lacks to have an image everywhere, and whether a pod is ready
+// with it anywhere. Nodes that were away before are not waited for. Its status does not tell:
+// which of the pods are ready is counted there with whatever image.
+func (g *Guard) rolled(ctx context.Context, w workload, image string, before int32) (lacks string, proven bool, err error) {
 	switch {
 	case !w.seen:
-		return w.name() + " was not looked at by its controller yet", false
-	case w.wanted == 0 || w.away <= before && w.have >= w.wanted-before:
-		return "", true
+		return w.name() + " was not looked at by its controller yet", false, nil
+	case w.wanted == 0:
+		return "", true, nil
 	}
-	return fmt.Sprintf("%d of %d nodes have the new pod of %s, and %d have none that is ready", w.have, w.wanted, w.name(), w.away),
-		w.have > 0 && w.away <= before
+	pods, err := g.o.Client.CoreV1().Pods(w.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + w.resource})
+	if err != nil {
+		return "", false, fmt.Errorf("pods of %s: %w", w.name(), err)
+	}
+	ready, others := int32(0), 0
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		switch {
+		case p.DeletionTimestamp != nil || !slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == AgentName && c.Image == image }):
+		case slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }):
+			ready++
+		default:
+			others++
+		}
+	}
+	if others > 0 || ready < w.wanted-before {
+		lacks = fmt.Sprintf("%d of %d nodes have the new pod of %s ready, and on %d it is not", ready, w.wanted, w.name(), others)
+	}
+	return lacks, ready > 0, nil
 }
 
 func workloadOf(namespace, name string, daemonSet bool, template corev1.PodTemplateSpec) (workload, error) {
@@ -72,7 +90,7 @@ func (g *Guard) workloads(ctx context.Context) ([]workload, error) {
 				return nil, err
 			}
 			s := d.Status
-			w.seen, w.wanted, w.have, w.away = s.ObservedGeneration >= d.Generation, s.DesiredNumberScheduled, s.UpdatedNumberScheduled, s.NumberUnavailable
+			w.seen, w.wanted, w.away = s.ObservedGeneration >= d.Generation, s.DesiredNumberScheduled, s.NumberUnavailable
 			out = append(out, w)
 		}
 	}
