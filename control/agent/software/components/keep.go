@@ -11,6 +11,36 @@ import (
 	"muster.dev/muster/internal/disk"
 )
 
+// rootFile is where the first root is kept.
+func (c *Components) rootFile() string {
+	if c.o.Root != "" {
+		return c.o.Root
+	}
+	return filepath.Join(c.o.Dir, "root.json")
+}
+
+// keepRoot keeps the first root that control sends, unless there is one.
+func (c *Components) keepRoot(root []byte) error {
+	if c.o.Root != "" || len(root) == 0 {
+		return nil
+	}
+	if err := c.restore(filepath.Base(c.rootFile()), c.rootFile()); err != nil {
+		return err
+	}
+	if _, err := os.Stat(c.rootFile()); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if c.o.Store != nil {
+		if err := c.o.Store.Save(filepath.Base(c.rootFile()), root); err != nil {
+			return err
+		}
+	}
+	if err := disk.MkdirAll(c.o.FS, c.o.Dir, 0o700); err != nil {
+		return err
+	}
+	return atomicfile.WriteTo(c.o.FS, c.rootFile(), root, 0o600)
+}
+
 // restore writes a file that the Store has and the disk has not.
 func (c *Components) restore(name, path string) error {
 	if c.o.Store == nil {

@@ -111,7 +111,7 @@ func (d *Driver) State(ctx context.Context) (software.State, error) {
 }
 
 // settle takes what somebody installed for good, once a process: what the Deployment asks
-// for while nothing is on trial. A pod that is on its way out asks for nothing.
+// for and is not on trial, which it ends. A pod that is on its way out asks for nothing.
 func (d *Driver) settle(ctx context.Context) error {
 	if d.settled {
 		return nil
@@ -121,10 +121,12 @@ func (d *Driver) settle(ctx context.Context) error {
 		return fmt.Errorf("the Deployment %s/%s: %w", d.o.Namespace, AgentName, err)
 	}
 	if dep.Spec.Template.Annotations[Annotation] == d.o.Mark {
+		trial := false
 		if _, err := d.records.edit(ctx, func(r *record) error {
-			if r.Trial != nil || r.Good.Version == d.o.Version {
+			if trial = r.Trial != nil && r.Trial.Version == d.o.Version; trial || r.Good.Version == d.o.Version {
 				return nil
 			}
+			r.endTrial()
 			was := r.Good
 			if r.Good = (release{Version: d.o.Version}); r.Other != nil && r.Other.Version == d.o.Version {
 				r.Good = *r.Other
@@ -133,7 +135,7 @@ func (d *Driver) settle(ctx context.Context) error {
 				r.Other = nil
 			}
 			return nil
-		}); err != nil {
+		}); err != nil || trial {
 			return err
 		}
 	}
@@ -150,13 +152,11 @@ func (d *Driver) Write(ctx context.Context, version string, image io.Reader, siz
 		return err
 	}
 	if _, err := d.records.edit(ctx, func(r *record) error {
-		switch {
-		case r.Good.Version != d.o.Version:
+		if r.Good.Version != d.o.Version {
 			return errors.New("what runs was not marked good")
-		case r.Trial != nil && r.Trial.Images != nil:
-			return fmt.Errorf("%s is on trial, or its images are being put back", r.Trial.Version)
 		}
-		r.Trial, r.Other = nil, nil
+		r.endTrial()
+		r.Other = nil
 		return nil
 	}); err != nil {
 		return err
@@ -172,7 +172,7 @@ func (d *Driver) Write(ctx context.Context, version string, image io.Reader, siz
 		return fmt.Errorf("write %s: %w", version, err)
 	}
 	_, err = d.records.edit(ctx, func(r *record) error {
-		if r.Good.Version != d.o.Version || r.Trial != nil {
+		if r.Good.Version != d.o.Version || r.Trial != nil && !r.Trial.Back {
 			return errors.New("something else was installed meanwhile")
 		}
 		r.Other = &release{Version: version, File: string(b)}
@@ -270,13 +270,7 @@ func (d *Driver) MarkGood(ctx context.Context) error {
 // FallBack implements software.Driver.
 func (d *Driver) FallBack(ctx context.Context) error {
 	_, err := d.records.edit(ctx, func(r *record) error {
-		switch {
-		case r.Trial == nil:
-		case r.Trial.Images == nil:
-			r.Trial = nil
-		default:
-			r.Trial.Back = true
-		}
+		r.endTrial()
 		return nil
 	})
 	return err

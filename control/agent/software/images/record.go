@@ -64,6 +64,17 @@ type trial struct {
 	Back bool `json:"back,omitempty"`
 }
 
+// endTrial has the guard put back what it has exchanged, if it has begun.
+func (r *record) endTrial() {
+	switch {
+	case r.Trial == nil:
+	case r.Trial.Images == nil:
+		r.Trial = nil
+	default:
+		r.Trial.Back = true
+	}
+}
+
 // change of a workload's image.
 type change struct {
 	Old string `json:"old"`

@@ -275,7 +275,12 @@ func (s *site) settled(image string) {
 		case *g.Spec.Replicas != 0:
 			return errors.New("the guard is awake")
 		}
-		return nil
+		// Else the next trial may find it on its way to bed, with the patience of the last one.
+		pods, err := s.Client.CoreV1().Pods(namespace).List(s.t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + images.GuardName})
+		if err == nil && len(pods.Items) > 0 {
+			err = errors.New("the guard's pod is still there")
+		}
+		return err
 	})
 }
 
