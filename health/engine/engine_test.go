@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -21,8 +22,11 @@ import (
 	"muster.dev/muster/internal/wire"
 )
 
-func TestScoresAndWritesBack(t *testing.T) {
-	one, two, store := newRegional(t, "one"), newRegional(t, "two"), newCortex(t, "a", "b")
+func TestScoresAndWritesBack(t *testing.T) { synctest.Test(t, scoresAndWritesBack) }
+
+func scoresAndWritesBack(t *testing.T) {
+	one, two, store := regionalOf(t, "one"), regionalOf(t, "two"), cortexOf(t, "a", "b")
+	net := bubble{"one": one, "two": two, "cortex": store}
 	inv := &shelf{changed: make(chan struct{}, 1)}
 	inv.set([]*inventory.Site{aSite("a/paris", "shared/eu"), aSite("a/rome", "shared/eu", "shop/south"), aSite("b/paris"), aSite("a/new"), aSite("a/pending")},
 		[]*inventory.VirtualSite{{Tenant: "a", Namespace: "shared", Name: "eu"}, {Tenant: "a", Namespace: "shop", Name: "south"}, {Tenant: "b", Namespace: "shared", Name: "none"}}, nil)
@@ -41,7 +45,7 @@ func TestScoresAndWritesBack(t *testing.T) {
 	// A site that nobody knows.
 	well(t, one.prom, "a/stranger")
 
-	r := begin(t, t.TempDir(), []*regional{one, two}, store, inv, nil)
+	r := begin(t, t.TempDir(), []*regional{one, two}, store, inv, func(o *Options) { o.Client = net.client() })
 	v := r.until("scores", func(v *View) bool { return v.Tick >= 2 })
 	for id, want := range map[string]struct {
 		score  float64
@@ -695,8 +699,10 @@ func TestReasonsNameObjects(t *testing.T) {
 }
 
 // An acknowledged push proves a link without a stream; a lost stream is counted.
-func TestPushesProveALink(t *testing.T) {
-	one := newRegional(t, "one")
+func TestPushesProveALink(t *testing.T) { synctest.Test(t, pushesProveALink) }
+
+func pushesProveALink(t *testing.T) {
+	one := regionalOf(t, "one")
 	inv := &shelf{changed: make(chan struct{}, 1)}
 	inv.set([]*inventory.Site{aSite("a/agent"), aSite("a/stock")}, nil, nil)
 	for _, s := range []string{"a/agent", "a/stock"} {
@@ -715,7 +721,9 @@ func TestPushesProveALink(t *testing.T) {
 		l.LastPush = time.Now().Add(-ago)
 	}
 	push("a/stock", 0) // a Prometheus in agent mode: it pushes and has no stream
-	r := begin(t, t.TempDir(), []*regional{one}, nil, inv, func(o *Options) { o.Patience, o.PushPatience = 2*time.Second, 6*time.Second })
+	r := begin(t, t.TempDir(), []*regional{one}, nil, inv, func(o *Options) {
+		o.Client, o.Patience, o.PushPatience = bubble{"one": one}.client(), 2*time.Second, 6*time.Second
+	})
 	r.until("both online", func(v *View) bool {
 		return v.Find("a", "stock").Phase == fleet.PhaseOnline && v.Find("a", "agent").Phase == fleet.PhaseOnline && v.Tick > 1
 	})

@@ -97,6 +97,7 @@ type regional struct {
 	*prom
 	name string
 	url  string
+	mux  *http.ServeMux
 	down atomic.Bool
 	slow atomic.Int64 // nanoseconds before a query is answered
 	late atomic.Int64 // nanoseconds before the live view is answered
@@ -111,6 +112,15 @@ type regional struct {
 }
 
 func newRegional(t testing.TB, name string) *regional {
+	r := regionalOf(t, name)
+	srv := httptest.NewServer(r)
+	t.Cleanup(srv.Close)
+	r.url = srv.URL
+	return r
+}
+
+// regionalOf is one without a listener, for bubbles.
+func regionalOf(t testing.TB, name string) *regional {
 	r := &regional{prom: newProm(t), name: name, sites: map[string]*wire.SiteLive{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/live", func(w http.ResponseWriter, req *http.Request) {
@@ -153,15 +163,31 @@ func newRegional(t testing.TB, name string) *regional {
 		}
 		r.router.ServeHTTP(w, req)
 	})))
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if r.down.Load() {
-			panic(http.ErrAbortHandler)
-		}
-		mux.ServeHTTP(w, req)
-	}))
-	t.Cleanup(srv.Close)
-	r.url = srv.URL
+	r.mux, r.url = mux, "http://"+name
 	return r
+}
+
+func (r *regional) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if r.down.Load() {
+		panic(http.ErrAbortHandler)
+	}
+	r.mux.ServeHTTP(w, req)
+}
+
+// bubble is the network of a test in fake time, where a machine that is busy with other
+// things delays nothing: hosts by name, without sockets. For Options.Client.
+type bubble map[string]http.Handler
+
+func (b bubble) client() *http.Client { return &http.Client{Transport: b} }
+
+func (b bubble) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	if req.Body == nil {
+		req.Body = http.NoBody
+	}
+	w := httptest.NewRecorder()
+	b[req.URL.Host].ServeHTTP(w, req)
+	return w.Result(), req.Context().Err()
 }
 
 // connect says what the live view holds about a site.
@@ -200,40 +226,48 @@ type cortex struct {
 }
 
 func newCortex(t testing.TB, tenants ...string) *cortex {
-	c := &cortex{tenants: map[string]*prom{}}
-	for _, name := range tenants {
-		c.tenants[name] = newProm(t)
-	}
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		p := c.tenants[req.Header.Get("X-Scope-OrgID")]
-		if p == nil {
-			http.Error(w, "no org id", http.StatusUnauthorized)
-			return
-		}
-		switch req.URL.Path {
-		case "/prometheus/api/v1/query":
-			req.URL.Path = "/query"
-			c.mu.Lock()
-			c.queries = append(c.queries, req.FormValue("query"))
-			c.mu.Unlock()
-		case "/prometheus/api/v1/query_range":
-			req.URL.Path = "/query_range"
-		case "/api/v1/push":
-			if _, full := c.refuses.Load(req.Header.Get("X-Scope-OrgID")); full {
-				w.Header().Set("Retry-After", "3600")
-				http.Error(w, "per-user series limit exceeded", http.StatusTooManyRequests)
-				return
-			}
-			req.URL.Path = "/write"
-		default:
-			http.NotFound(w, req)
-			return
-		}
-		p.router.ServeHTTP(w, req)
-	}))
+	c := cortexOf(t, tenants...)
+	srv := httptest.NewServer(c)
 	t.Cleanup(srv.Close)
 	c.url = srv.URL
 	return c
+}
+
+// cortexOf is one without a listener, for bubbles.
+func cortexOf(t testing.TB, tenants ...string) *cortex {
+	c := &cortex{url: "http://cortex", tenants: map[string]*prom{}}
+	for _, name := range tenants {
+		c.tenants[name] = newProm(t)
+	}
+	return c
+}
+
+func (c *cortex) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	p := c.tenants[req.Header.Get("X-Scope-OrgID")]
+	if p == nil {
+		http.Error(w, "no org id", http.StatusUnauthorized)
+		return
+	}
+	switch req.URL.Path {
+	case "/prometheus/api/v1/query":
+		req.URL.Path = "/query"
+		c.mu.Lock()
+		c.queries = append(c.queries, req.FormValue("query"))
+		c.mu.Unlock()
+	case "/prometheus/api/v1/query_range":
+		req.URL.Path = "/query_range"
+	case "/api/v1/push":
+		if _, full := c.refuses.Load(req.Header.Get("X-Scope-OrgID")); full {
+			w.Header().Set("Retry-After", "3600")
+			http.Error(w, "per-user series limit exceeded", http.StatusTooManyRequests)
+			return
+		}
+		req.URL.Path = "/write"
+	default:
+		http.NotFound(w, req)
+		return
+	}
+	p.router.ServeHTTP(w, req)
 }
 
 // shelf is an inventory that a test fills, and takes what is reported.
