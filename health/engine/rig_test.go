@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -112,15 +113,6 @@ type regional struct {
 }
 
 func newRegional(t testing.TB, name string) *regional {
-	r := regionalOf(t, name)
-	srv := httptest.NewServer(r)
-	t.Cleanup(srv.Close)
-	r.url = srv.URL
-	return r
-}
-
-// regionalOf is one without a listener, for bubbles.
-func regionalOf(t testing.TB, name string) *regional {
 	r := &regional{prom: newProm(t), name: name, sites: map[string]*wire.SiteLive{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/live", func(w http.ResponseWriter, req *http.Request) {
@@ -174,20 +166,33 @@ func (r *regional) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mux.ServeHTTP(w, req)
 }
 
-// bubble is the network of a test in fake time, where a machine that is busy with other
-// things delays nothing: hosts by name, without sockets. For Options.Client.
-type bubble map[string]http.Handler
+// hosts is the network of a test, by name: without sockets, so that a test runs in fake time
+// (testing/synctest), where a machine that is busy with other things delays nothing.
+type hosts map[string]http.Handler
 
-func (b bubble) client() *http.Client { return &http.Client{Transport: b} }
-
-func (b bubble) RoundTrip(req *http.Request) (*http.Response, error) {
+func (h hosts) RoundTrip(req *http.Request) (_ *http.Response, err error) {
+	defer func() {
+		switch p := recover(); p {
+		case nil:
+		case http.ErrAbortHandler:
+			err = errors.New("connection refused")
+		default:
+			panic(p)
+		}
+	}()
+	if err := req.Context().Err(); err != nil {
+		return nil, err
+	}
 	req = req.Clone(req.Context())
 	if req.Body == nil {
 		req.Body = http.NoBody
 	}
 	w := httptest.NewRecorder()
-	b[req.URL.Host].ServeHTTP(w, req)
-	return w.Result(), req.Context().Err()
+	h[req.URL.Host].ServeHTTP(w, req)
+	if err := req.Context().Err(); err != nil {
+		return nil, err
+	}
+	return w.Result(), nil
 }
 
 // connect says what the live view holds about a site.
@@ -226,15 +231,6 @@ type cortex struct {
 }
 
 func newCortex(t testing.TB, tenants ...string) *cortex {
-	c := cortexOf(t, tenants...)
-	srv := httptest.NewServer(c)
-	t.Cleanup(srv.Close)
-	c.url = srv.URL
-	return c
-}
-
-// cortexOf is one without a listener, for bubbles.
-func cortexOf(t testing.TB, tenants ...string) *cortex {
 	c := &cortex{url: "http://cortex", tenants: map[string]*prom{}}
 	for _, name := range tenants {
 		c.tenants[name] = newProm(t)
@@ -350,10 +346,14 @@ func begin(t testing.TB, dir string, regionals []*regional, store *cortex, inv *
 		Tick: 100 * time.Millisecond, LiveInterval: 30 * time.Millisecond, LiveTimeout: 500 * time.Millisecond, LiveMaxAge: 300 * time.Millisecond,
 		QueryTimeout: 2 * time.Second, MissingGrace: 400 * time.Millisecond, Patience: 100 * time.Millisecond, PushPatience: time.Second,
 	}
+	network := hosts{}
+	o.Client = &http.Client{Transport: network}
 	for _, r := range regionals {
+		network[r.name] = r
 		o.Regionals = append(o.Regionals, Regional{Name: r.name, URL: r.url})
 	}
 	if store != nil {
+		network["cortex"] = store
 		o.StoreQueryURL, o.StoreWriteURL = store.url+"/prometheus/api/v1", store.url+"/api/v1/push"
 	}
 	if change != nil {
