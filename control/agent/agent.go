@@ -61,6 +61,9 @@ type Options struct {
 	Versions     func() map[string]string
 	// Software is asked for each report: every component that the site can replace; nil: none.
 	Software func() []*wire.SoftwareStatus
+	// FactoryReset is asked for each report: what the site answers to a request for a factory
+	// reset; nil, or a result of nil: there is none.
+	FactoryReset func() *wire.FactoryResetAnswer
 	// Tunnel serves a connection that control asked for, until it ends; nil: the site
 	// takes none.
 	Tunnel func(ctx context.Context, conn net.Conn)

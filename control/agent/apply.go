@@ -36,6 +36,7 @@ type desiredState struct {
 	mu     sync.Mutex
 	target *wire.DesiredState // the newest that control wants; nil: never heard
 	lost   bool               // a change could not be followed
+	clear  bool               // nothing is wanted any more, whatever control says
 	client wire.UplinkClient  // nil: not connected
 	wake   chan struct{}
 	noted  chan struct{}     // appliers of sets said something
@@ -141,6 +142,9 @@ func (d *desiredState) poke() {
 // want takes a new state; an older one that was not applied yet is dropped.
 func (d *desiredState) want(s *wire.DesiredState) {
 	d.mu.Lock()
+	if d.clear {
+		s = nothing()
+	}
 	d.target, d.lost = s, false
 	d.mu.Unlock()
 	d.poke()
@@ -151,6 +155,10 @@ func (d *desiredState) want(s *wire.DesiredState) {
 // session asks for the whole of it.
 func (d *desiredState) change(c *wire.DesiredChange) error {
 	d.mu.Lock()
+	if d.clear {
+		d.mu.Unlock()
+		return nil
+	}
 	from := d.target
 	if from.GetRevision() != c.GetAfter() && d.held.Revision == c.GetAfter() {
 		from = d.held.state()

@@ -253,6 +253,9 @@ func (a *Agent) reportNow(seq uint64) *wire.Report {
 	if a.opts.Software != nil {
 		r.Software = a.opts.Software()
 	}
+	if a.opts.FactoryReset != nil {
+		r.FactoryReset = a.opts.FactoryReset()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, typ := range slices.Sorted(maps.Keys(a.conditions)) {

@@ -1,9 +1,6 @@
 package agent
 
 import (
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -201,34 +198,22 @@ func (a *Agent) loadKey() error {
 	name := filepath.Join(a.opts.Dir, keyFile)
 	b, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			return fmt.Errorf("agent state: make a key: %w", err)
+		keyPEM, _, err := NewKey()
+		if err == nil {
+			a.key, err = ParseKey(keyPEM)
 		}
-		der, err := x509.MarshalPKCS8PrivateKey(key)
 		if err != nil {
-			return fmt.Errorf("agent state: make a key: %w", err)
+			return fmt.Errorf("agent state: %w", err)
 		}
-		a.key = key
-		return atomicfile.Write(name, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
+		return atomicfile.Write(name, keyPEM, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("agent state: %w", err)
 	}
 	const remedy = "restore it, or remove the directory and register the machine as another site"
-	block, _ := pem.Decode(b)
-	if block == nil {
-		return fmt.Errorf("agent state: %s holds no key; %s", name, remedy)
-	}
-	k, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
+	if a.key, err = ParseKey(b); err != nil {
 		return fmt.Errorf("agent state: %s: %w; %s", name, err, remedy)
 	}
-	signer, ok := k.(crypto.Signer)
-	if !ok {
-		return fmt.Errorf("agent state: %s: a %T can't sign; %s", name, k, remedy)
-	}
-	a.key = signer
 	return nil
 }
 

@@ -36,10 +36,11 @@ func addAdmission(o *options.ServerRunOptions, env kinds.Env, ledger *quota.Ledg
 	r.register(a.Plugins)
 	registerPromote(a.Plugins)
 	registerGateTokens(a.Plugins)
+	registerResets(a.Plugins)
 	registerChangedBy(a.Plugins)
 	a.Plugins.Register(quotaPluginName, func(io.Reader) (admission.Interface, error) { return quotas{ledger}, nil })
 	a.Plugins.Register(comingPluginName, func(io.Reader) (admission.Interface, error) { return coming{ledger}, nil })
-	a.RecommendedPluginOrder = slices.Concat([]string{comingPluginName}, a.RecommendedPluginOrder, []string{rolloutsPluginName, pluginName, workloadsPluginName, promotePluginName, gateTokensPluginName, changedByPluginName, quotaPluginName})
+	a.RecommendedPluginOrder = slices.Concat([]string{comingPluginName}, a.RecommendedPluginOrder, []string{rolloutsPluginName, pluginName, workloadsPluginName, promotePluginName, gateTokensPluginName, resetsPluginName, changedByPluginName, quotaPluginName})
 }
 
 type validator struct{ env kinds.Env }

@@ -24,6 +24,7 @@ type toldSite struct {
 	Decommissioned bool              `json:"d,omitempty"`
 	Maintenance    string            `json:"m,omitempty"` // its reason, and window if it is one
 	Versions       map[string]string `json:"v,omitempty"`
+	Reset          string            `json:"r,omitempty"` // its id and phase
 	Software       map[string]string `json:"s,omitempty"` // by component: state and version wanted
 }
 
@@ -34,6 +35,9 @@ func siteNow(s *v1alpha1.Site) toldSite {
 		if m.Window != "" {
 			x.Maintenance += " (window " + m.Window + ")"
 		}
+	}
+	if r := s.Status.Reset; r != nil {
+		x.Reset = r.ID + " " + string(r.Phase)
 	}
 	for _, c := range s.Status.Software {
 		if c.State != "" {
@@ -61,12 +65,13 @@ func tellSite(c *Chronicle, id identity, was string, o client.Object) (string, [
 		}
 		t.say(wire.EventRegistration, "", "registered", text).Time = s.CreationTimestamp.UTC()
 		if !known {
-			before = toldSite{Phase: is.Phase, Versions: is.Versions, Software: is.Software} // how it is, and no news
+			before = toldSite{Phase: is.Phase, Reset: is.Reset, Versions: is.Versions, Software: is.Software} // how it is, and no news
 		} else {
 			before = toldSite{}
 		}
 	}
 	t.registration(s, &before, &is)
+	t.reset(s, &before, &is)
 	t.connection(s, &before, &is)
 	t.maintenance(s, &before, &is)
 	t.software(s, &before, &is)
@@ -102,6 +107,32 @@ func (t *siteTeller) registration(s *v1alpha1.Site, before, is *toldSite) {
 	if is.Decommissioned && !before.Decommissioned {
 		e := t.say(wire.EventRegistration, "", string(fleet.PhaseDecommissioned), "decommissioned: refused for good")
 		e.Severity, e.By, e.Time = wire.EventWarning, changedBy(s), changedAt(s, t.now)
+	}
+}
+
+// reset tells how far a factory reset is.
+func (t *siteTeller) reset(s *v1alpha1.Site, before, is *toldSite) {
+	r := s.Status.Reset
+	if is.Reset == before.Reset || r == nil {
+		return
+	}
+	was := ""
+	if id, phase, ok := strings.Cut(before.Reset, " "); ok && id == r.ID {
+		was = phase
+	}
+	text := "factory reset " + strings.ToLower(string(r.Phase))
+	if r.Message != "" && r.Phase != v1alpha1.ResetResetting { // how much is left changes
+		text += ": " + r.Message
+	}
+	e := t.say(wire.EventRegistration, was, string(r.Phase), text)
+	e.Time = timeOf(&r.Since, t.now)
+	switch r.Phase {
+	case v1alpha1.ResetAsked, v1alpha1.ResetCancelled:
+		e.By = changedBy(s)
+	case v1alpha1.ResetResetting, v1alpha1.ResetExpired, v1alpha1.ResetRefused:
+		e.Severity = wire.EventWarning
+	case v1alpha1.ResetCompleted:
+		e.Severity = wire.EventGood
 	}
 }
 

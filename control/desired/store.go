@@ -4,7 +4,7 @@
 //
 // A site gets its collection policy, always one, and the objects of virtual Kubernetes
 // (package render), the virtual hosts that it serves or reaches, which version of its
-// software it shall run, and how its host is configured. What every regional holds, the tenants' sites and
+// software it shall run, how its host is configured, and that it shall reset itself. What every regional holds, the tenants' sites and
 // rules (control/api/region), is rendered beside it. Who is in the fleet, and what selects
 // whom, comes from internal/inventory; rules are told by Set and Delete calls, which Feed
 // connects to a Kubernetes cache. The package sends nothing: control/fleetapi asks for
@@ -23,6 +23,7 @@ import (
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/desired/render"
+	"muster.dev/muster/internal/factoryreset"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/hostconfig"
 	"muster.dev/muster/internal/inventory"
@@ -93,6 +94,7 @@ type Store struct {
 	hosts    *hosts
 	software *releases
 	host     hostConfigurations
+	resets   resets
 	wake     chan struct{} // something changed for the regionals
 
 	mu      sync.RWMutex
@@ -265,7 +267,7 @@ func (s *Store) renderSitesLocked(before *inventory.Snapshot) {
 			continue
 		}
 		if before != nil && s.sites[site.ID] != nil {
-			if i := before.Find(site.ID.Tenant, site.ID.Name); i >= 0 && (before.Sites[i] == site || slices.Equal(before.Sites[i].Policies, site.Policies) && slices.Equal(before.Sites[i].VirtualSites, site.VirtualSites) && sameForSoftware(before.Sites[i], site)) {
+			if i := before.Find(site.ID.Tenant, site.ID.Name); i >= 0 && (before.Sites[i] == site || slices.Equal(before.Sites[i].Policies, site.Policies) && slices.Equal(before.Sites[i].VirtualSites, site.VirtualSites) && sameForSoftware(before.Sites[i], site) && sameReset(before.Sites[i], site)) {
 				continue
 			}
 		}
@@ -428,11 +430,11 @@ func (s *Store) renderLocked(site *inventory.Site) {
 		s.tooMany[site.ID] = n
 		if objects = nil; old != nil {
 			objects = slices.DeleteFunc(slices.Clone(old.lists[len(lists):]), func(l *render.List) bool {
-				return slices.Contains([]string{vhost.Kind, software.Kind, hostconfig.Kind}, l.Pieces[0].Item.Kind)
+				return slices.Contains([]string{vhost.Kind, software.Kind, hostconfig.Kind, factoryreset.Kind}, l.Pieces[0].Item.Kind)
 			})
 		}
 	}
-	lists = slices.Concat(lists, objects, s.hosts.Render(site), s.software.Render(site), s.host.Render(site))
+	lists = slices.Concat(lists, objects, s.hosts.Render(site), s.software.Render(site), s.host.Render(site), s.resets.Render(site))
 	if old != nil && slices.Equal(old.lists, lists) {
 		return
 	}

@@ -72,6 +72,9 @@ func TestAChangeOfOneObjectIsShort(t *testing.T) {
 	}
 
 	// Another stream of the regional, which has it all on its disk.
+	w.server.mu.Lock()
+	former := w.server.sessions["eu-1"]
+	w.server.mu.Unlock()
 	r.cancel()
 	again := w.regionalThat("eu-1", wire.Capability)
 	again.mu.Lock()
@@ -82,6 +85,17 @@ func TestAChangeOfOneObjectIsShort(t *testing.T) {
 	for _, id := range ids {
 		again.send(&wire.RelayUp{Msg: &wire.RelayUp_Up{Up: &wire.SiteUp{Tenant: id.Tenant, Site: id.Name, Hello: &wire.Hello{}, Holds: w.store.State(id).Revision}}})
 	}
+	w.eventually("control has heard what the regional holds", func() bool {
+		w.server.mu.Lock()
+		x := w.server.sessions["eu-1"]
+		w.server.mu.Unlock()
+		if x == nil || x == former {
+			return false
+		}
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		return len(x.sent) == sites
+	})
 	before = w.store.State(ids[0])
 	put(815, 2, "two")
 	w.eventually("the next change reaches all sites", func() bool { return w.store.State(ids[0]).Revision != before.Revision && all(again)() })

@@ -65,6 +65,7 @@ type report struct {
 	conditions      []metav1.Condition // without times
 	versions        map[string]string
 	software        []v1alpha1.SiteSoftware // in the order of software.Components
+	reset           *wire.FactoryResetAnswer
 	problems        []string
 	flood           bool
 }
@@ -105,6 +106,7 @@ func clean(r *wire.Report) *report {
 	out.hostHash = digest("host configuration", r.GetHostConfiguration())
 
 	out.software = cleanSoftware(r.GetSoftware(), problem)
+	out.reset = cleanReset(r.GetFactoryReset(), problem)
 	seen := map[string]bool{}
 	for i, c := range r.GetConditions() {
 		if i >= maxConditions {

@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"muster.dev/muster/internal/factoryreset"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/wire"
@@ -81,7 +82,10 @@ type Options struct {
 	Clusters Clusters
 	// Client writes Sites, and reads a Site that the watch has not told of yet: it
 	// must read from the API server, not from a cache.
-	Client     client.Client
+	Client client.Client
+	// Orders signs the order of a factory reset with control's certificate; nil: no site is
+	// reset.
+	Orders     func(*factoryreset.Order) ([]byte, error)
 	Recorder   Recorder // nil: none
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer

@@ -60,7 +60,7 @@ func (x *session) up(id fleet.SiteID, holds string, capability uint32) {
 	} else if was.Revision != holds { // something is under way to it, or it could not be followed
 		delete(x.sent, id)
 	}
-	if capability < wire.HostConfigurationCapability {
+	if capability < newest {
 		x.older[id] = capability
 	} else {
 		delete(x.older, id)
@@ -169,7 +169,7 @@ func (x *session) nextDesiredLocked(state func(id fleet.SiteID, capability uint3
 	for id := range x.dirty {
 		capability, older := x.older[id]
 		if !older {
-			capability = wire.HostConfigurationCapability
+			capability = newest
 		}
 		st, had := state(id, capability), x.sent[id]
 		if st == nil { // not rendered yet: the store will tell

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/factoryreset"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/hostconfig"
 	"muster.dev/muster/internal/software"
@@ -189,7 +190,10 @@ func sameSoftware(a, b []v1alpha1.SiteSoftware) bool {
 var newKinds = []struct {
 	kind  string
 	since uint32
-}{{software.Kind, wire.SoftwareCapability}, {hostconfig.Kind, wire.HostConfigurationCapability}}
+}{{software.Kind, wire.SoftwareCapability}, {hostconfig.Kind, wire.HostConfigurationCapability}, {factoryreset.Kind, wire.ResetCapability}}
+
+// newest is the capability of agents that know all kinds.
+const newest = wire.ResetCapability
 
 // knownTo is the desired state without kinds that an agent of the capability does not know:
 // it would call what it can't read a failure. The last few answers are kept, as many sites

@@ -51,6 +51,9 @@ type siteState struct {
 	// process runs; zero: none was.
 	certified time.Time
 
+	// rekeyed is the key that it came back with, once the one before is refused.
+	rekeyed string
+
 	reports *rate.Limiter // what the site may say
 	writes  *rate.Limiter // what may be written because of it
 }
@@ -124,6 +127,7 @@ func (s *Server) setSiteLocked(id fleet.SiteID, obj *v1alpha1.Site) {
 		s.revokeLocked(st, reason)
 		s.clusterGoneLocked(id)
 	}
+	s.rekeyedLocked(st)
 	s.changedLocked(st)
 }
 
@@ -412,7 +416,7 @@ func (s *Server) sweep() {
 			}
 			continue
 		}
-		if st.lastSeenDueLocked(every) {
+		if st.lastSeenDueLocked(every) || st.resetDueLocked(now) {
 			s.changedLocked(st)
 		}
 	}

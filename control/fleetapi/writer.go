@@ -86,7 +86,7 @@ func (s *Server) write(ctx context.Context, id fleet.SiteID, limit *rate.Limiter
 	now := s.opts.Now()
 	obj := st.obj
 	labels := st.labelPatchLocked()
-	body := st.statusPatchLocked(now, s.opts.LastSeenEvery)
+	body := s.statusPatchLocked(st, now)
 	if labels == nil && body == nil {
 		s.mu.Unlock()
 		return 0, nil
@@ -106,11 +106,14 @@ func (s *Server) write(ctx context.Context, id fleet.SiteID, limit *rate.Limiter
 	}
 	if body != nil {
 		meta := map[string]any{}
-		if _, ok := body["conditions"]; ok && labels == nil {
-			// A list is replaced as a whole: only over the one that it was made from.
+		_, list := body["conditions"]
+		_, reset := body["reset"]
+		if (list || reset) && labels == nil {
+			// A list is replaced as a whole, and a reset is decided by what was read: only over
+			// what it was made from.
 			meta["resourceVersion"] = obj.ResourceVersion
-		} else if ok {
-			return time.Millisecond, nil // the labels made a new version; conditions next
+		} else if list || reset {
+			return time.Millisecond, nil // the labels made a new version; these next
 		}
 		err := s.patch(ctx, id, obj, map[string]any{"metadata": meta, "status": body}, limit,
 			func(ctx context.Context, o client.Object, p client.Patch, _ ...client.PatchOption) error {
@@ -178,7 +181,7 @@ func (st *siteState) labelPatchLocked() map[string]any {
 }
 
 // statusPatchLocked is what of the status changed; nil: nothing worth writing.
-func (st *siteState) statusPatchLocked(now time.Time, lastSeenEvery time.Duration) map[string]any {
+func (s *Server) statusPatchLocked(st *siteState, now time.Time) map[string]any {
 	old := &st.obj.Status
 	out := map[string]any{}
 	if phase := st.phaseLocked(); phase != old.Phase {
@@ -207,10 +210,13 @@ func (st *siteState) statusPatchLocked(now time.Time, lastSeenEvery time.Duratio
 	if c := st.conditionsLocked(now); !equality.Semantic.DeepEqual(c, old.Conditions) {
 		out["conditions"] = c
 	}
+	if r := resetPatch(old.Reset, s.resetLocked(st, now)); r != nil {
+		out["reset"] = r
+	}
 	if v := versionPatch(old.Versions, versions, st.report != nil); v != nil {
 		out["versions"] = v
 	}
-	if len(out) == 0 && !st.lastSeenDueLocked(lastSeenEvery) {
+	if len(out) == 0 && !st.lastSeenDueLocked(s.opts.LastSeenEvery) {
 		return nil
 	}
 	// The revision is another one with each change of a workload, on thousands of sites at

@@ -215,11 +215,14 @@ func (s *Service) register(ctx context.Context, req *wire.RegisterRequest, a *at
 	}
 	a.rec.Key = csr.KeyHash
 	rt, tenant, err := s.checkSecret(ctx, tok, a)
-	if err != nil {
-		return nil, "", err
+	if err == nil && rt.Spec.Revoked {
+		err = refuse(Revoked, codes.PermissionDenied, fmt.Sprintf("registration token %s was revoked; ask for a new one (`muster token create`)", rt.Name))
 	}
-	if rt.Spec.Revoked {
-		return nil, "", refuse(Revoked, codes.PermissionDenied, fmt.Sprintf("registration token %s was revoked; ask for a new one (`muster token create`)", rt.Name))
+	if err != nil {
+		if back, result, berr := s.back(ctx, req, tok.Tenant, csr, a); back != nil || berr != nil {
+			return back, result, berr
+		}
+		return nil, "", err
 	}
 	// One request at a time for one key: a retry that overtakes its first attempt
 	// must find what that one made.
@@ -230,6 +233,9 @@ func (s *Service) register(ctx context.Context, req *wire.RegisterRequest, a *at
 	}
 	fresh := site == nil
 	if fresh {
+		if back, result, err := s.back(ctx, req, tok.Tenant, csr, a); back != nil || err != nil {
+			return back, result, err
+		}
 		if site, fresh, err = s.admit(ctx, req, rt, tenant, csr, a); err != nil {
 			return nil, "", err
 		}

@@ -15,6 +15,7 @@ const (
 	Reissued  Result = "reissued"  // certificate for a site that registered before
 	Pending   Result = "pending"   // waits for approval
 	Renewed   Result = "renewed"   //
+	Returned  Result = "returned"  // came back after a factory reset, with another key
 	Malformed Result = "malformed" // token or request can't be read
 	BadToken  Result = "bad_token" // no such tenant, no such token, or a wrong secret
 	Revoked   Result = "revoked"
@@ -31,7 +32,7 @@ const (
 	Failed    Result = "failed"         // our fault; the agent tries again
 )
 
-var results = []Result{Granted, Reissued, Pending, Renewed, Malformed, BadToken, Revoked, Expired, Exhausted,
+var results = []Result{Granted, Reissued, Pending, Renewed, Returned, Malformed, BadToken, Revoked, Expired, Exhausted,
 	BadName, NameTaken, Quota, Retired, NotKnown, NotYet, WrongKey, BadPolicy, Failed}
 
 // Refusal is why somebody got no certificate: one line for the person at the

@@ -69,6 +69,8 @@ type Site struct {
 	// policies. Retry counts how often somebody asked to try again what had failed.
 	Pins  map[v1alpha1.SoftwareComponent]string
 	Retry int
+	// Reset is the factory reset that it is asked for; nil: none is.
+	Reset *v1alpha1.SiteResetStatus
 	// Software is what the site said last of its own, as its status has it.
 	Software []v1alpha1.SiteSoftware
 

@@ -195,6 +195,9 @@ func siteOf(o *v1alpha1.Site) Site {
 	if n, err := strconv.ParseInt(o.Annotations[v1alpha1.AnnotationSoftwareRetry], 10, 31); err == nil && n > 0 {
 		s.Retry = int(n)
 	}
+	if r := o.Status.Reset; r != nil && o.Spec.Reset != nil && r.ID == o.Spec.Reset.ID && (r.Phase == v1alpha1.ResetAsked || r.Phase == v1alpha1.ResetConfirmed) {
+		s.Reset = r
+	}
 	if t := o.Status.LastSeen; t != nil {
 		s.LastSeen = t.UTC()
 	}
@@ -232,7 +235,7 @@ func (s *Site) sameReports(b *Site) bool {
 	return s.Phase == b.Phase && s.Regional == b.Regional && s.CreatedAt.Equal(b.CreatedAt) && s.LastSeen.IsZero() == b.LastSeen.IsZero() &&
 		(s.Place == nil) == (b.Place == nil) && (s.Place == nil || *s.Place == *b.Place) && equality.Semantic.DeepEqual(s.ByHand, b.ByHand) &&
 		colour(s.Health) == colour(b.Health) && s.PolicyHash == b.PolicyHash && s.PolicyRefused == b.PolicyRefused &&
-		maps.Equal(s.Pins, b.Pins) && s.Retry == b.Retry && slices.EqualFunc(s.Software, b.Software, sameSoftware)
+		maps.Equal(s.Pins, b.Pins) && s.Retry == b.Retry && equality.Semantic.DeepEqual(s.Reset, b.Reset) && slices.EqualFunc(s.Software, b.Software, sameSoftware)
 }
 
 // sameSoftware leaves out how far a download is.

@@ -27,7 +27,11 @@ import (
 //	7 (2026-11): a site takes DesiredChange, and a regional SitesChange.
 //	8 (2026-11): a site takes the configuration of its host, and says which one is in
 //	effect; a regional passes that on.
-const Capability = 8
+//	9 (2026-11): a site answers to a request for a factory reset; a regional passes that on.
+const Capability = 9
+
+// ResetCapability is of the first sites that can be reset from the centre.
+const ResetCapability = 9
 
 // HostConfigurationCapability is of the first sites that configure their host.
 const HostConfigurationCapability = 8

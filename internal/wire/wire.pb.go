@@ -527,8 +527,11 @@ type Report struct {
 	// Digest of the host configuration in effect; empty: the host has none. From sites of
 	// capability 8 and later.
 	HostConfiguration string `protobuf:"bytes,7,opt,name=host_configuration,json=hostConfiguration,proto3" json:"host_configuration,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// What the site answers to a request for a factory reset; absent: there is none. From
+	// sites of capability 9 and later.
+	FactoryReset  *FactoryResetAnswer `protobuf:"bytes,8,opt,name=factory_reset,json=factoryReset,proto3" json:"factory_reset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Report) Reset() {
@@ -610,6 +613,116 @@ func (x *Report) GetHostConfiguration() string {
 	return ""
 }
 
+func (x *Report) GetFactoryReset() *FactoryResetAnswer {
+	if x != nil {
+		return x.FactoryReset
+	}
+	return nil
+}
+
+// FactoryResetAnswer is what a site says to the item FactoryReset (internal/factoryreset).
+type FactoryResetAnswer struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Request string                 `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"` // the id that it answers to
+	Refused string                 `protobuf:"bytes,2,opt,name=refused,proto3" json:"refused,omitempty"` // why it does not do it; empty: it does
+	// What the site made up for the order, its key and the hash of the one that it will come
+	// back with, signed with the key that it has.
+	Nonce         []byte `protobuf:"bytes,3,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	PublicKey     []byte `protobuf:"bytes,4,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"` // DER SubjectPublicKeyInfo of the key that it has
+	NextKey       string `protobuf:"bytes,5,opt,name=next_key,json=nextKey,proto3" json:"next_key,omitempty"`
+	Signature     []byte `protobuf:"bytes,6,opt,name=signature,proto3" json:"signature,omitempty"`
+	Begun         bool   `protobuf:"varint,7,opt,name=begun,proto3" json:"begun,omitempty"`    // there is no way back any more
+	Message       string `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"` // one line for a person
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FactoryResetAnswer) Reset() {
+	*x = FactoryResetAnswer{}
+	mi := &file_wire_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FactoryResetAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FactoryResetAnswer) ProtoMessage() {}
+
+func (x *FactoryResetAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_wire_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FactoryResetAnswer.ProtoReflect.Descriptor instead.
+func (*FactoryResetAnswer) Descriptor() ([]byte, []int) {
+	return file_wire_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *FactoryResetAnswer) GetRequest() string {
+	if x != nil {
+		return x.Request
+	}
+	return ""
+}
+
+func (x *FactoryResetAnswer) GetRefused() string {
+	if x != nil {
+		return x.Refused
+	}
+	return ""
+}
+
+func (x *FactoryResetAnswer) GetNonce() []byte {
+	if x != nil {
+		return x.Nonce
+	}
+	return nil
+}
+
+func (x *FactoryResetAnswer) GetPublicKey() []byte {
+	if x != nil {
+		return x.PublicKey
+	}
+	return nil
+}
+
+func (x *FactoryResetAnswer) GetNextKey() string {
+	if x != nil {
+		return x.NextKey
+	}
+	return ""
+}
+
+func (x *FactoryResetAnswer) GetSignature() []byte {
+	if x != nil {
+		return x.Signature
+	}
+	return nil
+}
+
+func (x *FactoryResetAnswer) GetBegun() bool {
+	if x != nil {
+		return x.Begun
+	}
+	return false
+}
+
+func (x *FactoryResetAnswer) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // SoftwareStatus is how far a site is with one component (SiteSoftware of the API).
 type SoftwareStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -628,7 +741,7 @@ type SoftwareStatus struct {
 
 func (x *SoftwareStatus) Reset() {
 	*x = SoftwareStatus{}
-	mi := &file_wire_proto_msgTypes[8]
+	mi := &file_wire_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -640,7 +753,7 @@ func (x *SoftwareStatus) String() string {
 func (*SoftwareStatus) ProtoMessage() {}
 
 func (x *SoftwareStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[8]
+	mi := &file_wire_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -653,7 +766,7 @@ func (x *SoftwareStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SoftwareStatus.ProtoReflect.Descriptor instead.
 func (*SoftwareStatus) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{8}
+	return file_wire_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SoftwareStatus) GetComponent() string {
@@ -731,7 +844,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_wire_proto_msgTypes[9]
+	mi := &file_wire_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -743,7 +856,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[9]
+	mi := &file_wire_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -756,7 +869,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{9}
+	return file_wire_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Condition) GetType() string {
@@ -804,7 +917,7 @@ type ToSite struct {
 
 func (x *ToSite) Reset() {
 	*x = ToSite{}
-	mi := &file_wire_proto_msgTypes[10]
+	mi := &file_wire_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -816,7 +929,7 @@ func (x *ToSite) String() string {
 func (*ToSite) ProtoMessage() {}
 
 func (x *ToSite) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[10]
+	mi := &file_wire_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -829,7 +942,7 @@ func (x *ToSite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToSite.ProtoReflect.Descriptor instead.
 func (*ToSite) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{10}
+	return file_wire_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ToSite) GetMsg() isToSite_Msg {
@@ -956,7 +1069,7 @@ type KubernetesStatus struct {
 
 func (x *KubernetesStatus) Reset() {
 	*x = KubernetesStatus{}
-	mi := &file_wire_proto_msgTypes[11]
+	mi := &file_wire_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -968,7 +1081,7 @@ func (x *KubernetesStatus) String() string {
 func (*KubernetesStatus) ProtoMessage() {}
 
 func (x *KubernetesStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[11]
+	mi := &file_wire_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -981,7 +1094,7 @@ func (x *KubernetesStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KubernetesStatus.ProtoReflect.Descriptor instead.
 func (*KubernetesStatus) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{11}
+	return file_wire_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *KubernetesStatus) GetEpoch() string {
@@ -1054,7 +1167,7 @@ type Mirrored struct {
 
 func (x *Mirrored) Reset() {
 	*x = Mirrored{}
-	mi := &file_wire_proto_msgTypes[12]
+	mi := &file_wire_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1179,7 @@ func (x *Mirrored) String() string {
 func (*Mirrored) ProtoMessage() {}
 
 func (x *Mirrored) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[12]
+	mi := &file_wire_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1192,7 @@ func (x *Mirrored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mirrored.ProtoReflect.Descriptor instead.
 func (*Mirrored) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{12}
+	return file_wire_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Mirrored) GetKind() string {
@@ -1128,7 +1241,7 @@ type WorkloadStatus struct {
 
 func (x *WorkloadStatus) Reset() {
 	*x = WorkloadStatus{}
-	mi := &file_wire_proto_msgTypes[13]
+	mi := &file_wire_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1253,7 @@ func (x *WorkloadStatus) String() string {
 func (*WorkloadStatus) ProtoMessage() {}
 
 func (x *WorkloadStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[13]
+	mi := &file_wire_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1266,7 @@ func (x *WorkloadStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkloadStatus.ProtoReflect.Descriptor instead.
 func (*WorkloadStatus) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{13}
+	return file_wire_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WorkloadStatus) GetName() string {
@@ -1228,7 +1341,7 @@ type KubernetesResync struct {
 
 func (x *KubernetesResync) Reset() {
 	*x = KubernetesResync{}
-	mi := &file_wire_proto_msgTypes[14]
+	mi := &file_wire_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1240,7 +1353,7 @@ func (x *KubernetesResync) String() string {
 func (*KubernetesResync) ProtoMessage() {}
 
 func (x *KubernetesResync) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[14]
+	mi := &file_wire_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1253,7 +1366,7 @@ func (x *KubernetesResync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KubernetesResync.ProtoReflect.Descriptor instead.
 func (*KubernetesResync) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{14}
+	return file_wire_proto_rawDescGZIP(), []int{15}
 }
 
 // OpenTunnel asks the site to call Tunnel with this id, and to serve HTTP on it: the
@@ -1267,7 +1380,7 @@ type OpenTunnel struct {
 
 func (x *OpenTunnel) Reset() {
 	*x = OpenTunnel{}
-	mi := &file_wire_proto_msgTypes[15]
+	mi := &file_wire_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1279,7 +1392,7 @@ func (x *OpenTunnel) String() string {
 func (*OpenTunnel) ProtoMessage() {}
 
 func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[15]
+	mi := &file_wire_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +1405,7 @@ func (x *OpenTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTunnel.ProtoReflect.Descriptor instead.
 func (*OpenTunnel) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{15}
+	return file_wire_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *OpenTunnel) GetId() string {
@@ -1314,7 +1427,7 @@ type OpenHost struct {
 
 func (x *OpenHost) Reset() {
 	*x = OpenHost{}
-	mi := &file_wire_proto_msgTypes[16]
+	mi := &file_wire_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1326,7 +1439,7 @@ func (x *OpenHost) String() string {
 func (*OpenHost) ProtoMessage() {}
 
 func (x *OpenHost) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[16]
+	mi := &file_wire_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1339,7 +1452,7 @@ func (x *OpenHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenHost.ProtoReflect.Descriptor instead.
 func (*OpenHost) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{16}
+	return file_wire_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *OpenHost) GetId() string {
@@ -1370,7 +1483,7 @@ type TunnelData struct {
 
 func (x *TunnelData) Reset() {
 	*x = TunnelData{}
-	mi := &file_wire_proto_msgTypes[17]
+	mi := &file_wire_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1382,7 +1495,7 @@ func (x *TunnelData) String() string {
 func (*TunnelData) ProtoMessage() {}
 
 func (x *TunnelData) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[17]
+	mi := &file_wire_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1395,7 +1508,7 @@ func (x *TunnelData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelData.ProtoReflect.Descriptor instead.
 func (*TunnelData) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{17}
+	return file_wire_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TunnelData) GetId() string {
@@ -1442,7 +1555,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_wire_proto_msgTypes[18]
+	mi := &file_wire_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1454,7 +1567,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[18]
+	mi := &file_wire_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1467,7 +1580,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{18}
+	return file_wire_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Welcome) GetCapability() uint32 {
@@ -1524,7 +1637,7 @@ type DesiredState struct {
 
 func (x *DesiredState) Reset() {
 	*x = DesiredState{}
-	mi := &file_wire_proto_msgTypes[19]
+	mi := &file_wire_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1536,7 +1649,7 @@ func (x *DesiredState) String() string {
 func (*DesiredState) ProtoMessage() {}
 
 func (x *DesiredState) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[19]
+	mi := &file_wire_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1549,7 +1662,7 @@ func (x *DesiredState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredState.ProtoReflect.Descriptor instead.
 func (*DesiredState) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{19}
+	return file_wire_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DesiredState) GetRevision() string {
@@ -1582,7 +1695,7 @@ type DesiredChange struct {
 
 func (x *DesiredChange) Reset() {
 	*x = DesiredChange{}
-	mi := &file_wire_proto_msgTypes[20]
+	mi := &file_wire_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1594,7 +1707,7 @@ func (x *DesiredChange) String() string {
 func (*DesiredChange) ProtoMessage() {}
 
 func (x *DesiredChange) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[20]
+	mi := &file_wire_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1607,7 +1720,7 @@ func (x *DesiredChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredChange.ProtoReflect.Descriptor instead.
 func (*DesiredChange) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{20}
+	return file_wire_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DesiredChange) GetRevision() string {
@@ -1644,7 +1757,7 @@ type Splice struct {
 
 func (x *Splice) Reset() {
 	*x = Splice{}
-	mi := &file_wire_proto_msgTypes[21]
+	mi := &file_wire_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1656,7 +1769,7 @@ func (x *Splice) String() string {
 func (*Splice) ProtoMessage() {}
 
 func (x *Splice) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[21]
+	mi := &file_wire_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1669,7 +1782,7 @@ func (x *Splice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Splice.ProtoReflect.Descriptor instead.
 func (*Splice) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{21}
+	return file_wire_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Splice) GetKeep() uint32 {
@@ -1705,7 +1818,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_wire_proto_msgTypes[22]
+	mi := &file_wire_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1717,7 +1830,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[22]
+	mi := &file_wire_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1730,7 +1843,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{22}
+	return file_wire_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Item) GetKind() string {
@@ -1771,7 +1884,7 @@ type FetchBlobRequest struct {
 
 func (x *FetchBlobRequest) Reset() {
 	*x = FetchBlobRequest{}
-	mi := &file_wire_proto_msgTypes[23]
+	mi := &file_wire_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1783,7 +1896,7 @@ func (x *FetchBlobRequest) String() string {
 func (*FetchBlobRequest) ProtoMessage() {}
 
 func (x *FetchBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[23]
+	mi := &file_wire_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1796,7 +1909,7 @@ func (x *FetchBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchBlobRequest.ProtoReflect.Descriptor instead.
 func (*FetchBlobRequest) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{23}
+	return file_wire_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *FetchBlobRequest) GetDigest() string {
@@ -1822,7 +1935,7 @@ type BlobChunk struct {
 
 func (x *BlobChunk) Reset() {
 	*x = BlobChunk{}
-	mi := &file_wire_proto_msgTypes[24]
+	mi := &file_wire_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1834,7 +1947,7 @@ func (x *BlobChunk) String() string {
 func (*BlobChunk) ProtoMessage() {}
 
 func (x *BlobChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[24]
+	mi := &file_wire_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1847,7 +1960,7 @@ func (x *BlobChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlobChunk.ProtoReflect.Descriptor instead.
 func (*BlobChunk) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{24}
+	return file_wire_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *BlobChunk) GetData() []byte {
@@ -1867,7 +1980,7 @@ type RelayedRegister struct {
 
 func (x *RelayedRegister) Reset() {
 	*x = RelayedRegister{}
-	mi := &file_wire_proto_msgTypes[25]
+	mi := &file_wire_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1879,7 +1992,7 @@ func (x *RelayedRegister) String() string {
 func (*RelayedRegister) ProtoMessage() {}
 
 func (x *RelayedRegister) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[25]
+	mi := &file_wire_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1892,7 +2005,7 @@ func (x *RelayedRegister) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayedRegister.ProtoReflect.Descriptor instead.
 func (*RelayedRegister) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{25}
+	return file_wire_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RelayedRegister) GetRequest() *RegisterRequest {
@@ -1920,7 +2033,7 @@ type RelayedRenew struct {
 
 func (x *RelayedRenew) Reset() {
 	*x = RelayedRenew{}
-	mi := &file_wire_proto_msgTypes[26]
+	mi := &file_wire_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1932,7 +2045,7 @@ func (x *RelayedRenew) String() string {
 func (*RelayedRenew) ProtoMessage() {}
 
 func (x *RelayedRenew) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[26]
+	mi := &file_wire_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1945,7 +2058,7 @@ func (x *RelayedRenew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayedRenew.ProtoReflect.Descriptor instead.
 func (*RelayedRenew) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{26}
+	return file_wire_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RelayedRenew) GetTenant() string {
@@ -1989,7 +2102,7 @@ type RelayUp struct {
 
 func (x *RelayUp) Reset() {
 	*x = RelayUp{}
-	mi := &file_wire_proto_msgTypes[27]
+	mi := &file_wire_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2001,7 +2114,7 @@ func (x *RelayUp) String() string {
 func (*RelayUp) ProtoMessage() {}
 
 func (x *RelayUp) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[27]
+	mi := &file_wire_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2014,7 +2127,7 @@ func (x *RelayUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayUp.ProtoReflect.Descriptor instead.
 func (*RelayUp) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{27}
+	return file_wire_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RelayUp) GetMsg() isRelayUp_Msg {
@@ -2179,7 +2292,7 @@ type SiteKubernetes struct {
 
 func (x *SiteKubernetes) Reset() {
 	*x = SiteKubernetes{}
-	mi := &file_wire_proto_msgTypes[28]
+	mi := &file_wire_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2191,7 +2304,7 @@ func (x *SiteKubernetes) String() string {
 func (*SiteKubernetes) ProtoMessage() {}
 
 func (x *SiteKubernetes) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[28]
+	mi := &file_wire_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2204,7 +2317,7 @@ func (x *SiteKubernetes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteKubernetes.ProtoReflect.Descriptor instead.
 func (*SiteKubernetes) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{28}
+	return file_wire_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SiteKubernetes) GetTenant() string {
@@ -2253,7 +2366,7 @@ type RelayHello struct {
 
 func (x *RelayHello) Reset() {
 	*x = RelayHello{}
-	mi := &file_wire_proto_msgTypes[29]
+	mi := &file_wire_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2265,7 +2378,7 @@ func (x *RelayHello) String() string {
 func (*RelayHello) ProtoMessage() {}
 
 func (x *RelayHello) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[29]
+	mi := &file_wire_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2278,7 +2391,7 @@ func (x *RelayHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayHello.ProtoReflect.Descriptor instead.
 func (*RelayHello) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{29}
+	return file_wire_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RelayHello) GetCapability() uint32 {
@@ -2316,7 +2429,7 @@ type SiteUp struct {
 
 func (x *SiteUp) Reset() {
 	*x = SiteUp{}
-	mi := &file_wire_proto_msgTypes[30]
+	mi := &file_wire_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2328,7 +2441,7 @@ func (x *SiteUp) String() string {
 func (*SiteUp) ProtoMessage() {}
 
 func (x *SiteUp) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[30]
+	mi := &file_wire_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2341,7 +2454,7 @@ func (x *SiteUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteUp.ProtoReflect.Descriptor instead.
 func (*SiteUp) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{30}
+	return file_wire_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SiteUp) GetTenant() string {
@@ -2383,7 +2496,7 @@ type SiteDown struct {
 
 func (x *SiteDown) Reset() {
 	*x = SiteDown{}
-	mi := &file_wire_proto_msgTypes[31]
+	mi := &file_wire_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2395,7 +2508,7 @@ func (x *SiteDown) String() string {
 func (*SiteDown) ProtoMessage() {}
 
 func (x *SiteDown) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[31]
+	mi := &file_wire_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2408,7 +2521,7 @@ func (x *SiteDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteDown.ProtoReflect.Descriptor instead.
 func (*SiteDown) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{31}
+	return file_wire_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SiteDown) GetTenant() string {
@@ -2443,7 +2556,7 @@ type SiteReport struct {
 
 func (x *SiteReport) Reset() {
 	*x = SiteReport{}
-	mi := &file_wire_proto_msgTypes[32]
+	mi := &file_wire_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2455,7 +2568,7 @@ func (x *SiteReport) String() string {
 func (*SiteReport) ProtoMessage() {}
 
 func (x *SiteReport) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[32]
+	mi := &file_wire_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2468,7 +2581,7 @@ func (x *SiteReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteReport.ProtoReflect.Descriptor instead.
 func (*SiteReport) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{32}
+	return file_wire_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SiteReport) GetTenant() string {
@@ -2503,7 +2616,7 @@ type TenantsUse struct {
 
 func (x *TenantsUse) Reset() {
 	*x = TenantsUse{}
-	mi := &file_wire_proto_msgTypes[33]
+	mi := &file_wire_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2515,7 +2628,7 @@ func (x *TenantsUse) String() string {
 func (*TenantsUse) ProtoMessage() {}
 
 func (x *TenantsUse) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[33]
+	mi := &file_wire_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2528,7 +2641,7 @@ func (x *TenantsUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantsUse.ProtoReflect.Descriptor instead.
 func (*TenantsUse) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{33}
+	return file_wire_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TenantsUse) GetTenants() []*TenantUse {
@@ -2550,7 +2663,7 @@ type TenantUse struct {
 
 func (x *TenantUse) Reset() {
 	*x = TenantUse{}
-	mi := &file_wire_proto_msgTypes[34]
+	mi := &file_wire_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2562,7 +2675,7 @@ func (x *TenantUse) String() string {
 func (*TenantUse) ProtoMessage() {}
 
 func (x *TenantUse) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[34]
+	mi := &file_wire_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2575,7 +2688,7 @@ func (x *TenantUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantUse.ProtoReflect.Descriptor instead.
 func (*TenantUse) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{34}
+	return file_wire_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TenantUse) GetTenant() string {
@@ -2616,7 +2729,7 @@ type SitesAlive struct {
 
 func (x *SitesAlive) Reset() {
 	*x = SitesAlive{}
-	mi := &file_wire_proto_msgTypes[35]
+	mi := &file_wire_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2628,7 +2741,7 @@ func (x *SitesAlive) String() string {
 func (*SitesAlive) ProtoMessage() {}
 
 func (x *SitesAlive) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[35]
+	mi := &file_wire_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2641,7 +2754,7 @@ func (x *SitesAlive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SitesAlive.ProtoReflect.Descriptor instead.
 func (*SitesAlive) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{35}
+	return file_wire_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SitesAlive) GetSites() []*SiteSeen {
@@ -2662,7 +2775,7 @@ type SiteSeen struct {
 
 func (x *SiteSeen) Reset() {
 	*x = SiteSeen{}
-	mi := &file_wire_proto_msgTypes[36]
+	mi := &file_wire_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2674,7 +2787,7 @@ func (x *SiteSeen) String() string {
 func (*SiteSeen) ProtoMessage() {}
 
 func (x *SiteSeen) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[36]
+	mi := &file_wire_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2687,7 +2800,7 @@ func (x *SiteSeen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteSeen.ProtoReflect.Descriptor instead.
 func (*SiteSeen) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{36}
+	return file_wire_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SiteSeen) GetTenant() string {
@@ -2729,7 +2842,7 @@ type RelayDown struct {
 
 func (x *RelayDown) Reset() {
 	*x = RelayDown{}
-	mi := &file_wire_proto_msgTypes[37]
+	mi := &file_wire_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2741,7 +2854,7 @@ func (x *RelayDown) String() string {
 func (*RelayDown) ProtoMessage() {}
 
 func (x *RelayDown) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[37]
+	mi := &file_wire_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2754,7 +2867,7 @@ func (x *RelayDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RelayDown.ProtoReflect.Descriptor instead.
 func (*RelayDown) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{37}
+	return file_wire_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RelayDown) GetMsg() isRelayDown_Msg {
@@ -2885,7 +2998,7 @@ type SiteKubernetesResync struct {
 
 func (x *SiteKubernetesResync) Reset() {
 	*x = SiteKubernetesResync{}
-	mi := &file_wire_proto_msgTypes[38]
+	mi := &file_wire_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2897,7 +3010,7 @@ func (x *SiteKubernetesResync) String() string {
 func (*SiteKubernetesResync) ProtoMessage() {}
 
 func (x *SiteKubernetesResync) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[38]
+	mi := &file_wire_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2910,7 +3023,7 @@ func (x *SiteKubernetesResync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteKubernetesResync.ProtoReflect.Descriptor instead.
 func (*SiteKubernetesResync) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{38}
+	return file_wire_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SiteKubernetesResync) GetTenant() string {
@@ -2938,7 +3051,7 @@ type SiteOpenTunnel struct {
 
 func (x *SiteOpenTunnel) Reset() {
 	*x = SiteOpenTunnel{}
-	mi := &file_wire_proto_msgTypes[39]
+	mi := &file_wire_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2950,7 +3063,7 @@ func (x *SiteOpenTunnel) String() string {
 func (*SiteOpenTunnel) ProtoMessage() {}
 
 func (x *SiteOpenTunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[39]
+	mi := &file_wire_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2963,7 +3076,7 @@ func (x *SiteOpenTunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteOpenTunnel.ProtoReflect.Descriptor instead.
 func (*SiteOpenTunnel) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{39}
+	return file_wire_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SiteOpenTunnel) GetTenant() string {
@@ -2999,7 +3112,7 @@ type RegionalDesired struct {
 
 func (x *RegionalDesired) Reset() {
 	*x = RegionalDesired{}
-	mi := &file_wire_proto_msgTypes[40]
+	mi := &file_wire_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3011,7 +3124,7 @@ func (x *RegionalDesired) String() string {
 func (*RegionalDesired) ProtoMessage() {}
 
 func (x *RegionalDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[40]
+	mi := &file_wire_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3024,7 +3137,7 @@ func (x *RegionalDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionalDesired.ProtoReflect.Descriptor instead.
 func (*RegionalDesired) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{40}
+	return file_wire_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RegionalDesired) GetDesired() *DesiredState {
@@ -3046,7 +3159,7 @@ type RegionalReport struct {
 
 func (x *RegionalReport) Reset() {
 	*x = RegionalReport{}
-	mi := &file_wire_proto_msgTypes[41]
+	mi := &file_wire_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3058,7 +3171,7 @@ func (x *RegionalReport) String() string {
 func (*RegionalReport) ProtoMessage() {}
 
 func (x *RegionalReport) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[41]
+	mi := &file_wire_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3071,7 +3184,7 @@ func (x *RegionalReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionalReport.ProtoReflect.Descriptor instead.
 func (*RegionalReport) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{41}
+	return file_wire_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RegionalReport) GetRevision() string {
@@ -3101,7 +3214,7 @@ type ItemState struct {
 
 func (x *ItemState) Reset() {
 	*x = ItemState{}
-	mi := &file_wire_proto_msgTypes[42]
+	mi := &file_wire_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3113,7 +3226,7 @@ func (x *ItemState) String() string {
 func (*ItemState) ProtoMessage() {}
 
 func (x *ItemState) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[42]
+	mi := &file_wire_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3126,7 +3239,7 @@ func (x *ItemState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemState.ProtoReflect.Descriptor instead.
 func (*ItemState) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{42}
+	return file_wire_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ItemState) GetKind() string {
@@ -3170,7 +3283,7 @@ type SiteConditions struct {
 
 func (x *SiteConditions) Reset() {
 	*x = SiteConditions{}
-	mi := &file_wire_proto_msgTypes[43]
+	mi := &file_wire_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3182,7 +3295,7 @@ func (x *SiteConditions) String() string {
 func (*SiteConditions) ProtoMessage() {}
 
 func (x *SiteConditions) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[43]
+	mi := &file_wire_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3195,7 +3308,7 @@ func (x *SiteConditions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteConditions.ProtoReflect.Descriptor instead.
 func (*SiteConditions) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{43}
+	return file_wire_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SiteConditions) GetTenant() string {
@@ -3230,7 +3343,7 @@ type SiteDesired struct {
 
 func (x *SiteDesired) Reset() {
 	*x = SiteDesired{}
-	mi := &file_wire_proto_msgTypes[44]
+	mi := &file_wire_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3242,7 +3355,7 @@ func (x *SiteDesired) String() string {
 func (*SiteDesired) ProtoMessage() {}
 
 func (x *SiteDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[44]
+	mi := &file_wire_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3255,7 +3368,7 @@ func (x *SiteDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteDesired.ProtoReflect.Descriptor instead.
 func (*SiteDesired) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{44}
+	return file_wire_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SiteDesired) GetTenant() string {
@@ -3291,7 +3404,7 @@ type SitesDesired struct {
 
 func (x *SitesDesired) Reset() {
 	*x = SitesDesired{}
-	mi := &file_wire_proto_msgTypes[45]
+	mi := &file_wire_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3303,7 +3416,7 @@ func (x *SitesDesired) String() string {
 func (*SitesDesired) ProtoMessage() {}
 
 func (x *SitesDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[45]
+	mi := &file_wire_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3316,7 +3429,7 @@ func (x *SitesDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SitesDesired.ProtoReflect.Descriptor instead.
 func (*SitesDesired) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{45}
+	return file_wire_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SitesDesired) GetDesired() *DesiredState {
@@ -3344,7 +3457,7 @@ type SitesChange struct {
 
 func (x *SitesChange) Reset() {
 	*x = SitesChange{}
-	mi := &file_wire_proto_msgTypes[46]
+	mi := &file_wire_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3356,7 +3469,7 @@ func (x *SitesChange) String() string {
 func (*SitesChange) ProtoMessage() {}
 
 func (x *SitesChange) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[46]
+	mi := &file_wire_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3369,7 +3482,7 @@ func (x *SitesChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SitesChange.ProtoReflect.Descriptor instead.
 func (*SitesChange) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{46}
+	return file_wire_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SitesChange) GetChange() *DesiredChange {
@@ -3396,7 +3509,7 @@ type SiteName struct {
 
 func (x *SiteName) Reset() {
 	*x = SiteName{}
-	mi := &file_wire_proto_msgTypes[47]
+	mi := &file_wire_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3408,7 +3521,7 @@ func (x *SiteName) String() string {
 func (*SiteName) ProtoMessage() {}
 
 func (x *SiteName) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[47]
+	mi := &file_wire_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3421,7 +3534,7 @@ func (x *SiteName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteName.ProtoReflect.Descriptor instead.
 func (*SiteName) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{47}
+	return file_wire_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SiteName) GetTenant() string {
@@ -3448,7 +3561,7 @@ type SavedDesired struct {
 
 func (x *SavedDesired) Reset() {
 	*x = SavedDesired{}
-	mi := &file_wire_proto_msgTypes[48]
+	mi := &file_wire_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3460,7 +3573,7 @@ func (x *SavedDesired) String() string {
 func (*SavedDesired) ProtoMessage() {}
 
 func (x *SavedDesired) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[48]
+	mi := &file_wire_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3473,7 +3586,7 @@ func (x *SavedDesired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SavedDesired.ProtoReflect.Descriptor instead.
 func (*SavedDesired) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{48}
+	return file_wire_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SavedDesired) GetSets() []*SitesDesired {
@@ -3500,7 +3613,7 @@ type SiteRevoked struct {
 
 func (x *SiteRevoked) Reset() {
 	*x = SiteRevoked{}
-	mi := &file_wire_proto_msgTypes[49]
+	mi := &file_wire_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3512,7 +3625,7 @@ func (x *SiteRevoked) String() string {
 func (*SiteRevoked) ProtoMessage() {}
 
 func (x *SiteRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_wire_proto_msgTypes[49]
+	mi := &file_wire_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3525,7 +3638,7 @@ func (x *SiteRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteRevoked.ProtoReflect.Descriptor instead.
 func (*SiteRevoked) Descriptor() ([]byte, []int) {
-	return file_wire_proto_rawDescGZIP(), []int{49}
+	return file_wire_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SiteRevoked) GetTenant() string {
@@ -3603,7 +3716,7 @@ const file_wire_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\";\n" +
 	"\tHeartbeat\x12.\n" +
-	"\x04sent\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04sent\"\x8b\x03\n" +
+	"\x04sent\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04sent\"\xd4\x03\n" +
 	"\x06Report\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12)\n" +
 	"\x10applied_revision\x18\x02 \x01(\tR\x0fappliedRevision\x12\x1f\n" +
@@ -3614,10 +3727,21 @@ const file_wire_proto_rawDesc = "" +
 	"conditions\x12@\n" +
 	"\bversions\x18\x05 \x03(\v2$.muster.wire.v1.Report.VersionsEntryR\bversions\x12:\n" +
 	"\bsoftware\x18\x06 \x03(\v2\x1e.muster.wire.v1.SoftwareStatusR\bsoftware\x12-\n" +
-	"\x12host_configuration\x18\a \x01(\tR\x11hostConfiguration\x1a;\n" +
+	"\x12host_configuration\x18\a \x01(\tR\x11hostConfiguration\x12G\n" +
+	"\rfactory_reset\x18\b \x01(\v2\".muster.wire.v1.FactoryResetAnswerR\ffactoryReset\x1a;\n" +
 	"\rVersionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xad\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe6\x01\n" +
+	"\x12FactoryResetAnswer\x12\x18\n" +
+	"\arequest\x18\x01 \x01(\tR\arequest\x12\x18\n" +
+	"\arefused\x18\x02 \x01(\tR\arefused\x12\x14\n" +
+	"\x05nonce\x18\x03 \x01(\fR\x05nonce\x12\x1d\n" +
+	"\n" +
+	"public_key\x18\x04 \x01(\fR\tpublicKey\x12\x19\n" +
+	"\bnext_key\x18\x05 \x01(\tR\anextKey\x12\x1c\n" +
+	"\tsignature\x18\x06 \x01(\fR\tsignature\x12\x14\n" +
+	"\x05begun\x18\a \x01(\bR\x05begun\x12\x18\n" +
+	"\amessage\x18\b \x01(\tR\amessage\"\xad\x02\n" +
 	"\x0eSoftwareStatus\x12\x1c\n" +
 	"\tcomponent\x18\x01 \x01(\tR\tcomponent\x12\x18\n" +
 	"\arunning\x18\x02 \x01(\tR\arunning\x12\x16\n" +
@@ -3852,7 +3976,7 @@ func file_wire_proto_rawDescGZIP() []byte {
 	return file_wire_proto_rawDescData
 }
 
-var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_wire_proto_goTypes = []any{
 	(*RegisterRequest)(nil),       // 0: muster.wire.v1.RegisterRequest
 	(*RegisterResponse)(nil),      // 1: muster.wire.v1.RegisterResponse
@@ -3862,146 +3986,148 @@ var file_wire_proto_goTypes = []any{
 	(*Hello)(nil),                 // 5: muster.wire.v1.Hello
 	(*Heartbeat)(nil),             // 6: muster.wire.v1.Heartbeat
 	(*Report)(nil),                // 7: muster.wire.v1.Report
-	(*SoftwareStatus)(nil),        // 8: muster.wire.v1.SoftwareStatus
-	(*Condition)(nil),             // 9: muster.wire.v1.Condition
-	(*ToSite)(nil),                // 10: muster.wire.v1.ToSite
-	(*KubernetesStatus)(nil),      // 11: muster.wire.v1.KubernetesStatus
-	(*Mirrored)(nil),              // 12: muster.wire.v1.Mirrored
-	(*WorkloadStatus)(nil),        // 13: muster.wire.v1.WorkloadStatus
-	(*KubernetesResync)(nil),      // 14: muster.wire.v1.KubernetesResync
-	(*OpenTunnel)(nil),            // 15: muster.wire.v1.OpenTunnel
-	(*OpenHost)(nil),              // 16: muster.wire.v1.OpenHost
-	(*TunnelData)(nil),            // 17: muster.wire.v1.TunnelData
-	(*Welcome)(nil),               // 18: muster.wire.v1.Welcome
-	(*DesiredState)(nil),          // 19: muster.wire.v1.DesiredState
-	(*DesiredChange)(nil),         // 20: muster.wire.v1.DesiredChange
-	(*Splice)(nil),                // 21: muster.wire.v1.Splice
-	(*Item)(nil),                  // 22: muster.wire.v1.Item
-	(*FetchBlobRequest)(nil),      // 23: muster.wire.v1.FetchBlobRequest
-	(*BlobChunk)(nil),             // 24: muster.wire.v1.BlobChunk
-	(*RelayedRegister)(nil),       // 25: muster.wire.v1.RelayedRegister
-	(*RelayedRenew)(nil),          // 26: muster.wire.v1.RelayedRenew
-	(*RelayUp)(nil),               // 27: muster.wire.v1.RelayUp
-	(*SiteKubernetes)(nil),        // 28: muster.wire.v1.SiteKubernetes
-	(*RelayHello)(nil),            // 29: muster.wire.v1.RelayHello
-	(*SiteUp)(nil),                // 30: muster.wire.v1.SiteUp
-	(*SiteDown)(nil),              // 31: muster.wire.v1.SiteDown
-	(*SiteReport)(nil),            // 32: muster.wire.v1.SiteReport
-	(*TenantsUse)(nil),            // 33: muster.wire.v1.TenantsUse
-	(*TenantUse)(nil),             // 34: muster.wire.v1.TenantUse
-	(*SitesAlive)(nil),            // 35: muster.wire.v1.SitesAlive
-	(*SiteSeen)(nil),              // 36: muster.wire.v1.SiteSeen
-	(*RelayDown)(nil),             // 37: muster.wire.v1.RelayDown
-	(*SiteKubernetesResync)(nil),  // 38: muster.wire.v1.SiteKubernetesResync
-	(*SiteOpenTunnel)(nil),        // 39: muster.wire.v1.SiteOpenTunnel
-	(*RegionalDesired)(nil),       // 40: muster.wire.v1.RegionalDesired
-	(*RegionalReport)(nil),        // 41: muster.wire.v1.RegionalReport
-	(*ItemState)(nil),             // 42: muster.wire.v1.ItemState
-	(*SiteConditions)(nil),        // 43: muster.wire.v1.SiteConditions
-	(*SiteDesired)(nil),           // 44: muster.wire.v1.SiteDesired
-	(*SitesDesired)(nil),          // 45: muster.wire.v1.SitesDesired
-	(*SitesChange)(nil),           // 46: muster.wire.v1.SitesChange
-	(*SiteName)(nil),              // 47: muster.wire.v1.SiteName
-	(*SavedDesired)(nil),          // 48: muster.wire.v1.SavedDesired
-	(*SiteRevoked)(nil),           // 49: muster.wire.v1.SiteRevoked
-	nil,                           // 50: muster.wire.v1.RegisterRequest.SystemLabelsEntry
-	nil,                           // 51: muster.wire.v1.Hello.SystemLabelsEntry
-	nil,                           // 52: muster.wire.v1.Report.VersionsEntry
-	(*durationpb.Duration)(nil),   // 53: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 54: google.protobuf.Timestamp
+	(*FactoryResetAnswer)(nil),    // 8: muster.wire.v1.FactoryResetAnswer
+	(*SoftwareStatus)(nil),        // 9: muster.wire.v1.SoftwareStatus
+	(*Condition)(nil),             // 10: muster.wire.v1.Condition
+	(*ToSite)(nil),                // 11: muster.wire.v1.ToSite
+	(*KubernetesStatus)(nil),      // 12: muster.wire.v1.KubernetesStatus
+	(*Mirrored)(nil),              // 13: muster.wire.v1.Mirrored
+	(*WorkloadStatus)(nil),        // 14: muster.wire.v1.WorkloadStatus
+	(*KubernetesResync)(nil),      // 15: muster.wire.v1.KubernetesResync
+	(*OpenTunnel)(nil),            // 16: muster.wire.v1.OpenTunnel
+	(*OpenHost)(nil),              // 17: muster.wire.v1.OpenHost
+	(*TunnelData)(nil),            // 18: muster.wire.v1.TunnelData
+	(*Welcome)(nil),               // 19: muster.wire.v1.Welcome
+	(*DesiredState)(nil),          // 20: muster.wire.v1.DesiredState
+	(*DesiredChange)(nil),         // 21: muster.wire.v1.DesiredChange
+	(*Splice)(nil),                // 22: muster.wire.v1.Splice
+	(*Item)(nil),                  // 23: muster.wire.v1.Item
+	(*FetchBlobRequest)(nil),      // 24: muster.wire.v1.FetchBlobRequest
+	(*BlobChunk)(nil),             // 25: muster.wire.v1.BlobChunk
+	(*RelayedRegister)(nil),       // 26: muster.wire.v1.RelayedRegister
+	(*RelayedRenew)(nil),          // 27: muster.wire.v1.RelayedRenew
+	(*RelayUp)(nil),               // 28: muster.wire.v1.RelayUp
+	(*SiteKubernetes)(nil),        // 29: muster.wire.v1.SiteKubernetes
+	(*RelayHello)(nil),            // 30: muster.wire.v1.RelayHello
+	(*SiteUp)(nil),                // 31: muster.wire.v1.SiteUp
+	(*SiteDown)(nil),              // 32: muster.wire.v1.SiteDown
+	(*SiteReport)(nil),            // 33: muster.wire.v1.SiteReport
+	(*TenantsUse)(nil),            // 34: muster.wire.v1.TenantsUse
+	(*TenantUse)(nil),             // 35: muster.wire.v1.TenantUse
+	(*SitesAlive)(nil),            // 36: muster.wire.v1.SitesAlive
+	(*SiteSeen)(nil),              // 37: muster.wire.v1.SiteSeen
+	(*RelayDown)(nil),             // 38: muster.wire.v1.RelayDown
+	(*SiteKubernetesResync)(nil),  // 39: muster.wire.v1.SiteKubernetesResync
+	(*SiteOpenTunnel)(nil),        // 40: muster.wire.v1.SiteOpenTunnel
+	(*RegionalDesired)(nil),       // 41: muster.wire.v1.RegionalDesired
+	(*RegionalReport)(nil),        // 42: muster.wire.v1.RegionalReport
+	(*ItemState)(nil),             // 43: muster.wire.v1.ItemState
+	(*SiteConditions)(nil),        // 44: muster.wire.v1.SiteConditions
+	(*SiteDesired)(nil),           // 45: muster.wire.v1.SiteDesired
+	(*SitesDesired)(nil),          // 46: muster.wire.v1.SitesDesired
+	(*SitesChange)(nil),           // 47: muster.wire.v1.SitesChange
+	(*SiteName)(nil),              // 48: muster.wire.v1.SiteName
+	(*SavedDesired)(nil),          // 49: muster.wire.v1.SavedDesired
+	(*SiteRevoked)(nil),           // 50: muster.wire.v1.SiteRevoked
+	nil,                           // 51: muster.wire.v1.RegisterRequest.SystemLabelsEntry
+	nil,                           // 52: muster.wire.v1.Hello.SystemLabelsEntry
+	nil,                           // 53: muster.wire.v1.Report.VersionsEntry
+	(*durationpb.Duration)(nil),   // 54: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 55: google.protobuf.Timestamp
 }
 var file_wire_proto_depIdxs = []int32{
-	50, // 0: muster.wire.v1.RegisterRequest.system_labels:type_name -> muster.wire.v1.RegisterRequest.SystemLabelsEntry
+	51, // 0: muster.wire.v1.RegisterRequest.system_labels:type_name -> muster.wire.v1.RegisterRequest.SystemLabelsEntry
 	2,  // 1: muster.wire.v1.RegisterResponse.issued:type_name -> muster.wire.v1.Issued
-	53, // 2: muster.wire.v1.RegisterResponse.retry_after:type_name -> google.protobuf.Duration
-	54, // 3: muster.wire.v1.Issued.not_after:type_name -> google.protobuf.Timestamp
+	54, // 2: muster.wire.v1.RegisterResponse.retry_after:type_name -> google.protobuf.Duration
+	55, // 3: muster.wire.v1.Issued.not_after:type_name -> google.protobuf.Timestamp
 	5,  // 4: muster.wire.v1.FromSite.hello:type_name -> muster.wire.v1.Hello
 	7,  // 5: muster.wire.v1.FromSite.report:type_name -> muster.wire.v1.Report
 	6,  // 6: muster.wire.v1.FromSite.heartbeat:type_name -> muster.wire.v1.Heartbeat
-	11, // 7: muster.wire.v1.FromSite.kubernetes:type_name -> muster.wire.v1.KubernetesStatus
-	51, // 8: muster.wire.v1.Hello.system_labels:type_name -> muster.wire.v1.Hello.SystemLabelsEntry
-	54, // 9: muster.wire.v1.Heartbeat.sent:type_name -> google.protobuf.Timestamp
-	9,  // 10: muster.wire.v1.Report.conditions:type_name -> muster.wire.v1.Condition
-	52, // 11: muster.wire.v1.Report.versions:type_name -> muster.wire.v1.Report.VersionsEntry
-	8,  // 12: muster.wire.v1.Report.software:type_name -> muster.wire.v1.SoftwareStatus
-	54, // 13: muster.wire.v1.SoftwareStatus.starts_at:type_name -> google.protobuf.Timestamp
-	54, // 14: muster.wire.v1.SoftwareStatus.since:type_name -> google.protobuf.Timestamp
-	18, // 15: muster.wire.v1.ToSite.welcome:type_name -> muster.wire.v1.Welcome
-	19, // 16: muster.wire.v1.ToSite.desired:type_name -> muster.wire.v1.DesiredState
-	14, // 17: muster.wire.v1.ToSite.kubernetes_resync:type_name -> muster.wire.v1.KubernetesResync
-	15, // 18: muster.wire.v1.ToSite.open_tunnel:type_name -> muster.wire.v1.OpenTunnel
-	16, // 19: muster.wire.v1.ToSite.open_host:type_name -> muster.wire.v1.OpenHost
-	20, // 20: muster.wire.v1.ToSite.change:type_name -> muster.wire.v1.DesiredChange
-	12, // 21: muster.wire.v1.KubernetesStatus.mirrored:type_name -> muster.wire.v1.Mirrored
-	13, // 22: muster.wire.v1.KubernetesStatus.workloads:type_name -> muster.wire.v1.WorkloadStatus
-	54, // 23: muster.wire.v1.WorkloadStatus.since:type_name -> google.protobuf.Timestamp
-	53, // 24: muster.wire.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
-	22, // 25: muster.wire.v1.DesiredState.items:type_name -> muster.wire.v1.Item
-	21, // 26: muster.wire.v1.DesiredChange.splices:type_name -> muster.wire.v1.Splice
-	22, // 27: muster.wire.v1.Splice.add:type_name -> muster.wire.v1.Item
-	0,  // 28: muster.wire.v1.RelayedRegister.request:type_name -> muster.wire.v1.RegisterRequest
-	29, // 29: muster.wire.v1.RelayUp.hello:type_name -> muster.wire.v1.RelayHello
-	30, // 30: muster.wire.v1.RelayUp.up:type_name -> muster.wire.v1.SiteUp
-	31, // 31: muster.wire.v1.RelayUp.down:type_name -> muster.wire.v1.SiteDown
-	32, // 32: muster.wire.v1.RelayUp.report:type_name -> muster.wire.v1.SiteReport
-	35, // 33: muster.wire.v1.RelayUp.alive:type_name -> muster.wire.v1.SitesAlive
-	41, // 34: muster.wire.v1.RelayUp.regional_report:type_name -> muster.wire.v1.RegionalReport
-	43, // 35: muster.wire.v1.RelayUp.site_conditions:type_name -> muster.wire.v1.SiteConditions
-	33, // 36: muster.wire.v1.RelayUp.tenants_use:type_name -> muster.wire.v1.TenantsUse
-	28, // 37: muster.wire.v1.RelayUp.site_kubernetes:type_name -> muster.wire.v1.SiteKubernetes
-	11, // 38: muster.wire.v1.SiteKubernetes.status:type_name -> muster.wire.v1.KubernetesStatus
-	5,  // 39: muster.wire.v1.SiteUp.hello:type_name -> muster.wire.v1.Hello
-	54, // 40: muster.wire.v1.SiteDown.last_seen:type_name -> google.protobuf.Timestamp
-	7,  // 41: muster.wire.v1.SiteReport.report:type_name -> muster.wire.v1.Report
-	34, // 42: muster.wire.v1.TenantsUse.tenants:type_name -> muster.wire.v1.TenantUse
-	36, // 43: muster.wire.v1.SitesAlive.sites:type_name -> muster.wire.v1.SiteSeen
-	54, // 44: muster.wire.v1.SiteSeen.last_seen:type_name -> google.protobuf.Timestamp
-	44, // 45: muster.wire.v1.RelayDown.desired:type_name -> muster.wire.v1.SiteDesired
-	49, // 46: muster.wire.v1.RelayDown.revoked:type_name -> muster.wire.v1.SiteRevoked
-	40, // 47: muster.wire.v1.RelayDown.regional:type_name -> muster.wire.v1.RegionalDesired
-	45, // 48: muster.wire.v1.RelayDown.sites_desired:type_name -> muster.wire.v1.SitesDesired
-	38, // 49: muster.wire.v1.RelayDown.kubernetes_resync:type_name -> muster.wire.v1.SiteKubernetesResync
-	39, // 50: muster.wire.v1.RelayDown.open_tunnel:type_name -> muster.wire.v1.SiteOpenTunnel
-	46, // 51: muster.wire.v1.RelayDown.sites_change:type_name -> muster.wire.v1.SitesChange
-	19, // 52: muster.wire.v1.RegionalDesired.desired:type_name -> muster.wire.v1.DesiredState
-	42, // 53: muster.wire.v1.RegionalReport.items:type_name -> muster.wire.v1.ItemState
-	9,  // 54: muster.wire.v1.SiteConditions.conditions:type_name -> muster.wire.v1.Condition
-	19, // 55: muster.wire.v1.SiteDesired.desired:type_name -> muster.wire.v1.DesiredState
-	19, // 56: muster.wire.v1.SitesDesired.desired:type_name -> muster.wire.v1.DesiredState
-	47, // 57: muster.wire.v1.SitesDesired.sites:type_name -> muster.wire.v1.SiteName
-	20, // 58: muster.wire.v1.SitesChange.change:type_name -> muster.wire.v1.DesiredChange
-	47, // 59: muster.wire.v1.SitesChange.sites:type_name -> muster.wire.v1.SiteName
-	45, // 60: muster.wire.v1.SavedDesired.sets:type_name -> muster.wire.v1.SitesDesired
-	54, // 61: muster.wire.v1.SiteRevoked.issued_before:type_name -> google.protobuf.Timestamp
-	0,  // 62: muster.wire.v1.Registration.Register:input_type -> muster.wire.v1.RegisterRequest
-	4,  // 63: muster.wire.v1.Uplink.Connect:input_type -> muster.wire.v1.FromSite
-	23, // 64: muster.wire.v1.Uplink.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
-	3,  // 65: muster.wire.v1.Uplink.Renew:input_type -> muster.wire.v1.RenewRequest
-	17, // 66: muster.wire.v1.Uplink.Tunnel:input_type -> muster.wire.v1.TunnelData
-	17, // 67: muster.wire.v1.Uplink.Reach:input_type -> muster.wire.v1.TunnelData
-	17, // 68: muster.wire.v1.Uplink.Answer:input_type -> muster.wire.v1.TunnelData
-	25, // 69: muster.wire.v1.Control.Register:input_type -> muster.wire.v1.RelayedRegister
-	26, // 70: muster.wire.v1.Control.Renew:input_type -> muster.wire.v1.RelayedRenew
-	27, // 71: muster.wire.v1.Control.Relay:input_type -> muster.wire.v1.RelayUp
-	23, // 72: muster.wire.v1.Control.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
-	17, // 73: muster.wire.v1.Control.Tunnel:input_type -> muster.wire.v1.TunnelData
-	1,  // 74: muster.wire.v1.Registration.Register:output_type -> muster.wire.v1.RegisterResponse
-	10, // 75: muster.wire.v1.Uplink.Connect:output_type -> muster.wire.v1.ToSite
-	24, // 76: muster.wire.v1.Uplink.FetchBlob:output_type -> muster.wire.v1.BlobChunk
-	2,  // 77: muster.wire.v1.Uplink.Renew:output_type -> muster.wire.v1.Issued
-	17, // 78: muster.wire.v1.Uplink.Tunnel:output_type -> muster.wire.v1.TunnelData
-	17, // 79: muster.wire.v1.Uplink.Reach:output_type -> muster.wire.v1.TunnelData
-	17, // 80: muster.wire.v1.Uplink.Answer:output_type -> muster.wire.v1.TunnelData
-	1,  // 81: muster.wire.v1.Control.Register:output_type -> muster.wire.v1.RegisterResponse
-	2,  // 82: muster.wire.v1.Control.Renew:output_type -> muster.wire.v1.Issued
-	37, // 83: muster.wire.v1.Control.Relay:output_type -> muster.wire.v1.RelayDown
-	24, // 84: muster.wire.v1.Control.FetchBlob:output_type -> muster.wire.v1.BlobChunk
-	17, // 85: muster.wire.v1.Control.Tunnel:output_type -> muster.wire.v1.TunnelData
-	74, // [74:86] is the sub-list for method output_type
-	62, // [62:74] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	12, // 7: muster.wire.v1.FromSite.kubernetes:type_name -> muster.wire.v1.KubernetesStatus
+	52, // 8: muster.wire.v1.Hello.system_labels:type_name -> muster.wire.v1.Hello.SystemLabelsEntry
+	55, // 9: muster.wire.v1.Heartbeat.sent:type_name -> google.protobuf.Timestamp
+	10, // 10: muster.wire.v1.Report.conditions:type_name -> muster.wire.v1.Condition
+	53, // 11: muster.wire.v1.Report.versions:type_name -> muster.wire.v1.Report.VersionsEntry
+	9,  // 12: muster.wire.v1.Report.software:type_name -> muster.wire.v1.SoftwareStatus
+	8,  // 13: muster.wire.v1.Report.factory_reset:type_name -> muster.wire.v1.FactoryResetAnswer
+	55, // 14: muster.wire.v1.SoftwareStatus.starts_at:type_name -> google.protobuf.Timestamp
+	55, // 15: muster.wire.v1.SoftwareStatus.since:type_name -> google.protobuf.Timestamp
+	19, // 16: muster.wire.v1.ToSite.welcome:type_name -> muster.wire.v1.Welcome
+	20, // 17: muster.wire.v1.ToSite.desired:type_name -> muster.wire.v1.DesiredState
+	15, // 18: muster.wire.v1.ToSite.kubernetes_resync:type_name -> muster.wire.v1.KubernetesResync
+	16, // 19: muster.wire.v1.ToSite.open_tunnel:type_name -> muster.wire.v1.OpenTunnel
+	17, // 20: muster.wire.v1.ToSite.open_host:type_name -> muster.wire.v1.OpenHost
+	21, // 21: muster.wire.v1.ToSite.change:type_name -> muster.wire.v1.DesiredChange
+	13, // 22: muster.wire.v1.KubernetesStatus.mirrored:type_name -> muster.wire.v1.Mirrored
+	14, // 23: muster.wire.v1.KubernetesStatus.workloads:type_name -> muster.wire.v1.WorkloadStatus
+	55, // 24: muster.wire.v1.WorkloadStatus.since:type_name -> google.protobuf.Timestamp
+	54, // 25: muster.wire.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	23, // 26: muster.wire.v1.DesiredState.items:type_name -> muster.wire.v1.Item
+	22, // 27: muster.wire.v1.DesiredChange.splices:type_name -> muster.wire.v1.Splice
+	23, // 28: muster.wire.v1.Splice.add:type_name -> muster.wire.v1.Item
+	0,  // 29: muster.wire.v1.RelayedRegister.request:type_name -> muster.wire.v1.RegisterRequest
+	30, // 30: muster.wire.v1.RelayUp.hello:type_name -> muster.wire.v1.RelayHello
+	31, // 31: muster.wire.v1.RelayUp.up:type_name -> muster.wire.v1.SiteUp
+	32, // 32: muster.wire.v1.RelayUp.down:type_name -> muster.wire.v1.SiteDown
+	33, // 33: muster.wire.v1.RelayUp.report:type_name -> muster.wire.v1.SiteReport
+	36, // 34: muster.wire.v1.RelayUp.alive:type_name -> muster.wire.v1.SitesAlive
+	42, // 35: muster.wire.v1.RelayUp.regional_report:type_name -> muster.wire.v1.RegionalReport
+	44, // 36: muster.wire.v1.RelayUp.site_conditions:type_name -> muster.wire.v1.SiteConditions
+	34, // 37: muster.wire.v1.RelayUp.tenants_use:type_name -> muster.wire.v1.TenantsUse
+	29, // 38: muster.wire.v1.RelayUp.site_kubernetes:type_name -> muster.wire.v1.SiteKubernetes
+	12, // 39: muster.wire.v1.SiteKubernetes.status:type_name -> muster.wire.v1.KubernetesStatus
+	5,  // 40: muster.wire.v1.SiteUp.hello:type_name -> muster.wire.v1.Hello
+	55, // 41: muster.wire.v1.SiteDown.last_seen:type_name -> google.protobuf.Timestamp
+	7,  // 42: muster.wire.v1.SiteReport.report:type_name -> muster.wire.v1.Report
+	35, // 43: muster.wire.v1.TenantsUse.tenants:type_name -> muster.wire.v1.TenantUse
+	37, // 44: muster.wire.v1.SitesAlive.sites:type_name -> muster.wire.v1.SiteSeen
+	55, // 45: muster.wire.v1.SiteSeen.last_seen:type_name -> google.protobuf.Timestamp
+	45, // 46: muster.wire.v1.RelayDown.desired:type_name -> muster.wire.v1.SiteDesired
+	50, // 47: muster.wire.v1.RelayDown.revoked:type_name -> muster.wire.v1.SiteRevoked
+	41, // 48: muster.wire.v1.RelayDown.regional:type_name -> muster.wire.v1.RegionalDesired
+	46, // 49: muster.wire.v1.RelayDown.sites_desired:type_name -> muster.wire.v1.SitesDesired
+	39, // 50: muster.wire.v1.RelayDown.kubernetes_resync:type_name -> muster.wire.v1.SiteKubernetesResync
+	40, // 51: muster.wire.v1.RelayDown.open_tunnel:type_name -> muster.wire.v1.SiteOpenTunnel
+	47, // 52: muster.wire.v1.RelayDown.sites_change:type_name -> muster.wire.v1.SitesChange
+	20, // 53: muster.wire.v1.RegionalDesired.desired:type_name -> muster.wire.v1.DesiredState
+	43, // 54: muster.wire.v1.RegionalReport.items:type_name -> muster.wire.v1.ItemState
+	10, // 55: muster.wire.v1.SiteConditions.conditions:type_name -> muster.wire.v1.Condition
+	20, // 56: muster.wire.v1.SiteDesired.desired:type_name -> muster.wire.v1.DesiredState
+	20, // 57: muster.wire.v1.SitesDesired.desired:type_name -> muster.wire.v1.DesiredState
+	48, // 58: muster.wire.v1.SitesDesired.sites:type_name -> muster.wire.v1.SiteName
+	21, // 59: muster.wire.v1.SitesChange.change:type_name -> muster.wire.v1.DesiredChange
+	48, // 60: muster.wire.v1.SitesChange.sites:type_name -> muster.wire.v1.SiteName
+	46, // 61: muster.wire.v1.SavedDesired.sets:type_name -> muster.wire.v1.SitesDesired
+	55, // 62: muster.wire.v1.SiteRevoked.issued_before:type_name -> google.protobuf.Timestamp
+	0,  // 63: muster.wire.v1.Registration.Register:input_type -> muster.wire.v1.RegisterRequest
+	4,  // 64: muster.wire.v1.Uplink.Connect:input_type -> muster.wire.v1.FromSite
+	24, // 65: muster.wire.v1.Uplink.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
+	3,  // 66: muster.wire.v1.Uplink.Renew:input_type -> muster.wire.v1.RenewRequest
+	18, // 67: muster.wire.v1.Uplink.Tunnel:input_type -> muster.wire.v1.TunnelData
+	18, // 68: muster.wire.v1.Uplink.Reach:input_type -> muster.wire.v1.TunnelData
+	18, // 69: muster.wire.v1.Uplink.Answer:input_type -> muster.wire.v1.TunnelData
+	26, // 70: muster.wire.v1.Control.Register:input_type -> muster.wire.v1.RelayedRegister
+	27, // 71: muster.wire.v1.Control.Renew:input_type -> muster.wire.v1.RelayedRenew
+	28, // 72: muster.wire.v1.Control.Relay:input_type -> muster.wire.v1.RelayUp
+	24, // 73: muster.wire.v1.Control.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
+	18, // 74: muster.wire.v1.Control.Tunnel:input_type -> muster.wire.v1.TunnelData
+	1,  // 75: muster.wire.v1.Registration.Register:output_type -> muster.wire.v1.RegisterResponse
+	11, // 76: muster.wire.v1.Uplink.Connect:output_type -> muster.wire.v1.ToSite
+	25, // 77: muster.wire.v1.Uplink.FetchBlob:output_type -> muster.wire.v1.BlobChunk
+	2,  // 78: muster.wire.v1.Uplink.Renew:output_type -> muster.wire.v1.Issued
+	18, // 79: muster.wire.v1.Uplink.Tunnel:output_type -> muster.wire.v1.TunnelData
+	18, // 80: muster.wire.v1.Uplink.Reach:output_type -> muster.wire.v1.TunnelData
+	18, // 81: muster.wire.v1.Uplink.Answer:output_type -> muster.wire.v1.TunnelData
+	1,  // 82: muster.wire.v1.Control.Register:output_type -> muster.wire.v1.RegisterResponse
+	2,  // 83: muster.wire.v1.Control.Renew:output_type -> muster.wire.v1.Issued
+	38, // 84: muster.wire.v1.Control.Relay:output_type -> muster.wire.v1.RelayDown
+	25, // 85: muster.wire.v1.Control.FetchBlob:output_type -> muster.wire.v1.BlobChunk
+	18, // 86: muster.wire.v1.Control.Tunnel:output_type -> muster.wire.v1.TunnelData
+	75, // [75:87] is the sub-list for method output_type
+	63, // [63:75] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_wire_proto_init() }
@@ -4015,7 +4141,7 @@ func file_wire_proto_init() {
 		(*FromSite_Heartbeat)(nil),
 		(*FromSite_Kubernetes)(nil),
 	}
-	file_wire_proto_msgTypes[10].OneofWrappers = []any{
+	file_wire_proto_msgTypes[11].OneofWrappers = []any{
 		(*ToSite_Welcome)(nil),
 		(*ToSite_Desired)(nil),
 		(*ToSite_KubernetesResync)(nil),
@@ -4023,7 +4149,7 @@ func file_wire_proto_init() {
 		(*ToSite_OpenHost)(nil),
 		(*ToSite_Change)(nil),
 	}
-	file_wire_proto_msgTypes[27].OneofWrappers = []any{
+	file_wire_proto_msgTypes[28].OneofWrappers = []any{
 		(*RelayUp_Hello)(nil),
 		(*RelayUp_Up)(nil),
 		(*RelayUp_Down)(nil),
@@ -4034,7 +4160,7 @@ func file_wire_proto_init() {
 		(*RelayUp_TenantsUse)(nil),
 		(*RelayUp_SiteKubernetes)(nil),
 	}
-	file_wire_proto_msgTypes[37].OneofWrappers = []any{
+	file_wire_proto_msgTypes[38].OneofWrappers = []any{
 		(*RelayDown_Desired)(nil),
 		(*RelayDown_Revoked)(nil),
 		(*RelayDown_Regional)(nil),
@@ -4049,7 +4175,7 @@ func file_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wire_proto_rawDesc), len(file_wire_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   53,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -84,7 +84,7 @@ func patchSite(ctx context.Context, c client.Client, s *v1alpha1.Site, change fu
 }
 
 func siteCmd(g *Globals) *cobra.Command {
-	cmd := &cobra.Command{Use: "site", Short: "Change a site: label, maintenance, plan, decommission; make one of a cluster"}
+	cmd := &cobra.Command{Use: "site", Short: "Change a site: label, maintenance, plan, reset, decommission; make one of a cluster"}
 	cmd.AddCommand(siteManifestCmd(g))
 	verb := func(use, short, long, example string, args cobra.PositionalArgs, flags func(*cobra.Command), run func(cmd *cobra.Command, c client.Client, s *v1alpha1.Site, args []string) (string, error)) {
 		sub := &cobra.Command{Use: use, Short: short, Long: long, Example: example, Args: args, ValidArgsFunction: g.completeSites, RunE: func(cmd *cobra.Command, args []string) error {
@@ -162,6 +162,10 @@ func siteCmd(g *Globals) *cobra.Command {
 		func(cmd *cobra.Command, c client.Client, s *v1alpha1.Site, args []string) (string, error) {
 			return w.run(cmd.OutOrStdout(), planned{s.Name, "site", &s.Spec.MaintenanceWindows, func(change func()) error { return patchSite(cmd.Context(), c, s, change) }}, args)
 		})
+
+	var reset siteReset
+	verb("reset NAME", "Have a site go back to how it was before it registered", siteResetLong,
+		"  muster site reset paris-07 --yes --wait\n  muster site reset paris-07 --yes --expires 24h --approve-again\n  muster site reset paris-07 --status\n  muster site reset paris-07 --cancel", cobra.ExactArgs(1), reset.flags, reset.run)
 
 	var yes bool
 	verb("decommission NAME", "Refuse a site for good", "Close the site's stream and refuse its certificate from now on. This can't be\nundone: to use the machine again, delete the Site and register it anew.",

@@ -48,6 +48,7 @@ import (
 	"muster.dev/muster/health/defaults"
 	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/egress"
+	"muster.dev/muster/internal/factoryreset"
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/obs"
@@ -204,7 +205,11 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	env.Ops.Status("desired state", func() any { return store.Stats() })
 	env.Go("desired state of regionals", store.Run)
 	env.Go("root of the software repository", func(ctx context.Context) error { return followRoot(ctx, softwareRoot, store) })
-	fleetServer, err = fleetapi.New(fleetapi.Options{Registrar: registrar, Regionals: regionals, Desired: store, Clusters: clusters.store, Client: kube, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
+	files, err := identity.LoadFiles(c.PairFile("control"), c.TrustFile("control"))
+	if err != nil {
+		return err
+	}
+	fleetServer, err = fleetapi.New(fleetapi.Options{Orders: resetOrders(files), Registrar: registrar, Regionals: regionals, Desired: store, Clusters: clusters.store, Client: kube, Recorder: recorder, Logger: env.Log, Registerer: env.Reg,
 		RevocationsFile: filepath.Join(Dir(c), "revocations.json")})
 	if err != nil {
 		return err
@@ -247,10 +252,6 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	if err := fleetapi.Feed(ctx, informers, fleetServer); err != nil {
 		return err
 	}
-	files, err := identity.LoadFiles(c.PairFile("control"), c.TrustFile("control"))
-	if err != nil {
-		return err
-	}
 	ln, err := role.Listen("control.fleetListen", c.Control.FleetListen)
 	if err != nil {
 		return err
@@ -259,6 +260,17 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	env.Stack.OnStop("fleet API", func(context.Context) error { grpcServer.Stop(); return nil })
 	go func() { env.Fail(grpcServer.Serve(ln)) }()
 	return nil
+}
+
+// resetOrders signs orders of factory resets as control.
+func resetOrders(files *identity.Files) func(*factoryreset.Order) ([]byte, error) {
+	return func(o *factoryreset.Order) ([]byte, error) {
+		pair, _, err := files.Current()
+		if pair == nil {
+			return nil, err
+		}
+		return o.Sign(pair)
+	}
 }
 
 func regionalNames(c config.Config) []string {

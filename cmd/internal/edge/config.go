@@ -42,6 +42,7 @@ type Config struct {
 	Kubernetes        Kubernetes        `yaml:"kubernetes"`
 	Software          Software          `yaml:"software"`
 	HostConfiguration HostConfiguration `yaml:"hostConfiguration"`
+	FactoryReset      FactoryReset      `yaml:"factoryReset"`
 	Log               Log               `yaml:"log"`
 }
 
@@ -83,6 +84,11 @@ func (h *HostConfiguration) validate(pod bool) error {
 		return fmt.Errorf("hostConfiguration.every: %s: want 1s to 1h", h.Every.D())
 	}
 	return nil
+}
+
+// FactoryReset says whether the centre may have this site reset itself.
+type FactoryReset struct {
+	Enabled bool `yaml:"enabled"`
 }
 
 // Log says how muster-edge logs.
@@ -143,9 +149,6 @@ func (c *Config) Validate() error {
 	}
 	if err := c.Kubernetes.validate(); err != nil {
 		return err
-	}
-	if c.Software.Components.Agent.Driver == driverKubernetes && !c.Kubernetes.Enabled {
-		return errors.New("software.components.agent.driver: kubernetes: needs kubernetes.enabled")
 	}
 	if err := c.Software.validate(); err != nil {
 		return err

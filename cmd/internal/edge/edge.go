@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -32,13 +33,32 @@ import (
 
 // Run runs the site of the config until ctx ends.
 func Run(ctx context.Context, c Config) error {
-	ctx, restart := context.WithCancel(ctx) // by the watchdog, in another version
-	defer restart()
-	return role.Run(ctx, role.Options{Role: "edge", OpsListen: c.OpsListen, Log: obs.LogOptions(c.Log)},
-		func(ctx context.Context, env *role.Env) error { return start(ctx, env, c, restart) })
+	for {
+		again, err := runOnce(ctx, c)
+		if !again || err != nil && !errors.Is(err, context.Canceled) || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
-func start(ctx context.Context, env *role.Env, c Config, restart func()) error {
+// runOnce says whether the site is to be started anew in this process, after a factory reset.
+func runOnce(ctx context.Context, c Config) (again bool, err error) {
+	ctx, restart := context.WithCancel(ctx) // by the watchdog, in another version
+	defer restart()
+	var reset atomic.Bool
+	ends := ends{restart: restart, again: func() { reset.Store(true); restart() }}
+	err = role.Run(ctx, role.Options{Role: "edge", OpsListen: c.OpsListen, Log: obs.LogOptions(c.Log)},
+		func(ctx context.Context, env *role.Env) error { return start(ctx, env, c, ends) })
+	return reset.Load(), err
+}
+
+// ends have the site stop: for another process, or to start again in this one.
+type ends struct{ restart, again func() }
+
+func start(ctx context.Context, env *role.Env, c Config, ends ends) error {
+	if err := finishReset(ctx, c, env); err != nil {
+		return err
+	}
 	in, err := newInCluster(c, env)
 	if err != nil {
 		return err
@@ -51,7 +71,7 @@ func start(ctx context.Context, env *role.Env, c Config, restart func()) error {
 		env.Serve("probes", ln, &http.Server{Handler: probes(env.Ops), ReadHeaderTimeout: 10 * time.Second})
 	}
 	env.Ops.Status("waiting", func() any { return in.waitsFor() })
-	s, err := newSite(ctx, env, c, in, restart)
+	s, err := newSite(ctx, env, c, in, ends)
 	if err != nil {
 		return err
 	}
@@ -81,7 +101,7 @@ func start(ctx context.Context, env *role.Env, c Config, restart func()) error {
 	return nil
 }
 
-func newSite(ctx context.Context, env *role.Env, c Config, in *inCluster, restart func()) (*Site, error) {
+func newSite(ctx context.Context, env *role.Env, c Config, in *inCluster, ends ends) (*Site, error) {
 	if in != nil {
 		if err := in.prepare(ctx, env); err != nil {
 			return nil, err
@@ -137,8 +157,9 @@ func newSite(ctx context.Context, env *role.Env, c Config, in *inCluster, restar
 		}
 		o.Targets = append(o.Targets, collector.Target{Job: "node", Handler: host})
 	}
+	o.FactoryReset = newReset(c, ends.again)
 	var s *Site
-	if o.Software, err = newSoftware(ctx, c, in, env, healthy(&s), restart); err != nil {
+	if o.Software, err = newSoftware(c, healthy(&s), ends.restart, env.Log); err != nil {
 		return nil, err
 	}
 	if o.Host, err = newHost(ctx, c, env); err != nil {
@@ -154,10 +175,13 @@ func newSite(ctx context.Context, env *role.Env, c Config, in *inCluster, restar
 	return s, in.watch(c, s.Collector, env)
 }
 
+// hostDir is where the configuration of the host is remembered.
+func hostDir(stateDir string) string { return filepath.Join(stateDir, "host") }
+
 // newHost is what configures this machine; nil: the centre may not, and what it was given
 // before is put back.
 func newHost(ctx context.Context, c Config, env *role.Env) (*hostconfig.Host, error) {
-	dir := filepath.Join(c.StateDir, "host")
+	dir := hostDir(c.StateDir)
 	if _, err := os.Stat(dir); !c.HostConfiguration.Enabled && errors.Is(err, os.ErrNotExist) {
 		return nil, nil //nolint:nilnil // it stays as it is
 	}

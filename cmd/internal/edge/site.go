@@ -14,10 +14,12 @@ import (
 
 	"muster.dev/muster/collector"
 	"muster.dev/muster/control/agent"
+	"muster.dev/muster/control/agent/factoryreset"
 	"muster.dev/muster/control/agent/hostconfig"
 	"muster.dev/muster/control/agent/hosts"
 	"muster.dev/muster/control/agent/kube"
 	"muster.dev/muster/control/agent/software/components"
+	resetwire "muster.dev/muster/internal/factoryreset"
 	"muster.dev/muster/internal/fleet"
 	hostwire "muster.dev/muster/internal/hostconfig"
 	"muster.dev/muster/internal/mirror"
@@ -58,6 +60,8 @@ type SiteOptions struct {
 	Software *components.Components
 	// Host configures the machine; nil: the centre may not.
 	Host *hostconfig.Host
+	// FactoryReset is how the site is reset; nil: it can't be. What NewSite knows is filled in.
+	FactoryReset *factoryreset.Options
 	// ProcessMetrics: this process is this site and nothing else.
 	ProcessMetrics bool
 	Logger         *slog.Logger
@@ -83,6 +87,7 @@ type Site struct {
 	hosts     *hosts.Hosts
 	software  *components.Components
 	host      *hostconfig.Host
+	reset     *factoryreset.Reset
 }
 
 // agentDir is where a site's agent keeps its state.
@@ -128,6 +133,16 @@ func NewSite(o SiteOptions) (*Site, error) {
 	} else {
 		ao.Sets[hostwire.Kind] = o.Host
 	}
+	if o.FactoryReset == nil {
+		ao.SwitchedOff = append(ao.SwitchedOff, resetwire.Kind)
+	} else {
+		ro := *o.FactoryReset
+		ro.Dir, ro.Logger, ro.Unsent, ro.Left = resetDir(o.Dir), o.Logger, s.unsent, s.runsYet
+		if s.reset, err = factoryreset.New(ro); err != nil {
+			return nil, err
+		}
+		ao.Sets[resetwire.Kind], ao.FactoryReset = s.reset, s.reset.Answer
+	}
 	if o.Hosts == nil {
 		ao.SwitchedOff = append(ao.SwitchedOff, vhost.Kind)
 	} else {
@@ -141,6 +156,9 @@ func NewSite(o SiteOptions) (*Site, error) {
 			return nil, err
 		}
 	}
+	if s.reset != nil && s.reset.Begun() { // before the power was cut
+		s.Agent.Clear()
+	}
 	if o.Simulated != nil {
 		simulated = o.Simulated(s.Agent.Mirror())
 		appliers[workload.Kind] = simulated
@@ -150,7 +168,7 @@ func NewSite(o SiteOptions) (*Site, error) {
 		id = fleet.SiteID{Name: o.Join.Site}
 	}
 	s.Collector, err = collector.New(collector.Options{
-		Dir: filepath.Join(o.Dir, "spool"), Site: id, ScrapeConfigs: o.ScrapeConfigs, Targets: o.Targets, Version: o.Version, BuildTime: obs.Built(),
+		Dir: spoolDir(o.Dir), Site: id, ScrapeConfigs: o.ScrapeConfigs, Targets: o.Targets, Version: o.Version, BuildTime: obs.Built(),
 		Endpoint: s.pushURL, Client: s.Agent.HTTPClient, Self: s.self(), SpoolSync: o.SpoolSync, ProcessMetrics: o.ProcessMetrics, Logger: o.Logger, Registerer: o.Registerer,
 	})
 	return s, err
@@ -195,7 +213,7 @@ func (s *Site) pushURL() string {
 func (s *Site) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	errs := make(chan error, 6)
+	errs := make(chan error, 7)
 	run := func(what string, fn func(context.Context) error) {
 		err := fn(ctx)
 		if err != nil && !errors.Is(err, context.Canceled) {
@@ -236,8 +254,15 @@ func (s *Site) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	})
+	go run("factory reset", func(ctx context.Context) error {
+		if s.reset != nil {
+			return s.reset.Run(ctx, s.Agent)
+		}
+		<-ctx.Done()
+		return nil
+	})
 	go s.passConditions(ctx)
-	return errors.Join(<-errs, <-errs, <-errs, <-errs, <-errs, <-errs)
+	return errors.Join(<-errs, <-errs, <-errs, <-errs, <-errs, <-errs, <-errs)
 }
 
 func (s *Site) passConditions(ctx context.Context) {

@@ -71,6 +71,7 @@ type Kube struct {
 	set   *agent.Set // the newest; nil: none yet
 	dirty map[string]bool
 	wake  chan struct{}
+	left  int // owned objects that the newest set does not name; -1: not counted yet
 
 	lives      *lives
 	namespaces chan struct{} // which are Muster's may be others
@@ -123,9 +124,23 @@ func New(o Options) (*Kube, error) {
 // TakeSet implements agent.SetApplier.
 func (k *Kube) TakeSet(s agent.Set) {
 	k.mu.Lock()
-	k.set = &s
+	k.set, k.left = &s, -1
 	k.mu.Unlock()
 	k.poke()
+}
+
+// Left says in words what is still on the cluster, though the newest set does not name it;
+// empty: nothing, or nobody has set anything.
+func (k *Kube) Left() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.set == nil || k.left == 0:
+		return ""
+	case k.left < 0:
+		return "workloads, which are not counted yet"
+	}
+	return fmt.Sprintf("%d objects of workloads", k.left)
 }
 
 // touch marks an item to be looked at again.

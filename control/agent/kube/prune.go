@@ -56,6 +56,11 @@ func (w *worker) prune(ctx context.Context) error {
 		}
 		w.tell(st)
 	}
+	w.Kube.mu.Lock()
+	if w.set == w.taken {
+		w.left = len(left)
+	}
+	w.Kube.mu.Unlock()
 	w.untell()
 	w.unwatch()
 	if failed {

@@ -208,7 +208,7 @@ func (w *worker) takeSet() {
 	if s == w.taken {
 		return
 	}
-	if w.taken == nil {
+	if w.taken == nil || len(s.Items) == 0 { // who waits until the site is empty hears of it
 		w.pruneDue = true
 	}
 	before := w.plan.items

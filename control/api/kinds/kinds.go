@@ -143,6 +143,8 @@ var beside = []struct {
 	{v1alpha1.GroupVersion.Group, "logs", []string{"get"}, []string{"get"}, []string{"get"}},
 	// Verbs of their own on rollouts, which spec.control asks for.
 	{v1alpha1.GroupVersion.Group, "rollouts", []string{"approve", "skip-gates"}, []string{"approve"}, nil},
+	// To set spec.reset of a Site, beside the right to write Sites.
+	{v1alpha1.GroupVersion.Group, "sites", []string{"reset"}, nil, nil},
 	{"", "events", Read.Verbs(), Read.Verbs(), Read.Verbs()},
 	{"", "secrets", Write.Verbs(), nil, nil}, // AlertRoutes take passwords from them
 }

@@ -202,6 +202,7 @@ type TenantList struct {
 // +kubebuilder:printcolumn:name="Kubernetes",type=string,JSONPath=`.status.versions.kubernetes`,priority=1
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.health.reason`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.spec) || !has(oldSelf.spec.publicKey) || !has(self.spec) || !has(self.spec.publicKey) || self.spec.publicKey == oldSelf.spec.publicKey || (has(self.status) && has(self.status.reset) && has(self.status.reset.nextKey) && self.spec.publicKey == self.status.reset.nextKey)",message="spec.publicKey: a site's key can't be exchanged, but for the one that it vouched for before a factory reset; delete the Site and register the machine anew"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",message="metadata.name: a site is at most 63 lower-case letters, digits or '-': its name becomes a label value and part of its certificate"
 type Site struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -238,7 +239,6 @@ type SiteSpec struct {
 	// PublicKey is the SHA-256, in hex, of the DER SubjectPublicKeyInfo that
 	// registered: the only key that this site's certificates are issued for.
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a site's key can't be exchanged; delete the Site and register the machine anew"
 	// +optional
 	PublicKey string `json:"publicKey,omitempty"`
 	// Token is the name of the RegistrationToken that it came with.
@@ -252,6 +252,12 @@ type SiteSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(c, c in ['os', 'agent', 'platform'])",message="spec.software: want versions by component: os, agent, platform"
 	// +optional
 	Software map[SoftwareComponent]string `json:"software,omitempty"`
+	// Reset asks the site to go back to how it was before it registered, and to come back
+	// as the same site with a new key. Setting it takes the verb reset on sites, and the site's
+	// own operator must have switched it on. How far it is says status.reset. Removing it
+	// takes it back, as long as the site has not begun.
+	// +optional
+	Reset *SiteReset `json:"reset,omitempty"`
 }
 
 // Place is a position on earth, and what people call it.
@@ -341,6 +347,10 @@ type SiteStatus struct {
 	// +kubebuilder:validation:MaxItems=3
 	// +optional
 	Software []SiteSoftware `json:"software,omitempty"`
+	// Reset is how far the factory reset is that spec.reset asks for, or that was asked for
+	// last.
+	// +optional
+	Reset *SiteResetStatus `json:"reset,omitempty"`
 	// +optional
 	Health *SiteHealth `json:"health,omitempty"`
 	// Maintenance is going on: by hand, in a window of the site or in one of a virtual

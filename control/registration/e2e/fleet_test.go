@@ -23,6 +23,7 @@ import (
 	"muster.dev/muster/control/fleetapi"
 	"muster.dev/muster/control/pki"
 	"muster.dev/muster/health/defaults"
+	"muster.dev/muster/internal/factoryreset"
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/testkit/realregional"
@@ -37,6 +38,8 @@ type fleetWorld struct {
 	server  *fleetapi.Server
 	gateway string
 	token   string
+	// revocations is the file of those that control keeps.
+	revocations string
 	// silence cuts the line between control and its regional, speak mends it.
 	silence, speak func()
 }
@@ -64,8 +67,19 @@ func newFleet(t *testing.T) *fleetWorld {
 		}
 	}
 	store := desired.New(desired.Options{Logger: log, Registerer: prometheus.NewRegistry()})
-	var err error
-	f.server, err = fleetapi.New(fleetapi.Options{Registrar: f.svc, Desired: store, Client: f.client, Logger: log, Registerer: prometheus.NewRegistry()})
+	dir := t.TempDir()
+	_, err := f.ca.EnsureControl(dir, []string{"127.0.0.1"})
+	must(err)
+	files, err := identity.LoadFiles(filepath.Join(dir, pki.PairFile), filepath.Join(dir, pki.TrustFile))
+	must(err)
+	f.revocations = filepath.Join(t.TempDir(), "revocations.json")
+	f.server, err = fleetapi.New(fleetapi.Options{RevocationsFile: f.revocations, Orders: func(o *factoryreset.Order) ([]byte, error) {
+		pair, _, err := files.Current()
+		if err != nil {
+			return nil, err
+		}
+		return o.Sign(pair)
+	}, Registrar: f.svc, Desired: store, Client: f.client, Logger: log, Registerer: prometheus.NewRegistry()})
 	must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -80,11 +94,6 @@ func newFleet(t *testing.T) *fleetWorld {
 	must(desired.Feed(ctx, f.cache, inv, store))
 	must(fleetapi.Feed(ctx, f.cache, f.server))
 
-	dir := t.TempDir()
-	_, err = f.ca.EnsureControl(dir, []string{"127.0.0.1"})
-	must(err)
-	files, err := identity.LoadFiles(filepath.Join(dir, pki.PairFile), filepath.Join(dir, pki.TrustFile))
-	must(err)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	must(err)
 	addr := lis.Addr().String()

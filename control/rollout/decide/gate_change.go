@@ -280,17 +280,17 @@ func (j *judge) remember(what string, d []moved, limit float64) {
 		if d[i].against > -limit {
 			delete(fell, name)
 		} else if f, ok := fell[name]; ok {
-			fell[name] = fall{f.since, d[i].by}
+			fell[name] = fall{j.mem.tick(f.clock, j.now), d[i].by}
 		} else {
-			fell[name] = fall{j.now, d[i].by}
+			fell[name] = fall{clock{at: j.now, look: j.mem.looks}, d[i].by}
 		}
 	}
 }
 
-// lasts: it has fallen, and has been fallen for as long as a soak.
+// lasts: it has fallen, and has been seen fallen for as long as a soak.
 func (j *judge) lasts(what string, m moved, limit float64) bool {
 	f, ok := j.mem.fell[what][m.s.s.Name]
-	return ok && m.against <= -limit && j.now.Sub(f.since) >= j.persistent()
+	return ok && m.against <= -limit && j.mem.ran(f.clock, j.now) >= j.persistent()
 }
 
 func (j *judge) lasting(what string, d []moved, limit float64) int {

@@ -29,20 +29,41 @@ type Memory struct {
 	awake  time.Time // since when it looks without a break
 	looked time.Time // last
 	passed time.Time // since when all gates have passed, zero: they did not
-	// since when something that speaks against a gate is true without a break: by gate and
-	// what it is, and for single sites by gate and site.
-	since map[string]time.Time
-	fell  map[string]map[string]fall
+	looks  int       // how many there were
+	// for how long something that speaks against a gate is true: by gate and what it is, and
+	// for single sites by gate and site.
+	holding map[string]clock
+	fell    map[string]map[string]fall
 	// when sites were last seen in maintenance, by name; a new process gives all sites their
 	// time anew.
 	maintained map[string]time.Time
 }
 
-// fall is of a site that moved by too much: since when, and by how much when it was seen
+// clock adds up for how long something was seen to be true, from look to look. Time before
+// a look at which it could not be told, and after that until the next, is left out: what
+// nobody knew is no evidence.
+type clock struct {
+	ran  time.Duration
+	at   time.Time // the last look that told
+	look int       // its number
+}
+
+// ran is for how long it was true by a look that says that it is.
+func (m *Memory) ran(c clock, now time.Time) time.Duration {
+	if m.looks-c.look > 1 {
+		return c.ran
+	}
+	return c.ran + max(0, now.Sub(c.at))
+}
+
+// tick is the clock after a look that says that it is true.
+func (m *Memory) tick(c clock, now time.Time) clock { return clock{m.ran(c, now), now, m.looks} }
+
+// fall is of a site that moved by too much: for how long, and by how much when it was seen
 // last.
 type fall struct {
-	since time.Time
-	by    float64
+	clock
+	by float64
 }
 
 type samples struct {
@@ -59,7 +80,7 @@ func newMemory() *Memory {
 
 func (m *Memory) init() {
 	if m.column == nil {
-		m.column, m.sites, m.since, m.fell = map[string]int{}, map[string]*samples{}, map[string]time.Time{}, map[string]map[string]fall{}
+		m.column, m.sites, m.holding, m.fell = map[string]int{}, map[string]*samples{}, map[string]clock{}, map[string]map[string]fall{}
 		m.maintained = map[string]time.Time{}
 	}
 }
@@ -67,7 +88,7 @@ func (m *Memory) init() {
 // restart forgets what was seen of gates: another wave begins.
 func (m *Memory) restart() {
 	m.passed = time.Time{}
-	clear(m.since)
+	clear(m.holding)
 	clear(m.fell)
 }
 
@@ -82,6 +103,7 @@ func (m *Memory) look(sites []Site, now time.Time) {
 		m.awake = now
 	}
 	m.looked = now
+	m.looks++
 	for i := range sites {
 		if sites[i].Maintenance {
 			m.maintained[sites[i].Name] = now
@@ -212,17 +234,18 @@ func (m *Memory) usual(site, measure string, now time.Time) (float64, bool) {
 	return median(v), true
 }
 
-// holds notes whether something is true, and returns for how long it has been without a
-// break; negative if it is not.
+// holds notes whether something is true, and returns for how long it has been, without a
+// look that said that it is not; negative if it is not.
 func (m *Memory) holds(what string, now time.Time, is bool) time.Duration {
 	if !is {
-		delete(m.since, what)
+		delete(m.holding, what)
 		return -1
 	}
-	from, ok := m.since[what]
+	c, ok := m.holding[what]
 	if !ok {
-		m.since[what] = now
-		return 0
+		c = clock{at: now}
 	}
-	return now.Sub(from)
+	c = m.tick(c, now)
+	m.holding[what] = c
+	return c.ran
 }

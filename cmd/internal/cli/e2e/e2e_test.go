@@ -321,6 +321,7 @@ var verbs = map[string]struct {
 	"muster site maintenance":  {"site maintenance paris --reason disks", "in maintenance", true, "site maintenance rome --reason x -T acme-eu"},
 	"muster site plan":         {"site plan paris disks --reason disks --start 2031-01-31T22:00:00Z", "is planned", true, "site plan rome -T acme-eu"},
 	"muster site manifest":     {}, // renders alone
+	"muster site reset":        {"site reset paris --yes --expires 1m", "paris is asked to reset itself", true, "site reset rome --yes -T acme-eu"},
 	"muster site decommission": {"site decommission old --yes", "old is decommissioned", true, "site decommission rome --yes -T acme-eu"},
 	"muster virtualsite plan":  {"virtualsite plan shop/canary disks --reason disks --start 2031-01-31T22:00:00Z", "is planned", true, "virtualsite plan roman -T acme-eu"},
 	"muster logs":              {"logs", "", false, "logs -T acme-eu"},

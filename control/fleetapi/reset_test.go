@@ -1,0 +1,236 @@
+package fleetapi
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/factoryreset"
+	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/wire"
+)
+
+// resetRig is a Site whose status follows what is said, and the machine that is it.
+type resetRig struct {
+	t      *testing.T
+	site   *v1alpha1.Site
+	key    *ecdsa.PrivateKey
+	now    time.Time
+	signed []factoryreset.Order
+	says   resetSays
+}
+
+const nextKey = "abababababababababababababababababababababababababababababababab"
+
+func newResetRig(t *testing.T) *resetRig {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash, err := identity.KeyHash(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &resetRig{t: t, key: key, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), says: resetSays{id: fleet.SiteID{Tenant: "acme", Name: "paris"}, online: true}}
+	r.site = &v1alpha1.Site{ObjectMeta: metav1.ObjectMeta{Name: "paris"}, Spec: v1alpha1.SiteSpec{Approved: true, PublicKey: hash}}
+	return r
+}
+
+func (r *resetRig) ask(id string) {
+	r.site.Spec.Reset = &v1alpha1.SiteReset{ID: id, Expires: metav1.NewTime(r.now.Add(time.Hour))}
+}
+
+// step is one look; it checks that a second one changes nothing.
+func (r *resetRig) step(phase v1alpha1.ResetPhase) *v1alpha1.SiteResetStatus {
+	r.t.Helper()
+	sign := func(o *factoryreset.Order) ([]byte, error) {
+		r.signed = append(r.signed, *o)
+		return json.Marshal(o)
+	}
+	r.site.Status.Reset = nextReset(r.site, r.says, r.now, sign)
+	st := r.site.Status.Reset
+	if st == nil || st.Phase != phase {
+		r.t.Fatalf("%+v, want %s", st, phase)
+	}
+	n := len(r.signed)
+	if again := nextReset(r.site, r.says, r.now.Add(time.Minute), sign); resetPatch(st, again) != nil || len(r.signed) != n {
+		r.t.Fatalf("and a minute later %+v", again)
+	}
+	if (st.Order != nil) != (phase == v1alpha1.ResetConfirmed || phase == v1alpha1.ResetResetting) {
+		r.t.Fatalf("%s with the order %q", phase, st.Order)
+	}
+	return st
+}
+
+// answer is what the site says to a request.
+func (r *resetRig) answer(id string, nonce byte, change func(*factoryreset.Answer)) {
+	r.t.Helper()
+	a := factoryreset.Answer{ID: id, Site: r.says.id, Key: r.site.Spec.PublicKey, NextKey: nextKey, Nonce: append(make([]byte, factoryreset.NonceBytes-1), nonce)}
+	if change != nil {
+		change(&a)
+	}
+	sig, err := a.Sign(r.key)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	pub, err := x509.MarshalPKIXPublicKey(r.key.Public())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.says.answer = &wire.FactoryResetAnswer{Request: id, Nonce: a.Nonce, NextKey: a.NextKey, PublicKey: pub, Signature: sig}
+}
+
+func TestResetGoesItsWay(t *testing.T) {
+	r := newResetRig(t)
+	if st := nextReset(r.site, r.says, r.now, nil); st != nil {
+		t.Fatalf("nobody asked: %+v", st)
+	}
+	r.ask("one")
+	r.site.Spec.Reset.Spool = v1alpha1.ResetDiscard
+	r.says.online = false
+	if st := r.step(v1alpha1.ResetAsked); !strings.Contains(st.Message, "not connected: it is asked if it is back by 2026-03-01T13:00:00Z") {
+		t.Error(st.Message)
+	}
+	r.says.online = true
+	since := r.step(v1alpha1.ResetAsked).Since
+	r.now = r.now.Add(10 * time.Minute)
+	r.answer("one", 1, nil)
+	st := r.step(v1alpha1.ResetConfirmed)
+	if o := r.signed[0]; o.ID != "one" || o.Key != r.site.Spec.PublicKey || o.NextKey != nextKey || o.Nonce[31] != 1 || o.ValidFor != 50*time.Minute || o.Drain || st.NextKey != nextKey || st.Since.Equal(&since) {
+		t.Errorf("%+v %+v", o, st)
+	}
+	// It made up another nonce, as after a restart.
+	r.answer("one", 2, nil)
+	if r.step(v1alpha1.ResetConfirmed); r.signed[1].Nonce[31] != 2 {
+		t.Error("no order for it")
+	}
+	r.says.answer = &wire.FactoryResetAnswer{Request: "one", Begun: true, Message: "3 left"}
+	if st := r.step(v1alpha1.ResetResetting); st.Message != "3 left" {
+		t.Error(st.Message)
+	}
+	// There is no way back: not by time, nor by taking it back.
+	r.now = r.now.Add(48 * time.Hour)
+	r.says.answer, r.says.online = nil, false
+	r.step(v1alpha1.ResetResetting)
+	asked := r.site.Spec.Reset
+	r.site.Spec.Reset = nil
+	r.step(v1alpha1.ResetResetting)
+	r.site.Spec.Reset = asked
+	if !r.site.ComesBackAs(nextKey) || r.site.ComesBackAs(r.site.Spec.PublicKey) || r.site.ComesBackAs("") {
+		t.Error("who comes back")
+	}
+	former := r.site.Spec.PublicKey
+	r.site.Spec.PublicKey = nextKey
+	if st := r.step(v1alpha1.ResetCompleted); st.Message != "back as paris, with a new key" || st.Key != former {
+		t.Errorf("%+v", st)
+	}
+	if r.site.ComesBackAs(nextKey) || r.site.ComesBackAs(former) {
+		t.Error("it may come back once more")
+	}
+	// What it said before is said again, by somebody: it is of the former key.
+	r.answer("one", 1, nil)
+	r.step(v1alpha1.ResetCompleted)
+	r.ask("two")
+	r.answer("two", 1, func(a *factoryreset.Answer) { a.Key = former })
+	r.step(v1alpha1.ResetAsked)
+	if len(r.signed) != 2 {
+		t.Errorf("%d orders", len(r.signed))
+	}
+}
+
+// A word that is not the site's own gets no order.
+func TestResetAnswersOfOthers(t *testing.T) {
+	for name, forge := range map[string]func(r *resetRig){
+		"of another request":            func(r *resetRig) { r.answer("zero", 1, nil) },
+		"of another request, renamed":   func(r *resetRig) { r.answer("zero", 1, nil); r.says.answer.Request = "one" },
+		"of another site":               func(r *resetRig) { r.answer("one", 1, func(a *factoryreset.Answer) { a.Site.Name = "rome" }) },
+		"another nonce than was signed": func(r *resetRig) { r.answer("one", 1, nil); r.says.answer.Nonce[0] = 9 },
+		"another next key than signed":  func(r *resetRig) { r.answer("one", 1, nil); r.says.answer.NextKey = strings.Repeat("c", 64) },
+		"no next key":                   func(r *resetRig) { r.answer("one", 1, func(a *factoryreset.Answer) { a.NextKey = "" }) },
+		"the same key again":            func(r *resetRig) { r.answer("one", 1, func(a *factoryreset.Answer) { a.NextKey = a.Key }) },
+		"with another key": func(r *resetRig) {
+			own, other := r.key, newResetRig(r.t).key
+			r.key = other
+			r.answer("one", 1, nil)
+			r.key = own
+		},
+		"that it has begun, without an order": func(r *resetRig) { r.says.answer = &wire.FactoryResetAnswer{Request: "one", Begun: true} },
+	} {
+		r := newResetRig(t)
+		r.ask("one")
+		forge(r)
+		if r.step(v1alpha1.ResetAsked); len(r.signed) != 0 {
+			t.Errorf("%s: an order was signed", name)
+		}
+	}
+}
+
+func TestResetThatEnds(t *testing.T) {
+	r := newResetRig(t)
+	r.ask("one")
+	r.step(v1alpha1.ResetAsked)
+	r.site.Spec.Reset = nil
+	r.step(v1alpha1.ResetCancelled)
+
+	r.ask("two")
+	r.answer("two", 1, nil)
+	r.step(v1alpha1.ResetConfirmed)
+	r.now = r.now.Add(time.Hour)
+	st := r.step(v1alpha1.ResetExpired)
+	if st.NextKey != nextKey || !r.site.ComesBackAs(nextKey) {
+		t.Errorf("it may have begun, and is locked out: %+v", st)
+	}
+	r.ask("three") // what it vouched for stays
+	if st := r.step(v1alpha1.ResetAsked); st.NextKey != nextKey || st.Nonce != "" {
+		t.Errorf("%+v", st)
+	}
+	r.now = r.now.Add(time.Hour)
+	r.step(v1alpha1.ResetExpired)
+	r.answer("three", 2, nil) // too late
+	r.step(v1alpha1.ResetExpired)
+
+	r.ask("four")
+	r.says.answer = &wire.FactoryResetAnswer{Request: "four", Refused: "switch it on"}
+	if st := r.step(v1alpha1.ResetRefused); st.Message != "switch it on" {
+		t.Error(st.Message)
+	}
+	r.ask("five")
+	r.says.answer, r.says.refused = nil, "too old"
+	if st := r.step(v1alpha1.ResetRefused); st.Message != "too old" {
+		t.Error(st.Message)
+	}
+	r.site.Spec.PublicKey, r.site.Status.Reset = "", nil
+	if st := nextReset(r.site, r.says, r.now, nil); st.Phase != v1alpha1.ResetRefused || !strings.Contains(st.Message, "no machine") {
+		t.Errorf("%+v", st)
+	}
+}
+
+// A site's answer is outside bytes.
+func TestCleanReset(t *testing.T) {
+	problems := 0
+	problem := func(string, ...any) { problems++ }
+	for name, a := range map[string]*wire.FactoryResetAnswer{
+		"a long id": {Request: strings.Repeat("a", 64)}, "a long nonce": {Nonce: make([]byte, 33)}, "a long key": {PublicKey: make([]byte, 1025)},
+		"a long signature": {Signature: make([]byte, 1025)}, "no hash": {NextKey: "x"},
+	} {
+		if problems = 0; cleanReset(a, problem) != nil || problems != 1 {
+			t.Errorf("%s is taken", name)
+		}
+	}
+	if a := cleanReset(&wire.FactoryResetAnswer{Request: "one", Message: strings.Repeat("m\x00", 300)}, problem); len(a.Message) > maxResetMessage || strings.Contains(a.Message, "\x00") {
+		t.Errorf("%q", a.Message)
+	}
+	if cleanReset(nil, problem) != nil {
+		t.Error("of nothing comes something")
+	}
+}
