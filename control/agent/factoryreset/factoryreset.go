@@ -394,5 +394,6 @@ func (r *Reset) empty(ctx context.Context, a Agent) error {
 	if r.o.Restart != nil {
 		r.o.Restart()
 	}
+	<-ctx.Done() // who ends before is taken for somebody who failed
 	return nil
 }
