@@ -51,17 +51,23 @@ import (
 // evaluation, or with twice Model.Recovery while it flaps. While a colour holds against a better score, the
 // score stays at the top of the colour's band, and the reason for it stays first.
 func Evaluate(m *Model, r Readings, prev *State, now time.Time) State {
-	e := evaluation{m: m, r: &r, prev: prev, now: now.UnixMilli(), nowTime: now, worst: -1}
-	e.st = State{Model: m, At: now, Link: r.Link, LinkSince: r.LinkSince, Colour: fleet.Grey, Since: now, Signals: make([]SignalState, len(m.Signals))}
+	return *EvaluateNew(m, &r, prev, now)
+}
+
+// EvaluateNew is Evaluate for those who keep the state: it is made where it stays.
+func EvaluateNew(m *Model, r *Readings, prev *State, now time.Time) *State {
+	e := evaluation{m: m, r: r, prev: prev, now: now.UnixMilli(), nowTime: now, worst: -1}
+	e.st = &State{Model: m, At: now, Link: r.Link, LinkSince: r.LinkSince, Colour: fleet.Grey, Since: now, Signals: make([]SignalState, len(m.Signals))}
 	e.packs()
-	e.refused = m.budget >= 0 && m.budget < len(r.Signals) && r.Signals[m.budget].Known && r.Signals[m.budget].Value > 0
+	if m.budget >= 0 {
+		budget := r.of(m.budget)
+		e.refused = budget.Known && budget.Value > 0
+	}
 	e.plain = !r.LiveOnly && r.Link != LinkDown && !e.refused
 	if e.readAt = e.now; !r.At.IsZero() {
 		e.readAt = min(e.now, r.At.UnixMilli())
 	}
-	for i := range m.Signals {
-		e.signal(i)
-	}
+	e.signals()
 	for d := range e.st.Dimensions {
 		e.dimension(d)
 	}
@@ -80,7 +86,7 @@ type evaluation struct {
 	refused bool // series, by the site's budget
 	plain   bool // what is read counts, whatever was before
 	readAt  int64
-	st      State
+	st      *State
 
 	total   [4]float64 // weight of the signals that apply
 	known   [4]float64 // and of those that are known

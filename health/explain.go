@@ -99,7 +99,8 @@ func Explain(st *State) (x Explanation, ok bool) {
 	if m == nil || m.index == nil || len(m.Signals) != len(st.Signals) || len(m.Signals) == 0 {
 		return x, false
 	}
-	e := evaluation{m: m, r: &Readings{Link: st.Link}, st: *st, worst: -1, binds: -1}
+	again := *st
+	e := evaluation{m: m, r: &Readings{Link: st.Link}, st: &again, worst: -1, binds: -1}
 	for i := range m.Signals {
 		if s := &st.Signals[i]; s.Counted {
 			d := m.Signals[i].dim

@@ -163,8 +163,24 @@ type Model struct {
 	Options
 
 	uplink, flapping, budget int // indexes of signals, -1 if there is none
+	lanes                    []lane
 	index                    map[string]int
 	causes                   [][]int // of each signal, the signals that cause it
+}
+
+// lane is what of a signal is needed while it is well: little, so that all of a model stay in
+// the processor's cache.
+type lane struct {
+	lowest, highest float64 // see Signal.Well
+	weight          float64
+	dim, pack       int16
+	link            bool // its value is no reading
+}
+
+// Well says of the signal at a position in Signals what Signal.Well does.
+func (m *Model) Well(signal int, value float64) bool {
+	l := &m.lanes[signal]
+	return value >= l.lowest && value <= l.highest
 }
 
 func dimensionIndex(d fleet.Dimension) int {
@@ -209,6 +225,11 @@ func NewModel(o Options) (*Model, error) {
 	}
 	if err := m.linkCauses(); err != nil {
 		return nil, err
+	}
+	m.lanes = make([]lane, len(m.Signals))
+	for i := range m.Signals {
+		s := &m.Signals[i]
+		m.lanes[i] = lane{s.lowest, s.highest, s.Weight, int16(s.dim), int16(s.pack), i == m.uplink || i == m.flapping}
 	}
 	used := 0.0
 	for d, w := range m.Weights {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -95,6 +96,67 @@ func TestPropertiesOverTime(t *testing.T) {
 			st := Evaluate(m, randomReadings(r, m), prev, epoch.Add(time.Duration(i)*15*time.Second))
 			check(t, &st)
 			prev = &st
+		}
+	}
+}
+
+// TestShortCuts: what is said of signals that are well in Plain, and the words of reasons that
+// did not change, are what the long way says, bit by bit.
+func TestShortCuts(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		m := randomModel(r)
+		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		var prev *State
+		in := randomReadings(r, m)
+		for tick := range 30 {
+			for i, next := range randomReadings(r, m).Signals {
+				if r.IntN(3) == 0 {
+					in.Signals[i] = next
+				}
+			}
+			in.Link, in.LiveOnly = LinkUp, r.IntN(8) == 0
+			if r.IntN(8) == 0 {
+				in.Link = LinkDown
+			}
+			now = now.Add(15 * time.Second)
+			short := in
+			short.Signals, short.Plain = make([]Reading, len(in.Signals)), make([]float64, len(in.Signals))
+			for i, rd := range in.Signals {
+				if short.Plain[i] = math.NaN(); rd.Known && m.Well(i, rd.Value) {
+					short.Plain[i] = rd.Value
+				} else {
+					short.Signals[i] = rd
+				}
+			}
+			got := EvaluateNew(m, &short, prev, now)
+			long := Evaluate(m, in, prev, now)
+			if prev != nil {
+				before := *prev // of which no reason can be used again
+				before.Reasons = slices.Clone(prev.Reasons)
+				for i := range before.Reasons {
+					before.Reasons[i].Threshold = math.Inf(1)
+				}
+				anew := Evaluate(m, in, &before, now)
+				for i := range anew.Reasons {
+					if anew.Reasons[i].Text != long.Reasons[i].Text {
+						t.Fatalf("seed %d, tick %d: %q, and anew %q", seed, tick, long.Reasons[i].Text, anew.Reasons[i].Text)
+					}
+				}
+			}
+			a, b := *got, long
+			for _, st := range []*State{&a, &b} { // NaN is not itself
+				st.Signals = slices.Clone(st.Signals)
+				for i := range st.Signals {
+					if math.IsNaN(st.Signals[i].Value) {
+						st.Signals[i].Value = -1
+					}
+				}
+			}
+			if !reflect.DeepEqual(a, b) {
+				t.Fatalf("seed %d, tick %d: the short way says\n%+v\nthe long way\n%+v", seed, tick, a, b)
+			}
+			prev = got
 		}
 	}
 }

@@ -1,6 +1,9 @@
 package health
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Link is what the gateways say about a site's stream.
 type Link uint8
@@ -48,6 +51,9 @@ type Readings struct {
 	// Signals in the order of the model's. Missing ones are unknown. The entries of
 	// the uplink and flapping signals are ignored: Link and Reconnects decide.
 	Signals []Reading
+	// Plain, if set, has the value of each signal of which there is no more to say than that;
+	// NaN: Signals tells. Who evaluates a fleet is spared filling in most of Signals.
+	Plain []float64
 	// Packs says which of the model's packs were found now. Missing ones were not.
 	Packs []bool
 	// At is when the readings were true, if that is not now: readings from Cortex
@@ -57,4 +63,23 @@ type Readings struct {
 	// the evaluation doesn't count towards a change of colour, except into red by a
 	// critical signal.
 	LiveOnly bool
+}
+
+// of is what is known of a signal.
+func (r *Readings) of(i int) Reading {
+	if i < len(r.Plain) && !math.IsNaN(r.Plain[i]) {
+		return Reading{Value: r.Plain[i], Known: true}
+	}
+	if i < len(r.Signals) {
+		return r.Signals[i]
+	}
+	return Reading{}
+}
+
+// Spread moves what Plain has to Signals.
+func (r *Readings) Spread() {
+	for i := range r.Plain {
+		r.Signals[i] = r.of(i)
+		r.Plain[i] = math.NaN()
+	}
 }

@@ -133,6 +133,10 @@ func (e *evaluation) reason(i int, caps bool) Reason {
 		r.Threshold = sig.Bad
 	}
 	r.PointsLost = e.loss(i, d)
+	if p := e.asBefore(i, &r); p != nil {
+		r.Text = p.Text
+		return r
+	}
 	var room [256]byte
 	text := sig.render(room[:0], st.Value, r.Threshold)
 	if f := e.m.flapping; i == e.m.uplink && f >= 0 && e.st.Signals[f].Known && e.st.Signals[f].Score < 1 {
@@ -150,6 +154,22 @@ func (e *evaluation) reason(i int, caps bool) Reason {
 	}
 	r.Text = e.said(sig.Name, text)
 	return r
+}
+
+// asBefore is the reason that the site had before, if its text says what r's would.
+func (e *evaluation) asBefore(i int, r *Reason) *Reason {
+	if e.prev == nil || e.prev.Model != e.m || i == e.m.uplink || e.st.Dimensions[e.m.Signals[i].dim].Stale || e.prev.Dimensions[e.m.Signals[i].dim].Stale {
+		return nil
+	}
+	for k := range e.prev.Reasons {
+		if p := &e.prev.Reasons[k]; p.Signal == r.Signal {
+			if p.Held || p.Value != r.Value || p.Threshold != r.Threshold || !slices.Equal(p.Objects, r.Objects) {
+				return nil
+			}
+			return p
+		}
+	}
+	return nil
 }
 
 // said is the text as a string: the one that the reason had before, if that is the same.

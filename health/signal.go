@@ -5,10 +5,42 @@ import (
 	"math"
 )
 
+// signals goes through all of them. Nearly all of a fleet's are well, and that is soon said:
+// signal and count would say the same.
+func (e *evaluation) signals() {
+	var plain []float64
+	if e.plain {
+		plain = e.r.Plain
+	}
+	for i := range e.st.Signals {
+		if i >= len(plain) {
+			e.signal(i)
+			continue
+		}
+		l, v := &e.m.lanes[i], plain[i]
+		if !(v >= l.lowest && v <= l.highest) || l.link {
+			e.signal(i)
+			continue
+		}
+		st := &e.st.Signals[i]
+		st.Value, st.Known, st.At, st.Score = v, true, e.readAt, 1
+		if st.Applies = l.pack < 0 || e.recent(e.st.Packs[l.pack]); !st.Applies {
+			continue
+		}
+		st.Counted = true
+		e.total[l.dim] += l.weight
+		e.known[l.dim] += l.weight
+		e.sum[l.dim] += l.weight
+		if dim := &e.st.Dimensions[l.dim]; dim.At == 0 || st.At < dim.At {
+			dim.At = st.At
+		}
+	}
+}
+
 func (e *evaluation) signal(i int) {
 	sig, st := &e.m.Signals[i], &e.st.Signals[i]
-	if e.plain && i < len(e.r.Signals) && i != e.m.uplink && i != e.m.flapping {
-		if r := &e.r.Signals[i]; r.Known && sig.Well(r.Value) {
+	if e.plain && i != e.m.uplink && i != e.m.flapping {
+		if r := e.r.of(i); r.Known && sig.Well(r.Value) {
 			st.Value, st.Known, st.At, st.Score = r.Value, true, e.readAt, 1
 			e.count(i, sig, st)
 			return
@@ -28,8 +60,9 @@ func (e *evaluation) signal(i int) {
 	case e.r.LiveOnly && before != nil:
 		st.Garbage, st.At = before.Garbage, before.At
 		e.note(i, e.prev.NoteOf(place).Err, nil)
-	case i < len(e.r.Signals):
-		e.read(i, st, &e.r.Signals[i], before, place)
+	case i < max(len(e.r.Signals), len(e.r.Plain)):
+		r := e.r.of(i)
+		e.read(i, st, &r, before, place)
 	}
 	if st.Known {
 		st.Score = sig.Score(st.Value)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -50,7 +51,7 @@ func newPaced(t *testing.T, since time.Time, sites ...string) *paced {
 		t.Fatal(err)
 	}
 	p := &paced{t: t, reg: newRegional(t, "one"), inv: &shelf{changed: make(chan struct{}, 1)}, known: map[string]bool{}}
-	o := Options{Shipped: m, Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler), LiveMaxAge: time.Hour, Inventory: p.inv, Status: p.inv, Regionals: []Regional{{Name: "one", URL: p.reg.url}}}
+	o := Options{Shipped: m, Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler), LiveMaxAge: time.Hour, Client: &http.Client{Transport: hosts{"one": p.reg}}, Inventory: p.inv, Status: p.inv, Regionals: []Regional{{Name: "one", URL: p.reg.url}}}
 	if p.e, err = New(o); err != nil {
 		t.Fatal(err)
 	}

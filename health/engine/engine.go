@@ -154,6 +154,7 @@ type Engine struct {
 	heard     []heard
 	removed   []fleet.SiteID // gone from the inventory, not yet published
 	scratch   []health.Reading
+	plain     []float64
 	found     []bool
 	members   []health.Member
 	scores    []float64

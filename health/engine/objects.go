@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"muster.dev/muster/health"
+	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
 )
 
@@ -50,7 +51,7 @@ func (e *Engine) wanted(a *answers) [][]int32 {
 		bind := a.plan.binding(a.snap.of[j])
 		for i, o := range bind.objects {
 			q := bind.query[i]
-			if o < 0 || q < 0 || !a.have[q][j] || !(bind.model.Signals[i].Score(a.value[q][j]) < 1) {
+			if o < 0 || q < 0 || !a.have[q][j] || bind.model.Well(i, a.value[q][j]) || !(bind.model.Signals[i].Score(a.value[q][j]) < 1) {
 				continue
 			}
 			if lost[o] == nil {
@@ -180,6 +181,10 @@ func (l *objectLabels) reset() { *l = objectLabels{} }
 const maxLabel = 100
 
 func (l *objectLabels) add(name, value []byte) {
+	switch string(name) {
+	case fleet.SeriesTenant, fleet.SeriesSite, fleet.SeriesRegion: // whose, and not what
+		return
+	}
 	v := string(value)
 	if len(v) > maxLabel {
 		v = strings.ToValidUTF8(v[:maxLabel], "") + "…"

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -97,6 +98,7 @@ type regional struct {
 	*prom
 	name string
 	url  string
+	mux  *http.ServeMux
 	down atomic.Bool
 	slow atomic.Int64 // nanoseconds before a query is answered
 	late atomic.Int64 // nanoseconds before the live view is answered
@@ -153,15 +155,44 @@ func newRegional(t testing.TB, name string) *regional {
 		}
 		r.router.ServeHTTP(w, req)
 	})))
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if r.down.Load() {
-			panic(http.ErrAbortHandler)
-		}
-		mux.ServeHTTP(w, req)
-	}))
-	t.Cleanup(srv.Close)
-	r.url = srv.URL
+	r.mux, r.url = mux, "http://"+name
 	return r
+}
+
+func (r *regional) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if r.down.Load() {
+		panic(http.ErrAbortHandler)
+	}
+	r.mux.ServeHTTP(w, req)
+}
+
+// hosts is the network of a test, by name: without sockets, so that a test runs in fake time
+// (testing/synctest), where a machine that is busy with other things delays nothing.
+type hosts map[string]http.Handler
+
+func (h hosts) RoundTrip(req *http.Request) (_ *http.Response, err error) {
+	defer func() {
+		switch p := recover(); p {
+		case nil:
+		case http.ErrAbortHandler:
+			err = errors.New("connection refused")
+		default:
+			panic(p)
+		}
+	}()
+	if err := req.Context().Err(); err != nil {
+		return nil, err
+	}
+	req = req.Clone(req.Context())
+	if req.Body == nil {
+		req.Body = http.NoBody
+	}
+	w := httptest.NewRecorder()
+	h[req.URL.Host].ServeHTTP(w, req)
+	if err := req.Context().Err(); err != nil {
+		return nil, err
+	}
+	return w.Result(), nil
 }
 
 // connect says what the live view holds about a site.
@@ -200,40 +231,39 @@ type cortex struct {
 }
 
 func newCortex(t testing.TB, tenants ...string) *cortex {
-	c := &cortex{tenants: map[string]*prom{}}
+	c := &cortex{url: "http://cortex", tenants: map[string]*prom{}}
 	for _, name := range tenants {
 		c.tenants[name] = newProm(t)
 	}
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		p := c.tenants[req.Header.Get("X-Scope-OrgID")]
-		if p == nil {
-			http.Error(w, "no org id", http.StatusUnauthorized)
-			return
-		}
-		switch req.URL.Path {
-		case "/prometheus/api/v1/query":
-			req.URL.Path = "/query"
-			c.mu.Lock()
-			c.queries = append(c.queries, req.FormValue("query"))
-			c.mu.Unlock()
-		case "/prometheus/api/v1/query_range":
-			req.URL.Path = "/query_range"
-		case "/api/v1/push":
-			if _, full := c.refuses.Load(req.Header.Get("X-Scope-OrgID")); full {
-				w.Header().Set("Retry-After", "3600")
-				http.Error(w, "per-user series limit exceeded", http.StatusTooManyRequests)
-				return
-			}
-			req.URL.Path = "/write"
-		default:
-			http.NotFound(w, req)
-			return
-		}
-		p.router.ServeHTTP(w, req)
-	}))
-	t.Cleanup(srv.Close)
-	c.url = srv.URL
 	return c
+}
+
+func (c *cortex) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	p := c.tenants[req.Header.Get("X-Scope-OrgID")]
+	if p == nil {
+		http.Error(w, "no org id", http.StatusUnauthorized)
+		return
+	}
+	switch req.URL.Path {
+	case "/prometheus/api/v1/query":
+		req.URL.Path = "/query"
+		c.mu.Lock()
+		c.queries = append(c.queries, req.FormValue("query"))
+		c.mu.Unlock()
+	case "/prometheus/api/v1/query_range":
+		req.URL.Path = "/query_range"
+	case "/api/v1/push":
+		if _, full := c.refuses.Load(req.Header.Get("X-Scope-OrgID")); full {
+			w.Header().Set("Retry-After", "3600")
+			http.Error(w, "per-user series limit exceeded", http.StatusTooManyRequests)
+			return
+		}
+		req.URL.Path = "/write"
+	default:
+		http.NotFound(w, req)
+		return
+	}
+	p.router.ServeHTTP(w, req)
 }
 
 // shelf is an inventory that a test fills, and takes what is reported.
@@ -316,10 +346,14 @@ func begin(t testing.TB, dir string, regionals []*regional, store *cortex, inv *
 		Tick: 100 * time.Millisecond, LiveInterval: 30 * time.Millisecond, LiveTimeout: 500 * time.Millisecond, LiveMaxAge: 300 * time.Millisecond,
 		QueryTimeout: 2 * time.Second, MissingGrace: 400 * time.Millisecond, Patience: 100 * time.Millisecond, PushPatience: time.Second,
 	}
+	network := hosts{}
+	o.Client = &http.Client{Transport: network}
 	for _, r := range regionals {
+		network[r.name] = r
 		o.Regionals = append(o.Regionals, Regional{Name: r.name, URL: r.url})
 	}
 	if store != nil {
+		network["cortex"] = store
 		o.StoreQueryURL, o.StoreWriteURL = store.url+"/prometheus/api/v1", store.url+"/api/v1/push"
 	}
 	if change != nil {

@@ -30,6 +30,7 @@ func (b *binding) withhold(r *health.Readings, m *memory, now time.Time) {
 	if m.before.IsZero() {
 		return
 	}
+	r.Spread()
 	own := m.link == health.LinkUp && now.Sub(m.since) >= settled
 	for i := range r.Signals {
 		rd, until := &r.Signals[i], m.before.Add(b.reach[i])

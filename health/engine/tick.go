@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -337,8 +338,9 @@ func (e *Engine) pass(a *answers) {
 // evaluate computes a site's health from a tick's answers; j is its position there.
 func (e *Engine) evaluate(m *memory, a *answers, j int, now time.Time) {
 	b := a.plan.binding(a.snap.of[j])
-	r := health.Readings{Signals: slices.Grow(e.scratch[:0], len(b.query))[:len(b.query)]}
-	e.scratch = r.Signals
+	n := len(b.query)
+	r := health.Readings{Signals: slices.Grow(e.scratch[:0], n)[:n], Plain: slices.Grow(e.plain[:0], n)[:n]}
+	e.scratch, e.plain = r.Signals, r.Plain
 	home := a.home[j]
 	store := home >= int32(len(e.regionals))
 	m.fromStore = store
@@ -364,30 +366,35 @@ func (e *Engine) evaluate(m *memory, a *answers, j int, now time.Time) {
 	a.read(&r, j, b, why)
 	b.withhold(&r, m, now)
 	r.Link, r.LinkSince, r.Reconnects = m.link, m.since, m.reconnects(now)
-	st := health.Evaluate(b.model, r, m.state, now)
-	m.state = &st
+	m.state = health.EvaluateNew(b.model, &r, m.state, now)
 	p := a.snap.shadowOf(j)
 	if p == nil {
 		m.shadow = nil
 		return
 	}
 	b = a.plan.binding(p)
-	r.Signals, r.Packs = make([]health.Reading, len(b.query)), make([]bool, len(b.packs))
+	r.Signals, r.Plain, r.Packs = make([]health.Reading, len(b.query)), make([]float64, len(b.query)), make([]bool, len(b.packs))
 	a.read(&r, j, b, why)
 	b.withhold(&r, m, now)
-	shadow := health.Evaluate(b.model, r, m.shadow, now)
-	m.shadow = &shadow
+	m.shadow = health.EvaluateNew(b.model, &r, m.shadow, now)
 }
 
-// read takes what the answers say of a site into r, whose Signals and Packs have the
+// read takes what the answers say of a site into r, whose Signals, Plain and Packs have the
 // lengths of the binding's; away is why there are no answers about it.
 func (a *answers) read(r *health.Readings, j int, b *binding, away string) {
-	home := a.home[j]
+	home, uplink := a.home[j], b.model.Uplink()
 	for i, q := range b.query {
+		if q >= 0 && home != homeUnknown && a.errs[q] == nil && a.have[q][j] {
+			if v := a.value[q][j]; b.model.Well(i, v) {
+				r.Plain[i] = v
+				continue
+			}
+		}
+		r.Plain[i] = math.NaN()
 		rd := &r.Signals[i]
 		*rd = health.Reading{}
 		switch {
-		case i == b.model.Uplink():
+		case i == uplink:
 		case q < 0:
 			rd.Err = b.err[i]
 		case home == homeUnknown:
@@ -396,7 +403,7 @@ func (a *answers) read(r *health.Readings, j int, b *binding, away string) {
 			rd.Err = a.errs[q][home]
 		case a.have[q][j]:
 			rd.Value, rd.Known = a.value[q][j], true
-			if o := b.objects[i]; o >= 0 && !b.model.Signals[i].Well(rd.Value) {
+			if o := b.objects[i]; o >= 0 && !b.model.Well(i, rd.Value) {
 				rd.Objects = a.named[o][int32(j)]
 			}
 		}
@@ -449,11 +456,9 @@ func (e *Engine) relink(m *memory, p *policy, now time.Time) {
 		model = prev.Model // an edited policy waits for the tick that asks its queries
 	}
 	r := health.Readings{Link: m.link, LinkSince: m.since, Reconnects: m.reconnects(now), LiveOnly: true}
-	st := health.Evaluate(model, r, prev, now)
-	m.state = &st
+	m.state = health.EvaluateNew(model, &r, prev, now)
 	if m.shadow != nil {
-		shadow := health.Evaluate(m.shadow.Model, r, m.shadow, now)
-		m.shadow = &shadow
+		m.shadow = health.EvaluateNew(m.shadow.Model, &r, m.shadow, now)
 	}
 }
 

@@ -255,7 +255,7 @@ func (e *Engine) askTrial(ctx context.Context, a *answers) {
 
 func (e *Engine) settle(a *answers, j int, p *policy, s *Site, now time.Time) health.State {
 	b := a.plan.binding(p)
-	r := health.Readings{Link: s.State.Link, LinkSince: s.State.LinkSince, Signals: make([]health.Reading, len(b.query)), Packs: make([]bool, len(b.packs))}
+	r := health.Readings{Link: s.State.Link, LinkSince: s.State.LinkSince, Signals: make([]health.Reading, len(b.query)), Plain: make([]float64, len(b.query)), Packs: make([]bool, len(b.packs))}
 	if i, ok := s.State.Model.Index(health.SignalFlapping); ok && s.State.Signals[i].Known {
 		r.Reconnects = int(s.State.Signals[i].Value)
 	}

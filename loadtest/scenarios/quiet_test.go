@@ -18,13 +18,15 @@ var (
 	quietSites = flag.Int("quiet.sites", 4, "how many normal sites TestQuietSites plays")
 	quietFor   = flag.Duration("quiet.for", 30*time.Minute, "for how long")
 	quietFirst = flag.Int("quiet.first", 0, "the number of the first: other sites than another run's")
+	quietSeed  = flag.Uint64("quiet.seed", 7, "of what happens to them")
+	quietWhole = flag.Bool("quiet.collectors", true, "each site has a collector; without, its samples go straight to the regional, a fifth of the work")
 	quietNotes = flag.String("quiet.notes", "", "also write to this file how far it is, each simulated hour")
 )
 
-// quietAtOnce is how many of them are played side by side: their engine is in memory. The
+// quietAtOnce of them share an engine, which is in memory. The
 // next ones begin when these are through all of it, so that a run that is cut off has some
 // whole ones to show.
-const quietAtOnce = 25
+var quietAtOnce = flag.Int("quiet.at.once", 25, "how many are played side by side")
 
 // TestQuietSites plays sites of all sizes that have nothing but normal days: every 20
 // minutes one of the events of the normal scenarios. None may turn red. `make quiet` plays many
@@ -46,7 +48,7 @@ func TestQuietSites(t *testing.T) {
 	}
 	var list []*Scenario
 	for i := *quietFirst; i < *quietFirst+*quietSites; i++ {
-		rnd := rand.New(rand.NewPCG(7, uint64(i)))
+		rnd := rand.New(rand.NewPCG(*quietSeed, uint64(i)))
 		nodes := 3 + rnd.IntN(3)
 		sc := &Scenario{Name: fmt.Sprintf("quiet-%03d", i), Normal: true, For: Duration(*quietFor), Site: Shape{Nodes: nodes, Pods: 2*nodes + 14 + 5*rnd.IntN(4), Spares: 3}}
 		for at := Duration(rnd.Int64N(int64(10 * time.Minute))); at+Duration(15*time.Minute) < sc.For; at += Duration(20 * time.Minute) {
@@ -63,9 +65,10 @@ func TestQuietSites(t *testing.T) {
 		}
 		list = append(list, sc)
 	}
+	note(t, "seed %d, sites %d to %d for %s", *quietSeed, *quietFirst, *quietFirst+*quietSites-1, *quietFor)
 	var total tally
-	for some := range slices.Chunk(list, quietAtOnce) {
-		r := &rig{t: t, readOnly: true}
+	for some := range slices.Chunk(list, *quietAtOnce) {
+		r := &rig{t: t, readOnly: true, direct: !*quietWhole}
 		r.hourly = func(at time.Duration, seen map[string]map[string][]observation) {
 			tell(t, some, seen[shipped], at-time.Hour, at)
 			note(t, "figure: so far %.0f hours of sites (%d sites at %s): %s", total.hours+float64(len(some))*at.Hours(), len(some), at, total.and(some, seen[shipped]))

@@ -36,12 +36,7 @@ func (s *Site) appendPage(buf []byte, page int, node int32) []byte {
 				header = true
 			}
 			begin := len(buf)
-			for _, sg := range l.segs {
-				buf = append(buf, sg.text...)
-				if sg.v >= 0 {
-					buf = append(buf, s.vars[sg.v]...)
-				}
-			}
+			buf = s.appendName(buf, l)
 			v := l.value(f, l)
 			if wrong.zeros != nil {
 				v = max(0, v-wrong.zeros[l])
@@ -51,6 +46,17 @@ func (s *Site) appendPage(buf []byte, page int, node int32) []byte {
 				continue
 			}
 			buf = appendGarbage(buf, begin, v, what, f.now)
+		}
+	}
+	return buf
+}
+
+// appendName writes a series up to its value.
+func (s *Site) appendName(buf []byte, l *line) []byte {
+	for _, sg := range l.segs {
+		buf = append(buf, sg.text...)
+		if sg.v >= 0 {
+			buf = append(buf, s.vars[sg.v]...)
 		}
 	}
 	return buf

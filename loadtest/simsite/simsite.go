@@ -208,6 +208,10 @@ type NodePage struct {
 	Exporter string // the page's name, without slashes
 	Node     int    // -1: the exporter runs once in the cluster
 	Handler  http.Handler
+
+	site *Site
+	page int
+	node int32
 }
 
 // NodePages are the pages as the exporters of a cluster serve them: one for each node
@@ -216,11 +220,11 @@ func (s *Site) NodePages() []NodePage {
 	var out []NodePage
 	for i, p := range pages {
 		if !p.perNode {
-			out = append(out, NodePage{p.name, -1, s.pageHandler(i, allNodes)})
+			out = append(out, NodePage{p.name, -1, s.pageHandler(i, allNodes), s, i, allNodes})
 			continue
 		}
 		for n := range s.tmpl.shape.nodes {
-			out = append(out, NodePage{p.name, n, s.pageHandler(i, int32(n))})
+			out = append(out, NodePage{p.name, n, s.pageHandler(i, int32(n)), s, i, int32(n)})
 		}
 	}
 	return out
