@@ -149,6 +149,6 @@ the page itself has. What the DaemonSet of ` + "`muster site manifest`" + ` runs
 			_, err := cmd.OutOrStdout().Write(edge.Sample)
 			return err
 		}})
-	cmd.AddCommand(join, run, watchdog, status, softwareCommand(load), host, conf)
+	cmd.AddCommand(join, run, watchdog, status, softwareCommand(load), guardCommand(), host, conf)
 	return cmd
 }

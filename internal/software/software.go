@@ -23,6 +23,10 @@ const Kind = "Software"
 // Components are the parts of a site that are replaced as a whole.
 var Components = []string{"os", "agent", "platform"}
 
+// Kubernetes is the architecture of a version's file for sites that run it as pods: the
+// reference of an image. Files for any architecture are none.
+const Kubernetes = "kubernetes"
+
 // MaxBytes of one encoded Wanted; its root metadata is most of it.
 const MaxBytes = 1 << 20
 
@@ -58,7 +62,7 @@ type Wanted struct {
 
 // File is what a version is made of for an architecture.
 type File struct {
-	Architecture string `json:"architecture"` // as in runtime.GOARCH; any: of all
+	Architecture string `json:"architecture"` // as in runtime.GOARCH; any: of all machines; or Kubernetes
 	Target       string `json:"target"`       // its name in the signed repository
 	Digest       string `json:"digest"`       // SHA-256 in hex
 	Size         int64  `json:"size"`         // bytes
@@ -73,7 +77,9 @@ type Window struct {
 
 // For returns the file for an architecture.
 func (w *Wanted) For(architecture string) (File, bool) {
-	i := slices.IndexFunc(w.Files, func(f File) bool { return f.Architecture == architecture || f.Architecture == "any" })
+	i := slices.IndexFunc(w.Files, func(f File) bool {
+		return f.Architecture == architecture || f.Architecture == "any" && architecture != Kubernetes
+	})
 	if i < 0 {
 		return File{}, false
 	}

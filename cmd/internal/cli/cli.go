@@ -113,6 +113,11 @@ func RefuseUnknown(cmd *cobra.Command) {
 				known = append(known, sub.Name())
 			}
 		}
+		for _, verb := range cmd.Root().Commands() {
+			if verb.Name() == strings.TrimSuffix(args[0], "s") || verb.Name() == args[0] { // kubectl's habit, such as get rollouts
+				return fmt.Errorf("%s does not know %q; see `%s --help`", cmd.CommandPath(), args[0], verb.CommandPath())
+			}
+		}
 		return fmt.Errorf("%s does not know %q: want %s", cmd.CommandPath(), args[0], strings.Join(known, ", "))
 	}
 }

@@ -194,7 +194,7 @@ func describeSite(w io.Writer, tenant string, now *siteNow, vs []v1alpha1.Virtua
 	section("Labels", s.Labels)
 	fmt.Fprintln(w, "Conditions:")
 	for _, c := range s.Status.Conditions {
-		fmt.Fprintf(w, "  %-26s%-8s%s: %s\n", c.Type, c.Status, c.Reason, c.Message)
+		fmt.Fprintf(w, "  %-26s%-8s%s\n", c.Type, c.Status, strings.TrimSuffix(c.Reason+": "+c.Message, ": "))
 	}
 	describeNow(w, now)
 }

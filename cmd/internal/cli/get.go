@@ -217,8 +217,13 @@ func siteRow(_ string, o client.Object) []string {
 	if s.MaintenanceAt(time.Now()) != nil {
 		phase += ",Maintenance"
 	}
+	// The object's time is minutes old while the site is there: each contact in it would be a write.
+	seen := age(s.Status.LastSeen)
+	if s.Status.Phase == fleet.PhaseOnline {
+		seen = "now"
+	}
 	v := s.Status.Versions
-	return []string{s.Name, orDash(phase), orDash(s.Labels[fleet.LabelRegion]), score, colour, age(s.Status.LastSeen), age(&s.CreationTimestamp),
+	return []string{s.Name, orDash(phase), orDash(s.Labels[fleet.LabelRegion]), score, colour, seen, age(&s.CreationTimestamp),
 		orDash(v["agent"]), orDash(v["os"]), orDash(v["kubernetes"]), orDash(s.Status.Regional), reason}
 }
 

@@ -19,6 +19,7 @@ import (
 	"helm.sh/helm/v3/pkg/engine"
 	"helm.sh/helm/v3/pkg/releaseutil"
 
+	"muster.dev/muster/control/agent/software/images"
 	"muster.dev/muster/deploy/helm"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
@@ -26,7 +27,7 @@ import (
 )
 
 // Features of a site that is a cluster, in the order of the chart.
-var Features = []string{"metrics", "host", "logs", "workloads", "virtualhosts", "restarts"}
+var Features = []string{"metrics", "host", "logs", "workloads", "virtualhosts", "restarts", "upgrades"}
 
 // ManifestOptions say how a cluster becomes a site.
 type ManifestOptions struct {
@@ -57,7 +58,9 @@ Features, each with just the rights that it needs:
   workloads  what the fleet deploys is applied to the cluster
   virtualhosts  Services of the tenant's other sites are reached by name, and served to them;
              needs workloads
-  restarts   an account by which the nodes restart into a new operating system one at a time`,
+  restarts   an account by which the nodes restart into a new operating system one at a time
+  upgrades   the fleet may bring another version of muster-edge, by the digest of its image;
+             a guard puts the old one back if it is not well`,
 		Example: `  muster site manifest --token $(muster token create --token-only) | kubectl apply -f -
   muster site manifest --token - --site paris-07 --features metrics,host,logs <token >paris-07.yaml`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -152,12 +155,11 @@ func (o *ManifestOptions) values() map[string]any {
 		"networkPolicy":    map[string]any{"enabled": !o.NoNetworkPolicy},
 	}
 	if o.Image != "" {
-		// The last colon is the tag's, unless a slash follows: then it is a port.
-		repo, tag := o.Image, ""
-		if i := strings.LastIndexByte(o.Image, ':'); i > strings.LastIndexByte(o.Image, '/') {
-			repo, tag = o.Image[:i], o.Image[i+1:]
+		repo, tag, digest := images.Split(o.Image)
+		if tag = cmp.Or(tag, "latest"); digest != "" {
+			tag += "@" + digest
 		}
-		v["image"] = map[string]any{"repository": repo, "tag": cmp.Or(tag, "latest")}
+		v["image"] = map[string]any{"repository": repo, "tag": tag}
 	}
 	return v
 }

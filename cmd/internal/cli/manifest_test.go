@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"muster.dev/muster/control/agent/kube"
+	"muster.dev/muster/control/agent/software/images"
 	"muster.dev/muster/control/agent/software/lease"
 	"muster.dev/muster/health/defaults"
 )
@@ -159,18 +160,23 @@ func TestManifestGrantsWhatWorkloadsNeed(t *testing.T) {
 			t.Errorf("%s: -want +chart:\n%s", name, diff)
 		}
 	}
-	i := slices.IndexFunc(list, func(u *unstructured.Unstructured) bool {
-		return u.GetKind() == "Role" && u.GetName() == "muster-edge-restart"
-	})
-	if i < 0 {
-		t.Fatal("no Role muster-edge-restart")
-	}
-	var role rbacv1.Role
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list[i].Object, &role); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(lease.LeaseRules(), role.Rules); diff != "" {
-		t.Errorf("the lease's Role: -want +chart:\n%s", diff)
+	for name, want := range map[string][]rbacv1.PolicyRule{
+		"muster-edge/muster-edge-restart": lease.LeaseRules(), "muster-edge/muster-edge-upgrades": images.Rules(),
+		"muster-edge/muster-edge-guard": images.GuardRules(), "muster-edge-host/muster-edge-guard": images.HostRules(),
+	} {
+		i := slices.IndexFunc(list, func(u *unstructured.Unstructured) bool {
+			return u.GetKind() == "Role" && u.GetNamespace()+"/"+u.GetName() == name
+		})
+		if i < 0 {
+			t.Fatal("no Role " + name)
+		}
+		var role rbacv1.Role
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list[i].Object, &role); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, role.Rules); diff != "" {
+			t.Errorf("the Role %s: -want +chart:\n%s", name, diff)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,9 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"muster.dev/muster/control/agent/software/images"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/api/validation"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/software"
 	"muster.dev/muster/internal/software/bundle"
 	"muster.dev/muster/internal/software/bundle/publish"
 )
@@ -28,7 +31,7 @@ import (
 func softwareAddCmd(g *Globals) *cobra.Command {
 	s := &softwareRepo{g: g}
 	var files, requires []string
-	var notes string
+	var notes, image string
 	var deltas int
 	var noObject bool
 	cmd := &cobra.Command{
@@ -38,12 +41,13 @@ signed; deltas are made from the versions before, so that a site fetches only wh
 and a SoftwareVersion object of the tenant names them. No site does anything yet: a
 SoftwarePolicy, or a rollout of one, says who gets it.
 
-Without --file the SoftwareVersion is made of what the repository has of this version, for
+Without --file and --image the SoftwareVersion is made of what the repository has of this version, for
 one tenant or with --all-tenants for each: that needs no key. With --no-object only the
 repository changes, which needs no control plane. To say the same again does no harm; a
 version never gets other files.`,
 		Example: `  muster software add agent 1.4.2 --file amd64=bin/muster-edge --file arm64=bin/muster-edge-arm64 --keys /media/stick/muster
   muster software add os 2.1.0 --file image.img --requires os=2.0.0 --notes 'kernel 6.12' --keys /media/stick/muster
+  muster software add agent 1.4.2 --file amd64=bin/muster-edge --image registry.example.com/muster-edge:v1.4.2@sha256:6d2f…
   muster software add agent 1.4.2 --tenant acme`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, err := newVersion(args[0], args[1], requires, notes)
@@ -53,6 +57,14 @@ version never gets other files.`,
 			paths, err := filesOf(files)
 			if err != nil {
 				return err
+			}
+			if image != "" {
+				ref, err := referenceOf(image)
+				if err != nil {
+					return err
+				}
+				defer os.Remove(ref)
+				paths[software.Kubernetes] = ref
 			}
 			r, at, err := s.standing(cmd)
 			if err != nil {
@@ -80,6 +92,7 @@ version never gets other files.`,
 	s.flags(cmd)
 	f := cmd.Flags()
 	f.StringArrayVar(&files, "file", nil, "ARCH=FILE of an architecture (amd64, arm64, arm, riscv64), or FILE for any; repeatable")
+	f.StringVar(&image, "image", "", "IMAGE@sha256:DIGEST of muster-edge, for sites that are Kubernetes clusters: they take it from their own repository, so that the digest alone counts, and the tag for people")
 	f.StringArrayVar(&requires, "requires", nil, "COMPONENT=VERSION that a site must run before; repeatable")
 	f.StringVar(&notes, "notes", "", "for people: what is new, or where that can be read")
 	f.IntVar(&deltas, "deltas", 3, "from how many versions before deltas are made; 0: none")
@@ -139,6 +152,25 @@ func filesOf(flags []string) (map[string]string, error) {
 		return nil, errors.New("--file: want either one file for any architecture, or one for each")
 	}
 	return out, nil
+}
+
+// referenceOf writes the file that stands for an image, and returns its path.
+func referenceOf(image string) (path string, err error) {
+	_, tag, digest := images.Split(image)
+	ref := images.Reference{Digest: digest, Tag: tag}
+	if err := ref.Validate(); err != nil {
+		return "", fmt.Errorf("--image %q: want it with its digest, as IMAGE:TAG@sha256:…, which pushing it has printed: %w", image, err)
+	}
+	b, err := json.Marshal(ref)
+	if err != nil {
+		return "", err
+	}
+	f, err := os.CreateTemp("", "muster-image-")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(b)
+	return f.Name(), errors.Join(err, f.Close())
 }
 
 // fromRepository takes the files of what was published.
@@ -223,6 +255,9 @@ func earlier(all []bundle.Target, of bundle.About, n int) []bundle.Target {
 			return version.MustParseSemantic("0.0.0")
 		}
 		return p
+	}
+	if of.Architecture == software.Kubernetes {
+		return nil // a few bytes
 	}
 	var out []bundle.Target
 	for _, t := range all {

@@ -150,6 +150,9 @@ func (c *Config) Validate() error {
 	if err := c.Kubernetes.validate(); err != nil {
 		return err
 	}
+	if c.Software.Components.Agent.Driver == driverKubernetes && !c.Kubernetes.Enabled {
+		return errors.New("software.components.agent.driver: kubernetes: needs kubernetes.enabled")
+	}
 	if err := c.Software.validate(); err != nil {
 		return err
 	}

@@ -159,7 +159,7 @@ func newSite(ctx context.Context, env *role.Env, c Config, in *inCluster, ends e
 	}
 	o.FactoryReset = newReset(c, ends.again)
 	var s *Site
-	if o.Software, err = newSoftware(c, healthy(&s), ends.restart, env.Log); err != nil {
+	if o.Software, err = newSoftware(ctx, c, in, env, healthy(&s), ends.restart); err != nil {
 		return nil, err
 	}
 	if o.Host, err = newHost(ctx, c, env); err != nil {

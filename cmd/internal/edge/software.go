@@ -6,27 +6,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
 
+	"muster.dev/muster/cmd/internal/role"
 	"muster.dev/muster/collector"
 	"muster.dev/muster/control/agent/software/bootc"
 	"muster.dev/muster/control/agent/software/components"
 	"muster.dev/muster/control/agent/software/grub"
+	"muster.dev/muster/control/agent/software/images"
 	"muster.dev/muster/control/agent/software/lease"
 	"muster.dev/muster/control/agent/software/rauc"
 	"muster.dev/muster/control/agent/software/self"
 	"muster.dev/muster/internal/conf"
 	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/obs"
+	"muster.dev/muster/internal/software"
 )
 
 // Software says how parts of the site are replaced, each by a driver.
@@ -74,10 +75,11 @@ type SoftwareGrub struct {
 
 // The drivers.
 const (
-	driverSelf  = "self"
-	driverGrub  = "grub"
-	driverRAUC  = "rauc"
-	driverBootc = "bootc"
+	driverSelf       = "self"
+	driverKubernetes = "kubernetes"
+	driverGrub       = "grub"
+	driverRAUC       = "rauc"
+	driverBootc      = "bootc"
 )
 
 var osDrivers = []string{"", driverGrub, driverRAUC, driverBootc}
@@ -86,8 +88,8 @@ var osDrivers = []string{"", driverGrub, driverRAUC, driverBootc}
 const WatchWithin = 15 * time.Minute
 
 func (s *Software) validate() error {
-	if d := s.Components.Agent.Driver; d != "" && d != driverSelf {
-		return fmt.Errorf("software.components.agent.driver: %q: want %s, or nothing", d, driverSelf)
+	if d := s.Components.Agent.Driver; d != "" && d != driverSelf && d != driverKubernetes {
+		return fmt.Errorf("software.components.agent.driver: %q: want %s, %s, or nothing", d, driverSelf, driverKubernetes)
 	}
 	switch o := s.Components.OS; {
 	case !slices.Contains(osDrivers, o.Driver):
@@ -117,18 +119,31 @@ func (s *Software) validate() error {
 // version is this binary's as a SoftwareVersion would name it.
 func version() string { return strings.TrimPrefix(obs.Version, "v") }
 
-// newSoftware is what replaces parts of the site. restart has this process end.
-func newSoftware(c Config, healthy func(context.Context) error, restart func(), log *slog.Logger) (*components.Components, error) {
+// newSoftware is what replaces parts of the site. restart has this process end; in is the
+// cluster that it is a pod of, nil: none.
+func newSoftware(ctx context.Context, c Config, in *inCluster, env *role.Env, healthy func(context.Context) error, restart func()) (*components.Components, error) {
 	o := components.Options{
 		Dir: cmp.Or(c.Software.Dir, filepath.Join(c.StateDir, "software")), Root: c.Software.Root, Healthy: healthy,
-		Versions: map[string]string{"agent": version()}, Remedies: map[string]string{}, Logger: log,
+		Versions: map[string]string{"agent": version()}, Remedies: map[string]string{}, Logger: env.Log,
 	}
 	agent := components.Component{Name: "agent", Hold: c.Software.Hold.D(), Within: c.Software.Within.D()}
 	switch slot := os.Getenv(self.EnvSlot); {
 	case c.Software.Components.Agent.Driver == "":
 		o.Remedies["agent"] = "set software.components.agent.driver in its edge.yaml"
+	case c.Software.Components.Agent.Driver == driverKubernetes:
+		switch d, refused, err := in.software(ctx, env); {
+		case err != nil:
+			return nil, fmt.Errorf("software.components.agent: %w", err)
+		case refused != nil:
+			env.Log.Error("this site's agent can't be replaced", "err", refused)
+			o.Remedies["agent"] = "apply its manifest with the feature upgrades again (" + refused.Error() + ")"
+		default:
+			agent.Driver, agent.Architecture, agent.Healthy = d, software.Kubernetes, d.Hosts
+			o.Store = images.Memory{Client: in.kube, Namespace: in.conf.Namespace}
+			o.Components = append(o.Components, agent)
+		}
 	case slot == "" && c.Kubernetes.Enabled:
-		o.Remedies["agent"] = "upgrade its Deployment with muster site manifest or Helm"
+		o.Remedies["agent"] = "switch the feature upgrades on (features.upgrades of its chart), or upgrade it with muster site manifest or Helm"
 	case slot == "":
 		o.Remedies["agent"] = "start it with muster-edge watch, as its systemd unit does"
 	default:
@@ -261,30 +276,4 @@ func healthy(s **Site) func(context.Context) error {
 		}
 		return nil
 	}
-}
-
-// WatchOptions of Watch.
-type WatchOptions struct {
-	// Dir of the binaries; it is made if need be.
-	Dir  string
-	Args []string // of the agent
-	// Within is by when a new one has to be marked good; 0: WatchWithin.
-	Within time.Duration
-}
-
-// Watch starts the agent, in the version that is its turn, again and again until ctx ends.
-func Watch(ctx context.Context, o WatchOptions) error {
-	log, err := obs.NewLogger(os.Stderr, obs.LogOptions(DefaultConfig().Log))
-	if err != nil {
-		return err
-	}
-	path, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	if err := self.Adopt(ctx, disk.OS{}, o.Dir, version(), path); err != nil {
-		return fmt.Errorf("the agent's slots: %w", err)
-	}
-	debug.FreeOSMemory() // it waits from now on
-	return self.Watch(ctx, self.WatchOptions{Dir: o.Dir, Args: o.Args, Within: cmp.Or(o.Within, WatchWithin), Log: log.With("watchdog", true)})
 }

@@ -20,9 +20,11 @@ import (
 type Options struct {
 	Component string // os, agent, platform
 	Driver    Driver
-	// Path of the file in which it remembers where it stands.
-	Path string
-	FS   disk.FS // nil: the operating system's
+	// Path of the file in which it remembers where it stands; with a Store it is there
+	// instead, as COMPONENT.state.json.
+	Path  string
+	Store Store   // nil: none
+	FS    disk.FS // nil: the operating system's
 	// Fetch returns the path of a file that is what Wanted says, verified; it fetches what
 	// it lacks of it and goes on where it was broken off. It tells percent as it goes.
 	Fetch func(ctx context.Context, w Wanted, percent func(int)) (path string, err error)
@@ -125,7 +127,7 @@ func New(o Options) (*Machine, error) {
 		o.Within = 10 * time.Minute
 	}
 	m := &Machine{o: o}
-	b, err := os.ReadFile(o.Path)
+	b, err := m.load()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return m, disk.MkdirAll(o.FS, filepath.Dir(o.Path), 0o700)
@@ -164,7 +166,17 @@ func (m *Machine) save() error {
 	if err != nil {
 		return err
 	}
+	if m.o.Store != nil {
+		return m.o.Store.Save(m.o.Component+".state.json", b)
+	}
 	return atomicfile.WriteTo(m.o.FS, m.o.Path, b, 0o600)
+}
+
+func (m *Machine) load() ([]byte, error) {
+	if m.o.Store != nil {
+		return m.o.Store.Load(m.o.Component + ".state.json")
+	}
+	return os.ReadFile(m.o.Path)
 }
 
 // to takes the next step, once it is on disk.
@@ -356,7 +368,10 @@ func (m *Machine) fellBack(ctx context.Context, s State, why string) error {
 	if err := m.o.Driver.FallBack(ctx); err != nil {
 		return err
 	}
-	return m.fail(ctx, s.Running, fmt.Sprintf("%s, %d times", why, tries))
+	if why = fmt.Sprintf("%s, %d times", why, tries); s.Why != "" {
+		why += ": " + s.Why
+	}
+	return m.fail(ctx, s.Running, why)
 }
 
 func (m *Machine) try(ctx context.Context, s State, w Wanted) error {

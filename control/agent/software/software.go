@@ -52,6 +52,16 @@ type State struct {
 	// Other is the version in the slot that does not run, if it was verified and nothing was
 	// written to it since, so that Switch takes it; empty: none.
 	Other string
+	// Why the version that was tried last did not stay, as far as the driver knows.
+	Why string
+}
+
+// Store keeps by name what has to outlive the process, where its disk does not.
+type Store interface {
+	// Load returns what was saved; fs.ErrNotExist: nothing was.
+	Load(name string) ([]byte, error)
+	// Save replaces it as a whole; b is text, of some kilobytes.
+	Save(name string, b []byte) error
 }
 
 // Phase is where a site stands, as in the Site's status.

@@ -84,8 +84,9 @@ type SoftwareVersionSpec struct {
 
 // SoftwareBundle is the files of a version, for one architecture.
 type SoftwareBundle struct {
-	// Architecture as the nodes report it; any: the bundle is the same for all.
-	// +kubebuilder:validation:Enum=any;amd64;arm64;arm;riscv64
+	// Architecture as the nodes report it; any: the bundle is the same for all. kubernetes:
+	// the reference of an image, for sites on which the agent is pods of a cluster.
+	// +kubebuilder:validation:Enum=any;amd64;arm64;arm;riscv64;kubernetes
 	// +kubebuilder:default=any
 	Architecture string `json:"architecture"`
 	// Target is its name in the signed repository, such as os/1.4.2/amd64.img.

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/software"
 )
 
 // SoftwareVersion checks that versions can be compared, and that it can be installed
@@ -21,7 +22,16 @@ func SoftwareVersion(s *v1alpha1.SoftwareVersion) field.ErrorList {
 	if own := s.Spec.Requires[s.Spec.Component]; own != "" && !version.MustParseSemantic(own).LessThan(version.MustParseSemantic(s.Spec.Version)) {
 		errs = append(errs, field.Invalid(spec.Child("requires").Key(string(s.Spec.Component)), own, "no site could ever get "+s.Spec.Version+"; want an older version than that"))
 	}
-	if b := s.Spec.Bundles; len(b) > 1 && slices.ContainsFunc(b, func(b v1alpha1.SoftwareBundle) bool { return b.Architecture == "any" }) {
+	has := func(architecture string) bool {
+		return slices.ContainsFunc(s.Spec.Bundles, func(b v1alpha1.SoftwareBundle) bool { return b.Architecture == architecture })
+	}
+	machines := len(s.Spec.Bundles)
+	if has(software.Kubernetes) {
+		if machines--; s.Spec.Component != "agent" {
+			errs = append(errs, field.Invalid(spec.Child("bundles"), software.Kubernetes, "want it of the agent alone: nothing else is pods that are replaced"))
+		}
+	}
+	if machines > 1 && has("any") {
 		errs = append(errs, field.Invalid(spec.Child("bundles"), "any", "want either one bundle for any architecture, or one for each"))
 	}
 	return errs

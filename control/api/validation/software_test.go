@@ -22,6 +22,11 @@ func TestSoftwareVersion(t *testing.T) {
 	expect(t, "any and one more", SoftwareVersion(release(func(s *v1alpha1.SoftwareVersionSpec) {
 		s.Bundles = append(s.Bundles, v1alpha1.SoftwareBundle{Architecture: "any"})
 	})), "spec.bundles", "either")
+	expect(t, "an image beside a file for any machine", SoftwareVersion(release(func(s *v1alpha1.SoftwareVersionSpec) {
+		s.Component, s.Requires = v1alpha1.SoftwareAgent, nil
+		s.Bundles = []v1alpha1.SoftwareBundle{{Architecture: "any"}, {Architecture: "kubernetes"}}
+	})))
+	expect(t, "an operating system as an image of pods", SoftwareVersion(release(func(s *v1alpha1.SoftwareVersionSpec) { s.Bundles[0].Architecture = "kubernetes" })), "spec.bundles", "agent alone")
 	expect(t, "a site's wish", Site(&v1alpha1.Site{Spec: v1alpha1.SiteSpec{Software: map[v1alpha1.SoftwareComponent]string{"os": "latest"}}}), "spec.software[os]", "1.4.2")
 	expect(t, "an empty one", Site(&v1alpha1.Site{Spec: v1alpha1.SiteSpec{Software: map[v1alpha1.SoftwareComponent]string{"os": ""}}}), "spec.software[os]")
 }

@@ -185,6 +185,12 @@ func (c *Cluster) Say(namespace, pod, line string) {
 	c.do("say", "namespace", namespace, "pod", pod, "line", line)
 }
 
+// CrashImage has containers exit with 1 as they start whose images' names contain this.
+func (c *Cluster) CrashImage(image string) {
+	c.t.Helper()
+	c.do("die", "image", image)
+}
+
 // FailPull has pulls of images fail whose names contain this, until HealPull. No node has
 // them any more either.
 func (c *Cluster) FailPull(image string) {

@@ -38,6 +38,10 @@ func TestCluster(t *testing.T) {
 		t.Fatalf("nodes %+v, %v", nodes, err)
 	}
 
+	c.CrashImage("dies:")
+	if _, err := c.Client.AppsV1().Deployments(namespace).Create(ctx, deployment("dies", 1, "here/dies:v1"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	crashes := deployment("crashes", 1, "busybox")
 	crashes.Spec.Template.Spec.Containers[0].Command = []string{"sh", "-c", "echo no; exit 1"}
 	if _, err := c.Client.AppsV1().Deployments(namespace).Create(ctx, crashes, metav1.CreateOptions{}); err != nil {
@@ -142,7 +146,10 @@ func TestCluster(t *testing.T) {
 		available(t, c, "pull", 1)
 	})
 
-	t.Run("what crashes again and again waits", func(t *testing.T) { waiting(t, c, "crashes", "CrashLoopBackOff") })
+	t.Run("what crashes again and again waits", func(t *testing.T) {
+		waiting(t, c, "crashes", "CrashLoopBackOff")
+		waiting(t, c, "dies", "CrashLoopBackOff")
+	})
 
 	t.Run("logs and exec", func(t *testing.T) {
 		var name string

@@ -139,8 +139,8 @@ func TestManifestIsAdmitted(t *testing.T) {
 			}
 		}
 	}
-	if seen != 4 {
-		t.Errorf("%d workloads, want muster-edge, kube-state-metrics and two DaemonSets", seen)
+	if seen != 5 {
+		t.Errorf("%d workloads, want muster-edge, its guard, kube-state-metrics and two DaemonSets", seen)
 	}
 }
 

@@ -9,11 +9,13 @@
 package components
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -27,7 +29,6 @@ import (
 
 	"muster.dev/muster/control/agent"
 	"muster.dev/muster/control/agent/software"
-	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/disk"
 	sw "muster.dev/muster/internal/software"
 	"muster.dev/muster/internal/software/bundle"
@@ -44,6 +45,10 @@ type Component struct {
 	Driver software.Driver
 	// Image opens what runs, for deltas; nil: whole files are fetched.
 	Image func(ctx context.Context) (version string, image *os.File, err error)
+	// Architecture of its files; empty: this machine's.
+	Architecture string
+	// Healthy is asked beside that of the Options; nil: there is no more to ask.
+	Healthy func(ctx context.Context) error
 	// Hold and Within are as in software.Options.
 	Hold, Within           time.Duration
 	BeforeBoot, AfterTrial func(ctx context.Context) error
@@ -73,6 +78,9 @@ type Options struct {
 	Remedies map[string]string
 	Logger   *slog.Logger
 	FS       disk.FS // nil: the operating system's
+	// Store keeps what must be there after a restart that Dir does not outlive, as on a
+	// pod's own disk; nil: Dir does.
+	Store software.Store
 }
 
 // Components is safe for concurrent use.
@@ -103,12 +111,13 @@ func New(o Options) (*Components, error) {
 	}
 	c := &Components{o: o}
 	for _, comp := range o.Components {
+		comp.Architecture = cmp.Or(comp.Architecture, runtime.GOARCH)
 		p := &part{Component: comp, changed: make(chan struct{}, 1)}
-		p.source = software.Source{Component: comp.Name, Architecture: runtime.GOARCH, Dir: filepath.Join(o.Dir, comp.Name, "files"), Running: comp.Image, Log: o.Logger}
+		p.source = software.Source{Component: comp.Name, Architecture: comp.Architecture, Dir: filepath.Join(o.Dir, comp.Name, "files"), Running: comp.Image, Log: o.Logger}
 		var err error
 		p.machine, err = software.New(software.Options{
-			Component: comp.Name, Driver: comp.Driver, Path: filepath.Join(o.Dir, comp.Name, "state.json"), FS: o.FS,
-			Healthy: o.Healthy, Linked: func() error { return c.agent.Connected() }, Hold: comp.Hold, Within: comp.Within, BeforeBoot: comp.BeforeBoot, AfterTrial: comp.AfterTrial,
+			Component: comp.Name, Driver: comp.Driver, Path: filepath.Join(o.Dir, comp.Name, "state.json"), Store: o.Store, FS: o.FS,
+			Healthy: both(o.Healthy, comp.Healthy), Linked: func() error { return c.agent.Connected() }, Hold: comp.Hold, Within: comp.Within, BeforeBoot: comp.BeforeBoot, AfterTrial: comp.AfterTrial,
 			Versions: c.versions,
 			Fetch: func(ctx context.Context, w software.Wanted, percent func(int)) (string, error) {
 				return c.fetch(ctx, p, w, percent)
@@ -120,6 +129,22 @@ func New(o Options) (*Components, error) {
 		c.parts = append(c.parts, p)
 	}
 	return c, nil
+}
+
+// both asks one after the other; nil is well.
+func both(a, b func(context.Context) error) func(context.Context) error {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	return func(ctx context.Context) error {
+		if err := a(ctx); err != nil {
+			return err
+		}
+		return b(ctx)
+	}
 }
 
 // versions are what runs, by component.
@@ -136,31 +161,12 @@ func (c *Components) versions() map[string]string {
 	return out
 }
 
-// rootFile is where the first root is kept.
-func (c *Components) rootFile() string {
-	if c.o.Root != "" {
-		return c.o.Root
-	}
-	return filepath.Join(c.o.Dir, "root.json")
-}
-
-// keepRoot keeps the first root that control sends, unless there is one.
-func (c *Components) keepRoot(root []byte) error {
-	if c.o.Root != "" || len(root) == 0 {
-		return nil
-	}
-	if _, err := os.Stat(c.rootFile()); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := disk.MkdirAll(c.o.FS, c.o.Dir, 0o700); err != nil {
-		return err
-	}
-	return atomicfile.WriteTo(c.o.FS, c.rootFile(), root, 0o600)
-}
-
 // fetch is a Machine's Fetch.
 func (c *Components) fetch(ctx context.Context, p *part, w software.Wanted, percent func(int)) (string, error) {
 	if p.source.Trust == nil {
+		if err := c.restoreTrust(p.Name); err != nil {
+			return "", err
+		}
 		root, err := os.ReadFile(c.rootFile())
 		if errors.Is(err, fs.ErrNotExist) {
 			return "", fmt.Errorf("control has not sent the repository's root metadata, and software.root of edge.yaml names none: %w", err)
@@ -177,7 +183,8 @@ func (c *Components) fetch(ctx context.Context, p *part, w software.Wanted, perc
 		return "", errors.New("no regional is known yet")
 	}
 	p.source.Fetcher = delivery.Fetcher{URL: at + Path, Client: c.agent.HTTPClient(), Limit: delivery.NewLimit(w.BytesPerSecond), FS: c.o.FS}
-	return p.source.Fetch(ctx, w, percent)
+	path, err := p.source.Fetch(ctx, w, percent)
+	return path, errors.Join(err, c.keepTrust(p.Name))
 }
 
 // TakeSet implements agent.SetApplier.
@@ -237,8 +244,11 @@ func (c *Components) take(s agent.Set, it agent.SetItem) (software.Wanted, error
 	if spec.Component != it.Name {
 		return software.Wanted{}, fmt.Errorf("software: component: %q in an item that is called %q", spec.Component, it.Name)
 	}
-	w := software.From(spec, runtime.GOARCH, it.Digest)
-	i := slices.IndexFunc(c.parts, func(p *part) bool { return p.Name == it.Name })
+	i, architecture := slices.IndexFunc(c.parts, func(p *part) bool { return p.Name == it.Name }), runtime.GOARCH
+	if i >= 0 {
+		architecture = c.parts[i].Architecture
+	}
+	w := software.From(spec, architecture, it.Digest)
 	if i < 0 {
 		if w.Back {
 			return w, nil // it runs what it ran before
@@ -339,12 +349,23 @@ func (c *Components) Report() []*wire.SoftwareStatus {
 	return append(out, c.unserved...)
 }
 
-// Statuses are for people.
+// Statuses are for people: with what is not replaced here, and why, where there is a remedy.
 func (c *Components) Statuses() []software.Status {
 	out := []software.Status{}
 	for _, p := range c.parts {
 		s := p.machine.Status()
 		s.Component = p.Name
+		out = append(out, s)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(c.o.Remedies)) {
+		s := software.Status{Component: name, Running: c.o.Versions[name], Message: "the fleet can't replace it: " + c.o.Remedies[name]}
+		for _, u := range c.unserved {
+			if u.GetComponent() == name && u.GetState() == string(software.Failed) {
+				s.Phase, s.Wanted, s.Message = software.Failed, u.GetWanted(), u.GetMessage()
+			}
+		}
 		out = append(out, s)
 	}
 	return out

@@ -1,7 +1,7 @@
 {{- define "muster-edge.labels" -}}
 app.kubernetes.io/part-of: muster
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-app.kubernetes.io/version: {{ .Values.image.tag | default .Chart.AppVersion | quote }}
+app.kubernetes.io/version: {{ .Values.image.tag | default .Chart.AppVersion | splitList "@" | first | quote }}
 {{- end }}
 
 {{- define "muster-edge.image" -}}
@@ -64,6 +64,9 @@ kubernetes:
   workloads: {{ .Values.features.workloads }}
 {{- if .Values.features.virtualhosts }}
   virtualHosts: true
+{{- end }}
+{{- if .Values.features.upgrades }}
+software: {components: {agent: {driver: kubernetes}}}
 {{- end }}
 log: {level: {{ .Values.logLevel }}, format: logfmt}
 {{- end }}

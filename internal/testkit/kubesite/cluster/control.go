@@ -12,6 +12,7 @@ import (
 //	/crash     namespace, pod, container (empty: all), code: the containers exit with it
 //	/say       namespace, pod, container, line: into the log
 //	/pull      image, fail: pulls of images with this in their names fail, or no longer
+//	/die       image: containers of such images exit as they start
 //	/network   node, cut: the node's kubelet can't be reached, and reaches nobody
 //	/apiserver down: the API server's connections end, and new ones are refused, or no longer
 func (c *Cluster) Handler() http.Handler {
@@ -39,6 +40,10 @@ func (c *Cluster) Handler() http.Handler {
 			return fmt.Errorf("fail: %w", err)
 		}
 		c.containers.failPull(arg("image"), fail)
+		return nil
+	})
+	on("/die", func(arg func(string) string) error {
+		c.containers.die(arg("image"))
 		return nil
 	})
 	on("/network", func(arg func(string) string) error {

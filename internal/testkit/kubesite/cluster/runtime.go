@@ -41,6 +41,7 @@ type containers struct {
 	boxes     map[string]*box
 	images    map[string]map[string]bool // by node
 	failing   []string                   // images whose names have one of these in them
+	dying     []string                   // images that exit with 1 as they start, told the same way
 	nextIP    map[string]int
 }
 
@@ -113,6 +114,13 @@ func (r *containers) failPull(part string, fail bool) {
 	for _, of := range r.images { // nobody has it any more
 		maps.DeleteFunc(of, func(name string, _ bool) bool { return strings.Contains(name, part) })
 	}
+}
+
+// die has containers of images exit as they start whose names contain part.
+func (r *containers) die(part string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dying = append(r.dying, part)
 }
 
 // running returns the running containers of a pod, or the one of that name.
@@ -407,6 +415,9 @@ func (v *view) StartContainer(_ context.Context, id string) error {
 	defer v.mu.Unlock()
 	b.status.State, b.status.StartedAt = runtimeapi.ContainerState_CONTAINER_RUNNING, time.Now().UnixNano()
 	b.stop = func(code int32, reason string) { cancel(stopped{code, reason}) }
+	if slices.ContainsFunc(v.dying, func(part string) bool { return strings.Contains(b.config.Image.GetUserSpecifiedImage(), part) }) {
+		b.stop(1, "Error")
+	}
 	go func() {
 		defer cancel(nil)
 		code := b.main(ctx)
