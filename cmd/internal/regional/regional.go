@@ -37,8 +37,8 @@ import (
 const window = fleet.DefaultSpoolMaxAge
 
 // gcPercent: most of the heap is series that live for hours. With Go's default of 100 as
-// much again would lie there as garbage.
-const gcPercent = 50
+// much again would lie there as garbage. docs/benchmarks.md has figures of 50 and 30.
+const gcPercent = 30
 
 // linger is for how long a batch waits for others on its way to the store.
 const linger = 500 * time.Millisecond
