@@ -265,3 +265,61 @@ func TestGuardSaysWhatHinders(t *testing.T) {
 		}
 	}
 }
+
+// TestWhoComesTooLate: once a trial is ended nobody marks it good, and it is ended by an
+// agent that somebody installed meanwhile, which takes itself for good.
+func TestWhoComesTooLate(t *testing.T) {
+	for what, tc := range map[string]struct {
+		trial         trial
+		version, mark string
+		do            func(context.Context, *Driver) error
+		refused, back bool
+		good          string
+	}{
+		"good in time":  {trial{}, "2.0.0", "2.0.0", func(ctx context.Context, d *Driver) error { return d.MarkGood(ctx) }, false, false, "2.0.0"},
+		"good too late": {trial{Back: true}, "2.0.0", "2.0.0", func(ctx context.Context, d *Driver) error { return d.MarkGood(ctx) }, true, true, "1.0.0"},
+		"by hand":       {trial{}, "1.9.0", "", func(ctx context.Context, d *Driver) error { _, err := d.State(ctx); return err }, false, true, "1.9.0"},
+		"what was":      {trial{}, "1.0.0", "", func(ctx context.Context, d *Driver) error { _, err := d.State(ctx); return err }, false, false, "1.0.0"},
+		"on its way":    {trial{}, "1.9.0", "1.9.0", func(ctx context.Context, d *Driver) error { _, err := d.State(ctx); return err }, false, false, "1.0.0"},
+		"misnamed":      {trial{}, "2.0.1", "2.0.0", func(ctx context.Context, d *Driver) error { _, err := d.State(ctx); return err }, true, false, "1.0.0"},
+	} {
+		c := objects(t, repository+":v1.0.0")
+		tc.trial.Version, tc.trial.Images = "2.0.0", map[string]change{"Deployment/" + AgentName: {repository + ":v1.0.0", repository + ":v2.0.0"}}
+		r := record{Good: release{Version: "1.0.0"}, Other: &release{Version: "2.0.0", Verified: true}, Trial: &tc.trial}
+		if _, err := (records{c, namespace}).edit(t.Context(), func(now *record) error { *now = r; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		d, err := New(Options{Client: c, Namespace: namespace, Version: tc.version, Mark: tc.mark, Pod: "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = tc.do(t.Context(), d)
+		got := recordOf(t, c)
+		if (err != nil) != tc.refused || got.Good.Version != tc.good || (got.Trial != nil && got.Trial.Back) != tc.back {
+			t.Errorf("%s: %v, %+v, trial %+v", what, err, got, got.Trial)
+		}
+	}
+}
+
+// TestGuardCountsOn: what earlier guards have waited counts, whatever the clock says.
+func TestGuardCountsOn(t *testing.T) {
+	c := objects(t, repository+":v1.0.0")
+	r := record{Good: release{Version: "1.0.0"}, Other: &release{Version: "2.0.0", Verified: true}, Trial: &trial{Version: "2.0.0", Agent: true, Seconds: 890,
+		Images: map[string]change{"Deployment/" + AgentName: {repository + ":v0", repository + ":v1.0.0"}}}}
+	if _, err := (records{c, namespace}).edit(t.Context(), func(now *record) error { *now = r; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	g := NewGuard(GuardOptions{Client: c, Namespace: namespace, Log: slog.New(slog.DiscardHandler)})
+	for _, want := range []bool{false, true} { // an hour without the API server is not an hour of trial
+		if err := g.Step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := recordOf(t, c); got.Trial == nil || got.Trial.Back != want {
+			t.Fatalf("%+v, want it to be put back: %t", got.Trial, want)
+		}
+		g.last = g.last.Add(-time.Hour)
+	}
+	if why := recordOf(t, c).Why; why != "it was not marked good within 15m0s" {
+		t.Error(why)
+	}
+}
