@@ -30,6 +30,7 @@ type access struct {
 	met       *instruments
 	tenants   *reviewCache[[]v1alpha1.Tenant]
 	virtual   *reviewCache[[]v1alpha1.VirtualKubernetes]
+	hosts     *reviewCache[hostObjects]
 	decisions *reviewCache[bool]
 }
 
@@ -37,6 +38,7 @@ func newAccess(k *kube, tm timing, now func() time.Time, met *instruments) *acce
 	return &access{kube: k, met: met,
 		// Who makes one looks for it at once.
 		virtual: newReviewCache(1, now, tm.outageGrace, func([]v1alpha1.VirtualKubernetes) (time.Duration, bool) { return tm.badFor, true }),
+		hosts:   newReviewCache(1, now, tm.outageGrace, func(hostObjects) (time.Duration, bool) { return tm.badFor, true }),
 		tenants: newReviewCache(1, now, tm.outageGrace, func([]v1alpha1.Tenant) (time.Duration, bool) { return tm.goodFor, true }),
 		// In an outage a refusal stands as well as a permission.
 		decisions: newReviewCache(cachedDecisions, now, tm.outageGrace, func(bool) (time.Duration, bool) { return tm.goodFor, true }),

@@ -265,6 +265,8 @@ func TestContract(t *testing.T) {
 
 	h.want(200, "alice", "GET", "/api/v1/vk8s?tenant=acme", "")
 	h.want(400, "alice", "GET", "/api/v1/vk8s?x=y", "")
+	h.want(400, "alice", "GET", "/api/v1/virtualhosts?x=y", "")
+	h.want(200, "alice", "GET", "/api/v1/virtualhosts", "")
 	h.want(200, "alice", "GET", acmeShop, "")
 	h.want(404, "alice", "GET", "/api/v1/vk8s/shop/other?tenant=acme", "")
 	h.want(200, "alice", "GET", "/api/v1/sites/paris-07/workloads", "")

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -188,6 +189,8 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		reply(w, 200, out)
 	case r.URL.Path == group+"/virtualkubernetes" && as == "" && r.Method == "GET":
 		f.mount.list(w)
+	case (r.URL.Path == group+"/virtualhosts" || r.URL.Path == group+"/advertisepolicies") && as == "" && r.Method == "GET":
+		listFakeHosts(w, path.Base(r.URL.Path))
 	case strings.HasPrefix(r.URL.Path, group+"/namespaces/") && len(parts) == 3 && parts[1] == "virtualkubernetes" && as != "":
 		f.mount.one(w, as, parts[0], parts[2])
 	case as != "" && strings.HasPrefix(r.URL.Path, group+"/rollouts"):
@@ -230,7 +233,7 @@ func (f *fakeAPI) accessReview(w http.ResponseWriter, r *http.Request) {
 		f.t.Error(err)
 	}
 	a := sar.Spec.ResourceAttributes
-	verbs := map[string][]string{"sites": {"list"}, "logs": {"get"}, "silences": {"get", "create", "delete"}, "virtualkubernetes": {"get"}, "deployments": {"create", "patch"}, "pods": {"delete", "get"},
+	verbs := map[string][]string{"sites": {"list"}, "logs": {"get"}, "silences": {"get", "create", "delete"}, "virtualkubernetes": {"get"}, "virtualhosts": {"get"}, "advertisepolicies": {"get"}, "deployments": {"create", "patch"}, "pods": {"delete", "get"},
 		"rollouts": {"list", "get", "watch", "create", "patch", "delete", "approve", "skip-gates"}, "gatechecks": {"create", "get"}}
 	groups := map[string]string{"deployments": "apps", "pods": ""}
 	group, stock := "muster.dev", false

@@ -468,7 +468,7 @@ func newHarness(t *testing.T, change ...func(*Options, *timing)) *harness {
 		for _, verb := range []string{"list", "get", "patch", "get/logs", "get/silences", "create/silences", "delete/silences"} {
 			out = append(out, verb+" "+tenant+"-system")
 		}
-		for _, verb := range []string{"get/virtualkubernetes", "create/deployments", "patch/deployments", "delete/pods", "get/pods/log", "objects"} {
+		for _, verb := range []string{"get/virtualkubernetes", "get/virtualhosts", "get/advertisepolicies", "create/deployments", "patch/deployments", "delete/pods", "get/pods/log", "objects"} {
 			out = append(out, verb+" "+tenant+"-shop")
 		}
 		for _, ns := range []string{"-shop", "-system"} {
@@ -481,7 +481,7 @@ func newHarness(t *testing.T, change ...func(*Options, *timing)) *harness {
 	}
 	h.api.user("alice", everything("acme")...)
 	h.api.user("bob", everything("globex")...)
-	h.api.user("carol", "list acme-system", "get acme-system", "get/virtualkubernetes acme-shop")
+	h.api.user("carol", "list acme-system", "get acme-system", "get/virtualkubernetes acme-shop", "get/virtualhosts acme-shop")
 	h.api.user("dave", "get/virtualkubernetes acme-shop", "get/virtualkubernetes globex-shop", "objects acme-shop", "get/pods/log acme-shop")
 	h.api.user("both", "list acme-system", "get acme-system", "list globex-system", "get globex-system", "patch acme-system",
 		"get/logs acme-system", "get/logs globex-system", "get/silences acme-system", "create/silences acme-system", "create/silences globex-system",

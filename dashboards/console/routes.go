@@ -104,6 +104,7 @@ func (c *Console) apiRoutes() []route {
 		{method: "DELETE", path: virtual + windows + "/{window}", doing: "drop planned maintenance of the virtual site", params: oneTenant, handle: c.deleteVirtualSiteWindow},
 
 		{method: "GET", path: site + "/workloads", doing: "list what runs on the site", params: oneTenant, handle: c.listSiteWorkloads},
+		{method: "GET", path: "/api/v1/virtualhosts", doing: "list the virtual hosts", params: oneTenant, handle: c.listVirtualHosts},
 		{method: "GET", path: vk8s, doing: "list the virtual Kubernetes", params: oneTenant, handle: c.listVirtualKubernetes},
 		{method: "GET", path: one, doing: "read the virtual Kubernetes", params: oneTenant, handle: c.getVirtualKubernetes},
 		{method: "POST", path: one + "/apply", doing: "apply the objects", params: oneTenant, body: maxApplyBytes, handle: c.applyObjects},

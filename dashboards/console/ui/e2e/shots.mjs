@@ -9,9 +9,8 @@ let base = process.env.BASE_URL;
 const token = process.env.TOKEN ?? "mock";
 let mock;
 if (!base) {
-  base = "http://127.0.0.1:8097";
-  mock = spawn(process.execPath, ["mock/server.mjs", "8097"], { stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, MOCK_STILL: "1" } });
-  await new Promise((ok) => mock.stdout.once("data", ok));
+  mock = spawn(process.execPath, ["mock/server.mjs", "0"], { stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, MOCK_STILL: "1" } });
+  base = await new Promise((ok) => mock.stdout.once("data", (d) => ok(/http:\/\/[^/]+/.exec(d.toString())[0])));
 }
 const args = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args });
@@ -122,6 +121,9 @@ const PAGES = {
     await p.getByRole("textbox").fill("apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\n  annotations:\n    ves.io/workload-flavor: huge\n---\napiVersion: v1\nkind: Widget\nmetadata:\n  name: x\n");
     await p.getByRole("button", { name: "Check" }).click();
   },
+  "virtual-hosts": async (p) => p.goto(`${base}/virtual-hosts`),
+  "virtual-host": async (p) => p.goto(`${base}/virtual-hosts/shop/prices?tenant=acme`),
+  "virtual-host-fails": async (p) => p.goto(`${base}/virtual-hosts/shop/stock?tenant=acme&part=consumes`),
   rollouts: async (p) => p.goto(`${base}/rollouts`),
   "rollouts-none": async (p) => p.goto(`${base}/rollouts?q=nothing-such`),
   "rollouts-teach": async (p) => {
@@ -149,6 +151,11 @@ const PAGES = {
   "cost-tenants": async (p) => p.goto(`${base}/cost?by=tenant&sort=cpu`),
   "site-cost": async (p) => p.goto(base + (await worst(p)).replace("?", "/cost?")),
   "not-found": async (p) => p.goto(`${base}/nowhere`),
+  "virtual-hosts-none": async (p) => {
+    await p.route("**/api/v1/virtualhosts?**", (r) => r.fulfill({ json: { virtualHosts: [] } }));
+    await p.route("**/api/v1/virtualhosts", (r) => r.fulfill({ json: { virtualHosts: [] } }));
+    await p.goto(`${base}/virtual-hosts`);
+  },
   login: async (p) => {
     await p.goto(`${base}/`);
     await p.getByRole("button", { name: "Log out" }).click();
@@ -190,7 +197,7 @@ for (const theme of ["dark", "light"]) {
       // A picture of what is still loading says nothing.
       if (name !== "loading") await page.waitForFunction(() => !document.querySelector(".skeleton"), null, { timeout: 15_000 }).catch(() => console.log(name, "still loads"));
       await page.waitForTimeout(900);
-      await page.screenshot({ path: `screenshots/${name}-${theme}-${w}${process.env.MOCK_SITES ? `-${process.env.MOCK_SITES}` : ""}.png`, fullPage: w < 500 || ["site", "score", "policies", "virtual-site"].includes(name) || name.startsWith("rollout") });
+      await page.screenshot({ path: `screenshots/${name}-${theme}-${w}${process.env.MOCK_SITES ? `-${process.env.MOCK_SITES}` : ""}.png`, fullPage: w < 500 || ["site", "score", "policies", "virtual-site", "virtual-host", "virtual-hosts"].includes(name) || name.startsWith("rollout") });
       await page.close();
     }
     await context.close();

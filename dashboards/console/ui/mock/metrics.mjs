@@ -12,8 +12,9 @@ const error = (status, text) => ({ status, json: { status: "error", errorType: "
 const answer = (resultType, result) => ({ json: { status: "success", data: { resultType, result } } });
 
 export class MockMetrics {
-  constructor(fleet) {
+  constructor(fleet, hosts) {
     this.fleet = fleet;
+    this.hosts = hosts;
   }
 
   names(q, tenant) {
@@ -50,6 +51,7 @@ export class MockMetrics {
     const query = q.get("query") ?? "";
     if (query.split("(").length !== query.split(")").length) return error(400, `1:${query.length}: parse error: unclosed left parenthesis`);
     const [start, end, step] = instant ? [Number(q.get("time") || Date.now() / 1000), Number(q.get("time") || Date.now() / 1000), 60] : ["start", "end", "step"].map((k) => Number(q.get(k)));
+    if (instant && query.includes("muster_agent_host_")) return answer("vector", this.hosts.series(query, tenant).map(([metric, v]) => ({ metric, value: [start, String(v)] })));
     const virtual = /^muster_virtual_site_health_score\{virtual_site="([^"]+)"\}$/.exec(query)?.[1];
     if (virtual) return this.trend(tenant, virtual, start, end, step);
     const name = /site="([^"]+)"/.exec(query)?.[1];

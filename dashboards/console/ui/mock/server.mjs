@@ -3,7 +3,7 @@
 // It serves dist/ too, with the real server's security headers. POST /mock/… drives it:
 // break, heal {tenant?, site, fault?}, register {name}, fail {path, status, title?, detail?}, expire, drop, silence, stop, reset,
 // log {message, severity?, site?, count?}, region {region, reason, late} (neither: it answers again), droptails, tenants {tenants}, missing {region, reason} (of the costs),
-// rights {deploy, deletePods, readLogs}, novk8s, say {text} (in the logs of pods that are followed), endlogs,
+// rights {deploy, deletePods, readLogs}, novk8s, nohosts, say {text} (in the logs of pods that are followed), endlogs,
 // refuse {site, detail} (changes of it in bulk), rolloutRights {control, approve, skipGates}, wave {verdict} (Pass or Fail, of the rollout that moves), norollouts,
 // provider {provider: {issuerURL, …, denies?}} (none: tokens only).
 // MOCK_SITES, MOCK_TICK_MS and MOCK_STILL=1 (nothing changes by itself) shape it.
@@ -18,6 +18,7 @@ import { MockTimeline } from "./timeline.mjs";
 import { checkBody, checkParams, forbidden, invalidField, notFound, problem } from "./check.mjs";
 import { MockCost } from "./cost.mjs";
 import { MockFleet } from "./fleet.mjs";
+import { MockHosts } from "./hosts.mjs";
 import { MockInventory } from "./inventory.mjs";
 import { MockLinks } from "./links.mjs";
 import { MockLogs } from "./logs.mjs";
@@ -37,6 +38,7 @@ let fleet;
 let policies;
 let inventory;
 let links;
+let hosts;
 let cost;
 let logs;
 let alerts;
@@ -65,7 +67,8 @@ function reset() {
   logs = new MockLogs(fleet);
   alerts = new MockAlerts(fleet);
   timeline = new MockTimeline(fleet, alerts);
-  metrics = new MockMetrics(fleet);
+  hosts = new MockHosts(fleet);
+  metrics = new MockMetrics(fleet, hosts);
   workloads?.end();
   workloads = new MockWorkloads(fleet);
   rollouts = new MockRollouts(fleet);
@@ -153,7 +156,9 @@ function inTenant(q, why, f) {
   return inTenants(q, (names) => (names.length === 1 ? f(names[0]) : invalidField("tenant", `is missing: ${why}, and you may choose from ${names.length}: ${names.join(", ")}`)));
 }
 
-const siteObject = (s) => ({ ...fleet.object(s, Date.now()), maintenanceWindows: alerts.windowsOf(`site/${s.tenant}/${s.name}`) });
+const siteObject = (s) => ({ ...withHosts(fleet.object(s, Date.now()), s), maintenanceWindows: alerts.windowsOf(`site/${s.tenant}/${s.name}`) });
+
+const withHosts = (o, s) => ({ ...o, conditions: [...o.conditions, ...hosts.condition(s)] });
 
 function withVirtualSite(m, q, f) {
   return inTenant(q, "a virtual site belongs to one tenant", (tenant) => {
@@ -179,6 +184,7 @@ const ROUTES = [
   ["GET", /^\/api\/v1\/cost$/, "cost", (_m, q) => inTenants(q, (t) => cost.list(q, t, !q.get("tenant") && tenants.length > 1))],
   ["GET", /^\/api\/v1\/cost\/names$/, "costNames", (_m, q) => inTenants(q, (t) => cost.names(q, t))],
   ["GET", /^\/api\/v1\/sites\/([^/]+)\/workloads$/, "tenant", (m, q) => withSite(m[1], q, (s) => workloads.onSite(s.tenant, s.name))],
+  ["GET", /^\/api\/v1\/virtualhosts$/, "tenant", (_m, q) => inTenants(q, (t) => hosts.list(t))],
   ["GET", /^\/api\/v1\/vk8s$/, "tenant", (_m, q) => inTenants(q, (t) => workloads.list(t))],
   ["GET", /^\/api\/v1\/vk8s\/([^/]+)\/([^/]+)$/, "tenant", (m, q) => workloads.with(m, q, tenants, (v) => ({ json: { ...workloads.summary(v), rights: workloads.rights } }))],
   ["POST", /^\/api\/v1\/vk8s\/([^/]+)\/([^/]+)\/apply$/, "tenant", (m, q, body) => workloads.with(m, q, tenants, (v) => workloads.apply(v, body))],
@@ -329,6 +335,7 @@ const CONTROLS = {
   refuse: (b) => inventory.refused.set(b.site, b.detail),
   missing: (b) => (cost.missing = [{ region: b.region, reason: b.reason }]),
   rights: (b) => Object.assign(workloads.rights, b),
+  nohosts: () => (hosts.hosts = []),
   novk8s: () => (workloads.virtual = []),
   rolloutRights: (b) => Object.assign(rollouts.rights, b),
   wave: (b) => rollouts.wave(b.verdict),

@@ -36,6 +36,8 @@ import { SitePage } from "./pages/site";
 import { SiteCostPage } from "./pages/site-cost";
 import { TenantsPage } from "./pages/tenants";
 import { TimelinePage } from "./pages/timeline";
+import { VirtualHostPage } from "./pages/virtual-host";
+import { VirtualHostsPage } from "./pages/virtual-hosts";
 import { VirtualSitePage } from "./pages/virtual-site";
 import { VirtualSitesPage } from "./pages/virtual-sites";
 import { WorkloadPage } from "./pages/workload";
@@ -125,6 +127,8 @@ function Gate() {
       <Route path="/" component={FleetPage} />
       <Route path="/virtual-sites" component={VirtualSitesPage} />
       <Route path="/virtual-sites/:namespace/:name">{(p) => <VirtualSitePage namespace={p.namespace} name={p.name} />}</Route>
+      <Route path="/virtual-hosts" component={VirtualHostsPage} />
+      <Route path="/virtual-hosts/:namespace/:name">{(p) => <VirtualHostPage namespace={p.namespace} name={p.name} />}</Route>
       <Route path="/load">
         <LoadPage />
       </Route>

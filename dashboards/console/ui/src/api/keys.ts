@@ -47,6 +47,7 @@ export const keys = {
   workloadObject: (key: string) => ["vk8s", "object", key] as const,
   workloadPods: (key: string, site: string) => ["vk8s", "pods", key, site] as const,
   siteWorkloads: (key: string) => ["vk8s", "site", key] as const,
+  virtualHosts: (tenant: string) => ["virtualHosts", tenant] as const,
   /** Everything about rollouts. */
   rollouts: ["rollouts"] as const,
   rolloutList: (search: string) => ["rollouts", "list", search] as const,

@@ -42,12 +42,13 @@ export function useRange(tenant: string, query: string, range: Range, end?: numb
   });
 }
 
-/** An expression now, or at a time in seconds. */
-export function useInstant(tenant: string, query: string, time?: number) {
+/** An expression now, or at a time in seconds; asked again every so many ms if every is given. */
+export function useInstant(tenant: string, query: string, time?: number, every: number | false = false) {
   return useQuery({
     queryKey: keys.metrics("instant", tenant, query, "", time),
     enabled: query !== "",
     queryFn: async ({ signal }) => answered(await api<Vector>("GET", "/api/v1/metrics/query", { params: { query, time, tenant, limit: MAX_SERIES }, signal })),
+    refetchInterval: (q) => (q.state.status !== "error" ? every : false),
     retry: false,
     staleTime: 10_000,
     placeholderData: keepPreviousData,

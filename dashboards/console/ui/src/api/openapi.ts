@@ -612,6 +612,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/virtualhosts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Virtual hosts
+         * @description Services of some sites that others reach by name. Who may `get virtualhosts.muster.dev` in a namespace sees those there, and who may
+         *     `get advertisepolicies.muster.dev` where they are advertised. No right to the tenant's sites is needed.
+         */
+        get: operations["listVirtualHosts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/vk8s": {
         parameters: {
             query?: never;
@@ -1489,6 +1510,62 @@ export interface components {
         Score: number | null;
         Labels: {
             [key: string]: string;
+        };
+        VirtualHost: {
+            tenant: components["schemas"]["TenantName"];
+            /**
+             * @description As the tenant's users type it
+             * @example shop
+             */
+            namespace: string;
+            /** @example db-global */
+            name: string;
+            /**
+             * @description The name under which it is reached
+             * @example db-global
+             */
+            host: string;
+            /** @description Under which it is reached; 0: it is not advertised, or the user may not read where */
+            port: number;
+            /**
+             * @description That serves it
+             * @example db
+             */
+            service: string;
+            servicePort: number;
+            /**
+             * @description Whose sites serve it
+             * @example shared/datacenters
+             */
+            virtualSite: string;
+            /** @description Sites that serve it */
+            providers: number;
+            /** @description Of these */
+            providersOnline: number;
+            /** @description Sites to which it is advertised */
+            consumers: number;
+            /** Format: date-time */
+            createdAt: string;
+            ready: boolean;
+            /**
+             * @description One of [the condition's](vk8s.md); "" until control has looked
+             * @example NoProviderOnline
+             */
+            reason: string;
+            /** @description What is in the way first, or that nothing is */
+            message: string;
+            /** @description The AdvertisePolicies that name it. */
+            policies: {
+                /** @example shops */
+                name: string;
+                virtualSites: string[];
+                sites: number;
+                /** @description Why it, or a virtual site in it, does not count; "" when all do */
+                fault: string;
+            }[];
+        };
+        VirtualHostList: {
+            virtualHosts: components["schemas"]["VirtualHost"][];
         };
         VirtualKubernetes: {
             tenant: components["schemas"]["TenantName"];
@@ -5091,6 +5168,36 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listVirtualHosts: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Those that the user may read, by namespace and name. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VirtualHostList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };

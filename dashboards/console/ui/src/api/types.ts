@@ -49,6 +49,8 @@ export type SiteField = Schemas["SiteField"];
 export type SiteFields = Schemas["SiteFields"];
 export type SitesChanged = Schemas["SitesChanged"];
 
+export type VirtualHost = Schemas["VirtualHost"];
+
 export type Tenant = Schemas["TenantList"]["tenants"][number];
 export type QuotaUse = Tenant["quotas"][number];
 

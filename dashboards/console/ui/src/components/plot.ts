@@ -42,14 +42,14 @@ export function draw(host: HTMLElement, p: Picture, height: number, onArea: (a: 
   const options: uPlot.Options = {
     width: Math.max(40, host.clientWidth),
     height,
-    ...(p.axis ? { padding: [8, 8, 0, 0] } : { padding: [2, 0, 2, 0] }),
+    ...(p.axis ? { padding: [8, RIGHT, 0, 0] } : { padding: [2, 0, 2, 0] }),
     legend: { show: false },
     cursor: { show: false },
     select: { show: false, left: 0, top: 0, width: 0, height: 0 },
     tzDate: (t) => uPlot.tzDate(new Date(t * 1000), zoneName()),
     scales: { x: { time: true, range: [p.start, p.end] }, y: { range: [p.scale[0], p.scale[1]] } },
     axes: [
-      axis({ space: 96, size: 26, values: (_u, at) => at.map((t) => formatTick(t * 1000, p.end - p.start)) }),
+      axis({ space: 96, size: 26, values: (u, at) => at.map((t) => fitting(formatTick(t * 1000, p.end - p.start), u, p, t)) }),
       axis({ space: 32, size: (_u, values) => 14 + Math.max(0, ...(values ?? []).map((v) => v.length)) * 6.6, values: (_u, at) => at.map(p.format) }),
     ],
     series: [
@@ -87,6 +87,16 @@ export function draw(host: HTMLElement, p: Picture, height: number, onArea: (a: 
     watch.disconnect();
     plot.destroy();
   };
+}
+
+/** How wide a character of a tick is about, and what is right of the lines, in CSS pixels. */
+const CHARACTER = 6.4;
+const RIGHT = 8;
+
+/** A tick's text, or nothing where it would be cut off at the right. */
+function fitting(text: string, u: uPlot, p: Picture, t: number): string {
+  const room = ((p.end - t) / (p.end - p.start)) * (u.width - 50) + RIGHT;
+  return (text.length * CHARACTER) / 2 > room ? "" : text;
 }
 
 /** Points are drawn only where a line would leave a value unseen: one between gaps. */

@@ -3,7 +3,7 @@ export const DAILY: readonly (readonly [string, string])[] = [
   ["/", "Fleet"], ["/sites", "Sites"], ["/load", "Load"], ["/connectivity", "Connectivity"], ["/virtual-sites", "Virtual sites"], ["/workloads", "Workloads"], ["/rollouts", "Rollouts"], ["/alerts", "Alerts"],
   ["/timeline", "Timeline"], ["/logs", "Logs"], ["/explore", "Metrics"],
 ];
-export const MANAGE: readonly (readonly [string, string])[] = [["/registrations", "Registrations"], ["/policies", "Policies"], ["/tenants", "Tenants"], ["/cost", "Cost"]];
+export const MANAGE: readonly (readonly [string, string])[] = [["/registrations", "Registrations"], ["/policies", "Policies"], ["/virtual-hosts", "Virtual hosts"], ["/tenants", "Tenants"], ["/cost", "Cost"]];
 
 /** Whether a page is the one of a menu's entry, or below it. */
 export const isAt = (location: string, href: string) => location === href || (href !== "/" && location.startsWith(`${href}/`));

@@ -176,7 +176,7 @@ function Filters({ filter, tenants, counts, onChange }: { filter: AlertFilter; t
           </button>
         ))}
       </div>
-      <input className="input" type="search" aria-label="Search alerts" placeholder="Search labels and annotations…" maxLength={200} value={q} onChange={(e) => setQ(e.target.value)} />
+      <input className="input" type="search" aria-label="Search alerts" placeholder="Labels, annotations…" maxLength={200} value={q} onChange={(e) => setQ(e.target.value)} />
       <TenantSelect value={filter.tenant} tenants={tenants} onChange={(tenant) => onChange({ tenant })} />
       <VirtualSiteSelect tenant={filter.tenant} value={filter.virtualSite} onChange={(virtualSite) => onChange({ virtualSite })} />
       <SiteInput tenant={filter.tenant} value={site} set={filter.site !== ""} onChange={setSite} onCommit={commit} />

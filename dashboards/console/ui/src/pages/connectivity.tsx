@@ -3,6 +3,7 @@ import { useCallback, useState } from "react";
 import { useLocation } from "wouter";
 import { Problem } from "../api/client";
 import { useSiteFields } from "../api/inventory-queries";
+import { useVirtualHosts } from "../api/host-queries";
 import { useLinks } from "../api/link-queries";
 import { sessionQuery } from "../api/queries";
 import type { LinkPage as Page, SiteFields } from "../api/types";
@@ -15,10 +16,11 @@ import { Ago } from "../components/time";
 import { formatCount, plural } from "../lib/format";
 import { both, columnTitle, formatView } from "../lib/inventory";
 import { useView } from "../lib/use-view";
+import { HostLinks } from "../panels/host-links";
 import { LinkPicture } from "../panels/link-picture";
 import { LinkTable } from "../panels/link-table";
 
-/** Regionals that are drawn before somebody asks for all. */
+/** Regionals that are drawn before somebody asks for all, where there are more than two beyond them. */
 const DRAWN = 4;
 
 /** The links between regionals and sites: a picture of them in groups, and one by one. */
@@ -56,6 +58,7 @@ export function ConnectivityPage() {
           <>
             <Head page={first} />
             <Pictures page={first} hrefOf={hrefOf} />
+            <BetweenSites tenant={view.tenant} />
             <h2>{view.sort ? "Links" : "Links, the worst first"}</h2>
             <LinkTable links={links} sort={view.sort} tenants={tenants.length > 1} onSort={(sort) => change({ sort })} />
             <div className="row wrap spread">
@@ -96,21 +99,27 @@ function Head({ page }: { page: Page }) {
 
 function Pictures({ page, hrefOf }: { page: Page; hrefOf: (query: string) => string }) {
   const [all, setAll] = useState(false);
-  const more = page.regionals.length - DRAWN;
+  const more = page.regionals.length > DRAWN + 2 ? page.regionals.length - DRAWN : 0;
   return (
     <>
       <div className="link-pictures">
-        {(all ? page.regionals : page.regionals.slice(0, DRAWN)).map((r) => (
+        {(all || more === 0 ? page.regionals : page.regionals.slice(0, DRAWN)).map((r) => (
           <LinkPicture key={r.name} regional={r} by={columnTitle(page.by)} hrefOf={hrefOf} />
         ))}
       </div>
       {more > 0 && (
-        <button type="button" className="button" aria-expanded={all} onClick={() => setAll(!all)}>
+        <button type="button" className="button start" aria-expanded={all} onClick={() => setAll(!all)}>
           {all ? "Show fewer regionals" : `Show ${plural(more, "more regional")}`}
         </button>
       )}
     </>
   );
+}
+
+/** The links between services of sites, of each tenant that has virtual hosts. They do not follow the query, which is about links to regionals. */
+function BetweenSites({ tenant }: { tenant: string }) {
+  const tenants = [...new Set(useVirtualHosts(tenant).data?.map((h) => h.tenant))].sort();
+  return tenants.map((t) => <HostLinks key={t} tenant={t} host="" />);
 }
 
 /** What the sites of a regional are grouped by. */

@@ -47,7 +47,7 @@ export function ExplorePage() {
           </div>
           <div className="row wrap">
             {tenants.length > 1 && (
-              <select className="select" aria-label="Tenant" value={tenant} onChange={(e) => go({ tenant: e.target.value })}>
+              <select className="select" style={{ width: 150 }} aria-label="Tenant" value={tenant} onChange={(e) => go({ tenant: e.target.value })}>
                 {tenants.map((t) => (
                   <option key={t}>{t}</option>
                 ))}

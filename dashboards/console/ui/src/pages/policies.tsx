@@ -73,7 +73,7 @@ function Policy({ policy: p }: { policy: HealthPolicy }) {
         </div>
       )}
       <div className="table-wrap" tabIndex={0} role="region" aria-label={`Signals of ${name}`}>
-        <table className="signals">
+        <table className="signals stacks">
           <thead>
             <tr>
               <th scope="col">Signal</th>
@@ -98,12 +98,12 @@ function Policy({ policy: p }: { policy: HealthPolicy }) {
                   </tr>
                   {signals.map((s) => (
                     <tr key={s.name}>
-                      <td className="mono">{s.name}</td>
-                      <td className="num">
+                      <td className="mono vs-name">{s.name}</td>
+                      <td className="num" data-label="Sites with a value">
                         {formatCount(s.sitesKnown)} <span className="muted">of {formatCount(p.sites)}</span>
                       </td>
-                      <td className="num">{formatValue(s.queryMillis / 1000, "seconds")}</td>
-                      <td>{s.error ? <span className="error">{s.error}</span> : s.sitesKnown === 0 ? <span className="muted">no site has this metric</span> : "answered"}</td>
+                      <td className="num" data-label="Query time">{formatValue(s.queryMillis / 1000, "seconds")}</td>
+                      <td data-label="State">{s.error ? <span className="error">{s.error}</span> : s.sitesKnown === 0 ? <span className="muted">no site has this metric</span> : "answered"}</td>
                     </tr>
                   ))}
                 </tbody>

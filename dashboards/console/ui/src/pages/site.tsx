@@ -24,6 +24,7 @@ import { MaintenanceWindows } from "../panels/maintenance-windows";
 import { MaintenanceBar } from "../panels/site-maintenance";
 import { RolloutsOfSite } from "../panels/rollout-notes";
 import { ConditionsCard, SiteFacts } from "../panels/site-facts";
+import { SiteHosts } from "../panels/site-hosts";
 import { SiteWorkloads } from "../panels/site-workloads";
 import { TimelinePanel } from "../panels/timeline-panel";
 import { SignalsTable } from "../panels/site-signals";
@@ -185,6 +186,7 @@ function Loaded({ site }: { site: SiteDetail }) {
         <div className="stack">
           <TimelinePanel scope={{ tenant: site.tenant, site: site.name }} />
           <SiteWorkloads site={site} />
+          <SiteHosts site={site} virtualSites={site.virtualSites} />
           <MaintenanceWindows owner={{ site }} windows={object.data ? (object.data.maintenanceWindows ?? []) : undefined} error={object.data ? undefined : object.error} onRetry={() => void object.refetch()} />
         </div>
         <div className="stack">
