@@ -2,13 +2,13 @@
 
 import { type RefObject, useEffect, useLayoutEffect, useReducer, useState } from "react";
 import { onThemeChange } from "../lib/theme";
-import { draw, type Palette, paletteOf } from "./draw";
+import { type Disc, draw, type Palette, paletteOf } from "./draw";
 import { tiles } from "./tiles";
 import type { View } from "./view";
 import { coarseWorld, type World } from "./world";
 
-/** Draws the world into the canvas; tells whether it could not be had. */
-export function useBaseMap(box: RefObject<HTMLElement | null>, canvas: RefObject<HTMLCanvasElement | null>, view: View | null): { missing: boolean } {
+/** Draws the world into the canvas, its names clear of what lies over it; tells whether it could not be had. */
+export function useBaseMap(box: RefObject<HTMLElement | null>, canvas: RefObject<HTMLCanvasElement | null>, view: View | null, discs: readonly Disc[]): { missing: boolean } {
   const [world, setWorld] = useState<World | null>(null);
   const [failed, setFailed] = useState(false);
   const [palette, setPalette] = useState<Palette | null>(null);
@@ -40,7 +40,7 @@ export function useBaseMap(box: RefObject<HTMLElement | null>, canvas: RefObject
     return onThemeChange(() => requestAnimationFrame(read));
   }, [box]);
   useLayoutEffect(() => {
-    if (canvas.current && view && palette) draw(canvas.current, world, view.transform, palette, view.width, view.height);
-  }, [canvas, world, view, palette, come]);
+    if (canvas.current && view && palette) draw(canvas.current, world, view.transform, palette, view.width, view.height, discs);
+  }, [canvas, world, view, palette, come, discs]);
   return { missing: failed && !world };
 }

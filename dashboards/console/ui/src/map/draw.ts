@@ -33,8 +33,15 @@ interface Drawn {
   shift: number;
 }
 
+/** A marker over the map, in CSS pixels: names keep clear of it. */
+export interface Disc {
+  x: number;
+  y: number;
+  r: number;
+}
+
 /** Draws what there is; width and height are in CSS pixels. */
-export function draw(canvas: HTMLCanvasElement, world: World | null, t: Transform, p: Palette, width: number, height: number): void {
+export function draw(canvas: HTMLCanvasElement, world: World | null, t: Transform, p: Palette, width: number, height: number, discs: readonly Disc[]): void {
   const ratio = Math.min(window.devicePixelRatio || 1, 2);
   const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
   if (canvas.width !== w) canvas.width = w;
@@ -72,8 +79,8 @@ export function draw(canvas: HTMLCanvasElement, world: World | null, t: Transfor
     ctx.restore();
   }
   ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
-  const taken: Box[] = [];
-  towns(ctx, there, t, p, width, height, taken);
+  const taken: Box[] = discs.map(({ x, y, r }) => ({ x0: x - r, y0: y - r, x1: x + r, y1: y + r }));
+  towns(ctx, there, t, p, width, height, taken, discs);
   if (world && t.k < 40) countries(ctx, world, t, p, width, height, taken);
 }
 
@@ -115,7 +122,7 @@ function place(box: Box, taken: Box[]): boolean {
   return true;
 }
 
-function towns(ctx: CanvasRenderingContext2D, there: readonly Drawn[], t: Transform, p: Palette, width: number, height: number, taken: Box[]): void {
+function towns(ctx: CanvasRenderingContext2D, there: readonly Drawn[], t: Transform, p: Palette, width: number, height: number, taken: Box[], discs: readonly Disc[]): void {
   const all = distinct(there).flatMap(({ tile, shift }) => {
     const size = WORLD / 2 ** tile.z;
     return tile.towns.map((town) => ({ ...town, px: t.x + (shift + (tile.x + town.x) * size) * t.k, py: t.y + (tile.y + town.y) * size * t.k }));
@@ -131,12 +138,19 @@ function towns(ctx: CanvasRenderingContext2D, there: readonly Drawn[], t: Transf
     const size = town.thousands >= 500 ? 12 : 11;
     ctx.font = `${town.thousands >= 500 ? 600 : 500} ${size}px ${p.font}`;
     const w = ctx.measureText(town.name).width;
-    if (!place({ x0: town.px - 4, y0: town.py - size * 0.8, x1: town.px + 10 + w, y1: town.py + size * 0.8 }, taken)) continue;
-    ctx.beginPath();
-    ctx.arc(town.px, town.py, 1.8, 0, 2 * Math.PI);
-    ctx.fill();
-    ctx.strokeText(town.name, town.px + 6, town.py);
-    ctx.fillText(town.name, town.px + 6, town.py);
+    // A town below a marker has its name beside that, on the side where there is room.
+    const over = discs.find((d) => Math.hypot(d.x - town.px, d.y - town.py) < d.r);
+    const right = over ? over.x + over.r + 3 : town.px + 6;
+    const left = over ? over.x - over.r - 3 - w : town.px - 6 - w;
+    const from = [right, left].find((x) => place({ x0: Math.min(x, over ? x : town.px - 4), y0: town.py - size * 0.8, x1: Math.max(x + w + 4, over ? 0 : town.px + 4), y1: town.py + size * 0.8 }, taken));
+    if (from === undefined) continue;
+    if (!over) {
+      ctx.beginPath();
+      ctx.arc(town.px, town.py, 1.8, 0, 2 * Math.PI);
+      ctx.fill();
+    }
+    ctx.strokeText(town.name, from, town.py);
+    ctx.fillText(town.name, from, town.py);
   }
 }
 

@@ -64,6 +64,9 @@ export function labelOf(m: Mark, p: Paint): string {
   return `${formatCount(m.sites.length)} sites: ${countsText(m.counts)}${painted}${painted && kindsText(m, p)}. Opens the cluster`;
 }
 
+/** How far what is drawn of a marker reaches from its middle, in pixels. */
+export const reachOf = (m: Mark): number => (m.sites.length === 1 ? 8 : clusterSize(m.sites.length) / 2 + 2);
+
 interface Props {
   mark: Mark;
   paint: Paint;

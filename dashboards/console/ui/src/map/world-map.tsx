@@ -3,7 +3,7 @@ import { nearestInDirection } from "../lib/cluster";
 import { colourRank } from "../lib/colour";
 import { siteKey } from "../lib/site";
 import { useBaseMap } from "./base";
-import { holds, type Mark, Marker, type Spot } from "./markers";
+import { holds, type Mark, Marker, reachOf, type Spot } from "./markers";
 import { CLUSTER_RADIUS, useMarks, usePoints } from "./marks";
 import { HEALTH, type Paint } from "./paint";
 import { PlaceList, TipBox, ZoomTools } from "./overlays";
@@ -44,8 +44,9 @@ export function WorldMap({ sites: all, onOpen, lit = null, onLit, turned, rememb
     focusNext.current = null;
   }, []);
   const { view, minScale, isMoving, moveTo, home } = useView(box, points, { remember, still, onHand });
-  const { missing } = useBaseMap(box, canvas, view);
   const { marks, visible } = useMarks(sites, points, view, minScale, paint.kinds.length);
+  const discs = useMemo(() => visible.map((v) => ({ x: v.px, y: v.py, r: reachOf(v.mark) })), [visible]);
+  const { missing } = useBaseMap(box, canvas, view, discs);
 
   const viewRef = useRef(view);
   viewRef.current = view;
