@@ -185,8 +185,11 @@ func (r *run) steady(ctx context.Context, _ *Phase) error {
 	stop := r.profileSoon(sctx, PhaseSteady, r.o.Steady/4)
 	var bytes atomic.Int64
 	var lists []time.Duration
-	var listErr, streamErr error
+	var listErr, streamErr, visitErr error
+	var visited *visits
+	heapsBefore := r.heaps(ctx)
 	var wg sync.WaitGroup
+	wg.Go(func() { visited, visitErr = r.visit(sctx, r.o.Visitors) })
 	wg.Go(func() { streamErr = r.readStream(sctx, &bytes) })
 	wg.Go(func() {
 		for sleepFor(sctx, listEvery) == nil {
@@ -225,6 +228,19 @@ func (r *run) steady(ctx context.Context, _ *Phase) error {
 	r.row("console: list of the first 1,000 sites, ms p50", ms(fleetload.Quantile(lists, 0.5)), "%.0f")
 	r.row("console: list of the first 1,000 sites, ms p99", ms(fleetload.Quantile(lists, 0.99)), "%.0f")
 	r.row("console: stream to a page, kB/s", float64(bytes.Load())/took/1000, "%.1f")
+	if r.o.Visitors > 0 {
+		r.row("console: answers to visitors", float64(visited.answers), "%.0f")
+		r.row("console: visitors' requests that failed", float64(visited.failed), "%.0f")
+	}
+	heaps := r.heaps(ctx)
+	for _, role := range roles {
+		if heaps[role] > 0 && heapsBefore[role] > 0 {
+			r.row(role+": growth of live heap over the steady phase, MB", float64(heaps[role]-heapsBefore[role])/1e6, "%+.1f")
+		}
+	}
+	if visited.first != nil {
+		r.say("the first of visitors' requests that failed: %v", visited.first)
+	}
 	var green int
 	if green, err = r.coloured(ctx, fleet.Green); err != nil {
 		return err
@@ -233,7 +249,19 @@ func (r *run) steady(ctx context.Context, _ *Phase) error {
 	if listErr != nil {
 		return fmt.Errorf("list of sites: %w", listErr)
 	}
-	return streamErr
+	return errors.Join(streamErr, visitErr)
+}
+
+// heaps are the live heaps of all roles, in bytes, after a collection; a role that does not say
+// is not in it.
+func (r *run) heaps(ctx context.Context) map[string]int64 {
+	out := map[string]int64{}
+	for _, role := range roles {
+		if n, err := r.c.liveHeap(ctx, role); err == nil {
+			out[role] = n
+		}
+	}
+	return out
 }
 
 // console asks the HTTP API as the page does.

@@ -35,6 +35,7 @@ type Options struct {
 	Interval              time.Duration
 	Churn                 float64       // share of the series that change in a minute
 	Steady                time.Duration // how long the steady phase takes
+	Visitors              int           // people who look at the console in the steady phase
 	Cut                   float64       // share of the sites whose uplink is cut
 	SoftwareBad           float64       // share of the sites on which no version of the agent is ever well
 	SoftwareStep          time.Duration // as fleetload.Options.SoftwareStep
@@ -160,6 +161,9 @@ func (o *Options) check() error {
 	}
 	if o.SoftwareBad < 0 || o.SoftwareBad > 1 {
 		return fmt.Errorf("--software-bad: %g: want a share, 0 to 1", o.SoftwareBad)
+	}
+	if o.Visitors < 0 {
+		return fmt.Errorf("--visitors: %d: want a number of people", o.Visitors)
 	}
 	if o.Steady < 3*o.Interval {
 		return fmt.Errorf("--steady: %s: want at least three intervals of %s", o.Steady, o.Interval)

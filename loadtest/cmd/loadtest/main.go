@@ -60,6 +60,7 @@ what it waited for. At the end the table is printed. The run's directory has it 
 CPU seconds compare well between runs; latencies only on a machine that does nothing else.`,
 		Example: `  make loadtest SITES=1000 SERIES=500
   make loadtest SITES=1000 SERIES=500 STEADY=15m
+  make loadtest SITES=60 SERIES=900 STEADY=1h FLAGS="--phases steady --visitors 12"
   make loadtest SITES=100 SERIES=200 FLAGS="--phases steady --steady 1m"
   make loadtest SITES=3000 FLAGS="--phases workloads,rollout"
   make loadtest SITES=3000 SERIES=20 FLAGS="--phases software --deadline 10m"
@@ -104,6 +105,7 @@ CPU seconds compare well between runs; latencies only on a machine that does not
 	f.DurationVar(&o.Interval, "interval", 15*time.Second, "between samples of a series")
 	f.Float64Var(&o.Churn, "churn", 0.01, "share of the series that others take the place of in a minute")
 	f.DurationVar(&o.Steady, "steady", 3*time.Minute, "how long the steady phase takes")
+	f.IntVar(&o.Visitors, "visitors", 0, "people who look at the console in the steady phase: two requests a second each, every third with streams")
 	f.Float64Var(&o.Cut, "cut", 0.01, "share of the sites whose uplink is cut")
 	f.Float64Var(&o.SoftwareBad, "software-bad", 0.01, "share of the sites on which no version of the agent is ever well")
 	f.StringSliceVar(&o.Phases, "phases", nil, "run these alone: "+strings.Join(rig.Phases, ",")+" (and what they need)")
