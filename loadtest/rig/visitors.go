@@ -16,7 +16,7 @@ import (
 var pages = []string{
 	"/", "/api/v1/health/sites?limit=100", "/api/v1/sites?limit=100&sort=score", "/api/v1/sites?limit=100&q=score%3C90", "/api/v1/sites?limit=0&group=region",
 	"/api/v1/health/sites/SITE", "/api/v1/health/sites/SITE/explain", "/api/v1/sites/SITE", "/api/v1/site-map", "/api/v1/site-distributions", "/api/v1/links",
-	"/api/v1/health/virtualsites", "/api/v1/health/policies", "/api/v1/cost", "/api/v1/rollouts", "/api/v1/registrations",
+	"/api/v1/health/virtualsites", "/api/v1/cost", "/api/v1/rollouts", "/api/v1/registrations",
 	"/api/v1/timeline", "/api/v1/alerts", "/api/v1/alerts/groups", "/api/v1/alerts/state", "/api/v1/silences",
 	"/api/v1/logs/search?from=now-15m&query=severity%3Aerror", "/api/v1/logs/search?from=now-1h&query=",
 	"/api/v1/metrics/query?query=sum%20by%20(site)%20(rate(node_cpu_seconds_total%5B5m%5D))", "/api/v1/metrics/query?query=topk(5%2C%20up)",
