@@ -19,7 +19,7 @@ import (
 // the tenants have as if it were not there.
 //
 // A machine that is short of processors has other processes that want them, and what serves
-// requests in this one. While it is, the tenant that uses most gets a third of what tenants
+// requests in this one. While it is, the tenant that uses most gets a sixth of what tenants
 // have, on end, or as much as the next one uses: a burst of some seconds is through before
 // that counts.
 //
@@ -41,7 +41,7 @@ func NewProcessors(n int) *Processors {
 	tenants := max(1, n-1)
 	s := New(max(2, n), tenants, tenants)
 	s.overdue = overdue
-	s.pressed, s.fair = new(pressure).high, time.Duration(tenants)*memory/3
+	s.pressed, s.fair = new(pressure).high, time.Duration(tenants)*memory/6
 	return &Processors{slots: s}
 }
 

@@ -31,6 +31,7 @@ func begin(t *testing.T, p *Processors, c Class) <-chan *Turn {
 func TestLongWorkGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewProcessors(3)
+		p.slots.overdue = 0 // who is not heard of is another test's
 		var long [2]*Turn
 		for i := range long {
 			var err error
@@ -262,7 +263,7 @@ func TestForegroundFirst(t *testing.T) {
 	})
 }
 
-// On a machine that is short of processors a tenant that never ends gets a third of them on
+// On a machine that is short of processors a tenant that never ends gets a sixth of them on
 // end, unless it is alone.
 func TestPressure(t *testing.T) {
 	for _, c := range []struct {
@@ -271,7 +272,7 @@ func TestPressure(t *testing.T) {
 		other          time.Duration // of work of another tenant in each stretch
 		want           float64
 	}{
-		{"pressed", true, false, 0, 1. / 3},
+		{"pressed", true, false, 0, 1. / 6},
 		{"idle", false, false, 0, 1},
 		{"alone", true, true, 0, 1},
 		{"another uses as much", true, false, stretch, 0.5},
@@ -312,7 +313,7 @@ func TestPressure(t *testing.T) {
 				got := float64(worked.Load()-before) / float64(3*memory)
 				stop()
 				time.Sleep(2 * memory) // until all of them have seen it
-				if math.Abs(got-c.want) > 0.1 {
+				if math.Abs(got-c.want) > 0.08 {
 					t.Errorf("it has %.2f of a processor, want %.2f", got, c.want)
 				}
 			})

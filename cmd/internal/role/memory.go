@@ -1,12 +1,15 @@
 package role
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"runtime/metrics"
 	"strconv"
+	"time"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
@@ -19,13 +22,41 @@ const MemoryShareEnv = "AUTOMEMLIMIT"
 // its heap grow to, before it collects garbage harder; the rest is for what is not heap.
 const MemoryRatio = 0.9
 
+// leastGrowth is by how many bytes the heap of a process that collects garbage early may grow
+// all the same. What a collection costs goes with what is live, so a small heap that is
+// collected at every few megabytes spends its processor on that, and memory is not what it
+// lacks.
+const leastGrowth = 128 << 20
+
+// growthLook is how often that is looked at: what is live changes slowly.
+const growthLook = 10 * time.Second
+
 // limitMemory has the garbage collector keep the process below what its control group
-// allows, as far as it can, and collect when the heap has grown by gcPercent; 0: Go's
-// default. GOGC, GOMEMLIMIT and MemoryShareEnv in the environment come first. Where
-// nothing limits the process there is no limit.
-func limitMemory(log *slog.Logger, gcPercent int) {
+// allows, as far as it can, and collect when the heap has grown by gcPercent, and by
+// leastGrowth, until ctx ends; 0: Go's default. GOGC, GOMEMLIMIT and MemoryShareEnv in the
+// environment come first. Where nothing limits the process there is no limit.
+func limitMemory(ctx context.Context, log *slog.Logger, gcPercent int) {
 	if gcPercent > 0 && os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
+		now := gcPercent
+		debug.SetGCPercent(now)
+		go func() {
+			tick := time.NewTicker(growthLook)
+			defer tick.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+				}
+				live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+				metrics.Read(live)
+				// To set it stops the world for a moment.
+				if want := percentOf(gcPercent, live[0].Value.Uint64()); 10*max(want-now, now-want) > now {
+					debug.SetGCPercent(want)
+					now = want
+				}
+			}
+		}()
 	}
 	limit, err := memlimit.SetGoMemLimitWithOpts(memlimit.WithRatio(MemoryRatio), memlimit.WithProvider(memlimit.FromCgroup))
 	switch {
@@ -35,6 +66,11 @@ func limitMemory(log *slog.Logger, gcPercent int) {
 	case limit > 0:
 		log.Info("the heap is kept below what the control group allows", "bytes", limit)
 	}
+}
+
+// percentOf is by how many percent the heap may grow of which live bytes are live.
+func percentOf(percent int, live uint64) int {
+	return max(percent, int(min(leastGrowth*100/max(live, 1), 400)))
 }
 
 // MemoryShare is the environment that gives a child process its share of the memory that

@@ -20,7 +20,7 @@ func TestEnvironmentDecidesOverMemory(t *testing.T) {
 
 	t.Setenv("GOGC", "")
 	t.Setenv(MemoryShareEnv, "off")
-	limitMemory(log, 50)
+	limitMemory(t.Context(), log, 50)
 	if got := now(); got != 50 {
 		t.Errorf("GC percent %d, want 50", got)
 	}
@@ -29,7 +29,7 @@ func TestEnvironmentDecidesOverMemory(t *testing.T) {
 	}
 	t.Setenv("GOGC", "80")
 	debug.SetGCPercent(80)
-	limitMemory(log, 50)
+	limitMemory(t.Context(), log, 50)
 	if got := now(); got != 80 {
 		t.Errorf("GC percent %d, want GOGC's 80", got)
 	}
@@ -40,5 +40,14 @@ func TestEnvironmentDecidesOverMemory(t *testing.T) {
 	t.Setenv("GOMEMLIMIT", "")
 	if got := MemoryShare(35); len(got) != 1 || got[0] != "AUTOMEMLIMIT=0.3150" {
 		t.Errorf("%q", got)
+	}
+}
+
+// A small heap may grow by more than its share, a large one by no more.
+func TestLeastGrowth(t *testing.T) {
+	for live, want := range map[uint64]int{0: 400, 20 << 20: 400, 64 << 20: 200, 256 << 20: 50, 512 << 20: 30, 4 << 30: 30} {
+		if got := percentOf(30, live); got != want {
+			t.Errorf("of %d MiB: %d %%, want %d", live>>20, got, want)
+		}
 	}
 }

@@ -45,7 +45,8 @@ type Options struct {
 	Hosts []string
 	Log   obs.LogOptions
 	LogTo io.Writer // nil: standard error
-	// GCPercent is how much the heap may grow before garbage is collected; 0: Go's default.
+	// GCPercent is how much the heap may grow before garbage is collected, if that is more than
+	// 128 MiB; 0: Go's default.
 	// A role that holds much for long has the more memory to spare the lower it is.
 	GCPercent int
 	// Gather adds further registries to /metrics: libraries that keep their own.
@@ -140,7 +141,7 @@ func Run(ctx context.Context, o Options, start func(context.Context, *Env) error
 	if err != nil {
 		return err
 	}
-	limitMemory(log, o.GCPercent)
+	limitMemory(ctx, log, o.GCPercent)
 	reg := obs.NewRegistry(o.Role)
 	gather := prometheus.Gatherers{reg}
 	for _, g := range o.Gather {
