@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -27,9 +28,9 @@ import (
 )
 
 // TestSoftwareThroughAFleet is the whole way: rollouts of versions at a real control, files
-// over a real regional, and real agents that replace themselves in waves; a version that does
-// not come up is left by the first of them, and offered to no other. MUSTER names a binary of
-// muster that is built already.
+// over a real regional, and real agents that replace themselves in waves, one of them as the
+// pod of a real cluster; a version that does not come up is left by the first of them, and
+// offered to no other. MUSTER names a binary of muster that is built already.
 func TestSoftwareThroughAFleet(t *testing.T) {
 	if testing.Short() {
 		t.Skip("links muster and muster-edge")
@@ -66,15 +67,27 @@ func TestSoftwareThroughAFleet(t *testing.T) {
 	if _, err := repo.Init(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	one := build(t, "1.0.0")
-	bundles := map[string]map[string]any{}
-	for version, binary := range map[string][]byte{"2.0.0": build(t, "2.0.0"), "3.0.0": []byte("#!/bin/sh\nexit 3\n")} {
-		name := "agent/" + version + "/" + runtime.GOARCH
-		f, err := repo.Add(t.Context(), name, bundle.About{Component: "agent", Version: version, Architecture: runtime.GOARCH}, bytes.NewReader(binary))
+	one, two, broken := build(t, "1.0.0"), build(t, "2.0.0"), []byte("#!/bin/sh\nexit 3\n")
+	held := map[string]string{clusterImage: filepath.Join(dir, "one")}
+	bundles := map[string][]any{}
+	release := func(version, architecture string, file []byte) {
+		name := "agent/" + version + "/" + architecture
+		f, err := repo.Add(t.Context(), name, bundle.About{Component: "agent", Version: version, Architecture: architecture}, bytes.NewReader(file))
 		if err != nil {
 			t.Fatal(err)
 		}
-		bundles[version] = map[string]any{"architecture": runtime.GOARCH, "target": name, "digest": f.Digest, "size": f.Size}
+		bundles[version] = append(bundles[version], map[string]any{"architecture": architecture, "target": name, "digest": f.Digest, "size": f.Size})
+	}
+	for version, binary := range map[string][]byte{"2.0.0": two, "3.0.0": broken, "4.0.0": broken} {
+		digest, file := reference(t, version)
+		held[digest] = filepath.Join(dir, "two")
+		release(version, runtime.GOARCH, binary)
+		release(version, "kubernetes", file)
+	}
+	for path, binary := range map[string][]byte{"one": one, "two": two} {
+		if err := os.WriteFile(filepath.Join(dir, path), binary, 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 
 	// Control and a regional.
@@ -151,9 +164,15 @@ func TestSoftwareThroughAFleet(t *testing.T) {
 		w.start()
 	}
 	sites := []string{"lyon-01", "paris-07", "turin-03"}
-	for _, site := range sites {
+	for _, site := range sites[:2] {
 		join(site)
 	}
+	manifest, err := exec.CommandContext(t.Context(), muster, "site", "manifest", "--token", flag("--token"), "--server", gateway, "--ca-hash", flag("--ca-hash"),
+		"--site", sites[2], "--features", "upgrades", "--image", clusterImage).Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, manifest)
+	}
+	cluster := startClusterSite(t, manifest, held)
 
 	// What the fleet's operator does.
 	rest, err := clientcmd.BuildConfigFromFlags("", filepath.Join(data, "admin.kubeconfig"))
@@ -212,17 +231,17 @@ func TestSoftwareThroughAFleet(t *testing.T) {
 		})
 	}
 	for version, b := range bundles {
-		create("SoftwareVersion", "softwareversions", "agent-"+version, map[string]any{"component": "agent", "version": version, "bundles": []any{b}})
+		create("SoftwareVersion", "softwareversions", "agent-"+version, map[string]any{"component": "agent", "version": version, "bundles": b})
 	}
 	create("SoftwarePolicy", "softwarepolicies", "agents", map[string]any{"component": "agent"})
-	// rollout takes a version over all sites, the first one alone, and waits for the end. It
-	// returns who was ever offered it, and what was said at last.
-	rollout := func(version, end string) (offered map[string]bool, message string) {
+	// rollout takes a version over all sites, one alone in the first wave, and waits for the
+	// end. It returns who was ever offered it, and what was said at last.
+	rollout := func(version, end string, first map[string]any) (offered map[string]bool, message string) {
 		t.Helper()
 		name := "agents-" + version
 		create("Rollout", "rollouts", name, map[string]any{
 			"changes":  []any{map[string]any{"apiVersion": "muster.dev/v1alpha1", "kind": "SoftwarePolicy", "name": "agents", "content": map[string]any{"spec": map[string]any{"component": "agent", "version": version}}}},
-			"strategy": map[string]any{"type": "Canary", "waves": []any{map[string]any{"count": int64(1)}, map[string]any{"percent": int64(100)}}},
+			"strategy": map[string]any{"type": "Canary", "waves": []any{first, map[string]any{"percent": int64(100)}}},
 			"gates":    []any{map[string]any{"name": "ready", "ready": map[string]any{"percent": int64(100)}}},
 			"soak":     "0s", "onFailure": "RollBackAll",
 			"budget": map[string]any{"maxFailed": "0", "maxFailedInWave": "0", "readyWithin": "10m"},
@@ -259,13 +278,25 @@ func TestSoftwareThroughAFleet(t *testing.T) {
 	}
 
 	all("all agents run what they were installed with", agent{"Done", "1.0.0", ""})
-	if offered, said := rollout("2.0.0", "Completed"); len(offered) != len(sites) {
+	if _, err := kind("sites").Patch(t.Context(), sites[2], types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"cluster"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	anyone := map[string]any{"count": int64(1)}
+	if offered, said := rollout("2.0.0", "Completed", anyone); len(offered) != len(sites) {
 		t.Errorf("2.0.0 went to %v: %s", offered, said)
 	}
 	all("all run 2.0.0", agent{"Done", "2.0.0", ""})
-	if offered, said := rollout("3.0.0", "RolledBack"); len(offered) != 1 || !strings.Contains(said, "it did not come up, 2 times; 2.0.0 runs") {
+	good, _ := reference(t, "2.0.0")
+	cluster.runs(good)
+	cluster.bad("3.0.0")
+	if offered, said := rollout("3.0.0", "RolledBack", anyone); len(offered) != 1 || !strings.Contains(said, "it did not come up, 2 times") {
 		t.Errorf("3.0.0 went to %v: %s", offered, said)
 	}
+	cluster.bad("4.0.0")
+	if offered, said := rollout("4.0.0", "RolledBack", map[string]any{"label": "a=cluster"}); len(offered) != 1 || !offered[sites[2]] || !strings.Contains(said, "it did not come up, 2 times: no pod of muster-edge-host was ready with it") {
+		t.Errorf("4.0.0 went to %v: %s", offered, said)
+	}
+	cluster.runs(good)
 	all("all run 2.0.0 still, and nothing else is wanted of them", agent{"Done", "2.0.0", ""})
 	if o, err := kind("softwarepolicies").Get(t.Context(), "agents", metav1.GetOptions{}); err != nil {
 		t.Error(err)
