@@ -2,7 +2,6 @@ package edge
 
 import (
 	"context"
-	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -75,7 +74,7 @@ func TestFactoryResetOfTheProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	issued, err := centre.CA().IssueControl(crypto.PublicKey(key.Public()), nil)
+	issued, err := centre.CA().IssueControl(key.Public(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

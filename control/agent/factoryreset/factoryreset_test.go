@@ -37,7 +37,6 @@ type site struct {
 	agent   *agent.Agent
 	*Reset
 	elapsed time.Duration
-	set     agent.Set
 	applied error
 }
 
