@@ -22,6 +22,39 @@ type SetApplier interface {
 	TakeSet(Set)
 }
 
+// Newest is the SetApplier of who works through the newest set in a goroutine of its own.
+// NewNewest makes one. Safe for concurrent use.
+type Newest struct {
+	changed chan struct{}
+
+	mu  sync.Mutex
+	set *Set
+}
+
+// NewNewest returns one that has no set yet.
+func NewNewest() *Newest { return &Newest{changed: make(chan struct{}, 1)} }
+
+// TakeSet implements SetApplier.
+func (n *Newest) TakeSet(s Set) {
+	n.mu.Lock()
+	n.set = &s
+	n.mu.Unlock()
+	select {
+	case n.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Changed has one value if sets came since the last was taken from it.
+func (n *Newest) Changed() <-chan struct{} { return n.changed }
+
+// Set returns the newest; nil: control has not said anything since the start.
+func (n *Newest) Set() *Set {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.set
+}
+
 // Set is what a SetApplier shall hold. Its functions may be called from any goroutine, also
 // when the next set has come.
 type Set struct {

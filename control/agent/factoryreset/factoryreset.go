@@ -68,11 +68,10 @@ type Options struct {
 
 // Reset is safe for concurrent use.
 type Reset struct {
-	o       Options
-	changed chan struct{}
+	*agent.Newest
+	o Options
 
 	mu      sync.Mutex
-	set     *agent.Set
 	request string // that nonce is for
 	nonce   []byte
 	made    time.Duration
@@ -127,7 +126,7 @@ func New(o Options) (*Reset, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Reset{o: o, changed: make(chan struct{}, 1), journal: j}
+	r := &Reset{Newest: agent.NewNewest(), o: o, journal: j}
 	if j != nil {
 		r.answer = begun(j.Request, "the site has begun")
 	}
@@ -170,17 +169,6 @@ func (r *Reset) Begun() bool {
 	return r.journal != nil
 }
 
-// TakeSet implements agent.SetApplier.
-func (r *Reset) TakeSet(s agent.Set) {
-	r.mu.Lock()
-	r.set = &s
-	r.mu.Unlock()
-	select {
-	case r.changed <- struct{}{}:
-	default:
-	}
-}
-
 // Run answers requests and follows orders until ctx ends. It is called once.
 func (r *Reset) Run(ctx context.Context, a Agent) error {
 	for !r.Begun() {
@@ -189,7 +177,7 @@ func (r *Reset) Run(ctx context.Context, a Agent) error {
 		case <-ctx.Done():
 			renew.Stop()
 			return nil
-		case <-r.changed:
+		case <-r.Changed():
 		case <-renew.C:
 		}
 		renew.Stop()
@@ -200,9 +188,7 @@ func (r *Reset) Run(ctx context.Context, a Agent) error {
 
 // look goes over what control asks now.
 func (r *Reset) look(a Agent) {
-	r.mu.Lock()
-	set := r.set
-	r.mu.Unlock()
+	set := r.Set()
 	if set == nil {
 		return
 	}

@@ -23,7 +23,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -66,12 +65,9 @@ type Options struct {
 
 // Host is safe for concurrent use.
 type Host struct {
-	o       Options
-	changed chan struct{}
-	drifts  prometheus.Counter
-
-	mu  sync.Mutex
-	set *agent.Set // nil: control has not said anything since the start
+	*agent.Newest
+	o      Options
+	drifts prometheus.Counter
 
 	state state // belongs to Run, and to Restore
 	last  string
@@ -116,7 +112,7 @@ func New(o Options) (*Host, error) {
 	if o.Every <= 0 {
 		o.Every = time.Minute
 	}
-	h := &Host{o: o, changed: make(chan struct{}, 1),
+	h := &Host{Newest: agent.NewNewest(), o: o,
 		drifts: prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_host_configuration_drifts_total", Help: "Settings of the host that were found to be others than it was given."})}
 	if o.Registerer != nil {
 		o.Registerer.MustRegister(h.drifts)
@@ -153,17 +149,6 @@ func (h *Host) save() error {
 	return atomicfile.WriteTo(h.o.FS, filepath.Join(h.o.Dir, stateFile), b, 0o600)
 }
 
-// TakeSet implements agent.SetApplier.
-func (h *Host) TakeSet(s agent.Set) {
-	h.mu.Lock()
-	h.set = &s
-	h.mu.Unlock()
-	select {
-	case h.changed <- struct{}{}:
-	default:
-	}
-}
-
 // Run brings the host to what control wants, and keeps it there, until ctx ends. It is
 // called once.
 func (h *Host) Run(ctx context.Context, a Agent) error {
@@ -174,7 +159,7 @@ func (h *Host) Run(ctx context.Context, a Agent) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-h.changed:
+		case <-h.Changed():
 			failed = 0
 		case <-timer.C:
 		}
@@ -190,9 +175,7 @@ func (h *Host) Run(ctx context.Context, a Agent) error {
 
 // pass looks once; false: something failed, and is to be tried again soon.
 func (h *Host) pass(ctx context.Context, a Agent) bool {
-	h.mu.Lock()
-	set := h.set
-	h.mu.Unlock()
+	set := h.Set()
 	wanted := &hostconfig.Wanted{Settings: h.state.Held, OnDrift: h.state.OnDrift}
 	var item *agent.SetItem
 	switch {

@@ -72,14 +72,13 @@ const (
 
 // Hosts is safe for concurrent use. As a prometheus.Collector it tells of its connections.
 type Hosts struct {
+	*agent.Newest
 	o      Options
 	agent  Agent
 	meter  *meter
 	places chan struct{} // of connections
-	wake   chan struct{}
 
 	mu     sync.Mutex
-	set    *agent.Set // the newest; nil: none yet
 	served map[string]*vhost.Host
 	ctx    context.Context // of Run; nil: it does not run
 	wg     sync.WaitGroup
@@ -90,18 +89,7 @@ type Hosts struct {
 // New returns Hosts; Run runs it.
 func New(o Options) *Hosts {
 	o.Every, o.RetryAfter = cmp.Or(max(o.Every, 0), time.Minute), cmp.Or(max(o.RetryAfter, 0), 10*time.Second)
-	return &Hosts{o: o, meter: newMeter(), places: make(chan struct{}, maxConnections), wake: make(chan struct{}, 1), served: map[string]*vhost.Host{}, listeners: map[string]*listener{}}
-}
-
-// TakeSet implements agent.SetApplier.
-func (h *Hosts) TakeSet(s agent.Set) {
-	h.mu.Lock()
-	h.set = &s
-	h.mu.Unlock()
-	select {
-	case h.wake <- struct{}{}:
-	default:
-	}
+	return &Hosts{Newest: agent.NewNewest(), o: o, meter: newMeter(), places: make(chan struct{}, maxConnections), served: map[string]*vhost.Host{}, listeners: map[string]*listener{}}
 }
 
 // Run works until ctx ends. It is called once.
@@ -121,7 +109,7 @@ func (h *Hosts) Run(ctx context.Context, a Agent) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-h.wake:
+		case <-h.Changed():
 		case <-next.C:
 		}
 		wait := h.o.Every
@@ -134,9 +122,7 @@ func (h *Hosts) Run(ctx context.Context, a Agent) error {
 
 // settle brings listeners and names to what the newest set says; false: some failed.
 func (h *Hosts) settle(ctx context.Context) bool {
-	h.mu.Lock()
-	set := h.set
-	h.mu.Unlock()
+	set := h.Set()
 	own, _, ok := h.agent.Identity()
 	if set == nil || !ok {
 		return set == nil
