@@ -235,7 +235,7 @@ func newUnbound(o Options) (*Gateway, error) {
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	g.srv = &http.Server{
-		Handler: g, TLSConfig: ownTLS(cfg), ConnContext: connContext, ConnState: g.connState, Protocols: protocols,
+		Handler: g, TLSConfig: ownTLS(cfg), ConnContext: g.connContext, ConnState: g.connState, Protocols: protocols,
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 32, SendPingTimeout: 20 * time.Second, PingTimeout: 10 * time.Second, WriteByteTimeout: 30 * time.Second,

@@ -78,6 +78,7 @@ func grpcCaller(ctx context.Context) (caller, error) {
 // signature is verified once a connection and not once a request.
 type conn struct {
 	net.Conn
+	opened  time.Time
 	strange atomic.Int32 // requests under way of a peer without an identity
 
 	mu   sync.Mutex
@@ -85,8 +86,25 @@ type conn struct {
 	who  caller
 }
 
-func connContext(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, connKey{}, &conn{Conn: c})
+func (g *Gateway) connContext(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, &conn{Conn: c, opened: g.now()})
+}
+
+// shakesHands is how often a connection with an old certificate is ended, at most: a fleet that
+// can't renew must not spend its time on handshakes.
+const shakesHands = 10 * time.Minute
+
+// outlived tells whether a connection whose certificate is in the last quarter of its life is
+// to be ended, so that the peer shows its newer one. Agents renew earlier and connect anew by
+// themselves; a stock sender only reads its files when it connects, and what is
+// refused at the end of the certificate that it still holds, it drops.
+func (g *Gateway) outlived(r *http.Request, cert *x509.Certificate) bool {
+	c, ok := r.Context().Value(connKey{}).(*conn)
+	if !ok || cert == nil {
+		return false
+	}
+	now := g.now()
+	return cert.NotAfter.Sub(now) < cert.NotAfter.Sub(cert.NotBefore)/4 && now.Sub(c.opened) >= shakesHands
 }
 
 // identify returns who the peer is now: a bundle that changed, a certificate that

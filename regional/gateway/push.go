@@ -175,6 +175,9 @@ func (g *Gateway) handlePush(w http.ResponseWriter, r *http.Request) {
 		h.Set("X-Prometheus-Remote-Write-Histograms-Written", strconv.Itoa(out.histograms))
 		h.Set("X-Prometheus-Remote-Write-Exemplars-Written", strconv.Itoa(out.exemplars))
 	}
+	if g.outlived(r, who.cert) {
+		w.Header().Set("Connection", "close") // in HTTP/2 a GOAWAY, after what is under way
+	}
 	code := http.StatusNoContent
 	if ref == nil && len(out.refused) > 0 {
 		ref = &refusal{code: http.StatusBadRequest, text: fmt.Sprintf("accepted %d of %d samples; refused %d: %s",

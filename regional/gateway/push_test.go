@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -355,6 +356,49 @@ func TestSeriesLimit(t *testing.T) {
 	}
 	if got := h.series.TenantSeries(); !maps.Equal(got, map[string]int{"acme": 150, "umbrella": 60}) {
 		t.Errorf("tenants' series %v", got)
+	}
+}
+
+// A stock sender reads its files when it connects: it is made to, before its certificate is over,
+// and not at each push.
+func TestOldCertificatesConnectAnew(t *testing.T) {
+	clock := newClock()
+	began := clock.now()
+	h := newHarness(t, harnessOptions{change: func(o *Options) { o.Now = clock.now }})
+	cert := h.ca.site(t, paris, "", func(c *x509.Certificate) { c.NotBefore, c.NotAfter = began, began.Add(24*time.Hour) })
+	for protocol, h2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
+		var handshakes atomic.Int32
+		cfg := h.tls(nil)
+		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			handshakes.Add(1)
+			return cert, nil
+		}
+		tr := &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: h2}
+		c := &http.Client{Transport: tr}
+		push := func(at time.Duration) int32 {
+			t.Helper()
+			clock.add(began.Add(at).Sub(clock.now()))
+			if code, text, _ := h.pushSeries(c, sample(time.Now(), 1, "__name__", "up")); code != 204 {
+				t.Fatalf("%s: %d %s", protocol, code, text)
+			}
+			return handshakes.Load()
+		}
+		stays := func(at time.Duration, want int32) {
+			t.Helper()
+			if got := push(at); got != want {
+				t.Errorf("%s: %d handshakes after %s, want %d", protocol, got, at, want)
+			}
+		}
+		anew := func(at time.Duration, want int32) { // a push or two may still go over the old one
+			t.Helper()
+			testkit.EventuallyTrue(t, protocol+": a new connection", func() bool { return push(at) == want })
+		}
+		stays(0, 1)
+		stays(17*time.Hour, 1)
+		anew(19*time.Hour, 2)
+		stays(19*time.Hour+9*time.Minute, 2)
+		anew(19*time.Hour+10*time.Minute, 3)
+		tr.CloseIdleConnections()
 	}
 }
 
