@@ -43,7 +43,8 @@ fleet. It holds one outbound connection to its regional; nothing ever dials it.
                            agent when control wants one, and goes back if that is ill)
   muster-edge run          the agent and the collector alone
   muster-edge status       what it does, and what is wrong
-  muster-edge software     what it runs, what it is to run, and when`,
+  muster-edge software     what it runs, what it is to run, and when
+  muster-edge certificate  the certificate alone, where something else pushes the metrics`,
 		SilenceUsage: true, SilenceErrors: true, Version: obs.Version,
 	}
 	cmd.PersistentFlags().StringVar(&file, "config", defaultConfig, "configuration `FILE`; not needed if every default fits (see muster-edge config sample)")
@@ -67,10 +68,7 @@ Joining again with the same key is harmless: the same site gets a new certificat
 			return edge.Join(cmd.Context(), c, j)
 		},
 	}
-	join.Flags().StringSliceVar(&j.Servers, "server", nil, "HOST:PORT of a gateway; repeatable, nearest first")
-	join.Flags().StringVar(&j.CAHash, "ca-hash", "", "hash of the fleet's CA; the gateway has to prove that it belongs to it")
-	join.Flags().StringVar(&j.Token, "token", "", "registration token; - reads it from standard input, which keeps it out of the process list")
-	join.Flags().StringVar(&j.Site, "site", "", "wanted name of the site (default: the host name)")
+	joinFlags(join, &j)
 
 	run := &cobra.Command{
 		Use: "run", Short: "Run the agent and the collector", Args: cobra.NoArgs,
@@ -149,6 +147,14 @@ the page itself has. What the DaemonSet of ` + "`muster site manifest`" + ` runs
 			_, err := cmd.OutOrStdout().Write(edge.Sample)
 			return err
 		}})
-	cmd.AddCommand(join, run, watchdog, status, softwareCommand(load), guardCommand(), host, conf)
+	cmd.AddCommand(join, run, watchdog, status, softwareCommand(load), guardCommand(), host, certificateCommand(), conf)
 	return cmd
+}
+
+// joinFlags are what `muster token create` prints.
+func joinFlags(cmd *cobra.Command, j *edge.JoinOptions) {
+	cmd.Flags().StringSliceVar(&j.Servers, "server", nil, "HOST:PORT of a gateway; repeatable, nearest first")
+	cmd.Flags().StringVar(&j.CAHash, "ca-hash", "", "hash of the fleet's CA; the gateway has to prove that it belongs to it")
+	cmd.Flags().StringVar(&j.Token, "token", "", "registration token; - reads it from standard input, which keeps it out of the process list")
+	cmd.Flags().StringVar(&j.Site, "site", "", "wanted name of the site (default: the host name)")
 }

@@ -258,17 +258,26 @@ type JoinOptions struct {
 	Stdin   io.Reader
 }
 
+// readToken reads the token from standard input if it is there.
+func (o *JoinOptions) readToken() error {
+	if o.Token != "-" {
+		return nil
+	}
+	if o.Stdin == nil {
+		o.Stdin = os.Stdin
+	}
+	b, err := io.ReadAll(io.LimitReader(o.Stdin, 4096))
+	if err != nil {
+		return fmt.Errorf("read the token from standard input: %w", err)
+	}
+	o.Token = strings.TrimSpace(string(b))
+	return nil
+}
+
 // Join registers this machine and waits until it has a certificate.
 func Join(ctx context.Context, c Config, o JoinOptions) error {
-	if o.Token == "-" {
-		if o.Stdin == nil {
-			o.Stdin = os.Stdin
-		}
-		b, err := io.ReadAll(io.LimitReader(o.Stdin, 4096))
-		if err != nil {
-			return fmt.Errorf("read the token from standard input: %w", err)
-		}
-		o.Token = strings.TrimSpace(string(b))
+	if err := o.readToken(); err != nil {
+		return err
 	}
 	if len(o.Servers) > 0 {
 		c.Gateways = o.Servers
