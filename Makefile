@@ -18,7 +18,7 @@ export GOFLAGS := -buildvcs=false
 # time from a fresh clone to a running demo.
 
 .DEFAULT_GOAL := help
-.PHONY: help build ui lint-ui plugin grafana-plugin image demo test test-go test-grafana test-ui test-e2e test-neighbour test-scenarios test-kill test-kubectl test-s3 loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-os tools-protoc
+.PHONY: help build ui lint-ui plugin grafana-plugin image demo test test-go test-grafana test-ui test-e2e test-neighbour test-scenarios test-kill test-kubectl test-s3 test-otelcol loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-os tools-protoc
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +100,9 @@ test-neighbour: build ## Five minutes of a hostile tenant and a hostile site, wi
 
 test-scenarios: build ## A tenth of the health scenarios through real processes, in real time: a quarter of an hour
 	MUSTER_SCENARIOS=1 $(GO) test -count=1 -timeout 40m -run 'TestScenarios$$' -v ./e2e
+
+test-otelcol: ## A site that a stock OpenTelemetry Collector pushes, built from the module proxy: ten minutes the first time, then three
+	MUSTER_OTELCOL=1 $(GO) test -count=1 -tags $(TAGS) -timeout 40m -v ./e2e/otelcol
 
 KILLS ?= 100
 test-kill: build ## Kill control -9 at 100 random moments of one rollout, and of one that is aborted: half an hour; KILLS=10 for a short look

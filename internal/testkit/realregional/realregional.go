@@ -11,6 +11,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
@@ -123,6 +124,27 @@ func (r *Regional) Client(id fleet.SiteID) *http.Client {
 	r.t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, Timeout: time.Minute}
 }
+
+// PEM is what a site's machine has on its disk.
+type PEM struct{ Cert, Key, CA []byte }
+
+// PEM issues a certificate to a site whose program is not part of the test.
+func (r *Regional) PEM(id fleet.SiteID) PEM {
+	r.t.Helper()
+	cert := r.issue(func(key *ecdsa.PrivateKey) (pki.Issued, error) { return r.ca.IssueSite(key.Public(), id, "eu") })
+	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	out := PEM{Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Leaf.Raw}), Key: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})}
+	for _, ca := range r.ca.Bundle() {
+		out.CA = append(out.CA, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw})...)
+	}
+	return out
+}
+
+// PushURL is where sites push to.
+func (r *Regional) PushURL() string { return r.url }
 
 // Push sends one sample for each of n series of a metric, and returns the status.
 func (r *Regional) Push(c *http.Client, metric string, n int, at time.Time) int {
