@@ -99,7 +99,7 @@ func testEdgeProcess(t *testing.T, f *fleet) {
 		v, _ := strconv.ParseFloat(string(m[1]), 64)
 		return v
 	}
-	testkit.EventuallyWithin(t, "the budget is used up and samples are acknowledged", 90*time.Second, func() error {
+	testkit.EventuallyWithin(t, "the budget is used up and samples are acknowledged", 4*time.Minute, func() error {
 		if s, sent := metric("muster_collector_series"), metric("muster_collector_samples_sent_total"); s < 1990 || s > 2000 || sent < 4000 {
 			return fmt.Errorf("%v series, %v samples acknowledged", s, sent)
 		}

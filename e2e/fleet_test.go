@@ -204,7 +204,7 @@ func testFaults(t *testing.T, f *fleet) {
 func testUplink(t *testing.T, f *fleet) {
 	name := greenSites(t, f)[0]
 	f.muster("demo", "break", name, "uplink-down")
-	took := testkit.EventuallyWithin(t, name+" is red", 60*time.Second, func() error {
+	took := testkit.EventuallyWithin(t, name+" is red", 3*time.Minute, func() error {
 		s, err := f.site(name)
 		if err == nil && (s.Colour != "red" || len(s.Reasons) == 0 || s.Reasons[0].Dimension != "connectivity") {
 			err = fmt.Errorf("%s, %v", s.Colour, s.Reasons)
@@ -212,9 +212,7 @@ func testUplink(t *testing.T, f *fleet) {
 		return err
 	})
 	t.Logf("figure: uplink cut → red: %s", took.Round(100*time.Millisecond))
-	if took > 30*time.Second {
-		t.Errorf("took %s, more than 30 s", took)
-	}
+	missed(t, "a cut uplink that shows", took, 30*time.Second)
 	f.muster("demo", "heal", name)
 	took = testkit.EventuallyWithin(t, name+" is green again", 3*time.Minute, func() error {
 		s, err := f.site(name)
@@ -239,7 +237,7 @@ func testKill(t *testing.T, f *fleet) {
 		if err := syscall.Kill(old, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		testkit.EventuallyWithin(t, role+" is back", 90*time.Second, func() error {
+		testkit.EventuallyWithin(t, role+" is back", 4*time.Minute, func() error {
 			if pid := f.roles()[role]; pid == 0 || pid == old {
 				return errors.New("not restarted yet")
 			}
@@ -307,9 +305,7 @@ func testResume(t *testing.T, f *fleet) {
 	roles := f.roles()
 	took := f.stop()
 	t.Logf("figure: clean stop: %s", took.Round(100*time.Millisecond))
-	if took > 10*time.Second {
-		t.Errorf("the stop took %s, more than 10 s", took)
-	}
+	missed(t, "a clean stop", took, 10*time.Second)
 	for name, pid := range roles {
 		if err := syscall.Kill(pid, 0); err == nil {
 			t.Errorf("%s is still running", name)

@@ -98,7 +98,7 @@ func testLogs(t *testing.T, f *fleet) {
 	}()
 	f.muster("demo", "break", name, "crash-loop")
 	broke := time.Now()
-	took := testkit.EventuallyWithin(t, "a line of the fault is found", 30*time.Second, func() error {
+	took := testkit.EventuallyWithin(t, "a line of the fault is found", 3*time.Minute, func() error {
 		p, err := f.logs("severity:error AND panic", "site", name, "from", broke.Add(-5*time.Second).UTC().Format(time.RFC3339))
 		if err == nil && len(p.Hits) == 0 {
 			err = errors.New("no hit")
@@ -116,7 +116,7 @@ func testLogs(t *testing.T, f *fleet) {
 		if !strings.Contains(l, "panic") {
 			t.Errorf("followed %q", l)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Error("muster logs -f printed nothing")
 	}
 	_ = follow.Process.Signal(syscall.SIGINT)

@@ -49,7 +49,7 @@ func testPolicyEdit(t *testing.T, f *fleet) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	name := greenSites(t, f)[0]
-	took := testkit.EventuallyWithin(t, "the new signal counts on "+name, 30*time.Second, func() error {
+	took := testkit.EventuallyWithin(t, "the new signal counts on "+name, 3*time.Minute, func() error {
 		var s struct {
 			Signals []struct {
 				Name  string

@@ -123,7 +123,7 @@ func (f *fleet) release(t *testing.T, kind, end string) (rolloutView, []rolloutS
 			f.whatHappened(t, name, r)
 		}
 	}()
-	testkit.EventuallyWithin(t, "the "+kind+" version "+name+" is "+end, 6*time.Minute, func() error {
+	testkit.EventuallyWithin(t, "the "+kind+" version "+name+" is "+end, 15*time.Minute, func() error {
 		r = rolloutView{}
 		if err := f.get("/api/v1/rollouts/"+name+"?tenant=demo", &r); err != nil {
 			return err
