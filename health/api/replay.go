@@ -35,7 +35,8 @@ type Replay struct {
 // ReplayedSite is one site's history.
 type ReplayedSite struct {
 	Site string `json:"site"`
-	// Would are its changes of colour by the tried policy, Did those on record.
+	// Would are its changes of colour by the tried policy, Did those on record. Where it would
+	// have begun with another colour, both have the first one before, From and To alike.
 	Would []Recolour `json:"would"`
 	Did   []Recolour `json:"did"`
 	// Last is how it would have ended.
@@ -68,8 +69,11 @@ func ReplayOf(tenant, policy string, x *engine.Replay) Replay {
 	}
 	for i := range x.Sites {
 		s := &x.Sites[i]
-		r := ReplayedSite{Site: s.Site.ID.Name, Would: changes(s.Would), Did: changes(s.Did), Last: OutcomeOf(&s.Last)}
 		near := 2*x.Step + time.Minute
+		if was := s.DidBegin.To; was != "" && was != s.WouldBegin.To {
+			s.Would, s.Did = slices.Insert(s.Would, 0, s.WouldBegin), slices.Insert(s.Did, 0, s.DidBegin)
+		}
+		r := ReplayedSite{Site: s.Site.ID.Name, Would: changes(s.Would), Did: changes(s.Did), Last: OutcomeOf(&s.Last)}
 		r.Differs = !slices.EqualFunc(r.Would, r.Did, func(a, b Recolour) bool {
 			return a.From == b.From && a.To == b.To && a.At.Sub(b.At).Abs() <= near
 		})
@@ -104,7 +108,11 @@ func (x *Replay) WriteText(w io.Writer) error {
 		slices.SortStableFunc(lines, func(a, b line) int { return cmp.Compare(a.At.UnixMilli(), b.At.UnixMilli()) })
 		fmt.Fprintln(tw, s.Site)
 		for _, l := range lines {
-			fmt.Fprintf(tw, "  %s\t%s\t%s → %s\t%s\n", l.At.Format(time.RFC3339), l.who, l.From, l.To, l.Reason)
+			what := fmt.Sprintf("%s → %s", l.From, l.To)
+			if l.From == l.To {
+				what = string(l.To) + " from then on"
+			}
+			fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\n", l.At.Format(time.RFC3339), l.who, what, l.Reason)
 		}
 	}
 	if err := tw.Flush(); err != nil {

@@ -148,6 +148,8 @@ func TestReplay(t *testing.T) {
 		return &engine.Replay{From: now, To: now.Add(since), Step: time.Minute, Done: 3, Total: 12, Next: "rome", Sites: []engine.Replayed{
 			{Site: site("paris"), Would: []engine.Recolour{change(3, "green", "orange", "hot"), change(9, "orange", "green", "")}, Did: []engine.Recolour{change(6, "green", "red", "")}},
 			{Site: site("rome"), Would: []engine.Recolour{change(3, "green", "orange", "hot")}, Did: []engine.Recolour{change(5, "green", "orange", "")}},
+			// All the time another colour, and no change.
+			{Site: site("turin"), WouldBegin: change(0, "red", "red", "full"), DidBegin: change(1, "green", "green", "")},
 		}}, nil
 	}}
 	srv := serve(t, f)
@@ -170,7 +172,10 @@ func TestReplay(t *testing.T) {
   2026-05-01T12:03:00Z  would  green → orange  hot
   2026-05-01T12:06:00Z  did    green → red     
   2026-05-01T12:09:00Z  would  orange → green  
-1 of 12 sites would have had other colours with policy default, 2026-05-01T12:00:00Z to 2026-05-02T12:00:00Z, readings 1m0s apart
+turin
+  2026-05-01T12:00:00Z  would  red from then on    full
+  2026-05-01T12:01:00Z  did    green from then on  
+2 of 12 sites would have had other colours with policy default, 2026-05-01T12:00:00Z to 2026-05-02T12:00:00Z, readings 1m0s apart
 `
 	if got := text.String(); got != want {
 		t.Errorf("got:\n%s", got)

@@ -42,6 +42,9 @@ type Replayed struct {
 	Site *Site
 	// Would are the changes of colour by the tried policy, Did those that are on record.
 	Would, Did []Recolour
+	// WouldBegin and DidBegin are the colours before the first changes, From and To alike; no
+	// colour: there is none on record.
+	WouldBegin, DidBegin Recolour
 	// Last is how it would end.
 	Last health.State
 }
@@ -116,8 +119,9 @@ func (e *Engine) TryHistory(caller context.Context, tenant string, candidate *v1
 		if caller.Err() != nil {
 			return nil, caller.Err() // nobody waits for it any more
 		}
-		r := Replayed{Site: s, Did: h.did(i)}
-		r.Would, r.Last = h.replay(i)
+		r := Replayed{Site: s}
+		r.DidBegin, r.Did = h.did(i)
+		r.WouldBegin, r.Would, r.Last = h.replay(i)
 		out.Sites = append(out.Sites, r)
 	}
 	out.Signals = h.plan.binding(policies[0]).stats(func(s *SignalStat, q int) { s.Err = h.errs[q] })
@@ -284,7 +288,7 @@ func decodeMatrix(data []byte) (model.Matrix, error) {
 }
 
 // replay evaluates one site's history with the tried policy.
-func (h *history) replay(site int) (changes []Recolour, last health.State) {
+func (h *history) replay(site int) (begin Recolour, changes []Recolour, last health.State) {
 	b := h.plan.binding(h.of[site])
 	r := health.Readings{Signals: make([]health.Reading, len(b.query)), Packs: make([]bool, len(b.packs))}
 	var prev *health.State
@@ -296,11 +300,15 @@ func (h *history) replay(site int) (changes []Recolour, last health.State) {
 		until := h.at(i).Add(h.step)
 		for at := h.at(i); at.Before(until); at = at.Add(h.tick) {
 			st := health.Evaluate(b.model, r, prev, at)
-			if prev != nil && st.Colour != prev.Colour {
-				c := Recolour{At: at, From: prev.Colour, To: st.Colour}
-				if len(st.Reasons) > 0 {
-					c.Reason = st.Reasons[0].Text
-				}
+			c := Recolour{At: at, From: st.Colour, To: st.Colour}
+			if len(st.Reasons) > 0 {
+				c.Reason = st.Reasons[0].Text
+			}
+			switch {
+			case prev == nil:
+				begin = c
+			case st.Colour != prev.Colour:
+				c.From = prev.Colour
 				changes = append(changes, c)
 			}
 			if prev = &st; st.Needed == 0 {
@@ -308,7 +316,7 @@ func (h *history) replay(site int) (changes []Recolour, last health.State) {
 			}
 		}
 	}
-	return changes, *prev
+	return begin, changes, *prev
 }
 
 // read takes what the store had at one point.
@@ -348,7 +356,7 @@ func (h *history) read(r *health.Readings, b *binding, site, point int) {
 }
 
 // did are the changes of colour on record.
-func (h *history) did(site int) (out []Recolour) {
+func (h *history) did(site int) (begin Recolour, changes []Recolour) {
 	q := len(h.value) - 1
 	was := fleet.Colour("")
 	for i := range h.n {
@@ -359,12 +367,14 @@ func (h *history) did(site int) (out []Recolour) {
 			if float64(c.Number()) != h.value[q][site*h.n+i] || c == was {
 				continue
 			}
-			if was != "" {
-				out = append(out, Recolour{At: h.at(i), From: was, To: c})
+			if was == "" {
+				begin = Recolour{At: h.at(i), From: c, To: c}
+			} else {
+				changes = append(changes, Recolour{At: h.at(i), From: was, To: c})
 			}
 			was = c
 			break
 		}
 	}
-	return out
+	return begin, changes
 }

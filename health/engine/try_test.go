@@ -190,6 +190,9 @@ func TestTryHistory(t *testing.T) {
 			if len(s.Would) != 2 || s.Would[0].To != fleet.Orange || s.Would[1].To != fleet.Green || !strings.Contains(s.Would[0].Reason, "x is 6") {
 				t.Fatalf("%s would: %+v", s.Site.ID, s.Would)
 			}
+			if s.WouldBegin.To != fleet.Green || s.DidBegin.To != fleet.Green {
+				t.Errorf("%s begins %+v and %+v", s.Site.ID, s.WouldBegin, s.DidBegin)
+			}
 			// Worse after two evaluations, better after four: the engine's own hysteresis.
 			if d := s.Would[1].At.Sub(s.Would[0].At); d != 42*step {
 				t.Errorf("%s would be orange for %s, want ten minutes and two evaluations more", s.Site.ID, d)

@@ -2055,6 +2055,7 @@ export interface components {
         Recolour: {
             /** Format: date-time */
             at: string;
+            /** @description The same as to: what a site began with, which differs */
             from: components["schemas"]["Colour"];
             to: components["schemas"]["Colour"];
             /** @description Empty for what is on record */

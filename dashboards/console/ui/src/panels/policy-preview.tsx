@@ -218,7 +218,7 @@ function Moments({ of }: { of: readonly { at: string; from: Colour; to: Colour; 
     <ul>
       {of.map((m) => (
         <li key={m.at}>
-          <Shape colour={m.to} /> {colourName[m.to]} at {formatAbsolute(parseTime(m.at) ?? 0)}
+          <Shape colour={m.to} /> {colourName[m.to]} {m.from === m.to ? "from the beginning" : `at ${formatAbsolute(parseTime(m.at) ?? 0)}`}
           {m.reason && `: ${m.reason}`}
         </li>
       ))}
