@@ -3,9 +3,14 @@ package collector
 import (
 	"fmt"
 	"maps"
+	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 
 	"muster.dev/muster/internal/fleet"
 )
@@ -81,6 +86,104 @@ func TestRequestsByService(t *testing.T) {
 	// Two services with three classes each of two ingresses, two outcomes of Linkerd's two, and the other one.
 	if len(got) != 2*3*2+2*2+1 {
 		t.Errorf("%d series: %v", len(got), slices.Sorted(maps.Keys(got)))
+	}
+}
+
+// shippedPolicy is what the shipped CollectionPolicy says of metrics and labels.
+func shippedPolicy(t *testing.T) fleet.CollectionPolicy {
+	t.Helper()
+	raw, err := os.ReadFile("../health/defaults/collectionpolicy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shipped struct {
+		Spec struct {
+			Allow        struct{ Names []string }
+			DropSeries   []fleet.SeriesDrop
+			DropLabels   []string
+			Aggregations []struct{ Metric, Op string }
+		}
+	}
+	if err := yaml.Unmarshal(raw, &shipped); err != nil {
+		t.Fatal(err)
+	}
+	p := policy()
+	p.AllowNames, p.DropSeries, p.DropLabels, p.Aggregations = shipped.Spec.Allow.Names, shipped.Spec.DropSeries, shipped.Spec.DropLabels, map[string]string{}
+	for _, a := range shipped.Spec.Aggregations {
+		p.Aggregations[a.Metric] = a.Op
+	}
+	return p
+}
+
+// TestRequestsOfRealProxies: of what Envoy and Traefik really served (testdata says which version, and what they
+// had been asked), the shipped policy's requests, errors and time to answer leave the site.
+func TestRequestsOfRealProxies(t *testing.T) {
+	t.Parallel()
+	for file, want := range map[string]map[string]float64{
+		"envoy-1.40.0.txt": {
+			`envoy_cluster_upstream_rq_xx{envoy_cluster_name="shop", envoy_response_code_class="2", instance="I", job="app"}`: 6,
+			`envoy_cluster_upstream_rq_xx{envoy_cluster_name="shop", envoy_response_code_class="4", instance="I", job="app"}`: 2,
+			`envoy_cluster_upstream_rq_xx{envoy_cluster_name="shop", envoy_response_code_class="5", instance="I", job="app"}`: 1,
+			`envoy_cluster_upstream_rq_xx{envoy_cluster_name="pay", envoy_response_code_class="2", instance="I", job="app"}`:  4,
+			`envoy_cluster_upstream_rq_xx{envoy_cluster_name="gone", envoy_response_code_class="5", instance="I", job="app"}`: 3,
+			`envoy_cluster_upstream_rq_time_count{envoy_cluster_name="shop", instance="I", job="app"}`:                        9,
+			`envoy_cluster_upstream_rq_time_count{envoy_cluster_name="pay", instance="I", job="app"}`:                         4,
+			`envoy_cluster_upstream_rq_time_sum{envoy_cluster_name="shop", instance="I", job="app"}`:                          139.57286754677565,
+			`envoy_cluster_upstream_rq_time_sum{envoy_cluster_name="pay", instance="I", job="app"}`:                           158.93627065302911,
+		},
+		"traefik-3.7.15.txt": {
+			`traefik_service_requests_total{code="2xx", instance="I", job="app", service="shop@file"}`:                 6,
+			`traefik_service_requests_total{code="4xx", instance="I", job="app", service="shop@file"}`:                 2,
+			`traefik_service_requests_total{code="5xx", instance="I", job="app", service="shop@file"}`:                 1,
+			`traefik_service_requests_total{code="2xx", instance="I", job="app", service="pay@file"}`:                  4,
+			`traefik_service_requests_total{code="5xx", instance="I", job="app", service="gone@file"}`:                 3,
+			`traefik_service_request_duration_seconds_count{code="2xx", instance="I", job="app", service="shop@file"}`: 6,
+			`traefik_service_request_duration_seconds_sum{code="2xx", instance="I", job="app", service="shop@file"}`:   0.015436533 + 0.002661398,
+			`traefik_service_request_duration_seconds_sum{code="2xx", instance="I", job="app", service="pay@file"}`:    0.043791364 + 0.081748864,
+		},
+	} {
+		t.Run(file, func(t *testing.T) {
+			t.Parallel()
+			text, err := os.ReadFile(filepath.Join("testdata", file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := newReceiver(t)
+			p := newPage(t, string(text))
+			shipped := shippedPolicy(t)
+			start(t, r, func(o *Options) {
+				o.ScrapeConfigs = []byte(static("app", p.addr()))
+				o.Policy = shipped
+			})
+			got := map[string]float64{}
+			eventually(t, func() string {
+				clear(got)
+				for key, points := range r.series(t, "(envoy|traefik|nginx)_.*") {
+					// {__name__="N", more} is N{more}.
+					name, rest, _ := strings.Cut(strings.TrimPrefix(key, `{__name__="`), `", `)
+					got[name+"{"+strings.ReplaceAll(rest, p.addr(), "I")] = points[len(points)-1].v
+				}
+				for key := range want {
+					if _, ok := got[key]; !ok {
+						return fmt.Sprintf("%s among %v", key, slices.Sorted(maps.Keys(got)))
+					}
+				}
+				return ""
+			})
+			for key, v := range want {
+				if math.Abs(got[key]-v) > 1e-9 {
+					t.Errorf("%s: %v, want %v", key, got[key], v)
+				}
+			}
+			for key := range got {
+				if strings.Contains(key, "prometheus_stats") {
+					t.Errorf("%s: that is Envoy's own", key)
+				}
+			}
+			if len(got) > 30 {
+				t.Errorf("%d series of a page of two services and one that is gone: %v", len(got), slices.Sorted(maps.Keys(got)))
+			}
+		})
 	}
 }
 

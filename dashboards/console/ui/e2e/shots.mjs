@@ -9,7 +9,10 @@ let base = process.env.BASE_URL;
 const token = process.env.TOKEN ?? "mock";
 let mock;
 if (!base) {
-  mock = spawn(process.execPath, ["mock/server.mjs", "0"], { stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, MOCK_STILL: "1" } });
+  // With thousands of sites a tick costs the mock seconds: as few as keep the page from saying that its data are old.
+  const tick = only === "stale" ? {} : { MOCK_TICK_MS: "15000" };
+  mock = spawn(process.execPath, ["mock/server.mjs", "0"], { stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, MOCK_STILL: "1", ...tick } });
+  process.on("exit", () => mock.kill());
   base = await new Promise((ok) => mock.stdout.once("data", (d) => ok(/http:\/\/[^/]+/.exec(d.toString())[0])));
 }
 const args = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
@@ -187,21 +190,29 @@ const PAGES = {
 for (const theme of ["dark", "light"]) {
   for (const [w, h] of [[1440, 900], [390, 844], [2560, 1300]]) {
     const context = await browser.newContext({ viewport: { width: w, height: h }, colorScheme: theme, reducedMotion: "reduce", ...(w < 500 ? { hasTouch: true, deviceScaleFactor: 2 } : {}) });
+    const login = () => context.request.post(`${base}/api/v1/session`, { data: { token }, maxRetries: 3 });
+    await login();
     for (const [name, go] of Object.entries(PAGES)) {
       if ((only && !name.match(new RegExp(`^(${only})$`))) || (name === "stale" && only !== "stale")) continue;
-      await context.request.post(`${base}/api/v1/session`, { data: { token } });
       const page = await context.newPage();
       page.on("console", (m) => m.type() === "error" && !/status of (400|401|503)/.test(m.text()) && console.log(name, m.text()));
       page.on("pageerror", (e) => console.log(name, String(e)));
-      await go(page);
-      // A picture of what is still loading says nothing.
-      if (name !== "loading") await page.waitForFunction(() => !document.querySelector(".skeleton"), null, { timeout: 15_000 }).catch(() => console.log(name, "still loads"));
-      await page.waitForTimeout(900);
-      await page.screenshot({ path: `screenshots/${name}-${theme}-${w}${process.env.MOCK_SITES ? `-${process.env.MOCK_SITES}` : ""}.png`, fullPage: w < 500 || ["site", "score", "policies", "virtual-site", "virtual-host", "virtual-hosts"].includes(name) || name.startsWith("rollout") });
+      try {
+        await go(page);
+        // A picture of what is still loading says nothing.
+        if (name !== "loading") await page.waitForFunction(() => !document.querySelector(".skeleton"), null, { timeout: 15_000 }).catch(() => console.log(name, "still loads"));
+        await page.waitForTimeout(900);
+        await page.screenshot({ path: `screenshots/${name}-${theme}-${w}${process.env.MOCK_SITES ? `-${process.env.MOCK_SITES}` : ""}.png`, fullPage: w < 500 || ["site", "score", "policies", "virtual-site", "virtual-host", "virtual-hosts"].includes(name) || name.startsWith("rollout") });
+      } catch (e) {
+        // The other pages' pictures are wanted all the same.
+        console.log(name, theme, w, String(e));
+        process.exitCode = 1;
+      }
       await page.close();
+      if (name === "login") await login(); // it logs out
     }
     await context.close();
   }
 }
 await browser.close();
-if (mock) mock.kill();
+mock?.kill();
