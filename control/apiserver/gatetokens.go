@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"io"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	genericinitializer "k8s.io/apiserver/pkg/admission/initializer"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"muster.dev/muster/control/api/v1alpha1"
 )
@@ -41,9 +41,7 @@ func (g *gateTokens) Validate(ctx context.Context, a admission.Attributes, _ adm
 		if before[hook] {
 			continue
 		}
-		decision, _, _ := g.authorizer.Authorize(ctx, authorizer.AttributesRecord{User: a.GetUserInfo(), Verb: "get", Namespace: a.GetNamespace(), Name: hook.secret,
-			APIVersion: "v1", Resource: "secrets", ResourceRequest: true})
-		if decision != authorizer.DecisionAllow {
+		if !g.may(ctx, a, "get", corev1.SchemeGroupVersion.WithResource("secrets"), hook.secret) {
 			return apierrors.NewForbidden(a.GetResource().GroupResource(), a.GetName(),
 				fmt.Errorf("a gate's webhook.tokenSecret: Secret %s would be sent to %s, and you may not read it: ask a tenant administrator", hook.secret, hook.url))
 		}

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	genericinitializer "k8s.io/apiserver/pkg/admission/initializer"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"muster.dev/muster/control/api/offered"
 	"muster.dev/muster/control/api/v1alpha1"
@@ -102,13 +101,8 @@ func (p *promote) Validate(ctx context.Context, a admission.Attributes, _ admiss
 		verbs = []string{verbApprove, verbSkipGates}
 	}
 	for _, verb := range verbs {
-		decision, _, err := p.authorizer.Authorize(ctx, authorizer.AttributesRecord{User: a.GetUserInfo(), Verb: verb, Namespace: a.GetNamespace(), Name: a.GetName(),
-			APIGroup: a.GetResource().Group, APIVersion: a.GetResource().Version, Resource: a.GetResource().Resource, ResourceRequest: true})
-		if decision == authorizer.DecisionAllow {
+		if p.may(ctx, a, verb, a.GetResource(), a.GetName()) {
 			return nil
-		}
-		if err != nil && decision == authorizer.DecisionNoOpinion {
-			continue // a role that can't be read grants nothing
 		}
 	}
 	why := fmt.Errorf("spec.control.promote: %d: the gates of wave %d don't hold yet, and to go on without them takes the verb %s on rollouts: wait for them, or ask a tenant administrator", to, max(before.Status.Wave, 1), verbSkipGates)
@@ -129,9 +123,7 @@ func (p *promote) mayChange(ctx context.Context, a admission.Attributes, now, be
 			continue
 		}
 		kind := hold.Policies[at]
-		decision, _, _ := p.authorizer.Authorize(ctx, authorizer.AttributesRecord{User: a.GetUserInfo(), Verb: "update", Namespace: a.GetNamespace(), Name: c.Name,
-			APIGroup: kind.Group, APIVersion: kind.Version, Resource: kind.Resource, ResourceRequest: true})
-		if decision != authorizer.DecisionAllow {
+		if !p.may(ctx, a, "update", kind.GroupVersionResource(), c.Name) {
 			return apierrors.NewForbidden(a.GetResource().GroupResource(), a.GetName(), fmt.Errorf("spec.changes[%d]: you may not write %s %s: ask a tenant administrator to start the rollout", i, kind.Kind, c.Name))
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	genericinitializer "k8s.io/apiserver/pkg/admission/initializer"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"muster.dev/muster/control/api/v1alpha1"
 )
@@ -43,9 +42,7 @@ func (r *resets) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	if asked == nil || equality.Semantic.DeepEqual(asked, resetOf(a.GetOldObject())) {
 		return nil
 	}
-	decision, _, _ := r.authorizer.Authorize(ctx, authorizer.AttributesRecord{User: a.GetUserInfo(), Verb: verbReset, Namespace: a.GetNamespace(), Name: a.GetName(),
-		APIGroup: a.GetResource().Group, APIVersion: a.GetResource().Version, Resource: a.GetResource().Resource, ResourceRequest: true})
-	if decision == authorizer.DecisionAllow {
+	if r.may(ctx, a, verbReset, a.GetResource(), a.GetName()) {
 		return nil
 	}
 	return apierrors.NewForbidden(a.GetResource().GroupResource(), a.GetName(), errors.New("spec.reset: to have a site reset takes the verb reset on sites: ask a tenant administrator"))

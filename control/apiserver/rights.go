@@ -1,8 +1,10 @@
 package apiserver
 
 import (
+	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
@@ -28,4 +30,12 @@ func (r *rights) ValidateInitialization() error {
 		return fmt.Errorf("%s: no authorizer", r.plugin)
 	}
 	return nil
+}
+
+// may tells whether who sends the request may do this to an object of its namespace. A role
+// that can't be read grants nothing.
+func (r *rights) may(ctx context.Context, a admission.Attributes, verb string, resource schema.GroupVersionResource, name string) bool {
+	decision, _, _ := r.authorizer.Authorize(ctx, authorizer.AttributesRecord{User: a.GetUserInfo(), Verb: verb, Namespace: a.GetNamespace(), Name: name,
+		APIGroup: resource.Group, APIVersion: resource.Version, Resource: resource.Resource, ResourceRequest: true})
+	return decision == authorizer.DecisionAllow
 }
