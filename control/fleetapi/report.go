@@ -43,7 +43,7 @@ const conditionPolicyApplied = fleet.KindCollectionPolicy + "Applied"
 const conditionHostApplied = hostconfig.Kind + "Applied"
 
 // reserved conditions on a Site are Muster's own: a site can't set or clear them.
-var reserved = map[string]bool{ConditionReportAccepted: true, ConditionClusterAccepted: true, "Healthy": true, v1alpha1.ConditionReady: true, "Approved": true}
+var reserved = map[string]bool{ConditionReportAccepted: true, ConditionClusterAccepted: true, "Healthy": true, v1alpha1.ConditionReady: true, v1alpha1.ConditionResetOverdue: true, "Approved": true}
 
 // regionalTypes are the conditions of a Site that its regional sets: what it makes of
 // the site's logs. No other type is taken from a regional, and none of these from a

@@ -149,9 +149,27 @@ func (s *Server) resetLocked(st *siteState, now time.Time) *v1alpha1.SiteResetSt
 	return nextReset(st.obj, st.resetSaysLocked(), now, s.opts.Orders)
 }
 
+// resetOverdue is the condition of a site that is reset; false: there is nothing to say. was
+// tells whether it has one.
+func resetOverdue(r *v1alpha1.SiteResetStatus, was bool, now time.Time) (metav1.Condition, bool) {
+	c := metav1.Condition{Type: v1alpha1.ConditionResetOverdue, Status: metav1.ConditionFalse, Reason: "Over", Message: "the last reset is over"}
+	if r.Overdue(now) {
+		c.Status, c.Reason = metav1.ConditionTrue, "NotBack"
+		c.Message = fmt.Sprintf("it began to reset itself at %s, and has not come back since: look whether the machine has power and its uplink, and at its log; if it is gone, decommission the Site, since its former certificate is good until it ends", r.Since.UTC().Format(time.RFC3339))
+		return c, true
+	}
+	if r != nil && r.Phase == v1alpha1.ResetResetting {
+		c.Reason, c.Message = "Resetting", "a reset is under way"
+	}
+	return c, was
+}
+
 // resetDueLocked tells whether time alone changes status.reset.
 func (st *siteState) resetDueLocked(now time.Time) bool {
 	asked, is := st.obj.Spec.Reset, st.obj.Status.Reset
+	if is.Overdue(now) {
+		return !meta.IsStatusConditionTrue(st.obj.Status.Conditions, v1alpha1.ConditionResetOverdue)
+	}
 	return asked != nil && is != nil && is.ID == asked.ID && (is.Phase == v1alpha1.ResetAsked || is.Phase == v1alpha1.ResetConfirmed) && !now.Before(asked.Expires.Time)
 }
 

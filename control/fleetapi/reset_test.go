@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"muster.dev/muster/control/api/v1alpha1"
@@ -212,6 +213,42 @@ func TestResetThatEnds(t *testing.T) {
 	r.site.Spec.PublicKey, r.site.Status.Reset = "", nil
 	if st := nextReset(r.site, r.says, r.now, nil); st.Phase != v1alpha1.ResetRefused || !strings.Contains(st.Message, "no machine") {
 		t.Errorf("%+v", st)
+	}
+}
+
+// A site that began and does not come back is said to be overdue, until it is back.
+func TestResetThatIsOverdue(t *testing.T) {
+	r := newResetRig(t)
+	r.ask("one")
+	r.answer("one", 1, nil)
+	r.step(v1alpha1.ResetConfirmed)
+	r.says.answer.Begun = true
+	began := r.now
+	st := r.step(v1alpha1.ResetResetting)
+	if _, is := resetOverdue(st, false, r.now); is || st.Overdue(began.Add(v1alpha1.ResetOverdueAfter-time.Second)) {
+		t.Error("overdue as it begins")
+	}
+	site := &siteState{obj: r.site}
+	r.now = began.Add(v1alpha1.ResetOverdueAfter)
+	if site.resetDueLocked(r.now.Add(-time.Second)) || !site.resetDueLocked(r.now) {
+		t.Error("want time alone to say so, and not before")
+	}
+	st = r.step(v1alpha1.ResetResetting) // what it has begun is not given up
+	site.obj.Status.Conditions = site.conditionsLocked(st, r.now)
+	c := meta.FindStatusCondition(site.obj.Status.Conditions, v1alpha1.ConditionResetOverdue)
+	if c == nil || c.Status != metav1.ConditionTrue || !c.LastTransitionTime.Time.Equal(r.now) || !strings.Contains(c.Message, began.Format(time.RFC3339)) || !strings.Contains(c.Message, "decommission") {
+		t.Fatalf("%+v", c)
+	}
+	if site.resetDueLocked(r.now.Add(time.Hour)) {
+		t.Error("it is said again and again")
+	}
+	r.site.Spec.PublicKey = nextKey
+	st = r.step(v1alpha1.ResetCompleted)
+	if c := meta.FindStatusCondition(site.conditionsLocked(st, r.now), v1alpha1.ConditionResetOverdue); c == nil || c.Status != metav1.ConditionFalse {
+		t.Errorf("%+v", c)
+	}
+	if _, is := resetOverdue(nil, false, r.now); is {
+		t.Error("a site that was never reset has the condition")
 	}
 }
 

@@ -207,10 +207,11 @@ func (s *Server) statusPatchLocked(st *siteState, now time.Time) map[string]any 
 			out["software"] = r.software // nil removes it
 		}
 	}
-	if c := st.conditionsLocked(now); !equality.Semantic.DeepEqual(c, old.Conditions) {
+	reset := s.resetLocked(st, now)
+	if c := st.conditionsLocked(reset, now); !equality.Semantic.DeepEqual(c, old.Conditions) {
 		out["conditions"] = c
 	}
-	if r := resetPatch(old.Reset, s.resetLocked(st, now)); r != nil {
+	if r := resetPatch(old.Reset, reset); r != nil {
 		out["reset"] = r
 	}
 	if v := versionPatch(old.Versions, versions, st.report != nil); v != nil {
@@ -257,8 +258,8 @@ func versionPatch(old, now map[string]string, full bool) map[string]any {
 // conditionsLocked is the Site's list as it should be: Muster's own as they are,
 // the site's as it reported them, the regional's as it sees the site, each with the
 // time of its last change of status. What nobody has told of since this process
-// runs stays as it is.
-func (st *siteState) conditionsLocked(now time.Time) []metav1.Condition {
+// runs stays as it is. reset is how far its factory reset is; nil: there never was one.
+func (st *siteState) conditionsLocked(reset *v1alpha1.SiteResetStatus, now time.Time) []metav1.Condition {
 	old := map[string]metav1.Condition{}
 	out := []metav1.Condition{}
 	for _, c := range st.obj.Status.Conditions {
@@ -267,7 +268,7 @@ func (st *siteState) conditionsLocked(now time.Time) []metav1.Condition {
 		switch {
 		case regionalTypes[c.Type]:
 			told = st.regionalView != nil
-		case c.Type == v1alpha1.ConditionReady:
+		case c.Type == v1alpha1.ConditionReady || c.Type == v1alpha1.ConditionResetOverdue:
 			told = true
 		case c.Type == ConditionClusterAccepted:
 			told = st.cluster != nil
@@ -293,6 +294,10 @@ func (st *siteState) conditionsLocked(now time.Time) []metav1.Condition {
 	}
 	if st.report != nil {
 		st.reportedLocked(old, set)
+	}
+	_, was := old[v1alpha1.ConditionResetOverdue]
+	if c, is := resetOverdue(reset, was, now); is {
+		set(c)
 	}
 	if _, was := old[ConditionClusterAccepted]; st.cluster != nil && *st.cluster != "" {
 		set(metav1.Condition{Type: ConditionClusterAccepted, Status: metav1.ConditionFalse, Reason: "Dropped", Message: *st.cluster})

@@ -112,6 +112,12 @@ func resetText(st *v1alpha1.SiteResetStatus) string {
 		return "nobody has asked for a reset"
 	}
 	out := strings.ToLower(string(st.Phase))
+	if st.Phase == v1alpha1.ResetResetting {
+		out += " since " + st.Since.UTC().Format(time.RFC3339)
+	}
+	if st.Overdue(time.Now()) {
+		return out + ", and not back: look whether the machine has power and its uplink, and at its log; if it is gone, muster site decommission"
+	}
 	if st.Message != "" {
 		out += ": " + st.Message
 	}

@@ -1,6 +1,10 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // SiteReset asks for a factory reset of a site.
 type SiteReset struct {
@@ -82,6 +86,19 @@ type SiteResetStatus struct {
 	// +kubebuilder:validation:MaxLength=20000
 	// +optional
 	Order []byte `json:"order,omitempty"`
+}
+
+// ConditionResetOverdue is True while a site that began a factory reset has not come back for
+// longer than ResetOverdueAfter.
+const ConditionResetOverdue = "ResetOverdue"
+
+// ResetOverdueAfter is how long after it began a site is expected back: a quarter of an hour
+// goes to what it may have to give back first, the rest to a start and a slow uplink.
+const ResetOverdueAfter = time.Hour
+
+// Overdue tells whether the site began, and should have been back by now.
+func (r *SiteResetStatus) Overdue(now time.Time) bool {
+	return r != nil && r.Phase == ResetResetting && now.Sub(r.Since.Time) >= ResetOverdueAfter
 }
 
 // ComesBackAs tells whether this is the site that comes back after a reset with a key.
