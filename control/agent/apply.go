@@ -2,26 +2,23 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/backoff"
 	"muster.dev/muster/internal/holdings"
+	"muster.dev/muster/internal/journal"
 	"muster.dev/muster/internal/wire"
 )
 
-// desired.json says what the site should hold and what it last held with success;
-// blobs/<digest> is the content of both.
+// desired.json, with the changes beside it, says what the site should hold and what it last
+// held with success; blobs/<digest> is the content of both.
 const (
 	desiredFile = "desired.json"
 	blobDir     = "blobs"
@@ -44,36 +41,9 @@ type desiredState struct {
 	proved map[string]string // kind/name → digest that proved itself, not on disk yet
 
 	held    stored            // as on disk
+	file    *journal.File     // the disk
 	running map[string]string // kind/name → digest that was applied since the start
 	applied string            // revision that is wholly in effect
-}
-
-// stored is desired.json.
-type stored struct {
-	Revision string       `json:"revision"`
-	Items    []storedItem `json:"items"`
-	// Good is the digest that was last applied with success, by kind/name.
-	Good map[string]string `json:"good,omitempty"`
-}
-
-type storedItem struct {
-	Kind   string `json:"kind"`
-	Name   string `json:"name"`
-	Digest string `json:"digest"`
-	Size   int64  `json:"size"`
-}
-
-func (s stored) state() *wire.DesiredState {
-	state := &wire.DesiredState{Revision: s.Revision}
-	for _, it := range s.Items {
-		state.Items = append(state.Items, it.wire())
-	}
-	return state
-}
-
-func (it storedItem) key() string { return it.Kind + "/" + it.Name }
-func (it storedItem) wire() *wire.Item {
-	return &wire.Item{Kind: it.Kind, Name: it.Name, Digest: it.Digest, Size: it.Size}
 }
 
 // validate checks a desired state before anything is done with it.
@@ -95,41 +65,7 @@ func (a *Agent) loadDesired() error {
 	if a.blobs, err = holdings.Open(filepath.Join(a.opts.Dir, blobDir), 0o600, false); err != nil {
 		return fmt.Errorf("agent state: %w", err)
 	}
-	b, err := os.ReadFile(filepath.Join(a.opts.Dir, desiredFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("agent state: %w", err)
-	}
-	held, state, err := decodeStored(b, a.opts.MaxBlob)
-	if err != nil {
-		a.opts.Logger.Warn("the stored desired state can't be used; waiting for a new one", "err", err)
-		return nil
-	}
-	d.held, d.target = held, state
-	d.poke()
-	return nil
-}
-
-func decodeStored(b []byte, maxBlob int64) (stored, *wire.DesiredState, error) {
-	var s stored
-	if err := json.Unmarshal(b, &s); err != nil {
-		return stored{}, nil, fmt.Errorf("stored desired state: %w", err)
-	}
-	state := s.state()
-	if err := validate(state, maxBlob); err != nil {
-		return stored{}, nil, err
-	}
-	if s.Good == nil {
-		s.Good = map[string]string{}
-	}
-	for k, digest := range s.Good {
-		if !holdings.IsDigest(digest) {
-			delete(s.Good, k)
-		}
-	}
-	return s, state, nil
+	return a.loadStored()
 }
 
 func (d *desiredState) poke() {
@@ -310,20 +246,6 @@ func (a *Agent) reconcile(ctx context.Context) error {
 	a.sweepBlobs()
 	a.reportChanged()
 	return err
-}
-
-func (a *Agent) store(s stored) error {
-	b, err := json.Marshal(s)
-	if err != nil {
-		return fmt.Errorf("store the desired state: %w", err)
-	}
-	if err := atomicfile.Write(filepath.Join(a.opts.Dir, desiredFile), b, 0o600); err != nil {
-		return err
-	}
-	a.desired.mu.Lock()
-	a.desired.held = s
-	a.desired.mu.Unlock()
-	return nil
 }
 
 func (a *Agent) applyAll(ctx context.Context, next, old stored, missing map[string]error) error {

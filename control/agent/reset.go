@@ -17,6 +17,7 @@ import (
 	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/journal"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -95,7 +96,7 @@ func Rekey(fsys disk.FS, dir string, keyPEM []byte, site string) error {
 	if err := atomicfile.WriteTo(fsys, filepath.Join(dir, keyFile), keyPEM, 0o600); err != nil {
 		return fmt.Errorf("exchange the site's key: %w", err)
 	}
-	for _, name := range []string{certFile, desiredFile} {
+	for _, name := range []string{certFile, desiredFile, desiredFile + journal.Suffix} {
 		if err := fsys.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("exchange the site's key: %w", err)
 		}

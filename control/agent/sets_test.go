@@ -88,7 +88,8 @@ func TestASetIsHandedOverWholeAndSettledByItsApplier(t *testing.T) {
 	h.set().Good("a", a)
 	r.Eventually("it is written down", func() bool {
 		b, _ := os.ReadFile(filepath.Join(s.dir, "desired.json"))
-		return strings.Contains(string(b), `"Object/a":"`+a)
+		changes, _ := os.ReadFile(filepath.Join(s.dir, "desired.json.changes"))
+		return strings.Contains(string(b)+string(changes), `"Object/a":"`+a)
 	})
 	st = r.SetDesired(paris, policy("one"), object("a", "A2"), object("b", "B1"))
 	r.Eventually("the next version comes with the good one", func() bool { return h.names() == "a=A2(A1) b=B1" })

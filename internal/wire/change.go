@@ -61,9 +61,22 @@ func Changed(from *DesiredState, c *DesiredChange) (*DesiredState, error) {
 	if from == nil || from.Revision != c.GetAfter() {
 		return nil, fmt.Errorf("desired state: a change of revision %.64q, and %.64q is held", c.GetAfter(), from.GetRevision())
 	}
-	rest := from.Items
-	items := make([]*Item, 0, len(rest)+len(c.GetSplices()))
-	for _, s := range c.GetSplices() {
+	items, err := Spliced(from.Items, c.GetSplices())
+	if err != nil {
+		return nil, err
+	}
+	if rev := RevisionOf(items); rev != c.GetRevision() {
+		return nil, fmt.Errorf("desired state: a change leads to revision %.12s and should to %.64q", rev, c.GetRevision())
+	}
+	return &DesiredState{Revision: c.Revision, Items: items}, nil
+}
+
+// Spliced is the list that from becomes by the splices of a DesiredChange, whose revision the
+// caller verifies. Neither argument is changed.
+func Spliced(from []*Item, splices []*Splice) ([]*Item, error) {
+	rest := from
+	items := make([]*Item, 0, len(rest)+len(splices))
+	for _, s := range splices {
 		keep, drop := uint64(s.GetKeep()), uint64(s.GetDrop())
 		if keep+drop > uint64(len(rest)) {
 			return nil, fmt.Errorf("desired state: a change keeps %d items and drops %d where %d are left", keep, drop, len(rest))
@@ -71,11 +84,7 @@ func Changed(from *DesiredState, c *DesiredChange) (*DesiredState, error) {
 		items = append(append(items, rest[:keep]...), s.GetAdd()...)
 		rest = rest[keep+drop:]
 	}
-	items = append(items, rest...)
-	if rev := RevisionOf(items); rev != c.GetRevision() {
-		return nil, fmt.Errorf("desired state: a change leads to revision %.12s and should to %.64q", rev, c.GetRevision())
-	}
-	return &DesiredState{Revision: c.Revision, Items: items}, nil
+	return append(items, rest...), nil
 }
 
 type itemID struct {
