@@ -27,7 +27,7 @@ import (
 )
 
 // Features of a site that is a cluster, in the order of the chart.
-var Features = []string{"metrics", "host", "logs", "workloads", "virtualhosts", "restarts", "upgrades"}
+var Features = []string{"metrics", "host", "logs", "workloads", "virtualhosts", "restarts", "upgrades", "resets"}
 
 // ManifestOptions say how a cluster becomes a site.
 type ManifestOptions struct {
@@ -60,7 +60,9 @@ Features, each with just the rights that it needs:
              needs workloads
   restarts   an account by which the nodes restart into a new operating system one at a time
   upgrades   the fleet may bring another version of muster-edge, by the digest of its image;
-             a guard puts the old one back if it is not well`,
+             a guard puts the old one back if it is not well
+  resets     the fleet's operators may have the site go back to how it was before it
+             registered (muster site reset)`,
 		Example: `  muster site manifest --token $(muster token create --token-only) | kubectl apply -f -
   muster site manifest --token - --site paris-07 --features metrics,host,logs <token >paris-07.yaml`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

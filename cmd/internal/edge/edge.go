@@ -56,9 +56,6 @@ func runOnce(ctx context.Context, c Config) (again bool, err error) {
 type ends struct{ restart, again func() }
 
 func start(ctx context.Context, env *role.Env, c Config, ends ends) error {
-	if err := finishReset(ctx, c, env); err != nil {
-		return err
-	}
 	in, err := newInCluster(c, env)
 	if err != nil {
 		return err
@@ -71,6 +68,14 @@ func start(ctx context.Context, env *role.Env, c Config, ends ends) error {
 		env.Serve("probes", ln, &http.Server{Handler: probes(env.Ops), ReadHeaderTimeout: 10 * time.Second})
 	}
 	env.Ops.Status("waiting", func() any { return in.waitsFor() })
+	if in != nil {
+		if err := in.prepare(ctx, env); err != nil {
+			return err
+		}
+	}
+	if err := finishReset(ctx, c, env, in); err != nil {
+		return err
+	}
 	s, err := newSite(ctx, env, c, in, ends)
 	if err != nil {
 		return err
@@ -102,11 +107,6 @@ func start(ctx context.Context, env *role.Env, c Config, ends ends) error {
 }
 
 func newSite(ctx context.Context, env *role.Env, c Config, in *inCluster, ends ends) (*Site, error) {
-	if in != nil {
-		if err := in.prepare(ctx, env); err != nil {
-			return nil, err
-		}
-	}
 	scrape, err := c.scrapeYAML()
 	if err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func newSite(ctx context.Context, env *role.Env, c Config, in *inCluster, ends e
 		}
 		o.Targets = append(o.Targets, collector.Target{Job: "node", Handler: host})
 	}
-	o.FactoryReset = newReset(c, ends.again)
+	o.FactoryReset = newReset(c, env, in, ends.again)
 	var s *Site
 	if o.Software, err = newSoftware(ctx, c, in, env, healthy(&s), ends.restart); err != nil {
 		return nil, err

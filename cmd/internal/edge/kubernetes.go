@@ -87,7 +87,7 @@ func newInCluster(c Config, env *role.Env) (*inCluster, error) {
 	}
 	in := &inCluster{conf: k, config: config, kube: kube}
 	if k.StateSecret != "" {
-		in.state = &secretState{secrets: kube.CoreV1().Secrets(k.Namespace), name: k.Namespace + "/" + k.StateSecret, dir: agentDir(c.StateDir), log: env.Log}
+		in.state = &secretState{secrets: kube.CoreV1().Secrets(k.Namespace), name: k.Namespace + "/" + k.StateSecret, dir: agentDir(c.StateDir), resetDir: resetDir(c.StateDir), log: env.Log}
 	}
 	if k.HostSecret != "" {
 		in.pair = &hostPair{secrets: kube.CoreV1().Secrets(k.HostNamespace), namespace: k.HostNamespace, secret: k.HostSecret, log: env.Log,
@@ -136,6 +136,15 @@ func (in *inCluster) keep(ctx context.Context, env *role.Env) error {
 		return nil
 	}
 	return in.retry(ctx, env, "keep the site's identity", in.state.save)
+}
+
+// keeper stores a factory reset that has begun, or is over, beside the key; nil: the state
+// directory is kept by other means.
+func (in *inCluster) keeper(env *role.Env) func(context.Context) error {
+	if in == nil || in.state == nil {
+		return nil
+	}
+	return func(ctx context.Context) error { return in.keep(ctx, env) }
 }
 
 func (in *inCluster) retry(ctx context.Context, env *role.Env, what string, fn func(context.Context) error) error {

@@ -20,21 +20,18 @@ func spoolDir(stateDir string) string { return filepath.Join(stateDir, "spool") 
 func kubeDir(stateDir string) string  { return filepath.Join(stateDir, "kubernetes") }
 
 // newReset is how this site is reset. again has the site start anew.
-func newReset(c Config, again func()) *factoryreset.Options {
-	o := &factoryreset.Options{Restart: again}
-	switch {
-	case c.Kubernetes.StateSecret != "":
-		o.Refuses = "its identity is in a Secret (kubernetes.stateSecret), which a reset from the centre does not reach: delete what is in the Secret, and the Site, and register it anew"
-	case !c.FactoryReset.Enabled:
+func newReset(c Config, env *role.Env, in *inCluster, again func()) *factoryreset.Options {
+	o := &factoryreset.Options{Restart: again, Keep: in.keeper(env)}
+	if !c.FactoryReset.Enabled {
 		o.Refuses = "its own operator has not switched it on: set factoryReset.enabled in its edge.yaml, and restart muster-edge"
 	}
 	return o
 }
 
 // finishReset does what is left of a factory reset, before anything runs.
-func finishReset(ctx context.Context, c Config, env *role.Env) error {
+func finishReset(ctx context.Context, c Config, env *role.Env, in *inCluster) error {
 	_, err := factoryreset.Finish(ctx, factoryreset.Wipe{
-		Dir: resetDir(c.StateDir), AgentDir: agentDir(c.StateDir), Remove: []string{spoolDir(c.StateDir), kubeDir(c.StateDir)}, Logger: env.Log,
+		Dir: resetDir(c.StateDir), AgentDir: agentDir(c.StateDir), Remove: []string{spoolDir(c.StateDir), kubeDir(c.StateDir)}, Logger: env.Log, Keep: in.keeper(env),
 		Restore: func(ctx context.Context) error {
 			dir := hostDir(c.StateDir)
 			if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {

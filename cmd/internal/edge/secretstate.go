@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +19,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"muster.dev/muster/control/agent"
+	"muster.dev/muster/control/agent/factoryreset"
 	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/disk"
 )
@@ -27,14 +30,35 @@ const saveEvery = 10 * time.Second
 // secretState keeps a site's key and certificate in a Secret, so that the pod comes back
 // as the same site on any node, with no disk that moves along. The files in dir stay what
 // the agent reads; the Secret is made by the manifest, because a right to create Secrets
-// can't be kept to one name.
+// can't be kept to one name. A factory reset that has begun is in it too, until the Secret
+// has the site's next key: another pod goes on with it.
 type secretState struct {
 	secrets corev1client.SecretInterface
 	name    string // NAMESPACE/NAME
 	dir     string
-	log     *slog.Logger
-	saved   [sha256.Size]byte
+	// resetDir is where a factory reset is remembered.
+	resetDir string
+	log      *slog.Logger
+	mu       sync.Mutex // one save at a time
+	saved    [sha256.Size]byte
 }
+
+// kept are the files by their names in the Secret, in the order in which they are brought
+// back: those of the identity last, as they decide whether that is to be done.
+func (s *secretState) kept() []keptFile {
+	var out []keptFile
+	for _, name := range factoryreset.Files() {
+		out = append(out, keptFile{name, filepath.Join(s.resetDir, name)})
+	}
+	names := agent.IdentityFiles()
+	slices.Reverse(names) // the key last of all
+	for _, name := range names {
+		out = append(out, keptFile{name, filepath.Join(s.dir, name)})
+	}
+	return out
+}
+
+type keptFile struct{ name, path string }
 
 func (s *secretState) secret() string { return filepath.Base(s.name) }
 
@@ -52,8 +76,10 @@ func (s *secretState) restore(ctx context.Context) error {
 	if len(got.Data[agent.KeyFile]) == 0 {
 		return nil // the first start, or one before this Secret was there
 	}
-	if err := disk.MkdirAll(disk.OS{}, s.dir, 0o700); err != nil {
-		return fmt.Errorf("bring back the site's identity: %w", err)
+	for _, dir := range []string{s.dir, s.resetDir} {
+		if err := disk.MkdirAll(disk.OS{}, dir, 0o700); err != nil {
+			return fmt.Errorf("bring back the site's identity: %w", err)
+		}
 	}
 	old, err := os.ReadFile(filepath.Join(s.dir, agent.KeyFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -62,11 +88,10 @@ func (s *secretState) restore(ctx context.Context) error {
 	if bytes.Equal(old, got.Data[agent.KeyFile]) {
 		return nil // this pod restarted; its certificate is as new as the Secret's, or newer
 	}
-	for _, name := range agent.IdentityFiles() {
-		path := filepath.Join(s.dir, name)
-		if b := got.Data[name]; len(b) > 0 {
-			err = atomicfile.Write(path, b, 0o600)
-		} else if err = os.Remove(path); errors.Is(err, fs.ErrNotExist) {
+	for _, f := range s.kept() {
+		if b := got.Data[f.name]; len(b) > 0 {
+			err = atomicfile.Write(f.path, b, 0o600)
+		} else if err = os.Remove(f.path); errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
 		if err != nil {
@@ -79,18 +104,20 @@ func (s *secretState) restore(ctx context.Context) error {
 
 // save writes to the Secret what changed in dir.
 func (s *secretState) save(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	data := map[string][]byte{}
 	sum := sha256.New()
-	for _, name := range agent.IdentityFiles() {
-		b, err := os.ReadFile(filepath.Join(s.dir, name))
+	for _, f := range s.kept() {
+		b, err := os.ReadFile(f.path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("keep the site's identity: %w", err)
 		}
-		data[name] = b
-		fmt.Fprintf(sum, "%s %d\n", name, len(b))
+		data[f.name] = b
+		fmt.Fprintf(sum, "%s %d\n", f.name, len(b))
 		sum.Write(b)
 	}
 	now := [sha256.Size]byte(sum.Sum(nil))
@@ -101,7 +128,8 @@ func (s *secretState) save(ctx context.Context) error {
 	if err != nil {
 		return s.explain(err)
 	}
-	if key := got.Data[agent.KeyFile]; len(key) > 0 && !bytes.Equal(key, data[agent.KeyFile]) {
+	key, next := got.Data[agent.KeyFile], got.Data[factoryreset.NextKeyFile]
+	if len(key) > 0 && !bytes.Equal(key, data[agent.KeyFile]) && !bytes.Equal(next, data[agent.KeyFile]) {
 		return fmt.Errorf("the Secret %s holds the key of another site, or of another pod; delete what is in it to let this one in", s.name)
 	}
 	got.Data = data

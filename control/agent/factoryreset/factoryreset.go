@@ -56,6 +56,10 @@ type Options struct {
 	// Within is how long it waits for that; then it goes on. Default 15 min.
 	Within time.Duration
 	Every  time.Duration // how often it looks; default 1 s
+	// Keep has what is in Dir outlive the machine's disk, where that may go with a pod, and
+	// returns when it does; it tries until ctx ends. The site tells that it has begun, and takes
+	// something away, only then. nil: the disk stays.
+	Keep func(ctx context.Context) error
 	// Restart has the process end, or start anew: Finish does the rest.
 	Restart func()
 	Logger  *slog.Logger
@@ -94,6 +98,12 @@ const (
 	nextKeyFile = "next-key.pem"
 )
 
+// NextKeyFile is the one of Files that holds the key with which the site comes back.
+const NextKeyFile = nextKeyFile
+
+// Files are those of Options.Dir, the one that says that a reset has begun last.
+func Files() []string { return []string{nextKeyFile, journalFile} }
+
 // New reads what an earlier process remembered. It changes nothing.
 func New(o Options) (*Reset, error) {
 	if o.FS == nil {
@@ -127,8 +137,8 @@ func New(o Options) (*Reset, error) {
 		return nil, err
 	}
 	r := &Reset{Newest: agent.NewNewest(), o: o, journal: j}
-	if j != nil {
-		r.answer = begun(j.Request, "the site has begun")
+	if j != nil && o.Keep == nil {
+		r.answer = hasBegun(j)
 	}
 	return r, nil
 }
@@ -150,6 +160,8 @@ func readJournal(dir string) (*journal, error) {
 	}
 	return j, nil
 }
+
+func hasBegun(j *journal) *wire.FactoryResetAnswer { return begun(j.Request, "the site has begun") }
 
 func begun(request, message string) *wire.FactoryResetAnswer {
 	return &wire.FactoryResetAnswer{Request: request, Begun: true, Message: message}
@@ -324,7 +336,9 @@ func (r *Reset) follow(a Agent, o *factoryreset.Order, site fleet.SiteID, hash s
 	r.mu.Lock()
 	r.journal = j
 	r.mu.Unlock()
-	r.say(a, begun(j.Request, "the site has begun"))
+	if r.o.Keep == nil {
+		r.say(a, hasBegun(j))
+	}
 	return true, nil
 }
 
@@ -341,6 +355,15 @@ func (r *Reset) save(j *journal) error {
 
 // empty gives back what takes the running site, and then has the process start anew.
 func (r *Reset) empty(ctx context.Context, a Agent) error {
+	if r.o.Keep != nil {
+		if err := r.o.Keep(ctx); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("factory reset: keep that it has begun: %w", err)
+		}
+		r.say(a, hasBegun(r.journal))
+	}
 	a.Clear()
 	tick := time.NewTicker(r.o.Every)
 	defer tick.Stop()

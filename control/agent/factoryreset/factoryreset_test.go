@@ -426,3 +426,40 @@ func TestWaitsForWhatIsLeft(t *testing.T) {
 		}
 	}
 }
+
+// Where the disk may go with a pod, the site says that it has begun, and takes something away,
+// only once another place knows that it has.
+func TestTakesNothingAwayBeforeItIsKept(t *testing.T) {
+	s := newSite(t)
+	a := &clearable{Agent: s.agent}
+	kept := 0
+	s.o.Keep = func(context.Context) error {
+		if kept++; s.Answer().GetBegun() || a.cleared {
+			t.Error("it goes on, and nobody knows that it has begun")
+		}
+		return nil
+	}
+	if got := s.ask(s.order(s.orderFor(s.ask(s.request("one"))), s.control)); got.GetBegun() || !s.Begun() {
+		t.Fatalf("%v", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	s.o.Restart, s.o.Within = cancel, 0
+	if err := s.Run(ctx, a); err != nil {
+		t.Fatal(err)
+	}
+	if kept != 1 || !a.cleared || !s.Answer().GetBegun() {
+		t.Errorf("kept %d times, cleared: %v, %v", kept, a.cleared, s.Answer())
+	}
+	o := s.options()
+	o.Keep = s.o.Keep
+	if again, err := New(o); err != nil || !again.Begun() || again.Answer() != nil {
+		t.Errorf("after a restart it says so before that is kept: %v", err)
+	}
+}
+
+type clearable struct {
+	*agent.Agent
+	cleared bool
+}
+
+func (c *clearable) Clear() { c.cleared = true; c.Agent.Clear() }

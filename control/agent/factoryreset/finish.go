@@ -23,6 +23,9 @@ type Wipe struct {
 	Restore func(ctx context.Context) error
 	// Remove are files and directories that the site filled; those that are not there are none.
 	Remove []string
+	// Keep is as in Options, of AgentDir: what was kept of the former key and of the reset goes
+	// with it. Until it has been done, the reset is gone over once more.
+	Keep   func(ctx context.Context) error
 	Logger *slog.Logger
 	FS     disk.FS // nil: the operating system's
 }
@@ -36,7 +39,8 @@ type Wipe struct {
 //  2. what control wanted, what it made of that and what was not sent is removed,
 //  3. the key is exchanged and the certificate removed,
 //  4. the journal is removed: the machine is one that registers for the first time, with a
-//     key that control knows.
+//     key that control knows,
+//  5. where another place has it too, that gets the new key and loses the journal.
 func Finish(ctx context.Context, w Wipe) (done bool, err error) {
 	if w.FS == nil {
 		w.FS = disk.OS{}
@@ -79,6 +83,11 @@ func Finish(ctx context.Context, w Wipe) (done bool, err error) {
 	for _, name := range []string{filepath.Join(w.Dir, journalFile), nextKey} {
 		if err := removeAll(w.FS, name); err != nil {
 			return false, fmt.Errorf("factory reset: %w", err)
+		}
+	}
+	if w.Keep != nil {
+		if err := w.Keep(ctx); err != nil {
+			return false, fmt.Errorf("factory reset: keep the site's new key: %w", err)
 		}
 	}
 	w.Logger.Warn("factory reset: done; the machine registers again", "site", j.Site, "request", j.Request)

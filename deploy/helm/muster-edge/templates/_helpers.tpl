@@ -68,6 +68,9 @@ kubernetes:
 {{- if .Values.features.upgrades }}
 software: {components: {agent: {driver: kubernetes}}}
 {{- end }}
+{{- if .Values.features.resets }}
+factoryReset: {enabled: true}
+{{- end }}
 log: {level: {{ .Values.logLevel }}, format: logfmt}
 {{- end }}
 
