@@ -735,6 +735,45 @@ func TestOnASite(t *testing.T) {
 		s.is(nsItem, workload.Ready, "")
 	})
 
+	t.Run("a site that resets itself says what is left, on another disk too", func(t *testing.T) {
+		s.t = t
+		s.put(configMap("held", "1"))
+		s.is("ConfigMap/"+ns+"/held", workload.Ready, "")
+		s.stop()
+		s.dir = t.TempDir() // of another pod
+		before := s.want
+		s.want = map[string]string{}
+		obj := s.configMap("held")
+		obj.Finalizers = []string{"example.com/held"}
+		if _, err := s.Client.CoreV1().ConfigMaps(ns).Update(ctx, obj, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		s.start()
+		s.send()
+		testkit.Eventually(t, "what is held is all that is left", func() error {
+			if left := s.kube.Left(); left != "2 objects of workloads" { // and its namespace
+				return fmt.Errorf("%q", left)
+			}
+			return nil
+		})
+		obj = s.configMap("held")
+		obj.Finalizers = nil
+		if _, err := s.Client.CoreV1().ConfigMaps(ns).Update(ctx, obj, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, "nothing is left", func() error {
+			if left := s.kube.Left(); left != "" {
+				return fmt.Errorf("%q", left)
+			}
+			return nil
+		})
+		if _, err := s.Client.CoreV1().Namespaces().Get(ctx, ns, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("nothing is left, it says, and the namespace: %v", err)
+		}
+		s.set(before)
+		s.is(nsItem, workload.Ready, "")
+	})
+
 	t.Run("the end of all removes the namespace", func(t *testing.T) {
 		s.t = t
 		change := map[string]string{}
