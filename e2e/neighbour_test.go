@@ -73,12 +73,16 @@ func testNeighbour(t *testing.T, f *fleet) {
 	defer anyone.Close()
 
 	before := time.Now()
+	calm := f.cores(t, "quiet")
 	quiet := f.probe(t, d)
+	calm()
 	ctx, stop := context.WithCancel(t.Context())
 	attacks := slices.Concat(site.Attacks(), evil.Attacks(), anyone.Attacks())
 	answers := make(chan map[string]hostile.Tally, 1)
 	go func() { answers <- hostile.Run(ctx, attacks) }()
+	busy := f.cores(t, "attacked")
 	attacked := f.probe(t, d)
+	busy()
 	stop()
 	came := <-answers
 	for _, attack := range attacks {
@@ -112,6 +116,26 @@ func testNeighbour(t *testing.T, f *fleet) {
 		}
 	}
 	assertNoGaps(t, f, before)
+}
+
+// cores begins to count what each role takes of the processors, and this test, which is
+// the attackers and who watches their neighbour; what it returns says so.
+func (f *fleet) cores(t *testing.T, when string) func() {
+	roles := f.roles()
+	roles["the attackers and the probes"] = os.Getpid()
+	began, before := time.Now(), map[string]float64{}
+	for name, pid := range roles {
+		before[name] = cpuSeconds(pid)
+	}
+	return func() {
+		var all float64
+		for _, name := range slices.Sorted(maps.Keys(roles)) {
+			share := (cpuSeconds(roles[name]) - before[name]) / time.Since(began).Seconds()
+			all += share
+			t.Logf("figure: cores, %-8s %-30s %5.2f", when, name, share)
+		}
+		t.Logf("figure: cores, %-8s %-30s %5.2f", when, "all", all)
+	}
 }
 
 // observed is what one probe saw: seconds, and what went wrong.
