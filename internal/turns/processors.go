@@ -2,7 +2,6 @@ package turns
 
 import (
 	"context"
-	"runtime"
 	"time"
 )
 
@@ -33,10 +32,10 @@ const (
 	overdue = 2 * stretch
 )
 
-// NewProcessors shares out n processors; 0: as many as Go uses (GOMAXPROCS).
+// NewProcessors shares out n processors; 0: Cores.
 func NewProcessors(n int) *Processors {
 	if n < 1 {
-		n = runtime.GOMAXPROCS(0)
+		n = Cores()
 	}
 	tenants := max(1, n-1)
 	s := New(max(2, n), tenants, tenants)

@@ -2,12 +2,13 @@ package cost
 
 import (
 	"math"
-	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
 
 	"github.com/prometheus/procfs"
+
+	"muster.dev/muster/internal/turns"
 )
 
 // thisProcess reads what this process uses and may use. Its memory is what the Go runtime
@@ -16,7 +17,7 @@ import (
 func thisProcess() Process {
 	s := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(s)
-	p := Process{CPU: cpu(), Memory: int64(s[0].Value.Uint64() - s[1].Value.Uint64()), Cores: float64(runtime.GOMAXPROCS(0)), Idle: -1}
+	p := Process{CPU: cpu(), Memory: int64(s[0].Value.Uint64() - s[1].Value.Uint64()), Cores: float64(turns.Cores()), Idle: -1}
 	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
 		p.MemoryLimit = limit
 	}

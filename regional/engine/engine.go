@@ -17,7 +17,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -126,7 +125,7 @@ func (o *Options) withDefaults() error {
 	o.TenantTimeout = cmp.Or(o.TenantTimeout, 10*time.Second)
 	o.ResendDelay = cmp.Or(o.ResendDelay, 30*time.Second)
 	o.QueryConcurrency = cmp.Or(o.QueryConcurrency, 20)
-	o.TenantSlots = cmp.Or(o.TenantSlots, max(1, min(2*runtime.GOMAXPROCS(0), o.QueryConcurrency*3/4)))
+	o.TenantSlots = cmp.Or(o.TenantSlots, max(1, min(2*turns.Cores(), o.QueryConcurrency*3/4)))
 	if o.Processors == nil {
 		o.Processors = turns.NewProcessors(0)
 	}

@@ -18,7 +18,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -117,7 +116,7 @@ func (o *Options) withDefaults() error {
 	}
 	o.Patience = cmp.Or(max(o.Patience, 0), 10*time.Second)
 	if o.Working <= 0 {
-		o.Working = 2 * runtime.GOMAXPROCS(0)
+		o.Working = 2 * turns.Cores()
 	}
 	if o.Waiting <= 0 {
 		o.Waiting = 2048

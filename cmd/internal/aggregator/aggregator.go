@@ -30,7 +30,7 @@ func Run(ctx context.Context, c config.Config) error {
 	if err != nil {
 		return err
 	}
-	return role.Run(ctx, role.Options{Role: "aggregator", OpsListen: c.Aggregator.OpsListen, Guard: known.Listener(config.OpsRules("aggregator")), Hosts: c.HostNames(), Log: obs.LogOptions(c.Log), GCPercent: cortex.GCPercent, Gather: []prometheus.Gatherer{late}},
+	return role.Run(ctx, role.Options{Role: "aggregator", Shared: true, OpsListen: c.Aggregator.OpsListen, Guard: known.Listener(config.OpsRules("aggregator")), Hosts: c.HostNames(), Log: obs.LogOptions(c.Log), GCPercent: cortex.GCPercent, Gather: []prometheus.Gatherer{late}},
 		func(_ context.Context, env *role.Env) error {
 			s, err := open(env, c, known)
 			if err != nil {

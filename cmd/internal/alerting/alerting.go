@@ -48,7 +48,7 @@ func Run(ctx context.Context, c config.Config) error {
 	if err != nil {
 		return err
 	}
-	return role.Run(ctx, role.Options{Role: "alerting", OpsListen: c.Alerting.OpsListen, Guard: known.Listener(config.OpsRules("alerting")), Hosts: c.HostNames(), Log: obs.LogOptions(c.Log)},
+	return role.Run(ctx, role.Options{Role: "alerting", Shared: true, OpsListen: c.Alerting.OpsListen, Guard: known.Listener(config.OpsRules("alerting")), Hosts: c.HostNames(), Log: obs.LogOptions(c.Log)},
 		func(_ context.Context, env *role.Env) error { return start(env, c, known) })
 }
 

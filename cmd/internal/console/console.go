@@ -29,7 +29,7 @@ func Run(ctx context.Context, c config.Config) error {
 	if err != nil {
 		return err
 	}
-	return role.Run(ctx, role.Options{Role: "console", OpsListen: c.Console.OpsListen, Guard: known.Listener(config.OpsRules("console")), Hosts: c.HostNames(), Log: obs.LogOptions(c.Log)},
+	return role.Run(ctx, role.Options{Role: "console", Shared: true, OpsListen: c.Console.OpsListen, Guard: known.Listener(config.OpsRules("console")), Hosts: c.HostNames(), Log: obs.LogOptions(c.Log)},
 		func(_ context.Context, env *role.Env) error { return start(env, c, known) })
 }
 

@@ -76,7 +76,7 @@ func Run(ctx context.Context, c config.Config) error {
 	if err != nil {
 		return err
 	}
-	return role.Run(ctx, role.Options{Role: "control", OpsListen: c.Control.OpsListen, Guard: known.Listener(config.OpsRules("control")), Hosts: c.HostNames(), Log: obs.LogOptions(c.Log), Gather: []prometheus.Gatherer{apiserver.Gatherer()}},
+	return role.Run(ctx, role.Options{Role: "control", Shared: true, OpsListen: c.Control.OpsListen, Guard: known.Listener(config.OpsRules("control")), Hosts: c.HostNames(), Log: obs.LogOptions(c.Log), Gather: []prometheus.Gatherer{apiserver.Gatherer()}},
 		func(ctx context.Context, env *role.Env) error { return start(ctx, env, c, ca, known) })
 }
 

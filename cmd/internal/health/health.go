@@ -32,7 +32,7 @@ func Run(ctx context.Context, c config.Config) error {
 	if err != nil {
 		return err
 	}
-	return role.Run(ctx, role.Options{Role: "health", OpsListen: c.Health.OpsListen, Guard: known.Listener(config.OpsRules("health")), Hosts: c.HostNames(), Log: obs.LogOptions(c.Log)},
+	return role.Run(ctx, role.Options{Role: "health", Shared: true, OpsListen: c.Health.OpsListen, Guard: known.Listener(config.OpsRules("health")), Hosts: c.HostNames(), Log: obs.LogOptions(c.Log)},
 		func(_ context.Context, env *role.Env) error { return start(env, c, known) })
 }
 

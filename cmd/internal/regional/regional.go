@@ -49,7 +49,7 @@ func Run(ctx context.Context, c config.Config, r config.Regional) error {
 	if err != nil {
 		return err
 	}
-	return role.Run(ctx, role.Options{Role: "regional", OpsListen: r.QueryListen, Guard: known.Listener(config.OpsRules("regional")), Hosts: c.HostNames(), Log: obs.LogOptions(c.Log), GCPercent: gcPercent},
+	return role.Run(ctx, role.Options{Role: "regional", Shared: true, OpsListen: r.QueryListen, Guard: known.Listener(config.OpsRules("regional")), Hosts: c.HostNames(), Log: obs.LogOptions(c.Log), GCPercent: gcPercent},
 		func(_ context.Context, env *role.Env) error { return start(env, c, r, known) })
 }
 

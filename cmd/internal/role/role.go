@@ -18,6 +18,7 @@ import (
 
 	"muster.dev/muster/internal/lifecycle"
 	"muster.dev/muster/internal/obs"
+	"muster.dev/muster/internal/turns"
 )
 
 // StopTimeout bounds the clean stop of a role. `muster up` waits a little longer
@@ -45,6 +46,8 @@ type Options struct {
 	Hosts []string
 	Log   obs.LogOptions
 	LogTo io.Writer // nil: standard error
+	// Shared is set by roles whose processors many tenants share: see turns.Threads.
+	Shared bool
 	// GCPercent is how much the heap may grow before garbage is collected, if that is more than
 	// 128 MiB; 0: Go's default.
 	// A role that holds much for long has the more memory to spare the lower it is.
@@ -142,6 +145,9 @@ func Run(ctx context.Context, o Options, start func(context.Context, *Env) error
 		return err
 	}
 	limitMemory(ctx, log, o.GCPercent)
+	if o.Shared {
+		turns.Threads()
+	}
 	reg := obs.NewRegistry(o.Role)
 	gather := prometheus.Gatherers{reg}
 	for _, g := range o.Gather {

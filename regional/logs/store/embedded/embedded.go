@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -138,7 +137,7 @@ func Open(opts Options) (*Store, error) {
 	s.clock = stamp.New(opts.Now, s.readStamp())
 	s.start, _ = s.clock.Begin()
 	s.clock = stamp.New(opts.Now, s.start)
-	s.analysis = index.NewAnalysisQueue(max(1, runtime.GOMAXPROCS(0)-1)) // as tenants have of Processors
+	s.analysis = index.NewAnalysisQueue(max(1, turns.Cores()-1)) // as tenants have of Processors
 	s.loops.Go(s.retentionLoop)
 	return s, nil
 }
