@@ -37,10 +37,11 @@ func addAdmission(o *options.ServerRunOptions, env kinds.Env, ledger *quota.Ledg
 	registerPromote(a.Plugins)
 	registerGateTokens(a.Plugins)
 	registerResets(a.Plugins)
+	registerViews(a.Plugins)
 	registerChangedBy(a.Plugins)
 	a.Plugins.Register(quotaPluginName, func(io.Reader) (admission.Interface, error) { return quotas{ledger}, nil })
 	a.Plugins.Register(comingPluginName, func(io.Reader) (admission.Interface, error) { return coming{ledger}, nil })
-	a.RecommendedPluginOrder = slices.Concat([]string{comingPluginName}, a.RecommendedPluginOrder, []string{rolloutsPluginName, pluginName, workloadsPluginName, promotePluginName, gateTokensPluginName, resetsPluginName, changedByPluginName, quotaPluginName})
+	a.RecommendedPluginOrder = slices.Concat([]string{comingPluginName}, a.RecommendedPluginOrder, []string{rolloutsPluginName, pluginName, workloadsPluginName, promotePluginName, gateTokensPluginName, resetsPluginName, viewsPluginName, changedByPluginName, quotaPluginName})
 }
 
 type validator struct{ env kinds.Env }

@@ -49,6 +49,7 @@ type fakeAPI struct {
 	before   func(verb, key string)
 	mount    *fakeMount
 	rollouts *fakeRollouts
+	views    fakeViews
 	// oidc is the API server's authenticator for an identity provider's tokens.
 	oidc func(token string) (authnv1.UserInfo, bool)
 }
@@ -197,6 +198,8 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.rollouts.serve(w, r, as, "", "rollouts", "")
 	case as != "" && strings.HasPrefix(r.URL.Path, group+"/namespaces/") && len(parts) > 1 && slices.Contains([]string{"rollouts", "rolloutstates", "gatechecks"}, parts[1]):
 		f.rollouts.serve(w, r, as, parts[0], parts[1], strings.Join(parts[2:], "/"))
+	case path.Base(r.URL.Path) == "savedviews" || len(parts) == 3 && parts[1] == "savedviews":
+		f.serveViews(w, r, as, parts)
 	case strings.HasPrefix(r.URL.Path, fakeMountRoot) && as != "":
 		f.mount.ServeHTTP(w, r, as)
 	case strings.HasPrefix(r.URL.Path, group+"/namespaces/") && len(parts) == 3 && parts[1] == "sites" && as != "":
@@ -234,7 +237,7 @@ func (f *fakeAPI) accessReview(w http.ResponseWriter, r *http.Request) {
 	}
 	a := sar.Spec.ResourceAttributes
 	verbs := map[string][]string{"sites": {"list"}, "logs": {"get"}, "silences": {"get", "create", "delete"}, "virtualkubernetes": {"get"}, "virtualhosts": {"get"}, "advertisepolicies": {"get"}, "deployments": {"create", "patch"}, "pods": {"delete", "get"},
-		"rollouts": {"list", "get", "watch", "create", "patch", "delete", "approve", "skip-gates"}, "gatechecks": {"create", "get"}}
+		"rollouts": {"list", "get", "watch", "create", "patch", "delete", "approve", "skip-gates"}, "gatechecks": {"create", "get"}, "savedviews": {"share"}}
 	groups := map[string]string{"deployments": "apps", "pods": ""}
 	group, stock := "muster.dev", false
 	if a != nil {

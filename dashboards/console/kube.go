@@ -29,7 +29,7 @@ func Rules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}},
 		{APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}, Verbs: []string{"create"}},
-		{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"tenants", "virtualkubernetes", "virtualhosts", "advertisepolicies"}, Verbs: []string{"list"}},
+		{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"tenants", "virtualkubernetes", "virtualhosts", "advertisepolicies", "savedviews"}, Verbs: []string{"list"}},
 		{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"sites"}, Verbs: []string{"list", "watch"}},
 		{APIGroups: []string{""}, Resources: []string{"users", "groups", "serviceaccounts"}, Verbs: []string{"impersonate"}},
 		// uids and userextras/<key>; RBAC has no wildcard for a subresource of one resource.

@@ -80,6 +80,7 @@ var (
 	seriesLimit = param{"limit", whole(0, 1_000_000)}
 
 	oneTenant = []param{tenantParam}
+	oneView   = []param{tenantParam, {"shared", oneOf("true")}}
 	explained = []param{tenantParam, {"shadow", oneOf("true")}}
 	followed  = []param{tenantParam, {"brief", oneOf("true")}}
 	replayed  = []param{tenantParam, cursorParam, {"since", text(32)}}

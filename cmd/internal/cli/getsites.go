@@ -22,7 +22,7 @@ import (
 )
 
 // siteQuestion is what `muster get sites` asks the inventory for.
-type siteQuestion struct{ query, sort, columns, group string }
+type siteQuestion struct{ view, query, sort, columns, group string }
 
 // siteColumns are those of -o table and, with siteColumnsWide, of -o wide, as the list
 // without a query has them.
@@ -35,19 +35,24 @@ const (
 // and sorts where the sites are, instead of the Kubernetes API.
 func (g *Globals) addSiteTable(cmd *cobra.Command) {
 	var t siteQuestion
-	cmd.Long = `List sites. With -q, --sort-by, --columns, --group-by or -o csv the console's inventory is
+	cmd.Long = `List sites. With -q, --sort-by, --columns, --group-by, --view or -o csv the console's inventory is
 asked, which filters and sorts where the sites are. The query language is that of the
 page Sites (docs/inventory.md):
 
   kind=store version!=1.4 score<60 "disk"
+
+--view takes what the page Sites keeps under a name: your own view, else the shared one. Other
+flags go before what it says, and -q narrows it.
 
 -o json has the columns that were asked for, and how many sites there are by colour.`
 	cmd.Example = `  muster get sites -l region=eu -o wide
   muster get sites -q 'kind=store score<60 "disk"' --sort-by score
   muster get sites -q 'lastSeen>10m' --columns name,lastSeen,label.tier,version.os
   muster get sites --group-by version
+  muster get sites --view Flagships -q 'score<60'
   muster get sites -q 'alerts.critical>0' -o csv > sites.csv`
 	cmd.Flags().StringVarP(&t.query, "query", "q", "", `which sites, such as 'kind=store score<60 "disk"'`)
+	cmd.Flags().StringVar(&t.view, "view", "", "a saved view, by its name")
 	cmd.Flags().StringVar(&t.sort, "sort-by", "", "up to three columns; a - before one puts its largest first, such as -alerts,score")
 	cmd.Flags().StringVar(&t.columns, "columns", "", "columns to show, such as name,score,label.tier,version.os")
 	cmd.Flags().StringVar(&t.group, "group-by", "", "count the sites by a column, such as label.tier or version, instead of listing them")
@@ -67,9 +72,20 @@ page Sites (docs/inventory.md):
 	for _, flag := range []string{"sort-by", "columns", "group-by"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, column)
 	}
+	_ = cmd.RegisterFlagCompletionFunc("view", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		a, err := g.api()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		views, err := g.savedViews(cmd.Context(), a)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return viewNames(views), cobra.ShellCompDirectiveNoFileComp
+	})
 	list := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		asked := slices.DeleteFunc([]string{"query", "sort-by", "columns", "group-by"}, func(name string) bool { return !cmd.Flags().Changed(name) })
+		asked := slices.DeleteFunc([]string{"query", "sort-by", "columns", "group-by", "view"}, func(name string) bool { return !cmd.Flags().Changed(name) })
 		if len(asked) == 0 && g.Output != "csv" {
 			return list(cmd, args)
 		}
@@ -88,6 +104,11 @@ page Sites (docs/inventory.md):
 		a, err := g.api()
 		if err != nil {
 			return err
+		}
+		if t.view != "" {
+			if t, err = g.openView(cmd.Context(), a, t); err != nil {
+				return err
+			}
 		}
 		return g.tableOfSites(cmd, a, t)
 	}

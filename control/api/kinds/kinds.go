@@ -131,6 +131,9 @@ var All = []Kind{
 		Admin: Write, Edit: Write, View: Read, Recomputed: true},
 	{Name: "GateCheck", Resource: "gatechecks", Scope: Anywhere, New: func() runtime.Object { return &v1alpha1.GateCheck{} }, Check: check(validation.GateCheck),
 		Admin: Write, Edit: Write, View: Read},
+	{Name: "SavedViews", Resource: "savedviews", Scope: System, New: func() runtime.Object { return &v1alpha1.SavedViews{} }, Check: check(validation.SavedViews),
+		// Everybody has their own, by verbs beside; admission looks whose an object is.
+		Admin: Write},
 }
 
 // beside are rights of a tenant's roles on what is no kind of Muster's: resources that
@@ -145,6 +148,8 @@ var beside = []struct {
 	{v1alpha1.GroupVersion.Group, "rollouts", []string{"approve", "skip-gates"}, []string{"approve"}, nil},
 	// To set spec.reset of a Site, beside the right to write Sites.
 	{v1alpha1.GroupVersion.Group, "sites", []string{"reset"}, nil, nil},
+	// Views of one's own, which nobody but administrators deletes as a whole, and those of all.
+	{v1alpha1.GroupVersion.Group, "savedviews", []string{"share"}, []string{"get", "create", "update", "patch", "share"}, []string{"get", "create", "update", "patch"}},
 	{"", "events", Read.Verbs(), Read.Verbs(), Read.Verbs()},
 	{"", "secrets", Write.Verbs(), nil, nil}, // AlertRoutes take passwords from them
 }

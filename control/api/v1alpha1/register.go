@@ -32,6 +32,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&HostConfiguration{}, &HostConfigurationList{},
 		&VirtualHost{}, &VirtualHostList{},
 		&AdvertisePolicy{}, &AdvertisePolicyList{},
+		&SavedViews{}, &SavedViewsList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

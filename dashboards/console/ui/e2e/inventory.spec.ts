@@ -72,14 +72,18 @@ test("columns, order, groups and views", async ({ page }) => {
 
   await page.locator("summary", { hasText: "Views" }).click();
   await page.getByRole("textbox", { name: "Name of the view" }).fill("Flagships");
+  await page.getByRole("checkbox", { name: /^Share with all/ }).check();
   await page.getByRole("button", { name: "Save", exact: true }).click();
   await expect(page.getByText("Flagships is saved")).toBeVisible();
   await page.goto("/sites");
   await expect(page.locator(rows).first()).toBeVisible();
   await page.locator("summary", { hasText: "Views" }).click();
-  await page.getByRole("button", { name: "Flagships", exact: true }).click();
-  await expect(page).toHaveURL(/group=label.tier&open=flagship/);
-  await expect(page.locator(rows).first()).toContainText("-01");
+  await page.getByRole("list", { name: "Shared views" }).getByRole("button", { name: /^Flagships/ }).click();
+  await expect(page).toHaveURL(/group=label.tier/);
+  await expect(group).toBeVisible();
+  await page.getByRole("button", { name: "Delete view Flagships" }).click();
+  await expect(page.getByText("Flagships is deleted")).toBeVisible();
+  await expect(page.getByRole("list", { name: "Shared views" })).toHaveCount(0);
 });
 
 test("scrolling to the end loads the pages, and only rows in sight are in the document", async ({ page }) => {

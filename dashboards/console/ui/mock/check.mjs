@@ -31,6 +31,7 @@ export const PARAMS = {
   cost: { tenant, limit, cursor, by: oneOf("site", "virtualsite", "tenant"), sort: oneOf("name", "series", "samples", "bytes", "pushes", "refused", "lines", "logBytes", "cpu", "memory"), virtualSite: text(320), q: text(200), patience: text(64) },
   costNames: { tenant, site: text(63), patience: text(64) },
   tenant: { tenant },
+  view: { tenant, shared: oneOf("true") },
   pods: { tenant, site: text(63), limit, cursor: text(4096) },
   podLog: { tenant, container: text(63), previous: oneOf("true"), lines: whole(1, 10_000) },
   explain: { tenant, shadow: oneOf("true") },

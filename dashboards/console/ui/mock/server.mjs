@@ -25,6 +25,7 @@ import { MockLogs } from "./logs.mjs";
 import { MockMetrics } from "./metrics.mjs";
 import { MockPolicies } from "./policies.mjs";
 import { MockRollouts } from "./rollouts.mjs";
+import { MockViews } from "./views.mjs";
 import { MockWorkloads } from "./vk8s.mjs";
 
 const PORT = Number(process.argv[2] ?? process.env.PORT ?? 8099);
@@ -39,6 +40,7 @@ let policies;
 let inventory;
 let links;
 let hosts;
+let views;
 let cost;
 let logs;
 let alerts;
@@ -61,6 +63,7 @@ function reset() {
   logs?.drop();
   fleet = new MockFleet(SITES);
   policies = new MockPolicies(fleet);
+  views = new MockViews();
   inventory = new MockInventory(fleet);
   links = new MockLinks(inventory);
   cost = new MockCost(fleet);
@@ -211,6 +214,9 @@ const ROUTES = [
   ["GET", /^\/api\/v1\/site-distributions$/, "siteDistributions", (_m, q) => inTenants(q, (t) => inventory.distributions(q, t))],
   ["GET", /^\/api\/v1\/links$/, "links", (_m, q, _b, _req, res) => inTenants(q, (t) => links.list(q, t, res))],
   ["GET", /^\/api\/v1\/site-fields$/, "tenant", (_m, q) => inTenants(q, (t) => inventory.fields(t))],
+  ["GET", /^\/api\/v1\/views$/, "tenant", (_m, q) => inTenants(q, (t) => views.list(t))],
+  ["PUT", /^\/api\/v1\/views\/([^/]+)$/, "view", (m, q, body) => inTenant(q, "a view belongs to one tenant", (t) => views.put(decodeURIComponent(m[1]), q, t, body))],
+  ["DELETE", /^\/api\/v1\/views\/([^/]+)$/, "view", (m, q) => inTenant(q, "a view belongs to one tenant", (t) => views.drop(decodeURIComponent(m[1]), q, t))],
   ["POST", /^\/api\/v1\/sites:change$/, "none", (_m, _q, body) => {
     const r = inventory.change(body, tenants);
     evaluate(false);

@@ -23,6 +23,7 @@ export const keys = {
   siteMap: (search: string) => ["inventory", "map", search] as const,
   siteDistributions: (search: string) => ["inventory", "distributions", search] as const,
   siteRows: (search: string) => ["inventory", "rows", search] as const,
+  savedViews: (tenant: string) => ["savedViews", tenant] as const,
   links: (search: string) => ["inventory", "links", search] as const,
   siteFields: (tenant: string) => ["siteFields", tenant] as const,
   cost: (search: string) => ["cost", "list", search] as const,

@@ -391,6 +391,49 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/views": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Saved views of the inventory
+         * @description The user's own, and those that are shared in the tenants whose sites the user may list. They are objects of the kind SavedViews in the
+         *     tenant's system namespace.
+         */
+        get: operations["listViews"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/views/{view}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Save a view of the inventory under a name
+         * @description Adds or replaces one of the user's own, or with `shared` one of all users of the tenant, which takes the verb `share` on
+         *     `savedviews.muster.dev`. A person has 50 at most in a tenant, and so have all together.
+         */
+        put: operations["saveView"];
+        post?: never;
+        /** Delete a saved view */
+        delete: operations["deleteView"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/sites:change": {
         parameters: {
             query?: never;
@@ -1563,6 +1606,23 @@ export interface components {
                 /** @description Why it, or a virtual site in it, does not count; "" when all do */
                 fault: string;
             }[];
+        };
+        SavedView: {
+            name: string;
+            tenant: components["schemas"]["TenantName"];
+            /** @description Of all users of the tenant; else the user's own */
+            shared: boolean;
+            /** @description Which sites, as q of GET /api/v1/sites */
+            query: string;
+            sort: string;
+            /** @description None: those that are shown at first */
+            columns: string[];
+            group: string;
+        };
+        SavedViewList: {
+            views: components["schemas"]["SavedView"][];
+            /** @description Tenants in which the user may share views */
+            shareIn: components["schemas"]["TenantName"][];
         };
         VirtualHostList: {
             virtualHosts: components["schemas"]["VirtualHost"][];
@@ -3680,6 +3740,13 @@ export interface components {
         /** @example paris-07 */
         site: components["schemas"]["SiteName"];
         /**
+         * @description The view's name: 1 to 60 printable characters without "/"
+         * @example Flagships
+         */
+        view: string;
+        /** @description Of all users of the tenant instead of one's own */
+        sharedView: "true";
+        /**
          * @description Name of the maintenance window, unique in the object.
          * @example updates
          */
@@ -4518,6 +4585,139 @@ export interface operations {
             400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listViews: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description By name. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SavedViewList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    saveView: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                /** @description Of all users of the tenant instead of one's own */
+                shared?: components["parameters"]["sharedView"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The view's name: 1 to 60 printable characters without "/"
+                 * @example Flagships
+                 */
+                view: components["parameters"]["view"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "query": "kind=store score<60",
+                 *       "sort": "-alerts",
+                 *       "columns": [
+                 *         "name",
+                 *         "score",
+                 *         "label.tier"
+                 *       ],
+                 *       "group": ""
+                 *     }
+                 */
+                "application/json": {
+                    query?: string;
+                    sort?: string;
+                    columns?: string[];
+                    group?: string;
+                };
+            };
+        };
+        responses: {
+            /** @description The view. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SavedView"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    deleteView: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+                /** @description Of all users of the tenant instead of one's own */
+                shared?: components["parameters"]["sharedView"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The view's name: 1 to 60 printable characters without "/"
+                 * @example Flagships
+                 */
+                view: components["parameters"]["view"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is gone. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };

@@ -49,6 +49,8 @@ export type SiteField = Schemas["SiteField"];
 export type SiteFields = Schemas["SiteFields"];
 export type SitesChanged = Schemas["SitesChanged"];
 
+export type SavedView = Schemas["SavedView"];
+export type SavedViewList = Schemas["SavedViewList"];
 export type VirtualHost = Schemas["VirtualHost"];
 
 export type Tenant = Schemas["TenantList"]["tenants"][number];

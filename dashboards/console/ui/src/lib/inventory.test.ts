@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { SiteField, SiteFields } from "../api/types";
-import { both, complete, formatView, hasColour, hasTerm, loadViews, nextSort, parseLabels, parseView, patterns, sortOf, toggleColour, toggleTerm } from "./inventory";
+import { both, complete, formatView, hasColour, hasTerm, nextSort, parseLabels, parseView, patterns, sortOf, toggleColour, toggleTerm, viewOf } from "./inventory";
 
 const field = (name: string, kind: SiteField["kind"], more: Partial<SiteField> = {}): SiteField => ({ name, aliases: [], kind, values: [], keyed: false, grouped: true, doc: `what ${name} is`, example: `${name}=x`, ...more });
 const known: SiteFields = {
@@ -83,7 +83,8 @@ test("labels as the command line takes them", () => {
   expect(parseLabels(" ").fault).not.toBe("");
 });
 
-test("views that are no views are left out", () => {
-  expect(loadViews({ getItem: () => '[{"name":"a","search":"q=b"},{"name":1},null]' })).toEqual([{ name: "a", search: "q=b" }]);
-  expect(loadViews({ getItem: () => "{" })).toEqual([]);
+test("a saved view is one of the page's, in the tenant that is chosen", () => {
+  const v = { name: "Flagships", tenant: "acme", shared: true, query: "tier=gold", sort: "-score", columns: ["score"], group: "" };
+  expect(formatView(viewOf(v, "globex"))).toBe("q=tier%3Dgold&sort=-score&columns=name%2Cscore&tenant=globex");
+  expect(formatView(viewOf({ ...v, columns: [], sort: "" }, ""))).toBe("q=tier%3Dgold");
 });

@@ -1,4 +1,4 @@
-import type { Colour, SiteField, SiteFields } from "../api/types";
+import type { Colour, SavedView, SiteField, SiteFields } from "../api/types";
 
 /** What the inventory shows; it lives in the URL, so that a view can be shared. */
 export interface View {
@@ -174,32 +174,15 @@ function valuesOf(name: string, known: SiteFields): readonly string[] {
   return known.labels.find((l) => l.key === key)?.values ?? [];
 }
 
-/** A view that somebody gave a name, kept in this browser. */
-export interface Saved {
-  name: string;
-  search: string;
-}
-
-const KEY = "muster.inventory.views";
-
-export function loadViews(store: Pick<Storage, "getItem"> = localStorage): Saved[] {
-  try {
-    const list: unknown = JSON.parse(store.getItem(KEY) ?? "[]");
-    if (!Array.isArray(list)) return [];
-    return list.filter((x): x is Saved => typeof x === "object" && x !== null && typeof (x as Saved).name === "string" && typeof (x as Saved).search === "string");
-  } catch {
-    return []; // somebody else's, or no storage
-  }
-}
-
-export function saveViews(list: readonly Saved[]): boolean {
-  try {
-    localStorage.setItem(KEY, JSON.stringify(list));
-    return true;
-  } catch {
-    return false;
-  }
-}
+/** What a saved view shows, in the tenant that is chosen: it is a question, and where it is kept says only whose it is. */
+export const viewOf = (v: SavedView, tenant: string): View => ({
+  q: v.query,
+  sort: v.sort,
+  columns: v.columns.length > 0 ? withName(v.columns) : DEFAULT_COLUMNS,
+  group: v.group,
+  open: undefined,
+  tenant,
+});
 
 /** Names joined into regular expressions that are no longer than a matcher's value may be. */
 export function patterns(names: readonly string[], most = 4000): string[] {

@@ -69,7 +69,7 @@ export function FleetPage() {
               <QueryBox value={q} onChange={setQ} known={known} fault={fault} />
               <TenantSelect value={view.tenant} tenants={tenants} width={130} onChange={(tenant) => change({ tenant })} />
               <PaintSelect by={by} known={known} onChange={(b) => change({}, b)} />
-              <SavedViews view={view} onOpen={(v) => change(v)} />
+              <SavedViews view={view} tenants={tenants} onOpen={(v) => change(v)} />
             </form>
             <Legend map={m} q={view.q} onChange={(text) => change({ q: text })} />
             {paint.of && <PaintKey paint={paint} spots={spots} />}

@@ -72,7 +72,7 @@ export function InventoryPage() {
           <div className="row wrap spread">
             <Counts page={page} view={view} onChange={change} />
             <div className="row wrap inv-side">
-              <SavedViews view={view} onOpen={(v) => change(v)} />
+              <SavedViews view={view} tenants={tenants} onOpen={(v) => change(v)} />
               <a className="button" href={downloadHref(view, "csv")} download="sites.csv">
                 CSV
               </a>

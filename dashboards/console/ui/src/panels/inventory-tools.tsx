@@ -1,9 +1,12 @@
 import { useEffect, useRef, useState } from "react";
 import type { SiteFields } from "../api/types";
-import { columnTitle, DEFAULT_COLUMNS, formatView, loadViews, parseView, type Saved, saveViews, type View } from "../lib/inventory";
+import { useDeleteView, useSavedViews, useSaveView } from "../api/view-queries";
+import { ProblemNote } from "../components/states";
+import { columnTitle, DEFAULT_COLUMNS, formatView, type View, viewOf } from "../lib/inventory";
+import { siteKey } from "../lib/site";
 
 /** A button with a sheet beneath, which closes when one looks elsewhere. */
-function Menu({ label, children }: { label: string; children: React.ReactNode }) {
+function Menu({ label, onToggle, children }: { label: string; onToggle?: (open: boolean) => void; children: React.ReactNode }) {
   const ref = useRef<HTMLDetailsElement>(null);
   useEffect(() => {
     const away = (e: Event) => {
@@ -24,7 +27,7 @@ function Menu({ label, children }: { label: string; children: React.ReactNode })
     };
   }, []);
   return (
-    <details ref={ref} className="inv-menu">
+    <details ref={ref} className="inv-menu" onToggle={(e) => onToggle?.(e.currentTarget.open)}>
       <summary className="button">{label}</summary>
       <div className="inv-sheet">{children}</div>
     </details>
@@ -81,45 +84,86 @@ export function GroupSelect({ group, known, onChange }: { group: string; known: 
   );
 }
 
-/** Views by name, kept in this browser; a link to one is the page's address. */
-export function SavedViews({ view, onOpen }: { view: View; onOpen: (v: View) => void }) {
-  const [views, setViews] = useState<Saved[]>(() => loadViews());
+/** Views by name, the user's own and the tenant's; a link to one is the page's address. */
+export function SavedViews({ view, tenants, onOpen }: { view: View; tenants: readonly string[]; onOpen: (v: View) => void }) {
+  const [open, setOpen] = useState(false);
   const [name, setName] = useState("");
+  const [into, setInto] = useState("");
+  const [share, setShare] = useState(false);
   const [said, setSaid] = useState("");
+  const list = useSavedViews(view.tenant, open);
+  const save = useSaveView();
+  const drop = useDeleteView();
+  const several = tenants.length > 1;
+  const tenant = view.tenant || into || (tenants[0] ?? "");
+  const mayShare = list.data?.shareIn.includes(tenant) ?? false;
   const search = formatView(view);
-  const keep = (list: Saved[], text: string) => {
-    setViews(list);
-    setSaid(saveViews(list) ? text : "This browser keeps nothing; the view is gone when the page is closed.");
+  const failed = (e: unknown) => setSaid(e instanceof Error ? e.message : String(e));
+  const group = (title: string, shared: boolean) => {
+    const views = list.data?.views.filter((v) => v.shared === shared) ?? [];
+    return (
+      (views.length > 0 || !shared) && (
+        <>
+          <h2 className="small muted">{title}</h2>
+          <ul className="inv-choices" aria-label={title}>
+            {views.map((v) => {
+              const shown = viewOf(v, view.tenant);
+              return (
+                <li key={siteKey(v)} className="row spread">
+                  <button type="button" className="button quiet truncate" aria-current={formatView(shown) === search} onClick={() => onOpen(shown)}>
+                    {v.name}
+                    {several && !view.tenant && <span className="muted small"> {v.tenant}</span>}
+                  </button>
+                  {(!v.shared || list.data?.shareIn.includes(v.tenant)) && (
+                    <button type="button" className="button quiet icon" aria-label={`Delete view ${v.name}`} onClick={() => drop.mutate(v, { onSuccess: () => setSaid(`${v.name} is deleted.`), onError: failed })}>
+                      ×
+                    </button>
+                  )}
+                </li>
+              );
+            })}
+            {views.length === 0 && <li className="muted small">{list.isPending ? "…" : "None yet. Give the one that you see a name:"}</li>}
+          </ul>
+        </>
+      )
+    );
   };
   return (
-    <Menu label="Views">
-      <ul className="inv-choices" aria-label="Saved views">
-        {views.map((v) => (
-          <li key={v.name} className="row spread">
-            <button type="button" className="button quiet truncate" aria-current={v.search === search} onClick={() => onOpen(parseView(v.search))}>
-              {v.name}
-            </button>
-            <button type="button" className="button quiet icon" aria-label={`Delete view ${v.name}`} onClick={() => keep(views.filter((x) => x !== v), `${v.name} is deleted.`)}>
-              ×
-            </button>
-          </li>
-        ))}
-        {views.length === 0 && <li className="muted small">None yet. Give the one that you see a name:</li>}
-      </ul>
+    <Menu label="Views" onToggle={setOpen}>
+      {group("Shared views", true)}
+      {group("Your views", false)}
+      {list.error && <ProblemNote slim error={list.error} doing="load the views" onRetry={() => void list.refetch()} />}
       <form
-        className="row"
+        className="inv-save"
         onSubmit={(e) => {
           e.preventDefault();
           const n = name.trim();
           if (!n) return setSaid("A view needs a name.");
-          keep([...views.filter((v) => v.name !== n), { name: n, search }].sort((a, b) => (a.name < b.name ? -1 : 1)), `${n} is saved in this browser.`);
+          save.mutate({ name: n, tenant, shared: share && mayShare, view }, { onSuccess: () => setSaid(`${n} is saved.`), onError: failed });
           setName("");
         }}
       >
-        <input className="input" aria-label="Name of the view" placeholder="Name" maxLength={60} value={name} onChange={(e) => setName(e.target.value)} />
-        <button type="submit" className="button">
-          Save
-        </button>
+        <div className="row">
+          <input className="input" aria-label="Name of the view" placeholder="Name" maxLength={60} value={name} onChange={(e) => setName(e.target.value)} />
+          <button type="submit" className="button">
+            Save
+          </button>
+        </div>
+        {several && !view.tenant && (
+          <label className="small row">
+            Keep it in
+            <select className="select" value={tenant} onChange={(e) => setInto(e.target.value)}>
+              {tenants.map((t) => (
+                <option key={t}>{t}</option>
+              ))}
+            </select>
+          </label>
+        )}
+        {mayShare && (
+          <label className="small">
+            <input type="checkbox" checked={share} onChange={(e) => setShare(e.target.checked)} /> Share with all users of {tenant}
+          </label>
+        )}
       </form>
       <p className="small muted" role="status">
         {said}
