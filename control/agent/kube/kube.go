@@ -182,7 +182,7 @@ func (k *Kube) Run(ctx context.Context, m Mirror, setCondition func(typ, status,
 	k.cluster.ctx = ctx
 	mir := newMirror(k, m, setCondition)
 	w := &worker{
-		Kube: k, mirror: mir, began: time.Now(), state: state{saved: st, dir: k.opts.Dir}, setCondition: setCondition,
+		Kube: k, mirror: mir, began: time.Now(), state: st, setCondition: setCondition,
 		watches: map[string]*kindWatch{}, told: map[string]*wire.WorkloadStatus{}, lost: map[string]bool{},
 	}
 	var wg sync.WaitGroup

@@ -140,8 +140,7 @@ func (w *worker) unwatch() {
 		if !used[kw.gvk.GroupKind()] {
 			kw.stop()
 			delete(w.watches, name)
-			delete(w.state.Kinds, name)
-			w.state.dirty = true
+			w.state.forgetKind(name)
 		}
 	}
 }

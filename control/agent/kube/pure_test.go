@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"muster.dev/muster/control/agent"
+	"muster.dev/muster/internal/journal"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/internal/workload"
 )
@@ -86,11 +88,12 @@ func FuzzDecode(f *testing.F) {
 }
 
 func FuzzDecodeState(f *testing.F) {
-	f.Add([]byte(`{"items":{"a":{"digest":"d","fields":12}},"units":{"u":{"version":"v","rolledBack":true}},"kinds":{"Pod.v1.":true}}`))
-	f.Add([]byte(`{"items":null,"units":null}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		s, _ := decodeState(b)
-		st := state{saved: s, dir: t.TempDir()}
+	f.Add([]byte(`{"items":{"a":{"digest":"d","fields":12}},"units":{"u":{"version":"v","rolledBack":true}},"kinds":{"Pod.v1.":true}}`), []byte(`{"items":{"a":null,"b":{"digest":"e"}},"kinds":{"Pod.v1.":false,"Job.v1.batch":true}}`))
+	f.Add([]byte(`{"items":null,"units":null}`), []byte(`{"kinds":{"x":false}}`))
+	f.Fuzz(func(t *testing.T, b, change []byte) {
+		s, _ := decodeState(b, [][]byte{change})
+		st := newState(t.TempDir())
+		st.saved = s
 		st.item("x", savedItem{Digest: "d"})
 		st.unit("u", savedUnit{Version: "1"})
 		st.kind("k")
@@ -102,16 +105,38 @@ func FuzzDecodeState(f *testing.F) {
 
 func TestStateSurvives(t *testing.T) {
 	dir := t.TempDir()
-	st := state{saved: newSaved(), dir: dir}
-	st.item("a", savedItem{"d", 7})
-	st.unit("u", savedUnit{Version: "1", RolledBack: true})
-	st.kind("Deployment.v1.apps")
-	if err := st.save(); err != nil {
-		t.Fatal(err)
+	st := newState(dir)
+	for i, step := range []func(){
+		func() {
+			st.item("a", savedItem{"d", 7})
+			st.unit("u", savedUnit{Version: "1", RolledBack: true})
+			st.kind("Deployment.v1.apps")
+		},
+		func() { st.item("b", savedItem{"e", 8}); st.kind("Job.v1.batch") },
+		func() { st.item("a", savedItem{"f", 9}); st.forgetUnit("u"); st.forgetKind("Job.v1.batch") },
+		func() { st.unit("v", savedUnit{Version: "2"}); st.unit("w", savedUnit{Version: "3"}) },
+		func() {
+			st.keep(func(name string) bool { return name == "b" }, func(key string) bool { return key == "w" })
+		},
+		func() { st.forgetKind("Deployment.v1.apps") },
+	} {
+		step()
+		if err := st.save(); err != nil {
+			t.Fatal(err)
+		}
+		again, err := loadState(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(st.saved, again.saved); diff != "" {
+			t.Errorf("after %d saves: %s", i+1, diff)
+		}
+		if i%2 == 0 {
+			st = again // as after a restart
+		}
 	}
-	again, err := loadState(dir)
-	if diff := cmp.Diff(st.saved, again); err != nil || diff != "" {
-		t.Errorf("%v\n%s", err, diff)
+	if b, err := os.ReadFile(filepath.Join(dir, stateFile+journal.Suffix)); err != nil || bytes.Count(b, []byte("\n")) != 5 {
+		t.Errorf("changes: %q, %v", b, err)
 	}
 	if gvk, err := parseKindName("Deployment.v1.apps"); err != nil || gvk.Group != "apps" || kindName(gvk) != "Deployment.v1.apps" {
 		t.Errorf("%v %v", gvk, err)

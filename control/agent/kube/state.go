@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
-	"os"
 	"path/filepath"
 	"time"
 
-	"muster.dev/muster/internal/atomicfile"
+	"muster.dev/muster/internal/disk"
+	"muster.dev/muster/internal/journal"
 )
 
 // stateFile is what must survive a restart and can't be read off the cluster. Without it
@@ -46,18 +45,31 @@ func newSaved() saved {
 	return saved{Items: map[string]savedItem{}, Units: map[string]savedUnit{}}
 }
 
-// loadState reads the file; one that can't be read is as good as none.
-func loadState(dir string) (saved, error) {
-	b, err := os.ReadFile(filepath.Join(dir, stateFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return newSaved(), nil
-	} else if err != nil {
-		return newSaved(), err
-	}
-	return decodeState(b)
+// savedChange is a line of the changes beside stateFile: what is other, and null for what is
+// there no more.
+type savedChange struct {
+	Items map[string]*savedItem `json:"items,omitempty"`
+	Units map[string]*savedUnit `json:"units,omitempty"`
+	Kinds map[string]bool       `json:"kinds,omitempty"` // false: none of it any more
 }
 
-func decodeState(b []byte) (saved, error) {
+// loadState reads what is in dir; what can't be read is as good as nothing.
+func loadState(dir string) (*state, error) {
+	s := newState(dir)
+	b, changes, err := s.file.Load()
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err == nil {
+		s.saved, err = decodeState(b, changes)
+	}
+	if err != nil {
+		return newState(dir), err
+	}
+	return s, nil
+}
+
+func decodeState(b []byte, changes [][]byte) (saved, error) {
 	s := newSaved()
 	if err := json.Unmarshal(b, &s); err != nil {
 		return newSaved(), fmt.Errorf("%s: %w", stateFile, err)
@@ -69,33 +81,84 @@ func decodeState(b []byte) (saved, error) {
 	if s.Units == nil {
 		s.Units = map[string]savedUnit{}
 	}
+	for _, line := range changes {
+		var c savedChange
+		if err := json.Unmarshal(line, &c); err != nil {
+			return newSaved(), fmt.Errorf("%s: %w", stateFile, err)
+		}
+		replay(s.Items, c.Items)
+		replay(s.Units, c.Units)
+		for name, is := range c.Kinds {
+			if s.Kinds == nil {
+				s.Kinds = map[string]bool{}
+			}
+			if s.Kinds[name] = true; !is {
+				delete(s.Kinds, name)
+			}
+		}
+	}
 	return s, nil
 }
 
-// state is saved with what the disk holds of it. It belongs to the worker.
+func replay[V any](to map[string]V, changes map[string]*V) {
+	for k, v := range changes {
+		if v == nil {
+			delete(to, k)
+		} else {
+			to[k] = *v
+		}
+	}
+}
+
+// state is saved, and what of it is not on the disk yet. It belongs to the worker.
 type state struct {
 	saved
-	dir   string
-	dirty bool
+	file   *journal.File
+	change savedChange
+}
+
+func newState(dir string) *state {
+	s := &state{saved: newSaved(), file: journal.New(disk.OS{}, filepath.Join(dir, stateFile), 0o600)}
+	s.written()
+	return s
+}
+
+func (s *state) written() {
+	s.change = savedChange{Items: map[string]*savedItem{}, Units: map[string]*savedUnit{}, Kinds: map[string]bool{}}
 }
 
 func (s *state) item(name string, it savedItem) {
 	if s.Items[name] != it {
-		s.Items[name], s.dirty = it, true
+		s.Items[name], s.change.Items[name] = it, &it
 	}
 }
 
 func (s *state) unit(key string, u savedUnit) {
 	if s.Units[key] != u {
-		s.Units[key], s.dirty = u, true
+		s.Units[key], s.change.Units[key] = u, &u
 	}
 }
 
-func (s *state) forget(items, units func(string) bool) {
-	n := len(s.Items) + len(s.Units)
-	maps.DeleteFunc(s.Items, func(k string, _ savedItem) bool { return !items(k) })
-	maps.DeleteFunc(s.Units, func(k string, _ savedUnit) bool { return !units(k) })
-	s.dirty = s.dirty || n != len(s.Items)+len(s.Units)
+func (s *state) forgetUnit(key string) {
+	if _, there := s.Units[key]; there {
+		delete(s.Units, key)
+		s.change.Units[key] = nil
+	}
+}
+
+// keep forgets all other items and units.
+func (s *state) keep(items, units func(string) bool) {
+	for name := range s.Items {
+		if !items(name) {
+			delete(s.Items, name)
+			s.change.Items[name] = nil
+		}
+	}
+	for key := range s.Units {
+		if !units(key) {
+			s.forgetUnit(key)
+		}
+	}
 }
 
 func (s *state) kind(name string) {
@@ -103,22 +166,29 @@ func (s *state) kind(name string) {
 		if s.Kinds == nil {
 			s.Kinds = map[string]bool{}
 		}
-		s.Kinds[name], s.dirty = true, true
+		s.Kinds[name], s.change.Kinds[name] = true, true
+	}
+}
+
+func (s *state) forgetKind(name string) {
+	if s.Kinds[name] {
+		delete(s.Kinds, name)
+		s.change.Kinds[name] = false
 	}
 }
 
 // save writes what changed.
 func (s *state) save() error {
-	if !s.dirty {
+	if len(s.change.Items)+len(s.change.Units)+len(s.change.Kinds) == 0 {
 		return nil
 	}
-	b, err := json.Marshal(s.saved)
+	change, err := json.Marshal(s.change)
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Write(filepath.Join(s.dir, stateFile), b, 0o600); err != nil {
+	if err := s.file.Write(change, func() ([]byte, error) { return json.Marshal(s.saved) }); err != nil {
 		return err
 	}
-	s.dirty = false
+	s.written()
 	return nil
 }

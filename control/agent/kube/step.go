@@ -85,10 +85,7 @@ func (w *worker) step(ctx context.Context, u *unit) error {
 	w.judge(u, &su)
 	w.mu.Lock()
 	if su.Since.IsZero() && !su.RolledBack {
-		if _, there := w.state.Units[u.key]; there {
-			delete(w.state.Units, u.key)
-			w.state.dirty = true
-		}
+		w.state.forgetUnit(u.key)
 	} else {
 		w.state.unit(u.key, su)
 	}

@@ -56,7 +56,7 @@ type worker struct {
 	begun    bool      // the Mirror was told to begin
 
 	mu    sync.Mutex // of what follows
-	state state
+	state *state
 	told  map[string]*wire.WorkloadStatus
 	lost  map[string]bool // kinds, by kindName, that the site no longer knows
 }
@@ -227,7 +227,7 @@ func (w *worker) takeSet() {
 		for _, u := range w.plan.units {
 			units[u.key] = true
 		}
-		w.state.forget(func(name string) bool { return w.plan.items[name] != nil }, func(key string) bool { return units[key] })
+		w.state.keep(func(name string) bool { return w.plan.items[name] != nil }, func(key string) bool { return units[key] })
 		w.mu.Unlock()
 	}
 }
