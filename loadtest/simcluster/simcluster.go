@@ -193,7 +193,7 @@ func (c *Cluster) pod(it *wire.Item, kind, namespace, name string, i int32, d *c
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: fmt.Sprintf("%s-%.10s-%s", name, it.GetDigest(), suffix(hashOf(c.site, it.GetName(), fmt.Sprint(i)))),
+			Namespace: namespace, GenerateName: fmt.Sprintf("%s-%.10s-", name, it.GetDigest()),
 			UID: types.UID(fmt.Sprintf("%s-%s-%d", c.site, it.GetDigest()[:8], i)), Labels: d.Spec.Template.Metadata.Labels, CreationTimestamp: now,
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, UID: types.UID(it.GetDigest()[:32])}},
 		},
@@ -201,8 +201,9 @@ func (c *Cluster) pod(it *wire.Item, kind, namespace, name string, i int32, d *c
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, HostIP: fmt.Sprintf("192.0.2.%d", i%Nodes+1), PodIP: fmt.Sprintf("10.0.%d.%d", i%Nodes, i+2),
 			PodIPs: []corev1.PodIP{{IP: fmt.Sprintf("10.0.%d.%d", i%Nodes, i+2)}}, StartTime: &now, QOSClass: corev1.PodQOSBurstable},
 	}
+	pod.Name = pod.GenerateName + suffix(hashOf(c.site, it.GetName(), fmt.Sprint(i)))
 	if kind == "StatefulSet" {
-		pod.Name = fmt.Sprintf("%s-%d", name, i)
+		pod.GenerateName, pod.Name = name+"-", fmt.Sprintf("%s-%d", name, i)
 	}
 	pod.Spec.NodeName = node(int(i))
 	ready := corev1.ConditionTrue

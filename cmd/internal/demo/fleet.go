@@ -22,6 +22,7 @@ import (
 	"muster.dev/muster/cmd/internal/role"
 	"muster.dev/muster/collector"
 	"muster.dev/muster/control/agent"
+	"muster.dev/muster/control/agent/hosts"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/mirror"
 	"muster.dev/muster/internal/obs"
@@ -49,6 +50,7 @@ type simulated struct {
 	link *link.Link
 	site *edge.Site
 	logs *shipper.Shipper
+	*premises
 	release
 }
 
@@ -154,18 +156,23 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, n int) erro
 	caHash := strings.TrimSpace(string(hash))
 	fleet := map[string]*simulated{}
 	templates := simsite.NewTemplates()
+	prices, err := servePrices(env)
+	if err != nil {
+		return err
+	}
 	for _, plan := range plans {
 		token, err := p.token(ctx, plan.city.Region, !plan.pending)
 		if err != nil {
 			return err
 		}
-		s, err := newSimulated(c, plan, agent.JoinConfig{Servers: gateways(c, plan.city.Region), Token: token, CAHash: caHash, Site: plan.city.Name}, templates, env.Log)
+		s, err := newSimulated(c, plan, agent.JoinConfig{Servers: gateways(c, plan.city.Region), Token: token, CAHash: caHash, Site: plan.city.Name}, templates, prices, env.Log)
 		if err != nil {
 			return fmt.Errorf("site %s: %w", plan.city.Name, err)
 		}
 		fleet[plan.city.Name] = s
 		env.Go("site "+plan.city.Name, s.site.Run)
 		env.Go("logs of "+plan.city.Name, s.logs.Run)
+		env.Go("shop of "+plan.city.Name, s.premises.shop)
 	}
 	token, err := p.token(ctx, "eu", true)
 	if err != nil {
@@ -213,12 +220,12 @@ func serveFleetFaults(env *role.Env, fleet map[string]*simulated) {
 
 // newSimulated puts one site together: the same agent and collector as a real one,
 // over a link that can be cut, scraping exporters that are made up.
-func newSimulated(c config.Config, plan plannedSite, join agent.JoinConfig, templates *simsite.Templates, log *slog.Logger) (*simulated, error) {
+func newSimulated(c config.Config, plan plannedSite, join agent.JoinConfig, templates *simsite.Templates, prices string, log *slog.Logger) (*simulated, error) {
 	sim, err := simsite.New(simsite.Options{Name: plan.city.Name, Profile: plan.profile, Templates: templates})
 	if err != nil {
 		return nil, err
 	}
-	s := &simulated{sim: sim, link: &link.Link{}}
+	s := &simulated{sim: sim, link: &link.Link{}, premises: &premises{prices: prices}}
 	s.follow()
 	var targets []collector.Target
 	for _, page := range simsite.Pages() {
@@ -230,8 +237,10 @@ func newSimulated(c config.Config, plan plannedSite, join agent.JoinConfig, temp
 		Simulated: func(m *mirror.Mirror) edge.Simulated {
 			c := simcluster.New(plan.city.Name, m)
 			c.OnImages(func(images []string) { s.runs(s.sim, images) })
+			s.premises.cluster = c
 			return c
 		},
+		Hosts: hosts.New(hosts.Options{Site: s.premises, Listen: "127.0.0.1", Logger: log.With("site", plan.city.Name)}),
 		SystemLabels: func() map[string]string {
 			return map[string]string{"arch": "arm64", "os": "simulated", "vendor": "muster-demo", "cpus": "4", "memory-mib": "8192"}
 		},

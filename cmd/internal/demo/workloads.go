@@ -52,7 +52,7 @@ func (p *provisioner) workloads(ctx context.Context) error {
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: meta.Labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: meta.Name, Image: image, Ports: []corev1.ContainerPort{{ContainerPort: 8080}}}}}},
 		}}
 	}
-	for _, o := range []client.Object{
+	for _, o := range append([]client.Object{
 		&v1alpha1.RolloutPolicy{ObjectMeta: at("carefully"), Spec: v1alpha1.RolloutPolicySpec{Kinds: []string{"Deployment"}, RolloutPlan: releasePlan()}},
 		&v1alpha1.VirtualKubernetes{ObjectMeta: metav1.ObjectMeta{Namespace: Tenant + "-" + shop, Name: vk8s}, Spec: v1alpha1.VirtualKubernetesSpec{DefaultVirtualSite: "shared/europe"}},
 		&corev1.ConfigMap{ObjectMeta: at("settings"), Data: map[string]string{"currency": "EUR"}},
@@ -60,7 +60,7 @@ func (p *provisioner) workloads(ctx context.Context) error {
 		deployment(at("web"), "registry.example/shop/web:2.4.1", 3),
 		deployment(at("checkout", workload.VirtualSites, "shared/stores", workload.Flavor, "medium"), "registry.example/shop/checkout:1.8.0", 2),
 		deployment(at("label-printer", workload.VirtualSites, "shared/canary"), "registry.example/shop/label-printer:missing", 1),
-	} {
+	}, virtualHosts(at, deployment)...) {
 		if err := p.create(ctx, o); err != nil {
 			return err
 		}
