@@ -37,6 +37,9 @@ type fleet struct {
 	out   *syncBuffer
 	began time.Time
 	token string
+	// last is what a part that failed has to say, which stands at the very end: of a long
+	// output often no more is kept.
+	last []string
 }
 
 type syncBuffer struct {
@@ -71,6 +74,9 @@ func start(t *testing.T, dir string) *fleet {
 	t.Cleanup(func() {
 		if t.Failed() { // before the stop, of which sixty sites have much to say
 			t.Logf("end of the demo's output:\n%s\nwhat its log complained of last:\n%s", tail([]byte(f.out.String()), 1500), complaints(filepath.Join(dir, "demo", "muster.log")))
+			for _, l := range f.last {
+				t.Log(l)
+			}
 		}
 		f.stop()
 	})

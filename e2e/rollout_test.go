@@ -120,7 +120,7 @@ func (f *fleet) release(t *testing.T, kind, end string) (rolloutView, []rolloutS
 	var r rolloutView
 	defer func() {
 		if t.Failed() {
-			f.whatHappened(t, name, r)
+			f.whatHappened(name, r)
 		}
 	}()
 	testkit.EventuallyWithin(t, "the "+kind+" version "+name+" is "+end, 15*time.Minute, func() error {
@@ -154,22 +154,24 @@ func (f *fleet) rolloutSites(name string) ([]rolloutSite, error) {
 }
 
 // whatHappened tells what a rollout decided, and what is wrong at the sites that it changed.
-func (f *fleet) whatHappened(t *testing.T, name string, r rolloutView) {
+func (f *fleet) whatHappened(name string, r rolloutView) {
+	say := func(format string, args ...any) { f.last = append(f.last, fmt.Sprintf(format, args...)) }
+	say("%s is %s: %s", name, r.Phase, r.Message)
 	for _, d := range r.Decisions {
-		t.Logf("%s decided %s: %s", name, d.What, d.Text)
+		say("%s decided %s: %s", name, d.What, d.Text)
 	}
 	changed, err := f.rolloutSites(name)
 	if err != nil {
-		t.Log(err)
+		say("its sites: %v", err)
 	}
 	for _, s := range changed {
-		if s.Step == "waiting" {
+		if s.Step == "waiting" || s.Step == "passed" {
 			continue
 		}
 		if health, err := f.site(s.Site); err != nil {
-			t.Logf("%s: %v", s.Site, err)
+			say("%s: %v", s.Site, err)
 		} else {
-			t.Logf("%+v is %s: %v", s, health.Colour, health.Reasons)
+			say("%+v is %s: %v", s, health.Colour, health.Reasons)
 		}
 	}
 }
