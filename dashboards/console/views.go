@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/util/retry"
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/api/validation"
@@ -139,14 +140,12 @@ func (c *Console) editViews(cl *call, change func([]v1alpha1.SavedView) ([]v1alp
 	if cl.q.Get("shared") != "" {
 		owner = ""
 	}
-	const attempts = 5
-	for attempt := 1; ; attempt++ {
-		err = c.kube.writeViews(cl.Context(), fleet.SystemNamespace(tenant), owner, change)
-		if (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)) && attempt < attempts {
-			continue // somebody else wrote in between
-		}
-		return tenant, err
-	}
+	// Somebody else may write in between.
+	meanwhile := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
+	err = retry.OnError(retry.DefaultRetry, meanwhile, func() error {
+		return c.kube.writeViews(cl.Context(), fleet.SystemNamespace(tenant), owner, change)
+	})
+	return tenant, err
 }
 
 func (k *kube) writeViews(ctx context.Context, namespace, owner string, change func([]v1alpha1.SavedView) ([]v1alpha1.SavedView, error)) error {
