@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -139,8 +140,12 @@ func writeFailing(b *bytes.Buffer, signals []TriedSignal) {
 	}
 }
 
-// WriteText writes the trial for people.
-func (t *Trial) WriteText(w io.Writer) error {
+// moversShown of the sites whose score would change, and no more, WriteText writes a line for.
+const moversShown = 10
+
+// WriteText writes the trial for people: the sites that would change colour, of those that
+// would not the ones that lose most, and in what numbers. all writes a line for each.
+func (t *Trial) WriteText(w io.Writer, all bool) error {
 	score := func(o Outcome) string {
 		if o.Score == nil {
 			return "–"
@@ -153,11 +158,17 @@ func (t *Trial) WriteText(w io.Writer) error {
 	if len(t.Results) > 0 {
 		fmt.Fprintln(tw, "SITE\tCOLOUR\tSCORE\tWHY")
 	}
+	recoloured := map[string]int{}
+	movers, least, most := 0, math.Inf(1), math.Inf(-1)
 	for i := range t.Results {
 		r := &t.Results[i]
 		colour := string(r.After.Colour)
 		if r.recolours() {
 			colour = string(r.Before.Colour) + " → " + colour
+			recoloured[colour]++
+		} else if movers++; movers > moversShown && !all {
+			least, most = min(least, r.delta()), max(most, r.delta())
+			continue
 		}
 		why := r.After.Reason
 		if r.delta() > 0 || why == "" {
@@ -168,10 +179,19 @@ func (t *Trial) WriteText(w io.Writer) error {
 	if err := tw.Flush(); err != nil {
 		return err
 	}
+	if more := movers - moversShown; more > 0 && !all {
+		fmt.Fprintf(&b, "and %d more, whose score alone would move, by %+.3g to %+.3g points (-o wide lists them)\n", more, least, most)
+	}
 	if t.Omitted > 0 {
 		fmt.Fprintf(&b, "and %d more sites whose score would change\n", t.Omitted)
 	}
-	fmt.Fprintf(&b, "%d of %d sites would change colour with policy %s\n", t.Changed, t.Sites, t.Policy)
+	fmt.Fprintf(&b, "%d of %d sites would change colour with policy %s", t.Changed, t.Sites, t.Policy)
+	for i, colours := range slices.SortedFunc(maps.Keys(recoloured), func(a, b string) int {
+		return cmp.Or(cmp.Compare(recoloured[b], recoloured[a]), strings.Compare(a, b))
+	}) {
+		fmt.Fprintf(&b, "%s%d %s", []string{": ", ", "}[min(i, 1)], recoloured[colours], colours)
+	}
+	fmt.Fprintln(&b)
 	_, err := w.Write(b.Bytes())
 	return err
 }

@@ -87,7 +87,7 @@ func TestTry(t *testing.T) {
 		t.Errorf("%s", body)
 	}
 	var text strings.Builder
-	if err := x.WriteText(&text); err != nil {
+	if err := x.WriteText(&text, false); err != nil {
 		t.Fatal(err)
 	}
 	const want = `signal cpu fails: broken
@@ -95,10 +95,23 @@ SITE    COLOUR          SCORE     WHY
 worse   green → orange  100 → 60  80% of the CPU is in use
 better  orange → green  60 → 100  no longer counts as much: 80% of the CPU is in use
 bit     green           95 → 94   12% of the CPU is in use
-2 of 4 sites would change colour with policy default
+2 of 4 sites would change colour with policy default: 1 green → orange, 1 orange → green
 `
 	if got := text.String(); got != want {
 		t.Errorf("got:\n%s", got)
+	}
+	// Of many whose score alone moves, those that lose most.
+	for range 30 {
+		x.Results = append(x.Results, x.Results[2])
+	}
+	for all, lines := range map[bool]int{false: 16, true: 36} {
+		text.Reset()
+		if err := x.WriteText(&text, all); err != nil || strings.Count(text.String(), "\n") != lines {
+			t.Errorf("all %v: %v, want %d lines:\n%s", all, err, lines, text.String())
+		}
+		if strings.Contains(text.String(), "and 21 more, whose score alone would move, by -1 to -1 points") == all {
+			t.Errorf("all %v:\n%s", all, text.String())
+		}
 	}
 	for _, c := range []struct {
 		query, tenants, body string

@@ -146,7 +146,7 @@ type history struct {
 	sites  []*Site
 	of     []*policy
 	plan   *plan
-	// Of each query, and after them of the recorded colours, at site·n + point.
+	// Of each query, and after them of the recorded colours and streams, at site·n + point.
 	value [][]float64
 	have  [][]bool
 	errs  []string
@@ -168,6 +168,15 @@ func (h *history) at(i int) time.Time { return h.start.Add(time.Duration(i) * h.
 // colourQuery reads the recorded colours.
 const colourQuery = "max by (tenant, site) (" + fleet.MetricSiteColour + ")"
 
+// recorded is how far apart a gateway's records of streams and pushes are.
+const recorded = 15 * time.Second
+
+// streamQuery reads whether a stream was on record within the patience. Of a break that is
+// shorter there may be a record that it was, but no two.
+func streamQuery(patience time.Duration) string {
+	return fmt.Sprintf("max by (tenant, site) (max_over_time(%s[%s]))", fleet.MetricSiteConnected, model.Duration(patience+recorded))
+}
+
 // ask asks the store for everything. What fails of the policy's queries is noted; a query
 // that would be too dear over this time is an error.
 func (h *history) ask(ctx context.Context) error {
@@ -177,7 +186,7 @@ func (h *history) ask(ctx context.Context) error {
 		names[i], at[s.ID.Name] = regexp.QuoteMeta(s.ID.Name), i
 	}
 	only := labels.MustNewMatcher(labels.MatchRegexp, fleet.SeriesSite, strings.Join(names, "|"))
-	texts := make([]string, 0, len(h.plan.queries)+1)
+	texts := make([]string, 0, len(h.plan.queries)+2)
 	over := promcost.Window{Span: h.at(h.n - 1).Sub(h.start), Step: h.step}
 	for q := range h.plan.queries {
 		query := &h.plan.queries[q]
@@ -192,12 +201,14 @@ func (h *history) ask(ctx context.Context) error {
 		promexpr.Narrow(expr, only)
 		texts = append(texts, expr.String())
 	}
-	expr, err := parser.ParseExpr(colourQuery)
-	if err != nil {
-		return err
+	for _, text := range []string{colourQuery, streamQuery(h.e.opts.Patience)} {
+		expr, err := parser.ParseExpr(text)
+		if err != nil {
+			return err
+		}
+		promexpr.Narrow(expr, only)
+		texts = append(texts, expr.String())
 	}
-	promexpr.Narrow(expr, only)
-	texts = append(texts, expr.String())
 	h.value, h.have, h.errs = make([][]float64, len(texts)), make([][]bool, len(texts)), make([]string, len(texts))
 	var wg sync.WaitGroup
 	free := make(chan struct{}, h.e.opts.Concurrency)
@@ -215,11 +226,17 @@ func (h *history) ask(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
-	if why := h.errs[len(texts)-1]; why != "" {
-		return fmt.Errorf("%w: %s", ErrStore, why)
+	for _, q := range []int{h.colours(), h.streams()} {
+		if why := h.errs[q]; why != "" {
+			return fmt.Errorf("%w: %s", ErrStore, why)
+		}
 	}
 	return nil
 }
+
+// colours and streams are where their answers stand.
+func (h *history) colours() int { return len(h.plan.queries) }
+func (h *history) streams() int { return len(h.plan.queries) + 1 }
 
 func (h *history) askOne(ctx context.Context, q int, text string, at map[string]int) error {
 	seconds := func(t time.Time) string { return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64) }
@@ -336,16 +353,7 @@ func (h *history) read(r *health.Readings, b *binding, site, point int) {
 	for i, q := range b.packs {
 		r.Packs[i] = q >= 0 && h.have[q][at] && h.value[q][at] > 0
 	}
-	link := health.LinkUnknown
-	pushed := h.plan.pushed
-	switch up := r.Signals[b.model.Uplink()]; {
-	case up.Known && up.Value >= 0.5:
-		link = health.LinkUp
-	case h.have[pushed][at] && h.at(point).Sub(time.UnixMilli(int64(h.value[pushed][at]*1000))) < h.e.opts.PushPatience && !up.Known:
-		link = health.LinkUp // it only ever pushes
-	case up.Known:
-		link = health.LinkDown
-	}
+	link := h.link(site, point)
 	if link != r.Link {
 		r.Link, r.LinkSince = link, h.at(point)
 	}
@@ -355,9 +363,32 @@ func (h *history) read(r *health.Readings, b *binding, site, point int) {
 	}
 }
 
+// link is what the live engine would have made of the recorded streams and pushes: a site is
+// down when it had neither for its patience.
+func (h *history) link(site, point int) health.Link {
+	at, streams, pushed := site*h.n+point, h.streams(), h.plan.pushed
+	young := func(patience time.Duration) bool {
+		return h.have[pushed][at] && h.at(point).Sub(time.UnixMilli(int64(h.value[pushed][at]*1000))) < patience
+	}
+	switch {
+	case h.value[streams][at] >= 0.5: // 0 without an answer
+		return health.LinkUp
+	case !h.streamed(site) && young(h.e.opts.PushPatience), young(h.e.opts.Patience + recorded):
+		return health.LinkUp
+	case h.have[streams][at]:
+		return health.LinkDown
+	}
+	return health.LinkUnknown
+}
+
+// streamed says whether a site ever had a stream in this time. One without only pushes.
+func (h *history) streamed(site int) bool {
+	return slices.ContainsFunc(h.value[h.streams()][site*h.n:(site+1)*h.n], func(v float64) bool { return v >= 0.5 })
+}
+
 // did are the changes of colour on record.
 func (h *history) did(site int) (begin Recolour, changes []Recolour) {
-	q := len(h.value) - 1
+	q := h.colours()
 	was := fleet.Colour("")
 	for i := range h.n {
 		if !h.have[q][site*h.n+i] || h.at(i).Before(h.sites[site].CreatedAt) {

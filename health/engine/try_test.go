@@ -216,6 +216,85 @@ func TestTryHistory(t *testing.T) {
 	})
 }
 
+// A replay makes of the recorded streams and pushes what the live engine makes of them: down is
+// who had neither for a while.
+func TestReplayedLinks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, store := newRegional(t, "one"), newCortex(t, "a")
+		const points = 120
+		// When each site has no stream on record, by point, and when no newer push than before.
+		type span struct{ from, to int }
+		sites := []struct {
+			name             string
+			noStream, noPush span
+			every            int // so many records there is a push
+			changes          int
+		}{
+			{name: "a/short-break", noStream: span{40, 41}, noPush: span{40, 41}},
+			{name: "a/long-break", noStream: span{40, 48}, noPush: span{39, 48}, changes: 2},
+			{name: "a/stream-backs-off", noStream: span{40, 48}},
+			{name: "a/only-pushes", noStream: span{0, points}, every: 4},
+			{name: "a/pushes-end", noStream: span{0, points}, noPush: span{60, points}, changes: 1},
+		}
+		var all []*inventory.Site
+		inForce := aPolicy(t, "a", "mine", signal("x", "max by (tenant, site) (x / 100)"))
+		for _, s := range sites {
+			pushed := 0.0
+			for i := range points {
+				ago := time.Duration(points-i) * recorded
+				connected := 1.0
+				if i >= s.noStream.from && i < s.noStream.to {
+					connected = 0
+				}
+				if (i < s.noPush.from || i >= s.noPush.to) && i%max(s.every, 1) == 0 {
+					pushed = float64(time.Now().Add(-ago-4*time.Second).UnixMilli()) / 1000
+				}
+				store.tenants["a"].put(t, "muster_site_connected", "", s.name, connected, ago)
+				store.tenants["a"].put(t, "muster_site_last_push_timestamp_seconds", "", s.name, pushed, ago)
+				store.tenants["a"].put(t, "x", "", s.name, 0, ago)
+			}
+			one.connect(s.name, true)
+			one.put(t, "x", "", s.name, 0, 0)
+			site := aSite(s.name)
+			site.Policies = []*inventory.Policy{inForce.Policy}
+			all = append(all, site)
+		}
+		inv := &shelf{changed: make(chan struct{}, 1)}
+		inv.set(all, nil, []*inventory.Policy{inForce.Policy})
+		r := begin(t, t.TempDir(), []*regional{one}, store, inv, func(o *Options) {
+			o.Tick, o.StoreWriteURL, o.Patience, o.PushPatience = recorded, "", 15*time.Second, 90*time.Second
+		})
+		r.first()
+		testkit.EventuallyTrue(t, "the sites are evaluated", func() bool {
+			for _, s := range all {
+				if x := r.e.View().Find("a", s.ID.Name); x.State == nil || len(x.State.Signals) == 0 {
+					return false
+				}
+			}
+			return true
+		})
+		got := map[string]Replayed{}
+		for after, more := "", true; more; more = after != "" {
+			x, err := r.e.TryHistory(t.Context(), "a", candidate(inForce), 28*time.Minute, after)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range x.Sites {
+				got[s.Site.ID.String()] = s
+			}
+			after = x.Next
+		}
+		for _, s := range sites {
+			x, ok := got[s.name]
+			if !ok || x.WouldBegin.To != fleet.Green || len(x.Would) != s.changes {
+				t.Errorf("%s: begins %s, %+v; want green and %d changes", s.name, x.WouldBegin.To, x.Would, s.changes)
+			} else if s.changes > 0 && x.Would[0].To != fleet.Red {
+				t.Errorf("%s: %+v, want red", s.name, x.Would)
+			}
+		}
+	})
+}
+
 func FuzzMatrix(f *testing.F) {
 	f.Add([]byte(`{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"tenant":"a","site":"b"},"values":[[1,"2"],[16.5,"NaN"]]}]}}`))
 	f.Add([]byte(`{"status":"error","errorType":"bad_data","error":"no"}`))

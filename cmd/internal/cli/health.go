@@ -116,7 +116,7 @@ func (g *Globals) tryPolicy(ctx context.Context, w io.Writer, a *api, policy *v1
 	}
 	done, err := g.encode(w, x)
 	if err == nil && !done {
-		err = x.WriteText(w)
+		err = x.WriteText(w, g.Output == "wide")
 	}
 	if err != nil {
 		return err
@@ -210,7 +210,7 @@ func (g *Globals) explainSite(ctx context.Context, w io.Writer, a *api, site str
 	}
 	fmt.Fprintf(w, "%s, policy %s: ", printable(x.Site), printable(policy))
 	for _, o := range x.Overrides {
-		fmt.Fprintf(w, "override until %s: %s; ", o.Until.Format("2006-01-02"), printable(o.Reason))
+		fmt.Fprintf(w, "override until %s: %s; ", o.Until.Local().Format("2006-01-02 15:04 MST"), printable(o.Reason))
 	}
 	return x.WriteText(w, all || g.Output == "wide")
 }
