@@ -1,4 +1,4 @@
-package otelcol
+package senders
 
 import (
 	"bytes"
@@ -22,8 +22,8 @@ import (
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/testkit"
-	"muster.dev/muster/internal/testkit/otelcol"
 	"muster.dev/muster/internal/testkit/realregional"
+	"muster.dev/muster/internal/testkit/senders"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/loadtest/simsite"
 )
@@ -37,12 +37,56 @@ func (s shelf) Changed() <-chan struct{}             { return nil }
 func (s shelf) ReportSites([]status.SiteReport)      {}
 func (s shelf) ReportPolicies([]status.PolicyReport) {}
 
-// TestStockCollector: a site that the sample configuration has pushed is on line and green by
-// its pushes alone, a fault there is named, and it is off line when they stop.
-func TestStockCollector(t *testing.T) {
-	if os.Getenv("MUSTER_OTELCOL") == "" {
-		t.Skip("run make test-otelcol: it builds an OpenTelemetry Collector")
+// sender is a program that pushes a site's metrics with the site's certificate.
+type sender struct {
+	build func() (string, error)
+	// args of the program, with the sample configuration; env is added to its environment.
+	args func(t *testing.T, p place) (args, env []string)
+}
+
+// place is where a sender pushes, and from where.
+type place struct{ push, tls, exporter string }
+
+var stock = map[string]sender{
+	"collector": {build: senders.Collector, args: func(_ *testing.T, p place) (args, env []string) {
+		return []string{"--config", sample("otel-collector", "config.yaml")}, []string{"MUSTER_PUSH=" + p.push, "MUSTER_TLS=" + p.tls, "NODE_EXPORTER=" + p.exporter}
+	}},
+	"prometheus": {build: senders.Prometheus, args: func(t *testing.T, p place) (args, env []string) {
+		b, err := os.ReadFile(sample("prometheus-agent", "prometheus.yml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := string(b)
+		for of, is := range map[string]string{"https://regional.example.com:7443/api/v1/push": p.push, "/var/lib/muster-site": p.tls, "127.0.0.1:9100": p.exporter} {
+			if !strings.Contains(config, of) {
+				t.Fatalf("the sample has no %s", of)
+			}
+			config = strings.ReplaceAll(config, of, is)
+		}
+		file := filepath.Join(t.TempDir(), "prometheus.yml")
+		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return []string{"--agent", "--config.file", file, "--storage.agent.path", t.TempDir(), "--web.listen-address", "127.0.0.1:0"}, nil
+	}},
+}
+
+func sample(path ...string) string {
+	return filepath.Join(append([]string{"..", "..", "deploy", "samples"}, path...)...)
+}
+
+// TestStockSenders: a site that a sample configuration has pushed is on line and green by its
+// pushes alone, a fault there is named, and it is off line when they stop.
+func TestStockSenders(t *testing.T) {
+	if os.Getenv("MUSTER_SENDERS") == "" {
+		t.Skip("run make test-senders: it builds an OpenTelemetry Collector and a Prometheus")
 	}
+	for name, sender := range stock {
+		t.Run(name, func(t *testing.T) { testSender(t, sender) })
+	}
+}
+
+func testSender(t *testing.T, s sender) {
 	site, err := simsite.New(simsite.Options{Name: "stock", Nodes: 1, Pods: 20, Series: 4000})
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +117,7 @@ func TestStockCollector(t *testing.T) {
 	go func() { defer close(done); _ = e.Run(ctx) }()
 	defer func() { cancel(); <-done }()
 
-	stop := run(t, reg, id, strings.TrimPrefix(exporter.URL, "http://"))
+	stop := run(t, s, reg, id, strings.TrimPrefix(exporter.URL, "http://"))
 	until := func(what string, ok func(*engine.Site) bool) {
 		t.Helper()
 		var s *engine.Site
@@ -120,10 +164,10 @@ func first(s *engine.Site) string {
 	return s.State.Reasons[0].Text
 }
 
-// run starts the Collector with the sample configuration.
-func run(t *testing.T, reg *realregional.Regional, id fleet.SiteID, exporter string) (stop func()) {
+// run starts a sender with its sample configuration, and waits for its first push.
+func run(t *testing.T, s sender, reg *realregional.Regional, id fleet.SiteID, exporter string) (stop func()) {
 	t.Helper()
-	bin, err := otelcol.Build()
+	bin, err := s.build()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,10 +178,11 @@ func run(t *testing.T, reg *realregional.Regional, id fleet.SiteID, exporter str
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command(bin, "--config", filepath.Join("..", "..", "deploy", "samples", "otel-collector", "config.yaml"))
-	cmd.Env = append(os.Environ(), "MUSTER_PUSH="+reg.PushURL(), "MUSTER_TLS="+dir, "NODE_EXPORTER="+exporter)
+	args, env := s.args(t, place{push: reg.PushURL(), tls: dir, exporter: exporter})
+	cmd := exec.Command(bin, args...)
+	cmd.Env = append(os.Environ(), env...)
 	var log bytes.Buffer
-	cmd.Stderr = &log
+	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -150,9 +195,9 @@ func run(t *testing.T, reg *realregional.Regional, id fleet.SiteID, exporter str
 			stop()
 		}
 		if t.Failed() {
-			t.Logf("the Collector:\n%s", log.String())
+			t.Logf("%s:\n%s", bin, log.String())
 		}
 	})
-	testkit.EventuallyTrue(t, "the Collector's first push", func() bool { return len(reg.Gateway.Live()) > 0 })
+	testkit.EventuallyTrue(t, "the first push", func() bool { return len(reg.Gateway.Live()) > 0 })
 	return stop
 }

@@ -1,7 +1,7 @@
-// Command server is the OpenTelemetry Collector with what a site needs of it: the
+// Command otelcol is the OpenTelemetry Collector with what a site needs of it: the
 // prometheus receiver and the Prometheus remote write exporter, as its contrib
 // distribution has them. It stands in a module of its own, because it wants other versions
-// of what Muster uses; internal/testkit/otelcol builds and starts it.
+// of what Muster uses; internal/testkit/senders builds it.
 package main
 
 import (
