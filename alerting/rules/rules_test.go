@@ -183,8 +183,8 @@ func TestShipped(t *testing.T) {
 		}
 		for _, g := range groups.Groups {
 			for _, r := range g.Rules {
-				// Of a tenant's rollouts the platform is told, and the tenant.
-				ofTenant := strings.HasPrefix(r.Alert, "Rollout") && r.Labels["tenant"] == "{{ $labels.tenant }}"
+				// Of a tenant's rollouts and resets the platform is told, and the tenant.
+				ofTenant := (strings.HasPrefix(r.Alert, "Rollout") || r.Alert == "SiteResetOverdue") && r.Labels["tenant"] == "{{ $labels.tenant }}"
 				if used[r.Alert] && !ofTenant {
 					t.Errorf("%s is there twice", r.Alert)
 				}
@@ -320,6 +320,7 @@ func TestShippedRulesHold(t *testing.T) {
 			`muster_logrules_behind_seconds{` + l + `} ` + v("20x120", "900x120"),
 			`muster_logrules_cut_total{` + l + `} ` + v("7x120", "0+1x120"), `muster_logrules_truncated_total{` + l + `} 0x120`,
 			`prometheus_notifications_dropped_total{` + l + `,engine="edge"} ` + v("0x120", "0+1x120"),
+			`muster_site_reset_begun_timestamp_seconds{` + l + `,tenant="acme",site="` + instance + `"} ` + v("0x120", "-30000x120"),
 			`muster_rollout_progress_timestamp_seconds{` + l + `,tenant="acme",namespace="acme-shop",rollout="stuck"} ` + v("0x120", "-30000x120"), `muster_rollout_phase{` + l + `,tenant="acme",namespace="acme-shop",rollout="stuck",phase="Progressing"} 1x120`,
 			`muster_rollout_phase{` + l + `,tenant="acme",namespace="acme-shop",rollout="other",phase="` + v("Completed", "RolledBack") + `"} 1x120`,
 			`muster_rollout_progress_timestamp_seconds{` + l + `,tenant="acme",namespace="acme-shop",rollout="other"} -30000x120`,

@@ -6,10 +6,14 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/json"
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/common/expfmt"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -242,8 +246,25 @@ func TestResetThatIsOverdue(t *testing.T) {
 	if site.resetDueLocked(r.now.Add(time.Hour)) {
 		t.Error("it is said again and again")
 	}
+	scraped := func() string {
+		c := &siteCollector{&Server{sites: map[fleet.SiteID]*siteState{site.id: site}}}
+		text, err := testutil.CollectAndFormat(c, expfmt.TypeTextPlain, "muster_site_reset_begun_timestamp_seconds")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(text))
+	}
+	site.id = fleet.SiteID{Tenant: "acme", Name: "one"}
+	site.obj.Status.Reset = st
+	if got := scraped(); !strings.HasSuffix(got, fmt.Sprintf(`{site="one",tenant="acme"} %s`, strconv.FormatFloat(float64(began.Unix()), 'g', -1, 64))) {
+		t.Errorf("while it is away: %q", got)
+	}
 	r.site.Spec.PublicKey = nextKey
 	st = r.step(v1alpha1.ResetCompleted)
+	site.obj.Status.Reset = st
+	if got := scraped(); got != "" {
+		t.Errorf("when it is back: %q", got)
+	}
 	if c := meta.FindStatusCondition(site.conditionsLocked(st, r.now), v1alpha1.ConditionResetOverdue); c == nil || c.Status != metav1.ConditionFalse {
 		t.Errorf("%+v", c)
 	}

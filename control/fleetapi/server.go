@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/factoryreset"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
@@ -184,26 +185,41 @@ func New(o Options) (*Server, error) {
 	o.Registerer.MustRegister(s.metrics.writes, s.metrics.reports, s.metrics.streams, s.metrics.pushes,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_fleetapi_status_writes_pending", Help: "Sites whose status waits to be written."},
 			func() float64 { return float64(s.queue.Len()) }),
-		&phaseCollector{s})
+		&siteCollector{s})
 	return s, nil
 }
 
-// phaseCollector counts sites by phase when it is scraped.
-type phaseCollector struct{ s *Server }
+// siteCollector counts sites by phase, and names those that are being reset, when it is
+// scraped.
+type siteCollector struct{ s *Server }
 
-var phaseDesc = prometheus.NewDesc("muster_sites", "Sites by tenant and phase.", []string{"tenant", "phase"}, nil)
+var (
+	phaseDesc = prometheus.NewDesc("muster_sites", "Sites by tenant and phase.", []string{"tenant", "phase"}, nil)
+	resetDesc = prometheus.NewDesc("muster_site_reset_begun_timestamp_seconds", "When a site began the factory reset that it has not come back from.", []string{"tenant", "site"}, nil)
+)
 
-func (c *phaseCollector) Describe(ch chan<- *prometheus.Desc) { ch <- phaseDesc }
+func (c *siteCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- phaseDesc
+	ch <- resetDesc
+}
 
-func (c *phaseCollector) Collect(ch chan<- prometheus.Metric) {
+func (c *siteCollector) Collect(ch chan<- prometheus.Metric) {
 	n := map[[2]string]float64{}
+	begun := map[fleet.SiteID]time.Time{}
 	c.s.mu.Lock()
 	for id, st := range c.s.sites {
-		if st.obj != nil {
-			n[[2]string{id.Tenant, string(st.phaseLocked())}]++
+		if st.obj == nil {
+			continue
+		}
+		n[[2]string{id.Tenant, string(st.phaseLocked())}]++
+		if r := st.obj.Status.Reset; r != nil && r.Phase == v1alpha1.ResetResetting {
+			begun[id] = r.Since.Time
 		}
 	}
 	c.s.mu.Unlock()
+	for id, at := range begun {
+		ch <- prometheus.MustNewConstMetric(resetDesc, prometheus.GaugeValue, float64(at.Unix()), id.Tenant, id.Name)
+	}
 	for k, v := range n {
 		ch <- prometheus.MustNewConstMetric(phaseDesc, prometheus.GaugeValue, v, k[0], k[1])
 	}

@@ -363,6 +363,33 @@ func TestFinish(t *testing.T) {
 	}
 }
 
+// A site that restarts after it has begun, and before it gave back what it could while it
+// runs, does that first: nothing is taken away at its start.
+func TestFinishWaitsForTheRunningSite(t *testing.T) {
+	s := newSite(t)
+	a := s.ask(s.request("one"))
+	s.ask(s.order(s.orderFor(a), s.control))
+	if !s.Begun() {
+		t.Fatal("it has not begun")
+	}
+	unsent := filepath.Join(s.dir, "spool", "1")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(unsent), 0o700), os.WriteFile(unsent, []byte("x"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	key := s.key()
+	w := Wipe{Dir: filepath.Join(s.dir, "reset"), AgentDir: filepath.Join(s.dir, "agent"), Remove: []string{filepath.Dir(unsent)}, Logger: slog.New(slog.DiscardHandler)}
+	w.Restore = func(context.Context) error { t.Error("the host's configuration was put back"); return nil }
+	if done, err := Finish(t.Context(), w); done || err != nil {
+		t.Fatalf("%v %v", done, err)
+	}
+	if _, err := os.Stat(unsent); err != nil {
+		t.Error(err)
+	}
+	if s.start(); !s.Begun() || s.key() != key {
+		t.Error("it no longer is the site that began")
+	}
+}
+
 // The power may go at any step, and again at the next: the site ends up reset, with the key
 // that it vouched for and never without one.
 func TestPowerCuts(t *testing.T) {
