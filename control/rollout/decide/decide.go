@@ -9,7 +9,9 @@
 // site had before the wave began (a median of ten minutes), less the median D of the peers
 // in its region: difference in differences, aligned (Hodges and Lehmann, Rank Methods for
 // Combination of Independent Experiments in Analysis of Variance, 1962), so that neither
-// the time of day nor a region's bad uplinks count. A site has fallen if D is at or below
+// the time of day nor a region's bad uplinks count. Of scores the median D counts only as far
+// as the site can follow it, between 0 and 100: peers that recover make nobody worse who was
+// well all along. A site has fallen if D is at or below
 // the limit. Three tests against the peers, one-sided, any of which fails the gate:
 //
 //   - the shift: the median of all differences between a changed site's D and a peer's

@@ -39,7 +39,20 @@ func (j *judge) measures(gate string, ch *v1alpha1.GateChange) []measure {
 type moved struct {
 	s       *subject
 	by      float64
+	from    float64 // the score that it had before; NaN of what has no bounds
 	against float64 // by, less what the site's peers in its region moved
+}
+
+// highest is the highest score, 0 the lowest.
+const highest = 100
+
+// could is how far a site can have moved by itself where its peers moved so far: who had 100
+// before can't rise with those that recover, nor fall below 0 with the others.
+func (m *moved) could(peers float64) float64 {
+	if math.IsNaN(m.from) {
+		return peers
+	}
+	return min(max(peers, -m.from), highest-m.from)
 }
 
 // delta returns how far sites have moved from what they were before. Missing are those
@@ -61,7 +74,7 @@ func (j *judge) delta(list []subject, m measure, real bool, fell map[string]fall
 			now, ok = j.mem.mean(s.s, m.name, j.readFrom(s, m.name), j.now)
 		} else if m.name != connectivity {
 			if f, ok := fell[s.s.Name]; ok {
-				out = append(out, moved{s, f.by, f.by})
+				out = append(out, moved{s, f.by, math.NaN(), f.by})
 			}
 			continue
 		}
@@ -74,8 +87,11 @@ func (j *judge) delta(list []subject, m measure, real bool, fell map[string]fall
 		case !ok:
 			missing++
 		default:
-			by := m.sign * (now - before)
-			out = append(out, moved{s, by, by})
+			by, from := m.sign*(now-before), before
+			if m.sign < 0 {
+				from = math.NaN()
+			}
+			out = append(out, moved{s, by, from, by})
 		}
 	}
 	return out, missing, without
@@ -323,7 +339,8 @@ func (j *judge) region(m *moved) string {
 
 // align takes from each move the median of the peers in its region (of all peers, where
 // there are few), so that a time of day or an outage that regions have to themselves moves
-// nobody; after Hodges' and Lehmann's aligned ranks, 1962. It tells whether the changed
+// nobody; after Hodges' and Lehmann's aligned ranks, 1962. Scores have bounds, so that a site
+// is not expected beyond them. It tells whether the changed
 // sites have their regions to themselves.
 func (j *judge) align(d, others []moved) (clustered bool) {
 	all := make([]float64, len(others))
@@ -352,10 +369,10 @@ func (j *judge) align(d, others []moved) (clustered bool) {
 		if !ok {
 			c = fleet
 		}
-		d[i].against = d[i].by - c
+		d[i].against = d[i].by - d[i].could(c)
 	}
 	for i := range others {
-		others[i].against = others[i].by - centres[j.region(&others[i])]
+		others[i].against = others[i].by - others[i].could(centres[j.region(&others[i])])
 	}
 	return 100*alone > apart*len(d) && len(d) > 1 && len(own)+len(per) > 2
 }

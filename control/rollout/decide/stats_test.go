@@ -128,6 +128,46 @@ func (p *panel) look(harm float64) (worst, last v1alpha1.GateVerdict) {
 	return worst, last
 }
 
+// Peers that recover from what was before lift nobody who was well: such a site can't have
+// more than 100. One that stays low where they recover has got worse.
+func TestPeersThatRecover(t *testing.T) {
+	gates := []v1alpha1.RolloutGate{{Name: "peers", Peers: &v1alpha1.GateChange{MaxDrop: 10}}}
+	for name, c := range map[string]struct {
+		was, is, peersWere, peersAre float64
+		passes                       bool
+	}{
+		"who was well stays well":               {99, 99, 78, 99, true},
+		"all recover":                           {78, 99, 78, 99, true},
+		"who was low stays low":                 {78, 78, 78, 99, false},
+		"who was down stays down with the rest": {2, 0, 40, 5, true},
+		"who was well falls, peers recover":     {99, 80, 78, 99, false},
+	} {
+		memory := newMemory()
+		before := map[string]map[string]float64{}
+		var sites []Site
+		for i := range 18 {
+			was, is := c.was, c.is
+			if i >= 4 {
+				was, is = c.peersWere, c.peersAre
+			}
+			s := Site{Name: fmt.Sprintf("s%02d", i), Online: true, State: Ready, AlertsKnown: true, Measures: map[string]float64{}}
+			before[s.Name] = map[string]float64{}
+			for _, d := range dimensions {
+				wobble := float64(i%3) / 10
+				s.Measures[d], before[s.Name][d] = max(0, is-wobble), max(0, was-wobble)
+			}
+			sites = append(sites, s)
+		}
+		var r []v1alpha1.GateReading
+		for now := monday; now.Before(monday.Add(10 * time.Minute)); now = now.Add(30 * time.Second) {
+			_, r = Evaluate(gates, sites[:4], sites[4:], before, memory, nil, monday, 0, now)
+		}
+		if passed := r[0].Verdict == v1alpha1.GatePass; passed != c.passes {
+			t.Errorf("%s: %s: %s", name, r[0].Verdict, r[0].Text)
+		}
+	}
+}
+
 // TestPowerAndFalseStops measures how often the gate on peers, looked at over a whole soak,
 // fails what does nothing, and how often it does not let pass what does harm.
 func TestPowerAndFalseStops(t *testing.T) {
