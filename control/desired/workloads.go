@@ -349,6 +349,9 @@ func (s *Store) renderWorkloads() {
 type Placement struct {
 	Version uint64                  // the resource version that was rendered
 	Digests map[fleet.SiteID]string // site → the blob that it should have
+	// VirtualSites that it goes to, by its annotation or without, NAMESPACE/NAME as users type
+	// them, sorted.
+	VirtualSites []string
 }
 
 // Placed tells where an item goes; false: it is not carried.
@@ -371,7 +374,7 @@ func (s *Store) Placed(item string) (Placement, bool) {
 	if !ok {
 		return Placement{}, false
 	}
-	p := Placement{Version: version, Digests: map[fleet.SiteID]string{}}
+	p := Placement{Version: version, Digests: map[fleet.SiteID]string{}, VirtualSites: sp.Where(item)}
 	digests := map[*render.List]string{} // sites that hold the same share a list
 	for _, site := range known.SitesOf(sp.Tenant()) {
 		if !site.Listed() {

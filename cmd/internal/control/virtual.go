@@ -69,7 +69,7 @@ func newVirtual(ctx context.Context, env *role.Env, c config.Config, informers c
 
 // serve lets the API server serve them.
 func (v *virtual) serve(ctx context.Context, env *role.Env, kube client.Client, mount *vk8s.Mount, store *desired.Store, grants *granted.Grants, server *fleetapi.Server, metrics *query.Client) error {
-	v.sum = sum.New(sum.Options{Cache: v.informers, Client: kube, Granted: func(gk schema.GroupKind) (offered.Kind, bool) { return grants.Set().Of(gk) }, States: v.store.States, Items: v.store.Items, Online: v.store.IsOnline, VirtualSites: v.defaultSites, Logger: env.Log, Placed: func(item string) (sum.Placement, bool) {
+	v.sum = sum.New(sum.Options{Cache: v.informers, Client: kube, Granted: func(gk schema.GroupKind) (offered.Kind, bool) { return grants.Set().Of(gk) }, States: v.store.States, Items: v.store.Items, Online: v.store.IsOnline, Logger: env.Log, Placed: func(item string) (sum.Placement, bool) {
 		p, ok := store.Placed(item)
 		return sum.Placement(p), ok
 	}})
@@ -91,15 +91,6 @@ func (v *virtual) serve(ctx context.Context, env *role.Env, kube client.Client, 
 		return ok
 	}})
 	return nil
-}
-
-// defaultSites are the virtual sites of a namespace's objects that name none.
-func (v *virtual) defaultSites(namespace string) []string {
-	var list v1alpha1.VirtualKubernetesList
-	if v.informers.List(v.ctx, &list, client.InNamespace(namespace)) != nil || len(list.Items) == 0 {
-		return nil
-	}
-	return []string{list.Items[0].Spec.DefaultVirtualSite}
 }
 
 func (v *virtual) tenantOf(namespace string) string {

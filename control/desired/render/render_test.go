@@ -198,6 +198,25 @@ func TestWhatIsRenderedIsShared(t *testing.T) {
 	}
 }
 
+// What is said of an object's virtual sites is where it goes, whatever its kind.
+func TestWhere(t *testing.T) {
+	sp := NewSpace("acme", "acme-shop")
+	sp.Configure(Settings{DefaultVirtualSite: "shared/all"})
+	put(t, sp, fmt.Sprintf(web, 1))
+	put(t, sp, config)
+	put(t, sp, "apiVersion: v1\nkind: Service\nmetadata: {name: web, annotations: {ves.io/virtual-sites: 'lab, shared/eu'}}\nspec: {ports: [{port: 80}]}")
+	for item, want := range map[string][]string{
+		workload.ItemName("apps", "Deployment", "acme-shop", "web"): {"shared/all"},
+		workload.ItemName("", "ConfigMap", "acme-shop", "config"):   {"shared/all", "shared/eu", "shop/lab"},
+		workload.ItemName("", "Service", "acme-shop", "web"):        {"shared/eu", "shop/lab"},
+		workload.ItemName("", "Service", "acme-shop", "none"):       nil,
+	} {
+		if got := sp.Where(item); !slices.Equal(got, want) {
+			t.Errorf("%s goes to %v, want %v", item, got, want)
+		}
+	}
+}
+
 // What was deleted while a list was on its way does not come back by the list.
 func TestLoading(t *testing.T) {
 	sp := NewSpace("acme", "acme-shop")

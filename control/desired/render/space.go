@@ -296,6 +296,24 @@ func (s *Space) On(site string, virtualSites []string) *List {
 	return l
 }
 
+// Where are the virtual sites whose sites get an item's object, as keys, sorted; nil: it is
+// not carried.
+func (s *Space) Where(item string) []string {
+	o := s.objects[item]
+	switch {
+	case o == nil || s.settings.DefaultVirtualSite == "":
+		return nil
+	case o.where != nil:
+		return slices.Clone(o.where)
+	}
+	out := []string{s.settings.DefaultVirtualSite}
+	if o.everywhere() {
+		out = slices.AppendSeq(out, maps.Keys(s.named))
+		slices.Sort(out)
+	}
+	return slices.Compact(out)
+}
+
 // Reaches tells whether a site of these virtual sites gets anything.
 func (s *Space) Reaches(virtualSites []string) bool {
 	return s.settings.DefaultVirtualSite != "" && slices.ContainsFunc(virtualSites, func(key string) bool { return key == s.settings.DefaultVirtualSite || s.named[key] > 0 })
@@ -335,12 +353,8 @@ func (s *Space) list(in, overrides []string, digits string) *List {
 			if !slices.ContainsFunc(o.where, func(w string) bool { return slices.Contains(in, w) }) {
 				continue
 			}
-		// What runs goes where it is told to. What it needs beside it, such as a ConfigMap,
-		// goes wherever anything of the namespace goes.
-		case o.kind.Template != nil || o.kind.Custom:
-			if !byDefault {
-				continue
-			}
+		case !o.everywhere() && !byDefault:
+			continue
 		}
 		here = append(here, o)
 		if o.scales != "" {

@@ -31,6 +31,11 @@ type object struct {
 	live    []byte
 }
 
+// everywhere tells whether it goes wherever anything of the namespace goes, unless it says
+// itself: what runs goes where it is told to, what it needs beside it, such as a ConfigMap,
+// goes along.
+func (o *object) everywhere() bool { return o.kind.Template == nil && !o.kind.Custom }
+
 type variant struct {
 	override string
 	scaled   bool

@@ -46,8 +46,6 @@ type Options struct {
 	Online func(fleet.SiteID) bool
 	// Placed tells where an item goes; false: it is not carried.
 	Placed func(item string) (Placement, bool)
-	// VirtualSites are those of a namespace's objects that name none, as users type them.
-	VirtualSites func(namespace string) []string
 	// Granted tells of a kind that is carried to sites.
 	Granted func(schema.GroupKind) (offered.Kind, bool)
 	Logger  *slog.Logger

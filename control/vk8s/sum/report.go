@@ -95,18 +95,15 @@ func (c *Controller) List(namespace, site string) []wire.Workload {
 
 // Workload tells what an item is on its sites; false: it is not carried.
 func (c *Controller) Workload(item string, withSites bool) (wire.Workload, bool) {
-	group, kind, ns, name, err := workload.ParseItemName(item)
-	o, _, all, ignored, ok := c.of(item)
+	group, kind, _, name, err := workload.ParseItemName(item)
+	o, p, all, ignored, ok := c.of(item)
 	if err != nil || !ok {
 		return wire.Workload{}, false
 	}
-	w := wire.Workload{Group: group, Kind: kind, Name: name, VirtualSites: c.o.VirtualSites(ns)}
+	w := wire.Workload{Group: group, Kind: kind, Name: name, VirtualSites: p.VirtualSites}
 	desired := 0
 	if o != nil {
 		w.Version, w.Created = "v1", o.GetCreationTimestamp().Time
-		if v, ok := o.GetAnnotations()[workload.VirtualSites]; ok {
-			w.VirtualSites = workload.List(v)
-		}
 		var replicas *int32
 		template := &corev1.PodTemplateSpec{}
 		switch d := o.(type) {

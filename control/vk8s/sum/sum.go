@@ -30,6 +30,8 @@ import (
 type Placement struct {
 	Version uint64                  // the resource version of the object that was rendered
 	Digests map[fleet.SiteID]string // site → the blob that it should have
+	// VirtualSites that it goes to, NAMESPACE/NAME as users type them, sorted.
+	VirtualSites []string
 }
 
 // place is one of the sites of a workload.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -182,9 +183,10 @@ func TestWhatRunsOnASite(t *testing.T) {
 		},
 		Placed: func(item string) (Placement, bool) {
 			p, _, _ := world(placed[item]...)
+			p.VirtualSites = []string{"shared/all"}
 			return p, true
 		},
-		Online: func(fleet.SiteID) bool { return true }, VirtualSites: func(string) []string { return []string{"shared/all"} },
+		Online: func(fleet.SiteID) bool { return true },
 	})
 	h := c.Handler(func(context.Context) (string, bool) { return "demo-shop", true })
 	for query, want := range map[string]string{"": "web[] db[]", "?site=paris": "web[paris Ready]", "?site=rome": "web[rome Failed] db[rome Waiting]", "?site=oslo": ""} {
@@ -199,6 +201,9 @@ func TestWhatRunsOnASite(t *testing.T) {
 			var on []string
 			for _, s := range w.Sites {
 				on = append(on, s.Site+" "+s.State)
+			}
+			if !slices.Equal(w.VirtualSites, []string{"shared/all"}) {
+				t.Errorf("%s goes to %v", w.Name, w.VirtualSites)
 			}
 			got = append(got, w.Name+"["+strings.Join(on, ", ")+"]")
 		}
