@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/wire"
@@ -22,8 +22,6 @@ const (
 	maxRolloutBytes = 1 << 20
 	// maxRetries are sites that one rollout can have tried again.
 	maxRetries = 1000
-	// patchTries of a change that somebody else's came before.
-	patchTries = 5
 )
 
 var (
@@ -148,7 +146,9 @@ func (c *Console) control(read func(*call) (func(*v1alpha1.Rollout) (map[string]
 		if err != nil {
 			return err
 		}
-		for try := 1; ; try++ {
+		var written ownedRollout
+		// The status may move on meanwhile.
+		err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 			r, err := c.rolloutOf(cl)
 			if err != nil {
 				return err
@@ -164,17 +164,14 @@ func (c *Console) control(read func(*call) (func(*v1alpha1.Rollout) (map[string]
 			if err != nil {
 				return fmt.Errorf("encode the patch: %w", err)
 			}
-			out := &v1alpha1.Rollout{}
-			err = c.kube.user.Patch(types.MergePatchType).Namespace(r.ref.kubeNamespace()).Resource("rollouts").Name(r.Name).
-				VersionedParams(&metav1.PatchOptions{FieldManager: fieldManager}, c.kube.params).Body(patch).Do(cl.Context()).Into(out)
-			if apierrors.IsConflict(err) && try < patchTries {
-				continue // its status has moved on meanwhile
-			}
-			if err != nil {
-				return err
-			}
-			return c.writeRollout(w, cl, http.StatusOK, ownedRollout{r.ref, out})
+			written = ownedRollout{r.ref, &v1alpha1.Rollout{}}
+			return c.kube.user.Patch(types.MergePatchType).Namespace(r.ref.kubeNamespace()).Resource("rollouts").Name(r.Name).
+				VersionedParams(&metav1.PatchOptions{FieldManager: fieldManager}, c.kube.params).Body(patch).Do(cl.Context()).Into(written.Rollout)
+		})
+		if err != nil {
+			return err
 		}
+		return c.writeRollout(w, cl, http.StatusOK, written)
 	}
 }
 

@@ -13,10 +13,10 @@ import (
 	"time"
 	"unicode/utf8"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/util/retry"
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
@@ -356,20 +356,22 @@ func (c *Console) reject(w http.ResponseWriter, cl *call) error {
 // version of it, both as the user; nil changes nothing. It returns when the list of
 // registrations shows the decision.
 func (c *Console) decide(ctx context.Context, id fleet.SiteID, change func(*v1alpha1.Site) (map[string]any, error)) (*v1alpha1.Site, error) {
-	const attempts = 5
 	var uid types.UID
-	for attempt := 1; ; attempt++ {
+	var out *v1alpha1.Site
+	patched := false
+	// The status may be written in between.
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		s, err := c.kube.getSite(ctx, id)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if uid != "" && uid != s.UID {
-			return nil, newProblem(http.StatusConflict, wire.ProblemConflict, "site %s was deleted and has registered anew; look again", id)
+			return newProblem(http.StatusConflict, wire.ProblemConflict, "site %s was deleted and has registered anew; look again", id)
 		}
-		uid = s.UID
+		uid, out = s.UID, s
 		patch, err := change(s)
 		if err != nil || patch == nil {
-			return s, err
+			return err
 		}
 		meta, ok := patch["metadata"].(map[string]any)
 		if !ok {
@@ -379,16 +381,18 @@ func (c *Console) decide(ctx context.Context, id fleet.SiteID, change func(*v1al
 		meta["resourceVersion"], meta["uid"] = s.ResourceVersion, s.UID
 		body, err := json.Marshal(patch)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		out, err := c.kube.patchSite(ctx, id, body)
-		if apierrors.IsConflict(err) && attempt < attempts {
-			continue // status was written in between
+		if out, err = c.kube.patchSite(ctx, id, body); err == nil {
+			patched = true
 		}
-		if err != nil {
-			return nil, err
-		}
-		c.pending.awaitDecision(ctx, out)
-		return out, nil
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
+	if patched {
+		c.pending.awaitDecision(ctx, out)
+	}
+	return out, nil
 }

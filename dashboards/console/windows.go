@@ -12,9 +12,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/robfig/cron/v3"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
@@ -123,30 +123,29 @@ func (k *kube) getWindowed(ctx context.Context, ref objectRef) (*windowed, error
 // editWindows replaces the windows by what change makes of exactly these, as the user
 // in ctx, and returns the whole object that results.
 func (c *Console) editWindows(ctx context.Context, ref objectRef, change func([]v1alpha1.MaintenanceWindow) ([]v1alpha1.MaintenanceWindow, error)) ([]byte, error) {
-	const attempts = 5
-	for attempt := 1; ; attempt++ {
+	var raw []byte
+	// Somebody else may write in between.
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		o, err := c.kube.getWindowed(ctx, ref)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		windows, err := change(o.Spec.MaintenanceWindows)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		patch, err := json.Marshal(map[string]any{
 			"metadata": map[string]any{"resourceVersion": o.ResourceVersion, "uid": o.UID},
 			"spec":     map[string]any{"maintenanceWindows": windows},
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
-		raw, err := c.kube.user.Patch(types.MergePatchType).Namespace(ref.namespace).Resource(ref.resource).Name(ref.name).
+		raw, err = c.kube.user.Patch(types.MergePatchType).Namespace(ref.namespace).Resource(ref.resource).Name(ref.name).
 			VersionedParams(&metav1.PatchOptions{FieldManager: fieldManager}, c.kube.params).Body(patch).Do(ctx).Raw()
-		if apierrors.IsConflict(err) && attempt < attempts {
-			continue // somebody else wrote in between
-		}
-		return raw, err
-	}
+		return err
+	})
+	return raw, err
 }
 
 // putWindow adds or replaces the window that the path names.
