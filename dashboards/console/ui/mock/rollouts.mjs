@@ -15,6 +15,7 @@ export class MockRollouts {
     this.fleet = fleet;
     this.rights = { control: true, delete: true, approve: true, skipGates: true };
     this.all = [];
+    this.streams = new Set();
     const member = (vs) => [...fleet.sites.values()].filter((s) => s.tenant === "acme" && s.view.virtualSites.includes(vs)).map((s) => s.name).sort();
     const europe = member("shared/all-eu");
     const waves = (names, ...shares) => {
@@ -120,6 +121,33 @@ export class MockRollouts {
     const limit = Number(q.get("limit") ?? 100);
     const from = Number(q.get("cursor") || 0);
     return { json: { total: fits.length, counts: Object.fromEntries(STEPS.map((s) => [s, all.filter((x) => x.step === s).length])), sites: fits.slice(from, from + limit), ...(from + limit < fits.length ? { nextCursor: String(from + limit) } : {}) } };
+  }
+
+  /** Sends a rollout in full whenever it changes, as the console does. */
+  stream(req, res, r) {
+    res.writeHead(200, { "Content-Type": "text/event-stream", "Cache-Control": "no-store" });
+    res.write("retry: 2000\n\n");
+    let said = "";
+    let quiet = 0;
+    const tell = () => {
+      const is = this.all.includes(r) ? JSON.stringify(this.detail(r)) : "{}";
+      if (is !== said) res.write(`event: ${is === "{}" ? "removed" : "rollout"}\ndata: ${is}\n\n`);
+      else if (++quiet % 40 === 0) res.write(": alive\n\n");
+      said = is;
+    };
+    tell();
+    const timer = setInterval(tell, 250);
+    this.streams.add(res);
+    req.on("close", () => {
+      clearInterval(timer);
+      this.streams.delete(res);
+    });
+    return undefined;
+  }
+
+  /** Cuts the streams: the fleet is another one. */
+  end() {
+    for (const res of this.streams) res.end();
   }
 
   act(r, action, body, user) {

@@ -74,6 +74,7 @@ function reset() {
   metrics = new MockMetrics(fleet, hosts);
   workloads?.end();
   workloads = new MockWorkloads(fleet);
+  rollouts?.end();
   rollouts = new MockRollouts(fleet);
   tenants = ["acme", "globex"];
   failures = [];
@@ -200,6 +201,7 @@ const ROUTES = [
   ["GET", /^\/api\/v1\/rollouts$/, "rollouts", (_m, q) => inTenants(q, (t) => rollouts.list(q, t))],
   ["GET", /^\/api\/v1\/rollouts\/([^/]+)\/([^/]+)$/, "tenant", (m, q) => rollouts.with(m, q, tenants, (r) => ({ json: rollouts.detail(r) }))],
   ["GET", /^\/api\/v1\/rollouts\/([^/]+)\/([^/]+)\/sites$/, "rolloutSites", (m, q) => rollouts.with(m, q, tenants, (r) => rollouts.sites(r, q))],
+  ["GET", /^\/api\/v1\/rollouts\/([^/]+)\/([^/]+)\/stream$/, "tenant", (m, q, _b, req, res) => rollouts.with(m, q, tenants, (r) => rollouts.stream(req, res, r))],
   ["POST", /^\/api\/v1\/rollouts\/([^/]+)\/([^/]+)\/(pause|resume|promote|abort|retry)$/, "tenant", (m, q, body) => rollouts.with(m, q, tenants, (r) => rollouts.act(r, m[3], body, USER))],
   ["GET", /^\/api\/v1\/health\/sites$/, "sites", (_m, q) => ({ json: page([...fleet.sites.values()].map((s) => s.view), q, "sites") })],
   ["GET", /^\/api\/v1\/health\/sites\/([^/]+)$/, "tenant", (m, q) => withSite(m[1], q, (s) => ({ json: fleet.detail(s) }))],
