@@ -23,6 +23,9 @@ import (
 const (
 	fetchTimeout = 10 * time.Minute
 	chunkBytes   = 64 << 10
+	// noteEvery is how often the use of a blob is written down, at most: thousands of sites
+	// ask for the same one at once.
+	noteEvery = time.Minute
 )
 
 var fetcher = holdings.Fetcher{Attempts: 5}
@@ -47,6 +50,8 @@ type blob struct {
 	size   int64
 	// verified: fetched, or looked at since the start. A disk may have changed the rest.
 	verified bool
+	// noted is when its use was last written down.
+	noted time.Time
 }
 
 // openBlobs reads which blobs are there; the order of use is the files' times.
@@ -85,7 +90,7 @@ func (c *blobCache) addLocked(digest string, size int64, verified bool) {
 		c.order.MoveToFront(e)
 		return
 	}
-	c.index[digest] = c.order.PushFront(&blob{digest, size, verified})
+	c.index[digest] = c.order.PushFront(&blob{digest: digest, size: size, verified: verified})
 	c.bytes += size
 	for c.bytes > c.max && c.order.Len() > 1 {
 		c.dropLocked(c.order.Back())
@@ -110,7 +115,8 @@ func (c *blobCache) open(digest string) (*os.File, error) {
 	if !ok {
 		return nil, fs.ErrNotExist
 	}
-	if b := e.Value.(*blob); !b.verified {
+	b := e.Value.(*blob)
+	if !b.verified {
 		// Once since the start, however many sites ask: they would refuse it, and ask again
 		// for ever.
 		if err := c.dir.Verify(digest); err != nil {
@@ -126,8 +132,10 @@ func (c *blobCache) open(digest string) (*os.File, error) {
 		return nil, fs.ErrNotExist
 	}
 	c.order.MoveToFront(e)
-	now := time.Now()
-	_ = os.Chtimes(c.dir.File(digest), now, now) // the order outlives a restart
+	if now := time.Now(); now.Sub(b.noted) >= noteEvery {
+		b.noted = now
+		_ = os.Chtimes(c.dir.File(digest), now, now) // the order outlives a restart
+	}
 	return f, nil
 }
 
@@ -149,7 +157,8 @@ func (c *blobCache) stream(ctx context.Context, digest string, size, offset int6
 	if _, err := f.Seek(offset, io.SeekStart); err != nil {
 		return fmt.Errorf("blob %s: %w", digest, err)
 	}
-	buf := make([]byte, chunkBytes)
+	// Most blobs are an object of a kilobyte or two.
+	buf := make([]byte, min(chunkBytes, max(size-offset, 1)))
 	for {
 		n, err := f.Read(buf)
 		if n > 0 {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -524,6 +525,35 @@ func TestDamagedBlobsAreFetchedAgain(t *testing.T) {
 	}
 	if c.fetches != 3 {
 		t.Errorf("%d fetches, want 3: each once, and the damaged one again", c.fetches)
+	}
+}
+
+// Thousands of sites ask for the same blob of a kilobyte at once: each costs about that, not
+// a chunk of the largest.
+func TestSmallBlobsTakeLittleMemory(t *testing.T) {
+	blob := bytes.Repeat([]byte("a"), 1000)
+	c := newControl()
+	c.blobs[wire.DigestOf(blob)] = blob
+	addr, _ := c.serve(t, "")
+	r := newRelay(t, Options{Control: client(t, addr)})
+	r.desired.set(paris, desiredOf(blob))
+	var got []byte
+	fetch := func() {
+		got = got[:0]
+		if err := r.Blob(t.Context(), paris, wire.DigestOf(blob), 0, func(b []byte) error { got = append(got, b...); return nil }); err != nil || !bytes.Equal(got, blob) {
+			t.Fatalf("%d bytes, %v", len(got), err)
+		}
+	}
+	fetch() // from control
+	const times = 200
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range times {
+		fetch()
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / times; each > 16<<10 {
+		t.Errorf("%d bytes allocated for a blob of %d", each, len(blob))
 	}
 }
 
