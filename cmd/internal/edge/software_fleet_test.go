@@ -25,12 +25,13 @@ import (
 	"muster.dev/muster/internal/software/bundle"
 	"muster.dev/muster/internal/software/bundle/publish"
 	"muster.dev/muster/internal/testkit"
+	"muster.dev/muster/internal/testkit/fakehost"
 )
 
 // TestSoftwareThroughAFleet is the whole way: rollouts of versions at a real control, files
 // over a real regional, and real agents that replace themselves in waves, one of them as the
 // pod of a real cluster; a version that does not come up is left by the first of them, and
-// offered to no other. MUSTER names a binary of muster that is built already.
+// offered to no other. The configuration of their hosts goes the same way. MUSTER names a binary of muster that is built already.
 func TestSoftwareThroughAFleet(t *testing.T) {
 	if testing.Short() {
 		t.Skip("links muster and muster-edge")
@@ -118,7 +119,7 @@ func TestSoftwareThroughAFleet(t *testing.T) {
 	}
 	role("control")
 	token := ""
-	testkit.Eventually(t, "control answers", func() error {
+	testkit.EventuallyWithin(t, "control answers", 5*time.Minute, func() error {
 		out, err := exec.CommandContext(t.Context(), muster, "token", "create", "--auto-approve", "--max-uses", "0", "--tenant", "main", "--data-dir", data).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
@@ -127,7 +128,7 @@ func TestSoftwareThroughAFleet(t *testing.T) {
 		return nil
 	})
 	role("regional", "--name", "one")
-	testkit.Eventually(t, "the gateway listens", func() error {
+	testkit.EventuallyWithin(t, "the gateway listens", 5*time.Minute, func() error {
 		c, err := net.Dial("tcp", gateway)
 		if err == nil {
 			_ = c.Close()
@@ -143,13 +144,15 @@ func TestSoftwareThroughAFleet(t *testing.T) {
 		}
 		return m[1]
 	}
+	hosts := map[string]*fakehost.Host{}
 	join := func(site string) {
 		w := &watched{t: t, dir: filepath.Join(dir, site), within: "150s"}
 		w.binary, w.config = filepath.Join(w.dir, "muster-edge"), filepath.Join(w.dir, "edge.yaml")
 		if err := os.Mkdir(w.dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		edge := fmt.Sprintf("stateDir: %s\nopsListen: %q\ngateways: [%q]\ncaHash: %q\ntoken: %q\nsite: %s\nsoftware: {hold: 1s, within: 2m}\n", w.dir, at(), gateway, flag("--ca-hash"), flag("--token"), site)
+		edge := fmt.Sprintf("stateDir: %s\nopsListen: %q\ngateways: [%q]\ncaHash: %q\ntoken: %q\nsite: %s\nsoftware: {hold: 1s, within: 2m}\nhostConfiguration: {enabled: true, root: %s, every: 1s}\n",
+			w.dir, at(), gateway, flag("--ca-hash"), flag("--token"), site, hosts[site].Root)
 		for path, b := range map[string][]byte{w.binary: one, w.config: []byte(edge)} {
 			if err := os.WriteFile(path, b, 0o700); err != nil {
 				t.Fatal(err)
@@ -165,6 +168,7 @@ func TestSoftwareThroughAFleet(t *testing.T) {
 	}
 	sites := []string{"lyon-01", "paris-07", "turin-03"}
 	for _, site := range sites[:2] {
+		hosts[site] = fakehost.New(t)
 		join(site)
 	}
 	manifest, err := exec.CommandContext(t.Context(), muster, "site", "manifest", "--token", flag("--token"), "--server", gateway, "--ca-hash", flag("--ca-hash"),
@@ -186,13 +190,7 @@ func TestSoftwareThroughAFleet(t *testing.T) {
 	kind := func(plural string) dynamic.ResourceInterface {
 		return client.Resource(schema.GroupVersionResource{Group: "muster.dev", Version: "v1alpha1", Resource: plural}).Namespace("main-system")
 	}
-	create := func(kindName, plural, name string, spec map[string]any) {
-		t.Helper()
-		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "muster.dev/v1alpha1", "kind": kindName, "metadata": map[string]any{"name": name}, "spec": spec}}
-		if _, err := kind(plural).Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	operator := &fleetClient{t, kind}
 	// agents are what sites say of theirs.
 	type agent struct{ state, running, wanted string }
 	agents := func() (map[string]agent, error) {
@@ -231,48 +229,32 @@ func TestSoftwareThroughAFleet(t *testing.T) {
 		})
 	}
 	for version, b := range bundles {
-		create("SoftwareVersion", "softwareversions", "agent-"+version, map[string]any{"component": "agent", "version": version, "bundles": b})
+		operator.create("SoftwareVersion", "softwareversions", "agent-"+version, map[string]any{"component": "agent", "version": version, "bundles": b})
 	}
-	create("SoftwarePolicy", "softwarepolicies", "agents", map[string]any{"component": "agent"})
+	operator.create("SoftwarePolicy", "softwarepolicies", "agents", map[string]any{"component": "agent"})
 	// rollout takes a version over all sites, one alone in the first wave, and waits for the
 	// end. It returns who was ever offered it, and what was said at last.
 	rollout := func(version, end string, first map[string]any) (offered map[string]bool, message string) {
 		t.Helper()
 		name := "agents-" + version
-		create("Rollout", "rollouts", name, map[string]any{
-			"changes":  []any{map[string]any{"apiVersion": "muster.dev/v1alpha1", "kind": "SoftwarePolicy", "name": "agents", "content": map[string]any{"spec": map[string]any{"component": "agent", "version": version}}}},
-			"strategy": map[string]any{"type": "Canary", "waves": []any{first, map[string]any{"percent": int64(100)}}},
-			"gates":    []any{map[string]any{"name": "ready", "ready": map[string]any{"percent": int64(100)}}},
-			"soak":     "0s", "onFailure": "RollBackAll",
-			"budget": map[string]any{"maxFailed": "0", "maxFailedInWave": "0", "readyWithin": "10m"},
-		})
+		operator.rollout(name, "SoftwarePolicy", "agents", map[string]any{"component": "agent", "version": version}, first)
 		offered = map[string]bool{}
-		testkit.EventuallyWithin(t, name+" is "+end, 8*time.Minute, func() error {
+		message = operator.ends(name, end, func() func(int64) {
 			got, err := agents()
 			if err != nil {
-				return err
+				return func(int64) {}
 			}
 			for site, a := range got {
 				if a.wanted == version {
 					offered[site] = true
 				}
 			}
-			o, err := kind("rollouts").Get(t.Context(), name, metav1.GetOptions{})
-			if err != nil {
-				return err
+			// Read before the rollout: what that says now held then, too.
+			return func(wave int64) {
+				if wave == 1 && len(offered) > 1 {
+					t.Fatalf("in its first wave, of one site, %s is offered to %v", version, offered)
+				}
 			}
-			// Read after the sites: what it says now held then, too.
-			if wave, _, _ := unstructured.NestedInt64(o.Object, "status", "wave"); wave == 1 && len(offered) > 1 {
-				t.Fatalf("in its first wave, of one site, %s is offered to %v", version, offered)
-			}
-			phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
-			decisions, _, _ := unstructured.NestedSlice(o.Object, "status", "decisions")
-			if message = fmt.Sprint(decisions...); phase == "Invalid" {
-				t.Fatalf("%s: %v", phase, o.Object["status"])
-			} else if phase != end {
-				return fmt.Errorf("%s: %v; %+v", phase, o.Object["status"], got)
-			}
-			return nil
 		})
 		return offered, message
 	}
@@ -281,6 +263,7 @@ func TestSoftwareThroughAFleet(t *testing.T) {
 	if _, err := kind("sites").Patch(t.Context(), sites[2], types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"cluster"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	operator.rollOutHosts(sites[:2], hosts)
 	anyone := map[string]any{"count": int64(1)}
 	if offered, said := rollout("2.0.0", "Completed", anyone); len(offered) != len(sites) {
 		t.Errorf("2.0.0 went to %v: %s", offered, said)
