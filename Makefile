@@ -18,7 +18,7 @@ export GOFLAGS := -buildvcs=false
 # time from a fresh clone to a running demo.
 
 .DEFAULT_GOAL := help
-.PHONY: help build ui lint-ui plugin grafana-plugin image demo test test-go test-grafana test-ui test-e2e test-neighbour test-scenarios test-kill test-kubectl test-s3 test-otelcol loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-os tools-protoc
+.PHONY: help build ui lint-ui plugin grafana-plugin image demo test test-go test-grafana test-ui test-e2e test-neighbour test-scenarios test-kill test-kubectl test-s3 test-senders loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-os tools-protoc
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,11 +98,17 @@ test-e2e: build tools-chromium ## Start the demo and drive it: health, faults, k
 test-neighbour: build ## Five minutes of a hostile tenant and a hostile site, with what their neighbour sees meanwhile
 	MUSTER_E2E=1 MUSTER_NEIGHBOUR=5m $(GO) test -count=1 -timeout 25m -run 'TestNeighbour$$' -v ./e2e
 
-test-scenarios: build ## A tenth of the health scenarios through real processes, in real time: a quarter of an hour
+test-scenarios: build ## A tenth of the health scenarios through real processes, in real time: 17 minutes
 	MUSTER_SCENARIOS=1 $(GO) test -count=1 -timeout 40m -run 'TestScenarios$$' -v ./e2e
 
-test-otelcol: ## A site that a stock OpenTelemetry Collector pushes, built from the module proxy: ten minutes the first time, then three
-	MUSTER_OTELCOL=1 $(GO) test -count=1 -tags $(TAGS) -timeout 40m -v ./e2e/otelcol
+test-senders: ## Sites that a stock OpenTelemetry Collector and a stock Prometheus agent push, both built from the module proxy: twenty minutes the first time, then five
+	MUSTER_SENDERS=1 $(GO) test -count=1 -tags $(TAGS) -timeout 60m -v ./e2e/senders
+
+# Those of Kubernetes' conformance suite that need neither pods nor more than a namespace has.
+CONFORMANCE := (Watchers should|should validate PreferredVersion|server version|Table transformation|due to empty secret key|should patch a secret|ConfigMap with empty key|be immutable if|Ingress API|CronJob API|collection of services|service status lifecycle|update a ServiceAccount|lifecycle of a ServiceAccount|kube-root-ca|delete RS created).*\[Conformance\]
+test-conformance: ## Cases of Kubernetes' conformance suite through a virtual Kubernetes without objects: KC=FILE, of muster vk8s kubeconfig (the first time it compiles for half an hour)
+	@test -n "$(KC)" || { echo "want KC=FILE, of a virtual Kubernetes without objects: muster vk8s kubeconfig NAMESPACE/NAME > FILE"; exit 1; }
+	cd e2e/conformance && $(GO) test -vet=off -count=1 -timeout 20m . -kubeconfig $(abspath $(KC)) -provider skeleton -ginkgo.no-color -ginkgo.v '-ginkgo.focus=$(CONFORMANCE)'
 
 KILLS ?= 100
 test-kill: build ## Kill control -9 at 100 random moments of one rollout, and of one that is aborted: half an hour; KILLS=10 for a short look

@@ -24,9 +24,9 @@ import (
 	"muster.dev/muster/internal/testkit/kubeapi"
 )
 
-// What follows are cases of Kubernetes' conformance suite that need no node. The suite itself
-// makes a namespace for each case, which is what a virtual Kubernetes doesn't let; so they are
-// taken over here, each under its name there.
+// What follows are cases of Kubernetes' conformance suite that need no node, each under its
+// name there, for every kind that is carried. Some of the suite itself runs with make
+// test-conformance, which takes too long to compile for each change.
 
 const conformance = "conformance" // the label of what these tests make
 

@@ -46,7 +46,7 @@ func summing(t *testing.T, admin *rest.Config, sites map[string][]fleet.SiteID, 
 	running.Go(func() { _ = informers.Start(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
 	c := sum.New(sum.Options{
-		Cache: informers, Client: api, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Items: func(string) []string { return nil }, VirtualSites: func(string) []string { return nil },
+		Cache: informers, Client: api, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Items: func(string) []string { return nil },
 		Online:  func(fleet.SiteID) bool { return true },
 		Granted: offered.NewSet(machine, virtualMachine).Of,
 		Placed: func(item string) (sum.Placement, bool) {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,8 +26,13 @@ const (
 )
 
 // workloads applies a Deployment to all sites through the virtual Kubernetes, changes it,
-// reads it back as its users do, and takes it away.
+// reads it back as its users do, takes it away, and applies another one. It begins when
+// control has written what it learnt of sites as they came: that takes a processor for a
+// while, and a fleet does not come anew with each Deployment.
 func (r *run) workloads(ctx context.Context, _ *Phase) error {
+	if err := r.sitesWritten(ctx); err != nil {
+		return err
+	}
 	stop := r.profileSoon(ctx, PhaseWorkloads, 0)
 	defer stop()
 	kube, err := r.virtual(ctx)
@@ -42,7 +48,7 @@ func (r *run) workloads(ctx context.Context, _ *Phase) error {
 		return fmt.Errorf("apply a Deployment: %w", err)
 	}
 	old := r.f.Digests(item)
-	if err := r.deployed(ctx, kube, item, old, web.Generation, began, "a new Deployment"); err != nil {
+	if err := r.deployed(ctx, kube, item, old, web.Generation, began, "the first Deployment of a virtual Kubernetes"); err != nil {
 		return err
 	}
 	old = r.f.Digests(item)
@@ -64,8 +70,26 @@ func (r *run) workloads(ctx context.Context, _ *Phase) error {
 	if err := r.readPods(ctx, kube, namespace); err != nil {
 		return err
 	}
+	if err := r.undeploy(ctx, api, item); err != nil {
+		return err
+	}
+	item = workload.ItemName("apps", "Deployment", namespace, "other")
 	began = time.Now()
-	if err := api.Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
+	other, err := api.Create(ctx, deployment("other"), metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("apply another Deployment: %w", err)
+	}
+	return r.deployed(ctx, kube, item, nil, other.Generation, began, "a new Deployment")
+}
+
+// undeploy deletes a Deployment and waits until no site has it.
+func (r *run) undeploy(ctx context.Context, api appsclient.DeploymentInterface, item string) error {
+	_, _, _, name, err := workload.ParseItemName(item)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := api.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		return fmt.Errorf("delete the Deployment: %w", err)
 	}
 	err = until(ctx, "every site to have removed the Deployment", 50*time.Millisecond, func(context.Context) (bool, string, error) {
@@ -76,6 +100,24 @@ func (r *run) workloads(ctx context.Context, _ *Phase) error {
 		r.row("workloads: deleted from all sites, s", time.Since(began).Seconds(), "%.1f")
 	}
 	return err
+}
+
+// sitesWritten waits until no status of a Site has waited to be written for some seconds:
+// those that changed twice come again a little later.
+func (r *run) sitesWritten(ctx context.Context) error {
+	const looks = 5
+	none := 0
+	return until(ctx, "control to have written the status of all sites", time.Second, func(ctx context.Context) (bool, string, error) {
+		m, err := r.c.metrics(ctx, "control")
+		if err != nil {
+			return false, "", err
+		}
+		waiting := m.sum("muster_fleetapi_status_writes_pending")
+		if none++; waiting > 0 {
+			none = 0
+		}
+		return none == looks, fmt.Sprintf("%.0f wait", waiting), nil
+	})
 }
 
 // deployment is one as the run's sites get them.
