@@ -22,7 +22,8 @@ import (
 // them, of each dimension some, and normal days.
 var played = []string{
 	"shop-scaled-to-nothing", "dns-crashes", "one-node-of-three-dies", "disk-nearly-full", "inodes-used-up", "cpu-saturated-on-one-node-of-three",
-	"throttled", "certificate-of-five-days", "clock-ten-minutes-ahead", "rolling-update", "one-slow-pod",
+	"throttled", "certificate-of-five-days", "clock-ten-minutes-ahead", "killed-for-memory", "image-can-not-be-pulled", "crash-loop-while-a-disk-fills",
+	"rolling-update", "one-slow-pod", "reboot",
 }
 
 // TestScenarios plays scenarios in real time: each on a muster-edge process of its own that
@@ -100,14 +101,14 @@ func play(t *testing.T, f *fleet, sc *scenarios.Scenario, join map[string]string
 	e := sc.Expect
 	limit := e.From.D() + 2*e.Within.D() + 2*time.Minute
 	for {
-		s, err := f.site(sc.Name)
-		if err != nil {
-			return err
+		// On a machine that is busy an answer may be late, which is no verdict.
+		s, why := f.site(sc.Name)
+		if why == nil {
+			if e.Never != "" && s.Colour == string(e.Never) {
+				return fmt.Errorf("%s: %+v", s.Colour, s.Reasons)
+			}
+			why = wrong(e, s)
 		}
-		if e.Never != "" && s.Colour == string(e.Never) {
-			return fmt.Errorf("%s: %+v", s.Colour, s.Reasons)
-		}
-		why := wrong(e, s)
 		if why == nil && time.Since(began) > e.From.D() {
 			t.Logf("figure: %s: right %s after it began", sc.Name, (time.Since(began) - e.From.D()).Round(time.Second))
 			return nil
@@ -121,15 +122,20 @@ func play(t *testing.T, f *fleet, sc *scenarios.Scenario, join map[string]string
 
 // staysCalm: a normal day costs the site nothing.
 func staysCalm(f *fleet, sc *scenarios.Scenario, began time.Time) error {
-	for time.Since(began) < sc.For.D() {
+	looks, late := 0, 0
+	for ; time.Since(began) < sc.For.D(); looks++ {
 		s, err := f.site(sc.Name)
 		if err != nil {
-			return err
+			late++
+			continue
 		}
 		if s.Colour != "green" && s.Colour != string(sc.Tolerates) {
 			return fmt.Errorf("%s on a normal day after %s: %+v", s.Colour, time.Since(began).Round(time.Second), s.Reasons)
 		}
 		time.Sleep(time.Second)
+	}
+	if late > looks/10 {
+		return fmt.Errorf("%d of %d looks at it were not answered", late, looks)
 	}
 	return nil
 }
