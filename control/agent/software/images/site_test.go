@@ -232,10 +232,14 @@ func (s *site) want(version string, within time.Duration) {
 	s.wanted = software.Wanted{Version: version, Digest: hex.EncodeToString(digest[:]), Size: int64(len(f))}
 }
 
+// patience is for each step: nodes, controllers and API server share the machine with the
+// tests of other packages.
+const patience = 6 * time.Minute
+
 // ends waits for how it ends.
 func (s *site) ends(phase software.Phase, running string, words ...string) {
 	s.t.Helper()
-	testkit.EventuallyWithin(s.t, fmt.Sprintf("%s, with %s", phase, running), 4*time.Minute, func() error {
+	testkit.EventuallyWithin(s.t, fmt.Sprintf("%s, with %s", phase, running), patience, func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.status.Phase != phase || s.status.Running != running || s.status.Wanted != s.wanted.Version {
@@ -253,7 +257,7 @@ func (s *site) ends(phase software.Phase, running string, words ...string) {
 // settled waits until all of it runs an image, and the guard sleeps.
 func (s *site) settled(image string) {
 	s.t.Helper()
-	testkit.EventuallyWithin(s.t, "all of it runs "+image, 4*time.Minute, func() error {
+	testkit.EventuallyWithin(s.t, "all of it runs "+image, patience, func() error {
 		d, err := s.Client.AppsV1().Deployments(namespace).Get(s.t.Context(), images.AgentName, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -321,7 +325,7 @@ func TestSite(t *testing.T) {
 	s.mu.Lock()
 	s.wanted.Retry++
 	s.mu.Unlock()
-	testkit.Eventually(t, "it is on trial", func() error {
+	testkit.EventuallyWithin(t, "it is on trial", patience, func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.status.Running != "2.3.0" {
@@ -332,7 +336,7 @@ func TestSite(t *testing.T) {
 	byHand := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{%q:""}},"spec":{"containers":[{"name":"muster-edge","image":%q}]}}}}`, images.Annotation, repository+":v1.9.0")
 	_, err := s.Client.AppsV1().Deployments(namespace).Patch(t.Context(), images.AgentName, types.StrategicMergePatchType, []byte(byHand), metav1.PatchOptions{})
 	s.must(err)
-	testkit.Eventually(t, "what was put there by hand runs, and the hosts are back", func() error {
+	testkit.EventuallyWithin(t, "what was put there by hand runs, and the hosts are back", patience, func() error {
 		h, err := s.Client.AppsV1().DaemonSets(hostNamespace).Get(t.Context(), images.HostName, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -350,7 +354,7 @@ func TestSite(t *testing.T) {
 
 	// The power goes out as soon as the images are exchanged, and comes back.
 	s.want("3.0.0", long)
-	testkit.Eventually(t, "an image is exchanged", func() error {
+	testkit.EventuallyWithin(t, "an image is exchanged", patience, func() error {
 		h, err := s.Client.AppsV1().DaemonSets(hostNamespace).Get(t.Context(), images.HostName, metav1.GetOptions{})
 		if err == nil && h.Spec.Template.Spec.Containers[0].Image != image("3.0.0") {
 			err = errors.New("not yet")
@@ -364,7 +368,7 @@ func TestSite(t *testing.T) {
 
 	// The API server goes away in the middle, and the trial goes on where it was.
 	s.want("4.0.0", long)
-	testkit.Eventually(t, "it is begun", func() error {
+	testkit.EventuallyWithin(t, "it is begun", patience, func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.status.Phase != software.Installing {
