@@ -250,8 +250,9 @@ func (w *world) controlThat(nth int, sent bool) (stop func(), died <-chan struct
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg := kubeapi.Server(w.t).ConfigOf("muster:control")
 	cfg.QPS = -1
+	life := &mortal{left: nth, sent: sent, die: cancel}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return &mortal{next: next, left: nth, sent: sent, die: cancel}
+		return roundTrip(func(req *http.Request) (*http.Response, error) { return life.do(next, req) })
 	})
 	scheme := w.client.Scheme()
 	own, err := client.New(cfg, client.Options{Scheme: scheme})
@@ -286,20 +287,24 @@ func (w *world) controlThat(nth int, sent bool) (stop func(), died <-chan struct
 	return stop, ctx.Done()
 }
 
-// mortal is a connection of a control that dies at a write.
+// mortal is all that a control which dies at a write has to do with the API server, through
+// whichever of its clients.
 type mortal struct {
-	next http.RoundTripper
-	die  func()
+	die func()
 
 	mu   sync.Mutex
 	left int
 	sent bool
 }
 
+type roundTrip func(*http.Request) (*http.Response, error)
+
 // RoundTrip implements http.RoundTripper.
-func (m *mortal) RoundTrip(req *http.Request) (*http.Response, error) {
+func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+func (m *mortal) do(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 	if req.Method == http.MethodGet {
-		return m.next.RoundTrip(req)
+		return next.RoundTrip(req)
 	}
 	m.mu.Lock() // one write after the other: none comes after the last
 	defer m.mu.Unlock()
@@ -311,12 +316,12 @@ func (m *mortal) RoundTrip(req *http.Request) (*http.Response, error) {
 			m.left = -1
 			defer m.die()
 			if m.sent {
-				if resp, err := m.next.RoundTrip(req); err == nil {
+				if resp, err := next.RoundTrip(req); err == nil {
 					_ = resp.Body.Close()
 				}
 			}
 			return nil, errors.New("dead")
 		}
 	}
-	return m.next.RoundTrip(req)
+	return next.RoundTrip(req)
 }

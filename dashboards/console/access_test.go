@@ -59,6 +59,8 @@ func TestTenantsAreWalls(t *testing.T) {
 			{"GET", "/api/v1/sites/twin?tenant=globex", ""},
 			{"PUT", "/api/v1/sites/lima-1/maintenance?tenant=globex", `{"reason":"x"}`},
 			{"DELETE", "/api/v1/sites/lima-1/maintenance?tenant=globex", ""},
+			{"POST", "/api/v1/sites/lima-1/reset?tenant=globex", `{"wait":"1h"}`},
+			{"DELETE", "/api/v1/sites/lima-1/reset?tenant=globex", ""},
 			{"GET", "/api/v1/registrations?tenant=globex", ""},
 			{"POST", "/api/v1/registrations/lima-1/approve?tenant=globex", `{}`},
 			{"POST", "/api/v1/registrations/lima-1/reject?tenant=globex", ""},

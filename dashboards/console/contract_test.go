@@ -180,6 +180,16 @@ func TestContract(t *testing.T) {
 	h.want(403, "carol", "PUT", "/api/v1/sites/paris-07/maintenance?tenant=acme", `{"reason":"x"}`)
 	h.want(403, "carol", "DELETE", "/api/v1/sites/paris-07/maintenance?tenant=acme", "")
 
+	const reset = "/api/v1/sites/paris-07/reset?tenant=acme"
+	h.want(409, "alice", "DELETE", reset, "")
+	h.want(200, "alice", "POST", reset, `{"wait":"1h","approveAgain":true}`)
+	h.want(400, "alice", "POST", reset, `{}`)
+	h.want(403, "carol", "POST", reset, `{"wait":"1h"}`)
+	h.want(403, "carol", "DELETE", reset, "")
+	h.want(204, "alice", "DELETE", reset, "")
+	h.want(404, "alice", "POST", "/api/v1/sites/nowhere/reset?tenant=acme", `{"wait":"1h"}`)
+	h.want(404, "alice", "DELETE", "/api/v1/sites/nowhere/reset?tenant=acme", "")
+
 	const bulk = "/api/v1/sites:change"
 	h.want(200, "alice", "POST", bulk, `{"sites":[{"tenant":"acme","name":"paris-07"}],"maintenance":{"reason":"new router","until":"2026-02-01T00:00:00Z"}}`)
 	h.want(400, "alice", "POST", bulk, `{"sites":[{"tenant":"acme","name":"paris-07"}],"maintenance":{"reason":""}}`)
@@ -378,6 +388,10 @@ func TestInvalidInputNamesTheField(t *testing.T) {
 		{"PUT", "/api/v1/sites/paris-07/maintenance?tenant=acme", `{"reason":"` + strings.Repeat("ü", 201) + `"}`, "reason"},
 		{"PUT", "/api/v1/sites/paris-07/maintenance?tenant=acme", `{"reason":"x","until":"2020-01-01T00:00:00Z"}`, "until"},
 		{"PUT", "/api/v1/sites/paris-07/maintenance?tenant=acme", `{"reason":"x","until":"soon"}`, "body"},
+		{"POST", "/api/v1/sites/paris-07/reset?tenant=acme", `{"wait":"59s"}`, "wait"},
+		{"POST", "/api/v1/sites/paris-07/reset?tenant=acme", `{"wait":"721h"}`, "wait"},
+		{"POST", "/api/v1/sites/paris-07/reset?tenant=acme", `{"discardSpool":true}`, "wait"},
+		{"POST", "/api/v1/sites/paris-07/reset?tenant=acme", `{"wait":"1h","id":"mine"}`, "body"},
 		{"POST", "/api/v1/registrations/rome-01/approve?tenant=acme", `{"labels":{"muster.dev/tenant":"globex"}}`, "labels.muster.dev/tenant"},
 		{"POST", "/api/v1/registrations/rome-01/approve?tenant=acme", `{"labels":{"a b":"c"}}`, "labels.a b"},
 		{"POST", "/api/v1/registrations/rome-01/approve?tenant=acme", `{"labels":{"a":"b c"}}`, "labels.a"},

@@ -100,6 +100,8 @@ func (c *Console) apiRoutes() []route {
 		{method: "GET", path: site, doing: "read the site", params: oneTenant, handle: c.getSite},
 		{method: "PUT", path: site + "/maintenance", doing: "set maintenance", params: oneTenant, handle: c.putMaintenance},
 		{method: "DELETE", path: site + "/maintenance", doing: "end maintenance", params: oneTenant, handle: c.deleteMaintenance},
+		{method: "POST", path: site + "/reset", doing: "have the site reset", params: oneTenant, handle: c.askReset},
+		{method: "DELETE", path: site + "/reset", doing: "take back the reset of the site", params: oneTenant, handle: c.cancelReset},
 		{method: "PUT", path: site + windows + "/{window}", doing: "plan maintenance of the site", params: oneTenant, handle: c.putSiteWindow},
 		{method: "DELETE", path: site + windows + "/{window}", doing: "drop planned maintenance of the site", params: oneTenant, handle: c.deleteSiteWindow},
 		{method: "GET", path: virtual + windows, doing: "read planned maintenance of the virtual site", params: oneTenant, handle: c.getVirtualSiteWindows},

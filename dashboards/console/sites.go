@@ -39,6 +39,7 @@ type siteView struct {
 	Place               *placeView        `json:"place"`
 	Maintenance         *maintenanceView  `json:"maintenance"`
 	MaintenanceWindows  []windowView      `json:"maintenanceWindows"` // planned
+	Reset               *resetView        `json:"reset"`
 	Regional            string            `json:"regional"`
 	LastSeen            *time.Time        `json:"lastSeen"`
 	CreatedAt           time.Time         `json:"createdAt"`
@@ -88,6 +89,7 @@ func viewSite(tenant string, s *v1alpha1.Site, now time.Time) siteView {
 		Token: s.Spec.Token, Approved: s.Spec.Approved, Decommissioned: s.Spec.Decommissioned,
 	}
 	v.MaintenanceWindows = viewWindows(s.Spec.MaintenanceWindows)
+	v.Reset = viewReset(s, now)
 	v.Labels, v.SystemLabels = splitLabels(s.Labels)
 	if v.Versions == nil {
 		v.Versions = map[string]string{}
@@ -352,15 +354,21 @@ func (c *Console) reject(w http.ResponseWriter, cl *call) error {
 	return nil
 }
 
-// decide reads the site and applies the patch that change returns for exactly that
-// version of it, both as the user; nil changes nothing. It returns when the list of
-// registrations shows the decision.
+// decide edits the site, and returns when the list of registrations shows the decision.
 func (c *Console) decide(ctx context.Context, id fleet.SiteID, change func(*v1alpha1.Site) (map[string]any, error)) (*v1alpha1.Site, error) {
+	s, patched, err := c.editSite(ctx, id, change)
+	if err == nil && patched {
+		c.pending.awaitDecision(ctx, s)
+	}
+	return s, err
+}
+
+// editSite reads the site and applies the patch that change returns for exactly that
+// version of it, both as the user; nil changes nothing.
+func (c *Console) editSite(ctx context.Context, id fleet.SiteID, change func(*v1alpha1.Site) (map[string]any, error)) (out *v1alpha1.Site, patched bool, err error) {
 	var uid types.UID
-	var out *v1alpha1.Site
-	patched := false
 	// The status may be written in between.
-	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		s, err := c.kube.getSite(ctx, id)
 		if err != nil {
 			return err
@@ -389,10 +397,7 @@ func (c *Console) decide(ctx context.Context, id fleet.SiteID, change func(*v1al
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	if patched {
-		c.pending.awaitDecision(ctx, out)
-	}
-	return out, nil
+	return out, patched, nil
 }

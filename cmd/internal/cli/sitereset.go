@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"muster.dev/muster/control/api/v1alpha1"
@@ -58,16 +56,10 @@ func (r *siteReset) run(cmd *cobra.Command, c client.Client, s *v1alpha1.Site, _
 		return "the request to reset " + s.Name + " is taken back; muster site reset " + s.Name + " --status says whether it had begun", patchSite(cmd.Context(), c, s, func() { s.Spec.Reset = nil })
 	case !r.yes:
 		return "", fmt.Errorf("a reset takes everything off %s that the fleet gave it, and its key; add --yes if you mean it", s.Name)
-	case r.expires < time.Minute || r.expires > 30*24*time.Hour:
+	case r.expires < v1alpha1.MinResetWait || r.expires > v1alpha1.MaxResetWait:
 		return "", fmt.Errorf("--expires %s: want 1m to 720h", r.expires)
 	}
-	asked := &v1alpha1.SiteReset{ID: strings.ToLower(rand.Text()), Expires: metav1.NewTime(time.Now().Add(r.expires)), Spool: v1alpha1.ResetDrain, Approval: v1alpha1.ResetAutomatic}
-	if r.discard {
-		asked.Spool = v1alpha1.ResetDiscard
-	}
-	if r.manual {
-		asked.Approval = v1alpha1.ResetManual
-	}
+	asked := v1alpha1.AskReset(time.Now(), r.expires, r.discard, r.manual)
 	if err := patchSite(cmd.Context(), c, s, func() { s.Spec.Reset = asked }); err != nil {
 		return "", err
 	}

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"crypto/rand"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,6 +39,24 @@ const (
 	ResetAutomatic = "Automatic"
 	ResetManual    = "Manual"
 )
+
+// How long a request for a reset may wait for its site.
+const (
+	MinResetWait = time.Minute
+	MaxResetWait = 30 * 24 * time.Hour
+)
+
+// AskReset is a new request, under an ID of its own, that waits so long for the site.
+func AskReset(now time.Time, wait time.Duration, discardSpool, approveAgain bool) *SiteReset {
+	r := &SiteReset{ID: strings.ToLower(rand.Text()), Expires: metav1.NewTime(now.Add(wait)), Spool: ResetDrain, Approval: ResetAutomatic}
+	if discardSpool {
+		r.Spool = ResetDiscard
+	}
+	if approveAgain {
+		r.Approval = ResetManual
+	}
+	return r
+}
 
 // ResetPhase is how far a factory reset is.
 type ResetPhase string

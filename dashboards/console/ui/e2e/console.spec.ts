@@ -456,6 +456,39 @@ test.describe("pages", () => {
     await expect(page.getByText("In maintenance")).toHaveCount(0);
   });
 
+  test("a factory reset is asked for by the site's name, followed and taken back", async ({ page }) => {
+    test.skip(!MOCK, "changes the fleet");
+    test.setTimeout(90_000);
+    await login(page);
+    const online = (await sites(page)).filter((x) => x.phase === "Online");
+    let accepted = "";
+    for (const s of online.reverse()) {
+      await page.goto(`/sites/${s.name}?tenant=${s.tenant}`);
+      const card = page.getByRole("region", { name: "Factory reset" });
+      await card.getByRole("button", { name: "Reset…" }).click();
+      const dialog = page.getByRole("dialog");
+      await dialog.getByRole("button", { name: "Reset the site" }).click();
+      await expect(dialog.getByRole("alert")).toContainText(`Type ${s.name}`);
+      await dialog.getByLabel("Name of the site").fill(s.name);
+      await dialog.getByLabel("Wait for the site").selectOption("24h");
+      await dialog.getByRole("button", { name: "Reset the site" }).click();
+      await expect(dialog).toHaveCount(0);
+      await expect(card).toContainText("The site is asked");
+      await expect(page.locator(".note.slim", { hasText: "Factory reset" })).toBeVisible();
+      if (!accepted) {
+        await card.getByRole("button", { name: "Take it back…" }).click();
+        await page.getByRole("dialog").getByRole("button", { name: "Take it back" }).click();
+        await expect(card).toContainText("The request was taken back");
+        accepted = s.name;
+        continue;
+      }
+      await expect(card).toContainText(/The site is back, with a new key|factoryReset\.enabled/, { timeout: 30_000 });
+      await expect(page.locator(".note.slim", { hasText: "Factory reset" })).toHaveCount(0);
+      if ((await card.textContent())!.includes("with a new key")) return;
+    }
+    throw new Error("no site took a reset");
+  });
+
   test("virtual sites lead to their members", async ({ page }) => {
     await login(page);
     const { virtualSites } = await get<{ virtualSites: VirtualSite[] }>(page, "/api/v1/health/virtualsites?limit=1000");

@@ -55,6 +55,17 @@ const PAGES = {
   "virtual-sites": async (p) => p.goto(`${base}/virtual-sites`),
   "virtual-site": async (p) => p.goto(`${base}/virtual-sites/shared/all-eu?tenant=acme`),
   site: async (p) => p.goto(base + (await worst(p))),
+  "site-reset": async (p) => {
+    await p.goto(base + (await worst(p)));
+    await p.getByRole("button", { name: "Reset…" }).click();
+  },
+  "site-resetting": async (p) => {
+    await p.goto(base + (await worst(p)));
+    await p.getByRole("button", { name: "Reset…" }).click();
+    await p.getByLabel("Name of the site").fill(await p.getByLabel("Name of the site").getAttribute("placeholder"));
+    await p.getByRole("button", { name: "Reset the site" }).click();
+    await p.getByRole("region", { name: "Factory reset" }).getByText("The site is asked").scrollIntoViewIfNeeded();
+  },
   score: async (p) => p.goto(base + (await worst(p)).replace("?", "/score?")),
   logs: async (p) => p.goto(`${base}/logs?tenant=acme`),
   "logs-line": async (p) => {

@@ -1,6 +1,8 @@
 // An invented fleet for the mock server: sites over the world with signals, faults
 // and scores, computed as the health model does. The same seed gives the same fleet.
 
+import { checkBody, conflict, durationOf, invalidField } from "./check.mjs";
+
 const CITIES = `
 eu-west|Paris,48.8566,2.3522|Lyon,45.764,4.8357|Marseille,43.2965,5.3698|Toulouse,43.6047,1.4442|Brussels,50.8503,4.3517|Amsterdam,52.3676,4.9041|London,51.5074,-0.1278|Manchester,53.4808,-2.2426|Dublin,53.3498,-6.2603|Madrid,40.4168,-3.7038|Barcelona,41.3874,2.1686|Lisbon,38.7223,-9.1393
 eu-central|Berlin,52.52,13.405|Munich,48.1351,11.582|Hamburg,53.5511,9.9937|Cologne,50.9375,6.9603|Frankfurt,50.1109,8.6821|Zurich,47.3769,8.5417|Vienna,48.2082,16.3738|Prague,50.0755,14.4378|Warsaw,52.2297,21.0122|Milan,45.4642,9.19|Rome,41.9028,12.4964|Budapest,47.4979,19.0402
@@ -264,6 +266,35 @@ export class MockFleet {
     };
   }
 
+  askReset(s, body, now) {
+    const bad = checkBody(body, ["wait", "discardSpool", "approveAgain"]);
+    if (bad) return bad;
+    const wait = durationOf(body.wait);
+    if (!(wait >= 60_000 && wait <= 720 * HOUR)) return invalidField("wait", `${JSON.stringify(body.wait ?? "")}: want how long the request waits for the site, 1m to 720h, such as 1h`);
+    s.reset = { asked: now, expires: now + wait, cancelled: 0 };
+    return undefined;
+  }
+
+  cancelReset(s, now) {
+    if (!s.reset || s.reset.cancelled) return conflict(`nobody asks for a reset of ${s.tenant}/${s.name}`);
+    if (!["Resetting", "Completed"].includes(this.resetOf(s, now).phase)) s.reset.cancelled = now;
+    return { status: 204 };
+  }
+
+  /** Old ones refuse. A site that is online goes through the steps in a few seconds; another one waits. */
+  resetOf(s, now) {
+    if (!s.reset) return null;
+    const { asked, expires, cancelled } = s.reset;
+    const view = (phase, since, more = {}) => ({ phase, since: iso(since), expires: null, message: "", overdue: false, ...more });
+    if (cancelled) return view("Cancelled", cancelled);
+    const age = s.phase === "Online" ? now - asked : 0;
+    if (age < 4_000) return view("Asked", asked, { expires: iso(expires), message: s.phase === "Online" ? "" : "it is asked when it is back" });
+    if (s.year < 2019) return view("Refused", asked + 4_000, { message: "its own operator has not switched it on: set factoryReset.enabled in its edge.yaml, and restart muster-edge" });
+    if (age < 6_000) return view("Confirmed", asked + 4_000, { expires: iso(expires) });
+    if (age < 12_000) return view("Resetting", asked + 6_000, { message: "3 workloads are still there" });
+    return view("Completed", asked + 12_000);
+  }
+
   object(s, now) {
     return {
       name: s.name, tenant: s.tenant, phase: s.phase, labels: labels(s),
@@ -274,7 +305,7 @@ export class MockFleet {
         { type: "PolicyApplied", status: "True", reason: "Applied", message: "", lastTransitionTime: iso(now - 20 * HOUR) },
         { type: "SeriesBudgetExceeded", status: "False", reason: "WithinBudget", message: "1,412 of 2,000 series", lastTransitionTime: iso(now - 20 * HOUR) },
       ],
-      place: s.place, maintenance: s.maintenance, regional: s.phase === "Online" ? `${s.region.slice(0, 2)}-1` : "", lastSeen: s.view.lastSeen, createdAt: iso(now - 90 * 24 * HOUR),
+      place: s.place, maintenance: s.maintenance, reset: this.resetOf(s, now), regional: s.phase === "Online" ? `${s.region.slice(0, 2)}-1` : "", lastSeen: s.view.lastSeen, createdAt: iso(now - 90 * 24 * HOUR),
       software: [
         { component: "os", running: "6.1.0", wanted: "", state: "", percent: null, startsAt: null, message: "" },
         { component: "agent", running: "0.1.0", wanted: "0.2.0", state: "Downloading", percent: 40, startsAt: null, message: "" },

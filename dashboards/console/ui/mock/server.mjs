@@ -255,6 +255,8 @@ const ROUTES = [
     evaluate(false);
     return { status: 204 };
   })],
+  ["POST", /^\/api\/v1\/sites\/([^/]+)\/reset$/, "tenant", (m, q, body) => withSite(m[1], q, (s) => fleet.askReset(s, body, Date.now()) ?? { json: siteObject(s) })],
+  ["DELETE", /^\/api\/v1\/sites\/([^/]+)\/reset$/, "tenant", (m, q) => withSite(m[1], q, (s) => fleet.cancelReset(s, Date.now()))],
   ["GET", /^\/api\/v1\/registrations$/, "paged", () => ({ json: { registrations } })],
   ["POST", /^\/api\/v1\/registrations\/([^/]+)\/(approve|reject)$/, "tenant", (m, _q, body) => decide(m[1], m[2], body)],
   ["GET", /^\/api\/v1\/metrics\/query_range$/, "range", (_m, q) => (/site=~"|dimension_score/.test(q.get("query") ?? "") ? range(q) : inTenant(q, "a query is about one tenant", (t) => metrics.range(q, t)))],

@@ -575,6 +575,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/sites/{site}/reset": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Have a site go back to how it was before it registered
+         * @description It comes back as the same site, with a new key. Its own operator must have switched that on. It takes the verb reset on sites, beside the right to write the Site. A request from before is replaced.
+         */
+        post: operations["askReset"];
+        /**
+         * Take back the request to reset a site
+         * @description A site that has begun goes on.
+         */
+        delete: operations["cancelReset"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/sites/{site}/maintenance/windows/{window}": {
         parameters: {
             query?: never;
@@ -2058,6 +2082,24 @@ export interface components {
             /** Format: date-time */
             until?: string | null;
         } | null;
+        /** @description How far the last factory reset is; null where nobody has asked for one */
+        SiteReset: {
+            /** @enum {string} */
+            phase: "Asked" | "Confirmed" | "Resetting" | "Completed" | "Expired" | "Refused" | "Cancelled";
+            /**
+             * Format: date-time
+             * @description Since when it is in that phase; null until control has seen the request
+             */
+            since: string | null;
+            /**
+             * Format: date-time
+             * @description Until when the site may begin; null once it has begun, or it is over
+             */
+            expires: string | null;
+            message: string;
+            /** @description It began more than an hour ago and is not back */
+            overdue: boolean;
+        } | null;
         Dimension: {
             score: components["schemas"]["Score"];
             colour: components["schemas"]["Colour"];
@@ -2807,6 +2849,7 @@ export interface components {
          *       },
          *       "maintenance": null,
          *       "maintenanceWindows": [],
+         *       "reset": null,
          *       "regional": "eu-1",
          *       "lastSeen": "2026-01-31T11:59:58Z",
          *       "createdAt": "2025-11-02T08:00:00Z",
@@ -2842,6 +2885,7 @@ export interface components {
             maintenance: components["schemas"]["Maintenance"];
             /** @description Planned maintenance */
             maintenanceWindows: components["schemas"]["MaintenanceWindow"][];
+            reset: components["schemas"]["SiteReset"];
             /** @description The regional that the site is connected to */
             regional: string;
             /** Format: date-time */
@@ -5058,6 +5102,94 @@ export interface operations {
         requestBody?: never;
         responses: {
             /** @description The site is not in maintenance. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    askReset: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /** @example paris-07 */
+                site: components["parameters"]["site"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "wait": "1h"
+                 *     }
+                 */
+                "application/json": {
+                    /** @description How long the request waits for a site that is not connected, 1m to 720h, as Go writes durations */
+                    wait: string;
+                    /** @description Samples that the site has not sent yet are dropped; else it sends them first, for at most 15 minutes */
+                    discardSpool?: boolean;
+                    /** @description When it is back it waits to be approved */
+                    approveAgain?: boolean;
+                };
+            };
+        };
+        responses: {
+            /** @description The site. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Site"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            415: components["responses"]["MediaType"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    cancelReset: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /** @example paris-07 */
+                site: components["parameters"]["site"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is taken back. */
             204: {
                 headers: {
                     [name: string]: unknown;

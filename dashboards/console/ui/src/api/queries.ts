@@ -1,5 +1,6 @@
 import { queryOptions, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { alignedWindow, linesOf, promString, type Range, type Sample } from "../lib/history";
+import { underWay } from "../lib/reset";
 import { siteKey, type SiteRef, virtualSiteKey } from "../lib/site";
 import { useStore } from "../lib/store";
 import { api, isTransient, Problem, serverNow } from "./client";
@@ -68,7 +69,7 @@ export function useSiteObject(ref: SiteRef) {
   return useQuery({
     queryKey: keys.siteObject(siteKey(ref)),
     queryFn: ({ signal }) => api<SiteObject>("GET", `/api/v1/sites/${encodeURIComponent(ref.name)}`, { params: { tenant: ref.tenant }, signal }),
-    refetchInterval: 30_000,
+    refetchInterval: ({ state }) => (state.data?.reset && underWay(state.data.reset) ? 3_000 : 30_000),
   });
 }
 
@@ -170,6 +171,25 @@ export function useReject() {
     mutationFn: (site: Registration) =>
       api<void>("POST", `/api/v1/registrations/${encodeURIComponent(site.name)}/reject`, { params: { tenant: site.tenant } }),
     onSettled: () => client.invalidateQueries({ queryKey: keys.registrations }),
+  });
+}
+
+export interface ResetRequest {
+  wait: string;
+  discardSpool: boolean;
+  approveAgain: boolean;
+}
+
+export function useReset(ref: SiteRef) {
+  const client = useQueryClient();
+  const path = `/api/v1/sites/${encodeURIComponent(ref.name)}/reset`;
+  return useMutation({
+    /** null takes the request back. */
+    mutationFn: (r: ResetRequest | null) =>
+      r === null
+        ? api<unknown>("DELETE", path, { params: { tenant: ref.tenant } })
+        : api<unknown>("POST", path, { params: { tenant: ref.tenant }, body: r }),
+    onSettled: () => client.invalidateQueries({ queryKey: keys.siteKey(siteKey(ref)) }),
   });
 }
 

@@ -29,6 +29,7 @@ export type VirtualSiteList = Schemas["VirtualSiteHealthList"];
 
 /** A site as the control plane knows it. */
 export type SiteObject = Schemas["Site"];
+export type SiteReset = NonNullable<SiteObject["reset"]>;
 export type Condition = SiteObject["conditions"][number];
 export type Registration = Schemas["Registration"];
 export type RegistrationList = Schemas["RegistrationList"];

@@ -25,6 +25,7 @@ import { MaintenanceBar } from "../panels/site-maintenance";
 import { RolloutsOfSite } from "../panels/rollout-notes";
 import { ConditionsCard, SiteFacts } from "../panels/site-facts";
 import { SiteHosts } from "../panels/site-hosts";
+import { ResetNote, SiteResetCard } from "../panels/site-reset";
 import { SiteWorkloads } from "../panels/site-workloads";
 import { TimelinePanel } from "../panels/timeline-panel";
 import { SignalsTable } from "../panels/site-signals";
@@ -125,6 +126,7 @@ function Loaded({ site }: { site: SiteDetail }) {
     <>
       <Header site={site} maintenance={maintenance} />
       {maintenance && <MaintenanceBar site={site} maintenance={maintenance} />}
+      <ResetNote reset={object.data?.reset} />
       {site.fromStore && (
         <div className="note slim">
           <strong>Its regional can't be reached</strong>
@@ -204,6 +206,7 @@ function Loaded({ site }: { site: SiteDetail }) {
             </section>
           )}
           <SiteFacts query={object} site={site} />
+          <SiteResetCard object={object.data} />
         </div>
       </div>
       <SignalsTable site={site} signals={site.signals} reasons={site.reasons} />
