@@ -22,7 +22,8 @@
 //     number of such values. That sees what is bad on one hardware only, which a median
 //     does not;
 //   - time: the share of those that have been fallen for as long as a soak; and all of the
-//     changed sites, however few, where next to no peer was.
+//     changed sites, however few, where next to no peer was. Sites that were red before and
+//     have not fallen speak neither for nor against that, as long as most have fallen.
 //
 // Sites of a count or percentage are chosen by hash, so that Fisher's test is exact as a
 // test of the choice, whatever the trouble of sites has in common. Where waves are whole

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/fleet"
 )
 
 // measure is what a gate on changes compares.
@@ -95,6 +96,17 @@ func (j *judge) delta(list []subject, m measure, real bool, fell map[string]fall
 		}
 	}
 	return out, missing, without
+}
+
+// down counts the sites whose score was red before and has not fallen: that they withstood says
+// nothing, as what the change would cost them may have been lost already.
+func down(d []moved, limit float64) (n int) {
+	for i := range d {
+		if d[i].from < fleet.RedBelow && d[i].against > -limit {
+			n++
+		}
+	}
+	return n
 }
 
 // finding is what a gate on changes found of one measure.
@@ -255,7 +267,7 @@ func (j *judge) againstPeers(gate string, f *finding, d, others []moved, measure
 		pLong = more(long, len(d), longOthers, len(others))
 		// All of few sites, and next to none of the others, for as long as a soak: time
 		// stands in for sites.
-		always = long > 0 && long == len(d) && (longOthers == 0 || pLong <= alphaHold)
+		always = long > len(d)/2 && long == len(d)-down(certain, limit) && (longOthers == 0 || pLong <= alphaHold)
 		p, n, at := j.kinds(certain, others, func(m moved) bool { return j.lasts(what, m, limit) || j.lasts(what+" ", m, limit) })
 		if p *= float64(n); p < pLong && long > 0 {
 			pLong, where = p, cmp.Or(where, at)
@@ -350,10 +362,10 @@ func (j *judge) align(d, others []moved) (clustered bool) {
 		r := j.region(&others[i])
 		per[r] = append(per[r], others[i].by)
 	}
-	fleet := median(all)
+	middle := median(all)
 	centres := make(map[string]float64, len(per))
 	for r, v := range per {
-		if centres[r] = fleet; len(v) >= regionPeers {
+		if centres[r] = middle; len(v) >= regionPeers {
 			centres[r] = median(v)
 		}
 	}
@@ -367,7 +379,7 @@ func (j *judge) align(d, others []moved) (clustered bool) {
 		}
 		c, ok := centres[r]
 		if !ok {
-			c = fleet
+			c = middle
 		}
 		d[i].against = d[i].by - d[i].could(c)
 	}

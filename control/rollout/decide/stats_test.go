@@ -168,6 +168,53 @@ func TestPeersThatRecover(t *testing.T) {
 	}
 }
 
+// A site that was down already has little to lose: that it stays where it was keeps no
+// change that takes all the others down.
+func TestSitesThatWereDown(t *testing.T) {
+	gates := []v1alpha1.RolloutGate{{Name: "peers", Peers: &v1alpha1.GateChange{MaxDrop: 10}}}
+	for _, c := range []struct {
+		were     [4]float64
+		are      [4]float64
+		peerFell bool
+		verdict  v1alpha1.GateVerdict
+	}{
+		{[4]float64{99, 99, 99, 33}, [4]float64{33, 33, 33, 33}, false, v1alpha1.GateFail},
+		{[4]float64{99, 99, 99, 33}, [4]float64{33, 33, 33, 99}, false, v1alpha1.GateFail}, // one is well again; three are not
+		{[4]float64{99, 99, 99, 99}, [4]float64{33, 33, 33, 99}, false, v1alpha1.GateWait}, // one was well, and has withstood
+		{[4]float64{99, 99, 33, 33}, [4]float64{33, 33, 33, 33}, false, v1alpha1.GateWait}, // too few that say something
+		{[4]float64{99, 33, 33, 33}, [4]float64{33, 33, 33, 33}, false, v1alpha1.GatePass},
+		{[4]float64{33, 33, 33, 33}, [4]float64{33, 33, 33, 33}, false, v1alpha1.GatePass},
+		{[4]float64{99, 99, 99, 33}, [4]float64{99, 99, 99, 33}, false, v1alpha1.GatePass},
+		{[4]float64{99, 99, 99, 33}, [4]float64{33, 33, 33, 33}, true, v1alpha1.GateWait},
+	} {
+		memory := newMemory()
+		before := map[string]map[string]float64{}
+		var sites []Site
+		for i := range 18 {
+			was, is := 99.0, 99.0
+			if i < 4 {
+				was, is = c.were[i], c.are[i]
+			} else if c.peerFell && i < 7 {
+				is = 33
+			}
+			s := Site{Name: fmt.Sprintf("s%02d", i), Online: true, State: Ready, AlertsKnown: true, Measures: map[string]float64{}}
+			before[s.Name] = map[string]float64{}
+			for _, d := range dimensions {
+				wobble := float64(i%3) / 10
+				s.Measures[d], before[s.Name][d] = is-wobble, was-wobble
+			}
+			sites = append(sites, s)
+		}
+		var r []v1alpha1.GateReading
+		for now := monday; now.Before(monday.Add(10 * time.Minute)); now = now.Add(30 * time.Second) {
+			_, r = Evaluate(gates, sites[:4], sites[4:], before, memory, nil, monday, 0, now)
+		}
+		if r[0].Verdict != c.verdict {
+			t.Errorf("%v → %v: %s: %s", c.were, c.are, r[0].Verdict, r[0].Text)
+		}
+	}
+}
+
 // TestPowerAndFalseStops measures how often the gate on peers, looked at over a whole soak,
 // fails what does nothing, and how often it does not let pass what does harm.
 func TestPowerAndFalseStops(t *testing.T) {
