@@ -502,10 +502,10 @@ func (f *finding) words(gate string, d, others []moved, where string) string {
 		unit = ""
 	}
 	amount := func(v float64) string {
-		if unit == "" {
-			return figure(-v)
+		if out := figure(-v); out != "-0" {
+			return out
 		}
-		return figure(-v)
+		return "0"
 	}
 	text := subjectOf(gate, f.m) + " "
 	switch {

@@ -173,26 +173,27 @@ func TestPeersThatRecover(t *testing.T) {
 func TestSitesThatWereDown(t *testing.T) {
 	gates := []v1alpha1.RolloutGate{{Name: "peers", Peers: &v1alpha1.GateChange{MaxDrop: 10}}}
 	for _, c := range []struct {
-		were     [4]float64
-		are      [4]float64
-		peerFell bool
-		verdict  v1alpha1.GateVerdict
+		were, are []float64
+		peerFell  bool
+		verdict   v1alpha1.GateVerdict
 	}{
-		{[4]float64{99, 99, 99, 33}, [4]float64{33, 33, 33, 33}, false, v1alpha1.GateFail},
-		{[4]float64{99, 99, 99, 33}, [4]float64{33, 33, 33, 99}, false, v1alpha1.GateFail}, // one is well again; three are not
-		{[4]float64{99, 99, 99, 99}, [4]float64{33, 33, 33, 99}, false, v1alpha1.GateWait}, // one was well, and has withstood
-		{[4]float64{99, 99, 33, 33}, [4]float64{33, 33, 33, 33}, false, v1alpha1.GateWait}, // too few that say something
-		{[4]float64{99, 33, 33, 33}, [4]float64{33, 33, 33, 33}, false, v1alpha1.GatePass},
-		{[4]float64{33, 33, 33, 33}, [4]float64{33, 33, 33, 33}, false, v1alpha1.GatePass},
-		{[4]float64{99, 99, 99, 33}, [4]float64{99, 99, 99, 33}, false, v1alpha1.GatePass},
-		{[4]float64{99, 99, 99, 33}, [4]float64{33, 33, 33, 33}, true, v1alpha1.GateWait},
+		{[]float64{99, 99, 99, 33}, []float64{33, 33, 33, 33}, false, v1alpha1.GateFail},
+		{[]float64{99, 99, 99, 33}, []float64{33, 33, 33, 99}, false, v1alpha1.GateFail}, // one is well again; three are not
+		{[]float64{99, 99, 99, 99}, []float64{33, 33, 33, 99}, false, v1alpha1.GateWait}, // one was well, and has withstood
+		{[]float64{99, 99, 33, 33}, []float64{33, 33, 33, 33}, false, v1alpha1.GateWait}, // too few that say something
+		{[]float64{99, 33, 33, 33}, []float64{33, 33, 33, 33}, false, v1alpha1.GatePass},
+		{[]float64{33, 33, 33, 33}, []float64{33, 33, 33, 33}, false, v1alpha1.GatePass},
+		{[]float64{99, 99, 99, 33}, []float64{99, 99, 99, 33}, false, v1alpha1.GatePass},
+		{[]float64{99, 99, 99, 33}, []float64{33, 33, 33, 33}, true, v1alpha1.GateWait},
+		{[]float64{99, 35}, []float64{33, 5}, false, v1alpha1.GateFail}, // even who was down has fallen
+		{[]float64{99, 35}, []float64{33, 35}, false, v1alpha1.GateWait},
 	} {
 		memory := newMemory()
 		before := map[string]map[string]float64{}
 		var sites []Site
 		for i := range 18 {
 			was, is := 99.0, 99.0
-			if i < 4 {
+			if i < len(c.were) {
 				was, is = c.were[i], c.are[i]
 			} else if c.peerFell && i < 7 {
 				is = 33
@@ -207,7 +208,7 @@ func TestSitesThatWereDown(t *testing.T) {
 		}
 		var r []v1alpha1.GateReading
 		for now := monday; now.Before(monday.Add(10 * time.Minute)); now = now.Add(30 * time.Second) {
-			_, r = Evaluate(gates, sites[:4], sites[4:], before, memory, nil, monday, 0, now)
+			_, r = Evaluate(gates, sites[:len(c.were)], sites[len(c.were):], before, memory, nil, monday, 0, now)
 		}
 		if r[0].Verdict != c.verdict {
 			t.Errorf("%v → %v: %s: %s", c.were, c.are, r[0].Verdict, r[0].Text)
