@@ -501,12 +501,7 @@ func (f *finding) words(gate string, d, others []moved, where string) string {
 	if f.m.sign < 0 {
 		unit = ""
 	}
-	amount := func(v float64) string {
-		if out := figure(-v); out != "-0" {
-			return out
-		}
-		return "0"
-	}
+	amount := func(v float64) string { return figure(-v) }
 	text := subjectOf(gate, f.m) + " "
 	switch {
 	case f.fell == 0 && math.Abs(by) < 0.05:

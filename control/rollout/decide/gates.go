@@ -494,7 +494,11 @@ func figure(v float64) string {
 	if math.Abs(v) >= 10 {
 		return strconv.FormatFloat(v, 'f', 0, 64)
 	}
-	return strings.TrimSuffix(strconv.FormatFloat(v+0, 'f', 1, 64), ".0")
+	out := strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0")
+	if out == "-0" {
+		return "0"
+	}
+	return out
 }
 
 func title(dimension string) string {
