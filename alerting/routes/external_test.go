@@ -10,12 +10,9 @@ import (
 	"testing"
 
 	"muster.dev/muster/alerting/amclient"
+	"muster.dev/muster/internal/testkit"
 	realam "muster.dev/muster/internal/testkit/alertmanager"
 )
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // What an Alertmanager that runs elsewhere says against the merged routes is told, and
 // one that is away does not keep the others from reading them.
@@ -40,7 +37,7 @@ func TestExternalAlertmanagerRefuses(t *testing.T) {
 		return s.Config.Original
 	}
 	reloads := 0
-	count := roundTripper(func(r *http.Request) (*http.Response, error) {
+	count := testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		reloads++
 		return http.DefaultTransport.RoundTrip(r)
 	})

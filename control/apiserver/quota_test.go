@@ -248,7 +248,7 @@ func TestQuotaOfWrites(t *testing.T) {
 	defer cancel()
 	told := ""
 	user.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(r *http.Request) (*http.Response, error) {
+		return testkit.RoundTripper(func(r *http.Request) (*http.Response, error) {
 			resp, err := next.RoundTrip(r)
 			if err == nil && resp.StatusCode == http.StatusTooManyRequests {
 				told = resp.Header.Get("Retry-After")
@@ -277,7 +277,3 @@ func TestQuotaOfWrites(t *testing.T) {
 	}
 	t.Error("1.8 GB were written")
 }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

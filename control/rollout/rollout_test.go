@@ -252,7 +252,7 @@ func (w *world) controlThat(nth int, sent bool) (stop func(), died <-chan struct
 	cfg.QPS = -1
 	life := &mortal{left: nth, sent: sent, die: cancel}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTrip(func(req *http.Request) (*http.Response, error) { return life.do(next, req) })
+		return testkit.RoundTripper(func(req *http.Request) (*http.Response, error) { return life.do(next, req) })
 	})
 	scheme := w.client.Scheme()
 	own, err := client.New(cfg, client.Options{Scheme: scheme})
@@ -296,11 +296,6 @@ type mortal struct {
 	left int
 	sent bool
 }
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-// RoundTrip implements http.RoundTripper.
-func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 func (m *mortal) do(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 	if req.Method == http.MethodGet {

@@ -234,7 +234,7 @@ func (s *site) budget() {
 	err := s.turn(node, func(o *lease.Options, cfg *rest.Config) {
 		o.DrainWithin, o.Every = time.Second, time.Hour
 		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-			return roundTripper(func(req *http.Request) (*http.Response, error) {
+			return testkit.RoundTripper(func(req *http.Request) (*http.Response, error) {
 				resp, err := next.RoundTrip(req)
 				if err == nil && resp.StatusCode == http.StatusTooManyRequests {
 					resp.Header.Set("Retry-After", "1")
@@ -254,10 +254,6 @@ func (s *site) budget() {
 	}
 	s.wantFree()
 }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return r(req) }
 
 // Who cordoned a node by hand finds it so afterwards.
 func (s *site) person() {
