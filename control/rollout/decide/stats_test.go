@@ -129,10 +129,33 @@ func (p *panel) look(harm float64) (worst, last v1alpha1.GateVerdict) {
 	return worst, last
 }
 
+// peersSay is what a gate on peers says after ten minutes of 18 sites, of which the first so
+// many are changed: of each, what all of its dimensions were before, and are.
+func peersSay(changed int, site func(i int) (was, is float64)) v1alpha1.GateReading {
+	gates := []v1alpha1.RolloutGate{{Name: "peers", Peers: &v1alpha1.GateChange{MaxDrop: 10}}}
+	memory := newMemory()
+	before := map[string]map[string]float64{}
+	var sites []Site
+	for i := range 18 {
+		was, is := site(i)
+		s := Site{Name: fmt.Sprintf("s%02d", i), Online: true, State: Ready, AlertsKnown: true, Measures: map[string]float64{}}
+		before[s.Name] = map[string]float64{}
+		for _, d := range dimensions {
+			wobble := float64(i%3) / 10
+			s.Measures[d], before[s.Name][d] = max(0, is-wobble), max(0, was-wobble)
+		}
+		sites = append(sites, s)
+	}
+	var r []v1alpha1.GateReading
+	for now := monday; now.Before(monday.Add(10 * time.Minute)); now = now.Add(30 * time.Second) {
+		_, r = Evaluate(gates, sites[:changed], sites[changed:], before, memory, nil, monday, 0, now)
+	}
+	return r[0]
+}
+
 // Peers that recover from what was before lift nobody who was well: such a site can't have
 // more than 100. One that stays low where they recover has got worse.
 func TestPeersThatRecover(t *testing.T) {
-	gates := []v1alpha1.RolloutGate{{Name: "peers", Peers: &v1alpha1.GateChange{MaxDrop: 10}}}
 	for name, c := range map[string]struct {
 		was, is, peersWere, peersAre float64
 		passes                       bool
@@ -143,28 +166,14 @@ func TestPeersThatRecover(t *testing.T) {
 		"who was down stays down with the rest": {2, 0, 40, 5, true},
 		"who was well falls, peers recover":     {99, 80, 78, 99, false},
 	} {
-		memory := newMemory()
-		before := map[string]map[string]float64{}
-		var sites []Site
-		for i := range 18 {
-			was, is := c.was, c.is
-			if i >= 4 {
-				was, is = c.peersWere, c.peersAre
+		r := peersSay(4, func(i int) (was, is float64) {
+			if i < 4 {
+				return c.was, c.is
 			}
-			s := Site{Name: fmt.Sprintf("s%02d", i), Online: true, State: Ready, AlertsKnown: true, Measures: map[string]float64{}}
-			before[s.Name] = map[string]float64{}
-			for _, d := range dimensions {
-				wobble := float64(i%3) / 10
-				s.Measures[d], before[s.Name][d] = max(0, is-wobble), max(0, was-wobble)
-			}
-			sites = append(sites, s)
-		}
-		var r []v1alpha1.GateReading
-		for now := monday; now.Before(monday.Add(10 * time.Minute)); now = now.Add(30 * time.Second) {
-			_, r = Evaluate(gates, sites[:4], sites[4:], before, memory, nil, monday, 0, now)
-		}
-		if passed := r[0].Verdict == v1alpha1.GatePass; passed != c.passes {
-			t.Errorf("%s: %s: %s", name, r[0].Verdict, r[0].Text)
+			return c.peersWere, c.peersAre
+		})
+		if passed := r.Verdict == v1alpha1.GatePass; passed != c.passes {
+			t.Errorf("%s: %s: %s", name, r.Verdict, r.Text)
 		}
 	}
 }
@@ -172,7 +181,6 @@ func TestPeersThatRecover(t *testing.T) {
 // A site that was down already has little to lose: that it stays where it was keeps no
 // change that takes all the others down.
 func TestSitesThatWereDown(t *testing.T) {
-	gates := []v1alpha1.RolloutGate{{Name: "peers", Peers: &v1alpha1.GateChange{MaxDrop: 10}}}
 	for _, c := range []struct {
 		were, are []float64
 		peerFell  bool
@@ -189,30 +197,17 @@ func TestSitesThatWereDown(t *testing.T) {
 		{[]float64{99, 35}, []float64{33, 5}, false, v1alpha1.GateFail}, // even who was down has fallen
 		{[]float64{99, 35}, []float64{33, 35}, false, v1alpha1.GateWait},
 	} {
-		memory := newMemory()
-		before := map[string]map[string]float64{}
-		var sites []Site
-		for i := range 18 {
-			was, is := 99.0, 99.0
-			if i < len(c.were) {
-				was, is = c.were[i], c.are[i]
-			} else if c.peerFell && i < 7 {
-				is = 33
+		r := peersSay(len(c.were), func(i int) (was, is float64) {
+			switch {
+			case i < len(c.were):
+				return c.were[i], c.are[i]
+			case c.peerFell && i < 7:
+				return 99, 33
 			}
-			s := Site{Name: fmt.Sprintf("s%02d", i), Online: true, State: Ready, AlertsKnown: true, Measures: map[string]float64{}}
-			before[s.Name] = map[string]float64{}
-			for _, d := range dimensions {
-				wobble := float64(i%3) / 10
-				s.Measures[d], before[s.Name][d] = is-wobble, was-wobble
-			}
-			sites = append(sites, s)
-		}
-		var r []v1alpha1.GateReading
-		for now := monday; now.Before(monday.Add(10 * time.Minute)); now = now.Add(30 * time.Second) {
-			_, r = Evaluate(gates, sites[:len(c.were)], sites[len(c.were):], before, memory, nil, monday, 0, now)
-		}
-		if r[0].Verdict != c.verdict || strings.Contains(r[0].Text, "-0 ") {
-			t.Errorf("%v → %v: %s: %s", c.were, c.are, r[0].Verdict, r[0].Text)
+			return 99, 99
+		})
+		if r.Verdict != c.verdict || strings.Contains(r.Text, "-0 ") {
+			t.Errorf("%v → %v: %s: %s", c.were, c.are, r.Verdict, r.Text)
 		}
 	}
 }
