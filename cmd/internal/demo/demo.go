@@ -164,7 +164,7 @@ func report(ctx context.Context, o Options, c config.Config, s *up.Supervisor) {
 	fmt.Fprintf(o.Out, "\n  The map, already logged in (%s after the start):\n\n    %s\n\n", since(), link)
 	last := ""
 	for ctx.Err() == nil {
-		counts, err := colours(ctx, c, strings.TrimSpace(string(token)), "")
+		counts, err := colours(ctx, c, "")
 		if err == nil {
 			line := fmt.Sprintf("%d of %d sites scored: %d green, %d orange, %d red, %d grey", counts["green"]+counts["orange"]+counts["red"], o.Sites,
 				counts["green"], counts["orange"], counts["red"], counts["grey"])
@@ -188,7 +188,11 @@ func report(ctx context.Context, o Options, c config.Config, s *up.Supervisor) {
 
 // colours counts the sites, or those of a virtual site, by colour through the HTTP API, as a
 // user would.
-func colours(ctx context.Context, c config.Config, token, virtualSite string) (map[string]int, error) {
+func colours(ctx context.Context, c config.Config, virtualSite string) (map[string]int, error) {
+	token, err := os.ReadFile(c.Path("admin.token"))
+	if err != nil {
+		return nil, err
+	}
 	q := url.Values{"limit": {"1000"}}
 	if virtualSite != "" {
 		q.Set("virtualSite", virtualSite)
@@ -197,7 +201,7 @@ func colours(ctx context.Context, c config.Config, token, virtualSite string) (m
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return nil, err
