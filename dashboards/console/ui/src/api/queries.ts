@@ -180,28 +180,16 @@ export interface ResetRequest {
   approveAgain: boolean;
 }
 
-export function useReset(ref: SiteRef) {
-  const client = useQueryClient();
-  const path = `/api/v1/sites/${encodeURIComponent(ref.name)}/reset`;
-  return useMutation({
-    /** null takes the request back. */
-    mutationFn: (r: ResetRequest | null) =>
-      r === null
-        ? api<unknown>("DELETE", path, { params: { tenant: ref.tenant } })
-        : api<unknown>("POST", path, { params: { tenant: ref.tenant }, body: r }),
-    onSettled: () => client.invalidateQueries({ queryKey: keys.siteKey(siteKey(ref)) }),
-  });
-}
+export const useReset = (ref: SiteRef) => useSetting<ResetRequest>(ref, "POST", "reset");
+export const useMaintenance = (ref: SiteRef) => useSetting<Maintenance>(ref, "PUT", "maintenance");
 
-export function useMaintenance(ref: SiteRef) {
+/** What is asked of a site until it is taken back; null takes it back. */
+function useSetting<T>(ref: SiteRef, method: "PUT" | "POST", what: string) {
   const client = useQueryClient();
-  const path = `/api/v1/sites/${encodeURIComponent(ref.name)}/maintenance`;
+  const path = `/api/v1/sites/${encodeURIComponent(ref.name)}/${what}`;
   return useMutation({
-    /** null ends it. */
-    mutationFn: (m: Maintenance | null) =>
-      m === null
-        ? api<unknown>("DELETE", path, { params: { tenant: ref.tenant } })
-        : api<unknown>("PUT", path, { params: { tenant: ref.tenant }, body: m }),
+    mutationFn: (v: T | null) =>
+      v === null ? api<unknown>("DELETE", path, { params: { tenant: ref.tenant } }) : api<unknown>(method, path, { params: { tenant: ref.tenant }, body: v }),
     onSettled: () => client.invalidateQueries({ queryKey: keys.siteKey(siteKey(ref)) }),
   });
 }

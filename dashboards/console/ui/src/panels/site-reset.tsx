@@ -33,7 +33,7 @@ export function SiteResetCard({ object: o }: { object: SiteObject | undefined })
     <section className="card" aria-label="Factory reset">
       <header>
         <h2>Factory reset</h2>
-        {busy && r.phase !== "Resetting" && (
+        {r?.expires && (
           <button type="button" className="button" onClick={() => setDialog("cancel")}>
             Take it back…
           </button>
