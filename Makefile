@@ -71,7 +71,7 @@ image: ## Build the container image of muster-edge: IMAGE=muster-edge:dev, GOARC
 demo: build ## Start a fleet of 60 sites on this machine and print the link to its map
 	@bin/muster demo
 
-test: test-go test-grafana test-ui test-e2e ## Run every test: Go, console, and the whole fleet in Chromium
+test: test-grafana test-ui test-go test-e2e ## Run every test, the quick ones first: Grafana, console, Go, and the whole fleet in Chromium
 
 # A test that depends on luck must not stop everybody's changes, nor hide: up to three that fail
 # run once more, and are named at the end.

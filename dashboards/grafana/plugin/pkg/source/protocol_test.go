@@ -41,7 +41,7 @@ const (
 func site(name string) string {
 	return `{"name":"` + name + `","tenant":"acme","phase":"Online","labels":{"region":"eu-west","store":"` + name[len(name)-2:] + `"},"systemLabels":{"muster.dev/system-arch":"amd64"},"versions":{"agent":"0.1.0"},
 "conditions":[{"type":"PolicyApplied","status":"False","reason":"Refused","message":"spec.allow","lastTransitionTime":"2026-01-31T09:00:00Z"}],"place":null,"maintenance":{"reason":"new router","until":"2026-01-31T12:30:00Z"},
-"maintenanceWindows":[{"name":"updates","reason":"monthly","start":"2026-01-31T10:30:00Z","schedule":"","timeZone":"","duration":"2h0m0s"}],"regional":"eu-1","software":[],"lastSeen":null,"createdAt":"2025-11-02T08:00:00Z","certificateNotAfter":null,
+"maintenanceWindows":[{"name":"updates","reason":"monthly","start":"2026-01-31T10:30:00Z","schedule":"","timeZone":"","duration":"2h0m0s"}],"regional":"eu-1","software":[],"reset":null,"lastSeen":null,"createdAt":"2025-11-02T08:00:00Z","certificateNotAfter":null,
 "policyHash":"","token":"","approved":true,"decommissioned":false}`
 }
 
