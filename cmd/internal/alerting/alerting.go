@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/go-logr/logr"
 	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	crlog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"muster.dev/muster/alerting/amclient"
 	"muster.dev/muster/alerting/deadman"
@@ -149,6 +151,7 @@ func kubernetes(env *role.Env, c config.Config) (client.Client, cache.Cache, err
 	} {
 		mapper.AddSpecific(k.gv.WithKind(k.kind), k.gv.WithResource(k.plural), k.gv.WithResource(k.singular), k.scope)
 	}
+	crlog.SetLogger(logr.FromSlogHandler(env.Log.Handler())) // else it complains, after 30 s, that nobody did this
 	objects, err := cache.New(cfg, cache.Options{Scheme: scheme, Mapper: mapper})
 	if err != nil {
 		return nil, nil, fmt.Errorf("cache of the Kubernetes API: %w", err)

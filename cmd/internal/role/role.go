@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/klog/v2"
 
 	"muster.dev/muster/internal/lifecycle"
 	"muster.dev/muster/internal/obs"
@@ -144,6 +145,7 @@ func Run(ctx context.Context, o Options, start func(context.Context, *Env) error
 	if err != nil {
 		return err
 	}
+	klog.SetSlogLogger(log) // what Kubernetes' libraries say is part of the role's log
 	limitMemory(ctx, log, o.GCPercent)
 	if o.Shared {
 		turns.Threads()
