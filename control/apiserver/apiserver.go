@@ -16,6 +16,7 @@ import (
 	"net"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -216,6 +217,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		func(config *app.Config) {
 			tellVersion(config)
 			charge(config, s.ledger)
+			thinAudit(config, s.ledger.TenantOf)
 			if o.Virtual != nil {
 				mount(config, o.Virtual)
 			}
@@ -338,7 +340,6 @@ func (s *Server) args(endpoints []string, bound *net.TCPAddr, oidc []string) ([]
 		"--endpoint-reconciler-type=none",
 		"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,DefaultStorageClass,StorageObjectInUseProtection",
 		"--audit-policy-file=" + policy, "--audit-log-path=" + filepath.Join(o.Dir, "audit.log"),
-		"--audit-log-maxsize=50", "--audit-log-maxbackup=5", "--audit-log-maxage=30",
 		"--profiling=false",
 		"--shutdown-delay-duration=0s", "--request-timeout=60s",
 	}
@@ -349,27 +350,8 @@ func (s *Server) args(endpoints []string, bound *net.TCPAddr, oidc []string) ([]
 			}
 		}
 	}
-	return append(args, oidc...), nil
+	return slices.Concat(args, auditArgs, oidc), nil
 }
-
-// auditPolicy records who changed what; reads and the traffic of the server with
-// itself would only bury that. Bodies are left out: they may hold secrets.
-const auditPolicy = `apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules:
-  - level: None
-    users: ["system:apiserver", "muster:control", "muster:health"]
-  - level: None
-    verbs: [get, list, watch]
-  - level: None
-    resources:
-      - {group: authentication.k8s.io}
-      - {group: authorization.k8s.io}
-      - {group: coordination.k8s.io}
-      - {group: "", resources: [events]}
-  - level: Metadata
-`
 
 // Addr is HOST:PORT of the API server.
 func (s *Server) Addr() string { return s.addr }

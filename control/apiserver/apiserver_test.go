@@ -3,6 +3,7 @@ package apiserver_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -289,6 +290,42 @@ func TestAuditLog(t *testing.T) {
 	})
 	if fi, err := os.Stat(log); err != nil || fi.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", fi.Mode(), err)
+	}
+}
+
+// Whoever wants what they did forgotten would have to write the audit log full: requests that
+// are refused, or change nothing, and parts of a request that the client chooses do not.
+func TestNobodyRollsTheAuditLogOver(t *testing.T) {
+	user := tenantWithUser(t, "forget", "{}")
+	log := filepath.Join(kubeapi.Dir(t), "apiserver", "audit.log")
+	size := func() int64 {
+		fi, err := os.Stat(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fi.Size()
+	}
+	who, stranger := senderOf(t, "a user", user), senderOf(t, "a stranger", rest.AnonymousClientConfig(user))
+	const shop = "/api/v1/namespaces/forget-shop/configmaps"
+	before := size()
+	long := strings.Repeat("x", 50_000)
+	for range 200 {
+		for _, s := range []sender{who, stranger} {
+			if got := s.send(t, http.MethodDelete, shop+"/"+long, ""); got.status < 400 {
+				t.Fatalf("%s: %d %s", s.name, got.status, got.body)
+			}
+		}
+		who.send(t, http.MethodHead, "/version?"+long, "")
+	}
+	if grown := size() - before; grown > 2*100*8<<10 || grown < 1000 {
+		t.Errorf("600 requests that changed nothing, of 50 kB each, took %d bytes of the audit log", grown)
+	}
+	before = size()
+	if got := who.send(t, http.MethodPost, shop+"?fieldManager=x&"+long, `{"metadata":{"name":"deed"}}`); got.status != http.StatusCreated {
+		t.Fatalf("%d %s", got.status, got.body)
+	}
+	if grown := size() - before; grown > 8<<10 || grown < 100 {
+		t.Errorf("a write took %d bytes of it", grown)
 	}
 }
 
