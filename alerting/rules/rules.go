@@ -42,6 +42,14 @@ const (
 	DefaultSeverity = "warning"
 )
 
+// MaxGroups and MaxRules are how many of a tenant's an engine evaluates: each group is a
+// goroutine there and each rule state, whatever it costs to evaluate it. Objects go by their
+// order; one that does not fit in whole is left out.
+const (
+	MaxGroups = 1_000
+	MaxRules  = 10_000
+)
+
 //go:embed shipped/*.yaml
 var shipped embed.FS
 
@@ -108,8 +116,13 @@ func (c *Compiler) Compile(engine string, tenants []region.Rules, withShipped bo
 		}
 	}
 	for _, t := range tenants {
+		room := room{groups: MaxGroups, rules: MaxRules}
 		for _, set := range t.Alerts {
 			if cmp.Or(set.Spec.Engine, Edge) != engine {
+				continue
+			}
+			if err := room.take(set.Spec.Groups); err != nil && t.Tenant != fleet.PlatformTenant {
+				errs = append(errs, Error{t.Tenant, set.Name, err})
 				continue
 			}
 			o := object{t.Tenant, set.Name, engine}
@@ -130,6 +143,21 @@ func (c *Compiler) Compile(engine string, tenants []region.Rules, withShipped bo
 	c.made = now
 	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	return files, errs
+}
+
+// room is for how much more of a tenant an engine has.
+type room struct{ groups, rules int }
+
+func (r *room) take(groups []v1alpha1.RuleGroup) error {
+	n := 0
+	for i := range groups {
+		n += len(groups[i].Rules)
+	}
+	if len(groups) > r.groups || n > r.rules {
+		return fmt.Errorf("with its %d groups of %d rules the tenant would have more than %d groups or %d rules; delete some, or put rules of one interval into one group", len(groups), n, MaxGroups, MaxRules)
+	}
+	r.groups, r.rules = r.groups-len(groups), r.rules-n
+	return nil
 }
 
 // compile leaves out the groups that can't be used, and says why. An object of an older

@@ -127,6 +127,44 @@ func TestCompileLeavesOutGroups(t *testing.T) {
 	}
 }
 
+// A tenant's groups and rules have a number, whatever they cost; the platform's have none.
+func TestCompileBoundsTheRulesOfATenant(t *testing.T) {
+	set := func(name string, groups, each int) region.AlertRuleSet {
+		out := region.AlertRuleSet{Name: name}
+		for i := range groups {
+			g := v1alpha1.RuleGroup{Name: fmt.Sprint(i)}
+			for range each {
+				g.Rules = append(g.Rules, v1alpha1.Rule{Record: "a:b", Expr: "1"})
+			}
+			out.Spec.Groups = append(out.Spec.Groups, g)
+		}
+		return out
+	}
+	tenants := []region.Rules{
+		{Tenant: "greedy", Alerts: []region.AlertRuleSet{set("a", MaxGroups-10, 1), set("b", 20, 1), set("c", 10, 1), set("d", 1, 1)}},
+		{Tenant: "long", Alerts: []region.AlertRuleSet{set("a", 1, MaxRules), set("b", 1, 1)}},
+		{Tenant: "muster", Alerts: []region.AlertRuleSet{set("all", MaxGroups+1, 1)}},
+		{Tenant: "acme", Alerts: []region.AlertRuleSet{set("a", 1, 1)}},
+	}
+	files, errs := new(Compiler).Compile(Edge, tenants, false)
+	var have, left []string
+	for _, f := range files {
+		have = append(have, f.Name)
+	}
+	for _, e := range errs {
+		left = append(left, e.Tenant+"/"+e.Name)
+		if !strings.Contains(e.Error(), "1000 groups or 10000 rules") {
+			t.Error(e)
+		}
+	}
+	if want := []string{"acme/a", "greedy/a", "greedy/c", "long/a", "muster/all"}; !slices.Equal(have, want) {
+		t.Errorf("there are %v, want %v", have, want)
+	}
+	if want := []string{"greedy/b", "greedy/d", "long/b"}; !slices.Equal(left, want) {
+		t.Errorf("left out are %v, want %v", left, want)
+	}
+}
+
 func TestCompile(t *testing.T) {
 	rule := func(r v1alpha1.Rule) v1alpha1.AlertRulesSpec {
 		return v1alpha1.AlertRulesSpec{Groups: []v1alpha1.RuleGroup{{Name: "g", Rules: []v1alpha1.Rule{r}}}}

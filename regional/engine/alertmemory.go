@@ -327,8 +327,9 @@ func (m *alertMemory) expand(ctx context.Context, rule *rules.AlertingRule, v pr
 	return all, nil
 }
 
-// Excesses are the tenants' rules that give nothing because it would be too much.
-func (e *Engine) Excesses() []RuleError {
+// Failing are the tenants' rules that give nothing: because it would be too much, or because
+// their expression fails. One that had no turn, or too little time, may have one next time.
+func (e *Engine) Failing() []RuleError {
 	tenants := e.loader.tenants()
 	var out []RuleError
 	for _, g := range (ruleView{e: e}).RuleGroups() {
@@ -336,11 +337,18 @@ func (e *Engine) Excesses() []RuleError {
 			continue
 		}
 		for _, r := range g.Rules() {
-			var x *Excess
-			if errors.As(r.LastError(), &x) {
-				out = append(out, RuleError{File: g.File(), Group: g.Name(), Err: fmt.Errorf("rule %s: %w", r.Name(), x)})
+			if err := r.LastError(); err != nil && !passing(err) {
+				out = append(out, RuleError{File: g.File(), Group: g.Name(), Err: fmt.Errorf("rule %s: %w", r.Name(), err)})
 			}
 		}
 	}
 	return out
+}
+
+// passing tells of an error that it is none of the rule's.
+func passing(err error) bool {
+	var canceled promql.ErrQueryCanceled
+	var late promql.ErrQueryTimeout
+	var store promql.ErrStorage
+	return errors.As(err, &canceled) || errors.As(err, &late) || errors.As(err, &store)
 }

@@ -66,7 +66,7 @@ func TestAlertsOfATenantAreBounded(t *testing.T) {
 	testkit.EventuallyTrue(t, "the rules are refused by name", func() bool {
 		most = max(most, heap()-before)
 		found := 0
-		for _, x := range e.Excesses() {
+		for _, x := range e.Failing() {
 			if s := want[x.File]; s == "" || !strings.Contains(x.Error(), s) {
 				t.Fatalf("%v", x)
 			}

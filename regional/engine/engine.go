@@ -240,7 +240,7 @@ func (e *Engine) open(ctx context.Context, extURL *url.URL) error {
 		NotifyFunc: e.sender.notify, ExternalURL: extURL,
 		// A refused rule would have a line a sample.
 		Logger:  slog.New(obs.Limit(e.log.With("part", "rules").Handler(), time.Minute)),
-		Context: ctx, Registerer: e.reg, GroupLoader: e.loader,
+		Context: ctx, Metrics: ruleMetrics(e.reg, e.loader.tenants), GroupLoader: e.loader,
 		OutageTolerance: time.Hour, ForGracePeriod: 10 * time.Minute, ResendDelay: e.opts.ResendDelay,
 		DefaultRuleQueryOffset: func() time.Duration { return 0 },
 	})

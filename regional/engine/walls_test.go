@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/model/exemplar"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
@@ -560,5 +561,39 @@ func TestEvaluationsGiveWay(t *testing.T) {
 	close(over)
 	if !<-gave {
 		t.Error("it did not give way before its end")
+	}
+}
+
+// Figures of rule groups are of the platform's alone: a tenant chooses how many groups it has
+// and how they are called. What fails in them its objects' conditions say.
+func TestTenantsGroupsAreNoMetrics(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	groups := []string{}
+	for i := range 50 {
+		groups = append(groups, group(fmt.Sprint("g", i), "a:b", `vector(1) + on (x) (vector(1) or label_replace(vector(1), "y", "1", "", ""))`))
+	}
+	e := open(t, Options{Registerer: reg, EvaluationInterval: 50 * time.Millisecond, Rules: []RuleGroup{file("shipped", "", group("g", "shipped:out", "vector(1)")), file("acme/a", "acme", groups...)}})
+	testkit.Eventually(t, "the tenant's groups fail", func() error {
+		if failing := e.Failing(); len(failing) != 50 || !strings.Contains(failing[0].Error(), "many") {
+			return fmt.Errorf("%d fail: %.300v", len(failing), failing)
+		}
+		return nil
+	})
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			for _, l := range m.Label {
+				if l.GetName() == "rule_group" {
+					seen[l.GetValue()]++
+				}
+			}
+		}
+	}
+	if len(seen) != 1 || seen["shipped;g"] == 0 {
+		t.Errorf("series by group: %v", seen)
 	}
 }

@@ -189,7 +189,7 @@ func (h *holdings) failing() []relay.ItemError {
 	h.mu.Unlock()
 	byObject := map[string]relay.ItemError{}
 	for _, e := range engines {
-		for _, x := range e.Excesses() {
+		for _, x := range e.Failing() {
 			if old, ok := byObject[x.File]; !ok || x.Error() < old.Err.Error() {
 				byObject[x.File] = relay.ItemError{Kind: "AlertRules", Name: x.File, Err: x}
 			}
