@@ -16,6 +16,7 @@ import (
 	"muster.dev/muster/control/api/logrule"
 	"muster.dev/muster/control/api/region"
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/logquery"
 )
 
@@ -83,6 +84,10 @@ type made struct {
 	err  error
 }
 
+// MaxRules are how many of a tenant's are evaluated; an object that does not fit in whole is
+// left out. Each is a question to the store every round, however cheap.
+const MaxRules = 500
+
 // SetRules takes the rules of all tenants. An object that can't be used keeps what it
 // said before, and is reported. Of a change of one object the others cost nothing.
 func (r *Runner) SetRules(tenants []region.Rules) []RuleError {
@@ -91,8 +96,14 @@ func (r *Runner) SetRules(tenants []region.Rules) []RuleError {
 	plans, bad, now := map[objectID][]*plan{}, map[objectID]bool{}, map[objectID]made{}
 	var errs []RuleError
 	for _, t := range tenants {
+		room := MaxRules
 		for _, set := range t.Logs {
 			id := objectID{t.Tenant, set.Name}
+			if room -= len(set.Spec.Rules); room < 0 && t.Tenant != fleet.PlatformTenant {
+				errs = append(errs, RuleError{t.Tenant, set.Name, fmt.Errorf("with its %d rules the tenant would have more than %d; delete some", len(set.Spec.Rules), MaxRules)})
+				room += len(set.Spec.Rules)
+				continue
+			}
 			p := r.plans[id]
 			m, had := r.made[id]
 			if !had || !reflect.DeepEqual(m.spec, set.Spec) {

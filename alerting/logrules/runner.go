@@ -8,12 +8,14 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/turns"
 )
 
 // Runner evaluates the rules while this process owns them.
@@ -38,6 +40,7 @@ type Runner struct {
 	units map[unitID]*unit
 	index *index
 	epoch int64
+	slots *turns.Slots
 }
 
 // Status is what a Runner is doing; it is JSON for the debug page.
@@ -73,7 +76,8 @@ func New(o Options) (*Runner, error) {
 	if err := o.defaults(); err != nil {
 		return nil, err
 	}
-	return &Runner{o: o, lease: newLease(o), m: newMetrics(o.Registerer), plans: map[objectID][]*plan{}, bad: map[objectID]bool{}, readTo: o.Now(), units: map[unitID]*unit{}}, nil
+	return &Runner{o: o, lease: newLease(o), m: newMetrics(o.Registerer), plans: map[objectID][]*plan{}, bad: map[objectID]bool{}, readTo: o.Now(), units: map[unitID]*unit{},
+		slots: turns.New(o.Concurrency, o.Concurrency, max(1, o.Concurrency-1))}, nil
 }
 
 // Run evaluates until the context ends, whenever this process owns the rules.
@@ -217,8 +221,7 @@ func (r *Runner) evaluate(ctx context.Context, plans map[objectID][]*plan, bad m
 	if ierr := r.reindex(ctx, w, want, bad); ierr != nil {
 		return errors.Join(err, ierr)
 	}
-	var g errgroup.Group
-	g.SetLimit(r.o.Concurrency)
+	units := map[string][]*unit{} // by whose rule it is
 	for id, p := range want {
 		u := r.units[id]
 		if u == nil {
@@ -226,15 +229,52 @@ func (r *Runner) evaluate(ctx context.Context, plans map[objectID][]*plan, bad m
 			r.units[id] = u
 		}
 		u.plan = p
-		g.Go(func() error {
-			u.err = r.guard(func() error { return u.turn(ctx, w, selected(p, byTenant[id.Sites]), now) })
-			if u.err != nil {
-				r.m.errors.Inc()
+		units[id.Tenant] = append(units[id.Tenant], u)
+	}
+	r.inTurns(ctx, units, func(u *unit) {
+		u.err = r.guard(func() error { return u.turn(ctx, w, selected(u.plan, byTenant[u.id.Sites]), now) })
+		if u.err != nil {
+			r.m.errors.Inc()
+		}
+	})
+	return err
+}
+
+// inTurns evaluates the units of all tenants, each tenant's own beginning with what had its
+// turn longest ago. They share what runs at one time, and who had the time between two rounds to
+// itself goes on in the next one: many rules, or slow ones, hold up their own tenant.
+func (r *Runner) inTurns(ctx context.Context, units map[string][]*unit, evaluate func(*unit)) {
+	began := r.o.Now()
+	var all sync.WaitGroup
+	for tenant, us := range units {
+		slices.SortFunc(us, func(a, b *unit) int {
+			return cmp.Or(a.turned.Compare(b.turned), cmp.Compare(a.id.String(), b.id.String()))
+		})
+		var used atomic.Int64
+		var g errgroup.Group
+		g.SetLimit(r.o.Concurrency)
+		all.Go(func() {
+			for _, u := range us {
+				g.Go(func() error {
+					release, err := r.slots.Acquire(ctx, turns.Class{Tenant: tenant})
+					if err != nil {
+						return nil // the end
+					}
+					defer release()
+					from := r.o.Now()
+					if from.Sub(began) >= r.o.Interval && time.Duration(used.Load()) >= r.o.Interval {
+						return nil
+					}
+					u.turned = from
+					evaluate(u)
+					used.Add(int64(r.o.Now().Sub(from)))
+					return nil
+				})
 			}
-			return nil
+			_ = g.Wait()
 		})
 	}
-	return errors.Join(err, g.Wait())
+	all.Wait()
 }
 
 // guard keeps a rule that panics from the others.

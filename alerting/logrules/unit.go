@@ -60,6 +60,7 @@ type unit struct {
 	behind    time.Duration
 	cut       int64
 	readTo    time.Time // by the own clock: when what was read last was taken in
+	turned    time.Time // when its last turn began
 }
 
 // owner is what a unit needs of the Runner.
@@ -102,7 +103,8 @@ func (u *unit) evaluate(ctx context.Context, w *owner, sites map[string]Site, no
 	}
 	sendErr := u.send(ctx, w, box)
 	var readErr error
-	for i := 0; i < maxStretches && u.st.Position.Before(now) && readErr == nil; i++ {
+	began := w.Now() // others wait for the turn
+	for i := 0; i < maxStretches && u.st.Position.Before(now) && readErr == nil && w.Now().Sub(began) < w.Interval; i++ {
 		readErr = u.read(ctx, w, sites, now)
 	}
 	if !now.IsZero() {

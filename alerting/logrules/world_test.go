@@ -37,9 +37,10 @@ type memSource struct {
 	lines   []line
 	told    time.Time // the latest Now: no line may appear at or before it
 	err     error
-	failBy  string        // a field by which nothing can be grouped
-	extra   []Group       // more than was asked for
-	most    time.Duration // of one query; 0: any
+	failBy  string                    // a field by which nothing can be grouped
+	extra   []Group                   // more than was asked for
+	most    time.Duration             // of one query; 0: any
+	slow    func(Query) time.Duration // how long one takes; nil: no time
 	queries []Query
 }
 
@@ -53,6 +54,9 @@ func (s *memSource) Now(context.Context) (time.Time, error) {
 }
 
 func (s *memSource) Groups(_ context.Context, q Query) (Groups, error) {
+	if s.slow != nil {
+		time.Sleep(s.slow(q)) // in a bubble of synctest
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
