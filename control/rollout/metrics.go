@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 
 	"muster.dev/muster/control/api/v1alpha1"
@@ -12,6 +13,14 @@ import (
 
 // remembered is how long the series of a rollout that has ended stay.
 const remembered = time.Hour
+
+// A rollout has two dozen series under a name that its tenant chose, which whoever scrapes
+// this process keeps for hours. So of a tenant's names shownAtOnce have them, and one more
+// each shownEvery; those that had to wait come later.
+const (
+	shownAtOnce = 200
+	shownEvery  = 30 * time.Second
+)
 
 // metrics tells of the rollouts that are under way, or ended within the last hour.
 type metrics struct {
@@ -24,6 +33,7 @@ type metrics struct {
 
 	mu   sync.Mutex
 	seen map[types.NamespacedName]*seen
+	show map[string]*rate.Limiter // by tenant
 }
 
 // seen is a rollout as it was last looked at.
@@ -45,7 +55,7 @@ func newMetrics() *metrics {
 		sites:     desc("muster_rollout_sites", "Sites of the rollout, by where they stand.", "step"),
 		gate:      desc("muster_rollout_gate", "1 for what the gate of the current wave says.", "gate", "verdict"),
 		moved:     desc("muster_rollout_progress_timestamp_seconds", "When a site or the phase of the rollout changed last, or its soak got on."),
-		seen:      map[types.NamespacedName]*seen{},
+		seen:      map[types.NamespacedName]*seen{}, show: map[string]*rate.Limiter{},
 	}
 }
 
@@ -94,19 +104,33 @@ func (m *metrics) decided(list []v1alpha1.RolloutDecision) {
 func (m *metrics) see(j *job, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	was := m.seen[j.key]
+	if at := j.r.Status.EndedAt; j.r.Status.Phase.Ended() && (at == nil || now.Sub(at.Time) > remembered) {
+		delete(m.seen, j.key)
+		return
+	}
+	if was == nil && !m.showLocked(j.tenant, now) {
+		return
+	}
 	next := &seen{tenant: j.tenant, status: *j.r.Status.DeepCopy(), moved: now}
-	if was := m.seen[j.key]; was != nil {
+	if was != nil {
 		if was.status.Phase == next.status.Phase && was.status.Sites == next.status.Sites && soaked(&was.status) == soaked(&next.status) {
 			next.moved = was.moved
 		}
 	} else if n := len(next.status.Decisions); n > 0 { // this process has just started
 		next.moved = next.status.Decisions[n-1].At.Time
 	}
-	if at := next.status.EndedAt; next.status.Phase.Ended() && (at == nil || now.Sub(at.Time) > remembered) {
-		delete(m.seen, j.key)
-		return
-	}
 	m.seen[j.key] = next
+}
+
+// showLocked tells whether one more rollout of the tenant may have series.
+func (m *metrics) showLocked(tenant string, now time.Time) bool {
+	l := m.show[tenant]
+	if l == nil {
+		l = rate.NewLimiter(rate.Every(shownEvery), shownAtOnce)
+		m.show[tenant] = l
+	}
+	return l.AllowN(now, 1)
 }
 
 // soaked is how far the gates of the current wave have come.
