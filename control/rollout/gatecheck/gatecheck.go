@@ -28,6 +28,7 @@ import (
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/rollout/readings"
+	"muster.dev/muster/internal/fairshare"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
 )
@@ -39,8 +40,10 @@ const (
 	maxKept = 500
 	// maxAtOnce is how many of a tenant are answered at the same time.
 	maxAtOnce = 8
-	// workers is how many of all tenants are.
-	workers = 32
+	// allAtOnce is how many of all tenants are, of which one may hold as many as it leaves free.
+	allAtOnce = 32
+	// workers take checks up; those that may not be answered now are told so by the rest.
+	workers = allAtOnce + 8
 	// answerWithin bounds one answer: what gates read now, and what was before.
 	answerWithin = 30 * time.Second
 	sweepEvery   = time.Minute
@@ -77,8 +80,7 @@ type Controller struct {
 	answered *prometheus.CounterVec
 	memories memories
 
-	mu      sync.Mutex
-	running map[string]int // by tenant
+	running *fairshare.Shares
 }
 
 // New returns a Controller; Run runs it.
@@ -86,7 +88,7 @@ func New(o Options) *Controller {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Controller{o: o, running: map[string]int{},
+	return &Controller{o: o, running: fairshare.NewShares(allAtOnce),
 		queue:    workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Second, time.Minute)),
 		answered: promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{Name: "muster_gate_checks_total", Help: "Gate checks that were answered, by verdict."}, []string{"verdict"})}
 }
@@ -169,10 +171,10 @@ func (c *Controller) answer(ctx context.Context, key types.NamespacedName) error
 	case tenant == "":
 		status = held(fmt.Sprintf("namespace %s is no tenant's: ask in one of a tenant's namespaces", key.Namespace))
 	case !c.enter(tenant):
-		status = held(fmt.Sprintf("%d gate checks of tenant %s are being answered already; ask again in a few seconds", maxAtOnce, tenant))
+		status = held(fmt.Sprintf("as many gate checks of tenant %s are being answered as may be at once, %d or fewer while other tenants ask; ask again in a few seconds", tenant, maxAtOnce))
 	default:
 		status = func() v1alpha1.GateCheckStatus {
-			defer c.leave(tenant)
+			defer c.running.Give(tenant)
 			return c.evaluate(ctx, tenant, &g)
 		}()
 	}
@@ -195,22 +197,16 @@ func held(message string) v1alpha1.GateCheckStatus {
 	return v1alpha1.GateCheckStatus{Verdict: v1alpha1.GateUnknown, Message: message}
 }
 
+// enter says whether one more of the tenant may be answered now; then running.Give must follow.
 func (c *Controller) enter(tenant string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.running[tenant] >= maxAtOnce {
+	if !c.running.Take(tenant) {
 		return false
 	}
-	c.running[tenant]++
-	return true
-}
-
-func (c *Controller) leave(tenant string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.running[tenant]--; c.running[tenant] == 0 {
-		delete(c.running, tenant)
+	if c.running.Held(tenant) > maxAtOnce {
+		c.running.Give(tenant)
+		return false
 	}
+	return true
 }
 
 // sweep removes checks that are old, and of a namespace the oldest if they are too many.
