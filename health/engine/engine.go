@@ -187,7 +187,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e := &Engine{
 		opts: o, log: o.Logger, now: o.Now, planner: pl, mem: map[fleet.SiteID]*memory{}, left: map[fleet.SiteID]time.Time{}, virtual: map[[2]string]*VirtualSite{}, saidDown: map[string]bool{},
-		answers: &answers{},
+		answers: &answers{}, trials: newTrials(),
 	}
 	for _, r := range o.Regionals {
 		e.regionals = append(e.regionals, regionalState{Regional: r})

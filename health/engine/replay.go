@@ -77,7 +77,7 @@ func (e *Engine) TryHistory(caller context.Context, tenant string, candidate *v1
 	if e.opts.StoreQueryURL == "" {
 		return nil, fmt.Errorf("%w: there is none", ErrStore)
 	}
-	v, c, end, err := e.rehearse(tenant, candidate)
+	v, c, end, err := e.rehearse(caller, tenant, candidate)
 	if err != nil {
 		return nil, err
 	}

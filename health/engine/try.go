@@ -13,7 +13,9 @@ import (
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/health"
+	"muster.dev/muster/internal/fairshare"
 	"muster.dev/muster/internal/inventory"
+	"muster.dev/muster/internal/turns"
 )
 
 // Trial is what a policy that is not in force would make of a tenant's sites.
@@ -44,29 +46,37 @@ const (
 	maxTrials = 3
 	// tryFor is how long the queries of one may take.
 	tryFor = 20 * time.Second
+	// waitFor is how long one waits for its turn. Whoever tried least of late goes first.
+	waitFor = 8 * time.Second
+	// maxWaiting of all tenants, of which one may hold as many as it leaves free.
+	maxWaiting = 16
 )
 
-// trials counts those that run.
+// trials are the turns of those that run.
 type trials struct {
-	mu sync.Mutex
-	of map[string]bool // by tenant
+	slots   *turns.Slots
+	waiting *fairshare.Shares
 }
 
-func (t *trials) begin(tenant string) (end func(), err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.of[tenant] || len(t.of) >= maxTrials {
+func newTrials() trials {
+	return trials{turns.New(maxTrials, maxTrials, 1), fairshare.NewShares(maxWaiting)}
+}
+
+func (t *trials) begin(ctx context.Context, tenant string) (end func(), err error) {
+	if !t.waiting.Take(tenant) {
 		return nil, ErrTrying
 	}
-	if t.of == nil {
-		t.of = map[string]bool{}
+	defer t.waiting.Give(tenant)
+	wait, cancel := context.WithTimeout(ctx, waitFor)
+	defer cancel()
+	end, err = t.slots.Acquire(wait, turns.Class{Tenant: tenant})
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, ErrTrying
 	}
-	t.of[tenant] = true
-	return func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		delete(t.of, tenant)
-	}, nil
+	return end, nil
 }
 
 // Try evaluates a tenant's sites as the candidate would, and as the policies in force do,
@@ -74,7 +84,7 @@ func (t *trials) begin(tenant string) (end func(), err error) {
 // queries are confined to the tenant. Whether it is in shadow makes no difference. An error other than ErrTrying and ErrNotEvaluated
 // says what is wrong with the candidate. Any goroutine may call it.
 func (e *Engine) Try(caller context.Context, tenant string, candidate *v1alpha1.HealthPolicy) (*Trial, error) {
-	v, c, end, err := e.rehearse(tenant, candidate)
+	v, c, end, err := e.rehearse(caller, tenant, candidate)
 	if err != nil {
 		return nil, err
 	}
@@ -106,8 +116,8 @@ func (e *Engine) Try(caller context.Context, tenant string, candidate *v1alpha1.
 
 // rehearse begins a trial: the view that it is about, and who plays in it. If there is no
 // error, end must be called.
-func (e *Engine) rehearse(tenant string, candidate *v1alpha1.HealthPolicy) (v *View, c *cast, end func(), err error) {
-	if end, err = e.trials.begin(tenant); err != nil {
+func (e *Engine) rehearse(ctx context.Context, tenant string, candidate *v1alpha1.HealthPolicy) (v *View, c *cast, end func(), err error) {
+	if end, err = e.trials.begin(ctx, tenant); err != nil {
 		return nil, nil, nil, err
 	}
 	if v = e.view.Load(); v == nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,27 +114,74 @@ func TestTry(t *testing.T) {
 // One trial a tenant at a time, and few in all.
 func TestTrialsHaveTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var x trials
-		end, err := x.begin("a")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := x.begin("a"); !errors.Is(err, ErrTrying) {
-			t.Errorf("a second one of the tenant: %v", err)
-		}
-		for _, tenant := range []string{"b", "c"} {
-			if _, err := x.begin(tenant); err != nil {
-				t.Error(err)
+		x := newTrials()
+		ctx, cancel := context.WithCancel(t.Context())
+		var trying atomic.Int32
+		// Three tenants try all the time, with two hands each.
+		for i := range 6 {
+			go func() {
+				for tenant := string(rune('a' + i%3)); ctx.Err() == nil; {
+					end, err := x.begin(ctx, tenant)
+					if err != nil {
+						continue
+					}
+					trying.Add(1)
+					time.Sleep(tryFor)
+					trying.Add(-1)
+					end()
+				}
+			}()
+			if i < 3 {
+				time.Sleep(tryFor / 3)
 			}
 		}
-		if _, err := x.begin("d"); !errors.Is(err, ErrTrying) {
-			t.Errorf("one too many: %v", err)
+		synctest.Wait()
+		if n := trying.Load(); n != maxTrials {
+			t.Errorf("%d trials run", n)
 		}
-		end()
-		if _, err := x.begin("d"); err != nil {
-			t.Error(err)
+		for range 5 {
+			end, err := x.begin(ctx, "d")
+			if err != nil {
+				t.Fatalf("a fourth tenant gets no turn: %v", err)
+			}
+			again, short := context.WithTimeout(ctx, time.Second)
+			if _, err := x.begin(again, "d"); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a second one of the tenant: %v", err)
+			}
+			short()
+			end()
 		}
-		if _, err := (&Engine{}).Try(context.Background(), "a", &v1alpha1.HealthPolicy{}); !errors.Is(err, ErrNotEvaluated) {
+		cancel()
+		time.Sleep(tryFor)
+
+		// Of one that never ends others are told that they have to wait, at once if too many do.
+		x = newTrials()
+		for _, tenant := range []string{"a", "b", "c"} {
+			if _, err := x.begin(t.Context(), tenant); err != nil {
+				t.Fatal(err)
+			}
+		}
+		began := time.Now()
+		var refused atomic.Int32
+		for range 20 {
+			go func() {
+				if _, err := x.begin(t.Context(), "a"); errors.Is(err, ErrTrying) {
+					refused.Add(1)
+				}
+			}()
+		}
+		synctest.Wait()
+		if n := refused.Load(); n != 20-maxWaiting/2 {
+			t.Errorf("%d of 20 are told at once", n)
+		}
+		if _, err := x.begin(t.Context(), "d"); !errors.Is(err, ErrTrying) || time.Since(began) != waitFor {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+		synctest.Wait()
+		if n := refused.Load(); n != 20 {
+			t.Errorf("%d of 20 are told in the end", n)
+		}
+		if _, err := (&Engine{trials: newTrials()}).Try(context.Background(), "a", &v1alpha1.HealthPolicy{}); !errors.Is(err, ErrNotEvaluated) {
 			t.Errorf("before the first evaluation: %v", err)
 		}
 	})
