@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -119,6 +120,9 @@ func TestResetGoesItsWay(t *testing.T) {
 	if r.step(v1alpha1.ResetConfirmed); r.signed[1].Nonce[31] != 2 {
 		t.Error("no order for it")
 	}
+	r.says.online = false // what it has confirmed stands while it is away
+	r.step(v1alpha1.ResetConfirmed)
+	r.says.online = true
 	r.says.answer = &wire.FactoryResetAnswer{Request: "one", Begun: true, Message: "3 left"}
 	if st := r.step(v1alpha1.ResetResetting); st.Message != "3 left" {
 		t.Error(st.Message)
@@ -187,12 +191,21 @@ func TestResetThatEnds(t *testing.T) {
 	r.site.Spec.Reset = nil
 	r.step(v1alpha1.ResetCancelled)
 
+	r.ask("taken back")
+	r.answer("taken back", 1, nil)
+	r.step(v1alpha1.ResetConfirmed)
+	asked := r.site.Spec.Reset
+	r.site.Spec.Reset = nil
+	r.step(v1alpha1.ResetCancelled)
+	r.site.Spec.Reset = asked // and what is over does not begin again
+	r.step(v1alpha1.ResetCancelled)
+
 	r.ask("two")
 	r.answer("two", 1, nil)
 	r.step(v1alpha1.ResetConfirmed)
 	r.now = r.now.Add(time.Hour)
 	st := r.step(v1alpha1.ResetExpired)
-	if st.NextKey != nextKey || !r.site.ComesBackAs(nextKey) {
+	if st.NextKey != nextKey || !r.site.ComesBackAs(nextKey) || !strings.HasPrefix(st.Message, "the site confirmed it, and did not say by 2026-03-01T13:00:00Z") {
 		t.Errorf("it may have begun, and is locked out: %+v", st)
 	}
 	r.ask("three") // what it vouched for stays
@@ -200,7 +213,9 @@ func TestResetThatEnds(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	r.now = r.now.Add(time.Hour)
-	r.step(v1alpha1.ResetExpired)
+	if st := r.step(v1alpha1.ResetExpired); !strings.HasPrefix(st.Message, "the site did not answer by ") {
+		t.Error(st.Message)
+	}
 	r.answer("three", 2, nil) // too late
 	r.step(v1alpha1.ResetExpired)
 
@@ -214,9 +229,154 @@ func TestResetThatEnds(t *testing.T) {
 	if st := r.step(v1alpha1.ResetRefused); st.Message != "too old" {
 		t.Error(st.Message)
 	}
-	r.site.Spec.PublicKey, r.site.Status.Reset = "", nil
+	r.site.Spec.PublicKey, r.site.Status.Reset.NextKey = "", ""
+	r.step(v1alpha1.ResetRefused) // that it has no key is not the key that it was to come back with
+	r.site.Status.Reset = nil
 	if st := nextReset(r.site, r.says, r.now, nil); st.Phase != v1alpha1.ResetRefused || !strings.Contains(st.Message, "no machine") {
 		t.Errorf("%+v", st)
+	}
+}
+
+// What speaks against a reset before the site answers, and what its answer takes the place of.
+func TestWhatSpeaksAgainstAReset(t *testing.T) {
+	condition := func(status metav1.ConditionStatus, message string) *report {
+		return &report{conditions: []metav1.Condition{{Type: conditionResetApplied, Status: status, Reason: "Because", Message: message}}}
+	}
+	answering := condition(metav1.ConditionFalse, "not yet")
+	answering.reset = &wire.FactoryResetAnswer{Request: "one"}
+	id := fleet.SiteID{Tenant: "acme", Name: "paris"}
+	for name, c := range map[string]struct {
+		st   siteState
+		want string
+	}{
+		"nothing was said":             {siteState{online: true}, ""},
+		"an older agent":               {siteState{capability: wire.ResetCapability - 1, agent: "1.2.3"}, "the agent 1.2.3 of the site can't be reset from the centre: update it"},
+		"an older one without a name":  {siteState{capability: 1}, "the agent (version unknown) of the site can't"},
+		"one that can":                 {siteState{capability: wire.ResetCapability, report: &report{}}, ""},
+		"one that refuses":             {siteState{capability: wire.ResetCapability, report: condition(metav1.ConditionFalse, "switch it on")}, "switch it on"},
+		"without a word":               {siteState{report: condition(metav1.ConditionFalse, "")}, "Because"},
+		"older, and it refuses":        {siteState{capability: 1, agent: "1.2.3", report: condition(metav1.ConditionFalse, "switch it on")}, "the agent 1.2.3"},
+		"one that takes it":            {siteState{report: condition(metav1.ConditionTrue, "waits")}, ""},
+		"one that refuses and answers": {siteState{report: answering}, ""},
+	} {
+		c.st.id = id
+		got := c.st.resetSaysLocked()
+		if !strings.HasPrefix(got.refused, c.want) || (got.refused == "") != (c.want == "") || got.id != id || got.online != c.st.online || (got.answer != nil) != (c.st.report == answering) {
+			t.Errorf("%s: %+v, want %q", name, got, c.want)
+		}
+	}
+}
+
+// An order that could not be signed is asked for again, and confirms nothing.
+func TestResetWithoutAnOrder(t *testing.T) {
+	r := newResetRig(t)
+	r.ask("one")
+	r.answer("one", 1, nil)
+	for name, sign := range map[string]func(*factoryreset.Order) ([]byte, error){
+		"nobody signs":       nil,
+		"it can't be signed": func(*factoryreset.Order) ([]byte, error) { return nil, errors.New("the key is away") },
+	} {
+		if st := nextReset(r.site, r.says, r.now, sign); st.Phase != v1alpha1.ResetAsked || st.NextKey != "" || st.Order != nil || st.Message != "waits for the site to confirm it" {
+			t.Errorf("%s: %+v", name, st)
+		}
+	}
+	r.step(v1alpha1.ResetConfirmed)
+	r.says.answer = &wire.FactoryResetAnswer{Request: "one", Begun: true, Message: "3 left"}
+	r.step(v1alpha1.ResetResetting)
+	for _, silent := range []*wire.FactoryResetAnswer{nil, {Request: "one", Begun: true}, {Request: "another", Begun: true, Message: "9 left"}} {
+		if r.says.answer = silent; r.step(v1alpha1.ResetResetting).Message != "3 left" {
+			t.Errorf("what was said last is forgotten: %+v", r.site.Status.Reset)
+		}
+	}
+}
+
+// Time alone ends what was asked for or confirmed, and nothing else.
+func TestWhatOfAResetIsDue(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		asked   string
+		expires time.Duration
+		is      *v1alpha1.SiteResetStatus
+		want    bool
+	}{
+		"asked, and over":        {"one", 0, &v1alpha1.SiteResetStatus{ID: "one", Phase: v1alpha1.ResetAsked}, true},
+		"asked":                  {"one", time.Second, &v1alpha1.SiteResetStatus{ID: "one", Phase: v1alpha1.ResetAsked}, false},
+		"confirmed, and over":    {"one", 0, &v1alpha1.SiteResetStatus{ID: "one", Phase: v1alpha1.ResetConfirmed}, true},
+		"begun":                  {"one", 0, &v1alpha1.SiteResetStatus{ID: "one", Phase: v1alpha1.ResetResetting, Since: metav1.NewTime(now)}, false},
+		"refused":                {"one", 0, &v1alpha1.SiteResetStatus{ID: "one", Phase: v1alpha1.ResetRefused}, false},
+		"another was asked for":  {"two", 0, &v1alpha1.SiteResetStatus{ID: "one", Phase: v1alpha1.ResetAsked}, false},
+		"nothing is known of it": {"one", 0, nil, false},
+		"taken back":             {"", 0, &v1alpha1.SiteResetStatus{ID: "one", Phase: v1alpha1.ResetAsked}, false},
+	} {
+		st := siteState{obj: &v1alpha1.Site{Status: v1alpha1.SiteStatus{Reset: c.is}}}
+		if c.asked != "" {
+			st.obj.Spec.Reset = &v1alpha1.SiteReset{ID: c.asked, Expires: metav1.NewTime(now.Add(c.expires))}
+		}
+		if got := st.resetDueLocked(now); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// A merge patch takes away what is gone, and is none where nothing changed.
+func TestResetPatch(t *testing.T) {
+	was := &v1alpha1.SiteResetStatus{ID: "one", Phase: v1alpha1.ResetConfirmed, Nonce: "aa", Order: []byte("o"), NextKey: nextKey}
+	is := was.DeepCopy()
+	if p := resetPatch(was, is); p != nil {
+		t.Errorf("nothing changed: %v", p)
+	}
+	if p := resetPatch(was, nil); p != nil {
+		t.Errorf("nothing is known: %v", p)
+	}
+	is.Phase, is.Nonce, is.Order = v1alpha1.ResetCancelled, "", nil
+	p := resetPatch(was, is)
+	for _, gone := range []string{"nonce", "order"} {
+		if v, named := p[gone]; !named || v != nil {
+			t.Errorf("%s stays: %v", gone, p)
+		}
+	}
+	if p["phase"] != string(v1alpha1.ResetCancelled) || p["nextKey"] != nextKey {
+		t.Errorf("%v", p)
+	}
+	if p := resetPatch(nil, was); p["nonce"] != "aa" || p["id"] != "one" {
+		t.Errorf("the first: %v", p)
+	}
+}
+
+// The certificates of the key before are refused once, when the site comes back with the next.
+func TestTheFormerKeyIsRefused(t *testing.T) {
+	w := newWorld(t).started()
+	until := metav1.NewTime(time.Now().Add(24 * time.Hour))
+	site := func(name string, phase v1alpha1.ResetPhase, next, key string) fleet.SiteID {
+		return w.site(name, func(s *v1alpha1.Site) {
+			s.Spec.PublicKey, s.Status.CertificateNotAfter = key, &until
+			s.Status.Reset = &v1alpha1.SiteResetStatus{ID: "one", Phase: phase, Key: "former", NextKey: next}
+		})
+	}
+	refused := func(id fleet.SiteID) (revocation, bool) {
+		w.server.mu.Lock()
+		defer w.server.mu.Unlock()
+		r, is := w.server.revoked[id]
+		return r, is
+	}
+	back := site("back", v1alpha1.ResetResetting, nextKey, nextKey)
+	first, is := refused(back)
+	if !is || first.Reason != "the site was reset, and has another key now" || first.IssuedBefore.IsZero() {
+		t.Fatalf("%+v", first)
+	}
+	w.pass(time.Hour) // the certificate that it gets now is good
+	w.server.SetSite(back, w.get("back"))
+	if again, _ := refused(back); again != first {
+		t.Errorf("refused once more: %+v, %+v", first, again)
+	}
+	for _, id := range []fleet.SiteID{
+		site("away", v1alpha1.ResetResetting, nextKey, "former"),
+		site("asked", v1alpha1.ResetAsked, "", ""),
+		site("long-ago", v1alpha1.ResetCompleted, nextKey, nextKey), // told before control started anew
+	} {
+		if r, is := refused(id); is {
+			t.Errorf("%s: %+v", id, r)
+		}
 	}
 }
 
@@ -271,12 +431,21 @@ func TestResetThatIsOverdue(t *testing.T) {
 	if _, is := resetOverdue(nil, false, r.now); is {
 		t.Error("a site that was never reset has the condition")
 	}
+	for reason, r := range map[string]*v1alpha1.SiteResetStatus{"Over": st, "Resetting": {Phase: v1alpha1.ResetResetting, Since: metav1.NewTime(r.now)}} {
+		if c, is := resetOverdue(r, true, r.Since.Time); !is || c.Status != metav1.ConditionFalse || c.Reason != reason {
+			t.Errorf("of one that is %s and had the condition: %+v", r.Phase, c)
+		}
+	}
 }
 
 // A site's answer is outside bytes.
 func TestCleanReset(t *testing.T) {
 	problems := 0
 	problem := func(string, ...any) { problems++ }
+	fits := &wire.FactoryResetAnswer{Request: strings.Repeat("a", 63), Nonce: make([]byte, 32), PublicKey: make([]byte, 1024), Signature: make([]byte, 1024), NextKey: nextKey}
+	if a := cleanReset(fits, problem); problems != 0 || len(a.GetRequest()) != 63 || len(a.GetNonce()) != 32 || len(a.GetPublicKey()) != 1024 || len(a.GetSignature()) != 1024 || a.GetNextKey() != nextKey {
+		t.Errorf("what fits: %v", a)
+	}
 	for name, a := range map[string]*wire.FactoryResetAnswer{
 		"a long id": {Request: strings.Repeat("a", 64)}, "a long nonce": {Nonce: make([]byte, 33)}, "a long key": {PublicKey: make([]byte, 1025)},
 		"a long signature": {Signature: make([]byte, 1025)}, "no hash": {NextKey: "x"},
