@@ -203,22 +203,36 @@ func (w *world) abort(name string) {
 // TestKilledAnywhere ends control at its first, second or third write, before the API
 // server gets it or before control hears that it did, and starts another, until a rollout
 // has ended: the end is the same, and nobody got what they should not have.
-func TestKilledAnywhere(t *testing.T) {
+func TestKilledAnywhere(t *testing.T) { killedAnywhere(t, "ro-kill", 1) }
+
+// TestOneOfTwoControlsIsKilled is the same where two run at a time: what one left half done
+// the other goes on with at once.
+func TestOneOfTwoControlsIsKilled(t *testing.T) { killedAnywhere(t, "ro-kill-two", 2) }
+
+func killedAnywhere(t *testing.T, tenant string, controls int) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	w := newWorld(t, "ro-kill")
+	w := newWorld(t, tenant)
 	w.deployment("web", "web:1")
 	kills := 0
 	until := func(name string, phase v1alpha1.RolloutPhase) {
 		testkit.Eventually(t, fmt.Sprintf("rollout %s is %s", name, phase), func() error {
-			stop, died := w.controlThat(1+rng.IntN(3), rng.IntN(2) == 0)
-			select {
-			case <-died:
-				kills++
-			case <-time.After(3 * time.Second): // it has nothing more to write
+			idle, cancel := context.WithTimeout(t.Context(), 3*time.Second) // by then there is nothing more to write
+			defer cancel()
+			var deaths []<-chan struct{}
+			for range controls {
+				stop, died := w.controlThat(1+rng.IntN(3), rng.IntN(2) == 0)
+				defer stop()
+				deaths = append(deaths, died)
 			}
-			stop()
+			for _, died := range deaths {
+				select {
+				case <-died:
+					kills++
+				case <-idle.Done():
+				}
+			}
 			r, err := w.get(name)
 			if err == nil && r.Status.Phase != phase {
 				err = fmt.Errorf("%s: %s", r.Status.Phase, r.Status.Message)
