@@ -4,14 +4,19 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -29,6 +34,12 @@ import (
 // sites, each of which has what it should have and says status of it, until the test ends.
 func summing(t *testing.T, admin *rest.Config, sites map[string][]fleet.SiteID, status func(name string, site fleet.SiteID) string, state ...func(fleet.SiteID) workload.State) (*sum.Controller, client.Client) {
 	t.Helper()
+	return summingWith(t, admin, func(*sum.Options) {}, sites, status, state...)
+}
+
+// summingWith is summing with other options.
+func summingWith(t *testing.T, admin *rest.Config, with func(*sum.Options), sites map[string][]fleet.SiteID, status func(name string, site fleet.SiteID) string, state ...func(fleet.SiteID) workload.State) (*sum.Controller, client.Client) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	scheme := runtime.NewScheme()
 	if err := sum.AddToScheme(scheme); err != nil {
@@ -45,7 +56,7 @@ func summing(t *testing.T, admin *rest.Config, sites map[string][]fleet.SiteID, 
 	var running sync.WaitGroup
 	running.Go(func() { _ = informers.Start(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
-	c := sum.New(sum.Options{
+	o := sum.Options{
 		Cache: informers, Client: api, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Items: func(string) []string { return nil },
 		Online:  func(fleet.SiteID) bool { return true },
 		Granted: offered.NewSet(machine, virtualMachine).Of,
@@ -69,7 +80,9 @@ func summing(t *testing.T, admin *rest.Config, sites map[string][]fleet.SiteID, 
 			}
 			return out
 		},
-	})
+	}
+	with(&o)
+	c := sum.New(o)
 	if err := c.Watch(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -170,4 +183,87 @@ func TestRevisions(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// behind is a cache that has not seen yet what workloads were.
+type behind struct{ cache.Cache }
+
+func (b behind) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	switch list.(type) {
+	case *appsv1.ReplicaSetList, *appsv1.ControllerRevisionList:
+		return nil
+	}
+	return b.Cache.List(ctx, list, opts...)
+}
+
+// TestGoingBackInTheSameSecond: what a workload was a moment ago is kept when somebody goes
+// back to it, though no status is written meanwhile, and the cache is behind.
+func TestGoingBackInTheSameSecond(t *testing.T) {
+	admin, _ := start(t)
+	ctx := t.Context()
+	paris := fleet.SiteID{Tenant: "vk", Name: "paris"}
+	_, api := summingWith(t, admin, func(o *sum.Options) { o.Every, o.Cache = time.Hour, behind{o.Cache} },
+		map[string][]fleet.SiteID{"hasty": {paris}}, func(string, fleet.SiteID) string { return `{"replicas":1,"readyReplicas":1}` })
+	labels, one := map[string]string{"app": "hasty"}, int32(1)
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "app:1"}}}}
+	at := metav1.ObjectMeta{Namespace: mine, Name: "hasty"}
+	selector := &metav1.LabelSelector{MatchLabels: labels}
+	objects := map[string]client.Object{
+		"Deployment":  &appsv1.Deployment{ObjectMeta: at, Spec: appsv1.DeploymentSpec{Replicas: &one, Selector: selector, Template: template}},
+		"StatefulSet": &appsv1.StatefulSet{ObjectMeta: at, Spec: appsv1.StatefulSetSpec{Replicas: &one, Selector: selector, Template: template}},
+	}
+	revisions := map[string]func() (map[string]int64, error){
+		"Deployment": func() (map[string]int64, error) {
+			var list appsv1.ReplicaSetList
+			err := api.List(ctx, &list, client.InNamespace(mine), client.MatchingLabels(labels))
+			out := map[string]int64{}
+			for _, rs := range list.Items {
+				out[rs.Spec.Template.Spec.Containers[0].Image], _ = strconv.ParseInt(rs.Annotations["deployment.kubernetes.io/revision"], 10, 64)
+			}
+			return out, err
+		},
+		"StatefulSet": func() (map[string]int64, error) {
+			var list appsv1.ControllerRevisionList
+			err := api.List(ctx, &list, client.InNamespace(mine), client.MatchingLabels(labels))
+			out := map[string]int64{}
+			for _, r := range list.Items {
+				_, image, _ := strings.Cut(string(r.Data.Raw), `"image":"`)
+				image, _, _ = strings.Cut(image, `"`)
+				out[image] = r.Revision
+			}
+			return out, err
+		},
+	}
+	for kind, o := range objects {
+		if err := api.Create(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+		has := func(want map[string]int64) {
+			t.Helper()
+			testkit.Eventually(t, fmt.Sprintf("the revisions of the %s are %v", kind, want), func() error {
+				got, err := revisions[kind]()
+				if err == nil && !maps.Equal(got, want) {
+					err = fmt.Errorf("%v", got)
+				}
+				return err
+			})
+		}
+		set := func(image string) {
+			t.Helper()
+			patch := fmt.Appendf(nil, `{"spec":{"template":{"spec":{"containers":[{"name":"c","image":%q}]}}}}`, image)
+			if err := api.Patch(ctx, o, client.RawPatch(types.StrategicMergePatchType, patch)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		has(map[string]int64{"app:1": 1})
+		set("app:2")
+		has(map[string]int64{"app:1": 1, "app:2": 2})
+		set("app:1") // as kubectl rollout undo does, which goes to the last but one
+		has(map[string]int64{"app:1": 3, "app:2": 2})
+		set("app:3")
+		has(map[string]int64{"app:1": 3, "app:2": 2, "app:3": 4})
+		if err := api.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

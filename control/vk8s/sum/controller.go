@@ -32,13 +32,10 @@ import (
 	"muster.dev/muster/internal/workload"
 )
 
-// every bounds how often the status of one object is written.
-const every = time.Second
-
-// Options of a Controller; all are required.
+// Options of a Controller; all but Every are required.
 type Options struct {
 	Cache  cache.Cache
-	Client client.Client // writes status, and what workloads were
+	Client client.Client // writes status, and what workloads were, past the Cache
 	// States is what sites say of an item.
 	States func(item string) map[fleet.SiteID]*wire.WorkloadStatus
 	// Items are those of a namespace of which any site has said something.
@@ -49,6 +46,9 @@ type Options struct {
 	// Granted tells of a kind that is carried to sites.
 	Granted func(schema.GroupKind) (offered.Kind, bool)
 	Logger  *slog.Logger
+	// Every bounds how often the status of one object is written, unless it is changed: what
+	// it was is kept at once, for who goes back in the same second. 0: a second.
+	Every time.Duration
 }
 
 // Controller writes the status of workloads.
@@ -63,8 +63,9 @@ type Controller struct {
 
 // New returns a Controller that knows nothing until it runs.
 func New(o Options) *Controller {
+	o.Every = cmp.Or(o.Every, time.Second)
 	return &Controller{o: o, objects: map[string]client.Object{}, spaces: map[string]map[string]bool{},
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](every, time.Minute))}
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](o.Every, time.Minute))}
 }
 
 // summed are the kinds whose status is a sum.
@@ -88,7 +89,7 @@ func groupOf(kind string) string {
 // Touch says that something of items changed: what sites say of them, or where they go.
 func (c *Controller) Touch(items []string) {
 	for _, item := range items {
-		c.queue.AddAfter(item, every)
+		c.queue.AddAfter(item, c.o.Every)
 	}
 }
 
@@ -133,7 +134,7 @@ func (c *Controller) Watch(ctx context.Context) error {
 		item := func(o client.Object) string {
 			return workload.ItemName(groupOf(kind), kind, o.GetNamespace(), o.GetName())
 		}
-		put := func(o any) {
+		put := func(o any, after time.Duration) {
 			if o, ok := o.(client.Object); ok {
 				c.mu.Lock()
 				c.objects[item(o)] = o
@@ -142,10 +143,16 @@ func (c *Controller) Watch(ctx context.Context) error {
 				}
 				c.spaces[o.GetNamespace()][item(o)] = true
 				c.mu.Unlock()
-				c.queue.AddAfter(item(o), every)
+				c.queue.AddAfter(item(o), after)
 			}
 		}
-		reg, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: put, UpdateFunc: func(_, o any) { put(o) }, DeleteFunc: func(o any) {
+		reg, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: func(o any) { put(o, 0) }, UpdateFunc: func(was, o any) {
+			after := c.o.Every
+			if was, ok := was.(client.Object); ok && was.GetGeneration() != o.(client.Object).GetGeneration() {
+				after = 0
+			}
+			put(o, after)
+		}, DeleteFunc: func(o any) {
 			if d, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
 				o = d.Obj
 			}
@@ -181,7 +188,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		case apierrors.IsNotFound(err):
 		// The watch brings the newer one, or one goes of which a namesake takes the place.
 		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-			c.queue.AddAfter(item, every)
+			c.queue.AddAfter(item, c.o.Every)
 		case ctx.Err() == nil:
 			c.o.Logger.Error("write the status of a workload", "item", item, "err", err)
 			c.queue.AddRateLimited(item)
@@ -279,12 +286,12 @@ func (c *Controller) write(ctx context.Context, item string) error {
 		changed = !equality.Semantic.DeepEqual(was, d.Status)
 	case *appsv1.StatefulSet:
 		was := d.Status
-		revised = c.revise(ctx, "StatefulSet", d, d.Spec.Template.Labels, &d.Spec.Template, d.Spec.RevisionHistoryLimit)
+		revised = c.revise(ctx, "StatefulSet", d, was.ObservedGeneration, &d.Spec.Template, d.Spec.RevisionHistoryLimit)
 		d.Status = StatefulSet(d, version, p, all, ignored, now)
 		changed = !equality.Semantic.DeepEqual(was, d.Status)
 	case *appsv1.DaemonSet:
 		was := d.Status
-		revised = c.revise(ctx, "DaemonSet", d, d.Spec.Template.Labels, &d.Spec.Template, d.Spec.RevisionHistoryLimit)
+		revised = c.revise(ctx, "DaemonSet", d, was.ObservedGeneration, &d.Spec.Template, d.Spec.RevisionHistoryLimit)
 		d.Status = DaemonSet(d, version, p, all, ignored, now)
 		changed = !equality.Semantic.DeepEqual(was, d.Status)
 	case *batchv1.Job:

@@ -88,13 +88,22 @@ func adopt[T client.Object](ctx context.Context, c *Controller, kind string, o T
 	return o, nil
 }
 
+// kept is where the revisions of a workload are read: of one that has just changed from the
+// API server, since the cache may not have yet what was kept a moment ago.
+func (c *Controller) kept(o client.Object, observed int64) client.Reader {
+	if o.GetGeneration() != observed {
+		return c.o.Client
+	}
+	return c.o.Cache
+}
+
 // reviseDeployment has a ReplicaSet for the template that the Deployment has now.
 func (c *Controller) reviseDeployment(ctx context.Context, d *appsv1.Deployment, all []place) error {
 	if d.DeletionTimestamp != nil {
 		return nil
 	}
 	var list appsv1.ReplicaSetList
-	if err := c.o.Cache.List(ctx, &list, client.InNamespace(d.Namespace)); err != nil {
+	if err := c.kept(d, d.Status.ObservedGeneration).List(ctx, &list, client.InNamespace(d.Namespace)); err != nil {
 		return fmt.Errorf("revisions: %w", err)
 	}
 	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
@@ -237,10 +246,11 @@ func forget[T client.Object](ctx context.Context, c *Controller, all []T, newest
 
 // revise has a ControllerRevision for the template that a StatefulSet or a DaemonSet has
 // now: its data is the patch that goes back to it.
-func (c *Controller) revise(ctx context.Context, kind string, o client.Object, labels map[string]string, template *corev1.PodTemplateSpec, limit *int32) error {
+func (c *Controller) revise(ctx context.Context, kind string, o client.Object, observed int64, template *corev1.PodTemplateSpec, limit *int32) error {
 	if o.GetDeletionTimestamp() != nil {
 		return nil
 	}
+	labels := template.Labels
 	patch := map[string]any{}
 	b, err := json.Marshal(template)
 	if err == nil {
@@ -255,7 +265,7 @@ func (c *Controller) revise(ctx context.Context, kind string, o client.Object, l
 		return fmt.Errorf("revisions: %w", err)
 	}
 	var list appsv1.ControllerRevisionList
-	if err := c.o.Cache.List(ctx, &list, client.InNamespace(o.GetNamespace())); err != nil {
+	if err := c.kept(o, observed).List(ctx, &list, client.InNamespace(o.GetNamespace())); err != nil {
 		return fmt.Errorf("revisions: %w", err)
 	}
 	var all []*appsv1.ControllerRevision
