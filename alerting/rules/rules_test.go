@@ -383,6 +383,16 @@ func TestShippedRulesHold(t *testing.T) {
 	}
 }
 
+// Control that starts anew has nobody told again of what was put back before.
+func TestARolloutThatWasPutBackIsToldOnce(t *testing.T) {
+	const load = "load 15s\n" + `  muster_rollout_phase{instance="c",tenant="acme",namespace="acme-shop",rollout="web-1",phase="RolledBack"} 1x10 stale`
+	for after, want := range map[time.Duration]int{time.Minute: 2, 6 * time.Minute: 0} {
+		if told := firing(t, Local, load, 10*15*time.Second+after)["RolloutRolledBack"]; len(told) != want {
+			t.Errorf("%s after control was seen last %v are told, want %d: the platform and the tenant", after, told, want)
+		}
+	}
+}
+
 func FuzzConfine(f *testing.F) {
 	for _, h := range hostile {
 		f.Add(h)
