@@ -182,6 +182,15 @@ func always(fields map[string]any) func(*call) (func(*v1alpha1.Rollout) (map[str
 	}
 }
 
+// goOn ends a pause, whether people began it or the rollout itself did.
+func goOn(cl *call) (func(*v1alpha1.Rollout) (map[string]any, error), error) {
+	return func(r *v1alpha1.Rollout) (map[string]any, error) {
+		next := r.Spec.Control
+		next.GoOn()
+		return map[string]any{"paused": next.Paused, "resume": next.Resume}, nil
+	}, readJSON(cl.Request, &struct{}{}, true)
+}
+
 // readPromote takes the number of a wave; without one it is the wave that waits.
 func readPromote(cl *call) (func(*v1alpha1.Rollout) (map[string]any, error), error) {
 	var in struct {

@@ -58,8 +58,12 @@ func TestControllingARollout(t *testing.T) {
 		t.Error("not paused")
 	}
 	h.want(200, "alice", "POST", webRollout+"/resume", "")
-	if control().Paused {
-		t.Error("not resumed")
+	if c := control(); c.Paused || c.Resume != 1 {
+		t.Errorf("not resumed: %+v", c)
+	}
+	h.want(200, "alice", "POST", webRollout+"/resume", "") // as after it paused by itself
+	if c := control(); c.Paused || c.Resume != 2 {
+		t.Errorf("not resumed again: %+v", c)
 	}
 	h.want(200, "alice", "POST", webRollout+"/promote", "")
 	if control().Promote != 2 {

@@ -131,7 +131,7 @@ func (c *Console) apiRoutes() []route {
 		{method: "GET", path: rollout + "/stream", doing: "follow the rollout", params: oneTenant, stream: true, handle: c.streamRollout},
 		{method: "DELETE", path: rollout, doing: "delete the rollout", params: oneTenant, handle: c.deleteRollout},
 		{method: "POST", path: rollout + "/pause", doing: "pause the rollout", params: oneTenant, handle: c.control(always(map[string]any{"paused": true}))},
-		{method: "POST", path: rollout + "/resume", doing: "resume the rollout", params: oneTenant, handle: c.control(always(map[string]any{"paused": false}))},
+		{method: "POST", path: rollout + "/resume", doing: "resume the rollout", params: oneTenant, handle: c.control(goOn)},
 		{method: "POST", path: rollout + "/promote", doing: "promote the rollout's wave", params: oneTenant, handle: c.control(readPromote)},
 		{method: "POST", path: rollout + "/abort", doing: "abort the rollout", params: oneTenant, handle: c.control(always(map[string]any{"abort": true}))},
 		{method: "POST", path: rollout + "/retry", doing: "try failed sites of the rollout again", params: oneTenant, handle: c.control(c.readRetry)},

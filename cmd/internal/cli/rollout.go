@@ -314,9 +314,11 @@ func rolloutActions(g *Globals) []*cobra.Command {
 			r.Spec.Control.Paused = true
 			return "is paused; `muster rollout resume` goes on", nil
 		})
-	action("resume NAMESPACE/NAME", "Go on after a pause", "Go on after a pause.",
+	action("resume NAMESPACE/NAME", "Go on after a pause", `Go on after a pause, whether people began it or the rollout itself did. What made it pause by
+itself no longer counts: sites that failed until now stay failed, and a wave that was put
+back begins anew.`,
 		"  muster rollout resume shop/web-1a2b3c4d", nil, func(_ context.Context, _ client.Client, r owned) (string, error) {
-			r.Spec.Control.Paused = false
+			r.Spec.Control.GoOn()
 			return "goes on", nil
 		})
 	var wave int32
@@ -362,20 +364,9 @@ don't have.`,
 				return g.completeSites(cmd, nil, typed)
 			})
 		}, func(ctx context.Context, c client.Client, r owned) (string, error) {
-			names := retry
-			if len(names) == 0 {
-				var state v1alpha1.RolloutState
-				if err := c.Get(ctx, client.ObjectKeyFromObject(r.Rollout), &state); err != nil && !apierrors.IsNotFound(err) {
-					return "", fmt.Errorf("which sites of rollout %s failed: %w", r, err)
-				}
-				for i, name := range strings.Fields(state.Spec.Sites) {
-					if i < len(state.Spec.Steps) && v1alpha1.SiteStep(state.Spec.Steps[i]) == v1alpha1.StepFailed {
-						names = append(names, name)
-					}
-				}
-			}
-			if len(names) == 0 {
-				return "", errors.New("no site has failed: there is nothing to try again")
+			names, err := retried(ctx, c, r, retry)
+			if err != nil {
+				return "", err
 			}
 			if r.Spec.Control.Retry == nil {
 				r.Spec.Control.Retry = map[string]int32{}
@@ -386,4 +377,32 @@ don't have.`,
 			return fmt.Sprintf("tries %s again", plural(len(names), "site")), nil
 		})
 	return out
+}
+
+// retried are the sites of a rollout that are tried again: those that were named, or all that
+// failed.
+func retried(ctx context.Context, c client.Client, r owned, named []string) ([]string, error) {
+	var state v1alpha1.RolloutState
+	if err := c.Get(ctx, client.ObjectKeyFromObject(r.Rollout), &state); err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("which sites of rollout %s failed: %w", r, err)
+	}
+	sites := strings.Fields(state.Spec.Sites)
+	if len(named) > 0 {
+		for _, name := range named {
+			if len(sites) > 0 && !slices.Contains(sites, name) {
+				return nil, fmt.Errorf("--site %s: rollout %s has no such site; `muster rollout explain %s` names those that failed", name, r, r)
+			}
+		}
+		return named, nil
+	}
+	var out []string
+	for i, name := range sites {
+		if i < len(state.Spec.Steps) && v1alpha1.SiteStep(state.Spec.Steps[i]) == v1alpha1.StepFailed {
+			out = append(out, name)
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.New("no site has failed: there is nothing to try again")
+	}
+	return out, nil
 }

@@ -317,3 +317,37 @@ func TestSoftwareTarget(t *testing.T) {
 		}
 	}
 }
+
+// Sites are tried again that failed, and a name that is mistyped is none of them.
+func TestWhichSitesAreTriedAgain(t *testing.T) {
+	r := owned{"demo", "shop", &v1alpha1.Rollout{ObjectMeta: metav1.ObjectMeta{Namespace: "demo-shop", Name: "web-1"}}}
+	state := &v1alpha1.RolloutState{ObjectMeta: r.ObjectMeta, Spec: v1alpha1.RolloutStateSpec{Sites: "paris lyon nice", Steps: "pff"}}
+	for _, x := range []struct {
+		named  []string
+		want   string
+		states []client.Object
+	}{
+		{nil, "lyon nice", []client.Object{state}},
+		{[]string{"nice"}, "nice", []client.Object{state}},
+		{[]string{"nice", "nicee"}, "--site nicee: rollout shop/web-1 has no such site", []client.Object{state}},
+		{nil, "no site has failed", nil},
+	} {
+		names, err := retried(t.Context(), fakeClient(t, x.states...), r, x.named)
+		said := strings.Join(names, " ")
+		if err != nil {
+			said = err.Error()
+		}
+		if !strings.HasPrefix(said, x.want) {
+			t.Errorf("--site %v: %q, want %q", x.named, said, x.want)
+		}
+	}
+}
+
+// What one that paused by itself waits for is said with the command for it.
+func TestWhatHelpsARolloutThatPausedByItself(t *testing.T) {
+	r := drawn()
+	r.Status.Phase = v1alpha1.RolloutPaused
+	if got := strings.Join(whatToDo(r, nil), "\n"); !strings.Contains(got, "muster rollout resume shop/web-1a2b3c4d") || !strings.Contains(got, "muster rollout promote shop/web-1a2b3c4d") {
+		t.Error(got)
+	}
+}

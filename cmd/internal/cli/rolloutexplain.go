@@ -109,6 +109,7 @@ func whatToDo(r owned, steps map[v1alpha1.SiteStep][]string) []string {
 	case p == v1alpha1.RolloutPaused && r.Spec.Control.Paused:
 		verb("resume", "go on")
 	case p == v1alpha1.RolloutPaused:
+		verb("resume", "go on, as if what stopped it had not been")
 		verb("promote", "let the wave pass although its gates do not")
 	case p.Ended():
 		return nil

@@ -306,6 +306,12 @@ type RolloutControl struct {
 	Retry map[string]int32 `json:"retry,omitempty"`
 }
 
+// GoOn ends a pause, whether people began it or the rollout itself did.
+func (c *RolloutControl) GoOn() {
+	c.Paused = false
+	c.Resume++
+}
+
 // +kubebuilder:object:root=true
 
 // RolloutList is a list of them.

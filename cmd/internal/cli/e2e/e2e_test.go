@@ -457,6 +457,10 @@ func TestVerbsAsATenantsUser(t *testing.T) {
 	}
 	f.mu.Unlock()
 
+	var resumed v1alpha1.Rollout // also one that paused by itself goes on
+	if err := f.admin.Get(t.Context(), client.ObjectKey{Namespace: "acme-shop", Name: "to-resume"}, &resumed); err != nil || resumed.Spec.Control.Resume != 1 {
+		t.Errorf("rollout resume: %+v, %v", resumed.Spec.Control, err)
+	}
 	f.dryRuns(t, admin)
 	f.rolloutsByConsole(t, admin, viewer)
 	f.watches(t, viewer)

@@ -73,6 +73,17 @@ test("one rollout: why it stands where it stands, its waves, gates, scores, deci
   await expect(page.getByText("There is no such rollout")).toBeVisible();
 });
 
+test("one that paused by itself goes on when people say so", async ({ page }) => {
+  await login(page, "/rollouts/system/lean-metrics-1f00ba44");
+  await expect(page.locator("[data-standing]")).toHaveAttribute("data-standing", "Paused");
+  await expect(page.getByRole("button", { name: "Pause…" })).toHaveCount(0);
+  await page.getByRole("button", { name: "Resume…" }).click();
+  const dialog = page.getByRole("dialog", { name: /^Resume this/ });
+  await expect(dialog).toContainText("what failed until now no longer counts");
+  await dialog.getByRole("button", { name: "Resume", exact: true }).click();
+  await expect(page.locator("[data-standing]")).toHaveAttribute("data-standing", "Progressing");
+});
+
 test("people pause, resume, retry, promote and abort, after a question", async ({ page }) => {
   await login(page, WEB);
   const answer = async (button: string, title: RegExp, ok: string) => {

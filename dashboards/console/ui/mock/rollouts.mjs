@@ -160,7 +160,11 @@ export class MockRollouts {
     const say = (what, text) => r.decisions.push({ at: iso(Date.now()), what, text, by: user });
     switch (action) {
       case "pause": r.control.paused = true; say("Paused", "Paused by a person."); break;
-      case "resume": r.control.paused = false; say("Resumed", "It goes on."); break;
+      case "resume":
+        if (r.phase === "Paused") Object.assign(r, { phase: "Progressing", message: `Wave ${r.wave} of ${r.waves.length}: its gates are watched anew.` });
+        r.control.paused = false;
+        say("Resumed", "It goes on.");
+        break;
       case "retry":
         for (const s of body.sites) if (r.steps.get(s) !== "failed") return invalidField("sites", `"${s}" has not failed`);
         for (const s of body.sites) r.steps.set(s, "updating");

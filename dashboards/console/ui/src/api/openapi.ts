@@ -1063,7 +1063,8 @@ export interface paths {
         put?: never;
         /**
          * Go on
-         * @description Takes `spec.control.paused` back.
+         * @description Takes `spec.control.paused` back and raises `spec.control.resume`, so that a rollout that paused by itself goes on too: what
+         *     failed until then no longer counts, and a wave that was put back begins anew.
          */
         post: operations["resumeRollout"];
         delete?: never;
@@ -3268,6 +3269,7 @@ export interface components {
             control?: {
                 paused?: boolean;
                 promote?: number;
+                resume?: number;
                 abort?: boolean;
                 retry?: {
                     [key: string]: number;

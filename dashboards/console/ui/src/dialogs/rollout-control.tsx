@@ -37,7 +37,12 @@ function Text({ rollout: r, wish }: { rollout: RolloutDetail; wish: Wish }) {
     case "pause":
       return <p>No further site gets the change. Those that are getting it now go on, and what has it keeps it.</p>;
     case "resume":
-      return <p>It goes on where it stopped. The gates of wave {r.wave} are watched anew.</p>;
+      return (
+        <p>
+          It goes on where it stopped. The gates of wave {r.wave} are watched anew.
+          {!r.paused && " It paused by itself: what failed until now no longer counts, and a wave that was put back begins anew."}
+        </p>
+      );
     case "abort":
       return (
         <p>

@@ -189,7 +189,7 @@ function Buttons({ rollout: r, onWish }: { rollout: RolloutDetail; onWish: (w: W
   const goesOn = r.phase !== "RollingBack";
   return (
     <div className="row wrap">
-      {goesOn && (r.paused ? <button type="button" className="button primary" onClick={() => onWish({ action: "resume" })}>Resume…</button> : <button type="button" className="button" onClick={() => onWish({ action: "pause" })}>Pause…</button>)}
+      {goesOn && (r.paused || r.phase === "Paused" ? <button type="button" className="button primary" onClick={() => onWish({ action: "resume" })}>Resume…</button> : <button type="button" className="button" onClick={() => onWish({ action: "pause" })}>Pause…</button>)}
       {goesOn && r.wave > 0 && (
         <button
           type="button"
