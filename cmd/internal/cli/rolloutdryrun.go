@@ -89,10 +89,17 @@ func (g *Globals) dryRun(ctx context.Context, w io.Writer, c client.Client, tena
 }
 
 func human(d time.Duration) string {
-	if d%time.Hour == 0 && d > 0 {
-		return fmt.Sprintf("%dh", d/time.Hour)
+	to := time.Minute
+	if d < 10*time.Minute {
+		to = time.Second
 	}
-	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	out := d.Round(to).String()
+	for _, none := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(out, none) {
+			out = out[:len(out)-2]
+		}
+	}
+	return out
 }
 
 func examples(names []string, n int) string {

@@ -46,3 +46,13 @@ func TestADryRunOfSoftwareKnowsOfPins(t *testing.T) {
 		t.Errorf("of both, each site changes in one:\n%s", out)
 	}
 }
+
+func TestHowLongAPlanTakes(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 10 * time.Second: "10s", 90 * time.Second: "1m30s", 3 * time.Minute: "3m", 20*time.Minute + 10*time.Second: "20m", time.Hour: "1h", 90 * time.Minute: "1h30m", 40*time.Hour + 29*time.Second: "40h",
+	} {
+		if got := human(d); got != want {
+			t.Errorf("%s: %q, want %q", d, got, want)
+		}
+	}
+}

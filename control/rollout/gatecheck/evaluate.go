@@ -166,7 +166,7 @@ func (c *Controller) evaluate(ctx context.Context, tenant string, g *v1alpha1.Ga
 	if len(changed) == 0 {
 		why := "it has no sites"
 		if len(all) > 0 {
-			why = fmt.Sprintf("all %d sites are left out: %s", len(all), l)
+			why = fmt.Sprintf("all of %s are left out: %s", howMany(len(all)), l)
 		}
 		return held("there is nothing to read: " + why)
 	}
@@ -219,14 +219,14 @@ func explain(read []v1alpha1.GateReading, outside map[string]decide.Outside) {
 func message(verdict v1alpha1.GateVerdict, read []v1alpha1.GateReading, sites int, l left) string {
 	var text string
 	if verdict == v1alpha1.GatePass {
-		text = fmt.Sprintf("All %d gates pass", len(read))
+		text = "All gates pass"
 	}
 	for _, r := range read {
 		if text == "" && r.Verdict == verdict {
 			text = r.Name + ": " + strings.TrimSuffix(r.Text, ".")
 		}
 	}
-	text += fmt.Sprintf("; read at %d sites", sites)
+	text += "; read at " + howMany(sites)
 	if out := l.String(); out != "" {
 		text += ", without " + out
 	}
@@ -311,4 +311,11 @@ func (m *memories) forget(now time.Time) {
 			delete(m.by, tenant)
 		}
 	}
+}
+
+func howMany(sites int) string {
+	if sites == 1 {
+		return "1 site"
+	}
+	return fmt.Sprintf("%d sites", sites)
 }

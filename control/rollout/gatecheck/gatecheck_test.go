@@ -197,13 +197,13 @@ func TestVerdicts(t *testing.T) {
 		verdict v1alpha1.GateVerdict
 		message string
 	}{
-		"fine":         {v1alpha1.GateCheckSpec{VirtualSite: "shared/canary"}, v1alpha1.GatePass, "All 2 gates pass; read at 2 sites, without 1 offline and 1 in maintenance."},
-		"compared":     {v1alpha1.GateCheckSpec{Sites: []string{"b", "a", "b"}, Since: &since, Peers: "shared/all"}, v1alpha1.GatePass, "All 2 gates pass; read at 2 sites."},
+		"fine":         {v1alpha1.GateCheckSpec{VirtualSite: "shared/canary"}, v1alpha1.GatePass, "All gates pass; read at 2 sites, without 1 offline and 1 in maintenance."},
+		"compared":     {v1alpha1.GateCheckSpec{Sites: []string{"b", "a", "b"}, Since: &since, Peers: "shared/all"}, v1alpha1.GatePass, "All gates pass; read at 2 sites."},
 		"alert":        {v1alpha1.GateCheckSpec{Sites: []string{"f"}}, v1alpha1.GateWait, "alerts: "},
 		"low":          {v1alpha1.GateCheckSpec{Sites: []string{"a"}, Gates: score("Performance", 95)}, v1alpha1.GateWait, "score: "},
-		"high":         {v1alpha1.GateCheckSpec{Sites: []string{"a"}, Gates: score("Performance", 60)}, v1alpha1.GatePass, "All 1 gates pass"},
+		"high":         {v1alpha1.GateCheckSpec{Sites: []string{"a"}, Gates: score("Performance", 60)}, v1alpha1.GatePass, "All gates pass; read at 1 site."},
 		"not-known":    {v1alpha1.GateCheckSpec{Sites: []string{"a"}, Gates: score("Security", 60)}, v1alpha1.GateUnknown, "score: "},
-		"logs":         {v1alpha1.GateCheckSpec{Sites: []string{"a"}, Gates: []v1alpha1.RolloutGate{{Name: "panics", Logs: &v1alpha1.GateLogs{Query: "panic"}}}}, v1alpha1.GateFail, "panics: 7 lines match, of at most 0; read at 1 sites."},
+		"logs":         {v1alpha1.GateCheckSpec{Sites: []string{"a"}, Gates: []v1alpha1.RolloutGate{{Name: "panics", Logs: &v1alpha1.GateLogs{Query: "panic"}}}}, v1alpha1.GateFail, "panics: 7 lines match, of at most 0; read at 1 site."},
 		"no-since":     {v1alpha1.GateCheckSpec{Sites: []string{"a"}, Gates: []v1alpha1.RolloutGate{{Name: "drop", Before: &v1alpha1.GateChange{}}}}, v1alpha1.GateUnknown, "spec.since: gate drop compares"},
 		"ready":        {v1alpha1.GateCheckSpec{Sites: []string{"a"}, Gates: []v1alpha1.RolloutGate{{Name: "up", Ready: &v1alpha1.GateReady{}}}}, v1alpha1.GateUnknown, "spec.gates[up].ready: "},
 		"no-site":      {v1alpha1.GateCheckSpec{Sites: []string{"a", "mars"}}, v1alpha1.GateUnknown, "spec.sites[1]: tenant verdicts has no site \"mars\""},
@@ -211,7 +211,7 @@ func TestVerdicts(t *testing.T) {
 		"no-virtual":   {v1alpha1.GateCheckSpec{VirtualSite: "canary"}, v1alpha1.GateUnknown, "spec.virtualSite: there is no virtual site shop/canary"},
 		"no-peers":     {v1alpha1.GateCheckSpec{VirtualSite: "shared/canary", Peers: "shared/x"}, v1alpha1.GateUnknown, "spec.peers: there is no virtual site shared/x"},
 		"empty":        {v1alpha1.GateCheckSpec{VirtualSite: "empty"}, v1alpha1.GateUnknown, "there is nothing to read: it has no sites"},
-		"all-left-out": {v1alpha1.GateCheckSpec{VirtualSite: "away"}, v1alpha1.GateUnknown, "all 1 sites are left out: 1 offline"},
+		"all-left-out": {v1alpha1.GateCheckSpec{VirtualSite: "away"}, v1alpha1.GateUnknown, "all of 1 site are left out: 1 offline"},
 	} {
 		ask(t, kube, "verdicts-shop", name, x.spec)
 		if got := verdict(t, kube, "verdicts-shop", name); got.Verdict != x.verdict || !strings.Contains(got.Message, x.message) {
