@@ -70,7 +70,7 @@ func planRollout(ctx context.Context, c client.Client, tenant v1alpha1.Tenant, r
 		if !s.Spec.Approved || s.Spec.Decommissioned || !holds(labels.Set(s.Labels)) {
 			continue
 		}
-		d := decide.Site{Name: s.Name, Labels: s.Labels, Online: s.Status.Phase == fleet.PhaseOnline, Maintenance: inMaintenance(s)}
+		d := decide.Site{Name: s.Name, Labels: s.Labels, Online: s.Status.Phase == fleet.PhaseOnline, Maintenance: inMaintenance(s), Red: s.Status.Health != nil && s.Status.Health.Colour == fleet.Red}
 		for vs, sel := range selectors {
 			if sel.Matches(labels.Set(s.Labels)) {
 				d.VirtualSites = append(d.VirtualSites, vs)

@@ -224,7 +224,7 @@ func TestContactThatIsLost(t *testing.T) {
 func TestPlanLooksLikeTheFleet(t *testing.T) {
 	w := newWorld(t, 400)
 	for i := range w.sites {
-		w.sites[i].Online = i%7 != 0
+		w.sites[i].Online, w.sites[i].Red = i%7 != 0, i%11 == 0
 	}
 	plan := func(name string) []Wave {
 		waves, err := Plan(name, &w.spec, w.sites, w.scope, w.member)
@@ -244,8 +244,8 @@ func TestPlanLooksLikeTheFleet(t *testing.T) {
 			}
 			seen[name] = true
 			s := w.find(name)
-			if n == 0 && !s.Online {
-				t.Errorf("%s is offline, and in the first wave", name)
+			if n == 0 && (!s.Online || s.Red) {
+				t.Errorf("%s is in the first wave, and can't show anything: online %v, red %v", name, s.Online, s.Red)
 			}
 			for _, l := range []string{"region", "muster.dev/system-arch"} {
 				count[s.Labels[l]]++

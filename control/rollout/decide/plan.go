@@ -148,8 +148,8 @@ func (p *planner) isMember(virtualSite string, s *Site) bool {
 	return p.member != nil && p.member(virtualSite, s)
 }
 
-// deal puts the sites into cells, those that can be reached first, by the hash of the
-// rollout's name and theirs.
+// deal puts the sites into cells, those first that can show how the change is, by the hash of
+// the rollout's name and theirs.
 func (p *planner) deal() {
 	labels := SpreadLabels(p.spec)
 	p.values = make([]map[string]*share, len(labels))
@@ -183,10 +183,13 @@ func (p *planner) deal() {
 		order[s] = hash(p.name, s.Name)
 	}
 	reach := func(s *Site) int {
-		if s.Online && !s.Maintenance {
-			return 0
+		switch {
+		case !s.Online || s.Maintenance:
+			return 2
+		case s.Red:
+			return 1 // it has little to lose, and could not show that the change is bad
 		}
-		return 1
+		return 0
 	}
 	for _, c := range p.cells {
 		slices.SortFunc(c.sites, func(a, b *Site) int {

@@ -24,6 +24,7 @@ var monday = time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
 // name alone, so that two runs differ in what was decided and in nothing else.
 type world struct {
 	t     *testing.T
+	name  string
 	spec  v1alpha1.RolloutSpec
 	state v1alpha1.RolloutStateSpec
 	sites []Site
@@ -38,8 +39,10 @@ type world struct {
 	flaps      func(s *Site) bool // not ready just now, with the change
 	restarts   bool
 	reach      map[string]time.Duration
-	also       map[string]float64 // further measures
-	blind      func() bool        // nobody knows what sites are like
+	also       map[string]float64    // further measures
+	blind      func() bool           // nobody knows what sites are like
+	ill        func(s *Site) float64 // the score that it has whatever it runs; 0: it is well
+	before     map[string]map[string]float64
 	harm       func(s *Site, since time.Duration) map[string]float64
 	scope      func(s *Site) bool
 	member     func(vs string, s *Site) bool
@@ -60,7 +63,7 @@ type world struct {
 
 func newWorld(t *testing.T, n int) *world {
 	w := &world{
-		t: t, now: monday, tick: 15 * time.Second, readyAfter: 40 * time.Second, noise: 1,
+		t: t, name: "shop-1", now: monday, tick: 15 * time.Second, readyAfter: 40 * time.Second, noise: 1,
 		has: map[string]byte{}, got: map[string]time.Time{}, assigned: map[string][]string{},
 		scope: func(*Site) bool { return true }, member: func(string, *Site) bool { return false },
 	}
@@ -128,9 +131,14 @@ func (w *world) step() {
 		s.Measures = nil
 		if s.Online && (w.blind == nil || !w.blind()) {
 			s.Measures = w.measures(s)
+			if w.ill != nil {
+				if s.Red = w.ill(s) > 0; s.Red {
+					s.Measures[siteScore] = w.ill(s)
+				}
+			}
 		}
 	}
-	in := Input{Name: "shop-1", Spec: &w.spec, State: w.state.DeepCopy(), Sites: w.sites, InScope: w.scope, Member: w.member, Outside: w.outside, Memory: w.memory, Reach: w.reach, Now: w.now, User: "ann"}
+	in := Input{Name: w.name, Before: w.before, Spec: &w.spec, State: w.state.DeepCopy(), Sites: w.sites, InScope: w.scope, Member: w.member, Outside: w.outside, Memory: w.memory, Reach: w.reach, Now: w.now, User: "ann"}
 	w.out = Decide(in)
 	w.memory = w.out.Memory
 	how := 0
