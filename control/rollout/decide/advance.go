@@ -383,13 +383,15 @@ func (r *run) rebase(i int, drift []int64) {
 	}
 }
 
-// wavePasses tells whether the current wave is through, and says what it waits for.
-func (r *run) wavePasses(verdict v1alpha1.GateVerdict) bool {
-	first, end := r.span(r.d.Wave)
-	w := r.current()
-	var n struct{ waiting, shut, updating, changed, ready, own int }
-	var opens time.Time
-	why := ""
+// tally is how far the sites of a wave are.
+type tally struct {
+	waiting, shut, updating, changed, ready, own, failed int
+	// opens is when a window opens next of those that are shut, and why they are.
+	opens time.Time
+	why   string
+}
+
+func (r *run) tally(first, end int) (n tally) {
 	for i := first; i < end; i++ {
 		if r.gone(i) {
 			continue
@@ -403,8 +405,8 @@ func (r *run) wavePasses(verdict v1alpha1.GateVerdict) bool {
 				n.own++
 			} else if s := r.site[i]; !s.Maintenance {
 				n.shut++
-				if _, o := r.turn(s); !o.next.IsZero() && (opens.IsZero() || o.next.Before(opens)) {
-					opens, why = o.next, o.why
+				if _, o := r.turn(s); !o.next.IsZero() && (n.opens.IsZero() || o.next.Before(n.opens)) {
+					n.opens, n.why = o.next, o.why
 				}
 			}
 		case v1alpha1.StepUpdating:
@@ -414,12 +416,22 @@ func (r *run) wavePasses(verdict v1alpha1.GateVerdict) bool {
 		case v1alpha1.StepReady, v1alpha1.StepPassed:
 			n.changed++
 			n.ready++
-		case v1alpha1.StepOffline, v1alpha1.StepFailed:
+		case v1alpha1.StepFailed:
+			n.changed++
+			n.failed++
+		case v1alpha1.StepOffline:
 			if r.has[i] == r.target {
 				n.changed++
 			}
 		}
 	}
+	return n
+}
+
+// wavePasses tells whether the current wave is through, and says what it waits for.
+func (r *run) wavePasses(verdict v1alpha1.GateVerdict) bool {
+	first, end := r.span(r.d.Wave)
+	w, n := r.current(), r.tally(first, end)
 	head := fmt.Sprintf("Wave %d of %d: ", r.d.Wave, len(r.d.Waves))
 	switch {
 	case r.promoted() && n.waiting == 0 && n.shut == 0:
@@ -430,9 +442,9 @@ func (r *run) wavePasses(verdict v1alpha1.GateVerdict) bool {
 		r.soaking(false)
 		return false
 	case n.shut > 0:
-		r.message = head + fmt.Sprintf("%s %s.", sites(n.shut), cmp.Or(why, "outside of their window"))
-		r.next, r.nextAt = "go on when a window opens", opens
-		r.soonest(opens)
+		r.message = head + fmt.Sprintf("%s %s.", sites(n.shut), cmp.Or(n.why, "outside of their window"))
+		r.next, r.nextAt = "go on when a window opens", n.opens
+		r.soonest(n.opens)
 		r.soaking(false)
 		return false
 	case n.changed == 0 && r.mayskip():
@@ -441,6 +453,11 @@ func (r *run) wavePasses(verdict v1alpha1.GateVerdict) bool {
 	case n.ready == 0 && n.own > 0:
 		r.message = head + fmt.Sprintf("%s have it and begin later, in their own window or when their operators have it.", sites(n.own))
 		r.next = "wait for a site of the wave, or for people to promote it"
+		r.soaking(false)
+		return false
+	case n.ready == 0 && n.failed > 0:
+		r.message = head + fmt.Sprintf("%s failed, and none is ready.", sites(n.failed))
+		r.next = "wait for a site of the wave, or for people to retry one, to promote or to abort it"
 		r.soaking(false)
 		return false
 	case n.ready == 0:

@@ -98,6 +98,25 @@ func TestWhatHaltedWaitsForPeople(t *testing.T) {
 	}
 }
 
+// Where all of a wave's sites failed and people had it go on, it says what it waits for.
+func TestAWaveThatFailedWaitsForPeople(t *testing.T) {
+	w := newWorld(t, 40)
+	w.spec.OnFailure = v1alpha1.OnFailurePause
+	w.spec.Strategy.Waves = percent(5)
+	w.fails = func(*Site) bool { return true }
+	w.want(v1alpha1.RolloutPaused, time.Hour)
+	w.spec.Control.Resume = 1
+	w.until("it goes on", time.Minute, phase(v1alpha1.RolloutProgressing))
+	if st := w.out.Status; st.Message != "Wave 1 of 2: 2 sites failed, and none is ready." || !strings.Contains(st.Next, "to retry one") {
+		t.Error(w.dump())
+	}
+	w.fails = nil
+	for _, name := range strings.Fields(w.state.Sites)[:2] {
+		w.spec.Control.Retry = map[string]int32{name: 1}
+	}
+	w.want(v1alpha1.RolloutCompleted, 2*time.Hour)
+}
+
 // One that is aborted before it began has changed nothing, and one that no site is concerned by is
 // complete at once.
 func TestWhatEndsAsItBegins(t *testing.T) {
