@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -164,7 +163,7 @@ func report(ctx context.Context, o Options, c config.Config, s *up.Supervisor) {
 	fmt.Fprintf(o.Out, "\n  The map, already logged in (%s after the start):\n\n    %s\n\n", since(), link)
 	last := ""
 	for ctx.Err() == nil {
-		counts, err := colours(ctx, c, "")
+		counts, err := colours(ctx, c)
 		if err == nil {
 			line := fmt.Sprintf("%d of %d sites scored: %d green, %d orange, %d red, %d grey", counts["green"]+counts["orange"]+counts["red"], o.Sites,
 				counts["green"], counts["orange"], counts["red"], counts["grey"])
@@ -186,18 +185,13 @@ func report(ctx context.Context, o Options, c config.Config, s *up.Supervisor) {
 	fmt.Fprintf(o.Out, "\n  Every site is scored. Now break one:\n\n    muster demo faults\n    muster demo break %s disk-full\n    muster demo heal %s\n    muster alerts\n    muster logs --since 5m severity:error\n    muster demo oncall\n    kubectl --kubeconfig %s get sites -A -o wide\n\n  And a shop runs on all sites of Europe:\n\n    muster vk8s status shop/vk8s\n    muster vk8s kubeconfig shop/vk8s > kc; kubectl --kubeconfig kc get pods -o wide\n\n  A new version of it goes over them as fast as their health allows:\n\n    muster demo release good\n    muster demo release bad\n\n", exampleSite, exampleSite, filepath.Join(c.DataDir, "admin.kubeconfig"))
 }
 
-// colours counts the sites, or those of a virtual site, by colour through the HTTP API, as a
-// user would.
-func colours(ctx context.Context, c config.Config, virtualSite string) (map[string]int, error) {
+// colours counts the sites by colour through the HTTP API, as a user would.
+func colours(ctx context.Context, c config.Config) (map[string]int, error) {
 	token, err := os.ReadFile(c.Path("admin.token"))
 	if err != nil {
 		return nil, err
 	}
-	q := url.Values{"limit": {"1000"}}
-	if virtualSite != "" {
-		q.Set("virtualSite", virtualSite)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.Console.Listen+"/api/v1/health/sites?"+q.Encode(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.Console.Listen+"/api/v1/health/sites?limit=1000", nil)
 	if err != nil {
 		return nil, err
 	}

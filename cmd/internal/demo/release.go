@@ -129,13 +129,7 @@ func Release(ctx context.Context, c config.Config, kind string, w, progress io.W
 		if err := here.europe(ctx, kube); err != nil {
 			return err
 		}
-		if err := scored(ctx, c); err != nil {
-			return err
-		}
-		if kind == "bad" {
-			return recovered(ctx, c, kube, namespace)
-		}
-		return nil
+		return scored(ctx, c)
 	})
 	if err != nil {
 		return err
@@ -159,45 +153,8 @@ func Release(ctx context.Context, c config.Config, kind string, w, progress io.W
 	return err
 }
 
-// awaitFor is how long a command waits for a demo that has just begun, or for its sites to get
-// over the bad release before.
+// awaitFor is how long a command waits for a demo that has just begun.
 const awaitFor = 10 * time.Minute
-
-// aftermath is for how long what a bad release did shows after it was put back: a crash loop
-// counts for up to six minutes after the last restart.
-const aftermath = 8 * time.Minute
-
-// recovered says how many sites are red, as long as that may be of a release that was put
-// back: a gate finds nothing wrong with what takes down who is down.
-func recovered(ctx context.Context, c config.Config, kube client.Client, namespace string) error {
-	var list v1alpha1.RolloutList
-	if err := kube.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-		return fmt.Errorf("the releases before: %w", err)
-	}
-	name := putBack(list.Items, time.Now())
-	if name == "" {
-		return nil
-	}
-	counts, err := colours(ctx, c, "shared/europe")
-	if err != nil {
-		return fmt.Errorf("the scores of sites: %w", err)
-	}
-	if n := counts["red"]; n > 0 {
-		return fmt.Errorf("Europe's sites to get over %s, which takes some minutes: %d are red", name, n)
-	}
-	return nil
-}
-
-// putBack names a rollout whose doings may still show; "": there is none.
-func putBack(list []v1alpha1.Rollout, now time.Time) string {
-	for i := range list {
-		st := &list[i].Status
-		if (st.Phase == v1alpha1.RolloutRolledBack || st.Phase == v1alpha1.RolloutSuperseded) && st.EndedAt != nil && now.Sub(st.EndedAt.Time) < aftermath {
-			return list[i].Name
-		}
-	}
-	return ""
-}
 
 // await waits until nothing is missing, and says what is whenever that changes.
 func await(ctx context.Context, progress io.Writer, every time.Duration, missing func(context.Context) error) error {
@@ -266,7 +223,7 @@ func (a *arrivals) missing(sites []v1alpha1.Site, now time.Time) error {
 // scored says how many sites have a score, until most have: a gate that compares with what
 // was before holds a rollout for good that began before anything was known.
 func scored(ctx context.Context, c config.Config) error {
-	counts, err := colours(ctx, c, "")
+	counts, err := colours(ctx, c)
 	if err != nil {
 		return fmt.Errorf("the scores of sites: %w", err)
 	}

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/loadtest/simsite"
@@ -94,25 +92,6 @@ func TestAReleaseWaitsForWhatItNeeds(t *testing.T) {
 	cancel()
 	if err := await(ctx, &said, time.Hour, func(ctx context.Context) error { return ctx.Err() }); err == nil || !strings.Contains(err.Error(), "waited in vain for") {
 		t.Errorf("%v", err)
-	}
-}
-
-func TestWhatWasPutBack(t *testing.T) {
-	now := time.Now()
-	ended := func(name string, phase v1alpha1.RolloutPhase, ago time.Duration) v1alpha1.Rollout {
-		at := metav1.NewTime(now.Add(-ago))
-		r := v1alpha1.Rollout{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		r.Status.Phase, r.Status.EndedAt = phase, &at
-		return r
-	}
-	running := v1alpha1.Rollout{}
-	running.Status.Phase = v1alpha1.RolloutRollingBack
-	list := []v1alpha1.Rollout{running, ended("good", v1alpha1.RolloutCompleted, time.Minute), ended("long-ago", v1alpha1.RolloutRolledBack, aftermath)}
-	if got := putBack(list, now); got != "" {
-		t.Errorf("%q", got)
-	}
-	if got := putBack(append(list, ended("bad", v1alpha1.RolloutRolledBack, aftermath-1)), now); got != "bad" {
-		t.Errorf("%q", got)
 	}
 }
 
