@@ -55,12 +55,9 @@ func TestHTTPOverSplicedStreams(t *testing.T) {
 	spliced := make(chan error, 1)
 	go func() { spliced <- Splice(regionalA, regionalB) }()
 	site := Conn(agent, "site", func() { close(agent.done) })
-	ln := &oneConn{conn: site, closed: make(chan struct{})}
-	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	go Serve(t.Context(), site, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(w, r.Body)
-	})}
-	go func() { _ = srv.Serve(ln) }()
-	defer srv.Close()
+	})})
 
 	conn := Conn(control, "control", func() { close(control.done) })
 	body := make([]byte, 5<<20)
@@ -107,20 +104,3 @@ func TestDeadline(t *testing.T) {
 		t.Errorf("after the deadline was taken away: %q, %v", got.String(), err)
 	}
 }
-
-// oneConn is a listener with one connection.
-type oneConn struct {
-	conn   net.Conn
-	closed chan struct{}
-}
-
-func (l *oneConn) Accept() (net.Conn, error) {
-	if c := l.conn; c != nil {
-		l.conn = nil
-		return c, nil
-	}
-	<-l.closed
-	return nil, net.ErrClosed
-}
-func (l *oneConn) Close() error   { close(l.closed); return nil }
-func (l *oneConn) Addr() net.Addr { return addr("x") }

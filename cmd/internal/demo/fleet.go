@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -231,6 +232,9 @@ func newSimulated(c config.Config, plan plannedSite, join agent.JoinConfig, temp
 	for _, page := range simsite.Pages() {
 		job := strings.Split(strings.Trim(page, "/"), "/")[0]
 		targets = append(targets, collector.Target{Job: job, Path: page, Handler: sim.Handler()})
+		if job == "cadvisor" { // what the tenant deploys uses something, too
+			targets = append(targets, collector.Target{Job: job, Instance: "workloads", Path: page, Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { s.premises.cluster.ServeUsage(w, req) })})
+		}
 	}
 	s.site, err = edge.NewSite(edge.SiteOptions{
 		Dir: c.Path("demo", "sites", plan.city.Name), Join: join, Version: obs.Version, Targets: targets, Dial: s.link.DialContext,

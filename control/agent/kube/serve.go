@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"muster.dev/muster/internal/tunnel"
 	"muster.dev/muster/internal/workload"
 )
 
@@ -23,58 +24,13 @@ import (
 // and removal, under the paths of the site's own API and with the agent's credentials. All
 // else is forbidden. Who may ask is for control to say: the tunnel comes from there alone.
 func (k *Kube) Serve(ctx context.Context, conn net.Conn) {
-	done := make(chan struct{})
-	c := &servedConn{Conn: conn, done: done}
-	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-	defer stop()
-	server := &http.Server{
+	tunnel.Serve(ctx, conn, &http.Server{
 		Handler:           k.proxy(),
 		ReadHeaderTimeout: 30 * time.Second,
 		IdleTimeout:       5 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(k.opts.Logger.Handler(), slog.LevelDebug),
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-	}
-	_ = server.Serve(&oneConn{conn: c, done: done})
-}
-
-// oneConn is a listener of one connection.
-type oneConn struct {
-	conn net.Conn
-	done chan struct{}
-	once sync.Once
-}
-
-// Accept implements net.Listener: the connection, and then its end.
-func (l *oneConn) Accept() (net.Conn, error) {
-	var c net.Conn
-	l.once.Do(func() { c = l.conn })
-	if c != nil {
-		return c, nil
-	}
-	<-l.done
-	return nil, net.ErrClosed
-}
-
-// Close implements net.Listener.
-func (l *oneConn) Close() error { return nil }
-
-// Addr implements net.Listener.
-func (l *oneConn) Addr() net.Addr { return l.conn.LocalAddr() }
-
-// servedConn tells when it is closed.
-type servedConn struct {
-	net.Conn
-	done chan struct{}
-	once sync.Once
-}
-
-// Close implements net.Conn.
-func (c *servedConn) Close() error {
-	err := c.Conn.Close()
-	c.once.Do(func() { close(c.done) })
-	return err
+	})
 }
 
 // podRequest finds what a request is about, if it is of those that are served.
