@@ -520,7 +520,7 @@ func (e *Engine) publish(snap *roster, a *answers, removed []fleet.SiteID, now t
 }
 
 func report(s *Site) status.SiteReport {
-	r := status.SiteReport{Site: s.Site, Score: s.State.Score, Known: s.State.Known, Colour: s.State.Colour, Since: s.State.Since}
+	r := status.SiteReport{Site: s.Site, Score: s.State.Score, Known: s.State.Known, Colour: s.State.Colour, Since: s.State.Since, Never: s.State.Link == health.LinkNever}
 	if len(s.State.Reasons) > 0 {
 		r.Reason = s.State.Reasons[0].Text
 	}

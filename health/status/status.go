@@ -48,6 +48,8 @@ type SiteReport struct {
 	Colour fleet.Colour
 	Reason string
 	Since  time.Time
+	// Never: it has not connected yet.
+	Never bool
 }
 
 // PolicyReport is how a policy fares, for its status.
@@ -101,6 +103,7 @@ type Writer struct {
 	want   map[objectKey]*unstructured.Unstructured // queued
 	busy   map[objectKey]bool
 	last   map[objectKey]time.Time // when a site was written
+	never  map[objectKey]bool      // sites that had not connected when they were written last
 	policy map[objectKey]policyWritten
 	start  time.Time
 }
@@ -129,7 +132,7 @@ func New(o Options) *Writer {
 		failed:  prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_health_status_write_failures_total", Help: "Writes of status that failed; they are made again."}),
 		pending: prometheus.NewGauge(prometheus.GaugeOpts{Name: "muster_health_status_writes_pending", Help: "Writes of status that wait for their turn."}),
 		wake:    make(chan struct{}, writers), want: map[objectKey]*unstructured.Unstructured{}, busy: map[objectKey]bool{},
-		last: map[objectKey]time.Time{}, policy: map[objectKey]policyWritten{}, start: o.Now(),
+		last: map[objectKey]time.Time{}, never: map[objectKey]bool{}, policy: map[objectKey]policyWritten{}, start: o.Now(),
 	}
 	if o.Registerer != nil {
 		o.Registerer.MustRegister(w.written, w.failed, w.pending)
@@ -176,8 +179,14 @@ func (w *Writer) sites(reports []SiteReport) {
 		r := &reports[i]
 		key := objectKey{fleet.SystemNamespace(r.Site.ID.Tenant), r.Site.ID.Name}
 		write, urgent := w.due(r)
-		if !write || w.busy[key] {
+		if r.Never {
+			w.never[key] = true
+		}
+		if !write && (r.Never || !w.never[key]) || w.busy[key] {
 			continue
+		}
+		if !r.Never {
+			delete(w.never, key)
 		}
 		h := map[string]any{"colour": string(r.Colour), "reason": clip(r.Reason), "since": r.Since.UTC().Format(time.RFC3339)}
 		if score, known := statusScore(r); known {

@@ -72,9 +72,10 @@ func TestWritesStatusSparingly(t *testing.T) {
 		return &o
 	}
 	get := func() *v1alpha1.SiteHealth { return site().Status.Health }
+	never := false
 	report := func(score float64, colour fleet.Colour, reason string) {
 		s := &inventory.Site{ID: fleet.SiteID{Tenant: "a", Name: "one"}, Health: get()}
-		w.ReportSites([]SiteReport{{Site: s, Score: score, Known: colour != fleet.Grey, Colour: colour, Reason: reason, Since: now}})
+		w.ReportSites([]SiteReport{{Site: s, Score: score, Known: colour != fleet.Grey, Colour: colour, Reason: reason, Since: now, Never: never}})
 	}
 	settled := func(want int32, score int32) {
 		t.Helper()
@@ -129,6 +130,21 @@ func TestWritesStatusSparingly(t *testing.T) {
 	fail.Store(false)
 	testkit.EventuallyTrue(t, "the write to be made again", func() bool { report(20, fleet.Red, "fire"); return writes.Load() >= 8 })
 	settled(8, 20)
+
+	// Grey as before, but for another reason: it is connected now, and is not said to have never been.
+	report(0, fleet.Grey, "who knows")
+	settled(9, -1)
+	never = true
+	report(0, fleet.Grey, "who knows")
+	quiet(9)
+	never = false
+	report(0, fleet.Grey, "nothing has come yet")
+	settled(10, -1)
+	if h := get(); h.Reason != "nothing has come yet" {
+		t.Errorf("%+v", h)
+	}
+	report(0, fleet.Grey, "nothing has come yet")
+	quiet(10)
 }
 
 func TestWritesPolicyStatus(t *testing.T) {
