@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"maps"
@@ -9,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -237,35 +237,30 @@ func (f *fleet) probe(t *testing.T, d time.Duration) map[string]observed {
 	return out
 }
 
-// ruleGroup matches what an engine says of a group of rules: which of its figures, the
-// group's labels, the value.
-var ruleGroup = regexp.MustCompile(`(?m)^prometheus_rule_group_(last_evaluation_timestamp|interval)_seconds\{([^}]*)\} (\S+)$`)
-
 // oldestEvaluation is how long ago the tenant's rule that waits longest was evaluated,
 // in seconds, beyond its interval.
 func (f *fleet) oldestEvaluation() (float64, error) {
 	worst, n := 0.0, 0
 	for _, port := range []string{"9091", "9092"} {
-		page, err := f.asOperator("https://127.0.0.1:"+port+"/metrics", nil)
+		b, err := f.asOperator("https://127.0.0.1:"+port+"/edge/api/v1/rules", nil)
 		if err != nil {
 			return 0, err
 		}
-		last, interval := map[string]float64{}, map[string]float64{}
-		for _, m := range ruleGroup.FindAllStringSubmatch(string(page), -1) {
-			v, err := strconv.ParseFloat(m[3], 64)
-			if err != nil {
-				return 0, err
-			}
-			if m[1] == "interval" {
-				interval[m[2]] = v
-			} else {
-				last[m[2]] = v
-			}
+		var answer struct {
+			Data struct {
+				Groups []struct {
+					File           string    `json:"file"`
+					Interval       float64   `json:"interval"` // seconds
+					LastEvaluation time.Time `json:"lastEvaluation"`
+				} `json:"groups"`
+			} `json:"data"`
 		}
-		now := float64(time.Now().UnixMilli()) / 1000
-		for group, at := range last {
-			if strings.Contains(group, tenant) && at > 0 {
-				worst, n = max(worst, now-at-interval[group]), n+1
+		if err := json.Unmarshal(b, &answer); err != nil {
+			return 0, err
+		}
+		for _, g := range answer.Data.Groups {
+			if strings.Contains(g.File, tenant) && !g.LastEvaluation.IsZero() {
+				worst, n = max(worst, time.Since(g.LastEvaluation).Seconds()-g.Interval), n+1
 			}
 		}
 	}
