@@ -149,25 +149,14 @@ const maxPooledRecord = 256 << 10
 // Put is Append in two steps: the work is done when it returns, and the series are on
 // stable storage when durable has returned nil.
 func (q *Queues) Put(tenant string, series []remotewrite.Series) (durable func() error, err error) {
-	t, err := q.tenant(tenant)
+	t, err := q.hold(tenant)
 	if err != nil {
 		return nil, err
 	}
-	t.mu.RLock()
 	defer t.mu.RUnlock()
-	if t.retired {
-		return nil, errRetired
-	}
-	t.last.Store(q.opts.Now().UnixNano())
 	var parts []func() error
-	rec := records.Get().(*[]byte)
-	defer records.Put(rec)
 	for lane, part := range q.lanes(series) {
-		*rec = remotewrite.AppendRecord((*rec)[:0], tenant, lane, part)
-		_, done, err := t.spool.Put(*rec)
-		if cap(*rec) > maxPooledRecord {
-			*rec = nil
-		}
+		done, err := t.put(func(rec []byte) []byte { return remotewrite.AppendRecord(rec, tenant, lane, part) })
 		if err != nil {
 			return nil, err
 		}
@@ -186,16 +175,50 @@ func (q *Queues) Put(tenant string, series []remotewrite.Series) (durable func()
 	}, nil
 }
 
+// PutRaw is Put for a request of one site that goes on as it came.
+func (q *Queues) PutRaw(site fleet.SiteID, raw remotewrite.Raw) (durable func() error, err error) {
+	t, err := q.hold(site.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	defer t.mu.RUnlock()
+	return t.put(func(rec []byte) []byte { return remotewrite.AppendRaw(rec, site.Tenant, q.laneOf(site.Name), raw) })
+}
+
+// hold returns the tenant's queue, whose mu is held for reading.
+func (q *Queues) hold(tenant string) (*queue, error) {
+	t, err := q.tenant(tenant)
+	if err != nil {
+		return nil, err
+	}
+	t.mu.RLock()
+	if t.retired {
+		t.mu.RUnlock()
+		return nil, errRetired
+	}
+	t.last.Store(q.opts.Now().UnixNano())
+	return t, nil
+}
+
+// put puts the record that add appends into the queue.
+func (t *queue) put(add func(rec []byte) []byte) (durable func() error, err error) {
+	rec := records.Get().(*[]byte)
+	defer records.Put(rec)
+	*rec = add((*rec)[:0])
+	_, durable, err = t.spool.Put(*rec)
+	if cap(*rec) > maxPooledRecord {
+		*rec = nil
+	}
+	return durable, err
+}
+
 // lanes parts the series by lane. A site's series have one lane for ever, so that
 // their samples arrive in order; a push of one site stays one record.
 func (q *Queues) lanes(series []remotewrite.Series) map[uint32][]remotewrite.Series {
-	n := uint32(max(q.opts.Concurrency, 1))
 	site, lane := "", uint32(0)
 	laneOf := func(s *remotewrite.Series) uint32 {
 		if name := s.Labels.Get(fleet.SeriesSite); name != site {
-			h := fnv.New32a()
-			_, _ = h.Write([]byte(name))
-			site, lane = name, h.Sum32()%n
+			site, lane = name, q.laneOf(name)
 		}
 		return lane
 	}
@@ -213,6 +236,13 @@ func (q *Queues) lanes(series []remotewrite.Series) map[uint32][]remotewrite.Ser
 		from = to
 	}
 	return out
+}
+
+// laneOf is the lane of a site's series.
+func (q *Queues) laneOf(site string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(site))
+	return h.Sum32() % uint32(max(q.opts.Concurrency, 1))
 }
 
 // tenant returns the tenant's queue; the first call opens it and starts its sender.

@@ -40,6 +40,14 @@ func Decode(rec []byte) (key string, series []Series, err error) {
 	if err != nil {
 		return "", nil, err
 	}
+	if info.stamp != "" {
+		m := newMerger()
+		defer m.release()
+		if err := m.add(body, info.stamp, false); err != nil {
+			return "", nil, err
+		}
+		body = m.body()
+	}
 	series, err = decodeBody(body, true)
 	return info.Key, series, err
 }
@@ -55,7 +63,7 @@ func split(rec []byte) (Info, []byte, error) {
 	bad := func(what string) (Info, []byte, error) {
 		return Info{}, nil, fmt.Errorf("spool record: %s: %w", what, ErrMalformed)
 	}
-	if len(rec) == 0 || rec[0] != recordVersion {
+	if len(rec) == 0 || rec[0] != recordVersion && rec[0] != stampedVersion {
 		return bad("unknown version")
 	}
 	b := rec[1:]
@@ -91,6 +99,13 @@ func split(rec []byte) (Info, []byte, error) {
 			return bad("times")
 		}
 		*p, b = v, b[n:]
+	}
+	if rec[0] == stampedVersion {
+		n, ok := uvarint()
+		if !ok || n == 0 || n > uint64(len(b)) {
+			return bad("stamp")
+		}
+		info.stamp, b = alias(b[:n]), b[n:]
 	}
 	info.EncodedBytes = len(b)
 	return info, b, nil
@@ -156,13 +171,14 @@ func decodeRaw(raw []byte, v2 bool, lim Limits) ([]Series, error) {
 // labels builds the labels of the current series and refuses those that can't name one:
 // the checks that a TSDB makes too.
 func (d *Decoder) labels(b *labels.ScratchBuilder) (labels.Labels, error) {
-	if len(d.Pairs)%2 != 0 {
+	pairs := d.Pairs()
+	if len(pairs)%2 != 0 {
 		return labels.Labels{}, fmt.Errorf("an odd number of label references: %w", ErrMalformed)
 	}
 	b.Reset()
-	for i := 0; i < len(d.Pairs); i += 2 {
-		if d.Pairs[i+1] != "" { // an empty label is no label
-			b.Add(d.Pairs[i], d.Pairs[i+1])
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" { // an empty label is no label
+			b.Add(pairs[i], pairs[i+1])
 		}
 	}
 	b.Sort()

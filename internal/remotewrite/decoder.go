@@ -5,9 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"math"
+	"math/bits"
 	"unsafe"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/prompb"
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
@@ -52,9 +55,10 @@ type Decoder struct {
 	// request takes, in steps; an error ends the decoding and is returned by Err. Nil:
 	// nobody asks.
 	Charge func(bytes int) error
+	// Seed is that of Hash.
+	Seed maphash.Seed
 
 	// The current series.
-	Pairs      []string // label names and values in turn, as sent
 	Samples    []Sample
 	Histograms []Histogram
 	Exemplars  []Exemplar // the newest of them, as many as Limits allow
@@ -64,7 +68,11 @@ type Decoder struct {
 	limits  Limits
 	rest    []byte // what is not yet walked
 	v2      bool
+	odd     bool     // see Plain
 	symbols []string // 2.0
+	hashes  []uint64 // of the symbols, for Hash; 0: not asked for yet
+	refs    []uint32 // 2.0: into symbols, of the labels of the current series
+	pairs   []string // its labels; in 2.0 only when asked for
 	total   int      // samples so far
 	hists   int      // of them histograms
 	cost    int
@@ -132,7 +140,7 @@ const (
 // Reset begins a request.
 func (d *Decoder) Reset(raw []byte, v2 bool, lim Limits) {
 	d.limits, d.rest, d.v2, d.err, d.total, d.hists, d.cost, d.granted = lim.withDefaults(), raw, v2, nil, 0, 0, 0, 0
-	d.symbols, d.slab = d.symbols[:0], d.slab[:0]
+	d.symbols, d.hashes, d.slab, d.odd = d.symbols[:0], d.hashes[:0], d.slab[:0], !v2
 	if !v2 {
 		return
 	}
@@ -161,16 +169,67 @@ func (d *Decoder) Reset(raw []byte, v2 bool, lim Limits) {
 // kept for another.
 func (d *Decoder) Release() {
 	clear(d.symbols)
-	clear(d.Pairs)
+	clear(d.pairs)
 	d.rest, d.Metadata, d.Bad, d.Charge = nil, Metadata{}, nil, nil
 	d.Samples, d.Histograms = nil, nil
 	if cap(d.slab) > 1<<16 {
 		d.slab = nil
 	}
 	if cap(d.symbols) > 1<<14 {
-		d.symbols = nil
+		d.symbols, d.hashes = nil, nil
 	}
 }
+
+// Pairs are the label names and values of the current series in turn, as they were sent.
+func (d *Decoder) Pairs() []string {
+	if d.v2 {
+		d.pairs = d.named(d.pairs[:0], d.refs)
+	}
+	return d.pairs
+}
+
+func (d *Decoder) named(to []string, refs []uint32) []string {
+	for _, r := range refs {
+		s, _ := d.symbol(uint64(r))
+		to = append(to, s)
+	}
+	return to
+}
+
+// Hash is one of begin and of what Pairs returns, in its order, by Seed. Of the strings of a
+// 2.0 request each is read once, however many series have it.
+func (d *Decoder) Hash(begin uint64) uint64 {
+	h := begin
+	mix := func(of uint64) {
+		hi, lo := bits.Mul64(h^of, 0x9e3779b97f4a7c15)
+		h = hi ^ lo
+	}
+	if !d.v2 {
+		for _, s := range d.pairs {
+			mix(maphash.String(d.Seed, s))
+		}
+		return h
+	}
+	if len(d.hashes) < len(d.symbols) {
+		d.hashes = append(d.hashes, make([]uint64, len(d.symbols)-len(d.hashes))...)
+	}
+	for _, r := range d.refs {
+		if int(r) >= len(d.hashes) { // of an empty table
+			mix(maphash.String(d.Seed, ""))
+			continue
+		}
+		of := &d.hashes[r]
+		if *of == 0 {
+			*of = maphash.String(d.Seed, d.symbols[r])
+		}
+		mix(*of)
+	}
+	return h
+}
+
+// Plain says of a 2.0 request, when Next has returned false, that its series look as our
+// encoder writes them, so that AppendRaw may take them as they are.
+func (d *Decoder) Plain() bool { return !d.odd && d.err == nil }
 
 func (d *Decoder) fail(n int) {
 	d.err = fmt.Errorf("protobuf: %w: %w", protowire.ParseError(n), ErrMalformed)
@@ -201,7 +260,7 @@ func (d *Decoder) Next() bool {
 // series reads one TimeSeries. Samples, histograms, exemplars and metadata have
 // different field numbers in the two protocols; labels a different form.
 func (d *Decoder) series(b []byte) {
-	d.Pairs, d.Histograms, d.Exemplars, d.Bad = d.Pairs[:0], nil, nil, nil
+	d.pairs, d.refs, d.Histograms, d.Exemplars, d.Bad = d.pairs[:0], d.refs[:0], nil, nil, nil
 	d.Metadata = Metadata{}
 	from := len(d.slab)
 	if !d.charge(seriesBytes) {
@@ -211,15 +270,18 @@ func (d *Decoder) series(b []byte) {
 	if d.v2 {
 		fHist, fExemplars, fMeta = 3, 4, 5
 	}
-	for len(b) > 0 {
+	for first := true; len(b) > 0; first = false {
 		num, typ, val, n := field(b)
 		if n < 0 {
 			d.fail(n)
 			return
 		}
+		// Labels have to come first and packed, and a sample has no more than one of ours.
+		labels := num == fLabels && typ == protowire.BytesType
+		d.odd = d.odd || labels != first || num == fLabels && !labels || num == fSamples && len(val) > maxSample
 		switch {
 		case num == fLabels && d.v2:
-			d.refs(typ, val, b[:n])
+			d.labelRefs(typ, val, b[:n])
 		case typ != protowire.BytesType:
 		case num == fLabels:
 			d.label(val)
@@ -241,8 +303,11 @@ func (d *Decoder) series(b []byte) {
 	d.Samples = d.slab[from:len(d.slab):len(d.slab)]
 }
 
-// refs reads label references, packed or one by one: protobuf allows both.
-func (d *Decoder) refs(typ protowire.Type, val, whole []byte) {
+// maxSample is what a sample takes at most, in bytes: a value, a time, their tags.
+const maxSample = 1 + 8 + 1 + binary.MaxVarintLen64
+
+// labelRefs reads label references, packed or one by one: protobuf allows both.
+func (d *Decoder) labelRefs(typ protowire.Type, val, whole []byte) {
 	if typ == protowire.VarintType {
 		_, _, n := protowire.ConsumeTag(whole)
 		val = whole[n:]
@@ -257,21 +322,26 @@ func (d *Decoder) refs(typ protowire.Type, val, whole []byte) {
 			return
 		}
 		val = val[n:]
-		s, ok := d.symbol(ref)
-		if !ok {
+		if ref >= uint64(len(d.symbols)) && ref != 0 {
 			// The series is unusable, the rest of the request is not.
 			d.Bad = fmt.Errorf("label reference %d, the request has %d symbols", ref, len(d.symbols))
 			return
 		}
-		d.addPair(s)
+		if len(d.refs) == 2*d.limits.Labels {
+			d.Bad = errTooManyLabels(d.limits.Labels)
+			return
+		}
+		d.refs = append(d.refs, uint32(ref))
 	}
 }
 
+func errTooManyLabels(most int) error { return fmt.Errorf("more than %d labels", most) }
+
 func (d *Decoder) addPair(s string) {
-	if len(d.Pairs) < 2*d.limits.Labels {
-		d.Pairs = append(d.Pairs, s)
+	if len(d.pairs) < 2*d.limits.Labels {
+		d.pairs = append(d.pairs, s)
 	} else if d.Bad == nil {
-		d.Bad = fmt.Errorf("more than %d labels", d.limits.Labels)
+		d.Bad = errTooManyLabels(d.limits.Labels)
 	}
 }
 
@@ -311,10 +381,10 @@ func (d *Decoder) exemplar(b []byte) {
 		return
 	}
 	var e Exemplar
-	// The labels of a series are read into Pairs, by the same code.
-	pairs := d.Pairs
-	d.Pairs = nil
-	defer func() { d.Pairs = pairs }()
+	// Read as the labels of a series are, by the same code.
+	pairs, refs := d.pairs, d.refs
+	d.pairs, d.refs = nil, nil
+	defer func() { d.pairs, d.refs = pairs, refs }()
 	if !d.charge(exemplarBytes + 32*len(b)) {
 		return
 	}
@@ -332,8 +402,8 @@ func (d *Decoder) exemplar(b []byte) {
 		val := b[tag : tag+n]
 		switch {
 		case num == 1 && d.v2:
-			packed, _ := protowire.ConsumeBytes(val) // of another type: refs takes the whole
-			d.refs(typ, packed, b[:tag+n])
+			packed, _ := protowire.ConsumeBytes(val) // of another type: labelRefs takes the whole
+			d.labelRefs(typ, packed, b[:tag+n])
 		case num == 1 && typ == protowire.BytesType:
 			label, _ := protowire.ConsumeBytes(val)
 			d.label(label)
@@ -349,7 +419,7 @@ func (d *Decoder) exemplar(b []byte) {
 		}
 		b = b[tag+n:]
 	}
-	e.Pairs = d.Pairs
+	e.Pairs = d.Pairs()
 	if len(d.Exemplars) == d.limits.Exemplars {
 		d.Exemplars = d.Exemplars[:copy(d.Exemplars, d.Exemplars[1:])]
 	}
@@ -368,6 +438,12 @@ func (d *Decoder) count() bool {
 func (d *Decoder) sample(b []byte) {
 	if !d.count() {
 		return
+	}
+	if len(b) > 10 && b[0] == tagSampleV && b[9] == tagSampleT { // as everybody writes it
+		if t, n := binary.Uvarint(b[10:]); n == len(b)-10 {
+			d.slab = append(d.slab, Sample{T: int64(t), V: math.Float64frombits(binary.LittleEndian.Uint64(b[1:]))})
+			return
+		}
 	}
 	var s Sample
 	for len(b) > 0 {
@@ -513,23 +589,82 @@ func (h Histogram) validate() error {
 }
 
 func (d *Decoder) metadata(b []byte) {
-	var m writev2.Metadata
-	if err := m.Unmarshal(b); err != nil {
-		d.err = fmt.Errorf("metadata: %w: %w", err, ErrMalformed)
+	typ, help, unit, err := parseMeta(b)
+	if err != nil {
+		d.err = err
 		return
 	}
-	help, ok1 := d.symbol(uint64(m.HelpRef))
-	unit, ok2 := d.symbol(uint64(m.UnitRef))
+	h, ok1 := d.symbol(help)
+	u, ok2 := d.symbol(unit)
 	if !ok1 || !ok2 {
 		d.Bad = fmt.Errorf("metadata outside of the %d symbols", len(d.symbols))
 		return
 	}
-	d.Metadata = Metadata{Type: (&writev2.TimeSeries{Metadata: writev2.Metadata{Type: m.Type}}).ToMetadata([]string{""}).Type, Help: help, Unit: unit}
+	d.Metadata = Metadata{Type: metadataType(typ), Help: h, Unit: u}
+}
+
+// parseMeta reads a message Metadata: 1: enum type, 3: uint32 help, 4: uint32 unit, both
+// references to symbols. A type that nobody knows is none.
+func parseMeta(b []byte) (typ, help, unit uint64, err error) {
+	for len(b) > 0 {
+		num, wire, tag := protowire.ConsumeTag(b)
+		n := tag
+		if tag > 0 {
+			n = protowire.ConsumeFieldValue(num, wire, b[tag:])
+		}
+		if n < 0 {
+			return 0, 0, 0, fmt.Errorf("metadata: %w: %w", protowire.ParseError(n), ErrMalformed)
+		}
+		if v := uint64(0); num == 1 || num == 3 || num == 4 {
+			if wire != protowire.VarintType {
+				return 0, 0, 0, fmt.Errorf("metadata: field %d of wire type %d: %w", num, wire, ErrMalformed)
+			}
+			v, _ = protowire.ConsumeVarint(b[tag:])
+			switch num {
+			case 1:
+				if typ = v; v > uint64(writev2.Metadata_METRIC_TYPE_STATESET) {
+					typ = 0
+				}
+			case 3:
+				help = uint64(uint32(v))
+			case 4:
+				unit = uint64(uint32(v))
+			}
+		}
+		b = b[tag+n:]
+	}
+	return typ, help, unit, nil
+}
+
+// metadataType is the inverse of writev2.FromMetadataType.
+func metadataType(typ uint64) model.MetricType {
+	switch writev2.Metadata_MetricType(typ) {
+	case writev2.Metadata_METRIC_TYPE_COUNTER:
+		return model.MetricTypeCounter
+	case writev2.Metadata_METRIC_TYPE_GAUGE:
+		return model.MetricTypeGauge
+	case writev2.Metadata_METRIC_TYPE_HISTOGRAM:
+		return model.MetricTypeHistogram
+	case writev2.Metadata_METRIC_TYPE_GAUGEHISTOGRAM:
+		return model.MetricTypeGaugeHistogram
+	case writev2.Metadata_METRIC_TYPE_SUMMARY:
+		return model.MetricTypeSummary
+	case writev2.Metadata_METRIC_TYPE_INFO:
+		return model.MetricTypeInfo
+	case writev2.Metadata_METRIC_TYPE_STATESET:
+		return model.MetricTypeStateset
+	}
+	return model.MetricTypeUnknown
 }
 
 // field reads one field. For a length-delimited one val is its content. n is its
 // whole length, or a negative protowire error.
 func field(b []byte) (num protowire.Number, typ protowire.Type, val []byte, n int) {
+	// Most are short ones of a low number.
+	if len(b) > 1 && b[0]&0x87 == byte(protowire.BytesType) && b[0] > 7 && int8(b[1]) >= 0 && len(b)-2 >= int(b[1]) {
+		n = 2 + int(b[1])
+		return protowire.Number(b[0] >> 3), protowire.BytesType, b[2:n:n], n
+	}
 	num, typ, tag := protowire.ConsumeTag(b)
 	if tag < 0 {
 		return 0, 0, nil, tag

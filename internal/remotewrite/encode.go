@@ -17,13 +17,20 @@ import (
 // A spool record is a small header and the body of a remote write 2.0 request, as
 // it goes over the wire:
 //
-//	version     byte     1
+//	version     byte     2, or 3 with a stamp
 //	key         uvarint length, bytes
 //	lane        uvarint
 //	series, samples, histograms   uvarint each
 //	minT, maxT  varint each, milliseconds since 1970
+//	stamp       uvarint length, bytes: names and values in turn, each of them uvarint length, bytes
 //	body        snappy block of io.prometheus.write.v2.Request
-const recordVersion = 2
+//
+// The stamp are labels that each series gets as it is sent, in the place of those of the same
+// names that it has.
+const (
+	recordVersion  = 2
+	stampedVersion = 3
+)
 
 // Encode returns the spool record of one batch.
 func Encode(key string, lane uint32, series []Series) []byte {
@@ -39,17 +46,48 @@ func AppendRecord(rec []byte, key string, lane uint32, series []Series) []byte {
 	defer e.putBack()
 	e.packed = snappy.Encode(e.packed[:cap(e.packed)], e.marshalV2(series))
 	info := infoOf(key, series)
+	info.Lane = lane
 	rec = slices.Grow(rec, 64+len(key)+len(e.packed))
-	rec = append(rec, recordVersion)
-	rec = binary.AppendUvarint(rec, uint64(len(key)))
-	rec = append(rec, key...)
-	rec = binary.AppendUvarint(rec, uint64(lane))
+	rec = appendHeader(rec, recordVersion, info)
+	return append(rec, e.packed...)
+}
+
+func appendHeader(rec []byte, version byte, info Info) []byte {
+	rec = appendText(append(rec, version), info.Key)
+	rec = binary.AppendUvarint(rec, uint64(info.Lane))
 	rec = binary.AppendUvarint(rec, uint64(info.Series))
 	rec = binary.AppendUvarint(rec, uint64(info.Samples))
 	rec = binary.AppendUvarint(rec, uint64(info.Histograms))
 	rec = binary.AppendVarint(rec, info.MinT)
-	rec = binary.AppendVarint(rec, info.MaxT)
-	return append(rec, e.packed...)
+	return binary.AppendVarint(rec, info.MaxT)
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// Raw is the body of a 2.0 request that goes on as it came, with labels that each of its
+// series gets on the way. Its decoder has said that it is Plain, its series have their labels
+// in the order of their names, and info says what is in it.
+type Raw struct {
+	Body  []byte // compressed
+	Stamp labels.Labels
+	Info  Info
+}
+
+// AppendRaw appends the spool record of such a request: it costs a copy, where AppendRecord
+// encodes and compresses.
+func AppendRaw(rec []byte, key string, lane uint32, raw Raw) []byte {
+	info := raw.Info
+	info.Key, info.Lane = key, lane
+	rec = slices.Grow(rec, 256+len(key)+len(raw.Body))
+	rec = appendHeader(rec, stampedVersion, info)
+	size := 0
+	text := func(s string) int { return protowire.SizeBytes(len(s)) }
+	raw.Stamp.Range(func(l labels.Label) { size += text(l.Name) + text(l.Value) })
+	rec = binary.AppendUvarint(rec, uint64(size))
+	raw.Stamp.Range(func(l labels.Label) { rec = appendText(appendText(rec, l.Name), l.Value) })
+	return append(rec, raw.Body...)
 }
 
 // EncodeV2 returns the body of a remote write 2.0 request.

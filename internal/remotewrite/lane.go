@@ -3,6 +3,7 @@ package remotewrite
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -213,6 +214,7 @@ func (l *lane) deliver(ctx context.Context, items []item) int {
 	if body == nil { // a damaged one among them
 		l.most = 1
 		if len(items) == 1 {
+			s.dropped(info, "undecodable", fmt.Errorf("the request can't be stamped: %w", ErrMalformed))
 			return 1
 		}
 		return 0
@@ -268,14 +270,14 @@ func (l *lane) deliver(ctx context.Context, items []item) int {
 // merge puts records together into one request: each series once, its samples in the
 // order of the records. The body is nil if a record can't be decoded.
 func merge(items []item) (Info, []byte) {
-	if len(items) == 1 {
+	if len(items) == 1 && items[0].info.stamp == "" {
 		return items[0].info, items[0].body
 	}
 	info := items[0].info
-	m := mergers.Get().(*merger)
+	m := newMerger()
 	defer m.release()
 	for i, it := range items {
-		if err := m.add(it.body); err != nil {
+		if err := m.add(it.body, it.info.stamp, alone(items, i)); err != nil {
 			return info, nil
 		}
 		if i > 0 {
@@ -284,8 +286,19 @@ func merge(items []item) (Info, []byte) {
 			info.MinT, info.MaxT = min(info.MinT, it.info.MinT), max(info.MaxT, it.info.MaxT)
 		}
 	}
-	info.Series = len(m.series)
+	info.Series, info.stamp = len(m.series), ""
 	body := m.body()
 	info.EncodedBytes = len(body)
 	return info, body
+}
+
+// alone tells that nobody else's record has the stamp of this one: its series are its own.
+func alone(items []item, i int) bool {
+	stamp := items[i].info.stamp
+	for j := range items {
+		if j != i && items[j].info.stamp == stamp {
+			return false
+		}
+	}
+	return stamp != ""
 }

@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/snappy"
-	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -21,7 +20,10 @@ type merger struct {
 	parts   []part
 
 	// Of the request that is added.
-	remap []uint32
+	names []string
+	remap []uint32 // new numbers, and 1; 0: nobody has asked for it
+	place []uint8  // of a label of this name among the stamp's; see placeOf
+	stamp []stamped
 	refs  []byte
 
 	// What the above points into, and what the result is made of.
@@ -61,6 +63,8 @@ func (s *buffers) size() (n int) {
 // a regional's garbage.
 var mergers = sync.Pool{New: func() any { return &merger{index: map[string]int{}} }}
 
+func newMerger() *merger { return mergers.Get().(*merger) }
+
 // maxPooledMerger is how many bytes one that waits may hold; a usual one holds half of it.
 const maxPooledMerger = 4 << 20
 
@@ -68,6 +72,8 @@ const maxPooledMerger = 4 << 20
 func (m *merger) release() {
 	m.symbols.reset()
 	clear(m.index)
+	clear(m.names)
+	clear(m.stamp)
 	m.series, m.parts = m.series[:0], m.parts[:0]
 	m.raws.used, m.kept.used = 0, 0
 	if m.raws.size()+m.kept.size()+cap(m.raw)+cap(m.packed) <= maxPooledMerger {
@@ -105,8 +111,42 @@ type part struct {
 	next int32
 }
 
-// add takes the compressed body of a request. After an error the merger is of no use.
-func (m *merger) add(body []byte) error {
+// stamped is a label that all series of a request get.
+type stamped struct {
+	name string
+	n, v uint32 // the new numbers of name and value; v 0: it only takes one away
+}
+
+// setStamp reads the stamp of a record.
+func (m *merger) setStamp(b []byte) error {
+	m.stamp = m.stamp[:0]
+	text := func() (string, bool) {
+		n, k := binary.Uvarint(b)
+		if k <= 0 || n > uint64(len(b)-k) {
+			return "", false
+		}
+		s := alias(b[k : k+int(n)])
+		b = b[k+int(n):]
+		return s, true
+	}
+	for len(b) > 0 {
+		name, ok1 := text()
+		value, ok2 := text()
+		if !ok1 || !ok2 || name == "" || len(m.stamp) == maxStamp || len(m.stamp) > 0 && m.stamp[len(m.stamp)-1].name >= name {
+			return fmt.Errorf("stamp: %w", ErrMalformed)
+		}
+		m.stamp = append(m.stamp, stamped{name: name, n: m.symbols.ref(name), v: m.symbols.ref(value)})
+	}
+	return nil
+}
+
+// maxStamp is how many labels a stamp has at most.
+const maxStamp = 32
+
+// add takes the compressed body of a request, and its record's stamp. Both stay as they are
+// until release. alone says that no other request has series of this one. After an error the
+// merger is of no use.
+func (m *merger) add(body []byte, stamp string, alone bool) error {
 	n, err := snappy.DecodedLen(body)
 	if err != nil {
 		return fmt.Errorf("snappy: %w: %w", err, ErrMalformed)
@@ -119,21 +159,26 @@ func (m *merger) add(body []byte) error {
 	if err != nil {
 		return fmt.Errorf("snappy: %w: %w", err, ErrMalformed)
 	}
-	m.remap = m.remap[:0]
+	if err := m.setStamp([]byte(stamp)); err != nil {
+		return err
+	}
+	m.names = m.names[:0]
 	for b := raw; len(b) > 0; {
 		num, typ, val, n := field(b)
 		if n < 0 {
 			return malformed(n)
 		}
 		if num == v2Symbols && typ == protowire.BytesType {
-			m.remap = append(m.remap, m.symbols.ref(alias(val)))
+			m.names = append(m.names, alias(val))
 		}
 		b = b[n:]
 	}
+	m.remap = zeroed(m.remap, len(m.names))
+	m.place = zeroed(m.place, len(m.names))
 	for b := raw; len(b) > 0; {
 		num, typ, val, n := field(b)
 		if num == v2Series && typ == protowire.BytesType {
-			if err := m.addSeries(val); err != nil {
+			if err := m.addSeries(val, alone); err != nil {
 				return err
 			}
 		}
@@ -142,23 +187,53 @@ func (m *merger) add(body []byte) error {
 	return nil
 }
 
+// zeroed returns n zeros, in s if it is long enough.
+func zeroed[T any](s []T, n int) []T {
+	s = slices.Grow(s[:0], n)[:n]
+	clear(s)
+	return s
+}
+
 func malformed(n int) error {
 	return fmt.Errorf("protobuf: %w: %w", protowire.ParseError(n), ErrMalformed)
 }
 
-// symbol returns the new number of a request's symbol.
+// symbol returns the new number of a request's symbol. Those that no series has get none.
 func (m *merger) symbol(ref uint64) (uint32, error) {
-	if ref >= uint64(len(m.remap)) {
+	if ref >= uint64(len(m.names)) {
 		if ref == 0 {
 			return 0, nil
 		}
-		return 0, fmt.Errorf("reference %d, the request has %d symbols: %w", ref, len(m.remap), ErrMalformed)
+		return 0, fmt.Errorf("reference %d, the request has %d symbols: %w", ref, len(m.names), ErrMalformed)
 	}
-	return m.remap[ref], nil
+	r := &m.remap[ref]
+	if *r == 0 {
+		*r = 1 + m.symbols.ref(m.names[ref])
+	}
+	return *r - 1, nil
+}
+
+// placeOf tells how many labels of the stamp come before one whose name is this symbol of the
+// request, and whether one of the stamp takes its place.
+func (m *merger) placeOf(ref uint64) (before int, same bool) {
+	if ref >= uint64(len(m.place)) {
+		return 0, false
+	}
+	p := &m.place[ref]
+	if *p == 0 {
+		for before < len(m.stamp) && m.stamp[before].name < m.names[ref] {
+			before++
+		}
+		*p = 2 + uint8(2*before)
+		if before < len(m.stamp) && m.stamp[before].name == m.names[ref] {
+			*p++
+		}
+	}
+	return int(*p-2) / 2, *p&1 == 1
 }
 
 // addSeries takes one series as our encoder writes it: its labels packed, and before the rest.
-func (m *merger) addSeries(b []byte) error {
+func (m *merger) addSeries(b []byte, alone bool) error {
 	num, typ, val, n := field(b)
 	if n < 0 {
 		return malformed(n)
@@ -167,22 +242,50 @@ func (m *merger) addSeries(b []byte) error {
 		return fmt.Errorf("a series without labels: %w", ErrMalformed)
 	}
 	m.refs = m.refs[:0]
+	done := 0 // of the stamp
 	for len(val) > 0 {
-		ref, k := binary.Uvarint(val)
+		name, k := binary.Uvarint(val)
 		if k <= 0 {
 			return fmt.Errorf("label reference: %w", ErrMalformed)
 		}
-		r, err := m.symbol(ref)
+		value, l := binary.Uvarint(val[k:])
+		if l <= 0 {
+			return fmt.Errorf("label reference: %w", ErrMalformed)
+		}
+		val = val[k+l:]
+		n, err := m.symbol(name)
 		if err != nil {
 			return err
 		}
-		m.refs, val = binary.AppendUvarint(m.refs, uint64(r)), val[k:]
+		v, err := m.symbol(value)
+		if err != nil {
+			return err
+		}
+		if len(m.stamp) > 0 {
+			before, same := m.placeOf(name)
+			for ; done < before; done++ {
+				m.addStamped(m.stamp[done])
+			}
+			if same {
+				continue
+			}
+		}
+		m.addLabel(n, v)
 	}
-	at, known := m.index[string(m.refs)]
+	for ; done < len(m.stamp); done++ {
+		m.addStamped(m.stamp[done])
+	}
+	at, known := 0, false
+	if !alone {
+		at, known = m.index[string(m.refs)]
+	}
 	if !known {
 		at = len(m.series)
 		s := merged{refs: m.keepRefs(), first: -1, last: -1}
-		m.series, m.index[s.refs] = append(m.series, s), at
+		m.series = append(m.series, s)
+		if !alone {
+			m.index[s.refs] = at
+		}
 	}
 	for b = b[n:]; len(b) > 0; b = b[n:] {
 		if num, typ, val, n = field(b); n < 0 {
@@ -201,6 +304,16 @@ func (m *merger) addSeries(b []byte) error {
 	return nil
 }
 
+func (m *merger) addLabel(n, v uint32) {
+	m.refs = binary.AppendUvarint(binary.AppendUvarint(m.refs, uint64(n)), uint64(v))
+}
+
+func (m *merger) addStamped(s stamped) {
+	if s.v != 0 {
+		m.addLabel(s.n, s.v)
+	}
+}
+
 func (m *merger) addPart(s *merged, b []byte) {
 	i := int32(len(m.parts))
 	m.parts = append(m.parts, part{b, -1})
@@ -214,19 +327,19 @@ func (m *merger) addPart(s *merged, b []byte) {
 }
 
 func (m *merger) addMeta(s *merged, b []byte) error {
-	var meta writev2.Metadata
-	if err := meta.Unmarshal(b); err != nil {
-		return fmt.Errorf("metadata: %w: %w", err, ErrMalformed)
-	}
-	help, err := m.symbol(uint64(meta.HelpRef))
+	typ, help, unit, err := parseMeta(b)
 	if err != nil {
 		return err
 	}
-	unit, err := m.symbol(uint64(meta.UnitRef))
+	h, err := m.symbol(help)
 	if err != nil {
 		return err
 	}
-	s.typ, s.help, s.unit = uint64(meta.Type), uint64(help), uint64(unit)
+	u, err := m.symbol(unit)
+	if err != nil {
+		return err
+	}
+	s.typ, s.help, s.unit = typ, uint64(h), uint64(u)
 	return nil
 }
 

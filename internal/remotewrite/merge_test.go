@@ -68,7 +68,7 @@ func FuzzMerge(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		m := merger{index: map[string]int{}}
 		for _, body := range [][]byte{a, b} {
-			if err := m.add(body); err != nil {
+			if err := m.add(body, "", false); err != nil {
 				if !errors.Is(err, ErrMalformed) && !errors.Is(err, ErrTooLarge) {
 					t.Errorf("err = %v", err)
 				}
@@ -163,10 +163,10 @@ func TestMergersAreUsedAgain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := m.add(body); err != nil {
+			if err := m.add(body, "", false); err != nil {
 				t.Fatal(err)
 			}
-			if round%5 == 4 && m.add(body[:len(body)-4]) == nil {
+			if round%5 == 4 && m.add(body[:len(body)-4], "", false) == nil {
 				t.Fatal("a damaged request is merged")
 			}
 		}

@@ -47,6 +47,8 @@ type Info struct {
 	Histograms   int   // native histogram samples
 	MinT, MaxT   int64 // milliseconds since 1970 of the oldest and the newest sample
 	EncodedBytes int   // of the compressed request
+
+	stamp string // as it stands in the record, of which it is a part
 }
 
 // All is the number of samples of both kinds.

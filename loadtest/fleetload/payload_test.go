@@ -28,7 +28,7 @@ func decoded(t *testing.T, p *payload, site string, at time.Time) map[string]rem
 		if d.Bad != nil {
 			t.Fatal(d.Bad)
 		}
-		ls := labels.FromStrings(d.Pairs...).String()
+		ls := labels.FromStrings(d.Pairs()...).String()
 		if len(d.Samples) != 1 {
 			t.Fatalf("%s has %d samples", ls, len(d.Samples))
 		}

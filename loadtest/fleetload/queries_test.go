@@ -53,7 +53,7 @@ func BenchmarkHealthQueries(b *testing.B) {
 			for n := 0; d.Next(); n++ {
 				var ls labels.Labels
 				if n == len(refs) {
-					pairs := append(slices.Clone(d.Pairs), fleet.SeriesTenant, "acme", fleet.SeriesSite, name, fleet.SeriesRegion, "eu")
+					pairs := append(slices.Clone(d.Pairs()), fleet.SeriesTenant, "acme", fleet.SeriesSite, name, fleet.SeriesRegion, "eu")
 					for j := range pairs {
 						pairs[j] = strings.Clone(pairs[j])
 					}

@@ -469,7 +469,7 @@ func (s *simulated) push(req *http.Request, body []byte) (code int, text string,
 			bad = d.Bad
 			continue
 		}
-		st := s.resolve(d.Pairs)
+		st := s.resolve(d.Pairs())
 		for _, v := range d.Samples {
 			ref, err := app.Append(st.ref, st.labels, v.T, v.V)
 			if err != nil {

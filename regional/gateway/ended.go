@@ -56,7 +56,7 @@ func (g *Gateway) endSeries(ctx context.Context, s *site) {
 	ended := map[uint64]bool{} // one series may have been sent in several forms
 	for i := range s.cache.slots {
 		c := &s.cache.slots[i]
-		if !c.used || c.ref == 0 || ended[uint64(c.ref)] {
+		if c.ref == 0 || ended[uint64(c.ref)] {
 			continue
 		}
 		ended[uint64(c.ref)] = true

@@ -63,6 +63,9 @@ type Options struct {
 	// and must have the batch on disk when durable returns nil. An error of either makes
 	// sites wait.
 	Forward func(tenant string, series []remotewrite.Series) (durable func() error, err error)
+	// ForwardRaw is the same for a push that was taken whole and is stored as it came but for
+	// the stamp, as nearly all are; nil: Forward takes those too. It must not keep the body.
+	ForwardRaw func(site fleet.SiteID, raw remotewrite.Raw) (durable func() error, err error)
 	// Hosts connects sites with virtual hosts of other sites; nil: this regional does not.
 	Hosts Hosts
 	// Self takes the series that the gateway writes about sites; nil: none.

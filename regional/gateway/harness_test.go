@@ -235,6 +235,10 @@ func newHarness(t testing.TB, o harnessOptions) *harness {
 		Name: "one", Region: "eu", Listen: "127.0.0.1:0",
 		TLS: &tls.Config{Certificates: []tls.Certificate{*cert}}, Trust: func() *x509.CertPool { return pool },
 		Edge: h.edge.Storage(), Series: h.series, Self: h.edge.Appendable(), Forward: put, Upstream: h.up,
+		ForwardRaw: func(site fleet.SiteID, raw remotewrite.Raw) (func() error, error) {
+			_, durable, err := fwd.Put(remotewrite.AppendRaw(nil, site.Tenant, 0, raw))
+			return durable, err
+		},
 		Limits: func(fleet.SiteID) Limits { return o.limits },
 	}
 	if o.change != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 
+	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/remotewrite"
 	"muster.dev/muster/internal/spool"
 	"muster.dev/muster/internal/turns"
@@ -53,21 +55,20 @@ type arrival struct {
 // pusher is the working memory of a push that has its turn; it is pooled. There are as
 // many as pushes are worked on, and few of the sizes that these may grow to.
 type pusher struct {
-	hash    maphash.Hash
-	buf     []byte
 	raw     []byte
 	dec     remotewrite.Decoder
 	builder labels.ScratchBuilder
 	app     storage.Appender
-	series  []remotewrite.Series
+	region  uint64               // hash of the site's
+	series  []remotewrite.Series // what was taken
+	plain   bool                 // it is all of the request, and as it was sent
+	info    remotewrite.Info     // of what was taken
 }
 
 func newPusherPool() *sync.Pool {
 	seed := maphash.MakeSeed()
 	return &sync.Pool{New: func() any {
-		p := &pusher{builder: labels.NewScratchBuilder(32)}
-		p.hash.SetSeed(seed)
-		return p
+		return &pusher{builder: labels.NewScratchBuilder(32), dec: remotewrite.Decoder{Seed: seed}}
 	}}
 }
 
@@ -308,7 +309,7 @@ func (g *Gateway) inTurn(ctx context.Context, a *arrival, s *site, who caller, v
 		p.raw = p.raw[:0]
 		return nil, out, &refusal{code: http.StatusBadRequest, reason: reasonMalformed, text: "snappy: " + err.Error()}
 	}
-	durable, ref = g.store(ctx, p, &a.lease, s, who, v2, lim, &out)
+	durable, ref = g.store(ctx, p, a, s, who, v2, lim, &out)
 	out.raw = len(p.raw)
 	return durable, out, ref
 }
@@ -366,18 +367,31 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, a *arrival, l
 
 // store appends the request to the engine and to the forward queue. What out counts as
 // taken is in both, and on disk when durable, if it is not nil, has returned nil.
-func (g *Gateway) store(ctx context.Context, p *pusher, l *lease, s *site, who caller, v2 bool, lim Limits, out *outcome) (durable func() error, ref *refusal) {
-	if ref := g.appendEdge(ctx, p, l, s, who, v2, lim, out); ref != nil {
+func (g *Gateway) store(ctx context.Context, p *pusher, a *arrival, s *site, who caller, v2 bool, lim Limits, out *outcome) (durable func() error, ref *refusal) {
+	if ref := g.appendEdge(ctx, p, &a.lease, s, who, v2, lim, out); ref != nil {
 		return nil, ref
 	}
 	if len(p.series) == 0 {
 		return nil, nil
 	}
-	durable, err := g.opts.Forward(who.site.Tenant, p.series)
+	var err error
+	if p.plain && len(out.refused) == 0 && g.opts.ForwardRaw != nil {
+		durable, err = g.opts.ForwardRaw(who.site, remotewrite.Raw{Body: a.body, Info: p.info, Stamp: stampOf(who)})
+	} else {
+		durable, err = g.opts.Forward(who.site.Tenant, p.series)
+	}
 	if err != nil {
 		return nil, g.refuseForward(err)
 	}
 	return durable, nil
+}
+
+// stampOf is what stamp puts to what a site sends.
+func stampOf(who caller) labels.Labels {
+	if who.region == "" {
+		return labels.FromStrings(fleet.SeriesSite, who.site.Name, fleet.SeriesTenant, who.site.Tenant)
+	}
+	return labels.FromStrings(fleet.SeriesRegion, who.region, fleet.SeriesSite, who.site.Name, fleet.SeriesTenant, who.site.Tenant)
 }
 
 // refuseForward tells a sender that the queue to the store did not take its push. The
@@ -406,7 +420,9 @@ func (g *Gateway) appendEdge(ctx context.Context, p *pusher, l *lease, s *site, 
 	s.series.Lock()
 	defer s.series.Unlock()
 	p.app = g.opts.Edge.Appender(ctx)
+	p.region, p.plain, p.info = maphash.String(d.Seed, who.region), true, remotewrite.Info{MinT: math.MaxInt64, MaxT: math.MinInt64}
 	s.sweepLocked(p.app, g.opts.Series)
+	s.cache.begin()
 	for d.Next() {
 		n := len(d.Samples) + len(d.Histograms)
 		switch {
@@ -424,9 +440,14 @@ func (g *Gateway) appendEdge(ctx context.Context, p *pusher, l *lease, s *site, 
 			out.refuse(reasonOf(err), n, err.Error())
 			continue
 		}
-		if err := p.appendSeries(c, w, out, s.growLocked(c, lim, g.opts.Series)); err != nil {
+		var grow func(remotewrite.Histogram) error
+		if len(d.Histograms) > 0 {
+			grow = s.growLocked(c, lim, g.opts.Series)
+		}
+		if err := p.appendSeries(c, w, out, grow); err != nil {
 			return g.rollback(p, err)
 		}
+		p.plain = p.plain && c.plain
 		if c.ref != 0 {
 			s.appendExemplarsLocked(p, c, w, now, out)
 		}
@@ -443,6 +464,7 @@ func (g *Gateway) appendEdge(ctx context.Context, p *pusher, l *lease, s *site, 
 		}
 		return refuseMemory(err)
 	}
+	p.plain = p.plain && d.Plain()
 	if err := p.app.Commit(); err != nil {
 		return g.rollback(p, err)
 	}
@@ -481,6 +503,7 @@ func (p *pusher) appendSeries(c *cached, w window, out *outcome, grow func(remot
 		if err == nil {
 			c.ref = ref
 			taken = append(taken, v)
+			p.at(v.T)
 			continue
 		}
 		if err := out.refuseSample(err, c.labels); err != nil {
@@ -501,6 +524,7 @@ func (p *pusher) appendSeries(c *cached, w window, out *outcome, grow func(remot
 		if err == nil {
 			c.ref = ref
 			histograms = append(histograms, h)
+			p.at(h.T)
 			continue
 		}
 		if err := out.refuseSample(err, c.labels); err != nil {
@@ -510,10 +534,18 @@ func (p *pusher) appendSeries(c *cached, w window, out *outcome, grow func(remot
 	if len(taken)+len(histograms) > 0 {
 		out.samples += len(taken)
 		out.histograms += len(histograms)
-		p.series = append(p.series, remotewrite.Series{Labels: c.labels, Metadata: shortHelp(d.Metadata), Samples: taken, Histograms: histograms})
+		meta := shortHelp(d.Metadata)
+		p.plain = p.plain && meta == d.Metadata
+		p.info.Series++
+		p.info.Samples += len(taken)
+		p.info.Histograms += len(histograms)
+		p.series = append(p.series, remotewrite.Series{Labels: c.labels, Metadata: meta, Samples: taken, Histograms: histograms})
 	}
 	return nil
 }
+
+// at notes the time of a sample that was taken.
+func (p *pusher) at(t int64) { p.info.MinT, p.info.MaxT = min(p.info.MinT, t), max(p.info.MaxT, t) }
 
 // maxHelp is how many bytes of a help text or a unit go on to the store: what Cortex takes.
 // It would drop longer ones whole.

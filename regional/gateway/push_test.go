@@ -554,7 +554,7 @@ func TestRegionChange(t *testing.T) {
 func TestSeriesCache(t *testing.T) {
 	var c seriesCache
 	for i := range uint64(5000) {
-		c.add(cached{hash: i, labels: labels.FromStrings("i", fmt.Sprint(i))})
+		c.add(cached{hash: i, ref: 1, labels: labels.FromStrings("i", fmt.Sprint(i))})
 	}
 	c.sweep(func(s *cached) bool { return s.hash < 4000 })
 	if c.len() != 1000 || len(c.slots) != 1000 {
@@ -566,7 +566,7 @@ func TestSeriesCache(t *testing.T) {
 		}
 	}
 	c.sweep(func(s *cached) bool { return s.hash < 4500 })
-	c.add(cached{hash: 1})
+	c.add(cached{hash: 1, ref: 1})
 	if c.len() != 501 || len(c.slots) != 1000 || c.get(1) == nil || c.get(4400) != nil {
 		t.Errorf("%d in %d slots", c.len(), len(c.slots))
 	}

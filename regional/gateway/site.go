@@ -2,10 +2,9 @@ package gateway
 
 import (
 	"crypto/x509"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/maphash"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -73,27 +72,52 @@ type liveState struct {
 // what it became, and where it is in the database.
 type cached struct {
 	labels labels.Labels
-	ref    storage.SeriesRef
+	ref    storage.SeriesRef // 0: a free slot
 	hash   uint64
-	extra  int32 // what its histograms take, in series; see bucketsPerSeries
-	used   bool  // false: a free slot
+	after  int32 // the slot of the series that came after it the last time
+	extra  int16 // what its histograms take, in series; see bucketsPerSeries
+	plain  bool  // it is stored as it is sent, but for the stamp
 }
 
 // seriesCache maps what a site sends to what is stored. It is keyed by a hash with a
 // secret, random seed of 64 bits: for two of a site's 10,000 series to meet is a matter
 // of 1 in 10^11, and nobody can make them meet. It counts nothing: one series has many
 // forms, and the head knows best what it holds.
+//
+// A site sends its series in much the same order every time, so where the next one is stands
+// in the one before it.
 type seriesCache struct {
 	index map[uint64]int32
 	slots []cached
 	free  []int32
+	last  int32 // 1 and the slot of the last one of this push; 0: it has none yet
 }
 
+// begin is called before a push.
+func (c *seriesCache) begin() { c.last = 0 }
+
 func (c *seriesCache) get(hash uint64) *cached {
-	if i, ok := c.index[hash]; ok {
-		return &c.slots[i]
+	next := int32(0)
+	if c.last > 0 {
+		next = c.slots[c.last-1].after
 	}
-	return nil
+	if int(next) >= len(c.slots) || c.slots[next].hash != hash || c.slots[next].ref == 0 {
+		i, ok := c.index[hash]
+		if !ok {
+			return nil
+		}
+		next = i
+	}
+	c.found(next)
+	return &c.slots[next]
+}
+
+// found notes which series of this push comes next.
+func (c *seriesCache) found(i int32) {
+	if c.last > 0 {
+		c.slots[c.last-1].after = i
+	}
+	c.last = i + 1
 }
 
 func (c *seriesCache) add(s cached) *cached {
@@ -107,9 +131,10 @@ func (c *seriesCache) add(s cached) *cached {
 		i = int32(len(c.slots))
 		c.slots = append(c.slots, cached{})
 	}
-	s.used = true
+	s.after = i + 1
 	c.slots[i] = s
 	c.index[s.hash] = i
+	c.found(i)
 	return &c.slots[i]
 }
 
@@ -118,7 +143,7 @@ func (c *seriesCache) len() int { return len(c.index) }
 // sweep forgets the series for which gone is true.
 func (c *seriesCache) sweep(gone func(*cached) bool) {
 	for i := range c.slots {
-		if s := &c.slots[i]; s.used && gone(s) {
+		if s := &c.slots[i]; s.ref != 0 && gone(s) {
 			delete(c.index, s.hash)
 			*s = cached{}
 			c.free = append(c.free, int32(i))
@@ -133,27 +158,13 @@ func (c *seriesCache) compact() {
 	slots := make([]cached, 0, len(c.index))
 	index := make(map[uint64]int32, len(c.index))
 	for _, s := range c.slots {
-		if s.used {
+		if s.ref != 0 {
+			s.after = int32(len(slots)) + 1
 			index[s.hash] = int32(len(slots))
 			slots = append(slots, s)
 		}
 	}
-	c.index, c.slots, c.free = index, slots, nil
-}
-
-// hashPairs hashes the region and, in the order in which they were sent, names and values.
-func hashPairs(h *maphash.Hash, buf *[]byte, region string, pairs []string) uint64 {
-	b := (*buf)[:0]
-	b = binary.AppendUvarint(b, uint64(len(region)))
-	b = append(b, region...)
-	for _, s := range pairs {
-		b = binary.AppendUvarint(b, uint64(len(s)))
-		b = append(b, s...)
-	}
-	*buf = b
-	h.Reset()
-	_, _ = h.Write(b)
-	return h.Sum64()
+	c.index, c.slots, c.free, c.last = index, slots, nil, 0
 }
 
 // Names of series that only Muster itself may write. A site can say what it likes
@@ -218,6 +229,16 @@ func stamp(b *labels.ScratchBuilder, pairs []string, id fleet.SiteID, region str
 	return ls, nil
 }
 
+// plain tells whether nothing but the stamp is between what was sent and what is stored.
+func plain(pairs []string) bool {
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] == "" || i > 0 && pairs[i-2] >= pairs[i] || slices.Contains(fleet.StampedLabels, pairs[i]) {
+			return false
+		}
+	}
+	return true
+}
+
 // sweepLocked forgets what the head has dropped since the last time: whatever comes of
 // it is a new series again.
 func (s *site) sweepLocked(app storage.Appender, head *HeadSeries) {
@@ -241,15 +262,16 @@ func (s *site) sweepLocked(app storage.Appender, head *HeadSeries) {
 // resolveLocked returns the cache entry of the series that the decoder stands on. It is
 // good until the next call.
 func (s *site) resolveLocked(p *pusher, d *remotewrite.Decoder, who caller, lim Limits, head *HeadSeries) (*cached, error) {
-	hash := hashPairs(&p.hash, &p.buf, who.region, d.Pairs)
+	hash := d.Hash(p.region)
 	if c := s.cache.get(hash); c != nil {
 		return c, nil
 	}
-	ls, err := stamp(&p.builder, d.Pairs, s.id, who.region, lim)
+	pairs := d.Pairs()
+	ls, err := stamp(&p.builder, pairs, s.id, who.region, lim)
 	if err != nil {
 		return nil, err
 	}
-	c := cached{labels: ls, hash: hash}
+	c := cached{labels: ls, hash: hash, plain: plain(pairs)}
 	// The head may know the series in another form, or since before a restart: it goes
 	// on, with the head's copy of the labels.
 	if known, ok := p.app.(storage.GetRef); ok {
@@ -276,7 +298,7 @@ const bucketsPerSeries = 16
 // histogram that grew must not be a way round them.
 func (s *site) growLocked(c *cached, lim Limits, head *HeadSeries) func(remotewrite.Histogram) error {
 	return func(h remotewrite.Histogram) error {
-		more := h.Buckets()/bucketsPerSeries - int(c.extra)
+		more := min(h.Buckets()/bucketsPerSeries, math.MaxInt16) - int(c.extra)
 		if more <= 0 {
 			return nil
 		}
@@ -286,7 +308,7 @@ func (s *site) growLocked(c *cached, lim Limits, head *HeadSeries) func(remotewr
 		if err := head.reserve(s.id, more, lim.Series); err != nil {
 			return err
 		}
-		c.extra += int32(more)
+		c.extra += int16(more)
 		s.extra += more
 		return nil
 	}

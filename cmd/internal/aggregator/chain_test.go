@@ -99,7 +99,7 @@ func newChain(t *testing.T, conf config.Config) *chain {
 	must(err)
 	pool := identity.PoolOf(ca.Bundle())
 	gw, err := gateway.New(gateway.Options{Name: "one", Listen: "127.0.0.1:0", TLS: files.ServerConfig(tls.RequestClientCert), Trust: func() *x509.CertPool { return pool },
-		Edge: c.edge.Storage(), Series: series, Forward: c.queue.Put, Upstream: noControl{}})
+		Edge: c.edge.Storage(), Series: series, Forward: c.queue.Put, ForwardRaw: c.queue.PutRaw, Upstream: noControl{}})
 	must(err)
 	run("gateway", gw.Run)
 	c.push = "https://" + gw.Addr().String() + "/api/v1/push"

@@ -90,6 +90,10 @@ func StartBelow(t testing.TB, name string, tenantSeries int, ca *pki.CA, up regi
 			_, durable, err := fwd.Put(remotewrite.Encode(tenant, 0, series))
 			return durable, err
 		},
+		ForwardRaw: func(site fleet.SiteID, raw remotewrite.Raw) (func() error, error) {
+			_, durable, err := fwd.Put(remotewrite.AppendRaw(nil, site.Tenant, 0, raw))
+			return durable, err
+		},
 	})
 	must(err)
 	r.url = "https://" + r.Gateway.Addr().String() + "/api/v1/push"

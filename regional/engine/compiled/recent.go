@@ -23,7 +23,7 @@ type Recent struct {
 	mu       sync.Mutex
 	families map[string]*family
 	byID     []*family // nil: free
-	places   map[storage.SeriesRef]place
+	places   places
 
 	use     Use
 	batches sync.Pool // of *[]sample
@@ -42,7 +42,7 @@ func (r *Recent) Use() Use {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	u := r.use
-	u.Series = len(r.places)
+	u.Series = r.places.n
 	for _, f := range r.families {
 		u.Bytes += int64(len(f.pages)) * int64(unsafe.Sizeof(page{})+uintptr(pageSlots*f.runs)*unsafe.Sizeof(run{}))
 	}
@@ -52,11 +52,68 @@ func (r *Recent) Use() Use {
 // NewRecent returns an empty one, of one database. All that is appended to the database has
 // to go through Appender.
 func NewRecent() *Recent {
-	return &Recent{families: map[string]*family{}, places: map[storage.SeriesRef]place{}}
+	return &Recent{families: map[string]*family{}, places: places{chunks: map[storage.SeriesRef]*chunk{}}}
 }
 
 // place says where a series is kept.
 type place struct{ family, slot uint32 }
+
+// places are those of all series. A head numbers its series as they come, so those of one site
+// have numbers that follow on each other, and a push finds them side by side.
+type places struct {
+	n      int
+	chunks map[storage.SeriesRef]*chunk // by the number of the first series
+}
+
+type chunk struct {
+	n  int
+	at [chunkRefs]place // family is one more than its number; 0: none
+}
+
+const chunkRefs = 256
+
+// chunk returns the one that has the series, or nil, and where the series is in it.
+func (p *places) chunk(ref storage.SeriesRef) (c *chunk, first storage.SeriesRef) {
+	first = ref &^ (chunkRefs - 1)
+	return p.chunks[first], first
+}
+
+func (c *chunk) get(ref storage.SeriesRef) (place, bool) {
+	if c == nil {
+		return place{}, false
+	}
+	at := c.at[ref%chunkRefs]
+	return place{family: at.family - 1, slot: at.slot}, at.family != 0
+}
+
+func (p *places) get(ref storage.SeriesRef) (place, bool) {
+	c, _ := p.chunk(ref)
+	return c.get(ref)
+}
+
+// add takes in a series that is not there.
+func (p *places) add(ref storage.SeriesRef, at place) {
+	c, first := p.chunk(ref)
+	if c == nil {
+		c = &chunk{}
+		p.chunks[first] = c
+	}
+	at.family++
+	c.at[ref%chunkRefs] = at
+	c.n++
+	p.n++
+}
+
+// remove forgets a series that is there.
+func (p *places) remove(ref storage.SeriesRef) {
+	c, first := p.chunk(ref)
+	c.at[ref%chunkRefs] = place{}
+	c.n--
+	p.n--
+	if c.n == 0 {
+		delete(p.chunks, first)
+	}
+}
 
 const (
 	// interval is how often sites push, in milliseconds. Who pushes more often has less of
@@ -156,7 +213,7 @@ func (r *Recent) clearLocked(f *family) {
 	for _, p := range f.pages {
 		for i := range p.slots {
 			if p.slots[i].ref != 0 {
-				delete(r.places, p.slots[i].ref)
+				r.places.remove(p.slots[i].ref)
 			}
 		}
 	}
@@ -167,9 +224,9 @@ func (r *Recent) clearLocked(f *family) {
 func (r *Recent) drop(ref storage.SeriesRef) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if at, ok := r.places[ref]; ok {
+	if at, ok := r.places.get(ref); ok {
 		f := r.byID[at.family]
-		delete(r.places, ref)
+		r.places.remove(ref)
 		f.pages[at.slot/pageSlots].slots[at.slot%pageSlots] = slot{}
 		f.free = append(f.free, at.slot)
 	}
@@ -195,7 +252,7 @@ func (r *Recent) keptLocked(f *family, ref storage.SeriesRef, hint *uint32) kept
 			return k
 		}
 	}
-	if at, ok := r.places[ref]; ok {
+	if at, ok := r.places.get(ref); ok {
 		*hint = at.slot
 		return f.at(at.slot)
 	}
@@ -207,7 +264,7 @@ func (r *Recent) keptLocked(f *family, ref storage.SeriesRef, hint *uint32) kept
 			f.pages = append(f.pages, &page{runs: make([]run, pageSlots*f.runs)})
 		}
 	}
-	r.places[ref] = place{family: f.id, slot: *hint}
+	r.places.add(ref, place{family: f.id, slot: *hint})
 	k := f.at(*hint)
 	*k.slot = slot{ref: ref, since: unknown}
 	return k
@@ -348,8 +405,12 @@ func (a *appender) done() {
 func (r *Recent) tell(batch []sample, failed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	first, c := storage.SeriesRef(1), (*chunk)(nil) // no chunk has this number
 	for _, s := range batch {
-		at, ok := r.places[s.ref]
+		if s.ref&^(chunkRefs-1) != first {
+			c, first = r.places.chunk(s.ref)
+		}
+		at, ok := c.get(s.ref)
 		if !ok {
 			continue
 		}

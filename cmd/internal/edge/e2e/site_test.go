@@ -86,8 +86,9 @@ func (c *centre) push(w http.ResponseWriter, r *http.Request) {
 	var d remotewrite.Decoder
 	for d.Reset(raw, v2, remotewrite.Limits{}); d.Next(); {
 		b := labels.NewScratchBuilder(8)
-		for i := 0; i+1 < len(d.Pairs); i += 2 {
-			b.Add(strings.Clone(d.Pairs[i]), strings.Clone(d.Pairs[i+1]))
+		pairs := d.Pairs()
+		for i := 0; i+1 < len(pairs); i += 2 {
+			b.Add(strings.Clone(pairs[i]), strings.Clone(pairs[i+1]))
 		}
 		b.Add(fleet.SeriesTenant, tenant)
 		b.Add(fleet.SeriesSite, name[strings.LastIndexByte(name, '/')+1:])
