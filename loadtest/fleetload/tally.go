@@ -59,6 +59,13 @@ func (t *Tally) reconnected() {
 	t.c.Reconnects++
 }
 
+// Sums returns what was counted so far, without the times.
+func (t *Tally) Sums() Counts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.c
+}
+
 // Counts returns what was counted so far.
 func (t *Tally) Counts() Counts {
 	t.mu.Lock()

@@ -103,11 +103,14 @@ func (r *run) lastError() string {
 	return ""
 }
 
+// freshSlack is how much older than an interval the newest sample of a site may be.
+const freshSlack = 2 * time.Second
+
 // allFresh waits until every site's newest sample is acknowledged.
 func (r *run) allFresh(ctx context.Context) error {
 	return until(ctx, "every site's newest samples to be acknowledged", 200*time.Millisecond, func(context.Context) (bool, string, error) {
 		// A site's newest sample is up to one interval old just before the next.
-		fresh := r.f.Fresh(r.o.Interval + 2*time.Second)
+		fresh := r.f.Fresh(r.o.Interval + freshSlack)
 		c := r.f.Tally().Counts()
 		return fresh == r.f.Sites(), fmt.Sprintf("%d of %d sites are there; %d pushes were taken, %d timed out, %d got 429, %d got 5xx%s",
 			fresh, r.f.Sites(), c.Pushes, c.Timeouts, c.TooMany, c.Unavailable, r.lastError()), nil

@@ -73,7 +73,9 @@ type Phase struct {
 	Use     map[string]RoleUse `json:"use"` // by role; generator: the sites
 	// ForwardAge is the largest age of the oldest sample that waited for the store, seconds.
 	ForwardAge float64 `json:"forwardAge"`
-	Error      string  `json:"error,omitempty"`
+	// Course is what became of the phase's pushes, second by second.
+	Course []Moment `json:"course,omitempty"`
+	Error  string   `json:"error,omitempty"`
 }
 
 // Row of the table.
@@ -206,12 +208,14 @@ func (r *run) phases(ctx context.Context) error {
 		r.res.Load = append(r.res.Load, loadAverage())
 		r.f.Begin()
 		m := startMeter(r.c)
+		course := follow(r.f.Tally().Sums, func() int { return r.f.Fresh(r.o.Interval + freshSlack) })
 		began := time.Now()
 		pctx, cancel := context.WithTimeout(ctx, limit)
 		err := all[name](pctx, p)
 		cancel()
 		p.Seconds = time.Since(began).Seconds()
 		p.Use, p.ForwardAge = m.end()
+		p.Course = course()
 		p.Fleet = r.f.Tally().Counts()
 		if err != nil {
 			err = fmt.Errorf("phase %s: %w", name, err)

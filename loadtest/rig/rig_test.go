@@ -89,6 +89,28 @@ func TestMeterAcrossARestart(t *testing.T) {
 	}
 }
 
+// The course of a phase is what was counted in each of its seconds, and a graph of it has no
+// more columns than fit.
+func TestCourse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		end := follow(func() fleetload.Counts {
+			n := int(time.Since(began) / time.Second)
+			return fleetload.Counts{Pushes: n * n, TooMany: n, Timeouts: n, Unavailable: n, Failed: n}
+		}, func() int { return int(time.Since(began) / time.Second) })
+		time.Sleep(150*time.Second + time.Millisecond)
+		course := end()
+		if len(course) != 150 || course[0] != (Moment{Taken: 1, Later: 1, Lost: 3, Fresh: 1}) || course[149] != (Moment{Taken: 299, Later: 1, Lost: 3, Fresh: 150}) {
+			t.Fatalf("%d seconds, %+v to %+v", len(course), course[0], course[len(course)-1])
+		}
+		var b strings.Builder
+		graph(&b, "cold", course, 300)
+		if got := b.String(); !strings.HasPrefix(got, "\ncold, 150 s, 3 s a column:\n  pushes taken         |▁▁") || !strings.Contains(got, "█| most 297 a second\n") || !strings.Contains(got, "▅| most 300 of 300\n") {
+			t.Error(got)
+		}
+	})
+}
+
 func TestUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -134,7 +156,7 @@ func TestPortsAreDifferent(t *testing.T) {
 
 func TestResultIsWritten(t *testing.T) {
 	r := &run{o: Options{Dir: t.TempDir()}, res: &Result{Sites: 3, Series: 4, Commit: "abc", Phases: []Phase{{
-		Name: PhaseCold, Seconds: 2, Fleet: fleetload.Counts{Pushes: 9, TooMany: 1, P99: 7}, Use: map[string]RoleUse{"regional": {CPUSeconds: 1, RSSMax: 2e9}}, Error: "phase cold: stalled"}}}}
+		Name: PhaseCold, Seconds: 2, Course: []Moment{{Later: 2}, {Taken: 9, Fresh: 3}}, Fleet: fleetload.Counts{Pushes: 9, TooMany: 1, P99: 7}, Use: map[string]RoleUse{"regional": {CPUSeconds: 1, RSSMax: 2e9}}, Error: "phase cold: stalled"}}}}
 	r.row("registrations a second", 70, "%.0f")
 	r.phaseRows()
 	if err := r.write(); err != nil {
@@ -144,7 +166,7 @@ func TestResultIsWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"3 sites × 4 series", "abc", "registrations a second", "9 / 1 / 0 / 0 / 0", "0.50 / 0.00", "2.00", "phase cold: stalled"} {
+	for _, want := range []string{"3 sites × 4 series", "abc", "registrations a second", "9 / 1 / 0 / 0 / 0", "0.50 / 0.00", "2.00", "phase cold: stalled", "pushes taken         | █| most 9 a second", "429                  |█ | most 2", "sites up to date     | █| most 3 of 3"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

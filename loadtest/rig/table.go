@@ -103,6 +103,11 @@ func (res *Result) Table(w io.Writer) {
 	}
 	_ = tw.Flush()
 	for _, p := range res.Phases {
+		if p.Name == PhaseCold || p.Name == PhaseRestart {
+			graph(w, p.Name, p.Course, res.Sites)
+		}
+	}
+	for _, p := range res.Phases {
 		if p.Error != "" {
 			fmt.Fprintf(w, "\n%s\n", p.Error)
 		}

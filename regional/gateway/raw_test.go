@@ -249,6 +249,8 @@ func TestSeriesCacheInAnyOrder(t *testing.T) {
 				t.Fatalf("series %d of %d is not found by the one before it", i, len(order))
 			}
 		}
-		c.index = map[uint64]int32{order[0]: c.index[order[0]]}
+		first := c.find(order[0])
+		clear(c.index)
+		c.enter(first)
 	}
 }

@@ -39,7 +39,6 @@ type leaf struct {
 	// that the matchers leave out.
 	refs []storage.SeriesRef
 	elem []int32
-	all  []storage.SeriesRef // scratch: the refs of this evaluation
 
 	family *family  // nil: all is read out of the head
 	slots  []uint32 // of the series, in family; what drops series makes them wrong
@@ -59,48 +58,53 @@ func (l *leaf) find(ctx context.Context, r *reader) error {
 	if err != nil {
 		return err
 	}
-	l.all = l.all[:0]
+	// Nearly always all that are known are there, and what is new comes after them.
+	known := 0
+	var others []storage.SeriesRef // from the first on that is not where it was
 	for p.Next() {
-		l.all = append(l.all, p.At())
+		if ref := p.At(); known < len(l.refs) && others == nil && l.refs[known] == ref {
+			known++
+		} else {
+			others = append(others, ref)
+		}
 	}
 	if err := p.Err(); err != nil {
 		return err
 	}
-	if n := len(l.refs); len(l.all) < n || !slices.Equal(l.all[:n], l.refs) {
-		l.reorder(r.recent)
+	if known < len(l.refs) {
+		others = l.reorder(known, others, r.recent)
 	}
-	for _, ref := range l.all[len(l.refs):] {
-		l.elem, l.slots = append(l.elem, l.meet(r, ref)), append(l.slots, 0)
+	for _, ref := range others {
+		l.refs, l.elem, l.slots = append(l.refs, ref), append(l.elem, l.meet(r, ref)), append(l.slots, 0)
 	}
-	l.refs = append(l.refs, l.all[len(l.refs):]...)
 	return nil
 }
 
 // reorder is for an index from which series are gone, or in which new ones are not at the
-// end: it leaves what is still there of those that are known, and asks for the rest anew.
-func (l *leaf) reorder(recent *Recent) {
+// end: of others, which come after the first known ones, it leaves those that are known, and
+// returns the rest, which are new.
+func (l *leaf) reorder(known int, others []storage.SeriesRef, recent *Recent) (fresh []storage.SeriesRef) {
 	type had struct {
 		elem int32
 		slot uint32
 	}
-	known := make(map[storage.SeriesRef]had, len(l.refs))
-	for i, ref := range l.refs {
-		known[ref] = had{l.elem[i], l.slots[i]}
+	rest := make(map[storage.SeriesRef]had, len(l.refs)-known)
+	for i, ref := range l.refs[known:] {
+		rest[ref] = had{l.elem[known+i], l.slots[known+i]}
 	}
-	l.refs, l.elem, l.slots = l.refs[:0], l.elem[:0], l.slots[:0]
-	fresh := make([]storage.SeriesRef, 0, 16)
-	for _, ref := range l.all {
-		if h, ok := known[ref]; ok {
+	l.refs, l.elem, l.slots = l.refs[:known], l.elem[:known], l.slots[:known]
+	for _, ref := range others {
+		if h, ok := rest[ref]; ok {
 			l.refs, l.elem, l.slots = append(l.refs, ref), append(l.elem, h.elem), append(l.slots, h.slot)
-			delete(known, ref)
+			delete(rest, ref)
 		} else {
 			fresh = append(fresh, ref)
 		}
 	}
-	for ref := range known {
+	for ref := range rest {
 		recent.drop(ref)
 	}
-	l.all = append(append(l.all[:0], l.refs...), fresh...)
+	return fresh
 }
 
 // meet returns the element of a series that was not known.
