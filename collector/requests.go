@@ -18,15 +18,24 @@ const requestDetail = "request_detail"
 var requestMetrics = []struct {
 	metrics string // regular expression
 	code    string // label with the HTTP status, of which the class stays; "": none
+	named   []naming
 	detail  []string
 }{
-	{"traefik_service_(?:requests_total|request_duration_seconds_(?:sum|count))", "code", []string{"method", "protocol"}},
-	{"nginx_ingress_controller_(?:requests|request_duration_seconds_(?:sum|count))", "status", []string{
-		"method", "host", "path", "canary", "controller_class", "controller_namespace", "controller_pod"}},
-	{"response_total|response_latency_ms_(?:sum|count)", "", []string{ // Linkerd
+	{"traefik_service_(?:requests_total|request_duration_seconds_(?:sum|count))", "code", nil, []string{"method", "protocol"}},
+	// What its metrics say of an Ingress the scrape calls exported, where the target, which
+	// is the controller's pod, has labels of the same names.
+	{"nginx_ingress_controller_(?:requests|request_duration_seconds_(?:sum|count))", "status", []naming{
+		{"exported_namespace", "(.+)", "namespace"}, {"exported_service", "(.+)", "service"}}, []string{
+		"exported_namespace", "exported_service", "pod", "method", "host", "path", "canary", "controller_class", "controller_namespace", "controller_pod"}},
+	// Linkerd's proxy tells of its pod alone, whose name is its workload's and what controllers append.
+	{"response_total|response_latency_ms_(?:sum|count)", "", []naming{
+		{"pod", `(.+?)(?:(?:-[4-9bcdf]{6,10})?-[b-df-hj-np-tv-xz24-9]{5}|-\d+)?`, "service"}}, []string{
 		"authority", "client_id", "server_id", "status_code", "grpc_status", "error", "no_tls_reason", "tls", "target_addr", "target_ip", "target_port",
 		"srv_group", "srv_kind", "srv_name", "srv_port", "route_group", "route_kind", "route_name", "authz_group", "authz_kind", "authz_name"}},
 }
+
+// naming takes what a regular expression finds in one label for another one.
+type naming struct{ from, regex, to string }
 
 // requestRules move what makes many series of a request metric into the label
 // requestDetail, for policies that drop it. The filter sums what is left: the scrape could
@@ -52,6 +61,9 @@ func requestRules(p fleet.CollectionPolicy) []*relabel.Config {
 			detail = append(slices.Clone(detail), m.code)
 		}
 		name := "(?:" + m.metrics + ")"
+		for _, n := range m.named {
+			add([]string{n.from}, name+";"+n.regex, n.to, "$1")
+		}
 		add(detail, name+";(.*[^;].*)", requestDetail, "$1")
 		if m.code != "" {
 			add([]string{m.code}, name+`;(\d)\d\d`, m.code, "${1}xx")

@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -24,7 +25,7 @@ func requestPage() string {
 				n := 1 + i + j
 				fmt.Fprintf(&b, "traefik_service_requests_total{code=%q,method=%q,protocol=\"http\",service=%q} %d\n", code, method, service, n)
 				for k := range 5 {
-					fmt.Fprintf(&b, "nginx_ingress_controller_requests{status=%q,method=%q,host=\"h%d\",path=\"/p%d\",ingress=\"web\",exported_service=%q,controller_pod=\"c\"} %d\n", code, method, k, k, service, n)
+					fmt.Fprintf(&b, "nginx_ingress_controller_requests{status=%q,method=%q,host=\"h%d\",path=\"/p%d\",ingress=\"web\",service=%q,controller_pod=\"c\"} %d\n", code, method, k, k, service, n)
 				}
 			}
 		}
@@ -58,7 +59,7 @@ func TestRequestsByService(t *testing.T) {
 		// Codes 200 and 204 of three methods: 1+2+3 and 2+3+4.
 		`code="2xx", instance="I", job="app", service="shop"`:                               15,
 		`code="5xx", instance="I", job="app", service="pay"`:                                15,
-		`exported_service="shop", ingress="web", instance="I", job="app", status="2xx"`:     75,
+		`ingress="web", instance="I", job="app", service="shop", status="2xx"`:              75,
 		`app="pay", classification="failure", direction="inbound", instance="I", job="app"`: 40,
 		`code="200", instance="I", job="app", method="GET", path="/"`:                       1,
 	}
@@ -115,12 +116,16 @@ func shippedPolicy(t *testing.T) fleet.CollectionPolicy {
 	return p
 }
 
-// TestRequestsOfRealProxies: of what Envoy and Traefik really served (testdata says which version, and what they
-// had been asked), the shipped policy's requests, errors and time to answer leave the site.
+// TestRequestsOfRealProxies: of what Envoy, Traefik and NGINX ingress' collector really served, and of what Linkerd's
+// proxy does by its sources (testdata says which version, and what they had been asked), the shipped policy's
+// requests, errors and time to answer leave the site.
 func TestRequestsOfRealProxies(t *testing.T) {
 	t.Parallel()
-	for file, want := range map[string]map[string]float64{
-		"envoy-1.40.0.txt": {
+	for file, x := range map[string]struct {
+		labels string // of the target
+		want   map[string]float64
+	}{
+		"envoy-1.40.0.txt": {"", map[string]float64{
 			`envoy_cluster_upstream_rq_xx{envoy_cluster_name="shop", envoy_response_code_class="2", instance="I", job="app"}`: 6,
 			`envoy_cluster_upstream_rq_xx{envoy_cluster_name="shop", envoy_response_code_class="4", instance="I", job="app"}`: 2,
 			`envoy_cluster_upstream_rq_xx{envoy_cluster_name="shop", envoy_response_code_class="5", instance="I", job="app"}`: 1,
@@ -130,8 +135,8 @@ func TestRequestsOfRealProxies(t *testing.T) {
 			`envoy_cluster_upstream_rq_time_count{envoy_cluster_name="pay", instance="I", job="app"}`:                         4,
 			`envoy_cluster_upstream_rq_time_sum{envoy_cluster_name="shop", instance="I", job="app"}`:                          139.57286754677565,
 			`envoy_cluster_upstream_rq_time_sum{envoy_cluster_name="pay", instance="I", job="app"}`:                           158.93627065302911,
-		},
-		"traefik-3.7.15.txt": {
+		}},
+		"traefik-3.7.15.txt": {"", map[string]float64{
 			`traefik_service_requests_total{code="2xx", instance="I", job="app", service="shop@file"}`:                 6,
 			`traefik_service_requests_total{code="4xx", instance="I", job="app", service="shop@file"}`:                 2,
 			`traefik_service_requests_total{code="5xx", instance="I", job="app", service="shop@file"}`:                 1,
@@ -140,7 +145,22 @@ func TestRequestsOfRealProxies(t *testing.T) {
 			`traefik_service_request_duration_seconds_count{code="2xx", instance="I", job="app", service="shop@file"}`: 6,
 			`traefik_service_request_duration_seconds_sum{code="2xx", instance="I", job="app", service="shop@file"}`:   0.015436533 + 0.002661398,
 			`traefik_service_request_duration_seconds_sum{code="2xx", instance="I", job="app", service="pay@file"}`:    0.043791364 + 0.081748864,
-		},
+		}},
+		"ingress-nginx-1.15.1.txt": {"{namespace: ingress-nginx, pod: ingress-nginx-controller-6d5f8c7b9-x2lqz, node: n1}", map[string]float64{
+			`nginx_ingress_controller_requests{ingress="web", instance="I", job="app", namespace="shop", node="n1", service="shop", status="2xx"}`:                       6,
+			`nginx_ingress_controller_requests{ingress="web", instance="I", job="app", namespace="shop", node="n1", service="shop", status="4xx"}`:                       2,
+			`nginx_ingress_controller_requests{ingress="web", instance="I", job="app", namespace="shop", node="n1", service="shop", status="5xx"}`:                       1,
+			`nginx_ingress_controller_requests{ingress="web", instance="I", job="app", namespace="shop", node="n1", service="pay", status="2xx"}`:                        4,
+			`nginx_ingress_controller_requests{ingress="web", instance="I", job="app", namespace="shop", node="n1", service="gone", status="5xx"}`:                       3,
+			`nginx_ingress_controller_request_duration_seconds_count{ingress="web", instance="I", job="app", namespace="shop", node="n1", service="shop", status="2xx"}`: 6,
+			`nginx_ingress_controller_request_duration_seconds_sum{ingress="web", instance="I", job="app", namespace="shop", node="n1", service="shop", status="2xx"}`:   4*0.02 + 2*0.05,
+		}},
+		"linkerd2-proxy-29637b6.txt": {"{namespace: shop, pod: checkout-5597c667f6-4ttcq, node: n1}", map[string]float64{
+			`response_total{classification="success", direction="inbound", instance="I", job="app", namespace="shop", node="n1", pod="checkout-5597c667f6-4ttcq", service="checkout"}`: 4 + 2 + 2 + 2,
+			`response_total{classification="failure", direction="inbound", instance="I", job="app", namespace="shop", node="n1", pod="checkout-5597c667f6-4ttcq", service="checkout"}`: 3,
+			`response_latency_ms_count{direction="inbound", instance="I", job="app", namespace="shop", node="n1", pod="checkout-5597c667f6-4ttcq", service="checkout"}`:                13,
+			`response_latency_ms_sum{direction="inbound", instance="I", job="app", namespace="shop", node="n1", pod="checkout-5597c667f6-4ttcq", service="checkout"}`:                  26 + 4 + 950 + 10001 + 85 + 16 + 30,
+		}},
 	} {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
@@ -152,25 +172,25 @@ func TestRequestsOfRealProxies(t *testing.T) {
 			p := newPage(t, string(text))
 			shipped := shippedPolicy(t)
 			start(t, r, func(o *Options) {
-				o.ScrapeConfigs = []byte(static("app", p.addr()))
+				o.ScrapeConfigs = []byte(strings.Replace(static("app", p.addr()), "]}]", "], labels: "+cmp.Or(x.labels, "{}")+"}]", 1))
 				o.Policy = shipped
 			})
 			got := map[string]float64{}
 			eventually(t, func() string {
 				clear(got)
-				for key, points := range r.series(t, "(envoy|traefik|nginx)_.*") {
+				for key, points := range r.series(t, "(envoy|traefik|nginx|response|route|request)_.*") {
 					// {__name__="N", more} is N{more}.
 					name, rest, _ := strings.Cut(strings.TrimPrefix(key, `{__name__="`), `", `)
 					got[name+"{"+strings.ReplaceAll(rest, p.addr(), "I")] = points[len(points)-1].v
 				}
-				for key := range want {
+				for key := range x.want {
 					if _, ok := got[key]; !ok {
 						return fmt.Sprintf("%s among %v", key, slices.Sorted(maps.Keys(got)))
 					}
 				}
 				return ""
 			})
-			for key, v := range want {
+			for key, v := range x.want {
 				if math.Abs(got[key]-v) > 1e-9 {
 					t.Errorf("%s: %v, want %v", key, got[key], v)
 				}

@@ -580,7 +580,7 @@ func faults() []fault {
 		{"requests-of-a-mesh", "requests-failing", 0, fleet.Orange, func(s site) {
 			s.set("envoy_cluster_upstream_rq_xx", `envoy_cluster_name="api",envoy_response_code_class="5"`, rate(20))
 			s.set("response_total", `pod="p0",classification="failure"`, rate(2))
-			s.set("nginx_ingress_controller_requests", `exported_service="web",status="5xx"`, rate(2))
+			s.set("nginx_ingress_controller_requests", `service="web",status="5xx"`, rate(2))
 		}},
 		{"slow-services", "requests-slow", 0, fleet.Orange, func(s site) {
 			s.set("traefik_service_request_duration_seconds_sum", `service="web",code="2xx"`, rate(300))
