@@ -133,6 +133,7 @@ type found struct {
 	page   wire.SitePage
 	each   func(i int, row *sitequery.Row)
 	keys   []position // of the page and what is behind it, sorted
+	cut    bool       // the first of keys, as many as the page needs, were sorted while the sites were looked through
 }
 
 type position struct {
@@ -140,16 +141,16 @@ type position struct {
 	row int
 }
 
-// row is one of the table's, with alerts.
-func (f *found) row(i int) sitequery.Row {
-	r := f.table.rows[i]
+// fill makes r one of the table's rows, with alerts. A row is large, and on the heap: who
+// looks at ten thousand has one.
+func (f *found) fill(r *sitequery.Row, i int) {
+	*r = f.table.rows[i]
 	if sites, ok := f.alerts[r.Tenant]; ok {
 		r.Alerts, r.AlertsKnown = sites[r.Name], true
 	}
 	if f.links != nil {
 		r.Link = &f.links[i]
 	}
-	return r
 }
 
 func (s *Server) list(w http.ResponseWriter, r *http.Request, t *table, sc *wire.Scope) *wire.Problem {
@@ -178,8 +179,10 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t *table, sc *wire
 	return s.writeJSON(w, r.URL.Path, &f.page)
 }
 
-// rows calls with the sites of the page, and returns the cursor of the next one.
+// rows calls with the sites of the page, each row for as long as the call takes, and
+// returns the cursor of the next page.
 func (f *found) rows(q *question, each func(i int, row *sitequery.Row)) string {
+	var row sitequery.Row
 	for n := range f.keys {
 		if n == q.limit {
 			if n == 0 {
@@ -187,14 +190,14 @@ func (f *found) rows(q *question, each func(i int, row *sitequery.Row)) string {
 			}
 			return wire.EncodeCursor(cursor{q.order.String(), f.keys[n-1].key})
 		}
-		row := f.row(f.keys[n].row)
+		f.fill(&row, f.keys[n].row)
 		each(f.keys[n].row, &row)
 	}
 	return ""
 }
 
 // find answers a question; each, if it is not nil, is called with every site that the query
-// means, in the order of the table.
+// means, in the order of the table, and its row for as long as the call takes.
 func (s *Server) find(r *http.Request, t *table, sc *wire.Scope, q *question, each func(i int, row *sitequery.Row)) (*found, *wire.Problem) {
 	f := &found{table: t, each: each}
 	f.page = wire.SitePage{AsOf: t.view.AsOf.UTC(), Counts: newCounts(), Sites: []wire.SiteRow{}, Notes: []string{}}
@@ -244,6 +247,7 @@ func (f *found) find(q *question, sc *wire.Scope, pass func() error) error {
 	for _, l := range q.query.Labels() {
 		missing[l] = true
 	}
+	var row sitequery.Row
 	err := f.table.readable(sc, func(i int) error {
 		if !all && f.table.rows[i].Phase == fleet.PhaseDecommissioned {
 			return nil
@@ -251,7 +255,7 @@ func (f *found) find(q *question, sc *wire.Scope, pass func() error) error {
 		if err := pass(); err != nil {
 			return err
 		}
-		row := f.row(i)
+		f.fill(&row, i)
 		f.page.Readable++
 		for l := range missing {
 			if _, ok := row.Labels[l]; ok {
@@ -276,16 +280,8 @@ func (f *found) find(q *question, sc *wire.Scope, pass func() error) error {
 				g.add(&row)
 			})
 		}
-		if q.limit == 0 {
-			return nil
-		}
-		key := q.order.Key(&row)
-		if q.after == nil || q.order.Compare(&key, q.after) > 0 {
-			f.keys = append(f.keys, position{key, i})
-			if q.limit > 0 && len(f.keys) >= 4*(q.limit+1) { // no page has room for the others
-				f.sort(q)
-				f.keys = f.keys[:q.limit+1]
-			}
+		if q.limit != 0 {
+			f.keep(q, &row, i)
 		}
 		return nil
 	})
@@ -312,6 +308,23 @@ func (f *found) find(q *question, sc *wire.Scope, pass func() error) error {
 		}
 	}
 	return nil
+}
+
+// keep takes a row for the page, if it may have room for it.
+func (f *found) keep(q *question, row *sitequery.Row, i int) {
+	key := q.order.Key(row)
+	if q.after != nil && q.order.Compare(&key, q.after) <= 0 {
+		return
+	}
+	last := q.limit // of those that were sorted, the page and the one that says that there is another
+	if f.cut && q.order.Compare(&key, &f.keys[last].key) >= 0 {
+		return
+	}
+	f.keys = append(f.keys, position{key, i})
+	if q.limit > 0 && len(f.keys) >= 4*(q.limit+1) {
+		f.sort(q)
+		f.keys, f.cut = f.keys[:last+1], true
+	}
 }
 
 func (f *found) sort(q *question) {
@@ -351,6 +364,7 @@ func tenths(x float64) float64 { return float64(int64(x*10+0.5)) / 10 }
 func (f *found) writeCSV(w http.ResponseWriter, q *question) *wire.Problem {
 	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 	out := csv.NewWriter(w)
+	var row sitequery.Row
 	line := make([]string, len(q.columns))
 	for i, c := range q.columns {
 		line[i] = c.Name()
@@ -360,7 +374,7 @@ func (f *found) writeCSV(w http.ResponseWriter, q *question) *wire.Problem {
 		if n == q.limit {
 			break
 		}
-		row := f.row(f.keys[n].row)
+		f.fill(&row, f.keys[n].row)
 		for i, c := range q.columns {
 			line[i] = plainCell(c.Cell(&row))
 		}

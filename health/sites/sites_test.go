@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -301,6 +302,27 @@ func TestBadQuestions(t *testing.T) {
 	}
 	if code, _ := get(t, serve(t, nil, nil), wire.SitesPath, "a"); code != http.StatusServiceUnavailable {
 		t.Errorf("before the first evaluation: %d", code)
+	}
+}
+
+// Who looks through ten thousand sites for a hundred leaves hardly any garbage.
+func TestAPageLeavesLittleBehind(t *testing.T) {
+	var entries []entry
+	for i := range 10_000 {
+		entries = append(entries, entry{fmt.Sprintf("acme/site-%05d", i), float64(i * 7919 % 101), nil})
+	}
+	srv := serve(t, view(entries...), nil)
+	for _, params := range [][]string{nil, {"sort", "score"}, {"limit", "0", "group", "phase"}} {
+		get(t, srv, wire.SitesPath, "*", params...) // makes the rows
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if code, body := get(t, srv, wire.SitesPath, "*", params...); code != http.StatusOK {
+			t.Fatal(body)
+		}
+		runtime.ReadMemStats(&after)
+		if n := (after.TotalAlloc - before.TotalAlloc) >> 10; n > 2048 {
+			t.Errorf("%q: %d KiB, want at most 2048", params, n)
+		}
 	}
 }
 
