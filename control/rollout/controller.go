@@ -37,6 +37,7 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/rollout/decide"
 	"muster.dev/muster/control/rollout/readings"
+	"muster.dev/muster/internal/fairshare"
 	"muster.dev/muster/internal/inventory"
 )
 
@@ -46,8 +47,13 @@ const (
 	// garbage is how old a state has to be that nothing names, before it is removed: the
 	// write that it was made for may still be on its way.
 	garbage = 5 * time.Minute
-	// workers is how many rollouts are looked at at the same time.
-	workers = 4
+	// passesAtOnce is how many rollouts are looked at at the same time, of which those of one
+	// tenant may be as many as it leaves free: its gates may take seconds to read.
+	passesAtOnce = 12
+	// workers take rollouts up; there are always some that put back what has to wait.
+	workers = passesAtOnce + 4
+	// mostOfATenant that are under way or wait in line are looked at; more wait to be.
+	mostOfATenant = 500
 )
 
 // Recorder writes Kubernetes events; a record.EventRecorder is one.
@@ -78,7 +84,7 @@ type Sites interface {
 	Of(kind offered.Kind, namespace, name string, state *v1alpha1.RolloutState) (sites []Site, known bool)
 }
 
-// Options of a Controller; all but Recorder and Tick are required.
+// Options of a Controller; all but Recorder, Tick, Most and Now are required.
 type Options struct {
 	// Client reads and writes the API server itself, Cache follows it.
 	Client    client.Client
@@ -95,6 +101,7 @@ type Options struct {
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 	Tick       time.Duration    // 0: 5 s
+	Most       int              // of a tenant that are under way or in line; 0: 500
 	Now        func() time.Time // nil: time.Now
 }
 
@@ -104,12 +111,15 @@ type Controller struct {
 	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName]
 	metrics *metrics
 
+	passes *fairshare.Shares
+
 	mu    sync.Mutex
 	known map[types.NamespacedName]*known
 }
 
 // known is what this process remembers of a rollout that has not ended.
 type known struct {
+	tenant string
 	memory *decide.Memory
 	// state as last written, which the cache may not have yet.
 	state *v1alpha1.RolloutState
@@ -125,8 +135,8 @@ func New(o Options) *Controller {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	o.Tick = cmp.Or(o.Tick, 5*time.Second)
-	c := &Controller{o: o, known: map[types.NamespacedName]*known{}, metrics: newMetrics(),
+	o.Tick, o.Most = cmp.Or(o.Tick, 5*time.Second), cmp.Or(o.Most, mostOfATenant)
+	c := &Controller{o: o, passes: fairshare.NewShares(passesAtOnce), known: map[types.NamespacedName]*known{}, metrics: newMetrics(),
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Second, time.Minute))}
 	o.Registerer.MustRegister(c.metrics)
 	return c
@@ -202,8 +212,18 @@ func (c *Controller) work(ctx context.Context) {
 		if quit {
 			return
 		}
+		tenant, err := c.tenantOf(ctx, key.Namespace)
+		if err == nil && !c.passes.Take(tenant) {
+			c.queue.AddAfter(key, c.soon())
+			c.queue.Done(key)
+			continue
+		}
 		began := c.o.Now()
-		again, err := c.pass(ctx, key)
+		var again time.Duration
+		if err == nil {
+			again, err = c.pass(ctx, key, tenant)
+			c.passes.Give(tenant)
+		}
 		result := "ok"
 		switch {
 		case ctx.Err() != nil:
@@ -228,13 +248,29 @@ func (c *Controller) work(ctx context.Context) {
 // errAgain ends a pass that has written something from which the next one goes on.
 var errAgain = errors.New("look again")
 
+// room tells whether the line has room for one more of the tenant's, if it is not in it.
+func (c *Controller) room(key types.NamespacedName, tenant string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known[key] != nil {
+		return true
+	}
+	n := 0
+	for _, k := range c.known {
+		if k.tenant == tenant {
+			n++
+		}
+	}
+	return n < c.o.Most
+}
+
 // of is what is known of a rollout; there is one from now on.
-func (c *Controller) of(key types.NamespacedName) *known {
+func (c *Controller) of(key types.NamespacedName, tenant string) *known {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := c.known[key]
 	if k == nil {
-		k = &known{since: c.o.Now()}
+		k = &known{tenant: tenant, since: c.o.Now()}
 		c.known[key] = k
 	}
 	return k

@@ -192,6 +192,58 @@ func TestRolloutsOfTheSameSitesQueue(t *testing.T) {
 	w.becomes("two", v1alpha1.RolloutCompleted)
 }
 
+// everySite makes a virtual site and a workload for each site.
+func (w *world) everySite() {
+	w.t.Helper()
+	for i := range sitesOfAWorld {
+		n := fmt.Sprint(i)
+		w.create(&v1alpha1.VirtualSite{ObjectMeta: metav1.ObjectMeta{Name: "n" + n, Namespace: w.tenant + "-shared"}, Spec: v1alpha1.VirtualSiteSpec{SiteSelector: metav1.LabelSelector{MatchLabels: map[string]string{"n": n}}}})
+		w.deployment("d"+n, "d"+n+":1")
+	}
+}
+
+// atSite makes a rollout of the workload of one site that soaks for an hour.
+func (w *world) atSite(i int) {
+	w.t.Helper()
+	n := fmt.Sprint(i)
+	w.rollout("r"+n, "d"+n, "d"+n+":2", func(r *v1alpha1.Rollout) {
+		r.Spec.VirtualSites, r.Spec.Soak.Duration = []string{"shared/n" + n}, time.Hour
+	})
+}
+
+// A tenant whose gates take for ever to read has its own rollouts stand, and nobody else's.
+func TestSlowGatesHoldUpTheirTenantAlone(t *testing.T) {
+	greedy, w := newWorld(t, "ro-greedy"), newWorld(t, "ro-beside")
+	w.beside, w.hang = greedy, make(chan struct{})
+	greedy.everySite()
+	w.deployment("web", "web:1")
+	w.control()
+	for i := range sitesOfAWorld {
+		greedy.atSite(i)
+	}
+	testkit.EventuallyTrue(t, "some gates are read for ever", func() bool { return w.hanging.Load() >= 4 })
+	w.rollout("one", "web", "web:2")
+	w.becomes("one", v1alpha1.RolloutCompleted)
+	close(w.hang)
+}
+
+// Of a tenant's rollouts so many are in line; more wait until one has ended.
+func TestTheLineIsBounded(t *testing.T) {
+	w := newWorld(t, "ro-line")
+	w.most = 2
+	w.everySite()
+	w.control()
+	for i := range 2 {
+		w.atSite(i)
+		w.becomes(fmt.Sprint("r", i), v1alpha1.RolloutProgressing)
+	}
+	w.atSite(2)
+	w.becomes("r2", v1alpha1.RolloutQueued, "2 rollouts of the tenant are under way")
+	w.abort("r0")
+	w.becomes("r0", v1alpha1.RolloutRolledBack)
+	w.becomes("r2", v1alpha1.RolloutProgressing)
+}
+
 func (w *world) abort(name string) {
 	w.t.Helper()
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"control":{"abort":true}}}`))

@@ -42,8 +42,8 @@ type job struct {
 
 // pass looks at one rollout and takes the next step; it returns after which time to look
 // again, 0: not before something changes.
-func (c *Controller) pass(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
-	j := &job{c: c, key: key, now: c.o.Now()}
+func (c *Controller) pass(ctx context.Context, key types.NamespacedName, tenant string) (time.Duration, error) {
+	j := &job{c: c, key: key, tenant: tenant, now: c.o.Now()}
 	var err error
 	if j.st, err = c.state(ctx, key); err != nil {
 		return 0, err
@@ -60,13 +60,16 @@ func (c *Controller) pass(ctx context.Context, key types.NamespacedName) (time.D
 		return 0, err
 	}
 	j.r = r.DeepCopy()
-	if j.tenant, err = c.tenantOf(ctx, key.Namespace); err != nil || j.tenant == "" {
-		return c.o.Tick, err // the namespace is about to be known, or about to go
+	if j.tenant == "" {
+		return c.o.Tick, nil // the namespace is about to be known, or about to go
 	}
 	if j.r.Status.Phase.Ended() {
 		return j.over(ctx)
 	}
-	j.known = c.of(key)
+	if begun := j.st != nil && j.st.Spec.Decided != nil; !begun && j.r.DeletionTimestamp == nil && !c.room(key, tenant) {
+		return c.o.Tick, j.wait(ctx, fmt.Sprintf("%d rollouts of the tenant are under way or wait already: this one waits until one has ended", c.o.Most))
+	}
+	j.known = c.of(key, tenant)
 	again, err := j.step(ctx)
 	var bad *invalid
 	if errors.As(err, &bad) {

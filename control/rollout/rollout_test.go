@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,6 +56,11 @@ type world struct {
 	events []string
 	drop   map[string]float64 // image → points that its sites lose
 	space  string             // the namespace of its rollouts; "": the tenant's shop
+	most   int                // of a tenant's rollouts in line
+	// beside is another tenant's, whose gates nobody can read before hang is closed.
+	beside  *world
+	hang    chan struct{}
+	hanging atomic.Int32
 }
 
 func TestMain(m *testing.M) {
@@ -178,6 +184,9 @@ func (w *world) told(words ...string) bool {
 
 // Of implements rollout.Sites.
 func (w *world) Of(kind offered.Kind, namespace, name string, st *v1alpha1.RolloutState) ([]rollout.Site, bool) {
+	if w.beside != nil && namespace == w.beside.in() {
+		return w.beside.Of(kind, namespace, name, st)
+	}
 	if namespace != w.in() || name == "nowhere" {
 		return nil, true
 	}
@@ -223,7 +232,14 @@ func (w *world) sitesThatHad(image string) []string {
 }
 
 // Read implements readings.Reader: all sites are well.
-func (w *world) Read(_ context.Context, q readings.Question) readings.Answer {
+func (w *world) Read(ctx context.Context, q readings.Question) readings.Answer {
+	if w.beside != nil && q.Tenant == w.beside.tenant {
+		w.hanging.Add(1)
+		select {
+		case <-w.hang:
+		case <-ctx.Done():
+		}
+	}
 	a := readings.Answer{Sites: map[string]readings.Site{}}
 	for _, s := range slices.Concat(q.Changed, q.Peers) {
 		a.Sites[s] = readings.Site{Measures: map[string]float64{"Site": 95}, AlertsKnown: true, At: time.Now()}
@@ -276,7 +292,7 @@ func (w *world) controlThat(nth int, sent bool) (stop func(), died <-chan struct
 		w.t.Fatal(err)
 	}
 	c := rollout.New(rollout.Options{Client: own, Cache: ca, Dynamic: objects, Inventory: inv, Offered: func() *offered.Set { return offered.NewSet() }, Sites: w, Readings: w, Recorder: w,
-		Online: func(string, string) bool { return true }, Logger: log, Registerer: prometheus.NewRegistry(), Tick: 100 * time.Millisecond})
+		Online: func(string, string) bool { return true }, Logger: log, Registerer: prometheus.NewRegistry(), Tick: 100 * time.Millisecond, Most: w.most})
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = ca.Start(ctx) })
 	wg.Go(func() { _ = inv.Run(ctx) })
