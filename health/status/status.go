@@ -98,8 +98,7 @@ type Writer struct {
 
 	mu     sync.Mutex
 	wake   chan struct{}
-	urgent []objectKey // changes of colour, in order
-	later  []objectKey
+	line   line
 	want   map[objectKey]*unstructured.Unstructured // queued
 	busy   map[objectKey]bool
 	last   map[objectKey]time.Time // when a site was written
@@ -132,7 +131,7 @@ func New(o Options) *Writer {
 		failed:  prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_health_status_write_failures_total", Help: "Writes of status that failed; they are made again."}),
 		pending: prometheus.NewGauge(prometheus.GaugeOpts{Name: "muster_health_status_writes_pending", Help: "Writes of status that wait for their turn."}),
 		wake:    make(chan struct{}, writers), want: map[objectKey]*unstructured.Unstructured{}, busy: map[objectKey]bool{},
-		last: map[objectKey]time.Time{}, never: map[objectKey]bool{}, policy: map[objectKey]policyWritten{}, start: o.Now(),
+		line: line{of: map[string]*waiting{}}, last: map[objectKey]time.Time{}, never: map[objectKey]bool{}, policy: map[objectKey]policyWritten{}, start: o.Now(),
 	}
 	if o.Registerer != nil {
 		o.Registerer.MustRegister(w.written, w.failed, w.pending)
@@ -218,11 +217,7 @@ func (w *Writer) queue(key objectKey, urgent bool, u *unstructured.Unstructured)
 		key.name = u.GetKind() + "/" + key.name // no object's name has a slash
 	}
 	if _, queued := w.want[key]; !queued {
-		if urgent {
-			w.urgent = append(w.urgent, key)
-		} else {
-			w.later = append(w.later, key)
-		}
+		w.line.put(key, urgent)
 	}
 	w.want[key] = u
 	select {
@@ -318,18 +313,59 @@ func shadowOf(r *PolicyReport) string {
 func (w *Writer) next() (objectKey, *unstructured.Unstructured, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, q := range []*[]objectKey{&w.urgent, &w.later} {
-		if len(*q) > 0 {
-			key := (*q)[0]
-			*q = (*q)[1:]
-			u := w.want[key]
-			delete(w.want, key)
-			w.busy[key] = true
-			w.pending.Set(float64(len(w.want)))
-			return key, u, true
-		}
+	key, ok := w.line.next()
+	if !ok {
+		return objectKey{}, nil, false
 	}
-	return objectKey{}, nil, false
+	u := w.want[key]
+	delete(w.want, key)
+	w.busy[key] = true
+	w.pending.Set(float64(len(w.want)))
+	return key, u, true
+}
+
+// line is who waits to be written. Tenants, which are their namespaces, go in turns, so that
+// one whose sites all change colour all the time holds up its own; of each, changes of
+// colour go first.
+type line struct {
+	of    map[string]*waiting
+	turns []string // whose next one is written when
+}
+
+type waiting struct{ urgent, later []objectKey } // in order
+
+func (l *line) put(key objectKey, urgent bool) {
+	w := l.of[key.namespace]
+	if w == nil {
+		w = &waiting{}
+		l.of[key.namespace] = w
+		l.turns = append(l.turns, key.namespace)
+	}
+	if urgent {
+		w.urgent = append(w.urgent, key)
+	} else {
+		w.later = append(w.later, key)
+	}
+}
+
+func (l *line) next() (key objectKey, ok bool) {
+	if len(l.turns) == 0 {
+		return key, false
+	}
+	name := l.turns[0]
+	l.turns = l.turns[1:]
+	w := l.of[name]
+	if len(w.urgent) > 0 {
+		key, w.urgent = w.urgent[0], w.urgent[1:]
+	} else {
+		key, w.later = w.later[0], w.later[1:]
+	}
+	if len(w.urgent)+len(w.later) == 0 {
+		delete(l.of, name)
+	} else {
+		l.turns = append(l.turns, name)
+	}
+	return key, true
 }
 
 // Run writes until ctx ends.

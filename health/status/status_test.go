@@ -147,6 +147,42 @@ func TestWritesStatusSparingly(t *testing.T) {
 	quiet(10)
 }
 
+// A tenant whose sites all change colour all the time has them written late, and nobody
+// else's: neither a colour nor a score.
+func TestATenantsChangesHoldUpItsOwn(t *testing.T) {
+	w := New(Options{Client: fake.NewClientBuilder().WithScheme(scheme(t)).Build(), Logger: slog.New(slog.DiscardHandler)})
+	report := func(tenant, name string, was *v1alpha1.SiteHealth, colour fleet.Colour) {
+		w.ReportSites([]SiteReport{{Site: &inventory.Site{ID: fleet.SiteID{Tenant: tenant, Name: name}, Health: was}, Score: 80, Known: true, Colour: colour}})
+	}
+	score := int32(99)
+	for i := range 1000 {
+		report("greedy", fmt.Sprint("calm", i), &v1alpha1.SiteHealth{Colour: fleet.Green, Score: &score}, fleet.Green)
+		report("greedy", fmt.Sprint("s", i), nil, fleet.Red)
+	}
+	report("acme", "score", &v1alpha1.SiteHealth{Colour: fleet.Green, Score: &score}, fleet.Green)
+	report("acme", "colour", nil, fleet.Red)
+	var got []string
+	for range 4 {
+		key, _, ok := w.next()
+		if !ok {
+			t.Fatal("nothing waits")
+		}
+		got = append(got, key.namespace+"/"+key.name)
+	}
+	if want := []string{"greedy-system/s0", "acme-system/colour", "greedy-system/s1", "acme-system/score"}; !slices.Equal(got, want) {
+		t.Errorf("written are %v, want %v", got, want)
+	}
+	n := 4
+	for ; ; n++ {
+		if _, _, ok := w.next(); !ok {
+			break
+		}
+	}
+	if n != 2002 || len(w.line.of)+len(w.line.turns) > 0 {
+		t.Errorf("%d writes, and %v is left", n, w.line)
+	}
+}
+
 func TestWritesPolicyStatus(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithStatusSubresource(&v1alpha1.HealthPolicy{}).
 		WithObjects(objects()...).Build()
