@@ -29,16 +29,16 @@ type access struct {
 	kube      *kube
 	met       *instruments
 	tenants   *reviewCache[[]v1alpha1.Tenant]
-	virtual   *reviewCache[[]v1alpha1.VirtualKubernetes]
-	hosts     *reviewCache[hostObjects]
+	virtual   *reviewCache[taken[[]v1alpha1.VirtualKubernetes]]
+	hosts     *reviewCache[taken[hostObjects]]
 	decisions *reviewCache[bool]
 }
 
 func newAccess(k *kube, tm timing, now func() time.Time, met *instruments) *access {
 	return &access{kube: k, met: met,
 		// Who makes one looks for it at once.
-		virtual: newReviewCache(1, now, tm.outageGrace, func([]v1alpha1.VirtualKubernetes) (time.Duration, bool) { return tm.badFor, true }),
-		hosts:   newReviewCache(1, now, tm.outageGrace, func(hostObjects) (time.Duration, bool) { return tm.badFor, true }),
+		virtual: newReviewCache(1, now, tm.outageGrace, func(l taken[[]v1alpha1.VirtualKubernetes]) (time.Duration, bool) { return l.goodFor(tm.badFor), true }),
+		hosts:   newReviewCache(1, now, tm.outageGrace, func(l taken[hostObjects]) (time.Duration, bool) { return l.goodFor(tm.badFor), true }),
 		tenants: newReviewCache(1, now, tm.outageGrace, func([]v1alpha1.Tenant) (time.Duration, bool) { return tm.goodFor, true }),
 		// In an outage a refusal stands as well as a permission.
 		decisions: newReviewCache(cachedDecisions, now, tm.outageGrace, func(bool) (time.Duration, bool) { return tm.goodFor, true }),

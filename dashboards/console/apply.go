@@ -95,8 +95,12 @@ type document struct {
 // documents left out.
 func documents(text string) ([]document, error) {
 	var out []document
+	tooMany := invalid("yaml", "has more than %d objects; apply them in several parts", maxApplyObjects)
 	reader := kubeyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
 	for n := 1; ; n++ {
+		if len(out) > maxApplyObjects || n > 10*maxApplyObjects { // of which many are empty
+			return nil, tooMany
+		}
 		raw, err := reader.Read()
 		if errors.Is(err, io.EOF) {
 			break
@@ -115,6 +119,9 @@ func documents(text string) ([]document, error) {
 		}
 		u := &unstructured.Unstructured{Object: o}
 		if items, ok := o["items"].([]any); ok && strings.HasSuffix(u.GetKind(), "List") {
+			if len(items) > maxApplyObjects {
+				return nil, tooMany
+			}
 			for _, item := range items {
 				m, _ := item.(map[string]any)
 				out = append(out, document{number: n, object: &unstructured.Unstructured{Object: m}})
@@ -127,7 +134,7 @@ func documents(text string) ([]document, error) {
 	case len(out) == 0:
 		return nil, invalid("yaml", "has no object; paste at least one, such as a Deployment")
 	case len(out) > maxApplyObjects:
-		return nil, invalid("yaml", "has %d objects, want at most %d at a time", len(out), maxApplyObjects)
+		return nil, tooMany
 	}
 	return out, nil
 }
@@ -194,6 +201,19 @@ func (d *document) prepare(ref virtualRef, virtualSite string) *refusal {
 // applyObjects asks the API server to apply objects, as the user: first whether it would
 // take each of them, and only then, unless that was the question, for good.
 func (c *Console) applyObjects(w http.ResponseWriter, cl *call) error {
+	ref, err := c.virtualOf(cl)
+	if err != nil {
+		return err
+	}
+	// Without one, each kind would look as if it were not served.
+	if err := c.kube.user.Get().Namespace(ref.kubeNamespace()).Resource("virtualkubernetes").Name(ref.name).Do(cl.Context()).Error(); err != nil {
+		return err
+	}
+	end, err := c.turn(w, cl, []string{ref.tenant})
+	if err != nil {
+		return err
+	}
+	defer end()
 	var in applyRequest
 	if err := readJSON(cl.Request, &in, false); err != nil {
 		return err
@@ -203,14 +223,6 @@ func (c *Console) applyObjects(w http.ResponseWriter, cl *call) error {
 	}
 	docs, err := documents(in.YAML)
 	if err != nil {
-		return err
-	}
-	ref, err := c.virtualOf(cl)
-	if err != nil {
-		return err
-	}
-	// Without one, each kind would look as if it were not served.
-	if err := c.kube.user.Get().Namespace(ref.kubeNamespace()).Resource("virtualkubernetes").Name(ref.name).Do(cl.Context()).Error(); err != nil {
 		return err
 	}
 	a := applier{kube: c.kube, ref: ref, force: in.Force, resources: map[string]resource{}}

@@ -45,6 +45,25 @@ func newReviewCache[V any](size int, now func() time.Time, grace time.Duration, 
 	return &reviewCache[V]{entries: entries, refused: refused, now: now, grace: grace, ttl: ttl}
 }
 
+// taken is an answer, and how long it took to get.
+type taken[V any] struct {
+	value V
+	took  time.Duration
+}
+
+// goodFor is how long it is believed: what is dear to get is not asked for all the time,
+// whoever made it dear.
+func (t taken[V]) goodFor(least time.Duration) time.Duration { return max(least, 20*t.took) }
+
+// timed asks, and sees how long that takes.
+func timed[V any](ask func(context.Context) (V, error)) func(context.Context) (taken[V], error) {
+	return func(ctx context.Context) (taken[V], error) {
+		began := time.Now()
+		v, err := ask(ctx)
+		return taken[V]{v, time.Since(began)}, err
+	}
+}
+
 // fresh returns an answer that is still believed.
 func (c *reviewCache[V]) fresh(key string) (V, bool) {
 	for _, m := range []*lru.Cache[string, reviewed[V]]{c.entries, c.refused} {

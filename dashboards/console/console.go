@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"muster.dev/muster/internal/oidclogin"
+	"muster.dev/muster/internal/turns"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -162,6 +163,7 @@ type Console struct {
 	seal     *sealer
 	pending  *pendingSites
 	streams  *streams
+	heavy    *turns.Slots
 	health   *backend
 	alerts   *backend // nil: not configured
 	met      *instruments
@@ -228,6 +230,7 @@ func newConsole(o Options, tm timing, now func() time.Time) (_ *Console, err err
 	c.access = newAccess(c.kube, tm, now, c.met)
 	c.pending = newPendingSites(c.kube, o.Logger)
 	c.streams = newStreams(allStreams)
+	c.heavy = newHeavy()
 	c.health = newBackend("health engine", o.HealthURL, o.HealthTransport, o.Logger)
 	if o.AlertingURL != nil {
 		c.alerts = newBackend("alerting role", o.AlertingURL, o.AlertingTransport, o.Logger)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +26,11 @@ type fakeRollouts struct {
 	watchers map[chan metav1.WatchEvent]string
 	// verdict is what a gate check that is made gets at once; nil: nothing for ever.
 	verdict *v1alpha1.GateCheckStatus
+	// listed are the bytes of each page of a list; before is called with whose list it is,
+	// before it is answered.
+	listed []int
+	gets   map[string]int // of single objects, by resource
+	before func(as string)
 	// beforePatch may change what is stored, as a controller that is faster.
 	beforePatch func(have map[string]any)
 }
@@ -50,7 +56,7 @@ func fakeRollout(ns, name string, created time.Time) *v1alpha1.Rollout {
 }
 
 func newFakeRollouts(f *fakeAPI) *fakeRollouts {
-	r := &fakeRollouts{api: f, objects: map[string]map[string]any{}, watchers: map[chan metav1.WatchEvent]string{}}
+	r := &fakeRollouts{api: f, gets: map[string]int{}, objects: map[string]map[string]any{}, watchers: map[chan metav1.WatchEvent]string{}}
 	day := time.Date(2026, 1, 31, 9, 0, 0, 0, time.UTC)
 	r.put("rollouts", fakeRollout("acme-shop", "web-1", day))
 	old := fakeRollout("acme-shop", "web-0", day.Add(-time.Hour))
@@ -132,13 +138,12 @@ func (r *fakeRollouts) serve(w http.ResponseWriter, req *http.Request, as, ns, r
 		r.watch(w, req, ns+"/"+resource+"/"+strings.TrimPrefix(q.Get("fieldSelector"), "metadata.name="))
 		return
 	case verb == "list":
-		var items []any
-		for _, k := range slices.Sorted(maps.Keys(r.objects)) {
-			if p := strings.Split(k, "/"); p[1] == resource && (ns == "" || p[0] == ns) {
-				items = append(items, r.objects[k])
-			}
+		if before := r.before; before != nil {
+			f.mu.Unlock()
+			before(as)
+			f.mu.Lock()
 		}
-		reply(w, 200, map[string]any{"apiVersion": "muster.dev/v1alpha1", "kind": "RolloutList", "metadata": map[string]any{}, "items": items})
+		r.list(w, q, ns, resource)
 	case verb == "create":
 		r.create(w, req, ns, resource)
 	case !ok:
@@ -150,9 +155,30 @@ func (r *fakeRollouts) serve(w http.ResponseWriter, req *http.Request, as, ns, r
 		r.tell(key, have, "DELETED")
 		reply(w, 200, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Success"})
 	default:
+		r.gets[resource]++
 		reply(w, 200, have)
 	}
 	f.mu.Unlock()
+}
+
+// list answers with a page, as limit and continue say.
+func (r *fakeRollouts) list(w http.ResponseWriter, q url.Values, ns, resource string) {
+	var items []any
+	more := ""
+	limit, _ := strconv.Atoi(q.Get("limit"))
+	for _, k := range slices.Sorted(maps.Keys(r.objects)) {
+		if p := strings.Split(k, "/"); p[1] != resource || ns != "" && p[0] != ns || k < q.Get("continue") {
+			continue
+		}
+		if limit > 0 && len(items) == limit {
+			more = k
+			break
+		}
+		items = append(items, r.objects[k])
+	}
+	b, _ := json.Marshal(map[string]any{"apiVersion": "muster.dev/v1alpha1", "kind": "RolloutList", "metadata": map[string]any{"continue": more}, "items": items})
+	r.listed = append(r.listed, len(b))
+	reply(w, 200, json.RawMessage(b))
 }
 
 func (r *fakeRollouts) create(w http.ResponseWriter, req *http.Request, ns, resource string) {

@@ -2,7 +2,9 @@ package console
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -114,10 +116,54 @@ func (k *kube) listTenants(ctx context.Context) (*v1alpha1.TenantList, error) {
 	return out, err
 }
 
-func (k *kube) listVirtualKubernetes(ctx context.Context) (*v1alpha1.VirtualKubernetesList, error) {
-	out := &v1alpha1.VirtualKubernetesList{}
-	err := k.own.Get().Resource("virtualkubernetes").VersionedParams(&metav1.ListOptions{ResourceVersion: "0"}, k.params).Do(ctx).Into(out)
+// listVirtualKubernetes returns those of all tenants, with what pages show of them.
+func (k *kube) listVirtualKubernetes(ctx context.Context) (out []v1alpha1.VirtualKubernetes, err error) {
+	err = listPages(ctx, k, k.own, "virtualkubernetes", "", func(list *v1alpha1.VirtualKubernetesList) {
+		for _, v := range list.Items {
+			out = append(out, v1alpha1.VirtualKubernetes{ObjectMeta: bare(v.ObjectMeta), Spec: v.Spec, Status: v.Status})
+		}
+	})
 	return out, err
+}
+
+// A page of a list, whose objects have a megabyte each if somebody likes, should have so
+// many bytes; the first has so few of them.
+const (
+	pageBytes   = 2 << 20
+	firstOfList = 5
+)
+
+// listPages calls with the pages of a list of muster.dev objects, of a namespace or, with "",
+// of all. What of a page is not kept is gone when the next one comes.
+func listPages[L any, P interface {
+	*L
+	metav1.ListInterface
+}](ctx context.Context, k *kube, as rest.Interface, resource, namespace string, page func(P)) error {
+	o := metav1.ListOptions{Limit: firstOfList}
+	for {
+		req := as.Get().Resource(resource).VersionedParams(&o, k.params)
+		if namespace != "" {
+			req = req.Namespace(namespace)
+		}
+		raw, err := body(ctx, req)
+		if err != nil {
+			return err
+		}
+		list := P(new(L))
+		if err := json.Unmarshal(raw, list); err != nil {
+			return fmt.Errorf("read the list of %s: %w", resource, err)
+		}
+		page(list)
+		if o.Continue = list.GetContinue(); o.Continue == "" {
+			return nil
+		}
+		o.Limit = min(max(1, o.Limit*pageBytes/int64(len(raw))), 500)
+	}
+}
+
+// bare is what pages show of an object's metadata; annotations may be large.
+func bare(m metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, CreationTimestamp: m.CreationTimestamp}
 }
 
 // getSite reads a site as the user in ctx.

@@ -90,6 +90,15 @@ type rolloutRequest struct {
 
 // postRollout makes a Rollout as the user; what is wrong with its spec the API server says.
 func (c *Console) postRollout(w http.ResponseWriter, cl *call) error {
+	scope, err := c.rolloutScope(cl.Context(), cl.id, cl.q.Get("tenant"), "", createRollout)
+	if err != nil {
+		return err
+	}
+	end, err := c.turn(w, cl, scope.payers())
+	if err != nil {
+		return err
+	}
+	defer end()
 	var in rolloutRequest
 	if err := readJSON(cl.Request, &in, false); err != nil {
 		return err
@@ -121,7 +130,7 @@ func (c *Console) postRollout(w http.ResponseWriter, cl *call) error {
 
 // deleteRollout removes one that has ended, or never began.
 func (c *Console) deleteRollout(w http.ResponseWriter, cl *call) error {
-	r, err := c.rolloutOf(cl)
+	r, err := c.rolloutOf(w, cl)
 	if err != nil {
 		return err
 	}
@@ -149,7 +158,7 @@ func (c *Console) control(read func(*call) (func(*v1alpha1.Rollout) (map[string]
 		var written ownedRollout
 		// The status may move on meanwhile.
 		err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
-			r, err := c.rolloutOf(cl)
+			r, err := c.rolloutOf(w, cl)
 			if err != nil {
 				return err
 			}

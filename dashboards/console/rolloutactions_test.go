@@ -132,6 +132,17 @@ func TestEvaluatingGates(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 	h.want(200, "alice", "GET", a.Header.Get("Location"), "")
+	// Those that wait are bounded, as streams are.
+	for range maxStreams {
+		if _, p := h.con.streams.enter("alice", 1, []string{"acme"}); p != nil {
+			t.Fatal(p)
+		}
+	}
+	gets := h.api.rollouts.gets["gatechecks"]
+	h.want(202, "alice", "POST", path, `{"namespace":"shop","virtualSite":"canary"}`)
+	if n := h.api.rollouts.gets["gatechecks"] - gets; n > 0 {
+		t.Errorf("it waits all the same, and has asked %d times", n)
+	}
 
 	for body, field := range map[string]string{
 		`{}`: "virtualSite", `{"virtualSite":"a/b","sites":["x"]}`: "virtualSite", `{"virtualSite":"canary"}`: "namespace", `{"virtualSite":"shop/canary","since":"soon"}`: "since",
@@ -164,6 +175,25 @@ func TestStreamsOfRollouts(t *testing.T) {
 	h.want(200, "alice", "POST", webRollout+"/pause", "")
 	next(all, "event: rollout\n", `"web-1"`, `"paused":true`)
 	next(one, "event: rollout\n", `"paused":true`)
+	// However fast one changes, its state is not asked for each time.
+	r := h.api.rollouts
+	r.api.mu.Lock()
+	before := r.gets["rolloutstates"]
+	for i := range 200 {
+		o := fakeRollout("acme-shop", "web-1", time.Date(2026, 1, 31, 9, 0, 0, 0, time.UTC))
+		o.Status.Message = fmt.Sprintf("change %d", i)
+		r.put("rollouts", o)
+	}
+	r.api.mu.Unlock()
+	for got := ""; !strings.Contains(got, "change 199"); got = strings.Join(events(t, iotest.OneByteReader(one), 1), "") {
+	}
+	r.api.mu.Lock()
+	if n := r.gets["rolloutstates"] - before; n > 10 {
+		t.Errorf("asked for its state %d times", n)
+	}
+	r.api.mu.Unlock()
+	for got := ""; !strings.Contains(got, "change 199"); got = strings.Join(events(t, iotest.OneByteReader(all), 1), "") {
+	}
 	h.want(204, "alice", "DELETE", "/api/v1/rollouts/shop/web-0", "")
 	next(all, "event: removed\n", `"web-0"`)
 	h.want(403, "both", "GET", "/api/v1/rollouts/stream", "")

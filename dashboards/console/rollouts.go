@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -47,17 +48,6 @@ func (k *kube) getRolloutState(ctx context.Context, ref rolloutRef) (*v1alpha1.R
 		err = nil
 	}
 	return &out.Spec, err
-}
-
-// listRollouts lists those of a namespace or, with "", of all.
-func (k *kube) listRollouts(ctx context.Context, namespace string) ([]v1alpha1.Rollout, error) {
-	req := k.user.Get().Resource("rollouts")
-	if namespace != "" {
-		req = req.Namespace(namespace)
-	}
-	out := &v1alpha1.RolloutList{}
-	err := req.Do(ctx).Into(out)
-	return out.Items, err
 }
 
 // rolloutScope is where a user may read rollouts.
@@ -137,8 +127,11 @@ type ownedRollout struct {
 	*v1alpha1.Rollout
 }
 
-// rollouts reads them all in the user's name.
-func (c *Console) rollouts(ctx context.Context, in rolloutScope) ([]ownedRollout, error) {
+// parallelLists of one request.
+const parallelLists = 4
+
+// rollouts reads them all in the user's name, and calls with one after the other.
+func (c *Console) rollouts(ctx context.Context, in rolloutScope, each func(ownedRollout)) error {
 	namespaces := []string{""}
 	if !in.all {
 		namespaces = namespaces[:0]
@@ -146,28 +139,25 @@ func (c *Console) rollouts(ctx context.Context, in rolloutScope) ([]ownedRollout
 			namespaces = append(namespaces, name)
 		}
 	}
-	lists := make([][]v1alpha1.Rollout, len(namespaces))
+	var mu sync.Mutex
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(parallelReviews)
-	for i, name := range namespaces {
-		g.Go(func() (err error) {
-			lists[i], err = c.kube.listRollouts(gctx, name)
-			return err
+	g.SetLimit(parallelLists)
+	for _, name := range namespaces {
+		g.Go(func() error {
+			return listPages(gctx, c.kube, c.kube.user, "rollouts", name, func(list *v1alpha1.RolloutList) {
+				mu.Lock()
+				defer mu.Unlock()
+				for i := range list.Items {
+					r := &list.Items[i]
+					if ref, ok := in.owners[r.Namespace]; ok {
+						ref.name = r.Name
+						each(ownedRollout{rolloutRef{ref}, r})
+					}
+				}
+			})
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return nil, err
-	}
-	var out []ownedRollout
-	for _, list := range lists {
-		for i := range list {
-			if ref, ok := in.owners[list[i].Namespace]; ok {
-				ref.name = list[i].Name
-				out = append(out, ownedRollout{rolloutRef{ref}, &list[i]})
-			}
-		}
-	}
-	return out, nil
+	return g.Wait()
 }
 
 // rolloutAt is a place in the list, newest first. A cursor is the last one that was
@@ -230,30 +220,43 @@ func (c *Console) getRollouts(w http.ResponseWriter, cl *call) error {
 	if err != nil {
 		return err
 	}
-	list, err := c.rollouts(cl.Context(), scope)
+	end, err := c.turn(w, cl, scope.payers())
 	if err != nil {
 		return err
 	}
-	list = slices.DeleteFunc(list, func(r ownedRollout) bool { return !r.wants(cl.q) })
-	slices.SortFunc(list, func(a, b ownedRollout) int { return a.at().compare(b.at()) })
+	defer end()
+	type row struct {
+		at   rolloutAt
+		view rolloutView
+	}
+	var list []row
+	err = c.rollouts(cl.Context(), scope, func(r ownedRollout) {
+		if r.wants(cl.q) {
+			list = append(list, row{r.at(), viewRollout(r.ref, r.Rollout)})
+		}
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(list, func(a, b row) int { return a.at.compare(b.at) })
 	out := rolloutListView{Total: len(list), Rollouts: []rolloutView{}}
 	limit := limitOf(cl.q)
 	for i, r := range list {
-		if after != nil && r.at().compare(*after) <= 0 {
+		if after != nil && r.at.compare(*after) <= 0 {
 			continue
 		}
 		if len(out.Rollouts) == limit {
-			out.NextCursor = wire.EncodeCursor(list[i-1].at())
+			out.NextCursor = wire.EncodeCursor(list[i-1].at)
 			break
 		}
-		out.Rollouts = append(out.Rollouts, viewRollout(r.ref, r.Rollout))
+		out.Rollouts = append(out.Rollouts, r.view)
 	}
 	return writeJSON(w, http.StatusOK, out)
 }
 
 // rolloutOf is the rollout that the path and the parameter tenant name, as the user may
 // read it.
-func (c *Console) rolloutOf(cl *call) (ownedRollout, error) {
+func (c *Console) rolloutOf(w http.ResponseWriter, cl *call) (ownedRollout, error) {
 	tenant, namespace, name := cl.q.Get("tenant"), cl.PathValue("namespace"), cl.PathValue("rollout")
 	if tenant != "" && namespace != "" {
 		ref := rolloutRef{virtualRef{tenant, namespace, name}}
@@ -271,10 +274,19 @@ func (c *Console) rolloutOf(cl *call) (ownedRollout, error) {
 	}
 	var found []ownedRollout
 	if namespace == "" {
-		if found, err = c.rollouts(cl.Context(), scope); err != nil {
+		end, err := c.turn(w, cl, scope.payers())
+		if err != nil {
 			return ownedRollout{}, err
 		}
-		found = slices.DeleteFunc(found, func(r ownedRollout) bool { return r.Name != name })
+		defer end()
+		err = c.rollouts(cl.Context(), scope, func(r ownedRollout) {
+			if r.Name == name {
+				found = append(found, ownedRollout{r.ref, r.DeepCopy()}) // of its page nothing stays
+			}
+		})
+		if err != nil {
+			return ownedRollout{}, err
+		}
 	} else {
 		for _, ref := range scope.owners {
 			ref.name = name
@@ -305,7 +317,7 @@ func (c *Console) rolloutOf(cl *call) (ownedRollout, error) {
 }
 
 func (c *Console) getRollout(w http.ResponseWriter, cl *call) error {
-	r, err := c.rolloutOf(cl)
+	r, err := c.rolloutOf(w, cl)
 	if err != nil {
 		return err
 	}
@@ -361,7 +373,7 @@ type rolloutGatesView struct {
 }
 
 func (c *Console) getRolloutGates(w http.ResponseWriter, cl *call) error {
-	r, err := c.rolloutOf(cl)
+	r, err := c.rolloutOf(w, cl)
 	if err != nil {
 		return err
 	}

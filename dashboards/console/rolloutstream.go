@@ -17,6 +17,9 @@ import (
 
 const (
 	streamAlive = 15 * time.Second
+	// detailEvery is how often a stream of one rollout tells of it, which asks for its state
+	// anew: whoever has many open, and changes it all the time, would ask for each.
+	detailEvery = time.Second
 	// maxStreamNamespaces of a stream, each a watch of the API server.
 	maxStreamNamespaces = 100
 )
@@ -69,7 +72,7 @@ func (c *Console) streamRollouts(w http.ResponseWriter, cl *call) error {
 
 // streamRollout sends one rollout in full whenever it changes.
 func (c *Console) streamRollout(w http.ResponseWriter, cl *call) error {
-	r, err := c.rolloutOf(cl)
+	r, err := c.rolloutOf(w, cl)
 	if err != nil {
 		return err
 	}
@@ -122,8 +125,26 @@ func (c *Console) sendRollouts(w http.ResponseWriter, ctx context.Context, id id
 	if out.comment("retry: 2000") != nil {
 		return nil
 	}
+	send := func(ev watch.Event) bool {
+		r, ok := ev.Object.(*v1alpha1.Rollout)
+		if !ok {
+			return false // the API server's error, such as a version that is too old
+		}
+		v, err := view(ctx, id, r)
+		if err != nil {
+			return false
+		}
+		event := "rollout"
+		if ev.Type == watch.Deleted {
+			event = "removed"
+		}
+		return v == nil || out.event(event, "", v) == nil
+	}
 	alive := time.NewTicker(streamAlive)
 	defer alive.Stop()
+	// Of one rollout the newest waits until it is due.
+	var newest *watch.Event
+	var due <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -135,21 +156,25 @@ func (c *Console) sendRollouts(w http.ResponseWriter, ctx context.Context, id id
 				return nil
 			}
 		case ev := <-events:
-			r, ok := ev.Object.(*v1alpha1.Rollout)
-			if !ok {
-				return nil // the API server's error, such as a version that is too old
+			if due != nil {
+				newest = &ev
+				continue
 			}
-			v, err := view(ctx, id, r)
-			if err != nil {
+			if !send(ev) {
 				return nil
 			}
-			event := "rollout"
-			if ev.Type == watch.Deleted {
-				event = "removed"
+			if name != "" {
+				due = time.After(detailEvery)
 			}
-			if v != nil && out.event(event, "", v) != nil {
+		case <-due:
+			due = nil
+			if newest == nil {
+				continue
+			}
+			if !send(*newest) {
 				return nil
 			}
+			newest, due = nil, time.After(detailEvery)
 		}
 	}
 }

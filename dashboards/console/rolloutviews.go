@@ -125,7 +125,7 @@ func viewRollout(ref rolloutRef, r *v1alpha1.Rollout) rolloutView {
 		v.VirtualSites = []string{}
 	}
 	for _, ch := range r.Spec.Changes {
-		v.Changes = append(v.Changes, rolloutChangeView{ch.APIVersion, ch.Kind, ch.Name, changeText(ch)})
+		v.Changes = append(v.Changes, rolloutChangeView{ch.APIVersion, ch.Kind, ch.Name, strings.Clone(cutText(changeText(ch)))})
 	}
 	for i, w := range st.Waves {
 		wave := rolloutWaveView{Name: w.Name, Sites: w.Sites, SoakSeconds: r.Spec.Soak.Seconds(), StartedAt: timeView(w.StartedAt), PassedAt: timeView(w.PassedAt)}
@@ -138,6 +138,16 @@ func viewRollout(ref rolloutRef, r *v1alpha1.Rollout) rolloutView {
 		v.Waves = append(v.Waves, wave)
 	}
 	return v
+}
+
+// maxChangeText of what becomes of an object, in bytes.
+const maxChangeText = 1000
+
+func cutText(s string) string {
+	if len(s) > maxChangeText {
+		s = strings.ToValidUTF8(s[:maxChangeText], "") + "…"
+	}
+	return s
 }
 
 // changeText says what becomes of an object.
@@ -246,7 +256,7 @@ func (c *Console) getRolloutSites(w http.ResponseWriter, cl *call) error {
 			return invalid("cursor", "take it unchanged from nextCursor of the page before")
 		}
 	}
-	r, err := c.rolloutOf(cl)
+	r, err := c.rolloutOf(w, cl)
 	if err != nil {
 		return err
 	}

@@ -51,25 +51,31 @@ type virtualHostListView struct {
 	VirtualHosts []virtualHostView `json:"virtualHosts"`
 }
 
-// hostObjects are all of them, of all tenants.
+// hostObjects are all of them, of all tenants, with what pages show of them.
 type hostObjects struct {
 	hosts    []v1alpha1.VirtualHost
 	policies []v1alpha1.AdvertisePolicy
 }
 
-func (k *kube) listHosts(ctx context.Context) (hostObjects, error) {
-	var hosts v1alpha1.VirtualHostList
-	var policies v1alpha1.AdvertisePolicyList
-	cached := &metav1.ListOptions{ResourceVersion: "0"} // from the API server's watch cache
-	if err := k.own.Get().Resource("virtualhosts").VersionedParams(cached, k.params).Do(ctx).Into(&hosts); err != nil {
+func (k *kube) listHosts(ctx context.Context) (out hostObjects, err error) {
+	err = listPages(ctx, k, k.own, "virtualhosts", "", func(list *v1alpha1.VirtualHostList) {
+		for _, h := range list.Items {
+			out.hosts = append(out.hosts, v1alpha1.VirtualHost{ObjectMeta: bare(h.ObjectMeta), Spec: h.Spec, Status: h.Status})
+		}
+	})
+	if err != nil {
 		return hostObjects{}, err
 	}
-	err := k.own.Get().Resource("advertisepolicies").VersionedParams(cached, k.params).Do(ctx).Into(&policies)
-	slices.SortFunc(hosts.Items, func(a, b v1alpha1.VirtualHost) int {
+	err = listPages(ctx, k, k.own, "advertisepolicies", "", func(list *v1alpha1.AdvertisePolicyList) {
+		for _, p := range list.Items {
+			out.policies = append(out.policies, v1alpha1.AdvertisePolicy{ObjectMeta: bare(p.ObjectMeta), Spec: p.Spec, Status: p.Status})
+		}
+	})
+	slices.SortFunc(out.hosts, func(a, b v1alpha1.VirtualHost) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
-	slices.SortFunc(policies.Items, func(a, b v1alpha1.AdvertisePolicy) int { return strings.Compare(a.Name, b.Name) })
-	return hostObjects{hosts.Items, policies.Items}, err
+	slices.SortFunc(out.policies, func(a, b v1alpha1.AdvertisePolicy) int { return strings.Compare(a.Name, b.Name) })
+	return out, err
 }
 
 // within is the name of a virtual site, NAMESPACE/NAME, that an object of a namespace names.
@@ -110,7 +116,8 @@ func (v *virtualHostView) advertise(p *v1alpha1.AdvertisePolicy) {
 // virtualHosts returns those that the user may read, of one tenant or, with "", of all. As
 // with virtual Kubernetes it goes by the rights in their own namespaces.
 func (a *access) virtualHosts(ctx context.Context, id identity, tenant string) ([]virtualHostView, error) {
-	all, err := a.hosts.get(ctx, "virtualhosts", a.kube.listHosts)
+	list, err := a.hosts.get(ctx, "virtualhosts", timed(a.kube.listHosts))
+	all := list.value
 	if err != nil {
 		return nil, unavailable(err, "the API server can't list the virtual hosts; it may be starting")
 	}

@@ -100,16 +100,14 @@ func (a *access) namespaceOwners(ctx context.Context) (map[string]virtualRef, er
 // all. It goes by the rights in their own namespaces: who deploys an app need not be
 // allowed to see sites.
 func (a *access) virtualKubernetes(ctx context.Context, id identity, tenant string) ([]virtualView, error) {
-	list, err := a.virtual.get(ctx, "virtualkubernetes", func(ctx context.Context) ([]v1alpha1.VirtualKubernetes, error) {
+	got, err := a.virtual.get(ctx, "virtualkubernetes", timed(func(ctx context.Context) ([]v1alpha1.VirtualKubernetes, error) {
 		list, err := a.kube.listVirtualKubernetes(ctx)
-		if err != nil {
-			return nil, err
-		}
-		slices.SortFunc(list.Items, func(a, b v1alpha1.VirtualKubernetes) int {
+		slices.SortFunc(list, func(a, b v1alpha1.VirtualKubernetes) int {
 			return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
 		})
-		return list.Items, nil
-	})
+		return list, err
+	}))
+	list := got.value
 	if err != nil {
 		return nil, unavailable(err, "the API server can't list the virtual Kubernetes; it may be starting")
 	}
