@@ -8,11 +8,9 @@
 package hostconfig
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/netip"
 	"slices"
@@ -126,12 +124,8 @@ func Decode(b []byte) (*Wanted, error) {
 		return nil, fmt.Errorf("host configuration: %d bytes, the limit is %d", len(b), MaxBytes)
 	}
 	w := &Wanted{}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	if err := dec.Decode(w); err != nil {
+	if err := json.Unmarshal(b, w); err != nil {
 		return nil, fmt.Errorf("host configuration: %w", err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("host configuration: something stands after the object")
 	}
 	if w.OnDrift != Heal && w.OnDrift != Report {
 		return nil, fmt.Errorf("host configuration: onDrift: %.20q: want %s or %s", w.OnDrift, Heal, Report)

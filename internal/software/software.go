@@ -7,11 +7,9 @@
 package software
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"time"
@@ -101,12 +99,8 @@ func Decode(b []byte) (*Wanted, error) {
 		return nil, fmt.Errorf("software: %d bytes, the limit is %d", len(b), MaxBytes)
 	}
 	w := &Wanted{}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	if err := dec.Decode(w); err != nil {
+	if err := json.Unmarshal(b, w); err != nil {
 		return nil, fmt.Errorf("software: %w", err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("software: something stands after the object")
 	}
 	return w, w.validate()
 }

@@ -4,11 +4,8 @@
 package vhost
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strings"
@@ -82,12 +79,8 @@ func Decode(b []byte) (*Host, error) {
 		return nil, fmt.Errorf("virtual host: %d bytes, the limit is %d", len(b), MaxBytes)
 	}
 	h := &Host{}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	if err := dec.Decode(h); err != nil {
+	if err := json.Unmarshal(b, h); err != nil {
 		return nil, fmt.Errorf("virtual host: %w", err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("virtual host: something stands after the object")
 	}
 	return h, h.validate()
 }

@@ -8,11 +8,9 @@
 package region
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -188,14 +186,7 @@ func decode(b []byte, out any) error {
 	if len(b) > MaxBytes {
 		return fmt.Errorf("%d bytes, the limit is %d", len(b), MaxBytes)
 	}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	if err := dec.Decode(out); err != nil {
-		return err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something stands after the object")
-	}
-	return nil
+	return json.Unmarshal(b, out)
 }
 
 // VirtualSitesLabel is the value of the alert label virtual_sites: every virtual
