@@ -116,7 +116,7 @@ func (g *Globals) tryPolicy(ctx context.Context, w io.Writer, a *api, policy *v1
 	}
 	done, err := g.encode(w, x)
 	if err == nil && !done {
-		err = x.WriteText(w, g.Output == "wide")
+		err = x.WriteText(plain{w}, g.Output == "wide")
 	}
 	if err != nil {
 		return err
@@ -170,7 +170,7 @@ func (g *Globals) replayPolicy(ctx context.Context, w, progress io.Writer, a *ap
 	all.NextCursor = ""
 	done, err := g.encode(w, all)
 	if err == nil && !done {
-		err = all.WriteText(w)
+		err = all.WriteText(plain{w})
 	}
 	if err != nil {
 		return err
@@ -212,7 +212,7 @@ func (g *Globals) explainSite(ctx context.Context, w io.Writer, a *api, site str
 	for _, o := range x.Overrides {
 		fmt.Fprintf(w, "override until %s: %s; ", o.Until.Local().Format("2006-01-02 15:04 MST"), printable(o.Reason))
 	}
-	return x.WriteText(w, all || g.Output == "wide")
+	return x.WriteText(plain{w}, all || g.Output == "wide")
 }
 
 // testPolicies runs files of cases and prints a line for each case.

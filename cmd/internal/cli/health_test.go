@@ -131,6 +131,13 @@ func TestHealthTry(t *testing.T) {
 	if err := g.tryPolicy(t.Context(), &out, a, policy); err == nil || !strings.Contains(out.String(), `"changed": 1`) {
 		t.Errorf("%v\n%s", err, out.String())
 	}
+	// A site chooses the names of its objects.
+	g.Output = ""
+	out.Reset()
+	trial = `{"policy":"default","sites":2,"changed":1,"results":[{"site":"paris","before":{"score":90,"colour":"green","reason":""},"after":{"score":60,"colour":"orange","reason":"pod \u001b]52;c;cm0gLXJm\u0007 fails"}}]}`
+	if _ = g.tryPolicy(t.Context(), &out, a, policy); strings.ContainsAny(out.String(), "\x1b\x07") || !strings.Contains(out.String(), "pod ") {
+		t.Errorf("%q", out.String())
+	}
 	trial = `{"policy":"default","sites":2,"signals":[{"name":"disk","error":"HTTP 422"}]}`
 	if err := g.tryPolicy(t.Context(), &out, a, policy); err == nil || err.Error() != "1 of the policy's queries fail" {
 		t.Error(err)

@@ -308,13 +308,31 @@ func (p *printer) line(l wire.LogHit) error {
 
 // printable keeps a hostile line from moving the cursor or colouring the terminal.
 func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\t' {
+	return strings.Map(visible, strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "⏎ "))
+}
+
+func visible(r rune) rune {
+	if r == '\t' {
+		return r
+	}
+	if r < 0x20 || r >= 0x7f && r < 0xa0 || r == '\u2028' || r == '\u2029' || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
+		return '\uFFFD'
+	}
+	return r
+}
+
+// plain writes texts of several lines as printable does one.
+type plain struct{ io.Writer }
+
+func (p plain) Write(b []byte) (int, error) {
+	text := strings.Map(func(r rune) rune {
+		if r == '\n' {
 			return r
 		}
-		if r < 0x20 || r >= 0x7f && r < 0xa0 || r == '\u2028' || r == '\u2029' || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
-			return '\uFFFD'
-		}
-		return r
-	}, strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "⏎ "))
+		return visible(r)
+	}, string(b))
+	if _, err := io.WriteString(p.Writer, text); err != nil {
+		return 0, err
+	}
+	return len(b), nil
 }
