@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -234,25 +235,35 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		defer close(s.done)
 		s.err = run(runCtx)
 	}()
-	if err := s.writeKubeconfigs(); err != nil {
+	if err := s.furnish(ctx, runCtx, loopback); err != nil {
 		return nil, err
-	}
-	if err := s.awaitReady(ctx, loopback); err != nil {
-		return nil, err
-	}
-	if err := installCRDs(ctx, loopback); err != nil {
-		return nil, err
-	}
-	if err := runControllers(runCtx, loopback, accounts{key: s.accountKey(), trust: func() ([]byte, <-chan struct{}) {
-		t := s.ca.Load()
-		return t.pem, t.changed
-	}, log: o.Logger}); err != nil {
-		return nil, fmt.Errorf("API server: %w", err)
 	}
 	log.up.Store(true)
 	// The start leaves some 80 MiB of garbage that the process would keep.
 	debug.FreeOSMemory()
 	return s, nil
+}
+
+// furnish waits for the server and gives it what Muster needs of it; controllers run until
+// runCtx ends.
+func (s *Server) furnish(ctx, runCtx context.Context, loopback *rest.Config) error {
+	if err := s.writeKubeconfigs(); err != nil {
+		return err
+	}
+	if err := s.awaitReady(ctx, loopback); err != nil {
+		return err
+	}
+	if err := installCRDs(ctx, loopback); err != nil {
+		return err
+	}
+	err := runControllers(runCtx, loopback, accounts{key: s.accountKey(), trust: func() ([]byte, <-chan struct{}) {
+		t := s.ca.Load()
+		return t.pem, t.changed
+	}, log: s.o.Logger})
+	if err != nil {
+		return fmt.Errorf("API server: %w", err)
+	}
+	return nil
 }
 
 // Prepare builds a stock API server on a listener, with kube-apiserver's own flags, and
@@ -350,7 +361,15 @@ func (s *Server) args(endpoints []string, bound *net.TCPAddr, oidc []string) ([]
 			}
 		}
 	}
-	return slices.Concat(args, auditArgs, oidc), nil
+	return slices.Concat(args, auditArgs, seats(runtime.GOMAXPROCS(0)), oidc), nil
+}
+
+// seats are how many requests are served at one time. Fair queuing shares out seats, not
+// processors: Kubernetes' own 600 on two of these have nobody wait in a queue, and everybody for a
+// processor, whoever it is that keeps them busy. Watches have a seat until they have begun.
+func seats(processors int) []string {
+	reads := min(max(50*processors, 100), 400)
+	return []string{"--max-requests-inflight=" + strconv.Itoa(reads), "--max-mutating-requests-inflight=" + strconv.Itoa(reads/2)}
 }
 
 // Addr is HOST:PORT of the API server.

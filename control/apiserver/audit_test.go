@@ -128,3 +128,12 @@ func TestAuditLinesAreShort(t *testing.T) {
 		t.Error("the event is the server's, and was changed")
 	}
 }
+
+// Seats go with the processors, up to Kubernetes' own.
+func TestSeats(t *testing.T) {
+	for processors, want := range map[int][2]string{1: {"100", "50"}, 2: {"100", "50"}, 4: {"200", "100"}, 64: {"400", "200"}} {
+		if got := seats(processors); !slices.Equal(got, []string{"--max-requests-inflight=" + want[0], "--max-mutating-requests-inflight=" + want[1]}) {
+			t.Errorf("%d processors: %v", processors, got)
+		}
+	}
+}
