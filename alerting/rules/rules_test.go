@@ -2,15 +2,19 @@ package rules
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql"
@@ -22,6 +26,8 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/promcost"
 	"muster.dev/muster/internal/runbooks"
+	"muster.dev/muster/internal/spool"
+	"muster.dev/muster/internal/testkit/faultdisk"
 )
 
 const twoTenants = `
@@ -389,6 +395,61 @@ func TestARolloutThatWasPutBackIsToldOnce(t *testing.T) {
 	for after, want := range map[time.Duration]int{time.Minute: 2, 6 * time.Minute: 0} {
 		if told := firing(t, Local, load, 10*15*time.Second+after)["RolloutRolledBack"]; len(told) != want {
 			t.Errorf("%s after control was seen last %v are told, want %d: the platform and the tenant", after, told, want)
+		}
+	}
+}
+
+// What a queue says of itself whose disk fails is what the alert looks for, and when the disk
+// is well again it is over.
+func TestADiskThatDoesNotSyncIsAlerted(t *testing.T) {
+	said := func(reg *prometheus.Registry) string {
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := "load 15s\n"
+		for _, f := range families {
+			for _, m := range f.Metric {
+				labels := `instance="one"`
+				for _, l := range m.Label {
+					labels += fmt.Sprintf(",%s=%q", l.GetName(), l.GetValue())
+				}
+				out += fmt.Sprintf("  %s{%s} %gx8\n", f.GetName(), labels, m.GetGauge().GetValue()+m.GetCounter().GetValue())
+			}
+		}
+		return out
+	}
+	var well, failing, healed string
+	synctest.Test(t, func(t *testing.T) {
+		dir, reg := t.TempDir(), prometheus.NewRegistry()
+		disk := faultdisk.New(t, dir)
+		s, err := spool.Open(spool.Options{Dir: dir, FS: disk, Registerer: prometheus.WrapRegistererWith(prometheus.Labels{"spool": "forward", "tenant": "acme"}, reg)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if _, err := s.Append([]byte("a")); err != nil {
+			t.Fatal(err)
+		}
+		well = said(reg)
+		disk.Fail("sync", syscall.EIO)
+		if _, err := s.Append([]byte("b")); !errors.Is(err, spool.ErrSync) {
+			t.Fatal(err)
+		}
+		failing = said(reg)
+		disk.Fail("sync", nil)
+		time.Sleep(time.Minute)
+		if _, err := s.Append([]byte("c")); err != nil {
+			t.Fatal(err)
+		}
+		healed = said(reg)
+	})
+	for _, tc := range []struct {
+		load string
+		want []string
+	}{{well, nil}, {failing, []string{"one"}}, {healed, nil}} {
+		if got := firing(t, Local, tc.load, 2*time.Minute)["MusterDiskNotSyncing"]; !slices.Equal(got, tc.want) {
+			t.Errorf("it holds for %v, want %v:\n%s", got, tc.want, tc.load)
 		}
 	}
 }
