@@ -1,14 +1,18 @@
-import { CustomVariableSupport, type DataQueryRequest, type DataQueryResponse } from '@grafana/data';
+import { CustomVariableSupport, type DataQueryRequest, type DataQueryResponse, type DataSourceApi, type MetricFindValue, type ScopedVars } from '@grafana/data';
 import { from, map, type Observable } from 'rxjs';
 import { VariableEditor } from './components/VariableEditor';
-import type { DataSource } from './datasource';
-import type { VariableQuery } from './types';
+import type { MusterOptions, MusterQuery, VariableQuery } from './types';
+
+/** Who knows the values of variables. */
+interface Source {
+  metricFindQuery(q: VariableQuery, options?: { scopedVars?: ScopedVars }): Promise<MetricFindValue[]>;
+}
 
 /** Variables: virtual sites, sites, regions, labels. */
-export class Variables extends CustomVariableSupport<DataSource, VariableQuery> {
+export class Variables extends CustomVariableSupport<DataSourceApi<MusterQuery, MusterOptions>, VariableQuery> {
   editor = VariableEditor;
 
-  constructor(private readonly source: DataSource) {
+  constructor(private readonly source: Source) {
     super();
   }
 

@@ -1,9 +1,8 @@
-import type { QueryEditorProps } from '@grafana/data';
+import type { DataSourceApi, QueryEditorProps } from '@grafana/data';
 import { Combobox, InlineField, InlineFieldRow, Input } from '@grafana/ui';
-import type { DataSource } from '../datasource';
 import type { MusterOptions, MusterQuery, VariableQuery } from '../types';
 
-type Props = QueryEditorProps<DataSource, MusterQuery, MusterOptions, VariableQuery>;
+type Props = QueryEditorProps<DataSourceApi<MusterQuery, MusterOptions>, MusterQuery, MusterOptions, VariableQuery>;
 
 const kinds: Array<{ value: NonNullable<VariableQuery['values']>; label: string }> = [
   { value: 'virtual-sites', label: 'Virtual sites' },
