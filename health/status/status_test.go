@@ -81,7 +81,10 @@ func TestWritesStatusSparingly(t *testing.T) {
 		t.Helper()
 		testkit.EventuallyTrue(t, fmt.Sprintf("write %d with score %d", want, score), func() bool {
 			h := get()
-			return writes.Load() == want && h != nil && (score < 0 && h.Score == nil || h.Score != nil && *h.Score == score)
+			w.mu.Lock()
+			busy := len(w.want) + len(w.busy) // of what is being written a report is passed over
+			w.mu.Unlock()
+			return busy == 0 && writes.Load() == want && h != nil && (score < 0 && h.Score == nil || h.Score != nil && *h.Score == score)
 		})
 	}
 	quiet := func(want int32) {
