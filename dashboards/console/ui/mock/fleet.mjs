@@ -303,6 +303,8 @@ export class MockFleet {
       conditions: [
         { type: "Connected", status: s.phase === "Online" ? "True" : "False", reason: s.phase === "Online" ? "StreamOpen" : "NoHeartbeat", message: s.phase === "Online" ? "" : "three heartbeats were missed", lastTransitionTime: iso(s.since) },
         { type: "PolicyApplied", status: "True", reason: "Applied", message: "", lastTransitionTime: iso(now - 20 * HOUR) },
+        { type: "SpoolFilling", status: "False", reason: "Draining", message: "", lastTransitionTime: iso(now - 20 * HOUR) },
+        { type: "SamplesDoubtful", status: "False", reason: "Plausible", message: "", lastTransitionTime: iso(now - 20 * HOUR) },
         { type: "SeriesBudgetExceeded", status: "False", reason: "WithinBudget", message: "1,412 of 2,000 series", lastTransitionTime: iso(now - 20 * HOUR) },
       ],
       place: s.place, maintenance: s.maintenance, reset: this.resetOf(s, now), regional: s.phase === "Online" ? `${s.region.slice(0, 2)}-1` : "", lastSeen: s.view.lastSeen, createdAt: iso(now - 90 * 24 * HOUR),
