@@ -275,10 +275,10 @@ test.describe("sites and virtual sites", () => {
     await page.goto(`/sites/${sites[0]!.name}?tenant=${sites[0]!.tenant}`);
     await card.getByRole("button", { name: "Plan…" }).click();
     await dialog.getByLabel("Reason").fill("new switch");
-    await dialog.getByLabel("Start").fill("2020-01-01T10:00");
+    await dialog.getByLabel("Start").fill("2020-01-01 10:00");
     await dialog.getByRole("button", { name: "Plan", exact: true }).click();
     await expect(dialog.getByText("it would be over already")).toBeVisible();
-    await dialog.getByLabel("Start").fill("2099-01-01T10:00");
+    await dialog.getByLabel("Start").fill("2099-01-01 10:00");
     await dialog.getByRole("button", { name: "Plan", exact: true }).click();
     await expect(card.locator("[data-window=new-switch]")).toContainText("for 2 h");
   });

@@ -5,8 +5,9 @@ import { useDropWindow, usePlanWindow, type WindowOwner } from "../api/window-qu
 import { Dialog } from "../components/dialog";
 import { ProblemNote } from "../components/states";
 import { goDuration, parseDuration } from "../lib/duration";
-import { fromLocalInput, toLocalInput } from "../lib/log-filter";
+import { fromTyped, toTyped, TYPED_TIME } from "../lib/log-filter";
 import { parseTime } from "../lib/time";
+import { zoneName } from "../lib/zone";
 import { checkSchedule, checkWindowDuration, WINDOW_NAME, windowName } from "../lib/windows";
 
 export function DropDialog({ owner, window: w, onClose }: { owner: WindowOwner; window: MaintenanceWindow; onClose: () => void }) {
@@ -30,7 +31,6 @@ const ZONES: readonly string[] = (() => {
   const all = typeof Intl.supportedValuesOf === "function" ? Intl.supportedValuesOf("timeZone") : [];
   return all.includes("UTC") ? all : ["UTC", ...all];
 })();
-const OWN_ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 
 const SCHEDULES: [string, string][] = [
   ["0 2 * * *", "every day at 02:00"],
@@ -44,20 +44,20 @@ export function PlanDialog({ owner, windows, onClose }: { owner: WindowOwner; wi
   const [kind, setKind] = useState<"once" | "recurring">("once");
   const [reason, setReason] = useState("");
   const [typedName, setName] = useState<string | null>(null);
-  const [start, setStart] = useState(() => toLocalInput(Math.ceil(serverNow() / 3600_000) * 3600_000).slice(0, 16));
+  const [start, setStart] = useState(() => toTyped(Math.ceil(serverNow() / 3600_000) * 3600_000).slice(0, 16));
   const [schedule, setSchedule] = useState("0 2 * * SUN");
-  const [zone, setZone] = useState(OWN_ZONE);
+  const [zone, setZone] = useState(zoneName);
   const [duration, setDuration] = useState("2h");
   const [tried, setTried] = useState(false);
   const taken = useMemo(() => windows.map((w) => w.name), [windows]);
   const name = typedName ?? windowName(reason, taken);
   const seconds = parseDuration(duration);
-  const startAt = parseTime(fromLocalInput(start));
+  const startAt = parseTime(fromTyped(start));
   const faults: Record<string, string> = {
     reason: reason.trim() ? "" : "Say why: it is shown beside the sites.",
     name: name.length > 63 || !WINDOW_NAME.test(name) ? "want lower-case letters, digits and -, at most 63" : "",
     duration: checkWindowDuration(duration),
-    start: kind !== "once" ? "" : startAt === undefined ? "want a time" : startAt + (seconds ?? 0) * 1000 <= serverNow() ? "it would be over already" : "",
+    start: kind !== "once" ? "" : startAt === undefined ? "want a time such as 2026-11-25 20:00" : startAt + (seconds ?? 0) * 1000 <= serverNow() ? "it would be over already" : "",
     schedule: kind === "once" ? "" : checkSchedule(schedule),
     timeZone: kind === "once" || ZONES.length <= 1 || ZONES.includes(zone.trim()) || zoneKnown(zone.trim()) ? "" : "want a name such as Europe/Berlin",
   };
@@ -65,7 +65,7 @@ export function PlanDialog({ owner, windows, onClose }: { owner: WindowOwner; wi
   const submit = () => {
     setTried(true);
     if (Object.values(faults).some(Boolean) || seconds === undefined) return;
-    const when = kind === "once" ? { start: fromLocalInput(start) } : { schedule: schedule.trim(), timeZone: zone.trim() };
+    const when = kind === "once" ? { start: fromTyped(start) } : { schedule: schedule.trim(), timeZone: zone.trim() };
     plan.mutate({ name, request: { reason: reason.trim(), ...when, duration: goDuration(seconds) } }, { onSuccess: onClose });
   };
   const field = (key: string, label: string, input: (p: { id: string; "aria-invalid": boolean; "aria-describedby": string }) => React.ReactNode, hint = "") => (
@@ -97,7 +97,7 @@ export function PlanDialog({ owner, windows, onClose }: { owner: WindowOwner; wi
       </div>
       <div className="cols2">
         {kind === "once"
-          ? field("start", "Start", (p) => <input {...p} className="input" type="datetime-local" value={start} onChange={(e) => setStart(e.target.value)} />, `in your time zone, ${OWN_ZONE}`)
+          ? field("start", "Start", (p) => <input {...p} className="input" {...TYPED_TIME} value={start} onChange={(e) => setStart(e.target.value)} />, `in ${zoneName()}`)
           : field("schedule", "Schedule", (p) => <input {...p} className="input mono" value={schedule} spellCheck={false} onChange={(e) => setSchedule(e.target.value)} />, SCHEDULES.find(([c]) => c === schedule.trim())?.[1] ?? "cron: minute, hour, day, month, weekday")}
         {field("duration", "Duration", (p) => <input {...p} className="input" value={duration} spellCheck={false} onChange={(e) => setDuration(e.target.value)} />, "such as 90m or 2h")}
       </div>

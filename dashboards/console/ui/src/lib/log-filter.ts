@@ -103,17 +103,22 @@ export const rfc3339 = (ms: number): string => new Date(ms).toISOString().replac
 
 const two = (n: number): string => String(n).padStart(2, "0");
 
-/** For an input of type datetime-local: in the console's zone. "" for none. */
-export function toLocalInput(time: string | number): string {
+/** A time as people type it, in the console's zone and on a clock of 24 hours: 2026-11-25 20:00:00. "" for none. */
+export function toTyped(time: string | number): string {
   const t = typeof time === "number" ? time : parseTime(time);
   if (t === undefined) return "";
   const d = new Date(t);
-  if (zone.get() === "UTC") return d.toISOString().slice(0, 19);
-  return `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())}T${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`;
+  if (zone.get() === "UTC") return d.toISOString().slice(0, 19).replace("T", " ");
+  return `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())} ${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`;
 }
 
-/** What an input of type datetime-local holds, as RFC 3339; "" for none. */
-export function fromLocalInput(v: string): string {
-  const t = v ? new Date(zone.get() === "UTC" ? `${v}Z` : v).getTime() : NaN; // without a zone: the browser's own
-  return Number.isNaN(t) ? "" : rfc3339(t);
+/** What was typed, as RFC 3339; "" for what is no time, such as the 31st of February. */
+export function fromTyped(text: string): string {
+  const m = /^(\d{4}-\d\d-\d\d)[ T]+(\d\d:\d\d(?::\d\d)?)$/.exec(text.trim());
+  if (!m) return "";
+  const t = new Date(`${m[1]}T${m[2]}${zone.get() === "UTC" ? "Z" : ""}`).getTime(); // without a zone: the browser's own
+  return Number.isNaN(t) || !toTyped(t).startsWith(m[1]!) ? "" : rfc3339(t);
 }
+
+/** What an input for such a time has: one of the browser's own shows the clock of its language, and not the console's. */
+export const TYPED_TIME = { type: "text", inputMode: "numeric", placeholder: "2026-11-25 20:00", maxLength: 19, autoComplete: "off", spellCheck: false } as const;

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { LogRecord } from "../api/types";
 import { barsOf, niceMax, spanOfBars } from "./histogram";
-import { formatLogFilter, fromLocalInput, logsHref, parseLogFilter, rfc3339, searchParams, spanOf, tailParams, toLocalInput } from "./log-filter";
+import { formatLogFilter, fromTyped, logsHref, parseLogFilter, rfc3339, searchParams, spanOf, tailParams, toTyped } from "./log-filter";
 import { compareNewest, fieldsOf, mergeLines, originOf } from "./log-lines";
 import { addClause, canName, clauseOf, quoteValue } from "./log-query";
 import { levelOf } from "./severity";
@@ -48,10 +48,14 @@ describe("log filter", () => {
 
   it("writes times for inputs and reads them back", () => {
     const t = Date.parse("2026-11-21T10:20:30Z");
-    expect(fromLocalInput(toLocalInput(t))).toBe("2026-11-21T10:20:30Z");
-    expect(fromLocalInput("")).toBe("");
-    expect(fromLocalInput("nonsense")).toBe("");
-    expect(toLocalInput("now-1h")).toBe("");
+    expect(fromTyped(toTyped(t))).toBe("2026-11-21T10:20:30Z");
+    expect(fromTyped("")).toBe("");
+    expect(fromTyped("nonsense")).toBe("");
+    expect(fromTyped("2026-02-31 10:00")).toBe("");
+    expect(fromTyped("2026-11-21 08:20 PM")).toBe("");
+    expect(fromTyped(" 2026-11-21T10:20 ")).toBe(fromTyped("2026-11-21 10:20:00"));
+    expect(toTyped(t)).toMatch(/^2026-11-2\d \d\d:20:30$/);
+    expect(toTyped("now-1h")).toBe("");
     expect(rfc3339(t + 5)).toBe("2026-11-21T10:20:30.005Z");
   });
 });

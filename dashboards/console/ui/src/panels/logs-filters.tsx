@@ -2,7 +2,7 @@ import { useDeferredValue, useEffect, useId, useMemo, useRef, useState } from "r
 import { Problem, serverNow } from "../api/client";
 import { useSiteRows } from "../api/map-queries";
 import { useVirtualSites } from "../api/queries";
-import { fromLocalInput, LOG_RANGES, LOG_SEVERITIES, type LogFilter, rfc3339, spanOf, toLocalInput } from "../lib/log-filter";
+import { fromTyped, LOG_RANGES, LOG_SEVERITIES, type LogFilter, rfc3339, spanOf, toTyped, TYPED_TIME } from "../lib/log-filter";
 import { quoteValue } from "../lib/inventory";
 import { virtualSiteRef } from "../lib/site";
 import { SeverityMark } from "../components/severity";
@@ -121,13 +121,22 @@ export function SiteInput({ tenant, value, set, onChange, onCommit, many }: { te
   );
 }
 
+const WANT = "want a time such as 2026-11-25 20:00";
+
 function Range({ filter, faults, onChange }: { filter: LogFilter; faults: { from: string; to: string }; onChange: (f: Partial<LogFilter>) => void }) {
-  const [from, setFrom] = useState(() => toLocalInput(filter.from));
-  const [to, setTo] = useState(() => toLocalInput(filter.to));
+  const [from, setFrom] = useState(() => toTyped(filter.from));
+  const [to, setTo] = useState(() => toTyped(filter.to));
   const custom = !filter.range;
+  const [tried, setTried] = useState(false);
+  const wrong = { from: tried && !fromTyped(from) ? WANT : faults.from, to: tried && to.trim() !== "" && !fromTyped(to) ? WANT : faults.to };
+  const apply = () => {
+    setTried(true);
+    if (fromTyped(from) && (to.trim() === "" || fromTyped(to))) onChange({ range: "", from: fromTyped(from), to: fromTyped(to) });
+  };
   useEffect(() => {
-    setFrom(toLocalInput(filter.from));
-    setTo(toLocalInput(filter.to));
+    setTried(false);
+    setFrom(toTyped(filter.from));
+    setTo(toTyped(filter.to));
   }, [filter.from, filter.to]);
   const begin = () => {
     const s = spanOf(filter, serverNow());
@@ -149,17 +158,17 @@ function Range({ filter, faults, onChange }: { filter: LogFilter; faults: { from
         <div className="log-range">
           <label>
             <span className="label">From</span>
-            <input className="input" type="datetime-local" step="1" value={from} aria-invalid={faults.from !== ""} aria-describedby="log-range-fault" onChange={(e) => setFrom(e.target.value)} />
+            <input className="input" {...TYPED_TIME} value={from} aria-invalid={wrong.from !== ""} aria-describedby="log-range-fault" onChange={(e) => setFrom(e.target.value)} />
           </label>
           <label>
             <span className="label">To</span>
-            <input className="input" type="datetime-local" step="1" value={to} aria-invalid={faults.to !== ""} aria-describedby="log-range-fault" onChange={(e) => setTo(e.target.value)} />
+            <input className="input" {...TYPED_TIME} value={to} aria-invalid={wrong.to !== ""} aria-describedby="log-range-fault" onChange={(e) => setTo(e.target.value)} />
           </label>
-          <button type="button" className="button" onClick={() => onChange({ range: "", from: fromLocalInput(from) || filter.from, to: fromLocalInput(to) })}>
+          <button type="button" className="button" onClick={apply}>
             Apply
           </button>
           <p id="log-range-fault" className="fault" role="alert">
-            {[faults.from && `from: ${faults.from}`, faults.to && `to: ${faults.to}`].filter(Boolean).join("; ")}
+            {[wrong.from && `from: ${wrong.from}`, wrong.to && `to: ${wrong.to}`].filter(Boolean).join("; ")}
           </p>
         </div>
       )}
