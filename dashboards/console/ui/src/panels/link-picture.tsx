@@ -32,7 +32,8 @@ export function LinkPicture({ regional: r, by, hrefOf }: Props) {
           <Link href={hrefOf(r.query)}>{name}</Link>
         </h2>
         <span className="muted small">
-          {plural(r.sites, "site")} · {formatRate(r.sent)} in · {formatRate(r.received)} out · {formatTimes(r.reconnects)} reconnects in an hour
+          {plural(r.sites, "site")}
+          {r.sent !== null && ` · ${formatRate(r.sent)} in · ${formatRate(r.received)} out · ${formatTimes(r.reconnects)} reconnects in an hour`}
         </span>
       </header>
       <div className="link-picture" style={{ minHeight: height }}>
@@ -70,7 +71,7 @@ export function LinkPicture({ regional: r, by, hrefOf }: Props) {
                 {formatMillis(g.roundTrip)}
               </span>
               <span className="num small muted" title="Median loss">
-                {formatShare(g.loss)} lost
+                {formatShare(g.loss)}{g.loss !== null && " lost"}
               </span>
             </li>
           ))}

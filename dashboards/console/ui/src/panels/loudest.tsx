@@ -28,7 +28,7 @@ export function Loudest({ tenant, tenants }: { tenant: string; tenants: boolean 
             <span className="muted small">one about several rules counts for each</span>
           </header>
           <div className="table-wrap" tabIndex={0} role="region" aria-label="Table of the loudest rules">
-            <table>
+            <table className="stacks">
               <thead>
                 <tr>
                   <th scope="col">Rule</th>
@@ -41,16 +41,16 @@ export function Loudest({ tenant, tenants }: { tenant: string; tenants: boolean 
               <tbody>
                 {l.rules.map((r) => (
                   <tr key={`${r.tenant}/${r.rule}`} data-rule={r.rule}>
-                    <th scope="row">
+                    <th scope="row" className="vs-name">
                       <Link href={alertsHref({ tenant: r.tenant, q: r.rule })}>{r.rule}</Link>
                       {tenants && <span className="muted small"> {r.tenant}</span>}
                     </th>
-                    <td className="num">
+                    <td className="num" data-label="Notifications">
                       <b>{formatCount(r.notifications)}</b>
                     </td>
-                    <td className="num">{formatPercent((100 * r.notifications) / l.total)}</td>
-                    <td className="num">{r.failed > 0 ? <span className="error">{formatCount(r.failed)}</span> : 0}</td>
-                    <td className="small">{r.receivers.join(", ")}</td>
+                    <td className="num" data-label="Share">{formatPercent((100 * r.notifications) / l.total)}</td>
+                    <td className="num" data-label="Failed">{r.failed > 0 ? <span className="error">{formatCount(r.failed)}</span> : 0}</td>
+                    <td className="small" data-label="Receivers">{r.receivers.join(", ")}</td>
                   </tr>
                 ))}
               </tbody>
