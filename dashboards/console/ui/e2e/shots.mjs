@@ -1,10 +1,11 @@
 // Takes a picture of every page in both themes at three sizes, into screenshots/:
-//   node e2e/shots.mjs [filter]     (BASE_URL and TOKEN as in the tests; default: a mock of its own, with MOCK_SITES sites)
+//   node e2e/shots.mjs [page [look]]     regular expressions, such as 'site|alerts' dark-390     (BASE_URL and TOKEN as in the tests; default: a mock of its own, with MOCK_SITES sites)
 import { spawn } from "node:child_process";
 import { mkdirSync } from "node:fs";
 import { chromium } from "@playwright/test";
 
 const only = process.argv[2] ?? "";
+const look = new RegExp(process.argv[3] ?? "");
 let base = process.env.BASE_URL;
 const token = process.env.TOKEN ?? "mock";
 let mock;
@@ -179,20 +180,20 @@ const PAGES = {
     await p.getByRole("button", { name: "Log out" }).click();
   },
   loading: async (p) => {
-    await p.route("**/api/v1/site*?**", () => {});
+    await p.route(/\/api\/v1\/site(s|-map)\b/, () => {});
     await p.goto(`${base}/`);
   },
   error: async (p) => {
-    await p.route("**/api/v1/site*?**", (r) => r.fulfill({ status: 503, contentType: "application/problem+json", body: JSON.stringify({ title: "Service Unavailable", status: 503, detail: "the health engine can't be reached; it may be starting" }) }));
+    await p.route(/\/api\/v1\/site(s|-map)\b/, (r) => r.fulfill({ status: 503, contentType: "application/problem+json", body: JSON.stringify({ title: "Service Unavailable", status: 503, detail: "the health engine can't be reached; it may be starting" }) }));
     await p.goto(`${base}/`);
     await p.waitForTimeout(1500);
   },
   empty: async (p) => {
     const counts = { green: 0, orange: 0, red: 0, grey: 0 };
     const asOf = new Date().toISOString();
-    await p.route("**/api/v1/sites?**", (r) => r.fulfill({ json: { asOf, columns: [], readable: 0, total: 0, counts, sites: [], notes: [] } }));
-    await p.route("**/api/v1/site-map?**", (r) => r.fulfill({ json: { asOf, readable: 0, total: 0, unplaced: 0, maintenance: 0, counts, tenants: [], names: [], tenant: [], latitude: [], longitude: [], colour: "", score: [], inMaintenance: [], by: "", kind: "", notes: [] } }));
-    await p.route("**/api/v1/registrations?**", (r) => r.fulfill({ json: { asOf: null, total: 0, registrations: [] } }));
+    await p.route(/\/api\/v1\/sites\b/, (r) => r.fulfill({ json: { asOf, columns: [], readable: 0, total: 0, counts, sites: [], notes: [] } }));
+    await p.route(/\/api\/v1\/site-map\b/, (r) => r.fulfill({ json: { asOf, readable: 0, total: 0, unplaced: 0, maintenance: 0, counts, tenants: [], names: [], tenant: [], latitude: [], longitude: [], colour: "", score: [], inMaintenance: [], by: "", kind: "", notes: [] } }));
+    await p.route(/\/api\/v1\/registrations\b/, (r) => r.fulfill({ json: { asOf: null, total: 0, registrations: [] } }));
     await p.goto(`${base}/`);
   },
   stale: async (p) => {
@@ -204,6 +205,7 @@ const PAGES = {
 
 for (const theme of ["dark", "light"]) {
   for (const [w, h] of [[1440, 900], [390, 844], [2560, 1300]]) {
+    if (!look.test(`${theme}-${w}`)) continue;
     const context = await browser.newContext({ viewport: { width: w, height: h }, colorScheme: theme, reducedMotion: "reduce", ...(w < 500 ? { hasTouch: true, deviceScaleFactor: 2 } : {}) });
     const login = () => context.request.post(`${base}/api/v1/session`, { data: { token }, maxRetries: 3 });
     await login();

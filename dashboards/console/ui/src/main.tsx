@@ -1,6 +1,7 @@
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
-import { App } from "./app";
+import { App, begin } from "./app";
+import { routeOf } from "./pages";
 import "./styles/tokens.css";
 import "./styles/base.css";
 import "./styles/shell.css";
@@ -19,6 +20,8 @@ import "./styles/explore.css";
 
 const root = document.getElementById("root");
 if (root) {
+  // Until both are there, index.html's bar is seen. A page that can't be loaded says so itself.
+  await Promise.all([begin(), routeOf(location.pathname)?.load().catch(() => undefined)]);
   createRoot(root).render(
     <StrictMode>
       <App />

@@ -1,9 +1,9 @@
 import type { QueryClient } from "@tanstack/react-query";
 import { Store } from "./lib/store";
 
-export type Auth = { state: "unknown" } | { state: "in" } | { state: "out"; message: string };
+export type Auth = { state: "in" } | { state: "out"; message: string };
 
-export const auth = new Store<Auth>({ state: "unknown" });
+export const auth = new Store<Auth>({ state: "out", message: "" });
 
 /** Forgets everything that was read, and shows the login page with the message. */
 export function endSession(client: QueryClient, message: string): void {

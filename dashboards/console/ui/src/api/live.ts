@@ -1,7 +1,7 @@
 // Follows the stream while somebody is logged in: it tells which sites changed, and what is
 // shown of them is asked for anew; after each reconnect everything is.
 
-import type { QueryClient } from "@tanstack/react-query";
+import type { Query, QueryClient } from "@tanstack/react-query";
 import { headline, siteKey } from "../lib/site";
 import { Store } from "../lib/store";
 import { parseTime } from "../lib/time";
@@ -34,12 +34,15 @@ export function startLive(client: QueryClient): () => void {
     if (e.type === "updated" && e.action.type === "success" && e.query.queryKey[0] === keys.inventoryAll[0] && e.query.queryKey[1] === "map") colours.learn(e.query.state.data as SiteMap);
   });
   const ask = rarely(() => void client.invalidateQueries({ queryKey: keys.inventoryAll, predicate: (q) => !isLong(q.state.data) }));
+  let connected = false;
   const stream = new LiveStream({
     url: "/api/v1/health/stream?brief=true",
     onState: liveState.set,
     onConnect: () => {
-      ask.now();
-      void client.invalidateQueries({ queryKey: keys.virtualSites });
+      // What happened while there was no stream; a page that was just loaded asks for nothing twice.
+      const predicate = (q: Query) => !isLong(q.state.data) && (connected || q.isStale());
+      for (const queryKey of [keys.inventoryAll, keys.virtualSites]) void client.invalidateQueries({ queryKey, predicate });
+      connected = true;
     },
     onEvent: (type, data) => onEvent(client, colours, ask.now, type, data),
   });

@@ -19,6 +19,9 @@ export interface Cluster {
 /** Levels from the coarsest to the finest. */
 export type Levels = readonly (readonly Cluster[])[];
 
+/** More cells than any level has in a row, and few enough that the number of a cell is exact. */
+const ROW = 2 ** 26;
+
 /**
  * Builds the clusters of all zoom levels. radius is in screen pixels; scales are the
  * pixels per unit of the points at each level, rising.
@@ -34,16 +37,18 @@ export function buildClusters(points: readonly Point[], radius: number, scales: 
 }
 
 function merge(input: readonly Cluster[], r: number): Cluster[] {
-  const cells = new Map<string, number[]>();
+  // A cell by one number: a string for each would cost more than the rest.
   const cell = (v: number) => Math.floor(v / r);
-  input.forEach((c, i) => {
-    const id = `${cell(c.x)},${cell(c.y)}`;
-    const list = cells.get(id);
-    if (list) list.push(i);
-    else cells.set(id, [i]);
-  });
+  const id = (gx: number, gy: number) => gx * ROW + gy;
+  const first = new Map<number, number>(); // of a cell
+  const next = new Int32Array(input.length); // in the same cell
+  for (let i = input.length - 1; i >= 0; i--) {
+    const k = id(cell(input[i]!.x), cell(input[i]!.y));
+    next[i] = first.get(k) ?? -1;
+    first.set(k, i);
+  }
   // The largest first: they pull in their neighbours, and stay where they are.
-  const order = input.map((_, i) => i).sort((a, b) => input[b]!.members.length - input[a]!.members.length || a - b);
+  const order = Int32Array.from(input, (_, i) => i).sort((a, b) => input[b]!.members.length - input[a]!.members.length || a - b);
   const taken = new Uint8Array(input.length);
   const out: Cluster[] = [];
   for (const i of order) {
@@ -51,11 +56,13 @@ function merge(input: readonly Cluster[], r: number): Cluster[] {
     taken[i] = 1;
     const c = input[i]!;
     const group = [c];
-    for (let gx = cell(c.x) - 1; gx <= cell(c.x) + 1; gx++) {
-      for (let gy = cell(c.y) - 1; gy <= cell(c.y) + 1; gy++) {
-        for (const j of cells.get(`${gx},${gy}`) ?? []) {
+    const [cx, cy] = [cell(c.x), cell(c.y)];
+    for (let gx = cx - 1; gx <= cx + 1; gx++) {
+      for (let gy = cy - 1; gy <= cy + 1; gy++) {
+        for (let j = first.get(id(gx, gy)) ?? -1; j >= 0; j = next[j]!) {
+          if (taken[j]) continue;
           const d = input[j]!;
-          if (taken[j] || (d.x - c.x) ** 2 + (d.y - c.y) ** 2 > r * r) continue;
+          if ((d.x - c.x) ** 2 + (d.y - c.y) ** 2 > r * r) continue;
           taken[j] = 1;
           group.push(d);
         }
