@@ -1,4 +1,5 @@
-import { expect, login, MOCK, test } from "./fixtures";
+import type { Request } from "@playwright/test";
+import { enter, expect, login, MOCK, test } from "./fixtures";
 
 test("what is looked at daily stands in the bar, the rest below Manage, by keyboard alone", async ({ page }) => {
   await login(page);
@@ -60,4 +61,29 @@ test("on a phone one button opens it all", async ({ page }) => {
   await expect(nav.getByRole("link", { name: "Fleet" })).toBeHidden();
   await menu.click();
   await expect(nav.getByRole("link", { name: "Tenants" })).toHaveAttribute("aria-current", "page");
+});
+
+test("a page that opens asks for nothing twice", async ({ page }) => {
+  test.skip(!MOCK, "in a fleet that changes, what is shown is asked for again");
+  await enter(page);
+  for (const [path, seen] of [["/", "[data-mark]"], ["/sites", ".inv-body .inv-row a"]] as const) {
+    const asked: string[] = [];
+    const note = (r: Request) => void (r.method() === "GET" && r.url().includes("/api/v1/") && asked.push(r.url()));
+    page.on("request", note);
+    await page.goto(path);
+    await expect(page.locator(seen).first()).toBeVisible();
+    await expect(page.locator("[data-live=live]")).toBeVisible();
+    expect(asked.filter((u, i) => asked.indexOf(u) !== i)).toEqual([]);
+    page.off("request", note);
+  }
+});
+
+test("a page whose bundle is gone says so", async ({ page }) => {
+  await enter(page);
+  await page.route(/\/assets\/tenants-/, (r) => r.fulfill({ status: 404 }));
+  await page.goto("/tenants");
+  await expect(page.getByRole("alert")).toContainText("Could not load this page");
+  await page.unroute(/\/assets\/tenants-/);
+  await page.getByRole("button", { name: "Try again" }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "Tenants" })).toBeVisible();
 });

@@ -22,7 +22,7 @@ const columnsOf = (v: View): string => [...new Set([...v.columns, ...NEEDED])].j
 const patient = (count: number, e: Error) => isTransient(e) && count < 1;
 
 /** The counts of a view, and its groups if it has any. */
-export function useInventoryCounts(v: View) {
+export function useInventoryCounts(v: Pick<View, "q" | "group" | "tenant">) {
   const params = { q: v.q, group: v.group, tenant: v.tenant, limit: 0 };
   return useQuery({
     queryKey: keys.inventory(JSON.stringify(params)),
@@ -32,6 +32,11 @@ export function useInventoryCounts(v: View) {
     retry: patient,
   });
 }
+
+const ALL = { q: "", group: "", tenant: "" };
+
+/** Sites in figures: all that the user may read. */
+export const useFleetCounts = () => useInventoryCounts(ALL);
 
 /** The rows of a view, or with a term only those of one of its groups. */
 export function useInventoryRows(v: View, term: string, enabled: boolean) {

@@ -22,16 +22,6 @@ export function useSiteMap(of: { q: string; tenant: string; by: string }, enable
   });
 }
 
-/** Sites in figures: all that the user may read. */
-export function useFleetCounts() {
-  return useQuery({
-    queryKey: keys.inventory("counts"),
-    queryFn: ({ signal }) => api<SitePage>("GET", "/api/v1/sites", { params: { limit: 0 }, signal }),
-    refetchInterval: REFRESH_MS,
-    retry: patient,
-  });
-}
-
 /** A page of sites without more. */
 export function useSiteRows(params: { q: string; tenant?: string; sort?: string; columns: string; limit: number }, enabled = true) {
   return useQuery({

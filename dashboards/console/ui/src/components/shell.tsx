@@ -5,7 +5,7 @@ import { api } from "../api/client";
 import { lastTick, liveState, recentChanges, tickInterval } from "../api/live";
 import type { LiveState } from "../api/stream";
 import type { Logout } from "../api/types";
-import { useFleetCounts } from "../api/map-queries";
+import { useFleetCounts } from "../api/inventory-queries";
 import { sessionQuery } from "../api/queries";
 import { Icon } from "./icon";
 import { MainNav } from "./main-nav";
