@@ -107,7 +107,7 @@ function Distribution({ d, view }: { d: SiteDistribution; view: View }) {
             <ol className="load-bars" aria-label={`${title}: sites by percent; a bar opens its sites`}>
               {d.bins.map((b) => (
                 <li key={b.from}>
-                  <Link href={inventory(b.query)} aria-label={`${plural(b.sites, "site")} from ${b.from} to ${b.to} %`} title={`${plural(b.sites, "site")}: ${b.from}–${b.to} %`} data-bin={b.from}>
+                  <Link href={inventory(b.query)} aria-label={`${plural(b.sites, "site")} from ${b.from} to ${b.to}%`} title={`${plural(b.sites, "site")}: ${b.from}–${b.to}%`} data-bin={b.from}>
                     <span style={{ height: b.sites === 0 ? 0 : `max(2px, ${(100 * b.sites) / most}%)` }} />
                   </Link>
                   {b.from % 25 === 0 && <small aria-hidden>{b.from}</small>}
@@ -115,7 +115,7 @@ function Distribution({ d, view }: { d: SiteDistribution; view: View }) {
               ))}
             </ol>
             <p className="muted small">
-              Least {d.least}, 10th percentile {d.p10}, median {d.median}, mean {d.mean}, 90th percentile {d.p90}, most {d.most} %
+              Least {d.least}, 10th percentile {d.p10}, median {d.median}, mean {d.mean}, 90th percentile {d.p90}, most {d.most}%
             </p>
           </div>
           <div>
@@ -128,7 +128,7 @@ function Distribution({ d, view }: { d: SiteDistribution; view: View }) {
                       <Link href={sitePath(s)}>{s.name}</Link>
                     </th>
                     <td className="muted small">{s.region}</td>
-                    <td className="num">{String(s[d.column])} %</td>
+                    <td className="num">{String(s[d.column])}%</td>
                   </tr>
                 ))}
               </tbody>

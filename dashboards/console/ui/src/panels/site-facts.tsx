@@ -105,7 +105,7 @@ export function softwareText(s: SiteObject["software"][number]): string {
   let out = s.running || DASH;
   if (s.wanted && s.wanted !== s.running) out += ` → ${s.wanted}`;
   if (s.state) out += `, ${s.state.toLowerCase()}`;
-  if (s.percent !== null) out += ` ${s.percent} %`;
+  if (s.percent !== null) out += ` ${s.percent}%`;
   if (s.state === "Scheduled" && s.startsAt) out += ` for ${s.startsAt}`;
   if (s.message && s.state !== "Done") out += `: ${s.message}`;
   return out;
