@@ -27,6 +27,8 @@ test.describe("on call", () => {
     await dialog.getByLabel("Comment").fill(comment);
     await dialog.getByRole("button", { name: "Silence", exact: true }).click();
     await expect(dialog).toHaveCount(0);
+    await page.goto(`/sites/${a.site}?tenant=${a.tenant}`);
+    await expect(page.getByRole("region", { name: "Firing alerts" }).getByRole("link", { name: /^\d+ silenced or inhibited$/ })).toHaveAttribute("href", /state=suppressed/);
     await page.goto("/alerts?tab=silences");
     const mine = page.locator(".silence", { hasText: comment });
     await expect(mine).toContainText(a.site);

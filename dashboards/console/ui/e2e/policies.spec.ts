@@ -9,6 +9,7 @@ test("a policy's page has whom it selects, overrides, thresholds and queries", a
   await expect(page.getByRole("heading", { level: 1, name: "default" })).toBeVisible();
   await expect(page.getByText("all sites of the tenant")).toBeVisible();
   await expect(page.getByRole("link", { name: /^\d+ sites$/ })).toHaveAttribute("href", "/sites?q=tenant%3Dacme%20policy%3Ddefault");
+  await expect(page.getByText("weights security 0.5; the worst one alone makes 50% of the score")).toBeVisible(); // as the API server writes quantities: 500m
   await expect(page.locator("[data-override]")).toContainText("old disks, replaced in March");
   await expect(page.locator("[data-override]")).toContainText("disk-used: bad 98; reboot-required: ignored");
   const disk = page.locator("[data-policy-signal=disk-used]");

@@ -4,7 +4,7 @@ import { conflict, invalidField, notFound } from "./check.mjs";
 import { metricOf, SIGNALS } from "./fleet.mjs";
 
 const spec = () => ({
-  siteSelector: {}, priority: 0, weights: {}, evaluations: 2, recoveryEvaluations: 4,
+  siteSelector: {}, priority: 0, weights: { security: "500m" }, worstShare: "500m", evaluations: 2, recoveryEvaluations: 4,
   packs: [{ name: "gpu", when: "count by (tenant, site) (DCGM_FI_DEV_GPU_TEMP) > 0" }],
   overrides: [{ sites: ["paris-07"], virtualSites: ["shared/apac"], signals: [{ name: "disk-used", bad: "98" }, { name: "reboot-required", ignore: true }], reason: "old disks, replaced in March", until: "2099-03-31T00:00:00Z" }],
   signals: SIGNALS.map((g) => ({

@@ -1,5 +1,5 @@
 import { Link } from "wouter";
-import { type AlertScope, useTopAlerts } from "../api/alert-queries";
+import { type AlertScope, useAlertState, useTopAlerts } from "../api/alert-queries";
 import { alertPath, alertsHref, summaryOf } from "../lib/alert-filter";
 import { DASH, formatCount } from "../lib/format";
 import { type LogFilter, logsHref } from "../lib/log-filter";
@@ -14,6 +14,7 @@ const TOP = 5;
 export function AlertPanel({ scope, showSite }: { scope: AlertScope; showSite?: boolean }) {
   const list = useTopAlerts(scope, TOP);
   const all = alertsHref({ tenant: scope.tenant ?? "", virtualSite: scope.virtualSite ?? "", site: scope.site ?? "" });
+  const quiet = useAlertState(scope).data?.suppressed ?? 0;
   const where: Partial<LogFilter> = { tenant: scope.tenant ?? "", virtualSite: scope.virtualSite ?? "", site: scope.site ?? "" };
   return (
     <section className="card" aria-label="Firing alerts">
@@ -37,7 +38,7 @@ export function AlertPanel({ scope, showSite }: { scope: AlertScope; showSite?: 
           <ServiceNote slim error={list.error} service="alerts" older={list.data !== undefined} onRetry={() => void list.refetch()} />
         </div>
       )}
-      {list.data?.alerts.length === 0 && !list.error && <p className="body muted">None. Silenced and inhibited ones are among all alerts.</p>}
+      {list.data?.alerts.length === 0 && !list.error && quiet === 0 && <p className="body muted">None.</p>}
       {list.data && list.data.alerts.length > 0 && (
         <ul className="alert-panel">
           {list.data.alerts.map((a) => (
@@ -56,6 +57,12 @@ export function AlertPanel({ scope, showSite }: { scope: AlertScope; showSite?: 
             </li>
           ))}
         </ul>
+      )}
+      {list.data && !list.error && quiet > 0 && (
+        <p className="body muted">
+          {list.data.alerts.length === 0 ? "None that tells anybody: " : "Beside these "}
+          <Link href={alertsHref({ tenant: scope.tenant ?? "", virtualSite: scope.virtualSite ?? "", site: scope.site ?? "", state: "suppressed" })}>{formatCount(quiet)} silenced or inhibited</Link>
+        </p>
       )}
     </section>
   );

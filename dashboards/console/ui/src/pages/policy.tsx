@@ -6,7 +6,7 @@ import type { HealthPolicyDetail } from "../api/types";
 import { Shell, useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { plural } from "../lib/format";
-import { type Edits, policyPath, selection, sitesOfPolicy } from "../lib/policy";
+import { type Edits, policyPath, quantity, selection, sitesOfPolicy } from "../lib/policy";
 import { formatAbsolute, parseTime } from "../lib/time";
 import { PolicyPreview } from "../panels/policy-preview";
 import { PolicySignals } from "../panels/policy-signals";
@@ -85,8 +85,8 @@ function Loaded({ detail }: { detail: HealthPolicyDetail }) {
             a worse colour takes {plural(spec.evaluations ?? 2, "evaluation")} that agree, a better one {spec.recoveryEvaluations ?? 4}
           </Fact>
           <Fact name="Dimensions">
-            {Object.keys(spec.weights ?? {}).length > 0 ? `weights ${Object.entries(spec.weights!).map(([k, v]) => `${k} ${v}`).join(", ")}; ` : "equal weights; "}
-            the worst one alone makes {Math.round(100 * Number(spec.worstShare ?? "0.5"))}% of the score
+            {Object.keys(spec.weights ?? {}).length > 0 ? `weights ${Object.entries(spec.weights!).map(([k, v]) => `${k} ${quantity(v)}`).join(", ")}; ` : "equal weights; "}
+            the worst one alone makes {Math.round(100 * quantity(spec.worstShare ?? "0.5"))}% of the score
           </Fact>
         </dl>
         {policy.shadow && (
