@@ -40,6 +40,8 @@ type desiredState struct {
 	fails  map[string]string // kind/name → why it could not be applied
 	proved map[string]string // kind/name → digest that proved itself, not on disk yet
 
+	sweep sync.Mutex // held while blobs are removed; before mu
+
 	held    stored            // as on disk
 	file    *journal.File     // the disk
 	running map[string]string // kind/name → digest that was applied since the start
@@ -226,6 +228,13 @@ func (a *Agent) reconcile(ctx context.Context) error {
 		a.SetCondition("DesiredStateValid", "False", "Invalid", err.Error())
 		return err
 	}
+	// What has proved itself is to go back to from what comes now. Before anything is
+	// fetched, which is not held yet and would be swept.
+	if d.anyProved() {
+		if err := a.settle(); err != nil {
+			return err
+		}
+	}
 	missing := a.fetch(ctx, client, target.Items)
 	if err := ctx.Err(); err != nil {
 		return err
@@ -407,8 +416,13 @@ func (a *Agent) ensureBlob(ctx context.Context, client wire.UplinkClient, it *wi
 // sweepBlobs removes what neither the state nor the last good one needs.
 func (a *Agent) sweepBlobs() {
 	d := &a.desired
+	d.sweep.Lock()
+	defer d.sweep.Unlock()
 	d.mu.Lock()
 	keep := map[string]bool{}
+	for _, digest := range d.proved {
+		keep[digest] = true
+	}
 	for _, it := range d.held.Items {
 		keep[it.Digest] = true
 	}

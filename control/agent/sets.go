@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -66,8 +67,9 @@ type Set struct {
 	// Applied says that the content is in effect on the site, or why it is not.
 	Applied func(name, digest string, err error)
 	// Good says that the content has proved itself: its blob is kept, to go back to, until
-	// another one of the item has.
-	Good func(name, digest string)
+	// another one of the item has. False: it comes too late, another content is wanted and
+	// the blob is gone.
+	Good func(name, digest string) bool
 }
 
 // SetItem is one item of a Set.
@@ -84,12 +86,7 @@ func (a *Agent) set(kind string, next stored, missing map[string]error) Set {
 	s := Set{
 		Site: site, Revision: next.Revision, Blob: a.blobs.Read,
 		Applied: func(name, digest string, err error) { a.setApplied(kind, name, digest, err) },
-		Good: func(name, digest string) {
-			a.desired.mu.Lock()
-			a.desired.proved[kind+"/"+name] = digest
-			a.desired.mu.Unlock()
-			a.desired.note()
-		},
+		Good:    func(name, digest string) bool { return a.prove(kind+"/"+name, digest) },
 	}
 	for _, it := range next.Items {
 		if it.Kind == kind {
@@ -97,6 +94,21 @@ func (a *Agent) set(kind string, next stored, missing map[string]error) Set {
 		}
 	}
 	return s
+}
+
+// prove keeps the content of an item to go back to, if it is still there.
+func (a *Agent) prove(key, digest string) bool {
+	d := &a.desired
+	d.sweep.Lock()
+	defer d.sweep.Unlock()
+	if _, err := a.readBlob(digest); err != nil {
+		return false
+	}
+	d.mu.Lock()
+	d.proved[key] = digest
+	d.mu.Unlock()
+	d.note()
+	return true
 }
 
 func (a *Agent) setApplied(kind, name, digest string, err error) {
@@ -129,7 +141,8 @@ func (a *Agent) settle() error {
 	d := &a.desired
 	d.mu.Lock()
 	held, changed := d.held, false
-	if len(d.proved) > 0 {
+	said := maps.Clone(d.proved)
+	if len(said) > 0 {
 		held.Good = make(map[string]string, len(d.held.Good)+len(d.proved))
 		for _, it := range held.Items {
 			key := it.key()
@@ -152,10 +165,21 @@ func (a *Agent) settle() error {
 		return nil
 	}
 	if err := a.store(held); err != nil {
+		d.mu.Lock()
+		maps.Copy(said, d.proved)
+		d.proved = said
+		d.mu.Unlock()
 		return err
 	}
 	a.sweepBlobs()
 	return nil
+}
+
+// anyProved tells whether something proved itself that is not written down.
+func (d *desiredState) anyProved() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.proved) > 0
 }
 
 // settleLocked finds out whether the whole state is in effect.

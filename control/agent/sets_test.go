@@ -109,6 +109,32 @@ func TestASetIsHandedOverWholeAndSettledByItsApplier(t *testing.T) {
 	r.Eventually("the empty set is handed over, too", func() bool { return len(h2.set().Items) == 0 })
 }
 
+// A version that has proved itself a moment before the next one comes is what that one goes
+// back to; one that is gone can't prove itself any more.
+func TestWhatHasJustProvedItselfIsKept(t *testing.T) {
+	h := &holder{}
+	r, s := fleetOf(t, withSet(h))
+	st := r.SetDesired(paris, policy("one"), object("a", "A1"))
+	r.Eventually("the first version is handed over", func() bool { return h.names() == "a=A1" })
+	if !h.set().Good("a", st.Items[1].Digest) {
+		t.Error("what is wanted can't prove itself")
+	}
+	st = r.SetDesired(paris, policy("one"), object("a", "A2")) // before anything was written down
+	r.Eventually("the second comes with the first", func() bool { return h.names() == "a=A2(A1)" })
+	r.SetDesired(paris, policy("one"), object("a", "A3"))
+	r.Eventually("so does the third", func() bool { return h.names() == "a=A3(A1)" })
+	second := st.Items[1].Digest
+	r.Eventually("the second is swept", func() bool {
+		_, err := os.Stat(filepath.Join(s.dir, "blobs", second))
+		return os.IsNotExist(err)
+	})
+	if h.set().Good("a", second) {
+		t.Error("what is gone proves itself")
+	}
+	r.SetDesired(paris, policy("one"), object("a", "A4"))
+	r.Eventually("the first is still to go back to", func() bool { return h.names() == "a=A4(A1)" })
+}
+
 func TestABlobThatCannotBeHadHoldsUpNoOther(t *testing.T) {
 	h := &holder{}
 	r, s := fleetOf(t, withSet(h))

@@ -61,7 +61,7 @@ func (r *rig) SetCondition(typ, status, reason, message string) {
 
 // want is what control would say; nil: it takes it all away.
 func (r *rig) want(w *hostconfig.Wanted) bool {
-	s := agent.Set{Applied: func(_, digest string, err error) { r.applied, r.err = digest, err }, Good: func(string, string) {}}
+	s := agent.Set{Applied: func(_, digest string, err error) { r.applied, r.err = digest, err }, Good: func(string, string) bool { return true }}
 	if w != nil {
 		blob := w.Encode()
 		s.Revision = wire.DigestOf(blob)

@@ -204,7 +204,7 @@ func setOf(objects map[string]string) (agent.Set, map[string][]byte) {
 			return b, nil
 		}
 		return nil, os.ErrNotExist
-	}, Applied: func(string, string, error) {}, Good: func(string, string) {}}
+	}, Applied: func(string, string, error) {}, Good: func(string, string) bool { return true }}
 	for name, text := range objects {
 		d := wire.DigestOf([]byte(text))
 		blobs[d] = []byte(text)

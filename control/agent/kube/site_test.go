@@ -211,10 +211,11 @@ func (s *site) send() {
 				s.said[name] = err.Error()
 			}
 		},
-		Good: func(name, digest string) {
+		Good: func(name, digest string) bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.good[name] = digest
+			return true
 		},
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.want)) {
@@ -545,6 +546,12 @@ func TestOnASite(t *testing.T) {
 		s.stop()
 		s.start()
 		s.is(web, workload.RolledBack, "not ready within 4s", workload.Progressing, workload.Failed)
+		// What the disk has lost is not gone back to: that is told.
+		s.mu.Lock()
+		delete(s.blob, s.good[web])
+		s.mu.Unlock()
+		s.put(deployment("web", "broken:3", 2, workload.Apply, workload.Pessimistic, workload.ApplyDeadline, "2s"))
+		s.is(web, workload.Failed, "nothing to go back to", workload.RolledBack)
 		s.HealPull("broken")
 		s.put(deployment("web", "nginx:3", 2, workload.Apply, workload.Pessimistic, workload.ApplyDeadline, "60s"))
 		s.is(web, workload.Ready, "", workload.Failed, workload.RolledBack)

@@ -283,7 +283,7 @@ func (w *worker) act(ctx context.Context, u *unit, su *savedUnit, todos []todo) 
 		}
 		if it.err != nil && applies > 1 {
 			// The dry run let it through: back to where all of it fits together.
-			if !it.err.waiting && !su.RolledBack && u.hasGood() {
+			if !it.err.waiting && !su.RolledBack && w.canGoBack(u) {
 				su.RolledBack, su.Reason, su.Message = true, it.err.reason, it.name+": "+it.err.Error()
 			}
 			return nil
@@ -299,8 +299,20 @@ func (w *worker) act(ctx context.Context, u *unit, su *savedUnit, todos []todo) 
 	return nil
 }
 
-func (u *unit) hasGood() bool {
-	return slices.ContainsFunc(u.items, func(it *item) bool { return it.good != "" && it.good != it.wanted })
+// canGoBack tells whether there is a content to go back to, all of which is at hand: with a
+// part of it the rest would be taken for what is new, and removed.
+func (w *worker) canGoBack(u *unit) bool {
+	other := false
+	for _, it := range u.items {
+		if it.good == "" || it.good == it.wanted {
+			continue
+		}
+		if _, err := w.taken.Blob(it.good); err != nil {
+			return false
+		}
+		other = true
+	}
+	return other
 }
 
 // apply makes the cluster hold the item's content of the digest.
@@ -409,6 +421,9 @@ func (w *worker) removeItem(ctx context.Context, name string, l *live) error {
 // judge finds out whether the unit has proved itself, or failed to.
 func (w *worker) judge(u *unit, su *savedUnit) {
 	if su.RolledBack {
+		if !w.canGoBack(u) && slices.ContainsFunc(u.items, func(it *item) bool { return it.err != nil && it.err.reason == reasonFetch }) {
+			su.RolledBack = false // the disk has lost what it was about to go back to
+		}
 		return
 	}
 	all, final, proven := true, "", true
@@ -424,9 +439,8 @@ func (w *worker) judge(u *unit, su *savedUnit) {
 	}
 	if all {
 		for _, it := range u.items {
-			if it.good != it.wanted {
+			if it.good != it.wanted && w.taken.Good(it.name, it.wanted) {
 				it.good = it.wanted
-				w.taken.Good(it.name, it.wanted)
 			}
 		}
 		su.Since = time.Time{}
@@ -443,7 +457,7 @@ func (w *worker) judge(u *unit, su *savedUnit) {
 		u.look(end)
 		return
 	}
-	if !u.hasGood() {
+	if !w.canGoBack(u) {
 		return // report says that it is late
 	}
 	su.RolledBack, su.Reason = true, "NotReady"

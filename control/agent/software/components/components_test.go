@@ -45,7 +45,7 @@ func set(said map[string]string, items ...*sw.Wanted) agent.Set {
 	s := agent.Set{
 		Blob:    func(digest string) ([]byte, error) { return blobs[digest], nil },
 		Applied: func(name, _ string, err error) { said[name] = "applied"; setErr(said, name, err) },
-		Good:    func(name, _ string) { said[name] += ", good" },
+		Good:    func(name, _ string) bool { said[name] += ", good"; return true },
 	}
 	for _, w := range items {
 		b := w.Encode()
