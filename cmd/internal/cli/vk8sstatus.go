@@ -52,8 +52,16 @@ func (g *Globals) report(ctx context.Context, vk *v1alpha1.VirtualKubernetes, pa
 	return json.Unmarshal(b, out)
 }
 
-// workloadPath is the path of KIND/NAME as kubectl takes it.
-func workloadPath(typed string) (string, error) {
+// workloads are all of a virtual Kubernetes.
+func (g *Globals) workloads(ctx context.Context, vk *v1alpha1.VirtualKubernetes) ([]wire.Workload, error) {
+	var list wire.WorkloadList
+	err := g.report(ctx, vk, "workloads", &list)
+	return list.Items, err
+}
+
+// workloadPath is the path of KIND/NAME as kubectl takes it. Kinds of CRDs are found among
+// what there is.
+func workloadPath(typed string, there func() ([]wire.Workload, error)) (string, error) {
 	kind, name, ok := strings.Cut(typed, "/")
 	if !ok || kind == "" || name == "" || strings.Contains(name, "/") {
 		return "", fmt.Errorf("%q: want KIND/NAME, such as deployment/web", typed)
@@ -65,10 +73,16 @@ func workloadPath(typed string) (string, error) {
 			return workloadKey(group, kind) + "/" + name, nil
 		}
 	}
-	if group == "" {
-		return "", fmt.Errorf("%q: name a kind of a CRD as KIND.GROUP/NAME, as the list without it shows", typed)
+	all, err := there()
+	if err != nil {
+		return "", err
 	}
-	return kind + "/" + name, nil
+	for _, w := range all {
+		if k := strings.ToLower(w.Kind); w.Name == name && (k == resource || k+"s" == resource) && (group == "" || group == w.Group) {
+			return workloadKey(w.Group, w.Kind) + "/" + name, nil
+		}
+	}
+	return "", fmt.Errorf("no %s is carried to sites: see the list without it", typed)
 }
 
 func workloadKey(group, kind string) string {
@@ -90,13 +104,13 @@ each site, with the reason where it is not ready.`,
 				return err
 			}
 			if len(args) == 1 {
-				var list wire.WorkloadList
-				if err := g.report(cmd.Context(), vk, "workloads", &list); err != nil {
+				all, err := g.workloads(cmd.Context(), vk)
+				if err != nil {
 					return err
 				}
-				return g.print(cmd.OutOrStdout(), list, workloadTable(list.Items))
+				return g.print(cmd.OutOrStdout(), wire.WorkloadList{Items: all}, workloadTable(all))
 			}
-			path, err := workloadPath(args[1])
+			path, err := workloadPath(args[1], func() ([]wire.Workload, error) { return g.workloads(cmd.Context(), vk) })
 			if err != nil {
 				return err
 			}
@@ -181,17 +195,17 @@ muster vk8s render.`,
 			}
 			var paths []string
 			if len(args) == 2 {
-				path, err := workloadPath(args[1])
+				path, err := workloadPath(args[1], func() ([]wire.Workload, error) { return g.workloads(cmd.Context(), vk) })
 				if err != nil {
 					return err
 				}
 				paths = []string{path}
 			} else {
-				var list wire.WorkloadList
-				if err := g.report(cmd.Context(), vk, "workloads", &list); err != nil {
+				all, err := g.workloads(cmd.Context(), vk)
+				if err != nil {
 					return err
 				}
-				for _, w := range list.Items {
+				for _, w := range all {
 					if w.Counts.Ready < w.Counts.Sites || w.Counts.Drifted > 0 {
 						paths = append(paths, workloadKey(w.Group, w.Kind)+"/"+w.Name)
 					}

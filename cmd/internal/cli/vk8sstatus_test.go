@@ -59,8 +59,10 @@ func TestWorkloadTables(t *testing.T) {
 	if row := strings.Join(workloadTable([]wire.Workload{w}).rows[0], "|"); !strings.HasPrefix(row, "Deployment|web|3|1|0|0|2|0|3/9|ImagePullBackOff (2 sites such as paris)|") {
 		t.Error(row)
 	}
-	for typed, want := range map[string]string{"deployment/web": "Deployment.apps/web", "deploy/web": "Deployment.apps/web", "configmaps/c": "ConfigMap/c", "VirtualMachine.kubevirt.io/vm": "VirtualMachine.kubevirt.io/vm", "virtualmachine/vm": "", "web": "", "deployment/": ""} {
-		got, err := workloadPath(typed)
+	for typed, want := range map[string]string{"deployment/web": "Deployment.apps/web", "deploy/web": "Deployment.apps/web", "configmaps/c": "ConfigMap/c", "VirtualMachine.kubevirt.io/vm": "VirtualMachine.kubevirt.io/vm", "virtualmachine/vm": "VirtualMachine.kubevirt.io/vm", "virtualmachines.kubevirt.io/vm": "VirtualMachine.kubevirt.io/vm", "virtualmachine.example.com/vm": "", "virtualmachine/other": "", "web": "", "deployment/": ""} {
+		got, err := workloadPath(typed, func() ([]wire.Workload, error) {
+			return []wire.Workload{w, {Kind: "VirtualMachine", Group: "kubevirt.io", Name: "vm"}}, nil
+		})
 		if want == "" != (err != nil) || want != "" && got != want {
 			t.Errorf("%s: %s, %v; want %s", typed, got, err, want)
 		}
