@@ -41,7 +41,10 @@ type overloaded struct {
 	n      int64
 }
 
+// noUpstream is asked whether a site may push, and nothing else.
 type noUpstream struct{ regional.Upstream }
+
+func (noUpstream) Denied(fleet.SiteID, *x509.Certificate) (string, bool) { return "", false }
 
 func newOverloaded(t *testing.T) *overloaded {
 	o := &overloaded{t: t}
