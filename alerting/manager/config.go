@@ -40,6 +40,7 @@ type running struct {
 	shards      map[string]*shard
 	silencer    *silence.Silencer
 	by          string // label of the shards
+	root        string // receiver of the first route
 }
 
 // mark works out anew whether an alert is suppressed; the marker holds the result.
@@ -153,7 +154,7 @@ func (m *Manager) integrations(rcv config.Receiver, p *prepared) ([]notify.Integ
 // start puts a prepared configuration to work; it can't fail. Shards whose part of it is
 // the same run on.
 func (m *Manager) start(p *prepared, yaml []byte, old *running) *running {
-	r := &running{yaml: bytes.Clone(yaml), by: m.opts.ShardBy, shards: make(map[string]*shard, len(p.pieces)), silencer: silence.NewSilencer(m.silences, m.marker, m.log)}
+	r := &running{yaml: bytes.Clone(yaml), by: m.opts.ShardBy, root: p.routes.RouteOpts.Receiver, shards: make(map[string]*shard, len(p.pieces)), silencer: silence.NewSilencer(m.silences, m.marker, m.log)}
 	p.silencer = r.silencer
 	if old != nil {
 		for key, s := range old.shards {
@@ -183,8 +184,11 @@ func (m *Manager) start(p *prepared, yaml []byte, old *running) *running {
 func (m *Manager) groups(ctx context.Context, routes func(*dispatch.Route) bool, alerts func(*types.Alert, time.Time) bool) (dispatch.AlertGroups, map[model.Fingerprint][]string, error) {
 	var out dispatch.AlertGroups
 	receivers := map[model.Fingerprint][]string{}
-	for _, s := range m.current.Load().shards {
-		groups, by, err := s.dispatcher.Groups(ctx, routes, alerts)
+	now := m.current.Load()
+	keys := slices.Sorted(maps.Keys(now.shards))
+	slices.Reverse(keys) // the one with no name last: a tenant's routes have the first say
+	for _, key := range keys {
+		groups, by, err := now.shards[key].dispatcher.Groups(ctx, routes, alerts)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -194,8 +198,42 @@ func (m *Manager) groups(ctx context.Context, routes func(*dispatch.Route) bool,
 			slices.Sort(receivers[fp])
 		}
 	}
+	out = unrouted(out, now.root)
+	for fp, names := range receivers {
+		if names = slices.Compact(names); len(names) > 1 {
+			names = slices.DeleteFunc(names, func(name string) bool { return name == now.root })
+		}
+		receivers[fp] = names
+	}
 	sort.Sort(out)
 	return out, receivers, nil
+}
+
+// unrouted leaves to the groups of the first route's receiver what no other has, each alert once: in
+// the shard with no name, which sees all alerts, that receiver takes what other shards have routes for.
+func unrouted(groups dispatch.AlertGroups, root string) dispatch.AlertGroups {
+	seen := map[model.Fingerprint]bool{}
+	for _, g := range groups {
+		if g.Receiver != root {
+			for _, a := range g.Alerts {
+				seen[a.Fingerprint()] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(groups, func(g *dispatch.AlertGroup) bool {
+		if g.Receiver != root {
+			return false
+		}
+		g.Alerts = slices.DeleteFunc(slices.Clone(g.Alerts), func(a *types.Alert) bool {
+			fp := a.Fingerprint()
+			if seen[fp] {
+				return true
+			}
+			seen[fp] = true
+			return false
+		})
+		return len(g.Alerts) == 0
+	})
 }
 
 // Alerts lists the alerts that fire, as GET /api/v2/alerts does, without the cost of

@@ -93,6 +93,30 @@ func post(t *testing.T, c *amclient.Client, tenant string, n int) {
 	must(t, c.PostAlerts(t.Context(), alerts))
 }
 
+// An alert that a tenant's route takes is listed there, and one that nobody's does once, below the
+// first route.
+func TestGroupsOfShardsAreThoseOfTheWhole(t *testing.T) {
+	hook := newHook(t)
+	m, c, _ := start(t, Options{ShardBy: "tenant"})
+	must(t, m.SetConfig(tenants(webhook("quick", hook.URL), tenant("good", `{matchers: ['alertname=~"A[01]"'], receiver: quick, group_by: ["..."]}`))))
+	post(t, c, "good", 3)
+	post(t, c, "other", 2)
+	testkit.Eventually(t, "the groups", func() error {
+		groups, err := m.Groups(t.Context())
+		if err != nil {
+			return err
+		}
+		got := map[string]int{}
+		for _, g := range groups {
+			got[g.Receiver+" of "+g.Labels["tenant"]] += len(g.Fingerprints)
+		}
+		if want := map[string]int{"quick of good": 2, "none of good": 1, "none of other": 2}; !maps.Equal(got, want) {
+			return fmt.Errorf("%v, want %v", got, want)
+		}
+		return nil
+	})
+}
+
 // A tenant with hundreds of receivers that don't answer has a few notifications under
 // way, and nobody else's wait for them.
 func TestSlowReceiversHoldUpTheirTenantAlone(t *testing.T) {
