@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -39,6 +40,7 @@ type Globals struct {
 	Tenant     string
 	AllTenants bool
 	Output     string
+	NoHeaders  bool
 	Console    string // URL of the HTTP API
 }
 
@@ -134,8 +136,9 @@ func (g *Globals) AddFlags(cmd *cobra.Command) {
 }
 
 func (g *Globals) addOutput(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&g.Output, "output", "o", "table", "table, wide, json or yaml")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVarP(&g.Output, "output", "o", "table", "table, wide, name, json or yaml")
+	cmd.Flags().BoolVar(&g.NoHeaders, "no-headers", false, "tables without the line of headings")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "name", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // kubeconfigPath finds the kubeconfig, in the order that --help tells.
@@ -199,11 +202,19 @@ func (g *Globals) encode(w io.Writer, obj any) (done bool, err error) {
 		return true, err
 	case "table", "wide", "":
 		return false, nil
+	case "name":
+		return false, errors.New("--output name: there are no names here; want table, wide, json or yaml")
 	}
 	return false, fmt.Errorf("--output %q: want table, wide, json or yaml", g.Output)
 }
 
 func (g *Globals) print(w io.Writer, obj any, t table) error {
+	if i := slices.Index(t.header, "NAME"); g.Output == "name" && i >= 0 {
+		for _, row := range t.rows {
+			fmt.Fprintln(w, printable(row[i]))
+		}
+		return nil
+	}
 	if done, err := g.encode(w, obj); done || err != nil {
 		return err
 	}
@@ -212,7 +223,9 @@ func (g *Globals) print(w io.Writer, obj any, t table) error {
 		n = len(t.header)
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(tw, strings.Join(t.header[:n], "\t"))
+	if !g.NoHeaders {
+		fmt.Fprintln(tw, strings.Join(t.header[:n], "\t"))
+	}
 	for _, row := range t.rows {
 		for i, cell := range row[:n] {
 			if i > 0 {
@@ -225,7 +238,7 @@ func (g *Globals) print(w io.Writer, obj any, t table) error {
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	if len(t.rows) == 0 {
+	if len(t.rows) == 0 && !g.NoHeaders {
 		fmt.Fprintln(w, "(none)")
 	}
 	return nil

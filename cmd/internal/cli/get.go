@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -74,7 +75,7 @@ func getCmd(g *Globals) *cobra.Command {
 		Use:   "get tenants|sites|virtualsites|virtualhosts|tokens|policies|software|rules|routes [NAME...]",
 		Short: "List what there is",
 		Long: `List what your tenants have. Without --tenant, of all that you have a role in, with
-a column that tells them apart.`,
+a column that tells them apart; with --all-tenants it is there for one, too.`,
 		Example: `  muster get sites
   muster get sites -l region=eu -o wide
   muster get site paris-07 -w
@@ -119,8 +120,12 @@ a column that tells them apart.`,
 // and an error if one of them is missing. With watch, nil for none, it goes on with what
 // changes.
 func (g *Globals) get(ctx context.Context, w io.Writer, c client.Client, k kind, tenants []v1alpha1.Tenant, sel labels.Selector, names []string, watch client.WithWatch) error {
+	if watch != nil && g.Output == "name" {
+		return errors.New("--watch does not go with -o name: what changes is not in a name")
+	}
 	t := table{header: k.header, wide: k.wide}
-	if len(tenants) > 1 {
+	withTenant := g.AllTenants || len(tenants) > 1
+	if withTenant {
 		t.header = append([]string{"TENANT"}, t.header...)
 		if t.wide > 0 {
 			t.wide++
@@ -137,7 +142,7 @@ func (g *Globals) get(ctx context.Context, w io.Writer, c client.Client, k kind,
 			return nil
 		}
 		row := k.row(tenant, obj)
-		if len(tenants) > 1 {
+		if withTenant {
 			row = append([]string{tenant}, row...)
 		}
 		return row

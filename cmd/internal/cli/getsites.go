@@ -126,7 +126,7 @@ func (g *Globals) tableOfSites(cmd *cobra.Command, a *api, t siteQuestion) error
 		if columns = siteColumns; g.Output != "table" && g.Output != "" {
 			columns += siteColumnsWide
 		}
-		if g.tenantName() == "" {
+		if g.AllTenants || g.Output == "csv" && g.tenantName() == "" {
 			columns = "tenant," + columns
 		}
 	}
@@ -162,6 +162,10 @@ func (g *Globals) tableOfSites(cmd *cobra.Command, a *api, t siteQuestion) error
 	if t.group != "" {
 		return g.print(w, all, groupTable(t.group, all))
 	}
+	// Each row says whose it is; where all are one's, a column of it says nothing.
+	if t.columns == "" && !slices.Contains(all.Columns, "tenant") && slices.ContainsFunc(all.Sites, func(s wire.SiteRow) bool { return s["tenant"] != all.Sites[0]["tenant"] }) {
+		all.Columns = append([]string{"tenant"}, all.Columns...)
+	}
 	out := table{}
 	for _, c := range all.Columns {
 		out.header = append(out.header, columnTitle(c))
@@ -191,7 +195,7 @@ func (a *api) copyCSV(ctx context.Context, w io.Writer, q url.Values) error {
 }
 
 func groupTable(by string, p *wire.SitePage) table {
-	t := table{header: []string{strings.ToUpper(by), "SITES", "GREEN", "ORANGE", "RED", "UNKNOWN", "MEAN", "WORST"}}
+	t := table{header: []string{columnTitle(by), "SITES", "GREEN", "ORANGE", "RED", "UNKNOWN", "MEAN", "WORST"}}
 	score := func(x *float64) string {
 		if x == nil {
 			return "-"

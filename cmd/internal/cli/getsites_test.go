@@ -67,6 +67,18 @@ func TestGetSitesByQuery(t *testing.T) {
 	if out, _, err = run(t, t.Context(), h, "get", "sites", "-q", "", "-o", "json"); err != nil || !strings.Contains(out, `"total": 2`) || !strings.Contains(out, `"score": 12.5`) {
 		t.Errorf("%v\n%s", err, out)
 	}
+	if out, _, err = run(t, t.Context(), h, "get", "sites", "-q", "", "-o", "name"); err != nil || out != "paris\nrome\n" {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, _, err = run(t, t.Context(), h, "get", "sites", "-q", "", "--no-headers"); err != nil || !strings.HasPrefix(out, "paris   12.5") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, _, err = run(t, t.Context(), h, "get", "sites", "-q", ""); err != nil || !strings.HasPrefix(out, "NAME") { // all are one tenant's
+		t.Errorf("%v\n%s", err, out)
+	}
+	if _, _, err = run(t, t.Context(), h, "get", "sites", "-q", "", "-A"); err != nil || !strings.HasPrefix(asked[len(asked)-1].Get("columns"), "tenant,") {
+		t.Errorf("%v, asked %v", err, asked[len(asked)-1])
+	}
 	for args, want := range map[string]string{
 		"-q score<":                      "--query: at character 7: score< needs a value",
 		"-q score<5 -l a=b":              "--selector does not go with --query: put the labels into -q",

@@ -208,9 +208,10 @@ func findVirtualSite(ctx context.Context, c client.Client, tenants []v1alpha1.Te
 		})
 }
 
-// completeSites completes a name of a site of the user's tenants.
-func (g *Globals) completeSites(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
+// completeSites completes a name of a site of the user's tenants; where a verb takes several, of
+// one that is not there yet.
+func (g *Globals) completeSites(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 && !strings.Contains(cmd.Use, "...") {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	c, tenants, err := g.connect(cmd.Context())
@@ -224,7 +225,9 @@ func (g *Globals) completeSites(cmd *cobra.Command, args []string, _ string) ([]
 			return nil, cobra.ShellCompDirectiveError
 		}
 		for _, s := range list.Items {
-			names = append(names, s.Name)
+			if strings.HasPrefix(s.Name, typed) && !slices.Contains(args, s.Name) {
+				names = append(names, s.Name)
+			}
 		}
 	}
 	slices.Sort(names)

@@ -202,12 +202,16 @@ func (f *fleetUnderTest) muster(t *testing.T, kubeconfig string, args ...string)
 }
 
 func (f *fleetUnderTest) run(ctx context.Context, out io.Writer, kubeconfig string, args ...string) error {
+	return f.runArgs(ctx, out, append(args, "--kubeconfig", kubeconfig))
+}
+
+func (f *fleetUnderTest) runArgs(ctx context.Context, out io.Writer, args []string) error {
 	root := &cobra.Command{Use: "muster", SilenceUsage: true, SilenceErrors: true}
 	root.AddCommand(cli.Commands(&cli.Globals{DataDir: f.dir})...)
 	cli.RefuseUnknown(root)
 	root.SetOut(out)
 	root.SetErr(out)
-	root.SetArgs(append(args, "--kubeconfig", kubeconfig))
+	root.SetArgs(args)
 	return root.ExecuteContext(ctx)
 }
 
@@ -464,11 +468,12 @@ func TestVerbsAsATenantsUser(t *testing.T) {
 	f.dryRuns(t, admin)
 	f.rolloutsByConsole(t, admin, viewer)
 	f.watches(t, viewer)
+	f.completes(t, viewer)
 
 	// An operator has both tenants, and the documented commands go on working.
 	for args, want := range map[string]string{
 		"get sites": "acme-eu   rome", "get virtualsites": "roman", "get tenants": "acme-eu", "site label lyon a=b": "lyon labelled", "get site rome": "rome", "describe site rome": "rome",
-		"alerts": "SiteDown", "logs -T acme": "", "silence list": "known",
+		"alerts": "SiteDown", "logs -T acme": "", "silence list": "known", "get sites rome -o name": "rome\n", "get sites rome --no-headers": "acme-eu   rome",
 	} {
 		if out, err := f.muster(t, root, strings.Fields(args)...); err != nil || !strings.Contains(out, want) {
 			t.Errorf("%s as the operator: %q, %v", args, out, err)

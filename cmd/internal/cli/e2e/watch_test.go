@@ -69,3 +69,23 @@ func (f *fleetUnderTest) watches(t *testing.T, viewer string) {
 		t.Errorf("get sites paris -w:\n%s", out)
 	}
 }
+
+// completes: names that go on from what is typed, and none twice where several are taken. With --all-tenants
+// the column of tenants is there for who has one.
+func (f *fleetUnderTest) completes(t *testing.T, viewer string) {
+	for args, want := range map[string]string{
+		"get sites --kubeconfig KC p":        "paris\n:4\n",
+		"get sites --kubeconfig KC paris ly": "lyon\n:4\n",
+		"get sites --kubeconfig KC paris p":  ":4\n",
+		"describe site --kubeconfig KC x":    ":4\n",
+	} {
+		out := &lines{}
+		if err := f.runArgs(t.Context(), out, append([]string{"__complete"}, strings.Fields(strings.ReplaceAll(args, "KC", viewer))...)); err != nil || !strings.HasPrefix(out.String(), want) {
+			t.Errorf("%s: %q, %v; want %q", args, out, err, want)
+		}
+	}
+	out := &lines{}
+	if err := f.run(t.Context(), out, viewer, "get", "sites", "-A"); err != nil || !strings.HasPrefix(out.String(), "TENANT") {
+		t.Errorf("get sites -A: %q, %v", out, err)
+	}
+}
