@@ -21,8 +21,12 @@ const (
 	// linksFresh is how long figures are used without asking anew: what is asked for covers
 	// all tenants, and sites tell no oftener.
 	linksFresh = 15 * time.Second
-	// linksWait bounds what a page waits for them.
+	// linksPatience is what a page waits for them: then it has older ones, or those that came.
+	linksPatience = 2 * time.Second
+	// linksWait is what a regional may take where there are older ones meanwhile.
 	linksWait = 5 * time.Second
+	// linksKept is how old figures may be that stand for those that are late.
+	linksKept = 2 * time.Minute
 )
 
 // linkQueries are what the figures of sitequery.Link are, at their positions: what agents
@@ -67,29 +71,43 @@ func (l *links) of(ctx context.Context, view *engine.View) ([]sitequery.Link, []
 	if l.measure == nil {
 		return nil, []string{"what links are like is not known: no regional is asked"}
 	}
-	ctx, cancel := context.WithTimeout(ctx, linksWait+time.Second)
-	defer cancel()
 	l.mu.Lock()
 	m := l.last
 	l.mu.Unlock()
+	if m != nil && time.Since(m.at) >= linksKept {
+		m = nil
+	}
+	late := false
 	if m == nil || time.Since(m.at) >= linksFresh {
+		wait, patience := linksWait, linksPatience
+		if m == nil {
+			wait, patience = linksPatience, linksWait
+		}
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
 		select {
-		case r := <-l.flights.DoChan("", func() (any, error) { return l.ask(ctx, view), nil }):
+		case r := <-l.flights.DoChan("", func() (any, error) { return l.ask(ctx, view, wait), nil }):
 			m = r.Val.(*measured)
 		case <-ctx.Done():
-			return nil, []string{"what links are like is not known: the regionals have not answered within " + linksWait.String()}
+			if m == nil {
+				return nil, []string{"what links are like is not known: the regionals have not answered within " + patience.String()}
+			}
+			late = true
 		}
 	}
 	notes := make([]string, len(m.failed))
 	for i, name := range m.failed {
 		notes[i] = "the figures of links to regional " + name + " are not all known: it did not answer"
 	}
+	if late && len(notes) == 0 {
+		notes = append(notes, "the figures of links are "+time.Since(m.at).Round(time.Second).String()+" old: the regionals have not all answered yet")
+	}
 	return m.as(view), notes
 }
 
-func (l *links) ask(ctx context.Context, view *engine.View) *measured {
+func (l *links) ask(ctx context.Context, view *engine.View, wait time.Duration) *measured {
 	// Whoever asked first may go away before the others.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), linksWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)
 	defer cancel()
 	m := &measured{snap: view.Snapshot, links: make([]sitequery.Link, len(view.Sites))}
 	values, failed := l.measure(ctx, view, linkQueries)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/prometheus/promql/parser"
 
@@ -162,6 +164,44 @@ func TestLinks(t *testing.T) {
 			t.Errorf("%v: %d %s", x, code, body)
 		}
 	}
+}
+
+// A regional that hangs keeps nobody: a page has what came within two seconds, and the figures that were, while it is
+// asked again.
+func TestLinksOfARegionalThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, measure, _ := linked(t, 4)
+		hangs := true
+		l := &links{log: slog.New(slog.DiscardHandler), measure: func(ctx context.Context, of *engine.View, queries []string) ([][]float64, map[string]error) {
+			values, failed := measure(ctx, of, queries)
+			if !hangs {
+				return values, nil
+			}
+			<-ctx.Done()
+			return values, failed
+		}}
+		ask := func(want time.Duration, note string) {
+			t.Helper()
+			from := time.Now()
+			figures, notes := l.of(t.Context(), v)
+			if took := time.Since(from); took != want || len(figures) != len(v.Sites) || figures[1][sitequery.LinkRoundTrip] != 10 || !strings.Contains(fmt.Sprint(notes), note) {
+				t.Errorf("after %s, want %s: %v, %q", took, want, figures, notes)
+			}
+		}
+		ask(2*time.Second, "regional north are not all known")
+		ask(0, "north")
+		time.Sleep(linksFresh)
+		ask(2*time.Second, "north")
+		time.Sleep(3 * time.Second) // until it is given up
+		hangs = false
+		ask(0, "north")
+		time.Sleep(linksFresh)
+		ask(0, "[]")
+		hangs = true
+		time.Sleep(linksFresh)
+		ask(2*time.Second, "17s old")
+		time.Sleep(time.Minute)
+	})
 }
 
 func TestLinksWithoutRegionals(t *testing.T) {

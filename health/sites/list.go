@@ -125,6 +125,22 @@ func (q *question) uses(is func(name string) bool) bool {
 	return slices.ContainsFunc(all, func(c sitequery.Column) bool { return is(c.Name()) })
 }
 
+// labels are those that the query, the order and the groups are about, each once. A column of
+// one that no site has says so by itself.
+func (q *question) labels() []string {
+	out := slices.Clone(q.query.Labels())
+	by := q.order.Columns()
+	if q.group != nil {
+		by = append(by, *q.group)
+	}
+	for _, c := range by {
+		if l, ok := strings.CutPrefix(c.Name(), "label."); ok && !slices.Contains(out, l) {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
 // found is what a question finds.
 type found struct {
 	table  *table
@@ -244,7 +260,7 @@ func (f *found) find(q *question, sc *wire.Scope, pass func() error) error {
 	all := q.query.Uses(sitequery.FieldPhase)
 	groups := map[string]*group{}
 	missing := map[string]bool{}
-	for _, l := range q.query.Labels() {
+	for _, l := range q.labels() {
 		missing[l] = true
 	}
 	var row sitequery.Row
@@ -289,7 +305,7 @@ func (f *found) find(q *question, sc *wire.Scope, pass func() error) error {
 		return err
 	}
 	f.sort(q)
-	for _, l := range q.query.Labels() {
+	for _, l := range q.labels() {
 		if missing[l] {
 			f.page.Notes = append(f.page.Notes, fmt.Sprintf("no site that you may read has a label %s, and no field has that name", l))
 		}

@@ -294,6 +294,11 @@ func TestBadQuestions(t *testing.T) {
 	if p.Total != 0 || len(p.Notes) != 1 || !strings.Contains(p.Notes[0], "kidn") {
 		t.Errorf("%+v", p)
 	}
+	for _, params := range [][]string{{"columns", "name", "sort", "-nope"}, {"columns", "name", "group", "nope"}} {
+		if p := page(t, srv, "a", params...); len(p.Notes) != 1 || !strings.Contains(p.Notes[0], "label nope") {
+			t.Errorf("%q: %+v", params, p.Notes)
+		}
+	}
 	if code, _ := get(t, srv, wire.SitesPath, ""); code != http.StatusForbidden {
 		t.Errorf("who may read nothing: %d", code)
 	}
