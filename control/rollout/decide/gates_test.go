@@ -250,11 +250,17 @@ func TestPlanLooksLikeTheFleet(t *testing.T) {
 			for _, l := range []string{"region", "muster.dev/system-arch"} {
 				count[s.Labels[l]]++
 			}
+			if s.Red {
+				count["red"]++
+			}
 		}
 		done += len(wave.Sites)
 		of := len(wave.Sites)
 		if n == 0 && (count["arm64"] < 4 || of > 40) {
 			t.Errorf("the first wave has %d sites, %d of them ARM", of, count["arm64"])
+		}
+		if red := count["red"]; n > 1 && (red < of/10-10 || red > of/10+10) { // they are spread over the waves as well
+			t.Errorf("wave %s of %d has %d that are red", wave.Name, of, red)
 		}
 		if n > 0 && (count["arm64"] < of/4-2 || count["arm64"] > of/4+2 || count["r0"] < of/3-2 || count["r0"] > of/3+2) {
 			t.Errorf("wave %s of %d looks like %v", wave.Name, of, count)

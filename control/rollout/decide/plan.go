@@ -62,7 +62,7 @@ func Plan(name string, spec *v1alpha1.RolloutSpec, sites []Site, inScope func(*S
 			return nil, err
 		}
 		size = max(1, size, (p.all+maxGroups-1)/maxGroups)
-		order := p.pick(p.all, 0)
+		order := append(p.pick(size, 0), p.pick(p.all, 0)...)
 		for members := range slices.Chunk(order, size) {
 			p.wave(v1alpha1.RolloutWave{}, fmt.Sprintf("group %d", len(p.waves)+1), members)
 		}
@@ -87,6 +87,7 @@ type planner struct {
 	cells  []*cell
 	values []map[string]*share // by spread label
 	waves  []Wave
+	begun  bool // somebody is chosen
 }
 
 // cell is the sites that have the same values of all spread labels.
@@ -148,8 +149,8 @@ func (p *planner) isMember(virtualSite string, s *Site) bool {
 	return p.member != nil && p.member(virtualSite, s)
 }
 
-// deal puts the sites into cells, those first that can show how the change is, by the hash of
-// the rollout's name and theirs.
+// deal puts the sites into cells, those that can be reached first, by the hash of the
+// rollout's name and theirs.
 func (p *planner) deal() {
 	labels := SpreadLabels(p.spec)
 	p.values = make([]map[string]*share, len(labels))
@@ -183,13 +184,10 @@ func (p *planner) deal() {
 		order[s] = hash(p.name, s.Name)
 	}
 	reach := func(s *Site) int {
-		switch {
-		case !s.Online || s.Maintenance:
-			return 2
-		case s.Red:
-			return 1 // it has little to lose, and could not show that the change is bad
+		if s.Online && !s.Maintenance {
+			return 0
 		}
-		return 0
+		return 1
 	}
 	for _, c := range p.cells {
 		slices.SortFunc(c.sites, func(a, b *Site) int {
@@ -217,7 +215,9 @@ func hash(parts ...string) uint64 {
 
 // pick chooses n of the sites that are left, one after the other: each of the cell whose
 // values lack most against their part of the fleet among all that are chosen. Values that
-// least sites of this wave have come before that.
+// least sites of this wave have come before that. The first that are chosen of all are not
+// red, as far as there are others of their cell: a site that is has little to lose, and can't
+// show that the change is bad.
 func (p *planner) pick(n, least int) []*Site {
 	for _, l := range p.values {
 		for _, sh := range l {
@@ -248,14 +248,19 @@ func (p *planner) pick(n, least int) []*Site {
 				best, bestScore = c, score
 			}
 		}
-		s := best.sites[0]
-		best.sites = best.sites[1:]
+		at := 0
+		if !p.begun {
+			at = max(0, slices.IndexFunc(best.sites, func(s *Site) bool { return s.Online && !s.Maintenance && !s.Red }))
+		}
+		s := best.sites[at]
+		best.sites = slices.Delete(best.sites, at, at+1)
 		for _, sh := range best.shares {
 			sh.chosen++
 			sh.inWave++
 		}
 		out = append(out, s)
 	}
+	p.begun = true
 	p.without(out)
 	return out
 }

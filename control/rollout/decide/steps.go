@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"math"
@@ -211,16 +212,20 @@ func (r *run) judged(i int) bool {
 }
 
 // reading is what a site's measures usually were in the last minutes; of what is not
-// online, or has no reading, nothing.
+// online, or has no reading, nothing. Once some sites have shown how the change is, one that is
+// red is taken for what it is: how it was before that speaks neither for nor against.
 func (r *run) reading(i int) []int64 {
 	s := r.site[i]
 	if s == nil || !s.Online {
 		return nil
 	}
+	asItIs := s.Red && bytes.IndexByte(r.steps, byte(v1alpha1.StepPassed)) >= 0
 	var out []int64
 	for c, col := range r.d.Columns {
 		v, ok := r.mem.usual(s.Name, col.Name, r.in.Now)
-		if !ok {
+		if asItIs {
+			v, ok = r.mem.mean(s, col.Name, r.in.Now.Add(-time.Minute), r.in.Now)
+		} else if !ok {
 			if v, ok = r.in.Before[s.Name][col.Name]; !ok {
 				v, ok = s.Measures[col.Name]
 			}
