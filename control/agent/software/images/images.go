@@ -77,6 +77,7 @@ type Driver struct {
 	o       Options
 	records records
 	settled bool // whether what runs was installed by hand
+	ended   int  // trials that had ended when the state was read last
 	woken   time.Time
 }
 
@@ -100,6 +101,7 @@ func (d *Driver) State(ctx context.Context) (software.State, error) {
 	if err != nil {
 		return software.State{}, err
 	}
+	d.ended = r.Ended
 	s := software.State{Running: d.o.Version, Boot: fmt.Sprintf("%s#%d", d.o.Pod, r.Ended), Good: r.Good.Version == d.o.Version, Why: r.Why}
 	switch {
 	case !s.Good && r.Good.whole():
@@ -210,6 +212,8 @@ func (d *Driver) Switch(ctx context.Context, version string) error {
 			return fmt.Errorf("the images from before %s are being put back", r.Trial.Version)
 		case r.Other == nil || r.Other.Version != version || !r.Other.whole():
 			return fmt.Errorf("the other slot does not hold %s, verified", version)
+		case r.Trial == nil && r.Ended != d.ended: // another one would forget why
+			return fmt.Errorf("the trial of %s has just ended: %s", version, r.Why)
 		case r.Trial == nil:
 			r.Trial, r.Why = &trial{Version: version}, ""
 		}

@@ -323,3 +323,39 @@ func TestGuardCountsOn(t *testing.T) {
 		t.Error(why)
 	}
 }
+
+// A trial that ends while the agent is about to ask for it once more is not begun anew: why it
+// ended is told first.
+func TestATrialThatEndsMeanwhile(t *testing.T) {
+	c := objects(t, repository+":v1.0.0")
+	d, err := New(Options{Client: c, Namespace: namespace, Version: "1.0.0", Pod: "p", Wake: func(context.Context) error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.State(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	edit := func(change func(*record)) {
+		t.Helper()
+		if _, err := d.records.edit(t.Context(), func(r *record) error { change(r); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	edit(func(r *record) { r.Other = &release{Version: "2.0.0", File: "f", Verified: true} })
+	if err := d.Switch(t.Context(), "2.0.0"); err != nil {
+		t.Fatal(err)
+	}
+	edit(func(r *record) { r.Trial, r.Why = nil, "no pod was ready"; r.Ended++ }) // as the guard does
+	if err := d.Switch(t.Context(), "2.0.0"); err == nil || !strings.Contains(err.Error(), "no pod was ready") {
+		t.Errorf("it is begun anew: %v", err)
+	}
+	if s, err := d.State(t.Context()); err != nil || s.Why != "no pod was ready" {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if err := d.Switch(t.Context(), "2.0.0"); err != nil {
+		t.Errorf("once that is known: %v", err)
+	}
+	if r := recordOf(t, c); r.Trial == nil || r.Trial.Version != "2.0.0" {
+		t.Errorf("%+v", r)
+	}
+}
