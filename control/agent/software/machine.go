@@ -49,6 +49,10 @@ type Options struct {
 	Now                    func() time.Time // nil: time.Now
 }
 
+// signedWithin is how long after it heard of a version a site waits for what is signed of it:
+// control may have to sign it yet, and a regional shows for half a minute what it had.
+const signedWithin = 3 * time.Minute
+
 // tries is how often a version that did not come up, or went down on trial, is booted:
 // a power cut looks the same. maxStarts is how often the agent may start on one trial.
 const (
@@ -289,7 +293,8 @@ func (m *Machine) prepare(ctx context.Context, s State, w Wanted) error {
 		path, err := m.o.Fetch(ctx, w, func(percent int) {
 			m.tell(Status{Running: s.Running, Wanted: w.Version, Item: w.Item, Phase: Downloading, Percent: percent})
 		})
-		if refused := (*bundle.Refused)(nil); errors.As(err, &refused) && !refused.Passes() {
+		fresh := errors.Is(err, bundle.ErrAbsent) && m.o.Now().Sub(m.rec.Since) < signedWithin
+		if refused := (*bundle.Refused)(nil); errors.As(err, &refused) && !refused.Passes() && !fresh {
 			return m.fail(ctx, s.Running, err.Error())
 		}
 		if err != nil {

@@ -60,6 +60,36 @@ func TestExpiredHealsByItself(t *testing.T) {
 	step(Failed, "another key")
 }
 
+// A version that control names before the regional shows that it is signed is waited for, and
+// not for ever.
+func TestWhatIsNotSignedYet(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	answer := error(&bundle.Refused{What: "target agent/2.0.0", Err: bundle.ErrAbsent, Remedy: "publish it"})
+	m, err := New(Options{Component: "os", Driver: &stub{}, Path: filepath.Join(t.TempDir(), "os.json"), Now: func() time.Time { return now }, Fetch: func(context.Context, Wanted, func(int)) (string, error) {
+		return "fetched", answer
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		version string
+		after   time.Duration
+		answer  error
+		phase   Phase
+	}{
+		{"2.0.0", 0, answer, Downloading}, {"2.0.0", time.Minute, answer, Downloading}, {"2.0.0", time.Minute, nil, Installing},
+		{"3.0.0", 0, answer, Downloading}, {"3.0.0", signedWithin - time.Second, answer, Downloading}, {"3.0.0", time.Second, answer, Failed},
+	} {
+		now, answer = now.Add(x.after), x.answer
+		for range 2 { // the first hears of it
+			_, _ = m.Step(t.Context(), Wanted{Version: x.version})
+		}
+		if s := m.Status(); s.Phase != x.phase {
+			t.Errorf("%s after another %s: %+v, want %s", x.version, x.after, s, x.phase)
+		}
+	}
+}
+
 func TestRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "os.json")
 	synctest.Test(t, func(t *testing.T) {

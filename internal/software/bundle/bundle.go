@@ -84,6 +84,9 @@ func (r *Refused) Passes() bool {
 // Unwrap returns the cause.
 func (r *Refused) Unwrap() error { return r.Err }
 
+// ErrAbsent is the cause where a file is not in the repository, as far as it has been seen.
+var ErrAbsent = errors.New("it is not in the repository")
+
 // Options of a Trust.
 type Options struct {
 	// Dir keeps the newest metadata seen: who loses it can be shown an old state that has
@@ -156,7 +159,7 @@ func (t *Trust) Target(name, component, version string) (Target, error) {
 	}
 	f, ok := t.targets[name]
 	if !ok {
-		return Target{}, refuse("publish it, or name another version", "it is not in the repository")
+		return Target{}, refuse("publish it, or name another version", "%w", ErrAbsent)
 	}
 	out := Target{Name: name, Size: f.Length, Digest: hex.EncodeToString(f.Hashes["sha256"])}
 	if f.Custom != nil {
