@@ -350,6 +350,8 @@ func (s *Server) args(endpoints []string, bound *net.TCPAddr, oidc []string) ([]
 		// StorageObjectInUseProtection sets a finalizer that nobody here removes.
 		"--endpoint-reconciler-type=none",
 		"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,DefaultStorageClass,StorageObjectInUseProtection",
+		// Each tenant's Pod Security Standard says who may have privileged pods.
+		"--allow-privileged=true",
 		"--audit-policy-file=" + policy, "--audit-log-path=" + filepath.Join(o.Dir, "audit.log"),
 		"--profiling=false",
 		"--shutdown-delay-duration=0s", "--request-timeout=60s",

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -325,7 +326,7 @@ func admission(t *testing.T, c client.Client) {
 		"a deadline":                           {deployment("a", "muster.dev/apply-deadline: soon", "", ""), "want a duration between 1s and 24h"},
 		"drift":                                {deployment("a", "muster.dev/drift: Ignore", "", ""), "want Mend or Leave"},
 		"a host path":                          {deployment("a", "", "volumes: [{name: h, hostPath: {path: /}}],", ""), `tenant tau runs pods of the Pod Security Standard "Baseline": hostPath`},
-		"a privileged container":               {deployment("a", "", "", ", securityContext: {privileged: true}"), "privileged"},
+		"a privileged container":               {deployment("a", "", "", ", securityContext: {privileged: true}"), `tenant tau runs pods of the Pod Security Standard "Baseline": privileged`},
 		"one in a CronJob":                     {"apiVersion: batch/v1\nkind: CronJob\nmetadata: {namespace: tau-shop, name: a}\nspec: {schedule: '@daily', jobTemplate: {spec: {template: {spec: {hostNetwork: true, restartPolicy: Never, containers: [{name: a, image: a}]}}}}}", "host namespaces"},
 		"one in an Override":                   {"apiVersion: muster.dev/v1alpha1\nkind: Override\nmetadata: {namespace: tau-shop, name: a}\nspec: {siteList: [paris], spec: {template: {spec: {hostPID: true, containers: [{name: a, image: a}]}}}}", "host namespaces"},
 		"an Override that is a whole object":   {"apiVersion: muster.dev/v1alpha1\nkind: Override\nmetadata: {namespace: tau-shop, name: a}\nspec: {siteList: [paris], spec: {metadata: {}, spec: {}}}", "want what stands under spec of the object"},
@@ -339,6 +340,21 @@ func admission(t *testing.T, c client.Client) {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
 		}
 	}
+	// Who may have such pods has them.
+	level := func(is string) {
+		t.Helper()
+		if err := c.Patch(context.Background(), &v1alpha1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "tau"}}, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"podSecurity":`+is+`}}`))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	level(`"Privileged"`)
+	testkit.Eventually(t, "a tenant of the level Privileged has a privileged pod", func() error {
+		return c.Create(context.Background(), parse(t, deployment("privileged", "", "hostNetwork: true,", ", securityContext: {privileged: true}")))
+	})
+	if err := c.Delete(context.Background(), parse(t, deployment("privileged", "", "", ""))); err != nil {
+		t.Error(err)
+	}
+	level("null")
 	// What was let in before its virtual site went can still be changed.
 	create(t, c, &v1alpha1.VirtualSite{ObjectMeta: metav1.ObjectMeta{Namespace: "tau-shop", Name: "short-lived"}})
 	d := parse(t, deployment("editable", "ves.io/virtual-sites: short-lived, ves.io/overrides: ''", "", ""))
