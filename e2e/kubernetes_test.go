@@ -71,6 +71,7 @@ func TestKubernetes(t *testing.T) {
 	t.Run("a name clash", func(t *testing.T) { testClash(t, f) })
 	t.Run("a site whose API server was down", func(t *testing.T) { testOutage(t, f) })
 	t.Run("a site that joins later", func(t *testing.T) { testLateSite(t, f) })
+	t.Run("Helm", func(t *testing.T) { testHelm(t, f) })
 	t.Run("delete", func(t *testing.T) { testDelete(t, f) })
 }
 

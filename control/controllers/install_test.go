@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"muster.dev/muster/internal/testkit/kubeapi"
+	"muster.dev/muster/internal/testkit/kubectl"
 )
 
 // A tenant and what stands in its namespaces.
@@ -37,6 +38,9 @@ spec: {siteSelector: {matchLabels: {region: eu}}}
 func tool(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
+	if err != nil && name == "helm" {
+		path, err = kubectl.Helm(t), nil
+	}
 	if err != nil {
 		t.Skipf("no %s on this machine", name)
 	}

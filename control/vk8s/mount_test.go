@@ -196,7 +196,7 @@ func TestDiscoveryTellsWhatIsServed(t *testing.T) {
 			got = append(got, gv.WithResource(r.Name).GroupResource().String())
 		}
 	}
-	for _, want := range []string{"deployments.apps", "deployments.apps/scale", "pods", "pods/log", "pods/eviction", "roles.rbac.authorization.k8s.io", "resourcequotas", "limitranges", "nodes", "events", "namespaces", "secrets", "networkpolicies.networking.k8s.io", "selfsubjectaccessreviews.authorization.k8s.io"} {
+	for _, want := range []string{"deployments.apps", "deployments.apps/scale", "pods", "pods/log", "pods/eviction", "roles.rbac.authorization.k8s.io", "resourcequotas", "limitranges", "nodes", "events", "namespaces", "secrets", "virtualhosts.muster.dev", "advertisepolicies.muster.dev", "networkpolicies.networking.k8s.io", "selfsubjectaccessreviews.authorization.k8s.io"} {
 		resource, sub, _ := strings.Cut(want, "/")
 		gr := schema.ParseGroupResource(resource)
 		if sub != "" {

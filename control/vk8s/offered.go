@@ -73,6 +73,8 @@ var beside = []entry{
 	{group: "authorization.k8s.io", resource: "selfsubjectrulesreviews", verbs: []string{"create"}, own: review, cluster: true},
 	{group: "authentication.k8s.io", resource: "selfsubjectreviews", verbs: []string{"create"}, cluster: true},
 	{group: "muster.dev", resource: "overrides", verbs: writeVerbs, subs: map[string][]string{"status": {"get"}}},
+	{group: "muster.dev", resource: "virtualhosts", verbs: writeVerbs, subs: map[string][]string{"status": {"get"}}},
+	{group: "muster.dev", resource: "advertisepolicies", verbs: writeVerbs, subs: map[string][]string{"status": {"get"}}},
 	{group: "muster.dev", resource: "virtualsites", verbs: readVerbs},
 	{group: "muster.dev", resource: "virtualkubernetes", verbs: readVerbs},
 }

