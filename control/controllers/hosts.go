@@ -94,6 +94,8 @@ func hostCondition(h *v1alpha1.VirtualHost, reach desired.HostReach, failing []s
 		return no("NoProvider", "the virtual site %s has no members, or does not exist", h.Spec.VirtualSite)
 	case len(reach.Carried) == 0:
 		return no("NoSuchService", "no site of %s gets a Service %s from this namespace: deploy it there", h.Spec.VirtualSite, host.Service)
+	case len(reach.Missing) > 0:
+		return no("NoSuchService", "no site of %s gets the Services of all routes from this namespace: deploy %s there", h.Spec.VirtualSite, some(reach.Missing))
 	case len(reach.Clash) > 0:
 		return no("NameClash", "a Service %s of this namespace is already on %s: name another host in spec.host", host.Host, some(reach.Clash))
 	case h.Status.ProvidersOnline == 0:

@@ -1,6 +1,7 @@
 package desired
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -143,6 +144,13 @@ func (t *tenantHosts) one(tenant, key string, policies []string, members map[str
 	if h.Host == "" {
 		h.Host = name
 	}
+	h.HTTP = spec.Protocol == v1alpha1.ProtocolHTTP
+	if h.HTTP {
+		for _, route := range spec.Routes {
+			h.Routes = append(h.Routes, vhost.Route{Host: route.Host, Path: cmp.Or(route.Path, "/"), Service: route.Service.Name, Port: int(route.Service.Port)})
+		}
+		vhost.SortRoutes(h.Routes)
+	}
 	r := &resolvedHost{host: h}
 	where, err := render.VirtualSite(spec.VirtualSite, ns)
 	if err != nil {
@@ -183,8 +191,8 @@ func (t *tenantHosts) one(tenant, key string, policies []string, members map[str
 	}
 	h.Providers, h.Consumers = unique(h.Providers), unique(slices.Collect(maps.Keys(consumers)))
 	switch {
-	case h.Host == h.Service:
-		r.problem = "HostTaken:the Service " + h.Service + " itself has this name: name another one in spec.host"
+	case slices.Contains(h.Services(), h.Host):
+		r.problem = "HostTaken:the Service " + h.Host + " itself has this name: name another one in spec.host"
 	case !vhost.ValidHost(h.Host):
 		r.problem = fmt.Sprintf("BadHost:%q can't be the name of a Service: name one in spec.host that begins with a letter", h.Host)
 	}
@@ -261,6 +269,8 @@ type HostReach struct {
 	// Carried are sites of Providers that get its Service; Clash are sites of Consumers
 	// that get a Service of the host's name.
 	Carried, Clash []string
+	// Missing are Services of its routes that no site of Providers gets.
+	Missing []string
 }
 
 // VirtualHost tells of one; false: it is not known (yet).
@@ -287,6 +297,11 @@ func (s *Store) VirtualHost(tenant, namespace, name string) (HostReach, bool) {
 		return both
 	}
 	out.Carried, out.Clash = on(r.host.Service, r.host.Providers), on(r.host.Host, r.host.Consumers)
+	for _, service := range r.host.Services()[1:] {
+		if len(on(service, r.host.Providers)) == 0 {
+			out.Missing = append(out.Missing, service)
+		}
+	}
 	return out, true
 }
 

@@ -109,6 +109,27 @@ func TestHosts(t *testing.T) {
 		t.Errorf("what is refused counts: %+v", h)
 	}
 
+	// Routes: in the order in which they are tried, with what of their Services is missing.
+	routed := hostSpec("web", "shared/even")
+	routed.Protocol, routed.Routes = v1alpha1.ProtocolHTTP, []v1alpha1.VirtualHostRoute{{Service: v1alpha1.VirtualHostService{Name: "all", Port: 1}}, {Path: "/api", Service: v1alpha1.VirtualHostService{Name: "api", Port: 2}}}
+	hosts["shop/routed"] = routed
+	policies["shop/routed"] = v1alpha1.AdvertisePolicySpec{VirtualHost: "routed", VirtualSites: []string{"shared/odd"}}
+	taken := hostSpec("web", "shared/even")
+	taken.Protocol, taken.Routes = v1alpha1.ProtocolHTTP, []v1alpha1.VirtualHostRoute{{Service: v1alpha1.VirtualHostService{Name: "taken", Port: 1}}}
+	hosts["shop/taken"] = taken
+	set(hosts, policies)
+	if h := hostsOf(t, s, "s-0001")["shop/routed"]; h == nil || !h.HTTP || !slices.Equal(h.Routes, []vhost.Route{{Path: "/api", Service: "api", Port: 2}, {Path: "/", Service: "all", Port: 1}}) {
+		t.Errorf("routes: %+v", h)
+	}
+	if r, _ := s.VirtualHost("acme", "shop", "taken"); r.Reason != "HostTaken" {
+		t.Errorf("a route's Service has the host's name: %q", r.Reason)
+	}
+	s.put(t, "", "Service", "metadata: {name: all}\nspec: {ports: [{port: 1}]}")
+	s.renderWorkloads()
+	if r, _ := s.VirtualHost("acme", "shop", "routed"); !slices.Equal(r.Missing, []string{"api"}) {
+		t.Errorf("missing: %v", r.Missing)
+	}
+
 	// Services: of those who serve it, and in the way on those who reach it.
 	if r, _ := s.VirtualHost("acme", "shop", "db-global"); len(r.Carried) != 0 || len(r.Clash) != 0 {
 		t.Errorf("%+v", r)

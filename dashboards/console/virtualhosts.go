@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/vhost"
 )
 
 var (
@@ -29,6 +30,8 @@ type virtualHostView struct {
 	Port            int32           `json:"port"` // 0: nobody may reach it, or the user may not read where
 	Service         string          `json:"service"`
 	ServicePort     int32           `json:"servicePort"`
+	Protocol        string          `json:"protocol"`
+	Routes          []routeView     `json:"routes"` // in the order in which they are tried
 	VirtualSite     string          `json:"virtualSite"`
 	Providers       int32           `json:"providers"`
 	ProvidersOnline int32           `json:"providersOnline"`
@@ -38,6 +41,13 @@ type virtualHostView struct {
 	Reason          string          `json:"reason"`  // "" until somebody has looked
 	Message         string          `json:"message"` // what is in the way, or that nothing is
 	Policies        []advertiseView `json:"policies"`
+}
+
+type routeView struct {
+	Host        string `json:"host"` // "": any
+	Path        string `json:"path"`
+	Service     string `json:"service"`
+	ServicePort int32  `json:"servicePort"`
 }
 
 type advertiseView struct {
@@ -89,7 +99,15 @@ func within(namespace, name string) string {
 func viewVirtualHost(ref virtualRef, h *v1alpha1.VirtualHost) virtualHostView {
 	out := virtualHostView{Tenant: ref.tenant, Namespace: ref.namespace, Name: h.Name, Host: cmp.Or(h.Status.Host, h.Spec.Host, h.Name), Service: h.Spec.Service.Name, ServicePort: h.Spec.Service.Port,
 		VirtualSite: within(ref.namespace, h.Spec.VirtualSite), Providers: h.Status.Providers, ProvidersOnline: h.Status.ProvidersOnline, Consumers: h.Status.Consumers,
-		CreatedAt: h.CreationTimestamp.UTC(), Policies: []advertiseView{}}
+		CreatedAt: h.CreationTimestamp.UTC(), Policies: []advertiseView{}, Protocol: string(cmp.Or(h.Spec.Protocol, v1alpha1.ProtocolTCP)), Routes: []routeView{}}
+	routes := make([]vhost.Route, 0, len(h.Spec.Routes))
+	for _, r := range h.Spec.Routes {
+		routes = append(routes, vhost.Route{Host: r.Host, Path: cmp.Or(r.Path, "/"), Service: r.Service.Name, Port: int(r.Service.Port)})
+	}
+	vhost.SortRoutes(routes)
+	for _, r := range routes {
+		out.Routes = append(out.Routes, routeView{r.Host, r.Path, r.Service, int32(r.Port)})
+	}
 	if c := meta.FindStatusCondition(h.Status.Conditions, "Ready"); c != nil {
 		out.Ready, out.Reason, out.Message = c.Status == metav1.ConditionTrue, c.Reason, c.Message
 	}

@@ -21,7 +21,8 @@ func listFakeHosts(w http.ResponseWriter, resource string) {
 	}
 	for _, ns := range []string{"globex-shop", "acme-shop", "nobodys-shop"} {
 		hosts.Items = append(hosts.Items, v1alpha1.VirtualHost{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "db"},
-			Spec:   v1alpha1.VirtualHostSpec{Host: "db-global", Service: v1alpha1.VirtualHostService{Name: "db", Port: 5432}, VirtualSite: "backends"},
+			Spec: v1alpha1.VirtualHostSpec{Host: "db-global", Service: v1alpha1.VirtualHostService{Name: "db", Port: 5432}, VirtualSite: "backends", Protocol: v1alpha1.ProtocolHTTP,
+				Routes: []v1alpha1.VirtualHostRoute{{Service: v1alpha1.VirtualHostService{Name: "rest", Port: 1}}, {Host: "x.example.com", Path: "/v1", Service: v1alpha1.VirtualHostService{Name: "api", Port: 2}}}},
 			Status: v1alpha1.VirtualHostStatus{Host: "db-global", Providers: 2, Consumers: 7, Conditions: no("Ready", "NoProviderOnline", "none of the 2 sites that serve it is connected")}})
 		policy := func(name, host string, port int32, conditions []metav1.Condition) {
 			policies.Items = append(policies.Items, v1alpha1.AdvertisePolicy{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
@@ -48,6 +49,9 @@ func TestVirtualHostsAreThoseOfTheUsersNamespaces(t *testing.T) {
 			got = append(got, v.Tenant+"/"+v.Namespace+"/"+v.Name+map[bool]string{true: ":6000", false: ":0"}[v.Port == 6000])
 			if v.Host != "db-global" || v.VirtualSite != "shop/backends" || v.Ready || v.Reason != "NoProviderOnline" || v.Providers != 2 || v.Consumers != 7 {
 				t.Errorf("%s: %+v", user, v)
+			}
+			if want := []routeView{{"x.example.com", "/v1", "api", 2}, {"", "/", "rest", 1}}; v.Protocol != "HTTP" || !slices.Equal(v.Routes, want) {
+				t.Errorf("%s: %s by %v, want %v", user, v.Protocol, v.Routes, want)
 			}
 			if v.Port == 0 {
 				continue // may not read policies

@@ -4,7 +4,9 @@
 package vhost
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -19,6 +21,9 @@ const Kind = "VirtualHost"
 // ServiceLabel is on the Service that stands for a host on a site that reaches it, with the
 // name of the VirtualHost.
 const ServiceLabel = "muster.dev/virtual-host"
+
+// MaxRoutes of a Host.
+const MaxRoutes = 32
 
 // MaxBytes of one encoded Host: 20,000 sites have some 1.3 MB of names.
 const MaxBytes = 4 << 20
@@ -36,9 +41,57 @@ type Host struct {
 	// Service is what serves it, in the same namespace on the sites of Providers.
 	Service     string `json:"service"`
 	ServicePort int    `json:"servicePort"`
+	// HTTP: requests are passed on, each to the Service of the first of Routes that is for
+	// it, or else to that above; else connections are.
+	HTTP   bool    `json:"http,omitempty"`
+	Routes []Route `json:"routes,omitempty"`
 	// Providers and Consumers are names of sites of the tenant, sorted.
 	Providers []string `json:"providers"`
 	Consumers []string `json:"consumers"`
+}
+
+// Route leads requests to a Service of the same namespace.
+type Route struct {
+	Host    string `json:"host,omitempty"` // empty: any
+	Path    string `json:"path"`           // with which that of the request begins, by whole segments
+	Service string `json:"service"`
+	Port    int    `json:"port"`
+}
+
+// Matches tells whether a request for a host, without a port, and a path is its.
+func (r *Route) Matches(host, path string) bool {
+	if r.Host != "" && !strings.EqualFold(r.Host, host) {
+		return false
+	}
+	prefix := strings.TrimSuffix(r.Path, "/")
+	rest, ok := strings.CutPrefix(path, prefix)
+	return ok && (rest == "" || rest[0] == '/')
+}
+
+// SortRoutes brings routes into the order in which they are tried: those with a host
+// first, and then the longest paths. Of two for the same requests the first stays first.
+func SortRoutes(routes []Route) {
+	slices.SortStableFunc(routes, func(a, b Route) int {
+		return cmp.Or(cmp.Compare(min(len(b.Host), 1), min(len(a.Host), 1)), cmp.Compare(len(b.Path), len(a.Path)))
+	})
+}
+
+// To is the host with the Service of another one of its routes as that which serves it.
+func (h *Host) To(service string, port int) *Host {
+	to := *h
+	to.Service, to.ServicePort = service, port
+	return &to
+}
+
+// Services are all that serve it, each once, that of no route first.
+func (h *Host) Services() []string {
+	out := []string{h.Service}
+	for _, r := range h.Routes {
+		if !slices.Contains(out, r.Service) {
+			out = append(out, r.Service)
+		}
+	}
+	return out
 }
 
 // Key names it within a tenant: NAMESPACE/NAME.
@@ -61,7 +114,7 @@ func has(sorted []string, name string) bool {
 // Equal tells whether they encode to the same.
 func (h *Host) Equal(o *Host) bool {
 	return h.Tenant == o.Tenant && h.Namespace == o.Namespace && h.Name == o.Name && h.Host == o.Host && h.Port == o.Port &&
-		h.Service == o.Service && h.ServicePort == o.ServicePort && slices.Equal(h.Providers, o.Providers) && slices.Equal(h.Consumers, o.Consumers)
+		h.Service == o.Service && h.ServicePort == o.ServicePort && h.HTTP == o.HTTP && slices.Equal(h.Routes, o.Routes) && slices.Equal(h.Providers, o.Providers) && slices.Equal(h.Consumers, o.Consumers)
 }
 
 // Encode returns the blob; equal values give equal bytes.
@@ -107,6 +160,21 @@ func (h *Host) validate() error {
 	for field, v := range map[string]int{"port": h.Port, "servicePort": h.ServicePort} {
 		if v < 1 || v > 65535 {
 			return fmt.Errorf("virtual host: %s: %d: want 1 to 65535", field, v)
+		}
+	}
+	if len(h.Routes) > MaxRoutes {
+		return fmt.Errorf("virtual host: routes: %d, the limit is %d", len(h.Routes), MaxRoutes)
+	}
+	for _, r := range h.Routes {
+		switch {
+		case !h.HTTP:
+			return errors.New("virtual host: routes: of HTTP alone")
+		case !strings.HasPrefix(r.Path, "/"):
+			return fmt.Errorf("virtual host: routes: path %q: want one that begins with /", r.Path)
+		case !service.MatchString(r.Service):
+			return fmt.Errorf("virtual host: routes: service %q: want the name of a Service", r.Service)
+		case r.Port < 1 || r.Port > 65535:
+			return fmt.Errorf("virtual host: routes: port %d: want 1 to 65535", r.Port)
 		}
 	}
 	for field, sites := range map[string][]string{"providers": h.Providers, "consumers": h.Consumers} {

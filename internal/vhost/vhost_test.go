@@ -27,19 +27,24 @@ func TestRoundTrip(t *testing.T) {
 
 func TestBad(t *testing.T) {
 	for field, change := range map[string]func(*Host){
-		"tenant":      func(h *Host) { h.Tenant = "../x" },
-		"namespace":   func(h *Host) { h.Namespace = "a/b" },
-		"name":        func(h *Host) { h.Name = "" },
-		"host":        func(h *Host) { h.Host = "a.b" },
-		"service":     func(h *Host) { h.Service = "9db" },
-		"port":        func(h *Host) { h.Port = 0 },
-		"servicePort": func(h *Host) { h.ServicePort = 70000 },
-		"providers":   func(h *Host) { h.Providers = []string{"Paris"} },
-		"consumers":   func(h *Host) { h.Consumers = []string{"b", "a"} },
+		"tenant":                      func(h *Host) { h.Tenant = "../x" },
+		"namespace":                   func(h *Host) { h.Namespace = "a/b" },
+		"name":                        func(h *Host) { h.Name = "" },
+		"host":                        func(h *Host) { h.Host = "a.b" },
+		"service":                     func(h *Host) { h.Service = "9db" },
+		"port":                        func(h *Host) { h.Port = 0 },
+		"servicePort":                 func(h *Host) { h.ServicePort = 70000 },
+		"providers":                   func(h *Host) { h.Providers = []string{"Paris"} },
+		"consumers":                   func(h *Host) { h.Consumers = []string{"b", "a"} },
+		"routes":                      func(h *Host) { h.Routes = []Route{{Path: "/", Service: "x", Port: 1}} },
+		"routes: path \"api\"":        func(h *Host) { h.HTTP, h.Routes = true, []Route{{Path: "api", Service: "x", Port: 1}} },
+		"routes: service \"X\"":       func(h *Host) { h.HTTP, h.Routes = true, []Route{{Path: "/", Service: "X", Port: 1}} },
+		"routes: port 0":              func(h *Host) { h.HTTP, h.Routes = true, []Route{{Path: "/", Service: "x"}} },
+		"routes: 33, the limit is 32": func(h *Host) { h.HTTP, h.Routes = true, make([]Route, 33) },
 	} {
 		h := host()
 		change(h)
-		if _, err := Decode(h.Encode()); err == nil || !strings.Contains(err.Error(), field+":") {
+		if _, err := Decode(h.Encode()); err == nil || !strings.Contains(err.Error()+":", field+":") {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
@@ -50,6 +55,36 @@ func TestBad(t *testing.T) {
 		if ValidKey(key) != want {
 			t.Errorf("%q: %t", key, !want)
 		}
+	}
+}
+
+func TestRoutes(t *testing.T) {
+	h := host()
+	h.HTTP, h.Routes = true, []Route{{Path: "/", Service: "rest", Port: 1}, {Path: "/a", Service: "a", Port: 1}, {Host: "x.example.com", Path: "/", Service: "x", Port: 1}, {Path: "/a/b/", Service: "ab", Port: 1}, {Host: "x.example.com", Path: "/a", Service: "xa", Port: 1}}
+	SortRoutes(h.Routes)
+	if got, err := Decode(h.Encode()); err != nil || !got.Equal(h) || got.Equal(host()) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for url, want := range map[[2]string]string{
+		{"db", "/"}: "rest", {"db", "/ab"}: "rest", {"db", "/a"}: "a", {"db", "/a/"}: "a", {"db", "/a/bc"}: "a", {"db", "/a/b"}: "ab", {"db", "/a/b/c"}: "ab",
+		{"X.example.com", "/b"}: "x", {"x.example.com", "/a/b"}: "xa", {"y.example.com", "/a/b"}: "ab", {"db", "*"}: "",
+	} {
+		got := ""
+		for _, r := range h.Routes {
+			if r.Matches(url[0], url[1]) {
+				got = r.Service
+				break
+			}
+		}
+		if got != want {
+			t.Errorf("%v: %q, want %q", url, got, want)
+		}
+	}
+	if got := strings.Join(h.Services(), " "); got != "db xa x ab a rest" {
+		t.Errorf("its Services: %s", got)
+	}
+	if to := h.To("a", 7); to.Service != "a" || to.ServicePort != 7 || h.Service != "db" {
+		t.Errorf("%+v, %+v", to, h)
 	}
 }
 

@@ -242,7 +242,11 @@ func virtualSiteRow(tenant string, o client.Object) []string {
 func virtualHostRow(tenant string, o client.Object) []string {
 	h := o.(*v1alpha1.VirtualHost)
 	ready, why := condition(h.Status.Conditions, "Ready")
-	return []string{strings.TrimPrefix(h.Namespace, tenant+"-") + "/" + h.Name, orDash(h.Status.Host), fmt.Sprintf("%s:%d", h.Spec.Service.Name, h.Spec.Service.Port),
+	service := fmt.Sprintf("%s:%d", h.Spec.Service.Name, h.Spec.Service.Port)
+	if n := len(h.Spec.Routes); n > 0 {
+		service += fmt.Sprintf(" +%d routes", n)
+	}
+	return []string{strings.TrimPrefix(h.Namespace, tenant+"-") + "/" + h.Name, orDash(h.Status.Host), service,
 		fmt.Sprint(h.Status.Providers), fmt.Sprint(h.Status.ProvidersOnline), fmt.Sprint(h.Status.Consumers), ready, age(&h.CreationTimestamp), h.Spec.VirtualSite, why}
 }
 

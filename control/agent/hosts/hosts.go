@@ -313,7 +313,7 @@ func (h *Hosts) answer(ctx context.Context, server, id, key string, host *vhost.
 	cancel()
 	if err == nil {
 		var who fleet.SiteID
-		err = h.carry(ctx, key, inward, tls.Server(raw, h.peer(host.Tenant, host.Consumers, &who)), &who, service)
+		err = h.carry(ctx, host, inward, tls.Server(raw, h.peer(host.Tenant, host.Consumers, &who)), &who, service)
 	}
 	if err != nil { // at the other site, or on the way
 		h.meter.attempt(key, inward, resultFailed, "")
@@ -322,7 +322,7 @@ func (h *Hosts) answer(ctx context.Context, server, id, key string, host *vhost.
 }
 
 // carry shakes hands with the other site, and then passes on until both directions end.
-func (h *Hosts) carry(ctx context.Context, key, direction string, site *tls.Conn, who *fleet.SiteID, local net.Conn) error {
+func (h *Hosts) carry(ctx context.Context, host *vhost.Host, direction string, site *tls.Conn, who *fleet.SiteID, local net.Conn) error {
 	defer site.Close()
 	hctx, cancel := context.WithTimeout(ctx, handshakeWithin)
 	err := site.HandshakeContext(hctx)
@@ -330,10 +330,15 @@ func (h *Hosts) carry(ctx context.Context, key, direction string, site *tls.Conn
 	if err != nil {
 		return fmt.Errorf("handshake with the other site: %w", err)
 	}
-	h.tried(key, direction, nil)
+	h.tried(host.Key(), direction, nil)
 	stop := context.AfterFunc(ctx, func() { site.NetConn().Close(); local.Close() })
 	defer stop()
-	Copy(h.meter.open(key, direction, who.Name, site), local)
+	c := h.meter.open(host.Key(), direction, who.Name, site)
+	if host.HTTP && direction == inward {
+		h.passRequests(ctx, host, who.Name, c, local)
+	} else {
+		Copy(c, local)
+	}
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"strings"
 	"sync"
@@ -55,8 +56,9 @@ func (d *directory) providers(c fleet.SiteID, key string) ([]broker.Provider, bo
 // surroundings is a site's cluster.
 type surroundings struct {
 	mu      sync.Mutex
-	ports   map[string]int // by key, of what is published
-	service string         // address of what serves; empty: nothing does
+	ports   map[string]int    // by key, of what is published
+	service string            // address of what serves; empty: nothing does
+	all     map[string]string // the same by SERVICE:PORT; nil: there is the one
 	dialled int
 }
 
@@ -75,10 +77,13 @@ func (s *surroundings) Publish(_ context.Context, list []hosts.Published) (map[s
 	return failed, nil
 }
 
-func (s *surroundings) Dial(ctx context.Context, _ *vhost.Host) (net.Conn, error) {
+func (s *surroundings) Dial(ctx context.Context, h *vhost.Host) (net.Conn, error) {
 	s.mu.Lock()
 	s.dialled++
 	addr := s.service
+	if s.all != nil {
+		addr = s.all[fmt.Sprintf("%s:%d", h.Service, h.ServicePort)]
+	}
 	s.mu.Unlock()
 	if addr == "" {
 		return nil, errors.New("connection refused")
@@ -97,6 +102,18 @@ func (s *surroundings) serve(addr string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.service = addr
+}
+
+func (s *surroundings) serveAll(all map[string]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = maps.Clone(all)
+}
+
+func (s *surroundings) dials() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dialled
 }
 
 // site is an agent with hosts that runs.

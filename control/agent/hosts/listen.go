@@ -103,7 +103,11 @@ func (l *listener) serve(ctx context.Context, local net.Conn) error {
 			l.h.tried(host.Key(), outward, nil)
 			stop := context.AfterFunc(ctx, func() { service.Close(); local.Close() })
 			defer stop()
-			Copy(l.h.meter.open(host.Key(), outward, own.Name, service), local)
+			if host.HTTP {
+				l.h.passRequests(ctx, host, own.Name, l.h.meter.open(host.Key(), outward, own.Name, local).turned(), service)
+			} else {
+				Copy(l.h.meter.open(host.Key(), outward, own.Name, service), local)
+			}
 			return nil
 		}
 	}
@@ -114,7 +118,7 @@ func (l *listener) serve(ctx context.Context, local net.Conn) error {
 		return err
 	}
 	var who fleet.SiteID
-	return l.h.carry(ctx, host.Key(), outward, tls.Client(raw, l.h.peer(host.Tenant, host.Providers, &who)), &who, local)
+	return l.h.carry(ctx, host, outward, tls.Client(raw, l.h.peer(host.Tenant, host.Providers, &who)), &who, local)
 }
 
 // Copy passes on between two connections until both directions have ended, and closes both.

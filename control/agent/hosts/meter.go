@@ -60,7 +60,7 @@ func newMeter() *meter {
 }
 
 // open counts a connection and what passes over it, until it is closed.
-func (m *meter) open(host, direction, peer string, c net.Conn) net.Conn {
+func (m *meter) open(host, direction, peer string, c net.Conn) *measured {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	key := linkKey{host, direction, peer}
@@ -77,7 +77,7 @@ func (m *meter) open(host, direction, peer string, c net.Conn) net.Conn {
 	}
 	l.open++
 	l.used = time.Now()
-	return &measured{Conn: c, meter: m, link: l}
+	return &measured{Conn: c, meter: m, link: l, sent: &l.sent, received: &l.received}
 }
 
 // makeRoomLocked forgets the link that has not been used for longest; false: all are.
@@ -175,20 +175,27 @@ func (h *Hosts) Collect(ch chan<- prometheus.Metric) {
 // measured is a connection that is counted.
 type measured struct {
 	net.Conn
-	meter *meter
-	link  *link
-	once  sync.Once
+	meter          *meter
+	link           *link
+	sent, received *atomic.Uint64 // of the link
+	once           sync.Once
+}
+
+// turned counts as sent what is read, of a connection on this side of the link.
+func (c *measured) turned() *measured {
+	c.sent, c.received = c.received, c.sent
+	return c
 }
 
 func (c *measured) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.link.received.Add(uint64(n))
+	c.received.Add(uint64(n))
 	return n, err
 }
 
 func (c *measured) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
-	c.link.sent.Add(uint64(n))
+	c.sent.Add(uint64(n))
 	return n, err
 }
 

@@ -30,13 +30,19 @@ type VirtualHost struct {
 
 // VirtualHostProtocol is what is spoken with a virtual host.
 //
-// +kubebuilder:validation:Enum=TCP
+// +kubebuilder:validation:Enum=TCP;HTTP
 type VirtualHostProtocol string
 
-// ProtocolTCP is the one there is: what is spoken over it is the applications' business.
-const ProtocolTCP VirtualHostProtocol = "TCP"
+const (
+	// ProtocolTCP passes on connections: what is spoken over them is the applications' business.
+	ProtocolTCP VirtualHostProtocol = "TCP"
+	// ProtocolHTTP passes on requests, of HTTP/1.1 and HTTP/2 without TLS, each by its routes.
+	ProtocolHTTP VirtualHostProtocol = "HTTP"
+)
 
 // VirtualHostSpec says what is reached, and where it is.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.routes) || size(self.routes) == 0 || (has(self.protocol) && self.protocol == 'HTTP')",message="routes: of HTTP alone: set protocol to HTTP"
 type VirtualHostSpec struct {
 	// Host is the name under which it is reached: on sites where it is advertised, a
 	// Service of this name stands in the namespace. Default: the object's own name.
@@ -44,7 +50,7 @@ type VirtualHostSpec struct {
 	// +kubebuilder:validation:Pattern=`^[a-z]([-a-z0-9]*[a-z0-9])?$`
 	// +optional
 	Host string `json:"host,omitempty"`
-	// Service of this namespace that serves it.
+	// Service of this namespace that serves it; with routes, what none of them is for.
 	Service VirtualHostService `json:"service"`
 	// VirtualSite whose sites serve it: NAMESPACE/NAME as the tenant's users type it, or
 	// NAME of one in the same namespace.
@@ -52,9 +58,33 @@ type VirtualHostSpec struct {
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	VirtualSite string `json:"virtualSite"`
+	// Protocol: TCP, or HTTP where requests are routed.
 	// +kubebuilder:default=TCP
 	// +optional
 	Protocol VirtualHostProtocol `json:"protocol,omitempty"`
+	// Routes lead requests to other Services of this namespace on the same sites. Of those
+	// that match, one with a host goes before one without, and then the longest path.
+	// +kubebuilder:validation:MaxItems=32
+	// +listType=atomic
+	// +optional
+	Routes []VirtualHostRoute `json:"routes,omitempty"`
+}
+
+// VirtualHostRoute leads some of the requests to a Service.
+type VirtualHostRoute struct {
+	// Host that the request is for, without a port; empty: any.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
+	// +optional
+	Host string `json:"host,omitempty"`
+	// Path with which that of the request begins, by whole segments: /api is for /api and
+	// /api/v1, and not for /apix. The Service gets it as it is. Default: /.
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^/[-a-zA-Z0-9._~!$&'()*+,;=:@/]*$`
+	// +optional
+	Path string `json:"path,omitempty"`
+	// Service of this namespace.
+	Service VirtualHostService `json:"service"`
 }
 
 // VirtualHostService is a Service and a port of it.

@@ -16,6 +16,7 @@ test("virtual hosts: the list, one of them with what its sites report, and back,
   await page.getByRole("link", { name: "shop/prices" }).press("Enter");
   await expect(page).toHaveURL(/\/virtual-hosts\/shop\/prices\?tenant=acme$/);
   await expect(page.getByRole("region", { name: "Served by" })).toContainText("price-list:80");
+  await expect(page.getByRole("list", { name: "Routes" }).getByRole("listitem")).toHaveText(["api.example.com/ → price-api:80", "/offers → offers:80"]);
   await expect(page.locator("[data-policy=pilots]")).toContainText("there is no virtual site shop/kiosks");
   await page.getByRole("button", { name: "Serve it" }).press("Enter");
   await expect(page).toHaveURL(/part=provides/);

@@ -6,7 +6,7 @@ const seedOf = (text) => [...text].reduce((n, c) => (Math.imul(n, 31) + c.charCo
 const NO_PROVIDER = "eu-1.example:7443: no site that serves shop/stock answers; site boston-04: service stock: connection refused";
 
 const HOSTS = [
-  { tenant: "acme", namespace: "shop", name: "prices", service: "price-list", servicePort: 80, virtualSite: "shared/old-hardware", policies: [["stores", ["shared/all-eu"]], ["pilots", ["shared/americas", "shop/kiosks"], "there is no virtual site shop/kiosks; the others count"]] },
+  { tenant: "acme", namespace: "shop", name: "prices", service: "price-list", servicePort: 80, routes: [["api.example.com", "/", "price-api"], ["", "/offers", "offers"]], virtualSite: "shared/old-hardware", policies: [["stores", ["shared/all-eu"]], ["pilots", ["shared/americas", "shop/kiosks"], "there is no virtual site shop/kiosks; the others count"]] },
   { tenant: "acme", namespace: "shop", name: "stock", host: "stock-global", service: "stock", servicePort: 5432, virtualSite: "shared/canary", fails: true, policies: [["stock-in-europe", ["shared/all-eu"]]] },
   { tenant: "acme", namespace: "shop", name: "ledger", service: "ledger-db", servicePort: 5432, virtualSite: "shared/canary", policies: [] },
   { tenant: "globex", namespace: "shop", name: "queue", host: "queue-global", service: "queue", servicePort: 4222, virtualSite: "shared/canary", policies: [["all", ["shared/all-eu"]]] },
@@ -35,7 +35,7 @@ export class MockHosts {
       const reason = !advertised ? "NotAdvertised" : providers.length === 0 ? "NoProvider" : online(providers) === 0 ? "NoProviderOnline" : "Reachable";
       const message = { NotAdvertised: `no site may reach it: make an AdvertisePolicy with spec.virtualHost ${h.name} and virtual sites that have members`, NoProvider: `the virtual site ${h.virtualSite} has no members, or does not exist`, NoProviderOnline: `none of the ${providers.length} sites that serve it is connected`, Reachable: `reached as ${host}:${h.servicePort} on ${consumers.length} sites; ${online(providers)} of ${providers.length} sites that serve it are connected` }[reason];
       return {
-        tenant: h.tenant, namespace: h.namespace, name: h.name, host, port: advertised ? h.servicePort : 0, service: h.service, servicePort: h.servicePort, virtualSite: h.virtualSite,
+        tenant: h.tenant, namespace: h.namespace, name: h.name, host, port: advertised ? h.servicePort : 0, service: h.service, servicePort: h.servicePort, protocol: h.routes ? "HTTP" : "TCP", routes: (h.routes ?? []).map(([host, path, service]) => ({ host, path, service, servicePort: 80 })), virtualSite: h.virtualSite,
         providers: providers.length, providersOnline: online(providers), consumers: consumers.length, createdAt: new Date(Date.now() - 20 * 24 * HOUR).toISOString(), ready: reason === "Reachable", reason, message,
         policies: h.policies.map(([name, virtualSites, fault = ""]) => ({ name, virtualSites, sites: this.members(h.tenant, virtualSites).length, fault })),
       };

@@ -1601,6 +1601,24 @@ export interface components {
              */
             service: string;
             servicePort: number;
+            /** @enum {string} */
+            protocol: "TCP" | "HTTP";
+            /** @description Of HTTP, what goes to other Services, in the order in which they are tried. */
+            routes: {
+                /**
+                 * @description Of the request; "": any
+                 * @example api.example.com
+                 */
+                host: string;
+                /**
+                 * @description With which that of the request begins
+                 * @example /v1
+                 */
+                path: string;
+                /** @example api */
+                service: string;
+                servicePort: number;
+            }[];
             /**
              * @description Whose sites serve it
              * @example shared/datacenters

@@ -4,7 +4,7 @@ import { addressOf, consumersOf, hostPath, linkQueries, partsOf, siteHostQueries
 
 const policy = (name: string, ...virtualSites: string[]) => ({ name, virtualSites, sites: 3, fault: "" });
 const db: VirtualHost = {
-  tenant: "acme", namespace: "shop", name: "db", host: "db-global", port: 5432, service: "db", servicePort: 5432, virtualSite: "shared/datacenters", providers: 2, providersOnline: 1, consumers: 5, createdAt: "2026-01-30T00:00:00Z",
+  tenant: "acme", namespace: "shop", name: "db", host: "db-global", port: 5432, service: "db", servicePort: 5432, protocol: "TCP", routes: [], virtualSite: "shared/datacenters", providers: 2, providersOnline: 1, consumers: 5, createdAt: "2026-01-30T00:00:00Z",
   ready: true, reason: "Reachable", message: "", policies: [policy("a", "shared/stores", "shop/kiosks"), policy("b", "shared/stores")],
 };
 

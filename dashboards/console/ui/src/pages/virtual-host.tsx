@@ -79,7 +79,7 @@ function Loaded({ host: h, part }: { host: VirtualHost; part: Part }) {
           {hostKey(h)}
         </h1>
         <p className="muted">
-          <code>{addressOf(h)}</code> · TCP · tenant {h.tenant} · made <Ago time={h.createdAt} />
+          <code>{addressOf(h)}</code> · {h.protocol} · tenant {h.tenant} · made <Ago time={h.createdAt} />
         </p>
         {!h.ready && <p>{h.message || "The control plane has not looked at it yet."}</p>}
       </header>
@@ -96,6 +96,15 @@ function Loaded({ host: h, part }: { host: VirtualHost; part: Part }) {
             <span className="muted small">
               by the Service <code>{h.service}:{h.servicePort}</code> of namespace {h.namespace}
             </span>
+            {h.routes.length > 0 && (
+              <ul className="small stack" style={{ gap: 2 }} aria-label="Routes">
+                {h.routes.map((r) => (
+                  <li key={r.host + r.path}>
+                    <code>{r.host + r.path}</code> <span className="muted">→</span> <code>{r.service}:{r.servicePort}</code>
+                  </li>
+                ))}
+              </ul>
+            )}
           </div>
         </section>
         <span className="host-arrow" aria-hidden>

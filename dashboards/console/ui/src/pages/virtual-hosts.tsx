@@ -111,6 +111,7 @@ function HostTable({ tenant, hosts, named }: { tenant: string; hosts: readonly V
                     </span>
                     <div className="muted small">
                       <code>{addressOf(h)}</code>
+                      {h.protocol !== "TCP" && ` · ${h.protocol}${h.routes.length > 0 ? `, ${plural(h.routes.length, "route")}` : ""}`}
                     </div>
                     {!h.ready && h.message && <div className="small host-fault">{h.message}</div>}
                   </th>
