@@ -63,29 +63,31 @@ func TestExpiredHealsByItself(t *testing.T) {
 // A version that control names before the regional shows that it is signed is waited for, and
 // not for ever.
 func TestWhatIsNotSignedYet(t *testing.T) {
-	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	answer := error(&bundle.Refused{What: "target agent/2.0.0", Err: bundle.ErrAbsent, Remedy: "publish it"})
-	m, err := New(Options{Component: "os", Driver: &stub{}, Path: filepath.Join(t.TempDir(), "os.json"), Now: func() time.Time { return now }, Fetch: func(context.Context, Wanted, func(int)) (string, error) {
-		return "fetched", answer
-	}})
-	if err != nil {
-		t.Fatal(err)
+	absent := error(&bundle.Refused{What: "target agent/2.0.0", Err: bundle.ErrAbsent, Remedy: "publish it"})
+	type step struct {
+		after  time.Duration
+		answer error
+		phase  Phase
 	}
-	for _, x := range []struct {
-		version string
-		after   time.Duration
-		answer  error
-		phase   Phase
-	}{
-		{"2.0.0", 0, answer, Downloading}, {"2.0.0", time.Minute, answer, Downloading}, {"2.0.0", time.Minute, nil, Installing},
-		{"3.0.0", 0, answer, Downloading}, {"3.0.0", signedWithin - time.Second, answer, Downloading}, {"3.0.0", time.Second, answer, Failed},
+	for name, steps := range map[string][]step{
+		"signed after a minute": {{0, absent, Downloading}, {time.Minute, absent, Downloading}, {0, nil, Installing}},
+		"never signed":          {{0, absent, Downloading}, {signedWithin - time.Second, absent, Downloading}, {time.Second, absent, Failed}},
 	} {
-		now, answer = now.Add(x.after), x.answer
-		for range 2 { // the first hears of it
-			_, _ = m.Step(t.Context(), Wanted{Version: x.version})
+		now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+		var answer error
+		m, err := New(Options{Component: "os", Driver: &stub{}, Path: filepath.Join(t.TempDir(), "os.json"), Now: func() time.Time { return now }, Fetch: func(context.Context, Wanted, func(int)) (string, error) {
+			return "fetched", answer
+		}})
+		if err != nil {
+			t.Fatal(err)
 		}
-		if s := m.Status(); s.Phase != x.phase {
-			t.Errorf("%s after another %s: %+v, want %s", x.version, x.after, s, x.phase)
+		_, _ = m.Step(t.Context(), Wanted{Version: "2.0.0"}) // it hears of it
+		for _, x := range steps {
+			now, answer = now.Add(x.after), x.answer
+			_, _ = m.Step(t.Context(), Wanted{Version: "2.0.0"})
+			if s := m.Status(); s.Phase != x.phase {
+				t.Errorf("%s: %+v, want %s", name, s, x.phase)
+			}
 		}
 	}
 }
