@@ -123,6 +123,7 @@ func (s *services) proxy(peer string) http.Handler {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			service, port := s.of(r.In)
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", net.JoinHostPort(service, strconv.Itoa(port)), r.In.Host
+			r.Out.URL.RawQuery = r.In.URL.RawQuery                                                                   // also what Go can't parse
 			for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} { // as over a connection that is passed on
 				if v, ok := r.In.Header[name]; ok {
 					r.Out.Header[name] = v

@@ -91,7 +91,7 @@ func TestRoutes(t *testing.T) {
 			proto := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[http2]
 			for url, want := range map[string]string{
 				"http://shop/":                        "web " + proto + " GET shop /",
-				"http://shop/apix?q=1":                "web " + proto + " GET shop /apix?q=1",
+				"http://shop/apix?q=1;r=%zz":          "web " + proto + " GET shop /apix?q=1;r=%zz",
 				"http://shop/api":                     "api " + proto + " GET shop /api",
 				"http://shop:80/api/v1/a%2Fb":         "api " + proto + " GET shop:80 /api/v1/a%2Fb",
 				"http://shop/api/v2/x":                "next " + proto + " GET shop /api/v2/x",
