@@ -181,9 +181,9 @@ func (h *Hosts) settle(ctx context.Context) bool {
 			delete(h.listeners, key)
 		}
 	}
-	known := map[string]bool{}
+	known := map[string]*vhost.Host{}
 	for key := range digests {
-		known[key] = true
+		known[key] = served[key]
 	}
 	h.meter.keep(known)
 	h.tell()
@@ -232,7 +232,10 @@ func (h *Hosts) tell() {
 }
 
 // tried counts an attempt at a host, and tells where it changes something.
-func (h *Hosts) tried(host, direction string, err error) {
+func (h *Hosts) tried(host, direction string, err error) { h.triedService(host, direction, "", err) }
+
+// triedService is tried, of the SERVICE:PORT of a route; empty: of none.
+func (h *Hosts) triedService(host, direction, service string, err error) {
 	result, why := resultOK, ""
 	if err != nil {
 		result, why = resultFailed, err.Error()
@@ -240,7 +243,7 @@ func (h *Hosts) tried(host, direction string, err error) {
 	if errors.Is(err, errNoPlace) {
 		result = resultLimit
 	}
-	if h.meter.attempt(host, direction, result, why) {
+	if h.meter.attempt(host, direction, service, result, why) {
 		h.tell()
 	}
 }
@@ -267,6 +270,13 @@ func (h *Hosts) place() (give func(), ok bool) {
 	default:
 		return nil, false
 	}
+}
+
+// serves is the host of a key that is served here; nil: there is none.
+func (h *Hosts) serves(key string) *vhost.Host {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.served[key]
 }
 
 // Open is agent.Options.OpenHost: a server asks for a connection to what this site serves.
@@ -316,7 +326,7 @@ func (h *Hosts) answer(ctx context.Context, server, id, key string, host *vhost.
 		err = h.carry(ctx, host, inward, tls.Server(raw, h.peer(host.Tenant, host.Consumers, &who)), &who, service)
 	}
 	if err != nil { // at the other site, or on the way
-		h.meter.attempt(key, inward, resultFailed, "")
+		h.meter.attempt(key, inward, "", resultFailed, "")
 	}
 	return err
 }
@@ -335,7 +345,7 @@ func (h *Hosts) carry(ctx context.Context, host *vhost.Host, direction string, s
 	defer stop()
 	c := h.meter.open(host.Key(), direction, who.Name, site)
 	if host.HTTP && direction == inward {
-		h.passRequests(ctx, host, who.Name, c, local)
+		h.passRequests(ctx, func() *vhost.Host { return h.serves(host.Key()) }, who.Name, c, local)
 	} else {
 		Copy(c, local)
 	}

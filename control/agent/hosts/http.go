@@ -2,6 +2,7 @@ package hosts
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"muster.dev/muster/internal/tunnel"
@@ -30,10 +30,10 @@ const (
 )
 
 // passRequests reads requests from a connection of another site, or of this one, and passes
-// each on to the Service of its route, until the connection or ctx ends. first is a
-// connection with the Service of no route.
-func (h *Hosts) passRequests(ctx context.Context, host *vhost.Host, peer string, conn, first net.Conn) {
-	services := &services{h: h, host: host, first: first}
+// each on to the Service of its route as routes are then, until the connection or ctx ends.
+// first is a connection with the Service of no route.
+func (h *Hosts) passRequests(ctx context.Context, current func() *vhost.Host, peer string, conn, first net.Conn) {
+	services := &services{h: h, current: current, first: first, since: time.Now()}
 	defer services.close()
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -50,15 +50,19 @@ func (h *Hosts) passRequests(ctx context.Context, host *vhost.Host, peer string,
 
 // services are connections with the Services of a host, on behalf of one connection.
 type services struct {
-	h    *Hosts
-	host *vhost.Host
+	h       *Hosts
+	current func() *vhost.Host // nil: it is not this site's any more
 
-	mu     sync.Mutex
-	first  net.Conn // nil: it is in use
-	failed atomic.Bool
+	mu    sync.Mutex
+	first net.Conn // nil: it is in use, or closed
+	since time.Time
 
 	one, two *http.Transport // HTTP/1.1 and HTTP/2
 }
+
+// firstWithin is how old the first connection may be to be taken: a Service closes one on
+// which nothing is said.
+const firstWithin = time.Second
 
 func (s *services) close() {
 	s.one.CloseIdleConnections()
@@ -76,39 +80,60 @@ func (s *services) takeFirst() net.Conn {
 	return c
 }
 
-// of is the Service of a request.
-func (s *services) of(req *http.Request) (service string, port int) {
+// serviceOf is the SERVICE:PORT of a request.
+func serviceOf(host *vhost.Host, req *http.Request) string {
 	name := req.Host
-	if host, _, err := net.SplitHostPort(name); err == nil {
-		name = host
+	if h, _, err := net.SplitHostPort(name); err == nil {
+		name = h
 	}
-	for i := range s.host.Routes {
-		if r := &s.host.Routes[i]; r.Matches(name, req.URL.Path) {
-			return r.Service, r.Port
+	for i := range host.Routes {
+		if r := &host.Routes[i]; r.Matches(name, req.URL.Path) {
+			return address(r.Service, r.Port)
 		}
 	}
-	return s.host.Service, s.host.ServicePort
+	return address(host.Service, host.ServicePort)
 }
+
+func address(service string, port int) string { return net.JoinHostPort(service, strconv.Itoa(port)) }
 
 // dial connects with SERVICE:PORT.
 func (s *services) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	service, text, _ := strings.Cut(addr, ":")
 	port, err := strconv.Atoi(text)
-	if err != nil {
-		return nil, err
+	host := s.current()
+	if err != nil || host == nil {
+		return nil, errors.Join(err, errNotServed)
 	}
-	if service == s.host.Service && port == s.host.ServicePort {
-		if c := s.takeFirst(); c != nil {
+	if c := s.takeFirst(); c != nil {
+		if addr == address(host.Service, host.ServicePort) && time.Since(s.since) < firstWithin {
 			return c, nil
 		}
+		c.Close()
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialWithin)
 	defer cancel()
-	c, err := s.h.o.Site.Dial(ctx, s.host.To(service, port))
+	c, err := s.h.o.Site.Dial(ctx, host.To(service, port))
 	if err != nil {
 		return nil, fmt.Errorf("service %s: %w", service, err)
 	}
 	return c, nil
+}
+
+var errNotServed = errors.New("it is not served here any more, or not for this site")
+
+// tried tells what came of a request to a Service, where that is news: connections are
+// counted, not requests.
+func (s *services) tried(addr string, err error) {
+	host := s.current()
+	if host == nil {
+		return
+	}
+	if addr == address(host.Service, host.ServicePort) {
+		addr = ""
+	}
+	if err != nil || s.h.meter.fails(host.Key(), inward, addr) {
+		s.h.triedService(host.Key(), inward, addr, err)
+	}
 }
 
 func (s *services) proxy(peer string) http.Handler {
@@ -121,8 +146,7 @@ func (s *services) proxy(peer string) http.Handler {
 		FlushInterval: -1, // what is streamed
 		ErrorLog:      slog.NewLogLogger(s.h.o.Logger.Handler(), slog.LevelDebug),
 		Rewrite: func(r *httputil.ProxyRequest) {
-			service, port := s.of(r.In)
-			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", net.JoinHostPort(service, strconv.Itoa(port)), r.In.Host
+			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", r.In.Context().Value(serviceKey{}).(string), r.In.Host
 			r.Out.URL.RawQuery = r.In.URL.RawQuery                                                                   // also what Go can't parse
 			for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} { // as over a connection that is passed on
 				if v, ok := r.In.Header[name]; ok {
@@ -131,26 +155,35 @@ func (s *services) proxy(peer string) http.Handler {
 			}
 			r.Out.Header.Set(SiteHeader, peer)
 		},
-		ModifyResponse: func(*http.Response) error {
-			if s.failed.CompareAndSwap(true, false) {
-				s.h.tried(s.host.Key(), inward, nil)
-			}
+		ModifyResponse: func(resp *http.Response) error {
+			s.tried(resp.Request.URL.Host, nil)
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, req *http.Request, err error) {
 			if req.Context().Err() == nil {
-				s.failed.Store(true)
-				s.h.tried(s.host.Key(), inward, err)
+				s.tried(req.URL.Host, err)
 			}
-			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-			w.WriteHeader(http.StatusBadGateway)
-			_, _ = io.WriteString(w, s.host.Key()+": "+clip(err.Error())+"\n")
+			fail(w, http.StatusBadGateway, clip(err.Error()))
 		},
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		host := s.current()
+		if host == nil || !host.Consumes(peer) {
+			fail(w, http.StatusForbidden, errNotServed.Error())
+			return
+		}
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is
-		p.ServeHTTP(w, req)
+		p.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), serviceKey{}, serviceOf(host, req))))
 	})
+}
+
+// serviceKey has the SERVICE:PORT of a request in its context.
+type serviceKey struct{}
+
+func fail(w http.ResponseWriter, code int, why string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = io.WriteString(w, "virtual host: "+why+"\n")
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

@@ -9,7 +9,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"muster.dev/muster/control/agent/hosts"
 	"muster.dev/muster/internal/testkit"
@@ -210,8 +212,106 @@ func TestARouteThatFails(t *testing.T) {
 		})
 	}
 	reachable("served here: service api: connection refused")
+	ask("http://shop/", http.StatusOK, "web") // which says nothing of the other
+	reachable("served here: service api: connection refused")
 	all["api:9090"] = webService(t, "api")
 	berlin.serveAll(all)
 	ask("http://shop/api", http.StatusOK, "api")
 	reachable("succeeded")
+}
+
+// Connections last, so that a route that is changed counts for those that are there, and so does
+// who may ask.
+func TestRoutesChangeBelowAConnection(t *testing.T) {
+	w := newWorld(t)
+	paris, berlin := startSite(t, acme("paris"), w.r), startSite(t, acme("berlin"), w.r)
+	berlin.serveAll(map[string]string{"web:8080": webService(t, "web"), "api:9090": webService(t, "api"), "next:1": webService(t, "next")})
+	host := shopHost()
+	w.tell(host)
+	testkit.EventuallyTrue(t, "it is published", func() bool { return paris.port("shop/web") != 0 })
+	var conn net.Conn
+	var in *bufio.Reader
+	ask := func() (int, string, error) {
+		fmt.Fprint(conn, "GET /api HTTP/1.1\r\nHost: shop\r\n\r\n")
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			return 0, "", err
+		}
+		b, err := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(b), err
+	}
+	testkit.Eventually(t, "a connection that is kept", func() error {
+		c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", paris.port("shop/web")), time.Minute)
+		if err != nil {
+			return err
+		}
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		conn, in = c, bufio.NewReader(c)
+		if _, _, err = ask(); err != nil {
+			c.Close()
+		}
+		return err
+	})
+	defer conn.Close()
+	eventually := func(code int, says string) {
+		t.Helper()
+		testkit.Eventually(t, says, func() error {
+			if got, body, err := ask(); got != code || !strings.Contains(body, says) {
+				return fmt.Errorf("%d %q, %w", got, body, err)
+			}
+			return nil
+		})
+	}
+	changed := shopHost()
+	changed.Routes = []vhost.Route{{Path: "/api", Service: "next", Port: 1}}
+	w.tell(changed)
+	eventually(http.StatusOK, "next")
+	changed = shopHost()
+	changed.Consumers = []string{"berlin"}
+	w.tell(changed)
+	eventually(http.StatusForbidden, "not for this site")
+}
+
+// firstHangsUp closes the first connection that it accepts.
+type firstHangsUp struct {
+	net.Listener
+	once sync.Once
+}
+
+// Accept implements net.Listener.
+func (l *firstHangsUp) Accept() (net.Conn, error) {
+	l.once.Do(func() {
+		if c, err := l.Listener.Accept(); err == nil {
+			c.Close()
+		}
+	})
+	return l.Listener.Accept()
+}
+
+// Who asks for a route first and then for what has none does not get the connection that was made
+// before there was a request, which the Service may have closed.
+func TestServiceThatHungUp(t *testing.T) {
+	w := newWorld(t)
+	paris, berlin := startSite(t, acme("paris"), w.r), startSite(t, acme("berlin"), w.r)
+	web := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "web") }))
+	web.Listener = &firstHangsUp{Listener: web.Listener}
+	web.Start()
+	defer web.Close()
+	berlin.serveAll(map[string]string{"web:8080": web.Listener.Addr().String(), "api:9090": webService(t, "api")})
+	w.tell(shopHost())
+	testkit.EventuallyTrue(t, "it is published", func() bool { return paris.port("shop/web") != 0 })
+	c := paris.clientOf(t, "shop/web", false)
+	for _, path := range []string{"/api", "/"} {
+		testkit.Eventually(t, path, func() error {
+			resp, err := c.Get("http://shop" + path)
+			if err != nil { // the regional does not know yet
+				return err
+			}
+			defer resp.Body.Close()
+			if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+				t.Fatalf("%s: %d, %v", path, resp.StatusCode, err)
+			}
+			return nil
+		})
+	}
 }

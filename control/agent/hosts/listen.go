@@ -104,7 +104,7 @@ func (l *listener) serve(ctx context.Context, local net.Conn) error {
 			stop := context.AfterFunc(ctx, func() { service.Close(); local.Close() })
 			defer stop()
 			if host.HTTP {
-				l.h.passRequests(ctx, host, own.Name, l.h.meter.open(host.Key(), outward, own.Name, local).turned(), service)
+				l.h.passRequests(ctx, l.current, own.Name, l.h.meter.open(host.Key(), outward, own.Name, local).turned(), service)
 			} else {
 				Copy(l.h.meter.open(host.Key(), outward, own.Name, service), local)
 			}

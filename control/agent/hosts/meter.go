@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"muster.dev/muster/internal/vhost"
 )
 
 // Which way a connection goes, seen from this site: the values of the label direction.
@@ -41,12 +43,15 @@ type meter struct {
 	mu       sync.Mutex
 	links    map[linkKey]*link
 	attempts map[attemptKey]uint64
-	failing  map[attemptKey]string // why the last attempt failed; without a result
+	failing  map[failKey]string // why the last attempt failed
 }
 
 type linkKey struct{ host, direction, peer string }
 
 type attemptKey struct{ host, direction, result string }
+
+// failKey has the SERVICE:PORT of a route; empty: it is about the host.
+type failKey struct{ host, direction, service string }
 
 // link is all connections over one host with one other site.
 type link struct {
@@ -56,7 +61,7 @@ type link struct {
 }
 
 func newMeter() *meter {
-	return &meter{links: map[linkKey]*link{}, attempts: map[attemptKey]uint64{}, failing: map[attemptKey]string{}}
+	return &meter{links: map[linkKey]*link{}, attempts: map[attemptKey]uint64{}, failing: map[failKey]string{}}
 }
 
 // open counts a connection and what passes over it, until it is closed.
@@ -96,11 +101,11 @@ func (m *meter) makeRoomLocked() bool {
 
 // attempt counts one, and why this site or what it asked failed; empty: nothing here is to
 // blame. changed: the condition has another status or text now.
-func (m *meter) attempt(host, direction, result, why string) (changed bool) {
+func (m *meter) attempt(host, direction, service, result, why string) (changed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.attempts[attemptKey{host, direction, result}]++
-	key := attemptKey{host: host, direction: direction}
+	key := failKey{host, direction, service}
 	before, was := m.failing[key]
 	if result == resultOK {
 		delete(m.failing, key)
@@ -113,13 +118,29 @@ func (m *meter) attempt(host, direction, result, why string) (changed bool) {
 	return !was || before != m.failing[key]
 }
 
-// keep forgets hosts that are not the site's any more.
-func (m *meter) keep(hosts map[string]bool) {
+// fails tells whether the last attempt failed.
+func (m *meter) fails(host, direction, service string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	maps.DeleteFunc(m.links, func(k linkKey, l *link) bool { return !hosts[k.host] && l.open == 0 })
-	maps.DeleteFunc(m.attempts, func(k attemptKey, _ uint64) bool { return !hosts[k.host] })
-	maps.DeleteFunc(m.failing, func(k attemptKey, _ string) bool { return !hosts[k.host] })
+	_, ok := m.failing[failKey{host, direction, service}]
+	return ok
+}
+
+// keep forgets hosts that are not the site's any more, and Services that nothing leads to;
+// nil: the host is not served here, or can't be read now.
+func (m *meter) keep(hosts map[string]*vhost.Host) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	gone := func(host string) bool {
+		_, ok := hosts[host]
+		return !ok
+	}
+	maps.DeleteFunc(m.links, func(k linkKey, l *link) bool { return gone(k.host) && l.open == 0 })
+	maps.DeleteFunc(m.attempts, func(k attemptKey, _ uint64) bool { return gone(k.host) })
+	maps.DeleteFunc(m.failing, func(k failKey, _ string) bool {
+		h := hosts[k.host]
+		return gone(k.host) || k.service != "" && h != nil && !slices.ContainsFunc(h.Routes, func(r vhost.Route) bool { return address(r.Service, r.Port) == k.service })
+	})
 }
 
 // condition is ConditionReachable; false: nothing was tried yet.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"testing"
+
+	"muster.dev/muster/internal/vhost"
 )
 
 // A site that talks with many others tells of the last ones, and of the others together.
@@ -28,8 +30,17 @@ func TestLinksAreBounded(t *testing.T) {
 	for _, c := range open {
 		c.Close()
 	}
-	m.attempt("shop/db", outward, resultFailed, "nobody is there")
-	m.keep(map[string]bool{})
+	m.attempt("shop/db", outward, "", resultFailed, "nobody is there")
+	m.attempt("shop/db", inward, "api:80", resultFailed, "it is down")
+	m.keep(map[string]*vhost.Host{"shop/db": {Routes: []vhost.Route{{Service: "api", Port: 80}}}})
+	if _, _, says, _ := m.condition(); says != "shop/db, served here: it is down; shop/db: nobody is there" {
+		t.Error(says)
+	}
+	m.keep(map[string]*vhost.Host{"shop/db": {}}) // without the route
+	if _, _, says, _ := m.condition(); says != "shop/db: nobody is there" {
+		t.Error(says)
+	}
+	m.keep(nil)
 	if _, _, _, known := m.condition(); known || len(m.links) != 0 || len(m.attempts) != 0 {
 		t.Errorf("a host that is gone is still told of: %v, %v", m.links, m.attempts)
 	}
