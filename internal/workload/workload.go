@@ -67,9 +67,15 @@ const (
 	Owned = "muster.dev/owned"
 	// Digest is the annotation that names the item that the object was made of.
 	Digest = "muster.dev/digest"
+	// Origin is the annotation that has the UID at the centre of what can't be changed: one
+	// that is made anew is another one, also with the same content.
+	Origin = "muster.dev/origin"
 	// FieldManager is who applies.
 	FieldManager = "muster-edge"
 )
+
+// MaxStatus is how large a status may be to be passed on to the centre, in bytes of JSON.
+const MaxStatus = 16 << 10
 
 // FlavorOf is a size of containers: the limits; requests are half of them.
 type FlavorOf struct {

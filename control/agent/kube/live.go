@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ type live struct {
 	uid      types.UID
 	rv       string
 	digest   string // by its annotation
+	origin   string // the same, of what it is at the centre
 	fields   uint64 // which fields workload.FieldManager applied and nobody has changed since
 	other    string // who changed anything of it last, beside the controllers
 	deleting bool
@@ -35,12 +37,9 @@ type live struct {
 	selector map[string]string // of its pods
 }
 
-// maxStatus is how large a status may be to be passed on, in bytes of JSON.
-const maxStatus = 64 << 10
-
 func liveOf(obj metav1.Object, gvk schema.GroupVersionKind) *live {
 	l := &live{
-		gvk: gvk, uid: obj.GetUID(), rv: obj.GetResourceVersion(), digest: obj.GetAnnotations()[workload.Digest],
+		gvk: gvk, uid: obj.GetUID(), rv: obj.GetResourceVersion(), digest: obj.GetAnnotations()[workload.Digest], origin: obj.GetAnnotations()[workload.Origin],
 		deleting: obj.GetDeletionTimestamp() != nil, child: metav1.GetControllerOf(obj) != nil, verdict: ready(),
 	}
 	l.fields, l.other = managed(obj.GetManagedFields())
@@ -51,9 +50,7 @@ func liveOf(obj metav1.Object, gvk schema.GroupVersionKind) *live {
 	l.verdict = judge(u)
 	o := object(u.Object)
 	if status, ok := o["status"].(map[string]any); ok && len(status) > 0 {
-		if b, err := json.Marshal(status); err == nil && len(b) <= maxStatus {
-			l.status = b
-		}
+		l.status = passedOn(status)
 	}
 	if podSpecs[gvk.GroupKind()] != nil {
 		if labels, ok := o.at("spec", "selector", "matchLabels").(map[string]any); ok {
@@ -64,6 +61,32 @@ func liveOf(obj metav1.Object, gvk schema.GroupVersionKind) *live {
 		}
 	}
 	return l
+}
+
+// passedOn is a status as control takes it: of one that is too large, its conditions and what
+// is short.
+func passedOn(status map[string]any) []byte {
+	short := func(v any) bool {
+		switch v := v.(type) {
+		case string:
+			return len(v) <= 256
+		case map[string]any, []any:
+			return false
+		}
+		return true
+	}
+	for _, keep := range []func(string, any) bool{
+		func(string, any) bool { return true },
+		func(key string, v any) bool { return key == "conditions" || short(v) },
+		func(key string, _ any) bool { return key == "conditions" || key == "observedGeneration" },
+	} {
+		status = maps.Clone(status)
+		maps.DeleteFunc(status, func(key string, v any) bool { return !keep(key, v) })
+		if b, err := json.Marshal(status); err == nil && len(b) <= workload.MaxStatus {
+			return b
+		}
+	}
+	return nil
 }
 
 // managed digests the managed fields: whoever changes a field that was applied takes it

@@ -350,6 +350,25 @@ func TestTrimmed(t *testing.T) {
 	}
 }
 
+// Of a status that is too large the conditions get to the centre, and what is short.
+func TestLargeStatus(t *testing.T) {
+	large := strings.Repeat("x", workload.MaxStatus)
+	conditions := []any{map[string]any{"type": "Ready", "status": "True"}}
+	for name, c := range map[string]struct {
+		status map[string]any
+		want   string
+	}{
+		"small":                  {map[string]any{"phase": "Up", "nodes": []any{"a"}}, `{"nodes":["a"],"phase":"Up"}`},
+		"a long list":            {map[string]any{"phase": "Up", "replicas": int64(3), "nodes": []any{large}, "log": large, "conditions": conditions}, `{"conditions":[{"status":"True","type":"Ready"}],"phase":"Up","replicas":3}`},
+		"conditions that are so": {map[string]any{"phase": "Up", "conditions": []any{large}}, ""},
+	} {
+		n := len(c.status)
+		if got := string(passedOn(c.status)); got != c.want || len(c.status) != n {
+			t.Errorf("%s: %.200s", name, got)
+		}
+	}
+}
+
 func TestTroubleOfPods(t *testing.T) {
 	waiting := func(reason string, last *corev1.ContainerStateTerminated) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{

@@ -604,6 +604,18 @@ func TestOnASite(t *testing.T) {
 		})
 	})
 
+	t.Run("images that can't be pulled in time are tried again", func(t *testing.T) {
+		s.t = t
+		s.FailPull("nginx:10")
+		s.put(deployment("web", "nginx:10", 2, workload.Prepull, "true", workload.PrepullDeadline, "3s"))
+		s.is(web, workload.Failed, "the old version stays")
+		if image := s.deployment("web").Spec.Template.Spec.Containers[0].Image; image != "nginx:9" {
+			t.Errorf("%s runs before its image is there", image)
+		}
+		s.HealPull("nginx:10")
+		s.is(web, workload.Ready, "")
+	})
+
 	t.Run("logs, exec and removal of pods are served, and nothing else", func(t *testing.T) {
 		s.t = t
 		s.serves(t)
@@ -632,6 +644,56 @@ func TestOnASite(t *testing.T) {
 		if err != nil || j.Spec.Template.Spec.Containers[0].Image != "perl:2" {
 			t.Errorf("%v, %v", j.Spec, err)
 		}
+	})
+
+	t.Run("what can't be changed is another one when it is made anew", func(t *testing.T) {
+		s.t = t
+		job := func(origin string) string {
+			return fmt.Sprintf(`{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":"anew","namespace":%q%s},"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"perl"}]}}}}`, ns, origin)
+		}
+		of := func(uid string) string { return fmt.Sprintf(`,"annotations":{%q:%q}`, workload.Origin, uid) }
+		item := "Job.batch/" + ns + "/anew"
+		uid := func() types.UID {
+			j, err := s.Client.BatchV1().Jobs(ns).Get(ctx, "anew", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return j.UID
+		}
+		s.put(job("")) // by a control that did not say so
+		s.is(item, workload.Ready, "")
+		first := uid()
+		s.put(job(of("a")))
+		s.is(item, workload.Ready, "")
+		if uid() != first {
+			t.Error("it ran again because it is told whose it is")
+		}
+		s.put(job(of("b")))
+		s.is(item, workload.Ready, "")
+		if uid() == first {
+			t.Error("it did not run again")
+		}
+		fixed := func(uid, v string) string {
+			return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"fixed","namespace":%q%s},"immutable":true,"data":{"v":%q}}`, ns, of(uid), v)
+		}
+		item = "ConfigMap/" + ns + "/fixed"
+		s.put(fixed("a", "1"))
+		s.is(item, workload.Ready, "")
+		s.put(fixed("b", "2"))
+		s.is(item, workload.Ready, "")
+		if v := s.configMap("fixed").Data["v"]; v != "2" {
+			t.Errorf("it holds %q", v)
+		}
+	})
+
+	t.Run("what the site's Kubernetes does not know of a kind it does know", func(t *testing.T) {
+		s.t = t
+		item := "ConfigMap/" + ns + "/newer"
+		s.put(fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"newer","namespace":%q},"fromAnotherVersion":true}`, ns))
+		s.is(item, workload.Failed, "Invalid: the site's Kubernetes (v")
+		s.is(item, workload.Failed, ".fromAnotherVersion")
+		s.put(configMap("newer", "1"))
+		s.is(item, workload.Ready, "")
 	})
 
 	t.Run("an autoscaler's replicas are not put back", func(t *testing.T) {

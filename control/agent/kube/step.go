@@ -148,12 +148,14 @@ func (w *worker) bring(ctx context.Context, u *unit, su *savedUnit, try bool) er
 		work = false
 		u.look(u.again)
 	}
-	if work {
-		if updates && !su.RolledBack {
-			if pulled, err := w.prepull(ctx, u); err != nil || !pulled {
-				return err
-			}
+	if work && updates && !su.RolledBack {
+		pulled, err := w.prepull(ctx, u)
+		if err != nil {
+			return err
 		}
+		work = pulled
+	}
+	if work {
 		if err := w.act(ctx, u, su, todos); err != nil {
 			return err
 		}
@@ -349,20 +351,26 @@ func (w *worker) apply(ctx context.Context, it *item, digest string, why todo, d
 			l = liveOf(there, gvk)
 		}
 	}
+	replace := func() error {
+		if dryRun {
+			return nil
+		}
+		if err := w.cluster.remove(ctx, gvr, it.namespace, it.objName, l); err != nil {
+			return explain(err, gvk, w.Version())
+		}
+		return wait(reasonReplacing, "the old %s is removed for the new one", gvk.Kind)
+	}
+	if origin := obj.GetAnnotations()[workload.Origin]; l != nil && l.origin != "" && origin != "" && l.origin != origin {
+		return replace() // it was made anew at the centre
+	}
 	out, err := w.cluster.apply(ctx, gvr, obj, l != nil, dryRun)
 	switch {
 	case apierrors.IsConflict(err) && l == nil:
 		return clash(it) // made by somebody a moment ago
 	case apierrors.IsInvalid(err) && l != nil && gvk.Group == "batch" && gvk.Kind == "Job":
-		if dryRun {
-			return nil
-		}
 		// A Job can't be changed; control would have refused this change of it, too, so
 		// that there it is a new one.
-		if err := w.cluster.remove(ctx, gvr, it.namespace, it.objName, l); err != nil {
-			return explain(err, gvk, w.Version())
-		}
-		return wait(reasonReplacing, "the old Job is removed for the new one")
+		return replace()
 	case dryRun:
 		return explain(err, gvk, w.Version())
 	case err != nil:

@@ -50,7 +50,7 @@ func Carried(kind offered.Kind, object map[string]any) bool {
 // ownAnnotations say something to the centre alone, or are left by somebody who did
 // something with the object here.
 var ownAnnotations = []string{
-	workload.VirtualSites, workload.Overrides, workload.Flavor, workload.OfflineSites, workload.Digest, v1alpha1.AnnotationRollout,
+	workload.VirtualSites, workload.Overrides, workload.Flavor, workload.OfflineSites, workload.Digest, workload.Origin, v1alpha1.AnnotationRollout,
 	"kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/revision", "deprecated.daemonset.template.generation", "batch.kubernetes.io/job-tracking",
 	"pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller",
 }
@@ -68,6 +68,12 @@ func strip(kind offered.Kind, u map[string]any) {
 	}
 	labels[workload.Owned] = "true"
 	kept := map[string]any{"name": meta["name"], "namespace": meta["namespace"], "labels": labels}
+	if uid, ok := meta["uid"].(string); ok && uid != "" && (kind.Kind == "Job" && kind.Group == "batch" || u["immutable"] == true) {
+		if annotations == nil {
+			annotations = map[string]any{}
+		}
+		annotations[workload.Origin] = uid
+	}
 	if len(annotations) > 0 {
 		kept["annotations"] = annotations
 	}

@@ -44,7 +44,7 @@ type Limits struct {
 }
 
 // DefaultLimits are a site of a hundred nodes full of pods.
-var DefaultLimits = Limits{Objects: 20_000, ObjectBytes: 128 << 10, Events: 2_000, Workloads: 20_000, StatusBytes: 16 << 10}
+var DefaultLimits = Limits{Objects: 20_000, ObjectBytes: 128 << 10, Events: 2_000, Workloads: 20_000, StatusBytes: workload.MaxStatus}
 
 // Options of a Store.
 type Options struct {

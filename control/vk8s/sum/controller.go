@@ -301,7 +301,7 @@ func (c *Controller) write(ctx context.Context, item string) error {
 		}) {
 			return nil // as in any Kubernetes, that is its end
 		}
-		d.Status = Job(d, all, ignored, now)
+		d.Status = Job(d, version, p, all, ignored, now)
 		changed = !equality.Semantic.DeepEqual(was, d.Status)
 	case *batchv1.CronJob:
 		was := d.Status

@@ -147,7 +147,10 @@ func Words(all []place) map[string]any {
 			continue
 		}
 		status := parse[map[string]any](at)
-		maps.DeleteFunc(status, func(_ string, v any) bool {
+		maps.DeleteFunc(status, func(key string, v any) bool {
+			if key == "conditions" || key == "observedGeneration" { // which are ours
+				return true
+			}
 			word, isWord := v.(string)
 			_, isBool := v.(bool)
 			return !isBool && (!isWord || len(word) > maxWord)

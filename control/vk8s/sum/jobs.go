@@ -11,7 +11,7 @@ import (
 
 // Job sums one up: it is complete when it is on all sites, and failed when it is over on
 // all and failed on any.
-func Job(d *batchv1.Job, all, ignored []place, now metav1.Time) batchv1.JobStatus {
+func Job(d *batchv1.Job, version uint64, p Placement, all, ignored []place, now metav1.Time) batchv1.JobStatus {
 	out := batchv1.JobStatus{StartTime: d.Status.StartTime, CompletionTime: d.Status.CompletionTime}
 	complete, failed := 0, 0
 	var ready int32
@@ -24,20 +24,20 @@ func Job(d *batchv1.Job, all, ignored []place, now metav1.Time) batchv1.JobStatu
 		if s.StartTime != nil && out.StartTime == nil {
 			out.StartTime = &now
 		}
-		for _, c := range s.Conditions {
-			switch {
-			case c.Status != corev1.ConditionTrue || !at.applied():
-			case c.Type == batchv1.JobComplete:
-				complete++
-			case c.Type == batchv1.JobFailed:
-				failed++
-			}
+		is := func(kind batchv1.JobConditionType) bool { // of a site one, whatever it says
+			return at.applied() && slices.ContainsFunc(s.Conditions, func(c batchv1.JobCondition) bool { return c.Type == kind && c.Status == corev1.ConditionTrue })
+		}
+		switch {
+		case is(batchv1.JobFailed):
+			failed++
+		case is(batchv1.JobComplete):
+			complete++
 		}
 	}
 	out.Ready = &ready
 	v := judge(all, ignored)
 	conditions := conditionsOf(v)
-	over := v.sites > 0 && complete+failed == v.sites && out.Active == 0
+	over := v.sites > 0 && complete+failed == v.sites && out.Active == 0 && p.Version >= version
 	if over && out.StartTime == nil {
 		out.StartTime = &now
 	}

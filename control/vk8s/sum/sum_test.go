@@ -137,7 +137,7 @@ func TestOtherKinds(t *testing.T) {
 		}
 		states[id("paris")].Status = []byte(`{"succeeded":1,"startTime":"2026-01-01T00:00:00Z","conditions":[{"type":"Complete","status":"True"}]}`)
 		states[id("rome")].Status = fmt.Appendf(nil, `{"succeeded":1,"conditions":[{"type":%q,"status":"True"}]}`, other)
-		s := Job(&batchv1.Job{}, all, nil, metav1.Now())
+		s := Job(&batchv1.Job{}, 7, p, all, nil, metav1.Now())
 		has := false
 		for _, c := range s.Conditions {
 			has = has || c.Type == want && c.Status == corev1.ConditionTrue
@@ -148,10 +148,35 @@ func TestOtherKinds(t *testing.T) {
 	}
 }
 
+// A Job is over when each site says so, once, of what the Job is now.
+func TestAJobIsOverOnce(t *testing.T) {
+	p, states, online := world(site{name: "paris", has: "new", state: workload.Ready}, site{name: "rome", has: "new", state: workload.Progressing})
+	all, _ := places(p, states, online, false)
+	over := func(version uint64) bool {
+		s := Job(&batchv1.Job{}, version, p, all, nil, metav1.Now())
+		return slices.ContainsFunc(s.Conditions, func(c batchv1.JobCondition) bool {
+			return c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue
+		})
+	}
+	complete := `{"type":"Complete","status":"True"}`
+	states[id("paris")].Status = []byte(`{"conditions":[` + complete + `,` + complete + `]}`)
+	if over(p.Version) {
+		t.Error("one site speaks for both")
+	}
+	states[id("rome")].Status = []byte(`{"conditions":[` + complete + `]}`)
+	if !over(p.Version) {
+		t.Error("it is over on both")
+	}
+	if over(p.Version + 1) {
+		t.Error("what sites say is of the Job before")
+	}
+}
+
 // FuzzStatus: whatever status a site sends, sums stay in bounds.
 func FuzzStatus(f *testing.F) {
 	f.Add([]byte(`{"replicas":2147483647,"readyReplicas":-5,"conditions":[{}]}`))
 	f.Add([]byte(`[`))
+	f.Add([]byte(`{"conditions":"none","observedGeneration":true}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, states, online := world(site{name: "a", has: "new", state: workload.Ready}, site{name: "b", has: "new", state: workload.Ready})
 		for _, s := range states {
@@ -166,7 +191,14 @@ func FuzzStatus(f *testing.F) {
 			t.Errorf("%+v", s)
 		}
 		StatefulSet(&appsv1.StatefulSet{}, 1, p, all, nil, now)
-		Job(&batchv1.Job{}, all, nil, now)
+		if s := Job(&batchv1.Job{}, 1, p, all, nil, now); s.Active < 0 || s.Succeeded < 0 || s.Failed < 0 {
+			t.Errorf("%+v", s)
+		}
+		for key := range Words(all) {
+			if key == "conditions" || key == "observedGeneration" {
+				t.Errorf("a site says %s", key)
+			}
+		}
 	})
 }
 
