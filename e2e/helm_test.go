@@ -4,15 +4,32 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/kubectl"
 )
+
+// migrate is a hook, the same at each upgrade.
+const migrate = `apiVersion: batch/v1
+kind: Job
+metadata:
+  name: {{ .Release.Name }}-migrate
+  annotations:
+    helm.sh/hook: post-install,post-upgrade
+    helm.sh/hook-delete-policy: before-hook-creation
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: migrate, image: migrate}]
+`
 
 // testHelm: the chart that helm create makes, which charts begin as, is installed through the
 // virtual Kubernetes as it is, upgraded, put back when a version does not come up, and removed;
@@ -58,10 +75,30 @@ func testHelm(t *testing.T, f *clusters) {
 		}
 	}
 	helm("create", chart)
+	if err := os.WriteFile(filepath.Join(chart, "templates", "migrate.yaml"), []byte(migrate), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// A hook has run on all sites when Helm goes on, at each upgrade once more.
+	hooks := map[types.UID]string{}
+	hook := func(when string) {
+		t.Helper()
+		for name, site := range f.sites {
+			job, err := site.Client.BatchV1().Jobs(shopNamespace).Get(t.Context(), "demo-migrate", metav1.GetOptions{})
+			if err != nil || job.Status.Succeeded != 1 {
+				t.Fatalf("%s of %s: %+v, %v", when, name, job.Status, err)
+			}
+			if before, ok := hooks[job.UID]; ok {
+				t.Errorf("%s of %s is that of the %s", when, name, before)
+			}
+			hooks[job.UID] = when
+		}
+	}
 	helm("install", "demo", chart, "--set", "image.tag=1.27", "--wait", "--timeout", "2m")
 	runs("nginx:1.27", 1)
+	hook("install")
 	helm("upgrade", "demo", chart, "--set", "image.tag=1.28,replicaCount=2,autoscaling.enabled=false,ingress.enabled=true", "--wait", "--timeout", "2m")
 	runs("nginx:1.28", 2)
+	hook("upgrade")
 	for name, site := range f.sites {
 		if _, err := site.Client.NetworkingV1().Ingresses(shopNamespace).Get(t.Context(), "demo-starter", metav1.GetOptions{}); err != nil {
 			t.Errorf("the Ingress on %s: %v", name, err)
@@ -77,13 +114,18 @@ func testHelm(t *testing.T, f *clusters) {
 		t.Errorf("its history:\n%s", out)
 	}
 	helm("uninstall", "demo", "--wait", "--timeout", "2m")
+	background := metav1.DeletePropagationBackground
+	if err := f.kube.BatchV1().Jobs(shopNamespace).Delete(t.Context(), "demo-migrate", metav1.DeleteOptions{PropagationPolicy: &background}); err != nil { // Helm leaves hooks
+		t.Error(err)
+	}
 	testkit.Eventually(t, "nothing of it is left on any site", func() error {
 		for name, site := range f.sites {
 			_, deployment := site.Client.AppsV1().Deployments(shopNamespace).Get(t.Context(), "demo-starter", metav1.GetOptions{})
 			_, service := site.Client.CoreV1().Services(shopNamespace).Get(t.Context(), "demo-starter", metav1.GetOptions{})
 			_, account := site.Client.CoreV1().ServiceAccounts(shopNamespace).Get(t.Context(), "demo-starter", metav1.GetOptions{})
-			if !apierrors.IsNotFound(deployment) || !apierrors.IsNotFound(service) || !apierrors.IsNotFound(account) {
-				return fmt.Errorf("%s: %v, %v, %v", name, deployment, service, account)
+			_, job := site.Client.BatchV1().Jobs(shopNamespace).Get(t.Context(), "demo-migrate", metav1.GetOptions{})
+			if !apierrors.IsNotFound(deployment) || !apierrors.IsNotFound(service) || !apierrors.IsNotFound(account) || !apierrors.IsNotFound(job) {
+				return fmt.Errorf("%s: %v, %v, %v, %v", name, deployment, service, account, job)
 			}
 		}
 		return nil
