@@ -71,6 +71,7 @@ func TestKubernetes(t *testing.T) {
 	t.Run("a name clash", func(t *testing.T) { testClash(t, f) })
 	t.Run("a site whose API server was down", func(t *testing.T) { testOutage(t, f) })
 	t.Run("a site that joins later", func(t *testing.T) { testLateSite(t, f) })
+	t.Run("all kinds", func(t *testing.T) { testKinds(t, f) })
 	t.Run("Helm", func(t *testing.T) { testHelm(t, f) })
 	t.Run("delete", func(t *testing.T) { testDelete(t, f) })
 }
@@ -183,12 +184,17 @@ func testClash(t *testing.T, f *clusters) {
 			return err
 		}
 		conditions, _, _ := unstructured.NestedSlice(site.Object, "status", "conditions")
+		said := 0
 		for _, c := range conditions {
-			if said := fmt.Sprint(c); strings.Contains(said, "settings") {
-				return nil
+			if strings.Contains(fmt.Sprint(c), "settings") {
+				said++
 			}
 		}
-		return fmt.Errorf("conditions of the site: %v", conditions)
+		status := f.muster("vk8s", "status", "shop/prod", "configmap/settings", "-T", "main")
+		if said != 1 || !strings.Contains(status, "NameClash") || !strings.Contains(status, "is not Muster's") || strings.Count(status, "Ready") != 1 {
+			return fmt.Errorf("conditions of the site: %v; of the object:\n%s", conditions, status)
+		}
+		return nil
 	})
 	if got, err := whose("paris"); err != nil || got != "theirs" {
 		t.Errorf("paris: %q, %v", got, err)
@@ -199,6 +205,9 @@ func testClash(t *testing.T, f *clusters) {
 	testkit.Eventually(t, "it comes once the way is free", func() error {
 		if got, err := whose("paris"); err != nil || got != "ours" {
 			return fmt.Errorf("paris: %q, %v", got, err)
+		}
+		if status := f.muster("vk8s", "status", "shop/prod", "configmap/settings", "-T", "main"); strings.Contains(status, "NameClash") || strings.Count(status, "Ready") != 2 {
+			return fmt.Errorf("of the object:\n%s", status)
 		}
 		return nil
 	})
@@ -483,6 +492,16 @@ func (f *clusters) muster(args ...string) string {
 		f.t.Fatalf("muster %s: %v\n%s", strings.Join(args[:2], " "), err, stderr.String())
 	}
 	return strings.TrimSpace(string(out))
+}
+
+// shopConfig is the file of a kubeconfig of the virtual Kubernetes.
+func (f *clusters) shopConfig() string {
+	f.t.Helper()
+	file := f.path("shop.kubeconfig")
+	if err := os.WriteFile(file, []byte(f.muster("vk8s", "kubeconfig", "shop/prod", "-T", "main")), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+	return file
 }
 
 // create makes all objects of a manifest.

@@ -37,14 +37,16 @@ const annotationRevision = "deployment.kubernetes.io/revision"
 // defaultHistory is how many former templates are kept, as Kubernetes does.
 const defaultHistory = 10
 
-// fewest is how many of the pods that it wants the site has that has fewest. Sites that
+// fewest is how many of the pods that it wants, of the newest version, the site has that has fewest. Sites that
 // the workload's annotation leaves out are not among all.
 func fewest(all []place, desired int32) int32 {
 	least := desired
 	for _, at := range all {
 		ready := int32(0)
 		if at.applied() {
-			ready = positive(parse[appsv1.DeploymentStatus](at).ReadyReplicas)
+			s := parse[appsv1.DeploymentStatus](at)
+			old := max(0, positive(s.Replicas)-positive(s.UpdatedReplicas)) // which are the ready ones, for all that is known
+			ready = max(0, positive(s.ReadyReplicas)-old)
 		}
 		least = min(least, ready)
 	}

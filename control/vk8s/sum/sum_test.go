@@ -172,6 +172,23 @@ func TestAJobIsOverOnce(t *testing.T) {
 	}
 }
 
+// Pods of the version before that are ready don't make the newest ReplicaSet so.
+func TestFewestAreOfTheNewestVersion(t *testing.T) {
+	p, states, online := world(site{name: "paris", has: "new", state: workload.Ready, replicas: 2, live: 2}, site{name: "rome", has: "new", state: workload.Progressing})
+	for status, want := range map[string]int32{
+		`{"replicas":2,"updatedReplicas":1,"readyReplicas":1}`: 0,
+		`{"replicas":3,"updatedReplicas":2,"readyReplicas":2}`: 1,
+		`{"replicas":2,"updatedReplicas":2,"readyReplicas":2}`: 2,
+		`{"replicas":1,"updatedReplicas":9,"readyReplicas":1}`: 1,
+	} {
+		states[id("rome")].Status = []byte(status)
+		all, _ := places(p, states, online, false)
+		if got := fewest(all, 2); got != want {
+			t.Errorf("%s: %d, want %d", status, got, want)
+		}
+	}
+}
+
 // FuzzStatus: whatever status a site sends, sums stay in bounds.
 func FuzzStatus(f *testing.F) {
 	f.Add([]byte(`{"replicas":2147483647,"readyReplicas":-5,"conditions":[{}]}`))
