@@ -33,7 +33,7 @@ spec:
 
 // testHelm: the chart that helm create makes, which charts begin as, is installed through the
 // virtual Kubernetes as it is, upgraded, put back when a version does not come up, and removed;
-// what --wait waits for is all sites. Helm 4 waits otherwise unless it is told (docs/vk8s.md).
+// what --wait waits for is all sites.
 func testHelm(t *testing.T, f *clusters) {
 	bin, home, chart := kubectl.Helm(t), t.TempDir(), f.path("starter")
 	kubeconfig := f.shopConfig()
@@ -90,10 +90,10 @@ func testHelm(t *testing.T, f *clusters) {
 			hooks[job.UID] = when
 		}
 	}
-	helm("install", "demo", chart, "--set", "image.tag=1.27", "--wait=legacy", "--timeout", "2m")
+	helm("install", "demo", chart, "--set", "image.tag=1.27", "--wait", "--timeout", "2m")
 	runs("nginx:1.27", 1)
 	hook("install")
-	helm("upgrade", "demo", chart, "--set", "image.tag=1.28,replicaCount=2,autoscaling.enabled=false,ingress.enabled=true", "--wait=legacy", "--timeout", "2m")
+	helm("upgrade", "demo", chart, "--set", "image.tag=1.28,replicaCount=2,autoscaling.enabled=false,ingress.enabled=true", "--wait", "--timeout", "2m")
 	runs("nginx:1.28", 2)
 	hook("upgrade")
 	for name, site := range f.sites {
@@ -102,15 +102,15 @@ func testHelm(t *testing.T, f *clusters) {
 		}
 	}
 	f.sites["lyon"].FailPull("nginx:9")
-	if out, err := try("upgrade", "demo", chart, "--set", "image.tag=9", "--wait=legacy", "--timeout", "5s"); err == nil {
+	if out, err := try("upgrade", "demo", chart, "--set", "image.tag=9", "--wait", "--timeout", "5s"); err == nil {
 		t.Errorf("an upgrade that does not come up on one site succeeds:\n%s", out)
 	}
-	helm("rollback", "demo", "2", "--wait=legacy", "--timeout", "2m")
+	helm("rollback", "demo", "2", "--wait", "--timeout", "2m")
 	runs("nginx:1.28", 2)
 	if out := helm("history", "demo"); !strings.Contains(out, "Rollback to 2") {
 		t.Errorf("its history:\n%s", out)
 	}
-	helm("uninstall", "demo", "--wait=legacy", "--timeout", "2m")
+	helm("uninstall", "demo", "--wait", "--timeout", "2m")
 	background := metav1.DeletePropagationBackground
 	if err := f.kube.BatchV1().Jobs(shopNamespace).Delete(t.Context(), "demo-migrate", metav1.DeleteOptions{PropagationPolicy: &background}); err != nil { // Helm leaves hooks
 		t.Error(err)

@@ -166,7 +166,7 @@ func TestKubectl(t *testing.T) {
 		Virtual: func(ns, name string) (vk8s.Virtual, bool) {
 			return vk8s.Virtual{Namespace: ns, Name: name, Tenant: "vk"}, ns == mine && name == "vk8s"
 		},
-		Desired: c.Desired, Usage: true,
+		Pods: c.Pods, Usage: true,
 		Mirrored: store.Handler(status.HandlerOptions{Tables: apiserver.Tables(), Scope: func(ctx context.Context) (status.Scope, bool) {
 			v, ok := vk8s.VirtualOf(ctx)
 			return status.Scope{Namespace: v.Namespace, Tenant: v.Tenant}, ok

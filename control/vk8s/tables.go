@@ -3,35 +3,51 @@ package vk8s
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+
+	"muster.dev/muster/internal/workload"
 )
 
-// counted are the columns of kubectl's tables that say how many of how many, where the
-// stock API server takes the second figure from the spec: what one site should have, and
-// not all of them together.
-var counted = map[schema.GroupResource]string{
-	{Group: "apps", Resource: "deployments"}:  "Ready",
-	{Group: "apps", Resource: "statefulsets"}: "Ready",
-	{Group: "batch", Resource: "jobs"}:        "Completions",
+// counted are the columns of kubectl's tables that tell of pods, where the stock API server
+// speaks in terms of the spec: of one site, and not of all of them together.
+var counted = map[schema.GroupResource]map[string]func(cell string, p workload.Pods) string{
+	{Group: "apps", Resource: "deployments"}: {
+		"Ready":      func(_ string, p workload.Pods) string { return fmt.Sprintf("%d/%d", p.Ready, p.Desired) },
+		"Up-to-date": func(_ string, p workload.Pods) string { return strconv.Itoa(p.Updated) },
+		"Available":  func(_ string, p workload.Pods) string { return strconv.Itoa(p.Available) },
+	},
+	{Group: "apps", Resource: "statefulsets"}: {
+		"Ready": func(_ string, p workload.Pods) string { return fmt.Sprintf("%d/%d", p.Ready, p.Desired) },
+	},
+	{Group: "batch", Resource: "jobs"}: {
+		"Completions": func(cell string, p workload.Pods) string {
+			done, of, _ := strings.Cut(cell, "/")
+			_, more, some := strings.Cut(of, " ") // "0/1 of 3": a Job that three pods work at
+			if some {
+				more = " " + more
+			}
+			return done + "/" + strconv.Itoa(p.Desired) + more
+		},
+	},
 }
 
 // fleetTables has tables of a resource tell what the whole fleet should have. It returns a
 // writer for the stock API server's answer to req, which it may change, and what is to be
 // called when that is written; w itself where there is nothing to change.
 func (b Backend) fleetTables(w http.ResponseWriter, req *http.Request, c call) (_ http.ResponseWriter, end func()) {
-	column := counted[c.gvr.GroupResource()]
-	if column == "" || b.Desired == nil || c.sub != "" || !reads(req.Method) || req.Header.Get("Upgrade") != "" || !strings.Contains(req.Header.Get("Accept"), "as=Table") {
+	columns := counted[c.gvr.GroupResource()]
+	if columns == nil || b.Pods == nil || c.sub != "" || !reads(req.Method) || req.Header.Get("Upgrade") != "" || !strings.Contains(req.Header.Get("Accept"), "as=Table") {
 		return w, func() {}
 	}
 	req.Header.Del("Accept-Encoding") // it is read here
-	t := &tableWriter{ResponseWriter: w, lines: isWatch(req), column: column, at: -1, desired: func(name string) (int, bool) { return b.Desired(c.gvr.GroupResource(), c.namespace, name) }}
+	t := &tableWriter{ResponseWriter: w, lines: isWatch(req), columns: columns, pods: func(name string) (workload.Pods, bool) { return b.Pods(c.gvr.GroupResource(), c.namespace, name) }}
 	return responsewriter.WrapForHTTP1Or2(t), t.end
 }
 
@@ -40,15 +56,15 @@ func isWatch(req *http.Request) bool {
 	return err == nil && on
 }
 
-// tableWriter changes one column of the tables that are written to it: one document, or
+// tableWriter changes columns of the tables that are written to it: one document, or
 // one event of a watch on each line.
 type tableWriter struct {
 	http.ResponseWriter
 	lines   bool
-	column  string
-	desired func(name string) (int, bool)
+	columns map[string]func(cell string, p workload.Pods) string
+	pods    func(name string) (workload.Pods, bool)
 
-	at      int // of the column; -1: no table has told yet
+	at      map[int]func(cell string, p workload.Pods) string // by where the column is; nil: no table has told yet
 	pending bytes.Buffer
 }
 
@@ -110,28 +126,27 @@ func (t *tableWriter) table(doc []byte) []byte {
 	if json.Unmarshal(doc, &table) != nil || table.Kind != "Table" {
 		return doc
 	}
-	// The first event of a watch alone tells of the columns.
-	if i := slices.IndexFunc(table.ColumnDefinitions, func(d metav1.TableColumnDefinition) bool { return d.Name == t.column }); i >= 0 {
-		t.at = i
-	}
-	if t.at < 0 {
-		return doc
+	if len(table.ColumnDefinitions) > 0 { // the first event of a watch alone tells of the columns
+		t.at = map[int]func(string, workload.Pods) string{}
+		for i, d := range table.ColumnDefinitions {
+			if cell := t.columns[d.Name]; cell != nil {
+				t.at[i] = cell
+			}
+		}
 	}
 	for _, row := range table.Rows {
-		if len(row.Cells) <= t.at {
+		if len(row.Cells) == 0 {
 			continue
 		}
 		name, _ := row.Cells[0].(string) // as of all stock kinds
-		cell, _ := row.Cells[t.at].(string)
-		done, of, ok := strings.Cut(cell, "/")
-		desired, known := t.desired(name)
-		if !ok || !known {
+		pods, known := t.pods(name)
+		if !known {
 			continue
 		}
-		_, more, some := strings.Cut(of, " ") // "0/1 of 3": a Job that three pods work at
-		row.Cells[t.at] = done + "/" + strconv.Itoa(desired)
-		if some {
-			row.Cells[t.at] = row.Cells[t.at].(string) + " " + more
+		for i, cell := range t.at {
+			if i < len(row.Cells) {
+				row.Cells[i] = cell(fmt.Sprint(row.Cells[i]), pods)
+			}
 		}
 	}
 	out, err := json.Marshal(table)

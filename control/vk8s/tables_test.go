@@ -48,7 +48,7 @@ func TestTablesTellTheFleet(t *testing.T) {
 	})
 	kubeapi.Mount(t).Serve(vk8s.Backend{Virtual: func(ns, name string) (vk8s.Virtual, bool) {
 		return vk8s.Virtual{Namespace: ns, Name: name, Tenant: "vk"}, ns == mine
-	}, Desired: c.Desired})
+	}, Pods: c.Pods})
 	kube := kubernetes.NewForConfigOrDie(through(edits, mine))
 
 	web, three := deployment("sum-web"), int32(3)
@@ -137,7 +137,7 @@ func TestTablesTellTheFleet(t *testing.T) {
 		stream.Close()
 	}
 	d, err := kube.AppsV1().Deployments(mine).Get(ctx, "sum-web", metav1.GetOptions{})
-	if s := d.Status; err != nil || s.Replicas != 54 || s.ReadyReplicas != 54 || s.UpdatedReplicas != 54 || s.AvailableReplicas != 54 || *d.Spec.Replicas != 3 {
+	if s := d.Status; err != nil || s.Replicas != 3 || s.ReadyReplicas != 3 || s.UpdatedReplicas != 3 || s.AvailableReplicas != 3 || *d.Spec.Replicas != 3 {
 		t.Errorf("%+v, %v", d.Status, err)
 	}
 	cron, err := kube.BatchV1().CronJobs(mine).Get(ctx, "sum-nightly", metav1.GetOptions{})

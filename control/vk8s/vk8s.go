@@ -31,6 +31,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"muster.dev/muster/internal/workload"
 )
 
 // Virtual is one virtual Kubernetes.
@@ -53,9 +55,9 @@ type Backend struct {
 	// Report serves what stands below /muster/ of a virtual Kubernetes, which the path of
 	// its requests begins with; nil: nothing. Who may get the VirtualKubernetes may get it.
 	Report http.Handler
-	// Desired is how many pods all sites together should have of a Deployment or StatefulSet,
-	// and how many completions of a Job; false, or nil: it is not carried.
-	Desired func(gr schema.GroupResource, namespace, name string) (int, bool)
+	// Pods are those of a Deployment or StatefulSet on all sites together, and of a Job how
+	// many completions they should have; false: it is not carried, or of another kind.
+	Pods func(gr schema.GroupResource, namespace, name string) (workload.Pods, bool)
 }
 
 // Mount is where the virtual Kubernetes clusters of an API server are.

@@ -74,6 +74,9 @@ const (
 	FieldManager = "muster-edge"
 )
 
+// Pods are those of a workload on all of its sites together.
+type Pods struct{ Desired, Updated, Ready, Available int }
+
 // MaxStatus is how large a status may be to be passed on to the centre, in bytes of JSON.
 const MaxStatus = 16 << 10
 

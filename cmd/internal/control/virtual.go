@@ -86,7 +86,7 @@ func (v *virtual) serve(ctx context.Context, env *role.Env, kube client.Client, 
 		of, ok := vk8s.VirtualOf(ctx)
 		return of.Namespace, ok
 	})
-	mount.Serve(vk8s.Backend{Virtual: v.find, Mirrored: mirrored, Usage: true, Report: report, Desired: v.sum.Desired, Offered: func(gr schema.GroupResource) bool {
+	mount.Serve(vk8s.Backend{Virtual: v.find, Mirrored: mirrored, Usage: true, Report: report, Pods: v.sum.Pods, Offered: func(gr schema.GroupResource) bool {
 		_, ok := grants.Set().OfResource(gr)
 		return ok
 	}})

@@ -246,23 +246,23 @@ func versionOf(o client.Object) uint64 {
 	return version
 }
 
-// Desired is how many pods all sites of a Deployment or StatefulSet together should have,
-// and how many completions those of a Job; false: it is not carried, or of another kind.
-func (c *Controller) Desired(gr schema.GroupResource, namespace, name string) (int, bool) {
+// Pods are those of a Deployment or StatefulSet on all sites together, and of a Job how many
+// completions they should have; false: it is not carried, or of another kind.
+func (c *Controller) Pods(gr schema.GroupResource, namespace, name string) (workload.Pods, bool) {
 	kind := map[string]string{"deployments": "Deployment", "statefulsets": "StatefulSet", "jobs": "Job"}[gr.Resource]
 	o, _, all, _, ok := c.of(workload.ItemName(gr.Group, kind, namespace, name))
 	if !ok {
-		return 0, false
+		return workload.Pods{}, false
 	}
 	switch d := o.(type) {
 	case *appsv1.Deployment:
-		return int(sumReplicas(d.Spec.Replicas, all).all), true
+		return sumPods(d.Spec.Replicas, all), true
 	case *appsv1.StatefulSet:
-		return int(sumReplicas(d.Spec.Replicas, all).all), true
+		return sumPods(d.Spec.Replicas, all), true
 	case *batchv1.Job:
-		return int(replicas(d.Spec.Completions)) * len(all), true
+		return workload.Pods{Desired: int(replicas(d.Spec.Completions)) * len(all)}, true
 	}
-	return 0, false
+	return workload.Pods{}, false
 }
 
 func (c *Controller) write(ctx context.Context, item string) error {

@@ -195,12 +195,9 @@ func replicas(spec *int32) int32 {
 	return *spec
 }
 
-// replicaSums are pods of all sites together.
-type replicaSums struct{ all, updated, ready, available int32 }
-
-// sumReplicas adds up what Deployments and StatefulSets say of their pods, by the same names.
-func sumReplicas(spec *int32, all []place) replicaSums {
-	var out replicaSums
+// sumPods adds up what Deployments and StatefulSets say of their pods, by the same names.
+func sumPods(spec *int32, all []place) workload.Pods {
+	var out workload.Pods
 	for _, at := range all {
 		s := parse[appsv1.DeploymentStatus](at)
 		n := positive(s.Replicas)
@@ -208,13 +205,30 @@ func sumReplicas(spec *int32, all []place) replicaSums {
 			n = max(n, replicas(spec))
 		}
 		if at.applied() {
-			out.updated += min(positive(s.UpdatedReplicas), n)
+			out.Updated += int(min(positive(s.UpdatedReplicas), n))
 		}
-		out.all += n
-		out.ready += min(positive(s.ReadyReplicas), n)
-		out.available += min(positive(s.AvailableReplicas), n)
+		out.Desired += int(n)
+		out.Ready += int(min(positive(s.ReadyReplicas), n))
+		out.Available += int(min(positive(s.AvailableReplicas), n))
 	}
 	return out
+}
+
+// inTermsOf is what pods of all sites are in terms of the spec, which is about one: with half
+// of them ready half of its replicas are. Who waits for a workload compares its status with
+// its spec, and what is above that is, to some, still to go. All are ready when all sites are,
+// and not before.
+func (v verdict) inTermsOf(spec *int32, pods workload.Pods) (all, updated, ready, available int32) {
+	want := replicas(spec)
+	if v.sites == 0 {
+		return 0, 0, 0, 0
+	}
+	if v.ready == v.sites {
+		return want, want, want, want
+	}
+	part := func(n int) int32 { return int32(int64(want) * int64(n) / int64(max(pods.Desired, 1))) }
+	short := max(want-1, 0)
+	return want, part(pods.Updated), min(part(pods.Ready), short), min(part(pods.Available), short)
 }
 
 // Deployment sums one up.
@@ -223,10 +237,9 @@ func Deployment(d *appsv1.Deployment, version uint64, p Placement, all, ignored 
 	if observed(version, p, all) {
 		out.ObservedGeneration = d.Generation
 	}
-	pods := sumReplicas(d.Spec.Replicas, all)
-	out.Replicas, out.UpdatedReplicas, out.ReadyReplicas, out.AvailableReplicas = pods.all, pods.updated, pods.ready, pods.available
-	out.UnavailableReplicas = out.Replicas - out.AvailableReplicas
 	v := judge(all, ignored)
+	out.Replicas, out.UpdatedReplicas, out.ReadyReplicas, out.AvailableReplicas = v.inTermsOf(d.Spec.Replicas, sumPods(d.Spec.Replicas, all))
+	out.UnavailableReplicas = out.Replicas - out.AvailableReplicas
 	progress := condition{string(appsv1.DeploymentProgressing), corev1.ConditionTrue, "ReplicaSetUpdated", fmt.Sprintf("%d of %d sites are ready", v.ready, v.sites)}
 	switch {
 	case v.ready == v.sites && v.sites > 0:
@@ -259,9 +272,8 @@ func StatefulSet(d *appsv1.StatefulSet, version uint64, p Placement, all, ignore
 	if observed(version, p, all) {
 		out.ObservedGeneration = d.Generation
 	}
-	pods := sumReplicas(d.Spec.Replicas, all)
-	out.Replicas, out.UpdatedReplicas, out.ReadyReplicas, out.AvailableReplicas = pods.all, pods.updated, pods.ready, pods.available
 	v := judge(all, ignored)
+	out.Replicas, out.UpdatedReplicas, out.ReadyReplicas, out.AvailableReplicas = v.inTermsOf(d.Spec.Replicas, sumPods(d.Spec.Replicas, all))
 	out.UpdateRevision = d.Name + "-" + revision(p)
 	out.CurrentRevision = cmp.Or(d.Status.CurrentRevision, d.Name+"-none")
 	if v.ready == v.sites && v.sites > 0 {

@@ -62,6 +62,21 @@ func rolledOut(d *appsv1.Deployment) string {
 	return "done"
 }
 
+// current is what kstatus asks of a Deployment, by which Helm 4, Flux and kpt wait.
+func current(d *appsv1.Deployment) bool {
+	s, spec := d.Status, *d.Spec.Replicas
+	available := slices.ContainsFunc(s.Conditions, func(c appsv1.DeploymentCondition) bool {
+		return c.Type == appsv1.DeploymentAvailable && c.Status == corev1.ConditionTrue
+	})
+	return d.Generation == s.ObservedGeneration && s.Replicas == spec && s.UpdatedReplicas >= spec && s.AvailableReplicas >= s.UpdatedReplicas && s.ReadyReplicas >= spec && available
+}
+
+// upToDate is what kubectl rollout status, Helm 3 and kstatus together ask of a StatefulSet.
+func upToDate(d *appsv1.StatefulSet) bool {
+	s, spec := d.Status, *d.Spec.Replicas
+	return d.Generation == s.ObservedGeneration && s.ReadyReplicas == spec && s.UpdatedReplicas >= spec && s.Replicas == spec && s.CurrentReplicas >= spec && s.CurrentRevision == s.UpdateRevision
+}
+
 func TestARolloutIsDoneWhenItIsOnAllSites(t *testing.T) {
 	three := int32(3)
 	good := site{name: "paris", has: "new", state: workload.Ready, replicas: 3, live: 3}
@@ -90,6 +105,18 @@ func TestARolloutIsDoneWhenItIsOnAllSites(t *testing.T) {
 			d.Status = Deployment(d, max(c.version, 7), p, all, ignored, metav1.Now())
 			if got := rolledOut(d); got != c.want {
 				t.Errorf("%s, want %s: %+v", got, c.want, d.Status)
+			}
+			if current(d) != (c.want == "done") {
+				t.Errorf("to kstatus it is current or not otherwise than to kubectl: %+v", d.Status)
+			}
+			set := &appsv1.StatefulSet{ObjectMeta: d.ObjectMeta, Spec: appsv1.StatefulSetSpec{Replicas: &three}, Status: appsv1.StatefulSetStatus{ObservedGeneration: 3}}
+			set.Status = StatefulSet(set, max(c.version, 7), p, all, ignored, metav1.Now())
+			if upToDate(set) != (c.want == "done") {
+				t.Errorf("the StatefulSet: %+v", set.Status)
+			}
+			// kubectl looks at no more where there is a partition, and 0 is one.
+			if s := set.Status; c.want != "done" && s.ObservedGeneration == set.Generation && s.ReadyReplicas >= three && s.UpdatedReplicas >= three {
+				t.Errorf("to kubectl rollout status the StatefulSet is done: %+v", s)
 			}
 		})
 	}
@@ -121,7 +148,7 @@ func TestOtherKinds(t *testing.T) {
 	p, states, online := world(site{name: "paris", has: "new", state: workload.Ready, replicas: 3, live: 3}, site{name: "rome", has: "new", state: workload.Progressing, replicas: 3, live: 1})
 	all, _ := places(p, states, online, false)
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "db", Generation: 2}, Spec: appsv1.StatefulSetSpec{Replicas: &three}}
-	if s := StatefulSet(set, 7, p, all, nil, metav1.Now()); s.ReadyReplicas != 4 || s.Replicas != 6 || s.ObservedGeneration != 2 || s.UpdateRevision == s.CurrentRevision {
+	if s := StatefulSet(set, 7, p, all, nil, metav1.Now()); s.ReadyReplicas != 2 || s.Replicas != 3 || s.ObservedGeneration != 2 || s.UpdateRevision == s.CurrentRevision {
 		t.Errorf("StatefulSet: %+v", s)
 	}
 	if s := StatefulSet(set, 7, p, all[:1], nil, metav1.Now()); s.UpdateRevision != s.CurrentRevision {
