@@ -73,6 +73,14 @@ func judge(obj *unstructured.Unstructured) verdict {
 			return progressing("not established yet")
 		}
 		return ready()
+	case schema.GroupKind{Group: "kubevirt.io", Kind: "VirtualMachine"}:
+		if o.at("spec", "running") != false && o.str("spec", "runStrategy") != "Halted" {
+			break // its conditions say
+		}
+		if o.at("status", "created") == true { // it is to be off
+			return progressing("it is being stopped")
+		}
+		return ready()
 	case schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}, schema.GroupKind{Kind: "Service"}:
 		return ready()
 	}
