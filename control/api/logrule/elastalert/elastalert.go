@@ -74,6 +74,9 @@ func (t *translator) all() error {
 	if t.out.Name = ruleName(fmt.Sprint(name)); name == nil || t.out.Name == "" {
 		return errors.New("name: there is none: is this a rule of ElastAlert?")
 	}
+	if on, ok := t.take("is_enabled"); ok && on == false {
+		return errors.New("is_enabled: it is switched off; remove the line if it is to work here")
+	}
 	kind, _ := t.take("type")
 	t.out.Type = fmt.Sprint(kind)
 	if !slices.Contains(logrule.Types(), t.out.Type) {
@@ -342,7 +345,7 @@ func texts(v any) []string {
 }
 
 // silent are options that mean nothing here, and whose absence nobody misses.
-var silent = regexp.MustCompile(`^(index|use_strftime_index|timestamp_field|timestamp_type|timestamp_format|es_.*|doc_type|use_count_query|use_terms_query|terms_size|query_timezone|scan_entire_timeframe|is_enabled|kibana_.*|generate_kibana.*|use_run_every_query_size|sync_bucket_interval|max_query_size|import|owner|priority|category|_source_enabled|use_keyword_postfix|raw_count_keys)$`)
+var silent = regexp.MustCompile(`^(index|use_strftime_index|timestamp_field|timestamp_type|timestamp_format|es_.*|doc_type|use_count_query|use_terms_query|terms_size|query_timezone|scan_entire_timeframe|kibana_.*|generate_kibana.*|use_run_every_query_size|sync_bucket_interval|max_query_size|import|owner|priority|category|_source_enabled|use_keyword_postfix|raw_count_keys)$`)
 
 // rest names what was not taken over.
 func (t *translator) rest() {

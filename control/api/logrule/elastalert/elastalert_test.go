@@ -47,7 +47,7 @@ filter:
 `, `
 name: Slow
 type: any
-filter: '((labels.status:[500 TO 503}) AND (_exists_:labels.trace)) AND NOT ((labels.path:\/health\:*)) AND ((message:"time out") OR ((labels.code:"1" OR labels.code:"2")))'
+filter: '((labels.status:[500 TO 503}) AND (_exists_:labels.trace)) AND NOT ((labels.path:\/health\:*)) AND (((message:"time" OR message:"out")) OR ((labels.code:"1" OR labels.code:"2")))'
 `, nil},
 		{"longest windows", `
 name: who
@@ -162,6 +162,30 @@ aggregation: 5m
 	}
 }
 
+// What Lucene means without saying it.
+func TestQueryStrings(t *testing.T) {
+	for in, want := range map[string]string{
+		`query_string: {query: 'error timeout'}`:                                          `(error OR timeout)`,
+		`query_string: {query: 'error timeout', default_operator: and}`:                   `(error timeout)`,
+		`query_string: {query: '"no route" level:(error fatal) a:[1 TO 3] b'}`:            `("no route" OR level:(error OR fatal) OR labels.a:[1 TO 3] OR b)`,
+		`query_string: {query: '(a b) AND c OR d NOT e -f'}`:                              `((a OR b) AND c OR d NOT e -f)`,
+		`query_string: {query: 'a\ b c'}`:                                                 `(a\ b OR c)`,
+		`match: {message: time out}`:                                                      `(message:"time" OR message:"out")`,
+		`match: {message: {query: time out, operator: and}}`:                              `(message:"time" AND message:"out")`,
+		`match_phrase: {message: time out}`:                                               `message:"time out"`,
+		`bool: {must: [{term: {a: 1}}], should: [{term: {b: 2}}]}`:                        `((labels.a:"1"))`,
+		`bool: {should: [{term: {a: 1}}, {term: {b: 2}}]}`:                                `((labels.a:"1") OR (labels.b:"2"))`,
+		`bool: {filter: {term: {a: 1}}, should: {term: {b: 2}}, minimum_should_match: 1}`: `((labels.a:"1")) AND ((labels.b:"2"))`,
+	} {
+		got, err := Translate([]byte("{name: x, type: any, filter: [{" + in + "}]}"))
+		if err != nil {
+			t.Errorf("%s: %v", in, err)
+		} else if got.Filter != want {
+			t.Errorf("%s: %s, want %s", in, got.Filter, want)
+		}
+	}
+}
+
 func TestWhatIsNoRule(t *testing.T) {
 	for want, in := range map[string]string{
 		"not YAML":                     "\t",
@@ -171,6 +195,7 @@ func TestWhatIsNoRule(t *testing.T) {
 		"can't start with":             "{name: x, type: any, filter: [{query_string: {query: 'message: *x*'}}]}",
 		"both ends":                    "{name: x, type: any, filter: [{range: {status: {gte: 500}}}]}",
 		"num_events":                   "{name: x, type: frequency}",
+		"is_enabled: it is switched":   "{name: x, type: any, is_enabled: false}",
 		"num_events: many is no":       "{name: x, type: frequency, num_events: many}",
 		"timeframe: fortnights":        "{name: x, type: frequency, num_events: 1, timeframe: {fortnights: 1}}",
 		"minimum_should_match: 2":      "{name: x, type: any, filter: [{bool: {should: [{match_all: {}}], minimum_should_match: 2}}]}",

@@ -64,7 +64,11 @@ func (t *translator) query(kind string, body any) (string, error) {
 		if !ok {
 			return "", errors.New("want query: TEXT")
 		}
-		return "(" + t.fieldsOf(strings.TrimSpace(text)) + ")", nil
+		text = t.fieldsOf(strings.TrimSpace(text))
+		if operator, _ := of["default_operator"].(string); !strings.EqualFold(operator, "and") {
+			text = t.orBetween(text)
+		}
+		return "(" + text + ")", nil
 	case "match_all":
 		return "", nil
 	case "type":
@@ -114,6 +118,10 @@ func (t *translator) some(body any, operator string) (string, error) {
 
 func (t *translator) boolean(of map[string]any) (string, error) {
 	var parts []string
+	if _, ok := of["minimum_should_match"]; !ok && of["should"] != nil && (of["must"] != nil || of["filter"] != nil) {
+		t.remark("filter: bool: should beside must or filter finds no lines and keeps none away; it is left out")
+		delete(of, "should")
+	}
 	for _, part := range slices.Sorted(maps.Keys(of)) {
 		operator, not := " AND ", ""
 		switch part {
@@ -148,7 +156,11 @@ func (t *translator) values(kind string, of map[string]any) (string, error) {
 		return "", errors.New("want {FIELD: VALUE}")
 	}
 	for name, v := range of {
+		operator := " OR "
 		if long, ok := v.(map[string]any); ok {
+			if said, _ := long["operator"].(string); strings.EqualFold(said, "and") {
+				operator = " AND "
+			}
 			for _, key := range []string{"value", "query", "wildcard"} {
 				if inner, ok := long[key]; ok {
 					v = inner
@@ -159,8 +171,14 @@ func (t *translator) values(kind string, of map[string]any) (string, error) {
 		if field == "" { // _type
 			return "", nil
 		}
+		values := texts(v)
+		if kind == "match" && field == logquery.FieldMessage && len(values) == 1 { // of which each word is looked for
+			values = strings.Fields(values[0])
+		} else {
+			operator = " OR "
+		}
 		var parts []string
-		for _, value := range texts(v) {
+		for _, value := range values {
 			switch kind {
 			case "prefix":
 				value = escape(value) + "*"
@@ -174,9 +192,80 @@ func (t *translator) values(kind string, of map[string]any) (string, error) {
 		if len(parts) == 1 {
 			return parts[0], nil
 		}
-		return "(" + strings.Join(parts, " OR ") + ")", nil
+		return "(" + strings.Join(parts, operator) + ")", nil
 	}
 	return "", nil
+}
+
+// orBetween writes the OR that Lucene means between two clauses without an operator, where
+// here it would be AND. Of clauses that are required (+) it says that the others are not.
+func (t *translator) orBetween(text string) string {
+	var b strings.Builder
+	clause := false // one has just ended, and nothing came since
+	or, not := false, false
+	defer func() {
+		if or && not {
+			t.remark("filter: query_string: words without an operator beside NOT or -: put the words into brackets, so that what is not meant is kept away from all of them")
+		}
+	}()
+	for i := 0; i < len(text); {
+		switch c := text[i]; {
+		case strings.IndexByte(" \t\r\n", c) >= 0:
+			b.WriteByte(c)
+			i++
+			continue
+		case c == ')':
+			b.WriteByte(c)
+			i++
+			clause = true
+			continue
+		}
+		end := i
+		for end < len(text) && strings.IndexByte(" \t\r\n()", text[end]) < 0 {
+			end = endOf(text, end)
+		}
+		switch word := text[i:end]; {
+		case word == "AND" || word == "OR" || word == "&&" || word == "||":
+			clause = false
+		case word == "NOT" || strings.HasPrefix(word, "-") || strings.HasPrefix(word, "!"):
+			clause, not = word != "NOT" && word != "!", true
+		default:
+			if strings.HasPrefix(word, "+") {
+				t.remark("filter: query_string: %s is required, and so is here what stands beside it without an operator", word)
+			}
+			if clause {
+				b.WriteString("OR ")
+				or = true
+			}
+			clause = word != ""
+		}
+		b.WriteString(text[i:end])
+		if i = end; i < len(text) && text[i] == '(' {
+			b.WriteByte('(')
+			i++
+			clause = false
+		}
+	}
+	return b.String()
+}
+
+// endOf is where what begins at i ends: a quoted text, a range, or one character.
+func endOf(text string, i int) int {
+	closing := map[byte]string{'"': `"`, '[': "]}", '{': "]}"}[text[i]]
+	if text[i] == '\\' {
+		return min(i+2, len(text))
+	}
+	if closing == "" {
+		return i + 1
+	}
+	for j := i + 1; j < len(text); j++ {
+		if text[j] == '\\' {
+			j++
+		} else if strings.IndexByte(closing, text[j]) >= 0 {
+			return j + 1
+		}
+	}
+	return len(text)
 }
 
 // between is a range of times or of whole numbers.
