@@ -294,7 +294,7 @@ func (p *printer) line(l wire.LogHit) error {
 	if l.Pod != "" {
 		source = l.Namespace + "/" + l.Pod
 	}
-	parts := []string{l.Timestamp.Local().Format("2006-01-02T15:04:05.000"), l.Site}
+	parts := []string{l.Timestamp.UTC().Format("2006-01-02T15:04:05.000Z"), l.Site}
 	if p.output == "wide" {
 		parts = append(parts, orDash(l.Region), orDash(l.Node))
 		if l.Container != "" {

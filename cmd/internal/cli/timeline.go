@@ -96,6 +96,7 @@ func (g *Globals) timeline(ctx context.Context, w, complain io.Writer, a *api, f
 		return g.print(w, events, t)
 	}
 	seen := map[string]time.Time{}
+	var newest time.Time // by the fleet's clocks: this machine's may be ahead of them
 	for {
 		for i := range events {
 			e := &events[i]
@@ -103,6 +104,9 @@ func (g *Globals) timeline(ctx context.Context, w, complain io.Writer, a *api, f
 				continue
 			}
 			seen[e.Tenant+e.ID] = e.Time
+			if e.Time.After(newest) {
+				newest = e.Time
+			}
 			if g.Output == "json" {
 				if _, err := g.encode(w, e); err != nil {
 					return err
@@ -112,7 +116,7 @@ func (g *Globals) timeline(ctx context.Context, w, complain io.Writer, a *api, f
 			row := timelineRow(e)
 			fmt.Fprintf(w, "%s  %-12s  %-20s  %s\n", row[0], row[1], row[2], row[4])
 		}
-		from := time.Now().Add(-timelineLate)
+		from := newest.Add(-timelineLate)
 		for id, at := range seen {
 			if at.Before(from.Add(-timelineLate)) {
 				delete(seen, id)
@@ -170,5 +174,5 @@ func timelineRow(e *wire.TimelineEvent) []string {
 			where = e.Namespace + "/" + where
 		}
 	}
-	return []string{e.Time.UTC().Format("2006-01-02 15:04:05"), e.Kind, orDash(printable(where)), orDash(printable(e.By)), printable(e.Text), e.Tenant, e.Severity, e.ID}
+	return []string{e.Time.UTC().Format("2006-01-02 15:04:05Z"), e.Kind, orDash(printable(where)), orDash(printable(e.By)), printable(e.Text), e.Tenant, e.Severity, e.ID}
 }

@@ -66,6 +66,13 @@ test("terms are added without changing what the query means", () => {
   expect(toggleColour("colour in (red, orange) tier=gold", "red")).toBe("tier=gold colour=orange");
   expect(hasColour("colour in (red, orange)", "orange")).toBe(true);
   expect(hasColour("mycolour=red", "red")).toBe(false);
+  // Where a colour is one of several that may hold, or must not, it is not the query's own.
+  expect(toggleColour("kind=store or colour=red", "green")).toBe("(kind=store or colour=red) colour=green");
+  expect(toggleColour("(kind=store or colour=red) colour=green", "red")).toBe("(kind=store or colour=red) colour in (green, red)");
+  expect(toggleColour("(kind=store or colour=red) colour=green", "green")).toBe("(kind=store or colour=red)");
+  expect(hasColour("kind=store or colour=red", "red")).toBe(false);
+  expect(toggleColour("not colour=red", "red")).toBe("not colour=red colour=red");
+  expect(toggleColour('"trick or treat" colour=red', "orange")).toBe('"trick or treat" colour in (red, orange)');
   expect(toggleTerm("a=1", "maintenance=true")).toBe("a=1 maintenance=true");
   expect(hasTerm(toggleTerm("maintenance=true a=1", "maintenance=true"), "maintenance=true")).toBe(false);
 });

@@ -58,21 +58,46 @@ export function sortOf(sort: string, column: string): "ascending" | "descending"
 /** Both queries together. */
 export function both(q: string, term: string): string {
   if (!q.trim()) return term;
-  return /\bor\b/i.test(q) ? `(${q.trim()}) ${term}` : `${q.trim()} ${term}`;
+  return /\bor\b/i.test(outermost(q)) ? `(${q.trim()}) ${term}` : `${q.trim()} ${term}`;
 }
 
-const COLOUR_TERM = /(?<=^|\s)colour(?:=(\w+)|\s+in\s*\(([^()]*)\))(?=\s|$)/i;
+const COLOUR_TERM = /(?<=^|\s)colour(?:=(\w+)|\s+in\s*\(([^()]*)\))(?=\s|$)/gi;
 
-const coloursOf = (q: string): string[] => {
-  const m = COLOUR_TERM.exec(q);
-  return m ? (m[1] ?? m[2] ?? "").split(",").map((c) => c.trim().toLowerCase()).filter(Boolean) : [];
-};
+/** The query with what stands in quotes or brackets blanked out, in place. */
+function outermost(q: string): string {
+  let depth = 0;
+  let quoted = false;
+  return q.split("").map((c, i, all) => {
+    if (c === '"' && all[i - 1] !== "\\") {
+      quoted = !quoted;
+      return " ";
+    }
+    if (quoted) return " ";
+    if (c === ")") depth--;
+    const inside = depth > 0;
+    if (c === "(") depth++;
+    return inside ? " " : c;
+  }).join("");
+}
+
+/** The term of a query that chooses colours, and which; none where it is one of several that may hold, or must not. */
+function colourTerm(q: string): { from: number; to: number; colours: string[] } | undefined {
+  const plain = outermost(q);
+  if (/\b(or|not)\b/i.test(plain)) return undefined;
+  for (const m of q.matchAll(COLOUR_TERM)) {
+    if (plain[m.index] === q[m.index]) return { from: m.index, to: m.index + m[0].length, colours: (m[1] ?? m[2] ?? "").split(",").map((c) => c.trim().toLowerCase()).filter(Boolean) };
+  }
+  return undefined;
+}
+
+const coloursOf = (q: string): string[] => colourTerm(q)?.colours ?? [];
 
 /** The query that means one colour more, or less: the colours of its own term are joined. */
 export function toggleColour(q: string, colour: Colour): string {
-  const old = coloursOf(q);
+  const term = colourTerm(q);
+  const old = term?.colours ?? [];
   const next = old.includes(colour) ? old.filter((c) => c !== colour) : [...old, colour];
-  const rest = q.replace(COLOUR_TERM, "").replace(/\s+/g, " ").trim();
+  const rest = term ? `${q.slice(0, term.from)} ${q.slice(term.to)}`.replace(/\s+/g, " ").trim() : q;
   if (next.length === 0) return rest;
   return both(rest, next.length === 1 ? `colour=${next[0]!}` : `colour in (${next.join(", ")})`);
 }

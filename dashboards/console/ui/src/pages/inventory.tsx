@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { useCallback, useEffect, useMemo, useState } from "react";
+import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { useLocation } from "wouter";
 import { Problem } from "../api/client";
 import { allSites, downloadHref, type Outcome, useInventoryCounts, useInventoryRows, useSiteFields } from "../api/inventory-queries";
@@ -123,7 +123,11 @@ function useHeld<T>(data: T | undefined, failed: boolean): T | undefined {
 function useSelection(view: View) {
   const of = `${view.q}\n${view.tenant}`;
   const [sites, set] = useState<ReadonlyMap<string, SiteRef>>(new Map());
-  useEffect(() => set(new Map()), [of]);
+  const now = useRef(of);
+  useEffect(() => {
+    now.current = of;
+    set(new Map());
+  }, [of]);
   const toggle = useCallback((s: SiteRef, on: boolean) => {
     set((m) => {
       const next = new Map(m);
@@ -137,7 +141,8 @@ function useSelection(view: View) {
     if (!on) return set(new Map());
     setChoosing(true);
     try {
-      set(new Map((await allSites(view)).map((s) => [siteKey(s), s])));
+      const found = await allSites(view);
+      if (now.current === of) set(new Map(found.map((s) => [siteKey(s), s]))); // else they are another query's
     } finally {
       setChoosing(false);
     }

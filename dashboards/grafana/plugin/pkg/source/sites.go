@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -51,8 +52,34 @@ func (s *Source) sites(ctx context.Context, c *console.Client, q query) (data.Fr
 	return data.Frames{f}, nil
 }
 
-// maxColumns is how many labels and versions a table has.
-const maxColumns = 100
+// How many columns the console gives, and how long their names together may be.
+const (
+	maxColumns      = 50
+	maxColumnsBytes = 6000
+)
+
+var siteColumns = []string{"phase", "score", "colour", "region", "regional", "lastSeen", "virtualSite"}
+
+// inventoryColumns are those of a site and of each label and version that sites have, as far as
+// the console takes them, and how many it does not.
+func inventoryColumns(labels, versions []string) (columns []string, left int) {
+	columns = slices.Clone(siteColumns)
+	size := len(strings.Join(columns, ","))
+	add := func(name string, spare int) {
+		if len(columns)+spare >= maxColumns || size+len(name)+1 > maxColumnsBytes {
+			left++
+			return
+		}
+		columns, size = append(columns, name), size+len(name)+1
+	}
+	for _, k := range labels {
+		add("label."+k, min(len(versions), 5)) // versions have some places, whatever labels there are
+	}
+	for _, k := range versions {
+		add("version."+k, 0)
+	}
+	return columns, left
+}
 
 // inventory has a row a site and a column for each label and version that sites have. The
 // text is in the inventory's query language.
@@ -61,13 +88,7 @@ func inventory(ctx context.Context, c *console.Client, q query) (data.Frames, er
 	if err != nil {
 		return nil, err
 	}
-	columns := []string{"phase", "score", "colour", "region", "regional", "lastSeen", "virtualSite"}
-	for _, k := range labels[:min(len(labels), maxColumns)] {
-		columns = append(columns, "label."+k)
-	}
-	for _, k := range versions[:min(len(versions), maxColumns)] {
-		columns = append(columns, "version."+k)
-	}
+	columns, left := inventoryColumns(labels, versions)
 	found, err := c.Inventory(ctx, url.Values{"q": {q.inventory()}, "sort": {q.Sort}, "columns": {strings.Join(columns, ",")}}, q.Limit)
 	if err != nil {
 		return nil, err
@@ -86,6 +107,9 @@ func inventory(ctx context.Context, c *console.Client, q query) (data.Frames, er
 	}
 	f := table("sites", fields...)
 	cut(f, len(found.Rows), found.Total)
+	if left > 0 {
+		notice(f, data.NoticeSeverityInfo, "%d labels and versions have no column: a table has %d", left, maxColumns)
+	}
 	for _, n := range found.Notes {
 		notice(f, data.NoticeSeverityInfo, "%s", n)
 	}
