@@ -23,7 +23,7 @@ func (s *Server) fields(w http.ResponseWriter, r *http.Request, t *table, sc *wi
 	out := wire.SiteFields{Fields: make([]wire.SiteField, 0, len(sitequery.Fields))}
 	for i := range sitequery.Fields {
 		f := &sitequery.Fields[i]
-		x := wire.SiteField{Name: f.Name, Aliases: f.Aliases, Kind: string(f.Kind), Values: f.Values, Keyed: f.Keyed, Doc: f.Doc, Example: f.Example, Grouped: f.Keyed}
+		x := wire.SiteField{Name: f.Name, Aliases: f.Aliases, Kind: string(f.Kind), Values: f.Values, Keyed: f.Keyed, Doc: f.Doc, Example: f.Example, Grouped: f.Keyed && f.Kind != sitequery.Numeric}
 		if c, err := sitequery.ParseColumn(f.Name); err == nil {
 			x.Grouped = c.Grouped()
 		}

@@ -213,3 +213,24 @@ func TestSamples(t *testing.T) {
 		t.Errorf("the plugin is %q, %v", plugin.ID, err)
 	}
 }
+
+// What load is, the dashboards, the shipped policy and the console say alike.
+func TestLoadIsWhatThePolicySays(t *testing.T) {
+	for file, has := range map[string][]string{
+		"../../../health/defaults/healthpolicy.yaml": {realFS, notUsed, "min by (tenant, site) (node_memory_MemAvailable_bytes / (node_memory_MemTotal_bytes > 0))"},
+		"../../console/ui/src/lib/load.ts":           {realFS, notUsed, "min by (site) (node_memory_MemAvailable_bytes / (node_memory_MemTotal_bytes > 0))"},
+	} {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range has {
+			if !strings.Contains(string(b), part) {
+				t.Errorf("%s has no %s", file, part)
+			}
+		}
+	}
+	if got := memoryOf("site"); !strings.Contains(got, "min by (site) (node_memory_MemAvailable_bytes{} / (node_memory_MemTotal_bytes{} > 0))") {
+		t.Error(got)
+	}
+}

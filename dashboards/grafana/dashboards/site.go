@@ -1,25 +1,29 @@
 package dashboards
 
-// The three of load, as percent of what there is, by these labels. Filesystems that are
-// in memory or made of others are left out.
-const realFS = `fstype!~"tmpfs|ramfs|overlay|squashfs|iso9660|nsfs|fuse.*"`
+// The three of load, as percent of what there is, by these labels, as the shipped policy and
+// the console have them: time that waits for a disk is not use, of several nodes the fullest
+// counts, and filesystems that are in memory, made of others or never written are left out.
+const (
+	realFS  = `fstype!~"tmpfs|ramfs|squashfs|erofs|iso9660|overlay|fuse.*"`
+	notUsed = `mode=~"idle|iowait"`
+)
 
 func cpuOf(by string) string { return cpuWhere(by, "") }
 
 func cpuWhere(by, where string) string {
-	return `100 * (1 - avg by (` + by + `) (rate(node_cpu_seconds_total{mode="idle"` + comma(where) + `}[$__rate_interval])))`
+	return `100 * (1 - sum by (` + by + `) (rate(node_cpu_seconds_total{` + notUsed + comma(where) + `}[$__rate_interval])) / (sum by (` + by + `) (rate(node_cpu_seconds_total{` + where + `}[$__rate_interval])) > 0))`
 }
 
 func memoryOf(by string) string { return memoryWhere(by, "") }
 
 func memoryWhere(by, where string) string {
-	return `100 * (1 - sum by (` + by + `) (node_memory_MemAvailable_bytes{` + where + `}) / sum by (` + by + `) (node_memory_MemTotal_bytes{` + where + `}))`
+	return `100 * (1 - min by (` + by + `) (node_memory_MemAvailable_bytes{` + where + `} / (node_memory_MemTotal_bytes{` + where + `} > 0)))`
 }
 
 func diskOf(by string) string { return diskWhere(by, "") }
 
 func diskWhere(by, where string) string {
-	return `100 * max by (` + by + `) (1 - node_filesystem_avail_bytes{` + realFS + comma(where) + `} / node_filesystem_size_bytes{` + realFS + comma(where) + `})`
+	return `100 * max by (` + by + `) (1 - node_filesystem_avail_bytes{` + realFS + comma(where) + `} / (node_filesystem_size_bytes{` + realFS + comma(where) + `} > 0))`
 }
 
 func comma(where string) string {

@@ -34,7 +34,7 @@ export function TimelinePage() {
         <div>
           <h1>Timeline</h1>
           <p className="muted">
-            <Where site={ask.site} virtualSite={ask.virtualSite} tenant={ask.tenant} /> The newest first, in your own time zone.
+            <Where site={ask.site} virtualSite={ask.virtualSite} tenant={ask.tenant} /> The newest first.
           </p>
         </div>
         {query.error && <ProblemNote error={query.error} doing={events ? "refresh the timeline; this is older" : "read the timeline"} onRetry={() => void query.refetch()} />}
