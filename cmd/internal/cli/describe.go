@@ -142,13 +142,13 @@ func describeSite(w io.Writer, tenant string, now *siteNow, vs []v1alpha1.Virtua
 		if m.Until != nil {
 			until = "until " + m.Until.UTC().Format(time.RFC3339)
 		}
-		line("Maintenance", "%s (%s)", m.Reason, until)
+		line("Maintenance", "%s (%s)", printable(m.Reason), until)
 	}
 	if r := s.Status.Reset; r != nil {
 		line("Factory reset", "%s, for %s", resetText(r), age(&r.Since))
 	}
 	if p := s.Spec.Place; p != nil {
-		line("Place", "%s, %s %s", p.Latitude, p.Longitude, p.Address)
+		line("Place", "%s, %s %s", p.Latitude, p.Longitude, printable(p.Address))
 	}
 	seen := s.Status.LastSeen
 	if h := now.Health; h != nil {
@@ -161,10 +161,14 @@ func describeSite(w io.Writer, tenant string, now *siteNow, vs []v1alpha1.Virtua
 	} else if h := s.Status.Health; h != nil {
 		line("Health", "%s, score %s, for %s", h.Colour, scoreText(h.Score), age(h.Since))
 		if h.Reason != "" {
-			line("Reason", "%s", h.Reason)
+			line("Reason", "%s", printable(h.Reason))
 		}
 	}
-	line("Last seen", "%s ago, regional %s", age(seen), orDash(s.Status.Regional))
+	if seen == nil {
+		line("Last seen", "never")
+	} else {
+		line("Last seen", "%s ago, regional %s", age(seen), orDash(s.Status.Regional))
+	}
 	if n := s.Status.CertificateNotAfter; n != nil {
 		line("Certificate until", "%s", n.UTC().Format(time.RFC3339))
 	}

@@ -66,7 +66,15 @@ function Opened({ onClose }: { onClose: () => void }) {
   const sites = useQuery({
     queryKey: keys.inventory(`palette ${asked}`),
     enabled: asked.trim() !== "",
-    queryFn: ({ signal }) => api<SitePage>("GET", "/api/v1/sites", { params: { q: JSON.stringify(asked.trim()), limit: SITES, sort: "name", columns: "colour" }, signal }),
+    queryFn: async ({ signal }) => {
+      const text = asked.trim();
+      const ask = async (q: string) => (await api<SitePage>("GET", "/api/v1/sites", { params: { q, limit: SITES, sort: "name", columns: "colour" }, signal })).sites;
+      // Those of that name before those that have the text anywhere, of which there may be many.
+      const named = await ask(`name~${JSON.stringify(text)}`);
+      const found = named.length < SITES ? await ask(JSON.stringify(text)) : [];
+      const known = new Set(named.map((s) => `${s.tenant}/${s.name}`));
+      return [...named, ...found.filter((s) => !known.has(`${s.tenant}/${s.name}`))].slice(0, SITES);
+    },
     retry: false,
   });
   const entries = useMemo<Entry[]>(() => {
@@ -79,7 +87,7 @@ function Opened({ onClose }: { onClose: () => void }) {
       { id: "zone", text: zone.get() === "UTC" ? "Times in this browser's zone" : "Times in UTC", note: "action", go: () => setZone(zone.get() === "UTC" ? "local" : "UTC") },
     ].filter((a) => fits(a.text) && a.id !== theme.get());
     if (!want) return [...pages, ...actions];
-    const found = (sites.data?.sites ?? []).map((s) => ({ id: `${s.tenant}/${s.name}`, text: s.name, note: `site of ${s.tenant}`, go: to(sitePath({ tenant: s.tenant, name: s.name })) }));
+    const found = (sites.data ?? []).map((s) => ({ id: `${s.tenant}/${s.name}`, text: s.name, note: `site of ${s.tenant}`, go: to(sitePath({ tenant: s.tenant, name: s.name })) }));
     const groups = [...(virtual?.values() ?? [])].filter((v) => fits(`${v.namespace}/${v.name}`)).slice(0, 5).map((v) => ({ id: `vs ${v.tenant}/${v.namespace}/${v.name}`, text: `${v.namespace}/${v.name}`, note: `virtual site of ${v.tenant}`, go: to(`/virtual-sites/${encodeURIComponent(v.namespace)}/${encodeURIComponent(v.name)}?tenant=${encodeURIComponent(v.tenant)}`) }));
     return [...found, ...groups, ...pages, ...actions].slice(0, SHOWN);
   }, [text, sites.data, virtual, navigate]);
