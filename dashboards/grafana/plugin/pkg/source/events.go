@@ -53,10 +53,12 @@ func labelsJSON(m map[string]string) json.RawMessage {
 }
 
 func (s *Source) rollouts(ctx context.Context, c *console.Client, q query) (data.Frames, error) {
-	rows, err := c.Rollouts(ctx, q.ofRollouts(), q.Limit)
+	rows, err := c.Rollouts(ctx, q.ofRollouts(), q.Limit+1)
 	if err != nil {
 		return nil, err
 	}
+	more := len(rows) > q.Limit
+	rows = rows[:min(len(rows), q.Limit)]
 	type row = console.Rollout
 	fields := []*data.Field{
 		column("rollout", rows, func(r *row) string { return r.Name }),
@@ -76,7 +78,11 @@ func (s *Source) rollouts(ctx context.Context, c *console.Client, q query) (data
 		column("created", rows, func(r *row) time.Time { return r.CreatedAt }),
 		column("started", rows, func(r *row) *time.Time { return r.StartedAt }),
 		column("ended", rows, func(r *row) *time.Time { return r.EndedAt }))
-	return data.Frames{table("rollouts", fields...)}, nil
+	f := table("rollouts", fields...)
+	if more {
+		notice(f, data.NoticeSeverityWarning, "the newest %d: raise the limit, or ask for fewer", len(rows))
+	}
+	return data.Frames{f}, nil
 }
 
 func (q *query) ofRollouts() url.Values {

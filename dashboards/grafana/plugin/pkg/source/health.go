@@ -130,7 +130,7 @@ func numericScores(sites []siteRow) *data.Frame {
 }
 
 func virtualSites(ctx context.Context, c *console.Client, q query) (data.Frames, error) {
-	all, err := c.VirtualSites(ctx, q.Limit)
+	all, err := c.VirtualSites(ctx, maxLimit)
 	if err != nil {
 		return nil, err
 	}
@@ -141,6 +141,8 @@ func virtualSites(ctx context.Context, c *console.Client, q query) (data.Frames,
 			rows = append(rows, v)
 		}
 	}
+	total := len(rows)
+	rows = rows[:min(total, q.Limit)]
 	name := column("virtual site", rows, func(v *row) string { return v.Namespace + "/" + v.Name })
 	tenant := column("tenant", rows, func(v *row) string { return v.Tenant })
 	mean := column("mean", rows, func(v *row) *float64 { return v.Mean })
@@ -166,7 +168,9 @@ func virtualSites(ctx context.Context, c *console.Client, q query) (data.Frames,
 	for _, colour := range []string{"green", "orange", "red", "grey"} {
 		fields = append(fields, column(colour, rows, func(v *row) int64 { return v.Counts[colour] }))
 	}
-	return data.Frames{table("virtual sites", fields...)}, nil
+	f := table("virtual sites", fields...)
+	cut(f, len(rows), total)
+	return data.Frames{f}, nil
 }
 
 // ofOneSite is why a site has its score: its reasons, or all its signals.

@@ -181,6 +181,35 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 	}
 }
 
+// A table that is cut says so, and is cut after what was asked for was chosen.
+func TestTablesSayThatTheyAreCut(t *testing.T) {
+	c, p := start(t)
+	site := `{"name": "%s", "namespace": "shared", "tenant": "acme", "description": "", "sites": 3, "mean": 80, "p10": 39, "worst": {"site": "paris-07", "score": 39}, "counts": {"green": 2, "orange": 0, "red": 1, "grey": 0}, "maintenance": 0, "percentUnhealthy": 33.3}`
+	c.Answer("/health/virtualsites", `{"asOf":"2026-01-31T12:00:00Z","total":3,"virtualSites":[`+fmt.Sprintf(site, "a")+`,`+fmt.Sprintf(site, "b")+`,`+fmt.Sprintf(site, "c")+`]}`)
+	c.Answer("/rollouts", `{"total":2,"rollouts":[`+rollout+`,`+rollout+`]}`)
+	for query, want := range map[string]string{
+		`{"queryType":"health","health":"virtualSites","limit":1,"virtualSite":"shared/b"}`: "1 rows: ",
+		`{"queryType":"health","health":"virtualSites","limit":2}`:                          "2 rows: 2 of 3: raise the limit, or ask for fewer",
+		`{"queryType":"health","health":"virtualSites","limit":3}`:                          "3 rows: ",
+		`{"queryType":"rollouts","limit":1}`:                                                "1 rows: the newest 1: raise the limit, or ask for fewer",
+		`{"queryType":"rollouts","limit":2}`:                                                "2 rows: ",
+	} {
+		frames, err := p.Query(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := fmt.Sprintf("%d rows: ", frames[0].Rows())
+		if frames[0].Meta != nil {
+			for _, n := range frames[0].Meta.Notices {
+				got += n.Text
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", query, got, want)
+		}
+	}
+}
+
 func TestTheInventorysLanguage(t *testing.T) {
 	c, p := start(t)
 	frames, err := p.Query(`{"queryType":"sites","text":"score<60 OR tier=gold","virtualSite":"shared/all-eu","region":"a\"b"}`)
