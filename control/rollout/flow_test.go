@@ -32,6 +32,13 @@ func TestAGoodRolloutCompletes(t *testing.T) {
 	if got := w.image("web"); got != "web:2" {
 		t.Errorf("the object has %s", got)
 	}
+	// What is read in the last wave is of those that passed, too: nobody else is left to compare with.
+	if q := w.asked.Load(); q == nil || len(q.Changed) != sitesOfAWorld-1 || len(q.Peers) != 1 {
+		t.Errorf("the last wave is compared with %+v", q)
+	}
+	if q := w.badly.Load(); q != nil {
+		t.Errorf("asked for %+v", q)
+	}
 	if got := w.sitesThatHad("web:2"); len(got) != sitesOfAWorld {
 		t.Errorf("it went to %v", got)
 	}

@@ -200,9 +200,7 @@ func rank(a decide.Applied) int {
 // read asks what gates read.
 func (j *job) read(ctx context.Context, in *decide.Input) {
 	q := readings.Question{Tenant: j.tenant, Namespace: j.key.Namespace, Rollout: j.key.Name, Gates: in.Spec.Gates}
-	if w := int(j.r.Status.Wave); w > 0 && w <= len(j.r.Status.Waves) && j.r.Status.Waves[w-1].StartedAt != nil {
-		q.Since = j.r.Status.Waves[w-1].StartedAt.Time
-	}
+	q.Since = decide.Since(in.State)
 	steps := stepsOf(in.State)
 	var unchanged []string
 	for i := range in.Sites {
@@ -210,12 +208,13 @@ func (j *job) read(ctx context.Context, in *decide.Input) {
 		switch steps[name] {
 		case v1alpha1.StepUpdating, v1alpha1.StepReady, v1alpha1.StepFailed:
 			q.Changed = append(q.Changed, name)
-		case v1alpha1.StepPassed:
+		case v1alpha1.StepPassed: // at the end those are left to compare with
+			q.Peers = append(q.Peers, name)
 		default:
 			unchanged = append(unchanged, name)
 		}
 	}
-	q.Peers = unchanged
+	q.Peers = append(q.Peers, unchanged...)
 	answer := j.c.o.Readings.Read(ctx, q)
 	in.Outside = answer.Outside
 	for i := range in.Sites {

@@ -61,6 +61,9 @@ type world struct {
 	beside  *world
 	hang    chan struct{}
 	hanging atomic.Int32
+	// asked is the last question about sites that have changed, badly one that has nobody to
+	// compare them with or does not say since when.
+	asked, badly atomic.Pointer[readings.Question]
 }
 
 func TestMain(m *testing.M) {
@@ -239,6 +242,12 @@ func (w *world) Read(ctx context.Context, q readings.Question) readings.Answer {
 		case <-w.hang:
 		case <-ctx.Done():
 		}
+	}
+	if len(q.Changed) > 0 {
+		w.asked.Store(&q)
+	}
+	if len(q.Changed) > 0 && len(q.Changed) < sitesOfAWorld && len(q.Peers) == 0 || len(q.Changed) > 0 && q.Since.IsZero() {
+		w.badly.Store(&q)
 	}
 	a := readings.Answer{Sites: map[string]readings.Site{}}
 	for _, s := range slices.Concat(q.Changed, q.Peers) {

@@ -192,9 +192,28 @@ func (r *run) fail(why string) {
 	case v1alpha1.OnFailureRollBackWave:
 		r.rollBack("wave", why)
 	default:
-		r.rollBack("all", why)
+		what := "all"
+		if r.fewReturned() {
+			what = "wave"
+		}
+		r.rollBack(what, why)
 	}
 	r.message = why
+}
+
+// fewReturned tells that those who are judged are a few that came back after all others had
+// passed: what troubles them is theirs, for all that is known, and no reason to put back a fleet.
+func (r *run) fewReturned() bool {
+	if r.d.Done == 0 {
+		return false
+	}
+	judged := 0
+	for i := range r.names {
+		if r.judged(i) {
+			judged++
+		}
+	}
+	return judged < max(regionPeers, r.d.planned()/20)
 }
 
 // rollBack puts sites back to the first content: those of the wave, which are all that
@@ -210,11 +229,15 @@ func (r *run) rollBack(what, why string) {
 		r.d.rows[i].got, r.d.rows[i].ready = 0, 0
 		n++
 	}
+	returned := r.d.Done != 0
 	r.d.Back, r.d.Phase, r.d.Message, r.d.Soaked, r.d.Halted, r.d.Done = what, v1alpha1.RolloutRollingBack, why, 0, false, 0
 	r.mem.restart()
-	if what == "wave" {
+	switch {
+	case what == "wave" && returned:
+		r.decide("RollingBack", "", "What came back is put back: %s.", sites(n))
+	case what == "wave":
 		r.decide("RollingBack", "", "Wave %d is put back: %s.", r.d.Wave, sites(n))
-	} else {
+	default:
 		r.decide("RollingBack", "", "All that changed is put back: %s.", sites(n))
 	}
 	r.message, r.next = why, "wait until the sites that are online have the old content"

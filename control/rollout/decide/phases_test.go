@@ -142,6 +142,29 @@ func TestCaughtUpSitesAreJudged(t *testing.T) {
 	w.want(v1alpha1.RolloutRolledBack, time.Hour)
 }
 
+// One site that comes back when all others have passed, and then has a fault, is put back alone, and
+// people are asked: a fleet of hundreds has such a site every day.
+func TestOneThatComesBackBadIsPutBackAlone(t *testing.T) {
+	w := newWorld(t, 60)
+	back := false
+	w.edit = func(w *world) { w.find("site-00040").Online = back }
+	w.until("all waves pass", 2*time.Hour, func(w *world) bool {
+		n := len(w.out.Status.Waves)
+		return n > 0 && w.out.Status.Waves[n-1].PassedAt != nil
+	})
+	w.harm = func(s *Site, since time.Duration) map[string]float64 {
+		if s.Name == "site-00040" && since > time.Minute {
+			return map[string]float64{"Performance": -40, "Site": -30}
+		}
+		return nil
+	}
+	back = true
+	w.want(v1alpha1.RolloutPaused, time.Hour)
+	if c := w.out.Status.Sites; c.Passed != 59 || c.RolledBack != 1 || !slices.Equal(w.assigned["site-00040"], []string{"1", "0"}) || !w.says("What came back is put back") {
+		t.Errorf("counts %+v, assigned %v\n%s", c, w.assigned["site-00040"], w.dump())
+	}
+}
+
 func TestWhoNeverReturnsDoesNotKeepIt(t *testing.T) {
 	w := newWorld(t, 30)
 	w.tick = 2 * time.Minute

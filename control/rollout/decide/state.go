@@ -10,6 +10,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"muster.dev/muster/control/api/v1alpha1"
 )
@@ -244,6 +245,18 @@ func (d *decided) unpack(n int) error {
 		return errors.New("sites: there is more than there are sites")
 	}
 	return nil
+}
+
+// Since is when what is judged now began, the wave or what is caught up; zero: nothing has, or
+// it can't be told, which deciding says.
+func Since(s *v1alpha1.RolloutStateSpec) time.Time {
+	var d struct {
+		Since int64 `json:"since"`
+	}
+	if s.Decided == nil || json.Unmarshal(s.Decided.Raw, &d) != nil || d.Since <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(d.Since, 0)
 }
 
 // decode reads the state of n sites. What it refuses it does not guess: nothing moves.
