@@ -15,16 +15,21 @@ import (
 	"muster.dev/muster/internal/workload"
 )
 
+// cellOf is what stands in a cell, of what stood there and the pods of all sites.
+type cellOf func(cell string, p workload.Pods) string
+
+func readyOf(_ string, p workload.Pods) string { return fmt.Sprintf("%d/%d", p.Ready, p.Desired) }
+
 // counted are the columns of kubectl's tables that tell of pods, where the stock API server
 // speaks in terms of the spec: of one site, and not of all of them together.
-var counted = map[schema.GroupResource]map[string]func(cell string, p workload.Pods) string{
+var counted = map[schema.GroupResource]map[string]cellOf{
 	{Group: "apps", Resource: "deployments"}: {
-		"Ready":      func(_ string, p workload.Pods) string { return fmt.Sprintf("%d/%d", p.Ready, p.Desired) },
+		"Ready":      readyOf,
 		"Up-to-date": func(_ string, p workload.Pods) string { return strconv.Itoa(p.Updated) },
 		"Available":  func(_ string, p workload.Pods) string { return strconv.Itoa(p.Available) },
 	},
 	{Group: "apps", Resource: "statefulsets"}: {
-		"Ready": func(_ string, p workload.Pods) string { return fmt.Sprintf("%d/%d", p.Ready, p.Desired) },
+		"Ready": readyOf,
 	},
 	{Group: "batch", Resource: "jobs"}: {
 		"Completions": func(cell string, p workload.Pods) string {
@@ -61,10 +66,10 @@ func isWatch(req *http.Request) bool {
 type tableWriter struct {
 	http.ResponseWriter
 	lines   bool
-	columns map[string]func(cell string, p workload.Pods) string
+	columns map[string]cellOf
 	pods    func(name string) (workload.Pods, bool)
 
-	at      map[int]func(cell string, p workload.Pods) string // by where the column is; nil: no table has told yet
+	at      map[int]cellOf // by where the column is; nil: no table has told yet
 	pending bytes.Buffer
 }
 
@@ -127,12 +132,15 @@ func (t *tableWriter) table(doc []byte) []byte {
 		return doc
 	}
 	if len(table.ColumnDefinitions) > 0 { // the first event of a watch alone tells of the columns
-		t.at = map[int]func(string, workload.Pods) string{}
+		t.at = map[int]cellOf{}
 		for i, d := range table.ColumnDefinitions {
 			if cell := t.columns[d.Name]; cell != nil {
 				t.at[i] = cell
 			}
 		}
+	}
+	if len(t.at) == 0 {
+		return doc
 	}
 	for _, row := range table.Rows {
 		if len(row.Cells) == 0 {

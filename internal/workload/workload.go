@@ -77,8 +77,12 @@ const (
 // Pods are those of a workload on all of its sites together.
 type Pods struct{ Desired, Updated, Ready, Available int }
 
-// MaxStatus is how large a status may be to be passed on to the centre, in bytes of JSON.
-const MaxStatus = 16 << 10
+// MaxStatus is how large a status may be to be passed on to the centre, in bytes of JSON, and
+// MaxWord how long one of its words is that is short.
+const (
+	MaxStatus = 16 << 10
+	MaxWord   = 256
+)
 
 // FlavorOf is a size of containers: the limits; requests are half of them.
 type FlavorOf struct {

@@ -66,21 +66,24 @@ func liveOf(obj metav1.Object, gvk schema.GroupVersionKind) *live {
 // passedOn is a status as control takes it: of one that is too large, its conditions and what
 // is short.
 func passedOn(status map[string]any) []byte {
+	whole, err := json.Marshal(status)
+	if err == nil && len(whole) <= workload.MaxStatus {
+		return whole
+	}
 	short := func(v any) bool {
 		switch v := v.(type) {
 		case string:
-			return len(v) <= 256
+			return len(v) <= workload.MaxWord
 		case map[string]any, []any:
 			return false
 		}
 		return true
 	}
+	status = maps.Clone(status)
 	for _, keep := range []func(string, any) bool{
-		func(string, any) bool { return true },
 		func(key string, v any) bool { return key == "conditions" || short(v) },
 		func(key string, _ any) bool { return key == "conditions" || key == "observedGeneration" },
 	} {
-		status = maps.Clone(status)
 		maps.DeleteFunc(status, func(key string, v any) bool { return !keep(key, v) })
 		if b, err := json.Marshal(status); err == nil && len(b) <= workload.MaxStatus {
 			return b

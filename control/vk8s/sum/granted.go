@@ -132,9 +132,6 @@ func sameConditions(next, was []metav1.Condition) bool {
 	})
 }
 
-// maxWord is how long a word of a status may be, in bytes.
-const maxWord = 256
-
 // Words are what sites say of an object in words and yes or no at the top of its status, such
 // as a virtual machine's printableStatus: those of the first site that is not ready, else of
 // the first one. What only others say is no there, or, of words, nil.
@@ -153,7 +150,7 @@ func Words(all []place) map[string]any {
 			}
 			word, isWord := v.(string)
 			_, isBool := v.(bool)
-			return !isBool && (!isWord || len(word) > maxWord)
+			return !isBool && (!isWord || len(word) > workload.MaxWord)
 		})
 		if speaks == nil || !behind && !at.ready() {
 			speaks, behind = status, !at.ready()
