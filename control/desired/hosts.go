@@ -1,7 +1,6 @@
 package desired
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -146,10 +145,7 @@ func (t *tenantHosts) one(tenant, key string, policies []string, members map[str
 	}
 	h.HTTP = spec.Protocol == v1alpha1.ProtocolHTTP
 	if h.HTTP {
-		for _, route := range spec.Routes {
-			h.Routes = append(h.Routes, vhost.Route{Host: route.Host, Path: cmp.Or(route.Path, "/"), Service: route.Service.Name, Port: int(route.Service.Port)})
-		}
-		vhost.SortRoutes(h.Routes)
+		h.Routes = spec.RoutesInOrder()
 	}
 	r := &resolvedHost{host: h}
 	where, err := render.VirtualSite(spec.VirtualSite, ns)

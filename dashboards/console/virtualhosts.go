@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"muster.dev/muster/control/api/v1alpha1"
-	"muster.dev/muster/internal/vhost"
 )
 
 var (
@@ -100,12 +99,7 @@ func viewVirtualHost(ref virtualRef, h *v1alpha1.VirtualHost) virtualHostView {
 	out := virtualHostView{Tenant: ref.tenant, Namespace: ref.namespace, Name: h.Name, Host: cmp.Or(h.Status.Host, h.Spec.Host, h.Name), Service: h.Spec.Service.Name, ServicePort: h.Spec.Service.Port,
 		VirtualSite: within(ref.namespace, h.Spec.VirtualSite), Providers: h.Status.Providers, ProvidersOnline: h.Status.ProvidersOnline, Consumers: h.Status.Consumers,
 		CreatedAt: h.CreationTimestamp.UTC(), Policies: []advertiseView{}, Protocol: string(cmp.Or(h.Spec.Protocol, v1alpha1.ProtocolTCP)), Routes: []routeView{}}
-	routes := make([]vhost.Route, 0, len(h.Spec.Routes))
-	for _, r := range h.Spec.Routes {
-		routes = append(routes, vhost.Route{Host: r.Host, Path: cmp.Or(r.Path, "/"), Service: r.Service.Name, Port: int(r.Service.Port)})
-	}
-	vhost.SortRoutes(routes)
-	for _, r := range routes {
+	for _, r := range h.Spec.RoutesInOrder() {
 		out.Routes = append(out.Routes, routeView{r.Host, r.Path, r.Service, int32(r.Port)})
 	}
 	if c := meta.FindStatusCondition(h.Status.Conditions, "Ready"); c != nil {

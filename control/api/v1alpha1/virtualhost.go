@@ -1,7 +1,11 @@
 package v1alpha1
 
 import (
+	"cmp"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"muster.dev/muster/internal/vhost"
 )
 
 // VirtualHost is a Service of some of the tenant's sites that is reached by name from others,
@@ -85,6 +89,16 @@ type VirtualHostRoute struct {
 	Path string `json:"path,omitempty"`
 	// Service of this namespace.
 	Service VirtualHostService `json:"service"`
+}
+
+// RoutesInOrder are its routes in the order in which they are tried.
+func (s *VirtualHostSpec) RoutesInOrder() []vhost.Route {
+	var out []vhost.Route
+	for _, r := range s.Routes {
+		out = append(out, vhost.Route{Host: r.Host, Path: cmp.Or(r.Path, "/"), Service: r.Service.Name, Port: int(r.Service.Port)})
+	}
+	vhost.SortRoutes(out)
+	return out
 }
 
 // VirtualHostService is a Service and a port of it.
