@@ -93,7 +93,8 @@ func (r *Runner) virtualSites(ctx context.Context, known *inventory.Snapshot, te
 		if v.Generation < o.Generation {
 			continue // the inventory has not read the change yet; its own comes here again
 		}
-		before := o.DeepCopy()
+		before := o
+		before.Status = *o.Status.DeepCopy()
 		status, populated := virtualSiteStatus(known, v, now)
 		if _, err := metav1.LabelSelectorAsSelector(&o.Spec.SiteSelector); err != nil { // refused at admission
 			populated = metav1.Condition{Type: conditionPopulated, Status: metav1.ConditionFalse, Reason: "BadSelector", Message: "spec.siteSelector: " + err.Error()}
@@ -102,7 +103,7 @@ func (r *Runner) virtualSites(ctx context.Context, known *inventory.Snapshot, te
 		o.Status = status
 		populated.ObservedGeneration = o.Generation
 		meta.SetStatusCondition(&o.Status.Conditions, populated)
-		errs = append(errs, r.patchStatus(ctx, &o, before))
+		errs = append(errs, r.patchStatus(ctx, &o, &before))
 	}
 	return errors.Join(errs...)
 }

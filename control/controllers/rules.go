@@ -71,21 +71,23 @@ func (r *Runner) rules(ctx context.Context, tenant string) error {
 	var errs []error
 	for i := range alerts.Items {
 		o := &alerts.Items[i]
-		before := o.DeepCopy()
+		before := *o // whose spec, which may be long, is the same and so compared at no cost
+		before.Status = *o.Status.DeepCopy()
 		n := 0
 		for _, g := range o.Spec.Groups {
 			n += len(g.Rules)
 		}
 		st := r.o.Rules.RulesState(tenant, desired.KindAlertRules, o.Name, desired.SpecDigest(o.Spec))
 		r.rulesStatus(o, &o.Status, n, st)
-		errs = append(errs, r.patchStatus(ctx, o, before))
+		errs = append(errs, r.patchStatus(ctx, o, &before))
 	}
 	for i := range logs.Items {
 		o := &logs.Items[i]
-		before := o.DeepCopy()
+		before := *o
+		before.Status = *o.Status.DeepCopy()
 		st := r.o.Rules.RulesState(tenant, desired.KindLogRules, o.Name, desired.SpecDigest(o.Spec))
 		r.rulesStatus(o, &o.Status, len(o.Spec.Rules), st)
-		errs = append(errs, r.patchStatus(ctx, o, before))
+		errs = append(errs, r.patchStatus(ctx, o, &before))
 	}
 	return errors.Join(errs...)
 }
