@@ -35,6 +35,14 @@ func DefaultGates() []v1alpha1.RolloutGate {
 	}
 }
 
+// GatesOf are the gates of a plan.
+func GatesOf(p *v1alpha1.RolloutPlan) []v1alpha1.RolloutGate {
+	if len(p.Gates) == 0 {
+		return DefaultGates()
+	}
+	return p.Gates
+}
+
 // Evaluate reads the gates once: how the sites that changed stand against what they were
 // before (by site and measure, as in Site.Measures) and against their peers, who are in
 // before as well. The verdict is the worst of the gates'; it waits until soak has gone by
@@ -210,6 +218,9 @@ func (j *judge) all() (v1alpha1.GateVerdict, []v1alpha1.GateReading) {
 	var out []v1alpha1.GateReading
 	add := func(name string, r v1alpha1.GateReading) {
 		r.Name = name
+		if o := j.outside[name]; r.Verdict == v1alpha1.GateUnknown && !strings.Contains(r.Text, o.Text) {
+			r.Text += " " + o.Text // why
+		}
 		if len(r.Worst) > 5 {
 			r.Worst = r.Worst[:5]
 		}
