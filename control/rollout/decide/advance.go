@@ -397,7 +397,7 @@ func (r *run) drift() []int64 {
 	}
 	for c := range out {
 		if len(moves[c]) > 0 {
-			out[c] = int64(math.Round(median(moves[c])))
+			out[c] = int64(math.Round(bounded(median(moves[c]))))
 		}
 	}
 	return out
@@ -412,7 +412,7 @@ func (r *run) rebase(i int, drift []int64) {
 	}
 	for c, v := range row.before {
 		if v != unknown {
-			row.before[c] = v - drift[c]
+			row.before[c] = bounded(v - drift[c])
 		}
 	}
 	if slices.ContainsFunc(drift, func(v int64) bool { return v != 0 }) {

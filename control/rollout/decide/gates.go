@@ -68,7 +68,7 @@ func Evaluate(gates []v1alpha1.RolloutGate, changed, peers []Site, before map[st
 			row := make([]float64, len(columns))
 			for c, name := range columns {
 				v, ok := before[s.Name][name]
-				if row[c] = v; !ok {
+				if row[c] = v; !ok || !comparable(v) {
 					row[c] = math.NaN()
 				}
 			}
@@ -345,8 +345,8 @@ func (j *judge) read(measure string) (values []float64, who []*subject, online i
 		if !s.s.Online || s.failed {
 			continue
 		}
-		v, ok := s.s.Measures[measure]
-		if ok = ok && !math.IsNaN(v); ok {
+		v, ok := s.s.measure(measure)
+		if ok {
 			values = append(values, v)
 			who = append(who, s)
 		}

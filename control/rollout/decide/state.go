@@ -103,6 +103,9 @@ func (d *decided) planned() int {
 	return d.Waves[len(d.Waves)-1].End
 }
 
+// bounded is a reading or a difference of two, in steps, as it can be kept.
+func bounded[T int64 | float64](v T) T { return max(-maxReading, min(maxReading, v)) }
+
 // pack encodes the rows: for each, got and at as seconds after started, and the readings,
 // each plus one (0: unknown) above the least of its column; all as unsigned varints. Before
 // a row stands the sum of hasDrift and hasReady, as far as it has these.

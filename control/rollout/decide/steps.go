@@ -247,7 +247,7 @@ func (r *run) reading(i int) []int64 {
 		if asItIs {
 			v, ok = r.mem.mean(s, col.Name, r.in.Now.Add(-time.Minute), r.in.Now)
 		}
-		if !ok || math.IsNaN(v) {
+		if !ok {
 			continue
 		}
 		if out == nil {
@@ -256,7 +256,7 @@ func (r *run) reading(i int) []int64 {
 				out[k] = unknown
 			}
 		}
-		out[c] = int64(math.Round(max(-maxReading, min(maxReading, v/col.Step))))
+		out[c] = int64(math.Round(bounded(v / col.Step)))
 	}
 	return out
 }
@@ -265,8 +265,8 @@ func (r *run) reading(i int) []int64 {
 func (r *run) was(s *Site, measure string) (float64, bool) {
 	v, ok := r.mem.usual(s.Name, measure, r.in.Now)
 	if !ok {
-		if v, ok = r.in.Before[s.Name][measure]; !ok {
-			v, ok = s.Measures[measure]
+		if v, ok = r.in.Before[s.Name][measure]; !ok || !comparable(v) {
+			v, ok = s.measure(measure)
 		}
 	}
 	return v, ok
@@ -285,8 +285,8 @@ func (r *run) blind(list []*Site) string {
 		measures := Measures(r.gates[g : g+1])
 		known := func(s *Site) bool {
 			return gate.Alerts != nil && s.AlertsKnown || slices.ContainsFunc(measures, func(m string) bool {
-				v, ok := r.was(s, m)
-				return ok && !math.IsNaN(v)
+				_, ok := r.was(s, m)
+				return ok
 			})
 		}
 		online, seen := 0, false
