@@ -4,8 +4,8 @@
 //
 // What happens next is decided in decide, a pure package; this one gathers what a decision
 // depends on, and writes in an order that survives being ended anywhere: the RolloutState
-// first, from which control/desired carries each site's content, then the objects, then the
-// status, then events. Whatever is missing after a restart is done by the next pass, which
+// first, from which control/desired carries each site's content, and of which events tell,
+// then the objects, then the status. Whatever is missing after a restart is done by the next pass, which
 // finds what was written before. Of two controls that run at once the one whose write of
 // the state comes second is refused, and looks again.
 //

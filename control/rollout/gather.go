@@ -199,7 +199,7 @@ func rank(a decide.Applied) int {
 
 // read asks what gates read.
 func (j *job) read(ctx context.Context, in *decide.Input) {
-	q := readings.Question{Tenant: j.tenant, Namespace: j.key.Namespace, Rollout: j.key.Name, Gates: in.Spec.Gates}
+	q := readings.Question{Tenant: j.tenant, Namespace: j.key.Namespace, Rollout: j.key.Name, Gates: decide.GatesOf(&in.Spec.RolloutPlan)}
 	q.Since = decide.Since(in.State)
 	steps := stepsOf(in.State)
 	var unchanged []string

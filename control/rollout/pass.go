@@ -192,23 +192,29 @@ func (j *job) decide(ctx context.Context, supersededBy string) (time.Duration, e
 	if phase == v1alpha1.RolloutCompleted {
 		next.Spec.Held = false
 	}
-	if phase == v1alpha1.RolloutRolledBack || phase == v1alpha1.RolloutInvalid && next.Spec.Supersedes == "" {
+	back := phase == v1alpha1.RolloutRolledBack || phase == v1alpha1.RolloutInvalid && next.Spec.Supersedes == ""
+	if back {
 		// First the sites, then the objects, and only then the objects count again.
 		next.Spec.Held = true
-		if err := j.save(ctx, next); err != nil {
-			return 0, err
-		}
+	} else if phase.Ended() {
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, hold.AnnotationEnded, string(phase))
+	}
+	if err := j.save(ctx, next); err != nil {
+		return 0, err
+	}
+	// It is told now that it stands: if what follows has to be done again, nothing is decided
+	// again.
+	j.c.events(ctx, j, before, out.Decisions)
+	if back {
 		if err := j.putBack(ctx); err != nil {
 			return 0, err
 		}
 		next = j.st.DeepCopy()
 		next.Spec.Held = slices.ContainsFunc(next.Spec.Objects, func(o v1alpha1.RolloutObject) bool { return !o.Written })
-	}
-	if phase.Ended() {
 		metav1.SetMetaDataAnnotation(&next.ObjectMeta, hold.AnnotationEnded, string(phase))
-	}
-	if err := j.save(ctx, next); err != nil {
-		return 0, err
+		if err := j.save(ctx, next); err != nil {
+			return 0, err
+		}
 	}
 	if err := j.retrySoftware(ctx); err != nil {
 		return 0, err
@@ -221,7 +227,6 @@ func (j *job) decide(ctx context.Context, supersededBy string) (time.Duration, e
 	if err := j.tell(ctx, status); err != nil {
 		return 0, err
 	}
-	j.c.events(ctx, j, before, out.Decisions)
 	j.c.metrics.see(j, in.Now)
 	if phase.Ended() {
 		return 0, j.finish(ctx)

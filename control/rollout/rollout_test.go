@@ -61,6 +61,9 @@ type world struct {
 	beside  *world
 	hang    chan struct{}
 	hanging atomic.Int32
+	// disturb is done before each write of a rollout's status; nil: nothing.
+	disturb func()
+	metrics *prometheus.Registry // of the control that was started last
 	// asked is the last question about sites that have changed, badly one that has nobody to
 	// compare them with or does not say since when.
 	asked, badly atomic.Pointer[readings.Question]
@@ -279,6 +282,17 @@ func (w *world) controlThat(nth int, sent bool) (stop func(), died <-chan struct
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return testkit.RoundTripper(func(req *http.Request) (*http.Response, error) { return life.do(next, req) })
 	})
+	if w.disturb != nil {
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return testkit.RoundTripper(func(req *http.Request) (*http.Response, error) {
+				if req.Method == http.MethodPut && strings.Contains(req.URL.Path, "/rollouts/") && strings.HasSuffix(req.URL.Path, "/status") {
+					w.disturb()
+				}
+				return next.RoundTrip(req)
+			})
+		})
+	}
+	w.metrics = prometheus.NewRegistry()
 	scheme := w.client.Scheme()
 	own, err := client.New(cfg, client.Options{Scheme: scheme})
 	if err != nil {
@@ -301,7 +315,7 @@ func (w *world) controlThat(nth int, sent bool) (stop func(), died <-chan struct
 		w.t.Fatal(err)
 	}
 	c := rollout.New(rollout.Options{Client: own, Cache: ca, Dynamic: objects, Inventory: inv, Offered: func() *offered.Set { return offered.NewSet() }, Sites: w, Readings: w, Recorder: w,
-		Online: func(string, string) bool { return true }, Logger: log, Registerer: prometheus.NewRegistry(), Tick: 100 * time.Millisecond, Most: w.most})
+		Online: func(string, string) bool { return true }, Logger: log, Registerer: w.metrics, Tick: 100 * time.Millisecond, Most: w.most})
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = ca.Start(ctx) })
 	wg.Go(func() { _ = inv.Run(ctx) })

@@ -229,6 +229,9 @@ func (m *Machine) Step(ctx context.Context, w Wanted) (moving bool, err error) {
 	case idle:
 		err = m.begin(ctx, s, w)
 	case fetching, writing, switching:
+		if w.Unheard {
+			break // whether it is still wanted will be said
+		}
 		if !w.is(&m.rec) || w.Withdrawn != "" { // nothing has happened yet that could not be left
 			if err = errors.Join(m.o.Driver.FallBack(ctx), m.afterTrial(ctx)); err == nil {
 				m.rec = record{memory: m.rec.memory}

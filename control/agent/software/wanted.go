@@ -13,6 +13,9 @@ import (
 
 // Wanted is what a site shall run, and when it may begin.
 type Wanted struct {
+	// Unheard: control has not been heard since this process started. Nothing is begun, and
+	// what an earlier process began is neither gone on with nor dropped.
+	Unheard bool
 	// Version; empty: nothing is wanted, or with Back what ran before.
 	Version string
 	// Back: what ran before control asked for another version.

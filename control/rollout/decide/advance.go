@@ -103,6 +103,11 @@ func (r *run) read() v1alpha1.GateVerdict {
 			names = append(names, name)
 		}
 	}
+	for i, noted := range r.d.Alerts {
+		if len(noted) == 0 {
+			r.noteAlerts(i)
+		}
+	}
 	_, end := r.span(r.d.Wave)
 	var passed []int
 	for i := 0; i < r.d.planned(); i++ {
@@ -307,10 +312,13 @@ func (r *run) advance(verdict v1alpha1.GateVerdict) {
 func (r *run) start() {
 	first, end := r.span(r.d.Wave)
 	w := r.current()
-	flying, judged := 0, 0
+	flying, judged, touched := 0, 0, 0
 	for i := 0; i < end; i++ {
 		if r.gone(i) || r.has[i] != r.target {
 			continue
+		}
+		if i >= first {
+			touched++
 		}
 		if r.steps[i] == byte(v1alpha1.StepUpdating) {
 			flying++
@@ -320,21 +328,32 @@ func (r *run) start() {
 		}
 	}
 	limit := int(r.in.Spec.Strategy.MaxInFlight)
-	var began []string
-	var drift []int64
-	for i := 0; i < end && (limit == 0 || flying < limit); i++ {
-		if r.gone(i) || r.has[i] == r.target || r.steps[i] != byte(v1alpha1.StepWaiting) {
-			continue
+	var turn []int
+	for i := 0; i < end && (limit == 0 || flying+len(turn) < limit); i++ {
+		if !r.gone(i) && r.has[i] != r.target && r.steps[i] == byte(v1alpha1.StepWaiting) {
+			turn = append(turn, i)
 		}
-		if len(began) == 0 {
-			switch {
-			case r.d.Done != 0 && judged == 0:
-				r.d.Since = r.unit // what is caught up is compared with how all are now
-				r.mem.restart()
-				r.base()
-			case r.unit-r.d.Since > driftAfter:
-				drift = r.drift()
-			}
+	}
+	if len(turn) == 0 {
+		return
+	}
+	if why := r.blind(r.site[:r.d.planned()]); why != "" && !r.promoted() {
+		r.unseen = fmt.Sprintf(" %s change once what they are compared with is known. %s", sites(len(turn)), why)
+		return
+	}
+	var drift []int64
+	switch {
+	case judged == 0 && (touched == 0 || r.d.Done != 0) && r.d.Since != r.unit:
+		r.d.Since = r.unit // what begins now is compared with how all are now
+		r.mem.restart()
+		r.base()
+	case r.unit-r.d.Since > driftAfter:
+		drift = r.drift()
+	}
+	var began []string
+	for _, i := range turn {
+		if r.noteAlerts(i); !r.site[i].AlertsKnown && r.d.Alerts[i] == nil { // people have it begin in the dark
+			r.owe(i)
 		}
 		if drift != nil {
 			r.rebase(i, drift)
@@ -343,10 +362,6 @@ func (r *run) start() {
 		r.set(i, v1alpha1.StepUpdating)
 		r.d.rows[i].got, r.d.rows[i].at, r.d.rows[i].ready = r.unit, r.unit, 0
 		began = append(began, r.names[i])
-		flying++
-	}
-	if len(began) == 0 {
-		return
 	}
 	what := "WaveStarted"
 	if w.Started != r.unit {
@@ -382,7 +397,7 @@ func (r *run) drift() []int64 {
 	}
 	for c := range out {
 		if len(moves[c]) > 0 {
-			out[c] = int64(math.Round(median(moves[c])))
+			out[c] = int64(math.Round(bounded(median(moves[c]))))
 		}
 	}
 	return out
@@ -392,13 +407,12 @@ func (r *run) drift() []int64 {
 func (r *run) rebase(i int, drift []int64) {
 	row := &r.d.rows[i]
 	row.before, row.drift = r.reading(i), nil
-	r.noteAlerts(i)
 	if row.before == nil {
 		return
 	}
 	for c, v := range row.before {
 		if v != unknown {
-			row.before[c] = v - drift[c]
+			row.before[c] = bounded(v - drift[c])
 		}
 	}
 	if slices.ContainsFunc(drift, func(v int64) bool { return v != 0 }) {

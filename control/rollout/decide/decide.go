@@ -39,6 +39,7 @@
 package decide
 
 import (
+	"math"
 	"time"
 
 	"muster.dev/muster/control/api/v1alpha1"
@@ -73,6 +74,15 @@ type Site struct {
 	// nothing, and a gate on alerts is unknown.
 	AlertsKnown bool
 }
+
+// measure is what a site's measure is, if it is known and can be compared.
+func (s *Site) measure(name string) (float64, bool) {
+	v, ok := s.Measures[name]
+	return v, ok && comparable(v)
+}
+
+// comparable: means and differences of such values are numbers, also in half the precision.
+func comparable(v float64) bool { return math.Abs(v) <= 1e30 }
 
 // Applied is what a site says of what it shall have.
 type Applied byte

@@ -35,6 +35,14 @@ func DefaultGates() []v1alpha1.RolloutGate {
 	}
 }
 
+// GatesOf are the gates of a plan.
+func GatesOf(p *v1alpha1.RolloutPlan) []v1alpha1.RolloutGate {
+	if len(p.Gates) == 0 {
+		return DefaultGates()
+	}
+	return p.Gates
+}
+
 // Evaluate reads the gates once: how the sites that changed stand against what they were
 // before (by site and measure, as in Site.Measures) and against their peers, who are in
 // before as well. The verdict is the worst of the gates'; it waits until soak has gone by
@@ -60,7 +68,7 @@ func Evaluate(gates []v1alpha1.RolloutGate, changed, peers []Site, before map[st
 			row := make([]float64, len(columns))
 			for c, name := range columns {
 				v, ok := before[s.Name][name]
-				if row[c] = v; !ok {
+				if row[c] = v; !ok || !comparable(v) {
 					row[c] = math.NaN()
 				}
 			}
@@ -210,6 +218,9 @@ func (j *judge) all() (v1alpha1.GateVerdict, []v1alpha1.GateReading) {
 	var out []v1alpha1.GateReading
 	add := func(name string, r v1alpha1.GateReading) {
 		r.Name = name
+		if o := j.outside[name]; r.Verdict == v1alpha1.GateUnknown && !strings.Contains(r.Text, o.Text) {
+			r.Text += " " + o.Text // why
+		}
 		if len(r.Worst) > 5 {
 			r.Worst = r.Worst[:5]
 		}
@@ -242,22 +253,47 @@ func (j *judge) one(g *v1alpha1.RolloutGate) v1alpha1.GateReading {
 	case g.Alerts != nil:
 		return j.alerts(g.Name, g.Alerts)
 	case g.Query != nil:
-		return j.query(g.Name, g.Query)
+		return j.query(g)
 	}
-	return j.fromOutside(g.Name)
+	return j.fromOutside(g)
 }
 
 // fromOutside is a reading that somebody else took: logs, a webhook, a query with one
-// value.
-func (j *judge) fromOutside(name string) v1alpha1.GateReading {
-	o, ok := j.outside[name]
+// value. It fails nothing at one glance either, but for logs: lines that were written don't
+// become fewer. A query's one value is also of the sites that have just changed.
+func (j *judge) fromOutside(g *v1alpha1.RolloutGate) v1alpha1.GateReading {
+	o, ok := j.outside[g.Name]
 	if !ok {
 		return v1alpha1.GateReading{Verdict: v1alpha1.GateUnknown, Text: "Nothing has been read yet."}
 	}
 	if _, ok := rank[o.Verdict]; !ok {
 		o.Verdict = v1alpha1.GateUnknown
 	}
-	return v1alpha1.GateReading{Verdict: o.Verdict, Text: o.Text, Value: o.Value}
+	out := v1alpha1.GateReading{Verdict: o.Verdict, Text: o.Text, Value: o.Value}
+	if g.Logs != nil || o.Verdict == v1alpha1.GateUnknown {
+		return out
+	}
+	bad := o.Verdict == v1alpha1.GateFail
+	var doubt doubt
+	online := 0
+	for i := range j.changed {
+		s := &j.changed[i]
+		if g.Query == nil || !s.s.Online || s.failed {
+			continue
+		}
+		online++
+		if until, is := j.unsettled(s, g.Name); is {
+			doubt.add(s, until)
+		}
+	}
+	switch v := j.patientBut(g.Name, bad, bad && len(doubt.sites) == 0, confirm); {
+	case !bad:
+	case len(doubt.sites) > 0:
+		out.Verdict, out.Text = v, o.Text+"."+doubt.words(online)
+	case v == v1alpha1.GateWait:
+		out.Verdict, out.Text = v, o.Text+fmt.Sprintf("; that holds, and fails once it has been so for %s", words(confirm))
+	}
+	return out
 }
 
 func (j *judge) ready(g *v1alpha1.GateReady) v1alpha1.GateReading {
@@ -309,8 +345,8 @@ func (j *judge) read(measure string) (values []float64, who []*subject, online i
 		if !s.s.Online || s.failed {
 			continue
 		}
-		v, ok := s.s.Measures[measure]
-		if ok = ok && !math.IsNaN(v); ok {
+		v, ok := s.s.measure(measure)
+		if ok {
 			values = append(values, v)
 			who = append(who, s)
 		}
@@ -421,11 +457,12 @@ func (j *judge) unhealthy(name string, g *v1alpha1.GateUnhealthy) v1alpha1.GateR
 	return out
 }
 
-func (j *judge) query(name string, g *v1alpha1.GateQuery) v1alpha1.GateReading {
+func (j *judge) query(gate *v1alpha1.RolloutGate) v1alpha1.GateReading {
+	name, g := gate.Name, gate.Query
 	values, who, online, enough := j.read(name)
 	if len(values) == 0 {
 		if _, ok := j.outside[name]; ok {
-			return j.fromOutside(name)
+			return j.fromOutside(gate)
 		}
 	}
 	if !enough {

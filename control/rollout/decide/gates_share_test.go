@@ -94,6 +94,11 @@ func TestWhichAlertsAreNoted(t *testing.T) {
 	for i := range 10 {
 		r.site[4].Alerts = append(r.site[4].Alerts, fmt.Sprint("critical/", i))
 	}
+	for _, s := range r.site {
+		if s != nil {
+			s.AlertsKnown = true
+		}
+	}
 	for i := range r.site {
 		r.noteAlerts(i)
 	}
@@ -102,6 +107,10 @@ func TestWhichAlertsAreNoted(t *testing.T) {
 	}
 	if len(r.d.Alerts[4]) != 8 || r.d.Alerts[4][7] != "critical/7" || len(r.d.Alerts) != 2 {
 		t.Errorf("noted %v", r.d.Alerts)
+	}
+	r.site[0].Alerts, r.site[0].AlertsKnown = nil, false
+	if r.noteAlerts(0); len(r.d.Alerts[0]) != 3 {
+		t.Errorf("noted %v when nobody knew", r.d.Alerts[0])
 	}
 }
 

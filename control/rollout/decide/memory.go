@@ -180,7 +180,7 @@ func (h *samples) add(t int64, m *Memory, measures map[string]float64) {
 	h.at = append(h.at, t)
 	for _, name := range m.names {
 		v, ok := measures[name]
-		if !ok {
+		if !ok || !comparable(v) {
 			v = math.NaN()
 		}
 		h.vals = append(h.vals, float32(v))
@@ -205,8 +205,8 @@ func (m *Memory) recent(site, measure string, from time.Time) []float64 {
 
 // mean is the mean of a site's measure from one moment on, with the reading of now.
 func (m *Memory) mean(s *Site, measure string, from time.Time, now time.Time) (float64, bool) {
-	v, ok := s.Measures[measure]
-	if !ok || math.IsNaN(v) {
+	v, ok := s.measure(measure)
+	if !ok {
 		return 0, false
 	}
 	h := m.sites[s.Name]

@@ -44,6 +44,7 @@ type run struct {
 	readings []v1alpha1.GateReading
 	soaked   time.Duration
 	message  string
+	unseen   string // why no further site changes, as a sentence with a space before; "": nothing
 	next     string
 	nextAt   time.Time
 	again    time.Time
@@ -79,10 +80,7 @@ func (r *run) load() error {
 		r.before = r.d.encode()
 	}
 	r.match()
-	r.gates = r.in.Spec.Gates
-	if len(r.gates) == 0 {
-		r.gates = DefaultGates()
-	}
+	r.gates = GatesOf(&r.in.Spec.RolloutPlan)
 	return nil
 }
 
@@ -90,10 +88,16 @@ func (r *run) load() error {
 func (r *run) match() {
 	r.site = make([]*Site, len(r.names))
 	for i, name := range r.names {
-		if at, ok := slices.BinarySearchFunc(r.in.Sites, name, func(s Site, name string) int { return strings.Compare(s.Name, name) }); ok {
-			r.site[i] = &r.in.Sites[at]
-		}
+		r.site[i] = r.named(name)
 	}
+}
+
+// named is a site by its name; nil: there is none.
+func (r *run) named(name string) *Site {
+	if at, ok := slices.BinarySearchFunc(r.in.Sites, name, func(s Site, name string) int { return strings.Compare(s.Name, name) }); ok {
+		return &r.in.Sites[at]
+	}
+	return nil
 }
 
 func (r *run) inScope(s *Site) bool { return r.in.InScope == nil || r.in.InScope(s) }

@@ -82,6 +82,68 @@ func TestASlowUpdateIsNoBadOne(t *testing.T) {
 	}
 }
 
+// oneValue is what a query gives that has one value in all: above its bound while true.
+func oneValue(bad bool) map[string]Outside {
+	if bad {
+		return map[string]Outside{"errors": {Verdict: v1alpha1.GateFail, Text: "the query's value is 7, wanted at most 5", Value: "7"}}
+	}
+	return map[string]Outside{"errors": {Verdict: v1alpha1.GatePass, Text: "the query's value is 1, wanted at most 5", Value: "1"}}
+}
+
+// What somebody else reads fails no more at one glance than what sites show, and a query's one
+// value is of the sites that have just changed, too.
+func TestOutsideGatesArePatient(t *testing.T) {
+	five := quantity("5")
+	query := v1alpha1.RolloutGate{Name: "errors", Query: &v1alpha1.GateQuery{Query: "sum(errors)", Max: &five}}
+	hook := v1alpha1.RolloutGate{Name: "errors", Webhook: &v1alpha1.GateWebhook{URL: "http://x"}}
+	logs := v1alpha1.RolloutGate{Name: "errors", Logs: &v1alpha1.GateLogs{Query: "panic"}}
+	const ready = 40 * time.Second
+	for _, c := range []struct {
+		name      string
+		gate      v1alpha1.RolloutGate
+		reach     time.Duration
+		from, to  time.Duration // in which it is bad, after the wave began
+		after, by time.Duration // in which it fails; 0: it does not
+		text      string
+	}{
+		{name: "query, while the update is fresh", gate: query, reach: 6 * time.Minute, to: ready + 6*time.Minute, text: "sites have just changed, and what they show may be of the update itself until 09:07"},
+		{name: "query, and then still", gate: query, reach: 6 * time.Minute, to: time.Hour, after: ready + 6*time.Minute + confirm, by: ready + 7*time.Minute + confirm},
+		{name: "query, for a glance", gate: query, reach: time.Minute, from: 4 * time.Minute, to: 4*time.Minute + confirm - time.Second, text: "wanted at most 5; that holds, and fails once it has been so for 45 s"},
+		{name: "query, for long", gate: query, reach: time.Minute, from: 4 * time.Minute, to: time.Hour, after: 4*time.Minute + confirm, by: 5*time.Minute + confirm},
+		{name: "webhook, for a glance", gate: hook, from: 2 * time.Minute, to: 2*time.Minute + confirm - time.Second, text: "that holds"},
+		{name: "webhook, for long", gate: hook, from: 15 * time.Second, to: time.Hour, after: confirm, by: time.Minute + confirm},
+		{name: "logs", gate: logs, from: time.Minute, to: time.Hour, after: time.Minute, by: 2 * time.Minute},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, 60)
+			w.readyAfter = ready
+			w.spec.Strategy.Waves = percent(20)
+			w.spec.Gates = []v1alpha1.RolloutGate{c.gate}
+			w.reach = map[string]time.Duration{"errors": c.reach}
+			said := ""
+			w.edit = func(w *world) {
+				if len(w.out.Status.Gates) > 0 && w.out.Status.Gates[0].Verdict == v1alpha1.GateWait {
+					said += w.out.Status.Gates[0].Text + "\n"
+				}
+				at := w.now.Sub(monday)
+				w.outside = oneValue(at >= c.from && at < c.to)
+			}
+			failed := w.run(time.Hour, func(w *world) bool { return w.out.Status.Phase != v1alpha1.RolloutProgressing })
+			at := w.now.Sub(monday)
+			if c.by == 0 {
+				if w.out.Status.Phase != v1alpha1.RolloutCompleted {
+					t.Errorf("it failed after %s:\n%s", at, w.dump())
+				}
+			} else if !failed || w.out.Status.Phase != v1alpha1.RolloutRollingBack || at < c.after || at > c.by {
+				t.Errorf("%s after %s, want RollingBack between %s and %s:\n%s", w.out.Status.Phase, at, c.after, c.by, w.dump())
+			}
+			if !strings.Contains(said, c.text) {
+				t.Errorf("it never said %q, but\n%s", c.text, said)
+			}
+		})
+	}
+}
+
 // What a gate's own query gives looks back as far as that says, whatever the plan's settle.
 func TestAQueryRemembersWhatItLooksBack(t *testing.T) {
 	rise := quantity("5")

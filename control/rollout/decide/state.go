@@ -59,7 +59,8 @@ type decided struct {
 	Columns []column `json:"columns,omitempty"`
 	// Packed is the rows; see pack.
 	Packed string `json:"sites,omitempty"`
-	// Alerts that fired at a site before it changed, by its position.
+	// Alerts that fired at a site before it changed, by its position; an empty list: nobody
+	// knew, and what fires when somebody does is taken for it.
 	Alerts map[int][]string `json:"alerts,omitempty"`
 
 	rows []row
@@ -101,6 +102,9 @@ func (d *decided) planned() int {
 	}
 	return d.Waves[len(d.Waves)-1].End
 }
+
+// bounded is a reading or a difference of two, in steps, as it can be kept.
+func bounded[T int64 | float64](v T) T { return max(-maxReading, min(maxReading, v)) }
 
 // pack encodes the rows: for each, got and at as seconds after started, and the readings,
 // each plus one (0: unknown) above the least of its column; all as unsigned varints. Before

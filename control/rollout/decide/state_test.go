@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,6 +58,32 @@ func TestStateIsReadAsItWasWritten(t *testing.T) {
 	}
 	if again := back.encode(); !bytes.Equal(again, raw) {
 		t.Errorf("written again it is\n%s\nnot\n%s", again, raw)
+	}
+}
+
+// Readings of any size, which a query may give, are kept so that they can be read again, also
+// of a site that changes when all have moved.
+func TestHugeReadingsAreReadAgain(t *testing.T) {
+	rise := quantity("1")
+	for _, jump := range []float64{1e30, -1e30} {
+		w := newWorld(t, 40)
+		w.tick = time.Minute
+		w.spec.Gates = []v1alpha1.RolloutGate{{Name: "errors", Peers: &v1alpha1.GateChange{Query: "errors", MaxRise: &rise}}}
+		w.spec.Strategy.Waves, w.spec.Strategy.MaxInFlight = percent(100), 1
+		w.edit = func(w *world) {
+			w.also = map[string]float64{"errors": -jump}
+			if w.now.After(monday.Add(5 * time.Minute)) {
+				w.also["errors"] = jump
+			}
+		}
+		for range 20 {
+			if w.step(); strings.Contains(w.out.Status.Message, "can't be read") {
+				t.Fatalf("jump by %g:\n%s", jump, w.dump())
+			}
+		}
+		if n := strings.Count(w.state.Has, "1"); n < 8 {
+			t.Errorf("%d sites changed:\n%s", n, w.dump())
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,6 +59,7 @@ func (r *run) step() {
 		return
 	}
 	r.advance(verdict)
+	r.message += r.unseen
 }
 
 // begin plans the waves and starts the first; false: not yet, or never.
@@ -79,6 +81,15 @@ func (r *run) begin() bool {
 	}
 	if len(waves) == 0 {
 		r.end(v1alpha1.RolloutCompleted, "", "There is no site that holds it.")
+		return false
+	}
+	first := make([]*Site, len(waves[0].Sites))
+	for i, name := range waves[0].Sites {
+		first[i] = r.named(name)
+	}
+	if why := r.blind(first); why != "" && r.in.Spec.Control.Promote < 1 {
+		r.message, r.next = "It begins once what its sites are compared with is known. "+why, "begin once that is known, or when people promote it"
+		r.queued = true
 		return false
 	}
 	old := make(map[string]byte, len(r.names))
@@ -172,12 +183,14 @@ func (r *run) base() {
 	}
 }
 
+// noteAlerts notes what fires at a site before it changes; while nobody knows, what was noted
+// before stands.
 func (r *run) noteAlerts(i int) {
-	delete(r.d.Alerts, i)
 	s := r.site[i]
-	if s == nil || len(s.Alerts) == 0 {
+	if s == nil || !s.AlertsKnown {
 		return
 	}
+	delete(r.d.Alerts, i)
 	var keep []string
 	for g := range r.gates {
 		if a := r.gates[g].Alerts; a != nil {
@@ -197,6 +210,14 @@ func (r *run) noteAlerts(i int) {
 		}
 		r.d.Alerts[i] = keep
 	}
+}
+
+// owe has a site's alerts noted once they are known, though it has changed by then.
+func (r *run) owe(i int) {
+	if r.d.Alerts == nil {
+		r.d.Alerts = map[int][]string{}
+	}
+	r.d.Alerts[i] = []string{}
 }
 
 // judged: it has the change, and its wave's gates have not passed.
@@ -222,15 +243,11 @@ func (r *run) reading(i int) []int64 {
 	asItIs := s.Red && bytes.IndexByte(r.steps, byte(v1alpha1.StepPassed)) >= 0
 	var out []int64
 	for c, col := range r.d.Columns {
-		v, ok := r.mem.usual(s.Name, col.Name, r.in.Now)
+		v, ok := r.was(s, col.Name)
 		if asItIs {
 			v, ok = r.mem.mean(s, col.Name, r.in.Now.Add(-time.Minute), r.in.Now)
-		} else if !ok {
-			if v, ok = r.in.Before[s.Name][col.Name]; !ok {
-				v, ok = s.Measures[col.Name]
-			}
 		}
-		if !ok || math.IsNaN(v) {
+		if !ok {
 			continue
 		}
 		if out == nil {
@@ -239,9 +256,55 @@ func (r *run) reading(i int) []int64 {
 				out[k] = unknown
 			}
 		}
-		out[c] = int64(math.Round(max(-maxReading, min(maxReading, v/col.Step))))
+		out[c] = int64(math.Round(bounded(v / col.Step)))
 	}
 	return out
+}
+
+// was is what a measure of a site usually was in the last minutes, as far back as is known.
+func (r *run) was(s *Site, measure string) (float64, bool) {
+	v, ok := r.mem.usual(s.Name, measure, r.in.Now)
+	if !ok {
+		if v, ok = r.in.Before[s.Name][measure]; !ok || !comparable(v) {
+			v, ok = s.measure(measure)
+		}
+	}
+	return v, ok
+}
+
+// blind says of which gates nobody knows what sites were before they changed: of all those
+// that are online, nothing; "": there is no such gate. Who changed now could never be told
+// from what it was.
+func (r *run) blind(list []*Site) string {
+	var out []string
+	for g := range r.gates {
+		gate := &r.gates[g]
+		if gate.Alerts == nil && gate.Before == nil && gate.Peers == nil && gate.Unhealthy == nil {
+			continue
+		}
+		measures := Measures(r.gates[g : g+1])
+		known := func(s *Site) bool {
+			return gate.Alerts != nil && s.AlertsKnown || slices.ContainsFunc(measures, func(m string) bool {
+				_, ok := r.was(s, m)
+				return ok
+			})
+		}
+		online, seen := 0, false
+		for _, s := range list {
+			if s != nil && s.Online && !seen {
+				online++
+				seen = known(s)
+			}
+		}
+		if online > 0 && !seen {
+			text := fmt.Sprintf("Gate %s: nothing is known of %s.", gate.Name, sites(online))
+			if o := r.in.Outside[gate.Name]; o.Text != "" {
+				text += " " + o.Text
+			}
+			out = append(out, text)
+		}
+	}
+	return strings.Join(out, " ")
 }
 
 // join appends sites that are new to the last wave.
@@ -294,6 +357,7 @@ func (r *run) join() {
 	r.match()
 	for i := end; i < end+len(fresh); i++ {
 		r.d.rows[i].before = r.reading(i)
+		r.noteAlerts(i)
 	}
 	r.decide("Joined", "", "%s joined, in the last wave: %s.", sites(len(fresh)), some(fresh))
 }

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -85,6 +86,34 @@ func TestTimeWithoutASourceIsNoEvidence(t *testing.T) {
 				t.Errorf("only %v was seen", seen)
 			}
 		})
+	}
+}
+
+// A value that can't be compared, as a tenant's own query may give any, is none; nothing hangs.
+func TestValuesThatCannotBeCompared(t *testing.T) {
+	rise := quantity("1")
+	for _, gate := range []v1alpha1.RolloutGate{
+		{Name: "latency", Peers: &v1alpha1.GateChange{Query: "x", MaxRise: &rise}},
+		{Name: "latency", Before: &v1alpha1.GateChange{Query: "x", MaxRise: &rise}},
+		{Name: "latency", Query: &v1alpha1.GateQuery{Query: "x", Max: &rise}},
+	} {
+		for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64, -math.MaxFloat64, 1e31} {
+			m := &Memory{}
+			for at := range 20 {
+				sites, was := fleetOf(40, 40, func(i int) map[string]float64 {
+					if i%2 == 0 || at < 10 {
+						return map[string]float64{"latency": v}
+					}
+					return map[string]float64{"latency": -v}
+				})
+				if at%3 == 0 {
+					was["s001"]["latency"], was["s030"]["latency"] = v, v
+				}
+				if verdict, _ := Evaluate([]v1alpha1.RolloutGate{gate}, sites[:20], sites[20:], was, m, nil, monday, time.Minute, monday.Add(time.Duration(at)*15*time.Second)); verdict != v1alpha1.GateUnknown {
+					t.Errorf("%s of %g: %s", gate.Name, v, verdict)
+				}
+			}
+		}
 	}
 }
 

@@ -202,17 +202,7 @@ func (c *Controller) evaluate(ctx context.Context, tenant string, g *v1alpha1.Ga
 	m.mu.Lock()
 	verdict, read := decide.Evaluate(gates, changed, peers, before, m.memory, answer.Outside, since, 0, now)
 	m.mu.Unlock()
-	explain(read, answer.Outside)
 	return v1alpha1.GateCheckStatus{Verdict: verdict, Gates: read, Message: message(verdict, read, len(changed), l)}
-}
-
-// explain has a gate that could not be read say why.
-func explain(read []v1alpha1.GateReading, outside map[string]decide.Outside) {
-	for i := range read {
-		if o, has := outside[read[i].Name]; has && read[i].Verdict == v1alpha1.GateUnknown && !strings.Contains(read[i].Text, o.Text) {
-			read[i].Text += " " + o.Text
-		}
-	}
 }
 
 // message is the answer in a sentence: what speaks most against it, and what was read.

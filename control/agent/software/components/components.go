@@ -112,7 +112,7 @@ func New(o Options) (*Components, error) {
 	c := &Components{o: o}
 	for _, comp := range o.Components {
 		comp.Architecture = cmp.Or(comp.Architecture, runtime.GOARCH)
-		p := &part{Component: comp, changed: make(chan struct{}, 1)}
+		p := &part{Component: comp, changed: make(chan struct{}, 1), wanted: software.Wanted{Unheard: true}}
 		p.source = software.Source{Component: comp.Name, Architecture: comp.Architecture, Dir: filepath.Join(o.Dir, comp.Name, "files"), Running: comp.Image, Log: o.Logger}
 		var err error
 		p.machine, err = software.New(software.Options{

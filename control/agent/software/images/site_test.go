@@ -182,10 +182,13 @@ func (s *site) agent(ctx context.Context, client kubernetes.Interface, pod *core
 			again(ctx)
 		}
 	}
-	for ctx.Err() == nil {
+	for steps := 0; ctx.Err() == nil; steps++ {
 		s.mu.Lock()
 		w := s.wanted
 		s.mu.Unlock()
+		if steps < 5 { // it takes a while to hear of control
+			w = software.Wanted{Unheard: true}
+		}
 		moving, _ := m.Step(ctx, w)
 		s.mu.Lock()
 		if ctx.Err() == nil {
