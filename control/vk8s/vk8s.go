@@ -83,6 +83,8 @@ type Stock struct {
 	Resolver   request.RequestInfoResolver
 	Authorizer authorizer.Authorizer
 	Rules      authorizer.RuleResolver
+	// Again says whose a request is, as if it came now: who sent it, or whom they act as.
+	Again      func(*http.Request) (user.Info, error)
 	Serializer runtime.NegotiatedSerializer
 }
 
