@@ -15,6 +15,10 @@ import (
 // MaxBlob is how large an object may be as a site gets it, in bytes.
 const MaxBlob = 1 << 20
 
+// MaxOverride is how large the spec of an Override may be, in bytes: half of that, as it is the
+// object's with all that stands beside its spec.
+const MaxOverride = MaxBlob / 2
+
 // MaxItemName is how long workload.ItemName may be.
 const MaxItemName = 480
 
@@ -267,6 +271,18 @@ func set(o map[string]any, value any, path ...string) {
 		o = next
 	}
 	o[path[len(path)-1]] = value
+}
+
+// CheckOverride says what keeps the spec of an Override from being carried: its size.
+func CheckOverride(spec any) error {
+	b, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	if n := len(b); n > MaxOverride {
+		return fmt.Errorf("its spec has %d bytes, which is more than the %d that an Override may put in the place of another; put what is large into objects beside it", n, MaxOverride)
+	}
+	return nil
 }
 
 // Check says what keeps an object from being carried to sites: bad annotations and size.
