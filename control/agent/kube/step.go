@@ -488,8 +488,10 @@ func (w *worker) verdictOf(it *item) verdict {
 	}
 	v := l.verdict
 	if v.state == workload.Progressing && len(l.selector) > 0 {
-		if reason, message := w.mirror.trouble(it.name, it.namespace, l.selector); reason != "" {
+		if reason, message := w.mirror.trouble(it.namespace, l.selector); reason != "" {
 			v.reason, v.message = reason, v.message+"; "+message
+		} else if message := w.mirror.cantMake(it.name); message != "" {
+			v.state, v.reason, v.message = workload.Failed, reasonCreate, v.message+"; "+message
 		}
 	}
 	return v
