@@ -691,6 +691,11 @@ func TestOnASite(t *testing.T) {
 		}
 	})
 
+	t.Run("what was made anew replaces what can't be changed, but for data", func(t *testing.T) {
+		s.t = t
+		s.madeAnew()
+	})
+
 	t.Run("a version of a kind that the site lacks is told, and nothing else held up", func(t *testing.T) {
 		s.t = t
 		s.otherVersions()

@@ -72,7 +72,7 @@ func strip(kind offered.Kind, u map[string]any) {
 	}
 	labels[workload.Owned] = "true"
 	kept := map[string]any{"name": meta["name"], "namespace": meta["namespace"], "labels": labels}
-	if uid, ok := meta["uid"].(string); ok && uid != "" && (kind.Kind == "Job" && kind.Group == "batch" || u["immutable"] == true) {
+	if uid, ok := meta["uid"].(string); ok && uid != "" {
 		if annotations == nil {
 			annotations = map[string]any{}
 		}
@@ -296,7 +296,7 @@ func Check(kind offered.Kind, namespace, short string, object map[string]any) er
 		return err
 	}
 	if n := len(o.base); n > MaxBlob {
-		return fmt.Errorf("it has %d bytes as sites get it, which is more than the %d that one object may have; split it", n, MaxBlob)
+		return fmt.Errorf("it has %d bytes as sites get it, which is more than the %d that one object may have; split it, or have what is large fetched from elsewhere", n, MaxBlob)
 	}
 	if n := len(o.name); n > MaxItemName {
 		return fmt.Errorf("its kind, namespace and name have %d characters together, which is more than %d", n, MaxItemName)
