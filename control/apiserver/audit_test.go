@@ -12,6 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"muster.dev/muster/control/vk8s"
 )
 
 // lines are a backend that keeps what it is given.
@@ -52,6 +55,20 @@ func TestRefusedRequestsAreThinned(t *testing.T) {
 		if n := kept("alice", 200, 1000) + kept("alice", 500, 10); n != 1010 {
 			t.Errorf("of 1010 writes %d have a line", n)
 		}
+		read := auditEvent("alice", 200)
+		read.Verb, read.ObjectRef.Resource, read.ObjectRef.Subresource = "get", "pods", "log"
+		before := len(out.got)
+		for range 1000 {
+			a.ProcessEvents(read)
+		}
+		if n := len(out.got) - before; n != refusedAtOnce {
+			t.Errorf("of 1000 reads of logs %d have a line", n)
+		}
+		cut := *read
+		cut.Annotations = map[string]string{vk8s.CutAnnotation: "why"}
+		if a.ProcessEvents(&cut); out.got[len(out.got)-1].Annotations[vk8s.CutAnnotation] != "why" {
+			t.Error("a log that was cut is left out")
+		}
 		if n := kept("alice", 429, 1000); n != refusedAtOnce {
 			t.Errorf("%d of 1000 refused have a line", n)
 		}
@@ -90,7 +107,7 @@ func TestRefusedRequestsAreThinned(t *testing.T) {
 				said = append(said, s)
 			}
 		}
-		if len(said) != 3 || !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, ": nobody known 900") }) ||
+		if len(said) != 4 || !slices.ContainsFunc(said, func(s string) bool { return strings.HasPrefix(s, "900 reads of logs since ") }) || !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, ": nobody known 900") }) ||
 			!slices.ContainsFunc(said, func(s string) bool {
 				return strings.HasPrefix(s, "200 ") && strings.Contains(s, ": others 180, ") && strings.Contains(s, ":acme-shop:a")
 			}) {
@@ -134,6 +151,16 @@ func TestSeats(t *testing.T) {
 	for processors, want := range map[int][2]string{1: {"100", "50"}, 2: {"100", "50"}, 4: {"200", "100"}, 64: {"400", "200"}} {
 		if got := seats(processors); !slices.Equal(got, []string{"--max-requests-inflight=" + want[0], "--max-mutating-requests-inflight=" + want[1]}) {
 			t.Errorf("%d processors: %v", processors, got)
+		}
+	}
+}
+
+// A command run in a pod is charged, and so is bounded in the audit log, also where it begins by
+// a GET; to read a log is not.
+func TestSessionsAreCharged(t *testing.T) {
+	for sub, want := range map[string]bool{"": false, "log": false, "exec": true, "attach": true, "portforward": true} {
+		if got := writes(&request.RequestInfo{Verb: "get", Resource: "pods", Subresource: sub}); got != want {
+			t.Errorf("pods/%s is charged: %v", sub, got)
 		}
 	}
 }

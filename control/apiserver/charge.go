@@ -59,6 +59,12 @@ func paid(ctx context.Context) int64 {
 // much there is to list, and a watch until it has begun.
 var reads = []string{"get", "list", "watch", "head", "options"}
 
+// writes tells whether a request is charged. A session in a pod is, which a WebSocket begins by a
+// GET and SPDY by a POST.
+func writes(info *request.RequestInfo) bool {
+	return !slices.Contains(reads, info.Verb) || info.Resource == "pods" && slices.Contains([]string{"exec", "attach", "portforward"}, info.Subresource)
+}
+
 // unknownBody is what a request pays that doesn't say how long it is: the most that the API
 // server reads.
 const unknownBody = 3 << 20
@@ -68,7 +74,7 @@ func (c charger) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	ctx := req.Context()
 	info, ok := request.RequestInfoFrom(ctx)
 	u, ok2 := request.UserFrom(ctx)
-	if !ok || !ok2 || slices.Contains(reads, info.Verb) || trusted(u) {
+	if !ok || !ok2 || !writes(info) || trusted(u) {
 		c.next.ServeHTTP(w, req)
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -163,8 +164,8 @@ func (w *workloads) carried(ctx context.Context, a admission.Attributes, kind of
 	for key := range now {
 		ours = ours || validation.OurAnnotation(key)
 	}
-	if kind.Custom && !ours {
-		return nil // it may not even be granted
+	if kind.Custom && !ours { // it may not even be granted
+		return w.customSize(ctx, a, kind)
 	}
 	p, ok, err := w.placeOf(ctx, a.GetNamespace())
 	if err != nil || !ok {
@@ -191,7 +192,7 @@ func (w *workloads) carried(ctx context.Context, a admission.Attributes, kind of
 		return apierrors.NewInvalid(a.GetKind().GroupKind(), a.GetName(), errs)
 	}
 	if kind.Custom {
-		return nil
+		return w.customSize(ctx, a, kind)
 	}
 	object, err := contentOf(a, a.GetObject())
 	if err != nil {
@@ -215,10 +216,36 @@ func (w *workloads) carried(ctx context.Context, a admission.Attributes, kind of
 			}
 		}
 	}
-	if err := render.Check(kind, a.GetNamespace(), p.short, object); err != nil {
-		return apierrors.NewRequestEntityTooLargeError(a.GetKind().Kind + " " + a.GetName() + ": " + err.Error())
+	return tooLarge(a, render.Check(kind, a.GetNamespace(), p.short, object))
+}
+
+// tooLarge refuses an object for its size; nil: it has none that stands in the way.
+func tooLarge(a admission.Attributes, why error) error {
+	if why == nil {
+		return nil
 	}
-	return nil
+	return apierrors.NewRequestEntityTooLargeError(a.GetKind().Kind + " " + a.GetName() + ": " + why.Error())
+}
+
+// customSize checks the size of an object of a CRD. Whether it is carried at all is asked of
+// those alone that would be too large.
+func (w *workloads) customSize(ctx context.Context, a admission.Attributes, kind offered.Kind) error {
+	object, err := contentOf(a, a.GetObject())
+	if err != nil {
+		return err
+	}
+	too := render.Check(kind, a.GetNamespace(), "", object)
+	if too == nil {
+		return nil
+	}
+	crd, err := w.get(ctx, apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"), "", kind.Resource+"."+kind.Group)
+	if err != nil || crd == nil || crd.GetLabels()[offered.LabelGranted] != offered.Granted {
+		return err
+	}
+	if _, ok, err := w.placeOf(ctx, a.GetNamespace()); err != nil || !ok {
+		return err
+	}
+	return tooLarge(a, too)
 }
 
 func podSecurity(a admission.Attributes, p place, template map[string]any) error {
@@ -341,6 +368,10 @@ func (w *workloads) override(ctx context.Context, a admission.Attributes) error 
 	}
 	if !specChanged(a) {
 		return nil
+	}
+	spec, _, _ := unstructured.NestedFieldNoCopy(now, "spec", "spec")
+	if err := tooLarge(a, render.CheckOverride(spec)); err != nil {
+		return err
 	}
 	var templates []map[string]any
 	for _, path := range [][]string{{"spec", "spec", "template"}, {"spec", "spec", "jobTemplate", "spec", "template"}} {

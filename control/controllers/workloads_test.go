@@ -313,6 +313,7 @@ func warnings(t *testing.T) {
 // shop/lab.
 func admission(t *testing.T, c client.Client) {
 	create(t, c, &v1alpha1.Override{ObjectMeta: metav1.ObjectMeta{Namespace: "tau-shop", Name: "jobs"}, Spec: v1alpha1.OverrideSpec{Kind: "Job", SiteList: []string{"paris"}, Spec: runtime.RawExtension{Raw: []byte(`{"backoffLimit":1}`)}}})
+	things := grant(t, c, "large.example.com")
 	for name, tc := range map[string]struct{ doc, want string }{
 		"a virtual site that is not there":     {deployment("a", "ves.io/virtual-sites: 'shared/us'", "", ""), "there is no virtual site shared/us; want some of shared/eu, shop/lab"},
 		"another tenant's":                     {deployment("a", "ves.io/virtual-sites: 'globex-shared/eu'", "", ""), "there is no virtual site globex-shared/eu"},
@@ -334,11 +335,24 @@ func admission(t *testing.T, c client.Client) {
 		"one in the system namespace":          {"apiVersion: muster.dev/v1alpha1\nkind: VirtualKubernetes\nmetadata: {namespace: tau-system, name: a}\nspec: {defaultVirtualSite: lab}", "no workloads run in a tenant's system namespace"},
 		"one outside of tenants":               {"apiVersion: muster.dev/v1alpha1\nkind: VirtualKubernetes\nmetadata: {namespace: default, name: a}\nspec: {defaultVirtualSite: lab}", "none of a tenant's where workloads run"},
 		"too large":                            {"apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: tau-shop, name: a}\ndata: {a: '" + strings.Repeat(`"`, 600<<10) + "'}", "more than the 1048576 that one object may have"},
+		"too large of a granted CRD":           {"apiVersion: large.example.com/v1\nkind: Thing\nmetadata: {namespace: tau-shop, name: a}\nspec: {a: '" + strings.Repeat("a", 1100<<10) + "'}", "Thing a: it has 1126"},
+		"too large with annotations of ours":   {"apiVersion: large.example.com/v1\nkind: Thing\nmetadata: {namespace: tau-shop, name: a, annotations: {muster.dev/drift: Leave}}\nspec: {a: '" + strings.Repeat("a", 1100<<10) + "'}", "more than the 1048576 that one object may have; split it"},
+		"a large Override":                     {"apiVersion: muster.dev/v1alpha1\nkind: Override\nmetadata: {namespace: tau-shop, name: a}\nspec: {siteList: [paris], kind: Thing, spec: {a: '" + strings.Repeat("a", 520<<10) + "'}}", "Override a: its spec has 532488 bytes, which is more than the 524288"},
 		"the name of what every namespace has": {"apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {namespace: tau-shop, name: muster-isolation}\nspec: {podSelector: {}}", "choose another name"},
 	} {
 		if err := c.Create(context.Background(), parse(t, tc.doc)); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
 		}
+	}
+	// What is not carried may be larger than what is.
+	if err := c.Patch(context.Background(), things, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":null}}`))); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Create(context.Background(), parse(t, "apiVersion: large.example.com/v1\nkind: Thing\nmetadata: {namespace: tau-shop, name: a}\nspec: {a: '"+strings.Repeat("a", 1100<<10)+"'}")); err != nil {
+		t.Errorf("a large one of a CRD that is not granted: %v", err)
+	}
+	if err := c.Delete(context.Background(), things); err != nil {
+		t.Error(err)
 	}
 	// Who may have such pods has them.
 	level := func(is string) {
@@ -375,4 +389,17 @@ func admission(t *testing.T, c client.Client) {
 	if err := c.Delete(context.Background(), d); err != nil {
 		t.Error(err)
 	}
+}
+
+// grant makes and grants a CRD of Things.
+func grant(t *testing.T, c client.Client, group string) *unstructured.Unstructured {
+	t.Helper()
+	crd := parse(t, "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: things."+group+", labels: {muster.dev/vk8s: offered}}\n"+
+		"spec: {group: "+group+", scope: Namespaced, names: {kind: Thing, plural: things, singular: thing}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}")
+	create(t, c, crd)
+	testkit.Eventually(t, "the kind is served", func() error {
+		u := parse(t, "apiVersion: "+group+"/v1\nkind: Thing\nmetadata: {namespace: tau-shop, name: first}")
+		return client.IgnoreAlreadyExists(c.Create(t.Context(), u))
+	})
+	return crd
 }

@@ -34,6 +34,37 @@ import (
 	"muster.dev/muster/internal/wire"
 )
 
+const webPod = "web-6f-aaaaa"
+
+// paris is the site of all that is mirrored here.
+var paris = fleet.SiteID{Tenant: "vk", Name: "paris"}
+
+// mirror has the virtual Kubernetes show a pod of a site, whose sessions are looked at all the
+// time. It returns the pod's bytes.
+func mirror(t *testing.T, site *httptest.Server) (*status.Store, []byte) {
+	t.Helper()
+	store := status.New(status.Options{MayName: func(_, ns string) bool { return ns == mine }})
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: mine, Name: webPod, GenerateName: "web-6f-", UID: "u", Labels: map[string]string{"app": "web"}}, Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "c"}}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "c", Ready: true, RestartCount: 3, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "n"}}
+	b, _ := pod.Marshal()
+	n, _ := node.Marshal()
+	store.Apply(paris, &wire.KubernetesStatus{Epoch: "e", Seq: 1, Snapshot: true, Mirrored: []*wire.Mirrored{{Kind: "Pod", Namespace: mine, Name: webPod, Object: b}, {Kind: "Node", Name: "n1", Object: n}}})
+	store.Online(paris, true)
+	mount := kubeapi.Mount(t)
+	mount.RecheckEvery(50 * time.Millisecond)
+	mount.Serve(vk8s.Backend{Virtual: func(ns, name string) (vk8s.Virtual, bool) {
+		return vk8s.Virtual{Namespace: ns, Name: name, Tenant: "vk"}, ns == mine
+	},
+		Mirrored: store.Handler(status.HandlerOptions{Tables: apiserver.Tables(), Scope: func(ctx context.Context) (status.Scope, bool) {
+			v, ok := vk8s.VirtualOf(ctx)
+			return status.Scope{Namespace: v.Namespace, Tenant: v.Tenant}, ok
+		}, Dial: func(ctx context.Context, _ fleet.SiteID) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", site.Listener.Addr().String())
+		}})})
+	return store, b
+}
+
 // TestPodsOfSites: what sites report is seen, logged and left through the real API server.
 func TestPodsOfSites(t *testing.T) {
 	admin, edits := start(t)
@@ -58,26 +89,7 @@ func TestPodsOfSites(t *testing.T) {
 		}
 	}))
 	t.Cleanup(func() { site.CloseClientConnections(); site.Close() })
-	store := status.New(status.Options{MayName: func(_, ns string) bool { return ns == mine }})
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: mine, Name: "web-6f-aaaaa", GenerateName: "web-6f-", UID: "u", Labels: map[string]string{"app": "web"}}, Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "c"}}},
-		Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "c", Ready: true, RestartCount: 3, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "n"}}
-	b, _ := pod.Marshal()
-	n, _ := node.Marshal()
-	id := fleet.SiteID{Tenant: "vk", Name: "paris"}
-	store.Apply(id, &wire.KubernetesStatus{Epoch: "e", Seq: 1, Snapshot: true, Mirrored: []*wire.Mirrored{{Kind: "Pod", Namespace: mine, Name: pod.Name, Object: b}, {Kind: "Node", Name: "n1", Object: n}}})
-	store.Online(id, true)
-	mount := kubeapi.Mount(t)
-	mount.RecheckEvery(50 * time.Millisecond)
-	mount.Serve(vk8s.Backend{Virtual: func(ns, name string) (vk8s.Virtual, bool) {
-		return vk8s.Virtual{Namespace: ns, Name: name, Tenant: "vk"}, ns == mine
-	},
-		Mirrored: store.Handler(status.HandlerOptions{Tables: apiserver.Tables(), Scope: func(ctx context.Context) (status.Scope, bool) {
-			v, ok := vk8s.VirtualOf(ctx)
-			return status.Scope{Namespace: v.Namespace, Tenant: v.Tenant}, ok
-		}, Dial: func(ctx context.Context, _ fleet.SiteID) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "tcp", site.Listener.Addr().String())
-		}})})
+	store, b := mirror(t, site)
 
 	cfg := through(edits, mine)
 	kube := kubernetes.NewForConfigOrDie(cfg)
@@ -99,7 +111,7 @@ func TestPodsOfSites(t *testing.T) {
 	if !cache.WaitForCacheSync(t.Context().Done(), synced) {
 		t.Fatal("the informer does not sync")
 	}
-	store.Apply(id, &wire.KubernetesStatus{Epoch: "e", Seq: 2, After: 1, Mirrored: []*wire.Mirrored{{Kind: "Pod", Namespace: mine, Name: pod.Name, Object: append(b[:len(b):len(b)], 0x12, 0x06, 0x52, 0x04, 'n', 'o', 'd', 'e')}}})
+	store.Apply(paris, &wire.KubernetesStatus{Epoch: "e", Seq: 2, After: 1, Mirrored: []*wire.Mirrored{{Kind: "Pod", Namespace: mine, Name: webPod, Object: append(b[:len(b):len(b)], 0x12, 0x06, 0x52, 0x04, 'n', 'o', 'd', 'e')}}})
 	testkit.Eventually(t, "the informer sees the change", func() error {
 		p, err := informer.Lister().Pods(mine).Get("web-6f-aaaaa")
 		if err == nil && p.Spec.NodeName != "paris-node" {

@@ -33,12 +33,11 @@ var counted = map[schema.GroupResource]map[string]cellOf{
 	},
 	{Group: "batch", Resource: "jobs"}: {
 		"Completions": func(cell string, p workload.Pods) string {
-			done, of, _ := strings.Cut(cell, "/")
-			_, more, some := strings.Cut(of, " ") // "0/1 of 3": a Job that three pods work at
+			_, more, some := strings.Cut(cell, " ") // "0/1 of 3": a Job that three pods work at
 			if some {
 				more = " " + more
 			}
-			return done + "/" + strconv.Itoa(p.Desired) + more
+			return readyOf(cell, p) + more
 		},
 	},
 }

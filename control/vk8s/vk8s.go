@@ -55,8 +55,8 @@ type Backend struct {
 	// Report serves what stands below /muster/ of a virtual Kubernetes, which the path of
 	// its requests begins with; nil: nothing. Who may get the VirtualKubernetes may get it.
 	Report http.Handler
-	// Pods are those of a Deployment or StatefulSet on all sites together, and of a Job how
-	// many completions they should have; false: it is not carried, or of another kind.
+	// Pods are those of a Deployment or StatefulSet on all sites together, and of a Job the
+	// completions that they should have, and have; false: it is not carried, or of another kind.
 	Pods func(gr schema.GroupResource, namespace, name string) (workload.Pods, bool)
 }
 
@@ -83,6 +83,8 @@ type Stock struct {
 	Resolver   request.RequestInfoResolver
 	Authorizer authorizer.Authorizer
 	Rules      authorizer.RuleResolver
+	// Again says whose a request is, as if it came now: who sent it, or whom they act as.
+	Again      func(*http.Request) (user.Info, error)
 	Serializer runtime.NegotiatedSerializer
 }
 

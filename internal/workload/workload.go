@@ -67,8 +67,8 @@ const (
 	Owned = "muster.dev/owned"
 	// Digest is the annotation that names the item that the object was made of.
 	Digest = "muster.dev/digest"
-	// Origin is the annotation that has the UID at the centre of what can't be changed: one
-	// that is made anew is another one, also with the same content.
+	// Origin is the annotation that has the UID at the centre: what was made anew there is
+	// another one.
 	Origin = "muster.dev/origin"
 	// FieldManager is who applies.
 	FieldManager = "muster-edge"

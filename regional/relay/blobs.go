@@ -3,6 +3,8 @@ package relay
 import (
 	"container/list"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -157,20 +159,36 @@ func (c *blobCache) stream(ctx context.Context, digest string, size, offset int6
 	if _, err := f.Seek(offset, io.SeekStart); err != nil {
 		return fmt.Errorf("blob %s: %w", digest, err)
 	}
+	sum := sha256.New()
 	// Most blobs are an object of a kilobyte or two.
 	buf := make([]byte, min(chunkBytes, max(size-offset, 1)))
 	for {
 		n, err := f.Read(buf)
 		if n > 0 {
+			sum.Write(buf[:n])
 			if err := send(buf[:n]); err != nil {
 				return err
 			}
 		}
 		if errors.Is(err, io.EOF) {
+			if offset == 0 && hex.EncodeToString(sum.Sum(nil)) != digest {
+				c.damaged(digest)
+			}
 			return nil
 		} else if err != nil {
 			return fmt.Errorf("blob %s: %w", digest, err)
 		}
+	}
+}
+
+// damaged removes a blob that the disk has changed since it was verified: the site that got it
+// refuses it, and what it asks for again is fetched.
+func (c *blobCache) damaged(digest string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e, ok := c.index[digest]; ok {
+		c.log.Warn("a blob in the cache is not what it was and is fetched again", "digest", digest)
+		c.dropLocked(e)
 	}
 }
 

@@ -526,6 +526,21 @@ func TestDamagedBlobsAreFetchedAgain(t *testing.T) {
 	if c.fetches != 3 {
 		t.Errorf("%d fetches, want 3: each once, and the damaged one again", c.fetches)
 	}
+	// The same while it runs: one site gets it, refuses it, and asks again.
+	r.desired.set(paris, d)
+	for i, want := range []string{"loses a bit", "loses a bjt", "loses a bit", "loses a bit"} {
+		if got, err := read(t, r, paris, wire.DigestOf(bad), 0); err != nil || got != want {
+			t.Errorf("%d: %q, %v, want %q", i, got, err, want)
+		}
+		if i == 0 {
+			if err := os.WriteFile(r.blobs.dir.File(wire.DigestOf(bad)), []byte("loses a bjt"), 0o640); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if c.fetches != 5 {
+		t.Errorf("%d fetches, want 5", c.fetches)
+	}
 }
 
 // Thousands of sites ask for the same blob of a kilobyte at once: each costs about that, not

@@ -246,7 +246,9 @@ func explain(err error, gvk schema.GroupVersionKind, version string) error {
 		return unknownKind(gvk, version)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return wait("NamespaceTerminating", "its namespace is being deleted on the site")
-	case s.Code == http.StatusRequestEntityTooLarge:
+	case s.Code == http.StatusRequestEntityTooLarge,
+		// What etcd says of an object that is applied comes as it is, without a reason.
+		s.Code == http.StatusInternalServerError && strings.Contains(s.Message, "etcdserver: request is too large"):
 		return refuse("TooLarge", "the site's API server says that it is too large: %s", s.Message)
 	case s.Code == http.StatusInternalServerError && strings.Contains(s.Message, "failed to create typed patch object"): // no fault of the server's
 		return refuse("Invalid", "the site's Kubernetes (%s) does not take it: %s", version, s.Message)

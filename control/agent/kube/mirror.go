@@ -38,15 +38,14 @@ type mirror struct {
 	order    []string                     // keys of events, oldest first; some are gone
 	refused  map[string]map[string]bool   // kind → keys beyond the limit
 	troubles map[string]map[string]trouble
-	creates  map[string]trouble // item name → why its controller can't make pods
+	creates  map[string]creates // by item
 	watches  map[string]*objectWatch
 }
 
-// trouble is what ails a pod, or keeps one from being made.
+// trouble is what ails a pod.
 type trouble struct {
 	labels          map[string]string
 	reason, message string
-	at              time.Time
 }
 
 func newMirror(k *Kube, out Mirror, setCondition func(typ, status, reason, message string)) *mirror {
@@ -55,7 +54,7 @@ func newMirror(k *Kube, out Mirror, setCondition func(typ, status, reason, messa
 		limits:   map[string]int{kindPod: k.opts.MaxPods, kindEvent: k.opts.MaxEvents, kindNode: k.opts.MaxNodes},
 		held:     map[string]map[string]uint64{kindPod: {}, kindEvent: {}, kindNode: {}},
 		refused:  map[string]map[string]bool{kindPod: {}, kindEvent: {}, kindNode: {}},
-		troubles: map[string]map[string]trouble{}, creates: map[string]trouble{}, watches: map[string]*objectWatch{},
+		troubles: map[string]map[string]trouble{}, creates: map[string]creates{}, watches: map[string]*objectWatch{},
 	}
 }
 
@@ -391,19 +390,29 @@ func (w *objectWatch) ail(o any) {
 		}
 		of[o.Name] = now
 	case *corev1.Event:
-		if o.Type != corev1.EventTypeWarning || o.Reason != "FailedCreate" {
+		if o.Reason != reasonCreate && o.Reason != "SuccessfulCreate" {
 			break
 		}
-		group := "apps"
-		if o.InvolvedObject.Kind == "Job" {
-			group = "batch"
+		group, _, found := strings.Cut(o.InvolvedObject.APIVersion, "/")
+		if !found {
+			group = ""
 		}
 		item := workload.ItemName(group, o.InvolvedObject.Kind, o.Namespace, o.InvolvedObject.Name)
 		if len(w.creates) > 1000 {
 			clear(w.creates)
 		}
-		w.creates[item] = trouble{reason: o.Reason, message: clip(o.Message), at: o.LastTimestamp.Time}
-		touch = podsOf(o.Namespace)
+		// Events are listed in any order.
+		c := w.creates[item]
+		was := c
+		switch at := o.LastTimestamp.Time; {
+		case o.Reason != reasonCreate && at.After(c.made):
+			c.made = at
+		case o.Reason == reasonCreate && !at.Before(c.failed):
+			c.failed, c.message = at, clip(o.Message)
+		}
+		if w.creates[item] = c; c != was {
+			touch = podsOf(o.Namespace)
+		}
 	}
 	w.mu.Unlock()
 	if touch != "" {
@@ -443,11 +452,31 @@ func troubleOf(pod *corev1.Pod) trouble {
 	return trouble{}
 }
 
-// recently is how long a refusal to make a pod explains that there is none.
-const recently = 15 * time.Minute
+// creates are what a controller says of the pods, and claims, that it makes for an object.
+type creates struct {
+	failed, made time.Time // last
+	message      string    // why it failed
+}
+
+const reasonCreate = "FailedCreate"
+
+// recently is how long a refusal to make a pod explains that there is none: controllers try
+// again the later the more often they failed, after 17 minutes at most.
+const recently = 20 * time.Minute
+
+// cantMake says why the controller of a workload can't make its pods; empty: it can, as far as is
+// known.
+func (m *mirror) cantMake(item string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c := m.creates[item]; !c.made.After(c.failed) && time.Since(c.failed) < recently {
+		return c.message
+	}
+	return ""
+}
 
 // trouble is what ails the pods of a workload; empty: nothing that is known.
-func (m *mirror) trouble(item, namespace string, selector map[string]string) (reason, message string) {
+func (m *mirror) trouble(namespace string, selector map[string]string) (reason, message string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	sel := labels.SelectorFromSet(selector)
@@ -456,9 +485,6 @@ func (m *mirror) trouble(item, namespace string, selector map[string]string) (re
 		if (first == "" || name < first) && sel.Matches(labels.Set(t.labels)) {
 			first, reason, message = name, t.reason, t.message
 		}
-	}
-	if t, ok := m.creates[item]; ok && first == "" && time.Since(t.at) < recently {
-		return t.reason, t.message
 	}
 	return reason, message
 }

@@ -137,21 +137,27 @@ func newSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{Cluster: kubesite.Start(t, kubesite.Options{Nodes: 2}), t: t, root: t, id: fleet.SiteID{Tenant: "acme", Name: "lille"}, dir: t.TempDir(), want: map[string]string{}, blob: map[string][]byte{}, good: map[string]string{}, said: map[string]string{}, bad: map[string]bool{}}
 	ctx := t.Context()
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "muster-edge"}, Rules: kube.Rules()}
-	if _, err := s.Client.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
 	if _, err := s.Client.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "muster-edge"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "muster-edge"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "muster-edge"}, Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: "muster-edge"}}}
-	if _, err := s.Client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	bindTo(s, "muster-edge", kube.Rules()...)
 	s.cfg = s.ConfigAs("default", "muster-edge")
 	s.dyn = dynamic.NewForConfigOrDie(s.Config)
 	s.start()
 	return s
+}
+
+// bindTo gives the agent rights on the cluster.
+func bindTo(s *site, name string, rules ...rbacv1.PolicyRule) {
+	s.t.Helper()
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
+	if _, err := s.Client.RbacV1().ClusterRoles().Create(s.t.Context(), role, metav1.CreateOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}, Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: "muster-edge"}}}
+	if _, err := s.Client.RbacV1().ClusterRoleBindings().Create(s.t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // start starts the agent; the life before must be over. change may be about its options.
@@ -500,6 +506,11 @@ func TestOnASite(t *testing.T) {
 		s.set(map[string]string{"ConfigMap/" + ns + "/big": ""})
 	})
 
+	t.Run("pods that a quota or a policy of the site refuses are told of all kinds, until it goes", func(t *testing.T) {
+		s.t = t
+		s.refusedPods()
+	})
+
 	t.Run("a kind that the site lacks is waited for", func(t *testing.T) {
 		s.t = t
 		thing := "Thing.e.com/" + ns + "/one"
@@ -508,13 +519,7 @@ func TestOnASite(t *testing.T) {
 		s.apply(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"things.e.com"},"spec":{"group":"e.com","scope":"Namespaced","names":{"plural":"things","kind":"Thing","singular":"thing","listKind":"ThingList"},
 			"versions":[{"name":"v1","served":true,"storage":true,"subresources":{"status":{}},"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
 		s.is(thing, workload.Failed, "Forbidden")
-		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "things"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{"e.com"}, Resources: []string{"things"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}}}}
-		if _, err := s.Client.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "things"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "things"}, Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: "muster-edge"}}}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		bindTo(s, "things", rbacv1.PolicyRule{APIGroups: []string{"e.com"}, Resources: []string{"things"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}})
 		s.is(thing, workload.Ready, "")
 		things := s.dyn.Resource(schema.GroupVersionResource{Group: "e.com", Version: "v1", Resource: "things"}).Namespace(ns)
 		if _, err := things.Patch(ctx, "one", types.MergePatchType, []byte(`{"status":{"conditions":[{"type":"Ready","status":"False","reason":"NoDisk","message":"no disk"}]}}`), metav1.PatchOptions{}, "status"); err != nil {
@@ -684,6 +689,16 @@ func TestOnASite(t *testing.T) {
 		if v := s.configMap("fixed").Data["v"]; v != "2" {
 			t.Errorf("it holds %q", v)
 		}
+	})
+
+	t.Run("what was made anew replaces what can't be changed, but for data", func(t *testing.T) {
+		s.t = t
+		s.madeAnew()
+	})
+
+	t.Run("a version of a kind that the site lacks is told, and nothing else held up", func(t *testing.T) {
+		s.t = t
+		s.otherVersions()
 	})
 
 	t.Run("what the site's Kubernetes does not know of a kind it does know", func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"muster.dev/muster/internal/backoff"
 	"muster.dev/muster/internal/wire"
@@ -360,8 +361,10 @@ func (w *worker) apply(ctx context.Context, it *item, digest string, why todo, d
 		}
 		return wait(reasonReplacing, "the old %s is removed for the new one", gvk.Kind)
 	}
-	if origin := obj.GetAnnotations()[workload.Origin]; l != nil && l.origin != "" && origin != "" && l.origin != origin {
-		return replace() // it was made anew at the centre
+	origin := obj.GetAnnotations()[workload.Origin]
+	anew := l != nil && l.origin != "" && origin != "" && l.origin != origin // at the centre
+	if anew && onceOnly(obj) {
+		return replace()
 	}
 	out, err := w.cluster.apply(ctx, gvr, obj, l != nil, dryRun)
 	switch {
@@ -371,6 +374,10 @@ func (w *worker) apply(ctx context.Context, it *item, digest string, why todo, d
 		// A Job can't be changed; control would have refused this change of it, too, so
 		// that there it is a new one.
 		return replace()
+	case apierrors.IsInvalid(err) && anew && !slices.Contains(replaced, gvk.GroupKind()):
+		return refuse("MadeAnew", "it was deleted and made anew at the centre while this site did not see it, and can't become the new one, but by removal, with the data that it may hold: delete it on the site, or delete it at the centre and make it again once this site has removed it: %w", err)
+	case apierrors.IsInvalid(err) && anew:
+		return replace() // as sites that saw it go have done
 	case dryRun:
 		return explain(err, gvk, w.Version())
 	case err != nil:
@@ -400,6 +407,23 @@ func (w *worker) apply(ctx context.Context, it *item, digest string, why todo, d
 	w.mu.Unlock()
 	w.lives.put(it.name, now)
 	return nil
+}
+
+// onceOnly are those of which one that is made anew is another one though it looks the same: a Job
+// has run, and what is immutable can't become anything else.
+func onceOnly(obj *unstructured.Unstructured) bool {
+	gvk := obj.GroupVersionKind()
+	return gvk.Group == "batch" && gvk.Kind == "Job" || obj.Object["immutable"] == true
+}
+
+// replaced are kinds of which an old object makes room for a new one that it can't become. Of
+// others it may hold data: a claim its volume's, and what goes with an object of a definition
+// nobody knows.
+var replaced = []schema.GroupKind{
+	{Group: "apps", Kind: "Deployment"}, {Group: "apps", Kind: "StatefulSet"}, {Group: "apps", Kind: "DaemonSet"}, {Group: "batch", Kind: "Job"}, {Group: "batch", Kind: "CronJob"},
+	{Kind: "Service"}, {Kind: "ConfigMap"}, {Kind: "Secret"}, {Kind: "ServiceAccount"}, {Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}, {Group: "policy", Kind: "PodDisruptionBudget"},
+	{Group: "networking.k8s.io", Kind: "Ingress"}, {Group: "networking.k8s.io", Kind: "NetworkPolicy"},
+	{Group: "rbac.authorization.k8s.io", Kind: "Role"}, {Group: "rbac.authorization.k8s.io", Kind: "RoleBinding"},
 }
 
 func clash(it *item) error {
@@ -488,8 +512,10 @@ func (w *worker) verdictOf(it *item) verdict {
 	}
 	v := l.verdict
 	if v.state == workload.Progressing && len(l.selector) > 0 {
-		if reason, message := w.mirror.trouble(it.name, it.namespace, l.selector); reason != "" {
+		if reason, message := w.mirror.trouble(it.namespace, l.selector); reason != "" {
 			v.reason, v.message = reason, v.message+"; "+message
+		} else if message := w.mirror.cantMake(it.name); message != "" {
+			v.state, v.reason, v.message = workload.Failed, reasonCreate, v.message+"; "+message
 		}
 	}
 	return v

@@ -15,6 +15,10 @@ import (
 // MaxBlob is how large an object may be as a site gets it, in bytes.
 const MaxBlob = 1 << 20
 
+// MaxOverride is how large the spec of an Override may be, in bytes: half of that, as it is the
+// object's with all that stands beside its spec.
+const MaxOverride = MaxBlob / 2
+
 // MaxItemName is how long workload.ItemName may be.
 const MaxItemName = 480
 
@@ -68,7 +72,7 @@ func strip(kind offered.Kind, u map[string]any) {
 	}
 	labels[workload.Owned] = "true"
 	kept := map[string]any{"name": meta["name"], "namespace": meta["namespace"], "labels": labels}
-	if uid, ok := meta["uid"].(string); ok && uid != "" && (kind.Kind == "Job" && kind.Group == "batch" || u["immutable"] == true) {
+	if uid, ok := meta["uid"].(string); ok && uid != "" {
 		if annotations == nil {
 			annotations = map[string]any{}
 		}
@@ -269,6 +273,18 @@ func set(o map[string]any, value any, path ...string) {
 	o[path[len(path)-1]] = value
 }
 
+// CheckOverride says what keeps the spec of an Override from being carried: its size.
+func CheckOverride(spec any) error {
+	b, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	if n := len(b); n > MaxOverride {
+		return fmt.Errorf("its spec has %d bytes, which is more than the %d that an Override may put in the place of another; put what is large into objects beside it", n, MaxOverride)
+	}
+	return nil
+}
+
 // Check says what keeps an object from being carried to sites: bad annotations and size.
 // The object is as the API server stores it, and is changed.
 func Check(kind offered.Kind, namespace, short string, object map[string]any) error {
@@ -280,7 +296,7 @@ func Check(kind offered.Kind, namespace, short string, object map[string]any) er
 		return err
 	}
 	if n := len(o.base); n > MaxBlob {
-		return fmt.Errorf("it has %d bytes as sites get it, which is more than the %d that one object may have; split it", n, MaxBlob)
+		return fmt.Errorf("it has %d bytes as sites get it, which is more than the %d that one object may have; split it, or have what is large fetched from elsewhere", n, MaxBlob)
 	}
 	if n := len(o.name); n > MaxItemName {
 		return fmt.Errorf("its kind, namespace and name have %d characters together, which is more than %d", n, MaxItemName)

