@@ -157,6 +157,8 @@ func (l line) matches(n logquery.Node) bool {
 			return strings.Contains(l.message, n.Value)
 		}
 		return get(n.Field, n.Key) == n.Value
+	case logquery.Matcher:
+		return get(n.Of()) != "" && n.Matches(get(n.Of()))
 	}
 	panic(fmt.Sprintf("%T is not needed so far", n))
 }

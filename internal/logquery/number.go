@@ -1,79 +1,102 @@
 package logquery
 
 import (
+	"math"
 	"strconv"
 	"strings"
 )
 
-// numberRange takes [a TO b] of whole numbers, where the stores hold text: it finds what a
-// search for each of the numbers would find, and counts as that many words. So 500 is not
-// between 5 and 60, as it would be by the alphabet, and 007 and 7.0 are not 7.
+// numberRange takes [a TO b], {a TO b}, mixed brackets, or >, >=, <, <= and a number, where the
+// stores hold text. So 500 is not between 5 and 60, as it would be by the alphabet.
 func (p *parser) numberRange(s scope) (Node, error) {
 	start := p.pos
-	const how = "want both ends of a range of whole numbers, such as [500 TO 599]"
-	if c := p.peek(); c != '[' && c != '{' {
-		return nil, p.errorf(start, "%s", how)
+	n := Number{Field: s.field, Key: s.key, From: math.Inf(-1), To: math.Inf(1)}
+	var err error
+	switch c := p.peek(); c {
+	case '>', '<':
+		p.pos++
+		open := p.peek() != '='
+		if !open {
+			p.pos++
+		}
+		if c == '>' {
+			n.FromOpen = open
+			n.From, err = p.number(" \t\r\n)", n.From)
+		} else {
+			n.ToOpen = open
+			n.To, err = p.number(" \t\r\n)", n.To)
+		}
+	default:
+		err = p.numberBrackets(&n)
 	}
-	fromInclusive := p.peek() == '['
-	p.pos++
-	p.space()
-	from, err := p.number(how)
 	if err != nil {
 		return nil, err
 	}
-	p.space()
-	if !p.operator("TO") {
-		return nil, p.errorf(p.pos, "a range is [FROM TO UNTIL]: TO is missing")
-	}
-	p.space()
-	to, err := p.number(how)
-	if err != nil {
-		return nil, err
-	}
-	p.space()
-	toInclusive := p.peek() == ']'
-	if !toInclusive && p.peek() != '}' {
-		return nil, p.errorf(start, "the range is not closed")
-	}
-	p.pos++
-	if !fromInclusive {
-		from++
-	}
-	if toInclusive {
-		to++
-	}
-	switch n := to - from; {
-	case n <= 0:
-		return nil, p.errorf(start, "no whole number is in this range")
-	case n > int64(MaxClauses-p.clauses):
-		return nil, p.errorf(start, "%d numbers, of which each counts as a word, of %d in all: want a smaller range, or patterns such as 5*", n, MaxClauses)
-	}
-	var nodes Or
-	for n := from; n < to; n++ {
+	switch infinite := math.IsInf(n.From, 0) && math.IsInf(n.To, 0); {
+	case n.From > n.To || n.From == n.To && (n.FromOpen || n.ToOpen):
+		return nil, p.errorf(start, "no number is in this range")
+	case infinite: // as in Lucene
 		if err := p.leaf(start); err != nil {
 			return nil, err
 		}
-		nodes = append(nodes, Term{s.field, s.key, strconv.FormatInt(n, 10)})
+		return Exists{s.field, s.key}, p.noSuffix()
 	}
-	if err := p.noSuffix(); err != nil {
+	if err := p.pattern(start); err != nil {
 		return nil, err
 	}
-	if len(nodes) == 1 {
-		return nodes[0], nil
-	}
-	return nodes, nil
+	return n, p.noSuffix()
 }
 
-// number takes one end of a range, of at most 15 digits.
-func (p *parser) number(how string) (int64, error) {
+func (p *parser) numberBrackets(n *Number) (err error) {
 	start := p.pos
-	for !p.done() && strings.IndexByte(" \t\r\n]}", p.text[p.pos]) < 0 {
+	n.FromOpen = p.peek() == '{'
+	p.pos++
+	p.space()
+	if n.From, err = p.number(" \t\r\n]}", n.From); err != nil {
+		return err
+	}
+	p.space()
+	if !p.operator("TO") {
+		return p.errorf(p.pos, "a range is [FROM TO UNTIL]: TO is missing")
+	}
+	p.space()
+	if n.To, err = p.number(" \t\r\n]}", n.To); err != nil {
+		return err
+	}
+	p.space()
+	n.ToOpen = p.peek() == '}'
+	if !n.ToOpen && p.peek() != ']' {
+		return p.errorf(start, "the range is not closed")
+	}
+	p.pos++
+	return nil
+}
+
+// number takes one end of a range, up to one of the ending bytes; * is the open one.
+func (p *parser) number(end string, open float64) (float64, error) {
+	start := p.pos
+	for !p.done() && strings.IndexByte(end, p.text[p.pos]) < 0 {
 		p.pos++
 	}
 	text := p.text[start:p.pos]
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || len(text) > 15 || strconv.FormatInt(n, 10) != text {
-		return 0, p.errorf(start, "%.20q is no whole number: %s", text, how)
+	if text == "*" {
+		return open, nil
 	}
-	return n, nil
+	v, ok := parseNumber(text)
+	if !ok {
+		return 0, p.errorf(start, "%.20q is no number: want one such as 500, -3 or 0.25, or * for an open end", text)
+	}
+	return v, nil
+}
+
+// parseNumber reads a number as people write it: digits, at most 15 before the point and 15 behind it.
+// What else a computer would take for one, such as 1e5 and Infinity, is as often a name.
+func parseNumber(text string) (float64, bool) {
+	whole, fraction, point := strings.Cut(strings.TrimPrefix(text, "-"), ".")
+	digits := func(s string) bool { return s != "" && len(s) <= 15 && strings.Trim(s, "0123456789") == "" }
+	if !digits(whole) || point && !digits(fraction) {
+		return 0, false
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	return v, err == nil
 }

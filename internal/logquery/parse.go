@@ -40,6 +40,7 @@ type parser struct {
 	depth     int
 	clauses   int
 	wildcards int
+	steps     int
 }
 
 // scope is the field that bare values belong to.
@@ -178,7 +179,7 @@ func (p *parser) clause(s scope) (Node, error) {
 	case c == '[' || c == '{' || c == '>' || c == '<':
 		return p.timeRange(s)
 	}
-	if !s.named {
+	if !s.named && p.peek() != '/' {
 		if inner, ok, err := p.fieldName(); err != nil {
 			return nil, err
 		} else if ok {
@@ -263,6 +264,14 @@ func (p *parser) leaf(pos int) error {
 	return nil
 }
 
+// pattern counts a leaf for which a store may have to look at many values.
+func (p *parser) pattern(pos int) error {
+	if p.wildcards++; p.wildcards > MaxWildcards {
+		return p.errorf(pos, "more than %d patterns, regular expressions and ranges of numbers", MaxWildcards)
+	}
+	return p.leaf(pos)
+}
+
 func (p *parser) phrase(s scope) (Node, error) {
 	start := p.pos
 	value, err := p.quoted()
@@ -322,7 +331,7 @@ func (p *parser) term(s scope, pos int, value string) (Node, error) {
 func (p *parser) word(s scope) (Node, error) {
 	start := p.pos
 	if p.peek() == '/' {
-		return nil, p.errorf(start, "regular expressions are not supported: use * and ?, or put the text in quotes")
+		return p.regexp(s)
 	}
 	pieces, wild, err := p.pieces()
 	if err != nil {
@@ -353,18 +362,11 @@ func (p *parser) wildcard(s scope, start int, pieces []Piece) (Node, error) {
 	switch {
 	case s.field.Kind == Time || s.field.Name == "_exists_":
 		return nil, p.errorf(start, "a pattern can't be used here")
-	case pieces[0].Any || pieces[0].One:
-		return nil, p.errorf(start, "a pattern can't start with * or ?: that would read every value there is")
-	case s.field.Kind == Labels && (len(pieces) != 2 || !pieces[1].Any):
-		return nil, p.errorf(start, "the pattern of a label can only be a beginning with * at its end") // Elasticsearch's flattened type
 	case p.pos-start > MaxPattern:
 		return nil, p.errorf(start, "the pattern is longer than %d bytes", MaxPattern)
 	}
-	if err := p.leaf(start); err != nil {
+	if err := p.pattern(start); err != nil {
 		return nil, err
-	}
-	if p.wildcards++; p.wildcards > MaxWildcards {
-		return nil, p.errorf(start, "more than %d patterns", MaxWildcards)
 	}
 	if s.field.Kind == Text || s.field.Kind == Lower {
 		for i := range pieces {

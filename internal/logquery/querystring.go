@@ -12,12 +12,14 @@
 //	"out of memory"              the words, next to each other
 //	severity:error               a field's exact value (severity in any case)
 //	pod:(checkout-1 OR web-1)    several values for one field
-//	pod:checkout-*  con?ection   * is any run, ? any one character; not at the start
-//	labels.app:web  labels.app:we*   a label; of patterns only a beginning
+//	pod:checkout-*  con?ection   * is any run, ? any one character
+//	labels.app:web  labels.app:*we*   a label
+//	labels.path:/\/api\/v[12].*/   a regular expression (RE2) that the whole value fits
 //	pod:*  _exists_:pod          the field is there
 //	@timestamp:[2026-11-21 TO now-1h}   a range; [ ] include their end, { } don't, * is open
 //	@timestamp:>=2026-11-21T10:00:00Z   the same with one end
-//	labels.status:[500 TO 599]   whole numbers, both ends; each counts as a word
+//	labels.status:[500 TO 599]   values that are numbers, such as 500, 503 and 599.0
+//	labels.status:>=500  labels.took:{0.5 TO *]   the same with one end
 //	a AND b  a && b  a b         both
 //	a OR b   a || b              one of them
 //	NOT a    !a  -a              the records without it
@@ -27,12 +29,15 @@
 // Differences from Lucene's classic parser: words side by side mean AND (there a
 // record matches with any one of them, which its order by score makes up for; log
 // records are ordered by time); NOT binds tighter than AND, and AND tighter than OR; +a
-// is a. Regular expressions, fuzzy terms (a~), proximity ("a b"~3), boosts (a^2) and
-// ranges over anything but times and whole numbers are refused with an error that says so.
+// is a. Ranges over labels and keywords are of numbers, not of the alphabet. A regular
+// expression or a pattern over the message has to fit one word of it, in any case of its letters.
+// Fuzzy terms (a~), proximity ("a b"~3), boosts (a^2) and ranges over anything else are
+// refused with an error that says so.
 package logquery
 
 import (
 	"fmt"
+	"regexp"
 	"time"
 )
 
@@ -41,8 +46,10 @@ const (
 	MaxLength    = 4096 // bytes of text
 	MaxDepth     = 50   // of parentheses and NOTs
 	MaxClauses   = 256  // leaves
-	MaxWildcards = 16   // leaves that are patterns
+	MaxWildcards = 16   // leaves that are patterns, regular expressions or ranges of numbers
 	MaxPattern   = 128  // bytes of one pattern
+	MaxRegexp    = 200  // bytes of one regular expression
+	MaxSteps     = 1000 // that a query's regular expressions take for a character, with their repetitions written out
 )
 
 // Kind says how a field's values are matched.
@@ -66,7 +73,7 @@ type Field struct {
 // The name "" is the field searched when a query names none.
 type Fields map[string]Field
 
-// Node is one part of a parsed query: And, Or, Not, All, Term, Wildcard, Exists or Range.
+// Node is one part of a parsed query: And, Or, Not, All, Term, Wildcard, Regexp, Number, Exists or Range.
 type Node interface{ node() }
 
 type (
@@ -91,6 +98,22 @@ type (
 		Key     string
 		Pattern []Piece
 	}
+	// Regexp wants a value, or for a Text field one word, that all of the expression fits.
+	Regexp struct {
+		Field  Field
+		Key    string
+		Text   string // RE2
+		Lucene string // the same in Lucene's own syntax, without its optional operators
+		prefix string
+		re     *regexp.Regexp
+	}
+	// Number wants a value that is a number from From to To, which are infinite for an open end.
+	Number struct {
+		Field            Field
+		Key              string
+		From, To         float64
+		FromOpen, ToOpen bool // the end itself is not in it
+	}
 	// Exists wants any value.
 	Exists struct {
 		Field Field
@@ -109,6 +132,8 @@ func (Not) node()      {}
 func (All) node()      {}
 func (Term) node()     {}
 func (Wildcard) node() {}
+func (Regexp) node()   {}
+func (Number) node()   {}
 func (Exists) node()   {}
 func (Range) node()    {}
 

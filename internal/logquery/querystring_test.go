@@ -3,9 +3,12 @@ package logquery
 import (
 	"errors"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -62,6 +65,11 @@ func show(n Node) string {
 			}
 		}
 		return s
+	case Regexp:
+		return name(n.Field, n.Key) + "/" + n.Lucene + "/"
+	case Number:
+		open := map[bool]string{true: "{}", false: "[]"}
+		return fmt.Sprintf("%s%c%v TO %v%c", name(n.Field, n.Key), open[n.FromOpen][0], n.From, n.To, open[n.ToOpen][1])
 	case Range:
 		return n.Field.Name + "[" + ts(n.From) + " " + ts(n.To) + ")"
 	}
@@ -78,10 +86,22 @@ func TestParse(t *testing.T) {
 		{"a AND b OR c d", `((message="a" AND message="b") OR (message="c" AND message="d"))`},
 		{"a && b || !c", `((message="a" AND message="b") OR NOT message="c")`},
 		{"+a -b", `(message="a" AND NOT message="b")`},
-		{"labels.status:[500 TO 502]", `(labels.status="500" OR labels.status="501" OR labels.status="502")`},
-		{"labels.status:{500 TO 502}", `labels.status="501"`},
-		{"NOT labels.n:[ -1 TO 0 ] b", `(NOT (labels.n="-1" OR labels.n="0") AND message="b")`},
-		{"pod:[9 TO 10]", `(pod="9" OR pod="10")`},
+		{"labels.status:[500 TO 502]", `labels.status[500 TO 502]`},
+		{"labels.status:{500 TO 502}", `labels.status{500 TO 502}`},
+		{"labels.status:>=500", `labels.status[500 TO +Inf]`},
+		{"labels.status:<0.50", `labels.status[-Inf TO 0.5}`},
+		{"labels.status:{500 TO *]", `labels.status{500 TO +Inf]`},
+		{"(labels.status:>500)", `labels.status{500 TO +Inf]`},
+		{"labels.status:(>=500 <600)", `(labels.status[500 TO +Inf] AND labels.status[-Inf TO 600})`},
+		{"labels.status:[* TO *]", `labels.status=any`},
+		{"NOT labels.n:[ -1 TO 0 ] b", `(NOT labels.n[-1 TO 0] AND message="b")`},
+		{"pod:[9 TO 10]", `pod[9 TO 10]`},
+		{`labels.path:/\/api\/v[12].*/`, `labels.path/\/api\/v[1-2](.)*/`},
+		{`pod:/(a|bc){2,3}?x+|\d\.~#@"<&/`, `pod/((((a|bc))){2,3}(x)+|[0-9]\.\~\#\@\"\<\&)/`},
+		{`pod:/[^a]a{2,}()\x{10000}/`, "pod/[\x00-\\`b-\U0010ffff](a){2,}(())\U00010000/"},
+		{`/Ok?/ x`, "(message/[Oo]([Kk\u212a])?/ AND message=\"x\")"},
+		{`severity:(/warn.*/ OR error)`, `(log.level/[Ww][Aa][Rr][Nn](.)*/ OR log.level="error")`},
+		{`pod:/(?-s)./`, "pod/[^\n]/"},
 		{"a NOT (b OR c)", `(message="a" AND NOT (message="b" OR message="c"))`},
 		{"foo-bar", `message="foo-bar"`},
 		{"ANDROID ORDER NOTE", `(message="ANDROID" AND message="ORDER" AND message="NOTE")`},
@@ -95,6 +115,8 @@ func TestParse(t *testing.T) {
 		{"_exists_:pod", "pod=any"},
 		{"_exists_:labels.app", "labels.app=any"},
 		{"labels.app:x*", `labels.app~"x"*`},
+		{"labels.app:*a?", `labels.app~*"a"?`},
+		{"*foo pod:?x", `(message~*"foo" AND pod~?"x")`},
 		{"labels.app:x", `labels.app="x"`},
 		{"labels.app.kubernetes.io/name:x", `labels.app.kubernetes.io/name="x"`},
 		{"@timestamp:[2026-11-21 TO 2026-11-21]", "@timestamp[2026-11-21T00:00:00Z 2026-11-22T00:00:00Z)"},
@@ -136,24 +158,37 @@ func TestErrorsSayWhere(t *testing.T) {
 		{"pod: x", 4, "right after"},
 		{"pod:", 4, "right after"},
 		{"(pod:)", 5, "right after"},
-		{"*foo", 0, "can't start"},
-		{"a pod:?x", 6, "can't start"},
-		{"labels.app:a*b", 11, "only be a beginning"},
-		{"labels.app:a?", 11, "only be a beginning"},
-		{"/a.*b/", 0, "regular expressions"},
+		{"/a.*b", 0, "not closed by a slash"},
+		{"/api/v1/users", 5, "put it in quotes"},
+		{"pod:/a/~2", 7, "fuzzy"},
+		{"pod:/a(b/", 4, "not a regular expression: error parsing regexp: missing closing )"},
+		{"pod:/a)(b/", 4, "not a regular expression"},
+		{"a /^b/", 2, "whole value has to fit"},
+		{`pod:/a\b/`, 4, "whole value has to fit"},
+		{`pod:/[^\x00-\x{10ffff}]/`, 4, "nothing fits"},
+		{`pod:/\pL/`, 4, "written out, want at most 1000"},
+		{"pod:/" + strings.Repeat("a", 201) + "/", 4, "longer than 200"},
+		{"pod:/(a{40}){40}/", 4, "invalid repeat count"},
+		{"pod:/(a{30}){20}/ pod:/(a{30}){20}/", 22, "steps for a character"},
+		{strings.Repeat("/a/ ", 20), 64, "more than 16"},
+		{"@timestamp:/a/", 11, "can't be used here"},
+		{"_exists_:/a/", 9, "can't be used here"},
 		{"roam~2", 4, "fuzzy"},
 		{`"a b"~3`, 5, "proximity"},
 		{"a^2", 1, "boosts"},
-		{"pod:[a TO b]", 5, "no whole number"},
+		{"pod:[a TO b]", 5, "no number"},
 		{"severity:[1 TO 2]", 9, "ranges work on times"},
-		{"labels.n:[1 TO 2.5]", 15, "no whole number"},
-		{"labels.n:[1 TO *]", 15, "both ends"},
-		{"labels.n:>=500", 9, "both ends"},
-		{"labels.n:[5 TO 5}", 9, "no whole number is in"},
-		{"labels.n:[007 TO 9]", 10, "no whole number"},
-		{"labels.n:[1 TO 999999]", 9, "999999 numbers"},
-		{"labels.n:[1 TO 200] labels.n:[1 TO 200]", 29, "200 numbers"},
+		{"message:>5", 8, "ranges work on times"},
+		{"labels.n:[1 TO 1e5]", 15, "no number"},
+		{"labels.n:>=", 11, "no number"},
+		{"labels.n:>x", 10, "no number"},
+		{"labels.n:[5 TO 5}", 9, "no number is in"},
+		{"labels.n:[5 TO 4]", 9, "no number is in"},
+		{"labels.n:[1. TO 9]", 10, "no number"},
+		{"labels.n:[1234567890123456 TO *]", 10, "no number"},
+		{strings.Repeat("labels.n:>1 ", 17), 16*12 + 9, "more than 16"},
 		{"labels.n:[1 TO 2", 9, "not closed"},
+		{"labels.n:>2^3", 10, "no number"},
 		{"_exists_:[1 TO 2]", 9, "ranges work on times"},
 		{"[a TO b]", 0, "not expected"},
 		{"@timestamp:[2026 TO *]", 12, "not a time"},
@@ -186,7 +221,7 @@ func TestErrorsSayWhere(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"", "a AND (b OR NOT c)", `severity:error "out of memory"`, "pod:web-?* @timestamp:[now-1h TO *}", "labels.a:b _exists_:pod -x", `a\`, "((", "!!x", "@timestamp:>="} {
+	for _, s := range []string{"", "a AND (b OR NOT c)", `severity:error "out of memory"`, "pod:web-?* @timestamp:[now-1h TO *}", "labels.a:b _exists_:pod -x", `labels.a:/\/b[^c]{2,}|\d+/ AND NOT /x.y/`, "labels.n:>=0.5 labels.n:{* TO -3]", "labels.a:*b?", `a\`, "((", "!!x", "@timestamp:>="} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -228,12 +263,35 @@ func check(t *testing.T, n Node, leaves *int, depth int) {
 		check(t, n.Node, leaves, depth+1)
 	case Wildcard:
 		*leaves++
-		if len(n.Pattern) < 2 || n.Pattern[0].Literal == "" {
+		if len(n.Pattern) == 0 || len(n.Pattern) == 1 && !n.Pattern[0].One {
 			t.Fatalf("pattern %+v", n.Pattern)
+		}
+	case Regexp:
+		*leaves++
+		if n.Matches("") && n.Prefix() != "" || len(n.Lucene) > maxLucene || !utf8.ValidString(n.Lucene) {
+			t.Fatalf("%+v", n)
+		}
+	case Number:
+		*leaves++
+		if !(n.From <= n.To) || n.Matches("x") || !n.FromOpen && !math.IsInf(n.From, 0) && !n.Matches(strconv.FormatFloat(n.From, 'f', -1, 64)) {
+			t.Fatalf("%+v", n)
 		}
 	case Term, Exists, Range, All:
 		*leaves++
 	default:
 		t.Fatalf("%T", n)
+	}
+}
+
+func TestNumbersOfAValue(t *testing.T) {
+	n, err := Parse("labels.n:[7 TO 500}", fields, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for value, want := range map[string]bool{"7": true, "007": true, "7.0": true, "499.999": true, "500": false, "60": true, "6": false, "-8": false, "": false,
+		"8x": false, "1e2": false, "NaN": false, "0x10": false, "8.": false, ".8": false, "+8": false, " 8": false, "--8": false} {
+		if got := n.(Matcher).Matches(value); got != want {
+			t.Errorf("%q: %v", value, got)
+		}
 	}
 }

@@ -18,7 +18,7 @@ func (p *parser) timeRange(s scope) (Node, error) {
 		if s.field.Kind == Labels || s.field.Kind == Keyword && s.field.Name != "_exists_" {
 			return p.numberRange(s)
 		}
-		return nil, p.errorf(start, "ranges work on times (@timestamp) and on whole numbers in labels, not on %s", s.field.Name)
+		return nil, p.errorf(start, "ranges work on times (@timestamp) and on numbers in labels, not on %s", s.field.Name)
 	}
 	if err := p.leaf(start); err != nil {
 		return nil, err

@@ -43,6 +43,8 @@ QUERY is a Lucene query string:
   "out of memory"              the words, next to each other
   severity:error pod:checkout-*   both; AND, OR, NOT and ( ) work as well
   labels.app:web               a label of the line
+  labels.status:>=500          numbers; [500 TO 599] and {500 TO *] as well
+  labels.path:/\/api\/v[12].*/  a regular expression that the whole value fits
 
 Fields: site, region, node, namespace, pod, container, unit, stream, severity,
 labels.NAME.`,

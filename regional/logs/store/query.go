@@ -18,6 +18,9 @@ const (
 	MaxLimit     = 10_000
 	MaxBuckets   = 1000
 	MaxFilter    = 20_000 // values in one filter
+	// MaxLabelValues is how many values of a label one pattern, regular expression or range may look
+	// at: those in the records of the time and the sites that are searched.
+	MaxLabelValues = 50_000
 )
 
 // Query asks for records of one tenant. In each filter nil means any value, and an
@@ -121,6 +124,16 @@ func (q Query) Plan(now time.Time, w Window) (Plan, error) {
 		p.Step = step(p.Until.Sub(q.From), q.Buckets)
 	}
 	return p, nil
+}
+
+// TooManyValues says that n would have a store look at more values than it may.
+func TooManyValues(n logquery.Matcher) error {
+	f, key := n.Of()
+	name := f.Name
+	if key != "" {
+		name += "." + key
+	}
+	return &QueryError{"query", fmt.Errorf("%s has too many different values for a pattern, a regular expression or a range: let it begin with more letters, or search less time or fewer sites", name)}
 }
 
 // PlanTail checks a query and its cursor for Tail; the position is the zero one for an empty cursor.

@@ -126,6 +126,9 @@ func duration(v any) (time.Duration, error) {
 	return time.Duration(sum).Round(time.Second), nil
 }
 
+// ofBuffer are the types that compute something of a buffer of lines.
+var ofBuffer = []string{logrule.MetricAggregation, logrule.SpikeAggregation, logrule.PercentageMatch}
+
 func (t *translator) durations() error {
 	r := &t.out.LogRule
 	for _, d := range []struct {
@@ -141,9 +144,9 @@ func (t *translator) durations() error {
 			continue
 		}
 		if d.name == "buffer_time" {
-			// Of the two types that look at a buffer it is the timeframe; of others it says
+			// Of the types that look at a buffer it is the timeframe; of others it says
 			// how much is asked for at once.
-			if r.Type != logrule.MetricAggregation && r.Type != logrule.PercentageMatch {
+			if !slices.Contains(ofBuffer, r.Type) {
 				continue
 			}
 		}
@@ -164,7 +167,7 @@ func (t *translator) durations() error {
 		}
 		*d.to = &metav1.Duration{Duration: got}
 	}
-	if r.Timeframe == nil && (r.Type == logrule.MetricAggregation || r.Type == logrule.PercentageMatch) {
+	if r.Timeframe == nil && slices.Contains(ofBuffer, r.Type) {
 		// ElastAlert's own default, which stands in its configuration.
 		r.Timeframe = &metav1.Duration{Duration: 45 * time.Minute}
 		t.remark("timeframe: 45m, as the file has no buffer_time: correct it if your config.yaml has another one")
@@ -203,6 +206,15 @@ func (t *translator) numbers() error {
 	}
 	whole("num_events", &r.NumEvents)
 	whole("threshold", &r.Threshold)
+	if r.Type == logrule.SpikeAggregation { // where ElastAlert's thresholds are of the number, and here of lines
+		for _, name := range []string{"threshold_ref", "threshold_cur"} {
+			if v, ok := t.take(name); ok {
+				t.remark("%s: left out: how high the number has to be (%v) is not asked here", name, v)
+			}
+		}
+		whole("min_doc_count", &r.ThresholdRef)
+		r.ThresholdCur = r.ThresholdRef
+	}
 	whole("threshold_ref", &r.ThresholdRef)
 	whole("threshold_cur", &r.ThresholdCur)
 	whole("min_denominator", &r.MinDenominator)
@@ -292,9 +304,7 @@ func (t *translator) words() error {
 			*to = append(*to, entry)
 		}
 	}
-	if v, ok := t.take("description"); ok {
-		r.Annotations = map[string]string{"description": strings.NewReplacer("{{", "{ {").Replace(fmt.Sprint(v))}
-	}
+	t.says()
 	return nil
 }
 

@@ -49,6 +49,21 @@ name: Slow
 type: any
 filter: '((labels.status:[500 TO 503}) AND (_exists_:labels.trace)) AND NOT ((labels.path:\/health\:*)) AND (((message:"time" OR message:"out")) OR ((labels.code:"1" OR labels.code:"2")))'
 `, nil},
+		{"numbers, patterns and regular expressions", `
+name: odd
+type: any
+filter:
+- range: {took: {gt: 0.5}}
+- range: {bytes: {lte: 1000000}}
+- wildcard: {path: "*admin*"}
+- regexp: {path.keyword: "/v[12]/a:.*"}
+- regexp: {user: {value: '"a"@b'}}
+- query_string: {query: 'status:>=500 path:/\/a b: .*/ OR zone:{3 TO *}'}
+`, `
+name: Odd
+type: any
+filter: 'labels.took:{0.5 TO *] AND labels.bytes:[* TO 1000000] AND labels.path:*admin* AND labels.path:/\/v[12]\/a:.*/ AND labels.user:/"a"@b/ AND (labels.status:>=500 OR labels.path:/\/a b: .*/ OR labels.zone:{3 TO *})'
+`, []string{`filter: regexp: "a"@b: ~ & <`}},
 		{"longest windows", `
 name: who
 type: new_term
@@ -192,8 +207,9 @@ func TestWhatIsNoRule(t *testing.T) {
 		"name: there is none":          "type: any",
 		`type: "custom.Rule"`:          "{name: x, type: custom.Rule}",
 		"filter: [0].geo_distance":     "{name: x, type: any, filter: [{geo_distance: {}}]}",
-		"can't start with":             "{name: x, type: any, filter: [{query_string: {query: 'message: *x*'}}]}",
-		"both ends":                    "{name: x, type: any, filter: [{range: {status: {gte: 500}}}]}",
+		"fuzzy":                        "{name: x, type: any, filter: [{query_string: {query: 'message: x~2'}}]}",
+		"no number":                    "{name: x, type: any, filter: [{range: {status: {gte: high}}}]}",
+		"not a regular expression":     "{name: x, type: any, filter: [{regexp: {path: '(a'}}]}",
 		"num_events":                   "{name: x, type: frequency}",
 		"is_enabled: it is switched":   "{name: x, type: any, is_enabled: false}",
 		"num_events: many is no":       "{name: x, type: frequency, num_events: many}",

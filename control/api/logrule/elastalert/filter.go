@@ -74,7 +74,7 @@ func (t *translator) query(kind string, body any) (string, error) {
 	case "type":
 		t.remark("filter: type %v: lines have no document type here", of["value"])
 		return "", nil
-	case "term", "match", "match_phrase", "match_phrase_prefix", "terms", "prefix", "wildcard":
+	case "term", "match", "match_phrase", "match_phrase_prefix", "terms", "prefix", "wildcard", "regexp":
 		return t.values(kind, of)
 	case "exists":
 		f, ok := of["field"].(string)
@@ -92,7 +92,7 @@ func (t *translator) query(kind string, body any) (string, error) {
 	case "bool":
 		return t.boolean(of)
 	}
-	return "", fmt.Errorf("it is not known: write it as a query_string; known are bool, exists, match, match_phrase, prefix, query_string, range, term, terms, wildcard")
+	return "", fmt.Errorf("it is not known: write it as a query_string; known are bool, exists, match, match_phrase, prefix, query_string, range, regexp, term, terms, wildcard")
 }
 
 func (t *translator) some(body any, operator string) (string, error) {
@@ -184,6 +184,11 @@ func (t *translator) values(kind string, of map[string]any) (string, error) {
 				value = escape(value) + "*"
 			case "wildcard":
 				value = escape(value, '*', '?')
+			case "regexp":
+				if strings.ContainsAny(value, "~&<>#@\"") {
+					t.remark("filter: regexp: %s: ~ & < > # @ and quotes stand for themselves here, which in Elasticsearch are operators: see that it means the same", value)
+				}
+				value = "/" + strings.ReplaceAll(strings.ReplaceAll(value, `\/`, "/"), "/", `\/`) + "/"
 			default:
 				value = quote(value)
 			}
@@ -249,9 +254,12 @@ func (t *translator) orBetween(text string) string {
 	return b.String()
 }
 
-// endOf is where what begins at i ends: a quoted text, a range, or one character.
+// endOf is where what begins at i ends: a quoted text, a regular expression, a range, or one character.
 func endOf(text string, i int) int {
 	closing := map[byte]string{'"': `"`, '[': "]}", '{': "]}"}[text[i]]
+	if text[i] == '/' && (i == 0 || strings.IndexByte(" \t\r\n(:+-!", text[i-1]) >= 0) {
+		closing = "/"
+	}
 	if text[i] == '\\' {
 		return min(i+2, len(text))
 	}
@@ -341,15 +349,8 @@ func (t *translator) fieldsOf(text string) string {
 			b.WriteByte(c)
 			i++
 			b.WriteByte(text[i])
-		case c == '"':
-			end := i + 1
-			for end < len(text) && text[end] != '"' {
-				if text[end] == '\\' {
-					end++
-				}
-				end++
-			}
-			end = min(end+1, len(text))
+		case endOf(text, i) > i+1 && c != '[' && c != '{':
+			end := endOf(text, i)
 			b.WriteString(text[i:end])
 			i = end - 1
 		case c == ':':

@@ -69,20 +69,40 @@ export function parseQuery(text) {
       if (text[pos++] !== '"') fail(start, "the quote is not closed");
       return { v, phrase: true };
     }
-    if (text[pos] === "/") fail(pos, "regular expressions are not supported: use * and ?, or put the text in quotes");
+    if (text[pos] === "/") {
+      const m = /^\/((?:[^/\\]|\\.)*)\/(?=[\s)]|$)/.exec(text.slice(pos));
+      if (!m) fail(pos, "the regular expression is not closed by a slash; to search for a slash, put the text in quotes");
+      pos += m[0].length;
+      try {
+        return { re: new RegExp(`^(?:${m[1]})$`) };
+      } catch (e) {
+        fail(start, `not a regular expression: ${e.message}`);
+      }
+    }
+    const range = /^(?:([<>]=?)(-?\d+(?:\.\d+)?)|([[{])\s*(\S+)\s+TO\s+([^\s\]}]+)\s*([\]}]))/.exec(text.slice(pos));
+    if (range) {
+      pos += range[0].length;
+      const [, op, n, open, from, to, close] = range;
+      const ends = op ? [op[0] === ">" ? Number(n) : -Infinity, op[0] === "<" ? Number(n) : Infinity] : [from === "*" ? -Infinity : Number(from), to === "*" ? Infinity : Number(to)];
+      if (ends.some(Number.isNaN)) fail(start, "want a number such as 500, -3 or 0.25, or * for an open end");
+      const out = op ? op.length === 1 : false;
+      return { range: (v) => v > ends[0] && v < ends[1] || (v === ends[0] && !out && open !== "{") || (v === ends[1] && !out && close !== "}") };
+    }
     let v = "";
     for (; pos < text.length && !/[\s()":]/.test(text[pos]); pos++) {
       if (text[pos] === "\\") pos++;
       v += text[pos] ?? "";
     }
     if (v === "") fail(start, start >= text.length ? "the query ends where a word or a phrase is wanted" : `${JSON.stringify(text[start])} is not expected here; to search for it, put it in quotes`);
-    if (/^[*?]./.test(v)) fail(start, "a pattern can't start with * or ?: that would read every value there is");
     return { v, phrase: false };
   };
-  const fits = (field, { v, phrase }) => {
+  const fits = (field, { v = "", phrase, re, range }) => {
     const want = v.toLowerCase();
-    if (field === "message") return (r) => r.message.toLowerCase().includes(want);
     const of = (r) => (field.startsWith("labels.") ? (r.labels?.[field.slice(7)] ?? "") : r[field]) ?? "";
+    if (re && field === "message") return (r) => r.message.toLowerCase().split(/[^\p{L}\p{N}_.]+/u).some((w) => w !== "" && re.test(w));
+    if (re) return (r) => of(r) !== "" && re.test(of(r));
+    if (range) return (r) => /^-?\d+(\.\d+)?$/.test(of(r)) && range(Number(of(r)));
+    if (field === "message") return (r) => r.message.toLowerCase().includes(want);
     if (!phrase && v === "*") return (r) => of(r) !== "";
     if (!phrase && v.includes("*")) {
       const re = new RegExp(`^${v.split("*").map((p) => p.replace(/[.+?^${}()|[\]\\]/g, "\\$&")).join(".*")}$`);

@@ -332,6 +332,14 @@ func TestErrorsAreDecoded(t *testing.T) {
 	if !errors.As(err, &e) || e.Status != 400 || !strings.Contains(e.Reason, "nosuch") {
 		t.Errorf("%v", err)
 	}
+	if res, err := s.Write(t.Context(), []store.Record{record("1", "acme", "a")}); err != nil || res.Stored != 1 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	request(t, "POST", node.URL+"/_refresh", "")
+	_, err = s.Search(t.Context(), store.Query{Tenant: "acme", Text: "site:/(.*a){20}.{100}/"})
+	if !errors.As(err, new(*store.QueryError)) {
+		t.Errorf("a regular expression of 2^100 states: %v, want an error of the query", err)
+	}
 }
 
 func BenchmarkWrite(b *testing.B) {

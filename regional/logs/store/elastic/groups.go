@@ -53,9 +53,13 @@ func (s *Store) Groups(ctx context.Context, q store.GroupQuery) (store.Groups, e
 	if err := s.do(ctx, esapi.IndicesRefreshRequest{Index: targets, IgnoreUnavailable: &yes, AllowNoIndices: &yes}, nil); err != nil {
 		return store.Groups{}, fmt.Errorf("groups: refresh: %w", err)
 	}
+	within := func(p store.Plan) object { return ingestedBetween(p, q.After.Add(1), q.UpTo.Add(1)) }
+	if p, err = s.resolve(ctx, targets, p, within); err != nil {
+		return store.Groups{}, err
+	}
 	composite := object{"size": groupPage, "sources": sources(g, q.Step)}
 	body := object{
-		"size": 0, "track_total_hits": false, "query": ingestedBetween(p, q.After.Add(1), q.UpTo.Add(1)),
+		"size": 0, "track_total_hits": false, "query": within(p),
 		"timeout": fmt.Sprintf("%dms", s.opts.MaxQueryTime.Milliseconds()),
 		"aggs": object{"groups": object{
 			"composite": composite,

@@ -31,6 +31,10 @@ func (s *Store) Search(ctx context.Context, q store.Query) (store.Page, error) {
 	if p.Nothing() {
 		return page, nil
 	}
+	targets := s.targets(p)
+	if p, err = s.resolve(ctx, targets, p, planQuery); err != nil {
+		return store.Page{}, err
+	}
 	body := object{
 		"size": p.Limit + 1, "query": planQuery(p), "track_total_hits": true,
 		"timeout": fmt.Sprintf("%dms", s.opts.MaxQueryTime.Milliseconds()),
@@ -47,7 +51,7 @@ func (s *Store) Search(ctx context.Context, q store.Query) (store.Page, error) {
 			"field": logquery.FieldTimestamp, "fixed_interval": fmt.Sprintf("%ds", int64(p.Step/time.Second)), "min_doc_count": 1,
 		}}}
 	}
-	answer, err := s.search(ctx, s.targets(p), body)
+	answer, err := s.search(ctx, targets, body)
 	if err != nil {
 		return store.Page{}, err
 	}
@@ -134,6 +138,12 @@ type answer struct {
 			After   map[string]any `json:"after_key"`
 			Buckets []groupBucket  `json:"buckets"`
 		} `json:"groups"`
+		Values struct {
+			Others  int64 `json:"sum_other_doc_count"`
+			Buckets []struct {
+				Key string `json:"key"`
+			} `json:"buckets"`
+		} `json:"values"`
 	} `json:"aggregations"`
 }
 
@@ -183,6 +193,8 @@ func (s *Store) searchOnce(ctx context.Context, targets []string, body object) (
 		return nil, store.ErrTimeout
 	case errors.As(err, &e) && e.Status == http.StatusBadRequest && strings.Contains(e.Type, "too_many"):
 		return nil, &store.QueryError{Field: "query", Err: errors.New("it has too many parts for Elasticsearch: make it shorter")}
+	case errors.As(err, &e) && e.Status == http.StatusBadRequest: // such as a regular expression of too many states
+		return nil, &store.QueryError{Field: "query", Err: fmt.Errorf("Elasticsearch refuses it: %s", e.Reason)}
 	case errors.As(err, &e) && e.Status == http.StatusServiceUnavailable:
 		return nil, fmt.Errorf("search: %w: %w", errNoShard, err)
 	default:
@@ -267,8 +279,14 @@ func (s *Store) Tail(ctx context.Context, q store.Query, after store.Cursor) (st
 	if err := s.do(ctx, esapi.IndicesRefreshRequest{Index: targets, IgnoreUnavailable: &yes, AllowNoIndices: &yes}, nil); err != nil {
 		return store.TailPage{}, fmt.Errorf("tail: refresh: %w", err)
 	}
+	within := func(p store.Plan) object {
+		return ingestedBetween(p, time.Unix(0, pos.Ingested), time.Unix(0, horizon))
+	}
+	if p, err = s.resolve(ctx, targets, p, within); err != nil {
+		return store.TailPage{}, err
+	}
 	a, err := s.search(ctx, targets, object{
-		"size": p.Limit + 1, "query": ingestedBetween(p, time.Unix(0, pos.Ingested), time.Unix(0, horizon)), "track_total_hits": false,
+		"size": p.Limit + 1, "query": within(p), "track_total_hits": false,
 		"timeout":      fmt.Sprintf("%dms", s.opts.MaxQueryTime.Milliseconds()),
 		"search_after": []any{pos.Ingested, pos.Nanos, pos.ID},
 		"sort": []any{

@@ -24,11 +24,15 @@ func translate(n logquery.Node) object {
 			return object{"match_phrase": object{n.Field.Name: n.Value}}
 		}
 		return object{"term": object{path(n.Field, n.Key): object{"value": n.Value}}}
+	case anyOf:
+		return object{"terms": object{path(n.Of()): n.values}}
 	case logquery.Wildcard:
-		if n.Field.Kind == logquery.Labels { // the parser lets only beginnings through
+		if beginning(n) {
 			return object{"prefix": object{path(n.Field, n.Key): object{"value": n.Pattern[0].Literal}}}
 		}
 		return object{"wildcard": object{path(n.Field, n.Key): object{"value": pattern(n.Pattern)}}}
+	case logquery.Regexp:
+		return object{"regexp": object{path(n.Field, n.Key): object{"value": n.Lucene, "flags": "NONE"}}}
 	case logquery.Exists:
 		return object{"exists": object{"field": path(n.Field, n.Key)}}
 	case logquery.Range:

@@ -5,9 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/blevesearch/bleve/v2/search"
 	"github.com/blevesearch/bleve/v2/search/searcher"
@@ -116,8 +114,8 @@ func (b *builder) node(n logquery.Node) (search.Searcher, error) {
 		return searcher.NewMatchAllSearcher(b.ctx, b.reader, 1, noScore)
 	case logquery.Term:
 		return b.term(n)
-	case logquery.Wildcard:
-		return b.wildcard(n)
+	case logquery.Matcher:
+		return b.matching(n)
 	case logquery.Exists:
 		switch {
 		case n.Field.Kind == logquery.Labels:
@@ -277,22 +275,23 @@ func (b *builder) dict(field, prefix string, f func(term string) (more bool, err
 	}
 }
 
-// wildcard reads the part of the dictionary that begins as the pattern does. bleve's
+// matching reads the part of the dictionary that begins as every value does that n wants. bleve's
 // own way, a regular expression, has no bound.
-func (b *builder) wildcard(n logquery.Wildcard) (search.Searcher, error) {
-	field, prefix := bleveField(n.Field), ""
-	if n.Field.Kind == logquery.Labels {
-		prefix = string(labelTerm(n.Key, ""))
+func (b *builder) matching(n logquery.Matcher) (search.Searcher, error) {
+	of, key := n.Of()
+	field, prefix, most := bleveField(of), "", maxMatched
+	if of.Kind == logquery.Labels {
+		prefix, most = string(labelTerm(key, "")), store.MaxLabelValues
 	}
 	var found []string
 	scanned := 0
-	err := b.dict(field, prefix+n.Pattern[0].Literal, func(term string) (bool, error) {
+	err := b.dict(field, prefix+n.Prefix(), func(term string) (bool, error) {
 		scanned++
-		if matches(n.Pattern, term[len(prefix):]) {
+		if n.Matches(term[len(prefix):]) {
 			found = append(found, term)
 		}
-		if len(found) > maxMatched || scanned > maxScanned {
-			return false, &store.QueryError{Field: "query", Err: fmt.Errorf("a pattern that starts with %q matches too many different values (over %d): make it longer", n.Pattern[0].Literal, maxMatched)}
+		if len(found) > most || scanned > maxScanned {
+			return false, store.TooManyValues(n)
 		}
 		return true, nil
 	})
@@ -300,44 +299,6 @@ func (b *builder) wildcard(n logquery.Wildcard) (search.Searcher, error) {
 		return nil, err
 	}
 	return b.terms(field, found)
-}
-
-// matches says whether the whole of s has the pattern's form, in at most len(s) ·
-// len(pattern) steps.
-func matches(pattern []logquery.Piece, s string) bool {
-	star, retry := -1, ""
-	i := 0
-	for {
-		if i < len(pattern) && pattern[i].Any {
-			star, retry = i, s
-			i++
-			continue
-		}
-		if i == len(pattern) && s == "" {
-			return true
-		}
-		if i < len(pattern) {
-			if rest, ok := step(pattern[i], s); ok {
-				s = rest
-				i++
-				continue
-			}
-		}
-		if star < 0 || retry == "" {
-			return false
-		}
-		_, n := utf8.DecodeRuneInString(retry)
-		retry = retry[n:]
-		s, i = retry, star+1
-	}
-}
-
-func step(p logquery.Piece, s string) (rest string, ok bool) {
-	if p.One {
-		_, n := utf8.DecodeRuneInString(s)
-		return s[n:], n > 0
-	}
-	return strings.CutPrefix(s, p.Literal)
 }
 
 // whole says that the range covers all of the shard's day.

@@ -89,7 +89,13 @@ func testGroups(t *testing.T, f Factory) {
 	if g := groups(t, s, q); len(g.Groups) != 1 || g.Groups[0].Count != 1 || !g.Groups[0].Time.IsZero() {
 		t.Errorf("of rome: %+v", g)
 	}
-	q.Sites = []string{}
+	for text, want := range map[string]int64{"labels.ms:>=10": 2, "labels.ms:<10": 2, "labels.ms:/[N7].*/": 2, "NOT labels.ms:*0*": 4} {
+		q.Text, q.Sites = "severity:error AND "+text, nil
+		if n := count(groups(t, s, q)); n != want {
+			t.Errorf("%s: %d records, want %d", text, n, want)
+		}
+	}
+	q.Text, q.Sites = "severity:error", []string{}
 	if g := groups(t, s, q); len(g.Groups) != 0 {
 		t.Errorf("of no site: %+v", g)
 	}
