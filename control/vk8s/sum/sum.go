@@ -208,8 +208,9 @@ func sumPods(spec *int32, all []place) workload.Pods {
 			out.Updated += int(min(positive(s.UpdatedReplicas), n))
 		}
 		out.Desired += int(n)
-		out.Ready += int(min(positive(s.ReadyReplicas), n))
-		out.Available += int(min(positive(s.AvailableReplicas), n))
+		ready := min(positive(s.ReadyReplicas), n)
+		out.Ready += int(ready)
+		out.Available += int(min(positive(s.AvailableReplicas), ready)) // the API server refuses more than are ready
 	}
 	return out
 }
@@ -308,7 +309,7 @@ func DaemonSet(d *appsv1.DaemonSet, version uint64, p Placement, all, ignored []
 		out.CurrentNumberScheduled += min(positive(s.CurrentNumberScheduled), desired)
 		out.NumberMisscheduled += positive(s.NumberMisscheduled)
 		out.NumberReady += min(positive(s.NumberReady), desired)
-		out.NumberAvailable += min(positive(s.NumberAvailable), desired)
+		out.NumberAvailable += min(positive(s.NumberAvailable), positive(s.NumberReady), desired)
 	}
 	out.NumberUnavailable = out.DesiredNumberScheduled - out.NumberAvailable
 	for _, c := range conditionsOf(judge(all, ignored)) {

@@ -143,6 +143,41 @@ func TestConditionsSayWhichSites(t *testing.T) {
 	}
 }
 
+// What sites say of their pods may be anything, and one that lies must not keep the sum of the
+// others from being written: the API server refuses a status in which these don't hold.
+func FuzzSumsCanBeWritten(f *testing.F) {
+	f.Add(`{"replicas":3,"readyReplicas":0,"availableReplicas":3,"updatedReplicas":9}`, int32(3))
+	f.Add(`{"replicas":-1,"readyReplicas":2147483647,"availableReplicas":2147483647,"updatedReplicas":2147483647}`, int32(2))
+	f.Add(`{"desiredNumberScheduled":1,"numberReady":5,"numberAvailable":7,"updatedNumberScheduled":9,"numberUnavailable":-4}`, int32(1))
+	f.Fuzz(func(t *testing.T, lie string, want int32) {
+		if want < 0 || want > 1000 {
+			return
+		}
+		p, states, online := world(site{name: "paris", has: "new", state: workload.Progressing, replicas: 3, live: 2}, site{name: "rome", has: "new", state: workload.Progressing}, site{name: "oslo", has: "new", state: workload.Ready, replicas: 3, live: 3})
+		states[id("rome")].Status = []byte(lie)
+		all, _ := places(p, states, online, false)
+		within := func(kind string, n ...int32) {
+			t.Helper()
+			for i := range n {
+				if n[i] < 0 || i > 0 && n[i] > n[i-1] {
+					t.Errorf("%s: %v, of %s", kind, n, lie)
+				}
+			}
+		}
+		d := Deployment(&appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: &want}}, 7, p, all, nil, metav1.Now())
+		within("a Deployment's", d.Replicas, d.ReadyReplicas, d.AvailableReplicas)
+		within("a Deployment's", d.Replicas, d.UpdatedReplicas)
+		within("a Deployment's", d.UnavailableReplicas)
+		s := StatefulSet(&appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{Replicas: &want}}, 7, p, all, nil, metav1.Now())
+		within("a StatefulSet's", s.Replicas, s.ReadyReplicas, s.AvailableReplicas)
+		within("a StatefulSet's", s.Replicas, s.UpdatedReplicas)
+		ds := DaemonSet(&appsv1.DaemonSet{}, 7, p, all, nil, metav1.Now())
+		within("a DaemonSet's", ds.DesiredNumberScheduled, ds.CurrentNumberScheduled)
+		within("a DaemonSet's", ds.DesiredNumberScheduled, ds.NumberReady, ds.NumberAvailable)
+		within("a DaemonSet's", ds.NumberUnavailable)
+	})
+}
+
 func TestOtherKinds(t *testing.T) {
 	three := int32(3)
 	p, states, online := world(site{name: "paris", has: "new", state: workload.Ready, replicas: 3, live: 3}, site{name: "rome", has: "new", state: workload.Progressing, replicas: 3, live: 1})
