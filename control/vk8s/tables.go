@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 
@@ -44,20 +45,16 @@ var counted = map[schema.GroupResource]map[string]cellOf{
 
 // fleetTables has tables of a resource tell what the whole fleet should have. It returns a
 // writer for the stock API server's answer to req, which it may change, and what is to be
-// called when that is written; w itself where there is nothing to change.
-func (b Backend) fleetTables(w http.ResponseWriter, req *http.Request, c call) (_ http.ResponseWriter, end func()) {
+// called when that is written; w itself where there is nothing to change. watch is whether the
+// stock server takes it for one, which it does of "?watch=" too.
+func (b Backend) fleetTables(w http.ResponseWriter, req *http.Request, c call, watch bool) (_ http.ResponseWriter, end func()) {
 	columns := counted[c.gvr.GroupResource()]
 	if columns == nil || b.Pods == nil || c.sub != "" || !reads(req.Method) || req.Header.Get("Upgrade") != "" || !strings.Contains(req.Header.Get("Accept"), "as=Table") {
 		return w, func() {}
 	}
 	req.Header.Del("Accept-Encoding") // it is read here
-	t := &tableWriter{ResponseWriter: w, lines: isWatch(req), columns: columns, pods: func(name string) (workload.Pods, bool) { return b.Pods(c.gvr.GroupResource(), c.namespace, name) }}
+	t := &tableWriter{ResponseWriter: w, lines: watch, columns: columns, pods: func(name string) (workload.Pods, bool) { return b.Pods(c.gvr.GroupResource(), c.namespace, name) }}
 	return responsewriter.WrapForHTTP1Or2(t), t.end
-}
-
-func isWatch(req *http.Request) bool {
-	on, err := strconv.ParseBool(req.URL.Query().Get("watch"))
-	return err == nil && on
 }
 
 // tableWriter changes columns of the tables that are written to it: one document, or
@@ -70,6 +67,8 @@ type tableWriter struct {
 
 	at      map[int]cellOf // by where the column is; nil: no table has told yet
 	pending bytes.Buffer
+	begun   bool
+	other   bool // it is no JSON, such as protobuf, which was asked for first
 }
 
 // Unwrap implements responsewriter.UserProvidedDecorator.
@@ -77,12 +76,25 @@ func (t *tableWriter) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
 func (t *tableWriter) WriteHeader(code int) {
-	t.Header().Del("Content-Length")
+	t.begin()
 	t.ResponseWriter.WriteHeader(code)
+}
+
+func (t *tableWriter) begin() {
+	if t.begun {
+		return
+	}
+	t.begun, t.other = true, !strings.HasPrefix(t.Header().Get("Content-Type"), runtime.ContentTypeJSON)
+	if !t.other {
+		t.Header().Del("Content-Length")
+	}
 }
 
 // Write implements http.ResponseWriter.
 func (t *tableWriter) Write(b []byte) (int, error) {
+	if t.begin(); t.other {
+		return t.ResponseWriter.Write(b)
+	}
 	t.pending.Write(b)
 	for t.lines {
 		i := bytes.IndexByte(t.pending.Bytes(), '\n')

@@ -112,8 +112,8 @@ func TestTablesTellTheFleet(t *testing.T) {
 				return tells(&table, table.ColumnDefinitions, of.name, of.cells)
 			})
 		}
-		// kubectl get -w.
-		stream, err := of.client.Get().Namespace(mine).Resource(of.table).Param("watch", "true").SetHeader("Accept", asTable).Stream(ctx)
+		// kubectl get -w, by a word that the API server takes for true.
+		stream, err := of.client.Get().Namespace(mine).Resource(of.table).Param("watch", "").SetHeader("Accept", asTable).Stream(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -278,7 +278,7 @@ func (m *Mount) serveResource(s Stock, b Backend, w http.ResponseWriter, req *ht
 		b.Mirrored.ServeHTTP(w, out)
 		return nil
 	}
-	w, end := b.fleetTables(w, out, c)
+	w, end := b.fleetTables(w, out, c, inner.Verb == "watch")
 	s.Handler.ServeHTTP(w, out)
 	end()
 	return nil
