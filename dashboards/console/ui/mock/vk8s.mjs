@@ -150,6 +150,7 @@ export class MockWorkloads {
     if (!this.rights.readLogs) return forbidden(`follow the pod's log: pods "${name}" is forbidden: you cannot get resource "pods/log"`);
     if (!pod) return notFound(`follow the pod's log: pods "${name}" not found`);
     if (this.fleet.sites.get(`${v.tenant}/${pod.site}`)?.faults.has("uplink-down")) return { problem: { type: "urn:muster:problem:unavailable", title: "Service Unavailable", status: 503, detail: `follow the pod's log: site ${pod.site} is not connected` } };
+    if (pod.containers.length > 1 && !q.get("container")) return { problem: { type: "urn:muster:problem:invalid", title: "Bad Request", status: 400, detail: `follow the pod's log: a container name must be specified for pod ${name}, choose one of: [${pod.containers.join(" ")}]` } };
     res.writeHead(200, { "Content-Type": "text/event-stream", "Cache-Control": "no-store" });
     const begin = Date.now() - 60_000;
     const says = ["listening on :8080", "GET /cart 200 in 12 ms", "GET /cart 200 in 9 ms", "POST /pay 502: upstream connect error or disconnect/reset before headers", "GET /healthz 200", '{"level":"warn","msg":"slow query","ms":1840}'];

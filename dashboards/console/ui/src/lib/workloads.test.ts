@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Pod, Workload, WorkloadSite } from "../api/types";
-import { arrange, arrangeSites, countsText, headlineOf, isMoving, parseWorkloadFilter, podState, reachOf, reasonText, shortImage, toShow, workloadPath } from "./workloads";
+import { arrange, arrangeSites, countsText, headlineOf, isMoving, parseWorkloadFilter, podLogPath, podState, reachOf, reasonText, shortImage, toShow, workloadPath } from "./workloads";
 
 const counts = (c: Partial<Workload["counts"]>) => ({ sites: 0, ready: 0, progressing: 0, waiting: 0, failed: 0, rolledBack: 0, offline: 0, drifted: 0, ...c });
 const workload = (name: string, w: Partial<Workload> = {}): Workload => ({ kind: "Deployment", group: "apps", name, virtualSites: [], counts: counts({}), pods: { desired: 0, ready: 0 }, reasons: [], ...w });
@@ -32,6 +32,14 @@ describe("reasons in words", () => {
     expect(podState({ ...pod, reason: "CrashLoopBackOff" })).toEqual({ text: "keeps crashing", bad: true });
     expect(podState({ ...pod, phase: "Pending", reason: "ContainerCreating" })).toEqual({ text: "starting", bad: false });
     expect(podState({ ...pod, deleting: true, reason: "Error" }).text).toBe("being deleted");
+  });
+});
+
+describe("addresses", () => {
+  it("say which container's log", () => {
+    const of = { virtual: { tenant: "acme", namespace: "shop", name: "vk8s" }, kind: "Deployment", name: "web" };
+    expect(podLogPath(of, "web-1", "app")).toBe("/workloads/shop/vk8s/Deployment/web/pods/web-1/log?tenant=acme&container=app");
+    expect(podLogPath(of, "web-1", "")).toBe("/workloads/shop/vk8s/Deployment/web/pods/web-1/log?tenant=acme");
   });
 });
 

@@ -27,7 +27,9 @@ const tenantQuery = (v: VirtualRef) => `?tenant=${enc(v.tenant)}`;
 export const workloadsPath = (v: VirtualRef): string => `/workloads?${new URLSearchParams({ tenant: v.tenant, in: virtualRef(v) }).toString()}`;
 export const deployPath = (v: VirtualRef): string => `/workloads/deploy?${new URLSearchParams({ tenant: v.tenant, in: virtualRef(v) }).toString()}`;
 export const workloadPath = (w: WorkloadRef): string => `/workloads/${enc(w.virtual.namespace)}/${enc(w.virtual.name)}/${enc(w.kind)}/${enc(w.name)}${tenantQuery(w.virtual)}`;
-export const podLogPath = (w: WorkloadRef, pod: string): string => `/workloads/${enc(w.virtual.namespace)}/${enc(w.virtual.name)}/${enc(w.kind)}/${enc(w.name)}/pods/${enc(pod)}/log${tenantQuery(w.virtual)}`;
+/** Which container has to be said of a pod that has several. */
+export const podLogPath = (w: WorkloadRef, pod: string, container: string): string =>
+  `/workloads/${enc(w.virtual.namespace)}/${enc(w.virtual.name)}/${enc(w.kind)}/${enc(w.name)}/pods/${enc(pod)}/log${tenantQuery(w.virtual)}${container ? `&container=${enc(container)}` : ""}`;
 
 /** In the order in which people read them. */
 export const STATES: readonly WorkloadState[] = ["Ready", "Progressing", "Waiting", "RolledBack", "Failed"];

@@ -27,7 +27,7 @@ export function PodLogPage({ namespace, vk8s, kind, name, pod }: Props) {
   const known = useWorkloadPods(of, "", true).data?.pages.flatMap((p) => p.pods).find((p) => p.name === pod);
   const container = q.get("container") || known?.containers[0] || "";
   const previous = q.get("previous") === "true";
-  const log = usePodLog(of.virtual, pod, q.get("container") ?? "", previous);
+  const log = usePodLog(of.virtual, pod, container, previous);
   const address = useAddress();
   const [, navigate] = useLocation();
   useTitle(`Log of ${pod}`);

@@ -125,7 +125,7 @@ function Row({ pod: p, of, rights, onDelete }: { pod: Pod; of: WorkloadRef; righ
       </td>
       <td className="pod-tools">
         {rights?.readLogs !== false && p.node !== "" && (
-          <Link className="button" href={podLogPath(of, p.name)} aria-label={`Log of ${p.name}`}>
+          <Link className="button" href={podLogPath(of, p.name, p.containers[0] ?? "")} aria-label={`Log of ${p.name}`}>
             Log
           </Link>
         )}
