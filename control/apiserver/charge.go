@@ -1,13 +1,18 @@
 package apiserver
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"slices"
+	"strings"
 
 	flowcontrol "k8s.io/api/flowcontrol/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
@@ -23,6 +28,7 @@ import (
 
 	"muster.dev/muster/control/quota"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/yamlsize"
 )
 
 // charge puts what tenants pay for their requests into the chain of handlers: behind
@@ -85,7 +91,29 @@ func (c charger) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		responsewriters.ErrorNegotiated(refusal(gr, info.Name, over), c.serializer, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, req)
 		return
 	}
+	if err := bounded(req); err != nil {
+		responsewriters.ErrorNegotiated(apierrors.NewBadRequest("the body "+err.Error()), c.serializer, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, req)
+		return
+	}
 	c.next.ServeHTTP(w, req.WithContext(context.WithValue(ctx, paidKey{}, cost)))
+}
+
+// bounded refuses a body of YAML that comes to far more than it is: the stock server makes
+// JSON of it.
+func bounded(req *http.Request) error {
+	if !strings.Contains(strings.ToLower(req.Header.Get("Content-Type")), "yaml") {
+		return nil
+	}
+	text, err := io.ReadAll(io.LimitReader(req.Body, unknownBody+1))
+	if err != nil {
+		return fmt.Errorf("did not come whole: %w", err)
+	}
+	rest := req.Body // what is longer is refused by who reads it
+	req.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(text), rest), rest}
+	return yamlsize.Check(text, unknownBody)
 }
 
 // charge returns what was paid for a request of somebody who isn't trusted.

@@ -45,14 +45,19 @@ type answer struct {
 
 func (s sender) send(t *testing.T, method, path, body string) answer {
 	t.Helper()
+	if method == http.MethodPatch {
+		return s.sendAs(t, "application/merge-patch+json", method, path, body)
+	}
+	return s.sendAs(t, "application/json", method, path, body)
+}
+
+func (s sender) sendAs(t *testing.T, kind, method, path, body string) answer {
+	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, s.host+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Content-Type", "application/json")
-	if method == http.MethodPatch {
-		req.Header.Set("Content-Type", "application/merge-patch+json")
-	}
+	req.Header.Set("Content-Type", kind)
 	resp, err := s.client.Do(req)
 	if err != nil {
 		t.Fatalf("%s: %s %s: %v", s.name, method, path, err)
@@ -165,6 +170,33 @@ func TestRefusedWritesAreCharged(t *testing.T) {
 	operator := senderOf(t, "an operator", kubeapi.As(t, "qr-operator", "qr-operators"))
 	if got := operator.send(t, bad[1].method, bad[1].path, bad[1].body); got.status != http.StatusUnprocessableEntity {
 		t.Errorf("an operator, whom a role of all the cluster makes one: %d %s", got.status, got.body)
+	}
+}
+
+// A text that names its parts is taken as long as it does not come to more than the API server
+// reads: of this one the stock server would make 400 MB of JSON.
+func TestWhatYAMLComesTo(t *testing.T) {
+	const path = "/api/v1/namespaces/qy-shop/configmaps"
+	user := senderOf(t, "a user", tenantWithUser(t, "qy", "{}"))
+	bindAll(t, "qy-shop", "editors", rbacv1.Subject{Kind: "Group", Name: kubeapi.Prefix + "muster:tenant:qy:editor"})
+	kubeapi.WaitAllowed(t, kubeapi.Start(t), "x", []string{kubeapi.Prefix + "muster:tenant:qy:editor"}, "create", "configmaps", "qy-shop")
+	bomb := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\na: &a " + strings.Repeat("x", 20_000) + "\nb: [" + strings.Repeat("*a, ", 20_000) + "]\n"
+	for _, c := range []struct{ kind, method, path string }{
+		{"application/yaml", http.MethodPost, path},
+		{"Application/YAML; charset=utf-8", http.MethodPost, path},
+		{"application/apply-patch+yaml", http.MethodPatch, path + "/m?fieldManager=me"},
+		{"application/yaml", http.MethodPost, "/api/vK8s/namespaces/qy-shop/vk8s" + path},
+	} {
+		if got := user.sendAs(t, c.kind, c.method, c.path, bomb); got.status != http.StatusBadRequest || !strings.Contains(got.body, "write them out yourself") {
+			t.Errorf("%s %s: %d %.300s", c.method, c.kind, got.status, got.body)
+		}
+	}
+	good := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: few}\ndata:\n  a: &a some words\n  b: *a\n"
+	if got := user.sendAs(t, "application/yaml", http.MethodPost, path, good); got.status != http.StatusCreated || strings.Count(got.body, "some words") != 2 {
+		t.Errorf("few aliases: %d %.300s", got.status, got.body)
+	}
+	if got := user.sendAs(t, "application/apply-patch+yaml", http.MethodPatch, path+"/few?fieldManager=me&force=true", good); got.status != http.StatusOK {
+		t.Errorf("few aliases, applied: %d %.300s", got.status, got.body)
 	}
 }
 

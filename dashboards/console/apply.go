@@ -22,9 +22,15 @@ import (
 
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/internal/workload"
+	"muster.dev/muster/internal/yamlsize"
 )
 
-const maxApplyObjects = 200 // of one request
+const (
+	maxApplyObjects = 200 // of one request
+	// maxWrittenOut is what a document may come to when its aliases are written out; no API
+	// server takes more.
+	maxWrittenOut = 3 << 20
+)
 
 type applyRequest struct {
 	YAML string `json:"yaml"`
@@ -107,6 +113,9 @@ func documents(text string) ([]document, error) {
 		}
 		if err != nil {
 			return nil, invalid("yaml", "document %d: %s", n, err)
+		}
+		if err := yamlsize.Check(raw, maxWrittenOut); err != nil {
+			return nil, invalid("yaml", "document %d %s", n, err)
 		}
 		var o map[string]any
 		if err := yaml.UnmarshalStrict(raw, &o); err != nil {

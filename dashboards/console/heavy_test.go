@@ -85,6 +85,7 @@ func TestManyDocuments(t *testing.T) {
 	for name, text := range map[string]string{
 		"documents": strings.Repeat("a: 1\n---\n", maxApplyBytes/9),
 		"nothing":   strings.Repeat("{}\n---\n", maxApplyBytes/7),
+		"aliases":   "a: &a " + strings.Repeat("x", 20_000) + "\nb: [" + strings.Repeat("*a, ", 20_000) + "]",
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
