@@ -34,10 +34,16 @@ type Table struct {
 	mu     sync.Mutex
 	open   map[net.Conn]*entry
 	byHost map[string]int
+	grace  time.Duration
 }
+
+// grace is how long nobody goes for another: after it a peer that is somebody has shown it, also
+// when all sites come at once.
+const grace = 2 * time.Second
 
 type entry struct {
 	host string
+	came time.Time
 	life *time.Timer
 }
 
@@ -47,20 +53,30 @@ func New(b Bounds, closed func(reason, host string)) *Table {
 	if closed == nil {
 		closed = func(string, string) {}
 	}
-	return &Table{bounds: b, closed: closed, open: map[net.Conn]*entry{}, byHost: map[string]int{}}
+	return &Table{bounds: b, closed: closed, open: map[net.Conn]*entry{}, byHost: map[string]int{}, grace: grace}
 }
 
-// Add takes a new connection in, or closes it, and tells which.
+// Add takes a new connection in, or closes it, and tells which. Where there are as many as may
+// be, the one that has stood longest goes, of the addresses that have most: a peer that is
+// somebody shows it soon, and is not kept out by those who never do.
 func (t *Table) Add(c net.Conn) bool {
 	e := &entry{host: hostOf(c.RemoteAddr())}
 	t.mu.Lock()
 	reason := ""
-	switch {
-	case len(t.open) >= t.bounds.Max:
-		reason = Many
-	case t.byHost[e.host] >= t.bounds.PerHost:
+	var evicted net.Conn
+	var from string
+	if t.byHost[e.host] >= t.bounds.PerHost {
 		reason = ManyHost
-	default:
+	} else if len(t.open) >= t.bounds.Max {
+		if evicted = t.greediestLocked(e.host); evicted == nil {
+			reason = Many
+		} else {
+			from = t.open[evicted].host
+			t.forgetLocked(evicted)
+		}
+	}
+	if reason == "" {
+		e.came = time.Now()
 		e.life = time.AfterFunc(t.bounds.Life, func() {
 			t.mu.Lock()
 			still := t.open[c] == e
@@ -74,11 +90,37 @@ func (t *Table) Add(c net.Conn) bool {
 		t.byHost[e.host]++
 	}
 	t.mu.Unlock()
+	if evicted != nil {
+		t.closed(Many, from)
+		_ = evicted.Close()
+	}
 	if reason != "" {
 		t.closed(reason, e.host)
 		_ = c.Close()
 	}
 	return reason == ""
+}
+
+// greediestLocked is the connection that has stood longest of the addresses that have most; nil
+// if the one that asks for another has as many, or none has stood for long.
+func (t *Table) greediestLocked(asks string) net.Conn {
+	most := 0
+	for _, n := range t.byHost {
+		most = max(most, n)
+	}
+	if t.byHost[asks] >= most {
+		return nil
+	}
+	var oldest net.Conn
+	for c, e := range t.open {
+		if t.byHost[e.host] == most && (oldest == nil || e.came.Before(t.open[oldest].came)) {
+			oldest = c
+		}
+	}
+	if oldest == nil || time.Since(t.open[oldest].came) < t.grace {
+		return nil
+	}
+	return oldest
 }
 
 // Is tells whether a connection is a stranger's.
@@ -93,6 +135,10 @@ func (t *Table) Is(c net.Conn) bool {
 func (t *Table) Forget(c net.Conn) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.forgetLocked(c)
+}
+
+func (t *Table) forgetLocked(c net.Conn) bool {
 	e := t.open[c]
 	if e == nil {
 		return false

@@ -1,6 +1,7 @@
 package strangers
 
 import (
+	"fmt"
 	"net"
 	"slices"
 	"sync"
@@ -50,13 +51,13 @@ func TestStrangersAreFew(t *testing.T) {
 		want bool
 	}{
 		{first, true}, {&conn{from: "10.0.0.1:2"}, true}, {&conn{from: "10.0.0.1:3"}, false}, {&conn{from: "[::ffff:10.0.0.1]:4"}, false},
-		{&conn{from: "[2001:db8::1]:1"}, true}, {&conn{from: "[2001:db8::2]:1"}, true}, {&conn{from: "10.0.0.2:1"}, false},
+		{&conn{from: "[2001:db8::1]:1"}, true}, {&conn{from: "[2001:db8::2]:1"}, true},
 	} {
 		if got := table.Add(c.c); got != c.want || c.c.isShut() == c.want {
 			t.Errorf("%s: taken %v, want %v", c.c.from, got, c.want)
 		}
 	}
-	if want := []string{ManyHost + " 10.0.0.1", ManyHost + " 10.0.0.1", Many + " 10.0.0.2"}; !slices.Equal(why, want) {
+	if want := []string{ManyHost + " 10.0.0.1", ManyHost + " 10.0.0.1"}; !slices.Equal(why, want) {
 		t.Errorf("closed %v, want %v", why, want)
 	}
 	// One who is known makes room, and is not closed.
@@ -65,6 +66,60 @@ func TestStrangersAreFew(t *testing.T) {
 	}
 	if !table.Add(&conn{from: "10.0.0.2:2"}) || table.Len() != 4 {
 		t.Errorf("%d strangers", table.Len())
+	}
+}
+
+// Who floods a listener, from one address or from many, keeps nobody out who soon shows who he is.
+func TestAFloodKeepsNobodyOut(t *testing.T) {
+	var why []string
+	table := New(Bounds{Max: 6, PerHost: 4, Life: time.Hour}, func(reason, host string) { why = append(why, reason+" "+host) })
+	table.grace = time.Hour
+	for i := range 6 {
+		table.Add(&conn{from: fmt.Sprintf("10.9.0.%d:1", i/2)})
+	}
+	if table.Add(&conn{from: "10.0.0.9:1"}) || len(why) != 1 { // all sites may have come at once
+		t.Errorf("somebody went for another at once: %v", why)
+	}
+	table, why = New(table.bounds, table.closed), nil
+	table.grace = 0
+	var flood []*conn
+	add := func(from string, want bool) *conn {
+		t.Helper()
+		c := &conn{from: from}
+		if table.Add(c) != want {
+			t.Errorf("%s: taken %v", from, !want)
+		}
+		return c
+	}
+	for i := range 4 {
+		flood = append(flood, add(fmt.Sprintf("10.0.0.1:%d", i+1), true))
+	}
+	add("10.0.0.1:9", false)
+	small := add("10.0.0.2:1", true)
+	add("10.0.0.3:1", true)
+	// Full: the flood's oldest goes for each who has less, until it has no more than others.
+	good := add("10.0.0.4:1", true)
+	if !flood[0].isShut() || flood[1].isShut() || small.isShut() || good.isShut() {
+		t.Error("another one went than the flood's oldest")
+	}
+	add("10.0.0.1:10", false) // the flood itself gets no other's place
+	table.Forget(good)
+	for i := range 20 {
+		add(fmt.Sprintf("10.0.1.%d:1", i), true)
+	}
+	// All have one: the oldest goes.
+	if last := add("10.0.2.1:1", true); last.isShut() || !small.isShut() || table.Len() != 6 {
+		t.Errorf("%d strangers", table.Len())
+	}
+	if want := []string{ManyHost + " 10.0.0.1", Many + " 10.0.0.1", Many + " 10.0.0.1"}; !slices.Equal(why[:3], want) {
+		t.Errorf("closed %v, want %v", why[:3], want)
+	}
+	sum := 0
+	for _, n := range table.byHost {
+		sum += n
+	}
+	if sum != table.Len() {
+		t.Errorf("%d by address, %d in all", sum, table.Len())
 	}
 }
 

@@ -15,8 +15,10 @@ import (
 	"iter"
 	"net"
 	"os"
-	"sync"
 	"time"
+
+	"muster.dev/muster/internal/obs"
+	"muster.dev/muster/internal/strangers"
 )
 
 const (
@@ -24,15 +26,23 @@ const (
 	baseBuffer = 8 << 10
 	// keepBuffer is the largest buffer of a worker that is kept between messages.
 	keepBuffer = 64 << 10
-	// handshakes under way at a time: before it, nothing is known of the peer.
-	handshakes = 256
+	// Handshakes under way at a time, and of one address, behind which many sites may stand:
+	// before it, nothing is known of the peer.
+	handshakes     = 512
+	handshakesHost = 256
 )
 
 // serveForward accepts until ctx ends.
 func (in *Intake) serveForward(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = in.ln.Close() })
 	defer stop()
-	slots := make(chan struct{}, handshakes)
+	logged := obs.NewEvery(time.Minute)
+	table := strangers.New(strangers.Bounds{Max: handshakes, PerHost: handshakesHost, Life: 2 * in.opts.HandshakeTime}, func(reason, host string) {
+		in.metrics.refused.WithLabelValues("handshakes").Inc()
+		if left, ok := logged.Pass(reason, in.opts.Now()); ok {
+			in.log.Warn("log senders are closed that have not shown who they are", "reason", reason, "address", host, "left_out", left)
+		}
+	})
 	for {
 		c, err := in.ln.Accept()
 		if err != nil {
@@ -45,22 +55,25 @@ func (in *Intake) serveForward(ctx context.Context) error {
 			}
 			continue
 		}
+		if !table.Add(c) {
+			continue
+		}
 		in.conns.Add(1)
 		go func() {
 			defer in.conns.Done()
 			defer c.Close()
 			stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 			defer stop()
-			select {
-			case slots <- struct{}{}:
-			default:
-				in.metrics.refused.WithLabelValues("handshakes").Inc()
-				return
-			}
-			f, err := in.admit(ctx, c, sync.OnceFunc(func() { <-slots }))
+			f, err := in.admit(ctx, c)
+			stranger := table.Forget(c)
 			if err != nil {
+				if !stranger { // it was closed, which has been told
+					return
+				}
 				in.metrics.refused.WithLabelValues("identity").Inc()
-				in.log.Info("a log sender was refused", "peer", c.RemoteAddr().String(), "err", err)
+				if left, ok := logged.Pass("identity", in.opts.Now()); ok {
+					in.log.Info("a log sender was refused", "peer", c.RemoteAddr().String(), "err", err, "left_out", left)
+				}
 				return
 			}
 			defer in.leave(f.site)
@@ -104,9 +117,8 @@ func (f *forwardConn) remember(h hash) {
 }
 
 // admit does the TLS handshake and, if the site has a shared key, that of the
-// forward protocol. done is called when the handshakes are over.
-func (in *Intake) admit(ctx context.Context, raw net.Conn, done func()) (_ *forwardConn, err error) {
-	defer done()
+// forward protocol.
+func (in *Intake) admit(ctx context.Context, raw net.Conn) (_ *forwardConn, err error) {
 	hctx, cancel := context.WithTimeout(ctx, in.opts.HandshakeTime)
 	defer cancel()
 	c := tls.Server(raw, in.opts.TLS)

@@ -3,6 +3,7 @@ package intake
 import (
 	"bytes"
 	"compress/gzip"
+	"crypto/tls"
 	"fmt"
 	"math"
 	"net"
@@ -258,6 +259,35 @@ func TestSlowLoris(t *testing.T) {
 	_, _ = c.Write([]byte{0x93, 0xa4})
 	closed(t, c)
 	closed(t, r.dial(t, paris))
+}
+
+// TestAFloodOfStrangers: more connections than may be under way, which say nothing for as long
+// as they may, keep no site out that comes from elsewhere.
+func TestAFloodOfStrangers(t *testing.T) {
+	r := start(t, func(o *Options) { o.HandshakeTime = time.Minute })
+	from := func(addr string) *net.Dialer {
+		return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(addr)}, Timeout: 10 * time.Second}
+	}
+	for _, addr := range []string{"127.0.0.3", "127.0.0.4"} {
+		for range handshakesHost + 10 {
+			c, err := from(addr).Dial("tcp", r.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+		}
+	}
+	testkit.Eventually(t, "a site from elsewhere is served", func() error {
+		c, err := tls.DialWithDialer(from("127.0.0.2"), "tcp", r.Addr().String(), r.ca.client(t, paris))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if got := send(t, c, forward("ok", 1, func(int) string { return "x" })); got != ackOf("ok") {
+			return fmt.Errorf("ack %q", got)
+		}
+		return nil
+	})
 }
 
 // TestBudget: a site over its budget is delayed, then cut off without an ack; it
