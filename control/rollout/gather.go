@@ -200,7 +200,8 @@ func rank(a decide.Applied) int {
 // read asks what gates read.
 func (j *job) read(ctx context.Context, in *decide.Input) {
 	q := readings.Question{Tenant: j.tenant, Namespace: j.key.Namespace, Rollout: j.key.Name, Gates: decide.GatesOf(&in.Spec.RolloutPlan)}
-	q.Since = decide.Since(in.State)
+	in.Parsed = decide.Parse(in.State)
+	q.Since = in.Parsed.Since()
 	steps := stepsOf(in.State)
 	var unchanged []string
 	for i := range in.Sites {

@@ -116,6 +116,8 @@ type Input struct {
 	Spec *v1alpha1.RolloutSpec
 	// State as it was last written; nil Decided: nothing was decided yet.
 	State *v1alpha1.RolloutStateSpec
+	// Parsed is State, for who has read it already; nil: it is read. Deciding uses it up.
+	Parsed *Parsed
 	// Sites that hold the objects, or will, sorted by name: also those outside of the
 	// rollout's virtual sites.
 	Sites []Site

@@ -59,10 +59,14 @@ func (r *run) load() error {
 		st = &v1alpha1.RolloutStateSpec{}
 		r.in.State = st
 	}
-	names, err := checkState(st)
-	if err != nil {
-		return err
+	p := r.in.Parsed
+	if p == nil {
+		p = Parse(st)
 	}
+	if p.err != nil {
+		return p.err
+	}
+	names := p.names
 	r.names, r.steps, r.has = names, []byte(st.Steps), []byte(st.Has)
 	r.wasSites = [3]string{st.Sites, st.Steps, st.Has}
 	r.target = '1'
@@ -71,12 +75,9 @@ func (r *run) load() error {
 			r.target = '0' + byte(min(n-1, 9))
 		}
 	}
-	if st.Decided == nil || len(st.Decided.Raw) == 0 || string(st.Decided.Raw) == "null" {
+	if r.d = p.d; r.d == nil {
 		r.d = &decided{rows: make([]row, len(names))}
 	} else {
-		if r.d, err = decode(st.Decided.Raw, len(names)); err != nil {
-			return fmt.Errorf("decided: %w", err)
-		}
 		r.before = r.d.encode()
 	}
 	r.match()

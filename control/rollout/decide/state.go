@@ -251,16 +251,35 @@ func (d *decided) unpack(n int) error {
 	return nil
 }
 
-// Since is when what is judged now began, the wave or what is caught up; zero: nothing has, or
-// it can't be told, which deciding says.
-func Since(s *v1alpha1.RolloutStateSpec) time.Time {
-	var d struct {
-		Since int64 `json:"since"`
+// Parsed is a state that was read, for one decision.
+type Parsed struct {
+	names []string
+	d     *decided // nil: nothing was decided yet
+	err   error    // which deciding says
+}
+
+// Parse reads a state; nil: there is none.
+func Parse(s *v1alpha1.RolloutStateSpec) *Parsed {
+	p := &Parsed{}
+	if s == nil {
+		return p
 	}
-	if s.Decided == nil || json.Unmarshal(s.Decided.Raw, &d) != nil || d.Since <= 0 {
+	if p.names, p.err = checkState(s); p.err != nil || s.Decided == nil || len(s.Decided.Raw) == 0 || string(s.Decided.Raw) == "null" {
+		return p
+	}
+	if p.d, p.err = decode(s.Decided.Raw, len(p.names)); p.err != nil {
+		p.d, p.err = nil, fmt.Errorf("decided: %w", p.err)
+	}
+	return p
+}
+
+// Since is when what is judged now began, the wave or what is caught up; zero: nothing has, or
+// it can't be told.
+func (p *Parsed) Since() time.Time {
+	if p.d == nil || p.d.Since <= 0 {
 		return time.Time{}
 	}
-	return time.Unix(d.Since, 0)
+	return time.Unix(p.d.Since, 0)
 }
 
 // decode reads the state of n sites. What it refuses it does not guess: nothing moves.
