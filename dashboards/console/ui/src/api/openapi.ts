@@ -2738,6 +2738,8 @@ export interface components {
             fields: components["schemas"]["SiteField"][];
             labels: components["schemas"]["SiteKey"][];
             versions: components["schemas"]["SiteKey"][];
+            /** @description Signals of the user's health policies: the keys of measured */
+            measured: string[];
         };
         SiteField: {
             name: string;
