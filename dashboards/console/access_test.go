@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/oidclogin"
 	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
@@ -755,4 +756,40 @@ func TestOptionsAreChecked(t *testing.T) {
 	h.want(503, "alice", "GET", "/api/v1/registrations", "")
 	h.want(503, "both", "GET", "/api/v1/sites/paris-07", "")
 	h.want(200, "both", "GET", "/api/v1/sites/paris-07?tenant=acme", "")
+}
+
+// Pages offer what may be done: what a right is held in is told tenant by tenant, and asked of the API server once.
+func TestRights(t *testing.T) {
+	h := newHarness(t)
+	h.api.user("patcher", "list acme-system", "patch acme-system", "create/silences acme-system", "create/silences "+fleet.SystemNamespace(fleet.PlatformTenant))
+	h.api.user("viewer", "list acme-system", "list globex-system")
+	rights := func(user string) map[string]heldRight {
+		var v rightsView
+		h.want(200, user, "GET", "/api/v1/rights", "").json(t, &v)
+		out := map[string]heldRight{}
+		for _, r := range v.Rights {
+			out[r.Right] = r
+		}
+		return out
+	}
+	for _, c := range []struct {
+		user, right string
+		all         bool
+		tenants     []string
+	}{
+		{"patcher", "patch sites.muster.dev", false, []string{"acme"}},
+		{"patcher", "create silences.muster.dev", false, []string{"acme", fleet.PlatformTenant}},
+		{"patcher", "delete silences.muster.dev", false, []string{}},
+		{"viewer", "patch sites.muster.dev", false, []string{}},
+		{"root", "patch sites.muster.dev", true, []string{"acme", "globex"}},
+	} {
+		if got := rights(c.user)[c.right]; got.All != c.all || !slices.Equal(got.Tenants, c.tenants) {
+			t.Errorf("%s: %s: %+v", c.user, c.right, got)
+		}
+	}
+	before := h.api.count("access")
+	rights("viewer")
+	if n := h.api.count("access") - before; n != 0 {
+		t.Errorf("asked again, it costs %d reviews", n)
+	}
 }

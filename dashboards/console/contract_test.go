@@ -85,6 +85,8 @@ func TestContract(t *testing.T) {
 	h.want(413, "", "POST", "/api/v1/session", `{"token":"`+strings.Repeat("x", maxBodyBytes)+`"}`)
 	h.want(200, "", "GET", "/api/v1/session", "", "Cookie", cookie)
 	h.want(401, "", "GET", "/api/v1/session", "")
+	h.want(200, "alice", "GET", "/api/v1/rights", "")
+	h.want(401, "", "GET", "/api/v1/rights", "")
 	h.want(204, "", "DELETE", "/api/v1/session", "")
 	h.want(400, "", "DELETE", "/api/v1/session?x=y", "")
 	h.want(200, "", "GET", "/api/v1/login", "")
@@ -539,6 +541,7 @@ func TestMockKeepsTheContract(t *testing.T) {
 	send(401, "POST", "/api/v1/session", `{"token":"wrong"}`)
 	send(204, "POST", "/api/v1/session", `{"token":"mock"}`)
 	send(200, "GET", "/api/v1/session", "")
+	send(200, "GET", "/api/v1/rights", "")
 	send(404, "GET", "/api/v1/nothing", "")
 
 	var sites struct {

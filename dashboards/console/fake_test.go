@@ -236,7 +236,7 @@ func (f *fakeAPI) accessReview(w http.ResponseWriter, r *http.Request) {
 		f.t.Error(err)
 	}
 	a := sar.Spec.ResourceAttributes
-	verbs := map[string][]string{"sites": {"list"}, "logs": {"get"}, "silences": {"get", "create", "delete"}, "virtualkubernetes": {"get"}, "virtualhosts": {"get"}, "advertisepolicies": {"get"}, "deployments": {"create", "patch"}, "pods": {"delete", "get"},
+	verbs := map[string][]string{"sites": {"list", "patch"}, "logs": {"get"}, "silences": {"get", "create", "delete"}, "virtualkubernetes": {"get"}, "virtualhosts": {"get"}, "advertisepolicies": {"get"}, "deployments": {"create", "patch"}, "pods": {"delete", "get"},
 		"rollouts": {"list", "get", "watch", "create", "patch", "delete", "approve", "skip-gates"}, "gatechecks": {"create", "get"}, "savedviews": {"share"}}
 	groups := map[string]string{"deployments": "apps", "pods": ""}
 	group, stock := "muster.dev", false

@@ -188,7 +188,7 @@ func (f *fakeHealth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			"sites":[{"name":"paris-07","tenant":"acme","score":88.5,"label.tier":"gold","virtualSite":["shared/all-eu"],"maintenance":false,"lastSeen":null}],"nextCursor":"abc","notes":["no site has that label"]}`)
 	case wire.SiteFieldsPath:
 		fmt.Fprint(w, `{"fields":[{"name":"colour","aliases":["color"],"kind":"choice","values":["green"],"keyed":false,"grouped":true,"doc":"Its colour.","example":"colour=red"}],
-			"labels":[{"key":"tier","values":["gold"],"more":3}],"versions":[{"key":"os","values":["24.04"],"more":0}]}`)
+			"labels":[{"key":"tier","values":["gold"],"more":3}],"versions":[{"key":"os","values":["24.04"],"more":0}],"measured":["disk-used"]}`)
 	case wire.SiteMapPath:
 		fmt.Fprint(w, asOf+`"readable":9,"total":2,"unplaced":1,"maintenance":0,"counts":{"green":2,"orange":0,"red":0,"grey":0},"tenants":["acme"],"names":["paris-07"],"tenant":[0],
 			"latitude":[48.85],"longitude":[2.35],"colour":"g","score":[null],"inMaintenance":[],"by":"memory","kind":"number","values":[null],"notes":[]}`)

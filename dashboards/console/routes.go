@@ -82,6 +82,7 @@ func (c *Console) apiRoutes() []route {
 		{method: "GET", path: "/api/v1/session", doing: "read the session", handle: c.getSession},
 		{method: "DELETE", path: "/api/v1/session", doing: "log out", open: true, handle: c.deleteSession},
 
+		{method: "GET", path: "/api/v1/rights", doing: "read what you may do", handle: c.getRights},
 		{method: "GET", path: "/api/v1/login", doing: "read how to log in", open: true, handle: c.getLogin},
 		{method: "GET", path: "/api/v1/tenants", doing: "list the tenants", params: oneTenant, handle: c.getTenants},
 		{method: "GET", path: "/api/v1/kubernetes", doing: "read where the Kubernetes API is", handle: c.getKubernetes},

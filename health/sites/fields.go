@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 
+	"muster.dev/muster/health"
 	"muster.dev/muster/internal/sitequery"
 	"muster.dev/muster/internal/wire"
 )
@@ -31,10 +32,17 @@ func (s *Server) fields(w http.ResponseWriter, r *http.Request, t *table, sc *wi
 		out.Fields = append(out.Fields, x)
 	}
 	labels, versions := counter{}, counter{}
+	models, signals := map[*health.Model]bool{}, map[string]bool{}
 	p := s.inTurn(r, func(pass func() error) error {
 		return t.readable(sc, func(i int) error {
 			labels.add(t.rows[i].Labels)
 			versions.add(t.rows[i].Versions)
+			if st := t.view.Sites[i].State; st != nil && st.Model != nil && !models[st.Model] {
+				models[st.Model] = true
+				for j := range st.Model.Signals {
+					signals[st.Model.Signals[j].Name] = true
+				}
+			}
 			return pass()
 		})
 	})
@@ -42,6 +50,9 @@ func (s *Server) fields(w http.ResponseWriter, r *http.Request, t *table, sc *wi
 		return p
 	}
 	out.Labels, out.Versions = labels.keys(), versions.keys()
+	out.Measured = slices.AppendSeq([]string{}, maps.Keys(signals))
+	slices.Sort(out.Measured)
+	out.Measured = out.Measured[:min(len(out.Measured), maxKeys)]
 	return s.writeJSON(w, r.URL.Path, &out)
 }
 

@@ -270,6 +270,13 @@ func TestFields(t *testing.T) {
 	if got := fmt.Sprint(f.Labels, f.Versions); got != "[{kind [store factory] 0} {note [=1+1] 0} {region [eu] 0}] [{agent [1.4] 0} {os [24.04] 0}]" {
 		t.Errorf("%s", got)
 	}
+	if f.Measured == nil || len(f.Measured) > 0 {
+		t.Errorf("signals of no policy: %q", f.Measured)
+	}
+	_, body = get(t, serve(t, usage(t, 4), nil), wire.SiteFieldsPath, "a")
+	if err := json.Unmarshal([]byte(body), &f); err != nil || fmt.Sprint(f.Measured) != "[cpu-used memory-available uplink]" {
+		t.Errorf("signals: %q, %v", f.Measured, err)
+	}
 	if _, body := get(t, srv, wire.SiteFieldsPath, "c"); strings.Contains(body, "factory") {
 		t.Errorf("another tenant's labels: %s", body)
 	}

@@ -52,6 +52,8 @@ type SiteFields struct {
 	// Labels and Versions are the keys that the user's sites have.
 	Labels   []SiteKey `json:"labels"`
 	Versions []SiteKey `json:"versions"`
+	// Measured are the signals of the user's health policies: the keys of measured.
+	Measured []string `json:"measured"`
 }
 
 // SiteField is one field of the query language.

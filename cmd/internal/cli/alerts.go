@@ -41,6 +41,8 @@ func (s scope) query(g *Globals) url.Values {
 	return q
 }
 
+var alertHeader = []string{"ALERT", "SEVERITY", "SITE", "STATE", "SINCE", "SUMMARY", "REGION", "VIRTUAL SITES", "FINGERPRINT"}
+
 func alertsCmd(g *Globals) *cobra.Command {
 	var s scope
 	cmd := &cobra.Command{
@@ -48,6 +50,7 @@ func alertsCmd(g *Globals) *cobra.Command {
 		Short: "Alerts that fire now, their state in short, and one of them with its history",
 		Example: `  muster alerts
   muster alerts --virtual-site stores --severity critical
+  muster alerts --sort-by -severity,since
   muster alerts show 8a1f6b7c2d3e4f50
   muster alerts state --virtual-site canary`,
 		Args: cobra.NoArgs,
@@ -65,6 +68,7 @@ func alertsCmd(g *Globals) *cobra.Command {
 	cmd.Flags().StringVarP(&s.text, "query", "q", "", "only alerts with this text in a label or annotation")
 	g.AddFlags(cmd)
 	g.addOutput(cmd)
+	g.addSort(cmd, alertHeader)
 	g.addConsole(cmd)
 	cmd.AddCommand(alertShowCmd(g), alertStateCmd(g))
 	return cmd
@@ -84,7 +88,7 @@ func (g *Globals) listAlerts(ctx context.Context, w io.Writer, a *api, q url.Val
 		}
 		q.Set("cursor", page.NextCursor)
 	}
-	t := table{header: []string{"ALERT", "SEVERITY", "SITE", "STATE", "SINCE", "SUMMARY", "REGION", "VIRTUAL SITES", "FINGERPRINT"}, wide: 6}
+	t := table{header: alertHeader, wide: 6}
 	for _, x := range all {
 		t.rows = append(t.rows, []string{x.Name, orDash(x.Severity), orDash(x.Site), x.State, since(x.StartsAt), orDash(printable(x.Annotations["summary"])), orDash(x.Region), orDash(strings.Join(x.VirtualSites, ",")), x.Fingerprint})
 	}

@@ -18,8 +18,8 @@ import (
 	"muster.dev/muster/internal/wire"
 )
 
-// run runs a verb as a user would, against a console that h plays.
-func run(t *testing.T, ctx context.Context, h http.HandlerFunc, args ...string) (stdout, stderr string, err error) {
+// serveConsole serves a console's API, and writes a kubeconfig with the token that it takes.
+func serveConsole(t *testing.T, h http.HandlerFunc) (kubeconfig, url string) {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer s3cret" {
@@ -29,18 +29,25 @@ func run(t *testing.T, ctx context.Context, h http.HandlerFunc, args ...string) 
 		h(w, r)
 	}))
 	t.Cleanup(srv.Close)
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
 	doc := `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
 clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}], users: [{name: u, user: {token: s3cret}}]}`
 	if err := os.WriteFile(kubeconfig, []byte(doc), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return kubeconfig, srv.URL
+}
+
+// run runs a verb as a user would, against a console that h plays.
+func run(t *testing.T, ctx context.Context, h http.HandlerFunc, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	kubeconfig, url := serveConsole(t, h)
 	for _, cmd := range Commands(&Globals{}) {
 		if cmd.Name() != args[0] {
 			continue
 		}
 		var out, errOut bytes.Buffer
-		cmd.SetArgs(append(args[1:], "--kubeconfig", kubeconfig, "--console", srv.URL))
+		cmd.SetArgs(append(args[1:], "--kubeconfig", kubeconfig, "--console", url))
 		cmd.SetOut(&out)
 		cmd.SetErr(&errOut)
 		cmd.SilenceUsage, cmd.SilenceErrors = true, true

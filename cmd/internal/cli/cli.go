@@ -41,6 +41,7 @@ type Globals struct {
 	AllTenants bool
 	Output     string
 	NoHeaders  bool
+	SortBy     string // of lists
 	Console    string // URL of the HTTP API
 }
 
@@ -209,6 +210,10 @@ func (g *Globals) encode(w io.Writer, obj any) (done bool, err error) {
 }
 
 func (g *Globals) print(w io.Writer, obj any, t table) error {
+	obj, t, err := g.sorted(obj, t)
+	if err != nil {
+		return err
+	}
 	if i := slices.Index(t.header, "NAME"); g.Output == "name" && i >= 0 {
 		for _, row := range t.rows {
 			fmt.Fprintln(w, printable(row[i]))

@@ -109,6 +109,8 @@ a column that tells them apart; with --all-tenants it is there for one, too.`,
 		g.addOutput(sub)
 		if k.use == "sites" {
 			g.addSiteTable(sub)
+		} else {
+			g.addSort(sub, k.header)
 		}
 		cmd.AddCommand(sub)
 	}
@@ -122,6 +124,9 @@ a column that tells them apart; with --all-tenants it is there for one, too.`,
 func (g *Globals) get(ctx context.Context, w io.Writer, c client.Client, k kind, tenants []v1alpha1.Tenant, sel labels.Selector, names []string, watch client.WithWatch) error {
 	if watch != nil && g.Output == "name" {
 		return errors.New("--watch does not go with -o name: what changes is not in a name")
+	}
+	if watch != nil && g.SortBy != "" {
+		return errors.New("--watch does not go with --sort-by: what changes comes when it changes")
 	}
 	t := table{header: k.header, wide: k.wide}
 	withTenant := g.AllTenants || len(tenants) > 1

@@ -57,21 +57,10 @@ flags go before what it says, and -q narrows it.
 	cmd.Flags().StringVar(&t.columns, "columns", "", "columns to show, such as name,score,label.tier,version.os")
 	cmd.Flags().StringVar(&t.group, "group-by", "", "count the sites by a column, such as label.tier or version, instead of listing them")
 	g.addConsole(cmd)
-	column := func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-		before := typed[:strings.LastIndexByte(typed, ',')+1]
-		var out []string
-		for _, f := range sitequery.Fields {
-			if f.Keyed {
-				out = append(out, before+f.Name+".")
-			} else {
-				out = append(out, before+f.Name)
-			}
-		}
-		return out, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
-	}
 	for _, flag := range []string{"sort-by", "columns", "group-by"} {
-		_ = cmd.RegisterFlagCompletionFunc(flag, column)
+		_ = cmd.RegisterFlagCompletionFunc(flag, g.completeColumns)
 	}
+	_ = cmd.RegisterFlagCompletionFunc("query", g.completeQuery)
 	_ = cmd.RegisterFlagCompletionFunc("view", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		a, err := g.api()
 		if err != nil {

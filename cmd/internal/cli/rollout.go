@@ -130,6 +130,8 @@ func (g *Globals) completeRollouts(active bool) cobra.CompletionFunc {
 	}
 }
 
+var rolloutHeader = []string{"NAME", "PHASE", "WAVE", "UPDATED", "FAILED", "OFFLINE", "AGE", "BY", "CHANGES", "MESSAGE", "TENANT"}
+
 func rolloutListCmd(g *Globals) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
@@ -145,7 +147,7 @@ func rolloutListCmd(g *Globals) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t := table{header: []string{"NAME", "PHASE", "WAVE", "UPDATED", "FAILED", "OFFLINE", "AGE", "BY", "CHANGES", "MESSAGE", "TENANT"}, wide: 9}
+			t := table{header: rolloutHeader, wide: 9}
 			items := &v1alpha1.RolloutList{Items: []v1alpha1.Rollout{}}
 			ended := 0
 			for _, o := range list {
@@ -170,6 +172,7 @@ func rolloutListCmd(g *Globals) *cobra.Command {
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
 	g.AddFlags(cmd)
 	g.addOutput(cmd)
+	g.addSort(cmd, rolloutHeader)
 	return cmd
 }
 

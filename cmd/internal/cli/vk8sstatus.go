@@ -108,7 +108,7 @@ each site, with the reason where it is not ready.`,
 				if err != nil {
 					return err
 				}
-				return g.print(cmd.OutOrStdout(), wire.WorkloadList{Items: all}, workloadTable(all))
+				return g.print(cmd.OutOrStdout(), &wire.WorkloadList{Items: all}, workloadTable(all))
 			}
 			path, err := workloadPath(args[1], func() ([]wire.Workload, error) { return g.workloads(cmd.Context(), vk) })
 			if err != nil {
@@ -123,11 +123,14 @@ each site, with the reason where it is not ready.`,
 	}
 	g.AddFlags(cmd)
 	g.addOutput(cmd)
+	g.addSort(cmd, workloadHeader)
 	return cmd
 }
 
+var workloadHeader = []string{"KIND", "NAME", "SITES", "READY", "PROGRESSING", "WAITING", "FAILED", "OFFLINE", "PODS", "REASON", "ROLLED BACK", "DRIFTED", "VIRTUAL SITES"}
+
 func workloadTable(items []wire.Workload) table {
-	t := table{header: []string{"KIND", "NAME", "SITES", "READY", "PROGRESSING", "WAITING", "FAILED", "OFFLINE", "PODS", "REASON", "ROLLED BACK", "DRIFTED", "VIRTUAL SITES"}, wide: 10}
+	t := table{header: workloadHeader, wide: 10}
 	for _, w := range items {
 		reason := "-"
 		if len(w.Reasons) > 0 {

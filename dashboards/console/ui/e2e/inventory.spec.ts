@@ -95,6 +95,24 @@ test("scrolling to the end loads the pages, and only rows in sight are in the do
   expect(await page.locator(rows).count()).toBeLessThan(80);
 });
 
+test("who may only read is offered nothing that would be refused, and reads why", async ({ page }) => {
+  await control(page, "lacking", { "patch sites.muster.dev": ["acme", "globex"], "create silences.muster.dev": ["globex"] });
+  await login(page, "/sites?q=colour%3Dred+tenant%3Dacme");
+  await expect(page.locator(rows).first()).toBeVisible();
+  await page.getByRole("checkbox", { name: "Select all sites of the query" }).click();
+  const bar = page.getByRole("group", { name: "What is done to the selected sites" });
+  for (const name of ["Label…", "Maintenance…", "End maintenance…", "Approve…"]) {
+    const button = bar.getByRole("button", { name, exact: true });
+    await expect(button).toHaveAttribute("title", "You lack the right to patch sites.muster.dev in acme-system");
+    await expect(button).toBeDisabled();
+    await button.click({ force: true });
+  }
+  await expect(page.getByRole("dialog")).toHaveCount(0);
+  await expect(bar).toContainText("You lack the right to patch sites.muster.dev in acme-system");
+  await bar.getByRole("button", { name: "Silence…" }).click(); // which is allowed there
+  await expect(page.getByRole("dialog")).toBeVisible();
+});
+
 test("many sites are labelled, put in maintenance and silenced at once, and what fails is named", async ({ page }) => {
   await login(page, "/sites?q=colour%3Dred+tenant%3Dacme");
   await expect(page.locator(rows).first()).toBeVisible();

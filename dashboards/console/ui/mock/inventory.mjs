@@ -310,7 +310,7 @@ export class MockInventory {
       }
       return [...all].sort().map(([key, vs]) => ({ key, values: [...vs].sort((a, b) => b[1] - a[1]).slice(0, 20).map(([v]) => v), more: Math.max(0, vs.size - 20) }));
     };
-    return { json: { fields: FIELDS, labels: keys(mine.map((s) => this.labelsOf(s))), versions: keys(mine.slice(0, 1).map((s) => this.fleet.object(s, Date.now()).versions)) } };
+    return { json: { fields: FIELDS, labels: keys(mine.map((s) => this.labelsOf(s))), versions: keys(mine.slice(0, 1).map((s) => this.fleet.object(s, Date.now()).versions)), measured: mine.slice(0, 1).flatMap((s) => this.fleet.detail(s).signals.map((x) => x.name)).sort() } };
   }
 
   change(body, tenants) {

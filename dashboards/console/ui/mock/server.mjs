@@ -60,6 +60,7 @@ const answers = new Map(); // of the inventory since the last evaluation: with 1
 const told = new Map(); // colour and phase of each site, as they were sent last
 
 function reset() {
+  lacking = {};
   told.clear();
   logs?.drop();
   fleet = new MockFleet(SITES);
@@ -184,7 +185,12 @@ function quotasOf(name) {
 
 const windowName = (m, f) => (/^(?=.{1,63}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?$/.test(m) ? f(m) : invalidField("window", `${JSON.stringify(m)}: want lower-case letters, digits and -`));
 
+const RIGHTS = ["patch sites.muster.dev", "create silences.muster.dev", "delete silences.muster.dev"];
+/** Tenants in which the user lacks a right, by the right. */
+let lacking = {};
+
 const ROUTES = [
+  ["GET", /^\/api\/v1\/rights$/, "none", () => ({ json: { rights: RIGHTS.map((right) => ({ right, all: !lacking[right], tenants: tenants.filter((t) => !lacking[right]?.includes(t)) })) } })],
   ["GET", /^\/api\/v1\/session$/, "none", () => ({ json: { user: USER, groups: ["sre"], tenants } })],
   ["GET", /^\/api\/v1\/tenants$/, "tenant", (_m, q) => inTenants(q, (names) => ({ json: { tenants: names.map(quotasOf) } }))],
   ["GET", /^\/api\/v1\/cost$/, "cost", (_m, q) => inTenants(q, (t) => cost.list(q, t, !q.get("tenant") && tenants.length > 1))],
@@ -354,6 +360,7 @@ const CONTROLS = {
   norollouts: () => (rollouts.all = []),
   say: (b) => workloads.say(b.text),
   endlogs: () => workloads.end(),
+  lacking: (b) => (lacking = b),
   provider: (b) => (provider = b.provider ?? null),
   reset: () => { reset(); for (const r of streams) r.destroy(); },
 };

@@ -3,6 +3,7 @@ export const keys = {
   login: ["login"] as const,
   tenants: ["tenants"] as const,
   session: ["session"] as const,
+  rights: ["rights"] as const,
   virtualSites: ["virtualSites"] as const,
   /** Everything about one site. */
   siteKey: (key: string) => ["site", key] as const,

@@ -46,6 +46,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/rights": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What the user may do, and in which tenants
+         * @description For pages that offer only what may be done. It decides nothing; the API server is asked again when something is done. Answers are some seconds old at most.
+         */
+        get: operations["getRights"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/login": {
         parameters: {
             query?: never;
@@ -2074,6 +2094,42 @@ export interface components {
         };
         /**
          * @example {
+         *       "rights": [
+         *         {
+         *           "right": "patch sites.muster.dev",
+         *           "all": false,
+         *           "tenants": [
+         *             "acme"
+         *           ]
+         *         },
+         *         {
+         *           "right": "create silences.muster.dev",
+         *           "all": false,
+         *           "tenants": []
+         *         },
+         *         {
+         *           "right": "delete silences.muster.dev",
+         *           "all": false,
+         *           "tenants": []
+         *         }
+         *       ]
+         *     }
+         */
+        Rights: {
+            rights: {
+                /**
+                 * @description Verb and resource, as RBAC has them
+                 * @example patch sites.muster.dev
+                 */
+                right: string;
+                /** @description In every tenant, also those to come */
+                all: boolean;
+                /** @description Names of the tenants in whose system namespace the user has it */
+                tenants: string[];
+            }[];
+        };
+        /**
+         * @example {
          *       "endSessionURL": "https://login.example.com/end?client_id=muster"
          *     }
          */
@@ -2682,6 +2738,8 @@ export interface components {
             fields: components["schemas"]["SiteField"][];
             labels: components["schemas"]["SiteKey"][];
             versions: components["schemas"]["SiteKey"][];
+            /** @description Signals of the user's health policies: the keys of measured */
+            measured: string[];
         };
         SiteField: {
             name: string;
@@ -3970,6 +4028,29 @@ export interface operations {
                 };
                 content?: never;
             };
+            default: components["responses"]["Problem"];
+        };
+    };
+    getRights: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The rights that pages ask for. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Rights"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];
         };
     };

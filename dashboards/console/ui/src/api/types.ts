@@ -69,6 +69,7 @@ export type CostNames = Schemas["NamesPage"];
 export type Login = Schemas["Login"];
 export type Logout = Schemas["Logout"];
 export type Session = Schemas["Session"];
+export type Rights = Schemas["Rights"];
 
 export type Runbook = Schemas["Runbook"];
 export type HealthPolicies = Schemas["HealthPolicies"];

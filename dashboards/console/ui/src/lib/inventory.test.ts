@@ -13,6 +13,7 @@ const known: SiteFields = {
     { key: "agent", values: ["1.4"], more: 0 },
     { key: "os", values: ["24.04"], more: 2 },
   ],
+  measured: ["disk-used", "packet-loss"],
 };
 
 const offered = (q: string, caret = q.length) => complete(q, caret, known)?.options.map((o) => o.text) ?? [];
@@ -23,6 +24,7 @@ describe("completion", () => {
     expect(offered("score<60 ti")).toEqual(["tier"]);
     expect(offered("ver")).toEqual(["version.agent", "version.os"]);
     expect(offered("color")).toEqual(["colour"]);
+    expect(offered("measured.p")).toEqual(["measured.packet-loss"]);
     expect(offered("score<60 ")).toEqual([]);
     expect(offered('"na')).toEqual([]);
   });

@@ -181,6 +181,7 @@ export function complete(q: string, caret: number, known: SiteFields | undefined
     const fields = known.fields.filter((f) => !f.keyed).map((f) => ({ text: f.name, note: f.doc, also: f.aliases }));
     const keys = [
       ...known.labels.map((l) => ({ text: known.fields.some((f) => f.name === l.key) ? `label.${l.key}` : l.key, note: `label: ${l.values.slice(0, 4).join(", ")}${l.more > 0 || l.values.length > 4 ? ", …" : ""}`, also: [l.key, `label.${l.key}`] })),
+      ...known.measured.map((m) => ({ text: `measured.${m}`, note: "what this signal measures", also: [] as string[] })),
       ...known.versions.map((v) => ({ text: `version.${v.key}`, note: v.values.slice(0, 3).join(", "), also: [] as string[] })),
     ];
     options = [...fields, ...keys].filter((f) => [f.text, ...f.also].some((n) => n.toLowerCase().startsWith(low)) && f.text !== typed).map(({ text, note }) => ({ text, note }));

@@ -5,6 +5,7 @@ import { useAlert } from "../api/alert-queries";
 import { Problem, serverNow } from "../api/client";
 import { sessionQuery } from "../api/queries";
 import type { AlertDetail, AlertSpan } from "../api/types";
+import { RightButton } from "../components/right-button";
 import { ServiceNote } from "../components/service-note";
 import { Severity } from "../components/severity";
 import { RunbookText } from "../components/runbook";
@@ -113,9 +114,9 @@ function Loaded({ alert: a }: { alert: AlertDetail }) {
             </Link>
           )}
           {a.state !== "resolved" && (
-            <button type="button" className="button primary" onClick={() => setSilencing(true)}>
+            <RightButton need="create silences.muster.dev" tenants={[a.tenant]} className="button primary" onClick={() => setSilencing(true)}>
               Silence…
-            </button>
+            </RightButton>
           )}
         </div>
       </header>

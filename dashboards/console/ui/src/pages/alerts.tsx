@@ -5,6 +5,7 @@ import { useAlertCounts, useAlerts } from "../api/alert-queries";
 import { sessionQuery } from "../api/queries";
 import type { Alert, SeverityCounts } from "../api/types";
 import { TenantSelect, useTyped } from "../components/filters";
+import { RightButton } from "../components/right-button";
 import { ServiceNote } from "../components/service-note";
 import { Severity, SeverityMark } from "../components/severity";
 import { Shell, useTitle } from "../components/shell";
@@ -57,9 +58,9 @@ export function AlertsPage() {
               {ABOUT[tab]}
             </p>
           </div>
-          <button type="button" className="button" onClick={() => setSilencing({ tenant: filter.tenant, labels: filter.site ? { site: filter.site } : {} })}>
+          <RightButton need="create silences.muster.dev" tenants={[filter.tenant]} onClick={() => setSilencing({ tenant: filter.tenant, labels: filter.site ? { site: filter.site } : {} })}>
             New silence…
-          </button>
+          </RightButton>
         </div>
         <nav className="tabs" aria-label="Alerts and silences">
           <ul>

@@ -4,9 +4,11 @@ import { useLocation } from "wouter";
 import { Problem } from "../api/client";
 import { allSites, downloadHref, type Outcome, useInventoryCounts, useInventoryRows, useSiteFields } from "../api/inventory-queries";
 import { sessionQuery } from "../api/queries";
+import { useLack } from "../api/rights";
 import type { SitePage } from "../api/types";
 import { TenantSelect, useTyped } from "../components/filters";
 import { QueryBox } from "../components/query-box";
+import { RightButton } from "../components/right-button";
 import { Shape } from "../components/shape";
 import { Shell, useTitle } from "../components/shell";
 import { Command, Empty, ProblemNote, Skeleton } from "../components/states";
@@ -15,6 +17,7 @@ import { type Bulk, BulkDialog } from "../dialogs/bulk";
 import { COLOURS, colourName } from "../lib/colour";
 import { formatCount, plural } from "../lib/format";
 import { hasColour, nextSort, toggleColour, type View } from "../lib/inventory";
+import type { Right } from "../lib/rights";
 import { siteKey, type SiteRef } from "../lib/site";
 import { useView } from "../lib/use-view";
 import { ColumnChooser, GroupSelect, SavedViews } from "../panels/inventory-tools";
@@ -102,7 +105,7 @@ export function InventoryPage() {
             onOpen={(value) => change({ open: value })} sort={view.sort} onSort={(c) => change({ sort: nextSort(view.sort, c) })} selected={selection.sites} onSelect={selection.toggle}
             all={selection.choosing || (selection.sites.size > 0 && selection.sites.size >= page.total)} onAll={(on) => void selection.all(on).catch((e: unknown) => setSaid(`The sites can't be listed: ${String(e)}`))} showTenant={tenants.length > 1 && !view.tenant} onReach={onReach} />
         )}
-        <SelectionBar count={selection.sites.size} total={page?.total ?? 0} said={said} onBulk={(b) => {
+        <SelectionBar sites={selection.sites} total={page?.total ?? 0} said={said} onBulk={(b) => {
           setSaid("");
           setBulk(b);
         }} onClear={() => selection.set(new Map())} />
@@ -190,32 +193,33 @@ function NoSites({ page, onClear }: { page: SitePage; onClear: () => void }) {
   );
 }
 
-function SelectionBar({ count, total, said, onBulk, onClear }: { count: number; total: number; said: string; onBulk: (b: Bulk) => void; onClear: () => void }) {
+const BULK: [Bulk, string, Right][] = [
+  ["label", "Label…", "patch sites.muster.dev"],
+  ["silence", "Silence…", "create silences.muster.dev"],
+  ["maintenance", "Maintenance…", "patch sites.muster.dev"],
+  ["endMaintenance", "End maintenance…", "patch sites.muster.dev"],
+  ["approve", "Approve…", "patch sites.muster.dev"],
+];
+
+function SelectionBar({ sites, total, said, onBulk, onClear }: { sites: ReadonlyMap<string, SiteRef>; total: number; said: string; onBulk: (b: Bulk) => void; onClear: () => void }) {
+  const tenants = useMemo(() => new Set([...sites.values()].map((s) => s.tenant)), [sites]);
+  const lack = useLack("patch sites.muster.dev", tenants);
+  const count = sites.size;
   if (count === 0) return said ? <div className="inv-selection small">{said}</div> : null;
   return (
     <div className="inv-selection row wrap" role="group" aria-label="What is done to the selected sites">
       <b>
         {formatCount(count)} of {plural(total, "site")} selected
       </b>
-      <button type="button" className="button" onClick={() => onBulk("label")}>
-        Label…
-      </button>
-      <button type="button" className="button" onClick={() => onBulk("silence")}>
-        Silence…
-      </button>
-      <button type="button" className="button" onClick={() => onBulk("maintenance")}>
-        Maintenance…
-      </button>
-      <button type="button" className="button" onClick={() => onBulk("endMaintenance")}>
-        End maintenance…
-      </button>
-      <button type="button" className="button" onClick={() => onBulk("approve")}>
-        Approve…
-      </button>
+      {BULK.map(([what, text, need]) => (
+        <RightButton key={what} need={need} tenants={tenants} onClick={() => onBulk(what)}>
+          {text}
+        </RightButton>
+      ))}
       <button type="button" className="button quiet" onClick={onClear}>
         Clear
       </button>
-      {said && <span className="small muted">{said}</span>}
+      {(said || lack) && <span className="small muted">{said || lack}</span>}
     </div>
   );
 }

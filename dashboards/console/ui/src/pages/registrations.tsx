@@ -1,6 +1,7 @@
 import { useState } from "react";
 import { useRegistrations } from "../api/queries";
 import type { Registration } from "../api/types";
+import { RightButton } from "../components/right-button";
 import { Shell, useTitle } from "../components/shell";
 import { Command, Empty, ProblemNote, Skeleton } from "../components/states";
 import { Ago } from "../components/time";
@@ -56,12 +57,12 @@ export function RegistrationsPage() {
                     </p>
                   </div>
                   <div className="row">
-                    <button type="button" className="button danger" onClick={() => setOpen({ what: "reject", site: r })}>
+                    <RightButton need="patch sites.muster.dev" tenants={[r.tenant]} className="button danger" onClick={() => setOpen({ what: "reject", site: r })}>
                       Reject<span className="visually-hidden"> {r.name}</span>
-                    </button>
-                    <button type="button" className="button primary" onClick={() => setOpen({ what: "approve", site: r })}>
+                    </RightButton>
+                    <RightButton need="patch sites.muster.dev" tenants={[r.tenant]} className="button primary" onClick={() => setOpen({ what: "approve", site: r })}>
                       Approve<span className="visually-hidden"> {r.name}</span>
-                    </button>
+                    </RightButton>
                   </div>
                   <Facts of={r} />
                 </li>

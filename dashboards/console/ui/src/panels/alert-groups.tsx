@@ -2,6 +2,7 @@ import { useState } from "react";
 import { Link, useLocation, useSearch } from "wouter";
 import { type GroupSort, useAlertGroups } from "../api/alert-queries";
 import type { AlertGroup } from "../api/types";
+import { RightButton } from "../components/right-button";
 import { ServiceNote } from "../components/service-note";
 import { SeverityMark } from "../components/severity";
 import { Empty, Skeleton } from "../components/states";
@@ -60,9 +61,9 @@ export function AlertGroups({ filter, tenants, onSilence, onDone }: { filter: Al
             {picked.length > 0 ? `${plural(picked.length, "group")} with ${plural(picked.reduce((n, g) => n + firing(g), 0), "firing alert")}` : `Choose all ${formatCount(able.length)}`}
           </label>
           {picked.length > 0 && (
-            <button type="button" className="button primary" onClick={() => setAsking(picked)}>
+            <RightButton need="create silences.muster.dev" tenants={picked.map((g) => g.tenant)} className="button primary" onClick={() => setAsking(picked)}>
               Silence {picked.length > 1 ? `these ${formatCount(picked.length)} groups` : "this group"}…
-            </button>
+            </RightButton>
           )}
         </div>
       )}
@@ -110,9 +111,9 @@ function Group({ group: g, tenants, onSilence, chosen, onChoose }: GroupProps) {
           <span className="muted">{g.receiver ? `to ${g.receiver}` : "nobody is told: no route takes it"}</span>
           {tenants && <span className="muted">{g.tenant}</span>}
           {firing(g) > 0 && (
-            <button type="button" className="button" onClick={() => onSilence(g.tenant, commonLabels(g))}>
+            <RightButton need="create silences.muster.dev" tenants={[g.tenant]} onClick={() => onSilence(g.tenant, commonLabels(g))}>
               Silence {g.total > 1 ? `these ${formatCount(g.total)}…` : "it…"}
-            </button>
+            </RightButton>
           )}
         </span>
       </header>

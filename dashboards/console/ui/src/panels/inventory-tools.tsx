@@ -40,6 +40,7 @@ const choicesOf = (known: SiteFields | undefined): string[] => [
   "version",
   ...(known?.labels.map((l) => `label.${l.key}`) ?? []),
   ...(known?.versions.filter((v) => v.key !== "agent" && v.key !== "kubernetes").map((v) => `version.${v.key}`) ?? []),
+  ...(known?.measured.map((m) => `measured.${m}`) ?? []),
 ];
 
 export function ColumnChooser({ columns, known, onChange }: { columns: readonly string[]; known: SiteFields | undefined; onChange: (columns: readonly string[]) => void }) {

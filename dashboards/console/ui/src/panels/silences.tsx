@@ -4,6 +4,7 @@ import { Link, useLocation } from "wouter";
 import { useExpire, useSilences } from "../api/alert-queries";
 import type { Silence, SilenceState } from "../api/types";
 import { Dialog } from "../components/dialog";
+import { RightButton } from "../components/right-button";
 import { isForbidden, ServiceNote } from "../components/service-note";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { Ago } from "../components/time";
@@ -101,9 +102,9 @@ function Item({ silence: s, tenants, lit, onEnd }: { silence: Silence; tenants: 
           </span>
         ) : (
           s.state !== "expired" && (
-            <button type="button" className="button" onClick={onEnd}>
+            <RightButton need="delete silences.muster.dev" tenants={[s.tenant]} onClick={onEnd}>
               Expire<span className="visually-hidden"> the silence: {s.comment}</span>
-            </button>
+            </RightButton>
           )
         )}
       </div>

@@ -2,6 +2,7 @@ import { useState } from "react";
 import { useMaintenance } from "../api/queries";
 import type { Maintenance, SiteDetail } from "../api/types";
 import { Dialog } from "../components/dialog";
+import { RightButton } from "../components/right-button";
 import { ProblemNote } from "../components/states";
 import { Ago } from "../components/time";
 import { parseTime } from "../lib/time";
@@ -31,15 +32,17 @@ export function MaintenanceBar({ site, maintenance: m }: { site: SiteDetail; mai
             )}
             ; left out of its virtual sites' scores
           </span>
-          <button type="button" className="button" style={{ marginLeft: "auto" }} onClick={() => setDialog("end")}>
-            End maintenance
-          </button>
+          <span style={{ marginLeft: "auto" }}>
+            <RightButton need="patch sites.muster.dev" tenants={[site.tenant]} onClick={() => setDialog("end")}>
+              End maintenance
+            </RightButton>
+          </span>
         </div>
       ) : (
         <div className="row">
-          <button type="button" className="button" onClick={() => setDialog("start")}>
+          <RightButton need="patch sites.muster.dev" tenants={[site.tenant]} onClick={() => setDialog("start")}>
             Start maintenance…
-          </button>
+          </RightButton>
         </div>
       )}
       {dialog === "start" && <StartDialog site={site} change={change} onClose={close} />}
