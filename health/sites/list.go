@@ -98,10 +98,9 @@ func questionOf(q url.Values) (*question, *wire.Problem) {
 	return out, nil
 }
 
-// wantsAlerts tells whether the answer depends on them. Free text looks into them too, but
-// is not worth asking another role for: it finds them where they are known.
+// wantsAlerts tells whether the answer depends on them, whatever is shown of it.
 func (q *question) wantsAlerts() bool {
-	return q.uses(func(name string) bool {
+	return q.query.HasText() || q.uses(func(name string) bool {
 		return name == "alert" || name == "alerts" || strings.HasPrefix(name, "alerts.")
 	})
 }

@@ -249,6 +249,43 @@ func TestAlertsOfSites(t *testing.T) {
 	}
 }
 
+// TestFreeTextMeansTheSameSites, also those that only an alert names, whatever is shown of them.
+func TestFreeTextMeansTheSameSites(t *testing.T) {
+	v := fixture()
+	for _, s := range v.Sites {
+		s.Place = &inventory.Place{Latitude: 1, Longitude: 1}
+	}
+	srv := serve(t, v, func(_ context.Context, tenant string) (*wire.FiringAlerts, error) {
+		if tenant == "b" {
+			return nil, errors.New("away")
+		}
+		return &wire.FiringAlerts{AsOf: now, Tenant: tenant, Sites: map[string][]string{"berlin": {"warning/DiskFull"}}}, nil
+	})
+	asked := func(path string, params ...string) (int, string) { return get(t, srv, path, "a", params...) }
+	for q, want := range map[string]string{`"disk"`: "a/berlin a/paris", `score>1 "disk"`: "a/berlin a/paris", `"disk" OR score<0`: "a/berlin a/paris", `NOT "disk"`: "a/oslo a/rome a/waiting", "diskfull": "a/berlin"} {
+		for _, columns := range []string{"name", "alerts", ""} {
+			if p := page(t, srv, "a", "q", q, "columns", columns); names(p) != want || p.Total != len(p.Sites) || len(p.Notes) > 0 {
+				t.Errorf("%s with columns %q: %s, %d by their number, %v; want %s", q, columns, names(p), p.Total, p.Notes, want)
+			}
+		}
+		n := len(strings.Fields(want))
+		if _, csv := asked(wire.SitesPath, "q", q, "columns", "name", "format", "csv"); strings.Count(csv, "\n") != n+1 {
+			t.Errorf("%s as CSV: %s", q, csv)
+		}
+		if m := ask[wire.SiteMap](t, asked, wire.SiteMapPath, "q", q); len(m.Names) != n {
+			t.Errorf("%s on the map: %v, want %s", q, m.Names, want)
+		}
+		for _, d := range ask[wire.SiteDistributions](t, asked, wire.SiteDistributionsPath, "q", q, "of", "score").Distributions {
+			if d.Known+d.Unknown != n {
+				t.Errorf("%s: figures of %d sites, want %s", q, d.Known+d.Unknown, want)
+			}
+		}
+	}
+	if p := page(t, srv, "b", "q", `"disk"`, "columns", "name"); len(p.Notes) != 1 {
+		t.Errorf("alerts that nobody can be asked for: %v", p.Notes)
+	}
+}
+
 func TestCSV(t *testing.T) {
 	srv := serve(t, fixture(), nil)
 	_, got := get(t, srv, wire.SitesPath, "a", "format", "csv", "columns", "name,score,note,virtualSite,since", "q", "score!=unknown")

@@ -117,7 +117,7 @@ func (p *parser) term() (node, *Error) {
 		if p.tok.kind == tokenOperator || p.tok.is("in") {
 			return nil, p.wrong(t, "a field's name stands without quotes")
 		}
-		return freeText(strings.ToLower(t.text)), nil
+		return p.free(t), nil
 	case tokenWord:
 		return p.comparison()
 	case tokenOperator:
@@ -203,7 +203,7 @@ func (p *parser) word(t token) (node, *Error) {
 	if c, err := ParseColumn(t.text); err == nil && c.field.Name != fieldLabel {
 		return nil, p.wrong(t, "%s needs an operator and a value, such as %s; to look for the word, put it in quotes", t.text, c.field.Example)
 	}
-	return freeText(strings.ToLower(t.text)), nil
+	return p.free(t), nil
 }
 
 func (p *parser) inFollows() bool {
@@ -252,4 +252,9 @@ func (p *parser) in(name token, c Column) (node, *Error) {
 			return nil, p.wrong(p.tok, "want a comma or ) here; values with spaces need quotes")
 		}
 	}
+}
+
+func (p *parser) free(t token) node {
+	p.query.text = true
+	return freeText(strings.ToLower(t.text))
 }

@@ -113,6 +113,7 @@ type Query struct {
 	root   node // nil: every site
 	fields map[string]bool
 	labels []string
+	text   bool
 }
 
 // Parse reads a query; an empty one means every site. The error is an *Error.
@@ -138,6 +139,9 @@ func (q *Query) Match(r *Row, now time.Time) bool {
 
 // Uses tells whether the query names a field, by its name in Fields.
 func (q *Query) Uses(field string) bool { return q.fields[field] }
+
+// HasText tells whether it has free text, which is looked for in alerts as well.
+func (q *Query) HasText() bool { return q.text }
 
 // Labels are the keys of labels that the query names, sorted.
 func (q *Query) Labels() []string { return q.labels }

@@ -1,4 +1,5 @@
 import type { AlertGroup } from "../api/types";
+import { tellingLabels } from "./matchers";
 
 /** What tells a group from all others. */
 export const groupKey = (g: AlertGroup): string => `${g.tenant}/${g.receiver}/${JSON.stringify(g.labels)}`;
@@ -12,9 +13,9 @@ export function nameOf(g: AlertGroup): string {
 /** How many of its alerts somebody is told of. */
 export const firing = (g: AlertGroup): number => g.counts.critical + g.counts.warning + g.counts.info;
 
-/** The labels that all alerts of a group have with the same value; those it is grouped by, when it is cut. */
+/** The labels that a silence of a group wants: those it is grouped by and, unless it is cut, what else all its alerts are about. */
 export function commonLabels(g: AlertGroup): Record<string, string> {
-  if (g.alerts.length < g.total) return g.labels;
+  if (g.alerts.length < g.total) return tellingLabels({}, g.labels);
   const [first, ...rest] = g.alerts;
-  return Object.fromEntries(Object.entries(first?.labels ?? {}).filter(([k, v]) => k !== "tenant" && rest.every((a) => a.labels[k] === v)));
+  return tellingLabels(Object.fromEntries(Object.entries(first?.labels ?? {}).filter(([k, v]) => k !== "tenant" && rest.every((a) => a.labels[k] === v))), g.labels);
 }

@@ -1,8 +1,9 @@
 import { describe, expect, it } from "vitest";
-import type { Alert, MaintenanceWindow, Matcher } from "../api/types";
+import type { Alert, AlertGroup, MaintenanceWindow, Matcher } from "../api/types";
 import { alertPath, alertsHref, formatAlertFilter, isShippedRunbook, parseAlertFilter, safeURL, silencesHref, summaryOf, suppressedText } from "./alert-filter";
+import { commonLabels } from "./alert-group";
 import { goDuration, parseDuration, wordsOfDuration } from "./duration";
-import { checkMatcher, checkMatchers, formatMatcher, matcherOf, matchersOf, matching, operatorOf } from "./matchers";
+import { checkMatcher, checkMatchers, formatMatcher, matcherOf, matchersOf, matching, operatorOf, tellingLabels } from "./matchers";
 import { spansWithin } from "./spans";
 import { checkSchedule, checkWindowDuration, sortWindows, windowName, windowState } from "./windows";
 
@@ -72,7 +73,31 @@ describe("matchers", () => {
   });
 
   it("of an alert leave out what Muster adds", () => {
-    expect(matchersOf({ ...disk.labels, region: "eu", virtual_sites: "|a|" }).map((x) => x.name)).toEqual(["alertname", "site", "node"]);
+    expect(matchersOf(tellingLabels({ ...disk.labels, region: "eu", virtual_sites: "|a|" })).map((x) => x.name)).toEqual(["alertname", "site", "node"]);
+  });
+
+  describe("of a group", () => {
+    const labelled = (site: string, more: Record<string, string>) => alert({ alertname: "SiteDown", site, tenant: "acme", severity: "critical", region: "eu", virtual_sites: "|shop|", ...more });
+    const group = (labels: Record<string, string>, alerts: Alert[], total = alerts.length): AlertGroup => ({
+      receiver: "ops", tenant: "acme", labels, total, counts: { critical: total, warning: 0, info: 0 }, suppressed: 0, startsAt: alerts[0].startsAt, newestAt: alerts[0].startsAt, alerts,
+    });
+    const elsewhere = labelled("ny-01", { region: "us" });
+    const here = [labelled("paris-07", {}), labelled("berlin-01", {})];
+    const written = (g: AlertGroup) => matchersOf(commonLabels(g)).map(formatMatcher);
+
+    it("keep what it is grouped by, whole or cut, also where Muster adds it", () => {
+      for (const total of [2, 60]) {
+        const g = group({ alertname: "SiteDown", region: "eu" }, here, total);
+        expect(written(g)).toEqual(['alertname="SiteDown"', 'region="eu"']);
+        expect(matching([...here, elsewhere], matchersOf(commonLabels(g)))).toEqual(here);
+      }
+      expect(written(group({ region: "eu" }, here, 60))).toEqual(['region="eu"']);
+      expect(written(group({ severity: "critical", virtual_sites: "|shop|" }, here, 60))).toEqual(['severity="critical"', 'virtual_sites="|shop|"']);
+    });
+
+    it("are about what all have in common, but for what Muster adds", () => {
+      expect(written(group({ alertname: "SiteDown" }, [labelled("paris-07", { node: "n1" }), labelled("berlin-01", { node: "n1" })]))).toEqual(['alertname="SiteDown"', 'node="n1"']);
+    });
   });
 });
 

@@ -61,14 +61,20 @@ export function checkMatchers(ms: readonly Matcher[]): string {
 }
 
 /** Labels that Muster adds; the others say what the alert is about. */
-const ADDED = new Set(["tenant", "region", "virtual_sites", "severity"]);
+const ADDED = new Set(["region", "virtual_sites", "severity"]);
 
-/** Matchers for just this alert, the rule and the site first. */
+/** Labels that say what alerts are about: without those that Muster adds, but with all of own, such as what a group is grouped by. */
+export const tellingLabels = (labels: Readonly<Record<string, string>>, own: Readonly<Record<string, string>> = {}): Record<string, string> => ({
+  ...own, // first, should there be more than a silence takes
+  ...Object.fromEntries(Object.entries(labels).filter(([k]) => !ADDED.has(k))),
+});
+
+/** Matchers for what has all these labels, the rule and the site first. */
 export function matchersOf(labels: Readonly<Record<string, string>>): Matcher[] {
   const rank = (k: string) => (k === "alertname" ? 0 : k === "site" ? 1 : 2);
   return Object.entries(labels)
-    .filter(([k]) => !ADDED.has(k))
-    .sort(([a], [b]) => rank(a) - rank(b) || (a < b ? -1 : 1))
+    .filter(([k]) => k !== "tenant")
+    .sort(([a], [b]) => rank(a) - rank(b))
     .slice(0, 20)
     .map(([k, v]) => matcherOf(k, "=", v));
 }

@@ -16,6 +16,7 @@ import { alertPath, alertsHref, isShippedRunbook, safeURL, summaryOf } from "../
 import { wordsOfDuration } from "../lib/duration";
 import { DASH, plural } from "../lib/format";
 import { logsHref, rfc3339 } from "../lib/log-filter";
+import { tellingLabels } from "../lib/matchers";
 import { sitePath } from "../lib/site";
 import { spansWithin } from "../lib/spans";
 import { formatAbsolute, formatTick, parseTime } from "../lib/time";
@@ -180,7 +181,7 @@ function Loaded({ alert: a }: { alert: AlertDetail }) {
         <SilenceDialog
           tenants={session.data?.tenants ?? []}
           tenant={a.tenant}
-          labels={a.labels}
+          labels={tellingLabels(a.labels)}
           onClose={() => setSilencing(false)}
           onDone={(text) => {
             setDone(text);
