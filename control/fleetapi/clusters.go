@@ -20,19 +20,36 @@ import (
 // siteKubernetes takes what a site said of its cluster, or which version of that its
 // regional holds.
 func (s *Server) siteKubernetes(sess *session, id fleet.SiteID, m *wire.SiteKubernetes) {
+	ours := func() *siteState {
+		st := s.sites[id]
+		if st == nil || st.owner != sess || s.opts.Clusters == nil {
+			return nil // it is up on another regional by now, or not known (any more)
+		}
+		return st
+	}
+	var apply func() bool
+	if m.GetStatus() != nil {
+		s.mu.Lock()
+		known := ours() != nil
+		s.mu.Unlock()
+		if !known {
+			return
+		}
+		apply = s.opts.Clusters.Read(id, m.GetStatus()) // other streams go on meanwhile
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := s.sites[id]
-	if st == nil || st.owner != sess || s.opts.Clusters == nil {
-		return // it is up on another regional by now, or not known (any more)
+	st := ours()
+	if st == nil {
+		return
 	}
-	if m.GetStatus() == nil {
+	if apply == nil {
 		if epoch, seq := s.opts.Clusters.Version(id); epoch != m.GetEpoch() || seq != m.GetSeq() {
 			sess.resync(id)
 		}
 		return
 	}
-	if !s.opts.Clusters.Apply(id, m.GetStatus()) {
+	if !apply() {
 		sess.resync(id)
 	}
 	if p := text(s.opts.Clusters.Problem(id), maxMessage); st.cluster == nil || *st.cluster != p {

@@ -30,6 +30,7 @@ type clusters struct {
 	gone   map[fleet.SiteID]int
 	// problem of paris.
 	problem string
+	reading chan struct{} // closed: what paris says can be read; nil: it always can
 }
 
 func (c *clusters) Problem(id fleet.SiteID) string {
@@ -60,11 +61,16 @@ func (c *clusters) Version(id fleet.SiteID) (string, uint64) {
 	return c.of(id).Version()
 }
 
-func (c *clusters) Apply(id fleet.SiteID, st *wire.KubernetesStatus) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	ok, _ := c.of(id).Take(st)
-	return ok
+func (c *clusters) Read(id fleet.SiteID, st *wire.KubernetesStatus) func() bool {
+	if c.reading != nil && id.Name == "paris" {
+		<-c.reading
+	}
+	return func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		ok, _ := c.of(id).Take(st)
+		return ok
+	}
 }
 
 func (c *clusters) Interrupted(id fleet.SiteID) {
@@ -99,6 +105,24 @@ func (r *regional) resyncsOf(id fleet.SiteID) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.resyncs[id]
+}
+
+// While what one site said is decoded, nobody else waits.
+func TestReadingHoldsUpNobody(t *testing.T) {
+	c := newClusters()
+	c.reading = make(chan struct{})
+	w := newWorld(t, func(o *Options) { o.Clusters = c }).started()
+	paris, rome := w.site("paris"), w.site("rome")
+	one, two := w.regionalThat("one", wire.Capability), w.regionalThat("two", wire.Capability)
+	one.up(paris, nil)
+	two.up(rome, nil)
+	t.Cleanup(func() { close(c.reading) })
+	one.kubernetes(paris, &wire.KubernetesStatus{Epoch: "a", Seq: 5, Snapshot: true}, "", 0)
+	two.kubernetes(rome, &wire.KubernetesStatus{Epoch: "b", Seq: 7, Snapshot: true}, "", 0)
+	w.eventually("rome is heard", func() bool { e, s := c.Version(rome); return e == "b" && s == 7 })
+	if e, _ := c.Version(paris); e != "" {
+		t.Error("paris was not being read")
+	}
 }
 
 // What a site says is taken from the regional that it is up on, and asked for again where

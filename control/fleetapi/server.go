@@ -58,13 +58,13 @@ type Desired interface {
 }
 
 // Clusters keeps what runs on sites' clusters. Calls for one site never overlap, and must be
-// quick.
+// quick, but for Read.
 type Clusters interface {
 	// Version is which version of the site's KubernetesStatus is held; "": none.
 	Version(site fleet.SiteID) (epoch string, seq uint64)
-	// Apply takes what a site said. False: it does not follow what is held, and the site
-	// is asked for a snapshot.
-	Apply(site fleet.SiteID, st *wire.KubernetesStatus) bool
+	// Read decodes what a site said, outside of any lock; apply takes it. False: it does not
+	// follow what is held, and the site is asked for a snapshot.
+	Read(site fleet.SiteID, st *wire.KubernetesStatus) (apply func() bool)
 	// Problem says in one line what of it could not be taken; "": nothing.
 	Problem(site fleet.SiteID) string
 	// Interrupted says that what has begun to come in will not be completed.

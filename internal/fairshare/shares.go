@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// Shares are slots for what runs at once, such as queries. A tenant holds at most as many
-// as it leaves free, so that its expensive ones leave room for the others'. Nobody waits.
-// Safe for concurrent use.
+// Shares are slots for what runs at once, such as queries, or bytes for what is held at once.
+// A tenant holds at most as many as it leaves free, so that its expensive ones leave room for
+// the others'. Nobody waits. Safe for concurrent use.
 type Shares struct {
 	total int
 
@@ -21,14 +21,17 @@ type Shares struct {
 func NewShares(total int) *Shares { return &Shares{total: total, held: map[string]int{}} }
 
 // Take returns false if the tenant may hold no more now; otherwise Give must follow.
-func (s *Shares) Take(tenant string) bool {
+func (s *Shares) Take(tenant string) bool { return s.TakeN(tenant, 1) }
+
+// TakeN is Take for n of them at once; GiveN must follow.
+func (s *Shares) TakeN(tenant string, n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !Fits(int64(s.held[tenant]), 1, int64(s.used), int64(s.total), 1) {
+	if !Fits(int64(s.held[tenant]), int64(n), int64(s.used), int64(s.total), 1) {
 		return false
 	}
-	s.used++
-	s.held[tenant]++
+	s.used += n
+	s.held[tenant] += n
 	return true
 }
 
@@ -50,11 +53,14 @@ func (s *Shares) Held(tenant string) int {
 }
 
 // Give gives one back.
-func (s *Shares) Give(tenant string) {
+func (s *Shares) Give(tenant string) { s.GiveN(tenant, 1) }
+
+// GiveN gives n back.
+func (s *Shares) GiveN(tenant string, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.used--
-	if s.held[tenant]--; s.held[tenant] == 0 {
+	s.used -= n
+	if s.held[tenant] -= n; s.held[tenant] == 0 {
 		delete(s.held, tenant)
 	}
 }

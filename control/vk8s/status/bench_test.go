@@ -117,7 +117,10 @@ func BenchmarkStore(b *testing.B) {
 	for name, o := range lists {
 		b.Run("list "+name, func(b *testing.B) {
 			for b.Loop() {
-				if _, err := r.List(b.Context(), o.DeepCopy()); err != nil {
+				ctx, end := r.server.leased(b.Context())
+				_, err := r.List(ctx, o.DeepCopy())
+				end()
+				if err != nil {
 					b.Fatal(err)
 				}
 			}

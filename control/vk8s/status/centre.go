@@ -90,7 +90,7 @@ func centreItem(o any) (*item, error) {
 	if err != nil {
 		return nil, fmt.Errorf("event %s/%s: %w", e.Namespace, e.Name, err)
 	}
-	return &item{kind: events, namespace: intern(e.Namespace), name: e.Name, own: e.Name, labels: newLabelSet(e.Labels), aux: e.InvolvedObject.Name, bytes: b}, nil
+	return &item{kind: events, namespace: intern(e.Namespace), name: e.Name, own: e.Name, labels: newLabelSet(e.Labels), aux: e.InvolvedObject.Name, bytes: b, decoded: weigh(events, b)}, nil
 }
 
 // putCentreLocked: an Event of a site that has the name already keeps it, and this one waits

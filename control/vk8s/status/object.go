@@ -36,8 +36,9 @@ type item struct {
 	offline         bool   // of a Node: its site is not connected
 	// aux is, of an Event, the name by which the object that it is about is shown; of what
 	// could not be read, why.
-	aux   string
-	bytes []byte // nil: it could not be read
+	aux     string
+	bytes   []byte // nil: it could not be read
+	decoded int    // about how many bytes it takes once it is decoded (weigh)
 }
 
 func (it *item) key() key {
@@ -132,11 +133,15 @@ func (s *Store) readOne(id fleet.SiteID, o *wire.Mirrored) (*item, error) {
 	case k != nodes && !s.o.MayName(id.Tenant, o.GetNamespace()) || k == nodes && o.GetNamespace() != "":
 		return nil, fmt.Errorf("of a namespace that is not the tenant's")
 	}
+	decoded := weigh(k, o.GetObject())
+	if decoded > s.o.Limits.Decoded {
+		return nil, fmt.Errorf("larger than %d bytes when it is decoded", s.o.Limits.Decoded)
+	}
 	obj := newObject(k)
 	if err := obj.Unmarshal(o.GetObject()); err != nil {
 		return nil, fmt.Errorf("not what its kind is")
 	}
-	it := &item{kind: k, namespace: intern(o.GetNamespace()), own: strings.Clone(o.GetName()), name: o.GetName(), bytes: o.GetObject()}
+	it := &item{kind: k, decoded: decoded, namespace: intern(o.GetNamespace()), own: strings.Clone(o.GetName()), name: o.GetName(), bytes: o.GetObject()}
 	if len(obj.GetManagedFields()) > 0 { // nobody here reads them
 		obj.SetManagedFields(nil)
 		if b, err := obj.Marshal(); err == nil {

@@ -62,12 +62,23 @@ type HandlerOptions struct {
 	// Sessions with pods at once (log, exec, attach, port-forward), of which one tenant has
 	// as many as it leaves free for others; default 1000.
 	Sessions int
+	// ListBytes bounds what lists that are being answered take, decoded, shared by tenants
+	// in the same way; default 512 MiB. One list has half of them at most.
+	ListBytes int
 }
+
+// defaultListBytes are 160 pages of 500 ordinary pods, of 6.5 kB each.
+const defaultListBytes = 512 << 20
+
+// pageShare is the part of ListBytes that one page has at most: it ends before its limit.
+const pageShare = 32
 
 // Handler serves what is in the store: requests as the stock API server gets them, behind
 // its authorization, with the request.RequestInfo of the stock path in their context.
 func (s *Store) Handler(o HandlerOptions) http.Handler {
-	h := &server{store: s, o: o, codecs: serializer.NewCodecFactory(scheme()), sessions: fairshare.NewShares(cmp.Or(max(o.Sessions, 0), defaultSessions))}
+	h := &server{store: s, o: o, codecs: serializer.NewCodecFactory(scheme()), sessions: fairshare.NewShares(cmp.Or(max(o.Sessions, 0), defaultSessions)),
+		listBytes: cmp.Or(max(o.ListBytes, 0), defaultListBytes)}
+	h.lists = fairshare.NewShares(h.listBytes)
 	for k, plural := range []string{"pods", "nodes", "events"} {
 		h.resources = append(h.resources, &resource{server: h, table: s.tables[k], plural: plural, kind: corev1.SchemeGroupVersion.WithKind(kindNames[k])})
 	}
@@ -103,6 +114,8 @@ type server struct {
 	o         HandlerOptions
 	codecs    serializer.CodecFactory
 	sessions  *fairshare.Shares
+	lists     *fairshare.Shares // bytes
+	listBytes int
 	resources []*resource
 }
 
@@ -150,7 +163,9 @@ func (h *server) serve(w http.ResponseWriter, req *http.Request) error {
 	case "get":
 		handlers.GetResource(r, scope).ServeHTTP(w, req)
 	case "list", "watch":
-		handlers.ListResource(r, r, scope, false, 30*time.Minute).ServeHTTP(w, req)
+		ctx, end := h.leased(req.Context())
+		defer end()
+		handlers.ListResource(r, r, scope, false, 30*time.Minute).ServeHTTP(w, req.WithContext(ctx))
 	case "delete":
 		handlers.DeleteResource(r, true, scope, nil).ServeHTTP(w, req)
 	case "deletecollection":
@@ -350,7 +365,10 @@ func (t *table) at(place string, version uint64) ([]*item, uint64, error) {
 
 // List implements rest.Lister.
 func (r *resource) List(ctx context.Context, o *metainternalversion.ListOptions) (runtime.Object, error) {
-	items, version, next, remaining, err := r.list(ctx, o)
+	items, version, next, remaining, err := r.list(ctx, o, r.server.listBytes)
+	if err == nil {
+		err = r.server.lease(ctx, items)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -383,7 +401,9 @@ func (r *resource) List(ctx context.Context, o *metainternalversion.ListOptions)
 	return list, nil
 }
 
-func (r *resource) list(ctx context.Context, o *metainternalversion.ListOptions) (page []*item, version uint64, next string, remaining *int64, err error) {
+// list chooses what is asked for. room bounds what it takes, decoded: a page is shorter then,
+// and what was asked for without a limit is refused.
+func (r *resource) list(ctx context.Context, o *metainternalversion.ListOptions, room int) (page []*item, version uint64, next string, remaining *int64, err error) {
 	from, err := versionOf(o.ResourceVersion)
 	if err != nil {
 		return nil, 0, "", nil, err
@@ -411,11 +431,16 @@ func (r *resource) list(ctx context.Context, o *metainternalversion.ListOptions)
 		all = all[i:]
 	}
 	plain := f.labels == nil && f.fields == nil && f.scope.Site == nil
+	size := 0
 	for i, it := range all {
 		if !plain && !f.matches(it) {
 			continue
 		}
-		if page = append(page, it); o.Limit <= 0 || int64(len(page)) < o.Limit || i == len(all)-1 {
+		page, size = append(page, it), size+it.decoded
+		if o.Limit <= 0 && size > room/2 {
+			return nil, 0, "", nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("all %s take more than %d MiB at once: ask for pages of them (limit=500, as kubectl and client-go do), or for fewer by a selector", r.plural, room>>21))
+		}
+		if o.Limit <= 0 || int64(len(page)) < o.Limit && size < room/pageShare || i == len(all)-1 {
 			continue
 		}
 		b, _ := json.Marshal(token{version, it.name})

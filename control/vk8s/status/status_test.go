@@ -286,7 +286,7 @@ func TestVersions(t *testing.T) {
 
 // TestASiteLiesAboutItselfAlone: what it says of others is dropped, and said.
 func TestASiteLiesAboutItselfAlone(t *testing.T) {
-	s := New(Options{Limits: Limits{Objects: 5, ObjectBytes: 4 << 10, Events: 1, Workloads: 2, StatusBytes: 10}})
+	s := New(Options{Limits: Limits{Objects: 5, ObjectBytes: 4 << 10, Decoded: 1 << 20, Events: 1, Workloads: 2, StatusBytes: 10}})
 	foreign := pod("web-6f-aaaaa", "n", corev1.PodRunning)
 	foreign.Namespace = "acme-shop"
 	huge := pod("web-6f-bbbbb", "n", corev1.PodRunning)

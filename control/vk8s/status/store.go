@@ -38,13 +38,14 @@ import (
 type Limits struct {
 	Objects     int // mirrored, of all kinds
 	ObjectBytes int // of one
+	Decoded     int // bytes that one may take in memory, once it is decoded
 	Events      int // among the objects
 	Workloads   int
 	StatusBytes int // of one workload's status
 }
 
 // DefaultLimits are a site of a hundred nodes full of pods.
-var DefaultLimits = Limits{Objects: 20_000, ObjectBytes: 128 << 10, Events: 2_000, Workloads: 20_000, StatusBytes: workload.MaxStatus}
+var DefaultLimits = Limits{Objects: 20_000, ObjectBytes: 128 << 10, Decoded: 1 << 20, Events: 2_000, Workloads: 20_000, StatusBytes: workload.MaxStatus}
 
 // Options of a Store.
 type Options struct {
@@ -232,8 +233,16 @@ func (s *Store) Gone(id fleet.SiteID) {
 
 // Apply takes what a site said. It returns false if that does not follow what is held:
 // the caller asks for a snapshot. What is wrong in it is dropped and counted in Problem.
-func (s *Store) Apply(id fleet.SiteID, m *wire.KubernetesStatus) bool {
-	read := s.read(id, m) // the slow part, without the lock
+func (s *Store) Apply(id fleet.SiteID, m *wire.KubernetesStatus) bool { return s.Read(id, m)() }
+
+// Read is the slow part of Apply, which is to be called without any lock. The rest is what
+// it returns.
+func (s *Store) Read(id fleet.SiteID, m *wire.KubernetesStatus) (apply func() bool) {
+	read := s.read(id, m)
+	return func() bool { return s.apply(id, m, read) }
+}
+
+func (s *Store) apply(id fleet.SiteID, m *wire.KubernetesStatus, read []*item) bool {
 	s.mu.Lock()
 	st := s.siteLocked(id)
 	ok, first := st.at.Take(m)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -208,7 +209,7 @@ const deletesAtOnce = 16
 // DeleteCollection implements rest.CollectionDeleter.
 func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, o *metav1.DeleteOptions, lo *metainternalversion.ListOptions) (runtime.Object, error) {
 	lo.Limit, lo.Continue = 0, ""
-	items, version, _, _, err := r.list(ctx, lo)
+	items, version, _, _, err := r.list(ctx, lo, math.MaxInt)
 	if err != nil {
 		return nil, err
 	}
@@ -225,8 +226,8 @@ func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateO
 			obj, _, err := r.Delete(ctx, it.name, validate, o.DeepCopy())
 			mu.Lock()
 			defer mu.Unlock()
-			if p, ok := obj.(*corev1.Pod); ok && err == nil {
-				out.Items = append(out.Items, *p)
+			if p, ok := obj.(*corev1.Pod); ok && err == nil { // which it was: all of them, whole, may be gigabytes
+				out.Items = append(out.Items, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion}})
 			} else if err != nil && !apierrors.IsNotFound(err) {
 				failed = err // the others are tried all the same
 			}

@@ -2,6 +2,7 @@ package status
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"time"
 
@@ -118,7 +119,7 @@ func (u *usage) List(ctx context.Context, o *metainternalversion.ListOptions) (r
 	if o != nil {
 		which.LabelSelector, which.FieldSelector = o.LabelSelector, o.FieldSelector
 	}
-	items, _, _, _, err := u.of.list(ctx, &which)
+	items, _, _, _, err := u.of.list(ctx, &which, math.MaxInt)
 	if err != nil {
 		return nil, err
 	}

@@ -126,7 +126,7 @@ func (w *watcher) run(initial []*item, at uint64, endOfInitial, bookmarks bool) 
 	defer w.stop()
 	s := w.t.store
 	for _, it := range initial {
-		if w.filter.matches(it) && !w.send(watch.Event{Type: watch.Added, Object: s.object(it, it.version)}) {
+		if w.filter.matches(it) && !w.send(watch.Event{Type: watch.Added, Object: s.encodable(it, it.version, &shared{})}) {
 			return
 		}
 	}
@@ -182,12 +182,16 @@ func (w *watcher) event(c change) (watch.Event, bool) {
 	default:
 		return watch.Event{}, false
 	}
-	s := w.t.store
 	sh := c.shared
 	if sh == nil || it != c.is && c.is != nil {
 		sh = &shared{} // gone from this view alone: others encode what is there now
 	}
-	return watch.Event{Type: kind, Object: &encodable{object: newObject(it.kind), make: func() object { return s.object(it, c.version) }, shared: sh}}, true
+	return watch.Event{Type: kind, Object: w.t.store.encodable(it, c.version, sh)}, true
+}
+
+// encodable decodes an item no sooner than somebody encodes it: many wait to be sent.
+func (s *Store) encodable(it *item, version uint64, sh *shared) *encodable {
+	return &encodable{object: newObject(it.kind), make: func() object { return s.object(it, version) }, shared: sh}
 }
 
 func (t *table) bookmark(version uint64, annotations map[string]string) watch.Event {
