@@ -194,6 +194,28 @@ func TestOrdinaryWritesBecomeRollouts(t *testing.T) {
 	}
 }
 
+// A label that is taken away, or given, in the write itself makes no way round a policy.
+func TestLabelsAreNoWayRoundAPolicy(t *testing.T) {
+	u := under{t, dynamic.NewForConfigOrDie(tenantWithUser(t, "rl", "{}")), "rl-shop"}
+	u.create("rolloutpolicies", rolloutPolicy)
+	u.create("deployments", webDeployment("web"))
+	both := func(label, image string) *v1alpha1.RolloutState {
+		return u.state(u.patch("deployments", "web", `{"metadata":{"labels":{"app":`+label+`}},`+imagePatch(image)[1:], metav1.PatchOptions{}))
+	}
+	st := both("null", "web:2")
+	if st.Spec.Policy != "careful" || images(t, st) != "web:1 web:2" {
+		t.Errorf("taken away: %+v", st.Spec)
+	}
+	control := under{t, dynamic.NewForConfigOrDie(kubeapi.Server(t).ConfigOf("muster:control")), "rl-shop"}
+	control.patch("rolloutstates", st.Name, `{"metadata":{"annotations":{"`+hold.AnnotationEnded+`":"RolledBack"}}}`, metav1.PatchOptions{})
+	if web := u.image("web", "web:3"); web.GetAnnotations()[v1alpha1.AnnotationRollout] != "" {
+		t.Errorf("none selects it any more: %v", web.GetAnnotations())
+	}
+	if st := both(`"web"`, "web:4"); st.Spec.Policy != "careful" || images(t, st) != "web:3 web:4" {
+		t.Errorf("given: %+v", st.Spec)
+	}
+}
+
 // The state is there before the write is, in whichever way it is written.
 func TestRolloutsOfOtherKindsAndWays(t *testing.T) {
 	user := tenantWithUser(t, "rk", "{}")
