@@ -26,9 +26,14 @@ const (
 	verbSkipGates = "skip-gates"
 )
 
+// loosenedAnnotation, in the audit log, is the field of a rollout with which somebody asked
+// less of a wave that was under way.
+const loosenedAnnotation = "rollout.muster.dev/loosened"
+
 // promote asks who raises spec.control.promote of a Rollout for a right of its own: to
-// approve a wave whose gates hold, or to go on though they don't. Everything else of a
-// Rollout is for whoever may write it. Who changed spec.control last stands in an
+// approve a wave whose gates hold, or to go on though they don't, which who has them ask for
+// less while a wave is under way wants as well. Everything else of a Rollout is for whoever
+// may write it. Who changed spec.control last stands in an
 // annotation, so that decisions name them.
 type promote struct{ rights }
 
@@ -91,6 +96,9 @@ func (p *promote) Validate(ctx context.Context, a admission.Attributes, _ admiss
 	if err := p.mayChange(ctx, a, now, before); err != nil {
 		return err
 	}
+	if err := p.mayLoosen(ctx, a, now, before); err != nil {
+		return err
+	}
 	to := now.Spec.Control.Promote
 	if to <= before.Spec.Control.Promote {
 		return nil
@@ -110,6 +118,22 @@ func (p *promote) Validate(ctx context.Context, a admission.Attributes, _ admiss
 		why = fmt.Errorf("spec.control.promote: %d: to approve a wave takes the verb %s on rollouts: ask a tenant editor or administrator", to, verbApprove)
 	}
 	return apierrors.NewForbidden(a.GetResource().GroupResource(), a.GetName(), why)
+}
+
+// mayLoosen wants who asks less of a wave that is under way to have the right to go on without
+// its gates: that is what it comes to.
+func (p *promote) mayLoosen(ctx context.Context, a admission.Attributes, now, before *v1alpha1.Rollout) error {
+	if before.Status.Wave < 1 || before.Status.Phase.Ended() {
+		return nil
+	}
+	field := loosened(&now.Spec, &before.Spec)
+	if field == "" {
+		return nil
+	}
+	if p.may(ctx, a, verbSkipGates, a.GetResource(), a.GetName()) {
+		return a.AddAnnotation(loosenedAnnotation, field)
+	}
+	return apierrors.NewForbidden(a.GetResource().GroupResource(), a.GetName(), fmt.Errorf("%s: wave %d is under way, and to ask less of it than before takes the verb %s on rollouts: leave it as it is, ask for more, abort the rollout, or ask a tenant administrator", field, before.Status.Wave, verbSkipGates))
 }
 
 // mayChange wants who writes a Rollout of policies to have the right to write them: control

@@ -122,7 +122,9 @@ func (r *rollouts) Admit(ctx context.Context, a admission.Attributes, _ admissio
 	if w.to, has, err = contentAs(a.GetObject(), kind); err != nil || !has || hold.Same(w.from, w.to) {
 		return err
 	}
-	if w.policy, err = r.policy(ctx, &w, now.GetLabels()); err != nil {
+	// By the labels that it had first: who takes one away in the same write must not go round
+	// the policy.
+	if w.policy, err = r.policy(ctx, &w, before.GetLabels(), now.GetLabels()); err != nil {
 		return err
 	}
 	state, err := r.begin(ctx, &w, was, a.IsDryRun())
@@ -198,8 +200,8 @@ type write struct {
 	policy          *v1alpha1.RolloutPolicy // nil: none selects the object
 }
 
-// policy is the one that selects an object with these labels.
-func (r *rollouts) policy(ctx context.Context, w *write, labels map[string]string) (*v1alpha1.RolloutPolicy, error) {
+// policy is the one that selects an object by the first of these labels that any does.
+func (r *rollouts) policy(ctx context.Context, w *write, labels ...map[string]string) (*v1alpha1.RolloutPolicy, error) {
 	var list v1alpha1.RolloutPolicyList
 	if err := (*r.client.Load()).List(ctx, &list, client.InNamespace(w.namespace)); err != nil {
 		return nil, apierrors.NewInternalError(fmt.Errorf("list the namespace's RolloutPolicies: %w", err))
@@ -215,7 +217,12 @@ func (r *rollouts) policy(ctx context.Context, w *write, labels map[string]strin
 	if tenant == "" || !strings.HasPrefix(w.namespace, tenant+"-") {
 		return nil, nil
 	}
-	return hold.Select(list.Items, w.kind.Kind, w.namespace == fleet.SystemNamespace(tenant), labels), nil
+	for _, l := range labels {
+		if p := hold.Select(list.Items, w.kind.Kind, w.namespace == fleet.SystemNamespace(tenant), l); p != nil {
+			return p, nil
+		}
+	}
+	return nil, nil
 }
 
 // state reads one; nil: there is none.

@@ -194,6 +194,28 @@ func TestOrdinaryWritesBecomeRollouts(t *testing.T) {
 	}
 }
 
+// A label that is taken away, or given, in the write itself makes no way round a policy.
+func TestLabelsAreNoWayRoundAPolicy(t *testing.T) {
+	u := under{t, dynamic.NewForConfigOrDie(tenantWithUser(t, "rl", "{}")), "rl-shop"}
+	u.create("rolloutpolicies", rolloutPolicy)
+	u.create("deployments", webDeployment("web"))
+	both := func(label, image string) *v1alpha1.RolloutState {
+		return u.state(u.patch("deployments", "web", `{"metadata":{"labels":{"app":`+label+`}},`+imagePatch(image)[1:], metav1.PatchOptions{}))
+	}
+	st := both("null", "web:2")
+	if st.Spec.Policy != "careful" || images(t, st) != "web:1 web:2" {
+		t.Errorf("taken away: %+v", st.Spec)
+	}
+	control := under{t, dynamic.NewForConfigOrDie(kubeapi.Server(t).ConfigOf("muster:control")), "rl-shop"}
+	control.patch("rolloutstates", st.Name, `{"metadata":{"annotations":{"`+hold.AnnotationEnded+`":"RolledBack"}}}`, metav1.PatchOptions{})
+	if web := u.image("web", "web:3"); web.GetAnnotations()[v1alpha1.AnnotationRollout] != "" {
+		t.Errorf("none selects it any more: %v", web.GetAnnotations())
+	}
+	if st := both(`"web"`, "web:4"); st.Spec.Policy != "careful" || images(t, st) != "web:3 web:4" {
+		t.Errorf("given: %+v", st.Spec)
+	}
+}
+
 // The state is there before the write is, in whichever way it is written.
 func TestRolloutsOfOtherKindsAndWays(t *testing.T) {
 	user := tenantWithUser(t, "rk", "{}")
@@ -346,6 +368,35 @@ func TestPromotingTakesAVerb(t *testing.T) {
 	}
 	_, err := editor.of("rollouts").Create(t.Context(), o, metav1.CreateOptions{})
 	refused("made with it", err, "skip-gates")
+
+	// Once a wave is under way, so does it to ask less of it; to ask for more does not.
+	editor.create("rollouts", strings.Replace(doc, "name: r}", "name: t}", 1))
+	spec := func(u under, patch string) error {
+		_, err := u.of("rollouts").Patch(t.Context(), "t", types.MergePatchType, []byte(`{"spec":`+patch+`}`), metav1.PatchOptions{})
+		return err
+	}
+	if err := spec(editor, `{"soak":"10m"}`); err != nil {
+		t.Errorf("before a wave has begun: %v", err)
+	}
+	if _, err := dynamic.NewForConfigOrDie(kubeapi.Start(t)).Resource(v1alpha1.GroupVersion.WithResource("rollouts")).Namespace("rp-shop").Patch(t.Context(), "t", types.MergePatchType, []byte(`{"status":{"wave":1,"phase":"Progressing"}}`), metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	const defaults = `{"name":"ready","ready":{"percent":100}},{"name":"alerts","alerts":{"severities":["critical"]}},{"name":"peers","peers":{"maxDrop":10}}`
+	for _, patch := range []string{
+		`{"gates":[{"name":"ready","ready":{"percent":100}}]}`, `{"soak":"0s"}`, `{"settle":"0s"}`, `{"budget":{"maxFailed":"100%"}}`, `{"budget":{"maxFailedInWave":"20"}}`, `{"budget":{"readyWithin":"2h"}}`,
+		`{"onFailure":"Pause"}`, `{"strategy":{"waves":[{"percent":100}]}}`, `{"virtualSites":["other"]}`,
+	} {
+		refused(patch, spec(editor, patch), "skip-gates")
+	}
+	for _, patch := range []string{`{"gates":[` + defaults + `,{"name":"red","unhealthy":{"maxPercent":5}}]}`, `{"soak":"20m"}`, `{"budget":{"maxFailed":"1%","readyWithin":"5m"}}`, `{"strategy":{"maxInFlight":2}}`, `{"control":{"paused":true}}`} {
+		if err := spec(editor, patch); err != nil {
+			t.Errorf("%s: %v", patch, err)
+		}
+	}
+	refused("more at once", spec(editor, `{"strategy":{"maxInFlight":0}}`), "skip-gates")
+	if err := spec(owner, `{"soak":"1m","gates":null}`); err != nil {
+		t.Errorf("whoever may skip gates: %v", err)
+	}
 
 	// What sites get is control's to write.
 	state := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "muster.dev/v1alpha1", "kind": "RolloutState", "metadata": map[string]any{"name": "s"}, "spec": map[string]any{"held": true, "objects": []any{}}}}

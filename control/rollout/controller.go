@@ -164,6 +164,9 @@ func (c *Controller) Run(ctx context.Context) error {
 		case <-changed:
 		}
 	}
+	if err := c.standAll(ctx); err != nil {
+		return err
+	}
 	stop := context.AfterFunc(ctx, c.queue.ShutDown)
 	defer stop()
 	defer c.queue.ShutDown()

@@ -199,6 +199,67 @@ func TestRolloutsOfTheSameSitesQueue(t *testing.T) {
 	w.becomes("two", v1alpha1.RolloutCompleted)
 }
 
+// Two that have begun do not change one site at a time: it is held, and caught up.
+func TestTwoDoNotChangeOneSite(t *testing.T) {
+	w := newWorld(t, "ro-both")
+	w.deployment("web", "web:1")
+	w.deployment("api", "api:1")
+	w.everySite()
+	w.control()
+	w.rollout("one", "web", "web:2", func(r *v1alpha1.Rollout) { r.Spec.Strategy.Waves[0].Approval = true })
+	testkit.EventuallyTrue(t, "the first wave waits for approval", func() bool {
+		r, err := w.get("one")
+		return err == nil && strings.Contains(r.Status.Message, "approval")
+	})
+	first := w.sitesThatHad("web:2")
+	other := "s7"
+	if slices.Contains(first, other) {
+		other = "s6"
+	}
+	w.rollout("two", "api", "api:2", func(r *v1alpha1.Rollout) {
+		r.Spec.VirtualSites, r.Spec.Soak.Duration = []string{"shared/n" + other[1:]}, time.Hour
+	})
+	testkit.EventuallyTrue(t, "the second changes its site", func() bool { return slices.Contains(w.sitesThatHad("api:2"), other) })
+	if err := w.client.Patch(t.Context(), &v1alpha1.Rollout{ObjectMeta: metav1.ObjectMeta{Namespace: w.in(), Name: "one"}}, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"control":{"promote":1}}}`))); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "all others have the first", func() error {
+		r, err := w.get("one")
+		if err == nil && r.Status.Sites.Passed != sitesOfAWorld-1 {
+			err = fmt.Errorf("%+v %s", r.Status.Sites, r.Status.Message)
+		}
+		return err
+	})
+	if had := w.sitesThatHad("web:2"); slices.Contains(had, other) {
+		t.Errorf("both change %s: %v", other, had)
+	}
+	w.abort("two")
+	w.becomes("one", v1alpha1.RolloutCompleted)
+	if had := w.sitesThatHad("web:2"); !slices.Contains(had, other) {
+		t.Errorf("%s was not caught up: %v", other, had)
+	}
+}
+
+// A control that has just started knows which sites a rollout is changing before it has looked
+// at it.
+func TestTheLineOutlivesAControl(t *testing.T) {
+	w := newWorld(t, "ro-line-new")
+	w.deployment("web", "web:1")
+	w.deployment("api", "api:1")
+	stop := w.control()
+	w.rollout("one", "web", "web:2", func(r *v1alpha1.Rollout) { r.Spec.Soak.Duration = time.Hour })
+	testkit.EventuallyTrue(t, "the first wave has it", func() bool { return len(w.sitesThatHad("web:2")) == 1 })
+	testkit.EventuallyTrue(t, "and says so", func() bool { r, err := w.get("one"); return err == nil && r.Status.Wave == 1 })
+	stop()
+	w.unknown.Store(&[]string{"web"}) // nobody can say yet what sites have of it
+	w.rollout("two", "api", "api:2")
+	w.control()
+	w.becomes("two", v1alpha1.RolloutQueued, "behind rollout one", "is changing site s")
+	w.unknown.Store(nil)
+	w.abort("one")
+	w.becomes("two", v1alpha1.RolloutCompleted)
+}
+
 // everySite makes a virtual site and a workload for each site.
 func (w *world) everySite() {
 	w.t.Helper()

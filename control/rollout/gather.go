@@ -121,14 +121,10 @@ func (f roster) place(j *job, carried map[string]bool) place {
 		}
 	}
 	for _, o := range j.objects {
-		p.objects = append(p.objects, o.kind.Kind+"."+o.kind.Group+"/"+j.key.Namespace+"/"+o.name)
+		p.objects = append(p.objects, objectID(o.kind.Kind, o.kind.Group, j.key.Namespace, o.name))
 	}
 	if j.st != nil {
-		for name, step := range stepsOf(&j.st.Spec) {
-			if step == v1alpha1.StepUpdating || step == v1alpha1.StepReady {
-				p.moving[name] = true
-			}
-		}
+		p.moving, p.failed = decide.Moving(&j.st.Spec)
 	}
 	return p
 }
@@ -179,7 +175,14 @@ func (j *job) input(ctx context.Context, supersededBy string) (decide.Input, boo
 		s.State, s.Why = said[s.Name].State, said[s.Name].Why
 		s.Online, s.Maintenance = at.Phase == fleet.PhaseOnline || j.c.o.Online(f.tenant, s.Name), at.MaintenanceAt(j.now) != nil
 	}
-	j.c.stand(j.known, f.place(j, carried))
+	mine := f.place(j, carried)
+	j.c.stand(j.known, mine)
+	if busy := j.c.busy(j.key, mine); len(busy) > 0 {
+		for i := range in.Sites {
+			h := busy[in.Sites[i].Name]
+			in.Sites[i].Busy, in.Sites[i].Later = h.why, h.later
+		}
+	}
 	if j.r.DeletionTimestamp != nil {
 		in.Spec.Control.Abort = true
 	}

@@ -1,12 +1,18 @@
 package rollout
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/rollout/decide"
 )
 
 // place is what others have to know of a rollout that is under way.
@@ -14,10 +20,10 @@ type place struct {
 	tenant  string
 	created time.Time
 	objects []string
-	// sites that it may change, and those that it is changing: they got something and
-	// their wave has not passed.
-	sites, moving map[string]bool
-	begun, paused bool
+	// sites that it may change, those that it is changing, since they got something and
+	// their wave has not passed, or is putting back, and those that failed with it.
+	sites, moving, failed map[string]bool
+	begun, paused         bool
 }
 
 // stand takes up where a rollout stands in the line.
@@ -27,12 +33,106 @@ func (c *Controller) stand(k *known, p place) {
 	k.place = p
 }
 
+// standAll takes up where all stand that have begun, by their states: a new process must not
+// have one begin because it has not looked at another yet.
+func (c *Controller) standAll(ctx context.Context) error {
+	var list v1alpha1.RolloutList
+	if err := c.o.Cache.List(ctx, &list); err != nil {
+		return fmt.Errorf("list the rollouts: %w", err)
+	}
+	for i := range list.Items {
+		r := &list.Items[i]
+		key := client.ObjectKeyFromObject(r)
+		if r.Status.Phase.Ended() {
+			continue
+		}
+		st := &v1alpha1.RolloutState{}
+		if err := c.o.Cache.Get(ctx, key, st); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("rollout %s: %w", key, err)
+		}
+		tenant, err := c.tenantOf(ctx, key.Namespace)
+		if err != nil {
+			return fmt.Errorf("rollout %s: %w", key, err)
+		}
+		if st.Spec.Decided == nil || tenant == "" {
+			continue
+		}
+		j := &job{c: c, key: key, r: r, st: st, tenant: tenant}
+		carried := map[string]bool{}
+		for _, name := range strings.Fields(st.Spec.Sites) {
+			carried[name] = true
+		}
+		p := j.fleet().place(j, carried)
+		for i := range st.Spec.Objects {
+			o := &st.Spec.Objects[i]
+			gv, _ := schema.ParseGroupVersion(o.APIVersion)
+			p.objects = append(p.objects, objectID(o.Kind, gv.Group, key.Namespace, o.Name))
+		}
+		c.stand(c.of(key, tenant), p)
+	}
+	return nil
+}
+
+// busy are the sites that a rollout may change and another one is changing, or has failed at.
+// The wave of the younger waits for those that an older one is changing; all others are caught
+// up, so that no two ever wait for each other. Those that failed may stay so for long.
+func (c *Controller) busy(key types.NamespacedName, mine place) map[string]hindrance {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := map[string]hindrance{}
+	for other, k := range c.known {
+		p := k.place
+		if other == key || p.tenant != mine.tenant || sameObject(p, mine) {
+			continue
+		}
+		for name := range p.moving {
+			if h, ok := out[name]; mine.sites[name] && (!ok || h.later) {
+				out[name] = hindrance{"being changed by rollout " + nameFor(other, key), !before(other, p, key, mine)}
+			}
+		}
+		for name := range p.failed {
+			if _, ok := out[name]; mine.sites[name] && !ok {
+				out[name] = hindrance{"not well with rollout " + nameFor(other, key), true}
+			}
+		}
+	}
+	return out
+}
+
+// hindrance is why a site may not begin; later: nobody waits for it.
+type hindrance struct {
+	why   string
+	later bool
+}
+
+// claim takes up what a decision is about to change, unless another rollout has begun to
+// change one of these sites since this one has looked.
+func (c *Controller) claim(key types.NamespacedName, k *known, before, next *v1alpha1.RolloutStateSpec) bool {
+	was, now := before.Assigned(), next.Assigned()
+	moving, failed := decide.Moving(next)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for other, o := range c.known {
+		p := o.place
+		if other == key || p.tenant != k.place.tenant || sameObject(p, k.place) {
+			continue
+		}
+		for name := range p.moving {
+			if moving[name] && now[name] != was[name] && now[name] != 0 {
+				return false
+			}
+		}
+	}
+	k.place.moving, k.place.failed = moving, failed
+	return true
+}
+
 // queued says behind which rollout one that has not begun has to wait; "": behind none.
 //
 // The rule: rollouts of different objects that share sites begin in the order in which they
 // were made, and one begins while another is under way only if that one is changing no site
 // of its own at that moment. Else nobody could tell which of the two made a site worse. One
-// that has begun goes on, and one that people paused before it began lets others by. Two
+// that has begun goes on, but for sites that another is changing (busy), and one that people paused before it began lets others by. Two
 // that move the same object never wait for each other: the newer takes over.
 func (c *Controller) queued(key types.NamespacedName, mine place) string {
 	c.mu.Lock()
@@ -69,6 +169,11 @@ func before(a types.NamespacedName, pa place, b types.NamespacedName, pb place) 
 		return pa.created.Before(pb.created)
 	}
 	return strings.Compare(a.String(), b.String()) < 0
+}
+
+// objectID names an object for sameObject.
+func objectID(kind, group, namespace, name string) string {
+	return kind + "." + group + "/" + namespace + "/" + name
 }
 
 func sameObject(a, b place) bool {

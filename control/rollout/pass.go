@@ -181,6 +181,9 @@ func (j *job) decide(ctx context.Context, supersededBy string) (time.Duration, e
 		}
 	}
 	out := decide.Decide(in)
+	if out.Changed && !j.c.claim(j.key, j.known, &j.st.Spec, out.State) {
+		return 0, errAgain
+	}
 	j.known.memory = out.Memory
 	phase := out.Status.Phase
 

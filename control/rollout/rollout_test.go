@@ -67,6 +67,8 @@ type world struct {
 	// asked is the last question about sites that have changed, badly one that has nobody to
 	// compare them with or does not say since when.
 	asked, badly atomic.Pointer[readings.Question]
+	// unknown are objects of which nobody can say what sites have.
+	unknown atomic.Pointer[[]string]
 }
 
 func TestMain(m *testing.M) {
@@ -195,6 +197,9 @@ func (w *world) Of(kind offered.Kind, namespace, name string, st *v1alpha1.Rollo
 	}
 	if namespace != w.in() || name == "nowhere" {
 		return nil, true
+	}
+	if names := w.unknown.Load(); names != nil && slices.Contains(*names, name) {
+		return nil, false
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

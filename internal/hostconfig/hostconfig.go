@@ -143,7 +143,7 @@ func Decode(b []byte) (*Wanted, error) {
 
 func (s *Settings) validate() error {
 	for _, k := range slices.Sorted(maps.Keys(s.Sysctls)) {
-		if err := errors.Join(CheckSysctlKey(k), CheckSysctlValue(s.Sysctls[k])); err != nil {
+		if err := errors.Join(CheckSysctlKey(k), CheckSysctl(k, s.Sysctls[k])); err != nil {
 			return fmt.Errorf("sysctl %.60q: %w", k, err)
 		}
 	}

@@ -57,6 +57,23 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// A value with which a host would be out of reach is none.
+func TestLeastValues(t *testing.T) {
+	for value, good := range map[string]bool{
+		"kernel.pid_max=4194304": true, "kernel.pid_max=301": false, "kernel.threads-max=20": false, "kernel.threads-max=2048": true, "fs.file-max=100": false, "fs.file-max=9223372036854775807": true, "fs.nr_open=1024": false,
+		"net.ipv4.ip_default_ttl=1": false, "net.ipv4.ip_default_ttl=64": true, "net.ipv4.ip_default_ttl=x": false, "net.ipv6.conf.eth0.hop_limit=1": false, "net.ipv6.conf.all.hop_limit=255": true,
+		"net.ipv4.tcp_mem=1 2 3": false, "net.ipv4.tcp_mem=4096 8192 1": false, "net.ipv4.tcp_mem=4096 8192 16384": true, "net.ipv4.udp_mem=0 0 0": false, "vm.swappiness=0": true, "vm.swappiness=#": false,
+	} {
+		key, v, _ := strings.Cut(value, "=")
+		if err := CheckSysctl(key, v); (err == nil) != good {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
+	if _, err := Decode((&Wanted{Settings: Settings{Sysctls: map[string]string{"net.ipv4.ip_default_ttl": "1"}}, OnDrift: Heal}).Encode()); err == nil {
+		t.Error("a site takes it")
+	}
+}
+
 func all() *Wanted {
 	return &Wanted{OnDrift: Heal, Settings: Settings{Sysctls: map[string]string{"vm.swappiness": "10"}, Hugepages: map[string]int{"2Mi": 4}, Hosts: map[string][]string{"db": {"192.0.2.1"}},
 		SSHAuthorities: []string{key1}, SSHUsers: map[string]SSHUser{"ops": {Principals: []string{"ops"}, AuthorizedKeys: []string{key1}}}, NTP: []string{"ntp.example.com"}}, Would: &Settings{Sysctls: map[string]string{"vm.swappiness": "20"}}}

@@ -5,8 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -70,6 +72,32 @@ func CheckSysctlKey(key string) error {
 func CheckSysctlValue(v string) error {
 	if len(v) > 256 || !sysctlValue.MatchString(v) {
 		return errors.New("want numbers and words with blanks between them, on one line of at most 256 characters, such as 4096 or '4096 87380 6291456'")
+	}
+	return nil
+}
+
+// leastSysctls are the least numbers of keys with which a host could no longer start a program,
+// open a file or reach the centre, from where it could be helped. A * stands for one part of a
+// key. They are below what the smallest hosts have by default.
+var leastSysctls = map[string]int{
+	"kernel.pid_max": 32768, "kernel.threads-max": 2048, "fs.file-max": 65536, "fs.nr_open": 65536,
+	"net.ipv4.ip_default_ttl": 64, "net.ipv6.conf.*.hop_limit": 64, "net.ipv4.tcp_mem": 1024, "net.ipv4.udp_mem": 1024,
+}
+
+// CheckSysctl wants a value that the key may have, and that leaves the host within reach.
+func CheckSysctl(key, v string) error {
+	if err := CheckSysctlValue(v); err != nil {
+		return err
+	}
+	for pattern, least := range leastSysctls {
+		if ok, _ := path.Match(strings.ReplaceAll(pattern, ".", "/"), strings.ReplaceAll(key, ".", "/")); !ok {
+			continue
+		}
+		for _, field := range strings.Fields(v) {
+			if n, err := strconv.ParseUint(field, 10, 64); err != nil || n < uint64(least) {
+				return fmt.Errorf("want numbers of at least %d: with less the host may be out of reach", least)
+			}
+		}
 	}
 	return nil
 }

@@ -45,6 +45,8 @@ const (
 // Agent is what this package needs of *agent.Agent.
 type Agent interface {
 	SetCondition(typ, status, reason, message string)
+	// Connected is nil while the centre can be reached.
+	Connected() error
 }
 
 // Options of New; Root, Dir and Logger are required.
@@ -61,6 +63,7 @@ type Options struct {
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: no metrics
 	FS         disk.FS               // nil: the operating system's
+	Now        func() time.Time      // nil: time.Now
 }
 
 // Host is safe for concurrent use.
@@ -69,8 +72,9 @@ type Host struct {
 	o      Options
 	drifts prometheus.Counter
 
-	state state // belongs to Run, and to Restore
-	last  string
+	state  state // belongs to Run, and to Restore
+	last   string
+	linked time.Time // since when this process has seen the centre within reach, of a trial
 }
 
 // state is what is remembered over restarts, in state.json.
@@ -83,6 +87,11 @@ type state struct {
 	Files map[string]before `json:"files,omitempty"`
 	// Values are those that the kernel had before, by path below the root.
 	Values map[string]string `json:"values,omitempty"`
+	// Trial is what is put back if the centre is out of reach with what is held; nil: it is
+	// not.
+	Trial *trial `json:"trial,omitempty"`
+	// Refused is what was put back for that.
+	Refused *refused `json:"refused,omitempty"`
 	// Pending are sections whose files were written, and that were not loaded since.
 	Pending map[string]bool `json:"pending,omitempty"`
 }
@@ -108,6 +117,9 @@ func New(o Options) (*Host, error) {
 	}
 	if o.Run == nil {
 		o.Run = run
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	if o.Every <= 0 {
 		o.Every = time.Minute
@@ -165,6 +177,9 @@ func (h *Host) Run(ctx context.Context, a Agent) error {
 		}
 		if h.pass(ctx, a) {
 			failed, wait = 0, h.o.Every
+			if h.state.Trial != nil {
+				wait = min(wait, trialEvery)
+			}
 		} else {
 			failed++
 			wait = backoff.Bound(failed, time.Second, 10*time.Minute)
@@ -195,6 +210,9 @@ func (h *Host) pass(ctx context.Context, a Agent) bool {
 	if err := ctx.Err(); err != nil {
 		return true
 	}
+	if !h.try(ctx, a) {
+		return false
+	}
 	if same(&wanted.Settings, &h.state.Held) {
 		if wanted.OnDrift != h.state.OnDrift {
 			h.state.OnDrift = wanted.OnDrift
@@ -209,6 +227,13 @@ func (h *Host) pass(ctx context.Context, a Agent) bool {
 			h.took(set, item)
 		}
 		return ok
+	}
+	if err := h.mayChange(a, &wanted.Settings); err != nil {
+		if item != nil {
+			set.Applied(item.Name, item.Digest, err)
+		}
+		h.drift(ctx, a)
+		return true
 	}
 	if err := h.change(ctx, &wanted.Settings, wanted.OnDrift); err != nil {
 		if ctx.Err() != nil {
@@ -229,14 +254,18 @@ func (h *Host) pass(ctx context.Context, a Agent) bool {
 	return true
 }
 
-// took says, once, that an item is in effect.
+// took says, once, that an item is in effect, and once that it is good.
 func (h *Host) took(set *agent.Set, item *agent.SetItem) {
-	if h.last == set.Revision+item.Digest {
+	good := h.state.Trial == nil
+	last := fmt.Sprint(set.Revision, item.Digest, good)
+	if h.last == last {
 		return
 	}
-	h.last = set.Revision + item.Digest
+	h.last = last
 	set.Applied(item.Name, item.Digest, nil)
-	set.Good(item.Name, item.Digest)
+	if good {
+		set.Good(item.Name, item.Digest)
+	}
 }
 
 func (h *Host) read(set *agent.Set, item *agent.SetItem) (*hostconfig.Wanted, error) {
@@ -261,7 +290,7 @@ func same(a, b *hostconfig.Settings) bool {
 func (h *Host) change(ctx context.Context, to *hostconfig.Settings, onDrift string) error {
 	err := h.apply(ctx, to)
 	if err == nil {
-		h.state.Held, h.state.OnDrift = *to, onDrift
+		h.begin(to, onDrift)
 		return h.save()
 	}
 	if ctx.Err() != nil {

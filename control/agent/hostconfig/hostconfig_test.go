@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"muster.dev/muster/control/agent"
 	"muster.dev/muster/internal/disk"
@@ -39,10 +40,15 @@ type rig struct {
 	// in effect, and why not
 	applied string
 	err     error
+	good    bool  // the last one that was wanted
+	cut     error // why the centre can't be reached
+	now     time.Time
 }
 
+func (r *rig) Connected() error { return r.cut }
+
 func newRig(t *testing.T) *rig {
-	r := &rig{t: t, Host: fakehost.New(t), dir: t.TempDir(), fs: disk.OS{}, conds: map[string]string{}}
+	r := &rig{t: t, now: time.Now(), Host: fakehost.New(t), dir: t.TempDir(), fs: disk.OS{}, conds: map[string]string{}}
 	r.restart()
 	return r
 }
@@ -50,7 +56,7 @@ func newRig(t *testing.T) *rig {
 func (r *rig) restart() {
 	r.t.Helper()
 	var err error
-	if r.host, err = New(Options{Root: r.Root, Dir: r.dir, Run: r.Run, FS: r.fs, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+	if r.host, err = New(Options{Root: r.Root, Dir: r.dir, Run: r.Run, FS: r.fs, Now: func() time.Time { return r.now }, Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -61,7 +67,7 @@ func (r *rig) SetCondition(typ, status, reason, message string) {
 
 // want is what control would say; nil: it takes it all away.
 func (r *rig) want(w *hostconfig.Wanted) bool {
-	s := agent.Set{Applied: func(_, digest string, err error) { r.applied, r.err = digest, err }, Good: func(string, string) bool { return true }}
+	s := agent.Set{Applied: func(_, digest string, err error) { r.applied, r.err = digest, err }, Good: func(string, string) bool { r.good = true; return true }}
 	if w != nil {
 		blob := w.Encode()
 		s.Revision = wire.DigestOf(blob)
@@ -91,7 +97,7 @@ func TestAppliesAndPutsBack(t *testing.T) {
 		"etc/ssh/muster_keys/ops":                  strings.TrimSpace(header) + " " + key,
 		"etc/ssh/muster_user_ca.pub":               strings.TrimSpace(header) + " " + key,
 		"etc/systemd/timesyncd.conf.d/muster.conf": strings.TrimSpace(header) + " [Time] NTP=ntp1.example.com 192.0.2.123",
-		"etc/ssh/sshd_config.d/00-muster.conf": strings.TrimSpace(header) + " TrustedUserCAKeys /etc/ssh/muster_user_ca.pub Match User ops AuthorizedPrincipalsFile /etc/ssh/muster_principals/ops" +
+		"etc/ssh/sshd_config.d/00-muster.conf": strings.TrimSpace(header) + " Match User ops TrustedUserCAKeys /etc/ssh/muster_user_ca.pub AuthorizedPrincipalsFile /etc/ssh/muster_principals/ops" +
 			" AuthorizedKeysFile .ssh/authorized_keys /etc/ssh/muster_keys/ops Match all",
 	} {
 		if got := r.Files()[path]; got != want {

@@ -155,12 +155,15 @@ func (h *Host) ssh(s *hostconfig.Settings) section {
 	conf := bytes.NewBufferString(header)
 	sec.files = map[string][]byte{}
 	if len(s.SSHAuthorities) > 0 {
-		fmt.Fprintf(conf, "TrustedUserCAKeys /%s\n", sshCAFile)
 		sec.files[sshCAFile] = []byte(header + strings.Join(s.SSHAuthorities, "\n") + "\n")
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.SSHUsers)) {
 		u := s.SSHUsers[name]
 		fmt.Fprintf(conf, "Match User %s\n", name)
+		// Not for all: a certificate with the principal root would be root's then.
+		if len(s.SSHAuthorities) > 0 {
+			fmt.Fprintf(conf, "    TrustedUserCAKeys /%s\n", sshCAFile)
+		}
 		if len(u.Principals) > 0 {
 			fmt.Fprintf(conf, "    AuthorizedPrincipalsFile /%s/%s\n", principalsDir, name)
 			sec.files[principalsDir+"/"+name] = []byte(header + strings.Join(u.Principals, "\n") + "\n")
@@ -188,14 +191,25 @@ func (h *Host) ssh(s *hostconfig.Settings) section {
 	return sec
 }
 
-// accounts wants each to be one of the host's.
+// accounts wants each to be one of the host's, and none that is root by another name.
 func (h *Host) accounts(names []string) error {
 	passwd, err := os.ReadFile(h.at("etc/passwd"))
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if !slices.ContainsFunc(strings.Split(string(passwd), "\n"), func(l string) bool { return strings.HasPrefix(l, name+":") }) {
+		found := false
+		for line := range strings.Lines(string(passwd)) {
+			f := strings.Split(line, ":")
+			if f[0] != name {
+				continue
+			}
+			found = true
+			if uid, err := strconv.ParseUint(strings.TrimSpace(slices.Concat(f, []string{"", "", ""})[2]), 10, 32); err != nil || uid == 0 {
+				return fmt.Errorf("the host's account %s is root by another name, or its line in /etc/passwd can't be read: want an account of its own, with sudo if it needs it", name)
+			}
+		}
+		if !found {
 			return fmt.Errorf("the host has no account %s: make it on the host's image, or leave it out of ssh.users", name)
 		}
 	}

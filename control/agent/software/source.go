@@ -62,34 +62,39 @@ func (s *Source) Fetch(ctx context.Context, w Wanted, percent func(int)) (string
 	if holds(path, t) {
 		return path, nil
 	}
-	if s.delta(ctx, t, path) {
-		return path, nil
+	if got, err := s.delta(ctx, t, path); got || err != nil {
+		return path, err
 	}
 	f := s.Fetcher
 	f.Progress = func(have, of int64) { percent(int(have * 100 / of)) }
 	return path, f.File(ctx, t.Digest, t.Size, path)
 }
 
-// delta tells whether it could be had as one. Why it could not is no error: there is the
-// whole file.
-func (s *Source) delta(ctx context.Context, t bundle.Target, path string) bool {
-	if _, err := os.Stat(path + ".part"); s.Running == nil || err == nil { // the whole one was begun
-		return false
+// delta tells whether it could be had as one. Why it could not is no error, for there is the
+// whole file, but where that could not be had either just now.
+func (s *Source) delta(ctx context.Context, t bundle.Target, path string) (bool, error) {
+	if s.Running == nil || s.Fetcher.Begun(path) {
+		return false, nil
 	}
 	version, image, err := s.Running(ctx)
 	if err != nil {
-		return false
+		return false, nil //nolint:nilerr // what runs can't be read
 	}
 	defer image.Close()
 	old, ok := s.Trust.Find(s.Component, version, s.Architecture)
 	if !ok {
-		return false
+		return false, nil
 	}
 	err = s.Fetcher.Delta(ctx, old.Digest, image, old.Size, t.Digest, t.Size, path)
-	if err != nil && !errors.Is(err, delivery.ErrNotThere) && s.Log != nil {
+	switch {
+	case err == nil:
+		return true, nil
+	case delivery.Refused(err):
+		return false, err
+	case !errors.Is(err, delivery.ErrNotThere) && s.Log != nil:
 		s.Log.Warn("the whole file is fetched, for its delta can't be used", "component", s.Component, "err", err)
 	}
-	return err == nil
+	return false, nil
 }
 
 // tidy removes what was fetched for other versions.

@@ -27,7 +27,7 @@ func HostConfiguration(h *v1alpha1.HostConfiguration) field.ErrorList {
 			check(at, k, err)
 			continue
 		}
-		check(at, s.Sysctls[k], hostconfig.CheckSysctlValue(s.Sysctls[k]))
+		check(at, s.Sysctls[k], hostconfig.CheckSysctl(k, s.Sysctls[k]))
 	}
 	for i, e := range s.Hosts {
 		at := spec.Child("hosts").Index(i)

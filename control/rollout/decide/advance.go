@@ -110,8 +110,15 @@ func (r *run) read() v1alpha1.GateVerdict {
 	}
 	_, end := r.span(r.d.Wave)
 	var passed []int
+	kept := 0 // in maintenance, which explains whatever they show
 	for i := 0; i < r.d.planned(); i++ {
 		if r.gone(i) {
+			continue
+		}
+		if r.site[i].Maintenance {
+			if i < end && r.judged(i) {
+				kept++
+			}
 			continue
 		}
 		switch {
@@ -125,6 +132,9 @@ func (r *run) read() v1alpha1.GateVerdict {
 		}
 	}
 	if len(j.changed) == 0 {
+		if kept > 0 {
+			r.readings = []v1alpha1.GateReading{{Name: GateContact, Verdict: v1alpha1.GateWait, OfSites: int32(kept), Text: "All that have the change and could show how it is are in maintenance: " + sites(kept) + "."}}
+		}
 		return v1alpha1.GateWait
 	}
 	// At the end there are few who have not got it: those who have had it for longer, and
@@ -165,6 +175,13 @@ func (r *run) subject(i, columns int) subject {
 			s.updating = true
 		} else if r.judged(i) {
 			s.ready = time.Unix(row.ready, 0)
+		}
+		// What a maintenance has left is no more of the change than what an update has.
+		if at := r.mem.maintained[s.s.Name]; at.After(s.from) {
+			s.from = at
+			if !s.ready.IsZero() && at.After(s.ready) {
+				s.ready = at
+			}
 		}
 	}
 	return s
@@ -249,24 +266,34 @@ func (r *run) rollBack(what, why string) {
 }
 
 // goBack waits until the sites that are online have the old content, but for those that say
-// for as long as a site may take, and ten minutes at most, that they can't: such as one that
-// never was well with it.
+// for as long as a site may take, and ten minutes at most, that they can't, such as one that
+// never was well with it; and for those that are not ready with it by then, such as one of
+// whose nodes is down.
 func (r *run) goBack() {
-	left, failed := 0, []string{}
+	left, failed, slow := 0, []string{}, []string{}
 	for i := range r.names {
 		s := r.site[i]
 		if r.steps[i] != byte(v1alpha1.StepRolledBack) || s == nil || !s.Online || s.Maintenance || s.State == Ready || s.State == Waits {
 			continue
 		}
-		if s.State == Failed {
+		since := r.in.Now.Sub(r.heard(i))
+		switch {
+		case s.State == Failed:
 			failed = append(failed, s.Name)
-			if r.unit-r.d.rows[i].at >= int64(min(r.within(), defaultReadyWithin)/time.Second) {
-				continue
+			if since < min(r.within(), defaultReadyWithin) {
+				left++
 			}
+		case since < r.within():
+			left++
+			r.soonest(r.heard(i).Add(r.within()))
+		default:
+			slow = append(slow, s.Name)
 		}
-		left++
 	}
 	why := r.d.Message
+	if len(slow) > 0 {
+		why = fmt.Sprintf("%s have got the old content and are not ready with it: %s. %s", sites(len(slow)), some(slow), why)
+	}
 	if len(failed) > 0 {
 		why = fmt.Sprintf("%s can't be put back: %s. %s", sites(len(failed)), some(failed), why)
 	}
@@ -440,10 +467,14 @@ func (r *run) tally(first, end int) (n tally) {
 			if r.has[i] == r.target {
 				n.changed++
 				n.own++
-			} else if s := r.site[i]; !s.Maintenance {
+			} else if s := r.site[i]; !s.Maintenance && !(s.Busy != "" && s.Later) {
 				n.shut++
-				if _, o := r.turn(s); !o.next.IsZero() && (n.opens.IsZero() || o.next.Before(n.opens)) {
+				_, o := r.turn(s)
+				switch {
+				case !o.next.IsZero() && (n.opens.IsZero() || o.next.Before(n.opens)):
 					n.opens, n.why = o.next, o.why
+				case s.Busy != "" && n.why == "":
+					n.why = o.why
 				}
 			}
 		case v1alpha1.StepUpdating:
@@ -480,7 +511,7 @@ func (r *run) wavePasses(verdict v1alpha1.GateVerdict) bool {
 		return false
 	case n.shut > 0:
 		r.message = head + fmt.Sprintf("%s %s.", sites(n.shut), cmp.Or(n.why, "outside of their window"))
-		r.next, r.nextAt = "go on when a window opens", n.opens
+		r.next, r.nextAt = "go on when they may change", n.opens
 		r.soonest(n.opens)
 		r.soaking(false)
 		return false

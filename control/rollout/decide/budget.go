@@ -54,6 +54,8 @@ func (r *run) spent() string {
 			inWave++ // caught up in this wave
 		}
 	}
+	// Who is well again has spent what was forgiven: it is no credit for others.
+	r.d.Forgiven, r.d.ForgivenInWave = min(r.d.Forgiven, failed), min(r.d.ForgivenInWave, inWave)
 	limit, _ := amount("spec.budget.maxFailedInWave", b.MaxFailedInWave, defaultMaxFailedInWave, waveAll)
 	if over := inWave - r.d.ForgivenInWave; over > limit && !r.promoted() {
 		return fmt.Sprintf("%s failed in wave %d, and %d may: %s", sites(inWave), r.d.Wave, limit+r.d.ForgivenInWave, r.whyFailed())

@@ -85,3 +85,29 @@ func TestWhatABudgetCounts(t *testing.T) {
 		})
 	}
 }
+
+// What was forgiven is no credit for others once it is well again.
+func TestForgivenIsNoCredit(t *testing.T) {
+	spec := &v1alpha1.RolloutSpec{}
+	spec.Budget = v1alpha1.RolloutBudget{MaxFailed: "0", MaxFailedInWave: "0"}
+	r := &run{in: &Input{Spec: spec}, d: &decided{Wave: 1, Waves: []wave{{End: 4, Started: 10}}, rows: make([]row, 4), Forgiven: 2, ForgivenInWave: 2},
+		names: []string{"a", "b", "c", "d"}, steps: []byte("ffpp")}
+	for _, name := range r.names {
+		r.site = append(r.site, &Site{Name: name, Online: true})
+	}
+	if why := r.spent(); why != "" {
+		t.Errorf("forgiven, and yet %q", why)
+	}
+	r.steps = []byte("pppp") // the two are well again
+	if why := r.spent(); why != "" {
+		t.Error(why)
+	}
+	r.steps = []byte("ppfp")
+	if why := r.spent(); !strings.HasPrefix(why, "1 site failed in wave 1, and 0 may") {
+		t.Errorf("another one failed: %q", why)
+	}
+	r.in.Spec.Control.Promote = 1
+	if why := r.spent(); !strings.HasPrefix(why, "1 site of 4 failed, and 0 may") {
+		t.Errorf("another one failed, of all: %q", why)
+	}
+}

@@ -55,6 +55,10 @@ type Site struct {
 	Online bool
 	// Maintenance: planned or begun by hand.
 	Maintenance bool
+	// Busy says which other rollout is changing it, as in "being changed by rollout x"; "": none.
+	// It does not begin meanwhile. Its wave waits for it, but with Later, where it is caught up.
+	Busy  string
+	Later bool
 	// Zone is its time zone; nil: UTC.
 	Zone *time.Location
 	// State of the content that it shall have, whichever that is.

@@ -224,10 +224,14 @@ func (m *Memory) mean(s *Site, measure string, from time.Time, now time.Time) (f
 	return sum / n, true
 }
 
-// usual is what a site's measure was in the last minutes; false: it has not been seen for
-// long enough to say.
+// usual is what a site's measure was in the last minutes, and not in a maintenance; false: it
+// has not been seen for long enough to say.
 func (m *Memory) usual(site, measure string, now time.Time) (float64, bool) {
-	v := m.recent(site, measure, now.Add(-keepSamples))
+	from := now.Add(-keepSamples)
+	if at := m.maintained[site]; at.After(from) {
+		from = at
+	}
+	v := m.recent(site, measure, from)
 	if len(v) < 5 {
 		return 0, false
 	}

@@ -243,3 +243,96 @@ func TestRollingBackDoesNotWaitForMaintenance(t *testing.T) {
 	w.spec.Control.Abort = true
 	w.want(v1alpha1.RolloutRolledBack, 10*time.Minute)
 }
+
+// What happens to sites in maintenance after they got the change puts no fleet back, and lets
+// none pass: not that they are away, nor that they are unwell, nor what they show.
+func TestMaintenanceAfterTheChange(t *testing.T) {
+	for name, c := range map[string]struct {
+		do  func(w *world, s *Site)
+		all bool
+	}{
+		"offline":         {do: func(_ *world, s *Site) { s.Online = false }},
+		"all offline":     {do: func(_ *world, s *Site) { s.Online = false }, all: true},
+		"what they show":  {do: func(w *world, s *Site) { w.ailing[s.Name] = true }},
+		"what all show":   {do: func(w *world, s *Site) { w.ailing[s.Name] = true }, all: true},
+		"failed":          {do: func(w *world, s *Site) { w.ailing[s.Name] = true; w.down[s.Name] = true }},
+		"all of a wave's": {do: func(*world, *Site) {}, all: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 100)
+			w.spec.Budget = budget("0", "0", 5*time.Minute)
+			w.spec.Strategy.Waves = percent(10, 100)
+			w.ailing, w.down = map[string]bool{}, map[string]bool{}
+			w.harm = func(s *Site, _ time.Duration) map[string]float64 {
+				if w.ailing[s.Name] {
+					return map[string]float64{"Reliability": -60, siteScore: -60}
+				}
+				return nil
+			}
+			w.fails = func(s *Site) bool { return w.down[s.Name] }
+			w.until("all of the wave are ready", time.Hour, func(w *world) bool { return w.out.Status.Waves[0].Sites.Updated == 10 })
+			names := strings.Fields(w.state.Sites)[:5]
+			if c.all {
+				names = strings.Fields(w.state.Sites)[:10]
+			}
+			on := true
+			w.edit = func(w *world) {
+				for _, name := range names {
+					if s := w.find(name); on {
+						s.Maintenance = true
+						c.do(w, s)
+					} else {
+						s.Online, s.Maintenance = true, false
+					}
+				}
+			}
+			again := func(w *world) bool { return w.says("Failed") || c.all && w.out.Status.Wave > 1 }
+			if w.run(time.Hour, again) {
+				t.Fatalf("the fleet was put back, or the wave passed:\n%s", w.dump())
+			}
+			if c.all && !w.says("maintenance") && !w.says("can be reached") {
+				t.Errorf("it does not say why:\n%s", w.dump())
+			}
+			on = false
+			clear(w.ailing)
+			clear(w.down)
+			w.want(v1alpha1.RolloutCompleted, 3*time.Hour)
+			if w.says("Failed") {
+				t.Errorf("it failed once:\n%s", w.dump())
+			}
+		})
+	}
+}
+
+// A site that another rollout is changing does not begin; its wave waits for it and says why,
+// but where others wait for that: then it is caught up.
+func TestABusySiteIsHeld(t *testing.T) {
+	for _, later := range []bool{false, true} {
+		w := newWorld(t, 40)
+		w.spec.Strategy.Waves = percent(25, 100)
+		busy := true
+		w.edit = func(w *world) {
+			s := w.find("site-00005")
+			if s.Busy, s.Later = "", later; busy {
+				s.Busy = "being changed by rollout other"
+			}
+		}
+		if later {
+			w.until("the others pass", 2*time.Hour, func(w *world) bool { return w.out.Status.Sites.Passed == 39 })
+		} else {
+			w.until("its wave waits", 2*time.Hour, func(w *world) bool {
+				return strings.Contains(w.out.Status.Message, "1 site being changed by rollout other.")
+			})
+			if w.run(time.Hour, func(w *world) bool {
+				return w.out.Status.Phase != v1alpha1.RolloutProgressing || w.out.Status.Sites.Passed == 39
+			}) {
+				t.Fatalf("it did not wait:\n%s", w.dump())
+			}
+		}
+		if w.has["site-00005"] == '1' || w.out.Status.Sites.Held != 1 {
+			t.Fatalf("it has begun:\n%s", w.dump())
+		}
+		busy = false
+		w.want(v1alpha1.RolloutCompleted, 2*time.Hour)
+	}
+}

@@ -400,6 +400,7 @@ func TestRollingBackWaitsForTheSites(t *testing.T) {
 	w := newWorld(t, 40)
 	w.until("wave 2", time.Hour, inWave(2))
 	w.readyAfter = 20 * time.Minute
+	w.spec.Budget.ReadyWithin = metav1.Duration{Duration: 30 * time.Minute}
 	w.spec.Control.Abort = true
 	if w.run(15*time.Minute, ended) {
 		t.Fatalf("did not wait:\n%s", w.dump())
@@ -421,6 +422,28 @@ func TestRollingBackGivesUpASite(t *testing.T) {
 	w.want(v1alpha1.RolloutRolledBack, 3*time.Minute)
 	if !w.says("1 site can't be put back: " + bad) {
 		t.Error(w.dump())
+	}
+}
+
+// Nor does one that never says that it is ready, such as one of whose nodes is down, or one that
+// says nothing at all.
+func TestRollingBackGivesUpASiteThatIsNotReady(t *testing.T) {
+	for name, state := range map[string]Applied{"not ready": Progressing, "silent": NotYet} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 40)
+			w.until("wave 2", time.Hour, inWave(2))
+			w.step()
+			bad := w.first().Name
+			w.stays = map[string]Applied{bad: state}
+			w.spec.Control.Abort = true
+			if w.run(9*time.Minute, ended) {
+				t.Fatalf("gave it up at once:\n%s", w.dump())
+			}
+			w.want(v1alpha1.RolloutRolledBack, 3*time.Minute)
+			if !w.says("not ready with it: " + bad) {
+				t.Error(w.dump())
+			}
+		})
 	}
 }
 

@@ -282,6 +282,37 @@ func (p *Parsed) Since() time.Time {
 	return time.Unix(p.d.Since, 0)
 }
 
+// Moving are the sites that a rollout is changing, or is putting back: what they are like is
+// of that. Failed are those that failed with it, as long as its waves go on.
+func Moving(s *v1alpha1.RolloutStateSpec) (moving, failed map[string]bool) {
+	var d struct {
+		Back string `json:"back"`
+		Done int64  `json:"done"`
+	}
+	moving, failed = map[string]bool{}, map[string]bool{}
+	if s.Decided == nil || json.Unmarshal(s.Decided.Raw, &d) != nil {
+		return moving, failed
+	}
+	for i, name := range strings.Fields(s.Sites) {
+		if i >= len(s.Steps) {
+			break
+		}
+		switch v1alpha1.SiteStep(s.Steps[i]) {
+		case v1alpha1.StepUpdating, v1alpha1.StepReady:
+			moving[name] = true
+		case v1alpha1.StepRolledBack:
+			if d.Back != "" {
+				moving[name] = true
+			}
+		case v1alpha1.StepFailed:
+			if d.Done == 0 {
+				failed[name] = true
+			}
+		}
+	}
+	return moving, failed
+}
+
 // decode reads the state of n sites. What it refuses it does not guess: nothing moves.
 func decode(raw []byte, n int) (*decided, error) {
 	d := &decided{}

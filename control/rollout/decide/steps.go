@@ -233,11 +233,11 @@ func (r *run) judged(i int) bool {
 }
 
 // reading is what a site's measures usually were in the last minutes; of what is not
-// online, or has no reading, nothing. Once some sites have shown how the change is, one that is
+// online, is in maintenance or has no reading, nothing. Once some sites have shown how the change is, one that is
 // red is taken for what it is: how it was before that speaks neither for nor against.
 func (r *run) reading(i int) []int64 {
 	s := r.site[i]
-	if s == nil || !s.Online {
+	if s == nil || !s.Online || s.Maintenance {
 		return nil
 	}
 	asItIs := s.Red && bytes.IndexByte(r.steps, byte(v1alpha1.StepPassed)) >= 0
@@ -382,6 +382,23 @@ func (r *run) within() time.Duration {
 	return defaultReadyWithin
 }
 
+// heard is since when a site may have known of the step that it is at: while nobody looked it
+// may not have been told, nor heard.
+func (r *run) heard(i int) time.Time {
+	from := time.Unix(r.d.rows[i].at, 0)
+	if r.mem.awake.After(from) {
+		return r.mem.awake
+	}
+	return from
+}
+
+// tended: since it got the change it is or was in maintenance, and may still take its time to
+// be well after that.
+func (r *run) tended(i int) bool {
+	at := r.mem.maintained[r.names[i]]
+	return at.Unix() > r.d.rows[i].got && r.in.Now.Before(at.Add(r.within()))
+}
+
 // follow takes each site to the step that it is at by now.
 func (r *run) follow() {
 	within := r.within()
@@ -405,12 +422,7 @@ func (r *run) follow() {
 				row.got = r.unit
 			}
 		case v1alpha1.StepUpdating:
-			// While nobody looked the site may not have been told, nor heard.
-			from := time.Unix(row.at, 0)
-			if r.mem.awake.After(from) {
-				from = r.mem.awake
-			}
-			deadline := from.Add(within)
+			deadline := r.heard(i).Add(within)
 			switch {
 			case !s.Online && s.State == Restarting && r.in.Now.Before(deadline):
 				r.soonest(deadline) // it is about to come back
@@ -421,7 +433,7 @@ func (r *run) follow() {
 				row.ready = cmp.Or(row.ready, r.unit)
 			case s.State == Waits:
 				r.set(i, v1alpha1.StepHeld)
-			case s.State == Failed && !(r.d.Retried[s.Name] > 0 && r.unit-row.at < retryGrace), !r.in.Now.Before(deadline) && !r.in.Now.Before(r.mem.maintained[s.Name].Add(within)):
+			case s.State == Failed && !r.tended(i) && !(r.d.Retried[s.Name] > 0 && r.unit-row.at < retryGrace), !r.in.Now.Before(deadline) && !r.in.Now.Before(r.mem.maintained[s.Name].Add(within)):
 				r.set(i, v1alpha1.StepFailed)
 			default:
 				r.soonest(deadline)
@@ -437,13 +449,13 @@ func (r *run) follow() {
 			switch {
 			case !s.Online:
 				r.set(i, v1alpha1.StepOffline)
-			case s.State == Failed:
+			case s.State == Failed && !r.tended(i):
 				r.set(i, v1alpha1.StepFailed)
 			case s.State != Ready:
 				r.set(i, v1alpha1.StepUpdating)
 			}
 		case v1alpha1.StepPassed:
-			if s.Online && s.State == Failed {
+			if s.Online && s.State == Failed && !r.tended(i) {
 				r.set(i, v1alpha1.StepFailed)
 			}
 		case v1alpha1.StepFailed:
@@ -463,6 +475,8 @@ func (r *run) turn(s *Site) (v1alpha1.SiteStep, opening) {
 		return v1alpha1.StepOffline, opening{}
 	case s.Maintenance:
 		return v1alpha1.StepHeld, opening{}
+	case s.Busy != "":
+		return v1alpha1.StepHeld, opening{why: s.Busy}
 	}
 	o := r.cal.of(s.Zone)
 	if !o.open {

@@ -38,6 +38,9 @@ type world struct {
 	waits      func(s *Site) bool
 	flaps      func(s *Site) bool // not ready just now, with the change
 	restarts   bool
+	stays      map[string]Applied // whatever it has
+	ailing     map[string]bool    // of the test's own
+	down       map[string]bool
 	reach      map[string]time.Duration
 	also       map[string]float64    // further measures
 	blind      func() bool           // nobody knows what sites are like
@@ -127,6 +130,9 @@ func (w *world) step() {
 			s.State = Progressing
 		default:
 			s.State, s.Why = Ready, ""
+		}
+		if state, ok := w.stays[s.Name]; ok {
+			s.State = state
 		}
 		s.Measures = nil
 		if s.Online && (w.blind == nil || !w.blind()) {

@@ -16,6 +16,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -99,47 +100,36 @@ func (f *Fetcher) file(ctx context.Context, digest string, size int64, path stri
 		return err
 	}
 	part, note := path+".part", path+".part.synced"
-	have := noted(note)
+	sum := sha256.New()
+	have, err := resume(part, min(noted(note), size), sum)
+	if err != nil {
+		return err
+	}
+	var body io.ReadCloser
+	if have < size {
+		resp, err := f.get(ctx, BlobPath+digest, have)
+		if err != nil {
+			return err
+		}
+		body = resp.Body
+		defer body.Close()
+		if resp.StatusCode == http.StatusOK && have > 0 { // it knows no ranges
+			have = 0
+			sum.Reset()
+		}
+	}
+	// Only now: a server that refuses leaves nothing that looks like a beginning.
 	out, err := f.fs().OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
 	// What lies beyond the note may be anything after a power cut.
-	if n, err := out.Size(); err != nil {
-		return err
-	} else if have > n || have > size {
-		have = 0
-	}
 	if err := out.Truncate(have); err != nil {
 		return err
 	}
-	sum := sha256.New()
-	if have > 0 {
-		b, err := os.Open(part)
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(sum, b)
-		_ = b.Close()
-		if err != nil {
-			return err
-		}
-	}
-	if have < size {
-		resp, err := f.get(ctx, BlobPath+digest, have)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode == http.StatusOK && have > 0 { // it knows no ranges
-			have = 0
-			sum.Reset()
-			if err := out.Truncate(0); err != nil {
-				return err
-			}
-		}
-		if err := f.copy(ctx, io.MultiWriter(out, sum), resp.Body, have, size, func(n int64) error {
+	if body != nil {
+		if err := f.copy(ctx, io.MultiWriter(out, sum), body, have, size, func(n int64) error {
 			if err := out.Sync(); err != nil {
 				return err
 			}
@@ -169,6 +159,26 @@ func (f *Fetcher) remove(names ...string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Begun tells whether a file that goes to path was begun, and File would go on with it.
+func (f *Fetcher) Begun(path string) bool { return noted(path+".part.synced") > 0 }
+
+// resume reads the beginning of what is there of a file into sum, and returns how much it is:
+// have, or nothing.
+func resume(part string, have int64, sum io.Writer) (int64, error) {
+	in, err := os.Open(part)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	} else if err != nil {
+		return 0, err
+	}
+	defer in.Close()
+	if fi, err := in.Stat(); err != nil || fi.Size() < have {
+		return 0, err
+	}
+	_, err = io.CopyN(sum, in, have)
+	return have, err
 }
 
 // noted is up to where a download was synced.
@@ -224,7 +234,8 @@ func (f *Fetcher) copy(ctx context.Context, out io.Writer, in io.Reader, have, s
 }
 
 // Delta makes the file of the digest out of an old one and what the server has as their
-// difference. ErrNotThere: it has none; then, and after any other error, File does. The
+// difference. ErrNotThere: it has none; then File does, and after any other error that File
+// would not meet as well (Refused). The
 // delta itself is fetched as a whole each time: it is small, or not worth it.
 func (f *Fetcher) Delta(ctx context.Context, oldDigest string, old io.ReaderAt, oldSize int64, digest string, size int64, path string) (err error) {
 	defer func() {
@@ -319,6 +330,14 @@ type StatusError struct {
 // Error names the answer.
 func (e *StatusError) Error() string {
 	return fmt.Sprintf("the server answers %d %s", e.Code, http.StatusText(e.Code))
+}
+
+// Refused tells whether an error of Delta is one that File would meet as well: an answer that
+// says later, or no line. To fetch the whole file for it would only cost more.
+func Refused(err error) bool {
+	var status *StatusError
+	var line *url.Error
+	return errors.As(err, &status) || errors.As(err, &line) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 func retryAfter(s string) time.Duration {
