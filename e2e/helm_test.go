@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -35,21 +34,10 @@ spec:
 // virtual Kubernetes as it is, upgraded, put back when a version does not come up, and removed;
 // what --wait waits for is all sites.
 func testHelm(t *testing.T, f *clusters) {
-	bin, home, chart := kubectl.Helm(t), t.TempDir(), f.path("starter")
-	kubeconfig := f.shopConfig()
-	try := func(args ...string) (string, error) {
-		cmd := exec.CommandContext(t.Context(), bin, args...)
-		cmd.Env = []string{"KUBECONFIG=" + kubeconfig, "HOME=" + home, "PATH=" + os.Getenv("PATH")}
-		out, err := cmd.CombinedOutput()
-		return string(out), err
-	}
+	chart, program := f.path("starter"), f.program(t, kubectl.Helm(t))
 	helm := func(args ...string) string {
 		t.Helper()
-		out, err := try(args...)
-		if err != nil {
-			t.Fatalf("helm %s: %v\n%s", strings.Join(args, " "), err, out)
-		}
-		return out
+		return program.run(t, args...)
 	}
 	// After --wait there is nothing to wait for.
 	runs := func(image string, each int) {
@@ -101,19 +89,39 @@ func testHelm(t *testing.T, f *clusters) {
 			t.Errorf("the Ingress on %s: %v", name, err)
 		}
 	}
+	// Its test is a pod, which is refused with what to make instead; as a Job it runs on all sites.
+	if out, err := program.try(t, "test", "demo"); err == nil || !strings.Contains(out, "make a Deployment, or another workload, instead") {
+		t.Errorf("a test that is a pod: %v\n%s", err, out)
+	}
+	if err := os.Remove(filepath.Join(chart, "templates", "tests", "test-connection.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	check := strings.NewReplacer("-migrate", "-check", "post-install,post-upgrade", "test").Replace(migrate)
+	if err := os.WriteFile(filepath.Join(chart, "templates", "check.yaml"), []byte(check), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	helm("upgrade", "demo", chart, "--set", "image.tag=1.28,replicaCount=2,autoscaling.enabled=false,ingress.enabled=true", "--wait", "--timeout", "2m")
+	helm("test", "demo", "--timeout", "2m")
+	for name, site := range f.sites {
+		if job, err := site.Client.BatchV1().Jobs(shopNamespace).Get(t.Context(), "demo-check", metav1.GetOptions{}); err != nil || job.Status.Succeeded != 1 {
+			t.Errorf("the test on %s: %+v, %v", name, job.Status, err)
+		}
+	}
 	f.sites["lyon"].FailPull("nginx:9")
-	if out, err := try("upgrade", "demo", chart, "--set", "image.tag=9", "--wait", "--timeout", "5s"); err == nil {
+	if out, err := program.try(t, "upgrade", "demo", chart, "--set", "image.tag=9", "--wait", "--timeout", "5s"); err == nil {
 		t.Errorf("an upgrade that does not come up on one site succeeds:\n%s", out)
 	}
-	helm("rollback", "demo", "2", "--wait", "--timeout", "2m")
+	helm("rollback", "demo", "3", "--wait", "--timeout", "2m")
 	runs("nginx:1.28", 2)
-	if out := helm("history", "demo"); !strings.Contains(out, "Rollback to 2") {
+	if out := helm("history", "demo"); !strings.Contains(out, "Rollback to 3") {
 		t.Errorf("its history:\n%s", out)
 	}
 	helm("uninstall", "demo", "--wait", "--timeout", "2m")
 	background := metav1.DeletePropagationBackground
-	if err := f.kube.BatchV1().Jobs(shopNamespace).Delete(t.Context(), "demo-migrate", metav1.DeleteOptions{PropagationPolicy: &background}); err != nil { // Helm leaves hooks
-		t.Error(err)
+	for _, job := range []string{"demo-migrate", "demo-check"} { // Helm leaves hooks
+		if err := f.kube.BatchV1().Jobs(shopNamespace).Delete(t.Context(), job, metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
+			t.Error(err)
+		}
 	}
 	testkit.Eventually(t, "nothing of it is left on any site", func() error {
 		for name, site := range f.sites {

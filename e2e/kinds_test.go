@@ -1,9 +1,9 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -67,21 +67,10 @@ var kinds2 = strings.NewReplacer("hunter2", "hunter3", "replicas: 2", "replicas:
 // testKinds: all kinds that are carried get onto clusters with the rights that the agent has there,
 // change and go, by upstream's kubectl.
 func testKinds(t *testing.T, f *clusters) {
-	bin, file := kubectl.Path(t, kubectl.Versions[len(kubectl.Versions)-1]), f.path("kinds.yaml")
-	kubeconfig := f.shopConfig()
-	try := func(args ...string) (string, error) {
-		cmd := exec.CommandContext(t.Context(), bin, args...)
-		cmd.Env = []string{"KUBECONFIG=" + kubeconfig, "HOME=" + f.dir, "PATH=" + os.Getenv("PATH")}
-		out, err := cmd.CombinedOutput()
-		return strings.TrimSpace(string(out)), err
-	}
+	file, kubectl := f.path("kinds.yaml"), f.program(t, kubectl.Path(t, kubectl.Versions[len(kubectl.Versions)-1]))
 	run := func(args ...string) string {
 		t.Helper()
-		out, err := try(args...)
-		if err != nil {
-			t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
-		}
-		return out
+		return kubectl.run(t, args...)
 	}
 	write := func(file, content string) {
 		t.Helper()
@@ -164,6 +153,54 @@ func testKinds(t *testing.T, f *clusters) {
 		}
 		return nil
 	})
+}
+
+// testQuota: what a quota of one site's own keeps it from is told of the object, with the site, in
+// its conditions and by the CLI, and nothing else of it is held up; it heals when the quota goes.
+func testQuota(t *testing.T, f *clusters) {
+	kubectl := f.program(t, kubectl.Path(t, kubectl.Versions[len(kubectl.Versions)-1]))
+	quotas := f.sites["lyon"].Client.CoreV1().ResourceQuotas(shopNamespace)
+	none := corev1.ResourceList{"count/statefulsets.apps": resource.MustParse("0")}
+	pods := corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}
+	for _, hard := range []corev1.ResourceList{none, pods} { // what makes pods is refused, or its pods are
+		q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "full"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
+		if _, err := quotas.Create(t.Context(), q, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, "the quota counts", func() error {
+			q, err := quotas.Get(t.Context(), "full", metav1.GetOptions{})
+			if err == nil && len(q.Status.Hard) == 0 {
+				err = errors.New("no status")
+			}
+			return err
+		})
+		file := f.path("held.yaml")
+		if err := os.WriteFile(file, []byte("apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: held}\nspec: {serviceName: held, selector: {matchLabels: {app: held}}, template: {metadata: {labels: {app: held}}, spec: {containers: [{name: c, image: nginx}]}}}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		kubectl.run(t, "apply", "-f", file)
+		f.runs("held", 1, "paris", "nice")
+		testkit.Eventually(t, "the object says so of the one site", func() error {
+			condition := kubectl.run(t, "get", "statefulset", "held", "-o", `jsonpath={.status.conditions[?(@.type=="SitesReady")].message}`)
+			reasons := f.muster("vk8s", "status", "shop/prod", "statefulset/held", "-T", "main")
+			if !strings.HasPrefix(condition, "2 of 3 sites are ready: F") || !strings.Contains(condition, " on lyon") || !strings.Contains(reasons, "exceeded quota: full") || strings.Count(reasons, "Ready") != 2 {
+				return fmt.Errorf("%s\n%s", condition, reasons)
+			}
+			return nil
+		})
+		if err := quotas.Delete(t.Context(), "full", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		f.runs("held", 1, "paris", "nice", "lyon")
+		kubectl.run(t, "rollout", "status", "statefulset/held", "--timeout", "1m")
+		kubectl.run(t, "delete", "-f", file, "--timeout", "1m")
+		testkit.Eventually(t, "it is gone", func() error {
+			if left := f.pods("held"); len(left) > 0 {
+				return fmt.Errorf("%d pods", len(left))
+			}
+			return nil
+		})
+	}
 }
 
 // seenOf is what a site has of kinds, as far as the first that it has not.

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -54,6 +55,8 @@ type clusters struct {
 	shop  *rest.Config         // of the virtual Kubernetes
 	kube  kubernetes.Interface // of that too
 	sites map[string]*kubesite.Cluster
+	// stopEdge stops muster-edge of a site.
+	stopEdge map[string]func()
 }
 
 // TestKubernetes runs a workload on real clusters through the virtual Kubernetes of a tenant.
@@ -72,7 +75,9 @@ func TestKubernetes(t *testing.T) {
 	t.Run("a site whose API server was down", func(t *testing.T) { testOutage(t, f) })
 	t.Run("a site that joins later", func(t *testing.T) { testLateSite(t, f) })
 	t.Run("all kinds", func(t *testing.T) { testKinds(t, f) })
+	t.Run("a quota on a site", func(t *testing.T) { testQuota(t, f) })
 	t.Run("Helm", func(t *testing.T) { testHelm(t, f) })
+	t.Run("a site that comes back after weeks", func(t *testing.T) { testWeeks(t, f) })
 	t.Run("delete", func(t *testing.T) { testDelete(t, f) })
 }
 
@@ -366,7 +371,7 @@ func (f *clusters) object(t *testing.T, resource, namespace, name string) (*unst
 // startClusters starts control and a regional, on ports of their own, and makes a virtual
 // Kubernetes for all sites of a region.
 func startClusters(t *testing.T) *clusters {
-	f := &clusters{t: t, dir: t.TempDir(), sites: map[string]*kubesite.Cluster{}}
+	f := &clusters{t: t, dir: t.TempDir(), sites: map[string]*kubesite.Cluster{}, stopEdge: map[string]func(){}}
 	config := fmt.Sprintf("control: {listen: %q, fleetListen: %q, opsListen: %q}\nregionals:\n- {name: one, listen: %q, queryListen: %q, logs: {forwardListen: \"\"}}\n",
 		testkit.FreeAddr(t), testkit.FreeAddr(t), testkit.FreeAddr(t), testkit.FreeAddr(t), testkit.FreeAddr(t))
 	if err := os.WriteFile(f.path("muster.yaml"), []byte(config), 0o600); err != nil {
@@ -421,21 +426,25 @@ func (f *clusters) path(elem ...string) string {
 	return filepath.Join(append([]string{f.dir}, elem...)...)
 }
 
-// process runs a process until the test ends.
-func (f *clusters) process(name, path string, args ...string) {
+// process runs a process until the test ends, or stop is called.
+func (f *clusters) process(name, path string, args ...string) (stop func()) {
 	f.t.Helper()
 	cmd, log := exec.Command(path, args...), &syncBuffer{}
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		f.t.Fatalf("start %s: %v; `make build` first", path, err)
 	}
-	f.t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()
+	})
+	f.t.Cleanup(func() {
+		stop()
 		if f.t.Failed() {
 			f.t.Logf("end of the log of %s:\n%s", name, tail([]byte(log.String()), 4000))
 		}
 	})
+	return stop
 }
 
 // join starts a cluster and makes it a site as its admin would: with the manifest, though
@@ -478,8 +487,14 @@ func (f *clusters) join(name string) {
 	if err := os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(edge), 0o600); err != nil {
 		f.t.Fatal(err)
 	}
-	f.process("muster-edge of "+name, bin("muster-edge"), "run", "--config", filepath.Join(dir, "edge.yaml"))
 	f.sites[name] = c
+	f.startEdge(name)
+}
+
+// startEdge starts muster-edge of a site, until the test ends or it is stopped.
+func (f *clusters) startEdge(name string) {
+	f.t.Helper()
+	f.stopEdge[name] = f.process("muster-edge of "+name, bin("muster-edge"), "run", "--config", f.path("sites", name, "edge.yaml"))
 }
 
 func (f *clusters) muster(args ...string) string {
@@ -502,6 +517,31 @@ func (f *clusters) shopConfig() string {
 		f.t.Fatal(err)
 	}
 	return file
+}
+
+// program is one of upstream's, such as kubectl, with the kubeconfig of the virtual Kubernetes.
+type program struct{ bin, home, kubeconfig string }
+
+func (f *clusters) program(t *testing.T, bin string) program {
+	return program{bin, t.TempDir(), f.shopConfig()}
+}
+
+// try runs it and returns what it says.
+func (p program) try(t *testing.T, args ...string) (string, error) {
+	cmd := exec.CommandContext(t.Context(), p.bin, args...)
+	cmd.Env = []string{"KUBECONFIG=" + p.kubeconfig, "HOME=" + p.home, "PATH=" + os.Getenv("PATH")}
+	out, err := cmd.CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+// run is a try that must succeed.
+func (p program) run(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := p.try(t, args...)
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", filepath.Base(p.bin), strings.Join(args, " "), err, out)
+	}
+	return out
 }
 
 // create makes all objects of a manifest.

@@ -272,7 +272,7 @@ func (u user) works(suffix string) {
 	u.does("", "get deployments,configmaps,pods -A", web, cfg, "web-6f-aaaaa")
 	u.does("", "get pods -o wide", "paris-n1")
 	u.does("", "get nodes", "paris-n1")
-	u.does("", "describe deployment "+web, "3 desired | 6 updated | 6 total | 6 available")
+	u.does("", "describe deployment "+web, "3 desired | 3 updated | 3 total | 3 available")
 	u.does("", "describe pod web-6f-aaaaa", "Node: paris-n1")
 	u.does("", "logs web-6f-aaaaa", "hello")
 	u.does("", "top pods", "web-6f-aaaaa 250m 128Mi")
