@@ -79,7 +79,7 @@ describe("matchers", () => {
   describe("of a group", () => {
     const labelled = (site: string, more: Record<string, string>) => alert({ alertname: "SiteDown", site, tenant: "acme", severity: "critical", region: "eu", virtual_sites: "|shop|", ...more });
     const group = (labels: Record<string, string>, alerts: Alert[], total = alerts.length): AlertGroup => ({
-      receiver: "ops", tenant: "acme", labels, total, counts: { critical: total, warning: 0, info: 0 }, suppressed: 0, startsAt: alerts[0].startsAt, newestAt: alerts[0].startsAt, alerts,
+      receiver: "ops", tenant: "acme", labels, total, counts: { critical: total, warning: 0, info: 0 }, suppressed: 0, startsAt: alerts[0]?.startsAt ?? "", newestAt: alerts[0]?.startsAt ?? "", alerts,
     });
     const elsewhere = labelled("ny-01", { region: "us" });
     const here = [labelled("paris-07", {}), labelled("berlin-01", {})];
