@@ -21,6 +21,7 @@ import (
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -46,9 +47,9 @@ const (
 const deleteTime = 30 * time.Second
 
 // transport carries the requests of one client to one site, over connections that end with
-// it: each is the client's own.
-func (h *server) transport(ctx context.Context, id fleet.SiteID) *http.Transport {
-	return &http.Transport{DisableKeepAlives: true, DisableCompression: true, DialContext: func(dialing context.Context, _, _ string) (net.Conn, error) {
+// it: each is the client's own. upgrade says that it asks for a session.
+func (h *server) transport(ctx context.Context, id fleet.SiteID, upgrade bool) *http.Transport {
+	return &http.Transport{DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: upgradeBytes, DialContext: func(dialing context.Context, _, _ string) (net.Conn, error) {
 		if h.o.Dial == nil {
 			return nil, errors.New("sites are not reached from here")
 		}
@@ -59,6 +60,9 @@ func (h *server) transport(ctx context.Context, id fleet.SiteID) *http.Transport
 			return nil, err
 		}
 		c := &session{Conn: conn}
+		if upgrade {
+			c.Conn = newUpgrading(conn)
+		}
 		c.unwatch = context.AfterFunc(ctx, func() { _ = conn.Close() })
 		return c, nil
 	}}
@@ -116,7 +120,7 @@ func (r *resource) tunnel(w http.ResponseWriter, req *http.Request, info *reques
 		out.Header.Set("Sec-Websocket-Protocol", strings.Join(protocols, ","))
 	}
 	out.Header.Del("Origin")
-	handler := proxy.NewUpgradeAwareHandler(location, r.server.transport(req.Context(), it.site.id), false, false, refusal{r.server, it})
+	handler := proxy.NewUpgradeAwareHandler(location, r.server.transport(req.Context(), it.site.id, httpstream.IsUpgradeRequest(req)), false, false, refusal{r.server, it})
 	handler.UseLocationHost, handler.UseRequestLocation = true, false
 	handler.ServeHTTP(w, out)
 	return nil
@@ -192,7 +196,7 @@ func (r *resource) ask(ctx context.Context, it *item, method, sub string, body a
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
-	resp, err := r.server.transport(ctx, it.site.id).RoundTrip(req)
+	resp, err := r.server.transport(ctx, it.site.id, false).RoundTrip(req)
 	if err != nil {
 		return 0, nil, r.server.unreachable(it, err)
 	}
