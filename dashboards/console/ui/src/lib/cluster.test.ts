@@ -44,6 +44,18 @@ describe("buildClusters", () => {
     expect(buildClusters(same, 36, [1, 1e6]).map((l) => l.length)).toEqual([1, 1]);
   });
 
+  it("goes on behind the end of the world", () => {
+    const ends = [{ key: "chatham", x: 999, y: 5 }, { key: "fiji", x: 2, y: 5 }, { key: "samoa", x: 3, y: 5 }, { key: "far", x: 500, y: 5 }];
+    const [level] = buildClusters(ends, 36, [8], 1000);
+    expect(level!.map((c) => c.members.length).sort()).toEqual([1, 3]);
+    const across = level!.find((c) => c.members.length === 3)!;
+    expect(across.x).toBeCloseTo((999 + 1002 + 1003) / 3 - 1000);
+    expect(across.id).toBe("chatham");
+    expect(buildClusters(ends, 36, [8])[0]!.map((c) => c.members.length).sort()).toEqual([1, 1, 2]);
+    const west = buildClusters([{ key: "a", x: 999, y: 5 }, { key: "b", x: 999, y: 5 }, { key: "c", x: 1, y: 5 }], 36, [8], 1000)[0]!;
+    expect(west.map((c) => c.x)).toEqual([expect.closeTo(999 + 2 / 3)]);
+  });
+
   it("takes no points, and 10,000", () => {
     expect(buildClusters([], 36, [1, 2])).toEqual([[], []]);
     const many = buildClusters(grid(100, 1), 36, [1, 2, 4, 8, 16, 32, 64]);

@@ -24,19 +24,20 @@ const ROW = 2 ** 26;
 
 /**
  * Builds the clusters of all zoom levels. radius is in screen pixels; scales are the
- * pixels per unit of the points at each level, rising.
+ * pixels per unit of the points at each level, rising. What is at x is at x + width as well: a world
+ * goes on behind its end.
  */
-export function buildClusters(points: readonly Point[], radius: number, scales: readonly number[]): Levels {
+export function buildClusters(points: readonly Point[], radius: number, scales: readonly number[], width = Infinity): Levels {
   const levels: Cluster[][] = new Array(scales.length);
   let current: Cluster[] = points.map((p, i) => ({ id: p.key, x: p.x, y: p.y, members: [i] }));
   for (let level = scales.length - 1; level >= 0; level--) {
-    current = merge(current, radius / scales[level]!);
+    current = merge(current, radius / scales[level]!, width);
     levels[level] = current;
   }
   return levels;
 }
 
-function merge(input: readonly Cluster[], r: number): Cluster[] {
+function merge(input: readonly Cluster[], r: number, width: number): Cluster[] {
   // A cell by one number: a string for each would cost more than the rest.
   const cell = (v: number) => Math.floor(v / r);
   const id = (gx: number, gy: number) => gx * ROW + gy;
@@ -56,24 +57,30 @@ function merge(input: readonly Cluster[], r: number): Cluster[] {
     taken[i] = 1;
     const c = input[i]!;
     const group = [c];
-    const [cx, cy] = [cell(c.x), cell(c.y)];
-    for (let gx = cx - 1; gx <= cx + 1; gx++) {
-      for (let gy = cy - 1; gy <= cy + 1; gy++) {
-        for (let j = first.get(id(gx, gy)) ?? -1; j >= 0; j = next[j]!) {
-          if (taken[j]) continue;
-          const d = input[j]!;
-          if ((d.x - c.x) ** 2 + (d.y - c.y) ** 2 > r * r) continue;
-          taken[j] = 1;
-          group.push(d);
+    const pull = (x: number) => {
+      const [cx, cy] = [cell(x), cell(c.y)];
+      for (let gx = cx - 1; gx <= cx + 1; gx++) {
+        for (let gy = cy - 1; gy <= cy + 1; gy++) {
+          for (let j = first.get(id(gx, gy)) ?? -1; j >= 0; j = next[j]!) {
+            if (taken[j]) continue;
+            const d = input[j]!;
+            if ((d.x - x) ** 2 + (d.y - c.y) ** 2 > r * r) continue;
+            taken[j] = 1;
+            group.push(d);
+          }
         }
       }
-    }
-    out.push(group.length === 1 ? c : join(group));
+    };
+    pull(c.x);
+    if (width < Infinity && c.x < r) pull(c.x + width);
+    if (c.x > width - r) pull(c.x - width);
+    out.push(group.length === 1 ? c : join(group, width));
   }
   return out;
 }
 
-function join(group: readonly Cluster[]): Cluster {
+function join(group: readonly Cluster[], width: number): Cluster {
+  const at = group[0]!.x;
   let n = 0;
   let x = 0;
   let y = 0;
@@ -82,12 +89,13 @@ function join(group: readonly Cluster[]): Cluster {
   for (const c of group) {
     const w = c.members.length;
     n += w;
-    x += w * c.x;
+    x += w * (c.x - at > width / 2 ? c.x - width : at - c.x > width / 2 ? c.x + width : c.x);
     y += w * c.y;
     if (c.id < id) id = c.id;
     for (const m of c.members) members.push(m);
   }
-  return { id, x: x / n, y: y / n, members };
+  x /= n;
+  return { id, x: width === Infinity ? x : (x + width) % width, y: y / n, members };
 }
 
 export interface Spot {

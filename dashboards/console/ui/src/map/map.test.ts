@@ -1,9 +1,10 @@
 import { describe, expect, it } from "vitest";
 import type { SiteMap } from "../api/types";
+import { staysTogether } from "./marks";
 import { HEALTH, ofNumber, ofTexts } from "./paint";
 import { spotsOf } from "./spots";
 import { unroll, unrolled } from "./unroll";
-import { boundsOf, fit, leastScale } from "./view";
+import { boundsOf, fit, leastScale, MAX_SCALE } from "./view";
 import { project, WORLD } from "./world";
 
 const at = (latitude: number, longitude: number) => project(latitude, longitude);
@@ -72,10 +73,28 @@ describe("what is drawn", () => {
     expect(steps.spots.map((s) => steps.paint.kinds[s.kind!]!.label)).toEqual(["Failed", "others", "Passed"]);
   });
 
+  it("tells few from none: only what is percent goes from 0 to 100", () => {
+    const labels = (by: string, values: (number | null)[]) => {
+      const { spots, paint } = spotsOf(answer({ by, kind: "number", values }));
+      return spots.map((s) => paint.kinds[s.kind!]!.label);
+    };
+    expect(labels("alerts", [0, 1, 3])).toEqual(["0", "1", "3"]);
+    expect(labels("alerts.critical", [2, 2, null])).toEqual(["2", "2", "not known"]);
+    expect(labels("link.loss", [0, 0.5, 1])).toEqual(["0–0.2", "0.4–0.6", "0.8–1"]);
+    expect(labels("score", [12, 12, 14])).toEqual(["0–20", "0–20", "0–20"]);
+  });
+
+  it("opens a cluster until it comes no closer", () => {
+    expect(staysTogether(1, 10)).toBe(false);
+    expect(staysTogether(0, 10)).toBe(true);
+    expect(staysTogether(0.03, MAX_SCALE / 2)).toBe(false); // further apart than a marker is large, and one mark all the same
+    expect(staysTogether(0.03, MAX_SCALE)).toBe(true);
+  });
+
   it("has kinds that hold every value", () => {
-    const alerts = ofNumber("Alerts", "", [0, 250]);
+    const alerts = ofNumber("Alerts", "", [0, 250], false);
     expect([0, 49, 50, 250].map(alerts.kind)).toEqual([0, 0, 1, 4]);
-    expect(ofNumber("Alerts", "", []).kind(null)).toBe(5);
+    expect(ofNumber("Alerts", "", [], false).kind(null)).toBe(5);
     expect(ofTexts("x", Array.from({ length: 12 }, String)).kind(10)).toBe(8);
   });
 });

@@ -11,6 +11,9 @@ import { project, WORLD } from "./world";
 export const CLUSTER_RADIUS = 36;
 const LEVELS_PER_OCTAVE = 2;
 
+/** Whether the parts of a cluster, so many units across, never come apart: they are at one place, or the map is as close as it gets. */
+export const staysTogether = (spread: number, scale: number): boolean => spread * MAX_SCALE < CLUSTER_RADIUS || scale > MAX_SCALE * 0.999;
+
 /** The array itself while keys and positions stay the same: colours change all the time, places do not. */
 export function usePoints(sites: readonly Spot[]): readonly Point[] {
   const last = useRef<Point[]>([]);
@@ -37,7 +40,7 @@ export function useMarks(sites: readonly Spot[], points: readonly Point[], view:
   const levels = useMemo(() => {
     const scales: number[] = [];
     for (let k = minScale; k < MAX_SCALE * 1.01; k *= 2 ** (1 / LEVELS_PER_OCTAVE)) scales.push(k);
-    return { scales, levels: buildClusters(points, CLUSTER_RADIUS, scales) };
+    return { scales, levels: buildClusters(points, CLUSTER_RADIUS, scales, WORLD) };
   }, [points, minScale]);
   const level = view ? Math.max(0, levels.scales.findLastIndex((k) => k <= view.transform.k * 1.0001)) : 0;
   const marks = useMemo(

@@ -27,14 +27,16 @@ export const healthKind = (c: Colour): number => Math.max(0, COLOURS.indexOf(c))
 const STEPS = 5;
 const UNKNOWN = "var(--kind-none)";
 
-/** Kinds of a number from 0 to 100, and which of them a value is; what is not known is the last. */
-export function ofNumber(of: string, unit: string, values: readonly (number | null)[]): { paint: Paint; kind: (v: number | null) => number } {
+/** Kinds of a number, and which of them a value is; what is not known is the last. Percent go from 0 to 100, all else from the least to the most there is. */
+export function ofNumber(of: string, unit: string, values: readonly (number | null)[], percent: boolean): { paint: Paint; kind: (v: number | null) => number } {
   const known = values.filter((v) => v !== null);
-  const percent = known.every((v) => v >= -1 && v <= 101);
-  const least = percent ? 0 : Math.min(...known);
-  const width = (percent ? 100 : Math.max(...known) - least || 1) / STEPS;
+  const least = percent || known.length === 0 ? 0 : Math.min(...known);
+  const range = percent || known.length === 0 ? 100 : Math.max(...known) - least;
+  const single = !percent && range < STEPS && known.every(Number.isInteger); // a step for each
+  const width = single ? 1 : (range || 1) / STEPS;
   const round = (v: number) => Number(v.toPrecision(3));
-  const kinds = Array.from({ length: STEPS }, (_, i) => ({ label: `${round(least + i * width)}–${round(least + (i + 1) * width)}${unit}`, colour: `var(--step-${i + 1})` }));
+  const label = (i: number) => (single ? `${least + i}` : `${round(least + i * width)}–${round(least + (i + 1) * width)}`);
+  const kinds = Array.from({ length: STEPS }, (_, i) => ({ label: label(i) + unit, colour: `var(--step-${i + 1})` }));
   return {
     paint: { of, kinds: [...kinds, { label: "not known", colour: UNKNOWN }] },
     kind: (v) => (v === null ? STEPS : Math.max(0, Math.min(STEPS - 1, Math.floor((v - least) / width)))),

@@ -17,6 +17,9 @@ export interface Overlay {
 /** Percent, or nothing: the unit of a column. */
 const unitOf = (column: string): string => (/Used$/.test(column) ? " %" : "");
 
+/** Of 0 to 100, however large the values of these sites are. */
+const isShare = (column: string): boolean => /Used$|^(score|connectivity|reliability|security|performance)$/.test(column);
+
 export function spotsOf(m: SiteMap | undefined, overlay?: Overlay): { spots: Spot[]; paint: Paint } {
   if (!m) return { spots: [], paint: HEALTH };
   let paint = HEALTH;
@@ -27,7 +30,7 @@ export function spotsOf(m: SiteMap | undefined, overlay?: Overlay): { spots: Spo
     kind = (_, key) => t.kind(overlay.at.get(key) ?? -1);
   } else if (m.by !== "" && m.values) {
     const { values } = m;
-    const n = ofNumber(columnTitle(m.by), unitOf(m.by), values);
+    const n = ofNumber(columnTitle(m.by), unitOf(m.by), values, isShare(m.by));
     paint = n.paint;
     kind = (i) => n.kind(values[i] ?? null);
   } else if (m.by !== "") {

@@ -4,7 +4,7 @@ import { colourRank } from "../lib/colour";
 import { siteKey } from "../lib/site";
 import { useBaseMap } from "./base";
 import { holds, type Mark, Marker, reachOf, type Spot } from "./markers";
-import { CLUSTER_RADIUS, useMarks, usePoints } from "./marks";
+import { staysTogether, useMarks, usePoints } from "./marks";
 import { HEALTH, type Paint } from "./paint";
 import { PlaceList, TipBox, ZoomTools } from "./overlays";
 import { boundsOf, fit, MAX_SCALE, useView } from "./view";
@@ -59,7 +59,7 @@ export function WorldMap({ sites: all, onOpen, lit = null, onLit, turned, rememb
       const at = m.sites.map((s) => project(s.place!.latitude, s.place!.longitude));
       const b = boundsOf(at);
       const spread = Math.max(b.x1 - b.x0, b.y1 - b.y0);
-      if (spread * MAX_SCALE < CLUSTER_RADIUS) return setPlace([...m.sites].sort((a, b) => colourRank(a.colour) - colourRank(b.colour) || (a.score ?? 101) - (b.score ?? 101) || (a.name < b.name ? -1 : 1))); // they never come apart
+      if (staysTogether(spread, v.transform.k)) return setPlace([...m.sites].sort((a, b) => colourRank(a.colour) - colourRank(b.colour) || (a.score ?? 101) - (b.score ?? 101) || (a.name < b.name ? -1 : 1)));
       const t = fit(at, v.width, v.height, MAX_SCALE);
       if (t.k < v.transform.k * 1.5) {
         // They fill the view already: go closer around the middle of them.
