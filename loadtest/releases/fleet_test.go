@@ -186,7 +186,9 @@ func (s *sim) stir() {
 			if r.Float64() < 0.1 {
 				away = 24 * time.Hour
 			}
-			x.offline = s.now.Add(time.Duration(r.ExpFloat64() * float64(away)))
+			if until := s.now.Add(time.Duration(r.ExpFloat64() * float64(away))); x.offline.Sub(s.now) < 20*24*time.Hour { // see absent
+				x.offline = until
+			}
 		}
 		if s.now.After(x.faultUntil) {
 			x.fault = ""

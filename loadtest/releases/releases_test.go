@@ -117,74 +117,93 @@ type trial struct {
 	gates     []v1alpha1.GateReading
 }
 
-// try rolls a release out over a fleet of its own, until it has ended, all waves have
-// passed, or for a time at the longest.
-func try(seed uint64, n int, rel *release, most time.Duration) trial {
-	s := newSim(seed, n, defaults.Model())
+// course is a release on its way over a fleet of its own.
+type course struct {
+	*sim
+	name   string
+	spec   v1alpha1.RolloutSpec
+	state  v1alpha1.RolloutStateSpec
+	memory *decide.Memory
+	before map[string]map[string]float64
+	began  time.Time
+	trial
+}
+
+// begin makes the fleet, and looks at it for a quarter of an hour.
+func begin(seed uint64, n int, rel *release) *course {
+	c := &course{sim: newSim(seed, n, defaults.Model()), name: fmt.Sprint("shop-", seed)}
 	rise := resource.MustParse("100m")
-	spec := v1alpha1.RolloutSpec{RolloutPlan: v1alpha1.RolloutPlan{
+	c.spec = v1alpha1.RolloutSpec{RolloutPlan: v1alpha1.RolloutPlan{
 		Soak: metav1.Duration{Duration: 15 * time.Minute},
 		Gates: append(decide.DefaultGates(), v1alpha1.RolloutGate{
 			Name: "latency", Peers: &v1alpha1.GateChange{Query: "histogram_quantile(0.9, …)", MaxRise: &rise},
 		}),
 	}}
 	if rel.soak > 0 {
-		spec.Soak.Duration = rel.soak
+		c.spec.Soak.Duration = rel.soak
 	}
 	if rel.slow {
-		spec.Budget.ReadyWithin.Duration = 20 * time.Minute
+		c.spec.Budget.ReadyWithin.Duration = 20 * time.Minute
 	}
-	state := v1alpha1.RolloutStateSpec{Held: true, Objects: []v1alpha1.RolloutObject{{Name: "shop", Contents: make([]runtime.RawExtension, 2)}}}
-	var memory *decide.Memory
-	var began time.Time
-	out := trial{}
+	c.state = v1alpha1.RolloutStateSpec{Held: true, Objects: []v1alpha1.RolloutObject{{Name: "shop", Contents: make([]runtime.RawExtension, 2)}}}
 	if rel.load != nil {
-		s.load = func(since time.Duration) float64 {
-			if began.IsZero() {
+		c.load = func(time.Duration) float64 {
+			if c.began.IsZero() {
 				return rel.load(0)
 			}
-			return rel.load(s.now.Sub(began))
+			return rel.load(c.now.Sub(c.began))
 		}
 	}
-	var before map[string]map[string]float64
 	for range 30 { // the history of scores, of a quarter of an hour
-		before = averages(before, s.step(nil, false))
+		c.before = averages(c.before, c.sim.step(nil, false))
 	}
-	began = s.now
-	s.release = rel
-	for s.now.Sub(began) < most {
-		sites := s.step(state.Assigned(), !state.Held)
-		in := decide.Input{Name: fmt.Sprint("shop-", seed), Spec: &spec, State: state.DeepCopy(), Sites: sites, Memory: memory, Now: s.now, Reach: map[string]time.Duration{"latency": 6 * time.Minute}}
-		if memory == nil {
-			in.Before = before
-		}
-		d := decide.Decide(in)
-		memory = d.Memory
-		if d.Changed {
-			state = *d.State
-		}
-		out.phase, out.waves, out.message, out.gates = d.Status.Phase, len(d.Status.Waves), d.Status.Message, d.Status.Gates
-		out.decisions = append(out.decisions, d.Decisions...)
-		for _, x := range d.Decisions {
-			out.halted = out.halted || x.What == "Failed"
-		}
-		out.passed = 0
-		for _, w := range d.Status.Waves {
-			if w.PassedAt != nil {
-				out.passed++
-			}
-		}
-		if out.touched == 0 {
-			for _, w := range d.Status.Waves[1:] {
-				out.touched += int(w.Sites.Updating + w.Sites.Updated)
-			}
-		}
-		if d.Status.Phase.Ended() || out.passed == out.waves {
-			break
+	c.began, c.release = c.now, rel
+	return c
+}
+
+// step decides once, a tick later.
+func (c *course) step() *v1alpha1.RolloutStatus {
+	sites := c.sim.step(c.state.Assigned(), !c.state.Held)
+	in := decide.Input{Name: c.name, Spec: &c.spec, State: c.state.DeepCopy(), Sites: sites, Memory: c.memory, Now: c.now, Reach: map[string]time.Duration{"latency": 6 * time.Minute}}
+	if c.memory == nil {
+		in.Before = c.before
+	}
+	d := decide.Decide(in)
+	c.memory = d.Memory
+	if d.Changed {
+		c.state = *d.State
+	}
+	c.phase, c.waves, c.message, c.gates = d.Status.Phase, len(d.Status.Waves), d.Status.Message, d.Status.Gates
+	c.decisions = append(c.decisions, d.Decisions...)
+	for _, x := range d.Decisions {
+		c.halted = c.halted || x.What == "Failed"
+	}
+	c.passed = 0
+	for _, w := range d.Status.Waves {
+		if w.PassedAt != nil {
+			c.passed++
 		}
 	}
-	out.took = s.now.Sub(began)
-	return out
+	if c.touched == 0 && len(d.Status.Waves) > 0 {
+		for _, w := range d.Status.Waves[1:] {
+			c.touched += int(w.Sites.Updating + w.Sites.Updated)
+		}
+	}
+	c.took = c.now.Sub(c.began)
+	return &d.Status
+}
+
+// over: it has ended, or all waves have passed.
+func (c *course) over() bool { return c.phase.Ended() || c.waves > 0 && c.passed == c.waves }
+
+// try rolls a release out over a fleet of its own, until it has ended, all waves have
+// passed, or for a time at the longest.
+func try(seed uint64, n int, rel *release, most time.Duration) trial {
+	c := begin(seed, n, rel)
+	for c.now.Sub(c.began) < most && !c.over() {
+		c.step()
+	}
+	return c.trial
 }
 
 // averages keeps the mean of each measure of each site in "" + name, as the history of

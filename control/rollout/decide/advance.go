@@ -90,7 +90,7 @@ func (r *run) resume() {
 func (r *run) read() v1alpha1.GateVerdict {
 	j := judge{
 		gates: r.gates, mem: r.mem, outside: r.in.Outside, since: time.Unix(r.d.Since, 0), soak: r.soak(), now: r.in.Now, spread: SpreadLabels(r.in.Spec),
-		settle: r.settle(), reach: r.in.Reach,
+		settle: r.settle(), reach: r.in.Reach, apart: r.fewReturned(),
 	}
 	names := make([]string, len(r.d.Columns))
 	for c := range names {
@@ -123,6 +123,7 @@ func (r *run) read() v1alpha1.GateVerdict {
 		}
 		switch {
 		case r.has[i] == r.target && r.steps[i] == byte(v1alpha1.StepHeld): // neither: it has not begun
+		case j.apart && r.judged(i) && r.steps[i] == byte(v1alpha1.StepOffline): // as before it came: it is looked at when it is back
 		case i < end && r.judged(i):
 			j.changed = append(j.changed, r.subject(i, len(names)))
 		case r.has[i] == r.target:
@@ -147,7 +148,7 @@ func (r *run) read() v1alpha1.GateVerdict {
 		}
 	}
 	verdict, readings := j.all()
-	r.readings = readings
+	r.readings, r.low = readings, j.low
 	return verdict
 }
 
@@ -231,7 +232,7 @@ func (r *run) fewReturned() bool {
 	}
 	judged := 0
 	for i := range r.names {
-		if r.judged(i) {
+		if r.judged(i) && r.steps[i] != byte(v1alpha1.StepOffline) {
 			judged++
 		}
 	}
@@ -241,9 +242,17 @@ func (r *run) fewReturned() bool {
 // rollBack puts sites back to the first content: those of the wave, which are all that
 // are still judged, or all that have another.
 func (r *run) rollBack(what, why string) {
-	n := 0
+	n, returned := 0, r.d.Done != 0
+	culprits := false // of those that came back, those to blame are known
+	for i := range r.names {
+		culprits = culprits || returned && r.judged(i) && r.mem.fallen(r.names[i]) && r.peersAlone()
+	}
 	for i := range r.names {
 		if r.has[i] == '0' || what == "wave" && !r.judged(i) {
+			continue
+		}
+		// One that came back and is away again has shown nothing yet.
+		if what == "wave" && returned && (r.steps[i] == byte(v1alpha1.StepOffline) || culprits && !r.mem.fallen(r.names[i])) {
 			continue
 		}
 		r.has[i] = '0'
@@ -251,7 +260,6 @@ func (r *run) rollBack(what, why string) {
 		r.d.rows[i].got, r.d.rows[i].ready = 0, 0
 		n++
 	}
-	returned := r.d.Done != 0
 	r.d.Back, r.d.Phase, r.d.Message, r.d.Soaked, r.d.Halted, r.d.Done = what, v1alpha1.RolloutRollingBack, why, 0, false, 0
 	r.mem.restart()
 	switch {
@@ -263,6 +271,20 @@ func (r *run) rollBack(what, why string) {
 		r.decide("RollingBack", "", "All that changed is put back: %s.", sites(n))
 	}
 	r.message, r.next = why, "wait until the sites that are online have the old content"
+}
+
+// peersAlone tells that nothing but gates on peers has failed, which know each site that fell.
+func (r *run) peersAlone() bool {
+	failed, peers := 0, 0
+	for _, g := range r.readings {
+		if g.Verdict == v1alpha1.GateFail {
+			failed++
+			if slices.ContainsFunc(r.gates, func(of v1alpha1.RolloutGate) bool { return of.Name == g.Name && of.Peers != nil }) {
+				peers++
+			}
+		}
+	}
+	return failed > 0 && failed == peers && r.spent() == ""
 }
 
 // goBack waits until the sites that are online have the old content, but for those that say
@@ -335,6 +357,41 @@ func (r *run) advance(verdict v1alpha1.GateVerdict) {
 	}
 }
 
+// dueNow are the sites whose turn it is, of the first so many while so many are changing, and of
+// which is known what they will be compared with, unless people promoted the wave.
+func (r *run) dueNow(end, flying int) (turn []int) {
+	var waiting []int
+	for i := range end {
+		if !r.gone(i) && r.has[i] != r.target && r.steps[i] == byte(v1alpha1.StepWaiting) {
+			waiting = append(waiting, i)
+		}
+	}
+	if len(waiting) == 0 {
+		return nil
+	}
+	if why := r.blind(r.site[:r.d.planned()]); why != "" && !r.promoted() {
+		r.unseen = fmt.Sprintf(" %s change once what they are compared with is known. %s", sites(len(waiting)), why)
+		return nil
+	}
+	limit, unseen := int(r.in.Spec.Strategy.MaxInFlight), 0
+	for _, i := range waiting {
+		switch {
+		case limit > 0 && flying+len(turn) >= limit:
+			return turn
+		case !r.promoted() && r.unit-r.d.rows[i].at < seenWithin && r.blind(r.site[i:i+1]) != "":
+			unseen++
+			r.unseen = fmt.Sprintf(" %s came just now, and change once it is known what they are like.", sites(unseen))
+		default:
+			turn = append(turn, i)
+		}
+	}
+	return turn
+}
+
+// seenWithin is for how many seconds a site that came just now, or came back, waits until it is
+// known what it is like without the change: its scores are some seconds behind it.
+const seenWithin = 300
+
 // start gives the change to sites whose turn it is.
 func (r *run) start() {
 	first, end := r.span(r.d.Wave)
@@ -354,18 +411,8 @@ func (r *run) start() {
 			judged++
 		}
 	}
-	limit := int(r.in.Spec.Strategy.MaxInFlight)
-	var turn []int
-	for i := 0; i < end && (limit == 0 || flying+len(turn) < limit); i++ {
-		if !r.gone(i) && r.has[i] != r.target && r.steps[i] == byte(v1alpha1.StepWaiting) {
-			turn = append(turn, i)
-		}
-	}
+	turn := r.dueNow(end, flying)
 	if len(turn) == 0 {
-		return
-	}
-	if why := r.blind(r.site[:r.d.planned()]); why != "" && !r.promoted() {
-		r.unseen = fmt.Sprintf(" %s change once what they are compared with is known. %s", sites(len(turn)), why)
 		return
 	}
 	var drift []int64
@@ -384,6 +431,8 @@ func (r *run) start() {
 		}
 		if drift != nil {
 			r.rebase(i, drift)
+		} else if r.d.rows[i].before == nil { // it was away a moment ago
+			r.d.rows[i].before = r.reading(i)
 		}
 		r.has[i] = r.target
 		r.set(i, v1alpha1.StepUpdating)
@@ -641,12 +690,14 @@ func (r *run) fresh(i int) bool {
 	return r.late(i) && r.unit-r.d.rows[i].got < int64(r.soak()/time.Second)
 }
 
-// catchUp takes those through the gates that return after the last wave.
+// catchUp takes those through the gates that return after the last wave. One that has itself
+// fallen does not pass with those that came back beside it, which have little to do with it: it
+// is looked at until it is well, or alone.
 func (r *run) catchUp(verdict v1alpha1.GateVerdict) {
 	if verdict == v1alpha1.GatePass && r.soaking(true) == 0 {
 		n := 0
 		for i := 0; i < r.d.planned(); i++ {
-			if r.steps[i] == byte(v1alpha1.StepReady) && r.has[i] == r.target && r.unit-r.d.rows[i].got >= int64(r.soak()/time.Second) {
+			if r.steps[i] == byte(v1alpha1.StepReady) && r.has[i] == r.target && r.unit-r.d.rows[i].got >= int64(r.soak()/time.Second) && !slices.Contains(r.low, r.names[i]) {
 				r.set(i, v1alpha1.StepPassed)
 				r.d.rows[i].drift = nil
 				n++

@@ -252,6 +252,7 @@ func (j *judge) againstPeers(gate string, f *finding, d, others []moved, measure
 	clustered := j.align(d, others)
 	f.worst = fallen(d, limit)
 	f.fell = len(f.worst)
+	j.low = append(j.low, f.worst...)
 	all := j.odds(d, others, limit, clustered, 3*measures)
 	f.drop = all.drop
 	f.badness = f.drop / limit
@@ -268,6 +269,7 @@ func (j *judge) againstPeers(gate string, f *finding, d, others []moved, measure
 		// All of few sites, and next to none of the others, for as long as a soak: time
 		// stands in for sites.
 		always = long > len(d)/2 && long == len(d)-down(certain, limit) && (longOthers == 0 || pLong <= alphaHold)
+		always = always || j.apart && long > 0 && (longOthers == 0 || more(1, 1, longOthers, len(others)) <= alphaHold)
 		p, n, at := j.kinds(certain, others, func(m moved) bool { return j.lasts(what, m, limit) || j.lasts(what+" ", m, limit) })
 		if p *= float64(n); p < pLong && long > 0 {
 			pLong, where = p, cmp.Or(where, at)

@@ -183,6 +183,8 @@ type judge struct {
 	settle         time.Duration            // RolloutPlan.Settle
 	reach          map[string]time.Duration // Input.Reach
 	spread         []string
+	low            []string // changed sites that have fallen by a gate on peers, also in doubt
+	apart          bool     // those judged are a few that came back: each stands for itself
 }
 
 func (j *judge) columns(names []string) {

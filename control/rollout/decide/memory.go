@@ -3,6 +3,7 @@ package decide
 import (
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -90,6 +91,17 @@ func (m *Memory) restart() {
 	m.passed = time.Time{}
 	clear(m.holding)
 	clear(m.fell)
+}
+
+// fallen tells whether a changed site has at the last look moved by more than a gate on peers
+// allows, and that is not in doubt.
+func (m *Memory) fallen(site string) bool {
+	for what, of := range m.fell {
+		if _, has := of[site]; has && !strings.HasSuffix(what, " ") { // with a space: peers
+			return true
+		}
+	}
+	return false
 }
 
 // look takes samples of all sites. After a time in which nobody looked, nothing holds

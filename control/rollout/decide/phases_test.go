@@ -165,6 +165,61 @@ func TestOneThatComesBackBadIsPutBackAlone(t *testing.T) {
 	}
 }
 
+// One whose scores are not known yet as it comes back waits for them, and not for ever: what it
+// was like before is what it is compared with. One that came back bad does not hold up, nor take
+// with it, one that came back beside it, and one that is away again is not looked at.
+func TestThoseWhoComeBackStandForThemselves(t *testing.T) {
+	w := newWorld(t, 60)
+	w.spec.Strategy.Waves = percent(100)
+	names := []string{}
+	for i := range 4 {
+		w.sites[i].Online = false
+		names = append(names, w.sites[i].Name)
+	}
+	w.until("all others passed", time.Hour, func(w *world) bool { return w.out.Status.Sites.Passed == 56 })
+	bad, good, mute, gone := names[0], names[1], names[2], names[3]
+	back := w.now
+	w.harm = func(s *Site, since time.Duration) map[string]float64 {
+		if s.Name == bad && since > time.Minute {
+			return fell
+		}
+		return nil
+	}
+	w.edit = func(w *world) {
+		for _, name := range names {
+			w.find(name).Online = true
+		}
+		w.find(gone).Online = w.now.Sub(back) < 2*time.Minute
+	}
+	w.hide = func(s *Site) bool { return s.Name == mute && w.now.Sub(back) < time.Minute }
+	w.until("the one that is mute gets it", time.Hour, func(w *world) bool { return w.stepOf(mute) == v1alpha1.StepUpdating })
+	if at := w.now.Sub(back); at < time.Minute {
+		t.Errorf("it got it after %s, before it was known what it is like:\n%s", at, w.dump())
+	}
+	w.want(v1alpha1.RolloutPaused, 2*time.Hour)
+	for name, want := range map[string]string{bad: "0", good: "1", mute: "1", gone: "1"} {
+		if got := string(w.has[name]); got != want {
+			t.Errorf("%s has %s, want %s: %c\n%s", name, got, want, w.stepOf(name), w.dump())
+		}
+	}
+	if w.says("Connectivity fell") || !w.says("What came back is put back: 1 site.") {
+		t.Error(w.dump())
+	}
+
+	// What is never known is not waited for for ever.
+	w = newWorld(t, 60)
+	w.spec.Strategy.Waves = percent(100)
+	w.sites[0].Online = false
+	w.until("all others passed", time.Hour, func(w *world) bool { return w.out.Status.Sites.Passed == 59 })
+	w.hide = func(s *Site) bool { return s.Name == w.sites[0].Name }
+	w.sites[0].Online = true
+	back = w.now
+	w.until("it gets it", time.Hour, func(w *world) bool { return w.stepOf(w.sites[0].Name) != v1alpha1.StepWaiting })
+	if at := w.now.Sub(back); at < seenWithin*time.Second || at > seenWithin*time.Second+time.Minute {
+		t.Errorf("it got it after %s", at)
+	}
+}
+
 func TestWhoNeverReturnsDoesNotKeepIt(t *testing.T) {
 	w := newWorld(t, 30)
 	w.tick = 2 * time.Minute

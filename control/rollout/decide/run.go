@@ -44,6 +44,7 @@ type run struct {
 	readings []v1alpha1.GateReading
 	soaked   time.Duration
 	message  string
+	low      []string // as in judge
 	unseen   string // why no further site changes, as a sentence with a space before; "": nothing
 	next     string
 	nextAt   time.Time

@@ -338,7 +338,7 @@ func (r *run) join() {
 	rows := append([]row{}, r.d.rows[:end]...)
 	for _, name := range fresh {
 		names, steps, has = append(names, name), append(steps, byte(v1alpha1.StepWaiting)), append(has, digits[name])
-		rows = append(rows, row{})
+		rows = append(rows, row{at: r.unit})
 	}
 	for i := end; i < len(r.names); i++ {
 		if _, joined := digits[r.names[i]]; !joined {

@@ -44,6 +44,7 @@ type world struct {
 	reach      map[string]time.Duration
 	also       map[string]float64    // further measures
 	blind      func() bool           // nobody knows what sites are like
+	hide       func(s *Site) bool    // nobody knows what this one is like
 	ill        func(s *Site) float64 // the score that it has whatever it runs; 0: it is well
 	before     map[string]map[string]float64
 	harm       func(s *Site, since time.Duration) map[string]float64
@@ -135,7 +136,7 @@ func (w *world) step() {
 			s.State = state
 		}
 		s.Measures = nil
-		if s.Online && (w.blind == nil || !w.blind()) {
+		if s.Online && (w.blind == nil || !w.blind()) && (w.hide == nil || !w.hide(s)) {
 			s.Measures = w.measures(s)
 			if w.ill != nil {
 				if s.Red = w.ill(s) > 0; s.Red {
