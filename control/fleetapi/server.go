@@ -105,7 +105,7 @@ type Options struct {
 	// written where nothing else is; default 5 min. For fleets over 3,000 sites it
 	// stretches, so that it costs at most 10 writes a second.
 	LastSeenEvery time.Duration
-	// WritesPerSecond to the API server, all sites together; default 100.
+	// WritesPerSecond to the API server, all sites together, tenant by tenant; default 100.
 	WritesPerSecond float64
 	Workers         int // default 4
 	Now             func() time.Time
@@ -164,8 +164,8 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		opts: o, began: o.Now(),
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[fleet.SiteID](100*time.Millisecond, time.Minute)),
-		sites: map[fleet.SiteID]*siteState{}, sessions: map[string]*session{}, revoked: map[fleet.SiteID]revocation{},
+		queue: newQueue(),
+		sites: map[fleet.SiteID]*siteState{}, sessions: map[string]*session{},
 		use:     map[string]map[string]tenantUse{},
 		rules:   map[string]*regionalRules{},
 		lookups: make(chan struct{}, 8),
