@@ -40,7 +40,7 @@ func TestACertificateIsKnownBeforeItIsWritten(t *testing.T) {
 	w.server.DeleteSite(acme("gone"))
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
-	if r := w.server.revoked[acme("gone")]; r.Until.Before(until) {
+	if r, _ := w.server.revoked.Get(acme("gone")); r.Until.Before(until) {
 		t.Errorf("revoked until %s, its certificate lasts until %s", r.Until, until)
 	}
 }

@@ -818,13 +818,14 @@ func TestRevocation(t *testing.T) {
 	// A regional that comes later, and a control that restarts, know of it, too.
 	c := w.regional("eu-3")
 	w.eventually("a later regional is told", func() bool { return c.revokedOf(del) != nil && c.revokedOf(dec) != nil })
-	again, err := New(Options{Registrar: registrar{}, Desired: w.store, Client: w.client, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), RevocationsFile: w.server.opts.RevocationsFile})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r := again.revoked[del]; r.Until.IsZero() || !r.IssuedBefore.Equal(before) {
-		t.Errorf("after a restart: %+v", r)
-	}
+	w.eventually("they are known after a restart", func() bool {
+		again, err := New(Options{Registrar: registrar{}, Desired: w.store, Client: w.client, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), RevocationsFile: w.server.opts.RevocationsFile})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, is := again.revoked.Get(del)
+		return is && r.Until.After(w.now()) && r.IssuedBefore.Equal(before)
+	})
 	// Coming back does not help a site that is not welcome.
 	a.mu.Lock()
 	delete(a.revoked, dec)
@@ -835,11 +836,24 @@ func TestRevocation(t *testing.T) {
 	w.eventually("refused again", func() bool { return a.revokedOf(dec) != nil && a.revokedOf(del) != nil })
 	// Once the certificates are over nothing is kept.
 	w.pass(26 * time.Hour)
-	w.server.mu.Lock()
-	n := len(w.server.revoked)
-	w.server.mu.Unlock()
-	if n != 0 {
+	if n := w.server.revoked.Len(); n != 0 {
 		t.Errorf("%d revocations for ever", n)
+	}
+}
+
+// A Site that somebody makes and deletes, and that no machine has come for, is none to revoke:
+// a tenant that does so all the time fills nobody's list.
+func TestSitesWithoutAMachineAreNotRevoked(t *testing.T) {
+	w := newWorld(t).started()
+	r := w.regional("eu-1")
+	paris := w.site("paris", func(s *v1alpha1.Site) { s.Spec.PublicKey = "k" })
+	for i := range 20 {
+		w.server.DeleteSite(w.site(fmt.Sprint("made-up-", i)))
+	}
+	w.server.DeleteSite(paris)
+	w.eventually("the one with a key is", func() bool { return r.revokedOf(paris) != nil && r.revokedOf(paris).Until.AsTime().After(w.now()) })
+	if n := w.server.revoked.Len(); n != 1 {
+		t.Errorf("%d revocations", n)
 	}
 }
 

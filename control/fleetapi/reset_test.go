@@ -353,12 +353,7 @@ func TestTheFormerKeyIsRefused(t *testing.T) {
 			s.Status.Reset = &v1alpha1.SiteResetStatus{ID: "one", Phase: phase, Key: "former", NextKey: next}
 		})
 	}
-	refused := func(id fleet.SiteID) (revocation, bool) {
-		w.server.mu.Lock()
-		defer w.server.mu.Unlock()
-		r, is := w.server.revoked[id]
-		return r, is
-	}
+	refused := w.server.revoked.Get
 	back := site("back", v1alpha1.ResetResetting, nextKey, nextKey)
 	first, is := refused(back)
 	if !is || first.Reason != "the site was reset, and has another key now" || first.IssuedBefore.IsZero() {

@@ -35,6 +35,7 @@ import (
 	"muster.dev/muster/internal/factoryreset"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
+	"muster.dev/muster/internal/revoked"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -123,7 +124,7 @@ type Server struct {
 	sites    map[fleet.SiteID]*siteState
 	sessions map[string]*session             // by regional
 	use      map[string]map[string]tenantUse // by regional, then tenant
-	revoked  map[fleet.SiteID]revocation
+	revoked  *revoked.List
 	lookups  chan struct{} // bounds live reads of unknown sites
 
 	rules     map[string]*regionalRules // by regional; outlives its stream

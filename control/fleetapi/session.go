@@ -227,7 +227,7 @@ func (s *Server) open(regional string, capability uint32) (*session, error) {
 	x := newSession(regional, capability)
 	x.poke()
 	s.sessions[regional] = x
-	for _, r := range s.revocationsLocked() {
+	for _, r := range s.revocations() {
 		x.revoke(r)
 	}
 	return x, nil

@@ -420,7 +420,7 @@ func (s *Server) sweep() {
 			s.changedLocked(st)
 		}
 	}
-	s.pruneRevocationsLocked(now)
+	s.revoked.Prune(now)
 }
 
 func (st *siteState) lastSeenDueLocked(every time.Duration) bool {

@@ -34,6 +34,7 @@ func (s *Server) Run(ctx context.Context) error {
 			}
 		})
 	}
+	wg.Go(func() { s.keepRevocations(ctx) })
 	wg.Go(func() {
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()

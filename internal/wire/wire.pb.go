@@ -3606,7 +3606,10 @@ type SiteRevoked struct {
 	// Certificates of the site whose NotBefore is earlier are refused; one issued
 	// later, to the machine that registered anew under the name, is good.
 	// Absent: all of its certificates are refused.
-	IssuedBefore  *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=issued_before,json=issuedBefore,proto3" json:"issued_before,omitempty"`
+	IssuedBefore *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=issued_before,json=issuedBefore,proto3" json:"issued_before,omitempty"`
+	// The last certificate that was issued before is over by then, and the regional may
+	// forget the site. Absent: control is older, and does not say.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3665,6 +3668,13 @@ func (x *SiteRevoked) GetReason() string {
 func (x *SiteRevoked) GetIssuedBefore() *timestamppb.Timestamp {
 	if x != nil {
 		return x.IssuedBefore
+	}
+	return nil
+}
+
+func (x *SiteRevoked) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
 	}
 	return nil
 }
@@ -3942,12 +3952,13 @@ const file_wire_proto_rawDesc = "" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
 	"\x04site\x18\x02 \x01(\tR\x04site\"@\n" +
 	"\fSavedDesired\x120\n" +
-	"\x04sets\x18\x01 \x03(\v2\x1c.muster.wire.v1.SitesDesiredR\x04sets\"\x92\x01\n" +
+	"\x04sets\x18\x01 \x03(\v2\x1c.muster.wire.v1.SitesDesiredR\x04sets\"\xc4\x01\n" +
 	"\vSiteRevoked\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
 	"\x04site\x18\x02 \x01(\tR\x04site\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12?\n" +
-	"\rissued_before\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\fissuedBefore2]\n" +
+	"\rissued_before\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\fissuedBefore\x120\n" +
+	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until2]\n" +
 	"\fRegistration\x12M\n" +
 	"\bRegister\x12\x1f.muster.wire.v1.RegisterRequest\x1a .muster.wire.v1.RegisterResponse2\xa5\x03\n" +
 	"\x06Uplink\x12?\n" +
@@ -4099,35 +4110,36 @@ var file_wire_proto_depIdxs = []int32{
 	48, // 60: muster.wire.v1.SitesChange.sites:type_name -> muster.wire.v1.SiteName
 	46, // 61: muster.wire.v1.SavedDesired.sets:type_name -> muster.wire.v1.SitesDesired
 	55, // 62: muster.wire.v1.SiteRevoked.issued_before:type_name -> google.protobuf.Timestamp
-	0,  // 63: muster.wire.v1.Registration.Register:input_type -> muster.wire.v1.RegisterRequest
-	4,  // 64: muster.wire.v1.Uplink.Connect:input_type -> muster.wire.v1.FromSite
-	24, // 65: muster.wire.v1.Uplink.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
-	3,  // 66: muster.wire.v1.Uplink.Renew:input_type -> muster.wire.v1.RenewRequest
-	18, // 67: muster.wire.v1.Uplink.Tunnel:input_type -> muster.wire.v1.TunnelData
-	18, // 68: muster.wire.v1.Uplink.Reach:input_type -> muster.wire.v1.TunnelData
-	18, // 69: muster.wire.v1.Uplink.Answer:input_type -> muster.wire.v1.TunnelData
-	26, // 70: muster.wire.v1.Control.Register:input_type -> muster.wire.v1.RelayedRegister
-	27, // 71: muster.wire.v1.Control.Renew:input_type -> muster.wire.v1.RelayedRenew
-	28, // 72: muster.wire.v1.Control.Relay:input_type -> muster.wire.v1.RelayUp
-	24, // 73: muster.wire.v1.Control.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
-	18, // 74: muster.wire.v1.Control.Tunnel:input_type -> muster.wire.v1.TunnelData
-	1,  // 75: muster.wire.v1.Registration.Register:output_type -> muster.wire.v1.RegisterResponse
-	11, // 76: muster.wire.v1.Uplink.Connect:output_type -> muster.wire.v1.ToSite
-	25, // 77: muster.wire.v1.Uplink.FetchBlob:output_type -> muster.wire.v1.BlobChunk
-	2,  // 78: muster.wire.v1.Uplink.Renew:output_type -> muster.wire.v1.Issued
-	18, // 79: muster.wire.v1.Uplink.Tunnel:output_type -> muster.wire.v1.TunnelData
-	18, // 80: muster.wire.v1.Uplink.Reach:output_type -> muster.wire.v1.TunnelData
-	18, // 81: muster.wire.v1.Uplink.Answer:output_type -> muster.wire.v1.TunnelData
-	1,  // 82: muster.wire.v1.Control.Register:output_type -> muster.wire.v1.RegisterResponse
-	2,  // 83: muster.wire.v1.Control.Renew:output_type -> muster.wire.v1.Issued
-	38, // 84: muster.wire.v1.Control.Relay:output_type -> muster.wire.v1.RelayDown
-	25, // 85: muster.wire.v1.Control.FetchBlob:output_type -> muster.wire.v1.BlobChunk
-	18, // 86: muster.wire.v1.Control.Tunnel:output_type -> muster.wire.v1.TunnelData
-	75, // [75:87] is the sub-list for method output_type
-	63, // [63:75] is the sub-list for method input_type
-	63, // [63:63] is the sub-list for extension type_name
-	63, // [63:63] is the sub-list for extension extendee
-	0,  // [0:63] is the sub-list for field type_name
+	55, // 63: muster.wire.v1.SiteRevoked.until:type_name -> google.protobuf.Timestamp
+	0,  // 64: muster.wire.v1.Registration.Register:input_type -> muster.wire.v1.RegisterRequest
+	4,  // 65: muster.wire.v1.Uplink.Connect:input_type -> muster.wire.v1.FromSite
+	24, // 66: muster.wire.v1.Uplink.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
+	3,  // 67: muster.wire.v1.Uplink.Renew:input_type -> muster.wire.v1.RenewRequest
+	18, // 68: muster.wire.v1.Uplink.Tunnel:input_type -> muster.wire.v1.TunnelData
+	18, // 69: muster.wire.v1.Uplink.Reach:input_type -> muster.wire.v1.TunnelData
+	18, // 70: muster.wire.v1.Uplink.Answer:input_type -> muster.wire.v1.TunnelData
+	26, // 71: muster.wire.v1.Control.Register:input_type -> muster.wire.v1.RelayedRegister
+	27, // 72: muster.wire.v1.Control.Renew:input_type -> muster.wire.v1.RelayedRenew
+	28, // 73: muster.wire.v1.Control.Relay:input_type -> muster.wire.v1.RelayUp
+	24, // 74: muster.wire.v1.Control.FetchBlob:input_type -> muster.wire.v1.FetchBlobRequest
+	18, // 75: muster.wire.v1.Control.Tunnel:input_type -> muster.wire.v1.TunnelData
+	1,  // 76: muster.wire.v1.Registration.Register:output_type -> muster.wire.v1.RegisterResponse
+	11, // 77: muster.wire.v1.Uplink.Connect:output_type -> muster.wire.v1.ToSite
+	25, // 78: muster.wire.v1.Uplink.FetchBlob:output_type -> muster.wire.v1.BlobChunk
+	2,  // 79: muster.wire.v1.Uplink.Renew:output_type -> muster.wire.v1.Issued
+	18, // 80: muster.wire.v1.Uplink.Tunnel:output_type -> muster.wire.v1.TunnelData
+	18, // 81: muster.wire.v1.Uplink.Reach:output_type -> muster.wire.v1.TunnelData
+	18, // 82: muster.wire.v1.Uplink.Answer:output_type -> muster.wire.v1.TunnelData
+	1,  // 83: muster.wire.v1.Control.Register:output_type -> muster.wire.v1.RegisterResponse
+	2,  // 84: muster.wire.v1.Control.Renew:output_type -> muster.wire.v1.Issued
+	38, // 85: muster.wire.v1.Control.Relay:output_type -> muster.wire.v1.RelayDown
+	25, // 86: muster.wire.v1.Control.FetchBlob:output_type -> muster.wire.v1.BlobChunk
+	18, // 87: muster.wire.v1.Control.Tunnel:output_type -> muster.wire.v1.TunnelData
+	76, // [76:88] is the sub-list for method output_type
+	64, // [64:76] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_wire_proto_init() }

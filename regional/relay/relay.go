@@ -31,6 +31,7 @@ import (
 	"muster.dev/muster/internal/backoff"
 	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/revoked"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional"
 )
@@ -73,7 +74,7 @@ type Relay struct {
 	log     *slog.Logger
 	blobs   *blobCache
 	desired *desiredStore
-	denied  *denyList
+	denied  *revoked.List
 	held    *held // nil: no Options.OnRegional
 	wake    chan struct{}
 	metrics *metrics
@@ -138,8 +139,9 @@ func New(o Options) (*Relay, error) {
 		return nil, fmt.Errorf("relay: blob cache: %w", err)
 	}
 	r.desired = openDesired(filepath.Join(o.Dir, "desired.sets"), r.log)
-	if r.denied, err = openDenied(filepath.Join(o.Dir, "revoked.json")); err != nil {
-		return nil, fmt.Errorf("relay: %w", err)
+	if r.denied, err = revoked.Open(filepath.Join(o.Dir, "revoked.json"), 0o640, o.Now()); err != nil {
+		// To start without it would let revoked sites in again.
+		return nil, fmt.Errorf("relay: revoked sites: %w; remove the file only if control is up, which repeats them", err)
 	}
 	if o.OnRegional != nil {
 		dir := filepath.Join(o.Dir, "regional")
@@ -168,6 +170,14 @@ func (r *Relay) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { r.desired.run(ctx) })
+	// Until the last stream has ended: what it told is in effect, and on disk when this returns.
+	keep, kept := context.WithCancel(context.WithoutCancel(ctx))
+	defer kept()
+	wg.Go(func() {
+		r.denied.Run(keep, func(err error) {
+			r.log.Error("revocations are in effect but could not be saved; a restart forgets them until control repeats them", "err", err)
+		})
+	})
 	if r.held != nil {
 		wg.Go(func() { r.held.run(ctx) })
 	}
@@ -259,6 +269,7 @@ func (r *Relay) stream(ctx context.Context) error {
 		case <-settled.C:
 			r.reached()
 		case <-alive.C:
+			r.denied.Prune(r.opts.Now())
 			r.sweepClusters()
 			if err := r.sendAlive(st); err != nil {
 				return cause(err)
@@ -582,13 +593,14 @@ func (r *Relay) onRevoked(m *wire.SiteRevoked) {
 		r.log.Warn("control revoked a site that makes no sense", "site", id, "err", err)
 		return
 	}
-	var before time.Time
+	e := revoked.Entry{Reason: m.Reason, Until: r.opts.Now().Add(revoked.UnknownLife)}
 	if m.IssuedBefore != nil {
-		before = m.IssuedBefore.AsTime()
+		e.IssuedBefore = m.IssuedBefore.AsTime()
 	}
-	if err := r.denied.add(id, m.Reason, before); err != nil {
-		r.log.Error("a revocation is in effect but could not be saved; a restart forgets it until control repeats it", "site", id, "err", err)
+	if m.Until != nil {
+		e.Until = m.Until.AsTime()
 	}
+	r.denied.Add(id, e)
 	r.mu.Lock()
 	var sess regional.Session
 	if s := r.sites[id]; s != nil {
@@ -601,7 +613,7 @@ func (r *Relay) onRevoked(m *wire.SiteRevoked) {
 	if sess != nil {
 		// Control repeats revocations on each stream. The machine that has since
 		// registered anew under the name is not meant.
-		if _, denied := r.denied.check(id, sess.Certificate()); !denied {
+		if _, denied := r.denied.Check(id, sess.Certificate()); !denied {
 			return
 		}
 		sess.Revoke(m.Reason)
@@ -615,7 +627,7 @@ func (r *Relay) onRevoked(m *wire.SiteRevoked) {
 
 // Denied implements regional.Upstream.
 func (r *Relay) Denied(id fleet.SiteID, cert *x509.Certificate) (string, bool) {
-	return r.denied.check(id, cert)
+	return r.denied.Check(id, cert)
 }
 
 func (r *Relay) poke() {
@@ -780,7 +792,7 @@ func (r *Relay) Status() Status {
 		}
 	}
 	r.mu.Unlock()
-	st.Revoked, st.DesiredState = r.denied.len(), r.desired.len()
+	st.Revoked, st.DesiredState = r.denied.Len(), r.desired.len()
 	st.Blobs, st.BlobBytes = r.blobs.size()
 	if r.held != nil {
 		st.Held = r.held.statusNow()

@@ -396,16 +396,17 @@ func TestControlDown(t *testing.T) {
 }
 
 func TestRevocation(t *testing.T) {
+	const over = time.Hour
 	dir := t.TempDir()
 	c := newControl()
 	addr, _ := c.serve(t, "")
 	r := newRelay(t, Options{Dir: dir, Control: client(t, addr)})
-	run(t, r)
+	stop := run(t, r)
 	s, again := newSession(), newSession()
 	again.cert = &x509.Certificate{NotBefore: time.Unix(3000, 0)}
 	r.SiteUp(paris, &wire.Hello{}, s)
 	r.SiteUp(tokyo, &wire.Hello{}, again)
-	c.down <- &wire.RelayDown{Msg: &wire.RelayDown_Revoked{Revoked: &wire.SiteRevoked{Tenant: "umbrella", Site: "tokyo", Reason: "deleted", IssuedBefore: timestamppb.New(time.Unix(2000, 0))}}}
+	c.down <- &wire.RelayDown{Msg: &wire.RelayDown_Revoked{Revoked: &wire.SiteRevoked{Tenant: "umbrella", Site: "tokyo", Reason: "deleted", IssuedBefore: timestamppb.New(time.Unix(2000, 0)), Until: timestamppb.New(time.Now().Add(over))}}}
 	c.down <- &wire.RelayDown{Msg: &wire.RelayDown_Revoked{Revoked: &wire.SiteRevoked{Tenant: "../x", Site: "y"}}}
 	c.down <- &wire.RelayDown{Msg: &wire.RelayDown_Revoked{Revoked: &wire.SiteRevoked{Tenant: "acme", Site: "paris", Reason: "stolen"}}}
 	if why := <-s.revoked; why != "stolen" {
@@ -427,7 +428,12 @@ func TestRevocation(t *testing.T) {
 	if len(again.revoked) != 0 {
 		t.Error("the stream of the machine that registered anew was closed")
 	}
+	stop()
 	check(newRelay(t, Options{Dir: dir, Control: client(t, addr)})) // after a restart
+	soon := newRelay(t, Options{Dir: dir, Control: client(t, addr), Now: func() time.Time { return time.Now().Add(over) }})
+	if _, denied := soon.Denied(tokyo, s.cert); denied {
+		t.Error("tokyo is refused for ever, whose certificates are over")
+	}
 
 	if err := os.WriteFile(filepath.Join(dir, "revoked.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)

@@ -2,10 +2,7 @@ package relay
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -216,69 +213,4 @@ func (d *desiredStore) remove(id fleet.SiteID) {
 		d.releaseLocked(old)
 		d.changedLocked()
 	}
-}
-
-// denyList is the revoked sites. It is on disk, so that a restart without control
-// lets nobody back in.
-type denyList struct {
-	file string
-
-	mu    sync.RWMutex
-	sites map[string]denial // by SiteID.String
-}
-
-type denial struct {
-	Reason string `json:"reason"`
-	// IssuedBefore: only certificates whose life began earlier are refused. Zero: all.
-	IssuedBefore time.Time `json:"issuedBefore,omitzero"`
-}
-
-func openDenied(file string) (*denyList, error) {
-	d := &denyList{file: file, sites: map[string]denial{}}
-	b, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return d, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(b, &d.sites)
-	}
-	if err != nil {
-		// To start without it would let revoked sites in again.
-		return nil, fmt.Errorf("revoked sites: %s: %w; remove the file only if control is up, which repeats them", file, err)
-	}
-	return d, nil
-}
-
-func (d *denyList) len() int {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	return len(d.sites)
-}
-
-func (d *denyList) add(id fleet.SiteID, reason string, before time.Time) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	entry := denial{Reason: reason, IssuedBefore: before}
-	if d.sites[id.String()] == entry {
-		return nil
-	}
-	d.sites[id.String()] = entry
-	b, err := json.Marshal(d.sites)
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(d.file, b, 0o640)
-}
-
-func (d *denyList) check(id fleet.SiteID, cert *x509.Certificate) (string, bool) {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	if len(d.sites) == 0 {
-		return "", false
-	}
-	e, ok := d.sites[id.String()]
-	if !ok || (!e.IssuedBefore.IsZero() && cert != nil && !cert.NotBefore.Before(e.IssuedBefore)) {
-		return "", false
-	}
-	return e.Reason, true
 }
