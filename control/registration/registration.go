@@ -11,6 +11,7 @@ package registration
 import (
 	"context"
 	"crypto"
+	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
 	"fmt"
@@ -31,6 +32,7 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/control/pki"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/turns"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -68,7 +70,7 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// SiteQuota of a tenant that sets none; 0: no limit.
 	SiteQuota int32
-	// Concurrency bounds the requests in work; others wait. Default 64.
+	// Concurrency bounds the requests in work; others wait, and tenants take turns. Default 64.
 	Concurrency int
 	Now         func() time.Time
 }
@@ -76,13 +78,20 @@ type Options struct {
 // Service registers sites. Safe for concurrent use.
 type Service struct {
 	opts   Options
-	slots  chan struct{}
+	line   *turns.Line
 	locks  keyedMutex
 	ledger ledger
 	sites  siteCounts
 	total  *prometheus.CounterVec
 	took   *prometheus.HistogramVec
 }
+
+// maxWaiting is how many requests wait for others, and patience for how long. A tenant has
+// half of the places at most, so thousands of machines that come at once do.
+const (
+	maxWaiting = 16 << 10
+	patience   = 20 * time.Second
+)
 
 // New returns a Service.
 func New(o Options) *Service {
@@ -93,8 +102,8 @@ func New(o Options) *Service {
 		o.Now = time.Now
 	}
 	s := &Service{
-		opts:  o,
-		slots: make(chan struct{}, o.Concurrency),
+		opts: o,
+		line: turns.NewLine(o.Concurrency, maxWaiting),
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "muster_registrations_total", Help: "Registrations and renewals by how they ended.",
 		}, []string{"result"}),
@@ -112,6 +121,7 @@ func New(o Options) *Service {
 
 // attempt is one request on its way through; the audit record fills up as it goes.
 type attempt struct {
+	who   turns.Member
 	rec   Record
 	token *v1alpha1.RegistrationToken // set once the secret was right, or the name exists
 	quiet bool                        // nothing new: count it, but write no record
@@ -121,7 +131,10 @@ type attempt struct {
 // same key: the same site comes back and no second use of the token is counted.
 // The error is a *Refusal.
 func (s *Service) Register(ctx context.Context, req *wire.RegisterRequest, remoteAddr string) (*wire.RegisterResponse, error) {
-	a := &attempt{rec: Record{RemoteAddr: clip(remoteAddr, 64), Agent: clip(req.GetAgentVersion(), 64)}}
+	// Whose token it is the machine says itself, so renewals have turns of their own.
+	tok, _ := ParseToken(req.GetToken())
+	csr := sha256.Sum256(req.GetCsr())
+	a := &attempt{who: turns.Member{Tenant: "register " + tok.Tenant, Name: string(csr[:])}, rec: Record{RemoteAddr: clip(remoteAddr, 64), Agent: clip(req.GetAgentVersion(), 64)}}
 	var resp *wire.RegisterResponse
 	err := s.run(ctx, "register", a, host(remoteAddr), func(ctx context.Context) (result Result, err error) {
 		resp, result, err = s.register(ctx, req, a)
@@ -137,7 +150,7 @@ func (s *Service) Register(ctx context.Context, req *wire.RegisterRequest, remot
 // vouches for tenant and site: they come from the certificate of the stream. The
 // error is a *Refusal.
 func (s *Service) Renew(ctx context.Context, site fleet.SiteID, csrDER []byte) (*wire.Issued, error) {
-	a := &attempt{rec: Record{Tenant: clip(site.Tenant, 64), Site: clip(site.Name, 64)}}
+	a := &attempt{who: turns.Member{Tenant: "renew " + site.Tenant, Name: site.Name}, rec: Record{Tenant: clip(site.Tenant, 64), Site: clip(site.Name, 64)}}
 	var issued *wire.Issued
 	err := s.run(ctx, "renew", a, site.String(), func(ctx context.Context) (result Result, err error) {
 		issued, err = s.renew(ctx, site, csrDER, a)
@@ -150,12 +163,11 @@ func (s *Service) Renew(ctx context.Context, site fleet.SiteID, csrDER []byte) (
 }
 
 func (s *Service) run(ctx context.Context, op string, a *attempt, source string, do func(context.Context) (Result, error)) error {
-	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
-	case <-ctx.Done():
+	release, err := s.line.Acquire(ctx, a.who, patience)
+	if err != nil {
 		return refuse(Failed, codes.Unavailable, "control is busy with other registrations; try again")
 	}
+	defer release()
 	began := s.opts.Now()
 	// A machine that hangs up half-way must not leave a use counted and no site.
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
