@@ -60,7 +60,7 @@ func New(b Bounds, closed func(reason, host string)) *Table {
 // be, the one that has stood longest goes, of the addresses that have most: a peer that is
 // somebody shows it soon, and is not kept out by those who never do.
 func (t *Table) Add(c net.Conn) bool {
-	e := &entry{host: hostOf(c.RemoteAddr())}
+	e := &entry{host: HostOf(c.RemoteAddr().String())}
 	t.mu.Lock()
 	reason := ""
 	var evicted net.Conn
@@ -158,11 +158,12 @@ func (t *Table) Len() int {
 	return len(t.open)
 }
 
-// hostOf is what an address counts for: an IPv6 network of 64 bits is one customer's.
-func hostOf(addr net.Addr) string {
-	ap, err := netip.ParseAddrPort(addr.String())
+// HostOf is what an address, HOST:PORT, counts for: an IPv6 network of 64 bits is one
+// customer's.
+func HostOf(addr string) string {
+	ap, err := netip.ParseAddrPort(addr)
 	if err != nil {
-		return addr.String()
+		return addr
 	}
 	ip := ap.Addr().Unmap().WithZone("")
 	if ip.Is6() {

@@ -137,7 +137,7 @@ func TestStrangersAreShort(t *testing.T) {
 
 func TestHostOf(t *testing.T) {
 	for in, want := range map[string]string{"10.0.0.1:99": "10.0.0.1", "[2001:db8::1:2]:9": "2001:db8::/64", "[::ffff:10.0.0.1]:9": "10.0.0.1", "[fe80::1%eth0]:1": "fe80::/64"} {
-		if got := hostOf((&conn{from: in}).RemoteAddr()); got != want {
+		if got := HostOf(in); got != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}
 	}

@@ -90,8 +90,8 @@ func TestHalfSentRequests(t *testing.T) {
 	t.Run("site", func(t *testing.T) {
 		h := newHarness(t, harnessOptions{})
 		cert := h.ca.site(t, paris, "")
-		c := h.halfSent(cert, wire.Uplink_Connect_FullMethodName, 20)
-		d := h.halfSent(cert, wire.Uplink_Connect_FullMethodName, 20)
+		c := h.halfSent(cert, wire.Uplink_Tunnel_FullMethodName, 20)
+		d := h.halfSent(cert, wire.Uplink_Tunnel_FullMethodName, 20)
 		testkit.EventuallyTrue(t, "the streams are bounded", func() bool {
 			s := h.g.acquire(paris)
 			defer s.release()

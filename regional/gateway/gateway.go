@@ -341,6 +341,11 @@ func (g *Gateway) serveUplink(w http.ResponseWriter, r *http.Request, who caller
 	pace, room := s.uplink, 0
 	switch r.URL.Path {
 	case wire.Uplink_Connect_FullMethodName:
+		if !s.connects.Allow() {
+			ref := &refusal{reason: reasonInFlight, text: fmt.Sprintf("site %s opens its stream more often than every %s", who.site, connectEvery)}
+			grpcRefuse(w, g.limited(s, ref).text)
+			return
+		}
 		room = aheadFloor
 	case wire.Uplink_Tunnel_FullMethodName:
 		pace, room = s.tunnels, tunnelAhead
@@ -378,7 +383,8 @@ func (g *Gateway) acquire(id fleet.SiteID) *site {
 			t = &tenant{bucket: newBucket(lim.TenantSamplesPerSecond)}
 			g.tenants[id.Tenant] = t
 		}
-		s = &site{id: id, tenant: t, bucket: newBucket(lim.SamplesPerSecond), uplink: rate.NewLimiter(streamBytes, streamBurst), tunnels: rate.NewLimiter(tunnelBytes, tunnelBurst), hosts: rate.NewLimiter(hostBytes, hostBurst), opens: rate.NewLimiter(hostsPerSecond, hostsBurst), examples: rate.NewLimiter(exemplarsPerSecond, exemplarBurst)}
+		s = &site{id: id, tenant: t, bucket: newBucket(lim.SamplesPerSecond), uplink: rate.NewLimiter(streamBytes, streamBurst), tunnels: rate.NewLimiter(tunnelBytes, tunnelBurst), hosts: rate.NewLimiter(hostBytes, hostBurst), opens: rate.NewLimiter(hostsPerSecond, hostsBurst),
+			connects: rate.NewLimiter(rate.Every(connectEvery), pacedBurst), renewals: rate.NewLimiter(rate.Every(renewEvery), pacedBurst), examples: rate.NewLimiter(exemplarsPerSecond, exemplarBurst)}
 		s.live.seen = g.now()
 		g.sites[id] = s
 	}

@@ -48,6 +48,7 @@ func (a *authority) regional(t testing.TB, name string) *tls.Certificate { retur
 type upstream struct {
 	mu       sync.Mutex
 	sessions map[fleet.SiteID]regional.Session
+	hellos   map[fleet.SiteID]*wire.Hello // the newest
 	reports  map[fleet.SiteID]*wire.Report
 	downs    map[fleet.SiteID]int
 	denied   map[fleet.SiteID]string
@@ -83,11 +84,12 @@ func (u *upstream) Renew(_ context.Context, r *wire.RelayedRenew) (*wire.Issued,
 	return &wire.Issued{}, nil
 }
 
-func (u *upstream) SiteUp(id fleet.SiteID, _ *wire.Hello, s regional.Session) {
+func (u *upstream) SiteUp(id fleet.SiteID, hello *wire.Hello, s regional.Session) {
 	u.mu.Lock()
 	if u.sessions == nil {
-		u.sessions = map[fleet.SiteID]regional.Session{}
+		u.sessions, u.hellos = map[fleet.SiteID]regional.Session{}, map[fleet.SiteID]*wire.Hello{}
 	}
+	u.hellos[id] = hello
 	u.sessions[id] = s
 	d := u.desired[id]
 	u.mu.Unlock()
@@ -121,6 +123,12 @@ func (u *upstream) report(id fleet.SiteID) *wire.Report {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.reports[id]
+}
+
+func (u *upstream) helloOf(id fleet.SiteID) *wire.Hello {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.hellos[id]
 }
 
 func (u *upstream) session(id fleet.SiteID) regional.Session {

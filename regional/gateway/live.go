@@ -28,6 +28,34 @@ type limitState struct {
 	at     time.Time
 }
 
+// siteLog bounds the lines that one site makes the regional log, by changing all the time
+// what is wrong with it or by connecting without end: maxLines in linesWithin. It is
+// guarded by site.mu.
+type siteLog struct {
+	since   time.Time
+	lines   int
+	leftOut int
+}
+
+const (
+	maxLines    = 10
+	linesWithin = time.Minute
+)
+
+// pass tells whether a line may be logged at now, and how many were not since the last.
+func (l *siteLog) pass(now time.Time) (leftOut int, ok bool) {
+	if now.Sub(l.since) >= linesWithin {
+		l.since, l.lines = now, 0
+	}
+	if l.lines >= maxLines {
+		l.leftOut++
+		return 0, false
+	}
+	l.lines++
+	leftOut, l.leftOut = l.leftOut, 0
+	return leftOut, true
+}
+
 // limitedFor is how long after its last refusal a site counts as limited.
 const limitedFor = 5 * time.Minute
 
@@ -46,9 +74,13 @@ func (g *Gateway) noteLimit(s *site, reason, text string) {
 	isNew := s.limit.reason != reason || now.Sub(s.limit.at) > limitedFor
 	s.limit = limitState{reason: reason, text: text, at: now}
 	report := isNew && s.live.session != nil && s.live.report != nil
-	s.mu.Unlock()
+	leftOut, log := 0, false
 	if isNew {
-		g.log.Warn("site is limited", "site", s.id, "reason", reason, "text", text)
+		leftOut, log = s.logged.pass(now)
+	}
+	s.mu.Unlock()
+	if log {
+		g.log.Warn("site is limited", "site", s.id, "reason", reason, "text", text, "left_out", leftOut)
 	}
 	if report {
 		g.report(s)

@@ -37,6 +37,8 @@ type site struct {
 	hosted   atomic.Int32  // such connections
 	opens    *rate.Limiter // such connections that it asks for, or answers
 	examples *rate.Limiter // exemplars
+	connects *rate.Limiter // its streams
+	renewals *rate.Limiter
 	refs     atomic.Int32  // see Gateway.acquire
 	bucket   bucket
 	use      siteUse
@@ -49,9 +51,10 @@ type site struct {
 	swept  uint64 // HeadSeries.dropped when the cache was last swept
 	extra  int    // the sum of the cache's
 
-	mu    sync.Mutex // is never held for long
-	live  liveState
-	limit limitState
+	mu     sync.Mutex // is never held for long
+	live   liveState
+	limit  limitState
+	logged siteLog
 }
 
 // liveState is guarded by site.mu.

@@ -7,12 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"muster.dev/muster/internal/strangers"
 	"muster.dev/muster/internal/tunnel"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional"
@@ -45,6 +46,16 @@ const (
 	maxVersions   = 64
 	maxSoftware   = 8
 	maxText       = 4096
+	maxVersion    = 64
+	maxRevision   = 128
+	maxLabels     = 320
+	maxLabel      = 256 // of a system label; control takes 63 of it
+
+	// How often a site may open its stream, which control and the log hear of, and ask for a
+	// certificate, on average; pacedBurst at once.
+	connectEvery = time.Second
+	renewEvery   = 10 * time.Second
+	pacedBurst   = 5
 )
 
 // session is one open stream of a site. It implements regional.Session.
@@ -197,6 +208,9 @@ func (u *uplink) Connect(stream grpc.BidiStreamingServer[wire.FromSite, wire.ToS
 	if hello == nil {
 		return status.Error(codes.InvalidArgument, "the first message of a stream must be a Hello")
 	}
+	if err := checkHello(hello); err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
 	s := g.acquire(who.site)
 	defer s.release()
 	sess := newSession(s, who.cert, hello.Capability)
@@ -325,6 +339,33 @@ func (g *Gateway) fromSite(s *site, sess *session, m *wire.FromSite) error {
 	return nil
 }
 
+// checkHello cuts what a site says of itself down to what anybody keeps of it: it stays in
+// memory, and goes to control with each stream.
+func checkHello(h *wire.Hello) error {
+	if len(h.Revision) > maxRevision {
+		return fmt.Errorf("hello: a revision of more than %d bytes", maxRevision)
+	}
+	h.AgentVersion = cut(h.AgentVersion, maxVersion)
+	if len(h.SystemLabels) > maxLabels {
+		h.SystemLabels = nil // as control does
+	}
+	for k, v := range h.SystemLabels {
+		if len(k) > maxLabel {
+			delete(h.SystemLabels, k)
+		} else if len(v) > maxLabel {
+			h.SystemLabels[k] = cut(v, maxLabel)
+		}
+	}
+	h.ProtoReflect().SetUnknown(nil)
+	return nil
+}
+
+// cut leaves at most n bytes of what somebody chose, and no half runes. It keeps none of the
+// message alive that the text came in.
+func cut(text string, n int) string {
+	return strings.Clone(strings.ToValidUTF8(text[:min(len(text), n)], ""))
+}
+
 func checkReport(r *wire.Report) error {
 	switch {
 	case r == nil:
@@ -333,7 +374,7 @@ func checkReport(r *wire.Report) error {
 		return fmt.Errorf("report: %d conditions, want at most %d", len(r.Conditions), maxConditions)
 	case len(r.Versions) > maxVersions:
 		return fmt.Errorf("report: %d versions, want at most %d", len(r.Versions), maxVersions)
-	case len(r.AppliedRevision) > 128 || len(r.PolicyHash) > 128:
+	case len(r.AppliedRevision) > maxRevision || len(r.PolicyHash) > 128:
 		return errors.New("report: a revision or policy hash of more than 128 bytes")
 	}
 	if len(r.Software) > maxSoftware {
@@ -377,28 +418,35 @@ func (g *Gateway) connect(s *site, sess *session, who caller, hello *wire.Hello)
 	old := s.live.session
 	s.live.region, s.live.cert = who.region, who.cert
 	s.live.session, s.live.since, s.live.heartbeat, s.live.seen = sess, now, now, now
-	s.live.version = strings.ToValidUTF8(hello.AgentVersion[:min(len(hello.AgentVersion), 64)], "")
+	s.live.version = hello.AgentVersion
 	s.live.report = nil
+	leftOut, log := s.logged.pass(now)
 	s.mu.Unlock()
 	if old != nil {
 		old.end(status.Error(codes.Aborted, "the site opened another stream"))
 	} else {
 		g.metrics.connected.Inc()
 	}
-	g.log.Info("site connected", "site", s.id, "region", who.region, "agent", hello.AgentVersion, "again", old != nil)
+	if log {
+		g.log.Info("site connected", "site", s.id, "region", who.region, "agent", hello.AgentVersion, "again", old != nil, "left_out", leftOut)
+	}
 }
 
 func (g *Gateway) disconnect(s *site, sess *session) {
 	s.mu.Lock()
 	last := s.live.heartbeat
 	mine := s.live.session == sess
+	leftOut, log := 0, false
 	if mine {
 		s.live.session = nil
+		leftOut, log = s.logged.pass(g.now())
 	}
 	s.mu.Unlock()
 	if mine {
 		g.metrics.connected.Dec()
-		g.log.Info("site disconnected", "site", s.id, "last_heartbeat", last)
+	}
+	if log {
+		g.log.Info("site disconnected", "site", s.id, "last_heartbeat", last, "left_out", leftOut)
 	}
 	g.opts.Upstream.SiteDown(s.id, sess, last)
 }
@@ -494,6 +542,12 @@ func (u *uplink) Renew(ctx context.Context, req *wire.RenewRequest) (*wire.Issue
 	if err != nil {
 		return nil, err
 	}
+	s := u.g.acquire(who.site)
+	defer s.release()
+	if !s.renewals.Allow() {
+		u.g.metrics.limited.WithLabelValues(reasonInFlight).Inc()
+		return nil, wire.Later(renewEvery, fmt.Sprintf("site %s asks for a certificate more often than every %s", who.site, renewEvery))
+	}
 	return u.g.opts.Upstream.Renew(ctx, &wire.RelayedRenew{Tenant: who.site.Tenant, Site: who.site.Name, Csr: req.Csr})
 }
 
@@ -504,11 +558,11 @@ type registration struct {
 	g *Gateway
 
 	mu     sync.Mutex
-	peers  map[string]*rate.Limiter            // by address
-	tokens map[[sha256.Size]byte]*rate.Limiter // by token; of those that control has taken
+	peers  *simplelru.LRU[string, *rate.Limiter]            // by strangers.HostOf
+	tokens *simplelru.LRU[[sha256.Size]byte, *rate.Limiter] // by token; of those that control has taken
 }
 
-// Attempts of one address, against floods and not against guessing: tokens are 32 random
+// Attempts of one address, or one IPv6 network of 64 bits, against floods and not against guessing: tokens are 32 random
 // bytes. A token that control has taken once pays for itself alone from then on, so that
 // a thousand machines behind one NAT join as fast as a thousand elsewhere.
 const (
@@ -516,11 +570,19 @@ const (
 	registerBurst     = 100
 	tokenPerSecond    = 200
 	tokenBurst        = 1000
-	maxRegisterPeers  = 10_000 // of both
+	maxRegisterPeers  = 10_000 // of both; whoever was not here for longest is forgotten
 )
 
 func newRegistration(g *Gateway) *registration {
-	return &registration{g: g, peers: map[string]*rate.Limiter{}, tokens: map[[sha256.Size]byte]*rate.Limiter{}}
+	return &registration{g: g, peers: newLRU[string](maxRegisterPeers), tokens: newLRU[[sha256.Size]byte](maxRegisterPeers)}
+}
+
+func newLRU[K comparable](size int) *simplelru.LRU[K, *rate.Limiter] {
+	l, err := simplelru.NewLRU[K, *rate.Limiter](size, nil)
+	if err != nil { // a size below 1
+		panic(err)
+	}
+	return l
 }
 
 // Register implements wire.RegistrationServer.
@@ -546,20 +608,14 @@ func (r *registration) Register(ctx context.Context, req *wire.RegisterRequest) 
 
 // wait takes an attempt, and returns 0; or says when there is another one.
 func (r *registration) wait(addr string, token [sha256.Size]byte) time.Duration {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		host = addr
-	}
+	host := strangers.HostOf(addr)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := r.tokens[token]
-	if l == nil {
-		if l = r.peers[host]; l == nil {
-			if len(r.peers) >= maxRegisterPeers {
-				clear(r.peers)
-			}
+	l, ok := r.tokens.Get(token)
+	if !ok {
+		if l, ok = r.peers.Get(host); !ok {
 			l = rate.NewLimiter(registerPerSecond, registerBurst)
-			r.peers[host] = l
+			r.peers.Add(host, l)
 		}
 	}
 	if l.Allow() {
@@ -571,17 +627,13 @@ func (r *registration) wait(addr string, token [sha256.Size]byte) time.Duration 
 func (r *registration) trust(token [sha256.Size]byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.tokens[token] != nil {
-		return
+	if !r.tokens.Contains(token) {
+		r.tokens.Add(token, rate.NewLimiter(tokenPerSecond, tokenBurst))
 	}
-	if len(r.tokens) >= maxRegisterPeers {
-		clear(r.tokens)
-	}
-	r.tokens[token] = rate.NewLimiter(tokenPerSecond, tokenBurst)
 }
 
 func (r *registration) distrust(token [sha256.Size]byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.tokens, token)
+	r.tokens.Remove(token)
 }

@@ -46,7 +46,7 @@ func desiredOf(blobs ...[]byte) *wire.DesiredState {
 	return d
 }
 
-func (h *harness) connect(t *testing.T, cert *tls.Certificate) grpc.BidiStreamingClient[wire.FromSite, wire.ToSite] {
+func (h *harness) connect(t *testing.T, cert *tls.Certificate, change ...func(*wire.Hello)) grpc.BidiStreamingClient[wire.FromSite, wire.ToSite] {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
@@ -54,7 +54,11 @@ func (h *harness) connect(t *testing.T, cert *tls.Certificate) grpc.BidiStreamin
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.Send(hello()); err != nil && err != io.EOF { // EOF: refused already, Recv says why
+	first := hello()
+	for _, c := range change {
+		c(first.GetHello())
+	}
+	if err := st.Send(first); err != nil && err != io.EOF { // EOF: refused already, Recv says why
 		t.Fatal(err)
 	}
 	return st
