@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunks"
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/remotewrite"
@@ -90,12 +91,45 @@ func (g *Gateway) forget(ctx context.Context, gone []*site) {
 			g.logEvery("self", "the sites' connection series can't be ended", "err", err)
 		}
 	}
+	var forgotten []*site
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	for _, s := range gone {
 		if s.refs.Load() == 0 {
 			delete(g.sites, s.id)
-			g.opts.Series.release(s.id, s.extra)
+			forgotten = append(forgotten, s)
+		}
+	}
+	g.mu.Unlock()
+	for _, s := range forgotten {
+		g.leaveExtra(ctx, s)
+	}
+}
+
+// leaveExtra lets what the histograms of a forgotten site take count until the head drops
+// them: a tenant that deletes its sites has its memory back when it is free.
+func (g *Gateway) leaveExtra(ctx context.Context, s *site) {
+	s.series.Lock()
+	defer s.series.Unlock()
+	if s.extra == 0 {
+		return
+	}
+	head := g.opts.Series
+	for i := range s.cache.slots {
+		if c := &s.cache.slots[i]; c.extra > 0 {
+			head.leave(c.ref, s.id, int(c.extra))
+		}
+	}
+	s.extra = 0
+	app := g.opts.Edge.Appender(ctx)
+	defer func() { _ = app.Rollback() }()
+	known, ok := app.(storage.GetRef)
+	for i := range s.cache.slots {
+		c := &s.cache.slots[i]
+		if c.extra == 0 || !ok {
+			continue
+		}
+		if ref, _ := known.GetRef(c.labels, c.labels.Hash()); ref != c.ref { // dropped since the last push
+			head.release(head.adopt(chunks.HeadSeriesRef(c.ref)))
 		}
 	}
 }

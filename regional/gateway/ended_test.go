@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/remotewrite"
 	"muster.dev/muster/internal/testkit"
 )
 
@@ -71,5 +72,54 @@ func TestADeletedSiteEnds(t *testing.T) {
 	h.g.writeSelf(t.Context())
 	if n := len(h.g.Live()); n != 2 || series("paris") != 3 {
 		t.Errorf("%d sites, %v", n, h.query(`{site="paris"}`))
+	}
+}
+
+// TestBucketsOfADeletedSiteCount: a tenant that has a site registered, send large histograms
+// and be deleted, over and over, holds no more memory than its limit. The buckets count until
+// the head drops them, for the machine under the same name too, and not twice.
+func TestBucketsOfADeletedSiteCount(t *testing.T) {
+	h := newHarness(t, harnessOptions{})
+	const each = 3 * (1 + 64/bucketsPerSeries)
+	began := time.Now().Add(-10 * time.Hour)
+	push := func(id fleet.SiteID) {
+		t.Helper()
+		if code, text, _ := h.push(h.client(h.ca.site(t, id, "")), remotewrite.ContentTypeV2, bomb(3, 32, "h", began)); code != 204 {
+			t.Fatalf("%d %s", code, text)
+		}
+	}
+	end := func(ids ...fleet.SiteID) {
+		t.Helper()
+		h.up.mu.Lock()
+		h.up.denied = map[fleet.SiteID]string{}
+		for _, id := range ids {
+			h.up.denied[id] = "deleted"
+		}
+		h.up.mu.Unlock()
+		testkit.EventuallyTrue(t, "the sites are forgotten", func() bool {
+			h.g.endRefused(t.Context())
+			return len(h.g.Live()) == 0
+		})
+		h.up.mu.Lock()
+		h.up.denied = nil
+		h.up.mu.Unlock()
+	}
+	for i := range 3 {
+		id := fleet.SiteID{Tenant: "acme", Name: fmt.Sprint("again-", i)}
+		push(id)
+		end(id)
+		if n := h.series.Tenant("acme"); n != (i+1)*each {
+			t.Fatalf("%d series count after %d sites, want %d", n, i+1, (i+1)*each)
+		}
+	}
+	again := fleet.SiteID{Tenant: "acme", Name: "again-0"}
+	push(again)
+	if n := h.series.Tenant("acme"); n != 3*each {
+		t.Errorf("%d series count when a machine comes under a name that was there, want %d", n, 3*each)
+	}
+	end(again)
+	h.dropAll()
+	if n := h.series.Tenant("acme"); n != 0 || len(h.series.left) != 0 {
+		t.Errorf("%d series count when the head has dropped them, and %v", n, h.series.left)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunks"
 
@@ -30,6 +31,14 @@ type HeadSeries struct {
 
 	mu      sync.RWMutex
 	tenants map[string]*headTenant
+	left    map[chunks.HeadSeriesRef]leftExtra
+}
+
+// leftExtra is what the buckets of a series count for whose site is forgotten: they take their
+// memory until the head drops the series.
+type leftExtra struct {
+	site fleet.SiteID
+	n    int
 }
 
 // headTenant is guarded by HeadSeries.mu.
@@ -47,7 +56,7 @@ func NewHeadSeries(limit func(tenant string) int) *HeadSeries {
 	if limit == nil {
 		limit = func(string) int { return 0 }
 	}
-	return &HeadSeries{limit: limit, tenants: map[string]*headTenant{}}
+	return &HeadSeries{limit: limit, tenants: map[string]*headTenant{}, left: map[chunks.HeadSeriesRef]leftExtra{}}
 }
 
 // Enforce begins to hold tenants to their limits. It is called when the engine is open:
@@ -102,8 +111,9 @@ func (h *HeadSeries) PostDeletion(gone map[chunks.HeadSeriesRef]labels.Labels) {
 	if len(gone) == 0 {
 		return
 	}
-	for _, ls := range gone {
+	for ref, ls := range gone {
 		h.add(ls, -1)
+		h.release(h.adopt(ref))
 	}
 	h.dropped.Add(1)
 	h.strings.age()
@@ -172,6 +182,24 @@ func (h *HeadSeries) release(id fleet.SiteID, n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.addLocked(id, -n)
+}
+
+// leave keeps n series' worth of buckets, which a site that is forgotten reserved for a
+// series, until the head drops that series or adopt is called for it.
+func (h *HeadSeries) leave(ref storage.SeriesRef, id fleet.SiteID, n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := chunks.HeadSeriesRef(ref)
+	h.left[at] = leftExtra{id, h.left[at].n + n}
+}
+
+// adopt takes over what was left of a series, 0 for most: it is the caller's to release.
+func (h *HeadSeries) adopt(ref chunks.HeadSeriesRef) (fleet.SiteID, int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := h.left[ref]
+	delete(h.left, ref)
+	return l.site, l.n
 }
 
 // Site returns how many series the head holds of a site.

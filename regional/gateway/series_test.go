@@ -102,21 +102,26 @@ func TestOneSeriesInManyForms(t *testing.T) {
 }
 
 // compactHead does what time does: the head drops what is older than its newest hours.
-func (h *harness) compactHead() {
+func (h *harness) compactHead() { h.compactHeadAt(time.Now()) }
+
+// dropAll is compactHead half a day later.
+func (h *harness) dropAll() { h.compactHeadAt(time.Now().Add(12 * time.Hour)) }
+
+func (h *harness) compactHeadAt(now time.Time) {
 	h.t.Helper()
 	db := h.edge.Storage().(interface {
 		Head() *tsdb.Head
 		CompactHead(*tsdb.RangeHead) error
 		CompactOOOHead(context.Context) error
 	})
-	if err := db.CompactHead(tsdb.NewRangeHead(db.Head(), db.Head().MinTime(), time.Now().Add(-2*time.Hour).UnixMilli())); err != nil {
+	if err := db.CompactHead(tsdb.NewRangeHead(db.Head(), db.Head().MinTime(), now.Add(-2*time.Hour).UnixMilli())); err != nil {
 		h.t.Fatal(err)
 	}
 	if err := db.CompactOOOHead(h.t.Context()); err != nil {
 		h.t.Fatal(err)
 	}
 	// Series without samples go one collection after their last chunk.
-	if err := db.Head().Truncate(time.Now().Add(-time.Hour).UnixMilli()); err != nil {
+	if err := db.Head().Truncate(now.Add(-time.Hour).UnixMilli()); err != nil {
 		h.t.Fatal(err)
 	}
 }

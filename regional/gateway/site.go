@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunks"
 	"golang.org/x/time/rate"
 
 	"muster.dev/muster/internal/fleet"
@@ -36,9 +37,9 @@ type site struct {
 	hosts    *rate.Limiter // bytes of connections to virtual hosts, and from them
 	hosted   atomic.Int32  // such connections
 	opens    *rate.Limiter // such connections that it asks for, or answers
-	examples *rate.Limiter // exemplars
 	connects *rate.Limiter // its streams
 	renewals *rate.Limiter
+	examples *rate.Limiter // exemplars
 	refs     atomic.Int32  // see Gateway.acquire
 	bucket   bucket
 	use      siteUse
@@ -181,6 +182,12 @@ func (s *site) resolveLocked(p *pusher, d *remotewrite.Decoder, who caller, lim 
 	if known, ok := p.app.(storage.GetRef); ok {
 		if ref, have := known.GetRef(ls, ls.Hash()); ref != 0 {
 			c.ref, c.labels = ref, have
+			if s.cache.len() < lim.Series { // it is kept, so that its buckets are released one day
+				_, n := head.adopt(chunks.HeadSeriesRef(ref))
+				c.extra = int16(min(n, math.MaxInt16))
+				s.extra += int(c.extra)
+				head.release(s.id, n-int(c.extra))
+			}
 			s.spare = c
 			return &s.spare, nil
 		}
