@@ -32,9 +32,11 @@ import (
 
 // Options of a Store. Dir is required; the zero value of the rest is the default.
 type Options struct {
-	Dir          string
-	Retention    time.Duration // default 7 days; whole days are deleted
-	MaxBytes     int64         // on disk, over all tenants; the oldest days go first; 0: no cap
+	Dir       string
+	Retention time.Duration // default 7 days; whole days are deleted
+	// MaxBytes on disk, over all tenants; the oldest days of those that hold most go first.
+	// Default three quarters of what the store has and what is free beside it at the start.
+	MaxBytes     int64
 	Future       time.Duration // how far ahead a record's clock may be; default 24 h
 	MaxQueryTime time.Duration // default 10 s
 	MaxOpen      int           // shards kept open at once; default 64
@@ -89,7 +91,8 @@ type Store struct {
 	state    *bbolt.DB
 	analysis *index.AnalysisQueue
 	metrics  *metrics
-	full     atomic.Bool // over MaxBytes with nothing left to delete
+	over     atomic.Pointer[map[string]bool] // tenants over their share of MaxBytes with nothing left to delete
+	nobody   atomic.Bool                     // that is all there are
 
 	closing  chan struct{}
 	loops    sync.WaitGroup
@@ -129,6 +132,12 @@ func Open(opts Options) (*Store, error) {
 		lock.Close()
 		return nil, fmt.Errorf("log store: %w", err)
 	}
+	s.over.Store(&map[string]bool{})
+	if s.opts.MaxBytes == 0 {
+		if free, _, err := (disk.OS{}).Space(opts.Dir); err == nil { // nobody knows: no cap
+			s.opts.MaxBytes = (dirSize(s.root()) + free) / 4 * 3
+		}
+	}
 	if s.state, err = openState(opts.Dir); err != nil {
 		lock.Close()
 		return nil, err
@@ -152,14 +161,14 @@ func (s *Store) Ready(context.Context) error {
 	switch {
 	case closed:
 		return errClosed
-	case s.full.Load():
+	case s.nobody.Load():
 		return s.fullError()
 	}
 	return nil
 }
 
 func (s *Store) fullError() error {
-	return fmt.Errorf("the log store is at its cap of %d bytes with a single day in it: raise the cap or collect less", s.opts.MaxBytes)
+	return fmt.Errorf("the log store is at its cap of %d bytes, and the tenant holds more than its share with a single day: raise the cap or collect less", s.opts.MaxBytes)
 }
 
 // enter registers a call, so that Close can wait for it.

@@ -3,6 +3,7 @@ package embedded
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -207,6 +208,76 @@ func TestSizeCap(t *testing.T) {
 	res, err := s.Write(t.Context(), []store.Record{record("y")})
 	if err != nil || len(res.Retry) != 1 || !strings.Contains(res.Retry[0].Reason, "cap") {
 		t.Errorf("over the cap: %+v, %v; want a retry that says why", res, err)
+	}
+}
+
+// A tenant that fills the store loses its own days, and then may not write; a neighbour that
+// holds little keeps its oldest day and writes on.
+func TestSizeCapIsSharedByTenant(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.opts.MaxBytes <= 0 {
+		t.Error("a store has no cap unless somebody thinks of it")
+	}
+	day := store.Day(time.Now())
+	write := func(tenant, text string, daysAgo, n int) {
+		t.Helper()
+		var records []store.Record
+		for i := range n {
+			r := record(fmt.Sprint(text, " ", i, " ", strings.Repeat(fmt.Sprint(i, "-", daysAgo, " "), 100)))
+			r.ID, r.Tenant, r.Timestamp = fmt.Sprint(text, daysAgo, "-", i), tenant, day.AddDate(0, 0, -daysAgo)
+			records = append(records, r)
+		}
+		mustWrite(t, s, records...)
+	}
+	write("small", "quiet", 6, 1)
+	write("small", "quiet", 0, 1)
+	for ago := range 4 {
+		write("greedy", "flood", ago, 500)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	days := func(s *Store, tenant string) (n int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for k := range s.shards {
+			if k.tenant == tenant {
+				n++
+			}
+		}
+		return n
+	}
+	size := func(tenant string) int64 { return dirSize(filepath.Join(dir, "v1", tenant)) }
+	s = open(t, Options{Dir: dir, MaxBytes: size("small") + size("greedy")*3/5})
+	if err := s.Retain(); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := days(s, "small"), days(s, "greedy"); a != 2 || b == 4 || b < 1 {
+		t.Errorf("%d days are left of the small tenant, %d of the greedy one", a, b)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, Options{Dir: dir, MaxBytes: 2 * size("small")})
+	if err := s.Retain(); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := days(s, "small"), days(s, "greedy"); a != 2 || b != 1 {
+		t.Errorf("%d days are left of the small tenant, %d of the greedy one", a, b)
+	}
+	if err := s.Ready(t.Context()); err != nil {
+		t.Errorf("one tenant makes the store not ready: %v", err)
+	}
+	for tenant, retries := range map[string]int{"small": 0, "greedy": 1} {
+		r := record("one more")
+		r.Tenant, r.ID = tenant, "more"
+		if res, err := s.Write(t.Context(), []store.Record{r}); err != nil || len(res.Retry) != retries {
+			t.Errorf("%s: %+v, %v", tenant, res, err)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package embedded
 import (
 	"errors"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -28,12 +29,15 @@ func (s *Store) retentionLoop() {
 	}
 }
 
-// Retain deletes the days that are past the retention, then the oldest days for as
-// long as the store is over its size cap. The newest day is never deleted for size: with that
-// alone over the cap, Write asks for retries instead. It runs by itself once a minute.
+// Retain deletes the days that are past the retention. For as long as the store is over its
+// size cap it then deletes the oldest day of the tenant that holds most, down to what would
+// be each one's equal share. The newest day is not deleted for size before it is over: a tenant
+// that is over its share with that alone may not write, and the others notice nothing. It
+// runs by itself once a minute.
 func (s *Store) Retain() error {
 	s.writeStamp(s.clock.Horizon())
-	oldest := store.Day(s.opts.Now().Add(-s.opts.Retention))
+	now := s.opts.Now()
+	oldest := store.Day(now.Add(-s.opts.Retention))
 	s.mu.Lock()
 	keys := make([]key, 0, len(s.shards))
 	dirs := map[key]string{}
@@ -44,27 +48,87 @@ func (s *Store) Retain() error {
 	s.mu.Unlock()
 	slices.SortFunc(keys, func(a, b key) int { return a.day.Compare(b.day) })
 	var errs []error
-	sizes := map[key]int64{}
-	var total int64
-	kept := keys[:0]
+	held := map[string]*holding{}
+	total := int64(0)
 	for _, k := range keys {
 		if k.day.Before(oldest) {
 			errs = append(errs, s.delete(k, "age"))
 			continue
 		}
-		sizes[k] = dirSize(dirs[k])
-		total += sizes[k]
-		kept = append(kept, k)
+		h := held[k.tenant]
+		if h == nil {
+			h = &holding{}
+			held[k.tenant] = h
+		}
+		n := dirSize(dirs[k])
+		h.days, h.sizes, h.size = append(h.days, k), append(h.sizes, n), h.size+n
+		total += n
 	}
-	for s.opts.MaxBytes > 0 && total > s.opts.MaxBytes && len(kept) > 0 && kept[0].day.Before(kept[len(kept)-1].day) {
-		s.opts.Logger.Warn("the log store is over its size cap: its oldest day is deleted", "cap_bytes", s.opts.MaxBytes, "bytes", total, "tenant", kept[0].tenant, "day", kept[0].day.Format(time.DateOnly))
-		errs = append(errs, s.delete(kept[0], "size"))
-		total -= sizes[kept[0]]
-		kept = kept[1:]
+	today := store.Day(now)
+	for s.opts.MaxBytes > 0 && total > s.opts.MaxBytes {
+		h := most(held, shareOf(held, s.opts.MaxBytes), today)
+		if h == nil {
+			break
+		}
+		k := h.days[0]
+		s.opts.Logger.Warn("the log store is over its size cap: the oldest day of a tenant that holds most is deleted", "cap_bytes", s.opts.MaxBytes, "bytes", total, "tenant", k.tenant, "day", k.day.Format(time.DateOnly))
+		errs = append(errs, s.delete(k, "size"))
+		total -= h.sizes[0]
+		h.size -= h.sizes[0]
+		h.days, h.sizes = h.days[1:], h.sizes[1:]
 	}
-	s.full.Store(s.opts.MaxBytes > 0 && total > s.opts.MaxBytes)
+	over := map[string]bool{}
+	if s.opts.MaxBytes > 0 && total > s.opts.MaxBytes {
+		share := shareOf(held, s.opts.MaxBytes)
+		for tenant, h := range held {
+			if h.size > share {
+				over[tenant] = true
+			}
+		}
+	}
+	s.over.Store(&over)
+	s.nobody.Store(len(over) > 0 && len(over) == len(held))
 	s.metrics.bytes.Set(float64(total))
 	return errors.Join(errs...)
+}
+
+// holding is what a tenant has in the store.
+type holding struct {
+	days  []key // oldest first
+	sizes []int64
+	size  int64
+}
+
+// shareOf is how much each tenant may have of the cap: those that have less leave the rest to
+// the others in equal parts.
+func shareOf(held map[string]*holding, limit int64) int64 {
+	sizes := make([]int64, 0, len(held))
+	for _, h := range held {
+		sizes = append(sizes, h.size)
+	}
+	slices.Sort(sizes)
+	for i, n := range sizes {
+		share := limit / int64(len(sizes)-i)
+		if n > share {
+			return share
+		}
+		limit -= n
+	}
+	return math.MaxInt64
+}
+
+// most returns the tenant that holds most, is over the share and has a day to delete; nil:
+// there is none.
+func most(held map[string]*holding, share int64, today time.Time) (found *holding) {
+	for _, h := range held {
+		if h.size <= share || len(h.days) == 0 || len(h.days) == 1 && !h.days[0].day.Before(today) {
+			continue
+		}
+		if found == nil || h.size > found.size || h.size == found.size && h.days[0].tenant < found.days[0].tenant {
+			found = h
+		}
+	}
+	return found
 }
 
 func dirSize(dir string) (total int64) {

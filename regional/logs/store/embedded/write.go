@@ -158,7 +158,7 @@ type part struct {
 // counted is the head of the records, and the rest is not stored.
 func (s *Store) writePart(ctx context.Context, k key, p *part, stamp int64) (store.Result, error) {
 	var res store.Result
-	if s.full.Load() {
+	if (*s.over.Load())[k.tenant] {
 		return res, s.fullError()
 	}
 	sh, err := s.acquire(k, true)
