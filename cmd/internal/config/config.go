@@ -146,6 +146,7 @@ type Logs struct {
 	QueueAge             conf.Duration `yaml:"queueAge"`
 	Retention            conf.Duration `yaml:"retention"`
 	MaxBytes             int64         `yaml:"maxBytes"`
+	SiteBytesPerSecond   int64         `yaml:"siteBytesPerSecond"`
 	Elasticsearch        Elasticsearch `yaml:"elasticsearch"`
 }
 
@@ -286,7 +287,7 @@ func DefaultRegional(name string, index int) Regional {
 		PushMemory:   256 << 20,
 		ForwardBytes: 2 << 30,
 		Limits:       Limits{Series: 10_000, SamplesPerSecond: 5_000, BodyBytes: 4 << 20, HistogramBuckets: 512, TenantSeries: 10_000_000, TenantAlertBytes: 64 << 20, TenantHostConnections: 2000, TenantHostBytesPerSecond: 32 << 20},
-		Logs:         Logs{ForwardListen: fmt.Sprintf("127.0.0.1:%d", 24224+index), LineBytes: 256 << 10, QueueBytes: 4 << 30, Retention: conf.Duration(7 * 24 * time.Hour), Elasticsearch: Elasticsearch{Prefix: "muster-logs", Shards: 1}},
+		Logs:         Logs{ForwardListen: fmt.Sprintf("127.0.0.1:%d", 24224+index), LineBytes: 256 << 10, QueueBytes: 4 << 30, Retention: conf.Duration(7 * 24 * time.Hour), SiteBytesPerSecond: 16 << 20, Elasticsearch: Elasticsearch{Prefix: "muster-logs", Shards: 1}},
 		Software:     Downloads{CacheBytes: 20 << 30, BytesPerSecond: 64 << 20, AtOnce: 1000},
 	}
 }
@@ -486,7 +487,9 @@ func (l Logs) validate() error {
 	case l.Retention.D() < 24*time.Hour:
 		return fmt.Errorf("retention: %s: want at least 24h; logs are deleted by days", l.Retention.D())
 	case l.MaxBytes < 0:
-		return fmt.Errorf("maxBytes: %d: want 0, for no cap, or more", l.MaxBytes)
+		return fmt.Errorf("maxBytes: %d: want 0, for three quarters of what the disk has for it, or more", l.MaxBytes)
+	case l.SiteBytesPerSecond < 1<<10 || l.SiteBytesPerSecond > 1<<30:
+		return fmt.Errorf("siteBytesPerSecond: %d: want 1024 (1 KiB) to 1073741824 (1 GiB)", l.SiteBytesPerSecond)
 	case len(es.URLs) == 0 && es.Username+es.PasswordFile+es.APIKeyFile+es.CAFile != "":
 		return errors.New("elasticsearch.urls: must name the cluster when its credentials are set")
 	case es.APIKeyFile != "" && es.Username != "":

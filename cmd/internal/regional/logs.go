@@ -86,7 +86,7 @@ func startLogs(env *role.Env, c config.Config, dir string, r config.Regional, fi
 	in, err := intake.New(intake.Options{
 		SharedKey: key, MaxLineBytes: r.Logs.LineBytes,
 		Name: r.Name, Dir: filepath.Join(dir, "logs"), Listen: r.Logs.ForwardListen, TLS: files.ServerConfig(tls.RequireAndVerifyClientCert),
-		Denied: up.Denied, Limits: held.inv.logLimits, TenantLogBytesPerDay: held.inv.tenantLogBytes, QueueBytes: r.Logs.QueueBytes, QueueAge: r.Logs.QueueAge.D(), SyncInterval: r.Logs.QueueSync.D(), Sink: st, Processors: processors, OnCondition: newLogConditions(up).changed, Logger: env.Log.With("part", "log intake"), Registerer: env.Reg,
+		Denied: up.Denied, Limits: held.inv.logLimits, SiteBytesPerSecond: r.Logs.SiteBytesPerSecond, Retention: r.Logs.Retention.D(), TenantLogBytesPerDay: held.inv.tenantLogBytes, QueueBytes: r.Logs.QueueBytes, QueueAge: r.Logs.QueueAge.D(), SyncInterval: r.Logs.QueueSync.D(), Sink: st, Processors: processors, OnCondition: newLogConditions(up).changed, Logger: env.Log.With("part", "log intake"), Registerer: env.Reg,
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("regionals[%s].logs: %w", r.Name, err)

@@ -34,6 +34,7 @@ func BenchmarkForward(b *testing.B) {
 	const lines = 2000
 	r := start(b, func(o *Options) {
 		o.Sink = nowhere{}
+		o.SiteBytesPerSecond = 1 << 30
 		o.Limits = func(fleet.SiteID) SiteLimits { return SiteLimits{BytesPerSecond: 1 << 30} }
 	})
 	c := r.dial(b, paris)

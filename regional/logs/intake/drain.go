@@ -2,18 +2,13 @@ package intake
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"muster.dev/muster/internal/backoff"
-	"muster.dev/muster/internal/disk"
 	"muster.dev/muster/internal/spool"
 	"muster.dev/muster/regional/logs/store"
 )
@@ -137,7 +132,7 @@ func (in *Intake) open(l *load, ln *lane, rec spool.Record) {
 	}
 	if err != nil {
 		in.log.Error("a batch of the log queue can't be read; it is kept with the dead letters", "tenant", l.tenant, "seq", rec.Seq, "err", err)
-		if err := in.dead.add([]deadLetter{{At: in.opts.Now(), Reason: err.Error(), Batch: rec.Data}}); err != nil {
+		if err := in.dead.add(l.tenant, []deadLetter{{At: in.opts.Now(), Reason: err.Error(), Batch: rec.Data}}); err != nil {
 			in.log.Error("writing a dead letter failed", "err", err)
 		}
 	}
@@ -277,108 +272,10 @@ func (in *Intake) bury(tenant string, records []Record, dead []store.Failure) er
 	for _, f := range dead {
 		letters = append(letters, deadLetter{At: now, Reason: f.Reason, Record: &records[f.Index]})
 	}
-	if err := in.dead.add(letters); err != nil {
+	if err := in.dead.add(tenant, letters); err != nil {
 		return err
 	}
 	in.metrics.deadLettered.Add(float64(len(letters)))
-	in.log.Warn("the store refused log lines; they are kept with the dead letters", "file", in.dead.path, "tenant", tenant, "lines", len(letters), "reason", letters[0].Reason)
+	in.log.Warn("the store refused log lines; they are kept with the dead letters", "directory", in.dead.dir, "tenant", tenant, "lines", len(letters), "reason", letters[0].Reason)
 	return nil
-}
-
-// deadLetter is a line of the dead-letter file, in JSON.
-type deadLetter struct {
-	At     time.Time `json:"at"`
-	Reason string    `json:"reason"`
-	Record *Record   `json:"record,omitempty"`
-	Batch  []byte    `json:"batch,omitempty"` // in base64, when it could not be read
-}
-
-// deadLetters is a file that is moved to NAME.1 when it is half of the cap, over
-// the one before it.
-type deadLetters struct {
-	fs      disk.FS
-	path    string
-	half    int64
-	written atomic.Uint64
-
-	mu   sync.Mutex
-	file disk.File
-	size int64
-}
-
-func openDeadLetters(fsys disk.FS, dir string, limit int64) (*deadLetters, error) {
-	if err := disk.MkdirAll(fsys, dir, 0o700); err != nil {
-		return nil, err
-	}
-	d := &deadLetters{fs: fsys, path: filepath.Join(dir, "dead-letters.jsonl"), half: limit / 2}
-	return d, d.open()
-}
-
-func (d *deadLetters) open() error {
-	f, err := d.fs.OpenFile(d.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	size, err := f.Size()
-	if err == nil {
-		err = d.fs.SyncDir(filepath.Dir(d.path)) // its name, and that of the one before it
-	}
-	if err != nil {
-		_ = f.Close()
-		return err
-	}
-	d.file, d.size = f, size
-	return nil
-}
-
-// add is durable when it returns.
-func (d *deadLetters) add(letters []deadLetter) error {
-	if len(letters) == 0 {
-		return nil
-	}
-	var b []byte
-	for _, l := range letters {
-		line, err := json.Marshal(l)
-		if err != nil {
-			return err
-		}
-		b = append(append(b, line...), '\n')
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.file == nil {
-		if err := d.open(); err != nil {
-			return err
-		}
-	}
-	if d.size > 0 && d.size+int64(len(b)) > d.half {
-		_ = d.file.Close()
-		d.file = nil
-		if err := d.fs.Rename(d.path, d.path+".1"); err != nil {
-			return err
-		}
-		if err := d.open(); err != nil {
-			return err
-		}
-	}
-	n, err := d.file.Write(b)
-	d.size += int64(n)
-	if err == nil {
-		err = d.file.Sync()
-	}
-	if err == nil {
-		d.written.Add(uint64(len(letters)))
-	}
-	return err
-}
-
-func (d *deadLetters) close() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.file == nil {
-		return nil
-	}
-	err := d.file.Close()
-	d.file = nil
-	return err
 }

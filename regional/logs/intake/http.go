@@ -109,7 +109,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Dropped   int    `json:"dropped"`
 		Malformed int    `json:"malformed"`
 		Reason    string `json:"reason,omitempty"`
-	}{o.lines, o.dropped, o.malformed, o.first})
+	}{o.lines, o.dropped + o.tooOld, o.malformed, o.first})
 }
 
 func (h *handler) reply(w http.ResponseWriter, a *answer) {

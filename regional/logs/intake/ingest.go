@@ -15,6 +15,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"muster.dev/muster/internal/turns"
+	"muster.dev/muster/regional/logs/store"
 )
 
 // zstdWindow is the largest window that a sender's zstd frame may ask for, in bytes.
@@ -43,6 +44,7 @@ type delivery struct {
 // outcome counts what became of the records.
 type outcome struct {
 	lines, dropped, malformed, marks int
+	tooOld                           int    // older than the store keeps lines
 	total                            int    // entries, of all kinds
 	first                            string // what is wrong with the first malformed one
 }
@@ -90,6 +92,10 @@ func (w *worker) deliver(d delivery) (outcome, error) {
 	var group value
 	now := w.in.opts.Now()
 	oldest, newest := now.Add(-w.in.opts.MaxPast).UnixNano(), now.Add(w.in.opts.MaxAhead).UnixNano()
+	kept := oldest
+	if r := w.in.opts.Retention; r > 0 {
+		kept = store.Day(now.Add(-r)).UnixNano()
+	}
 	streams := d.site.streams()
 	w.batch.reset(d.site.id, d.region, d.hash.prefix())
 	var failed error
@@ -127,6 +133,10 @@ func (w *worker) deliver(d delivery) (outcome, error) {
 				retimed++
 			}
 			l.time = now.UnixNano()
+		}
+		if l.time < kept {
+			o.tooOld++
+			continue
 		}
 		if !streams.wants(&l) {
 			o.dropped++
@@ -221,11 +231,15 @@ func (w *worker) account(s *site, o outcome, retimed int) {
 	}
 	count("stream", o.dropped)
 	count("malformed", o.malformed)
+	count("too_old", o.tooOld)
 	m.changed.WithLabelValues("utf8").Add(float64(w.reader.repaired))
 	m.changed.WithLabelValues("truncated").Add(float64(w.reader.truncated))
 	m.changed.WithLabelValues("time").Add(float64(retimed))
 	if w.reader.repaired > 0 {
 		w.in.warn(s, "utf8", "log lines with bytes that are no UTF-8; they were replaced by U+FFFD", "fields", w.reader.repaired)
+	}
+	if o.tooOld > 0 {
+		w.in.warn(s, "too old", "log lines that are older than the store keeps any were left out", "lines", o.tooOld, "retention", w.in.opts.Retention)
 	}
 	if o.malformed > 0 {
 		w.in.warn(s, "malformed", "log entries that are no records were left out", "entries", o.malformed, "first", o.first)
@@ -234,7 +248,7 @@ func (w *worker) account(s *site, o outcome, retimed int) {
 	w.reader.repaired, w.reader.truncated, w.reader.unlabelled = 0, 0, 0
 	s.mu.Lock()
 	s.lines += uint64(o.lines)
-	s.dropped += uint64(o.dropped)
+	s.dropped += uint64(o.dropped + o.tooOld)
 	s.malformed += uint64(o.malformed)
 	s.mu.Unlock()
 }
@@ -293,11 +307,14 @@ func (in *Intake) overBudget(s *site, over bool) {
 	s.mu.Lock()
 	changed := s.overBudget != over
 	s.overBudget = over
-	bytes, lines := s.byteRate.Limit(), s.lineRate.Limit()
+	bytes, lines, asked := s.byteRate.Limit(), s.lineRate.Limit(), s.asked
 	s.mu.Unlock()
 	if changed {
-		in.status.set(Condition{Site: s.id, Type: ConditionOverBudget,
-			Message: fmt.Sprintf("sends more logs than its budget of %.0f bytes and %.0f lines a second; lines are delayed, not lost", float64(bytes), float64(lines))}, over)
+		budget := fmt.Sprintf("%.0f bytes and %.0f lines a second", float64(bytes), float64(lines))
+		if asked > 0 {
+			budget += fmt.Sprintf(" (limited by the regional: its policy asks for %d bytes)", asked)
+		}
+		in.status.set(Condition{Site: s.id, Type: ConditionOverBudget, Message: "sends more logs than its budget of " + budget + "; lines are delayed, not lost"}, over)
 	}
 }
 

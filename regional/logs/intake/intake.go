@@ -58,6 +58,9 @@ type Options struct {
 	SharedKey string
 	// Limits, if not nil, is asked at every message: policies change.
 	Limits func(fleet.SiteID) SiteLimits
+	// SiteBytesPerSecond is the most that Limits may let a site send, which a tenant says;
+	// default 16 MiB/s.
+	SiteBytesPerSecond int64
 	// TenantLogBytesPerDay, if not nil, is how much a tenant's sites together may have
 	// queued here in a day of UTC; 0: no limit. It is asked at every message. What comes
 	// beyond is refused until the next day, and waits at its senders.
@@ -78,7 +81,7 @@ type Options struct {
 	WriteLines int           // that one call of Sink.Write gets; default 2,000. A batch of the queue is never split
 	MinBackoff time.Duration // between attempts of a failed write; default 100 ms
 	MaxBackoff time.Duration // default 30 s
-	// DeadLetterBytes is the cap of the dead letters, two files together; default 64 MiB.
+	// DeadLetterBytes is the cap of the dead letters of all tenants; default 64 MiB.
 	DeadLetterBytes int64
 
 	MaxMessageBytes int           // one message, or the body of one request, as sent; default 8 MiB
@@ -96,8 +99,11 @@ type Options struct {
 	// budget before its connection is closed; default 20 s. (A sender that is never
 	// acknowledged waits for ever.)
 	MaxDelay time.Duration
-	MaxPast  time.Duration // older lines get the time of receipt; default 14 days
-	MaxAhead time.Duration // lines of the future likewise; default 1 hour
+	// Retention is how long the Sink keeps lines, by whole days: older ones are left out and
+	// counted. 0: the Sink decides alone.
+	Retention time.Duration
+	MaxPast   time.Duration // older lines get the time of receipt, whatever Retention says; default 14 days
+	MaxAhead  time.Duration // lines of the future likewise; default 1 hour
 
 	// Processors are what reading records shares with other work of the process; default:
 	// the intake's own.
@@ -160,6 +166,7 @@ func (o *Options) withDefaults() error {
 	o.IdleTime = cmp.Or(max(o.IdleTime, 0), 5*time.Minute)
 	o.MessageTime = cmp.Or(max(o.MessageTime, 0), 30*time.Second)
 	o.MaxDelay = cmp.Or(max(o.MaxDelay, 0), 20*time.Second)
+	o.SiteBytesPerSecond = cmp.Or(max(o.SiteBytesPerSecond, 0), DefaultMaxBytesPerSecond)
 	o.MaxPast = cmp.Or(max(o.MaxPast, 0), 14*24*time.Hour)
 	o.MaxAhead = cmp.Or(max(o.MaxAhead, 0), time.Hour)
 	if o.Logger == nil {
@@ -301,9 +308,6 @@ func (in *Intake) Close() error {
 	if in.quota != nil {
 		errs = append(errs, in.quota.save())
 	}
-	if in.dead != nil {
-		errs = append(errs, in.dead.close())
-	}
 	return errors.Join(errs...)
 }
 
@@ -411,7 +415,11 @@ func (in *Intake) limits(id fleet.SiteID) SiteLimits {
 	if in.opts.Limits != nil {
 		l = in.opts.Limits(id)
 	}
-	return l.withDefaults()
+	l = l.withDefaults()
+	if most := in.opts.SiteBytesPerSecond; l.BytesPerSecond > most {
+		l.asked, l.BytesPerSecond = l.BytesPerSecond, most
+	}
+	return l
 }
 
 // peer is who a verified certificate says that the sender is.

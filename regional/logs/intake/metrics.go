@@ -33,7 +33,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		lines:    vec("lines_total", "Log lines queued.", "tenant", "site"),
 		bytes:    vec("bytes_total", "Bytes of log messages taken, uncompressed.", "tenant", "site"),
-		dropped:  vec("dropped_lines_total", "Log lines left out: stream is what the policy does not want, malformed what is no record.", "reason"),
+		dropped:  vec("dropped_lines_total", "Log lines left out: stream is what the policy does not want, malformed what is no record, too_old what is older than the store keeps lines.", "reason"),
 		changed:  vec("changed_lines_total", "Log lines that were changed: utf8 had bytes that are none, truncated were too long, time had an impossible time, labels more fields than a record may have.", "reason"),
 		messages: vec("messages_total", "Messages and requests by result: stored, duplicate (acknowledged before), delayed (to be sent again), refused, broken, size differs.", "result"),
 		refused:  vec("refused_total", "Senders and messages refused: identity, connections, handshakes, quota (of the tenant's day), silent (a sender that waits for a handshake), signal (metrics and traces).", "reason"),

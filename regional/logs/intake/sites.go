@@ -28,13 +28,16 @@ type SiteLimits struct {
 	// Nothing in Allow allows all; Deny wins. Lines of other streams are dropped,
 	// counted and acknowledged.
 	Allow, Deny []string
+
+	asked int64 // what BytesPerSecond was before the regional limited it; 0: it did not
 }
 
 // Defaults of SiteLimits.
 const (
-	DefaultBytesPerSecond = 1 << 20
-	DefaultConnections    = 32
-	burstSeconds          = 30
+	DefaultBytesPerSecond    = 1 << 20
+	DefaultMaxBytesPerSecond = 16 << 20 // of Options.SiteBytesPerSecond
+	DefaultConnections       = 32
+	burstSeconds             = 30
 	// chunksRemembered of each site: a chunk is sent again within seconds or minutes
 	// of its first time. Older ones are told by the ids of their records.
 	chunksRemembered = 256
@@ -44,7 +47,6 @@ func (l SiteLimits) withDefaults() SiteLimits {
 	if l.BytesPerSecond <= 0 {
 		l.BytesPerSecond = DefaultBytesPerSecond
 	}
-	l.BytesPerSecond = min(l.BytesPerSecond, 1<<30)
 	if l.LinesPerSecond <= 0 {
 		l.LinesPerSecond = max(l.BytesPerSecond/512, 100)
 	}
@@ -69,6 +71,7 @@ type site struct {
 	memory             int64 // held by the site's messages; guarded by memory.mu
 	allow              []string
 	deny               []string
+	asked              int64             // see SiteLimits
 	chunks             map[hash]struct{} // acknowledged lately
 	ring               []hash            // the same, oldest at next
 	next               int
@@ -100,7 +103,7 @@ func (s *site) configure(now time.Time, l SiteLimits) {
 			b.bucket.SetBurstAt(now, int(b.limit)*burstSeconds)
 		}
 	}
-	s.allow, s.deny = l.Allow, l.Deny
+	s.allow, s.deny, s.asked = l.Allow, l.Deny, l.asked
 }
 
 // debt is how long until the site may send again; 0: now.

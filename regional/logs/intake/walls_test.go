@@ -20,6 +20,7 @@ import (
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/turns"
+	"muster.dev/muster/regional/logs/store"
 )
 
 // postAs sends one body as a site and returns the status and the text.
@@ -316,5 +317,57 @@ func TestReadingTakesTurns(t *testing.T) {
 	}
 	if platform, tenants, waiting := p.Use(); platform+tenants+waiting > 0 {
 		t.Errorf("kept: %d, %d, %d", platform, tenants, waiting)
+	}
+}
+
+// TestLinesOlderThanTheRetention: a site that sends lines that the store would refuse for their
+// age makes no dead letters of them. A clock that is years off is mended as before.
+func TestLinesOlderThanTheRetention(t *testing.T) {
+	var now time.Time
+	sink := &memSink{dead: func(r Record) string {
+		if r.Timestamp.Before(store.Day(now.Add(-7 * 24 * time.Hour))) {
+			return "older than the retention"
+		}
+		return ""
+	}}
+	r := start(t, func(o *Options) { now = time.Now(); o.Retention, o.Sink = 7*24*time.Hour, sink })
+	body := ""
+	for days, text := range []string{"today", "", "", "", "", "", "", "kept", "late", "late", "late"} {
+		if text != "" {
+			body += fmt.Sprintf(`{"date":%d,"log":"%s %d"}`+"\n", now.AddDate(0, 0, -days).Unix(), text, days)
+		}
+	}
+	body += `{"date":1000000,"log":"a clock without a battery"}` + "\n"
+	if code, text, _ := r.postAs(t, paris, body); code != 200 || !strings.Contains(text, `"accepted":3,"dropped":3`) {
+		t.Errorf("%d %s", code, text)
+	}
+	testkit.EventuallyTrue(t, "what is kept is stored", func() bool { return sink.count() == 3 && r.queue.Stats().Pending == 0 })
+	if n := r.Status().DeadLetters; n != 0 {
+		t.Errorf("%d dead letters", n)
+	}
+	if n := testutil.ToFloat64(r.metrics.dropped.WithLabelValues("too_old")); n != 3 {
+		t.Errorf("%v lines are counted as too old", n)
+	}
+}
+
+// TestTheRegionalBoundsBudgets: a tenant's policy lets its sites send no more than the regional
+// says, and whoever runs into that is told so.
+func TestTheRegionalBoundsBudgets(t *testing.T) {
+	r := start(t, func(o *Options) {
+		o.SiteBytesPerSecond, o.MaxDelay = 1<<10, 100*time.Millisecond
+		o.Limits = func(fleet.SiteID) SiteLimits { return SiteLimits{BytesPerSecond: 1 << 40} }
+	})
+	body := `{"log":"` + strings.Repeat("x", 60_000) + `"}` + "\n"
+	code := 200
+	for range 10 {
+		if code, _, _ = r.postAs(t, paris, body); code == 429 {
+			break
+		}
+	}
+	if code != 429 {
+		t.Fatalf("%d after 600 kB at 1 KiB a second", code)
+	}
+	if conds := r.Status().Conditions; len(conds) != 1 || !strings.Contains(conds[0].Message, "budget of 1024 bytes and") || !strings.Contains(conds[0].Message, "limited by the regional: its policy asks for 1099511627776 bytes") {
+		t.Errorf("%+v", conds)
 	}
 }
