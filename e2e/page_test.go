@@ -18,7 +18,7 @@ import (
 func testPage(t *testing.T, f *fleet) {
 	cmd := exec.Command("npm", "run", "--silent", "e2e")
 	cmd.Dir = "../dashboards/console/ui"
-	cmd.Env = append(os.Environ(), "BASE_URL="+console, "TOKEN="+f.token,
+	cmd.Env = append(os.Environ(), "BASE_URL="+console, "TOKEN="+f.token, "E2E_ROLLOUTS=1", // which the part before has made
 		"E2E_BREAK="+bin("muster")+" demo break {site} uplink-down", "E2E_HEAL="+bin("muster")+" demo heal {site}")
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", tail(out, 6000))

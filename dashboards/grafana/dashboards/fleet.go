@@ -25,7 +25,7 @@ func fleet() *board {
 		figure(look{title: "Offline", span: 3, limits: &limits{orange: 1, red: 5}}, q("count(max by (site) (muster_site_connected) == 0) or vector(0)", "")).
 		figure(look{title: "Nodes not ready", span: 3, limits: &limits{orange: 1, red: 5}},
 			q(`count(kube_node_status_condition{condition="Ready",status="true"} == 0) or vector(0)`, "")).
-		figure(look{title: "Alerts that fire", span: 3, limits: &limits{orange: 1, red: 20}}, q(`count(ALERTS{alertstate="firing"}) or vector(0)`, ""))
+		figure(look{title: "Alerts on metrics", help: "Alerts that fire of rules over metrics. Those of log rules are Alertmanager's alone: see the table of alerts, or the console's page.", span: 3, limits: &limits{orange: 1, red: 20}}, q(`count(ALERTS{alertstate="firing"}) or vector(0)`, ""))
 	b.row("Where").fleetMap(look{title: "Map", help: "Every site by its score. The coast lines come with Grafana; no tile server is asked.", span: 14, height: 14}).
 		rows(look{title: "Worst sites, and why", span: 10, height: 14}, fleetQuery{"queryType": "health", "health": "sites", "sort": "score", "limit": 50})
 	b.row("Over time").

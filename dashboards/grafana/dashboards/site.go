@@ -59,7 +59,7 @@ func site() *board {
 		list(look{title: "Nodes", span: 24, height: 6}, "ready", q(`kube_node_status_condition{site="$site",condition="Ready",status="true"} * on (site, node) group_left (kubelet_version, os_image, kernel_version) kube_node_info{site="$site"}`, ""))
 	b.row("Pods").
 		chart(look{title: "Pods by phase", span: 8}, q(`sum by (phase) (kube_pod_status_phase{site="$site"})`, "{{phase}}")).
-		chart(look{title: "Restarts in 10 minutes", span: 8}, q(`sum by (namespace, pod) (increase(kube_pod_container_status_restarts_total{site="$site"}[10m])) > 0 or vector(0)`, "{{namespace}}/{{pod}}")).
+		chart(look{title: "Restarts in 10 minutes", span: 8}, q(`topk(10, sum by (namespace, pod) (increase(kube_pod_container_status_restarts_total{site="$site"}[10m])))`, "{{namespace}}/{{pod}}")).
 		list(look{title: "Short of replicas", span: 8, height: 8}, "missing", q(`kube_deployment_spec_replicas{site="$site"} - kube_deployment_status_replicas_available{site="$site"}`, ""))
 	b.row("Link").
 		chart(look{title: "Age of what the regional acknowledged", unit: "s", span: 8}, q(`max(muster_collector_push_delay_seconds{site="$site"})`, "delay")).

@@ -149,7 +149,7 @@ function LinkChartCard({ chart: c, tenant, of, range }: { chart: LinkChart; tena
         {data && lines.length > 0 && (
           <>
             <Chart axis lines={lines} start={data.start} end={data.end} height={150} format={c.format} label={of} />
-            {lines.length > 1 && (
+            {lines.some((x) => x.name !== c.title) && (
               <ul className="link-legend small">
                 {lines.map((x, i) => (
                   <li key={x.name}>
