@@ -136,3 +136,32 @@ func testHelm(t *testing.T, f *clusters) {
 		return nil
 	})
 }
+
+// testWaitForJobs: Helm 3's --wait-for-jobs, which compares what has succeeded of a Job with how
+// many completions its spec wants, waits for all sites.
+func testWaitForJobs(t *testing.T, f *clusters) {
+	helm, chart := f.program(t, kubectl.Helm3(t)), f.path("work")
+	if err := os.MkdirAll(filepath.Join(chart, "templates"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{
+		"Chart.yaml":         "apiVersion: v2\nname: work\nversion: 0.1.0\n",
+		"templates/job.yaml": "apiVersion: batch/v1\nkind: Job\nmetadata: {name: work}\nspec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: 'work:1'}]}}}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(chart, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.sites["lyon"].FailPull("work:1")
+	if out, err := helm.try(t, "install", "work", chart, "--wait", "--wait-for-jobs", "--timeout", "10s"); err == nil {
+		t.Errorf("it is done while a site has not begun:\n%s", out)
+	}
+	f.sites["lyon"].HealPull("work:1")
+	helm.run(t, "upgrade", "work", chart, "--wait", "--wait-for-jobs", "--timeout", "2m")
+	for name, site := range f.sites {
+		if job, err := site.Client.BatchV1().Jobs(shopNamespace).Get(t.Context(), "work", metav1.GetOptions{}); err != nil || job.Status.Succeeded != 1 {
+			t.Errorf("the Job on %s: %+v, %v", name, job.Status, err)
+		}
+	}
+	helm.run(t, "uninstall", "work", "--wait", "--timeout", "2m")
+}

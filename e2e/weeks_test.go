@@ -46,16 +46,17 @@ func testWeeks(t *testing.T, f *clusters) {
 	has := func(site string, values map[string]string) {
 		t.Helper()
 		testkit.EventuallyWithin(t, fmt.Sprintf("%s has %v", site, values), 2*time.Minute, func() error {
+			var errs []error
 			for name, want := range values {
 				got, err := f.sites[site].Client.CoreV1().ConfigMaps(shopNamespace).Get(ctx, name, metav1.GetOptions{})
 				if err != nil && !apierrors.IsNotFound(err) {
 					return err
 				}
 				if got.Data["v"] != want {
-					return fmt.Errorf("%s: %q, %w", name, got.Data["v"], err)
+					errs = append(errs, fmt.Errorf("%s: %q", name, got.Data["v"]))
 				}
 			}
-			return nil
+			return errors.Join(errs...)
 		})
 	}
 	// digest of what a site has.
@@ -67,6 +68,25 @@ func testWeeks(t *testing.T, f *clusters) {
 		}
 		return m.Annotations[workload.Digest]
 	}
+	service := func(ip string) {
+		t.Helper()
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "weeks"}, Spec: corev1.ServiceSpec{ClusterIP: ip, Ports: []corev1.ServicePort{{Port: 80}}}}
+		if _, err := f.kube.CoreV1().Services(shopNamespace).Create(ctx, s, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	serves := func(site string, headless bool) {
+		t.Helper()
+		testkit.Eventually(t, site+" has the Service", func() error {
+			s, err := f.sites[site].Client.CoreV1().Services(shopNamespace).Get(ctx, "weeks", metav1.GetOptions{})
+			if err == nil && (s.Spec.ClusterIP == corev1.ClusterIPNone) != headless {
+				err = fmt.Errorf("at %s", s.Spec.ClusterIP)
+			}
+			return err
+		})
+	}
+	service("")
+	serves("lyon", false)
 	put("weeks-goes", "1")
 	put("weeks-changes", "1")
 	put("weeks-stays", "1")
@@ -84,6 +104,12 @@ func testWeeks(t *testing.T, f *clusters) {
 	}
 	put("weeks-changes", "2")
 	put("weeks-new", "1")
+	// A new one that the old one can't become.
+	if err := f.kube.CoreV1().Services(shopNamespace).Delete(ctx, "weeks", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	service(corev1.ClusterIPNone)
+	serves("paris", true)
 	has("paris", map[string]string{"weeks-goes": "", "weeks-changes": "2", "weeks-new": "1"})
 	for _, d := range swept {
 		f.blob(t, d, os.Remove)
@@ -105,6 +131,7 @@ func testWeeks(t *testing.T, f *clusters) {
 
 	f.startEdge("lyon")
 	has("lyon", map[string]string{"weeks-goes": "", "weeks-changes": "2", "weeks-new": "1", "weeks-stays": "1"})
+	serves("lyon", true)
 	if now, err := f.sites["lyon"].Client.CoreV1().Pods(shopNamespace).Get(ctx, pod, metav1.GetOptions{}); err != nil || now.UID != ran.UID {
 		t.Errorf("what ran there ran not on: %v", err)
 	}
@@ -124,6 +151,9 @@ func testWeeks(t *testing.T, f *clusters) {
 		}
 		return err
 	})
+	if err := f.kube.CoreV1().Services(shopNamespace).Delete(ctx, "weeks", metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
 	for _, m := range []string{"weeks-changes", "weeks-new", "weeks-stays"} {
 		if err := maps.Delete(ctx, m, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)

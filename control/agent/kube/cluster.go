@@ -220,6 +220,12 @@ func wait(reason, format string, args ...any) *refusal {
 // tried.
 var errDown = errors.New("the site's API server does not answer")
 
+// brokeOff is errDown where nothing came back: it may be the one request.
+type brokeOff struct{ cause error }
+
+func (e *brokeOff) Error() string   { return errDown.Error() + ": " + e.cause.Error() }
+func (e *brokeOff) Unwrap() []error { return []error{errDown, e.cause} }
+
 const reasonDown, reasonUnknownKind = "ApiServerUnreachable", "UnknownKind"
 
 // explain makes a refusal of what a call returned, or errDown.
@@ -234,7 +240,7 @@ func explain(err error, gvk schema.GroupVersionKind, version string) error {
 	case meta.IsNoMatchError(err):
 		return unknownKind(gvk, version)
 	case !errors.As(err, &status):
-		return fmt.Errorf("%w: %w", errDown, err)
+		return &brokeOff{err}
 	}
 	s := status.Status()
 	switch {

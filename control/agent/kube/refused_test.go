@@ -113,6 +113,16 @@ func (s *site) otherVersions() {
 	s.is(beside, workload.Ready, "")
 	put(100)
 	s.is(large, workload.Ready, "")
-	s.set(map[string]string{skew: "", large: "", beside: ""})
+	// One at which the API server panics, as that of 1.35 does at this, holds up no other.
+	const service = "Service/" + ns + "/panics"
+	s.put(s.object("v1", "Service", "panics", `,"spec":{"ports":[{"port":80}]}`))
+	s.is(service, workload.Ready, "")
+	s.put(s.object("v1", "Service", "panics", `,"spec":{"clusterIP":"None","ipFamilyPolicy":"RequireDualStack","ports":[{"port":80}]}`))
+	s.is(service, workload.Waiting, "ApiServerError")
+	s.put(configMap("beside", "3"))
+	s.is(beside, workload.Ready, "")
+	s.put(s.object("v1", "Service", "panics", `,"spec":{"ports":[{"port":80}]}`))
+	s.is(service, workload.Ready, "")
+	s.set(map[string]string{skew: "", large: "", beside: "", service: ""})
 	s.gone(skew)
 }

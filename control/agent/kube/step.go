@@ -242,6 +242,13 @@ func (it *item) nextMend() time.Time {
 // the API server would take all of it.
 func (w *worker) act(ctx context.Context, u *unit, su *savedUnit, todos []todo) error {
 	refused := func(it *item, err error) error {
+		if broke := (*brokeOff)(nil); errors.As(err, &broke) && ctx.Err() == nil {
+			// An API server that panics at an object holds up no other.
+			if _, down := w.cluster.version(ctx); down == nil {
+				it.err = wait("ApiServerError", "the site's API server answers, but not to this: %w", broke.cause)
+				return nil
+			}
+		}
 		if errors.Is(err, errDown) {
 			return err
 		}

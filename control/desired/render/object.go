@@ -134,7 +134,7 @@ func stripService(spec map[string]any, owned managed) {
 	}
 	delete(spec, "clusterIPs")
 	delete(spec, "ipFamilies")
-	if spec["ipFamilyPolicy"] == "SingleStack" {
+	if spec["ipFamilyPolicy"] == "SingleStack" || !owned.has("f:spec", "f:ipFamilyPolicy") { // of a headless one without a selector it is RequireDualStack
 		delete(spec, "ipFamilyPolicy")
 	}
 	if !owned.has("f:spec", "f:healthCheckNodePort") {

