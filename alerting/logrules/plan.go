@@ -37,7 +37,7 @@ type plan struct {
 	object   objectID
 	rule     v1alpha1.LogRule
 	selector labels.Selector
-	hash     string // of all that the rule says
+	hash     string // of what decides what the rule counts and finds
 	// labelHash is of what an alert's labels come from.
 	labelHash string
 
@@ -146,7 +146,7 @@ func compile(tenant string, set region.LogRuleSet) ([]*plan, error) {
 func (p *plan) prepare() error {
 	r := p.rule
 	var err error
-	if p.hash, err = hashOf(r); err != nil {
+	if p.hash, err = hashOf(decisive(r)); err != nil {
 		return err
 	}
 	labels := []any{r.Name, r.Labels, logrule.Severity(r), r.QueryKey}
@@ -289,6 +289,15 @@ func steps(timeframe int64) (step, rounded int64) {
 	}
 	step = (seconds + 19) / 20 * second
 	return step, 20 * step
+}
+
+// decisive is the rule without what only says whom to tell what and for how long: another word
+// there must not make it forget what it has counted and seen.
+func decisive(r v1alpha1.LogRule) v1alpha1.LogRule {
+	r.Name, r.Severity, r.Labels, r.Annotations = "", "", nil, nil
+	r.Realert, r.ExponentialRealert, r.KeepFiringFor = nil, nil, nil
+	r.TopCountKeys, r.TopCountNumber = nil, 0
+	return r
 }
 
 func hashOf(v any) (string, error) {

@@ -307,6 +307,9 @@ func (o *outbox) toSend() (alerts []wire.Alert, taken func()) {
 	}
 }
 
+// linkMargin is what a link to the lines shows before and after.
+const linkMargin = 5 * minute
+
 func (o *outbox) link(a *active) string {
 	if o.external == "" {
 		return ""
@@ -314,6 +317,11 @@ func (o *outbox) link(a *active) string {
 	q := url.Values{"tenant": {a.Labels[fleet.SeriesTenant]}, "site": {a.Labels[fleet.SeriesSite]}}
 	if o.p != nil && o.p.rule.Filter != "" {
 		q.Set("query", o.p.rule.Filter)
+	}
+	if o.p != nil && a.StartsAt > 0 { // the lines that it began with, and how it went on
+		at := func(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
+		q.Set("from", at(a.StartsAt-o.p.timeframe-linkMargin))
+		q.Set("to", at(a.StartsAt+linkMargin))
 	}
 	return strings.TrimSuffix(o.external, "/") + "/logs?" + q.Encode()
 }

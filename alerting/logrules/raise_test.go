@@ -69,12 +69,16 @@ func TestThresholdLasts(t *testing.T) {
 
 // What comes and goes is one alert, and pages once: of every type whose matches are moments.
 func TestWhatComesAndGoesIsOneAlert(t *testing.T) {
-	for rule, line := range map[string][]string{
-		"type: frequency, num_events: 5, timeframe: 2m": nil,
-		"type: any": nil,
-		"type: blacklist, compare_key: labels.user, blacklist: [root]":                         {"labels.user=root"},
-		"type: whitelist, compare_key: labels.user, whitelist: [joe]":                          {"labels.user=root"},
-		"type: cardinality, cardinality_field: labels.user, max_cardinality: 0, timeframe: 1m": {"labels.user=root"},
+	type burst struct{ every, line []string } // the line that comes every minute, if any, and that of the burst
+	for rule, of := range map[string]burst{
+		"type: frequency, num_events: 5, timeframe: 2m": {},
+		"type: any": {},
+		"type: blacklist, compare_key: labels.user, blacklist: [root]":                                                               {line: []string{"labels.user=root"}},
+		"type: whitelist, compare_key: labels.user, whitelist: [joe]":                                                                {line: []string{"labels.user=root"}},
+		"type: cardinality, cardinality_field: labels.user, max_cardinality: 0, timeframe: 1m":                                       {line: []string{"labels.user=root"}},
+		"type: spike, spike_height: '3', spike_type: up, timeframe: 1m":                                                              {},
+		"type: spike_aggregation, metric_agg_key: labels.ms, metric_agg_type: avg, spike_height: '3', spike_type: up, timeframe: 1m": {every: []string{"labels.ms=1"}, line: []string{"labels.ms=100"}},
+		"type: change, compare_key: labels.user, query_key: [pod]":                                                                   {every: []string{"pod=p", "labels.user=joe"}, line: []string{"pod=p", "labels.user=root"}},
 	} {
 		for keep, many := range map[string]bool{"": false, ", keep_firing_for: 0s": true} {
 			w := newWorld(t, "paris")
@@ -82,11 +86,17 @@ func TestWhatComesAndGoesIsOneAlert(t *testing.T) {
 			r := w.runner()
 			round1(r)
 			for range 15 { // five lines every four minutes, for an hour
-				for range 5 {
-					w.log("paris", "x", w.now.Sub(t0).Seconds(), line...)
+				for range 4 {
+					w.run(time.Minute, r)
+					if of.every != nil {
+						w.log("paris", "x", w.now.Sub(t0).Seconds(), of.every...)
+					}
 				}
-				w.run(4*time.Minute, r)
+				for range 5 {
+					w.log("paris", "x", w.now.Sub(t0).Seconds(), of.line...)
+				}
 			}
+			w.run(2*time.Minute, r)
 			raised, firing := w.sink.raised(), w.sink.firing()
 			if (len(raised) > 1) != many || !many && len(firing) != 1 {
 				t.Errorf("%s%s: raised %v, firing %v", rule, keep, raised, firing)

@@ -3,6 +3,7 @@ package logrules
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -389,7 +390,8 @@ func TestSelectorAndLabels(t *testing.T) {
 	if got, want := fmt.Sprint(a.Annotations), "map[runbook:r summary:a 1 boom]"; got != want {
 		t.Errorf("annotations %s, want %s", got, want)
 	}
-	if !a.StartsAt.Equal(t0.Add(time.Second)) || !a.EndsAt.Equal(w.now.Add(time.Minute)) || a.GeneratorURL != "https://muster.example/logs?site=paris&tenant=acme" {
+	lines := url.Values{"site": {"paris"}, "tenant": {"acme"}, "from": {t0.Add(time.Second - 5*time.Minute).Format(time.RFC3339)}, "to": {t0.Add(time.Second + 5*time.Minute).Format(time.RFC3339)}}
+	if !a.StartsAt.Equal(t0.Add(time.Second)) || !a.EndsAt.Equal(w.now.Add(time.Minute)) || a.GeneratorURL != "https://muster.example/logs?"+lines.Encode() {
 		t.Errorf("%+v", a)
 	}
 }
@@ -643,6 +645,53 @@ func TestRuleChangesAndGoes(t *testing.T) {
 			t.Errorf("%s is left", key)
 		}
 	}
+}
+
+// TestWordsForgetNothing: what a rule has counted outlives an edit of what it says to people; with other
+// labels what fires is another alert.
+func TestWordsForgetNothing(t *testing.T) {
+	for words, want := range map[string][]string{
+		"annotations: {summary: better words}, realert: 2m, keep_firing_for: 3m, exponential_realert: 1h": {"Flat{site=paris}@60", "Freq{site=paris}@185"},
+		"top_count_keys: [pod], top_count_number: 3":                                                      {"Flat{site=paris}@60", "Freq{site=paris}@185"},
+		"severity: critical":   {"Flat{site=paris}@60", "Flat{site=paris}@192", "Freq{site=paris}@185"},
+		"labels: {team: shop}": {"Flat{site=paris}@60", "Flat{site=paris,team=shop}@192", "Freq{site=paris,team=shop}@185"},
+	} {
+		use := func(w *world, words string) {
+			w.use("acme", "{name: Flat, type: flatline, threshold: 1, filter: never, timeframe: 1m"+words+"}",
+				"{name: Freq, type: frequency, num_events: 5, timeframe: 10m"+words+"}")
+		}
+		w := newWorld(t, "paris")
+		use(w, "")
+		r := w.runner()
+		round1(r)
+		w.log("paris", "x", 10)
+		w.run(3*time.Minute, r)
+		for range 3 {
+			w.log("paris", "x", 180)
+		}
+		w.expect(words+": before", w.sink.raised(), "Flat{site=paris}@60")
+		w.run(10*time.Second, r)
+		use(w, ", "+words)
+		if errs := r.SetRules(w.rules); len(errs) > 0 {
+			t.Fatal(errs)
+		}
+		w.log("paris", "x", 185) // the fifth
+		w.run(time.Minute, r)
+		w.expect(words, w.sink.raised(), want...)
+	}
+}
+
+// TestFlatlineForgetsWhatIsGone: a value of query_key ends by itself after a day, a site lasts.
+func TestFlatlineForgetsWhatIsGone(t *testing.T) {
+	w := newWorld(t, "paris")
+	w.use("acme", "{name: Pod, type: flatline, threshold: 1, timeframe: 10m, query_key: [pod]}", "{name: Site, type: flatline, threshold: 1, timeframe: 10m}")
+	r := w.runner()
+	round1(r)
+	w.log("paris", "x", 1, "pod=p")
+	w.run(23*time.Hour, r)
+	w.expect("before a day", w.sink.firing(), "Pod{pod=p,site=paris}", "Site{site=paris}")
+	w.run(2*time.Hour, r)
+	w.expect("after it", w.sink.firing(), "Site{site=paris}")
 }
 
 func TestRealertOutlivesAChange(t *testing.T) {

@@ -31,7 +31,7 @@ const (
 type state struct {
 	Version   int       `json:"v"`
 	Epoch     int64     `json:"epoch"` // of the owner that wrote it
-	Hash      string    `json:"hash"`  // of the rule: another one starts anew
+	Hash      string    `json:"hash"`  // of what the rule counts: another one starts anew
 	LabelHash string    `json:"labelHash"`
 	Position  time.Time `json:"position"` // lines taken in up to here are counted
 	Judged    int64     `json:"judged"`   // the last end of a step that was judged
@@ -313,6 +313,15 @@ func (s *state) restart(p *plan, position time.Time, now int64) {
 	}
 	s.init()
 	s.Judged = position.UnixMilli() - p.delay
+}
+
+// relabel ends what fires with labels that the rule no longer gives; what it has counted stays.
+func (s *state) relabel(p *plan, now int64) {
+	for k := range s.Active {
+		s.end(k, now)
+	}
+	s.LabelHash, s.Silenced, s.Backoff = p.labelHash, nil, nil
+	s.init()
 }
 
 // end moves an alert to what has ended.

@@ -156,6 +156,9 @@ func (u *unit) load(ctx context.Context, w *owner, now time.Time) error {
 			u.st.Position = now.Add(-time.Duration(u.plan.traits.termsFor) * time.Millisecond)
 		}
 		u.dirty = true
+	} else if u.st.LabelHash != u.plan.labelHash {
+		u.st.relabel(u.plan, w.Now().UnixMilli())
+		u.dirty = true
 	}
 	if ahead := u.st.Position.Sub(now); !now.IsZero() && ahead > time.Minute {
 		w.Logger.Error("the log store's time went back; the rule goes on from there", "rule", u.id.String(), "by", ahead)

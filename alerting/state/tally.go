@@ -64,7 +64,7 @@ func OpenTally(file string) (*Tally, error) {
 	return t, nil
 }
 
-// Add counts one notification for each of the rules that it is about.
+// Add counts an attempt at one notification for each of the rules that it is about.
 func (t *Tally) Add(now time.Time, tenant, receiver string, rules []string, failed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -143,9 +143,10 @@ func (t *Tally) loudest(now time.Time, mine func(tenant string) bool) []wire.Rul
 		for _, n := range x.Hours {
 			r.Notifications += n
 		}
-		for _, n := range x.Failed {
+		for _, n := range x.Failed { // an attempt that is made again until it succeeds notified nobody
 			r.Failed += n
 		}
+		r.Notifications -= r.Failed
 		for name := range x.Receivers {
 			r.Receivers = append(r.Receivers, name)
 		}
@@ -153,7 +154,7 @@ func (t *Tally) loudest(now time.Time, mine func(tenant string) bool) []wire.Rul
 		out = append(out, r)
 	}
 	slices.SortFunc(out, func(a, b wire.RuleLoudness) int {
-		return cmp.Or(b.Notifications-a.Notifications, strings.Compare(a.Rule, b.Rule), strings.Compare(a.Tenant, b.Tenant))
+		return cmp.Or(b.Notifications-a.Notifications, b.Failed-a.Failed, strings.Compare(a.Rule, b.Rule), strings.Compare(a.Tenant, b.Tenant))
 	})
 	return out
 }

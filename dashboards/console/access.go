@@ -60,6 +60,7 @@ type right struct {
 var (
 	readSites      = right{verb: "list", resource: "sites"}
 	readAlerts     = right{verb: "list", resource: "sites", platform: true}
+	readMetrics    = readAlerts // the platform's rules are about its own series
 	readLogs       = right{verb: "get", resource: "logs", platform: true}
 	readSilences   = right{verb: "get", resource: "silences", platform: true}
 	createSilences = right{verb: "create", resource: "silences", platform: true}

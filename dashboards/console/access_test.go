@@ -564,6 +564,13 @@ func TestMetricQueries(t *testing.T) {
 	if want := (MetricQuery{Expr: "a and b", Time: time.UnixMilli(7500)}); h.metrics.tenant != "acme" || h.metrics.query != want {
 		t.Errorf("%s %+v", h.metrics.tenant, h.metrics.query)
 	}
+	// The platform's own series, which its rules are about, are for those who may read it.
+	h.want(200, "root", "GET", "/api/v1/metrics/query_range?tenant=muster&query=up&start=1&end=2&step=1", "")
+	h.want(200, "root", "GET", "/api/v1/metrics/names?tenant=muster&label=__name__", "")
+	if h.metrics.tenant != "muster" {
+		t.Errorf("asked for %s", h.metrics.tenant)
+	}
+	h.want(403, "alice", "GET", "/api/v1/metrics/query_range?tenant=muster&query=up&start=1&end=2&step=1", "")
 	none := newHarness(t, func(o *Options, _ *timing) { o.Metrics = nil })
 	none.want(503, "alice", "GET", "/api/v1/metrics/query?query=up", "")
 	none.want(503, "alice", "GET", "/api/v1/metrics/names", "")

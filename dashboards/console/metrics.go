@@ -85,7 +85,7 @@ func (c *Console) query(w http.ResponseWriter, cl *call, q MetricQuery, over pro
 
 // metricTenant is the one tenant that a request to the metric store is about.
 func (c *Console) metricTenant(cl *call) (string, error) {
-	set, err := c.access.scope(cl.Context(), cl.id, cl.q.Get("tenant"))
+	set, err := c.access.scopeOf(cl.Context(), cl.id, readMetrics, cl.q.Get("tenant"))
 	if err != nil {
 		return "", err
 	}

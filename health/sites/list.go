@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/sitequery"
@@ -32,6 +33,7 @@ type question struct {
 	group   *sitequery.Column
 	limit   int // -1: all
 	after   *sitequery.Key
+	asOf    time.Time // of the first page; zero: this is it
 	csv     bool
 	links   bool // their figures are wanted, whatever the columns
 }
@@ -39,8 +41,9 @@ type question struct {
 // cursor is where a page ended, with the order that it is of: in another one the next
 // page would begin anywhere.
 type cursor struct {
-	Of string        `json:"o"`
-	At sitequery.Key `json:"a"`
+	Of   string        `json:"o"`
+	At   sitequery.Key `json:"a"`
+	AsOf time.Time     `json:"t"` // of the first page
 }
 
 func questionOf(q url.Values) (*question, *wire.Problem) {
@@ -90,7 +93,7 @@ func questionOf(q url.Values) (*question, *wire.Problem) {
 		if wire.DecodeCursor(v, &c) != nil || c.Of != out.order.String() || !out.order.Valid(&c.At) {
 			bad("cursor", fmt.Errorf("it is none of this list; begin without one"))
 		}
-		out.after = &c.At
+		out.after, out.asOf = &c.At, c.AsOf
 	}
 	if len(errs) > 0 {
 		return nil, wire.Invalid(errs...)
@@ -203,7 +206,7 @@ func (f *found) rows(q *question, each func(i int, row *sitequery.Row)) string {
 			if n == 0 {
 				return ""
 			}
-			return wire.EncodeCursor(cursor{q.order.String(), f.keys[n-1].key})
+			return wire.EncodeCursor(cursor{q.order.String(), f.keys[n-1].key, q.asOf})
 		}
 		f.fill(&row, f.keys[n].row)
 		each(f.keys[n].row, &row)
@@ -215,6 +218,9 @@ func (f *found) rows(q *question, each func(i int, row *sitequery.Row)) string {
 // means, in the order of the table, and its row for as long as the call takes.
 func (s *Server) find(r *http.Request, t *table, sc *wire.Scope, q *question, each func(i int, row *sitequery.Row)) (*found, *wire.Problem) {
 	f := &found{table: t, each: each}
+	if q.asOf.IsZero() {
+		q.asOf = t.view.AsOf.UTC()
+	}
 	f.page = wire.SitePage{AsOf: t.view.AsOf.UTC(), Counts: newCounts(), Sites: []wire.SiteRow{}, Notes: []string{}}
 	if q.wantsAlerts() {
 		tenants := t.tenants(sc)
@@ -327,7 +333,7 @@ func (f *found) find(q *question, sc *wire.Scope, pass func() error) error {
 
 // keep takes a row for the page, if it may have room for it.
 func (f *found) keep(q *question, row *sitequery.Row, i int) {
-	key := q.order.Key(row)
+	key := q.order.Key(row, q.asOf)
 	if q.after != nil && q.order.Compare(&key, q.after) <= 0 {
 		return
 	}
@@ -391,7 +397,12 @@ func (f *found) writeCSV(w http.ResponseWriter, q *question) *wire.Problem {
 		}
 		f.fill(&row, f.keys[n].row)
 		for i, c := range q.columns {
-			line[i] = plainCell(c.Cell(&row))
+			line[i] = c.Cell(&row)
+			switch c.Field().Kind {
+			case sitequery.Numeric, sitequery.Time, sitequery.Flag, sitequery.Choice: // what we write ourselves
+			default:
+				line[i] = plainCell(line[i])
+			}
 		}
 		_ = out.Write(line)
 	}

@@ -203,6 +203,56 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// TestPagesByLastSeen: while somebody turns pages, everybody who is there is heard of again.
+func TestPagesByLastSeen(t *testing.T) {
+	for _, sort := range []string{"lastSeen", "-lastSeen", "-lastSeen,name"} {
+		var entries []entry
+		for i := range 40 {
+			entries = append(entries, entry{fmt.Sprintf("a/s%03d", (i*7)%40), 90, nil})
+		}
+		src := &source{}
+		at := now
+		tick := func() {
+			v := view(entries...)
+			at = at.Add(3 * time.Second)
+			v.AsOf = at
+			for i, s := range v.Sites {
+				s.LastSeen = at.Add(-time.Duration((i*13+at.Second())%40) * 100 * time.Millisecond)
+				if i%10 == 0 {
+					s.LastSeen = now.Add(-time.Duration(i+10) * time.Hour) // away
+				}
+			}
+			src.Store(v)
+		}
+		tick()
+		s, err := New(Options{Source: src, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mux := http.NewServeMux()
+		s.Register(mux)
+		srv := httptest.NewServer(mux)
+		t.Cleanup(srv.Close)
+		seen := map[string]int{}
+		for after, pages := "", 0; pages == 0 || after != "" && pages < 20; pages++ {
+			p := page(t, srv, "a", "sort", sort, "limit", "7", "cursor", after)
+			for _, x := range p.Sites {
+				seen[fmt.Sprint(x["name"])]++
+			}
+			after = p.NextCursor
+			tick()
+		}
+		for name, n := range seen {
+			if n != 1 {
+				t.Errorf("by %s: %s came %d times", sort, name, n)
+			}
+		}
+		if len(seen) != 40 {
+			t.Errorf("by %s: %d of 40 sites came", sort, len(seen))
+		}
+	}
+}
+
 func TestGroups(t *testing.T) {
 	srv := serve(t, fixture(), nil)
 	p := page(t, srv, "a", "group", "kind", "q", "phase=Online", "limit", "0")
@@ -291,6 +341,11 @@ func TestCSV(t *testing.T) {
 	_, got := get(t, srv, wire.SitesPath, "a", "format", "csv", "columns", "name,score,note,virtualSite,since", "q", "score!=unknown")
 	if want := "name,score,label.note,virtualSite,since\nberlin,90,,,\noslo,60,'=1+1,,\nparis,12,,,\n"; got != want {
 		t.Errorf("%s", got)
+	}
+	cold := usage(t, 1)
+	cold.Sites[0].State.Signals = []health.SignalState{{}, {Value: -70, Known: true}, {}}
+	if _, got := get(t, serve(t, cold, nil), wire.SitesPath, "a", "format", "csv", "columns", "measured.cpu-used"); got != "measured.cpu-used\n-70\n" {
+		t.Errorf("a number: %s", got)
 	}
 	if _, got := get(t, srv, wire.SitesPath, "a", "format", "csv", "columns", "name", "limit", "1"); got != "name\nberlin\n" {
 		t.Errorf("%s", got)

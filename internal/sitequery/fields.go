@@ -47,6 +47,7 @@ const (
 	fieldLabel    = "label"
 	fieldVersion  = "version"
 	fieldMeasured = "measured"
+	fieldLastSeen = "lastSeen"
 	// FieldPhase decides whether decommissioned sites are among those that are meant.
 	FieldPhase = "phase"
 	// agentVersion is the component that version alone is about.
@@ -120,7 +121,7 @@ func makeFields() []Field {
 		}},
 		{Name: FieldPhase, Kind: Choice, Values: []string{"Pending", "Approved", "Online", "Offline", "Decommissioned"}, Doc: "Where it is in its life. Decommissioned sites are listed only by a query that names the phase.", Example: "phase=Offline",
 			text: of(func(r *Row) string { return string(r.Phase) })},
-		{Name: "lastSeen", Aliases: []string{"seen"}, Kind: Time, Doc: "When it was heard of last, or never.", Example: "lastSeen>10m", time: func(r *Row) time.Time { return r.LastSeen }},
+		{Name: fieldLastSeen, Aliases: []string{"seen"}, Kind: Time, Doc: "When it was heard of last, or never.", Example: "lastSeen>10m", time: func(r *Row) time.Time { return r.LastSeen }},
 		{Name: "created", Aliases: []string{"registered"}, Kind: Time, Doc: "When it registered.", Example: "created<7d", time: func(r *Row) time.Time { return r.Created }},
 		{Name: "region", Kind: Text, Doc: "Its label region.", Example: "region=eu-west", text: of(func(r *Row) string { return r.Region })},
 		{Name: "regional", Kind: Text, Doc: "The regional that it is or was last connected to.", Example: "regional!=eu-1", text: of(func(r *Row) string { return r.Regional })},

@@ -277,7 +277,7 @@ func (p *parser) string(name token, c Column, op string, v token) (node, *Error)
 		return strs{c, func(s string) bool { return glob(s, parts) }}, nil
 	case c.field.Name == "virtualSite" && want != "":
 		return strs{c, func(s string) bool { return s == want || s[strings.LastIndexByte(s, '/')+1:] == want }}, nil
-	case c.field.Kind == Version:
+	case c.field.Kind == Version && v.kind != tokenQuoted:
 		return strs{c, func(s string) bool { return s == want || s != "" && want != "" && compareVersions(s, want) == 0 }}, nil
 	}
 	return strs{c, func(s string) bool { return s == want }}, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 )
 
 // maxOrder is how many columns sites can be sorted by.
@@ -78,18 +79,22 @@ type KeyPart struct {
 }
 
 // Key of a site.
-func (o Order) Key(r *Row) Key {
+func (o Order) Key(r *Row, asOf time.Time) Key {
 	k := Key{Name: r.Name, Tenant: r.Tenant}
 	if len(o) > 0 {
 		k.Parts = make([]KeyPart, len(o))
 		for i := range o {
-			k.Parts[i] = o[i].part(r)
+			k.Parts[i] = o[i].part(r, asOf)
 		}
 	}
 	return k
 }
 
-func (c Column) part(r *Row) (p KeyPart) {
+// recently is how long ago a site may have been heard of and counts as heard of now: who is there is heard
+// of every few seconds, and while somebody turns pages they would all have moved before the cursor.
+const recently = time.Minute
+
+func (c Column) part(r *Row, asOf time.Time) (p KeyPart) {
 	switch c.field.Kind {
 	case Numeric:
 		n := c.field.number(r, c.key)
@@ -99,6 +104,9 @@ func (c Column) part(r *Row) (p KeyPart) {
 		}
 	case Time:
 		t := c.field.time(r)
+		if c.field.Name == fieldLastSeen && t.After(asOf.Add(-recently)) {
+			t = asOf
+		}
 		p.Unknown = t.IsZero()
 		if !p.Unknown {
 			p.Number = float64(t.UnixMilli())

@@ -157,7 +157,8 @@ func (q *Query) uses(c Column) {
 // Equals is the term that means the sites with this value in a column, fit to be added
 // to a query.
 func Equals(c Column, value string) string {
-	if c.field.Kind == Flag || plainWord(value) && !strings.Contains(value, "*") {
+	// Of a version without quotes 1.4 is 1.4.0 and 1.4+b7 as well.
+	if c.field.Kind == Flag || c.field.Kind != Version && plainWord(value) && !strings.Contains(value, "*") {
 		return c.Name() + "=" + value
 	}
 	return c.Name() + "=" + quote(value)

@@ -245,6 +245,28 @@ func TestEqualsMeansTheValue(t *testing.T) {
 	}
 }
 
+// TestEqualsOfAVersion: versions that compare as equal are groups of their own all the same.
+func TestEqualsOfAVersion(t *testing.T) {
+	c, _ := ParseColumn("kubernetes")
+	all := []string{"v1.33.4", "v1.33.4+k3s1", "1.33.4", "v1.33.4.0", "", "1.*"}
+	for _, v := range all {
+		q, err := Parse(Equals(c, v))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, have := range all {
+			if q.Match(&Row{Versions: map[string]string{"kubernetes": have}}, now) != (have == v) {
+				t.Errorf("%s: %q", Equals(c, v), have)
+			}
+		}
+	}
+	for query, want := range map[string]bool{"kubernetes=1.33.4": true, `kubernetes="1.33.4"`: false, `kubernetes in ("1.33.4", v1)`: false, `kubernetes in ("v1.33.4+k3s1")`: true, `kubernetes!="1.33.4"`: true} {
+		if q, err := Parse(query); err != nil || q.Match(rows[0], now) != want {
+			t.Errorf("%s: %v, want %t", query, err, want)
+		}
+	}
+}
+
 func TestExamplesOfFieldsParse(t *testing.T) {
 	for _, f := range Fields {
 		if _, err := Parse(f.Example); err != nil {
@@ -276,7 +298,7 @@ func TestOrder(t *testing.T) {
 		}
 		sorted := slices.Clone(rows)
 		slices.SortFunc(sorted, func(a, b *Row) int {
-			x, y := o.Key(a), o.Key(b)
+			x, y := o.Key(a, now), o.Key(b, now)
 			return o.Compare(&x, &y)
 		})
 		var got []string

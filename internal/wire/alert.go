@@ -165,7 +165,7 @@ type RuleLoudness struct {
 	Tenant        string   `json:"tenant"`
 	Rule          string   `json:"rule"`
 	Notifications int      `json:"notifications"`
-	Failed        int      `json:"failed"` // of these
+	Failed        int      `json:"failed"` // attempts, beside these
 	Receivers     []string `json:"receivers"`
 }
 

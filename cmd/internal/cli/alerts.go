@@ -43,6 +43,10 @@ func (s scope) query(g *Globals) url.Values {
 
 var alertHeader = []string{"ALERT", "SEVERITY", "SITE", "STATE", "SINCE", "SUMMARY", "REGION", "VIRTUAL SITES", "FINGERPRINT"}
 
+func (s scope) known(ctx context.Context, g *Globals, a *api) error {
+	return g.known(ctx, a, s.virtualSite, s.site)
+}
+
 func alertsCmd(g *Globals) *cobra.Command {
 	var s scope
 	cmd := &cobra.Command{
@@ -59,7 +63,7 @@ func alertsCmd(g *Globals) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return g.listAlerts(cmd.Context(), cmd.OutOrStdout(), a, s.query(g))
+			return g.listAlerts(cmd.Context(), cmd.OutOrStdout(), a, s)
 		},
 	}
 	s.addFlags(cmd)
@@ -74,7 +78,8 @@ func alertsCmd(g *Globals) *cobra.Command {
 	return cmd
 }
 
-func (g *Globals) listAlerts(ctx context.Context, w io.Writer, a *api, q url.Values) error {
+func (g *Globals) listAlerts(ctx context.Context, w io.Writer, a *api, s scope) error {
+	q := s.query(g)
 	q.Set("limit", "1000")
 	all := []*wire.KnownAlert{}
 	for {
@@ -87,6 +92,11 @@ func (g *Globals) listAlerts(ctx context.Context, w io.Writer, a *api, q url.Val
 			break
 		}
 		q.Set("cursor", page.NextCursor)
+	}
+	if len(all) == 0 {
+		if err := s.known(ctx, g, a); err != nil {
+			return err
+		}
 	}
 	t := table{header: alertHeader, wide: 6}
 	for _, x := range all {
@@ -177,6 +187,11 @@ func alertStateCmd(g *Globals) *cobra.Command {
 			if err := a.get(cmd.Context(), "/api/v1/alerts/state", s.query(g), &st); err != nil {
 				return err
 			}
+			if st.Firing == (wire.AlertCounts{}) && st.Suppressed == 0 {
+				if err := s.known(cmd.Context(), g, a); err != nil {
+					return err
+				}
+			}
 			n := strconv.Itoa
 			return g.print(cmd.OutOrStdout(), st, table{header: []string{"CRITICAL", "WARNING", "INFO", "SUPPRESSED", "SITES"},
 				rows: [][]string{{n(st.Firing.Critical), n(st.Firing.Warning), n(st.Firing.Info), n(st.Suppressed), n(st.Sites)}}})
@@ -234,6 +249,9 @@ For planned work on a site, better plan it: muster site plan.`,
 			if err != nil {
 				return err
 			}
+			if err := s.known(cmd.Context(), g, a); err != nil {
+				return err
+			}
 			var made struct {
 				ID string `json:"id"`
 			}
@@ -271,10 +289,7 @@ func parseMatchers(args []string, s scope) ([]wire.Matcher, error) {
 		out = append(out, wire.EqualMatcher("site", s.site))
 	}
 	if v := s.virtualSite; v != "" {
-		if !strings.Contains(v, "/") {
-			v = "shared/" + v
-		}
-		out = append(out, wire.Matcher{Name: "virtual_sites", Value: `.*[|]` + regexp.QuoteMeta(v) + `[|].*`, IsRegex: true, IsEqual: true})
+		out = append(out, wire.Matcher{Name: "virtual_sites", Value: `.*[|]` + regexp.QuoteMeta(shared(v)) + `[|].*`, IsRegex: true, IsEqual: true})
 	}
 	if len(out) == 0 {
 		return nil, errors.New("name what to silence: a matcher such as alertname=SiteDown, --site or --virtual-site")

@@ -142,7 +142,7 @@ func (a *api) do(ctx context.Context, method, path string, q url.Values, body an
 func problemOf(resp *http.Response) error {
 	p := wire.ReadProblem(resp)
 	if p == nil || p.Title+p.Detail == "" {
-		return fmt.Errorf("the console answered %s", resp.Status)
+		return &refusal{resp.StatusCode, "the console answered " + resp.Status}
 	}
 	if p.Detail == "" {
 		p.Detail = p.Title
@@ -150,7 +150,7 @@ func problemOf(resp *http.Response) error {
 	if resp.StatusCode == http.StatusUnauthorized {
 		p.Detail += "; check the token in the kubeconfig"
 	}
-	return errors.New(p.Detail)
+	return &refusal{resp.StatusCode, p.Detail}
 }
 
 // get decodes the answer of a GET into out.

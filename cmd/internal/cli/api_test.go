@@ -63,29 +63,38 @@ func hit(n int, message string) wire.LogHit {
 }
 
 func TestLogsPagesAndPrintsOldestFirst(t *testing.T) {
+	patience := "2s"
 	h := func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
-		if r.URL.Path != "/api/v1/logs/search" || q.Get("query") != `severity:error AND "out of memory"` || q.Get("virtualSite") != "jpn" || q.Get("site") != "a,b" || q.Get("tenant") != "acme" || q.Get("from") == "" {
+		if strings.HasPrefix(r.URL.Path, "/api/v1/sites/") {
+			_, _ = io.WriteString(w, `{}`)
+			return
+		}
+		if r.URL.Path != "/api/v1/logs/search" || q.Get("query") != `severity:error AND "out of memory"` || q.Get("virtualSite") != "jpn" || q.Get("site") != "a,b" || q.Get("tenant") != "acme" || q.Get("from") == "" || q.Get("patience") != patience {
 			t.Errorf("request %s", r.URL)
 		}
-		page := map[string]any{"hits": []wire.LogHit{hit(3, "third\x1b[31m"), hit(2, "second")}, "nextCursor": "c1", "missingRegions": []wire.MissingRegion{{Region: "us", Reason: "no answer in 10s"}}}
+		page := map[string]any{"hits": []wire.LogHit{hit(3, "third\x1b[31m"), hit(2, "second")}, "nextCursor": "c1", "missingRegions": []wire.MissingRegion{{Region: "us", Reason: "no answer in 2s", Late: true}}}
 		if q.Get("cursor") == "c1" {
-			page = map[string]any{"hits": []wire.LogHit{hit(1, "first")}, "missingRegions": []wire.MissingRegion{{Region: "us", Reason: "no answer in 10s"}}}
+			page = map[string]any{"hits": []wire.LogHit{hit(1, "first")}, "missingRegions": []wire.MissingRegion{{Region: "us", Reason: "no answer in 2s", Late: true}}}
 		}
 		_ = json.NewEncoder(w).Encode(page)
 	}
 	out, errOut, err := run(t, t.Context(), h, "logs", `severity:error AND "out of memory"`, "--virtual-site", "jpn", "--site", "a,b", "-T", "acme", "-o", "message")
-	if err != nil || out != "first\nsecond\nthird\uFFFD[31m\n" {
+	if CodeOf(err) != 3 || out != "first\nsecond\nthird\uFFFD[31m\n" {
 		t.Errorf("%q, %v", out, err)
 	}
-	if strings.Count(errOut, "us (no answer in 10s)") != 1 {
+	if strings.Count(errOut, "us (no answer in 2s); --patience 0s waits for it\n") != 1 {
 		t.Errorf("stderr: %q", errOut)
 	}
 	// JSON has all of a line.
-	if out, _, err = run(t, t.Context(), h, "logs", `severity:error AND "out of memory"`, "--virtual-site", "jpn", "--site", "a,b", "-T", "acme", "-o", "json"); err != nil || !strings.Contains(out, `"labels":{"trace_id":"4bf9"}`) || !strings.Contains(out, `"stream":"stderr"`) {
+	if out, _, err = run(t, t.Context(), h, "logs", `severity:error AND "out of memory"`, "--virtual-site", "jpn", "--site", "a,b", "-T", "acme", "-o", "json"); CodeOf(err) != 3 || !strings.Contains(out, `"labels":{"trace_id":"4bf9"}`) || !strings.Contains(out, `"stream":"stderr"`) {
 		t.Errorf("%q, %v", out, err)
 	}
-	if out, _, err = run(t, t.Context(), h, "logs", `severity:error AND "out of memory"`, "--virtual-site", "jpn", "--site", "a,b", "-T", "acme"); err != nil || !strings.Contains(out, "paris  shop/web-1  ERROR  second") {
+	if out, _, err = run(t, t.Context(), h, "logs", `severity:error AND "out of memory"`, "--virtual-site", "jpn", "--site", "a,b", "-T", "acme"); CodeOf(err) != 3 || !strings.Contains(out, "paris  shop/web-1  ERROR  second") {
+		t.Errorf("%q, %v", out, err)
+	}
+	patience = ""
+	if out, _, err = run(t, t.Context(), h, "logs", `severity:error AND "out of memory"`, "--virtual-site", "jpn", "--site", "a,b", "-T", "acme", "--patience", "0s"); CodeOf(err) != 3 || !strings.Contains(out, "third") {
 		t.Errorf("%q, %v", out, err)
 	}
 }
@@ -168,6 +177,10 @@ func TestSilenceAdd(t *testing.T) {
 		Comment  string
 	}
 	h := func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			http.Error(w, "{}", http.StatusForbidden) // who may silence need not be able to look
+			return
+		}
 		if r.Method != http.MethodPost || r.URL.Path != "/api/v1/silences" || json.NewDecoder(r.Body).Decode(&body) != nil {
 			t.Errorf("%s %s", r.Method, r.URL)
 		}

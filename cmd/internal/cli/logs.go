@@ -20,10 +20,14 @@ import (
 	"muster.dev/muster/internal/wire"
 )
 
+// exitIncomplete is the exit code of a search that lacks a region.
+const exitIncomplete = 3
+
 type logOptions struct {
 	virtualSite, since, until string
 	sites, namespaces, levels []string
 	limit                     int
+	patience                  time.Duration
 	follow                    bool
 	output                    string
 }
@@ -35,7 +39,7 @@ func logsCmd(g *Globals) *cobra.Command {
 		Short: "Search the logs of all regions, or follow them",
 		Long: `Search the logs of a tenant's sites in all regions at once. The newest lines that
 match are printed, oldest first. A region that does not answer is named on stderr,
-and the others' lines are printed.
+the others' lines are printed, and the exit code is 3.
 
 QUERY is a Lucene query string:
 
@@ -62,10 +66,20 @@ labels.NAME.`,
 				return err
 			}
 			p := printer{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), output: o.output}
+			p.known = func(ctx context.Context, lines []wire.LogHit) error {
+				virtualSite := o.virtualSite
+				if len(lines) > 0 {
+					virtualSite = ""
+				}
+				return g.known(ctx, a, virtualSite, silent(o.sites, lines)...)
+			}
 			if o.follow {
 				return follow(cmd.Context(), a, q, o, &p)
 			}
-			return search(cmd.Context(), a, q, o.limit, &p)
+			if err := search(cmd.Context(), a, q, o, &p); err != nil || !p.incomplete {
+				return err
+			}
+			return &Exit{Code: exitIncomplete} // which regions are missing has been said
 		},
 	}
 	f := cmd.Flags()
@@ -76,6 +90,7 @@ labels.NAME.`,
 	f.StringVar(&o.since, "since", "1h", "how far back, such as 15m or 2d, or a time as RFC 3339")
 	f.StringVar(&o.until, "until", "", "up to when: how long ago, or a time as RFC 3339; default: now")
 	f.IntVar(&o.limit, "limit", 200, "print at most so many lines, the newest")
+	f.DurationVar(&o.patience, "patience", 2*time.Second, "how long to wait for a region once another has answered; 0s: as long as it takes")
 	f.BoolVarP(&o.follow, "follow", "f", false, "go on with new lines as they come")
 	f.StringVarP(&o.output, "output", "o", "text", "text, wide (with region, node and container), json (one object a line) or message")
 	_ = cmd.RegisterFlagCompletionFunc("site", func(c *cobra.Command, _ []string, s string) ([]string, cobra.ShellCompDirective) {
@@ -89,6 +104,9 @@ labels.NAME.`,
 func (o logOptions) query(g *Globals, args []string) (url.Values, error) {
 	if o.limit < 1 || o.limit > 100_000 {
 		return nil, fmt.Errorf("--limit %d: want 1 to 100000", o.limit)
+	}
+	if o.patience < 0 {
+		return nil, fmt.Errorf("--patience %s: want a time such as 10s, or 0s for as long as a region takes", o.patience)
 	}
 	if !slices.Contains([]string{"text", "wide", "json", "message"}, o.output) {
 		return nil, fmt.Errorf("--output %q: want text, wide, json or message", o.output)
@@ -135,15 +153,19 @@ func ago(s string, now time.Time) (time.Time, error) {
 }
 
 // search pages through the newest lines and prints them, oldest first.
-func search(ctx context.Context, a *api, q url.Values, limit int, p *printer) error {
+func search(ctx context.Context, a *api, q url.Values, o logOptions, p *printer) error {
+	if o.patience > 0 {
+		q.Set("patience", o.patience.String())
+	}
 	var lines []wire.LogHit
-	for len(lines) < limit {
-		q.Set("limit", strconv.Itoa(min(1000, limit-len(lines))))
+	for len(lines) < o.limit {
+		q.Set("limit", strconv.Itoa(min(1000, o.limit-len(lines))))
 		var page wire.LogPage
 		if err := a.get(ctx, "/api/v1/logs/search", q, &page); err != nil {
 			return err
 		}
 		p.missing(page.MissingRegions)
+		p.incomplete = p.incomplete || len(page.MissingRegions) > 0
 		lines = append(lines, page.Hits...)
 		if page.NextCursor == "" || len(page.Hits) == 0 {
 			break
@@ -156,10 +178,20 @@ func search(ctx context.Context, a *api, q url.Values, limit int, p *printer) er
 			return err
 		}
 	}
+	if err := p.known(ctx, lines); err != nil {
+		return err
+	}
 	if len(lines) == 0 && p.output != "json" && p.seen == nil {
 		fmt.Fprintln(p.err, "no line matches; widen --since, or check the query with the log page of the console")
 	}
 	return nil
+}
+
+// silent are the sites of which there is no line: they may not be there at all.
+func silent(sites []string, lines []wire.LogHit) []string {
+	return slices.DeleteFunc(slices.Clone(sites), func(site string) bool {
+		return slices.ContainsFunc(lines, func(l wire.LogHit) bool { return l.Site == site })
+	})
 }
 
 // follow prints what there is and then what comes, over breaks of the connection. The
@@ -172,7 +204,7 @@ func follow(ctx context.Context, a *api, q url.Values, o logOptions, p *printer)
 		for k, v := range q {
 			backlog[k] = v
 		}
-		return search(ctx, a, backlog, o.limit, p)
+		return search(ctx, a, backlog, o, p)
 	}
 	stream := url.Values{}
 	for k, v := range q {
@@ -256,20 +288,29 @@ func tail(ctx context.Context, a *api, q url.Values, last string, opened func() 
 type printer struct {
 	out, err io.Writer
 	output   string
-	said     string          // what was said to be missing
-	seen     map[string]bool // IDs of lines printed; nil: none need be known
+	said     string // what was said to be missing
+	// incomplete: a region did not answer a search.
+	incomplete bool
+	// known fails if what was asked for is not there, which these lines may show.
+	known func(ctx context.Context, lines []wire.LogHit) error
+	seen  map[string]bool // IDs of lines printed; nil: none need be known
 }
 
 func (p *printer) missing(m []wire.MissingRegion) {
 	var parts []string
+	late := false
 	for _, r := range m {
 		parts = append(parts, r.Region+" ("+r.Reason+")")
+		late = late || r.Late
 	}
 	if text := strings.Join(parts, ", "); text != p.said {
 		p.said = text
 		if text == "" {
 			fmt.Fprintln(p.err, "muster: all regions answer again")
 		} else {
+			if late {
+				text += "; --patience 0s waits for it"
+			}
 			fmt.Fprintln(p.err, "muster: the lines are not complete; no answer from "+text)
 		}
 	}

@@ -88,6 +88,11 @@ func (g *Globals) timeline(ctx context.Context, w, complain io.Writer, a *api, f
 	if err != nil {
 		return err
 	}
+	if len(events) == 0 { // what is no more may have happened before
+		if err := f.scope.known(ctx, g, a); err != nil {
+			return err
+		}
+	}
 	if !f.watch {
 		t := table{header: []string{"TIME", "KIND", "WHERE", "BY", "WHAT", "TENANT", "SEVERITY", "ID"}, wide: 5}
 		for _, e := range events {

@@ -60,9 +60,9 @@ func Realert(r v1alpha1.LogRule) time.Duration { return or(r.Realert, DefaultRea
 func KeepFiringFor(r v1alpha1.LogRule) time.Duration {
 	otherwise := DefaultKeepFiring
 	switch r.Type {
-	case Flatline, MetricAggregation, PercentageMatch, SpikeAggregation:
+	case Flatline, MetricAggregation, PercentageMatch:
 		otherwise = 0
-	case Frequency, Spike, Cardinality:
+	case Frequency, Spike, SpikeAggregation, Cardinality:
 		// Lines that led to a match are used up: at the same rate the next one comes a
 		// timeframe later.
 		otherwise = min(max(otherwise, or(r.Timeframe, 0)+Realert(r)), MostDefaultKeepFiring)

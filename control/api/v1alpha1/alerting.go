@@ -203,7 +203,7 @@ type LogRule struct {
 	ExponentialRealert *metav1.Duration `json:"exponential_realert,omitempty"`
 	// KeepFiringFor is how long an alert goes on after what matched last, so that one that
 	// comes back meanwhile is the same alert and nobody is paged again. Default: 5m, and of
-	// frequency, spike and cardinality timeframe and realert together, up to 1h. A flatline,
+	// frequency, spike, spike_aggregation and cardinality timeframe and realert together, up to 1h. A flatline,
 	// metric_aggregation or percentage_match lasts as long as what it is about, and by
 	// default no longer.
 	// +optional

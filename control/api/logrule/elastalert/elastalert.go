@@ -70,6 +70,9 @@ func (t *translator) take(name string) (any, bool) {
 }
 
 func (t *translator) all() error {
+	if file, ok := t.take("import"); ok {
+		return fmt.Errorf("import: %s: what is in there decides as well what fires: write it into this file, its filters before those that are here, and remove the line", strings.Join(texts(file), ", "))
+	}
 	name, _ := t.take("name")
 	if t.out.Name = ruleName(fmt.Sprint(name)); name == nil || t.out.Name == "" {
 		return errors.New("name: there is none: is this a rule of ElastAlert?")
@@ -355,7 +358,18 @@ func texts(v any) []string {
 }
 
 // silent are options that mean nothing here, and whose absence nobody misses.
-var silent = regexp.MustCompile(`^(index|use_strftime_index|timestamp_field|timestamp_type|timestamp_format|es_.*|doc_type|use_count_query|use_terms_query|terms_size|query_timezone|scan_entire_timeframe|kibana_.*|generate_kibana.*|use_run_every_query_size|sync_bucket_interval|max_query_size|import|owner|priority|category|_source_enabled|use_keyword_postfix|raw_count_keys)$`)
+var silent = regexp.MustCompile(`^(index|use_strftime_index|timestamp_field|timestamp_type|timestamp_format|es_.*|doc_type|use_count_query|use_terms_query|terms_size|query_timezone|scan_entire_timeframe|kibana_.*|generate_kibana.*|use_run_every_query_size|sync_bucket_interval|max_query_size|owner|priority|category|_source_enabled|use_keyword_postfix|raw_count_keys)$`)
+
+// decides are options that change when a rule fires, and that Muster does not have.
+var decides = map[string]string{
+	"alert_on_new_data":       "a value of query_key is compared with its own past alone, and is quiet until it has one",
+	"forget_keys":             "a value of query_key that went quiet fires on until lines come again, or it is forgotten after a day",
+	"alert_on_missing_field":  "a line without the field is no new value",
+	"match_enhancements":      "what an enhancement drops fires here: say it in the filter",
+	"limit_execution":         "the rule is evaluated all day: have the AlertRoute mute it by mute_time_intervals",
+	"realert_key":             "realert is by query_key",
+	"aggregate_by_match_time": "aggregation is by when a match was found",
+}
 
 // rest names what was not taken over.
 func (t *translator) rest() {
@@ -369,7 +383,9 @@ func (t *translator) rest() {
 			t.remark("min_doc_count: not known: say with threshold_ref and threshold_cur what must be there")
 		case name == "summary_table_fields":
 			t.remark("%s: not known: query_key makes an alert of each value, and group_by of the AlertRoute puts them into one message", name)
-		case name == "attach_related" || name == "doc_type_field" || name == "run_every" || name == "limit_execution":
+		case decides[name] != "":
+			t.remark("%s: not known, and it decides what fires: %s", name, decides[name])
+		case name == "attach_related" || name == "doc_type_field" || name == "run_every":
 			t.remark("%s: not known", name)
 		default:
 			sending = append(sending, name)

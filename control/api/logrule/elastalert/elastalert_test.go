@@ -177,6 +177,22 @@ aggregation: 5m
 	}
 }
 
+// What decides what fires is not called a matter of how it is sent.
+func TestOptionsThatDecide(t *testing.T) {
+	for option, rule := range map[string]string{
+		"alert_on_new_data": "type: spike, spike_height: 2, spike_type: up, timeframe: {minutes: 5}, query_key: user", "forget_keys": "type: flatline, threshold: 1, timeframe: {minutes: 5}, query_key: user",
+		"alert_on_missing_field": "type: new_term, fields: [user]", "match_enhancements": "type: any", "limit_execution": "type: any",
+	} {
+		r, err := Translate([]byte("{name: x, " + rule + ", alert: email, email: a@example.com, " + option + ": true}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(r.Remarks, func(s string) bool { return strings.HasPrefix(s, option+": not known, and it decides what fires: ") }) {
+			t.Errorf("%s: %q", option, r.Remarks)
+		}
+	}
+}
+
 // What Lucene means without saying it.
 func TestQueryStrings(t *testing.T) {
 	for in, want := range map[string]string{
@@ -203,21 +219,23 @@ func TestQueryStrings(t *testing.T) {
 
 func TestWhatIsNoRule(t *testing.T) {
 	for want, in := range map[string]string{
-		"not YAML":                     "\t",
-		"name: there is none":          "type: any",
-		`type: "custom.Rule"`:          "{name: x, type: custom.Rule}",
-		"filter: [0].geo_distance":     "{name: x, type: any, filter: [{geo_distance: {}}]}",
-		"fuzzy":                        "{name: x, type: any, filter: [{query_string: {query: 'message: x~2'}}]}",
-		"no number":                    "{name: x, type: any, filter: [{range: {status: {gte: high}}}]}",
-		"not a regular expression":     "{name: x, type: any, filter: [{regexp: {path: '(a'}}]}",
-		"num_events":                   "{name: x, type: frequency}",
-		"is_enabled: it is switched":   "{name: x, type: any, is_enabled: false}",
-		"num_events: many is no":       "{name: x, type: frequency, num_events: many}",
-		"timeframe: fortnights":        "{name: x, type: frequency, num_events: 1, timeframe: {fortnights: 1}}",
-		"minimum_should_match: 2":      "{name: x, type: any, filter: [{bool: {should: [{match_all: {}}], minimum_should_match: 2}}]}",
-		"write what is in that file":   "{name: x, type: blacklist, compare_key: a, blacklist: ['!file /etc/x']}",
-		"want one query":               "{name: x, type: any, filter: [x]}",
-		"match_bucket_filter: [0].geo": "{name: x, type: percentage_match, min_percentage: 5, match_bucket_filter: [{geo: {}}]}",
+		"not YAML":                      "\t",
+		"name: there is none":           "type: any",
+		`type: "custom.Rule"`:           "{name: x, type: custom.Rule}",
+		"filter: [0].geo_distance":      "{name: x, type: any, filter: [{geo_distance: {}}]}",
+		"fuzzy":                         "{name: x, type: any, filter: [{query_string: {query: 'message: x~2'}}]}",
+		"no number":                     "{name: x, type: any, filter: [{range: {status: {gte: high}}}]}",
+		"not a regular expression":      "{name: x, type: any, filter: [{regexp: {path: '(a'}}]}",
+		"num_events":                    "{name: x, type: frequency}",
+		"is_enabled: it is switched":    "{name: x, type: any, is_enabled: false}",
+		"num_events: many is no":        "{name: x, type: frequency, num_events: many}",
+		"timeframe: fortnights":         "{name: x, type: frequency, num_events: 1, timeframe: {fortnights: 1}}",
+		"minimum_should_match: 2":       "{name: x, type: any, filter: [{bool: {should: [{match_all: {}}], minimum_should_match: 2}}]}",
+		"write what is in that file":    "{name: x, type: blacklist, compare_key: a, blacklist: ['!file /etc/x']}",
+		"import: base.yaml: what is in": "{name: x, type: any, import: base.yaml}",
+		"import: a.yaml, b.yaml":        "{import: [a.yaml, b.yaml], name: x, type: any}",
+		"want one query":                "{name: x, type: any, filter: [x]}",
+		"match_bucket_filter: [0].geo":  "{name: x, type: percentage_match, min_percentage: 5, match_bucket_filter: [{geo: {}}]}",
 	} {
 		if r, err := Translate([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v, %v; want %q", in, r, err, want)

@@ -10,6 +10,10 @@ vi.mock('@grafana/runtime', () => ({
     getResource = getResource;
   },
   getTemplateSrv: () => ({
+    getVariables: () => [
+      { name: 'site', current: { value: 'paris' } },
+      { name: 'every', current: { value: ['$__all'] } },
+    ],
     replace: (s: string, _scoped: unknown, format?: string) => s.replaceAll('$site', format === 'regex' ? '(paris|rome)' : 'paris'),
   }),
 }));
@@ -25,6 +29,27 @@ describe('variables in queries', () => {
   it('are filled in, as a pattern in PromQL', () => {
     const q: MusterQuery = { refId: '$site', queryType: 'health', site: '$site', expr: 'up{site=~"$site"}', limit: 5 };
     expect(source.applyTemplateVariables(q, {})).toEqual({ refId: '$site', queryType: 'health', site: 'paris', expr: 'up{site=~"(paris|rome)"}', limit: 5 });
+  });
+});
+
+describe('all values of a variable', () => {
+  it('are no filter', () => {
+    const q: MusterQuery = { refId: 'A', queryType: 'logs', site: '${every}', namespace: '$every', severity: '[[every]]', query: 'a $every b', virtualSite: 'shared/$every' };
+    expect(source.applyTemplateVariables(q, {})).toEqual({ ...q, site: '', namespace: '', severity: '' });
+  });
+
+  it('are one in a panel that is repeated for each', () => {
+    const q: MusterQuery = { refId: 'A', queryType: 'alerts', site: '$every' };
+    expect(source.applyTemplateVariables(q, { every: { text: 'rome', value: 'rome' } }).site).toBe('$every'); // as the templates replace it
+  });
+});
+
+describe('what another kind of query left', () => {
+  it('is not asked for', () => {
+    const left = { refId: 'A', severity: 'error', state: 'ended' };
+    expect(source.applyTemplateVariables({ ...left, queryType: 'alerts' }, {})).toMatchObject({ severity: '', state: '' });
+    expect(source.applyTemplateVariables({ ...left, queryType: 'logs' }, {})).toMatchObject({ severity: 'error' });
+    expect(source.applyTemplateVariables({ refId: 'A', queryType: 'alerts', severity: '$site' }, {})).toMatchObject({ severity: 'paris' });
   });
 });
 

@@ -10,9 +10,19 @@ import {
   SupplementaryQueryType,
 } from '@grafana/data';
 import { DataSourceWithBackend, getTemplateSrv } from '@grafana/runtime';
-import { complete } from './fields';
+import { complete, fieldsOf } from './fields';
 import type { MusterOptions, MusterQuery, VariableQuery } from './types';
 import { Variables } from './variables';
+
+/** Whether a field is nothing but a variable of which all values are chosen. */
+function isAll(value: string, scoped: ScopedVars): boolean {
+  const name = /^(?:\$(\w+)|\$\{(\w+)(?::\w+)?\}|\[\[(\w+)\]\])$/.exec(value.trim())?.slice(1).find(Boolean);
+  if (!name || scoped[name]) {
+    return false;
+  }
+  const variable = getTemplateSrv().getVariables().find((v) => v.name === name) as { current?: { value?: unknown } } | undefined;
+  return [variable?.current?.value].flat().includes('$__all');
+}
 
 /** The frontend of the data source. What it shows the backend answers. */
 export class DataSource extends DataSourceWithBackend<MusterQuery, MusterOptions> {
@@ -33,11 +43,21 @@ export class DataSource extends DataSourceWithBackend<MusterQuery, MusterOptions
     return complete(q);
   }
 
-  /** Variables are filled in. Of several values the console's API takes one, but in PromQL. */
+  /**
+   * Variables are filled in. All values are no filter; several come to the backend as {a,b}, which knows what takes
+   * them. What a select of another kind of query left, such as a log's severity in alerts, is not asked for.
+   */
   applyTemplateVariables(q: MusterQuery, scoped: ScopedVars, _filters?: AdHocVariableFilter[]): MusterQuery {
     const out: Record<string, unknown> = { ...q };
+    const fields = fieldsOf(q);
     for (const [name, value] of Object.entries(q)) {
-      if (typeof value === 'string' && name !== 'refId') {
+      if (typeof value !== 'string' || name === 'refId') {
+        continue;
+      }
+      const options = fields.find((f) => f.name === name)?.options;
+      if ((name !== 'expr' && isAll(value, scoped)) || (options && !options.includes(value) && !/\$|\[\[/.test(value))) {
+        out[name] = '';
+      } else {
         out[name] = getTemplateSrv().replace(value, scoped, name === 'expr' ? 'regex' : undefined);
       }
     }

@@ -4,6 +4,7 @@ import { useLocation, useSearch } from "wouter";
 import { MAX_SERIES, useMarks, useNames, useRange } from "../api/metric-queries";
 import { Problem } from "../api/client";
 import { sessionQuery } from "../api/queries";
+import { useMetricTenants } from "../api/rights";
 import { Chart } from "../components/chart";
 import { CompleteBox } from "../components/complete-box";
 import { MarkedEvents, MarkPicker, useKinds } from "../components/marks";
@@ -32,10 +33,10 @@ export function ExplorePage() {
   const address = useSearch();
   const asked = useMemo(() => parseExplore(address), [address]);
   const session = useQuery(sessionQuery);
-  const tenants = session.data?.tenants ?? [];
+  const tenants = useMetricTenants(session.data?.tenants ?? []);
   const tenant = asked.tenant || (tenants[0] ?? "");
   const [, navigate] = useLocation();
-  const go = (e: Partial<Explore>) => navigate(exploreHref({ ...asked, tenant: asked.tenant, ...e }));
+  const go = (e: Partial<Explore>) => navigate(exploreHref({ ...asked, tenant, ...e })); // whoever gets the address may have another first tenant
   useTitle("Metrics");
   return (
     <Shell>

@@ -3,7 +3,7 @@ import { useLoudness } from "../api/alert-queries";
 import { ServiceNote } from "../components/service-note";
 import { Empty, Skeleton } from "../components/states";
 import { alertsHref } from "../lib/alert-filter";
-import { formatCount, formatPercent, plural } from "../lib/format";
+import { DASH, formatCount, formatPercent, plural } from "../lib/format";
 
 /** The page budget: which rules made people be notified, the loudest first. */
 export function Loudest({ tenant, tenants }: { tenant: string; tenants: boolean }) {
@@ -34,7 +34,7 @@ export function Loudest({ tenant, tenants }: { tenant: string; tenants: boolean 
                   <th scope="col">Rule</th>
                   <th scope="col" className="num">Notifications</th>
                   <th scope="col" className="num">Share</th>
-                  <th scope="col" className="num">Failed</th>
+                  <th scope="col" className="num">Failed attempts</th>
                   <th scope="col">Receivers</th>
                 </tr>
               </thead>
@@ -48,8 +48,8 @@ export function Loudest({ tenant, tenants }: { tenant: string; tenants: boolean 
                     <td className="num" data-label="Notifications">
                       <b>{formatCount(r.notifications)}</b>
                     </td>
-                    <td className="num" data-label="Share">{formatPercent((100 * r.notifications) / l.total)}</td>
-                    <td className="num" data-label="Failed">{r.failed > 0 ? <span className="error">{formatCount(r.failed)}</span> : 0}</td>
+                    <td className="num" data-label="Share">{l.total > 0 ? formatPercent((100 * r.notifications) / l.total) : DASH}</td>
+                    <td className="num" data-label="Failed attempts">{r.failed > 0 ? <span className="error">{formatCount(r.failed)}</span> : 0}</td>
                     <td className="small" data-label="Receivers">{r.receivers.join(", ")}</td>
                   </tr>
                 ))}

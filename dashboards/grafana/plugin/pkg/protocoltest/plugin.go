@@ -52,6 +52,7 @@ type Plugin struct {
 	stream  grpcplugin.StreamClient
 	From    time.Time // of queries; default an hour ago
 	To      time.Time // default now
+	Points  int64     // that a panel has room for; default 100, 15 s apart at least
 	Setting *pluginv2.DataSourceInstanceSettings
 	// Headers are those that Grafana forwards.
 	Headers map[string]string
@@ -121,8 +122,12 @@ func (p *Plugin) Query(query string) (data.Frames, error) {
 	if from.IsZero() {
 		from = to.Add(-time.Hour)
 	}
+	points, interval := int64(100), 15*time.Second
+	if p.Points > 0 {
+		points, interval = p.Points, time.Second
+	}
 	resp, err := p.data.QueryData(p.t.Context(), &pluginv2.QueryDataRequest{PluginContext: p.context(), Headers: p.Headers, Queries: []*pluginv2.DataQuery{{
-		RefId: "A", QueryType: model.Type, MaxDataPoints: 100, IntervalMS: 15_000, Json: []byte(query),
+		RefId: "A", QueryType: model.Type, MaxDataPoints: points, IntervalMS: interval.Milliseconds(), Json: []byte(query),
 		TimeRange: &pluginv2.TimeRange{FromEpochMS: from.UnixMilli(), ToEpochMS: to.UnixMilli()}}}})
 	if err != nil {
 		return nil, err

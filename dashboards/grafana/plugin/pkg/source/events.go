@@ -13,6 +13,9 @@ import (
 )
 
 func (s *Source) alerts(ctx context.Context, c *console.Client, q query) (data.Frames, error) {
+	if q.Numeric && q.State == "" {
+		q.State = "active" // what is silenced or inhibited is not to alert by another way
+	}
 	rows, total, err := c.Alerts(ctx, q.ofAlerts(), q.Limit)
 	if err != nil {
 		return nil, err
@@ -214,7 +217,7 @@ func maintenanceMarks(ctx context.Context, c *console.Client, q query) ([]mark, 
 }
 
 func timelineMarks(ctx context.Context, c *console.Client, q query) ([]mark, error) {
-	events, err := c.Timeline(ctx, url.Values{"site": {q.Site}, "virtualSite": {q.VirtualSite}, "kind": strings.FieldsFunc(q.Kinds, func(r rune) bool { return r == ' ' || r == ',' }),
+	events, err := c.Timeline(ctx, url.Values{"site": values(q.Site), "virtualSite": values(q.VirtualSite), "kind": strings.FieldsFunc(q.Kinds, func(r rune) bool { return r == ' ' || r == ',' }),
 		"from": {q.from.UTC().Format(time.RFC3339)}, "to": {q.to.UTC().Format(time.RFC3339)}}, q.Limit)
 	var out []mark
 	for _, e := range events {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/grafana/grafana-plugin-sdk-go/data"
@@ -59,7 +60,33 @@ func (s *Source) metrics(ctx context.Context, c *console.Client, q query) (data.
 	if q.Expr == "" {
 		return nil, wrong("expr", "write an expression of PromQL")
 	}
+	q.Expr = q.filled()
 	return series(ctx, c, q)
+}
+
+// scrape is how far apart samples are, as far as a rate has to know.
+const scrape = 15 * time.Second
+
+// filled is the expression with the variables of Grafana that nobody fills in for this data source, or for
+// alert rules not at all: the length of a step and the like.
+func (q *query) filled() string {
+	whole := q.to.Sub(q.from).Round(time.Second)
+	seconds := func(d time.Duration) string { return strconv.FormatInt(int64(d/time.Second), 10) }
+	var pairs []string
+	for name, v := range map[string]string{
+		"__rate_interval_ms": seconds(max(q.step+scrape, 4*scrape)) + "000", "__rate_interval": seconds(max(q.step+scrape, 4*scrape)) + "s",
+		"__interval_ms": seconds(q.step) + "000", "__interval": seconds(q.step) + "s",
+		"__range_ms": seconds(whole) + "000", "__range_s": seconds(whole), "__range": seconds(whole) + "s",
+	} {
+		pairs = append(pairs, "${"+name+"}", v)
+		// Of $__range_s the longer name is meant.
+		if strings.HasSuffix(name, "_ms") || strings.HasSuffix(name, "_s") {
+			pairs = append([]string{"$" + name, v}, pairs...)
+		} else {
+			pairs = append(pairs, "$"+name, v)
+		}
+	}
+	return strings.NewReplacer(pairs...).Replace(q.Expr)
 }
 
 // series are frames of one series each, with its labels.

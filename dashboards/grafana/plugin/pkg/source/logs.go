@@ -13,11 +13,14 @@ import (
 	"muster.dev/muster/dashboards/grafana/plugin/pkg/console"
 )
 
+// patience is how long a region is waited for once another has answered: those that are late are named.
+const patience = "2s"
+
 // logs are the lines as Grafana's Explore and log panels take them, and how many there
 // were over time.
 func (s *Source) logs(ctx context.Context, c *console.Client, q query) (data.Frames, error) {
 	page, err := c.Logs(ctx, url.Values{"query": {q.Query}, "from": {q.from.UTC().Format(time.RFC3339Nano)}, "to": {q.to.UTC().Format(time.RFC3339Nano)},
-		"virtualSite": {q.VirtualSite}, "site": {q.Site}, "namespace": {q.Namespace}, "severity": {q.Severity}}, q.Limit)
+		"virtualSite": {q.VirtualSite}, "site": {q.Site}, "namespace": {q.Namespace}, "severity": {q.Severity}, "patience": {patience}}, q.Limit)
 	if err != nil {
 		return nil, err
 	}

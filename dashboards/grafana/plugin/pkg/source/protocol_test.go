@@ -126,9 +126,9 @@ func TestQueries(t *testing.T) {
 		{`{"queryType":"sites","sites":"conditions","site":"paris-07"}`, "/sites/paris-07", "", 0, "site,condition,status,message", []string{"paris-07 | PolicyApplied | False | spec.allow"}, data.FrameTypeTable},
 		{`{"queryType":"sites","sites":"details","site":"paris-07"}`, "/sites/paris-07", "", 0, "what,name,value", []string{"site | phase | Online", "site | regional | eu-1", "label | region | eu-west", "label | store | 07", "system label | muster.dev/system-arch | amd64", "version | agent | 0.1.0", "condition | PolicyApplied | False Refused: spec.allow"}, data.FrameTypeTable},
 		{`{"queryType":"alerts","severity":"critical","state":"all","site":"$site"}`, "/alerts", "severity=critical&state=all", 0, "alert,severity,site,summary,since,labels", []string{`SiteDown | critical | paris-07 | paris-07 is down | 11:58:00 | {"alertname":"SiteDown"}`}, data.FrameTypeTable},
-		{`{"queryType":"alerts","numeric":true}`, "/alerts", "", 0, "alerts", []string{"1"}, data.FrameTypeNumericWide},
+		{`{"queryType":"alerts","numeric":true}`, "/alerts", "state=active", 0, "alerts", []string{"1"}, data.FrameTypeNumericWide},
 		{`{"queryType":"rollouts","state":"active"}`, "/rollouts", "state=active", 0, "rollout,phase,wave,changes,updated,passed", []string{"web-2 | Progressing | 1/2 | Deployment/web web=shop/web:2 | 2 | 1"}, data.FrameTypeTable},
-		{`{"queryType":"logs","query":"severity:error","site":"paris-07"}`, "/logs/search", "query=severity:error&site=paris-07&from=2026-01-31T11:00:00Z&to=2026-01-31T12:00:00Z", 0, "timestamp,body,severity,id,labels",
+		{`{"queryType":"logs","query":"severity:error","site":"paris-07"}`, "/logs/search", "query=severity:error&site=paris-07&patience=2s&from=2026-01-31T11:00:00Z&to=2026-01-31T12:00:00Z", 0, "timestamp,body,severity,id,labels",
 			[]string{`11:59:58.123456789 | out of memory | error | 2026-01-31T11:59:58.123456789Z_01JQ2Z | {"app":"checkout","container":"app","namespace":"shop","node":"n1","pod":"checkout-5d4f","region":"eu-west","site":"paris-07","tenant":"acme"}`}, data.FrameTypeLogLines},
 		{`{"queryType":"logs"}`, "/logs/search", "", 1, "time,lines", []string{"11:00:00 | 0", "11:01:00 | 7"}, data.FrameTypeTimeSeriesWide},
 		{`{"queryType":"annotations","annotations":"timeline","site":"paris-07","kinds":"colour, alert"}`, "/timeline", "site=paris-07&kind=colour&from=2026-01-31T11:00:00Z&to=2026-01-31T12:00:00Z", 0, "time,title,text,tags", []string{"11:20:00 | colour | paris-07: green → red (health) | colour,critical"}, ""},
@@ -221,6 +221,55 @@ func TestTheInventorysLanguage(t *testing.T) {
 	}
 	if n := frames[0].Meta.Notices; len(n) != 1 || n[0].Text != "alerts are unknown" {
 		t.Errorf("notices: %v", n)
+	}
+}
+
+// TestSeveralValues: a variable with several values comes as {a,b}.
+func TestSeveralValues(t *testing.T) {
+	c, p := start(t)
+	for query, want := range map[string]string{
+		`{"queryType":"logs","site":"{paris-07,rome-01}","severity":"{error}"}`:                       "site=paris-07,rome-01&severity=error",
+		`{"queryType":"sites","site":"{paris-07,rome-01}","region":"eu-west"}`:                        `q=name in ("paris-07", "rome-01") region="eu-west"`,
+		`{"queryType":"annotations","site":"{paris-07,rome-01}"}`:                                     "site=paris-07",
+		`{"queryType":"health","region":"{eu-west,eu-south}"}`:                                        "400 downstream: region: the variable has 2 values",
+		`{"queryType":"alerts","site":"{paris-07,rome-01}"}`:                                          "400 downstream: site: the variable has 2 values",
+		`{"queryType":"health","health":"history","virtualSite":"{shared/a,shared/b}","stat":"mean"}`: "400 downstream: virtualSite: the variable has 2 values",
+		`{"queryType":"logs","query":"message:{1 TO 5}"}`:                                             "query=message:{1 TO 5}",
+		`{"queryType":"alerts","site":"$__all","severity":"$severity"}`:                               "site=&severity=",
+		// What another kind of query left.
+		`{"queryType":"rollouts","severity":"error","text":"web","namespace":"{shop}","site":"{a,b}","colour":"red"}`: "namespace=shop&q=web&severity=",
+		`{"queryType":"health","severity":"error","state":"ended","namespace":"shop","region":"eu-west"}`:             "region=eu-west&state=&namespace=",
+		`{"queryType":"annotations","annotations":"alerts","state":"ended","text":"web","site":"paris-07"}`:           "site=paris-07&state=&q=",
+	} {
+		if _, err := p.Query(query); err != nil {
+			if !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%s: %v, want %s", query, err, want)
+			}
+			continue
+		}
+		for _, kv := range strings.Split(want, "&") {
+			if k, v, _ := strings.Cut(kv, "="); c.Last().Params.Get(k) != v {
+				t.Errorf("%s: %s is %q, want %q", query, k, c.Last().Params.Get(k), v)
+			}
+		}
+	}
+}
+
+// TestStepsAndIntervals: whatever the time, the metric store gives no more than 11,000 points, and an alert
+// rule has nobody in the browser to fill in how long a step is.
+func TestStepsAndIntervals(t *testing.T) {
+	c, p := start(t)
+	p.Headers["FromAlert"] = "true"
+	for hours, want := range map[int]string{1: "1", 4: "2", 24: "9"} {
+		p.From = p.To.Add(-time.Duration(hours) * time.Hour)
+		p.Points = 50_000
+		if _, err := p.Query(`{"queryType":"metrics","expr":"rate(x[$__rate_interval]) + rate(x[${__interval}]) + y[$__range] > $__interval_ms / $__range_s"}`); err != nil {
+			t.Fatal(err)
+		}
+		seconds := hours * 3600
+		if got := c.Last().Params; got.Get("step") != want || got.Get("query") != fmt.Sprintf("rate(x[60s]) + rate(x[%ss]) + y[%ds] > %s000 / %d", want, seconds, want, seconds) {
+			t.Errorf("%d hours: a step of %s, want %s; %s", hours, got.Get("step"), want, got.Get("query"))
+		}
 	}
 }
 
@@ -365,6 +414,13 @@ func TestStream(t *testing.T) {
 	}()
 	f, err := next()
 	if err != nil {
+		t.Fatal(err)
+	}
+	// How things are, also if nothing changes for long after the console came back.
+	if got := cells(t, f, "labels", "score"); !slices.Equal(got, []string{"region=eu-west, site=paris-07, tenant=acme | 39.5", "region=eu-south, site=rome-01, tenant=acme | null"}) {
+		t.Errorf("at first %v", got)
+	}
+	if f, err = next(); err != nil {
 		t.Fatal(err)
 	}
 	if got := cells(t, f, "labels", "time", "score", "performance"); !slices.Equal(got, []string{"region=eu-west, site=paris-07, tenant=acme | 12:00:02 | 39.5 | null"}) {

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,8 +17,8 @@ import (
 	"muster.dev/muster/dashboards/grafana/plugin/pkg/console"
 )
 
-// query is what the editor makes. Fields that a kind doesn't name are ignored, so that
-// changing the kind loses nothing.
+// query is what the editor makes. Fields that its kind doesn't have (see fields) are ignored, so
+// that changing the kind loses nothing.
 type query struct {
 	Type string `json:"queryType"`
 
@@ -85,16 +86,105 @@ func oneOf(field, v string, among ...string) error {
 	return wrong(field, "%q: want one of %s", v, strings.Join(among, ", "))
 }
 
-// parse reads a query. A variable that has no value yet is one that is not there.
+// text is a field of a query that variables may fill in.
+func (q *query) text(field string) *string {
+	return map[string]*string{"virtualSite": &q.VirtualSite, "site": &q.Site, "region": &q.Region, "colour": &q.Colour, "phase": &q.Phase, "dimension": &q.Dimension, "stat": &q.Stat,
+		"text": &q.Text, "sort": &q.Sort, "severity": &q.Severity, "state": &q.State, "namespace": &q.Namespace, "kinds": &q.Kinds, "query": &q.Query, "expr": &q.Expr}[field]
+}
+
+// fields are those that a kind of query has, as src/fields.ts shows them; those with a + take several
+// values.
+var fields = map[string]string{
+	"health/sites":            "virtualSite site region colour phase text sort",
+	"health/virtualSites":     "virtualSite text",
+	"health/reasons":          "site",
+	"health/signals":          "site",
+	"health/history":          "virtualSite stat site region dimension",
+	"health/live":             "virtualSite site",
+	"sites/list":              "virtualSite+ site+ region+ text",
+	"sites/details":           "site",
+	"sites/conditions":        "virtualSite site region text",
+	"alerts/":                 "virtualSite site severity state text",
+	"logs/":                   "query virtualSite site+ namespace+ severity+",
+	"rollouts/":               "namespace state text",
+	"metrics/":                "expr",
+	"annotations/timeline":    "virtualSite+ site+ kinds",
+	"annotations/alerts":      "virtualSite site severity",
+	"annotations/rollouts":    "virtualSite",
+	"annotations/maintenance": "virtualSite site",
+}
+
+// kind is what a query asks for, with what is left out.
+func (q *query) kind() string {
+	of := ""
+	switch q.Type {
+	case "health":
+		of = cmp.Or(q.Health, "sites")
+	case "sites":
+		of = cmp.Or(q.Sites, "list")
+	case "annotations":
+		of = cmp.Or(q.Annotations, "timeline")
+	}
+	return q.Type + "/" + of
+}
+
+// tidy clears what the kind doesn't have, and what a variable left that has no value yet or has them
+// all; of several values, which Grafana writes as {a,b}, it makes a,b.
+func (q *query) tidy() error {
+	has, known := fields[q.kind()]
+	if !known {
+		return nil // the answerer says what there is
+	}
+	several := map[string]bool{}
+	for name := range strings.FieldsSeq(has) {
+		name, many := strings.CutSuffix(name, "+")
+		several[name] = many
+	}
+	for _, name := range []string{"virtualSite", "site", "region", "colour", "phase", "dimension", "stat", "text", "sort", "severity", "state", "namespace", "kinds", "query", "expr"} {
+		v := q.text(name)
+		many, is := several[name]
+		if !is {
+			*v = ""
+			continue
+		}
+		if name == "text" || name == "query" || name == "expr" || name == "kinds" {
+			continue // $ and { mean something there
+		}
+		if strings.HasPrefix(*v, "$") {
+			*v = ""
+		}
+		list, ok := strings.CutPrefix(*v, "{")
+		if list, ok = strings.CutSuffix(list, "}"); !ok || !strings.HasPrefix(*v, "{") {
+			continue
+		}
+		if n := strings.Count(list, ",") + 1; n > 1 && !many {
+			return wrong(name, "the variable has %d values, and this kind of query takes one: choose one, or All for no filter", n)
+		}
+		*v = list
+	}
+	return nil
+}
+
+// values are those of a field that takes several.
+func values(s string) []string {
+	var out []string
+	for v := range strings.SplitSeq(s, ",") {
+		if v = strings.TrimSpace(v); v != "" {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// parse reads a query.
 func parse(q backend.DataQuery) (query, error) {
 	var out query
 	if err := json.Unmarshal(q.JSON, &out); err != nil {
 		return out, wrong("query", "%v", err)
 	}
-	for _, f := range []*string{&out.VirtualSite, &out.Site, &out.Region, &out.Colour, &out.Phase, &out.Severity, &out.Namespace} {
-		if strings.HasPrefix(*f, "$") || *f == "$__all" {
-			*f = ""
-		}
+	out.Type = cmp.Or(out.Type, q.QueryType)
+	if err := out.tidy(); err != nil {
+		return out, err
 	}
 	switch {
 	case out.Limit < 0 || out.Limit > maxLimit:
@@ -103,11 +193,11 @@ func parse(q backend.DataQuery) (query, error) {
 		out.Limit = defaultLimit
 	}
 	out.from, out.to, out.step = q.TimeRange.From, q.TimeRange.To, max(q.Interval, time.Second)
-	// The metric store takes 11,000 steps at most.
 	if n := q.MaxDataPoints; n > 0 {
 		out.step = max(out.step, q.TimeRange.Duration()/time.Duration(n))
 	}
-	out.step = max(out.step, q.TimeRange.Duration()/10_000).Round(time.Second)
+	// The metric store takes 11,000 steps at most: a step is rounded up, never down.
+	out.step = (max(out.step, q.TimeRange.Duration()/10_000) + time.Second - 1).Truncate(time.Second)
 	return out, nil
 }
 
@@ -131,9 +221,6 @@ func (s *Source) answer(ctx context.Context, c *console.Client, dq backend.DataQ
 		return failure(err)
 	}
 	q.login = login
-	if q.Type == "" {
-		q.Type = dq.QueryType
-	}
 	if forAlert {
 		q.Numeric = true
 	}

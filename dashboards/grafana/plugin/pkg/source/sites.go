@@ -123,8 +123,16 @@ func (q *query) inventory() string {
 		terms = append(terms, "("+q.Text+")")
 	}
 	for _, t := range []struct{ field, value string }{{"virtualSite", q.VirtualSite}, {"name", q.Site}, {"region", q.Region}, {"colour", q.Colour}, {"phase", q.Phase}} {
-		if t.value != "" {
-			terms = append(terms, t.field+`="`+strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(t.value)+`"`)
+		var quoted []string
+		for _, v := range values(t.value) {
+			quoted = append(quoted, `"`+strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(v)+`"`)
+		}
+		switch len(quoted) {
+		case 0:
+		case 1:
+			terms = append(terms, t.field+"="+quoted[0])
+		default:
+			terms = append(terms, t.field+" in ("+strings.Join(quoted, ", ")+")")
 		}
 	}
 	return strings.Join(terms, " ")

@@ -133,7 +133,7 @@ func (s *Source) PublishStream(context.Context, *backend.PublishStreamRequest) (
 	return &backend.PublishStreamResponse{Status: backend.PublishStreamStatusPermissionDenied}, nil
 }
 
-// RunStream implements backend.StreamHandler: it sends what changes, until nobody looks or
+// RunStream implements backend.StreamHandler: it sends how things are and then what changes, until nobody looks or
 // the console ends it; Grafana then begins anew.
 func (s *Source) RunStream(ctx context.Context, req *backend.RunStreamRequest, to *backend.StreamSender) error {
 	q, err := parsePath(req.Path)
@@ -144,12 +144,21 @@ func (s *Source) RunStream(ctx context.Context, req *backend.RunStreamRequest, t
 	if err != nil {
 		return err
 	}
-	c.HTTP = s.endless
-	body, err := c.Open(ctx, "/health/stream", url.Values{})
+	stream := *c
+	stream.HTTP = s.endless
+	body, err := stream.Open(ctx, "/health/stream", url.Values{})
 	if err != nil {
 		return err
 	}
 	defer body.Close()
+	// What changed while nobody listened, such as before the console came back.
+	sites, _, err := find(ctx, c, q)
+	if err != nil {
+		return err
+	}
+	if err := to.SendFrame(liveFrame(sites, time.Now()), data.IncludeAll); err != nil {
+		return err
+	}
 	return console.ReadEvents(body, func(name string, b []byte) error {
 		if name != "sites" {
 			return nil
