@@ -46,9 +46,11 @@ type Options struct {
 	Kubeconfig string // a file; empty: the pod's service account
 	Config     *rest.Config
 	// Address at which pods reach this process, for virtual hosts; empty: the pod's own.
-	Address    string
-	Logger     *slog.Logger
-	Registerer prometheus.Registerer // nil: no metrics
+	Address string
+	// VirtualHosts: Publish is called. Else what was published before is removed.
+	VirtualHosts bool
+	Logger       *slog.Logger
+	Registerer   prometheus.Registerer // nil: no metrics
 
 	// What is mirrored at most; the defaults are 2,000 pods, 2,000 events, 500 nodes.
 	MaxPods, MaxEvents, MaxNodes int
@@ -66,6 +68,7 @@ type Kube struct {
 	cluster *cluster
 	metrics metrics
 	version atomic.Pointer[string]
+	ours    atomic.Bool // the cluster is this site's
 
 	mu    sync.Mutex
 	set   *agent.Set // the newest; nil: none yet

@@ -38,22 +38,23 @@ type worker struct {
 	mirror       *mirror
 	setCondition func(typ, status, reason, message string)
 
-	taken    *agent.Set // what plan was made of
-	plan     plan
-	watches  map[string]*kindWatch // by kindName
-	down     error                 // the API server does not answer, or the cluster is another site's
-	downs    int
-	held     claim
-	searched bool // for owned objects of kinds that are not known
-	swept    bool // DaemonSets that pulled images before the start
-	pruneDue bool
-	pruneAt  time.Time // a removal is to be tried again
-	prunes   int       // that failed in a row
-	fresh    bool      // discovery was asked anew in this pass
-	crds     bool      // CustomResourceDefinitions are watched
-	began    time.Time // when Run did
-	looked   bool      // all units have been looked at once
-	begun    bool      // the Mirror was told to begin
+	taken       *agent.Set // what plan was made of
+	plan        plan
+	watches     map[string]*kindWatch // by kindName
+	down        error                 // the API server does not answer, or the cluster is another site's
+	downs       int
+	held        claim
+	searched    bool // for owned objects of kinds that are not known
+	swept       bool // DaemonSets that pulled images before the start
+	unpublished bool // virtual hosts of a time when there were some
+	pruneDue    bool
+	pruneAt     time.Time // a removal is to be tried again
+	prunes      int       // that failed in a row
+	fresh       bool      // discovery was asked anew in this pass
+	crds        bool      // CustomResourceDefinitions are watched
+	began       time.Time // when Run did
+	looked      bool      // all units have been looked at once
+	begun       bool      // the Mirror was told to begin
 
 	mu    sync.Mutex // of what follows
 	state *state
@@ -332,6 +333,13 @@ func (w *worker) goOver(ctx context.Context) error {
 			return err
 		}
 		w.swept = true
+	}
+	if !w.opts.VirtualHosts && !w.unpublished {
+		err := explain(w.unpublish(ctx, nil), schema.GroupVersionKind{Version: "v1", Kind: "Service"}, w.Version())
+		if errors.Is(err, errDown) {
+			return err
+		}
+		w.unpublished = err == nil // else the next pass tries again
 	}
 	if w.pruneDue || !w.pruneAt.IsZero() && !w.pruneAt.After(now) {
 		return w.prune(ctx)
