@@ -67,7 +67,10 @@ func (w *worker) claim(ctx context.Context) error {
 			w.setOurs(false)
 			return fmt.Errorf("%w: a muster-edge of %s applies to it, last at %s; remove one of the two. Once that one is gone this one takes over by itself, after %s", errHeld, other, cm.Data[claimRenewed], w.opts.ClaimFor)
 		}
-		w.opts.Logger.Warn("the cluster was another site's, which has not been heard of; it is this one's now, and what that one left there is removed", "other", other)
+		w.opts.Logger.Warn("the cluster was another site's, which has not been heard of; it is this one's now, and what that one left there is removed", "other", other, "after", w.opts.ClaimFor)
+		w.mu.Lock()
+		w.tookOver = time.Now()
+		w.mu.Unlock()
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": cm.ResourceVersion}, "data": data})
 	if err != nil {

@@ -56,7 +56,7 @@ type Options struct {
 	MaxPods, MaxEvents, MaxNodes int
 
 	// Timing; the defaults are for the field.
-	ClaimFor   time.Duration // how long a cluster stays the site's whose agent is silent, default 1 min
+	ClaimFor   time.Duration // how long a cluster stays the site's whose agent is silent, and how long after that nothing of that one's is removed, default 5 min
 	MinBackoff time.Duration // of what was refused, default 1 s
 	MaxBackoff time.Duration // default 5 min
 	ProbeEvery time.Duration // how often to ask whether the API server is there, default 15 s
@@ -95,7 +95,7 @@ func New(o Options) (*Kube, error) {
 	o.MaxPods, o.MaxEvents, o.MaxNodes = cmp.Or(max(o.MaxPods, 0), 2000), cmp.Or(max(o.MaxEvents, 0), 2000), cmp.Or(max(o.MaxNodes, 0), 500)
 	o.MinBackoff, o.MaxBackoff = cmp.Or(max(o.MinBackoff, 0), time.Second), cmp.Or(max(o.MaxBackoff, 0), 5*time.Minute)
 	o.ProbeEvery = cmp.Or(max(o.ProbeEvery, 0), 15*time.Second)
-	o.ClaimFor = cmp.Or(max(o.ClaimFor, 0), time.Minute)
+	o.ClaimFor = cmp.Or(max(o.ClaimFor, 0), 5*time.Minute)
 	cfg := o.Config
 	if cfg == nil {
 		var err error

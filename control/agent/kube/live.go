@@ -254,6 +254,6 @@ func (c *cluster) watchKind(ctx context.Context, ls *lives, gvk schema.GroupVers
 		return w, nil
 	case <-first.Done():
 		stop()
-		return nil, fmt.Errorf("list %s: no answer within %s", gvr.Resource, callTimeout)
+		return nil, fmt.Errorf("list %s: no answer within %s: %w", gvr.Resource, callTimeout, first.Err())
 	}
 }

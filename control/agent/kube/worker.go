@@ -58,8 +58,13 @@ type worker struct {
 
 	mu    sync.Mutex // of what follows
 	state *state
-	told  map[string]*wire.WorkloadStatus
-	lost  map[string]bool // kinds, by kindName, that the site no longer knows
+	// tookOver is when the cluster was another site's last; zero: it was not.
+	tookOver time.Time
+	// answered is when the API server did last, while it does; up is how long it did before.
+	answered time.Time
+	up       time.Duration
+	told     map[string]*wire.WorkloadStatus
+	lost     map[string]bool // kinds, by kindName, that the site no longer knows
 }
 
 func (w *worker) run(ctx context.Context) {
@@ -133,6 +138,70 @@ func (w *worker) setDown(err error) {
 	w.setCondition(Reachable, "False", w.whyDown(), clip(err.Error()))
 }
 
+// answers notes that the API server does.
+func (w *worker) answers() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	if !w.answered.IsZero() {
+		w.up += now.Sub(w.answered)
+	}
+	w.answered = now
+}
+
+// upTime is how long the API server has answered since the start.
+func (w *worker) upTime() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.answered.IsZero() {
+		return w.up
+	}
+	return w.up + time.Since(w.answered)
+}
+
+// unusable tells whether an error is about the cluster as a whole.
+func unusable(err error) bool {
+	return errors.Is(err, errDown) || errors.Is(err, errHeld) || errors.Is(err, errReadOnly)
+}
+
+// keeping calls fn, which may take long, and meanwhile sees to it that the cluster answers
+// and stays this site's; else fn is ended.
+func (w *worker) keeping(ctx context.Context, fn func(context.Context) error) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(w.opts.ProbeEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			_, err := w.cluster.version(ctx)
+			if err != nil {
+				err = fmt.Errorf("%w: %w", errDown, err)
+			} else {
+				w.answers()
+				err = w.claim(ctx)
+			}
+			if err != nil && ctx.Err() == nil {
+				end(err)
+				return
+			}
+		}
+	})
+	err := fn(ctx)
+	why := context.Cause(ctx)
+	end(nil)
+	wg.Wait()
+	if unusable(why) {
+		return why
+	}
+	return err
+}
+
 // whyDown is the reason of what waits while the cluster can't be used.
 func (w *worker) whyDown() string {
 	switch {
@@ -168,7 +237,7 @@ func (w *worker) pass(ctx context.Context) {
 		}
 	}
 	if w.down == nil {
-		if err := w.goOver(ctx); errors.Is(err, errDown) && ctx.Err() == nil {
+		if err := w.keeping(ctx, w.goOver); unusable(err) && ctx.Err() == nil {
 			w.setDown(err)
 		}
 	}
