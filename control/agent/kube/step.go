@@ -366,6 +366,11 @@ func (w *worker) apply(ctx context.Context, it *item, digest string, why todo, d
 	if anew && onceOnly(obj) {
 		return replace()
 	}
+	if l != nil && !dryRun && scalesByOthers(obj, w.plan.scaled[it.name]) {
+		if err := w.cluster.leaveReplicas(ctx, gvr, obj); err != nil {
+			return explain(err, gvk, w.Version())
+		}
+	}
 	out, err := w.cluster.apply(ctx, gvr, obj, l != nil, dryRun)
 	switch {
 	case apierrors.IsConflict(err) && l == nil:
