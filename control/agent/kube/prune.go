@@ -178,6 +178,9 @@ func (w *worker) reportDown() {
 		if su.Version != u.version {
 			su = savedUnit{Version: u.version}
 		}
+		if su.Stands {
+			continue
+		}
 		for _, it := range u.items {
 			was := it.drifted
 			t, _ := w.compare(it, it.target(&su))

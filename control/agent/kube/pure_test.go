@@ -30,7 +30,7 @@ func TestABlobMustBeWhatItsItemNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mark(obj, "abc")
+	mark(obj, "abc", "")
 	b, err := json.Marshal(obj)
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%q was taken for %q", again, item)
 		}
 		_, _ = factsOf(obj)
-		mark(obj, "d")
+		mark(obj, "d", "")
 		imagesOf(podSpecOf(obj))
 		judge(obj)
 		liveOf(obj, g)

@@ -13,7 +13,7 @@ import (
 )
 
 // stateFile is what must survive a restart and can't be read off the cluster. Without it
-// everything is applied once more, and what was rolled back is tried once more.
+// everything is applied once more, but for what was rolled back: that stands as it is.
 const stateFile = "kubernetes.json"
 
 type saved struct {
@@ -39,6 +39,9 @@ type savedUnit struct {
 	RolledBack bool   `json:"rolledBack,omitempty"`
 	Reason     string `json:"reason,omitempty"`
 	Message    string `json:"message,omitempty"`
+	// Stands: it was rolled back before all else was forgotten. By the objects that say so
+	// it is known, and nothing of it is touched until another version is wanted.
+	Stands bool `json:"stands,omitempty"`
 }
 
 func newSaved() saved {

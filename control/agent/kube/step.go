@@ -77,6 +77,11 @@ func (w *worker) step(ctx context.Context, u *unit) error {
 	if su.Version != u.version {
 		su = savedUnit{Version: u.version}
 	}
+	if refused := w.refusedOnSite(u); su.Stands && !refused {
+		su = savedUnit{Version: u.version}
+	} else if refused && !su.RolledBack {
+		su = savedUnit{Version: u.version, RolledBack: true, Stands: true, Reason: "NotReady", Message: "it was rolled back; what runs instead is left as it is, since the site has lost what to go back to"}
+	}
 	try, was := w.tries(u), su.RolledBack
 	u.next = time.Time{}
 	err := w.bring(ctx, u, &su, try)
@@ -91,7 +96,7 @@ func (w *worker) step(ctx context.Context, u *unit) error {
 		w.state.unit(u.key, su)
 	}
 	w.mu.Unlock()
-	if su.RolledBack && !was {
+	if su.RolledBack && !was && !su.Stands {
 		// It is written down first: a restart in the middle must not try again.
 		w.metrics.rolled.Inc()
 		w.opts.Logger.Warn("rolls back", "unit", u.key, "why", su.Message)
@@ -109,13 +114,24 @@ func (w *worker) step(ctx context.Context, u *unit) error {
 	return nil
 }
 
+// refusedOnSite tells whether objects of the unit say that they were gone back to from the
+// version that is wanted.
+func (w *worker) refusedOnSite(u *unit) bool {
+	return slices.ContainsFunc(u.items, func(it *item) bool {
+		l := w.lives.get(it.name)
+		return l != nil && l.refused == u.version
+	})
+}
+
 // bring makes the cluster hold what it should of the unit, or notes at each item why not.
 func (w *worker) bring(ctx context.Context, u *unit, su *savedUnit, try bool) error {
 	before := make([]*refusal, len(u.items))
 	todos := make([]todo, len(u.items))
 	work, updates, bad := false, false, ""
 	for i, it := range u.items {
-		before[i], it.err = it.err, nil
+		if before[i], it.err = it.err, nil; su.Stands {
+			continue
+		}
 		digest := it.target(su)
 		if it.err = w.obstacle(it, su); it.err == nil {
 			todos[i], it.err = w.compare(it, digest)
@@ -328,7 +344,11 @@ func (w *worker) apply(ctx context.Context, it *item, digest string, why todo, d
 	if err != nil {
 		return refuse("Invalid", "%w", err)
 	}
-	mark(obj, digest)
+	refused := ""
+	if digest != it.wanted {
+		refused = it.unit.version
+	}
+	mark(obj, digest, refused)
 	if w.plan.scaled[it.name] { // two that set one field would never rest
 		unstructured.RemoveNestedField(obj.Object, "spec", "replicas")
 	}
@@ -457,6 +477,9 @@ func (w *worker) removeItem(ctx context.Context, name string, l *live) error {
 
 // judge finds out whether the unit has proved itself, or failed to.
 func (w *worker) judge(u *unit, su *savedUnit) {
+	if su.Stands {
+		return
+	}
 	if su.RolledBack {
 		if !w.canGoBack(u) && slices.ContainsFunc(u.items, func(it *item) bool { return it.err != nil && it.err.reason == reasonFetch }) {
 			su.RolledBack = false // the disk has lost what it was about to go back to
@@ -539,7 +562,7 @@ func (w *worker) report(it *item, u *unit, su savedUnit) {
 	switch {
 	case it.err != nil:
 		v = verdict{state: it.err.state(), reason: it.err.reason, message: it.err.Error()}
-	case su.RolledBack && it.good != it.wanted:
+	case su.RolledBack && it.good != it.wanted && !(su.Stands && st.Digest == it.wanted):
 		v = verdict{state: workload.RolledBack, reason: su.Reason, message: su.Message}
 	case v.state == workload.Progressing && !su.Since.IsZero() && time.Since(su.Since) >= u.deadline:
 		v.state, v.message = workload.Failed, fmt.Sprintf("not ready within %s, and nothing to go back to: %s", u.deadline, v.message)
@@ -567,7 +590,9 @@ func (w *worker) report(it *item, u *unit, su savedUnit) {
 	it.said = say
 	switch {
 	case v.state == workload.RolledBack:
-		w.taken.Applied(it.name, it.good, nil)
+		if !su.Stands {
+			w.taken.Applied(it.name, it.good, nil)
+		}
 		w.taken.Applied(it.name, it.wanted, fmt.Errorf("rolled back: %s", v.message))
 	case v.state == workload.Failed && it.err != nil:
 		w.taken.Applied(it.name, it.wanted, errors.New(v.message))
