@@ -148,7 +148,10 @@ func (w *worker) bring(ctx context.Context, u *unit, su *savedUnit, try bool) er
 		work = work || todos[i] != nothing
 		updates = updates || todos[i] == put && w.lives.get(it.name) != nil
 	}
-	if len(u.items) > 1 && bad != "" && work {
+	if u.unread != "" && bad == "" && !su.RolledBack && slices.Contains(todos, put) {
+		bad = u.unread // which bundle it is of nobody knows
+	}
+	if (len(u.items) > 1 || u.unread != "") && bad != "" && work {
 		for i, it := range u.items {
 			if it.err == nil && todos[i] != nothing {
 				it.err = wait(reasonBundle, "waits for %s of its bundle", bad)
