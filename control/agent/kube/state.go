@@ -35,6 +35,9 @@ type savedItem struct {
 type savedUnit struct {
 	Version string    `json:"version"` // of the unit
 	Since   time.Time `json:"since"`   // when it was applied first
+	// Waited is how long it has not been ready since, while the agent ran and the API server
+	// answered, as it was last written down.
+	Waited time.Duration `json:"waited,omitempty"`
 	// RolledBack: this version failed, and the last good one is wanted instead.
 	RolledBack bool   `json:"rolledBack,omitempty"`
 	Reason     string `json:"reason,omitempty"`

@@ -506,7 +506,7 @@ func (w *worker) judge(u *unit, su *savedUnit) {
 				it.good = it.wanted
 			}
 		}
-		su.Since = time.Time{}
+		su.Since, su.Waited, u.counts = time.Time{}, 0, false
 		return
 	}
 	if !u.pessimistic || proven || slices.ContainsFunc(u.items, func(it *item) bool { return it.err != nil || w.lives.get(it.name) == nil }) {
@@ -516,8 +516,10 @@ func (w *worker) judge(u *unit, su *savedUnit) {
 	if su.Since.IsZero() {
 		su.Since = now
 	}
-	if end := su.Since.Add(u.deadline); now.Before(end) && final == "" {
-		u.look(end)
+	waited := w.waited(u, su)
+	su.Waited = waited.Truncate(max(time.Second, u.deadline/20)) // not each look is worth the flash
+	if left := u.deadline - waited; left > 0 && final == "" {
+		u.look(now.Add(left))
 		return
 	}
 	if !w.canGoBack(u) {
@@ -530,6 +532,16 @@ func (w *worker) judge(u *unit, su *savedUnit) {
 			break
 		}
 	}
+}
+
+// waited is how long a unit has not been ready, of the time in which the agent ran and the
+// API server answered: without power nothing becomes ready.
+func (w *worker) waited(u *unit, su *savedUnit) time.Duration {
+	up := w.upTime()
+	if !u.counts {
+		u.counts, u.from = true, up-su.Waited
+	}
+	return up - u.from
 }
 
 // verdictOf is what the item's object says of itself, with what troubles its pods.
@@ -567,7 +579,7 @@ func (w *worker) report(it *item, u *unit, su savedUnit) {
 		v = verdict{state: it.err.state(), reason: it.err.reason, message: it.err.Error()}
 	case su.RolledBack && it.good != it.wanted && !(su.Stands && st.Digest == it.wanted):
 		v = verdict{state: workload.RolledBack, reason: su.Reason, message: su.Message}
-	case v.state == workload.Progressing && !su.Since.IsZero() && time.Since(su.Since) >= u.deadline:
+	case v.state == workload.Progressing && !su.Since.IsZero() && w.waited(u, &su) >= u.deadline:
 		v.state, v.message = workload.Failed, fmt.Sprintf("not ready within %s, and nothing to go back to: %s", u.deadline, v.message)
 	case v.message == "" && !it.mended.IsZero():
 		who := "somebody"

@@ -116,6 +116,7 @@ func (w *worker) probe(ctx context.Context) {
 	if old := w.version.Swap(&v); old != nil && *old != v {
 		w.cluster.mapper.Reset() // another version serves other kinds
 	}
+	w.answers()
 	w.metrics.up.Set(1)
 	w.setCondition(Reachable, "True", "Answers", "Kubernetes "+v)
 	if w.down != nil {
@@ -134,6 +135,9 @@ func (w *worker) setDown(err error) {
 		w.opts.Logger.Warn("the site's API server can't be used; trying again", "err", err)
 	}
 	w.down = err
+	w.mu.Lock()
+	w.answered = time.Time{}
+	w.mu.Unlock()
 	w.metrics.up.Set(0)
 	w.setCondition(Reachable, "False", w.whyDown(), clip(err.Error()))
 }
