@@ -79,6 +79,7 @@ type Kube struct {
 	lives      *lives
 	namespaces chan struct{} // which are Muster's may be others
 	up         upstream
+	sessions   atomic.Int32
 }
 
 type metrics struct {
