@@ -13,8 +13,9 @@ import (
 	"muster.dev/muster/internal/wire"
 )
 
-// maxTunnels is how many connections control may have to the site at once.
-const maxTunnels = 16
+// maxTunnels is how many connections control may have to the site at once: more than what is
+// served at the other end takes, which tells the others so. A server takes 32 streams.
+const maxTunnels = 30
 
 // tunnels are those of one session. They have a connection of their own, made for the
 // first: what goes through them must not hold up heartbeats.

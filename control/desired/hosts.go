@@ -1,12 +1,14 @@
 package desired
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"muster.dev/muster/control/api/region"
 	"muster.dev/muster/control/api/v1alpha1"
@@ -30,8 +32,7 @@ type hosts struct {
 
 // tenantHosts are a tenant's, by NAMESPACE/NAME as users type it.
 type tenantHosts struct {
-	objects  map[string]v1alpha1.VirtualHostSpec
-	policies map[string]v1alpha1.AdvertisePolicySpec
+	HostObjects
 
 	resolved map[string]*resolvedHost // by the host's key
 	refused  map[string]string        // why a policy does not count
@@ -91,16 +92,16 @@ func (hs *hosts) resolve(tenant string, known *inventory.Snapshot) (changed bool
 			}
 		}
 	}
-	byHost := map[string][]string{} // keys of policies, sorted, by that of the host
-	for _, key := range slices.Sorted(maps.Keys(t.policies)) {
+	byHost := map[string][]string{} // keys of policies, the oldest first, by that of the host
+	for _, key := range byAge(t.Policies, t.PolicyMade) {
 		ns, _, _ := strings.Cut(key, "/")
-		at := ns + "/" + t.policies[key].VirtualHost
+		at := ns + "/" + t.Policies[key].VirtualHost
 		byHost[at] = append(byHost[at], key)
 	}
 	before, size := t.resolved, 0
 	t.resolved, t.refused = map[string]*resolvedHost{}, map[string]string{}
-	names := map[string]string{} // NAMESPACE/HOST → the VirtualHost that has it
-	for _, key := range slices.Sorted(maps.Keys(t.objects)) {
+	names := map[string]string{}                     // NAMESPACE/HOST → the VirtualHost that has it
+	for _, key := range byAge(t.Hosts, t.HostMade) { // who had it first keeps it
 		r := t.one(tenant, key, byHost[key], members)
 		at := r.host.Namespace + "/" + r.host.Host
 		if other := names[at]; other != "" {
@@ -126,9 +127,9 @@ func (hs *hosts) resolve(tenant string, known *inventory.Snapshot) (changed bool
 	for key, old := range before {
 		changed = changed || t.resolved[key] == nil && old.list != nil
 	}
-	for key, p := range t.policies {
+	for key, p := range t.Policies {
 		ns, _, _ := strings.Cut(key, "/")
-		if _, ok := t.objects[ns+"/"+p.VirtualHost]; !ok {
+		if _, ok := t.Hosts[ns+"/"+p.VirtualHost]; !ok {
 			t.refused[key] = "NoSuchVirtualHost:there is no VirtualHost " + p.VirtualHost + " in the namespace"
 		}
 	}
@@ -137,7 +138,7 @@ func (hs *hosts) resolve(tenant string, known *inventory.Snapshot) (changed bool
 
 // one resolves one host, but for clashes with others.
 func (t *tenantHosts) one(tenant, key string, policies []string, members map[string][]string) *resolvedHost {
-	spec := t.objects[key]
+	spec := t.Hosts[key]
 	ns, name, _ := strings.Cut(key, "/")
 	h := &vhost.Host{Tenant: tenant, Namespace: ns, Name: name, Host: spec.Host, Service: spec.Service.Name, ServicePort: int(spec.Service.Port), Providers: []string{}, Consumers: []string{}}
 	if h.Host == "" {
@@ -156,7 +157,7 @@ func (t *tenantHosts) one(tenant, key string, policies []string, members map[str
 	r.providers, h.Providers = []string{where}, members[where]
 	seen := map[string]bool{}
 	for _, pkey := range policies {
-		p := t.policies[pkey]
+		p := t.Policies[pkey]
 		port := int(p.Port)
 		if port == 0 {
 			port = h.ServicePort
@@ -209,6 +210,15 @@ func unique(names []string) []string {
 type HostObjects struct {
 	Hosts    map[string]v1alpha1.VirtualHostSpec
 	Policies map[string]v1alpha1.AdvertisePolicySpec
+	// HostMade and PolicyMade are when they were.
+	HostMade, PolicyMade map[string]metav1.Time
+}
+
+// byAge are the keys of objects, the oldest first.
+func byAge[T any](objects map[string]T, made map[string]metav1.Time) []string {
+	return slices.SortedFunc(maps.Keys(objects), func(a, b string) int {
+		return cmp.Or(made[a].Time.Compare(made[b].Time), strings.Compare(a, b))
+	})
 }
 
 // SetHosts replaces those of all tenants. What it is given must not be changed afterwards.
@@ -232,10 +242,10 @@ func (s *Store) setHostsLocked(tenant string, now HostObjects) {
 		s.hosts.tenants[tenant] = t
 	}
 	same := func(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
-	if same(t.objects, now.Hosts) && same(t.policies, now.Policies) {
+	if same(t.HostObjects, now) {
 		return
 	}
-	t.objects, t.policies = now.Hosts, now.Policies
+	t.HostObjects = now
 	s.hosts.resolve(tenant, s.known)
 	s.touchLocked(tenant)
 	s.kube.mu.Lock() // renders the tenant's sites

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"muster.dev/muster/control/api/region"
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/vhost"
@@ -107,6 +109,22 @@ func TestHosts(t *testing.T) {
 	}
 	if h := hostsOf(t, s, "s-0001")["shop/db-global"]; h == nil || h.Consumes("s-0000") {
 		t.Errorf("what is refused counts: %+v", h)
+	}
+	// Who was first keeps it, whatever those are called that come after.
+	early, late := metav1.Unix(1, 0), metav1.Unix(2, 0)
+	for range 2 { // the second time they are compared
+		s.SetHosts(map[string]HostObjects{"acme": {Hosts: maps.Clone(hosts), Policies: maps.Clone(policies),
+			HostMade:   map[string]metav1.Time{"shop/db-global": late, "shop/second": early, "shop/typo": early},
+			PolicyMade: map[string]metav1.Time{"shop/odd": late, "shop/zz-other-port": early}}})
+	}
+	if r, ok := s.VirtualHost("acme", "shop", "second"); !ok || r.Reason != "" {
+		t.Errorf("a later one took the name: %q %s", r.Reason, r.Problem)
+	}
+	if r, _ := s.VirtualHost("acme", "shop", "db-global"); r.Reason != "HostTaken" {
+		t.Errorf("the later one: %q", r.Reason)
+	}
+	if got, _ := s.AdvertisePolicy("acme", "shop", "odd"); got != "PortConflict" {
+		t.Errorf("the later policy: %q", got)
 	}
 
 	// Routes: in the order in which they are tried, with what of their Services is missing.

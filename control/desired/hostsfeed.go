@@ -4,6 +4,7 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"muster.dev/muster/control/api/v1alpha1"
@@ -34,7 +35,7 @@ func (f *feed) hosts(ctx context.Context) error {
 			return HostObjects{}, "", false
 		}
 		if _, had := all[tenant]; !had {
-			all[tenant] = HostObjects{map[string]v1alpha1.VirtualHostSpec{}, map[string]v1alpha1.AdvertisePolicySpec{}}
+			all[tenant] = HostObjects{map[string]v1alpha1.VirtualHostSpec{}, map[string]v1alpha1.AdvertisePolicySpec{}, map[string]metav1.Time{}, map[string]metav1.Time{}}
 		}
 		return all[tenant], short, true
 	}
@@ -42,12 +43,14 @@ func (f *feed) hosts(ctx context.Context) error {
 		o := &hosts.Items[i]
 		if t, short, ok := in(o.Namespace); ok && o.DeletionTimestamp == nil {
 			t.Hosts[short+"/"+o.Name] = o.Spec
+			t.HostMade[short+"/"+o.Name] = o.CreationTimestamp
 		}
 	}
 	for i := range policies.Items {
 		o := &policies.Items[i]
 		if t, short, ok := in(o.Namespace); ok && o.DeletionTimestamp == nil {
 			t.Policies[short+"/"+o.Name] = o.Spec
+			t.PolicyMade[short+"/"+o.Name] = o.CreationTimestamp
 		}
 	}
 	f.store.SetHosts(all)

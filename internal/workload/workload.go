@@ -70,6 +70,9 @@ const (
 	// Origin is the annotation that has the UID at the centre: what was made anew there is
 	// another one.
 	Origin = "muster.dev/origin"
+	// Refused is the annotation of what was rolled back: the version that did not become ready,
+	// so that a site that forgets all does not try it again.
+	Refused = "muster.dev/refused"
 	// FieldManager is who applies.
 	FieldManager = "muster-edge"
 )

@@ -117,7 +117,7 @@ func (in *inCluster) workloads(c Config, env *role.Env) (*kube.Kube, error) {
 	if !in.conf.Workloads {
 		return nil, nil //nolint:nilnil // the collector alone
 	}
-	return kube.New(kube.Options{Dir: kubeDir(c.StateDir), Config: in.config, MaxPods: in.conf.MaxPods, Address: in.conf.Address, Logger: env.Log, Registerer: env.Reg})
+	return kube.New(kube.Options{Dir: kubeDir(c.StateDir), Config: in.config, MaxPods: in.conf.MaxPods, Address: in.conf.Address, VirtualHosts: in.conf.VirtualHosts, Logger: env.Log, Registerer: env.Reg})
 }
 
 // prepare brings back what must be there before the agent starts: the site's key, and

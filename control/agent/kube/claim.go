@@ -64,10 +64,13 @@ func (w *worker) claim(ctx context.Context) error {
 			w.held.version, w.held.since = cm.ResourceVersion, time.Now()
 		}
 		if time.Since(w.held.since) < w.opts.ClaimFor {
-			w.held.ours = false
+			w.setOurs(false)
 			return fmt.Errorf("%w: a muster-edge of %s applies to it, last at %s; remove one of the two. Once that one is gone this one takes over by itself, after %s", errHeld, other, cm.Data[claimRenewed], w.opts.ClaimFor)
 		}
-		w.opts.Logger.Warn("the cluster was another site's, which has not been heard of; it is this one's now, and what that one left there is removed", "other", other)
+		w.opts.Logger.Warn("the cluster was another site's, which has not been heard of; it is this one's now, and what that one left there is removed", "other", other, "after", w.opts.ClaimFor)
+		w.mu.Lock()
+		w.tookOver = time.Now()
+		w.mu.Unlock()
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": cm.ResourceVersion}, "data": data})
 	if err != nil {
@@ -80,20 +83,25 @@ func (w *worker) claim(ctx context.Context) error {
 	return w.claimed(err, errReadOnly)
 }
 
+func (w *worker) setOurs(ours bool) {
+	w.held.ours = ours
+	w.ours.Store(ours)
+}
+
 // claimed notes how asking went. answered is what it means that the API server says that
 // it can't do it.
 func (w *worker) claimed(err, answered error) error {
 	var status apierrors.APIStatus
 	switch {
 	case err == nil:
-		w.held.ours = true
+		w.setOurs(true)
 		return nil
 	case apierrors.IsForbidden(err):
 		if !w.held.silenced {
 			w.held.silenced = true
 			w.opts.Logger.Warn("whether another muster-edge applies to this cluster can't be known: give the agent its rights on configmaps of "+claimNamespace, "err", err)
 		}
-		w.held.ours = true
+		w.setOurs(true)
 		return nil
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("%w: another muster-edge claims it at this moment", errHeld)

@@ -239,6 +239,8 @@ func explain(err error, gvk schema.GroupVersionKind, version string) error {
 		return err
 	case meta.IsNoMatchError(err):
 		return unknownKind(gvk, version)
+	case errors.Is(err, context.DeadlineExceeded): // this call's: whether nothing answers at all, the probe tells
+		return wait("ApiServerTimeout", "the site's API server did not answer within %s", callTimeout)
 	case !errors.As(err, &status):
 		return &brokeOff{err}
 	}

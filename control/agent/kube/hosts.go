@@ -35,6 +35,9 @@ var (
 // EndpointSlice leads to this process. They lack workload.Owned: they are not what control
 // applied, and an object that control applies under the same name is a clash there too.
 func (k *Kube) Publish(ctx context.Context, list []hosts.Published) (map[string]error, error) {
+	if !k.ours.Load() {
+		return nil, errors.New("the cluster is not known to be this site's: see the condition " + Reachable)
+	}
 	failed := map[string]error{}
 	kept := map[string]bool{}
 	var address string
@@ -79,7 +82,16 @@ func (k *Kube) address() (string, error) {
 
 func (k *Kube) publish(ctx context.Context, h *vhost.Host, address string, port int) error {
 	ns := h.SiteNamespace()
-	have, err := k.hostObject(ctx, serviceResource, ns, h.Host)
+	space, err := k.cluster.get(ctx, schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "", ns)
+	switch {
+	case err != nil:
+		return err
+	case space == nil:
+		return fmt.Errorf("namespace %s is not on this site: a VirtualKubernetes whose virtual sites reach the site makes it", ns)
+	case space.Labels[workload.Owned] != "true":
+		return fmt.Errorf("the namespace %s is not Muster's on this site (no label %s)", ns, workload.Owned)
+	}
+	have, err := k.cluster.get(ctx, serviceResource, ns, h.Host)
 	if err != nil {
 		return err
 	}
@@ -93,10 +105,8 @@ func (k *Kube) publish(ctx context.Context, h *vhost.Host, address string, port 
 	labels := map[string]any{vhost.ServiceLabel: h.Name, fleet.LabelTenant: h.Tenant, "app.kubernetes.io/managed-by": workload.FieldManager}
 	service := map[string]any{"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": h.Host, "namespace": ns, "labels": labels},
 		"spec": map[string]any{"type": "ClusterIP", "ports": []any{map[string]any{"name": "tcp", "port": int64(h.Port), "protocol": "TCP", "targetPort": int64(port)}}}}
-	if err := k.applyHost(ctx, serviceResource, service); err != nil {
-		if apierrors.IsNotFound(err) {
-			return fmt.Errorf("namespace %s is not on this site: a VirtualKubernetes whose virtual sites reach the site makes it", ns)
-		}
+	made, err := k.applyHost(ctx, serviceResource, service)
+	if err != nil {
 		return err
 	}
 	family := "IPv4"
@@ -107,26 +117,18 @@ func (k *Kube) publish(ctx context.Context, h *vhost.Host, address string, port 
 	for key, v := range labels {
 		ofSlice[key] = v
 	}
-	return k.applyHost(ctx, sliceResource, map[string]any{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-		"metadata":    map[string]any{"name": h.Host + sliceSuffix, "namespace": ns, "labels": ofSlice},
+	// It goes with its Service, whoever removes that.
+	owner := map[string]any{"apiVersion": "v1", "kind": "Service", "name": h.Host, "uid": string(made.GetUID())}
+	_, err = k.applyHost(ctx, sliceResource, map[string]any{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+		"metadata":    map[string]any{"name": h.Host + sliceSuffix, "namespace": ns, "labels": ofSlice, "ownerReferences": []any{owner}},
 		"addressType": family,
 		"endpoints":   []any{map[string]any{"addresses": []any{address}, "conditions": map[string]any{"ready": true}}},
 		"ports":       []any{map[string]any{"name": "tcp", "port": int64(port), "protocol": "TCP"}}})
-}
-
-func (k *Kube) hostObject(ctx context.Context, gvr schema.GroupVersionResource, ns, name string) (*metav1.PartialObjectMetadata, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	o, err := k.cluster.meta.Resource(gvr).Namespace(ns).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	return o, err
-}
-
-func (k *Kube) applyHost(ctx context.Context, gvr schema.GroupVersionResource, object map[string]any) error {
-	_, err := k.cluster.apply(ctx, gvr, &unstructured.Unstructured{Object: object}, true, false)
 	return err
+}
+
+func (k *Kube) applyHost(ctx context.Context, gvr schema.GroupVersionResource, object map[string]any) (*unstructured.Unstructured, error) {
+	return k.cluster.apply(ctx, gvr, &unstructured.Unstructured{Object: object}, true, false)
 }
 
 func (k *Kube) dropSlice(ctx context.Context, ns, host string) error {
@@ -145,6 +147,9 @@ func (k *Kube) unpublish(ctx context.Context, kept map[string]bool) error {
 		lctx, cancel := context.WithTimeout(ctx, callTimeout)
 		list, err := k.cluster.meta.Resource(gvr).List(lctx, metav1.ListOptions{LabelSelector: vhost.ServiceLabel})
 		cancel()
+		if apierrors.IsForbidden(err) && len(kept) == 0 && gvr == sliceResource {
+			continue // with virtual hosts the right to them went; they go with their Services
+		}
 		if err != nil {
 			return err
 		}

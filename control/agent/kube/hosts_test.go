@@ -1,11 +1,13 @@
 package kube_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,11 +16,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"muster.dev/muster/control/agent"
 	"muster.dev/muster/control/agent/hosts"
 	"muster.dev/muster/control/agent/kube"
+	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/kubesite"
 	"muster.dev/muster/internal/vhost"
+	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/internal/workload"
 )
 
@@ -57,10 +62,15 @@ func TestHosts(t *testing.T) {
 	_, err = c.Client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "muster-edge"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "muster-edge"},
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: "muster-edge"}}}, metav1.CreateOptions{})
 	must(err)
-	k, err := kube.New(kube.Options{Dir: t.TempDir(), Config: c.ConfigAs("default", "muster-edge"), Address: address, Logger: slog.New(slog.DiscardHandler)})
+	dir, config := t.TempDir(), c.ConfigAs("default", "muster-edge")
+	k, err := kube.New(kube.Options{Dir: dir, Config: config, Address: address, VirtualHosts: true, Logger: slog.New(slog.DiscardHandler)})
 	must(err)
 	h := &vhost.Host{Tenant: "acme", Namespace: "shop", Name: "db", Host: "db-global", Port: 5432, Service: "db", ServicePort: 5432}
 	list := []hosts.Published{{Host: h, Port: 40001}}
+	if _, err := k.Publish(ctx, list); err == nil || !strings.Contains(err.Error(), "not known to be this site's") {
+		t.Errorf("before it is known whose the cluster is: %v", err)
+	}
+	stop := run(t, k)
 	services, slices := c.Client.CoreV1().Services(ns), c.Client.DiscoveryV1().EndpointSlices(ns)
 	testkit.Eventually(t, "without the namespace it says what is missing", func() error {
 		failed, err := k.Publish(ctx, list)
@@ -69,7 +79,7 @@ func TestHosts(t *testing.T) {
 		}
 		return nil
 	})
-	_, err = c.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{})
+	space, err := c.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{})
 	must(err)
 	publish := func(want string, list ...hosts.Published) {
 		t.Helper()
@@ -79,6 +89,10 @@ func TestHosts(t *testing.T) {
 			t.Fatalf("%v, %v; want %q", e, err, want)
 		}
 	}
+	publish("the namespace acme-shop is not Muster's on this site", list...)
+	space.Labels = map[string]string{workload.Owned: "true"}
+	_, err = c.Client.CoreV1().Namespaces().Update(ctx, space, metav1.UpdateOptions{})
+	must(err)
 	publish("", list...)
 	svc, err := services.Get(ctx, "db-global", metav1.GetOptions{})
 	must(err)
@@ -101,6 +115,18 @@ func TestHosts(t *testing.T) {
 			t.Errorf("the %s of what is withdrawn: %v", what, err)
 		}
 	}
+
+	// A cluster on which virtual hosts are switched off has none that lead nowhere.
+	publish("", list...)
+	stop()
+	off, err := kube.New(kube.Options{Dir: dir, Config: config, Logger: slog.New(slog.DiscardHandler)})
+	must(err)
+	stop = run(t, off)
+	testkit.EventuallyTrue(t, "the Service and its EndpointSlice are gone", func() bool {
+		return apierrors.IsNotFound(second(services.Get(ctx, "db-global", metav1.GetOptions{}))) && apierrors.IsNotFound(second(slices.Get(ctx, "db-global-muster-edge", metav1.GetOptions{})))
+	})
+	stop()
+	run(t, k)
 
 	// Somebody's own Service of that name is left alone.
 	_, err = services.Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "db-global"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}}, metav1.CreateOptions{})
@@ -153,3 +179,17 @@ func TestHosts(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// run lets an agent without workloads run, until what is returned is called.
+func run(t *testing.T, k *kube.Kube) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = k.Run(ctx, &centre{items: map[string]*wire.WorkloadStatus{}, others: map[string]*wire.Mirrored{}, puts: map[string]int{}}, func(string, string, string, string) {})
+	}()
+	k.TakeSet(agent.Set{Site: fleet.SiteID{Tenant: "acme", Name: "lille"}})
+	stop = sync.OnceFunc(func() { cancel(); <-done })
+	t.Cleanup(stop)
+	return stop
+}

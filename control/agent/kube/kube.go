@@ -46,15 +46,17 @@ type Options struct {
 	Kubeconfig string // a file; empty: the pod's service account
 	Config     *rest.Config
 	// Address at which pods reach this process, for virtual hosts; empty: the pod's own.
-	Address    string
-	Logger     *slog.Logger
-	Registerer prometheus.Registerer // nil: no metrics
+	Address string
+	// VirtualHosts: Publish is called. Else what was published before is removed.
+	VirtualHosts bool
+	Logger       *slog.Logger
+	Registerer   prometheus.Registerer // nil: no metrics
 
 	// What is mirrored at most; the defaults are 2,000 pods, 2,000 events, 500 nodes.
 	MaxPods, MaxEvents, MaxNodes int
 
 	// Timing; the defaults are for the field.
-	ClaimFor   time.Duration // how long a cluster stays the site's whose agent is silent, default 1 min
+	ClaimFor   time.Duration // how long a cluster stays the site's whose agent is silent, and how long after that nothing of that one's is removed, default 5 min
 	MinBackoff time.Duration // of what was refused, default 1 s
 	MaxBackoff time.Duration // default 5 min
 	ProbeEvery time.Duration // how often to ask whether the API server is there, default 15 s
@@ -66,6 +68,7 @@ type Kube struct {
 	cluster *cluster
 	metrics metrics
 	version atomic.Pointer[string]
+	ours    atomic.Bool // the cluster is this site's
 
 	mu    sync.Mutex
 	set   *agent.Set // the newest; nil: none yet
@@ -76,6 +79,7 @@ type Kube struct {
 	lives      *lives
 	namespaces chan struct{} // which are Muster's may be others
 	up         upstream
+	sessions   atomic.Int32
 }
 
 type metrics struct {
@@ -92,7 +96,7 @@ func New(o Options) (*Kube, error) {
 	o.MaxPods, o.MaxEvents, o.MaxNodes = cmp.Or(max(o.MaxPods, 0), 2000), cmp.Or(max(o.MaxEvents, 0), 2000), cmp.Or(max(o.MaxNodes, 0), 500)
 	o.MinBackoff, o.MaxBackoff = cmp.Or(max(o.MinBackoff, 0), time.Second), cmp.Or(max(o.MaxBackoff, 0), 5*time.Minute)
 	o.ProbeEvery = cmp.Or(max(o.ProbeEvery, 0), 15*time.Second)
-	o.ClaimFor = cmp.Or(max(o.ClaimFor, 0), time.Minute)
+	o.ClaimFor = cmp.Or(max(o.ClaimFor, 0), 5*time.Minute)
 	cfg := o.Config
 	if cfg == nil {
 		var err error

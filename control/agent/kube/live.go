@@ -28,6 +28,7 @@ type live struct {
 	rv       string
 	digest   string // by its annotation
 	origin   string // the same, of what it is at the centre
+	refused  string // the same, of the version of its unit that was rolled back
 	fields   uint64 // which fields workload.FieldManager applied and nobody has changed since
 	other    string // who changed anything of it last, beside the controllers
 	deleting bool
@@ -39,7 +40,7 @@ type live struct {
 
 func liveOf(obj metav1.Object, gvk schema.GroupVersionKind) *live {
 	l := &live{
-		gvk: gvk, uid: obj.GetUID(), rv: obj.GetResourceVersion(), digest: obj.GetAnnotations()[workload.Digest], origin: obj.GetAnnotations()[workload.Origin],
+		gvk: gvk, uid: obj.GetUID(), rv: obj.GetResourceVersion(), digest: obj.GetAnnotations()[workload.Digest], origin: obj.GetAnnotations()[workload.Origin], refused: obj.GetAnnotations()[workload.Refused],
 		deleting: obj.GetDeletionTimestamp() != nil, child: metav1.GetControllerOf(obj) != nil, verdict: ready(),
 	}
 	l.fields, l.other = managed(obj.GetManagedFields())
@@ -254,6 +255,6 @@ func (c *cluster) watchKind(ctx context.Context, ls *lives, gvk schema.GroupVers
 		return w, nil
 	case <-first.Done():
 		stop()
-		return nil, fmt.Errorf("list %s: no answer within %s", gvr.Resource, callTimeout)
+		return nil, fmt.Errorf("list %s: no answer within %s: %w", gvr.Resource, callTimeout, first.Err())
 	}
 }

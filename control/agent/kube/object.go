@@ -125,8 +125,9 @@ func numbers(v any) error {
 	return nil
 }
 
-// mark makes the object Muster's, of this item's digest.
-func mark(obj *unstructured.Unstructured, digest string) {
+// mark makes the object Muster's, of this item's digest. refused is the version that it is
+// gone back from; empty: from none.
+func mark(obj *unstructured.Unstructured, digest, refused string) {
 	labels, annotations := obj.GetLabels(), obj.GetAnnotations()
 	if labels == nil {
 		labels = map[string]string{}
@@ -136,6 +137,9 @@ func mark(obj *unstructured.Unstructured, digest string) {
 	}
 	labels[workload.Owned] = "true"
 	annotations[workload.Digest] = digest
+	if delete(annotations, workload.Refused); refused != "" {
+		annotations[workload.Refused] = refused
+	}
 	obj.SetLabels(labels)
 	obj.SetAnnotations(annotations)
 }

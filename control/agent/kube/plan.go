@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -46,14 +47,20 @@ type unit struct {
 	version     string  // names the wanted digests
 	pessimistic bool
 	deadline    time.Duration
+	unread      string // of a bundle: an item of the namespace that may be of it, too
 
 	due    bool
 	fails  int
+	counts bool // it is not ready since from, by worker.upTime
+	from   time.Duration
 	again  time.Time // when to try again what failed
 	next   time.Time // when to look again; zero: when something happens
 	pulled string    // version whose images are on the nodes
 	puller string    // NAMESPACE/NAME of the DaemonSet that pulls; empty: none
 }
+
+// bundlePrefix begins the keys of units that are bundles.
+const bundlePrefix = "bundle "
 
 // groupKind of what the item's name says.
 func (it *item) groupKind() schema.GroupKind { return schema.GroupKind{Group: it.group, Kind: it.kind} }
@@ -96,7 +103,7 @@ func makePlan(s *agent.Set, old plan) plan {
 		key := it.name
 		// One whose content is not here stays in the bundle that it was in, which waits.
 		if it.bad == nil && it.facts.bundle != "" && rankOf(it.groupKind()) > rankCRD {
-			key = "bundle " + it.namespace + "/" + it.facts.bundle
+			key = bundlePrefix + it.namespace + "/" + it.facts.bundle
 		}
 		u := units[key]
 		if u == nil {
@@ -109,11 +116,23 @@ func makePlan(s *agent.Set, old plan) plan {
 			p.scaled[it.facts.scales] = true
 		}
 	}
+	unread := map[string]string{}
+	for _, it := range p.items {
+		if it.of != it.wanted && it.kind != "" && (unread[it.namespace] == "" || it.name < unread[it.namespace]) {
+			unread[it.namespace] = it.name
+		}
+	}
 	for _, u := range units {
 		u.arrange()
+		if strings.HasPrefix(u.key, bundlePrefix) {
+			u.unread = unread[u.items[0].namespace]
+		}
 		if o := was[u.key]; o != nil && o.version == u.version {
 			u.fails, u.again, u.next, u.pulled, u.puller = o.fails, o.again, o.next, o.pulled, o.puller
-			u.due = o.due
+			u.due, u.counts, u.from = o.due, o.counts, o.from
+			if o.unread != "" && u.unread == "" {
+				u.soon()
+			}
 			if slices.ContainsFunc(u.items, func(it *item) bool { return it.err != nil && it.err.reason == reasonFetch && it.missing == nil }) {
 				u.soon()
 			}

@@ -232,6 +232,11 @@ func (w *worker) pull(ctx context.Context, job *pullJob) (how string, done bool,
 			trouble = "; " + why
 		}
 	}
+	if here < nodes && trouble == "" { // they count against the namespace's quota, as all pods do
+		if why := w.mirror.cantMake(workload.ItemName("apps", "DaemonSet", job.ns, job.name)); why != "" {
+			trouble = "; " + why
+		}
+	}
 	return fmt.Sprintf("%d of %d nodes have them%s", here, nodes, trouble), here >= nodes, nil
 }
 

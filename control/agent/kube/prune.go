@@ -35,6 +35,13 @@ type leftover struct {
 // of it is left to remove, a definition when none of its objects is.
 func (w *worker) prune(ctx context.Context) error {
 	w.pruneDue, w.pruneAt = false, time.Time{}
+	w.mu.Lock()
+	tookOver := w.tookOver
+	w.mu.Unlock()
+	if grace := tookOver.Add(w.opts.ClaimFor); !tookOver.IsZero() && time.Now().Before(grace) {
+		w.pruneAt = grace // whoever was here may have been silent alone
+		return nil
+	}
 	left := w.leftovers()
 	failed := false
 	for _, o := range left {
@@ -170,6 +177,9 @@ func (w *worker) reportDown() {
 		w.mu.Unlock()
 		if su.Version != u.version {
 			su = savedUnit{Version: u.version}
+		}
+		if su.Stands {
+			continue
 		}
 		for _, it := range u.items {
 			was := it.drifted

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -29,7 +30,7 @@ func TestABlobMustBeWhatItsItemNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mark(obj, "abc")
+	mark(obj, "abc", "")
 	b, err := json.Marshal(obj)
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +77,7 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%q was taken for %q", again, item)
 		}
 		_, _ = factsOf(obj)
-		mark(obj, "d")
+		mark(obj, "d", "")
 		imagesOf(podSpecOf(obj))
 		judge(obj)
 		liveOf(obj, g)
@@ -305,6 +306,17 @@ func TestPlan(t *testing.T) {
 	}
 	if p2.items["Secret/n/bad"] != nil || p2.items["ConfigMap/n/web"] != p.items["ConfigMap/n/web"] {
 		t.Error("items of the next plan")
+	}
+}
+
+// What another site left on a cluster that was taken over stays for a while: its agent may
+// have been silent for another reason than that it is gone.
+func TestATakeOverRemovesNothingAtOnce(t *testing.T) {
+	const name = "ConfigMap/n/theirs"
+	k := &Kube{opts: Options{ClaimFor: time.Hour}, lives: &lives{m: map[string]*live{name: {digest: "d"}}}}
+	w := &worker{Kube: k, tookOver: time.Now(), pruneDue: true} // without a cluster to remove it from
+	if err := w.prune(t.Context()); err != nil || w.pruneDue || time.Until(w.pruneAt) < time.Minute {
+		t.Errorf("%v, due %v, at %v", err, w.pruneDue, w.pruneAt)
 	}
 }
 

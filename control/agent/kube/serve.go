@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -32,6 +33,11 @@ func (k *Kube) Serve(ctx context.Context, conn net.Conn) {
 		ErrorLog:          slog.NewLogLogger(k.opts.Logger.Handler(), slog.LevelDebug),
 	})
 }
+
+// maxSessions is how many logs, execs, attaches and port-forwards are served at a time. Tunnels
+// there may be more (control/agent): a pod is removed whoever reads logs, and who gets no
+// session is told why.
+const maxSessions = 16
 
 // podRequest finds what a request is about, if it is of those that are served.
 func podRequest(method, path string) (namespace, pod, sub string, ok bool) {
@@ -76,7 +82,7 @@ func hostile(h string) bool {
 // proxy is the part of the site's API that is served.
 func (k *Kube) proxy() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ns, _, _, ok := podRequest(r.Method, r.URL.Path)
+		ns, _, sub, ok := podRequest(r.Method, r.URL.Path)
 		if !ok || r.URL.RawPath != "" {
 			refuseHTTP(w, http.StatusForbidden, metav1.StatusReasonForbidden, "a site serves logs, exec, attach, port-forward, eviction and removal of pods, and nothing else")
 			return
@@ -84,6 +90,13 @@ func (k *Kube) proxy() http.Handler {
 		if l := k.lives.get(workload.ItemName("", "Namespace", "", ns)); l == nil {
 			refuseHTTP(w, http.StatusForbidden, metav1.StatusReasonForbidden, "the namespace "+ns+" is not Muster's on this site")
 			return
+		}
+		if sub != "" && sub != "eviction" {
+			defer k.sessions.Add(-1)
+			if k.sessions.Add(1) > maxSessions {
+				refuseHTTP(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, fmt.Sprintf("the site serves %d logs, execs and port-forwards at a time; close some", maxSessions))
+				return
+			}
 		}
 		target, transport, err := k.upstream()
 		if err != nil {

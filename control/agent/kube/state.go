@@ -13,7 +13,7 @@ import (
 )
 
 // stateFile is what must survive a restart and can't be read off the cluster. Without it
-// everything is applied once more, and what was rolled back is tried once more.
+// everything is applied once more, but for what was rolled back: that stands as it is.
 const stateFile = "kubernetes.json"
 
 type saved struct {
@@ -35,10 +35,16 @@ type savedItem struct {
 type savedUnit struct {
 	Version string    `json:"version"` // of the unit
 	Since   time.Time `json:"since"`   // when it was applied first
+	// Waited is how long it has not been ready since, while the agent ran and the API server
+	// answered, as it was last written down.
+	Waited time.Duration `json:"waited,omitempty"`
 	// RolledBack: this version failed, and the last good one is wanted instead.
 	RolledBack bool   `json:"rolledBack,omitempty"`
 	Reason     string `json:"reason,omitempty"`
 	Message    string `json:"message,omitempty"`
+	// Stands: it was rolled back before all else was forgotten. By the objects that say so
+	// it is known, and nothing of it is touched until another version is wanted.
+	Stands bool `json:"stands,omitempty"`
 }
 
 func newSaved() saved {

@@ -77,6 +77,11 @@ func (w *worker) step(ctx context.Context, u *unit) error {
 	if su.Version != u.version {
 		su = savedUnit{Version: u.version}
 	}
+	if refused := w.refusedOnSite(u); su.Stands && !refused {
+		su = savedUnit{Version: u.version}
+	} else if refused && !su.RolledBack {
+		su = savedUnit{Version: u.version, RolledBack: true, Stands: true, Reason: "NotReady", Message: "it was rolled back; what runs instead is left as it is, since the site has lost what to go back to"}
+	}
 	try, was := w.tries(u), su.RolledBack
 	u.next = time.Time{}
 	err := w.bring(ctx, u, &su, try)
@@ -91,7 +96,7 @@ func (w *worker) step(ctx context.Context, u *unit) error {
 		w.state.unit(u.key, su)
 	}
 	w.mu.Unlock()
-	if su.RolledBack && !was {
+	if su.RolledBack && !was && !su.Stands {
 		// It is written down first: a restart in the middle must not try again.
 		w.metrics.rolled.Inc()
 		w.opts.Logger.Warn("rolls back", "unit", u.key, "why", su.Message)
@@ -109,13 +114,24 @@ func (w *worker) step(ctx context.Context, u *unit) error {
 	return nil
 }
 
+// refusedOnSite tells whether objects of the unit say that they were gone back to from the
+// version that is wanted.
+func (w *worker) refusedOnSite(u *unit) bool {
+	return slices.ContainsFunc(u.items, func(it *item) bool {
+		l := w.lives.get(it.name)
+		return l != nil && l.refused == u.version
+	})
+}
+
 // bring makes the cluster hold what it should of the unit, or notes at each item why not.
 func (w *worker) bring(ctx context.Context, u *unit, su *savedUnit, try bool) error {
 	before := make([]*refusal, len(u.items))
 	todos := make([]todo, len(u.items))
 	work, updates, bad := false, false, ""
 	for i, it := range u.items {
-		before[i], it.err = it.err, nil
+		if before[i], it.err = it.err, nil; su.Stands {
+			continue
+		}
 		digest := it.target(su)
 		if it.err = w.obstacle(it, su); it.err == nil {
 			todos[i], it.err = w.compare(it, digest)
@@ -132,7 +148,10 @@ func (w *worker) bring(ctx context.Context, u *unit, su *savedUnit, try bool) er
 		work = work || todos[i] != nothing
 		updates = updates || todos[i] == put && w.lives.get(it.name) != nil
 	}
-	if len(u.items) > 1 && bad != "" && work {
+	if u.unread != "" && bad == "" && !su.RolledBack && slices.Contains(todos, put) {
+		bad = u.unread // which bundle it is of nobody knows
+	}
+	if (len(u.items) > 1 || u.unread != "") && bad != "" && work {
 		for i, it := range u.items {
 			if it.err == nil && todos[i] != nothing {
 				it.err = wait(reasonBundle, "waits for %s of its bundle", bad)
@@ -335,7 +354,11 @@ func (w *worker) apply(ctx context.Context, it *item, digest string, why todo, d
 	if err != nil {
 		return refuse("Invalid", "%w", err)
 	}
-	mark(obj, digest)
+	refused := ""
+	if digest != it.wanted {
+		refused = it.unit.version
+	}
+	mark(obj, digest, refused)
 	if w.plan.scaled[it.name] { // two that set one field would never rest
 		unstructured.RemoveNestedField(obj.Object, "spec", "replicas")
 	}
@@ -372,6 +395,11 @@ func (w *worker) apply(ctx context.Context, it *item, digest string, why todo, d
 	anew := l != nil && l.origin != "" && origin != "" && l.origin != origin // at the centre
 	if anew && onceOnly(obj) {
 		return replace()
+	}
+	if l != nil && !dryRun && scalesByOthers(obj, w.plan.scaled[it.name]) {
+		if err := w.cluster.leaveReplicas(ctx, gvr, obj); err != nil {
+			return explain(err, gvk, w.Version())
+		}
 	}
 	out, err := w.cluster.apply(ctx, gvr, obj, l != nil, dryRun)
 	switch {
@@ -459,6 +487,9 @@ func (w *worker) removeItem(ctx context.Context, name string, l *live) error {
 
 // judge finds out whether the unit has proved itself, or failed to.
 func (w *worker) judge(u *unit, su *savedUnit) {
+	if su.Stands {
+		return
+	}
 	if su.RolledBack {
 		if !w.canGoBack(u) && slices.ContainsFunc(u.items, func(it *item) bool { return it.err != nil && it.err.reason == reasonFetch }) {
 			su.RolledBack = false // the disk has lost what it was about to go back to
@@ -482,7 +513,7 @@ func (w *worker) judge(u *unit, su *savedUnit) {
 				it.good = it.wanted
 			}
 		}
-		su.Since = time.Time{}
+		su.Since, su.Waited, u.counts = time.Time{}, 0, false
 		return
 	}
 	if !u.pessimistic || proven || slices.ContainsFunc(u.items, func(it *item) bool { return it.err != nil || w.lives.get(it.name) == nil }) {
@@ -492,8 +523,10 @@ func (w *worker) judge(u *unit, su *savedUnit) {
 	if su.Since.IsZero() {
 		su.Since = now
 	}
-	if end := su.Since.Add(u.deadline); now.Before(end) && final == "" {
-		u.look(end)
+	waited := w.waited(u, su)
+	su.Waited = waited.Truncate(max(time.Second, u.deadline/20)) // not each look is worth the flash
+	if left := u.deadline - waited; left > 0 && final == "" {
+		u.look(now.Add(left))
 		return
 	}
 	if !w.canGoBack(u) {
@@ -506,6 +539,16 @@ func (w *worker) judge(u *unit, su *savedUnit) {
 			break
 		}
 	}
+}
+
+// waited is how long a unit has not been ready, of the time in which the agent ran and the
+// API server answered: without power nothing becomes ready.
+func (w *worker) waited(u *unit, su *savedUnit) time.Duration {
+	up := w.upTime()
+	if !u.counts {
+		u.counts, u.from = true, up-su.Waited
+	}
+	return up - u.from
 }
 
 // verdictOf is what the item's object says of itself, with what troubles its pods.
@@ -541,9 +584,9 @@ func (w *worker) report(it *item, u *unit, su savedUnit) {
 	switch {
 	case it.err != nil:
 		v = verdict{state: it.err.state(), reason: it.err.reason, message: it.err.Error()}
-	case su.RolledBack && it.good != it.wanted:
+	case su.RolledBack && it.good != it.wanted && !(su.Stands && st.Digest == it.wanted):
 		v = verdict{state: workload.RolledBack, reason: su.Reason, message: su.Message}
-	case v.state == workload.Progressing && !su.Since.IsZero() && time.Since(su.Since) >= u.deadline:
+	case v.state == workload.Progressing && !su.Since.IsZero() && w.waited(u, &su) >= u.deadline:
 		v.state, v.message = workload.Failed, fmt.Sprintf("not ready within %s, and nothing to go back to: %s", u.deadline, v.message)
 	case v.message == "" && !it.mended.IsZero():
 		who := "somebody"
@@ -569,7 +612,9 @@ func (w *worker) report(it *item, u *unit, su savedUnit) {
 	it.said = say
 	switch {
 	case v.state == workload.RolledBack:
-		w.taken.Applied(it.name, it.good, nil)
+		if !su.Stands {
+			w.taken.Applied(it.name, it.good, nil)
+		}
 		w.taken.Applied(it.name, it.wanted, fmt.Errorf("rolled back: %s", v.message))
 	case v.state == workload.Failed && it.err != nil:
 		w.taken.Applied(it.name, it.wanted, errors.New(v.message))

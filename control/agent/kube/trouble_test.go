@@ -22,6 +22,20 @@ import (
 // before puts a proxy before the API server of cfg, which refuses changes while readOnly.
 func before(t *testing.T, cfg *rest.Config, readOnly *atomic.Bool) *rest.Config {
 	t.Helper()
+	return beforeAnd(t, cfg, func(w http.ResponseWriter, req *http.Request) bool {
+		if !readOnly.Load() || req.Method == http.MethodGet {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusInternalServerError)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","message":"etcdserver: mvcc: database space exceeded","code":500}`)
+		return true
+	})
+}
+
+// beforeAnd puts a proxy before the API server of cfg, which passes on what does does not see to.
+func beforeAnd(t *testing.T, cfg *rest.Config, does func(http.ResponseWriter, *http.Request) bool) *rest.Config {
+	t.Helper()
 	target, err := url.Parse(cfg.Host)
 	if err != nil {
 		t.Fatal(err)
@@ -33,13 +47,9 @@ func before(t *testing.T, cfg *rest.Config, readOnly *atomic.Bool) *rest.Config 
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	proxy.Transport, proxy.FlushInterval, proxy.ErrorLog = transport, -1, slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if readOnly.Load() && req.Method != http.MethodGet {
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusInternalServerError)
-			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","message":"etcdserver: mvcc: database space exceeded","code":500}`)
-			return
+		if !does(w, req) {
+			proxy.ServeHTTP(w, req)
 		}
-		proxy.ServeHTTP(w, req)
 	}))
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	return &rest.Config{Host: server.URL}

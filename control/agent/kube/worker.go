@@ -38,27 +38,33 @@ type worker struct {
 	mirror       *mirror
 	setCondition func(typ, status, reason, message string)
 
-	taken    *agent.Set // what plan was made of
-	plan     plan
-	watches  map[string]*kindWatch // by kindName
-	down     error                 // the API server does not answer, or the cluster is another site's
-	downs    int
-	held     claim
-	searched bool // for owned objects of kinds that are not known
-	swept    bool // DaemonSets that pulled images before the start
-	pruneDue bool
-	pruneAt  time.Time // a removal is to be tried again
-	prunes   int       // that failed in a row
-	fresh    bool      // discovery was asked anew in this pass
-	crds     bool      // CustomResourceDefinitions are watched
-	began    time.Time // when Run did
-	looked   bool      // all units have been looked at once
-	begun    bool      // the Mirror was told to begin
+	taken       *agent.Set // what plan was made of
+	plan        plan
+	watches     map[string]*kindWatch // by kindName
+	down        error                 // the API server does not answer, or the cluster is another site's
+	downs       int
+	held        claim
+	searched    bool // for owned objects of kinds that are not known
+	swept       bool // DaemonSets that pulled images before the start
+	unpublished bool // virtual hosts of a time when there were some
+	pruneDue    bool
+	pruneAt     time.Time // a removal is to be tried again
+	prunes      int       // that failed in a row
+	fresh       bool      // discovery was asked anew in this pass
+	crds        bool      // CustomResourceDefinitions are watched
+	began       time.Time // when Run did
+	looked      bool      // all units have been looked at once
+	begun       bool      // the Mirror was told to begin
 
 	mu    sync.Mutex // of what follows
 	state *state
-	told  map[string]*wire.WorkloadStatus
-	lost  map[string]bool // kinds, by kindName, that the site no longer knows
+	// tookOver is when the cluster was another site's last; zero: it was not.
+	tookOver time.Time
+	// answered is when the API server did last, while it does; up is how long it did before.
+	answered time.Time
+	up       time.Duration
+	told     map[string]*wire.WorkloadStatus
+	lost     map[string]bool // kinds, by kindName, that the site no longer knows
 }
 
 func (w *worker) run(ctx context.Context) {
@@ -110,6 +116,7 @@ func (w *worker) probe(ctx context.Context) {
 	if old := w.version.Swap(&v); old != nil && *old != v {
 		w.cluster.mapper.Reset() // another version serves other kinds
 	}
+	w.answers()
 	w.metrics.up.Set(1)
 	w.setCondition(Reachable, "True", "Answers", "Kubernetes "+v)
 	if w.down != nil {
@@ -128,8 +135,75 @@ func (w *worker) setDown(err error) {
 		w.opts.Logger.Warn("the site's API server can't be used; trying again", "err", err)
 	}
 	w.down = err
+	w.mu.Lock()
+	w.answered = time.Time{}
+	w.mu.Unlock()
 	w.metrics.up.Set(0)
 	w.setCondition(Reachable, "False", w.whyDown(), clip(err.Error()))
+}
+
+// answers notes that the API server does.
+func (w *worker) answers() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	if !w.answered.IsZero() {
+		w.up += now.Sub(w.answered)
+	}
+	w.answered = now
+}
+
+// upTime is how long the API server has answered since the start.
+func (w *worker) upTime() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.answered.IsZero() {
+		return w.up
+	}
+	return w.up + time.Since(w.answered)
+}
+
+// unusable tells whether an error is about the cluster as a whole.
+func unusable(err error) bool {
+	return errors.Is(err, errDown) || errors.Is(err, errHeld) || errors.Is(err, errReadOnly)
+}
+
+// keeping calls fn, which may take long, and meanwhile sees to it that the cluster answers
+// and stays this site's; else fn is ended.
+func (w *worker) keeping(ctx context.Context, fn func(context.Context) error) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(w.opts.ProbeEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			_, err := w.cluster.version(ctx)
+			if err != nil {
+				err = fmt.Errorf("%w: %w", errDown, err)
+			} else {
+				w.answers()
+				err = w.claim(ctx)
+			}
+			if err != nil && ctx.Err() == nil {
+				end(err)
+				return
+			}
+		}
+	})
+	err := fn(ctx)
+	why := context.Cause(ctx)
+	end(nil)
+	wg.Wait()
+	if unusable(why) {
+		return why
+	}
+	return err
 }
 
 // whyDown is the reason of what waits while the cluster can't be used.
@@ -167,7 +241,7 @@ func (w *worker) pass(ctx context.Context) {
 		}
 	}
 	if w.down == nil {
-		if err := w.goOver(ctx); errors.Is(err, errDown) && ctx.Err() == nil {
+		if err := w.keeping(ctx, w.goOver); unusable(err) && ctx.Err() == nil {
 			w.setDown(err)
 		}
 	}
@@ -332,6 +406,13 @@ func (w *worker) goOver(ctx context.Context) error {
 			return err
 		}
 		w.swept = true
+	}
+	if !w.opts.VirtualHosts && !w.unpublished {
+		err := explain(w.unpublish(ctx, nil), schema.GroupVersionKind{Version: "v1", Kind: "Service"}, w.Version())
+		if errors.Is(err, errDown) {
+			return err
+		}
+		w.unpublished = err == nil // else the next pass tries again
 	}
 	if w.pruneDue || !w.pruneAt.IsZero() && !w.pruneAt.After(now) {
 		return w.prune(ctx)

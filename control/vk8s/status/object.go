@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unique"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -79,6 +80,33 @@ func (l labelSet) Has(label string) bool { _, ok := l.Lookup(label); return ok }
 
 // Get implements labels.Labels.
 func (l labelSet) Get(label string) string { v, _ := l.Lookup(label); return v }
+
+// jobUIDs are the labels by which a Job knows its pods.
+var jobUIDs = []string{batchv1.ControllerUidLabel, "controller-uid"}
+
+// shownLabels are those of a pod as it is shown: where it is of a Job of the centre they have
+// that one's UID, which its selector asks for, and not the UID that it has on the site.
+type shownLabels struct {
+	*item
+	s *Store
+}
+
+// Lookup implements labels.Labels.
+func (l shownLabels) Lookup(label string) (string, bool) {
+	v, ok := l.labels.Lookup(label)
+	if ok && slices.Contains(jobUIDs, label) {
+		if uid, known := l.s.o.Workload("batch", "Job", l.namespace, l.labels.Get(batchv1.JobNameLabel)); known {
+			v = string(uid)
+		}
+	}
+	return v, ok
+}
+
+// Has implements labels.Labels.
+func (l shownLabels) Has(label string) bool { return l.labels.Has(label) }
+
+// Get implements labels.Labels.
+func (l shownLabels) Get(label string) string { v, _ := l.Lookup(label); return v }
 
 // intern keeps one copy of a string that many objects have.
 func intern(s string) string { return unique.Make(s).Value() }
@@ -254,6 +282,11 @@ func (s *Store) object(it *item, version uint64) object {
 		obj.Spec.NodeName = it.node
 		obj.Status.NominatedNodeName = ""
 		obj.OwnerReferences = s.ownerOf(obj, owners)
+		for _, label := range jobUIDs {
+			if v, ok := (shownLabels{it, s}).Lookup(label); ok {
+				labels[label] = v
+			}
+		}
 	case *corev1.Node:
 		if it.offline {
 			silence(obj)

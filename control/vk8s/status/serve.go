@@ -229,6 +229,7 @@ type filter struct {
 	place  string // the namespace; of Nodes, the tenant
 	scope  Scope
 	labels labels.Selector
+	jobs   *Store // of the pods of a Job; nil: labels are not about that
 	fields fields.Selector
 	object func(*item) object
 }
@@ -241,6 +242,9 @@ func (r *resource) filter(ctx context.Context, o *metainternalversion.ListOption
 	}
 	if o != nil && o.LabelSelector != nil && !o.LabelSelector.Empty() {
 		f.labels = o.LabelSelector
+		if all, _ := f.labels.Requirements(); f.kind == pods && slices.ContainsFunc(all, func(q labels.Requirement) bool { return slices.Contains(jobUIDs, q.Key()) }) {
+			f.jobs = r.table.store
+		}
 	}
 	if o != nil && o.FieldSelector != nil && !o.FieldSelector.Empty() {
 		f.fields = o.FieldSelector
@@ -249,7 +253,11 @@ func (r *resource) filter(ctx context.Context, o *metainternalversion.ListOption
 }
 
 func (f filter) matches(it *item) bool {
-	if it.namespace != f.place || f.scope.Site != nil && !f.scope.Site(it.site.id) || f.labels != nil && !f.labels.Matches(it.labels) {
+	if it.namespace != f.place || f.scope.Site != nil && !f.scope.Site(it.site.id) {
+		return false
+	}
+	switch {
+	case f.jobs != nil && !f.labels.Matches(shownLabels{it, f.jobs}), f.jobs == nil && f.labels != nil && !f.labels.Matches(it.labels):
 		return false
 	}
 	if f.fields == nil {

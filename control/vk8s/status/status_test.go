@@ -201,6 +201,38 @@ func TestPodsOfAllSites(t *testing.T) {
 	}
 }
 
+// The selector of a Job has its UID at the centre, and a site's pods that of the Job there: they
+// are shown as the centre's, and found as such.
+func TestPodsOfAJob(t *testing.T) {
+	s := New(Options{Workload: func(group, kind, ns, name string) (types.UID, bool) {
+		return "uid-at-the-centre", group == "batch" && kind == "Job" && ns == "demo-shop" && name == "once"
+	}})
+	of := func(job, uid string) *corev1.Pod {
+		p := pod(job+"-x", "node-1", corev1.PodRunning)
+		p.Labels = map[string]string{"controller-uid": uid, "batch.kubernetes.io/controller-uid": uid, "job-name": job, "batch.kubernetes.io/job-name": job}
+		yes := true
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: job, UID: types.UID(uid), Controller: &yes}}
+		return p
+	}
+	say(t, s, demo("paris"), true, nil, of("once", "uid-in-paris"), of("daily-1", "uid-of-a-run"))
+	say(t, s, demo("lyon"), true, nil, of("once", "uid-in-lyon"))
+	c := kubernetes.NewForConfigOrDie(serve(t, s, nil)).CoreV1().Pods(shop)
+	for selector, want := range map[string]string{
+		"controller-uid=uid-at-the-centre": "once-x-lyon once-x-paris", "batch.kubernetes.io/controller-uid=uid-at-the-centre": "once-x-lyon once-x-paris",
+		"batch.kubernetes.io/controller-uid=uid-in-paris": "", "controller-uid=uid-of-a-run": "daily-1-x-paris", "!controller-uid": "",
+	} {
+		list, err := c.List(t.Context(), metav1.ListOptions{LabelSelector: selector})
+		if err != nil || podNames(list) != want {
+			t.Errorf("%s: %q, %v", selector, podNames(list), err)
+		}
+		for _, p := range list.Items {
+			if uid := p.Labels["controller-uid"]; !strings.Contains(selector, uid) || uid != p.Labels["batch.kubernetes.io/controller-uid"] {
+				t.Errorf("%s: %v", p.Name, p.Labels)
+			}
+		}
+	}
+}
+
 func TestNodesOfOtherSitesAreNotSeen(t *testing.T) {
 	s := New(Options{})
 	say(t, s, demo("paris"), true, nil, node("n1"))

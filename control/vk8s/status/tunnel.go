@@ -207,8 +207,9 @@ func (r *resource) ask(ctx context.Context, it *item, method, sub string, body a
 	return resp.StatusCode, answer, nil
 }
 
-// deletesAtOnce bounds how many pods are deleted at a time.
-const deletesAtOnce = 16
+// deletesAtOnce bounds how many pods are deleted at a time: a site has room for so many beside
+// its sessions.
+const deletesAtOnce = 8
 
 // DeleteCollection implements rest.CollectionDeleter.
 func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, o *metav1.DeleteOptions, lo *metainternalversion.ListOptions) (runtime.Object, error) {

@@ -70,18 +70,22 @@ func New(o Options) *Controller {
 
 // summed are the kinds whose status is a sum.
 func summed() map[string]client.Object {
-	return map[string]client.Object{"Deployment": &appsv1.Deployment{}, "StatefulSet": &appsv1.StatefulSet{}, "DaemonSet": &appsv1.DaemonSet{}, "Job": &batchv1.Job{}, "CronJob": &batchv1.CronJob{}}
+	return map[string]client.Object{"Deployment": &appsv1.Deployment{}, "StatefulSet": &appsv1.StatefulSet{}, "DaemonSet": &appsv1.DaemonSet{}, "Job": &batchv1.Job{}, "CronJob": &batchv1.CronJob{},
+		"PersistentVolumeClaim": &corev1.PersistentVolumeClaim{}, "Service": &corev1.Service{}}
 }
 
 // AddToScheme teaches a scheme the kinds that are summed: the Cache and the Client of a
 // Controller need them.
 func AddToScheme(s *runtime.Scheme) error {
-	return errors.Join(appsv1.AddToScheme(s), batchv1.AddToScheme(s))
+	return errors.Join(appsv1.AddToScheme(s), batchv1.AddToScheme(s), corev1.AddToScheme(s))
 }
 
 func groupOf(kind string) string {
-	if strings.HasSuffix(kind, "Job") {
+	switch kind {
+	case "Job", "CronJob":
 		return "batch"
+	case "PersistentVolumeClaim", "Service":
+		return ""
 	}
 	return "apps"
 }
@@ -302,6 +306,14 @@ func (c *Controller) write(ctx context.Context, item string) error {
 			return nil // as in any Kubernetes, that is its end
 		}
 		d.Status = Job(d, version, p, all, ignored, now)
+		changed = !equality.Semantic.DeepEqual(was, d.Status)
+	case *corev1.PersistentVolumeClaim:
+		was := d.Status
+		d.Status = PersistentVolumeClaim(d, all, ignored, now)
+		changed = !equality.Semantic.DeepEqual(was, d.Status)
+	case *corev1.Service:
+		was := d.Status
+		d.Status = Service(d, all)
 		changed = !equality.Semantic.DeepEqual(was, d.Status)
 	case *batchv1.CronJob:
 		was := d.Status

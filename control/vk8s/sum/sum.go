@@ -3,7 +3,8 @@
 // of a virtual Kubernetes, what a workload is on each of them.
 //
 // It reads what control/vk8s/status holds and where control/desired carries things, and
-// writes the status subresource of Deployments, StatefulSets, DaemonSets, Jobs and CronJobs of
+// writes the status subresource of Deployments, StatefulSets, DaemonSets, Jobs and CronJobs,
+// of PersistentVolumeClaims and Services of the type LoadBalancer of
 // namespaces with a virtual Kubernetes, and conditions of objects of granted CRDs: on change
 // alone, and at most once a second each.
 // The sums are pure functions.
