@@ -26,7 +26,7 @@ func TestHostConfigurationsAreJoined(t *testing.T) {
 		book.Put(&v1alpha1.Site{ObjectMeta: metav1.ObjectMeta{Namespace: "acme-system", Name: name, Labels: map[string]string{"in": in}}, Spec: v1alpha1.SiteSpec{Approved: true}})
 	}
 	put("strong", 1, v1alpha1.HostConfigurationSpec{Priority: 9, Sysctls: map[string]string{"vm.swappiness": "10"}, NTP: &v1alpha1.HostNTP{Servers: []string{"one"}}})
-	put("weak", 1, v1alpha1.HostConfigurationSpec{Sysctls: map[string]string{"vm.swappiness": "20", "fs.file-max": "9"}, OnDrift: hostconfig.Report, NTP: &v1alpha1.HostNTP{Servers: []string{"one"}}, Hugepages: []v1alpha1.HostHugepages{{Size: "2Mi", Count: 4}},
+	put("weak", 1, v1alpha1.HostConfigurationSpec{Sysctls: map[string]string{"vm.swappiness": "20", "fs.file-max": "99999"}, OnDrift: hostconfig.Report, NTP: &v1alpha1.HostNTP{Servers: []string{"one"}}, Hugepages: []v1alpha1.HostHugepages{{Size: "2Mi", Count: 4}},
 		Hosts: []v1alpha1.HostEntry{{Address: "192.0.2.1", Names: []string{"a", "b"}}, {Address: "2001:db8::1", Names: []string{"a", "a"}}}})
 	put("dry", 1, v1alpha1.HostConfigurationSpec{Priority: 20, DryRun: true, Sysctls: map[string]string{"vm.swappiness": "1"}})
 	s := New(Options{Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
@@ -48,7 +48,7 @@ func TestHostConfigurationsAreJoined(t *testing.T) {
 		t.Errorf("%+v", w)
 	}
 	w := at("one")
-	if got := fmt.Sprintln(w.Settings.Sysctls, w.Settings.Hugepages, w.Settings.Hosts, w.Settings.NTP, w.OnDrift, w.Would.Sysctls); got != "map[fs.file-max:9 vm.swappiness:10] map[2Mi:4] map[a:[192.0.2.1 2001:db8::1] b:[192.0.2.1]] [one] Report map[fs.file-max:9 vm.swappiness:1]\n" {
+	if got := fmt.Sprintln(w.Settings.Sysctls, w.Settings.Hugepages, w.Settings.Hosts, w.Settings.NTP, w.OnDrift, w.Would.Sysctls); got != "map[fs.file-max:99999 vm.swappiness:10] map[2Mi:4] map[a:[192.0.2.1 2001:db8::1] b:[192.0.2.1]] [one] Report map[fs.file-max:99999 vm.swappiness:1]\n" {
 		t.Error(got)
 	}
 	if a, b := s.HostDigest(fleet.SiteID{Tenant: "acme", Name: "one"}), s.HostDigest(fleet.SiteID{Tenant: "acme", Name: "two"}); a != b {

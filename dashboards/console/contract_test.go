@@ -648,7 +648,11 @@ func TestMockKeepsTheContract(t *testing.T) {
 		decode(send(200, "GET", at+"/pods?limit=3&tenant=acme", ""), &pods)
 		if len(pods.Pods) > 0 {
 			send(204, "DELETE", "/api/v1/vk8s/shop/vk8s/pods/"+pods.Pods[0].Name+"?tenant=acme", "")
-			send(200, "GET", "/api/v1/vk8s/shop/vk8s/pods/"+pods.Pods[1%len(pods.Pods)].Name+"/log?previous=true&tenant=acme", "")
+			pod := pods.Pods[1%len(pods.Pods)]
+			send(200, "GET", "/api/v1/vk8s/shop/vk8s/pods/"+pod.Name+"/log?previous=true&tenant=acme&container="+pod.Containers[0], "")
+			if len(pod.Containers) > 1 {
+				send(400, "GET", "/api/v1/vk8s/shop/vk8s/pods/"+pod.Name+"/log?tenant=acme", "")
+			}
 		}
 		send(200, "GET", "/api/v1/sites/"+one.Sites[0].Site+"/workloads?tenant=acme", "")
 	}
