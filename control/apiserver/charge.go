@@ -42,13 +42,14 @@ func charge(config *app.Config, ledger *quota.Ledger) {
 	}
 	build := c.BuildHandlerChainFunc
 	c.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return build(charger{next: api, ledger: ledger, authorizer: c.Authorization.Authorizer, serializer: c.Serializer}, c)
+		return build(charger{next: api, ledger: ledger, watches: newWatches(), authorizer: c.Authorization.Authorizer, serializer: c.Serializer}, c)
 	}
 }
 
 type charger struct {
 	next       http.Handler
 	ledger     *quota.Ledger
+	watches    *watches
 	authorizer authorizer.Authorizer
 	serializer runtime.NegotiatedSerializer
 }
@@ -80,6 +81,14 @@ func (c charger) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	ctx := req.Context()
 	info, ok := request.RequestInfoFrom(ctx)
 	u, ok2 := request.UserFrom(ctx)
+	if ok && ok2 && info.Verb == "watch" && !trusted(u) {
+		end, err := c.watches.begin(u.GetName(), c.tenantOf(u, info))
+		if err != nil {
+			responsewriters.ErrorNegotiated(err, c.serializer, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, req)
+			return
+		}
+		defer end()
+	}
 	if !ok || !ok2 || !writes(info) || trusted(u) {
 		c.next.ServeHTTP(w, req)
 		return
@@ -116,28 +125,34 @@ func bounded(req *http.Request) error {
 	return yamlsize.Check(text, unknownBody)
 }
 
+// tenantOf is whose a service account or a person is, by their groups; "" is nobody's. Of a
+// person of several tenants it is the one whose namespace is asked about, else any.
+func (c charger) tenantOf(u user.Info, info *request.RequestInfo) (tenant string) {
+	if namespace, _, err := serviceaccount.SplitUsername(u.GetName()); err == nil {
+		return c.ledger.TenantOf(namespace)
+	}
+	at := c.ledger.TenantOf(info.Namespace)
+	for _, g := range u.GetGroups() {
+		if t, ok := fleet.TenantOfGroup(g); ok && (tenant == "" || t == at) {
+			tenant = t
+		}
+	}
+	return tenant
+}
+
 // charge returns what was paid for a request of somebody who isn't trusted.
 func (c charger) charge(ctx context.Context, u user.Info, info *request.RequestInfo, body int64) (int64, error) {
 	if body < 0 {
 		body = unknownBody
 	}
 	r := quota.Request{Resource: storedAs(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}), Namespace: info.Namespace, Name: info.Name, Body: body}
-	at := c.ledger.TenantOf(info.Namespace)
-	if namespace, _, err := serviceaccount.SplitUsername(u.GetName()); err == nil {
-		r.Tenant = c.ledger.TenantOf(namespace)
-	} else {
-		for _, g := range u.GetGroups() {
-			if t, ok := fleet.TenantOfGroup(g); ok && (r.Tenant == "" || t == at) {
-				r.Tenant = t
-			}
-		}
-	}
+	r.Tenant = c.tenantOf(u, info)
 	if r.Tenant == "" { // somebody whom a binding names, or an operator
 		all := authorizer.AttributesRecord{User: u, Verb: "*", APIGroup: "*", APIVersion: "*", Resource: "*", ResourceRequest: true}
 		if d, _, err := c.authorizer.Authorize(ctx, all); err == nil && d == authorizer.DecisionAllow {
 			return math.MaxInt64, nil // a cluster administrator
 		}
-		r.Tenant, r.Person = at, u.GetName()
+		r.Tenant, r.Person = c.ledger.TenantOf(info.Namespace), u.GetName()
 	}
 	return c.ledger.Charge(r)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -52,7 +53,11 @@ func (s *Server) siteKubernetes(sess *session, id fleet.SiteID, m *wire.SiteKube
 	if !apply() {
 		sess.resync(id)
 	}
-	if p := text(s.opts.Clusters.Problem(id), maxMessage); st.cluster == nil || *st.cluster != p {
+	p := s.opts.Clusters.Problem(id)
+	if n := m.GetLeftOut(); n > 0 {
+		p = strings.TrimPrefix(fmt.Sprintf("%s; %d left out: regional %s has no more room for what this site, or this tenant's sites, say", p, n, sess.regional), "; ")
+	}
+	if p = text(p, maxMessage); st.cluster == nil || *st.cluster != p {
 		st.cluster = &p
 		if p != "" || st.obj != nil && meta.IsStatusConditionFalse(st.obj.Status.Conditions, ConditionClusterAccepted) {
 			s.changedLocked(st)

@@ -157,6 +157,14 @@ func TestClustersOfSites(t *testing.T) {
 	w.pass(time.Minute)
 	w.eventually("it is healed", accepted("True "))
 
+	// What the regional had no room for is said too.
+	one.send(&wire.RelayUp{Msg: &wire.RelayUp_SiteKubernetes{SiteKubernetes: &wire.SiteKubernetes{Tenant: paris.Tenant, Site: paris.Name, LeftOut: 3, Status: &wire.KubernetesStatus{Epoch: "a", Seq: 5, Snapshot: true}}}})
+	w.pass(time.Minute)
+	w.eventually("it is said that some are left out", accepted("False 3 left out: regional one has no more room for what this site, or this tenant's sites, say"))
+	one.kubernetes(paris, &wire.KubernetesStatus{Epoch: "a", Seq: 5, Snapshot: true}, "", 0)
+	w.pass(time.Minute)
+	w.eventually("it is healed again", accepted("True "))
+
 	// The site's new regional holds what is held here, or does not.
 	two.up(paris, nil)
 	two.kubernetes(paris, nil, "a", 5)

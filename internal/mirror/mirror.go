@@ -27,6 +27,16 @@ type Limits struct {
 	Objects int
 	Bytes   int
 	Object  int // bytes of one
+	// Room are bytes that the mirrors of all tenants' sites share; nil: there is no other
+	// bound. Tenant is whose this one is.
+	Room   Room
+	Tenant string
+}
+
+// Room is a fairshare.Shares.
+type Room interface {
+	TakeN(tenant string, n int) bool
+	GiveN(tenant string, n int)
 }
 
 // DefaultLimits hold a site of 5,000 pods.
@@ -43,6 +53,7 @@ type Mirror struct {
 	bytes   int
 	left    int             // objects that were left out since the last snapshot
 	seen    map[string]bool // of a snapshot that is coming in
+	closed  bool
 
 	// What the next hop was told. The newest version may have been on its way as the stream
 	// broke: before is the one before it, and last what it changed; nil: it was a snapshot.
@@ -122,12 +133,11 @@ func (m *Mirror) putLocked(key string, o object) bool {
 	if have {
 		grows -= old.size()
 	}
-	if o.size() > m.limits.Object || m.bytes+grows > m.limits.Bytes || (!have && len(m.objects) >= m.limits.Objects) {
+	if m.closed || o.size() > m.limits.Object || m.bytes+grows > m.limits.Bytes || (!have && len(m.objects) >= m.limits.Objects) || !m.growLocked(grows) {
 		m.left++
 		return false
 	}
 	m.objects[key] = o
-	m.bytes += grows
 	m.due[key] = true
 	return true
 }
@@ -138,9 +148,28 @@ func (m *Mirror) dropLocked(key string) bool {
 		return false
 	}
 	delete(m.objects, key)
-	m.bytes -= old.size()
+	m.growLocked(-old.size())
 	m.due[key] = true
 	return true
+}
+
+// growLocked counts bytes that are kept, or no more; false: there is no room for them.
+func (m *Mirror) growLocked(n int) bool {
+	if r := m.limits.Room; r != nil && n > 0 && !r.TakeN(m.limits.Tenant, n) {
+		return false
+	} else if r != nil && n < 0 {
+		r.GiveN(m.limits.Tenant, -n)
+	}
+	m.bytes += n
+	return true
+}
+
+// Close gives back the room of a Mirror that is not used any more.
+func (m *Mirror) Close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.growLocked(-m.bytes)
+	m.objects, m.closed = map[string]object{}, true
 }
 
 func same(a, b object) bool {

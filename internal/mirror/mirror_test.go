@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
+	"muster.dev/muster/internal/fairshare"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -182,4 +184,41 @@ func FuzzApply(f *testing.F) {
 		}
 		m.Next(false)
 	})
+}
+
+// Mirrors of one tenant's sites, however many, take as much of the room as they leave free;
+// what goes comes back, and what had no room is counted.
+func TestRoomOfATenant(t *testing.T) {
+	room := fairshare.NewShares(100_000)
+	site := func(tenant string) *Mirror {
+		l := DefaultLimits
+		l.Room, l.Tenant = room, tenant
+		return New(l, nil)
+	}
+	one, two, neighbour := site("greedy"), site("greedy"), site("neighbour")
+	fill := func(m *Mirror) {
+		for i := range 100 {
+			m.Put(pod(fmt.Sprint("p-", i), strings.Repeat("x", 1000)))
+		}
+	}
+	sum := func() int { return one.Stats().Bytes + two.Stats().Bytes }
+	fill(one)
+	fill(two)
+	if n := sum(); n > 50_000 || n < 45_000 || room.Held("greedy") != n || one.Stats().LeftOut+two.Stats().LeftOut == 0 {
+		t.Errorf("%d bytes, %d held: %+v %+v", n, room.Held("greedy"), one.Stats(), two.Stats())
+	}
+	fill(neighbour)
+	if n := neighbour.Stats().Bytes; n < 20_000 {
+		t.Errorf("the neighbour has %d bytes", n)
+	}
+	one.Put(pod("p-0", "small now"))
+	one.Drop(wire.KeyOf(pod("p-1", "")))
+	if n := sum(); room.Held("greedy") != n || n > 49_000 {
+		t.Errorf("%d bytes, %d held", n, room.Held("greedy"))
+	}
+	one.Close()
+	fill(one)
+	if n := two.Stats().Bytes; room.Held("greedy") != n {
+		t.Errorf("%d bytes, %d held of a site that is gone", n, room.Held("greedy"))
+	}
 }

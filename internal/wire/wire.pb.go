@@ -2286,6 +2286,7 @@ type SiteKubernetes struct {
 	Status        *KubernetesStatus      `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
 	Epoch         string                 `protobuf:"bytes,4,opt,name=epoch,proto3" json:"epoch,omitempty"` // where there is no status: the version held
 	Seq           uint64                 `protobuf:"varint,5,opt,name=seq,proto3" json:"seq,omitempty"`
+	LeftOut       uint32                 `protobuf:"varint,6,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"` // how often since the last snapshot the regional had no room for an object
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2351,6 +2352,13 @@ func (x *SiteKubernetes) GetEpoch() string {
 func (x *SiteKubernetes) GetSeq() uint64 {
 	if x != nil {
 		return x.Seq
+	}
+	return 0
+}
+
+func (x *SiteKubernetes) GetLeftOut() uint32 {
+	if x != nil {
+		return x.LeftOut
 	}
 	return 0
 }
@@ -3862,13 +3870,14 @@ const file_wire_proto_rawDesc = "" +
 	"\vtenants_use\x18\b \x01(\v2\x1a.muster.wire.v1.TenantsUseH\x00R\n" +
 	"tenantsUse\x12I\n" +
 	"\x0fsite_kubernetes\x18\t \x01(\v2\x1e.muster.wire.v1.SiteKubernetesH\x00R\x0esiteKubernetesB\x05\n" +
-	"\x03msg\"\x9e\x01\n" +
+	"\x03msg\"\xb9\x01\n" +
 	"\x0eSiteKubernetes\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
 	"\x04site\x18\x02 \x01(\tR\x04site\x128\n" +
 	"\x06status\x18\x03 \x01(\v2 .muster.wire.v1.KubernetesStatusR\x06status\x12\x14\n" +
 	"\x05epoch\x18\x04 \x01(\tR\x05epoch\x12\x10\n" +
-	"\x03seq\x18\x05 \x01(\x04R\x03seq\"b\n" +
+	"\x03seq\x18\x05 \x01(\x04R\x03seq\x12\x19\n" +
+	"\bleft_out\x18\x06 \x01(\rR\aleftOut\"b\n" +
 	"\n" +
 	"RelayHello\x12\x1e\n" +
 	"\n" +

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -70,7 +71,9 @@ func (r *Relay) Kubernetes(id fleet.SiteID, sess regional.Session, st *wire.Kube
 	c := r.clusters[id]
 	if c == nil {
 		c = &cluster{}
-		c.mirror = mirror.New(mirror.DefaultLimits, func() {
+		limits := mirror.DefaultLimits
+		limits.Room, limits.Tenant = r.room, id.Tenant
+		c.mirror = mirror.New(limits, func() {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			c.due = true
@@ -95,8 +98,9 @@ func (r *Relay) takeCluster(id fleet.SiteID) []*wire.RelayUp {
 	c.due = false
 	r.mu.Unlock()
 	var out []*wire.RelayUp
+	left := uint32(min(c.mirror.Stats().LeftOut, math.MaxUint32))
 	for _, st := range c.mirror.Next(false) {
-		out = append(out, &wire.RelayUp{Msg: &wire.RelayUp_SiteKubernetes{SiteKubernetes: &wire.SiteKubernetes{Tenant: id.Tenant, Site: id.Name, Status: st}}})
+		out = append(out, &wire.RelayUp{Msg: &wire.RelayUp_SiteKubernetes{SiteKubernetes: &wire.SiteKubernetes{Tenant: id.Tenant, Site: id.Name, Status: st, LeftOut: left}}})
 	}
 	return out
 }
@@ -112,6 +116,13 @@ func (r *Relay) onResync(m *wire.SiteKubernetesResync) {
 	}
 }
 
+func (r *Relay) forgetClusterLocked(id fleet.SiteID) {
+	if c := r.clusters[id]; c != nil {
+		c.mirror.Close()
+		delete(r.clusters, id)
+	}
+}
+
 // sweepClusters forgets what runs on sites that have been away for long.
 func (r *Relay) sweepClusters() {
 	r.mu.Lock()
@@ -119,7 +130,7 @@ func (r *Relay) sweepClusters() {
 	now := r.opts.Now()
 	for id, c := range r.clusters {
 		if !c.left.IsZero() && now.Sub(c.left) > keepCluster {
-			delete(r.clusters, id)
+			r.forgetClusterLocked(id)
 		}
 	}
 	for id, t := range r.tunnels {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -99,6 +100,45 @@ func TestClusterReachesControl(t *testing.T) {
 	r.Kubernetes(paris, newSession(), &wire.KubernetesStatus{Epoch: "forged", Seq: 1, Snapshot: true})
 	if epoch, _ := r.KubernetesVersion(paris); epoch == "forged" {
 		t.Error("a session that is not the site's was believed")
+	}
+}
+
+// What a tenant's sites run takes no more than its share of the room here; control is told how
+// much was left out, and a site that stays away makes room.
+func TestClustersShareTheRoom(t *testing.T) {
+	c := newControl()
+	c.mirror = mirror.New(mirror.DefaultLimits, nil)
+	addr, _ := c.serve(t, "")
+	var away atomic.Int64
+	r := newRelay(t, Options{Control: client(t, addr), ClusterBytes: 20_000, Now: func() time.Time { return time.Now().Add(time.Duration(away.Load())) }})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	sess := newSession()
+	r.SiteUp(paris, &wire.Hello{}, sess)
+	said := &wire.KubernetesStatus{Epoch: "e", Seq: 1, Snapshot: true}
+	for i := range 5 {
+		said.Mirrored = append(said.Mirrored, &wire.Mirrored{Kind: "Pod", Namespace: "acme-shop", Name: fmt.Sprint("web-", i), Object: make([]byte, 3000)})
+	}
+	r.Kubernetes(paris, sess, said)
+	testkit.Eventually(t, "control is told", func() error {
+		if log := c.log(); !strings.Contains(log, "snapshot=true left out 2") {
+			return errors.New(log)
+		}
+		return nil
+	})
+	c.mu.Lock()
+	n := c.mirror.Stats().Objects
+	c.mu.Unlock()
+	if held := r.room.Held("acme"); n != 3 || held < 9000 || held > 10_000 {
+		t.Errorf("%d objects, %d bytes held", n, held)
+	}
+	r.SiteDown(paris, sess, time.Now())
+	away.Store(int64(keepCluster + time.Minute))
+	r.sweepClusters()
+	if held := r.room.Held("acme"); held != 0 {
+		t.Errorf("%d bytes are held of a site that is gone", held)
 	}
 }
 

@@ -30,6 +30,7 @@ import (
 
 	"muster.dev/muster/internal/backoff"
 	"muster.dev/muster/internal/disk"
+	"muster.dev/muster/internal/fairshare"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/revoked"
 	"muster.dev/muster/internal/wire"
@@ -46,6 +47,9 @@ type Options struct {
 	Control wire.ControlClient
 	// CacheBytes bounds the blobs on disk. Default 1 GiB.
 	CacheBytes int64
+	// ClusterBytes bounds what is kept of what runs on sites, of which a tenant's have as
+	// much as they leave free. Default 1 GiB.
+	ClusterBytes int
 	// AliveInterval is how often heartbeats are passed on. Default 30 s.
 	AliveInterval time.Duration
 	// MinBackoff and MaxBackoff bound the pause between attempts to reach control,
@@ -86,6 +90,7 @@ type Relay struct {
 	lastErr   string
 
 	clusters map[fleet.SiteID]*cluster // what runs on sites; outlives their streams
+	room     *fairshare.Shares         // bytes of all of these
 	tunnels  map[string]pendingTunnel  // that control asked for, by id
 
 	conditions map[fleet.SiteID][]*wire.Condition // what this regional says of sites
@@ -129,7 +134,7 @@ func New(o Options) (*Relay, error) {
 		o.Now = time.Now
 	}
 	r := &Relay{opts: o, log: o.Logger.With("part", "relay"), wake: make(chan struct{}, 1), sites: map[fleet.SiteID]*siteState{}, since: o.Now(),
-		clusters: map[fleet.SiteID]*cluster{}, tunnels: map[string]pendingTunnel{},
+		clusters: map[fleet.SiteID]*cluster{}, room: fairshare.NewShares(cmp.Or(o.ClusterBytes, 1<<30)), tunnels: map[string]pendingTunnel{},
 		conditions: map[fleet.SiteID][]*wire.Condition{}, condsDue: map[fleet.SiteID]bool{}}
 	if err := disk.MkdirAll(disk.OS{}, filepath.Join(o.Dir, "blobs"), 0o750); err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
@@ -620,7 +625,7 @@ func (r *Relay) onRevoked(m *wire.SiteRevoked) {
 	}
 	r.desired.remove(id)
 	r.mu.Lock()
-	delete(r.clusters, id)
+	r.forgetClusterLocked(id)
 	r.mu.Unlock()
 	r.log.Info("site revoked", "site", id, "reason", m.Reason)
 }

@@ -120,7 +120,11 @@ func (c *control) Relay(st grpc.BidiStreamingServer[wire.RelayUp, wire.RelayDown
 			ok := c.mirror != nil
 			switch {
 			case ok && k.Status != nil:
-				c.seen = append(c.seen, fmt.Sprintf("cluster %s/%s snapshot=%t", k.Tenant, k.Site, k.Status.Snapshot))
+				line := fmt.Sprintf("cluster %s/%s snapshot=%t", k.Tenant, k.Site, k.Status.Snapshot)
+				if k.LeftOut > 0 {
+					line += fmt.Sprint(" left out ", k.LeftOut)
+				}
+				c.seen = append(c.seen, line)
 				ok = c.mirror.Apply(k.Status)
 			case ok:
 				epoch, seq := c.mirror.Version()

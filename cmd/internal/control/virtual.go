@@ -45,7 +45,7 @@ type virtual struct {
 // newVirtual reads what sites said before the last stop.
 func newVirtual(ctx context.Context, env *role.Env, c config.Config, informers cache.Cache, core typedcorev1.CoreV1Interface) (*virtual, error) {
 	v := &virtual{ctx: ctx, informers: informers}
-	v.store = status.New(status.Options{MayName: v.mayName, Workload: v.workload, Dir: filepath.Join(Dir(c), "clusters"), Logger: env.Log})
+	v.store = status.New(status.Options{MayName: v.mayName, TenantOf: v.tenantOf, Workload: v.workload, Dir: filepath.Join(Dir(c), "clusters"), Logger: env.Log})
 	for _, o := range []client.Object{&v1alpha1.VirtualKubernetes{}, &corev1.Namespace{}} {
 		if _, err := informers.GetInformer(ctx, o); err != nil {
 			return nil, fmt.Errorf("watch virtual Kubernetes: %w", err)

@@ -49,6 +49,16 @@ func (it *item) key() key {
 	return key{it.kind, it.namespace, it.own}
 }
 
+// bytesKept is about what it takes as it is kept.
+func (it *item) bytesKept() int {
+	const own = 320 // the item, where it stands, and what it is called
+	n := own + len(it.bytes)
+	for _, l := range it.labels {
+		n += len(l) + 16
+	}
+	return n
+}
+
 // labelSet are keys and values in turn, in the order of the keys.
 type labelSet []string
 

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -226,6 +227,7 @@ func (r *resource) NewList() runtime.Object {
 // filter is a part of a table.
 type filter struct {
 	kind   kind
+	tenant string
 	place  string // the namespace; of Nodes, the tenant
 	scope  Scope
 	labels labels.Selector
@@ -236,7 +238,7 @@ type filter struct {
 
 func (r *resource) filter(ctx context.Context, o *metainternalversion.ListOptions) filter {
 	scope, _ := r.server.o.Scope(ctx)
-	f := filter{kind: r.table.kind, place: scope.Namespace, object: func(it *item) object { return r.table.store.object(it, it.version) }}
+	f := filter{kind: r.table.kind, tenant: scope.Tenant, place: scope.Namespace, object: func(it *item) object { return r.table.store.object(it, it.version) }}
 	if f.kind == nodes {
 		f.place, f.scope = scope.Tenant, scope
 	}
@@ -319,14 +321,16 @@ func (r *resource) Watch(ctx context.Context, o *metainternalversion.ListOptions
 	return r.table.watch(ctx, r.filter(ctx, o), o)
 }
 
-// rangeLocked are the objects of a place, in order.
-func (t *table) rangeLocked(place string) []*item {
+// rangeLocked are the objects of a place, in order, that come after a name; "" is before all.
+func (t *table) rangeLocked(place, after string) []*item {
 	var out []*item
-	t.byName.AscendGreaterOrEqual(&item{namespace: place}, func(it *item) bool {
+	t.byName.AscendGreaterOrEqual(&item{namespace: place, name: after}, func(it *item) bool {
 		if it.namespace != place {
 			return false
 		}
-		out = append(out, it)
+		if after == "" || it.name != after {
+			out = append(out, it)
+		}
 		return true
 	})
 	return out
@@ -338,16 +342,17 @@ type token struct {
 	After   string `json:"after"`
 }
 
-// at are the objects of a place at a version that is not long ago, and that version; 0 is now.
-func (t *table) at(place string, version uint64) ([]*item, uint64, error) {
+// at are the objects of a filter's place after a name, at a version that is not long ago, and
+// that version; 0 is now.
+func (t *table) at(f filter, after string, version uint64) ([]*item, uint64, error) {
 	s := t.store
 	s.mu.RLock()
-	now, all := s.version, t.rangeLocked(place)
+	now, all := s.version, t.rangeLocked(f.place, after)
 	if version == 0 || version == now {
 		s.mu.RUnlock()
 		return all, now, nil
 	}
-	changes, ok := t.since(version)
+	changes, ok := t.since(f.tenant, version, math.MaxInt)
 	s.mu.RUnlock()
 	if version > now {
 		return nil, 0, tooLarge(version, now)
@@ -357,7 +362,7 @@ func (t *table) at(place string, version uint64) ([]*item, uint64, error) {
 	}
 	then := map[string]*item{} // nil: there was none
 	for _, c := range slices.Backward(changes) {
-		if it := cmp.Or(c.is, c.was); it.namespace == place {
+		if it := cmp.Or(c.is, c.was); it.namespace == f.place && it.name > after {
 			then[it.name] = c.was
 		}
 	}
@@ -427,16 +432,12 @@ func (r *resource) list(ctx context.Context, o *metainternalversion.ListOptions,
 		go_.Version = from
 	}
 	f := r.filter(ctx, o)
-	all, version, err := r.table.at(f.place, go_.Version)
+	all, version, err := r.table.at(f, go_.After, go_.Version)
 	if err != nil {
 		return nil, 0, "", nil, err
 	}
 	if o.Continue == "" && from > version {
 		return nil, 0, "", nil, tooLarge(from, version)
-	}
-	if go_.After != "" {
-		i, _ := slices.BinarySearchFunc(all, go_.After+"\x00", func(it *item, after string) int { return strings.Compare(it.name, after) })
-		all = all[i:]
 	}
 	plain := f.labels == nil && f.fields == nil && f.scope.Site == nil
 	size := 0

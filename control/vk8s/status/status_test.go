@@ -646,7 +646,7 @@ func TestRestart(t *testing.T) {
 	if epoch, seq := s.Version(demo("paris")); epoch != "e" || seq != 2 {
 		t.Errorf("%s %d: the site would send everything again", epoch, seq)
 	}
-	if s.tables[pods].floor < old {
+	if s.tables[pods].began < old {
 		t.Error("a watch could go on from a version before the restart")
 	}
 	if w := s.States("Deployment.apps/demo-shop/web")[demo("paris")]; w.GetDigest() != "d" {

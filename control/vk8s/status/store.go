@@ -18,7 +18,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -28,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"muster.dev/muster/internal/fairshare"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/mirror"
 	"muster.dev/muster/internal/wire"
@@ -56,8 +56,15 @@ type Options struct {
 	// false: it is not there.
 	Workload func(group, kind, namespace, name string) (types.UID, bool)
 	Limits   Limits // zero: DefaultLimits
-	// Ring is how many changes of each kind a watch can be behind; 0: 16,384.
-	Ring int
+	// Bytes bounds what is kept of what sites said, of which a tenant's have as much as they
+	// leave free; 0: 4 GiB.
+	Bytes int
+	// TenantOf is whose a namespace is, for the Events that the centre has of it; nil: of what
+	// is before its first hyphen. Asked as MayName is.
+	TenantOf func(namespace string) string
+	// Ring is how many changes of each kind of one tenant a watch can be behind; 0: 16,384.
+	// ChangeBytes bounds what those of all tenants take; 0: 256 MiB.
+	Ring, ChangeBytes int
 	// Dir is where the copy on disk is; empty: there is none.
 	Dir    string
 	Logger *slog.Logger
@@ -67,13 +74,16 @@ type Options struct {
 type Store struct {
 	o Options
 
-	mu        sync.RWMutex
-	version   uint64 // the resourceVersion of the last change
-	sites     map[fleet.SiteID]*site
-	centre    *site // whose Events are of the centre itself; not among the sites
-	tables    [kinds]*table
-	workloads map[string]map[fleet.SiteID]*wire.WorkloadStatus // by item
-	changed   []func(items []string)
+	mu          sync.RWMutex
+	version     uint64 // the resourceVersion of the last change
+	sites       map[fleet.SiteID]*site
+	centre      *site // whose Events are of the centre itself; not among the sites
+	tables      [kinds]*table
+	rings       []*ring // of all tables
+	changeBytes int     // of all rings
+	room        *fairshare.Shares
+	workloads   map[string]map[fleet.SiteID]*wire.WorkloadStatus // by item
+	changed     []func(items []string)
 }
 
 // kind of a mirrored object.
@@ -102,6 +112,7 @@ type site struct {
 	items  map[key]*item
 	events int
 	states map[string]*wire.WorkloadStatus // by item
+	bytes  int                             // of items and states, taken of the room
 	// staged is what a snapshot of several messages has said so far; nil: none is coming.
 	staged  *staging
 	dirty   bool
@@ -119,7 +130,11 @@ func New(o Options) *Store {
 	if o.Limits == (Limits{}) {
 		o.Limits = DefaultLimits
 	}
-	o.Ring = cmp.Or(o.Ring, 16_384)
+	o.Bytes = cmp.Or(o.Bytes, 4<<30)
+	o.Ring, o.ChangeBytes = cmp.Or(o.Ring, 16_384), cmp.Or(o.ChangeBytes, changeBytes)
+	if o.TenantOf == nil {
+		o.TenantOf = func(namespace string) string { tenant, _, _ := strings.Cut(namespace, "-"); return tenant }
+	}
 	if o.MayName == nil {
 		o.MayName = func(tenant, namespace string) bool { return strings.HasPrefix(namespace, tenant+"-") }
 	}
@@ -130,9 +145,9 @@ func New(o Options) *Store {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	// Versions grow over restarts, so that a client with an old one is told to list anew.
-	s := &Store{o: o, version: uint64(time.Now().UnixMicro()), sites: map[fleet.SiteID]*site{}, centre: &site{items: map[key]*item{}}, workloads: map[string]map[fleet.SiteID]*wire.WorkloadStatus{}}
+	s := &Store{o: o, room: fairshare.NewShares(o.Bytes), version: uint64(time.Now().UnixMicro()), sites: map[fleet.SiteID]*site{}, centre: &site{items: map[key]*item{}}, workloads: map[string]map[fleet.SiteID]*wire.WorkloadStatus{}}
 	for k := range s.tables {
-		s.tables[k] = newTable(s, kind(k), o.Ring)
+		s.tables[k] = newTable(s, kind(k))
 	}
 	return s
 }
@@ -302,6 +317,10 @@ func (s *Store) applyLocked(st *site, m *wire.KubernetesStatus, read []*item) (c
 			continue
 		}
 		w = s.clamp(w)
+		if !s.growLocked(st, stateBytes(w)-stateBytes(st.states[item])) {
+			st.dropped[noRoom]++
+			continue
+		}
 		st.states[item] = w
 		if s.workloads[item] == nil {
 			s.workloads[item] = map[fleet.SiteID]*wire.WorkloadStatus{}
@@ -335,6 +354,7 @@ func (s *Store) forgetLocked(st *site, item string) bool {
 	if _, ok := st.states[item]; !ok {
 		return false
 	}
+	s.growLocked(st, -stateBytes(st.states[item]))
 	delete(st.states, item)
 	delete(s.workloads[item], st.id)
 	if len(s.workloads[item]) == 0 {
@@ -360,6 +380,14 @@ func (s *Store) putLocked(st *site, it *item) {
 		return
 	}
 	it.site, it.offline = st, !st.online
+	grows := it.bytesKept()
+	if had != nil {
+		grows -= had.bytesKept()
+	}
+	if !s.growLocked(st, grows) {
+		st.dropped[noRoom]++
+		return
+	}
 	if g := st.staged; g != nil {
 		if k.kind == events && !g.seen[k] {
 			g.events++
@@ -384,6 +412,32 @@ func (s *Store) putLocked(st *site, it *item) {
 	s.tables[k.kind].put(it)
 }
 
+// noRoom is why something was dropped that is good in itself.
+const noRoom = "control has no more room for what this tenant's sites say"
+
+// growLocked counts bytes that are kept of a site, or no more; false: there is no room for
+// them.
+func (s *Store) growLocked(st *site, n int) bool {
+	switch {
+	case st == s.centre: // what is in etcd has bounds of its own
+		return true
+	case n > 0 && !s.room.TakeN(st.id.Tenant, n):
+		return false
+	case n < 0:
+		s.room.GiveN(st.id.Tenant, -n)
+	}
+	st.bytes += n
+	return true
+}
+
+// stateBytes is about what a state takes as it is kept.
+func stateBytes(w *wire.WorkloadStatus) int {
+	if w == nil {
+		return 0
+	}
+	return 320 + len(w.Name) + len(w.Digest) + len(w.Wanted) + len(w.Reason) + len(w.Message) + len(w.Status)
+}
+
 // freeLocked is the name by which an object is shown: the one that it gets by itself, or
 // one with more in it if another site's object has that.
 func (s *Store) freeLocked(st *site, it *item) string {
@@ -405,6 +459,7 @@ func (s *Store) dropLocked(st *site, k key) {
 		return
 	}
 	delete(st.items, k)
+	s.growLocked(st, -it.bytesKept())
 	if k.kind == events {
 		st.events--
 	}
@@ -457,6 +512,7 @@ func (s *Store) Items(namespace string) []string {
 type Stats struct {
 	Sites, Online               int
 	Pods, Nodes, Events, States int
+	Bytes                       int // about what of sites takes
 }
 
 // Stats counts.
@@ -466,6 +522,7 @@ func (s *Store) Stats() Stats {
 	out := Stats{Sites: len(s.sites), Pods: s.tables[pods].byName.Len(), Nodes: s.tables[nodes].byName.Len(), Events: s.tables[events].byName.Len()}
 	for _, st := range s.sites {
 		out.States += len(st.states)
+		out.Bytes += st.bytes
 		if st.online {
 			out.Online++
 		}
@@ -473,28 +530,19 @@ func (s *Store) Stats() Stats {
 	return out
 }
 
-// table holds the objects of a kind in the order of a list, and its last changes.
+// table holds the objects of a kind in the order of a list, and each tenant's last changes.
 type table struct {
 	store  *Store
 	kind   kind
 	byName *btree.BTreeG[*item]
 
-	ring      []change // of the last changes, oldest at first
-	first     int
-	announced uint64        // the version of the last change that those who wait were woken for
-	floor     uint64        // the version of the last change that the ring has lost
-	wake      chan struct{} // closed at the next announcement
+	rings   map[string]*ring // by tenant
+	touched []*ring          // since the last announcement
+	began   uint64           // before any change
 }
 
-// change is one change of a table.
-type change struct {
-	version uint64
-	was, is *item // nil: there was none, is none
-	shared  *shared
-}
-
-func newTable(s *Store, k kind, ring int) *table {
-	return &table{store: s, kind: k, ring: make([]change, 0, ring), floor: s.version, wake: make(chan struct{}),
+func newTable(s *Store, k kind) *table {
+	return &table{store: s, kind: k, rings: map[string]*ring{}, began: s.version,
 		byName: btree.NewG(32, func(a, b *item) bool {
 			return cmp.Or(strings.Compare(a.namespace, b.namespace), strings.Compare(a.name, b.name)) < 0
 		})}
@@ -509,57 +557,13 @@ func (t *table) put(it *item) {
 	t.store.version++
 	it.version = t.store.version
 	was, _ := t.byName.ReplaceOrInsert(it)
-	t.record(change{version: it.version, was: was, is: it, shared: &shared{}})
+	t.record(it, change{version: it.version, was: was, is: it, shared: &shared{}})
 }
 
 func (t *table) remove(it *item) {
 	t.store.version++
 	t.byName.Delete(it)
-	t.record(change{version: t.store.version, was: it, shared: &shared{}})
-}
-
-func (t *table) record(c change) {
-	if len(t.ring) < cap(t.ring) {
-		t.ring = append(t.ring, c)
-	} else {
-		t.floor = t.ring[t.first].version
-		t.ring[t.first] = c
-		t.first = (t.first + 1) % len(t.ring)
-	}
-	// Those who watch are past it by now; whoever is not encodes it again.
-	if n := len(t.ring); n > encodedChanges {
-		t.ring[(t.first+n-1-encodedChanges)%n].shared = nil
-	}
-}
-
-// encodedChanges is how many of the last changes keep their encodings.
-const encodedChanges = 256
-
-// announce wakes those who wait for changes, if there were any.
-func (t *table) announce() {
-	if n := len(t.ring); n > 0 {
-		last := t.ring[(t.first+n-1)%n]
-		if last.version == t.announced {
-			return
-		}
-		t.announced = last.version
-		close(t.wake)
-		t.wake = make(chan struct{})
-	}
-}
-
-// since returns the changes after a version, oldest first; false: some of them are lost.
-func (t *table) since(version uint64) ([]change, bool) {
-	if version < t.floor {
-		return nil, false
-	}
-	n := len(t.ring)
-	from := sort.Search(n, func(i int) bool { return t.ring[(t.first+i)%n].version > version })
-	out := make([]change, 0, n-from)
-	for i := from; i < n; i++ {
-		out = append(out, t.ring[(t.first+i)%n])
-	}
-	return out, true
+	t.record(it, change{version: t.store.version, was: it, shared: &shared{}})
 }
 
 // clamp bounds what a site says of an item.

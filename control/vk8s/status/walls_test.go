@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,9 +17,11 @@ import (
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -245,3 +248,175 @@ func TestListsAreBounded(t *testing.T) {
 }
 
 type tenantKey struct{}
+
+// pad is a pod of a tenant that takes so many bytes.
+func pad(tenant, name string, n, bytes int) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: tenant + "-shop", Name: name, Annotations: map[string]string{"n": fmt.Sprint(n), "pad": strings.Repeat("x", bytes)}}}
+}
+
+// However much a tenant's sites say, a neighbour's watches go on from where they were, sleep
+// where nothing of theirs changed, and nobody keeps more of the past than there is room for.
+func TestChangesOfATenantAreItsOwn(t *testing.T) {
+	const room = 1 << 20
+	s := New(Options{Ring: 50, ChangeBytes: room})
+	quiet, noisy := fleet.SiteID{Tenant: "quiet", Name: "paris"}, fleet.SiteID{Tenant: "noisy", Name: "paris"}
+	say(t, s, quiet, true, nil, pad("quiet", "a", 0, 1000), pad("quiet", "b", 0, 1000))
+	began := s.version
+	say(t, s, quiet, false, nil, pad("quiet", "a", 1, 1000))
+	r := s.Handler(HandlerOptions{Scope: func(context.Context) (Scope, bool) { return Scope{Namespace: "quiet-shop", Tenant: "quiet"}, true }}).(*server).resources[pods]
+	asleep, err := r.Watch(t.Context(), &metainternalversion.ListOptions{ResourceVersion: fmt.Sprint(s.version)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer asleep.Stop()
+	wake := r.table.rings["quiet"].wake
+	say(t, s, noisy, true, nil)
+	for i := range 200 {
+		say(t, s, noisy, false, nil, pad("noisy", "a", i, 100_000))
+	}
+	if s.changeBytes > room || s.changeBytes < room/2 {
+		t.Errorf("%d bytes of changes are kept", s.changeBytes)
+	}
+	for i := range 200 {
+		say(t, s, noisy, false, nil, pad("noisy", "b", i, 10))
+	}
+	if n := len(r.table.rings["noisy"].changes); n != 50 {
+		t.Errorf("%d changes of one tenant are kept", n)
+	}
+	select {
+	case <-wake:
+		t.Error("the neighbour's watches were woken")
+	default:
+	}
+	w, err := r.Watch(t.Context(), &metainternalversion.ListOptions{ResourceVersion: fmt.Sprint(began)})
+	if err != nil {
+		t.Fatalf("the neighbour's watch does not go on: %v", err)
+	}
+	defer w.Stop()
+	if e := <-w.ResultChan(); e.Type != watch.Modified {
+		t.Errorf("%+v", e)
+	}
+	if all, version, err := r.table.at(r.filter(t.Context(), nil), "", began); err != nil || version != began || len(all) != 2 || !bytes.Contains(all[0].bytes, []byte("\x01n\x12\x010")) {
+		t.Errorf("a list from then: %d, %v", len(all), err)
+	}
+	say(t, s, quiet, false, nil, pad("quiet", "a", 2, 1000))
+	if e := <-asleep.ResultChan(); e.Type != watch.Modified {
+		t.Errorf("%+v", e)
+	}
+}
+
+// A watch whose client doesn't read holds little of what there was, and a change of it has its
+// encodings no longer than others may ask for them.
+func TestWatchesThatNobodyReads(t *testing.T) {
+	s := New(Options{})
+	id := demo("paris")
+	say(t, s, id, true, nil)
+	r := s.Handler(HandlerOptions{Scope: func(context.Context) (Scope, bool) { return Scope{Namespace: shop, Tenant: "demo"}, true }}).(*server).resources[pods]
+	const n, size = 60, 50_000
+	var old []weak.Pointer[item]
+	all := func(gen int) {
+		for i := range n {
+			say(t, s, id, false, nil, pad("demo", fmt.Sprint("p", i), gen, size))
+			old = append(old, weak.Make(r.table.get(shop, fmt.Sprint("p", i, "-paris"))))
+		}
+	}
+	held := func() (held int) {
+		runtime.GC()
+		runtime.GC()
+		for _, p := range old {
+			if p.Value() != nil {
+				held += size
+			}
+		}
+		return held
+	}
+	stuck := func(version string) {
+		w, err := r.Watch(t.Context(), &metainternalversion.ListOptions{ResourceVersion: version})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(w.Stop)
+		testkit.EventuallyTrue(t, "it has something to send", func() bool { return len(w.ResultChan()) == 1 })
+	}
+	all(0)
+	stuck("")
+	at := s.version
+	all(1)
+	stuck(fmt.Sprint(at))
+	rg := r.table.rings["demo"]
+	if rg.encodedBytes > encodedBytes || rg.changes[0].shared != nil || rg.changes[len(rg.changes)-1].shared == nil {
+		t.Errorf("changes of %d bytes keep their encodings", rg.encodedBytes)
+	}
+	s.o.ChangeBytes = 1 // nothing but watches holds what was
+	all(2)
+	if got, most := held()-n*size, 4*watchBytes; got > most {
+		t.Errorf("two watches hold %d bytes of the past, of %d", got, 2*n*size)
+	}
+	runtime.KeepAlive(s)
+}
+
+// What a tenant's sites say takes as much of the store's room as it leaves free; the rest is
+// left out and said, and what goes makes room.
+func TestRoomOfATenant(t *testing.T) {
+	const room = 1_000_000
+	s := New(Options{Bytes: room})
+	held := func(tenant string) (n int) {
+		for id, st := range s.sites {
+			if id.Tenant == tenant {
+				n += st.bytes
+				sum := 0
+				for _, it := range st.items {
+					sum += it.bytesKept()
+				}
+				for _, w := range st.states {
+					sum += stateBytes(w)
+				}
+				if sum != st.bytes {
+					t.Errorf("%s: %d bytes are counted, and there are %d", id, st.bytes, sum)
+				}
+			}
+		}
+		if s.room.Held(tenant) != n {
+			t.Errorf("%s: %d bytes are held of the room, and there are %d", tenant, s.room.Held(tenant), n)
+		}
+		return n
+	}
+	fill := func(id fleet.SiteID, gen int) {
+		for i := range 50 {
+			say(t, s, id, false, nil, pad(id.Tenant, fmt.Sprint("p", i), gen, 10_000+gen))
+		}
+		epoch, seq := s.Version(id)
+		m := &wire.KubernetesStatus{Epoch: epoch, Seq: seq + 1, After: seq}
+		for i := range 50 {
+			m.Workloads = append(m.Workloads, &wire.WorkloadStatus{Name: fmt.Sprintf("Deployment.apps/%s-shop/d%d", id.Tenant, i), State: "Ready", Status: bytes.Repeat([]byte("x"), 5000)})
+		}
+		if !s.Apply(id, m) {
+			t.Fatal("not taken")
+		}
+	}
+	a, b, neighbour := fleet.SiteID{Tenant: "greedy", Name: "a"}, fleet.SiteID{Tenant: "greedy", Name: "b"}, fleet.SiteID{Tenant: "next", Name: "a"}
+	for gen := range 3 {
+		fill(a, gen)
+		fill(b, gen)
+	}
+	if n := held("greedy"); n > room/2 || n < room*2/5 {
+		t.Errorf("the greedy one's sites have %d bytes", n)
+	}
+	if p := s.Problem(b); !strings.Contains(p, "control has no more room for what this tenant's sites say") {
+		t.Errorf("%q", p)
+	}
+	say(t, s, neighbour, true, nil, pad("next", "p", 0, 10_000))
+	if p := s.Problem(neighbour); p != "" || held("next") < 10_000 {
+		t.Errorf("the neighbour: %q", p)
+	}
+	s.Online(a, true)
+	say(t, s, a, true, nil, pad("greedy", "p1", 0, 10))
+	if held("greedy"); s.Problem(a) != "" {
+		t.Errorf("with little to say: %q", s.Problem(a))
+	}
+	s.Gone(a)
+	s.Gone(b)
+	if n := held("greedy"); n != 0 {
+		t.Errorf("%d bytes of sites that are gone", n)
+	}
+}

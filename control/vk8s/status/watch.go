@@ -3,6 +3,7 @@ package status
 import (
 	"context"
 	"io"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -17,6 +18,10 @@ import (
 
 // bookmarkEvery is how often a watch that wants it is told how far it is.
 const bookmarkEvery = 30 * time.Second
+
+// watchBytes is about how much of what it has to send a watch holds while its client doesn't
+// read: there may be many of them, and what they hold is of the past.
+const watchBytes = 256 << 10
 
 // shared is what all who watch share of a change: its encodings, made once.
 type shared struct {
@@ -67,6 +72,7 @@ func (w *writer) Write(p []byte) (int, error) { w.b = append(w.b, p...); return 
 // watcher follows the changes of a table.
 type watcher struct {
 	t      *table
+	ring   *ring
 	filter filter
 	out    chan watch.Event
 	ctx    context.Context
@@ -95,40 +101,41 @@ func (t *table) watch(ctx context.Context, f filter, o *metainternalversion.List
 	if err != nil {
 		return nil, err
 	}
-	w := &watcher{t: t, filter: f, out: make(chan watch.Event, 16)}
+	w := &watcher{t: t, filter: f, out: make(chan watch.Event, 1)}
 	w.ctx, w.stop = context.WithCancel(ctx)
 	s := t.store
+	s.mu.Lock()
+	w.ring = t.ringLocked(f.tenant)
+	s.mu.Unlock()
 	s.mu.RLock()
 	now := s.version
-	var initial []*item
-	all := o.SendInitialEvents != nil && *o.SendInitialEvents
+	initial, all := false, o.SendInitialEvents != nil && *o.SendInitialEvents
 	switch {
 	case from > now:
 		s.mu.RUnlock()
 		w.stop()
 		return nil, tooLarge(from, now)
 	case all || from == 0 && o.SendInitialEvents == nil:
-		initial, from = t.rangeLocked(f.place), now
+		initial, from = true, now
 	case from == 0:
 		from = now
-	case from < t.floor:
+	case from < w.ring.floor:
+		floor := w.ring.floor
 		s.mu.RUnlock()
 		w.stop()
-		return nil, expired(from, t.floor)
+		return nil, expired(from, floor)
 	}
 	s.mu.RUnlock()
 	go w.run(initial, from, all, o.AllowWatchBookmarks)
 	return w, nil
 }
 
-func (w *watcher) run(initial []*item, at uint64, endOfInitial, bookmarks bool) {
+func (w *watcher) run(initial bool, at uint64, endOfInitial, bookmarks bool) {
 	defer close(w.out)
 	defer w.stop()
 	s := w.t.store
-	for _, it := range initial {
-		if w.filter.matches(it) && !w.send(watch.Event{Type: watch.Added, Object: s.encodable(it, it.version, &shared{})}) {
-			return
-		}
+	if initial && !w.sendAll(at) {
+		return
 	}
 	if endOfInitial && bookmarks && !w.send(w.t.bookmark(at, map[string]string{metav1.InitialEventsAnnotationKey: "true"})) {
 		return
@@ -137,8 +144,8 @@ func (w *watcher) run(initial []*item, at uint64, endOfInitial, bookmarks bool) 
 	defer tick.Stop()
 	for {
 		s.mu.RLock()
-		changes, ok := w.t.since(at)
-		wake, now := w.t.wake, s.version
+		changes, ok := w.t.since(w.filter.tenant, at, watchBytes)
+		wake, now := w.ring.wake, s.version
 		s.mu.RUnlock()
 		if !ok {
 			status := expired(at, now).Status()
@@ -149,6 +156,10 @@ func (w *watcher) run(initial []*item, at uint64, endOfInitial, bookmarks bool) 
 			if e, ok := w.event(c); ok && !w.send(e) {
 				return
 			}
+		}
+		if n := len(changes); n > 0 {
+			at = changes[n-1].version // there may be more
+			continue
 		}
 		at = now
 		select {
@@ -165,6 +176,39 @@ func (w *watcher) run(initial []*item, at uint64, endOfInitial, bookmarks bool) 
 			return
 		}
 	}
+}
+
+// sendAll sends what there was at a version, a part at a time, as pages of a list are; false:
+// the watch is over.
+func (w *watcher) sendAll(version uint64) bool {
+	for last := ""; ; {
+		part, err := w.part(version, last)
+		if err != nil {
+			status := expired(version, version+1).Status()
+			w.send(watch.Event{Type: watch.Error, Object: &status})
+			return false
+		}
+		for _, it := range part {
+			if last = it.name; w.filter.matches(it) && !w.send(watch.Event{Type: watch.Added, Object: w.t.store.encodable(it, it.version, &shared{})}) {
+				return false
+			}
+		}
+		if len(part) == 0 {
+			return true
+		}
+	}
+}
+
+func (w *watcher) part(version uint64, after string) ([]*item, error) {
+	all, _, err := w.t.at(w.filter, after, version)
+	if err != nil {
+		return nil, err
+	}
+	n := 0
+	for bytes := 0; n < len(all) && bytes < watchBytes; n++ {
+		bytes += all[n].bytesKept()
+	}
+	return slices.Clone(all[:n]), nil
 }
 
 // event is what a change is to somebody who sees a part of the table.
