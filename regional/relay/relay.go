@@ -48,7 +48,7 @@ type Options struct {
 	// CacheBytes bounds the blobs on disk. Default 1 GiB.
 	CacheBytes int64
 	// ClusterBytes bounds what is kept of what runs on sites, of which a tenant's have as
-	// much as they leave free. Default 1 GiB.
+	// much as they leave free. Default 2 GiB.
 	ClusterBytes int
 	// AliveInterval is how often heartbeats are passed on. Default 30 s.
 	AliveInterval time.Duration
@@ -134,7 +134,7 @@ func New(o Options) (*Relay, error) {
 		o.Now = time.Now
 	}
 	r := &Relay{opts: o, log: o.Logger.With("part", "relay"), wake: make(chan struct{}, 1), sites: map[fleet.SiteID]*siteState{}, since: o.Now(),
-		clusters: map[fleet.SiteID]*cluster{}, room: fairshare.NewShares(cmp.Or(o.ClusterBytes, 1<<30)), tunnels: map[string]pendingTunnel{},
+		clusters: map[fleet.SiteID]*cluster{}, room: fairshare.NewShares(cmp.Or(o.ClusterBytes, 2<<30)), tunnels: map[string]pendingTunnel{},
 		conditions: map[fleet.SiteID][]*wire.Condition{}, condsDue: map[fleet.SiteID]bool{}}
 	if err := disk.MkdirAll(disk.OS{}, filepath.Join(o.Dir, "blobs"), 0o750); err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
