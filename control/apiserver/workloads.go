@@ -177,7 +177,9 @@ func (w *workloads) carried(ctx context.Context, a admission.Attributes, kind of
 	}
 	for _, check := range []func() (field.ErrorList, error){
 		func() (field.ErrorList, error) { return w.virtualSites(ctx, p, now, changed) },
-		func() (field.ErrorList, error) { return w.overridesOf(ctx, a.GetNamespace(), kind, now, changed) },
+		func() (field.ErrorList, error) {
+			return w.overridesOf(ctx, a.GetNamespace(), kind, now, changed, create)
+		},
 	} {
 		more, err := check()
 		if err != nil {
@@ -322,8 +324,9 @@ func named(names []string, none string) string {
 	return strings.Join(names, ", ")
 }
 
-// overridesOf refuses Overrides that do not exist, or are for another kind.
-func (w *workloads) overridesOf(ctx context.Context, namespace string, kind offered.Kind, now map[string]string, changed func(string) bool) (field.ErrorList, error) {
+// overridesOf refuses Overrides that do not exist, or are for another kind; of what is created
+// those may come after it.
+func (w *workloads) overridesOf(ctx context.Context, namespace string, kind offered.Kind, now map[string]string, changed func(string) bool, create bool) (field.ErrorList, error) {
 	value, has := now[workload.Overrides]
 	if !has || !changed(workload.Overrides) || !kind.Spec {
 		return nil, nil
@@ -351,6 +354,8 @@ func (w *workloads) overridesOf(ctx context.Context, namespace string, kind offe
 	for _, name := range names {
 		of, there := kinds[name]
 		switch {
+		case !there && create: // it may come with the same manifests; until then sites get its own spec
+			warning.AddWarning(ctx, "", "there is no Override "+name+" in this namespace: it counts as soon as there is one")
 		case !there:
 			errs = append(errs, field.Invalid(at, value, "there is no Override "+name+" in this namespace; want some of "+named(fit, "none: it has none for a "+kind.Kind)))
 		case of != "" && of != kind.Kind:

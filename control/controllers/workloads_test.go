@@ -297,14 +297,14 @@ func warnings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := parse(t, deployment("warned", "ves.io/virtual-site: lab, team: shop", "", ""))
+	d := parse(t, deployment("warned", "ves.io/virtual-site: lab, team: shop, ves.io/overrides: canary", "", ""))
 	d.SetNamespace("tau-race") // has none any more
 	if _, err := c.Resource(appsv1.SchemeGroupVersion.WithResource("deployments")).Namespace("tau-race").Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if said := strings.Join(w.said, "; "); len(w.said) != 2 || !strings.Contains(said, "annotation ves.io/virtual-site is none that Muster knows; it knows muster.dev/apply") || !strings.Contains(said, "namespace tau-race has no VirtualKubernetes") {
+	if said := strings.Join(w.said, "; "); len(w.said) != 3 || !strings.Contains(said, "there is no Override canary in this namespace: it counts as soon as there is one") || !strings.Contains(said, "annotation ves.io/virtual-site is none that Muster knows; it knows muster.dev/apply") || !strings.Contains(said, "namespace tau-race has no VirtualKubernetes") {
 		t.Errorf("%q", w.said)
 	}
 }
@@ -320,7 +320,6 @@ func admission(t *testing.T, c client.Client) {
 		"no virtual site at all":               {deployment("a", "ves.io/virtual-sites: ','", "", ""), "names no virtual site"},
 		"an unknown flavor":                    {deployment("a", "ves.io/workload-flavor: huge", "", ""), "want one of tiny, medium, large"},
 		"a flavor of what has no pods":         {"apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: tau-shop, name: a, annotations: {ves.io/workload-flavor: tiny}}", "a flavor is for what makes pods: Deployment"},
-		"an unknown Override":                  {deployment("a", "ves.io/overrides: canary", "", ""), "there is no Override canary in this namespace; want some of none: it has none for a Deployment"},
 		"an Override of another kind":          {deployment("a", "ves.io/overrides: jobs", "", ""), "Override jobs is for a Job, and this is a Deployment"},
 		"an Override of what has no spec":      {"apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: tau-shop, name: a, annotations: {ves.io/overrides: jobs}}", "a ConfigMap has none"},
 		"a way to apply":                       {deployment("a", "muster.dev/apply: Bold", "", ""), "want Optimistic or Pessimistic"},
