@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -247,6 +248,19 @@ func TestGetSites(t *testing.T) {
 		}
 		err := (&Globals{Output: output}).get(t.Context(), &out, c, kinds[0], ts, labels.Everything(), names, nil)
 		return out.String(), err
+	}
+	for _, x := range []struct {
+		names []string
+		kind  string
+	}{{nil, "List"}, {[]string{"paris-07"}, "Site"}} {
+		out, err := get("json", "acme", x.names...)
+		var obj struct {
+			Kind     string
+			Metadata struct{ Name string }
+		}
+		if json.Unmarshal([]byte(out), &obj) != nil || err != nil || obj.Kind != x.kind || (obj.Metadata.Name == "paris-07") != (x.kind == "Site") {
+			t.Errorf("of %q: %s, %v", x.names, out, err)
+		}
 	}
 	if _, err := get("xml", "acme"); err == nil {
 		t.Error("-o xml accepted")

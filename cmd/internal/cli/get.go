@@ -190,7 +190,11 @@ func (g *Globals) get(ctx context.Context, w io.Writer, c client.Client, k kind,
 			return fmt.Errorf("%s: no %s %q; `muster get %s` lists them", strings.Join(tenantNames(tenants), ", "), k.noun, n, k.use)
 		}
 	}
-	if err := g.print(w, objects(items), t); err != nil || watch == nil {
+	var out any = objects(items)
+	if len(names) == 1 && len(items) == 1 && watch == nil {
+		out = items[0] // as kubectl does of one that is named
+	}
+	if err := g.print(w, out, t); err != nil || watch == nil {
 		return err
 	}
 	return g.follow(ctx, w, watch, lists, g.widths(t), row)

@@ -1,6 +1,6 @@
 import { keepPreviousData, useInfiniteQuery, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { both, patterns, type View } from "../lib/inventory";
-import type { SiteRef } from "../lib/site";
+import { type SiteRef, siteKey } from "../lib/site";
 import { api, isTransient, Problem, withParams } from "./client";
 import { keys } from "./keys";
 import type { SiteFields, SitePage, SitesChanged } from "./types";
@@ -38,6 +38,16 @@ const ALL = { q: "", group: "", tenant: "" };
 /** Sites in figures: all that the user may read. */
 export const useFleetCounts = () => useInventoryCounts(ALL);
 
+/** A site that moved while pages were turned is listed where it came first. */
+export function once<P extends Pick<SitePage, "sites">, D extends { pages: P[] }>(data: D): D {
+  const seen = new Set<string>();
+  const pages = data.pages.map((p) => {
+    const sites = p.sites.filter((s) => seen.size < seen.add(siteKey(s)).size);
+    return sites.length === p.sites.length ? p : { ...p, sites };
+  });
+  return pages.every((p, i) => p === data.pages[i]) ? data : { ...data, pages };
+}
+
 /** The rows of a view, or with a term only those of one of its groups. */
 export function useInventoryRows(v: View, term: string, enabled: boolean) {
   const params = { q: term ? both(v.q, term) : v.q, sort: v.sort, columns: columnsOf(v), tenant: v.tenant };
@@ -47,6 +57,7 @@ export function useInventoryRows(v: View, term: string, enabled: boolean) {
     queryFn: ({ signal, pageParam }) => api<SitePage>("GET", path, { params: { ...params, limit: PAGE, cursor: pageParam }, signal }),
     initialPageParam: "",
     getNextPageParam: (p: SitePage) => p.nextCursor || undefined,
+    select: once,
     placeholderData: keepPreviousData,
     refetchInterval: (q) => ((q.state.data?.pages.length ?? 0) <= REFRESHED ? REFRESH_MS : false),
     retry: patient,

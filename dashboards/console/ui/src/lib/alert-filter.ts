@@ -41,6 +41,9 @@ export const alertsHref = (f: Partial<AlertFilter>): string => {
   return s ? `/alerts?${s}` : "/alerts";
 };
 
+/** The groups of the same alerts. */
+export const groupsHref = (f: AlertFilter): string => `/alerts?${new URLSearchParams([["tab", "groups"], ...new URLSearchParams(formatAlertFilter(f))]).toString()}`;
+
 export const silencesHref = (tenant = "", state: SilenceState | "all" = "active"): string => {
   const p = new URLSearchParams({ tab: "silences" });
   if (tenant) p.set("tenant", tenant);

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Alert, AlertGroup, MaintenanceWindow, Matcher } from "../api/types";
-import { alertPath, alertsHref, formatAlertFilter, isShippedRunbook, parseAlertFilter, safeURL, silencesHref, summaryOf, suppressedText } from "./alert-filter";
+import { alertPath, alertsHref, formatAlertFilter, groupsHref, isShippedRunbook, parseAlertFilter, safeURL, silencesHref, summaryOf, suppressedText } from "./alert-filter";
 import { commonLabels } from "./alert-group";
 import { goDuration, parseDuration, wordsOfDuration } from "./duration";
 import { checkMatcher, checkMatchers, formatMatcher, matcherOf, matchersOf, matching, operatorOf, tellingLabels } from "./matchers";
@@ -22,6 +22,8 @@ describe("alert filter", () => {
   it("makes links", () => {
     expect(alertsHref({ site: "paris-07" })).toBe("/alerts?site=paris-07");
     expect(alertPath({ fingerprint: "8a1f", tenant: "acme" })).toBe("/alerts/8a1f?tenant=acme");
+    expect(groupsHref(parseAlertFilter("site=paris-07&severity=critical"))).toBe("/alerts?tab=groups&site=paris-07&severity=critical");
+    expect(parseAlertFilter(groupsHref(parseAlertFilter("site=paris-07&q=disk+full")).split("?")[1]!)).toEqual(parseAlertFilter("site=paris-07&q=disk+full"));
     expect(silencesHref("acme", "expired")).toBe("/alerts?tab=silences&tenant=acme&silences=expired");
   });
 

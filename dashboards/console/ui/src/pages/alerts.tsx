@@ -11,7 +11,7 @@ import { Severity, SeverityMark } from "../components/severity";
 import { Shell, useTitle } from "../components/shell";
 import { Empty, Skeleton } from "../components/states";
 import { Ago } from "../components/time";
-import { type AlertFilter, alertPath, alertsHref, formatAlertFilter, parseAlertFilter, silencesHref, summaryOf, suppressedText } from "../lib/alert-filter";
+import { type AlertFilter, alertPath, alertsHref, formatAlertFilter, groupsHref, parseAlertFilter, silencesHref, summaryOf, suppressedText } from "../lib/alert-filter";
 import { DASH, formatCount, plural } from "../lib/format";
 import { ALERT_SEVERITIES } from "../lib/severity";
 import { sitePath } from "../lib/site";
@@ -64,14 +64,19 @@ export function AlertsPage() {
         </div>
         <nav className="tabs" aria-label="Alerts and silences">
           <ul>
-            {item("alerts", alertsHref({ tenant: filter.tenant }), "Alerts")}
-            {item("groups", tabHref("groups", filter.tenant), "By route")}
+            {item("alerts", alertsHref(filter), "Alerts")}
+            {item("groups", groupsHref(filter), "By route")}
             {item("silences", silencesHref(filter.tenant), "Silences")}
             {item("loudest", tabHref("loudest", filter.tenant), "Loudest rules")}
           </ul>
         </nav>
         <div role="status">{done && <div className="note slim">{done}</div>}</div>
         {tab === "alerts" && <AlertsTab filter={filter} tenants={tenants} />}
+        {tab === "groups" && formatAlertFilter({ ...filter, tenant: "" }) !== "" && (
+          <p className="note slim">
+            Of the alerts that the filters of <Link href={alertsHref(filter)}>Alerts</Link> leave. <Link href={tabHref("groups", filter.tenant)}>Groups of all</Link>
+          </p>
+        )}
         {tab === "groups" && <AlertGroups filter={filter} tenants={tenants.length > 1} onSilence={(tenant, labels) => setSilencing({ tenant, labels })} onDone={setDone} />}
         {tab === "silences" && <SilencesTab address={address} tenants={tenants} />}
         {tab === "loudest" && <Loudest tenant={filter.tenant} tenants={tenants.length > 1} />}
