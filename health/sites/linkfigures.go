@@ -1,7 +1,6 @@
 package sites
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -13,7 +12,6 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
-	"muster.dev/muster/health"
 	"muster.dev/muster/health/engine"
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/sitequery"
@@ -44,20 +42,6 @@ var linkQueries = func() []string {
 	q[sitequery.LinkReconnects] = of(`round(sum by (tenant, site) (increase($connects_total{connection="stream"}[1h])))`)
 	q[sitequery.LinkRequests] = of(`60 * sum by (tenant, site) (rate($request_seconds_count[5m]))`)
 	q[sitequery.LinkErrors] = of(`100 * sum by (tenant, site) (rate($request_errors_total[5m])) / (sum by (tenant, site) (rate($request_seconds_count[5m])) > 0)`)
-	return q
-}()
-
-// slowLinkQueries are the same for sites that scrape as seldom as a policy may have it, every ten minutes:
-// windows of four samples.
-var slowLinkQueries = func() []string {
-	q := slices.Clone(linkQueries)
-	for i := range q {
-		q[i] = strings.NewReplacer("[2m]", "[40m]", "[5m]", "[40m]").Replace(q[i])
-		if !strings.Contains(q[i], "[") {
-			q[i] = strings.Replace(q[i], `{connection="stream"}`, `{connection="stream"}[40m]`, 1)
-			q[i] = strings.Replace(q[i], "(muster_agent_link_", "(last_over_time(muster_agent_link_", 1) + ")"
-		}
-	}
 	return q
 }()
 
@@ -127,23 +111,13 @@ func (l *links) ask(ctx context.Context, view *engine.View, wait time.Duration) 
 	defer cancel()
 	m := &measured{snap: view.Snapshot, links: make([]sitequery.Link, len(view.Sites))}
 	values, failed := l.measure(ctx, view, linkQueries)
-	seldom := make([]bool, len(view.Sites)) // there, and short windows hold nothing of them
-	for i, s := range view.Sites {
+	for i := range m.links {
 		for q := range values {
-			m.links[i][q] = linkFigure(values[q][i])
-		}
-		regional := cmp.Or(s.Home, s.Regional)
-		// Of a site that is away what was is not how its link is.
-		seldom[i] = regional != "" && failed[regional] == nil && s.State != nil && s.State.Link == health.LinkUp && math.IsNaN(m.links[i][sitequery.LinkSent])
-	}
-	if slices.Contains(seldom, true) {
-		values, _ := l.measure(ctx, view, slowLinkQueries)
-		for i := range m.links {
-			for q := range values {
-				if seldom[i] {
-					m.links[i][q] = linkFigure(values[q][i])
-				}
+			v := values[q][i]
+			if math.IsInf(v, 0) || v < 0 { // no figure of a link can be
+				v = math.NaN()
 			}
+			m.links[i][q] = v
 		}
 	}
 	m.failed = slices.Sorted(maps.Keys(failed))
@@ -155,14 +129,6 @@ func (l *links) ask(ctx context.Context, view *engine.View, wait time.Duration) 
 	l.last = m
 	l.mu.Unlock()
 	return m
-}
-
-// linkFigure is NaN for what no figure of a link can be.
-func linkFigure(v float64) float64 {
-	if math.IsInf(v, 0) || v < 0 {
-		return math.NaN()
-	}
-	return v
 }
 
 // as is the same in the order of another view.

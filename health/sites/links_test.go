@@ -8,7 +8,6 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/prometheus/prometheus/promql/parser"
 
-	"muster.dev/muster/health"
 	"muster.dev/muster/health/engine"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
@@ -218,42 +216,9 @@ func TestLinksWithoutRegionals(t *testing.T) {
 
 // TestLinkQueries: they are PromQL that gives a series a site.
 func TestLinkQueries(t *testing.T) {
-	for i, q := range append(slices.Clone(linkQueries), slowLinkQueries...) {
+	for i, q := range linkQueries {
 		if _, err := parser.ParseExpr(q); err != nil || !strings.Contains(q, "by (tenant, site)") {
 			t.Errorf("figure %d: %s: %v", i, q, err)
-		}
-	}
-}
-
-// TestLinksOfSitesThatScrapeSeldom: with ten minutes between two samples no short window holds two.
-func TestLinksOfSitesThatScrapeSeldom(t *testing.T) {
-	east := func(s *inventory.Site) { s.Regional = "east" }
-	v := view(entry{"a/often", 90, east}, entry{"a/seldom", 90, east}, entry{"a/away", 90, east})
-	for _, s := range v.Sites {
-		if s.ID.Name == "away" {
-			s.State.Link = health.LinkDown
-		}
-	}
-	srv := serveLinks(t, v, func(_ context.Context, of *engine.View, queries []string) ([][]float64, map[string]error) {
-		values := make([][]float64, len(queries))
-		for q, text := range queries {
-			for _, s := range of.Sites {
-				x := math.NaN()
-				switch {
-				case strings.Contains(text, "[40m]"):
-					x = 7
-				case s.ID.Name == "often":
-					x = 1
-				}
-				values[q] = append(values[q], x)
-			}
-		}
-		return values, map[string]error{}
-	})
-	for _, s := range page(t, srv, "a", "columns", "link.sent,link.roundTrip").Sites {
-		want := map[any]string{"often": "1 1", "seldom": "7 7", "away": "<nil> <nil>"}[s["name"]]
-		if got := fmt.Sprint(s["link.sent"], s["link.roundTrip"]); got != want {
-			t.Errorf("%s: %s, want %s", s["name"], got, want)
 		}
 	}
 }
