@@ -45,7 +45,7 @@ type run struct {
 	soaked   time.Duration
 	message  string
 	low      []string // as in judge
-	unseen   string // why no further site changes, as a sentence with a space before; "": nothing
+	unseen   string   // why no further site changes, as a sentence with a space before; "": nothing
 	next     string
 	nextAt   time.Time
 	again    time.Time

@@ -3625,6 +3625,7 @@ export interface components {
                 tenant: string;
                 rule: string;
                 notifications: number;
+                /** @description Attempts that failed, beside these */
                 failed: number;
                 receivers: string[];
             }[];

@@ -154,9 +154,10 @@ func (q *query) tidy() error {
 			*v = ""
 		}
 		list, ok := strings.CutPrefix(*v, "{")
-		if list, ok = strings.CutSuffix(list, "}"); !ok || !strings.HasPrefix(*v, "{") {
+		if !ok || !strings.HasSuffix(list, "}") {
 			continue
 		}
+		list = strings.TrimSuffix(list, "}")
 		if n := strings.Count(list, ",") + 1; n > 1 && !many {
 			return wrong(name, "the variable has %d values, and this kind of query takes one: choose one, or All for no filter", n)
 		}
