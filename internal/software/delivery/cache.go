@@ -3,6 +3,8 @@ package delivery
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +16,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -356,7 +359,7 @@ func (c *Cache) bring(f *file) error {
 			_, err = io.Copy(to, io.LimitReader(in, size-at))
 			_ = in.Close()
 			if n, _, _ := f.state(); n == size && err == nil {
-				return nil
+				return whole(f.path, out, size)
 			}
 			if err == nil {
 				err = io.ErrUnexpectedEOF
@@ -370,6 +373,22 @@ func (c *Cache) bring(f *file) error {
 			return err
 		}
 	}
+}
+
+// whole tells whether a file that has come is the one that its name says, where it does.
+func whole(path string, file io.ReaderAt, size int64) error {
+	digest, ok := strings.CutPrefix(path, BlobPath)
+	if !ok {
+		return nil
+	}
+	sum := sha256.New()
+	if _, err := io.Copy(sum, io.NewSectionReader(file, 0, size)); err != nil {
+		return err
+	}
+	if got := hex.EncodeToString(sum.Sum(nil)); got != digest {
+		return fmt.Errorf("what came of the blob %.12s… has the digest %.12s…; it is thrown away", digest, got)
+	}
+	return nil
 }
 
 // diskFailed gives back all that nobody reads: the disk may be full.

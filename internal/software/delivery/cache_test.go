@@ -80,6 +80,29 @@ func TestMissingIsRemembered(t *testing.T) {
 	}
 }
 
+// A file that is not what its name says, such as one that is being copied into place as it is
+// asked for, is not kept: every site would throw it away and ask again.
+func TestCacheKeepsNothingDamaged(t *testing.T) {
+	c := newCentre(t)
+	cache, f := newCache(t, c, CacheOptions{})
+	var later atomic.Int64
+	cache.now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	b, evil := noise(1, 100_000), noise(2, 100_000)
+	c.put(t, publish.Blob(digest(b)), evil)
+	path := filepath.Join(t.TempDir(), "image")
+	if err := f.File(t.Context(), digest(b), int64(len(b)), path); err == nil {
+		t.Fatal("another file was taken")
+	}
+	c.put(t, publish.Blob(digest(b)), b)
+	testkit.Eventually(t, "it comes whole", func() error {
+		later.Add(int64(failedFor))
+		return f.File(t.Context(), digest(b), int64(len(b)), path)
+	})
+	if n := c.asked.Load(); n < 2 {
+		t.Errorf("the centre was asked %d times", n)
+	}
+}
+
 // What is whole outlives a restart and costs the centre nothing more; what is not what its
 // name says is fetched again, and what there is no room for goes, the oldest first.
 func TestCacheOutlivesARestart(t *testing.T) {

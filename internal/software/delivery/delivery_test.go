@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -116,6 +117,48 @@ func TestResume(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(path + ".*"); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// A server that takes a request, or begins to answer, and then says nothing is given up; what had
+// come is gone on with.
+func TestASilentServerIsGivenUp(t *testing.T) {
+	c := newCentre(t)
+	b := noise(1, 3<<20)
+	c.put(t, publish.Blob(digest(b)), b)
+	var silent atomic.Int64 // so many bytes come first; −1: all
+	h := Serve(c.dir)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if n := silent.Load(); n == 0 {
+			<-r.Context().Done()
+		} else if n > 0 {
+			w.Header().Set("Content-Length", strconv.Itoa(len(b)))
+			_, _ = w.Write(b[:n])
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		} else {
+			h.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	f := &Fetcher{URL: srv.URL, Client: srv.Client(), Idle: 100 * time.Millisecond}
+	path := filepath.Join(t.TempDir(), "image")
+	for _, n := range []int64{0, 2 << 20} {
+		silent.Store(n)
+		if err := f.File(t.Context(), digest(b), int64(len(b)), path); !errors.Is(err, ErrIdle) || !Refused(err) {
+			t.Errorf("after %d bytes: %v", n, err)
+		}
+		if begun := f.Begun(path); begun != (n > 0) {
+			t.Errorf("after %d bytes: begun %v", n, begun)
+		}
+	}
+	silent.Store(-1)
+	f.Idle, f.Limit = time.Minute, NewLimit(64<<20) // whose waits are nobody's silence
+	if err := f.File(t.Context(), digest(b), int64(len(b)), path); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := os.ReadFile(path); !bytes.Equal(got, b) {
+		t.Error("it is another file")
 	}
 }
 

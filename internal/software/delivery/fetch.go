@@ -8,6 +8,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -54,7 +55,14 @@ type Fetcher struct {
 	FS    disk.FS // nil: the operating system's
 	// Progress is told bytes that are there and bytes of all, with each 32 KiB.
 	Progress func(have, of int64)
+	// Idle is after how long without a byte a request ends with ErrIdle; 0: a minute.
+	Idle time.Duration
 }
+
+// ErrIdle is of a server that holds a connection and sends nothing. What has come is kept.
+var ErrIdle = errors.New("nothing came for too long")
+
+const defaultIdle = time.Minute
 
 // NewLimit is a limit of so many bytes per second; 0: none.
 func NewLimit(bytesPerSecond int) *rate.Limiter {
@@ -296,7 +304,54 @@ func (l limited) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// waking is a body that is not waited for for ever.
+type waking struct {
+	io.ReadCloser
+	ctx   context.Context
+	wake  *time.Timer // runs while something is waited for
+	after time.Duration
+	end   context.CancelCauseFunc
+}
+
+// Read implements io.Reader. The time in which nobody reads does not count: a limit may take
+// any.
+func (w *waking) Read(b []byte) (int, error) {
+	w.wake.Reset(w.after)
+	n, err := w.ReadCloser.Read(b)
+	w.wake.Stop()
+	if err != nil && errors.Is(context.Cause(w.ctx), ErrIdle) {
+		err = ErrIdle
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (w *waking) Close() error {
+	w.wake.Stop()
+	w.end(context.Canceled)
+	return w.ReadCloser.Close()
+}
+
+// get asks for a path, or what follows of it. Neither the answer nor any part of it is waited
+// for for longer than Idle.
 func (f *Fetcher) get(ctx context.Context, path string, from int64) (*http.Response, error) {
+	ctx, end := context.WithCancelCause(ctx)
+	after := cmp.Or(f.Idle, defaultIdle)
+	wake := time.AfterFunc(after, func() { end(ErrIdle) })
+	resp, err := f.ask(ctx, path, from)
+	wake.Stop()
+	if err != nil {
+		if errors.Is(context.Cause(ctx), ErrIdle) {
+			err = ErrIdle
+		}
+		end(context.Canceled)
+		return nil, err
+	}
+	resp.Body = &waking{ReadCloser: resp.Body, ctx: ctx, wake: wake, after: after, end: end}
+	return resp, nil
+}
+
+func (f *Fetcher) ask(ctx context.Context, path string, from int64) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.URL+path, nil)
 	if err != nil {
 		return nil, err
@@ -337,7 +392,7 @@ func (e *StatusError) Error() string {
 func Refused(err error) bool {
 	var status *StatusError
 	var line *url.Error
-	return errors.As(err, &status) || errors.As(err, &line) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	return errors.As(err, &status) || errors.As(err, &line) || errors.Is(err, ErrIdle) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 func retryAfter(s string) time.Duration {
