@@ -47,9 +47,9 @@ func fakeRollout(ns, name string, created time.Time) *v1alpha1.Rollout {
 		Spec: v1alpha1.RolloutSpec{VirtualSites: []string{"shared/all-eu"},
 			Changes:     []v1alpha1.RolloutChange{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", Images: map[string]string{"web": "shop/web:2"}}},
 			RolloutPlan: v1alpha1.RolloutPlan{Soak: metav1.Duration{Duration: 15 * time.Minute}, Gates: []v1alpha1.RolloutGate{{Name: "ready", Ready: &v1alpha1.GateReady{Percent: 100}}}}},
-		Status: v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutProgressing, Message: "wave 2 of 3 soaks", Progress: "2/3", Wave: 2, StartedAt: &at,
+		Status: v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutProgressing, Message: "wave 2 of 3 soaks", Progress: "2/3", Wave: 2, WaveCount: 3, StartedAt: &at,
 			Sites: v1alpha1.RolloutCounts{Total: 10, Waiting: 4, Updating: 1, Updated: 2, Passed: 1, Failed: 1, Offline: 1, Held: 1}, Next: "the gates are read again", NextAt: &at,
-			Waves: []v1alpha1.RolloutWaveStatus{{Name: "10%", Sites: v1alpha1.RolloutCounts{Total: 1}, StartedAt: &at, PassedAt: &at}, {Name: "40%", Sites: v1alpha1.RolloutCounts{Total: 3}}, {Name: "100%", Sites: v1alpha1.RolloutCounts{Total: 6}}},
+			Waves: []v1alpha1.RolloutWaveStatus{{Number: 1, End: 1, Name: "10%", Sites: v1alpha1.RolloutCounts{Total: 1}, StartedAt: &at, PassedAt: &at}, {Number: 2, Begin: 1, End: 4, Name: "40%", Sites: v1alpha1.RolloutCounts{Total: 3}}, {Number: 3, Begin: 4, End: 10, Name: "100%", Sites: v1alpha1.RolloutCounts{Total: 6}}},
 			Gates: []v1alpha1.GateReading{{Name: "ready", Verdict: v1alpha1.GatePass, Text: "all are ready"},
 				{Name: "peers", Verdict: v1alpha1.GateWait, Text: "1 of 3 sites", Value: "-0.5", Limit: "-10", Sites: 1, OfSites: 3, Seconds: 360, OfSeconds: 900, Worst: []string{"s1"}}},
 			Decisions: []v1alpha1.RolloutDecision{{At: at, What: "WaveStarted", Text: "wave 1 began"}}}}

@@ -213,7 +213,7 @@ func readPromote(cl *call) (func(*v1alpha1.Rollout) (map[string]any, error), err
 		if in.Wave != nil {
 			wave = *in.Wave
 		}
-		waves := int32(len(r.Status.Waves))
+		waves := r.Status.WaveCount
 		if wave < 1 || waves > 0 && wave > waves {
 			return nil, invalid("wave", "%d: want the number of a wave, from 1 to %d", wave, max(waves, 1))
 		}

@@ -380,8 +380,8 @@ func (c *Console) getRolloutGates(w http.ResponseWriter, cl *call) error {
 	st := &r.Status
 	out := rolloutGatesView{Tenant: r.ref.tenant, Namespace: r.ref.namespace, Name: r.Name, Phase: string(rolloutPhase(r.Rollout)), Message: st.Message,
 		Wave: st.Wave, Verdict: string(worstVerdict(st.Gates)), Gates: viewGates(st.Gates), Next: st.Next, NextAt: timeView(st.NextAt), Decisions: viewDecisions(st.Decisions)}
-	if i := int(st.Wave) - 1; i >= 0 && i < len(st.Waves) {
-		out.WaveName = st.Waves[i].Name
+	if w := st.WaveAt(st.Wave); w != nil {
+		out.WaveName = w.Name
 	}
 	return writeJSON(w, http.StatusOK, out)
 }

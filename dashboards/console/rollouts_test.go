@@ -3,6 +3,8 @@ package console
 import (
 	"slices"
 	"testing"
+
+	"muster.dev/muster/control/api/v1alpha1"
 )
 
 const webRollout = "/api/v1/rollouts/shop/web-1"
@@ -85,6 +87,23 @@ func TestOneRollout(t *testing.T) {
 	h.want(404, "alice", "GET", "/api/v1/rollouts/none", "")
 	h.want(403, "alice", "GET", "/api/v1/rollouts/shop/web-0?tenant=globex", "")
 	h.want(400, "alice", "GET", "/api/v1/rollouts/shop/No_Name", "")
+}
+
+// Of 200 waves the status has some, and not from the first one on; and of sites that are gone
+// a wave's total has none.
+func TestWavesInTheMiddle(t *testing.T) {
+	state := &v1alpha1.RolloutStateSpec{Sites: "a b c d e f", Steps: "pppgow"}
+	st := v1alpha1.RolloutStatus{Wave: 102, WaveCount: 200, Waves: []v1alpha1.RolloutWaveStatus{{Number: 101, Begin: 2, End: 4, Sites: v1alpha1.RolloutCounts{Total: 1}}, {Number: 102, Begin: 4, End: 5}}}
+	var got []int
+	for _, v := range viewSteps(st.Waves, state) {
+		got = append(got, v.Wave)
+	}
+	if want := []int{0, 0, 101, 101, 102, 0}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if w := st.WaveAt(102); w == nil || w.Begin != 4 || st.WaveAt(1) != nil {
+		t.Errorf("%+v", w)
+	}
 }
 
 func TestSitesOfARollout(t *testing.T) {

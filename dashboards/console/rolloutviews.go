@@ -28,6 +28,7 @@ type rolloutView struct {
 	Strategy     string                 `json:"strategy"`
 	Progress     string                 `json:"progress"`
 	Wave         int32                  `json:"wave"`
+	WaveCount    int32                  `json:"waveCount"`
 	Waves        []rolloutWaveView      `json:"waves"`
 	Sites        v1alpha1.RolloutCounts `json:"sites"`
 	Paused       bool                   `json:"paused"` // by people
@@ -52,6 +53,7 @@ type rolloutChangeView struct {
 }
 
 type rolloutWaveView struct {
+	Number      int32                  `json:"number"`
 	Name        string                 `json:"name"`
 	Sites       v1alpha1.RolloutCounts `json:"sites"`
 	SoakSeconds float64                `json:"soakSeconds"`
@@ -119,7 +121,7 @@ func viewRollout(ref rolloutRef, r *v1alpha1.Rollout) rolloutView {
 	v := rolloutView{Tenant: ref.tenant, Namespace: ref.namespace, Name: r.Name, CreatedAt: r.CreationTimestamp.UTC(),
 		Phase: string(rolloutPhase(r)), Message: st.Message, VirtualSites: slices.Clone(r.Spec.VirtualSites),
 		Changes: []rolloutChangeView{}, Strategy: string(cmp.Or(r.Spec.Strategy.Type, v1alpha1.StrategyCanary)),
-		Progress: st.Progress, Wave: st.Wave, Waves: []rolloutWaveView{}, Sites: st.Sites, Paused: r.Spec.Control.Paused,
+		Progress: st.Progress, Wave: st.Wave, WaveCount: st.WaveCount, Waves: []rolloutWaveView{}, Sites: st.Sites, Paused: r.Spec.Control.Paused,
 		Next: st.Next, NextAt: timeView(st.NextAt), StartedAt: timeView(st.StartedAt), EndedAt: timeView(st.EndedAt)}
 	if v.VirtualSites == nil {
 		v.VirtualSites = []string{}
@@ -127,13 +129,10 @@ func viewRollout(ref rolloutRef, r *v1alpha1.Rollout) rolloutView {
 	for _, ch := range r.Spec.Changes {
 		v.Changes = append(v.Changes, rolloutChangeView{ch.APIVersion, ch.Kind, ch.Name, strings.Clone(cutText(changeText(ch)))})
 	}
-	for i, w := range st.Waves {
-		wave := rolloutWaveView{Name: w.Name, Sites: w.Sites, SoakSeconds: r.Spec.Soak.Seconds(), StartedAt: timeView(w.StartedAt), PassedAt: timeView(w.PassedAt)}
-		if v.Strategy == string(v1alpha1.StrategyCanary) && i < len(r.Spec.Strategy.Waves) {
-			spec := r.Spec.Strategy.Waves[i]
-			if wave.Approval = spec.Approval; spec.Soak != nil {
-				wave.SoakSeconds = spec.Soak.Seconds()
-			}
+	for _, w := range st.Waves {
+		wave := rolloutWaveView{Number: w.Number, Name: w.Name, Sites: w.Sites, SoakSeconds: r.Spec.Soak.Seconds(), Approval: w.Approval, StartedAt: timeView(w.StartedAt), PassedAt: timeView(w.PassedAt)}
+		if w.SoakSeconds != nil {
+			wave.SoakSeconds = float64(*w.SoakSeconds)
 		}
 		v.Waves = append(v.Waves, wave)
 	}
@@ -215,7 +214,7 @@ var steps = map[v1alpha1.SiteStep]string{
 // stepView is where a site stands in a rollout.
 type stepView struct {
 	Site string `json:"site"`
-	Wave int    `json:"wave"` // from 1; 0: not known yet
+	Wave int    `json:"wave"` // from 1; 0: none yet, or one that the status does not show
 	Step string `json:"step"`
 	Has  int    `json:"has"` // which content it shall have
 }
@@ -231,11 +230,13 @@ type stepListView struct {
 func viewSteps(waves []v1alpha1.RolloutWaveStatus, state *v1alpha1.RolloutStateSpec) []stepView {
 	names := strings.Fields(state.Sites)
 	out := make([]stepView, len(names))
-	wave, until := 0, 0
 	for i, name := range names {
-		for wave < len(waves) && i >= until {
-			until += int(waves[wave].Sites.Total)
-			wave++
+		for len(waves) > 0 && i >= int(waves[0].End) {
+			waves = waves[1:]
+		}
+		wave := 0
+		if len(waves) > 0 && i >= int(waves[0].Begin) {
+			wave = int(waves[0].Number)
 		}
 		v := stepView{Site: name, Wave: wave, Step: steps[v1alpha1.StepWaiting]}
 		if i < len(state.Steps) {

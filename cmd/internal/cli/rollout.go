@@ -333,7 +333,7 @@ don't have.`,
 		func(cmd *cobra.Command) {
 			cmd.Flags().Int32Var(&wave, "wave", 0, "up to this one, from 1 (default: the current one)")
 		}, func(_ context.Context, _ client.Client, r owned) (string, error) {
-			to, waves := max(r.Status.Wave, 1), int32(len(r.Status.Waves))
+			to, waves := max(r.Status.Wave, 1), r.Status.WaveCount
 			if wave != 0 {
 				to = wave
 			}

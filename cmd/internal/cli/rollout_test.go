@@ -47,11 +47,11 @@ func drawn() owned {
 	at := func(ago time.Duration) *metav1.Time { t := metav1.NewTime(drawnAt.Add(-ago)); return &t }
 	return owned{"acme", "shop", &v1alpha1.Rollout{ObjectMeta: metav1.ObjectMeta{Namespace: "acme-shop", Name: "web-1a2b3c4d"},
 		Spec: v1alpha1.RolloutSpec{VirtualSites: []string{"shared/all-eu"}, Changes: []v1alpha1.RolloutChange{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", Images: map[string]string{"web": "shop/web:2"}}}},
-		Status: v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutProgressing, Message: "wave 2 of 3 soaks", Progress: "2/3", Wave: 2, Next: "the soak of wave 2 ends", NextAt: at(-9 * time.Minute),
+		Status: v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutProgressing, Message: "wave 2 of 3 soaks", Progress: "2/3", Wave: 2, WaveCount: 3, Next: "the soak of wave 2 ends", NextAt: at(-9 * time.Minute),
 			Waves: []v1alpha1.RolloutWaveStatus{
-				{Name: "1%", Sites: v1alpha1.RolloutCounts{Total: 3, Updated: 3, Passed: 3}, StartedAt: at(time.Hour), PassedAt: at(30 * time.Minute)},
-				{Name: "10%", Sites: v1alpha1.RolloutCounts{Total: 30, Updated: 20, Updating: 4, Failed: 1, Offline: 5}, StartedAt: at(10 * time.Minute)},
-				{Name: "the rest", Sites: v1alpha1.RolloutCounts{Total: 267, Waiting: 267}}},
+				{Name: "1%", Number: 1, Sites: v1alpha1.RolloutCounts{Total: 3, Updated: 3, Passed: 3}, StartedAt: at(time.Hour), PassedAt: at(30 * time.Minute)},
+				{Name: "10%", Number: 2, Sites: v1alpha1.RolloutCounts{Total: 30, Updated: 20, Updating: 4, Failed: 1, Offline: 5}, StartedAt: at(10 * time.Minute)},
+				{Name: "the rest", Number: 3, Sites: v1alpha1.RolloutCounts{Total: 267, Waiting: 267}}},
 			Sites: v1alpha1.RolloutCounts{Total: 300, Updated: 23, Updating: 4, Failed: 1, Offline: 5, Waiting: 267},
 			Gates: []v1alpha1.GateReading{
 				{Name: "ready", Verdict: v1alpha1.GatePass, Text: "20 of 25 sites that are online are ready"},
@@ -94,22 +94,25 @@ func TestBars(t *testing.T) {
 	}
 }
 
+// A status has 50 waves at most, those around the current one.
 func TestManyWavesAreShownAroundTheCurrentOne(t *testing.T) {
-	st := &v1alpha1.RolloutStatus{Wave: 50}
-	for range 100 {
-		st.Waves = append(st.Waves, v1alpha1.RolloutWaveStatus{})
-	}
-	var shown []int
-	gaps := 0
-	for i, w := range shownWaves(st) {
-		if w == nil {
-			gaps++
-		} else {
-			shown = append(shown, i)
+	for _, c := range []struct{ first, last, current, count, gaps int32 }{{1, 100, 50, 100, 2}, {76, 125, 100, 200, 4}, {151, 200, 190, 200, 3}} {
+		st := &v1alpha1.RolloutStatus{Wave: c.current, WaveCount: c.count}
+		for n := c.first; n <= c.last; n++ {
+			st.Waves = append(st.Waves, v1alpha1.RolloutWaveStatus{Number: n})
 		}
-	}
-	if len(shown) != 15 || gaps != 2 || shown[0] != 0 || !slices.Contains(shown, 49) || shown[14] != 99 {
-		t.Errorf("%v with %d gaps", shown, gaps)
+		var shown []int32
+		gaps := int32(0)
+		for w := range shownWaves(st) {
+			if w == nil {
+				gaps++
+			} else {
+				shown = append(shown, w.Number)
+			}
+		}
+		if len(shown) != 15 || gaps != c.gaps || shown[0] != c.first || !slices.Contains(shown, c.current) || shown[14] != c.last {
+			t.Errorf("%+v: %v with %d gaps", c, shown, gaps)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"strings"
 	"time"
@@ -112,7 +113,7 @@ func drawRollout(w io.Writer, r owned, s style, now time.Time) {
 		head = phaseText(r.Rollout)
 	}
 	if st.Wave > 0 && !st.Phase.Ended() {
-		head += fmt.Sprintf(", wave %d of %d", st.Wave, len(st.Waves))
+		head += fmt.Sprintf(", wave %d of %d", st.Wave, st.WaveCount)
 	}
 	fmt.Fprintf(w, "%s   %s\n", s.paint(bold, r.String()), head)
 	fmt.Fprintln(w, printable(changesText(r.Spec.Changes)))
@@ -129,7 +130,7 @@ func drawRollout(w io.Writer, r owned, s style, now time.Time) {
 			width = max(width, len([]rune(wave.Name)))
 		}
 		width = min(width, 24)
-		for i, wave := range shownWaves(st) {
+		for wave := range shownWaves(st) {
 			if wave == nil {
 				fmt.Fprintln(w, "      …")
 				continue
@@ -138,10 +139,10 @@ func drawRollout(w io.Writer, r owned, s style, now time.Time) {
 			switch {
 			case wave.PassedAt != nil:
 				mark = s.paint(green, fmt.Sprintf("%-2s", s.ok))
-			case int32(i+1) == st.Wave && !st.Phase.Ended():
+			case wave.Number == st.Wave && !st.Phase.Ended():
 				mark = s.paint(yellow, "> ")
 			}
-			fmt.Fprintf(w, "%s %3d  %-*.*s  %s  %s\n", mark, i+1, width, width, printable(wave.Name), s.bar(wave.Sites), countsText(wave.Sites))
+			fmt.Fprintf(w, "%s %3d  %-*.*s  %s  %s\n", mark, wave.Number, width, width, printable(wave.Name), s.bar(wave.Sites), countsText(wave.Sites))
 		}
 	} else {
 		fmt.Fprintln(w, "no waves yet: the controllers have not begun it")
@@ -159,25 +160,25 @@ func drawRollout(w io.Writer, r owned, s style, now time.Time) {
 	}
 }
 
-// shownWaves are all, or of very many those around the current one, by their index; nil
-// stands for what is left out.
-func shownWaves(st *v1alpha1.RolloutStatus) func(func(int, *v1alpha1.RolloutWaveStatus) bool) {
+// shownWaves are all, or of very many those around the current one and the first and last that
+// the status has; nil stands for what is left out.
+func shownWaves(st *v1alpha1.RolloutStatus) iter.Seq[*v1alpha1.RolloutWaveStatus] {
 	const around = 6
-	return func(yield func(int, *v1alpha1.RolloutWaveStatus) bool) {
-		gap := false
+	return func(yield func(*v1alpha1.RolloutWaveStatus) bool) {
+		last := int32(0)
 		for i := range st.Waves {
-			far := i < int(st.Wave)-1-around || i > int(st.Wave)-1+around
+			w := &st.Waves[i]
+			far := w.Number < st.Wave-around || w.Number > st.Wave+around
 			if len(st.Waves) > 2*around+4 && far && i > 0 && i < len(st.Waves)-1 {
-				if !gap && !yield(i, nil) {
-					return
-				}
-				gap = true
 				continue
 			}
-			gap = false
-			if !yield(i, &st.Waves[i]) {
+			if w.Number > last+1 && !yield(nil) || !yield(w) {
 				return
 			}
+			last = w.Number
+		}
+		if last < st.WaveCount {
+			yield(nil)
 		}
 	}
 }

@@ -57,6 +57,10 @@ type RolloutStatus struct {
 	// Wave is the current one, from 1; 0: none yet.
 	// +optional
 	Wave int32 `json:"wave,omitempty"`
+	// WaveCount is how many waves there are.
+	// +optional
+	WaveCount int32 `json:"waveCount,omitempty"`
+	// Waves are all of them, or of more than 50 those around the current one.
 	// +optional
 	Waves []RolloutWaveStatus `json:"waves,omitempty"`
 	// +optional
@@ -86,12 +90,37 @@ type RolloutStatus struct {
 // RolloutWaveStatus is one wave.
 type RolloutWaveStatus struct {
 	Name string `json:"name"`
+	// Number is which of all waves it is, from 1.
+	// +optional
+	Number int32 `json:"number,omitempty"`
+	// Begin and End are where its sites stand among those of the RolloutState, from 0, without
+	// the one at End.
+	// +optional
+	Begin int32 `json:"begin,omitempty"`
+	// +optional
+	End int32 `json:"end,omitempty"`
+	// SoakSeconds are for how long its gates have to hold, if not as long as the plan says.
+	// +optional
+	SoakSeconds *int64 `json:"soakSeconds,omitempty"`
+	// Approval: a person has to promote it.
+	// +optional
+	Approval bool `json:"approval,omitempty"`
 	// +optional
 	Sites RolloutCounts `json:"sites,omitempty"`
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
 	// +optional
 	PassedAt *metav1.Time `json:"passedAt,omitempty"`
+}
+
+// WaveAt returns the wave of this number; nil: it is not among those of the status.
+func (s *RolloutStatus) WaveAt(number int32) *RolloutWaveStatus {
+	for i := range s.Waves {
+		if s.Waves[i].Number == number {
+			return &s.Waves[i]
+		}
+	}
+	return nil
 }
 
 // RolloutCounts are sites by what they are in.

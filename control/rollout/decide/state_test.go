@@ -107,6 +107,20 @@ func TestStateIsSmall(t *testing.T) {
 	t.Logf("%d bytes", most)
 }
 
+// Of more waves than a status has it has those around the current one, each with its number and
+// where its sites stand.
+func TestWavesAroundTheCurrentOne(t *testing.T) {
+	w := newWorld(t, 120)
+	w.spec.Strategy = v1alpha1.RolloutStrategy{Type: v1alpha1.StrategyRolling}
+	w.spec.Soak.Duration, w.spec.Gates = 0, []v1alpha1.RolloutGate{{Name: "ready", Ready: &v1alpha1.GateReady{Percent: 100}}}
+	w.until("the 80th wave is under way", 24*time.Hour, func(w *world) bool { return w.out.Status.Wave == 80 })
+	st := w.out.Status
+	now := st.WaveAt(80)
+	if len(st.Waves) != shownWaves || st.WaveCount != 120 || now == nil || now.Begin != 79 || now.End != 80 || st.Waves[0].Number != 56 || st.Waves[0].Begin != 55 || st.WaveAt(1) != nil {
+		t.Errorf("%d of %d waves: %+v", len(st.Waves), st.WaveCount, now)
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	for _, n := range []int{0, 1, 40} {
 		d := someDecided(n, min(n, 3))

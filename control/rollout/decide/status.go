@@ -17,7 +17,7 @@ const shownWaves = 50
 func (r *run) status() v1alpha1.RolloutStatus {
 	d := r.d
 	st := v1alpha1.RolloutStatus{
-		Phase: d.Phase, Wave: int32(d.Wave), Decisions: d.Decisions, StartedAt: moment(d.Started), EndedAt: moment(d.Ended),
+		Phase: d.Phase, Wave: int32(d.Wave), WaveCount: int32(len(d.Waves)), Decisions: d.Decisions, StartedAt: moment(d.Started), EndedAt: moment(d.Ended),
 		Message: r.message, Next: r.next,
 	}
 	if r.queued {
@@ -45,7 +45,8 @@ func (r *run) status() v1alpha1.RolloutStatus {
 		c := r.count(first, end)
 		sum(&st.Sites, &c)
 		if n >= from && n < to {
-			st.Waves = append(st.Waves, v1alpha1.RolloutWaveStatus{Name: cmp.Or(w.Name, fmt.Sprintf("group %d", n+1)), Sites: c, StartedAt: moment(w.Started), PassedAt: moment(w.Passed)})
+			st.Waves = append(st.Waves, v1alpha1.RolloutWaveStatus{Name: cmp.Or(w.Name, fmt.Sprintf("group %d", n+1)), Number: int32(n + 1), Begin: int32(first), End: int32(end),
+				SoakSeconds: w.Soak, Approval: w.Approval, Sites: c, StartedAt: moment(w.Started), PassedAt: moment(w.Passed)})
 		}
 	}
 	st.Gates = r.readings

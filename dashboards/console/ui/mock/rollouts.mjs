@@ -83,8 +83,8 @@ export class MockRollouts {
   view(r) {
     return {
       tenant: r.tenant, namespace: r.namespace, name: r.name, createdAt: iso(r.createdAt), phase: r.control.paused && !ENDED.includes(r.phase) ? "Paused" : r.phase, message: r.control.paused && !ENDED.includes(r.phase) ? "Paused by ada@example.com." : r.message, changes: r.changes, virtualSites: r.virtualSites, strategy: r.strategy,
-      progress: r.waves.length > 0 ? `${r.wave}/${r.waves.length}` : "", wave: r.wave, sites: this.counts([...r.steps.values()]), paused: r.control.paused === true, next: r.next, nextAt: iso(r.nextAt), startedAt: iso(r.startedAt), endedAt: iso(r.endedAt),
-      waves: r.waves.map((w) => ({ name: w.name, sites: this.counts(w.sites.map((s) => r.steps.get(s))), soakSeconds: w.soak, approval: false, startedAt: iso(w.startedAt), passedAt: iso(w.passedAt) })),
+      progress: r.waves.length > 0 ? `${r.wave}/${r.waves.length}` : "", wave: r.wave, waveCount: r.waves.length, sites: this.counts([...r.steps.values()]), paused: r.control.paused === true, next: r.next, nextAt: iso(r.nextAt), startedAt: iso(r.startedAt), endedAt: iso(r.endedAt),
+      waves: r.waves.map((w, i) => ({ number: i + 1, name: w.name, sites: this.counts(w.sites.map((s) => r.steps.get(s))), soakSeconds: w.soak, approval: false, startedAt: iso(w.startedAt), passedAt: iso(w.passedAt) })),
     };
   }
 

@@ -3039,6 +3039,8 @@ export interface components {
             text: string;
         };
         RolloutWaveStatus: {
+            /** @description Which of all waves it is, from 1 */
+            number: number;
             name: string;
             sites: components["schemas"]["RolloutCounts"];
             /** @description How long its gates have to hold */
@@ -3071,6 +3073,9 @@ export interface components {
             progress: string;
             /** @description The current one, from 1; 0: none yet */
             wave: number;
+            /** @description How many waves there are */
+            waveCount: number;
+            /** @description All waves, or of more than 50 those around the current one */
             waves: components["schemas"]["RolloutWaveStatus"][];
             sites: components["schemas"]["RolloutCounts"];
             /** @description By people; a rollout that paused by itself has the phase alone */
@@ -3111,6 +3116,9 @@ export interface components {
             progress: string;
             /** @description The current one, from 1; 0: none yet */
             wave: number;
+            /** @description How many waves there are */
+            waveCount: number;
+            /** @description All waves, or of more than 50 those around the current one */
             waves: components["schemas"]["RolloutWaveStatus"][];
             sites: components["schemas"]["RolloutCounts"];
             /** @description By people; a rollout that paused by itself has the phase alone */

@@ -4,7 +4,7 @@ import { anyOf, atStep, cellsOf, countdown, cut, groupsOf, kindOfChange, parseRo
 
 const site = (name: string, wave: number, step: RolloutStep): RolloutSite => ({ site: name, wave, step, has: 0 });
 const many = (n: number, step: (i: number) => RolloutStep) => Array.from({ length: n }, (_, i) => site(`s${i}`, 1, step(i)));
-const wave = (startedAt: string | null) => ({ name: "", sites: { total: 0, waiting: 0, updating: 0, updated: 0, passed: 0, failed: 0, offline: 0, held: 0, rolledBack: 0 }, soakSeconds: 0, approval: false, startedAt, passedAt: null });
+const wave = (startedAt: string | null, number = 1) => ({ number, name: "", sites: { total: 0, waiting: 0, updating: 0, updated: 0, passed: 0, failed: 0, offline: 0, held: 0, rolledBack: 0 }, soakSeconds: 0, approval: false, startedAt, passedAt: null });
 
 describe("cells", () => {
   it("keep the places of few sites", () => {
@@ -24,14 +24,18 @@ describe("cells", () => {
 
 describe("who is compared", () => {
   it("what has or had the change with what never had it; who is away with nobody", () => {
-    const g = groupsOf({ waves: [wave("2026-01-01T00:00:00Z"), wave(null)] }, [site("a", 1, "rolledBack"), site("b", 1, "failed"), site("c", 2, "waiting"), site("d", 2, "offline")]);
+    const g = groupsOf({ waves: [wave("2026-01-01T00:00:00Z"), wave(null, 2)] }, [site("a", 1, "rolledBack"), site("b", 1, "failed"), site("c", 2, "waiting"), site("d", 2, "offline")]);
     expect(g).toEqual({ changed: ["a", "b"], unchanged: ["c"], unchangedName: "unchanged" });
   });
   it("once all have it, the last wave until it began", () => {
-    const g = groupsOf({ waves: [wave("2026-01-01T00:00:00Z"), wave("2026-01-01T01:00:00Z")] }, [site("a", 1, "passed"), site("b", 2, "passed")]);
+    const g = groupsOf({ waves: [wave("2026-01-01T00:00:00Z"), wave("2026-01-01T01:00:00Z", 2)] }, [site("a", 1, "passed"), site("b", 2, "passed")]);
     expect(g.changed).toEqual(["a"]);
     expect(g.unchanged).toEqual(["b"]);
     expect(cut([[g.until! - 1, 90], [g.until! + 1, 80]], g.until)).toEqual([[g.until! - 1, 90], [g.until! + 1, null]]);
+  });
+  it("by the numbers of the waves, of which some are shown", () => {
+    const g = groupsOf({ waves: [wave("2026-01-01T00:00:00Z", 101), wave("2026-01-01T01:00:00Z", 102)] }, [site("a", 101, "passed"), site("b", 102, "passed")]);
+    expect(g.until).toBe(Date.parse("2026-01-01T01:00:00Z") / 1000);
   });
   it("nobody, while none has it", () => {
     expect(groupsOf({ waves: [] }, [site("a", 1, "waiting")]).changed).toEqual([]);

@@ -145,7 +145,7 @@ export function groupsOf(r: Pick<RolloutDetail, "waves">, sites: readonly Rollou
   if (changed.length === 0) return { changed: [], unchanged: others.map((s) => s.site), unchangedName: "all, none has it yet" };
   if (others.length > 0) return { changed: changed.map((s) => s.site), unchanged: others.map((s) => s.site), unchangedName: "unchanged" };
   const last = Math.max(...changed.map((s) => s.wave));
-  const until = parseTime(r.waves[last - 1]?.startedAt);
+  const until = parseTime(r.waves.find((w) => w.number === last)?.startedAt);
   if (last <= 1 || until === undefined) return { changed: changed.map((s) => s.site), unchanged: [], unchangedName: "" };
   return {
     changed: changed.filter((s) => s.wave < last).map((s) => s.site),

@@ -48,7 +48,7 @@ export function RolloutsOfSite({ site }: { site: SiteRef }) {
               <Step step={at.step} />
               <span className="muted small">
                 {targetOf(r)}
-                {at.wave > 0 && `, wave ${at.wave} of ${r.waves.length}`}
+                {at.wave > 0 && `, wave ${at.wave} of ${r.waveCount}`}
               </span>
               <Phase phase={r.phase} />
             </div>

@@ -17,9 +17,9 @@ export function RolloutScores({ rollout: r, sites }: { rollout: RolloutDetail; s
   const query = useComparison(r, groups, dimension);
   const c = query.data;
   const moments = useMemo(() => {
-    const out = r.waves.flatMap((w, i): Mark[] => {
+    const out = r.waves.flatMap((w): Mark[] => {
       const t = parseTime(w.startedAt);
-      return t === undefined ? [] : [{ t: t / 1000, tone: "info", text: `wave ${i + 1}`, short: `wave ${i + 1}` }];
+      return t === undefined ? [] : [{ t: t / 1000, tone: "info", text: `wave ${w.number}`, short: `wave ${w.number}` }];
     });
     const back = r.decisions.find((d) => d.what === "RollingBack");
     const t = parseTime(back?.at);

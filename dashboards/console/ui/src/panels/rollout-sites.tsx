@@ -45,9 +45,9 @@ export function RolloutSites({ rollout: r, sites, filter, onFilter, onRetry }: P
         <div className="row wrap cost-filters">
           <select className={filter.wave ? "select set" : "select"} aria-label="Wave" value={filter.wave} onChange={(e) => onFilter({ ...filter, wave: e.target.value })}>
             <option value="">Any wave</option>
-            {r.waves.map((w, i) => (
-              <option key={i} value={i + 1}>
-                {i + 1}. {w.name}
+            {r.waves.map((w) => (
+              <option key={w.number} value={w.number}>
+                {w.number}. {w.name}
               </option>
             ))}
           </select>

@@ -19,19 +19,21 @@ interface Props {
 /** The waves as a picture: a row a wave, a square a site. */
 export function RolloutWaves({ rollout: r, sites, onShow }: Props) {
   const waves = useMemo(() => byWave(sites ?? []), [sites]);
-  const size = Math.max(0, ...r.waves.map((w, i) => perCell(waves.get(i + 1)?.length ?? w.sites.total)));
+  const size = Math.max(0, ...r.waves.map((w) => perCell(waves.get(w.number)?.length ?? w.sites.total)));
   return (
     <section className="card" aria-label="Waves">
       <header>
         <h2>Waves</h2>
-        <span className="muted small">{size > 1 ? "each square is several sites, and shows the one to know of first" : "each square is a site"}</span>
+        <span className="muted small">{size > 1 ? "each square is several sites, and shows the one to know of first" : "each square is a site"}
+          {r.waves.length < r.waveCount && ` · ${r.waves.length} of ${r.waveCount} waves, around the current one`}
+        </span>
       </header>
       {r.waves.length === 0 ? (
         <p className="body muted">They are planned once it begins.</p>
       ) : (
         <ol className="waves">
-          {r.waves.map((w, i) => (
-            <Wave key={i} wave={w} n={i + 1} current={r.wave === i + 1 && !r.endedAt} sites={waves.get(i + 1)} rollout={r} loading={sites === undefined} onShow={onShow} />
+          {r.waves.map((w) => (
+            <Wave key={w.number} wave={w} n={w.number} current={r.wave === w.number && !r.endedAt} sites={waves.get(w.number)} rollout={r} loading={sites === undefined} onShow={onShow} />
           ))}
         </ol>
       )}
