@@ -35,7 +35,7 @@ const (
 	colours = `{"green":1,"orange":0,"red":1,"grey":0}`
 	counts  = `{"total":3,"waiting":0,"updating":1,"updated":2,"passed":1,"failed":0,"offline":0,"held":0,"rolledBack":0}`
 	rollout = `{"tenant":"acme","namespace":"shop","name":"web-2","createdAt":"2026-01-31T11:00:00Z","phase":"Progressing","message":"soaks","changes":[{"apiVersion":"apps/v1","kind":"Deployment","name":"web","text":"web=shop/web:2"}],
-"virtualSites":["shared/all-eu"],"strategy":"Canary","progress":"1/2","wave":1,"waves":[],"sites":` + counts + `,"paused":false,"next":"","nextAt":null,"startedAt":"2026-01-31T11:10:00Z","endedAt":"2026-01-31T11:40:00Z"}`
+"virtualSites":["shared/all-eu"],"strategy":"Canary","progress":"1/2","wave":1,"waveCount":2,"waves":[],"sites":` + counts + `,"paused":false,"next":"","nextAt":null,"startedAt":"2026-01-31T11:10:00Z","endedAt":"2026-01-31T11:40:00Z"}`
 )
 
 func site(name string) string {
