@@ -36,6 +36,8 @@ type live struct {
 	verdict  verdict
 	status   []byte            // JSON; nil: none
 	selector map[string]string // of its pods
+	// revisions of a StatefulSet that its pods may be of; nil: of any, or nobody knows yet.
+	revisions []string
 }
 
 func liveOf(obj metav1.Object, gvk schema.GroupVersionKind) *live {
@@ -60,6 +62,7 @@ func liveOf(obj metav1.Object, gvk schema.GroupVersionKind) *live {
 				l.selector[k], _ = v.(string)
 			}
 		}
+		l.revisions = revisionsOf(o, gvk, obj.GetGeneration())
 	}
 	return l
 }

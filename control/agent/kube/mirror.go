@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
@@ -46,6 +47,7 @@ type mirror struct {
 type trouble struct {
 	labels          map[string]string
 	reason, message string
+	uid, owner      types.UID // its own, and its controller's
 }
 
 func newMirror(k *Kube, out Mirror, setCondition func(typ, status, reason, message string)) *mirror {
@@ -376,7 +378,10 @@ func (w *objectWatch) ail(o any) {
 		of := w.troubles[o.Namespace]
 		was := of[o.Name]
 		now := troubleOf(o)
-		if was.reason == now.reason && was.message == now.message {
+		if now.uid = o.UID; metav1.GetControllerOf(o) != nil {
+			now.owner = metav1.GetControllerOf(o).UID
+		}
+		if was.reason == now.reason && was.message == now.message && (was.uid == now.uid || now.reason == "") {
 			break
 		}
 		touch = podsOf(o.Namespace)

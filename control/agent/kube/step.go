@@ -109,6 +109,9 @@ func (w *worker) step(ctx context.Context, u *unit) error {
 		return w.step(ctx, u)
 	}
 	for _, it := range u.items {
+		if err := w.unblock(ctx, it); err != nil {
+			return err
+		}
 		w.report(it, u, su)
 	}
 	return nil

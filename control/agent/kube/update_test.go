@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,7 +35,46 @@ func TestUpdates(t *testing.T) {
 	t.Run("what was rolled back stays so where the agent forgets all", func(t *testing.T) { s.t = t; s.forgetful() })
 	t.Run("who gets no session is told so, and pods are removed all the same", func(t *testing.T) { s.t = t; s.noSession() })
 	t.Run("a quota that keeps images from being pulled is named", func(t *testing.T) { s.t = t; s.pullsOverQuota() })
+	t.Run("a StatefulSet that is put back gets rid of the pod it waits for", func(t *testing.T) { s.t = t; s.stuckPod() })
 	t.Run("time without power is no time to become ready in", func(t *testing.T) { s.t = t; s.powerCut() })
+}
+
+// stuckPod: Kubernetes by itself waits for ever for the pod of the bad version.
+func (s *site) stuckPod() {
+	set := func(image string) string {
+		return s.object("apps/v1", "StatefulSet", "db", `,"spec":{"replicas":2,"selector":{"matchLabels":{"app":"db"}},`+strings.Replace(template("db", ""), "nginx:1", image, 1)+`}`)
+	}
+	const item = "StatefulSet.apps/" + ns + "/db"
+	images := func() (out []string) {
+		for _, name := range []string{"db-0", "db-1"} {
+			pod, err := s.Client.CoreV1().Pods(ns).Get(s.t.Context(), name, metav1.GetOptions{})
+			if err == nil {
+				out = append(out, pod.Spec.Containers[0].Image)
+			}
+		}
+		return out
+	}
+	s.put(set("nginx:1"))
+	s.is(item, workload.Ready, "")
+	kept, err := s.Client.CoreV1().Pods(ns).Get(s.t.Context(), "db-0", metav1.GetOptions{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.FailPull("stuck")
+	s.put(set("stuck:2"))
+	s.is(item, workload.Progressing, "stuck") // whose pod is left alone: it may come yet
+	if got := images(); !slices.Equal(got, []string{"nginx:1", "stuck:2"}) {
+		s.t.Errorf("%v", got)
+	}
+	s.put(set("nginx:1"))
+	s.is(item, workload.Ready, "")
+	testkit.EventuallyTrue(s.t, "all are of the good version", func() bool { return slices.Equal(images(), []string{"nginx:1", "nginx:1"}) })
+	if now, err := s.Client.CoreV1().Pods(ns).Get(s.t.Context(), "db-0", metav1.GetOptions{}); err != nil || now.UID != kept.UID {
+		s.t.Errorf("the pod that was well is another one: %v", err)
+	}
+	s.HealPull("stuck")
+	s.set(map[string]string{item: ""})
+	s.gone(item)
 }
 
 func (s *site) autoscalerAdded() {
