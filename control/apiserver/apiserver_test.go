@@ -71,7 +71,8 @@ func TestObjectsAreValidated(t *testing.T) {
 		{"Tenant", "bad", "{namespaces: [Pay_ments]}", "spec.namespaces[0]"},
 		{"Tenant", "own", "{namespaces: [a, system]}", "spec.namespaces[1]"},
 		{"Tenant", "theirs", "{namespaces: [b-system]}", "spec.namespaces[0]"},
-		{"Tenant", "neg", "{quotas: {sites: -1}}", "spec.quotas.sites"},
+		{"Tenant", "neg", "{quotas: {sites: -2}}", "spec.quotas.sites"},
+		{"Tenant", "unlimited", "{quotas: {sites: -1, series: -1, logBytesPerDay: -1, objects: -1, objectBytes: -1}}", ""},
 
 		{"Site", "paris", `{place: {latitude: "48.85", longitude: "2.35"}}`, ""},
 		{"Site", "dotted.name", "{}", "metadata.name"},

@@ -74,7 +74,7 @@ func (r *Runner) tenant(ctx context.Context, name string) (time.Duration, error)
 			now.Sites++
 		}
 	}
-	now.Usage = usage(t.Status.Usage, r.used(name, now), t.Spec.Quotas.Over(r.o.Quotas))
+	now.Usage = usage(t.Status.Usage, r.used(name, now), t.Spec.Quotas.InEffect(r.o.Quotas))
 	next := &soonest{now: r.o.Now()}
 	next.add(next.now.Add(look))
 	next.add(known.NextEdgeOf(name, next.now))

@@ -307,7 +307,7 @@ func inventoryOf(known *inventory.Snapshot, name string, regionals []string, def
 	tenant := known.Tenant(name)
 	inv := region.Inventory{Tenant: name, Regionals: regionals, Sites: []region.Site{}}
 	if tenant != nil {
-		quotas := tenant.Quotas.Over(defaults)
+		quotas := tenant.Quotas.InEffect(defaults)
 		inv.Series, inv.LogBytesPerDay = quotas.Series, quotas.LogBytesPerDay
 	}
 	policies := map[string]int{} // by the set of policies that made them, then by what they say

@@ -229,7 +229,7 @@ func (l *Ledger) Admit(w Write) error {
 	delta := w.delta()
 	key := object{w.Resource, w.Namespace, w.Name}
 	waiting := l.waitingLocked(s.tenant, key, now)
-	quotas := t.quotas.Over(l.o.Defaults)
+	quotas := t.quotas.InEffect(l.o.Defaults)
 
 	if err := w.sites(s.tenant, t, waiting, int64(quotas.Sites)); err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
 )
 
@@ -173,6 +174,43 @@ func TestSites(t *testing.T) {
 	}
 	if err := change(Site{Approved: true}, Site{Approved: true}); err != nil {
 		t.Errorf("a label: %v", err)
+	}
+}
+
+// A tenant that says nothing has the installation's limits, one that says -1 none. Who has
+// more sites than a limit that came later keeps them.
+func TestDefaultsOfTheInstallation(t *testing.T) {
+	l := New(Options{Defaults: v1alpha1.TenantQuotas{Sites: 2, Objects: 1}})
+	spaces := []string{"silent", "free"}
+	for _, tenant := range spaces {
+		l.Set("namespaces/"+tenant+"-system", namespaceValue(t, tenant+"-system", tenant))
+		for _, name := range []string{"a", "b", "c"} { // from before there was a limit
+			l.Set("muster.dev/sites/"+tenant+"-system/"+name, []byte(`{"spec":{"approved":true}}`))
+		}
+		l.Set("configmaps/"+tenant+"-system/x", []byte("{}"))
+	}
+	l.Set("muster.dev/tenants/silent", []byte(`{"spec":{"quotas":{"sites":0}}}`))
+	l.Set("muster.dev/tenants/free", []byte(`{"spec":{"quotas":{"sites":-1,"objects":-1}}}`))
+	site := func(tenant, name string, isNew bool) error {
+		w := Write{Resource: "muster.dev/sites", Namespace: tenant + "-system", Name: name, Create: isNew, New: 100, Is: &Site{Approved: true}, Trusted: true}
+		if !isNew {
+			w.Was = &Site{Approved: true}
+		}
+		return l.Admit(w)
+	}
+	for _, tenant := range spaces {
+		if err := site(tenant, "a", false); err != nil {
+			t.Errorf("a site that %s has: %v", tenant, err)
+		}
+	}
+	if err := site("silent", "d", true); over(t, err) != "sites" || !strings.Contains(err.Error(), "3 of 2") || !strings.Contains(err.Error(), "spec.quotas.sites") {
+		t.Errorf("one more: %v", err)
+	}
+	if err := l.Admit(create("silent-system", "y", 10)); over(t, err) != "objects" {
+		t.Errorf("one more object: %v", err)
+	}
+	if err := errors.Join(site("free", "d", true), l.Admit(create("free-system", "y", 10))); err != nil {
+		t.Errorf("without a limit: %v", err)
 	}
 }
 

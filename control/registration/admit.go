@@ -185,10 +185,7 @@ type siteCount struct {
 // reserveQuota makes room for one site of the tenant. done must be called with
 // whether the Site was made.
 func (s *Service) reserveQuota(ctx context.Context, tenant *v1alpha1.Tenant) (done func(made bool), err error) {
-	quota := tenant.Spec.Quotas.Sites
-	if quota == 0 {
-		quota = s.opts.SiteQuota
-	}
+	quota := tenant.Spec.Quotas.InEffect(v1alpha1.TenantQuotas{Sites: s.opts.SiteQuota}).Sites
 	if quota == 0 {
 		return func(bool) {}, nil
 	}
@@ -207,7 +204,7 @@ func (s *Service) reserveQuota(ctx context.Context, tenant *v1alpha1.Tenant) (do
 		c.n, c.asOf = listed+c.underway, s.opts.Now()
 	}
 	if c.n >= quota {
-		return nil, refuse(Quota, codes.ResourceExhausted, fmt.Sprintf("tenant %s has all of its %d sites; decommission one, or raise the tenant's spec.quotas.sites", tenant.Name, quota))
+		return nil, refuse(Quota, codes.ResourceExhausted, fmt.Sprintf("tenant %s has %d sites and may have %d; decommission one, or ask an operator to raise the tenant's spec.quotas.sites", tenant.Name, c.n, quota))
 	}
 	c.n++
 	c.underway++

@@ -599,6 +599,41 @@ func TestQuota(t *testing.T) {
 	}
 }
 
+// A tenant that says nothing has the installation's quota, one that says -1 none. Sites from
+// before the quota come back.
+func TestQuotaOfTheInstallation(t *testing.T) {
+	b := newBench(t)
+	tok := b.token("tok", v1alpha1.RegistrationTokenSpec{AutoApprove: true})
+	var keys []crypto.Signer
+	name := func() string { return fmt.Sprintf("m-%02d", len(keys)) }
+	for range 3 {
+		key := newKey(t)
+		if _, err := b.register(tok, name(), key); err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, key)
+	}
+	b.svc.opts.SiteQuota = 2
+	for i, key := range keys {
+		if _, err := b.register(tok, fmt.Sprintf("m-%02d", i), key); err != nil {
+			t.Errorf("site %d from before comes back: %v", i, err)
+		}
+	}
+	_, err := b.register(tok, name(), newKey(t))
+	wantRefusal(t, err, codes.ResourceExhausted, "has 3 sites and may have 2", "spec.quotas.sites")
+	var tn v1alpha1.Tenant
+	if err := b.client.Get(t.Context(), types.NamespacedName{Name: "acme"}, &tn); err != nil {
+		t.Fatal(err)
+	}
+	tn.Spec.Quotas.Sites = -1
+	if err := b.client.Update(t.Context(), &tn); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.register(tok, name(), newKey(t)); err != nil {
+		t.Errorf("without a limit: %v", err)
+	}
+}
+
 func TestDerivedNames(t *testing.T) {
 	b := newBench(t)
 	tok := b.token("tok", v1alpha1.RegistrationTokenSpec{AutoApprove: true})

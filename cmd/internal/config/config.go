@@ -303,7 +303,7 @@ func Default() Config {
 		Control: Control{
 			Listen: "127.0.0.1:6443", FleetListen: "127.0.0.1:6444", OpsListen: "127.0.0.1:9101",
 			Tenants: []string{"main"}, SiteCertLife: conf.Duration(24 * time.Hour),
-			Quotas:   Quotas{Objects: 20_000, ObjectBytes: 256 << 20},
+			Quotas:   Quotas{Sites: 10_000, Series: 10_000_000, LogBytesPerDay: 1_000_000_000_000, Objects: 20_000, ObjectBytes: 256 << 20},
 			Software: Repository{CacheBytes: 20 << 30},
 		},
 		Regionals:  []Regional{DefaultRegional("one", 0)},

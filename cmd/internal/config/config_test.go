@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/conf"
 )
 
@@ -18,6 +19,16 @@ func TestSampleIsTheDefaults(t *testing.T) {
 	}
 	if diff := cmp.Diff(Default(), c, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("muster.yaml is not what the code defaults to (-code +file):\n%s", diff)
+	}
+}
+
+// Of no quota is a tenant without bounds that says nothing.
+func TestEveryQuotaHasADefault(t *testing.T) {
+	standard := v1alpha1.TenantQuotas(Default().Control.Quotas).InEffect(v1alpha1.TenantQuotas{})
+	for _, name := range v1alpha1.Quotas {
+		if standard.Limit(name) == 0 {
+			t.Errorf("control.quotas.%s: no limit", name)
+		}
 	}
 }
 

@@ -51,7 +51,9 @@ type TenantSpec struct {
 	// +listType=set
 	// +optional
 	Namespaces []string `json:"namespaces,omitempty"`
-	// Quotas bound what the tenant may have, send and store.
+	// Quotas bound what the tenant may have, send and store. What is not set, or 0, is as
+	// the installation has it in control.quotas: as it ships 10,000 sites, 10,000,000
+	// series, 1 TB of logs a day and 20,000 objects of 256 MiB; -1 is no limit.
 	// +optional
 	Quotas TenantQuotas `json:"quotas,omitempty"`
 	// PodSecurity is the Pod Security Standard that every pod of the tenant must meet.
@@ -64,34 +66,33 @@ type TenantSpec struct {
 	SiteQuotas *SiteQuotas `json:"siteQuotas,omitempty"`
 }
 
-// TenantQuotas bound a tenant; zero means the installation's default, which stands
-// in the configuration under control.quotas. What is used of each is in
-// status.usage.
+// TenantQuotas bound a tenant. What is used of each is in status.usage. Who has more
+// than a limit that came later keeps it; only more is refused.
 type TenantQuotas struct {
 	// Sites is the largest number of sites, decommissioned ones not counted.
-	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Minimum=-1
 	// +kubebuilder:default=0
 	// +optional
 	Sites int32 `json:"sites,omitempty"`
 	// Series is the largest number of active series over all sites, those that
 	// recording rules make included. Each regional enforces a share of it, by the
 	// number of sites that it answers for.
-	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Minimum=-1
 	// +optional
 	Series int64 `json:"series,omitempty"`
 	// LogBytesPerDay is the largest volume of uncompressed log lines in a day of UTC,
 	// shared out in the same way.
-	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Minimum=-1
 	// +optional
 	LogBytesPerDay int64 `json:"logBytesPerDay,omitempty"`
 	// Objects is the largest number of objects of any kind in the tenant's
 	// namespaces, sites not counted.
-	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Minimum=-1
 	// +optional
 	Objects int64 `json:"objects,omitempty"`
 	// ObjectBytes is the largest size of all objects in the tenant's namespaces
 	// together, sites included, as etcd stores them.
-	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Minimum=-1
 	// +optional
 	ObjectBytes int64 `json:"objectBytes,omitempty"`
 }
@@ -132,13 +133,16 @@ func (q TenantQuotas) Limit(name string) int64 {
 	return 0
 }
 
-// Over returns the quotas with what is not set taken from the defaults.
-func (q TenantQuotas) Over(defaults TenantQuotas) TenantQuotas {
+// InEffect returns the limits that hold, with what is not set taken from the defaults;
+// in them 0 is no limit.
+func (q TenantQuotas) InEffect(defaults TenantQuotas) TenantQuotas {
 	return TenantQuotas{
-		Sites: cmp.Or(q.Sites, defaults.Sites), Series: cmp.Or(q.Series, defaults.Series), LogBytesPerDay: cmp.Or(q.LogBytesPerDay, defaults.LogBytesPerDay),
-		Objects: cmp.Or(q.Objects, defaults.Objects), ObjectBytes: cmp.Or(q.ObjectBytes, defaults.ObjectBytes),
+		Sites: inEffect(q.Sites, defaults.Sites), Series: inEffect(q.Series, defaults.Series), LogBytesPerDay: inEffect(q.LogBytesPerDay, defaults.LogBytesPerDay),
+		Objects: inEffect(q.Objects, defaults.Objects), ObjectBytes: inEffect(q.ObjectBytes, defaults.ObjectBytes),
 	}
 }
+
+func inEffect[N int32 | int64](own, standard N) N { return max(0, cmp.Or(own, standard)) }
 
 // TenantStatus is what Muster observed.
 type TenantStatus struct {
