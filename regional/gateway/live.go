@@ -61,7 +61,7 @@ const limitedFor = 5 * time.Minute
 
 // camelReason is the condition's reason for a metric's reason.
 var camelReason = map[string]string{
-	reasonSeries: "SeriesLimit", reasonTenant: "TenantSeriesLimit", reasonRate: "RateLimit", reasonBody: "BodyLimit", reasonInFlight: "RequestsLimit",
+	reasonSeries: "SeriesLimit", reasonTenant: "TenantSeriesLimit", reasonRate: "RateLimit", reasonTenantRate: "TenantRateLimit", reasonBody: "BodyLimit", reasonInFlight: "RequestsLimit",
 	reasonInvalid: "InvalidSeries", reasonFuture: "FutureSamples", reasonTooOld: "TooOldSamples",
 	reasonDuplicate: "DuplicateSamples", reasonMemory: "MemoryLimit", reasonConns: "ConnectionsLimit", reasonMalformed: "MalformedRequest",
 }

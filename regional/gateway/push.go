@@ -30,20 +30,21 @@ import (
 
 // Why samples were refused: values of the label "reason".
 const (
-	reasonSeries    = "series_limit"
-	reasonTenant    = "tenant_series_limit"
-	reasonRate      = "rate_limit"
-	reasonBody      = "body_limit"
-	reasonInFlight  = "requests_limit"
-	reasonInvalid   = "invalid"
-	reasonFuture    = "future"
-	reasonTooOld    = "too_old"
-	reasonDuplicate = "duplicate"
-	reasonMalformed = "malformed"
-	reasonMemory    = "memory"
-	reasonConns     = "connections_limit"
-	reasonStrangers = "strangers"
-	reasonBusy      = "busy"
+	reasonSeries     = "series_limit"
+	reasonTenant     = "tenant_series_limit"
+	reasonRate       = "rate_limit"
+	reasonTenantRate = "tenant_rate_limit"
+	reasonBody       = "body_limit"
+	reasonInFlight   = "requests_limit"
+	reasonInvalid    = "invalid"
+	reasonFuture     = "future"
+	reasonTooOld     = "too_old"
+	reasonDuplicate  = "duplicate"
+	reasonMalformed  = "malformed"
+	reasonMemory     = "memory"
+	reasonConns      = "connections_limit"
+	reasonStrangers  = "strangers"
+	reasonBusy       = "busy"
 )
 
 // arrival is what a push holds while it is read and waits for its turn; it is pooled.
@@ -221,7 +222,8 @@ func (g *Gateway) admit(s *site) *refusal {
 		return refuse(reasonRate, d, "site %s is over its limit of %d samples a second (limits.samplesPerSecond)", s.id, lim.SamplesPerSecond)
 	}
 	if d := s.tenant.bucket.wait(now); d > 0 {
-		return refuse(reasonRate, d, "tenant %s is over its limit of %d samples a second (limits.tenantSamplesPerSecond)", s.id.Tenant, lim.TenantSamplesPerSecond)
+		// When they come back is spread: it is all of the tenant's sites that wait.
+		return refuse(reasonTenantRate, d+rand.N(busyPause), "tenant %s is over its limit of %d samples a second (limits.tenantSamplesPerSecond)", s.id.Tenant, lim.TenantSamplesPerSecond)
 	}
 	return nil
 }

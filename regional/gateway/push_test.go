@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,6 +23,7 @@ import (
 	"github.com/gogo/protobuf/proto"
 	"github.com/klauspost/compress/snappy"
 	remoteapi "github.com/prometheus/client_golang/exp/api/remote"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	config_util "github.com/prometheus/common/config"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
@@ -420,6 +422,32 @@ func TestRateLimit(t *testing.T) {
 	}
 	now = clock.add(30 * time.Second)
 	if code, text, _ := h.pushSeries(c, many(1, now, "y")...); code != 204 {
+		t.Errorf("after Retry-After: %d %s", code, text)
+	}
+}
+
+// All sites of a tenant share its rate; another tenant goes on.
+func TestRateLimitOfATenant(t *testing.T) {
+	clock := newClock()
+	now := clock.now()
+	h := newHarness(t, harnessOptions{limits: Limits{TenantSamplesPerSecond: 10}, change: func(o *Options) { o.Now = clock.now }})
+	c, sibling := h.client(h.ca.site(t, paris, "")), h.client(h.ca.site(t, berlin, ""))
+	other := h.client(h.ca.site(t, fleet.SiteID{Tenant: "globex", Name: "oslo"}, ""))
+	if code, text, _ := h.pushSeries(c, many(600, now, "x")...); code != 204 {
+		t.Fatalf("%d %s", code, text)
+	}
+	code, text, hdr := h.pushSeries(sibling, many(1, now, "y")...)
+	if after, _ := strconv.Atoi(hdr.Get("Retry-After")); code != 429 || after < 30 || after > 35 || !strings.Contains(text, "tenant "+berlin.Tenant+" is over its limit of 10 samples a second (limits.tenantSamplesPerSecond)") {
+		t.Errorf("%d %s, Retry-After %s", code, text, hdr.Get("Retry-After"))
+	}
+	if n := testutil.ToFloat64(h.g.metrics.limited.WithLabelValues(reasonTenantRate)); n != 1 {
+		t.Errorf("%v counted", n)
+	}
+	if code, text, _ := h.pushSeries(other, many(1, now, "y")...); code != 204 {
+		t.Errorf("another tenant: %d %s", code, text)
+	}
+	now = clock.add(36 * time.Second)
+	if code, text, _ := h.pushSeries(sibling, many(1, now, "y")...); code != 204 {
 		t.Errorf("after Retry-After: %d %s", code, text)
 	}
 }

@@ -170,6 +170,8 @@ type Limits struct {
 	BodyBytes        int `yaml:"bodyBytes"`
 	HistogramBuckets int `yaml:"histogramBuckets"`
 	TenantSeries     int `yaml:"tenantSeries"`
+	// TenantSamplesPerSecond of all sites of a tenant.
+	TenantSamplesPerSecond int `yaml:"tenantSamplesPerSecond"`
 	// TenantAlertBytes of memory that alerts of one tenant's metric rules may take.
 	TenantAlertBytes int64 `yaml:"tenantAlertBytes"`
 	// TenantHostConnections of one tenant's sites to virtual hosts at once, and the bytes a
@@ -286,7 +288,7 @@ func DefaultRegional(name string, index int) Regional {
 		Retention:    conf.Duration(7 * 24 * time.Hour),
 		PushMemory:   256 << 20,
 		ForwardBytes: 2 << 30,
-		Limits:       Limits{Series: 10_000, SamplesPerSecond: 5_000, BodyBytes: 4 << 20, HistogramBuckets: 512, TenantSeries: 10_000_000, TenantAlertBytes: 64 << 20, TenantHostConnections: 2000, TenantHostBytesPerSecond: 32 << 20},
+		Limits:       Limits{Series: 10_000, SamplesPerSecond: 5_000, BodyBytes: 4 << 20, HistogramBuckets: 512, TenantSeries: 10_000_000, TenantSamplesPerSecond: 1_000_000, TenantAlertBytes: 64 << 20, TenantHostConnections: 2000, TenantHostBytesPerSecond: 32 << 20},
 		Logs:         Logs{ForwardListen: fmt.Sprintf("127.0.0.1:%d", 24224+index), LineBytes: 256 << 10, QueueBytes: 4 << 30, Retention: conf.Duration(7 * 24 * time.Hour), SiteBytesPerSecond: 16 << 20, Elasticsearch: Elasticsearch{Prefix: "muster-logs", Shards: 1}},
 		Software:     Downloads{CacheBytes: 20 << 30, BytesPerSecond: 64 << 20, AtOnce: 1000},
 	}
@@ -411,7 +413,7 @@ func (c *Config) validateRegionals() error {
 			return fmt.Errorf("%s.name: %q is used twice", at, r.Name)
 		}
 		seen[r.Name] = true
-		if r.Limits.Series < 1 || r.Limits.SamplesPerSecond < 1 || r.Limits.BodyBytes < 1 || r.Limits.HistogramBuckets < 1 || r.Limits.TenantSeries < 1 {
+		if r.Limits.Series < 1 || r.Limits.SamplesPerSecond < 1 || r.Limits.BodyBytes < 1 || r.Limits.HistogramBuckets < 1 || r.Limits.TenantSeries < 1 || r.Limits.TenantSamplesPerSecond < 1 {
 			return fmt.Errorf("%s.limits: every limit must be at least 1", at)
 		}
 		// An alert with ordinary labels takes about 8 KiB.

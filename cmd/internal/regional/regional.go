@@ -164,7 +164,7 @@ func trust(files *identity.Files) func() *x509.CertPool {
 }
 
 func limits(r config.Regional) func(fleet.SiteID) gateway.Limits {
-	l := gateway.Limits{Series: r.Limits.Series, SamplesPerSecond: r.Limits.SamplesPerSecond, BodyBytes: r.Limits.BodyBytes, HistogramBuckets: r.Limits.HistogramBuckets}
+	l := gateway.Limits{Series: r.Limits.Series, SamplesPerSecond: r.Limits.SamplesPerSecond, TenantSamplesPerSecond: r.Limits.TenantSamplesPerSecond, BodyBytes: r.Limits.BodyBytes, HistogramBuckets: r.Limits.HistogramBuckets}
 	return func(fleet.SiteID) gateway.Limits { return l }
 }
 
