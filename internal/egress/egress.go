@@ -68,6 +68,7 @@ type Policy struct {
 	mu       sync.Mutex
 	resolved map[netip.AddrPort]bool // what hosts last resolved to
 	looked   time.Time
+	looking  chan struct{} // closed when the look-up ends that is under way; nil: none is
 }
 
 // rule is a network, with a port or for all of them.
@@ -89,8 +90,13 @@ func holds(rules []rule, ap netip.AddrPort) bool {
 	return false
 }
 
-// ownFor is how long the addresses of own names are kept.
-const ownFor = time.Minute
+// The addresses of own names are looked up again after ownFor; while that takes its time,
+// they are good for staleFor. A look-up takes lookTime at most.
+const (
+	ownFor   = time.Minute
+	staleFor = 10 * time.Minute
+	lookTime = 5 * time.Second
+)
 
 // New checks the options; it resolves nothing.
 func New(o Options) (*Policy, error) {
@@ -207,7 +213,10 @@ func (p *Policy) DialContext(ctx context.Context, network, address string) (net.
 		p.count(address, "")
 		return nil, err
 	}
-	own := p.lookUp(ctx)
+	own, err := p.lookUp(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", address, err)
+	}
 	d := &net.Dialer{Timeout: 30 * time.Second, Control: func(_, to string, _ syscall.RawConn) error {
 		ap, err := netip.ParseAddrPort(to)
 		if err == nil && p.passes(ap, own) {
@@ -278,15 +287,40 @@ func numeric(host string) bool {
 	return last != "" && strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x")
 }
 
-// lookUp returns what the own names resolve to, as of a minute ago at most. A name that
-// can't be resolved now keeps its former addresses.
-func (p *Policy) lookUp(ctx context.Context) map[netip.AddrPort]bool {
+// lookUp returns what the own names resolve to, as of a minute ago, or while that is being
+// found out anew as of ten at most. Who finds nothing waits, and holds up nobody.
+func (p *Policy) lookUp(ctx context.Context) (map[netip.AddrPort]bool, error) {
+	p.mu.Lock()
+	age := time.Since(p.looked)
+	if len(p.hosts) == 0 || !p.looked.IsZero() && age < ownFor {
+		defer p.mu.Unlock()
+		return p.resolved, nil
+	}
+	if p.looking == nil {
+		p.looking = make(chan struct{})
+		// Not in the caller's time: others wait for it, too.
+		go p.look(context.WithoutCancel(ctx), p.resolved, p.looking)
+	}
+	known, done := p.resolved, p.looking
+	usable := !p.looked.IsZero() && age < staleFor
+	p.mu.Unlock()
+	if usable {
+		return known, nil
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.hosts) == 0 || !p.looked.IsZero() && time.Since(p.looked) < ownFor {
-		return p.resolved
-	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	return p.resolved, nil
+}
+
+// look resolves the own names and closes done. A name that can't be resolved now keeps its
+// former addresses.
+func (p *Policy) look(ctx context.Context, former map[netip.AddrPort]bool, done chan struct{}) {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	type answer struct {
 		host  string
@@ -305,7 +339,7 @@ func (p *Policy) lookUp(ctx context.Context) map[netip.AddrPort]bool {
 		a := <-answers
 		if a.err != nil {
 			p.opts.Logger.Debug("an own name does not resolve", "name", a.host, "err", a.err)
-			for ap := range p.resolved {
+			for ap := range former {
 				now[ap] = true
 			}
 			continue
@@ -317,8 +351,10 @@ func (p *Policy) lookUp(ctx context.Context) map[netip.AddrPort]bool {
 			}
 		}
 	}
-	p.resolved, p.looked = now, time.Now()
-	return now
+	p.mu.Lock()
+	p.resolved, p.looked, p.looking = now, time.Now(), nil
+	p.mu.Unlock()
+	close(done)
 }
 
 // passes says whether an address may be reached, in each of the forms that it has.

@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func policy(t testing.TB, o Options) *Policy {
@@ -223,14 +225,66 @@ func TestOwnNames(t *testing.T) {
 	if reached() {
 		t.Error("an own name's address is reachable")
 	}
-	p.looked, fail = p.looked.Add(-ownFor), errors.New("no resolver")
+	p.looked, fail = p.looked.Add(-staleFor), errors.New("no resolver")
 	if reached() {
 		t.Error("after a look-up that failed, an own name's address is reachable")
 	}
-	p.looked, fail, addrs = p.looked.Add(-ownFor), nil, nil
+	p.looked, fail, addrs = p.looked.Add(-staleFor), nil, nil
 	if !reached() {
 		t.Error("an address that is nobody's any more is out of reach")
 	}
+}
+
+// A resolver that hangs holds up nobody while the addresses are not old, and only those who
+// wait for it themselves after that. Who gives up spoils nothing for the others.
+func TestAResolverThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		answer := make(chan struct{})
+		p := policy(t, Options{Own: []string{"http://store.example.com:80"}, lookup: func(ctx context.Context, _ string) ([]netip.Addr, error) {
+			calls++
+			select {
+			case <-answer:
+				return []netip.Addr{netip.MustParseAddr("8.8.4.4")}, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}})
+		store := netip.MustParseAddrPort("8.8.4.4:80")
+		hasty, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		gaveUp, patient := make(chan error, 1), make(chan bool, 1)
+		go func() { _, err := p.lookUp(hasty); gaveUp <- err }()
+		synctest.Wait()
+		go func() { own, _ := p.lookUp(t.Context()); patient <- own[store] }()
+		if err := <-gaveUp; !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("who has a second got %v", err)
+		}
+		close(answer)
+		if !<-patient {
+			t.Error("the address is not known to who waited, because somebody else gave up")
+		}
+
+		answer = make(chan struct{}) // hangs again
+		time.Sleep(ownFor)
+		began := time.Now()
+		for range 20 {
+			if own, err := p.lookUp(t.Context()); !own[store] || err != nil {
+				t.Errorf("%v, %v", own, err)
+			}
+		}
+		if d := time.Since(began); d != 0 {
+			t.Errorf("a resolver that hangs held 20 dials up for %v", d)
+		}
+		synctest.Wait()
+		if calls != 2 {
+			t.Errorf("%d look-ups, want one for all", calls)
+		}
+		time.Sleep(lookTime + staleFor) // the look-up has failed; its next one is waited for, and what was known stays
+		if own, err := p.lookUp(t.Context()); !own[store] || err != nil {
+			t.Errorf("%v, %v", own, err)
+		}
+	})
 }
 
 func TestWithoutTheMachinesAddressesNothingIsReached(t *testing.T) {
