@@ -33,7 +33,9 @@ const (
 var fetcher = holdings.Fetcher{Attempts: 5}
 
 // blobCache is a directory of blobs, each named by its SHA-256 and shared by all
-// sites. The least recently used ones go when it is full.
+// sites. A blob counts for the tenant that asked for it first, or first since the start.
+// When the cache is full, the least recently used one of the tenant that has most goes:
+// nobody's large ones drive out the others'.
 type blobCache struct {
 	dir     *holdings.Dir
 	max     int64
@@ -43,12 +45,19 @@ type blobCache struct {
 
 	mu    sync.Mutex
 	index map[string]*list.Element
+	held  map[string]*holding // by tenant; "" has what nobody has asked for since the start
+	bytes int64
+}
+
+// holding is what counts for a tenant.
+type holding struct {
 	order *list.List // of *blob, most recently used first
 	bytes int64
 }
 
 type blob struct {
 	digest string
+	tenant string
 	size   int64
 	// verified: fetched, or looked at since the start. A disk may have changed the rest.
 	verified bool
@@ -62,7 +71,7 @@ func openBlobs(dir string, maxBytes int64, control wire.ControlClient, log *slog
 	if err != nil {
 		return nil, err
 	}
-	c := &blobCache{dir: files, max: maxBytes, control: control, log: log, index: map[string]*list.Element{}, order: list.New()}
+	c := &blobCache{dir: files, max: maxBytes, control: control, log: log, index: map[string]*list.Element{}, held: map[string]*holding{}}
 	type found struct {
 		blob
 		mod time.Time
@@ -76,7 +85,7 @@ func openBlobs(dir string, maxBytes int64, control wire.ControlClient, log *slog
 	}
 	slices.SortFunc(all, func(a, b found) int { return a.mod.Compare(b.mod) })
 	for _, f := range all {
-		c.addLocked(f.digest, f.size, false)
+		c.addLocked("", f.digest, f.size, false)
 	}
 	return c, nil
 }
@@ -84,33 +93,82 @@ func openBlobs(dir string, maxBytes int64, control wire.ControlClient, log *slog
 func (c *blobCache) size() (int, int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.order.Len(), c.bytes
+	return len(c.index), c.bytes
 }
 
-func (c *blobCache) addLocked(digest string, size int64, verified bool) {
+func (c *blobCache) addLocked(tenant, digest string, size int64, verified bool) {
 	if e, ok := c.index[digest]; ok {
-		c.order.MoveToFront(e)
+		c.usedLocked(e, tenant)
 		return
 	}
-	c.index[digest] = c.order.PushFront(&blob{digest: digest, size: size, verified: verified})
-	c.bytes += size
-	for c.bytes > c.max && c.order.Len() > 1 {
-		c.dropLocked(c.order.Back())
+	c.putLocked(&blob{digest: digest, tenant: tenant, size: size, verified: verified})
+	for c.bytes > c.max {
+		least := c.leastLocked(digest)
+		if least == nil {
+			return
+		}
+		c.dropLocked(least)
 	}
+}
+
+// leastLocked is the blob that goes first when there is no room for the one just added; nil:
+// there is no other.
+func (c *blobCache) leastLocked(added string) *list.Element {
+	var least *list.Element
+	most := int64(-1)
+	for _, h := range c.held {
+		if e := h.order.Back(); h.bytes > most && e.Value.(*blob).digest != added {
+			least, most = e, h.bytes
+		}
+	}
+	return least
+}
+
+func (c *blobCache) putLocked(b *blob) {
+	h := c.held[b.tenant]
+	if h == nil {
+		h = &holding{order: list.New()}
+		c.held[b.tenant] = h
+	}
+	c.index[b.digest] = h.order.PushFront(b)
+	h.bytes += b.size
+	c.bytes += b.size
+}
+
+func (c *blobCache) takeLocked(e *list.Element) *blob {
+	b := e.Value.(*blob)
+	h := c.held[b.tenant]
+	h.order.Remove(e)
+	delete(c.index, b.digest)
+	c.bytes -= b.size
+	if h.bytes -= b.size; h.order.Len() == 0 {
+		delete(c.held, b.tenant)
+	}
+	return b
+}
+
+// usedLocked says that a tenant has asked for a blob that is there.
+func (c *blobCache) usedLocked(e *list.Element, tenant string) {
+	b := e.Value.(*blob)
+	if b.tenant != "" || tenant == "" {
+		c.held[b.tenant].order.MoveToFront(e)
+		return
+	}
+	c.takeLocked(e)
+	b.tenant = tenant
+	c.putLocked(b)
 }
 
 // dropLocked removes the file; whoever reads it goes on reading.
 func (c *blobCache) dropLocked(e *list.Element) {
-	b := c.order.Remove(e).(*blob)
-	delete(c.index, b.digest)
-	c.bytes -= b.size
+	b := c.takeLocked(e)
 	if err := c.dir.Remove(b.digest); err != nil {
 		c.log.Warn("a blob could not be removed", "digest", b.digest, "err", err)
 	}
 }
 
 // open returns the file of a blob that is cached.
-func (c *blobCache) open(digest string) (*os.File, error) {
+func (c *blobCache) open(tenant, digest string) (*os.File, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, ok := c.index[digest]
@@ -133,7 +191,7 @@ func (c *blobCache) open(digest string) (*os.File, error) {
 		c.dropLocked(e)
 		return nil, fs.ErrNotExist
 	}
-	c.order.MoveToFront(e)
+	c.usedLocked(e, tenant)
 	if now := time.Now(); now.Sub(b.noted) >= noteEvery {
 		b.noted = now
 		_ = os.Chtimes(c.dir.File(digest), now, now) // the order outlives a restart
@@ -141,17 +199,17 @@ func (c *blobCache) open(digest string) (*os.File, error) {
 	return f, nil
 }
 
-// stream sends a blob from offset, fetching it first if need be.
-func (c *blobCache) stream(ctx context.Context, digest string, size, offset int64, send func([]byte) error) error {
+// stream sends a blob to a site of a tenant from offset, fetching it first if need be.
+func (c *blobCache) stream(ctx context.Context, tenant, digest string, size, offset int64, send func([]byte) error) error {
 	if !holdings.IsDigest(digest) {
 		return fmt.Errorf("blob %q: not a SHA-256 in hex", digest)
 	}
-	f, err := c.open(digest)
+	f, err := c.open(tenant, digest)
 	if err != nil {
-		if err := c.fetchOnce(ctx, digest, size); err != nil {
+		if err := c.fetchOnce(ctx, tenant, digest, size); err != nil {
 			return err
 		}
-		if f, err = c.open(digest); err != nil {
+		if f, err = c.open(tenant, digest); err != nil {
 			return fmt.Errorf("blob %s: gone from the cache; try again", digest)
 		}
 	}
@@ -194,11 +252,11 @@ func (c *blobCache) damaged(digest string) {
 
 // fetchOnce fetches a blob once, however many sites ask for it. The fetch goes on
 // when the first one leaves.
-func (c *blobCache) fetchOnce(ctx context.Context, digest string, size int64) error {
+func (c *blobCache) fetchOnce(ctx context.Context, tenant, digest string, size int64) error {
 	ch := c.fetches.DoChan(digest, func() (any, error) {
 		fctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
 		defer cancel()
-		return nil, c.fetch(fctx, digest, size)
+		return nil, c.fetch(fctx, tenant, digest, size)
 	})
 	select {
 	case r := <-ch:
@@ -209,13 +267,13 @@ func (c *blobCache) fetchOnce(ctx context.Context, digest string, size int64) er
 }
 
 // fetch downloads a blob, and keeps it only if it has the digest that it is named by.
-func (c *blobCache) fetch(ctx context.Context, digest string, size int64) error {
+func (c *blobCache) fetch(ctx context.Context, tenant, digest string, size int64) error {
 	n, err := c.dir.Fetch(ctx, fetcher, c.control, digest, size)
 	if err != nil {
 		return fmt.Errorf("blob %s: fetch from control: %w", digest, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.addLocked(digest, n, true)
+	c.addLocked(tenant, digest, n, true)
 	return nil
 }

@@ -754,7 +754,7 @@ func (r *Relay) Blob(ctx context.Context, id fleet.SiteID, digest string, offset
 	if offset > size {
 		return status.Errorf(codes.OutOfRange, "offset %d of a blob of %d bytes", offset, size)
 	}
-	return r.blobs.stream(ctx, digest, size, offset, send)
+	return r.blobs.stream(ctx, id.Tenant, digest, size, offset, send)
 }
 
 // Items of one kind that the site should hold; ok is false while control has not said

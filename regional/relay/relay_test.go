@@ -628,6 +628,49 @@ func TestBlobCacheIsBounded(t *testing.T) {
 	}
 }
 
+// A tenant's large blobs drive out its own, and none of a neighbour's.
+func TestBlobCacheIsSharedByTenants(t *testing.T) {
+	c := newControl()
+	addr, _ := c.serve(t, "")
+	r := newRelay(t, Options{Control: client(t, addr), CacheBytes: 10_000})
+	blobOf := func(text string, n int) []byte {
+		b := bytes.Repeat([]byte(text), n)
+		c.blobs[wire.DigestOf(b)] = b
+		return b
+	}
+	oslo := fleet.SiteID{Tenant: "globex", Name: "oslo"}
+	small := [][]byte{blobOf("s", 1000), blobOf("t", 1000)}
+	var large [][]byte
+	for i := range 10 {
+		large = append(large, blobOf(string(rune('A'+i)), 3000))
+	}
+	r.desired.set(oslo, desiredOf(small...))
+	r.desired.set(paris, desiredOf(large...))
+	get := func(id fleet.SiteID, blobs ...[]byte) {
+		t.Helper()
+		for _, b := range blobs {
+			if got, err := read(t, r, id, wire.DigestOf(b), 0); err != nil || got != string(b) {
+				t.Errorf("%s: %d bytes, %v", id, len(got), err)
+			}
+		}
+	}
+	get(oslo, small...)
+	get(paris, large...)
+	get(paris, large...)
+	c.mu.Lock()
+	before := c.fetches
+	c.mu.Unlock()
+	get(oslo, small...)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fetches != before {
+		t.Errorf("%d of a neighbour's blobs were driven out", c.fetches-before)
+	}
+	if n, size := r.blobs.size(); n != 4 || size != 8000 {
+		t.Errorf("%d blobs, %d bytes", n, size)
+	}
+}
+
 func TestTornDesiredState(t *testing.T) {
 	dir := t.TempDir()
 	c := newControl()
