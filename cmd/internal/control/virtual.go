@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -81,7 +83,7 @@ func (v *virtual) serve(ctx context.Context, env *role.Env, kube client.Client, 
 	env.Go("status of workloads", v.sum.Run)
 	v.reach = newReach(store)
 	env.Go("reach of namespaces", v.reach.run)
-	mirrored := v.store.Handler(status.HandlerOptions{Scope: v.scope, Tables: apiserver.Tables(), Usage: usage(metrics.Ask), Dial: server.Dial})
+	mirrored := v.store.Handler(status.HandlerOptions{ListBytes: listBytes(debug.SetMemoryLimit(-1)), Scope: v.scope, Tables: apiserver.Tables(), Usage: usage(metrics.Ask), Dial: server.Dial})
 	report := v.sum.Handler(func(ctx context.Context) (string, bool) {
 		of, ok := vk8s.VirtualOf(ctx)
 		return of.Namespace, ok
@@ -91,6 +93,16 @@ func (v *virtual) serve(ctx context.Context, env *role.Env, kube client.Client, 
 		return ok
 	}})
 	return nil
+}
+
+// listBytes is how much of the process' memory limit lists that are being answered may take,
+// decoded: a quarter. The API server's default is the least, and what counts where nothing
+// limits the memory.
+func listBytes(limit int64) int {
+	if limit == math.MaxInt64 {
+		return status.DefaultListBytes
+	}
+	return int(max(limit/4, status.DefaultListBytes))
 }
 
 func (v *virtual) tenantOf(namespace string) string {

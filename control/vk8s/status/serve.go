@@ -68,8 +68,8 @@ type HandlerOptions struct {
 	ListBytes int
 }
 
-// defaultListBytes are 160 pages of 500 ordinary pods, of 6.5 kB each.
-const defaultListBytes = 512 << 20
+// DefaultListBytes are 160 pages of 500 ordinary pods, of 6.5 kB each.
+const DefaultListBytes = 512 << 20
 
 // pageShare is the part of ListBytes that one page has at most: it ends before its limit.
 const pageShare = 32
@@ -78,7 +78,7 @@ const pageShare = 32
 // its authorization, with the request.RequestInfo of the stock path in their context.
 func (s *Store) Handler(o HandlerOptions) http.Handler {
 	h := &server{store: s, o: o, codecs: serializer.NewCodecFactory(scheme()), sessions: fairshare.NewShares(cmp.Or(max(o.Sessions, 0), defaultSessions)),
-		listBytes: cmp.Or(max(o.ListBytes, 0), defaultListBytes)}
+		listBytes: cmp.Or(max(o.ListBytes, 0), DefaultListBytes)}
 	h.lists = fairshare.NewShares(h.listBytes)
 	for k, plural := range []string{"pods", "nodes", "events"} {
 		h.resources = append(h.resources, &resource{server: h, table: s.tables[k], plural: plural, kind: corev1.SchemeGroupVersion.WithKind(kindNames[k])})
