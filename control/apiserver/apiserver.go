@@ -44,6 +44,7 @@ import (
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/kubetls"
+	"muster.dev/muster/internal/strangers"
 )
 
 // Etcd names an external etcd.
@@ -103,6 +104,9 @@ type Options struct {
 	// Virtual is where virtual Kubernetes clusters are served; nil: nowhere.
 	Virtual *vk8s.Mount
 	Logger  *slog.Logger
+	// Closed hears of connections that were closed since their peers had not shown who they
+	// are, see strangers.NewDoor; nil: nobody does.
+	Closed func(reason, host string)
 }
 
 // Server is a running API server. Its methods may be called at any time.
@@ -211,13 +215,14 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	carried, moved := newWorkloads(), newRollouts()
-	run, loopback, err := Prepare(runCtx, args, ln,
+	door := strangers.NewDoor(ln, strangers.Usual, nil, o.Closed)
+	run, loopback, err := Prepare(runCtx, args, door,
 		func(so *options.ServerRunOptions) {
 			addAdmission(so, kinds.Env{Reach: o.Reach}, s.ledger, carried, moved)
 		},
 		func(config *app.Config) {
 			tellVersion(config)
-			charge(config, s.ledger)
+			charge(config, s.ledger, door.Known)
 			thinAudit(config, s.ledger.TenantOf)
 			if o.Virtual != nil {
 				mount(config, o.Virtual)

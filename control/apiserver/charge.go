@@ -35,19 +35,20 @@ import (
 // authorization, since who may not write into a namespace must not use up the budget of its
 // tenant, and before anything is decoded. What it refuses holds no seat of the stock fair
 // queuing any longer than it takes to say so.
-func charge(config *app.Config, ledger *quota.Ledger) {
+func charge(config *app.Config, ledger *quota.Ledger, known func(addr string)) {
 	c := &config.Aggregator.GenericConfig.Config
 	if c.FlowControl != nil {
 		c.FlowControl = tenantFlows{c.FlowControl, ledger}
 	}
 	build := c.BuildHandlerChainFunc
 	c.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return build(charger{next: api, ledger: ledger, watches: newWatches(), authorizer: c.Authorization.Authorizer, serializer: c.Serializer}, c)
+		return build(charger{next: api, known: known, ledger: ledger, watches: newWatches(), authorizer: c.Authorization.Authorizer, serializer: c.Serializer}, c)
 	}
 }
 
 type charger struct {
 	next       http.Handler
+	known      func(addr string) // says that the peer of a connection is no stranger
 	ledger     *quota.Ledger
 	watches    *watches
 	authorizer authorizer.Authorizer
@@ -81,6 +82,9 @@ func (c charger) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	ctx := req.Context()
 	info, ok := request.RequestInfoFrom(ctx)
 	u, ok2 := request.UserFrom(ctx)
+	if ok2 { // there is no anonymous one
+		c.known(req.RemoteAddr)
+	}
 	if ok && ok2 && info.Verb == "watch" && !trusted(u) {
 		end, err := c.watches.begin(u.GetName(), c.tenantOf(u, info))
 		if err != nil {

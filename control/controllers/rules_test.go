@@ -85,7 +85,7 @@ func startControl(t *testing.T, regionals ...string) *control {
 		t.Fatal(err)
 	}
 	w.addr = lis.Addr().String()
-	g := server.NewGRPC(files)
+	g := server.NewGRPC(files, nil)
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = g.Serve(lis) })
 	wg.Go(func() { _ = server.Run(ctx) })

@@ -60,6 +60,7 @@ type world struct {
 	mu   sync.Mutex
 	fail error // of the next status patches
 	clk  time.Duration
+	seen int // peers that have shown that they are regionals
 }
 
 type registrar struct{}
@@ -120,7 +121,7 @@ func newWorld(t *testing.T, change ...func(*Options)) *world {
 		t.Fatal(err)
 	}
 	w.addr = lis.Addr().String()
-	g := w.server.NewGRPC(files)
+	g := w.server.NewGRPC(files, w.known)
 	go func() { _ = g.Serve(lis) }()
 	t.Cleanup(g.Stop)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -128,6 +129,12 @@ func newWorld(t *testing.T, change ...func(*Options)) *world {
 	go func() { defer close(done); _ = w.server.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
 	return w
+}
+
+func (w *world) known(string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen++
 }
 
 // now is the real clock and what the test added.
@@ -427,10 +434,20 @@ func TestOnlyRegionalsMayCall(t *testing.T) {
 			}
 		}
 	}
+	w.mu.Lock()
+	if w.seen != 0 {
+		t.Errorf("%d of them pass for regionals", w.seen)
+	}
+	w.mu.Unlock()
 	resp, err := w.regionalClient("eu-1").Register(t.Context(), &wire.RelayedRegister{Request: &wire.RegisterRequest{Site: "x"}, RemoteAddr: "1.2.3.4:5"})
 	if err != nil || resp.Site != "x" || resp.Message != "1.2.3.4:5" {
 		t.Errorf("%v, %v", resp, err)
 	}
+	w.mu.Lock()
+	if w.seen != 1 {
+		t.Errorf("a regional is seen %d times", w.seen)
+	}
+	w.mu.Unlock()
 	issued, err := w.regionalClient("eu-1").Renew(t.Context(), &wire.RelayedRenew{Tenant: "acme", Site: "x", Csr: []byte("!")})
 	if err != nil || string(issued.CertificatePem) != "acme/x!" {
 		t.Errorf("%v, %v", issued, err)

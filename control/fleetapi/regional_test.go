@@ -91,7 +91,7 @@ func (w *fleetWorld) start(fill func(*desired.Store), regionals ...string) *flee
 	fill(c.store)
 	c.store.Start()
 	c.server.Synced()
-	g := c.server.NewGRPC(files)
+	g := c.server.NewGRPC(files, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = g.Serve(lis) })

@@ -18,6 +18,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"net"
 	"sync"
 	"time"
 
@@ -234,10 +235,11 @@ const streamWindow = 512 << 10
 // NewGRPC returns a gRPC server of the service with the identity of control, for
 // clients with a certificate of the fleet CA. Stop it with Stop, not GracefulStop:
 // relay streams never end by themselves.
-func (s *Server) NewGRPC(files *identity.Files) *grpc.Server {
+// known, which may be nil, is called with the address of each peer that is a regional.
+func (s *Server) NewGRPC(files *identity.Files, known func(addr string)) *grpc.Server {
 	g := grpc.NewServer(
 		grpc.ForceServerCodecV2(wire.Codec),
-		grpc.Creds(credentials.NewTLS(files.ServerConfig(tls.RequireAndVerifyClientCert, "h2"))),
+		grpc.Creds(recognizing{credentials.NewTLS(files.ServerConfig(tls.RequireAndVerifyClientCert, "h2")), known}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 15 * time.Second, Timeout: 10 * time.Second}),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(16<<20),
@@ -246,13 +248,39 @@ func (s *Server) NewGRPC(files *identity.Files) *grpc.Server {
 	return g
 }
 
+// recognizing tells which peers are regionals.
+type recognizing struct {
+	credentials.TransportCredentials
+	known func(addr string)
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (r recognizing) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c, info, err := r.TransportCredentials.ServerHandshake(raw)
+	if err == nil && r.known != nil {
+		if _, other := regionalIn(info); other == nil {
+			r.known(raw.RemoteAddr().String())
+		}
+	}
+	return c, info, err
+}
+
+// Clone implements credentials.TransportCredentials.
+func (r recognizing) Clone() credentials.TransportCredentials {
+	return recognizing{r.TransportCredentials.Clone(), r.known}
+}
+
 // regionalOf returns the name in the caller's certificate, or a status error.
 func regionalOf(ctx context.Context) (string, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
 		return "", status.Error(codes.Unauthenticated, "no peer")
 	}
-	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	return regionalIn(p.AuthInfo)
+}
+
+func regionalIn(auth credentials.AuthInfo) (string, error) {
+	info, ok := auth.(credentials.TLSInfo)
 	if !ok || len(info.State.VerifiedChains) == 0 {
 		return "", status.Error(codes.Unauthenticated, "this service wants a regional's client certificate")
 	}

@@ -154,6 +154,7 @@ type Console struct {
 	now     func() time.Time
 	kube    *kube
 	proxies proxies
+	known   func(addr string) // the peer at an address is no stranger, see OnKnown
 	// external is without a slash at its end; nil: unknown.
 	external *url.URL
 	oidc     *oidcSessions // nil: not configured
@@ -195,7 +196,7 @@ func newConsole(o Options, tm timing, now func() time.Time) (_ *Console, err err
 	if o.SessionTTL <= 0 {
 		o.SessionTTL = 12 * time.Hour
 	}
-	c := &Console{log: o.Logger, opt: o, timing: tm, now: now, met: newInstruments(o.Registerer), proxies: o.TrustedProxies}
+	c := &Console{log: o.Logger, opt: o, timing: tm, now: now, met: newInstruments(o.Registerer), proxies: o.TrustedProxies, known: func(string) {}}
 	if u := o.ExternalURL; u != nil {
 		if u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return nil, fmt.Errorf("console: ExternalURL %q: want a URL such as https://muster.example.com", u)
@@ -282,6 +283,10 @@ func (c *Console) reloadKeys() {
 	}
 	c.met.keysGood.Set(1)
 }
+
+// OnKnown has fn called with the address of each peer that has shown who it is. It must be
+// called before the console serves.
+func (c *Console) OnKnown(fn func(addr string)) { c.known = fn }
 
 // Ready tells why the console can't answer everything yet, or nil.
 func (c *Console) Ready() error { return c.pending.ready() }

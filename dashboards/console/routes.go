@@ -265,6 +265,7 @@ func (c *Console) serve(rt route, w http.ResponseWriter, r *http.Request) error 
 			return err
 		}
 		cl.id, cl.cred = id, cred
+		c.known(r.RemoteAddr)
 		cl.Request = r.WithContext(withIdentity(r.Context(), id))
 	}
 	in, err := url.ParseQuery(r.URL.RawQuery)

@@ -5,9 +5,11 @@ package console
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"muster.dev/muster/aggregator/query"
@@ -21,6 +23,7 @@ import (
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/oidclogin"
 	"muster.dev/muster/internal/peers"
+	"muster.dev/muster/internal/strangers"
 )
 
 // Run runs the role until ctx ends.
@@ -69,13 +72,19 @@ func start(env *role.Env, c config.Config, known *peers.Peers) error {
 	if err != nil {
 		return err
 	}
+	proxies := o.TrustedProxies
+	door := strangers.NewDoor(ln, strangers.Usual, func(a net.Addr) bool {
+		from, err := netip.ParseAddrPort(a.String())
+		return err == nil && slices.ContainsFunc(proxies, func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap()) })
+	}, strangers.Counting(env.Reg, "muster_console_closed_connections_total"))
+	s.OnKnown(door.Known)
 	srv := s.NewServer()
 	env.Go("watch", s.Run)
 	env.Ops.Ready("watch", s.Ready)
 	if c.Console.CertFile != "" {
-		return serveTLS(env, c, srv, ln)
+		return serveTLS(env, c, srv, door)
 	}
-	env.Serve("console", ln, srv)
+	env.Serve("console", door, srv)
 	return nil
 }
 

@@ -53,6 +53,7 @@ import (
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/peers"
+	"muster.dev/muster/internal/strangers"
 )
 
 // certEvery is how often the certificates of servers are looked at, which are renewed at
@@ -104,7 +105,7 @@ func start(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA, know
 	server, err := apiserver.Start(ctx, apiserver.Options{
 		Dir: filepath.Join(dir, "apiserver"), Listen: c.Control.Listen, CertFile: pair, KeyFile: pair, CAPEM: ca.BundlePEM(), KubeconfigDir: c.DataDir,
 		Users: ownUsers(),
-		Etcd:  apiserver.Etcd(c.Control.Etcd), OIDC: oidc(c), Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), Reach: reach.Named, Virtual: mount, Logger: env.Log,
+		Etcd:  apiserver.Etcd(c.Control.Etcd), OIDC: oidc(c), Quotas: v1alpha1.TenantQuotas(c.Control.Quotas), Reach: reach.Named, Virtual: mount, Logger: env.Log, Closed: strangers.Counting(env.Reg, "muster_control_api_closed_connections_total"),
 	})
 	if err != nil {
 		return fmt.Errorf("control.listen: %w", err)
@@ -256,9 +257,10 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	if err != nil {
 		return err
 	}
-	grpcServer := fleetServer.NewGRPC(files)
+	door := strangers.NewDoor(ln, strangers.Usual, nil, strangers.Counting(env.Reg, "muster_control_fleet_closed_connections_total"))
+	grpcServer := fleetServer.NewGRPC(files, door.Known)
 	env.Stack.OnStop("fleet API", func(context.Context) error { grpcServer.Stop(); return nil })
-	go func() { env.Fail(grpcServer.Serve(ln)) }()
+	go func() { env.Fail(grpcServer.Serve(door)) }()
 	return nil
 }
 

@@ -173,7 +173,7 @@ func startBetween(t *testing.T, objects ...any) *between {
 	spawn(server.Run)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(err)
-	control := server.NewGRPC(files(func(dir string) error { _, err := ca.EnsureControl(dir, []string{"127.0.0.1"}); return err }))
+	control := server.NewGRPC(files(func(dir string) error { _, err := ca.EnsureControl(dir, []string{"127.0.0.1"}); return err }), nil)
 	go func() { _ = control.Serve(listener) }()
 	t.Cleanup(control.Stop)
 

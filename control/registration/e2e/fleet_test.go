@@ -97,7 +97,7 @@ func newFleet(t *testing.T) *fleetWorld {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	must(err)
 	addr := lis.Addr().String()
-	g := f.server.NewGRPC(files)
+	g := f.server.NewGRPC(files, nil)
 	wg.Go(func() { _ = g.Serve(lis) })
 	t.Cleanup(g.Stop)
 

@@ -108,7 +108,7 @@ func (w *world) regional(server *fleetapi.Server) grpc.BidiStreamingClient[wire.
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	g := server.NewGRPC(files(func(dir string) error { _, err := w.ca.EnsureControl(dir, []string{"127.0.0.1"}); return err }))
+	g := server.NewGRPC(files(func(dir string) error { _, err := w.ca.EnsureControl(dir, []string{"127.0.0.1"}); return err }), nil)
 	go func() { _ = g.Serve(lis) }()
 	w.t.Cleanup(g.Stop)
 	mine := files(func(dir string) error { _, err := w.ca.EnsureRegional(dir, "eu-1", nil); return err })
