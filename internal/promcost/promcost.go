@@ -38,7 +38,7 @@
 //
 // Beside the number there are bounds on size: bytes, nodes and depth (parsing and printing
 // an expression is work too), instructions of a regular expression (x{1000} is short and
-// large), how far back an expression reaches, and how much longer than a stored one a
+// large; one that is more than a list of texts takes them all for each character of a value), how far back an expression reaches, and how much longer than a stored one a
 // label value may become (twenty nested label_join make a value a million times longer).
 package promcost
 
@@ -46,6 +46,7 @@ import (
 	"fmt"
 	"math"
 	"regexp/syntax"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -84,17 +85,18 @@ type Limits struct {
 	Bytes       int     // of the text
 	Nodes       int     // of the syntax tree
 	Depth       int     // of the syntax tree
-	Regex       int     // instructions of one regular expression of a matcher
+	Regex       int     // instructions of one regular expression of a matcher that is a list of texts
+	Pattern     int     // and of one of any other
 	Replace     int     // and of one of label_replace, which no deadline interrupts
 	LabelGrowth float64 // how many times longer than a stored one a label value may be
 }
 
 // Rule are the limits of what is evaluated again and again for ever: rules and the signals
 // of health policies.
-var Rule = Limits{Cost: 5e6, Reach: 92 * day, Bytes: 10_000, Nodes: 500, Depth: 250, Regex: 5000, Replace: 100, LabelGrowth: 32}
+var Rule = Limits{Cost: 5e6, Reach: 92 * day, Bytes: 10_000, Nodes: 500, Depth: 250, Regex: 5000, Pattern: 1000, Replace: 100, LabelGrowth: 32}
 
 // Query are the limits of what a user asks for.
-var Query = Limits{Cost: 5e7, Reach: 5 * 366 * day, Bytes: 32 << 10, Nodes: 1000, Depth: 250, Regex: 5000, Replace: 100, LabelGrowth: 32}
+var Query = Limits{Cost: 5e7, Reach: 5 * 366 * day, Bytes: 32 << 10, Nodes: 1000, Depth: 250, Regex: 5000, Pattern: 1000, Replace: 100, LabelGrowth: 32}
 
 const day = 24 * time.Hour
 
@@ -163,7 +165,7 @@ func Cost(expr parser.Expr, w Window) float64 {
 	if w.Step < 0 || w.Span < 0 {
 		return math.Inf(1)
 	}
-	e := estimator{limits: Limits{Reach: math.MaxInt64, Regex: math.MaxInt, Replace: math.MaxInt, LabelGrowth: math.Inf(1)}}
+	e := estimator{limits: Limits{Reach: math.MaxInt64, Regex: math.MaxInt, Pattern: math.MaxInt, Replace: math.MaxInt, LabelGrowth: math.Inf(1)}}
 	return e.cost(expr, at{steps: w.Steps(), span: float64(w.Span), reach: float64(w.Span)})
 }
 
@@ -336,7 +338,7 @@ func (e *estimator) call(n *parser.Call, t at) float64 {
 		}
 	}
 	if n.Func.Name == "label_replace" && len(n.Args) == 5 {
-		c += e.regex(text(n.Args[4]), e.limits.Replace, n)
+		c += e.regex(text(n.Args[4]), e.limits.Replace, e.limits.Replace, n)
 	}
 	if g := growth(n); g > e.limits.LabelGrowth {
 		e.refuse(n, fmt.Sprintf("its label values may grow more than %s-fold", count(e.limits.LabelGrowth)), "don't nest label_join and label_replace that use a label twice")
@@ -347,22 +349,55 @@ func (e *estimator) call(n *parser.Call, t at) float64 {
 func (e *estimator) matchers(ms []*labels.Matcher, n fmt.Stringer) (c float64) {
 	for _, m := range ms {
 		if m.Type == labels.MatchRegexp || m.Type == labels.MatchNotRegexp {
-			c += e.regex(m.Value, e.limits.Regex, n)
+			c += e.regex(m.Value, e.limits.Regex, e.limits.Pattern, n)
 		}
 	}
 	return c
 }
 
-func (e *estimator) regex(pattern string, most int, n fmt.Stringer) float64 {
+// regex takes two bounds: for a list of texts, and for what takes all of its instructions for
+// each character of a value, where 128 values of 2 KiB are looked at between two looks at the clock.
+func (e *estimator) regex(pattern string, list, most int, n fmt.Stringer) float64 {
 	re, err := syntax.Parse(pattern, syntax.Perl|syntax.DotNL)
 	if err != nil { // PromQL refuses it by itself
 		return 0
 	}
 	size := program(re)
+	if listed(re) {
+		most = list
+	}
 	if size > float64(most) {
 		e.refuse(n, fmt.Sprintf("a regular expression has %s instructions, of at most %s", count(size), count(float64(most))), "shorten it; x{1000} counts a thousand times")
 	}
 	return RegexWeight * size
+}
+
+// listed tells whether a regular expression branches at its ends alone, as a list of texts does,
+// however common beginnings are factored out: each instruction then runs once for a value.
+func listed(re *syntax.Regexp) bool {
+	switch re.Op {
+	case syntax.OpEmptyMatch, syntax.OpLiteral, syntax.OpCharClass, syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+		return true
+	case syntax.OpCapture, syntax.OpAlternate, syntax.OpQuest:
+		for _, sub := range re.Sub {
+			if !listed(sub) {
+				return false
+			}
+		}
+		return true
+	case syntax.OpConcat:
+		for i, sub := range re.Sub {
+			if !listed(sub) || i < len(re.Sub)-1 && branches(sub) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
+func branches(re *syntax.Regexp) bool {
+	return re.Op == syntax.OpAlternate || re.Op == syntax.OpQuest || re.Op == syntax.OpCapture && branches(re.Sub[0]) || re.Op == syntax.OpConcat && slices.ContainsFunc(re.Sub, branches)
 }
 
 // program is about how many instructions a regular expression compiles to.

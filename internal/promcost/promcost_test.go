@@ -62,6 +62,9 @@ func TestRefused(t *testing.T) {
 		"label_replace":        {q: replace, want: "label values"},
 		"regex of a matcher":   {q: `x{a=~"(.{1000}){10}.*"}`}, // Go itself refuses it
 		"long regex":           {q: `x{a=~"` + strings.Repeat(".{1000}", 6) + `"}`, want: "instructions"},
+		"dear regex":           {q: `x{a=~"` + strings.Repeat("(a|aa)", 400) + `"}`, want: "of at most 1,000"},
+		"dear regex, repeated": {q: `x{a=~"(` + strings.Repeat("a?", 600) + `b)*"}`, want: "of at most 1,000"},
+		"list in a loop":       {q: `x{a=~"(` + texts(300) + `)+"}`, want: "of at most 1,000"},
 		"regex of a function":  {q: `label_replace(x, "a", "$1", "b", "` + strings.Repeat("(.*a.*)", 30) + `")`, want: "of at most 100"},
 		"backwards":            {q: "x", w: Window{Span: -1}, want: "backwards"},
 	} {
@@ -80,6 +83,15 @@ func TestRefused(t *testing.T) {
 }
 
 // What people write is far below the limits.
+// texts are n names with a common beginning, as a dashboard's variable makes a list of them.
+func texts(n int) string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf("payments-%d", i*7919))
+	}
+	return strings.Join(all, "|")
+}
+
 func TestAccepted(t *testing.T) {
 	sites := make([]string, 300)
 	for i := range sites {
@@ -93,6 +105,7 @@ func TestAccepted(t *testing.T) {
 		"x - x offset 1w", `count_values("version", build_info)`, "sum_over_time(vector(1)[1d:15s])",
 		`label_replace(label_join(x, "a", "/", "b", "c", "d"), "e", "$1-$2", "a", "(.*)/(.*)")`,
 		`x{site=~"` + strings.Join(sites, "|") + `"}`,
+		`x{pod=~"(` + texts(300) + `)"}`, `x{pod=~"` + strings.ReplaceAll(texts(300), "-", "\\\\.") + `"}`,
 	} {
 		if _, err := Rule.Parse(q, Window{}); err != nil {
 			t.Errorf("rule %s: %v", q, err)
@@ -236,7 +249,7 @@ func work(t *testing.T, ng *promql.Engine, expr parser.Expr, start, end time.Tim
 // touches more points than its cost says, so nothing that is admitted runs on for longer
 // than that between two looks at the clock.
 func TestWorstAdmitted(t *testing.T) {
-	limits := Limits{Cost: 2e5, Reach: day, Bytes: 1000, Nodes: 50, Depth: 20, Regex: 100, Replace: 100, LabelGrowth: 4}
+	limits := Limits{Cost: 2e5, Reach: day, Bytes: 1000, Nodes: 50, Depth: 20, Regex: 100, Pattern: 100, Replace: 100, LabelGrowth: 4}
 	ng := promql.NewEngine(promql.EngineOpts{MaxSamples: 5e7, Timeout: time.Minute, EnableAtModifier: true, EnableNegativeOffset: true,
 		NoStepSubqueryIntervalFn: func(int64) int64 { return DefaultStep.Milliseconds() }})
 	defer ng.Close()
@@ -298,7 +311,7 @@ func FuzzWork(f *testing.F) {
 	for _, q := range []string{"x", "rate(x[5m])", "sum_over_time((x > 0)[5m:1m] offset 1m)", "max_over_time(sum_over_time(x[1m])[2m:10s] @ end())", "topk(2, x) or -x ^ time()", "absent_over_time(x[1m] @ 1000)", `count_values("v", x)`} {
 		f.Add(q)
 	}
-	limits := Limits{Cost: 20_000, Reach: day, Bytes: 300, Nodes: 30, Depth: 20, Regex: 100, Replace: 50, LabelGrowth: 4}
+	limits := Limits{Cost: 20_000, Reach: day, Bytes: 300, Nodes: 30, Depth: 20, Regex: 100, Pattern: 100, Replace: 50, LabelGrowth: 4}
 	ng := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute, EnableAtModifier: true, EnableNegativeOffset: true,
 		NoStepSubqueryIntervalFn: func(int64) int64 { return DefaultStep.Milliseconds() }})
 	f.Cleanup(func() { ng.Close() })
