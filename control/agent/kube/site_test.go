@@ -511,6 +511,11 @@ func TestOnASite(t *testing.T) {
 		s.refusedPods()
 	})
 
+	t.Run("ports of the nodes are bounded by a quota", func(t *testing.T) {
+		s.t = t
+		s.nodePorts()
+	})
+
 	t.Run("a kind that the site lacks is waited for", func(t *testing.T) {
 		s.t = t
 		thing := "Thing.e.com/" + ns + "/one"
