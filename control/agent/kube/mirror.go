@@ -223,6 +223,9 @@ type objectWatch struct {
 
 // Add implements cache.ReflectorStore.
 func (w *objectWatch) Add(o any) error {
+	if w.k.onlyPulls(o) {
+		return nil
+	}
 	msg, err := trimmed(o)
 	if err != nil || msg == nil {
 		return err
@@ -284,7 +287,7 @@ func (w *objectWatch) Resync() error { return nil }
 // trimmed is an object without what nobody at the centre reads; nil: it is not shown.
 func trimmed(o any) (*wire.Mirrored, error) {
 	meta, ok := o.(metav1.Object)
-	if !ok || meta.GetLabels()[pullLabel] != "" {
+	if !ok {
 		return nil, nil
 	}
 	msg := &wire.Mirrored{Namespace: meta.GetNamespace(), Name: meta.GetName()}

@@ -363,10 +363,6 @@ func TestTrimmed(t *testing.T) {
 	if second, _ := trimmed(node); string(first.Object) != string(second.Object) {
 		t.Error("a node's heartbeat is a change")
 	}
-	pod.Labels = map[string]string{pullLabel: "x"}
-	if m, err := trimmed(pod); m != nil || err != nil {
-		t.Error("a pod that only pulls images is mirrored")
-	}
 }
 
 // Of a status that is too large the conditions get to the centre, and what is short.

@@ -179,6 +179,11 @@ func (w *worker) bring(ctx context.Context, u *unit, su *savedUnit, try bool, fi
 		work = false
 		u.look(u.again)
 	}
+	if !updates || su.back() {
+		if err := w.pullsNoMore(ctx, u); err != nil {
+			return err
+		}
+	}
 	if work && updates && !su.back() {
 		pulled, err := w.prepull(ctx, u)
 		if err != nil {
