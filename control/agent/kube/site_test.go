@@ -55,6 +55,10 @@ type centre struct {
 	real   *mirror.Mirror // which has limits
 }
 
+func newCentre(l mirror.Limits) *centre {
+	return &centre{items: map[string]*wire.WorkloadStatus{}, others: map[string]*wire.Mirrored{}, puts: map[string]int{}, real: mirror.New(l, nil)}
+}
+
 func (c *centre) LeftOut() int { return c.real.LeftOut() }
 func (c *centre) Again() bool  { return c.real.Again() }
 
@@ -186,7 +190,7 @@ func (s *site) start(change ...func(*kube.Options)) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	run := &agentRun{kube: k, centre: &centre{items: map[string]*wire.WorkloadStatus{}, others: map[string]*wire.Mirrored{}, puts: map[string]int{}, real: mirror.New(s.limits, nil)}, conditions: map[string]string{}}
+	run := &agentRun{kube: k, centre: newCentre(s.limits), conditions: map[string]string{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
