@@ -55,7 +55,7 @@ func deployment(name, image, annotations string) string {
 func objectsOf(s *tested, site string) []string {
 	var out []string
 	for _, it := range s.State(siteNamed(site)).GetItems() {
-		if it.Kind == workload.Kind && !strings.HasPrefix(it.Name, "Namespace/") && !strings.Contains(it.Name, "muster-isolation") {
+		if it.Kind == workload.Kind && !strings.HasPrefix(it.Name, "Namespace/") && !strings.Contains(it.Name, "/muster-") {
 			out = append(out, it.Name)
 		}
 	}
@@ -269,7 +269,7 @@ func TestTenantsAreApart(t *testing.T) {
 // A site that would get more than it takes keeps what it has, and its policies go on.
 func TestTooManyObjects(t *testing.T) {
 	s := shop(t, 2)
-	s.opts.MaxItems = 5 // a policy, a namespace, its isolation and two more
+	s.opts.MaxItems = 6 // a policy, a namespace, its isolation and quota, and two more
 	for _, name := range []string{"a", "b"} {
 		s.put(t, "", "ConfigMap", "metadata: {name: "+name+"}")
 	}

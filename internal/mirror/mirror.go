@@ -22,9 +22,10 @@ import (
 // PartBytes is about how large a message is at most, unless a single object is larger.
 const PartBytes = 64 << 10
 
-// Limits of what is kept of a site; what goes beyond is left out and counted.
+// Limits of what is kept of a site; what goes beyond is left out and counted, until it is
+// gone, or there is room again.
 type Limits struct {
-	Objects int
+	Objects int // mirrored, and states of items
 	Bytes   int
 	Object  int // bytes of one
 	// Room are bytes that the mirrors of all tenants' sites share; nil: there is no other
@@ -39,8 +40,8 @@ type Room interface {
 	GiveN(tenant string, n int)
 }
 
-// DefaultLimits hold a site of 5,000 pods.
-var DefaultLimits = Limits{Objects: 20_000, Bytes: 32 << 20, Object: 128 << 10}
+// DefaultLimits hold a site of 5,000 pods, and the states of all items that a site takes.
+var DefaultLimits = Limits{Objects: 40_000, Bytes: 32 << 20, Object: 128 << 10}
 
 // Mirror is one site's. Safe for concurrent use.
 type Mirror struct {
@@ -51,7 +52,9 @@ type Mirror struct {
 	at      Cursor
 	objects map[string]object
 	bytes   int
-	left    int             // objects that were left out since the last snapshot
+	left    map[string]int  // keys of what is left out, and how many bytes it would have taken
+	more    int             // how often something was left out beyond maxLeft, since the last snapshot
+	asked   bool            // since then, that there is room again was said
 	seen    map[string]bool // of a snapshot that is coming in
 	closed  bool
 
@@ -84,7 +87,7 @@ func New(l Limits, wake func()) *Mirror {
 	if wake == nil {
 		wake = func() {}
 	}
-	return &Mirror{limits: l, wake: wake, objects: map[string]object{}, due: map[string]bool{}, snapshot: true}
+	return &Mirror{limits: l, wake: wake, objects: map[string]object{}, left: map[string]int{}, due: map[string]bool{}, snapshot: true}
 }
 
 // Begin starts a new epoch of a Mirror whose content is made here, with Put and Drop. Until
@@ -134,15 +137,65 @@ func (m *Mirror) putLocked(key string, o object) bool {
 		grows -= old.size()
 	}
 	if m.closed || o.size() > m.limits.Object || m.bytes+grows > m.limits.Bytes || (!have && len(m.objects) >= m.limits.Objects) || !m.growLocked(grows) {
-		m.left++
+		m.leaveLocked(key, grows, o.size())
 		return false
 	}
+	delete(m.left, key)
 	m.objects[key] = o
 	m.due[key] = true
 	return true
 }
 
+// maxLeft is of how many things that are left out it is known which they are.
+const maxLeft = 1000
+
+// leaveLocked notes what is left out. What is too large by itself takes no part in whether
+// there is room again.
+func (m *Mirror) leaveLocked(key string, grows, size int) {
+	if size > m.limits.Object {
+		grows = 0
+	}
+	if _, known := m.left[key]; !known && len(m.left) >= maxLeft {
+		m.more++
+		return
+	}
+	m.left[key] = grows
+}
+
+// roomAgainLocked tells, once, that what was left out would be taken now.
+func (m *Mirror) roomAgainLocked() bool {
+	objects, bytes := m.more, 0
+	for key, n := range m.left {
+		if n <= 0 {
+			continue
+		}
+		bytes += n
+		if _, have := m.objects[key]; !have {
+			objects++
+		}
+	}
+	if m.asked || m.closed || bytes == 0 && m.more == 0 || len(m.objects)+objects > m.limits.Objects || m.bytes+bytes > m.limits.Bytes || !m.growLocked(bytes) {
+		return false
+	}
+	m.growLocked(-bytes)
+	m.asked = true
+	return true
+}
+
+// Again tells whether there is room again for what was left out of a Mirror whose content is
+// made here: all that there is is to be put again then.
+func (m *Mirror) Again() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	again := m.roomAgainLocked()
+	if again {
+		m.asked, m.more = false, 0
+	}
+	return again
+}
+
 func (m *Mirror) dropLocked(key string) bool {
+	delete(m.left, key)
 	old, have := m.objects[key]
 	if !have {
 		return false
@@ -186,8 +239,11 @@ type Stats struct{ Objects, Bytes, LeftOut int }
 func (m *Mirror) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return Stats{len(m.objects), m.bytes, m.left}
+	return Stats{len(m.objects), m.bytes, len(m.left) + m.more}
 }
+
+// LeftOut is how many objects the limits refused.
+func (m *Mirror) LeftOut() int { return m.Stats().LeftOut }
 
 // Version is what is held: "", 0 before the first, and while one is coming in.
 func (m *Mirror) Version() (epoch string, seq uint64) {
@@ -196,16 +252,17 @@ func (m *Mirror) Version() (epoch string, seq uint64) {
 	return m.at.Version()
 }
 
-// Apply takes what the hop before says. It is false if that does not follow what is held:
-// a snapshot is needed.
+// Apply takes what the hop before says. It is false if that does not follow what is held, or
+// if there is room again for what was left out: a snapshot is needed.
 func (m *Mirror) Apply(st *wire.KubernetesStatus) bool {
 	m.mu.Lock()
 	ok := m.applyLocked(st)
+	again := ok && !st.GetMore() && !st.GetSnapshot() && m.roomAgainLocked()
 	m.mu.Unlock()
 	if ok && !st.GetMore() {
 		m.wake()
 	}
-	return ok
+	return ok && !again
 }
 
 func (m *Mirror) applyLocked(st *wire.KubernetesStatus) bool {
@@ -217,7 +274,7 @@ func (m *Mirror) applyLocked(st *wire.KubernetesStatus) bool {
 	if first {
 		m.seen = nil
 		if st.GetSnapshot() {
-			m.seen, m.left = map[string]bool{}, 0
+			m.seen, m.left, m.more, m.asked = map[string]bool{}, map[string]int{}, 0, false
 		}
 	}
 	take := func(key string, o object) {
@@ -255,6 +312,7 @@ func (m *Mirror) Interrupted() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.at.Interrupted()
+	m.asked = false
 }
 
 // Assume takes the next hop to hold what is held here, and returns which version that is;

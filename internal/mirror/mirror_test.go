@@ -157,6 +157,62 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// What was left out is asked for, once, when there is room for all of it, and is not counted
+// any more when it is gone.
+func TestWhatWasLeftOutComesIn(t *testing.T) {
+	site, regional := New(DefaultLimits, nil), New(Limits{Objects: 10, Bytes: 1000, Object: 600}, nil)
+	site.Begin()
+	send := func() (ok bool) {
+		ok = true
+		for _, p := range site.Next(true) {
+			ok = regional.Apply(p) && ok
+		}
+		return ok
+	}
+	for _, name := range []string{"a", "b"} {
+		site.Put(pod(name, strings.Repeat(name, 400)))
+	}
+	if !send() {
+		t.Fatal("not taken")
+	}
+	site.Put(pod("c", strings.Repeat("c", 400)))
+	site.Put(pod("d", strings.Repeat("d", 700)))
+	if !send() || regional.LeftOut() != 2 || len(content(regional)) != 2 {
+		t.Fatalf("%+v", regional.Stats())
+	}
+	site.Drop("Pod/acme-shop/d") // which would never fit
+	if !send() || regional.LeftOut() != 1 {
+		t.Errorf("what is gone is still counted: %+v", regional.Stats())
+	}
+	site.Drop("Pod/acme-shop/a")
+	if send() {
+		t.Error("there is room again, and nobody asks for what was left out")
+	}
+	site.Put(pod("e", "e")) // meanwhile
+	if !send() {
+		t.Error("it is asked for twice")
+	}
+	site.Resync()
+	if !send() || regional.LeftOut() != 0 || fmt.Sprint(content(regional)) != fmt.Sprint(content(site)) {
+		t.Errorf("%+v", regional.Stats())
+	}
+	// Where the content is made it has to be put again.
+	own := New(Limits{Objects: 1, Bytes: 1000, Object: 600}, nil)
+	own.Put(pod("a", "a"))
+	own.Put(pod("b", "b"))
+	if own.Again() || own.LeftOut() != 1 {
+		t.Errorf("%+v", own.Stats())
+	}
+	own.Drop("Pod/acme-shop/a")
+	if !own.Again() {
+		t.Error("there is room again, and nobody says so")
+	}
+	own.Put(pod("b", "b"))
+	if own.Again() || own.LeftOut() != 0 {
+		t.Errorf("%+v", own.Stats())
+	}
+}
+
 // Whatever comes, nothing panics, and what is counted is what is held.
 func FuzzApply(f *testing.F) {
 	a := New(DefaultLimits, nil)

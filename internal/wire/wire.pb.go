@@ -1161,6 +1161,7 @@ type Mirrored struct {
 	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"` // empty for a Node
 	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Object        []byte                 `protobuf:"bytes,4,opt,name=object,proto3" json:"object,omitempty"` // core/v1, in Kubernetes' own protobuf, without an envelope
+	Shown         string                 `protobuf:"bytes,5,opt,name=shown,proto3" json:"shown,omitempty"`   // in control's copy on disk alone: by which other name it is shown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1221,6 +1222,13 @@ func (x *Mirrored) GetObject() []byte {
 		return x.Object
 	}
 	return nil
+}
+
+func (x *Mirrored) GetShown() string {
+	if x != nil {
+		return x.Shown
+	}
+	return ""
 }
 
 // WorkloadStatus is what became of one item of the kind KubernetesObject.
@@ -3792,12 +3800,13 @@ const file_wire_proto_rawDesc = "" +
 	"\x05after\x18\b \x01(\x04R\x05after\x124\n" +
 	"\bmirrored\x18\x05 \x03(\v2\x18.muster.wire.v1.MirroredR\bmirrored\x12<\n" +
 	"\tworkloads\x18\x06 \x03(\v2\x1e.muster.wire.v1.WorkloadStatusR\tworkloads\x12\x12\n" +
-	"\x04gone\x18\a \x03(\tR\x04gone\"h\n" +
+	"\x04gone\x18\a \x03(\tR\x04gone\"~\n" +
 	"\bMirrored\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x16\n" +
-	"\x06object\x18\x04 \x01(\fR\x06object\"\x80\x02\n" +
+	"\x06object\x18\x04 \x01(\fR\x06object\x12\x14\n" +
+	"\x05shown\x18\x05 \x01(\tR\x05shown\"\x80\x02\n" +
 	"\x0eWorkloadStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x16\n" +

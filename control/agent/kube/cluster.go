@@ -260,6 +260,8 @@ func explain(err error, gvk schema.GroupVersionKind, version string) error {
 		return refuse("TooLarge", "the site's API server says that it is too large: %s", s.Message)
 	case s.Code == http.StatusInternalServerError && strings.Contains(s.Message, "failed to create typed patch object"): // no fault of the server's
 		return refuse("Invalid", "the site's Kubernetes (%s) does not take it: %s", version, s.Message)
+	case s.Code == http.StatusForbidden && strings.Contains(s.Message, "status unknown for quota"):
+		return wait("QuotaNotCounted", "the site has not counted a new quota yet: %s", s.Message)
 	case s.Code == http.StatusConflict, s.Code == http.StatusTooManyRequests, s.Code >= 500:
 		return wait("ApiServer"+orWord(string(s.Reason), "Error"), "the site's API server: %s", s.Message)
 	default:

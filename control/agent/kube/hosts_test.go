@@ -20,10 +20,10 @@ import (
 	"muster.dev/muster/control/agent/hosts"
 	"muster.dev/muster/control/agent/kube"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/mirror"
 	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/kubesite"
 	"muster.dev/muster/internal/vhost"
-	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/internal/workload"
 )
 
@@ -186,7 +186,7 @@ func run(t *testing.T, k *kube.Kube) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = k.Run(ctx, &centre{items: map[string]*wire.WorkloadStatus{}, others: map[string]*wire.Mirrored{}, puts: map[string]int{}}, func(string, string, string, string) {})
+		_ = k.Run(ctx, newCentre(mirror.DefaultLimits), func(string, string, string, string) {})
 	}()
 	k.TakeSet(agent.Set{Site: fleet.SiteID{Tenant: "acme", Name: "lille"}})
 	stop = sync.OnceFunc(func() { cancel(); <-done })

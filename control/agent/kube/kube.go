@@ -29,6 +29,11 @@ type Mirror interface {
 	PutWorkload(*wire.WorkloadStatus)
 	// Drop takes a key (wire.KeyOf, wire.WorkloadKey) of what is no more.
 	Drop(key string)
+
+	// LeftOut is how much of what was put is not passed on, since it is too large or too much.
+	LeftOut() int
+	// Again tells whether there is room again for that: all is to be put again.
+	Again() bool
 }
 
 // Conditions of the site that this package sets.
@@ -74,7 +79,8 @@ type Kube struct {
 	set   *agent.Set // the newest; nil: none yet
 	dirty map[string]bool
 	wake  chan struct{}
-	left  int // owned objects that the newest set does not name; -1: not counted yet
+	again bool // what became of items is to be told again
+	left  int  // owned objects that the newest set does not name; -1: not counted yet
 
 	lives      *lives
 	namespaces chan struct{} // which are Muster's may be others

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -123,7 +124,17 @@ func (m *mirror) run(ctx context.Context) {
 func (m *mirror) count(ctx context.Context) {
 	var again []*objectWatch
 	var over []string
+	left, room := m.out.LeftOut(), m.out.Again()
 	m.mu.Lock()
+	if room {
+		for kind, held := range m.held {
+			for key := range held {
+				m.held[kind][key] = 0
+			}
+		}
+		again = slices.Collect(maps.Values(m.watches))
+		clear(m.watches)
+	}
 	for _, kind := range []string{kindPod, kindNode, kindEvent} {
 		n := len(m.refused[kind])
 		if n == 0 {
@@ -145,8 +156,18 @@ func (m *mirror) count(ctx context.Context) {
 		w.stop()
 		m.watch(ctx, w.kind, w.namespace)
 	}
+	if room {
+		m.k.tellAgain()
+	}
+	says := ""
 	if len(over) > 0 {
-		m.setCondition(Mirrored, "False", "TooMany", "only "+strings.Join(over, " and ")+" are mirrored: that is the limit (kubernetes.maxPods in edge.yaml)")
+		says = "only " + strings.Join(over, " and ") + " are mirrored: that is the limit (kubernetes.maxPods in edge.yaml)"
+	}
+	if left > 0 {
+		says = strings.TrimPrefix(fmt.Sprintf("%s; %d objects or states of workloads are left out: a site tells of 40,000 in 32 MiB, each of 128 KiB", says, left), "; ")
+	}
+	if says != "" {
+		m.setCondition(Mirrored, "False", "TooMany", says)
 	} else {
 		m.setCondition(Mirrored, "True", "All", "")
 	}
@@ -202,6 +223,9 @@ type objectWatch struct {
 
 // Add implements cache.ReflectorStore.
 func (w *objectWatch) Add(o any) error {
+	if w.k.onlyPulls(o) {
+		return nil
+	}
 	msg, err := trimmed(o)
 	if err != nil || msg == nil {
 		return err
@@ -263,7 +287,7 @@ func (w *objectWatch) Resync() error { return nil }
 // trimmed is an object without what nobody at the centre reads; nil: it is not shown.
 func trimmed(o any) (*wire.Mirrored, error) {
 	meta, ok := o.(metav1.Object)
-	if !ok || meta.GetLabels()[pullLabel] != "" {
+	if !ok {
 		return nil, nil
 	}
 	msg := &wire.Mirrored{Namespace: meta.GetNamespace(), Name: meta.GetName()}

@@ -54,9 +54,12 @@ type unit struct {
 	counts bool // it is not ready since from, by worker.upTime
 	from   time.Duration
 	again  time.Time // when to try again what failed
-	next   time.Time // when to look again; zero: when something happens
-	pulled string    // version whose images are on the nodes
-	puller string    // NAMESPACE/NAME of the DaemonSet that pulls; empty: none
+	// It went back since an item was refused, so often in a row, and is tried again then.
+	refusals int
+	retry    time.Time
+	next     time.Time // when to look again; zero: when something happens
+	pulled   string    // version whose images are on the nodes
+	puller   string    // NAMESPACE/NAME of the DaemonSet that pulls; empty: none
 }
 
 // bundlePrefix begins the keys of units that are bundles.
@@ -72,7 +75,7 @@ type plan struct {
 	scaled map[string]bool // items whose replicas a HorizontalPodAutoscaler sets
 }
 
-// soon has the unit tried again at once.
+// soon has the unit tried again at once, unless it went back.
 func (u *unit) soon() { u.due, u.again, u.next = true, time.Time{}, time.Time{} }
 
 // makePlan orders a set. What an item of the old plan knows is kept, and so is how its unit
@@ -130,6 +133,7 @@ func makePlan(s *agent.Set, old plan) plan {
 		if o := was[u.key]; o != nil && o.version == u.version {
 			u.fails, u.again, u.next, u.pulled, u.puller = o.fails, o.again, o.next, o.pulled, o.puller
 			u.due, u.counts, u.from = o.due, o.counts, o.from
+			u.refusals, u.retry = o.refusals, o.retry
 			if o.unread != "" && u.unread == "" {
 				u.soon()
 			}

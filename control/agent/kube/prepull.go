@@ -18,9 +18,30 @@ import (
 	"muster.dev/muster/internal/workload"
 )
 
-// pullLabel is on DaemonSets and pods whose only purpose is that images are on the nodes.
-// They are not mirrored.
-const pullLabel = "muster.dev/prepull"
+// DaemonSets whose only purpose is that images are on the nodes are called so, and they and
+// their pods have the label. Neither makes one: a tenant may choose both for its own.
+const pullPrefix, pullLabel = "muster-prepull-", "muster.dev/prepull"
+
+// isPuller tells whether a DaemonSet is one that the agent made to pull images: it is the
+// agent's, and not of the set, of which all have a digest.
+func isPuller(ds metav1.Object) bool {
+	applied, _ := managed(ds.GetManagedFields())
+	return strings.HasPrefix(ds.GetName(), pullPrefix) && ds.GetLabels()[workload.Owned] == "true" && ds.GetAnnotations()[workload.Digest] == "" && applied != 0
+}
+
+// onlyPulls tells whether an object is a pod of such a DaemonSet. They are not mirrored.
+func (k *Kube) onlyPulls(o any) bool {
+	pod, ok := o.(*corev1.Pod)
+	if !ok {
+		return false
+	}
+	of := metav1.GetControllerOf(pod)
+	if of == nil || of.Kind != "DaemonSet" || !strings.HasPrefix(of.Name, pullPrefix) {
+		return false
+	}
+	l := k.lives.get(workload.ItemName("apps", of.Kind, pod.Namespace, of.Name))
+	return l == nil || l.digest == ""
+}
 
 var daemonSets = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "daemonsets"}
 
@@ -150,7 +171,7 @@ func (w *worker) pullJob(ctx context.Context, u *unit) (*pullJob, error) {
 	}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(u.key + "\n" + strings.Join(job.images, "\n")))
-	job.name = fmt.Sprintf("muster-prepull-%x", h.Sum64())
+	job.name = fmt.Sprintf("%s%x", pullPrefix, h.Sum64())
 	return job, nil
 }
 
@@ -214,6 +235,9 @@ func (w *worker) pull(ctx context.Context, job *pullJob) (how string, done bool,
 	if err != nil {
 		return "", false, explain(err, gvk, w.Version())
 	}
+	if !isPuller(ds) {
+		return "", false, refuse("NameClash", "to pull its images first takes a DaemonSet %s, and there is one of that name which the agent did not make for it: rename that, or remove it", job.name)
+	}
 	job.began = ds.GetCreationTimestamp().Time
 	o := object(ds.Object)
 	if observed, _ := o.num("status", "observedGeneration"); observed < ds.GetGeneration() {
@@ -226,6 +250,9 @@ func (w *worker) pull(ctx context.Context, job *pullJob) (how string, done bool,
 	}
 	here, trouble := 0, ""
 	for i := range pods.Items {
+		if !metav1.IsControlledBy(&pods.Items[i], ds) {
+			continue
+		}
 		if why, ok := pulledAll(&pods.Items[i], len(job.images)); ok {
 			here++
 		} else if why != "" {
@@ -260,12 +287,32 @@ func pulledAll(pod *corev1.Pod, containers int) (trouble string, ok bool) {
 func (w *worker) removePuller(ctx context.Context, ns, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	background := metav1.DeletePropagationBackground
-	err := w.cluster.dyn.Resource(daemonSets).Namespace(ns).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &background})
+	ds, err := w.cluster.meta.Resource(daemonSets).Namespace(ns).Get(ctx, name, metav1.GetOptions{})
+	if err == nil && isPuller(ds) {
+		background := metav1.DeletePropagationBackground
+		err = w.cluster.dyn.Resource(daemonSets).Namespace(ns).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &ds.UID}})
+	}
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	return explain(err, schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "DaemonSet"}, w.Version())
+}
+
+// pullsNoMore removes what pulls for a unit that has nothing to update any more, such as one that
+// was put back meanwhile. It returns an error only if the API server can't be reached.
+func (w *worker) pullsNoMore(ctx context.Context, u *unit) error {
+	if u.puller == "" {
+		return nil
+	}
+	ns, name, _ := strings.Cut(u.puller, "/")
+	err := w.removePuller(ctx, ns, name)
+	if err == nil {
+		u.puller = ""
+	} else if !errors.Is(err, errDown) {
+		u.look(time.Now().Add(pullEvery))
+		return nil
+	}
+	return err
 }
 
 // sweepPullers removes what pulled for a unit that no longer waits for it, as after a
@@ -281,9 +328,10 @@ func (w *worker) sweepPullers(ctx context.Context) error {
 		}
 		return nil // a site without DaemonSets has none
 	}
-	for _, ds := range list.Items {
+	for i := range list.Items {
+		ds := &list.Items[i]
 		key := ds.Namespace + "/" + ds.Name
-		if ds.Labels[workload.Owned] == "true" && !slices.ContainsFunc(w.plan.units, func(u *unit) bool { return u.puller == key }) {
+		if isPuller(ds) && !slices.ContainsFunc(w.plan.units, func(u *unit) bool { return u.puller == key }) {
 			if err := w.removePuller(ctx, ds.Namespace, ds.Name); errors.Is(err, errDown) {
 				return err
 			}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -167,6 +168,30 @@ func (w *worker) tell(st *wire.WorkloadStatus) {
 	w.told[st.Name] = st
 	w.mu.Unlock()
 	w.mirror.out.PutWorkload(st)
+}
+
+// tellAgain has all that was told be told again.
+func (k *Kube) tellAgain() {
+	k.mu.Lock()
+	k.again = true
+	k.mu.Unlock()
+	k.poke()
+}
+
+func (w *worker) retell() {
+	w.Kube.mu.Lock()
+	again := w.again
+	w.again = false
+	w.Kube.mu.Unlock()
+	if !again {
+		return
+	}
+	w.mu.Lock()
+	told := slices.Collect(maps.Values(w.told))
+	w.mu.Unlock()
+	for _, st := range told {
+		w.mirror.out.PutWorkload(st)
+	}
 }
 
 // reportDown tells of what is not in effect that it waits for the API server.

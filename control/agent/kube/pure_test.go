@@ -3,6 +3,7 @@ package kube
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,8 +14,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"muster.dev/muster/control/agent"
 	"muster.dev/muster/internal/journal"
@@ -360,10 +363,6 @@ func TestTrimmed(t *testing.T) {
 	if second, _ := trimmed(node); string(first.Object) != string(second.Object) {
 		t.Error("a node's heartbeat is a change")
 	}
-	pod.Labels = map[string]string{pullLabel: "x"}
-	if m, err := trimmed(pod); m != nil || err != nil {
-		t.Error("a pod that only pulls images is mirrored")
-	}
 }
 
 // Of a status that is too large the conditions get to the centre, and what is short.
@@ -423,5 +422,21 @@ func TestPullObjectRunsNothingOfTheImage(t *testing.T) {
 	}
 	if strings.Contains(string(b), "serve") || strings.Contains(string(b), "volume") {
 		t.Errorf("%s", b)
+	}
+}
+
+// A quota that is so new that the site has not counted yet is waited for, and no fault of what
+// it is to count.
+func TestANewQuotaIsWaitedFor(t *testing.T) {
+	services := schema.GroupResource{Resource: "services"}
+	gvk := schema.GroupVersionKind{Version: "v1", Kind: "Service"}
+	for says, waiting := range map[string]bool{
+		"status unknown for quota: muster-quota, resources: services.nodeports": true,
+		"exceeded quota: muster-quota, requested: services.nodeports=1":         false,
+	} {
+		var r *refusal
+		if err := explain(apierrors.NewForbidden(services, "web", errors.New(says)), gvk, "v1.35.0"); !errors.As(err, &r) || r.waiting != waiting || !strings.Contains(r.Error(), says) {
+			t.Errorf("%s: %v", says, err)
+		}
 	}
 }

@@ -80,6 +80,25 @@ func (s *site) refusedPods() {
 	s.is(nsItem, workload.Ready, "")
 }
 
+// nodePorts: a namespace's Services take as many ports of the nodes as its quota has.
+func (s *site) nodePorts() {
+	quota := func(n int) string {
+		return s.object("v1", "ResourceQuota", "muster-quota", fmt.Sprintf(`,"spec":{"hard":{"services.nodeports":"%d"}}`, n))
+	}
+	service := func(name string) string {
+		return s.object("v1", "Service", name, `,"spec":{"type":"NodePort","ports":[{"port":80}]}`)
+	}
+	const first, second = "Service/" + ns + "/first", "Service/" + ns + "/second"
+	s.put(quota(1), service("first")) // the quota is not counted yet
+	s.is(first, workload.Ready, "", workload.Failed)
+	s.put(service("second"))
+	s.is(second, workload.Failed, "exceeded quota: muster-quota, requested: services.nodeports=1, used: services.nodeports=1, limited: services.nodeports=1")
+	s.put(quota(2))
+	s.is(second, workload.Ready, "")
+	s.set(map[string]string{first: "", second: "", "ResourceQuota/" + ns + "/muster-quota": ""})
+	s.gone(second)
+}
+
 // otherVersions: the site serves a kind, in another version than what comes.
 func (s *site) otherVersions() {
 	crd := func(versions string) string {

@@ -38,6 +38,7 @@ import (
 	"muster.dev/muster/control/agent"
 	"muster.dev/muster/control/agent/kube"
 	"muster.dev/muster/internal/fleet"
+	"muster.dev/muster/internal/mirror"
 	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/kubesite"
 	"muster.dev/muster/internal/wire"
@@ -51,15 +52,25 @@ type centre struct {
 	items  map[string]*wire.WorkloadStatus
 	others map[string]*wire.Mirrored
 	puts   map[string]int
+	real   *mirror.Mirror // which has limits
 }
 
+func newCentre(l mirror.Limits) *centre {
+	return &centre{items: map[string]*wire.WorkloadStatus{}, others: map[string]*wire.Mirrored{}, puts: map[string]int{}, real: mirror.New(l, nil)}
+}
+
+func (c *centre) LeftOut() int { return c.real.LeftOut() }
+func (c *centre) Again() bool  { return c.real.Again() }
+
 func (c *centre) Begin() {
+	c.real.Begin()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.begun++
 }
 
 func (c *centre) Put(m *wire.Mirrored) {
+	c.real.Put(m)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.others[wire.KeyOf(m)] = m
@@ -67,12 +78,14 @@ func (c *centre) Put(m *wire.Mirrored) {
 }
 
 func (c *centre) PutWorkload(s *wire.WorkloadStatus) {
+	c.real.PutWorkload(s)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.items[wire.WorkloadKey(s.Name)] = s
 }
 
 func (c *centre) Drop(key string) {
+	c.real.Drop(key)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.items, key)
@@ -117,6 +130,8 @@ type site struct {
 	said map[string]string // item → digest, or why not
 	bad  map[string]bool   // items whose content can't be had
 
+	limits mirror.Limits // of what is told of it
+
 	*agentRun
 }
 
@@ -135,7 +150,7 @@ const (
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{Cluster: kubesite.Start(t, kubesite.Options{Nodes: 2}), t: t, root: t, id: fleet.SiteID{Tenant: "acme", Name: "lille"}, dir: t.TempDir(), want: map[string]string{}, blob: map[string][]byte{}, good: map[string]string{}, said: map[string]string{}, bad: map[string]bool{}}
+	s := &site{Cluster: kubesite.Start(t, kubesite.Options{Nodes: 2}), t: t, root: t, id: fleet.SiteID{Tenant: "acme", Name: "lille"}, dir: t.TempDir(), want: map[string]string{}, blob: map[string][]byte{}, good: map[string]string{}, said: map[string]string{}, bad: map[string]bool{}, limits: mirror.DefaultLimits}
 	ctx := t.Context()
 	if _, err := s.Client.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "muster-edge"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -175,7 +190,7 @@ func (s *site) start(change ...func(*kube.Options)) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	run := &agentRun{kube: k, centre: &centre{items: map[string]*wire.WorkloadStatus{}, others: map[string]*wire.Mirrored{}, puts: map[string]int{}}, conditions: map[string]string{}}
+	run := &agentRun{kube: k, centre: newCentre(s.limits), conditions: map[string]string{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -509,6 +524,11 @@ func TestOnASite(t *testing.T) {
 	t.Run("pods that a quota or a policy of the site refuses are told of all kinds, until it goes", func(t *testing.T) {
 		s.t = t
 		s.refusedPods()
+	})
+
+	t.Run("ports of the nodes are bounded by a quota", func(t *testing.T) {
+		s.t = t
+		s.nodePorts()
 	})
 
 	t.Run("a kind that the site lacks is waited for", func(t *testing.T) {

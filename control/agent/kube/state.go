@@ -39,9 +39,12 @@ type savedUnit struct {
 	// answered, as it was last written down.
 	Waited time.Duration `json:"waited,omitempty"`
 	// RolledBack: this version failed, and the last good one is wanted instead.
-	RolledBack bool   `json:"rolledBack,omitempty"`
-	Reason     string `json:"reason,omitempty"`
-	Message    string `json:"message,omitempty"`
+	RolledBack bool `json:"rolledBack,omitempty"`
+	// Refused names the item that the API server refused when others of the unit were
+	// changed already: the last good version is wanted until all of it is tried again.
+	Refused string `json:"refused,omitempty"`
+	Reason  string `json:"reason,omitempty"` // of either
+	Message string `json:"message,omitempty"`
 	// Stands: it was rolled back before all else was forgotten. By the objects that say so
 	// it is known, and nothing of it is touched until another version is wanted.
 	Stands bool `json:"stands,omitempty"`

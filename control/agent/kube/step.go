@@ -82,24 +82,31 @@ func (w *worker) step(ctx context.Context, u *unit) error {
 	} else if refused && !su.RolledBack {
 		su = savedUnit{Version: u.version, RolledBack: true, Stands: true, Reason: "NotReady", Message: "it was rolled back; what runs instead is left as it is, since the site has lost what to go back to"}
 	}
-	try, was := w.tries(u), su.RolledBack
+	try, first := w.tries(u), ""
 	u.next = time.Time{}
-	err := w.bring(ctx, u, &su, try)
-	if err != nil {
+	if su.Refused != "" && try && !time.Now().Before(u.retry) {
+		first = su.Refused
+		su = savedUnit{Version: u.version}
+	}
+	was := su.back()
+	if err := w.bring(ctx, u, &su, try, first); err != nil {
 		return err
 	}
 	w.judge(u, &su)
 	w.mu.Lock()
-	if su.Since.IsZero() && !su.RolledBack {
+	if su.Since.IsZero() && !su.back() {
 		w.state.forgetUnit(u.key)
 	} else {
 		w.state.unit(u.key, su)
 	}
 	w.mu.Unlock()
-	if su.RolledBack && !was && !su.Stands {
+	if su.back() && !was && !su.Stands {
 		// It is written down first: a restart in the middle must not try again.
-		w.metrics.rolled.Inc()
-		w.opts.Logger.Warn("rolls back", "unit", u.key, "why", su.Message)
+		if su.RolledBack {
+			w.metrics.rolled.Inc()
+		}
+		w.opts.Logger.Warn("goes back to the last good version", "unit", u.key, "why", su.Message)
+		u.fails, u.again = 0, time.Time{}
 		w.mu.Lock()
 		err := w.state.save()
 		w.mu.Unlock()
@@ -108,6 +115,7 @@ func (w *worker) step(ctx context.Context, u *unit) error {
 		}
 		return w.step(ctx, u)
 	}
+	u.refusedOnce(&su)
 	for _, it := range u.items {
 		if err := w.unblock(ctx, it); err != nil {
 			return err
@@ -127,7 +135,8 @@ func (w *worker) refusedOnSite(u *unit) bool {
 }
 
 // bring makes the cluster hold what it should of the unit, or notes at each item why not.
-func (w *worker) bring(ctx context.Context, u *unit, su *savedUnit, try bool) error {
+// first is the item to begin with; empty: that of the lowest rank.
+func (w *worker) bring(ctx context.Context, u *unit, su *savedUnit, try bool, first string) error {
 	before := make([]*refusal, len(u.items))
 	todos := make([]todo, len(u.items))
 	work, updates, bad := false, false, ""
@@ -145,21 +154,20 @@ func (w *worker) bring(ctx context.Context, u *unit, su *savedUnit, try bool) er
 				u.look(at)
 			}
 		}
+		if su.Refused != "" && hasRun(it, todos[i], w.lives.get(it.name)) {
+			todos[i] = nothing
+		}
 		if it.err != nil && bad == "" {
 			bad = it.name
 		}
 		work = work || todos[i] != nothing
 		updates = updates || todos[i] == put && w.lives.get(it.name) != nil
 	}
-	if u.unread != "" && bad == "" && !su.RolledBack && slices.Contains(todos, put) {
+	if u.unread != "" && bad == "" && slices.Contains(todos, put) {
 		bad = u.unread // which bundle it is of nobody knows
 	}
-	if (len(u.items) > 1 || u.unread != "") && bad != "" && work {
-		for i, it := range u.items {
-			if it.err == nil && todos[i] != nothing {
-				it.err = wait(reasonBundle, "waits for %s of its bundle", bad)
-			}
-		}
+	if (len(u.items) > 1 || u.unread != "") && bad != "" && work && !su.back() {
+		u.hold(todos, bad)
 		work = false
 	}
 	if work && !try {
@@ -171,7 +179,12 @@ func (w *worker) bring(ctx context.Context, u *unit, su *savedUnit, try bool) er
 		work = false
 		u.look(u.again)
 	}
-	if work && updates && !su.RolledBack {
+	if !updates || su.back() {
+		if err := w.pullsNoMore(ctx, u); err != nil {
+			return err
+		}
+	}
+	if work && updates && !su.back() {
 		pulled, err := w.prepull(ctx, u)
 		if err != nil {
 			return err
@@ -179,14 +192,16 @@ func (w *worker) bring(ctx context.Context, u *unit, su *savedUnit, try bool) er
 		work = pulled
 	}
 	if work {
-		if err := w.act(ctx, u, su, todos); err != nil {
+		if err := w.act(ctx, u, su, todos, first); err != nil {
 			return err
 		}
 	}
 	failing := slices.ContainsFunc(u.items, func(it *item) bool { return it.err != nil && !it.err.settled })
 	switch {
 	case !failing:
-		u.fails = 0
+		if u.fails = 0; !su.back() {
+			u.refusals = 0
+		}
 	case try:
 		most := w.opts.MaxBackoff
 		if !slices.ContainsFunc(u.items, func(it *item) bool { return it.err != nil && !it.err.waiting }) {
@@ -203,7 +218,7 @@ func (w *worker) bring(ctx context.Context, u *unit, su *savedUnit, try bool) er
 
 // target is the digest that should be in effect.
 func (it *item) target(su *savedUnit) string {
-	if su.RolledBack {
+	if su.back() {
 		return it.good
 	}
 	return it.wanted
@@ -219,7 +234,7 @@ func (u *unit) look(at time.Time) {
 // obstacle is what stands in the way of an item before anything is tried.
 func (w *worker) obstacle(it *item, su *savedUnit) *refusal {
 	switch {
-	case su.RolledBack:
+	case su.back():
 	case it.kind == "":
 		return refuse("Invalid", "%w", it.bad)
 	case it.missing != nil:
@@ -261,69 +276,51 @@ func (it *item) nextMend() time.Time {
 }
 
 // act does what is to be done with the unit's items: of a bundle nothing is touched before
-// the API server would take all of it.
-func (w *worker) act(ctx context.Context, u *unit, su *savedUnit, todos []todo) error {
-	refused := func(it *item, err error) error {
-		if broke := (*brokeOff)(nil); errors.As(err, &broke) && ctx.Err() == nil {
-			// An API server that panics at an object holds up no other.
-			if _, down := w.cluster.version(ctx); down == nil {
-				it.err = wait("ApiServerError", "the site's API server answers, but not to this: %w", broke.cause)
-				return nil
-			}
-		}
-		if errors.Is(err, errDown) {
-			return err
-		}
-		if err != nil && !errors.As(err, &it.err) {
-			it.err = refuse("Refused", "%w", err)
-		}
-		return nil
-	}
+// the API server would take all of it. Back goes what can.
+func (w *worker) act(ctx context.Context, u *unit, su *savedUnit, todos []todo, first string) error {
 	applies := 0
 	for _, t := range todos {
 		if t == put || t == mend {
 			applies++
 		}
 	}
-	if applies > 1 {
-		bad := ""
+	if applies > 1 && !su.back() {
+		var bad *item
 		for i, it := range u.items {
 			if todos[i] == put || todos[i] == mend {
-				if err := refused(it, w.apply(ctx, it, it.target(su), todos[i], true)); err != nil {
+				if err := w.refused(ctx, it, w.apply(ctx, it, su, todos[i], true)); err != nil {
 					return err
 				}
 				if it.err != nil {
-					bad = it.name
+					bad = it
 				}
 			}
 		}
-		if bad != "" {
-			for i, it := range u.items {
-				if it.err == nil && todos[i] != nothing {
-					it.err = wait(reasonBundle, "waits for %s of its bundle", bad)
-				}
-			}
+		if bad != nil {
+			w.giveUp(u, su, bad, first != "")
+			u.hold(todos, bad.name)
 			return nil
 		}
 	}
-	for i, it := range u.items {
+	for _, i := range u.turns(first) {
+		it := u.items[i]
 		if todos[i] != put && todos[i] != mend {
 			continue
 		}
-		if err := refused(it, w.apply(ctx, it, it.target(su), todos[i], false)); err != nil {
+		if err := w.refused(ctx, it, w.apply(ctx, it, su, todos[i], false)); err != nil {
 			return err
 		}
-		if it.err != nil && applies > 1 {
-			// The dry run let it through: back to where all of it fits together.
-			if !it.err.waiting && !su.RolledBack && w.canGoBack(u) {
-				su.RolledBack, su.Reason, su.Message = true, it.err.reason, it.name+": "+it.err.Error()
+		if it.err != nil && len(u.items) > 1 && !su.back() {
+			if todos[i] == put {
+				w.giveUp(u, su, it, first != "")
 			}
+			u.hold(todos, it.name)
 			return nil
 		}
 	}
 	for i, it := range slices.Backward(u.items) {
 		if todos[i] == remove {
-			if err := refused(it, w.removeItem(ctx, it.name, w.lives.get(it.name))); err != nil {
+			if err := w.refused(ctx, it, w.removeItem(ctx, it.name, w.lives.get(it.name))); err != nil {
 				return err
 			}
 		}
@@ -331,24 +328,28 @@ func (w *worker) act(ctx context.Context, u *unit, su *savedUnit, todos []todo) 
 	return nil
 }
 
-// canGoBack tells whether there is a content to go back to, all of which is at hand: with a
-// part of it the rest would be taken for what is new, and removed.
-func (w *worker) canGoBack(u *unit) bool {
-	other := false
-	for _, it := range u.items {
-		if it.good == "" || it.good == it.wanted {
-			continue
+// refused notes at an item what came of a call for it. It returns an error only if the API
+// server can't be reached.
+func (w *worker) refused(ctx context.Context, it *item, err error) error {
+	if broke := (*brokeOff)(nil); errors.As(err, &broke) && ctx.Err() == nil {
+		// An API server that panics at an object holds up no other.
+		if _, down := w.cluster.version(ctx); down == nil {
+			it.err = wait("ApiServerError", "the site's API server answers, but not to this: %w", broke.cause)
+			return nil
 		}
-		if _, err := w.taken.Blob(it.good); err != nil {
-			return false
-		}
-		other = true
 	}
-	return other
+	if errors.Is(err, errDown) {
+		return err
+	}
+	if err != nil && !errors.As(err, &it.err) {
+		it.err = refuse("Refused", "%w", err)
+	}
+	return nil
 }
 
-// apply makes the cluster hold the item's content of the digest.
-func (w *worker) apply(ctx context.Context, it *item, digest string, why todo, dryRun bool) error {
+// apply makes the cluster hold the item's content that is to be in effect.
+func (w *worker) apply(ctx context.Context, it *item, su *savedUnit, why todo, dryRun bool) error {
+	digest := it.target(su)
 	blob, err := w.taken.Blob(digest)
 	if err != nil {
 		return wait(reasonFetch, "%w", err)
@@ -358,7 +359,7 @@ func (w *worker) apply(ctx context.Context, it *item, digest string, why todo, d
 		return refuse("Invalid", "%w", err)
 	}
 	refused := ""
-	if digest != it.wanted {
+	if su.RolledBack && digest != it.wanted {
 		refused = it.unit.version
 	}
 	mark(obj, digest, refused)
@@ -392,6 +393,9 @@ func (w *worker) apply(ctx context.Context, it *item, digest string, why todo, d
 		if err := w.cluster.remove(ctx, gvr, it.namespace, it.objName, l); err != nil {
 			return explain(err, gvk, w.Version())
 		}
+		w.mu.Lock()
+		w.state.item(it.name, savedItem{}) // nobody else removed it
+		w.mu.Unlock()
 		return wait(reasonReplacing, "the old %s is removed for the new one", gvk.Kind)
 	}
 	origin := obj.GetAnnotations()[workload.Origin]
@@ -408,10 +412,12 @@ func (w *worker) apply(ctx context.Context, it *item, digest string, why todo, d
 	switch {
 	case apierrors.IsConflict(err) && l == nil:
 		return clash(it) // made by somebody a moment ago
-	case apierrors.IsInvalid(err) && l != nil && gvk.Group == "batch" && gvk.Kind == "Job":
+	case apierrors.IsInvalid(err) && l != nil && gvk.GroupKind() == jobs:
 		// A Job can't be changed; control would have refused this change of it, too, so
 		// that there it is a new one.
 		return replace()
+	case apierrors.IsInvalid(err) && digest != it.wanted && mayBeImmutable(gvk):
+		return replace() // which it became with what is gone back from
 	case apierrors.IsInvalid(err) && anew && !slices.Contains(replaced, gvk.GroupKind()):
 		return refuse("MadeAnew", "it was deleted and made anew at the centre while this site did not see it, and can't become the new one, but by removal, with the data that it may hold: delete it on the site, or delete it at the centre and make it again once this site has removed it: %w", err)
 	case apierrors.IsInvalid(err) && anew:
@@ -450,8 +456,14 @@ func (w *worker) apply(ctx context.Context, it *item, digest string, why todo, d
 // onceOnly are those of which one that is made anew is another one though it looks the same: a Job
 // has run, and what is immutable can't become anything else.
 func onceOnly(obj *unstructured.Unstructured) bool {
-	gvk := obj.GroupVersionKind()
-	return gvk.Group == "batch" && gvk.Kind == "Job" || obj.Object["immutable"] == true
+	return obj.GroupVersionKind().GroupKind() == jobs || obj.Object["immutable"] == true
+}
+
+var jobs = schema.GroupKind{Group: "batch", Kind: "Job"}
+
+// mayBeImmutable are kinds of which an object can become immutable, and can't go back.
+func mayBeImmutable(gvk schema.GroupVersionKind) bool {
+	return gvk.Group == "" && (gvk.Kind == "ConfigMap" || gvk.Kind == "Secret")
 }
 
 // replaced are kinds of which an old object makes room for a new one that it can't become. Of
@@ -493,9 +505,9 @@ func (w *worker) judge(u *unit, su *savedUnit) {
 	if su.Stands {
 		return
 	}
-	if su.RolledBack {
+	if su.back() {
 		if !w.canGoBack(u) && slices.ContainsFunc(u.items, func(it *item) bool { return it.err != nil && it.err.reason == reasonFetch }) {
-			su.RolledBack = false // the disk has lost what it was about to go back to
+			su.RolledBack, su.Refused = false, "" // the disk has lost what it was about to go back to
 		}
 		return
 	}

@@ -35,6 +35,7 @@ func TestUpdates(t *testing.T) {
 	t.Run("what was rolled back stays so where the agent forgets all", func(t *testing.T) { s.t = t; s.forgetful() })
 	t.Run("who gets no session is told so, and pods are removed all the same", func(t *testing.T) { s.t = t; s.noSession() })
 	t.Run("a quota that keeps images from being pulled is named", func(t *testing.T) { s.t = t; s.pullsOverQuota() })
+	t.Run("what a tenant labels as if it pulled images is its own", func(t *testing.T) { s.t = t; s.passesForPuller() })
 	t.Run("a StatefulSet that is put back gets rid of the pod it waits for", func(t *testing.T) { s.t = t; s.stuckPod() })
 	t.Run("time without power is no time to become ready in", func(t *testing.T) { s.t = t; s.powerCut() })
 }
@@ -247,6 +248,74 @@ func (s *site) pullsOverQuota() {
 	s.set(map[string]string{quota: "", web: deployment("web", "nginx:1", 1)})
 	s.is(web, workload.Ready, "")
 	s.gone(quota)
+}
+
+// passesForPuller: neither label nor name make a tenant's DaemonSet one that the agent made.
+func (s *site) passesForPuller() {
+	const label = "muster.dev/prepull"
+	daemons := s.Client.AppsV1().DaemonSets(ns)
+	like := func(name string) string {
+		labelled := strings.ReplaceAll(template(name, ""), `{"app":`, fmt.Sprintf(`{%q:%q,"app":`, label, name))
+		ds := s.object("apps/v1", "DaemonSet", name, fmt.Sprintf(`,"spec":{"selector":{"matchLabels":{"app":%q}},`, name)+labelled+`}`, workload.Drift, workload.Leave)
+		return strings.Replace(ds, `"annotations"`, fmt.Sprintf(`"labels":{%q:%q},"annotations"`, label, name), 1)
+	}
+	shown := func(app string) (n int) {
+		for _, p := range s.centre.pods(ns) {
+			if p.Labels["app"] == app {
+				n++
+			}
+		}
+		return n
+	}
+	const own = "muster-prepull-own"
+	item := "DaemonSet.apps/" + ns + "/" + own
+	s.put(like(own))
+	s.is(item, workload.Ready, "")
+	testkit.EventuallyTrue(s.t, "its pods are shown", func() bool { return shown(own) == 2 })
+	was, err := daemons.Get(s.t.Context(), own, metav1.GetOptions{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.stop()
+	s.start() // which sweeps what pulled before
+	s.put(deployment("web", "nginx:1", 1))
+	s.is(web, workload.Ready, "")
+	s.is(item, workload.Ready, "", workload.Failed)
+	if now, err := daemons.Get(s.t.Context(), own, metav1.GetOptions{}); err != nil || now.UID != was.UID || now.DeletionTimestamp != nil {
+		s.t.Errorf("the tenant's DaemonSet: %v, %v", now, err)
+	}
+
+	// One that has the very name is left alone, and told.
+	s.FailPull("nginx:20")
+	next := deployment("web", "nginx:20", 1, workload.Prepull, "true")
+	s.put(next)
+	s.is(web, workload.Waiting, "0 of 2 nodes have them")
+	pulls := ""
+	list, err := daemons.List(s.t.Context(), metav1.ListOptions{LabelSelector: label})
+	for _, ds := range list.Items {
+		if ds.Name != own {
+			pulls = ds.Name
+		}
+	}
+	if err != nil || pulls == "" || shown("web") != 1 {
+		s.t.Fatalf("%v, %v: %d pods", list, err, shown("web"))
+	}
+	s.put(deployment("web", "nginx:1", 1))
+	testkit.EventuallyTrue(s.t, "what pulls is gone", func() bool {
+		_, err := daemons.Get(s.t.Context(), pulls, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	s.put(like(pulls))
+	s.is("DaemonSet.apps/"+ns+"/"+pulls, workload.Ready, "")
+	s.put(next)
+	s.is(web, workload.Failed, "NameClash: to pull its images first takes a DaemonSet "+pulls)
+	s.is("DaemonSet.apps/"+ns+"/"+pulls, workload.Ready, "")
+	if s.deployment("web").Spec.Template.Spec.Containers[0].Image != "nginx:1" {
+		s.t.Error("it was updated without its image")
+	}
+	s.HealPull("nginx:20")
+	s.set(map[string]string{item: "", "DaemonSet.apps/" + ns + "/" + pulls: ""})
+	s.is(web, workload.Ready, "")
 }
 
 func (s *site) powerCut() {

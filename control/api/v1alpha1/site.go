@@ -61,7 +61,8 @@ type TenantSpec struct {
 	// +kubebuilder:default=Baseline
 	// +optional
 	PodSecurity PodSecurityLevel `json:"podSecurity,omitempty"`
-	// SiteQuotas bound each of the tenant's namespaces on each site; absent: no bounds.
+	// SiteQuotas bound each of the tenant's namespaces on each site; absent: no bounds, but
+	// of node ports.
 	// +optional
 	SiteQuotas *SiteQuotas `json:"siteQuotas,omitempty"`
 }

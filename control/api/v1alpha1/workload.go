@@ -161,4 +161,14 @@ type SiteQuotas struct {
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Pods *int64 `json:"pods,omitempty"`
+	// NodePorts that Services of the namespace may take on one site, whose 2,768 ports all
+	// tenants share; absent: 100. Each port of a Service of the types NodePort and
+	// LoadBalancer is one.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	NodePorts *int64 `json:"nodePorts,omitempty"`
 }
+
+// DefaultNodePorts are those of a namespace on one site where its tenant's siteQuotas say
+// nothing of them.
+const DefaultNodePorts = 100

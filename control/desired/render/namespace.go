@@ -31,8 +31,8 @@ func (s *Space) namespaceObjects(now Settings) []*Piece {
 			}}},
 		}}),
 	}
+	hard := map[string]any{"services.nodeports": int64(v1alpha1.DefaultNodePorts)} // all tenants share the site's
 	if q := now.Quotas; q != nil {
-		hard := map[string]any{}
 		if q.CPU != nil {
 			hard["requests.cpu"] = q.CPU.String()
 		}
@@ -42,11 +42,11 @@ func (s *Space) namespaceObjects(now Settings) []*Piece {
 		if q.Pods != nil {
 			hard["pods"] = *q.Pods
 		}
-		if len(hard) > 0 {
-			out = append(out, s.ownPiece("", "ResourceQuota", s.namespace, QuotaName, map[string]any{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": owned(QuotaName), "spec": map[string]any{"hard": hard}}))
+		if q.NodePorts != nil {
+			hard["services.nodeports"] = *q.NodePorts
 		}
 	}
-	return out
+	return append(out, s.ownPiece("", "ResourceQuota", s.namespace, QuotaName, map[string]any{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": owned(QuotaName), "spec": map[string]any{"hard": hard}}))
 }
 
 func (s *Space) ownPiece(group, kind, namespace, name string, object map[string]any) *Piece {

@@ -35,7 +35,7 @@ type Settings struct {
 	// DefaultVirtualSite as of VirtualSite; "": there is no virtual Kubernetes (any more).
 	DefaultVirtualSite string
 	PodSecurity        v1alpha1.PodSecurityLevel // "": Baseline
-	Quotas             *v1alpha1.SiteQuotas      // nil: no bounds
+	Quotas             *v1alpha1.SiteQuotas      // nil: none but of node ports
 }
 
 // Space is what users want in one namespace. It renders what a site gets, and remembers

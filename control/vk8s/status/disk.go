@@ -55,7 +55,7 @@ func (s *Store) Load() error {
 		if err == nil {
 			err = errors.Join(proto.Unmarshal(b, &m), id.Validate())
 		}
-		if err == nil && !s.Apply(id, &m) {
+		if err == nil && !s.take(id, &m) {
 			err = errors.New("it is not a snapshot")
 		}
 		if err != nil {
@@ -63,6 +63,27 @@ func (s *Store) Load() error {
 		}
 		return nil
 	})
+}
+
+// take is Apply of a copy on disk, in which what had a namesake is shown as it was.
+func (s *Store) take(id fleet.SiteID, m *wire.KubernetesStatus) bool {
+	read := s.read(id, m)
+	for i, it := range read {
+		if shown := m.GetMirrored()[i].GetShown(); shown != "" && it.bytes != nil {
+			it.name, it.renamed = shown, true
+		}
+	}
+	return s.apply(id, m, read)
+}
+
+// collided has the copy of a site written soon: which of two was the first nobody knows after
+// a restart.
+func (s *Store) collided(st *site) {
+	st.named = true
+	select {
+	case s.names <- struct{}{}:
+	default:
+	}
 }
 
 // Run keeps the copy on disk until ctx ends, and brings it up to date then.
@@ -77,6 +98,10 @@ func (s *Store) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return s.Save()
+		case <-s.names:
+			if err := s.save(func(st *site) bool { return st.named }); err != nil {
+				s.o.Logger.Error("keep by which names sites' pods are shown", "err", err)
+			}
 		case <-tick.C:
 			if err := s.Save(); err != nil {
 				s.o.Logger.Error("keep what sites report", "err", err)
@@ -86,11 +111,13 @@ func (s *Store) Run(ctx context.Context) error {
 }
 
 // Save writes what changed since it was written last, site by site.
-func (s *Store) Save() error {
+func (s *Store) Save() error { return s.save(func(st *site) bool { return st.dirty }) }
+
+func (s *Store) save(which func(*site) bool) error {
 	s.mu.RLock()
 	var ids []fleet.SiteID
 	for id, st := range s.sites {
-		if st.dirty {
+		if which(st) {
 			ids = append(ids, id)
 		}
 	}
@@ -131,10 +158,14 @@ func (s *Store) snapshot(id fleet.SiteID) *wire.KubernetesStatus {
 	if epoch == "" { // one is coming in
 		return nil
 	}
-	st.dirty = false
+	st.dirty, st.named = false, false
 	m := &wire.KubernetesStatus{Epoch: epoch, Seq: seq, Snapshot: true}
 	for k, it := range st.items {
-		m.Mirrored = append(m.Mirrored, &wire.Mirrored{Kind: kindNames[k.kind], Namespace: k.namespace, Name: k.name, Object: it.bytes})
+		o := &wire.Mirrored{Kind: kindNames[k.kind], Namespace: k.namespace, Name: k.name, Object: it.bytes}
+		if it.renamed {
+			o.Shown = it.name
+		}
+		m.Mirrored = append(m.Mirrored, o)
 	}
 	for _, w := range st.states {
 		m.Workloads = append(m.Workloads, w)

@@ -35,6 +35,7 @@ type item struct {
 	labels          labelSet
 	node, phase     string // of a Pod
 	offline         bool   // of a Node: its site is not connected
+	renamed         bool   // it is shown by another name than it gets by itself
 	// aux is, of an Event, the name by which the object that it is about is shown; of what
 	// could not be read, why.
 	aux     string

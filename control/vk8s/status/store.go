@@ -14,7 +14,6 @@ package status
 
 import (
 	"cmp"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -84,6 +83,7 @@ type Store struct {
 	room        *fairshare.Shares
 	workloads   map[string]map[fleet.SiteID]*wire.WorkloadStatus // by item
 	changed     []func(items []string)
+	names       chan struct{} // something is shown by another name than its own: it is to be kept
 }
 
 // kind of a mirrored object.
@@ -114,9 +114,10 @@ type site struct {
 	states map[string]*wire.WorkloadStatus // by item
 	bytes  int                             // of items and states, taken of the room
 	// staged is what a snapshot of several messages has said so far; nil: none is coming.
-	staged  *staging
-	dirty   bool
-	dropped map[string]int // reason → how often since the last snapshot
+	staged *staging
+	dirty  bool
+	named  bool // the copy on disk lacks a name by which something is shown
+	left   leavings
 }
 
 type staging struct {
@@ -145,7 +146,7 @@ func New(o Options) *Store {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	// Versions grow over restarts, so that a client with an old one is told to list anew.
-	s := &Store{o: o, room: fairshare.NewShares(o.Bytes), version: uint64(time.Now().UnixMicro()), sites: map[fleet.SiteID]*site{}, centre: &site{items: map[key]*item{}}, workloads: map[string]map[fleet.SiteID]*wire.WorkloadStatus{}}
+	s := &Store{o: o, room: fairshare.NewShares(o.Bytes), version: uint64(time.Now().UnixMicro()), sites: map[fleet.SiteID]*site{}, centre: &site{items: map[key]*item{}}, workloads: map[string]map[fleet.SiteID]*wire.WorkloadStatus{}, names: make(chan struct{}, 1)}
 	for k := range s.tables {
 		s.tables[k] = newTable(s, kind(k))
 	}
@@ -180,7 +181,7 @@ func (s *Store) Interrupted(id fleet.SiteID) {
 	defer s.mu.Unlock()
 	if st := s.sites[id]; st != nil {
 		st.at.Interrupted()
-		st.staged = nil
+		st.staged, st.left.asked = nil, false
 	}
 }
 
@@ -218,7 +219,7 @@ func (s *Store) IsOnline(id fleet.SiteID) bool {
 func (s *Store) siteLocked(id fleet.SiteID) *site {
 	st := s.sites[id]
 	if st == nil {
-		st = &site{id: id, items: map[key]*item{}, states: map[string]*wire.WorkloadStatus{}, dropped: map[string]int{}}
+		st = &site{id: id, items: map[key]*item{}, states: map[string]*wire.WorkloadStatus{}, left: newLeavings()}
 		s.sites[id] = st
 	}
 	return st
@@ -246,8 +247,9 @@ func (s *Store) Gone(id fleet.SiteID) {
 	s.tell(items)
 }
 
-// Apply takes what a site said. It returns false if that does not follow what is held:
-// the caller asks for a snapshot. What is wrong in it is dropped and counted in Problem.
+// Apply takes what a site said. It returns false if that does not follow what is held, or if
+// there is room again for what was left out: the caller asks for a snapshot. What is wrong in
+// it is dropped and counted in Problem.
 func (s *Store) Apply(id fleet.SiteID, m *wire.KubernetesStatus) bool { return s.Read(id, m)() }
 
 // Read is the slow part of Apply, which is to be called without any lock. The rest is what
@@ -268,7 +270,7 @@ func (s *Store) apply(id fleet.SiteID, m *wire.KubernetesStatus, read []*item) b
 	if first {
 		st.staged = nil
 		if m.GetSnapshot() {
-			st.staged, st.dropped = &staging{seen: map[key]bool{}, said: map[string]bool{}}, map[string]int{}
+			st.staged, st.left = &staging{seen: map[key]bool{}, said: map[string]bool{}}, newLeavings()
 		}
 	}
 	changed := s.applyLocked(st, m, read)
@@ -277,15 +279,17 @@ func (s *Store) apply(id fleet.SiteID, m *wire.KubernetesStatus, read []*item) b
 		st.staged = nil
 	}
 	st.dirty = true
+	again := !m.GetSnapshot() && !m.GetMore() && s.roomAgainLocked(st)
 	s.announceLocked()
 	s.mu.Unlock()
 	s.tell(changed)
-	return true
+	return !again
 }
 
 // applyLocked returns the items whose states changed.
 func (s *Store) applyLocked(st *site, m *wire.KubernetesStatus, read []*item) (changed []string) {
 	for _, gone := range m.GetGone() {
+		st.left.remove(gone)
 		if item, ok := strings.CutPrefix(gone, "item/"); ok {
 			if s.forgetLocked(st, item) {
 				changed = append(changed, item)
@@ -294,33 +298,38 @@ func (s *Store) applyLocked(st *site, m *wire.KubernetesStatus, read []*item) (c
 			s.dropLocked(st, k)
 		}
 	}
-	for _, it := range read {
+	for i, it := range read {
+		key := wire.KeyOf(m.GetMirrored()[i])
 		if it.bytes == nil {
-			st.dropped[it.aux]++
-			continue
+			st.left.add(key, it.aux, 0)
+		} else if reason, bytes := s.putLocked(st, it); reason != "" {
+			st.left.add(key, reason, bytes)
+		} else {
+			st.left.remove(key)
 		}
-		s.putLocked(st, it)
 	}
 	for _, w := range m.GetWorkloads() {
-		item := w.GetName()
+		item, key := w.GetName(), wire.WorkloadKey(w.GetName())
 		_, _, ns, _, err := workload.ParseItemName(item)
 		_, known := st.states[item]
 		switch {
 		case err != nil || len(item) > 600:
-			st.dropped["a state of an item without a name"]++
+			st.left.add(key, "a state of an item without a name", 0)
 			continue
 		case ns != "" && !s.o.MayName(st.id.Tenant, ns):
-			st.dropped["of a namespace that is not the tenant's"]++
+			st.left.add(key, "of a namespace that is not the tenant's", 0)
 			continue
 		case !known && len(st.states) >= s.o.Limits.Workloads:
-			st.dropped["too many states of items"]++
+			st.left.add(key, tooManyStates, stateBytes(w))
 			continue
 		}
 		w = s.clamp(w)
-		if !s.growLocked(st, stateBytes(w)-stateBytes(st.states[item])) {
-			st.dropped[noRoom]++
+		grows := stateBytes(w) - stateBytes(st.states[item])
+		if !s.growLocked(st, grows) {
+			st.left.add(key, noRoom, grows)
 			continue
 		}
+		st.left.remove(key)
 		st.states[item] = w
 		if s.workloads[item] == nil {
 			s.workloads[item] = map[fleet.SiteID]*wire.WorkloadStatus{}
@@ -363,8 +372,9 @@ func (s *Store) forgetLocked(st *site, item string) bool {
 	return true
 }
 
-// putLocked makes an object what the site says it is now.
-func (s *Store) putLocked(st *site, it *item) {
+// putLocked makes an object what the site says it is now, or says why it does not, and how
+// many bytes more it would have taken.
+func (s *Store) putLocked(st *site, it *item) (reason string, bytes int) {
 	k := it.key()
 	had := st.items[k]
 	objects, ofEvents, known := len(st.items), st.events, had != nil
@@ -373,11 +383,9 @@ func (s *Store) putLocked(st *site, it *item) {
 	}
 	switch {
 	case !known && objects >= s.o.Limits.Objects:
-		st.dropped["too many objects"]++
-		return
+		return tooManyObjects, it.bytesKept()
 	case !known && k.kind == events && ofEvents >= s.o.Limits.Events:
-		st.dropped["too many events"]++
-		return
+		return tooManyEvents, it.bytesKept()
 	}
 	it.site, it.offline = st, !st.online
 	grows := it.bytesKept()
@@ -385,8 +393,7 @@ func (s *Store) putLocked(st *site, it *item) {
 		grows -= had.bytesKept()
 	}
 	if !s.growLocked(st, grows) {
-		st.dropped[noRoom]++
-		return
+		return noRoom, grows
 	}
 	if g := st.staged; g != nil {
 		if k.kind == events && !g.seen[k] {
@@ -395,12 +402,16 @@ func (s *Store) putLocked(st *site, it *item) {
 		g.seen[k] = true
 	}
 	if had != nil && string(had.bytes) == string(it.bytes) {
-		return
+		return "", 0
 	}
 	if had != nil {
-		it.name = had.name // it keeps the name that people know it by
+		it.name, it.renamed = had.name, had.renamed // it keeps the name that people know it by
 	} else {
-		it.name = s.freeLocked(st, it)
+		name := s.freeLocked(st, it)
+		if name != it.name {
+			it.name, it.renamed = name, true
+			s.collided(st)
+		}
 		if k.kind == events {
 			st.events++
 		}
@@ -410,10 +421,8 @@ func (s *Store) putLocked(st *site, it *item) {
 	}
 	st.items[k] = it
 	s.tables[k.kind].put(it)
+	return "", 0
 }
-
-// noRoom is why something was dropped that is good in itself.
-const noRoom = "control has no more room for what this tenant's sites say"
 
 // growLocked counts bytes that are kept of a site, or no more; false: there is no room for
 // them.
@@ -470,21 +479,6 @@ func (s *Store) announceLocked() {
 	for _, t := range s.tables {
 		t.announce()
 	}
-}
-
-// Problem says what of a site's status could not be taken, in one line; "": nothing.
-func (s *Store) Problem(id fleet.SiteID) string {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	st := s.sites[id]
-	if st == nil || len(st.dropped) == 0 {
-		return ""
-	}
-	var parts []string
-	for _, reason := range slices.Sorted(maps.Keys(st.dropped)) {
-		parts = append(parts, fmt.Sprintf("%d dropped: %s", st.dropped[reason], reason))
-	}
-	return strings.Join(parts, "; ")
 }
 
 // States are the states of an item, by site. The messages must not be changed.
