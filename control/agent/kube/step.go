@@ -84,7 +84,7 @@ func (w *worker) step(ctx context.Context, u *unit) error {
 	}
 	try, was := w.tries(u), su.RolledBack
 	u.next = time.Time{}
-	err := w.bring(ctx, u, &su, try)
+	err := w.applyUnit(ctx, u, &su, try)
 	if err != nil {
 		return err
 	}
@@ -126,8 +126,8 @@ func (w *worker) refusedOnSite(u *unit) bool {
 	})
 }
 
-// bring makes the cluster hold what it should of the unit, or notes at each item why not.
-func (w *worker) bring(ctx context.Context, u *unit, su *savedUnit, try bool) error {
+// applyUnit makes the cluster hold what it should of the unit, or notes at each item why not.
+func (w *worker) applyUnit(ctx context.Context, u *unit, su *savedUnit, try bool) error {
 	before := make([]*refusal, len(u.items))
 	todos := make([]todo, len(u.items))
 	work, updates, bad := false, false, ""
@@ -599,7 +599,7 @@ func (w *worker) report(it *item, u *unit, su savedUnit) {
 		v.message = fmt.Sprintf("what %s changed on the site was put back at %s", who, it.mended.UTC().Format(time.RFC3339))
 	}
 	st.State, st.Reason, st.Message = string(v.state), v.reason, clip(v.message)
-	w.tell(st)
+	w.putStatus(st)
 
 	// The agent wants to know what is in effect and what is refused, each once.
 	var say string
