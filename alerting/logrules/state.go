@@ -110,14 +110,14 @@ type active struct {
 func newState() *state { return &state{Version: stateVersion} }
 
 func (s *state) init() {
-	make2(&s.Keys)
-	make2(&s.Silenced)
-	make2(&s.Backoff)
-	make2(&s.Collecting)
-	make2(&s.Active)
+	makeIfNil(&s.Keys)
+	makeIfNil(&s.Silenced)
+	makeIfNil(&s.Backoff)
+	makeIfNil(&s.Collecting)
+	makeIfNil(&s.Active)
 }
 
-func make2[V any](m *map[string]V) {
+func makeIfNil[V any](m *map[string]V) {
 	if *m == nil {
 		*m = map[string]V{}
 	}

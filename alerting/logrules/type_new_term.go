@@ -40,7 +40,7 @@ func (newTerm) take(r *round, query int, it item) {
 	if !r.remember(w, it.key, term, it.last) {
 		return
 	}
-	make2(&w.Terms)
+	makeIfNil(&w.Terms)
 	w.Terms[known] = r.upTo
 	if !old && !r.learn && !r.fresh[it.key+keySep+known] {
 		r.line(it, "%s is %q, not seen in the last %s: %s", joinFields(r.p.rule.Fields[query]), written(it.value), ms(r.p.traits.termsFor), clip(it.n.Message))

@@ -276,7 +276,7 @@ const maxBuckets = 1000
 
 // remember notes when a value was last seen, if there is room.
 func (r *round) remember(w *window, key, term string, at int64) bool {
-	make2(&w.Terms)
+	makeIfNil(&w.Terms)
 	last, old := w.Terms[term]
 	if !old && !r.terms.take(siteOf(key)) {
 		r.st.Cut++

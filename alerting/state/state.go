@@ -232,7 +232,7 @@ func (s *State) poll(ctx context.Context) error {
 		s.historyFailures.Inc()
 		s.log.Error("alert history", "err", err) // what fires is told all the same
 	}
-	if err := s.teller.tell(now, v); err != nil {
+	if err := s.teller.record(now, v); err != nil {
 		s.log.Error("alert state: not in the timeline yet", "err", err)
 	}
 	s.view.Store(v)

@@ -35,8 +35,8 @@ type toldAlert struct {
 	Severity     string    `json:"y"`
 }
 
-// tell says what began and ended since the last call.
-func (t *teller) tell(now time.Time, v *view) error {
+// record writes into the timeline what began and ended since the last call.
+func (t *teller) record(now time.Time, v *view) error {
 	if t == nil {
 		return nil
 	}

@@ -141,7 +141,7 @@ func (c *Chronicle) Run(ctx context.Context) error {
 	}
 	c.sweep()
 	for {
-		c.tell()
+		c.writeChanges()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -190,8 +190,8 @@ func (c *Chronicle) sweep() {
 	}
 }
 
-// tell works off what changed. What can't be written is told with the next change.
-func (c *Chronicle) tell() {
+// writeChanges writes what changed into the timeline. What can't be written is told with the next change.
+func (c *Chronicle) writeChanges() {
 	c.mu.Lock()
 	dirty := c.dirty
 	c.dirty = map[objectKey]client.Object{}

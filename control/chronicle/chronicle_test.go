@@ -62,7 +62,7 @@ func (r *rig) start() {
 func (r *rig) see(kind string, o client.Object, deleted bool) {
 	r.now = r.now.Add(time.Minute)
 	r.put(kind, o, deleted)
-	r.tell()
+	r.writeChanges()
 }
 
 // told are the events, the oldest first: KIND BY AFTER TEXT.
@@ -151,7 +151,7 @@ func TestEdits(t *testing.T) {
 	// Deleted while nobody watched.
 	r.start()
 	r.sweep()
-	r.tell()
+	r.writeChanges()
 	r.want("policy|anna|created|VirtualSite shared/eu was created|shared/eu",
 		"policy|ben|edited|VirtualSite shared/eu was edited: description|shared/eu",
 		"policy||deleted|VirtualSite shared/eu was deleted|shared/eu")

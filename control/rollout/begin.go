@@ -116,7 +116,7 @@ func (j *job) begin(ctx context.Context) (time.Duration, error) {
 func (j *job) wait(ctx context.Context, why string) error {
 	status := *j.r.Status.DeepCopy()
 	status.Phase, status.Message, status.ObservedGeneration = v1alpha1.RolloutQueued, why, j.r.Generation
-	if err := j.tell(ctx, status); err != nil {
+	if err := j.writeStatus(ctx, status); err != nil {
 		return err
 	}
 	j.c.metrics.see(j, j.now)

@@ -54,7 +54,7 @@ func (j *job) end(ctx context.Context, phase v1alpha1.RolloutPhase, why string) 
 	decision := v1alpha1.RolloutDecision{At: at, What: string(phase), Text: why}
 	status.Decisions = append(status.Decisions, decision)
 	status.Decisions = status.Decisions[max(0, len(status.Decisions)-50):]
-	if err := j.tell(ctx, status); err != nil {
+	if err := j.writeStatus(ctx, status); err != nil {
 		return err
 	}
 	j.c.events(ctx, j, nil, []v1alpha1.RolloutDecision{decision})

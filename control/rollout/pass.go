@@ -227,7 +227,7 @@ func (j *job) decide(ctx context.Context, supersededBy string) (time.Duration, e
 	if len(status.Gates) == 0 && (phase == v1alpha1.RolloutRollingBack || phase == v1alpha1.RolloutRolledBack) {
 		status.Gates = j.r.Status.Gates // what was read last, which is why
 	}
-	if err := j.tell(ctx, status); err != nil {
+	if err := j.writeStatus(ctx, status); err != nil {
 		return 0, err
 	}
 	j.c.metrics.see(j, in.Now)
@@ -256,8 +256,8 @@ func (j *job) save(ctx context.Context, next *v1alpha1.RolloutState) error {
 	return nil
 }
 
-// tell writes the status if it differs.
-func (j *job) tell(ctx context.Context, status v1alpha1.RolloutStatus) error {
+// writeStatus writes the status if it differs.
+func (j *job) writeStatus(ctx context.Context, status v1alpha1.RolloutStatus) error {
 	status.Conditions = j.r.Status.Conditions
 	if equality.Semantic.DeepEqual(status, j.r.Status) {
 		return nil

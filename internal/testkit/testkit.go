@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"muster.dev/muster/internal/disk"
@@ -73,4 +74,22 @@ func Cached(name string, fill func(dir string) error) (string, error) {
 		return "", err
 	}
 	return dir, os.Rename(tmp, dir)
+}
+
+// Files lists the files below a folder, in order, each as PATH=CONTENT.
+func Files(t testing.TB, root string) string {
+	t.Helper()
+	var out []string
+	err := filepath.WalkDir(root, func(path string, e os.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			b, _ := os.ReadFile(path)
+			rel, _ := filepath.Rel(root, path)
+			out = append(out, rel+"="+string(b))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(out, " ")
 }

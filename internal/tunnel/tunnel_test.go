@@ -13,53 +13,22 @@ import (
 	"testing"
 	"time"
 
+	"muster.dev/muster/internal/testkit/tunnelpipe"
 	"muster.dev/muster/internal/wire"
 )
 
-// pipe is a stream in memory.
-type pipe struct {
-	out, in chan *wire.TunnelData
-	done    chan struct{}
-}
-
-func pipes() (a, b pipe) {
-	x, y, done := make(chan *wire.TunnelData), make(chan *wire.TunnelData), make(chan struct{})
-	return pipe{x, y, done}, pipe{y, x, done}
-}
-
-func (p pipe) Send(m *wire.TunnelData) error {
-	select {
-	case p.out <- m:
-		return nil
-	case <-p.done:
-		return io.EOF
-	}
-}
-
-func (p pipe) Recv() (*wire.TunnelData, error) {
-	select {
-	case m := <-p.in:
-		return m, nil
-	case <-p.done:
-		return nil, io.EOF
-	}
-}
-
-// CloseSend implements closer.
-func (p pipe) CloseSend() error { return nil }
-
 // HTTP goes over two hops and the one between them, in both directions, also much of it.
 func TestHTTPOverSplicedStreams(t *testing.T) {
-	agent, regionalA := pipes()
-	regionalB, control := pipes()
+	agent, regionalA := tunnelpipe.New()
+	regionalB, control := tunnelpipe.New()
 	spliced := make(chan error, 1)
 	go func() { spliced <- Splice(regionalA, regionalB) }()
-	site := Conn(agent, "site", func() { close(agent.done) })
+	site := Conn(agent, "site", func() { agent.Cut() })
 	go Serve(t.Context(), site, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(w, r.Body)
 	})})
 
-	conn := Conn(control, "control", func() { close(control.done) })
+	conn := Conn(control, "control", func() { control.Cut() })
 	body := make([]byte, 5<<20)
 	_, _ = rand.Read(body)
 	req, err := http.NewRequest(http.MethodPost, "http://site/echo", bytes.NewReader(body))
@@ -90,8 +59,8 @@ func TestHTTPOverSplicedStreams(t *testing.T) {
 }
 
 func TestDeadline(t *testing.T) {
-	a, b := pipes()
-	conn := Conn(a, "x", func() { close(a.done) })
+	a, b := tunnelpipe.New()
+	conn := Conn(a, "x", func() { a.Cut() })
 	defer conn.Close()
 	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {

@@ -11,19 +11,20 @@ import (
 	"time"
 
 	"muster.dev/muster/internal/testkit"
+	"muster.dev/muster/internal/testkit/tunnelpipe"
 	"muster.dev/muster/internal/wire"
 )
 
 // joined are two windowed ends with a hop between them.
 func joined(t *testing.T, seen func(int, *wire.TunnelData) error) (a, b net.Conn, ended chan error) {
 	t.Helper()
-	a1, a2 := pipes()
-	b1, b2 := pipes()
+	a1, a2 := tunnelpipe.New()
+	b1, b2 := tunnelpipe.New()
 	if seen == nil {
 		seen = func(int, *wire.TunnelData) error { return nil }
 	}
 	ended = make(chan error, 1)
-	a, b = Windowed(a1, "a", func() { close(a1.done) }), Windowed(b1, "b", func() { close(b1.done) })
+	a, b = Windowed(a1, "a", func() { a1.Cut() }), Windowed(b1, "b", func() { b1.Cut() })
 	go func() { ended <- Join(a2, b2, seen) }()
 	t.Cleanup(func() { a.Close(); b.Close() })
 	return a, b, ended
@@ -76,8 +77,8 @@ func TestWindowedWaits(t *testing.T) {
 // An end that sends more than was asked for, or is ready for more than a window, is cut off.
 func TestWindowedIsEnforced(t *testing.T) {
 	for name, m := range map[string]*wire.TunnelData{"data": {Data: make([]byte, Window+1)}, "credit": {Credit: 1}, "much credit": {Credit: 1 << 31}} {
-		mine, theirs := pipes()
-		c := Windowed(mine, "x", func() { close(mine.done) })
+		mine, theirs := tunnelpipe.New()
+		c := Windowed(mine, "x", func() { mine.Cut() })
 		if err := theirs.Send(m); err != nil {
 			t.Fatal(err)
 		}
@@ -115,8 +116,8 @@ func TestJoinIsCut(t *testing.T) {
 
 // Many small messages that nobody has read take about the memory of their bytes.
 func TestWindowedSmallMessages(t *testing.T) {
-	mine, theirs := pipes()
-	c := Windowed(mine, "x", func() { close(mine.done) })
+	mine, theirs := tunnelpipe.New()
+	c := Windowed(mine, "x", func() { mine.Cut() })
 	defer c.Close()
 	want := make([]byte, Window)
 	_, _ = rand.Read(want)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,8 +17,6 @@ import (
 	"syscall"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/peers"
 )
@@ -30,69 +27,11 @@ const tenant = "main"
 // regionalName is the one regional's; it is part of a process' name and of a folder's.
 const regionalName = "one"
 
-// ports are the listeners of one Muster, each on a free port of its own, so that a run
-// goes beside another fleet.
-type ports struct {
-	Control, Fleet, ControlOps string
-	Gateway, Regional          string
-	AggregatorOps, Cortex      string
-	HealthOps                  string
-	AlertingOps, Alertmanager  string
-	Console, ConsoleOps        string
-}
-
-func freePorts() (ports, error) {
-	var p ports
-	var held []net.Listener
-	defer func() {
-		for _, ln := range held {
-			_ = ln.Close()
-		}
-	}()
-	for _, at := range []*string{&p.Control, &p.Fleet, &p.ControlOps, &p.Gateway, &p.Regional, &p.AggregatorOps, &p.Cortex, &p.HealthOps, &p.AlertingOps, &p.Alertmanager, &p.Console, &p.ConsoleOps} {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return ports{}, fmt.Errorf("find free ports: %w", err)
-		}
-		held = append(held, ln)
-		*at = ln.Addr().String()
-	}
-	return p, nil
-}
-
-// config is the product's configuration file: defaults but for the ports, and where sites'
-// software lies, if there is any.
-func (p ports) config(repository string) ([]byte, error) {
-	type object = map[string]any
-	control := object{"listen": p.Control, "fleetListen": p.Fleet, "opsListen": p.ControlOps}
-	if repository != "" {
-		control["software"] = object{"dir": repository}
-	}
-	return yaml.Marshal(object{
-		"control":    control,
-		"regionals":  []object{{"name": regionalName, "listen": p.Gateway, "queryListen": p.Regional, "logs": object{"forwardListen": ""}}},
-		"aggregator": object{"opsListen": p.AggregatorOps, "cortex": object{"listen": p.Cortex}},
-		"health":     object{"opsListen": p.HealthOps},
-		"alerting":   object{"opsListen": p.AlertingOps, "alertmanager": object{"listen": p.Alertmanager}},
-		"console":    object{"listen": p.Console, "opsListen": p.ConsoleOps},
-	})
-}
-
-// ops is where each role serves metrics and profiles, by the name of its process.
-func (p ports) ops() map[string]string {
-	return map[string]string{
-		"control": p.ControlOps, "regional": p.Regional, "aggregator": p.AggregatorOps, "health": p.HealthOps, "alerting": p.AlertingOps, "console": p.ConsoleOps,
-	}
-}
-
-// roles in the order of the table.
-var roles = []string{"regional", "control", "health", "aggregator", "alerting", "console"}
-
 // cluster is one Muster: `muster up` and the processes that it started.
 type cluster struct {
 	muster string // path of the binary
 	dir    string // of the run; data/ below it is Muster's
-	ports  ports
+	at     *listeners
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when `muster up` has ended
 	log    *os.File
@@ -109,9 +48,6 @@ func (c *cluster) logFile() string { return filepath.Join(c.dir, "muster.log") }
 func startCluster(ctx context.Context, muster, dir string, software bool) (*cluster, error) {
 	c := &cluster{muster: muster, dir: dir, exited: make(chan struct{})}
 	var err error
-	if c.ports, err = freePorts(); err != nil {
-		return nil, err
-	}
 	if err := c.configure(ctx, software); err != nil {
 		return nil, err
 	}
@@ -143,7 +79,7 @@ func startCluster(ctx context.Context, muster, dir string, software bool) (*clus
 			return false, "", fmt.Errorf("muster up has ended; end of its log:\n%s", c.logTail(4000))
 		default:
 		}
-		for _, role := range roles {
+		for _, role := range c.at.roles {
 			if err := c.ready(ctx, role); err != nil {
 				return false, role + ": " + err.Error(), nil
 			}
@@ -154,6 +90,13 @@ func startCluster(ctx context.Context, muster, dir string, software bool) (*clus
 
 // configure writes the configuration file, and makes the repository that it names.
 func (c *cluster) configure(ctx context.Context, software bool) error {
+	sample, err := c.run(ctx, "config", "sample")
+	if err != nil {
+		return err
+	}
+	if c.at, err = listenersOf([]byte(sample)); err != nil {
+		return err
+	}
 	repository := ""
 	if software {
 		repository = c.repository()
@@ -161,7 +104,7 @@ func (c *cluster) configure(ctx context.Context, software bool) error {
 			return err
 		}
 	}
-	conf, err := c.ports.config(repository)
+	conf, err := c.at.config(repository)
 	if err != nil {
 		return err
 	}
@@ -178,7 +121,7 @@ func (c *cluster) ready(ctx context.Context, role string) error {
 // ask gets a page of a role's ops listener, as the operator.
 func (c *cluster) ask(ctx context.Context, role, path string) ([]byte, error) {
 	id, known := filepath.Join(c.data(), "control", "identities", "operator"), map[string]peers.Peer{}
-	for role, addr := range c.ports.ops() {
+	for role, addr := range c.at.ops {
 		known[addr] = peers.Peer{Role: role}
 	}
 	scheme := "https://"
@@ -192,7 +135,7 @@ func (c *cluster) ask(ctx context.Context, role, path string) ([]byte, error) {
 		}
 		c.operator = p.Client()
 	})
-	return getWith(ctx, c.operator, scheme+c.ports.ops()[role]+path, nil)
+	return getWith(ctx, c.operator, scheme+c.at.ops[role]+path, nil)
 }
 
 func (c *cluster) logTail(n int) string {
@@ -241,7 +184,7 @@ func (c *cluster) pids() map[string]int {
 		}
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 		cmdline, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
-		if args := strings.Split(string(cmdline), "\x00"); len(args) > 1 && slices.Contains(roles, args[1]) {
+		if args := strings.Split(string(cmdline), "\x00"); len(args) > 1 && slices.Contains(c.at.roles, args[1]) {
 			out[args[1]] = pid
 		}
 	}

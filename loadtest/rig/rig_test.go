@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -129,28 +130,54 @@ func TestUntil(t *testing.T) {
 	})
 }
 
-func TestPortsAreDifferent(t *testing.T) {
-	p, err := freePorts()
+// Every listener of the product's sample has a port of its own, and every role of it is watched; so
+// has a role that nobody told this package of.
+func TestListenersOfTheSample(t *testing.T) {
+	sample, err := os.ReadFile("../../cmd/internal/config/muster.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := p.config("")
+	l, err := listenersOf(append(sample, "\nweather:\n  opsListen: 127.0.0.1:9999\n  rain: 3\n"...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var parsed map[string]any
-	if err := yaml.Unmarshal(b, &parsed); err != nil {
+	if want := []string{"control", "regional", "aggregator", "health", "alerting", "console", "weather"}; !slices.Equal(l.roles, want) {
+		t.Errorf("roles %v, want %v", l.roles, want)
+	}
+	b, err := l.config("/software")
+	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(b), "127.0.0.1:"); n != 12 {
-		t.Errorf("%d addresses in\n%s", n, b)
+	var conf struct {
+		Control struct {
+			OpsListen string
+			Software  struct{ Dir string }
+		}
+		Regionals []struct {
+			Name, QueryListen string
+			Logs              map[string]string
+		}
+		Weather map[string]any
+	}
+	if err := yaml.Unmarshal([]byte(strings.NewReplacer("opsListen", "opslisten", "queryListen", "querylisten").Replace(string(b))), &conf); err != nil {
+		t.Fatal(err)
+	}
+	if conf.Control.OpsListen != l.ops["control"] || conf.Control.Software.Dir != "/software" || len(conf.Weather) != 1 ||
+		len(conf.Regionals) != 1 || conf.Regionals[0].Name != regionalName || conf.Regionals[0].QueryListen != l.ops["regional"] || conf.Regionals[0].Logs["forwardListen"] != "" {
+		t.Errorf("%+v of\n%s", conf, b)
 	}
 	seen := map[string]bool{}
-	for role, addr := range p.ops() {
-		if seen[addr] || addr == "" {
-			t.Errorf("%s: %q", role, addr)
+	for at, addr := range l.at {
+		if seen[addr] || !strings.HasPrefix(addr, "127.0.0.1:") || strings.Count(string(b), addr) != 1 {
+			t.Errorf("%s: %q", at, addr)
 		}
 		seen[addr] = true
+	}
+	if len(l.at) != 13 || l.at["console.listen"] == "" || l.at["regionals.listen"] == "" {
+		t.Errorf("listeners %v", l.at)
+	}
+	if _, err := listenersOf([]byte("weather: {listen: '127.0.0.1:1'}")); err == nil {
+		t.Error("a role that has no ops pages is taken")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"muster.dev/muster/internal/mirror"
 	"muster.dev/muster/internal/testkit"
+	"muster.dev/muster/internal/testkit/tunnelpipe"
 	"muster.dev/muster/internal/tunnel"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional"
@@ -162,8 +163,8 @@ func TestTunnelsAreTheSitesOwn(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("the site was not asked")
 	}
-	far, near := pipes()
-	defer close(far.done)
+	far, near := tunnelpipe.New()
+	defer far.Cut()
 	if err := r.Tunnel(t.Context(), tokyo, "good", near); !errors.Is(err, regional.ErrUnknownTunnel) {
 		t.Errorf("another site's: %v", err)
 	}
@@ -181,37 +182,6 @@ func TestTunnelsAreTheSitesOwn(t *testing.T) {
 		t.Errorf("a second time: %v", err)
 	}
 }
-
-// pipe is a stream in memory.
-type pipe struct {
-	out, in chan *wire.TunnelData
-	done    chan struct{}
-}
-
-func pipes() (a, b pipe) {
-	x, y, done := make(chan *wire.TunnelData), make(chan *wire.TunnelData), make(chan struct{})
-	return pipe{x, y, done}, pipe{y, x, done}
-}
-
-func (p pipe) Send(m *wire.TunnelData) error {
-	select {
-	case p.out <- m:
-		return nil
-	case <-p.done:
-		return context.Canceled
-	}
-}
-
-func (p pipe) Recv() (*wire.TunnelData, error) {
-	select {
-	case m := <-p.in:
-		return m, nil
-	case <-p.done:
-		return nil, context.Canceled
-	}
-}
-
-func (p pipe) CloseSend() error { return nil }
 
 // A site that opens none of the tunnels that it is asked for, as its tenant's users ask for
 // ever more of them, takes no other site's place.

@@ -180,7 +180,7 @@ func startAlertmanager(env *role.Env, c config.Config, known *peers.Peers, dir s
 		if err != nil {
 			return nil, err
 		}
-		m, err := manager.New(manager.Options{Dir: dir, Listen: o.Listen, Guard: known.Listener(config.AlertmanagerRules(&c)), ExternalURL: o.ExternalURL, Hosts: c.HostNames(), ShardBy: fleet.SeriesTenant, Retention: o.Retention.D(), Maintenance: time.Minute, Dial: door.DialContext, Notified: told.tell,
+		m, err := manager.New(manager.Options{Dir: dir, Listen: o.Listen, Guard: known.Listener(config.AlertmanagerRules(&c)), ExternalURL: o.ExternalURL, Hosts: c.HostNames(), ShardBy: fleet.SeriesTenant, Retention: o.Retention.D(), Maintenance: time.Minute, Dial: door.DialContext, Notified: told.record,
 			Cluster: manager.Cluster{Listen: o.Cluster.Listen, Advertise: o.Cluster.Advertise, Peers: o.Cluster.Peers, TLSConfig: gossip}, Logger: log, Registerer: env.Reg})
 		if err != nil {
 			return nil, fmt.Errorf("alerting.alertmanager: %w", err)

@@ -32,7 +32,7 @@ func newNotified(s *timeline.Store, tally *state.Tally, log *slog.Logger) *notif
 	return &notified{store: s, tally: tally, log: log, failing: map[string]bool{}}
 }
 
-func (n *notified) tell(x manager.Notification) {
+func (n *notified) record(x manager.Notification) {
 	if len(x.Alerts) == 0 {
 		return
 	}

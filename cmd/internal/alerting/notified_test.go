@@ -32,11 +32,11 @@ func TestNotificationsInTheTimeline(t *testing.T) {
 	for range 3 {
 		failed := x
 		failed.Err = errors.New("https://hooks.example/SECRET: 503")
-		n.tell(failed)
+		n.record(failed)
 	}
-	n.tell(x)
+	n.record(x)
 	x.Alerts = append(x.Alerts, alert("rome"))
-	n.tell(x)
+	n.record(x)
 	events, _, err := s.Page(t.Context(), timeline.Query{Tenants: []string{"acme"}, VirtualSites: []string{"shared/eu"}, Limit: 10})
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"sigs.k8s.io/yaml"
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/conf"
@@ -28,6 +29,31 @@ func TestEveryQuotaHasADefault(t *testing.T) {
 	for _, name := range v1alpha1.Quotas {
 		if standard.Limit(name) == 0 {
 			t.Errorf("control.quotas.%s: no limit", name)
+		}
+	}
+}
+
+// Every role has a section of its name, with where its ops pages are, and no such section is of no role.
+func TestEveryRoleHasItsSection(t *testing.T) {
+	var sample map[string]any
+	if err := yaml.Unmarshal(Sample, &sample); err != nil {
+		t.Fatal(err)
+	}
+	c := Default()
+	for _, r := range Roles {
+		section, field := sample[r.Name], "opsListen"
+		if several, ok := sample[r.Name+"s"].([]any); ok && len(several) > 0 {
+			section, field = several[0], "queryListen"
+		}
+		of, _ := section.(map[string]any)
+		if at := r.Instances(&c)[0].Ops; of[field] != at || at == "" {
+			t.Errorf("role %s: its ops pages are at %q, and %s in its section of muster.yaml is %v", r.Name, at, field, of[field])
+		}
+		delete(sample, r.Name)
+	}
+	for name, section := range sample {
+		if of, _ := section.(map[string]any); of["opsListen"] != nil {
+			t.Errorf("section %s is of a role that has no row in Roles", name)
 		}
 	}
 }

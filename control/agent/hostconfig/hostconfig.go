@@ -222,7 +222,7 @@ func (h *Host) pass(ctx context.Context, a Agent) bool {
 			}
 		}
 		ok := h.drift(ctx, a)
-		h.tell(a, wanted)
+		h.reportDryRun(a, wanted)
 		if item != nil {
 			h.took(set, item)
 		}
@@ -247,7 +247,7 @@ func (h *Host) pass(ctx context.Context, a Agent) bool {
 	}
 	h.o.Logger.Info("the host's configuration is applied", "settings", len(h.state.Held.Keys()))
 	a.SetCondition(ConditionDrift, "False", "NoDrift", "")
-	h.tell(a, wanted)
+	h.reportDryRun(a, wanted)
 	if item != nil {
 		h.took(set, item)
 	}
@@ -357,8 +357,8 @@ func text(lines []string) string {
 	return out
 }
 
-// tell says what a dry run would change.
-func (h *Host) tell(a Agent, w *hostconfig.Wanted) {
+// reportDryRun says what a dry run would change.
+func (h *Host) reportDryRun(a Agent, w *hostconfig.Wanted) {
 	if w.Would == nil {
 		a.SetCondition(ConditionDryRun, "False", "NoDryRun", "")
 		return

@@ -186,7 +186,7 @@ func (h *Hosts) settle(ctx context.Context) bool {
 		known[key] = served[key]
 	}
 	h.meter.keep(known)
-	h.tell()
+	h.setReachable()
 	bad, err := h.o.Site.Publish(ctx, list)
 	for _, p := range list {
 		why := cmp.Or(bad[p.Host.Key()], err)
@@ -224,8 +224,8 @@ func read(set *agent.Set, it agent.SetItem, own fleet.SiteID) (*vhost.Host, erro
 	return host, nil
 }
 
-// tell has the site's condition say what the last attempts came to.
-func (h *Hosts) tell() {
+// setReachable has the site's condition say what the last attempts came to.
+func (h *Hosts) setReachable() {
 	if status, reason, message, known := h.meter.condition(); known {
 		h.agent.SetCondition(ConditionReachable, status, reason, message)
 	}
@@ -244,7 +244,7 @@ func (h *Hosts) triedService(host, direction, service string, err error) {
 		result = resultLimit
 	}
 	if h.meter.attempt(host, direction, service, result, why) {
-		h.tell()
+		h.setReachable()
 	}
 }
 

@@ -62,7 +62,7 @@ func (w *worker) prune(ctx context.Context) error {
 				w.metrics.pruned.Inc()
 			}
 		}
-		w.tell(st)
+		w.putStatus(st)
 	}
 	w.Kube.mu.Lock()
 	if w.set == w.taken {
@@ -153,8 +153,8 @@ func (w *worker) unwatch() {
 	}
 }
 
-// tell passes on how an item stands, if that is another than before.
-func (w *worker) tell(st *wire.WorkloadStatus) {
+// putStatus passes on how an item stands, if that is another than before.
+func (w *worker) putStatus(st *wire.WorkloadStatus) {
 	w.mu.Lock()
 	old := w.told[st.Name]
 	st.Since = timestamppb.Now()

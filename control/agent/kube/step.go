@@ -89,7 +89,7 @@ func (w *worker) step(ctx context.Context, u *unit) error {
 		su = savedUnit{Version: u.version}
 	}
 	was := su.back()
-	if err := w.bring(ctx, u, &su, try, first); err != nil {
+	if err := w.applyUnit(ctx, u, &su, try, first); err != nil {
 		return err
 	}
 	w.judge(u, &su)
@@ -134,9 +134,9 @@ func (w *worker) refusedOnSite(u *unit) bool {
 	})
 }
 
-// bring makes the cluster hold what it should of the unit, or notes at each item why not.
+// applyUnit makes the cluster hold what it should of the unit, or notes at each item why not.
 // first is the item to begin with; empty: that of the lowest rank.
-func (w *worker) bring(ctx context.Context, u *unit, su *savedUnit, try bool, first string) error {
+func (w *worker) applyUnit(ctx context.Context, u *unit, su *savedUnit, try bool, first string) error {
 	before := make([]*refusal, len(u.items))
 	todos := make([]todo, len(u.items))
 	work, updates, bad := false, false, ""
@@ -611,7 +611,7 @@ func (w *worker) report(it *item, u *unit, su savedUnit) {
 		v.message = fmt.Sprintf("what %s changed on the site was put back at %s", who, it.mended.UTC().Format(time.RFC3339))
 	}
 	st.State, st.Reason, st.Message = string(v.state), v.reason, clip(v.message)
-	w.tell(st)
+	w.putStatus(st)
 
 	// The agent wants to know what is in effect and what is refused, each once.
 	var say string

@@ -155,7 +155,7 @@ func (m *Machine) Status() Status {
 	return m.status
 }
 
-func (m *Machine) tell(s Status) {
+func (m *Machine) setStatus(s Status) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s.Component = m.o.Component
@@ -220,7 +220,7 @@ func (m *Machine) Step(ctx context.Context, w Wanted) (moving bool, err error) {
 		err = fmt.Errorf("%s: what runs: %w", m.o.Component, err)
 		was := m.Status()
 		was.Message = err.Error()
-		m.tell(was)
+		m.setStatus(was)
 		return false, err
 	}
 	before := m.rec.Step
@@ -294,7 +294,7 @@ func (m *Machine) prepare(ctx context.Context, s State, w Wanted) error {
 	switch m.rec.Step {
 	case fetching, writing:
 		path, err := m.o.Fetch(ctx, w, func(percent int) {
-			m.tell(Status{Running: s.Running, Wanted: w.Version, Item: w.Item, Phase: Downloading, Percent: percent})
+			m.setStatus(Status{Running: s.Running, Wanted: w.Version, Item: w.Item, Phase: Downloading, Percent: percent})
 		})
 		fresh := errors.Is(err, bundle.ErrAbsent) && m.o.Now().Sub(m.rec.Since) < signedWithin
 		if refused := (*bundle.Refused)(nil); errors.As(err, &refused) && !refused.Passes() && !fresh {
@@ -369,6 +369,6 @@ func (m *Machine) describe(s State, w Wanted, err error) {
 			}
 		}
 	}
-	m.tell(out)
+	m.setStatus(out)
 	m.limit(w)
 }

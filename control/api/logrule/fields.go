@@ -74,7 +74,7 @@ func (c *checker) combinations() {
 	most := len(c.r.CompareKey)
 	if most > 0 {
 		list(c.at.Child("compare_key"), c.r.CompareKey)
-		if most > 1 && c.r.Type != Change {
+		if most > 1 && !TypeOf(c.r.Type).ComparesSeveral {
 			c.errs = append(c.errs, field.Forbidden(c.at.Child("compare_key"), "type "+c.r.Type+" compares one field; only change looks at several"))
 		}
 	}
@@ -99,7 +99,7 @@ func (c *checker) combinations() {
 		c.errs = append(c.errs, field.Required(c.at.Child("aggregation"), "aggregation_key says what is gathered apart, aggregation for how long"))
 	case len(c.r.AggregationKey) > 0 && c.r.MinCardinality != nil:
 		c.errs = append(c.errs, field.Forbidden(at, "too few values are not gathered, but told as soon and for as long as they are missing; make min_cardinality a rule of its own"))
-	case len(together) > 0 && !slices.Contains([]string{Any, Blacklist, Whitelist, NewTerm}, c.r.Type):
+	case len(together) > 0 && !TypeOf(c.r.Type).ByLine:
 		c.errs = append(c.errs, field.Forbidden(at, fmt.Sprintf("type %s counts lines of different %s together; add it to query_key", c.r.Type, together[0].Name)))
 	}
 	if c.r.TopCountNumber != 0 && len(c.r.TopCountKeys) == 0 {

@@ -59,12 +59,9 @@ func Realert(r v1alpha1.LogRule) time.Duration { return or(r.Realert, DefaultRea
 // KeepFiringFor of a rule, with the default.
 func KeepFiringFor(r v1alpha1.LogRule) time.Duration {
 	otherwise := DefaultKeepFiring
-	switch r.Type {
-	case Flatline, MetricAggregation, PercentageMatch:
+	if t := TypeOf(r.Type); t != nil && t.lasts == itself {
 		otherwise = 0
-	case Frequency, Spike, SpikeAggregation, Cardinality:
-		// Lines that led to a match are used up: at the same rate the next one comes a
-		// timeframe later.
+	} else if t != nil && t.lasts == tillAgain {
 		otherwise = min(max(otherwise, or(r.Timeframe, 0)+Realert(r)), MostDefaultKeepFiring)
 	}
 	return or(r.KeepFiringFor, otherwise)
@@ -189,7 +186,7 @@ func (c *checker) rule() {
 	if !model.LegacyValidation.IsValidLabelName(c.r.Name) {
 		c.invalid("name", c.r.Name, "letters, digits and _ only, no digit first")
 	}
-	if typeOf(c.r.Type) == nil {
+	if TypeOf(c.r.Type) == nil {
 		c.invalid("type", c.r.Type, "want one of %s", strings.Join(Types(), ", "))
 		return
 	}
@@ -207,20 +204,20 @@ func (c *checker) rule() {
 
 // knownAndNeeded compares the options that are set with those of the type.
 func (c *checker) knownAndNeeded() {
-	t := *typeOf(c.r.Type)
+	t := *TypeOf(c.r.Type)
 	set := optionsOf(c.r)
 	for _, name := range slices.Sorted(maps.Keys(set)) {
-		if set[name] && !t.has(name) {
-			c.errs = append(c.errs, field.Forbidden(c.at.Child(name), fmt.Sprintf("type %s does not know it, only %s do; remove it", t.name, strings.Join(knowing(name), ", "))))
+		if set[name] && !t.Has(name) {
+			c.errs = append(c.errs, field.Forbidden(c.at.Child(name), fmt.Sprintf("type %s does not know it, only %s do; remove it", t.Name, strings.Join(knowing(name), ", "))))
 		}
 	}
 	for _, name := range t.needs {
 		if !set[name] {
-			c.errs = append(c.errs, field.Required(c.at.Child(name), "type "+t.name+" needs it"))
+			c.errs = append(c.errs, field.Required(c.at.Child(name), "type "+t.Name+" needs it"))
 		}
 	}
 	if p := t.oneOf; p[0] != "" && !set[p[0]] && !set[p[1]] {
-		c.errs = append(c.errs, field.Required(c.at.Child(p[0]), fmt.Sprintf("type %s needs it or %s, or both", t.name, p[1])))
+		c.errs = append(c.errs, field.Required(c.at.Child(p[0]), fmt.Sprintf("type %s needs it or %s, or both", t.Name, p[1])))
 	}
 }
 

@@ -1,7 +1,10 @@
 package logrule
 
 import (
+	"reflect"
 	"slices"
+	"strings"
+	"time"
 
 	"muster.dev/muster/control/api/v1alpha1"
 )
@@ -22,62 +25,94 @@ const (
 	PercentageMatch   = "percentage_match"
 )
 
-// ruleType says which of the options that not all types know one needs and knows. How it is
-// evaluated stands in alerting/logrules, in the file of its name.
-type ruleType struct {
-	name  string
+// Type is what has to be known of a type of rule before a line is read. How it is evaluated stands in
+// alerting/logrules, in the file of its name.
+type Type struct {
+	Name string
+
+	// Which of the options that not all types know it needs, knows besides, and wants at least one of.
 	needs []string
-	knows []string  // besides
-	oneOf [2]string // at least one of them
+	knows []string
+	oneOf [2]string
+
+	lasts lasting
+	// ByLine: it looks at lines one by one, so aggregation_key may name any field.
+	ByLine bool
+	// ComparesSeveral: compare_key may be a list.
+	ComparesSeveral bool
+
+	// OfBuffer: in ElastAlert it computes something of a buffer of lines, whose buffer_time is timeframe here.
+	OfBuffer bool
+	// ElastAlertTimeframe is written into a rule of ElastAlert that has none, where it may be left out; 0: nothing is.
+	ElastAlertTimeframe time.Duration
 }
 
-var types = []ruleType{
-	{name: Any, knows: []string{"aggregation"}},
-	{name: Frequency, needs: []string{"timeframe", "num_events"}, knows: []string{"aggregation"}},
-	{name: Spike, needs: []string{"timeframe", "spike_height", "spike_type"}, knows: []string{"threshold_ref", "threshold_cur", "aggregation"}},
-	{name: SpikeAggregation, needs: []string{"timeframe", "metric_agg_key", "metric_agg_type", "spike_height", "spike_type"}, knows: []string{"percentile_range", "threshold_ref", "threshold_cur", "aggregation"}},
-	{name: Flatline, needs: []string{"timeframe", "threshold"}},
-	{name: Blacklist, needs: []string{"compare_key", "blacklist"}, knows: []string{"aggregation"}},
-	{name: Whitelist, needs: []string{"compare_key", "whitelist"}, knows: []string{"ignore_null", "aggregation"}},
-	{name: Change, needs: []string{"compare_key"}, knows: []string{"timeframe", "ignore_null", "aggregation"}},
-	{name: NewTerm, needs: []string{"fields"}, knows: []string{"terms_window_size", "aggregation"}},
-	{name: Cardinality, needs: []string{"timeframe", "cardinality_field"}, knows: []string{"aggregation"}, oneOf: [2]string{"max_cardinality", "min_cardinality"}},
-	{name: MetricAggregation, needs: []string{"timeframe", "metric_agg_key", "metric_agg_type"}, knows: []string{"percentile_range", "aggregation"}, oneOf: [2]string{"max_threshold", "min_threshold"}},
-	{name: PercentageMatch, needs: []string{"timeframe", "match_bucket_filter"}, knows: []string{"min_denominator", "aggregation"}, oneOf: [2]string{"min_percentage", "max_percentage"}},
+// lasting is how long an alert of a type goes on by default.
+type lasting int
+
+const (
+	aWhile    lasting = iota // after what matched last
+	tillAgain                // lines that led to a match are used up: at the same rate the next one comes a timeframe later
+	itself                   // as long as what it is about, and no longer
+)
+
+var types = []Type{
+	{Name: Any, knows: []string{"aggregation"}, ByLine: true},
+	{Name: Frequency, needs: []string{"timeframe", "num_events"}, knows: []string{"aggregation"}, lasts: tillAgain, ElastAlertTimeframe: 5 * time.Minute},
+	{Name: Spike, needs: []string{"timeframe", "spike_height", "spike_type"}, knows: []string{"threshold_ref", "threshold_cur", "aggregation"}, lasts: tillAgain},
+	{Name: SpikeAggregation, needs: []string{"timeframe", "metric_agg_key", "metric_agg_type", "spike_height", "spike_type"}, knows: []string{"percentile_range", "threshold_ref", "threshold_cur", "aggregation"}, lasts: tillAgain, OfBuffer: true},
+	{Name: Flatline, needs: []string{"timeframe", "threshold"}, lasts: itself},
+	{Name: Blacklist, needs: []string{"compare_key", "blacklist"}, knows: []string{"aggregation"}, ByLine: true},
+	{Name: Whitelist, needs: []string{"compare_key", "whitelist"}, knows: []string{"ignore_null", "aggregation"}, ByLine: true},
+	{Name: Change, needs: []string{"compare_key"}, knows: []string{"timeframe", "ignore_null", "aggregation"}, ComparesSeveral: true},
+	{Name: NewTerm, needs: []string{"fields"}, knows: []string{"terms_window_size", "aggregation"}, ByLine: true},
+	{Name: Cardinality, needs: []string{"timeframe", "cardinality_field"}, knows: []string{"aggregation"}, oneOf: [2]string{"max_cardinality", "min_cardinality"}, lasts: tillAgain},
+	{Name: MetricAggregation, needs: []string{"timeframe", "metric_agg_key", "metric_agg_type"}, knows: []string{"percentile_range", "aggregation"}, oneOf: [2]string{"max_threshold", "min_threshold"}, lasts: itself, OfBuffer: true},
+	{Name: PercentageMatch, needs: []string{"timeframe", "match_bucket_filter"}, knows: []string{"min_denominator", "aggregation"}, oneOf: [2]string{"min_percentage", "max_percentage"}, lasts: itself, OfBuffer: true},
 }
+
+// ofEveryType are the fields of a rule that all types know. Every other one is an option, which those types
+// know that say so.
+var ofEveryType = []string{"name", "type", "filter", "severity", "labels", "annotations", "query_key", "realert", "exponential_realert", "keep_firing_for", "query_delay", "aggregation_key", "top_count_keys", "top_count_number"}
 
 // optionsOf are the fields that not all types know, and whether the rule sets them.
 func optionsOf(r v1alpha1.LogRule) map[string]bool {
-	return map[string]bool{
-		"aggregation": r.Aggregation != nil, "timeframe": r.Timeframe != nil,
-		"num_events": r.NumEvents != 0, "threshold": r.Threshold != 0,
-		"spike_height": r.SpikeHeight != "", "spike_type": r.SpikeType != "", "threshold_ref": r.ThresholdRef != 0, "threshold_cur": r.ThresholdCur != 0,
-		"compare_key": len(r.CompareKey) > 0, "blacklist": len(r.Blacklist) > 0, "whitelist": len(r.Whitelist) > 0, "ignore_null": r.IgnoreNull,
-		"fields": len(r.Fields) > 0, "terms_window_size": r.TermsWindowSize != nil,
-		"cardinality_field": r.CardinalityField != "", "max_cardinality": r.MaxCardinality != nil, "min_cardinality": r.MinCardinality != nil,
-		"metric_agg_key": r.MetricAggKey != "", "metric_agg_type": r.MetricAggType != "", "percentile_range": r.PercentileRange != 0, "max_threshold": r.MaxThreshold != "", "min_threshold": r.MinThreshold != "",
-		"match_bucket_filter": r.MatchBucketFilter != "", "min_percentage": r.MinPercentage != "", "max_percentage": r.MaxPercentage != "", "min_denominator": r.MinDenominator != 0,
+	out := map[string]bool{}
+	v := reflect.ValueOf(r)
+	for i := range v.NumField() {
+		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		if slices.Contains(ofEveryType, name) {
+			continue
+		}
+		if f := v.Field(i); f.Kind() == reflect.Slice {
+			out[name] = f.Len() > 0
+		} else {
+			out[name] = !f.IsZero()
+		}
 	}
+	return out
 }
 
 // Types are the names of all of them.
 func Types() []string {
 	var out []string
 	for _, t := range types {
-		out = append(out, t.name)
+		out = append(out, t.Name)
 	}
 	return out
 }
 
-func typeOf(name string) *ruleType {
-	i := slices.IndexFunc(types, func(t ruleType) bool { return t.name == name })
+// TypeOf finds a type by its name; nil if there is none.
+func TypeOf(name string) *Type {
+	i := slices.IndexFunc(types, func(t Type) bool { return t.Name == name })
 	if i < 0 {
 		return nil
 	}
 	return &types[i]
 }
 
-func (t ruleType) has(option string) bool {
+// Has tells whether the type knows an option.
+func (t Type) Has(option string) bool {
 	return slices.Contains(t.needs, option) || slices.Contains(t.knows, option) || slices.Contains(t.oneOf[:], option)
 }
 
@@ -85,8 +120,8 @@ func (t ruleType) has(option string) bool {
 func knowing(option string) []string {
 	var out []string
 	for _, t := range types {
-		if t.has(option) {
-			out = append(out, t.name)
+		if t.Has(option) {
+			out = append(out, t.Name)
 		}
 	}
 	return out

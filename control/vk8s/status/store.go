@@ -157,7 +157,7 @@ func New(o Options) *Store {
 // states changed. To be called before the first Apply.
 func (s *Store) OnWorkloads(fn func(items []string)) { s.changed = append(s.changed, fn) }
 
-func (s *Store) tell(items []string) {
+func (s *Store) notifyChanged(items []string) {
 	if len(items) > 0 {
 		for _, fn := range s.changed {
 			fn(items)
@@ -205,7 +205,7 @@ func (s *Store) Online(id fleet.SiteID, online bool) {
 	items := slices.Collect(maps.Keys(st.states))
 	s.tables[nodes].announce()
 	s.mu.Unlock()
-	s.tell(items)
+	s.notifyChanged(items)
 }
 
 // IsOnline says whether a site is connected.
@@ -244,7 +244,7 @@ func (s *Store) Gone(id fleet.SiteID) {
 	s.announceLocked()
 	s.mu.Unlock()
 	s.removeFile(id)
-	s.tell(items)
+	s.notifyChanged(items)
 }
 
 // Apply takes what a site said. It returns false if that does not follow what is held, or if
@@ -282,7 +282,7 @@ func (s *Store) apply(id fleet.SiteID, m *wire.KubernetesStatus, read []*item) b
 	again := !m.GetSnapshot() && !m.GetMore() && s.roomAgainLocked(st)
 	s.announceLocked()
 	s.mu.Unlock()
-	s.tell(changed)
+	s.notifyChanged(changed)
 	return !again
 }
 

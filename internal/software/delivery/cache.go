@@ -307,9 +307,9 @@ func (c *Cache) reserve(f *file, size int64) error {
 	return fmt.Errorf("%w for %s of %d bytes: it may have %d in all, and what is coming stays; raise cacheBytes", errNoRoom, f.path, size, c.o.MaxBytes)
 }
 
-// fetch brings a file, not for one reader's sake: it goes on when that one hangs up.
+// fetch downloads a file, not for one reader's sake: it goes on when that one hangs up.
 func (c *Cache) fetch(f *file) {
-	err := c.bring(f)
+	err := c.download(f)
 	f.finish(err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -337,7 +337,7 @@ func (c *Cache) fetch(f *file) {
 	c.refusals[f.path] = refusal{err, until}
 }
 
-func (c *Cache) bring(f *file) error {
+func (c *Cache) download(f *file) error {
 	var out *os.File
 	for attempt := 0; ; attempt++ {
 		at, _, _ := f.state()

@@ -4,9 +4,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
+
+	"muster.dev/muster/internal/testkit"
 )
 
 func put(t *testing.T, d *Disk, path, text string, sync bool) {
@@ -24,23 +25,6 @@ func put(t *testing.T, d *Disk, path, text string, sync bool) {
 			t.Fatal(err)
 		}
 	}
-}
-
-func list(t *testing.T, root string) string {
-	t.Helper()
-	var out []string
-	err := filepath.WalkDir(root, func(path string, e os.DirEntry, err error) error {
-		if err == nil && !e.IsDir() {
-			b, _ := os.ReadFile(path)
-			rel, _ := filepath.Rel(root, path)
-			out = append(out, rel+"="+string(b))
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.Join(out, " ")
 }
 
 func TestPowerCutForgetsWhatWasNotSynced(t *testing.T) {
@@ -74,7 +58,7 @@ func TestPowerCutForgetsWhatWasNotSynced(t *testing.T) {
 			t.Fatal(i, err)
 		}
 		d.Crash(0)
-		if got := list(t, root); got != s.want {
+		if got := testkit.Files(t, root); got != s.want {
 			t.Errorf("step %d: %q, want %q", i, got, s.want)
 		}
 	}
@@ -102,7 +86,7 @@ func TestFailedSyncLosesForEver(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.Crash(0)
-	if got := list(t, root); got != "a=ab\x00\x00ef" {
+	if got := testkit.Files(t, root); got != "a=ab\x00\x00ef" {
 		t.Errorf("left: %q", got)
 	}
 	if _, err := f.Write(nil); !errors.Is(err, ErrPowerOff) {

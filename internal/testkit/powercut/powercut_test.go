@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"muster.dev/muster/internal/testkit"
 )
 
 func put(t *testing.T, path, text string, sync bool) {
@@ -36,23 +38,6 @@ func syncDir(t *testing.T, path string) {
 	}
 }
 
-func list(t *testing.T, root string) string {
-	t.Helper()
-	var out []string
-	err := filepath.WalkDir(root, func(path string, e os.DirEntry, err error) error {
-		if err == nil && !e.IsDir() {
-			b, _ := os.ReadFile(path)
-			rel, _ := filepath.Rel(root, path)
-			out = append(out, rel+"="+string(b))
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.Join(out, " ")
-}
-
 func TestWhatIsNotSyncedIsGone(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -78,7 +63,7 @@ func TestWhatIsNotSyncedIsGone(t *testing.T) {
 		put(t, in("sub/s"), "s", true)
 		syncDir(t, in("sub"))
 	})
-	if got, want := list(t, dir), "named=x old=1 overwritten=3 removed=2"; got != want {
+	if got, want := testkit.Files(t, dir), "named=x old=1 overwritten=3 removed=2"; got != want {
 		t.Errorf("left %q, want %q", got, want)
 	}
 }
@@ -97,7 +82,7 @@ func TestAReusedNumberIsAnotherFile(t *testing.T) {
 			}
 		}
 	})
-	if got := list(t, dir); got != "f=xxxxx" {
+	if got := testkit.Files(t, dir); got != "f=xxxxx" {
 		t.Errorf("left %q", got)
 	}
 }
@@ -111,7 +96,7 @@ func TestASyncedNameOfWhatIsNot(t *testing.T) {
 		}
 		syncDir(t, dir)
 	})
-	if got := list(t, dir); got != "f=" {
+	if got := testkit.Files(t, dir); got != "f=" {
 		t.Errorf("left %q", got)
 	}
 	if entries, err := os.ReadDir(filepath.Join(dir, "sub")); err != nil || len(entries) != 0 {

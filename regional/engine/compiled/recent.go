@@ -383,7 +383,7 @@ func (a *appender) odd(ref storage.SeriesRef, err error) (storage.SeriesRef, err
 // Commit implements storage.Appender.
 func (a *appender) Commit() error {
 	err := a.Appender.Commit()
-	a.r.tell(*a.batch, err != nil)
+	a.r.takeIn(*a.batch, err != nil)
 	a.done()
 	return err
 }
@@ -401,8 +401,8 @@ func (a *appender) done() {
 	a.batch = new([]sample)
 }
 
-// tell takes in a batch; with failed nobody knows which of its samples were appended.
-func (r *Recent) tell(batch []sample, failed bool) {
+// takeIn adds a batch to what is kept; with failed nobody knows which of its samples were appended.
+func (r *Recent) takeIn(batch []sample, failed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	first, c := storage.SeriesRef(1), (*chunk)(nil) // no chunk has this number

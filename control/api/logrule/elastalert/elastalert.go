@@ -129,11 +129,9 @@ func duration(v any) (time.Duration, error) {
 	return time.Duration(sum).Round(time.Second), nil
 }
 
-// ofBuffer are the types that compute something of a buffer of lines.
-var ofBuffer = []string{logrule.MetricAggregation, logrule.SpikeAggregation, logrule.PercentageMatch}
-
 func (t *translator) durations() error {
 	r := &t.out.LogRule
+	kind := logrule.TypeOf(r.Type)
 	for _, d := range []struct {
 		name string
 		to   **metav1.Duration
@@ -149,11 +147,11 @@ func (t *translator) durations() error {
 		if d.name == "buffer_time" {
 			// Of the types that look at a buffer it is the timeframe; of others it says
 			// how much is asked for at once.
-			if !slices.Contains(ofBuffer, r.Type) {
+			if !kind.OfBuffer {
 				continue
 			}
 		}
-		if d.name == "terms_window_size" && r.Type != logrule.NewTerm {
+		if d.name == "terms_window_size" && !kind.Has(d.name) {
 			continue
 		}
 		got, err := duration(v)
@@ -170,14 +168,14 @@ func (t *translator) durations() error {
 		}
 		*d.to = &metav1.Duration{Duration: got}
 	}
-	if r.Timeframe == nil && slices.Contains(ofBuffer, r.Type) {
+	if r.Timeframe == nil && kind.OfBuffer {
 		// ElastAlert's own default, which stands in its configuration.
 		r.Timeframe = &metav1.Duration{Duration: 45 * time.Minute}
 		t.remark("timeframe: 45m, as the file has no buffer_time: correct it if your config.yaml has another one")
 	}
-	if r.Timeframe == nil && r.Type == logrule.Frequency {
-		r.Timeframe = &metav1.Duration{Duration: 5 * time.Minute}
-		t.remark("timeframe: the file has none, and 5m was put there: correct it")
+	if d := kind.ElastAlertTimeframe; r.Timeframe == nil && d > 0 {
+		r.Timeframe = &metav1.Duration{Duration: d}
+		t.remark("timeframe: the file has none, and %dm was put there: correct it", int(d.Minutes()))
 	}
 	return nil
 }
@@ -271,7 +269,7 @@ func (t *translator) words() error {
 		return out
 	}
 	r.QueryKey, r.TopCountKeys, r.AggregationKey = several("query_key"), several("top_count_keys"), several("aggregation_key")
-	if r.CompareKey = several("compare_key"); len(r.CompareKey) > 1 && r.Type != logrule.Change {
+	if r.CompareKey = several("compare_key"); len(r.CompareKey) > 1 && !logrule.TypeOf(r.Type).ComparesSeveral {
 		t.remark("compare_key: %s alone: make a rule of each", r.CompareKey[0])
 		r.CompareKey = r.CompareKey[:1]
 	}
@@ -326,7 +324,7 @@ func (t *translator) gathering() {
 	case r.MinCardinality != nil:
 		t.remark("aggregation_key: not with min_cardinality: make that a rule of its own")
 		r.AggregationKey = nil
-	case len(apart) > 0 && !slices.Contains([]string{logrule.Any, logrule.Blacklist, logrule.Whitelist, logrule.NewTerm}, r.Type):
+	case len(apart) > 0 && !logrule.TypeOf(r.Type).ByLine:
 		t.remark("aggregation_key: lines of different %s are counted together: add it to query_key if they should not be", apart[0].Name)
 		r.AggregationKey = nil
 	}
