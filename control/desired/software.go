@@ -111,6 +111,17 @@ func (r *releases) render(w wish) *render.List {
 			wanted.Windows = append(wanted.Windows, software.Window{Days: x.Days, From: x.From, To: x.To})
 		}
 	}
+	if wanted.Version == "" { // the site alone knows what ran before
+		for _, v := range r.versions[w.tenant] {
+			if v.Component != w.component || v.Withdrawn == "" {
+				continue
+			}
+			if wanted.WithdrawnOf == nil {
+				wanted.WithdrawnOf = map[string]string{}
+			}
+			wanted.WithdrawnOf[v.Version] = v.Withdrawn
+		}
+	}
 	if v, ok := r.versions[w.tenant][versionName(w.component, wanted.Version)]; ok {
 		wanted.Withdrawn = v.Withdrawn
 		for _, b := range v.Bundles {
@@ -147,19 +158,21 @@ func (s *Store) SetSoftwareVersion(tenant, name string, spec v1alpha1.SoftwareVe
 		if s.software.versions[tenant] == nil {
 			s.software.versions[tenant] = map[string]v1alpha1.SoftwareVersionSpec{}
 		}
+		was := s.software.versions[tenant][name]
 		s.software.versions[tenant][name] = spec
-		s.releasedLocked(tenant, versionName(spec.Component, spec.Version))
+		s.releasedLocked(tenant, versionName(spec.Component, spec.Version), was.Withdrawn != spec.Withdrawn)
 	})
 }
 
 // DeleteSoftwareVersion forgets one.
 func (s *Store) DeleteSoftwareVersion(tenant, name string) {
 	s.update(func() {
-		if _, ok := s.software.versions[tenant][name]; !ok {
+		was, ok := s.software.versions[tenant][name]
+		if !ok {
 			return
 		}
 		delete(s.software.versions[tenant], name)
-		s.releasedLocked(tenant, name)
+		s.releasedLocked(tenant, name, was.Withdrawn != "")
 	})
 }
 
@@ -171,8 +184,10 @@ func (s *Store) SoftwareChanged() {
 	})
 }
 
-// releasedLocked follows a change of a version: the sites that shall run it are rendered.
-func (s *Store) releasedLocked(tenant, name string) {
+// releasedLocked follows a change of a version: the sites that shall run it are rendered,
+// and, if it is of whether it was withdrawn, those that shall run what ran before, which it
+// may be.
+func (s *Store) releasedLocked(tenant, name string, withdrawn bool) {
 	maps.DeleteFunc(s.software.made, func(w wish, _ *render.List) bool {
 		return w.tenant == tenant && strings.HasPrefix(name, string(w.component)+"-")
 	})
@@ -182,7 +197,7 @@ func (s *Store) releasedLocked(tenant, name string) {
 			if ok && policy != nil {
 				pin = policy.Object.(*v1alpha1.SoftwarePolicy).Spec.Version
 			}
-			return ok && versionName(v1alpha1.SoftwareComponent(c), pin) == name
+			return ok && (versionName(v1alpha1.SoftwareComponent(c), pin) == name || withdrawn && pin == "" && strings.HasPrefix(name, c+"-"))
 		})
 	})
 }

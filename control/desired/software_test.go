@@ -130,6 +130,28 @@ func TestSoftware(t *testing.T) {
 	}
 }
 
+// A site that shall run what ran before is told what of that was withdrawn.
+func TestWhatMayNotBeGoneBackTo(t *testing.T) {
+	s := newStore(t)
+	s.SetSite(siteNamed("lagos"), nil)
+	s.Start()
+	s.softwarePolicy("agent", "agent", "")
+	bad := release("1.4.2", "agent/1.4.2/amd64")
+	s.SetSoftwareVersion("acme", "agent-1.4.2", bad)
+	if w := wantedOf(t, s, "lagos", "agent"); w == nil || len(w.WithdrawnOf) != 0 {
+		t.Fatalf("%+v", w)
+	}
+	bad.Withdrawn = "eats disks"
+	s.SetSoftwareVersion("acme", "agent-1.4.2", bad)
+	if w := wantedOf(t, s, "lagos", "agent"); w.WithdrawnOf["1.4.2"] != "eats disks" || len(w.WithdrawnOf) != 1 {
+		t.Errorf("%+v", w)
+	}
+	s.DeleteSoftwareVersion("acme", "agent-1.4.2")
+	if w := wantedOf(t, s, "lagos", "agent"); len(w.WithdrawnOf) != 0 {
+		t.Errorf("deleted: %+v", w)
+	}
+}
+
 // Under a rollout each site is told the version of its own variant; one that was put back is
 // told none, which takes it to what ran before.
 func TestSoftwareUnderARollout(t *testing.T) {

@@ -41,9 +41,11 @@ type Wanted struct {
 	Requires map[string]string `json:"requires,omitempty"`
 	// Withdrawn says why nobody may begin to install it any more.
 	Withdrawn string `json:"withdrawn,omitempty"`
+	// WithdrawnOf says it, without a Version, of those that may have run before.
+	WithdrawnOf map[string]string `json:"withdrawnOf,omitempty"`
 	// NotBefore is when the site may begin, the download as well; zero: at once.
 	NotBefore time.Time `json:"notBefore,omitzero"`
-	// Windows in which the site may begin, in TimeZone; none: at any time.
+	// Windows in which the site may begin, and restart, in TimeZone; none: at any time.
 	Windows  []Window `json:"windows,omitempty"`
 	TimeZone string   `json:"timeZone,omitempty"` // of the IANA database; empty: UTC
 	// DeferBy is how long after the site heard of the version its own operator may put it
@@ -66,7 +68,7 @@ type File struct {
 	Size         int64  `json:"size"`         // bytes
 }
 
-// Window is a time of day in which a site may begin, past midnight if To is before From.
+// Window is a time of day in which a site may begin and restart, past midnight if To is before From.
 type Window struct {
 	Days []string `json:"days,omitempty"` // Mon to Sun, on which it begins; none: each
 	From string   `json:"from"`           // such as 22:00
@@ -123,6 +125,11 @@ func (w *Wanted) validate() error {
 	for c, v := range w.Requires {
 		if !slices.Contains(Components, c) || !semver.MatchString(v) {
 			return fmt.Errorf("software: requires: %.20q: %.60q: want versions by component", c, v)
+		}
+	}
+	for v := range w.WithdrawnOf {
+		if !semver.MatchString(v) {
+			return fmt.Errorf("software: withdrawnOf: %.60q: want versions", v)
 		}
 	}
 	for i, f := range w.Files {

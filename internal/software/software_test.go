@@ -40,6 +40,7 @@ func TestWanted(t *testing.T) {
 		"windows[0].days": func(w *Wanted) { w.Windows[0].Days = []string{"Funday"} },
 		"timeZone":        func(w *Wanted) { w.TimeZone = "Mars/Base" },
 		"deferBy":         func(w *Wanted) { w.DeferBy = -1 },
+		"withdrawnOf":     func(w *Wanted) { w.WithdrawnOf = map[string]string{"v1": "x"} },
 	} {
 		w := whole()
 		edit(w)

@@ -108,7 +108,8 @@ type Machine struct {
 	rec record
 	// Of this process: when the trial began for it, and since when the site is well.
 	trialSince, wellSince time.Time
-	tidied                bool // what an earlier process took is given back
+	tidied                bool // what BeforeBoot took, in an earlier process too, is given back
+	booted                bool // it was told to boot, and may go down any moment
 
 	mu     sync.Mutex
 	status Status
@@ -241,7 +242,7 @@ func (m *Machine) Step(ctx context.Context, w Wanted) (moving bool, err error) {
 		}
 		err = m.prepare(ctx, s, w)
 	case booting:
-		err = m.boot(ctx, s)
+		err = m.boot(ctx, s, w)
 	case trying:
 		err = m.try(ctx, s, w)
 	case goingBack:
@@ -257,11 +258,8 @@ func (m *Machine) Step(ctx context.Context, w Wanted) (moving bool, err error) {
 }
 
 func (m *Machine) begin(ctx context.Context, s State, w Wanted) error {
-	if !m.tidied {
-		if err := m.afterTrial(ctx); err != nil {
-			return err
-		}
-		m.tidied = true
+	if err := m.tidy(ctx); err != nil {
+		return err
 	}
 	if err := m.offer(w, s); err != nil {
 		return err
@@ -283,6 +281,18 @@ func (m *Machine) begin(ctx context.Context, s State, w Wanted) error {
 		return m.to(switching)
 	}
 	return m.to(fetching)
+}
+
+// tidy gives back, once, what was taken before a boot that does not come yet.
+func (m *Machine) tidy(ctx context.Context) error {
+	if m.tidied {
+		return nil
+	}
+	if err := m.afterTrial(ctx); err != nil {
+		return err
+	}
+	m.tidied = true
+	return nil
 }
 
 func (m *Machine) failed(w Wanted) bool {
@@ -316,6 +326,12 @@ func (m *Machine) prepare(ctx context.Context, s State, w Wanted) error {
 		m.rec.Attempts = 0
 		return m.to(switching)
 	default:
+		if err := m.offer(w, s); err != nil {
+			return err
+		}
+		if m.restartAt(w).After(m.o.Now()) {
+			return m.tidy(ctx) // other nodes of the site may have their turn meanwhile
+		}
 		if m.o.Linked != nil {
 			if err := m.o.Linked(); err != nil {
 				return fmt.Errorf("a new version is tried only while the centre can be reached: %w", err)
@@ -324,9 +340,19 @@ func (m *Machine) prepare(ctx context.Context, s State, w Wanted) error {
 		if err := m.beforeBoot(ctx); err != nil {
 			return err
 		}
-		m.rec.Boot = s.Boot
+		m.rec.Boot, m.booted = s.Boot, false
 		return m.to(booting)
 	}
+}
+
+// restartAt is when what is written may be switched to: the windows are for the restart as
+// well, and the one in which the download began may be over. The zero time: it does not
+// wait for a restart.
+func (m *Machine) restartAt(w Wanted) time.Time {
+	if m.rec.Step != switching || w.Unheard || !w.is(&m.rec) {
+		return time.Time{}
+	}
+	return m.start(w)
 }
 
 func (m *Machine) write(ctx context.Context, w Wanted, path string) error {
@@ -361,6 +387,13 @@ func (m *Machine) describe(s State, w Wanted, err error) {
 		out.Phase, out.Wanted = Downloading, m.rec.Version
 		out.Percent = m.Status().Percent
 	default:
+		if at := m.restartAt(w); at.After(m.o.Now()) {
+			out.Phase, out.Wanted, out.StartsAt = Scheduled, m.rec.Version, at
+			if out.Message == "" {
+				out.Message = "it is written, and the restart is scheduled for " + at.UTC().Format(time.RFC3339)
+			}
+			break
+		}
 		out.Phase, out.Wanted = Installing, m.rec.Version
 		if out.Message == "" {
 			out.Message = map[step]string{writing: "it is written", switching: "it waits for the restart", booting: "it restarts", trying: "it is on trial", goingBack: "it goes back: " + m.rec.Message}[m.rec.Step]

@@ -24,7 +24,7 @@ type choice struct {
 // limits of a choice, as of the last Step.
 type limits struct {
 	version string
-	open    bool      // it has not begun yet
+	open    bool      // it has not begun yet, or its restart waits
 	latest  time.Time // by when it has to begin
 }
 
@@ -32,6 +32,7 @@ type limits struct {
 func (m *Machine) resolve(w Wanted) Wanted {
 	if w.Back {
 		w.Version = m.rec.Before
+		w.Withdrawn = w.WithdrawnOf[w.Version]
 	}
 	return w
 }
@@ -89,6 +90,8 @@ func (m *Machine) judge(s State, w Wanted) verdict {
 			other = "nothing that was verified"
 		}
 		return no("%s, which ran before, is not in the other slot any more, which holds %s: name the version that shall run", w.Version, other)
+	case w.Withdrawn != "" && w.Back:
+		return no("%s, which ran before, was withdrawn: %s; name the version that shall run", w.Version, w.Withdrawn)
 	case w.Withdrawn != "":
 		return no("it was withdrawn: %s", w.Withdrawn)
 	case w.Lacks != "" && s.Other != w.Version:
@@ -146,7 +149,7 @@ func latest(fleet, offered time.Time, deferBy time.Duration) time.Time {
 // limit notes what a choice may be until the next Step.
 func (m *Machine) limit(w Wanted) {
 	l := limits{version: w.Version}
-	if o := m.rec.Offer; m.rec.Step == idle && o != nil && o.Version == w.Version && o.Retry == w.Retry {
+	if o := m.rec.Offer; (m.rec.Step == idle || m.restartAt(w).After(m.o.Now())) && o != nil && o.Version == w.Version && o.Retry == w.Retry {
 		from := m.o.Now()
 		if w.NotBefore.After(from) {
 			from = w.NotBefore

@@ -7,12 +7,20 @@ import (
 	"time"
 )
 
-func (m *Machine) boot(ctx context.Context, s State) error {
+func (m *Machine) boot(ctx context.Context, s State, w Wanted) error {
 	switch {
 	case s.Running == m.rec.Version:
 		return m.to(trying)
 	case s.Boot != m.rec.Boot:
 		return m.fellBack(ctx, s, "it did not come up")
+	case m.booted: // it is told again
+	case w.Unheard:
+		return nil // whether it is still wanted, and when, will be said
+	case !w.is(&m.rec) || w.Withdrawn != "" || m.start(w).After(m.o.Now()): // since it was its turn
+		if err := m.o.Driver.FallBack(ctx); err != nil {
+			return err
+		}
+		return m.to(switching)
 	}
 	if err := m.beforeBoot(ctx); err != nil {
 		return err
@@ -23,10 +31,15 @@ func (m *Machine) boot(ctx context.Context, s State) error {
 		}
 		return err
 	}
-	return m.o.Driver.Boot(ctx)
+	if err := m.o.Driver.Boot(ctx); err != nil {
+		return err
+	}
+	m.booted = true
+	return nil
 }
 
 func (m *Machine) beforeBoot(ctx context.Context) error {
+	m.tidied = false
 	if m.o.BeforeBoot == nil {
 		return nil
 	}

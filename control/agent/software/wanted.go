@@ -27,7 +27,7 @@ type Wanted struct {
 	Size   int64  // bytes
 	Lacks  string // why there is no such file; empty: there is
 	// NotBefore is when it may begin; the download, too. Windows are times of day, in Zone,
-	// in which it may; none: at any time.
+	// in which it may, and in which it may restart; none: at any time.
 	NotBefore time.Time
 	Windows   []software.Window
 	Zone      *time.Location // nil: UTC
@@ -35,8 +35,10 @@ type Wanted struct {
 	DeferBy time.Duration
 	// Requires is the oldest version by component that has to run before.
 	Requires map[string]string
-	// Withdrawn says why nobody may begin any more.
+	// Withdrawn says why nobody may begin any more; WithdrawnOf says it by version, of what
+	// may have run before.
 	Withdrawn      string
+	WithdrawnOf    map[string]string
 	BytesPerSecond int // of the download; 0: no limit
 	// Retry counts how often somebody asked to try again what had failed.
 	Retry int
@@ -47,7 +49,7 @@ type Wanted struct {
 func From(s *software.Wanted, architecture, item string) Wanted {
 	w := Wanted{
 		Version: s.Version, Back: s.Version == "", Item: item, NotBefore: s.NotBefore, Windows: s.Windows, DeferBy: s.DeferBy,
-		Requires: s.Requires, Withdrawn: s.Withdrawn, BytesPerSecond: s.BytesPerSecond, Retry: s.Retry,
+		Requires: s.Requires, Withdrawn: s.Withdrawn, WithdrawnOf: s.WithdrawnOf, BytesPerSecond: s.BytesPerSecond, Retry: s.Retry,
 	}
 	w.Zone, _ = time.LoadLocation(s.TimeZone) // Decode has checked it
 	f, ok := s.For(architecture)
