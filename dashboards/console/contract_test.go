@@ -280,6 +280,7 @@ func TestContract(t *testing.T) {
 	h.want(400, "alice", "GET", "/api/v1/views?x=y", "")
 	h.want(200, "alice", "GET", "/api/v1/views", "")
 	h.want(200, "alice", "PUT", "/api/v1/views/Mine", `{"query":"score<60"}`)
+	h.want(409, "alice", "PUT", "/api/v1/views/Mine?new=true", `{}`)
 	h.want(403, "alice", "PUT", "/api/v1/views/All?shared=true", `{}`)
 	h.want(204, "alice", "DELETE", "/api/v1/views/Mine", "")
 	h.want(404, "alice", "DELETE", "/api/v1/views/Mine", "")

@@ -81,6 +81,7 @@ var (
 
 	oneTenant = []param{tenantParam}
 	oneView   = []param{tenantParam, {"shared", oneOf("true")}}
+	savedView = append(oneView[:2:2], param{"new", oneOf("true")})
 	explained = []param{tenantParam, {"shadow", oneOf("true")}}
 	followed  = []param{tenantParam, {"brief", oneOf("true")}}
 	replayed  = []param{tenantParam, cursorParam, {"since", text(32)}}

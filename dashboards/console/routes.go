@@ -95,7 +95,7 @@ func (c *Console) apiRoutes() []route {
 		{method: "GET", path: wire.SiteDistributionsPath, doing: "read how numbers spread over sites", params: siteDistributions, handle: c.proxyHealth},
 		{method: "GET", path: wire.LinksPath, doing: "list the links", params: linkList, handle: c.proxyHealth},
 		{method: "GET", path: wire.ViewsPath, doing: "list the saved views", params: oneTenant, handle: c.listViews},
-		{method: "PUT", path: wire.ViewsPath + "/{view}", doing: "save the view", params: oneView, handle: c.putView},
+		{method: "PUT", path: wire.ViewsPath + "/{view}", doing: "save the view", params: savedView, handle: c.putView},
 		{method: "DELETE", path: wire.ViewsPath + "/{view}", doing: "delete the view", params: oneView, handle: c.deleteView},
 		{method: "POST", path: pathChangeSites, doing: "change the sites", handle: c.changeSites},
 		{method: "GET", path: site, doing: "read the site", params: oneTenant, handle: c.getSite},

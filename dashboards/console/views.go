@@ -83,6 +83,11 @@ func (c *Console) putView(w http.ResponseWriter, cl *call) error {
 	}
 	tenant, err := c.editViews(cl, func(have []v1alpha1.SavedView) ([]v1alpha1.SavedView, error) {
 		if i := indexOfView(have, v.Name); i >= 0 {
+			if cl.q.Get("new") != "" {
+				p := newProblem(http.StatusConflict, wire.ProblemConflict, "there is a view %q already; replace it, or choose another name", v.Name)
+				p.Errors = []wire.FieldError{{Field: "name", Detail: "there is one of that name"}}
+				return nil, p
+			}
 			have[i] = v
 			return have, nil
 		}

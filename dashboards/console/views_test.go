@@ -93,6 +93,12 @@ func TestViewsAreTheUsersOwnAndThoseThatAreShared(t *testing.T) {
 	h.want(200, "carol", "PUT", path("Läden 50 %", ""), `{"query":"kind=kiosk"}`)
 	h.want(200, "alice", "PUT", path("mine", ""), `{"query":"score<60"}`)
 	h.want(200, "alice", "PUT", path("all", "shared=true"), `{"group":"region"}`)
+	// Nobody replaces one without meaning to: not by what is new, also if it is somebody else's shared one.
+	var taken wire.Problem
+	h.want(409, "alice", "PUT", path("all", "shared=true&new=true"), `{"query":"score<1"}`).json(t, &taken)
+	if len(taken.Errors) != 1 || taken.Errors[0].Field != "name" {
+		t.Errorf("a name that is taken: %+v", taken)
+	}
 	h.want(200, "both", "PUT", path("elsewhere", "tenant=globex"), `{}`)
 	h.want(403, "carol", "PUT", path("all", "shared=true"), `{}`)
 	h.want(403, "carol", "DELETE", path("all", "shared=true"), "")

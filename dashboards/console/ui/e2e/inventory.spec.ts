@@ -75,6 +75,12 @@ test("columns, order, groups and views", async ({ page }) => {
   await page.getByRole("checkbox", { name: /^Share with all/ }).check();
   await page.getByRole("button", { name: "Save", exact: true }).click();
   await expect(page.getByText("Flagships is saved")).toBeVisible();
+  // A name that is taken is not replaced without a question.
+  await page.getByRole("textbox", { name: "Name of the view" }).fill("Flagships");
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(page.getByText(/there is a view "Flagships" already/)).toBeVisible();
+  await page.getByRole("button", { name: "Replace Flagships" }).click();
+  await expect(page.getByText("Flagships is saved")).toBeVisible();
   await page.goto("/sites");
   await expect(page.locator(rows).first()).toBeVisible();
   await page.locator("summary", { hasText: "Views" }).click();

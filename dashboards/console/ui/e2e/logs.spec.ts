@@ -107,11 +107,11 @@ test.describe("logs", () => {
     await expect(page.getByLabel("From", { exact: true })).toHaveValue(/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$/);
     await page.getByLabel("From", { exact: true }).fill("yesterday");
     await page.getByRole("button", { name: "Apply" }).click();
-    await expect(page.locator("#log-range-fault")).toContainText("from: want a time");
+    await expect(page.locator("#time-range-fault")).toContainText("from: want a time");
     await page.getByLabel("From", { exact: true }).fill("2026-01-02 03:04:05");
     await page.getByLabel("To", { exact: true }).fill("2026-01-01T00:00:00");
     await page.getByRole("button", { name: "Apply" }).click();
-    await expect(page.locator("#log-range-fault")).toContainText("is before from");
+    await expect(page.locator("#time-range-fault")).toContainText("is before from");
     await page.getByLabel("To", { exact: true }).fill("2026-01-03T00:00:00");
     await page.getByRole("button", { name: "Apply" }).click();
     await expect(page).toHaveURL(/from=2026-01-0\dT/);

@@ -30,6 +30,40 @@ test("what happened: days, kinds, pages, all of it in the address", async ({ pag
   await expect(rows).toHaveCount(100);
 });
 
+test("a time and a site, by name or by hand, all of it in the address", async ({ page }) => {
+  await login(page, "/timeline?kind=policy");
+  const rows = page.locator("[data-event]");
+  const times = page.getByRole("group", { name: "Time range" });
+  await expect(rows).toHaveCount(2); // three hours ago, and 27
+  await times.getByRole("button", { name: "24 h" }).click();
+  await expect(page).toHaveURL(/range=24h/);
+  await expect(rows).toHaveCount(1);
+  await times.getByRole("button", { name: "1 h", exact: true }).click();
+  await expect(page.getByText("Nothing matches")).toBeVisible();
+  await times.getByRole("button", { name: "7 d" }).click();
+  await expect(rows).toHaveCount(2);
+  await times.getByRole("button", { name: "Custom" }).click();
+  await expect(page).toHaveURL(/from=.*Z&to=.*Z/);
+  const from = page.getByRole("textbox", { name: "From" });
+  const day = (ago: number) => new Date(Date.now() - ago * 86_400_000).toISOString().slice(0, 16).replace("T", " ");
+  await from.fill("yesterday");
+  await page.getByRole("button", { name: "Apply" }).click();
+  await expect(page.getByText("from: want a time such as")).toBeVisible();
+  await from.fill(day(3));
+  await page.getByRole("textbox", { name: "To" }).fill(day(1));
+  await page.getByRole("button", { name: "Apply" }).click();
+  await expect(rows).toHaveCount(1);
+  await expect(rows).toContainText("VirtualSite shared/all-eu was edited");
+  await page.reload();
+  await expect(rows).toHaveCount(1);
+  await page.goto("/timeline?kind=colour&tenant=acme");
+  const name = (await rows.first().locator(".event-text a").textContent())!;
+  await page.getByRole("combobox", { name: "Site", exact: true }).fill(name);
+  await page.keyboard.press("Enter");
+  await expect(page).toHaveURL(new RegExp(`site=${name}`));
+  await expect(rows).toHaveCount(1);
+});
+
 test("a site's and a virtual site's timeline lead to all of it", async ({ page }) => {
   await login(page, "/timeline?kind=colour&tenant=acme");
   const site = page.locator("[data-event] .event-text a").first();

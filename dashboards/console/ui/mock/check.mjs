@@ -3,7 +3,7 @@
 
 export const problem = (status, title, detail, extra = {}) => ({ problem: { type: `urn:muster:problem:${title.toLowerCase().replaceAll(" ", "-")}`, title, status, detail, ...extra } });
 export const notFound = (d) => problem(404, "Not Found", d);
-export const conflict = (d) => problem(409, "Conflict", d);
+export const conflict = (d, more) => problem(409, "Conflict", d, more);
 export const invalid = (errors) => problem(400, "Bad Request", errors.map((e) => `${e.field}: ${e.detail}`).join("; "), { type: "urn:muster:problem:invalid", errors });
 export const invalidField = (field, detail) => invalid([{ field, detail }]);
 export const unavailable = (d) => problem(503, "Service Unavailable", d, { type: "urn:muster:problem:unavailable" });
@@ -32,6 +32,7 @@ export const PARAMS = {
   costNames: { tenant, site: text(63), patience: text(64) },
   tenant: { tenant },
   view: { tenant, shared: oneOf("true") },
+  savedView: { tenant, shared: oneOf("true"), new: oneOf("true") },
   pods: { tenant, site: text(63), limit, cursor: text(4096) },
   podLog: { tenant, container: text(63), previous: oneOf("true"), lines: whole(1, 10_000) },
   explain: { tenant, shadow: oneOf("true") },

@@ -225,7 +225,7 @@ const ROUTES = [
   ["GET", /^\/api\/v1\/links$/, "links", (_m, q, _b, _req, res) => inTenants(q, (t) => links.list(q, t, res))],
   ["GET", /^\/api\/v1\/site-fields$/, "tenant", (_m, q) => inTenants(q, (t) => inventory.fields(t))],
   ["GET", /^\/api\/v1\/views$/, "tenant", (_m, q) => inTenants(q, (t) => views.list(t))],
-  ["PUT", /^\/api\/v1\/views\/([^/]+)$/, "view", (m, q, body) => inTenant(q, "a view belongs to one tenant", (t) => views.put(decodeURIComponent(m[1]), q, t, body))],
+  ["PUT", /^\/api\/v1\/views\/([^/]+)$/, "savedView", (m, q, body) => inTenant(q, "a view belongs to one tenant", (t) => views.put(decodeURIComponent(m[1]), q, t, body))],
   ["DELETE", /^\/api\/v1\/views\/([^/]+)$/, "view", (m, q) => inTenant(q, "a view belongs to one tenant", (t) => views.drop(decodeURIComponent(m[1]), q, t))],
   ["POST", /^\/api\/v1\/sites:change$/, "none", (_m, _q, body) => {
     const r = inventory.change(body, tenants);

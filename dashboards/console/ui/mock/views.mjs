@@ -19,6 +19,7 @@ export class MockViews {
     if (bad) return bad;
     if (name.length > 60 || name.includes("/") || name.trim() !== name || name === "") return invalidField("name", 'want 1 to 60 printable characters without "/", and no space at either end');
     const v = { name, tenant, shared: q.get("shared") === "true", query: body.query ?? "", sort: body.sort ?? "", columns: body.columns ?? [], group: body.group ?? "" };
+    if (q.get("new") === "true" && this.views.some((o) => same(o, v))) return conflict(`there is a view "${name}" already; replace it, or choose another name`, { errors: [{ field: "name", detail: "there is one of that name" }] });
     const others = this.views.filter((o) => !same(o, v));
     if (others.filter((o) => o.tenant === tenant && o.shared === v.shared).length >= MOST) return conflict(`there are ${MOST} views already; delete one that nobody needs`);
     this.views = [...others, v];

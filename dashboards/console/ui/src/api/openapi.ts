@@ -4784,6 +4784,8 @@ export interface operations {
                 tenant?: components["parameters"]["tenant"];
                 /** @description Of all users of the tenant instead of one's own */
                 shared?: components["parameters"]["sharedView"];
+                /** @description Replace none, a view of that name is a conflict whose error is of the field `name` */
+                new?: "true";
             };
             header?: never;
             path: {

@@ -1,5 +1,8 @@
 import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
-import { api } from "./client";
+import type { TimeSpan } from "../components/time-range";
+import { rfc3339 } from "../lib/log-filter";
+import { TIMES } from "../lib/timeline";
+import { api, serverNow } from "./client";
 import { keys } from "./keys";
 import type { TimelineKind, TimelinePage } from "./types";
 
@@ -10,14 +13,25 @@ export interface TimelineQuestion {
   site?: string;
   virtualSite?: string;
   kinds: readonly TimelineKind[];
+  /** Left out: all of it. */
+  span?: TimeSpan;
   limit: number;
 }
 
+/** A range by name ends now, whenever it is asked for. */
+function bounds(span?: TimeSpan): { from?: string; to?: string } {
+  if (!span) return {};
+  const { range, from, to } = span;
+  const seconds = TIMES.find((r) => r.id === range)?.seconds ?? 0;
+  if (!range) return { from, to };
+  return seconds ? { from: rfc3339(serverNow() - seconds * 1000) } : {};
+}
+
 /** What happened, the newest first, page by page. Pages that were asked for are asked again. */
-export function useTimeline({ kinds, ...ask }: TimelineQuestion) {
+export function useTimeline({ kinds, span, ...ask }: TimelineQuestion) {
   return useInfiniteQuery({
-    queryKey: keys.timeline(JSON.stringify({ ...ask, kinds })),
-    queryFn: ({ signal, pageParam }) => api<TimelinePage>("GET", "/api/v1/timeline", { params: { ...ask, kind: kinds.join(","), cursor: pageParam }, signal }),
+    queryKey: keys.timeline(JSON.stringify({ ...ask, kinds, span })),
+    queryFn: ({ signal, pageParam }) => api<TimelinePage>("GET", "/api/v1/timeline", { params: { ...ask, ...bounds(span), kind: kinds.join(","), cursor: pageParam }, signal }),
     initialPageParam: "",
     getNextPageParam: (p: TimelinePage) => p.nextCursor || undefined,
     refetchInterval: POLL_MS,

@@ -15,12 +15,13 @@ export function useSavedViews(tenant: string, enabled: boolean) {
 
 const pathOf = (name: string): string => `/api/v1/views/${encodeURIComponent(name)}`;
 
+/** Saves a view under a name: one that is there already is a conflict, unless it is to be replaced. */
 export function useSaveView() {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: ({ name, tenant, shared, view }: { name: string; tenant: string; shared: boolean; view: View }) =>
+    mutationFn: ({ name, tenant, shared, view, replace }: { name: string; tenant: string; shared: boolean; view: View; replace: boolean }) =>
       api<SavedView>("PUT", pathOf(name), {
-        params: { tenant, ...(shared && { shared: "true" }) },
+        params: { tenant, ...(shared && { shared: "true" }), ...(!replace && { new: "true" }) },
         body: { query: view.q, sort: view.sort, columns: view.columns.join() === DEFAULT_COLUMNS.join() ? [] : view.columns, group: view.group },
       }),
     onSettled: () => client.invalidateQueries({ queryKey: ["savedViews"] }),

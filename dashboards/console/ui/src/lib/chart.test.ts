@@ -36,8 +36,15 @@ describe("charts", () => {
   });
   it("marks a maintenance from its begin to its end", () => {
     const e = (time: string, kind: string, more: object) => ({ id: time, time, kind, severity: "info", tenant: "a", text: kind, ...more }) as TimelineEvent;
-    const marks = marksOf([e("2026-01-01T02:00:00Z", "maintenance", { site: "x", before: "maintenance", after: "ended" }), e("2026-01-01T01:30:00Z", "alert", { severity: "critical" }), e("2026-01-01T01:00:00Z", "maintenance", { site: "x", after: "maintenance" })]);
-    expect(marks.map((m) => [m.tone, m.until ? m.until - m.t : 0])).toEqual([["info", 3600], ["bad", 0], ["info", 0]]);
+    const [began, ended] = [{ site: "x", after: "maintenance" }, { site: "x", before: "maintenance", after: "ended" }];
+    const clock = (s: string) => Date.parse(`2026-01-01T${s}Z`) / 1000;
+    const marks = (...events: TimelineEvent[]) => marksOf(events, clock("00:30:00"), clock("03:00:00")).map((m) => [m.tone, m.t, m.until]);
+    expect(marks(e("2026-01-01T02:00:00Z", "maintenance", ended), e("2026-01-01T01:30:00Z", "alert", { severity: "critical" }), e("2026-01-01T01:00:00Z", "maintenance", began))).toEqual([
+      ["info", clock("01:00:00"), clock("02:00:00")], ["bad", clock("01:30:00"), undefined], ["info", clock("02:00:00"), undefined],
+    ]);
+    // Under way, it goes on to the end of the chart; begun before the chart, it is there from its beginning.
+    expect(marks(e("2026-01-01T01:00:00Z", "maintenance", began))).toEqual([["info", clock("01:00:00"), clock("03:00:00")]]);
+    expect(marks(e("2026-01-01T01:00:00Z", "maintenance", ended))).toEqual([["info", clock("00:30:00"), clock("01:00:00")], ["info", clock("01:00:00"), undefined]]);
   });
 });
 

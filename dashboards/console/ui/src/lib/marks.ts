@@ -9,8 +9,11 @@ export const MARKED: readonly TimelineKind[] = ["alert", "colour", "maintenance"
 
 const TONE: Record<string, Tone> = { good: "good", warning: "warn", critical: "bad" };
 
-/** Oldest first. Maintenance lasts from its begin to its end, if that is among the events. */
-export function marksOf(events: readonly TimelineEvent[]): Mark[] {
+/**
+ * Oldest first. Maintenance lasts from its begin to its end. One whose begin is not among the events began before
+ * start, and one without an end goes on beyond end, both in seconds.
+ */
+export function marksOf(events: readonly TimelineEvent[], start: number, end: number): Mark[] {
   const out: Mark[] = [];
   const open = new Map<string, Mark>();
   for (const e of [...events].reverse()) {
@@ -18,12 +21,13 @@ export function marksOf(events: readonly TimelineEvent[]): Mark[] {
     if (e.kind === "maintenance") {
       const key = `${e.site ?? ""}/${e.object ?? ""}`;
       const began = open.get(key);
-      if (e.before && began) {
-        began.until = mark.t;
-        open.delete(key);
-      } else open.set(key, mark);
+      if (e.before && began) began.until = mark.t;
+      else if (e.before) out.unshift({ ...mark, t: start, until: mark.t });
+      if (e.before) open.delete(key);
+      else open.set(key, mark);
     }
     out.push(mark);
   }
+  for (const mark of open.values()) mark.until = Math.max(end, mark.t);
   return out;
 }

@@ -115,7 +115,7 @@ function Answer({ tenant, asked, onNow }: { tenant: string; asked: ReturnType<ty
   const data = range.data;
   const site = /site="([a-z0-9-]+)"/.exec(asked.query)?.[1] ?? "";
   const happened = useMarks({ tenant, site }, data?.start ?? 0, data?.end ?? 0, kinds);
-  const marks = useMemo(() => marksOf(happened.events), [happened.events]);
+  const marks = useMemo(() => marksOf(happened.events, data?.start ?? 0, data?.end ?? 0), [happened.events, data?.start, data?.end]);
   const unit = unitOf(asked.query);
   const format = useMemo(() => (v: number) => formatValue(v, unit), [unit]);
   const all = useMemo<Line[]>(() => (data ? linesByName(data.matrix, data.start, data.end, asked.span.step) : []), [data, asked.span.step]);

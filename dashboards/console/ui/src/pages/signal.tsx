@@ -69,7 +69,7 @@ function Loaded({ site, signal: s }: { site: SiteDetail; signal: Signal }) {
     return samples ? [{ name: s.name, samples }] : [];
   }, [data, range.step, site.name, s.name]);
   const bands = useMemo(() => bandsOf(s.good, s.bad), [s.good, s.bad]);
-  const marks = useMemo(() => marksOf(happened.events), [happened.events]);
+  const marks = useMemo(() => marksOf(happened.events, data?.start ?? 0, data?.end ?? 0), [happened.events, data?.start, data?.end]);
   const format = useMemo(() => (v: number) => formatValue(v, s.unit), [s.unit]);
   const reason = site.reasons.find((r) => r.signal === s.name);
   const error = condition.error ?? query.error;

@@ -120,7 +120,7 @@ function Loaded({ site }: { site: SiteDetail }) {
   const h = history.data;
   const lines = useMemo(() => new Map<string, Line[]>([["", [{ name: "Score", samples: h?.score ?? [] }]], ...DIMENSIONS.map((d) => [d, [{ name: dimensionName[d], samples: h?.dimensions.get(d) ?? [] }]] as [string, Line[]])]), [h]);
   const happened = useMarks({ tenant: site.tenant, site: site.name }, h?.start ?? 0, h?.end ?? 0, MARKED).events;
-  const marks = useMemo(() => marksOf(happened), [happened]);
+  const marks = useMemo(() => marksOf(happened, h?.start ?? 0, h?.end ?? 0), [happened, h?.start, h?.end]);
   const maintenance = useMaintenanceOf(site, object.data);
   return (
     <>

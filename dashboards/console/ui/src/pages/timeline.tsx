@@ -1,33 +1,37 @@
-import { useMemo } from "react";
+import { useEffect, useMemo, useState } from "react";
 import { Link, useSearch } from "wouter";
 import { useQuery } from "@tanstack/react-query";
 import { sessionQuery } from "../api/queries";
-import { useTimeline } from "../api/timeline-queries";
+import { Problem } from "../api/client";
+import { type TimelineQuestion, useTimeline } from "../api/timeline-queries";
 import type { TimelineKind } from "../api/types";
 import { EventList } from "../components/event-list";
 import { TenantSelect } from "../components/filters";
 import { Shell, useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
+import { TimeRange, type TimeSpan } from "../components/time-range";
 import { useAddress } from "../components/virtual-picker";
 import { plural } from "../lib/format";
 import { sitePath } from "../lib/site";
-import { KINDS, kindName, parseKinds } from "../lib/timeline";
+import { KINDS, kindName, parseKinds, parseSpan, TIMES } from "../lib/timeline";
+import { SiteInput, VirtualSiteSelect } from "../panels/logs-filters";
 
 const PAGE = 100;
+const NONE = { kind: "", site: "", virtualSite: "", tenant: "", range: "", from: "", to: "" };
 
 /** What happened in the fleet, at a site or in a virtual site. */
 export function TimelinePage() {
   const search = useSearch();
   const ask = useMemo(() => {
     const q = new URLSearchParams(search);
-    return { tenant: q.get("tenant") ?? "", site: q.get("site") ?? "", virtualSite: q.get("virtualSite") ?? "", kinds: parseKinds(q.get("kind")), limit: PAGE };
+    return { tenant: q.get("tenant") ?? "", site: q.get("site") ?? "", virtualSite: q.get("virtualSite") ?? "", kinds: parseKinds(q.get("kind")), span: parseSpan(q), limit: PAGE };
   }, [search]);
   const query = useTimeline(ask);
   const address = useAddress();
   useTitle("Timeline");
   const events = query.data?.pages.flatMap((p) => p.events);
   const missing = query.data?.pages[0]?.missing ?? [];
-  const filtered = ask.kinds.length > 0 || ask.site !== "" || ask.virtualSite !== "" || ask.tenant !== "";
+  const filtered = ask.kinds.length > 0 || ask.site !== "" || ask.virtualSite !== "" || ask.tenant !== "" || ask.span.range !== "all";
   return (
     <Shell>
       <div className="page stack">
@@ -44,13 +48,13 @@ export function TimelinePage() {
             <span>{m.kinds.map((k) => kindName[k]).join(", ")} may be missing.</span>
           </div>
         ))}
-        <Filters ask={ask} onChange={address} />
+        <Filters ask={ask} error={query.error} onChange={address} />
         {query.isPending && <Skeleton height={24} count={8} />}
         {events?.length === 0 && (
           <div className="card">
             <Empty title={filtered ? "Nothing matches" : "Nothing has happened yet"}>
               {filtered ? (
-                <button type="button" className="button" onClick={() => address({ kind: "", site: "", virtualSite: "", tenant: "" })}>
+                <button type="button" className="button" onClick={() => address(NONE)}>
                   Clear filters
                 </button>
               ) : (
@@ -96,11 +100,14 @@ function Where({ site, virtualSite, tenant }: { site: string; virtualSite: strin
   return <>What happened in the fleet.</>;
 }
 
-function Filters({ ask, onChange }: { ask: { tenant: string; site: string; virtualSite: string; kinds: readonly TimelineKind[] }; onChange: (c: Record<string, string>) => void }) {
+function Filters({ ask, error, onChange }: { ask: TimelineQuestion & { span: TimeSpan }; error: unknown; onChange: (c: Record<string, string>) => void }) {
   const tenants = useQuery(sessionQuery).data?.tenants ?? [];
+  const [site, setSite] = useState(ask.site ?? "");
+  useEffect(() => setSite(ask.site ?? ""), [ask.site]);
   const toggle = (k: TimelineKind) => onChange({ kind: KINDS.filter((x) => (x === k) !== ask.kinds.includes(x)).join(",") });
+  const fault = (field: string) => (error instanceof Problem ? error.fieldFault(field) : "");
   return (
-    <div className="row wrap" role="search" aria-label="Filter the timeline">
+    <div className="stack" role="search" aria-label="Filter the timeline">
       <div className="row wrap event-kinds" role="group" aria-label="Kinds">
         {KINDS.map((k) => (
           <button key={k} type="button" className="button" aria-pressed={ask.kinds.includes(k)} onClick={() => toggle(k)}>
@@ -108,12 +115,17 @@ function Filters({ ask, onChange }: { ask: { tenant: string; site: string; virtu
           </button>
         ))}
       </div>
-      <TenantSelect value={ask.tenant} tenants={tenants} width={150} onChange={(tenant) => onChange({ tenant })} />
-      {(ask.site || ask.virtualSite) && (
-        <button type="button" className="button" onClick={() => onChange({ site: "", virtualSite: "" })}>
-          All sites
-        </button>
-      )}
+      <div className="log-choices">
+        <TenantSelect value={ask.tenant} tenants={tenants} width={150} onChange={(tenant) => onChange({ tenant })} />
+        <VirtualSiteSelect tenant={ask.tenant} value={ask.virtualSite ?? ""} onChange={(virtualSite) => onChange({ virtualSite })} />
+        <SiteInput tenant={ask.tenant} value={site} set={ask.site !== ""} onChange={setSite} onCommit={() => site.trim() !== ask.site && onChange({ site: site.trim() })} />
+        <TimeRange span={ask.span} ranges={TIMES} faults={{ from: fault("from"), to: fault("to") }} onChange={(s) => onChange({ ...s, range: s.range === "all" ? "" : s.range })} />
+        {(ask.site || ask.virtualSite) && (
+          <button type="button" className="button" onClick={() => onChange({ site: "", virtualSite: "" })}>
+            All sites
+          </button>
+        )}
+      </div>
     </div>
   );
 }

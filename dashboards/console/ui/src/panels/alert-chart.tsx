@@ -30,7 +30,7 @@ export function AlertChart({ alert: a }: { alert: AlertDetail }) {
   const now = useInstant(a.tenant, value);
   const data = query.data;
   const happened = useMarks({ tenant: a.tenant, site: a.site }, data?.start ?? 0, data?.end ?? 0, MARKED);
-  const marks = useMemo(() => marksOf(happened.events), [happened.events]);
+  const marks = useMemo(() => marksOf(happened.events, data?.start ?? 0, data?.end ?? 0), [happened.events, data?.start, data?.end]);
   const lines = useMemo<Line[]>(() => {
     if (!data) return [];
     const own = (data.matrix.data?.result ?? []).filter((s) => isOf(s.metric, a));

@@ -1,4 +1,5 @@
 import { useEffect, useRef, useState } from "react";
+import { Problem } from "../api/client";
 import type { SiteFields } from "../api/types";
 import { useDeleteView, useSavedViews, useSaveView } from "../api/view-queries";
 import { ProblemNote } from "../components/states";
@@ -92,6 +93,7 @@ export function SavedViews({ view, tenants, onOpen }: { view: View; tenants: rea
   const [into, setInto] = useState("");
   const [share, setShare] = useState(false);
   const [said, setSaid] = useState("");
+  const [taken, setTaken] = useState("");
   const list = useSavedViews(view.tenant, open);
   const save = useSaveView();
   const drop = useDeleteView();
@@ -100,6 +102,22 @@ export function SavedViews({ view, tenants, onOpen }: { view: View; tenants: rea
   const mayShare = list.data?.shareIn.includes(tenant) ?? false;
   const search = formatView(view);
   const failed = (e: unknown) => setSaid(e instanceof Error ? e.message : String(e));
+  const keep = (n: string, replace: boolean) => {
+    setTaken("");
+    save.mutate(
+      { name: n, tenant, shared: share && mayShare, view, replace },
+      {
+        onSuccess: () => {
+          setSaid(`${n} is saved.`);
+          setName("");
+        },
+        onError: (e) => {
+          if (e instanceof Problem && e.status === 409 && e.fieldFault("name")) setTaken(n);
+          failed(e);
+        },
+      },
+    );
+  };
   const group = (title: string, shared: boolean) => {
     const views = list.data?.views.filter((v) => v.shared === shared) ?? [];
     return (
@@ -140,8 +158,7 @@ export function SavedViews({ view, tenants, onOpen }: { view: View; tenants: rea
           e.preventDefault();
           const n = name.trim();
           if (!n) return setSaid("A view needs a name.");
-          save.mutate({ name: n, tenant, shared: share && mayShare, view }, { onSuccess: () => setSaid(`${n} is saved.`), onError: failed });
-          setName("");
+          keep(n, false);
         }}
       >
         <div className="row">
@@ -169,6 +186,11 @@ export function SavedViews({ view, tenants, onOpen }: { view: View; tenants: rea
       <p className="small muted" role="status">
         {said}
       </p>
+      {taken && taken === name.trim() && (
+        <button type="button" className="button" onClick={() => keep(taken, true)}>
+          Replace {taken}
+        </button>
+      )}
     </Menu>
   );
 }

@@ -1,11 +1,12 @@
 import { useDeferredValue, useEffect, useId, useMemo, useRef, useState } from "react";
-import { Problem, serverNow } from "../api/client";
+import { Problem } from "../api/client";
 import { useSiteRows } from "../api/map-queries";
 import { useVirtualSites } from "../api/queries";
-import { fromTyped, LOG_RANGES, LOG_SEVERITIES, type LogFilter, rfc3339, spanOf, toTyped, TYPED_TIME } from "../lib/log-filter";
+import { LOG_RANGES, LOG_SEVERITIES, type LogFilter } from "../lib/log-filter";
 import { quoteValue } from "../lib/inventory";
 import { virtualSiteRef } from "../lib/site";
 import { SeverityMark } from "../components/severity";
+import { TimeRange } from "../components/time-range";
 
 interface Props {
   filter: LogFilter;
@@ -75,7 +76,7 @@ export function LogFilters({ filter, tenant, tenants, error, busy, onChange }: P
             </button>
           ))}
         </div>
-        <Range filter={filter} faults={{ from: fault("from"), to: fault("to") }} onChange={change} />
+        <TimeRange span={filter} ranges={LOG_RANGES} faults={{ from: fault("from"), to: fault("to") }} onChange={(s) => change({ ...s, ...(s.range === "" && { live: false }) })} />
       </div>
     </form>
   );
@@ -117,61 +118,6 @@ export function SiteInput({ tenant, value, set, onChange, onCommit, many }: { te
           <option key={n} value={start + n} />
         ))}
       </datalist>
-    </>
-  );
-}
-
-const WANT = "want a time such as 2026-11-25 20:00";
-
-function Range({ filter, faults, onChange }: { filter: LogFilter; faults: { from: string; to: string }; onChange: (f: Partial<LogFilter>) => void }) {
-  const [from, setFrom] = useState(() => toTyped(filter.from));
-  const [to, setTo] = useState(() => toTyped(filter.to));
-  const custom = !filter.range;
-  const [tried, setTried] = useState(false);
-  const wrong = { from: tried && !fromTyped(from) ? WANT : faults.from, to: tried && to.trim() !== "" && !fromTyped(to) ? WANT : faults.to };
-  const apply = () => {
-    setTried(true);
-    if (fromTyped(from) && (to.trim() === "" || fromTyped(to))) onChange({ range: "", from: fromTyped(from), to: fromTyped(to) });
-  };
-  useEffect(() => {
-    setTried(false);
-    setFrom(toTyped(filter.from));
-    setTo(toTyped(filter.to));
-  }, [filter.from, filter.to]);
-  const begin = () => {
-    const s = spanOf(filter, serverNow());
-    if (s) onChange({ range: "", from: rfc3339(Math.floor(s.start / 1000) * 1000), to: rfc3339(Math.floor(s.end / 1000) * 1000), live: false });
-  };
-  return (
-    <>
-      <div className="segmented" role="group" aria-label="Time range">
-        {LOG_RANGES.map((r) => (
-          <button key={r.id} type="button" aria-pressed={filter.range === r.id} onClick={() => onChange({ range: r.id, from: "", to: "" })}>
-            {r.label}
-          </button>
-        ))}
-        <button type="button" aria-pressed={custom} onClick={begin}>
-          Custom
-        </button>
-      </div>
-      {custom && (
-        <div className="log-range">
-          <label>
-            <span className="label">From</span>
-            <input className="input" {...TYPED_TIME} value={from} aria-invalid={wrong.from !== ""} aria-describedby="log-range-fault" onChange={(e) => setFrom(e.target.value)} />
-          </label>
-          <label>
-            <span className="label">To</span>
-            <input className="input" {...TYPED_TIME} value={to} aria-invalid={wrong.to !== ""} aria-describedby="log-range-fault" onChange={(e) => setTo(e.target.value)} />
-          </label>
-          <button type="button" className="button" onClick={apply}>
-            Apply
-          </button>
-          <p id="log-range-fault" className="fault" role="alert">
-            {[wrong.from && `from: ${wrong.from}`, wrong.to && `to: ${wrong.to}`].filter(Boolean).join("; ")}
-          </p>
-        </div>
-      )}
     </>
   );
 }

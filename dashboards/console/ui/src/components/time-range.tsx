@@ -1,0 +1,78 @@
+import { useEffect, useState } from "react";
+import { serverNow } from "../api/client";
+import { fromTyped, rfc3339, toTyped, TYPED_TIME } from "../lib/log-filter";
+import { parseTime } from "../lib/time";
+
+/** A range by name, or, if range is "", from and to as RFC 3339; no `to` is now. */
+export interface TimeSpan {
+  range: string;
+  from: string;
+  to: string;
+}
+
+/** seconds 0: all of the time. */
+export interface NamedRange {
+  id: string;
+  label: string;
+  seconds: number;
+}
+
+const WANT = "want a time such as 2026-11-25 20:00";
+const DAY = 86_400;
+
+/** Chooses a time: one of some ranges up to now, or any from and to. */
+export function TimeRange({ span, ranges, faults, onChange }: { span: TimeSpan; ranges: readonly NamedRange[]; faults?: { from: string; to: string }; onChange: (s: TimeSpan) => void }) {
+  const [from, setFrom] = useState(() => toTyped(span.from));
+  const [to, setTo] = useState(() => toTyped(span.to));
+  const custom = !span.range;
+  const [tried, setTried] = useState(false);
+  const wrong = { from: tried && !fromTyped(from) ? WANT : (faults?.from ?? ""), to: tried && to.trim() !== "" && !fromTyped(to) ? WANT : (faults?.to ?? "") };
+  const apply = () => {
+    setTried(true);
+    if (fromTyped(from) && (to.trim() === "" || fromTyped(to))) onChange({ range: "", from: fromTyped(from), to: fromTyped(to) });
+  };
+  useEffect(() => {
+    setTried(false);
+    setFrom(toTyped(span.from));
+    setTo(toTyped(span.to));
+  }, [span.from, span.to]);
+  const begin = () => {
+    const whole = (ms: number) => rfc3339(Math.floor(ms / 1000) * 1000);
+    const seconds = ranges.find((r) => r.id === span.range)?.seconds;
+    const end = seconds === undefined ? (parseTime(span.to) ?? serverNow()) : serverNow();
+    const start = seconds === undefined ? parseTime(span.from) : end - (seconds || DAY) * 1000;
+    if (start !== undefined) onChange({ range: "", from: whole(start), to: whole(end) });
+  };
+  return (
+    <>
+      <div className="segmented" role="group" aria-label="Time range">
+        {ranges.map((r) => (
+          <button key={r.id} type="button" aria-pressed={span.range === r.id} onClick={() => onChange({ range: r.id, from: "", to: "" })}>
+            {r.label}
+          </button>
+        ))}
+        <button type="button" aria-pressed={custom} onClick={begin}>
+          Custom
+        </button>
+      </div>
+      {custom && (
+        <div className="log-range">
+          <label>
+            <span className="label">From</span>
+            <input className="input" {...TYPED_TIME} value={from} aria-invalid={wrong.from !== ""} aria-describedby="time-range-fault" onChange={(e) => setFrom(e.target.value)} />
+          </label>
+          <label>
+            <span className="label">To</span>
+            <input className="input" {...TYPED_TIME} value={to} aria-invalid={wrong.to !== ""} aria-describedby="time-range-fault" onChange={(e) => setTo(e.target.value)} />
+          </label>
+          <button type="button" className="button" onClick={apply}>
+            Apply
+          </button>
+          <p id="time-range-fault" className="fault" role="alert">
+            {[wrong.from && `from: ${wrong.from}`, wrong.to && `to: ${wrong.to}`].filter(Boolean).join("; ")}
+          </p>
+        </div>
+      )}
+    </>
+  );
+}
