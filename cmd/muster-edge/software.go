@@ -64,7 +64,7 @@ lets a site put it off.`,
 	schedule.Flags().StringVar(&clock, "at", "", "the next time that this machine's clock says so, such as 02:00")
 	cmd.AddCommand(status, later, schedule,
 		&cobra.Command{
-			Use: "now", Short: "Begin with what is offered, outside of its windows as well", Args: cobra.NoArgs,
+			Use: "now", Short: "Begin with what is offered, or restart into it, outside of its windows as well", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error { return ask(cmd, "now", time.Time{}) },
 		},
 		&cobra.Command{

@@ -52,8 +52,8 @@ type SoftwarePolicySpec struct {
 	// NotBefore is when sites may begin, with the download as well; unset: at once.
 	// +optional
 	NotBefore *metav1.Time `json:"notBefore,omitempty"`
-	// Windows in which sites begin and restart, in their own time zone; none: at any time.
-	// What is not written when one ends restarts in the next; a trial ends outside of them.
+	// Windows in which sites begin and restart, in their own time zone; none: at any time. A
+	// download that has begun goes on outside of them, and so does a trial.
 	// +kubebuilder:validation:MaxItems=32
 	// +optional
 	Windows []RolloutWindow `json:"windows,omitempty"`
