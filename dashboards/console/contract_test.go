@@ -288,6 +288,8 @@ func TestContract(t *testing.T) {
 	h.want(200, "alice", "GET", "/api/v1/virtualhosts", "")
 	h.want(200, "alice", "GET", acmeShop, "")
 	h.want(404, "alice", "GET", "/api/v1/vk8s/shop/other?tenant=acme", "")
+	h.want(200, "alice", "GET", "/api/v1/vk8s/shop/vk8s/kubeconfig?tenant=acme", "")
+	h.want(404, "nobody", "GET", "/api/v1/vk8s/shop/vk8s/kubeconfig", "")
 	h.want(200, "alice", "GET", "/api/v1/sites/paris-07/workloads", "")
 	h.want(403, "alice", "GET", "/api/v1/sites/nowhere-1/workloads?tenant=globex", "")
 	h.want(200, "alice", "GET", acmeShop+"/workloads", "")

@@ -55,17 +55,24 @@ type kubernetesView struct {
 }
 
 func (c *Console) getKubernetes(w http.ResponseWriter, _ *call) error {
+	ca, err := c.kubernetesCA()
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, kubernetesView{Server: c.opt.RestConfig.Host, CA: string(ca)})
+}
+
+// kubernetesCA is who has signed the certificate of the Kubernetes API, in PEM; none: one
+// that the system knows.
+func (c *Console) kubernetesCA() ([]byte, error) {
 	ca := c.opt.RestConfig.CAData
 	if c.opt.KubernetesCA != nil {
 		ca = c.opt.KubernetesCA()
 	}
 	if len(ca) == 0 && c.opt.RestConfig.CAFile != "" {
-		var err error
-		if ca, err = os.ReadFile(c.opt.RestConfig.CAFile); err != nil {
-			return err
-		}
+		return os.ReadFile(c.opt.RestConfig.CAFile)
 	}
-	return writeJSON(w, http.StatusOK, kubernetesView{Server: c.opt.RestConfig.Host, CA: string(ca)})
+	return ca, nil
 }
 
 // loginAttempt is what the browser keeps, sealed, while it is at the identity provider:

@@ -113,6 +113,7 @@ func (c *Console) apiRoutes() []route {
 		{method: "GET", path: "/api/v1/virtualhosts", doing: "list the virtual hosts", params: oneTenant, handle: c.listVirtualHosts},
 		{method: "GET", path: vk8s, doing: "list the virtual Kubernetes", params: oneTenant, handle: c.listVirtualKubernetes},
 		{method: "GET", path: one, doing: "read the virtual Kubernetes", params: oneTenant, handle: c.getVirtualKubernetes},
+		{method: "GET", path: one + "/kubeconfig", doing: "make the kubeconfig", params: oneTenant, handle: c.getVirtualKubeconfig},
 		{method: "POST", path: one + "/apply", doing: "apply the objects", params: oneTenant, body: maxApplyBytes, handle: c.applyObjects},
 		{method: "GET", path: one + "/workloads", doing: "list the workloads", params: oneTenant, handle: c.listWorkloads},
 		{method: "GET", path: item, doing: "read the workload", params: oneTenant, handle: c.getWorkload},

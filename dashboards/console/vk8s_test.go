@@ -12,6 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/tools/clientcmd"
+	kubeconfig "k8s.io/client-go/tools/clientcmd/api"
+
+	"muster.dev/muster/internal/oidclogin"
 	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/wire"
 )
@@ -55,6 +59,46 @@ func TestVirtualKubernetesAreThoseOfTheUsersNamespaces(t *testing.T) {
 	h.want(403, "nobody", "GET", acmeShop+"/workloads?tenant=acme", "")
 	h.want(404, "alice", "GET", "/api/v1/vk8s/shop/other/workloads?tenant=acme", "")
 	h.want(403, "alice", "GET", acmeShop+"/workloads?tenant=globex", "")
+}
+
+// The console's kubeconfig leads to the virtual Kubernetes, and gives nobody's credentials away.
+func TestKubeconfigOfAVirtualKubernetes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*Options, *timing)
+		user   kubeconfig.AuthInfo
+		says   string
+	}{
+		"with tokens": {func(o *Options, _ *timing) {}, kubeconfig.AuthInfo{TokenFile: "muster.token"}, "# Put the token"},
+		"with an identity provider": {func(o *Options, _ *timing) {
+			o.ExternalURL = mustURL(t, "https://muster.example.com")
+			o.OIDC = &oidclogin.Options{IssuerURL: "https://127.0.0.1:1", ClientID: "muster", Scopes: []string{"openid"}}
+		}, kubeconfig.AuthInfo{Exec: &kubeconfig.ExecConfig{Command: "muster", Args: []string{"credential", "--console", "https://muster.example.com"}}}, "# Log in once with `muster login --console https://muster.example.com`"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t, func(o *Options, _ *timing) { o.KubernetesCA = func() []byte { return []byte("a CA") } }, tc.change)
+			h.want(404, "nobody", "GET", acmeShop+"/kubeconfig", "")
+			h.want(403, "alice", "GET", acmeShop+"/kubeconfig?tenant=globex", "")
+			res := h.want(200, "alice", "GET", acmeShop+"/kubeconfig", "")
+			if got := res.Header.Get("Content-Disposition"); got != `attachment; filename="acme-shop-vk8s.kubeconfig"` {
+				t.Error(got)
+			}
+			config, err := clientcmd.Load(res.body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := config.Contexts[config.CurrentContext]
+			user, cluster := config.AuthInfos[at.AuthInfo], config.Clusters[at.Cluster]
+			if at.Namespace != "acme-shop" || cluster.Server != h.api.config().Host+"/api/vK8s/namespaces/acme-shop/vk8s" || string(cluster.CertificateAuthorityData) != "a CA" {
+				t.Errorf("%+v, %+v", at, cluster)
+			}
+			if user.TokenFile != tc.user.TokenFile || (user.Exec == nil) != (tc.user.Exec == nil) || user.Token != "" || !strings.HasPrefix(string(res.body), tc.says) {
+				t.Errorf("%+v\n%s", user, res.body)
+			}
+			if e := user.Exec; e != nil && (e.Command != tc.user.Exec.Command || !slices.Equal(e.Args, tc.user.Exec.Args)) {
+				t.Errorf("%+v", e)
+			}
+		})
+	}
 }
 
 func TestWorkloads(t *testing.T) {

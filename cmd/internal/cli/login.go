@@ -389,10 +389,17 @@ func openBrowser(target string) error {
 // credentialCmd is what the kubeconfig of `muster login` runs: an exec credential plugin
 // of client-go.
 func credentialCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "credential SESSION", Short: "Print a fresh token of `muster login` for kubectl", Args: cobra.ExactArgs(1), Hidden: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := freshSession(cmd.Context(), args[0], time.Now())
+	var console string
+	cmd := &cobra.Command{
+		Use: "credential [SESSION]", Short: "Print a fresh token of `muster login` for kubectl", Args: cobra.MaximumNArgs(1), Hidden: true,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			path := strings.Join(args, "")
+			if path == "" {
+				if path, err = sessionOf(console); err != nil {
+					return err
+				}
+			}
+			s, err := freshSession(cmd.Context(), path, time.Now())
 			if err != nil {
 				return err
 			}
@@ -403,6 +410,39 @@ func credentialCmd() *cobra.Command {
 			})
 		},
 	}
+	cmd.Flags().StringVar(&console, "console", "", "whose session, if no file is named")
+	return cmd
+}
+
+// sessionOf is the file of the newest session with a console.
+func sessionOf(console string) (string, error) {
+	dir, err := loginDir()
+	if err != nil {
+		return "", err
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "session*.json"))
+	if err != nil {
+		return "", err
+	}
+	var newest string
+	var at time.Time
+	for _, f := range files {
+		var s loginSession
+		info, err := os.Stat(f)
+		if err != nil {
+			continue // it was logged out meanwhile
+		}
+		if b, err := os.ReadFile(f); err != nil || json.Unmarshal(b, &s) != nil {
+			continue // another one serves, or there is none
+		}
+		if strings.TrimSuffix(s.Console, "/") == strings.TrimSuffix(console, "/") && info.ModTime().After(at) {
+			newest, at = f, info.ModTime()
+		}
+	}
+	if newest == "" {
+		return "", fmt.Errorf("there is no session with %s; run `muster login --console %s`", console, console)
+	}
+	return newest, nil
 }
 
 // freshSession returns the session of the file with a token that is good for a while. A

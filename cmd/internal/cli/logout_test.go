@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"muster.dev/muster/internal/testkit/oidc"
 )
@@ -73,5 +74,41 @@ func TestLogout(t *testing.T) {
 				t.Errorf("%s", out)
 			}
 		})
+	}
+}
+
+// The console's kubeconfig names the console alone: whose session that is, is found.
+func TestSessionOfAConsole(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", home)
+	t.Setenv("HOME", home)
+	dir, err := loginDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	for name, age := range map[string]time.Duration{"session.json https://a.example.com": time.Hour, "session-new.json https://a.example.com": time.Minute, "session-b.json https://b.example.com/": 0} {
+		file, console, _ := strings.Cut(name, " ")
+		path := filepath.Join(dir, file)
+		if err := (&loginSession{Console: console}).write(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, now, now.Add(-age)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "session-torn.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for console, want := range map[string]string{"https://a.example.com": "session-new.json", "https://b.example.com": "session-b.json"} {
+		if got, err := sessionOf(console); err != nil || filepath.Base(got) != want {
+			t.Errorf("%s: %s, %v", console, got, err)
+		}
+	}
+	if _, err := sessionOf("https://c.example.com"); err == nil || !strings.Contains(err.Error(), "muster login --console https://c.example.com") {
+		t.Error(err)
 	}
 }

@@ -98,6 +98,9 @@ test("a pod is deleted after a question, and only by whom may", async ({ page })
   await page.goto(SHOP);
   await expect(page.getByText("read only")).toBeVisible();
   await expect(page.getByRole("link", { name: "Deploy…" })).toHaveCount(0);
+  const file = page.waitForEvent("download");
+  await page.getByRole("link", { name: "Kubeconfig" }).click();
+  expect((await file).suggestedFilename()).toBe("acme-shop-vk8s.kubeconfig");
   await page.goto("/workloads/deploy?tenant=acme&in=shop%2Fvk8s");
   await expect(page.getByText("You may look, not deploy")).toBeVisible();
 });

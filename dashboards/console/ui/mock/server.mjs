@@ -199,6 +199,7 @@ const ROUTES = [
   ["GET", /^\/api\/v1\/virtualhosts$/, "tenant", (_m, q) => inTenants(q, (t) => hosts.list(t))],
   ["GET", /^\/api\/v1\/vk8s$/, "tenant", (_m, q) => inTenants(q, (t) => workloads.list(t))],
   ["GET", /^\/api\/v1\/vk8s\/([^/]+)\/([^/]+)$/, "tenant", (m, q) => workloads.with(m, q, tenants, (v) => ({ json: { ...workloads.summary(v), rights: workloads.rights } }))],
+  ["GET", /^\/api\/v1\/vk8s\/([^/]+)\/([^/]+)\/kubeconfig$/, "tenant", (m, q, _b, _req, res) => workloads.with(m, q, tenants, (v) => workloads.kubeconfig(res, v))],
   ["POST", /^\/api\/v1\/vk8s\/([^/]+)\/([^/]+)\/apply$/, "tenant", (m, q, body) => workloads.with(m, q, tenants, (v) => workloads.apply(v, body))],
   ["GET", /^\/api\/v1\/vk8s\/([^/]+)\/([^/]+)\/workloads$/, "tenant", (m, q) => workloads.with(m, q, tenants, (v) => ({ json: { items: v.items.map((w) => workloads.view(v, w).view) } }))],
   ["GET", /^\/api\/v1\/vk8s\/([^/]+)\/([^/]+)\/workloads\/([^/]+)\/([^/]+)$/, "tenant", (m, q) => workloads.withWorkload(m, q, tenants, (v, w) => workloads.detail(v, w))],

@@ -80,6 +80,13 @@ export class MockWorkloads {
     return { ...v, sites: sites.length, online: sites.filter((s) => s.phase === "Online").length, objects: items.length };
   }
 
+  kubeconfig(res, v) {
+    const as = `${v.tenant}-${v.namespace}-${v.name}`;
+    res.writeHead(200, { "Content-Type": "application/yaml", "Content-Disposition": `attachment; filename="${as}.kubeconfig"` });
+    res.end(`# Put the token that you log in to the console with into a file muster.token beside this one.\napiVersion: v1\nkind: Config\ncurrent-context: ${as}\n`);
+    return undefined;
+  }
+
   list(tenants) {
     return { json: { virtualKubernetes: this.virtual.filter((v) => tenants.includes(v.tenant)).map((v) => this.summary(v)).sort((a, b) => (`${a.tenant}-${a.namespace}` < `${b.tenant}-${b.namespace}` ? -1 : 1)) } };
   }

@@ -757,6 +757,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/vk8s/{namespace}/{vk8s}/kubeconfig": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * A kubeconfig for kubectl and Helm
+         * @description Without credentials. Where people log in with an identity provider its user asks `muster` for a token, which has one after `muster login`; else
+         *     it reads the token from a file `muster.token` beside it.
+         */
+        get: operations["getVirtualKubeconfig"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/vk8s/{namespace}/{vk8s}/apply": {
         parameters: {
             query?: never;
@@ -5710,6 +5731,50 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["VirtualKubernetesDetail"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getVirtualKubeconfig: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The tenant; left out: all that the user may read, or the one whose site has this name.
+                 * @example acme
+                 */
+                tenant?: components["parameters"]["tenant"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The namespace as users type it: without the tenant.
+                 * @example shared
+                 */
+                namespace: components["parameters"]["namespace"];
+                /**
+                 * @description Name of the VirtualKubernetes.
+                 * @example vk8s
+                 */
+                vk8s: components["parameters"]["vk8s"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The kubeconfig. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/yaml": Record<string, never>;
                 };
             };
             400: components["responses"]["Invalid"];

@@ -25,6 +25,9 @@ export function useVirtualKubernetes() {
   });
 }
 
+/** Where its kubeconfig can be downloaded. */
+export const kubeconfigHref = (v: VirtualRef): string => withParams(`${pathOf(v)}/kubeconfig`, { tenant: v.tenant });
+
 /** One, with what the user may do there. */
 export function useVirtual(v: VirtualRef | undefined) {
   return useQuery({

@@ -1,6 +1,6 @@
 import { useCallback, useMemo } from "react";
 import { Link, useSearch } from "wouter";
-import { useWorkloads, useVirtual } from "../api/vk8s-queries";
+import { kubeconfigHref, useWorkloads, useVirtual } from "../api/vk8s-queries";
 import type { VirtualKubernetes, Workload } from "../api/types";
 import { useTyped } from "../components/filters";
 import { Shell, useTitle } from "../components/shell";
@@ -34,6 +34,7 @@ export function WorkloadsPage() {
           </div>
           <div className="row wrap">
             <VirtualPicker chosen={chosen} />
+            {one && <KubeconfigLink of={one} />}
             {one && <DeployButton of={one} />}
           </div>
         </div>
@@ -63,6 +64,14 @@ function DeployButton({ of }: { of: VirtualKubernetes }) {
     <Link className="button primary" href={deployPath(of)}>
       Deploy…
     </Link>
+  );
+}
+
+function KubeconfigLink({ of }: { of: VirtualKubernetes }) {
+  return (
+    <a className="button" href={kubeconfigHref(of)} download={`${of.tenant}-${of.namespace}-${of.name}.kubeconfig`} title="For kubectl and Helm. It has no credentials: its first line says how it gets yours">
+      Kubeconfig
+    </a>
   );
 }
 
