@@ -72,6 +72,8 @@ describe("PromQL", () => {
     const c = completionOf(p, ["su", "suite_total"], true)!;
     expect([c.from, c.to, c.options.map((o) => o.text)]).toEqual([0, 2, ["suite_total", "sum", "sum_over_time"]]);
     expect(c.options.at(-1)!.note).toContain("more");
+    // The names that were found for "node_", while those for "node_me" are being asked for.
+    expect(completionOf(placeOf("node_me", 7)!, ["node_cpu_seconds_total", "a_node_meter", "node_memory_MemFree_bytes"], false)!.options.map((o) => o.text)).toEqual(["node_memory_MemFree_bytes", "a_node_meter"]);
     expect(completionOf(placeOf('up{a="', 6)!, ['q"uote'], false)!.options[0]!.text).toBe('q\\"uote');
   });
   it("finds names, units and advice", () => {

@@ -82,7 +82,10 @@ export function metricsOf(text: string): string[] {
 /** The completion of a place by names of the store. */
 export function completionOf(p: Place, names: readonly string[], more: boolean): Completion | undefined {
   const word = p.word.toLowerCase();
-  const options = names.filter((n) => n !== p.word).map((text) => ({ text: p.kind === "value" ? text.replaceAll("\\", "\\\\").replaceAll('"', '\\"') : text, note: p.kind === "metric" ? "metric" : p.kind === "label" ? "label" : "" }));
+  // Those of a shorter word may still stand: what no longer fits is not offered.
+  const rank = (n: string) => (n.toLowerCase().startsWith(word) ? 0 : 1);
+  const fitting = names.filter((n) => n !== p.word && n.toLowerCase().includes(word)).sort((a, b) => rank(a) - rank(b));
+  const options = fitting.map((text) => ({ text: p.kind === "value" ? text.replaceAll("\\", "\\\\").replaceAll('"', '\\"') : text, note: p.kind === "metric" ? "metric" : p.kind === "label" ? "label" : "" }));
   if (p.kind === "metric") options.push(...FUNCTIONS.filter(([n]) => n.startsWith(word) && n !== word).slice(0, 8).map(([text, note]) => ({ text, note })));
   if (more && options.length > 0) options[options.length - 1]!.note += " · and more; type on";
   return options.length > 0 ? { from: p.from, to: p.from + p.word.length, options } : undefined;
