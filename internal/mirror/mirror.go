@@ -52,9 +52,7 @@ type Mirror struct {
 	at      Cursor
 	objects map[string]object
 	bytes   int
-	left    map[string]int  // keys of what is left out, and how many bytes it would have taken
-	more    int             // how often something was left out beyond maxLeft, since the last snapshot
-	asked   bool            // since then, that there is room again was said
+	left    Leavings
 	seen    map[string]bool // of a snapshot that is coming in
 	closed  bool
 
@@ -87,7 +85,7 @@ func New(l Limits, wake func()) *Mirror {
 	if wake == nil {
 		wake = func() {}
 	}
-	return &Mirror{limits: l, wake: wake, objects: map[string]object{}, left: map[string]int{}, due: map[string]bool{}, snapshot: true}
+	return &Mirror{limits: l, wake: wake, objects: map[string]object{}, left: NewLeavings(), due: map[string]bool{}, snapshot: true}
 }
 
 // Begin starts a new epoch of a Mirror whose content is made here, with Put and Drop. Until
@@ -130,6 +128,7 @@ func (m *Mirror) Drop(key string) {
 func (m *Mirror) putLocked(key string, o object) bool {
 	old, have := m.objects[key]
 	if have && same(old, o) {
+		m.left.Remove(key) // it is again what it was before it grew too large
 		return false
 	}
 	grows := o.size()
@@ -137,48 +136,39 @@ func (m *Mirror) putLocked(key string, o object) bool {
 		grows -= old.size()
 	}
 	if m.closed || o.size() > m.limits.Object || m.bytes+grows > m.limits.Bytes || (!have && len(m.objects) >= m.limits.Objects) || !m.growLocked(grows) {
-		m.leaveLocked(key, grows, o.size())
+		reason := noRoom
+		if o.size() > m.limits.Object {
+			reason = tooLarge
+		}
+		m.left.Add(key, reason, grows)
 		return false
 	}
-	delete(m.left, key)
+	m.left.Remove(key)
 	m.objects[key] = o
 	m.due[key] = true
 	return true
 }
 
-// maxLeft is of how many things that are left out it is known which they are.
-const maxLeft = 1000
-
-// leaveLocked notes what is left out. What is too large by itself takes no part in whether
-// there is room again.
-func (m *Mirror) leaveLocked(key string, grows, size int) {
-	if size > m.limits.Object {
-		grows = 0
-	}
-	if _, known := m.left[key]; !known && len(m.left) >= maxLeft {
-		m.more++
-		return
-	}
-	m.left[key] = grows
-}
+// Why something is left out: what is too large by itself stays so, however much room there is.
+const tooLarge, noRoom = "too large", "no room"
 
 // roomAgainLocked tells, once, that what was left out would be taken now.
 func (m *Mirror) roomAgainLocked() bool {
-	objects, bytes := m.more, 0
-	for key, n := range m.left {
-		if n <= 0 {
+	objects, bytes := m.left.More[noRoom], 0
+	for key, o := range m.left.Known {
+		if o.Reason != noRoom {
 			continue
 		}
-		bytes += n
+		bytes += o.Bytes
 		if _, have := m.objects[key]; !have {
 			objects++
 		}
 	}
-	if m.asked || m.closed || bytes == 0 && m.more == 0 || len(m.objects)+objects > m.limits.Objects || m.bytes+bytes > m.limits.Bytes || !m.growLocked(bytes) {
+	if m.left.Asked || m.closed || bytes == 0 && m.left.More[noRoom] == 0 || len(m.objects)+objects > m.limits.Objects || m.bytes+bytes > m.limits.Bytes || !m.growLocked(bytes) {
 		return false
 	}
 	m.growLocked(-bytes)
-	m.asked = true
+	m.left.Asked = true
 	return true
 }
 
@@ -189,13 +179,14 @@ func (m *Mirror) Again() bool {
 	defer m.mu.Unlock()
 	again := m.roomAgainLocked()
 	if again {
-		m.asked, m.more = false, 0
+		m.left.Asked = false
+		clear(m.left.More)
 	}
 	return again
 }
 
 func (m *Mirror) dropLocked(key string) bool {
-	delete(m.left, key)
+	m.left.Remove(key)
 	old, have := m.objects[key]
 	if !have {
 		return false
@@ -239,7 +230,7 @@ type Stats struct{ Objects, Bytes, LeftOut int }
 func (m *Mirror) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return Stats{len(m.objects), m.bytes, len(m.left) + m.more}
+	return Stats{len(m.objects), m.bytes, m.left.Len()}
 }
 
 // LeftOut is how many objects the limits refused.
@@ -274,7 +265,7 @@ func (m *Mirror) applyLocked(st *wire.KubernetesStatus) bool {
 	if first {
 		m.seen = nil
 		if st.GetSnapshot() {
-			m.seen, m.left, m.more, m.asked = map[string]bool{}, map[string]int{}, 0, false
+			m.seen, m.left = map[string]bool{}, NewLeavings()
 		}
 	}
 	take := func(key string, o object) {
@@ -312,7 +303,7 @@ func (m *Mirror) Interrupted() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.at.Interrupted()
-	m.asked = false
+	m.left.Asked = false
 }
 
 // Assume takes the next hop to hold what is held here, and returns which version that is;

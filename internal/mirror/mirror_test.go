@@ -196,6 +196,21 @@ func TestWhatWasLeftOutComesIn(t *testing.T) {
 	if !send() || regional.LeftOut() != 0 || fmt.Sprint(content(regional)) != fmt.Sprint(content(site)) {
 		t.Errorf("%+v", regional.Stats())
 	}
+	// What grows too large, and is what it was again, is not left out any more.
+	grown := pod("e", strings.Repeat("e", 700))
+	site.Put(grown)
+	if !send() || regional.LeftOut() != 1 {
+		t.Errorf("too large: %+v", regional.Stats())
+	}
+	site.Put(pod("e", "e"))
+	if !send() || regional.LeftOut() != 0 {
+		t.Errorf("as it was: %+v", regional.Stats())
+	}
+	// Keys take little, however long a site makes them.
+	site.Put(pod(strings.Repeat("n", 5000), "n"))
+	if !send() || len(regional.left.Known) != 0 || regional.LeftOut() != 1 {
+		t.Errorf("a long name: %+v", regional.Stats())
+	}
 	// Where the content is made it has to be put again.
 	own := New(Limits{Objects: 1, Bytes: 1000, Object: 600}, nil)
 	own.Put(pod("a", "a"))

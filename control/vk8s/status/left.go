@@ -18,68 +18,38 @@ const (
 	tooManyStates  = "too many states of items"
 )
 
-// maxLeft is of how many things a site's leavings know which they are; the rest is counted.
-const maxLeft = 1000
-
-// leavings are what a site said and is not kept, by how wire.KeyOf and wire.WorkloadKey name
-// it, until it is taken, or gone from the site.
-type leavings struct {
-	known map[string]leaving
-	more  map[string]int // of those beyond maxLeft, by reason, since the last snapshot
-	asked bool           // a snapshot was asked for, since there is room again
-}
-
-type leaving struct {
-	reason string
-	bytes  int // for which there was no room
-}
-
-func newLeavings() leavings { return leavings{known: map[string]leaving{}, more: map[string]int{}} }
-
-func (l *leavings) add(key, reason string, bytes int) {
-	if _, known := l.known[key]; !known && len(l.known) >= maxLeft || len(key) > 1000 {
-		l.more[reason]++
-		return
-	}
-	l.known[key] = leaving{reason, bytes}
-}
-
-func (l *leavings) remove(key string) { delete(l.known, key) }
-
-func (l *leavings) counts() map[string]int {
-	n := maps.Clone(l.more)
-	for _, o := range l.known {
-		n[o.reason]++
-	}
-	return n
+// wantsRoom tells whether what is left out for a reason comes in when there is room.
+func wantsRoom(reason string) bool {
+	return reason == noRoom || reason == tooManyObjects || reason == tooManyEvents || reason == tooManyStates
 }
 
 // roomAgainLocked tells, once, that all that was left out for want of room would be taken now.
 func (s *Store) roomAgainLocked(st *site) bool {
-	n := st.left.counts()
-	if st.left.asked || n[noRoom]+n[tooManyObjects]+n[tooManyEvents]+n[tooManyStates] == 0 {
+	n := st.left.Counts()
+	maps.DeleteFunc(n, func(reason string, _ int) bool { return !wantsRoom(reason) })
+	if st.left.Asked || len(n) == 0 {
 		return false
 	}
 	objects, states, bytes := 0, 0, 0
-	for key, o := range st.left.known {
+	for key, o := range st.left.Known {
 		switch {
-		case o.reason != noRoom && o.reason != tooManyObjects && o.reason != tooManyEvents && o.reason != tooManyStates:
+		case !wantsRoom(o.Reason):
 			continue
 		case strings.HasPrefix(key, "item/"):
 			states++
 		default:
 			objects++
 		}
-		bytes += o.bytes
+		bytes += o.Bytes
 	}
-	// Of those beyond maxLeft nobody knows more than how often they came.
-	objects += st.left.more[noRoom] + st.left.more[tooManyObjects]
+	// Of those that are not known nobody knows more than how often they came.
+	objects += st.left.More[noRoom] + st.left.More[tooManyObjects]
 	l := s.o.Limits
-	if len(st.items)+objects > l.Objects || st.events+n[tooManyEvents] > l.Events || len(st.states)+states+st.left.more[tooManyStates] > l.Workloads || !s.room.TakeN(st.id.Tenant, bytes) {
+	if len(st.items)+objects > l.Objects || st.events+n[tooManyEvents] > l.Events || len(st.states)+states+st.left.More[tooManyStates] > l.Workloads || !s.room.TakeN(st.id.Tenant, bytes) {
 		return false
 	}
 	s.room.GiveN(st.id.Tenant, bytes)
-	st.left.asked = true
+	st.left.Asked = true
 	return true
 }
 
@@ -91,7 +61,7 @@ func (s *Store) Problem(id fleet.SiteID) string {
 	if st == nil {
 		return ""
 	}
-	n := st.left.counts()
+	n := st.left.Counts()
 	var parts []string
 	for _, reason := range slices.Sorted(maps.Keys(n)) {
 		parts = append(parts, fmt.Sprintf("%d dropped: %s", n[reason], reason))

@@ -117,7 +117,7 @@ type site struct {
 	staged *staging
 	dirty  bool
 	named  bool // the copy on disk lacks a name by which something is shown
-	left   leavings
+	left   mirror.Leavings
 }
 
 type staging struct {
@@ -181,7 +181,7 @@ func (s *Store) Interrupted(id fleet.SiteID) {
 	defer s.mu.Unlock()
 	if st := s.sites[id]; st != nil {
 		st.at.Interrupted()
-		st.staged, st.left.asked = nil, false
+		st.staged, st.left.Asked = nil, false
 	}
 }
 
@@ -219,7 +219,7 @@ func (s *Store) IsOnline(id fleet.SiteID) bool {
 func (s *Store) siteLocked(id fleet.SiteID) *site {
 	st := s.sites[id]
 	if st == nil {
-		st = &site{id: id, items: map[key]*item{}, states: map[string]*wire.WorkloadStatus{}, left: newLeavings()}
+		st = &site{id: id, items: map[key]*item{}, states: map[string]*wire.WorkloadStatus{}, left: mirror.NewLeavings()}
 		s.sites[id] = st
 	}
 	return st
@@ -270,7 +270,7 @@ func (s *Store) apply(id fleet.SiteID, m *wire.KubernetesStatus, read []*item) b
 	if first {
 		st.staged = nil
 		if m.GetSnapshot() {
-			st.staged, st.left = &staging{seen: map[key]bool{}, said: map[string]bool{}}, newLeavings()
+			st.staged, st.left = &staging{seen: map[key]bool{}, said: map[string]bool{}}, mirror.NewLeavings()
 		}
 	}
 	changed := s.applyLocked(st, m, read)
@@ -289,7 +289,7 @@ func (s *Store) apply(id fleet.SiteID, m *wire.KubernetesStatus, read []*item) b
 // applyLocked returns the items whose states changed.
 func (s *Store) applyLocked(st *site, m *wire.KubernetesStatus, read []*item) (changed []string) {
 	for _, gone := range m.GetGone() {
-		st.left.remove(gone)
+		st.left.Remove(gone)
 		if item, ok := strings.CutPrefix(gone, "item/"); ok {
 			if s.forgetLocked(st, item) {
 				changed = append(changed, item)
@@ -301,11 +301,11 @@ func (s *Store) applyLocked(st *site, m *wire.KubernetesStatus, read []*item) (c
 	for i, it := range read {
 		key := wire.KeyOf(m.GetMirrored()[i])
 		if it.bytes == nil {
-			st.left.add(key, it.aux, 0)
+			st.left.Add(key, it.aux, 0)
 		} else if reason, bytes := s.putLocked(st, it); reason != "" {
-			st.left.add(key, reason, bytes)
+			st.left.Add(key, reason, bytes)
 		} else {
-			st.left.remove(key)
+			st.left.Remove(key)
 		}
 	}
 	for _, w := range m.GetWorkloads() {
@@ -314,22 +314,22 @@ func (s *Store) applyLocked(st *site, m *wire.KubernetesStatus, read []*item) (c
 		_, known := st.states[item]
 		switch {
 		case err != nil || len(item) > 600:
-			st.left.add(key, "a state of an item without a name", 0)
+			st.left.Add(key, "a state of an item without a name", 0)
 			continue
 		case ns != "" && !s.o.MayName(st.id.Tenant, ns):
-			st.left.add(key, "of a namespace that is not the tenant's", 0)
+			st.left.Add(key, "of a namespace that is not the tenant's", 0)
 			continue
 		case !known && len(st.states) >= s.o.Limits.Workloads:
-			st.left.add(key, tooManyStates, stateBytes(w))
+			st.left.Add(key, tooManyStates, stateBytes(w))
 			continue
 		}
 		w = s.clamp(w)
 		grows := stateBytes(w) - stateBytes(st.states[item])
 		if !s.growLocked(st, grows) {
-			st.left.add(key, noRoom, grows)
+			st.left.Add(key, noRoom, grows)
 			continue
 		}
-		st.left.remove(key)
+		st.left.Remove(key)
 		st.states[item] = w
 		if s.workloads[item] == nil {
 			s.workloads[item] = map[fleet.SiteID]*wire.WorkloadStatus{}
