@@ -25,6 +25,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"golang.org/x/sync/singleflight"
 )
 
 // ErrRefused is wrapped by errors about destinations that the policy refuses. They name
@@ -68,7 +69,8 @@ type Policy struct {
 	mu       sync.Mutex
 	resolved map[netip.AddrPort]bool // what hosts last resolved to
 	looked   time.Time
-	looking  chan struct{} // closed when the look-up ends that is under way; nil: none is
+
+	lookups singleflight.Group
 }
 
 // rule is a network, with a port or for all of them.
@@ -291,35 +293,26 @@ func numeric(host string) bool {
 // found out anew as of ten at most. Who finds nothing waits, and holds up nobody.
 func (p *Policy) lookUp(ctx context.Context) (map[netip.AddrPort]bool, error) {
 	p.mu.Lock()
-	age := time.Since(p.looked)
-	if len(p.hosts) == 0 || !p.looked.IsZero() && age < ownFor {
-		defer p.mu.Unlock()
-		return p.resolved, nil
-	}
-	if p.looking == nil {
-		p.looking = make(chan struct{})
-		// Not in the caller's time: others wait for it, too.
-		go p.look(context.WithoutCancel(ctx), p.resolved, p.looking)
-	}
-	known, done := p.resolved, p.looking
-	usable := !p.looked.IsZero() && age < staleFor
+	known, ever, age := p.resolved, !p.looked.IsZero(), time.Since(p.looked)
 	p.mu.Unlock()
-	if usable {
+	if len(p.hosts) == 0 || ever && age < ownFor {
+		return known, nil
+	}
+	// Not in the caller's time: others wait for it, too.
+	done := p.lookups.DoChan("", func() (any, error) { return p.look(context.WithoutCancel(ctx), known), nil })
+	if ever && age < staleFor {
 		return known, nil
 	}
 	select {
-	case <-done:
+	case found := <-done:
+		return found.Val.(map[netip.AddrPort]bool), nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.resolved, nil
 }
 
-// look resolves the own names and closes done. A name that can't be resolved now keeps its
-// former addresses.
-func (p *Policy) look(ctx context.Context, former map[netip.AddrPort]bool, done chan struct{}) {
+// look resolves the own names. One that can't be resolved now keeps its former addresses.
+func (p *Policy) look(ctx context.Context, former map[netip.AddrPort]bool) map[netip.AddrPort]bool {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	type answer struct {
@@ -352,9 +345,9 @@ func (p *Policy) look(ctx context.Context, former map[netip.AddrPort]bool, done 
 		}
 	}
 	p.mu.Lock()
-	p.resolved, p.looked, p.looking = now, time.Now(), nil
-	p.mu.Unlock()
-	close(done)
+	defer p.mu.Unlock()
+	p.resolved, p.looked = now, time.Now()
+	return now
 }
 
 // passes says whether an address may be reached, in each of the forms that it has.
