@@ -29,12 +29,12 @@ const regionalName = "one"
 
 // cluster is one Muster: `muster up` and the processes that it started.
 type cluster struct {
-	muster string // path of the binary
-	dir    string // of the run; data/ below it is Muster's
-	at     *listeners
-	cmd    *exec.Cmd
-	exited chan struct{} // closed when `muster up` has ended
-	log    *os.File
+	muster  string // path of the binary
+	dir     string // of the run; data/ below it is Muster's
+	listens *listeners
+	cmd     *exec.Cmd
+	exited  chan struct{} // closed when `muster up` has ended
+	log     *os.File
 
 	once     sync.Once
 	operator *http.Client // see ask
@@ -79,7 +79,7 @@ func startCluster(ctx context.Context, muster, dir string, software bool) (*clus
 			return false, "", fmt.Errorf("muster up has ended; end of its log:\n%s", c.logTail(4000))
 		default:
 		}
-		for _, role := range c.at.roles {
+		for _, role := range c.listens.roles {
 			if err := c.ready(ctx, role); err != nil {
 				return false, role + ": " + err.Error(), nil
 			}
@@ -88,13 +88,16 @@ func startCluster(ctx context.Context, muster, dir string, software bool) (*clus
 	})
 }
 
+// console is the address of the console.
+func (c *cluster) console() string { return "http://" + c.listens.addr["console.listen"] }
+
 // configure writes the configuration file, and makes the repository that it names.
 func (c *cluster) configure(ctx context.Context, software bool) error {
 	sample, err := c.run(ctx, "config", "sample")
 	if err != nil {
 		return err
 	}
-	if c.at, err = listenersOf([]byte(sample)); err != nil {
+	if c.listens, err = listenersOf([]byte(sample)); err != nil {
 		return err
 	}
 	repository := ""
@@ -104,7 +107,7 @@ func (c *cluster) configure(ctx context.Context, software bool) error {
 			return err
 		}
 	}
-	conf, err := c.at.config(repository)
+	conf, err := c.listens.config(repository)
 	if err != nil {
 		return err
 	}
@@ -121,7 +124,7 @@ func (c *cluster) ready(ctx context.Context, role string) error {
 // ask gets a page of a role's ops listener, as the operator.
 func (c *cluster) ask(ctx context.Context, role, path string) ([]byte, error) {
 	id, known := filepath.Join(c.data(), "control", "identities", "operator"), map[string]peers.Peer{}
-	for role, addr := range c.at.ops {
+	for role, addr := range c.listens.ops {
 		known[addr] = peers.Peer{Role: role}
 	}
 	scheme := "https://"
@@ -135,7 +138,7 @@ func (c *cluster) ask(ctx context.Context, role, path string) ([]byte, error) {
 		}
 		c.operator = p.Client()
 	})
-	return getWith(ctx, c.operator, scheme+c.at.ops[role]+path, nil)
+	return getWith(ctx, c.operator, scheme+c.listens.ops[role]+path, nil)
 }
 
 func (c *cluster) logTail(n int) string {
@@ -184,7 +187,7 @@ func (c *cluster) pids() map[string]int {
 		}
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 		cmdline, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
-		if args := strings.Split(string(cmdline), "\x00"); len(args) > 1 && slices.Contains(c.at.roles, args[1]) {
+		if args := strings.Split(string(cmdline), "\x00"); len(args) > 1 && slices.Contains(c.listens.roles, args[1]) {
 			out[args[1]] = pid
 		}
 	}

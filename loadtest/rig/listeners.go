@@ -15,7 +15,7 @@ type listeners struct {
 	// roles in the order of the sample, and where each serves metrics and profiles.
 	roles []string
 	ops   map[string]string
-	at    map[string]string // all of them, such as console.listen
+	addr  map[string]string // all of them, such as console.listen
 
 	held []net.Listener // until all ports are known, so that they differ
 }
@@ -26,7 +26,7 @@ func listenersOf(sample []byte) (*listeners, error) {
 	if err := yaml.Unmarshal(sample, &doc); err != nil {
 		return nil, fmt.Errorf("muster config sample: %w", err)
 	}
-	l := &listeners{ops: map[string]string{}, at: map[string]string{}}
+	l := &listeners{ops: map[string]string{}, addr: map[string]string{}}
 	defer func() {
 		for _, ln := range l.held {
 			_ = ln.Close()
@@ -44,7 +44,7 @@ func listenersOf(sample []byte) (*listeners, error) {
 		if role == "regionals" {
 			role, ops = "regional", "queryListen"
 		}
-		addr := l.at[l.conf.Content[i].Value+"."+ops]
+		addr := l.addr[l.conf.Content[i].Value+"."+ops]
 		if addr == "" {
 			return nil, fmt.Errorf("muster config sample: %s has no %s", role, ops)
 		}
@@ -101,8 +101,8 @@ func (l *listeners) freePort(at string) (*yaml.Node, error) {
 		return nil, fmt.Errorf("find free ports: %w", err)
 	}
 	l.held = append(l.held, ln)
-	l.at[at] = ln.Addr().String()
-	return text(l.at[at]), nil
+	l.addr[at] = ln.Addr().String()
+	return text(l.addr[at]), nil
 }
 
 func text(s string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s} }

@@ -291,7 +291,7 @@ func (c *cluster) profile(ctx context.Context, phase string, long time.Duration)
 		return err
 	}
 	var wg sync.WaitGroup
-	for _, role := range c.at.roles {
+	for _, role := range c.listens.roles {
 		wg.Go(func() {
 			for _, what := range []struct{ name, path string }{{"cpu", "profile?seconds=" + strconv.Itoa(max(1, int(long.Seconds())))}, {"heap", "heap"}} {
 				b, err := c.ask(ctx, role, "/debug/pprof/"+what.path)

@@ -55,7 +55,7 @@ func (r *run) prepare(ctx context.Context) error {
 	}
 	r.f, err = fleetload.New(fleetload.Options{
 		Sites: r.o.Sites, Series: r.o.Series, Pushes: r.o.Pushes, Interval: r.o.Interval, Churn: r.o.Churn,
-		Server: r.c.at.at["regionals.listen"], CAHash: strings.TrimSpace(string(hash)), Token: token,
+		Server: r.c.listens.addr["regionals.listen"], CAHash: strings.TrimSpace(string(hash)), Token: token,
 		SoftwareBad: r.o.SoftwareBad, SoftwareStep: r.o.SoftwareStep, SoftwareFetches: r.o.Sites,
 	})
 	return err
@@ -236,7 +236,7 @@ func (r *run) steady(ctx context.Context, _ *Phase) error {
 		r.row("console: visitors' requests that failed", float64(visited.failed), "%.0f")
 	}
 	heaps := r.heaps(ctx)
-	for _, role := range r.c.at.roles {
+	for _, role := range r.c.listens.roles {
 		if heaps[role] > 0 && heapsBefore[role] > 0 {
 			r.row(role+": growth of live heap over the steady phase, MB", float64(heaps[role]-heapsBefore[role])/1e6, "%+.1f")
 		}
@@ -259,7 +259,7 @@ func (r *run) steady(ctx context.Context, _ *Phase) error {
 // is not in it.
 func (r *run) heaps(ctx context.Context) map[string]int64 {
 	out := map[string]int64{}
-	for _, role := range r.c.at.roles {
+	for _, role := range r.c.listens.roles {
 		if n, err := r.c.liveHeap(ctx, role); err == nil {
 			out[role] = n
 		}
@@ -271,7 +271,7 @@ func (r *run) heaps(ctx context.Context) map[string]int64 {
 func (r *run) console(ctx context.Context, path string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	return get(ctx, "http://"+r.c.at.at["console.listen"]+path, http.Header{"Authorization": {"Bearer " + r.token}})
+	return get(ctx, r.c.console()+path, http.Header{"Authorization": {"Bearer " + r.token}})
 }
 
 // coloured is how many sites have one of the colours. The console takes one at a time.
@@ -296,7 +296,7 @@ func (r *run) coloured(ctx context.Context, colours ...fleet.Colour) (int, error
 // readStream holds the stream that an open page holds, compressed as browsers ask for it, and
 // counts its bytes.
 func (r *run) readStream(ctx context.Context, n *atomic.Int64) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.c.at.at["console.listen"]+"/api/v1/health/stream?brief=true", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.c.console()+"/api/v1/health/stream?brief=true", nil)
 	if err != nil {
 		return err
 	}

@@ -167,14 +167,14 @@ func TestListenersOfTheSample(t *testing.T) {
 		t.Errorf("%+v of\n%s", conf, b)
 	}
 	seen := map[string]bool{}
-	for at, addr := range l.at {
+	for at, addr := range l.addr {
 		if seen[addr] || !strings.HasPrefix(addr, "127.0.0.1:") || strings.Count(string(b), addr) != 1 {
 			t.Errorf("%s: %q", at, addr)
 		}
 		seen[addr] = true
 	}
-	if len(l.at) != 13 || l.at["console.listen"] == "" || l.at["regionals.listen"] == "" {
-		t.Errorf("listeners %v", l.at)
+	if len(l.addr) != 13 || l.addr["console.listen"] == "" || l.addr["regionals.listen"] == "" {
+		t.Errorf("listeners %v", l.addr)
 	}
 	if _, err := listenersOf([]byte("weather: {listen: '127.0.0.1:1'}")); err == nil {
 		t.Error("a role that has no ops pages is taken")

@@ -39,7 +39,7 @@ func (r *run) steadyRows(p *Phase) {
 	if live, err := r.c.liveHeap(ctx, "regional"); err == nil {
 		r.row("regional live heap after a collection, kB a series", per(float64(live)/1000, series), "%.2f")
 	}
-	for _, role := range append(slices.Clone(r.c.at.roles), generator) {
+	for _, role := range append(slices.Clone(r.c.listens.roles), generator) {
 		u := p.Use[role]
 		r.row(role+", cores", u.CPUSeconds/p.Seconds, "%.3f")
 	}
@@ -53,7 +53,7 @@ func (r *run) steadyRows(p *Phase) {
 	for _, role := range append([]string{"control", "health", "alerting", "console"}, generator) {
 		r.row(role+" RSS, MB", float64(p.Use[role].RSSEnd)/1e6, "%.0f")
 	}
-	for _, role := range r.c.at.roles {
+	for _, role := range r.c.listens.roles {
 		u := p.Use[role]
 		r.row(role+": growth of RSS over the steady phase, MB", float64(u.RSSEnd-u.RSSBegin)/1e6, "%+.0f")
 	}

@@ -97,7 +97,7 @@ func (r *run) visit(ctx context.Context, people int) (*visits, error) {
 func (r *run) leaveStream(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(3000+rand.IntN(22000))*time.Millisecond)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.c.at.at["console.listen"]+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.c.console()+path, nil)
 	if err != nil {
 		return err
 	}
