@@ -127,9 +127,9 @@ func (m *mirror) count(ctx context.Context) {
 	left, room := m.out.LeftOut(), m.out.Again()
 	m.mu.Lock()
 	if room {
-		for kind, held := range m.held {
+		for _, held := range m.held {
 			for key := range held {
-				m.held[kind][key] = 0
+				held[key] = 0
 			}
 		}
 		again = slices.Collect(maps.Values(m.watches))
@@ -157,7 +157,7 @@ func (m *mirror) count(ctx context.Context) {
 		m.watch(ctx, w.kind, w.namespace)
 	}
 	if room {
-		m.k.tellAgain()
+		m.k.putAgain()
 	}
 	says := ""
 	if len(over) > 0 {

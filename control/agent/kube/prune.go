@@ -170,15 +170,15 @@ func (w *worker) putStatus(st *wire.WorkloadStatus) {
 	w.mirror.out.PutWorkload(st)
 }
 
-// tellAgain has all that was told be told again.
-func (k *Kube) tellAgain() {
+// putAgain has the state of each item passed on once more.
+func (k *Kube) putAgain() {
 	k.mu.Lock()
 	k.again = true
 	k.mu.Unlock()
 	k.poke()
 }
 
-func (w *worker) retell() {
+func (w *worker) putAllAgain() {
 	w.Kube.mu.Lock()
 	again := w.again
 	w.again = false

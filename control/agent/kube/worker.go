@@ -230,7 +230,7 @@ func clip(s string) string {
 func (w *worker) pass(ctx context.Context) {
 	w.takeSet()
 	w.takeDirty()
-	w.retell()
+	w.putAllAgain()
 	defer w.begin()
 	if w.taken == nil {
 		return // nobody said yet what there should be

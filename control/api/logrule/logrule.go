@@ -59,10 +59,13 @@ func Realert(r v1alpha1.LogRule) time.Duration { return or(r.Realert, DefaultRea
 // KeepFiringFor of a rule, with the default.
 func KeepFiringFor(r v1alpha1.LogRule) time.Duration {
 	otherwise := DefaultKeepFiring
-	if t := TypeOf(r.Type); t != nil && t.lasts == itself {
-		otherwise = 0
-	} else if t != nil && t.lasts == tillAgain {
-		otherwise = min(max(otherwise, or(r.Timeframe, 0)+Realert(r)), MostDefaultKeepFiring)
+	if t := TypeOf(r.Type); t != nil {
+		switch t.lasts {
+		case itself:
+			otherwise = 0
+		case tillAgain:
+			otherwise = min(max(otherwise, or(r.Timeframe, 0)+Realert(r)), MostDefaultKeepFiring)
+		}
 	}
 	return or(r.KeepFiringFor, otherwise)
 }
