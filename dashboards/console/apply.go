@@ -215,7 +215,7 @@ func (c *Console) applyObjects(w http.ResponseWriter, cl *call) error {
 		return err
 	}
 	// Without one, each kind would look as if it were not served.
-	if err := c.kube.user.Get().Namespace(ref.kubeNamespace()).Resource("virtualkubernetes").Name(ref.name).Do(cl.Context()).Error(); err != nil {
+	if _, err := c.kube.virtual(cl.Context(), ref); err != nil {
 		return err
 	}
 	end, err := c.turn(w, cl, []string{ref.tenant})

@@ -187,13 +187,20 @@ func (c *Console) virtualOf(cl *call) (virtualRef, error) {
 	return ref, p
 }
 
+// virtual reads a virtual Kubernetes as the user.
+func (k *kube) virtual(ctx context.Context, ref virtualRef) (*v1alpha1.VirtualKubernetes, error) {
+	v := &v1alpha1.VirtualKubernetes{}
+	err := k.user.Get().Namespace(ref.kubeNamespace()).Resource("virtualkubernetes").Name(ref.name).Do(ctx).Into(v)
+	return v, err
+}
+
 func (c *Console) getVirtualKubernetes(w http.ResponseWriter, cl *call) error {
 	ref, err := c.virtualOf(cl)
 	if err != nil {
 		return err
 	}
-	v := &v1alpha1.VirtualKubernetes{}
-	if err := c.kube.user.Get().Namespace(ref.kubeNamespace()).Resource("virtualkubernetes").Name(ref.name).Do(cl.Context()).Into(v); err != nil {
+	v, err := c.kube.virtual(cl.Context(), ref)
+	if err != nil {
 		return err
 	}
 	may := make([]bool, len(virtualRules))

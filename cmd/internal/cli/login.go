@@ -133,11 +133,7 @@ func logoutCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "logout", Short: "Forget the sessions of `muster login`", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, err := loginDir()
-			if err != nil {
-				return err
-			}
-			files, err := filepath.Glob(filepath.Join(dir, "session*.json"))
+			dir, files, err := sessionFiles()
 			if err != nil {
 				return err
 			}
@@ -163,12 +159,8 @@ func revokeSession(cmd *cobra.Command, path string) {
 		return // there is no session, or nobody waits any more
 	}
 	defer lock.Close()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return
-	}
-	var s loginSession
-	if json.Unmarshal(b, &s) != nil || s.RefreshToken == "" {
+	s, err := readSession(path)
+	if err != nil || s.RefreshToken == "" {
 		return
 	}
 	client, err := s.client()
@@ -278,6 +270,27 @@ func writePrivate(path string, b []byte) error {
 		return err
 	}
 	return atomicfile.Write(path, b, 0o600)
+}
+
+func readSession(path string) (*loginSession, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var s loginSession
+	if err := json.Unmarshal(b, &s); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return &s, nil
+}
+
+// sessionFiles are the files of all sessions, and the folder that they are in.
+func sessionFiles() (dir string, files []string, err error) {
+	if dir, err = loginDir(); err != nil {
+		return "", nil, err
+	}
+	files, err = filepath.Glob(filepath.Join(dir, "session*.json"))
+	return dir, files, err
 }
 
 func (s *loginSession) write(path string) error {
@@ -393,11 +406,11 @@ func credentialCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "credential [SESSION]", Short: "Print a fresh token of `muster login` for kubectl", Args: cobra.MaximumNArgs(1), Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			path := strings.Join(args, "")
-			if path == "" {
-				if path, err = sessionOf(console); err != nil {
-					return err
-				}
+			var path string
+			if len(args) > 0 {
+				path = args[0]
+			} else if path, err = sessionOf(console); err != nil {
+				return err
 			}
 			s, err := freshSession(cmd.Context(), path, time.Now())
 			if err != nil {
@@ -416,23 +429,19 @@ func credentialCmd() *cobra.Command {
 
 // sessionOf is the file of the newest session with a console.
 func sessionOf(console string) (string, error) {
-	dir, err := loginDir()
-	if err != nil {
-		return "", err
-	}
-	files, err := filepath.Glob(filepath.Join(dir, "session*.json"))
+	_, files, err := sessionFiles()
 	if err != nil {
 		return "", err
 	}
 	var newest string
 	var at time.Time
 	for _, f := range files {
-		var s loginSession
 		info, err := os.Stat(f)
 		if err != nil {
 			continue // it was logged out meanwhile
 		}
-		if b, err := os.ReadFile(f); err != nil || json.Unmarshal(b, &s) != nil {
+		s, err := readSession(f)
+		if err != nil {
 			continue // another one serves, or there is none
 		}
 		if strings.TrimSuffix(s.Console, "/") == strings.TrimSuffix(console, "/") && info.ModTime().After(at) {
@@ -453,16 +462,12 @@ func freshSession(ctx context.Context, path string, now time.Time) (*loginSessio
 		return nil, notLoggedIn(err)
 	}
 	defer lock.Close()
-	b, err := os.ReadFile(path)
+	s, err := readSession(path)
 	if err != nil {
 		return nil, notLoggedIn(err)
 	}
-	var s loginSession
-	if err := json.Unmarshal(b, &s); err != nil {
-		return nil, notLoggedIn(fmt.Errorf("%s: %w", path, err))
-	}
 	if s.Expires.Sub(now) > 2*freshFor {
-		return &s, nil
+		return s, nil
 	}
 	again := fmt.Sprintf("run `muster login --console %s`", s.Console)
 	if s.RefreshToken == "" {
@@ -479,12 +484,12 @@ func freshSession(ctx context.Context, path string, now time.Time) (*loginSessio
 	case errors.Is(err, oidclogin.ErrRefused):
 		return nil, fmt.Errorf("the session has ended (%w); %s", err, again)
 	case err != nil && now.Before(s.Expires):
-		return &s, nil // the provider is away; the token is good for this once
+		return s, nil // the provider is away; the token is good for this once
 	case err != nil:
 		return nil, err
 	}
 	s.take(tokens)
-	return &s, s.write(path)
+	return s, s.write(path)
 }
 
 func notLoggedIn(err error) error {

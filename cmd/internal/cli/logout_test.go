@@ -13,6 +13,19 @@ import (
 	"muster.dev/muster/internal/testkit/oidc"
 )
 
+// loginHome is where the sessions of a test are, which nobody has begun yet.
+func loginHome(t *testing.T) string {
+	t.Helper()
+	home := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", home)
+	t.Setenv("HOME", home)
+	dir, err := loginDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // The session ends at the identity provider too, and here whatever that says.
 func TestLogout(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -32,13 +45,7 @@ func TestLogout(t *testing.T) {
 					w.WriteHeader(c.status)
 				})
 			}
-			home := t.TempDir()
-			t.Setenv("XDG_CONFIG_HOME", home)
-			t.Setenv("HOME", home)
-			dir, err := loginDir()
-			if err != nil {
-				t.Fatal(err)
-			}
+			dir := loginHome(t)
 			run := func() string {
 				var out bytes.Buffer
 				cmd := logoutCmd()
@@ -79,13 +86,7 @@ func TestLogout(t *testing.T) {
 
 // The console's kubeconfig names the console alone: whose session that is, is found.
 func TestSessionOfAConsole(t *testing.T) {
-	home := t.TempDir()
-	t.Setenv("XDG_CONFIG_HOME", home)
-	t.Setenv("HOME", home)
-	dir, err := loginDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := loginHome(t)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -13,10 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/tools/clientcmd"
-	kubeconfig "k8s.io/client-go/tools/clientcmd/api"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"muster.dev/muster/control/api/offered"
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/internal/kubeconfig"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -278,14 +279,14 @@ kubeconfig in use. kubectl, Helm and client-go use it as that of any cluster.`,
 
 // virtualKubeconfig is the current context of a kubeconfig, with a virtual Kubernetes for
 // its cluster. Files that it names are taken into it: it may be kept elsewhere.
-func virtualKubeconfig(now *kubeconfig.Config, namespace, name string) (*kubeconfig.Config, error) {
-	if err := kubeconfig.MinifyConfig(now); err != nil {
+func virtualKubeconfig(now *clientcmdapi.Config, namespace, name string) (*clientcmdapi.Config, error) {
+	if err := clientcmdapi.MinifyConfig(now); err != nil {
 		return nil, err
 	}
 	if err := clientcmd.ResolveLocalPaths(now); err != nil {
 		return nil, err
 	}
-	if err := kubeconfig.FlattenConfig(now); err != nil {
+	if err := clientcmdapi.FlattenConfig(now); err != nil {
 		return nil, err
 	}
 	is := now.Contexts[now.CurrentContext]
@@ -293,12 +294,5 @@ func virtualKubeconfig(now *kubeconfig.Config, namespace, name string) (*kubecon
 	if cluster == nil || user == nil {
 		return nil, errors.New("the current context has no cluster or no user")
 	}
-	server, _, _ := strings.Cut(cluster.Server, wire.VirtualRoot) // of another virtual Kubernetes
-	cluster.Server = strings.TrimSuffix(server, "/") + wire.VirtualPath(namespace, name)
-	as := namespace + "-" + name
-	out := kubeconfig.NewConfig()
-	out.Clusters[as], out.AuthInfos[is.AuthInfo] = cluster, user
-	out.Contexts[as] = &kubeconfig.Context{Cluster: as, AuthInfo: is.AuthInfo, Namespace: namespace}
-	out.CurrentContext = as
-	return out, nil
+	return kubeconfig.Virtual(namespace, name, *cluster, is.AuthInfo, user), nil
 }
