@@ -1,6 +1,5 @@
 import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
-import type { TimeSpan } from "../components/time-range";
-import { rfc3339 } from "../lib/log-filter";
+import { rfc3339, spanOf, type TimeSpan } from "../lib/time-span";
 import { TIMES } from "../lib/timeline";
 import { api, serverNow } from "./client";
 import { keys } from "./keys";
@@ -19,19 +18,17 @@ export interface TimelineQuestion {
 }
 
 /** A range by name ends now, whenever it is asked for. */
-function bounds(span?: TimeSpan): { from?: string; to?: string } {
-  if (!span) return {};
-  const { range, from, to } = span;
-  const seconds = TIMES.find((r) => r.id === range)?.seconds ?? 0;
-  if (!range) return { from, to };
-  return seconds ? { from: rfc3339(serverNow() - seconds * 1000) } : {};
+function bounds(span: TimeSpan): { from?: string; to?: string } {
+  if (!span.range) return { from: span.from, to: span.to };
+  const s = spanOf(span, TIMES, serverNow());
+  return s ? { from: rfc3339(s.start) } : {};
 }
 
 /** What happened, the newest first, page by page. Pages that were asked for are asked again. */
 export function useTimeline({ kinds, span, ...ask }: TimelineQuestion) {
   return useInfiniteQuery({
     queryKey: keys.timeline(JSON.stringify({ ...ask, kinds, span })),
-    queryFn: ({ signal, pageParam }) => api<TimelinePage>("GET", "/api/v1/timeline", { params: { ...ask, ...bounds(span), kind: kinds.join(","), cursor: pageParam }, signal }),
+    queryFn: ({ signal, pageParam }) => api<TimelinePage>("GET", "/api/v1/timeline", { params: { ...ask, ...(span && bounds(span)), kind: kinds.join(","), cursor: pageParam }, signal }),
     initialPageParam: "",
     getNextPageParam: (p: TimelinePage) => p.nextCursor || undefined,
     refetchInterval: POLL_MS,

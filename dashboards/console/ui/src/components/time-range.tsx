@@ -1,24 +1,9 @@
 import { useEffect, useState } from "react";
 import { serverNow } from "../api/client";
-import { fromTyped, rfc3339, toTyped, TYPED_TIME } from "../lib/log-filter";
-import { parseTime } from "../lib/time";
-
-/** A range by name, or, if range is "", from and to as RFC 3339; no `to` is now. */
-export interface TimeSpan {
-  range: string;
-  from: string;
-  to: string;
-}
-
-/** seconds 0: all of the time. */
-export interface NamedRange {
-  id: string;
-  label: string;
-  seconds: number;
-}
+import { fromTyped, type NamedRange, rfc3339, spanOf, type TimeSpan, toTyped, TYPED_TIME } from "../lib/time-span";
 
 const WANT = "want a time such as 2026-11-25 20:00";
-const DAY = 86_400;
+const DAY = 86_400_000;
 
 /** Chooses a time: one of some ranges up to now, or any from and to. */
 export function TimeRange({ span, ranges, faults, onChange }: { span: TimeSpan; ranges: readonly NamedRange[]; faults?: { from: string; to: string }; onChange: (s: TimeSpan) => void }) {
@@ -38,10 +23,9 @@ export function TimeRange({ span, ranges, faults, onChange }: { span: TimeSpan; 
   }, [span.from, span.to]);
   const begin = () => {
     const whole = (ms: number) => rfc3339(Math.floor(ms / 1000) * 1000);
-    const seconds = ranges.find((r) => r.id === span.range)?.seconds;
-    const end = seconds === undefined ? (parseTime(span.to) ?? serverNow()) : serverNow();
-    const start = seconds === undefined ? parseTime(span.from) : end - (seconds || DAY) * 1000;
-    if (start !== undefined) onChange({ range: "", from: whole(start), to: whole(end) });
+    const now = serverNow();
+    const s = spanOf(span, ranges, now) ?? (custom ? undefined : { start: now - DAY, end: now });
+    if (s) onChange({ range: "", from: whole(s.start), to: whole(s.end) });
   };
   return (
     <>

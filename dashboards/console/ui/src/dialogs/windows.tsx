@@ -5,7 +5,7 @@ import { useDropWindow, usePlanWindow, type WindowOwner } from "../api/window-qu
 import { Dialog } from "../components/dialog";
 import { ProblemNote } from "../components/states";
 import { goDuration, parseDuration } from "../lib/duration";
-import { fromTyped, toTyped, TYPED_TIME } from "../lib/log-filter";
+import { fromTyped, toTyped, TYPED_TIME } from "../lib/time-span";
 import { parseTime } from "../lib/time";
 import { zoneName } from "../lib/zone";
 import { checkSchedule, checkWindowDuration, WINDOW_NAME, windowName } from "../lib/windows";

@@ -1,9 +1,8 @@
 // What the logs page shows. It lives in the URL, so that a search can be shared.
 
-import { zone } from "./zone";
-import { parseTime } from "./time";
+import { type NamedRange, parseSpan, type TimeSpan } from "./time-span";
 
-export interface LogFilter {
+export interface LogFilter extends TimeSpan {
   query: string;
   /** "": the page chooses one. */
   tenant: string;
@@ -11,20 +10,10 @@ export interface LogFilter {
   site: string;
   namespace: string;
   severity: readonly string[];
-  /** Name of a LOG_RANGE; "" when from and to say it. */
-  range: string;
-  from: string;
-  to: string;
   live: boolean;
 }
 
-export interface LogRange {
-  id: string;
-  label: string;
-  seconds: number;
-}
-
-export const LOG_RANGES: readonly LogRange[] = [
+export const LOG_RANGES: readonly NamedRange[] = [
   { id: "15m", label: "15 min", seconds: 900 },
   { id: "1h", label: "1 h", seconds: 3600 },
   { id: "6h", label: "6 h", seconds: 6 * 3600 },
@@ -39,8 +28,7 @@ export const LOG_SEVERITIES = ["critical", "error", "warning", "notice", "info",
 export function parseLogFilter(search: string): LogFilter {
   const p = new URLSearchParams(search);
   const get = (k: string) => p.get(k) ?? "";
-  const [from, to] = [get("from"), get("to")];
-  const range = LOG_RANGES.some((r) => r.id === get("range")) ? get("range") : from || to ? "" : DEFAULT_RANGE;
+  const span = parseSpan(p, LOG_RANGES, DEFAULT_RANGE);
   const live = get("live") === "1";
   return {
     query: get("query"),
@@ -50,9 +38,7 @@ export function parseLogFilter(search: string): LogFilter {
     namespace: get("namespace"),
     severity: [...new Set(get("severity").split(",").map((s) => s.trim()).filter(Boolean))],
     // What comes in from now on has no end: a live view shows a range up to now.
-    range: live && !range ? LOG_RANGES[0]!.id : range,
-    from: range || live ? "" : from,
-    to: range || live ? "" : to,
+    ...(live && !span.range ? { range: LOG_RANGES[0]!.id, from: "", to: "" } : span),
     live,
   };
 }
@@ -88,37 +74,3 @@ export function searchParams(f: LogFilter, tenant: string): Params {
 
 /** A tail begins now: it has no range. */
 export const tailParams = filters;
-
-/** What the range covers, in ms, as far as the page knows. */
-export function spanOf(f: LogFilter, now: number): { start: number; end: number } | undefined {
-  const r = LOG_RANGES.find((x) => x.id === f.range);
-  if (r) return { start: now - r.seconds * 1000, end: now };
-  const start = parseTime(f.from);
-  if (start === undefined) return undefined;
-  return { start, end: parseTime(f.to) ?? now };
-}
-
-/** A time of ours as the API takes it: RFC 3339 in UTC. */
-export const rfc3339 = (ms: number): string => new Date(ms).toISOString().replace(/\.000Z$/, "Z");
-
-const two = (n: number): string => String(n).padStart(2, "0");
-
-/** A time as people type it, in the console's zone and on a clock of 24 hours: 2026-11-25 20:00:00. "" for none. */
-export function toTyped(time: string | number): string {
-  const t = typeof time === "number" ? time : parseTime(time);
-  if (t === undefined) return "";
-  const d = new Date(t);
-  if (zone.get() === "UTC") return d.toISOString().slice(0, 19).replace("T", " ");
-  return `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())} ${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`;
-}
-
-/** What was typed, as RFC 3339; "" for what is no time, such as the 31st of February. */
-export function fromTyped(text: string): string {
-  const m = /^(\d{4}-\d\d-\d\d)[ T]+(\d\d:\d\d(?::\d\d)?)$/.exec(text.trim());
-  if (!m) return "";
-  const t = new Date(`${m[1]}T${m[2]}${zone.get() === "UTC" ? "Z" : ""}`).getTime(); // without a zone: the browser's own
-  return Number.isNaN(t) || !toTyped(t).startsWith(m[1]!) ? "" : rfc3339(t);
-}
-
-/** What an input for such a time has: one of the browser's own shows the clock of its language, and not the console's. */
-export const TYPED_TIME = { type: "text", inputMode: "numeric", placeholder: "2026-11-25 20:00", maxLength: 19, autoComplete: "off", spellCheck: false } as const;

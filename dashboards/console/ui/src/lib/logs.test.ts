@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import type { LogRecord } from "../api/types";
 import { barsOf, niceMax, spanOfBars } from "./histogram";
-import { formatLogFilter, fromTyped, logsHref, parseLogFilter, rfc3339, searchParams, spanOf, tailParams, toTyped } from "./log-filter";
+import { formatLogFilter, LOG_RANGES, logsHref, parseLogFilter, searchParams, tailParams } from "./log-filter";
+import { fromTyped, rfc3339, spanOf, toTyped } from "./time-span";
 import { compareNewest, fieldsOf, mergeLines, originOf } from "./log-lines";
 import { addClause, canName, clauseOf, quoteValue } from "./log-query";
 import { levelOf } from "./severity";
@@ -41,9 +42,9 @@ describe("log filter", () => {
 
   it("knows what a range covers", () => {
     const now = Date.parse("2026-11-21T12:00:00Z");
-    expect(spanOf(parseLogFilter("range=15m"), now)).toEqual({ start: now - 900_000, end: now });
-    expect(spanOf(parseLogFilter("from=2026-11-21T10:00:00Z"), now)).toEqual({ start: now - 7200_000, end: now });
-    expect(spanOf(parseLogFilter("from=now-2h"), now)).toBeUndefined();
+    expect(spanOf(parseLogFilter("range=15m"), LOG_RANGES, now)).toEqual({ start: now - 900_000, end: now });
+    expect(spanOf(parseLogFilter("from=2026-11-21T10:00:00Z"), LOG_RANGES, now)).toEqual({ start: now - 7200_000, end: now });
+    expect(spanOf(parseLogFilter("from=now-2h"), LOG_RANGES, now)).toBeUndefined();
   });
 
   it("writes times for inputs and reads them back", () => {

@@ -1,5 +1,6 @@
 import type { TimelineEvent, TimelineKind } from "../api/types";
 import { formatDay } from "./time";
+import type { NamedRange } from "./time-span";
 
 export const KINDS: readonly TimelineKind[] = ["colour", "alert", "notification", "silence", "maintenance", "registration", "connection", "policy", "rollout", "software"];
 
@@ -22,20 +23,15 @@ export function parseKinds(text: string | null): TimelineKind[] {
   return KINDS.filter((k) => want.includes(k));
 }
 
-/** The times that a timeline is asked for by name, the first if its address says none. */
-export const TIMES = [
+/** The times that a timeline is asked for by name. */
+export const TIMES: readonly NamedRange[] = [
   { id: "all", label: "All", seconds: 0 },
   { id: "1h", label: "1 h", seconds: 3600 },
   { id: "24h", label: "24 h", seconds: 24 * 3600 },
   { id: "7d", label: "7 d", seconds: 7 * 24 * 3600 },
   { id: "30d", label: "30 d", seconds: 30 * 24 * 3600 },
-] as const;
-
-export function parseSpan(q: URLSearchParams): { range: string; from: string; to: string } {
-  const [from, to] = [q.get("from") ?? "", q.get("to") ?? ""];
-  const range = TIMES.find((r) => r.id === q.get("range"))?.id ?? (from || to ? "" : TIMES[0].id);
-  return range ? { range, from: "", to: "" } : { range, from, to };
-}
+];
+export const DEFAULT_TIME = "all";
 
 export interface Day {
   day: string;

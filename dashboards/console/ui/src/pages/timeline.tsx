@@ -9,11 +9,12 @@ import { EventList } from "../components/event-list";
 import { TenantSelect } from "../components/filters";
 import { Shell, useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
-import { TimeRange, type TimeSpan } from "../components/time-range";
+import { TimeRange } from "../components/time-range";
 import { useAddress } from "../components/virtual-picker";
 import { plural } from "../lib/format";
 import { sitePath } from "../lib/site";
-import { KINDS, kindName, parseKinds, parseSpan, TIMES } from "../lib/timeline";
+import { parseSpan, type TimeSpan } from "../lib/time-span";
+import { DEFAULT_TIME, KINDS, kindName, parseKinds, TIMES } from "../lib/timeline";
 import { SiteInput, VirtualSiteSelect } from "../panels/logs-filters";
 
 const PAGE = 100;
@@ -24,14 +25,14 @@ export function TimelinePage() {
   const search = useSearch();
   const ask = useMemo(() => {
     const q = new URLSearchParams(search);
-    return { tenant: q.get("tenant") ?? "", site: q.get("site") ?? "", virtualSite: q.get("virtualSite") ?? "", kinds: parseKinds(q.get("kind")), span: parseSpan(q), limit: PAGE };
+    return { tenant: q.get("tenant") ?? "", site: q.get("site") ?? "", virtualSite: q.get("virtualSite") ?? "", kinds: parseKinds(q.get("kind")), span: parseSpan(q, TIMES, DEFAULT_TIME), limit: PAGE };
   }, [search]);
   const query = useTimeline(ask);
   const address = useAddress();
   useTitle("Timeline");
   const events = query.data?.pages.flatMap((p) => p.events);
   const missing = query.data?.pages[0]?.missing ?? [];
-  const filtered = ask.kinds.length > 0 || ask.site !== "" || ask.virtualSite !== "" || ask.tenant !== "" || ask.span.range !== "all";
+  const filtered = ask.kinds.length > 0 || ask.site !== "" || ask.virtualSite !== "" || ask.tenant !== "" || ask.span.range !== DEFAULT_TIME;
   return (
     <Shell>
       <div className="page stack">
@@ -119,7 +120,7 @@ function Filters({ ask, error, onChange }: { ask: TimelineQuestion & { span: Tim
         <TenantSelect value={ask.tenant} tenants={tenants} width={150} onChange={(tenant) => onChange({ tenant })} />
         <VirtualSiteSelect tenant={ask.tenant} value={ask.virtualSite ?? ""} onChange={(virtualSite) => onChange({ virtualSite })} />
         <SiteInput tenant={ask.tenant} value={site} set={ask.site !== ""} onChange={setSite} onCommit={() => site.trim() !== ask.site && onChange({ site: site.trim() })} />
-        <TimeRange span={ask.span} ranges={TIMES} faults={{ from: fault("from"), to: fault("to") }} onChange={(s) => onChange({ ...s, range: s.range === "all" ? "" : s.range })} />
+        <TimeRange span={ask.span} ranges={TIMES} faults={{ from: fault("from"), to: fault("to") }} onChange={(s) => onChange({ ...s, range: s.range === DEFAULT_TIME ? "" : s.range })} />
         {(ask.site || ask.virtualSite) && (
           <button type="button" className="button" onClick={() => onChange({ site: "", virtualSite: "" })}>
             All sites
