@@ -34,7 +34,7 @@ func addAdmission(o *options.ServerRunOptions, env kinds.Env, ledger *quota.Ledg
 	a.Plugins.Register(pluginName, func(io.Reader) (admission.Interface, error) { return validator{env}, nil })
 	w.register(a.Plugins)
 	r.register(a.Plugins)
-	registerPromote(a.Plugins)
+	registerPromote(a.Plugins, r)
 	registerGateTokens(a.Plugins)
 	registerResets(a.Plugins)
 	registerViews(a.Plugins)

@@ -24,7 +24,7 @@ func loosened(now, before *v1alpha1.RolloutSpec) string {
 		return ""
 	}
 	s, was := now.Strategy, before.Strategy
-	atOnce := s.MaxInFlight != was.MaxInFlight && (s.MaxInFlight == 0 || was.MaxInFlight != 0 && s.MaxInFlight > was.MaxInFlight)
+	atOnce := moreAtOnce(s.MaxInFlight, was.MaxInFlight)
 	s.MaxInFlight = was.MaxInFlight
 	return cmp.Or(
 		field("gates", lacks(decide.GatesOf(&now.RolloutPlan), decide.GatesOf(&before.RolloutPlan))),
@@ -41,6 +41,77 @@ func loosened(now, before *v1alpha1.RolloutSpec) string {
 		field("virtualSites", len(before.VirtualSites) == 0 && len(now.VirtualSites) > 0 ||
 			len(now.VirtualSites) > 0 && slices.ContainsFunc(before.VirtualSites, func(v string) bool { return !slices.Contains(now.VirtualSites, v) })),
 	)
+}
+
+// short names the first field of a rollout's spec that asks less than the policy that
+// selects its objects; "": none does. Its waves may be finer than the policy's.
+func short(spec *v1alpha1.RolloutSpec, policy *v1alpha1.RolloutPlan) string {
+	s, was := spec.Strategy, policy.Strategy
+	atOnce := moreAtOnce(s.MaxInFlight, was.MaxInFlight)
+	if s.MaxInFlight = was.MaxInFlight; finer(s, was) {
+		s = was
+	}
+	if !equality.Semantic.DeepEqual(s, was) {
+		return "spec.strategy"
+	}
+	if atOnce {
+		return "spec.strategy.maxInFlight"
+	}
+	as := *spec
+	as.Strategy = was
+	return cmp.Or(loosened(&as, &v1alpha1.RolloutSpec{RolloutPlan: *policy}), sooner(&spec.RolloutPlan, policy))
+}
+
+// sooner names the field by which sites may change when they could not before; "": none.
+func sooner(now, before *v1alpha1.RolloutPlan) string {
+	outside := func(list []v1alpha1.RolloutWindow) func(v1alpha1.RolloutWindow) bool {
+		return func(w v1alpha1.RolloutWindow) bool {
+			return !slices.ContainsFunc(list, func(other v1alpha1.RolloutWindow) bool { return equality.Semantic.DeepEqual(w, other) })
+		}
+	}
+	if len(before.Windows) > 0 && (len(now.Windows) == 0 || slices.ContainsFunc(now.Windows, outside(before.Windows))) {
+		return "spec.windows"
+	}
+	if slices.ContainsFunc(before.Freezes, func(f v1alpha1.RolloutFreeze) bool {
+		return !slices.ContainsFunc(now.Freezes, func(other v1alpha1.RolloutFreeze) bool { return other.From <= f.From && f.To <= other.To })
+	}) {
+		return "spec.freezes"
+	}
+	return ""
+}
+
+// finer tells whether a strategy is another that stops at least where this one does: a
+// canary with further percentages, or smaller groups.
+func finer(now, before v1alpha1.RolloutStrategy) bool {
+	waves, stops, group := now.Waves, before.Waves, now.Group
+	now.Waves, now.Group = before.Waves, before.Group
+	if !equality.Semantic.DeepEqual(now, before) {
+		return false
+	}
+	if now.Type == v1alpha1.StrategyRolling {
+		return !more(group, before.Group)
+	}
+	if now.Type != v1alpha1.StrategyCanary || len(stops) == 0 {
+		return false
+	}
+	at := func(list []v1alpha1.RolloutWave, percent int32) *v1alpha1.RolloutWave {
+		if i := slices.IndexFunc(list, func(w v1alpha1.RolloutWave) bool { return w.Percent != nil && *w.Percent == percent }); i >= 0 {
+			return &list[i]
+		}
+		return nil
+	}
+	ofPercents := func(list []v1alpha1.RolloutWave) bool {
+		return !slices.ContainsFunc(list, func(w v1alpha1.RolloutWave) bool { return w.Percent == nil })
+	}
+	return ofPercents(waves) && ofPercents(stops) && !slices.ContainsFunc(stops, func(w v1alpha1.RolloutWave) bool {
+		other := at(waves, *w.Percent)
+		return other == nil || w.Approval && !other.Approval || other.Soak != nil && (w.Soak == nil || other.Soak.Duration < w.Soak.Duration) || other.Soak == nil && w.Soak != nil
+	})
+}
+
+// moreAtOnce of two numbers of sites of which 0 is no limit.
+func moreAtOnce(now, before int32) bool {
+	return now != before && (now == 0 || before != 0 && now > before)
 }
 
 // lacks tells whether a gate of before is not there as it was.

@@ -30,12 +30,19 @@ const (
 // less of a wave that was under way.
 const loosenedAnnotation = "rollout.muster.dev/loosened"
 
+// shortAnnotation, in the audit log, is the field of a rollout with which somebody asked less
+// than the RolloutPolicy does that selects its objects, and which one that is.
+const shortAnnotation = "rollout.muster.dev/short-of-policy"
+
 // promote asks who raises spec.control.promote of a Rollout for a right of its own: to
-// approve a wave whose gates hold, or to go on though they don't, which who has them ask for
-// less while a wave is under way wants as well. Everything else of a Rollout is for whoever
-// may write it. Who changed spec.control last stands in an
-// annotation, so that decisions name them.
-type promote struct{ rights }
+// approve a wave whose gates hold, or to go on though they don't. So does who has the gates ask
+// for less while a wave is under way, or for less than the RolloutPolicy does that selects what
+// changes. Everything else of a Rollout is for whoever may write it. Who changed spec.control
+// last stands in an annotation, so that decisions name them.
+type promote struct {
+	rights
+	rollouts *rollouts // knows the policies
+}
 
 var (
 	_ admission.MutationInterface        = &promote{}
@@ -43,8 +50,8 @@ var (
 	_ genericinitializer.WantsAuthorizer = &promote{}
 )
 
-func registerPromote(p *admission.Plugins) {
-	p.Register(promotePluginName, func(io.Reader) (admission.Interface, error) { return &promote{rightsOf(promotePluginName)}, nil })
+func registerPromote(p *admission.Plugins, r *rollouts) {
+	p.Register(promotePluginName, func(io.Reader) (admission.Interface, error) { return &promote{rightsOf(promotePluginName), r}, nil })
 }
 
 // ofRollout tells whether a request writes a Rollout, and not its status alone.
@@ -99,6 +106,9 @@ func (p *promote) Validate(ctx context.Context, a admission.Attributes, _ admiss
 	if err := p.mayLoosen(ctx, a, now, before); err != nil {
 		return err
 	}
+	if err := p.mayFallShort(ctx, a, now, before); err != nil {
+		return err
+	}
 	to := now.Spec.Control.Promote
 	if to <= before.Spec.Control.Promote {
 		return nil
@@ -134,6 +144,43 @@ func (p *promote) mayLoosen(ctx context.Context, a admission.Attributes, now, be
 		return a.AddAnnotation(loosenedAnnotation, field)
 	}
 	return apierrors.NewForbidden(a.GetResource().GroupResource(), a.GetName(), fmt.Errorf("%s: wave %d is under way, and to ask less of it than before takes the verb %s on rollouts: leave it as it is, ask for more, abort the rollout, or ask a tenant administrator", field, before.Status.Wave, verbSkipGates))
+}
+
+// mayFallShort wants who asks less of a Rollout than the RolloutPolicy of what it changes to
+// have the right to go on without gates: else whoever may write Rollouts went round the policy.
+// One that asked less before may ask for more.
+func (p *promote) mayFallShort(ctx context.Context, a admission.Attributes, now, before *v1alpha1.Rollout) error {
+	if ownWriter(a.GetUserInfo()) || p.rollouts.client.Load() == nil ||
+		a.GetOperation() == admission.Update && loosened(&now.Spec, &before.Spec) == "" && sooner(&now.Spec.RolloutPlan, &before.Spec.RolloutPlan) == "" {
+		return nil
+	}
+	there, err := p.rollouts.policies(ctx, a.GetNamespace())
+	if err != nil || len(there.list) == 0 {
+		return err
+	}
+	for i, c := range now.Spec.Changes {
+		labels, err := p.rollouts.labelsOf(ctx, a.GetNamespace(), c)
+		if err != nil {
+			return err
+		}
+		policy := there.of(c.Kind, labels)
+		if policy == nil {
+			continue
+		}
+		field := short(&now.Spec, &policy.Spec.RolloutPlan)
+		if field == "" {
+			continue
+		}
+		if p.may(ctx, a, verbSkipGates, a.GetResource(), a.GetName()) {
+			return a.AddAnnotation(shortAnnotation, policy.Name+": "+field)
+		}
+		why := "take it from there"
+		if field == "spec.virtualSites" {
+			why = "leave it out, as sites elsewhere would get the change at the end without its gates"
+		}
+		return apierrors.NewForbidden(a.GetResource().GroupResource(), a.GetName(), fmt.Errorf("%s: RolloutPolicy %s selects %s %s (spec.changes[%d]) and asks for more, and to ask for less takes the verb %s on rollouts: %s, or ask a tenant administrator", field, policy.Name, c.Kind, c.Name, i, verbSkipGates, why))
+	}
+	return nil
 }
 
 // mayChange wants who writes a Rollout of policies to have the right to write them: control

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"muster.dev/muster/control/api/offered"
 	"muster.dev/muster/control/api/v1alpha1"
@@ -66,7 +67,16 @@ func (r *rollouts) use(cfg *rest.Config) error {
 		mapper.Add(v1alpha1.GroupVersion.WithKind(kind), scope)
 	}
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
-	c, err := client.New(cfg, client.Options{Scheme: scheme, Mapper: mapper})
+	// All others are looked up when a Rollout names one.
+	h, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return err
+	}
+	others, err := apiutil.NewDynamicRESTMapper(cfg, h)
+	if err != nil {
+		return err
+	}
+	c, err := client.New(cfg, client.Options{Scheme: scheme, HTTPClient: h, Mapper: meta.FirstHitRESTMapper{MultiRESTMapper: meta.MultiRESTMapper{mapper, others}}})
 	if err != nil {
 		return err
 	}
@@ -122,11 +132,13 @@ func (r *rollouts) Admit(ctx context.Context, a admission.Attributes, _ admissio
 	if w.to, has, err = contentAs(a.GetObject(), kind); err != nil || !has || hold.Same(w.from, w.to) {
 		return err
 	}
-	// By the labels that it had first: who takes one away in the same write must not go round
-	// the policy.
-	if w.policy, err = r.policy(ctx, &w, before.GetLabels(), now.GetLabels()); err != nil {
+	there, err := r.policies(ctx, w.namespace)
+	if err != nil {
 		return err
 	}
+	// By the labels that it had first: who takes one away in the same write must not go round
+	// the policy.
+	w.policy = there.of(kind.Kind, before.GetLabels(), now.GetLabels())
 	state, err := r.begin(ctx, &w, was, a.IsDryRun())
 	if err != nil {
 		return cantMove(a, err)
@@ -200,29 +212,49 @@ type write struct {
 	policy          *v1alpha1.RolloutPolicy // nil: none selects the object
 }
 
-// policy is the one that selects an object by the first of these labels that any does.
-func (r *rollouts) policy(ctx context.Context, w *write, labels ...map[string]string) (*v1alpha1.RolloutPolicy, error) {
-	var list v1alpha1.RolloutPolicyList
-	if err := (*r.client.Load()).List(ctx, &list, client.InNamespace(w.namespace)); err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("list the namespace's RolloutPolicies: %w", err))
-	}
-	if len(list.Items) == 0 {
-		return nil, nil
-	}
-	var ns corev1.Namespace
-	if err := (*r.client.Load()).Get(ctx, client.ObjectKey{Name: w.namespace}, &ns); err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("look up namespace %s: %w", w.namespace, err))
-	}
-	tenant := ns.Labels[fleet.LabelTenant]
-	if tenant == "" || !strings.HasPrefix(w.namespace, tenant+"-") {
-		return nil, nil
-	}
+// policies are those of a namespace of a tenant.
+type policies struct {
+	list   []v1alpha1.RolloutPolicy
+	system bool // the namespace is the tenant's system namespace
+}
+
+// of is the one that selects an object by the first of these labels that any does; nil: none.
+func (p policies) of(kind string, labels ...map[string]string) *v1alpha1.RolloutPolicy {
 	for _, l := range labels {
-		if p := hold.Select(list.Items, w.kind.Kind, w.namespace == fleet.SystemNamespace(tenant), l); p != nil {
-			return p, nil
+		if out := hold.Select(p.list, kind, p.system, l); out != nil {
+			return out
 		}
 	}
-	return nil, nil
+	return nil
+}
+
+func (r *rollouts) policies(ctx context.Context, namespace string) (policies, error) {
+	var list v1alpha1.RolloutPolicyList
+	if err := (*r.client.Load()).List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return policies{}, apierrors.NewInternalError(fmt.Errorf("list the namespace's RolloutPolicies: %w", err))
+	}
+	if len(list.Items) == 0 {
+		return policies{}, nil
+	}
+	var ns corev1.Namespace
+	if err := (*r.client.Load()).Get(ctx, client.ObjectKey{Name: namespace}, &ns); err != nil {
+		return policies{}, apierrors.NewInternalError(fmt.Errorf("look up namespace %s: %w", namespace, err))
+	}
+	tenant := ns.Labels[fleet.LabelTenant]
+	if tenant == "" || !strings.HasPrefix(namespace, tenant+"-") {
+		return policies{}, nil
+	}
+	return policies{list.Items, namespace == fleet.SystemNamespace(tenant)}, nil
+}
+
+// labelsOf are those of what a Rollout changes; one that is not there yet has none.
+func (r *rollouts) labelsOf(ctx context.Context, namespace string, c v1alpha1.RolloutChange) (map[string]string, error) {
+	o := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: c.APIVersion, Kind: c.Kind}}
+	err := (*r.client.Load()).Get(ctx, client.ObjectKey{Namespace: namespace, Name: c.Name}, o)
+	if err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
+		return nil, apierrors.NewInternalError(fmt.Errorf("look up %s %s: %w", c.Kind, c.Name, err))
+	}
+	return o.Labels, nil
 }
 
 // state reads one; nil: there is none.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -231,6 +232,50 @@ func TestStartFlags(t *testing.T) {
 	var spec v1alpha1.RolloutSpec
 	if err := f.plan(&spec); err != nil || len(spec.Strategy.Waves) != 4 || !spec.Strategy.Waves[1].Approval || spec.OnFailure != v1alpha1.OnFailureRollBackAll {
 		t.Errorf("%+v, %v", spec, err)
+	}
+}
+
+// Of a policy's plan a flag replaces what it is about, and nothing else.
+func TestFlagsAndThePolicy(t *testing.T) {
+	plan := v1alpha1.RolloutPlan{
+		Strategy: v1alpha1.RolloutStrategy{Type: v1alpha1.StrategyRolling, Group: "5", MaxInFlight: 3, SpreadBy: []string{"region"}}, Gates: []v1alpha1.RolloutGate{{Name: "own"}},
+		Soak: metav1.Duration{Duration: time.Hour}, Settle: &metav1.Duration{Duration: time.Minute}, OnFailure: v1alpha1.OnFailurePause,
+		Budget:  v1alpha1.RolloutBudget{MaxFailed: "1", MaxFailedInWave: "2", ReadyWithin: metav1.Duration{Duration: time.Second}},
+		Windows: []v1alpha1.RolloutWindow{{From: "22:00", To: "04:00"}}, Freezes: []v1alpha1.RolloutFreeze{{From: "2026-12-20", To: "2026-12-31"}},
+	}
+	asTyped := func() v1alpha1.RolloutPlan {
+		f := startFlags{strategy: "canary", waves: []string{"7%"}, inFlight: 9, soak: 2 * time.Hour, settle: 3 * time.Hour, onFailure: "rollback", maxFailed: "50%", readyWithin: 4 * time.Hour}
+		f.gates.short = []string{"ready"}
+		var spec v1alpha1.RolloutSpec
+		if err := f.plan(&spec); err != nil {
+			t.Fatal(err)
+		}
+		return spec.RolloutPlan
+	}
+	for flag, change := range map[string]func(out *v1alpha1.RolloutPlan, typed v1alpha1.RolloutPlan){
+		"":           func(*v1alpha1.RolloutPlan, v1alpha1.RolloutPlan) {},
+		"soak":       func(out *v1alpha1.RolloutPlan, typed v1alpha1.RolloutPlan) { out.Soak = typed.Soak },
+		"settle":     func(out *v1alpha1.RolloutPlan, typed v1alpha1.RolloutPlan) { out.Settle = typed.Settle },
+		"gate":       func(out *v1alpha1.RolloutPlan, typed v1alpha1.RolloutPlan) { out.Gates = typed.Gates },
+		"gates":      func(out *v1alpha1.RolloutPlan, typed v1alpha1.RolloutPlan) { out.Gates = typed.Gates },
+		"on-failure": func(out *v1alpha1.RolloutPlan, typed v1alpha1.RolloutPlan) { out.OnFailure = typed.OnFailure },
+		"max-failed": func(out *v1alpha1.RolloutPlan, typed v1alpha1.RolloutPlan) { out.Budget.MaxFailed = "50%" },
+		"ready-within": func(out *v1alpha1.RolloutPlan, typed v1alpha1.RolloutPlan) {
+			out.Budget.ReadyWithin = typed.Budget.ReadyWithin
+		},
+		"max-in-flight": func(out *v1alpha1.RolloutPlan, _ v1alpha1.RolloutPlan) { out.Strategy.MaxInFlight = 9 },
+		"waves": func(out *v1alpha1.RolloutPlan, typed v1alpha1.RolloutPlan) {
+			out.Strategy = typed.Strategy
+			out.Strategy.MaxInFlight, out.Strategy.SpreadBy = 3, []string{"region"}
+		},
+	} {
+		typed, want := asTyped(), plan
+		change(&want, typed)
+		got := v1alpha1.RolloutSpec{RolloutPlan: typed}
+		followPlan(&got, &plan, func(name string) bool { return name == flag })
+		if !reflect.DeepEqual(got.RolloutPlan, want) {
+			t.Errorf("--%s: %+v, want %+v", flag, got.RolloutPlan, want)
+		}
 	}
 }
 

@@ -63,6 +63,9 @@ The sites of the virtual sites change in waves. --waves has them in order: a per
 all sites (those of earlier waves among them), a number of sites, a virtual site, or a label
 KEY=VALUE. After each wave its gates have to hold for the soak before the next one begins.
 
+Where a RolloutPolicy selects the objects, its plan is the default of all these flags, and to
+ask for less than it does takes the verb skip-gates on rollouts.
+
 --dry-run starts nothing, and shows which sites would change when.`,
 		Example: `  muster rollout start shop deployment/web --image web=shop/web:2 --dry-run
   muster rollout start shop deployment/web --image web=shop/web:2 --virtual-site shared/eu --waves 1%,10%,100% --soak 15m -w
@@ -202,7 +205,15 @@ func (g *Globals) startRollout(cmd *cobra.Command, c client.Client, tenants []v1
 	if err := f.plan(&r.Spec); err != nil {
 		return err
 	}
-	if ofSoftware && f.readyWithin == 0 {
+	policy, err := policyOf(ctx, c, tenant.Name, r.Namespace, targets)
+	if err != nil {
+		return err
+	}
+	switch {
+	case policy != nil:
+		followPlan(&r.Spec, &policy.Spec.RolloutPlan, cmd.Flags().Changed)
+		fmt.Fprintf(cmd.ErrOrStderr(), "by the plan of RolloutPolicy %s, but for what flags say\n", policy.Name)
+	case ofSoftware && f.readyWithin == 0:
 		r.Spec.Budget.ReadyWithin.Duration = softwareWithin
 	}
 	mine := owned{tenant.Name, namespace, r}
