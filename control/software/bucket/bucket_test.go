@@ -16,7 +16,7 @@ import (
 	"muster.dev/muster/internal/software/bundle"
 	"muster.dev/muster/internal/software/bundle/publish"
 	"muster.dev/muster/internal/software/delivery"
-	"muster.dev/muster/internal/testkit/s3"
+	"muster.dev/muster/internal/testkit/objectstore"
 )
 
 // A repository in a bucket, over a cache: a site trusts it and gets its file.
@@ -24,18 +24,20 @@ func TestRepositoryInABucket(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
 		testRepository(t, New(objstore.NewPrefixedBucket(objstore.NewInMemBucket(), "muster")))
 	})
-	t.Run("S3", func(t *testing.T) {
-		b, err := Open(t.Context(), Options{Type: "s3", Prefix: "muster", Config: s3.Start(t).Bucket(t, "acme")})
-		if err != nil {
-			t.Fatal(err)
-		}
-		testRepository(t, b)
-	})
+	for name, start := range objectstore.All {
+		t.Run(name, func(t *testing.T) {
+			b, err := Open(t.Context(), Options{Type: name, Prefix: "muster", Config: start(t, "acme")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			testRepository(t, b)
+		})
+	}
 }
 
 // What is wrong with a bucket is said with the first object, by its name.
 func TestBucketThatCannotBeUsed(t *testing.T) {
-	server := s3.Start(t)
+	server := objectstore.StartS3(t)
 	server.Bucket(t, "acme")
 	for name, tc := range map[string]struct {
 		config []byte

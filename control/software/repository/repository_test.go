@@ -21,7 +21,7 @@ import (
 	"muster.dev/muster/internal/software/bundle"
 	"muster.dev/muster/internal/software/bundle/publish"
 	"muster.dev/muster/internal/software/delivery"
-	"muster.dev/muster/internal/testkit/s3"
+	"muster.dev/muster/internal/testkit/objectstore"
 )
 
 // centre is a repository, its keys, and what control makes of it.
@@ -183,13 +183,15 @@ func TestReleaseWithoutOnlineKeys(t *testing.T) {
 		testRelease(t, Options{Bucket: b, CacheDir: filepath.Join(t.TempDir(), "cache"), CacheBytes: 1 << 30})
 	}
 	t.Run("bucket", func(t *testing.T) { over(t, bucket.New(objstore.NewInMemBucket())) })
-	t.Run("S3", func(t *testing.T) {
-		b, err := bucket.Open(t.Context(), bucket.Options{Type: "s3", Config: s3.Start(t).Bucket(t, "acme")})
-		if err != nil {
-			t.Fatal(err)
-		}
-		over(t, b)
-	})
+	for name, start := range objectstore.All {
+		t.Run(name, func(t *testing.T) {
+			b, err := bucket.Open(t.Context(), bucket.Options{Type: name, Config: start(t, "acme")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			over(t, b)
+		})
+	}
 }
 
 func testRelease(t *testing.T, o Options) {
