@@ -36,6 +36,7 @@ func TestSoftwareThroughAFleet(t *testing.T) {
 	if testing.Short() {
 		t.Skip("links muster and muster-edge")
 	}
+	t.Parallel() // it waits most of the time
 	dir := t.TempDir()
 	muster := os.Getenv("MUSTER")
 	if muster == "" {

@@ -173,6 +173,7 @@ func TestSoftwareOfTheAgent(t *testing.T) {
 	if testing.Short() {
 		t.Skip("links muster-edge twice")
 	}
+	t.Parallel() // it waits most of the time
 	r := newReleases(t)
 	one, two := build(t, "1.0.0"), build(t, "2.0.0")
 	w := &watched{t: t, dir: t.TempDir()}
