@@ -238,10 +238,10 @@ func newUnbound(o Options) (*Gateway, error) {
 	protocols.SetHTTP2(true)
 	g.srv = &http.Server{
 		Handler: g, TLSConfig: ownTLS(cfg), ConnContext: g.connContext, ConnState: g.connState, Protocols: protocols,
-		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeader,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 32, SendPingTimeout: 20 * time.Second, PingTimeout: 10 * time.Second, WriteByteTimeout: 30 * time.Second,
-			MaxReceiveBufferPerConnection: 1 << 20, MaxReceiveBufferPerStream: 512 << 10,
+			MaxReceiveBufferPerConnection: connWindow, MaxReceiveBufferPerStream: requestWindow,
 		},
 		ErrorLog: obs.ServerLog(g.log),
 	}
@@ -304,6 +304,12 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	who := g.identify(c, r.TLS)
 	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, who))
 	isGRPC := r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
+	end, err := g.countUnread(r, c, who)
+	if err != nil {
+		refuseUnread(w, isGRPC)
+		return
+	}
+	defer end()
 	switch {
 	case who.refused != nil:
 		g.serveStranger(w, r, c, isGRPC)
@@ -386,6 +392,7 @@ func (g *Gateway) acquire(id fleet.SiteID) *site {
 		s = &site{id: id, tenant: t, bucket: newBucket(lim.SamplesPerSecond), uplink: rate.NewLimiter(streamBytes, streamBurst), tunnels: rate.NewLimiter(tunnelBytes, tunnelBurst), hosts: rate.NewLimiter(hostBytes, hostBurst), opens: rate.NewLimiter(hostsPerSecond, hostsBurst),
 			connects: rate.NewLimiter(rate.Every(connectEvery), pacedBurst), renewals: rate.NewLimiter(rate.Every(renewEvery), pacedBurst), examples: rate.NewLimiter(exemplarsPerSecond, exemplarBurst)}
 		s.live.seen = g.now()
+		s.unread.lease = lease{m: g.memory, id: id}
 		g.sites[id] = s
 	}
 	s.refs.Add(1)

@@ -80,6 +80,7 @@ type conn struct {
 	net.Conn
 	opened  time.Time
 	strange atomic.Int32 // requests under way of a peer without an identity
+	unread  connUnread
 
 	mu   sync.Mutex
 	pool *x509.CertPool // with which who was found

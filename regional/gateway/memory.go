@@ -35,7 +35,7 @@ var (
 	errNoMemory  = errors.New("the tenant's requests hold their share of the regional's memory")
 )
 
-// lease is what one request holds. Not for concurrent use.
+// lease is what one request, or what unread counts, holds. Not for concurrent use.
 type lease struct {
 	m  *memory
 	id fleet.SiteID
@@ -65,18 +65,21 @@ func (l *lease) grow(n int64) error {
 }
 
 // free gives everything back.
-func (l *lease) free() {
+func (l *lease) free() { l.shrink(l.n) }
+
+// shrink gives n bytes back.
+func (l *lease) shrink(n int64) {
 	m := l.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.used -= l.n
-	if m.tenants[l.id.Tenant] -= l.n; m.tenants[l.id.Tenant] == 0 {
+	m.used -= n
+	if m.tenants[l.id.Tenant] -= n; m.tenants[l.id.Tenant] == 0 {
 		delete(m.tenants, l.id.Tenant)
 	}
-	if m.sites[l.id] -= l.n; m.sites[l.id] == 0 {
+	if m.sites[l.id] -= n; m.sites[l.id] == 0 {
 		delete(m.sites, l.id)
 	}
-	l.n = 0
+	l.n -= n
 }
 
 func (m *memory) status() Memory {

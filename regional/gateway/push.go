@@ -42,6 +42,7 @@ const (
 	reasonDuplicate  = "duplicate"
 	reasonMalformed  = "malformed"
 	reasonMemory     = "memory"
+	reasonUnread     = "unread"
 	reasonConns      = "connections_limit"
 	reasonStrangers  = "strangers"
 	reasonBusy       = "busy"
@@ -359,6 +360,8 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, a *arrival, l
 		case err == io.EOF:
 			_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 			return nil
+		case errors.Is(err, errUnread):
+			return refuseMemory(err)
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return &refusal{code: http.StatusRequestTimeout, reason: reasonMalformed, text: fmt.Sprintf("the body did not arrive within %s", g.opts.BodyTimeout)}
 		case err != nil:

@@ -41,6 +41,7 @@ type site struct {
 	renewals *rate.Limiter
 	examples *rate.Limiter // exemplars
 	refs     atomic.Int32  // see Gateway.acquire
+	unread   unread
 	bucket   bucket
 	use      siteUse
 
