@@ -33,7 +33,8 @@ const (
 var fetcher = holdings.Fetcher{Attempts: 5}
 
 // blobCache is a directory of blobs, each named by its SHA-256 and shared by all
-// sites. A blob counts for the tenant that asked for it first, or first since the start.
+// sites. A blob counts for the tenant that asked for it first, and after a start for one whose
+// site should hold it.
 // When the cache is full, the least recently used one of the tenant that has most goes:
 // nobody's large ones drive out the others'.
 type blobCache struct {
@@ -45,7 +46,7 @@ type blobCache struct {
 
 	mu    sync.Mutex
 	index map[string]*list.Element
-	held  map[string]*holding // by tenant; "" has what nobody has asked for since the start
+	held  map[string]*holding // by tenant; "" has what no site should hold, until one asks for it
 	bytes int64
 }
 
@@ -65,8 +66,9 @@ type blob struct {
 	noted time.Time
 }
 
-// openBlobs reads which blobs are there; the order of use is the files' times.
-func openBlobs(dir string, maxBytes int64, control wire.ControlClient, log *slog.Logger) (*blobCache, error) {
+// openBlobs reads which blobs are there; the order of use is the files' times, and tenants
+// says whose they are.
+func openBlobs(dir string, maxBytes int64, tenants map[string]string, control wire.ControlClient, log *slog.Logger) (*blobCache, error) {
 	files, err := holdings.Open(dir, 0o640, true)
 	if err != nil {
 		return nil, err
@@ -85,7 +87,7 @@ func openBlobs(dir string, maxBytes int64, control wire.ControlClient, log *slog
 	}
 	slices.SortFunc(all, func(a, b found) int { return a.mod.Compare(b.mod) })
 	for _, f := range all {
-		c.addLocked("", f.digest, f.size, false)
+		c.addLocked(tenants[f.digest], f.digest, f.size, false)
 	}
 	return c, nil
 }

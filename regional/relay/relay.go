@@ -140,10 +140,10 @@ func New(o Options) (*Relay, error) {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
 	var err error
-	if r.blobs, err = openBlobs(filepath.Join(o.Dir, "blobs"), o.CacheBytes, o.Control, r.log); err != nil {
+	r.desired = openDesired(filepath.Join(o.Dir, "desired.sets"), r.log)
+	if r.blobs, err = openBlobs(filepath.Join(o.Dir, "blobs"), o.CacheBytes, r.desired.tenants(), o.Control, r.log); err != nil {
 		return nil, fmt.Errorf("relay: blob cache: %w", err)
 	}
-	r.desired = openDesired(filepath.Join(o.Dir, "desired.sets"), r.log)
 	if r.denied, err = revoked.Open(filepath.Join(o.Dir, "revoked.json"), 0o640, o.Now()); err != nil {
 		// To start without it would let revoked sites in again.
 		return nil, fmt.Errorf("relay: revoked sites: %w; remove the file only if control is up, which repeats them", err)

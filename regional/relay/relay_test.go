@@ -628,11 +628,13 @@ func TestBlobCacheIsBounded(t *testing.T) {
 	}
 }
 
-// A tenant's large blobs drive out its own, and none of a neighbour's.
+// A tenant's large blobs drive out its own, and none of a neighbour's, before a restart and
+// after it.
 func TestBlobCacheIsSharedByTenants(t *testing.T) {
 	c := newControl()
 	addr, _ := c.serve(t, "")
-	r := newRelay(t, Options{Control: client(t, addr), CacheBytes: 10_000})
+	o := Options{Dir: t.TempDir(), Control: client(t, addr), CacheBytes: 10_000}
+	r := newRelay(t, o)
 	blobOf := func(text string, n int) []byte {
 		b := bytes.Repeat([]byte(text), n)
 		c.blobs[wire.DigestOf(b)] = b
@@ -654,21 +656,33 @@ func TestBlobCacheIsSharedByTenants(t *testing.T) {
 			}
 		}
 	}
+	fetches := func() int {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.fetches
+	}
+	kept := func(when string) {
+		t.Helper()
+		before := fetches()
+		get(oslo, small...)
+		if n := fetches() - before; n > 0 {
+			t.Errorf("%s: %d of a neighbour's blobs were driven out", when, n)
+		}
+		if n, size := r.blobs.size(); n != 4 || size != 8000 {
+			t.Errorf("%s: %d blobs, %d bytes", when, n, size)
+		}
+	}
 	get(oslo, small...)
 	get(paris, large...)
 	get(paris, large...)
-	c.mu.Lock()
-	before := c.fetches
-	c.mu.Unlock()
-	get(oslo, small...)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.fetches != before {
-		t.Errorf("%d of a neighbour's blobs were driven out", c.fetches-before)
+	kept("before")
+	get(paris, large...) // so that the neighbour's are the oldest
+	if err := r.desired.save(); err != nil {
+		t.Fatal(err)
 	}
-	if n, size := r.blobs.size(); n != 4 || size != 8000 {
-		t.Errorf("%d blobs, %d bytes", n, size)
-	}
+	r = newRelay(t, o)
+	get(paris, large[:5]...)
+	kept("after a restart")
 }
 
 func TestTornDesiredState(t *testing.T) {

@@ -158,6 +158,28 @@ func (d *desiredStore) get(id fleet.SiteID) *wire.DesiredState {
 	return d.sites[id]
 }
 
+// tenants tells of each blob that a site should hold whose site that is; of several tenants,
+// the first by name.
+func (d *desiredStore) tenants() map[string]string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	byRevision := map[string]string{}
+	for id, st := range d.sites {
+		if t, ok := byRevision[st.Revision]; !ok || id.Tenant < t {
+			byRevision[st.Revision] = id.Tenant
+		}
+	}
+	out := map[string]string{}
+	for revision, tenant := range byRevision {
+		for _, it := range d.sets[revision].state.GetItems() {
+			if t, ok := out[it.GetDigest()]; !ok || tenant < t {
+				out[it.GetDigest()] = tenant
+			}
+		}
+	}
+	return out
+}
+
 func (d *desiredStore) len() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
