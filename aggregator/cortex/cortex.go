@@ -40,6 +40,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"muster.dev/muster/internal/disk"
+	"muster.dev/muster/internal/diskshare"
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/promcost"
 	"muster.dev/muster/internal/prommeter"
@@ -65,6 +66,8 @@ type Options struct {
 	OutOfOrderWindow time.Duration
 	// Limits per tenant; zero fields take their defaults.
 	Limits Limits
+	// Disk says whose samples the disk takes; Cortex counts them. nil: everybody's.
+	Disk *diskshare.Shares
 	// Logger gets Cortex' own lines: its warnings and errors as they are, its chatty
 	// info lines as debug. Default: none.
 	Logger *slog.Logger
@@ -196,7 +199,7 @@ func build(o Options) (*Cortex, error) {
 		return nil, err
 	}
 	queries := newQueryTurns()
-	cfg.Server.HTTPMiddleware = append(cfg.Server.HTTPMiddleware, middleware.Func(queries.each))
+	cfg.Server.HTTPMiddleware = append(cfg.Server.HTTPMiddleware, middleware.Func(queries.each), middleware.Func(diskTurns{o.Disk}.each))
 	c := &Cortex{log: o.Logger, guard: o.Guard, lock: lock, wal: wal, stopWithin: stopTimeout}
 	if err := c.assemble(cfg, queries); err != nil {
 		_ = lock.Close()

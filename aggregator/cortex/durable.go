@@ -61,6 +61,8 @@ type segments struct {
 	open *os.File // the last one: held, so that no error of its pages is missed
 }
 
+const pushPath = "/api/v1/push"
+
 func newWALSync(dir string) *walSync {
 	return &walSync{dir: dir, syncFile: (*os.File).Sync, failed: make(chan error, 1), tenants: map[string]*tenantWAL{}}
 }
@@ -69,7 +71,7 @@ func newWALSync(dir string) *walSync {
 // refusal may have written: of a push of which a part is bad the rest is taken.
 func (w *walSync) beforeAnswer(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/api/v1/push" {
+		if r.URL.Path != pushPath {
 			next.ServeHTTP(rw, r)
 			return
 		}

@@ -13,7 +13,7 @@ import (
 // without authentication, and some by a mere GET. Whoever can make some role call an
 // address, as with a webhook, must not reach them.
 var served = map[string]string{
-	"/api/v1/push": "POST",
+	pushPath: "POST",
 
 	"/prometheus/api/v1/query":            "GET POST",
 	"/prometheus/api/v1/query_range":      "GET POST",

@@ -357,6 +357,7 @@ func TestShippedRulesHold(t *testing.T) {
 		}
 		l := fmt.Sprintf(`instance=%q,job="regional"`, instance)
 		lines := []string{`up{` + l + `} ` + v("1x120", "0x120"), `muster_spool_pending_bytes{` + l + `,spool="forward"} ` + v("1x120", "60x120"), `muster_spool_sync_failing{` + l + `,spool="forward"} ` + v("0x120", "1x120"), `muster_spool_disk_full{` + l + `,spool="forward"} ` + v("0x120", "1x120"), `muster_spool_max_bytes{` + l + `,spool="forward"} 100x120`,
+			`muster_disk_nearly_full{` + l + `} ` + v("0x120", "1x120"),
 			`muster_logs_intake_queue_full{` + l + `} ` + v("0x120", "1x120"), `muster_logs_intake_parked_loads{` + l + `} ` + v("0x120", "3x120"), `muster_logs_dead_letters_total{` + l + `} ` + v("0x120", "0+1x120"),
 			`muster_engine_forward_failed_samples_total{` + l + `,engine="edge"} ` + v("0x120", "0+1x120"), `prometheus_rule_evaluation_failures_total{` + l + `,engine="edge",rule_group="g"} ` + v("0x120", "0+1x120"),
 			`muster_role_certificate_expiry_timestamp_seconds{` + l + `} ` + v("2592000x120", "100000x120"),

@@ -28,6 +28,7 @@ import (
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 
+	"muster.dev/muster/internal/diskshare"
 	"muster.dev/muster/internal/fairshare"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/identity"
@@ -94,6 +95,8 @@ type Options struct {
 	Working, Waiting int
 	Patience         time.Duration
 	Memory           int64 // bytes that the requests of all sites may hold; default 256 MiB
+	// Disk says whose samples the engine's disk takes; the gateway counts them. nil: everybody's.
+	Disk *diskshare.Shares
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -126,6 +129,9 @@ func (o *Options) withDefaults() error {
 	}
 	if o.Memory <= 0 {
 		o.Memory = 256 << 20
+	}
+	if o.Disk == nil {
+		o.Disk = diskshare.New(func() (free, total int64, err error) { return 0, 0, nil }, nil)
 	}
 	if o.Identify == nil {
 		o.Identify = identity.ParseSite

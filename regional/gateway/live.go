@@ -63,7 +63,7 @@ const limitedFor = 5 * time.Minute
 var camelReason = map[string]string{
 	reasonSeries: "SeriesLimit", reasonTenant: "TenantSeriesLimit", reasonRate: "RateLimit", reasonTenantRate: "TenantRateLimit", reasonBody: "BodyLimit", reasonInFlight: "RequestsLimit",
 	reasonInvalid: "InvalidSeries", reasonFuture: "FutureSamples", reasonTooOld: "TooOldSamples",
-	reasonDuplicate: "DuplicateSamples", reasonMemory: "MemoryLimit", reasonUnread: "MemoryLimit", reasonConns: "ConnectionsLimit", reasonMalformed: "MalformedRequest",
+	reasonDuplicate: "DuplicateSamples", reasonMemory: "MemoryLimit", reasonUnread: "MemoryLimit", reasonDisk: "DiskNearlyFull", reasonConns: "ConnectionsLimit", reasonMalformed: "MalformedRequest",
 }
 
 // noteLimit remembers why something of the site was refused, and tells control

@@ -43,6 +43,7 @@ const (
 	reasonMalformed  = "malformed"
 	reasonMemory     = "memory"
 	reasonUnread     = "unread"
+	reasonDisk       = "disk"
 	reasonConns      = "connections_limit"
 	reasonStrangers  = "strangers"
 	reasonBusy       = "busy"
@@ -226,6 +227,9 @@ func (g *Gateway) admit(s *site) *refusal {
 		// When they come back is spread: it is all of the tenant's sites that wait.
 		return refuse(reasonTenantRate, d+rand.N(busyPause), "tenant %s is over its limit of %d samples a second (limits.tenantSamplesPerSecond)", s.id.Tenant, lim.TenantSamplesPerSecond)
 	}
+	if err := g.opts.Disk.Admit(s.id.Tenant); err != nil {
+		return refuse(reasonDisk, diskPause+rand.N(diskPause), "%s", err)
+	}
 	return nil
 }
 
@@ -254,6 +258,7 @@ func (g *Gateway) receive(w http.ResponseWriter, r *http.Request, s *site, who c
 		s.use.raw.Add(uint64(out.raw))
 		s.bucket.pay(now, n)
 		s.tenant.bucket.pay(now, n)
+		g.opts.Disk.Count(s.id.Tenant, out.samples+out.histograms)
 	}()
 	// The body is read before the push has its turn: a slow line must not hold a slot.
 	if ref := g.readBody(w, r, a, lim); ref != nil {
@@ -271,6 +276,9 @@ func (g *Gateway) receive(w http.ResponseWriter, r *http.Request, s *site, who c
 	}
 	return v2, out, nil
 }
+
+// diskPause is the least after which a sender comes back for whose samples the disk has no room.
+const diskPause = 30 * time.Second
 
 // busyPause is the least after which a sender that found no place comes back.
 const busyPause = 5 * time.Second

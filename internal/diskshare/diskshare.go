@@ -1,0 +1,129 @@
+// Package diskshare says whose new data a disk takes that is nearly full: the more of what
+// came lately is a tenant's, the earlier it waits, so that who fills a disk does not stop the
+// others. Nothing that is stored goes for it.
+//
+// It counts and decides; who refuses, and tells the sender to come again, are the gateway of a
+// regional and the metric store.
+package diskshare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"muster.dev/muster/internal/disk"
+)
+
+// Every is how often the disk is looked at, and what came is forgotten by a fiftieth: it is
+// known of some ten minutes.
+const (
+	Every  = 10 * time.Second
+	forget = 0.98
+)
+
+// A disk is nearly full when so little is free: a twentieth of it, and no more than maxMark
+// bytes.
+const (
+	markPart = 20
+	maxMark  = 2 << 30
+)
+
+// Shares are those of the tenants of one disk. Safe for concurrent use.
+type Shares struct {
+	space func() (free, total int64, err error)
+
+	mu     sync.Mutex
+	recent map[string]float64
+	sum    float64
+	free   int64
+	mark   int64 // 0: not known
+}
+
+// New returns shares of a disk whose space is asked for by Look. reg, which may be nil, gets a
+// gauge that says whether it is nearly full.
+func New(space func() (free, total int64, err error), reg prometheus.Registerer) *Shares {
+	s := &Shares{space: space, recent: map[string]float64{}}
+	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{Name: "muster_disk_nearly_full", Help: "1: the disk of samples is nearly full, so that those of the tenants that send most wait."}, func() float64 {
+		if s.Low() {
+			return 1
+		}
+		return 0
+	})
+	return s
+}
+
+// Of returns shares of the disk that a directory is on.
+func Of(dir string, reg prometheus.Registerer) *Shares {
+	return New(func() (int64, int64, error) { return disk.OS{}.Space(dir) }, reg)
+}
+
+// Run looks at the disk until ctx ends.
+func (s *Shares) Run(ctx context.Context) error {
+	t := time.NewTicker(Every)
+	defer t.Stop()
+	for {
+		s.Look()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+	}
+}
+
+// Look asks for the disk's space. A disk that can't be asked takes everything.
+func (s *Shares) Look() {
+	free, total, err := s.space()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free, s.mark = free, min(total/markPart, maxMark)
+	if err != nil {
+		s.mark = 0
+	}
+	s.sum = 0
+	for t, n := range s.recent {
+		if n *= forget; n < 1 {
+			delete(s.recent, t)
+			continue
+		}
+		s.recent[t] = n
+		s.sum += n
+	}
+}
+
+// Count says how much of a tenant came, in whatever unit, the same for all.
+func (s *Shares) Count(tenant string, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recent[tenant] += float64(n)
+	s.sum += float64(n)
+}
+
+// ErrNearlyFull says that a tenant's data have to wait.
+var ErrNearlyFull = errors.New("the disk is nearly full")
+
+// Admit tells whether a tenant's data may come in now. With a part p of the mark left, a
+// tenant waits whose part of what came lately is larger than p.
+func (s *Shares) Admit(tenant string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.free >= s.mark || s.sum == 0 {
+		return nil
+	}
+	if part := s.recent[tenant] / s.sum; part*float64(s.mark) > float64(s.free) {
+		return fmt.Errorf("%w, %d MiB are free, and tenant %s is %.0f %% of what came in lately: it waits until there is room again", ErrNearlyFull, s.free>>20, tenant, 100*part)
+	}
+	return nil
+}
+
+// Low tells whether the disk is nearly full.
+func (s *Shares) Low() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.free < s.mark
+}

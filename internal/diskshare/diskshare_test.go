@@ -1,0 +1,73 @@
+package diskshare
+
+import (
+	"errors"
+	"testing"
+)
+
+// room is a disk of 20 GiB, of which one is the mark.
+type room struct {
+	free int64
+	err  error
+}
+
+func (r *room) space() (int64, int64, error) { return r.free, 20 << 30, r.err }
+
+func (s *Shares) waits() (out string) {
+	for _, t := range []string{"acme", "globex", "umbrella"} {
+		if s.Admit(t) != nil {
+			out += t[:1]
+		}
+	}
+	return out
+}
+
+// The fuller the disk, the more of the large ones wait, and who sends nothing never does.
+func TestTheLargestWaitsFirst(t *testing.T) {
+	disk := &room{}
+	s := New(disk.space, nil)
+	s.Count("umbrella", 900_000)
+	s.Count("globex", 100_000)
+	for _, c := range []struct {
+		free  int64
+		waits string
+	}{
+		{10 << 30, ""}, {1 << 30, ""}, {1000 << 20, ""}, {800 << 20, "u"}, {200 << 20, "u"}, {50 << 20, "gu"}, {0, "gu"}, {1 << 30, ""},
+	} {
+		disk.free = c.free
+		s.Look()
+		if got := s.waits(); got != c.waits || s.Low() != (c.free < 1<<30) {
+			t.Errorf("%d MiB free: %q wait, want %q; low: %t", c.free>>20, got, c.waits, s.Low())
+		}
+	}
+	disk.free, disk.err = 0, errors.New("no such disk")
+	s.Look()
+	if got := s.waits(); got != "" {
+		t.Errorf("a disk that can't be asked: %q wait", got)
+	}
+}
+
+// Who alone fills a disk waits before it is full, and a share is of what came lately.
+func TestSharesAreOfLately(t *testing.T) {
+	disk := &room{free: 900 << 20}
+	s := New(disk.space, nil)
+	s.Count("umbrella", 1_000_000)
+	s.Look()
+	if got := s.waits(); got != "u" {
+		t.Errorf("%q wait, want the one that fills it", got)
+	}
+	for range 400 { // more than an hour
+		s.Look()
+		s.Count("globex", 1000)
+		s.Count("acme", 1000)
+	}
+	if got := s.waits(); got != "" {
+		t.Errorf("%q wait an hour later", got)
+	}
+	for range 2000 {
+		s.Look()
+	}
+	if len(s.recent) != 0 {
+		t.Errorf("%d tenants are remembered that send nothing", len(s.recent))
+	}
+}
