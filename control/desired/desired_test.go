@@ -103,6 +103,12 @@ func TestMerge(t *testing.T) {
 					t.Errorf("another order gives\n%s\nnot\n%s", b, first)
 				}
 				first = b
+				// Who asks how often a site is scraped is told the same.
+				known := s.book.Snapshot()
+				p, err := fleet.DecodeCollectionPolicy(b)
+				if i := known.Find("acme", "x"); err != nil || i < 0 || known.Sites[i].Interval() != p.Interval {
+					t.Errorf("site %d of the inventory has another interval than %s: %v", i, p.Interval, err)
+				}
 			}
 			var got bytes.Buffer
 			if err := json.Indent(&got, first, "", "  "); err != nil {

@@ -198,7 +198,7 @@ func (f *fakeHealth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		const counts = `{"green":1,"orange":0,"red":0,"grey":1}`
 		const sum = `"sites":2,"counts":` + counts + `,"worst":88,"roundTrip":12.5,"loss":null,"sent":900,"received":120.5,"reconnects":0`
 		fmt.Fprint(w, asOf+`"readable":9,"total":2,"counts":`+counts+`,"by":"region","regionals":[{"name":"one","query":"regional=one",`+sum+`,"groups":[{"value":"eu","query":"regional=one region=eu",`+sum+`}],"more":{"query":"",`+sum+`}},{"name":"","query":"regional=\"\"",`+sum+`,"groups":[],"more":null}],
-			"links":[{"tenant":"acme","site":"paris-07","regional":"one","region":"eu","phase":"Online","lastSeen":"2026-01-31T12:00:00Z","colour":"green","connectivity":88,"reason":"","roundTrip":12.5,"loss":0.1,"sent":900,"received":120.5,"handshake":30,"reconnects":0,"requests":4,"errors":null}],
+			"links":[{"tenant":"acme","site":"paris-07","regional":"one","region":"eu","phase":"Online","lastSeen":"2026-01-31T12:00:00Z","colour":"green","connectivity":88,"reason":"","window":120,"roundTrip":12.5,"loss":0.1,"sent":900,"received":120.5,"handshake":30,"reconnects":0,"requests":4,"errors":null}],
 			"nextCursor":"abc","notes":["some links' figures are not known"]}`)
 	case wire.CostNamesPath:
 		fmt.Fprint(w, asOf+`"tenant":"acme","site":"paris-07","series":45,"sampled":false,"names":[{"name":"node_cpu_seconds_total","series":45,"keptBy":[{"policy":"base","field":"spec.allow.patterns[0]","value":"node_.*"}]}],"missingRegions":[]}`)

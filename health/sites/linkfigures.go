@@ -6,10 +6,12 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"golang.org/x/sync/singleflight"
 
 	"muster.dev/muster/health/engine"
@@ -29,21 +31,93 @@ const (
 	linksKept = 2 * time.Minute
 )
 
-// linkQueries are what the figures of sitequery.Link are, at their positions: what agents
-// measure (docs/reference/link-metrics.md).
-var linkQueries = func() []string {
-	of := func(expr string) string { return strings.ReplaceAll(expr, "$", "muster_agent_link_") }
+// linkPaces are how often sites are scraped, rounded up: as few as serve, as the regionals are asked for the figures of each
+// that occurs. A policy may say 10 minutes at most.
+var linkPaces = []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute}
+
+// linkPace is the pace of a site.
+func linkPace(s *inventory.Site) time.Duration {
+	interval := s.Interval()
+	for _, pace := range linkPaces {
+		if interval <= pace {
+			return pace
+		}
+	}
+	return linkPaces[len(linkPaces)-1]
+}
+
+// linkWindow is what rates are over at a pace: four scrapes, so that one that is late or lost leaves
+// a figure; 2 minutes at least, as the quickest pace gives.
+func linkWindow(pace time.Duration) time.Duration { return 4 * pace }
+
+// freshGauge is how old the sample of a gauge may be, which is PromQL's default.
+const freshGauge = 5 * time.Minute
+
+// linkQueries are what the figures of sitequery.Link are, at their positions, for sites of a pace:
+// what agents measure (docs/reference/link-metrics.md). Tenants narrow them; none: all are meant.
+func linkQueries(pace time.Duration, tenants []string) []string {
+	window := linkWindow(pace)
+	metric := func(name string, matchers ...string) string {
+		if len(tenants) > 0 {
+			matchers = append(matchers, "tenant=~"+strconv.Quote(strings.Join(tenants, "|")))
+		}
+		return "muster_agent_link_" + name + "{" + strings.Join(matchers, ",") + "}"
+	}
+	sum := func(f, name string, over time.Duration, matchers ...string) string {
+		return "sum by (tenant, site) (" + f + "(" + metric(name, matchers...) + "[" + model.Duration(over).String() + "]))"
+	}
+	const stream = `connection="stream"`
+	millis := func(name string) string {
+		gauge := metric(name, stream)
+		if 2*pace > freshGauge { // else a scrape that is lost, or late, leaves nothing to see
+			gauge = "last_over_time(" + gauge + "[" + model.Duration(window).String() + "])"
+		}
+		return "1000 * max by (tenant, site) (" + gauge + ")"
+	}
+	share := func(of, all string) string {
+		over := max(5*time.Minute, window)
+		return "100 * " + sum("rate", of, over) + " / (" + sum("rate", all, over) + " > 0)"
+	}
 	q := make([]string, len(sitequery.Link{}))
-	q[sitequery.LinkRoundTrip] = of(`1000 * max by (tenant, site) ($round_trip_seconds{connection="stream"})`)
-	q[sitequery.LinkLoss] = of(`100 * sum by (tenant, site) (rate($segments_retransmitted_total[5m])) / (sum by (tenant, site) (rate($segments_sent_total[5m])) > 0)`)
-	q[sitequery.LinkSent] = of(`sum by (tenant, site) (rate($sent_bytes_total[2m]))`)
-	q[sitequery.LinkReceived] = of(`sum by (tenant, site) (rate($received_bytes_total[2m]))`)
-	q[sitequery.LinkHandshake] = of(`1000 * max by (tenant, site) ($handshake_seconds{connection="stream"})`)
-	q[sitequery.LinkReconnects] = of(`round(sum by (tenant, site) (increase($connects_total{connection="stream"}[1h])))`)
-	q[sitequery.LinkRequests] = of(`60 * sum by (tenant, site) (rate($request_seconds_count[5m]))`)
-	q[sitequery.LinkErrors] = of(`100 * sum by (tenant, site) (rate($request_errors_total[5m])) / (sum by (tenant, site) (rate($request_seconds_count[5m])) > 0)`)
+	q[sitequery.LinkRoundTrip] = millis("round_trip_seconds")
+	q[sitequery.LinkLoss] = share("segments_retransmitted_total", "segments_sent_total")
+	q[sitequery.LinkSent] = sum("rate", "sent_bytes_total", window)
+	q[sitequery.LinkReceived] = sum("rate", "received_bytes_total", window)
+	q[sitequery.LinkHandshake] = millis("handshake_seconds")
+	q[sitequery.LinkReconnects] = "round(" + sum("increase", "connects_total", time.Hour, stream) + ")"
+	q[sitequery.LinkRequests] = "60 * " + sum("rate", "request_seconds_count", max(5*time.Minute, window))
+	q[sitequery.LinkErrors] = share("request_errors_total", "request_seconds_count")
 	return q
-}()
+}
+
+// linkQuestions are the queries for all sites of a view, a pace after the other, and where those of each
+// site's pace begin.
+func linkQuestions(view *engine.View) (queries []string, of []int) {
+	tenants := map[time.Duration][]string{}
+	for _, s := range view.Sites { // by tenant
+		pace := linkPace(s.Site)
+		if t := tenants[pace]; len(t) == 0 || t[len(t)-1] != s.ID.Tenant {
+			tenants[pace] = append(t, s.ID.Tenant)
+		}
+	}
+	from := map[time.Duration]int{}
+	for _, pace := range linkPaces {
+		mean := tenants[pace]
+		if len(mean) == 0 {
+			continue
+		}
+		if pace == linkPaces[0] {
+			mean = nil // most of them, so that to name them saves nothing
+		}
+		from[pace] = len(queries)
+		queries = append(queries, linkQueries(pace, mean)...)
+	}
+	of = make([]int, len(view.Sites))
+	for i, s := range view.Sites {
+		of[i] = from[linkPace(s.Site)]
+	}
+	return queries, of
+}
 
 // Measure asks the regionals for figures of a view's sites, as engine.Engine.Measure does.
 type Measure func(ctx context.Context, view *engine.View, queries []string) (values [][]float64, failed map[string]error)
@@ -110,10 +184,11 @@ func (l *links) ask(ctx context.Context, view *engine.View, wait time.Duration) 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)
 	defer cancel()
 	m := &measured{snap: view.Snapshot, links: make([]sitequery.Link, len(view.Sites))}
-	values, failed := l.measure(ctx, view, linkQueries)
+	queries, of := linkQuestions(view)
+	values, failed := l.measure(ctx, view, queries)
 	for i := range m.links {
-		for q := range values {
-			v := values[q][i]
+		for q := range m.links[i] {
+			v := values[of[i]+q][i]
 			if math.IsInf(v, 0) || v < 0 { // no figure of a link can be
 				v = math.NaN()
 			}

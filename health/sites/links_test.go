@@ -1,6 +1,7 @@
 package sites
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,14 +9,19 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/util/teststorage"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/health/engine"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
@@ -214,11 +220,95 @@ func TestLinksWithoutRegionals(t *testing.T) {
 	}
 }
 
-// TestLinkQueries: they are PromQL that gives a series a site.
-func TestLinkQueries(t *testing.T) {
-	for i, q := range linkQueries {
-		if _, err := parser.ParseExpr(q); err != nil || !strings.Contains(q, "by (tenant, site)") {
-			t.Errorf("figure %d: %s: %v", i, q, err)
+// Sites have all figures whatever their policies say of how often they are scraped, the one scrape that was lost included.
+func TestLinksOfSitesScrapedSeldom(t *testing.T) {
+	st := teststorage.New(t)
+	intervals := map[string]time.Duration{"a/never-said": 0, "a/quick": time.Second, "a/usual": 15 * time.Second, "b/minute": time.Minute, "b/odd": 100 * time.Second, "b/seldom": 5 * time.Minute, "c/rare": 10 * time.Minute}
+	at := time.UnixMilli(0).Add(3 * time.Hour)
+	var entries []entry
+	for id, interval := range intervals {
+		entries = append(entries, entry{id, 90, func(s *inventory.Site) {
+			s.Regional = "east"
+			// A stronger policy that says nothing of it leaves it to the others.
+			s.Policies = append(s.Policies, &inventory.Policy{Kind: fleet.KindCollectionPolicy, Name: "strong", Object: &v1alpha1.CollectionPolicy{}})
+			if interval > 0 {
+				s.Policies = append(s.Policies, &inventory.Policy{Kind: fleet.KindCollectionPolicy, Name: "weak", Object: &v1alpha1.CollectionPolicy{Spec: v1alpha1.CollectionPolicySpec{Interval: &metav1.Duration{Duration: interval}}}})
+			}
+		}})
+		tenant, site, _ := strings.Cut(id, "/")
+		every := cmp.Or(interval, fleet.DefaultInterval)
+		put := func(name string, value func(seconds float64) float64, more ...string) {
+			series := labels.FromStrings(append([]string{"__name__", "muster_agent_link_" + name, "tenant", tenant, "site", site}, more...)...)
+			app := st.Appender(t.Context())
+			for k := -int(2 * time.Hour / every); k <= 0; k++ {
+				x := at.Add(time.Duration(k)*every - every*9/10) // the last scrape was almost a whole interval ago
+				if k == -1 {
+					continue // the one before was lost
+				}
+				if _, err := app.Append(0, series, x.UnixMilli(), value(float64(x.Unix()))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := app.Commit(); err != nil {
+				t.Fatal(err)
+			}
 		}
+		rate := func(perSecond float64) func(float64) float64 { return func(s float64) float64 { return perSecond * s } }
+		flat := func(v float64) func(float64) float64 { return func(float64) float64 { return v } }
+		put("round_trip_seconds", flat(0.042), "connection", "stream")
+		put("handshake_seconds", flat(0.1), "connection", "stream")
+		put("segments_sent_total", rate(40), "connection", "requests")
+		put("segments_retransmitted_total", rate(1), "connection", "requests")
+		put("sent_bytes_total", rate(900), "connection", "requests")
+		put("received_bytes_total", rate(300), "connection", "requests")
+		put("connects_total", flat(1), "connection", "stream")
+		put("request_seconds_count", rate(0.2), "target", "push")
+		put("request_errors_total", rate(0.1), "target", "push", "reason", "failed")
+	}
+	eng := promql.NewEngine(promql.EngineOpts{MaxSamples: 5e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute})
+	t.Cleanup(func() { eng.Close(); st.Close() })
+	most := 0
+	srv := serveLinks(t, view(entries...), func(ctx context.Context, of *engine.View, queries []string) ([][]float64, map[string]error) {
+		most = max(most, len(queries))
+		values := make([][]float64, len(queries))
+		for i, text := range queries {
+			values[i] = slices.Repeat([]float64{math.NaN()}, len(of.Sites))
+			q, err := eng.NewInstantQuery(ctx, st, nil, text, at)
+			if err != nil {
+				t.Errorf("%s: %v", text, err)
+				continue
+			}
+			got, err := q.Exec(ctx).Vector()
+			if err != nil {
+				t.Errorf("%s: %v", text, err)
+			}
+			for _, x := range got {
+				values[i][of.Snapshot.Find(x.Metric.Get("tenant"), x.Metric.Get("site"))] = x.F
+			}
+		}
+		return values, nil
+	})
+	got := ask[wire.LinkPage](t, func(path string, params ...string) (int, string) { return get(t, srv, path, "*", params...) }, wire.LinksPath)
+	if len(got.Links) != len(intervals) {
+		t.Fatalf("%d links", len(got.Links))
+	}
+	for _, l := range got.Links {
+		for name, is := range map[string]struct {
+			got  *float64
+			want float64
+		}{"round trip": {l.RoundTrip, 42}, "handshake": {l.Handshake, 100}, "loss": {l.Loss, 2.5}, "sent": {l.Sent, 900}, "received": {l.Received, 300}, "requests": {l.Requests, 12}, "errors": {l.Errors, 50}, "reconnects": {l.Reconnects, 0}} {
+			if is.got == nil {
+				t.Errorf("%s/%s: %s is not known", l.Tenant, l.Site, name)
+			} else if math.Abs(*is.got-is.want) > is.want/100 {
+				t.Errorf("%s/%s: %s is %v, want %v", l.Tenant, l.Site, name, *is.got, is.want)
+			}
+		}
+		if want := 4 * intervals[l.Tenant+"/"+l.Site]; time.Duration(l.Window)*time.Second < max(want, 2*time.Minute) {
+			t.Errorf("%s/%s: rates over %d s, want %s at least", l.Tenant, l.Site, l.Window, want)
+		}
+	}
+	// As many as there are paces, however many intervals policies name.
+	if want := len(linkPaces) * len(sitequery.Link{}); most != want {
+		t.Errorf("%d queries, want %d", most, want)
 	}
 }

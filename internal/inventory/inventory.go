@@ -133,6 +133,17 @@ func (s *Site) PoliciesOf(kind string) []*Policy {
 	return s.Policies[from:to]
 }
 
+// Interval is the time between two scrapes of the site, as its policies have it: the strongest
+// that sets one decides.
+func (s *Site) Interval() time.Duration {
+	for _, p := range s.PoliciesOf(fleet.KindCollectionPolicy) {
+		if i := p.Object.(*v1alpha1.CollectionPolicy).Spec.Interval; i != nil {
+			return i.Duration
+		}
+	}
+	return fleet.DefaultInterval
+}
+
 // Place is where a site stands, in degrees.
 type Place struct {
 	Latitude, Longitude float64

@@ -152,13 +152,13 @@ func makeFields() []Field {
 			}
 		}},
 		link("roundTrip", LinkRoundTrip, "How long a round trip to its regional takes, milliseconds.", "link.roundTrip>200"),
-		link("loss", LinkLoss, "How many of the TCP segments to its regional were sent again in 5 minutes, percent.", "link.loss>1"),
+		link("loss", LinkLoss, "How many of the TCP segments to its regional were sent again in 5 minutes, or four scrapes, percent.", "link.loss>1"),
 		link("sent", LinkSent, "What it sends to its regional, bytes a second.", "link.sent>100000"),
 		link("received", LinkReceived, "What it receives from its regional, bytes a second.", "link.received>100000"),
 		link("handshake", LinkHandshake, "How long its last TLS handshake took, milliseconds.", "link.handshake>1000"),
 		link("reconnects", LinkReconnects, "How often its stream was opened anew in an hour.", "link.reconnects>2"),
 		link("requests", LinkRequests, "Its requests to its regional, a minute.", "link.requests>60"),
-		link("errors", LinkErrors, "How many of these failed in 5 minutes, percent.", "link.errors>5"),
+		link("errors", LinkErrors, "How many of these failed in 5 minutes, or four scrapes, percent.", "link.errors>5"),
 		{Name: "maintenance", Kind: Flag, Doc: "Whether planned work goes on.", Example: "maintenance=false", flag: func(r *Row) bool { return r.Maintenance != nil }},
 	}...)
 }

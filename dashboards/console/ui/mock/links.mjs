@@ -79,7 +79,7 @@ export class MockLinks {
       const c = s.view.dimensions.connectivity;
       return {
         tenant, site: name, regional: value(s, "regional"), region: s.region, phase: s.phase, ...(s.view.lastSeen ? { lastSeen: s.view.lastSeen } : {}), colour: colourOf(c.score), connectivity: c.score,
-        reason: s.view.reasons.find((r) => r.dimension === "connectivity")?.text ?? "", ...Object.fromEntries(FIGURES.map((f) => [f, figureOf(s, f)])),
+        reason: s.view.reasons.find((r) => r.dimension === "connectivity")?.text ?? "", window: 120, ...Object.fromEntries(FIGURES.map((f) => [f, figureOf(s, f)])),
       };
     });
     return { json: { asOf: json.asOf, readable: json.readable, total: json.total, counts: countsOf(matching.found), by, regionals, links, ...(json.nextCursor ? { nextCursor: json.nextCursor } : {}), notes: json.notes } };

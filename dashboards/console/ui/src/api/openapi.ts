@@ -2655,9 +2655,11 @@ export interface components {
             connectivity: number | null;
             /** @description What the dimension loses most points by; empty: nothing */
             reason: string;
+            /** @description Seconds that rates are over: four scrapes of the site, as its CollectionPolicy has it, 120 at least */
+            window: number;
             /** @description Milliseconds */
             roundTrip: number | null;
-            /** @description Percent of the TCP segments that were sent again, over 5 minutes */
+            /** @description Percent of the TCP segments that were sent again, over the window, 5 minutes at least */
             loss: number | null;
             /** @description Bytes a second */
             sent: number | null;
@@ -2669,7 +2671,7 @@ export interface components {
             reconnects: number | null;
             /** @description A minute */
             requests: number | null;
-            /** @description Percent of the requests, over 5 minutes */
+            /** @description Percent of the requests, over the window, 5 minutes at least */
             errors: number | null;
         };
         LinkRegional: {

@@ -19,14 +19,21 @@ describe("links", () => {
   });
   it("read in units, unknown as a dash", () => {
     expect([formatMillis(12.3), formatMillis(null), formatRate(2048), formatRate(null)]).toEqual(["12.3 ms", "–", "2 KiB/s", "–"]);
-    const none = { tenant: "a", site: "b", regional: "", region: "", phase: "Approved", colour: "grey" as const, connectivity: null, reason: "", roundTrip: null, loss: null, sent: null, received: null, handshake: null, reconnects: null, requests: null, errors: null };
+    const none = { tenant: "a", site: "b", regional: "", region: "", phase: "Approved", colour: "grey" as const, connectivity: null, reason: "", window: 120, roundTrip: null, loss: null, sent: null, received: null, handshake: null, reconnects: null, requests: null, errors: null };
     expect(new Set(COLUMNS.map((c) => c.text(none)))).toEqual(new Set(["–"]));
   });
   it("ask about one site, whatever its name", () => {
-    for (const c of [...chartsOf('x"y', 120), ...serviceChartsOf('x"y', 120)]) {
+    for (const c of [...chartsOf('x"y', 120, 30), ...serviceChartsOf('x"y', 120, 30)]) {
       expect(c.query).toContain('site="x\\"y"');
       expect(c.query.split("(").length).toBe(c.query.split(")").length);
     }
+    const windows = (window: number, step: number) => new Set([...chartsOf("x", window, step), ...serviceChartsOf("x", window, step)].flatMap((c) => c.query.match(/\[\d+s\]/g) ?? []));
+    expect(windows(120, 30)).toEqual(new Set(["[120s]"]));
+    expect(windows(120, 720)).toEqual(new Set(["[720s]"]));
+    // A site that is scraped every 5 minutes: its gauges are looked for as far back, but not over the step of a long time.
+    expect(windows(1200, 30)).toEqual(new Set(["[1200s]"]));
+    expect(windows(1200, 3600)).toEqual(new Set(["[1200s]", "[3600s]"]));
+    expect(chartsOf("x", 1200, 30)[0]!.query).toContain("last_over_time(");
     expect(linkPath({ tenant: "a b", name: "c/d" }, "6h")).toBe("/connectivity/c%2Fd?tenant=a+b&range=6h");
   });
 });

@@ -25,12 +25,12 @@ export interface Column {
 /** The figures of the table, and what they are sorted by. */
 export const COLUMNS: readonly Column[] = [
   { sort: "-link.roundTrip", title: "Round trip", doc: "To the regional and back, as the kernel of the site measures it", text: (l) => formatMillis(l.roundTrip) },
-  { sort: "-link.loss", title: "Loss", doc: "TCP segments that were sent again, of those that were sent in 5 minutes", text: (l) => formatShare(l.loss) },
+  { sort: "-link.loss", title: "Loss", doc: "TCP segments that were sent again, of those that were sent in 5 minutes, or in four scrapes of a site that is scraped seldom", text: (l) => formatShare(l.loss) },
   { sort: "-link.sent", title: "Sent", doc: "What the site sends to the regional", text: (l) => formatRate(l.sent) },
   { sort: "-link.received", title: "Received", doc: "What the site receives from the regional", text: (l) => formatRate(l.received) },
   { sort: "-link.reconnects", title: "Reconnects", doc: "How often its stream was opened anew in an hour", text: (l) => formatTimes(l.reconnects) },
   { sort: "-link.requests", title: "Requests/min", doc: "Pushes and other requests to the regional", text: (l) => formatTimes(l.requests) },
-  { sort: "-link.errors", title: "Errors", doc: "Requests that failed, of those of 5 minutes", text: (l) => formatShare(l.errors) },
+  { sort: "-link.errors", title: "Errors", doc: "Requests that failed, of those of 5 minutes, or of four scrapes of a site that is scraped seldom", text: (l) => formatShare(l.errors) },
 ];
 
 const SHARE = 0.1;
@@ -61,28 +61,36 @@ export interface LinkChart {
   sparse?: boolean;
 }
 
-/** The charts of a site's link, of rates over a window of seconds. */
-export function chartsOf(site: string, window: number): LinkChart[] {
+/** How old a sample may be that stands for now: PromQL's default, in seconds. */
+const LOOKBACK = 300;
+
+/** What rates are over where points are a step apart: no sample is left out. */
+const rateWindow = (window: number, step: number): string => `[${Math.max(window, step)}s]`;
+
+/** The charts of a site's link, with its window in seconds. */
+export function chartsOf(site: string, window: number, step: number): LinkChart[] {
   const metric = (name: string) => `muster_agent_link_${name}{site=${promString(site)}}`;
-  const w = `[${window}s]`;
+  const w = rateWindow(window, step);
   const rate = (name: string) => `rate(${metric(name)}${w})`;
+  // Four scrapes make a window: two of them and a little more are further apart than PromQL looks back.
+  const gauge = (name: string) => (window > 2 * LOOKBACK ? `last_over_time(${metric(name)}[${window}s])` : metric(name));
   const direction = (name: string, word: string) => `label_replace(sum(${rate(name)}), "direction", "${word}", "", "")`;
   return [
-    { id: "round-trip", title: "Round trip", doc: "Smoothed by the kernel of the site, by what the connection is for.", query: `max by (connection) (${metric("round_trip_seconds")})`, label: "connection", format: (v) => formatValue(v, "seconds"), none: "The site has told of no round trip in this time." },
+    { id: "round-trip", title: "Round trip", doc: "Smoothed by the kernel of the site, by what the connection is for.", query: `max by (connection) (${gauge("round_trip_seconds")})`, label: "connection", format: (v) => formatValue(v, "seconds"), none: "The site has told of no round trip in this time." },
     { id: "loss", title: "Loss", doc: "TCP segments that were lost and sent again, of those that were sent.", query: `100 * sum by (connection) (${rate("segments_retransmitted_total")}) / (sum by (connection) (${rate("segments_sent_total")}) > 0)`, label: "connection", format: formatPercent, none: "The site has sent nothing in this time." },
     { id: "throughput", title: "Throughput", doc: "All that goes over the link, encrypted.", query: `${direction("sent_bytes_total", "sent")} or ${direction("received_bytes_total", "received")}`, label: "direction", format: (v) => formatRate(v), none: "The site has told of no traffic in this time." },
     { id: "requests", title: "Requests", doc: "A minute, by what they are for.", query: `60 * sum by (target) (${rate("request_seconds_count")})`, label: "target", format: (v) => `${formatValue(v)}/min`, none: "There were no requests in this time." },
     { id: "errors", title: "Errors", doc: "Requests that failed, a minute. Refused: HTTP status 4xx; failed: 5xx; unreachable: no answer.", query: `60 * label_join(sum by (target, reason) (${rate("request_errors_total")}), "what", " ", "target", "reason")`, label: "what", format: (v) => `${formatValue(v)}/min`, none: "No request failed in this time.", sparse: true },
     { id: "latency", title: "Time to answer", doc: "The mean until an answer began, by what the request was for.", query: `sum by (target) (${rate("request_seconds_sum")}) / (sum by (target) (${rate("request_seconds_count")}) > 0)`, label: "target", format: (v) => formatValue(v, "seconds"), none: "There were no requests in this time." },
     { id: "connections", title: "Connections", doc: "Opened anew and failed, in the time of a point.", query: `label_replace(sum(increase(${metric("connects_total")}${w})), "what", "opened", "", "") or label_replace(sum(increase(${metric("connect_errors_total")}${w})), "what", "failed", "", "")`, label: "what", format: (v) => formatValue(v), none: "The site has told of no connection in this time." },
-    { id: "handshake", title: "TLS handshake", doc: "How long the last one took, by what the connection is for.", query: `max by (connection) (${metric("handshake_seconds")})`, label: "connection", format: (v) => formatValue(v, "seconds"), none: "The site has told of no handshake in this time." },
+    { id: "handshake", title: "TLS handshake", doc: "How long the last one took, by what the connection is for.", query: `max by (connection) (${gauge("handshake_seconds")})`, label: "connection", format: (v) => formatValue(v, "seconds"), none: "The site has told of no handshake in this time." },
   ];
 }
 
 /** The charts of what the site's ingress or mesh tells of requests, by service: Envoy, Traefik, NGINX, Linkerd. */
-export function serviceChartsOf(site: string, window: number): LinkChart[] {
+export function serviceChartsOf(site: string, window: number, step: number): LinkChart[] {
   const of = `site=${promString(site)}`;
-  const rate = (metric: string, more = "") => `rate(${metric}{${of}${more}}[${window}s])`;
+  const rate = (metric: string, more = "") => `rate(${metric}{${of}${more}}${rateWindow(window, step)})`;
   const named = (expr: string, label: string, regex = "(.+)") => `label_replace(${expr}, "service", "$1", "${label}", "${regex}")`;
   // A pod's name without what its controllers append.
   const pod = "(.+?)(?:-[a-f0-9]{6,10})?-[a-z0-9]{5}";

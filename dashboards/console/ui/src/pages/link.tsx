@@ -69,8 +69,8 @@ export function LinkPage({ name }: { name: string }) {
 function Loaded({ link: l, range }: { link: SiteLink; range: Range }) {
   const [, navigate] = useLocation();
   const ref = { tenant: l.tenant, name: l.site };
-  const charts = useMemo(() => chartsOf(l.site, Math.max(120, range.step)), [l.site, range.step]);
-  const services = useMemo(() => serviceChartsOf(l.site, Math.max(120, range.step)), [l.site, range.step]);
+  const charts = useMemo(() => chartsOf(l.site, l.window, range.step), [l.site, l.window, range.step]);
+  const services = useMemo(() => serviceChartsOf(l.site, l.window, range.step), [l.site, l.window, range.step]);
   const served = useRange(l.tenant, services[0]!.query, range).data;
   return (
     <>
