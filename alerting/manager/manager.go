@@ -107,6 +107,9 @@ type Cluster struct {
 	Name      string   // default: random
 	Label     string   // peers with another one are not listened to
 	TLSConfig string   // file, as Alertmanager's --cluster.tls-config
+	// Shared is what peers tell each other besides silences and the notification log, by
+	// name: all of it, at each PushPullInterval.
+	Shared map[string]cluster.State
 
 	// PeerTimeout is how much later each next peer notifies; 15 s.
 	PeerTimeout, GossipInterval, PushPullInterval, SettleTimeout time.Duration
@@ -239,6 +242,9 @@ func (m *Manager) open() (err error) {
 	if m.peer != nil {
 		m.nflog.SetBroadcast(m.peer.AddState("nfl", m.nflog, reg).Broadcast)
 		m.silences.SetBroadcast(m.peer.AddState("sil", m.silences, reg).Broadcast)
+		for name, s := range m.opts.Cluster.Shared {
+			m.peer.AddState(name, s, reg)
+		}
 	}
 	if m.alerts, err = mem.NewAlerts(context.Background(), m.marker, 30*time.Minute, 0, m.hub, m.log, reg, ff); err != nil {
 		return fmt.Errorf("alertmanager: alerts: %w", err)

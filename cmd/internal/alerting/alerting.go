@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/alertmanager/cluster"
 	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -79,7 +80,7 @@ func start(env *role.Env, c config.Config, known *peers.Peers) error {
 			return err
 		}
 	}
-	am, err := startAlertmanager(env, c, known, dir, door, newNotified(told, tally, env.Log.With("part", "notifications")))
+	am, err := startAlertmanager(env, c, known, dir, door, newNotified(told, tally, env.Log.With("part", "notifications")), shared(tally))
 	if err != nil {
 		return err
 	}
@@ -171,7 +172,12 @@ type alertmanager struct {
 	apply  func([]byte) error
 }
 
-func startAlertmanager(env *role.Env, c config.Config, known *peers.Peers, dir string, door *egress.Policy, told *notified) (*alertmanager, error) {
+// shared is what alerting roles whose Alertmanagers gossip tell each other besides.
+func shared(tally *state.Tally) map[string]cluster.State {
+	return map[string]cluster.State{"muster-tally": tally}
+}
+
+func startAlertmanager(env *role.Env, c config.Config, known *peers.Peers, dir string, door *egress.Policy, told *notified, shared map[string]cluster.State) (*alertmanager, error) {
 	o := c.Alerting.Alertmanager
 	log := env.Log.With("part", "alertmanager")
 	am := &alertmanager{}
@@ -181,7 +187,7 @@ func startAlertmanager(env *role.Env, c config.Config, known *peers.Peers, dir s
 			return nil, err
 		}
 		m, err := manager.New(manager.Options{Dir: dir, Listen: o.Listen, Guard: known.Listener(config.AlertmanagerRules(&c)), ExternalURL: o.ExternalURL, Hosts: c.HostNames(), ShardBy: fleet.SeriesTenant, Retention: o.Retention.D(), Maintenance: time.Minute, Dial: door.DialContext, Notified: told.record,
-			Cluster: manager.Cluster{Listen: o.Cluster.Listen, Advertise: o.Cluster.Advertise, Peers: o.Cluster.Peers, TLSConfig: gossip}, Logger: log, Registerer: env.Reg})
+			Cluster: manager.Cluster{Listen: o.Cluster.Listen, Advertise: o.Cluster.Advertise, Peers: o.Cluster.Peers, TLSConfig: gossip, Shared: shared}, Logger: log, Registerer: env.Reg})
 		if err != nil {
 			return nil, fmt.Errorf("alerting.alertmanager: %w", err)
 		}

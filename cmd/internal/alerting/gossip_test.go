@@ -2,18 +2,25 @@ package alerting
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/prometheus/alertmanager/cluster"
+
 	"muster.dev/muster/alerting/amclient"
 	"muster.dev/muster/alerting/manager"
+	"muster.dev/muster/alerting/state"
 	"muster.dev/muster/cmd/internal/config"
 	"muster.dev/muster/control/pki"
 	"muster.dev/muster/internal/testkit"
+	"muster.dev/muster/internal/wire"
 )
 
 // Alertmanagers of two alerting roles gossip; one that has another role's certificate, or
@@ -86,11 +93,54 @@ func TestGossipThroughAChangeOfTheCA(t *testing.T) {
 	meet("one that knows the new CA alone", three, atThree, atAgain, atTwo)
 }
 
+// Whichever of two alerting roles is asked how often rules notified, it knows what both of them sent.
+func TestRolesTellEachOtherWhatTheySent(t *testing.T) {
+	g := newGossip(t)
+	ask := map[string]func() (wire.LoudnessList, error){}
+	g.shared = map[string]map[string]cluster.State{}
+	for name, sent := range map[string]int{"one": 2, "two": 5} {
+		tally, err := state.OpenTally(filepath.Join(t.TempDir(), "notifications.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range sent {
+			tally.Add(time.Now(), "acme", "mail", []string{"Disk"}, false)
+		}
+		g.shared[name] = shared(tally)
+		s, err := state.New(state.Options{Tally: tally, Source: state.SourceFunc(func(context.Context) ([]wire.Alert, error) { return nil, nil }), Silences: &amclient.Client{}, File: filepath.Join(t.TempDir(), "history.db"), Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		mux := http.NewServeMux()
+		s.Register(mux)
+		ask[name] = func() (out wire.LoudnessList, err error) {
+			r := httptest.NewRequest(http.MethodGet, "/api/v1/alerts/notifications", nil)
+			r.Header.Set(wire.TenantsHeader, "acme")
+			w := httptest.NewRecorder()
+			mux.ServeHTTP(w, r)
+			return out, json.Unmarshal(w.Body.Bytes(), &out)
+		}
+	}
+	one, _, _ := g.start("one", "alerting", true)
+	g.start("two", "alerting", true, one.ClusterAddr())
+	testkit.Eventually(t, "both know what both sent", func() error {
+		for name, f := range ask {
+			if l, err := f(); err != nil || l.Total != 7 || len(l.Rules) != 1 {
+				return fmt.Errorf("%s: %+v, %v", name, l, err)
+			}
+		}
+		return nil
+	})
+}
+
 // gossip starts Alertmanagers of one fleet.
 type gossip struct {
 	t    *testing.T
 	root string
 	ca   *pki.CA
+	// shared is what they tell each other besides, by name.
+	shared map[string]map[string]cluster.State
 }
 
 func newGossip(t *testing.T) *gossip {
@@ -125,7 +175,7 @@ func (g *gossip) start(name, role string, encrypted bool, peers ...string) (*man
 		t.Fatal(err)
 	}
 	m, err := manager.New(manager.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
-		Cluster: manager.Cluster{Listen: "127.0.0.1:0", Peers: peers, TLSConfig: file, PeerTimeout: 2 * time.Second, GossipInterval: 20 * time.Millisecond, PushPullInterval: 500 * time.Millisecond, SettleTimeout: 5 * time.Second}})
+		Cluster: manager.Cluster{Listen: "127.0.0.1:0", Peers: peers, TLSConfig: file, Shared: g.shared[name], PeerTimeout: 2 * time.Second, GossipInterval: 20 * time.Millisecond, PushPullInterval: 500 * time.Millisecond, SettleTimeout: 5 * time.Second}})
 	if err != nil {
 		t.Fatal(err)
 	}
