@@ -87,8 +87,9 @@ func (g *Globals) wayOut(err error) error {
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("the control plane does not accept the credentials in %s: log in again, or name another file with --kubeconfig", g.kubeconfigPath())
 	case apierrors.HasStatusCause(err, v1alpha1.CauseQuotaExceeded): // says what to do
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w; an administrator of the tenant can add you to the group %s or %s", err, fleet.TenantGroup("TENANT", fleet.TenantAdmin), fleet.TenantGroup("TENANT", fleet.TenantViewer))
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), `User "`) && strings.Contains(err.Error(), `" cannot `): // admission says itself what to do
+		return fmt.Errorf("%w; an administrator of the tenant can add you to a group that may: %s, or as little of it as will do, %s or %s", err,
+			fleet.TenantGroup("TENANT", fleet.TenantAdmin), fleet.TenantGroup("TENANT", fleet.TenantEditor), fleet.TenantGroup("TENANT", fleet.TenantViewer))
 	case errors.As(err, &op) && op.Op == "dial":
 		return fmt.Errorf("reach the control plane: %w; is it running? name another with --kubeconfig or --data-dir", err)
 	}

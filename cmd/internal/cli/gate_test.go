@@ -9,6 +9,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"muster.dev/muster/control/api/v1alpha1"
 )
@@ -93,6 +94,14 @@ func TestErrorsAreNoVerdict(t *testing.T) {
 	}
 	if err := g.wayOut(orError(apierrors.NewUnauthorized("no"))); CodeOf(err) != exitError {
 		t.Errorf("exit code %d after the way out", CodeOf(err))
+	}
+	// What RBAC refuses takes another role; what admission refuses says itself what to do.
+	rollouts := schema.GroupResource{Group: "muster.dev", Resource: "rollouts"}
+	role := apierrors.NewForbidden(rollouts, "web", errors.New(`User "oidc:ben" cannot create resource "rollouts" in API group "muster.dev"`))
+	for err, want := range map[error]bool{role: true, apierrors.NewForbidden(rollouts, "web", errors.New("spec.soak: the policy asks for more: take it from there")): false} {
+		if got := strings.Contains(g.wayOut(err).Error(), "add you to a group"); got != want {
+			t.Errorf("%v: %v, want %v", g.wayOut(err), got, want)
+		}
 	}
 	if CodeOf(nil) != 0 || CodeOf(errors.New("x")) != 1 || CodeOf(&Exit{Code: 3}) != 3 {
 		t.Error("exit codes")
