@@ -28,7 +28,7 @@ func (j *judge) alerts(name string, g *v1alpha1.GateAlerts) v1alpha1.GateReading
 			fires := false
 			for _, a := range s.s.Alerts {
 				severity, alert, _ := strings.Cut(a, "/")
-				if slices.Contains(g.Severities, severity) && !slices.Contains(s.alerts, a) {
+				if slices.Contains(g.Severities, severity) && !s.fired(a) {
 					which[alert]++
 					fires = true
 				}
@@ -70,6 +70,12 @@ func (j *judge) alerts(name string, g *v1alpha1.GateAlerts) v1alpha1.GateReading
 		out.Text += doubt.words(m)
 	}
 	return out
+}
+
+// fired tells whether an alert fired before the site changed. States that were written by an
+// older control have it by its name.
+func (s *subject) fired(alert string) bool {
+	return len(s.alerts) > 0 && (slices.Contains(s.alerts, alertMark(alert)) || slices.Contains(s.alerts, alert))
 }
 
 // contact: sites that got the change do not go offline more often than others.

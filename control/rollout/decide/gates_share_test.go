@@ -83,15 +83,15 @@ func TestWhichAlertIsNamed(t *testing.T) {
 	}
 }
 
-// Of the alerts that fire before a site changes, those are kept that a gate is about: eight, and none
-// that is endless.
+// Of the alerts that fire before a site changes, those are noted that a gate is about, however
+// long their names; a hundred at most.
 func TestWhichAlertsAreNoted(t *testing.T) {
-	long := "critical/" + strings.Repeat("x", 191) // 200 characters
+	long := "critical/" + strings.Repeat("x", 300)
 	r := &run{d: &decided{Alerts: map[int][]string{1: {"critical/Old"}}}, gates: []v1alpha1.RolloutGate{
 		{Name: "ready", Ready: &v1alpha1.GateReady{}}, {Name: "alerts", Alerts: &v1alpha1.GateAlerts{Severities: []string{"critical", "error"}}},
 	}}
-	r.site = []*Site{{Alerts: []string{"critical/A", "error/B", "warning/C", long, long[:199]}}, {}, nil, {Alerts: []string{"warning/C"}}, {}}
-	for i := range 10 {
+	r.site = []*Site{{Alerts: []string{"critical/A", "error/B", "warning/C", long}}, {}, nil, {Alerts: []string{"warning/C"}}, {}}
+	for i := range 110 {
 		r.site[4].Alerts = append(r.site[4].Alerts, fmt.Sprint("critical/", i))
 	}
 	for _, s := range r.site {
@@ -102,15 +102,70 @@ func TestWhichAlertsAreNoted(t *testing.T) {
 	for i := range r.site {
 		r.noteAlerts(i)
 	}
-	if got, want := fmt.Sprint(r.d.Alerts[0]), fmt.Sprint([]string{"critical/A", "error/B", long[:199]}); got != want {
-		t.Errorf("noted %s, want %s", got, want)
+	first := subject{alerts: r.d.Alerts[0]}
+	for alert, want := range map[string]bool{"critical/A": true, "error/B": true, long: true, "warning/C": false, "critical/B": false} {
+		if first.fired(alert) != want {
+			t.Errorf("that %.20s fired: %v", alert, !want)
+		}
 	}
-	if len(r.d.Alerts[4]) != 8 || r.d.Alerts[4][7] != "critical/7" || len(r.d.Alerts) != 2 {
+	if last := (subject{alerts: r.d.Alerts[4]}); len(r.d.Alerts[4]) != 100 || !last.fired("critical/99") || last.fired("critical/100") || len(r.d.Alerts) != 2 {
 		t.Errorf("noted %v", r.d.Alerts)
+	}
+	if size := len(r.d.Alerts[0][2]); size != 8 {
+		t.Errorf("%d characters for a long name", size)
 	}
 	r.site[0].Alerts, r.site[0].AlertsKnown = nil, false
 	if r.noteAlerts(0); len(r.d.Alerts[0]) != 3 {
 		t.Errorf("noted %v when nobody knew", r.d.Alerts[0])
+	}
+	if old := (subject{alerts: []string{"critical/A"}}); !old.fired("critical/A") || old.fired("critical/B") {
+		t.Error("what an older control noted is not read")
+	}
+}
+
+// Sites on which nine alerts fire already hold no gate by the ninth; a tenth that comes with the
+// change stops it.
+func TestTheNinthAlertThatFiredBeforeIsNoNewOne(t *testing.T) {
+	for name, c := range map[string]struct {
+		comes string
+		phase v1alpha1.RolloutPhase
+	}{"none comes": {"", v1alpha1.RolloutCompleted}, "a tenth comes": {"critical/Tenth", v1alpha1.RolloutRolledBack}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 40)
+			w.spec.Gates = []v1alpha1.RolloutGate{{Name: "alerts", Alerts: &v1alpha1.GateAlerts{Severities: []string{"critical"}}}}
+			w.edit = func(w *world) {
+				for i := range w.sites {
+					s := &w.sites[i]
+					s.Alerts = nil
+					for n := range 9 {
+						s.Alerts = append(s.Alerts, fmt.Sprint("critical/Alert", n))
+					}
+					if w.has[s.Name] > '0' && c.comes != "" {
+						s.Alerts = append(s.Alerts, c.comes)
+					}
+				}
+			}
+			w.want(c.phase, 12*time.Hour)
+			if c.comes != "" && w.out.Status.Waves[1].Sites.Updated > 0 {
+				t.Error(w.dump())
+			}
+		})
+	}
+}
+
+// Nine sites that have a new alert are nine, whatever is shown of them.
+func TestAllSitesWithANewAlertAreCounted(t *testing.T) {
+	j := judge{mem: newMemory(), now: monday, since: monday, gates: []v1alpha1.RolloutGate{{Name: "alerts", Alerts: &v1alpha1.GateAlerts{Severities: []string{"critical"}}}}}
+	for i := range 20 {
+		s := subject{s: &Site{Name: fmt.Sprint("s", i), Online: true, AlertsKnown: true}}
+		if i < 9 {
+			s.s.Alerts = []string{fmt.Sprint("critical/Of", i)}
+		}
+		j.changed = append(j.changed, s)
+	}
+	verdict, readings := j.all()
+	if g := readings[0]; verdict != v1alpha1.GateWait || g.Value != "9" || len(g.Worst) != 5 || !strings.Contains(g.Text, "fire at 9 of 20 changed sites") {
+		t.Errorf("%s: %+v", verdict, g)
 	}
 }
 

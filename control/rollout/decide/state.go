@@ -59,7 +59,7 @@ type decided struct {
 	Columns []column `json:"columns,omitempty"`
 	// Packed is the rows; see pack.
 	Packed string `json:"sites,omitempty"`
-	// Alerts that fired at a site before it changed, by its position; an empty list: nobody
+	// Alerts that fired at a site before it changed, as alertMark, by its position; an empty list: nobody
 	// knew, and what fires when somebody does is taken for it.
 	Alerts map[int][]string `json:"alerts,omitempty"`
 

@@ -3,6 +3,8 @@ package decide
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"math"
 	"slices"
@@ -184,7 +186,8 @@ func (r *run) base() {
 }
 
 // noteAlerts notes what fires at a site before it changes; while nobody knows, what was noted
-// before stands.
+// before stands. Each is noted by its mark, so that many fit: one that was left out would be
+// taken for a new one.
 func (r *run) noteAlerts(i int) {
 	s := r.site[i]
 	if s == nil || !s.AlertsKnown {
@@ -197,8 +200,8 @@ func (r *run) noteAlerts(i int) {
 			for _, alert := range s.Alerts {
 				severity, _, _ := strings.Cut(alert, "/")
 				for _, want := range a.Severities {
-					if severity == want && len(keep) < 8 && len(alert) < 200 {
-						keep = append(keep, alert)
+					if mark := alertMark(alert); severity == want && len(keep) < mostNoted && !slices.Contains(keep, mark) {
+						keep = append(keep, mark)
 					}
 				}
 			}
@@ -210,6 +213,16 @@ func (r *run) noteAlerts(i int) {
 		}
 		r.d.Alerts[i] = keep
 	}
+}
+
+// mostNoted is how many alerts of a site are noted: those of more, which no site has but one
+// whose rules are broken, may be taken for new ones.
+const mostNoted = 100
+
+// alertMark is what is noted of an alert, by its severity and name: eight characters.
+func alertMark(alert string) string {
+	sum := sha256.Sum256([]byte(alert))
+	return base64.RawStdEncoding.EncodeToString(sum[:6])
 }
 
 // owe has a site's alerts noted once they are known, though it has changed by then.
