@@ -81,9 +81,20 @@ func nextReset(site *v1alpha1.Site, says resetSays, now time.Time, sign func(*fa
 			return to(v1alpha1.ResetCompleted, "back as %s, with a new key", site.Name)
 		}
 	}
+	if says.answer.GetBegun() && mayHaveBegun(st) && says.answer.GetRequest() == st.ID && (asked == nil || asked.ID == st.ID) {
+		m := cmp.Or(says.answer.GetMessage(), "the site has begun")
+		if st.Phase == v1alpha1.ResetResetting && says.answer.GetMessage() == "" {
+			m = st.Message
+		}
+		return to(v1alpha1.ResetResetting, "%s", m)
+	}
 	if asked == nil {
-		if st != nil && (st.Phase == v1alpha1.ResetAsked || st.Phase == v1alpha1.ResetConfirmed) {
-			return to(v1alpha1.ResetCancelled, "taken back before the site began")
+		switch {
+		case st == nil:
+		case st.Phase == v1alpha1.ResetAsked:
+			return to(v1alpha1.ResetCancelled, "taken back before the site was told to begin; it is as it was")
+		case st.Phase == v1alpha1.ResetConfirmed:
+			return to(v1alpha1.ResetCancelled, "taken back when the site had been given its order; it is as it was, or has begun meanwhile: then it says so once it can, and comes back with its new key")
 		}
 		return st
 	}
@@ -103,13 +114,8 @@ func nextReset(site *v1alpha1.Site, says resetSays, now time.Time, sign func(*fa
 		answer = nil
 	}
 	switch {
-	case st.Phase.Over():
+	case st.Phase.Over(), st.Phase == v1alpha1.ResetResetting:
 		return st
-	case st.Phase == v1alpha1.ResetResetting || answer.GetBegun() && st.Phase == v1alpha1.ResetConfirmed:
-		if m := answer.GetMessage(); m != "" {
-			return to(v1alpha1.ResetResetting, "%s", m)
-		}
-		return to(v1alpha1.ResetResetting, "%s", cmp.Or(st.Message, "the site has begun"))
 	case !now.Before(asked.Expires.Time) && st.Phase == v1alpha1.ResetConfirmed:
 		return to(v1alpha1.ResetExpired, "the site confirmed it, and did not say by %s that it begins; it is as it was, or comes back with its new key", asked.Expires.UTC().Format(time.RFC3339))
 	case !now.Before(asked.Expires.Time):
@@ -131,6 +137,21 @@ func nextReset(site *v1alpha1.Site, says resetSays, now time.Time, sign func(*fa
 		return to(v1alpha1.ResetAsked, "waits for the site to confirm it")
 	}
 	return st
+}
+
+// mayHaveBegun tells whether the site was given an order, which it may have followed whatever
+// became of the request meanwhile.
+func mayHaveBegun(st *v1alpha1.SiteResetStatus) bool {
+	if st == nil {
+		return false
+	}
+	switch st.Phase {
+	case v1alpha1.ResetConfirmed, v1alpha1.ResetResetting:
+		return true
+	case v1alpha1.ResetCancelled, v1alpha1.ResetExpired:
+		return st.NextKey != ""
+	}
+	return false
 }
 
 // order signs what the site asked for, if it was that site.

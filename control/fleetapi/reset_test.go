@@ -33,6 +33,7 @@ type resetRig struct {
 	now    time.Time
 	signed []factoryreset.Order
 	says   resetSays
+	late   bool // it began by an order that was taken back by then
 }
 
 const nextKey = "abababababababababababababababababababababababababababababababab"
@@ -72,7 +73,7 @@ func (r *resetRig) step(phase v1alpha1.ResetPhase) *v1alpha1.SiteResetStatus {
 	if again := nextReset(r.site, r.says, r.now.Add(time.Minute), sign); resetPatch(st, again) != nil || len(r.signed) != n {
 		r.t.Fatalf("and a minute later %+v", again)
 	}
-	if (st.Order != nil) != (phase == v1alpha1.ResetConfirmed || phase == v1alpha1.ResetResetting) {
+	if (st.Order != nil) != (phase == v1alpha1.ResetConfirmed || phase == v1alpha1.ResetResetting && !r.late) {
 		r.t.Fatalf("%s with the order %q", phase, st.Order)
 	}
 	return st
@@ -235,6 +236,89 @@ func TestResetThatEnds(t *testing.T) {
 	if st := nextReset(r.site, r.says, r.now, nil); st.Phase != v1alpha1.ResetRefused || !strings.Contains(st.Message, "no machine") {
 		t.Errorf("%+v", st)
 	}
+}
+
+// A request that is withdrawn ends where it was: before the site was told to begin nothing has
+// happened; after it was given its order nobody knows until it says so, or is back; and while it
+// wipes, there is no way back.
+func TestWhatAWithdrawnResetSays(t *testing.T) {
+	withdrawn := func(confirmed bool) *resetRig {
+		r := newResetRig(t)
+		if r.ask("one"); confirmed {
+			r.answer("one", 1, nil)
+			r.step(v1alpha1.ResetConfirmed)
+		} else {
+			r.step(v1alpha1.ResetAsked)
+		}
+		r.site.Spec.Reset, r.says.answer = nil, nil
+		return r
+	}
+	begins := &wire.FactoryResetAnswer{Request: "one", Begun: true, Message: "3 left"}
+	t.Run("before the site has its order", func(t *testing.T) {
+		r := withdrawn(false)
+		if st := r.step(v1alpha1.ResetCancelled); st.Message != "taken back before the site was told to begin; it is as it was" {
+			t.Error(st.Message)
+		}
+		r.says.answer = begins // it had no order to begin by
+		r.step(v1alpha1.ResetCancelled)
+	})
+	t.Run("the order crosses it, and the site says that it wipes", func(t *testing.T) {
+		r := withdrawn(true)
+		if st := r.step(v1alpha1.ResetCancelled); !strings.Contains(st.Message, "or has begun meanwhile") || st.NextKey != nextKey {
+			t.Errorf("%+v", st)
+		}
+		r.late, r.now = true, r.now.Add(time.Minute)
+		r.says.answer = &wire.FactoryResetAnswer{Request: "zero", Begun: true}
+		r.step(v1alpha1.ResetCancelled)
+		r.says.answer = begins
+		if st := r.step(v1alpha1.ResetResetting); st.Message != "3 left" || !st.Since.Equal(&metav1.Time{Time: r.now}) {
+			t.Errorf("%+v", st)
+		}
+		r.says.answer = &wire.FactoryResetAnswer{Request: "one", Begun: true, Message: "1 left"}
+		if st := r.step(v1alpha1.ResetResetting); st.Message != "1 left" {
+			t.Error(st.Message)
+		}
+		r.says.answer = &wire.FactoryResetAnswer{Request: "one", Begun: true}
+		if st := r.step(v1alpha1.ResetResetting); st.Message != "1 left" || !st.Overdue(r.now.Add(v1alpha1.ResetOverdueAfter)) {
+			t.Errorf("%+v", st)
+		}
+		r.says.answer, r.late, r.site.Spec.PublicKey = nil, false, nextKey
+		r.step(v1alpha1.ResetCompleted)
+	})
+	t.Run("the site says so for the first time when it is withdrawn already", func(t *testing.T) {
+		r := withdrawn(true)
+		r.says.answer = &wire.FactoryResetAnswer{Request: "one", Begun: true}
+		r.site.Status.Reset = nextReset(r.site, r.says, r.now, nil)
+		if st := r.site.Status.Reset; st.Phase != v1alpha1.ResetResetting || st.Message != "the site has begun" {
+			t.Errorf("%+v", st)
+		}
+	})
+	t.Run("it wipes, and is back before it could say so", func(t *testing.T) {
+		r := withdrawn(true)
+		r.step(v1alpha1.ResetCancelled)
+		if !r.site.ComesBackAs(nextKey) {
+			t.Fatal("it is locked out")
+		}
+		r.site.Spec.PublicKey = nextKey
+		r.step(v1alpha1.ResetCompleted)
+	})
+	t.Run("time ended it, and the site had begun", func(t *testing.T) {
+		r := newResetRig(t)
+		r.ask("one")
+		r.answer("one", 1, nil)
+		r.step(v1alpha1.ResetConfirmed)
+		r.now = r.now.Add(time.Hour)
+		r.step(v1alpha1.ResetExpired)
+		r.late, r.says.answer = true, begins
+		r.step(v1alpha1.ResetResetting)
+	})
+	t.Run("another is asked for: the former one's word is not its own", func(t *testing.T) {
+		r := withdrawn(true)
+		r.step(v1alpha1.ResetCancelled)
+		r.ask("two")
+		r.says.answer = begins
+		r.step(v1alpha1.ResetAsked)
+	})
 }
 
 // What speaks against a reset before the site answers, and what its answer takes the place of.
