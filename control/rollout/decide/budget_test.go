@@ -40,6 +40,7 @@ func TestWhatABudgetCounts(t *testing.T) {
 		"the last of the wave before":  {all: "20", wave: "0", current: 2, failed: []int{9}},
 		"the first of the wave after":  {all: "20", wave: "0", current: 1, failed: []int{10}},
 		"one that came late":           {all: "20", wave: "0", current: 2, failed: []int{3}, late: []int{3}, want: "1 site failed in wave 2"},
+		"one that came late, and well": {all: "20", wave: "0", current: 2, late: []int{3}},
 		"as many as may, of the wave":  {all: "20", wave: "10%", current: 2, failed: []int{12}},
 		"one more, of the wave":        {all: "20", wave: "10%", current: 2, failed: []int{12, 13}, want: "2 sites failed in wave 2, and 1 may: s12 was not ready in time; s13"},
 		"as many as may, of all":       {all: "10%", wave: "10", current: 2, failed: []int{1, 2}},
@@ -83,6 +84,27 @@ func TestWhatABudgetCounts(t *testing.T) {
 				t.Errorf("%q, want %q", why, c.want)
 			}
 		})
+	}
+}
+
+// Why a site failed is its own word, cut at a rune's end; that it was not ready in time else.
+func TestWhyTheFirstFailed(t *testing.T) {
+	long := strings.Repeat("x", 159) + "ü and so on"
+	for name, c := range map[string]struct {
+		site *Site
+		want string
+	}{
+		"its own word":             {&Site{State: Failed, Why: "CrashLoopBackOff"}, "a CrashLoopBackOff"},
+		"it says none":             {&Site{State: Failed}, "a could not apply it"},
+		"it was not ready":         {&Site{State: Progressing, Why: "pulls an image"}, "a was not ready in time"},
+		"it is not there any more": {nil, "a was not ready in time"},
+		"as long as there is room": {&Site{State: Failed, Why: strings.Repeat("x", 160)}, "a " + strings.Repeat("x", 160)},
+		"longer":                   {&Site{State: Failed, Why: long}, "a " + strings.Repeat("x", 159) + "…"},
+	} {
+		r := &run{names: []string{"a", "b"}, steps: []byte("fp"), site: []*Site{c.site, {State: Failed}}}
+		if got := r.whyFailed(); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
 	}
 }
 

@@ -50,6 +50,67 @@ func TestWhichAlertsCount(t *testing.T) {
 	}
 }
 
+// A wave of which nobody is online says nothing of alerts: that is unknown, and holds.
+func TestAlertsOfNobodyAreUnknown(t *testing.T) {
+	j := judge{mem: newMemory(), now: monday, since: monday, changed: []subject{{s: &Site{Name: "a", AlertsKnown: true}}}}
+	for range 2 {
+		if g := j.alerts("alerts", &v1alpha1.GateAlerts{Severities: []string{"critical"}}); g.Verdict != v1alpha1.GateUnknown || g.Text != "No site with the change can be read." {
+			t.Errorf("%s: %s", g.Verdict, g.Text)
+		}
+		j.changed = nil
+	}
+}
+
+// How long a gate looks back, is patient and has to be sure goes with the soak; without one it is
+// sure after five minutes.
+func TestHowLongGatesTake(t *testing.T) {
+	for soak, want := range map[time.Duration][3]time.Duration{
+		0:                {time.Minute, 45 * time.Second, 5 * time.Minute},
+		time.Minute:      {time.Minute, 45 * time.Second, time.Minute},
+		6 * time.Minute:  {2 * time.Minute, 2 * time.Minute, 6 * time.Minute},
+		45 * time.Minute: {5 * time.Minute, 5 * time.Minute, 45 * time.Minute},
+	} {
+		j := judge{soak: soak}
+		if got := [3]time.Duration{j.window(), j.patience(), j.persistent()}; got != want {
+			t.Errorf("soak %s: looks back, is patient, is sure after %v, want %v", soak, got, want)
+		}
+	}
+}
+
+// What a gate needs of a site that is offline, failed or late is another's: it is not waited for as
+// ready, and what came late waits for itself.
+func TestWhoHasToBeReady(t *testing.T) {
+	site := func(online, failed, late bool, state Applied) subject {
+		return subject{s: &Site{Name: "s", Online: online, State: state}, failed: failed, late: late}
+	}
+	ready, not := site(true, false, false, Ready), site(true, false, false, Progressing)
+	for name, c := range map[string]struct {
+		changed []subject
+		percent int32
+		verdict v1alpha1.GateVerdict
+		text    string
+		n, of   int32
+	}{
+		"all":                   {[]subject{ready, ready}, 0, v1alpha1.GatePass, "2 of 2 sites are ready.", 2, 2},
+		"one is not":            {[]subject{ready, not}, 0, v1alpha1.GateWait, "1 of 2 sites are ready.", 1, 2},
+		"half is enough":        {[]subject{ready, not}, 50, v1alpha1.GatePass, "1 of 2 sites are ready.", 1, 2},
+		"rounded up":            {[]subject{ready, not, not}, 50, v1alpha1.GateWait, "1 of 3 sites are ready.", 1, 3},
+		"one is offline":        {[]subject{ready, site(false, false, false, Progressing)}, 0, v1alpha1.GatePass, "1 of 1 site are ready.", 1, 1},
+		"one is the budget's":   {[]subject{ready, site(true, true, false, Failed)}, 0, v1alpha1.GatePass, "1 of 1 site are ready.", 1, 1},
+		"one could not":         {[]subject{ready, site(true, false, false, Failed)}, 0, v1alpha1.GateFail, "It failed at 1 of 2 sites.", 1, 2},
+		"one could not, may":    {[]subject{ready, site(true, false, false, Failed)}, 50, v1alpha1.GatePass, "1 of 2 sites are ready.", 1, 2},
+		"one came late":         {[]subject{ready, site(true, false, true, Progressing)}, 0, v1alpha1.GatePass, "1 of 1 site are ready.", 1, 1},
+		"those that came late":  {[]subject{site(true, false, true, Progressing), site(true, false, true, Ready)}, 0, v1alpha1.GatePass, "1 of 2 sites that came back are ready.", 1, 2},
+		"nobody":                {nil, 0, v1alpha1.GateWait, "No site has it yet that could be ready.", 0, 0},
+		"nobody that is online": {[]subject{site(false, false, false, Ready)}, 0, v1alpha1.GateWait, "No site has it yet that could be ready.", 0, 0},
+	} {
+		j := judge{changed: c.changed}
+		if g := j.ready(&v1alpha1.GateReady{Percent: c.percent}); g.Verdict != c.verdict || g.Text != c.text || g.Sites != c.n || g.OfSites != c.of {
+			t.Errorf("%s: %s, %d of %d: %s", name, g.Verdict, g.Sites, g.OfSites, g.Text)
+		}
+	}
+}
+
 // What a query gives is kept in fiftieths of the rise that its gate allows, and points in whole.
 func TestHowFinelyMeasuresAreKept(t *testing.T) {
 	rise, more := quantity("100m"), quantity("5")
@@ -76,9 +137,11 @@ func TestWhichAlertIsNamed(t *testing.T) {
 			}
 			j.changed = append(j.changed, s)
 		}
-		g := j.alerts("alerts", &v1alpha1.GateAlerts{Severities: []string{"critical"}})
-		if text := fmt.Sprintf("most of them %s, fire at %d of 20 changed sites:", want, len(fire)); !strings.Contains(g.Text, text) {
-			t.Errorf("%s, want %s", g.Text, text)
+		for range 20 { // of a map, whose order is another each time
+			g := j.alerts("alerts", &v1alpha1.GateAlerts{Severities: []string{"critical"}})
+			if text := fmt.Sprintf("most of them %s, fire at %d of 20 changed sites:", want, len(fire)); !strings.Contains(g.Text, text) {
+				t.Fatalf("%s, want %s", g.Text, text)
+			}
 		}
 	}
 }
@@ -183,6 +246,7 @@ func TestWhatAShareSays(t *testing.T) {
 		"the same, but in doubt":       {12, 12, 20, 0, 80, [3]v1alpha1.GateVerdict{wait, wait, wait}},
 		"as many as of the others":     {6, 0, 20, 24, 80, [3]v1alpha1.GateVerdict{pass, pass, pass}},
 		"the only one":                 {1, 0, 1, 0, 5, [3]v1alpha1.GateVerdict{wait, wait, fail}},
+		"the only one, of a thousand":  {1, 0, 1, 0, 1000, [3]v1alpha1.GateVerdict{wait, wait, fail}},
 		"the only one, as another":     {1, 0, 1, 1, 5, [3]v1alpha1.GateVerdict{pass, pass, pass}},
 		"nobody to compare with":       {1, 0, 20, 0, 0, [3]v1alpha1.GateVerdict{wait, wait, wait}},
 		"half, and nobody":             {10, 0, 20, 0, 0, [3]v1alpha1.GateVerdict{wait, fail, fail}},

@@ -65,7 +65,15 @@ func TestWhatHaltedWaitsForPeople(t *testing.T) {
 			if d := w.now.Sub(resumed); d < w.spec.Soak.Duration {
 				t.Errorf("the wave passed %s after it went on, want a soak of %s anew", d, w.spec.Soak.Duration)
 			}
+			if !w.says("ann had it go on.") {
+				t.Errorf("nobody is told who had it go on:\n%s", w.dump())
+			}
 			w.want(v1alpha1.RolloutCompleted, 2*time.Hour)
+			said = len(w.decisions)
+			w.spec.Control.Resume = 2
+			if w.step(); len(w.decisions) != said {
+				t.Errorf("one that does not wait is said to go on:\n%s", w.dump())
+			}
 		})
 	}
 	w := newWorld(t, 40)
