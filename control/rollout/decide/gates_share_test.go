@@ -50,6 +50,39 @@ func TestWhichAlertsCount(t *testing.T) {
 	}
 }
 
+// What only some of those with an alert may have of the update itself is said while that holds the
+// gate, and no more once the others have failed it.
+func TestDoubtIsSaidWhileItHolds(t *testing.T) {
+	j := judge{mem: newMemory(), now: monday, since: monday, settle: time.Hour}
+	for i := range 100 {
+		s := subject{s: &Site{Name: fmt.Sprint("s", i), Online: true, AlertsKnown: true}}
+		if i < 14 {
+			s.s.Alerts = []string{"critical/DiskFull"}
+		}
+		if i < 2 {
+			s.ready = monday
+		}
+		if i < 20 {
+			j.changed = append(j.changed, s)
+		} else {
+			j.peers = append(j.peers, s)
+		}
+	}
+	const words = "2 of 20 sites have just changed"
+	g := j.alerts("alerts", &v1alpha1.GateAlerts{Severities: []string{"critical"}})
+	if g.Verdict != v1alpha1.GateWait || !strings.Contains(g.Text, words) || g.Sites != 18 || g.OfSites != 20 {
+		t.Errorf("%s of %d of %d: %s", g.Verdict, g.Sites, g.OfSites, g.Text)
+	}
+	for range 4 {
+		j.now = j.now.Add(15 * time.Second)
+		j.mem.look(nil, j.now)
+		g = j.alerts("alerts", &v1alpha1.GateAlerts{Severities: []string{"critical"}})
+	}
+	if g.Verdict != v1alpha1.GateFail || strings.Contains(g.Text, words) || g.Value != "14" {
+		t.Errorf("%s: %s", g.Verdict, g.Text)
+	}
+}
+
 // A wave of which nobody is online says nothing of alerts: that is unknown, and holds.
 func TestAlertsOfNobodyAreUnknown(t *testing.T) {
 	j := judge{mem: newMemory(), now: monday, since: monday, changed: []subject{{s: &Site{Name: "a", AlertsKnown: true}}}}
@@ -241,6 +274,7 @@ func TestWhatAShareSays(t *testing.T) {
 		want              [3]v1alpha1.GateVerdict // at once, after 45 s, after 5 min
 	}{
 		"none":                         {0, 0, 20, 3, 80, [3]v1alpha1.GateVerdict{pass, pass, pass}},
+		"nobody changed":               {0, 0, 0, 0, 5, [3]v1alpha1.GateVerdict{pass, pass, pass}},
 		"one of many":                  {1, 0, 20, 4, 80, [3]v1alpha1.GateVerdict{pass, pass, pass}},
 		"many more than of the others": {12, 0, 20, 0, 80, [3]v1alpha1.GateVerdict{wait, fail, fail}},
 		"the same, but in doubt":       {12, 12, 20, 0, 80, [3]v1alpha1.GateVerdict{wait, wait, wait}},
