@@ -37,6 +37,7 @@ type fleet struct {
 	out   *syncBuffer
 	began time.Time
 	token string
+	rang  []string // sites by which faultToPhone made it ring
 	// last is what a part that failed has to say, which stands at the very end: of a long
 	// output often no more is kept.
 	last []string
@@ -203,10 +204,18 @@ func bodyOf(client *http.Client, req *http.Request) ([]byte, error) {
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("GET %s: %s: %s", req.URL, resp.Status, tail(b, 500))
+		return nil, &answerError{resp.StatusCode, fmt.Sprintf("GET %s: %s: %s", req.URL, resp.Status, tail(b, 500))}
 	}
 	return b, nil
 }
+
+// answerError is an answer other than 200.
+type answerError struct {
+	code int
+	text string
+}
+
+func (e *answerError) Error() string { return e.text }
 
 // joinFlags are the flags of the command that `muster token create` prints.
 func (f *fleet) joinFlags(t *testing.T, args ...string) map[string]string {
@@ -332,6 +341,10 @@ type promResult struct {
 
 // cortexQuery asks Cortex directly, past Muster's own API.
 func (f *fleet) cortexQuery(query string) (promResult, error) {
+	return f.cortexQueryOf(tenant, query)
+}
+
+func (f *fleet) cortexQueryOf(tenant, query string) (promResult, error) {
 	var r promResult
 	b, err := f.asOperator(cortex+"/prometheus/api/v1/query?query="+url.QueryEscape(query), http.Header{"X-Scope-Orgid": {tenant}})
 	if err != nil {

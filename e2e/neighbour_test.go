@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"maps"
 	"math"
 	"net/http"
@@ -22,14 +21,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"muster.dev/muster/control/agent"
 	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/loadtest/hostile"
 )
@@ -72,10 +67,12 @@ func testNeighbour(t *testing.T, f *fleet) {
 	anyone := &hostile.Anyone{Server: "127.0.0.1:7443"}
 	defer anyone.Close()
 
+	assertKept := startBystander(t, f)
 	before := time.Now()
 	calm := f.cores(t, "quiet")
 	quiet := f.probe(t, d)
 	calm()
+	_, blamed := f.blamed(t)
 	ctx, stop := context.WithCancel(t.Context())
 	attacks := slices.Concat(site.Attacks(), evil.Attacks(), anyone.Attacks())
 	answers := make(chan map[string]hostile.Tally, 1)
@@ -101,6 +98,9 @@ func testNeighbour(t *testing.T, f *fleet) {
 		if len(a.errs) > 0 {
 			t.Logf("%s: %d of %d tries failed under attack (%d when quiet), the first with: %v", name, len(a.errs), len(a.errs)+len(a.took), len(q.errs), a.errs[0])
 		}
+		if i := slices.IndexFunc(a.errs, refusal); i >= 0 {
+			t.Errorf("%s: refused under attack: %v", name, a.errs[i])
+		}
 		// An answer may take longer than its 15 s on a machine that is all attacked; most may not.
 		if 3*len(a.errs) > len(a.errs)+len(a.took) {
 			t.Errorf("%s: %d of %d tries failed under attack (%d when quiet), the first with: %v", name, len(a.errs), len(a.errs)+len(a.took), len(q.errs), a.errs[0])
@@ -116,6 +116,8 @@ func testNeighbour(t *testing.T, f *fleet) {
 		}
 	}
 	assertNoGaps(t, f, before)
+	assertBlameless(t, f, blamed)
+	assertKept()
 }
 
 // cores begins to count what each role takes of the processors, and this test, which is
@@ -270,16 +272,18 @@ func (f *fleet) oldestEvaluation() (float64, error) {
 	return worst, nil
 }
 
-// faultToPhone breaks a site and waits for the notification.
+// faultToPhone breaks a site and waits for the notification. Each time it is another one: of a
+// site that is broken again before its alert ended nobody is told twice.
 func (f *fleet) faultToPhone() observed {
 	list, err := f.sites()
 	if err != nil {
 		return observed{errs: []error{err}}
 	}
 	for _, name := range slices.Sorted(maps.Keys(list)) {
-		if list[name].Colour != "green" || name == "this-machine" {
+		if list[name].Colour != "green" || name == "this-machine" || slices.Contains(f.rang, name) {
 			continue
 		}
+		f.rang = append(f.rang, name)
 		broke := time.Now()
 		f.muster("demo", "break", name, "deployment-short")
 		defer f.muster("demo", "heal", name)
@@ -305,22 +309,13 @@ func makeEvilTenant(t *testing.T, f *fleet) *hostile.Tenant {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dyn, err := dynamic.NewForConfig(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dyn := f.dynamic(t)
 	kube, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx := t.Context()
-	tenants := schema.GroupVersionResource{Group: "muster.dev", Version: "v1alpha1", Resource: "tenants"}
-	_, err = dyn.Resource(tenants).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "muster.dev/v1alpha1", "kind": "Tenant", "metadata": map[string]any{"name": evil}, "spec": map[string]any{"displayName": "Evil Inc."},
-	}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	makeTenant(t, f, evil)
 	for _, ns := range []string{evil + "-system", evil + "-shared"} {
 		testkit.Eventually(t, "namespace "+ns, func() error {
 			b := &rbacv1.RoleBinding{
@@ -356,8 +351,7 @@ func makeEvilTenant(t *testing.T, f *fleet) *hostile.Tenant {
 		// but evil's rules would go on.
 		bg := context.Background()
 		for _, r := range []string{"alertrules", "alertroutes", "logrules"} {
-			res := schema.GroupVersionResource{Group: "muster.dev", Version: "v1alpha1", Resource: r}
-			if err := dyn.Resource(res).Namespace(evil+"-system").DeleteCollection(bg, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+			if err := dyn.Resource(gvr(r)).Namespace(evil+"-system").DeleteCollection(bg, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 				t.Errorf("delete %s: %v", r, err)
 			}
 		}
@@ -367,28 +361,8 @@ func makeEvilTenant(t *testing.T, f *fleet) *hostile.Tenant {
 
 func joinEvilSite(t *testing.T, f *fleet) *hostile.Site {
 	t.Helper()
-	flags := f.joinFlags(t, "--tenant", evil)
-	dir := t.TempDir()
-	if err := agent.Join(dir, agent.JoinConfig{Servers: []string{flags["--server"]}, CAHash: flags["--ca-hash"], Token: flags["--token"], Site: evil}); err != nil {
-		t.Fatal(err)
-	}
-	a, err := agent.New(agent.Options{Dir: dir, Version: "hostile", Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	testkit.Eventually(t, "the hostile site has a certificate", func() error {
-		wait, err := a.Enrol(t.Context())
-		if err == nil && wait > 0 {
-			err = errors.New("it waits for approval")
-		}
-		return err
-	})
-	s := &hostile.Site{Identity: a, Server: "https://" + strings.TrimPrefix(flags["--server"], "https://")}
-	t.Cleanup(func() {
-		s.Close()
-		if err := deleteSite(f.dir+"/admin.kubeconfig", evil, evil); err != nil {
-			t.Errorf("delete the hostile site: %v", err)
-		}
-	})
+	a, server := joinSite(t, f, evil)
+	s := &hostile.Site{Identity: a, Server: server}
+	t.Cleanup(s.Close)
 	return s
 }
