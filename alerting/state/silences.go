@@ -1,12 +1,12 @@
 package state
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"muster.dev/muster/alerting/amclient"
+	"muster.dev/muster/internal/regexcost"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -67,7 +68,28 @@ const (
 	maxSilenceBody = 256 << 10
 	maxMatchers    = 20
 	maxSilence     = 366 * 24 * time.Hour
+	// maxSilences of a tenant, those included that ended and that Alertmanager still keeps: it
+	// looks at each for each alert, and tells its cluster.
+	maxSilences = 1000
 )
+
+// room refuses one more silence of a tenant that has as many as it may.
+func (s *State) room(ctx context.Context, tenant string) *wire.Problem {
+	all, err := s.opts.Silences.Silences(ctx)
+	if err != nil {
+		return s.upstream("list silences", err)
+	}
+	n := 0
+	for i := range all {
+		if tenantOf(&all[i]) == tenant && all[i].CreatedBy != amclient.CreatedByMaintenance {
+			n++
+		}
+	}
+	if n >= s.maxSilences {
+		return wire.Failure(http.StatusTooManyRequests, "tenant %s has %d silences, those included that ended within the last days, as many as it may; silence more alerts with one", tenant, n)
+	}
+	return nil
+}
 
 func (s *State) postSilence(r *http.Request, _ url.Values, sc *wire.Scope) (int, any, *wire.Problem) {
 	tenant, p := one(sc)
@@ -81,6 +103,11 @@ func (s *State) postSilence(r *http.Request, _ url.Values, sc *wire.Scope) (int,
 	silence, err := decodeSilence(r.Body, time.Now())
 	if err != nil {
 		return 0, nil, wire.Failure(http.StatusBadRequest, "%v", err)
+	}
+	s.silencing.Lock() // so that those that come together are counted
+	defer s.silencing.Unlock()
+	if p := s.room(r.Context(), tenant); p != nil {
+		return 0, nil, p
 	}
 	silence.CreatedBy = user
 	silence.Matchers = append([]wire.Matcher{wire.EqualMatcher("tenant", tenant)}, silence.Matchers...)
@@ -113,6 +140,7 @@ func decodeSilence(r io.Reader, now time.Time) (*amclient.Silence, error) {
 	case len(in.Matchers) < 1 || len(in.Matchers) > maxMatchers:
 		return nil, wire.Failure(0, "matchers: want 1 to %d of them, have %d", maxMatchers, len(in.Matchers))
 	}
+	left := &regexcost.Budget{Left: wire.MaxSilenceRegex}
 	for i, m := range in.Matchers {
 		if m.Name == "tenant" {
 			return nil, wire.Failure(0, "matchers[%d].name: the tenant is set by the server, from the parameter tenant; remove it", i)
@@ -120,8 +148,11 @@ func decodeSilence(r io.Reader, now time.Time) (*amclient.Silence, error) {
 		if !model.UTF8Validation.IsValidLabelName(m.Name) {
 			return nil, wire.Failure(0, "matchers[%d].name: %.100q: not a label's name", i, m.Name)
 		}
+		if len(m.Value) > wire.MaxMatcherBytes {
+			return nil, wire.Failure(0, "matchers[%d].value: want at most %d bytes", i, wire.MaxMatcherBytes)
+		}
 		if m.IsRegex {
-			if _, err := regexp.Compile("^(?:" + m.Value + ")$"); err != nil {
+			if err := left.Take(m.Value); err != nil {
 				return nil, wire.Failure(0, "matchers[%d].value: %v", i, err)
 			}
 		}

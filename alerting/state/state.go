@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -97,6 +98,9 @@ type State struct {
 	started time.Time
 	kick    chan chan struct{} // asks for a poll now, and for word of its end
 
+	silencing   sync.Mutex // while one more is counted and made
+	maxSilences int        // of a tenant
+
 	polled          prometheus.Gauge
 	failures        prometheus.Counter
 	took            prometheus.Histogram
@@ -127,7 +131,7 @@ func New(o Options) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &State{opts: o, log: o.Logger, history: h, started: time.Now(), kick: make(chan chan struct{})}
+	s := &State{opts: o, log: o.Logger, history: h, started: time.Now(), kick: make(chan chan struct{}), maxSilences: maxSilences}
 	if s.carried, err = h.stillOpen(); err != nil {
 		return nil, errors.Join(err, h.close())
 	}

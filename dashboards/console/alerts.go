@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/prometheus/common/model"
 
+	"muster.dev/muster/internal/regexcost"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -49,9 +49,8 @@ func (c *Console) listSilences(w http.ResponseWriter, cl *call) error {
 type silenceRequest wire.SilenceRequest
 
 const (
-	maxMatchers     = 20
-	maxMatcherBytes = 4096
-	maxSilence      = 366 * 24 * time.Hour
+	maxMatchers = 20
+	maxSilence  = 366 * 24 * time.Hour
 )
 
 // check normalises the request and says what is wrong with it.
@@ -63,6 +62,7 @@ func (s *silenceRequest) check(now time.Time) error {
 	if len(s.Matchers) < 1 || len(s.Matchers) > maxMatchers {
 		bad("matchers", "want 1 to %d of them, have %d", maxMatchers, len(s.Matchers))
 	}
+	left := &regexcost.Budget{Left: wire.MaxSilenceRegex}
 	for i := range s.Matchers {
 		m, field := &s.Matchers[i], fmt.Sprintf("matchers[%d]", i)
 		switch {
@@ -71,11 +71,11 @@ func (s *silenceRequest) check(now time.Time) error {
 		case !model.UTF8Validation.IsValidLabelName(m.Name) || len(m.Name) > 256:
 			bad(field+".name", "%q: not a label's name", printable(m.Name))
 		}
-		if len(m.Value) > maxMatcherBytes || !utf8.ValidString(m.Value) {
-			bad(field+".value", "want at most %d bytes of text", maxMatcherBytes)
+		if len(m.Value) > wire.MaxMatcherBytes || !utf8.ValidString(m.Value) {
+			bad(field+".value", "want at most %d bytes of text", wire.MaxMatcherBytes)
 		} else if m.IsRegex {
-			if _, err := regexp.Compile("^(?:" + m.Value + ")$"); err != nil {
-				bad(field+".value", "not a regular expression: %s", err)
+			if err := left.Take(m.Value); err != nil {
+				bad(field+".value", "%s", err)
 			}
 		}
 	}

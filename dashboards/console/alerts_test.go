@@ -56,6 +56,8 @@ func TestAlertsAndSilencesAreScoped(t *testing.T) {
 	if body != want || r.Header.Get("X-Muster-Tenants") != "globex" || r.Header.Get("X-Muster-User") != "both" || r.URL.RawQuery != "tenant=globex" || r.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("%s %v\n%s", r.URL, r.Header, body)
 	}
+	// What would be large once it is compiled goes no further.
+	h.want(400, "both", "POST", "/api/v1/silences?tenant=globex", `{"matchers":[{"name":"site","value":"`+strings.Repeat(".{999}", 500)+`","isRegex":true}],"duration":"1d","comment":"why"}`)
 	// For which tenant is not guessed, also for who may do it in all.
 	for _, user := range []string{"both", "root"} {
 		p := h.want(400, user, "POST", "/api/v1/silences", `{"matchers":[{"name":"a","value":"b"}],"duration":"1h","comment":"x"}`).problem(t)

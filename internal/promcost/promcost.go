@@ -54,6 +54,8 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"muster.dev/muster/internal/regexcost"
 )
 
 const (
@@ -362,7 +364,7 @@ func (e *estimator) regex(pattern string, list, most int, n fmt.Stringer) float6
 	if err != nil { // PromQL refuses it by itself
 		return 0
 	}
-	size := program(re)
+	size := regexcost.Program(re)
 	if listed(re) {
 		most = list
 	}
@@ -398,21 +400,6 @@ func listed(re *syntax.Regexp) bool {
 
 func branches(re *syntax.Regexp) bool {
 	return re.Op == syntax.OpAlternate || re.Op == syntax.OpQuest || re.Op == syntax.OpCapture && branches(re.Sub[0]) || re.Op == syntax.OpConcat && slices.ContainsFunc(re.Sub, branches)
-}
-
-// program is about how many instructions a regular expression compiles to.
-func program(re *syntax.Regexp) float64 {
-	size := 1.0
-	if re.Op == syntax.OpLiteral || re.Op == syntax.OpCharClass {
-		size = float64(max(1, len(re.Rune)))
-	}
-	for _, sub := range re.Sub {
-		size += program(sub)
-	}
-	if re.Op == syntax.OpRepeat {
-		size *= float64(max(1, re.Min, re.Max))
-	}
-	return size
 }
 
 // growth is how many times longer than a stored one a label value of e may be. A stored

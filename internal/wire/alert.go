@@ -209,6 +209,13 @@ type SilenceList struct {
 	Silences []KnownSilence `json:"silences"`
 }
 
+// Bounds of a silence's matchers: bytes of one value, and instructions of all regular
+// expressions, which Alertmanager keeps compiled.
+const (
+	MaxMatcherBytes = 4096
+	MaxSilenceRegex = 5000
+)
+
 // SilenceRequest is a new silence, from StartsAt, or now, up to EndsAt or for Duration.
 type SilenceRequest struct {
 	Matchers []Matcher  `json:"matchers"`

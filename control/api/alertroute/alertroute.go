@@ -83,6 +83,7 @@ func Parse(in *v1alpha1.AlertRouteSpec) (*Spec, field.ErrorList) {
 		errs = append(errs, walk(at.Child("time_intervals").Index(i), r, false)...)
 	}
 	errs = append(errs, s.names(at)...)
+	errs = append(errs, s.regexes(at)...)
 	if n, depth := s.Routes(); n > MaxRoutes || depth > MaxDepth {
 		errs = append(errs, field.Invalid(at.Child("route"), "", fmt.Sprintf("it has %d routes, %d deep; want at most %d, %d deep", n, depth, MaxRoutes, MaxDepth)))
 	}

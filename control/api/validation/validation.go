@@ -21,6 +21,7 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/promcost"
+	"muster.dev/muster/internal/regexcost"
 )
 
 // ReservedLabelPrefix begins the label keys that only Muster itself sets.
@@ -91,7 +92,7 @@ func selector(at *field.Path, s *metav1.LabelSelector) field.ErrorList {
 
 // RegistrationToken checks the name pattern and the labels that it stamps.
 func RegistrationToken(t *v1alpha1.RegistrationToken) field.ErrorList {
-	errs := regex(spec.Child("siteNamePattern"), t.Spec.SiteNamePattern)
+	errs := regex(spec.Child("siteNamePattern"), t.Spec.SiteNamePattern, &regexcost.Budget{Left: maxRegex})
 	at := spec.Child("siteLabels")
 	for k, v := range t.Spec.SiteLabels {
 		for _, msg := range validation.IsQualifiedName(k) {
@@ -104,10 +105,16 @@ func RegistrationToken(t *v1alpha1.RegistrationToken) field.ErrorList {
 	return errs
 }
 
-func regex(at *field.Path, pattern string) field.ErrorList {
-	// By itself, not anchored: "a)|(b" would compile between "^(?:" and ")$".
-	if _, err := regexp.Compile(pattern); err != nil {
-		return field.ErrorList{field.Invalid(at, pattern, "not a regular expression in RE2 syntax: "+strings.TrimPrefix(err.Error(), "error parsing regexp: "))}
+// maxRegex is how many instructions the regular expressions of a policy may have together.
+const maxRegex = 50_000
+
+func regex(at *field.Path, pattern string, left *regexcost.Budget) field.ErrorList {
+	err := left.Take(pattern)
+	if err == nil {
+		_, err = regexp.Compile(pattern)
+	}
+	if err != nil {
+		return field.ErrorList{field.Invalid(at, pattern[:min(len(pattern), 100)], err.Error())}
 	}
 	return nil
 }
@@ -115,12 +122,13 @@ func regex(at *field.Path, pattern string) field.ErrorList {
 // CollectionPolicy checks patterns, the selector and repeated aggregations.
 func CollectionPolicy(p *v1alpha1.CollectionPolicy) field.ErrorList {
 	errs := selector(spec.Child("siteSelector"), &p.Spec.SiteSelector)
+	left := &regexcost.Budget{Left: maxRegex}
 	for i, pat := range p.Spec.Allow.Patterns {
-		errs = append(errs, regex(spec.Child("allow", "patterns").Index(i), pat)...)
+		errs = append(errs, regex(spec.Child("allow", "patterns").Index(i), pat, left)...)
 	}
 	for i, d := range p.Spec.DropSeries {
 		at := spec.Child("dropSeries").Index(i)
-		errs = append(append(errs, regex(at.Child("metric"), d.Metric)...), regex(at.Child("values"), d.Values)...)
+		errs = append(append(errs, regex(at.Child("metric"), d.Metric, left)...), regex(at.Child("values"), d.Values, left)...)
 	}
 	seen := map[string]bool{}
 	for i, a := range p.Spec.Aggregations {

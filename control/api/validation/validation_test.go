@@ -2,6 +2,7 @@ package validation
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -114,6 +115,8 @@ func TestRegularExpressions(t *testing.T) {
 	expect(t, "open group", policy("node_.*", "node_("), "spec.allow.patterns[1]", "missing closing )")
 	expect(t, "closes ours", policy("a)|(b"), "spec.allow.patterns[0]")
 	expect(t, "not RE2", policy("a(?=b)"), "spec.allow.patterns[0]", "RE2")
+	expect(t, "large once it is compiled", policy("node_.*", strings.Repeat(".{999}", 500)), "spec.allow.patterns[1]", "instructions")
+	expect(t, "many that are large together", policy(slices.Repeat([]string{".{999}"}, 26)...), "spec.allow.patterns[", "instructions")
 	token := func(p string) field.ErrorList {
 		return RegistrationToken(&v1alpha1.RegistrationToken{Spec: v1alpha1.RegistrationTokenSpec{SiteNamePattern: p}})
 	}
