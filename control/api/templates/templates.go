@@ -18,6 +18,8 @@ import (
 	"strconv"
 	"strings"
 	"text/template/parse"
+
+	"muster.dev/muster/internal/regexcost"
 )
 
 const (
@@ -351,12 +353,15 @@ func (w *walker) match(name string, nodes []parse.Node, args []int64) {
 		w.fail("%s: %v", name, err)
 		return
 	}
-	prog, err := syntax.Compile(re.Simplify())
-	if err != nil {
-		w.fail("%s: %v", name, err)
-		return
+	n := int64(regexcost.Program(re))
+	if n <= 4*MaxRegex { // about so many; more is not compiled to be counted
+		prog, err := syntax.Compile(re.Simplify())
+		if err != nil {
+			w.fail("%s: %v", name, err)
+			return
+		}
+		n = int64(len(prog.Inst))
 	}
-	n := int64(len(prog.Inst))
 	if n > MaxRegex {
 		w.fail("%s: the regular expression %s has %d instructions, want at most %d: repeat less", name, strconv.Quote(clip(pattern)), n, MaxRegex)
 		return
