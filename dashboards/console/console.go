@@ -294,6 +294,10 @@ func (c *Console) Ready() error { return c.pending.ready() }
 // Handler serves the API under /api/ and the UI everywhere else.
 func (c *Console) Handler() http.Handler { return c.handler }
 
+// h2Window is how much of requests over HTTP/2 may come before it is read, in bytes: of one
+// connection, and of one request.
+const h2Window = 64 << 10
+
 // NewServer returns a server for Handler with the timeouts that suit it: streams
 // lift theirs. Shutting it down ends the streams, so that it doesn't wait for them.
 func (c *Console) NewServer() *http.Server {
@@ -304,6 +308,8 @@ func (c *Console) NewServer() *http.Server {
 		WriteTimeout:      c.timing.request + 30*time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
+		// What is sent and not read yet is memory, and nobody sends much.
+		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerConnection: h2Window, MaxReceiveBufferPerStream: h2Window},
 	}
 	srv.RegisterOnShutdown(c.streams.end)
 	return srv

@@ -246,6 +246,9 @@ func (c *Console) operation(rt route, sameOrigin *http.CrossOriginProtection) ht
 				"if the console stands behind a proxy, set console.externalURL to what browsers open").write(w)
 			return
 		}
+		if rt.stream && r.ProtoMajor == 2 { // it has no body; what one sends would be kept as long as the stream lasts
+			_ = r.Body.Close()
+		}
 		r.Body = http.MaxBytesReader(w, r.Body, cmp.Or(rt.body, maxBodyBytes))
 		if !rt.stream {
 			ctx, cancel := context.WithTimeout(r.Context(), c.timing.request)
