@@ -49,19 +49,37 @@ func (s *State) silences(r *http.Request, q url.Values, sc *wire.Scope) (int, an
 		return 0, nil, s.upstream("list silences", err)
 	}
 	out := wire.SilenceList{Silences: []wire.KnownSilence{}}
+	felt := s.silencing(sc)
 	for i := range all {
 		x := &all[i]
 		tenant := tenantOf(x)
-		if tenant == "" && (!sc.Fleet()) || tenant != "" && !sc.Has(tenant) {
+		if tenant == "" && !sc.Fleet() && !felt[x.ID] || tenant != "" && !sc.Has(tenant) {
 			continue
 		}
 		if state != "" && state != "all" && x.Status.State != state {
 			continue
 		}
-		out.Silences = append(out.Silences, wire.KnownSilence{ID: x.ID, Tenant: tenant, Matchers: x.Matchers, StartsAt: x.StartsAt.UTC(), EndsAt: x.EndsAt.UTC(),
-			CreatedBy: x.CreatedBy, Comment: x.Comment, State: x.Status.State, Maintenance: x.CreatedBy == amclient.CreatedByMaintenance})
+		known := wire.KnownSilence{ID: x.ID, Tenant: tenant, Matchers: x.Matchers, StartsAt: x.StartsAt.UTC(), EndsAt: x.EndsAt.UTC(),
+			CreatedBy: x.CreatedBy, Comment: x.Comment, State: x.Status.State, Maintenance: x.CreatedBy == amclient.CreatedByMaintenance}
+		if tenant == "" && !sc.All { // what it says may be about others
+			known.Matchers, known.CreatedBy, known.Comment = []wire.Matcher{}, "", ""
+		}
+		out.Silences = append(out.Silences, known)
 	}
 	return http.StatusOK, out, nil
+}
+
+// silencing are the silences that keep alerts within the scope quiet, of whomever they are.
+func (s *State) silencing(sc *wire.Scope) map[string]bool {
+	out := map[string]bool{}
+	if v := s.view.Load(); v != nil {
+		for _, a := range v.within(sc, nil, nil) {
+			for _, id := range a.SilencedBy {
+				out[id] = true
+			}
+		}
+	}
+	return out
 }
 
 const (

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -368,6 +369,57 @@ func TestSilences(t *testing.T) {
 	}
 }
 
+// A silence that an operator made in Alertmanager itself, for no tenant: whoever has alerts that it keeps quiet sees that, and
+// nothing of what it says of others.
+func TestSilencesOfOperators(t *testing.T) {
+	m, c, _ := alertmanager(t, dropAll)
+	h := serve(t, Options{Source: m, Silences: c})
+	must(t, c.PostAlerts(t.Context(), []wire.Alert{alert("A", "acme", "paris", "critical", "", 0), alert("A", "zeta", "rome", "critical", "", 0), alert("B", "acme", "oslo", "critical", "", 0)}))
+	end := time.Now().Add(time.Hour).UTC()
+	silence := func(by, comment string, matchers ...wire.Matcher) string {
+		id, err := c.SetSilence(t.Context(), amclient.Silence{Matchers: matchers, StartsAt: time.Now(), EndsAt: end, CreatedBy: by, Comment: comment})
+		must(t, err)
+		return id
+	}
+	two := silence("root", "acme and zeta move house", wire.Matcher{Name: "tenant", Value: "acme|zeta", IsRegex: true, IsEqual: true}, wire.EqualMatcher("alertname", "A"))
+	other := silence("root", "theirs", wire.EqualMatcher("site", "rome"))
+	silence("root", "nobody's", wire.EqualMatcher("site", "elsewhere"))
+	h.poll()
+	if a := get[wire.AlertList](h, "acme", "/api/v1/alerts?state=suppressed").Alerts; len(a) != 1 || strings.Join(a[0].SilencedBy, " ") != two {
+		t.Fatalf("%+v", a)
+	}
+	l := get[wire.SilenceList](h, "acme", "/api/v1/silences?state=active").Silences
+	if len(l) != 1 || l[0].ID != two || !l[0].EndsAt.Truncate(time.Second).Equal(end.Truncate(time.Second)) || l[0].State != "active" {
+		t.Fatalf("acme sees %+v", l)
+	}
+	if x := l[0]; x.Tenant != "" || len(x.Matchers) != 0 || x.CreatedBy != "" || x.Comment != "" || x.Maintenance {
+		t.Errorf("acme is told %+v", x)
+	}
+	if code, body := h.do("acme", "DELETE", "/api/v1/silences/"+two, ""); code != 404 {
+		t.Errorf("acme ends it: %d %s", code, body)
+	}
+	ids := func(tenants, path string) (out []string) {
+		for _, x := range get[wire.SilenceList](h, tenants, path).Silences {
+			out = append(out, x.ID)
+		}
+		slices.Sort(out)
+		return out
+	}
+	if got, want := ids("zeta", "/api/v1/silences"), slices.Sorted(slices.Values([]string{two, other})); !slices.Equal(got, want) {
+		t.Errorf("zeta sees %s, want %s", got, want)
+	}
+	// Who may read all sees what it says, also on the way from an alert of one tenant.
+	if l := get[wire.SilenceList](h, "*", "/api/v1/silences?tenant=acme").Silences; len(l) != 1 || l[0].Comment != "acme and zeta move house" || len(l[0].Matchers) != 2 {
+		t.Errorf("of all, of acme: %+v", l)
+	}
+	if got := ids("*", "/api/v1/silences"); len(got) != 3 {
+		t.Errorf("of all: %s", got)
+	}
+	if got := ids("beta", "/api/v1/silences"); len(got) != 0 {
+		t.Errorf("beta sees %s", got)
+	}
+}
+
 // The last answer stands while Alertmanager is away, with its age; silences say so.
 func TestAlertmanagerAway(t *testing.T) {
 	_, c, stop := alertmanager(t, dropAll)
@@ -504,8 +556,58 @@ func TestTally(t *testing.T) {
 	}
 }
 
+// Of several alerting roles each knows what all of them sent, however often and in whichever order they tell each other,
+// and what a crash lost of its own comes back from the others.
+func TestTalliesOfSeveralRoles(t *testing.T) {
+	open := func(name string) *Tally {
+		tally, err := OpenTally(filepath.Join(t.TempDir(), name))
+		must(t, err)
+		return tally
+	}
+	tell := func(from, to *Tally) {
+		b, err := from.MarshalBinary()
+		must(t, err)
+		must(t, to.Merge(b))
+	}
+	one, two, now := open("one"), open("two"), time.Now()
+	sums := func(of *Tally) string {
+		return fmt.Sprint(of.loudest(now, func(string) bool { return true }))
+	}
+	one.Add(now, "acme", "mail", []string{"Disk"}, false)
+	must(t, one.Save(now))
+	one.Add(now, "acme", "mail", []string{"Disk"}, true)
+	two.Add(now, "acme", "mail", []string{"Disk", "Down"}, false)
+	two.Add(now.Add(-3*time.Hour), "acme", "on-call", []string{"Disk"}, false)
+	two.Add(now.Add(-30*time.Hour), "acme", "old", []string{"Old"}, false)
+	for range 3 {
+		tell(one, two)
+		tell(two, one)
+	}
+	const want = "[{acme Disk 3 1 [mail on-call]} {acme Down 1 0 [mail]}]"
+	for name, of := range map[string]*Tally{"one": one, "two": two} {
+		if got := sums(of); got != want {
+			t.Errorf("%s knows %s, want %s", name, got, want)
+		}
+	}
+	again, err := OpenTally(one.file)
+	must(t, err)
+	if got := sums(again); got != "[{acme Disk 1 0 [mail]}]" {
+		t.Errorf("saved: %s", got)
+	}
+	tell(two, again)
+	if got := sums(again); got != want {
+		t.Errorf("after a crash: %s, want %s", got, want)
+	}
+	again.Add(now, "acme", "mail", []string{"Down"}, false)
+	tell(again, two)
+	if got := sums(two); got != "[{acme Disk 3 1 [mail on-call]} {acme Down 2 0 [mail]}]" {
+		t.Errorf("one more: %s", got)
+	}
+	must(t, two.Merge([]byte("nonsense")))
+}
+
 func FuzzTally(f *testing.F) {
-	f.Add([]byte(`[{"tenant":"a","rule":"b","hours":{"1":2},"receivers":{"x":1}},null]`))
+	f.Add([]byte(`{"self":"me","counts":[{"from":"me","tenant":"a","rule":"b","hours":{"1":2},"receivers":{"x":1}},null]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		file := filepath.Join(t.TempDir(), "tally.json")
 		must(t, os.WriteFile(file, b, 0o600))
@@ -514,5 +616,6 @@ func FuzzTally(f *testing.F) {
 		tally.Add(time.Now(), "a", "r", []string{"b"}, true)
 		tally.loudest(time.Now(), func(string) bool { return true })
 		must(t, tally.Save(time.Now()))
+		must(t, tally.Merge(b))
 	})
 }

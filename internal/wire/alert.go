@@ -191,7 +191,8 @@ type AlertDetail struct {
 }
 
 // KnownSilence is a silence in Muster's own API. One that no single tenant owns, made by an
-// operator with amtool, has no Tenant, and only those who may read all tenants see it.
+// operator with amtool or on Alertmanager's page, has no Tenant. Those whose alerts it keeps quiet see that it is there and until
+// when; those who may read all tenants also what it matches, and who made it and why.
 type KnownSilence struct {
 	ID          string    `json:"id"`
 	Tenant      string    `json:"tenant"`

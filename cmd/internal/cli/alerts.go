@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -317,7 +318,10 @@ func silenceListCmd(g *Globals) *cobra.Command {
 				for _, m := range s.Matchers {
 					ms = append(ms, m.String())
 				}
-				t.rows = append(t.rows, []string{s.ID, strings.Join(ms, " "), s.State, s.EndsAt.UTC().Format(time.RFC3339), printable(s.CreatedBy), printable(s.Comment)})
+				if s.Tenant == "" && len(ms) == 0 {
+					s.CreatedBy, s.Comment = "an operator", "made in Alertmanager itself; it keeps alerts of yours quiet"
+				}
+				t.rows = append(t.rows, []string{s.ID, cmp.Or(strings.Join(ms, " "), "-"), s.State, s.EndsAt.UTC().Format(time.RFC3339), printable(s.CreatedBy), printable(s.Comment)})
 			}
 			return g.print(cmd.OutOrStdout(), list.Silences, t)
 		}}

@@ -220,6 +220,22 @@ test.describe("alerts", () => {
     await expect(page.getByRole("alert")).toContainText("get silences.muster.dev");
   });
 
+  test("a silence of the installation's operators says so and until when, and can't be expired", async ({ page }) => {
+    const id = "0c6f0b62-5b3c-4d0e-9d9a-3a4c2f6f7a10";
+    await page.route("**/api/v1/silences?*", async (route) => {
+      const answer = (await (await route.fetch()).json()) as { silences: Silence[] };
+      answer.silences.push({ id, tenant: "", matchers: [], startsAt: new Date(Date.now() - 3600e3).toISOString(), endsAt: new Date(Date.now() + 2.1 * 3600e3).toISOString(), createdBy: "", comment: "", state: "active", maintenance: false });
+      await route.fulfill({ json: answer });
+    });
+    await login(page, "/alerts?tab=silences");
+    const item = page.locator(`[data-silence="${id}"]`);
+    await expect(item.getByRole("heading")).toHaveText("Silenced by the installation’s operators");
+    await expect(item).toContainText("ends in 2h");
+    await expect(item).toContainText("keeps alerts of yours quiet");
+    await expect(item).not.toContainText("every alert of the tenant");
+    await expect(item.getByRole("button")).toHaveCount(0);
+  });
+
   test("a refusal to silence is shown in the dialog", async ({ page }) => {
     await control(page, "fail", { path: "/api/v1/silences", method: "POST", status: 403, title: "Forbidden", detail: "you may not create silences in tenant acme" });
     await login(page, "/alerts");

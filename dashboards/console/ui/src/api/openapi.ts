@@ -3681,7 +3681,9 @@ export interface components {
         SilenceList: {
             silences: {
                 id: string;
+                /** @description Empty: an operator made it in Alertmanager itself, for no tenant alone */
                 tenant: string;
+                /** @description Empty, as createdBy and comment, where it is of no tenant and keeps alerts of the user's quiet, but the user may not read all tenants */
                 matchers: components["schemas"]["Matcher"][];
                 /** Format: date-time */
                 startsAt: string;

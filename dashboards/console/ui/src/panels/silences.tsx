@@ -9,7 +9,7 @@ import { isForbidden, ServiceNote } from "../components/service-note";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { Ago } from "../components/time";
 import { SILENCE_STATES, silencesHref } from "../lib/alert-filter";
-import { DASH, plural } from "../lib/format";
+import { plural } from "../lib/format";
 import { formatMatcher } from "../lib/matchers";
 import { parseTime } from "../lib/time";
 
@@ -70,14 +70,17 @@ export function SilencesTab({ address, tenants }: { address: string; tenants: re
 /** All but the tenant's, which the server adds. */
 const ownMatchers = (s: Silence) => s.matchers.filter((m) => !(m.name === "tenant" && m.value === s.tenant && m.isEqual && !m.isRegex));
 
+/** One that operators made in Alertmanager, of which this user is not told what it says. */
+const ofOperators = (s: Silence) => s.tenant === "" && s.matchers.length === 0;
+
 function Item({ silence: s, tenants, lit, onEnd }: { silence: Silence; tenants: boolean; lit: boolean; onEnd: () => void }) {
   return (
     <li id={s.id} className={lit ? "silence lit" : "silence"} data-silence={s.id} data-state={s.state}>
       <div className="stack" style={{ gap: 6 }}>
-        <h3>{s.comment || "No comment"}</h3>
+        <h3>{s.comment || (ofOperators(s) ? "Silenced by the installation’s operators" : "No comment")}</h3>
         <Matchers silence={s} />
         <p className="muted small">
-          by {s.maintenance ? "Muster" : s.createdBy || "nobody known"} ·{" "}
+          by {s.maintenance ? "Muster" : s.createdBy || (ofOperators(s) ? "an operator" : "nobody known")} ·{" "}
           {s.state === "pending" ? (
             <>
               begins <Ago time={s.startsAt} />, ends <Ago time={s.endsAt} />
@@ -91,7 +94,7 @@ function Item({ silence: s, tenants, lit, onEnd }: { silence: Silence; tenants: 
               ended <Ago time={s.endsAt} />
             </>
           )}
-          {tenants && <> · tenant {s.tenant || DASH}</>}
+          {tenants && <> · {s.tenant ? `tenant ${s.tenant}` : "of no tenant alone"}</>}
         </p>
       </div>
       <div className="row wrap">
@@ -101,7 +104,8 @@ function Item({ silence: s, tenants, lit, onEnd }: { silence: Silence; tenants: 
             maintenance
           </span>
         ) : (
-          s.state !== "expired" && (
+          s.state !== "expired" &&
+          !ofOperators(s) && (
             <RightButton need="delete silences.muster.dev" tenants={[s.tenant]} onClick={onEnd}>
               Expire<span className="visually-hidden"> the silence: {s.comment}</span>
             </RightButton>
@@ -114,6 +118,7 @@ function Item({ silence: s, tenants, lit, onEnd }: { silence: Silence; tenants: 
 }
 
 function Matchers({ silence }: { silence: Silence }) {
+  if (ofOperators(silence)) return <p className="muted small">It keeps alerts of yours quiet. What else it fits, and why, only operators see; ask them to end it.</p>;
   const all = ownMatchers(silence);
   if (all.length === 0) return <p className="muted small">every alert of the tenant</p>;
   return (
