@@ -211,7 +211,7 @@ func (s *Server) cost(r *http.Request, snap *inventory.Snapshot) (any, *wire.Pro
 	if p != nil {
 		return nil, p
 	}
-	patience, p := patienceOf(r)
+	patience, p := wire.PatienceOf(r)
 	if p != nil {
 		return nil, p
 	}

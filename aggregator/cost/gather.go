@@ -3,7 +3,6 @@ package cost
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -100,17 +99,4 @@ func (g *gathering[T]) wait(patience time.Duration) (good []*T, missing []wire.M
 	}
 	slices.SortFunc(missing, func(a, b wire.MissingRegion) int { return strings.Compare(a.Region, b.Region) })
 	return good, missing
-}
-
-// patienceOf a request: how long regionals are waited for once one has answered; 0: as long as they may take.
-func patienceOf(r *http.Request) (time.Duration, *wire.Problem) {
-	text := r.URL.Query().Get("patience")
-	if text == "" {
-		return 0, nil
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 {
-		return 0, wire.Invalid(wire.FieldError{Field: "patience", Detail: "want a duration such as 2s"})
-	}
-	return d, nil
 }

@@ -29,7 +29,7 @@ func (s *Server) names(r *http.Request, snap *inventory.Snapshot) (any, *wire.Pr
 	if p != nil {
 		return nil, p
 	}
-	patience, p := patienceOf(r)
+	patience, p := wire.PatienceOf(r)
 	if p != nil {
 		return nil, p
 	}

@@ -566,7 +566,7 @@ func TestMockKeepsTheContract(t *testing.T) {
 	var written struct{ Spec json.RawMessage }
 	decode(send(200, "GET", "/api/v1/health/policies/default?tenant=acme", ""), &written)
 	candidate := `{"kind":"HealthPolicy","metadata":{"name":"default"},"spec":` + string(written.Spec) + `}`
-	send(200, "POST", "/api/v1/health/try?tenant=acme", candidate)
+	send(200, "POST", "/api/v1/health/try?tenant=acme&patience=2s", candidate)
 	send(200, "POST", "/api/v1/health/replay?tenant=acme&since=24h", candidate)
 	send(400, "POST", "/api/v1/health/try?tenant=acme", `{}`)
 	site := sites.Sites[0]

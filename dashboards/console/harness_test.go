@@ -231,7 +231,7 @@ func (f *fakeHealth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			"from":"green","to":"orange","reason":"hot"}],"did":[],"last":{"score":60,"colour":"orange","reason":"hot"},"differs":true}],"signals":[{"name":"a","dimension":"security","error":"","sitesKnown":1}]}`)
 	case "try":
 		fmt.Fprint(w, `{"asOf":"2026-01-31T12:00:00Z","tenant":"acme","policy":"default","sites":3,"changed":1,"omitted":0,"results":[{"site":"paris-07","before":{"score":90,"colour":"green","reason":""},
-			"after":{"score":null,"colour":"grey","reason":"reliability is unknown"}}],"signals":[{"name":"a","dimension":"security","error":"","sitesKnown":3}]}`)
+			"after":{"score":null,"colour":"grey","reason":"reliability is unknown"}}],"signals":[{"name":"a","dimension":"security","error":"","sitesKnown":3}],"missingRegions":[{"region":"two","reason":"has not answered yet","late":true}],"waiting":2}`)
 	case "stream":
 		f.serveEvents(w, r)
 	default:

@@ -80,6 +80,7 @@ var (
 	seriesLimit = param{"limit", whole(0, 1_000_000)}
 
 	oneTenant = []param{tenantParam}
+	triedNow  = []param{tenantParam, {"patience", duration}}
 	oneView   = []param{tenantParam, {"shared", oneOf("true")}}
 	savedView = append(oneView[:2:2], param{"new", oneOf("true")})
 	explained = []param{tenantParam, {"shadow", oneOf("true")}}

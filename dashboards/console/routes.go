@@ -151,7 +151,7 @@ func (c *Console) apiRoutes() []route {
 		{method: "GET", path: health + "/virtualsites/{virtualSite}", doing: "read the virtual site's health", params: virtualSiteItem, handle: c.proxyHealth},
 		{method: "GET", path: health + "/policies", doing: "list the health policies", params: nil, handle: c.proxyHealth},
 		{method: "GET", path: health + "/policies/{policy}", doing: "read the health policy", params: oneTenant, handle: c.proxyHealth},
-		{method: "POST", path: health + "/try", doing: "try the health policy", params: oneTenant, body: maxPolicyBytes, handle: c.tryPolicy},
+		{method: "POST", path: health + "/try", doing: "try the health policy", params: triedNow, body: maxPolicyBytes, handle: c.tryPolicy},
 		{method: "POST", path: health + "/replay", doing: "replay the sites' history", params: replayed, body: maxPolicyBytes, handle: c.tryPolicy},
 		{method: "GET", path: health + "/stream", doing: "follow the fleet's health", params: followed, stream: true, handle: c.streamHealth},
 

@@ -30,7 +30,7 @@ import (
 type Source interface {
 	View() *engine.View
 	Subscribe(size int) *engine.Subscription
-	Try(ctx context.Context, tenant string, candidate *v1alpha1.HealthPolicy) (*engine.Trial, error)
+	Try(ctx context.Context, tenant string, candidate *v1alpha1.HealthPolicy, patience time.Duration) (*engine.Trial, error)
 	TryHistory(ctx context.Context, tenant string, candidate *v1alpha1.HealthPolicy, since time.Duration, after string) (*engine.Replay, error)
 }
 

@@ -36,7 +36,7 @@ type fake struct {
 	replay func(tenant string, candidate *v1alpha1.HealthPolicy, since time.Duration, after string) (*engine.Replay, error)
 }
 
-func (f *fake) Try(_ context.Context, tenant string, candidate *v1alpha1.HealthPolicy) (*engine.Trial, error) {
+func (f *fake) Try(_ context.Context, tenant string, candidate *v1alpha1.HealthPolicy, patience time.Duration) (*engine.Trial, error) {
 	return f.try(tenant, candidate)
 }
 

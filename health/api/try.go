@@ -48,6 +48,10 @@ type Trial struct {
 	Results []TriedSite   `json:"results"`
 	Omitted int           `json:"omitted"`
 	Signals []TriedSignal `json:"signals"`
+	// MissingRegions are the regionals that were not waited for any longer, with Waiting sites,
+	// which are counted in no other figure.
+	MissingRegions []wire.MissingRegion `json:"missingRegions"`
+	Waiting        int                  `json:"waiting"`
 }
 
 // TriedSite is one site of a Trial.
@@ -120,6 +124,10 @@ func TrialOf(tenant, policy string, x *engine.Trial) Trial {
 		out.Results, out.Omitted = out.Results[:maxTried], n-maxTried
 	}
 	out.Signals = triedSignals(x.Signals)
+	out.MissingRegions, out.Waiting = []wire.MissingRegion{}, x.Waiting
+	for _, name := range x.Late {
+		out.MissingRegions = append(out.MissingRegions, wire.MissingRegion{Region: strings.TrimPrefix(name, "regional "), Reason: "has not answered yet", Late: true})
+	}
 	return out
 }
 
@@ -197,8 +205,13 @@ func (t *Trial) WriteText(w io.Writer, all bool) error {
 }
 
 func (s *Server) try(w http.ResponseWriter, r *http.Request) {
+	patience, p := wire.PatienceOf(r)
+	if p != nil {
+		p.Write(w)
+		return
+	}
 	s.tried(w, r, func(tenant string, policy *v1alpha1.HealthPolicy) (any, error) {
-		x, err := s.opts.Source.Try(r.Context(), tenant, policy)
+		x, err := s.opts.Source.Try(r.Context(), tenant, policy, patience)
 		if err != nil {
 			return nil, err
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +24,10 @@ type Trial struct {
 	Sites []Tried
 	// Signals of the policy, with what its queries answered.
 	Signals []SignalStat
+	// Late are the regionals, or the store, that were not waited for any longer, and Waiting
+	// the sites of which they would have told, which are not among Sites.
+	Late    []string
+	Waiting int
 }
 
 // Tried is a site, and what the policy in force and the tried one make of the same
@@ -82,8 +85,9 @@ func (t *trials) begin(ctx context.Context, tenant string) (end func(), err erro
 // Try evaluates a tenant's sites as the candidate would, and as the policies in force do,
 // with readings of this moment. A policy of the candidate's name is replaced by it. All
 // queries are confined to the tenant. Whether it is in shadow makes no difference. An error other than ErrTrying and ErrNotEvaluated
-// says what is wrong with the candidate. Any goroutine may call it.
-func (e *Engine) Try(caller context.Context, tenant string, candidate *v1alpha1.HealthPolicy) (*Trial, error) {
+// says what is wrong with the candidate. Once one regional has answered, the others are waited for until patience
+// is at its end; 0: as long as they may take. Any goroutine may call it.
+func (e *Engine) Try(caller context.Context, tenant string, candidate *v1alpha1.HealthPolicy, patience time.Duration) (*Trial, error) {
 	v, c, end, err := e.rehearse(caller, tenant, candidate)
 	if err != nil {
 		return nil, err
@@ -92,11 +96,15 @@ func (e *Engine) Try(caller context.Context, tenant string, candidate *v1alpha1.
 	a := e.answersFor(v, c)
 	ctx, cancel := context.WithTimeout(caller, tryFor)
 	defer cancel()
-	e.askTrial(ctx, a)
-	out := &Trial{AsOf: v.AsOf, Signals: statsOf(c.candidate, a)}
+	late := e.askTrial(ctx, a, patience)
+	out := &Trial{AsOf: v.AsOf, Signals: statsOf(c.candidate, a), Late: late.names}
 	for _, j := range c.sites {
 		if caller.Err() != nil {
 			return nil, caller.Err() // nobody waits for it any more
+		}
+		if late.places[a.home[j]] {
+			out.Waiting++
+			continue
 		}
 		s := v.Sites[j]
 		before := e.settle(a, j, c.before[j], s, v.AsOf)
@@ -246,11 +254,27 @@ func (e *Engine) answersFor(v *View, c *cast) *answers {
 	return a
 }
 
-func (e *Engine) askTrial(ctx context.Context, a *answers) {
+// errImpatient ends the queries of a trial that is not waited for any longer.
+var errImpatient = errors.New("not waited for any longer")
+
+// latecomers are the places that a trial did not wait for.
+type latecomers struct {
+	places map[int32]bool
+	names  []string // sorted
+}
+
+// askTrial returns when all places have answered or failed, or when one has answered and patience is at its end.
+func (e *Engine) askTrial(ctx context.Context, a *answers, patience time.Duration) latecomers {
 	for q := range a.have {
 		clear(a.have[q])
 	}
-	var wg sync.WaitGroup
+	ctx, leave := context.WithCancelCause(ctx)
+	defer leave(nil)
+	type end struct {
+		place int32
+		heard bool
+	}
+	ended := make(chan end, len(a.places))
 	for at, p := range a.places {
 		var due []int
 		for q := range a.plan.queries {
@@ -258,9 +282,51 @@ func (e *Engine) askTrial(ctx context.Context, a *answers) {
 				due = append(due, q)
 			}
 		}
-		wg.Go(func() { e.runAll(ctx, a, due, p.target, at, e.opts.Concurrency) })
+		go func() {
+			e.runAll(ctx, a, due, p.target, at, e.opts.Concurrency)
+			ended <- end{at, a.heard(at, due)}
+		}()
 	}
-	wg.Wait()
+	var over <-chan time.Time // never, without patience
+	if patience > 0 {
+		over = time.After(patience)
+	}
+	out := latecomers{places: map[int32]bool{}}
+	answered, waited := false, false
+	for left := len(a.places); left > 0; {
+		select {
+		case <-over:
+			waited = true
+		case x := <-ended:
+			left--
+			if errors.Is(context.Cause(ctx), errImpatient) {
+				out.places[x.place] = true
+				out.names = append(out.names, a.places[x.place].name)
+			} else {
+				answered = answered || x.heard
+			}
+		}
+		if waited && answered {
+			leave(errImpatient)
+		}
+	}
+	for _, errs := range a.errs {
+		for at := range out.places {
+			delete(errs, at) // that it was cut off is no fault of the query
+		}
+	}
+	slices.Sort(out.names)
+	return out
+}
+
+// heard says whether a place has answered any of the queries.
+func (a *answers) heard(place int32, queries []int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.ContainsFunc(queries, func(q int) bool {
+		_, failed := a.errs[q][place]
+		return !failed
+	})
 }
 
 func (e *Engine) settle(a *answers, j int, p *policy, s *Site, now time.Time) health.State {

@@ -48,7 +48,7 @@ func TestTry(t *testing.T) {
 		})
 		try := func(p *policy) map[string]Tried {
 			t.Helper()
-			x, err := r.e.Try(t.Context(), "a", candidate(p))
+			x, err := r.e.Try(t.Context(), "a", candidate(p), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -100,13 +100,86 @@ func TestTry(t *testing.T) {
 		}
 		gone, hangUp := context.WithCancel(t.Context())
 		hangUp()
-		if _, err := r.e.Try(gone, "a", candidate(inForce)); !errors.Is(err, context.Canceled) {
+		if _, err := r.e.Try(gone, "a", candidate(inForce), 0); !errors.Is(err, context.Canceled) {
 			t.Errorf("a trial whose caller has gone: %v", err)
 		}
 		broken := aPolicy(t, "a", "mine", signal("x", "x"))
 		broken.Object.(*v1alpha1.HealthPolicy).Spec.Signals[0].Causes = []string{"nothing"}
-		if _, err := r.e.Try(t.Context(), "a", candidate(broken)); err == nil || !strings.Contains(err.Error(), "causes") {
+		if _, err := r.e.Try(t.Context(), "a", candidate(broken), 0); err == nil || !strings.Contains(err.Error(), "causes") {
 			t.Errorf("a policy that makes no model: %v", err)
+		}
+	})
+}
+
+// A trial that is not to wait for the slowest tells of the sites of those that answered, and who is late; that a regional was cut off
+// says nothing against it. While none has answered, and without patience, it waits.
+func TestTryDoesNotWaitForTheSlowest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, two := newRegional(t, "one"), newRegional(t, "two")
+		mine := aPolicy(t, "a", "mine", signal("x", "max by (tenant, site) (x / 100)"))
+		var sites []*inventory.Site
+		for at, names := range map[*regional][]string{one: {"a/paris"}, two: {"a/rome", "a/oslo"}} {
+			for _, s := range names {
+				well(t, at.prom, s)
+				at.put(t, "x", "", s, 6, 0)
+				at.connect(s, true)
+				site := aSite(s)
+				site.Policies = []*inventory.Policy{mine.Policy}
+				sites = append(sites, site)
+			}
+		}
+		inv := &shelf{changed: make(chan struct{}, 1)}
+		inv.set(sites, nil, []*inventory.Policy{mine.Policy})
+		r := begin(t, t.TempDir(), []*regional{one, two}, nil, inv, nil)
+		r.until("all are green", func(v *View) bool {
+			return v.Tick >= 2 && v.Find("a", "paris").Colour() == fleet.Green && v.Find("a", "rome").Colour() == fleet.Green && v.Find("a", "oslo").Colour() == fleet.Green
+		})
+		strict := candidate(aPolicy(t, "a", "mine", signal("x", "max by (tenant, site) (x)")))
+		try := func(patience, wants time.Duration) (string, *Trial) {
+			t.Helper()
+			from := time.Now()
+			x, err := r.e.Try(t.Context(), "a", strict, patience)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(from); took != wants {
+				t.Errorf("with patience of %s: it took %s, want %s", patience, took, wants)
+			}
+			var out []string
+			for _, s := range x.Sites {
+				out = append(out, s.Site.ID.Name+" "+string(s.After.Colour))
+			}
+			slices.Sort(out)
+			for _, s := range x.Signals {
+				if s.Err != "" || s.Name == "x" && s.SitesKnown != len(x.Sites) {
+					t.Errorf("with patience of %s: %+v", patience, s)
+				}
+			}
+			return strings.Join(out, ", "), x
+		}
+		two.slow.Store(int64(1500 * time.Millisecond))
+		got, x := try(500*time.Millisecond, 500*time.Millisecond)
+		if got != "paris orange" || strings.Join(x.Late, " ") != "regional two" || x.Waiting != 2 {
+			t.Errorf("%s, late %q, %d wait", got, x.Late, x.Waiting)
+		}
+		for range 5 { // in some of them it answers nothing else either
+			try(500*time.Millisecond, 500*time.Millisecond)
+			if r.e.answered[1].Load() == 0 {
+				t.Error("regional two is said to answer nothing")
+			}
+		}
+		const all = "oslo orange, paris orange, rome orange"
+		if got, x := try(0, 1500*time.Millisecond); got != all || len(x.Late) != 0 || x.Waiting != 0 {
+			t.Errorf("without patience: %s, late %q", got, x.Late)
+		}
+		one.slow.Store(int64(1200 * time.Millisecond))
+		if got, x := try(500*time.Millisecond, 1200*time.Millisecond); got != "paris orange" || x.Waiting != 2 {
+			t.Errorf("both slower than that: %s, late %q", got, x.Late)
+		}
+		one.slow.Store(0)
+		two.slow.Store(0)
+		if got, x := try(500*time.Millisecond, 0); got != all || len(x.Late) != 0 {
+			t.Errorf("all at once: %s, late %q", got, x.Late)
 		}
 	})
 }
@@ -181,7 +254,7 @@ func TestTrialsHaveTurns(t *testing.T) {
 		if n := refused.Load(); n != 20 {
 			t.Errorf("%d of 20 are told in the end", n)
 		}
-		if _, err := (&Engine{trials: newTrials()}).Try(context.Background(), "a", &v1alpha1.HealthPolicy{}); !errors.Is(err, ErrNotEvaluated) {
+		if _, err := (&Engine{trials: newTrials()}).Try(context.Background(), "a", &v1alpha1.HealthPolicy{}, 0); !errors.Is(err, ErrNotEvaluated) {
 			t.Errorf("before the first evaluation: %v", err)
 		}
 	})

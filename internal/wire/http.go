@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // The headers in which the console tells the roles behind it who asks, after it has found
@@ -146,4 +147,17 @@ func Values(in []string) []string {
 		}
 	}
 	return out
+}
+
+// PatienceOf a request: how long regionals are waited for once one has answered; 0: as long as they may take.
+func PatienceOf(r *http.Request) (time.Duration, *Problem) {
+	text := r.URL.Query().Get("patience")
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return 0, Invalid(FieldError{Field: "patience", Detail: "want a duration such as 2s"})
+	}
+	return d, nil
 }

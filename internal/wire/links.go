@@ -44,15 +44,15 @@ type Link struct {
 	Connectivity *float64 `json:"connectivity"`
 	Reason       string   `json:"reason"`
 	// Window is what rates are over, in seconds: four scrapes of the site, 2 minutes at least.
-	Window       int      `json:"window"`
-	RoundTrip    *float64 `json:"roundTrip"`  // ms
-	Loss         *float64 `json:"loss"`       // percent of the segments that were sent, over the window and 5 min at least
-	Sent         *float64 `json:"sent"`       // bytes a second
-	Received     *float64 `json:"received"`   // bytes a second
-	Handshake    *float64 `json:"handshake"`  // ms
-	Reconnects   *float64 `json:"reconnects"` // in an hour
-	Requests     *float64 `json:"requests"`   // a minute
-	Errors       *float64 `json:"errors"`     // percent of the requests, over the same
+	Window     int      `json:"window"`
+	RoundTrip  *float64 `json:"roundTrip"`  // ms
+	Loss       *float64 `json:"loss"`       // percent of the segments that were sent, over the window and 5 min at least
+	Sent       *float64 `json:"sent"`       // bytes a second
+	Received   *float64 `json:"received"`   // bytes a second
+	Handshake  *float64 `json:"handshake"`  // ms
+	Reconnects *float64 `json:"reconnects"` // in an hour
+	Requests   *float64 `json:"requests"`   // a minute
+	Errors     *float64 `json:"errors"`     // percent of the requests, over the same
 }
 
 // LinkRegional are the links of one regional.

@@ -51,6 +51,33 @@ test("an edit is tried on the readings of now and of the last day before anybody
   await expect(bad).toHaveCount(0);
 });
 
+test("a preview does not wait for the slowest region, and adds its sites when they come", async ({ page }) => {
+  await enter(page);
+  await control(page, "region", { region: "us-east", late: true });
+  // What comes after the two seconds is held back for as long as the test looks at what came before.
+  let release = () => {};
+  const held = new Promise<void>((resolve) => (release = resolve));
+  await page.route((url) => url.pathname === "/api/v1/health/try" && !url.searchParams.get("patience"), async (route) => {
+    await held;
+    await route.continue();
+  });
+  await page.goto("/policies/default?tenant=acme");
+  await page.getByRole("button", { name: "Preview an edit" }).click();
+  await page.getByRole("textbox", { name: "good of disk-used" }).fill("10");
+  await page.getByRole("textbox", { name: "bad of disk-used" }).fill("20");
+  await page.getByRole("button", { name: "Try on readings of now" }).click();
+  const result = page.getByRole("region", { name: "Result of now" });
+  const late = result.getByText(/more sites not looked at/);
+  await expect(late).toBeVisible();
+  await expect(result).toContainText("us-east has not answered yet: still asking.");
+  const part = Number(await result.getAttribute("data-changed"));
+  expect(part).toBeGreaterThan(0);
+  release();
+  await expect(late).toHaveCount(0);
+  expect(Number(await result.getAttribute("data-changed"))).toBeGreaterThan(part);
+  await control(page, "region", { region: "us-east" });
+});
+
 test("loading, errors and what is not there are told apart", async ({ page }) => {
   await enter(page);
   await page.goto("/policies/nothing?tenant=acme");

@@ -31,6 +31,7 @@ export const PARAMS = {
   cost: { tenant, limit, cursor, by: oneOf("site", "virtualsite", "tenant"), sort: oneOf("name", "series", "samples", "bytes", "pushes", "refused", "lines", "logBytes", "cpu", "memory"), virtualSite: text(320), q: text(200), patience: text(64) },
   costNames: { tenant, site: text(63), patience: text(64) },
   tenant: { tenant },
+  triedNow: { tenant, patience: text(64) },
   view: { tenant, shared: oneOf("true") },
   savedView: { tenant, shared: oneOf("true"), new: oneOf("true") },
   pods: { tenant, site: text(63), limit, cursor: text(4096) },

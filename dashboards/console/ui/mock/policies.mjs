@@ -31,14 +31,16 @@ export class MockPolicies {
     return { json: { asOf: this.fleet.asOf, policy: found[0], spec: spec() } };
   }
 
-  try(tenant, body) {
+  try(tenant, body, late) {
     const bad = check(body);
     if (bad) return bad;
-    const { all, signals } = this.rehearse(tenant, body);
+    const rehearsed = this.rehearse(tenant, body);
+    const { signals } = rehearsed;
+    const all = rehearsed.all.filter((r) => !late.has(this.fleet.sites.get(`${tenant}/${r.site}`).region));
     const results = all.filter((r) => r.before.score !== r.after.score || r.before.colour !== r.after.colour);
     const recolours = (r) => Number(r.before.colour !== r.after.colour);
     results.sort((a, b) => recolours(b) - recolours(a) || a.after.score - a.before.score - (b.after.score - b.before.score));
-    return { json: { asOf: this.fleet.asOf, tenant, policy: body.metadata.name, sites: all.length, changed: results.filter(recolours).length, results, omitted: 0, signals } };
+    return { json: { asOf: this.fleet.asOf, tenant, policy: body.metadata.name, sites: all.length, changed: results.filter(recolours).length, results, omitted: 0, signals, missingRegions: [...late].map((region) => ({ region, reason: "has not answered yet", late: true })), waiting: rehearsed.all.length - all.length } };
   }
 
   replay(tenant, body, cursor) {

@@ -218,7 +218,7 @@ const ROUTES = [
   ["GET", /^\/api\/v1\/health\/virtualsites$/, "paged", (_m, q) => ({ json: page(fleet.virtualSites(), q, "virtualSites") })],
   ["GET", /^\/api\/v1\/health\/policies$/, "none", () => ({ json: { policies: fleet.policies() } })],
   ["GET", /^\/api\/v1\/health\/policies\/([^/]+)$/, "tenant", (m, q) => inTenants(q, (t) => policies.detail(m[1], t))],
-  ["POST", /^\/api\/v1\/health\/try$/, "tenant", (_m, q, body) => inTenant(q, "a health policy belongs to one tenant", (t) => policies.try(t, body))],
+  ["POST", /^\/api\/v1\/health\/try$/, "triedNow", (_m, q, body) => inTenant(q, "a health policy belongs to one tenant", (t) => policies.try(t, body, q.get("patience") ? logs.late : new Set()))],
   ["POST", /^\/api\/v1\/health\/replay$/, "replay", (_m, q, body) => inTenant(q, "a health policy belongs to one tenant", (t) => policies.replay(t, body, q.get("cursor") ?? undefined))],
   ["GET", /^\/api\/v1\/sites$/, "inventory", (_m, q, _b, _req, res) => inTenants(q, (t) => inventory.list(q, t, res))],
   ["GET", /^\/api\/v1\/site-map$/, "siteMap", (_m, q) => inTenants(q, (t) => inventory.map(q, t))],

@@ -2294,6 +2294,10 @@ export interface components {
             asOf: string;
             tenant: string;
             policy: string;
+            /** @description Regionals that were not waited for any longer */
+            missingRegions: components["schemas"]["MissingRegion"][];
+            /** @description Sites of these, which are in no other figure */
+            waiting: number;
             /** @description Sites that the policy would be in force for, or no longer would be */
             sites: number;
             /** @description Of these with another colour */
@@ -4590,6 +4594,11 @@ export interface operations {
                  * @example acme
                  */
                 tenant?: components["parameters"]["tenant"];
+                /**
+                 * @description How long regionals are waited for once one has answered. Those that have not by then are missing, and `late`: the same question without patience waits for them. Absent: 20 s, as long as a trial may take.
+                 * @example 2s
+                 */
+                patience?: string;
             };
             header?: never;
             path?: never;

@@ -2,6 +2,7 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { api } from "./client";
 import { keys } from "./keys";
+import { PATIENCE } from "./late";
 import type { HealthPolicyDetail, HealthPolicySpec, HealthReplay, HealthTrial } from "./types";
 
 /** A policy as it was written; tenant is "" for the shipped one, or where the name is unique. */
@@ -22,9 +23,27 @@ export interface Candidate {
 
 const body = (c: Candidate) => ({ apiVersion: "muster.dev/v1alpha1", kind: "HealthPolicy", metadata: { name: c.name }, spec: c.spec });
 
-/** What a candidate would make of the readings of this moment. */
+/**
+ * What a candidate would make of the readings of this moment: what came within two seconds, and all of it when those that are late
+ * have answered or may take no longer.
+ */
 export function useTrial() {
-  return useMutation({ mutationFn: (c: Candidate) => api<HealthTrial>("POST", "/api/v1/health/try", { params: { tenant: c.tenant }, body: body(c) }) });
+  const [early, setEarly] = useState<HealthTrial>();
+  const stopper = useRef<AbortController>(undefined);
+  useEffect(() => () => stopper.current?.abort(), []);
+  const run = useMutation({
+    mutationFn: async (c: Candidate) => {
+      stopper.current?.abort();
+      const { signal } = (stopper.current = new AbortController());
+      setEarly(undefined);
+      const ask = (patience: string) => api<HealthTrial>("POST", "/api/v1/health/try", { params: { tenant: c.tenant, patience }, body: body(c), signal });
+      const first = await ask(PATIENCE);
+      if (!first.missingRegions.some((r) => r.late)) return first;
+      setEarly(first);
+      return ask("");
+    },
+  });
+  return { ...run, data: run.data ?? early };
 }
 
 export interface Replayed {

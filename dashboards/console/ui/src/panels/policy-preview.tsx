@@ -96,7 +96,7 @@ export function PolicyPreview({ detail: { policy, spec }, edits, onEdit }: Props
           )}
         </div>
         {trial.error && <ProblemNote error={trial.error} doing="try the policy" />}
-        {trial.data && <TrialResult trial={trial.data} evaluations={[spec.evaluations ?? 2, spec.recoveryEvaluations ?? 4]} />}
+        {trial.data && <TrialResult trial={trial.data} asking={trial.isPending} evaluations={[spec.evaluations ?? 2, spec.recoveryEvaluations ?? 4]} />}
         {replay.error && !(replay.error instanceof DOMException) && <ProblemNote error={replay.error} doing="play the history" />}
         {replay.progress && <ReplayResult tenant={tenant} {...replay.progress} />}
         {policy.tenant && changes.length > 0 && !fault && (
@@ -118,7 +118,7 @@ function Outcome({ of: o }: { of: HealthOutcome }) {
   );
 }
 
-function TrialResult({ trial: t, evaluations: [worse, better] }: { trial: HealthTrial; evaluations: [number, number] }) {
+function TrialResult({ trial: t, asking, evaluations: [worse, better] }: { trial: HealthTrial; asking: boolean; evaluations: [number, number] }) {
   const failing = t.signals.filter((s) => s.error);
   return (
     <div className="stack" role="region" aria-label="Result of now" data-changed={t.changed}>
@@ -128,6 +128,15 @@ function TrialResult({ trial: t, evaluations: [worse, better] }: { trial: Health
         </strong>
         {t.changed > 0 && ` once the readings of ${formatAbsolute(parseTime(t.asOf) ?? 0)} have held: for the worse after ${plural(worse, "evaluation")}, at once by a critical signal; for the better after ${better}`}.
       </p>
+      {t.missingRegions.length > 0 && (
+        <div className="note slim warn" role="status">
+          <strong>{plural(t.waiting, "more site")} not looked at</strong>
+          <span>
+            {t.missingRegions.map((r) => `${r.region} ${r.reason}`).join("; ")}
+            {asking ? ": still asking." : "."}
+          </span>
+        </div>
+      )}
       {failing.map((s) => (
         <p key={s.name} className="fault">
           {s.name}: {s.error}
