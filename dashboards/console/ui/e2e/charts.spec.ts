@@ -84,6 +84,18 @@ test("a chart is read with the keyboard", async ({ page }) => {
   await expect(keys).toHaveAttribute("aria-valuetext", /^\d\d:\d\d:\d\d: .*%$/);
 });
 
+test("metrics: an address without a tenant gets one at once, and going back leads out", async ({ page }) => {
+  await login(page, "/sites");
+  const first = (await get<{ tenants: string[] }>(page, "/api/v1/session")).tenants[0]!;
+  await page.evaluate(() => history.pushState(null, "", "/explore?query=up&range=6h"));
+  await page.waitForURL(`**/explore?tenant=${first}&query=up&range=6h`);
+  await expect(page.getByRole("img", { name: /^up over 6 h/ })).toBeVisible();
+  await page.goBack();
+  await expect(page).toHaveURL(/\/sites/);
+  await page.goto("/explore?tenant=globex");
+  await expect(page.getByLabel("Tenant")).toHaveValue("globex");
+});
+
 test("metrics: names are completed, a query is a link, and an error has a way out", async ({ page }) => {
   await login(page, "/explore");
   const box = page.getByRole("textbox", { name: "PromQL" });

@@ -38,6 +38,12 @@ export function ExplorePage() {
   const [, navigate] = useLocation();
   const go = (e: Partial<Explore>) => navigate(exploreHref({ ...asked, tenant, ...e })); // whoever gets the address may have another first tenant
   useTitle("Metrics");
+  // An address names its tenant from the beginning, also one that is copied before anything is changed.
+  const whole = exploreHref({ ...asked, tenant });
+  const incomplete = asked.tenant === "" && tenant !== "";
+  useEffect(() => {
+    if (incomplete) navigate(whole, { replace: true });
+  }, [incomplete, whole, navigate]);
   return (
     <Shell>
       <div className="page stack">
