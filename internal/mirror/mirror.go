@@ -10,11 +10,13 @@ package mirror
 import (
 	"bytes"
 	"crypto/rand"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"muster.dev/muster/internal/wire"
 )
@@ -235,6 +237,12 @@ func (m *Mirror) Stats() Stats {
 
 // LeftOut is how many objects the limits refused.
 func (m *Mirror) LeftOut() int { return m.Stats().LeftOut }
+
+// Limits says what is kept at most.
+func (m *Mirror) Limits() string {
+	size := func(n int) string { return resource.NewQuantity(int64(n), resource.BinarySI).String() }
+	return fmt.Sprintf("%d in %s, each of %s", m.limits.Objects, size(m.limits.Bytes), size(m.limits.Object))
+}
 
 // Version is what is held: "", 0 before the first, and while one is coming in.
 func (m *Mirror) Version() (epoch string, seq uint64) {

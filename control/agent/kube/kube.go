@@ -30,8 +30,10 @@ type Mirror interface {
 	// Drop takes a key (wire.KeyOf, wire.WorkloadKey) of what is no more.
 	Drop(key string)
 
-	// LeftOut is how much of what was put is not passed on, since it is too large or too much.
+	// LeftOut is how much of what was put is not passed on, since it is too large or too much:
+	// Limits says in words what that is.
 	LeftOut() int
+	Limits() string
 	// Again tells whether there is room again for that: all is to be put again.
 	Again() bool
 }

@@ -41,7 +41,7 @@ func TestMoreThanIsTold(t *testing.T) {
 	s.put(large("two"))
 	s.is(two, workload.Ready, "")
 	testkit.Eventually(t, "the site says what is left out", func() error {
-		if got := s.condition(kube.Mirrored); !strings.HasPrefix(got, "False TooMany 1 objects or states of workloads are left out") || told() != "one" {
+		if got := s.condition(kube.Mirrored); got != "False TooMany 1 objects or states of workloads are left out: a site tells of 1000 in 200Ki, each of 128Ki" || told() != "one" {
 			return fmt.Errorf("%s; %s", got, told())
 		}
 		return nil

@@ -164,7 +164,7 @@ func (m *mirror) count(ctx context.Context) {
 		says = "only " + strings.Join(over, " and ") + " are mirrored: that is the limit (kubernetes.maxPods in edge.yaml)"
 	}
 	if left > 0 {
-		says = strings.TrimPrefix(fmt.Sprintf("%s; %d objects or states of workloads are left out: a site tells of 40,000 in 32 MiB, each of 128 KiB", says, left), "; ")
+		says = strings.TrimPrefix(fmt.Sprintf("%s; %d objects or states of workloads are left out: a site tells of %s", says, left, m.out.Limits()), "; ")
 	}
 	if says != "" {
 		m.setCondition(Mirrored, "False", "TooMany", says)

@@ -59,8 +59,9 @@ func newCentre(l mirror.Limits) *centre {
 	return &centre{items: map[string]*wire.WorkloadStatus{}, others: map[string]*wire.Mirrored{}, puts: map[string]int{}, real: mirror.New(l, nil)}
 }
 
-func (c *centre) LeftOut() int { return c.real.LeftOut() }
-func (c *centre) Again() bool  { return c.real.Again() }
+func (c *centre) LeftOut() int   { return c.real.LeftOut() }
+func (c *centre) Limits() string { return c.real.Limits() }
+func (c *centre) Again() bool    { return c.real.Again() }
 
 func (c *centre) Begin() {
 	c.real.Begin()
