@@ -122,8 +122,8 @@ func (s *State) postSilence(r *http.Request, _ url.Values, sc *wire.Scope) (int,
 	if err != nil {
 		return 0, nil, wire.Failure(http.StatusBadRequest, "%v", err)
 	}
-	s.silencing.Lock() // so that those that come together are counted
-	defer s.silencing.Unlock()
+	s.making.Lock() // so that those that come together are counted
+	defer s.making.Unlock()
 	if p := s.room(r.Context(), tenant); p != nil {
 		return 0, nil, p
 	}

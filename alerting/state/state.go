@@ -98,7 +98,7 @@ type State struct {
 	started time.Time
 	kick    chan chan struct{} // asks for a poll now, and for word of its end
 
-	silencing   sync.Mutex // while one more is counted and made
+	making      sync.Mutex // while one more is counted and made
 	maxSilences int        // of a tenant
 
 	polled          prometheus.Gauge
