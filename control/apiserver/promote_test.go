@@ -18,8 +18,8 @@ import (
 // A Rollout of one's own may ask for more than the policy of its objects, and for less only of
 // whoever may skip gates; and who may not does not write the policy either.
 func TestARolloutIsNoWayRoundItsPolicy(t *testing.T) {
-	user := under{t, dynamic.NewForConfigOrDie(tenantWithUser(t, "rs", "{}")), "rs-shop"}
-	as := inRoles(t, "rs", "shop")
+	user := under{t, dynamic.NewForConfigOrDie(tenantWithUser(t, "rw", "{}")), "rw-shop"}
+	as := inRoles(t, "rw", "shop")
 	editor, owner := as[fleet.TenantEditor], as[fleet.TenantAdmin]
 	const plan = `soak: 30m, strategy: {waves: [{percent: 10}, {percent: 100, approval: true}]}, windows: [{from: "22:00", to: "04:30"}]`
 	owner.create("rolloutpolicies", `{apiVersion: muster.dev/v1alpha1, kind: RolloutPolicy, metadata: {name: careful}, spec: {selector: {matchLabels: {app: web}}, `+plan+`}}`)
