@@ -321,6 +321,29 @@ func TestWhatAWithdrawnResetSays(t *testing.T) {
 	})
 }
 
+// That a site refused a former request refuses no other.
+func TestARefusalIsOfItsOwnRequest(t *testing.T) {
+	r := newResetRig(t)
+	r.ask("two")
+	r.says.answer = &wire.FactoryResetAnswer{Request: "one", Refused: "switch it on"}
+	if st := r.step(v1alpha1.ResetAsked); st.Message != "waits for the site to confirm it" {
+		t.Error(st.Message)
+	}
+}
+
+// A site sends what it has not sent, unless it was asked to drop that.
+func TestAResetDrainsUnlessToldOtherwise(t *testing.T) {
+	for spool, drain := range map[string]bool{"": true, v1alpha1.ResetDrain: true, v1alpha1.ResetDiscard: false} {
+		r := newResetRig(t)
+		r.ask("one")
+		r.site.Spec.Reset.Spool = spool
+		r.answer("one", 1, nil)
+		if r.step(v1alpha1.ResetConfirmed); r.signed[0].Drain != drain {
+			t.Errorf("spool %q: drains %v", spool, r.signed[0].Drain)
+		}
+	}
+}
+
 // What speaks against a reset before the site answers, and what its answer takes the place of.
 func TestWhatSpeaksAgainstAReset(t *testing.T) {
 	condition := func(status metav1.ConditionStatus, message string) *report {
