@@ -348,6 +348,7 @@ func (s *Store) renderWorkloads() {
 // Placement is where an object is carried to.
 type Placement struct {
 	Version uint64                  // the resource version that was rendered
+	Created time.Time               // of that object
 	Digests map[fleet.SiteID]string // site → the blob that it should have
 	// VirtualSites that it goes to, by its annotation or without, NAMESPACE/NAME as users type
 	// them, sorted.
@@ -374,7 +375,7 @@ func (s *Store) Placed(item string) (Placement, bool) {
 	if !ok {
 		return Placement{}, false
 	}
-	p := Placement{Version: version, Digests: map[fleet.SiteID]string{}, VirtualSites: sp.Where(item)}
+	p := Placement{Version: version, Created: sp.CreatedOf(item), Digests: map[fleet.SiteID]string{}, VirtualSites: sp.Where(item)}
 	digests := map[*render.List]string{} // sites that hold the same share a list
 	for _, site := range known.SitesOf(sp.Tenant()) {
 		if !site.Listed() {

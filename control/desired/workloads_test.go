@@ -84,7 +84,7 @@ func TestWorkloadsReachTheirSites(t *testing.T) {
 	s := shop(t, 4)
 	s.put(t, "apps", "Deployment", deployment("web", "web:1", ""))
 	s.put(t, "apps", "Deployment", deployment("odd", "odd:1", "ves.io/virtual-sites: shared/odd"))
-	s.put(t, "", "ConfigMap", "metadata: {name: config}")
+	s.put(t, "", "ConfigMap", `metadata: {name: config, creationTimestamp: "2026-01-30T00:00:00Z"}`)
 	s.Start()
 	check := func(site string, want ...string) {
 		t.Helper()
@@ -93,6 +93,12 @@ func TestWorkloadsReachTheirSites(t *testing.T) {
 		}
 	}
 	const web, odd, config = "Deployment.apps/acme-shop/web", "Deployment.apps/acme-shop/odd", "ConfigMap/acme-shop/config"
+	if p, _ := s.Placed(config); !p.Created.Equal(time.Date(2026, 1, 30, 0, 0, 0, 0, time.UTC)) {
+		t.Errorf("%s was made at %s", config, p.Created)
+	}
+	if p, _ := s.Placed(web); !p.Created.IsZero() {
+		t.Errorf("%s, of which it is not known, was made at %s", web, p.Created)
+	}
 	check("s-0000", config, web)
 	check("s-0001", config, odd)
 	// A site that joins gets it by its label alone, and one that leaves loses all.

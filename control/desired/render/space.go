@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"time"
 
 	"muster.dev/muster/control/api/offered"
 	"muster.dev/muster/control/api/v1alpha1"
@@ -81,6 +82,14 @@ func (s *Space) VersionOf(item string) (uint64, bool) {
 	return o.version, true
 }
 
+// CreatedOf is when an item's object was made; zero: it is not carried.
+func (s *Space) CreatedOf(item string) time.Time {
+	if o := s.objects[item]; o != nil {
+		return o.created
+	}
+	return time.Time{}
+}
+
 // changed has what was rendered looked at again.
 func (s *Space) changed() {
 	s.holding = nil
@@ -108,7 +117,9 @@ func (s *Space) Configure(now Settings) bool {
 // there is ignored. One whose rollout is not known stays as it was until it is. With bad annotations it is carried all the same, and they are the error:
 // virtual sites that can't be read are none, the others count as not written.
 func (s *Space) Set(kind offered.Kind, version uint64, content map[string]any) (bool, error) {
-	name, _ := child(content, "metadata")["name"].(string)
+	meta := child(content, "metadata")
+	name, _ := meta["name"].(string)
+	made, _ := meta["creationTimestamp"].(string)
 	key := s.itemName(kind, name)
 	old := s.objects[key]
 	if old != nil && version != 0 && version <= old.version {
@@ -128,6 +139,7 @@ func (s *Space) Set(kind offered.Kind, version uint64, content map[string]any) (
 		return false, err
 	}
 	o.version = version
+	o.created, _ = time.Parse(time.RFC3339, made) // without one it is not known
 	if o.rollout != "" && s.rollouts[o.rollout] == nil {
 		s.waiting[key] = o
 		return false, err
@@ -142,7 +154,7 @@ func (s *Space) take(o *object) bool {
 	key := o.name
 	old := s.objects[key]
 	if old != nil && old.same(o) {
-		old.version = o.version
+		old.version, old.created = o.version, o.created
 		return false
 	}
 	if old != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -25,6 +26,7 @@ type object struct {
 	// scales is the item whose replicas it sets, of an autoscaler.
 	scales   string
 	version  uint64
+	created  time.Time
 	variants map[variant]*Piece
 	// rollout is the RolloutState that it names, live then what it was made of, as JSON.
 	rollout string

@@ -100,10 +100,10 @@ func (c *Controller) Workload(item string, withSites bool) (wire.Workload, bool)
 	if err != nil || !ok {
 		return wire.Workload{}, false
 	}
-	w := wire.Workload{Group: group, Kind: kind, Name: name, VirtualSites: p.VirtualSites}
+	w := wire.Workload{Group: group, Kind: kind, Name: name, Created: p.Created, VirtualSites: p.VirtualSites}
 	desired := 0
 	if o != nil {
-		w.Version, w.Created = "v1", o.GetCreationTimestamp().Time
+		w.Version = "v1"
 		var replicas *int32
 		template := &corev1.PodTemplateSpec{}
 		switch d := o.(type) {

@@ -30,6 +30,7 @@ import (
 // Placement is where an item is carried to.
 type Placement struct {
 	Version uint64                  // the resource version of the object that was rendered
+	Created time.Time               // of that object
 	Digests map[fleet.SiteID]string // site → the blob that it should have
 	// VirtualSites that it goes to, NAMESPACE/NAME as users type them, sorted.
 	VirtualSites []string

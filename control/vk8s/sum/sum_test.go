@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -350,7 +351,7 @@ func TestWhatRunsOnASite(t *testing.T) {
 		},
 		Placed: func(item string) (Placement, bool) {
 			p, _, _ := world(placed[item]...)
-			p.VirtualSites = []string{"shared/all"}
+			p.VirtualSites, p.Created = []string{"shared/all"}, time.Date(2026, 1, 30, 0, 0, 0, 0, time.UTC)
 			return p, true
 		},
 		Online: func(fleet.SiteID) bool { return true },
@@ -371,6 +372,9 @@ func TestWhatRunsOnASite(t *testing.T) {
 			}
 			if !slices.Equal(w.VirtualSites, []string{"shared/all"}) {
 				t.Errorf("%s goes to %v", w.Name, w.VirtualSites)
+			}
+			if w.Created.Year() != 2026 { // of kinds too whose objects are not read here, such as ConfigMaps
+				t.Errorf("%s was made at %s", w.Name, w.Created)
 			}
 			got = append(got, w.Name+"["+strings.Join(on, ", ")+"]")
 		}
