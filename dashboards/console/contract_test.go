@@ -269,6 +269,13 @@ func TestContract(t *testing.T) {
 	h.want(404, "alice", "GET", "/api/v1/alerts/0000000000000000", "")
 	h.want(400, "alice", "GET", "/api/v1/alerts/..%2f..", "")
 	h.want(200, "alice", "GET", "/api/v1/silences?state=active", "")
+	// What silences of no tenant say is told to who may read all of them, also where those of one tenant are asked for.
+	for user, tenants := range map[string]string{"alice": "acme", "root": wire.AllTenants} {
+		h.want(200, user, "GET", "/api/v1/silences?tenant=acme", "")
+		if r, _ := h.alerts.last(); r.Header.Get(wire.TenantsHeader) != tenants || r.URL.RawQuery != "tenant=acme" {
+			t.Errorf("%s: the alerting role was asked %s for %q", user, r.URL, r.Header.Get(wire.TenantsHeader))
+		}
+	}
 	h.want(403, "carol", "GET", "/api/v1/silences", "")
 	h.want(201, "alice", "POST", "/api/v1/silences", `{"matchers":[{"name":"site","value":"paris-07"}],"duration":"2h","comment":"disk"}`)
 	h.want(400, "alice", "POST", "/api/v1/silences", `{"matchers":[],"duration":"2h","comment":"disk"}`)
