@@ -147,7 +147,7 @@ func Release(ctx context.Context, c config.Config, kind string, w, progress io.W
 	}
 	what := "it ends Completed"
 	if kind == "bad" {
-		what = "it takes its sites' CPUs: they get it back within its first wave, and it ends RolledBack"
+		what = "it takes its sites' CPUs, and the checkout beside it crashes for want of them: they get them back within its first wave, and it ends RolledBack"
 	}
 	_, err = fmt.Fprintf(w, "%s/%s\n\n  %s; %s, in about three minutes:\n\n    http://%s/rollouts/%[1]s/%[2]s?tenant=%[6]s\n    muster rollout status %[1]s/%[2]s -w\n", shop, r.Name, image, what, c.Console.Listen, Tenant)
 	return err
