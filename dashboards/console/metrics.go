@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/promcost"
@@ -66,8 +67,14 @@ func (c *Console) query(w http.ResponseWriter, cl *call, q MetricQuery, over pro
 	if err != nil {
 		return err
 	}
-	if _, err := promcost.Query.Parse(q.Expr, over); err != nil {
+	expr, err := promcost.Query.Parse(q.Expr, over)
+	if err != nil {
 		return invalid("query", "%s", err)
+	}
+	if of := cl.q.Get("within"); of != "" {
+		if q.Expr, err = between(expr, promexpr.Summary(of), over); err != nil {
+			return invalid("within", "what is between the steps can't be told: %s", err)
+		}
 	}
 	if t := cl.q.Get("timeout"); t != "" {
 		if q.Timeout, err = parseStep(t); err != nil {
@@ -81,6 +88,15 @@ func (c *Console) query(w http.ResponseWriter, cl *call, q MetricQuery, over pro
 	}
 	status, body := c.opt.Metrics.Query(cl.Context(), tenant, q)
 	return writeMetrics(w, status, body)
+}
+
+// between is an expression for what expr is between the steps, which costs what is allowed.
+func between(expr parser.Expr, of promexpr.Summary, over promcost.Window) (string, error) {
+	text, err := promexpr.Within(expr, of, over.Step, promcost.Resolution)
+	if err == nil {
+		_, err = promcost.Query.Parse(text, over)
+	}
+	return text, err
 }
 
 // metricTenant is the one tenant that a request to the metric store is about.

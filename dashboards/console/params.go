@@ -20,6 +20,7 @@ import (
 
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/logquery"
+	"muster.dev/muster/internal/promexpr"
 	"muster.dev/muster/internal/sitequery"
 	"muster.dev/muster/internal/wire"
 )
@@ -78,6 +79,7 @@ var (
 	limitParam  = param{"limit", whole(1, maxLimit)}
 	cursorParam = param{"cursor", text(1024)}
 	seriesLimit = param{"limit", whole(0, 1_000_000)}
+	withinParam = param{"within", oneOf(string(promexpr.Least), string(promexpr.Largest), string(promexpr.Coverage))}
 
 	oneTenant = []param{tenantParam}
 	triedNow  = []param{tenantParam, {"patience", duration}}
@@ -137,7 +139,7 @@ var (
 	instantQuery    = []param{tenantParam, {"query", promQL}, {"time", timestamp}, {"timeout", duration}, seriesLimit}
 	nameQuery       = []param{tenantParam, {"label", text(128)}, {"match", promQL}, {"q", text(200)}, {"start", timestamp}, {"end", timestamp}, {"limit", whole(1, 10_000)}}
 	conditionQuery  = []param{{"query", promQL}, {"site", siteName}}
-	rangeQuery      = []param{tenantParam, {"query", promQL}, {"start", timestamp}, {"end", timestamp}, {"step", duration}, {"timeout", duration}, seriesLimit}
+	rangeQuery      = []param{tenantParam, {"query", promQL}, {"start", timestamp}, {"end", timestamp}, {"step", duration}, {"timeout", duration}, seriesLimit, withinParam}
 )
 
 func namespaceName(s string) error {

@@ -7839,6 +7839,8 @@ export interface operations {
                 timeout?: components["parameters"]["timeout"];
                 /** @description At most this many series; 0 or absent for all. */
                 limit?: components["parameters"]["seriesLimit"];
+                /** @description What each value tells of the step that ends with it, in place of what the expression is at that moment: its least or its largest value, or coverage: in which share of the time it had one. Of a plain selector every sample counts; all else, and coverage, is looked at 240 times in a step, and each 15 s at most. Names of metrics are left out. An expression of which that would cost too much is refused. */
+                within?: "least" | "largest" | "coverage";
             };
             header?: never;
             path?: never;
@@ -7915,6 +7917,11 @@ export interface operations {
                     step: string;
                     timeout?: string;
                     limit?: number;
+                    /**
+                     * @description As for queryRange.
+                     * @enum {string}
+                     */
+                    within?: "least" | "largest" | "coverage";
                 };
             };
         };
