@@ -25,6 +25,14 @@ const worst = async (page) => {
   const s = (await r.json()).sites.filter((x) => x.reasons.length > 1 && x.colour === "red").sort((a, b) => b.reasons.length - a.reasons.length)[0];
   return `/sites/${s.name}?tenant=${s.tenant}`;
 };
+/** A site whose disk was full, and whose score was low, for an hour, and which said nothing for three. */
+const eventful = async (page) => {
+  const s = (await (await page.request.get(`${base}/api/v1/health/sites?limit=1000`)).json()).sites.find((x) => x.colour === "green" && x.name.length % 3 !== 0);
+  const from = (Math.floor(Date.now() / 14_400_000) - 60) * 14_400 + 1800;
+  const moments = [{ signal: "disk-used", value: 97 }, { signal: "", value: 31 }, { signal: "performance", value: 20 }].map((m) => ({ ...m, from, to: from + 3600 }));
+  for (const m of [...moments, { from: from + 6 * 86_400, to: from + 6 * 86_400 + 10_800, value: null }]) await page.request.post(`${base}/mock/moment`, { data: { site: s.name, tenant: s.tenant, ...m } });
+  return s;
+};
 const PAGES = {
   fleet: async (p) => p.goto(`${base}/`),
   "fleet-zoomed": async (p) => {
@@ -44,6 +52,16 @@ const PAGES = {
   sites: async (p) => p.goto(`${base}/sites`),
   connectivity: async (p) => p.goto(`${base}/connectivity`),
   explore: async (p) => p.goto(`${base}/explore`),
+  "explore-30d": async (p) => p.goto(`${base}/explore?tenant=acme&range=30d&query=${encodeURIComponent("sum by (site) (node_load1)")}`),
+  "signal-30d": async (p) => {
+    const site = await eventful(p);
+    await p.goto(`${base}/sites/${site.name}/signals/disk-used?tenant=${site.tenant}&range=30d`);
+  },
+  "site-30d": async (p) => {
+    const site = await eventful(p);
+    await p.goto(`${base}/sites/${site.name}?tenant=${site.tenant}`);
+    await p.getByRole("region", { name: "History of the score" }).getByRole("button", { name: "30 d" }).click();
+  },
   "alert-groups": async (p) => p.goto(`${base}/alerts?tab=groups`),
   "silence-groups": async (p) => {
     await p.goto(`${base}/alerts?tab=groups`);
@@ -219,7 +237,7 @@ for (const theme of ["dark", "light"]) {
         // A picture of what is still loading says nothing.
         if (name !== "loading") await page.waitForFunction(() => !document.querySelector(".skeleton"), null, { timeout: 15_000 }).catch(() => console.log(name, "still loads"));
         await page.waitForTimeout(900);
-        await page.screenshot({ path: `screenshots/${name}-${theme}-${w}${process.env.MOCK_SITES ? `-${process.env.MOCK_SITES}` : ""}.png`, fullPage: w < 500 || ["site", "score", "policies", "virtual-site", "virtual-host", "virtual-hosts"].includes(name) || name.startsWith("rollout") });
+        await page.screenshot({ path: `screenshots/${name}-${theme}-${w}${process.env.MOCK_SITES ? `-${process.env.MOCK_SITES}` : ""}.png`, fullPage: w < 500 || ["site", "site-30d", "score", "policies", "virtual-site", "virtual-host", "virtual-hosts"].includes(name) || name.startsWith("rollout") });
       } catch (e) {
         // The other pages' pictures are wanted all the same.
         console.log(name, theme, w, String(e));

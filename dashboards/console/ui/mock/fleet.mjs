@@ -361,13 +361,15 @@ export class MockFleet {
     if (v === null) return [];
     const since = Math.max(0, ...s.faults.values()) / 1000;
     const rand = random([...s.name].reduce((n, c) => n * 31 + c.charCodeAt(0), 7) + (dimension?.length ?? 0));
-    const noise = Array.from({ length: 64 }, () => rand() * 6);
+    const seed = rand();
     const gapAt = start + (end - start) * (0.2 + 0.5 * rand());
     const out = [];
     for (let t = start; t <= end + 1e-6; t += step) {
       if (s.name.length % 3 === 0 && t > gapAt && t < gapAt + (end - start) * 0.06) continue;
-      const base = s.faults.size > 0 && t < since ? 97 : v;
-      out.push([t, String(Math.max(0, Math.min(100, base - (base > 45 ? noise[Math.floor(t / step) % 64] * 0.6 : noise[Math.floor(t / step) % 64] * 0.25))))]);
+      const moment = momentAt(s, dimension, t);
+      if (moment?.value === null) continue;
+      const base = moment?.value ?? (s.faults.size > 0 && t < since ? 97 : v);
+      out.push([t, String(Math.max(0, Math.min(100, base - rough(seed, t) * (base > 45 ? 3.6 : 1.5))))]);
     }
     return out;
   }
@@ -386,6 +388,15 @@ function memberships(s) {
   if (s.year <= 2017) out.push("shared/old-hardware");
   if (s.name.endsWith("-01") && s.tenant === "acme") out.push("shared/canary");
   return out;
+}
+
+/** What a test had a signal or score ("" for the site's) be for some time; a value of null: nothing. Without a name it is all of them. */
+export const momentAt = (s, name, t) => (s.moments ?? []).find((m) => t > m.from && t <= m.to && (m.signal === undefined || m.signal === name));
+
+/** Noise from 0 to 1 that is the same at a time whoever asks, and however closely. */
+export function rough(seed, t) {
+  const x = Math.sin(Math.floor(t / 30) * 12.9898 + seed * 78.233) * 43758.5453;
+  return x - Math.floor(x);
 }
 
 const labels = (s) => ({ region: s.region, "model-year": String(s.year), store: s.name.slice(-2), tier: s.name.endsWith("-01") ? "flagship" : "standard" });

@@ -1,7 +1,7 @@
 // Invented metrics for the mock: the readings behind its signals and scores, and a few
 // counters of every site, in as much PromQL as the pages ask.
 
-import { metricOf, random } from "./fleet.mjs";
+import { metricOf, momentAt, random, rough } from "./fleet.mjs";
 import { linkSeries } from "./links.mjs";
 
 const RAW = { node_load1: 1.2, node_memory_MemAvailable_bytes: 3.1e9, node_filesystem_avail_bytes: 41e9, node_cpu_seconds_total: 0.4, up: 1, muster_site_connected: 1, muster_collector_series: 1840, muster_site_health_score: 90 };
@@ -90,12 +90,14 @@ function readings(site, g, start, end, step) {
   const since = site.faults.size > 0 ? Math.max(...site.faults.values()) / 1000 : Infinity;
   const better = g.score < 1 ? g.good + (g.good - g.bad) * 0.15 : g.value;
   const rand = random(seedOf(site.name + g.name));
-  const noise = Array.from({ length: 64 }, () => rand() - 0.5);
+  const seed = rand();
   const spread = Math.abs(g.good - g.bad) * 0.08;
   const out = [];
   for (let t = start; t <= end + 1e-6; t += step) {
-    const base = t < since ? better : g.value;
-    out.push([t, String(base === 0 ? 0 : Math.max(0, base + noise[Math.floor(t / step) % 64] * spread))]);
+    const moment = momentAt(site, g.name, t);
+    if (moment?.value === null) continue;
+    const base = moment?.value ?? (t < since ? better : g.value);
+    out.push([t, String(base === 0 ? 0 : Math.max(0, base + (rough(seed, t) - 0.5) * spread))]);
   }
   return out;
 }

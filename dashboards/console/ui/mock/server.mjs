@@ -1,7 +1,7 @@
 // A mock of the console's HTTP API for developing and testing the page alone:
 //   node mock/server.mjs [port]     (default 8099; log in with the token "mock")
 // It serves dist/ too, with the real server's security headers. POST /mock/… drives it:
-// break, heal {tenant?, site, fault?}, register {name}, fail {path, status, title?, detail?}, expire, drop, silence, stop, reset,
+// break, heal {tenant?, site, fault?}, moment {tenant?, site, signal?, from, to, value} (of its charts; null: a gap), register {name}, fail {path, status, title?, detail?}, expire, drop, silence, stop, reset,
 // log {message, severity?, site?, count?}, region {region, reason, late} (neither: it answers again), droptails, tenants {tenants}, missing {region, reason} (of the costs),
 // rights {deploy, deletePods, readLogs}, novk8s, nohosts, say {text} (in the logs of pods that are followed), endlogs,
 // refuse {site, detail} (changes of it in bulk), rolloutRights {control, approve, skipGates}, wave {verdict} (Pass or Fail, of the rollout that moves), norollouts,
@@ -27,6 +27,7 @@ import { MockPolicies } from "./policies.mjs";
 import { MockRollouts } from "./rollouts.mjs";
 import { MockViews } from "./views.mjs";
 import { MockWorkloads } from "./vk8s.mjs";
+import { within } from "./within.mjs";
 
 const PORT = Number(process.argv[2] ?? process.env.PORT ?? 8099);
 const TOKEN = process.env.TOKEN ?? "mock";
@@ -268,7 +269,7 @@ const ROUTES = [
   ["DELETE", /^\/api\/v1\/sites\/([^/]+)\/reset$/, "tenant", (m, q) => withSite(m[1], q, (s) => fleet.cancelReset(s, Date.now()))],
   ["GET", /^\/api\/v1\/registrations$/, "paged", () => ({ json: { registrations } })],
   ["POST", /^\/api\/v1\/registrations\/([^/]+)\/(approve|reject)$/, "tenant", (m, _q, body) => decide(m[1], m[2], body)],
-  ["GET", /^\/api\/v1\/metrics\/query_range$/, "range", (_m, q) => (/site=~"|dimension_score/.test(q.get("query") ?? "") ? range(q) : inTenant(q, "a query is about one tenant", (t) => metrics.range(q, t)))],
+  ["GET", /^\/api\/v1\/metrics\/query_range$/, "range", (_m, asked) => within(asked, (q) => (/site=~"|dimension_score/.test(q.get("query") ?? "") ? range(q) : inTenant(q, "a query is about one tenant", (t) => metrics.range(q, t))))],
   ["GET", /^\/api\/v1\/metrics\/query$/, "instant", (_m, q) => inTenant(q, "a query is about one tenant", (t) => metrics.range(q, t, true))],
   ["GET", /^\/api\/v1\/metrics\/names$/, "names", (_m, q) => inTenant(q, "a query is about one tenant", (t) => metrics.names(q, t))],
   ["GET", /^\/api\/v1\/metrics\/condition$/, "condition", (_m, q) => metrics.condition(q)],
@@ -335,6 +336,7 @@ function mean(q, query, names) {
 
 const CONTROLS = {
   break: (b) => each(b, (s) => s.faults.set(b.fault ?? "uplink-down", Date.now())),
+  moment: (b) => each(b, (s) => (s.moments = [...(s.moments ?? []), b])),
   heal: (b) => each(b, (s) => s.faults.clear()),
   shadow: (b) => each(b, (s) => (s.shadow = { policy: "next", score: 61.3, colour: "orange", reason: "the fullest filesystem is 86% full" })),
   blind: (b) => each(b, (s) => (s.failing = b.signal)),

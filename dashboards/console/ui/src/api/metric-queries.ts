@@ -1,4 +1,5 @@
 import { keepPreviousData, useQueries, useQuery } from "@tanstack/react-query";
+import { type BetweenAnswer, hasBetween } from "../lib/between";
 import { alignedWindow, type Range } from "../lib/history";
 import { api, Problem, serverNow } from "./client";
 import { keys } from "./keys";
@@ -39,6 +40,30 @@ export function useRange(tenant: string, query: string, range: Range, end?: numb
     staleTime: 10_000,
     refetchInterval: (q) => (end === undefined && q.state.status !== "error" ? Math.max(15, range.step) * 1000 : false),
     placeholderData: keepPreviousData,
+  });
+}
+
+/** How long what is between the points may take, in seconds: it is more work than the points. */
+const PATIENCE = 10;
+
+/** What an expression was between the points that were asked for; no points: nothing is asked. */
+export function useBetween(tenant: string, query: string, range: Range, points: { data?: { start: number; end: number } | undefined; isPlaceholderData: boolean }) {
+  const over = points.isPlaceholderData ? undefined : points.data;
+  const key = (end: number | undefined) => keys.metrics("between", tenant, query, range.id, end);
+  return useQuery({
+    queryKey: key(over?.end),
+    enabled: query !== "" && over !== undefined && hasBetween(range),
+    queryFn: async ({ signal }): Promise<BetweenAnswer> => {
+      const { start, end } = over!;
+      const ask = async (within: "least" | "largest" | "coverage") =>
+        answered(await api<Matrix>("GET", "/api/v1/metrics/query_range", { params: { query, start, end, step: range.step, tenant, limit: MAX_SERIES, timeout: PATIENCE, within }, signal }));
+      const [least, largest, coverage] = await Promise.all([ask("least"), ask("largest"), ask("coverage")]);
+      return { start, end, step: range.step, least, largest, coverage };
+    },
+    retry: false,
+    staleTime: Infinity,
+    // That of a little earlier stands at its own times until the new one is there.
+    placeholderData: (earlier, q) => (JSON.stringify(q?.queryKey.slice(0, -1)) === JSON.stringify(key(undefined).slice(0, -1)) ? earlier : undefined),
   });
 }
 

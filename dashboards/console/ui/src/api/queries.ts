@@ -80,6 +80,9 @@ export interface History {
   dimensions: ReadonlyMap<string, readonly Sample[]>;
 }
 
+export const scoreQuery = (site: string): string => `max(muster_site_health_score{site=${promString(site)}})`;
+export const dimensionsQuery = (site: string): string => `max by (dimension) (muster_site_health_dimension_score{site=${promString(site)}})`;
+
 export function useSiteHistory(ref: SiteRef, range: Range, enabled: boolean) {
   return useQuery({
     queryKey: keys.siteHistory(siteKey(ref), range.id),
@@ -94,11 +97,7 @@ export function useSiteHistory(ref: SiteRef, range: Range, enabled: boolean) {
         if (m.status === "error") throw new Problem(502, { title: "The query failed", detail: m.error ?? "" });
         return m;
       };
-      const site = promString(ref.name);
-      const [score, dims] = await Promise.all([
-        ask(`max(muster_site_health_score{site=${site}})`),
-        ask(`max by (dimension) (muster_site_health_dimension_score{site=${site}})`),
-      ]);
+      const [score, dims] = await Promise.all([ask(scoreQuery(ref.name)), ask(dimensionsQuery(ref.name))]);
       return {
         start,
         end,

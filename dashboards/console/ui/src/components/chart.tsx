@@ -1,5 +1,5 @@
 import { type PointerEvent, useEffect, useId, useMemo, useRef, useState } from "react";
-import { type Band, type Line, type Mark, momentOf, nearest, paletteOf, scaleOf, textOf } from "../lib/chart";
+import { type Band, type Line, type Mark, betweenText, momentOf, paletteOf, readingAt, scaleOf, textOf } from "../lib/chart";
 import { DASH, formatScore } from "../lib/format";
 import { useStore } from "../lib/store";
 import { onThemeChange } from "../lib/theme";
@@ -67,9 +67,9 @@ export function Chart({ lines, start, end, height, label, format = formatScore, 
     const box = e.currentTarget.getBoundingClientRect();
     setAt(start + Math.min(1, Math.max(0, (e.clientX - box.left - area.left) / Math.max(1, area.width))) * range);
   };
-  const values = at === null ? [] : lines.map((l) => ({ line: l, sample: nearest(l.samples, at) }));
-  const moment = values.find((v) => v.sample)?.sample?.[0] ?? at;
-  const said = moment === null || moment === undefined ? "" : values.slice(0, SHOWN).map((v) => `${lines.length > 1 ? `${v.line.name} ` : ""}${v.sample?.[1] == null ? DASH : format(v.sample[1])}`).join(", ");
+  const values = at === null ? [] : lines.map((l) => ({ line: l, ...valueOf(l, at, format) }));
+  const moment = values.find((v) => v.t !== undefined)?.t ?? at;
+  const said = moment === null || moment === undefined ? "" : values.slice(0, SHOWN).map((v) => `${lines.length > 1 ? `${v.line.name} ` : ""}${v.value}${v.between && ` (${v.between})`}`).join(", ");
   const x = moment === null || moment === undefined ? 0 : area.left + ((moment - start) / range) * area.width;
   const step = useMemo(() => stepOf(lines, range), [lines, range]);
   return (
@@ -119,7 +119,7 @@ export function Chart({ lines, start, end, height, label, format = formatScore, 
             {values.slice(0, SHOWN).map((v, i) => (
               <span key={i}>
                 {lines.length > 1 && `${v.line.name} `}
-                <b>{v.sample?.[1] == null ? DASH : format(v.sample[1])}</b>{" "}
+                <b>{v.value}</b> {v.between && `(${v.between}) `}
               </span>
             ))}
             {momentOf(moment!, range)}
@@ -128,6 +128,12 @@ export function Chart({ lines, start, end, height, label, format = formatScore, 
       )}
     </div>
   );
+}
+
+/** A line's value at a time, and what was before it. */
+function valueOf(line: Line, at: number, format: (v: number) => string): { t: number | undefined; value: string; between: string } {
+  const r = readingAt(line, at);
+  return { t: r?.t, value: r?.v == null ? DASH : format(r.v), between: r ? betweenText(r, format) : "" };
 }
 
 /** How far an arrow key goes: one sample. */

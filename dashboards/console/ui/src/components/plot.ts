@@ -3,6 +3,7 @@
 
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
+import { gapsOf } from "../lib/between";
 import { type Band, dashOf, type Line, type Mark, type Palette, unionOf } from "../lib/chart";
 import { formatTick } from "../lib/time";
 import { zoneName } from "../lib/zone";
@@ -67,6 +68,8 @@ export function draw(host: HTMLElement, p: Picture, height: number, onArea: (a: 
       drawClear: [
         (u) => {
           for (const b of p.bands) band(u, p, b);
+          for (const i of p.lines.keys()) between(u, p, i);
+          gaps(u, p);
         },
       ],
       draw: [
@@ -92,6 +95,9 @@ export function draw(host: HTMLElement, p: Picture, height: number, onArea: (a: 
 /** How wide a character of a tick is about, and what is right of the lines, in CSS pixels. */
 const CHARACTER = 6.4;
 const RIGHT = 8;
+
+/** How high the foot is that shows missing data. */
+const FOOT = 5;
 
 /** A tick's text, or nothing where it would be cut off at the right. */
 function fitting(text: string, u: uPlot, p: Picture, t: number): string {
@@ -123,6 +129,40 @@ function band(u: uPlot, p: Picture, b: Band): void {
     ctx.moveTo(bbox.left, y(v));
     ctx.lineTo(bbox.left + bbox.width, y(v));
     ctx.stroke();
+  }
+  ctx.restore();
+}
+
+/** Columns from the least to the largest value of each step, and no thinner than can be seen. */
+function between(u: uPlot, p: Picture, i: number): void {
+  const { ctx, bbox } = u;
+  const least = 2 * uPlot.pxRatio;
+  const y = (v: number) => u.valToPos(Math.min(p.scale[1], Math.max(p.scale[0], v)), "y", true);
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+  ctx.clip();
+  ctx.fillStyle = p.palette.lines[i % p.palette.lines.length]!;
+  ctx.globalAlpha = p.lines.length > 1 ? 0.25 : 0.4;
+  for (const b of p.lines[i]!.between ?? []) {
+    if (b.least === null || b.largest === null) continue;
+    const [left, right, top, bottom] = [u.valToPos(b.from, "x", true), u.valToPos(b.to, "x", true), y(b.largest), y(b.least)];
+    const height = Math.max(least, bottom - top);
+    ctx.fillRect(left, (top + bottom - height) / 2, Math.max(least, right - left), height);
+  }
+  ctx.restore();
+}
+
+/** A foot under the steps of which some is missing, the darker the more. */
+function gaps(u: uPlot, p: Picture): void {
+  const { ctx, bbox } = u;
+  const height = FOOT * uPlot.pxRatio;
+  ctx.save();
+  ctx.fillStyle = p.palette.muted;
+  for (const g of gapsOf(p.lines)) {
+    const left = Math.max(bbox.left, u.valToPos(g.from, "x", true));
+    ctx.globalAlpha = 0.35 + 0.65 * g.share;
+    ctx.fillRect(left, bbox.top + bbox.height - height, Math.max(2 * uPlot.pxRatio, u.valToPos(g.to, "x", true) - left), height);
   }
   ctx.restore();
 }

@@ -1,11 +1,14 @@
 // What a chart shows, without how it is drawn.
 
 import { formatClock, formatTick } from "./time";
+import { type Between, gapsOf } from "./between";
 import { type Sample, summarize } from "./history";
 
 export interface Line {
   name: string;
   samples: readonly Sample[];
+  /** What was between the samples, where it is known. */
+  between?: readonly Between[];
   dashed?: boolean;
 }
 
@@ -80,7 +83,10 @@ export function scaleOf(lines: readonly Line[], show: readonly number[] = []): [
     low = Math.min(low, v);
     high = Math.max(high, v);
   };
-  for (const l of lines) for (const [, v] of l.samples) if (v !== null) take(v);
+  for (const l of lines) {
+    for (const [, v] of l.samples) if (v !== null) take(v);
+    for (const b of l.between ?? []) for (const v of [b.least, b.largest]) if (v !== null) take(v);
+  }
   show.forEach(take);
   if (low > high) return [0, 1];
   if (low === high) return low === 0 ? [0, 1] : low > 0 ? [0, low * 1.25] : [low * 1.25, 0];
@@ -117,17 +123,41 @@ export function nearest(samples: readonly Sample[], t: number): Sample | undefin
   return best;
 }
 
+/** What a line says of a time: its point there, and what was between that and the one before. */
+export interface Reading {
+  t: number;
+  v: number | null;
+  between?: Between;
+}
+
+/** The reading of a time: the nearest point, or of a line that knows what was between, the step with the time in it. */
+export function readingAt(line: Line, t: number): Reading | undefined {
+  const between = line.between?.find((b) => t > b.from && t <= b.to);
+  const sample = nearest(line.samples, between?.to ?? t);
+  if (!between) return sample && { t: sample[0], v: sample[1] };
+  return { t: between.to, v: sample && Math.abs(sample[0] - between.to) * 2 < between.to - between.from ? sample[1] : null, between };
+}
+
+/** What was between the points in words; "" where it says no more than the point. */
+export function betweenText({ v, between: b }: Reading, format: (v: number) => string): string {
+  if (!b) return "";
+  const [value, least, largest] = [v, b.least, b.largest].map((x) => (x === null ? "" : format(x)));
+  const parts = [least === largest ? (least === value ? "" : least!) : `${least} to ${largest}`];
+  if (gapsOf([{ name: "", samples: [], between: [b] }]).length > 0) parts.push(b.coverage === 0 ? "no data" : `no data for ${Math.round(100 * (1 - b.coverage))} % of it`);
+  return parts.filter(Boolean).join(", ");
+}
+
 const NAMED = 6;
 
 /** What the lines say, for those who can't see them. */
 export function textOf(label: string, lines: readonly Line[], format: (v: number) => string): string {
   const one = lines.length === 1;
   const parts = lines.slice(0, NAMED).map((l) => {
-    const sum = summarize(l.samples);
+    const sum = summarize(l.samples, l.between);
     const name = one ? "" : `${l.name} `;
     if (!sum) return one ? "no samples in this time" : `${name}no samples`;
-    const first = one ? "" : `first ${format(sum.first)}, `;
-    return `${name}${first}now ${format(sum.last)}, lowest ${format(sum.min)} at ${formatClock(sum.minAt * 1000)}, highest ${format(sum.max)}${sum.gaps ? "; with gaps" : ""}`;
+    const first = one || sum.first === null ? "" : `first ${format(sum.first)}, `;
+    return `${name}${first}${sum.last === null ? "" : `now ${format(sum.last)}, `}lowest ${format(sum.min)} at ${formatClock(sum.minAt * 1000)}, highest ${format(sum.max)}${sum.gaps || gapsOf([l]).length > 0 ? "; with gaps" : ""}`;
   });
   if (lines.length > NAMED) parts.push(`and ${lines.length - NAMED} more lines`);
   return `${label}: ${parts.join("; ") || "no samples in this time"}`;

@@ -1,4 +1,5 @@
 import type { Matrix } from "../api/types";
+import { type Between, withoutName } from "./between";
 import { seriesName } from "./promql";
 
 /** Seconds since 1970 and the value; null where there is none. */
@@ -59,14 +60,15 @@ export function linesOf(m: Matrix, label: string, start: number, end: number, st
   return out;
 }
 
-/** Every series of a range query as a line of its own, with its labels as its name. */
-export function linesByName(m: Matrix, start: number, end: number, step: number): { name: string; samples: Sample[] }[] {
-  return (m.data?.result ?? []).map((series) => ({ name: seriesName(series.metric), samples: linesOf({ status: "success", data: { resultType: "matrix", result: [{ ...series, metric: {} }] } }, "", start, end, step).get("")! }));
+/** Every series of a range query as a line of its own, with its labels as its name, and without the metric's as its key. */
+export function linesByName(m: Matrix, start: number, end: number, step: number): { name: string; key: string; samples: Sample[] }[] {
+  return (m.data?.result ?? []).map((series) => ({ name: seriesName(series.metric), key: withoutName(series.metric), samples: linesOf({ status: "success", data: { resultType: "matrix", result: [{ ...series, metric: {} }] } }, "", start, end, step).get("")! }));
 }
 
 export interface Summary {
-  first: number;
-  last: number;
+  /** null for a line that has values between its points alone. */
+  first: number | null;
+  last: number | null;
   min: number;
   minAt: number;
   max: number;
@@ -74,22 +76,21 @@ export interface Summary {
 }
 
 /** What a line says, for those who can't see it; undefined for one without values. */
-export function summarize(samples: readonly Sample[]): Summary | undefined {
-  let out: Summary | undefined;
-  let gaps = false;
+export function summarize(samples: readonly Sample[], between: readonly Between[] = []): Summary | undefined {
+  const out: Summary = { first: null, last: null, min: Infinity, minAt: 0, max: -Infinity, gaps: false };
+  const take = (t: number, least: number, largest: number) => {
+    if (least < out.min) [out.min, out.minAt] = [least, t];
+    out.max = Math.max(out.max, largest);
+  };
   for (const [t, v] of samples) {
     if (v === null) {
-      gaps = true;
+      out.gaps = true;
       continue;
     }
-    if (!out) out = { first: v, last: v, min: v, minAt: t, max: v, gaps: false };
+    out.first ??= v;
     out.last = v;
-    if (v < out.min) {
-      out.min = v;
-      out.minAt = t;
-    }
-    out.max = Math.max(out.max, v);
+    take(t, v, v);
   }
-  if (out) out.gaps = gaps;
-  return out;
+  for (const b of between) if (b.least !== null && b.largest !== null) take(b.to, b.least, b.largest);
+  return out.min <= out.max ? out : undefined;
 }

@@ -1,23 +1,24 @@
 import { useQuery } from "@tanstack/react-query";
 import { useEffect, useMemo, useState } from "react";
 import { useLocation, useSearch } from "wouter";
-import { MAX_SERIES, useMarks, useNames, useRange } from "../api/metric-queries";
+import { MAX_SERIES, useBetween, useMarks, useNames, useRange } from "../api/metric-queries";
 import { Problem } from "../api/client";
 import { sessionQuery } from "../api/queries";
 import { useMetricTenants } from "../api/rights";
+import { BetweenNote } from "../components/between-note";
 import { Chart } from "../components/chart";
 import { CompleteBox } from "../components/complete-box";
 import { MarkedEvents, MarkPicker, useKinds } from "../components/marks";
 import { RangePicker } from "../components/range-picker";
 import { Shell, useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
+import { betweenOf, hasBetween, withBetween, withoutName } from "../lib/between";
 import { type Line, lineVariable } from "../lib/chart";
 import { DASH, formatValue, plural } from "../lib/format";
-import { linesByName, summarize } from "../lib/history";
+import { linesByName, type Range, summarize } from "../lib/history";
 import { marksOf } from "../lib/marks";
 import { type Explore, exploreHref, parseExplore } from "../lib/explore";
 import { completionOf, matchOf, placeOf, unitOf, wayOut } from "../lib/promql";
-import { formatDuration } from "../lib/time";
 
 const EXAMPLES = [
   ["CPU in use by site, %", '100 * (1 - avg by (site) (rate(node_cpu_seconds_total{mode="idle"}[5m])))'],
@@ -27,6 +28,9 @@ const EXAMPLES = [
 ] as const;
 
 const DRAWN = 24;
+/** As many lines have their own colours; more would hide each other with what was between their points. */
+const APART = 8;
+const NOTHING = { data: undefined, isPlaceholderData: false };
 
 /** PromQL over whatever the fleet's store has: typed with completion, shown as chart and table. */
 export function ExplorePage() {
@@ -124,7 +128,9 @@ function Answer({ tenant, asked, onNow }: { tenant: string; asked: ReturnType<ty
   const marks = useMemo(() => marksOf(happened.events, data?.start ?? 0, data?.end ?? 0), [happened.events, data?.start, data?.end]);
   const unit = unitOf(asked.query);
   const format = useMemo(() => (v: number) => formatValue(v, unit), [unit]);
-  const all = useMemo<Line[]>(() => (data ? linesByName(data.matrix, data.start, data.end, asked.span.step) : []), [data, asked.span.step]);
+  const many = (data?.matrix.data?.result.length ?? 0) > APART;
+  const between = useBetween(tenant, asked.query, asked.span, many ? NOTHING : range);
+  const all = useMemo<Line[]>(() => (data ? withBetween(linesByName(data.matrix, data.start, data.end, asked.span.step), between.data && betweenOf(between.data, withoutName)) : []), [data, between.data, asked.span.step]);
   const lines = useMemo(() => (alone ? all.filter((l) => l.name === alone) : all.slice(0, DRAWN)), [all, alone]);
   const error = range.error;
   const detail = error instanceof Problem ? error.detail || error.title : String(error ?? "");
@@ -164,25 +170,25 @@ function Answer({ tenant, asked, onNow }: { tenant: string; asked: ReturnType<ty
           <div className="body stack">
             <Chart axis lines={lines} marks={marks} start={data.start} end={data.end} height={320} format={format} label={`${asked.query} over ${asked.span.label}`} />
             <p className="muted small">
-              {plural(all.length, "series", "series")}, a point each {formatDuration(asked.span.step)}
+              {plural(all.length, "series", "series")}
               {!alone && all.length > DRAWN && `; the first ${DRAWN} are drawn, press a row to see it alone`}
-              {all.length >= MAX_SERIES && `; more than ${MAX_SERIES} are cut off: aggregate with sum by (…) or narrow it with labels`}.
+              {all.length >= MAX_SERIES && `; more than ${MAX_SERIES} are cut off: aggregate with sum by (…) or narrow it with labels`}. <BetweenNote range={asked.span} known={between.data !== undefined} error={between.error} tooMany={many} />
             </p>
           </div>
         </section>
       )}
-      {all.length > 0 && <Table lines={all} format={format} alone={alone} onAlone={(n) => setAlone(n === alone ? "" : n)} />}
+      {all.length > 0 && <Table lines={all} range={asked.span} format={format} alone={alone} onAlone={(n) => setAlone(n === alone ? "" : n)} />}
       <MarkedEvents events={happened.events} error={happened.error} more={happened.more} showSite={site === ""} />
     </>
   );
 }
 
-function Table({ lines, format, alone, onAlone }: { lines: readonly Line[]; format: (v: number) => string; alone: string; onAlone: (name: string) => void }) {
+function Table({ lines, range, format, alone, onAlone }: { lines: readonly Line[]; range: Range; format: (v: number) => string; alone: string; onAlone: (name: string) => void }) {
   return (
     <section className="card" aria-label="Series">
       <header>
         <h2>Series</h2>
-        <span className="muted small">newest, least and largest value of this time</span>
+        <span className="muted small">{hasBetween(range) && lines.some((l) => !l.between) ? "newest, least and largest of the points; what was between them is not in it" : "newest, least and largest value of this time"}</span>
       </header>
       <div className="table-wrap" tabIndex={0} role="region" aria-label="Table of series">
         <table>
@@ -202,7 +208,7 @@ function Table({ lines, format, alone, onAlone }: { lines: readonly Line[]; form
           </thead>
           <tbody>
             {lines.map((l, i) => {
-              const sum = summarize(l.samples);
+              const sum = summarize(l.samples, l.between);
               return (
                 <tr key={l.name}>
                   <th scope="row" className="series-name">
@@ -211,7 +217,7 @@ function Table({ lines, format, alone, onAlone }: { lines: readonly Line[]; form
                       <code>{l.name}</code>
                     </button>
                   </th>
-                  <td className="num">{sum ? <b>{format(sum.last)}</b> : DASH}</td>
+                  <td className="num">{sum && sum.last !== null ? <b>{format(sum.last)}</b> : DASH}</td>
                   <td className="num">{sum ? format(sum.min) : DASH}</td>
                   <td className="num">{sum ? format(sum.max) : DASH}</td>
                 </tr>

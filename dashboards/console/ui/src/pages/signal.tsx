@@ -1,17 +1,18 @@
 import { useMemo } from "react";
 import { Link, useLocation, useSearch } from "wouter";
-import { useCondition, useMarks, useRange } from "../api/metric-queries";
+import { useBetween, useCondition, useMarks, useRange } from "../api/metric-queries";
 import { useSiteHealth } from "../api/queries";
 import type { Signal, SiteDetail } from "../api/types";
+import { BetweenNote } from "../components/between-note";
 import { Chart } from "../components/chart";
 import { MarkedEvents, MarkPicker, useKinds } from "../components/marks";
 import { RangePicker } from "../components/range-picker";
 import { Shape } from "../components/shape";
 import { Shell, useTitle } from "../components/shell";
 import { Empty, ProblemNote, Skeleton } from "../components/states";
+import { betweenOf, withBetween } from "../lib/between";
 import { bandsOf, type Line } from "../lib/chart";
 import { dimensionName } from "../lib/colour";
-import { formatDuration } from "../lib/time";
 import { DASH, formatValue } from "../lib/format";
 import { linesOf, rangeOf } from "../lib/history";
 import { marksOf } from "../lib/marks";
@@ -60,14 +61,18 @@ function Loaded({ site, signal: s }: { site: SiteDetail; signal: Signal }) {
   const range = rangeOf(new URLSearchParams(useSearch()).get("range") ?? "24h");
   const condition = useCondition(s.query, site.name);
   const query = useRange(site.tenant, condition.data?.value ?? "", range);
+  const between = useBetween(site.tenant, condition.data?.value ?? "", range, query);
   const [kinds, toggle] = useKinds();
   const data = query.data;
   const happened = useMarks({ tenant: site.tenant, site: site.name }, data?.start ?? 0, data?.end ?? 0, kinds);
   const lines = useMemo<Line[]>(() => {
     if (!data) return [];
     const samples = linesOf(data.matrix, "site", data.start, data.end, range.step).get(site.name);
-    return samples ? [{ name: s.name, samples }] : [];
-  }, [data, range.step, site.name, s.name]);
+    // A series of a sparse signal comes and goes with what is wrong: that is no gap.
+    const steps = between.data && betweenOf(between.data, (m) => ((m.site ?? "") === site.name ? s.name : undefined));
+    const all = s.sparse && steps ? new Map([...steps].map(([name, list]) => [name, list.map((b) => ({ ...b, coverage: 1 }))])) : steps;
+    return withBetween(samples ? [{ name: s.name, samples }] : [], all);
+  }, [data, between.data, range.step, site.name, s.name, s.sparse]);
   const bands = useMemo(() => bandsOf(s.good, s.bad), [s.good, s.bad]);
   const marks = useMemo(() => marksOf(happened.events, data?.start ?? 0, data?.end ?? 0), [happened.events, data?.start, data?.end]);
   const format = useMemo(() => (v: number) => formatValue(v, s.unit), [s.unit]);
@@ -112,7 +117,7 @@ function Loaded({ site, signal: s }: { site: SiteDetail; signal: Signal }) {
           {data && lines.length > 0 && <Chart axis lines={lines} bands={bands} marks={marks} start={data.start} end={data.end} height={300} format={format} label={`${s.name} of ${site.name} over the last ${range.label}, good at ${format(s.good)}, bad at ${format(s.bad)}`} />}
           {data && (
             <p className="muted small">
-              A point each {formatDuration(range.step)}. Green: good, at full score. Orange: between. Red: bad, no points.
+              <BetweenNote range={range} known={between.data !== undefined} error={between.error} /> Green: good, at full score. Orange: between. Red: bad, no points.
             </p>
           )}
         </div>

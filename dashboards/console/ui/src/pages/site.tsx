@@ -1,10 +1,11 @@
 import { useMemo, useState } from "react";
 import { Link, useSearch } from "wouter";
 import { Problem } from "../api/client";
-import { useMarks } from "../api/metric-queries";
-import { useSiteHealth, useSiteHistory, useSiteObject } from "../api/queries";
+import { useBetween, useMarks } from "../api/metric-queries";
+import { dimensionsQuery, scoreQuery, useSiteHealth, useSiteHistory, useSiteObject } from "../api/queries";
 import type { Dimension, Maintenance, SiteDetail, SiteObject } from "../api/types";
 import { AlertPanel } from "../components/alert-panel";
+import { BetweenNote } from "../components/between-note";
 import { Chart } from "../components/chart";
 import { Shape } from "../components/shape";
 import { Shell, useTitle } from "../components/shell";
@@ -12,7 +13,8 @@ import { Empty, ProblemNote, Skeleton } from "../components/states";
 import { Ago, For, useNow } from "../components/time";
 import { colourName, DIMENSIONS, dimensionName } from "../lib/colour";
 import { formatPoints, formatScore, formatValue, plural } from "../lib/format";
-import { RANGES, type Range } from "../lib/history";
+import { RANGES, type Range, type Sample, summarize } from "../lib/history";
+import { betweenOf } from "../lib/between";
 import { type Line, SCORE_BANDS } from "../lib/chart";
 import { linkPath } from "../lib/links";
 import { MARKED, marksOf } from "../lib/marks";
@@ -118,7 +120,14 @@ function Loaded({ site }: { site: SiteDetail }) {
   const [at, setAt] = useState<number | null>(null);
   const history = useSiteHistory(site, range, true);
   const h = history.data;
-  const lines = useMemo(() => new Map<string, Line[]>([["", [{ name: "Score", samples: h?.score ?? [] }]], ...DIMENSIONS.map((d) => [d, [{ name: dimensionName[d], samples: h?.dimensions.get(d) ?? [] }]] as [string, Line[]])]), [h]);
+  const between = useBetween(site.tenant, scoreQuery(site.name), range, history);
+  const scores = between.data;
+  const dimensions = useBetween(site.tenant, dimensionsQuery(site.name), range, history).data;
+  const lines = useMemo(() => {
+    const within = new Map([...(scores ? betweenOf(scores, () => "") : []), ...(dimensions ? betweenOf(dimensions, (m) => m.dimension) : [])]);
+    const line = (id: string, name: string, samples: readonly Sample[] = []): [string, Line[]] => [id, [{ name, samples, ...(within.has(id) && { between: within.get(id)! }) }]];
+    return new Map([line("", "Score", h?.score), ...DIMENSIONS.map((d) => line(d, dimensionName[d], h?.dimensions.get(d)))]);
+  }, [h, scores, dimensions]);
   const happened = useMarks({ tenant: site.tenant, site: site.name }, h?.start ?? 0, h?.end ?? 0, MARKED).events;
   const marks = useMemo(() => marksOf(happened, h?.start ?? 0, h?.end ?? 0), [happened, h?.start, h?.end]);
   const maintenance = useMaintenanceOf(site, object.data);
@@ -170,10 +179,15 @@ function Loaded({ site }: { site: SiteDetail }) {
             <div className="body">
               {history.error && <ProblemNote error={history.error} doing="read the history" onRetry={() => void history.refetch()} />}
               {history.isPending && <Skeleton height={130} />}
-              {h && h.score.every(([, v]) => v === null) && !history.error ? (
+              {h && !summarize(h.score, lines.get("")![0]!.between) && !history.error ? (
                 <p className="muted">There are no samples of the score in this time. A new site's history starts with its first evaluation.</p>
               ) : (
                 h && <Chart lines={lines.get("")!} scale={SCORES} bands={SCORE_BANDS} marks={marks} start={h.start} end={h.end} height={190} label={`Score over the last ${range.label}`} axis at={at} onAt={setAt} />
+              )}
+              {h && (
+                <p className="muted small">
+                  <BetweenNote range={range} known={scores !== undefined} error={between.error} />
+                </p>
               )}
             </div>
           </section>

@@ -1,19 +1,20 @@
 import { useMemo } from "react";
 import { Link, useLocation, useSearch } from "wouter";
 import { useLoudness } from "../api/alert-queries";
-import { useCondition, useInstant, useMarks, useRange } from "../api/metric-queries";
+import { useBetween, useCondition, useInstant, useMarks, useRange } from "../api/metric-queries";
 import type { AlertDetail } from "../api/types";
+import { BetweenNote } from "../components/between-note";
 import { Chart } from "../components/chart";
 import { RangePicker } from "../components/range-picker";
 import { ProblemNote, Skeleton } from "../components/states";
 import { expressionOf } from "../lib/alert-filter";
+import { betweenOf, withBetween, withoutName } from "../lib/between";
 import { firingBands, type Line } from "../lib/chart";
 import { exploreHref } from "../lib/explore";
 import { formatCount, formatValue } from "../lib/format";
 import { linesByName, rangeOf } from "../lib/history";
 import { MARKED, marksOf } from "../lib/marks";
 import { unitOf } from "../lib/promql";
-import { formatDuration } from "../lib/time";
 
 /** The labels of a series are the alert's as well; an alert has more. */
 const isOf = (metric: Record<string, string>, a: AlertDetail): boolean => Object.entries(metric).every(([k, v]) => k === "__name__" || a.labels[k] === v);
@@ -27,6 +28,7 @@ export function AlertChart({ alert: a }: { alert: AlertDetail }) {
   const condition = useCondition(expr, a.site);
   const value = condition.data?.value ?? "";
   const query = useRange(a.tenant, value, range);
+  const between = useBetween(a.tenant, value, range, query);
   const now = useInstant(a.tenant, value);
   const data = query.data;
   const happened = useMarks({ tenant: a.tenant, site: a.site }, data?.start ?? 0, data?.end ?? 0, MARKED);
@@ -34,8 +36,9 @@ export function AlertChart({ alert: a }: { alert: AlertDetail }) {
   const lines = useMemo<Line[]>(() => {
     if (!data) return [];
     const own = (data.matrix.data?.result ?? []).filter((s) => isOf(s.metric, a));
-    return linesByName({ ...data.matrix, data: { resultType: "matrix", result: own } }, data.start, data.end, range.step);
-  }, [data, range.step, a]);
+    const lines = linesByName({ ...data.matrix, data: { resultType: "matrix", result: own } }, data.start, data.end, range.step);
+    return withBetween(lines, between.data && betweenOf(between.data, (m) => (isOf(m, a) ? withoutName(m) : undefined)));
+  }, [data, between.data, range.step, a]);
   const bands = useMemo(() => firingBands(condition.data?.bounds ?? []), [condition.data]);
   const unit = unitOf(value);
   const format = useMemo(() => (v: number) => formatValue(v, unit), [unit]);
@@ -64,7 +67,7 @@ export function AlertChart({ alert: a }: { alert: AlertDetail }) {
         {data && lines.length > 0 && <Chart axis lines={lines} bands={bands} marks={marks} start={data.start} end={data.end} height={220} format={format} label={`What ${a.name} measures${a.site ? ` at ${a.site}` : ""} over the last ${range.label}`} />}
         <pre className="query mono" tabIndex={0}>{condition.data?.query ?? expr}</pre>
         <p className="small muted">
-          {lines.length > 1 && <>{lines.map((l) => l.name).slice(0, 4).join(" · ")} · </>}A point each {formatDuration(range.step)}. <Link href={exploreHref({ tenant: a.tenant, query: value, range: range.id })}>Open in Metrics</Link>
+          {lines.length > 1 && <>{lines.map((l) => l.name).slice(0, 4).join(" · ")} · </>}<BetweenNote range={range} known={between.data !== undefined} error={between.error} /> <Link href={exploreHref({ tenant: a.tenant, query: value, range: range.id })}>Open in Metrics</Link>
         </p>
       </div>
     </section>

@@ -1,9 +1,11 @@
 import { useMemo, useState } from "react";
-import { useRange } from "../api/metric-queries";
+import { useBetween, useRange } from "../api/metric-queries";
 import type { VirtualSite } from "../api/types";
+import { BetweenNote } from "../components/between-note";
 import { Chart } from "../components/chart";
 import { RangePicker } from "../components/range-picker";
 import { ProblemNote, Skeleton } from "../components/states";
+import { betweenOf, withBetween } from "../lib/between";
 import { type Line, lineVariable } from "../lib/chart";
 import { formatScore } from "../lib/format";
 import { linesOf, promString, rangeOf } from "../lib/history";
@@ -15,12 +17,17 @@ const SCALE = [0, 100] as const;
 /** How the scores of a virtual site's members went: mean, 10th percentile and worst. */
 export function VirtualSiteTrend({ of: v }: { of: VirtualSite }) {
   const [range, setRange] = useState(rangeOf("24h"));
-  const { data, error, refetch } = useRange(v.tenant, `muster_virtual_site_health_score{virtual_site=${promString(virtualSiteRef(v))}}`, range);
+  const score = `muster_virtual_site_health_score{virtual_site=${promString(virtualSiteRef(v))}}`;
+  const query = useRange(v.tenant, score, range);
+  const between = useBetween(v.tenant, score, range, query);
+  const { data, error, refetch } = query;
   const lines = useMemo<Line[]>(() => {
     if (!data) return [];
     const by = linesOf(data.matrix, "stat", data.start, data.end, range.step);
-    return STATS.flatMap(([stat, name]) => (by.has(stat) ? [{ name, samples: by.get(stat)! }] : []));
-  }, [data, range.step]);
+    const lines = STATS.flatMap(([stat, name]) => (by.has(stat) ? [{ name, key: stat, samples: by.get(stat)! }] : []));
+    const known = new Set(lines.map((l): string => l.key));
+    return withBetween(lines, between.data && betweenOf(between.data, (m) => (known.has(m.stat ?? "") ? m.stat : undefined)));
+  }, [data, between.data, range.step]);
   return (
     <section className="card" aria-label="Trend">
       <header>
@@ -41,6 +48,9 @@ export function VirtualSiteTrend({ of: v }: { of: VirtualSite }) {
               ))}
             </ul>
             <Chart axis lines={lines} start={data.start} end={data.end} height={180} scale={SCALE} format={formatScore} label={`Score of ${virtualSiteRef(v)} over the last ${range.label}: mean, 10th percentile and worst`} />
+            <p className="muted small">
+              <BetweenNote range={range} known={between.data !== undefined} error={between.error} />
+            </p>
           </>
         )}
       </div>
