@@ -28,7 +28,7 @@ const worst = async (page) => {
 /** A site whose disk was full, and whose score was low, for an hour, and which said nothing for three. */
 const eventful = async (page) => {
   const s = (await (await page.request.get(`${base}/api/v1/health/sites?limit=1000`)).json()).sites.find((x) => x.colour === "green" && x.name.length % 3 !== 0);
-  const from = (Math.floor(Date.now() / 14_400_000) - 60) * 14_400 + 1800;
+  const from = (Math.floor(Date.now() / 14_400_000) - 60) * 14_400 + 1800 + (Math.floor(Date.now() / 1000) % 14_400); // between two points, which end with now
   const moments = [{ signal: "disk-used", value: 97 }, { signal: "", value: 31 }, { signal: "performance", value: 20 }].map((m) => ({ ...m, from, to: from + 3600 }));
   for (const m of [...moments, { from: from + 6 * 86_400, to: from + 6 * 86_400 + 10_800, value: null }]) await page.request.post(`${base}/mock/moment`, { data: { site: s.name, tenant: s.tenant, ...m } });
   return s;

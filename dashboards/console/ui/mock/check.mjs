@@ -40,7 +40,7 @@ export const PARAMS = {
   rollouts: { tenant, limit, cursor, namespace: text(63), state: oneOf("active", "ended", "all"), q: text(200), object: text(400), phase: oneOf("Queued", "Progressing", "Paused", "RollingBack", "RolledBack", "Completed", "Superseded", "Invalid") },
   rolloutSites: { tenant, limit: whole(1, 10_000), cursor, q: text(63), wave: whole(1, 100_000), step: oneOf("waiting", "offline", "held", "updating", "ready", "passed", "failed", "rolledBack") },
   vs: { tenant, namespace: text(63) },
-  range: { tenant, query: text(16384), start: text(64), end: text(64), step: text(32), timeout: text(32), limit: whole(0, 1_000_000) },
+  range: { tenant, query: text(16384), start: text(64), end: text(64), step: text(32), timeout: text(32), limit: whole(0, 1_000_000), within: oneOf("least", "largest", "coverage") },
   instant: { tenant, query: text(16384), time: text(64), timeout: text(32), limit: whole(0, 1_000_000) },
   replay: { tenant, since: text(32), cursor },
   names: { tenant, label: text(128), match: text(16384), q: text(200), start: text(64), end: text(64), limit: whole(1, 10_000) },

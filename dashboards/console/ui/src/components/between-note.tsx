@@ -11,7 +11,7 @@ export function BetweenNote({ range, known, error, tooMany }: { range: Range; kn
   if (error) {
     return (
       <>
-        {each}. <span className="warn-text">What was between the points is not shown, so this may hide what was short</span>: {error instanceof Problem ? error.fieldFault("within") || error.detail || error.title : String(error)}.
+        {each}. <b>What was between the points is not shown, so this may hide what was short</b>: {error instanceof Problem ? error.fieldFault("within") || error.detail || error.title : String(error)}.
       </>
     );
   }
