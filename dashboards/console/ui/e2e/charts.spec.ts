@@ -150,3 +150,18 @@ test("a virtual site's page has its trend: mean, 10th percentile and worst", asy
   await trend.getByRole("button", { name: "7 d" }).click();
   await expect(trend.getByRole("img", { name: /over the last 7 d/ })).toBeVisible();
 });
+
+test("a chart of 30 days shows an hour and a gap that no point falls into, or says that it can't", async ({ page }) => {
+  await login(page);
+  const s = (await sites(page)).find((x) => x.colour === "green")!;
+  // The points end with now: half an hour after one of them is between two.
+  const from = Math.floor(Date.now() / 1000) - 60 * 14_400 + 1800;
+  await control(page, "moment", { site: s.name, tenant: s.tenant, signal: "disk-used", from, to: from + 3600, value: 97 });
+  await control(page, "moment", { site: s.name, tenant: s.tenant, signal: "disk-used", from: from + 86_400, to: from + 97_200, value: null });
+  await page.goto(`/sites/${s.name}/signals/disk-used?tenant=${s.tenant}&range=30d`);
+  await expect(page.getByRole("img", { name: /over the last 30 d, .*highest 9\d(\.\d)?%; with gaps$/ })).toBeVisible();
+  await expect(page.getByRole("region", { name: "Chart" })).toContainText("the columns go from the least to the largest value");
+  await page.goto(`/explore?tenant=${s.tenant}&range=30d&query=${encodeURIComponent(`avg_over_time(node_load1{site="${s.name}"}[1d])`)}`);
+  await expect(page.getByRole("region", { name: "Chart" })).toContainText(/What was between the points is not shown.*of at most 50,000,000/);
+  await expect(page.getByRole("region", { name: "Series", exact: true })).toContainText("what was between them is not in it");
+});
