@@ -35,7 +35,7 @@ func addAdmission(o *options.ServerRunOptions, env kinds.Env, ledger *quota.Ledg
 	w.register(a.Plugins)
 	r.register(a.Plugins)
 	registerPromote(a.Plugins, r)
-	registerGateTokens(a.Plugins)
+	registerGateTokens(a.Plugins, r)
 	registerResets(a.Plugins)
 	registerViews(a.Plugins)
 	registerChangedBy(a.Plugins)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,16 +20,22 @@ const gateTokensPluginName = "MusterGateTokens"
 
 // gateTokens asks who names a Secret for a gate's webhook for the right to read it: control
 // reads it and sends it to the address beside it, which the same person wrote. Whoever
-// writes the rest of such an object needs no such right.
-type gateTokens struct{ rights }
+// writes the rest of such an object needs no such right, and neither does who has in a Rollout
+// the webhook of a RolloutPolicy beside it, as its Rollouts must.
+type gateTokens struct {
+	rights
+	rollouts *rollouts // knows the policies
+}
 
 var (
 	_ admission.ValidationInterface      = &gateTokens{}
 	_ genericinitializer.WantsAuthorizer = &gateTokens{}
 )
 
-func registerGateTokens(p *admission.Plugins) {
-	p.Register(gateTokensPluginName, func(io.Reader) (admission.Interface, error) { return &gateTokens{rightsOf(gateTokensPluginName)}, nil })
+func registerGateTokens(p *admission.Plugins, r *rollouts) {
+	p.Register(gateTokensPluginName, func(io.Reader) (admission.Interface, error) {
+		return &gateTokens{rightsOf(gateTokensPluginName), r}, nil
+	})
 }
 
 // Validate implements admission.ValidationInterface.
@@ -38,15 +45,32 @@ func (g *gateTokens) Validate(ctx context.Context, a admission.Attributes, _ adm
 	}
 	before := tokensOf(a.GetOldObject())
 	for hook := range tokensOf(a.GetObject()) {
-		if before[hook] {
+		if before[hook] || g.may(ctx, a, "get", corev1.SchemeGroupVersion.WithResource("secrets"), hook.secret) {
 			continue
 		}
-		if !g.may(ctx, a, "get", corev1.SchemeGroupVersion.WithResource("secrets"), hook.secret) {
+		ofPolicy, err := g.ofPolicy(ctx, a, hook)
+		if err != nil {
+			return err
+		}
+		if !ofPolicy {
 			return apierrors.NewForbidden(a.GetResource().GroupResource(), a.GetName(),
 				fmt.Errorf("a gate's webhook.tokenSecret: Secret %s would be sent to %s, and you may not read it: ask a tenant administrator", hook.secret, hook.url))
 		}
 	}
 	return nil
+}
+
+// ofPolicy tells whether a Rollout has a webhook that a RolloutPolicy of its namespace has.
+func (g *gateTokens) ofPolicy(ctx context.Context, a admission.Attributes, hook tokenHook) (bool, error) {
+	if !ofRollout(a) || g.rollouts.client.Load() == nil {
+		return false, nil
+	}
+	there, err := g.rollouts.policies(ctx, a.GetNamespace())
+	return slices.ContainsFunc(there.list, func(p v1alpha1.RolloutPolicy) bool {
+		return slices.ContainsFunc(p.Spec.Gates, func(gate v1alpha1.RolloutGate) bool {
+			return gate.Webhook != nil && hook == tokenHook{gate.Webhook.URL, gate.Webhook.TokenSecret}
+		})
+	}), err
 }
 
 // tokenHook is a Secret, and where its token goes.

@@ -27,9 +27,6 @@ func TestGatesSendNoSecretsOfOthers(t *testing.T) {
 		"gatechecks": func(name, gates string) string {
 			return "{apiVersion: muster.dev/v1alpha1, kind: GateCheck, metadata: {name: " + name + "}, spec: {sites: [paris], gates: " + gates + "}}"
 		},
-		"rolloutpolicies": func(name, gates string) string {
-			return "{apiVersion: muster.dev/v1alpha1, kind: RolloutPolicy, metadata: {name: " + name + "}, spec: {gates: " + gates + "}}"
-		},
 		"rollouts": func(name, gates string) string {
 			return "{apiVersion: muster.dev/v1alpha1, kind: Rollout, metadata: {name: " + name + `}, spec: {changes: [{apiVersion: apps/v1, kind: Deployment, name: web, images: {a: "web:2"}}], gates: ` + gates + "}}"
 		},
@@ -58,11 +55,20 @@ func TestGatesSendNoSecretsOfOthers(t *testing.T) {
 		}
 	}
 	patch := func(doc string) error {
-		_, err := editor.of("rolloutpolicies").Patch(t.Context(), "good", types.MergePatchType, []byte(doc), metav1.PatchOptions{})
+		_, err := editor.of("gatechecks").Patch(t.Context(), "good", types.MergePatchType, []byte(doc), metav1.PatchOptions{})
 		return err
 	}
-	if err := patch(`{"spec":{"priority":7}}`); err != nil {
+	if err := patch(`{"spec":{"sites":["paris","oslo"]}}`); err != nil {
 		t.Errorf("something else of it: %v", err)
 	}
 	refused("another address for the same Secret", patch(`{"spec":{"gates":[{"name":"hook","webhook":{"url":"https://evil.example/","tokenSecret":"pager"}}]}}`))
+
+	// The gates of a policy are in its Rollouts, as they are.
+	owner.create("rolloutpolicies", `{apiVersion: muster.dev/v1alpha1, kind: RolloutPolicy, metadata: {name: careful}, spec: {kinds: [Deployment], gates: `+gates("https://gates.example/", "pager")+"}}")
+	if err := create(editor, "rollouts", docs["rollouts"]("by-policy", gates("https://gates.example/", "pager"))); err != nil {
+		t.Errorf("a policy's webhook: %v", err)
+	}
+	both := strings.Replace(gates("https://gates.example/", "pager"), "}]", `}, {name: other, webhook: {url: "https://evil.example/", tokenSecret: pager}}]`, 1)
+	refused("a policy's Secret to another address", create(editor, "rollouts", docs["rollouts"]("stolen", both)))
+	refused("a policy's webhook in what is no Rollout", create(editor, "gatechecks", docs["gatechecks"]("by-policy", gates("https://gates.example/", "pager"))))
 }
