@@ -143,13 +143,14 @@ func (k *Kube) dropSlice(ctx context.Context, ns, host string) error {
 
 // unpublish removes what stands for hosts that are not among those kept.
 func (k *Kube) unpublish(ctx context.Context, kept map[string]bool) error {
-	for _, gvr := range []schema.GroupVersionResource{sliceResource, serviceResource} {
+	resources := []schema.GroupVersionResource{sliceResource, serviceResource}
+	if !k.opts.VirtualHosts {
+		resources = resources[1:] // the right to slices is theirs alone; those go with their Services
+	}
+	for _, gvr := range resources {
 		lctx, cancel := context.WithTimeout(ctx, callTimeout)
 		list, err := k.cluster.meta.Resource(gvr).List(lctx, metav1.ListOptions{LabelSelector: vhost.ServiceLabel})
 		cancel()
-		if apierrors.IsForbidden(err) && len(kept) == 0 && gvr == sliceResource {
-			continue // with virtual hosts the right to them went; they go with their Services
-		}
 		if err != nil {
 			return err
 		}
