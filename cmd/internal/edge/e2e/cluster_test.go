@@ -53,6 +53,22 @@ import (
 
 const token = "muster1.acme.token-x7.secret"
 
+// parse reads a manifest.
+func parse(t *testing.T, manifest string) []*unstructured.Unstructured {
+	t.Helper()
+	var list []*unstructured.Unstructured
+	for _, doc := range strings.Split("\n"+manifest, "\n---\n") {
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(doc+"\n"), &u.Object); err != nil {
+			t.Fatal(err)
+		}
+		if len(u.Object) > 0 {
+			list = append(list, u)
+		}
+	}
+	return list
+}
+
 // apply applies the manifest as `kubectl apply --server-side --validate=strict` does, and
 // returns its objects.
 func apply(t *testing.T, admin *rest.Config, o cli.ManifestOptions) []*unstructured.Unstructured {
@@ -65,11 +81,7 @@ func apply(t *testing.T, admin *rest.Config, o cli.ManifestOptions) []*unstructu
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(kube.Discovery()))
 	dyn := dynamic.NewForConfigOrDie(admin)
 	var list []*unstructured.Unstructured
-	for _, doc := range strings.Split(out.String(), "---\n")[1:] {
-		u := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(doc), &u.Object); err != nil {
-			t.Fatal(err)
-		}
+	for _, u := range parse(t, out.String()) {
 		gvk := u.GroupVersionKind()
 		m, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 		if err != nil {
@@ -264,10 +276,15 @@ func kubeconfigOf(t *testing.T, admin *rest.Config, namespace string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return kubeconfig(t, &clientcmdapi.Cluster{Server: admin.Host, CertificateAuthorityData: admin.CAData, CertificateAuthority: admin.CAFile, TLSServerName: admin.ServerName}, tok.Status.Token)
+}
+
+func kubeconfig(t *testing.T, cluster *clientcmdapi.Cluster, bearer string) string {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:  map[string]*clientcmdapi.Cluster{"c": {Server: admin.Host, CertificateAuthorityData: admin.CAData, CertificateAuthority: admin.CAFile, TLSServerName: admin.ServerName}},
-		AuthInfos: map[string]*clientcmdapi.AuthInfo{"u": {Token: tok.Status.Token}}, Contexts: map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}}, CurrentContext: "x",
+		Clusters:  map[string]*clientcmdapi.Cluster{"c": cluster},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{"u": {Token: bearer}}, Contexts: map[string]*clientcmdapi.Context{"x": {Cluster: "c", AuthInfo: "u"}}, CurrentContext: "x",
 	}, file); err != nil {
 		t.Fatal(err)
 	}
