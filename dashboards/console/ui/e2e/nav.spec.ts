@@ -22,7 +22,8 @@ test("what is looked at daily stands in the bar, the rest below Manage, by keybo
   await expect(page).toHaveURL(/\/policies$/);
   await expect(nav.getByRole("link", { name: "Policies" })).toBeHidden();
 
-  // Whoever leaves it has closed it.
+  // Whoever leaves it has closed it. (The bar of a page that is still coming goes with it.)
+  await expect(page.getByRole("heading", { level: 1, name: "Health policies" })).toBeVisible();
   await manage.click();
   await expect(nav.getByRole("link", { name: "Policies" })).toHaveAttribute("aria-current", "page");
   await page.getByRole("heading", { level: 1 }).click();
