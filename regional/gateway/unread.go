@@ -78,7 +78,7 @@ func (g *Gateway) countUnread(r *http.Request, c *conn, who caller) (end func(),
 	}
 	s := g.acquire(who.site)
 	b := &unreadBody{ReadCloser: r.Body, conn: &c.unread, of: &s.unread, denied: func() {
-		g.limited(s, &refusal{reason: reasonUnread, text: fmt.Sprintf("site %s: %s", s.id, errUnread)})
+		_ = g.limited(s, &refusal{reason: reasonUnread, text: fmt.Sprintf("site %s: %s", s.id, errUnread)}) // the caller answers
 	}}
 	if !b.stand() {
 		b.denied()
