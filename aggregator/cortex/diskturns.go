@@ -2,6 +2,7 @@ package cortex
 
 import (
 	"net/http"
+	"strconv"
 
 	"github.com/weaveworks/common/user"
 
@@ -12,13 +13,7 @@ import (
 // database that can't write ends the role, for all.
 type diskTurns struct{ shares *diskshare.Shares }
 
-// afterDisk is when a sender that was refused comes back, in seconds.
-const afterDisk = "30"
-
 func (d diskTurns) each(next http.Handler) http.Handler {
-	if d.shares == nil {
-		return next
-	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != pushPath {
 			next.ServeHTTP(w, r)
@@ -26,7 +21,7 @@ func (d diskTurns) each(next http.Handler) http.Handler {
 		}
 		tenant := r.Header.Get(user.OrgIDHeaderName)
 		if err := d.shares.Admit(tenant); err != nil {
-			w.Header().Set("Retry-After", afterDisk)
+			w.Header().Set("Retry-After", strconv.Itoa(int(diskshare.Pause.Seconds())))
 			http.Error(w, err.Error(), http.StatusTooManyRequests)
 			return
 		}

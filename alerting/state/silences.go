@@ -84,8 +84,6 @@ func (s *State) silencing(sc *wire.Scope) map[string]bool {
 
 const (
 	maxSilenceBody = 256 << 10
-	maxMatchers    = 20
-	maxSilence     = 366 * 24 * time.Hour
 	// maxSilences of a tenant, those included that ended and that Alertmanager still keeps: it
 	// looks at each for each alert, and tells its cluster.
 	maxSilences = 1000
@@ -155,8 +153,8 @@ func decodeSilence(r io.Reader, now time.Time) (*amclient.Silence, error) {
 		return nil, wire.Failure(0, "the body is longer than %d bytes", maxSilenceBody)
 	case err != nil:
 		return nil, wire.Failure(0, "the body is not a silence: %v", err)
-	case len(in.Matchers) < 1 || len(in.Matchers) > maxMatchers:
-		return nil, wire.Failure(0, "matchers: want 1 to %d of them, have %d", maxMatchers, len(in.Matchers))
+	case len(in.Matchers) < 1 || len(in.Matchers) > wire.MaxMatchers:
+		return nil, wire.Failure(0, "matchers: want 1 to %d of them, have %d", wire.MaxMatchers, len(in.Matchers))
 	}
 	left := &regexcost.Budget{Left: wire.MaxSilenceRegex}
 	for i, m := range in.Matchers {
@@ -192,10 +190,10 @@ func decodeSilence(r io.Reader, now time.Time) (*amclient.Silence, error) {
 		if err != nil || d <= 0 {
 			return nil, wire.Failure(0, "duration: %.40q: want such as 30m, 2h or 1d", in.Duration)
 		}
-		out.EndsAt = out.StartsAt.Add(min(time.Duration(d), 2*maxSilence))
+		out.EndsAt = out.StartsAt.Add(min(time.Duration(d), 2*wire.MaxSilence))
 	}
-	if d := out.EndsAt.Sub(out.StartsAt); d <= 0 || d > maxSilence {
-		return nil, wire.Failure(0, "endsAt: want it after startsAt and now, and at most %d days after", int(maxSilence.Hours()/24))
+	if d := out.EndsAt.Sub(out.StartsAt); d <= 0 || d > wire.MaxSilence {
+		return nil, wire.Failure(0, "endsAt: want it after startsAt and now, and at most %d days after", int(wire.MaxSilence.Hours()/24))
 	}
 	return out, nil
 }

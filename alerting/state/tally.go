@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -53,6 +54,7 @@ type tallyCount struct {
 
 func (x *tallyCount) key() tallied { return tallied{x.From, x.Tenant, x.Rule} }
 
+// tallyFile is a Tally on disk, and as peers tell it.
 type tallyFile struct {
 	Self   string        `json:"self"`
 	Counts []*tallyCount `json:"counts"`
@@ -153,16 +155,12 @@ func (t *Tally) forgetLocked(hour int64) {
 	}
 }
 
-// encode has what is to be known of the last 24 hours, in what wrap makes of it.
-func (t *Tally) encode(now time.Time, wrap func([]*tallyCount) any) ([]byte, error) {
+// encode has what is to be known of the last 24 hours.
+func (t *Tally) encode(now time.Time) ([]byte, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.forgetLocked(now.Unix() / 3600)
-	all := make([]*tallyCount, 0, len(t.of))
-	for _, x := range t.of {
-		all = append(all, x)
-	}
-	b, err := json.Marshal(wrap(all))
+	b, err := json.Marshal(tallyFile{Self: t.self, Counts: slices.Collect(maps.Values(t.of))})
 	if err != nil {
 		return nil, fmt.Errorf("tally of notifications: %w", err)
 	}
@@ -171,7 +169,7 @@ func (t *Tally) encode(now time.Time, wrap func([]*tallyCount) any) ([]byte, err
 
 // Save writes the file.
 func (t *Tally) Save(now time.Time) error {
-	b, err := t.encode(now, func(all []*tallyCount) any { return tallyFile{Self: t.self, Counts: all} })
+	b, err := t.encode(now)
 	if err != nil {
 		return err
 	}
@@ -179,20 +177,18 @@ func (t *Tally) Save(now time.Time) error {
 }
 
 // MarshalBinary is what the Alertmanagers of a cluster tell each other.
-func (t *Tally) MarshalBinary() ([]byte, error) {
-	return t.encode(time.Now(), func(all []*tallyCount) any { return all })
-}
+func (t *Tally) MarshalBinary() ([]byte, error) { return t.encode(time.Now()) }
 
 // Merge takes what another role told. It fails never: after an error the gossip would leave out what comes behind, silences
 // among it.
 func (t *Tally) Merge(b []byte) error {
-	var in []*tallyCount
+	var in tallyFile
 	if json.Unmarshal(b, &in) != nil {
 		return nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.mergeLocked(in)
+	t.mergeLocked(in.Counts)
 	return nil
 }
 

@@ -24,7 +24,7 @@ func loosened(now, before *v1alpha1.RolloutSpec) string {
 		return ""
 	}
 	s, was := now.Strategy, before.Strategy
-	atOnce := moreAtOnce(s.MaxInFlight, was.MaxInFlight)
+	atOnce := s.MaxInFlight != was.MaxInFlight && (s.MaxInFlight == 0 || was.MaxInFlight != 0 && s.MaxInFlight > was.MaxInFlight)
 	s.MaxInFlight = was.MaxInFlight
 	return cmp.Or(
 		field("gates", lacks(decide.GatesOf(&now.RolloutPlan), decide.GatesOf(&before.RolloutPlan))),
@@ -46,30 +46,20 @@ func loosened(now, before *v1alpha1.RolloutSpec) string {
 // short names the first field of a rollout's spec that asks less than the policy that
 // selects its objects; "": none does. Its waves may be finer than the policy's.
 func short(spec *v1alpha1.RolloutSpec, policy *v1alpha1.RolloutPlan) string {
-	s, was := spec.Strategy, policy.Strategy
-	atOnce := moreAtOnce(s.MaxInFlight, was.MaxInFlight)
-	if s.MaxInFlight = was.MaxInFlight; finer(s, was) {
-		s = was
-	}
-	if !equality.Semantic.DeepEqual(s, was) {
-		return "spec.strategy"
-	}
-	if atOnce {
-		return "spec.strategy.maxInFlight"
-	}
 	as := *spec
-	as.Strategy = was
+	if finer(spec.Strategy, policy.Strategy) {
+		as.Strategy = policy.Strategy
+		as.Strategy.MaxInFlight = spec.Strategy.MaxInFlight
+	}
 	return cmp.Or(loosened(&as, &v1alpha1.RolloutSpec{RolloutPlan: *policy}), sooner(&spec.RolloutPlan, policy))
 }
 
 // sooner names the field by which sites may change when they could not before; "": none.
 func sooner(now, before *v1alpha1.RolloutPlan) string {
-	outside := func(list []v1alpha1.RolloutWindow) func(v1alpha1.RolloutWindow) bool {
-		return func(w v1alpha1.RolloutWindow) bool {
-			return !slices.ContainsFunc(list, func(other v1alpha1.RolloutWindow) bool { return equality.Semantic.DeepEqual(w, other) })
-		}
+	outside := func(w v1alpha1.RolloutWindow) bool {
+		return !slices.ContainsFunc(before.Windows, func(other v1alpha1.RolloutWindow) bool { return equality.Semantic.DeepEqual(w, other) })
 	}
-	if len(before.Windows) > 0 && (len(now.Windows) == 0 || slices.ContainsFunc(now.Windows, outside(before.Windows))) {
+	if len(before.Windows) > 0 && (len(now.Windows) == 0 || slices.ContainsFunc(now.Windows, outside)) {
 		return "spec.windows"
 	}
 	if slices.ContainsFunc(before.Freezes, func(f v1alpha1.RolloutFreeze) bool {
@@ -81,10 +71,11 @@ func sooner(now, before *v1alpha1.RolloutPlan) string {
 }
 
 // finer tells whether a strategy is another that stops at least where this one does: a
-// canary with further percentages, or smaller groups.
+// canary with further percentages, or smaller groups. How many sites may be changing at one
+// moment is another matter.
 func finer(now, before v1alpha1.RolloutStrategy) bool {
 	waves, stops, group := now.Waves, before.Waves, now.Group
-	now.Waves, now.Group = before.Waves, before.Group
+	now.Waves, now.Group, now.MaxInFlight = before.Waves, before.Group, before.MaxInFlight
 	if !equality.Semantic.DeepEqual(now, before) {
 		return false
 	}
@@ -107,11 +98,6 @@ func finer(now, before v1alpha1.RolloutStrategy) bool {
 		other := at(waves, *w.Percent)
 		return other == nil || w.Approval && !other.Approval || other.Soak != nil && (w.Soak == nil || other.Soak.Duration < w.Soak.Duration) || other.Soak == nil && w.Soak != nil
 	})
-}
-
-// moreAtOnce of two numbers of sites of which 0 is no limit.
-func moreAtOnce(now, before int32) bool {
-	return now != before && (now == 0 || before != 0 && now > before)
 }
 
 // lacks tells whether a gate of before is not there as it was.

@@ -52,19 +52,14 @@ func (c *Console) listSilences(w http.ResponseWriter, cl *call) error {
 // silenceRequest is checked here, so that a page gets an error for each field.
 type silenceRequest wire.SilenceRequest
 
-const (
-	maxMatchers = 20
-	maxSilence  = 366 * 24 * time.Hour
-)
-
 // check normalises the request and says what is wrong with it.
 func (s *silenceRequest) check(now time.Time) error {
 	var errs []wire.FieldError
 	bad := func(field, format string, args ...any) {
 		errs = append(errs, wire.FieldError{Field: field, Detail: fmt.Sprintf(format, args...)})
 	}
-	if len(s.Matchers) < 1 || len(s.Matchers) > maxMatchers {
-		bad("matchers", "want 1 to %d of them, have %d", maxMatchers, len(s.Matchers))
+	if len(s.Matchers) < 1 || len(s.Matchers) > wire.MaxMatchers {
+		bad("matchers", "want 1 to %d of them, have %d", wire.MaxMatchers, len(s.Matchers))
 	}
 	left := &regexcost.Budget{Left: wire.MaxSilenceRegex}
 	for i := range s.Matchers {
@@ -102,14 +97,14 @@ func (s *silenceRequest) check(now time.Time) error {
 			bad("duration", "%q: want a duration such as 30m, 2h or 1d, or a time in endsAt", printable(s.Duration))
 			break
 		}
-		end = start.Add(min(time.Duration(d), 2*maxSilence))
+		end = start.Add(min(time.Duration(d), 2*wire.MaxSilence))
 	}
 	switch {
 	case end.IsZero():
 	case !end.After(start):
 		bad("endsAt", "is in the past, or not after startsAt")
-	case end.Sub(start) > maxSilence:
-		bad("endsAt", "a silence lasts at most %d days", int(maxSilence.Hours()/24))
+	case end.Sub(start) > wire.MaxSilence:
+		bad("endsAt", "a silence lasts at most %d days", int(wire.MaxSilence.Hours()/24))
 	}
 	if len(errs) > 0 {
 		return invalidFields(errs)

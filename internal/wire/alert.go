@@ -210,11 +210,13 @@ type SilenceList struct {
 	Silences []KnownSilence `json:"silences"`
 }
 
-// Bounds of a silence's matchers: bytes of one value, and instructions of all regular
-// expressions, which Alertmanager keeps compiled.
+// Bounds of a silence: its matchers, bytes of the value of one, instructions of all their
+// regular expressions, which Alertmanager keeps compiled, and how long it lasts.
 const (
+	MaxMatchers     = 20
 	MaxMatcherBytes = 4096
 	MaxSilenceRegex = 5000
+	MaxSilence      = 366 * 24 * time.Hour
 )
 
 // SilenceRequest is a new silence, from StartsAt, or now, up to EndsAt or for Duration.

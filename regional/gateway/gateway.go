@@ -130,9 +130,6 @@ func (o *Options) withDefaults() error {
 	if o.Memory <= 0 {
 		o.Memory = 256 << 20
 	}
-	if o.Disk == nil {
-		o.Disk = diskshare.New(func() (free, total int64, err error) { return 0, 0, nil }, nil)
-	}
 	if o.Identify == nil {
 		o.Identify = identity.ParseSite
 	}

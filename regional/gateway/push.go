@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 
+	"muster.dev/muster/internal/diskshare"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/remotewrite"
 	"muster.dev/muster/internal/spool"
@@ -228,7 +229,7 @@ func (g *Gateway) admit(s *site) *refusal {
 		return refuse(reasonTenantRate, d+rand.N(busyPause), "tenant %s is over its limit of %d samples a second (limits.tenantSamplesPerSecond)", s.id.Tenant, lim.TenantSamplesPerSecond)
 	}
 	if err := g.opts.Disk.Admit(s.id.Tenant); err != nil {
-		return refuse(reasonDisk, diskPause+rand.N(diskPause), "%s", err)
+		return refuse(reasonDisk, diskshare.Pause+rand.N(diskshare.Pause), "%s", err)
 	}
 	return nil
 }
@@ -276,9 +277,6 @@ func (g *Gateway) receive(w http.ResponseWriter, r *http.Request, s *site, who c
 	}
 	return v2, out, nil
 }
-
-// diskPause is the least after which a sender comes back for whose samples the disk has no room.
-const diskPause = 30 * time.Second
 
 // busyPause is the least after which a sender that found no place comes back.
 const busyPause = 5 * time.Second

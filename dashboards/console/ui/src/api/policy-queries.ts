@@ -23,18 +23,28 @@ export interface Candidate {
 
 const body = (c: Candidate) => ({ apiVersion: "muster.dev/v1alpha1", kind: "HealthPolicy", metadata: { name: c.name }, spec: c.spec });
 
+/** Requests of which a new one, stop, or leaving the page ends what is under way. */
+function useLatest() {
+  const stopper = useRef<AbortController>(undefined);
+  const stop = () => stopper.current?.abort();
+  useEffect(() => () => stopper.current?.abort(), []);
+  const next = (): AbortSignal => {
+    stop();
+    return (stopper.current = new AbortController()).signal;
+  };
+  return { next, stop };
+}
+
 /**
  * What a candidate would make of the readings of this moment: what came within two seconds, and all of it when those that are late
  * have answered or may take no longer.
  */
 export function useTrial() {
   const [early, setEarly] = useState<HealthTrial>();
-  const stopper = useRef<AbortController>(undefined);
-  useEffect(() => () => stopper.current?.abort(), []);
+  const { next } = useLatest();
   const run = useMutation({
     mutationFn: async (c: Candidate) => {
-      stopper.current?.abort();
-      const { signal } = (stopper.current = new AbortController());
+      const signal = next();
       setEarly(undefined);
       const ask = (patience: string) => api<HealthTrial>("POST", "/api/v1/health/try", { params: { tenant: c.tenant, patience }, body: body(c), signal });
       const first = await ask(PATIENCE);
@@ -55,12 +65,10 @@ export interface Replayed {
 /** What a candidate would have made of the last day: some sites at a time, until all are done or somebody stops it. */
 export function useReplay() {
   const [progress, setProgress] = useState<Replayed>();
-  const stopper = useRef<AbortController>(undefined);
-  useEffect(() => () => stopper.current?.abort(), []);
+  const { next, stop } = useLatest();
   const run = useMutation({
     mutationFn: async (c: Candidate) => {
-      stopper.current?.abort();
-      const { signal } = (stopper.current = new AbortController());
+      const signal = next();
       setProgress(undefined);
       const sites: HealthReplay["sites"] = [];
       for (let cursor: string | undefined; !signal.aborted; ) {
@@ -72,5 +80,5 @@ export function useReplay() {
       }
     },
   });
-  return { ...run, progress, stop: () => stopper.current?.abort() };
+  return { ...run, progress, stop };
 }
