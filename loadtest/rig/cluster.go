@@ -36,6 +36,8 @@ type cluster struct {
 	exited  chan struct{} // closed when `muster up` has ended
 	log     *os.File
 
+	sink *sink // nil: Cortex is embedded
+
 	once     sync.Once
 	operator *http.Client // see ask
 }
@@ -43,18 +45,23 @@ type cluster struct {
 func (c *cluster) data() string    { return filepath.Join(c.dir, "data") }
 func (c *cluster) logFile() string { return filepath.Join(c.dir, "muster.log") }
 
-// startCluster runs `muster up` on a new directory, with a repository of sites' software if
-// one is wanted, and waits until all roles are ready.
-func startCluster(ctx context.Context, muster, dir string, software bool) (*cluster, error) {
-	c := &cluster{muster: muster, dir: dir, exited: make(chan struct{})}
+// startCluster runs `muster up` on a new directory, with a repository of sites' software and
+// without a store of metrics if that is wanted, and waits until all roles are ready.
+func startCluster(ctx context.Context, o *Options) (*cluster, error) {
+	c := &cluster{muster: o.Muster, dir: o.Dir, exited: make(chan struct{})}
 	var err error
-	if err := c.configure(ctx, software); err != nil {
+	if o.NoStore {
+		if c.sink, err = startSink(); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.configure(ctx, o.runs(PhaseSoftware)); err != nil {
 		return nil, err
 	}
 	if c.log, err = os.Create(c.logFile()); err != nil {
 		return nil, err
 	}
-	c.cmd = exec.Command(muster, "up", "--config", c.configFile(), "--data-dir", c.data())
+	c.cmd = exec.Command(c.muster, "up", "--config", c.configFile(), "--data-dir", c.data())
 	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
 	// The roles die with it, and it with this process: with the thread that started it,
 	// to be exact, so that thread waits for it.
@@ -71,7 +78,7 @@ func startCluster(ctx context.Context, muster, dir string, software bool) (*clus
 	}()
 	if err := <-started; err != nil {
 		_ = c.log.Close()
-		return nil, fmt.Errorf("start %s up: %w; `make build` first", muster, err)
+		return nil, fmt.Errorf("start %s up: %w; `make build` first", c.muster, err)
 	}
 	return c, until(ctx, "every role to be ready", time.Second/5, func(ctx context.Context) (bool, string, error) {
 		select {
@@ -107,7 +114,11 @@ func (c *cluster) configure(ctx context.Context, software bool) error {
 			return err
 		}
 	}
-	conf, err := c.listens.config(repository)
+	cortex := ""
+	if c.sink != nil {
+		cortex = c.sink.url
+	}
+	conf, err := c.listens.config(repository, cortex)
 	if err != nil {
 		return err
 	}
@@ -156,6 +167,9 @@ func (c *cluster) stop() {
 		<-c.exited
 	}
 	_ = c.log.Close()
+	if c.sink != nil {
+		c.sink.close()
+	}
 }
 
 // run runs a command of the CLI and returns what it prints.

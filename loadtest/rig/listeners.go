@@ -107,9 +107,9 @@ func (l *listeners) freePort(at string) (*yaml.Node, error) {
 
 func text(s string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s} }
 
-// config is the product's configuration file: defaults but for the ports, and where sites'
-// software lies, if there is any.
-func (l *listeners) config(repository string) ([]byte, error) {
+// config is the product's configuration file: defaults but for the ports, where sites' software
+// lies, and the Cortex outside; neither is there if it is empty.
+func (l *listeners) config(repository, cortex string) ([]byte, error) {
 	var conf map[string]any
 	if err := l.conf.Decode(&conf); err != nil {
 		return nil, err
@@ -121,6 +121,11 @@ func (l *listeners) config(repository string) ([]byte, error) {
 	}
 	if control, ok := conf["control"].(map[string]any); ok && repository != "" {
 		control["software"] = map[string]any{"dir": repository}
+	}
+	if aggregator, ok := conf["aggregator"].(map[string]any); ok && cortex != "" {
+		if embedded, ok := aggregator["cortex"].(map[string]any); ok {
+			embedded["url"] = cortex
+		}
 	}
 	return yaml.Marshal(conf)
 }

@@ -43,6 +43,7 @@ type Options struct {
 	Deadline              time.Duration // for each phase, beyond the length of the steady one
 	GoOn                  bool          // with the next phase after one has stalled
 	Keep                  bool          // what Muster stored; the caller removes it otherwise
+	NoStore               bool          // what regionals forward is taken and dropped, in place of an embedded Cortex
 
 	Command, Commit string // for the table
 	Out             io.Writer
@@ -125,7 +126,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	r.say("starting Muster in %s", o.Dir)
 	sctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
-	r.c, err = startCluster(sctx, o.Muster, o.Dir, o.runs(PhaseSoftware))
+	r.c, err = startCluster(sctx, &o)
 	if r.c != nil && r.c.cmd != nil && r.c.cmd.Process != nil {
 		defer r.c.stop()
 	}

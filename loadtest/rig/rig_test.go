@@ -144,7 +144,7 @@ func TestListenersOfTheSample(t *testing.T) {
 	if want := []string{"control", "regional", "aggregator", "health", "alerting", "console", "weather"}; !slices.Equal(l.roles, want) {
 		t.Errorf("roles %v, want %v", l.roles, want)
 	}
-	b, err := l.config("/software")
+	b, err := l.config("/software", "http://127.0.0.1:1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,12 +157,13 @@ func TestListenersOfTheSample(t *testing.T) {
 			Name, QueryListen string
 			Logs              map[string]string
 		}
-		Weather map[string]any
+		Aggregator struct{ Cortex map[string]string }
+		Weather    map[string]any
 	}
 	if err := yaml.Unmarshal([]byte(strings.NewReplacer("opsListen", "opslisten", "queryListen", "querylisten").Replace(string(b))), &conf); err != nil {
 		t.Fatal(err)
 	}
-	if conf.Control.OpsListen != l.ops["control"] || conf.Control.Software.Dir != "/software" || len(conf.Weather) != 1 ||
+	if conf.Control.OpsListen != l.ops["control"] || conf.Control.Software.Dir != "/software" || conf.Aggregator.Cortex["url"] != "http://127.0.0.1:1" || len(conf.Weather) != 1 ||
 		len(conf.Regionals) != 1 || conf.Regionals[0].Name != regionalName || conf.Regionals[0].QueryListen != l.ops["regional"] || conf.Regionals[0].Logs["forwardListen"] != "" {
 		t.Errorf("%+v of\n%s", conf, b)
 	}

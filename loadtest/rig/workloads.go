@@ -147,9 +147,9 @@ func (r *run) deployed(ctx context.Context, kube kubernetes.Interface, item stri
 			if err != nil {
 				return false, err.Error(), nil
 			}
+			// In terms of the spec: all of it when all sites are ready, and not before.
 			st := d.Status
-			want := int32(replicas * r.f.Sites())
-			return st.ObservedGeneration >= generation && st.UpdatedReplicas >= want && st.AvailableReplicas >= want, fmt.Sprintf("generation %d of %d, %d updated, %d available of %d", st.ObservedGeneration, generation, st.UpdatedReplicas, st.AvailableReplicas, want), nil
+			return st.ObservedGeneration >= generation && st.UpdatedReplicas == replicas && st.AvailableReplicas == replicas, fmt.Sprintf("generation %d of %d; of %d replicas %d are updated, %d available", st.ObservedGeneration, generation, replicas, st.UpdatedReplicas, st.AvailableReplicas), nil
 		})
 		shownAfter = time.Since(began)
 		shown <- err

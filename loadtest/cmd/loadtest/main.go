@@ -64,6 +64,7 @@ CPU seconds compare well between runs; latencies only on a machine that does not
   make loadtest SITES=100 SERIES=200 FLAGS="--phases steady --steady 1m"
   make loadtest SITES=3000 FLAGS="--phases workloads,rollout"
   make loadtest SITES=3000 SERIES=20 FLAGS="--phases software --deadline 10m"
+  make loadtest SITES=3000 SERIES=2000 FLAGS="--no-store --deadline 15m --phases registration,cold,steady"
   bin/loadtest --sites 3000 --series 200 --deadline 10m --go-on --dir /tmp/run-1`,
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -112,6 +113,7 @@ CPU seconds compare well between runs; latencies only on a machine that does not
 	f.DurationVar(&o.Deadline, "deadline", 5*time.Minute, "for each phase, beyond --steady")
 	f.BoolVar(&o.GoOn, "go-on", false, "go on with the next phase after one that missed its deadline")
 	f.BoolVar(&o.Keep, "keep", false, "keep what Muster stored, in DIR/data")
+	f.BoolVar(&o.NoStore, "no-store", false, "take what the regional forwards and drop it, in place of Cortex: for a regional whose fleet's history has no room beside it")
 	f.StringVar(&o.Commit, "commit", "", "what is measured, for the table (default: git describe)")
 	return cmd
 }
