@@ -362,6 +362,7 @@ func TestShippedRulesHold(t *testing.T) {
 			`muster_engine_forward_failed_samples_total{` + l + `,engine="edge"} ` + v("0x120", "0+1x120"), `prometheus_rule_evaluation_failures_total{` + l + `,engine="edge",rule_group="g"} ` + v("0x120", "0+1x120"),
 			`muster_role_certificate_expiry_timestamp_seconds{` + l + `} ` + v("2592000x120", "100000x120"),
 			`muster_software_repository_failing{` + l + `} ` + v("0x120", "1x120"), `muster_software_metadata_expiry_timestamp_seconds{` + l + `,role="targets"} ` + v("2592000x120", "1000000x120"),
+			`muster_health_regional_clock_ahead_seconds{` + l + `,regional="two"} ` + v("0x120", "-300x120"), `muster_clock_seconds{` + l + `} ` + v("0+15x120", "600+15x120"),
 			`muster_logrules_behind_seconds{` + l + `} ` + v("20x120", "900x120"),
 			`muster_logrules_cut_total{` + l + `} ` + v("7x120", "0+1x120"), `muster_logrules_truncated_total{` + l + `} 0x120`,
 			`prometheus_notifications_dropped_total{` + l + `,engine="edge"} ` + v("0x120", "0+1x120"),

@@ -334,9 +334,14 @@ func (e *Engine) pollLive(ctx context.Context, r int, out chan<- poll) {
 		if e.answering(r, e.now()) {
 			wait = max(wait, e.opts.LiveMaxAge)
 		}
+		asked := e.now()
 		a, err := e.askLive(ctx, e.opts.Regionals[r], wait)
+		answered := e.now()
+		if err == nil {
+			e.metrics.clockAhead.WithLabelValues(e.opts.Regionals[r].Name).Set(a.Settle(asked, answered).Seconds())
+		}
 		select {
-		case out <- poll{r, a, err, e.now()}:
+		case out <- poll{r, a, err, answered}:
 		case <-ctx.Done():
 			return
 		}

@@ -755,6 +755,38 @@ func TestPushesProveALink(t *testing.T) {
 	})
 }
 
+// Where a regional's clock is wrong its sites are no less online for it, and none of them flaps.
+func TestARegionalWhoseClockIsWrong(t *testing.T) {
+	for _, ahead := range []time.Duration{-time.Minute, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			one := newRegional(t, "one")
+			one.ahead = ahead
+			inv := &shelf{changed: make(chan struct{}, 1)}
+			inv.set([]*inventory.Site{aSite("a/agent"), aSite("a/stock")}, nil, nil)
+			for _, s := range []string{"a/agent", "a/stock"} {
+				well(t, one.prom, s)
+			}
+			one.connect("a/agent", true)
+			one.sites["a/stock"] = &wire.SiteLive{Tenant: "a", Site: "stock", LastPush: time.Now()} // it pushes and has no stream
+			r := begin(t, t.TempDir(), []*regional{one}, nil, inv, func(o *Options) { o.PushPatience = 6 * time.Second })
+			v := r.until("some seconds", func(v *View) bool { return v.Tick > 30 })
+			for _, s := range []string{"agent", "stock"} {
+				if got := v.Find("a", s); got.State.Link != health.LinkUp || got.Colour() != fleet.Green {
+					t.Errorf("%s: %s", ahead, describe(v))
+				}
+			}
+			if got := testutil.ToFloat64(r.e.metrics.clockAhead.WithLabelValues("one")); got != ahead.Seconds() {
+				t.Errorf("its clock is %g s ahead, want %g", got, ahead.Seconds())
+			}
+			r.until("silent for longer than its patience", func(v *View) bool { return v.Find("a", "stock").Colour() == fleet.Red })
+			r.stop()
+			if n := r.e.mem[fleet.SiteID{Tenant: "a", Name: "agent"}].reconnects(time.Now()); n != 0 {
+				t.Errorf("%s: its stream was lost %d times", ahead, n)
+			}
+		})
+	}
+}
+
 func TestReconnectsAreCounted(t *testing.T) {
 	m, now := &memory{}, time.Unix(1e9, 0)
 	for i, since := range []int64{1, 1, 0, 2, 3, 0, 0, 3} { // lost; another stream; lost

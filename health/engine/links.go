@@ -61,7 +61,8 @@ type memory struct {
 type heard struct {
 	up        int32 // regional that it is connected to, or homeUnknown
 	upSince   time.Time
-	listed    int32 // regional that heard of it last, or homeUnknown
+	stream    time.Time // upSince as the regional has it, by which a stream is told from another
+	listed    int32     // regional that heard of it last, or homeUnknown
 	heartbeat time.Time
 	push      time.Time // newest acknowledged push
 	agent     bool      // it ever had a stream
@@ -123,7 +124,7 @@ func (e *Engine) listen(snap *inventory.Snapshot, now time.Time) []heard {
 				continue
 			}
 			if l.Connected && (h.up == homeUnknown || since.After(h.upSince)) {
-				h.up, h.upSince = int32(r), since
+				h.up, h.upSince, h.stream = int32(r), since, l.ConnectedSince
 			}
 			if push.After(h.push) {
 				h.push = push
@@ -166,7 +167,7 @@ func (e *Engine) judge(m *memory, site *inventory.Site, h *heard, now time.Time)
 	case h.up != homeUnknown:
 		m.home = h.up
 		m.down, m.missing = time.Time{}, time.Time{}
-		m.streamed(h.upSince, now)
+		m.streamed(h.stream, now)
 		return m.set(health.LinkUp, later(h.upSince, m.since, m.link == health.LinkUp), now)
 	case m.home == homeUnknown && h.listed != homeUnknown:
 		m.home = h.listed

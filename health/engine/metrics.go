@@ -8,6 +8,7 @@ type metrics struct {
 	missed, failed, dropped prometheus.Counter
 	unnamed                 prometheus.Counter
 	sites, regionalUp       *prometheus.GaugeVec
+	clockAhead              *prometheus.GaugeVec
 	written, writeFailed    *prometheus.CounterVec
 	saved, saveFailed       prometheus.Counter
 	skipped                 prometheus.Counter
@@ -30,6 +31,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		dropped:     count("muster_health_subscribers_dropped_total", "Subscribers of changes that fell behind."),
 		sites:       prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "muster_health_sites", Help: "Sites by colour."}, []string{"colour"}),
 		regionalUp:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "muster_health_regional_up", Help: "1 while the regional's live view answers."}, []string{"regional"}),
+		clockAhead:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "muster_health_regional_clock_ahead_seconds", Help: "How far the regional's clock is at least ahead of this role's; behind, if negative; 0 below two seconds."}, []string{"regional"}),
 		written:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "muster_health_samples_written_total", Help: "Samples of scores handed to the queue of the store, or taken by a regional."}, []string{"to"}),
 		writeFailed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "muster_health_write_failures_total", Help: "Writes of scores that failed."}, []string{"to"}),
 		saved:       count("muster_health_state_saves_total", "Saves of the state that outlives a restart."),
@@ -37,7 +39,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		skipped:     count("muster_health_writes_skipped_total", "Ticks whose scores were not written because the writes of an earlier one still ran."),
 	}
 	if reg != nil {
-		reg.MustRegister(m.tick, m.evaluate, m.lastTick, m.missed, m.failed, m.unnamed, m.dropped, m.sites, m.regionalUp, m.written, m.writeFailed, m.saved, m.saveFailed, m.skipped)
+		reg.MustRegister(m.tick, m.evaluate, m.lastTick, m.missed, m.failed, m.unnamed, m.dropped, m.sites, m.regionalUp, m.clockAhead, m.written, m.writeFailed, m.saved, m.saveFailed, m.skipped)
 	}
 	return m
 }

@@ -101,6 +101,8 @@ type regional struct {
 	mux  *http.ServeMux
 	down atomic.Bool
 	slow atomic.Int64 // nanoseconds before a query is answered
+	// ahead is how wrong its clock is.
+	ahead time.Duration
 	late atomic.Int64 // nanoseconds before the live view is answered
 	// stuck queries contain this text and are never answered; how many were asked at the
 	// same time, at most, and since the engine's start.
@@ -125,9 +127,15 @@ func newRegional(t testing.TB, name string) *regional {
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		a := wire.LiveView{Regional: name, Region: "eu", AsOf: time.Now(), Sites: []wire.SiteLive{}}
+		a := wire.LiveView{Regional: name, Region: "eu", AsOf: time.Now().Add(r.ahead), Sites: []wire.SiteLive{}}
 		for _, s := range r.sites {
-			a.Sites = append(a.Sites, *s)
+			l := *s
+			for _, t := range []*time.Time{&l.ConnectedSince, &l.LastHeartbeat, &l.LastPush} {
+				if !t.IsZero() {
+					*t = t.Add(r.ahead)
+				}
+			}
+			a.Sites = append(a.Sites, l)
 		}
 		_ = json.NewEncoder(w).Encode(a)
 	})

@@ -72,7 +72,11 @@ func NewRegistry(role string) *prometheus.Registry {
 		ConstLabels: prometheus.Labels{"role": role, "version": Version},
 	})
 	info.Set(1)
-	reg.MustRegister(info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+	clock := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "muster_clock_seconds",
+		Help: "This process' clock, in seconds since 1970. Less the timestamp() of the sample it is how far this clock is ahead of the one that scrapes.",
+	}, func() float64 { return float64(time.Now().UnixMilli()) / 1000 })
+	reg.MustRegister(info, clock, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	return reg
 }
 

@@ -32,6 +32,35 @@ type SiteLive struct {
 	Limited string `json:"limited,omitempty"`
 }
 
+// clockSlack is what two clocks may differ by and are still taken for the same.
+const clockSlack = 2 * time.Second
+
+// Settle puts the times of the last signs of life into those of the reader's clock, who asked and
+// was answered at these times, and returns how far the regional's clock is at least ahead of that:
+// behind, if it is negative, and 0 if the way there and back explains it. What a site is told by,
+// ConnectedSince, stays as it is: it has to be the same each time.
+func (v *LiveView) Settle(asked, answered time.Time) (ahead time.Duration) {
+	switch {
+	case v.AsOf.IsZero():
+	case v.AsOf.After(answered.Add(clockSlack)):
+		ahead = v.AsOf.Sub(answered)
+	case v.AsOf.Before(asked.Add(-clockSlack)):
+		ahead = v.AsOf.Sub(asked)
+	}
+	if ahead == 0 {
+		return 0
+	}
+	for i := range v.Sites {
+		s := &v.Sites[i]
+		for _, t := range []*time.Time{&s.LastHeartbeat, &s.LastPush} {
+			if !t.IsZero() {
+				*t = t.Add(-ahead)
+			}
+		}
+	}
+	return ahead
+}
+
 // DecodeLiveView reads the live view of the regional of this name.
 func DecodeLiveView(b []byte, regional string) (LiveView, error) {
 	var v LiveView

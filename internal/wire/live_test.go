@@ -30,6 +30,25 @@ func TestLiveView(t *testing.T) {
 	}
 }
 
+// A regional whose clock is wrong says of its sites when they were heard of by the reader's clock.
+func TestLiveViewOfAnotherClock(t *testing.T) {
+	at := func(s float64) time.Time { return time.Unix(1e9, 0).Add(time.Duration(s * float64(time.Second))) }
+	for _, c := range []struct{ asOf, ahead float64 }{{1, 0}, {-1.9, 0}, {4.9, 0}, {603, 600}, {-600, -600}} {
+		v := LiveView{AsOf: at(c.asOf), Sites: []SiteLive{{ConnectedSince: at(c.asOf - 50), LastHeartbeat: at(c.asOf - 5), LastPush: at(c.asOf - 9)}, {}}}
+		if got := v.Settle(at(0), at(3)); got.Seconds() != c.ahead {
+			t.Errorf("at %g it is %s ahead, want %g s", c.asOf, got, c.ahead)
+		}
+		want := SiteLive{ConnectedSince: at(c.asOf - 50), LastHeartbeat: at(c.asOf - 5 - c.ahead), LastPush: at(c.asOf - 9 - c.ahead)}
+		if v.Sites[0] != want || v.Sites[1] != (SiteLive{}) {
+			t.Errorf("%g: %+v, want %+v", c.asOf, v.Sites, want)
+		}
+	}
+	v := LiveView{Sites: []SiteLive{{LastPush: at(1)}}}
+	if ahead := v.Settle(at(100), at(101)); ahead != 0 || !v.Sites[0].LastPush.Equal(at(1)) {
+		t.Errorf("one that does not say when it is: %s, %+v", ahead, v)
+	}
+}
+
 func FuzzDecodeLiveView(f *testing.F) {
 	f.Add([]byte(`{"regional":"one","sites":[{"tenant":"acme","site":"a","lastPush":null}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -584,7 +584,7 @@ type window struct {
 func (w window) check(t int64) (reason, text string) {
 	switch {
 	case t > w.max:
-		return reasonFuture, fmt.Sprintf("a sample more than %s in the future; check the site's clock", w.future)
+		return reasonFuture, fmt.Sprintf("a sample more than %s in the future; check the site's clock, and if all sites of this regional say so the regional's", w.future)
 	case t < w.min:
 		return reasonTooOld, fmt.Sprintf("a sample more than %s old", w.past)
 	}
