@@ -85,7 +85,7 @@ why, and lets them change the fleet only as fast as that health allows.
 	add("role", roleCmds(f)...)
 	add("fleet", cli.Commands(&f.Globals)...)
 	cmd.AddCommand(configCmd())
-	cmd.AddCommand(caCmd(f))
+	cmd.AddCommand(caCmd(f), backupCmd(f), restoreCmd(f))
 	cli.RefuseUnknown(cmd)
 	return cmd
 }
@@ -133,10 +133,8 @@ role takes up what changed by itself. The archive holds a private key: pass it o
 				return err
 			}
 			out := cmd.OutOrStdout()
-			if file, ok := out.(*os.File); ok {
-				if st, err := file.Stat(); err == nil && st.Mode()&os.ModeCharDevice != 0 {
-					return errors.New("it is an archive with a private key and not for a screen: pipe it to tar on the other machine, see --help")
-				}
+			if onScreen(out) {
+				return errors.New("it is an archive with a private key and not for a screen: pipe it to tar on the other machine, see --help")
 			}
 			return control.Bundle(c, args[0], out)
 		}}

@@ -121,6 +121,8 @@ type Server struct {
 	done   chan struct{}
 	err    error
 	etcd   func()
+	// embedded is where the embedded etcd is reached; "": it is an external one.
+	embedded string
 
 	stopOnce sync.Once
 	stopped  chan struct{}
@@ -203,6 +205,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 			return nil, err
 		}
 		endpoints, s.etcd = []string{endpoint}, func() { stop(); _ = lock.Close() }
+		s.embedded = endpoint
 	}
 	args, err := s.args(endpoints, bound, oidc)
 	if err != nil {

@@ -38,21 +38,9 @@ func StartEtcd(ctx context.Context, dir string, log *slog.Logger) (endpoint stri
 	for _, s := range []string{client, peer} {
 		_ = os.Remove(s) // left by a kill -9
 	}
-	cfg := embed.NewConfig()
-	cfg.Name = "muster"
-	cfg.Dir = filepath.Join(dir, "data")
+	cfg := etcdConfig(dir)
 	cfg.ListenClientUrls = []url.URL{{Scheme: "unix", Path: client}}
-	// What is advertised must be HOST:PORT; with one member nobody asks.
-	cfg.AdvertiseClientUrls = []url.URL{{Scheme: "http", Host: "localhost:2379"}}
 	cfg.ListenPeerUrls = []url.URL{{Scheme: "unix", Path: peer}}
-	// The advertised peer address is part of the cluster's identity, so it must not
-	// depend on where the data directory lies; nobody dials it.
-	cfg.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: "localhost:2380"}}
-	cfg.InitialCluster = "muster=http://localhost:2380"
-	cfg.AutoCompactionMode = embed.CompactorModePeriodic
-	cfg.AutoCompactionRetention = "5m"
-	cfg.QuotaBackendBytes = 4 << 30
-	cfg.SnapshotCount = 10_000
 	last := &zapToSlog{log: log.With("part", "etcd"), shared: new(zapShared)}
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(last, zap.WithFatalHook(zapcore.WriteThenPanic)))
 	e, err := open(cfg)
@@ -81,6 +69,24 @@ func StartEtcd(ctx context.Context, dir string, log *slog.Logger) (endpoint stri
 		stop()
 		return "", nil, ctx.Err()
 	}
+}
+
+// etcdConfig is that of an etcd below dir, but for where it listens.
+func etcdConfig(dir string) *embed.Config {
+	cfg := embed.NewConfig()
+	cfg.Name = "muster"
+	cfg.Dir = filepath.Join(dir, "data")
+	// What is advertised must be HOST:PORT; with one member nobody asks.
+	cfg.AdvertiseClientUrls = []url.URL{{Scheme: "http", Host: "localhost:2379"}}
+	// The advertised peer address is part of the cluster's identity, so it must not
+	// depend on where the data directory lies; nobody dials it.
+	cfg.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: "localhost:2380"}}
+	cfg.InitialCluster = "muster=http://localhost:2380"
+	cfg.AutoCompactionMode = embed.CompactorModePeriodic
+	cfg.AutoCompactionRetention = "5m"
+	cfg.QuotaBackendBytes = 4 << 30
+	cfg.SnapshotCount = 10_000
+	return cfg
 }
 
 // open starts etcd. On damaged files etcd panics or wants to end the process.

@@ -185,6 +185,7 @@ func TestLogPartsKnowTheirNeighbourAlone(t *testing.T) {
 var heavy = map[string][]string{
 	"k8s.io/kubernetes/":               {"control/apiserver", "internal/testkit/kubesite/cluster"},
 	"go.etcd.io/etcd/server/":          {"control/apiserver"},
+	"go.etcd.io/etcd/etcdutl/":         {"control/apiserver"},
 	"github.com/cortexproject/cortex/": {"aggregator/cortex"},
 }
 

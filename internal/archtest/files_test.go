@@ -28,6 +28,7 @@ var unsafeFiles = map[string]struct {
 	"cmd/internal/docsgen/main.go":             {[]string{"WriteFile"}, "a tool of the build"},
 	"control/registration/audit.go":            {[]string{"OpenFile", "Rename"}, "a log that is appended to and rotated, of which nobody is told that a line is kept"},
 	"dashboards/console/seal.go":               {[]string{"CreateTemp", "Link"}, "a link, unlike a rename, fails where another process was first; file and name are synced"},
+	"control/backup/backup.go":                 {[]string{"CreateTemp"}, "what is to be put into an archive, removed before it is ready"},
 	"cmd/internal/cli/softwareadd.go":          {[]string{"CreateTemp"}, "a copy to compare with, removed before the command ends"},
 	"internal/software/delivery/cache.go":      {[]string{"CreateTemp"}, "a cache of files that each start reads again, and their readers verify"},
 	"regional/logs/store/storetest/figures.go": {[]string{"Create"}, "a test's"},

@@ -15,6 +15,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -158,6 +159,14 @@ func Open(o Options) (*Store, error) {
 	}
 	s.metrics = newMetrics(o.Registerer, s)
 	return s, nil
+}
+
+// Copy writes the file as it is at one moment, while others go on writing to it.
+func (s *Store) Copy(w io.Writer) error {
+	return s.db.View(func(tx *bolt.Tx) error {
+		_, err := tx.WriteTo(w)
+		return err
+	})
 }
 
 // Close closes the file; nothing may be written after.

@@ -45,9 +45,12 @@ func single(name string, reached func(*Config) []string) func(*Config) []Instanc
 	}
 }
 
+// BackupPath is where control gives its operator a backup.
+const BackupPath = "/backup"
+
 // Roles in the order in which they are started and listed.
 var Roles = []Role{
-	{Name: "control", Short: "Kubernetes API, registration, desired state", Memory: 15, Callers: slices.Concat(only("regional", "/software/"), only("console", wire.TimelinePath)), Instances: func(c *Config) []Instance {
+	{Name: "control", Short: "Kubernetes API, registration, desired state", Memory: 15, Callers: slices.Concat(only("regional", "/software/"), only("console", wire.TimelinePath), only(Operator, BackupPath)), Instances: func(c *Config) []Instance {
 		return []Instance{{Name: "control", Args: []string{"control"}, Ops: c.Control.OpsListen,
 			Reached: []string{c.Control.Listen, c.Control.FleetListen, c.Control.FleetAddress, c.Control.OpsListen}, ExtraSANs: c.Control.ExtraSANs}}
 	}},

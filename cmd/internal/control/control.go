@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/url"
@@ -144,6 +145,8 @@ func oidc(c config.Config) apiserver.OIDC {
 type stored interface {
 	Usage(tenant string) quota.Usage
 	Holds(namespace string, of schema.GroupResource) bool
+	Embedded() bool
+	Snapshot(ctx context.Context, w io.Writer) error
 }
 
 // startFleet starts what runs on top of the API server.
@@ -187,6 +190,7 @@ func startFleet(ctx context.Context, env *role.Env, c config.Config, ca *pki.CA,
 	if err != nil {
 		return err
 	}
+	serveBackups(env, c, stored, told)
 	recorder := newRecorder(env, core, scheme)
 	audit, err := registration.OpenAudit(registration.AuditOptions{File: filepath.Join(Dir(c), "registration-audit.log")})
 	if err != nil {
