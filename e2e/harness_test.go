@@ -320,9 +320,12 @@ func (f *fleet) roles() map[string]int {
 }
 
 // rss is a process' resident memory in MiB.
-func rss(pid int) float64 {
+func rss(pid int) float64 { return memoryOf(pid, "VmRSS") }
+
+// memoryOf is a figure of a process' memory in MiB, as /proc names it.
+func memoryOf(pid int, name string) float64 {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if m := regexp.MustCompile(`VmRSS:\s+(\d+) kB`).FindSubmatch(b); m != nil {
+	if m := regexp.MustCompile(name + `:\s+(\d+) kB`).FindSubmatch(b); m != nil {
 		kb, _ := strconv.ParseFloat(string(m[1]), 64)
 		return kb / 1024
 	}

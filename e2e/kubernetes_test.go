@@ -57,6 +57,8 @@ type clusters struct {
 	sites map[string]*kubesite.Cluster
 	// stopEdge stops muster-edge of a site.
 	stopEdge map[string]func()
+	gateway  string         // of the regional
+	pids     map[string]int // of the processes, by name
 }
 
 // TestKubernetes runs a workload on real clusters through the virtual Kubernetes of a tenant.
@@ -372,9 +374,9 @@ func (f *clusters) object(t *testing.T, resource, namespace, name string) (*unst
 // startClusters starts control and a regional, on ports of their own, and makes a virtual
 // Kubernetes for all sites of a region.
 func startClusters(t *testing.T) *clusters {
-	f := &clusters{t: t, dir: t.TempDir(), sites: map[string]*kubesite.Cluster{}, stopEdge: map[string]func(){}}
+	f := &clusters{t: t, dir: t.TempDir(), sites: map[string]*kubesite.Cluster{}, stopEdge: map[string]func(){}, pids: map[string]int{}, gateway: testkit.FreeAddr(t)}
 	config := fmt.Sprintf("control: {listen: %q, fleetListen: %q, opsListen: %q}\nregionals:\n- {name: one, listen: %q, queryListen: %q, logs: {forwardListen: \"\"}}\n",
-		testkit.FreeAddr(t), testkit.FreeAddr(t), testkit.FreeAddr(t), testkit.FreeAddr(t), testkit.FreeAddr(t))
+		testkit.FreeAddr(t), testkit.FreeAddr(t), testkit.FreeAddr(t), f.gateway, testkit.FreeAddr(t))
 	if err := os.WriteFile(f.path("muster.yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -435,6 +437,7 @@ func (f *clusters) process(name, path string, args ...string) (stop func()) {
 	if err := cmd.Start(); err != nil {
 		f.t.Fatalf("start %s: %v; `make build` first", path, err)
 	}
+	f.pids[name] = cmd.Process.Pid
 	stop = sync.OnceFunc(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()
@@ -454,7 +457,7 @@ func (f *clusters) join(name string) {
 	f.t.Helper()
 	c := kubesite.Start(f.t, kubesite.Options{Nodes: 2, Prefix: "n"})
 	token := f.muster("token", "create", "--auto-approve", "--label", "region=eu", "--token-only", "-T", "main")
-	create(f.t, c.Config, f.muster("site", "manifest", "--token", token, "--site", name, "--features", "workloads"))
+	create(f.t, c.Config, f.muster("site", "manifest", "--token", token, "--server", f.gateway, "--site", name, "--features", "workloads"))
 	settings, err := c.Client.CoreV1().ConfigMaps("muster-edge").Get(f.t.Context(), "muster-edge", metav1.GetOptions{})
 	if err != nil {
 		f.t.Fatal(err)
