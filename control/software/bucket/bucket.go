@@ -6,6 +6,7 @@
 package bucket
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,11 +16,15 @@ import (
 	"os"
 	"strings"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/go-kit/log"
+	"github.com/minio/minio-go/v7"
 	"github.com/thanos-io/objstore"
 	"github.com/thanos-io/objstore/providers/azure"
 	"github.com/thanos-io/objstore/providers/gcs"
 	"github.com/thanos-io/objstore/providers/s3"
+	"golang.org/x/oauth2"
+	"google.golang.org/api/googleapi"
 	"gopkg.in/yaml.v2"
 
 	"muster.dev/muster/internal/software/delivery"
@@ -37,15 +42,52 @@ type Options struct {
 }
 
 // Bucket implements publish.Store and delivery.Upstream. Safe for concurrent use.
-type Bucket struct{ b objstore.Bucket }
+type Bucket struct {
+	b   objstore.Bucket
+	typ string // "": of the library
+}
+
+// keys are the fields of the config that say who asks, by type.
+var keys = map[string]string{
+	"s3":    "access_key and secret_key",
+	"gcs":   "service_account",
+	"azure": "storage_account and storage_account_key, or storage_connection_string",
+}
+
+// explained is an error in a line that names the fields to look at, where a server refused who
+// asks, or to let them do it; any other is as it was.
+func explained(typ string, err error) error {
+	var (
+		amazon    minio.ErrorResponse
+		google    *googleapi.Error
+		token     *oauth2.RetrieveError
+		microsoft *azcore.ResponseError
+		code      int
+		said      string
+	)
+	switch {
+	case errors.As(err, &amazon):
+		code, said = amazon.StatusCode, amazon.Code+": "+amazon.Message
+	case errors.As(err, &google):
+		code, said = google.Code, cmp.Or(google.Message, google.Body)
+	case errors.As(err, &token): // whatever is wrong with it is wrong with who asks
+		code, said = http.StatusUnauthorized, "no token: "+cmp.Or(token.ErrorDescription, token.ErrorCode, string(token.Body))
+	case errors.As(err, &microsoft):
+		code, said = microsoft.StatusCode, microsoft.ErrorCode
+	}
+	if keys[typ] == "" || code != http.StatusUnauthorized && code != http.StatusForbidden {
+		return err
+	}
+	return fmt.Errorf("refused with %d, %s; config: %s must be of somebody who may read, write, delete and list there", code, strings.Join(strings.Fields(said), " "), keys[typ])
+}
 
 // Open makes no connection; a wrong key is found out with the first object.
 func Open(ctx context.Context, o Options) (*Bucket, error) {
 	const component = "muster"
 	var b objstore.Bucket
 	var err error
-	quiet := log.NewNopLogger()
-	switch strings.ToLower(o.Type) {
+	quiet, typ := log.NewNopLogger(), strings.ToLower(o.Type)
+	switch typ {
 	case "s3":
 		b, err = s3.NewBucket(quiet, o.Config, component, o.Transport)
 	case "gcs":
@@ -56,9 +98,9 @@ func Open(ctx context.Context, o Options) (*Bucket, error) {
 		return nil, fmt.Errorf("type: %q is no object store; want s3, gcs or azure", o.Type)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("object store %s: %w", o.Type, err)
+		return nil, fmt.Errorf("object store %s: %w", o.Type, explained(typ, err))
 	}
-	return New(objstore.NewPrefixedBucket(b, o.Prefix)), nil
+	return &Bucket{objstore.NewPrefixedBucket(b, o.Prefix), typ}, nil
 }
 
 // OpenFile is Open with what stands in a YAML file: type, config and prefix.
@@ -87,14 +129,14 @@ func OpenFile(ctx context.Context, path string) (*Bucket, error) {
 }
 
 // New is over a bucket of the library.
-func New(b objstore.Bucket) *Bucket { return &Bucket{b} }
+func New(b objstore.Bucket) *Bucket { return &Bucket{b: b} }
 
 func (b *Bucket) error(name string, err error) error {
 	if err != nil && b.b.IsObjNotFoundErr(err) {
 		return fmt.Errorf("object %s: %w", name, fs.ErrNotExist)
 	}
 	if err != nil {
-		return fmt.Errorf("object %s: %w", name, err)
+		return fmt.Errorf("object %s: %w", name, explained(b.typ, err))
 	}
 	return nil
 }

@@ -161,14 +161,19 @@ func gcs(t testing.TB, bucket string) []byte {
 		t.Fatalf("make a bucket: %s", resp.Status)
 	}
 	t.Setenv("STORAGE_EMULATOR_HOST", addr) // Google's library reads it
-	return fmt.Appendf(nil, "{bucket: %s, service_account: %q}", bucket, serviceAccount(t))
+	return fmt.Appendf(nil, "{bucket: %s, service_account: %q}", bucket, ServiceAccount(t, http.StatusOK))
 }
 
-// serviceAccount is one whose tokens a server in this process gives.
-func serviceAccount(t testing.TB) []byte {
+// ServiceAccount is one whose tokens a server in this process gives, or refuses by another status.
+func ServiceAccount(t testing.TB, status int) []byte {
 	t.Helper()
 	tokens := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		if status != http.StatusOK {
+			_, _ = w.Write([]byte(`{"error": "invalid_grant", "error_description": "Invalid JWT Signature."}`))
+			return
+		}
 		_, _ = w.Write([]byte(`{"access_token": "muster", "token_type": "Bearer", "expires_in": 3600}`))
 	}))
 	t.Cleanup(tokens.Close)
