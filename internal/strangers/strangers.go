@@ -2,7 +2,7 @@
 // before their handshake, and whoever has no good certificate. They get little of a
 // listener, and not for long, so that nobody who is known is kept out by them.
 //
-// It counts and closes; who is known says the listener.
+// It counts and closes, and shakes hands in turn (Hands); who is known says the listener.
 package strangers
 
 import (
@@ -42,9 +42,20 @@ type Table struct {
 const grace = 2 * time.Second
 
 type entry struct {
-	host string
-	came time.Time
-	life *time.Timer
+	host   string
+	came   time.Time
+	waited time.Duration // for the peer, until since
+	since  time.Time     // since when it is waited for; zero: it waits for us
+	begun  bool          // we have worked for it, which would be for nothing
+	life   *time.Timer
+}
+
+// keeps is how long the peer has kept us waiting.
+func (e *entry) keeps(now time.Time) time.Duration {
+	if e.since.IsZero() {
+		return e.waited
+	}
+	return e.waited + now.Sub(e.since)
 }
 
 // New returns an empty table. closed, which may be nil, hears of each connection that the
@@ -57,8 +68,10 @@ func New(b Bounds, closed func(reason, host string)) *Table {
 }
 
 // Add takes a new connection in, or closes it, and tells which. Where there are as many as may
-// be, the one that has stood longest goes, of the addresses that have most: a peer that is
-// somebody shows it soon, and is not kept out by those who never do.
+// be, the one that has kept us waiting longest goes, of the addresses that have most, and before
+// others one that has not begun its handshake: a peer that is somebody shows it soon, and is not kept out by those who never do. One that waits for us
+// (Busy) is not to blame for that: all sites may have come at once. Of those an address loses the
+// ones that came last, to addresses that have fewer.
 func (t *Table) Add(c net.Conn) bool {
 	e := &entry{host: HostOf(c.RemoteAddr().String())}
 	t.mu.Lock()
@@ -77,9 +90,10 @@ func (t *Table) Add(c net.Conn) bool {
 	}
 	if reason == "" {
 		e.came = time.Now()
+		e.since = e.came
 		e.life = time.AfterFunc(t.bounds.Life, func() {
 			t.mu.Lock()
-			still := t.open[c] == e
+			still := t.open[c] == e && !e.since.IsZero()
 			t.mu.Unlock()
 			if still {
 				t.closed(TooLong, e.host)
@@ -101,26 +115,84 @@ func (t *Table) Add(c net.Conn) bool {
 	return reason == ""
 }
 
-// greediestLocked is the connection that has stood longest of the addresses that have most; nil
-// if the one that asks for another has as many, or none has stood for long.
+// greediestLocked is the connection that goes for another; nil if the one that asks for it has as
+// many as anybody, or none has kept us waiting for long.
 func (t *Table) greediestLocked(asks string) net.Conn {
 	most := 0
 	for _, n := range t.byHost {
 		most = max(most, n)
 	}
-	if t.byHost[asks] >= most {
+	mine := t.byHost[asks]
+	if mine >= most {
 		return nil
 	}
-	var oldest net.Conn
+	now := time.Now()
+	for range asked {
+		c := t.choiceLocked(most, mine, now)
+		if c == nil || t.open[c].since.IsZero() || !unread(c) {
+			return c
+		}
+		// It has said something, and nobody has had time to listen.
+		t.busyLocked(t.open[c], true)
+	}
+	return nil
+}
+
+// asked is of how many it is found out, for one that comes, whether they keep us waiting.
+const asked = 8
+
+// choiceLocked is who seems to be the one to go, of addresses that have most.
+func (t *Table) choiceLocked(most, mine int, now time.Time) net.Conn {
+	var slowest, newest net.Conn
 	for c, e := range t.open {
-		if t.byHost[e.host] == most && (oldest == nil || e.came.Before(t.open[oldest].came)) {
-			oldest = c
+		switch {
+		case t.byHost[e.host] != most:
+		case e.since.IsZero():
+			if newest == nil || e.came.After(t.open[newest].came) {
+				newest = c
+			}
+		case e.keeps(now) < t.grace:
+		case slowest == nil, t.open[slowest].begun && !e.begun, t.open[slowest].begun == e.begun && e.keeps(now) > t.open[slowest].keeps(now):
+			slowest = c
 		}
 	}
-	if oldest == nil || time.Since(t.open[oldest].came) < t.grace {
-		return nil
+	if slowest == nil && most > mine+1 {
+		return newest
 	}
-	return oldest
+	return slowest
+}
+
+// Busy says that the peer of a connection waits for us, or that we wait for it again. Only the
+// latter counts for how long it may stand.
+func (t *Table) Busy(c net.Conn, is bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.open[c]; e != nil {
+		t.busyLocked(e, is)
+	}
+}
+
+func (t *Table) busyLocked(e *entry, is bool) {
+	if e.since.IsZero() == is {
+		return
+	}
+	now := time.Now()
+	if is {
+		e.waited, e.since = e.keeps(now), time.Time{}
+		e.life.Stop()
+		return
+	}
+	e.since = now
+	e.life.Reset(max(0, t.bounds.Life-e.waited))
+}
+
+// Begun says that work for the peer of a connection begins.
+func (t *Table) Begun(c net.Conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.open[c]; e != nil {
+		e.begun = true
+	}
 }
 
 // Is tells whether a connection is a stranger's.

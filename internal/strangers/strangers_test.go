@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"muster.dev/muster/internal/testkit"
@@ -141,4 +142,62 @@ func TestHostOf(t *testing.T) {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}
 	}
+}
+
+// Who waits for us goes for nobody who comes later from as many places, however long it has
+// waited, and its life stands still; an address that has more than others loses its newest.
+func TestWhoWaitsForUsStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := New(Bounds{Max: 4, PerHost: 4, Life: time.Minute}, nil)
+		add := func(from string) *conn {
+			c := &conn{from: from}
+			table.Add(c)
+			return c
+		}
+		var queue []*conn
+		for i := range 4 {
+			c := add(fmt.Sprintf("10.0.0.%d:1", i))
+			table.Busy(c, true)
+			queue = append(queue, c)
+		}
+		time.Sleep(10 * time.Minute)
+		if late := add("10.0.1.1:1"); !late.isShut() {
+			t.Error("one that came later has a place")
+		}
+		for i, c := range queue {
+			if c.isShut() {
+				t.Errorf("number %d was closed because we are slow", i)
+			}
+		}
+		table.Begun(queue[0])
+		table.Busy(queue[0], false) // now it's its turn
+		time.Sleep(table.grace)
+		table.Busy(queue[2], false)
+		time.Sleep(table.grace)
+		if next := add("10.0.1.2:1"); next.isShut() || !queue[2].isShut() || queue[0].isShut() {
+			t.Error("another one goes than the one that keeps us waiting and has not begun")
+		}
+		time.Sleep(time.Minute + time.Second)
+		synctest.Wait()
+		if !queue[0].isShut() || queue[3].isShut() {
+			t.Error("a life counts other than while we wait")
+		}
+		table = New(Bounds{Max: 4, PerHost: 4, Life: time.Minute}, nil)
+		for i := range 3 {
+			queue[i] = add(fmt.Sprintf("10.0.0.1:%d", i))
+			table.Busy(queue[i], true)
+			time.Sleep(time.Second)
+		}
+		table.Busy(add("10.0.0.2:1"), true)
+		if next := add("10.0.0.3:1"); next.isShut() || !queue[2].isShut() || queue[0].isShut() || queue[1].isShut() {
+			t.Error("the newest of those who have most stays")
+		}
+		table.Busy(add("10.0.0.4:1"), true)
+		if next := add("10.0.0.5:1"); !next.isShut() {
+			t.Error("one goes for another who would have as many")
+		}
+		for c := range table.open {
+			table.Forget(c)
+		}
+	})
 }

@@ -54,41 +54,29 @@ type connEntry struct {
 	told bool
 }
 
-func (g *Gateway) newConnTable(perHost int) *connTable {
+func (g *Gateway) newConnTable(all, perHost int) *connTable {
 	return &connTable{open: map[net.Conn]*connEntry{}, bySite: map[fleet.SiteID]int{},
-		strangers: strangers.New(strangers.Bounds{Max: maxStrangers, PerHost: perHost, Life: g.opts.StrangerLife}, func(reason, host string) {
+		strangers: strangers.New(strangers.Bounds{Max: all, PerHost: perHost, Life: g.opts.StrangerLife}, func(reason, host string) {
 			g.metrics.closed.WithLabelValues(reason).Inc()
 			if reason != strangers.TooLong {
-				g.logEvery("strangers", "connections of peers without a certificate are closed: there are too many", "reason", reason, "address", host)
+				g.logEvery("strangers", "connections are closed whose peers have not shown who they are: there are too many; sites come back by themselves", "reason", reason, "address", host)
 			}
 		})}
 }
 
-// connState is the server's hook. A connection is new before its handshake, and active
-// when it has a request, or with HTTP/2 when the handshake is over.
+// connState is the server's hook.
 func (g *Gateway) connState(c net.Conn, st http.ConnState) {
 	switch st {
-	case http.StateNew:
-		g.conns.strangers.Add(c)
-	case http.StateActive:
-		g.recognize(c)
 	case http.StateClosed, http.StateHijacked:
 		g.conns.forget(c)
 	}
 }
 
-// recognize finds out whether the peer of a connection is a site, and closes it if the
-// site has too many.
-func (g *Gateway) recognize(c net.Conn) {
-	tc, ok := c.(*tls.Conn)
-	if !ok {
-		return
-	}
+// recognize finds out whether the peer of a connection that has shaken hands is a site, and
+// closes it if the site has too many.
+func (g *Gateway) recognize(c *tls.Conn) {
 	t := g.conns
-	if !t.strangers.Is(c) {
-		return
-	}
-	cs := tc.ConnectionState()
+	cs := c.ConnectionState()
 	who := g.verify(&cs, g.opts.Trust())
 	if who.refused != nil {
 		return

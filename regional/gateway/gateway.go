@@ -34,6 +34,7 @@ import (
 	"muster.dev/muster/internal/identity"
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/remotewrite"
+	"muster.dev/muster/internal/strangers"
 	"muster.dev/muster/internal/turns"
 	"muster.dev/muster/internal/wire"
 	"muster.dev/muster/regional"
@@ -85,6 +86,7 @@ type Options struct {
 	// A peer without a good certificate has StrangerAsk, default 10 s, to send its
 	// registration, and StrangerLife, default 1 minute, for its whole connection.
 	StrangerAsk, StrangerLife time.Duration
+	strangers                 int           // of tests
 	strangersPerHost          int           // of tests
 	WriteStall                time.Duration // a peer that takes nothing of an answer for this long is gone; default 30 s
 	MaxInFlight               int32         // pushes of one site at once, those that wait included; default 8
@@ -199,7 +201,7 @@ func newUnbound(o Options) (*Gateway, error) {
 		sites: map[fleet.SiteID]*site{}, tenants: map[string]*tenant{}, logged: obs.NewEvery(30 * time.Second),
 	}
 	g.metrics = newMetrics(o.Registerer, g.memory, g.line)
-	g.conns = g.newConnTable(cmp.Or(o.strangersPerHost, maxStrangersPerHost))
+	g.conns = g.newConnTable(cmp.Or(o.strangers, maxStrangers), cmp.Or(o.strangersPerHost, maxStrangersPerHost))
 	g.grpc = grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.ForceServerCodecV2(wire.Codec))
 	g.strangerGRPC = grpc.NewServer(grpc.MaxRecvMsgSize(strangerBytes), grpc.ForceServerCodecV2(wire.Codec))
 	reg := newRegistration(g)
@@ -261,6 +263,16 @@ func ownTLS(c *tls.Config) *tls.Config {
 	return c
 }
 
+// shaken is the listener whose connections have shaken hands.
+func (g *Gateway) shaken() net.Listener {
+	return strangers.Shake(g.ln, strangers.HandsOptions{
+		TLS: g.srv.TLSConfig, Table: g.conns.strangers, Patience: g.srv.ReadHeaderTimeout, Known: g.recognize,
+		Failed: func(from net.Addr, err error) {
+			g.srv.ErrorLog.Printf("http: TLS handshake error from %s: %v", from, err)
+		},
+	})
+}
+
 // Addr is the address that the listener is bound to.
 func (g *Gateway) Addr() net.Addr { return g.ln.Addr() }
 
@@ -274,7 +286,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	defer stopSelf()
 
 	served := make(chan error, 1)
-	go func() { served <- g.srv.ServeTLS(g.ln, "", "") }()
+	go func() { served <- g.srv.Serve(g.shaken()) }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("gateway: serve on %s: %w", g.Addr(), err)
