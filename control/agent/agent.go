@@ -241,13 +241,14 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.sleep(ctx, wait)
 			continue
 		}
+		began := time.Now()
 		up, err := a.session(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(err, errReconnect):
 			failed = 0
-		case up: // it worked for a while: the same server again, soon
-			failed = 1
+		case up: // the same server again, and soon if it worked for a while
+			failed = inARow(failed, time.Since(began), a.opts.ConnectTimeout)
 			a.sleep(ctx, a.backoff(failed))
 		default:
 			failed++
@@ -268,6 +269,15 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// inARow is how many sessions have failed in a row, with one that was welcomed and broke: a server
+// that is too busy to keep those that it lets in is not to be asked each second by all of them.
+func inARow(failed int, lasted, long time.Duration) int {
+	if lasted >= long {
+		return 1
+	}
+	return failed + 1
 }
 
 // backoff is how long to wait after so many failures in a row.

@@ -190,12 +190,13 @@ func systemLabels() map[string]string {
 // connect holds the stream to the regional.
 func (s *site) connect(ctx context.Context) {
 	for failed := 0; ctx.Err() == nil; {
+		began := time.Now()
 		up, err := s.session(ctx)
 		s.connected.Store(false)
 		if ctx.Err() != nil {
 			return
 		}
-		if up {
+		if up && time.Since(began) >= connectTimeout { // as the agent's
 			failed = 0
 		}
 		if errors.Is(err, errRestarts) {
@@ -210,6 +211,9 @@ func (s *site) connect(ctx context.Context) {
 	}
 }
 
+// connectTimeout is the agent's.
+const connectTimeout = 15 * time.Second
+
 // session is one stream, until it breaks; up: it was welcomed.
 func (s *site) session(ctx context.Context) (up bool, err error) {
 	conn, err := s.dial(identity.ClientConfig(s.host, s.current, identity.IsRegional))
@@ -219,7 +223,7 @@ func (s *site) session(ctx context.Context) (up bool, err error) {
 	defer conn.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	late := time.AfterFunc(15*time.Second, cancel)
+	late := time.AfterFunc(connectTimeout, cancel)
 	client := wire.NewUplinkClient(conn)
 	stream, err := client.Connect(ctx)
 	if err != nil {
