@@ -35,7 +35,7 @@ type Hands struct {
 type HandsOptions struct {
 	TLS   *tls.Config
 	Table *Table
-	// Patience is how long a peer may keep its handshake waiting in all; default 10 s.
+	// Patience is how long a peer may keep its handshake waiting for each of its flights; default 10 s.
 	Patience time.Duration
 	// InLine is how long one may wait for its turn at most: who comes as a client is gone by
 	// then; default 1 minute.
@@ -225,7 +225,7 @@ func (s *shaking) turn(ctx context.Context) error {
 		done()
 		return errGone
 	}
-	s.done = done
+	s.done, s.left = done, s.h.o.Patience // anew for its second flight
 	s.h.o.Table.Begun(s.tls)
 	return s.SetWriteDeadline(time.Now().Add(s.h.o.Patience))
 }
