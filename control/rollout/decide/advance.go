@@ -128,7 +128,7 @@ func (r *run) read() v1alpha1.GateVerdict {
 			j.changed = append(j.changed, r.subject(i, len(names)))
 		case r.has[i] == r.target:
 			passed = append(passed, i)
-		case r.d.rows[i].before != nil && r.steps[i] != byte(v1alpha1.StepRolledBack):
+		case r.compares(i) && r.steps[i] != byte(v1alpha1.StepRolledBack):
 			j.peers = append(j.peers, r.subject(i, len(names)))
 		}
 	}
@@ -138,11 +138,11 @@ func (r *run) read() v1alpha1.GateVerdict {
 		}
 		return v1alpha1.GateWait
 	}
-	// At the end there are few who have not got it: those who have had it for longer, and
-	// passed, are who can be compared with.
-	if len(j.peers) < max(regionPeers, len(j.changed)/10) {
+	// At the end there are few who have not got it and say how they are: those who have had it
+	// for longer, and passed, are who can be compared with.
+	if r.telling(j.peers) < max(regionPeers, len(j.changed)/10) {
 		for _, i := range passed {
-			if r.d.rows[i].before != nil && r.steps[i] == byte(v1alpha1.StepPassed) {
+			if r.compares(i) && r.steps[i] == byte(v1alpha1.StepPassed) {
 				j.peers = append(j.peers, r.subject(i, len(names)))
 			}
 		}
@@ -150,6 +150,23 @@ func (r *run) read() v1alpha1.GateVerdict {
 	verdict, readings := j.all()
 	r.readings, r.low = readings, j.low
 	return verdict
+}
+
+// compares tells whether it is known of a site what it was like when the wave began. Where gates
+// read nothing of the kind, that it was in contact since is enough: whether others lost it as
+// well is a question all the same.
+func (r *run) compares(i int) bool {
+	return r.d.rows[i].before != nil || len(r.d.Columns) == 0 && r.mem.online[r.names[i]].Unix() >= r.d.Since
+}
+
+// telling is how many say how they are: one that is offline, or not read, is nobody to compare with.
+func (r *run) telling(list []subject) (n int) {
+	for i := range list {
+		if s := list[i].s; s.Online && (len(r.d.Columns) == 0 || len(s.Measures) > 0) {
+			n++
+		}
+	}
+	return n
 }
 
 func (r *run) subject(i, columns int) subject {
@@ -169,6 +186,8 @@ func (r *run) subject(i, columns int) subject {
 			s.real[c] += float64(row.drift[c]) * r.d.Columns[c].Step
 		}
 	}
+	// A process that is younger than the wave can't tell.
+	s.away = !s.s.Online && r.mem.online[r.names[i]].Unix() < r.d.Since && r.mem.began.Unix() <= r.d.Since
 	if r.has[i] == r.target {
 		s.from = time.Unix(row.at, 0)
 		s.restarts = s.s.State == Restarting && r.unit-row.got < int64(r.within()/time.Second)
@@ -314,7 +333,7 @@ func (r *run) goBack() {
 	}
 	why := r.d.Message
 	if len(slow) > 0 {
-		why = fmt.Sprintf("%s have got the old content and are not ready with it: %s. %s", sites(len(slow)), some(slow), why)
+		why = counted(len(slow), "{have} got the old content and {are} not ready with it: ") + some(slow) + ". " + why
 	}
 	if len(failed) > 0 {
 		why = fmt.Sprintf("%s can't be put back: %s. %s", sites(len(failed)), some(failed), why)
@@ -370,7 +389,7 @@ func (r *run) dueNow(end, flying int) (turn []int) {
 		return nil
 	}
 	if why := r.blind(r.site[:r.d.planned()]); why != "" && !r.promoted() {
-		r.unseen = fmt.Sprintf(" %s change once what they are compared with is known. %s", sites(len(waiting)), why)
+		r.unseen = " " + counted(len(waiting), "{change} once what {they} {are} compared with is known. ") + why
 		return nil
 	}
 	limit, unseen := int(r.in.Spec.Strategy.MaxInFlight), 0
@@ -380,7 +399,7 @@ func (r *run) dueNow(end, flying int) (turn []int) {
 			return turn
 		case !r.promoted() && r.unit-r.d.rows[i].at < seenWithin && r.blind(r.site[i:i+1]) != "":
 			unseen++
-			r.unseen = fmt.Sprintf(" %s came just now, and change once it is known what they are like.", sites(unseen))
+			r.unseen = " " + counted(unseen, "came just now, and {change} once it is known what {they} {are} like.")
 		default:
 			turn = append(turn, i)
 		}
@@ -554,21 +573,21 @@ func (r *run) wavePasses(verdict v1alpha1.GateVerdict) bool {
 	case r.promoted() && n.waiting == 0 && n.shut == 0:
 		return true
 	case n.waiting+n.updating > 0:
-		r.message = head + fmt.Sprintf("%d of %s are ready.", n.ready, sites(end-first))
+		r.message = head + countedOf(n.ready, end-first, "{are} ready.")
 		r.next = "wait until the wave's sites are ready"
 		r.soaking(false)
 		return false
 	case n.shut > 0:
-		r.message = head + fmt.Sprintf("%s %s.", sites(n.shut), cmp.Or(n.why, "outside of their window"))
+		r.message = head + sites(n.shut) + " " + cmp.Or(n.why, agree(n.shut, outside)) + "."
 		r.next, r.nextAt = "go on when they may change", n.opens
 		r.soonest(n.opens)
 		r.soaking(false)
 		return false
 	case n.changed == 0 && r.mayskip():
-		r.decide("WaveSkipped", "", "Wave %d of %d: none of its %s can be reached; they are caught up when they return.", r.d.Wave, len(r.d.Waves), sites(end-first))
+		r.decide("WaveSkipped", "", "Wave %d of %d: %s", r.d.Wave, len(r.d.Waves), counted(end-first, "can't be reached; {they} {are} caught up when {they} {return}."))
 		return true
 	case n.ready == 0 && n.own > 0:
-		r.message = head + fmt.Sprintf("%s have it and begin later, in their own window or when their operators have it.", sites(n.own))
+		r.message = head + counted(n.own, "{have} it and {begin} later, in {their} own window or when {their} {operators} {have} it.")
 		r.next = "wait for a site of the wave, or for people to promote it"
 		r.soaking(false)
 		return false
@@ -737,18 +756,18 @@ func (r *run) finish() {
 	until := time.Unix(r.d.Done, 0).UTC().Add(CatchUpFor)
 	switch {
 	case c.away+c.judged == 0:
-		r.end(v1alpha1.RolloutCompleted, "", "%s have the change%s.", sites(c.passed), tail)
+		r.end(v1alpha1.RolloutCompleted, "", "%s%s.", counted(c.passed, "{have} the change"), tail)
 	case !r.in.Now.Before(until):
-		r.end(v1alpha1.RolloutCompleted, "", "%s have the change%s; %s did not come back in %d days and get it when they do.", sites(c.passed), tail, sites(c.away+c.judged), int(CatchUpFor/(24*time.Hour)))
+		r.end(v1alpha1.RolloutCompleted, "", "%s%s; %s.", counted(c.passed, "{have} the change"), tail, counted(c.away+c.judged, fmt.Sprintf("did not come back in %d days and {get} it when {they} {do}", int(CatchUpFor/(24*time.Hour)))))
 	default:
-		r.message = fmt.Sprintf("%s have the change%s.", sites(c.passed), tail)
+		r.message = counted(c.passed, "{have} the change") + tail + "."
 		if c.judged > 0 {
-			r.message += fmt.Sprintf(" %s came back and are looked at.", sites(c.judged))
+			r.message += " " + counted(c.judged, "came back and {are} looked at.")
 		} else {
 			r.again = r.in.Now.Add(idleEvery)
 		}
 		if c.away > 0 {
-			r.message += fmt.Sprintf(" %s are offline or held, and are caught up when they return.", sites(c.away))
+			r.message += " " + counted(c.away, "{are} offline or held, and {are} caught up when {they} {return}.")
 		}
 		r.next, r.nextAt = "complete when they have returned, or after that", until
 		r.soonest(until)

@@ -8,7 +8,7 @@
 // Of each measure, D is by how much a site's mean over the last minutes is above what the
 // site had before the wave began (a median of ten minutes; of a site that was red, from the
 // second wave on, what it had then), less the median D of the peers
-// in its region: difference in differences, aligned (Hodges and Lehmann, Rank Methods for
+// in its region, where there are five, else of all: difference in differences, aligned (Hodges and Lehmann, Rank Methods for
 // Combination of Independent Experiments in Analysis of Variance, 1962), so that neither
 // the time of day nor a region's bad uplinks count. Of scores the median D counts only as far
 // as the site can follow it, between 0 and 100: peers that recover make nobody worse who was

@@ -276,8 +276,10 @@ func (j *judge) againstPeers(gate string, f *finding, d, others []moved, measure
 		}
 	}
 	sureFor, everyFor := j.mem.holds(what+"/sure", j.now, known.sure), j.mem.holds(what+"/every", j.now, known.every)
+	// Whole regions that are offline and have nobody to compare with: the gate on contact says what that is.
+	seen := f.m.name != connectivity || slices.ContainsFunc(certain, func(m moved) bool { return m.against <= -limit && m.s.s.Online })
 	switch {
-	case sureFor >= confirm, always, clustered && everyFor >= j.persistent(), long > 0 && f.fell > 1 && pLong <= alpha/4/float64(measures):
+	case sureFor >= confirm, always, clustered && seen && everyFor >= j.persistent(), long > 0 && f.fell > 1 && pLong <= alpha/4/float64(measures):
 		f.verdict = v1alpha1.GateFail
 	case all.holds || known.holds:
 		f.verdict = v1alpha1.GateWait

@@ -168,6 +168,7 @@ type subject struct {
 	updating     bool      // has not been ready with it yet
 	ready        time.Time // when it first was, while it is judged; zero: what it shows counts
 	restarts     bool      // that it is offline is part of the change
+	away         bool      // was offline before the wave began: that it is says nothing of it
 	late         bool      // came after the wave had settled: its readiness is its own
 }
 
@@ -324,10 +325,10 @@ func (j *judge) ready(g *v1alpha1.GateReady) v1alpha1.GateReading {
 	}
 	percent := int(cmp.Or(g.Percent, 100))
 	need := (of*percent + 99) / 100
-	out := v1alpha1.GateReading{Verdict: v1alpha1.GatePass, Text: fmt.Sprintf("%d of %s are ready.", n, sites(of)), Value: strconv.Itoa(n), Limit: strconv.Itoa(need), Sites: int32(n), OfSites: int32(of), Worst: worst}
+	out := v1alpha1.GateReading{Verdict: v1alpha1.GatePass, Text: countedOf(n, of, "{are} ready."), Value: strconv.Itoa(n), Limit: strconv.Itoa(need), Sites: int32(n), OfSites: int32(of), Worst: worst}
 	switch {
 	case of == 0 && late > 0: // each that is not ready waits for itself
-		out.Text = fmt.Sprintf("%d of %s that came back are ready.", lateReady, sites(late))
+		out.Text = countedOf(lateReady, late, "that came back {are} ready.")
 		out.Value, out.Limit, out.Sites, out.OfSites = strconv.Itoa(lateReady), strconv.Itoa(late), int32(lateReady), int32(late)
 	case of == 0:
 		out.Verdict, out.Text = v1alpha1.GateWait, "No site has it yet that could be ready."
@@ -447,12 +448,12 @@ func (j *judge) unhealthy(name string, g *v1alpha1.GateUnhealthy) v1alpha1.GateR
 	percent := func(n int) float64 { return 100 * float64(n) / float64(len(values)) }
 	out := v1alpha1.GateReading{
 		Verdict: j.patientBut(name, percent(red) > most, percent(red-len(doubt.sites)-len(ill)) > most, j.patience()),
-		Text:    fmt.Sprintf("%d of %s are red; %d%% are allowed.", red, sites(len(values)), g.MaxPercent),
+		Text:    countedOf(red, len(values), fmt.Sprintf("{are} red; %d%% are allowed.", g.MaxPercent)),
 		Value:   figure(percent(red)), Limit: strconv.Itoa(int(g.MaxPercent)), Sites: int32(len(values) - len(doubt.sites)), OfSites: int32(online), Worst: worst,
 	}
 	if percent(red) > most {
 		if len(ill) > 0 {
-			out.Text += fmt.Sprintf(" %d of them were red before they got the change; that holds.", len(ill))
+			out.Text += agree(len(ill), fmt.Sprintf(" %d of them {were} red before {they} got the change; that holds.", len(ill)))
 		}
 		out.Text += doubt.words(online)
 	}

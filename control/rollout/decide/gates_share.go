@@ -3,6 +3,7 @@ package decide
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -78,27 +79,88 @@ func (s *subject) fired(alert string) bool {
 	return len(s.alerts) > 0 && (slices.Contains(s.alerts, alertMark(alert)) || slices.Contains(s.alerts, alert))
 }
 
-// contact: sites that got the change do not go offline more often than others.
-func (j *judge) contact() v1alpha1.GateReading {
-	count := func(list []subject) (lost, n int, worst []string) {
+// reached is who of a region's sites has lost contact: of m that got the change x, of n peers y.
+type reached struct{ x, m, y, n int }
+
+// out: the region's peers have lost contact as well, most of them. That is what they connect to.
+func (r *reached) out() bool { return r.n >= regionPeers && 2*r.y > r.n }
+
+// lost counts those that are offline by region, of which none are the change itself.
+func (j *judge) lost() (per map[string]*reached, worst []string) {
+	per = map[string]*reached{}
+	add := func(list []subject, of func(*reached) (lost, all *int)) (names []string) {
 		for i := range list {
-			n++
+			if list[i].away {
+				continue
+			}
+			name := j.region(&moved{s: &list[i]})
+			if per[name] == nil {
+				per[name] = &reached{}
+			}
+			lost, all := of(per[name])
+			*all++
 			if !list[i].s.Online && !list[i].restarts {
-				lost++
-				worst = append(worst, list[i].s.Name)
+				*lost++
+				names = append(names, list[i].s.Name)
 			}
 		}
-		return lost, n, worst
+		return names
 	}
-	x, m, worst := count(j.changed)
-	y, n, _ := count(j.peers)
-	out := j.share(GateContact, x, 0, m, y, n, j.persistent())
-	out.Text = fmt.Sprintf("%d of %d sites went offline after they got the change", x, m)
-	if n > 0 {
-		out.Text += fmt.Sprintf(", and %d of %d that did not get it", y, n)
+	worst = add(j.changed, func(r *reached) (_, _ *int) { return &r.x, &r.m })
+	add(j.peers, func(r *reached) (_, _ *int) { return &r.y, &r.n })
+	return per, worst
+}
+
+// contact: sites that got the change do not go offline more often than others in their region. A
+// region of which most peers are gone too, or one that the changed sites have to themselves,
+// says that what it connects to is out as well as that the change is bad: it fails nothing.
+// The former holds for as long as a soak, as sites that are switched off are not waited for.
+func (j *judge) contact() v1alpha1.GateReading {
+	per, worst := j.lost()
+	var all reached
+	var told []reached // regions that tell changed sites from others
+	var lost, gone, alone int
+	for _, r := range per {
+		all.x, all.m, all.y, all.n = all.x+r.x, all.m+r.m, all.y+r.y, all.n+r.n
+		switch {
+		case r.m > 0 && r.out():
+			gone += r.x
+		case r.n == 0 && len(per) > 1:
+			alone += r.x
+		case r.m > 0:
+			told = append(told, *r)
+			lost += r.x
+		}
 	}
-	out.Text += chance(out.Verdict)
-	out.Sites, out.OfSites, out.Worst = int32(m-x), int32(m), worst
+	p := 1.0
+	if all.n > 0 {
+		p = moreWithin(told)
+	} else if all.x > 0 {
+		p = unusual(all.x, all.m)
+	}
+	sure := lost > 1 && p <= spend(j.look(), 2)
+	every := lost > 0 && lost == all.x && all.x == all.m && all.y == 0
+	sureFor, everyFor := j.mem.holds(GateContact+"/sure", j.now, sure), j.mem.holds(GateContact+"/every", j.now, every)
+	goneFor := j.mem.holds(GateContact+"/gone", j.now, gone > 0)
+	out := v1alpha1.GateReading{Verdict: v1alpha1.GatePass, Value: strconv.Itoa(all.x), Limit: "0", Sites: int32(all.m - all.x), OfSites: int32(all.m), Worst: worst}
+	switch {
+	case sureFor >= confirm || everyFor >= j.persistent():
+		out.Verdict = v1alpha1.GateFail
+	case lost > 0 && (p <= alphaHold || every || all.n == 0), gone > 0 && goneFor < j.persistent(), alone > 0 && unusual(alone, all.m) <= alphaHold:
+		out.Verdict = v1alpha1.GateWait
+	}
+	out.Text = countedOf(all.x, all.m, "went offline after {they} got the change")
+	if all.n > 0 {
+		out.Text += fmt.Sprintf(", and %d of %d that did not get it", all.y, all.n)
+	}
+	switch {
+	case out.Verdict == v1alpha1.GateWait && gone > 0:
+		out.Text += ": where most of both are, it is of the regional or the network that they connect by, and not of the change; that holds."
+	case out.Verdict == v1alpha1.GateWait && alone > 0:
+		out.Text += ": their region has no others to compare with, so that it may be of the regional or the network that they connect by; that holds."
+	default:
+		out.Text += chance(out.Verdict)
+	}
 	return out
 }
 

@@ -125,15 +125,15 @@ func TestWhoHasToBeReady(t *testing.T) {
 		n, of   int32
 	}{
 		"all":                   {[]subject{ready, ready}, 0, v1alpha1.GatePass, "2 of 2 sites are ready.", 2, 2},
-		"one is not":            {[]subject{ready, not}, 0, v1alpha1.GateWait, "1 of 2 sites are ready.", 1, 2},
-		"half is enough":        {[]subject{ready, not}, 50, v1alpha1.GatePass, "1 of 2 sites are ready.", 1, 2},
-		"rounded up":            {[]subject{ready, not, not}, 50, v1alpha1.GateWait, "1 of 3 sites are ready.", 1, 3},
-		"one is offline":        {[]subject{ready, site(false, false, false, Progressing)}, 0, v1alpha1.GatePass, "1 of 1 site are ready.", 1, 1},
-		"one is the budget's":   {[]subject{ready, site(true, true, false, Failed)}, 0, v1alpha1.GatePass, "1 of 1 site are ready.", 1, 1},
+		"one is not":            {[]subject{ready, not}, 0, v1alpha1.GateWait, "1 of 2 sites is ready.", 1, 2},
+		"half is enough":        {[]subject{ready, not}, 50, v1alpha1.GatePass, "1 of 2 sites is ready.", 1, 2},
+		"rounded up":            {[]subject{ready, not, not}, 50, v1alpha1.GateWait, "1 of 3 sites is ready.", 1, 3},
+		"one is offline":        {[]subject{ready, site(false, false, false, Progressing)}, 0, v1alpha1.GatePass, "1 of 1 site is ready.", 1, 1},
+		"one is the budget's":   {[]subject{ready, site(true, true, false, Failed)}, 0, v1alpha1.GatePass, "1 of 1 site is ready.", 1, 1},
 		"one could not":         {[]subject{ready, site(true, false, false, Failed)}, 0, v1alpha1.GateFail, "It failed at 1 of 2 sites.", 1, 2},
-		"one could not, may":    {[]subject{ready, site(true, false, false, Failed)}, 50, v1alpha1.GatePass, "1 of 2 sites are ready.", 1, 2},
-		"one came late":         {[]subject{ready, site(true, false, true, Progressing)}, 0, v1alpha1.GatePass, "1 of 1 site are ready.", 1, 1},
-		"those that came late":  {[]subject{site(true, false, true, Progressing), site(true, false, true, Ready)}, 0, v1alpha1.GatePass, "1 of 2 sites that came back are ready.", 1, 2},
+		"one could not, may":    {[]subject{ready, site(true, false, false, Failed)}, 50, v1alpha1.GatePass, "1 of 2 sites is ready.", 1, 2},
+		"one came late":         {[]subject{ready, site(true, false, true, Progressing)}, 0, v1alpha1.GatePass, "1 of 1 site is ready.", 1, 1},
+		"those that came late":  {[]subject{site(true, false, true, Progressing), site(true, false, true, Ready)}, 0, v1alpha1.GatePass, "1 of 2 sites that came back is ready.", 1, 2},
 		"nobody":                {nil, 0, v1alpha1.GateWait, "No site has it yet that could be ready.", 0, 0},
 		"nobody that is online": {[]subject{site(false, false, false, Ready)}, 0, v1alpha1.GateWait, "No site has it yet that could be ready.", 0, 0},
 	} {
@@ -307,11 +307,11 @@ func TestWhoIsOutOfContact(t *testing.T) {
 		text                       string
 	}{
 		"none":                     {changed: 20, peers: 80, want: [4]v1alpha1.GateVerdict{pass, pass, pass, pass}},
-		"the only one":             {changed: 1, peers: 5, lost: [4]int{1, 1, 1, 1}, want: [4]v1alpha1.GateVerdict{wait, wait, fail, fail}, text: "1 of 1 sites went offline after they got the change, and 0 of 5 that did not get it."},
+		"the only one":             {changed: 1, peers: 5, lost: [4]int{1, 1, 1, 1}, want: [4]v1alpha1.GateVerdict{wait, wait, fail, fail}, text: "1 of 1 site went offline after it got the change, and 0 of 5 that did not get it."},
 		"it came back in between":  {changed: 1, peers: 5, lost: [4]int{1, 0, 1, 1}, want: [4]v1alpha1.GateVerdict{wait, pass, wait, fail}},
 		"a half came back as well": {changed: 20, peers: 80, lost: [4]int{10, 0, 10, 10}, want: [4]v1alpha1.GateVerdict{wait, pass, wait, fail}, text: "10 of 20 sites went offline after they got the change, and 0 of 80 that did not get it."},
 		"as many of the others":    {changed: 20, peers: 80, lost: [4]int{2, 2, 2, 2}, others: 8, want: [4]v1alpha1.GateVerdict{pass, pass, pass, pass}, text: ", and 8 of 80 that did not get it: no more than chance has it."},
-		"nobody to compare with":   {changed: 20, lost: [4]int{1, 1, 1, 1}, want: [4]v1alpha1.GateVerdict{wait, wait, wait, wait}, text: "1 of 20 sites went offline after they got the change: that may be chance, and holds."},
+		"nobody to compare with":   {changed: 20, lost: [4]int{1, 1, 1, 1}, want: [4]v1alpha1.GateVerdict{wait, wait, wait, wait}, text: "1 of 20 sites went offline after it got the change: that may be chance, and holds."},
 		"those that restart":       {changed: 20, restarting: 20, peers: 80, lost: [4]int{20, 20, 20, 20}, want: [4]v1alpha1.GateVerdict{pass, pass, pass, pass}},
 	} {
 		j := judge{mem: newMemory(), since: monday, soak: 5 * time.Minute}

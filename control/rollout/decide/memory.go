@@ -38,6 +38,7 @@ type Memory struct {
 	// when sites were last seen in maintenance, by name; a new process gives all sites their
 	// time anew.
 	maintained map[string]time.Time
+	online     map[string]time.Time // when sites were last seen online, by name
 }
 
 // clock adds up for how long something was seen to be true, from look to look. Time before
@@ -82,7 +83,7 @@ func newMemory() *Memory {
 func (m *Memory) init() {
 	if m.column == nil {
 		m.column, m.sites, m.holding, m.fell = map[string]int{}, map[string]*samples{}, map[string]clock{}, map[string]map[string]fall{}
-		m.maintained = map[string]time.Time{}
+		m.maintained, m.online = map[string]time.Time{}, map[string]time.Time{}
 	}
 }
 
@@ -119,6 +120,9 @@ func (m *Memory) look(sites []Site, now time.Time) {
 	for i := range sites {
 		if sites[i].Maintenance {
 			m.maintained[sites[i].Name] = now
+		}
+		if sites[i].Online {
+			m.online[sites[i].Name] = now
 		}
 	}
 	m.add(sites, now)

@@ -359,10 +359,3 @@ func (p *planner) canary() {
 	}
 	p.wave(v1alpha1.RolloutWave{}, "the others", p.rest())
 }
-
-func sites(n int) string {
-	if n == 1 {
-		return "1 site"
-	}
-	return fmt.Sprintf("%d sites", n)
-}

@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"fmt"
 	"slices"
 	"time"
 )
@@ -72,11 +71,11 @@ func (d *doubt) words(of int) string {
 	if len(d.sites) == 0 {
 		return ""
 	}
-	when := "until they have been ready for a while"
+	when := "until {they} {have} been ready for a while"
 	if !d.until.IsZero() {
 		when = "until " + d.until.UTC().Format("15:04 UTC")
 	}
-	return fmt.Sprintf(" %d of %s have just changed, and what they show may be of the update itself %s; that holds.", len(d.sites), sites(of), when)
+	return " " + countedOf(len(d.sites), of, "{have} just changed, and what {they} {show} may be of the update itself "+when+"; that holds.")
 }
 
 // without gives sites in doubt the benefit of it: they have moved as their peers have.

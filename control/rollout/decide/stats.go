@@ -134,6 +134,33 @@ func more(x, m, y, n int) float64 {
 	return min(1, p)
 }
 
+// moreWithin is more of several groups at once, in each of which it may fall on anybody alike but
+// on some groups oftener than on others: the exact test of strata, by the distribution of the sum
+// (Gart, Point and interval estimation of the common odds ratio, 1970).
+func moreWithin(groups []reached) float64 {
+	sum, x, least := []float64{1}, 0, 0 // sum[i]: the chance of least+i among those that changed
+	for _, g := range groups {
+		hit := g.x + g.y
+		lo, hi := max(0, hit-g.n), min(g.m, hit)
+		one := make([]float64, hi-lo+1)
+		for k := lo; k <= hi; k++ {
+			one[k-lo] = math.Exp(choose(float64(g.m), float64(k)) + choose(float64(g.n), float64(hit-k)) - choose(float64(g.m+g.n), float64(hit)))
+		}
+		next := make([]float64, len(sum)+len(one)-1)
+		for i, p := range sum {
+			for k, q := range one {
+				next[i+k] += p * q
+			}
+		}
+		sum, x, least = next, x+g.x, least+lo
+	}
+	p := 0.0
+	for _, q := range sum[x-least:] {
+		p += q
+	}
+	return min(1, p)
+}
+
 // usual is the part of sites that has trouble of its own at any time, for want of peers
 // who would show it.
 const usual = 0.05

@@ -157,13 +157,6 @@ func (r *run) stepOf(measure string) float64 {
 	return 1
 }
 
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
 // startWave begins a wave: what all sites are like now is what it is compared with.
 func (r *run) startWave(n int) {
 	r.d.Wave, r.d.Soaked, r.d.Since = n, 0, r.unit

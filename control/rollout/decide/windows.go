@@ -8,6 +8,9 @@ import (
 	"muster.dev/muster/control/api/v1alpha1"
 )
 
+// outside says where sites are that may not begin.
+const outside = "outside of {their} window"
+
 // calendar says when sites of a time zone may begin to change, by the clock on their wall.
 // An hour that the clock skips in spring has no window in it; one that it has twice in
 // autumn has it twice.
@@ -108,7 +111,7 @@ func (c *calendar) openAt(local time.Time) (bool, string) {
 			return true, ""
 		}
 	}
-	return false, "outside of their window"
+	return false, "" // outside of all of them
 }
 
 // next is when it opens: at the beginning of a window, or of the day after a freeze.

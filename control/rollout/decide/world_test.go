@@ -147,6 +147,7 @@ func (w *world) step() {
 	}
 	in := Input{Name: w.name, Before: w.before, Spec: &w.spec, State: w.state.DeepCopy(), Sites: w.sites, InScope: w.scope, Member: w.member, Outside: w.outside, Memory: w.memory, Reach: w.reach, Now: w.now, User: "ann"}
 	w.out = Decide(in)
+	w.agrees()
 	w.memory = w.out.Memory
 	how := 0
 	if w.crash != nil {
