@@ -24,6 +24,7 @@ import (
 	"muster.dev/muster/control/apiserver"
 	"muster.dev/muster/control/vk8s"
 	"muster.dev/muster/control/vk8s/status"
+	"muster.dev/muster/control/vk8s/sum"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/testkit"
 	"muster.dev/muster/internal/testkit/kubeapi"
@@ -125,12 +126,24 @@ func TestKubectl(t *testing.T) {
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
 	}))
 	t.Cleanup(site.Close)
-	paris, rome := fleet.SiteID{Tenant: "vk", Name: "paris"}, fleet.SiteID{Tenant: "vk", Name: "rome"}
+	paris, rome, gone := fleet.SiteID{Tenant: "vk", Name: "paris"}, fleet.SiteID{Tenant: "vk", Name: "rome"}, fleet.SiteID{Tenant: "vk", Name: "gone"}
 	names := map[string][]fleet.SiteID{}
 	for _, v := range kubectl.Versions {
-		names["web-"+strings.ReplaceAll(v, ".", "-")] = []fleet.SiteID{paris, rome}
+		suffix := strings.ReplaceAll(v, ".", "-")
+		names["web-"+suffix], names["far-"+suffix] = []fleet.SiteID{paris, rome}, []fleet.SiteID{paris, gone}
 	}
-	c, _ := summing(t, admin, names, func(string, fleet.SiteID) string {
+	for _, v := range helms {
+		names[v] = []fleet.SiteID{paris, gone}
+	}
+	c, _ := summingWith(t, admin, func(o *sum.Options) {
+		said := o.States
+		o.Online = func(id fleet.SiteID) bool { return id != gone }
+		o.States = func(item string) map[fleet.SiteID]*wire.WorkloadStatus {
+			out := said(item)
+			delete(out, gone) // which has never been there
+			return out
+		}
+	}, names, func(string, fleet.SiteID) string {
 		return `{"replicas":3,"updatedReplicas":3,"readyReplicas":3,"availableReplicas":3}`
 	})
 	store := status.New(status.Options{MayName: func(_, ns string) bool { return ns == mine }, Workload: func(_, kind, ns, name string) (types.UID, bool) {
@@ -187,9 +200,52 @@ func TestKubectl(t *testing.T) {
 			if t.Failed() {
 				return
 			}
+			u.waits("far-" + strings.ReplaceAll(version, ".", "-"))
 			t.Logf("kubectl %s did all of it", version)
 		})
 	}
+	for i, binary := range []string{kubectl.Helm(t), kubectl.Helm3(t)} {
+		t.Run(helms[i], func(t *testing.T) { newUser(t, binary, through(edits, mine)).installs(helms[i]) })
+	}
+}
+
+// helms are what the newest Helm and the newest Helm 3 install.
+var helms = []string{"helm-4", "helm-3"}
+
+// waits: a site that is never online is waited for, unless the object says that it is not to be.
+func (u user) waits(name string) {
+	u.does(three(name, "app:1"), "apply -f -", "created")
+	u.eventually("get deployment "+name+` -o jsonpath={.status.conditions[?(@.type=="SitesOnline")].message}`, "not connected")
+	u.refused("", "wait --for=condition=Available --timeout=3s deployment/"+name, "timed out waiting for the condition on deployments/"+name)
+	u.refused("", "rollout status --timeout=3s deployment/"+name, "Waiting for deployment")
+	u.does("", "annotate deployment "+name+" muster.dev/offline-sites=Ignore", "annotated")
+	u.does("", "wait --for=condition=Available --timeout=60s deployment/"+name, "condition met")
+	u.does("", "rollout status --timeout=60s deployment/"+name, "successfully rolled out")
+	u.does("", "get deployment "+name+` -o jsonpath={.status.conditions[?(@.type=="SitesOnline")].message}`, "not connected")
+}
+
+// installs is the same with Helm's --wait.
+func (u user) installs(name string) {
+	for file, text := range map[string]string{"wait/Chart.yaml": "apiVersion: v2\nname: far\nversion: 1.0.0\n", "wait/templates/far.yaml": three(name, "app:1"),
+		"ignore/Chart.yaml": "apiVersion: v2\nname: far\nversion: 2.0.0\n", "ignore/templates/far.yaml": strings.Replace(three(name, "app:1"), `"metadata":{`, `"metadata":{"annotations":{"muster.dev/offline-sites":"Ignore"},`, 1)} {
+		file = filepath.Join(u.home, "chart", file)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			u.t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			u.t.Fatal(err)
+		}
+	}
+	chart := filepath.Join(u.home, "chart")
+	u.refused("", "install "+name+" "+filepath.Join(chart, "wait")+" --wait --timeout 5s", "context deadline exceeded")
+	u.does("", "upgrade "+name+" "+filepath.Join(chart, "ignore")+" --wait --timeout 60s", "STATUS: deployed")
+	u.does("", "uninstall "+name, "uninstalled")
+}
+
+// three is a Deployment of three pods.
+func three(name, image string) string {
+	return fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":%[1]q},"spec":{"replicas":3,"selector":{"matchLabels":{"app":%[1]q}},
+			"template":{"metadata":{"labels":{"app":%[1]q}},"spec":{"containers":[{"name":"c","image":%[2]q}]}}}}`, name, image)
 }
 
 // drained are two nodes for each version to drain: one that its site has cordoned, with a
@@ -243,10 +299,7 @@ func (u user) drains(suffix string) {
 // works is a day of somebody who works with kubectl.
 func (u user) works(suffix string) {
 	web, cfg := "web-"+suffix, "cfg-"+suffix
-	deployment := func(image string) string {
-		return fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":%[1]q},"spec":{"replicas":3,"selector":{"matchLabels":{"app":%[1]q}},
-			"template":{"metadata":{"labels":{"app":%[1]q}},"spec":{"containers":[{"name":"c","image":%[2]q}]}}}}`, web, image)
-	}
+	deployment := func(image string) string { return three(web, image) }
 	config := func(value string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"k":%q}}`, cfg, value)
 	}
