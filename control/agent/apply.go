@@ -22,7 +22,6 @@ import (
 const (
 	desiredFile = "desired.json"
 	blobDir     = "blobs"
-	maxItems    = 20000
 
 	settleAfter = 200 * time.Millisecond
 )
@@ -50,7 +49,7 @@ type desiredState struct {
 
 // validate checks a desired state before anything is done with it.
 func validate(d *wire.DesiredState, maxBlob int64) error {
-	if err := holdings.Check(d, holdings.Limits{Items: maxItems, Bytes: maxBlob}); err != nil {
+	if err := holdings.Check(d, holdings.Limits{Items: wire.MaxItems, Bytes: maxBlob}); err != nil {
 		return fmt.Errorf("desired state: %w", err)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -128,7 +129,7 @@ func reachCondition(known *inventory.Snapshot, tenant, namespace, defaultSite st
 		if n := len(names) - maxNamed; n > 0 {
 			names, more = names[:maxNamed], fmt.Sprintf(" and %d more", n)
 		}
-		return metav1.ConditionFalse, "TooManyObjects", "objects stay as they were on " + strings.Join(names, ", ") + more + ", which would hold more of them than a site takes, 20000: spread them over virtual sites"
+		return metav1.ConditionFalse, "TooManyObjects", "objects stay as they were on " + strings.Join(names, ", ") + more + ", which would hold more of them than a site takes, " + strconv.Itoa(wire.MaxItems) + ": spread them over virtual sites"
 	case len(reach.Sites) == 0:
 		return metav1.ConditionTrue, "NoSiteMatches", "served; its virtual sites have no members yet"
 	}

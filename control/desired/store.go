@@ -67,7 +67,7 @@ type Options struct {
 	// ShippedHealth is the policy in effect where no HealthPolicy selects a site. What it
 	// or the site's own reads has reserved places in the site's series budget.
 	ShippedHealth *v1alpha1.HealthPolicySpec
-	// MaxItems is how many items a site takes; default 20,000. Of one that would get more,
+	// MaxItems is how many items a site takes; default wire.MaxItems. Of one that would get more,
 	// the objects stay as they were.
 	MaxItems int
 	// SoftwareRoot is the root metadata of the repository of software as of now (TUF, JSON),
@@ -157,7 +157,7 @@ func New(o Options) *Store {
 		o.Grace = 10 * time.Minute
 	}
 	if o.MaxItems <= 0 {
-		o.MaxItems = 20000
+		o.MaxItems = wire.MaxItems
 	}
 	if o.RenderEvery <= 0 {
 		o.RenderEvery = 3 * time.Second

@@ -46,9 +46,12 @@ const SoftwareCapability = 6
 // HostCapability is of the first sites that serve hosts to other sites.
 const HostCapability = 5
 
-// MaxDown is the largest message, in bytes, that goes towards a site: 20,000 items of a
+// MaxDown is the largest message, in bytes, that goes towards a site: MaxItems of a
 // desired state have some 4 MB.
 const MaxDown = 16 << 20
+
+// MaxItems is how many items a site takes.
+const MaxItems = 20_000
 
 // KeyOf names a mirrored object within its site.
 func KeyOf(m *Mirrored) string { return m.GetKind() + "/" + m.GetNamespace() + "/" + m.GetName() }
