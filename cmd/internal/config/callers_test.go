@@ -47,6 +47,7 @@ var mounts = map[string]func(t *testing.T, mux *obs.Mux){
 		}
 		none.Register(mux)
 		(&timeline.Store{}).Register(mux)
+		mux.Handle("GET "+config.BackupPath, http.NotFoundHandler())
 	},
 	"alerting": func(_ *testing.T, mux *obs.Mux) {
 		(&state.State{}).Register(mux)
