@@ -29,7 +29,7 @@ func TestWhoseFaultLostContactIs(t *testing.T) {
 		"most of those":                                 {[]region{{30, 40, 0, 0}, {0, 10, 0, 80}}, [3]v1alpha1.GateVerdict{wait, wait, wait}, "it may be of the regional"},
 		"one of those":                                  {[]region{{1, 40, 0, 0}, {0, 0, 0, 80}}, [3]v1alpha1.GateVerdict{pass, pass, pass}, "no more than chance has it."},
 		"only changed ones of each region":              {[]region{{20, 20, 0, 80}, {20, 20, 0, 80}}, [3]v1alpha1.GateVerdict{wait, fail, fail}, "40 of 40 sites went offline after they got the change, and 0 of 160 that did not get it."},
-		"one changed site of one, by far":               {[]region{{1, 1, 0, 900}, {0, 0, 0, 80}}, [3]v1alpha1.GateVerdict{wait, wait, fail}, "1 of 1 site went offline"},
+		"one changed site of one, by far":               {[]region{{1, 1, 0, 9000}, {0, 0, 0, 80}}, [3]v1alpha1.GateVerdict{wait, wait, fail}, "1 of 1 site went offline"},
 		"a region that is out and has none changed":     {[]region{{2, 20, 8, 80}, {0, 0, 80, 80}}, [3]v1alpha1.GateVerdict{pass, pass, pass}, "no more than chance has it."},
 		"only changed ones of one region":               {[]region{{20, 20, 0, 80}, {0, 20, 0, 80}}, [3]v1alpha1.GateVerdict{wait, fail, fail}, "20 of 40 sites went offline"},
 		"changed ones, while another region is out":     {[]region{{20, 20, 0, 80}, {20, 20, 80, 80}}, [3]v1alpha1.GateVerdict{wait, fail, fail}, "40 of 40 sites went offline"},
