@@ -157,11 +157,11 @@ lint-ui: $(UI)/node_modules/.package-lock.json $(UI)/tools/node_modules/.package
 	@cd $(UI) && npm run lint --silent
 
 generate: tools-protoc $(UI)/tools/node_modules/.package-lock.json ## Regenerate CRDs, deep copies, protobuf, the page's API types, Grafana dashboards and reference docs
-	@export PATH="$$($(GO) env GOPATH)/bin:$$PATH"; $(GO) generate ./internal/wire ./control/api/v1alpha1 ./cmd/internal/docsgen ./dashboards/grafana/dashboards
+	@export PATH="$$($(GO) env GOPATH)/bin:$$PATH"; $(GO) generate ./internal/wire ./cmd/internal/logruletypes ./control/api/v1alpha1 ./cmd/internal/docsgen ./dashboards/grafana/dashboards
 	@cd $(UI) && npm run generate --silent
 
 generated-check: generate ## Fail if generated files differ from what is checked in
-	@git diff --exit-code --stat -- internal/wire control/api docs/reference dashboards/grafana/dashboards $(UI)/src/api/openapi.ts || { echo "generated files are out of date; commit what 'make generate' made"; exit 1; }
+	@git diff --exit-code --stat -- internal/wire control/api alerting/logrules docs/reference dashboards/grafana/dashboards $(UI)/src/api/openapi.ts || { echo "generated files are out of date; commit what 'make generate' made"; exit 1; }
 
 bench: ## Run the benchmarks of docs/benchmarks.md
 	$(GO) test -tags $(TAGS) -run '^$$' -bench . -benchtime 3x ./collector/... ./control/desired ./regional/... ./health/... ./internal/spool ./internal/remotewrite ./internal/software/delta ./cmd/internal/regional ./alerting/...

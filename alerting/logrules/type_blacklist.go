@@ -1,7 +1,17 @@
 package logrules
 
+import "muster.dev/muster/control/api/logrule"
+
 // blacklist matches on a line whose compare_key is on the list.
 type blacklist struct{ plain }
+
+func (blacklist) about() logrule.Type {
+	return logrule.Type{
+		Needs:  []string{"compare_key", "blacklist"},
+		Knows:  []string{"aggregation"},
+		ByLine: true,
+	}
+}
 
 func (blacklist) plan(p *plan, ask askFunc) (traits, error) {
 	p.listed = setOf(p.rule.Blacklist)

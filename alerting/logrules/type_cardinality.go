@@ -1,8 +1,19 @@
 package logrules
 
+import "muster.dev/muster/control/api/logrule"
+
 // cardinality matches on more values of a field than max_cardinality within a timeframe,
 // and holds while there are fewer than min_cardinality.
 type cardinality struct{ plain }
+
+func (cardinality) about() logrule.Type {
+	return logrule.Type{
+		Needs: []string{"timeframe", "cardinality_field"},
+		Knows: []string{"aggregation"},
+		OneOf: [2]string{"max_cardinality", "min_cardinality"},
+		Lasts: logrule.TillAgain,
+	}
+}
 
 func (cardinality) plan(p *plan, ask askFunc) (traits, error) {
 	return traits{judged: true, inventory: p.hasLow, transient: !p.hasLow, terms: true}, ask(p.rule.Filter, "", p.rule.CardinalityField)

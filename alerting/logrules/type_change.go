@@ -3,10 +3,20 @@ package logrules
 import (
 	"cmp"
 	"slices"
+
+	"muster.dev/muster/control/api/logrule"
 )
 
 // change matches when the value of one of compare_key is another than before.
 type change struct{ plain }
+
+func (change) about() logrule.Type {
+	return logrule.Type{
+		Needs:           []string{"compare_key"},
+		Knows:           []string{"timeframe", "ignore_null", "aggregation"},
+		ComparesSeveral: true,
+	}
+}
 
 func (change) plan(p *plan, ask askFunc) (traits, error) {
 	return traits{}, ask(p.rule.Filter, "", p.rule.CompareKey...)

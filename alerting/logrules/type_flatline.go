@@ -1,7 +1,16 @@
 package logrules
 
+import "muster.dev/muster/control/api/logrule"
+
 // flatline holds while there are fewer lines than threshold within a timeframe.
 type flatline struct{ plain }
+
+func (flatline) about() logrule.Type {
+	return logrule.Type{
+		Needs: []string{"timeframe", "threshold"},
+		Lasts: logrule.Itself,
+	}
+}
 
 func (flatline) plan(p *plan, ask askFunc) (traits, error) {
 	return traits{judged: true, inventory: true, forgetAfter: max(24*60*minute, 4*p.timeframe)}, ask(p.rule.Filter, "")

@@ -1,9 +1,23 @@
 package logrules
 
-import "slices"
+import (
+	"slices"
+	"time"
+
+	"muster.dev/muster/control/api/logrule"
+)
 
 // frequency matches on num_events lines within a timeframe.
 type frequency struct{ plain }
+
+func (frequency) about() logrule.Type {
+	return logrule.Type{
+		Needs:               []string{"timeframe", "num_events"},
+		Knows:               []string{"aggregation"},
+		Lasts:               logrule.TillAgain,
+		ElastAlertTimeframe: 5 * time.Minute,
+	}
+}
 
 func (frequency) plan(p *plan, ask askFunc) (traits, error) {
 	return traits{transient: true, late: true}, ask(p.rule.Filter, "")

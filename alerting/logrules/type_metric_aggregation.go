@@ -4,12 +4,23 @@ import (
 	"fmt"
 	"time"
 
+	"muster.dev/muster/control/api/logrule"
 	"muster.dev/muster/internal/logquery"
 )
 
 // metricAggregation matches when a figure of the numbers in the lines of a timeframe
 // leaves its bounds.
 type metricAggregation struct{ plain }
+
+func (metricAggregation) about() logrule.Type {
+	return logrule.Type{
+		Needs:    []string{"timeframe", "metric_agg_key", "metric_agg_type"},
+		Knows:    []string{"percentile_range", "aggregation"},
+		OneOf:    [2]string{"max_threshold", "min_threshold"},
+		Lasts:    logrule.Itself,
+		OfBuffer: true,
+	}
+}
 
 func (metricAggregation) plan(p *plan, ask askFunc) (traits, error) {
 	r := p.rule

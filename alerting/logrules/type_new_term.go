@@ -10,6 +10,14 @@ import (
 // seen for terms_window_size.
 type newTerm struct{ plain }
 
+func (newTerm) about() logrule.Type {
+	return logrule.Type{
+		Needs:  []string{"fields"},
+		Knows:  []string{"terms_window_size", "aggregation"},
+		ByLine: true,
+	}
+}
+
 func (newTerm) plan(p *plan, ask askFunc) (traits, error) {
 	for _, f := range p.rule.Fields {
 		if err := ask(p.rule.Filter, "", f...); err != nil {

@@ -10,6 +10,16 @@ import (
 // those that the filter finds, leaves its bounds.
 type percentageMatch struct{ plain }
 
+func (percentageMatch) about() logrule.Type {
+	return logrule.Type{
+		Needs:    []string{"timeframe", "match_bucket_filter"},
+		Knows:    []string{"min_denominator", "aggregation"},
+		OneOf:    [2]string{"min_percentage", "max_percentage"},
+		Lasts:    logrule.Itself,
+		OfBuffer: true,
+	}
+}
+
 func (percentageMatch) plan(p *plan, ask askFunc) (traits, error) {
 	t := traits{judged: true, repeats: true, transient: true}
 	if err := ask(p.rule.Filter, ""); err != nil {

@@ -1,8 +1,18 @@
 package logrules
 
+import "muster.dev/muster/control/api/logrule"
+
 // spike matches when there are spike_height times more lines, or fewer, than in the
 // timeframe before.
 type spike struct{ plain }
+
+func (spike) about() logrule.Type {
+	return logrule.Type{
+		Needs: []string{"timeframe", "spike_height", "spike_type"},
+		Knows: []string{"threshold_ref", "threshold_cur", "aggregation"},
+		Lasts: logrule.TillAgain,
+	}
+}
 
 func (spike) plan(p *plan, ask askFunc) (traits, error) {
 	return traits{judged: true, inventory: true, transient: true, frames: 2}, ask(p.rule.Filter, "")

@@ -1,8 +1,19 @@
 package logrules
 
+import "muster.dev/muster/control/api/logrule"
+
 // spikeAggregation matches when a figure of the numbers in the lines is spike_height times
 // as much, or as little, as in the timeframe before.
 type spikeAggregation struct{ metricAggregation }
+
+func (spikeAggregation) about() logrule.Type {
+	return logrule.Type{
+		Needs:    []string{"timeframe", "metric_agg_key", "metric_agg_type", "spike_height", "spike_type"},
+		Knows:    []string{"percentile_range", "threshold_ref", "threshold_cur", "aggregation"},
+		Lasts:    logrule.TillAgain,
+		OfBuffer: true,
+	}
+}
 
 func (s spikeAggregation) plan(p *plan, ask askFunc) (traits, error) {
 	t, err := s.metricAggregation.plan(p, ask)

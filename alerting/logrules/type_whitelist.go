@@ -1,7 +1,17 @@
 package logrules
 
+import "muster.dev/muster/control/api/logrule"
+
 // whitelist matches on a line whose compare_key is not on the list.
 type whitelist struct{ plain }
+
+func (whitelist) about() logrule.Type {
+	return logrule.Type{
+		Needs:  []string{"compare_key", "whitelist"},
+		Knows:  []string{"ignore_null", "aggregation"},
+		ByLine: true,
+	}
+}
 
 func (whitelist) plan(p *plan, ask askFunc) (traits, error) {
 	p.listed = setOf(p.rule.Whitelist)

@@ -15,6 +15,9 @@ import (
 // kind is a type of rule. Each stands in a file of its own and embeds plain for what it
 // has no need of; the round does what all have in common: windows, quotas, sites, time.
 type kind interface {
+	// about is what has to be known before a line is read, by control too: it only returns a
+	// literal, without the name, which is the file's. make generate copies it, and lists the type.
+	about() logrule.Type
 	// plan asks the rule's questions of the store and says what the round is to keep. The
 	// rule's options have been checked (control/api/logrule).
 	plan(p *plan, ask askFunc) (traits, error)
@@ -24,23 +27,6 @@ type kind interface {
 	taken(r *round, items []item)
 	// judge looks at a window at the end of a step, if traits.judged.
 	judge(r *round, key string, w *window, t int64)
-}
-
-// kinds are all types, by name. A new one is a file, a line here and one in
-// control/api/logrule.
-var kinds = map[string]kind{
-	logrule.Any:               anyLine{},
-	logrule.Frequency:         frequency{},
-	logrule.Spike:             spike{},
-	logrule.SpikeAggregation:  spikeAggregation{},
-	logrule.Flatline:          flatline{},
-	logrule.Blacklist:         blacklist{},
-	logrule.Whitelist:         whitelist{},
-	logrule.Change:            change{},
-	logrule.NewTerm:           newTerm{},
-	logrule.Cardinality:       cardinality{},
-	logrule.MetricAggregation: metricAggregation{},
-	logrule.PercentageMatch:   percentageMatch{},
 }
 
 // askFunc adds a question: a filter, a field with numbers, which may be empty, and fields

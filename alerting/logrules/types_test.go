@@ -2,9 +2,10 @@ package logrules
 
 import (
 	"fmt"
-	"maps"
-	"os"
+	"path/filepath"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -181,17 +182,26 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// Each type that can be written is one that is evaluated, and none besides.
-func TestEveryTypeHasItsFile(t *testing.T) {
-	names := slices.Sorted(maps.Keys(kinds))
-	want := logrule.Types()
-	slices.Sort(want)
-	if !slices.Equal(names, want) {
-		t.Errorf("evaluated are %v, admitted %v", names, want)
+// A type is its file: what it says there of itself is what control admits, and each file is evaluated.
+func TestEveryTypeIsItsFile(t *testing.T) {
+	files, err := filepath.Glob("type_*.go")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, n := range names {
-		if _, err := os.Stat("type_" + n + ".go"); err != nil {
-			t.Error(err)
+	if len(files) != len(kinds) || len(files) != len(logrule.Types()) {
+		t.Errorf("%d files, %d types are evaluated, %d admitted: make generate", len(files), len(kinds), len(logrule.Types()))
+	}
+	for _, f := range files {
+		name := strings.TrimSuffix(strings.TrimPrefix(f, "type_"), ".go")
+		k, admitted := kinds[name], logrule.TypeOf(name)
+		if k == nil || admitted == nil {
+			t.Errorf("%s: no type of this name is evaluated, or admitted: make generate", f)
+			continue
+		}
+		says := k.about()
+		says.Name = name
+		if !reflect.DeepEqual(says, *admitted) {
+			t.Errorf("%s says %+v, control has %+v: make generate", f, says, *admitted)
 		}
 	}
 }

@@ -60,10 +60,10 @@ func Realert(r v1alpha1.LogRule) time.Duration { return or(r.Realert, DefaultRea
 func KeepFiringFor(r v1alpha1.LogRule) time.Duration {
 	otherwise := DefaultKeepFiring
 	if t := TypeOf(r.Type); t != nil {
-		switch t.lasts {
-		case itself:
+		switch t.Lasts {
+		case Itself:
 			otherwise = 0
-		case tillAgain:
+		case TillAgain:
 			otherwise = min(max(otherwise, or(r.Timeframe, 0)+Realert(r)), MostDefaultKeepFiring)
 		}
 	}
@@ -214,12 +214,12 @@ func (c *checker) knownAndNeeded() {
 			c.errs = append(c.errs, field.Forbidden(c.at.Child(name), fmt.Sprintf("type %s does not know it, only %s do; remove it", t.Name, strings.Join(knowing(name), ", "))))
 		}
 	}
-	for _, name := range t.needs {
+	for _, name := range t.Needs {
 		if !set[name] {
 			c.errs = append(c.errs, field.Required(c.at.Child(name), "type "+t.Name+" needs it"))
 		}
 	}
-	if p := t.oneOf; p[0] != "" && !set[p[0]] && !set[p[1]] {
+	if p := t.OneOf; p[0] != "" && !set[p[0]] && !set[p[1]] {
 		c.errs = append(c.errs, field.Required(c.at.Child(p[0]), fmt.Sprintf("type %s needs it or %s, or both", t.Name, p[1])))
 	}
 }

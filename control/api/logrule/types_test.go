@@ -32,7 +32,7 @@ func TestTypesAreThoseOfTheSchema(t *testing.T) {
 		enum = append(enum, name)
 	}
 	if !slices.Equal(enum, Types()) {
-		t.Errorf("the schema lets in %v, the table has %v: mend the enum of LogRule.Type, and make generate", enum, Types())
+		t.Errorf("the schema lets in %v, the table has %v: make generate", enum, Types())
 	}
 	options := optionsOf(v1alpha1.LogRule{})
 	for option := range options {
@@ -41,7 +41,7 @@ func TestTypesAreThoseOfTheSchema(t *testing.T) {
 		}
 	}
 	for _, typ := range types {
-		for _, option := range slices.Concat(typ.needs, typ.knows, typ.oneOf[:]) {
+		for _, option := range slices.Concat(typ.Needs, typ.Knows, typ.OneOf[:]) {
 			if _, ok := options[option]; !ok && option != "" {
 				t.Errorf("%s names %s, which is no option of a rule", typ.Name, option)
 			}

@@ -167,7 +167,7 @@ type LogRule struct {
 	// cardinality, more or fewer different values of cardinality_field;
 	// metric_aggregation, a metric over or under a threshold; percentage_match, the
 	// share of lines that match_bucket_filter finds.
-	// +kubebuilder:validation:Enum=any;frequency;spike;spike_aggregation;flatline;blacklist;whitelist;change;new_term;cardinality;metric_aggregation;percentage_match
+	// +kubebuilder:validation:Enum=any;blacklist;cardinality;change;flatline;frequency;metric_aggregation;new_term;percentage_match;spike;spike_aggregation;whitelist
 	Type string `json:"type"`
 	// Filter is a query as in `muster logs`; empty: every line.
 	// +kubebuilder:validation:MaxLength=4096
