@@ -17,6 +17,7 @@ import (
 	"muster.dev/muster/health"
 	"muster.dev/muster/health/status"
 	"muster.dev/muster/internal/disk"
+	"muster.dev/muster/internal/diskshare"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/wire"
@@ -61,6 +62,8 @@ type Options struct {
 	// StoreWriteURL takes remote write, e.g. http://127.0.0.1:9009/api/v1/push. "":
 	// scores are not written to Cortex.
 	StoreWriteURL string
+	// Disk says whose scores wait for the store while the disk of Dir is nearly full; nil: all do.
+	Disk *diskshare.Shares
 
 	Tick         time.Duration // default 15 s
 	LiveInterval time.Duration // between looks at a live view; default 3 s

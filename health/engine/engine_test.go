@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"muster.dev/muster/control/api/v1alpha1"
 	"muster.dev/muster/health"
+	"muster.dev/muster/internal/diskshare"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/testkit"
@@ -658,6 +660,39 @@ func TestARefusedTenantsHistoryHoldsUpNobodyElses(t *testing.T) {
 		store.refuses.Clear()
 		r = begin(t, dir, []*regional{one}, store, inv, nil)
 		r.until("what waited in the store", func(*View) bool { return written("greedy") >= 12 })
+	})
+}
+
+// On a disk that is nearly full the scores of the tenant that filled it are not kept for the store; the
+// others' are.
+func TestHistorySharesTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, store := newRegional(t, "one"), newCortex(t, "greedy", "modest")
+		inv := &shelf{changed: make(chan struct{}, 1)}
+		inv.set([]*inventory.Site{aSite("greedy/paris"), aSite("modest/paris")}, nil, nil)
+		for _, s := range []string{"greedy/paris", "modest/paris"} {
+			well(t, one.prom, s)
+			one.connect(s, true)
+		}
+		var free atomic.Int64
+		free.Store(200 << 20)
+		disk := diskshare.New(func() (int64, int64, error) { return free.Load(), 20 << 30, nil }, nil)
+		disk.Count("greedy", 1_000_000)
+		disk.Look()
+		r := begin(t, t.TempDir(), []*regional{one}, store, inv, func(o *Options) { o.Disk = disk })
+		written := func(tenant string) bool {
+			return len(store.tenants[tenant].ask(t, "muster_site_health_score")) > 0
+		}
+		v := r.until("scores of the modest tenant in the store", func(*View) bool { return written("modest") })
+		if written("greedy") {
+			t.Error("the scores of the tenant that fills the disk are kept")
+		}
+		if v.Find("greedy", "paris").Colour() != fleet.Green {
+			t.Errorf("its site is %s: what is not kept is shown all the same", v.Find("greedy", "paris").Colour())
+		}
+		free.Store(10 << 30)
+		disk.Look()
+		r.until("scores of both, with room again", func(*View) bool { return written("greedy") })
 	})
 }
 

@@ -420,7 +420,7 @@ func (w *writer) send(ctx context.Context, o *out) {
 	if w.queues != nil {
 		for tenant, b := range o.tenants {
 			for part := range w.parts(b, o.t) {
-				if err := w.queues.Append(tenant, part); err != nil {
+				if err := w.queue(tenant, part); err != nil {
 					w.e.metrics.writeFailed.WithLabelValues("store").Inc()
 					w.warn("store for "+tenant, "scores can't be queued for the store", err)
 					break
@@ -443,6 +443,19 @@ func (w *writer) send(ctx context.Context, o *out) {
 			w.e.metrics.written.WithLabelValues(r.Name).Add(float64(len(part)))
 		}
 	}
+}
+
+// queue keeps scores of a tenant for the store, unless the disk is nearly full of those of this tenant.
+// Nobody could send them again: the store has a gap, and the regionals and the page have them.
+func (w *writer) queue(tenant string, series []remotewrite.Series) error {
+	if err := w.e.opts.Disk.Admit(tenant); err != nil {
+		return err
+	}
+	if err := w.queues.Append(tenant, series); err != nil {
+		return err
+	}
+	w.e.opts.Disk.Count(tenant, len(series))
+	return nil
 }
 
 // post writes into a regional's edge engine. A failed write is not repeated: the

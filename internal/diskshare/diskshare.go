@@ -2,20 +2,29 @@
 // came lately is a tenant's, the earlier it waits, so that who fills a disk does not stop the
 // others. Nothing that is stored goes for it.
 //
+// What came lately is kept beside the data, so that who filled the disk does not begin anew
+// with each restart, which a full disk makes likely.
+//
 // It counts and decides; who refuses, and tells the sender to come again, are the gateway of a
 // regional and the metric store.
 package diskshare
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"muster.dev/muster/internal/atomicfile"
 	"muster.dev/muster/internal/disk"
 )
 
@@ -24,6 +33,13 @@ import (
 const (
 	Every  = 10 * time.Second
 	forget = 0.98
+)
+
+// What came is written every saveEvery looks, and at each while the disk is nearly full: a
+// crash forgets no more than what came since. fileName is where.
+const (
+	saveEvery = 6
+	fileName  = "diskshare.json"
 )
 
 // A disk is nearly full when so little is free: a twentieth of it, and no more than maxMark
@@ -45,6 +61,10 @@ type Shares struct {
 	sum    float64
 	free   int64
 	mark   int64 // 0: not known
+
+	// What follows belongs to Run.
+	file  string // "": nothing is kept
+	looks int
 }
 
 // New returns shares of a disk whose space is asked for by Look. reg, which may be nil, gets a
@@ -60,17 +80,64 @@ func New(space func() (free, total int64, err error), reg prometheus.Registerer)
 	return s
 }
 
-// Of returns shares of the disk that a directory is on.
-func Of(dir string, reg prometheus.Registerer) *Shares {
-	return New(func() (int64, int64, error) { return disk.OS{}.Space(dir) }, reg)
+// Of returns shares of the disk that a directory is on, in which what came lately is kept. A
+// file of it that can't be read is an error to tell; the shares begin without it.
+func Of(dir string, reg prometheus.Registerer) (*Shares, error) {
+	s := New(func() (int64, int64, error) { return disk.OS{}.Space(dir) }, reg)
+	s.file = filepath.Join(dir, fileName)
+	err := s.load()
+	s.Look() // not to be open until Run begins
+	return s, err
+}
+
+// load reads what came before a restart. A restart is not time: what came is as it was.
+func (s *Shares) load() error {
+	b, err := os.ReadFile(s.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	recent := map[string]float64{}
+	if err == nil {
+		err = json.Unmarshal(b, &recent)
+	}
+	if err != nil {
+		return fmt.Errorf("what tenants sent lately is forgotten: %s: %w", s.file, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for t, n := range recent {
+		if n > 0 && !math.IsInf(n, 0) {
+			s.recent[t] += n
+			s.sum += n
+		}
+	}
+	return nil
+}
+
+// save writes what came. On a disk that has not even room for that the file stays as it was,
+// which says who filled it.
+func (s *Shares) save() {
+	if s.file == "" {
+		return
+	}
+	s.mu.Lock()
+	b, err := json.Marshal(s.recent)
+	s.mu.Unlock()
+	if err == nil {
+		_ = atomicfile.Write(s.file, b, 0o600)
+	}
 }
 
 // Run looks at the disk until ctx ends.
 func (s *Shares) Run(ctx context.Context) error {
 	t := time.NewTicker(Every)
 	defer t.Stop()
+	defer s.save()
 	for {
 		s.Look()
+		if s.looks++; s.looks%saveEvery == 0 || s.Low() {
+			s.save()
+		}
 		select {
 		case <-ctx.Done():
 			return nil

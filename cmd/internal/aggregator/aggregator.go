@@ -56,7 +56,10 @@ func open(env *role.Env, c config.Config, known *peers.Peers) (store, error) {
 		return nil, err
 	}
 	_ = probe.Close()
-	share := diskshare.Of(c.Path("aggregator"), env.Reg)
+	share, err := diskshare.Of(c.Path("aggregator"), env.Reg)
+	if err != nil {
+		env.Log.Warn("the disk is shared anew", "err", err)
+	}
 	env.Go("share of the disk", share.Run)
 	return cortex.New(cortex.Options{DataDir: c.Path("aggregator"), Disk: share, Listen: c.Aggregator.Cortex.Listen, Guard: known.Listener(config.CortexRules()), Retention: c.Aggregator.Cortex.Retention.D(), Limits: storeLimits(c), Logger: env.Log})
 }

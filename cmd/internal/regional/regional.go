@@ -114,7 +114,10 @@ func start(env *role.Env, c config.Config, r config.Regional, known *peers.Peers
 	if err != nil {
 		return err
 	}
-	share := diskshare.Of(dir, env.Reg)
+	share, err := diskshare.Of(dir, env.Reg)
+	if err != nil {
+		env.Log.Warn("the disk is shared anew", "err", err)
+	}
 	env.Go("share of the disk", share.Run)
 	gw, err := gateway.New(gateway.Options{
 		Disk: share, Hosts: between, Name: r.Name, Listen: r.Listen, Logs: logs, Software: images, TLS: files.ServerConfig(tls.RequestClientCert), Trust: trust(files),
