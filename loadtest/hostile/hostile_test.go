@@ -1,6 +1,19 @@
 package hostile
 
-import "testing"
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"muster.dev/muster/control/api/alertroute"
+	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/api/validation"
+	"muster.dev/muster/internal/logquery"
+)
 
 func TestWall(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -31,5 +44,52 @@ func TestAttacks(t *testing.T) {
 			}
 			names[a.Name] = true
 		}
+	}
+}
+
+// Attacks with regular expressions are what the checks of Muster are for, and no other mistake: those say that
+// the expression is too large.
+func TestRegularExpressionsAreTooLarge(t *testing.T) {
+	var said string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		said = "taken"
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/api/v1/logs/"):
+			if _, err := logquery.Parse(r.FormValue("query"), logquery.LogFields(), time.Unix(0, 0)); err != nil {
+				said = err.Error()
+			}
+		case strings.Contains(r.URL.Path, "/alertroutes/"):
+			var o v1alpha1.AlertRoute
+			if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
+				said = err.Error()
+			} else if _, errs := alertroute.Parse(&o.Spec); len(errs) > 0 {
+				said = errs.ToAggregate().Error()
+			}
+		case strings.Contains(r.URL.Path, "/collectionpolicies/"):
+			var o v1alpha1.CollectionPolicy
+			if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
+				said = err.Error()
+			} else if errs := validation.CollectionPolicy(&o); len(errs) > 0 {
+				said = errs.ToAggregate().Error()
+			}
+		}
+	}))
+	defer srv.Close()
+	tn := &Tenant{Name: "umbrella", Kube: srv.URL, Console: srv.URL, Client: srv.Client()}
+	tried := 0
+	for _, a := range tn.Attacks() {
+		if !strings.Contains(a.Name, "regular expressions of") && !strings.Contains(a.Name, "regular expression of") && !strings.Contains(a.Name, "regular expressions that are let in") || strings.HasPrefix(a.Name, "silences") {
+			continue
+		}
+		for n := range 2 {
+			tried++
+			a.Try(context.Background(), n)
+			if letIn := strings.Contains(a.Name, "let in"); letIn != (said == "taken") || !letIn && !strings.Contains(said, "instructions") && !strings.Contains(said, "steps") && !strings.Contains(said, "longer than") {
+				t.Errorf("%s: %.300s", a.Name, said)
+			}
+		}
+	}
+	if tried != 10 {
+		t.Errorf("%d tries, want two of each of five attacks", tried)
 	}
 }

@@ -8,9 +8,12 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"muster.dev/muster/internal/wire"
 )
 
 // Tenant is the admin of a tenant: what they may do they do to excess. Safe for
@@ -29,6 +32,10 @@ type Tenant struct {
 
 // Endless is an expression of a few bytes that takes hours.
 const Endless = `sum_over_time(sum_over_time(vector(1)[1d:1s])[1d:1s])`
+
+// costlyRegex is 3 KiB of text that become 25 MB as they are compiled, and half a million steps
+// for each character.
+var costlyRegex = strings.Repeat(".{999}", 500)
 
 // Attacks of a tenant.
 func (t *Tenant) Attacks() []Attack {
@@ -54,6 +61,38 @@ func (t *Tenant) Attacks() []Attack {
 		{Name: "log searches for anything anywhere", Every: 100 * time.Millisecond, Try: func(ctx context.Context, _ int) string {
 			return t.get(ctx, "/api/v1/logs/search?"+url.Values{"tenant": {t.Name}, "query": {"x* OR y* OR NOT z*"}, "from": {"now-30d"}, "limit": {"1000"}}.Encode())
 		}},
+		{Name: "log searches by a regular expression of half a million steps", Every: 200 * time.Millisecond, Try: func(ctx context.Context, _ int) string {
+			return t.get(ctx, "/api/v1/logs/search?"+url.Values{"tenant": {t.Name}, "query": {"message:/" + costlyRegex + "/"}, "from": {"now-30d"}}.Encode())
+		}, Wall: refused},
+		{Name: "log searches by many regular expressions of two hundred bytes", Every: 200 * time.Millisecond, Try: func(ctx context.Context, _ int) string {
+			one := "message:/" + strings.Repeat(".{999}", 33) + "/"
+			return t.get(ctx, "/api/v1/logs/search?"+url.Values{"tenant": {t.Name}, "query": {strings.Repeat(one+" OR ", 10) + one}, "from": {"now-30d"}}.Encode())
+		}, Wall: refused},
+		{Name: "log searches by the dearest regular expressions that are let in", Every: 100 * time.Millisecond, Try: func(ctx context.Context, n int) string {
+			return t.get(ctx, "/api/v1/logs/search?"+url.Values{"tenant": {t.Name}, "query": {fmt.Sprintf("message:/.*(a|x){20}.*%d/", n)}, "from": {"now-30d"}, "limit": {"1000"}}.Encode())
+		}},
+		{Name: "silences by regular expressions of half a million steps", Every: 200 * time.Millisecond, Try: func(ctx context.Context, _ int) string {
+			return t.silence(ctx, costlyRegex)
+		}, Wall: refused},
+		{Name: "silences without number", Every: 100 * time.Millisecond, Try: func(ctx context.Context, n int) (answer string) {
+			for i := range 10 { // a thousand within half a minute
+				answer = t.silence(ctx, fmt.Sprintf(".*(a|b){20}%d-%d", n, i))
+			}
+			return answer
+		}, Wall: bounded},
+		{Name: "routes by regular expressions of half a million steps", Every: 500 * time.Millisecond, Try: func(ctx context.Context, n int) string {
+			return t.apply(ctx, "alertroutes", system, "costly-"+strconv.Itoa(n%20), map[string]any{
+				"route":     map[string]any{"receiver": "r", "routes": []any{map[string]any{"matchers": []any{`site=~"` + costlyRegex + `"`}}}},
+				"receivers": []any{map[string]any{"name": "r"}}})
+		}, Wall: refused},
+		{Name: "policies by regular expressions of half a million steps", Every: 500 * time.Millisecond, Try: func(ctx context.Context, n int) string {
+			patterns := slices.Repeat([]string{".{999}"}, 200) // as many as the schema lets in, and as long
+			if n%2 == 0 {
+				patterns = []string{costlyRegex[:504]}
+			}
+			return t.apply(ctx, "collectionpolicies", system, "costly-"+strconv.Itoa(n%20), map[string]any{
+				"siteSelector": map[string]any{}, "allow": map[string]any{"patterns": patterns}})
+		}, Wall: refused},
 		{Name: "streams that nobody reads", Every: 500 * time.Millisecond, Try: func(ctx context.Context, n int) string {
 			return t.stream(ctx, []string{"/api/v1/health/stream", "/api/v1/logs/tail"}[n%2]+"?tenant="+t.Name)
 		}},
@@ -147,13 +186,19 @@ func (t *Tenant) query(ctx context.Context, q string) string {
 	return t.get(ctx, "/api/v1/metrics/query?"+url.Values{"tenant": {t.Name}, "query": {q}}.Encode())
 }
 
+// silence makes a silence of an hour.
+func (t *Tenant) silence(ctx context.Context, regex string) string {
+	return t.send(ctx, http.MethodPost, t.Console+"/api/v1/silences?tenant="+t.Name, wire.SilenceRequest{
+		Matchers: []wire.Matcher{{Name: "site", Value: regex, IsRegex: true, IsEqual: true}}, Duration: "1h", Comment: "hostile"})
+}
+
 func (t *Tenant) get(ctx context.Context, path string) string {
 	return t.send(ctx, http.MethodGet, t.Console+path, nil)
 }
 
 // apply creates an object or replaces its spec, by server-side apply.
 func (t *Tenant) apply(ctx context.Context, resource, namespace, name string, spec map[string]any) string {
-	kind := map[string]string{"alertrules": "AlertRules", "alertroutes": "AlertRoute", "logrules": "LogRules", "virtualsites": "VirtualSite"}[resource]
+	kind := map[string]string{"alertrules": "AlertRules", "alertroutes": "AlertRoute", "logrules": "LogRules", "virtualsites": "VirtualSite", "collectionpolicies": "CollectionPolicy"}[resource]
 	return t.send(ctx, http.MethodPatch, t.Kube+"/apis/muster.dev/v1alpha1/namespaces/"+namespace+"/"+resource+"/"+name+"?fieldManager=hostile&force=true", map[string]any{
 		"apiVersion": "muster.dev/v1alpha1", "kind": kind, "metadata": map[string]any{"name": name, "namespace": namespace}, "spec": spec})
 }
