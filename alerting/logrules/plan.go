@@ -44,6 +44,7 @@ type plan struct {
 	keys      []logrule.Field // query_key
 	queries   []query
 	timeframe int64 // milliseconds, all below; a multiple of step
+	segment   int64 // of timeframe, by bucket_interval; without that all of it
 	step      int64
 	delay     int64
 	hold      int64 // how long an alert fires after its match, for its realert
@@ -173,6 +174,11 @@ func (p *plan) prepare() error {
 	p.realert, p.longest = logrule.Realert(r).Milliseconds(), millis(r.ExponentialRealert)
 	p.delay = millis(r.QueryDelay)
 	p.step, p.timeframe = steps(millis(r.Timeframe))
+	p.segment = p.timeframe
+	if r.BucketInterval != nil {
+		p.timeframe, p.segment = millis(r.Timeframe), millis(r.BucketInterval)
+		p.step = stepOfSegment(p.timeframe, p.segment, r.SyncBucketInterval)
+	}
 	p.hold = max(p.realert, minute)
 	if err := p.numbers(); err != nil {
 		return err
@@ -272,7 +278,8 @@ func millis(d *metav1.Duration) int64 {
 // steps returns the step for a timeframe, and the timeframe in whole steps. The step
 // is the longest of whole seconds of which 20 to 60 make the timeframe exactly. For a
 // timeframe that no such step divides, it is a twentieth, rounded up, and 20 of it are the
-// timeframe: 20 seconds more at the most. Under 20 s the step is a second.
+// timeframe: 20 seconds more at the most. Under 20 s the step is a second. No step is longer than
+// a day, so that a timeframe of a quarter of a year is looked at daily: that makes 90 of it.
 func steps(timeframe int64) (step, rounded int64) {
 	const second = 1000
 	if timeframe == 0 {
@@ -282,13 +289,30 @@ func steps(timeframe int64) (step, rounded int64) {
 	if seconds <= 20 {
 		return second, timeframe
 	}
-	for n := int64(20); n <= 60; n++ {
+	const day = 24 * 60 * 60
+	least := max(20, (seconds+day-1)/day)
+	for n := least; n <= max(least, 60); n++ {
 		if seconds%n == 0 {
 			return seconds / n * second, timeframe
 		}
 	}
-	step = (seconds + 19) / 20 * second
-	return step, 20 * step
+	step = (seconds + least - 1) / least * second
+	return step, least * step
+}
+
+// stepOfSegment is the shortest step of whole seconds that divides a segment, and of which 60 at most
+// are the timeframe. Segments in step with the clock are looked at where they end.
+func stepOfSegment(timeframe, segment int64, synced bool) int64 {
+	const second = 1000
+	if synced {
+		return segment
+	}
+	for n := logrule.MaxSegments * segment / timeframe; n > 1; n-- {
+		if segment%(n*second) == 0 {
+			return segment / n
+		}
+	}
+	return segment
 }
 
 // decisive is the rule without what only says whom to tell what and for how long: another word

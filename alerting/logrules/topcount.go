@@ -18,6 +18,7 @@ const (
 	maxTopCounts  = 10 // alerts that are counted for; the others come without
 	maxTopGroups  = 1000
 	topCountsTime = 10 * time.Second
+	maxTopSpan    = 7 * 24 * time.Hour // of a longer timeframe the last of it
 )
 
 // topCounts writes into the alerts that a stretch has raised which values of top_count_keys their
@@ -30,7 +31,8 @@ func (u *unit) topCounts(ctx context.Context, w *owner, told []*active, upTo tim
 	}
 	ctx, cancel := context.WithTimeout(ctx, topCountsTime)
 	defer cancel()
-	from := upTo.Add(-time.Duration(max(u.plan.timeframe, millis(r.Aggregation))) * time.Millisecond)
+	span := time.Duration(max(u.plan.timeframe, millis(r.Aggregation))) * time.Millisecond
+	from := upTo.Add(-min(span, maxTopSpan))
 	if u.st.Position.Before(from) {
 		from = u.st.Position
 	}

@@ -9,13 +9,13 @@ import (
 )
 
 // metricAggregation matches when a figure of the numbers in the lines of a timeframe
-// leaves its bounds.
+// leaves its bounds, or with bucket_interval that of one of its segments.
 type metricAggregation struct{ plain }
 
 func (metricAggregation) about() logrule.Type {
 	return logrule.Type{
 		Needs:    []string{"timeframe", "metric_agg_key", "metric_agg_type"},
-		Knows:    []string{"percentile_range", "aggregation"},
+		Knows:    []string{"bucket_interval", "sync_bucket_interval", "percentile_range", "aggregation"},
 		OneOf:    [2]string{"max_threshold", "min_threshold"},
 		Lasts:    logrule.Itself,
 		OfBuffer: true,
@@ -51,21 +51,25 @@ func (metricAggregation) take(r *round, _ int, it item) {
 }
 
 func (m metricAggregation) judge(r *round, key string, w *window, t int64) {
-	if v, ok := m.value(r, w, t); ok {
-		of := r.p.rule.MetricAggType
-		additive := of == "sum" || of == "value_count" || of == "cardinality"
-		if n := r.p.rule.PercentileRange; n > 0 {
-			of = fmt.Sprintf("percentile %d", n)
+	of := r.p.rule.MetricAggType
+	additive := of == "sum" || of == "value_count" || of == "cardinality"
+	if n := r.p.rule.PercentileRange; n > 0 {
+		of = fmt.Sprintf("percentile %d", n)
+	}
+	for end := range r.segments(t) {
+		v, ok := m.value(r, w, end)
+		if ok && r.threshold(key, t, v, w.message, r.full(w, end) || !additive, ": "+of+" of "+r.p.rule.MetricAggKey) {
+			return
 		}
-		r.threshold(key, t, v, w.message, r.full(w, t) || !additive, ": "+of+" of "+r.p.rule.MetricAggKey)
 	}
 }
 
+// value is the figure of the segment that ends at t.
 func (metricAggregation) value(r *round, w *window, t int64) (float64, bool) {
 	if r.p.perValue {
 		return float64(w.terms(t - r.p.timeframe)), true
 	}
-	b := w.sum(t, r.p.timeframe)
+	b := w.sum(t, r.p.segment)
 	switch r.p.rule.MetricAggType {
 	case "min":
 		return b.Min, b.M > 0

@@ -7,13 +7,13 @@ import (
 )
 
 // percentageMatch matches when the share of lines that match_bucket_filter finds, of
-// those that the filter finds, leaves its bounds.
+// those that the filter finds, leaves its bounds, or with bucket_interval that of one segment.
 type percentageMatch struct{ plain }
 
 func (percentageMatch) about() logrule.Type {
 	return logrule.Type{
 		Needs:    []string{"timeframe", "match_bucket_filter"},
-		Knows:    []string{"min_denominator", "aggregation"},
+		Knows:    []string{"bucket_interval", "sync_bucket_interval", "min_denominator", "aggregation"},
 		OneOf:    [2]string{"min_percentage", "max_percentage"},
 		Lasts:    logrule.Itself,
 		OfBuffer: true,
@@ -37,9 +37,10 @@ func (percentageMatch) take(r *round, query int, it item) {
 }
 
 func (percentageMatch) judge(r *round, key string, w *window, t int64) {
-	b := w.sum(t, r.p.timeframe)
-	if b.N < max(r.p.rule.MinDenominator, 1) {
-		return
+	for end := range r.segments(t) {
+		b := w.sum(end, r.p.segment)
+		if b.N >= max(r.p.rule.MinDenominator, 1) && r.threshold(key, t, 100*float64(b.M)/float64(b.N), w.message, true, fmt.Sprintf("%% of %d lines", b.N)) {
+			return
+		}
 	}
-	r.threshold(key, t, 100*float64(b.M)/float64(b.N), w.message, true, fmt.Sprintf("%% of %d lines", b.N))
 }

@@ -3,6 +3,7 @@ package logrules
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -328,8 +329,17 @@ func grain(step int64) int64 {
 	return 1
 }
 
-// full says whether a key was known for the whole timeframe.
-func (r *round) full(w *window, t int64) bool { return t-w.First >= r.p.timeframe }
+// full says whether a key was known for the whole segment that ends at t, which without
+// bucket_interval is the timeframe.
+func (r *round) full(w *window, t int64) bool { return t-w.First >= r.p.segment }
+
+// segments are where those of the timeframe end that is looked at, the latest first.
+func (r *round) segments(t int64) iter.Seq[int64] {
+	return func(yield func(int64) bool) {
+		for end := t; end > t-r.p.timeframe && yield(end); end -= r.p.segment {
+		}
+	}
+}
 
 // judge looks at the ends of steps.
 func (r *round) judge() {
@@ -381,14 +391,17 @@ func (w *window) terms(after int64) int {
 }
 
 // threshold matches a value over the maximum, or under the minimum if the window is
-// full enough to say that.
-func (r *round) threshold(key string, t int64, v float64, message string, lowCounts bool, what string) {
+// full enough to say that, and says whether it did.
+func (r *round) threshold(key string, t int64, v float64, message string, lowCounts bool, what string) bool {
 	switch {
 	case r.p.hasHigh && v > r.p.high:
-		r.event(matched, key, t, t, v, message, "%.6g%s within %s, more than %v", v, what, ms(r.p.timeframe), r.p.high)
+		r.event(matched, key, t, t, v, message, "%.6g%s within %s, more than %v", v, what, ms(r.p.segment), r.p.high)
 	case r.p.hasLow && v < r.p.low && lowCounts:
-		r.event(matched, key, t, t, v, message, "%.6g%s within %s, less than %v", v, what, ms(r.p.timeframe), r.p.low)
+		r.event(matched, key, t, t, v, message, "%.6g%s within %s, less than %v", v, what, ms(r.p.segment), r.p.low)
+	default:
+		return false
 	}
+	return true
 }
 
 func plural(n int64, what string) string {

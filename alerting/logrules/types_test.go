@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +66,9 @@ func play(w *world, r *Runner, lines []script, until int) {
 }
 
 func TestTypes(t *testing.T) {
+	// Half a minute of slow errors among lines that are well, and one slow line after many that are not.
+	burst := all(every(10, 0, 120, at(0, "paris", "x", "labels.ms=10")), every(10, 120, 160, at(0, "paris", "x", "labels.ms=90", "severity=error")), every(10, 160, 720, at(0, "paris", "x", "labels.ms=10")))
+	thin := all(every(1, 0, 300, at(0, "paris", "x", "labels.ms=10")), list(at(330, "paris", "x", "labels.ms=100")))
 	for _, c := range []struct {
 		name  string
 		rule  string
@@ -147,6 +151,14 @@ func TestTypes(t *testing.T) {
 		{"metric cardinality", "{type: metric_aggregation, metric_agg_key: pod, metric_agg_type: cardinality, max_threshold: '1', timeframe: 1m}", list(at(1, "paris", "x", "pod=a"), at(2, "paris", "x", "pod=b"), at(2, "rome", "x", "pod=b").x(5)), 30, []string{"R{site=paris}@15"}, nil},
 		{"percentage max", "{type: percentage_match, match_bucket_filter: 'severity:error', max_percentage: '10', timeframe: 1m, filter: web}", list(at(1, "paris", "web", "severity=error").x(2), at(1, "paris", "web").x(10), at(1, "rome", "web", "severity=error"), at(1, "rome", "web").x(9), at(1, "rome", "other", "severity=error").x(9)), 30, []string{"R{site=paris}@3"}, nil},
 		{"percentage min", "{type: percentage_match, match_bucket_filter: 'severity:info', min_percentage: '50', timeframe: 1m, realert: 1h}", list(at(1, "paris", "web", "severity=error").x(2), at(1, "paris", "web", "severity=info")), 30, []string{"R{site=paris}@3"}, nil},
+		{"metric max of a segment", "{type: metric_aggregation, metric_agg_key: labels.ms, metric_agg_type: avg, max_threshold: '50', timeframe: 5m, bucket_interval: 1m}", burst, 400, []string{"R{site=paris}@155"}, []string{"R{site=paris}"}},
+		{"metric max of a segment that is over", "{type: metric_aggregation, metric_agg_key: labels.ms, metric_agg_type: avg, max_threshold: '50', timeframe: 5m, bucket_interval: 1m}", burst, 720, []string{"R{site=paris}@155"}, []string{}},
+		{"metric max of a segment of the clock", "{type: metric_aggregation, metric_agg_key: labels.ms, metric_agg_type: avg, max_threshold: '50', timeframe: 5m, bucket_interval: 1m, sync_bucket_interval: true}", burst, 400, []string{"R{site=paris}@180"}, []string{"R{site=paris}"}},
+		{"metric max of no segments", "{type: metric_aggregation, metric_agg_key: labels.ms, metric_agg_type: avg, max_threshold: '50', timeframe: 5m}", burst, 400, nil, nil},
+		{"percentage of a segment", "{type: percentage_match, match_bucket_filter: 'severity:error', max_percentage: '50', timeframe: 5m, bucket_interval: 1m}", burst, 400, []string{"R{site=paris}@155"}, []string{"R{site=paris}"}},
+		{"percentage of no segments", "{type: percentage_match, match_bucket_filter: 'severity:error', max_percentage: '50', timeframe: 5m}", burst, 400, nil, nil},
+		{"spike of the mean of segments", "{type: spike_aggregation, metric_agg_key: labels.ms, metric_agg_type: avg, timeframe: 2m, bucket_interval: 1m, spike_height: '3', spike_type: up}", thin, 360, []string{"R{site=paris}@360"}, nil},
+		{"spike of no segments", "{type: spike_aggregation, metric_agg_key: labels.ms, metric_agg_type: avg, timeframe: 2m, spike_height: '3', spike_type: up}", thin, 360, nil, nil},
 		{"percentage of too few", "{type: percentage_match, match_bucket_filter: 'severity:error', max_percentage: '10', min_denominator: 3, timeframe: 1m}", list(at(1, "paris", "web", "severity=error").x(2)), 30, nil, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -171,14 +183,105 @@ func TestTypes(t *testing.T) {
 }
 
 func TestSteps(t *testing.T) {
-	for sec := int64(1); sec <= 7*86400; sec++ {
+	const day = 86400
+	for sec := int64(1); sec <= int64(logrule.MaxTimeframe/time.Second); sec++ {
+		most, more := int64(60), int64(20_000)
+		if sec > 20*day {
+			most, more = max(60, sec/day+1), (sec/day+1)*1000
+		}
 		step, whole := steps(sec * 1000)
-		if step < 1000 || step%1000 != 0 || whole%step != 0 || whole < sec*1000 || whole > sec*1000+20_000 || whole/step > 60 {
+		if step < 1000 || step > day*1000 || step%1000 != 0 || whole%step != 0 || whole < sec*1000 || whole > sec*1000+more || whole/step > most {
 			t.Fatal(sec, step, whole)
 		}
 	}
 	if step, whole := steps(3600_000); fmt.Sprint(step, whole) != "180000 3600000" {
 		t.Error(step, whole)
+	}
+}
+
+// The steps of segments divide them, and a window has no more of them than any other.
+func TestStepsOfSegments(t *testing.T) {
+	for segment := int64(1); segment <= 2*86400; segment += 1 + segment/50 {
+		for n := int64(1); n <= logrule.MaxSegments; n++ {
+			step := stepOfSegment(n*segment*1000, segment*1000, false)
+			if step < 1000 || step%1000 != 0 || segment*1000%step != 0 || n*segment*1000/step > 60 {
+				t.Fatal(segment, n, step)
+			}
+		}
+	}
+}
+
+// A timeframe of weeks finds what one of minutes finds. It neither holds lines nor asks for any a second time.
+func TestLongTimeframes(t *testing.T) {
+	const day = 24 * 3600
+	ninth := func(fields ...func(i int) string) (out []script) { // a line each ninth day
+		for i := range 9 {
+			var of []string
+			for _, f := range fields {
+				of = append(of, f(i))
+			}
+			out = append(out, at((1+9*i)*day, "paris", "x", of...))
+		}
+		return out
+	}
+	user := func(i int) string { return fmt.Sprintf("labels.user=%d", i) }
+	slow := func(int) string { return "labels.ms=10" }
+	for _, c := range []struct {
+		rule  string
+		lines []script
+		days  int
+		want  []string // and the day
+	}{
+		{"{type: frequency, num_events: 5, timeframe: 960h}", ninth(), 40, []string{"R{site=paris}@37"}},
+		{"{type: frequency, num_events: 5, timeframe: 720h}", ninth(), 80, nil},
+		{"{type: cardinality, cardinality_field: labels.user, max_cardinality: 4, timeframe: 960h}", ninth(user), 40, []string{"R{site=paris}@37"}},
+		{"{type: cardinality, cardinality_field: labels.user, max_cardinality: 4, timeframe: 720h}", ninth(user), 80, nil},
+		{"{type: spike, spike_height: '3', spike_type: up, timeframe: 840h}", all(every(7*day, 0, 70*day, at(0, "paris", "x")), every(day, 70*day, 84*day, at(0, "paris", "x"))), 84, []string{"R{site=paris}@81"}},
+		{"{type: flatline, threshold: 1, timeframe: 960h}", list(at(3*day, "paris", "x")), 45, []string{"R{site=paris}@43"}},
+		{"{type: new_term, fields: [labels.user], terms_window_size: 1080h}", list(at(day, "paris", "x", "labels.user=a"), at(40*day, "paris", "x", "labels.user=a"), at(41*day, "paris", "x", "labels.user=b")), 42, []string{"R{site=paris}@41"}},
+		{"{type: metric_aggregation, metric_agg_key: labels.ms, metric_agg_type: sum, max_threshold: '45', timeframe: 960h}", ninth(slow), 40, []string{"R{site=paris}@37"}},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			w := newWorld(t, "paris")
+			w.use("acme", c.rule)
+			r := w.runner()
+			round1(r)
+			i := 0
+			for at := 0; at <= c.days*day; at += 3 * 3600 {
+				w.now = t0.Add(time.Duration(at)*time.Second + time.Minute)
+				for ; i < len(c.lines) && c.lines[i].at <= at; i++ {
+					w.log(c.lines[i].site, c.lines[i].message, float64(c.lines[i].at)+30, c.lines[i].fields...)
+				}
+				round1(r)
+				for _, u := range r.units {
+					for _, k := range u.st.Keys {
+						if len(k.Buckets) > 2*90 {
+							t.Fatalf("%d buckets", len(k.Buckets))
+						}
+					}
+				}
+			}
+			var got []string
+			for _, raised := range w.sink.raised() {
+				id, sec, _ := strings.Cut(raised, "@")
+				n, err := strconv.ParseFloat(sec, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, fmt.Sprintf("%s@%d", id, int(n)/day))
+			}
+			w.expect("raised", got, c.want...)
+			learned := t0
+			for _, q := range w.src.queries {
+				if q.UpTo.Before(t0) || q.UpTo.Equal(t0) { // what new_term learns
+					continue
+				}
+				if q.After.Before(learned) {
+					t.Fatalf("lines up to %s are asked for from %s on again", learned, q.After)
+				}
+				learned = q.UpTo
+			}
+		})
 	}
 }
 

@@ -32,9 +32,12 @@ const (
 	DefaultKeepFiring     = 5 * time.Minute
 	MostDefaultKeepFiring = time.Hour
 
-	MaxTimeframe   = 7 * 24 * time.Hour
+	// MaxTimeframe bounds no memory: a window has the same few buckets, however long it is.
+	MaxTimeframe   = 90 * 24 * time.Hour
 	MaxTermsWindow = 90 * 24 * time.Hour
 	MaxRealert     = 28 * 24 * time.Hour
+	// MaxSegments are how many times bucket_interval may be in timeframe.
+	MaxSegments = 60
 
 	// DefaultTopCount is how many values of a field of top_count_keys are told.
 	DefaultTopCount = 5
@@ -258,6 +261,24 @@ func (c *checker) durations() {
 	check("aggregation", c.r.Aggregation, time.Second, MaxAggregation)
 	check("timeframe", c.r.Timeframe, time.Second, MaxTimeframe)
 	check("terms_window_size", c.r.TermsWindowSize, time.Minute, MaxTermsWindow)
+	check("bucket_interval", c.r.BucketInterval, time.Second, MaxTimeframe)
+	c.segments()
+}
+
+// segments checks that bucket_interval cuts timeframe into whole parts, and not too many.
+func (c *checker) segments() {
+	whole, part := or(c.r.Timeframe, 0), or(c.r.BucketInterval, 0)
+	switch {
+	case c.r.BucketInterval == nil && c.r.SyncBucketInterval:
+		c.errs = append(c.errs, field.Forbidden(c.at.Child("sync_bucket_interval"), "means nothing without bucket_interval; add that or remove this"))
+	case whole <= 0 || part <= 0:
+	case c.r.MetricAggType == "cardinality":
+		c.errs = append(c.errs, field.Forbidden(c.at.Child("bucket_interval"), fmt.Sprintf("not with metric_agg_type cardinality: of values only the last time is kept; remove it and write timeframe: %s, which counts those of so long", part)))
+	case whole%part != 0:
+		c.invalid("bucket_interval", part.String(), "timeframe (%s) has to be a whole multiple of it", whole)
+	case whole/part > MaxSegments:
+		c.invalid("bucket_interval", part.String(), "it is %d times in timeframe, %d is the most: want at least %s, or a shorter timeframe", whole/part, MaxSegments, (whole+MaxSegments-1)/MaxSegments)
+	}
 }
 
 func (c *checker) fields() {

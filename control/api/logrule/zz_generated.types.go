@@ -60,7 +60,7 @@ var types = []Type{
 	{
 		Name:     MetricAggregation,
 		Needs:    []string{"timeframe", "metric_agg_key", "metric_agg_type"},
-		Knows:    []string{"percentile_range", "aggregation"},
+		Knows:    []string{"bucket_interval", "sync_bucket_interval", "percentile_range", "aggregation"},
 		OneOf:    [2]string{"max_threshold", "min_threshold"},
 		Lasts:    Itself,
 		OfBuffer: true,
@@ -74,7 +74,7 @@ var types = []Type{
 	{
 		Name:     PercentageMatch,
 		Needs:    []string{"timeframe", "match_bucket_filter"},
-		Knows:    []string{"min_denominator", "aggregation"},
+		Knows:    []string{"bucket_interval", "sync_bucket_interval", "min_denominator", "aggregation"},
 		OneOf:    [2]string{"min_percentage", "max_percentage"},
 		Lasts:    Itself,
 		OfBuffer: true,
@@ -88,7 +88,7 @@ var types = []Type{
 	{
 		Name:     SpikeAggregation,
 		Needs:    []string{"timeframe", "metric_agg_key", "metric_agg_type", "spike_height", "spike_type"},
-		Knows:    []string{"percentile_range", "threshold_ref", "threshold_cur", "aggregation"},
+		Knows:    []string{"bucket_interval", "sync_bucket_interval", "percentile_range", "threshold_ref", "threshold_cur", "aggregation"},
 		Lasts:    TillAgain,
 		OfBuffer: true,
 	},

@@ -237,6 +237,15 @@ type LogRule struct {
 	// percentage_match, the buffer_time; of change, how long a former value counts.
 	// +optional
 	Timeframe *metav1.Duration `json:"timeframe,omitempty"`
+	// BucketInterval of metric_aggregation, percentage_match and spike_aggregation cuts timeframe into segments of this
+	// length, 60 at most. The first two match while the figure of one of them is out of bounds; of
+	// spike_aggregation the figure is the mean of theirs.
+	// +optional
+	BucketInterval *metav1.Duration `json:"bucket_interval,omitempty"`
+	// SyncBucketInterval lets segments begin at whole multiples of bucket_interval, such as full hours (UTC), so that one is looked
+	// at when it is over. Otherwise they end at the step that is looked at.
+	// +optional
+	SyncBucketInterval bool `json:"sync_bucket_interval,omitempty"`
 
 	// NumEvents of frequency.
 	// +kubebuilder:validation:Minimum=1

@@ -1270,6 +1270,11 @@ func (in *LogRule) DeepCopyInto(out *LogRule) {
 		*out = new(v1.Duration)
 		**out = **in
 	}
+	if in.BucketInterval != nil {
+		in, out := &in.BucketInterval, &out.BucketInterval
+		*out = new(v1.Duration)
+		**out = **in
+	}
 	if in.CompareKey != nil {
 		in, out := &in.CompareKey, &out.CompareKey
 		*out = make(FieldNames, len(*in))

@@ -132,13 +132,14 @@ func duration(v any) (time.Duration, error) {
 func (t *translator) durations() error {
 	r := &t.out.LogRule
 	kind := logrule.TypeOf(r.Type)
+	t.segments(kind)
 	for _, d := range []struct {
 		name string
 		to   **metav1.Duration
 		most time.Duration
 	}{
 		{"timeframe", &r.Timeframe, logrule.MaxTimeframe}, {"buffer_time", &r.Timeframe, logrule.MaxTimeframe}, {"realert", &r.Realert, logrule.MaxRealert}, {"exponential_realert", &r.ExponentialRealert, logrule.MaxRealert},
-		{"query_delay", &r.QueryDelay, logrule.MaxQueryDelay}, {"aggregation", &r.Aggregation, logrule.MaxAggregation}, {"terms_window_size", &r.TermsWindowSize, logrule.MaxTermsWindow},
+		{"query_delay", &r.QueryDelay, logrule.MaxQueryDelay}, {"aggregation", &r.Aggregation, logrule.MaxAggregation}, {"bucket_interval", &r.BucketInterval, logrule.MaxTimeframe}, {"terms_window_size", &r.TermsWindowSize, logrule.MaxTermsWindow},
 	} {
 		v, ok := t.take(d.name)
 		if !ok {
@@ -147,11 +148,12 @@ func (t *translator) durations() error {
 		if d.name == "buffer_time" {
 			// Of the types that look at a buffer it is the timeframe; of others it says
 			// how much is asked for at once.
-			if !kind.OfBuffer {
+			// Where both are told, timeframe is what spikes are of.
+			if !kind.OfBuffer || r.Type == logrule.SpikeAggregation && r.Timeframe != nil {
 				continue
 			}
 		}
-		if d.name == "terms_window_size" && !kind.Has(d.name) {
+		if (d.name == "terms_window_size" || d.name == "bucket_interval") && !kind.Has(d.name) {
 			continue
 		}
 		got, err := duration(v)
@@ -178,6 +180,21 @@ func (t *translator) durations() error {
 		t.remark("timeframe: the file has none, and %dm was put there: correct it", int(d.Minutes()))
 	}
 	return nil
+}
+
+// segments reads what, beside bucket_interval, says of which stretch of time a figure is.
+func (t *translator) segments(kind *logrule.Type) {
+	synced, _ := t.take("sync_bucket_interval")
+	// Without segments it says nothing in ElastAlert either.
+	t.out.SyncBucketInterval = synced == true && t.in["bucket_interval"] != nil && kind.Has("bucket_interval")
+	if of, _ := t.take("use_run_every_query_size"); of != true || !kind.OfBuffer {
+		return
+	}
+	if every, ok := t.take("run_every"); ok {
+		t.in["buffer_time"] = every
+		return
+	}
+	t.remark("use_run_every_query_size: the file has no run_every: write that of your config.yaml into timeframe")
 }
 
 func (t *translator) numbers() error {
@@ -356,7 +373,7 @@ func texts(v any) []string {
 }
 
 // silent are options that mean nothing here, and whose absence nobody misses.
-var silent = regexp.MustCompile(`^(index|use_strftime_index|timestamp_field|timestamp_type|timestamp_format|es_.*|doc_type|use_count_query|use_terms_query|terms_size|query_timezone|scan_entire_timeframe|kibana_.*|generate_kibana.*|use_run_every_query_size|sync_bucket_interval|max_query_size|owner|priority|category|_source_enabled|use_keyword_postfix|raw_count_keys)$`)
+var silent = regexp.MustCompile(`^(index|use_strftime_index|timestamp_field|timestamp_type|timestamp_format|es_.*|doc_type|use_count_query|use_terms_query|terms_size|query_timezone|scan_entire_timeframe|kibana_.*|generate_kibana.*|bucket_offset_delta|max_query_size|owner|priority|category|_source_enabled|use_keyword_postfix|raw_count_keys)$`)
 
 // decides are options that change when a rule fires, and that Muster does not have.
 var decides = map[string]string{
@@ -375,8 +392,6 @@ func (t *translator) rest() {
 	for _, name := range slices.Sorted(maps.Keys(t.in)) {
 		switch {
 		case silent.MatchString(name):
-		case name == "bucket_interval" || name == "bucket_offset_delta":
-			t.remark("%s: a number is looked at every twentieth of timeframe here", name)
 		case name == "min_doc_count":
 			t.remark("min_doc_count: not known: say with threshold_ref and threshold_cur what must be there")
 		case name == "summary_table_fields":

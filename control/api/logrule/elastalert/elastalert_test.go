@@ -86,11 +86,85 @@ bucket_interval: {minutes: 1}
 `, `
 name: _99thFloor
 type: metric_aggregation
+bucket_interval: 1m
 metric_agg_key: labels.cpu.pct
 metric_agg_type: avg
 max_threshold: "0.85"
 timeframe: 45m
-`, []string{"timeframe: 45m", "bucket_interval"}},
+`, []string{"timeframe: 45m"}},
+		{"segments of the clock", `
+name: share
+type: percentage_match
+buffer_time: {hours: 1}
+bucket_interval: {minutes: 5}
+sync_bucket_interval: true
+bucket_offset_delta: 3
+match_bucket_filter: [{term: {status: 200}}]
+min_percentage: 95
+filter: [{match_all: {}}]
+`, `
+name: Share
+type: percentage_match
+timeframe: 1h
+bucket_interval: 5m
+sync_bucket_interval: true
+match_bucket_filter: labels.status:"200"
+min_percentage: "95"
+`, nil},
+		{"a figure of each run", `
+name: hot
+type: metric_aggregation
+buffer_time: {hours: 1}
+run_every: {minutes: 10}
+use_run_every_query_size: true
+metric_agg_key: cpu
+metric_agg_type: max
+max_threshold: 9
+filter: [{match_all: {}}]
+`, `
+name: Hot
+type: metric_aggregation
+timeframe: 10m
+metric_agg_key: labels.cpu
+metric_agg_type: max
+max_threshold: "9"
+`, nil},
+		{"a figure of each run of another file, and spikes of what timeframe says", `
+name: jump
+type: spike_aggregation
+timeframe: {days: 40}
+buffer_time: {hours: 1}
+bucket_interval: {days: 1}
+use_run_every_query_size: true
+metric_agg_key: cpu
+metric_agg_type: avg
+spike_height: 2
+spike_type: up
+filter: [{match_all: {}}]
+`, `
+name: Jump
+type: spike_aggregation
+timeframe: 960h
+bucket_interval: 24h
+metric_agg_key: labels.cpu
+metric_agg_type: avg
+spike_height: "2"
+spike_type: up
+`, []string{"use_run_every_query_size: the file has no run_every: write"}},
+		{"segments of a type that has none", `
+name: many
+type: frequency
+num_events: 3
+timeframe: {days: 45}
+bucket_interval: {minutes: 1}
+sync_bucket_interval: true
+filter: [{match_all: {}}]
+`, `
+name: Many
+type: frequency
+num_events: 3
+timeframe: 1080h
+`, nil},
 		{"a blacklist of several keys", `
 name: bad
 type: blacklist
@@ -248,6 +322,7 @@ func FuzzTranslate(f *testing.F) {
 	f.Add([]byte("{name: x, type: any, filter: [{query_string: {query: 'a: b \\: \"c d\" -e'}}, {range: {n: {gt: 1, lte: 3}}}]}"))
 	f.Add([]byte("{name: x, type: frequency, num_events: 1, timeframe: {minutes: 1}, query_key: [a, b]}"))
 	f.Add([]byte("{name: é, type: change, compare_key: [[]], query_key: {a: b}, aggregation: {schedule: x}}"))
+	f.Add([]byte("{name: x, type: percentage_match, min_percentage: 1, buffer_time: {hours: 1}, bucket_interval: {minutes: 7}, sync_bucket_interval: true, use_run_every_query_size: true, run_every: {minutes: 7}, match_bucket_filter: [{match_all: {}}]}"))
 	f.Add([]byte("{name: x, type: new_term, fields: [[a, [b]]], blacklist: {}, timeframe: 5}"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if r, err := Translate(b); err == nil && r.Name == "" {

@@ -180,7 +180,7 @@ bucket_interval: {minutes: 5}
 min_threshold: 0.1
 max_threshold: 0.8
 filter: [{term: {metricset.name: cpu}}]
-`, []string{"bucket_interval: a number is looked at every twentieth of timeframe here"}, ""},
+`, nil, ""},
 		{"a share that is too low", `
 name: share
 type: percentage_match
