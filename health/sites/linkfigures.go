@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"muster.dev/muster/health/engine"
+	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/sitequery"
 )
@@ -31,24 +32,8 @@ const (
 	linksKept = 2 * time.Minute
 )
 
-// linkPaces are how often sites are scraped, rounded up: as few as serve, as the regionals are asked for the figures of each
-// that occurs. A policy may say 10 minutes at most.
-var linkPaces = []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute}
-
-// linkPace is the pace of a site.
-func linkPace(s *inventory.Site) time.Duration {
-	interval := s.Interval()
-	for _, pace := range linkPaces {
-		if interval <= pace {
-			return pace
-		}
-	}
-	return linkPaces[len(linkPaces)-1]
-}
-
-// linkWindow is what rates are over at a pace: four scrapes, so that one that is late or lost leaves
-// a figure; 2 minutes at least, as the quickest pace gives.
-func linkWindow(pace time.Duration) time.Duration { return 4 * pace }
+// linkPace is the pace of a site: the regionals are asked for the figures of each that occurs.
+func linkPace(s *inventory.Site) time.Duration { return fleet.Pace(s.Interval()) }
 
 // freshGauge is how old the sample of a gauge may be, which is PromQL's default.
 const freshGauge = 5 * time.Minute
@@ -56,7 +41,7 @@ const freshGauge = 5 * time.Minute
 // linkQueries are what the figures of sitequery.Link are, at their positions, for sites of a pace:
 // what agents measure (docs/reference/link-metrics.md). Tenants narrow them; none: all are meant.
 func linkQueries(pace time.Duration, tenants []string) []string {
-	window := linkWindow(pace)
+	window := fleet.RateWindow(pace)
 	metric := func(name string, matchers ...string) string {
 		if len(tenants) > 0 {
 			matchers = append(matchers, "tenant=~"+strconv.Quote(strings.Join(tenants, "|")))
@@ -101,12 +86,12 @@ func linkQuestions(view *engine.View) (queries []string, of []int) {
 		}
 	}
 	from := map[time.Duration]int{}
-	for _, pace := range linkPaces {
+	for _, pace := range fleet.Paces {
 		mean := tenants[pace]
 		if len(mean) == 0 {
 			continue
 		}
-		if pace == linkPaces[0] {
+		if pace == fleet.Paces[0] {
 			mean = nil // most of them, so that to name them saves nothing
 		}
 		from[pace] = len(queries)

@@ -99,7 +99,7 @@ func linkOf(s *engine.Site, row *sitequery.Row) wire.Link {
 	figure := func(i int) *float64 { return known(row.Link.Number(i)) }
 	l := wire.Link{
 		Tenant: row.Tenant, Site: row.Name, Regional: row.Regional, Region: row.Region, Phase: string(row.Phase), LastSeen: row.LastSeen.UTC(),
-		Colour: string(connectivityOf(s)), Connectivity: known(row.Dimensions[connectivity]), Window: int(linkWindow(linkPace(s.Site)).Seconds()),
+		Colour: string(connectivityOf(s)), Connectivity: known(row.Dimensions[connectivity]), Window: int(fleet.RateWindow(linkPace(s.Site)).Seconds()),
 		RoundTrip: figure(sitequery.LinkRoundTrip), Loss: figure(sitequery.LinkLoss), Sent: figure(sitequery.LinkSent), Received: figure(sitequery.LinkReceived),
 		Handshake: figure(sitequery.LinkHandshake), Reconnects: figure(sitequery.LinkReconnects), Requests: figure(sitequery.LinkRequests), Errors: figure(sitequery.LinkErrors),
 	}

@@ -308,7 +308,7 @@ func TestLinksOfSitesScrapedSeldom(t *testing.T) {
 		}
 	}
 	// As many as there are paces, however many intervals policies name.
-	if want := len(linkPaces) * len(sitequery.Link{}); most != want {
+	if want := len(fleet.Paces) * len(sitequery.Link{}); most != want {
 		t.Errorf("%d queries, want %d", most, want)
 	}
 }

@@ -36,7 +36,7 @@ func (d Dashboard) File() string { return d.UID + ".json" }
 // All builds the dashboards, in the order in which people meet them.
 func All() ([]Dashboard, error) {
 	var out []Dashboard
-	for _, make := range []func() *board{fleet, virtualSite, site, node, workloads, load, connectivity, security, regional, aggregator, cost} {
+	for _, make := range []func() *board{wholeFleet, virtualSite, site, node, workloads, load, connectivity, security, regional, aggregator, cost} {
 		b := make()
 		built, err := b.b.Build()
 		if err != nil {

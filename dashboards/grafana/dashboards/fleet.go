@@ -17,7 +17,7 @@ func byColour(among string) (out []query) {
 	return out
 }
 
-func fleet() *board {
+func wholeFleet() *board {
 	b := newBoard("muster-fleet", "Fleet", "All sites: how healthy they are, which are worst and why", metricsVar(), fleetVar())
 	b.figure(look{title: "Sites", span: 3}, q("count(muster_site_health_score or muster_site_connected)", "")).
 		figure(look{title: "Mean score", span: 3, limits: score}, q("avg(muster_site_health_score)", "")).

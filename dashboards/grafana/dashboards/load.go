@@ -20,7 +20,10 @@ func load() *board {
 
 func connectivity() *board {
 	b := newBoard("muster-connectivity", "Connectivity", "The links between sites and regionals", metricsVar(), fleetVar(), virtualSiteVar())
-	const connected = "muster_site_connected" + memberOfSite
+	const (
+		connected = "muster_site_connected" + memberOfSite
+		roundTrip = `muster_agent_link_round_trip_seconds{connection="stream"}`
+	)
 	b.figure(look{title: "Connected", span: 4}, q("sum("+connected+")", "")).
 		figure(look{title: "Not connected", span: 4, limits: &limits{orange: 1, red: 5}}, q("count(max by (site) ("+connected+") == 0) or vector(0)", "")).
 		figure(look{title: "Connectivity score, mean", span: 4, limits: score}, q(`avg(muster_site_health_dimension_score{dimension="connectivity"}`+memberOfSite+`)`, "")).
@@ -31,26 +34,26 @@ func connectivity() *board {
 		chart(look{title: "Connected sites by regional", span: 12}, q("sum by (regional) ("+connected+")", "{{regional}}")).
 		chart(look{title: "Connectivity score by regional, mean", span: 12, limits: score, max: 100},
 			q(`avg by (regional) (muster_site_health_dimension_score{dimension="connectivity"} * on (tenant, site) group_left (regional) max by (tenant, site, regional) (muster_site_connected == 1) and on (site) muster_virtual_site_member{virtual_site="$virtual_site"})`, "{{regional}}")).
-		list(look{title: "Round trip", unit: "s", span: 8, limits: &limits{orange: 0.3, red: 1}}, "round trip", q(`topk(50, max by (site) (muster_agent_link_round_trip_seconds{connection="stream"}`+memberOfSite+"))", "")).
-		list(look{title: "Loss: segments to the regional sent again in 5 minutes", unit: "percent", span: 8, limits: &limits{orange: 1, red: 10}}, "loss",
-			q("topk(50, 100 * sum by (site) (rate(muster_agent_link_segments_retransmitted_total[5m])"+memberOfSite+") / sum by (site) (rate(muster_agent_link_segments_sent_total[5m])"+memberOfSite+"))", "")).
+		list(look{title: "Round trip", unit: "s", span: 8, limits: &limits{orange: 0.3, red: 1}}, "round trip", q(`topk(50, max by (site) (`+lastOfLink(roundTrip)+memberOfSite+"))", "")).
+		list(look{title: "Loss: segments to the regional sent again", unit: "percent", span: 8, limits: &limits{orange: 1, red: 10}}, "loss",
+			q("topk(50, 100 * sum by (site) ("+rateOfLink("muster_agent_link_segments_retransmitted_total", "5m")+memberOfSite+") / sum by (site) ("+rateOfLink("muster_agent_link_segments_sent_total", "5m")+memberOfSite+"))", "")).
 		list(look{title: "Reconnects in an hour", span: 8}, "times", q(`topk(50, round(sum by (site) (increase(muster_agent_link_connects_total{connection="stream"}[1h])`+memberOfSite+")))", "")).
 		list(look{title: "Age of what the regional acknowledged", unit: "s", span: 8, limits: &limits{orange: 60, red: 300}}, "age", q("topk(50, max by (site) (muster_collector_push_delay_seconds"+memberOfSite+"))", "")).
 		list(look{title: "Requests that fail", unit: "percent", span: 8, limits: &limits{orange: 5, red: 30}}, "failed",
-			q("topk(50, 100 * sum by (site) (rate(muster_agent_link_request_errors_total[5m])"+memberOfSite+") / sum by (site) (rate(muster_agent_link_request_seconds_count[5m])"+memberOfSite+"))", "")).
+			q("topk(50, 100 * sum by (site) ("+rateOfLink("muster_agent_link_request_errors_total", "5m")+memberOfSite+") / sum by (site) ("+rateOfLink("muster_agent_link_request_seconds_count", "5m")+memberOfSite+"))", "")).
 		list(look{title: "TCP segments sent again, all of the site", unit: "percent", span: 8, limits: &limits{orange: 1, red: 10}}, "sent again",
 			q("topk(50, 100 * sum by (site) (rate(node_netstat_Tcp_RetransSegs[$__rate_interval])) / sum by (site) (rate(node_netstat_Tcp_OutSegs[$__rate_interval]))"+memberOfSite+")", ""))
 	b.row("Round trip and requests").
 		chart(look{title: "Round trip, median and 95th percentile of the sites", unit: "s", span: 12},
-			q(`quantile(0.5, max by (site) (muster_agent_link_round_trip_seconds{connection="stream"}`+memberOfSite+"))", "median"), q(`quantile(0.95, max by (site) (muster_agent_link_round_trip_seconds{connection="stream"}`+memberOfSite+"))", "95th percentile")).
+			q(`quantile(0.5, max by (site) (`+lastOfLink(roundTrip)+memberOfSite+"))", "median"), q(`quantile(0.95, max by (site) (`+lastOfLink(roundTrip)+memberOfSite+"))", "95th percentile")).
 		chart(look{title: "Loss, of all segments", unit: "percent", span: 12},
-			q("100 * sum(rate(muster_agent_link_segments_retransmitted_total[5m])"+memberOfSite+") / sum(rate(muster_agent_link_segments_sent_total[5m])"+memberOfSite+")", "sent again")).
-		chart(look{title: "Requests to regionals, by target", unit: "reqps", span: 12}, q("sum by (target) (rate(muster_agent_link_request_seconds_count[$__rate_interval])"+memberOfSite+")", "{{target}}")).
+			q("100 * sum("+rateOfLink("muster_agent_link_segments_retransmitted_total", "5m")+memberOfSite+") / sum("+rateOfLink("muster_agent_link_segments_sent_total", "5m")+memberOfSite+")", "sent again")).
+		chart(look{title: "Requests to regionals, by target", unit: "reqps", span: 12}, q("sum by (target) ("+rateOfLink("muster_agent_link_request_seconds_count", "$__rate_interval")+memberOfSite+")", "{{target}}")).
 		chart(look{title: "Time to answer, by target", unit: "s", span: 12},
-			q("sum by (target) (rate(muster_agent_link_request_seconds_sum[5m])"+memberOfSite+") / sum by (target) (rate(muster_agent_link_request_seconds_count[5m])"+memberOfSite+")", "{{target}}"))
+			q("sum by (target) ("+rateOfLink("muster_agent_link_request_seconds_sum", "5m")+memberOfSite+") / sum by (target) ("+rateOfLink("muster_agent_link_request_seconds_count", "5m")+memberOfSite+")", "{{target}}"))
 	b.row("Traffic").
 		chart(look{title: "Over the link, in and out", unit: "Bps", span: 12},
-			q("sum(rate(muster_agent_link_received_bytes_total[$__rate_interval])"+memberOfSite+")", "in"), q("sum(rate(muster_agent_link_sent_bytes_total[$__rate_interval])"+memberOfSite+")", "out")).
+			q("sum("+rateOfLink("muster_agent_link_received_bytes_total", "$__rate_interval")+memberOfSite+")", "in"), q("sum("+rateOfLink("muster_agent_link_sent_bytes_total", "$__rate_interval")+memberOfSite+")", "out")).
 		chart(look{title: "Samples sent, by region", unit: "Bps", span: 12}, q("sum by (region) (rate(muster_collector_push_bytes_total[$__rate_interval])"+memberOfSite+")", "{{region}}")).
 		chart(look{title: "Pushes that fail, by region", unit: "reqps", span: 12}, q("sum by (region) (rate(muster_collector_push_errors_total[$__rate_interval])"+memberOfSite+")", "{{region}}")).
 		chart(look{title: "Sites' networks, in and out", unit: "Bps", span: 12},

@@ -1,0 +1,21 @@
+package fleet
+
+import "time"
+
+// Paces are how often sites are scraped, rounded up: as few as serve what asks for the figures of each
+// of them. A policy may say 10 minutes at most.
+var Paces = []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute}
+
+// Pace is that of an interval.
+func Pace(interval time.Duration) time.Duration {
+	for _, pace := range Paces {
+		if interval <= pace {
+			return pace
+		}
+	}
+	return Paces[len(Paces)-1]
+}
+
+// RateWindow is what rates are over at a pace: four scrapes, so that one that is late or lost leaves
+// a figure; 2 minutes at least, as the quickest pace gives.
+func RateWindow(pace time.Duration) time.Duration { return 4 * pace }
