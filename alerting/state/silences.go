@@ -10,13 +10,11 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
-	"github.com/prometheus/common/model"
 
 	"muster.dev/muster/alerting/amclient"
-	"muster.dev/muster/internal/regexcost"
+	"muster.dev/muster/internal/silence"
 	"muster.dev/muster/internal/wire"
 )
 
@@ -116,7 +114,7 @@ func (s *State) postSilence(r *http.Request, _ url.Values, sc *wire.Scope) (int,
 	if user == "" || user == amclient.CreatedByMaintenance {
 		return 0, nil, wire.Failure(http.StatusForbidden, "the request doesn't say who makes the silence: it must come through the console, which sets %s", wire.UserHeader)
 	}
-	silence, err := decodeSilence(r.Body, time.Now())
+	made, err := decodeSilence(r.Body, time.Now())
 	if err != nil {
 		return 0, nil, wire.Failure(http.StatusBadRequest, "%v", err)
 	}
@@ -125,14 +123,14 @@ func (s *State) postSilence(r *http.Request, _ url.Values, sc *wire.Scope) (int,
 	if p := s.room(r.Context(), tenant); p != nil {
 		return 0, nil, p
 	}
-	silence.CreatedBy = user
-	silence.Matchers = append([]wire.Matcher{wire.EqualMatcher("tenant", tenant)}, silence.Matchers...)
-	id, err := s.opts.Silences.SetSilence(r.Context(), *silence)
+	made.CreatedBy = user
+	made.Matchers = append([]wire.Matcher{wire.EqualMatcher("tenant", tenant)}, made.Matchers...)
+	id, err := s.opts.Silences.SetSilence(r.Context(), *made)
 	if err != nil {
 		return 0, nil, s.upstream("set a silence", err)
 	}
-	silence.ID = id
-	s.silenced(silence, tenant, user, false)
+	made.ID = id
+	s.silenced(made, tenant, user, false)
 	s.refresh(r.Context())
 	return http.StatusCreated, map[string]string{"id": id}, nil
 }
@@ -153,49 +151,12 @@ func decodeSilence(r io.Reader, now time.Time) (*amclient.Silence, error) {
 		return nil, wire.Failure(0, "the body is longer than %d bytes", maxSilenceBody)
 	case err != nil:
 		return nil, wire.Failure(0, "the body is not a silence: %v", err)
-	case len(in.Matchers) < 1 || len(in.Matchers) > wire.MaxMatchers:
-		return nil, wire.Failure(0, "matchers: want 1 to %d of them, have %d", wire.MaxMatchers, len(in.Matchers))
 	}
-	left := &regexcost.Budget{Left: wire.MaxSilenceRegex}
-	for i, m := range in.Matchers {
-		if m.Name == "tenant" {
-			return nil, wire.Failure(0, "matchers[%d].name: the tenant is set by the server, from the parameter tenant; remove it", i)
-		}
-		if !model.UTF8Validation.IsValidLabelName(m.Name) {
-			return nil, wire.Failure(0, "matchers[%d].name: %.100q: not a label's name", i, m.Name)
-		}
-		if len(m.Value) > wire.MaxMatcherBytes {
-			return nil, wire.Failure(0, "matchers[%d].value: want at most %d bytes", i, wire.MaxMatcherBytes)
-		}
-		if m.IsRegex {
-			if err := left.Take(m.Value); err != nil {
-				return nil, wire.Failure(0, "matchers[%d].value: %v", i, err)
-			}
-		}
+	start, end, errs := silence.Check(&in, now)
+	if len(errs) > 0 {
+		return nil, wire.Failure(0, "%s: %s", errs[0].Field, errs[0].Detail)
 	}
-	out := &amclient.Silence{Matchers: in.Matchers, StartsAt: now, Comment: strings.TrimSpace(in.Comment)}
-	if out.Comment == "" || utf8.RuneCountInString(out.Comment) > 1000 {
-		return nil, wire.Failure(0, "comment: want 1 to 1000 characters: why, for those who find the silence later")
-	}
-	if in.StartsAt != nil && in.StartsAt.After(now) {
-		out.StartsAt = *in.StartsAt
-	}
-	switch {
-	case (in.EndsAt == nil) == (in.Duration == ""):
-		return nil, wire.Failure(0, "want either endsAt or duration")
-	case in.EndsAt != nil:
-		out.EndsAt = *in.EndsAt
-	default:
-		d, err := model.ParseDuration(in.Duration)
-		if err != nil || d <= 0 {
-			return nil, wire.Failure(0, "duration: %.40q: want such as 30m, 2h or 1d", in.Duration)
-		}
-		out.EndsAt = out.StartsAt.Add(min(time.Duration(d), 2*wire.MaxSilence))
-	}
-	if d := out.EndsAt.Sub(out.StartsAt); d <= 0 || d > wire.MaxSilence {
-		return nil, wire.Failure(0, "endsAt: want it after startsAt and now, and at most %d days after", int(wire.MaxSilence.Hours()/24))
-	}
-	return out, nil
+	return &amclient.Silence{Matchers: in.Matchers, StartsAt: start, EndsAt: end, Comment: in.Comment}, nil
 }
 
 func (s *State) deleteSilence(r *http.Request, _ url.Values, sc *wire.Scope) (int, any, *wire.Problem) {
