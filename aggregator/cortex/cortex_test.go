@@ -680,3 +680,27 @@ type store interface {
 }
 
 var _, _ store = (*Cortex)(nil), (*External)(nil)
+
+// Names in UTF-8, which regionals take, are not refused by the store.
+func TestNamesInUTF8(t *testing.T) {
+	c, _ := start(t, Options{DataDir: t.TempDir()})
+	base, now := c.URL(), time.Now()
+	req := prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{
+		Labels:  []prompb.Label{{Name: "__name__", Value: "http.server.requêtes"}, {Name: "k8s.pod.name", Value: "web-1"}, {Name: "series", Value: "a"}},
+		Samples: []prompb.Sample{{Timestamp: now.UnixMilli(), Value: 7}},
+	}}}
+	body, err := req.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := push(base, "acme", "application/x-protobuf", "0.1.0", body); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "the sample is found", func() error {
+		got, err := query(base, "acme", `{"http.server.requêtes", "k8s.pod.name"="web-1"}`, now.Add(time.Second))
+		if err == nil && got["a"] != 7 {
+			err = fmt.Errorf("found %v", got)
+		}
+		return err
+	})
+}

@@ -651,3 +651,14 @@ func TestRotatingFiles(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Names in UTF-8, as OpenTelemetry's are, are stored as they are.
+func TestNamesInUTF8(t *testing.T) {
+	h := newHarness(t, harnessOptions{})
+	if code, text, _ := h.pushSeries(h.client(h.ca.site(t, paris, "")), sample(time.Now(), 7, "__name__", "http.server.requêtes", "k8s.pod.name", "web-1")); code != http.StatusNoContent {
+		t.Fatalf("%d %s", code, text)
+	}
+	if got := h.query(`{"http.server.requêtes", "k8s.pod.name"="web-1"}`); len(got) != 1 {
+		t.Errorf("stored %v", got)
+	}
+}
