@@ -103,7 +103,7 @@ type regional struct {
 	slow atomic.Int64 // nanoseconds before a query is answered
 	// ahead is how wrong its clock is.
 	ahead time.Duration
-	late atomic.Int64 // nanoseconds before the live view is answered
+	late  atomic.Int64 // nanoseconds before the live view is answered
 	// stuck queries contain this text and are never answered; how many were asked at the
 	// same time, at most, and since the engine's start.
 	stuck                         string
