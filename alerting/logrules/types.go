@@ -53,7 +53,6 @@ type traits struct {
 type plain struct{}
 
 func (plain) plan(p *plan, ask askFunc) (traits, error) { return traits{}, ask(p.rule.Filter, "") }
-func (plain) take(*round, int, item)                    {}
 func (plain) taken(*round, []item)                      {}
 func (plain) judge(*round, string, *window, int64)      {}
 

@@ -2,6 +2,7 @@ package strangers
 
 import (
 	"crypto/tls"
+	"errors"
 	"net"
 	"syscall"
 )
@@ -10,7 +11,7 @@ import (
 // handshake with nobody would take the time of those who still wait.
 func gone(c net.Conn) bool {
 	n, err := peek(c)
-	return n == 0 && err == nil || err == syscall.ECONNRESET
+	return n == 0 && err == nil || errors.Is(err, syscall.ECONNRESET)
 }
 
 // unread tells whether the peer has said something that nobody has read yet.
