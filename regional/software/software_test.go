@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"testing"
 
 	"muster.dev/muster/internal/fleet"
@@ -52,7 +53,13 @@ func digestOf(b ...byte) string {
 // A tenant whose sites ask for one old release after another has no more of them fetched
 // when it has had its part; another tenant has its own.
 func TestWhatATenantHasFetchedIsBounded(t *testing.T) {
-	s, err := New(Options{Dir: t.TempDir(), Centre: heavy{500 << 20}, Desired: all{}, Identify: func(r *http.Request) (fleet.SiteID, string, error) {
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What nobody waits for is still being written when the test is over.
+	t.Cleanup(func() { testkit.Eventually(t, "the directory is gone", func() error { return os.RemoveAll(dir) }) })
+	s, err := New(Options{Dir: dir, Centre: heavy{500 << 20}, Desired: all{}, Identify: func(r *http.Request) (fleet.SiteID, string, error) {
 		return fleet.SiteID{Tenant: r.Header.Get("Tenant"), Name: r.Header.Get("Site")}, "eu", nil
 	}, MaxBytes: 4 << 30})
 	if err != nil {
