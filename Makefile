@@ -113,7 +113,7 @@ test-conformance: ## Cases of Kubernetes' conformance suite through a virtual Ku
 
 KILLS ?= 100
 test-kill: build ## Kill control -9 at 100 random moments of one rollout, and of one that is aborted: half an hour; KILLS=10 for a short look
-	$(GO) test -count=1 -timeout 3h -v ./e2e/kill -kills $(KILLS) $(if $(SEED),-kill-seed $(SEED))
+	$(GO) test -count=1 -timeout 3h -v ./e2e/centre -run TestControlKilledAtAnyPoint -kills $(KILLS) $(if $(SEED),-kill-seed $(SEED))
 
 test-kubectl: ## What people do with kubectl, by upstream's kubectl 1.33 to 1.36, which pip fetches the first time
 	MUSTER_KUBECTL=1 $(GO) test -count=1 -tags $(TAGS) -run 'TestKubectl$$' -v ./control/vk8s

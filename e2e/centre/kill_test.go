@@ -1,4 +1,4 @@
-package kill
+package centre
 
 import (
 	"context"
@@ -9,18 +9,12 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"muster.dev/muster/control/api/v1alpha1"
@@ -35,7 +29,6 @@ var (
 )
 
 const (
-	tenant = "main"
 	// lives is up to how long control lives once it answers, on a machine that starts it as
 	// quickly; see rollout.
 	lives = 4 * time.Second
@@ -45,12 +38,7 @@ const (
 
 // killed is a fleet whose control dies.
 type killed struct {
-	t       *testing.T
-	dir     string
-	muster  string
-	control *exec.Cmd
-	log     *os.File
-	kube    client.Client
+	*centre
 	f       *fleetload.Fleet
 	rng     *rand.Rand
 	started time.Duration // how long control takes until it answers, at most so far
@@ -95,122 +83,21 @@ func TestControlKilledAtAnyPoint(t *testing.T) {
 
 // start starts control and a regional, and joins so many agents.
 func start(t *testing.T, sites int) *killed {
-	k := &killed{t: t, dir: t.TempDir(), muster: os.Getenv("MUSTER"), rng: rand.New(rand.NewPCG(*seed, 0))}
-	if k.muster == "" {
-		k.muster = filepath.Join("..", "..", "bin", "muster")
-	}
-	var err error
-	if k.muster, err = filepath.Abs(k.muster); err != nil {
-		t.Fatal(err)
-	}
-	if k.log, err = os.Create(k.path("muster.log")); err != nil {
-		t.Fatal(err)
-	}
-	gateway := testkit.FreeAddr(t)
-	config := fmt.Sprintf("dataDir: %s\ncontrol: {listen: %q, fleetListen: %q, opsListen: %q, software: {dir: %s}}\nregionals:\n- {name: one, listen: %q, queryListen: %q, logs: {forwardListen: \"\"}}\n",
-		k.path("data"), testkit.FreeAddr(t), testkit.FreeAddr(t), testkit.FreeAddr(t), k.path("repository"), gateway, testkit.FreeAddr(t))
-	if err := os.WriteFile(k.path("muster.yaml"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if b, _ := os.ReadFile(k.log.Name()); t.Failed() {
-			t.Logf("end of the log:\n%s", b[max(0, len(b)-6000):])
-		}
-	})
+	k := &killed{rng: rand.New(rand.NewPCG(*seed, 0))}
+	dir := t.TempDir()
+	k.centre = configure(t, dir, "software: {dir: "+filepath.Join(dir, "repository")+"}")
 	k.run("software", "init", "--keys", k.path("keys"), "--repository", k.path("repository"))
 	k.startControl()
 	k.answers()
-	regional := k.process("regional", "--name", "one")
-	t.Cleanup(func() {
-		_ = regional.Process.Signal(syscall.SIGTERM)
-		_ = regional.Wait()
-	})
-
-	token := k.run("token", "create", "--auto-approve", "--max-uses", "0", "--tenant", tenant, "--label", "region=eu", "--token-only")
-	hash, err := os.ReadFile(k.path("data", "join-ca-hash"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	k.f, err = fleetload.New(fleetload.Options{Sites: sites, Series: 1, SoftwareStep: 500 * time.Millisecond,
-		Server: gateway, CAHash: strings.TrimSpace(string(hash)), Token: strings.TrimSpace(token)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := k.f.Register(t.Context(), 8); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	k.f.Connect(ctx)
-	t.Cleanup(func() {
-		cancel()
-		k.f.Wait()
-	})
-	testkit.EventuallyTrue(t, "all agents are connected", func() bool { return k.f.Connected() == sites })
+	k.startRegional()
+	k.f = k.join(tenant, fleetload.Options{Sites: sites, Series: 1, SoftwareStep: 500 * time.Millisecond})
 	return k
-}
-
-func (k *killed) path(elem ...string) string {
-	return filepath.Join(append([]string{k.dir}, elem...)...)
-}
-
-func (k *killed) process(args ...string) *exec.Cmd {
-	k.t.Helper()
-	cmd := exec.Command(k.muster, append(args, "--config", k.path("muster.yaml"))...)
-	cmd.Stdout, cmd.Stderr = k.log, k.log
-	if err := cmd.Start(); err != nil {
-		k.t.Fatalf("start %s %s: %v; `make build` first", k.muster, args[0], err)
-	}
-	return cmd
-}
-
-// run runs a verb of the CLI to its end.
-func (k *killed) run(args ...string) string {
-	k.t.Helper()
-	cmd := exec.Command(k.muster, append(args, "--data-dir", k.path("data"))...)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		k.t.Fatalf("muster %s: %v\n%s", strings.Join(args, " "), err, stderr.String())
-	}
-	return strings.TrimSpace(string(out))
-}
-
-func (k *killed) startControl() {
-	first := k.control == nil
-	k.control = k.process("control")
-	if first {
-		k.t.Cleanup(func() { k.kill() })
-	}
-}
-
-func (k *killed) kill() {
-	_ = k.control.Process.Kill()
-	_ = k.control.Wait()
 }
 
 // answers waits until control serves its API.
 func (k *killed) answers() {
 	k.t.Helper()
-	took := testkit.EventuallyWithin(k.t, "control answers", 3*time.Minute, func() error {
-		if k.kube == nil {
-			cfg, err := clientcmd.BuildConfigFromFlags("", k.path("data", "admin.kubeconfig"))
-			if err != nil {
-				return err
-			}
-			scheme := runtime.NewScheme()
-			if err := v1alpha1.AddToScheme(scheme); err != nil {
-				return err
-			}
-			cfg.Timeout = 5 * time.Second
-			cfg.QPS = -1
-			if k.kube, err = client.New(rest.CopyConfig(cfg), client.Options{Scheme: scheme}); err != nil {
-				return err
-			}
-		}
-		return k.kube.Get(context.Background(), client.ObjectKey{Name: tenant}, &v1alpha1.Tenant{})
-	})
-	k.started = max(k.started, min(took, 20*time.Second))
+	k.started = max(k.started, min(k.centre.answers(), 20*time.Second))
 }
 
 // rollout takes a version over all sites, one by one, with so many kills on its way, and
