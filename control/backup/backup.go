@@ -55,10 +55,10 @@ type Part struct {
 // Source is what an archive is made of.
 type Source struct {
 	Manifest Manifest // without Files
-	// Dir is the data directory; Trees below it are taken whole, but for what Leave says, and Files.
+	// Dir is the data directory. Trees are files and directories in it, which are taken whole but for
+	// what Leave says; one that is not there is left out, and one that is a link is followed.
 	Dir   string
 	Trees []string
-	Files []string
 	// Leave tells, by the name in Dir, what is made anew and need not be in it.
 	Leave func(name string) bool
 	Parts []Part
@@ -75,11 +75,6 @@ func Write(ctx context.Context, out io.Writer, s Source) error {
 	w.m.Format, w.m.Files = Format, map[string]string{}
 	for _, tree := range s.Trees {
 		if err := w.tree(ctx, s, tree); err != nil {
-			return err
-		}
-	}
-	for _, name := range s.Files {
-		if err := w.file(s.Dir, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -104,36 +99,45 @@ type writer struct {
 }
 
 func (w *writer) tree(ctx context.Context, s Source, tree string) error {
-	return filepath.WalkDir(filepath.Join(s.Dir, tree), func(at string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // removed meanwhile
-		}
+	root, err := filepath.EvalSymlinks(filepath.Join(s.Dir, tree))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return filepath.WalkDir(root, func(at string, d fs.DirEntry, err error) error {
 		if err == nil {
 			err = ctx.Err()
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			err = w.walked(s, tree, root, at, d)
 		}
-		rel, err := filepath.Rel(s.Dir, at)
-		if err != nil {
-			return err
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // removed meanwhile
 		}
-		name := filepath.ToSlash(rel)
-		switch {
-		case s.Leave(name) && d.IsDir():
-			return fs.SkipDir
-		case s.Leave(name), !d.Type().IsRegular():
-			return nil
-		}
-		if err := w.file(s.Dir, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
+		return err
 	})
 }
 
-func (w *writer) file(dir, name string) error {
-	f, err := os.Open(filepath.Join(dir, filepath.FromSlash(name)))
+// walked is a file or directory that was found at a place below the root of a tree.
+func (w *writer) walked(s Source, tree, root, at string, d fs.DirEntry) error {
+	rel, err := filepath.Rel(root, at)
+	if err != nil {
+		return err
+	}
+	name := path.Join(tree, filepath.ToSlash(rel))
+	switch {
+	case s.Leave(name) && d.IsDir():
+		return fs.SkipDir
+	case s.Leave(name), !d.Type().IsRegular():
+		return nil
+	}
+	return w.file(at, name)
+}
+
+func (w *writer) file(at, name string) error {
+	f, err := os.Open(at)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func source(t testing.TB) Source {
 	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "control", "link")); err != nil {
 		t.Fatal(err)
 	}
-	return Source{Manifest: Manifest{Muster: "v1", Created: time.Unix(1e9, 0).UTC(), TrustDomain: "muster.local"}, Dir: dir, Trees: []string{"control"}, Files: []string{"admin.token", "admin.kubeconfig"},
+	return Source{Manifest: Manifest{Muster: "v1", Created: time.Unix(1e9, 0).UTC(), TrustDomain: "muster.local"}, Dir: dir, Trees: []string{"control", "admin.token", "admin.kubeconfig"},
 		Leave: func(name string) bool { return name == "control/apiserver/etcd" },
 		Parts: []Part{{"etcd.snapshot", func(_ context.Context, w io.Writer) error { _, err := io.WriteString(w, "all objects"); return err }}}}
 }
@@ -64,6 +64,25 @@ func TestRoundTrip(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(s.Dir, ".backup-*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// A directory that lies on another disk, and is a link to there, is taken as one that does not.
+func TestTreesThatAreLinks(t *testing.T) {
+	s := source(t)
+	elsewhere := filepath.Join(t.TempDir(), "disk")
+	if err := os.Rename(filepath.Join(s.Dir, "control"), elsewhere); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(elsewhere, filepath.Join(s.Dir, "control")); err != nil {
+		t.Fatal(err)
+	}
+	m, err := Read(bytes.NewReader(archive(t, s)), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Files["control/pki/ca.pem"] == "" || m.Files["control/apiserver/etcd/db"] != "" || len(m.Files) != 4 {
+		t.Errorf("it has %v", m.Files)
 	}
 }
 

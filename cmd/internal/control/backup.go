@@ -10,7 +10,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,8 +29,9 @@ const (
 	timelineEntry = "control/timeline.db"
 )
 
-// credentials of the administrator, beside control's own directory.
-var credentials = []string{"admin.kubeconfig", "admin.token"}
+// kept is what a backup has of the data directory: the administrator's credentials, and control's own
+// directory. It is last, as one that was restored is there with it.
+var kept = []string{"admin.kubeconfig", "admin.token", "control"}
 
 // madeAnew is what of control's directory need not be in a backup: control makes it of the rest, or
 // sites and regionals tell it again.
@@ -59,7 +59,7 @@ func serveBackups(env *role.Env, c config.Config, server stored, told *timeline.
 		defer one.Unlock()
 		s := backup.Source{
 			Manifest: backup.Manifest{Muster: obs.Version, Created: time.Now().UTC().Truncate(time.Second), TrustDomain: c.TrustDomain, ExternalEtcd: !server.Embedded()},
-			Dir:      c.DataDir, Trees: []string{"control"}, Files: credentials, Leave: madeAnew,
+			Dir:      c.DataDir, Trees: kept, Leave: madeAnew,
 			Parts: []backup.Part{{Name: timelineEntry, Write: func(_ context.Context, w io.Writer) error { return told.Copy(w) }}},
 		}
 		if server.Embedded() {
@@ -127,7 +127,7 @@ func Restore(c config.Config, r io.Reader) (*backup.Manifest, error) {
 			return nil, err
 		}
 	}
-	for _, name := range slices.Concat(credentials, []string{"control"}) { // which is last: with it the restored one is there
+	for _, name := range kept {
 		if err := (disk.OS{}).Rename(filepath.Join(tmp, name), c.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
