@@ -10,7 +10,6 @@ import (
 	"muster.dev/muster/aggregator/cortex"
 	"muster.dev/muster/cmd/internal/config"
 	"muster.dev/muster/cmd/internal/role"
-	"muster.dev/muster/internal/diskshare"
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/peers"
 )
@@ -56,12 +55,7 @@ func open(env *role.Env, c config.Config, known *peers.Peers) (store, error) {
 		return nil, err
 	}
 	_ = probe.Close()
-	share, err := diskshare.Of(c.Path("aggregator"), env.Reg)
-	if err != nil {
-		env.Log.Warn("the disk is shared anew", "err", err)
-	}
-	env.Go("share of the disk", share.Run)
-	return cortex.New(cortex.Options{DataDir: c.Path("aggregator"), Disk: share, Listen: c.Aggregator.Cortex.Listen, Guard: known.Listener(config.CortexRules()), Retention: c.Aggregator.Cortex.Retention.D(), Limits: storeLimits(c), Logger: env.Log})
+	return cortex.New(cortex.Options{DataDir: c.Path("aggregator"), Disk: env.ShareOfDisk(c.Path("aggregator")), Listen: c.Aggregator.Cortex.Listen, Guard: known.Listener(config.CortexRules()), Retention: c.Aggregator.Cortex.Retention.D(), Limits: storeLimits(c), Logger: env.Log})
 }
 
 // storeLimits are derived from what the regionals take, the one place where limits are

@@ -20,7 +20,6 @@ import (
 	"muster.dev/muster/health/engine"
 	"muster.dev/muster/health/sites"
 	"muster.dev/muster/health/status"
-	"muster.dev/muster/internal/diskshare"
 	"muster.dev/muster/internal/inventory"
 	"muster.dev/muster/internal/kubetls"
 	"muster.dev/muster/internal/obs"
@@ -63,13 +62,8 @@ func start(env *role.Env, c config.Config, known *peers.Peers) error {
 	// The answers are large and the regionals near: compressing costs more than it saves.
 	t := known.Transport()
 	t.MaxIdleConnsPerHost, t.DisableCompression = 16, true
-	share, err := diskshare.Of(c.Path("health"), env.Reg)
-	if err != nil {
-		env.Log.Warn("the disk is shared anew", "err", err)
-	}
-	env.Go("share of the disk", share.Run)
 	e, err := engine.New(engine.Options{
-		Disk:   share,
+		Disk:   env.ShareOfDisk(c.Path("health")),
 		Client: &http.Client{Transport: t}, Regionals: regionals, Inventory: inv, Status: writer, Shipped: defaults.Model(), Dir: c.Path("health"), Tick: c.Health.Tick.D(), Patience: c.Health.OfflineAfter.D(),
 		StoreQueryURL: c.CortexURL() + "/prometheus/api/v1", StoreWriteURL: c.CortexURL() + "/api/v1/push", Logger: env.Log, Registerer: env.Reg,
 	})

@@ -19,7 +19,6 @@ import (
 
 	"muster.dev/muster/cmd/internal/config"
 	"muster.dev/muster/cmd/internal/role"
-	"muster.dev/muster/internal/diskshare"
 	"muster.dev/muster/internal/fleet"
 	"muster.dev/muster/internal/forward"
 	"muster.dev/muster/internal/identity"
@@ -114,13 +113,8 @@ func start(env *role.Env, c config.Config, r config.Regional, known *peers.Peers
 	if err != nil {
 		return err
 	}
-	share, err := diskshare.Of(dir, env.Reg)
-	if err != nil {
-		env.Log.Warn("the disk is shared anew", "err", err)
-	}
-	env.Go("share of the disk", share.Run)
 	gw, err := gateway.New(gateway.Options{
-		Disk: share, Hosts: between, Name: r.Name, Listen: r.Listen, Logs: logs, Software: images, TLS: files.ServerConfig(tls.RequestClientCert), Trust: trust(files),
+		Disk: env.ShareOfDisk(dir), Hosts: between, Name: r.Name, Listen: r.Listen, Logs: logs, Software: images, TLS: files.ServerConfig(tls.RequestClientCert), Trust: trust(files),
 		Edge: edge.Storage(), Series: series, Self: edge.Appendable(), Forward: queues.Put, ForwardRaw: queues.PutRaw, Upstream: up, Limits: limits(r), Past: window, Memory: r.PushMemory, Logger: env.Log, Registerer: env.Reg,
 	})
 	if err != nil {

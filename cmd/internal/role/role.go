@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
+	"muster.dev/muster/internal/diskshare"
 	"muster.dev/muster/internal/lifecycle"
 	"muster.dev/muster/internal/obs"
 	"muster.dev/muster/internal/turns"
@@ -133,6 +134,16 @@ func Listen(field, addr string) (net.Listener, error) {
 		return nil, fmt.Errorf("%s: %s can't be used: %w; stop what holds it or set another address in the config file", field, addr, err)
 	}
 	return ln, nil
+}
+
+// ShareOfDisk shares the disk that a directory is on among tenants, as long as the role runs.
+func (e *Env) ShareOfDisk(dir string) *diskshare.Shares {
+	share, err := diskshare.Of(dir, e.Reg)
+	if err != nil {
+		e.Log.Warn("the disk is shared anew", "err", err)
+	}
+	e.Go("share of the disk", share.Run)
+	return share
 }
 
 // Run runs one role until ctx ends or a part of it fails. start acquires what the
