@@ -113,12 +113,6 @@ func (h *Hands) Close() error {
 	return err
 }
 
-// Waiting is how many peers wait for their turn.
-func (h *Hands) Waiting() int {
-	_, waiting := h.line.Use()
-	return waiting
-}
-
 func (h *Hands) accept() {
 	for {
 		raw, err := h.Listener.Accept()

@@ -195,13 +195,6 @@ func (t *Table) Begun(c net.Conn) {
 	}
 }
 
-// Is tells whether a connection is a stranger's.
-func (t *Table) Is(c net.Conn) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.open[c] != nil
-}
-
 // Forget ends the count of a connection whose peer is known by now, or that was closed. It
 // tells whether it was a stranger's until then.
 func (t *Table) Forget(c net.Conn) bool {

@@ -66,8 +66,7 @@ func (g *Gateway) newConnTable(all, perHost int) *connTable {
 
 // connState is the server's hook.
 func (g *Gateway) connState(c net.Conn, st http.ConnState) {
-	switch st {
-	case http.StateClosed, http.StateHijacked:
+	if st == http.StateClosed || st == http.StateHijacked {
 		g.conns.forget(c)
 	}
 }
