@@ -54,7 +54,7 @@ func (c *Controller) events(ctx context.Context, j *job, before *v1alpha1.Rollou
 		}
 		var site v1alpha1.Site
 		if c.o.Cache.Get(ctx, types.NamespacedName{Namespace: fleet.SystemNamespace(j.tenant), Name: name}, &site) == nil {
-			c.o.Recorder.Event(&site, kind, reason, fmt.Sprintf(text, j.key.String()))
+			c.o.Recorder.Event(&site, kind, reason, fmt.Sprintf(text, j.fleet().namespace+"/"+j.key.Name))
 		}
 	}
 }

@@ -43,7 +43,7 @@ func TestAGoodRolloutCompletes(t *testing.T) {
 		t.Errorf("it went to %v", got)
 	}
 	testkit.EventuallyTrue(t, "events on the Rollout, on what it moves and on a site", func() bool {
-		return w.told("Rollout release", "WaveStarted") && w.told("Unstructured web", "WaveStarted", "rollout release: ") && w.told("Site s3", "RolloutUpdating", "ro-good-shop/release")
+		return w.told("Rollout release", "WaveStarted") && w.told("Unstructured web", "WaveStarted", "rollout release: ") && w.told("Site s3", "RolloutUpdating", "rollout shop/release")
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"muster.dev/muster/control/api/v1alpha1"
+	"muster.dev/muster/control/desired/render"
 	"muster.dev/muster/control/rollout/decide"
 )
 
@@ -87,12 +88,12 @@ func (c *Controller) busy(key types.NamespacedName, mine place) map[string]hindr
 		}
 		for name := range p.moving {
 			if h, ok := out[name]; mine.sites[name] && (!ok || h.later) {
-				out[name] = hindrance{"being changed by rollout " + nameFor(other, key), !before(other, p, key, mine)}
+				out[name] = hindrance{"being changed by rollout " + nameFor(mine.tenant, other, key), !before(other, p, key, mine)}
 			}
 		}
 		for name := range p.failed {
 			if _, ok := out[name]; mine.sites[name] && !ok {
-				out[name] = hindrance{"not well with rollout " + nameFor(other, key), true}
+				out[name] = hindrance{"not well with rollout " + nameFor(mine.tenant, other, key), true}
 			}
 		}
 	}
@@ -147,10 +148,10 @@ func (c *Controller) queued(key types.NamespacedName, mine place) string {
 		var text string
 		switch n, at := shared(mine.sites, p.moving); {
 		case n > 0:
-			text = fmt.Sprintf("waits behind rollout %s, which is changing %s", nameFor(other, key), sitesText(n, at))
+			text = fmt.Sprintf("waits behind rollout %s, which is changing %s", nameFor(mine.tenant, other, key), sitesText(n, at))
 		case !p.begun && !p.paused:
 			if n, at := shared(mine.sites, p.sites); n > 0 {
-				text = fmt.Sprintf("waits behind rollout %s, which is about to change %s", nameFor(other, key), sitesText(n, at))
+				text = fmt.Sprintf("waits behind rollout %s, which is about to change %s", nameFor(mine.tenant, other, key), sitesText(n, at))
 			}
 		}
 		if text != "" && (why == "" || before(other, p, first, c.known[first].place)) {
@@ -200,9 +201,11 @@ func sitesText(n int, example string) string {
 	return fmt.Sprintf("%d of the same sites, such as %s", n, example)
 }
 
-func nameFor(other, mine types.NamespacedName) string {
+// nameFor is the other rollout as the tenant's users type it, in messages of mine.
+func nameFor(tenant string, other, mine types.NamespacedName) string {
 	if other.Namespace == mine.Namespace {
 		return other.Name
 	}
-	return other.Namespace + "/" + other.Name
+	short, _ := render.Short(tenant, other.Namespace)
+	return short + "/" + other.Name
 }

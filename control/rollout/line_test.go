@@ -57,6 +57,16 @@ func TestLine(t *testing.T) {
 			}
 		})
 	}
+	// Of another namespace it has the name that the tenant's users type, and `muster rollout status` takes.
+	other := types.NamespacedName{Namespace: "acme-pay", Name: "x"}
+	moving := of("api", 9, "a", "a", true)
+	elsewhere := &Controller{known: map[types.NamespacedName]*known{other: {place: moving}}}
+	if got := elsewhere.queued(key("mine"), mine); !strings.HasPrefix(got, "waits behind rollout pay/x, ") {
+		t.Errorf("it %s", got)
+	}
+	if got := elsewhere.busy(key("mine"), mine)["a"].why; got != "being changed by rollout pay/x" {
+		t.Errorf("a site is %s", got)
+	}
 	paused := of("api", 9, "a", "", false)
 	paused.paused = true
 	ctl := &Controller{known: map[types.NamespacedName]*known{key("x"): {place: paused}}}
