@@ -3,7 +3,9 @@ package cli
 import (
 	"errors"
 	"io"
+	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +73,32 @@ func TestWhatAGateCheckAsks(t *testing.T) {
 	for _, f := range []checkFlags{{}, {virtualSite: "a/b", sites: []string{"x"}}, {sites: []string{"x"}}, {virtualSite: "a/b", since: -1}} {
 		if _, _, err := f.spec(drawnAt); err == nil {
 			t.Errorf("%+v is taken", f)
+		}
+	}
+}
+
+// What the sample for Jenkins and the guide have people type is taken.
+func TestGateChecksOfTheSamples(t *testing.T) {
+	for _, file := range []string{"../../../deploy/samples/gates/Jenkinsfile", "../../../docs/rollouts.md"} {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		typed := regexp.MustCompile(`muster gate check (--[^'&\n]+)`).FindAllStringSubmatch(string(raw), -1)
+		if len(typed) == 0 {
+			t.Errorf("%s has no check", file)
+		}
+		for _, m := range typed {
+			var f checkFlags
+			cmd := gateCheckCmd(&Globals{})
+			err := cmd.ParseFlags(strings.Fields(m[1]))
+			if err == nil {
+				f.virtualSite = cmd.Flag("virtual-site").Value.String()
+				_, _, err = f.spec(drawnAt)
+			}
+			if err != nil || cmd.Flags().NArg() > 0 {
+				t.Errorf("%s: %s: %v, %q", file, m[0], err, cmd.Flags().Args())
+			}
 		}
 	}
 }

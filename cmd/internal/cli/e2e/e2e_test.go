@@ -297,6 +297,7 @@ func (f *fleetUnderTest) rollouts(t *testing.T) {
 		make("acme", "to-"+verb)
 	}
 	make("acme-eu", "roman-roll")
+	make("acme-eu", "to-read") // the same name, over sites of the same name
 }
 
 // verbs is what is run of each command, as its user would type it. want is part of the

@@ -51,7 +51,11 @@ func (f *fleetUnderTest) rolloutsByConsole(t *testing.T, admin, viewer string) {
 		{viewer, "GET", "/api/v1/rollouts?object=ConfigMap/to-read", "", 200, `"name":"to-read"`},
 		{viewer, "GET", one, "", 200, `"control":false`},
 		{admin, "GET", one, "", 200, `"skipGates":true`},
+		{viewer, "GET", "/api/v1/rollouts", "", 200, `"name":"to-read"`},
 		{viewer, "GET", "/api/v1/rollouts/to-read/gates", "", 200, `"verdict":`},
+		{viewer, "GET", "/api/v1/rollouts?tenant=acme-eu", "", 403, ""},
+		{viewer, "GET", one + "?tenant=acme-eu", "", 403, ""},
+		{admin, "POST", one + "/pause?tenant=acme-eu", "", 403, ""},
 		{viewer, "GET", one + "/sites", "", 200, `"counts":`},
 		{viewer, "POST", one + "/pause", "", 403, "forbidden"},
 		{admin, "POST", one + "/pause", "", 200, `"paused":true`},
@@ -63,6 +67,7 @@ func (f *fleetUnderTest) rolloutsByConsole(t *testing.T, admin, viewer string) {
 		{admin, "POST", "/api/v1/rollouts", `{"namespace":"shop","dryRun":true,"spec":{"strategy":{"waves":[{"percent":5},{"percent":1}]},"changes":[{"apiVersion":"v1","kind":"ConfigMap","name":"mine"}]}}`, 400, "spec.strategy.waves[1].percent"},
 		{admin, "POST", "/api/v1/gates:evaluate", `{"virtualSite":"shared/stores","since":"10m"}`, 200, `"answered":true`},
 		{viewer, "POST", "/api/v1/gates:evaluate", `{"virtualSite":"shared/stores"}`, 403, ""},
+		{admin, "POST", "/api/v1/gates:evaluate", `{"virtualSite":"shared/roman"}`, 200, `"verdict":"Unknown"`}, // acme has none of that name
 		{admin, "POST", "/api/v1/gates:evaluate", `{"namespace":"shop","virtualSite":"shared/stores","gates":[{"name":"x","query":{"query":"sum(","max":1}}]}`, 400, "spec.gates"},
 	} {
 		resp := f.ask(t, c.who, c.method, c.path, c.body)
@@ -70,15 +75,29 @@ func (f *fleetUnderTest) rolloutsByConsole(t *testing.T, admin, viewer string) {
 		if err != nil || resp.StatusCode != c.code || !strings.Contains(string(b), c.want) {
 			t.Errorf("%s %s %s: %d %s, %v; want %d and %q", c.method, c.path, c.body, resp.StatusCode, b, err, c.code, c.want)
 		}
+		if resp.StatusCode == 200 && (strings.Contains(string(b), "acme-eu") || strings.Contains(string(b), "roman-")) {
+			t.Errorf("%s %s tells of the other tenant: %s", c.method, c.path, b)
+		}
 	}
-	for path, want := range map[string]string{"/api/v1/rollouts/stream?namespace=shop": `"namespace":"shop"`, one + "/stream": `"name":"to-read"`} {
+	// A stream begins with all that the list has: six of acme's namespace, and at least the one.
+	for path, n := range map[string]int{"/api/v1/rollouts/stream?namespace=shop": 6, one + "/stream": 1} {
 		resp := f.ask(t, viewer, "GET", path, "")
 		in := bufio.NewScanner(resp.Body)
 		in.Buffer(nil, 1<<20)
-		for in.Scan() && !strings.HasPrefix(in.Text(), "data: ") {
+		said := map[string]bool{}
+		for len(said) < n && in.Scan() {
+			data, ok := strings.CutPrefix(in.Text(), "data: ")
+			if !ok {
+				continue
+			}
+			var r struct{ Tenant, Namespace, Name string }
+			if err := json.Unmarshal([]byte(data), &r); err != nil || r.Tenant != "acme" || r.Namespace != "shop" || n == 1 && r.Name != "to-read" {
+				t.Errorf("%s: %s, %v", path, data, err)
+			}
+			said[r.Name] = true
 		}
-		if !strings.Contains(in.Text(), want) {
-			t.Errorf("%s: %d %s, want %s", path, resp.StatusCode, in.Text(), want)
+		if len(said) < n {
+			t.Errorf("%s: %d %v, %v", path, resp.StatusCode, said, in.Err())
 		}
 	}
 }
