@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -153,7 +154,8 @@ The exit code is the verdict, for scripts:
   2   error: nothing could be asked, such as wrong flags, rights, or no answer
   3   not yet, or unknown: more time, sites or data are needed; ask again
 
-With --wait it asks again until the gates pass or fail, for this long at most.`,
+With --wait it asks again until the gates pass or fail, for this long at most; a control
+plane that does not answer meanwhile is asked again too.`,
 		Example: `  muster gate check --virtual-site shared/canary --since 10m
   muster gate check --virtual-site shared/canary --peers shared/stores --since 10m --wait 30m && ./promote.sh
   muster gate check --virtual-site shared/canary --gate score:75 --gate alerts:critical,warning
@@ -243,34 +245,60 @@ func (g *Globals) checkGates(ctx context.Context, w, progress io.Writer, f *chec
 	if err != nil {
 		return "", err
 	}
-	until := time.Now().Add(f.wait)
+	check, err := waitForVerdict(ctx, c, &v1alpha1.GateCheck{ObjectMeta: metav1.ObjectMeta{Namespace: tenant.Name + "-" + namespace, GenerateName: "cli-"}, Spec: spec}, f.wait, checkAgain, progress)
+	if err != nil {
+		return "", err
+	}
+	if done, err := g.encode(w, check); done || err != nil {
+		return check.Status.Verdict, err
+	}
+	drawCheck(w, check, styleOf(w))
+	return check.Status.Verdict, nil
+}
+
+// waitForVerdict makes checks until one passes or fails, or the next would be after wait. A
+// control plane that is away for a while, or busy, is asked again as well.
+func waitForVerdict(ctx context.Context, c client.Client, ask *v1alpha1.GateCheck, wait, again time.Duration, progress io.Writer) (*v1alpha1.GateCheck, error) {
+	until := time.Now().Add(wait)
 	said := ""
 	for {
-		check := &v1alpha1.GateCheck{ObjectMeta: metav1.ObjectMeta{Namespace: tenant.Name + "-" + namespace, GenerateName: "cli-"}, Spec: spec}
-		if err := c.Create(ctx, check); err != nil {
-			return "", fmt.Errorf("gate check: %w", err)
-		}
-		if err := awaitCheck(ctx, c, check); err != nil {
-			return "", err
+		check := ask.DeepCopy()
+		err := c.Create(ctx, check)
+		if err != nil {
+			err = fmt.Errorf("gate check: %w", err)
+		} else {
+			err = awaitCheck(ctx, c, check)
 		}
 		v := check.Status.Verdict
-		if v == v1alpha1.GatePass || v == v1alpha1.GateFail || !time.Now().Add(checkAgain).Before(until) {
-			if done, err := g.encode(w, check); done || err != nil {
-				return v, err
-			}
-			drawCheck(w, check, styleOf(w))
-			return v, nil
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
 		}
-		if line := fmt.Sprintf("%s: %s", strings.ToLower(string(v)), printable(check.Status.Message)); line != said {
+		switch last := !time.Now().Add(again).Before(until); {
+		case err != nil && (last || refused(err)):
+			return nil, err
+		case err == nil && (last || v == v1alpha1.GatePass || v == v1alpha1.GateFail):
+			return check, nil
+		}
+		line := fmt.Sprintf("%s: %s", strings.ToLower(string(v)), printable(check.Status.Message))
+		if err != nil {
+			line = "no answer: " + printable(err.Error())
+		}
+		if line != said {
 			fmt.Fprintln(progress, line)
 			said = line
 		}
 		select {
 		case <-ctx.Done():
-			return "", ctx.Err()
-		case <-time.After(checkAgain):
+			return nil, ctx.Err()
+		case <-time.After(again):
 		}
 	}
+}
+
+// refused tells whether the API server has answered, and would answer the same again.
+func refused(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500 && !apierrors.IsTooManyRequests(err)
 }
 
 // awaitCheck reads the check until it has a verdict.

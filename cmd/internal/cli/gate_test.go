@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"reflect"
 	"regexp"
@@ -12,6 +14,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"muster.dev/muster/control/api/v1alpha1"
 )
@@ -100,6 +105,47 @@ func TestGateChecksOfTheSamples(t *testing.T) {
 				t.Errorf("%s: %s: %v, %q", file, m[0], err, cmd.Flags().Args())
 			}
 		}
+	}
+}
+
+// A control plane that is away for a while is asked again while --wait lasts; what it refuses is not.
+func TestAWaitOutlastsTheControlPlane(t *testing.T) {
+	away := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+	busy := apierrors.NewServiceUnavailable("starting")
+	no := apierrors.NewForbidden(schema.GroupResource{Group: "muster.dev", Resource: "gatechecks"}, "", errors.New("no"))
+	for name, c := range map[string]struct {
+		wait  time.Duration
+		fails []error // of the first checks
+		asked int
+		err   error
+		said  int // lines of progress
+	}{
+		"away, then an answer":     {time.Hour, []error{away, away, busy, nil}, 4, nil, 2},
+		"refused":                  {time.Hour, []error{away, no}, 2, no, 1},
+		"no time to ask again":     {0, []error{away}, 1, away, 0},
+		"an answer, and no time":   {0, []error{nil}, 1, nil, 0},
+		"too many requests":        {time.Hour, []error{apierrors.NewTooManyRequests("later", 1), nil}, 2, nil, 1},
+		"a check that is lost":     {time.Hour, []error{apierrors.NewTimeoutError("lost", 1), nil}, 2, nil, 1},
+		"a wrong check is refused": {time.Hour, []error{apierrors.NewBadRequest("no gates")}, 1, apierrors.NewBadRequest("no gates"), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := 0
+			cl := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+				if asked++; asked > len(c.fails) {
+					t.Fatal("asks too often")
+				}
+				o.(*v1alpha1.GateCheck).Status = v1alpha1.GateCheckStatus{Verdict: v1alpha1.GatePass}
+				return c.fails[asked-1]
+			}})
+			var progress strings.Builder
+			check, err := waitForVerdict(t.Context(), cl, &v1alpha1.GateCheck{}, c.wait, time.Millisecond, &progress)
+			if asked != c.asked || (err == nil) != (c.err == nil) || err != nil && !strings.Contains(err.Error(), c.err.Error()) || strings.Count(progress.String(), "no answer: ") != c.said {
+				t.Errorf("asked %d times, %v: %s", asked, err, progress.String())
+			}
+			if err == nil && check.Status.Verdict != v1alpha1.GatePass {
+				t.Errorf("%+v", check.Status)
+			}
+		})
 	}
 }
 
