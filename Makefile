@@ -176,9 +176,10 @@ tools-elasticsearch:
 	@command -v mvn >/dev/null && command -v java >/dev/null || { echo "== installing Debian's Java runtime and Maven, for a real Elasticsearch in the tests"; $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq default-jre-headless maven >/dev/null; }
 
 # What replaces a host's operating system is tested with loop devices, which need root, and
-# the bootloaders' and updaters' own programs; without them those tests are skipped.
+# the bootloaders' and updaters' own programs; without them those tests are skipped, as that of
+# a pipeline's sample is without jq.
 tools-os:
-	@for c in grub-emu grub-script-check sfdisk mkfs.ext4 rauc mksquashfs dbus-daemon openssl; do command -v $$c >/dev/null || missing=1; done; [ -z "$$missing" ] || { echo "== installing Debian's GRUB and RAUC, for the tests of operating systems' updates"; $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends grub-common grub-emu fdisk e2fsprogs rauc rauc-service squashfs-tools dbus-daemon openssl >/dev/null; }
+	@for c in grub-emu grub-script-check sfdisk mkfs.ext4 rauc mksquashfs dbus-daemon openssl jq; do command -v $$c >/dev/null || missing=1; done; [ -z "$$missing" ] || { echo "== installing Debian's GRUB and RAUC, for the tests of operating systems' updates, and jq for a sample"; $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends grub-common grub-emu fdisk e2fsprogs rauc rauc-service squashfs-tools dbus-daemon openssl jq >/dev/null; }
 
 tools-golangci:
 	@"$$($(GO) env GOPATH)/bin/golangci-lint" version 2>/dev/null | grep -q 'version $(GOLANGCI:v%=%) ' || { echo "== building golangci-lint"; cd / && $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI); }
