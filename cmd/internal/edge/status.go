@@ -55,13 +55,21 @@ func PrintStatus(ctx context.Context, w io.Writer, c Config, asJSON bool) error 
 
 // printStatus returns how many problems it named.
 func printStatus(w io.Writer, s status, now time.Time) int {
-	line := func(k, format string, args ...any) { fmt.Fprintf(w, "%-16s%s\n", k, fmt.Sprintf(format, args...)) }
-	ago := func(t time.Time) string {
-		if t.IsZero() {
-			return "never"
-		}
-		return now.Sub(t).Round(time.Second).String() + " ago"
+	printFacts(w, s, now)
+	problems := problemsOf(s, now)
+	if len(problems) == 0 {
+		fmt.Fprintln(w, "\nNothing is wrong.")
+		return 0
 	}
+	fmt.Fprintln(w, "\nWrong:")
+	for _, p := range problems {
+		fmt.Fprintf(w, "  - %s\n", p)
+	}
+	return len(problems)
+}
+
+func printFacts(w io.Writer, s status, now time.Time) {
+	line := func(k, format string, args ...any) { fmt.Fprintf(w, "%-16s%s\n", k, fmt.Sprintf(format, args...)) }
 	a, col := s.Agent, s.Collector
 	name := a.Site
 	if name == "" {
@@ -76,7 +84,7 @@ func printStatus(w io.Writer, s status, now time.Time) int {
 	line("Policy", "%.12s, every %s", dash(col.PolicyHash), col.Interval)
 	line("Series", "%d of a budget of %d; %d refused", col.Series, col.Budget, col.Refused)
 	line("Spool", "%d batches, %d bytes", col.Spool.Pending, col.Spool.Bytes)
-	line("Last push", "%s", ago(col.Push.LastSuccess))
+	line("Last push", "%s", ago(col.Push.LastSuccess, now))
 	up := 0
 	for _, t := range col.Targets {
 		if t.Up {
@@ -96,7 +104,6 @@ func printStatus(w io.Writer, s status, now time.Time) int {
 			line("  "+string(d.Dimension), "%s", d.line())
 		}
 	}
-
 	for i, x := range s.Software {
 		name := "Software"
 		if i > 0 {
@@ -104,19 +111,15 @@ func printStatus(w io.Writer, s status, now time.Time) int {
 		}
 		line(name, "%s %s", x.Component, softwareLine(x, now))
 	}
+}
 
-	problems := 0
-	wrong := func(format string, args ...any) {
-		if problems == 0 {
-			fmt.Fprintln(w, "\nWrong:")
-		}
-		problems++
-		fmt.Fprintf(w, "  - "+format+"\n", args...)
+// problemsOf are what is wrong, a cause once.
+func problemsOf(s status, now time.Time) (problems []string) {
+	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	if a := s.Agent; a.LastError != "" && a.Phase != agent.PhaseConnected {
+		wrong("%s (%s)", a.LastError, ago(a.LastErrorAt, now))
 	}
-	if a.LastError != "" && a.Phase != agent.PhaseConnected {
-		wrong("%s (%s)", a.LastError, ago(a.LastErrorAt))
-	}
-	for _, t := range col.Targets {
+	for _, t := range s.Collector.Targets {
 		if !t.Up && t.Error != "" {
 			wrong("scrape of %s: %s", t.URL, t.Error)
 		}
@@ -141,7 +144,7 @@ func printStatus(w io.Writer, s status, now time.Time) int {
 			told[l.Message] = true
 		}
 	}
-	for _, item := range a.Desired.Items {
+	for _, item := range s.Agent.Desired.Items {
 		if item.Error != "" {
 			wrong("%s %s is not in effect: %s", item.Kind, item.Name, item.Error)
 		}
@@ -160,10 +163,14 @@ func printStatus(w io.Writer, s status, now time.Time) int {
 			wrong("%s: %s", c.Type, c.Message)
 		}
 	}
-	if problems == 0 {
-		fmt.Fprintln(w, "\nNothing is wrong.")
-	}
 	return problems
+}
+
+func ago(t, now time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return now.Sub(t).Round(time.Second).String() + " ago"
 }
 
 func dash(s string) string {
