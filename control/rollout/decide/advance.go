@@ -307,11 +307,11 @@ func (r *run) peersAlone() bool {
 }
 
 // goBack waits until the sites that are online have the old content, but for those that say
-// for as long as a site may take, and ten minutes at most, that they can't, such as one that
-// never was well with it; and for those that are not ready with it by then, such as one of
-// whose nodes is down.
+// for as long as a site may take, and ten minutes at most, that they can't; a minute for those
+// that said so before the change already; and for those that are not ready with it by then, such
+// as one of whose nodes is down.
 func (r *run) goBack() {
-	left, failed, slow := 0, []string{}, []string{}
+	left, failed, slow, ill := 0, []string{}, []string{}, []string{}
 	for i := range r.names {
 		s := r.site[i]
 		if r.steps[i] != byte(v1alpha1.StepRolledBack) || s == nil || !s.Online || s.Maintenance || s.State == Ready || s.State == Waits {
@@ -319,6 +319,11 @@ func (r *run) goBack() {
 		}
 		since := r.in.Now.Sub(r.heard(i))
 		switch {
+		case s.State == Failed && r.d.rows[i].ill:
+			ill = append(ill, s.Name)
+			if since < retryGrace*time.Second { // it may not have heard yet
+				left++
+			}
 		case s.State == Failed:
 			failed = append(failed, s.Name)
 			if since < min(r.within(), defaultReadyWithin) {
@@ -332,6 +337,9 @@ func (r *run) goBack() {
 		}
 	}
 	why := r.d.Message
+	if len(ill) > 0 {
+		why = counted(len(ill), "{are} not well with the old content, as before the change: ") + some(ill) + ". " + why
+	}
 	if len(slow) > 0 {
 		why = counted(len(slow), "{have} got the old content and {are} not ready with it: ") + some(slow) + ". " + why
 	}
@@ -454,6 +462,7 @@ func (r *run) start() {
 			r.d.rows[i].before = r.reading(i)
 		}
 		r.has[i] = r.target
+		r.d.rows[i].ill = r.site[i].State == Failed
 		r.set(i, v1alpha1.StepUpdating)
 		r.d.rows[i].got, r.d.rows[i].at, r.d.rows[i].ready = r.unit, r.unit, 0
 		began = append(began, r.names[i])

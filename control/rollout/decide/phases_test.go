@@ -480,6 +480,24 @@ func TestRollingBackGivesUpASite(t *testing.T) {
 	}
 }
 
+// A site that was not well with the old content before is as it was: nobody waits for it, and it is
+// not said to be the rollback's fault.
+func TestRollingBackLeavesWhoWasIllAsItWas(t *testing.T) {
+	w := newWorld(t, 40)
+	w.step()
+	bad := w.first().Name // the plan is the same every time
+
+	w = newWorld(t, 40)
+	w.stuck = func(s *Site) bool { return s.Name == bad }
+	w.until("the first wave begins", time.Hour, func(w *world) bool { return strings.Contains(w.state.Has, "1") })
+	w.run(2*time.Minute, func(*world) bool { return false })
+	w.spec.Control.Abort = true
+	w.want(v1alpha1.RolloutRolledBack, 3*time.Minute)
+	if !w.says("1 site is not well with the old content, as before the change: "+bad) || w.says("can't be put back") {
+		t.Error(w.dump())
+	}
+}
+
 // Nor does one that never says that it is ready, such as one of whose nodes is down, or one that
 // says nothing at all.
 func TestRollingBackGivesUpASiteThatIsNotReady(t *testing.T) {

@@ -23,7 +23,7 @@ const (
 	// maxReading bounds readings, in steps of their unit, so that what is kept stays small.
 	maxReading = 1 << 40
 	// What a row may have besides; see pack.
-	hasDrift, hasReady = 1, 2
+	hasDrift, hasReady, hasIll = 1, 2, 4
 )
 
 // decided is RolloutStateSpec.Decided: what a rollout has to remember besides who has
@@ -87,6 +87,8 @@ type row struct {
 	at  int64 // when its step began
 	// ready is when it first was ready with the change; 0: it has not been yet.
 	ready int64
+	// ill: it was not well with what it had before the change either.
+	ill bool
 	// before has a reading for each column from before it changed, in steps, as it would
 	// have been when its wave began; unknown: there was none.
 	before []int64
@@ -108,7 +110,7 @@ func bounded[T int64 | float64](v T) T { return max(-maxReading, min(maxReading,
 
 // pack encodes the rows: for each, got and at as seconds after started, and the readings,
 // each plus one (0: unknown) above the least of its column; all as unsigned varints. Before
-// a row stands the sum of hasDrift and hasReady, as far as it has these.
+// a row stands the sum of hasDrift, hasReady and hasIll, as far as it has these.
 func (d *decided) pack() string {
 	var b []byte
 	put := func(v int64) { b = binary.AppendUvarint(b, uint64(max(0, v))) }
@@ -139,6 +141,9 @@ func (d *decided) pack() string {
 		}
 		if r.ready != 0 {
 			has += hasReady
+		}
+		if r.ill {
+			has += hasIll
 		}
 		put(has)
 		put(after(r.got))
@@ -214,9 +219,10 @@ func (d *decided) unpack(n int) error {
 		r := &d.rows[i]
 		has := get()
 		r.got, r.at = when(get()), when(get())
-		if bad || has > hasDrift+hasReady {
+		if bad || has > hasDrift+hasReady+hasIll {
 			return errShort
 		}
+		r.ill = has&hasIll != 0
 		if has&hasReady != 0 {
 			r.ready = when(get())
 		}
