@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -183,6 +185,94 @@ func TestRevisions(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// late is a cache of which a list of ReplicaSets is asked for when something else has happened.
+type late struct {
+	cache.Cache
+	first func()
+}
+
+func (l late) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if _, ok := list.(*appsv1.ReplicaSetList); ok {
+		l.first()
+	}
+	return l.Cache.List(ctx, list, opts...)
+}
+
+// TestWhatIsLeftBehindIsNotTakenBack: the revisions of a Deployment that is deleted without them are
+// not given back to it, which would be their end, by who has not heard of that yet.
+func TestWhatIsLeftBehindIsNotTakenBack(t *testing.T) {
+	admin, _ := start(t)
+	ctx := t.Context()
+	paris := fleet.SiteID{Tenant: "vk", Name: "paris"}
+	kube := kubernetes.NewForConfigOrDie(admin)
+	deployments, labels, one := kube.AppsV1().Deployments(mine), map[string]string{"app": "left"}, int32(1)
+	sets := func() []appsv1.ReplicaSet {
+		list, err := kube.AppsV1().ReplicaSets(mine).List(ctx, metav1.ListOptions{LabelSelector: "app=left"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list.Items
+	}
+	var armed atomic.Bool
+	left := make(chan struct{})
+	_, api := summingWith(t, admin, func(o *sum.Options) {
+		informers := o.Cache
+		o.Every, o.Cache = 50*time.Millisecond, late{informers, func() {
+			if !armed.CompareAndSwap(true, false) {
+				return
+			}
+			defer close(left)
+			orphan := metav1.DeletePropagationOrphan
+			if err := deployments.Delete(ctx, "left", metav1.DeleteOptions{PropagationPolicy: &orphan}); err != nil {
+				t.Error(err)
+			}
+			testkit.EventuallyTrue(t, "the Deployment is gone, and the cache has what it left", func() bool {
+				var cached appsv1.ReplicaSetList
+				_, gone := deployments.Get(ctx, "left", metav1.GetOptions{})
+				err := informers.List(ctx, &cached, client.InNamespace(mine), client.MatchingLabels(labels))
+				return err == nil && apierrors.IsNotFound(gone) && len(cached.Items) == 2 && !slices.ContainsFunc(cached.Items, func(rs appsv1.ReplicaSet) bool { return len(rs.OwnerReferences) > 0 })
+			})
+		}}
+	}, map[string][]fleet.SiteID{"left": {paris}}, func(string, fleet.SiteID) string { return `{"replicas":1,"updatedReplicas":1,"readyReplicas":1}` })
+
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: mine, Name: "left"}, Spec: appsv1.DeploymentSpec{Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "app:1"}}}}}}
+	if _, err := deployments.Create(ctx, d, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	settled := func(n int) {
+		t.Helper()
+		testkit.EventuallyTrue(t, "its revisions are there, and it says so", func() bool {
+			d, err := deployments.Get(ctx, "left", metav1.GetOptions{})
+			return err == nil && d.Status.ObservedGeneration == d.Generation && len(sets()) == n
+		})
+	}
+	settled(1)
+	patch := []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"app:2"}]}}}}`)
+	if err := api.Patch(ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: mine, Name: "left"}}, client.RawPatch(types.StrategicMergePatchType, patch)); err != nil {
+		t.Fatal(err)
+	}
+	settled(2)
+	armed.Store(true)
+	touch := []byte(`{"metadata":{"annotations":{"touched":"yes"}}}`)
+	if err := api.Patch(ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: mine, Name: "left"}}, client.RawPatch(types.MergePatchType, touch)); err != nil {
+		t.Fatal(err)
+	}
+	<-left
+	d.Spec.Template.Spec.Containers[0].Image = "app:2"
+	namesake, err := deployments.Create(ctx, d, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	testkit.EventuallyTrue(t, "both are the namesake's", func() bool {
+		all := sets()
+		return len(all) == 2 && !slices.ContainsFunc(all, func(rs appsv1.ReplicaSet) bool { return !metav1.IsControlledBy(&rs, namesake) })
+	})
+	if err := deployments.Delete(ctx, "left", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // behind is a cache that has not seen yet what workloads were.

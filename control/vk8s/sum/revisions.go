@@ -77,9 +77,17 @@ func ownedBy(o, owner client.Object) bool {
 }
 
 // adopt makes what nobody controls, as kubectl delete --cascade=orphan leaves it, the
-// owner's, as Kubernetes' own controllers do.
+// owner's, as Kubernetes' own controllers do: if the API server has that owner still, since one
+// that is gone takes with it what was given to it late.
 func adopt[T client.Object](ctx context.Context, c *Controller, kind string, o T, owner client.Object) (T, error) {
 	if metav1.GetControllerOf(o) != nil || o.GetDeletionTimestamp() != nil {
+		return o, nil
+	}
+	live := metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: kind}}
+	if err := c.o.Client.Get(ctx, client.ObjectKeyFromObject(owner), &live); err != nil {
+		return o, fmt.Errorf("revisions: adopt %s: %w", o.GetName(), err)
+	}
+	if live.UID != owner.GetUID() || live.DeletionTimestamp != nil {
 		return o, nil
 	}
 	o = o.DeepCopyObject().(T)
