@@ -13,11 +13,31 @@ const settle = time.Second
 
 // comes is how long a site that was just given a certificate has to connect, so that its
 // first status is one write. Where it takes longer there are two.
-const comes = 5 * time.Second
+//
+// Sites that join together come late, since control and their regional are busy with the
+// others: so the first statuses of those that have not come are comesEvery apart, and none
+// waits for longer than comesLate.
+const (
+	comes      = 5 * time.Second
+	comesEvery = 50 * time.Millisecond
+	comesLate  = time.Minute
+)
+
+// awaitLocked gives a site that is to come its time to do so.
+func (s *Server) awaitLocked(st *siteState) {
+	now := s.opts.Now()
+	if st.settles.Sub(now) >= comes {
+		return // it has it since the watch told of it
+	}
+	if s.firstAt = s.firstAt.Add(comesEvery); s.firstAt.Before(now) {
+		s.firstAt = now
+	}
+	st.settles = now.Add(min(max(comes, s.firstAt.Sub(now)), comesLate))
+}
 
 // changedLocked lets what is known of the site be written.
 func (s *Server) changedLocked(st *siteState) {
-	if wait := st.settles.Sub(s.opts.Now()); wait > 0 {
+	if wait := st.settles.Sub(s.opts.Now()); wait > 0 && (st.obj == nil || welcome(st.obj)) {
 		s.queue.AddAfter(st.id, wait)
 		return
 	}
@@ -39,7 +59,7 @@ func (s *Server) Certified(obj *v1alpha1.Site, notAfter time.Time) (first bool) 
 	first = st.certified.IsZero() && obj.Status.CertificateNotAfter == nil
 	st.certified = notAfter
 	if !st.online {
-		st.settles = s.opts.Now().Add(comes)
+		s.awaitLocked(st)
 	}
 	s.setSiteLocked(id, obj)
 	s.changedLocked(st)
@@ -50,6 +70,6 @@ func (s *Server) Certified(obj *v1alpha1.Site, notAfter time.Time) (first bool) 
 // before its certificate is signed.
 func (s *Server) expectLocked(st *siteState) {
 	if st.obj.Spec.PublicKey != "" && st.obj.Status.Phase == "" && welcome(st.obj) && st.settles.IsZero() {
-		st.settles = s.opts.Now().Add(comes)
+		s.awaitLocked(st)
 	}
 }

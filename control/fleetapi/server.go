@@ -136,6 +136,7 @@ type Server struct {
 	tunnels map[string]*waitingTunnel // by id
 	tellers map[string]*teller        // by tenant
 	swept   time.Time                 // the last look for what comes by time alone
+	firstAt time.Time                 // when the first status is due of the site that joined last, if it does not come
 
 	olderMu sync.Mutex
 	older   map[string]*wire.DesiredState // by the kinds that are left out and the revision of what they were made of
