@@ -34,6 +34,9 @@ const FieldManager = "muster-health"
 const (
 	scoreStep    = 5
 	refreshAfter = 10 * time.Minute
+	// comes is how long a site that is new has to connect. Until then nothing is written of it: a
+	// fleet that joins at once would cost a write a site that says no more than its phase does.
+	comes = 30 * time.Second
 	// policyEvery bounds how often the text of a policy's condition is rewritten.
 	policyEvery = 30 * time.Second
 	maxMessage  = 2000
@@ -102,7 +105,7 @@ type Writer struct {
 	want   map[objectKey]*unstructured.Unstructured // queued
 	busy   map[objectKey]bool
 	last   map[objectKey]time.Time // when a site was written
-	never  map[objectKey]bool      // sites that had not connected when they were written last
+	never  map[objectKey]time.Time // sites that had not connected when they were written last, or yet: since when they are told of
 	policy map[objectKey]policyWritten
 	start  time.Time
 }
@@ -131,7 +134,7 @@ func New(o Options) *Writer {
 		failed:  prometheus.NewCounter(prometheus.CounterOpts{Name: "muster_health_status_write_failures_total", Help: "Writes of status that failed; they are made again."}),
 		pending: prometheus.NewGauge(prometheus.GaugeOpts{Name: "muster_health_status_writes_pending", Help: "Writes of status that wait for their turn."}),
 		wake:    make(chan struct{}, writers), want: map[objectKey]*unstructured.Unstructured{}, busy: map[objectKey]bool{},
-		line: line{of: map[string]*waiting{}}, last: map[objectKey]time.Time{}, never: map[objectKey]bool{}, policy: map[objectKey]policyWritten{}, start: o.Now(),
+		line: line{of: map[string]*waiting{}}, last: map[objectKey]time.Time{}, never: map[objectKey]time.Time{}, policy: map[objectKey]policyWritten{}, start: o.Now(),
 	}
 	if o.Registerer != nil {
 		o.Registerer.MustRegister(w.written, w.failed, w.pending)
@@ -142,6 +145,10 @@ func New(o Options) *Writer {
 // due says whether a site's status must be written, and whether at once.
 func (w *Writer) due(r *SiteReport) (write, urgent bool) {
 	old := r.Site.Health
+	key := objectKey{fleet.SystemNamespace(r.Site.ID.Tenant), r.Site.ID.Name}
+	if old == nil && r.Never && !r.Known && w.now().Sub(w.never[key]) < comes {
+		return false, false
+	}
 	if old == nil || old.Colour != r.Colour {
 		return true, true
 	}
@@ -155,7 +162,6 @@ func (w *Writer) due(r *SiteReport) (write, urgent bool) {
 	if known && score == *old.Score && r.Reason == old.Reason || !known && r.Reason == old.Reason {
 		return false, false
 	}
-	key := objectKey{fleet.SystemNamespace(r.Site.ID.Tenant), r.Site.ID.Name}
 	last, ok := w.last[key]
 	if !ok {
 		// Spread what a restart makes due over the whole time.
@@ -177,11 +183,12 @@ func (w *Writer) sites(reports []SiteReport) {
 	for i := range reports {
 		r := &reports[i]
 		key := objectKey{fleet.SystemNamespace(r.Site.ID.Tenant), r.Site.ID.Name}
-		write, urgent := w.due(r)
-		if r.Never {
-			w.never[key] = true
+		_, never := w.never[key]
+		if r.Never && !never {
+			w.never[key] = w.now()
 		}
-		if !write && (r.Never || !w.never[key]) || w.busy[key] {
+		write, urgent := w.due(r)
+		if !write && (r.Never || !never) || w.busy[key] {
 			continue
 		}
 		if !r.Never {
@@ -413,6 +420,7 @@ func (w *Writer) done(key objectKey, u *unstructured.Unstructured, err error) {
 		return
 	case apierrors.IsNotFound(err): // deleted meanwhile
 		delete(w.last, key)
+		delete(w.never, key)
 	default:
 		w.failed.Inc()
 		w.log.Warn("can't write status", "kind", u.GetKind(), "namespace", u.GetNamespace(), "name", u.GetName(), "err", err)

@@ -150,6 +150,39 @@ func TestWritesStatusSparingly(t *testing.T) {
 	quiet(10)
 }
 
+// A fleet that joins at once costs no write for each site to say that it has not connected
+// yet: who does so soon is written with what it is then, who does not is told of.
+func TestASiteThatIsNewHasTimeToConnect(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	w := New(Options{Client: fake.NewClientBuilder().WithScheme(scheme(t)).Build(), Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }})
+	report := func(name string, never bool) (queued int) {
+		w.ReportSites([]SiteReport{{Site: &inventory.Site{ID: fleet.SiteID{Tenant: "a", Name: name}}, Colour: fleet.Grey, Never: never}})
+		return len(w.want)
+	}
+	for range 6 {
+		for i := range 100 {
+			if n := report(fmt.Sprintf("s-%d", i), true); n != 0 {
+				t.Fatalf("%d writes of new sites after %s", n, now.Sub(w.start))
+			}
+		}
+		now = now.Add(comes / 6)
+	}
+	if n := report("s-0", false); n != 1 {
+		t.Errorf("%d writes when one has connected, want 1", n)
+	}
+	if n := report("s-1", true); n != 2 {
+		t.Errorf("%d writes when another has not after %s, want one more", n, comes)
+	}
+	if n := report("s-2", true); n != 3 {
+		t.Errorf("%d writes when a third has not, want one more", n)
+	}
+	// One that sends without a stream has a score.
+	w.ReportSites([]SiteReport{{Site: &inventory.Site{ID: fleet.SiteID{Tenant: "a", Name: "pushes"}}, Score: 90, Known: true, Colour: fleet.Green, Never: true}})
+	if n := len(w.want); n != 4 {
+		t.Errorf("%d writes when a new one has a score, want one more", n)
+	}
+}
+
 // A tenant whose sites all change colour all the time has them written late, and nobody
 // else's: neither a colour nor a score.
 func TestATenantsChangesHoldUpItsOwn(t *testing.T) {
